@@ -1,0 +1,27 @@
+/* proto/methods.h - the one list of methods of the control socket; detd, detctl and the tests expand it.
+ * access: READ everyone who may connect; OWNER the job's owner and admins; WRITE may submit.
+ * params: "name:type" with type int, string, bool, object, number; "?" = may be absent. */
+#pragma once
+
+#define METHODS(X)                                                                                                               \
+    X(daemon_info, "daemon.info", READ, "", "versions, protocol, slots, counters, loop_max_ms")                                  \
+    X(gpu_list, "gpu.list", READ, "", "devices of this node: name, memory, owner, state")                                        \
+    X(job_submit, "job.submit", WRITE, "spec:object token:string", "queue a job; a repeated token returns the same id")          \
+    X(job_list, "job.list", READ, "state:string? limit:int? cursor:int?", "jobs, newest first")                                  \
+    X(job_get, "job.get", READ, "id:int", "one job with its attempts, last losses and checkpoints")                              \
+    X(job_cancel, "job.cancel", OWNER, "id:int", "stop a job for good")                                                          \
+    X(job_pause, "job.pause", OWNER, "id:int", "checkpoint, release the slots")                                                  \
+    X(job_resume, "job.resume", OWNER, "id:int", "queue a paused job again")                                                     \
+    X(job_checkpoint, "job.checkpoint", OWNER, "id:int", "write a checkpoint at the next step boundary")                         \
+    X(job_eval, "job.eval", OWNER, "id:int", "validate at the next step boundary")                                               \
+    X(job_logs, "job.logs", READ, "id:int", "paths of the log files")                                                            \
+    X(job_why, "job.why", READ, "id:int", "why a job waits, or why it ended")                                                    \
+    X(job_check, "job.check", READ, "spec:object", "check a spec and return it with all defaults; opens no file")                \
+    X(loss_query, "loss.query", READ,                                                                                            \
+      "id:int split:string? term:string? from:int? to:int? points:int? limit:int? cursor:string?", "rows of the loss view")      \
+    X(loss_latest, "loss.latest", READ, "id:int", "newest value of each split and term")                                         \
+    X(eval_query, "eval.query", READ, "id:int metric:string? limit:int? cursor:string?", "evaluation results")                   \
+    X(deterministic_get, "deterministic.get", READ, "id:int?", "tier of the node, or of a job with its history")                 \
+    X(deterministic_set, "deterministic.set", OWNER, "tier:string id:int?", "node default, or a running job from an agreed step") \
+    X(event_query, "event.query", READ, "id:int? limit:int? cursor:int?", "events of a job or of the node")                      \
+    X(subscribe, "subscribe", READ, "id:int? topics:string?", "notifications of jobs, losses, events; drops are told")

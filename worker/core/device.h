@@ -1,0 +1,185 @@
+/* worker/core/device.h - everything a device can do, as one struct of functions.
+ *
+ * Ops take one array element per local shard. Shapes may differ between shards; where all shards have one shape and lie
+ * contiguous a device may treat them as one batch, as long as the bits of a shard do not depend on its neighbours.
+ * Work is queued on the device's stream and an op returns as soon as it is queued (on the CPU: when it is done); host code
+ * that reads results calls sync() first. Scalars that depend on data stay in device memory.
+ * Every `_bwd` op takes beta: 0 = overwrite and never read the destination, 1 = add to it. Shapes are checked once, by
+ * the layer that records the op, so ops assert instead of returning errors for shapes.
+ *
+ * How later floors sit on this struct:
+ * - A cuDNN device with streams and bf16: `struct device` of the plugin holds its streams, handles, workspaces and plan
+ *   cache; tensor.dtype says bf16; `param.derived` keeps the bf16 copy; `operand.act` (pending normalisation) is what its
+ *   fused prologues take, or it materialises with act_fwd. Nothing here returns a value that the host must wait for.
+ * - A two-stage detector with data-dependent shapes: a row list is a tensor with static capacity n and a device count;
+ *   its ops (proposals, roi_align, matchers) are further rows of this struct whose rows beyond the count are zero. Shapes
+ *   differ between shards already.
+ * - A network with two encoders and a decoder: parameters are used several times in one forward; the tape counts uses,
+ *   conv_bwd_weights is called with beta = 1 from the second use on, and the shard gradient enters the canonical tree once. */
+#pragma once
+#include <stddef.h>
+#include <stdint.h>
+
+#include "worker/core/param.h"
+#include "worker/core/tensor.h"
+
+struct err;
+
+#define DEVICE_ABI 1 /* bump on any change to the struct */
+
+struct device {
+    const struct device_ops *ops;
+};
+
+/* Pending normalisation + activation of a value: readers see act(fma(x, scale[k], shift[k])), act(t) = t > 0 ? t : slope[k] * t.
+ * All three point to c floats in device memory. Spatial padding is zero *after* it. */
+struct affine {
+    const float *scale, *shift, *slope;
+};
+
+/* What an op reads: raw numbers and what is pending on them. act.scale == NULL: nothing is pending. */
+struct operand {
+    struct tensor x;
+    struct affine act;
+};
+
+struct conv {
+    int stride, pad; /* same in both directions; kernel size and channels come from the parameter */
+};
+
+enum act_kind { ACT_LINEAR, ACT_LEAKY, ACT_RELU, ACT_LOGISTIC, ACT_TANH };
+
+struct pooling {
+    int size, stride;
+    int pad_total; /* darknet: sum of both sides; a window starts at i * stride - pad_total / 2 */
+};
+
+/* One YOLO head; see specs yolov3 section 4. All lengths in pixels of the network input. */
+enum { YOLO_MAX_ANCHORS = 32 };
+struct yolo_head {
+    int nanchors, mask[YOLO_MAX_ANCHORS]; /* anchors of this head, as indices into anchor[] */
+    int ntotal;
+    float anchor[YOLO_MAX_ANCHORS][2]; /* all anchors of the network, w and h */
+    int classes;
+    int net_w, net_h;
+    float ignore_thresh, truth_thresh, assign_iou_thresh;
+    float box_gain, obj_gain, noobj_gain, cls_gain;
+};
+
+/* Ground truth of the b images of one shard as an offset list: image i owns rows offset[i] .. offset[i + 1] - 1. Empty images are legal. Device memory. */
+struct box_list {
+    const int32_t *offset; /* [b + 1] */
+    const int32_t *cls;    /* [rows] */
+    const float *box;      /* [rows][4]: centre x, centre y, width, height, divided by the network input's sides */
+    int rows;
+};
+
+/* Loss terms of a head, summed over the images of a shard, unweighted; YOLO_TOTAL is the optimised objective (weighted by the gains). */
+enum yolo_term {
+    YOLO_BOX, YOLO_OBJ, YOLO_NOOBJ, YOLO_CLS, YOLO_TOTAL,
+    YOLO_POSITIVES, YOLO_IGNORED, YOLO_SUM_IOU, YOLO_RECALL50, YOLO_RECALL75, YOLO_SUM_OBJ_POS,
+    YOLO_TERMS
+};
+
+/* One candidate box of the decoder: network-input pixels, corner form. */
+struct candidate {
+    float x1, y1, x2, y2;
+    float score; /* objectness * class probability */
+    int32_t cls;
+    int32_t slot; /* head by head, then anchor, row, column: breaks ties */
+};
+
+struct sgd {
+    float lr, momentum, decay; /* decay is 0 where it does not apply */
+    float scale;               /* multiplies the gradient first: clipping. 1: off */
+};
+
+/* A canonical-tree leaf or subtree over shards [lo, hi). See core/tree.h. */
+struct tree_part {
+    int lo, hi;
+    const float *data;
+};
+
+struct device_options {
+    int threads;     /* compute threads; 0: as many as the process may use */
+    const char *isa; /* CPU only: "avx512", "avx2", "generic"; NULL or "auto": the best this CPU has */
+};
+
+struct device_ops {
+    unsigned abi; /* stays first; the loader refuses any other number */
+    const char *name;
+    int (*open)(int index, const struct device_options *opt, struct device **ret_dev, struct err *err);
+    void (*close)(struct device *dev);
+    int (*sync)(struct device *dev, struct err *err);
+    /* 64-byte aligned device memory, zeroed. NULL: out of memory. */
+    void *(*alloc)(struct device *dev, size_t bytes);
+    void (*free)(struct device *dev, void *ptr);
+    int (*upload)(struct device *dev, void *dst, const void *host, size_t bytes, struct err *err);
+    int (*download)(struct device *dev, void *host, const void *src, size_t bytes, struct err *err);
+    void (*param_release)(struct device *dev, struct param *p); /* frees p->derived */
+
+    /* conv.c. y = conv(act(x), w) + bias (bias may be NULL). y may be a slice. stats (may be NULL): stats[v] gets, as doubles in device
+     * memory, count, mean[k], M2[k] (sum of squared deviations) of y over the shard's pixels: slabs cut by shape, merged pairwise (Chan). */
+    int (*conv_fwd)(struct device *dev, struct tensor *y, const struct operand *x, const struct conv *cv, struct param *w,
+                    const float *bias, double *const *stats, int nshards, struct err *err);
+    /* dx (gradient of act(x), i.e. after activation) = beta * dx + conv_transpose(dy, w). */
+    int (*conv_bwd_data)(struct device *dev, struct tensor *dx, float beta, const struct tensor *dy, const struct conv *cv,
+                         struct param *w, int nshards, struct err *err);
+    /* dw[v] (KRSC floats of shard v) = beta * dw[v] + gradient; slabs cut by the shard's shape alone. */
+    int (*conv_bwd_weights)(struct device *dev, float *const *dw, float beta, const struct operand *x, const struct tensor *dy,
+                            const struct conv *cv, const struct param *w, int nshards, struct err *err);
+    /* db[v][k] = beta * db[v][k] + sum of dy over the shard's pixels, in slabs, pairwise. */
+    int (*conv_bwd_bias)(struct device *dev, float *const *db, float beta, const struct tensor *dy, int nshards, struct err *err);
+
+    /* norm.c. From stats ([2c + 1] doubles as conv_fwd writes; one per shard, or nshards times the same pointer for SyncBN): mean, invstd (biased variance, eps
+     * inside the root), scale = gamma * invstd, shift = beta - mean * scale; each [c] floats per shard. */
+    int (*norm_prepare)(struct device *dev, float *const *mean, float *const *invstd, float *const *scale, float *const *shift,
+                        const double *const *stats, const float *gamma, const float *beta, float eps, int c, int nshards, struct err *err);
+    /* The same from running statistics, one result for all shards (evaluation, frozen normalisation). */
+    int (*norm_prepare_running)(struct device *dev, float *invstd, float *scale, float *shift, const float *mean, const float *var,
+                                const float *gamma, const float *beta, float eps, int c, struct err *err);
+    /* With dy = da * act'(fma(x, scale, shift)) and xhat = (x - mean) * invstd: sums[v] = [2c] doubles, sum dy then sum dy * xhat, slabs, pairwise. */
+    int (*norm_bwd_reduce)(struct device *dev, double *const *sums, const struct operand *x, const float *const *mean,
+                           const float *const *invstd, const struct tensor *da, int nshards, struct err *err);
+    /* In place on da: dx = scale * (dy - S0/n - xhat * S1/n) with S = sums[v], n = counts[v] (over all shards with SyncBN).
+     * sums == NULL: frozen statistics, dx = scale * dy. */
+    int (*norm_bwd_apply)(struct device *dev, struct tensor *da, const struct operand *x, const float *const *mean,
+                          const float *const *invstd, const double *const *sums, const double *counts, int nshards, struct err *err);
+    /* One running-statistics update: running = (1 - momentum) * running + momentum * (mean over shards, tree order, of mean and of
+     * M2 / (count - 1)); stats: all V shards. *skip != 0: nothing is written. A count of 1 keeps the running values. */
+    int (*norm_running)(struct device *dev, float *mean, float *var, const double *const *stats, int nstats, float momentum, int c,
+                        const int32_t *skip, struct err *err);
+
+    /* act.c, pool.c, resample.c: all read pending values */
+    int (*act_fwd)(struct device *dev, enum act_kind kind, struct tensor *y, const struct operand *x, int nshards, struct err *err);
+    /* dx = beta * dx + dy * act'(y), the slope expressed by the output y (leaky: y > 0). Materialised values with ACT_LINEAR: plain accumulate. */
+    int (*act_bwd)(struct device *dev, enum act_kind kind, struct tensor *dx, float beta, const struct tensor *dy, const struct tensor *y,
+                   int nshards, struct err *err);
+    int (*add_fwd)(struct device *dev, struct tensor *y, const struct operand *a, const struct operand *b, int nshards, struct err *err);
+    int (*maxpool_fwd)(struct device *dev, const struct pooling *p, struct tensor *y, const struct operand *x, int nshards, struct err *err);
+    /* First maximum in row-major order of a window wins; gathers, so overlapping windows need no atomics. */
+    int (*maxpool_bwd)(struct device *dev, const struct pooling *p, struct tensor *dx, float beta, const struct tensor *dy,
+                       const struct operand *x, int nshards, struct err *err);
+    int (*upsample_fwd)(struct device *dev, int factor, struct tensor *y, const struct operand *x, int nshards, struct err *err);
+    int (*upsample_bwd)(struct device *dev, int factor, struct tensor *dx, float beta, const struct tensor *dy, int nshards, struct err *err);
+
+    /* yolo.c. dlogits (NULL in validation) = grad_scale * d total / d logits, every element written. terms[v]: [YOLO_TERMS] doubles. */
+    int (*yolo_loss)(struct device *dev, const struct yolo_head *head, struct tensor *dlogits, float grad_scale, double *const *terms,
+                     const struct tensor *logits, const struct box_list *truth, int nshards, struct err *err);
+    /* Candidates with score > conf of image i of one shard, in slot order then class; at most cap, *ret_count is the number found (may pass cap). Host memory; waits. */
+    int (*yolo_decode)(struct device *dev, const struct yolo_head *head, const struct tensor *logits, int image, float conf, int first_slot,
+                       struct candidate *ret, int cap, int *ret_count, struct err *err);
+
+    /* reduce.c, optimizer.c: flat fp32 arrays */
+    /* dst[i] = the canonical tree over `parts` (ascending, adjacent, together one subtree). dst may be one of them. */
+    int (*tree_add)(struct device *dev, float *dst, const struct tree_part *parts, int nparts, size_t count, struct err *err);
+    /* blocks[j] = sum of squares of g[1024 j .. 1024 j + 1023] (16 virtual lanes, pairwise), as double. */
+    int (*sum_squares)(struct device *dev, double *blocks, const float *g, size_t count, struct err *err);
+    /* m = momentum * m + (scale * g + decay * w); w = w - lr * m. *skip != 0: nothing is written. */
+    int (*sgd_step)(struct device *dev, float *w, float *m, const float *g, size_t count, const struct sgd *s, const int32_t *skip, struct err *err);
+    /* Evidence hash of `bytes` bytes (determinism 9.2): out[0], out[1] += the two lanes' sums, words counted from first_word. */
+    int (*hash)(struct device *dev, uint64_t out[2], const void *data, size_t bytes, uint64_t kappa, uint64_t first_word, struct err *err);
+};
+
+/* The one symbol a backend exports. The CPU device is built once per ISA: cpu_backend_avx512(), _avx2(), _generic(). */
+const struct device_ops *detd_backend(void);

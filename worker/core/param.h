@@ -1,0 +1,25 @@
+/* worker/core/param.h - one trainable (or running) array of a model, and the derived forms devices keep of it. */
+#pragma once
+#include <stdint.h>
+
+#include "worker/core/tensor.h"
+
+enum param_kind {
+    PARAM_CONV,  /* [k][r][s][c]; weight decay applies */
+    PARAM_BIAS,  /* [k] */
+    PARAM_SCALE, /* [k], normalisation gamma */
+    PARAM_SHIFT, /* [k], normalisation beta */
+    PARAM_MEAN,  /* [k], running mean: no gradient */
+    PARAM_VAR,   /* [k], running variance: no gradient */
+};
+
+struct param {
+    char name[96]; /* as in model.safetensors */
+    enum param_kind kind;
+    int k, r, s, c;   /* vectors have r = s = c = 1 */
+    size_t count;     /* k * r * s * c */
+    float *data;      /* device memory, fp32, KRSC, 64-byte aligned */
+    uint64_t version; /* bumped by every writer (optimizer, load, EMA swap); derived forms compare it */
+    void *derived;    /* owned by the device (Winograd U, packed panels, bf16 copies ...); freed by ops->param_release */
+    int index;        /* position in the model's parameter list */
+};

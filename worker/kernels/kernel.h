@@ -1,0 +1,8 @@
+/* worker/kernels/kernel.h - one body, two drivers: every kernel body is read by gcc (cpu/ loops over it) and by nvcc (cuda/ launches it). */
+#pragma once
+
+#ifdef __CUDACC__
+#define KERNEL_FN static __host__ __device__ __forceinline__
+#else
+#define KERNEL_FN static inline __attribute__((always_inline, unused))
+#endif

@@ -56,14 +56,16 @@ $(B)/cpu-$(1).o: $(CPU_SRC:worker/cpu/%.c=$(B)/cpu-$(1)/%.o)
 endef
 $(foreach i,$(ISAS),$(eval $(call ISA_RULES,$(i))))
 
-# ---- tests: one program a file; each says "[  PASSED  ] n test(s)" (cmocka) ----
-UNIT   := $(patsubst %.c,$(B)/%,$(wildcard tests/unit/test_*.c))
-DEVICE := $(patsubst %.c,$(B)/%,$(wildcard tests/device/test_*.c))
-GOLDEN := $(patsubst %.c,$(B)/%,$(wildcard tests/golden/test_*.c))
-ALLLIB := $(PROTO) $(call lib,daemon supervisor client) $(WORKER) $(CPU)
-$(UNIT) $(DEVICE) $(GOLDEN): %: %.o $(ALLLIB)
-	$(LINK) -lcmocka -luv -ljansson -lsqlite3 -lturbojpeg -lpng -lm -ldl
-tests: $(UNIT) $(DEVICE) $(GOLDEN)
+# ---- tests: one cmocka program a file. Its first lines say what it is linked with: "uses: proto daemon" (folders), "cpu" = the CPU device ----
+TEST_SRC := $(wildcard tests/unit/test_*.c tests/device/test_*.c tests/golden/test_*.c)
+TESTS    := $(TEST_SRC:%.c=$(B)/%)
+uses      = $(shell sed -n '1,3s|.*uses: \([a-z_/ ]*\).*|\1|p' $(1))
+define TEST_RULE
+$(B)/$(1:.c=): $(B)/$(1:.c=.o) $(call lib,$(filter-out cpu,$(call uses,$(1)))) $(if $(filter cpu,$(call uses,$(1))),$(CPU))
+	$$(LINK) -lcmocka -luv -ljansson -lsqlite3 -lturbojpeg -lpng -lm -ldl
+endef
+$(foreach t,$(TEST_SRC),$(eval $(call TEST_RULE,$(t))))
+tests: $(TESTS)
 
 -include $(shell find $(B) -name '*.d' 2>/dev/null)
 .PHONY: all tests

@@ -1,0 +1,26 @@
+/* worker/data/check.h - the full check of a split, and its result as a file. The first attempt of a job reads the annotations, decodes every
+ * picture once and writes the checked sample list (the index) into the job directory; other ranks and later attempts load that list, so
+ * all of them train on the same samples whatever happens to the files meanwhile. */
+#pragma once
+#include "worker/data/dataset.h"
+
+struct err;
+struct problems;
+
+struct check_options {
+    const char *annotations, *images; /* COCO JSON and the folder of its pictures */
+    enum bad_policy on_bad;           /* BAD_ERROR or BAD_SKIP */
+    int threads;                      /* >= 1 */
+};
+
+/* coco_read(), then each picture: it is there, decodes, and has the stated size. All problems are collected first. Under BAD_SKIP bad pictures leave
+ * with their boxes. Caller frees *ret. ERR_DATA also when no image is left. */
+int check_split(const struct check_options *opt, struct problems *problems, struct dataset **ret, struct err *err);
+
+/* Writes `d` with a hash over everything, atomically and durably. */
+int index_write(const char *path, const struct dataset *d, struct err *err);
+/* Reads it back. ERR_CORRUPT: not whole; -ENOENT: none yet. Then compares the annotation file and each picture with what was checked: size, then
+ * modification time, and where only the time differs the content; a difference is ERR_DATA naming the file. Caller frees *ret. */
+int index_load(const char *path, const struct check_options *opt, struct dataset **ret, struct err *err);
+/* The hash over everything in the file: equal on all ranks, or they do not train on the same data. */
+void index_hash(const struct dataset *d, uint64_t ret[2]);

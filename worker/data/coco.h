@@ -1,0 +1,13 @@
+/* worker/data/coco.h - reads COCO detection JSON. Strict: what is not understood is an error that names file, line or id; nothing is guessed. */
+#pragma once
+#include "worker/data/dataset.h"
+
+struct err;
+struct problems;
+
+/* annotations: the JSON file. images: the folder that file_name is relative to (only touched for images whose size is not stated).
+ * Records that break a rule are put into *problems (caller zeroes it); under BAD_ERROR any of them fails the call, after all were looked at;
+ * under BAD_SKIP the bad box or image is left out. Broken JSON, missing keys and repeated image or category ids always fail: no
+ * label could be trusted. Caller frees with dataset_free(). ERR_DATA, -errno or -ENOMEM. */
+int coco_read(const char *annotations, const char *images, enum bad_policy on_bad, struct problems *problems, struct dataset **ret,
+              struct err *err);

@@ -1,0 +1,59 @@
+/* worker/data/dataset.h - a checked detection data set in memory: classes, images and their boxes. Readers (coco.h) and the index
+ * (index.h) make it; once made it never changes, so any number of threads may read it. */
+#pragma once
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+enum {
+    DATASET_MAX_IMAGES = 1 << 28,
+    DATASET_MAX_BOXES = 1 << 30,
+    DATASET_MAX_CLASSES = 1 << 16,
+    DATASET_MAX_PATH = 4096,
+};
+
+/* What to do with a bad record. BAD_KEEP is for scoring against somebody's file as it stands: boxes are neither clipped nor dropped. */
+enum bad_policy { BAD_ERROR, BAD_SKIP, BAD_KEEP };
+
+struct dataset_class {
+    int64_t id; /* as in the annotation file; the index in dataset.classes is what networks see */
+    char *name;
+};
+
+struct dataset_image {
+    int64_t id;
+    char *file; /* relative to dataset.folder; never leaves it */
+    int w, h;   /* pixels as stored (an EXIF orientation is not applied); 0 0 only between reading and checking */
+    /* Of the file, when it was checked; 0 before. A later difference is a data error (index.h). */
+    int64_t size_bytes, mtime_ns;
+    uint64_t hash[2];
+};
+
+/* Pixels of the stored picture, the origin at the outer corner of the top left one: x + w may equal the image's width. */
+struct dataset_box {
+    double x, y, w, h; /* clipped to the image (not under BAD_KEEP) */
+    double area;       /* as annotated, for the size classes of COCO evaluation; of the box where absent */
+    int64_t id;        /* of the annotation */
+    int32_t cls;       /* index into dataset.classes */
+    bool crowd;        /* a region with many objects: never trained on, ignored by evaluation */
+};
+
+struct dataset {
+    char *source; /* annotation file, for messages */
+    char *folder; /* of the images */
+    int nclasses, nimages;
+    struct dataset_class *classes; /* ascending ids */
+    struct dataset_image *images;  /* in the order of the annotation file: image index = order here, everywhere */
+    int64_t *offset;               /* [nimages + 1]: image i owns boxes offset[i] .. offset[i + 1] - 1, in the order of the file */
+    struct dataset_box *boxes;
+    int max_boxes;           /* most boxes of an image */
+    int64_t clipped;         /* boxes that reached over their image and were cut (legal, told for information) */
+    uint64_t source_hash[2]; /* of the annotation file's bytes */
+    int64_t source_bytes, source_mtime_ns;
+};
+
+void dataset_free(struct dataset *d);
+/* Index of a class or image by its id in the annotation file, or -1. Images: linear in nothing, a hash table is not kept; O(nimages). */
+int dataset_class_index(const struct dataset *d, int64_t id);
+/* Path of image i in buf (DATASET_MAX_PATH bytes): "folder/file". Returns buf. */
+char *dataset_path(const struct dataset *d, int image, char *buf);

@@ -1,0 +1,34 @@
+/* worker/data/image.h - JPEG and PNG files to RGB bytes and back. The type is told by content, not by name. Everything a header claims is
+ * checked against the limits before memory is taken; a decoder's warning counts as damage, since it means invented pixels.
+ * EXIF orientation is not applied (boxes in COCO files are in stored pixels). Grey, palette, 16-bit, alpha and CMYK become RGB8: alpha is
+ * dropped, 16 bits keep the high byte, CMYK follows the Adobe convention (stored inverted). */
+#pragma once
+#include <stddef.h>
+#include <stdint.h>
+
+struct err;
+struct decoder;
+
+enum { IMAGE_MAX_SIDE = 16384, IMAGE_MAX_PIXELS = 64 << 20, IMAGE_MAX_BYTES = 256 << 20 };
+
+struct image {
+    int w, h;
+    const uint8_t *rgb; /* [h][w][3] */
+    /* The file it came from, by image_read(): */
+    const uint8_t *bytes;
+    size_t size_bytes;
+    int64_t mtime_ns;
+};
+
+/* Working memory for one thread; it grows to the largest image seen. Caller frees. NULL: out of memory. */
+struct decoder *decoder_new(void);
+void decoder_free(struct decoder *dec);
+/* All of these fail with ERR_DATA (damaged, or over a limit), ERR_UNSUPPORTED (a kind of file that is not read) or -errno; the message names the file.
+ * The result is borrowed from dec until its next call. */
+int image_read(struct decoder *dec, const char *path, struct image *ret, struct err *err);
+int image_decode(struct decoder *dec, const char *name, const uint8_t *bytes, size_t size_bytes, struct image *ret, struct err *err);
+/* Width and height from the header alone. */
+int image_size(struct decoder *dec, const char *path, int *ret_w, int *ret_h, struct err *err);
+/* Written whole or not at all (a temporary file beside path, then rename). quality: 1 .. 100. */
+int image_write_png(const char *path, const uint8_t *rgb, int w, int h, struct err *err);
+int image_write_jpeg(const char *path, const uint8_t *rgb, int w, int h, int quality, struct err *err);

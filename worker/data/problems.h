@@ -1,0 +1,19 @@
+/* worker/data/problems.h - what is wrong with a data set, told together: all are counted, the first few are kept in words. */
+#pragma once
+#include <pthread.h>
+#include <stdint.h>
+
+struct err;
+
+enum { PROBLEMS_KEPT = 50, PROBLEM_TEXT = 512 };
+
+struct problems {
+    int64_t count;
+    int kept;
+    char text[PROBLEMS_KEPT][PROBLEM_TEXT];
+};
+
+/* Each names file and id. Not to be called by two threads at once. */
+void problems_add(struct problems *p, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+/* ERR_DATA with as many of them as fit: "train.json: 3 problems: annotation 7: ...; ...". */
+int problems_err(const struct problems *p, const char *source, struct err *err);

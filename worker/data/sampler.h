@@ -1,0 +1,31 @@
+/* worker/data/sampler.h - which sample stands where in the training stream. Pure: everything follows from (seed, number of samples), so any
+ * rank, thread or resumed run sees the same stream. Epochs are shuffled by Fisher-Yates from Philox words; the stream runs on from one
+ * epoch into the next, so no batch is short. */
+#pragma once
+#include <stdint.h>
+
+struct err;
+struct sampler;
+
+struct draw {
+    int64_t epoch;
+    int32_t sample;
+};
+
+/* samples >= 1. Keeps the orders of two epochs, 8 bytes a sample. Caller frees. Not to be used by two threads at once. */
+int sampler_new(uint64_t seed, int32_t samples, struct sampler **ret_sampler, struct err *err);
+void sampler_free(struct sampler *s);
+/* The sample at a position of the stream, 0 <= position. Ascending positions are cheap. */
+struct draw sampler_at(struct sampler *s, int64_t position);
+/* The order of one epoch. ret: [samples]. */
+void sampler_order(uint64_t seed, int64_t epoch, int32_t samples, int32_t *ret);
+
+/* Position of image i of shard v of the batch of a step (counted from 1). batch = shards * images of a shard. */
+static inline int64_t stream_position(int64_t step, int64_t batch, int shards, int v, int i)
+{
+    return (step - 1) * batch + v * (batch / shards) + i;
+}
+
+/* Network input side of a step (counted from 1) when sizes change every 10 steps: a multiple of 32 in [min, max]; the last
+ * min(200, steps / 20) steps run at max. Source: specs yolov3 section 5.6. */
+int multiscale_size(uint64_t seed, int64_t step, int64_t steps, int min, int max);

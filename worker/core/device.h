@@ -145,6 +145,8 @@ struct device_ops {
      * sums == NULL: frozen statistics, dx = scale * dy. */
     int (*norm_bwd_apply)(struct device *dev, struct tensor *da, const struct operand *x, const float *const *mean,
                           const float *const *invstd, const double *const *sums, const double *counts, int nshards, struct err *err);
+    /* dst[v][i] = beta * dst[v][i] + (float)src[v][i]: the sums above as gradients of gamma and beta. */
+    int (*narrow)(struct device *dev, float *const *dst, float beta, const double *const *src, size_t count, int nshards, struct err *err);
     /* One running-statistics update: running = (1 - momentum) * running + momentum * (mean over shards, tree order, of mean and of
      * M2 / (count - 1)); stats: all V shards. *skip != 0: nothing is written. A count of 1 keeps the running values. */
     int (*norm_running)(struct device *dev, float *mean, float *var, const double *const *stats, int nstats, float momentum, int c,

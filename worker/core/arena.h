@@ -1,0 +1,21 @@
+/* worker/core/arena.h - device memory of a step: activations and gradients come and go, nothing is given back to the device before the end.
+ * First fit over address-ordered blocks: the same sequence of sizes gives the same offsets, so in the steady state nothing is allocated.
+ * On a CUDA device the chunks are plain device allocations; the order of alloc and release is host order on one stream, which is safe there too. */
+#pragma once
+#include <stddef.h>
+
+struct arena;
+struct device;
+
+/* Memory is taken from the device in chunks of at least chunk_bytes. NULL: out of memory. Caller frees. */
+struct arena *arena_new(struct device *dev, size_t chunk_bytes);
+void arena_free(struct arena *a);
+/* 64-byte aligned, contents undefined. NULL: the device has no more memory. */
+void *arena_alloc(struct arena *a, size_t bytes);
+/* Gives one allocation back. NULL is nothing. */
+void arena_release(struct arena *a, void *ptr);
+/* Gives everything back. */
+void arena_reset(struct arena *a);
+/* Most bytes ever in use at once, and bytes held from the device. */
+size_t arena_peak(const struct arena *a);
+size_t arena_held(const struct arena *a);

@@ -1,0 +1,396 @@
+#include "worker/core/tape.h"
+
+#include <assert.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "worker/core/arena.h"
+
+enum { HOST_CHUNK = 256 << 10, MAX_CONSTANTS = 16 };
+
+/* Arena memory that several values share (a raw output and its normalised view). */
+struct storage {
+    void *mem;
+    int refs;
+};
+
+struct chunk {
+    struct chunk *next;
+    size_t used, room;
+    max_align_t data[];
+};
+
+struct tape {
+    struct device *dev;
+    struct arena *arena;
+    enum tape_mode mode;
+    int nshards, nparams;
+    const struct tape_hooks *hooks;
+    struct node *nodes;
+    int count, room;
+    int *uses;      /* per parameter: forward uses not yet gone back */
+    bool *written;  /* per parameter: a gradient of this wave stands in its destination */
+    struct chunk *host, *host_at;
+    struct {
+        float value;
+        int c;
+        float *data;
+    } constant[MAX_CONSTANTS];
+    int nconstants;
+    int rc;
+    struct err err;
+};
+
+struct tape *tape_new(struct device *dev, struct arena *arena, int nparams)
+{
+    struct tape *t = calloc(1, sizeof *t);
+
+    if (!t)
+        return NULL;
+    t->dev = dev;
+    t->arena = arena;
+    t->nparams = nparams;
+    t->uses = calloc((size_t)nparams + 1, sizeof *t->uses);
+    t->written = calloc((size_t)nparams + 1, sizeof *t->written);
+    if (!t->uses || !t->written) {
+        tape_free(t);
+        return NULL;
+    }
+    return t;
+}
+
+void tape_free(struct tape *t)
+{
+    if (!t)
+        return;
+    for (int i = 0; i < t->nconstants; i++)
+        t->dev->ops->free(t->dev, t->constant[i].data);
+    for (struct chunk *c = t->host, *next; c; c = next) {
+        next = c->next;
+        free(c);
+    }
+    free(t->nodes);
+    free(t->uses);
+    free(t->written);
+    free(t);
+}
+
+void tape_begin(struct tape *t, enum tape_mode mode, int nshards, const struct tape_hooks *hooks)
+{
+    arena_reset(t->arena);
+    for (struct chunk *c = t->host; c; c = c->next)
+        c->used = 0;
+    t->host_at = t->host;
+    t->mode = mode;
+    t->nshards = nshards;
+    t->hooks = hooks;
+    t->count = 0;
+    t->rc = 0;
+    memset(t->uses, 0, (size_t)t->nparams * sizeof *t->uses);
+    memset(t->written, 0, (size_t)t->nparams * sizeof *t->written);
+}
+
+struct device *tape_device(const struct tape *t)
+{
+    return t->dev;
+}
+
+enum tape_mode tape_mode_of(const struct tape *t)
+{
+    return t->mode;
+}
+
+int tape_shards(const struct tape *t)
+{
+    return t->nshards;
+}
+
+const struct tape_hooks *tape_hooks_of(const struct tape *t)
+{
+    return t->hooks;
+}
+
+bool tape_failed(const struct tape *t)
+{
+    return t->rc < 0;
+}
+
+struct err *tape_err(struct tape *t)
+{
+    return &t->err;
+}
+
+int tape_fail(struct tape *t, int rc, const struct err *err)
+{
+    if (rc < 0 && t->rc >= 0) {
+        t->rc = rc;
+        if (err != &t->err)
+            t->err = *err;
+    }
+    return rc;
+}
+
+int tape_status(const struct tape *t, struct err *err)
+{
+    if (t->rc < 0 && err)
+        *err = t->err;
+    return t->rc;
+}
+
+/* ---- memory ---- */
+
+void *tape_host(struct tape *t, size_t bytes)
+{
+    size_t need = (bytes + sizeof(max_align_t) - 1) / sizeof(max_align_t) * sizeof(max_align_t);
+
+    while (t->host_at && t->host_at->used + need > t->host_at->room)
+        t->host_at = t->host_at->next;
+    if (!t->host_at) {
+        size_t room = need > HOST_CHUNK ? need : HOST_CHUNK;
+        struct chunk *c = malloc(sizeof *c + room);
+
+        if (!c)
+            abort(); /* a few hundred KiB of bookkeeping: the machine is beyond help */
+        c->used = 0;
+        c->room = room;
+        c->next = NULL;
+        if (!t->host) {
+            t->host = c;
+        } else {
+            struct chunk *last = t->host;
+
+            while (last->next)
+                last = last->next;
+            last->next = c;
+        }
+        t->host_at = c;
+    }
+    void *p = (char *)t->host_at->data + t->host_at->used;
+    t->host_at->used += need;
+    return memset(p, 0, need);
+}
+
+void *tape_device_mem(struct tape *t, size_t bytes, const char *what)
+{
+    void *p = t->rc < 0 ? NULL : arena_alloc(t->arena, bytes);
+
+    if (!p && t->rc >= 0)
+        tape_fail(t, err_set(&t->err, ERR_DEVICE, "out of memory: %s needs %zu MiB, %zu MiB are in use; fewer images a shard or more train.waves would fit",
+                             what, bytes >> 20, arena_held(t->arena) >> 20), &t->err);
+    return p;
+}
+
+static void storage_drop(struct tape *t, struct value *v)
+{
+    if (v->mem && --v->mem->refs == 0)
+        arena_release(t->arena, v->mem->mem);
+    v->mem = NULL;
+}
+
+static struct value *value_new(struct tape *t, bool needs_grad)
+{
+    struct value *v = tape_host(t, sizeof *v);
+
+    v->x = tape_host(t, (size_t)t->nshards * sizeof *v->x);
+    v->grad = tape_host(t, (size_t)t->nshards * sizeof *v->grad);
+    v->needs_grad = needs_grad && t->mode == TAPE_TRAIN;
+    return v;
+}
+
+/* Lays the shards of `shape` one after another into mem. */
+static void lay_out(struct tensor *x, const struct tensor *shape, int nshards, float *mem)
+{
+    for (int s = 0; s < nshards; s++) {
+        x[s] = shape[s];
+        x[s].stride = shape[s].c;
+        x[s].data = mem;
+        mem += tensor_count(&x[s]);
+    }
+}
+
+static size_t total_bytes(const struct tensor *shape, int nshards)
+{
+    size_t n = 0;
+
+    for (int s = 0; s < nshards; s++)
+        n += tensor_count(&shape[s]);
+    return n * sizeof(float);
+}
+
+struct value *tape_value(struct tape *t, const struct tensor *shape, bool needs_grad, const char *what)
+{
+    void *mem = tape_device_mem(t, total_bytes(shape, t->nshards), what);
+    struct value *v;
+
+    if (!mem)
+        return NULL;
+    v = value_new(t, needs_grad);
+    v->mem = tape_host(t, sizeof *v->mem);
+    *v->mem = (struct storage){ mem, 1 };
+    lay_out(v->x, shape, t->nshards, mem);
+    return v;
+}
+
+struct value *tape_input(struct tape *t, const struct tensor *x)
+{
+    struct value *v = value_new(t, false);
+
+    memcpy(v->x, x, (size_t)t->nshards * sizeof *x);
+    return v;
+}
+
+struct value *tape_alias(struct tape *t, struct value *v, struct affine *act)
+{
+    struct value *a = value_new(t, v->needs_grad);
+
+    memcpy(a->x, v->x, (size_t)t->nshards * sizeof *v->x);
+    a->act = act;
+    a->mem = v->mem;
+    if (a->mem)
+        a->mem->refs++;
+    return a;
+}
+
+struct operand *tape_operands(struct tape *t, const struct value *v)
+{
+    struct operand *o = tape_host(t, (size_t)t->nshards * sizeof *o);
+
+    for (int s = 0; s < t->nshards; s++) {
+        o[s].x = v->x[s];
+        if (v->act)
+            o[s].act = v->act[s];
+    }
+    return o;
+}
+
+void tape_drop(struct tape *t, struct value *v)
+{
+    if (v && t->mode == TAPE_EVAL)
+        storage_drop(t, v);
+}
+
+const float *tape_constant(struct tape *t, float f, int c)
+{
+    float *host, *mem;
+
+    for (int i = 0; i < t->nconstants; i++)
+        if (t->constant[i].value == f && t->constant[i].c >= c)
+            return t->constant[i].data;
+    assert(t->nconstants < MAX_CONSTANTS);
+    c = c < 4096 ? 4096 : c;
+    mem = t->dev->ops->alloc(t->dev, (size_t)c * sizeof *mem);
+    host = malloc((size_t)c * sizeof *host);
+    if (!mem || !host)
+        abort(); /* 16 KiB */
+    for (int i = 0; i < c; i++)
+        host[i] = f;
+    tape_fail(t, t->dev->ops->upload(t->dev, mem, host, (size_t)c * sizeof *host, &t->err), &t->err);
+    free(host);
+    t->constant[t->nconstants].value = f;
+    t->constant[t->nconstants].c = c;
+    t->constant[t->nconstants++].data = mem;
+    return mem;
+}
+
+/* ---- records ---- */
+
+void tape_record(struct tape *t, int (*backward)(struct tape *, struct node *, struct err *), struct value *out, struct value *a,
+                 struct value *b, void *ctx)
+{
+    if (t->mode != TAPE_TRAIN)
+        return;
+    if (t->count == t->room) {
+        int room = t->room ? 2 * t->room : 256;
+        struct node *more = realloc(t->nodes, (size_t)room * sizeof *more);
+
+        if (!more)
+            abort(); /* as tape_host() */
+        t->nodes = more;
+        t->room = room;
+    }
+    t->nodes[t->count++] = (struct node){ backward, out, { a, b }, ctx };
+}
+
+void tape_use(struct tape *t, const struct param *p)
+{
+    if (t->mode == TAPE_TRAIN)
+        t->uses[p->index]++;
+}
+
+float *const *tape_grad_dest(struct tape *t, const struct param *p, float *ret_beta, struct err *err)
+{
+    float **dest = tape_host(t, (size_t)t->nshards * sizeof *dest);
+
+    for (int s = 0; s < t->nshards; s++) {
+        dest[s] = t->hooks->grad_dest(t->hooks->arg, p, s);
+        if (!dest[s]) {
+            err_set(err, ERR_DEVICE, "out of memory: gradient of %s, %zu MiB", p->name, p->count * sizeof(float) >> 20);
+            return NULL;
+        }
+    }
+    *ret_beta = t->written[p->index] ? 1.0f : 0.0f;
+    t->written[p->index] = true;
+    return dest;
+}
+
+int tape_grad_done(struct tape *t, const struct param *p, struct err *err)
+{
+    assert(t->uses[p->index] > 0);
+    if (--t->uses[p->index] > 0)
+        return 0;
+    return t->hooks->grad_ready(t->hooks->arg, p, err);
+}
+
+int tape_grad(struct tape *t, struct value *v, float *ret_beta, struct err *err)
+{
+    *ret_beta = v->grad_written ? 1.0f : 0.0f;
+    if (!v->grad_written) {
+        size_t bytes = total_bytes(v->x, t->nshards);
+        void *mem = arena_alloc(t->arena, bytes);
+
+        if (!mem)
+            return err_set(err, ERR_DEVICE, "out of memory: a gradient of %zu MiB, %zu MiB are in use", bytes >> 20, arena_held(t->arena) >> 20);
+        lay_out(v->grad, v->x, t->nshards, mem);
+    }
+    v->grad_written = true;
+    return 0;
+}
+
+/* A parameter whose every use lies on a branch nobody reads, or that was not used: zeros. */
+static int zero_grad(struct tape *t, const struct param *p, struct err *err)
+{
+    float beta;
+    float *const *dest = tape_grad_dest(t, p, &beta, err);
+    float *zero;
+    int rc = 0;
+
+    if (!dest)
+        return err->code;
+    zero = tape_host(t, p->count * sizeof *zero);
+    for (int s = 0; s < t->nshards && rc >= 0 && beta == 0.0f; s++)
+        rc = t->dev->ops->upload(t->dev, dest[s], zero, p->count * sizeof *zero, err);
+    if (rc >= 0)
+        rc = t->hooks->grad_ready(t->hooks->arg, p, err);
+    return rc;
+}
+
+int tape_backward(struct tape *t, struct param *const *params, int nparams, struct err *err)
+{
+    assert(t->mode == TAPE_TRAIN);
+    for (int i = t->count - 1; i >= 0 && t->rc >= 0; i--) {
+        struct node *n = &t->nodes[i];
+
+        if (n->out->grad_written)
+            tape_fail(t, n->backward(t, n, &t->err), &t->err);
+        if (n->out->grad_written && n->out->grad[0].data) /* norm hands its buffer on and clears it */
+            arena_release(t->arena, n->out->grad[0].data);
+        storage_drop(t, n->out);
+    }
+    for (int i = nparams - 1; i >= 0 && t->rc >= 0; i--) {
+        const struct param *p = params[i];
+
+        if (t->uses[p->index] > 0 || !t->written[p->index])
+            tape_fail(t, zero_grad(t, p, &t->err), &t->err);
+    }
+    return tape_status(t, err);
+}

@@ -1,0 +1,102 @@
+/* worker/core/tape.h - define-by-run automatic differentiation over the local shards of one wave, in lockstep.
+ *
+ * Layers (worker/layers) compute through the device at once and record how to go back; tape_backward() walks the records in reverse.
+ * A value's memory comes from the step arena and goes back after its last backward reader; a gradient goes back after its producer's
+ * backward. Shapes may change every step. The first error sticks: later layers do nothing and return NULL, so a model checks once, at its end.
+ *
+ * How later floors sit on it: a CUDA device queues the same calls on a stream and host order stays stream order; a two-stage detector
+ * records ops whose values have static capacity and a device count; a network with two encoders and a decoder uses parameters and
+ * values several times: uses are counted in forward, gradients accumulate by beta, a parameter is ready when its count is back at 0. */
+#pragma once
+#include <stdbool.h>
+#include <stddef.h>
+
+#include "proto/err.h"
+#include "worker/core/device.h"
+
+struct arena;
+struct storage;
+struct tape;
+
+enum tape_mode {
+    TAPE_TRAIN, /* batch statistics, backward follows */
+    TAPE_EVAL,  /* running statistics, no gradients: memory goes back at tape_drop() */
+};
+
+/* What a shard-wise double vector is, when it is merged over all shards of the job (SyncBN). */
+enum merge_kind { MERGE_MOMENTS /* [2c + 1] count, mean, M2: Chan */, MERGE_SUMS /* plain sums */ };
+
+/* How gradients and statistics leave a wave; set by the trainer. `shard` is local to the wave, from 0. */
+struct tape_hooks {
+    void *arg;
+    /* Where the gradient of this shard goes, p->count floats of device memory; the same address for every use in this wave. */
+    float *(*grad_dest)(void *arg, const struct param *p, int shard);
+    /* Every shard's gradient of p is complete for this wave. Called once per wave for every trainable parameter. */
+    int (*grad_ready)(void *arg, const struct param *p, struct err *err);
+    /* Batch statistics of normalisation `index`: [2c + 1] doubles per shard in device memory, valid during the call. */
+    int (*stats)(void *arg, int index, const double *const *stats, int c, struct err *err);
+    /* Merges n doubles of each local shard with those of all other shards of the job into ret (device memory). */
+    int (*merge)(void *arg, enum merge_kind kind, const double *const *local, int n, double *ret, struct err *err);
+};
+
+/* One differentiable activation of all local shards. grad is the gradient of the *activated* value, act(fma(x, scale, shift)). */
+struct value {
+    struct tensor *x;   /* [nshards] */
+    struct affine *act; /* [nshards], or NULL: nothing pending */
+    struct tensor *grad; /* [nshards]; data is NULL until someone writes it */
+    bool needs_grad, grad_written;
+    struct storage *mem;
+};
+
+struct node {
+    int (*backward)(struct tape *t, struct node *n, struct err *err);
+    struct value *out;
+    struct value *in[2];
+    void *ctx; /* op's own, from tape_host() */
+};
+
+/* Caller frees; the arena and the device stay the caller's. params: all of the model, in order of param.index. */
+struct tape *tape_new(struct device *dev, struct arena *arena, int nparams);
+void tape_free(struct tape *t);
+/* Starts a wave (or an evaluation batch) of nshards local shards. Everything of the wave before is given back. hooks may be NULL in TAPE_EVAL. */
+void tape_begin(struct tape *t, enum tape_mode mode, int nshards, const struct tape_hooks *hooks);
+/* Runs all records backwards, calls grad_ready for all of params (those that were never used get zeros). Returns the sticky error. */
+int tape_backward(struct tape *t, struct param *const *params, int nparams, struct err *err);
+/* The sticky error: 0, or its code with *err filled. */
+int tape_status(const struct tape *t, struct err *err);
+/* The model will not read v again: in TAPE_EVAL its memory goes back now. NULL is nothing. */
+void tape_drop(struct tape *t, struct value *v);
+
+/* ---- for layers ---- */
+struct device *tape_device(const struct tape *t);
+enum tape_mode tape_mode_of(const struct tape *t);
+int tape_shards(const struct tape *t);
+const struct tape_hooks *tape_hooks_of(const struct tape *t);
+bool tape_failed(const struct tape *t);
+/* Makes rc < 0 the sticky error (err is where the failing call left it). Returns rc. */
+int tape_fail(struct tape *t, int rc, const struct err *err);
+struct err *tape_err(struct tape *t);
+/* Host memory until the next tape_begin(), zeroed; never NULL: bookkeeping is small, the process aborts when there is none. */
+void *tape_host(struct tape *t, size_t bytes);
+/* Device memory until the next tape_begin(), 64-byte aligned. NULL fails the tape, naming `what`. */
+void *tape_device_mem(struct tape *t, size_t bytes, const char *what);
+/* A value with memory for `shape` (data ignored, dense): shards contiguous. NULL fails the tape. */
+struct value *tape_value(struct tape *t, const struct tensor *shape, bool needs_grad, const char *what);
+/* A value over memory the caller keeps (images). */
+struct value *tape_input(struct tape *t, const struct tensor *x);
+/* A value that shares v's memory and has another pending part. */
+struct value *tape_alias(struct tape *t, struct value *v, struct affine *act);
+/* What device ops read: x and act of every shard, from tape_host(). */
+struct operand *tape_operands(struct tape *t, const struct value *v);
+void tape_record(struct tape *t, int (*backward)(struct tape *, struct node *, struct err *), struct value *out, struct value *a,
+                 struct value *b, void *ctx);
+/* Forward declares a use of p; its gradient is expected once in backward. */
+void tape_use(struct tape *t, const struct param *p);
+/* In backward: destinations of p's gradient (one per shard) and the beta to write with. NULL: error is in *err. */
+float *const *tape_grad_dest(struct tape *t, const struct param *p, float *ret_beta, struct err *err);
+/* In backward: one use of p is written; after the last one it is handed on. */
+int tape_grad_done(struct tape *t, const struct param *p, struct err *err);
+/* In backward: memory for v's gradient and the beta to write with. */
+int tape_grad(struct tape *t, struct value *v, float *ret_beta, struct err *err);
+/* [c] floats of device memory, all equal to f; kept for the life of the tape. */
+const float *tape_constant(struct tape *t, float f, int c);

@@ -1,0 +1,85 @@
+#include "worker/layers/conv.h"
+
+struct conv_ctx {
+    struct conv cv;
+    struct param *w, *bias;
+};
+
+struct tensor conv_shape(const struct tensor *x, const struct conv *cv, const struct param *w)
+{
+    struct tensor y = *x;
+
+    y.data = NULL;
+    y.h = (x->h + 2 * cv->pad - w->r) / cv->stride + 1;
+    y.w = (x->w + 2 * cv->pad - w->s) / cv->stride + 1;
+    y.c = y.stride = w->k;
+    return y;
+}
+
+static int bias_backward(struct tape *t, const struct param *bias, const struct tensor *dy, struct err *err)
+{
+    struct device *dev = tape_device(t);
+    float beta;
+    float *const *db = tape_grad_dest(t, bias, &beta, err);
+    int rc;
+
+    if (!db)
+        return err->code;
+    rc = dev->ops->conv_bwd_bias(dev, db, beta, dy, tape_shards(t), err);
+    return rc < 0 ? rc : tape_grad_done(t, bias, err);
+}
+
+/* Weights first: their bucket can leave while the data gradient is computed. */
+static int conv_backward(struct tape *t, struct node *n, struct err *err)
+{
+    const struct conv_ctx *c = n->ctx;
+    struct device *dev = tape_device(t);
+    struct value *x = n->in[0];
+    const struct tensor *dy = n->out->grad;
+    float beta;
+    float *const *dw;
+    int rc = c->bias ? bias_backward(t, c->bias, dy, err) : 0;
+
+    if (rc < 0)
+        return rc;
+    dw = tape_grad_dest(t, c->w, &beta, err);
+    if (!dw)
+        return err->code;
+    rc = dev->ops->conv_bwd_weights(dev, dw, beta, tape_operands(t, x), dy, &c->cv, c->w, tape_shards(t), err);
+    if (rc >= 0)
+        rc = tape_grad_done(t, c->w, err);
+    if (rc < 0 || !x->needs_grad)
+        return rc;
+    rc = tape_grad(t, x, &beta, err);
+    return rc < 0 ? rc : dev->ops->conv_bwd_data(dev, x->grad, beta, dy, &c->cv, c->w, tape_shards(t), err);
+}
+
+struct value *conv_raw(struct tape *t, struct value *x, const struct conv *cv, struct param *w, struct param *bias, double *const *stats)
+{
+    int nshards = tape_shards(t);
+    struct device *dev = tape_device(t);
+    struct tensor *shape = tape_host(t, (size_t)nshards * sizeof *shape);
+    struct conv_ctx *c;
+    struct value *y;
+
+    if (tape_failed(t))
+        return NULL;
+    for (int s = 0; s < nshards; s++)
+        shape[s] = conv_shape(&x->x[s], cv, w);
+    y = tape_value(t, shape, true, w->name);
+    if (!y || tape_fail(t, dev->ops->conv_fwd(dev, y->x, tape_operands(t, x), cv, w, bias ? bias->data : NULL, stats, nshards, tape_err(t)),
+                        tape_err(t)) < 0)
+        return NULL;
+    c = tape_host(t, sizeof *c);
+    *c = (struct conv_ctx){ *cv, w, bias };
+    tape_use(t, w);
+    if (bias)
+        tape_use(t, bias);
+    tape_record(t, conv_backward, y, x, NULL, c);
+    return y;
+}
+
+struct value *layer_conv(struct tape *t, struct value *x, const struct conv *cv, struct param *w, struct param *bias)
+{
+    return conv_raw(t, x, cv, w, bias, NULL);
+}

@@ -1,0 +1,8 @@
+/* worker/layers/conv.h - shared by the layers that contain a convolution. */
+#pragma once
+#include "worker/layers/layers.h"
+
+/* Output shape of one shard, data NULL. */
+struct tensor conv_shape(const struct tensor *x, const struct conv *cv, const struct param *w);
+/* The raw output; stats as in device_ops.conv_fwd (may be NULL). Records the way back. */
+struct value *conv_raw(struct tape *t, struct value *x, const struct conv *cv, struct param *w, struct param *bias, double *const *stats);

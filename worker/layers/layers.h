@@ -1,0 +1,34 @@
+/* worker/layers/layers.h - differentiable operations on the tape. Each computes through the device at once and records its way back.
+ * All return NULL once the tape has failed and take NULL then, so that a model reads as a sequence of calls. Values belong to the tape. */
+#pragma once
+#include <stdbool.h>
+
+#include "worker/core/device.h"
+#include "worker/core/tape.h"
+
+/* A normalisation of k channels; the parameters belong to the model. */
+struct norm {
+    struct param *gamma, *beta, *mean, *var;
+    float eps;
+    int index;   /* position among the model's normalisations: names its statistics towards the trainer */
+    bool sync;   /* batch statistics over all shards of the job */
+    bool frozen; /* running statistics, also in training; gamma and beta get no gradient */
+};
+
+/* conv.c: y = conv(x, w) (+ bias); raw, nothing pending. */
+struct value *layer_conv(struct tape *t, struct value *x, const struct conv *cv, struct param *w, struct param *bias);
+/* norm.c: conv, then batch normalisation and leaky activation (slope 1: none, 0: ReLU), which stay pending on the raw output. */
+struct value *layer_conv_norm(struct tape *t, struct value *x, const struct conv *cv, struct param *w, const struct norm *n, float slope);
+/* act.c: leaky activations stay pending, the others are computed. */
+struct value *layer_act(struct tape *t, struct value *x, enum act_kind kind);
+struct value *layer_add(struct tape *t, struct value *a, struct value *b);
+/* resample.c */
+struct value *layer_concat(struct tape *t, struct value *const *parts, int nparts);
+struct value *layer_upsample(struct tape *t, struct value *x, int factor);
+struct value *layer_maxpool(struct tape *t, struct value *x, const struct pooling *p);
+/* yolo.c: the loss of one head. terms[shard]: [YOLO_TERMS] doubles, written. In training the gradient, times grad_scale, is put on logits at once. */
+int layer_yolo_loss(struct tape *t, struct value *logits, const struct yolo_head *head, float grad_scale, const struct box_list *truth,
+                    double *const *terms);
+
+/* Slope of the leaky activation of the darknet family. */
+#define LEAKY_SLOPE 0.1f

@@ -1,0 +1,169 @@
+/* worker/layers/norm.c - batch normalisation + leaky activation, pending on a convolution's raw output. */
+#include "worker/layers/conv.h"
+
+struct norm_ctx {
+    const struct norm *n;
+    float **mean, **invstd; /* [nshards] -> [c]; all the same with running statistics */
+    double *counts;         /* [nshards] values behind each mean; unused with running statistics */
+    bool running;
+};
+
+/* ret[s] points at c numbers of `each` bytes in device memory, one array per shard. */
+static void **shard_arrays(struct tape *t, size_t bytes, const char *what)
+{
+    int nshards = tape_shards(t);
+    void **ret = tape_host(t, (size_t)nshards * sizeof *ret);
+    char *mem = tape_device_mem(t, bytes * (size_t)nshards, what);
+
+    if (!mem)
+        return NULL;
+    for (int s = 0; s < nshards; s++)
+        ret[s] = mem + (size_t)s * bytes;
+    return ret;
+}
+
+/* Sums of this layer over all shards of the job, the same array for every local shard. */
+static int merged(struct tape *t, enum merge_kind kind, double **local, int n, struct err *err)
+{
+    const struct tape_hooks *hooks = tape_hooks_of(t);
+    double *all = tape_device_mem(t, (size_t)n * sizeof *all, "SyncBN");
+    int rc;
+
+    if (!all)
+        return tape_status(t, err);
+    rc = hooks->merge(hooks->arg, kind, (const double *const *)local, n, all, err);
+    for (int s = 0; s < tape_shards(t); s++)
+        local[s] = all;
+    return rc;
+}
+
+static int gamma_beta_backward(struct tape *t, const struct norm *n, double *const *sums, struct err *err)
+{
+    const struct param *p[2] = { n->beta, n->gamma };
+    struct device *dev = tape_device(t);
+    const double **src = tape_host(t, (size_t)tape_shards(t) * sizeof *src);
+    int rc = 0;
+
+    for (int i = 0; i < 2 && rc >= 0; i++) {
+        float beta;
+        float *const *dest = tape_grad_dest(t, p[i], &beta, err);
+
+        if (!dest)
+            return err->code;
+        for (int s = 0; s < tape_shards(t); s++)
+            src[s] = sums[s] + (size_t)i * p[i]->count;
+        rc = dev->ops->narrow(dev, dest, beta, src, p[i]->count, tape_shards(t), err);
+        if (rc >= 0)
+            rc = tape_grad_done(t, p[i], err);
+    }
+    return rc;
+}
+
+static int norm_backward(struct tape *t, struct node *node, struct err *err)
+{
+    const struct norm_ctx *c = node->ctx;
+    struct device *dev = tape_device(t);
+    struct value *v = node->out, *raw = node->in[0];
+    const float *const *mean = (const float *const *)c->mean, *const *invstd = (const float *const *)c->invstd;
+    const struct operand *x = tape_operands(t, v);
+    int nshards = tape_shards(t), nch = (int)v->x[0].c, rc = 0;
+    double **sums = NULL;
+
+    if (!c->running) {
+        sums = (double **)shard_arrays(t, (size_t)nch * 2 * sizeof(double), "normalisation sums");
+        if (!sums)
+            return tape_status(t, err);
+        rc = dev->ops->norm_bwd_reduce(dev, sums, x, mean, invstd, v->grad, nshards, err);
+        if (rc >= 0)
+            rc = gamma_beta_backward(t, c->n, sums, err);
+        if (rc >= 0 && c->n->sync)
+            rc = merged(t, MERGE_SUMS, sums, 2 * nch, err);
+    }
+    if (rc >= 0)
+        rc = dev->ops->norm_bwd_apply(dev, v->grad, x, mean, invstd, (const double *const *)sums, c->counts, nshards, err);
+    for (int s = 0; s < nshards; s++) {
+        raw->grad[s] = v->grad[s]; /* the same memory goes on as the raw output's gradient */
+        v->grad[s].data = NULL;
+    }
+    raw->grad_written = true;
+    return rc;
+}
+
+/* Batch statistics -> mean, invstd, scale, shift of each shard. */
+static int prepare_batch(struct tape *t, const struct value *raw, const struct norm *n, double **stats, struct norm_ctx *c, float **scale,
+                         float **shift)
+{
+    struct device *dev = tape_device(t);
+    const struct tape_hooks *hooks = tape_hooks_of(t);
+    struct err *err = tape_err(t);
+    int nch = raw->x[0].c, nshards = tape_shards(t);
+    int rc = hooks->stats(hooks->arg, n->index, (const double *const *)stats, nch, err);
+
+    if (rc >= 0 && n->sync)
+        rc = merged(t, MERGE_MOMENTS, stats, 2 * nch + 1, err);
+    for (int s = 0; s < nshards && rc >= 0; s++)
+        rc = dev->ops->download(dev, &c->counts[s], stats[s], sizeof(double), err);
+    if (rc < 0)
+        return rc;
+    return dev->ops->norm_prepare(dev, c->mean, c->invstd, scale, shift, (const double *const *)stats, n->gamma->data, n->beta->data, n->eps,
+                                  nch, nshards, err);
+}
+
+static int prepare_running(struct tape *t, const struct norm *n, struct norm_ctx *c, float **scale, float **shift)
+{
+    struct device *dev = tape_device(t);
+
+    for (int s = 0; s < tape_shards(t); s++) {
+        c->mean[s] = n->mean->data;
+        c->invstd[s] = c->invstd[0];
+        scale[s] = scale[0];
+        shift[s] = shift[0];
+    }
+    return dev->ops->norm_prepare_running(dev, c->invstd[0], scale[0], shift[0], n->mean->data, n->var->data, n->gamma->data, n->beta->data,
+                                          n->eps, (int)n->mean->count, tape_err(t));
+}
+
+static struct value *norm_act(struct tape *t, struct value *raw, const struct norm *n, double **stats, float slope)
+{
+    int nshards = tape_shards(t), nch = raw->x[0].c, rc;
+    size_t bytes = (size_t)nch * sizeof(float);
+    struct norm_ctx *c = tape_host(t, sizeof *c);
+    struct affine *act = tape_host(t, (size_t)nshards * sizeof *act);
+    float **scale = (float **)shard_arrays(t, bytes, "normalisation"), **shift = (float **)shard_arrays(t, bytes, "normalisation");
+    struct value *v;
+
+    c->n = n;
+    c->running = !stats;
+    c->mean = (float **)shard_arrays(t, bytes, "normalisation");
+    c->invstd = (float **)shard_arrays(t, bytes, "normalisation");
+    c->counts = tape_host(t, (size_t)nshards * sizeof *c->counts);
+    if (tape_failed(t))
+        return NULL;
+    rc = stats ? prepare_batch(t, raw, n, stats, c, scale, shift) : prepare_running(t, n, c, scale, shift);
+    if (tape_fail(t, rc, tape_err(t)) < 0)
+        return NULL;
+    for (int s = 0; s < nshards; s++)
+        act[s] = (struct affine){ scale[s], shift[s], tape_constant(t, slope, nch) };
+    if (!c->running) {
+        tape_use(t, n->gamma);
+        tape_use(t, n->beta);
+    }
+    v = tape_alias(t, raw, act);
+    tape_drop(t, raw);
+    tape_record(t, norm_backward, v, raw, NULL, c);
+    return v;
+}
+
+struct value *layer_conv_norm(struct tape *t, struct value *x, const struct conv *cv, struct param *w, const struct norm *n, float slope)
+{
+    bool running = n->frozen || tape_mode_of(t) == TAPE_EVAL;
+    double **stats = NULL;
+    struct value *raw;
+
+    if (tape_failed(t))
+        return NULL;
+    if (!running)
+        stats = (double **)shard_arrays(t, ((size_t)w->k * 2 + 1) * sizeof(double), "batch statistics");
+    raw = conv_raw(t, x, cv, w, NULL, stats);
+    return raw ? norm_act(t, raw, n, stats, slope) : NULL;
+}

@@ -1,0 +1,67 @@
+/* worker/models/model.h - what the trainer knows of a model: parameters, loss terms, and how to compute them.
+ * A model is a sequence of layer calls and losses. Two-stage detectors, depth networks with several encoders: another struct model_ops. */
+#pragma once
+#include <stdbool.h>
+
+#include "worker/core/device.h"
+#include "worker/core/tape.h"
+
+struct err;
+struct jobspec;
+struct model;
+struct norm;
+
+enum aggregate {
+    TERM_RATIO, /* sum of numerators / sum of denominators, over everything */
+    TERM_MEAN,  /* mean over shards in training, over images in validation */
+};
+
+struct loss_term {
+    const char *name; /* as in the store; terms[0] is "total", the optimised objective */
+    enum aggregate aggregate;
+};
+
+struct model_batch {
+    const struct tensor *images; /* one per local shard, f32 in device memory */
+    const struct box_list *truth;
+};
+
+struct detect_options {
+    float conf, nms; /* lowest score; IoU of suppression within a class */
+    int max_det;
+};
+
+struct model_ops {
+    const char *name;
+    const struct loss_term *terms;
+    int nterms;
+    /* Forward with losses on the tape, in the tape's mode. terms[shard]: [2 * nterms] doubles, numerator and denominator of each, written.
+     * The seeds of the gradients are multiplied by grad_scale: 1 / (images of the global batch) where a loss is a sum over images. */
+    int (*loss)(struct model *m, struct tape *t, const struct model_batch *b, float grad_scale, double *const *terms, struct err *err);
+    /* Forward only, for prediction. */
+    int (*forward)(struct model *m, struct tape *t, const struct tensor *images, struct err *err);
+    /* Detections of one image of the last loss() or forward(), best first, in pixels of the network input. At most opt->max_det; host memory. */
+    int (*detect)(struct model *m, int shard, int image, const struct detect_options *opt, struct candidate *ret, int *ret_count, struct err *err);
+    void (*free)(struct model *m);
+};
+
+struct model {
+    const struct model_ops *ops;
+    struct device *dev;
+    struct param **params; /* all, by index; running statistics too */
+    int nparams;
+    struct norm *norms; /* normalisations with trainable statistics, by norm.index */
+    int nnorms;
+    int size;  /* nominal network input side, pixels */
+    int grain; /* input sides must be multiples of it */
+};
+
+/* Builds the model a job file describes for `classes` classes, with initial weights that depend on (seed, names) alone; loads model.init where
+ * given. Caller frees with model_free(). Errors name the key or the file. */
+int model_open(const struct jobspec *spec, int classes, struct device *dev, struct model **ret_model, struct err *err);
+void model_free(struct model *m);
+/* Trainable: takes part in gradients and the optimizer. */
+static inline bool param_trainable(const struct param *p)
+{
+    return p->kind != PARAM_MEAN && p->kind != PARAM_VAR;
+}

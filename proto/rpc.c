@@ -1,0 +1,215 @@
+#include "proto/rpc.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "proto/err.h"
+
+/* ---- writing ---- */
+
+struct text {
+    char *data;
+    size_t len, cap;
+};
+
+static int text_add(const char *bytes, size_t len, void *arg)
+{
+    struct text *t = arg;
+
+    if (t->len + len > t->cap) {
+        size_t cap = t->cap ? t->cap : 256;
+        while (cap < t->len + len)
+            cap *= 2;
+        char *data = realloc(t->data, cap);
+        if (!data)
+            return -1;
+        t->data = data;
+        t->cap = cap;
+    }
+    memcpy(t->data + t->len, bytes, len);
+    t->len += len;
+    return 0;
+}
+
+/* The message as one line; drops the reference. A message that could not be built (NULL) gives NULL. */
+static char *to_line(json_t *msg, size_t *ret_len)
+{
+    struct text t = { 0 };
+    int rc = msg ? json_dump_callback(msg, text_add, &t, JSON_COMPACT) : -1;
+
+    json_decref(msg);
+    if (rc < 0 || text_add("\n", 2, &t) < 0) { /* 2: the NUL too */
+        free(t.data);
+        return NULL;
+    }
+    if (ret_len)
+        *ret_len = t.len - 1;
+    return t.data;
+}
+
+/* Error texts quote file names, which may be any bytes; JSON is UTF-8. */
+static json_t *clean_string(const char *text)
+{
+    json_t *s = json_string(text);
+    char *copy;
+
+    if (s || !(copy = strdup(text)))
+        return s;
+    for (char *p = copy; *p; p++)
+        if ((unsigned char)*p >= 0x80)
+            *p = '?';
+    s = json_string(copy);
+    free(copy);
+    return s;
+}
+
+static json_t *id_or_null(const json_t *id)
+{
+    return id ? json_deep_copy(id) : json_null();
+}
+
+char *rpc_result(const json_t *id, json_t *result, size_t *ret_len)
+{
+    return to_line(json_pack("{s:s, s:o, s:o}", "jsonrpc", "2.0", "id", id_or_null(id), "result", result), ret_len);
+}
+
+char *rpc_error(const json_t *id, int rpc_code_, const struct err *err, size_t *ret_len)
+{
+    const char *reason = err_name(err->code);
+    json_t *data = json_pack("{s:o, s:s}", "field", clean_string(err->field), "reason", reason ? reason : "SYSTEM");
+    json_t *error = json_pack("{s:i, s:o, s:o}", "code", rpc_code_, "message", clean_string(err->msg), "data", data);
+
+    return to_line(json_pack("{s:s, s:o, s:o}", "jsonrpc", "2.0", "id", id_or_null(id), "error", error), ret_len);
+}
+
+char *rpc_call(long id, const char *method, json_t *params, size_t *ret_len)
+{
+    return to_line(json_pack("{s:s, s:I, s:s, s:o}", "jsonrpc", "2.0", "id", (json_int_t)id, "method", method, "params", params), ret_len);
+}
+
+char *rpc_notify(const char *method, json_t *params, size_t *ret_len)
+{
+    return to_line(json_pack("{s:s, s:s, s:o}", "jsonrpc", "2.0", "method", method, "params", params), ret_len);
+}
+
+/* ---- codes: -32602 for bad input, -32000 - n for our n-th code, -32603 for what the system said ---- */
+
+enum { RPC_OURS = -32000, ERR_OURS = -20000, ERR_LAST = ERR_UNSUPPORTED };
+
+int rpc_code(int err_code)
+{
+    if (err_code == ERR_INPUT)
+        return RPC_BAD_PARAMS;
+    if (err_code <= ERR_OURS && err_code >= ERR_LAST)
+        return RPC_OURS + (err_code - ERR_OURS);
+    return RPC_INTERNAL;
+}
+
+static int err_code_of(json_int_t code)
+{
+    if (code == RPC_BAD_PARAMS)
+        return ERR_INPUT;
+    if (code == RPC_NO_METHOD)
+        return ERR_UNSUPPORTED;
+    if (code == RPC_INTERNAL)
+        return -EIO;
+    if (code <= RPC_OURS && code >= RPC_OURS + (ERR_LAST - ERR_OURS))
+        return ERR_OURS + (int)(code - RPC_OURS);
+    return ERR_PROTO;
+}
+
+/* ---- reading ---- */
+
+static int request_fail(int *ret_code, int code, struct err *err, const char *text)
+{
+    *ret_code = code;
+    return err_set(err, code == RPC_BAD_PARAMS ? ERR_INPUT : ERR_PROTO, "%s", text);
+}
+
+static int check_members(const json_t *root, int *ret_code, struct err *err)
+{
+    const char *key;
+    json_t *value;
+
+    json_object_foreach ((json_t *)root, key, value) {
+        if (strcmp(key, "jsonrpc") && strcmp(key, "id") && strcmp(key, "method") && strcmp(key, "params"))
+            return request_fail(ret_code, RPC_INVALID, err, "a request has the members jsonrpc, id, method and params only");
+    }
+    return 0;
+}
+
+int rpc_request_parse(const char *line, size_t len, struct rpc_request *req, int *ret_code, struct err *err)
+{
+    json_error_t where;
+
+    memset(req, 0, sizeof *req);
+    req->root = json_loadb(line, len, JSON_REJECT_DUPLICATES | JSON_DECODE_ANY, &where);
+    if (!req->root) {
+        *ret_code = RPC_PARSE;
+        return err_set(err, ERR_PROTO, "not JSON: %s (byte %d)", where.text, where.position);
+    }
+    if (json_is_array(req->root))
+        return request_fail(ret_code, RPC_INVALID, err, "batches are not supported; send one request a line");
+    if (!json_is_object(req->root))
+        return request_fail(ret_code, RPC_INVALID, err, "a request must be an object");
+
+    json_t *id = json_object_get(req->root, "id");
+    if (json_is_integer(id) || json_is_string(id))
+        req->id = id;
+    const char *version = json_string_value(json_object_get(req->root, "jsonrpc"));
+    if (!version || strcmp(version, "2.0") != 0)
+        return request_fail(ret_code, RPC_INVALID, err, "jsonrpc must be \"2.0\"");
+    if (!req->id)
+        return request_fail(ret_code, RPC_INVALID, err, "id must be an integer or a string");
+    req->method = json_string_value(json_object_get(req->root, "method"));
+    if (!req->method)
+        return request_fail(ret_code, RPC_INVALID, err, "method must be a string");
+    if (check_members(req->root, ret_code, err) < 0)
+        return ERR_PROTO;
+    req->params = json_object_get(req->root, "params");
+    if (!req->params && json_object_set_new(req->root, "params", json_object()) == 0)
+        req->params = json_object_get(req->root, "params");
+    if (!json_is_object(req->params))
+        return request_fail(ret_code, RPC_BAD_PARAMS, err, "params must be an object");
+    return 0;
+}
+
+void rpc_request_clear(struct rpc_request *req)
+{
+    json_decref(req->root);
+    memset(req, 0, sizeof *req);
+}
+
+static int take_error(const json_t *error, struct err *err)
+{
+    json_t *message = json_object_get(error, "message"), *data = json_object_get(error, "data");
+    const char *field = json_string_value(json_object_get(data, "field")), *text = json_string_value(message);
+    int code = err_code_of(json_integer_value(json_object_get(error, "code")));
+
+    return err_field(err, code, field ? field : "", "%s", text ? text : "the daemon refused without a reason");
+}
+
+int rpc_reply_parse(const char *line, size_t len, long *ret_id, json_t **ret_result, struct err *err)
+{
+    json_error_t where;
+    json_t *root = json_loadb(line, len, 0, &where), *id, *error, *result;
+    int rc = 0;
+
+    *ret_id = -1;
+    if (!root)
+        return err_set(err, ERR_PROTO, "reply is not JSON: %s", where.text);
+    id = json_object_get(root, "id");
+    error = json_object_get(root, "error");
+    result = json_object_get(root, "result");
+    if (json_is_integer(id))
+        *ret_id = (long)json_integer_value(id);
+    if (json_is_object(error))
+        rc = take_error(error, err);
+    else if (!json_is_integer(id) || !result)
+        rc = err_set(err, ERR_PROTO, "not a reply: neither id with result nor error");
+    else
+        *ret_result = json_incref(result);
+    json_decref(root);
+    return rc;
+}

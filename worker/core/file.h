@@ -1,0 +1,26 @@
+/* worker/core/file.h - whole files: read through a read-only map, written beside their place and renamed when complete, so that a reader
+ * (or a power cut) sees the old file or the new one and nothing between. */
+#pragma once
+#include <stddef.h>
+
+struct err;
+
+/* A file mapped read-only. An empty file has size 0 and data that points to nothing readable. */
+struct file_map {
+    const unsigned char *data;
+    size_t size;
+};
+/* Maps a regular file of at most max_bytes. Errors name the path: what open() says, not a regular file, too large. */
+int file_map_open(const char *path, size_t max_bytes, struct file_map *ret_map, struct err *err);
+void file_map_close(struct file_map *m);
+
+struct file_out;
+/* Opens `path`.tmp for writing; the file at `path` stays as it is until file_out_commit(). */
+int file_out_open(const char *path, struct file_out **ret_out, struct err *err);
+/* Buffered. After a failure every later call fails in the same way, so callers may check only the commit. */
+int file_out_write(struct file_out *o, const void *bytes, size_t size, struct err *err);
+int file_out_printf(struct file_out *o, struct err *err, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
+/* Flushes, fsyncs, renames and fsyncs the folder, and frees o in every case; on failure the temporary file is removed. */
+int file_out_commit(struct file_out *o, struct err *err);
+/* Gives up: removes the temporary file and frees o. NULL is fine. */
+void file_out_abort(struct file_out *o);

@@ -1,0 +1,35 @@
+/* worker/eval/coco_ap.h - COCO average precision of boxes: the twelve numbers, AP per threshold and per class. Pure.
+ * Source: the rules of the COCO evaluation (specs yolov3 section 7.3). */
+#pragma once
+#include <stddef.h>
+
+#include "worker/eval/detection.h"
+
+struct err;
+
+enum { COCO_THRESHOLDS = 10, COCO_STATS = 12 };
+
+/* AP, AP50, AP75, AP small, medium, large; AR with 1, 10, 100 detections an image and class, AR small, medium, large. */
+/* clang-format off */
+enum coco_stat {
+    COCO_AP, COCO_AP50, COCO_AP75, COCO_AP_SMALL, COCO_AP_MEDIUM, COCO_AP_LARGE,
+    COCO_AR1, COCO_AR10, COCO_AR100, COCO_AR_SMALL, COCO_AR_MEDIUM, COCO_AR_LARGE
+};
+/* clang-format on */
+/* Names for reports: "AP", "AP50", "AP75", "APs", "APm", "APl", "AR1", "AR10", "AR100", "ARs", "ARm", "ARl". */
+extern const char *const coco_stat_name[COCO_STATS];
+
+/* Everything is -1 where there is no ground truth to ask for. */
+struct coco_ap {
+    double stat[COCO_STATS];
+    double at_iou[COCO_THRESHOLDS]; /* .50, .55 ... .95 */
+    int nclasses;
+    double *class_ap, *class_ap50, *class_ar100; /* [nclasses] */
+};
+
+/* Scores detections against truths; their order does not matter, except that of truths with exactly equal overlap (the later one is taken).
+ * Errors: a class outside 0 .. nclasses - 1, a negative image, a number that is not finite (ERR_INPUT), -ENOMEM.
+ * Caller frees the result's arrays with coco_ap_free(). */
+int coco_ap_compute(const struct detection *dets, size_t ndets, const struct truth *truths, size_t ntruths, int nclasses,
+                    struct coco_ap *ret_ap, struct err *err);
+void coco_ap_free(struct coco_ap *ap);

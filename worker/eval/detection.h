@@ -1,0 +1,27 @@
+/* worker/eval/detection.h - what a detector found and what was there: the two records that scoring, drawing and exporting share.
+ * Boxes are x, y, width, height in pixels of the original image, as in COCO. */
+#pragma once
+#include <stdbool.h>
+#include <stdint.h>
+
+struct detection {
+    int32_t image; /* index into the split; ascending index must mean ascending image id where the COCO order of ties matters */
+    int32_t cls;   /* 0 .. classes - 1 */
+    int32_t slot;  /* breaks ties between equal scores: lower first */
+    double score;
+    double box[4];
+};
+
+struct truth {
+    int32_t image, cls;
+    bool crowd;     /* COCO: a region of many objects, may be matched repeatedly */
+    bool difficult; /* VOC: neither wanted nor wrong */
+    double area;    /* COCO's area field, which may differ from the box; decides small / medium / large */
+    double box[4];
+};
+
+/* qsort order: image, class, falling score, slot, then the box, so that equal only means identical and the order in which ranks
+ * delivered never shows. */
+int detection_compare(const void *a, const void *b);
+/* Intersection over union; with `crowd`, over the area of the detection alone. Empty intersections give 0. */
+double box_overlap(const double det[4], const double truth[4], bool crowd);

@@ -1,0 +1,23 @@
+/* worker/eval/draw.h - boxes with class names and scores on an RGB picture. Sizes of lines and letters follow the picture's. */
+#pragma once
+#include <stddef.h>
+#include <stdint.h>
+
+#include "worker/eval/detection.h"
+
+struct err;
+
+/* A picture owned by the caller: 3 bytes a pixel, rows without gaps. */
+struct picture {
+    uint8_t *rgb;
+    int w, h;
+};
+
+/* Draws dets[n] (image and slot are not looked at), the best on top; what lies outside is clipped, boxes with a number that is not
+ * finite are left out. names[nnames] are UTF-8 (letters that the built-in font lacks become '?'); a class without a name is shown by its number.
+ * Fails only with -ENOMEM. */
+int draw_detections(struct picture *p, const struct detection *dets, size_t n, const char *const *names, int nnames, struct err *err);
+/* The colour of a class: bright, far from those of neighbouring numbers. */
+void draw_class_color(int cls, uint8_t ret_rgb[3]);
+/* Enlarges smoothly by a whole factor (small pictures have no room for letters). ret->rgb is malloc'ed, caller frees. */
+int draw_enlarge(const struct picture *p, int factor, struct picture *ret, struct err *err);

@@ -1,0 +1,14 @@
+/* worker/models/darknet_cfg.h - reads .cfg files of the YOLOv3 family (specs yolov3 section 1). Numbers with trailing garbage, values out
+ * of range and layers that do not fit are errors "file:line: ..."; unknown, doubled and ineffective keys are warnings in net->warnings. */
+#pragma once
+#include <stddef.h>
+
+#include "worker/models/darknet_net.h"
+
+struct err;
+
+enum { DARKNET_CFG_MAX_BYTES = 1 << 20, DARKNET_CFG_MAX_LINE = 4096 };
+
+/* Parses text[size]; `name` stands for the file in messages. Caller frees with darknet_net_free(). */
+int darknet_cfg_parse(const char *text, size_t size, const char *name, struct darknet_net **ret_net, struct err *err);
+int darknet_cfg_read(const char *path, struct darknet_net **ret_net, struct err *err);

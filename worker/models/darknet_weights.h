@@ -1,0 +1,34 @@
+/* worker/models/darknet_weights.h - darknet .weights files (specs yolov3 section 2): floats without names, so everything hangs on the count.
+ * A file must end where a convolution of the network ends; nothing is ever read across such a boundary silently. */
+#pragma once
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+struct err;
+struct darknet_net;
+
+/* The arrays of one convolution, in host memory of the caller. scale, mean and var are NULL without batch normalisation; bias is then the
+ * bias, with it the shift (beta). weights: [filters][size][size][channels] (KRSC); the file holds OIHW. */
+struct darknet_block {
+    int layer; /* index in the network, for messages and load_until */
+    int filters, channels, size;
+    float *bias, *scale, *mean, *var, *weights;
+};
+
+struct darknet_weights_info {
+    int major, minor, revision;
+    int64_t seen;   /* images consumed in training */
+    size_t nloaded; /* blocks filled; the others keep what they held */
+    char note[256]; /* what a user should know ("" if nothing): odd header, partial file */
+};
+
+/* Fills blocks (ascending layers) from the file: all that it holds, but only layers < load_until when that is >= 0; then the file may hold
+ * anything behind. ERR_DATA where sizes do not fit: the message names the two nearest boundaries. On errors nothing is written. */
+int darknet_weights_load(const char *path, const struct darknet_block *blocks, size_t n, int load_until,
+                         struct darknet_weights_info *ret_info, struct err *err);
+/* The same from memory; `label` is what messages call it. */
+int darknet_weights_parse(const void *bytes, size_t size, const char *label, const struct darknet_block *blocks, size_t n, int load_until,
+                          struct darknet_weights_info *ret_info, struct err *err);
+/* Writes version 0.2.0 atomically (worker/core/file.h). */
+int darknet_weights_save(const char *path, const struct darknet_block *blocks, size_t n, int64_t seen, struct err *err);

@@ -1,0 +1,24 @@
+/* worker/core/hash.h - evidence: 128-bit hashes of tensors and of steps, so that two runs can be compared number by number.
+ * Order-free over a tensor (sums of mixed words, position included), so any cut of the work gives the same hash. Not cryptographic.
+ * Source: specs determinism sections 9.2 and 9.3. The word mix is kernels/hash.h; on devices it is op `hash`. */
+#pragma once
+#include <stddef.h>
+#include <stdint.h>
+
+struct hash128 {
+    uint64_t lane[2];
+};
+
+/* kappa of a tensor: 64 bits of its name. */
+uint64_t hash_name(const char *name);
+/* Adds `bytes` bytes to the two lanes' sums, as device op hash does: little-endian words, the last one zero-padded, counted from
+ * first_word. Only the last piece of a tensor may have a length that is not a multiple of 8. */
+void hash_add(uint64_t out[2], const void *data, size_t bytes, uint64_t kappa, uint64_t first_word);
+/* Hash of one whole buffer. */
+struct hash128 hash_bytes(const void *data, size_t bytes, uint64_t kappa);
+/* fold(x, y): x, then y. Not commutative: the order of folds is part of the record. A chain starts from the identity's hash. */
+struct hash128 hash_fold(struct hash128 x, struct hash128 y);
+struct hash128 hash_fold_u64(struct hash128 x, uint64_t y);
+/* 32 hexadecimal digits (lane 0 first) and a terminating zero; and back: 0, or -1 when text is anything else. */
+void hash_hex(struct hash128 h, char ret[33]);
+int hash_parse(const char *text, struct hash128 *ret_hash);

@@ -4,38 +4,42 @@
 #include <stdint.h>
 
 #define PROGRESS_MAGIC 0x64657464u
-enum { PROGRESS_BYTES = 4096 };
+enum { PROGRESS_BYTES = 4096, PROGRESS_VERSION = 1 };
 
-/* What a rank is doing. deadline_s: no progress for so long inside the phase is a verdict (0: never); the heartbeat rule holds in all. */
-#define PROGRESS_PHASES(X)               \
-    X(STARTING, "starting", 120)         \
-    X(WAIT_GO, "wait_go", 0)             \
-    X(CHECK_DATA, "check_data", 0)       \
-    X(LOAD, "load_checkpoint", 600)      \
-    X(DATA, "data", 300)                 \
-    X(FORWARD, "forward", 300)           \
-    X(BACKWARD, "backward", 300)         \
-    X(REDUCE, "reduce", 45)              \
-    X(SYNC, "sync_bn", 45)               \
-    X(OPTIMIZER, "optimizer", 120)       \
-    X(REPORT_WAIT, "report_wait", 0)     \
-    X(VALIDATE, "validate", 600)         \
-    X(CHECKPOINT, "checkpoint", 600)     \
-    X(ENDING, "ending", 120)
-#define X(ident, name, deadline_s) PHASE_##ident,
+/* What a rank is doing. No progress for deadline_s inside the phase is a verdict (0: never); waited_s is the deadline while other
+ * ranks wait for this one in a collective: work on files may keep them waiting, computing may not. The heartbeat rule holds in all. */
+/* clang-format off */
+#define PROGRESS_PHASES(X)                     \
+    /* ident      name          deadline_s waited_s */ \
+    X(STARTING, "starting", 120, 120)          \
+    X(WAIT_GO, "wait_go", 0, 0)                \
+    X(CHECK_DATA, "check_data", 0, 0)          \
+    X(LOAD, "load_checkpoint", 600, 600)       \
+    X(DATA, "data", 300, 45)                   \
+    X(FORWARD, "forward", 300, 45)             \
+    X(BACKWARD, "backward", 300, 45)           \
+    X(REDUCE, "reduce", 45, 45)                \
+    X(SYNC, "sync_bn", 45, 45)                 \
+    X(OPTIMIZER, "optimizer", 120, 45)         \
+    X(REPORT_WAIT, "report_wait", 0, 0)        \
+    X(VALIDATE, "validate", 600, 600)          \
+    X(CHECKPOINT, "checkpoint", 600, 600)      \
+    X(ENDING, "ending", 120, 45)
+/* clang-format on */
+#define X(ident, name, deadline_s, waited_s) PHASE_##ident,
 enum progress_phase { PROGRESS_PHASES(X) PHASE_COUNT };
 #undef X
 
 /* All members are written with relaxed stores by the rank alone; `changes` is bumped last (release) at every change of step, phase or collective. */
 struct progress {
-    uint32_t magic, version;
+    uint32_t magic, version;    /* written last at the start; a trainer that leaves the page empty is not watched */
     _Atomic uint64_t heartbeat; /* bumped every second by a thread of its own that does nothing else */
     _Atomic uint64_t changes;
     _Atomic uint64_t step;
     _Atomic uint32_t phase;
-    _Atomic uint32_t collective;  /* number of the collective entered last in this attempt */
-    _Atomic uint64_t fingerprint; /* hash of what that collective is (kind, bytes); ranks at the same number must agree */
-    _Atomic uint64_t images;      /* images trained in this attempt, all by this rank */
+    _Atomic uint32_t collective;   /* number of the collective entered last in this attempt */
+    _Atomic uint64_t fingerprint;  /* hash of what that collective is (kind, bytes); ranks at the same number must agree */
+    _Atomic uint64_t images;       /* images trained in this attempt, all by this rank */
     _Atomic uint64_t images_total; /* images of the job's finished steps (global) */
-    _Atomic uint64_t done_in_phase, todo_in_phase; /* e.g. validation shards */
+    _Atomic uint64_t done_in_phase, todo_in_phase; /* e.g. validation shards; done_in_phase counts as progress */
 };

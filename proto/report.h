@@ -1,39 +1,61 @@
-/* proto/report.h - what ranks tell detd-job (fd 3), what detd-job tells detd (sup.sock), and the answers. All JSON lines.
+/* proto/report.h - what ranks tell detd-job (fd 3), what detd-job tells detd (sup.sock), and the answers. All of it is JSON lines:
+ * one object a line, its member "type" names the message. Unknown members are ignored; unknown types are logged and ignored.
+ * Times are Unix seconds (real). Steps count completed steps. record.h checks these shapes; PROTOCOL.md has an example of each.
  *
- * fd 3, rank -> detd-job (every rank unless marked (0) = rank 0 only). "type" is first; unknown members are ignored; unknown types are logged.
- *   hello       {rank, local_rank, nranks, pid, device, memory_bytes, versions:{...}}
+ * fd 3, rank -> detd-job (every rank unless marked (0) = rank 0 only):
+ *   hello       {rank, local_rank, nranks, pid, device, memory_bytes, versions:{...}, nccl_id?}
  *   start  (0)  {resume_step, checkpoint}      which checkpoint all ranks load (0, null: none); detd-job then records attempt(n, resume_step)
  *   loss   (0)  {split:"train"|"val", step, epoch, tier, time, images_per_s, terms:{NAME:[num, den], ...}}      "total" is always there;
  *               non-finite numbers are null with nonfinite:[NAME, ...]
- *   eval   (0)  {step, time, metrics:{NAME:number, ...}}
+ *   eval   (0)  {step, time, metrics:{NAME:number|null, ...}}
  *   checkpoint (0) {step, phase:"ready", path}                 written under a temporary name; waits for `publish`
  *                  {step, phase:"published", path, bytes, val_loss|null, best:bool}
  *   tier   (0)  {step, tier}                   proposal: from step `step` on; waits for `tier_ok`
- *   data        {split, images, boxes, skipped, bad:[up to 20 messages]}      (0) after the data set was checked
+ *   data   (0)  {split, images, boxes, skipped, bad:[up to 20 messages]}      after the data set was checked
  *   event       {level:"info"|"warning"|"error", kind, text}
- *   end         {outcome:"completed"|"failed"|"cancelled"|"paused", reason, class:"user"|"data"|"nonfinite"|"fault"|""}   ranks: their last line
- * fd 3, detd-job -> rank
- *   go          {nccl_id|null, attempt}        after all ranks' hello
- *   publish (0) {step}                         every report up to `step` is durable: rename the checkpoint now
- *   tier_ok (0) {step, tier}
+ *   end         {outcome:"completed"|"failed"|"cancelled"|"paused", reason, class:"user"|"data"|"nonfinite"|"fault"|""}   a rank's last line.
+ *               class says who has to act: only "fault" (and leaving without an `end`) is tried again
+ *   loss, eval and checkpoint are faults before `start`. A line that is malformed, or longer than REPORT_MAX_LINE, is a fault of its rank.
+ *
+ * fd 3, detd-job -> rank:
+ *   go          {nccl_id|null, attempt, tiers:[{step, tier}, ...]}    after all ranks' hello. tiers: every change of tier made durable so far, oldest
+ *                                              first; those with step > resume_step are to be replayed (of equal steps the last one counts)
+ *   publish (0) {step}                         every report written before `ready` is durable: rename the checkpoint now
+ *   tier_ok (0) {step, tier}                   (step, tier) is durable
  *   control (0) {word:"pause"|"cancel"|"checkpoint"|"tier"|"eval", tier?}     acts on all ranks two steps later, by the control word
+ *   End of file on fd 3: detd-job is gone; the rank has to leave.
  *
- * sup.sock, detd-job -> detd
- *   hello   {protocol, job, attempt, nonce, pid}
- *   report  {seq, rec:{one of loss, eval, checkpoint(published), tier, data, event, or below}}     seq counts per job across attempts
- *             rec attempt   {attempt, resume_step, time, ranks, device}    detd deletes the job's rows with step > resume_step
- *             rec ended     {attempt, outcome, reason, time}             of an attempt that is followed by another
- *             rec end       {outcome, reason, class, time}               of the job; a spool record, never an exit status
- *   status  {step, phase, images_per_s, cpu_seconds, max_rss, ranks:[{rank, phase, step}]}       once a second while it changes; not sequenced
- * sup.sock, detd -> detd-job
- *   welcome {last_seq, store_id, control:[words not yet carried out]}
- *   ack     {seq}                              committed; only acks trim the spool
- *   control {word, tier?, deadline?}
+ * sup.sock (in the state folder; jobs/<id>/ is the working directory of detd-job, so it connects to ../../sup.sock), detd-job -> detd:
+ *   hello   {protocol, job, attempt, nonce, pid}         nonce as given by --nonce (string)
+ *   report  {seq, rec:{"type":T, ...}}                   seq counts per job across attempts, without a gap
+ *     T = loss, eval, data         as the rank wrote it
+ *     T = checkpoint               as the rank wrote it, phase "published" only; the rest of it is as `ready` said
+ *     T = event                    {level, kind, text, time, rank|null, attempt}     rank null: from detd-job. kind "hang" also has phase, step
+ *     T = tier                     {step, tier, time}                          durable change of tier from that step on
+ *     T = attempt                  {attempt, resume_step, time, ranks, device} detd deletes the job's rows with step > resume_step
+ *     T = ended                    {attempt, outcome:"failed"|"stopped", reason, class, time, cpu_seconds, max_rss}   an attempt is over and the job is
+ *                                  not: another one follows, or an `end`. "stopped": not the job's fault (detd-job was told to stop). It may
+ *                                  come without `attempt` before it, when the ranks did not come so far as `start`
+ *     T = end                      {attempt, outcome, reason, class, time, cpu_seconds, max_rss}     of the job (outcomes as of ranks); nothing follows
+ *   status  {attempt, step, phase, images_per_s, cpu_seconds, max_rss, ranks:[{rank, phase, step, pid}]}     once a second while it changes; not
+ *           sequenced, sent only while connected. cpu_seconds: of all ranks of all attempts since this detd-job started; max_rss: bytes, largest rank.
+ *           phase is rank 0's, or "backoff" between two attempts
+ * sup.sock, detd -> detd-job:
+ *   welcome {last_seq, store_id, control:[{word, tier?, deadline?}, ...]}      answers hello; control: commands that are not carried out yet
+ *   ack     {seq}                                        everything up to seq is committed; only acks trim the spool
+ *   control {word, tier?, deadline?}                     deadline: seconds until the ranks are killed if they do not obey (cancel: 30 by default;
+ *           the other words: none). A pause or cancel given twice is one; without a running attempt it acts at once
  *
- * The environment and descriptors of a rank, set by detd-job: argv = detd-worker --job-dir DIR --rank R --ranks P --local-rank L --attempt N; fd 3 = this
- * socket, fd 4 = memfd of the shared-memory transport (one for all ranks), fd 5 = its progress page (proto/progress.h); stdout and
- * stderr = log/rank-R.log; cwd = the job directory. spec.json there is the job. */
+ * The environment and descriptors of a rank, set by detd-job: argv = detd-worker --job-dir DIR --rank R --ranks P --local-rank L --attempt N;
+ * fd 3 = this socket, fd 4 = memfd of the shared-memory transport (one for all ranks of an attempt, empty at first: the ranks set its size),
+ * fd 5 = its progress page (proto/progress.h), fd 6 = the job's lock (kept open, never used: lock free = no process of the job lives);
+ * stdin = /dev/null, stdout and stderr = log/rank-R.log; cwd = the job directory. spec.json there is the job. PR_SET_PDEATHSIG is
+ * SIGKILL. Environment: PATH, HOME, USER, LOGNAME, TMPDIR, LANG and TZ as detd-job has them, run.env of the job,
+ * CUDA_DEVICE_ORDER=PCI_BUS_ID, and CUDA_VISIBLE_DEVICES = the UUID of its GPU where GPUs were granted. */
 #pragma once
 
 enum { REPORT_MAX_LINE = 64 << 10, SUP_PROTOCOL = 1 };
-enum { WORKER_FD_CONTROL = 3, WORKER_FD_COMM = 4, WORKER_FD_PROGRESS = 5 };
+enum { WORKER_FD_CONTROL = 3, WORKER_FD_COMM = 4, WORKER_FD_PROGRESS = 5, WORKER_FD_LOCK = 6 };
+
+/* Longest line on sup.sock: a report is a rank's line and its envelope. */
+enum { SUP_MAX_LINE = REPORT_MAX_LINE + 4096 };

@@ -1,0 +1,115 @@
+#include "worker/models/model.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "proto/err.h"
+#include "proto/jobspec.h"
+#include "worker/core/philox.h"
+#include "worker/models/darknet_cfg.h"
+#include "worker/models/model_io.h"
+#include "worker/models/presets.h"
+#include "worker/models/yolov3.h"
+
+void model_free(struct model *m)
+{
+    struct device *dev;
+
+    if (!m)
+        return;
+    dev = m->dev;
+    for (int i = 0; i < m->nparams; i++) {
+        dev->ops->param_release(dev, m->params[i]);
+        dev->ops->free(dev, m->params[i]->data);
+        free(m->params[i]);
+    }
+    free(m->params);
+    free(m->norms);
+    m->ops->free(m);
+}
+
+static int open_net(const struct jobspec *spec, int classes, struct darknet_net **ret_net, struct err *err)
+{
+    struct darknet_net *net;
+    int rc = spec->model_cfg ? darknet_cfg_read(spec->model_cfg, &net, err) : preset_net(spec->model_preset, &net, err);
+
+    if (rc < 0)
+        return rc;
+    rc = darknet_net_set_classes(net, classes, err);
+    if (rc >= 0 && spec->model_width != 1)
+        rc = darknet_net_set_width(net, spec->model_width, err);
+    if (rc >= 0 && spec->model_size > 0)
+        rc = darknet_net_set_size(net, (int)spec->model_size, (int)spec->model_size, err);
+    if (rc >= 0 && (net->width != net->height || net->channels != 3))
+        rc = err_set(err, ERR_UNSUPPORTED, "%s: inputs of %dx%dx%d; only square RGB inputs can be trained: set model.size", net->name, net->width,
+                     net->height, net->channels);
+    if (rc < 0) {
+        darknet_net_free(net);
+        return rc;
+    }
+    *ret_net = net;
+    return 0;
+}
+
+/* ---- initial weights: pure functions of (seed, name, element) ---- */
+
+static void init_conv(const struct param *p, uint64_t seed, float *w)
+{
+    const struct philox_key key = { seed, 0, philox_op(p->name), 0, (uint16_t)p->index };
+    double scale = sqrt(2.0 / ((double)p->r * p->s * p->c));
+
+    for (size_t i = 0; i < p->count; i++)
+        w[i] = (float)(philox_normal(&key, i) * scale);
+}
+
+/* Objectness of a new head starts at its prior, so that the first steps are not spent on the background. */
+static void init_head_bias(const struct yolo_head *head, double prior, float *b)
+{
+    int per_anchor = head->classes + 5;
+
+    for (int a = 0; a < head->nanchors && prior > 0; a++)
+        b[a * per_anchor + 4] = (float)-log((1 - prior) / prior);
+}
+
+static int init_param(struct model *m, struct param *p, const struct jobspec *spec, struct err *err)
+{
+    float *w = calloc(p->count, sizeof *w);
+    const struct darknet_net *net = yolov3_net(m);
+    int rc;
+
+    if (!w)
+        return err_set(err, ERR_DEVICE, "out of memory: %s", p->name);
+    if (p->kind == PARAM_CONV)
+        init_conv(p, (uint64_t)spec->train_seed, w);
+    for (size_t i = 0; (p->kind == PARAM_SCALE || p->kind == PARAM_VAR) && i < p->count; i++)
+        w[i] = 1;
+    for (int i = 0; i + 1 < net->nlayers; i++)
+        if (net->layers[i + 1].type == DARKNET_YOLO && p->kind == PARAM_BIAS && yolov3_conv(m, i)->bias == p)
+            init_head_bias(&net->layers[i + 1].yolo, spec->model_obj_prior, w);
+    rc = m->dev->ops->upload(m->dev, p->data, w, p->count * sizeof *w, err);
+    free(w);
+    return rc;
+}
+
+int model_open(const struct jobspec *spec, int classes, struct device *dev, struct model **ret_model, struct err *err)
+{
+    struct darknet_net *net;
+    struct model *m;
+    int rc = open_net(spec, classes, &net, err);
+
+    if (rc >= 0)
+        rc = yolov3_new(net, spec, dev, &m, err);
+    if (rc < 0)
+        return rc;
+    for (int i = 0; i < m->nparams && rc >= 0; i++)
+        rc = init_param(m, m->params[i], spec, err);
+    if (rc >= 0 && spec->model_init)
+        rc = model_load(m, spec->model_init, (int)spec->model_load_until, err);
+    if (rc < 0) {
+        model_free(m);
+        return rc;
+    }
+    *ret_model = m;
+    return 0;
+}

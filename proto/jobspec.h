@@ -67,12 +67,12 @@ enum { JOB_MAX_BYTES = 1 << 20, JOB_MAX_LIST = 64, JOB_MAX_RANKS = 64, JOB_MAX_S
     X(train_lr_scale, "train.lr_scale", REAL, "0.1", 1e-300, 1, "x", "", "factor at each of train.lr_steps")                               \
     X(train_clip_norm, "train.clip_norm", REAL, "0", 0, 1e9, "", "", "clip the norm of the whole gradient; 0: off")                        \
     X(train_log_every, "train.log_every", INT, "10", 1, 1000000, "steps", "", "training loss is summed over so many steps and stored")     \
-    X(val_every, "val.every", INT, "null", 0, 100000000, "steps", "", "validate after so many steps, and after the last; 0: never; default steps/10") \
+    X(val_every, "val.every", INT, "null", 0, 100000000, "steps", "", "validate after so many steps, and after the last; 0: never; default steps/10 where there is data.val") \
     X(val_batch, "val.batch", INT, "8", 1, 4096, "images", "", "images of a validation shard")                                             \
     X(val_conf, "val.conf", REAL, "0.005", 0, 1, "score", "", "detections below it are dropped")                                           \
     X(val_nms, "val.nms", REAL, "0.45", 0, 1, "IoU", "", "per-class suppression")                                                          \
     X(val_max_det, "val.max_det", INT, "100", 1, 10000, "boxes", "", "detections kept of an image")                                        \
-    X(checkpoint_every, "checkpoint.every", INT, "null", 0, 100000000, "steps", "", "0: only at the end; default: val.every")              \
+    X(checkpoint_every, "checkpoint.every", INT, "null", 0, 100000000, "steps", "", "0: only at the end; default: val.every, or steps/10 without validation")              \
     X(checkpoint_keep, "checkpoint.keep", INT, "3", 1, 1000, "", "", "newest checkpoints kept, besides the best by validation loss")       \
     X(run_device, "run.device", ENUM, "\"auto\"", 0, 0, "", "auto|cpu|cuda", "")                                                           \
     X(run_ranks, "run.ranks", INT, "1", 1, 64, "processes", "", "changes no result")                                                       \
@@ -118,8 +118,11 @@ int jobspec_read(const char *path, json_t **ret_root, struct err *err);
 int jobspec_override(json_t *root, const char *assignment, struct err *err);
 /* Makes PATH values absolute, relative to `dir`. */
 int jobspec_absolute(json_t *root, const char *dir, struct err *err);
+/* For receivers that have no folder to resolve against: every PATH must be absolute; the error names the key. */
+int jobspec_require_absolute(const struct jobspec *s, struct err *err);
 /* Derived, pure: shards for a batch by the default rule. */
 int jobspec_default_shards(int64_t batch);
-/* Writes schema/job.schema.json, and the roff table of job.5 / the `--help-keys` text, from the table. */
+/* From the table: schema/job.schema.json, the `--help-keys` text, and the key list of man/detd-job-file.5 (roff). -ENOMEM or what the stream says. */
 int jobspec_write_schema(FILE *out);
 int jobspec_write_help(FILE *out);
+int jobspec_write_man(FILE *out);

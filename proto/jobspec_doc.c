@@ -1,0 +1,228 @@
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "proto/jobspec_table.h"
+
+/* ---- schema/job.schema.json ---- */
+
+static json_t *type_of(const struct job_key *k)
+{
+    static const char *const names[] = { "string", "string", "string", "integer", "number", "boolean", "array", "object" };
+
+    if (strcmp(k->def, "null") != 0)
+        return json_string(names[k->type]);
+    return json_pack("[s, s]", names[k->type], "null");
+}
+
+static json_t *words_json(const struct job_key *k)
+{
+    json_t *list = json_array();
+
+    for (const char *p = k->values; *p;) {
+        size_t n = strcspn(p, "|");
+
+        json_array_append_new(list, json_stringn(p, n));
+        p += n + (p[n] == '|');
+    }
+    if (strcmp(k->def, "null") == 0)
+        json_array_append_new(list, json_null());
+    return list;
+}
+
+/* Whole limits are written without a fraction. */
+static json_t *limit(double x)
+{
+    return x == (double)(json_int_t)x ? json_integer((json_int_t)x) : json_real(x);
+}
+
+static void add_limits(json_t *out, const struct job_key *k)
+{
+    switch (k->type) {
+    case TYPE_STR:
+    case TYPE_PATH:
+        json_object_set_new(out, "minLength", json_integer(1));
+        json_object_set_new(out, "maxLength", limit(k->max));
+        break;
+    case TYPE_ENUM:
+        json_object_set_new(out, "enum", words_json(k));
+        break;
+    case TYPE_INT:
+    case TYPE_REAL:
+        json_object_set_new(out, job_key_positive(k) ? "exclusiveMinimum" : "minimum", limit(job_key_positive(k) ? 0 : k->min));
+        json_object_set_new(out, "maximum", limit(k->max));
+        break;
+    case TYPE_REALS:
+        json_object_set_new(out, "items", json_pack("{s:s}", "type", "number"));
+        json_object_set_new(out, "maxItems", limit(k->max));
+        break;
+    case TYPE_MAP:
+        json_object_set_new(out, "additionalProperties", json_pack("{s:s}", "type", "string"));
+        json_object_set_new(out, "maxProperties", limit(k->max));
+        break;
+    case TYPE_BOOL:
+        break;
+    }
+}
+
+static json_t *property(const struct job_key *k)
+{
+    json_t *out = json_pack("{s:o}", "type", type_of(k));
+    char text[256];
+
+    snprintf(text, sizeof text, "%s%s%s%s", k->help, *k->unit ? " [" : "", k->unit, *k->unit ? "]" : "");
+    if (*text)
+        json_object_set_new(out, "description", json_string(text[0] == ' ' ? text + 1 : text));
+    if (strcmp(k->def, "-") != 0)
+        json_object_set_new(out, "default", json_loads(k->def, JSON_DECODE_ANY, NULL));
+    add_limits(out, k);
+    return out;
+}
+
+static void require(json_t *group, const char *name)
+{
+    json_t *list = json_object_get(group, "required"), *x;
+    size_t i;
+
+    if (!list) {
+        list = json_array();
+        json_object_set_new(group, "required", list);
+    }
+    json_array_foreach (list, i, x) {
+        if (strcmp(json_string_value(x), name) == 0)
+            return;
+    }
+    json_array_append_new(list, json_string(name));
+}
+
+static json_t *group_new(void)
+{
+    return json_pack("{s:s, s:b, s:{}}", "type", "object", "additionalProperties", 0, "properties");
+}
+
+static void add_key(json_t *root, const struct job_key *k)
+{
+    const char *name = k->path, *dot;
+    int required = strcmp(k->def, "-") == 0;
+    json_t *at = root;
+
+    for (; (dot = strchr(name, '.')); name = dot + 1) {
+        json_t *properties = json_object_get(at, "properties");
+        char group[32];
+
+        snprintf(group, sizeof group, "%.*s", (int)(dot - name), name);
+        if (!json_object_get(properties, group))
+            json_object_set_new(properties, group, group_new());
+        if (required)
+            require(at, group);
+        at = json_object_get(properties, group);
+    }
+    json_object_set_new(json_object_get(at, "properties"), name, property(k));
+    if (required)
+        require(at, name);
+}
+
+int jobspec_write_schema(FILE *out)
+{
+    json_t *root =
+        json_pack("{s:s, s:s, s:s}", "$schema", "https://json-schema.org/draft/2020-12/schema", "title", "detd job file", "description",
+                  "Relative paths are relative to the job file. Exactly one of model.preset and model.cfg is given.");
+    json_t *body = group_new();
+
+    for (size_t i = 0; i < JOB_KEY_COUNT; i++)
+        add_key(body, &job_keys[i]);
+    json_object_update(root, body);
+    int rc = json_dumpf(root, out, JSON_INDENT(2) | JSON_REAL_PRECISION(15));
+    json_decref(body);
+    json_decref(root);
+    if (rc == 0)
+        rc = fputc('\n', out) == EOF ? -1 : 0;
+    return rc < 0 || ferror(out) ? -EIO : 0;
+}
+
+/* ---- text: "integer, 1 .. 64, default 1, processes" ---- */
+
+static void describe_values(const struct job_key *k, char *text, size_t size)
+{
+    static const char *const names[] = {
+        "string", "path", "", "integer", "number", "true or false", "list of numbers", "object of strings"
+    };
+
+    if (k->type == TYPE_ENUM) {
+        snprintf(text, size, "%s", k->values);
+        for (char *p = text; *p; p++)
+            if (*p == '|')
+                *p = ' ';
+    } else if (job_key_positive(k)) {
+        snprintf(text, size, "%s > 0, at most %.16g", names[k->type], k->max);
+    } else if (k->type == TYPE_INT || k->type == TYPE_REAL) {
+        snprintf(text, size, "%s %.16g .. %.16g", names[k->type], k->min, k->max);
+    } else {
+        snprintf(text, size, "%s", names[k->type]);
+    }
+}
+
+static const char *describe_default(const struct job_key *k, char *text, size_t size)
+{
+    if (strcmp(k->def, "-") == 0)
+        return "required";
+    if (strcmp(k->def, "null") == 0)
+        return "optional";
+    snprintf(text, size, "default %s", k->def);
+    return text;
+}
+
+int jobspec_write_help(FILE *out)
+{
+    for (size_t i = 0; i < JOB_KEY_COUNT; i++) {
+        const struct job_key *k = &job_keys[i];
+        char values[160], def[80];
+
+        describe_values(k, values, sizeof values);
+        fprintf(out, "%-26s %s%s%s; %s\n", k->path, values, *k->unit ? " " : "", k->unit, describe_default(k, def, sizeof def));
+        if (*k->help)
+            fprintf(out, "%-26s     %s\n", "", k->help);
+    }
+    return ferror(out) ? -EIO : 0;
+}
+
+/* roff: a leading dot or quote, and every backslash and minus, need care. */
+static void roff(FILE *out, const char *text)
+{
+    if (*text == '.' || *text == '\'')
+        fputs("\\&", out);
+    for (; *text; text++)
+        switch (*text) {
+        case '\\':
+            fputs("\\e", out);
+            break;
+        case '-':
+            fputs("\\-", out);
+            break;
+        default:
+            fputc(*text, out);
+        }
+}
+
+int jobspec_write_man(FILE *out)
+{
+    for (size_t i = 0; i < JOB_KEY_COUNT; i++) {
+        const struct job_key *k = &job_keys[i];
+        char values[160], def[80];
+
+        describe_values(k, values, sizeof values);
+        fputs(".TP\n.B ", out);
+        roff(out, k->path);
+        fputs("\n", out);
+        roff(out, values);
+        fprintf(out, "%s%s; ", *k->unit ? " " : "", k->unit);
+        roff(out, describe_default(k, def, sizeof def));
+        fputs(".\n", out);
+        if (*k->help) {
+            fputs(".br\n", out);
+            roff(out, k->help);
+            fputs("\n", out);
+        }
+    }
+    return ferror(out) ? -EIO : 0;
+}

@@ -1,0 +1,151 @@
+#include <errno.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "proto/err.h"
+#include "proto/jobspec_table.h"
+
+/* ---- reading ---- */
+
+/* The whole file, at most JOB_MAX_BYTES; the caller frees. */
+static int slurp(const char *path, char **ret_text, size_t *ret_len, struct err *err)
+{
+    struct stat st;
+    size_t len = 0;
+    ssize_t n = 0;
+    char *text = NULL;
+    int rc = 0, fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK); /* a FIFO must not hold us up */
+
+    if (fd < 0)
+        return err_sys(err, "open '%s'", path);
+    if (fstat(fd, &st) < 0)
+        rc = err_sys(err, "stat '%s'", path);
+    else if (!S_ISREG(st.st_mode))
+        rc = err_set(err, ERR_INPUT, "'%s' is not a regular file", path);
+    else if (!(text = malloc(JOB_MAX_BYTES + 1)))
+        rc = err_set(err, -ENOMEM, "out of memory");
+    while (rc == 0 && len <= JOB_MAX_BYTES && (n = read(fd, text + len, JOB_MAX_BYTES + 1 - len)) > 0)
+        len += (size_t)n;
+    if (rc == 0 && n < 0)
+        rc = err_sys(err, "read '%s'", path);
+    else if (rc == 0 && len > JOB_MAX_BYTES)
+        rc = err_set(err, ERR_INPUT, "'%s' is larger than %d bytes", path, JOB_MAX_BYTES);
+    close(fd);
+    if (rc < 0) {
+        free(text);
+        return rc;
+    }
+    *ret_text = text;
+    *ret_len = len;
+    return 0;
+}
+
+int jobspec_read(const char *path, json_t **ret_root, struct err *err)
+{
+    json_error_t where;
+    size_t len = 0;
+    char *text = NULL;
+    int rc = slurp(path, &text, &len, err);
+
+    if (rc < 0)
+        return rc;
+    json_t *root = json_loadb(text, len, JSON_REJECT_DUPLICATES, &where);
+    free(text);
+    if (!root)
+        return err_set(err, ERR_INPUT, "%s:%d:%d: %s", path, where.line, where.column, where.text);
+    if (!json_is_object(root)) {
+        json_decref(root);
+        return err_set(err, ERR_INPUT, "%s: a job must be a JSON object", path);
+    }
+    *ret_root = root;
+    return 0;
+}
+
+/* ---- changing single keys of the nested object ---- */
+
+/* The object that holds the last part of path, made where it is missing (create) or NULL. *ret_name: the last part. */
+static json_t *holder(json_t *root, const char *path, int create, const char **ret_name)
+{
+    const char *dot;
+    json_t *obj = root;
+
+    for (; obj && (dot = strchr(path, '.')); path = dot + 1) {
+        char group[128];
+        json_t *next;
+
+        snprintf(group, sizeof group, "%.*s", (int)(dot - path), path);
+        next = json_object_get(obj, group);
+        if (!next && create && json_object_set_new(obj, group, json_object()) == 0)
+            next = json_object_get(obj, group);
+        obj = json_is_object(next) ? next : NULL;
+    }
+    *ret_name = path;
+    return obj;
+}
+
+/* The value of an assignment: JSON, else a string; keys that are text take anything as text. */
+static json_t *value_of(const struct job_key *k, const char *text)
+{
+    json_t *v = json_loads(text, JSON_DECODE_ANY | JSON_REJECT_DUPLICATES, NULL);
+
+    if (v && k && (k->type <= TYPE_ENUM || k->type == TYPE_MAP) && !json_is_string(v) && !json_is_null(v) && !json_is_object(v)) {
+        json_decref(v);
+        v = NULL;
+    }
+    return v ? v : json_string(text);
+}
+
+int jobspec_override(json_t *root, const char *assignment, struct err *err)
+{
+    const char *equals = strchr(assignment, '='), *name, *near;
+    size_t len = equals ? (size_t)(equals - assignment) : 0;
+    char path[160];
+
+    if (len == 0 || len >= sizeof path)
+        return err_set(err, ERR_INPUT, "'%.100s' is not of the form key=value", assignment);
+    snprintf(path, sizeof path, "%.*s", (int)len, assignment);
+
+    const struct job_key *k = job_key_find(path, len), *map = &job_keys[JOB_KEY_run_env];
+    if (!k && strncmp(path, "run.env.", 8) == 0 && path[8] && !strchr(path + 8, '.'))
+        k = map;
+    if (!k && !job_key_is_group(path, len)) {
+        near = job_key_near(path);
+        return err_field(err, ERR_INPUT, path, "%s: unknown key%s%s%s", path, near ? "; did you mean " : "", near ? near : "",
+                         near ? "?" : "");
+    }
+    json_t *obj = holder(root, path, 1, &name), *value = value_of(k, equals + 1);
+    if (!obj || !value || json_object_set(obj, name, value) < 0) {
+        json_decref(value);
+        return err_field(err, ERR_INPUT, path, obj ? "%s: not valid UTF-8" : "%s: what holds it is not an object", path);
+    }
+    json_decref(value);
+    return 0;
+}
+
+int jobspec_absolute(json_t *root, const char *dir, struct err *err)
+{
+    for (size_t i = 0; i < JOB_KEY_COUNT; i++) {
+        const struct job_key *k = &job_keys[i];
+        const char *name, *text;
+        json_t *obj, *value;
+        char *joined;
+
+        if (k->type != TYPE_PATH || !(obj = holder(root, k->path, 0, &name)))
+            continue;
+        text = json_string_value(json_object_get(obj, name));
+        if (!text || text[0] == '/' || text[0] == '\0')
+            continue;
+        while (strncmp(text, "./", 2) == 0 && text[2] != '\0')
+            text += 2;
+        if (asprintf(&joined, "%s%s%s", dir, strcmp(dir, "/") == 0 ? "" : "/", text) < 0)
+            return err_set(err, -ENOMEM, "out of memory");
+        value = json_string(joined);
+        free(joined);
+        if (!value || json_object_set_new(obj, name, value) < 0)
+            return err_field(err, ERR_INPUT, k->path, "%s: the path is not valid UTF-8", k->path);
+    }
+    return 0;
+}

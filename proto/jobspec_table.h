@@ -1,0 +1,37 @@
+/* proto/jobspec_table.h - the rows of JOB_KEYS as data, for the parser and for the writers of schema and manual. Private to proto/jobspec*.c. */
+#pragma once
+#include <stddef.h>
+
+#include "proto/jobspec.h"
+
+enum job_type { TYPE_STR, TYPE_PATH, TYPE_ENUM, TYPE_INT, TYPE_REAL, TYPE_BOOL, TYPE_REALS, TYPE_MAP };
+
+struct job_key {
+    const char *path;
+    enum job_type type;
+    const char *def; /* JSON text, or "-" */
+    double min, max;
+    const char *unit, *values, *help;
+    size_t offset; /* of the member of struct jobspec */
+};
+
+enum {
+#define X(field, ...) JOB_KEY_##field,
+    JOB_KEYS(X)
+#undef X
+        JOB_KEY_COUNT
+};
+
+extern const struct job_key job_keys[JOB_KEY_COUNT];
+
+/* A minimum that means "anything above zero". */
+static inline int job_key_positive(const struct job_key *k)
+{
+    return k->min > 0 && k->min <= 1e-300;
+}
+/* The row whose path is the len bytes at path, or NULL. */
+const struct job_key *job_key_find(const char *path, size_t len);
+/* Whether the len bytes at path are an object that holds keys, as "data.train". */
+int job_key_is_group(const char *path, size_t len);
+/* The most similar path (of a key or a group), or NULL when nothing is near. */
+const char *job_key_near(const char *path);

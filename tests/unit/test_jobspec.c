@@ -1,0 +1,395 @@
+/* The job file: errors name the path, defaults, rules between keys, overrides, and the generated documents are up to date.
+ * DETD_GENERATE=1 in the environment rewrites those documents instead. uses: proto */
+#include <errno.h>
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#include "proto/err.h"
+#include "proto/jobspec.h"
+
+#define MINIMAL                                                                                                     \
+    "{\"model\":{\"preset\":\"yolov3_tiny\"},\"data\":{\"train\":{\"annotations\":\"a.json\",\"images\":\"img\"}}," \
+    "\"train\":{\"steps\":4000,\"batch\":16}}"
+
+/* The minimal job, with `set` ("key=value;key=value") applied. */
+static json_t *job(const char *set)
+{
+    json_t *root = json_loads(MINIMAL, 0, NULL);
+    char copy[512], *save = NULL;
+    struct err err = { 0 };
+
+    assert_non_null(root);
+    snprintf(copy, sizeof copy, "%s", set);
+    for (char *one = strtok_r(copy, ";", &save); one; one = strtok_r(NULL, ";", &save))
+        if (jobspec_override(root, one, &err) < 0)
+            fail_msg("override %s: %s", one, err.msg);
+    return root;
+}
+
+static struct jobspec *good(const char *set)
+{
+    json_t *root = job(set);
+    struct jobspec *s = NULL;
+    struct err err = { 0 };
+
+    if (jobspec_parse(root, &s, &err) < 0)
+        fail_msg("%s: %s", set, err.msg);
+    json_decref(root);
+    return s;
+}
+
+static void defaults(void **state)
+{
+    struct jobspec *s = good("");
+
+    (void)state;
+    assert_string_equal(s->name, "job");
+    assert_int_equal(s->model_size, 416);
+    assert_int_equal(s->data_augment_size_min, 320);
+    assert_int_equal(s->data_augment_size_max, 512);
+    assert_int_equal(s->train_shards, 4);
+    assert_int_equal(s->train_burn_in, 200);
+    assert_int_equal(s->val_every, 0);
+    assert_int_equal(s->checkpoint_every, 400);
+    assert_int_equal(s->run_threads, -1);
+    assert_true(isnan(s->model_ignore_thresh));
+    assert_null(s->data_val_annotations);
+    assert_null(s->run_deterministic);
+    assert_int_equal(s->train_lr_steps.n, 2);
+    assert_int_equal(json_object_size(s->run_env), 0);
+    jobspec_free(s);
+    s = good("data.val={\"annotations\":\"v.json\",\"images\":\"i\"}");
+    assert_int_equal(s->val_every, 400);
+    assert_int_equal(s->checkpoint_every, 400);
+    jobspec_free(s);
+    s = good("train.steps=5;data.val={\"annotations\":\"v.json\",\"images\":\"i\"};model.size=64");
+    assert_int_equal(s->val_every, 1);
+    assert_int_equal(s->train_burn_in, 0);
+    assert_int_equal(s->data_augment_size_min, 32);
+    jobspec_free(s);
+    s = good("model.preset=null;model.cfg=net.cfg");
+    assert_int_equal(s->model_size, -1);
+    assert_int_equal(s->data_augment_size_min, -1);
+    jobspec_free(s);
+    jobspec_free(NULL);
+}
+
+static void shards_of_a_batch(void **state)
+{
+    (void)state;
+    assert_int_equal(jobspec_default_shards(1), 1);
+    assert_int_equal(jobspec_default_shards(7), 1);
+    assert_int_equal(jobspec_default_shards(8), 2);
+    assert_int_equal(jobspec_default_shards(12), 2);
+    assert_int_equal(jobspec_default_shards(16), 4);
+    assert_int_equal(jobspec_default_shards(32), 8);
+    assert_int_equal(jobspec_default_shards(1024), 8);
+}
+
+static void refused(void **state)
+{
+    static const struct {
+        const char *set, *field, *msg;
+    } rows[] = {
+        { "train.lr=-1", "train.lr", "train.lr: must be > 0, is -1" },
+        { "train.lr=0", "train.lr", "train.lr: must be > 0, is 0" },
+        { "train.lr=1001", "train.lr", "train.lr: must be at most 1000, is 1001" },
+        { "train.lr=fast", "train.lr", "train.lr: must be a number, is \"fast\"" },
+        { "train.lr=null", "train.lr", "train.lr: must be a number, is null" },
+        { "train.steps=0", "train.steps", "train.steps: must be at least 1, is 0" },
+        { "train.steps=2.5", "train.steps", "train.steps: must be a whole number, is 2.5" },
+        { "train.steps=null", "train.steps", "train.steps: must be a whole number, is null" },
+        { "train.batch=99999", "train.batch", "train.batch: must be at most 65536, is 99999" },
+        { "train.optimizer=sdg", "train.optimizer", "train.optimizer: must be sgd, is \"sdg\"" },
+        { "data.on_bad=ignore", "data.on_bad", "data.on_bad: must be error or skip, is \"ignore\"" },
+        { "run.device=3", "run.device", "run.device: must be auto, cpu or cuda, is \"3\"" },
+        { "model.sync_bn=1", "model.sync_bn", "model.sync_bn: must be true or false, is 1" },
+        { "name=", "name", "name: must not be empty" },
+        { "name=a\tb", "name", "name: must not have control characters, is \"a\\tb\"" },
+        { "model.preset=null", "model.preset", "model.preset: is required (or model.cfg)" },
+        { "model.cfg=x.cfg", "model.cfg", "model.cfg: cannot be combined with model.preset" },
+        { "model.preset=null;model.cfg=x.cfg;model.width=0.5", "model.width", "model.width: scales presets only, not model.cfg" },
+        { "model.size=100", "model.size", "model.size: must be a multiple of 32, is 100" },
+        { "model.load_until=3", "model.load_until", "model.load_until: needs model.init" },
+        { "train.shards=3", "train.shards", "train.shards: must be a power of two, is 3" },
+        { "train.shards=32", "train.shards", "train.shards: must divide train.batch (16), is 32" },
+        { "run.ranks=5", "run.ranks", "run.ranks: must be at most train.shards (4), is 5" },
+        { "model.sync_bn=true;train.waves=2", "train.waves", "train.waves: must be 1 with model.sync_bn, is 2" },
+        { "model.sync_bn=true;model.freeze_bn=true", "model.sync_bn", "model.sync_bn: cannot be combined with model.freeze_bn" },
+        { "data.val.annotations=v.json", "data.val.images", "data.val.images: is required with data.val.annotations" },
+        { "data.val.images=v", "data.val.annotations", "data.val.annotations: is required with data.val.images" },
+        { "val.every=10", "val.every", "val.every: needs data.val" },
+        { "data.augment.size_min=100", "data.augment.size_min", "data.augment.size_min: must be a multiple of 32, is 100" },
+        { "data.augment.size_min=512;data.augment.size_max=480", "data.augment.size_max",
+          "data.augment.size_max: must be at least data.augment.size_min (512), is 480" },
+        { "train.lr_steps=[0.9,0.8]", "train.lr_steps", "train.lr_steps: must ascend; number 2 is step 3200 after step 3600" },
+        { "train.lr_steps=[0.9,100]", "train.lr_steps", "train.lr_steps: must ascend; number 2 is step 100 after step 3600" },
+        { "train.lr_steps=[1.5]", "train.lr_steps", "train.lr_steps: must be whole steps, or fractions between 0 and 1; number 1 is 1.5" },
+        { "train.lr_steps=[\"a\"]", "train.lr_steps", "train.lr_steps: number 1 must be a number, is \"a\"" },
+        { "train.lr_steps=3", "train.lr_steps", "train.lr_steps: must be a list of numbers, is 3" },
+        { "run.env={\"A\":1}", "run.env", "run.env: A must be a string of at most 4096 bytes" },
+        { "run.env={\"A=B\":\"1\"}", "run.env", "run.env: 'A=B' is not a variable name" },
+        { "train=5", "train", "train: must be an object, is 5" },
+        { "data.train=5", "data.train", "data.train: must be an object, is 5" },
+        { "data.train={}", "data.train.annotations", "data.train.annotations: is required (annotation file of the training split)" },
+    };
+
+    (void)state;
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        json_t *root = job(rows[i].set);
+        struct jobspec *s = NULL;
+        struct err err = { 0 };
+
+        assert_int_equal(jobspec_parse(root, &s, &err), ERR_INPUT);
+        assert_string_equal(err.msg, rows[i].msg);
+        assert_string_equal(err.field, rows[i].field);
+        assert_null(s);
+        json_decref(root);
+    }
+}
+
+static void unknown_keys(void **state)
+{
+    static const struct {
+        const char *group, *name, *msg;
+    } rows[] = {
+        { "train", "lrr", "train.lrr: unknown key; did you mean train.lr?" },
+        { "train", "momentun", "train.momentun: unknown key; did you mean train.momentum?" },
+        { "train", "lr.x", "train.lr.x: unknown key; did you mean train.lr?" },
+        { NULL, "batch", "batch: unknown key; did you mean train.batch?" },
+        { NULL, "train.lr", "train.lr: unknown key; did you mean train.lr?" },
+        { NULL, "elephants", "elephants: unknown key; detctl submit --help-keys lists them" },
+        { NULL, "", ": unknown key; detctl submit --help-keys lists them" },
+        { NULL, "a\nb", "a?b: unknown key; detctl submit --help-keys lists them" },
+    };
+
+    (void)state;
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        json_t *root = job(""), *at = rows[i].group ? json_object_get(root, rows[i].group) : root;
+        struct jobspec *s = NULL;
+        struct err err = { 0 };
+
+        json_object_set_new(at, rows[i].name, json_integer(1));
+        assert_int_equal(jobspec_parse(root, &s, &err), ERR_INPUT);
+        assert_string_equal(err.msg, rows[i].msg);
+        json_decref(root);
+    }
+}
+
+static void overrides(void **state)
+{
+    static const struct {
+        const char *assignment, *msg;
+    } rows[] = {
+        { "train.lr", "'train.lr' is not of the form key=value" },
+        { "=3", "'=3' is not of the form key=value" },
+        { "train.lrx=3", "train.lrx: unknown key; did you mean train.lr?" },
+        { "zzz=3", "zzz: unknown key" },
+        { "run.env.=3", "run.env.: unknown key" },
+    };
+    struct jobspec *s = good("name=true;train.lr=1e-2;run.env.OMP=3;run.env.B=x=y;train.steps=1e3;model.bn_momentum=0.1");
+
+    (void)state;
+    assert_string_equal(s->name, "true");
+    assert_float_equal(s->train_lr, 0.01, 0);
+    assert_string_equal(json_string_value(json_object_get(s->run_env, "OMP")), "3");
+    assert_string_equal(json_string_value(json_object_get(s->run_env, "B")), "x=y");
+    assert_int_equal(s->train_steps, 1000);
+    jobspec_free(s);
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        json_t *root = job("");
+        struct err err = { 0 };
+
+        assert_int_equal(jobspec_override(root, rows[i].assignment, &err), ERR_INPUT);
+        assert_memory_equal(err.msg, rows[i].msg, strlen(rows[i].msg));
+        json_decref(root);
+    }
+}
+
+static void paths(void **state)
+{
+    json_t *root = job("model.init=/abs/w.weights;data.val.images=./v"), *train;
+    struct jobspec *s = NULL;
+    struct err err = { 0 };
+
+    (void)state;
+    assert_int_equal(jobspec_override(root, "data.val.annotations=../v.json", &err), 0);
+    assert_int_equal(jobspec_parse(root, &s, &err), 0);
+    assert_int_equal(jobspec_require_absolute(s, &err), ERR_INPUT);
+    assert_string_equal(err.field, "data.train.annotations");
+    jobspec_free(s);
+    assert_int_equal(jobspec_absolute(root, "/home/u", &err), 0);
+    train = json_object_get(json_object_get(root, "data"), "train");
+    assert_string_equal(json_string_value(json_object_get(train, "annotations")), "/home/u/a.json");
+    assert_int_equal(jobspec_parse(root, &s, &err), 0);
+    assert_string_equal(s->model_init, "/abs/w.weights");
+    assert_string_equal(s->data_val_images, "/home/u/v");
+    assert_string_equal(s->data_val_annotations, "/home/u/../v.json");
+    assert_int_equal(jobspec_require_absolute(s, &err), 0);
+    jobspec_free(s);
+    json_decref(root);
+}
+
+/* The full form parses to itself. */
+static void full_form(void **state)
+{
+    struct jobspec *s = good("train.lr_steps=[0.5,3000];run.env.A=b;run.priority=-3;model.ignore_thresh=0.6"), *again = NULL;
+    json_t *full = jobspec_json(s), *second;
+    struct err err = { 0 };
+
+    (void)state;
+    assert_int_equal(json_integer_value(json_object_get(json_object_get(full, "train"), "shards")), 4);
+    assert_true(json_is_null(json_object_get(json_object_get(full, "run"), "threads")));
+    if (jobspec_parse(full, &again, &err) < 0)
+        fail_msg("%s", err.msg);
+    second = jobspec_json(again);
+    assert_true(json_equal(full, second));
+    json_decref(full);
+    json_decref(second);
+    jobspec_free(s);
+    jobspec_free(again);
+}
+
+static void write_file(const char *path, const char *text)
+{
+    FILE *f = fopen(path, "w");
+
+    assert_non_null(f);
+    fputs(text, f);
+    fclose(f);
+}
+
+static void reading(void **state)
+{
+    char dir[] = "/tmp/test_jobspec.XXXXXX", path[64], want[128];
+    struct err err = { 0 };
+    json_t *root = NULL;
+
+    (void)state;
+    assert_non_null(mkdtemp(dir));
+    snprintf(path, sizeof path, "%s/job.json", dir);
+    assert_int_equal(jobspec_read(path, &root, &err), -ENOENT);
+    write_file(path, MINIMAL);
+    assert_int_equal(jobspec_read(path, &root, &err), 0);
+    json_decref(root);
+    write_file(path, "{\n  \"a\": 1,\n  \"b\" 2 }");
+    assert_int_equal(jobspec_read(path, &root, &err), ERR_INPUT);
+    snprintf(want, sizeof want, "%s:3:7: ':' expected near '2'", path);
+    assert_string_equal(err.msg, want);
+    write_file(path, "{\"a\":1,\"a\":2}");
+    assert_int_equal(jobspec_read(path, &root, &err), ERR_INPUT);
+    assert_non_null(strstr(err.msg, "duplicate"));
+    write_file(path, "[1]");
+    assert_int_equal(jobspec_read(path, &root, &err), ERR_INPUT);
+    write_file(path, "");
+    assert_int_equal(jobspec_read(path, &root, &err), ERR_INPUT);
+    assert_int_equal(truncate(path, JOB_MAX_BYTES + 1), 0);
+    assert_int_equal(jobspec_read(path, &root, &err), ERR_INPUT);
+    assert_non_null(strstr(err.msg, "larger than"));
+    unlink(path);
+    assert_int_equal(mkfifo(path, 0600), 0);
+    assert_int_equal(jobspec_read(path, &root, &err), ERR_INPUT);
+    assert_int_equal(jobspec_read(dir, &root, &err), ERR_INPUT);
+    unlink(path);
+    rmdir(dir);
+}
+
+/* ---- generated documents ---- */
+
+static char *written(int (*write)(FILE *))
+{
+    char *text = NULL;
+    size_t len;
+    FILE *f = open_memstream(&text, &len);
+
+    assert_int_equal(write(f), 0);
+    fclose(f);
+    return text;
+}
+
+static char *read_all(const char *path)
+{
+    FILE *f = fopen(path, "r");
+    char *text = calloc(1, 1 << 18);
+
+    if (f) {
+        text[fread(text, 1, (1 << 18) - 1, f)] = '\0';
+        fclose(f);
+    }
+    return text;
+}
+
+static void schema_is_current(void **state)
+{
+    char *now = written(jobspec_write_schema), *stored;
+    json_t *json = json_loads(now, 0, NULL);
+
+    (void)state;
+    assert_non_null(json);
+    json_decref(json);
+    if (getenv("DETD_GENERATE"))
+        write_file("schema/job.schema.json", now);
+    stored = read_all("schema/job.schema.json");
+    assert_string_equal(stored, now);
+    free(now);
+    free(stored);
+}
+
+/* Between its two marks the manual page holds the table. */
+static void manual_is_current(void **state)
+{
+    static const char path[] = "man/detd-job-file.5", from[] = ".\\\" begin keys\n", to[] = ".\\\" end keys\n";
+    char *keys = written(jobspec_write_man), *page = read_all(path), *a = strstr(page, from), *b = strstr(page, to), *want = NULL;
+
+    (void)state;
+    assert_non_null(a);
+    assert_non_null(b);
+    a += strlen(from);
+    assert_true(asprintf(&want, "%.*s%s%s", (int)(a - page), page, keys, b) > 0);
+    if (getenv("DETD_GENERATE"))
+        write_file(path, want);
+    else
+        assert_string_equal(page, want);
+    free(keys);
+    free(page);
+    free(want);
+}
+
+static void help_names_every_key(void **state)
+{
+    char *text = written(jobspec_write_help);
+
+    (void)state;
+#define X(field, key, ...) assert_non_null(strstr(text, key " "));
+    JOB_KEYS(X)
+#undef X
+    free(text);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(defaults),
+        cmocka_unit_test(shards_of_a_batch),
+        cmocka_unit_test(refused),
+        cmocka_unit_test(unknown_keys),
+        cmocka_unit_test(overrides),
+        cmocka_unit_test(paths),
+        cmocka_unit_test(full_form),
+        cmocka_unit_test(reading),
+        cmocka_unit_test(schema_is_current),
+        cmocka_unit_test(manual_is_current),
+        cmocka_unit_test(help_names_every_key),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -58,14 +58,86 @@ $(foreach i,$(ISAS),$(eval $(call ISA_RULES,$(i))))
 
 # ---- tests: one cmocka program a file. Its first lines say what it is linked with: "uses: proto daemon" (folders), "cpu" = the CPU device ----
 TEST_SRC := $(wildcard tests/unit/test_*.c tests/device/test_*.c tests/golden/test_*.c)
+BENCH_SRC := $(wildcard tests/bench/bench_*.c)
 TESTS    := $(TEST_SRC:%.c=$(B)/%)
 uses      = $(shell sed -n '1,3s|.*uses: \([a-z_/ ]*\).*|\1|p' $(1))
 define TEST_RULE
 $(B)/$(1:.c=): $(B)/$(1:.c=.o) $(call lib,$(filter-out cpu,$(call uses,$(1)))) $(if $(filter cpu,$(call uses,$(1))),$(CPU))
 	$$(LINK) -lcmocka -luv -ljansson -lsqlite3 -lturbojpeg -lpng -lm -ldl
 endef
-$(foreach t,$(TEST_SRC),$(eval $(call TEST_RULE,$(t))))
+$(foreach t,$(TEST_SRC) $(BENCH_SRC),$(eval $(call TEST_RULE,$(t))))
+BENCH    := $(BENCH_SRC:%.c=$(B)/%)
 tests: $(TESTS)
 
+# Every kernel body must also be device code.
+NVCC ?= $(or $(shell command -v nvcc),$(wildcard /usr/local/cuda/bin/nvcc))
+$(B)/nvcc_bodies.o: tests/device/nvcc_bodies.cu $(wildcard worker/kernels/*.h)
+	@mkdir -p $(@D)
+	$(NVCC) -std=c++17 -fmad=false -arch=sm_90 -I. -c -o $@ $<
+
+# SAN=thread slows training too much for the end-to-end tests; they run plain and with address,undefined.
+E2E ?= $(if $(findstring thread,$(SAN)),,$(sort $(wildcard tests/e2e/*.sh)))
+check: deps
+	@$(MAKE) --no-print-directory -j$$(nproc) B=$(B) SAN=$(SAN) all tests $(if $(NVCC),$(B)/nvcc_bodies.o)
+	@$(MAKE) --no-print-directory B=$(B) SAN=$(SAN) layers
+	@tests/run.sh $(B) $(TESTS) $(E2E)
+
+# The include direction, read off what the compiler wrote down.
+layers: all
+	@tests/layers.sh $(B)
+
+# ---- packages: installs what is missing of the one list above; apt's lock is waited for ----
+deps:
+	@missing=$$(for p in $(DEPS); do dpkg-query -W -f='$${Status}' $$p 2>/dev/null | grep -q 'install ok installed' || echo $$p; done); \
+	[ -z "$$missing" ] && exit 0; \
+	sudo=; [ "$$(id -u)" = 0 ] || sudo=$$(command -v sudo) || { echo "missing packages, and no way to install them: $$missing" >&2; exit 1; }; \
+	echo "installing: "$$missing; \
+	$$sudo apt-get -o DPkg::Lock::Timeout=600 -qq update && \
+	$$sudo env DEBIAN_FRONTEND=noninteractive apt-get -o DPkg::Lock::Timeout=600 -qq install -y --no-install-recommends $$missing >/dev/null || \
+	{ echo "could not install: "$$missing >&2; exit 1; }
+
+demo: deps
+	@$(MAKE) --no-print-directory -j$$(nproc) B=$(B) all
+	@tests/demo/demo.sh $(B)
+
+bench: all
+	@$(MAKE) --no-print-directory -j$$(nproc) B=$(B) $(BENCH)
+	@tests/bench/bench.sh $(B)
+
+# ---- lint: every finding fails ----
+SOURCES := $(wildcard proto/*.[ch] daemon/*.[ch] supervisor/*.[ch] client/*.[ch] worker/*.[ch] worker/*/*.[ch] tests/*/*.[ch])
+SCRIPTS  = $(wildcard .ci/run tests/*.sh tests/*/*.sh)
+lint: deps
+	clang-format --dry-run -Werror $(SOURCES)
+	cppcheck --quiet --error-exitcode=1 --std=c11 --language=c --enable=warning,performance,portability --inline-suppr \
+	    --suppress=missingIncludeSystem -D_GNU_SOURCE -D__x86_64__ -I. $(filter %.c,$(SOURCES))
+	clang-tidy --quiet --warnings-as-errors='*' $(filter-out worker/cpu/% tests/%,$(filter %.c,$(SOURCES))) -- -std=c17 -D_GNU_SOURCE -I.
+	shellcheck -x $(SCRIPTS)
+
+# ---- install ----
+install: all
+	install -d $(DESTDIR)$(PREFIX)/bin $(DESTDIR)$(PREFIX)/share/man/man1 $(DESTDIR)$(PREFIX)/share/man/man5 $(DESTDIR)$(PREFIX)/share/man/man8
+	install -t $(DESTDIR)$(PREFIX)/bin $(addprefix $(B)/,detd detctl detd-job detd-worker)
+	for m in man/*; do install -m 644 -t $(DESTDIR)$(PREFIX)/share/man/man$${m##*.} $$m; done
+uninstall:
+	rm -f $(addprefix $(DESTDIR)$(PREFIX)/bin/,detd detctl detd-job detd-worker)
+	for m in man/*; do rm -f $(DESTDIR)$(PREFIX)/share/man/man$${m##*.}/$${m##*/}; done
+
+# Both commands of README in a bare Debian root of its own, where a package missing from the list shows. Needs root and debootstrap.
+check-fresh:
+	@tests/fresh.sh
+
+clean:
+	rm -rf build build-*
+
+help:
+	@echo 'make            the four programs, in build/'
+	@echo 'make demo       install packages, build, train a small detector with two ranks under a private detd'
+	@echo 'make check      install packages, build, run every test        SAN=address,undefined or SAN=thread: with sanitizers'
+	@echo 'make bench      speed, as ratios against a peer or a limit'
+	@echo 'make lint       clang-format, clang-tidy, cppcheck, shellcheck    make layers: include direction'
+	@echo 'make install    PREFIX=$(PREFIX) DESTDIR=                         make uninstall'
+	@echo 'make check-fresh  check and demo in a bare Debian 12 root (root, debootstrap)'
+
 -include $(shell find $(B) -name '*.d' 2>/dev/null)
-.PHONY: all tests
+.PHONY: all tests check layers deps demo bench lint install uninstall check-fresh clean help

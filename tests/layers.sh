@@ -1,0 +1,36 @@
+#!/usr/bin/env bash
+# tests/layers.sh BUILD - checks the include direction off the compiler's .d files: each folder may use only what its row allows.
+set -u
+build=$1
+bad=0
+allow() { # allow FOLDER ALLOWED...: includes of FOLDER's files stay inside FOLDER and ALLOWED
+    local folder=$1 pattern d
+    pattern="^($(echo "$@" | tr ' ' '|'))/[^/]*$"
+    for d in "$build/$folder"/*.d; do
+        [ -f "$d" ] || continue
+        while read -r file; do
+            echo "$d: includes $file, but $folder may use only: $*" >&2
+            bad=1
+        done < <(sed -n '1,/^$/p' "$d" | tr ' \\' '\n\n' | grep -E '^(proto|daemon|supervisor|client|worker|cuda)/.*\.h$' | grep -vE "$pattern")
+    done
+}
+allow proto
+allow daemon proto
+allow supervisor proto
+allow client proto
+allow worker/kernels
+allow worker/core worker/kernels proto
+allow worker/comm worker/core proto
+allow worker/eval worker/core proto
+allow worker/data worker/core worker/kernels proto
+allow worker/layers worker/comm worker/core proto
+allow worker/models worker/layers worker/eval worker/comm worker/core proto
+allow worker/train worker/models worker/layers worker/data worker/eval worker/comm worker/core worker/kernels proto
+for isa in avx512 avx2 generic; do
+    mkdir -p "$build/worker"
+    ln -sfn "../cpu-$isa" "$build/worker/cpu"
+    allow worker/cpu worker/core worker/kernels proto
+    rm -f "$build/worker/cpu"
+done
+[ "$bad" -eq 0 ] && echo "layers: every include points down"
+exit "$bad"

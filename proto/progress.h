@@ -32,14 +32,16 @@ enum progress_phase { PROGRESS_PHASES(X) PHASE_COUNT };
 
 /* All members are written with relaxed stores by the rank alone; `changes` is bumped last (release) at every change of step, phase or collective. */
 struct progress {
-    uint32_t magic, version;    /* written last at the start; a trainer that leaves the page empty is not watched */
-    _Atomic uint64_t heartbeat; /* bumped every second by a thread of its own that does nothing else */
+    _Atomic uint32_t magic, version; /* written last at the start; a trainer that leaves the page empty is not watched */
+    _Atomic uint64_t heartbeat;      /* bumped every second by a thread of its own that does nothing else */
     _Atomic uint64_t changes;
     _Atomic uint64_t step;
     _Atomic uint32_t phase;
-    _Atomic uint32_t collective;   /* number of the collective entered last in this attempt */
-    _Atomic uint64_t fingerprint;  /* hash of what that collective is (kind, bytes); ranks at the same number must agree */
-    _Atomic uint64_t images;       /* images trained in this attempt, all by this rank */
-    _Atomic uint64_t images_total; /* images of the job's finished steps (global) */
+    _Atomic uint32_t collective;                   /* number of the collective entered last in this attempt */
+    _Atomic uint64_t fingerprint;                  /* hash of what that collective is (kind, bytes); ranks at the same number must agree */
+    _Atomic uint64_t images;                       /* images trained in this attempt, all by this rank */
+    _Atomic uint64_t images_total;                 /* images of the job's finished steps (global) */
     _Atomic uint64_t done_in_phase, todo_in_phase; /* e.g. validation shards; done_in_phase counts as progress */
 };
+
+const char *progress_phase_name(unsigned phase); /* "?" for a number out of range */

@@ -1,0 +1,12 @@
+#include "proto/progress.h"
+
+const char *progress_phase_name(unsigned phase)
+{
+    static const char *const names[] = {
+#define X(ident, name, deadline_s, waited_s) [PHASE_##ident] = name,
+        PROGRESS_PHASES(X)
+#undef X
+    };
+
+    return phase < PHASE_COUNT ? names[phase] : "?";
+}

@@ -14,8 +14,8 @@ struct picture {
 };
 
 /* Draws dets[n] (image and slot are not looked at), the best on top; what lies outside is clipped, boxes with a number that is not
- * finite are left out. names[nnames] are UTF-8 (letters that the built-in font lacks become '?'); a class without a name is shown by its number.
- * Fails only with -ENOMEM. */
+ * finite are left out. names[nnames] are UTF-8 (letters that the built-in font lacks become '?'); a class without a name is shown
+ * by its number. Fails only with -ENOMEM. */
 int draw_detections(struct picture *p, const struct detection *dets, size_t n, const char *const *names, int nnames, struct err *err);
 /* The colour of a class: bright, far from those of neighbouring numbers. */
 void draw_class_color(int cls, uint8_t ret_rgb[3]);

@@ -15,6 +15,8 @@ enum {
     DARKNET_MAX_SIDE = 8192,
     DARKNET_MAX_FILTERS = 65536,
     DARKNET_MAX_CLASSES = 10000,
+    DARKNET_MAX_KERNEL = 64, /* size, stride and padding of a layer */
+    DARKNET_MAX_FLOATS = 1 << 30,
 };
 
 enum darknet_type { DARKNET_CONV, DARKNET_SHORTCUT, DARKNET_ROUTE, DARKNET_UPSAMPLE, DARKNET_MAXPOOL, DARKNET_YOLO };
@@ -66,6 +68,7 @@ struct darknet_net {
 void darknet_net_free(struct darknet_net *net);
 /* Works out all shapes and checks how layers fit together. Called by the parser and by everything below; errors name file and line. */
 int darknet_net_shape(struct darknet_net *net, struct err *err);
+/* The three below leave the net as it was when they fail. */
 /* Sets the class count of every head and the filters of the convolutions before them. */
 int darknet_net_set_classes(struct darknet_net *net, int classes, struct err *err);
 /* Both sides must be multiples of darknet_net_stride(). Anchors stay, they are in pixels of the input. */
@@ -73,8 +76,8 @@ int darknet_net_set_size(struct darknet_net *net, int width, int height, struct 
 /* Scales the filters of all convolutions but those before heads: to the nearest multiple of 8, at least 8. */
 int darknet_net_set_width(struct darknet_net *net, double factor, struct err *err);
 
-int darknet_net_stride(const struct darknet_net *net);                  /* largest scale of a layer: 32 */
-int darknet_net_is_head_conv(const struct darknet_net *net, int layer); /* a convolution right before a yolo layer */
-int64_t darknet_layer_floats(const struct darknet_layer *l);            /* in a .weights file: 0 for all but convolutions */
-int64_t darknet_layer_trainable(const struct darknet_layer *l);         /* without running statistics */
-double darknet_layer_flop(const struct darknet_layer *l);               /* forward, one image, 2 per multiply-add, convolutions only */
+int darknet_net_stride(const struct darknet_net *net);                   /* largest scale of a layer: 32 */
+bool darknet_net_is_head_conv(const struct darknet_net *net, int layer); /* a convolution right before a yolo layer */
+int64_t darknet_layer_floats(const struct darknet_layer *l);             /* in a .weights file: 0 for all but convolutions */
+int64_t darknet_layer_trainable(const struct darknet_layer *l);          /* without running statistics */
+double darknet_layer_flop(const struct darknet_layer *l);                /* forward, one image, 2 per multiply-add, convolutions only */

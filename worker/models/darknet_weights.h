@@ -1,4 +1,4 @@
-/* worker/models/darknet_weights.h - darknet .weights files (specs yolov3 section 2): floats without names, so everything hangs on the count.
+/* worker/models/darknet_weights.h - darknet .weights files (specs yolov3 section 2): floats without names, so all hangs on the count.
  * A file must end where a convolution of the network ends; nothing is ever read across such a boundary silently. */
 #pragma once
 #include <stdbool.h>

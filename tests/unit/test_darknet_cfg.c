@@ -1,0 +1,346 @@
+/* .cfg files, presets and what may be changed in a network.
+ * uses: proto worker worker/train worker/models worker/layers worker/data worker/eval worker/comm worker/core cpu */
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <cmocka.h>
+
+#include "proto/err.h"
+#include "worker/models/darknet_cfg.h"
+#include "worker/models/presets.h"
+
+struct totals {
+    int convs;
+    int64_t floats, trainable;
+    double gflop;
+};
+
+static struct totals sum(const struct darknet_net *net)
+{
+    struct totals t = { 0 };
+
+    for (int i = 0; i < net->nlayers; i++) {
+        t.convs += net->layers[i].type == DARKNET_CONV;
+        t.floats += darknet_layer_floats(&net->layers[i]);
+        t.trainable += darknet_layer_trainable(&net->layers[i]);
+        t.gflop += darknet_layer_flop(&net->layers[i]) * 1e-9;
+    }
+    return t;
+}
+
+static struct darknet_net *preset(const char *name, int size)
+{
+    struct darknet_net *net = NULL;
+    struct err err = { 0 };
+
+    if (preset_net(name, &net, &err) < 0 || darknet_net_set_size(net, size, size, &err) < 0)
+        fail_msg("%s", err.msg);
+    assert_string_equal(net->warnings, "");
+    return net;
+}
+
+static void assert_layer(const struct darknet_net *net, int i, enum darknet_type type, int c, int side, int64_t floats)
+{
+    const struct darknet_layer *l = &net->layers[i];
+
+    assert_int_equal(l->type, type);
+    assert_int_equal(l->out.c, c);
+    assert_int_equal(l->out.h, side);
+    assert_int_equal(l->out.w, side);
+    assert_int_equal(darknet_layer_floats(l), floats);
+}
+
+/* Layers where the tables of the specification change course; the totals hold the rest. */
+static void yolov3_has_the_published_layers(void **state)
+{
+    struct darknet_net *net = preset("yolov3", 416);
+    struct totals t = sum(net);
+
+    (void)state;
+    assert_int_equal(net->nlayers, 107);
+    assert_int_equal(t.convs, 75);
+    assert_int_equal(t.floats, 62001757);
+    assert_int_equal(t.trainable, 61949149);
+    assert_true(fabs(t.gflop - 65.864) < 5e-4);
+    assert_layer(net, 0, DARKNET_CONV, 32, 416, 992);
+    assert_layer(net, 1, DARKNET_CONV, 64, 208, 18688);
+    assert_layer(net, 4, DARKNET_SHORTCUT, 64, 208, 0);
+    assert_int_equal(net->layers[4].source[0], 1);
+    assert_layer(net, 12, DARKNET_CONV, 256, 52, 295936);
+    assert_layer(net, 37, DARKNET_CONV, 512, 26, 1181696);
+    assert_layer(net, 62, DARKNET_CONV, 1024, 13, 4722688);
+    assert_layer(net, 74, DARKNET_SHORTCUT, 1024, 13, 0);
+    assert_int_equal(net->layers[74].source[0], 71);
+    assert_layer(net, 81, DARKNET_CONV, 255, 13, 261375);
+    assert_layer(net, 83, DARKNET_ROUTE, 512, 13, 0);
+    assert_int_equal(net->layers[83].source[0], 79);
+    assert_layer(net, 85, DARKNET_UPSAMPLE, 256, 26, 0);
+    assert_layer(net, 86, DARKNET_ROUTE, 768, 26, 0);
+    assert_int_equal(net->layers[86].source[0], 85);
+    assert_int_equal(net->layers[86].source[1], 61);
+    assert_layer(net, 87, DARKNET_CONV, 256, 26, 197632);
+    assert_layer(net, 93, DARKNET_CONV, 255, 26, 130815);
+    assert_int_equal(net->layers[95].source[0], 91);
+    assert_layer(net, 98, DARKNET_ROUTE, 384, 52, 0);
+    assert_int_equal(net->layers[98].source[1], 36);
+    assert_layer(net, 99, DARKNET_CONV, 128, 52, 49664);
+    assert_layer(net, 105, DARKNET_CONV, 255, 52, 65535);
+    assert_layer(net, 106, DARKNET_YOLO, 255, 52, 0);
+    assert_int_equal(net->nheads, 3);
+    assert_int_equal(net->layers[82].yolo.mask[0], 6);
+    assert_int_equal(net->layers[82].scale, 32);
+    assert_int_equal(net->layers[94].scale, 16);
+    assert_int_equal(net->layers[106].scale, 8);
+    assert_int_equal(net->layers[106].yolo.net_w, 416);
+    assert_int_equal(darknet_net_stride(net), 32);
+    assert_true(net->layers[106].yolo.anchor[8][0] == 373.0f && net->layers[106].yolo.anchor[8][1] == 326.0f);
+    darknet_net_free(net);
+}
+
+static void yolov3_cost_follows_its_size(void **state)
+{
+    struct darknet_net *net = preset("yolov3", 320);
+
+    (void)state;
+    assert_true(fabs(sum(net).gflop - 38.973) < 5e-4);
+    assert_int_equal(darknet_net_set_size(net, 608, 608, NULL), 0);
+    assert_true(fabs(sum(net).gflop - 140.692) < 5e-4);
+    darknet_net_free(net);
+}
+
+static void tiny_has_the_published_layers(void **state)
+{
+    struct darknet_net *net = preset("yolov3_tiny", 416);
+    struct totals t = sum(net);
+
+    (void)state;
+    assert_int_equal(net->nlayers, 24);
+    assert_int_equal(t.convs, 13);
+    assert_int_equal(t.floats, 8858734);
+    assert_int_equal(t.trainable, 8852366);
+    assert_true(fabs(t.gflop - 5.565) < 5e-4);
+    assert_layer(net, 0, DARKNET_CONV, 16, 416, 496);
+    assert_layer(net, 9, DARKNET_MAXPOOL, 256, 13, 0);
+    assert_layer(net, 11, DARKNET_MAXPOOL, 512, 13, 0); /* size 2, stride 1 keeps the size */
+    assert_int_equal(net->layers[11].pad, 1);
+    assert_layer(net, 12, DARKNET_CONV, 1024, 13, 4722688);
+    assert_layer(net, 13, DARKNET_CONV, 256, 13, 263168);
+    assert_layer(net, 15, DARKNET_CONV, 255, 13, 130815);
+    assert_int_equal(net->layers[17].source[0], 13);
+    assert_layer(net, 20, DARKNET_ROUTE, 384, 26, 0);
+    assert_layer(net, 21, DARKNET_CONV, 256, 26, 885760);
+    assert_layer(net, 23, DARKNET_YOLO, 255, 26, 0);
+    assert_int_equal(net->layers[23].yolo.mask[0], 0);
+    darknet_net_free(net);
+}
+
+static void spp_has_the_published_layers(void **state)
+{
+    struct darknet_net *net = preset("yolov3_spp", 608);
+    struct totals t = sum(net);
+
+    (void)state;
+    assert_int_equal(net->nlayers, 114);
+    assert_int_equal(t.convs, 76);
+    assert_int_equal(t.floats, 63052381);
+    assert_int_equal(t.trainable, 62998749);
+    assert_true(fabs(t.gflop - 141.449) < 5e-4);
+    assert_layer(net, 83, DARKNET_ROUTE, 2048, 19, 0);
+    assert_int_equal(net->layers[83].source[3], 77);
+    assert_int_equal(net->layers[81].source[0], 77);
+    assert_int_equal(net->layers[89].type, DARKNET_YOLO);
+    assert_int_equal(net->layers[101].type, DARKNET_YOLO);
+    assert_int_equal(net->layers[113].type, DARKNET_YOLO);
+    assert_int_equal(net->layers[93].source[1], 61);
+    assert_int_equal(net->layers[105].source[1], 36);
+    darknet_net_free(net);
+}
+
+static void classes_rewrite_the_heads(void **state)
+{
+    struct darknet_net *net = preset("yolov3", 416);
+    struct err err;
+
+    (void)state;
+    assert_int_equal(darknet_net_set_classes(net, 20, &err), 0);
+    assert_int_equal(sum(net).floats, 61678657);
+    assert_int_equal(net->layers[105].filters, 75);
+    assert_int_equal(net->classes, 20);
+    assert_int_equal(darknet_net_set_classes(net, 0, &err), ERR_INPUT);
+    assert_int_equal(net->classes, 20);
+    darknet_net_free(net);
+}
+
+static void width_scales_hidden_layers_only(void **state)
+{
+    struct darknet_net *net = preset("yolov3_tiny", 96);
+    struct err err;
+
+    (void)state;
+    assert_int_equal(darknet_net_set_width(net, 0.3, &err), 0);
+    assert_int_equal(net->layers[0].filters, 8);    /* 4.8 */
+    assert_int_equal(net->layers[6].filters, 40);   /* 38.4 */
+    assert_int_equal(net->layers[12].filters, 304); /* 307.2 */
+    assert_int_equal(net->layers[15].filters, 255);
+    assert_int_equal(net->layers[20].out.c, net->layers[18].filters + net->layers[8].filters);
+    assert_int_equal(darknet_net_set_width(net, 1e9, &err), ERR_INPUT);
+    assert_int_equal(darknet_net_set_width(net, -1, &err), ERR_INPUT);
+    assert_int_equal(net->layers[6].filters, 40);
+    darknet_net_free(net);
+}
+
+static void a_size_that_does_not_tile_is_refused(void **state)
+{
+    struct darknet_net *net = preset("yolov3_tiny", 416);
+    struct err err;
+
+    (void)state;
+    assert_int_equal(darknet_net_set_size(net, 400, 416, &err), ERR_INPUT);
+    assert_string_equal(err.msg, "yolov3_tiny: input 400x416: both sides must be multiples of 32");
+    assert_int_equal(net->width, 416);
+    assert_int_equal(net->layers[23].out.w, 26);
+    assert_int_equal(darknet_net_set_size(net, 320, 96, &err), 0);
+    assert_int_equal(net->layers[23].out.w, 20);
+    assert_int_equal(net->layers[23].out.h, 6);
+    darknet_net_free(net);
+}
+
+static void an_unknown_preset_is_named(void **state)
+{
+    struct darknet_net *net;
+    struct err err;
+
+    (void)state;
+    assert_int_equal(preset_net("yolov9", &net, &err), ERR_NOTFOUND);
+    assert_non_null(strstr(err.msg, "yolov9"));
+}
+
+static void reads_what_darknet_reads(void **state)
+{
+    static const char text[] = "\xef\xbb\xbf# a comment\r\n; another\r\n[net]\r\n width = 6 4 # blanks vanish\r\nheight=32\r\nchannels=3\n"
+                               "policy=steps\nsteps=10, 20\nscales=.1,1e-1\nbatch=10\nsubdivisions=4\nunheard=of\nbatch=3\n"
+                               "[convolutional]\nfilters=8\nsize=3\nstride=1\npad=1\n[conv]\nsize=3\npadding=2\nstride=2\n"
+                               "activation=leaky\nlearning_rate=.5\nstopbackward=1\n[route]\nlayers=-1, 1";
+    struct darknet_net *net = NULL;
+    struct err err = { 0 };
+
+    (void)state;
+    if (darknet_cfg_parse(text, sizeof text - 1, "a.cfg", &net, &err) < 0)
+        fail_msg("%s", err.msg);
+    assert_int_equal(net->width, 64);
+    assert_int_equal(net->nsteps, 2);
+    assert_true(net->steps[1] == 20 && net->scales[1] == .1);
+    assert_int_equal(net->nlayers, 3);
+    assert_int_equal(net->layers[0].act, ACT_LOGISTIC); /* darknet's default */
+    assert_int_equal(net->layers[1].act, ACT_LEAKY);
+    assert_int_equal(net->layers[1].out.w, 33);
+    assert_int_equal(net->layers[1].filters, 1);
+    assert_true(net->layers[1].learning_rate == .5);
+    assert_true(net->layers[1].stop_backward);
+    assert_int_equal(net->layers[2].out.c, 2);
+    assert_string_equal(net->warnings, "a.cfg:13: 'batch' is already set in line 10, which holds\n"
+                                       "a.cfg:3: batch=10 is not a multiple of subdivisions=4\na.cfg:12: 'unheard' has no effect\n");
+    darknet_net_free(net);
+}
+
+#define NET  "[net]\nwidth=32\nheight=32\nchannels=3\n"
+#define CONV "[convolutional]\nfilters=18\nsize=1\nactivation=linear\n"
+
+static const struct bad {
+    const char *text, *msg;
+} bads[] = {
+    { "", "b.cfg:1: the first section must be [net]" },
+    { "width=3\n[net]\n", "b.cfg:1: 'width=3' stands before the first section" },
+    { "[conv]\n", "b.cfg:1: the first section must be [net]" },
+    { "[net\n", "b.cfg:1: '[net' is not a section; expected [name]" },
+    { "[net]\nwidth\n", "b.cfg:2: 'width' is neither [section] nor key=value" },
+    { "[net]\nwidth=\n", "b.cfg:2: 'width=' is neither [section] nor key=value" },
+    { "[net]\nwidth=\x01\n", "b.cfg:2: unexpected character" },
+    { "[net]\nwidth=32\n", "b.cfg:1: 0 layers: must be 1 to 1024" },
+    { "[net]\nwidth=32x\n[conv]\n", "b.cfg:2: width: '32x' is not a number" },
+    { "[net]\nwidth=0x20\n[conv]\n", "b.cfg:2: width: '0x20' is not a number" },
+    { "[net]\nwidth=nan\n[conv]\n", "b.cfg:2: width: 'nan' is not a number" },
+    { "[net]\nwidth=1e999\n[conv]\n", "b.cfg:2: width: must be 1 to 8192, is inf" },
+    { "[net]\nwidth=32.5\n[conv]\n", "b.cfg:2: width: must be a whole number, is 32.5" },
+    { "[net]\nwidth=32,32\n[conv]\n", "b.cfg:2: width: one number expected, is '32,32'" },
+    { "[net]\nheight=32\nchannels=3\n[conv]\n", "b.cfg: width, height and channels must be set in [net]" },
+    { NET "policy=steps\nsteps=1,2\nscales=.1\n[conv]\n", "b.cfg:1: policy=steps needs steps= and scales= of equal length, not 2 and 1" },
+    { NET "policy=later\n[conv]\n", "b.cfg:5: policy: 'later' is not supported" },
+    { NET "[crnn]\n", "b.cfg:5: layer 0: [crnn] is not supported" },
+    { NET "[conv]\ngroups=2\n", "b.cfg:5: groups=2 is not supported, only 1" },
+    { NET "[conv]\ndontload=1\n", "b.cfg:5: dontload=1 is not supported, only 0" },
+    { NET "[conv]\nactivation=mish\n", "b.cfg:6: activation: 'mish' is not supported" },
+    { NET "[conv]\nsize=33\n", "b.cfg:5: layer 0: its window is larger than what it reads" },
+    { NET "[conv]\nstride=33\n", "b.cfg: input 32x32: both sides must be multiples of 33" },
+    { NET "[conv]\nstride=64\n[conv]\nstride=64\n[conv]\nstride=64\n",
+      "b.cfg:9: layer 2: strides multiply to more than the largest input" },
+    { NET "[route]\nlayers=0\n", "b.cfg:5: layer 0: source 0 is no layer before it" },
+    { NET "[conv]\n[route]\nlayers=-2\n", "b.cfg:6: layer 1: source -2 is no layer before it" },
+    { NET "[conv]\n[route]\n", "b.cfg:6: a [route] needs layers=" },
+    { NET "[conv]\n[conv]\nstride=2\n[route]\nlayers=0,1\n", "b.cfg:8: layer 2: route joins 32x32 (layer 0) with 16x16 (layer 1)" },
+    { NET "[conv]\n[conv]\nfilters=2\n[shortcut]\nfrom=-2\n", "b.cfg:8: layer 2: shortcut adds 1x32x32 (layer 0) to 2x32x32" },
+    { NET "[upsample]\n", "b.cfg:5: layer 0: upsamples beyond the network's input" },
+    { NET "[maxpool]\nsize=2\npadding=4\n", "b.cfg:5: padding=4: windows of size 2 would lie outside" },
+    { NET "[yolo]\nanchors=1,2\nclasses=1\n", "b.cfg:5: layer 0: a [yolo] section follows a [convolutional] one" },
+    { NET CONV "[yolo]\nanchors=1,2,3\n", "b.cfg:9: anchors: pairs of width and height expected, 3 numbers found" },
+    { NET CONV "[yolo]\nanchors=1,2,3,4\n", "b.cfg:9: num=1, but there are 2 anchors" },
+    { NET CONV "[yolo]\nanchors=1,2\nmask=1\n", "b.cfg:11: mask: must be 0 to 0, is 1" },
+    { NET CONV "[yolo]\nanchors=1,2\nmask=0,0\n", "b.cfg:9: mask: anchor 0 stands there twice" },
+    { NET CONV "[yolo]\nanchors=1,2\nclasses=12\n", "b.cfg:5: layer 0: filters=18 before [yolo] must be 17 = 1 masks * (5 + 12 classes)" },
+    { NET CONV "batch_normalize=1\n[yolo]\nanchors=1,2\nclasses=13\n",
+      "b.cfg:5: layer 0: the convolution before [yolo] must be linear and without batch_normalize" },
+    { NET CONV "[yolo]\nanchors=1,2\nclasses=13\n" CONV "[yolo]\nanchors=1,2,3,4\nnum=2\nclasses=4\n",
+      "b.cfg:16: layer 3: classes=4, but 13 in a [yolo] section before" },
+    { NET "[conv]\nfilters=65536\n[conv]\nfilters=65536\n", "b.cfg:7: layer 1: the network has too many parameters" },
+};
+
+static void refuses_with_file_and_line(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < sizeof bads / sizeof *bads; i++) {
+        struct darknet_net *net = NULL;
+        struct err err = { 0 };
+
+        if (darknet_cfg_parse(bads[i].text, strlen(bads[i].text), "b.cfg", &net, &err) == 0)
+            fail_msg("accepted: %s", bads[i].text);
+        assert_int_equal(err.code, ERR_INPUT);
+        assert_string_equal(err.msg, bads[i].msg);
+    }
+}
+
+static void refuses_files_that_are_no_text(void **state)
+{
+    struct darknet_net *net;
+    struct err err;
+
+    (void)state;
+    assert_int_equal(darknet_cfg_parse("[net]\0", 6, "b.cfg", &net, &err), ERR_INPUT);
+    assert_string_equal(err.msg, "b.cfg: not a text file");
+    assert_true(darknet_cfg_read("/nonexistent.cfg", &net, &err) < 0);
+    assert_int_equal(darknet_cfg_read("/dev/null", &net, &err), ERR_INPUT);
+    assert_string_equal(err.msg, "'/dev/null' is not a regular file");
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(yolov3_has_the_published_layers),
+        cmocka_unit_test(yolov3_cost_follows_its_size),
+        cmocka_unit_test(tiny_has_the_published_layers),
+        cmocka_unit_test(spp_has_the_published_layers),
+        cmocka_unit_test(classes_rewrite_the_heads),
+        cmocka_unit_test(width_scales_hidden_layers_only),
+        cmocka_unit_test(a_size_that_does_not_tile_is_refused),
+        cmocka_unit_test(an_unknown_preset_is_named),
+        cmocka_unit_test(reads_what_darknet_reads),
+        cmocka_unit_test(refuses_with_file_and_line),
+        cmocka_unit_test(refuses_files_that_are_no_text),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,176 @@
+#include "worker/core/file.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <libgen.h>
+#include <stdarg.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "proto/err.h"
+
+/* mmap() refuses length 0; an empty file points here. */
+static const unsigned char empty[1];
+
+static int map_fd(int fd, const char *path, size_t max_bytes, struct file_map *ret_map, struct err *err)
+{
+    struct stat st;
+    void *data;
+
+    if (fstat(fd, &st) < 0)
+        return err_sys(err, "stat '%s'", path);
+    if (!S_ISREG(st.st_mode))
+        return err_set(err, ERR_INPUT, "'%s' is not a regular file", path);
+    if ((size_t)st.st_size > max_bytes)
+        return err_set(err, ERR_INPUT, "'%s' has %lld bytes, more than %zu", path, (long long)st.st_size, max_bytes);
+    if (st.st_size == 0) {
+        *ret_map = (struct file_map){ empty, 0 };
+        return 0;
+    }
+    data = mmap(NULL, (size_t)st.st_size, PROT_READ, MAP_PRIVATE, fd, 0);
+    if (data == MAP_FAILED)
+        return err_sys(err, "map '%s'", path);
+    *ret_map = (struct file_map){ data, (size_t)st.st_size };
+    return 0;
+}
+
+int file_map_open(const char *path, size_t max_bytes, struct file_map *ret_map, struct err *err)
+{
+    int rc, fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK); /* a FIFO must not hold us before fstat() sees it */
+
+    if (fd < 0)
+        return err_sys(err, "open '%s'", path);
+    rc = map_fd(fd, path, max_bytes, ret_map, err);
+    close(fd);
+    return rc;
+}
+
+void file_map_close(struct file_map *m)
+{
+    if (m->size > 0)
+        munmap((void *)(uintptr_t)m->data, m->size);
+    *m = (struct file_map){ empty, 0 };
+}
+
+struct file_out {
+    FILE *stream;
+    int rc;         /* of the first failure */
+    struct err err; /* what it said */
+    char *path, *tmp;
+};
+
+static void file_out_free(struct file_out *o)
+{
+    if (o->stream)
+        fclose(o->stream);
+    free(o->path);
+    free(o->tmp);
+    free(o);
+}
+
+static int open_stream(struct file_out *o, struct err *err)
+{
+    int fd = open(o->tmp, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
+
+    if (fd < 0)
+        return err_sys(err, "create '%s'", o->tmp);
+    o->stream = fdopen(fd, "w");
+    if (o->stream)
+        return 0;
+    close(fd);
+    unlink(o->tmp);
+    return err_set(err, -ENOMEM, "create '%s': out of memory", o->tmp);
+}
+
+int file_out_open(const char *path, struct file_out **ret_out, struct err *err)
+{
+    struct file_out *o = calloc(1, sizeof *o);
+    int rc;
+
+    if (!o)
+        return err_set(err, -ENOMEM, "create '%s': out of memory", path);
+    o->path = strdup(path);
+    if (!o->path || asprintf(&o->tmp, "%s.tmp", path) < 0) {
+        o->tmp = NULL;
+        rc = err_set(err, -ENOMEM, "create '%s': out of memory", path);
+    } else {
+        rc = open_stream(o, err);
+    }
+    if (rc < 0)
+        file_out_free(o);
+    else
+        *ret_out = o;
+    return rc;
+}
+
+static int keep_failure(struct file_out *o, struct err *err)
+{
+    if (o->rc == 0)
+        o->rc = err_sys(&o->err, "write '%s'", o->tmp);
+    return err_set(err, o->rc, "%s", o->err.msg);
+}
+
+int file_out_write(struct file_out *o, const void *bytes, size_t size, struct err *err)
+{
+    if (o->rc < 0 || (size > 0 && fwrite(bytes, 1, size, o->stream) != size))
+        return keep_failure(o, err);
+    return 0;
+}
+
+int file_out_printf(struct file_out *o, struct err *err, const char *fmt, ...)
+{
+    va_list ap;
+    int n = 0;
+
+    va_start(ap, fmt);
+    if (o->rc == 0)
+        n = vfprintf(o->stream, fmt, ap);
+    va_end(ap);
+    return o->rc < 0 || n < 0 ? keep_failure(o, err) : 0;
+}
+
+/* The rename itself must survive a power cut. */
+static int sync_folder(const char *path, struct err *err)
+{
+    char *copy = strdup(path);
+    int fd, rc = 0;
+
+    if (!copy)
+        return err_set(err, -ENOMEM, "sync the folder of '%s': out of memory", path);
+    fd = open(dirname(copy), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (fd < 0 || fsync(fd) < 0)
+        rc = err_sys(err, "sync the folder of '%s'", path);
+    if (fd >= 0)
+        close(fd);
+    free(copy);
+    return rc;
+}
+
+int file_out_commit(struct file_out *o, struct err *err)
+{
+    int rc = o->rc;
+
+    if (rc < 0 || fflush(o->stream) != 0 || fsync(fileno(o->stream)) < 0)
+        rc = keep_failure(o, err);
+    else if (rename(o->tmp, o->path) < 0)
+        rc = err_sys(err, "rename '%s' to '%s'", o->tmp, o->path);
+    if (rc < 0)
+        unlink(o->tmp);
+    else
+        rc = sync_folder(o->path, err);
+    file_out_free(o);
+    return rc;
+}
+
+void file_out_abort(struct file_out *o)
+{
+    if (!o)
+        return;
+    unlink(o->tmp);
+    file_out_free(o);
+}

@@ -1,0 +1,204 @@
+/* worker/core/pool.c - threads that wait for the next piece of work: a short spin, since ops follow each other closely, then a futex-backed
+ * condition, since ranks may share cores. */
+#include "worker/core/pool.h"
+
+#include <errno.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdlib.h>
+
+#include "proto/err.h"
+
+#define SPINS 4000 /* some tens of microseconds: longer than the gap between two ops, shorter than anybody else would notice */
+
+struct worker {
+    struct pool *pool;
+    pthread_t id;
+    int index; /* thread 0 is the caller */
+};
+
+struct pool {
+    int threads, started;
+    struct worker *worker; /* [threads]; [0] is unused */
+    pthread_mutex_t lock;
+    pthread_cond_t begun, done;
+    atomic_uint round;  /* goes up by one for every piece of work */
+    atomic_int running; /* threads of this round that are not done, the caller excluded */
+    bool stop;          /* written before a round begins */
+    /* the work of this round */
+    size_t n;
+    void (*run)(void *arg, size_t from, size_t to);
+    void (*each)(void *arg, size_t index, int thread);
+    void *arg;
+    atomic_size_t next; /* pool_each(): the first index nobody has taken */
+};
+
+static inline void relax(void)
+{
+#if defined(__x86_64__)
+    __builtin_ia32_pause();
+#endif
+}
+
+static void work(struct pool *p, int thread)
+{
+    if (p->run) {
+        size_t t = (size_t)p->threads, i = (size_t)thread;
+        size_t from = p->n / t * i + (p->n % t < i ? p->n % t : i), to = from + p->n / t + (i < p->n % t);
+
+        if (from < to)
+            p->run(p->arg, from, to);
+        return;
+    }
+    for (;;) {
+        size_t i = atomic_fetch_add_explicit(&p->next, 1, memory_order_relaxed);
+
+        if (i >= p->n)
+            return;
+        p->each(p->arg, i, thread);
+    }
+}
+
+static unsigned wait_begun(struct pool *p, unsigned seen)
+{
+    unsigned now;
+
+    for (int i = 0; i < SPINS; i++) {
+        now = atomic_load_explicit(&p->round, memory_order_acquire);
+        if (now != seen)
+            return now;
+        relax();
+    }
+    pthread_mutex_lock(&p->lock);
+    while ((now = atomic_load_explicit(&p->round, memory_order_acquire)) == seen)
+        pthread_cond_wait(&p->begun, &p->lock);
+    pthread_mutex_unlock(&p->lock);
+    return now;
+}
+
+static void *worker_main(void *arg)
+{
+    struct worker *w = arg;
+    struct pool *p = w->pool;
+
+    for (unsigned seen = 0;;) {
+        seen = wait_begun(p, seen);
+        if (p->stop)
+            return NULL;
+        work(p, w->index);
+        if (atomic_fetch_sub_explicit(&p->running, 1, memory_order_acq_rel) == 1) {
+            pthread_mutex_lock(&p->lock); /* the caller either sees 0 before it sleeps or is asleep when this wakes it */
+            pthread_cond_signal(&p->done);
+            pthread_mutex_unlock(&p->lock);
+        }
+    }
+}
+
+static void begin(struct pool *p)
+{
+    atomic_store_explicit(&p->running, p->started, memory_order_relaxed);
+    atomic_store_explicit(&p->next, 0, memory_order_relaxed);
+    pthread_mutex_lock(&p->lock);
+    atomic_fetch_add_explicit(&p->round, 1, memory_order_release);
+    pthread_cond_broadcast(&p->begun);
+    pthread_mutex_unlock(&p->lock);
+}
+
+static void wait_done(struct pool *p)
+{
+    for (int i = 0; i < SPINS; i++) {
+        if (atomic_load_explicit(&p->running, memory_order_acquire) == 0)
+            return;
+        relax();
+    }
+    pthread_mutex_lock(&p->lock);
+    while (atomic_load_explicit(&p->running, memory_order_acquire) != 0)
+        pthread_cond_wait(&p->done, &p->lock);
+    pthread_mutex_unlock(&p->lock);
+}
+
+static void share(struct pool *p, size_t n)
+{
+    p->n = n;
+    if (p->started == 0 || n < 2) { /* nobody else to wake: all indices are the caller's */
+        if (p->run && n)
+            p->run(p->arg, 0, n);
+        for (size_t i = 0; p->each && i < n; i++)
+            p->each(p->arg, i, 0);
+        return;
+    }
+    begin(p);
+    work(p, 0);
+    wait_done(p);
+}
+
+void pool_run(struct pool *p, size_t n, void (*fn)(void *arg, size_t from, size_t to), void *arg)
+{
+    p->run = fn;
+    p->each = NULL;
+    p->arg = arg;
+    share(p, n);
+}
+
+void pool_each(struct pool *p, size_t n, void (*fn)(void *arg, size_t index, int thread), void *arg)
+{
+    p->run = NULL;
+    p->each = fn;
+    p->arg = arg;
+    share(p, n);
+}
+
+int pool_threads(const struct pool *p)
+{
+    return p->threads;
+}
+
+int pool_new(int threads, struct pool **ret_pool, struct err *err)
+{
+    struct pool *p;
+
+    if (threads < 1)
+        return err_set(err, ERR_INPUT, "a pool needs at least one thread, not %d", threads);
+    p = calloc(1, sizeof *p);
+    if (p)
+        p->worker = calloc((size_t)threads, sizeof *p->worker);
+    if (!p || !p->worker) {
+        free(p);
+        return err_set(err, -ENOMEM, "out of memory: pool of %d threads", threads);
+    }
+    p->threads = threads;
+    pthread_mutex_init(&p->lock, NULL);
+    pthread_cond_init(&p->begun, NULL);
+    pthread_cond_init(&p->done, NULL);
+    for (int i = 1; i < threads; i++) {
+        int rc;
+
+        p->worker[i] = (struct worker){ .pool = p, .index = i };
+        rc = pthread_create(&p->worker[i].id, NULL, worker_main, &p->worker[i]);
+        if (rc) {
+            pool_free(p);
+            return err_set(err, -rc, "start compute thread %d of %d: error %d", i + 1, threads, rc);
+        }
+        p->started++;
+    }
+    *ret_pool = p;
+    return 0;
+}
+
+void pool_free(struct pool *p)
+{
+    if (!p)
+        return;
+    if (p->started) {
+        p->stop = true;
+        begin(p);
+        for (int i = 1; i <= p->started; i++)
+            pthread_join(p->worker[i].id, NULL);
+    }
+    pthread_cond_destroy(&p->begun);
+    pthread_cond_destroy(&p->done);
+    pthread_mutex_destroy(&p->lock);
+    free(p->worker);
+    free(p);
+}

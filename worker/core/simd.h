@@ -1,0 +1,197 @@
+/* worker/core/simd.h - vectors of floats at the width of the ISA this file is compiled for. AVX-512, AVX2 and generic builds of one source
+ * give the same bits as long as lanes hold different outputs: every operation below is exact or rounded once, in every build.
+ * A sum across lanes must use 16 virtual lanes (16 / VW vectors) on every ISA, or the bits would depend on VW.
+ * FMAs are written out; the compiler makes none (-ffp-contract=off). */
+#pragma once
+#include <math.h>
+#include <stddef.h>
+
+#define SIMD_FN static inline __attribute__((always_inline, unused))
+
+#if defined(__AVX512F__)
+#include <immintrin.h>
+#define VW      16 /* lanes */
+#define GEMM_MR 14 /* rows of a register tile of two vectors */
+typedef __m512 vec;
+
+SIMD_FN vec vload(const float *p)
+{
+    return _mm512_loadu_ps(p);
+}
+SIMD_FN void vstore(float *p, vec v)
+{
+    _mm512_storeu_ps(p, v);
+}
+/* The first n lanes, 0 <= n <= VW; the others read as zero or are not written, and their memory is not touched. */
+SIMD_FN vec vload_n(const float *p, int n)
+{
+    return _mm512_maskz_loadu_ps((__mmask16)((1u << n) - 1), p);
+}
+SIMD_FN void vstore_n(float *p, vec v, int n)
+{
+    _mm512_mask_storeu_ps(p, (__mmask16)((1u << n) - 1), v);
+}
+SIMD_FN vec vset1(float f)
+{
+    return _mm512_set1_ps(f);
+}
+/* a * b + c, rounded once */
+SIMD_FN vec vfma(vec a, vec b, vec c)
+{
+    return _mm512_fmadd_ps(a, b, c);
+}
+SIMD_FN vec vadd(vec a, vec b)
+{
+    return _mm512_add_ps(a, b);
+}
+SIMD_FN vec vsub(vec a, vec b)
+{
+    return _mm512_sub_ps(a, b);
+}
+SIMD_FN vec vmul(vec a, vec b)
+{
+    return _mm512_mul_ps(a, b);
+}
+/* a > b ? a : b */
+SIMD_FN vec vmax(vec a, vec b)
+{
+    return _mm512_max_ps(a, b);
+}
+/* t > 0 ? yes : no */
+SIMD_FN vec vpick(vec t, vec yes, vec no)
+{
+    return _mm512_mask_blend_ps(_mm512_cmp_ps_mask(t, _mm512_setzero_ps(), _CMP_GT_OQ), no, yes);
+}
+
+#elif defined(__AVX2__) && defined(__FMA__)
+#include <immintrin.h>
+#define VW      8
+#define GEMM_MR 6
+typedef __m256 vec;
+
+SIMD_FN __m256i vmask_n(int n)
+{
+    return _mm256_cmpgt_epi32(_mm256_set1_epi32(n), _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7));
+}
+SIMD_FN vec vload(const float *p)
+{
+    return _mm256_loadu_ps(p);
+}
+SIMD_FN void vstore(float *p, vec v)
+{
+    _mm256_storeu_ps(p, v);
+}
+SIMD_FN vec vload_n(const float *p, int n)
+{
+    return _mm256_maskload_ps(p, vmask_n(n));
+}
+SIMD_FN void vstore_n(float *p, vec v, int n)
+{
+    _mm256_maskstore_ps(p, vmask_n(n), v);
+}
+SIMD_FN vec vset1(float f)
+{
+    return _mm256_set1_ps(f);
+}
+SIMD_FN vec vfma(vec a, vec b, vec c)
+{
+    return _mm256_fmadd_ps(a, b, c);
+}
+SIMD_FN vec vadd(vec a, vec b)
+{
+    return _mm256_add_ps(a, b);
+}
+SIMD_FN vec vsub(vec a, vec b)
+{
+    return _mm256_sub_ps(a, b);
+}
+SIMD_FN vec vmul(vec a, vec b)
+{
+    return _mm256_mul_ps(a, b);
+}
+SIMD_FN vec vmax(vec a, vec b)
+{
+    return _mm256_max_ps(a, b);
+}
+SIMD_FN vec vpick(vec t, vec yes, vec no)
+{
+    return _mm256_blendv_ps(no, yes, _mm256_cmp_ps(t, _mm256_setzero_ps(), _CMP_GT_OQ));
+}
+
+#else
+#define VW      4
+#define GEMM_MR 4
+typedef struct {
+    float f[VW];
+} vec; /* a plain array: fmaf() is a call here, so registers would not help */
+
+SIMD_FN vec vload_n(const float *p, int n)
+{
+    vec v = { { 0 } };
+
+    for (int i = 0; i < n; i++)
+        v.f[i] = p[i];
+    return v;
+}
+SIMD_FN void vstore_n(float *p, vec v, int n)
+{
+    for (int i = 0; i < n; i++)
+        p[i] = v.f[i];
+}
+SIMD_FN vec vload(const float *p)
+{
+    return vload_n(p, VW);
+}
+SIMD_FN void vstore(float *p, vec v)
+{
+    vstore_n(p, v, VW);
+}
+SIMD_FN vec vset1(float f)
+{
+    return (vec){ { f, f, f, f } };
+}
+#define SIMD_EACH(expr)          \
+    vec v;                       \
+    for (int i = 0; i < VW; i++) \
+        v.f[i] = (expr);         \
+    return v
+SIMD_FN vec vfma(vec a, vec b, vec c)
+{
+    SIMD_EACH(fmaf(a.f[i], b.f[i], c.f[i]));
+}
+SIMD_FN vec vadd(vec a, vec b)
+{
+    SIMD_EACH(a.f[i] + b.f[i]);
+}
+SIMD_FN vec vsub(vec a, vec b)
+{
+    SIMD_EACH(a.f[i] - b.f[i]);
+}
+SIMD_FN vec vmul(vec a, vec b)
+{
+    SIMD_EACH(a.f[i] * b.f[i]);
+}
+SIMD_FN vec vmax(vec a, vec b)
+{
+    SIMD_EACH(a.f[i] > b.f[i] ? a.f[i] : b.f[i]);
+}
+SIMD_FN vec vpick(vec t, vec yes, vec no)
+{
+    SIMD_EACH(t.f[i] > 0.0f ? yes.f[i] : no.f[i]);
+}
+#undef SIMD_EACH
+#endif
+
+/* Lanes that are left of `count` from lane `at` on, at most VW: the n of vload_n() and vstore_n(). */
+SIMD_FN int vlanes(int count, int at)
+{
+    int left = count - at;
+
+    return left < VW ? left : VW;
+}
+
+/* t > 0 ? t : slope * t: every activation that waits on a value */
+SIMD_FN vec vact(vec t, vec slope)
+{
+    return vpick(t, t, vmul(slope, t));
+}

@@ -1,0 +1,146 @@
+/* worker/cpu/cpu.c - opening and closing the CPU device, its memory, and its table of ops. */
+#include "worker/cpu/cpu.h"
+
+#include <errno.h>
+#include <sched.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+
+#include "proto/err.h"
+
+#define ALIGN_BYTES 64
+#define HUGE_BYTES  ((size_t)2 << 20) /* from twice this size on memory is asked for in huge pages: convolutions walk many rows at once */
+
+/* The makefile compiles this file once per ISA and gives the symbol the name of its build. */
+static int isa_supported(void)
+{
+#if defined(__AVX512F__)
+    return __builtin_cpu_supports("x86-64-v4");
+#elif defined(__AVX2__)
+    return __builtin_cpu_supports("x86-64-v3");
+#else
+    return 1;
+#endif
+}
+
+static int threads_allowed(void)
+{
+    cpu_set_t set;
+
+    CPU_ZERO(&set);
+    if (sched_getaffinity(0, sizeof set, &set) < 0 || CPU_COUNT(&set) < 1)
+        return 1;
+    return CPU_COUNT(&set);
+}
+
+static size_t round_up(size_t bytes, size_t to)
+{
+    return (bytes + to - 1) / to * to;
+}
+
+void *cpu_memory(size_t bytes)
+{
+    size_t align = bytes >= 2 * HUGE_BYTES ? HUGE_BYTES : ALIGN_BYTES;
+    void *p = NULL;
+
+    if (bytes > SIZE_MAX - align)
+        return NULL;
+    p = aligned_alloc(align, round_up(bytes ? bytes : 1, align));
+    if (p && align == HUGE_BYTES)
+        (void)madvise(p, round_up(bytes, align), MADV_HUGEPAGE); /* a wish: without it everything still works */
+    return p;
+}
+
+void *cpu_scratch(struct device *dev, size_t bytes, struct err *err)
+{
+    struct cpu_device *d = cpu_device(dev);
+
+    if (bytes <= d->scratch_bytes)
+        return d->scratch;
+    free(d->scratch);
+    d->scratch_bytes = 0;
+    d->scratch = cpu_memory(bytes);
+    if (!d->scratch) {
+        err_set(err, -ENOMEM, "out of memory: %zu bytes of working memory on the CPU device", bytes);
+        return NULL;
+    }
+    d->scratch_bytes = bytes;
+    return d->scratch;
+}
+
+int cpu_open(int index, const struct device_options *opt, struct device **ret_dev, struct err *err)
+{
+    int threads = opt && opt->threads > 0 ? opt->threads : threads_allowed(), rc;
+    struct cpu_device *d;
+
+    if (index != 0)
+        return err_set(err, ERR_NOTFOUND, "there is one CPU device, number 0; %d was asked for", index);
+    if (!isa_supported())
+        return err_set(err, ERR_UNSUPPORTED, "this CPU cannot run the %s build", ISA_NAME);
+    d = calloc(1, sizeof *d);
+    if (!d)
+        return err_set(err, -ENOMEM, "out of memory: CPU device");
+    rc = pool_new(threads, &d->pool, err);
+    if (rc < 0) {
+        free(d);
+        return rc;
+    }
+    d->dev.ops = detd_backend();
+    *ret_dev = &d->dev;
+    return 0;
+}
+
+void cpu_close(struct device *dev)
+{
+    if (!dev)
+        return;
+    pool_free(cpu_device(dev)->pool);
+    free(cpu_device(dev)->scratch);
+    free(dev);
+}
+
+int cpu_sync(struct device *dev, struct err *err)
+{
+    (void)dev, (void)err;
+    return 0;
+}
+
+void *cpu_alloc(struct device *dev, size_t bytes)
+{
+    void *p = cpu_memory(bytes);
+
+    (void)dev;
+    if (p)
+        memset(p, 0, bytes);
+    return p;
+}
+
+void cpu_free(struct device *dev, void *ptr)
+{
+    (void)dev;
+    free(ptr);
+}
+
+int cpu_upload(struct device *dev, void *dst, const void *host, size_t bytes, struct err *err)
+{
+    (void)dev, (void)err;
+    memcpy(dst, host, bytes);
+    return 0;
+}
+
+int cpu_download(struct device *dev, void *host, const void *src, size_t bytes, struct err *err)
+{
+    (void)dev, (void)err;
+    memcpy(host, src, bytes);
+    return 0;
+}
+
+const struct device_ops *detd_backend(void)
+{
+#define X(row) .row = cpu_##row,
+    static const struct device_ops ops = { .abi = DEVICE_ABI, .name = "cpu-" ISA_NAME, CPU_OPS(X) };
+#undef X
+
+    return &ops;
+}

@@ -23,4 +23,4 @@ int index_write(const char *path, const struct dataset *d, struct err *err);
  * modification time, and where only the time differs the content; a difference is ERR_DATA naming the file. Caller frees *ret. */
 int index_load(const char *path, const struct check_options *opt, struct dataset **ret, struct err *err);
 /* The hash over everything in the file: equal on all ranks, or they do not train on the same data. */
-void index_hash(const struct dataset *d, uint64_t ret[2]);
+struct hash128 index_hash(const struct dataset *d);

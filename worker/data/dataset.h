@@ -5,6 +5,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "worker/core/hash.h"
+
 enum {
     DATASET_MAX_IMAGES = 1 << 28,
     DATASET_MAX_BOXES = 1 << 30,
@@ -26,7 +28,7 @@ struct dataset_image {
     int w, h;   /* pixels as stored (an EXIF orientation is not applied); 0 0 only between reading and checking */
     /* Of the file, when it was checked; 0 before. A later difference is a data error (index.h). */
     int64_t size_bytes, mtime_ns;
-    uint64_t hash[2];
+    struct hash128 hash;
 };
 
 /* Pixels of the stored picture, the origin at the outer corner of the top left one: x + w may equal the image's width. */
@@ -43,17 +45,18 @@ struct dataset {
     char *folder; /* of the images */
     int nclasses, nimages;
     struct dataset_class *classes; /* ascending ids */
-    struct dataset_image *images;  /* in the order of the annotation file: image index = order here, everywhere */
+    struct dataset_image *images;  /* ascending ids; image index = position here, everywhere */
     int64_t *offset;               /* [nimages + 1]: image i owns boxes offset[i] .. offset[i + 1] - 1, in the order of the file */
     struct dataset_box *boxes;
-    int max_boxes;           /* most boxes of an image */
-    int64_t clipped;         /* boxes that reached over their image and were cut (legal, told for information) */
-    uint64_t source_hash[2]; /* of the annotation file's bytes */
+    int max_boxes;              /* most boxes of an image */
+    int64_t clipped;            /* boxes that reached over their image and were cut (legal, told for information) */
+    struct hash128 source_hash; /* of the annotation file's bytes */
     int64_t source_bytes, source_mtime_ns;
 };
 
 void dataset_free(struct dataset *d);
-/* Index of a class or image by its id in the annotation file, or -1. Images: linear in nothing, a hash table is not kept; O(nimages). */
+/* Index of a class or image by its id in the annotation file, or -1. */
 int dataset_class_index(const struct dataset *d, int64_t id);
+int dataset_image_index(const struct dataset *d, int64_t id);
 /* Path of image i in buf (DATASET_MAX_PATH bytes): "folder/file". Returns buf. */
 char *dataset_path(const struct dataset *d, int image, char *buf);

@@ -70,7 +70,7 @@ void loader_close(struct loader *l);
 int loader_next(struct loader *l, struct batch *ret, struct err *err);
 /* Validation: the next loader_next() starts a new pass. */
 void loader_rewind(struct loader *l);
-/* A number that names the decoded contents of all images seen is not kept; these counters are for the log. */
+/* Counters for the log. */
 void loader_stats(struct loader *l, struct loader_stats *ret);
 /* Number of validation shards of a data set. */
 static inline int loader_val_shards(const struct dataset *d, int batch)

@@ -1,6 +1,5 @@
 /* worker/data/problems.h - what is wrong with a data set, told together: all are counted, the first few are kept in words. */
 #pragma once
-#include <pthread.h>
 #include <stdint.h>
 
 struct err;

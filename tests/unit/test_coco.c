@@ -1,0 +1,234 @@
+/* tests/unit/test_coco.c - uses: proto worker/core worker/data
+ * Every file of the collection of odd annotation files, and the rules of the reader one by one. */
+#include <fcntl.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+#include <cmocka.h>
+
+#include "proto/err.h"
+#include "worker/data/check.h"
+#include "worker/data/coco.h"
+#include "worker/data/problems.h"
+
+#define DATA "../shared/data"
+
+/* What reading and checking must say. boxes: kept under BAD_SKIP, -1: fails in any case. */
+struct expectation {
+    const char *file;
+    const char *error; /* a part of the message under BAD_ERROR, NULL: valid */
+    int images, boxes;
+};
+
+static const struct expectation odd[] = {
+    { "ok_base", NULL, 2, 6 },
+    { "ok_bom_crlf", NULL, 2, 6 },
+    { "ok_minified_unicode_escape", NULL, 2, 6 },
+    { "ok_utf8_names", NULL, 2, 6 },
+    { "ok_float_ids", NULL, 2, 6 },
+    { "ok_big_ids", NULL, 2, 6 },
+    { "ok_sparse_unsorted_categories", NULL, 2, 6 },
+    { "ok_category_id_zero", NULL, 2, 6 },
+    { "ok_no_annotations", NULL, 2, 0 },
+    { "ok_missing_area_iscrowd", NULL, 2, 6 },
+    { "ok_extra_fields", NULL, 2, 6 },
+    { "ok_scientific_numbers", NULL, 2, 6 },
+    { "box_zero_size", "annotation 2806 (image 0, 'BloodImage_00000.jpg'): box has no area", 2, 5 },
+    { "box_negative_size", "annotation 2806 (image 0, 'BloodImage_00000.jpg'): box has a negative size", 2, 5 },
+    { "box_outside", "annotation 2806 (image 0, 'BloodImage_00000.jpg'): box lies outside its image", 2, 5 },
+    { "box_partly_outside", NULL, 2, 6 },
+    { "box_nan", "line 1, byte ", -1, -1 },
+    { "box_strings", "annotation 2806 (line ", 2, 5 },
+    { "box_three_numbers", "bbox is not a list of four numbers", 2, 5 },
+    { "box_missing", "annotation 2806 (line 17): bbox is missing", 2, 5 },
+    { "box_null", "bbox is not a list of four numbers", 2, 5 },
+    { "ref_unknown_image", "image_id 99999 is not in \"images\"", 2, 5 },
+    { "ref_unknown_category", "is not in \"categories\"", 2, 5 },
+    { "dup_image_id", "image id 0 is used twice", -1, -1 },
+    { "dup_annotation_id", "is used more than once", 2, 6 },
+    { "dup_category_name", "are both named 'RBC'", 2, 6 },
+    { "image_missing_file", "No such file or directory", 1, 3 },
+    { "image_wrong_size", "BloodImage_00000.jpg", 1, 3 },
+    { "image_path_escape", "image 0: file_name '../../../../etc/hostname' leaves the image folder", 1, 3 },
+    { "image_no_size", NULL, 2, 6 },
+    { "seg_odd_count", "odd number of coordinates", 2, 5 },
+    { "seg_two_points", "fewer than three points", 2, 5 },
+    { "seg_flat_list", "not a list inside the list", 2, 5 },
+    { "seg_outside", NULL, 2, 6 },
+    { "seg_self_crossing", NULL, 2, 6 },
+    { "seg_rle_wrong_sum", "the runs do not fill its size", 2, 5 },
+    { "seg_rle_wrong_size", "the size of its segmentation is not that of the image", 2, 5 },
+    { "seg_rle_negative", "a run is negative", 2, 5 },
+    { "seg_rle_bad_string", "the run string is malformed", 2, 5 },
+    { "seg_empty_crowd", NULL, 2, 6 },
+    { "syntax_truncated", "but the file ends", -1, -1 },
+    { "syntax_trailing_comma", "comma before", -1, -1 },
+    { "syntax_trailing_text", "text after the end", -1, -1 },
+    { "syntax_empty", "file is empty", -1, -1 },
+    { "root_array", "expected an object, found '['", -1, -1 },
+    { "syntax_deep_nesting", "expected an object, found '['", -1, -1 },
+    { "syntax_bad_utf8", "invalid UTF-8", -1, -1 },
+    { "syntax_bad_escape", "unknown escape", -1, -1 },
+    { "key_missing_images", "there is no \"images\"", -1, -1 },
+    { "key_missing_categories", "there is no \"categories\"", -1, -1 },
+    { "key_empty_categories", "\"categories\" is empty", -1, -1 },
+    { "mmdet_wrong_format_sample", "is used more than once", -1, -1 },
+};
+
+static bool have_data(void)
+{
+    if (access(DATA "/odd_json/ok_base.json", R_OK) == 0)
+        return true;
+    print_message("no " DATA "/odd_json here\n");
+    return false;
+}
+
+static int check(const char *name, const char *images, enum bad_policy on_bad, struct problems *p, struct dataset **ret, struct err *err)
+{
+    char path[256];
+
+    snprintf(path, sizeof path, DATA "/odd_json/%s.json", name);
+    memset(p, 0, sizeof *p);
+    return check_split(&(struct check_options){ path, images, on_bad, 2 }, p, ret, err);
+}
+
+static void check_one(const struct expectation *e, struct problems *p)
+{
+    struct dataset *d;
+    struct err err = { 0 };
+    int rc = check(e->file, DATA "/bccd/images", BAD_ERROR, p, &d, &err);
+
+    if (!e->error) {
+        if (rc != 0)
+            fail_msg("%s: %s", e->file, err.msg);
+        assert_int_equal(d->nimages, e->images);
+        assert_int_equal(d->offset[d->nimages], e->boxes);
+        dataset_free(d);
+        return;
+    }
+    if (rc != ERR_DATA || !strstr(err.msg, e->error) || !strstr(err.msg, e->file))
+        fail_msg("%s: rc %d, message \"%s\", wanted \"%s\"", e->file, rc, err.msg, e->error);
+    rc = check(e->file, DATA "/bccd/images", BAD_SKIP, p, &d, &err);
+    if (e->boxes < 0) {
+        assert_int_equal(rc, ERR_DATA);
+        return;
+    }
+    if (rc != 0)
+        fail_msg("%s, skipping: %s", e->file, err.msg);
+    assert_true(p->count > 0);
+    assert_int_equal(d->nimages, e->images);
+    assert_int_equal(d->offset[d->nimages], e->boxes);
+    dataset_free(d);
+}
+
+static void odd_files_are_told_or_read(void **state)
+{
+    struct problems *p = calloc(1, sizeof *p);
+
+    (void)state;
+    if (!have_data())
+        skip();
+    for (size_t i = 0; i < sizeof odd / sizeof odd[0]; i++)
+        check_one(&odd[i], p);
+    free(p);
+}
+
+static void ids_names_and_boxes_arrive(void **state)
+{
+    struct problems *p = calloc(1, sizeof *p);
+    struct dataset *d;
+    struct err err;
+
+    (void)state;
+    if (!have_data())
+        skip();
+    assert_int_equal(check("ok_sparse_unsorted_categories", DATA "/bccd/images", BAD_ERROR, p, &d, &err), 0);
+    assert_int_equal(d->nclasses, 3);
+    assert_true(d->classes[0].id == 7 && d->classes[1].id == 13 && d->classes[2].id == 90);
+    assert_int_equal(dataset_class_index(d, 13), 1);
+    assert_int_equal(dataset_class_index(d, 8), -1);
+    assert_true(d->images[0].hash.lane[0] != 0 && d->images[0].size_bytes > 0);
+    dataset_free(d);
+    assert_int_equal(check("ok_base", DATA "/bccd/images", BAD_ERROR, p, &d, &err), 0);
+    assert_true(d->boxes[0].id == 2806 && d->boxes[0].cls == 1 && d->boxes[0].x == 260 && d->boxes[0].w == 231 &&
+                d->boxes[0].area == 45969);
+    assert_int_equal(dataset_image_index(d, 2), 1);
+    dataset_free(d);
+    assert_int_equal(check("ok_subfolder_names", DATA "/bccd", BAD_ERROR, p, &d, &err), 0);
+    dataset_free(d);
+    assert_int_equal(check("box_partly_outside", DATA "/bccd/images", BAD_ERROR, p, &d, &err), 0);
+    assert_int_equal(d->clipped, 1);
+    assert_true(d->boxes[0].x + d->boxes[0].w <= 640 && d->boxes[0].y + d->boxes[0].h <= 480 && d->boxes[0].x >= 0);
+    dataset_free(d);
+    assert_int_equal(check("ok_minified_unicode_escape", DATA "/bccd/images", BAD_ERROR, p, &d, &err), 0);
+    assert_non_null(strchr(d->classes[0].name, '"'));
+    dataset_free(d);
+    free(p);
+}
+
+/* The images of these two come with the collection's origin only. */
+static void foreign_tools_are_read(void **state)
+{
+    struct problems *p = calloc(1, sizeof *p);
+    struct dataset *d;
+    struct err err;
+
+    (void)state;
+    if (!have_data())
+        skip();
+    assert_int_equal(coco_read(DATA "/odd_json/datumaro_instances_val.json", "nowhere", BAD_ERROR, p, &d, &err), 0);
+    assert_int_equal(d->offset[1], 2);
+    assert_true(d->boxes[1].crowd && d->boxes[1].area == 20);
+    dataset_free(d);
+    assert_int_equal(coco_read(DATA "/odd_json/datumaro_instances_train.json", "nowhere", BAD_ERROR, p, &d, &err), 0);
+    dataset_free(d);
+    free(p);
+}
+
+static void real_sets_count_right(void **state)
+{
+    struct problems *p = calloc(1, sizeof *p);
+    struct dataset *d;
+    struct err err = { 0 };
+
+    (void)state;
+    if (!have_data())
+        skip();
+    assert_int_equal(coco_read(DATA "/bccd/train.json", DATA "/bccd/images", BAD_ERROR, p, &d, &err), ERR_DATA);
+    assert_non_null(strstr(err.msg, "annotation 2288"));
+    memset(p, 0, sizeof *p);
+    assert_int_equal(coco_read(DATA "/bccd/train.json", DATA "/bccd/images", BAD_SKIP, p, &d, &err), 0);
+    assert_int_equal(p->count, 1);
+    assert_true(d->nimages == 205 && d->nclasses == 3 && d->offset[205] == 2804);
+    dataset_free(d);
+    memset(p, 0, sizeof *p);
+    assert_int_equal(coco_read(DATA "/bccd/val.json", DATA "/bccd/images", BAD_KEEP, p, &d, &err), 0);
+    assert_int_equal(d->offset[87], 1138);
+    dataset_free(d);
+    assert_int_equal(coco_read(DATA "/coco_tiny/instances_val.json", DATA "/coco_tiny/val", BAD_ERROR, p, &d, &err), 0);
+    assert_true(d->nimages == 20 && d->nclasses == 80 && d->offset[20] == 110);
+    for (int i = 0; i < 110; i++)
+        assert_int_equal(d->boxes[i].crowd, d->boxes[i].id == 900100329323);
+    dataset_free(d);
+    assert_int_equal(coco_read(DATA "/nuclei/train_rle.json", DATA "/nuclei/images", BAD_ERROR, p, &d, &err), 0);
+    assert_true(d->nimages == 268 && d->offset[268] == 11823 && d->max_boxes == 375);
+    dataset_free(d);
+    free(p);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(odd_files_are_told_or_read),
+        cmocka_unit_test(ids_names_and_boxes_arrive),
+        cmocka_unit_test(foreign_tools_are_read),
+        cmocka_unit_test(real_sets_count_right),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

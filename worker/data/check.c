@@ -1,0 +1,140 @@
+#include "worker/data/check.h"
+
+#include <errno.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "proto/err.h"
+#include "worker/data/coco.h"
+#include "worker/data/image.h"
+#include "worker/data/problems.h"
+
+/* Threads take images one by one; what they find stays with the image, so that the report has the order of the data set. */
+struct job {
+    struct dataset *d;
+    char **flaw; /* [nimages], NULL: good; malloc'ed */
+    atomic_int next;
+    atomic_bool no_memory;
+};
+
+static int check_image(struct dataset *d, int i, struct decoder *dec, struct err *err)
+{
+    struct dataset_image *im = &d->images[i];
+    char path[DATASET_MAX_PATH];
+    struct image img;
+    int rc;
+
+    if (strlen(d->folder) + 1 + strlen(im->file) >= sizeof path)
+        return err_set(err, ERR_DATA, "%s: path too long", im->file);
+    rc = image_read(dec, dataset_path(d, i, path), &img, err);
+    if (rc < 0)
+        return rc;
+    if (img.w != im->w || img.h != im->h)
+        return err_set(err, ERR_DATA, "%s is %d x %d pixels, but the annotations say %d x %d", path, img.w, img.h, im->w, im->h);
+    im->size_bytes = (int64_t)img.size_bytes;
+    im->mtime_ns = img.mtime_ns;
+    im->hash = hash_bytes(img.bytes, img.size_bytes, 0);
+    return 0;
+}
+
+static void *check_images(void *arg)
+{
+    struct job *job = arg;
+    struct decoder *dec = decoder_new();
+    struct err err = { 0 };
+    int i, rc;
+
+    if (!dec)
+        atomic_store(&job->no_memory, true);
+    while (dec && (i = atomic_fetch_add(&job->next, 1)) < job->d->nimages) {
+        rc = check_image(job->d, i, dec, &err);
+        if (rc == -ENOMEM || (rc < 0 && !(job->flaw[i] = strdup(err.msg))))
+            atomic_store(&job->no_memory, true);
+    }
+    decoder_free(dec);
+    return NULL;
+}
+
+static void run_threads(struct job *job, int threads)
+{
+    pthread_t id[256];
+    int n = 0;
+
+    /* a thread that cannot be had only costs time: this one works too */
+    while (n < threads - 1 && n < 256 && pthread_create(&id[n], NULL, check_images, job) == 0)
+        n++;
+    check_images(job);
+    while (n > 0)
+        pthread_join(id[--n], NULL);
+}
+
+/* Leaves out images with a flaw, and their boxes. */
+static void drop_images(struct dataset *d, char **flaw)
+{
+    int64_t boxes = 0, first, count;
+    int kept = 0;
+
+    d->max_boxes = 0;
+    for (int i = 0; i < d->nimages; i++) {
+        first = d->offset[i];
+        count = d->offset[i + 1] - first;
+        if (flaw[i]) {
+            free(d->images[i].file);
+            continue;
+        }
+        memmove(&d->boxes[boxes], &d->boxes[first], (size_t)count * sizeof *d->boxes);
+        d->images[kept] = d->images[i];
+        d->offset[kept++] = boxes;
+        boxes += count;
+        d->max_boxes = count > d->max_boxes ? (int)count : d->max_boxes;
+    }
+    d->nimages = kept;
+    d->offset[kept] = boxes;
+}
+
+static int check_files(struct dataset *d, const struct check_options *opt, struct problems *problems, struct err *err)
+{
+    struct job job = { .d = d, .flaw = calloc((size_t)d->nimages + 1, sizeof *job.flaw) };
+    int64_t before = problems->count;
+    int n, rc = 0;
+
+    if (!job.flaw)
+        return err_set(err, -ENOMEM, "%s: no memory", d->source);
+    run_threads(&job, opt->threads);
+    for (int i = 0; i < d->nimages; i++)
+        if (job.flaw[i])
+            problems_add(problems, "image %lld: %s", (long long)d->images[i].id, job.flaw[i]);
+    if (atomic_load(&job.no_memory))
+        rc = err_set(err, -ENOMEM, "%s: no memory to check its images", d->source);
+    else if (problems->count > before && opt->on_bad == BAD_ERROR)
+        rc = problems_err(problems, d->source, err);
+    n = d->nimages;
+    if (rc == 0)
+        drop_images(d, job.flaw);
+    for (int i = 0; i < n; i++)
+        free(job.flaw[i]);
+    free(job.flaw);
+    return rc;
+}
+
+int check_split(const struct check_options *opt, struct problems *problems, struct dataset **ret, struct err *err)
+{
+    struct dataset *d;
+    /* also under BAD_ERROR all is looked at before the verdict, so that one look is enough to repair everything */
+    int rc = coco_read(opt->annotations, opt->images, BAD_SKIP, problems, &d, err);
+
+    if (rc < 0)
+        return rc;
+    rc = check_files(d, opt, problems, err);
+    if (rc == 0 && opt->on_bad == BAD_ERROR && problems->count)
+        rc = problems_err(problems, d->source, err);
+    if (rc == 0 && d->nimages == 0)
+        rc = problems->count ? problems_err(problems, d->source, err) : err_set(err, ERR_DATA, "%s: no images", d->source);
+    if (rc < 0)
+        dataset_free(d);
+    else
+        *ret = d;
+    return rc;
+}

@@ -1,0 +1,378 @@
+#include "worker/data/coco.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "proto/err.h"
+#include "worker/data/coco_raw.h"
+#include "worker/data/idmap.h"
+#include "worker/data/image_codec.h"
+#include "worker/data/problems.h"
+
+/* From records as read to a data set: ids resolved, rules checked, problems told. */
+struct build {
+    const struct coco_raw *raw;
+    const char *source, *folder;
+    enum bad_policy on_bad;
+    struct problems *problems;
+    struct err *err;
+    struct dataset *d;
+    int32_t *image_of; /* [raw->nannotations]: index into d->images, -1: left out */
+    struct idmap gone; /* images left out under BAD_SKIP: their boxes go silently with them */
+    struct decoder *dec;
+};
+
+static int by_class_id(const void *a, const void *b)
+{
+    int64_t x = ((const struct dataset_class *)a)->id, y = ((const struct dataset_class *)b)->id;
+
+    return (x > y) - (x < y);
+}
+
+static int by_image_id(const void *a, const void *b)
+{
+    int64_t x = ((const struct raw_image *)a)->id, y = ((const struct raw_image *)b)->id;
+
+    return (x > y) - (x < y);
+}
+
+/* Where a record begins, for messages only: counted when needed. */
+static long long line_of(const struct build *b, int64_t at)
+{
+    long long line = 1;
+
+    if (b->problems->kept == PROBLEMS_KEPT)
+        return 0; /* counted only, never shown */
+    for (int64_t i = 0; i < at; i++)
+        line += b->raw->bytes[i] == '\n';
+    return line;
+}
+
+static int no_memory(struct build *b)
+{
+    return err_set(b->err, -ENOMEM, "%s: no memory for %lld annotations", b->source, (long long)b->raw->nannotations);
+}
+
+static int build_classes(struct build *b)
+{
+    const struct coco_raw *raw = b->raw;
+    struct dataset *d = b->d;
+
+    if (raw->nclasses == 0)
+        return err_set(b->err, ERR_DATA, "%s: \"categories\" is empty", b->source);
+    d->classes = calloc((size_t)raw->nclasses, sizeof *d->classes);
+    if (!d->classes)
+        return no_memory(b);
+    for (int i = 0; i < raw->nclasses; i++) {
+        d->classes[i].id = raw->classes[i].id;
+        d->classes[i].name = strdup(raw->classes[i].name);
+        d->nclasses = i + 1;
+        if (!d->classes[i].name)
+            return no_memory(b);
+    }
+    qsort(d->classes, (size_t)d->nclasses, sizeof *d->classes, by_class_id);
+    for (int i = 1; i < d->nclasses; i++)
+        if (d->classes[i].id == d->classes[i - 1].id)
+            return err_set(b->err, ERR_DATA, "%s: category id %lld is used twice ('%s' and '%s')", b->source, (long long)d->classes[i].id,
+                           d->classes[i - 1].name, d->classes[i].name);
+    for (int i = 0; i < d->nclasses; i++)
+        for (int k = 0; k < i && d->nclasses <= 4096; k++)
+            if (strcmp(d->classes[i].name, d->classes[k].name) == 0)
+                problems_add(b->problems, "categories %lld and %lld are both named '%s'", (long long)d->classes[k].id,
+                             (long long)d->classes[i].id, d->classes[i].name);
+    return 0;
+}
+
+/* file_name comes from outside: it names something below the folder, whatever it says. */
+static bool leaves_folder(const char *file)
+{
+    if (file[0] == '/')
+        return true;
+    for (const char *p = file; *p;) {
+        size_t len = strcspn(p, "/");
+
+        if (len == 2 && p[0] == '.' && p[1] == '.')
+            return true;
+        p += len + (p[len] == '/');
+    }
+    return false;
+}
+
+/* Fills in a size that the file does not state. Returns false with the problem told. */
+static bool image_ok(struct build *b, struct raw_image *im)
+{
+    char path[DATASET_MAX_PATH];
+    struct err why = { 0 };
+
+    if (!im->has_id) {
+        problems_add(b->problems, "image in line %lld: id is not an integer, or missing", line_of(b, im->at));
+        return false;
+    }
+    if (im->flaw) {
+        problems_add(b->problems, "image %lld (line %lld): %s", (long long)im->id, line_of(b, im->at), im->flaw);
+        return false;
+    }
+    if (leaves_folder(im->file)) {
+        problems_add(b->problems, "image %lld: file_name '%s' leaves the image folder", (long long)im->id, im->file);
+        return false;
+    }
+    if (im->w == 0 && im->h == 0) {
+        if (snprintf(path, sizeof path, "%s/%s", b->folder, im->file) >= (int)sizeof path)
+            err_set(&why, ERR_DATA, "%s/%s: path too long", b->folder, im->file);
+        else
+            image_size(b->dec, path, &im->w, &im->h, &why);
+    } else {
+        image_check_size(im->file, im->w, im->h, &why);
+    }
+    if (why.code)
+        problems_add(b->problems, "image %lld: %s", (long long)im->id, why.msg);
+    return why.code == 0;
+}
+
+static int build_images(struct build *b)
+{
+    struct coco_raw *raw = (struct coco_raw *)b->raw;
+    struct dataset *d = b->d;
+
+    qsort(raw->images, (size_t)raw->nimages, sizeof *raw->images, by_image_id);
+    for (int i = 1; i < raw->nimages; i++)
+        if (raw->images[i].has_id && raw->images[i - 1].has_id && raw->images[i].id == raw->images[i - 1].id)
+            return err_set(b->err, ERR_DATA, "%s: image id %lld is used twice ('%s' and '%s'): its boxes cannot be told apart", b->source,
+                           (long long)raw->images[i].id, raw->images[i - 1].file ? raw->images[i - 1].file : "?",
+                           raw->images[i].file ? raw->images[i].file : "?");
+    d->images = calloc((size_t)raw->nimages + 1, sizeof *d->images);
+    if (!d->images)
+        return no_memory(b);
+    for (int i = 0; i < raw->nimages; i++) {
+        struct raw_image *im = &raw->images[i];
+
+        if (!image_ok(b, im)) {
+            if (im->has_id && idmap_put(&b->gone, im->id, 0) < 0)
+                return no_memory(b);
+            continue;
+        }
+        d->images[d->nimages++] = (struct dataset_image){ .id = im->id, .file = im->file, .w = im->w, .h = im->h };
+        im->file = NULL;
+    }
+    return 0;
+}
+
+/* What is wrong with an annotation's box in its image, or NULL; clips it. */
+static const char *box_flaw(const struct dataset_image *im, struct dataset_box *box, bool *ret_clipped)
+{
+    double x1 = fmax(box->x, 0), y1 = fmax(box->y, 0), x2 = fmin(box->x + box->w, im->w), y2 = fmin(box->y + box->h, im->h);
+
+    if (box->w < 0 || box->h < 0)
+        return "box has a negative size";
+    if (box->w == 0 || box->h == 0)
+        return "box has no area";
+    if (x2 <= x1 || y2 <= y1)
+        return "box lies outside its image";
+    *ret_clipped = x1 > box->x || y1 > box->y || x2 < box->x + box->w || y2 < box->y + box->h;
+    if (*ret_clipped) {
+        box->x = x1;
+        box->y = y1;
+        box->w = x2 - x1;
+        box->h = y2 - y1;
+    }
+    return NULL;
+}
+
+static void tell_box(struct build *b, const struct raw_annotation *a, const struct dataset_image *im, const char *flaw)
+{
+    problems_add(b->problems, "annotation %lld (image %lld, '%s'): %s: [%g, %g, %g, %g] in %d x %d", (long long)a->id, (long long)im->id,
+                 im->file, flaw, a->box[0], a->box[1], a->box[2], a->box[3], im->w, im->h);
+}
+
+/* Resolves and checks one annotation. Returns the image index, or -1 when it is left out; *ret is then undefined. */
+static int32_t resolve(struct build *b, const struct raw_annotation *a, struct dataset_box *ret, bool tell)
+{
+    const struct dataset *d = b->d;
+    int image = a->has_image ? dataset_image_index(d, a->image_id) : -1, cls = a->has_class ? dataset_class_index(d, a->class_id) : -1;
+    const char *flaw = a->flaw;
+    bool clipped = false;
+
+    if (!flaw && image >= 0 && cls >= 0 && a->rle_w && (a->rle_w != d->images[image].w || a->rle_h != d->images[image].h))
+        flaw = "the size of its segmentation is not that of the image";
+    if (flaw || cls < 0 || image < 0) {
+        if (!tell || (!flaw && image < 0 && idmap_get(&b->gone, a->image_id) >= 0))
+            return -1;
+        if (!a->has_id)
+            problems_add(b->problems, "annotation in line %lld: id is not an integer, or missing", line_of(b, a->at));
+        else if (flaw)
+            problems_add(b->problems, "annotation %lld (line %lld): %s", (long long)a->id, line_of(b, a->at), flaw);
+        else if (image < 0)
+            problems_add(b->problems, "annotation %lld: image_id %lld is not in \"images\"", (long long)a->id, (long long)a->image_id);
+        else
+            problems_add(b->problems, "annotation %lld: category_id %lld is not in \"categories\"", (long long)a->id,
+                         (long long)a->class_id);
+        return -1;
+    }
+    *ret = (struct dataset_box){ a->box[0], a->box[1], a->box[2], a->box[3], a->area, a->id, cls, a->crowd };
+    if (a->area < 0)
+        ret->area = a->box[2] * a->box[3];
+    if (b->on_bad == BAD_KEEP)
+        return image;
+    flaw = box_flaw(&d->images[image], ret, &clipped);
+    if (flaw && tell)
+        tell_box(b, a, &d->images[image], flaw);
+    b->d->clipped += tell && clipped;
+    return flaw ? -1 : image;
+}
+
+static int count_boxes(struct build *b, struct idmap *seen)
+{
+    const struct coco_raw *raw = b->raw;
+    struct dataset_box box;
+
+    for (int64_t i = 0; i < raw->nannotations; i++) {
+        const struct raw_annotation *a = &raw->annotations[i];
+
+        b->image_of[i] = resolve(b, a, &box, true);
+        if (b->image_of[i] >= 0)
+            b->d->offset[b->image_of[i] + 1]++;
+        if (!a->has_id || b->on_bad == BAD_KEEP)
+            continue;
+        /* the box is good all the same, so BAD_SKIP keeps it: without it a real object would train as background */
+        if (idmap_get(seen, a->id) >= 0)
+            problems_add(b->problems, "annotation id %lld is used more than once (line %lld)", (long long)a->id, line_of(b, a->at));
+        else if (idmap_put(seen, a->id, 0) < 0)
+            return no_memory(b);
+    }
+    return 0;
+}
+
+static int build_boxes(struct build *b)
+{
+    const struct coco_raw *raw = b->raw;
+    struct dataset *d = b->d;
+    struct idmap seen = { 0 };
+    int64_t *next;
+    int rc;
+
+    d->offset = calloc((size_t)d->nimages + 2, sizeof *d->offset);
+    b->image_of = malloc(((size_t)raw->nannotations + 1) * sizeof *b->image_of);
+    if (!d->offset || !b->image_of)
+        return no_memory(b);
+    rc = count_boxes(b, &seen);
+    idmap_free(&seen);
+    if (rc < 0)
+        return rc;
+    for (int i = 0; i < d->nimages; i++) {
+        d->max_boxes = d->offset[i + 1] > d->max_boxes ? (int)d->offset[i + 1] : d->max_boxes;
+        d->offset[i + 1] += d->offset[i];
+    }
+    d->boxes = malloc(((size_t)d->offset[d->nimages] + 1) * sizeof *d->boxes);
+    next = malloc(((size_t)d->nimages + 1) * sizeof *next);
+    if (!d->boxes || !next) {
+        free(next);
+        return no_memory(b);
+    }
+    memcpy(next, d->offset, (size_t)d->nimages * sizeof *next);
+    for (int64_t i = 0; i < raw->nannotations; i++)
+        if (b->image_of[i] >= 0)
+            resolve(b, &raw->annotations[i], &d->boxes[next[b->image_of[i]]++], false);
+    free(next);
+    return 0;
+}
+
+static int build(struct build *b)
+{
+    int rc = build_classes(b);
+
+    if (rc == 0)
+        rc = build_images(b);
+    if (rc == 0)
+        rc = build_boxes(b);
+    if (rc == 0 && b->problems->count && b->on_bad != BAD_SKIP)
+        rc = problems_err(b->problems, b->source, b->err);
+    free(b->image_of);
+    idmap_free(&b->gone);
+    return rc;
+}
+
+/* Read, not mapped: a file that is cut while it is read must be an error, not a SIGBUS. */
+static int load_file(const char *path, char **ret_bytes, struct stat *ret_st, struct err *err)
+{
+    int rc = 0, fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+    char *bytes = NULL;
+    size_t done = 0;
+    ssize_t n;
+
+    if (fd < 0)
+        return err_sys(err, "open '%s'", path);
+    if (fstat(fd, ret_st) < 0)
+        rc = err_sys(err, "stat '%s'", path);
+    else if (!S_ISREG(ret_st->st_mode))
+        rc = err_set(err, ERR_DATA, "%s: not a regular file", path);
+    else if (ret_st->st_size > COCO_MAX_BYTES)
+        rc = err_set(err, ERR_DATA, "%s: file of %lld bytes is over the limit of %lld", path, (long long)ret_st->st_size,
+                     (long long)COCO_MAX_BYTES);
+    else if (!(bytes = malloc((size_t)ret_st->st_size + 1)))
+        rc = err_set(err, -ENOMEM, "%s: no memory for %lld bytes", path, (long long)ret_st->st_size);
+    while (rc == 0 && done < (size_t)ret_st->st_size) {
+        n = read(fd, bytes + done, (size_t)ret_st->st_size - done);
+        if (n < 0 && errno != EINTR)
+            rc = err_sys(err, "read '%s'", path);
+        else if (n == 0)
+            rc = err_set(err, ERR_DATA, "%s: file became shorter while it was read", path);
+        else if (n > 0)
+            done += (size_t)n;
+    }
+    close(fd);
+    if (rc < 0)
+        free(bytes);
+    else
+        *ret_bytes = bytes;
+    return rc;
+}
+
+static int read_all(const char *annotations, const char *images, enum bad_policy on_bad, struct problems *problems, struct coco_raw *raw,
+                    struct dataset *d, struct err *err)
+{
+    struct build b = { .raw = raw, .source = annotations, .folder = images, .on_bad = on_bad, .problems = problems, .err = err, .d = d };
+    int rc = coco_raw_parse(raw, annotations, raw->bytes, (size_t)d->source_bytes, err);
+
+    if (rc < 0)
+        return rc;
+    b.dec = decoder_new();
+    d->source = strdup(annotations);
+    d->folder = strdup(images);
+    rc = b.dec && d->source && d->folder ? build(&b) : no_memory(&b);
+    decoder_free(b.dec);
+    return rc;
+}
+
+int coco_read(const char *annotations, const char *images, enum bad_policy on_bad, struct problems *problems, struct dataset **ret,
+              struct err *err)
+{
+    struct dataset *d = calloc(1, sizeof *d);
+    struct coco_raw raw = { 0 };
+    char *bytes = NULL;
+    struct stat st;
+    int rc;
+
+    if (!d)
+        return err_set(err, -ENOMEM, "%s: no memory", annotations);
+    rc = load_file(annotations, &bytes, &st, err);
+    if (rc == 0) {
+        raw.bytes = bytes;
+        d->source_bytes = st.st_size;
+        d->source_mtime_ns = (int64_t)st.st_mtim.tv_sec * 1000000000 + st.st_mtim.tv_nsec;
+        d->source_hash = hash_bytes(bytes, (size_t)st.st_size, 0);
+        rc = read_all(annotations, images, on_bad, problems, &raw, d, err);
+    }
+    coco_raw_free(&raw);
+    free(bytes);
+    if (rc < 0)
+        dataset_free(d);
+    else
+        *ret = d;
+    return rc;
+}

@@ -1,0 +1,57 @@
+#include "worker/data/dataset.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+
+void dataset_free(struct dataset *d)
+{
+    if (!d)
+        return;
+    for (int i = 0; i < d->nclasses; i++)
+        free(d->classes[i].name);
+    for (int i = 0; i < d->nimages; i++)
+        free(d->images[i].file);
+    free(d->classes);
+    free(d->images);
+    free(d->offset);
+    free(d->boxes);
+    free(d->source);
+    free(d->folder);
+    free(d);
+}
+
+int dataset_class_index(const struct dataset *d, int64_t id)
+{
+    int lo = 0, hi = d->nclasses;
+
+    while (lo < hi) {
+        int mid = lo + (hi - lo) / 2;
+
+        if (d->classes[mid].id < id)
+            lo = mid + 1;
+        else
+            hi = mid;
+    }
+    return lo < d->nclasses && d->classes[lo].id == id ? lo : -1;
+}
+
+int dataset_image_index(const struct dataset *d, int64_t id)
+{
+    int lo = 0, hi = d->nimages;
+
+    while (lo < hi) {
+        int mid = lo + (hi - lo) / 2;
+
+        if (d->images[mid].id < id)
+            lo = mid + 1;
+        else
+            hi = mid;
+    }
+    return lo < d->nimages && d->images[lo].id == id ? lo : -1;
+}
+
+char *dataset_path(const struct dataset *d, int image, char *buf)
+{
+    snprintf(buf, DATASET_MAX_PATH, "%s/%s", d->folder, d->images[image].file);
+    return buf;
+}

@@ -1,0 +1,121 @@
+/* JPEG by the TurboJPEG API. Its return code is the same for a warning (pixels exist, some invented) and a fatal error, so every warning
+ * counts as damage. One exception: junk between header segments, which real cameras and editors write and which touches no pixel, is cut
+ * out before a second try. */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <turbojpeg.h>
+
+#include "proto/err.h"
+#include "worker/data/image_codec.h"
+
+void jpeg_release(struct decoder *dec)
+{
+    if (dec->jpeg)
+        tjDestroy(dec->jpeg);
+    dec->jpeg = NULL;
+}
+
+/* Adobe CMYK and YCCK files are stored inverted, and practically all others too. */
+static void cmyk_to_rgb(const uint8_t *cmyk, uint8_t *rgb, size_t pixels)
+{
+    for (size_t i = 0; i < pixels; i++, cmyk += 4, rgb += 3)
+        for (int c = 0; c < 3; c++)
+            rgb[c] = (uint8_t)((cmyk[c] * cmyk[3] + 127) / 255);
+}
+
+static int fail(struct decoder *dec, const char *name, struct err *err)
+{
+    const char *text = tjGetErrorStr2(dec->jpeg);
+    int code = strstr(text, "Unsupported") || strstr(text, "not supported") ? ERR_UNSUPPORTED : ERR_DATA;
+
+    return err_set(err, code, "%s: damaged or unsupported JPEG: %s", name, text);
+}
+
+static int decompress(struct decoder *dec, const char *name, const uint8_t *bytes, size_t size, int header_only, struct image *ret,
+                      struct err *err)
+{
+    const int flags = TJFLAG_ACCURATEDCT | TJFLAG_STOPONWARNING | TJFLAG_LIMITSCANS;
+    int w, h, sampling, space, rc;
+    size_t pixels;
+
+    if (tjDecompressHeader3(dec->jpeg, bytes, size, &w, &h, &sampling, &space) < 0)
+        return fail(dec, name, err);
+    rc = image_check_size(name, w, h, err);
+    if (rc < 0)
+        return rc;
+    ret->w = w;
+    ret->h = h;
+    if (header_only)
+        return 0;
+    pixels = (size_t)w * (size_t)h;
+    rc = buffer_reserve(&dec->rgb, &dec->rgb_cap, pixels * 3, name, err);
+    if (rc < 0)
+        return rc;
+    ret->rgb = dec->rgb;
+    if (space != TJCS_CMYK && space != TJCS_YCCK)
+        return tjDecompress2(dec->jpeg, bytes, size, dec->rgb, w, 0, h, TJPF_RGB, flags) < 0 ? fail(dec, name, err) : 0;
+    rc = buffer_reserve(&dec->spare, &dec->spare_cap, pixels * 4, name, err);
+    if (rc < 0)
+        return rc;
+    if (tjDecompress2(dec->jpeg, bytes, size, dec->spare, w, 0, h, TJPF_CMYK, flags) < 0)
+        return fail(dec, name, err);
+    cmyk_to_rgb(dec->spare, dec->rgb, pixels);
+    return 0;
+}
+
+static int has_length(int marker)
+{
+    return marker != 0x01 && !(marker >= 0xd0 && marker <= 0xd8);
+}
+
+/* Copies the file without bytes that stand between header segments. Returns the new size, or 0 when there is nothing to cut. */
+static size_t cut_header_junk(const uint8_t *in, size_t size, uint8_t *out)
+{
+    size_t from = 2, to = 2, len;
+    int cut = 0;
+
+    memcpy(out, in, 2);
+    while (from + 4 <= size) {
+        if (in[from] != 0xff || in[from + 1] == 0 || in[from + 1] == 0xff) {
+            cut |= !(in[from] == 0xff && in[from + 1] == 0xff); /* fill bytes are legal */
+            from++;
+            continue;
+        }
+        if (in[from + 1] == 0xda) { /* start of scan: the rest is data */
+            memcpy(out + to, in + from, size - from);
+            return cut ? to + size - from : 0;
+        }
+        len = has_length(in[from + 1]) ? 2 + (size_t)(in[from + 2] << 8 | in[from + 3]) : 2;
+        if (len > size - from)
+            return 0;
+        memcpy(out + to, in + from, len);
+        from += len;
+        to += len;
+    }
+    return 0;
+}
+
+int jpeg_decode(struct decoder *dec, const char *name, const uint8_t *bytes, size_t size, int header_only, struct image *ret,
+                struct err *err)
+{
+    uint8_t *copy = NULL;
+    size_t cap = 0, cleaned;
+    int rc;
+
+    if (!dec->jpeg)
+        dec->jpeg = tjInitDecompress();
+    if (!dec->jpeg)
+        return err_set(err, -ENOMEM, "%s: no memory for a JPEG decoder", name);
+    rc = decompress(dec, name, bytes, size, header_only, ret, err);
+    if (rc == 0 || !strstr(tjGetErrorStr2(dec->jpeg), "extraneous bytes before marker"))
+        return rc;
+    rc = buffer_reserve(&copy, &cap, size, name, err);
+    if (rc < 0)
+        return rc;
+    cleaned = cut_header_junk(bytes, size, copy);
+    rc = cleaned ? decompress(dec, name, copy, cleaned, header_only, ret, err)
+                 : err_set(err, ERR_DATA, "%s: damaged JPEG: foreign bytes between its markers", name);
+    free(copy);
+    return rc;
+}

@@ -1,0 +1,55 @@
+#include "worker/data/image.h"
+
+#include <errno.h>
+#include <png.h>
+#include <stdlib.h>
+#include <turbojpeg.h>
+
+#include "proto/err.h"
+#include "worker/core/file.h"
+
+static int publish(const char *path, const uint8_t *bytes, size_t size, struct err *err)
+{
+    struct file_out *out;
+    int rc = file_out_open(path, &out, err);
+
+    if (rc < 0)
+        return rc;
+    file_out_write(out, bytes, size, err);
+    return file_out_commit(out, err);
+}
+
+int image_write_png(const char *path, const uint8_t *rgb, int w, int h, struct err *err)
+{
+    png_image image = { .version = PNG_IMAGE_VERSION, .width = (png_uint_32)w, .height = (png_uint_32)h, .format = PNG_FORMAT_RGB };
+    png_alloc_size_t size = PNG_IMAGE_PNG_SIZE_MAX(image);
+    uint8_t *bytes = malloc(size);
+    int rc;
+
+    if (!bytes)
+        return err_set(err, -ENOMEM, "%s: no memory for %zu bytes", path, (size_t)size);
+    if (png_image_write_to_memory(&image, bytes, &size, 0, rgb, 0, NULL))
+        rc = publish(path, bytes, size, err);
+    else
+        rc = err_set(err, ERR_STATE, "%s: cannot encode: %s", path, image.message);
+    free(bytes);
+    return rc;
+}
+
+int image_write_jpeg(const char *path, const uint8_t *rgb, int w, int h, int quality, struct err *err)
+{
+    tjhandle tj = tjInitCompress();
+    unsigned char *bytes = NULL;
+    unsigned long size = 0;
+    int rc;
+
+    if (!tj)
+        return err_set(err, -ENOMEM, "%s: no memory for a JPEG encoder", path);
+    if (tjCompress2(tj, rgb, w, 0, h, TJPF_RGB, &bytes, &size, TJSAMP_444, quality, TJFLAG_ACCURATEDCT) < 0)
+        rc = err_set(err, ERR_STATE, "%s: cannot encode: %s", path, tjGetErrorStr2(tj));
+    else
+        rc = publish(path, bytes, size, err);
+    tjFree(bytes);
+    tjDestroy(tj);
+    return rc;
+}

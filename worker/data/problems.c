@@ -1,0 +1,38 @@
+#include "worker/data/problems.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "proto/err.h"
+
+void problems_add(struct problems *p, const char *fmt, ...)
+{
+    va_list ap;
+
+    p->count++;
+    if (p->kept == PROBLEMS_KEPT)
+        return;
+    va_start(ap, fmt);
+    vsnprintf(p->text[p->kept++], PROBLEM_TEXT, fmt, ap);
+    va_end(ap);
+}
+
+int problems_err(const struct problems *p, const char *source, struct err *err)
+{
+    char text[sizeof err->msg];
+    size_t used;
+
+    used = (size_t)snprintf(text, sizeof text, "%s: %lld problem%s", source, (long long)p->count, p->count == 1 ? "" : "s");
+    for (int i = 0; i < p->kept && used < sizeof text; i++) {
+        size_t need = 2 + strlen(p->text[i]);
+
+        /* whole sentences only, except that the first is always begun */
+        if (i > 0 && used + need + 8 >= sizeof text) {
+            snprintf(text + used, sizeof text - used, "; ...");
+            break;
+        }
+        used += (size_t)snprintf(text + used, sizeof text - used, "%s%s", i == 0 ? ": " : "; ", p->text[i]);
+    }
+    return err_set(err, ERR_DATA, "%s", text);
+}

@@ -1,0 +1,124 @@
+#include "worker/core/tree.h"
+
+#include <assert.h>
+#include <string.h>
+
+#include "worker/kernels/moments.h"
+#include "worker/kernels/reduce.h"
+
+int tree_segments(int lo, int hi, struct tree_span ret[TREE_MAX_SEGMENTS])
+{
+    int n = 0;
+
+    assert(lo >= 0 && lo <= hi && hi < 1 << 30);
+    while (lo < hi) {
+        int size = 1;
+
+        while (lo % (2 * size) == 0 && lo + 2 * size <= hi)
+            size *= 2;
+        ret[n++] = (struct tree_span){ lo, lo + size };
+        lo += size;
+    }
+    return n;
+}
+
+bool tree_is_segment(int lo, int hi)
+{
+    int size = hi - lo;
+
+    return lo >= 0 && size > 0 && (size & (size - 1)) == 0 && lo % size == 0;
+}
+
+bool tree_parts_valid(const struct tree_part *parts, int nparts)
+{
+    if (nparts < 1 || !tree_is_segment(parts[0].lo, parts[nparts - 1].hi))
+        return false;
+    for (int p = 0; p < nparts; p++)
+        if (!tree_is_segment(parts[p].lo, parts[p].hi) || (p > 0 && parts[p].lo != parts[p - 1].hi))
+            return false;
+    return true;
+}
+
+static void add_two(float *dst, const float *a, const float *b, size_t count)
+{
+    for (size_t i = 0; i < count; i++)
+        dst[i] = a[i] + b[i];
+}
+
+/* Every element is read before it is written, also where dst is one of the parts. */
+void tree_add_host(float *dst, const struct tree_part *parts, int nparts, size_t count)
+{
+    assert(tree_parts_valid(parts, nparts));
+    if (nparts == 2)
+        add_two(dst, parts[0].data, parts[1].data, count);
+    else if (nparts > 2)
+        for (size_t i = 0; i < count; i++)
+            dst[i] = tree_element(parts, nparts, i);
+    else if (dst != parts[0].data)
+        memcpy(dst, parts[0].data, count * sizeof(*dst));
+}
+
+double tree_sum(const double *x, size_t stride, int n)
+{
+    double sum[TREE_DEPTH], rest;
+    int depth = 0;
+
+    if (n == 0)
+        return 0.0;
+    for (int i = 0; i < n; i++) {
+        sum[depth++] = x[(size_t)i * stride];
+        for (int below = i + 1; below % 2 == 0; below /= 2, depth--)
+            sum[depth - 2] += sum[depth - 1];
+    }
+    for (rest = sum[--depth]; depth > 0;)
+        rest = sum[--depth] + rest;
+    return rest;
+}
+
+void tree_sum_rows(double *dst, const double *const *rows, int nrows, size_t count)
+{
+    for (size_t j = 0; j < count; j++) {
+        double sum[TREE_DEPTH], rest;
+        int depth = 0;
+
+        for (int i = 0; i < nrows; i++) {
+            sum[depth++] = rows[i][j];
+            for (int below = i + 1; below % 2 == 0; below /= 2, depth--)
+                sum[depth - 2] += sum[depth - 1];
+        }
+        for (rest = sum[--depth]; depth > 0;)
+            rest = sum[--depth] + rest;
+        dst[j] = rest;
+    }
+}
+
+static struct moments channel_of(const double *stats, int c, int k)
+{
+    return (struct moments){ stats[0], stats[1 + k], stats[1 + c + k] };
+}
+
+static struct moments merge_channel(const double *const *stats, int nstats, int c, int k)
+{
+    struct moments part[TREE_DEPTH], rest;
+    int depth = 0;
+
+    for (int i = 0; i < nstats; i++) {
+        part[depth++] = channel_of(stats[i], c, k);
+        for (int below = i + 1; below % 2 == 0; below /= 2, depth--)
+            part[depth - 2] = moments_merge(part[depth - 2], part[depth - 1]);
+    }
+    for (rest = part[--depth]; depth > 0;)
+        rest = moments_merge(part[--depth], rest);
+    return rest;
+}
+
+void tree_moments(double *dst, const double *const *stats, int nstats, int c)
+{
+    for (int k = 0; k < c; k++) {
+        struct moments m = merge_channel(stats, nstats, c, k);
+
+        dst[0] = m.count;
+        dst[1 + k] = m.mean;
+        dst[1 + c + k] = m.m2;
+    }
+}

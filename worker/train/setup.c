@@ -1,0 +1,299 @@
+/* worker/train/setup.c - opens and closes what a rank works with. */
+#include <errno.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "proto/err.h"
+#include "worker/comm/comm.h"
+#include "worker/core/arena.h"
+#include "worker/core/tape.h"
+#include "worker/data/check.h"
+#include "worker/data/loader.h"
+#include "worker/data/problems.h"
+#include "worker/layers/layers.h"
+#include "worker/models/model.h"
+#include "worker/train/progress.h"
+#include "worker/train/trainer_impl.h"
+
+/* A rank that waits for another one waits for its files too; hangs are detd-job's to find, by the progress pages. */
+enum { COMM_TIMEOUT_MS = 4 * 3600 * 1000 };
+static const size_t arena_chunk = (size_t)256 << 20, cache_bytes = (size_t)1 << 30;
+
+static void on_collective(void *arg, int channel, uint32_t number, uint64_t fingerprint)
+{
+    struct trainer *t = arg;
+
+    (void)channel;
+    progress_collective(t->progress, number, fingerprint);
+}
+
+static void on_wait(void *arg, bool waiting)
+{
+    struct trainer *t = arg;
+
+    progress_phase(t->progress, waiting ? PHASE_REPORT_WAIT : PHASE_OPTIMIZER);
+}
+
+static int greet(struct trainer *t, struct err *err)
+{
+    struct report_go *go = calloc(1, sizeof *go);
+    int rc = go ? report_hello(t->report, t->opt.backend->name, (int64_t)sysconf(_SC_PHYS_PAGES) * sysconf(_SC_PAGESIZE), NULL, NULL, err)
+                : err_set(err, -ENOMEM, "out of memory");
+
+    progress_phase(t->progress, PHASE_WAIT_GO);
+    if (rc >= 0)
+        rc = report_wait_go(t->report, go, err);
+    t->tiers[t->ntiers++] = (struct tier_change){ 1, tier_of(t->spec->run_deterministic) };
+    for (int i = 0; i < (rc >= 0 ? go->ntiers : 0); i++)
+        t->tiers[t->ntiers++] = (struct tier_change){ go->tiers[i].step, tier_of(go->tiers[i].tier) };
+    free(go);
+    return rc;
+}
+
+static int open_machine(struct trainer *t, struct err *err)
+{
+    struct device_options main_dev = { t->spec->run_threads > 0 ? (int)t->spec->run_threads : 0, t->spec->run_isa }, side_dev = { 1, t->spec->run_isa };
+    struct comm_options comm = { t->opt.comm_fd, t->opt.rank, t->opt.nranks, COMM_TIMEOUT_MS, { on_collective, t } };
+    int rc = progress_open(t->opt.progress_fd, &t->progress, err);
+
+    if (rc >= 0)
+        rc = report_open(t->opt.control_fd, t->opt.rank, t->opt.local_rank, t->opt.nranks, &t->report, err);
+    if (rc < 0)
+        return rc;
+    report_on_wait(t->report, on_wait, t);
+    rc = t->opt.backend->open(0, &main_dev, &t->dev, err);
+    if (rc >= 0)
+        rc = t->opt.backend->open(0, &side_dev, &t->side, err);
+    if (rc >= 0)
+        rc = greet(t, err);
+    return rc < 0 ? rc : comm_open_shm(&comm, &t->comm, err);
+}
+
+/* ---- data ---- */
+
+static int workers(const struct trainer *t)
+{
+    if (t->spec->data_workers > 0)
+        return (int)t->spec->data_workers;
+    return t->spec->run_threads > 4 ? (int)t->spec->run_threads / 4 : 1;
+}
+
+static int report_split(struct trainer *t, const char *split, const struct dataset *d, const struct problems *p, struct err *err)
+{
+    const char *bad[20];
+    int nbad = 0;
+
+    while (nbad < p->kept && nbad < (int)(sizeof bad / sizeof *bad)) {
+        bad[nbad] = p->text[nbad];
+        nbad++;
+    }
+    return report_data(t->report, split, d->nimages, d->offset[d->nimages], p->count, nbad, bad, err);
+}
+
+/* Rank 0 checks a split once in the life of the job and writes the index; everybody else, and every later attempt, reads that. */
+static int check_once(struct trainer *t, const char *split, const struct check_options *opt, const char *index, struct err *err)
+{
+    struct problems *problems;
+    struct dataset *d;
+    int rc;
+
+    if (t->opt.rank != 0 || access(index, F_OK) == 0)
+        return 0;
+    problems = calloc(1, sizeof *problems);
+    if (!problems)
+        return err_set(err, -ENOMEM, "out of memory");
+    rc = check_split(opt, problems, &d, err);
+    if (rc >= 0) {
+        rc = index_write(index, d, err);
+        if (rc >= 0)
+            rc = report_split(t, split, d, problems, err);
+        dataset_free(d);
+    }
+    free(problems);
+    return rc;
+}
+
+static int open_split(struct trainer *t, const char *split, const char *annotations, const char *images, struct dataset **ret, struct err *err)
+{
+    struct check_options opt = { annotations, images, strcmp(t->spec->data_on_bad, "skip") == 0 ? BAD_SKIP : BAD_ERROR,
+                                 t->spec->run_threads > 0 ? (int)t->spec->run_threads : 1 };
+    char index[4096 + 32];
+    int rc;
+
+    snprintf(index, sizeof index, "%s/index.%s", t->opt.job_dir, split);
+    rc = check_once(t, split, &opt, index, err);
+    if (rc >= 0)
+        rc = comm_barrier(t->comm, COMM_SYNC, err);
+    return rc < 0 ? rc : index_load(index, &opt, ret, err);
+}
+
+static int same_classes(const struct dataset *a, const struct dataset *b, struct err *err)
+{
+    for (int i = 0; i < a->nclasses || i < b->nclasses; i++)
+        if (i >= a->nclasses || i >= b->nclasses || a->classes[i].id != b->classes[i].id)
+            return err_set(err, ERR_DATA, "%s and %s list different categories: both splits need the same ids", a->source, b->source);
+    return 0;
+}
+
+static int open_data(struct trainer *t, struct err *err)
+{
+    const struct jobspec *s = t->spec;
+    int rc;
+
+    progress_phase(t->progress, PHASE_CHECK_DATA);
+    rc = open_split(t, "train", s->data_train_annotations, s->data_train_images, &t->train, err);
+    if (rc < 0 || !s->data_val_annotations)
+        return rc;
+    rc = open_split(t, "val", s->data_val_annotations, s->data_val_images, &t->val, err);
+    return rc < 0 ? rc : same_classes(t->train, t->val, err);
+}
+
+/* After the checkpoint is loaded: decoding starts at the step that comes next. */
+static int open_loaders(struct trainer *t, struct err *err)
+{
+    const struct jobspec *s = t->spec;
+    bool multi = s->data_augment_multiscale;
+    struct loader_options o = {
+        .train = true,
+        .seed = (uint64_t)s->train_seed,
+        .batch = (int)s->train_batch,
+        .shards = (int)s->train_shards,
+        .shard_lo = t->shards.lo,
+        .shard_hi = t->shards.hi,
+        .waves = (int)s->train_waves,
+        .first_step = t->step + 1,
+        .steps = s->train_steps,
+        .size_min = multi && s->data_augment_size_min > 0 ? (int)s->data_augment_size_min : t->model->size,
+        .size_max = multi && s->data_augment_size_max > 0 ? (int)s->data_augment_size_max : t->model->size,
+        .augment = { (float)s->data_augment_flip, (float)s->data_augment_vflip, (float)s->data_augment_jitter, (float)s->data_augment_scale,
+                     (float)s->data_augment_hue, (float)s->data_augment_saturation, (float)s->data_augment_exposure },
+        .on_bad = strcmp(s->data_on_bad, "skip") == 0 ? BAD_SKIP : BAD_ERROR,
+        .workers = workers(t),
+        .cache_bytes = cache_bytes / (size_t)t->opt.nranks,
+    };
+    int rc = t->step < s->train_steps ? loader_open(t->train, &o, &t->loader, err) : 0;
+
+    if (rc < 0 || !t->val)
+        return rc;
+    o.train = false;
+    o.batch = (int)s->val_batch;
+    o.size = t->model->size;
+    o.rank = t->opt.rank;
+    o.ranks = t->opt.nranks;
+    return loader_open(t->val, &o, &t->val_loader, err);
+}
+
+/* ---- model ---- */
+
+static int open_momentum(struct trainer *t, struct err *err)
+{
+    const struct model *m = t->model;
+
+    t->momentum = calloc((size_t)m->nparams, sizeof *t->momentum);
+    t->skip = t->dev->ops->alloc(t->dev, sizeof *t->skip);
+    for (int i = 0; t->momentum && t->skip && i < m->nparams; i++) {
+        if (!param_trainable(m->params[i]))
+            continue;
+        t->momentum[i] = t->dev->ops->alloc(t->dev, m->params[i]->count * sizeof(float));
+        if (!t->momentum[i])
+            return err_set(err, ERR_DEVICE, "out of memory: momentum of %s", m->params[i]->name);
+    }
+    return t->momentum && t->skip ? 0 : err_set(err, ERR_DEVICE, "out of memory");
+}
+
+/* Doubles of a shard's slot: its loss terms, then [2c + 1] batch statistics of every normalisation. */
+static size_t record_doubles(const struct model *m)
+{
+    size_t n = 2 * (size_t)m->ops->nterms;
+
+    for (int i = 0; i < m->nnorms; i++)
+        n += 2 * m->norms[i].mean->count + 1;
+    return n;
+}
+
+static int open_slots(struct trainer *t, struct err *err)
+{
+    size_t widest = 0;
+    int rc = slots_open(t->comm, (int)t->spec->train_shards, record_doubles(t->model), &t->slots, err);
+
+    for (int i = 0; i < t->model->nnorms; i++)
+        if (t->model->norms[i].sync && widest < 2 * t->model->norms[i].mean->count + 1)
+            widest = 2 * t->model->norms[i].mean->count + 1;
+    if (rc < 0 || widest == 0)
+        return rc;
+    return slots_open(t->comm, (int)t->spec->train_shards, widest, &t->sync, err);
+}
+
+static int open_model(struct trainer *t, struct err *err)
+{
+    const struct jobspec *s = t->spec;
+    struct reduce_options r = { .nshards = (int)s->train_shards, .nwaves = (int)s->train_waves };
+    int rc = model_open(s, t->train->nclasses, t->dev, &t->model, err);
+
+    if (rc < 0)
+        return rc;
+    r.dev = t->dev;
+    r.side = t->side;
+    r.comm = t->comm;
+    t->arena = arena_new(t->dev, arena_chunk);
+    t->tape = t->arena ? tape_new(t->dev, t->arena, t->model->nparams) : NULL;
+    if (!t->tape)
+        return err_set(err, ERR_DEVICE, "out of memory");
+    rc = reduce_open(&r, t->model->params, t->model->nparams, &t->reduce, err);
+    if (rc >= 0)
+        rc = open_slots(t, err);
+    return rc < 0 ? rc : open_momentum(t, err);
+}
+
+int trainer_open(struct trainer *t, const struct jobspec *spec, const struct trainer_options *opt, struct err *err)
+{
+    int rc;
+
+    memset(t, 0, sizeof *t);
+    t->spec = spec;
+    t->opt = *opt;
+    t->best = INFINITY;
+    t->val_loss = NAN;
+    t->saved_step = t->val_step = -1;
+    t->shards = rank_shards(opt->rank, opt->nranks, (int)spec->train_shards);
+    rc = open_machine(t, err);
+    if (rc >= 0)
+        rc = open_data(t, err);
+    if (rc >= 0)
+        rc = open_model(t, err);
+    if (rc < 0)
+        return rc;
+    window_reset(&t->window, t->model->ops->nterms);
+    progress_phase(t->progress, PHASE_LOAD);
+    rc = trainer_resume(t, err);
+    return rc < 0 ? rc : open_loaders(t, err);
+}
+
+void trainer_close(struct trainer *t)
+{
+    loader_close(t->loader);
+    loader_close(t->val_loader);
+    for (int i = 0; t->momentum && i < t->model->nparams; i++)
+        t->dev->ops->free(t->dev, t->momentum[i]);
+    free(t->momentum);
+    if (t->skip)
+        t->dev->ops->free(t->dev, t->skip);
+    slots_close(t->sync);
+    slots_close(t->slots);
+    reduce_close(t->reduce);
+    tape_free(t->tape);
+    arena_free(t->arena);
+    model_free(t->model);
+    dataset_free(t->train);
+    dataset_free(t->val);
+    comm_close(t->comm);
+    if (t->side)
+        t->side->ops->close(t->side);
+    if (t->dev)
+        t->dev->ops->close(t->dev);
+    report_close(t->report);
+    progress_close(t->progress);
+}

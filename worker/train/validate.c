@@ -1,0 +1,250 @@
+/* worker/train/validate.c - the validation split: losses in eval mode and detections, from the same forward pass. Its shards do not depend
+ * on the number of ranks; ranks take them in turn, and nothing is exchanged before the end. */
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "proto/err.h"
+#include "worker/comm/comm.h"
+#include "worker/core/tape.h"
+#include "worker/data/augment.h"
+#include "worker/data/loader.h"
+#include "worker/eval/coco_ap.h"
+#include "worker/eval/voc_ap.h"
+#include "worker/models/model.h"
+#include "worker/train/progress.h"
+#include "worker/train/trainer_impl.h"
+
+enum { MAX_CLASS_METRICS = 100 };
+
+/* What a pass collects. Records stand rank by rank: rank r's k-th shard is validation shard r + k * ranks. */
+struct pass {
+    struct trainer *t;
+    int nshards;
+    size_t stride;   /* doubles of a record */
+    double *records; /* [nshards], gathered buffer */
+    size_t *cut;     /* [ranks + 1] bytes */
+    struct candidate *found; /* [max_det] */
+    struct detection *dets;
+    size_t ndets, room;
+};
+
+static int count_of_rank(int nshards, int rank, int ranks)
+{
+    return (nshards - rank + ranks - 1) / ranks;
+}
+
+static int pass_open(struct pass *p, struct trainer *t, struct err *err)
+{
+    int ranks = t->opt.nranks;
+
+    memset(p, 0, sizeof *p);
+    p->t = t;
+    p->nshards = loader_val_shards(t->val, (int)t->spec->val_batch);
+    p->stride = 2 * (size_t)t->model->ops->nterms;
+    p->cut = calloc((size_t)ranks + 1, sizeof *p->cut);
+    p->found = calloc((size_t)t->spec->val_max_det, sizeof *p->found);
+    if (!p->cut || !p->found)
+        return err_set(err, ERR_DEVICE, "out of memory: validation");
+    for (int r = 0; r < ranks; r++)
+        p->cut[r + 1] = p->cut[r] + (size_t)count_of_rank(p->nshards, r, ranks) * p->stride * sizeof(double);
+    if (!t->val_records)
+        t->val_records = comm_alloc_shared(t->comm, p->cut[ranks], err);
+    p->records = t->val_records;
+    return p->records ? 0 : err->code;
+}
+
+static void pass_close(struct pass *p)
+{
+    free(p->cut);
+    free(p->found);
+    free(p->dets);
+}
+
+static int keep(struct pass *p, int image, const struct candidate *c, const struct placement *place, struct err *err)
+{
+    const struct dataset_image *img = &p->t->val->images[image];
+    const float corners[4] = { c->x1, c->y1, c->x2, c->y2 };
+    struct detection *d;
+
+    if (p->ndets == p->room) {
+        size_t room = p->room ? 2 * p->room : 1024;
+        struct detection *more = realloc(p->dets, room * sizeof *more);
+
+        if (!more)
+            return err_set(err, ERR_DEVICE, "out of memory: %zu detections", room);
+        p->dets = more;
+        p->room = room;
+    }
+    d = &p->dets[p->ndets++];
+    memset(d, 0, sizeof *d); /* padding travels between ranks too */
+    d->image = image;
+    d->cls = c->cls;
+    d->slot = c->slot;
+    d->score = (double)c->score;
+    unplace_box(place, img->w, img->h, corners, d->box);
+    return 0;
+}
+
+static int detect(struct pass *p, const struct shard_batch *b, int size, struct err *err)
+{
+    const struct jobspec *s = p->t->spec;
+    const struct detect_options opt = { (float)s->val_conf, (float)s->val_nms, (int)s->val_max_det };
+    int rc = 0;
+
+    for (int i = 0; i < b->n && rc >= 0; i++) {
+        const struct dataset_image *img = &p->t->val->images[b->index[i]];
+        struct placement place = place_letterbox(img->w, img->h, size);
+        int n = 0;
+
+        rc = p->t->model->ops->detect(p->t->model, 0, i, &opt, p->found, &n, err);
+        for (int k = 0; k < n && rc >= 0; k++)
+            rc = keep(p, b->index[i], &p->found[k], &place, err);
+    }
+    return rc;
+}
+
+static int one_shard(struct pass *p, const struct batch *b, struct err *err)
+{
+    struct trainer *t = p->t;
+    const struct model_ops *ops = t->model->ops;
+    int ranks = t->opt.nranks, k = b->shard[0].shard / ranks, term;
+    double *record = p->records + p->cut[t->opt.rank] / sizeof(double) + (size_t)k * p->stride;
+    struct model_batch mb;
+    int rc;
+
+    tape_begin(t->tape, TAPE_EVAL, 1, NULL);
+    rc = trainer_upload(t, b, &mb, err);
+    if (rc >= 0)
+        rc = ops->loss(t->model, t->tape, &mb, 1, &record, err);
+    if (rc < 0)
+        return rc;
+    window_record(ops->terms, ops->nterms, record);
+    term = window_nonfinite(record, ops->nterms);
+    if (term >= 0)
+        return err_set(err, ERR_NONFINITE, "validation after step %lld: loss term '%s' is not finite on %d images from '%s' on", (long long)t->step,
+                       ops->terms[term].name, b->shard[0].n, t->val->images[b->shard[0].index[0]].file);
+    return detect(p, &b->shard[0], b->size, err);
+}
+
+static int all_shards(struct pass *p, struct err *err)
+{
+    struct trainer *t = p->t;
+    int mine = count_of_rank(p->nshards, t->opt.rank, t->opt.nranks), rc = 0;
+
+    loader_rewind(t->val_loader);
+    for (int k = 0; rc >= 0; k++) {
+        struct batch b;
+
+        progress_done(t->progress, (uint64_t)k, (uint64_t)mine);
+        rc = loader_next(t->val_loader, &b, err);
+        if (rc == LOADER_END)
+            return 0;
+        if (rc >= 0)
+            rc = one_shard(p, &b, err);
+    }
+    return rc;
+}
+
+/* ---- scores, on rank 0 ---- */
+
+static struct truth *truths(const struct dataset *d)
+{
+    int64_t n = d->offset[d->nimages];
+    struct truth *t = calloc((size_t)n + 1, sizeof *t);
+
+    for (int i = 0; t && i < d->nimages; i++)
+        for (int64_t k = d->offset[i]; k < d->offset[i + 1]; k++) {
+            const struct dataset_box *b = &d->boxes[k];
+
+            t[k] = (struct truth){ i, b->cls, b->crowd, false, b->area, { b->x, b->y, b->w, b->h } };
+        }
+    return t;
+}
+
+static int report_scores(struct trainer *t, const struct coco_ap *coco, const struct voc_ap *voc, struct err *err)
+{
+    struct report_metric m[COCO_STATS + 1 + MAX_CLASS_METRICS];
+    char name[MAX_CLASS_METRICS][96];
+    int n = 0, nclasses = t->val->nclasses < MAX_CLASS_METRICS ? t->val->nclasses : MAX_CLASS_METRICS;
+
+    for (int i = 0; i < COCO_STATS; i++)
+        m[n++] = (struct report_metric){ coco_stat_name[i], coco->stat[i] };
+    m[n++] = (struct report_metric){ "voc_AP50", voc->map };
+    for (int c = 0; c < nclasses && nclasses <= REPORT_MAX_TERMS; c++) {
+        snprintf(name[c], sizeof name[c], "AP50:%s", t->val->classes[c].name);
+        m[n++] = (struct report_metric){ name[c], coco->class_ap50[c] };
+    }
+    return report_eval(t->report, t->step, n, m, err);
+}
+
+static int score(struct trainer *t, const struct detection *dets, size_t ndets, struct err *err)
+{
+    const struct dataset *d = t->val;
+    struct truth *truth = truths(d);
+    size_t ntruths = (size_t)d->offset[d->nimages];
+    struct coco_ap coco = { 0 };
+    struct voc_ap voc = { 0 };
+    int rc = truth ? coco_ap_compute(dets, ndets, truth, ntruths, d->nclasses, &coco, err) : err_set(err, ERR_DEVICE, "out of memory: scores");
+
+    if (rc >= 0)
+        rc = voc_ap_compute(dets, ndets, truth, ntruths, d->nclasses, 0.5, PR_ALL_POINTS, &voc, err);
+    if (rc >= 0)
+        rc = report_scores(t, &coco, &voc, err);
+    coco_ap_free(&coco);
+    voc_ap_free(&voc);
+    free(truth);
+    return rc;
+}
+
+static int finish(struct pass *p, struct err *err)
+{
+    struct trainer *t = p->t;
+    struct window w;
+    size_t *cut = calloc((size_t)t->opt.nranks + 1, sizeof *cut);
+    double *in_order = calloc((size_t)p->nshards * p->stride, sizeof *in_order);
+    void *all = NULL;
+    int rc = cut && in_order ? comm_allgather(t->comm, COMM_SYNC, p->records, p->cut, err) : err_set(err, ERR_DEVICE, "out of memory");
+
+    if (rc >= 0) {
+        for (int q = 0; q < p->nshards; q++) {
+            const double *from = p->records + p->cut[q % t->opt.nranks] / sizeof(double) + (size_t)(q / t->opt.nranks) * p->stride;
+
+            memcpy(in_order + (size_t)q * p->stride, from, p->stride * sizeof *from);
+        }
+        window_reset(&w, t->model->ops->nterms);
+        window_sum(w.nterms, in_order, p->stride, p->nshards, w.sum);
+        t->val_loss = window_value(&w, 0);
+        rc = comm_gather(t->comm, COMM_SYNC, p->dets, p->ndets * sizeof *p->dets, &all, cut, err);
+    }
+    if (rc >= 0 && t->opt.rank == 0)
+        rc = trainer_report(t, "val", &w, 0, err);
+    if (rc >= 0 && t->opt.rank == 0)
+        rc = score(t, all, cut[t->opt.nranks] / sizeof(struct detection), err);
+    free(all);
+    free(cut);
+    free(in_order);
+    return rc;
+}
+
+int trainer_validate(struct trainer *t, struct err *err)
+{
+    struct pass p;
+    int rc;
+
+    if (t->val_step == t->step)
+        return 0;
+    progress_phase(t->progress, PHASE_VALIDATE);
+    rc = pass_open(&p, t, err);
+    if (rc >= 0)
+        rc = all_shards(&p, err);
+    if (rc >= 0)
+        rc = finish(&p, err);
+    pass_close(&p);
+    t->val_step = t->step;
+    if (rc >= 0 && t->val_loss < t->best) {
+        t->best = t->val_loss;
+        t->best_step = t->step;
+    }
+    return rc;
+}

@@ -1,0 +1,52 @@
+#include "worker/train/window.h"
+
+#include <assert.h>
+#include <math.h>
+#include <string.h>
+
+#include "worker/core/tree.h"
+
+void window_reset(struct window *w, int nterms)
+{
+    assert(nterms <= WINDOW_MAX_TERMS);
+    memset(w, 0, sizeof *w);
+    w->nterms = nterms;
+}
+
+void window_record(const struct loss_term *terms, int nterms, double *record)
+{
+    for (int k = 0; k < nterms; k++) {
+        double *r = record + 2 * k;
+
+        if (terms[k].aggregate == TERM_RATIO)
+            continue;
+        r[0] = r[1] != 0 ? r[0] / r[1] : 0;
+        r[1] = 1;
+    }
+}
+
+void window_sum(int nterms, const double *records, size_t stride, int n, double *ret_sums)
+{
+    for (int i = 0; i < 2 * nterms; i++)
+        ret_sums[i] = tree_sum(records + i, stride, n);
+}
+
+void window_add(struct window *w, const double *sums, int64_t images)
+{
+    for (int i = 0; i < 2 * w->nterms; i++)
+        w->sum[i] += sums[i];
+    w->images += images;
+}
+
+double window_value(const struct window *w, int term)
+{
+    return w->sum[2 * term + 1] != 0 ? w->sum[2 * term] / w->sum[2 * term + 1] : NAN;
+}
+
+int window_nonfinite(const double *record, int nterms)
+{
+    for (int k = 0; k < nterms; k++)
+        if (!isfinite(record[2 * k]) || !isfinite(record[2 * k + 1]))
+            return k;
+    return -1;
+}

@@ -45,6 +45,26 @@ static void add_two(float *dst, const float *a, const float *b, size_t count)
         dst[i] = a[i] + b[i];
 }
 
+enum { CHUNK = 256 }; /* partial sums of a chunk stay in the first-level cache */
+
+/* tree_element() of count <= CHUNK elements at `first`, level by level: a leaf is read where it stands, a sum lives on the stack. */
+static void add_chunk(float *dst, const struct tree_part *parts, int nparts, size_t first, size_t count)
+{
+    float sum[TREE_DEPTH][CHUNK];
+    const float *at[TREE_DEPTH];
+    int lo[TREE_DEPTH], n = 0;
+
+    for (int p = 0; p < nparts; p++) {
+        at[n] = parts[p].data + first;
+        lo[n++] = parts[p].lo;
+        while (n > 1 && tree_siblings(lo[n - 2], lo[n - 1], parts[p].hi)) {
+            add_two(n == 2 && p == nparts - 1 ? dst + first : sum[n - 2], at[n - 2], at[n - 1], count);
+            at[n - 2] = sum[n - 2];
+            n--;
+        }
+    }
+}
+
 /* Every element is read before it is written, also where dst is one of the parts. */
 void tree_add_host(float *dst, const struct tree_part *parts, int nparts, size_t count)
 {
@@ -52,8 +72,8 @@ void tree_add_host(float *dst, const struct tree_part *parts, int nparts, size_t
     if (nparts == 2)
         add_two(dst, parts[0].data, parts[1].data, count);
     else if (nparts > 2)
-        for (size_t i = 0; i < count; i++)
-            dst[i] = tree_element(parts, nparts, i);
+        for (size_t i = 0; i < count; i += CHUNK)
+            add_chunk(dst, parts, nparts, i, count - i < CHUNK ? count - i : CHUNK);
     else if (dst != parts[0].data)
         memcpy(dst, parts[0].data, count * sizeof(*dst));
 }

@@ -43,6 +43,20 @@ KERNEL_FN float max_first(float best, float v)
     return v > best ? v : best;
 }
 
+/* Gradient of corner i of a window of four that no other window touches. */
+KERNEL_FN float maxpool4_grad(float v0, float v1, float v2, float v3, int i, float dy, float old)
+{
+    float best = v0;
+    int win = 0;
+
+    win = v1 > best ? 1 : win;
+    best = max_first(best, v1);
+    win = v2 > best ? 2 : win;
+    best = max_first(best, v2);
+    win = v3 > best ? 3 : win;
+    return win == i ? old + dy : old;
+}
+
 /* One channel of one map. */
 struct maxpool_plane {
     const float *x;

@@ -1,0 +1,192 @@
+/* worker/cpu/act.c - activations and sums of whole tensors. */
+#include "worker/kernels/act.h"
+
+#include <assert.h>
+#include <stdbool.h>
+
+#include "worker/cpu/rows.h"
+
+struct act_args {
+    enum act_kind kind;
+    float beta;
+    struct tensor *dst;
+    const struct operand *a, *b;
+    const struct tensor *dy, *y;
+};
+
+static size_t pixels(const void *arg, int v)
+{
+    const struct act_args *a = arg;
+
+    return tensor_pixels(&a->dst[v]);
+}
+
+static float *at(const struct tensor *t, size_t pixel)
+{
+    return (float *)t->data + pixel * (size_t)t->stride;
+}
+
+static void same_shape(const struct tensor *a, const struct tensor *b)
+{
+    assert(a->n == b->n && a->h == b->h && a->w == b->w && a->c == b->c && a->dtype == DTYPE_F32 && b->dtype == DTYPE_F32);
+    (void)a, (void)b;
+}
+
+/* Dense tensors without anything per channel are one long row: a loop of 16 channels would spend its time starting. */
+static size_t as_one_row(size_t npixels, int c, bool dense, size_t *ret_rows)
+{
+    *ret_rows = dense ? 1 : npixels;
+    return dense ? npixels * (size_t)c : (size_t)c;
+}
+
+KERNEL_FN void fwd_rows(struct tensor *y, const struct operand *x, size_t from, size_t to, enum act_kind kind, bool pending)
+{
+    const struct affine *p = &x->act;
+    size_t rows, n = as_one_row(to - from, y->c, !pending && y->stride == y->c && x->x.stride == y->c, &rows);
+
+    for (size_t r = from; r < from + rows; r++) {
+        const float *src = at(&x->x, r);
+        float *dst = at(y, r);
+
+        CPU_LANES
+        for (size_t k = 0; k < n; k++)
+            dst[k] = act_value(kind, pending ? act_pending(src[k], p->scale[k], p->shift[k], p->slope[k]) : src[k]);
+    }
+}
+
+static void fwd_part(const void *arg, int v, size_t from, size_t to)
+{
+    const struct act_args *a = arg;
+    struct tensor *y = &a->dst[v];
+    const struct operand *x = &a->a[v];
+
+#define CASE(kind)                                 \
+    case kind:                                     \
+        if (x->act.scale)                          \
+            fwd_rows(y, x, from, to, kind, true);  \
+        else                                       \
+            fwd_rows(y, x, from, to, kind, false); \
+        break;
+    switch (a->kind) {
+        CASE(ACT_LINEAR)
+        CASE(ACT_LEAKY)
+        CASE(ACT_RELU)
+        CASE(ACT_LOGISTIC)
+        CASE(ACT_TANH)
+    }
+#undef CASE
+}
+
+int cpu_act_fwd(struct device *dev, enum act_kind kind, struct tensor *y, const struct operand *x, int nshards, struct err *err)
+{
+    struct act_args a = { .kind = kind, .dst = y, .a = x };
+
+    (void)err;
+    for (int v = 0; v < nshards; v++)
+        same_shape(&y[v], &x[v].x);
+    cpu_over_shards(dev, &(struct shard_work){ nshards, pixels, fwd_part, &a });
+    return 0;
+}
+
+KERNEL_FN void bwd_rows(struct tensor *dx, float beta, const struct tensor *dy, const struct tensor *y, size_t from, size_t to,
+                        enum act_kind kind, bool add)
+{
+    bool dense = dx->stride == dx->c && dy->stride == dx->c && (kind == ACT_LINEAR || y->stride == dx->c);
+    size_t rows, n = as_one_row(to - from, dx->c, dense, &rows);
+
+    for (size_t r = from; r < from + rows; r++) {
+        float *dst = at(dx, r);
+        const float *d = at(dy, r), *out = kind == ACT_LINEAR ? d : at(y, r);
+
+        CPU_LANES
+        for (size_t k = 0; k < n; k++)
+            dst[k] = act_store(add ? beta : 0.0f, &dst[k], act_grad(kind, d[k], out[k]));
+    }
+}
+
+static void bwd_part(const void *arg, int v, size_t from, size_t to)
+{
+    const struct act_args *a = arg;
+    struct tensor *dx = &a->dst[v];
+    const struct tensor *dy = &a->dy[v], *y = a->kind == ACT_LINEAR ? dy : &a->y[v];
+
+#define CASE(kind)                                              \
+    case kind:                                                  \
+        if (a->beta != 0.0f)                                    \
+            bwd_rows(dx, a->beta, dy, y, from, to, kind, true); \
+        else                                                    \
+            bwd_rows(dx, 0.0f, dy, y, from, to, kind, false);   \
+        break;
+    switch (a->kind) {
+        CASE(ACT_LINEAR)
+        CASE(ACT_LEAKY)
+        CASE(ACT_RELU)
+        CASE(ACT_LOGISTIC)
+        CASE(ACT_TANH)
+    }
+#undef CASE
+}
+
+int cpu_act_bwd(struct device *dev, enum act_kind kind, struct tensor *dx, float beta, const struct tensor *dy, const struct tensor *y,
+                int nshards, struct err *err)
+{
+    struct act_args a = { .kind = kind, .beta = beta, .dst = dx, .dy = dy, .y = y };
+
+    (void)err;
+    for (int v = 0; v < nshards; v++) {
+        same_shape(&dx[v], &dy[v]);
+        if (kind != ACT_LINEAR)
+            same_shape(&dx[v], &y[v]);
+    }
+    cpu_over_shards(dev, &(struct shard_work){ nshards, pixels, bwd_part, &a });
+    return 0;
+}
+
+KERNEL_FN float read_operand(const struct affine *p, bool pending, float x, size_t k)
+{
+    return pending ? act_pending(x, p->scale[k], p->shift[k], p->slope[k]) : x;
+}
+
+KERNEL_FN void add_rows(struct tensor *y, const struct operand *a, const struct operand *b, size_t from, size_t to, bool pa, bool pb)
+{
+    bool dense = !pa && !pb && y->stride == y->c && a->x.stride == y->c && b->x.stride == y->c;
+    size_t rows, n = as_one_row(to - from, y->c, dense, &rows);
+
+    for (size_t r = from; r < from + rows; r++) {
+        const float *p = at(&a->x, r), *q = at(&b->x, r);
+        float *dst = at(y, r);
+
+        CPU_LANES
+        for (size_t k = 0; k < n; k++)
+            dst[k] = read_operand(&a->act, pa, p[k], k) + read_operand(&b->act, pb, q[k], k);
+    }
+}
+
+static void add_part(const void *arg, int v, size_t from, size_t to)
+{
+    const struct act_args *s = arg;
+    struct tensor *y = &s->dst[v];
+    const struct operand *a = &s->a[v], *b = &s->b[v];
+
+    if (a->act.scale && b->act.scale)
+        add_rows(y, a, b, from, to, true, true);
+    else if (a->act.scale)
+        add_rows(y, a, b, from, to, true, false);
+    else if (b->act.scale)
+        add_rows(y, a, b, from, to, false, true);
+    else
+        add_rows(y, a, b, from, to, false, false);
+}
+
+int cpu_add_fwd(struct device *dev, struct tensor *y, const struct operand *a, const struct operand *b, int nshards, struct err *err)
+{
+    struct act_args s = { .dst = y, .a = a, .b = b };
+
+    (void)err;
+    for (int v = 0; v < nshards; v++) {
+        same_shape(&y[v], &a[v].x);
+        same_shape(&y[v], &b[v].x);
+    }
+    cpu_over_shards(dev, &(struct shard_work){ nshards, pixels, add_part, &s });
+    return 0;
+}

@@ -1,0 +1,299 @@
+/* worker/cpu/norm.c - batch normalisation: scale and shift from statistics, its backward in two passes over memory, running statistics. */
+#include "worker/kernels/norm.h"
+
+#include <assert.h>
+#include <errno.h>
+
+#include "worker/core/tree.h"
+#include "worker/cpu/rows.h"
+#include "worker/kernels/reduce.h"
+
+enum { BLOCK = 32 }; /* channels whose sums stay in registers while a slab goes by */
+
+int cpu_norm_prepare(struct device *dev, float *const *mean, float *const *invstd, float *const *scale, float *const *shift,
+                     const double *const *stats, const float *gamma, const float *beta, float eps, int c, int nshards, struct err *err)
+{
+    (void)dev, (void)err;
+    for (int v = 0; v < nshards; v++)
+        for (int k = 0; k < c; k++) {
+            struct norm_channel n = norm_channel(stats[v][1 + k], stats[v][1 + c + k] / stats[v][0], gamma[k], beta[k], eps);
+
+            mean[v][k] = n.mean;
+            invstd[v][k] = n.invstd;
+            scale[v][k] = n.scale;
+            shift[v][k] = n.shift;
+        }
+    return 0;
+}
+
+int cpu_norm_prepare_running(struct device *dev, float *invstd, float *scale, float *shift, const float *mean, const float *var,
+                             const float *gamma, const float *beta, float eps, int c, struct err *err)
+{
+    (void)dev, (void)err;
+    for (int k = 0; k < c; k++) {
+        struct norm_channel n = norm_channel((double)mean[k], (double)var[k], gamma[k], beta[k], eps);
+
+        invstd[k] = n.invstd;
+        scale[k] = n.scale;
+        shift[k] = n.shift;
+    }
+    return 0;
+}
+
+struct reduce_args {
+    const struct operand *x;
+    const float *const *mean, *const *invstd;
+    const struct tensor *da;
+    float *partial; /* shard by shard, slab by slab: [2][c] */
+    double *const *sums;
+};
+
+static size_t slabs_of(const struct tensor *t)
+{
+    size_t per = (size_t)norm_slab_pixels(t->c);
+
+    return (tensor_pixels(t) + per - 1) / per;
+}
+
+static size_t slabs(const void *arg, int v)
+{
+    const struct reduce_args *a = arg;
+
+    return slabs_of(&a->x[v].x);
+}
+
+static float *partial_of(const struct reduce_args *a, int v, size_t slab)
+{
+    float *p = a->partial;
+
+    for (int i = 0; i < v; i++)
+        p += slabs_of(&a->x[i].x) * 2 * (size_t)a->x[i].x.c;
+    return p + slab * 2 * (size_t)a->x[v].x.c;
+}
+
+/* norm_slab() of `width` channels from channel k on; width is a constant wherever it matters. */
+KERNEL_FN void slab_block(const struct reduce_args *a, int v, size_t from, size_t to, int k, int width, float *ret)
+{
+    const struct operand *o = &a->x[v];
+    const float *scale = o->act.scale + k, *shift = o->act.shift + k, *slope = o->act.slope + k;
+    const float *mean = a->mean[v] + k, *invstd = a->invstd[v] + k;
+    float s0[BLOCK] = { 0 }, s1[BLOCK] = { 0 };
+    int c = o->x.c;
+
+    for (size_t p = from; p < to; p++) {
+        const float *x = (const float *)o->x.data + p * (size_t)o->x.stride + k;
+        const float *da = (const float *)a->da[v].data + p * (size_t)a->da[v].stride + k;
+
+        CPU_LANES
+        for (int i = 0; i < width; i++) {
+            float dy = norm_dy(da[i], x[i], scale[i], shift[i], slope[i]);
+
+            s0[i] += dy;
+            s1[i] = fmaf(dy, norm_xhat(x[i], mean[i], invstd[i]), s1[i]);
+        }
+    }
+    for (int i = 0; i < width; i++) {
+        ret[k + i] = s0[i];
+        ret[c + k + i] = s1[i];
+    }
+}
+
+static void reduce_part(const void *arg, int v, size_t from, size_t to)
+{
+    const struct reduce_args *a = arg;
+    const struct tensor *t = &a->x[v].x;
+    size_t per = (size_t)norm_slab_pixels(t->c), npixels = tensor_pixels(t);
+
+    for (size_t s = from; s < to; s++) {
+        size_t lo = s * per, hi = lo + per < npixels ? lo + per : npixels;
+        float *ret = partial_of(a, v, s);
+        int k = 0;
+
+        for (; k + BLOCK <= t->c; k += BLOCK)
+            slab_block(a, v, lo, hi, k, BLOCK, ret);
+        for (; k + BLOCK / 2 <= t->c; k += BLOCK / 2)
+            slab_block(a, v, lo, hi, k, BLOCK / 2, ret);
+        if (k < t->c)
+            slab_block(a, v, lo, hi, k, t->c - k, ret);
+    }
+}
+
+static size_t sum_units(const void *arg, int v)
+{
+    const struct reduce_args *a = arg;
+
+    return ((size_t)a->x[v].x.c * 2 + SUM_LANES - 1) / SUM_LANES;
+}
+
+/* 16 of a shard's 2c sums: the pairwise tree over its slabs. */
+static void fold_slabs(double *dst, const float *partial, size_t nslabs, size_t step, int width)
+{
+    double sum[TREE_DEPTH][SUM_LANES];
+    int depth = 0;
+
+    for (size_t s = 0; s < nslabs; s++, depth++) {
+        for (int l = 0; l < width; l++)
+            sum[depth][l] = (double)partial[s * step + (size_t)l];
+        for (size_t below = s + 1; below % 2 == 0; below /= 2, depth--)
+            for (int l = 0; l < width; l++)
+                sum[depth - 1][l] += sum[depth][l];
+    }
+    for (depth--; depth > 0; depth--)
+        for (int l = 0; l < width; l++)
+            sum[depth - 1][l] += sum[depth][l];
+    for (int l = 0; l < width; l++)
+        dst[l] = nslabs > 0 ? sum[0][l] : 0.0;
+}
+
+static void fold_part(const void *arg, int v, size_t from, size_t to)
+{
+    const struct reduce_args *a = arg;
+    size_t step = 2 * (size_t)a->x[v].x.c, nslabs = slabs(arg, v);
+
+    for (size_t u = from; u < to; u++) {
+        size_t first = u * SUM_LANES, width = step - first < SUM_LANES ? step - first : SUM_LANES;
+
+        fold_slabs(a->sums[v] + first, partial_of(a, v, 0) + first, nslabs, step, (int)width);
+    }
+}
+
+static void check_shapes(const struct operand *x, const struct tensor *da, int nshards)
+{
+    for (int v = 0; v < nshards; v++)
+        assert(x[v].act.scale && tensor_count(&x[v].x) == tensor_count(&da[v]) && x[v].x.c == da[v].c);
+    (void)x, (void)da, (void)nshards;
+}
+
+int cpu_norm_bwd_reduce(struct device *dev, double *const *sums, const struct operand *x, const float *const *mean,
+                        const float *const *invstd, const struct tensor *da, int nshards, struct err *err)
+{
+    struct reduce_args a = { x, mean, invstd, da, NULL, sums };
+    size_t floats = 0;
+
+    check_shapes(x, da, nshards);
+    for (int v = 0; v < nshards; v++)
+        floats += slabs(&a, v) * 2 * (size_t)x[v].x.c;
+    a.partial = cpu_scratch(dev, floats * sizeof(float), err);
+    if (!a.partial)
+        return -ENOMEM;
+    cpu_over_shards(dev, &(struct shard_work){ nshards, slabs, reduce_part, &a });
+    cpu_over_shards(dev, &(struct shard_work){ nshards, sum_units, fold_part, &a });
+    return 0;
+}
+
+struct apply_args {
+    const struct operand *x;
+    const float *const *mean, *const *invstd;
+    struct tensor *da;
+    float *means; /* shard by shard [2][c]: mean of dy, mean of dy * xhat; NULL: statistics are frozen */
+};
+
+static size_t apply_pixels(const void *arg, int v)
+{
+    const struct apply_args *a = arg;
+
+    return tensor_pixels(&a->da[v]);
+}
+
+static float *means_of(const struct apply_args *a, int v)
+{
+    float *m = a->means;
+
+    for (int i = 0; i < v; i++)
+        m += 2 * a->da[i].c;
+    return m;
+}
+
+static void apply_part(const void *arg, int v, size_t from, size_t to)
+{
+    const struct apply_args *a = arg;
+    const struct operand *o = &a->x[v];
+    const float *scale = o->act.scale, *shift = o->act.shift, *slope = o->act.slope, *mean = a->mean[v], *invstd = a->invstd[v];
+    const float *mean_dy = means_of(a, v), *mean_dyxhat = mean_dy + a->da[v].c;
+    int c = a->da[v].c;
+
+    for (size_t p = from; p < to; p++) {
+        const float *x = (const float *)o->x.data + p * (size_t)o->x.stride;
+        float *da = (float *)a->da[v].data + p * (size_t)a->da[v].stride;
+
+        CPU_LANES
+        for (int k = 0; k < c; k++) {
+            float dy = norm_dy(da[k], x[k], scale[k], shift[k], slope[k]);
+
+            da[k] = norm_dx(dy, norm_xhat(x[k], mean[k], invstd[k]), scale[k], mean_dy[k], mean_dyxhat[k]);
+        }
+    }
+}
+
+static void apply_frozen_part(const void *arg, int v, size_t from, size_t to)
+{
+    const struct apply_args *a = arg;
+    const struct operand *o = &a->x[v];
+    const float *scale = o->act.scale, *shift = o->act.shift, *slope = o->act.slope;
+    int c = a->da[v].c;
+
+    for (size_t p = from; p < to; p++) {
+        const float *x = (const float *)o->x.data + p * (size_t)o->x.stride;
+        float *da = (float *)a->da[v].data + p * (size_t)a->da[v].stride;
+
+        CPU_LANES
+        for (int k = 0; k < c; k++)
+            da[k] = scale[k] * norm_dy(da[k], x[k], scale[k], shift[k], slope[k]);
+    }
+}
+
+int cpu_norm_bwd_apply(struct device *dev, struct tensor *da, const struct operand *x, const float *const *mean, const float *const *invstd,
+                       const double *const *sums, const double *counts, int nshards, struct err *err)
+{
+    struct apply_args a = { x, mean, invstd, da, NULL };
+    size_t floats = 0;
+
+    check_shapes(x, da, nshards);
+    if (!sums) {
+        cpu_over_shards(dev, &(struct shard_work){ nshards, apply_pixels, apply_frozen_part, &a });
+        return 0;
+    }
+    for (int v = 0; v < nshards; v++)
+        floats += 2 * (size_t)da[v].c;
+    a.means = cpu_scratch(dev, floats * sizeof(float), err);
+    if (!a.means)
+        return -ENOMEM;
+    for (int v = 0; v < nshards; v++)
+        for (int k = 0; k < 2 * da[v].c; k++)
+            means_of(&a, v)[k] = (float)(sums[v][k] / counts[v]);
+    cpu_over_shards(dev, &(struct shard_work){ nshards, apply_pixels, apply_part, &a });
+    return 0;
+}
+
+int cpu_narrow(struct device *dev, float *const *dst, float beta, const double *const *src, size_t count, int nshards, struct err *err)
+{
+    (void)dev, (void)err;
+    for (int v = 0; v < nshards; v++)
+        for (size_t i = 0; i < count; i++)
+            dst[v][i] = act_store(beta, &dst[v][i], (float)src[v][i]);
+    return 0;
+}
+
+int cpu_norm_running(struct device *dev, float *mean, float *var, const double *const *stats, int nstats, float momentum, int c,
+                     const int32_t *skip, struct err *err)
+{
+    double *value;
+
+    if (*skip)
+        return 0;
+    for (int i = 0; i < nstats; i++)
+        if (stats[i][0] < 2.0)
+            return 0; /* one pixel has no unbiased variance */
+    value = cpu_scratch(dev, (size_t)nstats * sizeof(double), err);
+    if (!value)
+        return -ENOMEM;
+    for (int k = 0; k < c; k++) {
+        for (int i = 0; i < nstats; i++)
+            value[i] = stats[i][1 + k];
+        mean[k] = norm_running_value(mean[k], tree_sum(value, 1, nstats) / (double)nstats, momentum);
+        for (int i = 0; i < nstats; i++)
+            value[i] = stats[i][1 + c + k] / (stats[i][0] - 1.0);
+        var[k] = norm_running_value(var[k], tree_sum(value, 1, nstats) / (double)nstats, momentum);
+    }
+    return 0;
+}

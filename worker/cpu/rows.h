@@ -1,0 +1,16 @@
+/* worker/cpu/rows.h - one pool run over the units (pixels, rows, slabs ...) of all local shards, so that many small shards cost one start. */
+#pragma once
+#include "worker/cpu/cpu.h"
+
+/* Each loop below it has no dependency from one turn to the next, also where source and destination are the same array. */
+#define CPU_LANES _Pragma("GCC ivdep")
+
+struct shard_work {
+    int nshards;
+    size_t (*units)(const void *arg, int shard);
+    void (*run)(const void *arg, int shard, size_t from, size_t to); /* units [from, to) of one shard */
+    const void *arg;
+};
+
+/* Units must not see each other's results: how they are cut into runs depends on threads and shards. */
+void cpu_over_shards(struct device *dev, const struct shard_work *w);

@@ -55,20 +55,11 @@ static void ask_for_rgb(png_structp png, png_infop info)
         png_set_gray_to_rgb(png);
 }
 
-static void read_rows(png_structp png, uint8_t *rgb, int w, int h)
-{
-    int passes = png_set_interlace_handling(png);
-
-    for (int pass = 0; pass < passes; pass++)
-        for (int y = 0; y < h; y++)
-            png_read_row(png, rgb + (size_t)y * (size_t)w * 3, NULL);
-}
-
 /* The part that may be left by longjmp; it owns nothing. */
 static int decode(struct decoder *dec, png_structp png, png_infop info, struct source *src, int header_only, struct image *ret,
                   struct err *err)
 {
-    int rc;
+    int rc, passes;
 
     if (setjmp(png_jmpbuf(png)))
         return err_set(err, ERR_DATA, "%s: damaged PNG: %s", src->name, src->text);
@@ -89,10 +80,13 @@ static int decode(struct decoder *dec, png_structp png, png_infop info, struct s
         return rc;
     ret->rgb = dec->rgb;
     ask_for_rgb(png, info);
+    passes = png_set_interlace_handling(png);
     png_read_update_info(png, info);
     if (png_get_rowbytes(png, info) != (size_t)ret->w * 3)
         png_error(png, "unexpected row size");
-    read_rows(png, dec->rgb, ret->w, ret->h);
+    while (passes-- > 0)
+        for (int y = 0; y < ret->h; y++)
+            png_read_row(png, dec->rgb + (size_t)y * (size_t)ret->w * 3, NULL);
     return 0;
 }
 

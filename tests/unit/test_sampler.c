@@ -1,0 +1,105 @@
+/* tests/unit/test_sampler.c - uses: proto worker/core worker/data */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+#include <cmocka.h>
+
+#include "proto/err.h"
+#include "worker/data/sampler.h"
+
+static void epochs_are_permutations_and_differ(void **state)
+{
+    int32_t a[101], b[101], again[101];
+    char seen[101] = { 0 };
+    int fixed = 0;
+
+    (void)state;
+    sampler_order(7, 0, 101, a);
+    sampler_order(7, 1, 101, b);
+    sampler_order(7, 0, 101, again);
+    for (int i = 0; i < 101; i++) {
+        assert_in_range(a[i], 0, 100);
+        assert_int_equal(seen[a[i]]++, 0);
+        fixed += a[i] == b[i];
+    }
+    assert_true(fixed < 10);
+    assert_memory_equal(a, again, sizeof a);
+    sampler_order(8, 0, 101, b);
+    assert_memory_not_equal(a, b, sizeof a);
+}
+
+/* Chi-square over where sample 0 lands: 5 places, 4 degrees of freedom, 18.5 is passed once in a thousand. */
+static void every_place_is_equally_likely(void **state)
+{
+    int count[5] = { 0 }, n = 20000;
+    int32_t order[5];
+    double chi = 0;
+
+    (void)state;
+    for (int e = 0; e < n; e++) {
+        sampler_order(3, e, 5, order);
+        for (int i = 0; i < 5; i++)
+            count[i] += order[i] == 0;
+    }
+    for (int i = 0; i < 5; i++)
+        chi += (count[i] - n / 5.0) * (count[i] - n / 5.0) / (n / 5.0);
+    assert_true(chi < 18.5);
+}
+
+/* Whatever the batch and wherever one starts, position g is the same sample, and each epoch gives each sample once. */
+static void stream_runs_across_epochs(void **state)
+{
+    struct sampler *s, *late;
+    struct err err;
+    int seen[3][10] = { 0 };
+
+    (void)state;
+    assert_int_equal(sampler_new(1, 10, &s, &err), 0);
+    assert_int_equal(sampler_new(1, 10, &late, &err), 0);
+    for (int64_t g = 0; g < 30; g++) {
+        struct draw d = sampler_at(s, g);
+
+        assert_int_equal(d.epoch, g / 10);
+        seen[d.epoch][d.sample]++;
+        if (g >= 17)
+            assert_int_equal(sampler_at(late, g).sample, d.sample);
+    }
+    for (int e = 0; e < 3; e++)
+        for (int i = 0; i < 10; i++)
+            assert_int_equal(seen[e][i], 1);
+    sampler_free(s);
+    sampler_free(late);
+    assert_int_equal(sampler_new(1, 0, &s, &err), ERR_DATA);
+    assert_int_equal(stream_position(1, 8, 4, 3, 1), 7);
+    assert_int_equal(stream_position(3, 8, 2, 1, 0), 20);
+}
+
+/* Vector `multiscale` of specs yolov3 section 5.6. */
+static void sizes_follow_the_vector(void **state)
+{
+    static const int want[12] = { 576, 448, 320, 608, 352, 416, 352, 544, 384, 608, 416, 544 };
+
+    (void)state;
+    for (int k = 0; k < 12; k++) {
+        assert_int_equal(multiscale_size(0, k * 10 + 1, 100000, 320, 608), want[k]);
+        assert_int_equal(multiscale_size(0, k * 10 + 10, 100000, 320, 608), want[k]);
+    }
+    assert_int_equal(multiscale_size(0, 99801, 100000, 320, 608), 608);
+    assert_int_equal(multiscale_size(5, 96, 100, 320, 608), 608);
+    assert_int_equal(multiscale_size(5, 50, 100, 416, 416), 416);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(epochs_are_permutations_and_differ),
+        cmocka_unit_test(every_place_is_equally_likely),
+        cmocka_unit_test(stream_runs_across_epochs),
+        cmocka_unit_test(sizes_follow_the_vector),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,98 @@
+#include "worker/data/sampler.h"
+
+#include <errno.h>
+#include <stdlib.h>
+
+#include "proto/err.h"
+#include "worker/core/philox.h"
+
+/* Two epochs, since a batch may lie across the border of two. */
+struct sampler {
+    uint64_t seed;
+    int32_t samples;
+    int64_t epoch[2]; /* -1: none yet */
+    int32_t *order[2];
+};
+
+int sampler_new(uint64_t seed, int32_t samples, struct sampler **ret_sampler, struct err *err)
+{
+    struct sampler *s = calloc(1, sizeof *s);
+
+    if (samples < 1) {
+        free(s);
+        return err_set(err, ERR_DATA, "a data set without samples cannot be shuffled");
+    }
+    if (!s)
+        return err_set(err, -ENOMEM, "no memory for the order of %d samples", samples);
+    s->seed = seed;
+    s->samples = samples;
+    for (int i = 0; i < 2; i++) {
+        s->epoch[i] = -1;
+        s->order[i] = malloc((size_t)samples * sizeof *s->order[i]);
+        if (!s->order[i]) {
+            sampler_free(s);
+            return err_set(err, -ENOMEM, "no memory for the order of %d samples", samples);
+        }
+    }
+    *ret_sampler = s;
+    return 0;
+}
+
+void sampler_free(struct sampler *s)
+{
+    if (!s)
+        return;
+    free(s->order[0]);
+    free(s->order[1]);
+    free(s);
+}
+
+/* Entries q = n - 1 .. 1 are swapped with an entry in [0, q], drawn from word q of the epoch's stream. */
+void sampler_order(uint64_t seed, int64_t epoch, int32_t samples, int32_t *ret)
+{
+    struct philox_key key = { .seed = seed, .step = (uint32_t)epoch, .op = philox_op("data.order") };
+    uint32_t words[4];
+    int64_t block = -1;
+
+    for (int32_t i = 0; i < samples; i++)
+        ret[i] = i;
+    for (int32_t q = samples - 1; q > 0; q--) {
+        if (block != q / 4) {
+            block = q / 4;
+            philox_block(&key, (uint64_t)block, words);
+        }
+        int32_t with = (int32_t)((uint64_t)words[q % 4] * ((uint64_t)q + 1) >> 32), kept = ret[q];
+
+        ret[q] = ret[with];
+        ret[with] = kept;
+    }
+}
+
+struct draw sampler_at(struct sampler *s, int64_t position)
+{
+    int64_t epoch = position / s->samples;
+    int k = (int)(epoch & 1);
+
+    if (s->epoch[k] != epoch) {
+        sampler_order(s->seed, epoch, s->samples, s->order[k]);
+        s->epoch[k] = epoch;
+    }
+    return (struct draw){ epoch, s->order[k][position % s->samples] };
+}
+
+static uint64_t splitmix(uint64_t z)
+{
+    z = (z ^ z >> 30) * 0xbf58476d1ce4e5b9;
+    z = (z ^ z >> 27) * 0x94d049bb133111eb;
+    return z ^ z >> 31;
+}
+
+int multiscale_size(uint64_t seed, int64_t step, int64_t steps, int min, int max)
+{
+    int64_t at_end = steps / 20 < 200 ? steps / 20 : 200;
+    uint64_t k = (uint64_t)(step - 1) / 10, sizes = (uint64_t)(max - min) / 32 + 1;
+
+    if (step > steps - at_end)
+        return max;
+    return min + 32 * (int)((splitmix(seed + (k + 1) * 0x9e3779b97f4a7c15) >> 32) * sizes >> 32);
+}

@@ -2,7 +2,10 @@
  * Boxes are x, y, width, height in pixels of the original image, as in COCO. */
 #pragma once
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
+
+struct err;
 
 struct detection {
     int32_t image; /* index into the split; ascending index must mean ascending image id where the COCO order of ties matters */
@@ -25,3 +28,7 @@ struct truth {
 int detection_compare(const void *a, const void *b);
 /* Intersection over union; with `crowd`, over the area of the detection alone. Empty intersections give 0. */
 double box_overlap(const double det[4], const double truth[4], bool crowd);
+
+/* ERR_INPUT where a class lies outside 0 .. nclasses - 1, an image is negative or a number is not finite; the message says which record. */
+int detections_check(const struct detection *dets, size_t n, int nclasses, struct err *err);
+int truths_check(const struct truth *truths, size_t n, int nclasses, struct err *err);

@@ -1,0 +1,138 @@
+/* VOC average precision and the precision/recall curve under it; numbers from the vectors average_precision and voc_matching of the
+ * specification. uses: proto worker/eval worker/core */
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+#include <cmocka.h>
+
+#include "proto/err.h"
+#include "worker/eval/voc_ap.h"
+
+static const struct {
+    const char *flags; /* 'T' hit, 'F' miss, 'i' ignored, by falling score */
+    size_t npos;
+    double all, eleven, hundred;
+} curves[] = {
+    { "TTFTFFT", 5, .6642857142857144, .6948051948051948, .6676096181046672 },
+    { "FT", 2, .25, .2727272727272727, .2524752475247525 },
+    { "", 3, 0, 0, 0 },
+    { "TTT", 3, 1, 1, 1 },
+    { "iTTiFTiFFTi", 5, .6642857142857144, .6948051948051948, .6676096181046672 },
+    { "FFF", 0, 0, 0, 0 },
+};
+
+static void average_precision_matches_the_vectors(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < sizeof curves / sizeof *curves; i++) {
+        size_t n = strlen(curves[i].flags);
+        uint8_t flags[16];
+
+        for (size_t j = 0; j < n; j++)
+            flags[j] = curves[i].flags[j] == 'T' ? PR_TP : curves[i].flags[j] == 'F' ? PR_FP : PR_IGNORED;
+        assert_true(fabs(pr_average_precision(flags, n, curves[i].npos, PR_ALL_POINTS) - curves[i].all) < 1e-12);
+        assert_true(fabs(pr_average_precision(flags, n, curves[i].npos, PR_11_POINTS) - curves[i].eleven) < 1e-12);
+        assert_true(fabs(pr_average_precision(flags, n, curves[i].npos, PR_101_POINTS) - curves[i].hundred) < 1e-12);
+    }
+}
+
+/* Corners x1 y1 x2 y2 of the vector as x y width height. */
+static const struct truth truths[] = {
+    { .box = { 10, 10, 40, 40 } },
+    { .box = { 60, 60, 40, 40 }, .difficult = true },
+};
+static const struct detection dets[] = {
+    { .score = .9, .slot = 0, .box = { 12, 12, 40, 40 } }, /* hit */
+    { .score = .8, .slot = 1, .box = { 11, 9, 38, 42 } },  /* second on the same box: miss */
+    { .score = .7, .slot = 2, .box = { 61, 61, 38, 38 } }, /* difficult: ignored */
+    { .score = .6, .slot = 3, .box = { 0, 60, 20, 20 } },  /* miss */
+};
+
+static double map_of(const struct detection *d, size_t nd, const struct truth *t, size_t nt, int nclasses)
+{
+    struct voc_ap ap;
+    struct err err;
+    double map;
+
+    assert_int_equal(voc_ap_compute(d, nd, t, nt, nclasses, .5, PR_ALL_POINTS, &ap, &err), 0);
+    map = ap.map;
+    voc_ap_free(&ap);
+    return map;
+}
+
+static void matching_follows_the_vector(void **state)
+{
+    struct voc_ap ap;
+    struct err err;
+    struct detection late[4];
+
+    (void)state;
+    assert_int_equal(voc_ap_compute(dets, 4, truths, 2, 1, .5, PR_ALL_POINTS, &ap, &err), 0);
+    assert_int_equal(ap.npos[0], 1);
+    assert_true(fabs(ap.map - 1) < 1e-12);
+    voc_ap_free(&ap);
+    memcpy(late, dets, sizeof late);
+    late[0].score = .1; /* now the other one hits first, and this one misses */
+    assert_true(fabs(map_of(late, 4, truths, 2, 1) - 1) < 1e-12);
+    late[1].score = .65; /* the ignored one in front does not count */
+    assert_true(fabs(map_of(late, 4, truths, 2, 1) - 1) < 1e-12);
+    late[3].score = .95; /* a miss in front halves the precision */
+    assert_true(fabs(map_of(late, 4, truths, 2, 1) - .5) < 1e-12);
+}
+
+static void order_of_arrival_does_not_show(void **state)
+{
+    struct detection shuffled[4] = { dets[2], dets[0], dets[3], dets[1] };
+
+    (void)state;
+    for (int i = 0; i < 4; i++)
+        shuffled[i].score = .5; /* all tie: the slot decides */
+    assert_true(fabs(map_of(shuffled, 4, truths, 2, 1) - 1) < 1e-12);
+    for (int i = 0; i < 4; i++)
+        shuffled[i].slot = 9 - shuffled[i].slot;
+    assert_true(map_of(shuffled, 4, truths, 2, 1) < .9);
+}
+
+static void classes_and_images_are_kept_apart(void **state)
+{
+    struct truth t[2] = { truths[0], truths[0] };
+    struct detection d[2] = { dets[0], dets[0] };
+
+    (void)state;
+    t[1].cls = 1;
+    d[1].image = 1;
+    assert_true(fabs(map_of(d, 2, t, 2, 3) - .5) < 1e-12); /* class 0: 1, class 1: 0, class 2 has no truths */
+    d[0].cls = 1;
+    d[1].cls = 1;
+    assert_true(fabs(map_of(d, 2, t, 2, 3) - .5) < 1e-12);
+    assert_true(map_of(d, 2, NULL, 0, 3) == 0);
+    assert_true(map_of(NULL, 0, t, 2, 3) == 0);
+}
+
+static void bad_records_are_refused(void **state)
+{
+    struct detection d = dets[0];
+    struct voc_ap ap;
+    struct err err;
+
+    (void)state;
+    d.cls = -1;
+    assert_int_equal(voc_ap_compute(&d, 1, truths, 2, 1, .5, PR_ALL_POINTS, &ap, &err), ERR_INPUT);
+    assert_string_equal(err.msg, "detection 0: class -1 of 1");
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(average_precision_matches_the_vectors),
+        cmocka_unit_test(matching_follows_the_vector),
+        cmocka_unit_test(order_of_arrival_does_not_show),
+        cmocka_unit_test(classes_and_images_are_kept_apart),
+        cmocka_unit_test(bad_records_are_refused),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

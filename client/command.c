@@ -1,0 +1,117 @@
+#include "client/command.h"
+
+#include <errno.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "client/link.h"
+#include "client/print.h"
+#include "proto/err.h"
+
+volatile sig_atomic_t interrupted;
+
+int complain(const struct err *err)
+{
+    if (err->code == -EINTR)
+        return CODE_INTERRUPTED;
+    fputs("detctl: ", stderr);
+    print_clean(stderr, err->msg);
+    fputc('\n', stderr);
+    return err->code == -ENOTCONN ? CODE_NO_DAEMON : CODE_REFUSED;
+}
+
+int misuse(const struct context *ctx, const char *fmt, ...)
+{
+    va_list ap;
+
+    fprintf(stderr, "detctl %s: ", ctx->command->name);
+    va_start(ap, fmt);
+    vfprintf(stderr, fmt, ap);
+    va_end(ap);
+    fprintf(stderr, "; see detctl %s --help\n", ctx->command->name);
+    return CODE_USAGE;
+}
+
+static int call_with(struct context *ctx, double patience_s, const char *method, json_t *params, json_t **ret_result)
+{
+    struct err err = { 0 };
+    int rc = 0;
+
+    if (!ctx->link)
+        rc = link_open(link_default_path(ctx->socket), &ctx->link, &err);
+    if (rc < 0) {
+        json_decref(params);
+        return complain(&err);
+    }
+    link_patience(ctx->link, patience_s);
+    rc = link_call(ctx->link, method, params, ret_result, &err);
+    return rc < 0 ? complain(&err) : 0;
+}
+
+int call(struct context *ctx, const char *method, json_t *params, json_t **ret_result)
+{
+    return call_with(ctx, 10, method, params, ret_result);
+}
+
+int call_patiently(struct context *ctx, const char *method, json_t *params, json_t **ret_result)
+{
+    return call_with(ctx, -1, method, params, ret_result);
+}
+
+int take_id(const struct context *ctx, const char *text, int64_t *ret_id)
+{
+    char *end;
+    long long id;
+
+    errno = 0;
+    id = strtoll(text, &end, 10);
+    if (errno || end == text || *end || id <= 0)
+        return misuse(ctx, "'%s' is not a job id", text);
+    *ret_id = id;
+    return 0;
+}
+
+int take_id_or_newest(struct context *ctx, const char *text, int64_t *ret_id)
+{
+    json_t *result, *first;
+    int rc;
+
+    if (text)
+        return take_id(ctx, text, ret_id);
+    rc = call(ctx, "job.list", json_pack("{s:i}", "limit", 1), &result);
+    if (rc)
+        return rc;
+    first = json_array_get(json_object_get(result, "jobs"), 0);
+    *ret_id = json_integer_value(json_object_get(first, "id"));
+    if (!first) {
+        fprintf(stderr, "detctl: there is no job yet; detctl submit FILE makes one\n");
+        rc = CODE_REFUSED;
+    }
+    json_decref(result);
+    return rc;
+}
+
+static void on_interrupt(int sig)
+{
+    (void)sig;
+    interrupted = 1;
+}
+
+void catch_interrupt(void)
+{
+    struct sigaction action = { .sa_handler = on_interrupt }; /* no SA_RESTART: blocking calls return */
+
+    sigaction(SIGINT, &action, NULL);
+    sigaction(SIGTERM, &action, NULL);
+}
+
+void sleep_ms(int ms)
+{
+    struct timespec t = { ms / 1000, (ms % 1000) * 1000000L };
+
+    if (!interrupted)
+        nanosleep(&t, NULL);
+}

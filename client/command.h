@@ -1,0 +1,71 @@
+/* client/command.h - what detctl's commands share: exit codes, the row of a command, and calling detd with errors told to the user. */
+#pragma once
+#include <jansson.h>
+#include <signal.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+struct err;
+struct link;
+
+#define EXIT_CODES(X)                                                \
+    X(DONE, 0, "done")                                               \
+    X(REFUSED, 1, "refused: bad input, not allowed, not possible")   \
+    X(USAGE, 2, "wrong use of detctl")                               \
+    X(NO_DAEMON, 3, "no detd answers at the socket")                 \
+    X(JOB_FAILED, 4, "the job that was waited for failed")           \
+    X(JOB_CANCELLED, 5, "the job that was waited for was cancelled") \
+    X(INTERRUPTED, 130, "interrupted; the job goes on")
+#define X(name, code, text) CODE_##name = code,
+enum exit_code { EXIT_CODES(X) };
+#undef X
+
+struct context {
+    const char *socket; /* from --socket, or NULL */
+    struct link *link;  /* opened by the first call */
+    const struct command *command;
+};
+
+/* One row of the table in commands.c. Functions get argv[0] = "detctl NAME" and return an exit code. */
+struct command {
+    const char *name, *args, *help;
+    const char *options; /* lines for --help, "" where there are none */
+    const char *example;
+    int (*run)(struct context *ctx, int argc, char **argv);
+};
+extern const struct command commands[]; /* ends with a NULL name */
+
+int command_submit(struct context *ctx, int argc, char **argv);        /* submit.c */
+int command_check(struct context *ctx, int argc, char **argv);         /* submit.c */
+int command_ls(struct context *ctx, int argc, char **argv);            /* jobs.c */
+int command_show(struct context *ctx, int argc, char **argv);          /* jobs.c */
+int command_why(struct context *ctx, int argc, char **argv);           /* jobs.c */
+int command_events(struct context *ctx, int argc, char **argv);        /* jobs.c */
+int command_control(struct context *ctx, int argc, char **argv);       /* control.c: cancel, pause, resume, checkpoint */
+int command_deterministic(struct context *ctx, int argc, char **argv); /* control.c */
+int command_watch(struct context *ctx, int argc, char **argv);         /* watch.c */
+int command_loss(struct context *ctx, int argc, char **argv);          /* loss.c */
+int command_eval(struct context *ctx, int argc, char **argv);          /* eval.c */
+int command_logs(struct context *ctx, int argc, char **argv);          /* logs.c */
+int command_gpus(struct context *ctx, int argc, char **argv);          /* node.c */
+int command_info(struct context *ctx, int argc, char **argv);          /* node.c */
+int command_predict(struct context *ctx, int argc, char **argv);       /* predict.c */
+
+/* Prints "detctl: message" on stderr and returns the exit code that belongs to err->code. */
+int complain(const struct err *err);
+/* Prints "detctl NAME: text; see detctl NAME --help" on stderr and returns CODE_USAGE. */
+int misuse(const struct context *ctx, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+/* Calls a method; params are stolen. 0 with *ret_result to be dropped by the caller, or an exit code after complaining. */
+int call(struct context *ctx, const char *method, json_t *params, json_t **ret_result);
+/* Like call(), and waits for a detd that is away as long as it takes, saying so on stderr. */
+int call_patiently(struct context *ctx, const char *method, json_t *params, json_t **ret_result);
+/* A job id. 0, or CODE_USAGE after complaining. */
+int take_id(const struct context *ctx, const char *text, int64_t *ret_id);
+/* The id in `text`, or that of the newest job where text is NULL. 0 or an exit code after complaining. */
+int take_id_or_newest(struct context *ctx, const char *text, int64_t *ret_id);
+
+/* Ctrl-C while waiting: from catch_interrupt() on SIGINT and SIGTERM only set `interrupted`, and calls return CODE_INTERRUPTED. */
+extern volatile sig_atomic_t interrupted;
+void catch_interrupt(void);
+/* Sleeps; returns early when interrupted. */
+void sleep_ms(int ms);

@@ -1,0 +1,68 @@
+#include "client/command.h"
+
+#include <stddef.h>
+
+/* clang-format off */
+const struct command commands[] = {
+    { "submit", "FILE [KEY=VALUE ...] [--wait | --watch]", "Queues a job and prints its id",
+      "FILE is a job file (FILE.json is tried too); KEY=VALUE changes one of its keys. Paths in FILE are relative to FILE,\n"
+      "paths in KEY=VALUE to the current folder; each is opened before anything is queued.\n\n"
+      "  --wait       wait without a word until the job ends\n"
+      "  --watch      follow it as detctl watch does\n"
+      "  --help-keys  list the keys of a job file\n",
+      "  detctl submit bccd.json train.lr=0.002 run.ranks=2 --watch\n",
+      command_submit },
+    { "check", "FILE [KEY=VALUE ...]", "Checks a job file and all of its data, and queues nothing", "",
+      "  detctl check bccd.json data.on_bad=skip\n", command_check },
+    { "ls", "[--state STATE] [-n COUNT] [--json]", "Lists jobs, newest first",
+      "  --state STATE     queued, starting, running, stopping, paused, completed, failed or cancelled\n"
+      "  -n, --limit COUNT at most so many (50)\n"
+      "  --json            an array of job objects\n",
+      "  detctl ls --state running\n", command_ls },
+    { "show", "[ID] [--json]", "Shows a job with its attempts, losses and checkpoints; without ID the newest",
+      "  --json  the job object\n",
+      "  detctl show 3 --json | python3 -c 'import json,sys; print(json.load(sys.stdin)[\"step\"])'\n", command_show },
+    { "why", "[ID] [--json]", "Says why a job waits, or why it ended", "", "  detctl why 3\n", command_why },
+    { "watch", "[ID] [--term NAME]", "Follows a job until it ends: progress, rate, time left, both loss curves",
+      "In a pipe: one line per new value. Ctrl-C leaves the job alone.\n\n"
+      "  --term NAME  which loss (total); all: every term, as lines\n",
+      "  detctl watch 3 | grep val\n", command_watch },
+    { "loss", "[ID] [--split train|val] [--term NAME] [--points N] [--csv | --json | --plot]", "Prints the losses of a job",
+      "  --split S   only train or only val\n"
+      "  --term T    only this term; without it: total (table, plot), every term (CSV, JSON). all: every term\n"
+      "  --points N  thin each curve to about N rows\n"
+      "  --csv       header job,split,term,step,epoch,value,tier,time; reals with 17 digits\n"
+      "  --json      an array of rows\n"
+      "  --plot      draw the curves\n",
+      "  detctl loss 3 --split val --term total --csv > val.csv\n", command_loss },
+    { "eval", "[ID] [--metric NAME] [--csv | --json] [--now]", "Prints evaluation results: the newest, or the history of one metric",
+      "  --metric NAME  only this metric, all of its history\n"
+      "  --csv, --json  everything, for scripts\n"
+      "  --now          ask the running job to evaluate at its next step\n",
+      "  detctl eval 3 --metric AP50\n", command_eval },
+    { "logs", "[ID] [-f] [--rank N]", "Prints the log files of a job's ranks",
+      "  -f, --follow  go on until the job ends\n"
+      "  --rank N      only this rank\n",
+      "  detctl logs 3 -f --rank 0\n", command_logs },
+    { "events", "[ID] [-n COUNT] [--json]", "Prints what happened to a job, or to all and the node",
+      "  -n, --limit COUNT  the newest so many (50)\n",
+      "  detctl events 3\n", command_events },
+    { "cancel", "ID ...", "Ends jobs for good", "", "  detctl cancel 3\n", command_control },
+    { "pause", "ID ...", "Writes a checkpoint and gives the slots back", "", "  detctl pause 3\n", command_control },
+    { "resume", "ID ...", "Queues paused jobs again", "", "  detctl resume 3\n", command_control },
+    { "checkpoint", "ID ...", "Writes a checkpoint at the next step boundary", "", "  detctl checkpoint 3\n", command_control },
+    { "deterministic", "[on | off] [--tier off|rerun|world] [--job ID] [--json]", "Shows or sets the deterministic tier",
+      "Without --job it is that of new jobs; with it that of a running job, from a step on that its ranks agree on.\n"
+      "on: rerun (same bits at every rerun) or the given tier. world: the same at any number of ranks too.\n",
+      "  detctl deterministic on --tier world --job 3\n", command_deterministic },
+    { "gpus", "[--json]", "Lists the GPUs of the node", "", "  detctl gpus\n", command_gpus },
+    { "info", "[--json]", "Shows version, slots and counters of detd", "", "  detctl info --json\n", command_info },
+    { "predict", "ID IMAGE ... -o DIR [--conf SCORE] [--checkpoint STEP|best|last]", "Draws the boxes that a job's network finds in pictures",
+      "Pictures and COCO results JSON are written to DIR.\n\n"
+      "  -o, --out DIR     where to (made if it is not there)\n"
+      "  --conf SCORE      leave out boxes below this score\n"
+      "  --checkpoint C    a step, best (by validation loss) or last\n",
+      "  detctl predict 3 street.jpg -o out --conf 0.3\n", command_predict },
+    { 0 },
+};
+/* clang-format on */

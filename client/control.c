@@ -1,0 +1,93 @@
+/* client/control.c - wishes: cancel, pause, resume, checkpoint, and the deterministic tier. */
+#include <getopt.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "client/command.h"
+#include "client/print.h"
+
+/* `detctl pause 3 4` calls job.pause for each; the first refusal ends it. */
+int command_control(struct context *ctx, int argc, char **argv)
+{
+    static const struct option options[] = { { 0 } };
+    char method[40];
+    int rc = CODE_DONE;
+
+    if (getopt_long(argc, argv, "", options, NULL) != -1)
+        return CODE_USAGE;
+    if (optind >= argc)
+        return misuse(ctx, "no job id given");
+    snprintf(method, sizeof method, "job.%s", ctx->command->name);
+    for (int i = optind; i < argc && rc == CODE_DONE; i++) {
+        json_t *result;
+        int64_t id = 0;
+
+        if ((rc = take_id(ctx, argv[i], &id)) || (rc = call(ctx, method, json_pack("{s:I}", "id", (json_int_t)id), &result)))
+            break;
+        const char *state = json_string_value(json_object_get(result, "state"));
+        printf("job %lld: %s asked for, state %s\n", (long long)id, ctx->command->name, state ? state : "unknown");
+        json_decref(result);
+    }
+    return rc;
+}
+
+/* ---- deterministic ---- */
+
+static void print_tier(int64_t id, const json_t *result)
+{
+    const char *tier = json_string_value(json_object_get(result, "tier"));
+    json_t *entry;
+    size_t i;
+
+    if (id > 0)
+        printf("job %lld: %s\n", (long long)id, tier ? tier : "-");
+    else
+        printf("%s\n", tier ? tier : "-");
+    json_array_foreach (json_object_get(result, "history"), i, entry) {
+        const char *then = json_string_value(json_object_get(entry, "tier"));
+
+        printf("  from step %s: %s\n", text_number(json_object_get(entry, "step")).s, then ? then : "-");
+    }
+}
+
+int command_deterministic(struct context *ctx, int argc, char **argv)
+{
+    static const struct option options[] = {
+        { "tier", required_argument, NULL, 't' }, { "job", required_argument, NULL, 'i' }, { "json", no_argument, NULL, 'j' }, { 0 }
+    };
+    const char *tier = NULL, *word = NULL;
+    bool json = false;
+    json_t *params, *result;
+    int64_t id = 0;
+    int rc, o;
+
+    while ((o = getopt_long(argc, argv, "", options, NULL)) != -1) {
+        if (o == '?' || (o == 'i' && take_id(ctx, optarg, &id)))
+            return CODE_USAGE;
+        json |= o == 'j';
+        tier = o == 't' ? optarg : tier;
+    }
+    word = argv[optind];
+    if (word && strcmp(word, "on") != 0 && strcmp(word, "off") != 0)
+        return misuse(ctx, "'%s' is neither on nor off", word);
+    if (word && strcmp(word, "off") == 0) {
+        if (tier && strcmp(tier, "off") != 0)
+            return misuse(ctx, "off has no other tier");
+        tier = "off";
+    }
+    if (word && !tier)
+        tier = "rerun";
+    params = json_object();
+    if (id > 0)
+        json_object_set_new(params, "id", json_integer(id));
+    if (tier)
+        json_object_set_new(params, "tier", json_string(tier));
+    if ((rc = call(ctx, tier ? "deterministic.set" : "deterministic.get", params, &result)))
+        return rc;
+    if (json)
+        print_json(result);
+    else
+        print_tier(id, result);
+    json_decref(result);
+    return CODE_DONE;
+}

@@ -1,0 +1,88 @@
+#include "client/curve.h"
+
+#include <math.h>
+#include <stdlib.h>
+
+#include "client/command.h"
+
+static json_t *params_of(const struct curve_query *q, json_t *cursor)
+{
+    json_t *p = json_pack("{s:I}", "id", (json_int_t)q->job);
+
+    if (q->split)
+        json_object_set_new(p, "split", json_string(q->split));
+    if (q->term)
+        json_object_set_new(p, "term", json_string(q->term));
+    if (q->from > 0)
+        json_object_set_new(p, "from", json_integer(q->from));
+    if (q->points > 0)
+        json_object_set_new(p, "points", json_integer(q->points));
+    if (cursor)
+        json_object_set(p, "cursor", cursor);
+    return p;
+}
+
+int curve_rows(struct context *ctx, const struct curve_query *q, int (*fn)(void *arg, const json_t *row), void *arg)
+{
+    json_t *cursor = NULL, *result, *row;
+    size_t i;
+    int rc;
+
+    do {
+        rc = call_patiently(ctx, "loss.query", params_of(q, cursor), &result);
+        json_decref(cursor);
+        cursor = NULL;
+        if (rc)
+            return rc;
+        json_array_foreach (json_object_get(result, "rows"), i, row) {
+            if ((rc = fn(arg, row)))
+                break;
+        }
+        if (rc == 0 && json_is_string(json_object_get(result, "cursor")))
+            cursor = json_incref(json_object_get(result, "cursor"));
+        json_decref(result);
+    } while (cursor);
+    return rc;
+}
+
+struct growing {
+    struct curve *curve;
+    size_t cap;
+};
+
+static int add_row(void *arg, const json_t *row)
+{
+    struct growing *g = arg;
+    struct curve *c = g->curve;
+    json_t *value = json_object_get(row, "value");
+
+    if (c->n == g->cap) {
+        g->cap = g->cap ? 2 * g->cap : 256;
+        c->x = realloc(c->x, g->cap * sizeof *c->x);
+        c->y = realloc(c->y, g->cap * sizeof *c->y);
+        if (!c->x || !c->y)
+            abort();
+    }
+    c->x[c->n] = (double)json_integer_value(json_object_get(row, "step"));
+    c->y[c->n++] = json_is_number(value) ? json_number_value(value) : NAN;
+    return 0;
+}
+
+int curve_fetch(struct context *ctx, const struct curve_query *q, struct curve *ret)
+{
+    struct growing g = { .curve = ret };
+    int rc;
+
+    *ret = (struct curve){ 0 };
+    rc = curve_rows(ctx, q, add_row, &g);
+    if (rc)
+        curve_free(ret);
+    return rc;
+}
+
+void curve_free(struct curve *c)
+{
+    free(c->x);
+    free(c->y);
+    *c = (struct curve){ 0 };
+}

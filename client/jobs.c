@@ -1,0 +1,329 @@
+/* client/jobs.c - ls, show, why, events: what detd knows about jobs. */
+#include <getopt.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "client/command.h"
+#include "client/print.h"
+
+enum { LS_DEFAULT = 50, EVENTS_DEFAULT = 50, PAGE = 200 };
+
+static const char *text_of(const json_t *obj, const char *name)
+{
+    const char *s = json_string_value(json_object_get(obj, name));
+
+    return s ? s : "";
+}
+
+static double real_of(const json_t *obj, const char *name)
+{
+    return json_number_value(json_object_get(obj, name));
+}
+
+static long long int_of(const json_t *obj, const char *name)
+{
+    return json_integer_value(json_object_get(obj, name));
+}
+
+/* ---- lists, page by page ---- */
+
+struct list {
+    const char *method, *member;
+    json_t *params; /* of every page; owned */
+    long limit;
+};
+
+/* *ret: an array of at most `limit` objects, to be dropped by the caller. */
+static int fetch(struct context *ctx, struct list *l, json_t **ret)
+{
+    json_t *all = json_array(), *result, *cursor = NULL, *page;
+    int rc;
+
+    do {
+        long left = l->limit - (long)json_array_size(all);
+
+        json_object_set_new(l->params, "limit", json_integer(left < PAGE ? left : PAGE));
+        if (cursor)
+            json_object_set_new(l->params, "cursor", cursor);
+        rc = call(ctx, l->method, json_deep_copy(l->params), &result);
+        if (rc)
+            break;
+        page = json_object_get(result, l->member);
+        json_array_extend(all, page);
+        cursor = json_array_size(page) > 0 ? json_incref(json_object_get(result, "cursor")) : NULL;
+        json_decref(result);
+    } while (json_is_integer(cursor) && (long)json_array_size(all) < l->limit);
+    if (!rc)
+        json_decref(cursor);
+    json_decref(l->params);
+    if (rc)
+        json_decref(all);
+    else
+        *ret = all;
+    return rc;
+}
+
+static int take_limit(const struct context *ctx, const char *text, long *ret)
+{
+    char *end;
+    long n = strtol(text, &end, 10);
+
+    if (end == text || *end || n <= 0)
+        return misuse(ctx, "'%s' is not a number of rows", text);
+    *ret = n;
+    return 0;
+}
+
+/* ---- ls ---- */
+
+static json_t *loss_of(const json_t *job, const char *split)
+{
+    return json_object_get(json_object_get(json_object_get(job, "losses"), split), "total");
+}
+
+static void print_jobs(const json_t *jobs)
+{
+    static const char *const headers[] = {
+        ">ID", "<NAME", "<STATE", ">STEP", ">TRAIN", ">VAL", ">IMG/S", "<DEVICE", "<USER", "<SUBMITTED"
+    };
+    struct table *t = table_new(sizeof headers / sizeof *headers, headers);
+    json_t *job;
+    size_t i;
+
+    json_array_foreach (jobs, i, job) {
+        table_addf(t, "%lld", int_of(job, "id"));
+        table_add(t, text_of(job, "name"));
+        table_add(t, text_of(job, "state"));
+        table_addf(t, "%lld/%lld", int_of(job, "step"), int_of(job, "steps"));
+        table_add(t, text_number(loss_of(job, "train")).s);
+        table_add(t, text_number(loss_of(job, "val")).s);
+        if (strcmp(text_of(job, "state"), "running") == 0)
+            table_addf(t, "%.1f", real_of(job, "images_per_s"));
+        else
+            table_add(t, "-");
+        table_addf(t, "%lld %s", int_of(job, "ranks"), text_of(job, "device"));
+        table_add(t, text_of(job, "user"));
+        table_add(t, text_time(real_of(job, "submitted")).s);
+    }
+    table_print(t, stdout);
+    table_free(t);
+}
+
+int command_ls(struct context *ctx, int argc, char **argv)
+{
+    static const struct option options[] = {
+        { "json", no_argument, NULL, 'j' }, { "state", required_argument, NULL, 's' }, { "limit", required_argument, NULL, 'n' }, { 0 }
+    };
+    struct list l = { "job.list", "jobs", NULL, LS_DEFAULT };
+    const char *state = NULL;
+    bool json = false;
+    json_t *jobs;
+    int rc, o;
+
+    while ((o = getopt_long(argc, argv, "n:", options, NULL)) != -1) {
+        if (o == '?' || (o == 'n' && take_limit(ctx, optarg, &l.limit)))
+            return CODE_USAGE;
+        json |= o == 'j';
+        state = o == 's' ? optarg : state;
+    }
+    if (optind < argc)
+        return misuse(ctx, "'%s' is not an option; detctl show ID shows one job", argv[optind]);
+    l.params = json_object();
+    if (state)
+        json_object_set_new(l.params, "state", json_string(state));
+    if ((rc = fetch(ctx, &l, &jobs)))
+        return rc;
+    if (json)
+        print_json(jobs);
+    else if (json_array_size(jobs) == 0)
+        fputs("no jobs\n", stderr);
+    else
+        print_jobs(jobs);
+    json_decref(jobs);
+    return CODE_DONE;
+}
+
+/* ---- show ---- */
+
+static void field(const char *name, const char *value)
+{
+    if (!*value)
+        return;
+    printf("%-12s ", name);
+    print_clean(stdout, value);
+    putchar('\n');
+}
+
+static void print_losses(const json_t *job)
+{
+    static const char *const splits[] = { "train", "val" };
+
+    for (int k = 0; k < 2; k++) {
+        json_t *terms = json_object_get(json_object_get(job, "losses"), splits[k]), *value;
+        const char *term;
+
+        if (json_object_size(terms) == 0)
+            continue;
+        printf("%-12s", splits[k]);
+        json_object_foreach (terms, term, value) {
+            putchar(' ');
+            print_clean(stdout, term);
+            printf(" %s", text_number(value).s);
+        }
+        putchar('\n');
+    }
+}
+
+static void print_attempts(const json_t *attempts)
+{
+    json_t *a;
+    size_t i;
+
+    json_array_foreach (attempts, i, a) {
+        printf("attempt %-4lld from step %lld, %s", int_of(a, "attempt"), int_of(a, "resume_step"), text_time(real_of(a, "started")).s);
+        fputs(*text_of(a, "outcome") ? ": " : "", stdout);
+        print_clean(stdout, text_of(a, "outcome"));
+        fputs(*text_of(a, "reason") ? ", " : "", stdout);
+        print_clean(stdout, text_of(a, "reason"));
+        putchar('\n');
+    }
+}
+
+static void print_checkpoints(const json_t *checkpoints)
+{
+    json_t *c;
+    size_t i;
+
+    json_array_foreach (checkpoints, i, c) {
+        printf("checkpoint   step %lld, %s%s%s%s\n", int_of(c, "step"), text_bytes(real_of(c, "bytes")).s,
+               json_is_number(json_object_get(c, "val_loss")) ? ", val loss " : "",
+               json_is_number(json_object_get(c, "val_loss")) ? text_number(json_object_get(c, "val_loss")).s : "",
+               json_is_true(json_object_get(c, "best")) ? ", best so far" : "");
+    }
+}
+
+static void print_times(const json_t *job)
+{
+    double started = real_of(job, "started"), ended = real_of(job, "ended");
+
+    field("submitted", text_time(real_of(job, "submitted")).s);
+    if (started > 0)
+        printf("%-12s %s, %s %s\n", "started", text_time(started).s, ended > 0 ? "ran" : "running for",
+               text_duration((ended > 0 ? ended : (double)time(NULL)) - started).s);
+    if (ended > 0)
+        field("ended", text_time(ended).s);
+}
+
+static void print_job(const json_t *job)
+{
+    printf("%-12s %lld\n", "id", int_of(job, "id"));
+    field("name", text_of(job, "name"));
+    field("user", text_of(job, "user"));
+    field("state", text_of(job, "state"));
+    field("reason", text_of(job, "reason"));
+    printf("%-12s %lld/%lld\n", "step", int_of(job, "step"), int_of(job, "steps"));
+    field("phase", text_of(job, "phase"));
+    printf("%-12s %lld rank%s on %s, tier %s\n", "run", int_of(job, "ranks"), int_of(job, "ranks") == 1 ? "" : "s", text_of(job, "device"),
+           text_of(job, "tier"));
+    printf("%-12s %.1f images/s, %s of CPU, at most %s a rank\n", "use", real_of(job, "images_per_s"),
+           text_duration(real_of(job, "cpu_seconds")).s, text_bytes(real_of(job, "max_rss")).s);
+    print_times(job);
+    print_losses(job);
+    print_attempts(json_object_get(job, "attempts"));
+    print_checkpoints(json_object_get(job, "checkpoints"));
+    field("folder", text_of(job, "dir"));
+}
+
+/* The commands with an optional id, --json, and one call. */
+static int show_with(struct context *ctx, int argc, char **argv, const char *method, void (*print)(const json_t *result))
+{
+    static const struct option options[] = { { "json", no_argument, NULL, 'j' }, { 0 } };
+    bool json = false;
+    int64_t id = 0;
+    json_t *result;
+    int rc, o;
+
+    while ((o = getopt_long(argc, argv, "", options, NULL)) != -1) {
+        if (o == '?')
+            return CODE_USAGE;
+        json = true;
+    }
+    if (argc - optind > 1)
+        return misuse(ctx, "one job at a time");
+    if ((rc = take_id_or_newest(ctx, argv[optind], &id)))
+        return rc;
+    if ((rc = call(ctx, method, json_pack("{s:I}", "id", (json_int_t)id), &result)))
+        return rc;
+    if (json)
+        print_json(result);
+    else
+        print(result);
+    json_decref(result);
+    return CODE_DONE;
+}
+
+int command_show(struct context *ctx, int argc, char **argv)
+{
+    return show_with(ctx, argc, argv, "job.get", print_job);
+}
+
+static void print_why(const json_t *result)
+{
+    print_clean(stdout, text_of(result, "text"));
+    putchar('\n');
+}
+
+int command_why(struct context *ctx, int argc, char **argv)
+{
+    return show_with(ctx, argc, argv, "job.why", print_why);
+}
+
+/* ---- events ---- */
+
+static void print_events(const json_t *events)
+{
+    for (size_t i = json_array_size(events); i-- > 0;) { /* they come newest first */
+        const json_t *e = json_array_get(events, i);
+
+        printf("%s  ", text_time(real_of(e, "time")).s);
+        if (json_is_integer(json_object_get(e, "job")))
+            printf("job %lld  ", int_of(e, "job"));
+        printf("%-7s  ", text_of(e, "level"));
+        print_clean(stdout, text_of(e, "kind"));
+        fputs("  ", stdout);
+        print_clean(stdout, text_of(e, "text"));
+        putchar('\n');
+    }
+}
+
+int command_events(struct context *ctx, int argc, char **argv)
+{
+    static const struct option options[] = { { "json", no_argument, NULL, 'j' }, { "limit", required_argument, NULL, 'n' }, { 0 } };
+    struct list l = { "event.query", "events", NULL, EVENTS_DEFAULT };
+    bool json = false;
+    json_t *events;
+    int64_t id = 0;
+    int rc, o;
+
+    while ((o = getopt_long(argc, argv, "n:", options, NULL)) != -1) {
+        if (o == '?' || (o == 'n' && take_limit(ctx, optarg, &l.limit)))
+            return CODE_USAGE;
+        json |= o == 'j';
+    }
+    if (optind < argc && take_id(ctx, argv[optind], &id))
+        return CODE_USAGE;
+    l.params = json_object();
+    if (id > 0)
+        json_object_set_new(l.params, "id", json_integer(id));
+    if ((rc = fetch(ctx, &l, &events)))
+        return rc;
+    if (json)
+        print_json(events);
+    else
+        print_events(events);
+    json_decref(events);
+    return CODE_DONE;
+}

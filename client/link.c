@@ -1,0 +1,226 @@
+#include "client/link.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/time.h>
+#include <sys/un.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "client/command.h"
+#include "proto/err.h"
+#include "proto/frame.h"
+#include "proto/rpc.h"
+
+enum { ANSWER_S = 60, RETRY_MS = 300, REPLY_MAX_LINE = 4 * RPC_MAX_LINE };
+
+struct link {
+    int fd; /* -1: lost */
+    char path[sizeof((struct sockaddr_un *)0)->sun_path];
+    struct frame *frame;
+    double patience_s;
+    bool told; /* the user knows that detd is away */
+    long next_id;
+};
+
+const char *link_default_path(const char *given)
+{
+    static char own[4096];
+    const char *env = getenv("DETD_SOCKET"), *runtime = getenv("XDG_RUNTIME_DIR");
+
+    if (given)
+        return given;
+    if (env && *env)
+        return env;
+    if (runtime && *runtime) {
+        snprintf(own, sizeof own, "%s/detd/detd.sock", runtime);
+        if (access(own, F_OK) == 0)
+            return own;
+    }
+    return "/run/detd/detd.sock";
+}
+
+static void drop(struct link *l)
+{
+    if (l->fd >= 0)
+        close(l->fd);
+    l->fd = -1;
+    frame_free(l->frame);
+    l->frame = NULL;
+}
+
+static int dial(struct link *l, struct err *err)
+{
+    struct sockaddr_un address = { .sun_family = AF_UNIX };
+    struct timeval limit = { .tv_sec = ANSWER_S };
+    int rc = 0, fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+
+    if (fd < 0)
+        return err_sys(err, "socket");
+    strcpy(address.sun_path, l->path);
+    if (connect(fd, (struct sockaddr *)&address, sizeof address) < 0) {
+        rc = errno == EINTR ? -EINTR : -ENOTCONN;
+        err_set(err, rc,
+                "no detd answers at '%s': %s; --socket or DETD_SOCKET says where it is, `detd --state DIR --socket PATH` starts one",
+                l->path, strerror(errno));
+    } else if (!(l->frame = frame_new(REPLY_MAX_LINE))) {
+        rc = err_set(err, -ENOMEM, "out of memory");
+    }
+    if (rc < 0) {
+        close(fd);
+        return rc;
+    }
+    setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof limit);
+    l->fd = fd;
+    return 0;
+}
+
+int link_open(const char *path, struct link **ret_link, struct err *err)
+{
+    struct link *l;
+    int rc;
+
+    if (strlen(path) >= sizeof l->path)
+        return err_set(err, ERR_INPUT, "socket path '%.300s' is longer than %zu bytes", path, sizeof l->path - 1);
+    l = calloc(1, sizeof *l);
+    if (!l)
+        return err_set(err, -ENOMEM, "out of memory");
+    strcpy(l->path, path);
+    l->fd = -1;
+    l->patience_s = 10;
+    rc = dial(l, err);
+    if (rc == 0)
+        *ret_link = l;
+    else
+        free(l);
+    return rc;
+}
+
+void link_close(struct link *l)
+{
+    if (!l)
+        return;
+    drop(l);
+    free(l);
+}
+
+void link_patience(struct link *l, double seconds)
+{
+    l->patience_s = seconds;
+}
+
+static int send_all(struct link *l, const char *line, size_t len, struct err *err)
+{
+    while (len > 0) {
+        ssize_t n = send(l->fd, line, len, MSG_NOSIGNAL);
+
+        if (n < 0 && errno == EINTR && !interrupted)
+            continue;
+        if (n < 0 && errno == EINTR)
+            return err_set(err, -EINTR, "interrupted");
+        if (n < 0)
+            return err_set(err, -ENOTCONN, "lost detd at '%s': %s", l->path, strerror(errno));
+        line += n;
+        len -= (size_t)n;
+    }
+    return 0;
+}
+
+static int receive(struct link *l, struct err *err)
+{
+    char buf[16384];
+    ssize_t n = recv(l->fd, buf, sizeof buf, 0);
+
+    if (n > 0)
+        return frame_push(l->frame, buf, (size_t)n, err);
+    if (n < 0 && errno == EINTR)
+        return interrupted ? err_set(err, -EINTR, "interrupted") : 0;
+    if (n < 0 && (errno == EAGAIN || errno == EWOULDBLOCK))
+        return err_set(err, ERR_TIMEOUT, "detd at '%s' gives no answer within %d s", l->path, ANSWER_S);
+    return err_set(err, -ENOTCONN, "lost detd at '%s': %s", l->path, n == 0 ? "it closed the connection" : strerror(errno));
+}
+
+/* Sends the line and waits for the reply with this id; other lines (notifications, late replies) are passed over. */
+static int exchange(struct link *l, long id, const char *line, size_t len, json_t **ret_result, struct err *err)
+{
+    int rc = send_all(l, line, len, err);
+
+    while (rc == 0) {
+        size_t got_len;
+        const char *got = frame_next(l->frame, &got_len);
+        long got_id;
+
+        if (!got) {
+            rc = receive(l, err);
+            continue;
+        }
+        rc = rpc_reply_parse(got, got_len, &got_id, ret_result, err);
+        if (got_id == id)
+            return rc;
+        if (rc == 0)
+            json_decref(*ret_result);
+        if (rc < 0 && got_id == -1 && rc != ERR_PROTO)
+            return rc; /* refused before the id could be read */
+        rc = 0;
+    }
+    return rc;
+}
+
+static double now(void)
+{
+    struct timespec t;
+
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
+}
+
+/* Connects again until patience ends. */
+static int redial(struct link *l, struct err *err)
+{
+    double start = now();
+    int rc;
+
+    while ((rc = dial(l, err)) == -ENOTCONN && !interrupted) {
+        if (l->patience_s >= 0 && now() - start > l->patience_s)
+            return rc;
+        if (!l->told && now() - start > 1) {
+            fprintf(stderr, "detctl: detd is away; trying again (the job goes on without it)\n");
+            l->told = true;
+        }
+        sleep_ms(RETRY_MS);
+    }
+    if (interrupted)
+        return err_set(err, -EINTR, "interrupted");
+    if (rc == 0 && l->told) {
+        fprintf(stderr, "detctl: detd is back\n");
+        l->told = false;
+    }
+    return rc;
+}
+
+int link_call(struct link *l, const char *method, json_t *params, json_t **ret_result, struct err *err)
+{
+    long id = ++l->next_id;
+    size_t len;
+    char *line = rpc_call(id, method, params, &len);
+    int rc = -ENOTCONN;
+
+    if (!line)
+        return err_set(err, -ENOMEM, "out of memory, or text that is not UTF-8");
+    if (len > RPC_MAX_LINE) {
+        free(line);
+        return err_set(err, ERR_INPUT, "request of %zu bytes; detd takes at most %d", len, RPC_MAX_LINE);
+    }
+    while (rc == -ENOTCONN) {
+        if (l->fd < 0 && (rc = redial(l, err)) < 0)
+            break;
+        rc = exchange(l, id, line, len, ret_result, err);
+        if (rc == -ENOTCONN || rc == ERR_TIMEOUT || rc == -EINTR)
+            drop(l);
+    }
+    free(line);
+    return rc;
+}

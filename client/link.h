@@ -1,0 +1,20 @@
+/* client/link.h - the connection to detd: one call at a time, blocking; a lost connection is made again and the call repeated
+ * (every method may be repeated: submissions carry a token, commands are wishes). */
+#pragma once
+#include <jansson.h>
+#include <stdbool.h>
+
+struct err;
+struct link;
+
+/* Where detd listens: `given`, else DETD_SOCKET, else the user's own daemon where its socket exists, else the system's. The
+ * text lives as long as the program. */
+const char *link_default_path(const char *given);
+/* Connects. -ENOTCONN: nobody listens there (msg says how to start one). Caller closes. */
+int link_open(const char *path, struct link **ret_link, struct err *err);
+void link_close(struct link *l);
+/* For how long a lost connection is tried again, in seconds; < 0: until interrupted. Default 10. */
+void link_patience(struct link *l, double seconds);
+/* Calls a method; params are stolen. *ret_result is a new reference. Errors of the daemon come as it told them; -ENOTCONN: it
+ * went away; ERR_TIMEOUT: no answer in a minute; -EINTR: a signal came (see command.h). */
+int link_call(struct link *l, const char *method, json_t *params, json_t **ret_result, struct err *err);

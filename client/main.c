@@ -1,0 +1,112 @@
+/* detctl - asks detd: one command a run. */
+#include <locale.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "client/command.h"
+#include "client/link.h"
+#include "proto/version.h"
+
+static void usage(FILE *out)
+{
+    fputs("usage: detctl [--socket PATH] COMMAND ...\n\n", out);
+    for (const struct command *c = commands; c->name; c++)
+        fprintf(out, "  %-14s %s\n", c->name, c->help);
+    fputs("\ndetctl COMMAND --help explains one with an example. The socket: --socket, DETD_SOCKET, the user's own\n"
+          "daemon ($XDG_RUNTIME_DIR/detd/detd.sock), or /run/detd/detd.sock.\n\nexit codes:\n",
+          out);
+#define X(name, code, text) fprintf(out, "  %3d  %s\n", code, text);
+    EXIT_CODES(X)
+#undef X
+}
+
+static void explain(const struct command *c)
+{
+    printf("usage: detctl %s %s\n\n%s.\n", c->name, c->args, c->help);
+    if (*c->options)
+        printf("\n%s", c->options);
+    printf("\nexample:\n%s", c->example);
+}
+
+/* Takes --socket out of argv wherever it stands before "--", so that commands need not know it. Returns false when its value is missing. */
+static bool take_socket(int *argc, char **argv, const char **ret_socket)
+{
+    int kept = 1, i = 1;
+
+    for (; i < *argc && strcmp(argv[i], "--") != 0; i++) {
+        if (strcmp(argv[i], "--socket") == 0) {
+            if (++i >= *argc)
+                return false;
+            *ret_socket = argv[i];
+        } else if (strncmp(argv[i], "--socket=", 9) == 0) {
+            *ret_socket = argv[i] + 9;
+        } else {
+            argv[kept++] = argv[i];
+        }
+    }
+    while (i < *argc)
+        argv[kept++] = argv[i++];
+    argv[kept] = NULL;
+    *argc = kept;
+    return true;
+}
+
+static bool wants_help(int argc, char **argv)
+{
+    for (int i = 1; i < argc && strcmp(argv[i], "--") != 0; i++)
+        if (strcmp(argv[i], "--help") == 0 || strcmp(argv[i], "-h") == 0)
+            return true;
+    return false;
+}
+
+static int run(struct context *ctx, int argc, char **argv)
+{
+    char name[64];
+
+    for (const struct command *c = commands; c->name; c++) {
+        if (strcmp(c->name, argv[0]) != 0)
+            continue;
+        if (wants_help(argc, argv)) {
+            explain(c);
+            return CODE_DONE;
+        }
+        snprintf(name, sizeof name, "detctl %s", c->name);
+        argv[0] = name; /* getopt puts it in front of its messages */
+        ctx->command = c;
+        return c->run(ctx, argc, argv);
+    }
+    fprintf(stderr, "detctl: no command '%s'; see detctl --help\n", argv[0]);
+    return CODE_USAGE;
+}
+
+int main(int argc, char **argv)
+{
+    struct context ctx = { 0 };
+    int code;
+
+    setlocale(LC_CTYPE, ""); /* for UTF-8 drawing only: numbers stay as in C */
+    if (!take_socket(&argc, argv, &ctx.socket)) {
+        fputs("detctl: --socket needs a path\n", stderr);
+        return CODE_USAGE;
+    }
+    if (argc < 2) {
+        usage(stderr);
+        return CODE_USAGE;
+    }
+    if (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0 || strcmp(argv[1], "help") == 0) {
+        usage(stdout);
+        return CODE_DONE;
+    }
+    if (strcmp(argv[1], "--version") == 0) {
+        puts("detctl " DETD_VERSION);
+        return CODE_DONE;
+    }
+    code = run(&ctx, argc - 1, argv + 1);
+    link_close(ctx.link);
+    if (fflush(stdout) != 0 || ferror(stdout)) {
+        perror("detctl: write");
+        return code ? code : CODE_REFUSED;
+    }
+    return code;
+}

@@ -1,0 +1,26 @@
+/* client/plot.h - draws loss curves with characters. Pure: points in, lines of text out. */
+#pragma once
+#include <stdbool.h>
+#include <stddef.h>
+
+enum { PLOT_CURVES = 2 };
+
+/* Values that are not finite are gaps. */
+struct plot_curve {
+    const char *label;
+    const double *x, *y; /* x ascending */
+    size_t n;
+    bool marks; /* one 'o' a point instead of a line: for the curve with few points */
+};
+
+struct plot {
+    int width, height; /* in characters, all included; at least 20 x 6 is drawn */
+    bool utf8;         /* lines of braille dots (2 x 4 a character) instead of '*' */
+    bool colour;
+    const char *title; /* in front of the legend */
+    struct plot_curve curve[PLOT_CURVES];
+};
+
+/* The picture, exactly `height` lines each ending in '\n': legend, grid, axis, steps. The value axis is logarithmic where all
+ * values are positive and span more than a factor of 20. Caller frees. NULL: out of memory. */
+char *plot_text(const struct plot *p);

@@ -1,0 +1,216 @@
+#include "client/print.h"
+
+#include <langinfo.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <time.h>
+#include <unistd.h>
+
+void print_clean(FILE *out, const char *text)
+{
+    for (const unsigned char *p = (const unsigned char *)text; *p; p++) {
+        /* 0xC2 0x80..0x9F are control characters too */
+        if (*p < 0x20 || *p == 0x7f || (*p == 0xc2 && p[1] >= 0x80 && p[1] < 0xa0)) {
+            fputc('?', out);
+            p += *p == 0xc2;
+        } else {
+            fputc(*p, out);
+        }
+    }
+}
+
+void print_json(const json_t *value)
+{
+    json_dumpf(value, stdout, JSON_INDENT(2) | JSON_ENCODE_ANY);
+    fputc('\n', stdout);
+}
+
+void print_real(FILE *out, const json_t *value)
+{
+    if (json_is_integer(value))
+        fprintf(out, "%" JSON_INTEGER_FORMAT, json_integer_value(value));
+    else if (json_is_real(value))
+        fprintf(out, "%.17g", json_real_value(value));
+}
+
+bool print_colour(FILE *out)
+{
+    const char *no = getenv("NO_COLOR"), *term = getenv("TERM");
+
+    return isatty(fileno(out)) && !(no && *no) && term && strcmp(term, "dumb") != 0;
+}
+
+bool print_utf8(void)
+{
+    return strcmp(nl_langinfo(CODESET), "UTF-8") == 0;
+}
+
+void print_size(int *ret_columns, int *ret_rows)
+{
+    struct winsize size;
+
+    *ret_columns = 80;
+    *ret_rows = 24;
+    if (ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 0 && size.ws_row > 0) {
+        *ret_columns = size.ws_col;
+        *ret_rows = size.ws_row;
+    }
+}
+
+/* ---- short texts ---- */
+
+struct text_buf text_duration(double seconds)
+{
+    struct text_buf b;
+    long long s = seconds > 0 && seconds < 1e12 ? (long long)(seconds + 0.5) : 0;
+
+    if (s < 60)
+        snprintf(b.s, sizeof b.s, "%lld s", s);
+    else if (s < 3600)
+        snprintf(b.s, sizeof b.s, "%lldm %02llds", s / 60, s % 60);
+    else if (s < 86400)
+        snprintf(b.s, sizeof b.s, "%lldh %02lldm", s / 3600, s / 60 % 60);
+    else
+        snprintf(b.s, sizeof b.s, "%lldd %lldh", s / 86400, s / 3600 % 24);
+    return b;
+}
+
+struct text_buf text_bytes(double bytes)
+{
+    static const char *const units[] = { "B", "KiB", "MiB", "GiB", "TiB" };
+    struct text_buf b;
+    int u = 0;
+
+    for (; bytes >= 1024 && u < 4; u++)
+        bytes /= 1024;
+    snprintf(b.s, sizeof b.s, "%.*f %s", u > 0 && bytes < 10, bytes, units[u]);
+    return b;
+}
+
+struct text_buf text_time(double unix_time)
+{
+    struct text_buf b = { "-" };
+    time_t t = (time_t)unix_time;
+    struct tm tm;
+
+    if (unix_time > 0 && unix_time < 1e12 && localtime_r(&t, &tm))
+        strftime(b.s, sizeof b.s, "%Y-%m-%d %H:%M:%S", &tm);
+    return b;
+}
+
+struct text_buf text_number(const json_t *v)
+{
+    struct text_buf b = { "-" };
+
+    if (json_is_integer(v))
+        snprintf(b.s, sizeof b.s, "%" JSON_INTEGER_FORMAT, json_integer_value(v));
+    else if (json_is_real(v))
+        snprintf(b.s, sizeof b.s, "%.6g", json_real_value(v));
+    return b;
+}
+
+/* ---- columns ---- */
+
+struct table {
+    int columns;
+    size_t n, cap;
+    char **cell; /* n cells, row by row, the headers first */
+    bool *right;
+};
+
+static void *must(void *p)
+{
+    if (!p)
+        abort();
+    return p;
+}
+
+static void append(struct table *t, char *cell)
+{
+    if (t->n == t->cap) {
+        t->cap = t->cap ? 2 * t->cap : 64;
+        t->cell = must(realloc(t->cell, t->cap * sizeof *t->cell));
+    }
+    t->cell[t->n++] = cell;
+}
+
+struct table *table_new(int columns, const char *const *headers)
+{
+    struct table *t = must(calloc(1, sizeof *t));
+
+    t->columns = columns;
+    t->right = must(calloc((size_t)columns, sizeof *t->right));
+    for (int i = 0; i < columns; i++) {
+        t->right[i] = headers[i][0] == '>';
+        append(t, must(strdup(headers[i] + 1)));
+    }
+    return t;
+}
+
+void table_add(struct table *t, const char *cell)
+{
+    append(t, must(strdup(cell ? cell : "")));
+}
+
+void table_addf(struct table *t, const char *fmt, ...)
+{
+    char *cell;
+    va_list ap;
+
+    va_start(ap, fmt);
+    if (vasprintf(&cell, fmt, ap) < 0)
+        abort();
+    va_end(ap);
+    append(t, cell);
+}
+
+/* Characters, not bytes: UTF-8 continuation bytes take no column. */
+static int width_of(const char *s)
+{
+    int w = 0;
+
+    for (; *s; s++)
+        w += ((unsigned char)*s & 0xc0) != 0x80;
+    return w;
+}
+
+static void print_cell(const struct table *t, size_t i, int width, FILE *out)
+{
+    int column = (int)(i % (size_t)t->columns), pad = width - width_of(t->cell[i]);
+    bool last = column == t->columns - 1;
+
+    if (t->right[column])
+        fprintf(out, "%*s", pad, "");
+    print_clean(out, t->cell[i]);
+    if (!t->right[column] && !last)
+        fprintf(out, "%*s", pad, "");
+    fputs(last ? "\n" : "  ", out);
+}
+
+void table_print(struct table *t, FILE *out)
+{
+    int *width = must(calloc((size_t)t->columns, sizeof *width));
+
+    for (size_t i = 0; i < t->n; i++) {
+        int w = width_of(t->cell[i]), *best = &width[i % (size_t)t->columns];
+
+        if (w > *best)
+            *best = w;
+    }
+    for (size_t i = 0; i < t->n; i++)
+        print_cell(t, i, width[i % (size_t)t->columns], out);
+    free(width);
+}
+
+void table_free(struct table *t)
+{
+    if (!t)
+        return;
+    for (size_t i = 0; i < t->n; i++)
+        free(t->cell[i]);
+    free(t->cell);
+    free(t->right);
+    free(t);
+}

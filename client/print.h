@@ -1,0 +1,36 @@
+/* client/print.h - how detctl writes: aligned columns, units, JSON, CSV numbers, and nothing that a terminal would obey. */
+#pragma once
+#include <jansson.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <stdio.h>
+
+/* Text of others (names, reasons, paths) with control characters replaced by '?'. */
+void print_clean(FILE *out, const char *text);
+/* Indented JSON and a newline on stdout. */
+void print_json(const json_t *value);
+/* A number as %.17g, nothing where it is null. */
+void print_real(FILE *out, const json_t *value);
+
+/* Whether to use colour / UTF-8 drawing on this stream: a terminal, no NO_COLOR, TERM not dumb / a UTF-8 locale. */
+bool print_colour(FILE *out);
+bool print_utf8(void);
+/* Columns and rows of the terminal on stdout; 80 and 24 where it is none. */
+void print_size(int *ret_columns, int *ret_rows);
+
+/* Short texts; each returns buf. */
+struct text_buf {
+    char s[40];
+};
+struct text_buf text_duration(double seconds); /* 1d 3h, 2h 05m, 6m 12s, 9 s */
+struct text_buf text_bytes(double bytes);      /* 1.5 GiB */
+struct text_buf text_time(double unix_time);   /* 2026-01-31 14:05:09, local; "-" for 0 */
+struct text_buf text_number(const json_t *v);  /* six digits; "-" where it is null or absent */
+
+/* Aligned columns. The header's first character says how: '<' left, '>' right. */
+struct table;
+struct table *table_new(int columns, const char *const *headers); /* aborts when out of memory, as all of table_ */
+void table_add(struct table *t, const char *cell);
+void table_addf(struct table *t, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+void table_print(struct table *t, FILE *out);
+void table_free(struct table *t);

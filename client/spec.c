@@ -1,0 +1,107 @@
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "client/spec.h"
+#include "proto/err.h"
+#include "proto/jobspec.h"
+
+/* The absolute name of the job file. */
+static int find(const char *file, char ret_path[PATH_MAX], struct err *err)
+{
+    char with[PATH_MAX];
+
+    if (realpath(file, ret_path))
+        return 0;
+    if (errno == ENOENT && snprintf(with, sizeof with, "%s.json", file) < (int)sizeof with && realpath(with, ret_path))
+        return 0;
+    errno = errno == ENOENT ? ENOENT : errno;
+    return err_sys(err, "job file '%s'", file);
+}
+
+static int absolute_to_file(json_t *root, const char *path, struct err *err)
+{
+    char folder[PATH_MAX], *slash;
+
+    strcpy(folder, path);
+    slash = strrchr(folder, '/');
+    slash[slash == folder] = '\0';
+    return jobspec_absolute(root, folder, err);
+}
+
+static int absolute_to_here(json_t *root, struct err *err)
+{
+    char here[PATH_MAX];
+
+    if (!getcwd(here, sizeof here))
+        return err_sys(err, "current folder");
+    return jobspec_absolute(root, here, err);
+}
+
+/* Opens one path as the user, so that a missing file has a name before anything is queued. */
+static int try_path(const char *key, const char *path, struct err *err)
+{
+    const char *last = strrchr(key, '.');
+    bool folder = last && strcmp(last, ".images") == 0;
+    struct stat st;
+    int rc = 0, fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+
+    if (fd < 0 || fstat(fd, &st) < 0)
+        rc = err_sys(err, "%s: open '%s'", key, path);
+    else if (S_ISDIR(st.st_mode) != folder)
+        rc = err_set(err, ERR_INPUT, "%s: '%s' is %s", key, path, folder ? "not a folder" : "a folder, not a file");
+    if (fd >= 0)
+        close(fd);
+    return rc;
+}
+
+static int try_paths(const struct jobspec *s, struct err *err)
+{
+    int rc = 0;
+
+#define TRY_PATH(field, key) \
+    if (rc == 0 && s->field) \
+        rc = try_path(key, s->field, err);
+#define TRY_STR(field, key)
+#define TRY_ENUM(field, key)
+#define TRY_INT(field, key)
+#define TRY_REAL(field, key)
+#define TRY_BOOL(field, key)
+#define TRY_REALS(field, key)
+#define TRY_MAP(field, key)
+#define X(field, key, type, ...) TRY_##type(field, key)
+    JOB_KEYS(X)
+#undef X
+    return rc;
+}
+
+int spec_load(const char *file, char *const *assignments, int count, json_t **ret_spec, struct err *err)
+{
+    char path[PATH_MAX];
+    json_t *root = NULL;
+    struct jobspec *s = NULL;
+    int rc = find(file, path, err);
+
+    if (rc == 0)
+        rc = jobspec_read(path, &root, err);
+    if (rc == 0)
+        rc = absolute_to_file(root, path, err);
+    for (int i = 0; i < count && rc == 0; i++)
+        rc = jobspec_override(root, assignments[i], err);
+    if (rc == 0)
+        rc = absolute_to_here(root, err);
+    if (rc == 0 && (rc = jobspec_parse(root, &s, err)) < 0)
+        err_prefix(err, "%s", path);
+    if (rc == 0)
+        rc = try_paths(s, err);
+    jobspec_free(s);
+    if (rc == 0)
+        *ret_spec = root;
+    else
+        json_decref(root);
+    return rc;
+}

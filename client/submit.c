@@ -1,0 +1,109 @@
+#include "client/spec.h"
+
+#include <errno.h>
+#include <getopt.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/random.h>
+#include <unistd.h>
+
+#include "client/command.h"
+#include "client/watch.h"
+#include "client/worker.h"
+#include "proto/err.h"
+#include "proto/jobspec.h"
+
+/* A name for this submission that nobody else will choose: repeated calls give the same job. */
+static int make_token(char ret_token[33], struct err *err)
+{
+    unsigned char random[16];
+
+    if (getrandom(random, sizeof random, 0) != (ssize_t)sizeof random)
+        return err_sys(err, "random token");
+    for (size_t i = 0; i < sizeof random; i++)
+        snprintf(ret_token + 2 * i, 3, "%02x", random[i]);
+    return 0;
+}
+
+static int submit(struct context *ctx, json_t *spec, int64_t *ret_id)
+{
+    char token[33];
+    struct err err = { 0 };
+    json_t *result;
+    int rc;
+
+    if (make_token(token, &err) < 0) {
+        json_decref(spec);
+        return complain(&err);
+    }
+    rc = call(ctx, "job.submit", json_pack("{s:s, s:o}", "token", token, "spec", spec), &result);
+    if (rc)
+        return rc;
+    *ret_id = json_integer_value(json_object_get(result, "id"));
+    json_decref(result);
+    return 0;
+}
+
+int command_submit(struct context *ctx, int argc, char **argv)
+{
+    static const struct option options[] = {
+        { "wait", no_argument, NULL, 'w' }, { "watch", no_argument, NULL, 'W' }, { "help-keys", no_argument, NULL, 'k' }, { 0 }
+    };
+    bool wait = false, watch = false;
+    struct err err = { 0 };
+    json_t *spec;
+    int64_t id = 0;
+    int rc, o;
+
+    while ((o = getopt_long(argc, argv, "", options, NULL)) != -1) {
+        if (o == 'k')
+            return jobspec_write_help(stdout) < 0 ? CODE_REFUSED : CODE_DONE;
+        if (o == '?')
+            return CODE_USAGE;
+        wait |= o == 'w';
+        watch |= o == 'W';
+    }
+    if (optind >= argc)
+        return misuse(ctx, "no job file given");
+    if (spec_load(argv[optind], argv + optind + 1, argc - optind - 1, &spec, &err) < 0)
+        return complain(&err);
+    if ((rc = submit(ctx, spec, &id)))
+        return rc;
+    printf("%lld\n", (long long)id);
+    fflush(stdout);
+    if (watch)
+        return watch_job(ctx, id, "total", isatty(STDOUT_FILENO) ? WATCH_SCREEN : WATCH_LINES);
+    return wait ? watch_job(ctx, id, "total", WATCH_QUIETLY) : CODE_DONE;
+}
+
+/* The spec as a file that only detd-worker sees. */
+static int spec_file(const json_t *spec, char ret_path[40], struct err *err)
+{
+    int fd = memfd_create("job.json", 0);
+
+    if (fd < 0 || json_dumpfd(spec, fd, JSON_INDENT(2)) < 0)
+        return err_sys(err, "job file for detd-worker");
+    snprintf(ret_path, 40, "/proc/self/fd/%d", fd);
+    return 0;
+}
+
+int command_check(struct context *ctx, int argc, char **argv)
+{
+    static const struct option options[] = { { 0 } };
+    struct err err = { 0 };
+    char path[40];
+    json_t *spec;
+    int rc;
+
+    if (getopt_long(argc, argv, "", options, NULL) != -1)
+        return CODE_USAGE;
+    if (optind >= argc)
+        return misuse(ctx, "no job file given");
+    if (spec_load(argv[optind], argv + optind + 1, argc - optind - 1, &spec, &err) < 0)
+        return complain(&err);
+    rc = spec_file(spec, path, &err);
+    json_decref(spec);
+    return rc < 0 ? complain(&err) : worker_run((char *[]){ NULL, "--check", path, NULL });
+}

@@ -1,0 +1,312 @@
+#include "client/watch.h"
+
+#include <getopt.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "client/command.h"
+#include "client/curve.h"
+#include "client/plot.h"
+#include "client/print.h"
+
+enum { POLL_MS = 500, BAR_CHARS = 30, PLOT_MAX_ROWS = 20 };
+
+struct watch {
+    struct context *ctx;
+    int64_t id;
+    const char *term;
+    enum watch_how how;
+    json_t *job;     /* as detd told last */
+    char state[24];  /* told to the user last */
+    int64_t attempt; /* of the rows printed */
+    int64_t seen[2]; /* WATCH_LINES: last step printed of train and val */
+    int lines;       /* WATCH_SCREEN: lines of the picture on the screen */
+    double rate;     /* steps a second, smoothed */
+    int64_t rate_step;
+    double rate_time;
+};
+
+static const char *text_of(const json_t *obj, const char *name)
+{
+    const char *s = json_string_value(json_object_get(obj, name));
+
+    return s ? s : "";
+}
+
+static int64_t int_of(const json_t *obj, const char *name)
+{
+    return json_integer_value(json_object_get(obj, name));
+}
+
+static double real_of(const json_t *obj, const char *name)
+{
+    return json_number_value(json_object_get(obj, name));
+}
+
+/* The exit code of a state that lasts, or -1. */
+static int outcome(const char *state)
+{
+    if (strcmp(state, "completed") == 0)
+        return CODE_DONE;
+    if (strcmp(state, "failed") == 0)
+        return CODE_JOB_FAILED;
+    return strcmp(state, "cancelled") == 0 ? CODE_JOB_CANCELLED : -1;
+}
+
+/* ---- lines ---- */
+
+static int print_row(void *arg, const json_t *row)
+{
+    struct watch *w = arg;
+    bool val = strcmp(text_of(row, "split"), "val") == 0;
+
+    printf("step %lld/%lld  %s  %s  %s\n", (long long)int_of(row, "step"), (long long)int_of(w->job, "steps"), text_of(row, "split"),
+           text_of(row, "term"), text_number(json_object_get(row, "value")).s);
+    if (int_of(row, "step") > w->seen[val])
+        w->seen[val] = int_of(row, "step");
+    return 0;
+}
+
+/* A new attempt took up at a checkpoint: what came after it comes again. */
+static void notice_rewind(struct watch *w)
+{
+    json_t *attempts = json_object_get(w->job, "attempts"), *last = json_array_get(attempts, json_array_size(attempts) - 1);
+    int64_t step = int_of(last, "resume_step");
+
+    if (!last || int_of(last, "attempt") == w->attempt)
+        return;
+    if (w->attempt > 0)
+        printf("attempt %lld goes on from step %lld\n", (long long)int_of(last, "attempt"), (long long)step);
+    w->attempt = int_of(last, "attempt");
+    for (int k = 0; k < 2; k++)
+        if (w->seen[k] > step)
+            w->seen[k] = step;
+}
+
+static int show_lines(struct watch *w)
+{
+    static const char *const splits[] = { "train", "val" };
+    int rc = 0;
+
+    notice_rewind(w);
+    for (int k = 0; k < 2 && rc == 0; k++) {
+        struct curve_query q = { .job = w->id, .split = splits[k], .term = w->term, .from = w->seen[k] + 1 };
+
+        rc = curve_rows(w->ctx, &q, print_row, w);
+    }
+    if (strcmp(w->state, text_of(w->job, "state")) != 0 && outcome(text_of(w->job, "state")) < 0)
+        printf("job %lld is %s\n", (long long)w->id, text_of(w->job, "state"));
+    fflush(stdout);
+    return rc;
+}
+
+/* ---- the screen ---- */
+
+static void bar(FILE *out, double part)
+{
+    int full = (int)(part * BAR_CHARS + 0.5);
+    bool utf8 = print_utf8();
+
+    fputc('[', out);
+    for (int i = 0; i < BAR_CHARS; i++)
+        fputs(i < full ? (utf8 ? "█" : "#") : (utf8 ? "░" : "."), out);
+    fputc(']', out);
+}
+
+/* Steps a second from what was seen while watching; images a second of the job say little about validation and saving. */
+static void measure_rate(struct watch *w)
+{
+    struct timespec t;
+    double now, rate;
+    int64_t step = int_of(w->job, "step");
+
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    now = (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
+    if (w->rate_time == 0 || step < w->rate_step) {
+        w->rate_time = now;
+        w->rate_step = step;
+        w->rate = 0;
+    } else if (step > w->rate_step && now - w->rate_time >= 2) {
+        rate = (double)(step - w->rate_step) / (now - w->rate_time);
+        w->rate = w->rate > 0 ? 0.7 * w->rate + 0.3 * rate : rate;
+        w->rate_time = now;
+        w->rate_step = step;
+    }
+}
+
+static void head(struct watch *w, FILE *out)
+{
+    const json_t *j = w->job;
+    int64_t step = int_of(j, "step"), steps = int_of(j, "steps");
+    const char *phase = text_of(j, "phase");
+
+    fprintf(out, "job %lld  ", (long long)w->id);
+    print_clean(out, text_of(j, "name"));
+    fprintf(out, "  %s  %lld rank%s on %s  attempt %lld  tier %s\n", text_of(j, "state"), (long long)int_of(j, "ranks"),
+            int_of(j, "ranks") == 1 ? "" : "s", text_of(j, "device"), (long long)int_of(j, "attempt"), text_of(j, "tier"));
+    bar(out, steps > 0 ? (double)step / (double)steps : 0);
+    fprintf(out, " %lld/%lld  %.1f images/s", (long long)step, (long long)steps, real_of(j, "images_per_s"));
+    if (w->rate > 0 && step < steps && outcome(text_of(j, "state")) < 0)
+        fprintf(out, "  %s left", text_duration((double)(steps - step) / w->rate).s);
+    fputs(*phase ? "  " : "", out);
+    print_clean(out, phase);
+    fputc('\n', out);
+    if (*text_of(j, "reason"))
+        print_clean(out, text_of(j, "reason"));
+    fputc('\n', out);
+}
+
+/* The picture of now as text; the caller frees. */
+static int picture(struct watch *w, char **ret_text)
+{
+    struct curve train, val = { 0 };
+    int columns, rows, rc;
+    size_t len;
+    FILE *out;
+
+    print_size(&columns, &rows);
+    struct curve_query q = { .job = w->id, .split = "train", .term = w->term, .points = 2 * columns };
+    rc = curve_fetch(w->ctx, &q, &train);
+    if (rc)
+        return rc;
+    q.split = "val";
+    rc = curve_fetch(w->ctx, &q, &val);
+    struct plot p = { .width = columns,
+                      .height = rows - 6 > PLOT_MAX_ROWS ? PLOT_MAX_ROWS : rows - 6,
+                      .utf8 = print_utf8(),
+                      .colour = print_colour(stdout),
+                      .title = w->term,
+                      .curve = { { "train", train.x, train.y, train.n, false }, { "val", val.x, val.y, val.n, true } } };
+    char *plot = rc == 0 ? plot_text(&p) : NULL;
+
+    if (plot && (out = open_memstream(ret_text, &len))) {
+        head(w, out);
+        fputs(plot, out);
+        fclose(out);
+    } else if (rc == 0) {
+        abort(); /* out of memory */
+    }
+    free(plot);
+    curve_free(&train);
+    curve_free(&val);
+    return rc;
+}
+
+/* Lines longer than the terminal would break the count of lines to go back: they are cut (escape sequences take no room). */
+static int put_lines(const char *text, int columns)
+{
+    int lines = 0, at = 0;
+    bool escape = false;
+
+    for (const char *p = text; *p; p++) {
+        if (*p == '\n') {
+            fputs("\033[K\n", stdout);
+            lines++;
+            at = 0;
+            continue;
+        }
+        if (*p == '\033')
+            escape = true;
+        if (!escape && ((unsigned char)*p & 0xc0) != 0x80)
+            at++;
+        if (escape || at <= columns)
+            fputc(*p, stdout);
+        if (escape && *p == 'm')
+            escape = false;
+    }
+    return lines;
+}
+
+static int show_screen(struct watch *w)
+{
+    char *text = NULL;
+    int columns, rows, rc;
+
+    measure_rate(w);
+    rc = picture(w, &text);
+    if (rc)
+        return rc;
+    print_size(&columns, &rows);
+    if (w->lines > 0)
+        printf("\033[%dA\r", w->lines);
+    w->lines = put_lines(text, columns);
+    fputs("\033[J", stdout);
+    fflush(stdout);
+    free(text);
+    return 0;
+}
+
+/* ---- the loop ---- */
+
+static int look(struct watch *w)
+{
+    json_t *job;
+    int rc = call_patiently(w->ctx, "job.get", json_pack("{s:I}", "id", (json_int_t)w->id), &job);
+
+    if (rc)
+        return rc;
+    json_decref(w->job);
+    w->job = job;
+    if (w->how == WATCH_LINES)
+        rc = show_lines(w);
+    else if (w->how == WATCH_SCREEN)
+        rc = show_screen(w);
+    if (rc == 0 && w->how == WATCH_QUIETLY && strcmp(text_of(job, "state"), "paused") == 0 && strcmp(w->state, "paused") != 0)
+        fprintf(stderr, "detctl: job %lld is paused; `detctl resume %lld` goes on\n", (long long)w->id, (long long)w->id);
+    snprintf(w->state, sizeof w->state, "%s", text_of(job, "state"));
+    return rc;
+}
+
+static void tell_outcome(const struct watch *w)
+{
+    FILE *out = w->how == WATCH_QUIETLY ? stderr : stdout;
+
+    fprintf(out, "job %lld %s", (long long)w->id, w->state);
+    if (*text_of(w->job, "reason")) {
+        fputs(": ", out);
+        print_clean(out, text_of(w->job, "reason"));
+    }
+    fputc('\n', out);
+}
+
+int watch_job(struct context *ctx, int64_t id, const char *term, enum watch_how how)
+{
+    struct watch w = { .ctx = ctx, .id = id, .term = term, .how = how };
+    int rc;
+
+    catch_interrupt();
+    while ((rc = look(&w)) == 0 && outcome(w.state) < 0 && !interrupted)
+        sleep_ms(POLL_MS);
+    if (rc == CODE_INTERRUPTED || (rc == 0 && interrupted && outcome(w.state) < 0)) {
+        fprintf(stderr, "\ndetctl: job %lld goes on; `detctl watch %lld` looks again, `detctl cancel %lld` ends it\n", (long long)id,
+                (long long)id, (long long)id);
+        rc = CODE_INTERRUPTED;
+    } else if (rc == 0) {
+        rc = outcome(w.state);
+        tell_outcome(&w);
+    }
+    json_decref(w.job);
+    return rc;
+}
+
+int command_watch(struct context *ctx, int argc, char **argv)
+{
+    static const struct option options[] = { { "term", required_argument, NULL, 't' }, { 0 } };
+    const char *term = "total";
+    int64_t id = 0;
+    int rc, o;
+
+    while ((o = getopt_long(argc, argv, "", options, NULL)) != -1) {
+        if (o == '?')
+            return CODE_USAGE;
+        term = strcmp(optarg, "all") == 0 ? NULL : optarg;
+    }
+    if (argc - optind > 1)
+        return misuse(ctx, "one job at a time");
+    if ((rc = take_id_or_newest(ctx, argv[optind], &id)))
+        return rc;
+    return watch_job(ctx, id, term, term && isatty(STDOUT_FILENO) ? WATCH_SCREEN : WATCH_LINES);
+}

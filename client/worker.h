@@ -1,0 +1,5 @@
+/* client/worker.h - runs detd-worker, found beside detctl, as the caller: it reads data and draws pictures, detd never does. */
+#pragma once
+
+/* argv[0] is ignored; the list ends with NULL. Its output is the user's. 0, CODE_REFUSED when it failed, or CODE_INTERRUPTED. */
+int worker_run(char **argv);

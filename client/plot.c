@@ -71,14 +71,22 @@ static bool measure(const struct plot *p, struct grid *g)
 
 /* ---- drawing ---- */
 
+/* Where in 0 .. dots - 1 the part from..to puts v; differences that overflow stay inside too. */
+static int place(double from, double to, double v, int dots)
+{
+    double part = (v - from) / (to - from);
+
+    return part > 0 ? (int)lround(fmin(part, 1) * (dots - 1)) : 0;
+}
+
 static int dot_x(const struct grid *g, double x)
 {
-    return (int)lround((x - g->x.min) / (g->x.max - g->x.min) * (g->columns * g->sx - 1));
+    return place(g->x.min, g->x.max, x, g->columns * g->sx);
 }
 
 static int dot_y(const struct grid *g, double y)
 {
-    return (int)lround((g->y.max - transform(g, y)) / (g->y.max - g->y.min) * (g->rows * g->sy - 1));
+    return place(g->y.max, g->y.min, transform(g, y), g->rows * g->sy);
 }
 
 static void set_dot(struct grid *g, int x, int y, int owner)

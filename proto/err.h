@@ -2,18 +2,18 @@
 #pragma once
 
 /* libuv's and errno's codes are small negative numbers and pass through; ours start at -20000. */
-#define ERR_MAP(X)                                              \
-    X(PROTO, -20000, "malformed message")                       \
-    X(STATE, -20001, "not possible in this state")              \
-    X(DEVICE, -20002, "accelerator failure")                    \
-    X(INPUT, -20003, "invalid input")                           \
-    X(DATA, -20004, "bad training data")                        \
-    X(NOTFOUND, -20005, "not found")                            \
-    X(DENIED, -20006, "not allowed")                            \
-    X(ABORTED, -20007, "another rank left the job")             \
-    X(TIMEOUT, -20008, "deadline passed")                       \
-    X(NONFINITE, -20009, "loss or gradient is not finite")      \
-    X(CORRUPT, -20010, "stored data is damaged")                \
+#define ERR_MAP(X)                                         \
+    X(PROTO, -20000, "malformed message")                  \
+    X(STATE, -20001, "not possible in this state")         \
+    X(DEVICE, -20002, "accelerator failure")               \
+    X(INPUT, -20003, "invalid input")                      \
+    X(DATA, -20004, "bad training data")                   \
+    X(NOTFOUND, -20005, "not found")                       \
+    X(DENIED, -20006, "not allowed")                       \
+    X(ABORTED, -20007, "another rank left the job")        \
+    X(TIMEOUT, -20008, "deadline passed")                  \
+    X(NONFINITE, -20009, "loss or gradient is not finite") \
+    X(CORRUPT, -20010, "stored data is damaged")           \
     X(UNSUPPORTED, -20011, "not supported")
 #define X(name, code, text) ERR_##name = code,
 enum err_code { ERR_MAP(X) };

@@ -11,8 +11,8 @@
 #include "proto/jobspec.h"
 #include "proto/report.h"
 #include "worker/devices.h"
-#include "worker/train/datacheck.h"
-#include "worker/train/predict.h"
+#include "worker/datacheck.h"
+#include "worker/predict.h"
 #include "worker/train/trainer.h"
 
 static const char usage[] =
@@ -132,8 +132,14 @@ static int run_alone(const struct args *a, int argc, char **argv)
 
 static int run_rank(const struct args *a)
 {
-    struct trainer_options opt = { .job_dir = a->job_dir, .rank = a->rank, .nranks = a->ranks, .local_rank = a->local_rank, .attempt = a->attempt,
-                                   .control_fd = WORKER_FD_CONTROL, .comm_fd = WORKER_FD_COMM, .progress_fd = WORKER_FD_PROGRESS };
+    struct trainer_options opt = { .job_dir = a->job_dir,
+                                   .rank = a->rank,
+                                   .nranks = a->ranks,
+                                   .local_rank = a->local_rank,
+                                   .attempt = a->attempt,
+                                   .control_fd = WORKER_FD_CONTROL,
+                                   .comm_fd = WORKER_FD_COMM,
+                                   .progress_fd = WORKER_FD_PROGRESS };
     char path[4096];
     struct jobspec *spec;
     json_t *root;
@@ -169,12 +175,18 @@ static int number(const char *text, int *ret)
 static int parse(int argc, char **argv, struct args *a)
 {
     static const struct option options[] = {
-        { "help", no_argument, NULL, 'h' },          { "check", no_argument, NULL, 'c' },
-        { "predict", no_argument, NULL, 'p' },       { "dir", required_argument, NULL, 'd' },
-        { "job-dir", required_argument, NULL, 'j' }, { "out", required_argument, NULL, 'o' },
-        { "conf", required_argument, NULL, 'f' },    { "checkpoint", required_argument, NULL, 'k' },
-        { "rank", required_argument, NULL, 'r' },    { "ranks", required_argument, NULL, 'n' },
-        { "attempt", required_argument, NULL, 'a' }, { "local-rank", required_argument, NULL, 'l' },
+        { "help", no_argument, NULL, 'h' },
+        { "check", no_argument, NULL, 'c' },
+        { "predict", no_argument, NULL, 'p' },
+        { "dir", required_argument, NULL, 'd' },
+        { "job-dir", required_argument, NULL, 'j' },
+        { "out", required_argument, NULL, 'o' },
+        { "conf", required_argument, NULL, 'f' },
+        { "checkpoint", required_argument, NULL, 'k' },
+        { "rank", required_argument, NULL, 'r' },
+        { "ranks", required_argument, NULL, 'n' },
+        { "attempt", required_argument, NULL, 'a' },
+        { "local-rank", required_argument, NULL, 'l' },
         { NULL, 0, NULL, 0 },
     };
     int c, bad = 0;

@@ -28,8 +28,8 @@ struct tape {
     const struct tape_hooks *hooks;
     struct node *nodes;
     int count, room;
-    int *uses;      /* per parameter: forward uses not yet gone back */
-    bool *written;  /* per parameter: a gradient of this wave stands in its destination */
+    int *uses;     /* per parameter: forward uses not yet gone back */
+    bool *written; /* per parameter: a gradient of this wave stands in its destination */
     struct chunk *host, *host_at;
     struct {
         float value;
@@ -175,8 +175,11 @@ void *tape_device_mem(struct tape *t, size_t bytes, const char *what)
     void *p = t->rc < 0 ? NULL : arena_alloc(t->arena, bytes);
 
     if (!p && t->rc >= 0)
-        tape_fail(t, err_set(&t->err, ERR_DEVICE, "out of memory: %s needs %zu MiB, %zu MiB are in use; fewer images a shard or more train.waves would fit",
-                             what, bytes >> 20, arena_held(t->arena) >> 20), &t->err);
+        tape_fail(t,
+                  err_set(&t->err, ERR_DEVICE,
+                          "out of memory: %s needs %zu MiB, %zu MiB are in use; fewer images a shard or more train.waves would fit", what,
+                          bytes >> 20, arena_held(t->arena) >> 20),
+                  &t->err);
     return p;
 }
 
@@ -349,7 +352,8 @@ int tape_grad(struct tape *t, struct value *v, float *ret_beta, struct err *err)
         void *mem = arena_alloc(t->arena, bytes);
 
         if (!mem)
-            return err_set(err, ERR_DEVICE, "out of memory: a gradient of %zu MiB, %zu MiB are in use", bytes >> 20, arena_held(t->arena) >> 20);
+            return err_set(err, ERR_DEVICE, "out of memory: a gradient of %zu MiB, %zu MiB are in use", bytes >> 20,
+                           arena_held(t->arena) >> 20);
         lay_out(v->grad, v->x, t->nshards, mem);
     }
     v->grad_written = true;

@@ -41,8 +41,8 @@ struct tape_hooks {
 
 /* One differentiable activation of all local shards. grad is the gradient of the *activated* value, act(fma(x, scale, shift)). */
 struct value {
-    struct tensor *x;   /* [nshards] */
-    struct affine *act; /* [nshards], or NULL: nothing pending */
+    struct tensor *x;    /* [nshards] */
+    struct affine *act;  /* [nshards], or NULL: nothing pending */
     struct tensor *grad; /* [nshards]; data is NULL until someone writes it */
     bool needs_grad, grad_written;
     struct storage *mem;

@@ -23,7 +23,8 @@ static struct value *pending_leaky(struct tape *t, struct value *raw, float slop
     struct value *v;
 
     for (int s = 0; s < nshards; s++)
-        act[s] = (struct affine){ tape_constant(t, 1, raw->x[s].c), tape_constant(t, 0, raw->x[s].c), tape_constant(t, slope, raw->x[s].c) };
+        act[s] =
+            (struct affine){ tape_constant(t, 1, raw->x[s].c), tape_constant(t, 0, raw->x[s].c), tape_constant(t, slope, raw->x[s].c) };
     v = tape_alias(t, raw, act);
     tape_drop(t, raw);
     tape_record(t, pending_backward, v, raw, NULL, NULL);
@@ -91,7 +92,8 @@ struct value *layer_add(struct tape *t, struct value *a, struct value *b)
     if (tape_failed(t))
         return NULL;
     y = tape_value(t, a->x, a->needs_grad || b->needs_grad, "shortcut");
-    if (!y || tape_fail(t, dev->ops->add_fwd(dev, y->x, tape_operands(t, a), tape_operands(t, b), tape_shards(t), tape_err(t)), tape_err(t)) < 0)
+    if (!y ||
+        tape_fail(t, dev->ops->add_fwd(dev, y->x, tape_operands(t, a), tape_operands(t, b), tape_shards(t), tape_err(t)), tape_err(t)) < 0)
         return NULL;
     tape_record(t, add_backward, y, a, b, NULL);
     return y;

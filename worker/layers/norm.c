@@ -105,8 +105,8 @@ static int prepare_batch(struct tape *t, const struct value *raw, const struct n
         rc = dev->ops->download(dev, &c->counts[s], stats[s], sizeof(double), err);
     if (rc < 0)
         return rc;
-    return dev->ops->norm_prepare(dev, c->mean, c->invstd, scale, shift, (const double *const *)stats, n->gamma->data, n->beta->data, n->eps,
-                                  nch, nshards, err);
+    return dev->ops->norm_prepare(dev, c->mean, c->invstd, scale, shift, (const double *const *)stats, n->gamma->data, n->beta->data,
+                                  n->eps, nch, nshards, err);
 }
 
 static int prepare_running(struct tape *t, const struct norm *n, struct norm_ctx *c, float **scale, float **shift)

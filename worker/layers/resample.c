@@ -62,8 +62,9 @@ struct value *layer_concat(struct tape *t, struct value *const *parts, int npart
     for (int i = 0, first = 0; y && i < nparts; i++) {
         int nch = parts[i]->x[0].c;
 
-        if (tape_fail(t, dev->ops->act_fwd(dev, ACT_LINEAR, slices(t, y->x, first, nch), tape_operands(t, parts[i]), tape_shards(t), tape_err(t)),
-                      tape_err(t)) < 0)
+        if (tape_fail(
+                t, dev->ops->act_fwd(dev, ACT_LINEAR, slices(t, y->x, first, nch), tape_operands(t, parts[i]), tape_shards(t), tape_err(t)),
+                tape_err(t)) < 0)
             return NULL;
         first += nch;
     }

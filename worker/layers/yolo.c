@@ -12,6 +12,8 @@ int layer_yolo_loss(struct tape *t, struct value *logits, const struct yolo_head
         return tape_status(t, NULL);
     if (logits->needs_grad && tape_fail(t, tape_grad(t, logits, &beta, err), err) < 0)
         return err->code;
-    return tape_fail(t, dev->ops->yolo_loss(dev, head, logits->needs_grad ? logits->grad : NULL, grad_scale, terms, logits->x, truth,
-                                            tape_shards(t), err), err);
+    return tape_fail(
+        t,
+        dev->ops->yolo_loss(dev, head, logits->needs_grad ? logits->grad : NULL, grad_scale, terms, logits->x, truth, tape_shards(t), err),
+        err);
 }

@@ -42,8 +42,8 @@ static int open_net(const struct jobspec *spec, int classes, struct darknet_net 
     if (rc >= 0 && spec->model_size > 0)
         rc = darknet_net_set_size(net, (int)spec->model_size, (int)spec->model_size, err);
     if (rc >= 0 && (net->width != net->height || net->channels != 3))
-        rc = err_set(err, ERR_UNSUPPORTED, "%s: inputs of %dx%dx%d; only square RGB inputs can be trained: set model.size", net->name, net->width,
-                     net->height, net->channels);
+        rc = err_set(err, ERR_UNSUPPORTED, "%s: inputs of %dx%dx%d; only square RGB inputs can be trained: set model.size", net->name,
+                     net->width, net->height, net->channels);
     if (rc < 0) {
         darknet_net_free(net);
         return rc;

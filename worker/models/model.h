@@ -41,7 +41,8 @@ struct model_ops {
     /* Forward only, for prediction. */
     int (*forward)(struct model *m, struct tape *t, const struct tensor *images, struct err *err);
     /* Detections of one image of the last loss() or forward(), best first, in pixels of the network input. At most opt->max_det; host memory. */
-    int (*detect)(struct model *m, int shard, int image, const struct detect_options *opt, struct candidate *ret, int *ret_count, struct err *err);
+    int (*detect)(struct model *m, int shard, int image, const struct detect_options *opt, struct candidate *ret, int *ret_count,
+                  struct err *err);
     void (*free)(struct model *m);
 };
 

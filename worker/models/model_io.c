@@ -58,8 +58,8 @@ static int import_one(struct model *m, struct param *p, const struct st_array *a
     float *stored, *krsc;
 
     if (a->ndims != ndims || memcmp(a->shape, want, (size_t)ndims * sizeof *want) != 0)
-        return err_set(err, ERR_CORRUPT, "%s: the file's shape differs from the model's (%d outputs of %d channels, %dx%d)", p->name, p->k, p->c,
-                       p->r, p->s);
+        return err_set(err, ERR_CORRUPT, "%s: the file's shape differs from the model's (%d outputs of %d channels, %dx%d)", p->name, p->k,
+                       p->c, p->r, p->s);
     stored = malloc(p->count * sizeof *stored);
     krsc = malloc(p->count * sizeof *krsc);
     rc = stored && krsc ? safetensors_f32(a, stored, err) : err_set(err, ERR_DEVICE, "out of memory: %s", p->name);

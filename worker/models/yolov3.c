@@ -85,7 +85,10 @@ static struct value *conv_forward(struct yolov3 *y, struct tape *t, int i, struc
 
     if (!l->bn)
         return layer_act(t, layer_conv(t, x, &cv, p->weight, p->bias), l->act);
-    v = layer_conv_norm(t, x, &cv, p->weight, &y->base.norms[y->norm_of[i]], l->act == ACT_LEAKY ? LEAKY_SLOPE : l->act == ACT_RELU ? 0 : 1);
+    v = layer_conv_norm(t, x, &cv, p->weight, &y->base.norms[y->norm_of[i]],
+                        l->act == ACT_LEAKY  ? LEAKY_SLOPE
+                        : l->act == ACT_RELU ? 0
+                                             : 1);
     return leaky ? v : layer_act(t, v, l->act);
 }
 
@@ -173,7 +176,8 @@ static void add_terms(const double *head, int images, double *terms)
     }
 }
 
-static int yolov3_loss(struct model *m, struct tape *t, const struct model_batch *b, float grad_scale, double *const *terms, struct err *err)
+static int yolov3_loss(struct model *m, struct tape *t, const struct model_batch *b, float grad_scale, double *const *terms,
+                       struct err *err)
 {
     struct yolov3 *y = self(m);
     double *per_shard[MAX_LOCAL_SHARDS];
@@ -202,8 +206,8 @@ static int decode(struct yolov3 *y, int shard, int image, float conf, int *ret_c
 
     for (int h = 0; h < y->net->nheads; h++) {
         const struct tensor *z = &y->logits[(size_t)h * MAX_LOCAL_SHARDS + (size_t)shard];
-        int found, rc = y->base.dev->ops->yolo_decode(y->base.dev, &y->heads[h], z, image, conf, slot, y->candidates + total, y->room - total,
-                                                      &found, err);
+        int found, rc = y->base.dev->ops->yolo_decode(y->base.dev, &y->heads[h], z, image, conf, slot, y->candidates + total,
+                                                      y->room - total, &found, err);
 
         if (rc < 0)
             return rc;
@@ -242,7 +246,8 @@ static const struct model_ops yolov3_ops = { "yolov3", yolo_terms, NTERMS, yolov
 
 /* ---- building ---- */
 
-static struct param *add_param(struct yolov3 *y, enum param_kind kind, int layer, const char *part, int k, int r, int s, int c, struct err *err)
+static struct param *add_param(struct yolov3 *y, enum param_kind kind, int layer, const char *part, int k, int r, int s, int c,
+                               struct err *err)
 {
     struct param *p = calloc(1, sizeof *p);
 
@@ -277,7 +282,9 @@ static int add_conv(struct yolov3 *y, int i, const struct jobspec *spec, struct 
         enum param_kind kind;
         const char *part;
         struct param **ret;
-    } parts[] = { { PARAM_SCALE, "weight", &p->gamma }, { PARAM_SHIFT, "bias", &p->beta }, { PARAM_MEAN, "running_mean", &p->mean },
+    } parts[] = { { PARAM_SCALE, "weight", &p->gamma },
+                  { PARAM_SHIFT, "bias", &p->beta },
+                  { PARAM_MEAN, "running_mean", &p->mean },
                   { PARAM_VAR, "running_var", &p->var } };
     char part[64];
 
@@ -297,8 +304,8 @@ static int add_conv(struct yolov3 *y, int i, const struct jobspec *spec, struct 
             return err->code;
     }
     y->norm_of[i] = y->base.nnorms;
-    y->base.norms[y->base.nnorms] = (struct norm){ p->gamma, p->beta, p->mean,          p->var, 1e-5f, y->base.nnorms, spec->model_sync_bn,
-                                                   spec->model_freeze_bn };
+    y->base.norms[y->base.nnorms] =
+        (struct norm){ p->gamma, p->beta, p->mean, p->var, 1e-5f, y->base.nnorms, spec->model_sync_bn, spec->model_freeze_bn };
     y->base.nnorms++;
     return 0;
 }

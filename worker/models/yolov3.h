@@ -10,7 +10,7 @@ int yolov3_new(struct darknet_net *net, const struct jobspec *spec, struct devic
 const struct darknet_net *yolov3_net(const struct model *m);
 /* The parameters of layer i's convolution; members that it does not have are NULL. */
 struct yolov3_conv {
-    struct param *weight, *bias;               /* without normalisation */
-    struct param *gamma, *beta, *mean, *var;   /* with */
+    struct param *weight, *bias;             /* without normalisation */
+    struct param *gamma, *beta, *mean, *var; /* with */
 };
 const struct yolov3_conv *yolov3_conv(const struct model *m, int layer);

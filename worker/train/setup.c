@@ -55,7 +55,8 @@ static int greet(struct trainer *t, struct err *err)
 
 static int open_machine(struct trainer *t, struct err *err)
 {
-    struct device_options main_dev = { t->spec->run_threads > 0 ? (int)t->spec->run_threads : 0, t->spec->run_isa }, side_dev = { 1, t->spec->run_isa };
+    struct device_options main_dev = { t->spec->run_threads > 0 ? (int)t->spec->run_threads : 0, t->spec->run_isa },
+                          side_dev = { 1, t->spec->run_isa };
     struct comm_options comm = { t->opt.comm_fd, t->opt.rank, t->opt.nranks, COMM_TIMEOUT_MS, { on_collective, t } };
     int rc = progress_open(t->opt.progress_fd, &t->progress, err);
 
@@ -116,7 +117,8 @@ static int check_once(struct trainer *t, const char *split, const struct check_o
     return rc;
 }
 
-static int open_split(struct trainer *t, const char *split, const char *annotations, const char *images, struct dataset **ret, struct err *err)
+static int open_split(struct trainer *t, const char *split, const char *annotations, const char *images, struct dataset **ret,
+                      struct err *err)
 {
     struct check_options opt = { annotations, images, strcmp(t->spec->data_on_bad, "skip") == 0 ? BAD_SKIP : BAD_ERROR,
                                  t->spec->run_threads > 0 ? (int)t->spec->run_threads : 1 };

@@ -232,7 +232,8 @@ static int update_params(struct trainer *t, float scale, struct err *err)
 
     for (int i = 0; i < t->model->nparams && rc >= 0; i++) {
         struct param *p = t->model->params[i];
-        struct sgd sgd = { schedule_lr(s, t->step + 1), (float)s->train_momentum, p->kind == PARAM_CONV ? (float)s->train_weight_decay : 0, scale };
+        struct sgd sgd = { schedule_lr(s, t->step + 1), (float)s->train_momentum, p->kind == PARAM_CONV ? (float)s->train_weight_decay : 0,
+                           scale };
 
         if (!t->momentum[i])
             continue;
@@ -254,8 +255,8 @@ static int update_running(struct trainer *t, struct err *err)
         if (n->frozen)
             continue;
         slots_rows(t->slots, 0, stats_offset(m, i), stats);
-        rc = t->dev->ops->norm_running(t->dev, n->mean->data, n->var->data, stats, (int)t->spec->train_shards, (float)t->spec->model_bn_momentum,
-                                       (int)n->mean->count, t->skip, err);
+        rc = t->dev->ops->norm_running(t->dev, n->mean->data, n->var->data, stats, (int)t->spec->train_shards,
+                                       (float)t->spec->model_bn_momentum, (int)n->mean->count, t->skip, err);
         n->mean->version++;
         n->var->version++;
     }
@@ -271,7 +272,8 @@ static int update(struct trainer *t, struct err *err)
 
     progress_phase(t->progress, PHASE_OPTIMIZER);
     if (rc >= 0 && skip && t->opt.rank == 0)
-        rc = report_event(t->report, err, "warning", "gradient", "step %lld: the gradient is not finite, the step is skipped", (long long)t->step + 1);
+        rc = report_event(t->report, err, "warning", "gradient", "step %lld: the gradient is not finite, the step is skipped",
+                          (long long)t->step + 1);
     if (rc >= 0)
         rc = update_params(t, scale, err);
     return rc < 0 ? rc : update_running(t, err);
@@ -331,8 +333,13 @@ int trainer_step(struct trainer *t, struct err *err)
 int trainer_report(struct trainer *t, const char *split, const struct window *w, double images_per_s, struct err *err)
 {
     struct report_term terms[WINDOW_MAX_TERMS];
-    struct report_loss loss = { split, t->step, (double)t->step * (double)t->spec->train_batch / t->train->nimages, tier_name(tier_at(t, t->step)),
-                                images_per_s, w->nterms, terms };
+    struct report_loss loss = { split,
+                                t->step,
+                                (double)t->step * (double)t->spec->train_batch / t->train->nimages,
+                                tier_name(tier_at(t, t->step)),
+                                images_per_s,
+                                w->nterms,
+                                terms };
 
     for (int k = 0; k < w->nterms; k++)
         terms[k] = (struct report_term){ t->model->ops->terms[k].name, w->sum[2 * k], w->sum[2 * k + 1] };

@@ -48,9 +48,9 @@ struct trainer {
     struct reduce *reduce;
     struct slots *slots; /* a record: loss terms, then batch statistics of every normalisation */
     struct slots *sync;  /* SyncBN's exchanges inside a step; NULL without */
-    float **momentum; /* [nparams], NULL for running statistics */
+    float **momentum;    /* [nparams], NULL for running statistics */
     double *val_records; /* gathered buffer of validation losses, made at the first validation */
-    int32_t *skip;    /* device memory: not 0 = the gradient is not finite, nothing is written */
+    int32_t *skip;       /* device memory: not 0 = the gradient is not finite, nothing is written */
     /* data */
     struct dataset *train, *val; /* val: NULL without validation */
     struct loader *loader, *val_loader;

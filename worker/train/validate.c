@@ -21,9 +21,9 @@ enum { MAX_CLASS_METRICS = 100 };
 struct pass {
     struct trainer *t;
     int nshards;
-    size_t stride;   /* doubles of a record */
-    double *records; /* [nshards], gathered buffer */
-    size_t *cut;     /* [ranks + 1] bytes */
+    size_t stride;           /* doubles of a record */
+    double *records;         /* [nshards], gathered buffer */
+    size_t *cut;             /* [ranks + 1] bytes */
     struct candidate *found; /* [max_det] */
     struct detection *dets;
     size_t ndets, room;
@@ -122,8 +122,8 @@ static int one_shard(struct pass *p, const struct batch *b, struct err *err)
     window_record(ops->terms, ops->nterms, record);
     term = window_nonfinite(record, ops->nterms);
     if (term >= 0)
-        return err_set(err, ERR_NONFINITE, "validation after step %lld: loss term '%s' is not finite on %d images from '%s' on", (long long)t->step,
-                       ops->terms[term].name, b->shard[0].n, t->val->images[b->shard[0].index[0]].file);
+        return err_set(err, ERR_NONFINITE, "validation after step %lld: loss term '%s' is not finite on %d images from '%s' on",
+                       (long long)t->step, ops->terms[term].name, b->shard[0].n, t->val->images[b->shard[0].index[0]].file);
     return detect(p, &b->shard[0], b->size, err);
 }
 
@@ -185,7 +185,8 @@ static int score(struct trainer *t, const struct detection *dets, size_t ndets, 
     size_t ntruths = (size_t)d->offset[d->nimages];
     struct coco_ap coco = { 0 };
     struct voc_ap voc = { 0 };
-    int rc = truth ? coco_ap_compute(dets, ndets, truth, ntruths, d->nclasses, &coco, err) : err_set(err, ERR_DEVICE, "out of memory: scores");
+    int rc =
+        truth ? coco_ap_compute(dets, ndets, truth, ntruths, d->nclasses, &coco, err) : err_set(err, ERR_DEVICE, "out of memory: scores");
 
     if (rc >= 0)
         rc = voc_ap_compute(dets, ndets, truth, ntruths, d->nclasses, 0.5, PR_ALL_POINTS, &voc, err);

@@ -10,7 +10,7 @@ enum { WINDOW_MAX_TERMS = 32 };
 
 struct window {
     int nterms;
-    int64_t images;                     /* behind the sums */
+    int64_t images;                   /* behind the sums */
     double sum[2 * WINDOW_MAX_TERMS]; /* numerator and denominator of each term */
 };
 

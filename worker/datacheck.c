@@ -1,4 +1,4 @@
-#include "worker/train/datacheck.h"
+#include "worker/datacheck.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -13,7 +13,8 @@
 static int check_one(const struct jobspec *spec, const char *split, const char *annotations, const char *images, FILE *out, struct err *err)
 {
     long cpus = sysconf(_SC_NPROCESSORS_ONLN);
-    struct check_options opt = { annotations, images, strcmp(spec->data_on_bad, "skip") == 0 ? BAD_SKIP : BAD_ERROR, cpus > 0 ? (int)cpus : 1 };
+    struct check_options opt = { annotations, images, strcmp(spec->data_on_bad, "skip") == 0 ? BAD_SKIP : BAD_ERROR,
+                                 cpus > 0 ? (int)cpus : 1 };
     struct problems *p = calloc(1, sizeof *p);
     struct dataset *d;
     int rc = p ? check_split(&opt, p, &d, err) : err_set(err, ERR_DEVICE, "out of memory");

@@ -1,4 +1,4 @@
-/* worker/train/datacheck.h - what `detctl check` runs: the job file's model and both splits, looked at as a job would, but trained on by nobody. */
+/* worker/datacheck.h - what `detctl check` runs: the job file's model and both splits, looked at as a job would, but trained on by nobody. */
 #pragma once
 #include <stdio.h>
 

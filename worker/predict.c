@@ -1,0 +1,362 @@
+#include "worker/predict.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <jansson.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include "proto/err.h"
+#include "proto/jobspec.h"
+#include "worker/core/arena.h"
+#include "worker/core/tape.h"
+#include "worker/data/augment.h"
+#include "worker/data/image.h"
+#include "worker/devices.h"
+#include "worker/eval/draw.h"
+#include "worker/eval/results.h"
+#include "worker/models/model.h"
+#include "worker/models/model_io.h"
+#include "worker/train/ckpt.h"
+
+enum { PATH_BYTES = 4096 + 64, SMALL_SIDE = 320 };
+
+struct class_list {
+    int n;
+    int64_t *id;
+    const char **name;
+    json_t *root;
+};
+
+struct predictor {
+    const struct predict_options *opt;
+    FILE *out;
+    struct jobspec *spec;
+    struct device *dev;
+    struct model *model;
+    struct arena *arena;
+    struct tape *tape;
+    struct decoder *decoder;
+    struct class_list classes;
+    float *input, *scratch; /* [size][size][3]; render()'s, grows */
+    size_t scratch_floats;
+    struct candidate *found;
+    struct detection *dets; /* of all images */
+    size_t ndets, room;
+};
+
+/* ---- which checkpoint ---- */
+
+static int64_t newest(const char *dir)
+{
+    DIR *d = opendir(dir);
+    int64_t best = -1;
+
+    for (struct dirent *e; d && (e = readdir(d));) {
+        char *end;
+        long long n;
+
+        if (strncmp(e->d_name, "step-", 5) != 0)
+            continue;
+        n = strtoll(e->d_name + 5, &end, 10);
+        if (*end == '\0' && n > best)
+            best = n;
+    }
+    if (d)
+        closedir(d);
+    return best;
+}
+
+/* The newest checkpoint remembers which step had the lowest validation loss. */
+static int64_t best_of(const char *dir, int64_t last)
+{
+    struct ckpt *c;
+    struct err ignored;
+    const struct st_array *a;
+    int64_t best = last, step;
+
+    if (ckpt_open(dir, last, NULL, &c, &ignored) < 0)
+        return last;
+    a = safetensors_find(c->state, "best_step");
+    if (a && a->dtype == ST_I64 && st_count(a) == 1) {
+        memcpy(&step, a->data, sizeof step);
+        if (step > 0)
+            best = step;
+    }
+    ckpt_close(c);
+    return best;
+}
+
+static int choose(const struct predict_options *opt, const char *dir, int64_t *ret_step, struct err *err)
+{
+    int64_t last = newest(dir);
+    char *end;
+
+    if (last < 0)
+        return err_set(err, ERR_NOTFOUND, "'%s' holds no checkpoint yet", dir);
+    if (strcmp(opt->checkpoint, "last") == 0) {
+        *ret_step = last;
+    } else if (strcmp(opt->checkpoint, "best") == 0) {
+        *ret_step = best_of(dir, last);
+    } else {
+        *ret_step = strtoll(opt->checkpoint, &end, 10);
+        if (*opt->checkpoint == '\0' || *end)
+            return err_set(err, ERR_INPUT, "--checkpoint must be a step, best or last, is '%s'", opt->checkpoint);
+    }
+    return 0;
+}
+
+/* ---- opening ---- */
+
+static int read_classes(const char *text, struct class_list *c, struct err *err)
+{
+    json_t *item;
+    size_t i;
+
+    c->root = text ? json_loads(text, 0, NULL) : NULL;
+    if (!json_is_array(c->root) || json_array_size(c->root) == 0 || json_array_size(c->root) > JOB_MAX_BYTES)
+        return err_set(err, ERR_CORRUPT, "model.safetensors names no classes");
+    c->n = (int)json_array_size(c->root);
+    c->id = calloc((size_t)c->n, sizeof *c->id);
+    c->name = calloc((size_t)c->n, sizeof *c->name);
+    if (!c->id || !c->name)
+        return err_set(err, ERR_DEVICE, "out of memory");
+    json_array_foreach (c->root, i, item) {
+        c->id[i] = json_integer_value(json_object_get(item, "id"));
+        c->name[i] = json_string_value(json_object_get(item, "name"));
+        if (!c->name[i])
+            return err_set(err, ERR_CORRUPT, "model.safetensors: class %zu has no name", i);
+    }
+    return 0;
+}
+
+static int read_spec(struct predictor *p, struct err *err)
+{
+    char path[PATH_BYTES];
+    json_t *root;
+    int rc;
+
+    snprintf(path, sizeof path, "%s/spec.json", p->opt->job_dir);
+    rc = jobspec_read(path, &root, err);
+    if (rc < 0)
+        return rc;
+    rc = jobspec_parse(root, &p->spec, err);
+    json_decref(root);
+    if (rc >= 0) { /* the checkpoint has the weights */
+        free(p->spec->model_init);
+        p->spec->model_init = NULL;
+    }
+    return rc;
+}
+
+static int load_model(struct predictor *p, struct err *err)
+{
+    char dir[PATH_BYTES];
+    struct ckpt *c;
+    int64_t step = 0;
+    int rc;
+
+    snprintf(dir, sizeof dir, "%s/checkpoints", p->opt->job_dir);
+    rc = choose(p->opt, dir, &step, err);
+    if (rc >= 0)
+        rc = ckpt_open(dir, step, NULL, &c, err);
+    if (rc < 0)
+        return rc;
+    rc = read_classes(safetensors_meta(c->model, "classes"), &p->classes, err);
+    if (rc >= 0)
+        rc = model_open(p->spec, p->classes.n, p->dev, &p->model, err);
+    if (rc >= 0)
+        rc = model_import(p->model, c->model, -1, err);
+    ckpt_close(c);
+    fprintf(p->out, "checkpoint of step %lld\n", (long long)step);
+    return rc;
+}
+
+static int predictor_open(struct predictor *p, struct err *err)
+{
+    struct device_options dev = { 0, "auto" };
+    const struct device_ops *ops;
+    int rc = read_spec(p, err);
+
+    if (rc >= 0)
+        rc = device_backend("auto", "auto", &ops, err);
+    if (rc >= 0)
+        rc = ops->open(0, &dev, &p->dev, err);
+    if (rc >= 0)
+        rc = load_model(p, err);
+    if (rc < 0)
+        return rc;
+    p->arena = arena_new(p->dev, (size_t)64 << 20);
+    p->tape = p->arena ? tape_new(p->dev, p->arena, p->model->nparams) : NULL;
+    p->decoder = decoder_new();
+    p->input = calloc((size_t)p->model->size * (size_t)p->model->size * 3, sizeof *p->input);
+    p->found = calloc((size_t)p->spec->val_max_det, sizeof *p->found);
+    if (!p->tape || !p->decoder || !p->input || !p->found)
+        return err_set(err, ERR_DEVICE, "out of memory");
+    if (mkdir(p->opt->out_dir, 0777) < 0 && errno != EEXIST)
+        return err_sys(err, "folder '%s'", p->opt->out_dir);
+    return 0;
+}
+
+static void predictor_close(struct predictor *p)
+{
+    free(p->dets);
+    free(p->found);
+    free(p->input);
+    free(p->scratch);
+    free(p->classes.id);
+    free(p->classes.name);
+    json_decref(p->classes.root);
+    decoder_free(p->decoder);
+    tape_free(p->tape);
+    arena_free(p->arena);
+    model_free(p->model);
+    if (p->dev)
+        p->dev->ops->close(p->dev);
+    jobspec_free(p->spec);
+}
+
+/* ---- an image ---- */
+
+static int run_network(struct predictor *p, const struct placement *place, const struct image *img, struct err *err)
+{
+    size_t floats = render_scratch(img->w, place->size);
+    struct tensor x;
+    float *mem;
+    int rc;
+
+    if (floats > p->scratch_floats) {
+        free(p->scratch);
+        p->scratch = malloc(floats * sizeof *p->scratch);
+        p->scratch_floats = p->scratch ? floats : 0;
+        if (!p->scratch)
+            return err_set(err, ERR_DEVICE, "out of memory");
+    }
+    render(place, img->rgb, img->w, img->h, p->input, p->scratch);
+    tape_begin(p->tape, TAPE_EVAL, 1, NULL);
+    x = tensor_f32(NULL, 1, place->size, place->size, 3);
+    mem = tape_device_mem(p->tape, tensor_count(&x) * sizeof *mem, "image");
+    if (!mem)
+        return tape_status(p->tape, err);
+    x.data = mem;
+    rc = p->dev->ops->upload(p->dev, mem, p->input, tensor_count(&x) * sizeof *mem, err);
+    return rc < 0 ? rc : p->model->ops->forward(p->model, p->tape, &x, err);
+}
+
+static int collect(struct predictor *p, int index, const struct placement *place, const struct image *img, int n, struct err *err)
+{
+    if (p->ndets + (size_t)n > p->room) {
+        size_t room = (p->ndets + (size_t)n) * 2;
+        struct detection *more = realloc(p->dets, room * sizeof *more);
+
+        if (!more)
+            return err_set(err, ERR_DEVICE, "out of memory");
+        p->dets = more;
+        p->room = room;
+    }
+    for (int i = 0; i < n; i++) {
+        const struct candidate *c = &p->found[i];
+        const float corners[4] = { c->x1, c->y1, c->x2, c->y2 };
+        struct detection *d = &p->dets[p->ndets++];
+
+        *d = (struct detection){ index, c->cls, c->slot, (double)c->score, { 0 } };
+        unplace_box(place, img->w, img->h, corners, d->box);
+    }
+    return 0;
+}
+
+/* OUT/<file name>.png, letters readable on small pictures too. */
+static int write_drawn(struct predictor *p, const char *path, const struct image *img, const struct detection *dets, size_t n, char *drawn,
+                       struct err *err)
+{
+    const char *slash = strrchr(path, '/'), *base = slash ? slash + 1 : path, *dot = strrchr(base, '.');
+    int stem = dot && dot != base ? (int)(dot - base) : (int)strlen(base), side = img->w > img->h ? img->w : img->h;
+    int factor = side < SMALL_SIDE ? (SMALL_SIDE + side - 1) / side : 1, rc;
+    struct picture small = { (uint8_t *)img->rgb, img->w, img->h }, big;
+    struct detection *scaled = malloc((n + 1) * sizeof *scaled);
+
+    snprintf(drawn, PATH_BYTES, "%s/%.*s.png", p->opt->out_dir, stem, base);
+    rc = scaled ? draw_enlarge(&small, factor, &big, err) : err_set(err, ERR_DEVICE, "out of memory");
+    if (rc < 0) {
+        free(scaled);
+        return rc;
+    }
+    for (size_t i = 0; i < n; i++) {
+        scaled[i] = dets[i];
+        for (int k = 0; k < 4; k++)
+            scaled[i].box[k] *= factor;
+    }
+    rc = draw_detections(&big, scaled, n, p->classes.name, p->classes.n, err);
+    if (rc >= 0)
+        rc = image_write_png(drawn, big.rgb, big.w, big.h, err);
+    free(big.rgb);
+    free(scaled);
+    return rc;
+}
+
+static int predict_image(struct predictor *p, const char *path, int index, struct err *err)
+{
+    struct detect_options opt = { (float)p->opt->conf, (float)p->spec->val_nms, (int)p->spec->val_max_det };
+    char drawn[PATH_BYTES];
+    struct placement place;
+    struct image img;
+    size_t first = p->ndets;
+    int n = 0, rc = image_read(p->decoder, path, &img, err);
+
+    if (rc < 0)
+        return rc;
+    place = place_letterbox(img.w, img.h, p->model->size);
+    rc = run_network(p, &place, &img, err);
+    if (rc >= 0)
+        rc = p->model->ops->detect(p->model, 0, 0, &opt, p->found, &n, err);
+    if (rc >= 0)
+        rc = collect(p, index, &place, &img, n, err);
+    if (rc >= 0)
+        rc = write_drawn(p, path, &img, p->dets + first, (size_t)n, drawn, err);
+    if (rc >= 0)
+        fprintf(p->out, "%s: %d objects -> %s\n", path, n, drawn);
+    return rc;
+}
+
+static int write_results(struct predictor *p, int nimages, struct err *err)
+{
+    char path[PATH_BYTES];
+    int64_t *ids = calloc((size_t)nimages, sizeof *ids);
+    int rc;
+
+    if (!ids)
+        return err_set(err, ERR_DEVICE, "out of memory");
+    for (int i = 0; i < nimages; i++)
+        ids[i] = i + 1;
+    snprintf(path, sizeof path, "%s/results.json", p->opt->out_dir);
+    rc = results_write(path, p->dets, p->ndets, ids, nimages, p->classes.id, p->classes.n, err);
+    free(ids);
+    if (rc >= 0)
+        fprintf(p->out, "%zu detections -> %s\n", p->ndets, path);
+    return rc;
+}
+
+int predict_run(const struct predict_options *opt, char *const *images, int nimages, FILE *out, struct err *err)
+{
+    struct predictor p = { .opt = opt, .out = out };
+    int bad = 0, rc = predictor_open(&p, err);
+
+    for (int i = 0; i < nimages && rc >= 0; i++) {
+        int one = predict_image(&p, images[i], i, err);
+
+        if (one == ERR_DATA || one == ERR_UNSUPPORTED || one == -ENOENT) {
+            fprintf(out, "%s\n", err->msg);
+            bad++;
+        } else {
+            rc = one;
+        }
+    }
+    if (rc >= 0)
+        rc = write_results(&p, nimages, err);
+    predictor_close(&p);
+    if (rc >= 0 && bad > 0)
+        return err_set(err, ERR_DATA, "%d of %d images could not be read", bad, nimages);
+    return rc;
+}

@@ -1,0 +1,295 @@
+/* worker/train/save.c - the job's state to and from checkpoints: resume is the uninterrupted run, to the bit, rows included. */
+#include <jansson.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "proto/err.h"
+#include "worker/comm/comm.h"
+#include "worker/core/hash.h"
+#include "worker/data/dataset.h"
+#include "worker/models/model.h"
+#include "worker/models/model_io.h"
+#include "worker/train/ckpt.h"
+#include "worker/train/progress.h"
+#include "worker/train/trainer_impl.h"
+
+enum { PATH_BYTES = 4096 + 64 };
+
+/* Order of the numbers in the arrays "counters" and "scores" of state.safetensors. */
+enum { COUNT_WINDOW_IMAGES, COUNT_VAL_STEP, COUNTERS };
+enum { SCORE_BEST, SCORE_VAL, SCORES };
+
+static void folder(const struct trainer *t, char ret[PATH_BYTES])
+{
+    snprintf(ret, PATH_BYTES, "%s/checkpoints", t->opt.job_dir);
+}
+
+/* Everything in the job file but its name and how it is run decides the results. */
+static int identity(const struct trainer *t, struct ckpt_identity *ret, struct err *err)
+{
+    json_t *spec = jobspec_json(t->spec);
+    char *text;
+
+    memset(ret, 0, sizeof *ret);
+    if (!spec)
+        return err_set(err, ERR_DEVICE, "out of memory: job file");
+    json_object_del(spec, "name");
+    json_object_del(spec, "run");
+    text = json_dumps(spec, JSON_COMPACT | JSON_SORT_KEYS);
+    json_decref(spec);
+    if (!text)
+        return err_set(err, ERR_DEVICE, "out of memory: job file");
+    hash_hex(hash_bytes(text, strlen(text), hash_name("spec")), ret->spec);
+    free(text);
+    return 0;
+}
+
+/* [{"id": ..., "name": ...}, ...]: what predict needs to know of the data set. */
+static char *classes_json(const struct dataset *d)
+{
+    json_t *list = json_array();
+    char *text;
+
+    for (int i = 0; i < d->nclasses; i++)
+        json_array_append_new(list, json_pack("{s:I,s:s}", "id", (json_int_t)d->classes[i].id, "name", d->classes[i].name));
+    text = json_dumps(list, JSON_COMPACT);
+    json_decref(list);
+    return text;
+}
+
+/* ---- state.safetensors ---- */
+
+struct state {
+    struct st_array *arrays;
+    size_t n;
+    int64_t counters[COUNTERS];
+    double scores[SCORES];
+    char (*names)[128];
+};
+
+static void state_free(const struct trainer *t, struct state *s)
+{
+    for (int i = 0; s->arrays && i < t->model->nparams; i++)
+        if (t->momentum[i])
+            free((void *)s->arrays[i].data);
+    free(s->arrays);
+    free(s->names);
+}
+
+static struct st_array vector(const char *name, enum st_dtype dtype, int64_t n, const void *data)
+{
+    return (struct st_array){ name, dtype, 1, { n }, data };
+}
+
+static int state_fill(struct trainer *t, struct state *s, struct err *err)
+{
+    size_t nparams = (size_t)t->model->nparams;
+    size_t at = 0;
+    int rc = 0;
+
+    memset(s, 0, sizeof *s);
+    s->arrays = calloc(nparams + 4, sizeof *s->arrays);
+    s->names = calloc(nparams, sizeof *s->names);
+    if (!s->arrays || !s->names)
+        return err_set(err, ERR_DEVICE, "out of memory: checkpoint");
+    for (size_t i = 0; i < nparams && rc >= 0; i++) {
+        const struct param *p = t->model->params[i];
+        float *copy;
+
+        if (!t->momentum[i])
+            continue;
+        copy = malloc(p->count * sizeof *copy);
+        snprintf(s->names[i], sizeof s->names[i], "momentum.%s", p->name);
+        s->arrays[i] = vector(s->names[i], ST_F32, (int64_t)p->count, copy);
+        rc = copy ? t->dev->ops->download(t->dev, copy, t->momentum[i], p->count * sizeof *copy, err)
+                  : err_set(err, ERR_DEVICE, "out of memory: checkpoint");
+    }
+    s->counters[COUNT_WINDOW_IMAGES] = t->window.images;
+    s->counters[COUNT_VAL_STEP] = t->val_step;
+    s->scores[SCORE_BEST] = t->best;
+    s->scores[SCORE_VAL] = t->val_loss;
+    at = nparams;
+    s->arrays[at++] = vector("window", ST_F64, 2 * (int64_t)t->window.nterms, t->window.sum);
+    s->arrays[at++] = vector("counters", ST_I64, COUNTERS, s->counters);
+    s->arrays[at++] = vector("best_step", ST_I64, 1, &t->best_step);
+    s->arrays[at++] = vector("scores", ST_F64, SCORES, s->scores);
+    s->n = at;
+    return rc;
+}
+
+/* The arrays without the holes that running statistics leave. */
+static size_t state_pack(const struct state *s, struct st_array *ret)
+{
+    size_t n = 0;
+
+    for (size_t i = 0; i < s->n; i++)
+        if (s->arrays[i].name)
+            ret[n++] = s->arrays[i];
+    return n;
+}
+
+static int read_exact(const struct safetensors *f, const char *name, enum st_dtype dtype, int64_t n, void *ret, struct err *err)
+{
+    const struct st_array *a = safetensors_find(f, name);
+
+    if (!a || a->dtype != dtype || a->ndims != 1 || a->shape[0] != n)
+        return err_set(err, ERR_CORRUPT, "state.safetensors: '%s' is missing or has another shape", name);
+    memcpy(ret, a->data, (size_t)st_bytes(a));
+    return 0;
+}
+
+static int state_load(struct trainer *t, const struct safetensors *f, struct err *err)
+{
+    int64_t counters[COUNTERS];
+    double scores[SCORES];
+    int64_t best_step;
+    int rc = read_exact(f, "window", ST_F64, 2 * (int64_t)t->window.nterms, t->window.sum, err);
+
+    if (rc >= 0)
+        rc = read_exact(f, "counters", ST_I64, COUNTERS, counters, err);
+    if (rc >= 0)
+        rc = read_exact(f, "best_step", ST_I64, 1, &best_step, err);
+    if (rc >= 0)
+        rc = read_exact(f, "scores", ST_F64, SCORES, scores, err);
+    for (int i = 0; i < t->model->nparams && rc >= 0; i++) {
+        const struct param *p = t->model->params[i];
+        char name[128];
+        float *m;
+
+        if (!t->momentum[i])
+            continue;
+        m = malloc(p->count * sizeof *m);
+        snprintf(name, sizeof name, "momentum.%s", p->name);
+        rc = m ? read_exact(f, name, ST_F32, (int64_t)p->count, m, err) : err_set(err, ERR_DEVICE, "out of memory: checkpoint");
+        if (rc >= 0)
+            rc = t->dev->ops->upload(t->dev, t->momentum[i], m, p->count * sizeof *m, err);
+        free(m);
+    }
+    if (rc < 0)
+        return rc;
+    t->window.images = counters[COUNT_WINDOW_IMAGES];
+    t->best_step = best_step;
+    t->val_step = counters[COUNT_VAL_STEP];
+    t->best = scores[SCORE_BEST];
+    t->val_loss = scores[SCORE_VAL];
+    return 0;
+}
+
+/* ---- save ---- */
+
+static int write_files(struct trainer *t, const char *dir, int64_t *ret_bytes, struct err *err)
+{
+    struct ckpt_identity id;
+    struct st_array *arrays = NULL, *packed;
+    struct state s = { 0 };
+    char *classes = classes_json(t->train), size[16];
+    const struct st_meta meta[] = { { "classes", classes ? classes : "[]" }, { "size", size } };
+    int rc = identity(t, &id, err);
+
+    snprintf(size, sizeof size, "%d", t->model->size);
+    if (rc >= 0)
+        rc = model_export(t->model, &arrays, err);
+    if (rc >= 0)
+        rc = state_fill(t, &s, err);
+    packed = calloc(s.n + 1, sizeof *packed);
+    if (rc >= 0 && !packed)
+        rc = err_set(err, ERR_DEVICE, "out of memory: checkpoint");
+    if (rc >= 0) {
+        struct ckpt_part model = { arrays, (size_t)t->model->nparams, meta, sizeof meta / sizeof *meta };
+        struct ckpt_part state = { packed, state_pack(&s, packed), NULL, 0 };
+
+        rc = ckpt_write(dir, t->step, &id, &model, &state, ret_bytes, err);
+    }
+    free(packed);
+    state_free(t, &s);
+    model_export_free(t->model, arrays);
+    free(classes);
+    return rc;
+}
+
+/* Written, then durable reports, then published: a checkpoint never knows more than the spool. */
+static int save(struct trainer *t, struct err *err)
+{
+    char dir[PATH_BYTES], path[PATH_BYTES + 32];
+    int64_t bytes = 0;
+    bool best = t->val && t->best_step == t->step;
+    int rc;
+
+    folder(t, dir);
+    rc = write_files(t, dir, &bytes, err);
+    if (rc != 0)
+        return rc < 0 ? rc : 0;
+    rc = ckpt_path(dir, t->step, path, sizeof path, err);
+    if (rc >= 0)
+        rc = report_ckpt_wait_publish(t->report, t->step, path, err);
+    if (rc >= 0)
+        rc = ckpt_publish(dir, t->step, err);
+    if (rc >= 0)
+        rc = report_ckpt_published(t->report, t->step, path, bytes, t->val_step == t->step ? t->val_loss : NAN, best, err);
+    return rc < 0 ? rc : ckpt_prune(dir, (int)t->spec->checkpoint_keep, t->best_step > 0 ? t->best_step : -1, err);
+}
+
+int trainer_save(struct trainer *t, struct err *err)
+{
+    int rc = 0;
+
+    if (t->saved_step == t->step)
+        return 0;
+    progress_phase(t->progress, PHASE_CHECKPOINT);
+    if (t->opt.rank == 0)
+        rc = save(t, err);
+    t->saved_step = t->step;
+    return rc;
+}
+
+/* ---- resume ---- */
+
+static void passed_over(void *arg, const char *text)
+{
+    struct trainer *t = arg;
+    struct err ignored;
+
+    report_event(t->report, &ignored, "warning", "checkpoint", "%s", text);
+}
+
+static int load(struct trainer *t, const char *dir, int64_t step, const struct ckpt_identity *id, struct err *err)
+{
+    struct ckpt *c;
+    int rc = ckpt_open(dir, step, id, &c, err);
+
+    if (rc < 0)
+        return rc;
+    rc = model_import(t->model, c->model, -1, err);
+    if (rc >= 0)
+        rc = state_load(t, c->state, err);
+    ckpt_close(c);
+    return rc;
+}
+
+int trainer_resume(struct trainer *t, struct err *err)
+{
+    struct ckpt_identity id;
+    char dir[PATH_BYTES], path[PATH_BYTES + 32];
+    int64_t step = 0;
+    int rc = identity(t, &id, err);
+
+    folder(t, dir);
+    if (rc >= 0 && t->opt.rank == 0)
+        rc = ckpt_pick(dir, &id, passed_over, t, &step, err);
+    if (rc >= 0)
+        rc = comm_broadcast(t->comm, COMM_SYNC, &step, sizeof step, err);
+    if (rc >= 0 && step > 0)
+        rc = load(t, dir, step, &id, err);
+    if (rc >= 0)
+        rc = ckpt_path(dir, step, path, sizeof path, err);
+    if (rc >= 0 && t->opt.rank == 0)
+        rc = report_start(t->report, step, step > 0 ? path : NULL, err);
+    if (rc < 0)
+        return rc;
+    t->step = step;
+    t->saved_step = step > 0 ? step : -1;
+    progress_step(t->progress, (uint64_t)step);
+    return 0;
+}

@@ -1,0 +1,130 @@
+/* tests/device/devices.h - every device of this machine, at one and two threads, and the question each op test asks: do all of them give
+ * the same bits? Memory goes through alloc, upload and download, so that a device with memory of its own can join. */
+#pragma once
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "proto/err.h"
+#include "worker/core/device.h"
+#include "worker/core/philox.h"
+
+const struct device_ops *cpu_backend_avx512(void);
+const struct device_ops *cpu_backend_avx2(void);
+const struct device_ops *cpu_backend_generic(void);
+
+enum { MAX_DEVICES = 8, MAX_BUFFERS = 256 };
+
+struct devices {
+    int n;
+    struct device *dev[MAX_DEVICES];
+    /* device memory of the test that runs, freed after each run */
+    int nbuffers;
+    void *buffer[MAX_BUFFERS];
+    struct device *owner;
+};
+
+static struct devices devices;
+
+__attribute__((unused)) static int open_devices(void **state)
+{
+    const struct device_ops *(*const backend[])(void) = { cpu_backend_avx512, cpu_backend_avx2, cpu_backend_generic };
+
+    (void)state;
+    for (size_t b = 0; b < sizeof backend / sizeof *backend; b++)
+        for (int threads = 1; threads <= 2; threads++) {
+            const struct device_ops *ops = backend[b]();
+            struct device_options opt = { .threads = threads };
+            struct err err;
+
+            if (ops->open(0, &opt, &devices.dev[devices.n], &err) == 0)
+                devices.n++;
+            else
+                printf("%s: %s\n", ops->name, err.msg);
+        }
+    return devices.n > 0 ? 0 : -1;
+}
+
+__attribute__((unused)) static int close_devices(void **state)
+{
+    (void)state;
+    for (int i = 0; i < devices.n; i++)
+        devices.dev[i]->ops->close(devices.dev[i]);
+    return 0;
+}
+
+/* Device memory with a copy of `bytes` bytes, or zeros where host is NULL. Lives until the run ends. */
+__attribute__((unused)) static void *put(struct device *dev, const void *host, size_t bytes)
+{
+    void *p = dev->ops->alloc(dev, bytes ? bytes : 1);
+    struct err err;
+
+    assert_non_null(p);
+    assert_true(devices.nbuffers < MAX_BUFFERS);
+    devices.owner = dev;
+    devices.buffer[devices.nbuffers++] = p;
+    if (host)
+        assert_int_equal(dev->ops->upload(dev, p, host, bytes, &err), 0);
+    return p;
+}
+
+__attribute__((unused)) static void get(struct device *dev, void *host, const void *ptr, size_t bytes)
+{
+    struct err err;
+
+    assert_int_equal(dev->ops->sync(dev, &err), 0);
+    assert_int_equal(dev->ops->download(dev, host, ptr, bytes, &err), 0);
+}
+
+static void free_buffers(void)
+{
+    while (devices.nbuffers > 0)
+        devices.owner->ops->free(devices.owner, devices.buffer[--devices.nbuffers]);
+}
+
+/* Runs `run` on every device; it writes `bytes` bytes of results. All must have the same bits, which stay in ret. */
+__attribute__((unused)) static void same_on_all(void (*run)(struct device *dev, const void *arg, void *ret), const void *arg, void *ret,
+                                                size_t bytes)
+{
+    void *other = malloc(bytes);
+
+    assert_non_null(other);
+    for (int i = 0; i < devices.n; i++) {
+        memset(i == 0 ? ret : other, 0xAB, bytes);
+        run(devices.dev[i], arg, i == 0 ? ret : other);
+        free_buffers();
+        if (i > 0 && memcmp(ret, other, bytes) != 0)
+            fail_msg("%s (device %d) differs from %s", devices.dev[i]->ops->name, i, devices.dev[0]->ops->name);
+    }
+    free(other);
+}
+
+/* n numbers in [lo, hi), the same in every run. */
+__attribute__((unused)) static float *numbers(size_t n, uint64_t seed, float lo, float hi)
+{
+    struct philox_key key = { .seed = seed };
+    float *x = malloc((n ? n : 1) * sizeof(*x));
+
+    assert_non_null(x);
+    for (size_t i = 0; i < n; i++)
+        x[i] = lo + (hi - lo) * philox_uniform(&key, i);
+    return x;
+}
+
+/* |got - want| <= tol * max(1, |want|) */
+__attribute__((unused)) static void near(double got, double want, double tol, const char *what, size_t i)
+{
+    double size = want < 0 ? -want : want, diff = got - want;
+
+    if (!(diff < 0 ? -diff : diff) && size == size)
+        return;
+    if (!((diff < 0 ? -diff : diff) <= tol * (size > 1.0 ? size : 1.0)))
+        fail_msg("%s[%zu] is %.9g, should be %.9g", what, i, got, want);
+}

@@ -1,0 +1,337 @@
+/* tests/unit/test_loader.c - uses: proto worker/core worker/data
+ * The stream of batches is the same whoever makes it: threads, memory, ranks, waves and where a run resumes change no bit. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+#include <cmocka.h>
+
+#include "proto/err.h"
+#include "worker/core/hash.h"
+#include "worker/data/check.h"
+#include "worker/data/image.h"
+#include "worker/data/loader.h"
+#include "worker/data/problems.h"
+
+enum { IMAGES = 11, BATCH = 8, SHARDS = 4, STEPS = 12 };
+
+struct fixture {
+    char dir[64];
+    struct dataset *d;
+};
+
+static void write_image(const char *dir, int i)
+{
+    int w = 20 + 13 * (i % 4), h = 18 + 7 * (i % 5);
+    uint8_t *rgb = malloc((size_t)w * (size_t)h * 3);
+    char path[128];
+    struct err err = { 0 };
+
+    for (int k = 0; k < w * h * 3; k++)
+        rgb[k] = (uint8_t)(k * (i + 3) + i * 50);
+    snprintf(path, sizeof path, "%s/%d.png", dir, i);
+    assert_int_equal(image_write_png(path, rgb, w, h, &err), 0);
+    free(rgb);
+}
+
+/* Image i has i % 4 boxes; every third box is a crowd. */
+static void write_annotations(const char *path)
+{
+    FILE *f = fopen(path, "w");
+    int id = 0;
+
+    fprintf(f, "{\"categories\": [{\"id\": 5, \"name\": \"a\"}, {\"id\": 2, \"name\": \"b\"}], \"images\": [");
+    for (int i = 0; i < IMAGES; i++)
+        fprintf(f, "%s{\"id\": %d, \"file_name\": \"%d.png\"}", i ? ", " : "", i + 100, i);
+    fprintf(f, "], \"annotations\": [");
+    for (int i = 0; i < IMAGES; i++)
+        for (int k = 0; k < i % 4; k++, id++)
+            fprintf(f, "%s{\"id\": %d, \"image_id\": %d, \"category_id\": %d, \"bbox\": [%d, 2, 7, 9.5], \"iscrowd\": %d}", id ? ", " : "",
+                    id, i + 100, k % 2 ? 5 : 2, 1 + 3 * k, k == 2);
+    fprintf(f, "]}");
+    fclose(f);
+}
+
+static int setup(void **state)
+{
+    struct fixture *f = calloc(1, sizeof *f);
+    struct problems *p = calloc(1, sizeof *p);
+    char path[128];
+    struct err err = { 0 };
+
+    strcpy(f->dir, "/tmp/detd-loader-XXXXXX");
+    assert_non_null(mkdtemp(f->dir));
+    for (int i = 0; i < IMAGES; i++)
+        write_image(f->dir, i);
+    snprintf(path, sizeof path, "%s/a.json", f->dir);
+    write_annotations(path);
+    if (check_split(&(struct check_options){ path, f->dir, BAD_ERROR, 2 }, p, &f->d, &err) != 0)
+        fail_msg("%s", err.msg);
+    free(p);
+    *state = f;
+    return 0;
+}
+
+static int teardown(void **state)
+{
+    struct fixture *f = *state;
+    char path[128];
+
+    for (int i = 0; i < IMAGES; i++) {
+        snprintf(path, sizeof path, "%s/%d.png", f->dir, i);
+        unlink(path);
+    }
+    snprintf(path, sizeof path, "%s/a.json", f->dir);
+    unlink(path);
+    assert_int_equal(rmdir(f->dir), 0);
+    dataset_free(f->d);
+    free(f);
+    return 0;
+}
+
+static struct loader_options training(void)
+{
+    return (struct loader_options){
+        .train = true,
+        .seed = 9,
+        .batch = BATCH,
+        .shards = SHARDS,
+        .shard_hi = SHARDS,
+        .waves = 1,
+        .first_step = 1,
+        .steps = STEPS,
+        .size_min = 32,
+        .size_max = 96,
+        .augment = { .flip = 0.5f, .vflip = 0.2f, .jitter = 0.3f, .scale = 0.2f, .hue = 0.1f, .saturation = 1.5f, .exposure = 1.5f },
+        .on_bad = BAD_ERROR,
+        .workers = 1,
+    };
+}
+
+static uint64_t hash_shard(const struct shard_batch *s, int size)
+{
+    size_t pixels = (size_t)s->n * (size_t)size * (size_t)size * 3;
+    struct hash128 h = hash_bytes(s->image, pixels * sizeof(float), 1);
+
+    h = hash_fold(h, hash_bytes(s->truth.offset, ((size_t)s->n + 1) * sizeof(int32_t), 2));
+    h = hash_fold(h, hash_bytes(s->truth.cls, (size_t)s->truth.rows * sizeof(int32_t), 3));
+    h = hash_fold(h, hash_bytes(s->truth.box, (size_t)s->truth.rows * 4 * sizeof(float), 4));
+    return hash_fold(h, hash_bytes(s->index, (size_t)s->n * sizeof(int32_t), 5)).lane[0];
+}
+
+/* Hash of every (step, shard) that a loader delivers; 0 where it delivers nothing. */
+static void run(const struct dataset *d, const struct loader_options *o, uint64_t ret[STEPS][SHARDS])
+{
+    struct loader *l;
+    struct batch b;
+    struct err err = { 0 };
+    int rc;
+
+    if (loader_open(d, o, &l, &err) != 0)
+        fail_msg("%s", err.msg);
+    while ((rc = loader_next(l, &b, &err)) == 0)
+        for (int k = 0; k < b.nshards; k++) {
+            assert_int_equal(b.shard[k].truth.offset[b.shard[k].n], b.shard[k].truth.rows);
+            if (k > 0)
+                assert_ptr_equal(b.shard[k].image, b.shard[k - 1].image + (size_t)b.shard[k - 1].n * (size_t)b.size * (size_t)b.size * 3);
+            ret[b.step - 1][b.shard[k].shard] = hash_shard(&b.shard[k], b.size);
+        }
+    if (rc != LOADER_END)
+        fail_msg("%s", err.msg);
+    loader_close(l);
+}
+
+static void nothing_but_seed_and_step_matters(void **state)
+{
+    struct fixture *f = *state;
+    static uint64_t want[STEPS][SHARDS], got[STEPS][SHARDS];
+    struct loader_options o = training();
+
+    run(f->d, &o, want);
+    for (int variant = 0; variant < 6; variant++) {
+        static const int cut[6][5] = { { 0, 4 }, { 0, 4 }, { 0, 2, 4 }, { 0, 1, 4 }, { 0, 1, 2, 3, 4 }, { 0, 4 } };
+
+        memset(got, 0, sizeof got);
+        o = training();
+        o.workers = 1 + variant;
+        o.cache_bytes = variant % 2 ? 1 << 20 : variant == 4 ? 10000 : 0;
+        o.waves = variant == 5 ? 3 : 1 + variant % 3;
+        for (int r = 0; cut[variant][r] < SHARDS; r++) {
+            o.shard_lo = cut[variant][r];
+            o.shard_hi = cut[variant][r + 1];
+            run(f->d, &o, got);
+        }
+        assert_memory_equal(got, want, sizeof want);
+    }
+    o = training();
+    o.first_step = 7;
+    memset(got, 0, sizeof got);
+    run(f->d, &o, got);
+    assert_memory_equal(got[6], want[6], (STEPS - 6) * sizeof want[0]);
+    o.seed = 10;
+    run(f->d, &o, got);
+    assert_memory_not_equal(got[6], want[6], (STEPS - 6) * sizeof want[0]);
+}
+
+static void waves_cover_the_shards(void **state)
+{
+    struct fixture *f = *state;
+    struct loader_options o = training();
+    struct loader *l;
+    struct batch b;
+    struct err err;
+    int images = 0;
+
+    o.waves = 6; /* more than shards: two are empty */
+    o.shards = 4;
+    assert_int_equal(loader_open(f->d, &o, &l, &err), 0);
+    for (int k = 0; k < 4; k++) {
+        assert_int_equal(loader_next(l, &b, &err), 0);
+        assert_int_equal(b.step, 1);
+        assert_int_equal(b.shard[0].shard, k);
+        assert_int_equal(b.last, k == 3);
+        images += b.shard[0].n;
+    }
+    assert_int_equal(images, BATCH);
+    loader_close(l);
+}
+
+/* Truth against the data set itself, through the letterbox. */
+static void check_truth(const struct dataset *d, const struct shard_batch *s, int size)
+{
+    for (int i = 0; i < s->n; i++) {
+        const struct dataset_box *boxes = d->boxes + d->offset[s->index[i]];
+        int row = s->truth.offset[i];
+
+        for (int k = 0; k < d->offset[s->index[i] + 1] - d->offset[s->index[i]]; k++) {
+            const struct dataset_image *im = &d->images[s->index[i]];
+            struct placement p = place_letterbox(im->w, im->h, size);
+            const float *b = s->truth.box + 4 * row;
+            float corners[4] = { (b[0] - b[2] / 2) * (float)size, (b[1] - b[3] / 2) * (float)size, (b[0] + b[2] / 2) * (float)size,
+                                 (b[1] + b[3] / 2) * (float)size };
+            double back[4];
+
+            if (boxes[k].crowd)
+                continue;
+            unplace_box(&p, im->w, im->h, corners, back);
+            assert_int_equal(s->truth.cls[row], boxes[k].cls);
+            assert_float_equal(back[0], boxes[k].x, 1e-3);
+            assert_float_equal(back[3], boxes[k].h, 1e-3);
+            row++;
+        }
+        assert_int_equal(row, s->truth.offset[i + 1]);
+    }
+}
+
+static void validation_sees_each_image_once(void **state)
+{
+    struct fixture *f = *state;
+
+    for (int ranks = 1; ranks <= 5; ranks++) {
+        int seen[IMAGES] = { 0 };
+
+        for (int rank = 0; rank < ranks; rank++) {
+            struct loader_options o = { .batch = 3, .size = 32, .rank = rank, .ranks = ranks, .workers = 2, .cache_bytes = 1 << 20 };
+            struct loader *l;
+            struct batch b;
+            struct err err;
+
+            assert_int_equal(loader_open(f->d, &o, &l, &err), 0);
+            if (ranks == 1) { /* a pass that is left in the middle does not show in the next */
+                assert_int_equal(loader_next(l, &b, &err), 0);
+                loader_rewind(l);
+            }
+            for (int pass = 0; pass < 2; pass++, loader_rewind(l))
+                while (loader_next(l, &b, &err) == 0) {
+                    assert_int_equal(b.nshards, 1);
+                    assert_int_equal(b.shard[0].shard % ranks, rank);
+                    assert_int_equal(b.shard[0].index[0], b.shard[0].shard * 3);
+                    assert_int_equal(b.shard[0].n, b.shard[0].shard == 3 ? 2 : 3);
+                    check_truth(f->d, &b.shard[0], b.size);
+                    for (int i = 0; i < b.shard[0].n; i++)
+                        seen[b.shard[0].index[i]]++;
+                }
+            loader_close(l);
+        }
+        for (int i = 0; i < IMAGES; i++)
+            assert_int_equal(seen[i], 2);
+    }
+}
+
+static void lost_files_are_named_or_replaced(void **state)
+{
+    struct fixture *f = *state;
+    static uint64_t one[STEPS][SHARDS], two[STEPS][SHARDS];
+    struct loader_options o = training();
+    struct loader_stats stats;
+    struct loader *l;
+    struct batch b;
+    struct err err = { 0 };
+    char path[128];
+    int rc;
+
+    snprintf(path, sizeof path, "%s/4.png", f->dir);
+    unlink(path);
+    assert_int_equal(loader_open(f->d, &o, &l, &err), 0);
+    while ((rc = loader_next(l, &b, &err)) == 0)
+        ;
+    assert_true(rc < 0);
+    assert_non_null(strstr(err.msg, "4.png"));
+    assert_int_equal(loader_next(l, &b, &err), rc);
+    loader_close(l);
+    o.on_bad = BAD_SKIP;
+    run(f->d, &o, one);
+    o.workers = 3;
+    o.shard_hi = 2;
+    run(f->d, &o, two);
+    o.shard_lo = 2;
+    o.shard_hi = 4;
+    run(f->d, &o, two);
+    assert_memory_equal(one, two, sizeof one);
+    assert_int_equal(loader_open(f->d, &o, &l, &err), 0);
+    while (loader_next(l, &b, &err) == 0)
+        for (int k = 0; k < b.nshards; k++)
+            for (int i = 0; i < b.shard[k].n; i++)
+                assert_int_not_equal(b.shard[k].index[i], 4);
+    loader_stats(l, &stats);
+    assert_true(stats.replaced > 0);
+    loader_close(l);
+    write_image(f->dir, 4);
+}
+
+static void closes_at_any_moment(void **state)
+{
+    struct fixture *f = *state;
+    struct loader_options o = training();
+    struct loader *l;
+    struct batch b;
+    struct err err;
+
+    o.workers = 3;
+    for (int n = 0; n < 8; n++) {
+        assert_int_equal(loader_open(f->d, &o, &l, &err), 0);
+        for (int k = 0; k < n; k++)
+            assert_int_equal(loader_next(l, &b, &err), 0);
+        loader_close(l);
+    }
+    o.shards = 3;
+    assert_int_equal(loader_open(f->d, &o, &l, &err), ERR_INPUT);
+    loader_close(NULL);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(nothing_but_seed_and_step_matters),
+        cmocka_unit_test(waves_cover_the_shards),
+        cmocka_unit_test(validation_sees_each_image_once),
+        cmocka_unit_test(lost_files_are_named_or_replaced),
+        cmocka_unit_test(closes_at_any_moment),
+    };
+
+    return cmocka_run_group_tests(tests, setup, teardown);
+}

@@ -1,0 +1,221 @@
+/* Pictures to network inputs. One pass over the output: two source rows are blended into a row of floats, columns are picked and blended
+ * from it, colour is changed, the row is written. Inner loops run over blocks of BLOCK numbers, a length the compiler
+ * knows, so that it uses vectors at -O2; nothing is reassociated, so every build gives the same bits. */
+#include <string.h>
+
+#include "worker/data/augment.h"
+
+enum { BLOCK = 16 };
+
+static const float GREY = 0.5f;
+
+static size_t padded(size_t n)
+{
+    return (n + BLOCK - 1) / BLOCK * BLOCK;
+}
+
+/* Scratch memory by name. Rows have room for whole blocks. */
+struct work {
+    float *line;      /* [w * 3] blended source row */
+    float *r, *g, *b; /* [size] one output row */
+    float *weight;    /* [size] of the right neighbour */
+    int32_t *left;    /* [size] element of the left neighbour in line */
+    int32_t *step;    /* [size] 3, or 0 at the last column */
+};
+
+size_t render_scratch(int w, int size)
+{
+    return padded((size_t)w * 3) + 6 * padded((size_t)size);
+}
+
+static struct work lay_out(float *scratch, int w, int size)
+{
+    size_t row = padded((size_t)size);
+    struct work k = { .line = scratch };
+
+    k.r = scratch + padded((size_t)w * 3);
+    k.g = k.r + row;
+    k.b = k.g + row;
+    k.weight = k.b + row;
+    k.left = (int32_t *)(k.weight + row);
+    k.step = k.left + row;
+    return k;
+}
+
+/* Where output pixel i of `to`, centres at half pixels, lies among `side` source pixels. */
+static float source(int i, int side, int to)
+{
+    float f = ((float)i + 0.5f) * (float)side / (float)to - 0.5f, last = (float)(side - 1);
+
+    return f < 0.0f ? 0.0f : f > last ? last : f;
+}
+
+static void plan_columns(struct work *k, const struct placement *p, int w, int from, int to)
+{
+    for (int x = from; x < to; x++) {
+        float f = source(x - p->x, w, p->w);
+        int left = (int)f;
+
+        k->left[x] = left * 3;
+        k->step[x] = left + 1 < w ? 3 : 0;
+        k->weight[x] = f - (float)left;
+    }
+}
+
+static void blend_rows(float *line, const uint8_t *above, const uint8_t *below, float weight, size_t n)
+{
+    const float unit = 1.0f / 255.0f;
+    size_t i = 0;
+
+    for (; i + BLOCK <= n; i += BLOCK)
+        for (int j = 0; j < BLOCK; j++) {
+            float a = (float)above[i + j], b = (float)below[i + j];
+
+            line[i + j] = (a + weight * (b - a)) * unit;
+        }
+    for (; i < n; i++) {
+        float a = (float)above[i], b = (float)below[i];
+
+        line[i] = (a + weight * (b - a)) * unit;
+    }
+}
+
+static void pick_columns(struct work *k, int from, int to)
+{
+    for (int x = from; x < to; x++) {
+        const float *l = k->line + k->left[x], *r = l + k->step[x];
+        float f = k->weight[x];
+
+        k->r[x] = l[0] + f * (r[0] - l[0]);
+        k->g[x] = l[1] + f * (r[1] - l[1]);
+        k->b[x] = l[2] + f * (r[2] - l[2]);
+    }
+}
+
+static inline float clamp01(float v)
+{
+    v = v > 0.0f ? v : 0.0f;
+    return v < 1.0f ? v : 1.0f;
+}
+
+/* Saturation and brightness alone need no hue: each channel keeps its share of (max - channel). */
+static void colour_block(float *restrict r, float *restrict g, float *restrict b, float saturation, float exposure)
+{
+    for (int i = 0; i < BLOCK; i++) {
+        float rg = r[i] > g[i] ? r[i] : g[i], top = rg > b[i] ? rg : b[i];
+
+        r[i] = clamp01(exposure * (top - saturation * (top - r[i])));
+        g[i] = clamp01(exposure * (top - saturation * (top - g[i])));
+        b[i] = clamp01(exposure * (top - saturation * (top - b[i])));
+    }
+}
+
+/* How far a channel is below the top one, 0 .. 1, at hue k (6 = a turn, 0 = where the channel starts to fall). */
+static inline float fall(float k)
+{
+    float t;
+
+    k = k >= 6.0f ? k - 6.0f : k;
+    t = k < 4.0f - k ? k : 4.0f - k;
+    t = t > 0.0f ? t : 0.0f;
+    return t < 1.0f ? t : 1.0f;
+}
+
+/* The HSV cone without leaving RGB: value = top, value * saturation = top - bottom, so a channel is top - (top - bottom) * fall(hue). */
+static void hue_block(float *restrict r, float *restrict g, float *restrict b, float turn, float saturation, float exposure)
+{
+    for (int i = 0; i < BLOCK; i++) {
+        float rg = r[i] > g[i] ? r[i] : g[i], top = rg > b[i] ? rg : b[i];
+        float lo = r[i] < g[i] ? r[i] : g[i], range = top - (lo < b[i] ? lo : b[i]);
+        float over = 1.0f / (range > 0.0f ? range : 1.0f);
+        float from_b = 4.0f + (r[i] - g[i]) * over, from_g = 2.0f + (b[i] - r[i]) * over, from_r = (g[i] - b[i]) * over;
+        float hue = top == g[i] ? from_g : from_b;
+
+        hue = top == r[i] ? from_r : hue;
+        hue = hue + turn;
+        hue = hue < 0.0f ? hue + 6.0f : hue;
+        hue = hue >= 6.0f ? hue - 6.0f : hue;
+        range = range * saturation * exposure;
+        top = top * exposure;
+        r[i] = clamp01(top - range * fall(hue + 5.0f));
+        g[i] = clamp01(top - range * fall(hue + 3.0f));
+        b[i] = clamp01(top - range * fall(hue + 1.0f));
+    }
+}
+
+static void colour_row(struct work *k, const struct placement *p)
+{
+    for (int x = 0; x < p->size; x += BLOCK) {
+        if (p->hue != 0.0f)
+            hue_block(k->r + x, k->g + x, k->b + x, 6.0f * p->hue, p->saturation, p->exposure);
+        else
+            colour_block(k->r + x, k->g + x, k->b + x, p->saturation, p->exposure);
+    }
+}
+
+static void write_row(const struct work *k, const struct placement *p, float *restrict out)
+{
+    int step = p->flip ? -1 : 1;
+
+    for (int x = 0, from = p->flip ? p->size - 1 : 0; x < p->size; x++, from += step) {
+        out[x * 3] = k->r[from];
+        out[x * 3 + 1] = k->g[from];
+        out[x * 3 + 2] = k->b[from];
+    }
+}
+
+static void fill_grey(float *row, size_t n)
+{
+    for (size_t i = 0; i < n; i++)
+        row[i] = GREY;
+}
+
+/* Rows above and below the picture are all alike: grey .5, with its colour changed as the rest. */
+static void write_margin(struct work *k, const struct placement *p, float *out, int from, int to)
+{
+    size_t row = (size_t)p->size * 3;
+    float *first = NULL;
+
+    for (int y = from; y < to; y++) {
+        float *dst = out + (size_t)(p->vflip ? p->size - 1 - y : y) * row;
+
+        if (first) {
+            memcpy(dst, first, row * sizeof *dst);
+            continue;
+        }
+        first = dst;
+        fill_grey(k->r, 3 * padded((size_t)p->size));
+        if (p->colour)
+            colour_row(k, p);
+        write_row(k, p, dst);
+    }
+}
+
+static int within(int v, int size)
+{
+    return v < 0 ? 0 : v > size ? size : v;
+}
+
+void render(const struct placement *p, const uint8_t *rgb, int w, int h, float *out, float *scratch)
+{
+    struct work k = lay_out(scratch, w, p->size);
+    int x0 = within(p->x, p->size), x1 = within(p->x + p->w, p->size), y0 = within(p->y, p->size), y1 = within(p->y + p->h, p->size);
+    size_t pitch = (size_t)w * 3, row = (size_t)p->size * 3;
+
+    plan_columns(&k, p, w, x0, x1);
+    write_margin(&k, p, out, 0, y0);
+    write_margin(&k, p, out, y1, p->size);
+    fill_grey(k.r, 3 * padded((size_t)p->size));
+    for (int y = y0; y < y1; y++) {
+        float f = source(y - p->y, h, p->h);
+        int above = (int)f, below = above + 1 < h ? above + 1 : above;
+
+        blend_rows(k.line, rgb + (size_t)above * pitch, rgb + (size_t)below * pitch, f - (float)above, pitch);
+        if (p->colour)
+            fill_grey(k.r, 3 * padded((size_t)p->size));
+        pick_columns(&k, x0, x1);
+        if (p->colour)
+            colour_row(&k, p);
+        write_row(&k, p, out + (size_t)(p->vflip ? p->size - 1 - y : y) * row);
+    }
+}

@@ -1,0 +1,421 @@
+/* tests/device/test_norm.c - batch normalisation: the vector, numeric gradients, and equal bits whoever computes them.
+ * uses: proto worker/core cpu */
+#include "tests/device/devices.h"
+
+#include <jansson.h>
+#include <math.h>
+
+#include "worker/core/tree.h"
+#include "worker/kernels/norm.h"
+
+enum { SHARDS = 3, MAX_C = 100 };
+
+struct norm_case {
+    int c;
+    bool slice, one_by_one, frozen, sync;
+    const struct tensor *shape; /* [SHARDS] */
+};
+
+/* 1100 pixels: several slabs of 512 at 16 channels; 6 pixels: less than one. */
+static const struct tensor small[SHARDS] = { { .n = 2, .h = 3, .w = 4 }, { .n = 1, .h = 5, .w = 5 }, { .n = 2, .h = 3, .w = 1 } };
+static const struct tensor large[SHARDS] = { { .n = 2, .h = 22, .w = 25 }, { .n = 1, .h = 3, .w = 2 }, { .n = 3, .h = 23, .w = 19 } };
+
+struct inputs {
+    float *x[SHARDS], *da[SHARDS], *gamma, *beta, *slope;
+    double stats[SHARDS][2 * MAX_C + 1];
+};
+
+static size_t floats_of(const struct norm_case *t, int v)
+{
+    return tensor_pixels(&t->shape[v]) * (size_t)(t->slice ? t->c + 3 : t->c);
+}
+
+static void plain_stats(const struct norm_case *t, const float *x, int v, double *ret)
+{
+    size_t n = tensor_pixels(&t->shape[v]), wide = (size_t)(t->slice ? t->c + 3 : t->c);
+
+    ret[0] = (double)n;
+    for (int k = 0; k < t->c; k++) {
+        double sum = 0, m2 = 0;
+
+        for (size_t i = 0; i < n; i++)
+            sum += (double)x[i * wide + (size_t)k];
+        for (size_t i = 0; i < n; i++)
+            m2 += pow((double)x[i * wide + (size_t)k] - sum / (double)n, 2);
+        ret[1 + k] = sum / (double)n;
+        ret[1 + t->c + k] = m2;
+    }
+}
+
+static void make_inputs(const struct norm_case *t, struct inputs *in)
+{
+    const double *stats[SHARDS];
+    double all[2 * MAX_C + 1];
+
+    in->gamma = numbers((size_t)t->c, 1, 0.5f, 1.5f);
+    in->beta = numbers((size_t)t->c, 2, -0.5f, 0.5f);
+    in->slope = numbers((size_t)t->c, 3, 0.0f, 0.4f);
+    for (int v = 0; v < SHARDS; v++) {
+        in->x[v] = numbers(floats_of(t, v), 4 + (uint64_t)v, -2.0f, 3.0f);
+        in->da[v] = numbers(floats_of(t, v), 14 + (uint64_t)v, -1.0f, 1.0f);
+        plain_stats(t, in->x[v], v, in->stats[v]);
+        stats[v] = in->stats[v];
+    }
+    tree_moments(all, stats, SHARDS, t->c);
+    for (int v = 0; v < SHARDS && t->sync; v++)
+        memcpy(in->stats[v], all, sizeof(all));
+}
+
+static void free_inputs(struct inputs *in)
+{
+    for (int v = 0; v < SHARDS; v++) {
+        free(in->x[v]);
+        free(in->da[v]);
+    }
+    free(in->gamma);
+    free(in->beta);
+    free(in->slope);
+}
+
+/* Device arrays of one run. */
+struct arrays {
+    float *mean[SHARDS], *invstd[SHARDS], *scale[SHARDS], *shift[SHARDS];
+    double *stats[SHARDS], *sums[SHARDS];
+    struct operand x[SHARDS];
+    struct tensor da[SHARDS];
+};
+
+static void prepare(struct device *dev, const struct norm_case *t, const struct inputs *in, struct arrays *a)
+{
+    size_t row = (size_t)t->c * sizeof(float);
+    float *gamma = put(dev, in->gamma, row), *beta = put(dev, in->beta, row), *slope = put(dev, in->slope, row);
+    struct err err;
+
+    for (int v = 0; v < SHARDS; v++) {
+        float **const vector[] = { &a->mean[v], &a->invstd[v], &a->scale[v], &a->shift[v] };
+
+        for (int i = 0; i < 4; i++)
+            *vector[i] = put(dev, NULL, row);
+        a->stats[v] = put(dev, in->stats[v], (size_t)(2 * t->c + 1) * sizeof(double));
+        a->sums[v] = put(dev, NULL, (size_t)(2 * t->c) * sizeof(double));
+        a->x[v].x = t->shape[v];
+        a->x[v].x.c = t->c;
+        a->x[v].x.stride = t->slice ? t->c + 3 : t->c;
+        a->da[v] = a->x[v].x;
+        a->x[v].x.data = put(dev, in->x[v], floats_of(t, v) * sizeof(float));
+        a->da[v].data = put(dev, in->da[v], floats_of(t, v) * sizeof(float));
+        a->x[v].act = (struct affine){ a->scale[v], a->shift[v], slope };
+    }
+    assert_int_equal(dev->ops->norm_prepare(dev, a->mean, a->invstd, a->scale, a->shift, (const double *const *)a->stats, gamma, beta,
+                                            1e-5f, t->c, SHARDS, &err),
+                     0);
+}
+
+/* Results: per shard sums [2c], then dx. */
+static void run_bwd(struct device *dev, const void *arg, void *ret)
+{
+    const struct norm_case *t = arg;
+    int step = t->one_by_one ? 1 : SHARDS;
+    struct inputs in;
+    struct arrays a;
+    struct err err;
+    double *sums = ret, counts[SHARDS];
+    float *dx = (float *)(sums + SHARDS * 2 * t->c);
+
+    make_inputs(t, &in);
+    prepare(dev, t, &in, &a);
+    for (int v = 0; v < SHARDS; v += step)
+        assert_int_equal(dev->ops->norm_bwd_reduce(dev, a.sums + v, a.x + v, (const float *const *)a.mean + v,
+                                                   (const float *const *)a.invstd + v, a.da + v, step, &err),
+                         0);
+    for (int v = 0; v < SHARDS; v++) {
+        get(dev, sums + v * 2 * t->c, a.sums[v], (size_t)(2 * t->c) * sizeof(double));
+        counts[v] = in.stats[v][0];
+    }
+    if (t->sync) { /* the exchange of the trainer: everybody gets the sum over all shards */
+        double all[2 * MAX_C];
+
+        tree_sum_rows(all, (const double *const[]){ sums, sums + 2 * t->c, sums + 4 * t->c }, SHARDS, (size_t)(2 * t->c));
+        for (int v = 0; v < SHARDS; v++)
+            assert_int_equal(dev->ops->upload(dev, a.sums[v], all, (size_t)(2 * t->c) * sizeof(double), &err), 0);
+    }
+    for (int v = 0; v < SHARDS; v += step)
+        assert_int_equal(dev->ops->norm_bwd_apply(dev, a.da + v, a.x + v, (const float *const *)a.mean + v,
+                                                  (const float *const *)a.invstd + v, t->frozen ? NULL : (const double *const *)a.sums + v,
+                                                  counts + v, step, &err),
+                         0);
+    for (int v = 0; v < SHARDS; dx += floats_of(t, v++))
+        get(dev, dx, a.da[v].data, floats_of(t, v) * sizeof(float));
+    free_inputs(&in);
+}
+
+static size_t result_bytes(const struct norm_case *t)
+{
+    size_t n = SHARDS * 2 * (size_t)t->c * sizeof(double);
+
+    for (int v = 0; v < SHARDS; v++)
+        n += floats_of(t, v) * sizeof(float);
+    return n;
+}
+
+/* L = sum of da * activated value over all shards, in double; frozen: with the statistics of the untouched input. */
+static double plain_loss(const struct norm_case *t, struct inputs *in)
+{
+    double loss = 0, stats[SHARDS][2 * MAX_C + 1], all[2 * MAX_C + 1];
+    size_t wide = (size_t)(t->slice ? t->c + 3 : t->c);
+
+    for (int v = 0; v < SHARDS; v++)
+        plain_stats(t, in->x[v], v, stats[v]);
+    tree_moments(all, (const double *const[]){ stats[0], stats[1], stats[2] }, SHARDS, t->c);
+    for (int v = 0; v < SHARDS; v++)
+        for (size_t i = 0; i < tensor_pixels(&t->shape[v]); i++)
+            for (int k = 0; k < t->c; k++) {
+                const double *s = t->frozen ? in->stats[v] : t->sync ? all : stats[v];
+                double xhat = ((double)in->x[v][i * wide + (size_t)k] - s[1 + k]) / sqrt(s[1 + t->c + k] / s[0] + 1e-5);
+                double y = xhat * (double)in->gamma[k] + (double)in->beta[k];
+
+                loss += (double)in->da[v][i * wide + (size_t)k] * (y > 0 ? y : (double)in->slope[k] * y);
+            }
+    return loss;
+}
+
+/* One parameter moved both ways; a kink in between shows as a difference of the one-sided slopes and is left out. */
+static bool slope_at(const struct norm_case *t, struct inputs *in, float *at, double *ret_slope)
+{
+    float old = *at, up = old + 0.0004f, down = old - 0.0004f;
+    double mid = plain_loss(t, in), right, left;
+
+    *at = up;
+    right = (plain_loss(t, in) - mid) / ((double)up - (double)old);
+    *at = down;
+    left = (mid - plain_loss(t, in)) / ((double)old - (double)down);
+    *at = old;
+    *ret_slope = (left + right) / 2;
+    return fabs(left - right) < 0.02;
+}
+
+static void check_gradients(const struct norm_case *t, const void *result)
+{
+    const double *sums = result;
+    const float *dx = (const float *)(sums + SHARDS * 2 * t->c);
+    size_t tried = 0, used = 0, wide = (size_t)(t->slice ? t->c + 3 : t->c);
+    struct inputs in;
+
+    make_inputs(t, &in);
+    for (int v = 0; v < SHARDS; dx += floats_of(t, v++))
+        for (size_t i = 0; i < floats_of(t, v); i += 7) {
+            double slope;
+
+            if (i % wide >= (size_t)t->c) {
+                assert_true(dx[i] == in.da[v][i]); /* the gap of a slice */
+                continue;
+            }
+            tried++;
+            if (slope_at(t, &in, &in.x[v][i], &slope)) {
+                near((double)dx[i], slope, 2e-3, "dx", i);
+                used++;
+            }
+        }
+    for (int k = 0; k < t->c && !t->frozen; k++) {
+        double beta = 0, gamma = 0, slope;
+
+        for (int v = 0; v < SHARDS; v++) {
+            beta += sums[v * 2 * t->c + k];
+            gamma += sums[v * 2 * t->c + t->c + k];
+        }
+        if (slope_at(t, &in, &in.beta[k], &slope))
+            near(beta, slope, 2e-3, "dbeta", (size_t)k);
+        if (slope_at(t, &in, &in.gamma[k], &slope))
+            near(gamma, slope, 2e-3, "dgamma", (size_t)k);
+    }
+    assert_true(used > tried * 3 / 4);
+    free_inputs(&in);
+}
+
+static void gradients(void **state)
+{
+    struct norm_case t = { .c = 5, .shape = small };
+
+    (void)state;
+    for (int bits = 0; bits < 6; bits++) {
+        char *result;
+
+        t.slice = bits & 1;
+        t.frozen = bits / 2 == 1;
+        t.sync = bits / 2 == 2;
+        result = malloc(result_bytes(&t));
+        same_on_all(run_bwd, &t, result, result_bytes(&t));
+        check_gradients(&t, result);
+        free(result);
+    }
+}
+
+/* The sums are the body's slabs, added pairwise. */
+static void check_bodies(const struct norm_case *t, const double *sums)
+{
+    struct inputs in;
+
+    make_inputs(t, &in);
+    for (int v = 0; v < SHARDS; v++)
+        for (int k = 0; k < t->c; k++) {
+            struct norm_channel n =
+                norm_channel(in.stats[v][1 + k], in.stats[v][1 + t->c + k] / in.stats[v][0], in.gamma[k], in.beta[k], 1e-5f);
+            int per = norm_slab_pixels(t->c), npixels = (int)tensor_pixels(&t->shape[v]), nslabs = (npixels + per - 1) / per;
+            double part[2][128];
+
+            for (int s = 0; s < nslabs; s++) {
+                int to = (s + 1) * per < npixels ? (s + 1) * per : npixels;
+                float ret[2];
+
+                norm_slab(ret, in.x[v] + k, t->c, in.da[v] + k, t->c, s * per, to, n.scale, n.shift, in.slope[k], n.mean, n.invstd);
+                part[0][s] = (double)ret[0];
+                part[1][s] = (double)ret[1];
+            }
+            assert_true(sums[v * 2 * t->c + k] == tree_sum(part[0], 1, nslabs));
+            assert_true(sums[v * 2 * t->c + t->c + k] == tree_sum(part[1], 1, nslabs));
+        }
+    free_inputs(&in);
+}
+
+static void bits_and_bodies(void **state)
+{
+    const int channels[] = { 1, 16, 37, 64, 100 };
+
+    (void)state;
+    for (size_t i = 0; i < sizeof channels / sizeof *channels; i++) {
+        struct norm_case t = { .c = channels[i], .shape = large };
+        size_t bytes = result_bytes(&t);
+        char *a = malloc(bytes), *b = malloc(bytes);
+
+        same_on_all(run_bwd, &t, a, bytes);
+        check_bodies(&t, (const double *)a);
+        t.one_by_one = true;
+        same_on_all(run_bwd, &t, b, bytes);
+        assert_memory_equal(a, b, bytes);
+        free(a);
+        free(b);
+    }
+}
+
+struct running_case {
+    int nstats, c, skip;
+    double stats[8][5];
+    float mean[2], var[2];
+};
+
+static void run_running(struct device *dev, const void *arg, void *ret)
+{
+    const struct running_case *t = arg;
+    const double *stats[8];
+    float *mean = put(dev, t->mean, sizeof(t->mean)), *var = put(dev, t->var, sizeof(t->var));
+    int32_t *skip = put(dev, &t->skip, sizeof(int32_t));
+    struct err err;
+
+    for (int i = 0; i < t->nstats; i++)
+        stats[i] = put(dev, t->stats[i], sizeof(t->stats[i]));
+    assert_int_equal(dev->ops->norm_running(dev, mean, var, stats, t->nstats, 0.1f, t->c, skip, &err), 0);
+    get(dev, ret, mean, sizeof(t->mean));
+    get(dev, (float *)ret + 2, var, sizeof(t->var));
+}
+
+static void running(void **state)
+{
+    struct running_case t = {
+        .nstats = 2, .c = 2, .stats = { { 4, 4, 1, 38, 3 }, { 4, 2, -1, 10, 6 } }, .mean = { 0, 3 }, .var = { 1, 2 }
+    };
+    float out[4];
+
+    (void)state;
+    same_on_all(run_running, &t, out, sizeof(out));
+    near((double)out[0], 0.9 * 0 + 0.1 * 3, 1e-6, "mean", 0);
+    near((double)out[1], 0.9 * 3 + 0.1 * 0, 1e-6, "mean", 1);
+    near((double)out[2], 0.9 * 1 + 0.1 * (38.0 / 3 + 10.0 / 3) / 2, 1e-6, "var", 0);
+    near((double)out[3], 0.9 * 2 + 0.1 * (1.0 + 2.0) / 2, 1e-6, "var", 1);
+    t.skip = 1;
+    same_on_all(run_running, &t, out, sizeof(out));
+    assert_true(out[0] == 0.0f && out[1] == 3.0f && out[2] == 1.0f && out[3] == 2.0f);
+    t.skip = 0;
+    t.stats[1][0] = 1; /* one pixel: no unbiased variance */
+    same_on_all(run_running, &t, out, sizeof(out));
+    assert_true(out[0] == 0.0f && out[1] == 3.0f && out[2] == 1.0f && out[3] == 2.0f);
+}
+
+static double member(json_t *object, const char *name)
+{
+    return json_number_value(json_object_get(object, name));
+}
+
+static void vector(void **state)
+{
+    json_t *root = json_load_file("../shared/specs/vectors/yolov3_misc.json", 0, NULL), *t = json_object_get(root, "batchnorm");
+    struct running_case r = { .nstats = 1, .c = 1, .var = { 1 } };
+    struct norm_channel n;
+    float out[4];
+
+    (void)state;
+    if (!t) {
+        printf("skipped: ../shared/specs/vectors/yolov3_misc.json is not there\n");
+        json_decref(root);
+        skip();
+    }
+    n = norm_channel(member(t, "mean"), member(t, "var_biased"), 1.0f, 0.0f, 1e-5f);
+    for (size_t i = 0; i < 4; i++) {
+        double x = json_number_value(json_array_get(json_object_get(t, "x"), i));
+
+        near((double)fmaf((float)x, n.scale, n.shift), json_number_value(json_array_get(json_object_get(t, "y_gamma1_beta0"), i)), 1e-6,
+             "y", i);
+    }
+    r.stats[0][0] = 4;
+    r.stats[0][1] = member(t, "mean");
+    r.stats[0][2] = member(t, "var_biased") * 4;
+    same_on_all(run_running, &r, out, sizeof(out));
+    near((double)out[0], member(t, "running_mean_after"), 1e-6, "running mean", 0);
+    near((double)out[2], member(t, "running_var_after"), 1e-6, "running variance", 0);
+    json_decref(root);
+}
+
+/* invstd, scale, shift of three channels from running statistics; then src narrowed onto dst with beta 0 and 1. */
+static void run_small(struct device *dev, const void *arg, void *ret)
+{
+    const float mean[3] = { 1, -2, 0.5f }, var[3] = { 4, 0, 1 }, gamma[3] = { 1, 2, -1 }, beta[3] = { 0, 1, 2 };
+    const double src[3] = { 1.0 / 3, 1e-40, -7 };
+    float *out = put(dev, NULL, 9 * sizeof(float)), *dst = put(dev, mean, sizeof(mean));
+    const double *from = put(dev, src, sizeof(src));
+    struct err err;
+
+    (void)arg;
+    assert_int_equal(dev->ops->norm_prepare_running(dev, out, out + 3, out + 6, put(dev, mean, sizeof(mean)), put(dev, var, sizeof(var)),
+                                                    put(dev, gamma, sizeof(gamma)), put(dev, beta, sizeof(beta)), 1e-5f, 3, &err),
+                     0);
+    get(dev, ret, out, 9 * sizeof(float));
+    assert_int_equal(dev->ops->narrow(dev, &dst, 1.0f, &from, 3, 1, &err), 0);
+    get(dev, (float *)ret + 9, dst, sizeof(mean));
+    assert_int_equal(dev->ops->narrow(dev, &dst, 0.0f, &from, 3, 1, &err), 0);
+    get(dev, (float *)ret + 12, dst, sizeof(mean));
+}
+
+static void running_prepare_and_narrow(void **state)
+{
+    const double mean[3] = { 1, -2, 0.5 }, var[3] = { 4, 0, 1 }, gamma[3] = { 1, 2, -1 }, beta[3] = { 0, 1, 2 };
+    float out[15];
+
+    (void)state;
+    same_on_all(run_small, NULL, out, sizeof(out));
+    for (size_t k = 0; k < 3; k++) {
+        double invstd = 1 / sqrt(var[k] + 1e-5);
+
+        near((double)out[k], invstd, 1e-6, "invstd", k);
+        near((double)out[3 + k], gamma[k] * invstd, 1e-6, "scale", k);
+        near((double)out[6 + k], beta[k] - mean[k] * gamma[k] * invstd, 1e-6, "shift", k);
+    }
+    near((double)out[9], 1.0 + 1.0 / 3, 1e-7, "narrow", 0);
+    assert_true(out[11] == -6.5f && out[12] == (float)(1.0 / 3) && out[13] == (float)1e-40 && out[14] == -7.0f);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = { cmocka_unit_test(gradients), cmocka_unit_test(bits_and_bodies), cmocka_unit_test(running),
+                                        cmocka_unit_test(vector), cmocka_unit_test(running_prepare_and_narrow) };
+
+    return cmocka_run_group_tests(tests, open_devices, close_devices);
+}

@@ -2,7 +2,7 @@
  *
  *   checkpoints/step-<n>/model.safetensors    parameters (OIHW, reference names): no job, time, number of ranks or tier
  *                        state.safetensors    momentum, open log window, best values, tier history ... whatever the trainer names
- *                        manifest.json        {format, step, store_id, spec, files: {name: {bytes, hash}}}, written last
+ *                        manifest.json        {format, step, store_id, spec, files: {name: {bytes, hash}}, hash: of all this}, written last
  *   checkpoints/.tmp-step-<n>                 not published; left over ones are removed by ckpt_pick()
  *   checkpoints/step-<n>.bad                  found damaged, kept for a look, never used
  *

@@ -55,5 +55,5 @@ struct ckpt {
 /* Verifies manifest, sizes and hashes, then opens both files. ERR_CORRUPT: damaged. Caller closes with ckpt_close(). id NULL: anybody's. */
 int ckpt_open(const char *dir, int64_t step, const struct ckpt_identity *id, struct ckpt **ret_ckpt, struct err *err);
 void ckpt_close(struct ckpt *c);
-/* "DIR/step-<n>", what the reports call it. ret of at least size bytes; ERR_INPUT when it does not fit. */
+/* "DIR/step-<n>", what the reports call it. -ENAMETOOLONG when it does not fit size bytes. */
 int ckpt_path(const char *dir, int64_t step, char *ret, size_t size, struct err *err);

@@ -1,0 +1,194 @@
+/* detctl's connection: calls, errors as the daemon told them, lost connections, interrupts. The other end is a real socket served by
+ * a child process. uses: proto client */
+#include <errno.h>
+#include <setjmp.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#include "client/command.h"
+#include "client/link.h"
+#include "proto/err.h"
+
+static char folder[] = "/tmp/test_link.XXXXXX", path[64];
+
+static int listen_at(const char *where)
+{
+    struct sockaddr_un address = { .sun_family = AF_UNIX };
+    int fd = socket(AF_UNIX, SOCK_STREAM, 0);
+
+    strcpy(address.sun_path, where);
+    unlink(where);
+    if (bind(fd, (struct sockaddr *)&address, sizeof address) < 0 || listen(fd, 8) < 0)
+        exit(99);
+    return fd;
+}
+
+/* One connection: reads a line for each answer and sends it ("" closes at once). */
+static void serve_one(int server, const char *const *answers)
+{
+    int fd = accept(server, NULL, NULL);
+    char buf[4096];
+
+    for (; *answers; answers++) {
+        if (!**answers || read(fd, buf, sizeof buf) <= 0)
+            break;
+        if (write(fd, *answers, strlen(*answers)) < 0)
+            break;
+    }
+    close(fd);
+}
+
+/* A child that serves the scripts one connection after the other. */
+static pid_t serve(const char *const *const *scripts)
+{
+    int server = listen_at(path);
+    pid_t pid = fork();
+
+    if (pid == 0) {
+        for (; *scripts; scripts++)
+            serve_one(server, *scripts);
+        _exit(0);
+    }
+    close(server);
+    return pid;
+}
+
+#define OK(id) "{\"jsonrpc\":\"2.0\",\"id\":" #id ",\"result\":{\"n\":" #id "}}\n"
+
+static void calls_and_errors(void **state)
+{
+    static const char *const first[] = { OK(1), "{\"jsonrpc\":\"2.0\",\"method\":\"news\",\"params\":{}}\n" OK(1) OK(2),
+                                         "{\"jsonrpc\":\"2.0\",\"id\":3,\"error\":{\"code\":-32005,\"message\":\"no job "
+                                         "9\",\"data\":{\"field\":\"id\",\"reason\":\"NOTFOUND\"}}}\n",
+                                         NULL },
+                             *const *const scripts[] = { first, NULL };
+    pid_t child = serve(scripts);
+    struct err err = { 0 };
+    struct link *l = NULL;
+    json_t *result = NULL;
+
+    (void)state;
+    assert_int_equal(link_open(path, &l, &err), 0);
+    for (int i = 1; i <= 2; i++) {
+        assert_int_equal(link_call(l, "m", json_object(), &result, &err), 0);
+        assert_int_equal(json_integer_value(json_object_get(result, "n")), i);
+        json_decref(result);
+    }
+    assert_int_equal(link_call(l, "m", json_object(), &result, &err), ERR_NOTFOUND);
+    assert_string_equal(err.msg, "no job 9");
+    assert_string_equal(err.field, "id");
+    link_close(l);
+    waitpid(child, NULL, 0);
+}
+
+/* The daemon goes away after it read the request; the call is repeated on the next connection. */
+static void repeats_after_a_loss(void **state)
+{
+    static const char *const dies[] = { "", NULL }, *const half[] = { "{\"jsonrpc\":\"2.0\",\"id\":1,\"res", NULL },
+                             *const good[] = { OK(1), NULL }, *const *const scripts[] = { dies, half, good, NULL };
+    pid_t child = serve(scripts);
+    struct err err = { 0 };
+    struct link *l = NULL;
+    json_t *result = NULL;
+
+    (void)state;
+    assert_int_equal(link_open(path, &l, &err), 0);
+    assert_int_equal(link_call(l, "m", json_pack("{s:i}", "a", 1), &result, &err), 0);
+    json_decref(result);
+    link_close(l);
+    waitpid(child, NULL, 0);
+}
+
+static void gives_up(void **state)
+{
+    static const char *const dies[] = { "", NULL }, *const *const scripts[] = { dies, NULL };
+    pid_t child = serve(scripts);
+    struct err err = { 0 };
+    struct link *l = NULL;
+    json_t *result = NULL;
+
+    (void)state;
+    assert_int_equal(link_open(path, &l, &err), 0);
+    waitpid(child, NULL, 0); /* nobody listens any more */
+    link_patience(l, 0.2);
+    assert_int_equal(link_call(l, "m", json_object(), &result, &err), -ENOTCONN);
+    link_close(l);
+}
+
+static void bad_paths(void **state)
+{
+    char longer[200];
+    struct err err = { 0 };
+    struct link *l = NULL;
+
+    (void)state;
+    memset(longer, 'x', sizeof longer - 1);
+    longer[sizeof longer - 1] = '\0';
+    assert_int_equal(link_open(longer, &l, &err), ERR_INPUT);
+    assert_non_null(strstr(err.msg, "longer than 107 bytes"));
+    assert_int_equal(link_open("/nonexistent/s", &l, &err), -ENOTCONN);
+    assert_null(l);
+}
+
+/* A signal ends the wait for an answer that does not come. */
+static void interrupt(void **state)
+{
+    static const char *const silent[] = { " ", " ", NULL }, *const *const scripts[] = { silent, NULL };
+    pid_t child = serve(scripts);
+    struct err err = { 0 };
+    struct link *l = NULL;
+    json_t *result = NULL;
+
+    (void)state;
+    catch_interrupt();
+    assert_int_equal(link_open(path, &l, &err), 0);
+    pid_t killer = fork();
+    if (killer == 0) {
+        usleep(100000);
+        kill(getppid(), SIGINT);
+        _exit(0);
+    }
+    assert_int_equal(link_call(l, "m", json_object(), &result, &err), -EINTR);
+    interrupted = 0;
+    link_close(l);
+    waitpid(killer, NULL, 0);
+    waitpid(child, NULL, 0);
+}
+
+static void default_paths(void **state)
+{
+    (void)state;
+    setenv("DETD_SOCKET", "/a/b", 1);
+    assert_string_equal(link_default_path("/x"), "/x");
+    assert_string_equal(link_default_path(NULL), "/a/b");
+    unsetenv("DETD_SOCKET");
+    setenv("XDG_RUNTIME_DIR", "/nonexistent", 1);
+    assert_string_equal(link_default_path(NULL), "/run/detd/detd.sock");
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(calls_and_errors), cmocka_unit_test(repeats_after_a_loss), cmocka_unit_test(gives_up), cmocka_unit_test(bad_paths),
+        cmocka_unit_test(interrupt),        cmocka_unit_test(default_paths),
+    };
+
+    if (!mkdtemp(folder))
+        return 1;
+    snprintf(path, sizeof path, "%s/s", folder);
+    int failed = cmocka_run_group_tests(tests, NULL, NULL);
+    unlink(path);
+    rmdir(folder);
+    return failed;
+}

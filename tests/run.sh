@@ -15,7 +15,8 @@ done
 
 # One line of result a test: name passed failed skipped seconds
 run_program() {
-    local log=$1/$(echo "$2" | tr / _).log start=$SECONDS status p f s
+    local log start=$SECONDS status p f s
+    log=$1/${2//\//_}.log
     timeout 600 "$2" >"$log" 2>&1
     status=$?
     p=$(sed -n 's/^\[  PASSED  \] \([0-9]*\) test.*/\1/p' "$log" | tail -1)
@@ -26,10 +27,11 @@ run_program() {
     [ "${f:-0}" -eq 0 ] && echo "ok    $2 (${p:-0}${s:+, $s skipped})" || echo "FAIL  $2"
 }
 export -f run_program
+# shellcheck disable=SC2016 # the inner shell expands
 [ ${#programs[@]} -eq 0 ] || printf '%s\n' "${programs[@]}" | xargs -P 2 -I{} bash -c 'run_program "$0" "$1"' "$out" {}
 
 for t in "${scripts[@]}"; do
-    log=$out/$(echo "$t" | tr / _).log start=$SECONDS
+    log=$out/${t//\//_}.log start=$SECONDS
     timeout 900 bash "$t" >"$log" 2>&1
     case $? in
     0) r="1 0 0" && echo "ok    $t ($((SECONDS - start)) s)" ;;

@@ -1,0 +1,33 @@
+#!/usr/bin/env bash
+# tests/fresh.sh - `make check` and `make demo` in a bare Debian 12 root: debootstrap, then chroot in mount, PID and IPC namespaces of its own, so that
+# the host is not touched and nothing outlives it. A package missing from the Makefile's list shows here. Needs root and debootstrap.
+# FRESH_DIR: where the root is built (default: a new folder under TMPDIR; 3 GB). FRESH_TARGETS: what to make (default: check demo).
+set -eu
+cd "$(dirname "$0")/.."
+[ "$(id -u)" = 0 ] || { echo "check-fresh: must be run as root (chroot, namespaces)" >&2; exit 1; }
+command -v debootstrap >/dev/null || { echo "check-fresh: debootstrap is missing: apt-get install debootstrap" >&2; exit 1; }
+root=${FRESH_DIR:-$(mktemp -d)}
+targets=${FRESH_TARGETS:-check demo}
+trap 'rm -rf --one-file-system "$root"' EXIT
+
+# The host's mirror and proxy settings, so that it works wherever apt works.
+mirror=$(grep -rhoE '^(deb|URIs:) [^#]*' /etc/apt/sources.list /etc/apt/sources.list.d 2>/dev/null | grep -oE 'https?://[^ ]*' | head -1)
+debootstrap --variant=minbase --include=make,ca-certificates bookworm "$root" "${mirror:-http://deb.debian.org/debian}" >"$root.log" 2>&1 ||
+    { tail -5 "$root.log" >&2; exit 1; }
+rm -f "$root.log"
+cp -a /etc/apt/. "$root/etc/apt/"
+cp -L /etc/resolv.conf "$root/etc/resolv.conf" 2>/dev/null || true
+cp -L /etc/hosts "$root/etc/hosts" 2>/dev/null || true
+mkdir -p "$root/src"
+git archive --format=tar HEAD | tar -x -C "$root/src"
+for target in $targets; do
+    echo "== make $target in a bare root"
+    # shellcheck disable=SC2016
+    unshare --mount --pid --ipc --fork --kill-child sh -c '
+        mount --make-rprivate / && mount -t proc proc "$1/proc" && mount -t sysfs -o ro sys "$1/sys" && mount -t tmpfs tmp "$1/tmp" &&
+        mount -t tmpfs dev "$1/dev" && for d in null zero full random urandom; do : >"$1/dev/$d" && mount --bind "/dev/$d" "$1/dev/$d" || exit 1; done &&
+        ln -s /proc/self/fd "$1/dev/fd" && mkdir "$1/dev/shm" && mount -t tmpfs shm "$1/dev/shm" &&
+        exec chroot "$1" env -i PATH=/usr/sbin:/usr/bin:/sbin:/bin HOME=/root LANG=C.UTF-8 \
+            ${http_proxy:+http_proxy="$http_proxy"} ${https_proxy:+https_proxy="$https_proxy"} make -C /src "$2"' sh "$root" "$target"
+done
+echo "check-fresh: passed"

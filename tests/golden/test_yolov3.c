@@ -1,0 +1,365 @@
+/* tests/golden/test_yolov3.c - the whole YOLOv3 graph against PyTorch: losses of ten steps, gradients of step 0 (make_yolov3.py).
+ * uses: proto worker/models worker/layers worker/eval worker/comm worker/core cpu */
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <cmocka.h>
+
+#include "proto/err.h"
+#include "proto/jobspec.h"
+#include "worker/core/arena.h"
+#include "worker/core/safetensors.h"
+#include "worker/core/tape.h"
+#include "worker/models/model.h"
+
+const struct device_ops *cpu_backend_avx512(void);
+const struct device_ops *cpu_backend_avx2(void);
+const struct device_ops *cpu_backend_generic(void);
+
+enum { SIZE = 64, BATCH = 4, CLASSES = 3, STEPS = 10, MAX_PARAMS = 512, MAX_SHARDS = 4 };
+
+/* image, class, centre x, centre y, width, height; as BOXES in make_yolov3.py */
+static const struct {
+    int image, cls;
+    float box[4];
+} boxes[] = {
+    { 0, 0, { .30f, .65f, .42f, .60f } }, { 0, 2, { .71f, .22f, .13f, .11f } }, { 1, 1, { .52f, .48f, .85f, .9f } },
+    { 1, 1, { .12f, .83f, .2f, .15f } },  { 1, 0, { .55f, .31f, .23f, .44f } }, { 3, 2, { .82f, .77f, .3f, .35f } },
+    { 3, 0, { .4f, .4f, .09f, .2f } },
+};
+enum { NBOXES = sizeof boxes / sizeof *boxes };
+
+static uint32_t noise(uint32_t i)
+{
+    i = i * 2654435761u + 1;
+    i ^= i >> 15;
+    i *= 2246822519u;
+    return i ^ i >> 13;
+}
+
+static float weight(int param, size_t element, int fan_in)
+{
+    double u = (noise((uint32_t)param * 1000003u + (uint32_t)element) >> 8) / 16777216.0 - 0.5;
+
+    return (float)(u * sqrt(24.0 / fan_in));
+}
+
+/* A model on a device, and everything a step needs, in plain buffers. */
+struct net {
+    struct device *dev;
+    struct jobspec *spec;
+    struct model *model;
+    struct arena *arena;
+    struct tape *tape;
+    int nshards;
+    float *grad[MAX_SHARDS][MAX_PARAMS], *momentum[MAX_PARAMS], *images;
+    int32_t offset[MAX_SHARDS][BATCH + 1], cls[MAX_SHARDS][NBOXES];
+    float box[MAX_SHARDS][NBOXES][4];
+    struct tensor x[MAX_SHARDS];
+    struct box_list truth[MAX_SHARDS];
+};
+
+static const struct device_ops *const *backends(void)
+{
+    static const struct device_ops *list[4];
+    int n = 0;
+
+    if (__builtin_cpu_supports("x86-64-v4"))
+        list[n++] = cpu_backend_avx512();
+    if (__builtin_cpu_supports("x86-64-v3"))
+        list[n++] = cpu_backend_avx2();
+    list[n++] = cpu_backend_generic();
+    return list;
+}
+
+/* Weights and biases as in the generator: OIHW there, KRSC here; parameters with gradients are counted in order. */
+static void fill(struct net *n)
+{
+    for (int i = 0, counted = 0; i < n->model->nparams; i++) {
+        struct param *p = n->model->params[i];
+        float *w = calloc(p->count, sizeof *w);
+        struct err err;
+
+        for (size_t e = 0; e < p->count; e++) {
+            size_t c = e % (size_t)p->c, s = e / (size_t)p->c % (size_t)p->s, r = e / (size_t)(p->c * p->s) % (size_t)p->r;
+            size_t k = e / (size_t)(p->c * p->s * p->r);
+
+            if (p->kind == PARAM_CONV)
+                w[e] = weight(counted, ((k * (size_t)p->c + c) * (size_t)p->r + r) * (size_t)p->s + s, p->c * p->r * p->s);
+            else
+                w[e] = p->kind == PARAM_SCALE || p->kind == PARAM_VAR;
+        }
+        counted += param_trainable(p);
+        assert_int_equal(n->dev->ops->upload(n->dev, p->data, w, p->count * sizeof *w, &err), 0);
+        p->version++;
+        free(w);
+    }
+}
+
+static void split(struct net *n)
+{
+    int per = BATCH / n->nshards;
+
+    n->images = n->dev->ops->alloc(n->dev, sizeof(float) * BATCH * SIZE * SIZE * 3);
+    for (uint32_t i = 0; i < BATCH * SIZE * SIZE * 3; i++)
+        n->images[i] = (float)((noise(i + 77) >> 24) / 255.0);
+    for (int v = 0; v < n->nshards; v++) {
+        int rows = 0;
+
+        for (int im = 0; im < per; im++) {
+            for (int b = 0; b < NBOXES; b++) {
+                if (boxes[b].image != v * per + im)
+                    continue;
+                n->cls[v][rows] = boxes[b].cls;
+                memcpy(n->box[v][rows++], boxes[b].box, sizeof boxes[b].box);
+            }
+            n->offset[v][im + 1] = rows;
+        }
+        n->x[v] = tensor_f32(n->images + (size_t)v * (size_t)per * SIZE * SIZE * 3, per, SIZE, SIZE, 3);
+        n->truth[v] = (struct box_list){ n->offset[v], n->cls[v], n->box[v][0], rows };
+    }
+}
+
+static void net_open(struct net *n, const struct device_ops *ops, const char *cfg, int nshards, int threads)
+{
+    struct device_options opt = { threads, "auto" };
+    struct err err = { 0 };
+    json_t *root = json_pack("{s:{s:s},s:{s:{s:s,s:s}},s:{s:i,s:i,s:i}}", "model", "cfg", cfg, "data", "train", "annotations", "none",
+                             "images", "none", "train", "steps", STEPS, "batch", BATCH, "shards", nshards);
+
+    memset(n, 0, sizeof *n);
+    n->nshards = nshards;
+    assert_int_equal(json_object_set_new(json_object_get(root, "model"), "ignore_thresh", json_real(0.5)), 0);
+    if (jobspec_parse(root, &n->spec, &err) < 0 || ops->open(0, &opt, &n->dev, &err) < 0 ||
+        model_open(n->spec, CLASSES, n->dev, &n->model, &err) < 0)
+        fail_msg("%s", err.msg);
+    json_decref(root);
+    n->arena = arena_new(n->dev, 16 << 20);
+    n->tape = tape_new(n->dev, n->arena, n->model->nparams);
+    assert_true(n->model->nparams <= MAX_PARAMS);
+    for (int i = 0; i < n->model->nparams; i++) {
+        for (int v = 0; v < nshards; v++)
+            n->grad[v][i] = n->dev->ops->alloc(n->dev, n->model->params[i]->count * sizeof(float));
+        n->momentum[i] = n->dev->ops->alloc(n->dev, n->model->params[i]->count * sizeof(float));
+    }
+    fill(n);
+    split(n);
+}
+
+static void net_close(struct net *n)
+{
+    for (int i = 0; i < n->model->nparams; i++) {
+        for (int v = 0; v < n->nshards; v++)
+            n->dev->ops->free(n->dev, n->grad[v][i]);
+        n->dev->ops->free(n->dev, n->momentum[i]);
+    }
+    n->dev->ops->free(n->dev, n->images);
+    tape_free(n->tape);
+    arena_free(n->arena);
+    model_free(n->model);
+    n->dev->ops->close(n->dev);
+    jobspec_free(n->spec);
+}
+
+static float *grad_dest(void *arg, const struct param *p, int shard)
+{
+    struct net *n = arg;
+
+    return n->grad[shard][p->index];
+}
+
+/* Folds the shards in tree order into the first one's memory. */
+static int grad_ready(void *arg, const struct param *p, struct err *err)
+{
+    struct net *n = arg;
+    struct tree_part parts[MAX_SHARDS];
+
+    for (int v = 0; v < n->nshards; v++)
+        parts[v] = (struct tree_part){ v, v + 1, n->grad[v][p->index] };
+    return n->dev->ops->tree_add(n->dev, n->grad[0][p->index], parts, n->nshards, p->count, err);
+}
+
+static int no_stats(void *arg, int index, const double *const *stats, int c, struct err *err)
+{
+    (void)arg;
+    (void)index;
+    (void)stats;
+    (void)c;
+    (void)err;
+    return 0;
+}
+
+/* Gradients of one step in n->grad[0]; returns the loss per image. */
+static double step(struct net *n)
+{
+    const struct tape_hooks hooks = { n, grad_dest, grad_ready, no_stats, NULL };
+    const struct model_batch b = { n->x, n->truth };
+    double record[MAX_SHARDS][64], *terms[MAX_SHARDS], total = 0;
+    struct err err = { 0 };
+
+    for (int v = 0; v < n->nshards; v++)
+        terms[v] = record[v];
+    tape_begin(n->tape, TAPE_TRAIN, n->nshards, &hooks);
+    if (n->model->ops->loss(n->model, n->tape, &b, 1.0f / BATCH, terms, &err) < 0 ||
+        tape_backward(n->tape, n->model->params, n->model->nparams, &err) < 0)
+        fail_msg("%s", err.msg);
+    for (int v = 0; v < n->nshards; v++)
+        total += record[v][0];
+    return total / BATCH;
+}
+
+static void update(struct net *n)
+{
+    static const int32_t go = 0;
+    struct err err;
+
+    for (int i = 0; i < n->model->nparams; i++) {
+        struct param *p = n->model->params[i];
+        struct sgd sgd = { 0.002f, 0.9f, p->kind == PARAM_CONV ? 0.0005f : 0, 1 };
+
+        if (!param_trainable(p))
+            continue;
+        assert_int_equal(n->dev->ops->sgd_step(n->dev, p->data, n->momentum[i], n->grad[0][i], p->count, &sgd, &go, &err), 0);
+        p->version++;
+    }
+}
+
+/* Squared distance of a parameter's gradient from the golden one, and the golden one's squared norm. */
+static void compare(const struct net *n, const struct param *p, const struct st_array *golden, double *ret_distance, double *ret_norm)
+{
+    float *want = malloc(p->count * sizeof *want);
+    const float *have = n->grad[0][p->index];
+    struct err err;
+
+    assert_int_equal(st_count(golden), p->count);
+    assert_int_equal(safetensors_f32(golden, want, &err), 0);
+    *ret_distance = *ret_norm = 0;
+    for (int k = 0; k < p->k; k++)
+        for (int r = 0; r < p->r; r++)
+            for (int s = 0; s < p->s; s++)
+                for (int c = 0; c < p->c; c++) {
+                    double w = (double)want[((k * p->c + c) * p->r + r) * p->s + s],
+                           d = (double)have[((k * p->r + r) * p->s + s) * p->c + c] - w;
+
+                    *ret_distance += d * d;
+                    *ret_norm += w * w;
+                }
+    free(want);
+}
+
+static struct safetensors *open_golden(const char *path)
+{
+    struct safetensors *f;
+    struct err err;
+
+    if (safetensors_open(path, &f, &err) < 0)
+        fail_msg("%s", err.msg);
+    return f;
+}
+
+static const struct st_array *array(const struct safetensors *f, const char *fmt, ...)
+{
+    char name[160];
+    const struct st_array *a;
+    va_list ap;
+
+    va_start(ap, fmt);
+    vsnprintf(name, sizeof name, fmt, ap);
+    va_end(ap);
+    a = safetensors_find(f, name);
+    if (!a)
+        fail_msg("no array '%s'", name);
+    return a;
+}
+
+/* ---- tests ---- */
+
+static void logistic(const struct device_ops *ops, int nshards, uint64_t *ret_bits)
+{
+    struct safetensors *f = open_golden("tests/golden/yolov3_logistic.safetensors");
+    float want[STEPS];
+    struct err err;
+    struct net n;
+
+    net_open(&n, ops, "tests/golden/yolov3_logistic.cfg", nshards, 2);
+    safetensors_f32(array(f, "v%d.losses", nshards), want, &err);
+    for (int i = 0; i < STEPS; i++) {
+        double loss = step(&n);
+
+        if (fabs(loss - (double)want[i]) > 1e-4 * (double)want[i])
+            fail_msg("V = %d step %d: loss %.7g, reference %.7g", nshards, i, loss, (double)want[i]);
+        for (int k = 0; i == 0 && k < n.model->nparams; k++) {
+            const struct param *p = n.model->params[k];
+            double distance, norm;
+
+            if (!param_trainable(p))
+                continue;
+            compare(&n, p, array(f, "v%d.grad.%s", nshards, p->name), &distance, &norm);
+            if (!(sqrt(distance) <= 1e-4 * sqrt(norm)))
+                fail_msg("V = %d: gradient of %s is %.2g of its norm off", nshards, p->name, sqrt(distance / norm));
+        }
+        memcpy(&ret_bits[i], &loss, sizeof loss);
+        update(&n);
+    }
+    net_close(&n);
+    safetensors_close(f);
+}
+
+/* Ten losses and every gradient of step 0 as the reference has them; the same bits from every build of the device. */
+static void logistic_net(void **state)
+{
+    const struct device_ops *const *list = backends();
+
+    (void)state;
+    for (int nshards = 1; nshards <= 2; nshards++) {
+        uint64_t first[STEPS], bits[STEPS];
+
+        for (int b = 0; list[b]; b++) {
+            logistic(list[b], nshards, b ? bits : first);
+            if (b)
+                assert_memory_equal(bits, first, sizeof first);
+        }
+    }
+}
+
+/* Kinks flip between precisions, so only step 0 can be compared: the reference's own fp32 is the yardstick. */
+static void leaky_net(void **state)
+{
+    struct safetensors *f = open_golden("tests/golden/yolov3_leaky.safetensors");
+    double distance = 0, loss;
+    float want, fp32;
+    struct err err;
+    struct net n;
+
+    (void)state;
+    net_open(&n, backends()[0], "tests/golden/yolov3_leaky.cfg", 1, 1);
+    safetensors_f32(array(f, "loss"), &want, &err);
+    safetensors_f32(array(f, "fp32_distance"), &fp32, &err);
+    loss = step(&n);
+    assert_true(fabs(loss - (double)want) <= 1e-5 * (double)want);
+    for (int k = 0; k < n.model->nparams; k++) {
+        const struct param *p = n.model->params[k];
+        double d, norm;
+
+        if (!param_trainable(p))
+            continue;
+        compare(&n, p, array(f, "grad.%s", p->name), &d, &norm);
+        distance += d;
+    }
+    print_message("gradient: %.2g from fp64, the reference's own fp32 %.2g\n", sqrt(distance), (double)fp32);
+    assert_true(sqrt(distance) <= 10 * (double)fp32);
+    net_close(&n);
+    safetensors_close(f);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = { cmocka_unit_test(logistic_net), cmocka_unit_test(leaky_net) };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

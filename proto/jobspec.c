@@ -2,7 +2,6 @@
 
 #include <errno.h>
 #include <math.h>
-#include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -15,20 +14,6 @@ enum { ENV_VALUE_MAX = 4096, NAME_SHOWN = 48 };
 static void *member(struct jobspec *s, const struct job_key *k)
 {
     return (char *)s + k->offset;
-}
-
-/* ---- errors: "train.lr: must be > 0, is -1" ---- */
-
-static int bad(struct err *err, const char *path, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
-static int bad(struct err *err, const char *path, const char *fmt, ...)
-{
-    char text[400];
-    va_list ap;
-
-    va_start(ap, fmt);
-    vsnprintf(text, sizeof text, fmt, ap);
-    va_end(ap);
-    return err_field(err, ERR_INPUT, path, "%s: %s", path, text);
 }
 
 /* How a value looks in an error: its JSON, cut short. */
@@ -70,14 +55,14 @@ static int take_text(char **ret, const struct job_key *k, const json_t *v, struc
     size_t len = json_string_length(v);
 
     if (!text)
-        return bad(err, k->path, "must be a string, is %s", show(v).text);
+        return job_error(err, k->path, "must be a string, is %s", show(v).text);
     if (len == 0 && (k->min > 0 || k->type == TYPE_PATH))
-        return bad(err, k->path, "must not be empty");
+        return job_error(err, k->path, "must not be empty");
     if ((double)len > k->max)
-        return bad(err, k->path, "must have at most %.0f bytes, has %zu", k->max, len);
+        return job_error(err, k->path, "must have at most %.0f bytes, has %zu", k->max, len);
     for (const unsigned char *p = (const unsigned char *)text; *p; p++)
         if (*p < 0x20 || *p == 0x7f)
-            return bad(err, k->path, "must not have control characters, is %s", show(v).text);
+            return job_error(err, k->path, "must not have control characters, is %s", show(v).text);
     *ret = strdup(text);
     return *ret ? 0 : err_set(err, -ENOMEM, "out of memory");
 }
@@ -97,16 +82,16 @@ static int take_enum(char **ret, const struct job_key *k, const json_t *v, struc
         p += n + (p[n] == '|');
     }
     words(list, sizeof list, k->values);
-    return bad(err, k->path, "must be %s, is %s", list, show(v).text);
+    return job_error(err, k->path, "must be %s, is %s", list, show(v).text);
 }
 
 static int check_range(const struct job_key *k, double x, const json_t *v, struct err *err)
 {
     if (job_key_positive(k) ? x <= 0 : x < k->min)
-        return job_key_positive(k) ? bad(err, k->path, "must be > 0, is %s", show(v).text)
-                                   : bad(err, k->path, "must be at least %.16g, is %s", k->min, show(v).text);
+        return job_key_positive(k) ? job_error(err, k->path, "must be > 0, is %s", show(v).text)
+                                   : job_error(err, k->path, "must be at least %.16g, is %s", k->min, show(v).text);
     if (x > k->max)
-        return bad(err, k->path, "must be at most %.16g, is %s", k->max, show(v).text);
+        return job_error(err, k->path, "must be at most %.16g, is %s", k->max, show(v).text);
     return 0;
 }
 
@@ -115,7 +100,7 @@ static int take_int(int64_t *ret, const struct job_key *k, const json_t *v, stru
     double x = json_number_value(v);
 
     if (!json_is_number(v) || (json_is_real(v) && (x != floor(x) || fabs(x) > MAX_WHOLE)))
-        return bad(err, k->path, "must be a whole number, is %s", show(v).text);
+        return job_error(err, k->path, "must be a whole number, is %s", show(v).text);
     int rc = check_range(k, x, v, err);
     if (rc == 0)
         *ret = json_is_integer(v) ? json_integer_value(v) : (int64_t)x;
@@ -125,7 +110,7 @@ static int take_int(int64_t *ret, const struct job_key *k, const json_t *v, stru
 static int take_real(double *ret, const struct job_key *k, const json_t *v, struct err *err)
 {
     if (!json_is_number(v))
-        return bad(err, k->path, "must be a number, is %s", show(v).text);
+        return job_error(err, k->path, "must be a number, is %s", show(v).text);
     int rc = check_range(k, json_number_value(v), v, err);
     if (rc == 0)
         *ret = json_number_value(v);
@@ -138,12 +123,12 @@ static int take_reals(struct jobspec_list *ret, const struct job_key *k, const j
     json_t *x;
 
     if (!json_is_array(v))
-        return bad(err, k->path, "must be a list of numbers, is %s", show(v).text);
+        return job_error(err, k->path, "must be a list of numbers, is %s", show(v).text);
     if ((double)n > k->max)
-        return bad(err, k->path, "must have at most %.0f numbers, has %zu", k->max, n);
+        return job_error(err, k->path, "must have at most %.0f numbers, has %zu", k->max, n);
     json_array_foreach (v, i, x) {
         if (!json_is_number(x))
-            return bad(err, k->path, "number %zu must be a number, is %s", i + 1, show(x).text);
+            return job_error(err, k->path, "number %zu must be a number, is %s", i + 1, show(x).text);
         ret->v[i] = json_number_value(x);
     }
     ret->n = (int)n;
@@ -156,14 +141,14 @@ static int take_map(json_t **ret, const struct job_key *k, const json_t *v, stru
     json_t *x;
 
     if (!json_is_object(v))
-        return bad(err, k->path, "must be an object, is %s", show(v).text);
+        return job_error(err, k->path, "must be an object, is %s", show(v).text);
     if ((double)json_object_size(v) > k->max)
-        return bad(err, k->path, "must have at most %.0f members, has %zu", k->max, json_object_size(v));
+        return job_error(err, k->path, "must have at most %.0f members, has %zu", k->max, json_object_size(v));
     json_object_foreach ((json_t *)v, name, x) {
         if (!*name || strlen(name) > 128 || strchr(name, '='))
-            return bad(err, k->path, "'%.40s' is not a variable name", name);
+            return job_error(err, k->path, "'%.40s' is not a variable name", name);
         if (!json_is_string(x) || json_string_length(x) > ENV_VALUE_MAX)
-            return bad(err, k->path, "%.128s must be a string of at most %d bytes", name, ENV_VALUE_MAX);
+            return job_error(err, k->path, "%.128s must be a string of at most %d bytes", name, ENV_VALUE_MAX);
     }
     *ret = json_deep_copy(v);
     return *ret ? 0 : err_set(err, -ENOMEM, "out of memory");
@@ -191,7 +176,7 @@ static int take(struct jobspec *s, const struct job_key *k, const json_t *v, str
         break;
     }
     if (!json_is_boolean(v))
-        return bad(err, k->path, "must be true or false, is %s", show(v).text);
+        return job_error(err, k->path, "must be true or false, is %s", show(v).text);
     *(bool *)at = json_is_true(v);
     return 0;
 }
@@ -217,8 +202,8 @@ static int unknown(struct err *err, const char *group, const char *name)
             *p = '?';
     near = job_key_near(path);
     if (near)
-        return bad(err, path, "unknown key; did you mean %s?", near);
-    return bad(err, path, "unknown key; detctl submit --help-keys lists them");
+        return job_error(err, path, "unknown key; did you mean %s?", near);
+    return job_error(err, path, "unknown key; detctl submit --help-keys lists them");
 }
 
 /* Finds what is given for each key; members that are neither key nor group are errors. Depth is bounded by the table's. */
@@ -239,7 +224,7 @@ static int walk(const json_t *obj, const char *group, const json_t **given, stru
         } else if (!job_key_is_group(path, (size_t)len)) {
             return unknown(err, group, name);
         } else if (!json_is_object(value)) {
-            return bad(err, path, "must be an object, is %s", show(value).text);
+            return job_error(err, path, "must be an object, is %s", show(value).text);
         } else if (walk(value, path, given, err) < 0) {
             return ERR_INPUT;
         }
@@ -254,7 +239,7 @@ static int fill(struct jobspec *s, const struct job_key *k, const json_t *given,
     if (given && !(json_is_null(given) && nullable))
         return take(s, k, given, err);
     if (required)
-        return bad(err, k->path, "is required (%s)", k->help);
+        return job_error(err, k->path, "is required (%s)", k->help);
     if (nullable) {
         take_null(s, k);
         return 0;
@@ -262,121 +247,6 @@ static int fill(struct jobspec *s, const struct job_key *k, const json_t *given,
     json_t *def = json_loads(k->def, JSON_DECODE_ANY, NULL);
     int rc = def ? take(s, k, def, err) : err_set(err, -ENOMEM, "out of memory");
     json_decref(def);
-    return rc;
-}
-
-/* ---- rules between keys, and defaults that depend on others ---- */
-
-static bool power_of_two(int64_t n)
-{
-    return n > 0 && (n & (n - 1)) == 0;
-}
-
-int jobspec_default_shards(int64_t batch)
-{
-    int shards = 8;
-
-    while (shards > 1 && (batch % shards != 0 || batch / shards < 4))
-        shards /= 2;
-    return shards;
-}
-
-static int finish_model(struct jobspec *s, struct err *err)
-{
-    if (!s->model_preset && !s->model_cfg)
-        return bad(err, "model.preset", "is required (or model.cfg)");
-    if (s->model_preset && s->model_cfg)
-        return bad(err, "model.cfg", "cannot be combined with model.preset");
-    if (s->model_cfg && s->model_width != 1.0)
-        return bad(err, "model.width", "scales presets only, not model.cfg");
-    if (s->model_size < 0 && s->model_preset)
-        s->model_size = 416;
-    if (s->model_size >= 0 && s->model_size % 32 != 0)
-        return bad(err, "model.size", "must be a multiple of 32, is %lld", (long long)s->model_size);
-    if (s->model_load_until >= 0 && !s->model_init)
-        return bad(err, "model.load_until", "needs model.init");
-    if (s->model_sync_bn && s->model_freeze_bn)
-        return bad(err, "model.sync_bn", "cannot be combined with model.freeze_bn");
-    return 0;
-}
-
-/* With model.cfg and no model.size the sizes stay null: only the worker reads the cfg. */
-static int finish_sizes(struct jobspec *s, struct err *err)
-{
-    int64_t *min = &s->data_augment_size_min, *max = &s->data_augment_size_max;
-
-    if (*min < 0 && s->model_size >= 0)
-        *min = s->model_size > 128 ? s->model_size - 96 : 32;
-    if (*max < 0 && s->model_size >= 0)
-        *max = s->model_size + 96 > 2048 ? 2048 : s->model_size + 96;
-    if (*min >= 0 && *min % 32 != 0)
-        return bad(err, "data.augment.size_min", "must be a multiple of 32, is %lld", (long long)*min);
-    if (*max >= 0 && *max % 32 != 0)
-        return bad(err, "data.augment.size_max", "must be a multiple of 32, is %lld", (long long)*max);
-    if (*min >= 0 && *max >= 0 && *min > *max)
-        return bad(err, "data.augment.size_max", "must be at least data.augment.size_min (%lld), is %lld", (long long)*min,
-                   (long long)*max);
-    return 0;
-}
-
-static int finish_shards(struct jobspec *s, struct err *err)
-{
-    if (s->train_shards < 0)
-        s->train_shards = jobspec_default_shards(s->train_batch);
-    if (!power_of_two(s->train_shards))
-        return bad(err, "train.shards", "must be a power of two, is %lld", (long long)s->train_shards);
-    if (s->train_batch % s->train_shards != 0)
-        return bad(err, "train.shards", "must divide train.batch (%lld), is %lld", (long long)s->train_batch, (long long)s->train_shards);
-    if (s->run_ranks > s->train_shards)
-        return bad(err, "run.ranks", "must be at most train.shards (%lld), is %lld", (long long)s->train_shards, (long long)s->run_ranks);
-    if (s->model_sync_bn && s->train_waves > 1)
-        return bad(err, "train.waves", "must be 1 with model.sync_bn, is %lld", (long long)s->train_waves);
-    return 0;
-}
-
-static int finish_schedule(struct jobspec *s, struct err *err)
-{
-    double last = 0;
-
-    if (s->train_burn_in < 0)
-        s->train_burn_in = s->train_steps / 20 < 1000 ? s->train_steps / 20 : 1000;
-    for (int i = 0; i < s->train_lr_steps.n; i++) {
-        double x = s->train_lr_steps.v[i], at = x < 1 ? x * (double)s->train_steps : x;
-
-        if (!(x > 0) || (x >= 1 && x != floor(x)))
-            return bad(err, "train.lr_steps", "must be whole steps, or fractions between 0 and 1; number %d is %g", i + 1, x);
-        if (at <= last)
-            return bad(err, "train.lr_steps", "must ascend; number %d is step %g after step %g", i + 1, at, last);
-        last = at;
-    }
-    return 0;
-}
-
-static int finish_val(struct jobspec *s, struct err *err)
-{
-    int64_t tenth = s->train_steps / 10 > 0 ? s->train_steps / 10 : 1;
-    bool have = s->data_val_annotations;
-
-    if (have != (s->data_val_images != NULL))
-        return have ? bad(err, "data.val.images", "is required with data.val.annotations")
-                    : bad(err, "data.val.annotations", "is required with data.val.images");
-    if (!have && s->val_every > 0)
-        return bad(err, "val.every", "needs data.val");
-    if (s->val_every < 0)
-        s->val_every = have ? tenth : 0;
-    if (s->checkpoint_every < 0)
-        s->checkpoint_every = s->val_every > 0 ? s->val_every : tenth;
-    return 0;
-}
-
-static int finish(struct jobspec *s, struct err *err)
-{
-    static int (*const rules[])(struct jobspec *, struct err *) = { finish_model, finish_sizes, finish_shards, finish_schedule,
-                                                                    finish_val };
-    int rc = 0;
-
-    for (size_t i = 0; i < sizeof rules / sizeof *rules && rc == 0; i++)
-        rc = rules[i](s, err);
     return rc;
 }
 
@@ -395,7 +265,7 @@ int jobspec_parse(const json_t *root, struct jobspec **ret_spec, struct err *err
     for (size_t i = 0; i < JOB_KEY_COUNT && rc == 0; i++)
         rc = fill(s, &job_keys[i], given[i], err);
     if (rc == 0)
-        rc = finish(s, err);
+        rc = jobspec_finish(s, err);
     if (rc == 0)
         *ret_spec = s;
     else
@@ -424,7 +294,7 @@ int jobspec_require_absolute(const struct jobspec *s, struct err *err)
         const char *path = job_keys[i].type == TYPE_PATH ? *(char *const *)((const char *)s + job_keys[i].offset) : NULL;
 
         if (path && path[0] != '/')
-            return bad(err, job_keys[i].path, "must be an absolute path, is '%.200s'", path);
+            return job_error(err, job_keys[i].path, "must be an absolute path, is '%.200s'", path);
     }
     return 0;
 }

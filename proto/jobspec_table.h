@@ -31,6 +31,10 @@ static inline int job_key_positive(const struct job_key *k)
 }
 /* The row whose path is the len bytes at path, or NULL. */
 const struct job_key *job_key_find(const char *path, size_t len);
+/* ERR_INPUT about the key at path, as "train.lr: must be > 0, is -1". */
+int job_error(struct err *err, const char *path, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
+/* The rules between keys, and the defaults that depend on others; every member is filled in but for those. */
+int jobspec_finish(struct jobspec *s, struct err *err);
 /* Whether the len bytes at path are an object that holds keys, as "data.train". */
 int job_key_is_group(const char *path, size_t len);
 /* The most similar path (of a key or a group), or NULL when nothing is near. */

@@ -1,0 +1,132 @@
+/* proto/jobspec_rules.c - rules between keys, and defaults that depend on other keys. */
+#include <math.h>
+#include <stdarg.h>
+
+#include "proto/err.h"
+#include "proto/jobspec_table.h"
+
+int job_error(struct err *err, const char *path, const char *fmt, ...)
+{
+    char text[400];
+    va_list ap;
+
+    va_start(ap, fmt);
+    vsnprintf(text, sizeof text, fmt, ap);
+    va_end(ap);
+    return err_field(err, ERR_INPUT, path, "%s: %s", path, text);
+}
+
+static bool power_of_two(int64_t n)
+{
+    return n > 0 && (n & (n - 1)) == 0;
+}
+
+int jobspec_default_shards(int64_t batch)
+{
+    int shards = 8;
+
+    while (shards > 1 && (batch % shards != 0 || batch / shards < 4))
+        shards /= 2;
+    return shards;
+}
+
+static int finish_model(struct jobspec *s, struct err *err)
+{
+    if (!s->model_preset && !s->model_cfg)
+        return job_error(err, "model.preset", "is required (or model.cfg)");
+    if (s->model_preset && s->model_cfg)
+        return job_error(err, "model.cfg", "cannot be combined with model.preset");
+    if (s->model_cfg && s->model_width != 1.0)
+        return job_error(err, "model.width", "scales presets only, not model.cfg");
+    if (s->model_size < 0 && s->model_preset)
+        s->model_size = 416;
+    if (s->model_size >= 0 && s->model_size % 32 != 0)
+        return job_error(err, "model.size", "must be a multiple of 32, is %lld", (long long)s->model_size);
+    if (s->model_load_until >= 0 && !s->model_init)
+        return job_error(err, "model.load_until", "needs model.init");
+    if (s->model_sync_bn && s->model_freeze_bn)
+        return job_error(err, "model.sync_bn", "cannot be combined with model.freeze_bn");
+    return 0;
+}
+
+/* With model.cfg and no model.size the sizes stay null: only the worker reads the cfg. */
+static int finish_sizes(struct jobspec *s, struct err *err)
+{
+    int64_t *min = &s->data_augment_size_min, *max = &s->data_augment_size_max;
+
+    if (*min < 0 && s->model_size >= 0)
+        *min = s->model_size > 128 ? s->model_size - 96 : 32;
+    if (*max < 0 && s->model_size >= 0)
+        *max = s->model_size + 96 > 2048 ? 2048 : s->model_size + 96;
+    if (*min >= 0 && *min % 32 != 0)
+        return job_error(err, "data.augment.size_min", "must be a multiple of 32, is %lld", (long long)*min);
+    if (*max >= 0 && *max % 32 != 0)
+        return job_error(err, "data.augment.size_max", "must be a multiple of 32, is %lld", (long long)*max);
+    if (*min >= 0 && *max >= 0 && *min > *max)
+        return job_error(err, "data.augment.size_max", "must be at least data.augment.size_min (%lld), is %lld", (long long)*min,
+                         (long long)*max);
+    return 0;
+}
+
+static int finish_shards(struct jobspec *s, struct err *err)
+{
+    if (s->train_shards < 0)
+        s->train_shards = jobspec_default_shards(s->train_batch);
+    if (!power_of_two(s->train_shards))
+        return job_error(err, "train.shards", "must be a power of two, is %lld", (long long)s->train_shards);
+    if (s->train_batch % s->train_shards != 0)
+        return job_error(err, "train.shards", "must divide train.batch (%lld), is %lld", (long long)s->train_batch,
+                         (long long)s->train_shards);
+    if (s->run_ranks > s->train_shards)
+        return job_error(err, "run.ranks", "must be at most train.shards (%lld), is %lld", (long long)s->train_shards,
+                         (long long)s->run_ranks);
+    if (s->model_sync_bn && s->train_waves > 1)
+        return job_error(err, "train.waves", "must be 1 with model.sync_bn, is %lld", (long long)s->train_waves);
+    return 0;
+}
+
+static int finish_schedule(struct jobspec *s, struct err *err)
+{
+    double last = 0;
+
+    if (s->train_burn_in < 0)
+        s->train_burn_in = s->train_steps / 20 < 1000 ? s->train_steps / 20 : 1000;
+    for (int i = 0; i < s->train_lr_steps.n; i++) {
+        double x = s->train_lr_steps.v[i], at = x < 1 ? x * (double)s->train_steps : x;
+
+        if (!(x > 0) || (x >= 1 && x != floor(x)))
+            return job_error(err, "train.lr_steps", "must be whole steps, or fractions between 0 and 1; number %d is %g", i + 1, x);
+        if (at <= last)
+            return job_error(err, "train.lr_steps", "must ascend; number %d is step %g after step %g", i + 1, at, last);
+        last = at;
+    }
+    return 0;
+}
+
+static int finish_val(struct jobspec *s, struct err *err)
+{
+    int64_t tenth = s->train_steps / 10 > 0 ? s->train_steps / 10 : 1;
+    bool have = s->data_val_annotations;
+
+    if (have != (s->data_val_images != NULL))
+        return have ? job_error(err, "data.val.images", "is required with data.val.annotations")
+                    : job_error(err, "data.val.annotations", "is required with data.val.images");
+    if (!have && s->val_every > 0)
+        return job_error(err, "val.every", "needs data.val");
+    if (s->val_every < 0)
+        s->val_every = have ? tenth : 0;
+    if (s->checkpoint_every < 0)
+        s->checkpoint_every = s->val_every > 0 ? s->val_every : tenth;
+    return 0;
+}
+
+int jobspec_finish(struct jobspec *s, struct err *err)
+{
+    static int (*const rules[])(struct jobspec *, struct err *) = { finish_model, finish_sizes, finish_shards, finish_schedule,
+                                                                    finish_val };
+    int rc = 0;
+
+    for (size_t i = 0; i < sizeof rules / sizeof *rules && rc == 0; i++)
+        rc = rules[i](s, err);
+    return rc;
+}

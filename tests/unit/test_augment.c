@@ -1,0 +1,228 @@
+/* tests/unit/test_augment.c - uses: proto worker/core worker/data
+ * Placement against the vectors of specs yolov3, rendering against the formulas written down once more in double precision. */
+#include <jansson.h>
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+#include <cmocka.h>
+
+#include "worker/data/augment.h"
+
+#define VECTORS "../shared/specs/vectors/yolov3_misc.json"
+
+static double at(json_t *list, size_t i)
+{
+    return json_number_value(json_array_get(list, i));
+}
+
+static double number(json_t *o, const char *key)
+{
+    return json_number_value(json_object_get(o, key));
+}
+
+static void check_letterbox(json_t *c)
+{
+    int w = (int)number(c, "w"), h = (int)number(c, "h"), size = (int)number(c, "size");
+    json_t *in = json_object_get(c, "box_in"), *out = json_object_get(c, "box_out"), *back = json_object_get(c, "box_back_px");
+    struct placement p = place_letterbox(w, h, size);
+    struct dataset_box box = {
+        .x = (at(in, 0) - at(in, 2) / 2) * w, .y = (at(in, 1) - at(in, 3) / 2) * h, .w = at(in, 2) * w, .h = at(in, 3) * h
+    };
+    float got[1][4], corners[4];
+    double px[4];
+    int32_t cls;
+
+    assert_true(p.w == number(c, "new_w") && p.h == number(c, "new_h") && p.x == number(c, "off_x") && p.y == number(c, "off_y"));
+    assert_int_equal(place_boxes(&p, &box, 1, w, h, &cls, got), 1);
+    for (size_t k = 0; k < 4; k++)
+        assert_float_equal(got[0][k], at(out, k), 1e-6);
+    for (int k = 0; k < 4; k++)
+        corners[k] = (float)size * (got[0][k & 1] + (k < 2 ? -0.5f : 0.5f) * got[0][2 + (k & 1)]);
+    unplace_box(&p, w, h, corners, px);
+    for (int k = 0; k < 2; k++) {
+        assert_float_equal(px[k] + px[2 + k] / 2, at(back, (size_t)k), 1e-3);
+        assert_float_equal(px[2 + k], at(back, (size_t)k + 2), 1e-3);
+    }
+}
+
+static void letterbox_follows_the_vectors(void **state)
+{
+    json_t *all = json_load_file(VECTORS, 0, NULL), *c;
+    size_t i;
+
+    (void)state;
+    if (!all) {
+        print_message("no " VECTORS " here\n");
+        skip();
+    }
+    json_array_foreach (json_object_get(all, "letterbox"), i, c) {
+        check_letterbox(c);
+    }
+    json_decref(all);
+}
+
+/* ---- rendering, once more ---- */
+
+static double sampled(const uint8_t *rgb, int w, int h, double x, double y, int c)
+{
+    int x0, y0, x1, y1;
+
+    x = fmin(fmax(x, 0), w - 1);
+    y = fmin(fmax(y, 0), h - 1);
+    x0 = (int)x;
+    y0 = (int)y;
+    x1 = x0 + 1 < w ? x0 + 1 : x0;
+    y1 = y0 + 1 < h ? y0 + 1 : y0;
+#define AT(xx, yy) (double)rgb[((yy)*w + (xx)) * 3 + c]
+    return ((AT(x0, y0) * (1 - (x - x0)) + AT(x1, y0) * (x - x0)) * (1 - (y - y0)) +
+            (AT(x0, y1) * (1 - (x - x0)) + AT(x1, y1) * (x - x0)) * (y - y0)) /
+           255;
+#undef AT
+}
+
+/* RGB -> HSV -> RGB as in specs yolov3 section 5.4, the textbook way. */
+static void distort(double v[3], const struct placement *p)
+{
+    double top = fmax(v[0], fmax(v[1], v[2])), low = fmin(v[0], fmin(v[1], v[2])), range = top - low, hue = 0, s, f, q[4];
+    int sextant;
+
+    if (range > 0)
+        hue = v[0] == top ? (v[1] - v[2]) / range : v[1] == top ? 2 + (v[2] - v[0]) / range : 4 + (v[0] - v[1]) / range;
+    hue = hue < 0 ? hue + 6 : hue;
+    hue += 6 * (double)p->hue;
+    hue = hue < 0 ? hue + 6 : hue >= 6 ? hue - 6 : hue;
+    s = (top > 0 ? range / top : 0) * (double)p->saturation;
+    top *= (double)p->exposure;
+    sextant = (int)hue;
+    f = hue - sextant;
+    q[0] = top;
+    q[1] = top * (1 - s);
+    q[2] = top * (1 - s * f);
+    q[3] = top * (1 - s * (1 - f));
+    static const int pick[6][3] = { { 0, 3, 1 }, { 2, 0, 1 }, { 1, 0, 3 }, { 1, 2, 0 }, { 3, 1, 0 }, { 0, 1, 2 } };
+    for (int c = 0; c < 3; c++)
+        v[c] = fmin(fmax(q[pick[sextant % 6][c]], 0), 1);
+}
+
+static double largest_difference(const struct placement *p, const uint8_t *rgb, int w, int h, const float *got)
+{
+    double worst = 0;
+
+    for (int y = 0; y < p->size; y++)
+        for (int x = 0; x < p->size; x++) {
+            int sx = (p->flip ? p->size - 1 - x : x) - p->x, sy = (p->vflip ? p->size - 1 - y : y) - p->y;
+            double v[3] = { .5, .5, .5 };
+
+            for (int c = 0; c < 3 && sx >= 0 && sx < p->w && sy >= 0 && sy < p->h; c++)
+                v[c] = sampled(rgb, w, h, (sx + .5) * w / p->w - .5, (sy + .5) * h / p->h - .5, c);
+            if (p->colour)
+                distort(v, p);
+            for (int c = 0; c < 3; c++)
+                worst = fmax(worst, fabs(v[c] - (double)got[(y * p->size + x) * 3 + c]));
+        }
+    return worst;
+}
+
+static void check_render(const struct placement *p, int w, int h)
+{
+    uint8_t *rgb = malloc((size_t)(w * h * 3));
+    size_t n = (size_t)p->size * (size_t)p->size * 3;
+    float *out = malloc((n + 1) * sizeof *out), *scratch = malloc(render_scratch(w, p->size) * sizeof *scratch);
+
+    for (int i = 0; i < w * h * 3; i++)
+        rgb[i] = (uint8_t)((unsigned)i * 2654435761u >> 13);
+    out[n] = 42.0f;
+    render(p, rgb, w, h, out, scratch);
+    assert_true(largest_difference(p, rgb, w, h, out) < 2e-5);
+    assert_true(out[n] == 42.0f);
+    free(rgb);
+    free(out);
+    free(scratch);
+}
+
+static void pixels_follow_the_formulas(void **state)
+{
+    static const int sizes[5][2] = { { 64, 48 }, { 1, 1 }, { 17, 90 }, { 33, 3 }, { 200, 150 } };
+    struct augment a = { .flip = .5f, .vflip = .5f, .jitter = .3f, .scale = .5f, .hue = .1f, .saturation = 1.5f, .exposure = 1.5f };
+    struct placement p;
+
+    (void)state;
+    for (int i = 0; i < 5; i++) {
+        p = place_letterbox(sizes[i][0], sizes[i][1], 37);
+        check_render(&p, sizes[i][0], sizes[i][1]);
+        for (int32_t s = 0; s < 20; s++) {
+            p = place_random(&a, 1, s % 3, s, sizes[i][0], sizes[i][1], 48);
+            if (s % 4 == 0)
+                p.hue = 0;
+            check_render(&p, sizes[i][0], sizes[i][1]);
+        }
+    }
+    p = (struct placement){ .x = -30, .y = 5, .w = 20, .h = 400, .size = 40, .colour = true, .saturation = 1, .exposure = 1 };
+    check_render(&p, 20, 20);
+}
+
+/* ---- draws and boxes ---- */
+
+static void draws_keep_their_ranges(void **state)
+{
+    struct augment a = { .flip = .5f, .jitter = .2f, .scale = .2f, .hue = .1f, .saturation = 2, .exposure = 1.5f };
+    int flips = 0, inverted = 0;
+
+    (void)state;
+    for (int32_t s = 0; s < 2000; s++) {
+        struct placement p = place_random(&a, 5, 3, s, 640, 480, 416), again = place_random(&a, 5, 3, s, 640, 480, 416);
+
+        assert_memory_equal(&p, &again, sizeof p);
+        assert_true(p.w >= 1 && p.h >= 1 && p.w <= 500 && p.h <= 500);
+        assert_true(p.w <= 416 ? p.x >= 0 && p.x + p.w <= 416 : p.x <= 0 && p.x + p.w >= 416);
+        assert_true(p.y <= 0 || p.y + p.h <= 416);
+        assert_true(fabsf(p.hue) <= .1f && p.saturation >= .5f && p.saturation <= 2 && p.exposure >= 1 / 1.5f && p.exposure <= 1.5f);
+        assert_false(p.vflip);
+        flips += p.flip;
+        inverted += p.saturation < 1;
+    }
+    assert_in_range(flips, 900, 1100);
+    assert_in_range(inverted, 900, 1100);
+    struct augment none = { .saturation = 1, .exposure = 1 };
+    struct placement p = place_random(&none, 5, 3, 0, 640, 480, 416);
+    assert_true(p.w == 416 && p.h == 312 && !p.colour && !p.flip);
+}
+
+static void boxes_move_with_their_pixels(void **state)
+{
+    struct dataset_box boxes[] = {
+        { .x = 0, .y = 0, .w = 100, .h = 50, .cls = 1 },                 /* whole picture */
+        { .x = 10, .y = 10, .w = 20, .h = 10, .cls = 2, .crowd = true }, /* never trained on */
+        { .x = 0, .y = 0, .w = 50, .h = 50, .cls = 3 },                  /* left half */
+        { .x = 99.99, .y = 0, .w = .01, .h = 50, .cls = 4 },             /* too thin to keep */
+    };
+    struct placement p = { .x = -20, .y = 20, .w = 200, .h = 60, .size = 100, .flip = true, .vflip = true };
+    int32_t cls[4];
+    float out[4][4];
+
+    (void)state;
+    assert_int_equal(place_boxes(&p, boxes, 4, 100, 50, cls, out), 2);
+    assert_true(cls[0] == 1 && cls[1] == 3);
+    assert_float_equal(out[0][0], .5, 1e-6); /* cut to 0 .. 1 */
+    assert_float_equal(out[0][1], .5, 1e-6);
+    assert_float_equal(out[0][2], 1, 1e-6);
+    assert_float_equal(out[0][3], .6, 1e-6);
+    assert_float_equal(out[1][0], .6, 1e-6); /* 0 .. .8, mirrored */
+    assert_float_equal(out[1][2], .8, 1e-6);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(letterbox_follows_the_vectors),
+        cmocka_unit_test(pixels_follow_the_formulas),
+        cmocka_unit_test(draws_keep_their_ranges),
+        cmocka_unit_test(boxes_move_with_their_pixels),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,263 @@
+/* tests/device/test_pool.c - maximum pooling: the vector, every window shape against the bodies, numeric gradients, ties.
+ * uses: proto worker/core cpu */
+#include "tests/device/devices.h"
+
+#include <jansson.h>
+#include <math.h>
+
+#include "worker/kernels/pool.h"
+
+enum { SHARDS = 2 };
+
+struct pool_case {
+    struct pooling p;
+    int c, h[SHARDS], w[SHARDS], n[SHARDS];
+    bool pending, slice, ties, one_by_one;
+    float beta;
+};
+
+static struct tensor in_shape(const struct pool_case *t, int v)
+{
+    struct tensor x = tensor_f32(NULL, t->n[v], t->h[v], t->w[v], t->c);
+
+    x.stride = t->slice ? t->c + 3 : t->c;
+    return x;
+}
+
+static struct tensor out_shape(const struct pool_case *t, int v)
+{
+    struct tensor y = in_shape(t, v);
+
+    y.h = maxpool_out(t->h[v], &t->p);
+    y.w = maxpool_out(t->w[v], &t->p);
+    return y;
+}
+
+static size_t floats_of(const struct tensor *t)
+{
+    return tensor_pixels(t) * (size_t)t->stride;
+}
+
+/* Ties: whole numbers, so that windows hold equal maxima. */
+static float *input(const struct pool_case *t, int v)
+{
+    struct tensor x = in_shape(t, v);
+    float *d = numbers(floats_of(&x), 70 + (uint64_t)v, -3.0f, 3.0f);
+
+    for (size_t i = 0; t->ties && i < floats_of(&x); i++)
+        d[i] = floorf(d[i]);
+    return d;
+}
+
+static float *of_case(const struct pool_case *t, uint64_t seed, float lo, float hi)
+{
+    return numbers((size_t)t->c, seed, lo, hi);
+}
+
+static void set_data(struct device *dev, struct tensor *t, float *host)
+{
+    t->data = put(dev, host, floats_of(t) * sizeof(float));
+    free(host);
+}
+
+/* Results: y of all shards, then dx. */
+static void run_pool(struct device *dev, const void *arg, void *ret)
+{
+    const struct pool_case *t = arg;
+    struct tensor y[SHARDS], dy[SHARDS], dx[SHARDS];
+    struct operand x[SHARDS] = { 0 };
+    int step = t->one_by_one ? 1 : SHARDS;
+    float *out = ret;
+    struct err err;
+
+    for (int v = 0; v < SHARDS; v++) {
+        x[v].x = dx[v] = in_shape(t, v);
+        y[v] = dy[v] = out_shape(t, v);
+        set_data(dev, &x[v].x, input(t, v));
+        set_data(dev, &dx[v], numbers(floats_of(&dx[v]), 80, -1.0f, 1.0f));
+        set_data(dev, &dy[v], numbers(floats_of(&dy[v]), 81 + (uint64_t)v, -1.0f, 1.0f));
+        y[v].data = put(dev, NULL, floats_of(&y[v]) * sizeof(float));
+        if (t->pending) {
+            struct tensor row = tensor_f32(NULL, 1, 1, 1, t->c), param[3] = { row, row, row };
+
+            set_data(dev, &param[0], of_case(t, 90, -1.0f, 1.0f));
+            set_data(dev, &param[1], of_case(t, 91, -1.0f, 1.0f));
+            set_data(dev, &param[2], of_case(t, 92, 0.0f, 0.5f));
+            x[v].act = (struct affine){ param[0].data, param[1].data, param[2].data };
+        }
+    }
+    for (int v = 0; v < SHARDS; v += step) {
+        assert_int_equal(dev->ops->maxpool_fwd(dev, &t->p, y + v, x + v, step, &err), 0);
+        assert_int_equal(dev->ops->maxpool_bwd(dev, &t->p, dx + v, t->beta, dy + v, x + v, step, &err), 0);
+    }
+    for (int v = 0; v < SHARDS; out += floats_of(&y[v++]))
+        get(dev, out, y[v].data, floats_of(&y[v]) * sizeof(float));
+    for (int v = 0; v < SHARDS; out += floats_of(&dx[v++]))
+        get(dev, out, dx[v].data, floats_of(&dx[v]) * sizeof(float));
+}
+
+static size_t result_floats(const struct pool_case *t)
+{
+    size_t n = 0;
+
+    for (int v = 0; v < SHARDS; v++) {
+        struct tensor x = in_shape(t, v), y = out_shape(t, v);
+
+        n += floats_of(&x) + floats_of(&y);
+    }
+    return n;
+}
+
+static struct maxpool_plane plane(const struct pool_case *t, const float *x, int v, int image, int k)
+{
+    struct tensor s = in_shape(t, v);
+    float *scale = of_case(t, 90, -1.0f, 1.0f), *shift = of_case(t, 91, -1.0f, 1.0f), *slope = of_case(t, 92, 0.0f, 0.5f);
+    struct maxpool_plane m = {
+        x + (size_t)(image * s.h * s.w) * (size_t)s.stride + k, s.h, s.w, s.stride, t->pending, scale[k], shift[k], slope[k]
+    };
+
+    free(scale);
+    free(shift);
+    free(slope);
+    return m;
+}
+
+/* Plain definition, written another way: the last pixel of the reversed scan that is not smaller. */
+static double plain_max(const struct pool_case *t, const struct maxpool_plane *m, int oy, int ox, int *ret_pixel)
+{
+    int y0 = oy * t->p.stride - t->p.pad_total / 2, x0 = ox * t->p.stride - t->p.pad_total / 2;
+    double best = -INFINITY;
+
+    for (int y = y0 + t->p.size - 1; y >= y0; y--)
+        for (int x = x0 + t->p.size - 1; x >= x0; x--) {
+            float v;
+
+            if (y < 0 || y >= m->h || x < 0 || x >= m->w)
+                continue;
+            v = maxpool_read(m, y * m->w + x);
+            if ((double)v >= best) {
+                best = (double)v;
+                *ret_pixel = y * m->w + x;
+            }
+        }
+    return best;
+}
+
+static void check_plane(const struct pool_case *t, const float *x, const float *y, const float *dx, int v, int image, int k)
+{
+    struct tensor xs = in_shape(t, v), ys = out_shape(t, v);
+    struct maxpool_plane m = plane(t, x, v, image, k);
+    float *dy = numbers(floats_of(&ys), 81 + (uint64_t)v, -1.0f, 1.0f), *old = numbers(floats_of(&xs), 80, -1.0f, 1.0f);
+    size_t in0 = (size_t)(image * xs.h * xs.w) * (size_t)xs.stride + (size_t)k,
+           out0 = (size_t)(image * ys.h * ys.w) * (size_t)ys.stride + (size_t)k;
+    double *want = calloc((size_t)(xs.h * xs.w), sizeof(*want));
+
+    for (int i = 0; i < ys.h * ys.w; i++) {
+        int win = -1;
+
+        assert_true((double)y[out0 + (size_t)(i * ys.stride)] == plain_max(t, &m, i / ys.w, i % ys.w, &win));
+        want[win] += (double)dy[out0 + (size_t)(i * ys.stride)];
+    }
+    for (int i = 0; i < xs.h * xs.w; i++) {
+        size_t at = in0 + (size_t)(i * xs.stride);
+        float start = t->beta != 0.0f ? t->beta * old[at] : 0.0f;
+        float body = maxpool_grad(&t->p, &m, dy + out0, ys.stride, ys.h, ys.w, i / xs.w, i % xs.w, start);
+
+        assert_memory_equal(&dx[at], &body, sizeof(body));
+        near((double)dx[at], want[i] + (double)start, 1e-5, "dx", at);
+    }
+    free(dy);
+    free(old);
+    free(want);
+}
+
+static void check_case(const struct pool_case *t)
+{
+    size_t n = result_floats(t);
+    float *out = malloc(n * sizeof(float)), *y = out, *dx = out;
+    struct tensor s;
+
+    same_on_all(run_pool, t, out, n * sizeof(float));
+    for (int v = 0; v < SHARDS; v++) {
+        s = out_shape(t, v);
+        dx += floats_of(&s);
+    }
+    for (int v = 0; v < SHARDS; v++) {
+        float *x = input(t, v);
+
+        for (int image = 0; image < t->n[v]; image++)
+            for (int k = 0; k<t->c; k += t->c> 20 ? 13 : 1)
+                check_plane(t, x, y, dx, v, image, k);
+        s = out_shape(t, v);
+        y += floats_of(&s);
+        s = in_shape(t, v);
+        dx += floats_of(&s);
+        free(x);
+    }
+    free(out);
+}
+
+static void windows(void **state)
+{
+    const struct pooling p[] = { { 2, 2, 1 }, { 2, 2, 0 }, { 2, 1, 1 }, { 3, 2, 2 }, { 5, 1, 4 }, { 3, 3, 0 }, { 1, 1, 0 }, { 4, 2, 3 } };
+
+    (void)state;
+    for (size_t i = 0; i < sizeof p / sizeof *p; i++)
+        for (int bits = 0; bits < 8; bits++) {
+            struct pool_case t = { p[i],     bits & 4 ? 70 : 6, { 7, 6 }, { 9, 8 }, { 1, 2 },
+                                   bits & 1, bits & 2,          bits & 4, bits & 1, bits & 2 ? 1.0f : 0.0f };
+
+            check_case(&t);
+        }
+}
+
+static void spp_window(void **state)
+{
+    struct pool_case t = { { 13, 1, 12 }, 17, { 13, 3 }, { 13, 15 }, { 1, 1 }, true, false, false, false, 0.0f };
+
+    (void)state;
+    check_case(&t);
+}
+
+struct grid_case {
+    float x[9];
+};
+
+static void run_grid(struct device *dev, const void *arg, void *ret)
+{
+    const struct grid_case *g = arg;
+    struct pooling p = { 2, 1, 1 };
+    struct operand x = { tensor_f32(put(dev, g->x, sizeof(g->x)), 1, 3, 3, 1), { 0 } };
+    struct tensor y = tensor_f32(put(dev, NULL, sizeof(g->x)), 1, 3, 3, 1);
+    struct err err;
+
+    assert_int_equal(dev->ops->maxpool_fwd(dev, &p, &y, &x, 1, &err), 0);
+    get(dev, ret, y.data, sizeof(g->x));
+}
+
+static void vector(void **state)
+{
+    json_t *root = json_load_file("../shared/specs/vectors/yolov3_misc.json", 0, NULL), *t = json_object_get(root, "maxpool_size2_stride1");
+    struct grid_case g;
+    float out[9];
+
+    (void)state;
+    if (!t) {
+        printf("skipped: ../shared/specs/vectors/yolov3_misc.json is not there\n");
+        json_decref(root);
+        skip();
+    }
+    for (size_t i = 0; i < 9; i++)
+        g.x[i] = (float)json_number_value(json_array_get(json_array_get(json_object_get(t, "input"), i / 3), i % 3));
+    same_on_all(run_grid, &g, out, sizeof(out));
+    for (size_t i = 0; i < 9; i++)
+        assert_true((double)out[i] == json_number_value(json_array_get(json_array_get(json_object_get(t, "expected"), i / 3), i % 3)));
+    json_decref(root);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = { cmocka_unit_test(windows), cmocka_unit_test(spp_window), cmocka_unit_test(vector) };
+
+    return cmocka_run_group_tests(tests, open_devices, close_devices);
+}

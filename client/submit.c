@@ -1,11 +1,10 @@
 #include "client/spec.h"
 
-#include <errno.h>
+#include <fcntl.h>
 #include <getopt.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
 #include <sys/random.h>
 #include <unistd.h>
 
@@ -78,22 +77,29 @@ int command_submit(struct context *ctx, int argc, char **argv)
     return wait ? watch_job(ctx, id, "total", WATCH_QUIETLY) : CODE_DONE;
 }
 
-/* The spec as a file that only detd-worker sees. */
-static int spec_file(const json_t *spec, char ret_path[40], struct err *err)
+/* The spec, overrides applied and paths absolute, as a file for detd-worker; the caller unlinks it. */
+static int spec_file(const json_t *spec, char *ret_path, size_t size, struct err *err)
 {
-    int fd = memfd_create("job.json", 0);
+    const char *folder = getenv("TMPDIR");
+    int fd, rc = 0;
 
-    if (fd < 0 || json_dumpfd(spec, fd, JSON_INDENT(2)) < 0)
-        return err_sys(err, "job file for detd-worker");
-    snprintf(ret_path, 40, "/proc/self/fd/%d", fd);
-    return 0;
+    snprintf(ret_path, size, "%s/detctl-check-XXXXXX", folder && *folder ? folder : "/tmp");
+    fd = mkostemp(ret_path, O_CLOEXEC);
+    if (fd < 0)
+        return err_sys(err, "create '%s'", ret_path);
+    if (json_dumpfd(spec, fd, JSON_INDENT(2)) < 0) {
+        rc = err_sys(err, "write '%s'", ret_path);
+        unlink(ret_path);
+    }
+    close(fd);
+    return rc;
 }
 
 int command_check(struct context *ctx, int argc, char **argv)
 {
     static const struct option options[] = { { 0 } };
     struct err err = { 0 };
-    char path[40];
+    char path[4096];
     json_t *spec;
     int rc;
 
@@ -103,7 +109,11 @@ int command_check(struct context *ctx, int argc, char **argv)
         return misuse(ctx, "no job file given");
     if (spec_load(argv[optind], argv + optind + 1, argc - optind - 1, &spec, &err) < 0)
         return complain(&err);
-    rc = spec_file(spec, path, &err);
+    rc = spec_file(spec, path, sizeof path, &err);
     json_decref(spec);
-    return rc < 0 ? complain(&err) : worker_run((char *[]){ NULL, "--check", path, NULL });
+    if (rc < 0)
+        return complain(&err);
+    rc = worker_run((char *[]){ NULL, "--check", path, NULL });
+    unlink(path);
+    return rc;
 }

@@ -2,6 +2,7 @@
 
 #include <errno.h>
 #include <limits.h>
+#include <signal.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/wait.h>
@@ -36,8 +37,10 @@ int worker_run(char **argv)
     }
     argv[0] = path;
     fflush(stdout);
+    signal(SIGINT, SIG_IGN); /* Ctrl-C is for the worker; we say how it ended */
     pid = fork();
     if (pid == 0) {
+        signal(SIGINT, SIG_DFL);
         execv(path, argv);
         fprintf(stderr, "detctl: run '%s': %s\n", path, strerror(errno));
         _exit(127);

@@ -22,5 +22,6 @@ int index_write(const char *path, const struct dataset *d, struct err *err);
 /* Reads it back. ERR_CORRUPT: not whole; -ENOENT: none yet. Then compares the annotation file and each picture with what was checked: size, then
  * modification time, and where only the time differs the content; a difference is ERR_DATA naming the file. Caller frees *ret. */
 int index_load(const char *path, const struct check_options *opt, struct dataset **ret, struct err *err);
-/* The hash over everything in the file: equal on all ranks, or they do not train on the same data. */
-struct hash128 index_hash(const struct dataset *d);
+/* Hash of what the data set holds (labels and file contents, not paths and times): equal on all ranks, or they do not train on the same data.
+ * 0 or -ENOMEM. */
+int index_hash(const struct dataset *d, struct hash128 *ret, struct err *err);

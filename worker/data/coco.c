@@ -1,19 +1,17 @@
 #include "worker/data/coco.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
 #include "proto/err.h"
 #include "worker/data/coco_raw.h"
 #include "worker/data/idmap.h"
 #include "worker/data/image_codec.h"
 #include "worker/data/problems.h"
+#include "worker/data/whole_file.h"
 
 /* From records as read to a data set: ids resolved, rules checked, problems told. */
 struct build {
@@ -297,42 +295,6 @@ static int build(struct build *b)
     return rc;
 }
 
-/* Read, not mapped: a file that is cut while it is read must be an error, not a SIGBUS. */
-static int load_file(const char *path, char **ret_bytes, struct stat *ret_st, struct err *err)
-{
-    int rc = 0, fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
-    char *bytes = NULL;
-    size_t done = 0;
-    ssize_t n;
-
-    if (fd < 0)
-        return err_sys(err, "open '%s'", path);
-    if (fstat(fd, ret_st) < 0)
-        rc = err_sys(err, "stat '%s'", path);
-    else if (!S_ISREG(ret_st->st_mode))
-        rc = err_set(err, ERR_DATA, "%s: not a regular file", path);
-    else if (ret_st->st_size > COCO_MAX_BYTES)
-        rc = err_set(err, ERR_DATA, "%s: file of %lld bytes is over the limit of %lld", path, (long long)ret_st->st_size,
-                     (long long)COCO_MAX_BYTES);
-    else if (!(bytes = malloc((size_t)ret_st->st_size + 1)))
-        rc = err_set(err, -ENOMEM, "%s: no memory for %lld bytes", path, (long long)ret_st->st_size);
-    while (rc == 0 && done < (size_t)ret_st->st_size) {
-        n = read(fd, bytes + done, (size_t)ret_st->st_size - done);
-        if (n < 0 && errno != EINTR)
-            rc = err_sys(err, "read '%s'", path);
-        else if (n == 0)
-            rc = err_set(err, ERR_DATA, "%s: file became shorter while it was read", path);
-        else if (n > 0)
-            done += (size_t)n;
-    }
-    close(fd);
-    if (rc < 0)
-        free(bytes);
-    else
-        *ret_bytes = bytes;
-    return rc;
-}
-
 static int read_all(const char *annotations, const char *images, enum bad_policy on_bad, struct problems *problems, struct coco_raw *raw,
                     struct dataset *d, struct err *err)
 {
@@ -353,23 +315,22 @@ int coco_read(const char *annotations, const char *images, enum bad_policy on_ba
               struct err *err)
 {
     struct dataset *d = calloc(1, sizeof *d);
+    struct whole_file file = { 0 };
     struct coco_raw raw = { 0 };
-    char *bytes = NULL;
-    struct stat st;
     int rc;
 
     if (!d)
         return err_set(err, -ENOMEM, "%s: no memory", annotations);
-    rc = load_file(annotations, &bytes, &st, err);
+    rc = whole_file_read(&file, annotations, COCO_MAX_BYTES, err);
     if (rc == 0) {
-        raw.bytes = bytes;
-        d->source_bytes = st.st_size;
-        d->source_mtime_ns = (int64_t)st.st_mtim.tv_sec * 1000000000 + st.st_mtim.tv_nsec;
-        d->source_hash = hash_bytes(bytes, (size_t)st.st_size, 0);
+        raw.bytes = (const char *)file.bytes;
+        d->source_bytes = (int64_t)file.size;
+        d->source_mtime_ns = file.mtime_ns;
+        d->source_hash = hash_bytes(file.bytes, file.size, 0);
         rc = read_all(annotations, images, on_bad, problems, &raw, d, err);
     }
     coco_raw_free(&raw);
-    free(bytes);
+    free(file.bytes);
     if (rc < 0)
         dataset_free(d);
     else

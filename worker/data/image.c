@@ -1,11 +1,8 @@
 #include "worker/data/image.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
 #include "proto/err.h"
 #include "worker/data/image_codec.h"
@@ -22,7 +19,7 @@ void decoder_free(struct decoder *dec)
     jpeg_release(dec);
     free(dec->rgb);
     free(dec->spare);
-    free(dec->file);
+    free(dec->file.bytes);
     free(dec);
 }
 
@@ -71,72 +68,26 @@ int image_decode(struct decoder *dec, const char *name, const uint8_t *bytes, si
     return decode(dec, name, bytes, size_bytes, 0, ret, err);
 }
 
-static int read_whole(int fd, const char *path, uint8_t *buf, size_t size, struct err *err)
-{
-    for (size_t done = 0; done < size;) {
-        ssize_t n = read(fd, buf + done, size - done);
-
-        if (n < 0 && errno == EINTR)
-            continue;
-        if (n < 0)
-            return err_sys(err, "read '%s'", path);
-        if (n == 0)
-            return err_set(err, ERR_DATA, "%s: file became shorter while it was read", path);
-        done += (size_t)n;
-    }
-    return 0;
-}
-
-/* O_NONBLOCK: a named pipe among the pictures must not hold a thread for ever. */
-static int load(struct decoder *dec, const char *path, size_t *ret_size, int64_t *ret_mtime_ns, struct err *err)
-{
-    struct stat st;
-    int rc = 0, fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
-
-    if (fd < 0)
-        return err_sys(err, "open '%s'", path);
-    if (fstat(fd, &st) < 0)
-        rc = err_sys(err, "stat '%s'", path);
-    else if (!S_ISREG(st.st_mode))
-        rc = err_set(err, ERR_DATA, "%s: not a regular file", path);
-    else if (st.st_size > IMAGE_MAX_BYTES)
-        rc = err_set(err, ERR_DATA, "%s: file of %lld bytes is over the limit of %d", path, (long long)st.st_size, IMAGE_MAX_BYTES);
-    if (rc == 0)
-        rc = buffer_reserve(&dec->file, &dec->file_cap, (size_t)st.st_size + 1, path, err);
-    if (rc == 0)
-        rc = read_whole(fd, path, dec->file, (size_t)st.st_size, err);
-    close(fd);
-    if (rc < 0)
-        return rc;
-    *ret_size = (size_t)st.st_size;
-    *ret_mtime_ns = (int64_t)st.st_mtim.tv_sec * 1000000000 + st.st_mtim.tv_nsec;
-    return 0;
-}
-
 int image_read(struct decoder *dec, const char *path, struct image *ret, struct err *err)
 {
-    int64_t mtime_ns;
-    size_t size;
-    int rc = load(dec, path, &size, &mtime_ns, err);
+    int rc = whole_file_read(&dec->file, path, IMAGE_MAX_BYTES, err);
 
     if (rc < 0)
         return rc;
-    rc = decode(dec, path, dec->file, size, 0, ret, err);
-    ret->bytes = dec->file;
-    ret->size_bytes = size;
-    ret->mtime_ns = mtime_ns;
+    rc = decode(dec, path, dec->file.bytes, dec->file.size, 0, ret, err);
+    ret->bytes = dec->file.bytes;
+    ret->size_bytes = dec->file.size;
+    ret->mtime_ns = dec->file.mtime_ns;
     return rc;
 }
 
 int image_size(struct decoder *dec, const char *path, int *ret_w, int *ret_h, struct err *err)
 {
-    int64_t mtime_ns;
     struct image img;
-    size_t size;
-    int rc = load(dec, path, &size, &mtime_ns, err);
+    int rc = whole_file_read(&dec->file, path, IMAGE_MAX_BYTES, err);
 
     if (rc == 0)
-        rc = decode(dec, path, dec->file, size, 1, &img, err);
+        rc = decode(dec, path, dec->file.bytes, dec->file.size, 1, &img, err);
     if (rc < 0)
         return rc;
     *ret_w = img.w;

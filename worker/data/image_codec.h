@@ -4,13 +4,15 @@
 #include <stdint.h>
 
 #include "worker/data/image.h"
+#include "worker/data/whole_file.h"
 
 struct err;
 
 struct decoder {
     void *jpeg; /* tjhandle, made when first needed */
-    uint8_t *rgb, *spare, *file;
-    size_t rgb_cap, spare_cap, file_cap;
+    uint8_t *rgb, *spare;
+    size_t rgb_cap, spare_cap;
+    struct whole_file file;
 };
 
 /* Makes *buf at least `need` bytes; what it held is lost. -ENOMEM names `name`. */

@@ -1,0 +1,338 @@
+/* The checked sample list as a file: magic, the data set field by field (little-endian, as in memory), 128-bit hash of all that. */
+#include <errno.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include "proto/err.h"
+#include "worker/core/file.h"
+#include "worker/data/check.h"
+#include "worker/data/coco_raw.h"
+#include "worker/data/image.h"
+#include "worker/data/whole_file.h"
+
+static const char MAGIC[8] = { 'd', 'e', 't', 'd', 'i', 'd', 'x', '1' };
+static const size_t INDEX_MAX_BYTES = (size_t)64 << 30;
+
+/* ---- writing ---- */
+
+struct writer {
+    uint8_t *bytes;
+    size_t size, cap;
+    bool full;        /* out of memory */
+    bool with_places; /* paths and times too, which say where the data lies and not what it is */
+};
+
+static void put(struct writer *w, const void *bytes, size_t n)
+{
+    if (w->full)
+        return;
+    if (w->size + n > w->cap) {
+        size_t cap = (w->size + n) * 2 + 4096;
+        uint8_t *bigger = realloc(w->bytes, cap);
+
+        w->full = !bigger;
+        if (!bigger)
+            return;
+        w->bytes = bigger;
+        w->cap = cap;
+    }
+    memcpy(w->bytes + w->size, bytes, n);
+    w->size += n;
+}
+
+static void put_int(struct writer *w, int64_t v)
+{
+    put(w, &v, sizeof v);
+}
+
+static void put_text(struct writer *w, const char *text)
+{
+    put_int(w, (int64_t)strlen(text));
+    put(w, text, strlen(text));
+}
+
+static void put_box(struct writer *w, const struct dataset_box *b)
+{
+    const double five[5] = { b->x, b->y, b->w, b->h, b->area };
+
+    put(w, five, sizeof five);
+    put_int(w, b->id);
+    put_int(w, (int64_t)b->cls * 2 + b->crowd);
+}
+
+static void put_dataset(struct writer *w, const struct dataset *d)
+{
+    put(w, MAGIC, sizeof MAGIC);
+    put_text(w, w->with_places ? d->source : "");
+    put_text(w, w->with_places ? d->folder : "");
+    put_int(w, d->source_bytes);
+    put_int(w, w->with_places ? d->source_mtime_ns : 0);
+    put(w, &d->source_hash, sizeof d->source_hash);
+    put_int(w, d->clipped);
+    put_int(w, d->nclasses);
+    for (int i = 0; i < d->nclasses; i++) {
+        put_int(w, d->classes[i].id);
+        put_text(w, d->classes[i].name);
+    }
+    put_int(w, d->nimages);
+    for (int i = 0; i < d->nimages; i++) {
+        const struct dataset_image *im = &d->images[i];
+
+        put_int(w, im->id);
+        put_text(w, im->file);
+        put_int(w, im->w);
+        put_int(w, im->h);
+        put_int(w, im->size_bytes);
+        put_int(w, w->with_places ? im->mtime_ns : 0);
+        put(w, &im->hash, sizeof im->hash);
+        put_int(w, d->offset[i + 1] - d->offset[i]);
+        for (int64_t k = d->offset[i]; k < d->offset[i + 1]; k++)
+            put_box(w, &d->boxes[k]);
+    }
+}
+
+int index_write(const char *path, const struct dataset *d, struct err *err)
+{
+    struct writer w = { .with_places = true };
+    struct file_out *out;
+    struct hash128 hash;
+    int rc;
+
+    put_dataset(&w, d);
+    hash = hash_bytes(w.bytes, w.size, 0);
+    put(&w, &hash, sizeof hash);
+    rc = w.full ? err_set(err, -ENOMEM, "%s: no memory for the index", path) : file_out_open(path, &out, err);
+    if (rc == 0) {
+        file_out_write(out, w.bytes, w.size, err);
+        rc = file_out_commit(out, err);
+    }
+    free(w.bytes);
+    return rc;
+}
+
+int index_hash(const struct dataset *d, struct hash128 *ret, struct err *err)
+{
+    struct writer w = { 0 };
+
+    put_dataset(&w, d);
+    if (!w.full)
+        *ret = hash_bytes(w.bytes, w.size, 0);
+    free(w.bytes);
+    return w.full ? err_set(err, -ENOMEM, "%s: no memory for its hash", d->source) : 0;
+}
+
+/* ---- reading ---- */
+
+struct reader {
+    const unsigned char *at, *end;
+    bool bad; /* sticky: something did not fit */
+};
+
+static void get(struct reader *r, void *to, size_t n)
+{
+    if (r->bad || (size_t)(r->end - r->at) < n) {
+        r->bad = true;
+        memset(to, 0, n);
+        return;
+    }
+    memcpy(to, r->at, n);
+    r->at += n;
+}
+
+static int64_t get_int(struct reader *r, int64_t min, int64_t max)
+{
+    int64_t v;
+
+    get(r, &v, sizeof v);
+    if (v < min || v > max) {
+        r->bad = true;
+        return min;
+    }
+    return v;
+}
+
+/* malloc'ed, or NULL. */
+static char *get_text(struct reader *r, int64_t max)
+{
+    size_t len = (size_t)get_int(r, 0, max);
+    char *text = r->bad || (size_t)(r->end - r->at) < len ? NULL : malloc(len + 1);
+
+    if (!text) {
+        r->bad = true;
+        return NULL;
+    }
+    get(r, text, len);
+    text[len] = '\0';
+    return text;
+}
+
+/* A count of things that take at least `least` bytes each, so that no count alone can ask for memory. */
+static int get_count(struct reader *r, int64_t max, size_t least)
+{
+    int64_t n = get_int(r, 0, max);
+
+    if ((size_t)(r->end - r->at) / least < (size_t)n)
+        r->bad = true;
+    return r->bad ? 0 : (int)n;
+}
+
+static void get_classes(struct reader *r, struct dataset *d)
+{
+    int n = get_count(r, DATASET_MAX_CLASSES, 16);
+
+    d->classes = calloc((size_t)n + 1, sizeof *d->classes);
+    r->bad |= !d->classes;
+    for (; d->nclasses < n && !r->bad; d->nclasses++) {
+        d->classes[d->nclasses].id = get_int(r, INT64_MIN, INT64_MAX);
+        d->classes[d->nclasses].name = get_text(r, COCO_MAX_NAME);
+    }
+}
+
+static void get_box(struct reader *r, struct dataset_box *b, int nclasses)
+{
+    double five[5];
+    int64_t cls;
+
+    get(r, five, sizeof five);
+    b->id = get_int(r, INT64_MIN, INT64_MAX);
+    cls = get_int(r, 0, (int64_t)nclasses * 2 - 1);
+    *b = (struct dataset_box){ five[0], five[1], five[2], five[3], five[4], b->id, (int32_t)(cls / 2), cls & 1 };
+    for (int k = 0; k < 5; k++)
+        r->bad |= !isfinite(five[k]);
+}
+
+static void get_image(struct reader *r, struct dataset *d, int64_t *boxes_cap)
+{
+    struct dataset_image *im = &d->images[d->nimages];
+    int64_t first = d->offset[d->nimages], n;
+
+    im->id = get_int(r, INT64_MIN, INT64_MAX);
+    im->file = get_text(r, DATASET_MAX_PATH);
+    d->nimages++;
+    im->w = (int)get_int(r, 1, IMAGE_MAX_SIDE);
+    im->h = (int)get_int(r, 1, IMAGE_MAX_SIDE);
+    im->size_bytes = get_int(r, 0, IMAGE_MAX_BYTES);
+    im->mtime_ns = get_int(r, INT64_MIN, INT64_MAX);
+    get(r, &im->hash, sizeof im->hash);
+    n = get_count(r, DATASET_MAX_BOXES, 56);
+    if (first + n > *boxes_cap) {
+        struct dataset_box *bigger = realloc(d->boxes, (size_t)(first + n) * 2 * sizeof *bigger);
+
+        r->bad |= !bigger;
+        if (!bigger)
+            return;
+        d->boxes = bigger;
+        *boxes_cap = (first + n) * 2;
+    }
+    for (int64_t k = 0; k < n; k++)
+        get_box(r, &d->boxes[first + k], d->nclasses);
+    d->max_boxes = n > d->max_boxes ? (int)n : d->max_boxes;
+    d->offset[d->nimages] = first + n;
+}
+
+static void get_dataset(struct reader *r, struct dataset *d)
+{
+    int64_t boxes_cap = 0;
+    char magic[8];
+    int n;
+
+    get(r, magic, sizeof magic);
+    r->bad |= memcmp(magic, MAGIC, sizeof magic) != 0;
+    d->source = get_text(r, DATASET_MAX_PATH);
+    d->folder = get_text(r, DATASET_MAX_PATH);
+    d->source_bytes = get_int(r, 0, COCO_MAX_BYTES);
+    d->source_mtime_ns = get_int(r, INT64_MIN, INT64_MAX);
+    get(r, &d->source_hash, sizeof d->source_hash);
+    d->clipped = get_int(r, 0, DATASET_MAX_BOXES);
+    get_classes(r, d);
+    n = get_count(r, DATASET_MAX_IMAGES, 80);
+    d->images = calloc((size_t)n + 1, sizeof *d->images);
+    d->offset = calloc((size_t)n + 1, sizeof *d->offset);
+    r->bad |= !d->images || !d->offset;
+    while (d->nimages < n && !r->bad)
+        get_image(r, d, &boxes_cap);
+    r->bad |= r->at != r->end;
+}
+
+static int parse(const char *path, const struct file_map *map, struct dataset *d, struct err *err)
+{
+    struct hash128 want, got;
+    struct reader r;
+
+    if (map->size < sizeof MAGIC + sizeof want)
+        return err_set(err, ERR_CORRUPT, "%s: %zu bytes are no index", path, map->size);
+    memcpy(&want, map->data + map->size - sizeof want, sizeof want);
+    got = hash_bytes(map->data, map->size - sizeof want, 0);
+    if (memcmp(&want, &got, sizeof want) != 0)
+        return err_set(err, ERR_CORRUPT, "%s: the index is damaged, its hash does not fit", path);
+    r = (struct reader){ map->data, map->data + map->size - sizeof want, false };
+    get_dataset(&r, d);
+    return r.bad ? err_set(err, ERR_CORRUPT, "%s: the index is malformed", path) : 0;
+}
+
+/* ---- is the data still what was checked? ---- */
+
+static int same_file(struct whole_file *f, const char *path, int64_t size, int64_t mtime_ns, struct hash128 hash, struct err *err)
+{
+    struct hash128 now;
+    struct stat st;
+    int rc;
+
+    if (stat(path, &st) < 0)
+        return err_sys(err, "stat '%s', which was there when the data set was checked", path);
+    if (st.st_size != size)
+        return err_set(err, ERR_DATA, "%s: has changed since the data set was checked (%lld bytes, was %lld)", path, (long long)st.st_size,
+                       (long long)size);
+    if ((int64_t)st.st_mtim.tv_sec * 1000000000 + st.st_mtim.tv_nsec == mtime_ns)
+        return 0;
+    rc = whole_file_read(f, path, size, err);
+    if (rc < 0)
+        return rc;
+    now = hash_bytes(f->bytes, f->size, 0);
+    if (f->size != (size_t)size || memcmp(&now, &hash, sizeof now) != 0)
+        return err_set(err, ERR_DATA, "%s: its content has changed since the data set was checked", path);
+    return 0;
+}
+
+static int verify(const struct dataset *d, const struct check_options *opt, const char *path, struct err *err)
+{
+    struct whole_file f = { 0 };
+    char file[DATASET_MAX_PATH];
+    int rc;
+
+    if (strcmp(d->source, opt->annotations) != 0 || strcmp(d->folder, opt->images) != 0)
+        return err_set(err, ERR_DATA, "%s: the index is of '%s' and '%s', the job has '%s' and '%s'", path, d->source, d->folder,
+                       opt->annotations, opt->images);
+    rc = same_file(&f, d->source, d->source_bytes, d->source_mtime_ns, d->source_hash, err);
+    for (int i = 0; i < d->nimages && rc == 0; i++) {
+        const struct dataset_image *im = &d->images[i];
+
+        rc = same_file(&f, dataset_path(d, i, file), im->size_bytes, im->mtime_ns, im->hash, err);
+    }
+    free(f.bytes);
+    return rc;
+}
+
+int index_load(const char *path, const struct check_options *opt, struct dataset **ret, struct err *err)
+{
+    struct dataset *d = calloc(1, sizeof *d);
+    struct file_map map;
+    int rc;
+
+    if (!d)
+        return err_set(err, -ENOMEM, "%s: no memory", path);
+    rc = file_map_open(path, INDEX_MAX_BYTES, &map, err);
+    if (rc == 0) {
+        rc = parse(path, &map, d, err);
+        file_map_close(&map);
+    }
+    if (rc == 0)
+        rc = verify(d, opt, path, err);
+    if (rc < 0)
+        dataset_free(d);
+    else
+        *ret = d;
+    return rc;
+}

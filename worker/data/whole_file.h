@@ -1,0 +1,17 @@
+/* worker/data/whole_file.h - a file read into memory that is used again for the next one. Read, not mapped: a user's file that is cut while it is
+ * used must be an error, not a SIGBUS. */
+#pragma once
+#include <stddef.h>
+#include <stdint.h>
+
+struct err;
+
+/* Zeroed is empty; the caller frees bytes. */
+struct whole_file {
+    uint8_t *bytes;
+    size_t size, cap;
+    int64_t mtime_ns;
+};
+
+/* Regular files of at most max_bytes. ERR_DATA or -errno, naming the file. */
+int whole_file_read(struct whole_file *f, const char *path, int64_t max_bytes, struct err *err);

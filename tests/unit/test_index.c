@@ -1,0 +1,185 @@
+/* tests/unit/test_index.c - uses: proto worker/core worker/data
+ * The checked sample list: it comes back as it was, damage is noticed, and so are files that changed since the check. */
+#include <errno.h>
+#include <fcntl.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+#include <cmocka.h>
+
+#include "proto/err.h"
+#include "worker/data/check.h"
+#include "worker/data/image.h"
+#include "worker/data/problems.h"
+
+struct fixture {
+    char dir[32], json[80], index[80], first[96], images[80];
+    struct check_options opt;
+};
+
+static void write_text(const char *path, const char *text)
+{
+    FILE *f = fopen(path, "w");
+
+    assert_true(fputs(text, f) >= 0);
+    fclose(f);
+}
+
+static int setup(void **state)
+{
+    static const uint8_t rgb[8 * 6 * 3] = { 1, 2, 3 };
+    struct fixture *f = calloc(1, sizeof *f);
+    struct err err;
+
+    strcpy(f->dir, "/tmp/detd-index-XXXXXX");
+    assert_non_null(mkdtemp(f->dir));
+    snprintf(f->json, sizeof f->json, "%s/a.json", f->dir);
+    snprintf(f->index, sizeof f->index, "%s/index.train", f->dir);
+    snprintf(f->images, sizeof f->images, "%s/images", f->dir);
+    snprintf(f->first, sizeof f->first, "%s/x.png", f->images);
+    mkdir(f->images, 0700);
+    assert_int_equal(image_write_png(f->first, rgb, 8, 6, &err), 0);
+    write_text(f->json, "{\"images\": [{\"id\": 4, \"file_name\": \"x.png\", \"width\": 8, \"height\": 6}],"
+                        " \"annotations\": [{\"id\": 1, \"image_id\": 4, \"category_id\": 3, \"bbox\": [1, 2, 3, 4.5], \"iscrowd\": 1},"
+                        " {\"id\": 2, \"image_id\": 4, \"category_id\": 9, \"bbox\": [0, 0, 80, 6], \"area\": 7}],"
+                        " \"categories\": [{\"id\": 9, \"name\": \"nine\"}, {\"id\": 3, \"name\": \"three\"}]}");
+    f->opt = (struct check_options){ f->json, f->images, BAD_ERROR, 1 };
+    *state = f;
+    return 0;
+}
+
+static int teardown(void **state)
+{
+    struct fixture *f = *state;
+
+    unlink(f->first);
+    unlink(f->json);
+    unlink(f->index);
+    rmdir(f->images);
+    assert_int_equal(rmdir(f->dir), 0);
+    free(f);
+    return 0;
+}
+
+static struct dataset *checked(struct fixture *f)
+{
+    struct problems *p = calloc(1, sizeof *p);
+    struct dataset *d = NULL;
+    struct err err = { 0 };
+
+    if (check_split(&f->opt, p, &d, &err) != 0)
+        fail_msg("%s", err.msg);
+    free(p);
+    return d;
+}
+
+static void comes_back_as_it_was(void **state)
+{
+    struct fixture *f = *state;
+    struct dataset *d = checked(f), *back;
+    struct hash128 a, b;
+    struct err err = { 0 };
+
+    assert_int_equal(index_load(f->index, &f->opt, &back, &err), -ENOENT);
+    assert_int_equal(index_write(f->index, d, &err), 0);
+    if (index_load(f->index, &f->opt, &back, &err) != 0)
+        fail_msg("%s", err.msg);
+    assert_true(back->nimages == 1 && back->nclasses == 2 && back->offset[1] == 2 && back->max_boxes == 2 && back->clipped == 1);
+    assert_string_equal(back->classes[0].name, "three");
+    assert_string_equal(back->images[0].file, "x.png");
+    assert_memory_equal(&back->images[0].hash, &d->images[0].hash, sizeof d->images[0].hash);
+    for (int k = 0; k < 2; k++) {
+        const struct dataset_box *x = &d->boxes[k], *y = &back->boxes[k];
+
+        assert_true(x->x == y->x && x->y == y->y && x->w == y->w && x->h == y->h && x->area == y->area);
+        assert_true(x->id == y->id && x->cls == y->cls && x->crowd == y->crowd);
+    }
+    assert_true(back->boxes[0].crowd && back->boxes[1].w == 8 && back->boxes[1].area == 7);
+    assert_int_equal(index_hash(d, &a, &err), 0);
+    assert_int_equal(index_hash(back, &b, &err), 0);
+    assert_memory_equal(&a, &b, sizeof a);
+    back->boxes[1].h = 5;
+    index_hash(back, &b, &err);
+    assert_memory_not_equal(&a, &b, sizeof a);
+    dataset_free(d);
+    dataset_free(back);
+}
+
+static void damage_is_noticed(void **state)
+{
+    struct fixture *f = *state;
+    struct dataset *d = checked(f), *back;
+    unsigned char bytes[2048];
+    struct err err = { 0 };
+    FILE *file;
+    size_t n;
+
+    assert_int_equal(index_write(f->index, d, &err), 0);
+    dataset_free(d);
+    file = fopen(f->index, "r");
+    n = fread(bytes, 1, sizeof bytes, file);
+    fclose(file);
+    for (size_t i = 0; i < n; i += 7) {
+        file = fopen(f->index, "w");
+        bytes[i] ^= 16;
+        fwrite(bytes, 1, i % 2 ? n : i, file);
+        bytes[i] ^= 16;
+        fclose(file);
+        assert_int_equal(index_load(f->index, &f->opt, &back, &err), ERR_CORRUPT);
+        assert_non_null(strstr(err.msg, f->index));
+    }
+}
+
+static void touch(const char *path, long seconds)
+{
+    struct timespec t[2] = { { seconds, 0 }, { seconds, 0 } };
+
+    assert_int_equal(utimensat(AT_FDCWD, path, t, 0), 0);
+}
+
+static void changed_files_are_data_errors(void **state)
+{
+    static const uint8_t other[8 * 6 * 3] = { 9, 2, 3 };
+    struct fixture *f = *state;
+    struct dataset *d = checked(f), *back;
+    struct check_options elsewhere = f->opt;
+    struct err err = { 0 };
+    struct stat st;
+
+    assert_int_equal(index_write(f->index, d, &err), 0);
+    dataset_free(d);
+    touch(f->first, 1000); /* a copy with other times is still the same data */
+    touch(f->json, 1000);
+    assert_int_equal(index_load(f->index, &f->opt, &back, &err), 0);
+    dataset_free(back);
+    stat(f->first, &st);
+    assert_int_equal(image_write_png(f->first, other, 8, 6, &err), 0);
+    assert_int_equal(truncate(f->first, st.st_size), 0);
+    assert_int_equal(index_load(f->index, &f->opt, &back, &err), ERR_DATA);
+    assert_non_null(strstr(err.msg, "x.png"));
+    write_text(f->json, "{}");
+    assert_int_equal(index_load(f->index, &f->opt, &back, &err), ERR_DATA);
+    assert_non_null(strstr(err.msg, "a.json"));
+    elsewhere.images = "/elsewhere";
+    assert_int_equal(index_load(f->index, &elsewhere, &back, &err), ERR_DATA);
+    unlink(f->json);
+    assert_int_equal(index_load(f->index, &f->opt, &back, &err), -ENOENT);
+    assert_non_null(strstr(err.msg, "a.json"));
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(comes_back_as_it_was, setup, teardown),
+        cmocka_unit_test_setup_teardown(damage_is_noticed, setup, teardown),
+        cmocka_unit_test_setup_teardown(changed_files_are_data_errors, setup, teardown),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

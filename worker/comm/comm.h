@@ -33,7 +33,7 @@ struct comm_hook {
 };
 
 struct comm_options {
-    int fd;           /* shared memory that all ranks inherit and that nobody has used before (a memfd, empty); -1: own memory, one rank only */
+    int fd; /* shared memory that all ranks inherit and that nobody has used before (a memfd, empty); -1: own memory, one rank only */
     int rank, nranks; /* at most COMM_MAX_RANKS */
     int timeout_ms;   /* of every single wait, and of the wait for all ranks to open */
     struct comm_hook hook;

@@ -356,7 +356,7 @@ static int open_memory(struct shm *s, int fd, struct err *err)
 
 int comm_open_shm(const struct comm_options *opt, struct comm **ret_comm, struct err *err)
 {
-    struct err local;
+    struct err local = { 0 };
     struct shm *s;
     int rc = check_options(opt, err);
 

@@ -86,7 +86,9 @@ static int set_aside(const char *dir, int64_t step, struct err *err)
         rc = step_path(to, dir, PUBLISHED, step, BAD, err);
     if (rc == 0)
         rc = remove_folder(to, err);
-    return rc < 0 ? rc : move_folder(dir, from, to, err);
+    if (rc == 0)
+        rc = move_folder(dir, from, to, err);
+    return rc;
 }
 
 /* The step in a folder's name: before and digits, nothing else. -1: it is something else. */
@@ -223,7 +225,9 @@ int ckpt_publish(const char *dir, int64_t step, struct err *err)
         rc = step_path(folder, dir, PUBLISHED, step, "", err);
     if (rc == 0)
         rc = sync_folder(tmp, err);
-    return rc < 0 ? rc : move_folder(dir, tmp, folder, err);
+    if (rc == 0)
+        rc = move_folder(dir, tmp, folder, err);
+    return rc;
 }
 
 /* Under the temporary name first: half a deleted checkpoint must not look like a damaged one. */
@@ -238,7 +242,9 @@ static int discard(const char *dir, int64_t step, struct err *err)
         rc = remove_folder(tmp, err);
     if (rc == 0)
         rc = move_folder(dir, folder, tmp, err);
-    return rc < 0 ? rc : remove_folder(tmp, err);
+    if (rc == 0)
+        rc = remove_folder(tmp, err);
+    return rc;
 }
 
 int ckpt_prune(const char *dir, int keep, int64_t best, struct err *err)
@@ -295,9 +301,9 @@ static int consider(const char *dir, int64_t step, const struct ckpt_identity *i
 
 int ckpt_pick(const char *dir, const struct ckpt_identity *id, ckpt_tell *tell, void *arg, int64_t *ret_step, struct err *err)
 {
-    struct err local;
-    int64_t *steps, found = 0;
-    size_t n;
+    struct err local = { 0 };
+    int64_t *steps = NULL, found = 0;
+    size_t n = 0;
     int rc;
 
     err = err ? err : &local;

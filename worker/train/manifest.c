@@ -144,8 +144,8 @@ static int unpack_manifest(json_t *json, const char *path, struct manifest *ret,
     if (strlen(store_id) >= CKPT_IDENTITY || strlen(spec) >= CKPT_IDENTITY)
         return err_set(err, ERR_CORRUPT, "'%s': store_id or spec is too long", path);
     ret->step = step;
-    strcpy(ret->id.store_id, store_id);
-    strcpy(ret->id.spec, spec);
+    snprintf(ret->id.store_id, sizeof(ret->id.store_id), "%s", store_id);
+    snprintf(ret->id.spec, sizeof(ret->id.spec), "%s", spec);
     for (int f = 0; f < CKPT_FILES; f++) {
         ret->facts[f].bytes = bytes[f];
         snprintf(ret->facts[f].hash, sizeof(ret->facts[f].hash), "%s", hash[f]);

@@ -265,7 +265,7 @@ static int take_host(struct reduce *r, struct err *err)
 int reduce_open(const struct reduce_options *opt, struct param *const *params, int nparams, struct reduce **ret_reduce, struct err *err)
 {
     struct reduce *r = calloc(1, sizeof(*r));
-    struct err local;
+    struct err local = { 0 };
     int rc;
 
     err = err ? err : &local;
@@ -310,19 +310,27 @@ static void stop_thread(struct reduce *r)
     pthread_join(r->thread, NULL);
 }
 
+/* Only the planes that peers do not read are the device's. */
+static void free_planes(struct reduce *r)
+{
+    if (!r->plan || !r->plane)
+        return;
+    for (int k = r->plan->nsegments; k < r->plan->nplanes; k++)
+        if (r->plane[k])
+            r->dev->ops->free(r->dev, r->plane[k]);
+    free(r->plane);
+}
+
 void reduce_close(struct reduce *r)
 {
     if (!r)
         return;
     if (r->started)
         stop_thread(r);
-    for (int k = r->plan ? r->plan->nsegments : 0; r->plane && k < r->plan->nplanes; k++)
-        if (r->plane[k])
-            r->dev->ops->free(r->dev, r->plane[k]);
+    free_planes(r);
     if (r->arena)
         arena_free(r->arena);
     plan_free(r->plan);
-    free(r->plane);
     free(r->leaf);
     free(r->part);
     free(r->missing);
@@ -424,7 +432,7 @@ static int issue(struct reduce *r, struct err *err)
 
 int reduce_ready(struct reduce *r, const struct param *p, struct err *err)
 {
-    struct err local;
+    struct err local = { 0 };
     int i = entry_index(r, p), rc = 0;
     float **leaf;
 

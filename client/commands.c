@@ -40,7 +40,7 @@ const struct command commands[] = {
       "  --csv, --json  everything, for scripts\n"
       "  --now          ask the running job to evaluate at its next step\n",
       "  detctl eval 3 --metric AP50\n", command_eval },
-    { "logs", "[ID] [-f] [--rank N]", "Prints the log files of a job's ranks",
+    { "logs", "[ID] [-f] [--rank N]", "Prints the log files of a job: of its ranks and of detd-job",
       "  -f, --follow  go on until the job ends\n"
       "  --rank N      only this rank\n",
       "  detctl logs 3 -f --rank 0\n", command_logs },

@@ -20,9 +20,12 @@ struct logs {
     bool prefix;
 };
 
+/* -1: the log of detd-job, which is no rank's. */
 static int rank_of(const struct logs *l, size_t i)
 {
-    return (int)json_integer_value(json_object_get(json_array_get(l->list, i), "rank"));
+    json_t *rank = json_object_get(json_array_get(l->list, i), "rank");
+
+    return json_is_integer(rank) ? (int)json_integer_value(rank) : -1;
 }
 
 static int ask_paths(struct logs *l)
@@ -74,8 +77,10 @@ static void drain(const struct logs *l, size_t i, bool whole_only)
             break;
         }
         at += len;
-        if (l->prefix)
+        if (l->prefix && rank_of(l, i) >= 0)
             printf("rank %d: ", rank_of(l, i));
+        else if (l->prefix)
+            fputs("detd-job: ", stdout);
         fwrite(line, 1, (size_t)len, stdout);
         if (line[len - 1] != '\n')
             putchar('\n');

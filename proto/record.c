@@ -1,0 +1,172 @@
+#include "proto/record.h"
+
+#include <stdbool.h>
+#include <string.h>
+
+#include "proto/err.h"
+
+/* COUNT: integer >= 0. WORD: one of `words`. PAIRS: {name: [num, den]}. NUMBERS: {name: num}. NULL_OK and MAYBE may be added. */
+enum kind { COUNT, NUMBER, STRING, WORD, BOOLEAN, PAIRS, NUMBERS, STRINGS, KIND_MASK = 15, NULL_OK = 16, MAYBE = 32 };
+
+struct field {
+    const char *name;
+    int kind;
+    const char *words; /* separated by '|' */
+};
+
+#define TIERS "off|rerun|world"
+
+static const struct field hello[] = { { "rank", COUNT, 0 },    { "local_rank", COUNT, 0 },       { "nranks", COUNT, 0 },
+                                      { "device", STRING, 0 }, { "nccl_id", STRING | MAYBE, 0 }, { 0 } };
+static const struct field start[] = { { "resume_step", COUNT, 0 }, { "checkpoint", STRING | NULL_OK, 0 }, { 0 } };
+static const struct field loss[] = { { "split", WORD, "train|val" },
+                                     { "step", COUNT, 0 },
+                                     { "epoch", NUMBER | NULL_OK | MAYBE, 0 },
+                                     { "tier", WORD, TIERS },
+                                     { "time", NUMBER, 0 },
+                                     { "images_per_s", NUMBER | NULL_OK | MAYBE, 0 },
+                                     { "terms", PAIRS, 0 },
+                                     { "nonfinite", STRINGS | MAYBE, 0 },
+                                     { 0 } };
+static const struct field eval[] = { { "step", COUNT, 0 }, { "time", NUMBER, 0 }, { "metrics", NUMBERS, 0 }, { 0 } };
+static const struct field checkpoint[] = { { "step", COUNT, 0 },
+                                           { "phase", WORD, "ready|published" },
+                                           { "path", STRING, 0 },
+                                           { "bytes", COUNT | MAYBE, 0 },
+                                           { "val_loss", NUMBER | NULL_OK | MAYBE, 0 },
+                                           { "best", BOOLEAN | MAYBE, 0 },
+                                           { 0 } };
+static const struct field tier[] = { { "step", COUNT, 0 }, { "tier", WORD, TIERS }, { 0 } };
+static const struct field data[] = { { "split", STRING, 0 },  { "images", COUNT, 0 },        { "boxes", COUNT, 0 },
+                                     { "skipped", COUNT, 0 }, { "bad", STRINGS | MAYBE, 0 }, { 0 } };
+static const struct field event[] = { { "level", WORD, "info|warning|error" }, { "kind", STRING, 0 }, { "text", STRING, 0 }, { 0 } };
+static const struct field end[] = { { "outcome", WORD, "completed|failed|cancelled|paused" },
+                                    { "reason", STRING | NULL_OK | MAYBE, 0 },
+                                    { "class", WORD | NULL_OK | MAYBE, "user|data|nonfinite|fault|" },
+                                    { 0 } };
+
+static const struct {
+    const char *name;
+    const struct field *fields;
+} types[] = { [RECORD_HELLO] = { "hello", hello },
+              [RECORD_START] = { "start", start },
+              [RECORD_LOSS] = { "loss", loss },
+              [RECORD_EVAL] = { "eval", eval },
+              [RECORD_CHECKPOINT] = { "checkpoint", checkpoint },
+              [RECORD_TIER] = { "tier", tier },
+              [RECORD_DATA] = { "data", data },
+              [RECORD_EVENT] = { "event", event },
+              [RECORD_END] = { "end", end } };
+
+static bool is_word(const char *words, const char *value)
+{
+    size_t n = value ? strlen(value) : 0;
+
+    for (const char *w = words; value && w; w = strchr(w, '|') ? strchr(w, '|') + 1 : NULL)
+        if (strncmp(w, value, n) == 0 && (w[n] == '|' || w[n] == '\0'))
+            return true;
+    return false;
+}
+
+static bool is_number(const json_t *v)
+{
+    return json_is_number(v) || json_is_null(v);
+}
+
+static bool are_values(const json_t *object, bool pairs)
+{
+    const char *name;
+    json_t *v;
+
+    if (!json_is_object(object) || json_object_size(object) > RECORD_MAX_VALUES)
+        return false;
+    json_object_foreach ((json_t *)object, name, v) {
+        if (!name[0] || strlen(name) > RECORD_MAX_NAME)
+            return false;
+        if (pairs ? json_array_size(v) != 2 || !is_number(json_array_get(v, 0)) || !is_number(json_array_get(v, 1)) : !is_number(v))
+            return false;
+    }
+    return true;
+}
+
+static bool are_strings(const json_t *array)
+{
+    json_t *v;
+    size_t i;
+
+    json_array_foreach (array, i, v) {
+        if (!json_is_string(v))
+            return false;
+    }
+    return json_is_array(array);
+}
+
+static bool fits(const struct field *f, const json_t *v)
+{
+    if (!v)
+        return f->kind & MAYBE;
+    if (json_is_null(v) && f->kind & NULL_OK)
+        return true;
+    switch (f->kind & KIND_MASK) {
+    case COUNT:
+        return json_is_integer(v) && json_integer_value(v) >= 0;
+    case NUMBER:
+        return json_is_number(v);
+    case STRING:
+        return json_is_string(v);
+    case WORD:
+        return is_word(f->words, json_string_value(v));
+    case BOOLEAN:
+        return json_is_boolean(v);
+    case STRINGS:
+        return are_strings(v);
+    default:
+        return are_values(v, (f->kind & KIND_MASK) == PAIRS);
+    }
+}
+
+static const char *wanted(const struct field *f)
+{
+    static const char *const names[] = { "an integer, 0 or more",
+                                         "a number",
+                                         "a string",
+                                         "one of ",
+                                         "true or false",
+                                         "an object of at most 256 [number, number], names of 1 to 63 bytes",
+                                         "an object of at most 256 numbers, names of 1 to 63 bytes",
+                                         "an array of strings" };
+
+    return names[f->kind & KIND_MASK];
+}
+
+static int check(const json_t *msg, enum record_type *ret_type, struct err *err)
+{
+    const char *name = json_string_value(json_object_get(msg, "type"));
+    int type = 0;
+
+    if (!name)
+        return err_field(err, ERR_PROTO, "type", "type: must be a string");
+    while (type < RECORD_UNKNOWN && strcmp(types[type].name, name) != 0)
+        type++;
+    for (const struct field *f = type < RECORD_UNKNOWN ? types[type].fields : NULL; f && f->name; f++)
+        if (!fits(f, json_object_get(msg, f->name)))
+            return err_field(err, ERR_PROTO, f->name, "%s: %s: must be %s%s", name, f->name, wanted(f), f->words ? f->words : "");
+    *ret_type = (enum record_type)type;
+    return 0;
+}
+
+int record_parse(const char *text, size_t len, enum record_type *ret_type, json_t **ret_msg, struct err *err)
+{
+    json_error_t je;
+    json_t *msg = json_loadb(text, len, JSON_REJECT_DUPLICATES, &je);
+    int rc;
+
+    if (!msg)
+        return err_set(err, ERR_PROTO, "not JSON: %s", je.text);
+    rc = check(msg, ret_type, err);
+    if (rc == 0)
+        *ret_msg = msg;
+    else
+        json_decref(msg);
+    return rc;
+}

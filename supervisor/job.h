@@ -1,0 +1,33 @@
+/* supervisor/job.h - one running job: attempts one after the other until an outcome is recorded.
+ *
+ * Everything that detd has to know goes through the spool first (spool.h, link.h); what happens is decided here, by what ranks say
+ * (messages.c), what detd says (control.c), how processes end (outcome.h) and what the progress pages show (watch.h).
+ *
+ * An attempt: ranks start -> hello of all -> go -> reports -> `end` of all, and they leave -> outcome. A failed one is followed by the
+ * next after a pause of 1, 2, 4 ... 30 s, unless run.restarts failures in a row came without a newer checkpoint between them.
+ *
+ * SIGTERM and SIGINT: the ranks write a checkpoint and leave, the attempt is recorded as "stopped" and the job as nothing: detd starts
+ * it again when it finds the lock free (a node that shuts down). Whoever does not obey within 60 s is killed. */
+#pragma once
+#include <stdint.h>
+#include <uv.h>
+
+struct err;
+struct job;
+
+struct job_options {
+    const char *job_dir; /* the working directory as well */
+    int64_t job;
+    int attempt;
+    uint64_t last_seq;
+    const char *nonce;
+    const char *socket; /* of detd */
+    int lock_fd;
+    const char *worker; /* path of the trainer */
+    char *const *gpus;  /* NULL-terminated, or NULL */
+};
+
+/* Reads spec.json, opens the spool, starts connecting and starts (or, where the outcome is recorded already, only resends). */
+int job_open(uv_loop_t *loop, const struct job_options *options, struct job **ret, struct err *err);
+/* After the loop has ended. Returns 0, or the error that ended it early in *err. */
+int job_close(struct job *j, struct err *err);

@@ -1,0 +1,107 @@
+/* supervisor/job_impl.h - what the files of job.h share. */
+#pragma once
+#include <jansson.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <uv.h>
+
+#include "proto/err.h"
+#include "proto/jobspec.h"
+#include "proto/line.h"
+#include "supervisor/job.h"
+#include "supervisor/link.h"
+#include "supervisor/outcome.h"
+#include "supervisor/ranks.h"
+#include "supervisor/spool.h"
+#include "supervisor/tiers.h"
+#include "supervisor/watch.h"
+
+enum job_state {
+    JOB_BACKOFF,  /* no ranks; the timer starts the next attempt */
+    JOB_HELLO,    /* ranks started, not all said hello */
+    JOB_RUNNING,  /* after go */
+    JOB_STOPPING, /* ranks are on their way out; the timer kills them */
+    JOB_ENDED     /* `end` is recorded; detd has until the timer to ack it */
+};
+
+/* Commands that wait until rank 0 can take them. */
+enum job_pending { PENDING_CHECKPOINT = 1, PENDING_EVAL = 2, PENDING_TIER = 4, PENDING_PAUSE = 8, PENDING_CANCEL = 16 };
+
+struct job_rank {
+    bool hello, gone;
+    struct outcome_rank out;
+};
+
+enum { JOB_RATE_LOOKS = 10 }; /* seconds over which images/s are averaged */
+struct job_rate {
+    uint64_t images[JOB_RATE_LOOKS];
+    double time_s[JOB_RATE_LOOKS];
+    int looks;
+};
+
+struct job {
+    struct job_options options;
+    uv_loop_t *loop;
+    struct jobspec *spec;
+    int nranks;
+    char **env;
+    int worker_fd;
+    struct spool *spool;
+    struct link *link;
+    struct tiers *tiers;
+    struct err fatal; /* code 0: none */
+
+    enum job_state state;
+    int attempt, failures; /* failures in a row without a newer checkpoint */
+    bool started;          /* rank 0 said `start` in this attempt */
+    bool hung;             /* this attempt ended by a hang verdict */
+    bool leaving;          /* SIGTERM came */
+    bool want_pause, want_cancel;
+    unsigned pending;
+    char want_tier[16];
+    char cause[OUTCOME_TEXT]; /* why we stopped the ranks ourselves */
+    int order;
+    uint64_t end_seq;
+    struct ranks *ranks;
+    struct watch *watch;
+    struct job_rank rank[JOB_MAX_RANKS];
+    char nccl_id[1024], device[64];
+    struct ranks_usage usage; /* of the attempts before */
+    struct job_rate rate;
+    char status[16 << 10]; /* last status line sent */
+
+    int syncs; /* uv_work of publish and tier_ok under way */
+    int handles;
+    uv_timer_t state_timer, command_timer, tick;
+    uv_signal_t sigchld, sigterm, sigint;
+    char hello[512];
+    char record[SPOOL_MAX_RECORD]; /* being built */
+};
+
+/* job.c */
+double job_time(void); /* Unix seconds */
+void job_log(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
+/* The spool cannot be written, or the like: nothing can be promised any more, so the ranks are killed and the program leaves. */
+void job_fatal(struct job *j, const struct err *err);
+/* A record begun with line_begin() on j->record: ends it, appends it, and sends it when it can. */
+void job_append(struct job *j, struct line *l, uint64_t *ret_seq);
+void job_append_text(struct job *j, const char *text, size_t len);
+void job_event(struct job *j, int rank, const char *level, const char *kind, const char *text);
+/* Kills the ranks after grace_ms; 0: at once. cause "": their own words count. */
+void job_stop_ranks(struct job *j, unsigned grace_ms, const char *cause);
+void job_end(struct job *j, const char *outcome, const char *reason, const char *class);
+void job_to_rank(struct job *j, int rank, struct line *l); /* `l` is begun on j->record */
+
+/* messages.c: a line of a rank */
+void job_take_line(void *arg, int rank, const char *text, size_t len);
+
+/* control.c: commands of detd and of signals */
+void job_take_control(struct job *j, const json_t *msg);
+void job_leave(struct job *j); /* SIGTERM */
+/* Gives rank 0 what waits for it. */
+void job_send_pending(struct job *j);
+
+/* status.c */
+void job_tick(struct job *j); /* once a second: watch, status */
+void job_send_status(struct job *j);
+void job_usage(const struct job *j, struct ranks_usage *ret);

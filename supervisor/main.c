@@ -1,0 +1,248 @@
+/* detd-job: supervises one running job. Options, the lock, the log; everything else is job.h. */
+#include <errno.h>
+#include <fcntl.h>
+#include <getopt.h>
+#include <libgen.h>
+#include <limits.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/prctl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "proto/err.h"
+#include "supervisor/job.h"
+
+enum { MAX_GPUS = 1024, ABOVE_LOW_FDS = 10 };
+
+static const char usage[] =
+    "detd-job --job-dir DIR --job ID [--attempt N] [--last-seq N] [--nonce TEXT] [--lock-fd FD]\n"
+    "         [--socket PATH] [--worker PATH] [--gpus UUID,UUID,...]\n"
+    "Runs the job in DIR/spec.json: starts its ranks, keeps their reports in DIR/spool.*, watches and restarts them.\n"
+    "detd starts it; it goes on while detd is away.\n"
+    "  --attempt N    number of the first attempt (1)\n"
+    "  --last-seq N   last report that detd has (0)\n"
+    "  --nonce TEXT   proves to detd that it started this process\n"
+    "  --lock-fd FD   descriptor of DIR/lock, already locked; otherwise DIR/lock is opened and locked\n"
+    "  --socket PATH  where detd listens (../../sup.sock, seen from DIR)\n"
+    "  --worker PATH  the trainer; any program that speaks the lines of proto/report.h on descriptor 3 (detd-worker beside detd-job)\n"
+    "  --gpus LIST    UUIDs of the granted GPUs, dealt out to the ranks in order\n";
+
+struct options {
+    struct job_options job;
+    char *gpus[MAX_GPUS + 1];
+    char worker[PATH_MAX], job_dir[PATH_MAX];
+};
+
+static int parse_number(const char *name, const char *text, long long min, long long max, long long *ret, struct err *err)
+{
+    char *rest;
+
+    errno = 0;
+    *ret = strtoll(text, &rest, 10);
+    if (errno || rest == text || *rest || *ret < min || *ret > max)
+        return err_field(err, ERR_INPUT, name, "--%s: must be a number from %lld to %lld, is '%s'", name, min, max, text);
+    return 0;
+}
+
+static int parse_gpus(struct options *o, char *list, struct err *err)
+{
+    int n = 0;
+
+    for (char *at, *uuid = strtok_r(list, ",", &at); uuid; uuid = strtok_r(NULL, ",", &at)) {
+        if (n == MAX_GPUS)
+            return err_set(err, ERR_INPUT, "--gpus: more than %d", MAX_GPUS);
+        o->gpus[n++] = uuid;
+    }
+    o->job.gpus = n > 0 ? o->gpus : NULL;
+    return 0;
+}
+
+static int beside_me(const char *name, char *path, size_t size, struct err *err)
+{
+    char me[PATH_MAX];
+    ssize_t n = readlink("/proc/self/exe", me, sizeof me - 1);
+
+    if (n < 0)
+        return err_sys(err, "read /proc/self/exe");
+    me[n] = '\0';
+    if (snprintf(path, size, "%s/%s", dirname(me), name) >= (int)size)
+        return err_set(err, -ENAMETOOLONG, "path of %s too long", name);
+    return 0;
+}
+
+static int absolute(const char *what, const char *from, char *to, struct err *err)
+{
+    if (!realpath(from, to))
+        return err_sys(err, "%s '%s'", what, from);
+    return 0;
+}
+
+static int take_option(struct options *o, int c, char *value, struct err *err)
+{
+    long long n = 0;
+    int rc = 0;
+
+    switch (c) {
+    case 'd':
+        return absolute("--job-dir", value, o->job_dir, err);
+    case 'w':
+        return absolute("--worker", value, o->worker, err);
+    case 'j':
+        rc = parse_number("job", value, 1, LLONG_MAX, &n, err);
+        o->job.job = n;
+        return rc;
+    case 'a':
+        rc = parse_number("attempt", value, 1, INT_MAX - 1, &n, err);
+        o->job.attempt = (int)n;
+        return rc;
+    case 's':
+        rc = parse_number("last-seq", value, 0, LLONG_MAX - 1, &n, err);
+        o->job.last_seq = (uint64_t)n;
+        return rc;
+    case 'l':
+        rc = parse_number("lock-fd", value, 3, INT_MAX, &n, err);
+        o->job.lock_fd = (int)n;
+        return rc;
+    case 'n':
+        o->job.nonce = value;
+        return 0;
+    case 'S':
+        o->job.socket = value;
+        return 0;
+    case 'g':
+        return parse_gpus(o, value, err);
+    default:
+        return err_set(err, ERR_INPUT, "see detd-job --help");
+    }
+}
+
+static int parse_options(int argc, char **argv, struct options *o, struct err *err)
+{
+    static const struct option names[] = { { "job-dir", 1, 0, 'd' },
+                                           { "job", 1, 0, 'j' },
+                                           { "attempt", 1, 0, 'a' },
+                                           { "last-seq", 1, 0, 's' },
+                                           { "nonce", 1, 0, 'n' },
+                                           { "lock-fd", 1, 0, 'l' },
+                                           { "socket", 1, 0, 'S' },
+                                           { "worker", 1, 0, 'w' },
+                                           { "gpus", 1, 0, 'g' },
+                                           { "help", 0, 0, 'h' },
+                                           { 0 } };
+    int c, rc = 0;
+
+    o->job = (struct job_options){ .attempt = 1, .nonce = "", .socket = "../../sup.sock", .lock_fd = -1 };
+    while (rc == 0 && (c = getopt_long(argc, argv, "", names, NULL)) != -1) {
+        if (c == 'h') {
+            fputs(usage, stdout);
+            exit(0);
+        }
+        rc = take_option(o, c, optarg, err);
+    }
+    if (rc == 0 && optind < argc)
+        rc = err_set(err, ERR_INPUT, "unexpected argument '%s'", argv[optind]);
+    if (rc == 0 && (!o->job_dir[0] || o->job.job == 0))
+        rc = err_set(err, ERR_INPUT, "--job-dir and --job are needed; see detd-job --help");
+    if (rc == 0 && !o->worker[0])
+        rc = beside_me("detd-worker", o->worker, sizeof o->worker, err);
+    o->job.job_dir = o->job_dir;
+    o->job.worker = o->worker;
+    return rc;
+}
+
+/* Holds the job's lock as long as a process of the job lives, and says in it which session that is. */
+static int take_lock(struct job_options *o, struct err *err)
+{
+    char text[32];
+    int fd = o->lock_fd, n;
+
+    if (fd < 0)
+        fd = open("lock", O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
+    if (fd < 0)
+        return err_sys(err, "open 'lock'");
+    if (flock(fd, LOCK_EX | LOCK_NB) < 0) /* an inherited lock is held by the same open file, so this succeeds */
+        return errno == EWOULDBLOCK ? err_set(err, ERR_STATE, "job %lld is supervised by another process", (long long)o->job)
+                                    : err_sys(err, "lock the job");
+    n = snprintf(text, sizeof text, "%d\n", (int)getsid(0));
+    if (pwrite(fd, text, (size_t)n, 0) != n || ftruncate(fd, n) < 0)
+        return err_sys(err, "write the session into the lock");
+    o->lock_fd = fcntl(fd, F_DUPFD_CLOEXEC, ABOVE_LOW_FDS);
+    if (o->lock_fd < 0)
+        return err_sys(err, "keep the lock");
+    close(fd);
+    return 0;
+}
+
+/* Standard descriptors exist from here on, so no file of ours ever gets their numbers; nothing else is inherited by ranks. */
+static int tidy_descriptors(struct err *err)
+{
+    int fd;
+
+    do
+        fd = open("/dev/null", O_RDWR);
+    while (fd >= 0 && fd <= STDERR_FILENO);
+    if (fd < 0)
+        return err_sys(err, "open '/dev/null'");
+    close(fd);
+    if (close_range(3, ~0U, CLOSE_RANGE_CLOEXEC) < 0)
+        return err_sys(err, "mark inherited descriptors");
+    return 0;
+}
+
+/* A terminal keeps its messages; everybody else finds them in log/detd-job.log. */
+static int open_log(struct err *err)
+{
+    int fd;
+
+    if (isatty(STDERR_FILENO))
+        return 0;
+    if (mkdir("log", 0700) < 0 && errno != EEXIST)
+        return err_sys(err, "make folder 'log'");
+    fd = open("log/detd-job.log", O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | O_NOFOLLOW, 0644);
+    if (fd < 0 || dup2(fd, STDERR_FILENO) < 0 || dup2(fd, STDOUT_FILENO) < 0)
+        return err_sys(err, "open 'log/detd-job.log'");
+    close(fd);
+    return 0;
+}
+
+static int run(struct options *o, struct err *err)
+{
+    uv_loop_t *loop = uv_default_loop();
+    struct job *job = NULL;
+    int rc = job_open(loop, &o->job, &job, err);
+
+    if (rc < 0)
+        return rc;
+    uv_run(loop, UV_RUN_DEFAULT);
+    rc = job_close(job, err);
+    uv_loop_close(loop);
+    return rc;
+}
+
+int main(int argc, char **argv)
+{
+    static struct options options;
+    struct err err = { 0 };
+    int rc = tidy_descriptors(&err);
+
+    signal(SIGPIPE, SIG_IGN);
+    prctl(PR_SET_NAME, "detd-job");
+    if (rc == 0)
+        rc = parse_options(argc, argv, &options, &err);
+    if (rc == 0 && chdir(options.job_dir) < 0)
+        rc = err_sys(&err, "enter '%s'", options.job_dir);
+    if (rc == 0)
+        rc = take_lock(&options.job, &err);
+    if (rc == 0)
+        rc = open_log(&err);
+    if (rc == 0)
+        rc = run(&options, &err);
+    if (rc == 0)
+        return 0;
+    fprintf(stderr, "detd-job: %s\n", err.msg);
+    return err.code == ERR_INPUT ? 2 : 1;
+}

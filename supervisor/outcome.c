@@ -1,0 +1,89 @@
+#include "supervisor/outcome.h"
+
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/wait.h>
+
+/* A shell in between reports a signal as 128 + its number. */
+enum { EXIT_SIGKILL = 128 + SIGKILL };
+
+void outcome_describe(int status, char *text, int size)
+{
+    static const char out_of_memory[] = "was killed by SIGKILL: out of memory, or by hand";
+
+    if ((WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL) || (WIFEXITED(status) && WEXITSTATUS(status) == EXIT_SIGKILL))
+        snprintf(text, (size_t)size, "%s", out_of_memory);
+    else if (WIFSIGNALED(status))
+        snprintf(text, (size_t)size, "was killed by signal %d (%s)", WTERMSIG(status), strsignal(WTERMSIG(status)));
+    else
+        snprintf(text, (size_t)size, "left with status %d and did not say why; see its log", WEXITSTATUS(status));
+}
+
+static void set(struct outcome *o, const char *outcome, const char *class, const char *reason)
+{
+    snprintf(o->outcome, sizeof o->outcome, "%s", outcome);
+    snprintf(o->class, sizeof o->class, "%s", class);
+    snprintf(o->reason, sizeof o->reason, "%s", reason);
+    o->retry = strcmp(outcome, "failed") == 0 && (!class[0] || strcmp(class, "fault") == 0);
+}
+
+static bool is_fault(const struct outcome_rank *r)
+{
+    return !r->class[0] || strcmp(r->class, "fault") == 0;
+}
+
+static bool is_final(const struct outcome_rank *r)
+{
+    return r->ended && strcmp(r->outcome, "failed") == 0 && !is_fault(r);
+}
+
+static bool is_crash(const struct outcome_rank *r)
+{
+    return !r->ended && r->left && !r->killed;
+}
+
+static bool is_failure(const struct outcome_rank *r)
+{
+    return r->ended && strcmp(r->outcome, "failed") == 0;
+}
+
+static int first(const struct outcome_rank *ranks, int n, bool (*is)(const struct outcome_rank *r))
+{
+    int found = -1;
+
+    for (int i = 0; i < n; i++)
+        if (is(&ranks[i]) && (found < 0 || ranks[i].order < ranks[found].order))
+            found = i;
+    return found;
+}
+
+static void set_failure(struct outcome *ret, const struct outcome_rank *r, int rank)
+{
+    char text[OUTCOME_TEXT];
+
+    snprintf(text, sizeof text, "rank %d: %.*s", rank, OUTCOME_TEXT - 20, r->reason[0] ? r->reason : "failed without a reason");
+    set(ret, "failed", r->class[0] ? r->class : "fault", is_fault(r) ? text : r->reason);
+}
+
+void outcome_decide(const struct outcome_rank *ranks, int nranks, const char *cause, struct outcome *ret)
+{
+    char how[100], text[OUTCOME_TEXT];
+    int i;
+
+    if (ranks[0].ended && strcmp(ranks[0].outcome, "failed") != 0) {
+        set(ret, ranks[0].outcome, "", ranks[0].reason);
+    } else if (cause[0]) {
+        set(ret, "failed", "fault", cause);
+    } else if ((i = first(ranks, nranks, is_final)) >= 0) {
+        set_failure(ret, &ranks[i], i);
+    } else if ((i = first(ranks, nranks, is_crash)) >= 0) {
+        outcome_describe(ranks[i].status, how, sizeof how);
+        snprintf(text, sizeof text, "rank %d %s", i, how);
+        set(ret, "failed", "fault", text);
+    } else if ((i = first(ranks, nranks, is_failure)) >= 0) {
+        set_failure(ret, &ranks[i], i);
+    } else {
+        set(ret, "failed", "fault", "the ranks left and did not say how it ended");
+    }
+}

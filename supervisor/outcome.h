@@ -1,0 +1,30 @@
+/* supervisor/outcome.h - how an attempt ended, from what its ranks said and how they left. Pure. */
+#pragma once
+#include <stdbool.h>
+
+enum { OUTCOME_TEXT = 1000, OUTCOME_WORD = 16 };
+
+/* What is known of a rank once it is gone. */
+struct outcome_rank {
+    bool ended;  /* it said `end` */
+    bool killed; /* by detd-job, so how it left means nothing */
+    bool left;   /* the process has ended, with `status` as of waitpid() */
+    int status;
+    int order; /* ranks are numbered in the order in which they ended or left */
+    char outcome[OUTCOME_WORD], class[OUTCOME_WORD];
+    char reason[OUTCOME_TEXT];
+};
+
+struct outcome {
+    char outcome[OUTCOME_WORD]; /* completed, failed, cancelled, paused */
+    char class[OUTCOME_WORD];
+    char reason[OUTCOME_TEXT];
+    bool retry; /* failed, and another attempt may do better */
+};
+
+/* Rank 0's word counts when it is not "failed": it has seen the last step of all. Then `cause` (why detd-job itself stopped the ranks;
+ * "" otherwise), then errors that nobody's retry repairs, then the first crash, then the first failure; of equal ones, the first in
+ * time. So the rank that broke is named, and not those that lost it. */
+void outcome_decide(const struct outcome_rank *ranks, int nranks, const char *cause, struct outcome *ret);
+/* "was killed by signal 11 (Segmentation fault)" and so on. */
+void outcome_describe(int status, char *text, int size);

@@ -1,0 +1,418 @@
+#include "supervisor/ranks.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "proto/err.h"
+#include "proto/frame.h"
+#include "proto/progress.h"
+#include "proto/report.h"
+#include "supervisor/spawn.h"
+
+/* What may wait for a rank that does not read; it is told a few short lines a minute. */
+enum { MAX_QUEUE = 256 << 10, READ_BYTES = 64 << 10 };
+
+struct rank {
+    struct ranks *all;
+    int index, fd, status;
+    pid_t pid;
+    bool exited, eof, held, broken, told; /* held: lines wait until ready() */
+    bool polling;
+    uv_poll_t poll;
+    struct frame *in;
+    char *out; /* not written yet */
+    size_t out_len;
+    struct progress *page;
+    double cpu_seconds;
+    long long max_rss;
+};
+
+struct ranks {
+    struct ranks_config config;
+    int comm_fd, open_handles;
+    struct rank rank[];
+};
+
+static void read_rank(struct rank *r);
+
+/* ---- the socket of a rank ---- */
+
+static void on_poll(uv_poll_t *poll, int status, int events);
+
+static void set_poll(struct rank *r)
+{
+    int events = (r->held || r->eof || r->broken ? 0 : UV_READABLE) | (r->out_len > 0 ? UV_WRITABLE : 0);
+
+    if (r->exited || !r->polling)
+        events = 0;
+    if (!r->polling)
+        return;
+    if (events)
+        uv_poll_start(&r->poll, events, on_poll);
+    else
+        uv_poll_stop(&r->poll);
+}
+
+static void flush(struct rank *r)
+{
+    while (r->out_len > 0) {
+        ssize_t n = send(r->fd, r->out, r->out_len, MSG_DONTWAIT | MSG_NOSIGNAL);
+
+        if (n < 0 && errno == EINTR)
+            continue;
+        if (n < 0 && errno != EAGAIN)
+            r->out_len = 0; /* its end will say why */
+        if (n <= 0)
+            break;
+        r->out_len -= (size_t)n;
+        memmove(r->out, r->out + n, r->out_len);
+    }
+}
+
+static void on_poll(uv_poll_t *poll, int status, int events)
+{
+    struct rank *r = poll->data;
+
+    if (status == 0 && events & UV_WRITABLE)
+        flush(r);
+    if (status < 0 || events & UV_READABLE)
+        read_rank(r);
+    set_poll(r);
+}
+
+static void give_up_on(struct rank *r, const char *why)
+{
+    r->broken = true;
+    r->all->config.broken(r->all->config.arg, r->index, why);
+}
+
+/* Gives whole lines while they are wanted. False: some are left. */
+static bool give_lines(struct rank *r)
+{
+    const struct ranks_config *c = &r->all->config;
+    const char *text;
+    size_t len;
+
+    for (;;) {
+        if (!c->ready(c->arg)) {
+            r->held = true;
+            return false;
+        }
+        text = frame_next(r->in, &len);
+        if (!text)
+            return true;
+        c->line(c->arg, r->index, text, len);
+    }
+}
+
+/* One gulp. 1: more may come now, 0: nothing more for now, or never. */
+static int read_gulp(struct rank *r)
+{
+    static char bytes[READ_BYTES]; /* one loop, one thread */
+    struct err err;
+    ssize_t n = recv(r->fd, bytes, sizeof bytes, MSG_DONTWAIT);
+
+    if (n < 0 && errno == EINTR)
+        return 1;
+    if (n < 0 && errno == EAGAIN)
+        return 0;
+    if (n <= 0) { /* an error on a socketpair is the other end's death as well */
+        r->eof = true;
+        return 0;
+    }
+    if (frame_push(r->in, bytes, (size_t)n, &err) < 0) {
+        if (give_lines(r))
+            give_up_on(r, err.msg);
+        return 0;
+    }
+    return 1;
+}
+
+static void tell_gone(struct rank *r)
+{
+    if (r->told)
+        return;
+    r->told = true;
+    r->all->config.gone(r->all->config.arg, r->index, r->status);
+}
+
+/* A live rank gets one gulp a turn, so that its flood does not keep the others waiting; a dead one is read to the end. */
+static void read_rank(struct rank *r)
+{
+    int more = 1;
+
+    do {
+        if (!give_lines(r))
+            return;
+        more = r->eof || r->broken ? 0 : read_gulp(r);
+    } while (more && r->exited);
+    if (!give_lines(r))
+        return;
+    if (r->exited)
+        tell_gone(r);
+}
+
+void ranks_resume(struct ranks *r)
+{
+    for (int i = 0; i < r->config.nranks; i++) {
+        if (!r->rank[i].held)
+            continue;
+        r->rank[i].held = false;
+        read_rank(&r->rank[i]);
+        set_poll(&r->rank[i]);
+    }
+}
+
+int ranks_send(struct ranks *all, int rank, const char *line, size_t len, struct err *err)
+{
+    struct rank *r = &all->rank[rank];
+    char *out;
+
+    if (r->exited)
+        return 0;
+    if (r->out_len + len > MAX_QUEUE)
+        return err_set(err, -ENOBUFS, "rank %d does not read its messages", rank);
+    out = realloc(r->out, r->out_len + len);
+    if (!out)
+        return err_set(err, -ENOMEM, "out of memory");
+    memcpy(out + r->out_len, line, len);
+    r->out = out;
+    r->out_len += len;
+    flush(r);
+    set_poll(r);
+    return 0;
+}
+
+/* ---- starting ---- */
+
+static int make_page(struct rank *r, int *ret_fd, struct err *err)
+{
+    int fd = memfd_create("detd-progress", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+
+    if (fd < 0)
+        return err_sys(err, "make a progress page");
+    *ret_fd = fd;
+    /* sealed: a rank that cut its page short would kill its reader */
+    if (ftruncate(fd, PROGRESS_BYTES) < 0 || fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) < 0)
+        return err_sys(err, "make a progress page");
+    r->page = mmap(NULL, PROGRESS_BYTES, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+    if (r->page == MAP_FAILED) {
+        r->page = NULL;
+        return err_sys(err, "map a progress page");
+    }
+    return 0;
+}
+
+static const char *gpu_of(const struct ranks_config *c, int rank)
+{
+    int n = 0;
+
+    while (c->gpus && c->gpus[n])
+        n++;
+    return n > 0 ? c->gpus[(long)rank * n / c->nranks] : NULL;
+}
+
+static int start_rank(struct ranks *all, struct rank *r, struct err *err)
+{
+    const struct ranks_config *c = &all->config;
+    int pair[2] = { -1, -1 }, page_fd = -1, log_fd = -1, rc;
+    struct spawn s;
+
+    rc = make_page(r, &page_fd, err);
+    if (rc == 0)
+        rc = spawn_open_log(r->index, c->nranks, c->attempt, &log_fd, err);
+    if (rc == 0 && socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair) < 0)
+        rc = err_sys(err, "make the socket of rank %d", r->index);
+    if (rc < 0)
+        goto out;
+    s = (struct spawn){ .path = c->worker_path,
+                        .exec_fd = c->worker_fd,
+                        .job_dir = c->job_dir,
+                        .rank = r->index,
+                        .nranks = c->nranks,
+                        .attempt = c->attempt,
+                        .log_fd = log_fd,
+                        .fds = { pair[1], all->comm_fd, page_fd, c->lock_fd },
+                        .env = c->env,
+                        .gpu = gpu_of(c, r->index) };
+    rc = spawn_rank(&s, &r->pid, err);
+    if (rc < 0)
+        goto out;
+    r->exited = false;
+    r->fd = pair[0];
+    pair[0] = -1;
+    rc = uv_poll_init(c->loop, &r->poll, r->fd);
+    if (rc < 0) {
+        err_set(err, rc, "watch the socket of rank %d: %s", r->index, uv_strerror(rc));
+        goto out;
+    }
+    r->poll.data = r;
+    r->polling = true;
+    all->open_handles++;
+    set_poll(r);
+out:
+    for (int i = 0; i < 2; i++)
+        if (pair[i] >= 0)
+            close(pair[i]);
+    if (page_fd >= 0)
+        close(page_fd);
+    if (log_fd >= 0)
+        close(log_fd);
+    return rc;
+}
+
+int ranks_start(const struct ranks_config *config, struct ranks **ret, struct err *err)
+{
+    struct ranks *all = calloc(1, sizeof *all + (size_t)config->nranks * sizeof *all->rank);
+    int rc = 0;
+
+    if (!all)
+        return err_set(err, -ENOMEM, "out of memory");
+    all->config = *config;
+    for (int i = 0; i < config->nranks; i++)
+        all->rank[i] = (struct rank){ .all = all, .index = i, .fd = -1, .exited = true, .told = true };
+    all->comm_fd = memfd_create("detd-comm", MFD_CLOEXEC);
+    if (all->comm_fd < 0)
+        rc = err_sys(err, "make the shared memory of the ranks");
+    for (int i = 0; rc == 0 && i < config->nranks; i++) {
+        struct rank *r = &all->rank[i];
+
+        r->in = frame_new(REPORT_MAX_LINE);
+        rc = r->in ? start_rank(all, r, err) : err_set(err, -ENOMEM, "out of memory");
+    }
+    for (int i = 0; rc == 0 && i < config->nranks; i++)
+        all->rank[i].told = false;
+    if (rc < 0) {
+        ranks_kill(all, SIGKILL);
+        for (int i = 0; i < config->nranks; i++)
+            if (!all->rank[i].exited)
+                waitpid(all->rank[i].pid, NULL, 0);
+        ranks_free(all);
+        return rc;
+    }
+    *ret = all;
+    return 0;
+}
+
+static void free_memory(struct ranks *all)
+{
+    for (int i = 0; i < all->config.nranks; i++) {
+        frame_free(all->rank[i].in);
+        free(all->rank[i].out);
+        if (all->rank[i].page)
+            munmap(all->rank[i].page, PROGRESS_BYTES);
+        if (all->rank[i].fd >= 0)
+            close(all->rank[i].fd);
+    }
+    if (all->comm_fd >= 0)
+        close(all->comm_fd);
+    free(all);
+}
+
+static void on_closed(uv_handle_t *handle)
+{
+    struct rank *r = handle->data;
+
+    if (--r->all->open_handles == 0)
+        free_memory(r->all);
+}
+
+void ranks_free(struct ranks *all)
+{
+    if (!all)
+        return;
+    if (all->open_handles == 0) {
+        free_memory(all);
+        return;
+    }
+    for (int i = 0; i < all->config.nranks; i++)
+        if (all->rank[i].polling) {
+            all->rank[i].polling = false;
+            uv_close((uv_handle_t *)&all->rank[i].poll, on_closed);
+        }
+}
+
+/* ---- ending ---- */
+
+void ranks_kill(struct ranks *all, int signal)
+{
+    for (int i = 0; i < all->config.nranks; i++)
+        if (!all->rank[i].exited)
+            kill(all->rank[i].pid, signal); /* not reaped yet, so the number is still its own */
+}
+
+void ranks_reap(struct ranks *all)
+{
+    for (int i = 0; i < all->config.nranks; i++) {
+        struct rank *r = &all->rank[i];
+        struct rusage u;
+
+        if (r->exited || wait4(r->pid, &r->status, WNOHANG, &u) != r->pid)
+            continue;
+        r->exited = true;
+        r->cpu_seconds = (double)(u.ru_utime.tv_sec + u.ru_stime.tv_sec) + 1e-6 * (double)(u.ru_utime.tv_usec + u.ru_stime.tv_usec);
+        r->max_rss = (long long)u.ru_maxrss << 10;
+        set_poll(r);
+        if (!r->held)
+            read_rank(r);
+    }
+}
+
+pid_t ranks_pid(const struct ranks *all, int rank)
+{
+    return all->rank[rank].exited ? 0 : all->rank[rank].pid;
+}
+
+struct progress *ranks_page(struct ranks *all, int rank)
+{
+    return all->rank[rank].page;
+}
+
+/* ---- what they use ---- */
+
+static void read_proc(pid_t pid, double *ret_cpu, long long *ret_rss)
+{
+    char path[64], text[4096], *p;
+    unsigned long utime = 0, stime = 0;
+    FILE *f;
+
+    snprintf(path, sizeof path, "/proc/%d/stat", (int)pid);
+    f = fopen(path, "re");
+    if (f && fgets(text, sizeof text, f) && (p = strrchr(text, ')'))) /* the name may hold anything but ends there */
+        if (sscanf(p + 1, " %*c %*d %*d %*d %*d %*d %*u %*u %*u %*u %*u %lu %lu", &utime, &stime) == 2)
+            *ret_cpu = (double)(utime + stime) / (double)sysconf(_SC_CLK_TCK);
+    if (f)
+        fclose(f);
+    snprintf(path, sizeof path, "/proc/%d/status", (int)pid);
+    f = fopen(path, "re");
+    while (f && fgets(text, sizeof text, f))
+        if (sscanf(text, "VmHWM: %lld", ret_rss) == 1)
+            *ret_rss <<= 10;
+    if (f)
+        fclose(f);
+}
+
+void ranks_usage(const struct ranks *all, struct ranks_usage *ret)
+{
+    *ret = (struct ranks_usage){ 0 };
+    for (int i = 0; i < all->config.nranks; i++) {
+        const struct rank *r = &all->rank[i];
+        double cpu = r->cpu_seconds;
+        long long rss = r->max_rss;
+
+        if (!r->exited)
+            read_proc(r->pid, &cpu, &rss);
+        ret->cpu_seconds += cpu;
+        ret->max_rss = rss > ret->max_rss ? rss : ret->max_rss;
+    }
+}

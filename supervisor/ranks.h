@@ -1,0 +1,56 @@
+/* supervisor/ranks.h - the processes of one attempt: starts them, carries lines to and from them, sees them end.
+ *
+ * Every callback comes from the loop. Lines of a rank come in order; after its process has ended its socket is read to the end, and
+ * only then `gone` is called, so no report is lost. All ranks share this process's session and process group and die with it. */
+#pragma once
+#include <stdbool.h>
+#include <stddef.h>
+#include <sys/types.h>
+#include <uv.h>
+
+struct err;
+struct progress;
+struct ranks;
+
+struct ranks_config {
+    uv_loop_t *loop;
+    const char *job_dir;
+    int nranks, attempt;
+    const char *worker_path; /* argv[0] and messages */
+    int worker_fd;           /* executed; -1: worker_path is a script and executed by name */
+    int lock_fd;
+    char **env;
+    char *const *gpus; /* UUIDs, NULL-terminated; dealt out evenly in order. NULL: none granted */
+    /* A whole line of a rank. */
+    void (*line)(void *arg, int rank, const char *text, size_t len);
+    /* The rank sent what no trainer sends (a line without end). Called once; its lines are not read any more. */
+    void (*broken)(void *arg, int rank, const char *why);
+    /* The process is reaped (status as of waitpid()) and all its lines were given. Last call for this rank. */
+    void (*gone)(void *arg, int rank, int status);
+    /* Whether lines may be given now; ranks_resume() is called when they may again. */
+    bool (*ready)(void *arg);
+    void *arg;
+};
+
+/* Starts all ranks or none. *config is copied, what it points to has to stay. */
+int ranks_start(const struct ranks_config *config, struct ranks **ret, struct err *err);
+/* Once all are gone (or after ranks_kill() at the very end). Memory goes when libuv has closed its handles. */
+void ranks_free(struct ranks *r);
+
+/* Queues a line (its newline included). A rank that does not read it for long loses nothing, but its queue is bounded: -ENOBUFS. */
+int ranks_send(struct ranks *r, int rank, const char *line, size_t len, struct err *err);
+void ranks_resume(struct ranks *r);
+/* To every rank that still runs. */
+void ranks_kill(struct ranks *r, int signal);
+/* After SIGCHLD: takes in who has ended. */
+void ranks_reap(struct ranks *r);
+
+pid_t ranks_pid(const struct ranks *r, int rank); /* 0: ended */
+struct progress *ranks_page(struct ranks *r, int rank);
+
+/* Of all ranks, the ended ones exactly, the others from /proc. */
+struct ranks_usage {
+    double cpu_seconds;
+    long long max_rss; /* bytes, of the largest rank */
+};
+void ranks_usage(const struct ranks *r, struct ranks_usage *ret);

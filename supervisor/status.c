@@ -1,0 +1,116 @@
+/* supervisor/status.c - once a second: who hangs, and what detd shows of a running job. */
+#include <stdio.h>
+#include <string.h>
+
+#include "supervisor/job_impl.h"
+
+void job_usage(const struct job *j, struct ranks_usage *ret)
+{
+    struct ranks_usage now = { 0 };
+
+    if (j->ranks)
+        ranks_usage(j->ranks, &now);
+    ret->cpu_seconds = j->usage.cpu_seconds + now.cpu_seconds;
+    ret->max_rss = now.max_rss > j->usage.max_rss ? now.max_rss : j->usage.max_rss;
+}
+
+static void hang(struct job *j, const struct watch_verdict *v)
+{
+    struct line l;
+
+    j->hung = true;
+    job_log("%s", v->text);
+    line_begin(&l, j->record, sizeof j->record, "event");
+    line_str(&l, "level", "error");
+    line_str(&l, "kind", "hang");
+    line_str(&l, "text", v->text);
+    line_real(&l, "time", job_time());
+    line_int(&l, "rank", v->rank);
+    line_int(&l, "attempt", j->attempt);
+    line_str(&l, "phase", progress_phase_name(v->phase));
+    line_int(&l, "step", (int64_t)v->step);
+    job_append(j, &l, NULL);
+    job_stop_ranks(j, 0, v->text);
+}
+
+static void look(struct job *j, const struct watch_page *pages)
+{
+    struct watch_verdict v;
+
+    watch_look(j->watch, pages, (double)uv_now(j->loop) / 1000, &v);
+    if (v.rank >= 0)
+        hang(j, &v);
+}
+
+/* Images a second of the whole job, over the last looks. */
+static double rate(struct job *j)
+{
+    struct job_rate *r = &j->rate;
+    int at = r->looks % JOB_RATE_LOOKS, oldest = r->looks < JOB_RATE_LOOKS ? 0 : (at + 1) % JOB_RATE_LOOKS;
+    double span;
+
+    r->images[at] = atomic_load_explicit(&ranks_page(j->ranks, 0)->images_total, memory_order_relaxed);
+    r->time_s[at] = (double)uv_now(j->loop) / 1000;
+    r->looks++;
+    span = r->time_s[at] - r->time_s[oldest];
+    return span > 0 && r->images[at] >= r->images[oldest] ? (double)(r->images[at] - r->images[oldest]) / span : 0;
+}
+
+static void put_ranks(struct job *j, struct line *l)
+{
+    line_open(l, "ranks", '[');
+    for (int i = 0; i < j->nranks; i++) {
+        struct watch_page p;
+
+        watch_read(ranks_page(j->ranks, i), &p);
+        line_open(l, NULL, '{');
+        line_int(l, "rank", i);
+        line_str(l, "phase", progress_phase_name(p.phase));
+        line_int(l, "step", (int64_t)(p.step & INT64_MAX));
+        line_int(l, "pid", ranks_pid(j->ranks, i));
+        line_close(l, '}');
+    }
+    line_close(l, ']');
+}
+
+void job_send_status(struct job *j)
+{
+    struct ranks_usage u;
+    struct watch_page p = { 0 };
+    char text[sizeof j->status];
+    struct err err;
+    struct line l;
+
+    if (j->ranks)
+        watch_read(ranks_page(j->ranks, 0), &p);
+    job_usage(j, &u);
+    line_begin(&l, text, sizeof text, "status");
+    line_int(&l, "attempt", j->attempt);
+    line_int(&l, "step", (int64_t)(p.step & INT64_MAX));
+    line_str(&l, "phase", j->ranks ? progress_phase_name(p.phase) : "backoff");
+    line_real(&l, "images_per_s", j->ranks ? rate(j) : 0);
+    line_real(&l, "cpu_seconds", u.cpu_seconds);
+    line_int(&l, "max_rss", u.max_rss);
+    if (j->ranks)
+        put_ranks(j, &l);
+    if (line_done(&l, &err) < 0 || strcmp(text, j->status) == 0)
+        return;
+    if (link_send(j->link, text, l.len))
+        memcpy(j->status, text, l.len + 1);
+}
+
+void job_tick(struct job *j)
+{
+    struct watch_page pages[JOB_MAX_RANKS];
+
+    if (j->state == JOB_ENDED)
+        return;
+    for (int i = 0; j->ranks && i < j->nranks; i++) {
+        watch_read(ranks_page(j->ranks, i), &pages[i]);
+        pages[i].gone = j->rank[i].gone || j->rank[i].out.ended || ranks_pid(j->ranks, i) == 0;
+    }
+    if (j->state == JOB_HELLO || j->state == JOB_RUNNING)
+        look(j, pages);
+    if (link_is_up(j->link))
+        job_send_status(j);
+}

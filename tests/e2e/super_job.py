@@ -1,0 +1,453 @@
+#!/usr/bin/env python3
+"""detd-job alone, against a stand-in for detd's side of sup.sock: a socket that commits records in order and acks them.
+
+usage: super_job.py DETD_JOB [TEST...]
+"""
+import fcntl
+import json
+import os
+import select
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+DETD_JOB = os.path.abspath(sys.argv[1])
+
+
+class Store:
+    """What detd would have committed: records by number, each exactly once."""
+
+    def __init__(self):
+        self.records = []
+        self.status = []
+
+    def commit(self, seq, rec):
+        if seq <= len(self.records):
+            assert self.records[seq - 1] == rec, "record %d changed: %s" % (seq, rec)
+            return
+        assert seq == len(self.records) + 1, "record %d after %d" % (seq, len(self.records))
+        if rec["type"] == "attempt":
+            self.rewind(rec["resume_step"])
+        self.records.append(rec)
+
+    def rewind(self, step):
+        for r in self.records:
+            if r["type"] in ("loss", "eval") and r["step"] > step:
+                r["gone"] = True
+
+    def of(self, kind):
+        return [r for r in self.records if r["type"] == kind]
+
+    def rows(self, split):
+        return [r["step"] for r in self.of("loss") if r["split"] == split and not r.get("gone")]
+
+
+class Detd:
+    def __init__(self, state, store, ack=True, words=(), store_id="s1"):
+        self.path = os.path.join(state, "sup.sock")
+        self.store, self.ack, self.words, self.store_id = store, ack, list(words), store_id
+        if os.path.exists(self.path):
+            os.unlink(self.path)
+        self.listener = socket.socket(socket.AF_UNIX)
+        self.listener.bind(self.path)
+        self.listener.listen()
+        self.conn, self.buf, self.hello = None, b"", None
+
+    def close(self):
+        for s in (self.conn, self.listener):
+            if s:
+                s.close()
+
+    def send(self, kind, **members):
+        try:
+            self.conn.sendall((json.dumps(dict(type=kind, **members)) + "\n").encode())
+        except (BrokenPipeError, ConnectionResetError):
+            pass
+
+    def control(self, word, **members):
+        self.send("control", word=word, **members)
+
+    def turn(self, seconds=0.05):
+        socks = [self.listener] + ([self.conn] if self.conn else [])
+        for s in select.select(socks, [], [], seconds)[0]:
+            if s is self.listener:
+                self.conn, self.buf = s.accept()[0], b""
+                continue
+            try:
+                got = s.recv(1 << 16)
+            except ConnectionResetError:
+                got = b""
+            if not got:
+                s.close()
+                self.conn = None
+                continue
+            *lines, self.buf = (self.buf + got).split(b"\n")
+            for line in lines:
+                self.take(json.loads(line))
+
+    def take(self, msg):
+        if msg["type"] == "hello":
+            assert msg["protocol"] == 1 and msg["nonce"] == "n1", msg
+            self.hello = msg
+            self.send("welcome", last_seq=len(self.store.records), store_id=self.store_id, control=self.words)
+        elif msg["type"] == "report":
+            self.store.commit(msg["seq"], msg["rec"])
+            if self.ack:
+                self.send("ack", seq=msg["seq"])
+        elif msg["type"] == "status":
+            self.store.status.append(msg)
+
+
+class Job:
+    def __init__(self, steps=30, ranks=2, every=10, env=None, **run):
+        self.state = tempfile.mkdtemp(prefix="detd-super-")
+        self.dir = os.path.join(self.state, "jobs", "7")
+        os.makedirs(self.dir)
+        data = {"annotations": "/nowhere/a.json", "images": "/nowhere"}
+        spec = {"name": "test", "model": {"preset": "yolov3_tiny"}, "data": {"train": data},
+                "train": {"steps": steps, "batch": 8, "shards": 2}, "checkpoint": {"every": every},
+                "run": dict({"ranks": ranks, "restarts": 3, "env": env or {}}, **run)}
+        json.dump(spec, open(os.path.join(self.dir, "spec.json"), "w"))
+        self.store, self.attempt, self.proc, self.detd = Store(), 0, None, None
+
+    def start(self, detd=True, **kw):
+        if detd:
+            self.detd = Detd(self.state, self.store, **kw)
+        lock = os.open(os.path.join(self.dir, "lock"), os.O_RDWR | os.O_CREAT)
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        self.attempt += 1
+        self.proc = subprocess.Popen([DETD_JOB, "--job-dir", self.dir, "--job", "7", "--attempt", str(self.attempt), "--lock-fd", str(lock),
+                                      "--last-seq", str(len(self.store.records)), "--nonce", "n1", "--worker", HERE + "/rank.py"],
+                                     pass_fds=[lock], start_new_session=True, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
+                                     stderr=subprocess.DEVNULL)
+        os.close(lock)
+
+    def until(self, what, seconds=60):
+        end = time.monotonic() + seconds
+        while not what():
+            assert what == self.exited or not self.exited(), "detd-job left: %s" % self.log()
+            assert time.monotonic() < end, "waited %d s; records: %s\n%s" % (seconds, self.store.records[-5:], self.log())
+            self.detd.turn() if self.detd else time.sleep(0.05)
+        if what == self.exited and self.detd:
+            for _ in range(20):
+                self.detd.turn(0)
+
+    def fault(self, rank, what, step):
+        open(os.path.join(self.dir, "fault-%d" % rank), "w").write("%s %d" % (what, step))
+
+    def exited(self):
+        return self.proc.poll() is not None
+
+    def log(self, name="detd-job"):
+        path = os.path.join(self.dir, "log", name + ".log")
+        return open(path).read() if os.path.exists(path) else ""
+
+    def finish(self, outcome, seconds=60):
+        self.until(self.exited, seconds)
+        assert self.proc.returncode == 0, (self.proc.returncode, self.log())
+        end = self.store.of("end")
+        assert len(end) == 1 and self.store.records[-1] == end[0] and end[0]["outcome"] == outcome, (end, self.log())
+        self.lock_is_free()
+        return end[0]
+
+    def lock_is_free(self):
+        fd = os.open(os.path.join(self.dir, "lock"), os.O_RDWR)
+        end = time.monotonic() + 5
+        while True:
+            try:
+                fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            except BlockingIOError:
+                assert time.monotonic() < end, "a process of the job still lives"
+                time.sleep(0.02)
+        os.close(fd)
+        assert not session_members(self.proc.pid), "left behind: %s" % session_members(self.proc.pid)
+
+    def close(self):
+        if self.detd:
+            self.detd.close()
+        for pid in session_members(self.proc.pid) if self.proc else []:
+            os.kill(pid, signal.SIGKILL)
+        if self.proc:
+            self.proc.wait()
+        shutil.rmtree(self.state)
+
+
+def session_members(session):
+    """Processes of a session that is our child's: never of ourselves."""
+    found = []
+    for name in os.listdir("/proc"):
+        if not name.isdigit():
+            continue
+        try:
+            fields = open("/proc/%s/stat" % name).read().rsplit(")", 1)[1].split()
+        except (FileNotFoundError, ProcessLookupError):
+            continue
+        if int(fields[3]) == session and fields[0] not in "ZX":
+            found.append(int(name))
+    return found
+
+
+def ranks_of(job):
+    return [pid for pid in session_members(job.proc.pid) if pid != job.proc.pid]
+
+
+def test_runs_to_the_end(job):
+    job.start()
+    job.until(lambda: job.store.of("loss"))
+    lock = open(os.path.join(job.dir, "lock")).read()
+    assert int(lock) == job.proc.pid, lock
+    end = job.finish("completed")
+    assert end["cpu_seconds"] > 0 and end["max_rss"] > 1 << 20 and end["attempt"] == 1
+    assert job.store.rows("train") == list(range(1, 31)) and job.store.rows("val") == [10, 20, 30]
+    assert [c["step"] for c in job.store.of("checkpoint")] == [10, 20, 30]
+    assert [a["resume_step"] for a in job.store.of("attempt")] == [0] and not job.store.of("ended")
+    assert job.store.status and job.store.status[-1]["ranks"][1]["rank"] == 1
+    text = open(os.path.join(job.dir, "log", "rank-1.log")).read()
+    assert "attempt 1, rank 1 of 2" in text and "SECRET" not in text and '"FOO": "bar"' in text and "PCI_BUS_ID" in text, text
+    assert "descriptors ['0', '1', '2', '3', '4', '5', '6'" in text, text
+
+
+test_runs_to_the_end.job = dict(env={"FOO": "bar"})
+
+
+def crash(job, what, expect, finish="completed"):
+    job.fault(1, what, 15)
+    job.start()
+    job.finish(finish)
+    ended = job.store.of("ended")
+    assert len(ended) == 1 and expect in ended[0]["reason"] and "rank 1" in ended[0]["reason"], ended
+    assert job.store.rows("train") == list(range(1, 31)), job.store.rows("train")
+    assert [a["resume_step"] for a in job.store.of("attempt")] == [0, 10]
+    assert [a["attempt"] for a in job.store.of("attempt")] == [1, 2]
+
+
+def test_rank_is_killed(job):
+    crash(job, "kill", "SIGKILL")
+
+
+def test_rank_crashes(job):
+    crash(job, "segv", "signal 11")
+
+
+def test_rank_leaves_without_end(job):
+    crash(job, "exit", "status 3")
+
+
+def test_malformed_report(job):
+    crash(job, "garbage", "malformed report: loss: split")
+
+
+def test_endless_line(job):
+    crash(job, "endless", "malformed report")
+
+
+def test_device_fault_is_retried(job):
+    crash(job, "fault", "device gave up")
+
+
+def test_data_error_ends_the_job(job):
+    job.fault(1, "data", 15)
+    job.start()
+    end = job.finish("failed")
+    assert end["class"] == "data" and end["reason"] == "annotation 7 of image 12: zero area", end
+    assert len(job.store.of("attempt")) == 1
+
+
+def test_budget_counts_failures_in_a_row(job):
+    job.fault(1, "always-exit", 15)
+    job.start()
+    end = job.finish("failed")
+    assert "rank 1" in end["reason"] and "failure 2 in a row" in end["reason"], end
+    assert len(job.store.of("attempt")) == 2
+
+
+test_budget_counts_failures_in_a_row.job = dict(restarts=1)
+
+
+def test_stopped_rank_is_named(job):
+    job.fault(1, "stop", 15)
+    began = time.monotonic()
+    job.start()
+    job.until(lambda: job.store.of("ended"))
+    assert time.monotonic() - began < 60
+    hang = [e for e in job.store.of("event") if e["kind"] == "hang"]
+    assert len(hang) == 1 and hang[0]["rank"] == 1 and hang[0]["phase"] == "forward", hang
+    assert "rank 1 hangs in phase forward" in job.store.of("ended")[0]["reason"]
+    job.finish("completed")
+    assert job.store.rows("train") == list(range(1, 31))
+
+
+def test_hang_may_end_the_job(job):
+    job.fault(0, "stop", 15)
+    job.start()
+    end = job.finish("failed")
+    assert "rank 0 hangs in phase forward" in end["reason"], end
+
+
+test_hang_may_end_the_job.job = dict(on_hang="fail")
+
+
+def test_pause_and_resume(job):
+    job.start()
+    job.until(lambda: len(job.store.rows("train")) >= 5)
+    job.detd.control("pause")
+    job.detd.control("pause")
+    job.finish("paused")
+    paused = job.store.rows("train")[-1]
+    assert job.store.of("checkpoint")[-1]["step"] == paused
+    job.detd.close()
+    job.start()
+    job.until(job.exited)
+    assert [e["outcome"] for e in job.store.of("end")] == ["paused", "completed"]
+    assert job.store.rows("train") == list(range(1, 31)) and job.store.of("attempt")[-1]["resume_step"] == paused
+
+
+def test_commands_reach_rank_0(job):
+    job.start(words=[{"word": "eval"}, {"word": "tier", "tier": "rerun"}])
+    job.until(lambda: job.store.of("tier"))
+    job.detd.control("checkpoint")
+    tier = job.store.of("tier")[0]
+    assert tier["tier"] == "rerun"
+    job.finish("completed")
+    assert job.store.of("eval")[0]["metrics"]["bad"] is None
+    assert open(os.path.join(job.dir, "tiers")).read() == "%d rerun\n" % tier["step"]
+    assert len(job.store.of("checkpoint")) == 4, job.store.of("checkpoint")
+    assert {r["tier"] for r in job.store.of("loss")} == {"off", "rerun"}
+
+
+def test_tier_survives_a_crash(job):
+    job.fault(0, "kill", 8)
+    job.start(words=[{"word": "tier", "tier": "world"}])
+    job.finish("completed")
+    assert job.store.of("attempt")[-1]["resume_step"] == 0 and len(job.store.of("tier")) == 1
+    assert job.store.rows("train") == list(range(1, 31))
+    assert all(r["tier"] == "world" for r in job.store.of("loss") if not r.get("gone"))
+
+
+def test_cancel(job):
+    job.start()
+    job.until(lambda: job.store.of("loss"))
+    job.detd.control("cancel")
+    job.finish("cancelled")
+
+
+def test_cancel_that_nobody_obeys(job):
+    job.fault(0, "deaf", 5)
+    job.start()
+    job.until(lambda: job.store.of("loss"))
+    time.sleep(0.5)
+    job.detd.control("cancel", deadline=1)
+    job.finish("cancelled", 15)
+
+
+def test_detd_is_away(job):
+    job.start()
+    job.until(lambda: len(job.store.rows("train")) >= 5)
+    job.detd.close()
+    time.sleep(0.5)
+    assert not job.exited()
+    had = len(job.store.records)
+    job.detd = Detd(job.state, job.store)
+    job.until(lambda: len(job.store.records) > had)
+    job.detd.ack = False
+    job.detd.close()
+    job.detd = Detd(job.state, job.store)
+    job.finish("completed")
+    assert job.store.rows("train") == list(range(1, 31)) and len(job.store.of("attempt")) == 1
+
+
+def test_end_without_detd_is_found_later(job):
+    job.start()
+    job.until(lambda: job.store.of("loss"))
+    job.detd.close()
+    job.detd = None
+    job.until(job.exited, 30)
+    assert job.proc.returncode == 0 and not job.store.of("end")
+    job.start()
+    job.finish("completed", 5)
+    assert job.store.rows("train") == list(range(1, 31)) and len(job.store.of("attempt")) == 1
+
+
+def test_another_store_is_refused(job):
+    job.start()
+    job.until(lambda: job.store.of("loss"))
+    job.detd.close()
+    job.detd = Detd(job.state, Store(), store_id="other")
+    job.until(lambda: "another database" in job.log())
+    assert not job.detd.store.records
+    job.detd.close()
+    job.detd = Detd(job.state, job.store)
+    job.finish("completed")
+
+
+def test_supervisor_is_killed(job):
+    job.start()
+    job.until(lambda: len(job.store.rows("train")) >= 15)
+    assert len(ranks_of(job)) == 2
+    os.kill(job.proc.pid, signal.SIGKILL)
+    job.proc.wait()
+    job.lock_is_free()
+    job.detd.close()
+    job.start()
+    job.finish("completed")
+    assert job.store.rows("train") == list(range(1, 31)), job.store.rows("train")
+    assert [e["reason"] for e in job.store.of("ended")] == ["detd-job was lost"]
+    assert [a["attempt"] for a in job.store.of("attempt")] == [1, 2]
+
+
+def test_everything_is_killed_at_random(job):
+    """Whoever dies when: each step is stored exactly once."""
+    job.start()
+    for i in range(6):
+        seen = len(job.store.records)
+        job.until(lambda: len(job.store.records) >= seen + 7 or job.exited())
+        if job.exited():
+            break
+        victims = ranks_of(job)
+        os.kill(victims[i % len(victims)] if i % 3 and victims else job.proc.pid, signal.SIGKILL)
+        if i % 3 == 0:
+            job.proc.wait()
+            job.lock_is_free()
+            job.detd.close()
+            job.start()
+    job.finish("completed")
+    assert job.store.rows("train") == list(range(1, 31)), job.store.rows("train")
+
+
+test_everything_is_killed_at_random.job = dict(every=3, restarts=100)
+
+
+def test_told_to_stop(job):
+    job.start()
+    job.until(lambda: len(job.store.rows("train")) >= 5)
+    job.proc.terminate()
+    job.until(job.exited)
+    assert not job.store.of("end") and job.store.of("ended")[-1]["outcome"] == "stopped"
+    job.detd.close()
+    job.start()
+    job.finish("completed")
+    assert job.store.rows("train") == list(range(1, 31))
+
+
+def main():
+    os.environ["SECRET"] = "not for ranks"
+    tests = {name: fn for name, fn in globals().items() if name.startswith("test_")}
+    for name in sys.argv[2:] or tests:
+        job, began = Job(**getattr(tests[name], "job", {})), time.monotonic()
+        try:
+            tests[name](job)
+        except BaseException:
+            print(job.log(), job.log("rank-0"), file=sys.stderr)
+            raise
+        finally:
+            job.close()
+        print("ok  %-45s %5.1f s" % (name, time.monotonic() - began), flush=True)
+
+
+main()

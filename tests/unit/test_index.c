@@ -90,7 +90,7 @@ static void comes_back_as_it_was(void **state)
     assert_int_equal(index_write(f->index, d, &err), 0);
     if (index_load(f->index, &f->opt, &back, &err) != 0)
         fail_msg("%s", err.msg);
-    assert_true(back->nimages == 1 && back->nclasses == 2 && back->offset[1] == 2 && back->max_boxes == 2 && back->clipped == 1);
+    assert_true(back->nimages == 1 && back->nclasses == 2 && back->offset[1] == 2 && back->max_boxes == 2 && back->clipped == 2);
     assert_string_equal(back->classes[0].name, "three");
     assert_string_equal(back->images[0].file, "x.png");
     assert_memory_equal(&back->images[0].hash, &d->images[0].hash, sizeof d->images[0].hash);

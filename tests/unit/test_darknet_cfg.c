@@ -1,5 +1,5 @@
 /* .cfg files, presets and what may be changed in a network.
- * uses: proto worker worker/train worker/models worker/layers worker/data worker/eval worker/comm worker/core cpu */
+ * uses: proto worker/models worker/layers worker/eval worker/core */
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>

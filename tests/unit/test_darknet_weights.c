@@ -1,5 +1,5 @@
 /* .weights files: both headers byte for byte, boundaries, the way there and back.
- * uses: proto worker worker/train worker/models worker/layers worker/data worker/eval worker/comm worker/core cpu */
+ * uses: proto worker/models worker/layers worker/eval worker/core */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

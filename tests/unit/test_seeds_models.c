@@ -1,6 +1,6 @@
 /* Replays tests/fuzz/{cfg,weights,safetensors}, each seed whole, cut short and with bytes changed: nothing crashes, leaks or writes where it
  * refuses, and every refusal has words.
- * uses: proto worker worker/train worker/models worker/layers worker/data worker/eval worker/comm worker/core cpu */
+ * uses: proto worker/models worker/layers worker/eval worker/core */
 #include <dirent.h>
 #include <setjmp.h>
 #include <stdarg.h>

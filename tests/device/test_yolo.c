@@ -1,0 +1,499 @@
+/* tests/device/test_yolo.c - YOLO head: the loss vectors, options, numeric gradients, empty images, decoding.
+ * uses: proto worker/core cpu */
+#include "tests/device/devices.h"
+
+#include <jansson.h>
+#include <math.h>
+
+#include "worker/kernels/yolo.h"
+
+enum { MAX_IMAGES = 8, MAX_ROWS = 64 };
+
+/* A batch on the host: NHWC logits and boxes of up to 8 images, cut into shards. */
+struct yolo_case {
+    struct yolo_head head;
+    int gh, gw, nshards, images[MAX_IMAGES]; /* images of each shard */
+    float *logits;
+    int32_t offset[MAX_IMAGES + 1], cls[MAX_ROWS];
+    float box[MAX_ROWS][4], grad_scale;
+    bool validate;
+};
+
+struct yolo_result {
+    double terms[MAX_IMAGES][YOLO_TERMS]; /* of each shard */
+    float grad[];
+};
+
+static int channels(const struct yolo_head *h)
+{
+    return h->nanchors * (5 + h->classes);
+}
+
+static size_t image_floats(const struct yolo_case *t)
+{
+    return (size_t)(t->gh * t->gw * channels(&t->head));
+}
+
+static int images_of(const struct yolo_case *t)
+{
+    int n = 0;
+
+    for (int v = 0; v < t->nshards; v++)
+        n += t->images[v];
+    return n;
+}
+
+static size_t result_bytes(const struct yolo_case *t)
+{
+    return sizeof(struct yolo_result) + (size_t)images_of(t) * image_floats(t) * sizeof(float);
+}
+
+/* Every shard gets an offset list of its own; the rows stay where they are. */
+static void run_loss(struct device *dev, const void *arg, void *ret)
+{
+    const struct yolo_case *t = arg;
+    struct tensor z[MAX_IMAGES], dz[MAX_IMAGES];
+    struct box_list list[MAX_IMAGES];
+    struct yolo_result *r = ret;
+    double *terms[MAX_IMAGES];
+    const int32_t *cls = put(dev, t->cls, sizeof(t->cls));
+    const float *box = put(dev, t->box, sizeof(t->box));
+    struct err err;
+
+    for (int v = 0, first = 0; v < t->nshards; first += t->images[v++]) {
+        size_t bytes = (size_t)t->images[v] * image_floats(t) * sizeof(float);
+
+        z[v] = tensor_f32(put(dev, t->logits + (size_t)first * image_floats(t), bytes), t->images[v], t->gh, t->gw, channels(&t->head));
+        dz[v] = z[v];
+        dz[v].data = put(dev, t->logits, bytes); /* anything but zeros: every element is written */
+        terms[v] = put(dev, NULL, sizeof(r->terms[v]));
+        list[v] = (struct box_list){ put(dev, t->offset + first, (size_t)(t->images[v] + 1) * sizeof(int32_t)), cls, box,
+                                     t->offset[first + t->images[v]] - t->offset[first] };
+    }
+    assert_int_equal(dev->ops->yolo_loss(dev, &t->head, t->validate ? NULL : dz, t->grad_scale, terms, z, list, t->nshards, &err), 0);
+    memset(r->terms, 0, sizeof(r->terms));
+    for (int v = 0, first = 0; v < t->nshards; first += t->images[v++]) {
+        get(dev, r->terms[v], terms[v], sizeof(r->terms[v]));
+        get(dev, r->grad + (size_t)first * image_floats(t), dz[v].data, (size_t)t->images[v] * image_floats(t) * sizeof(float));
+    }
+}
+
+static struct yolo_result *loss_of(const struct yolo_case *t)
+{
+    struct yolo_result *r = malloc(result_bytes(t));
+
+    assert_non_null(r);
+    same_on_all(run_loss, t, r, result_bytes(t));
+    return r;
+}
+
+/* ---- the vectors ---- */
+
+static double number(json_t *object, const char *name)
+{
+    return json_number_value(json_object_get(object, name));
+}
+
+static double item(json_t *array, size_t i)
+{
+    return json_number_value(json_array_get(array, i));
+}
+
+/* Channel-first [image][channel][row][col] at our place. */
+static size_t vector_index(const struct yolo_case *t, size_t i)
+{
+    size_t c = (size_t)channels(&t->head), cells = (size_t)(t->gh * t->gw), pixel = i % cells, channel = i / cells % c,
+           image = i / cells / c;
+
+    return (image * cells + pixel) * c + channel;
+}
+
+static void load_case(json_t *j, struct yolo_case *t)
+{
+    json_t *anchors = json_object_get(j, "anchors_px"), *mask = json_object_get(j, "mask"), *targets = json_object_get(j, "targets");
+    json_t *mode = json_object_get(j, "mode_darknet"), *logits = json_object_get(j, "logits");
+    int row = 0;
+
+    memset(t, 0, sizeof(*t));
+    t->head.ntotal = (int)json_array_size(anchors);
+    for (size_t i = 0; i < json_array_size(anchors); i++)
+        for (size_t d = 0; d < 2; d++)
+            t->head.anchor[i][d] = (float)item(json_array_get(anchors, i), d);
+    t->head.nanchors = (int)json_array_size(mask);
+    for (size_t i = 0; i < json_array_size(mask); i++)
+        t->head.mask[i] = (int)item(mask, i);
+    t->head.classes = (int)number(j, "classes");
+    t->head.net_w = t->head.net_h = (int)number(j, "img");
+    t->head.ignore_thresh = (float)number(mode, "ignore_thresh");
+    t->head.truth_thresh = (float)number(mode, "truth_thresh");
+    t->head.assign_iou_thresh = (float)number(mode, "assign_iou_thresh");
+    t->head.box_gain = t->head.obj_gain = t->head.noobj_gain = t->head.cls_gain = t->grad_scale = 1.0f;
+    t->gh = t->gw = (int)number(j, "grid");
+    t->nshards = 1;
+    t->images[0] = (int)number(j, "batch");
+    for (size_t i = 0; i < json_array_size(targets); i++) {
+        json_t *rows = json_array_get(targets, i);
+
+        for (size_t k = 0; k < json_array_size(rows); k++, row++) {
+            t->cls[row] = (int32_t)item(json_array_get(rows, k), 0);
+            for (size_t d = 0; d < 4; d++)
+                t->box[row][d] = (float)item(json_array_get(rows, k), d + 1);
+        }
+        t->offset[i + 1] = row;
+    }
+    t->logits = malloc(json_array_size(logits) * sizeof(float));
+    for (size_t i = 0; i < json_array_size(logits); i++)
+        t->logits[vector_index(t, i)] = (float)item(logits, i);
+}
+
+static void check_vector(json_t *j)
+{
+    json_t *mode = json_object_get(j, "mode_darknet"), *sum = json_object_get(mode, "loss_sum"), *grad = json_object_get(mode, "grad");
+    json_t *ignored = json_object_get(mode, "ignored_mask");
+    struct yolo_result *r;
+    struct yolo_case t;
+    double nignored = 0;
+
+    load_case(j, &t);
+    r = loss_of(&t);
+    for (size_t i = 0; i < json_array_size(ignored); i++)
+        nignored += item(ignored, i);
+    near(r->terms[0][YOLO_BOX], number(sum, "x") + number(sum, "y") + number(sum, "w") + number(sum, "h"), 1e-5, "box", 0);
+    near(r->terms[0][YOLO_OBJ], number(sum, "obj"), 1e-5, "obj", 0);
+    near(r->terms[0][YOLO_NOOBJ], number(sum, "noobj"), 1e-5, "noobj", 0);
+    near(r->terms[0][YOLO_CLS], number(sum, "cls"), 1e-5, "cls", 0);
+    near(r->terms[0][YOLO_TOTAL], number(sum, "total"), 1e-5, "total", 0);
+    assert_true(r->terms[0][YOLO_POSITIVES] == (double)json_array_size(json_object_get(mode, "positives")));
+    assert_true(r->terms[0][YOLO_IGNORED] == nignored);
+    for (size_t i = 0; i < json_array_size(grad); i++)
+        near((double)r->grad[vector_index(&t, i)], item(grad, i), 1e-5, "grad", i);
+    free(r);
+    free(t.logits);
+}
+
+static void loss_vectors(void **state)
+{
+    json_t *root = json_load_file("../shared/specs/vectors/yolov3_loss.json", 0, NULL), *cases = json_object_get(root, "cases");
+
+    (void)state;
+    if (!cases) {
+        printf("skipped: ../shared/specs/vectors/yolov3_loss.json is not there\n");
+        json_decref(root);
+        skip();
+    }
+    assert_int_equal(json_array_size(cases), 14);
+    for (size_t i = 0; i < json_array_size(cases); i++)
+        check_vector(json_array_get(cases, i));
+    json_decref(root);
+}
+
+/* ---- our own batches ---- */
+
+static const int rows_per_image[MAX_IMAGES] = { 0, 3, 0, 0, 9, 1, 4, 0 }; /* empty at the start, in the middle, at the end */
+
+static void random_case(struct yolo_case *t, int classes)
+{
+    struct philox_key key = { .seed = 77 };
+    int row = 0;
+
+    memset(t, 0, sizeof(*t));
+    t->head = (struct yolo_head){ .nanchors = 3,
+                                  .mask = { 1, 2, 4 },
+                                  .ntotal = 5,
+                                  .anchor = { { 8, 10 }, { 14, 30 }, { 30, 20 }, { 40, 44 }, { 90, 80 } },
+                                  .classes = classes,
+                                  .net_w = 128,
+                                  .net_h = 96,
+                                  .ignore_thresh = 0.5f,
+                                  .truth_thresh = 1.0f,
+                                  .assign_iou_thresh = 0.4f,
+                                  .box_gain = 1.5f,
+                                  .obj_gain = 0.8f,
+                                  .noobj_gain = 0.5f,
+                                  .cls_gain = 2.0f };
+    t->gh = 6;
+    t->gw = 8;
+    t->nshards = 1;
+    t->images[0] = MAX_IMAGES;
+    t->grad_scale = 0.25f;
+    for (int i = 0; i < MAX_IMAGES; i++) {
+        for (int k = 0; k < rows_per_image[i]; k++, row++) {
+            t->cls[row] = (int32_t)philox_below(&key, (uint64_t)(100 * row), (uint32_t)classes);
+            for (int d = 0; d < 4; d++)
+                t->box[row][d] = (d < 2 ? 0.0f : 0.05f) + (d < 2 ? 1.0f : 0.6f) * philox_uniform(&key, (uint64_t)(100 * row + 1 + d));
+        }
+        t->offset[i + 1] = row;
+    }
+    t->logits = numbers((size_t)MAX_IMAGES * image_floats(t), 78, -1.5f, 1.5f);
+}
+
+/* One image after the other, one batch, and shards of several sizes: the same gradients and terms. */
+static void empty_images_and_shards(void **state)
+{
+    const int cut[4] = { 1, 2, 4, 1 };
+    struct yolo_case t, one;
+    struct yolo_result *all, *shards, *single;
+    double sum = 0.0;
+
+    (void)state;
+    random_case(&t, 35);
+    all = loss_of(&t);
+    t.nshards = 4;
+    memcpy(t.images, cut, sizeof(cut));
+    shards = loss_of(&t);
+    assert_memory_equal(all->grad, shards->grad, (size_t)MAX_IMAGES * image_floats(&t) * sizeof(float));
+    for (int i = 0; i < MAX_IMAGES; i++) {
+        one = t;
+        one.nshards = one.images[0] = 1;
+        one.logits = t.logits + (size_t)i * image_floats(&t);
+        one.offset[0] = t.offset[i];
+        one.offset[1] = t.offset[i + 1];
+        single = loss_of(&one);
+        assert_memory_equal(single->grad, all->grad + (size_t)i * image_floats(&t), image_floats(&t) * sizeof(float));
+        sum += single->terms[0][YOLO_TOTAL];
+        if (i == 0 || i == 7)
+            assert_memory_equal(single->terms[0], shards->terms[i == 0 ? 0 : 3], sizeof(single->terms[0]));
+        if (rows_per_image[i] == 0)
+            assert_true(single->terms[0][YOLO_POSITIVES] == 0.0 && single->terms[0][YOLO_IGNORED] == 0.0 &&
+                        single->terms[0][YOLO_NOOBJ] > 0.0);
+        free(single);
+    }
+    near(all->terms[0][YOLO_TOTAL], sum, 1e-12, "total", 0);
+    assert_true(all->terms[0][YOLO_POSITIVES] > 5.0 && all->terms[0][YOLO_IGNORED] > 0.0);
+    near(all->terms[0][YOLO_TOTAL],
+         1.5 * all->terms[0][YOLO_BOX] + 0.8 * all->terms[0][YOLO_OBJ] + 0.5 * all->terms[0][YOLO_NOOBJ] + 2.0 * all->terms[0][YOLO_CLS],
+         1e-6, "weighted", 0);
+    t.validate = true; /* the same terms without gradients */
+    single = loss_of(&t);
+    assert_memory_equal(single->terms, shards->terms, sizeof(single->terms));
+    free(single);
+    free(all);
+    free(shards);
+    free(t.logits);
+}
+
+static double total_of(const struct yolo_case *t, double *ret_ignored, struct yolo_result *r)
+{
+    run_loss(devices.dev[0], t, r);
+    free_buffers();
+    *ret_ignored = r->terms[0][YOLO_IGNORED];
+    return r->terms[0][YOLO_TOTAL];
+}
+
+/* Logits whose move changes who is ignored are left out: the loss jumps there. */
+static void check_gradient(struct yolo_case *t)
+{
+    const float eps = 2e-3f;
+    struct yolo_result *r = loss_of(t), *tmp = malloc(result_bytes(t));
+    size_t n = (size_t)images_of(t) * image_floats(t), tried = 0, used = 0;
+
+    for (size_t i = 0; i < n; i += 3, tried++) {
+        float old = t->logits[i];
+        double a, b, up, down;
+
+        t->logits[i] = old + eps;
+        up = total_of(t, &a, tmp);
+        t->logits[i] = old - eps;
+        down = total_of(t, &b, tmp);
+        t->logits[i] = old;
+        if (a != b || a != r->terms[0][YOLO_IGNORED])
+            continue;
+        near((double)r->grad[i], 0.25 * (up - down) / (double)((old + eps) - (old - eps)), 2e-3, "grad", i);
+        used++;
+    }
+    assert_true(used > tried * 9 / 10);
+    free(r);
+    free(tmp);
+}
+
+static void gradients(void **state)
+{
+    struct yolo_case t;
+
+    (void)state;
+    random_case(&t, 2);
+    check_gradient(&t);
+    free(t.logits);
+}
+
+/* A slot that owns nothing but predicts a box well becomes a positive of it, with that box's class alone. */
+static void truth_thresh(void **state)
+{
+    struct yolo_result *off, *on;
+    struct yolo_case t;
+    float *z;
+
+    (void)state;
+    random_case(&t, 3);
+    t.images[0] = 1;
+    t.offset[1] = 1;
+    t.cls[0] = 1;
+    memcpy(t.box[0], (float[]){ 4.5f / 8, 2.5f / 6, 8.0f / 128, 10.0f / 96 }, sizeof(t.box[0])); /* anchor 0: not of this head */
+    z = t.logits + (2 * 8 + 4) * channels(&t.head);
+    z[0] = z[1] = 0.0f; /* the centre of the cell */
+    z[2] = logf(8.0f / 14);
+    z[3] = logf(10.0f / 30);
+    t.head.assign_iou_thresh = 1.0f;
+    off = loss_of(&t);
+    assert_true(off->terms[0][YOLO_POSITIVES] == 0.0 && off->terms[0][YOLO_IGNORED] == 1.0);
+    t.head.truth_thresh = 0.9f;
+    on = loss_of(&t);
+    assert_true(on->terms[0][YOLO_POSITIVES] == 1.0 && on->terms[0][YOLO_IGNORED] == 0.0 && on->terms[0][YOLO_RECALL75] == 1.0);
+    near(on->terms[0][YOLO_SUM_IOU], 1.0, 1e-5, "iou", 0);
+    near(on->terms[0][YOLO_SUM_OBJ_POS], 1 / (1 + exp(-(double)z[4])), 1e-6, "objectness", 0);
+    for (int k = 0; k < 3; k++)
+        near((double)on->grad[z + 5 + k - t.logits], 0.25 * 2.0 * (1 / (1 + exp(-(double)z[5 + k])) - (k == 1)), 1e-6, "class", (size_t)k);
+    free(off);
+    free(on);
+    free(t.logits);
+}
+
+/* Logits that are not numbers, or huge, and boxes at and beyond the border reach no memory they should not. */
+static void wild_input(void **state)
+{
+    const float wild[] = { NAN, INFINITY, -INFINITY, 1e38f, -1e38f };
+    struct yolo_result *r;
+    struct yolo_case t;
+
+    (void)state;
+    random_case(&t, 3);
+    t.box[0][0] = t.box[0][1] = 1.0f;
+    t.box[1][0] = 0.99999999f;
+    t.box[2][0] = -0.5f;
+    t.box[2][1] = 7.0f;
+    t.cls[3] = 3;
+    t.cls[4] = -1;
+    t.validate = true;
+    for (size_t i = 0; i < (size_t)MAX_IMAGES * image_floats(&t); i += 5)
+        t.logits[i] = wild[i / 5 % 5];
+    r = malloc(result_bytes(&t));
+    for (int i = 0; i < devices.n; i++) {
+        run_loss(devices.dev[i], &t, r);
+        free_buffers();
+    }
+    free(r);
+    free(t.logits);
+}
+
+/* ---- decoding ---- */
+
+struct decode_case {
+    struct yolo_head head;
+    const float *logits;
+    int g, cap;
+    float conf;
+};
+
+enum { MAX_FOUND = 4096 };
+
+struct decode_result {
+    int count;
+    struct candidate c[MAX_FOUND];
+};
+
+static void run_decode(struct device *dev, const void *arg, void *ret)
+{
+    const struct decode_case *t = arg;
+    int c = channels(&t->head);
+    struct tensor z = tensor_f32(put(dev, t->logits, (size_t)(2 * t->g * t->g * c) * sizeof(float)), 2, t->g, t->g, c);
+    struct decode_result *r = ret;
+    struct err err;
+
+    memset(r, 0, sizeof(*r));
+    assert_int_equal(dev->ops->yolo_decode(dev, &t->head, &z, 1, t->conf, 1000, r->c, t->cap, &r->count, &err), 0);
+}
+
+static void decode_vector(void **state)
+{
+    json_t *root = json_load_file("../shared/specs/vectors/yolov3_misc.json", 0, NULL), *cases = json_object_get(root, "decode");
+    struct decode_result *r = malloc(sizeof(*r));
+
+    (void)state;
+    if (!cases) {
+        printf("skipped: ../shared/specs/vectors/yolov3_misc.json is not there\n");
+        json_decref(root);
+        free(r);
+        skip();
+    }
+    for (size_t i = 0; i < json_array_size(cases); i++) {
+        json_t *j = json_array_get(cases, i), *logits = json_object_get(j, "logits"), *box = json_object_get(j, "box_cxcywh_px");
+        int g = (int)number(j, "grid"), n = (int)json_array_size(logits), slot = (int)number(j, "row") * g + (int)number(j, "col");
+        struct decode_case t = { .head = { .nanchors = 1, .ntotal = 1, .classes = n - 5 }, .g = g, .cap = MAX_FOUND };
+        float *z = malloc((size_t)(2 * g * g * n) * sizeof(float));
+        size_t at = 0;
+
+        t.head.net_w = t.head.net_h = (int)number(j, "img");
+        t.head.anchor[0][0] = (float)item(json_object_get(j, "anchor"), 0);
+        t.head.anchor[0][1] = (float)item(json_object_get(j, "anchor"), 1);
+        for (int k = 0; k < 2 * g * g * n; k++)
+            z[k] = -200.0f;
+        for (int k = 0; k < n; k++)
+            z[(g * g + slot) * n + k] = (float)item(logits, (size_t)k);
+        t.logits = z;
+        same_on_all(run_decode, &t, r, sizeof(*r));
+        for (int k = 0; k < n - 5; k++) {
+            double want = item(json_object_get(j, "scores"), (size_t)k);
+
+            if (!(want > 1e-30))
+                continue;
+            assert_true(at < (size_t)r->count && r->c[at].cls == k && r->c[at].slot == 1000 + slot);
+            near((double)r->c[at].score, want, 1e-6, "score", at);
+            near((double)(r->c[at].x1 + r->c[at].x2) / 2, item(box, 0), 1e-6, "x", at);
+            near((double)(r->c[at].y1 + r->c[at].y2) / 2, item(box, 1), 1e-6, "y", at);
+            near((double)(r->c[at].x2 - r->c[at].x1), item(box, 2), 2e-6, "w", at);
+            near((double)(r->c[at].y2 - r->c[at].y1), item(box, 3), 2e-6, "h", at);
+            at++;
+        }
+        free(z);
+    }
+    free(r);
+    json_decref(root);
+}
+
+static void decode_order_and_cap(void **state)
+{
+    struct decode_case t = { .g = 7, .cap = MAX_FOUND, .conf = 0.3f };
+    struct decode_result *all = malloc(sizeof(*all)), *some = malloc(sizeof(*some));
+    struct yolo_case y;
+    float *z;
+    int found = 0, c;
+
+    (void)state;
+    random_case(&y, 4);
+    t.head = y.head;
+    c = channels(&t.head);
+    t.logits = z = numbers((size_t)(2 * 49 * c), 91, -2.0f, 2.0f);
+    same_on_all(run_decode, &t, all, sizeof(*all));
+    for (int a = 0; a < 3; a++)
+        for (int cell = 0; cell < 49; cell++)
+            for (int k = 0; k < 4; k++) {
+                const float *slot = z + (49 + cell) * c + a * 9;
+                double score = 1 / (1 + exp(-(double)slot[4])) / (1 + exp(-(double)slot[5 + k]));
+
+                if (fabs(score - 0.3) < 1e-6 || score < 0.3)
+                    continue;
+                assert_true(all->c[found].slot == 1000 + a * 49 + cell && all->c[found].cls == k);
+                near((double)all->c[found++].score, score, 1e-6, "score", (size_t)k);
+            }
+    assert_int_equal(all->count, found);
+    assert_true(found > 20);
+    t.cap = 10;
+    same_on_all(run_decode, &t, some, sizeof(*some));
+    assert_int_equal(some->count, found); /* how many there were, also beyond cap */
+    assert_memory_equal(some->c, all->c, 10 * sizeof(all->c[0]));
+    assert_true(some->c[10].score == 0.0f);
+    free(z);
+    free(y.logits);
+    free(all);
+    free(some);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = { cmocka_unit_test(loss_vectors),        cmocka_unit_test(empty_images_and_shards),
+                                        cmocka_unit_test(gradients),           cmocka_unit_test(truth_thresh),
+                                        cmocka_unit_test(wild_input),          cmocka_unit_test(decode_vector),
+                                        cmocka_unit_test(decode_order_and_cap) };
+
+    return cmocka_run_group_tests(tests, open_devices, close_devices);
+}

@@ -1,0 +1,278 @@
+#include "daemon/config.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "daemon/job.h"
+#include "proto/err.h"
+
+enum { FILE_MAX_BYTES = 64 << 10, SLOTS_MAX = 4096 };
+
+/* ---- values ---- */
+
+/* Relative paths count from where detd was started; it changes its folder later. */
+static int set_path(char *to, size_t max, const char *value, const char *name, struct err *err)
+{
+    char here[CONFIG_PATH_MAX + 1] = "";
+    size_t need;
+
+    if (!value[0])
+        return err_field(err, ERR_INPUT, name, "%s: must not be empty", name);
+    if (value[0] != '/' && !getcwd(here, sizeof here))
+        return err_sys(err, "%s: working folder", name);
+    need = strlen(here) + (here[0] != '\0') + strlen(value);
+    if (need > max)
+        return err_field(err, ERR_INPUT, name, "%s: '%s%s%s' has %zu bytes; %s has at most %zu", name, here, here[0] ? "/" : "", value,
+                         need, max == CONFIG_SOCKET_MAX ? "the name of a Unix socket" : "a path", max);
+    snprintf(to, max + 1, "%s%s%s", here, here[0] ? "/" : "", value);
+    return 0;
+}
+
+static int set_state(struct config *cfg, const char *value, struct err *err)
+{
+    return set_path(cfg->state, CONFIG_PATH_MAX, value, "state", err);
+}
+
+static int set_socket(struct config *cfg, const char *value, struct err *err)
+{
+    return set_path(cfg->socket, CONFIG_SOCKET_MAX, value, "socket", err);
+}
+
+static int set_slots(struct config *cfg, const char *value, struct err *err)
+{
+    char *end;
+    long n = strtol(value, &end, 10);
+
+    if (*end || end == value || n < 1 || n > SLOTS_MAX)
+        return err_field(err, ERR_INPUT, "slots", "slots: must be 1 to %d, is '%.40s'", SLOTS_MAX, value);
+    cfg->slots = (int)n;
+    return 0;
+}
+
+static int set_tier(struct config *cfg, const char *value, struct err *err)
+{
+    int tier = job_tier_parse(value);
+
+    if (tier < 0)
+        return err_field(err, ERR_INPUT, "tier", "tier: must be off, rerun or world, is '%.40s'", value);
+    cfg->tier = tier;
+    return 0;
+}
+
+static int set_read(struct config *cfg, const char *value, struct err *err)
+{
+    if (strcmp(value, "everyone") != 0 && strcmp(value, "admins") != 0)
+        return err_field(err, ERR_INPUT, "read", "read: must be everyone or admins, is '%.40s'", value);
+    cfg->everyone_reads = strcmp(value, "everyone") == 0;
+    return 0;
+}
+
+static const struct key {
+    const char *name, *help;
+    int (*set)(struct config *cfg, const char *value, struct err *err);
+} keys[] = {
+    { "state", "folder of the database and the jobs", set_state },
+    { "socket", "control socket, at most 107 bytes", set_socket },
+    { "slots", "CPU slots; default: CPUs of the affinity mask and the cgroup's quota", set_slots },
+    { "tier", "deterministic tier of new jobs till `detctl deterministic` changes it: off, rerun (default) or world", set_tier },
+    { "read", "system daemon: who may look at jobs: everyone (default) or admins", set_read },
+};
+
+/* ---- file ---- */
+
+static char *trim(char *s)
+{
+    char *end = s + strlen(s);
+
+    while (end > s && strchr(" \t\r", end[-1]))
+        end--;
+    *end = '\0';
+    return s + strspn(s, " \t");
+}
+
+static int parse_line(char *line, struct config *cfg, struct err *err)
+{
+    char *equals, *name;
+
+    line[strcspn(line, "#")] = '\0';
+    name = trim(line);
+    if (!name[0])
+        return 0;
+    equals = strchr(name, '=');
+    if (!equals)
+        return err_set(err, ERR_INPUT, "'%.40s': expected key = value", name);
+    *equals = '\0';
+    name = trim(name);
+    for (size_t i = 0; i < sizeof keys / sizeof *keys; i++)
+        if (strcmp(keys[i].name, name) == 0)
+            return keys[i].set(cfg, trim(equals + 1), err);
+    return err_field(err, ERR_INPUT, name, "unknown key '%.40s'", name);
+}
+
+int config_parse(const char *text, const char *path, struct config *cfg, struct err *err)
+{
+    int rc = 0, number = 1;
+
+    while (rc == 0 && *text) {
+        size_t len = strcspn(text, "\n");
+        char *line = strndup(text, len);
+
+        rc = line ? parse_line(line, cfg, err) : err_set(err, -ENOMEM, "out of memory");
+        if (rc < 0)
+            err_prefix(err, "%s:%d", path, number);
+        free(line);
+        text += len + (text[len] == '\n');
+        number++;
+    }
+    return rc;
+}
+
+static int read_file(const char *path, bool must_exist, struct config *cfg, struct err *err)
+{
+    char *text = malloc(FILE_MAX_BYTES + 1);
+    FILE *f = fopen(path, "re");
+    size_t n = 0;
+    int rc = 0;
+
+    if (!f && (must_exist || errno != ENOENT))
+        rc = err_sys(err, "open '%s'", path);
+    else if (!text)
+        rc = err_set(err, -ENOMEM, "out of memory");
+    if (f && rc == 0) {
+        n = fread(text, 1, FILE_MAX_BYTES + 1, f);
+        if (ferror(f))
+            rc = err_sys(err, "read '%s'", path);
+        else if (n > FILE_MAX_BYTES)
+            rc = err_set(err, ERR_INPUT, "'%s' has more than %d bytes", path, FILE_MAX_BYTES);
+        else if (memchr(text, '\0', n))
+            rc = err_set(err, ERR_INPUT, "'%s' is not a text", path);
+    }
+    if (f && rc == 0) {
+        text[n] = '\0';
+        rc = config_parse(text, path, cfg, err);
+    }
+    if (f)
+        fclose(f);
+    free(text);
+    return rc;
+}
+
+/* ---- defaults ---- */
+
+static int user_path(char *to, size_t max, const char *variable, const char *under_home, const char *rest, const char *name,
+                     struct err *err)
+{
+    const char *base = getenv(variable), *home = getenv("HOME");
+    char path[CONFIG_PATH_MAX + 1];
+    int n;
+
+    if (base && base[0] == '/')
+        n = snprintf(path, sizeof path, "%s/%s", base, rest);
+    else if (under_home && home && home[0] == '/')
+        n = snprintf(path, sizeof path, "%s/%s/%s", home, under_home, rest);
+    else
+        return err_field(err, ERR_INPUT, name, "%s: %s is not set; give --%s", name, variable, name);
+    if (n >= (int)sizeof path)
+        return err_field(err, ERR_INPUT, name, "%s: the path is too long", name);
+    return set_path(to, max, path, name, err);
+}
+
+static int fill_paths(struct config *cfg, struct err *err)
+{
+    int rc = 0;
+
+    if (!cfg->state[0])
+        rc = cfg->private ? user_path(cfg->state, CONFIG_PATH_MAX, "XDG_STATE_HOME", ".local/state", "detd", "state", err)
+                          : set_state(cfg, "/var/lib/detd", err);
+    if (rc == 0 && !cfg->socket[0])
+        rc = cfg->private ? user_path(cfg->socket, CONFIG_SOCKET_MAX, "XDG_RUNTIME_DIR", NULL, "detd/detd.sock", "socket", err)
+                          : set_socket(cfg, "/run/detd/detd.sock", err);
+    return rc;
+}
+
+/* ---- options ---- */
+
+struct options {
+    const char *state, *socket, *config;
+    bool system;
+};
+
+static int read_options(int argc, char **argv, struct options *o, enum config_action *ret_action, struct err *err)
+{
+    for (int i = 1; i < argc; i++) {
+        const char **value = NULL;
+
+        if (strcmp(argv[i], "--help") == 0 || strcmp(argv[i], "-h") == 0)
+            *ret_action = CONFIG_HELP;
+        else if (strcmp(argv[i], "--version") == 0)
+            *ret_action = CONFIG_VERSION;
+        else if (strcmp(argv[i], "--probe-gpus") == 0)
+            *ret_action = CONFIG_PROBE;
+        else if (strcmp(argv[i], "--system") == 0)
+            o->system = true;
+        else if (strcmp(argv[i], "--state") == 0)
+            value = &o->state;
+        else if (strcmp(argv[i], "--socket") == 0)
+            value = &o->socket;
+        else if (strcmp(argv[i], "--config") == 0)
+            value = &o->config;
+        else
+            return err_set(err, ERR_INPUT, "unknown option '%s'; see detd --help", argv[i]);
+        if (value && i + 1 == argc)
+            return err_set(err, ERR_INPUT, "%s needs a value", argv[i]);
+        if (value)
+            *value = argv[++i];
+    }
+    return 0;
+}
+
+int config_read(int argc, char **argv, struct config *ret, enum config_action *ret_action, struct err *err)
+{
+    struct options o = { 0 };
+    int rc;
+
+    memset(ret, 0, sizeof *ret);
+    *ret_action = CONFIG_RUN;
+    rc = read_options(argc, argv, &o, ret_action, err);
+    if (rc < 0 || *ret_action != CONFIG_RUN)
+        return rc;
+    ret->tier = 1;
+    ret->everyone_reads = true;
+    ret->private = !o.system && (o.state || o.socket || geteuid() != 0);
+    if (o.config)
+        rc = read_file(o.config, true, ret, err);
+    else if (!ret->private)
+        rc = read_file("/etc/detd.conf", false, ret, err);
+    if (rc == 0 && o.state)
+        rc = set_state(ret, o.state, err);
+    if (rc == 0 && o.socket)
+        rc = set_socket(ret, o.socket, err);
+    return rc < 0 ? rc : fill_paths(ret, err);
+}
+
+void config_help(FILE *out)
+{
+    fprintf(out, "usage: detd [--state DIR] [--socket PATH] [--config FILE] [--system]\n"
+                 "\n"
+                 "Runs training jobs on this node and keeps their losses. Stays in the foreground; SIGTERM or Ctrl-C stops it and leaves "
+                 "jobs running:\n"
+                 "the next detd goes on with them.\n"
+                 "\n"
+                 "  --state DIR     folder of the database and the jobs, on a local disk\n"
+                 "  --socket PATH   control socket; give the same to detctl, or in DETD_SOCKET\n"
+                 "  --config FILE   settings, see below\n"
+                 "  --system        serve all users of the node; the default for root without --state and --socket\n"
+                 "  --probe-gpus    print the GPUs of the node, a JSON line each, and leave\n"
+                 "  --version, --help\n"
+                 "\n"
+                 "With --state or --socket, or for any user but root, the daemon is private: it serves its own user only. Defaults:\n"
+                 "  private  $XDG_STATE_HOME/detd (~/.local/state/detd)    $XDG_RUNTIME_DIR/detd/detd.sock\n"
+                 "  system   /var/lib/detd                                 /run/detd/detd.sock          settings in /etc/detd.conf\n"
+                 "\n"
+                 "The settings file has lines `key = value`, and comments after #. Options on the command line win.\n");
+    for (size_t i = 0; i < sizeof keys / sizeof *keys; i++)
+        fprintf(out, "  %-8s %s\n", keys[i].name, keys[i].help);
+    fprintf(out, "\nexample: detd --state ~/detd --socket ~/detd/detd.sock\n");
+}

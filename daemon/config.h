@@ -1,0 +1,25 @@
+/* daemon/config.h - options and the configuration file. */
+#pragma once
+#include <stdbool.h>
+#include <stdio.h>
+
+struct err;
+
+enum { CONFIG_PATH_MAX = 4000, CONFIG_SOCKET_MAX = 107 };
+
+struct config {
+    char state[CONFIG_PATH_MAX + 1];    /* absolute */
+    char socket[CONFIG_SOCKET_MAX + 1]; /* absolute */
+    bool private;                       /* --state or --socket was given, or not root: serves one user */
+    bool everyone_reads;                /* system daemon: who may read; false: owner and admins */
+    int slots;                          /* CPU slots; 0: affinity and cgroup decide */
+    int tier;                           /* of new jobs until deterministic.set changes it */
+};
+
+enum config_action { CONFIG_RUN, CONFIG_HELP, CONFIG_VERSION, CONFIG_PROBE };
+
+/* Reads argv and the file it names. Errors name option or file, line and key. */
+int config_read(int argc, char **argv, struct config *ret, enum config_action *ret_action, struct err *err);
+/* One configuration text; path is for messages. */
+int config_parse(const char *text, const char *path, struct config *cfg, struct err *err);
+void config_help(FILE *out);

@@ -1,0 +1,547 @@
+#include "daemon/conn.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include "daemon/daemon.h"
+#include "daemon/methods.h"
+#include "daemon/text.h"
+#include "daemon/wire.h"
+#include "proto/err.h"
+#include "proto/rpc.h"
+
+struct conn {
+    struct conns *all;
+    struct conn *prev, *next;
+    struct wire *wire; /* NULL: closed; the conn lives until its last request is answered */
+    struct caller caller;
+    int in_flight;
+    bool ended; /* the client sends no more; close after the last reply */
+    unsigned topics;
+    int64_t job;
+    long dropped;
+};
+
+struct conns {
+    struct daemon *d;
+    uv_pipe_t server;
+    bool server_open;
+    struct conn *first;
+    int count;
+    unsigned topics; /* of all clients together */
+    char *path;      /* NULL: not ours to remove */
+};
+
+/* ---- requests ---- */
+
+static void conn_unref(struct conn *c)
+{
+    if (!c->wire && c->in_flight == 0)
+        free(c);
+}
+
+static void update_hold(struct conn *c)
+{
+    if (c->wire)
+        wire_hold(c->wire, c->in_flight >= RPC_MAX_IN_FLIGHT || wire_queued(c->wire) > CONN_QUEUE_BYTES);
+}
+
+static void send_line(struct conn *c, char *line, size_t len)
+{
+    if (line && c->wire)
+        wire_send(c->wire, line, len);
+    else if (c->wire)
+        wire_close(c->wire); /* out of memory: better no connection than a reply that never comes */
+    free(line);
+}
+
+/* {"jsonrpc":"2.0","id":ID,"result":RAW} without a tree: lists are built as text. */
+static void send_raw(struct conn *c, const struct request *rq)
+{
+    char *id = json_dumps(rq->id, JSON_ENCODE_ANY | JSON_COMPACT);
+
+    if (!id || !c->wire) {
+        free(id);
+        return;
+    }
+    wire_send(c->wire, "{\"jsonrpc\":\"2.0\",\"id\":", 22);
+    wire_send(c->wire, id, strlen(id));
+    wire_send(c->wire, ",\"result\":", 10);
+    wire_send(c->wire, rq->raw, rq->raw_len);
+    wire_send(c->wire, "}\n", 2);
+    free(id);
+}
+
+static void send_error(struct conn *c, const json_t *id, int code, const struct err *err)
+{
+    size_t len = 0;
+    char *line = rpc_error(id, code, err, &len);
+
+    send_line(c, line, len);
+}
+
+static void request_free(struct request *rq)
+{
+    json_decref(rq->root);
+    json_decref(rq->result);
+    free(rq->raw);
+    free(rq);
+}
+
+static int rpc_error_code(const struct err *err)
+{
+    return err->code == ERR_UNSUPPORTED && strcmp(err->field, "method") == 0 ? RPC_NO_METHOD : rpc_code(err->code);
+}
+
+void request_done(struct request *rq, int rc, const struct err *err)
+{
+    struct conn *c = rq->conn;
+    size_t len = 0;
+
+    if (rc < 0) {
+        send_error(c, rq->id, rpc_error_code(err), err);
+    } else if (rq->raw) {
+        send_raw(c, rq);
+    } else {
+        char *line = rpc_result(rq->id, rq->result ? rq->result : json_object(), &len);
+
+        rq->result = NULL;
+        send_line(c, line, len);
+    }
+    request_free(rq);
+    c->in_flight--;
+    if (c->wire && c->ended && c->in_flight == 0)
+        wire_close_after_send(c->wire);
+    update_hold(c);
+    conn_unref(c);
+}
+
+int request_take(struct request *rq, struct text *t, struct err *err)
+{
+    rq->raw = text_take(t, &rq->raw_len);
+    return rq->raw ? 0 : err_set(err, -ENOMEM, "out of memory for a reply");
+}
+
+struct work {
+    uv_work_t req;
+    void (*work)(void *arg);
+    void (*after)(void *arg);
+    void *arg;
+};
+
+static void run_work(uv_work_t *req)
+{
+    struct work *w = req->data;
+
+    w->work(w->arg);
+}
+
+static void after_work(uv_work_t *req, int status)
+{
+    struct work *w = req->data;
+
+    (void)status;
+    w->after(w->arg);
+    free(w);
+}
+
+int request_work(struct request *rq, void (*work)(void *arg), void (*after)(void *arg), void *arg, struct err *err)
+{
+    struct work *w = malloc(sizeof *w);
+    int rc;
+
+    if (!w)
+        return err_set(err, -ENOMEM, "out of memory");
+    *w = (struct work){ .work = work, .after = after, .arg = arg };
+    w->req.data = w;
+    rc = uv_queue_work(rq->d->loop, &w->req, run_work, after_work);
+    if (rc < 0) {
+        free(w);
+        return err_set(err, rc, "%s", uv_strerror(rc));
+    }
+    return REQUEST_LATER;
+}
+
+/* A parsed line: calls the method. The request may be answered and gone when this returns. */
+static void start_request(struct conn *c, struct rpc_request *parsed)
+{
+    struct request *rq = calloc(1, sizeof *rq);
+    struct err err = { 0 };
+    int rc;
+
+    if (!rq) {
+        err_set(&err, -ENOMEM, "out of memory");
+        send_error(c, parsed->id, RPC_INTERNAL, &err);
+        rpc_request_clear(parsed);
+        return;
+    }
+    *rq = (struct request){ c->all->d, c, c->caller, parsed->id, parsed->params, parsed->root, NULL, NULL, 0 };
+    c->in_flight++;
+    rc = method_call(rq, parsed->method, &err);
+    if (rc != REQUEST_LATER)
+        request_done(rq, rc, &err);
+}
+
+static void handle_parsed(struct conn *c, int rc, struct rpc_request *parsed, int code, const struct err *err)
+{
+    if (rc == 0) {
+        start_request(c, parsed);
+        return;
+    }
+    send_error(c, parsed->id, code, err);
+    rpc_request_clear(parsed);
+}
+
+/* ---- long lines are parsed off the loop; until then the connection waits, which also keeps its order ---- */
+
+struct long_line {
+    uv_work_t req;
+    struct conn *conn;
+    char *line;
+    size_t len;
+    struct rpc_request parsed;
+    int rc, code;
+    struct err err;
+};
+
+static void parse_long(uv_work_t *req)
+{
+    struct long_line *l = req->data;
+
+    l->rc = rpc_request_parse(l->line, l->len, &l->parsed, &l->code, &l->err);
+}
+
+static void parsed_long(uv_work_t *req, int status)
+{
+    struct long_line *l = req->data;
+    struct conn *c = l->conn;
+
+    (void)status;
+    if (c->wire)
+        handle_parsed(c, l->rc, &l->parsed, l->code, &l->err);
+    else
+        rpc_request_clear(&l->parsed);
+    free(l->line);
+    free(l);
+    c->in_flight--;
+    if (c->wire && c->ended && c->in_flight == 0)
+        wire_close_after_send(c->wire);
+    update_hold(c);
+    conn_unref(c);
+}
+
+static void start_long(struct conn *c, const char *line, size_t len)
+{
+    struct long_line *l = calloc(1, sizeof *l);
+
+    if (l) {
+        l->req.data = l;
+        l->conn = c;
+        l->len = len;
+        l->line = malloc(len + 1);
+    }
+    if (!l || !l->line || uv_queue_work(c->all->d->loop, &l->req, parse_long, parsed_long) < 0) {
+        if (l)
+            free(l->line);
+        free(l);
+        wire_close(c->wire);
+        return;
+    }
+    memcpy(l->line, line, len);
+    l->line[len] = '\0';
+    c->in_flight++;
+    wire_hold(c->wire, true);
+}
+
+/* ---- wires ---- */
+
+static void on_line(struct wire *w, const char *line, size_t len)
+{
+    struct conn *c = wire_owner(w);
+    struct rpc_request parsed;
+    struct err err = { 0 };
+    int rc, code = RPC_INTERNAL;
+
+    c->all->d->requests++;
+    if (len > CONN_INLINE_BYTES) {
+        start_long(c, line, len);
+        return;
+    }
+    rc = rpc_request_parse(line, len, &parsed, &code, &err);
+    handle_parsed(c, rc, &parsed, code, &err);
+    update_hold(c);
+}
+
+static void on_broken(struct wire *w, const struct err *err)
+{
+    send_error(wire_owner(w), NULL, RPC_INVALID, err);
+    wire_close_after_send(w);
+}
+
+static void on_ended(struct wire *w)
+{
+    struct conn *c = wire_owner(w);
+
+    if (c)
+        c->ended = true;
+    if (!c || c->in_flight == 0)
+        wire_close_after_send(w);
+}
+
+static void on_drained(struct wire *w)
+{
+    struct conn *c = wire_owner(w);
+
+    if (c)
+        update_hold(c);
+}
+
+static void sum_topics(struct conns *all)
+{
+    all->topics = 0;
+    for (const struct conn *c = all->first; c; c = c->next)
+        all->topics |= c->topics;
+}
+
+static void on_closed(struct wire *w)
+{
+    struct conn *c = wire_owner(w);
+
+    if (!c)
+        return;
+    c->wire = NULL;
+    if (c->prev)
+        c->prev->next = c->next;
+    else
+        c->all->first = c->next;
+    if (c->next)
+        c->next->prev = c->prev;
+    c->all->count--;
+    sum_topics(c->all);
+    conn_unref(c);
+}
+
+static const struct wire_events events = { on_line, on_broken, on_ended, on_drained, on_closed };
+
+/* ---- who calls ---- */
+
+static bool in_admin_group(const struct daemon *d, int fd, gid_t primary)
+{
+    gid_t groups[CONN_MAX_GROUPS];
+    socklen_t len = sizeof groups;
+
+    if (d->admin_gid == (gid_t)-1)
+        return false;
+    if (primary == d->admin_gid)
+        return true;
+    if (getsockopt(fd, SOL_SOCKET, SO_PEERGROUPS, groups, &len) < 0)
+        return false;
+    for (size_t i = 0; i < len / sizeof *groups; i++)
+        if (groups[i] == d->admin_gid)
+            return true;
+    return false;
+}
+
+/* A private daemon serves its own user and nobody else. */
+static int identify(const struct daemon *d, int fd, struct caller *ret)
+{
+    struct ucred cred;
+    socklen_t len = sizeof cred;
+
+    if (getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &cred, &len) < 0)
+        return -1;
+    ret->uid = cred.uid;
+    if (d->private)
+        ret->admin = cred.uid == geteuid();
+    else
+        ret->admin = cred.uid == 0 || cred.uid == geteuid() || in_admin_group(d, fd, cred.gid);
+    return ret->admin || d->everyone_reads ? 0 : -1;
+}
+
+static void refuse(struct wire *w, const char *why)
+{
+    struct err err;
+    size_t len;
+    char *line;
+
+    err_set(&err, ERR_DENIED, "%s", why);
+    line = rpc_error(NULL, rpc_code(ERR_DENIED), &err, &len);
+    if (line)
+        wire_send(w, line, len);
+    free(line);
+    wire_close_after_send(w);
+}
+
+static void on_connection(uv_stream_t *server, int status)
+{
+    struct conns *all = server->data;
+    struct err err;
+    struct conn *c;
+    struct wire *w = status < 0 ? NULL : wire_accept(&all->d->wires, server, RPC_MAX_LINE, &events, &err);
+
+    if (!w)
+        return;
+    c = calloc(1, sizeof *c);
+    if (!c || all->count >= CONN_MAX || identify(all->d, wire_fd(w), &c->caller) < 0) {
+        refuse(w, c && all->count < CONN_MAX ? "this daemon serves another user" : "too many connections");
+        free(c);
+        return;
+    }
+    c->all = all;
+    c->wire = w;
+    c->next = all->first;
+    if (c->next)
+        c->next->prev = c;
+    all->first = c;
+    all->count++;
+    wire_set_owner(w, c);
+}
+
+/* ---- subscriptions ---- */
+
+void conn_subscribe(struct conn *c, unsigned topics, int64_t job)
+{
+    c->topics = topics;
+    c->job = job;
+    sum_topics(c->all);
+}
+
+bool conns_wanted(const struct conns *all, unsigned topic)
+{
+    return all && (all->topics & topic) != 0;
+}
+
+static void tell_drops(struct conn *c)
+{
+    char line[96];
+    int n = snprintf(line, sizeof line, "{\"jsonrpc\":\"2.0\",\"method\":\"dropped\",\"params\":{\"count\":%ld}}\n", c->dropped);
+
+    wire_send(c->wire, line, (size_t)n);
+    c->dropped = 0;
+}
+
+void conns_notify(struct conns *all, unsigned topic, int64_t job, const char *params)
+{
+    const char *name = topic == TOPIC_JOBS ? "jobs" : topic == TOPIC_LOSSES ? "losses" : "events";
+    char head[64];
+    int n = snprintf(head, sizeof head, "{\"jsonrpc\":\"2.0\",\"method\":\"%s\",\"params\":", name);
+
+    if (!conns_wanted(all, topic))
+        return;
+    for (struct conn *c = all->first; c; c = c->next) {
+        if (!(c->topics & topic) || !c->wire || (c->job && c->job != job))
+            continue;
+        if (wire_queued(c->wire) > CONN_NOTIFY_BYTES) {
+            c->dropped++;
+            continue;
+        }
+        if (c->dropped)
+            tell_drops(c);
+        wire_send(c->wire, head, (size_t)n);
+        wire_send(c->wire, params, strlen(params));
+        wire_send(c->wire, "}\n", 2);
+    }
+}
+
+/* ---- listening ---- */
+
+static int somebody_serves(const char *path)
+{
+    struct sockaddr_un addr = { .sun_family = AF_UNIX };
+    int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0), rc;
+
+    if (fd < 0)
+        return 0;
+    strcpy(addr.sun_path, path);
+    rc = connect(fd, (struct sockaddr *)&addr, sizeof addr);
+    close(fd);
+    return rc == 0;
+}
+
+static int bind_path(struct conns *all, const char *path, bool everyone, struct err *err)
+{
+    struct stat st;
+    mode_t mask;
+    int rc;
+
+    if (lstat(path, &st) == 0) {
+        if (!S_ISSOCK(st.st_mode))
+            return err_set(err, ERR_INPUT, "socket '%s': something that is not a socket lies there", path);
+        if (somebody_serves(path))
+            return err_set(err, ERR_STATE, "socket '%s': another daemon serves it", path);
+        unlink(path);
+    }
+    mask = umask(everyone ? 0111 : 0177);
+    rc = uv_pipe_bind(&all->server, path);
+    umask(mask);
+    if (rc < 0)
+        return err_set(err, rc, "socket '%s': %s", path, uv_strerror(rc));
+    all->path = strdup(path);
+    return 0;
+}
+
+int conns_open(struct daemon *d, const char *path, int listen_fd, bool everyone, struct conns **ret, struct err *err)
+{
+    struct conns *all = calloc(1, sizeof *all);
+    int rc;
+
+    if (!all)
+        return err_set(err, -ENOMEM, "out of memory");
+    all->d = d;
+    uv_pipe_init(d->loop, &all->server, 0);
+    all->server.data = all;
+    all->server_open = true;
+    *ret = all; /* from here on the caller closes */
+    if (listen_fd >= 0) {
+        rc = uv_pipe_open(&all->server, listen_fd);
+        if (rc < 0)
+            return err_set(err, rc, "inherited socket: %s", uv_strerror(rc));
+    } else {
+        rc = bind_path(all, path, everyone, err);
+        if (rc < 0)
+            return rc;
+    }
+    rc = uv_listen((uv_stream_t *)&all->server, 128, on_connection);
+    return rc < 0 ? err_set(err, rc, "socket '%s': %s", path, uv_strerror(rc)) : 0;
+}
+
+void conns_close(struct conns *all)
+{
+    if (!all || !all->server_open)
+        return;
+    all->server_open = false;
+    if (all->path)
+        unlink(all->path);
+    uv_close((uv_handle_t *)&all->server, NULL);
+    for (struct conn *c = all->first, *next; c; c = next) {
+        next = c->next;
+        if (c->in_flight == 0)
+            wire_close_after_send(c->wire);
+        else
+            c->ended = true;
+    }
+}
+
+void conns_drop(struct conns *all)
+{
+    for (struct conn *c = all ? all->first : NULL; c; c = c->next)
+        wire_close(c->wire);
+}
+
+void conns_free(struct conns *all)
+{
+    if (all)
+        free(all->path);
+    free(all);
+}
+
+int conns_count(const struct conns *all)
+{
+    return all->count;
+}

@@ -1,0 +1,61 @@
+/* daemon/conn.h - the control socket: clients, who they are, their requests in flight, their subscriptions. */
+#pragma once
+#include <jansson.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <sys/types.h>
+#include <uv.h>
+
+struct daemon;
+struct err;
+struct text;
+
+enum { CONN_MAX = 512, CONN_MAX_GROUPS = 64, CONN_QUEUE_BYTES = 1 << 20, CONN_NOTIFY_BYTES = 256 << 10, CONN_INLINE_BYTES = 128 << 10 };
+
+/* Who is at the other end, as the kernel says. */
+struct caller {
+    uid_t uid;
+    bool admin;
+};
+
+/* A request on its way. A method either fills the answer and returns 0 or an error, or keeps the request, returns REQUEST_LATER and
+ * answers with request_done() on the loop. Its client may be gone by then. */
+struct request {
+    struct daemon *d;
+    struct conn *conn;
+    struct caller caller;
+    json_t *id, *params; /* params: object; both borrowed from root */
+    json_t *root;
+    /* the answer, one of the two */
+    json_t *result;
+    char *raw; /* JSON text for free() */
+    size_t raw_len;
+};
+
+enum { REQUEST_LATER = 1 };
+
+/* Answers and frees the request. rc < 0: with *err. */
+void request_done(struct request *rq, int rc, const struct err *err);
+/* Takes the text as the result. Returns 0 or -ENOMEM. */
+int request_take(struct request *rq, struct text *t, struct err *err);
+/* Runs work(arg) on libuv's pool, then after(arg) on the loop. For file work and queries. */
+int request_work(struct request *rq, void (*work)(void *arg), void (*after)(void *arg), void *arg, struct err *err);
+
+struct conns;
+/* Listens at path (0600, or 0666 for everyone), or on the descriptor listen_fd >= 0. A socket that somebody serves is refused, a stale one replaced. */
+int conns_open(struct daemon *d, const char *path, int listen_fd, bool everyone, struct conns **ret, struct err *err);
+/* Stops listening, closes all clients after what is queued for them, removes the socket. */
+void conns_close(struct conns *all);
+/* Closes what is still open, answered or not. */
+void conns_drop(struct conns *all);
+void conns_free(struct conns *all);
+int conns_count(const struct conns *all);
+
+/* Topics of subscribe. */
+enum { TOPIC_JOBS = 1, TOPIC_LOSSES = 2, TOPIC_EVENTS = 4, TOPIC_ALL = 7 };
+/* From now on the client hears of these topics; job 0: of all jobs. */
+void conn_subscribe(struct conn *c, unsigned topics, int64_t job);
+/* Is anybody listening? Saves building the text. */
+bool conns_wanted(const struct conns *all, unsigned topic);
+/* Sends a notification {method, params} to those who subscribed; a client that is behind loses it and hears later how many it lost. */
+void conns_notify(struct conns *all, unsigned topic, int64_t job, const char *params);

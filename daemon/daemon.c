@@ -1,0 +1,318 @@
+#include "daemon/daemon.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <grp.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "daemon/conn.h"
+#include "daemon/ingest.h"
+#include "daemon/launch.h"
+#include "daemon/node.h"
+#include "daemon/notify.h"
+#include "daemon/run.h"
+#include "daemon/store.h"
+#include "daemon/text.h"
+#include "proto/err.h"
+
+enum { TICK_MS = 1000, IDLE_TICKS = 5, STOP_MS = 2000 };
+
+double now_s(void)
+{
+    struct timespec t;
+
+    clock_gettime(CLOCK_REALTIME, &t);
+    return (double)t.tv_sec + (double)t.tv_nsec / 1e9;
+}
+
+/* ---- events ---- */
+
+void daemon_tell_event(struct daemon *d, int64_t job, const char *level, const char *kind, const char *text, double time)
+{
+    struct text t = { 0 };
+
+    if (!conns_wanted(d->conns, TOPIC_EVENTS))
+        return;
+    if (job)
+        text_addf(&t, "{\"job\":%lld,\"time\":", (long long)job);
+    else
+        text_add(&t, "{\"job\":null,\"time\":");
+    text_real(&t, time);
+    text_add(&t, ",\"level\":");
+    text_json(&t, level);
+    text_add(&t, ",\"kind\":");
+    text_json(&t, kind);
+    text_add(&t, ",\"text\":");
+    text_json(&t, text);
+    text_add(&t, "}");
+    if (!t.failed)
+        conns_notify(d->conns, TOPIC_EVENTS, job, t.p);
+    text_free(&t);
+}
+
+void daemon_event(struct daemon *d, int64_t job, const char *level, const char *kind, const char *fmt, ...)
+{
+    char text[1024];
+    va_list ap;
+
+    va_start(ap, fmt);
+    vsnprintf(text, sizeof text, fmt, ap);
+    va_end(ap);
+    store_event(d->store, job, level, kind, text, now_s());
+    daemon_tell_event(d, job, level, kind, text, now_s());
+}
+
+/* ---- folders ---- */
+
+static int make_path(const char *path, struct err *err)
+{
+    char part[CONFIG_PATH_MAX + 1];
+
+    for (size_t i = 1; path[i - 1]; i++) {
+        if (path[i] != '/' && path[i] != '\0')
+            continue;
+        memcpy(part, path, i);
+        part[i] = '\0';
+        if (mkdir(part, 0700) < 0 && errno != EEXIST)
+            return err_sys(err, "create '%s'", part);
+    }
+    return 0;
+}
+
+/* One daemon a state folder. The kernel drops the lock with the process, however it ends. */
+static int lock_state(struct daemon *d, struct err *err)
+{
+    d->state_lock = open("lock", O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+    if (d->state_lock < 0)
+        return err_sys(err, "open '%s/lock'", d->cfg.state);
+    if (flock(d->state_lock, LOCK_EX | LOCK_NB) == 0)
+        return 0;
+    if (errno == EWOULDBLOCK)
+        return err_set(err, ERR_STATE, "'%s' belongs to a detd that is running", d->cfg.state);
+    return err_sys(err, "lock '%s/lock'", d->cfg.state);
+}
+
+static int enter_state(struct daemon *d, struct err *err)
+{
+    char real[4096 + 1];
+    int rc = make_path(d->cfg.state, err);
+
+    if (rc < 0)
+        return rc;
+    rc = node_check_filesystem(d->cfg.state, err);
+    if (rc < 0)
+        return rc;
+    if (!realpath(d->cfg.state, real) || chdir(real) < 0)
+        return err_sys(err, "enter '%s'", d->cfg.state);
+    if (strlen(real) > CONFIG_PATH_MAX)
+        return err_field(err, ERR_INPUT, "state", "state: '%s' is too long", real);
+    strcpy(d->cfg.state, real);
+    rc = lock_state(d, err);
+    if (rc < 0)
+        return rc;
+    if (mkdir("jobs", 0700) < 0 && errno != EEXIST)
+        return err_sys(err, "create '%s/jobs'", real);
+    snprintf(d->jobs_dir, sizeof d->jobs_dir, "%s/jobs", real);
+    return 0;
+}
+
+static int make_socket_folder(const char *socket, struct err *err)
+{
+    char folder[CONFIG_SOCKET_MAX + 1];
+
+    strcpy(folder, socket);
+    *strrchr(folder, '/') = '\0';
+    return folder[0] ? make_path(folder, err) : 0;
+}
+
+/* ---- the node ---- */
+
+static void look_at_node(struct daemon *d)
+{
+    char path[CONFIG_PATH_MAX + 32];
+    const struct group *g = d->private ? NULL : getgrnam("detd");
+
+    d->admin_gid = g ? g->gr_gid : (gid_t)-1;
+    d->cpu_slots = d->cfg.slots > 0 ? d->cfg.slots : node_cpu_slots();
+    if (launch_program_dir(path, CONFIG_PATH_MAX, NULL) == 0) {
+        strcat(path, "/libdetd-cuda.so");
+        d->plugin = access(path, R_OK) == 0;
+    }
+}
+
+static void gpus_found(void *arg, const struct gpus *found)
+{
+    struct daemon *d = arg;
+
+    d->gpus = *found;
+    for (int i = 0; i < d->gpus.count; i++)
+        store_gpu(d->store, d->gpus.all[i].uuid, d->gpus.all[i].name, d->gpus.all[i].memory_bytes, now_s());
+    if (d->gpus.trouble[0])
+        daemon_event(d, 0, "warning", "gpus", "%s", d->gpus.trouble);
+    run_take_slots(d);
+    run_schedule(d);
+}
+
+static int load_tier(struct daemon *d, struct err *err)
+{
+    char name[16];
+    int rc = store_get_setting(d->store, "tier", name, sizeof name, err);
+
+    d->tier = rc == 0 && job_tier_parse(name) >= 0 ? job_tier_parse(name) : d->cfg.tier;
+    return rc;
+}
+
+/* ---- the clock ---- */
+
+static void on_tick(uv_timer_t *timer)
+{
+    struct daemon *d = timer->data;
+    uint64_t activity = d->requests + d->rows;
+
+    run_tick(d);
+    d->idle_ticks = activity == d->last_activity ? d->idle_ticks + 1 : 0;
+    d->last_activity = activity;
+    if (d->idle_ticks == IDLE_TICKS) /* once an idle period */
+        store_shrink(d->store);
+}
+
+/* ---- stopping ---- */
+
+static void on_stop_deadline(uv_timer_t *timer)
+{
+    struct daemon *d = timer->data;
+
+    uv_stop(d->loop);
+}
+
+/* Clients get the answers that are under way; jobs run on. Whoever does not read his answers is left after two seconds. */
+static void stop(struct daemon *d)
+{
+    if (d->stopping)
+        return;
+    d->stopping = true;
+    notify_systemd("STOPPING=1");
+    conns_close(d->conns);
+    ingest_close(d->ingest);
+    uv_timer_start(&d->tick, on_stop_deadline, STOP_MS, 0);
+    uv_unref((uv_handle_t *)&d->tick);
+    uv_close((uv_handle_t *)&d->sigterm, NULL);
+    uv_close((uv_handle_t *)&d->sigint, NULL);
+}
+
+static void on_signal(uv_signal_t *handle, int number)
+{
+    (void)number;
+    stop(handle->data);
+}
+
+static void close_left(uv_handle_t *handle, void *arg)
+{
+    (void)arg;
+    if (uv_is_closing(handle))
+        return;
+    if (handle->type == UV_PROCESS && handle->data)
+        launch_forget((uv_process_t *)handle);
+    else
+        uv_close(handle, NULL);
+}
+
+static void free_all(struct daemon *d)
+{
+    if (d->loop) {
+        store_close(d->store);
+        conns_close(d->conns);
+        ingest_close(d->ingest);
+        conns_drop(d->conns);
+        uv_run(d->loop, UV_RUN_NOWAIT);
+        uv_walk(d->loop, close_left, NULL);
+        uv_run(d->loop, UV_RUN_DEFAULT);
+        uv_loop_close(d->loop);
+    }
+    conns_free(d->conns);
+    ingest_free(d->ingest);
+    jobs_free(d);
+    if (d->state_lock >= 0)
+        close(d->state_lock);
+    free(d);
+}
+
+/* ---- life ---- */
+
+static int start_clock(struct daemon *d)
+{
+    uv_timer_init(d->loop, &d->tick);
+    uv_signal_init(d->loop, &d->sigterm);
+    uv_signal_init(d->loop, &d->sigint);
+    d->tick.data = d->sigterm.data = d->sigint.data = d;
+    uv_timer_start(&d->tick, on_tick, TICK_MS, TICK_MS);
+    uv_signal_start(&d->sigterm, on_signal, SIGTERM);
+    return uv_signal_start(&d->sigint, on_signal, SIGINT);
+}
+
+/* In this order: the lock before anything is touched, the store before anybody can ask, supervisors before clients. */
+static int start(struct daemon *d, struct err *err)
+{
+    int listen_fd = notify_listen_fd(), rc;
+
+    rc = enter_state(d, err);
+    if (rc == 0)
+        rc = wires_open(&d->wires, d->loop, err);
+    if (rc == 0)
+        rc = store_open(d->cfg.state, d->loop, &d->store, err);
+    if (rc == 0)
+        rc = load_tier(d, err);
+    if (rc == 0)
+        rc = jobs_load(d, err);
+    if (rc == 0)
+        rc = ingest_open(d, &d->ingest, err);
+    if (rc == 0 && listen_fd < 0)
+        rc = make_socket_folder(d->cfg.socket, err);
+    if (rc < 0)
+        return rc;
+    look_at_node(d);
+    run_take_slots(d);
+    rc = conns_open(d, d->cfg.socket, listen_fd, !d->private && d->everyone_reads, &d->conns, err);
+    if (rc < 0)
+        return rc;
+    rc = start_clock(d);
+    if (rc < 0)
+        return err_set(err, rc, "signals: %s", uv_strerror(rc));
+    gpu_probe(d->loop, gpus_found, d);
+    notify_systemd("READY=1");
+    return 0;
+}
+
+int daemon_run(const struct config *cfg, struct err *err)
+{
+    struct daemon *d = calloc(1, sizeof *d);
+    uv_loop_t loop;
+    int rc;
+
+    if (!d)
+        return err_set(err, -ENOMEM, "out of memory");
+    rc = uv_loop_init(&loop);
+    if (rc < 0) {
+        free(d);
+        return err_set(err, rc, "event loop: %s", uv_strerror(rc));
+    }
+    d->loop = &loop;
+    d->cfg = *cfg;
+    d->private = cfg->private;
+    d->everyone_reads = cfg->everyone_reads && !cfg->private;
+    d->state_lock = -1;
+    d->started = now_s();
+    rc = start(d, err);
+    if (rc == 0)
+        uv_run(&loop, UV_RUN_DEFAULT);
+    free_all(d);
+    return rc;
+}

@@ -1,0 +1,374 @@
+#include "daemon/ingest.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <unistd.h>
+#include <uv.h>
+
+#include "daemon/daemon.h"
+#include "daemon/jobs.h"
+#include "daemon/report.h"
+#include "daemon/run.h"
+#include "daemon/store.h"
+#include "daemon/wire.h"
+#include "proto/err.h"
+#include "proto/report.h"
+
+enum { OLDEST_PROTOCOL = 1, SUPS_MAX = 4096 };
+
+/* A supervisor's connection. */
+struct sup {
+    struct ingest *in;
+    struct sup *prev, *next;
+    struct wire *wire;
+    struct job *job; /* NULL before hello */
+    int64_t acked;   /* sent */
+};
+
+struct ingest {
+    struct daemon *d;
+    uv_pipe_t server;
+    bool open, held; /* held: the writer is behind, nobody is read */
+    struct sup *first;
+    int count;
+};
+
+/* ---- talking ---- */
+
+static void send_json(struct sup *s, json_t *msg)
+{
+    char *line = json_dumps(msg, JSON_COMPACT);
+
+    if (line) {
+        wire_send(s->wire, line, strlen(line));
+        wire_send(s->wire, "\n", 1);
+    } else {
+        wire_close(s->wire);
+    }
+    free(line);
+    json_decref(msg);
+}
+
+/* Says why in the event list of the job, where its user looks, and hangs up. */
+static void reject(struct sup *s, const struct err *err)
+{
+    daemon_event(s->in->d, s->job ? s->job->row.id : 0, "error", "supervisor", "%s", err->msg);
+    wire_close(s->wire);
+}
+
+void ingest_send_word(struct job *j, const char *word, const char *tier)
+{
+    json_t *msg;
+
+    if (!j->sup || !j->sup->wire)
+        return;
+    msg = json_pack("{s:s, s:s}", "type", "control", "word", word);
+    if (tier)
+        json_object_set_new(msg, "tier", json_string(tier));
+    send_json(j->sup, msg);
+}
+
+void ingest_drop(struct job *j)
+{
+    if (j->sup && j->sup->wire)
+        wire_close(j->sup->wire);
+}
+
+static void send_ack(struct sup *s)
+{
+    char line[64];
+    int n = snprintf(line, sizeof line, "{\"type\":\"ack\",\"seq\":%lld}\n", (long long)s->job->committed);
+
+    s->acked = s->job->committed;
+    wire_send(s->wire, line, (size_t)n);
+}
+
+/* One ack a batch: it stands for everything before it. */
+static void send_acks(void *arg)
+{
+    struct ingest *in = arg;
+    bool behind = store_backlog(in->d->store) > STORE_QUEUE_ROWS / 2;
+
+    for (struct sup *s = in->first; s; s = s->next)
+        if (s->job && s->job->committed > s->acked)
+            send_ack(s);
+    if (!in->held || behind)
+        return;
+    in->held = false;
+    for (struct sup *s = in->first, *next; s; s = next) {
+        next = s->next;
+        wire_hold(s->wire, false);
+    }
+}
+
+/* ---- listening to one ---- */
+
+static int64_t int_of(const json_t *msg, const char *key, int64_t otherwise)
+{
+    const json_t *v = json_object_get(msg, key);
+
+    return json_is_integer(v) ? json_integer_value(v) : otherwise;
+}
+
+static int check_hello(struct sup *s, const json_t *msg, struct job **ret, struct err *err)
+{
+    int64_t protocol = int_of(msg, "protocol", 0), id = int_of(msg, "job", 0);
+    const char *nonce = json_string_value(json_object_get(msg, "nonce"));
+    struct job *j = jobs_find(s->in->d, id);
+
+    if (protocol < OLDEST_PROTOCOL || protocol > SUP_PROTOCOL)
+        return err_set(err, ERR_PROTO, "a supervisor speaks protocol %lld, this detd %d", (long long)protocol, SUP_PROTOCOL);
+    if (!j)
+        return err_set(err, ERR_NOTFOUND, "a supervisor came for job %lld, which has none to expect", (long long)id);
+    if (!nonce || strcmp(nonce, j->row.nonce) != 0 || !j->row.nonce[0])
+        return err_set(err, ERR_DENIED, "a supervisor of job %lld is not the one that was started last", (long long)id);
+    *ret = j;
+    return 0;
+}
+
+/* A second connection of the same supervisor replaces the first: it lost that one, whatever the kernel still thinks. */
+static void on_hello(struct sup *s, const json_t *msg)
+{
+    struct err err;
+    struct job *j = NULL;
+
+    if (s->job || check_hello(s, msg, &j, &err) < 0) {
+        if (s->job)
+            err_set(&err, ERR_PROTO, "a second hello");
+        reject(s, &err);
+        return;
+    }
+    if (j->sup) {
+        j->sup->job = NULL;
+        wire_close(j->sup->wire);
+    }
+    j->sup = s;
+    j->known = true;
+    s->job = j;
+    s->acked = j->committed;
+    send_json(s, json_pack("{s:s, s:I, s:s, s:o}", "type", "welcome", "last_seq", (json_int_t)j->committed, "store_id",
+                           store_id(s->in->d->store), "control", jobs_wishes(j)));
+}
+
+struct pending {
+    struct daemon *d;
+    int64_t job, seq;
+};
+
+/* Memory of a record that the writer has. A refused row (a number reported twice) is noted and counts as taken; what was never written is not acked. */
+static void on_committed(void *arg, int rc, int64_t value, const struct err *err)
+{
+    struct pending *p = arg;
+    struct job *j = jobs_find(p->d, p->job);
+
+    (void)value;
+    (void)err;
+    if (j && (rc == 0 || rc == ERR_STATE))
+        j->committed = p->seq;
+    free(p);
+}
+
+static int take_record(struct sup *s, const json_t *rec, int64_t seq, struct err *err)
+{
+    struct daemon *d = s->in->d;
+    struct job *j = s->job;
+    struct pending *p;
+    struct report *rep;
+    bool save, rewound;
+    int rc = report_parse(rec, j->row.id, seq, now_s(), &rep, err);
+
+    if (rc < 0)
+        return rc;
+    p = malloc(sizeof *p);
+    if (!p) {
+        free(rep);
+        return err_set(err, -ENOMEM, "out of memory");
+    }
+    *p = (struct pending){ d, j->row.id, seq };
+    rewound = rep->type == REPORT_ATTEMPT && rep->attempt > 1;
+    if (rep->type == REPORT_EVENT)
+        daemon_tell_event(d, j->row.id, rep->kind, rep->label, rep->text, rep->time);
+    save = jobs_report(d, j, rep);
+    store_report(d->store, rep, save ? &j->row : NULL, on_committed, p);
+    if (rewound)
+        jobs_reload_losses(d, j);
+    return 0;
+}
+
+/* seq counts without a gap. What came before is a repetition after a reconnect; a gap means that the two do not speak of the same job. */
+static void on_report(struct sup *s, const json_t *msg)
+{
+    int64_t seq = int_of(msg, "seq", 0);
+    struct err err = { 0 };
+
+    if (seq <= s->job->row.last_seq) {
+        send_ack(s); /* say again how far it is */
+        return;
+    }
+    if (seq != s->job->row.last_seq + 1)
+        err_set(&err, ERR_PROTO, "job %lld: report %lld came after %lld", (long long)s->job->row.id, (long long)seq,
+                (long long)s->job->row.last_seq);
+    else
+        take_record(s, json_object_get(msg, "rec"), seq, &err);
+    if (err.code < 0) {
+        err_prefix(&err, "job %lld, report %lld", (long long)s->job->row.id, (long long)seq);
+        reject(s, &err);
+    }
+}
+
+static void on_status(struct sup *s, const json_t *msg)
+{
+    struct job *j = s->job;
+    const char *phase = json_string_value(json_object_get(msg, "phase"));
+    const json_t *rate = json_object_get(msg, "images_per_s"), *cpu = json_object_get(msg, "cpu_seconds");
+    int64_t rss = int_of(msg, "max_rss", 0), step = int_of(msg, "step", 0);
+
+    if (!job_is_live(j->row.state))
+        return;
+    if (phase)
+        snprintf(j->phase, sizeof j->phase, "%s", phase);
+    if (json_is_number(rate))
+        j->row.images_per_s = json_number_value(rate);
+    if (json_is_number(cpu))
+        j->row.cpu_seconds = j->row.cpu_before + json_number_value(cpu);
+    if (rss > j->row.max_rss)
+        j->row.max_rss = rss;
+    if (step > j->row.step && step <= j->row.steps)
+        j->row.step = step;
+    job_changed(s->in->d, j);
+}
+
+static void on_line(struct wire *w, const char *line, size_t len)
+{
+    struct sup *s = wire_owner(w);
+    json_error_t where;
+    json_t *msg = json_loadb(line, len, JSON_REJECT_DUPLICATES, &where);
+    const char *type = json_string_value(json_object_get(msg, "type"));
+    struct err err;
+
+    if (!type) {
+        err_set(&err, ERR_PROTO, "supervisor: %s", msg ? "a line without a type" : where.text);
+        reject(s, &err);
+    } else if (strcmp(type, "hello") == 0) {
+        on_hello(s, msg);
+    } else if (!s->job) {
+        err_set(&err, ERR_PROTO, "supervisor: '%.40s' before hello", type);
+        reject(s, &err);
+    } else if (strcmp(type, "report") == 0) {
+        on_report(s, msg);
+    } else if (strcmp(type, "status") == 0) {
+        on_status(s, msg);
+    }
+    json_decref(msg);
+    if (store_backlog(s->in->d->store) > STORE_QUEUE_ROWS) {
+        s->in->held = true;
+        wire_hold(w, true);
+    }
+}
+
+static void on_broken(struct wire *w, const struct err *err)
+{
+    reject(wire_owner(w), err);
+}
+
+static void on_closed(struct wire *w)
+{
+    struct sup *s = wire_owner(w);
+    struct job *j;
+
+    if (!s)
+        return;
+    j = s->job;
+    if (s->prev)
+        s->prev->next = s->next;
+    else
+        s->in->first = s->next;
+    if (s->next)
+        s->next->prev = s->prev;
+    s->in->count--;
+    if (j && j->sup == s)
+        j->sup = NULL;
+    if (j && !j->sup && !s->in->d->stopping)
+        run_supervisor_gone(s->in->d, j);
+    free(s);
+}
+
+static const struct wire_events events = { on_line, on_broken, NULL, NULL, on_closed };
+
+static bool is_own_user(const struct wire *w)
+{
+    struct ucred cred;
+    socklen_t len = sizeof cred;
+
+    return getsockopt(wire_fd(w), SOL_SOCKET, SO_PEERCRED, &cred, &len) == 0 && (cred.uid == geteuid() || cred.uid == 0);
+}
+
+static void on_connection(uv_stream_t *server, int status)
+{
+    struct ingest *in = server->data;
+    struct err err;
+    struct sup *s;
+    struct wire *w = status < 0 ? NULL : wire_accept(&in->d->wires, server, SUP_MAX_LINE, &events, &err);
+
+    if (!w)
+        return;
+    s = in->count < SUPS_MAX && is_own_user(w) ? calloc(1, sizeof *s) : NULL;
+    if (!s) {
+        wire_close(w);
+        return;
+    }
+    s->in = in;
+    s->wire = w;
+    s->next = in->first;
+    if (s->next)
+        s->next->prev = s;
+    in->first = s;
+    in->count++;
+    wire_set_owner(w, s);
+}
+
+/* ---- life ---- */
+
+int ingest_open(struct daemon *d, struct ingest **ret, struct err *err)
+{
+    struct ingest *in = calloc(1, sizeof *in);
+    mode_t mask;
+    int rc;
+
+    if (!in)
+        return err_set(err, -ENOMEM, "out of memory");
+    in->d = d;
+    in->open = true;
+    uv_pipe_init(d->loop, &in->server, 0);
+    in->server.data = in;
+    *ret = in;          /* from here on the caller closes */
+    unlink("sup.sock"); /* the state folder is locked: whoever made it is gone */
+    mask = umask(0177);
+    rc = uv_pipe_bind(&in->server, "sup.sock");
+    umask(mask);
+    if (rc == 0)
+        rc = uv_listen((uv_stream_t *)&in->server, 128, on_connection);
+    store_on_batch(d->store, send_acks, in);
+    return rc < 0 ? err_set(err, rc, "socket '%s/sup.sock': %s", d->cfg.state, uv_strerror(rc)) : 0;
+}
+
+void ingest_close(struct ingest *in)
+{
+    if (!in || !in->open)
+        return;
+    in->open = false;
+    uv_close((uv_handle_t *)&in->server, NULL);
+    for (struct sup *s = in->first, *next; s; s = next) {
+        next = s->next;
+        wire_close(s->wire);
+    }
+}
+
+void ingest_free(struct ingest *in)
+{
+    free(in);
+}

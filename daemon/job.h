@@ -1,0 +1,83 @@
+/* daemon/job.h - a job's stored row and its state machine. Pure: no I/O, the time is an argument. */
+#pragma once
+#include <stdbool.h>
+#include <stdint.h>
+
+struct err;
+
+/* name, live = it may have processes, done = nothing will happen to it any more */
+#define JOB_STATES(X)               \
+    X(QUEUED, "queued", 0, 0)       \
+    X(STARTING, "starting", 1, 0)   \
+    X(RUNNING, "running", 1, 0)     \
+    X(STOPPING, "stopping", 1, 0)   \
+    X(PAUSED, "paused", 0, 0)       \
+    X(COMPLETED, "completed", 0, 1) \
+    X(FAILED, "failed", 0, 1)       \
+    X(CANCELLED, "cancelled", 0, 1)
+#define X(ident, name, live, done) JOB_##ident,
+enum job_state { JOB_STATES(X) JOB_STATE_COUNT };
+#undef X
+
+/* What happens to a job. The first four come from users, the rest from the scheduler and the supervisor. */
+#define JOB_EVENTS(X)                       \
+    X(PAUSE, "pause")                       \
+    X(RESUME, "resume")                     \
+    X(CANCEL, "cancel")                     \
+    X(GRANT, "grant of slots")              \
+    X(ATTEMPT, "start of training")         \
+    X(RETRY, "start of another supervisor") \
+    X(END_COMPLETED, "end")                 \
+    X(END_FAILED, "failure")                \
+    X(END_CANCELLED, "end after cancel")    \
+    X(END_PAUSED, "end after pause")
+#define X(ident, name) JOB_EV_##ident,
+enum job_event { JOB_EVENTS(X) JOB_EVENT_COUNT };
+#undef X
+
+enum job_want { JOB_WANT_RUN, JOB_WANT_PAUSE, JOB_WANT_CANCEL };
+enum {
+    JOB_TIERS = 3,
+    JOB_NAME_MAX = 64,
+    JOB_USER_MAX = 32,
+    JOB_REASON_MAX = 511,
+    JOB_NONCE_LEN = 32,
+    JOB_GPUS_MAX = 16,
+    JOB_UUID_MAX = 47
+};
+
+/* The columns of table jobs but spec and token; a plain value, so that it can be copied to the writer thread. Times are 0 where there is none yet. */
+struct job_row {
+    int64_t id;
+    char name[4 * JOB_NAME_MAX + 1]; /* the limit counts characters */
+    char user[JOB_USER_MAX + 1];
+    uint32_t uid;
+    enum job_state state;
+    char reason[JOB_REASON_MAX + 1];
+    enum job_want want;
+    int want_tier; /* -1: none */
+    bool want_checkpoint, want_eval;
+    int tier;
+    bool cuda;
+    int ranks, threads;
+    int priority, restarts, deaths, attempt;
+    char nonce[JOB_NONCE_LEN + 1];
+    char gpus[JOB_GPUS_MAX * (JOB_UUID_MAX + 1)]; /* UUIDs with commas; "": none */
+    int64_t last_seq, step, steps;
+    double images_per_s, cpu_seconds, cpu_before; /* of all ranks; of supervisors before the running one */
+    int64_t max_rss;
+    double submitted, started, ended;
+};
+
+/* Carries the event out on the row: state, want, reason, times. Refused events return ERR_STATE with a sentence for the user and change nothing.
+ * Asking for what already holds is no error. `reason` may be NULL where nobody gave one. */
+int job_apply(struct job_row *row, enum job_event event, const char *reason, double now, struct err *err);
+
+bool job_is_live(enum job_state s); /* starting, running or stopping */
+bool job_is_done(enum job_state s); /* completed, failed or cancelled */
+const char *job_state_name(enum job_state s);
+int job_state_parse(const char *name); /* -1: no such state */
+const char *job_want_name(enum job_want w);
+enum job_want job_want_parse(const char *name); /* unknown: run */
+const char *job_tier_name(int tier);            /* "" for -1 */
+int job_tier_parse(const char *name);           /* off, rerun, world; -1: no such tier */

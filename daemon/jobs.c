@@ -1,0 +1,458 @@
+#include "daemon/jobs.h"
+
+#include <errno.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "daemon/conn.h"
+#include "daemon/daemon.h"
+#include "daemon/ingest.h"
+#include "daemon/report.h"
+#include "daemon/run.h"
+#include "daemon/text.h"
+#include "daemon/view.h"
+#include "proto/err.h"
+
+enum { OBEY_S = 60 }; /* detd-job gives its ranks 30 s after a cancel; after twice that detd kills the session */
+
+/* ---- the table ---- */
+
+static void job_free(struct job *j)
+{
+    json_decref(j->losses);
+    free(j->json);
+    free(j);
+}
+
+/* Where id stands, or would stand. */
+static int position(const struct jobs *jobs, int64_t id)
+{
+    int lo = 0, hi = jobs->count;
+
+    while (lo < hi) {
+        int mid = (lo + hi) / 2;
+
+        if (jobs->all[mid]->row.id < id)
+            lo = mid + 1;
+        else
+            hi = mid;
+    }
+    return lo;
+}
+
+struct job *jobs_find(struct daemon *d, int64_t id)
+{
+    int at = position(&d->jobs, id);
+
+    return at < d->jobs.count && d->jobs.all[at]->row.id == id ? d->jobs.all[at] : NULL;
+}
+
+struct job *jobs_add(struct daemon *d, const struct job_row *row)
+{
+    struct jobs *jobs = &d->jobs;
+    struct job *j = calloc(1, sizeof *j);
+    int at = position(jobs, row->id);
+
+    if (jobs->count == jobs->cap) {
+        int cap = jobs->cap ? 2 * jobs->cap : 64;
+        struct job **all = realloc(jobs->all, (size_t)cap * sizeof(struct job *));
+
+        if (all) {
+            jobs->all = all;
+            jobs->cap = cap;
+        }
+    }
+    if (j)
+        j->losses = json_pack("{s:{}, s:{}}", "train", "val");
+    if (!j || !j->losses || jobs->count == jobs->cap) {
+        free(j);
+        return NULL;
+    }
+    j->row = *row;
+    j->committed = row->last_seq;
+    memmove(&jobs->all[at + 1], &jobs->all[at], (size_t)(jobs->count - at) * sizeof(struct job *));
+    jobs->all[at] = j;
+    jobs->count++;
+    return j;
+}
+
+int jobs_live(const struct daemon *d)
+{
+    int n = 0;
+
+    for (int i = 0; i < d->jobs.count; i++)
+        n += !job_is_done(d->jobs.all[i]->row.state);
+    return n;
+}
+
+void jobs_trim(struct daemon *d)
+{
+    struct jobs *jobs = &d->jobs;
+    int done = 0, kept = 0;
+
+    for (int i = 0; i < jobs->count; i++)
+        done += job_is_done(jobs->all[i]->row.state);
+    for (int i = 0; i < jobs->count; i++) {
+        struct job *j = jobs->all[i];
+
+        if (done > JOBS_RECENT && job_is_done(j->row.state) && !j->sup) {
+            done--;
+            jobs->floor = j->row.id + 1;
+            job_free(j);
+        } else {
+            jobs->all[kept++] = j;
+        }
+    }
+    jobs->count = kept;
+}
+
+struct loading {
+    struct daemon *d;
+    int64_t lowest_done; /* every finished job from here on was loaded */
+    int rows;
+    bool failed;
+};
+
+static void load_one(void *arg, const struct job_row *row)
+{
+    struct loading *l = arg;
+
+    l->failed = l->failed || !jobs_add(l->d, row);
+    if (l->rows++ < JOBS_RECENT)
+        l->lowest_done = row->id;
+}
+
+int jobs_load(struct daemon *d, struct err *err)
+{
+    struct loading l = { .d = d };
+    int rc = store_load_jobs(d->store, JOBS_RECENT, load_one, &l, err);
+
+    if (rc == 0 && l.failed)
+        rc = err_set(err, -ENOMEM, "out of memory for the jobs");
+    d->jobs.floor = l.rows < JOBS_RECENT ? 1 : l.lowest_done;
+    for (int i = 0; rc == 0 && i < d->jobs.count; i++) {
+        struct job *j = d->jobs.all[i];
+        struct text losses = { 0 };
+
+        rc = store_losses(d->store, j->row.id, &losses, err);
+        if (rc == 0 && losses.p) {
+            json_decref(j->losses);
+            j->losses = json_loads(losses.p, 0, NULL);
+        }
+        text_free(&losses);
+        if (j->row.state == JOB_STOPPING)
+            j->leave_before = j->row.want == JOB_WANT_CANCEL ? now_s() + OBEY_S : 0;
+    }
+    return rc;
+}
+
+void jobs_free(struct daemon *d)
+{
+    for (int i = 0; i < d->jobs.count; i++)
+        job_free(d->jobs.all[i]);
+    free(d->jobs.all);
+    d->jobs = (struct jobs){ 0 };
+}
+
+/* ---- what clients see ---- */
+
+const char *job_json(struct daemon *d, struct job *j, size_t *ret_len)
+{
+    if (!j->json) {
+        struct text t = { 0 };
+        char *losses = json_dumps(j->losses, JSON_COMPACT);
+
+        view_job(&t, &j->row, d->jobs_dir, j->phase, losses ? losses : "{}");
+        text_add(&t, "}");
+        free(losses);
+        j->json = text_take(&t, &j->json_len);
+    }
+    if (ret_len)
+        *ret_len = j->json_len;
+    return j->json;
+}
+
+void job_changed(struct daemon *d, struct job *j)
+{
+    free(j->json);
+    j->json = NULL;
+    if (conns_wanted(d->conns, TOPIC_JOBS)) {
+        const char *json = job_json(d, j, NULL);
+
+        if (json)
+            conns_notify(d->conns, TOPIC_JOBS, j->row.id, json);
+    }
+}
+
+/* ---- wishes ---- */
+
+json_t *jobs_wishes(const struct job *j)
+{
+    json_t *all = json_array();
+
+    if (j->row.want == JOB_WANT_CANCEL)
+        json_array_append_new(all, json_pack("{s:s}", "word", "cancel"));
+    else if (j->row.state == JOB_STOPPING || j->row.want == JOB_WANT_PAUSE)
+        json_array_append_new(all, json_pack("{s:s}", "word", "pause"));
+    if (j->row.want_tier >= 0)
+        json_array_append_new(all, json_pack("{s:s, s:s}", "word", "tier", "tier", job_tier_name(j->row.want_tier)));
+    if (j->row.want_checkpoint)
+        json_array_append_new(all, json_pack("{s:s}", "word", "checkpoint"));
+    if (j->row.want_eval)
+        json_array_append_new(all, json_pack("{s:s}", "word", "eval"));
+    return all;
+}
+
+/* A wish on its way to the disk; the supervisor hears of it when it is durable. */
+struct wish {
+    struct daemon *d;
+    int64_t id;
+    const char *word, *tier; /* static; word NULL: nothing to say */
+    store_done *done;
+    void *arg;
+};
+
+static void wish_durable(void *arg, int rc, int64_t value, const struct err *err)
+{
+    struct wish *w = arg;
+    struct job *j = jobs_find(w->d, w->id);
+
+    (void)value;
+    if (rc == 0 && j && w->word)
+        ingest_send_word(j, w->word, w->tier);
+    if (w->done)
+        w->done(w->arg, rc, w->id, err);
+    run_schedule(w->d);
+    free(w);
+}
+
+static int save_wish(struct daemon *d, struct job *j, const struct job_row *row, const char *word, const char *tier, store_done *done,
+                     void *arg, struct err *err)
+{
+    struct wish *w = malloc(sizeof *w);
+
+    if (!w)
+        return err_set(err, -ENOMEM, "out of memory");
+    *w = (struct wish){ d, row->id, word, tier, done, arg };
+    j->row = *row;
+    job_changed(d, j);
+    store_save(d->store, &j->row, wish_durable, w);
+    return 0;
+}
+
+int jobs_command(struct daemon *d, struct job *j, enum job_event event, store_done *done, void *arg, struct err *err)
+{
+    struct job_row row = j->row;
+    const char *word = event == JOB_EV_CANCEL ? "cancel" : event == JOB_EV_PAUSE ? "pause" : NULL;
+    int rc = job_apply(&row, event, "", now_s(), err);
+
+    if (rc < 0)
+        return rc;
+    if (row.want == JOB_WANT_CANCEL && row.state == JOB_STOPPING && j->leave_before == 0)
+        j->leave_before = now_s() + OBEY_S;
+    rc = save_wish(d, j, &row, word, NULL, done, arg, err);
+    if (rc == 0 && row.state != JOB_STOPPING)
+        daemon_event(d, row.id, "info", "state", "%s", job_state_name(row.state));
+    return rc;
+}
+
+static int refuse_done(const struct job *j, const char *what, struct err *err)
+{
+    if (!job_is_done(j->row.state))
+        return 0;
+    return err_field(err, ERR_STATE, "id", "job %lld is %s: %s is not possible", (long long)j->row.id, job_state_name(j->row.state), what);
+}
+
+int jobs_want_checkpoint(struct daemon *d, struct job *j, bool eval, store_done *done, void *arg, struct err *err)
+{
+    struct job_row row = j->row;
+    int rc = refuse_done(j, eval ? "eval" : "checkpoint", err);
+
+    if (rc < 0)
+        return rc;
+    if (eval)
+        row.want_eval = true;
+    else
+        row.want_checkpoint = true;
+    return save_wish(d, j, &row, eval ? "eval" : "checkpoint", NULL, done, arg, err);
+}
+
+int jobs_want_tier(struct daemon *d, struct job *j, int tier, store_done *done, void *arg, struct err *err)
+{
+    struct job_row row = j->row;
+    int rc = refuse_done(j, "a change of tier", err);
+
+    if (rc < 0)
+        return rc;
+    if (row.attempt == 0) { /* nothing of it was trained: it simply starts so */
+        row.tier = tier;
+        return save_wish(d, j, &row, NULL, NULL, done, arg, err);
+    }
+    row.want_tier = tier == row.tier ? -1 : tier;
+    return save_wish(d, j, &row, "tier", job_tier_name(tier), done, arg, err);
+}
+
+/* ---- records ---- */
+
+static void tell_losses(struct daemon *d, const struct report *rep)
+{
+    struct text t = { 0 };
+
+    if (!conns_wanted(d->conns, TOPIC_LOSSES))
+        return;
+    text_addf(&t, "{\"job\":%lld,\"split\":\"%s\",\"step\":%lld,\"tier\":\"%s\",\"epoch\":", (long long)rep->job,
+              rep->val ? "val" : "train", (long long)rep->step, job_tier_name(rep->tier));
+    text_real(&t, rep->epoch);
+    text_add(&t, ",\"time\":");
+    text_real(&t, rep->time);
+    text_add(&t, ",\"terms\":{");
+    for (int i = 0; i < rep->count; i++) {
+        if (i)
+            text_add(&t, ",");
+        text_json(&t, rep->values[i].name);
+        text_add(&t, ":");
+        text_real(&t, rep->values[i].num / rep->values[i].den);
+    }
+    text_add(&t, "}}");
+    if (!t.failed)
+        conns_notify(d->conns, TOPIC_LOSSES, rep->job, t.p);
+    text_free(&t);
+}
+
+static bool on_loss(struct daemon *d, struct job *j, const struct report *rep)
+{
+    json_t *split = json_object_get(j->losses, rep->val ? "val" : "train");
+    bool obeyed = rep->val && j->row.want_eval;
+
+    for (int i = 0; i < rep->count; i++) {
+        double value = rep->values[i].num / rep->values[i].den;
+
+        json_object_set_new_nocheck(split, rep->values[i].name, isfinite(value) ? json_real(value) : json_null());
+    }
+    if (!rep->val && rep->step > j->row.step)
+        j->row.step = rep->step;
+    if (rep->images_per_s > 0)
+        j->row.images_per_s = rep->images_per_s;
+    if (obeyed)
+        j->row.want_eval = false;
+    d->rows += (uint64_t)rep->count;
+    free(j->json);
+    j->json = NULL;
+    tell_losses(d, rep);
+    return obeyed;
+}
+
+struct reload {
+    uv_work_t req;
+    struct daemon *d;
+    int64_t id;
+    struct text losses;
+    int rc;
+};
+
+static void reload_work(uv_work_t *req)
+{
+    struct reload *r = req->data;
+
+    r->rc = store_losses(r->d->store, r->id, &r->losses, NULL);
+}
+
+static void reload_after(uv_work_t *req, int status)
+{
+    struct reload *r = req->data;
+    struct job *j = jobs_find(r->d, r->id);
+    json_t *old = r->rc == 0 && r->losses.p ? json_loads(r->losses.p, 0, NULL) : NULL;
+
+    (void)status;
+    if (j && old) {
+        json_object_update(json_object_get(old, "train"), json_object_get(j->losses, "train"));
+        json_object_update(json_object_get(old, "val"), json_object_get(j->losses, "val"));
+        json_decref(j->losses);
+        j->losses = old;
+        job_changed(r->d, j);
+    } else {
+        json_decref(old);
+    }
+    text_free(&r->losses);
+    free(r);
+}
+
+static void rewound(void *arg, int rc, int64_t value, const struct err *err)
+{
+    struct reload *r = arg;
+
+    (void)value;
+    (void)err;
+    if (rc < 0 || uv_queue_work(r->d->loop, &r->req, reload_work, reload_after) < 0)
+        free(r);
+}
+
+void jobs_reload_losses(struct daemon *d, struct job *j)
+{
+    struct reload *r = calloc(1, sizeof *r);
+
+    json_object_clear(json_object_get(j->losses, "train"));
+    json_object_clear(json_object_get(j->losses, "val"));
+    if (!r)
+        return;
+    r->req.data = r;
+    r->d = d;
+    r->id = j->row.id;
+    store_save(d->store, &j->row, rewound, r);
+}
+
+static void on_end(struct daemon *d, struct job *j, const struct report *rep)
+{
+    enum job_event event = strcmp(rep->kind, "completed") == 0 ? JOB_EV_END_COMPLETED
+                           : strcmp(rep->kind, "failed") == 0  ? JOB_EV_END_FAILED
+                           : strcmp(rep->kind, "paused") == 0  ? JOB_EV_END_PAUSED
+                                                               : JOB_EV_END_CANCELLED;
+    struct err err;
+
+    if (job_apply(&j->row, event, rep->text, rep->time, &err) < 0) {
+        daemon_event(d, j->row.id, "warning", "late_end", "%s", err.msg);
+        return;
+    }
+    j->phase[0] = '\0';
+    j->row.want_checkpoint = j->row.want_eval = false;
+    if (job_is_done(j->row.state))
+        j->row.want_tier = -1;
+    else
+        j->row.deaths = 0;
+    j->leave_before = now_s() + OBEY_S;
+}
+
+bool jobs_report(struct daemon *d, struct job *j, const struct report *rep)
+{
+    j->row.last_seq = rep->seq;
+    switch (rep->type) {
+    case REPORT_LOSS:
+        return on_loss(d, j, rep);
+    case REPORT_CHECKPOINT:
+        j->row.deaths = 0;
+        j->row.want_checkpoint = false;
+        break;
+    case REPORT_TIER:
+        j->row.tier = rep->tier;
+        if (j->row.want_tier == rep->tier)
+            j->row.want_tier = -1;
+        break;
+    case REPORT_ATTEMPT:
+        job_apply(&j->row, JOB_EV_ATTEMPT, NULL, rep->time, NULL);
+        j->row.attempt = rep->attempt;
+        j->row.step = rep->step;
+        break;
+    case REPORT_END:
+        on_end(d, j, rep);
+        break;
+    case REPORT_EVAL:
+    case REPORT_DATA:
+    case REPORT_EVENT:
+    case REPORT_ENDED:
+        return false;
+    }
+    job_changed(d, j);
+    return true;
+}

@@ -1,0 +1,67 @@
+/* daemon/jobs.h - the jobs in memory: all that live and the newest finished ones; what users and supervisors do to them.
+ *
+ * Memory is ahead of the database by the writer's queue: changes are applied here at once and queued in order; whoever asked is answered
+ * after the commit. Everything runs on the loop. */
+#pragma once
+#include <jansson.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "daemon/job.h"
+#include "daemon/store.h"
+
+struct daemon;
+struct err;
+struct report;
+struct sup;
+
+enum { JOBS_RECENT = 128, JOBS_MAX_LIVE = 10000 };
+
+struct job {
+    struct job_row row;
+    json_t *losses; /* {"train":{TERM:value}, "val":{...}} */
+    char phase[32];
+    char *json; /* the object that clients see; NULL: to be built again */
+    size_t json_len;
+    int64_t committed;   /* newest seq on disk; row.last_seq is the newest that came */
+    struct sup *sup;     /* its supervisor's connection, NULL while there is none */
+    bool to_launch;      /* granted and committed; the supervisor is not started yet */
+    bool launching;      /* a thread of the pool is at it, or the commit before it */
+    bool known;          /* a supervisor of it was started or heard by this daemon */
+    int cpu_slots;       /* held */
+    double not_before;   /* no supervisor is started earlier */
+    double leave_before; /* 0, or when the session is killed if it is still there */
+};
+
+struct jobs {
+    struct job **all; /* by id, ascending */
+    int count, cap;
+    int64_t floor; /* every job with an id >= floor is here */
+};
+
+/* The newest jobs and all that live, from the store. */
+int jobs_load(struct daemon *d, struct err *err);
+void jobs_free(struct daemon *d);
+/* NULL: not in memory, so either finished long ago or never there. */
+struct job *jobs_find(struct daemon *d, int64_t id);
+/* A job that the store has just accepted. NULL: out of memory; the next start of the daemon finds it. */
+struct job *jobs_add(struct daemon *d, const struct job_row *row);
+int jobs_live(const struct daemon *d);
+/* The cached object, NUL-terminated. NULL: out of memory. Valid until the job changes. */
+const char *job_json(struct daemon *d, struct job *j, size_t *ret_len);
+/* The job's view is stale: it is rebuilt on demand, and subscribers are told. */
+void job_changed(struct daemon *d, struct job *j);
+/* Forgets the oldest finished jobs beyond JOBS_RECENT. */
+void jobs_trim(struct daemon *d);
+
+/* What users ask. `done` runs when it is durable; rc < 0 is returned at once and nothing is done. */
+int jobs_command(struct daemon *d, struct job *j, enum job_event event, store_done *done, void *arg, struct err *err);
+int jobs_want_checkpoint(struct daemon *d, struct job *j, bool eval, store_done *done, void *arg, struct err *err);
+int jobs_want_tier(struct daemon *d, struct job *j, int tier, store_done *done, void *arg, struct err *err);
+/* {word, tier?} of everything the user wants and the job has not carried out; new array. */
+json_t *jobs_wishes(const struct job *j);
+
+/* A record of the job's supervisor, in order of seq: changes the row where the record says so. True: the row is to be stored with it. */
+bool jobs_report(struct daemon *d, struct job *j, const struct report *rep);
+/* After a rewind was queued: the newest losses are older ones and are read again, once the rewind is committed. */
+void jobs_reload_losses(struct daemon *d, struct job *j);

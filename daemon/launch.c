@@ -1,0 +1,331 @@
+#include "daemon/launch.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <jansson.h>
+#include <libgen.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "daemon/store.h"
+#include "proto/err.h"
+
+enum { PATH_ROOM = 4096 + 64, LOCK_FD = 3 };
+
+static void job_path(char *ret, const char *jobs_dir, int64_t job, const char *name)
+{
+    snprintf(ret, PATH_ROOM, "%s/%lld%s%s", jobs_dir, (long long)job, name[0] ? "/" : "", name);
+}
+
+/* ---- preparing ---- */
+
+static int make_folder(const char *path, struct err *err)
+{
+    if (mkdir(path, 0700) < 0 && errno != EEXIST)
+        return err_sys(err, "create '%s'", path);
+    return 0;
+}
+
+static int write_durably(const char *path, const char *text, struct err *err)
+{
+    char tmp[PATH_ROOM + 8];
+    size_t len = strlen(text), done = 0;
+    int fd, rc = 0;
+
+    snprintf(tmp, sizeof tmp, "%s.new", path);
+    fd = open(tmp, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
+    if (fd < 0)
+        return err_sys(err, "create '%s'", tmp);
+    while (rc == 0 && done < len) {
+        ssize_t n = write(fd, text + done, len - done);
+
+        if (n < 0)
+            rc = err_sys(err, "write '%s'", tmp);
+        else
+            done += (size_t)n;
+    }
+    if (rc == 0 && (fsync(fd) < 0 || rename(tmp, path) < 0))
+        rc = err_sys(err, "publish '%s'", path);
+    close(fd);
+    return rc;
+}
+
+/* The stored spec with what was worked out since: threads of a rank, tier. */
+static int spec_text(struct store *s, const struct launch_request *rq, char **ret, struct err *err)
+{
+    static const char *const tiers[] = { "off", "rerun", "world" };
+    char *stored = NULL;
+    json_t *root, *run;
+    int rc = store_get_spec(s, rq->job, &stored, err);
+
+    if (rc < 0)
+        return rc;
+    root = json_loads(stored, 0, NULL);
+    free(stored);
+    run = json_object_get(root, "run");
+    if (json_object_set_new(run, "threads", json_integer(rq->threads)) < 0 ||
+        json_object_set_new(run, "deterministic", json_string(tiers[rq->tier])) < 0)
+        rc = err_set(err, ERR_CORRUPT, "job %lld: its stored spec cannot be read", (long long)rq->job);
+    *ret = rc == 0 ? json_dumps(root, JSON_INDENT(2)) : NULL;
+    json_decref(root);
+    return rc == 0 && !*ret ? err_set(err, -ENOMEM, "out of memory") : rc;
+}
+
+static int open_lock(const char *path, struct err *err)
+{
+    int fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+
+    if (fd < 0)
+        return err_sys(err, "open '%s'", path);
+    if (flock(fd, LOCK_EX | LOCK_NB) < 0) {
+        int rc = err_sys(err, "lock '%s'", path);
+
+        close(fd);
+        return rc;
+    }
+    return fd;
+}
+
+/* The lock comes first: spec.json of a job whose processes live is not touched. */
+int launch_prepare(struct store *s, const struct launch_request *rq, struct err *err)
+{
+    char path[PATH_ROOM], *text = NULL;
+    int rc, fd;
+
+    job_path(path, rq->jobs_dir, rq->job, "");
+    rc = make_folder(path, err);
+    if (rc < 0)
+        return rc;
+    job_path(path, rq->jobs_dir, rq->job, "log");
+    rc = make_folder(path, err);
+    if (rc < 0)
+        return rc;
+    job_path(path, rq->jobs_dir, rq->job, "lock");
+    fd = open_lock(path, err);
+    if (fd < 0)
+        return fd;
+    rc = spec_text(s, rq, &text, err);
+    job_path(path, rq->jobs_dir, rq->job, "spec.json");
+    if (rc == 0)
+        rc = write_durably(path, text, err);
+    free(text);
+    if (rc < 0)
+        close(fd);
+    return rc < 0 ? rc : fd;
+}
+
+/* ---- starting ---- */
+
+struct child {
+    uv_process_t process;
+    int64_t job;
+    void (*on_exit)(void *arg, int64_t job);
+    void *arg;
+};
+
+static void child_closed(uv_handle_t *handle)
+{
+    free(handle->data);
+}
+
+static void child_exited(uv_process_t *process, int64_t status, int signal)
+{
+    struct child *c = process->data;
+
+    (void)status;
+    (void)signal;
+    uv_close((uv_handle_t *)process, child_closed);
+    if (c->on_exit)
+        c->on_exit(c->arg, c->job);
+}
+
+void launch_forget(uv_process_t *process)
+{
+    uv_close((uv_handle_t *)process, child_closed);
+}
+
+int launch_program_dir(char *ret, size_t size, struct err *err)
+{
+    ssize_t n = readlink("/proc/self/exe", ret, size - 1);
+
+    if (n < 0)
+        return err_sys(err, "read /proc/self/exe");
+    ret[n] = '\0';
+    *strrchr(ret, '/') = '\0';
+    return 0;
+}
+
+struct environment {
+    char text[12][1024];
+    char *vars[13];
+    int count;
+};
+
+static void env_add(struct environment *e, const char *name, const char *value)
+{
+    if (!value || snprintf(e->text[e->count], sizeof e->text[0], "%s=%s", name, value) >= (int)sizeof e->text[0])
+        return;
+    e->vars[e->count] = e->text[e->count];
+    e->vars[++e->count] = NULL;
+}
+
+/* Nothing of the environment in which detd was started leaks into a job but where its user lives and how he writes. */
+static void env_fill(struct environment *e, const struct launch_request *rq)
+{
+    static const char *const kept[] = {
+        "HOME", "USER", "LOGNAME", "TMPDIR", "LANG", "TZ", "ASAN_OPTIONS", "UBSAN_OPTIONS", "TSAN_OPTIONS"
+    };
+
+    memset(e, 0, sizeof *e);
+    env_add(e, "PATH", "/usr/local/bin:/usr/bin:/bin");
+    for (size_t i = 0; i < sizeof kept / sizeof *kept; i++)
+        env_add(e, kept[i], getenv(kept[i]));
+    if (rq->gpus[0])
+        env_add(e, "DETD_GPUS", rq->gpus);
+}
+
+static int spawn(uv_loop_t *loop, struct child *c, const struct launch_request *rq, int lock_fd, int log_fd, struct err *err)
+{
+    char program[PATH_ROOM + 16], folder[PATH_ROOM], number[4][24];
+    struct environment env;
+    int rc = launch_program_dir(program, PATH_ROOM, err);
+
+    if (rc < 0)
+        return rc;
+    strcat(program, "/detd-job");
+    job_path(folder, rq->jobs_dir, rq->job, "");
+    snprintf(number[0], sizeof number[0], "%lld", (long long)rq->job);
+    snprintf(number[1], sizeof number[1], "%d", rq->attempt);
+    snprintf(number[2], sizeof number[2], "%d", LOCK_FD);
+    snprintf(number[3], sizeof number[3], "%lld", (long long)rq->last_seq);
+    char *args[] = { program,     "--job-dir", folder,       "--job",   number[0], "--attempt",       number[1],
+                     "--lock-fd", number[2],   "--last-seq", number[3], "--nonce", (char *)rq->nonce, NULL };
+    uv_stdio_container_t stdio[LOCK_FD + 1] = { { .flags = UV_IGNORE },
+                                                { .flags = UV_INHERIT_FD, .data.fd = log_fd },
+                                                { .flags = UV_INHERIT_FD, .data.fd = log_fd },
+                                                { .flags = UV_INHERIT_FD, .data.fd = lock_fd } };
+    env_fill(&env, rq);
+    uv_process_options_t options = { .exit_cb = child_exited,
+                                     .file = program,
+                                     .args = args,
+                                     .env = env.vars,
+                                     .cwd = folder,
+                                     .flags = UV_PROCESS_DETACHED,
+                                     .stdio_count = LOCK_FD + 1,
+                                     .stdio = stdio };
+    rc = uv_spawn(loop, &c->process, &options);
+    uv_unref((uv_handle_t *)&c->process); /* a running job does not keep a stopping daemon */
+    return rc < 0 ? err_set(err, rc, "start '%s': %s", program, uv_strerror(rc)) : 0;
+}
+
+int launch_start(uv_loop_t *loop, const struct launch_request *rq, int lock_fd, void (*on_exit)(void *arg, int64_t job), void *arg,
+                 struct err *err)
+{
+    char path[PATH_ROOM];
+    struct child *c = calloc(1, sizeof *c);
+    int log_fd, rc;
+
+    job_path(path, rq->jobs_dir, rq->job, "log/supervisor.log");
+    log_fd = open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600);
+    if (log_fd < 0 || !c) {
+        rc = log_fd < 0 ? err_sys(err, "create '%s'", path) : err_set(err, -ENOMEM, "out of memory");
+        free(c);
+    } else {
+        *c = (struct child){ .job = rq->job, .on_exit = on_exit, .arg = arg };
+        c->process.data = c;
+        rc = spawn(loop, c, rq, lock_fd, log_fd, err);
+        if (rc < 0)
+            uv_close((uv_handle_t *)&c->process, child_closed);
+    }
+    if (log_fd >= 0)
+        close(log_fd);
+    close(lock_fd);
+    return rc;
+}
+
+/* ---- looking and killing ---- */
+
+static int lock_state(const char *path, int *ret_fd)
+{
+    int fd = open(path, O_RDWR | O_CLOEXEC);
+
+    *ret_fd = fd;
+    if (fd < 0)
+        return errno == ENOENT ? 1 : -errno;
+    return flock(fd, LOCK_EX | LOCK_NB) == 0 ? 1 : 0;
+}
+
+bool launch_lock_is_free(const char *jobs_dir, int64_t job)
+{
+    char path[PATH_ROOM];
+    int fd, state;
+
+    job_path(path, jobs_dir, job, "lock");
+    state = lock_state(path, &fd);
+    if (fd >= 0)
+        close(fd);
+    return state == 1;
+}
+
+/* Session of a process, from the sixth field of /proc/PID/stat; the second, the name, may hold anything but ends at the last ')'. */
+static long session_of(const char *pid)
+{
+    char path[64], text[512];
+    const char *at;
+    long session = -1;
+    FILE *f;
+
+    snprintf(path, sizeof path, "/proc/%.20s/stat", pid);
+    f = fopen(path, "re");
+    if (!f)
+        return -1;
+    at = fgets(text, sizeof text, f) ? strrchr(text, ')') : NULL;
+    if (!at || sscanf(at + 1, " %*c %*d %*d %ld", &session) != 1)
+        session = -1;
+    fclose(f);
+    return session;
+}
+
+static bool session_has_members(long session)
+{
+    DIR *proc = opendir("/proc");
+    struct dirent *entry;
+    bool found = false;
+
+    while (proc && !found && (entry = readdir(proc)))
+        found = entry->d_name[0] >= '1' && entry->d_name[0] <= '9' && session_of(entry->d_name) == session;
+    if (proc)
+        closedir(proc);
+    return found;
+}
+
+/* Supervisor and ranks share one session and one process group of the same number. A number can only be given to somebody else after the last
+ * member is gone, and then the lock would be free. */
+int launch_kill(const char *jobs_dir, int64_t job, struct err *err)
+{
+    char path[PATH_ROOM], text[32] = "";
+    int fd, held, rc = 0;
+    long session = 0;
+
+    job_path(path, jobs_dir, job, "lock");
+    held = lock_state(path, &fd);
+    if (fd < 0 || held != 0) {
+        if (fd >= 0)
+            close(fd);
+        return 0;
+    }
+    if (pread(fd, text, sizeof text - 1, 0) <= 0 || (session = strtol(text, NULL, 10)) <= 1)
+        rc = err_set(err, ERR_STATE, "'%s' is held and names no session yet", path);
+    else if (!session_has_members(session))
+        rc = err_set(err, ERR_STATE, "'%s' is held and session %ld, which it names, has no member", path, session);
+    else if (kill((pid_t)-session, SIGKILL) < 0)
+        rc = err_sys(err, "kill session %ld", session);
+    close(fd);
+    return rc;
+}

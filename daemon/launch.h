@@ -1,0 +1,38 @@
+/* daemon/launch.h - starting and killing supervisors. The only place that forks for a job.
+ *
+ * A job's lock, jobs/<id>/lock, is held by its supervisor and ranks and by nothing else: lock free <=> no process of the job lives. detd opens and locks it,
+ * hands the descriptor to detd-job and closes its own copy. detd-job runs in a session of its own and writes the session's id into the lock file. */
+#pragma once
+#include <stdbool.h>
+#include <stdint.h>
+#include <uv.h>
+
+#include "daemon/job.h"
+
+struct err;
+struct store;
+
+struct launch_request {
+    int64_t job;
+    int attempt;
+    int64_t last_seq;
+    char nonce[JOB_NONCE_LEN + 1];
+    int threads, tier;                            /* go into spec.json */
+    const char *jobs_dir;                         /* borrowed, absolute */
+    char gpus[JOB_GPUS_MAX * (JOB_UUID_MAX + 1)]; /* UUIDs with commas, "": none; the supervisor finds them in DETD_GPUS */
+};
+
+/* File work, for a thread of the pool: makes the job's folder and its spec.json (from the store), opens and locks the lock. Returns the descriptor,
+ * or -EWOULDBLOCK while processes of the job live. */
+int launch_prepare(struct store *s, const struct launch_request *rq, struct err *err);
+/* Starts detd-job, which lies beside this program, with the lock; closes lock_fd in every case. on_exit runs on the loop when it left. */
+int launch_start(uv_loop_t *loop, const struct launch_request *rq, int lock_fd, void (*on_exit)(void *arg, int64_t job), void *arg,
+                 struct err *err);
+/* Drops what is kept about a supervisor that runs on; for the end of the daemon. */
+void launch_forget(uv_process_t *process);
+/* true: no process of the job lives. A job without a folder never had one. */
+bool launch_lock_is_free(const char *jobs_dir, int64_t job);
+/* Sends SIGKILL to the job's session. Only while the lock is held, and only after a process of that session was seen. */
+int launch_kill(const char *jobs_dir, int64_t job, struct err *err);
+/* Folder of this program, without a slash at the end. */
+int launch_program_dir(char *ret, size_t size, struct err *err);

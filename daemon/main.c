@@ -1,0 +1,43 @@
+/* daemon/main.c - detd: options, then the daemon. */
+#include <malloc.h>
+#include <signal.h>
+#include <stdio.h>
+#include <sys/stat.h>
+
+#include "daemon/config.h"
+#include "daemon/daemon.h"
+#include "proto/err.h"
+
+enum { EXIT_REFUSED = 1, EXIT_USAGE = 2 };
+
+int main(int argc, char **argv)
+{
+    enum config_action action;
+    struct config cfg;
+    struct err err = { 0 };
+
+    if (config_read(argc, argv, &cfg, &action, &err) < 0) {
+        fprintf(stderr, "detd: %s\n", err.msg);
+        return EXIT_USAGE;
+    }
+    switch (action) {
+    case CONFIG_HELP:
+        config_help(stdout);
+        return 0;
+    case CONFIG_VERSION:
+        printf("detd %s (protocol %d)\n", DETD_VERSION, DETD_PROTOCOL);
+        return 0;
+    case CONFIG_PROBE:
+        return gpu_probe_main();
+    case CONFIG_RUN:
+        break;
+    }
+    signal(SIGPIPE, SIG_IGN);
+    umask(cfg.private ? 077 : 027); /* group detd of a system daemon may query the database */
+    mallopt(M_ARENA_MAX, 2);        /* an arena a thread would keep what each of them once needed */
+    if (daemon_run(&cfg, &err) < 0) {
+        fprintf(stderr, "detd: %s\n", err.msg);
+        return EXIT_REFUSED;
+    }
+    return 0;
+}

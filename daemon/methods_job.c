@@ -1,0 +1,562 @@
+/* daemon/methods_job.c - job.*: submitting, listing, looking, commanding. */
+#include <errno.h>
+#include <pwd.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "daemon/conn.h"
+#include "daemon/daemon.h"
+#include "daemon/methods.h"
+#include "daemon/run.h"
+#include "daemon/store.h"
+#include "daemon/text.h"
+#include "daemon/view.h"
+#include "proto/err.h"
+#include "proto/jobspec.h"
+
+enum { LIST_DEFAULT = 100, LIST_MAX = 1000, TOKEN_MAX = 128 };
+
+/* ---- submit and check: the spec is parsed on a thread of the pool, it may have a megabyte ---- */
+
+struct submission {
+    struct request *rq;
+    const json_t *spec; /* borrowed from the request */
+    const char *token;
+    /* of the node, when the request came */
+    int gpus, tier;
+    bool plugin;
+    /* result */
+    struct job_row row;
+    char *text;
+    int rc;
+    struct err err;
+};
+
+static void submission_free(struct submission *s)
+{
+    free(s->text);
+    free(s);
+}
+
+static int replace_word(char **word, const char *with, struct err *err)
+{
+    char *copy = strdup(with);
+
+    if (!copy)
+        return err_set(err, -ENOMEM, "out of memory");
+    free(*word);
+    *word = copy;
+    return 0;
+}
+
+/* device auto: GPUs where there are enough of them and something to use them with. */
+static int resolve_device(struct submission *s, struct jobspec *spec, struct err *err)
+{
+    bool fits = s->plugin && spec->run_ranks <= s->gpus;
+
+    if (strcmp(spec->run_device, "auto") == 0)
+        return replace_word(&spec->run_device, fits ? "cuda" : "cpu", err);
+    if (strcmp(spec->run_device, "cuda") != 0)
+        return 0;
+    if (!s->plugin)
+        return err_field(err, ERR_INPUT, "run.device", "run.device: cuda needs libdetd-cuda.so beside detd, which is not there");
+    if (!fits)
+        return err_field(err, ERR_INPUT, "run.ranks", "run.ranks: asks for %lld GPUs, this node has %d", (long long)spec->run_ranks,
+                         s->gpus);
+    return 0;
+}
+
+static void fill_row(struct submission *s, const struct jobspec *spec)
+{
+    struct job_row *row = &s->row;
+
+    memset(row, 0, sizeof *row);
+    snprintf(row->name, sizeof row->name, "%s", spec->name);
+    row->uid = s->rq->caller.uid;
+    row->state = JOB_QUEUED;
+    row->want_tier = -1;
+    row->tier = job_tier_parse(spec->run_deterministic);
+    row->cuda = strcmp(spec->run_device, "cuda") == 0;
+    row->ranks = (int)spec->run_ranks;
+    row->threads = spec->run_threads < 0 ? 0 : (int)spec->run_threads;
+    row->priority = (int)spec->run_priority;
+    row->restarts = (int)spec->run_restarts;
+    row->steps = spec->train_steps;
+    row->submitted = now_s();
+}
+
+static int check_spec(struct submission *s, struct err *err)
+{
+    struct jobspec *spec = NULL;
+    json_t *whole;
+    int rc = jobspec_parse(s->spec, &spec, err);
+
+    if (rc == 0)
+        rc = jobspec_require_absolute(spec, err);
+    if (rc == 0)
+        rc = resolve_device(s, spec, err);
+    if (rc == 0 && !spec->run_deterministic)
+        rc = replace_word(&spec->run_deterministic, job_tier_name(s->tier), err);
+    if (rc == 0) {
+        fill_row(s, spec);
+        whole = jobspec_json(spec);
+        s->text = whole ? json_dumps(whole, JSON_COMPACT) : NULL;
+        json_decref(whole);
+        if (!s->text)
+            rc = err_set(err, -ENOMEM, "out of memory");
+    }
+    jobspec_free(spec);
+    return rc;
+}
+
+static void name_user(struct job_row *row)
+{
+    char room[4096];
+    struct passwd entry, *found = NULL;
+
+    if (getpwuid_r(row->uid, &entry, room, sizeof room, &found) == 0 && found)
+        snprintf(row->user, sizeof row->user, "%s", found->pw_name);
+    else
+        snprintf(row->user, sizeof row->user, "%u", row->uid);
+}
+
+static void submit_work(void *arg)
+{
+    struct submission *s = arg;
+
+    s->rc = check_spec(s, &s->err);
+    if (s->rc == 0 && s->token)
+        name_user(&s->row);
+}
+
+static void submitted(void *arg, int rc, int64_t id, const struct err *err)
+{
+    struct submission *s = arg;
+    struct daemon *d = s->rq->d;
+
+    if (rc == 0) {
+        s->row.id = id;
+        if (!jobs_find(d, id) && id >= d->jobs.floor) {
+            struct job *j = jobs_add(d, &s->row);
+
+            if (j) {
+                daemon_event(d, id, "info", "state", "queued");
+                job_changed(d, j);
+                run_schedule(d);
+            }
+        }
+        s->rq->result = json_pack("{s:I}", "id", (json_int_t)id);
+    }
+    request_done(s->rq, rc, err);
+    submission_free(s);
+}
+
+static void submit_after(void *arg)
+{
+    struct submission *s = arg;
+
+    if (s->rc < 0) {
+        request_done(s->rq, s->rc, &s->err);
+        submission_free(s);
+        return;
+    }
+    store_submit(s->rq->d->store, &s->row, s->token, s->text, submitted, s);
+}
+
+static void check_after(void *arg)
+{
+    struct submission *s = arg;
+    struct text t = { 0 };
+
+    if (s->rc == 0) {
+        text_add(&t, "{\"spec\":");
+        text_add(&t, s->text);
+        text_add(&t, "}");
+        s->rc = request_take(s->rq, &t, &s->err);
+    }
+    request_done(s->rq, s->rc, &s->err);
+    submission_free(s);
+}
+
+static int start_submission(struct request *rq, const json_t *spec, const char *token, struct err *err)
+{
+    struct submission *s = calloc(1, sizeof *s);
+    int rc;
+
+    if (!s)
+        return err_set(err, -ENOMEM, "out of memory");
+    *s = (struct submission){
+        .rq = rq, .spec = spec, .token = token, .gpus = rq->d->gpus.count, .tier = rq->d->tier, .plugin = rq->d->plugin
+    };
+    rc = request_work(rq, submit_work, token ? submit_after : check_after, s, err);
+    if (rc < 0)
+        submission_free(s);
+    return rc;
+}
+
+int do_job_submit(struct request *rq, struct err *err)
+{
+    const char *token;
+    json_t *spec;
+    int rc = params_unpack(rq, err, "{s:o, s:s}", "spec", &spec, "token", &token);
+
+    if (rc < 0)
+        return rc;
+    if (!token[0] || strlen(token) > TOKEN_MAX)
+        return err_field(err, ERR_INPUT, "token", "token: must have 1 to %d bytes", TOKEN_MAX);
+    if (jobs_live(rq->d) >= JOBS_MAX_LIVE)
+        return err_set(err, ERR_STATE, "%d jobs are queued or running, the most this daemon takes", JOBS_MAX_LIVE);
+    return start_submission(rq, spec, token, err);
+}
+
+int do_job_check(struct request *rq, struct err *err)
+{
+    json_t *spec;
+    int rc = params_unpack(rq, err, "{s:o}", "spec", &spec);
+
+    return rc < 0 ? rc : start_submission(rq, spec, NULL, err);
+}
+
+/* ---- list ---- */
+
+struct listing {
+    struct request *rq;
+    struct store_page page;
+    int state;
+    struct text out;
+    int64_t count, last;
+    int rc;
+    struct err err;
+    char jobs_dir[CONFIG_PATH_MAX + 8];
+};
+
+static void list_one(void *arg, const struct job_row *row, const char *losses)
+{
+    struct listing *l = arg;
+
+    if (l->out.len > STORE_PAGE_BYTES)
+        return;
+    if (l->count++)
+        text_add(&l->out, ",");
+    view_job(&l->out, row, l->jobs_dir, "", losses);
+    text_add(&l->out, "}");
+    l->last = row->id;
+}
+
+static void list_work(void *arg)
+{
+    struct listing *l = arg;
+
+    text_add(&l->out, "{\"jobs\":[");
+    l->rc = store_list_jobs(l->rq->d->store, &l->page, l->state, list_one, l, &l->err);
+}
+
+static void close_list(struct text *out, int64_t cursor)
+{
+    if (cursor)
+        text_addf(out, "],\"cursor\":%lld}", (long long)cursor);
+    else
+        text_add(out, "],\"cursor\":null}");
+}
+
+static void list_after(void *arg)
+{
+    struct listing *l = arg;
+
+    if (l->rc >= 0) {
+        close_list(&l->out, l->count == l->page.limit || l->out.len > STORE_PAGE_BYTES ? l->last : 0);
+        l->rc = request_take(l->rq, &l->out, &l->err);
+    }
+    request_done(l->rq, l->rc, &l->err);
+    text_free(&l->out);
+    free(l);
+}
+
+static int list_from_store(struct request *rq, const struct store_page *page, int state, struct err *err)
+{
+    struct listing *l = calloc(1, sizeof *l);
+    int rc;
+
+    if (!l)
+        return err_set(err, -ENOMEM, "out of memory");
+    l->rq = rq;
+    l->page = *page;
+    l->state = state;
+    memcpy(l->jobs_dir, rq->d->jobs_dir, sizeof l->jobs_dir);
+    rc = request_work(rq, list_work, list_after, l, err);
+    if (rc < 0)
+        free(l);
+    return rc;
+}
+
+/* The newest jobs come from memory. False: the page reaches further back than memory does. */
+static bool list_from_memory(struct daemon *d, const struct store_page *page, int state, struct text *out)
+{
+    int64_t count = 0, last = 0;
+
+    text_add(out, "{\"jobs\":[");
+    for (int i = d->jobs.count - 1; i >= 0 && count < page->limit; i--) {
+        struct job *j = d->jobs.all[i];
+        const char *json;
+        size_t len;
+
+        if (j->row.id < d->jobs.floor)
+            return false;
+        if ((page->cursor && j->row.id >= page->cursor) || (state >= 0 && (int)j->row.state != state))
+            continue;
+        if (out->len > STORE_PAGE_BYTES)
+            break;
+        json = job_json(d, j, &len);
+        if (!json)
+            return false;
+        if (count++)
+            text_add(out, ",");
+        text_add_bytes(out, json, len);
+        last = j->row.id;
+    }
+    if (count < page->limit && out->len <= STORE_PAGE_BYTES && d->jobs.floor > 1)
+        return false;
+    close_list(out, count == page->limit || out->len > STORE_PAGE_BYTES ? last : 0);
+    return true;
+}
+
+int do_job_list(struct request *rq, struct err *err)
+{
+    json_int_t limit = LIST_DEFAULT, cursor = 0;
+    const char *name = NULL;
+    struct store_page page;
+    struct text out = { 0 };
+    int state = -1;
+    int rc = params_unpack(rq, err, "{s?s, s?I, s?I}", "state", &name, "limit", &limit, "cursor", &cursor);
+
+    if (rc < 0)
+        return rc;
+    if (limit < 1 || limit > LIST_MAX)
+        return err_field(err, ERR_INPUT, "limit", "limit: must be 1 to %d, is %lld", LIST_MAX, (long long)limit);
+    if (cursor < 0)
+        return err_field(err, ERR_INPUT, "cursor", "cursor: must be an id");
+    if (name && (state = job_state_parse(name)) < 0)
+        return err_field(err, ERR_INPUT, "state", "state: '%.40s' is no state of a job", name);
+    page = (struct store_page){ limit, cursor };
+    if (list_from_memory(rq->d, &page, state, &out))
+        return request_take(rq, &out, err);
+    text_free(&out);
+    return list_from_store(rq, &page, state, err);
+}
+
+/* ---- one job: from memory where it is there, with what only the store knows ---- */
+
+struct looking {
+    struct request *rq;
+    int64_t id;
+    bool details;
+    const char *refused; /* what is not possible with a job that is not in memory; NULL: only looking */
+    struct text out, more, losses;
+    char *spec;
+    struct job_row row;
+    int rc;
+    struct err err;
+};
+
+static void looking_free(struct looking *l)
+{
+    text_free(&l->out);
+    text_free(&l->more);
+    text_free(&l->losses);
+    free(l->spec);
+    free(l);
+}
+
+static void look_work(void *arg)
+{
+    struct looking *l = arg;
+    struct store *s = l->rq->d->store;
+
+    l->rc = store_get_job(s, l->id, &l->row, &l->err);
+    if (l->rc == 0 && l->details)
+        l->rc = store_losses(s, l->id, &l->losses, &l->err);
+    if (l->rc == 0 && l->details)
+        l->rc = store_job_details(s, l->id, &l->more, &l->err);
+    if (l->rc == 0 && l->details)
+        l->rc = store_get_spec(s, l->id, &l->spec, &l->err);
+}
+
+static void add_details(struct looking *l)
+{
+    struct daemon *d = l->rq->d;
+    struct job *j = jobs_find(d, l->id);
+    size_t len;
+    const char *json = j ? job_json(d, j, &len) : NULL;
+
+    if (json)
+        text_add_bytes(&l->out, json, len - 1); /* without its closing brace */
+    else
+        view_job(&l->out, &l->row, d->jobs_dir, "", l->losses.p);
+    text_addf(&l->out, ",%s,\"spec\":%s}", l->more.p, l->spec);
+}
+
+static void look_after(void *arg)
+{
+    struct looking *l = arg;
+
+    if (l->rc == 0 && l->refused)
+        l->rc = err_field(&l->err, ERR_STATE, "id", "job %lld is %s: %s is not possible", (long long)l->id, job_state_name(l->row.state),
+                          l->refused);
+    if (l->rc == 0) {
+        add_details(l);
+        l->rc = request_take(l->rq, &l->out, &l->err);
+    }
+    request_done(l->rq, l->rc, &l->err);
+    looking_free(l);
+}
+
+static int look(struct request *rq, int64_t id, const char *refused, struct err *err)
+{
+    struct looking *l = calloc(1, sizeof *l);
+    int rc;
+
+    if (!l)
+        return err_set(err, -ENOMEM, "out of memory");
+    l->rq = rq;
+    l->id = id;
+    l->details = !refused;
+    l->refused = refused;
+    rc = request_work(rq, look_work, look_after, l, err);
+    if (rc < 0)
+        looking_free(l);
+    return rc;
+}
+
+int do_job_get(struct request *rq, struct err *err)
+{
+    json_int_t id;
+    int rc = params_unpack(rq, err, "{s:I}", "id", &id);
+
+    return rc < 0 ? rc : look(rq, id, NULL, err);
+}
+
+/* ---- commands ---- */
+
+static void command_durable(void *arg, int rc, int64_t id, const struct err *err)
+{
+    struct request *rq = arg;
+    struct job *j = jobs_find(rq->d, id);
+
+    if (rc == 0)
+        rq->result = json_pack("{s:s}", "state", j ? job_state_name(j->row.state) : "cancelled");
+    request_done(rq, rc, err);
+}
+
+static int check_owner(const struct request *rq, const struct job *j, struct err *err)
+{
+    if (rq->caller.admin || rq->caller.uid == j->row.uid)
+        return 0;
+    return err_field(err, ERR_DENIED, "id", "job %lld belongs to %s", (long long)j->row.id, j->row.user);
+}
+
+/* Finds the caller's job. *ret NULL with 0 or more: the answer comes from the store. */
+static int own_job(struct request *rq, const char *what, struct job **ret, struct err *err)
+{
+    json_int_t id;
+    int rc = params_unpack(rq, err, "{s:I}", "id", &id);
+
+    *ret = NULL;
+    if (rc < 0)
+        return rc;
+    *ret = jobs_find(rq->d, id);
+    if (!*ret)
+        return look(rq, id, what, err);
+    return check_owner(rq, *ret, err);
+}
+
+static int command(struct request *rq, enum job_event event, const char *what, struct err *err)
+{
+    struct job *j;
+    int rc = own_job(rq, what, &j, err);
+
+    if (rc < 0 || !j)
+        return rc;
+    rc = jobs_command(rq->d, j, event, command_durable, rq, err);
+    return rc < 0 ? rc : REQUEST_LATER;
+}
+
+int do_job_cancel(struct request *rq, struct err *err)
+{
+    return command(rq, JOB_EV_CANCEL, "cancel", err);
+}
+
+int do_job_pause(struct request *rq, struct err *err)
+{
+    return command(rq, JOB_EV_PAUSE, "pause", err);
+}
+
+int do_job_resume(struct request *rq, struct err *err)
+{
+    return command(rq, JOB_EV_RESUME, "resume", err);
+}
+
+static int want(struct request *rq, bool eval, struct err *err)
+{
+    struct job *j;
+    int rc = own_job(rq, eval ? "eval" : "checkpoint", &j, err);
+
+    if (rc < 0 || !j)
+        return rc;
+    rc = jobs_want_checkpoint(rq->d, j, eval, command_durable, rq, err);
+    return rc < 0 ? rc : REQUEST_LATER;
+}
+
+int do_job_checkpoint(struct request *rq, struct err *err)
+{
+    return want(rq, false, err);
+}
+
+int do_job_eval(struct request *rq, struct err *err)
+{
+    return want(rq, true, err);
+}
+
+/* ---- deterministic tier ---- */
+
+static void tier_durable(void *arg, int rc, int64_t id, const struct err *err)
+{
+    struct request *rq = arg;
+
+    (void)id;
+    if (rc == 0)
+        rq->result = json_pack("{s:s}", "tier", json_string_value(json_object_get(rq->params, "tier")));
+    request_done(rq, rc, err);
+}
+
+static int set_node_tier(struct request *rq, int tier, struct err *err)
+{
+    if (!rq->caller.admin)
+        return err_set(err, ERR_DENIED, "the tier of new jobs is the admins' to change");
+    rq->d->tier = tier;
+    store_setting(rq->d->store, "tier", job_tier_name(tier), tier_durable, rq);
+    return REQUEST_LATER;
+}
+
+int do_deterministic_set(struct request *rq, struct err *err)
+{
+    json_int_t id = 0;
+    const char *name;
+    struct job *j;
+    int tier, rc = params_unpack(rq, err, "{s:s, s?I}", "tier", &name, "id", &id);
+
+    if (rc < 0)
+        return rc;
+    tier = job_tier_parse(name);
+    if (tier < 0)
+        return err_field(err, ERR_INPUT, "tier", "tier: '%.40s' is none of off, rerun, world", name);
+    if (!json_object_get(rq->params, "id"))
+        return set_node_tier(rq, tier, err);
+    j = jobs_find(rq->d, id);
+    if (!j)
+        return look(rq, id, "a change of tier", err);
+    rc = check_owner(rq, j, err);
+    if (rc == 0)
+        rc = jobs_want_tier(rq->d, j, tier, tier_durable, rq, err);
+    return rc < 0 ? rc : REQUEST_LATER;
+}

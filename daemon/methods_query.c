@@ -1,0 +1,276 @@
+/* daemon/methods_query.c - the methods that read the store: losses, evaluation, events, tiers, logs, why. */
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include "daemon/conn.h"
+#include "daemon/daemon.h"
+#include "daemon/methods.h"
+#include "daemon/run.h"
+#include "daemon/store.h"
+#include "daemon/text.h"
+#include "proto/err.h"
+
+enum { ROWS_DEFAULT = 1000, ROWS_MAX = 5000, POINTS_MAX = 5000, EVENTS_DEFAULT = 100 };
+
+struct query {
+    struct request *rq;
+    int (*run)(struct query *q, struct err *err); /* on a thread of the pool */
+    struct store_loss_query loss;                 /* strings are borrowed from the request */
+    const char *metric, *cursor;
+    struct store_page page;
+    int64_t id;
+    bool known; /* the job is in memory, so it exists */
+    struct job_row row;
+    struct text out;
+    int rc;
+    struct err err;
+};
+
+static void query_work(void *arg)
+{
+    struct query *q = arg;
+
+    q->rc = q->id && !q->known ? store_get_job(q->rq->d->store, q->id, &q->row, &q->err) : 0;
+    if (q->rc == 0)
+        q->rc = q->run(q, &q->err);
+}
+
+static void query_after(void *arg)
+{
+    struct query *q = arg;
+
+    if (q->rc == 0)
+        q->rc = request_take(q->rq, &q->out, &q->err);
+    request_done(q->rq, q->rc, &q->err);
+    text_free(&q->out);
+    free(q);
+}
+
+static int start(struct request *rq, const struct query *filled, struct err *err)
+{
+    struct query *q = malloc(sizeof *q);
+    const struct job *j = jobs_find(rq->d, filled->id);
+    int rc;
+
+    if (!q)
+        return err_set(err, -ENOMEM, "out of memory");
+    *q = *filled;
+    q->rq = rq;
+    q->known = j != NULL;
+    if (j)
+        q->row = j->row;
+    rc = request_work(rq, query_work, query_after, q, err);
+    if (rc < 0)
+        free(q);
+    return rc;
+}
+
+static int check_limit(json_int_t limit, int max, const char *field, struct err *err)
+{
+    if (limit >= 1 && limit <= max)
+        return 0;
+    return err_field(err, ERR_INPUT, field, "%s: must be 1 to %d, is %lld", field, max, (long long)limit);
+}
+
+/* ---- losses ---- */
+
+static int run_loss_rows(struct query *q, struct err *err)
+{
+    return store_loss_rows(q->rq->d->store, &q->loss, &q->out, err);
+}
+
+int do_loss_query(struct request *rq, struct err *err)
+{
+    json_int_t id, from = 0, to = INT64_MAX, points = 0, limit = -1;
+    struct query q = { .run = run_loss_rows };
+    int rc = params_unpack(rq, err, "{s:I, s?s, s?s, s?I, s?I, s?I, s?I, s?s}", "id", &id, "split", &q.loss.split, "term", &q.loss.term,
+                           "from", &from, "to", &to, "points", &points, "limit", &limit, "cursor", &q.loss.cursor);
+
+    if (rc < 0)
+        return rc;
+    if (limit == -1)
+        limit = points ? ROWS_MAX : ROWS_DEFAULT;
+    rc = check_limit(limit, ROWS_MAX, "limit", err);
+    if (rc == 0 && json_object_get(rq->params, "points"))
+        rc = check_limit(points, POINTS_MAX, "points", err);
+    if (rc == 0 && q.loss.split && strcmp(q.loss.split, "train") != 0 && strcmp(q.loss.split, "val") != 0)
+        rc = err_field(err, ERR_INPUT, "split", "split: '%.40s' is neither train nor val", q.loss.split);
+    if (rc < 0)
+        return rc;
+    q.id = q.loss.job = id;
+    q.loss.from = from;
+    q.loss.to = to;
+    q.loss.points = points;
+    q.loss.limit = limit;
+    return start(rq, &q, err);
+}
+
+static int run_loss_latest(struct query *q, struct err *err)
+{
+    return store_loss_latest(q->rq->d->store, q->id, &q->out, err);
+}
+
+int do_loss_latest(struct request *rq, struct err *err)
+{
+    json_int_t id;
+    int rc = params_unpack(rq, err, "{s:I}", "id", &id);
+
+    return rc < 0 ? rc : start(rq, &(struct query){ .run = run_loss_latest, .id = id }, err);
+}
+
+/* ---- evaluation, events ---- */
+
+static int run_eval(struct query *q, struct err *err)
+{
+    return store_eval_rows(q->rq->d->store, q->id, q->metric, q->page.limit, q->cursor, &q->out, err);
+}
+
+int do_eval_query(struct request *rq, struct err *err)
+{
+    json_int_t id, limit = ROWS_DEFAULT;
+    struct query q = { .run = run_eval };
+    int rc = params_unpack(rq, err, "{s:I, s?s, s?I, s?s}", "id", &id, "metric", &q.metric, "limit", &limit, "cursor", &q.cursor);
+
+    if (rc == 0)
+        rc = check_limit(limit, ROWS_MAX, "limit", err);
+    if (rc < 0)
+        return rc;
+    q.id = id;
+    q.page.limit = limit;
+    return start(rq, &q, err);
+}
+
+static int run_events(struct query *q, struct err *err)
+{
+    return store_events(q->rq->d->store, q->id, &q->page, &q->out, err);
+}
+
+int do_event_query(struct request *rq, struct err *err)
+{
+    json_int_t id = 0, limit = EVENTS_DEFAULT, cursor = 0;
+    struct query q = { .run = run_events };
+    int rc = params_unpack(rq, err, "{s?I, s?I, s?I}", "id", &id, "limit", &limit, "cursor", &cursor);
+
+    if (rc == 0)
+        rc = check_limit(limit, ROWS_MAX, "limit", err);
+    if (rc < 0)
+        return rc;
+    q.id = id;
+    q.page = (struct store_page){ limit, cursor };
+    return start(rq, &q, err);
+}
+
+/* ---- tiers ---- */
+
+static int run_tiers(struct query *q, struct err *err)
+{
+    int rc;
+
+    text_addf(&q->out, "{\"tier\":\"%s\",\"pending\":", job_tier_name(q->row.tier));
+    text_json(&q->out, q->row.want_tier < 0 ? NULL : job_tier_name(q->row.want_tier));
+    text_add(&q->out, ",\"history\":");
+    rc = store_tiers(q->rq->d->store, q->id, &q->out, err);
+    text_add(&q->out, "}");
+    return rc;
+}
+
+int do_deterministic_get(struct request *rq, struct err *err)
+{
+    json_int_t id = 0;
+    int rc = params_unpack(rq, err, "{s?I}", "id", &id);
+
+    if (rc < 0)
+        return rc;
+    if (json_object_get(rq->params, "id"))
+        return start(rq, &(struct query){ .run = run_tiers, .id = id }, err);
+    rq->result = json_pack("{s:s}", "tier", job_tier_name(rq->d->tier));
+    return 0;
+}
+
+/* ---- logs, why ---- */
+
+/* Paths only: detd opens no log for a client, who reads them with his own rights. */
+static int run_logs(struct query *q, struct err *err)
+{
+    char folder[CONFIG_PATH_MAX + 64], path[CONFIG_PATH_MAX + 128];
+
+    (void)err;
+    snprintf(folder, sizeof folder, "%s/%lld", q->rq->d->jobs_dir, (long long)q->id);
+    text_add(&q->out, "{\"dir\":");
+    text_json(&q->out, folder);
+    text_add(&q->out, ",\"logs\":[");
+    for (int r = 0; r < q->row.ranks; r++) {
+        snprintf(path, sizeof path, "%s/log/rank-%d.log", folder, r);
+        text_addf(&q->out, "%s{\"rank\":%d,\"path\":", r ? "," : "", r);
+        text_json(&q->out, path);
+        text_add(&q->out, "}");
+    }
+    snprintf(path, sizeof path, "%s/log/supervisor.log", folder);
+    text_add(&q->out, "],\"supervisor\":");
+    text_json(&q->out, path);
+    text_add(&q->out, "}");
+    return 0;
+}
+
+int do_job_logs(struct request *rq, struct err *err)
+{
+    json_int_t id;
+    int rc = params_unpack(rq, err, "{s:I}", "id", &id);
+
+    return rc < 0 ? rc : start(rq, &(struct query){ .run = run_logs, .id = id }, err);
+}
+
+static void why_text(const struct job_row *row, char *ret, size_t size)
+{
+    switch (row->state) {
+    case JOB_STARTING:
+        snprintf(ret, size, "has its slots; attempt %d is starting", row->attempt);
+        break;
+    case JOB_RUNNING:
+        snprintf(ret, size, "runs attempt %d, step %lld of %lld", row->attempt, (long long)row->step, (long long)row->steps);
+        break;
+    case JOB_STOPPING:
+        snprintf(ret, size, "%s", row->want == JOB_WANT_CANCEL ? "was cancelled and is leaving" : "was paused and writes its checkpoint");
+        break;
+    case JOB_PAUSED:
+        snprintf(ret, size, "was paused at step %lld; `detctl resume %lld` queues it again", (long long)row->step, (long long)row->id);
+        break;
+    case JOB_COMPLETED:
+        snprintf(ret, size, "completed all %lld steps", (long long)row->steps);
+        break;
+    default:
+        snprintf(ret, size, "%s%s%s", job_state_name(row->state), row->reason[0] ? ": " : "", row->reason);
+    }
+}
+
+static int run_why_work(struct query *q, struct err *err)
+{
+    char text[JOB_REASON_MAX + 64];
+
+    (void)err;
+    why_text(&q->row, text, sizeof text);
+    text_addf(&q->out, "{\"state\":\"%s\",\"text\":", job_state_name(q->row.state));
+    text_json(&q->out, text);
+    text_add(&q->out, "}");
+    return 0;
+}
+
+int do_job_why(struct request *rq, struct err *err)
+{
+    json_int_t id;
+    char text[400];
+    const struct job *j;
+    int rc = params_unpack(rq, err, "{s:I}", "id", &id);
+
+    if (rc < 0)
+        return rc;
+    j = jobs_find(rq->d, id);
+    if (!j || j->row.state != JOB_QUEUED)
+        return start(rq, &(struct query){ .run = run_why_work, .id = id }, err);
+    run_why(rq->d, j, text, sizeof text);
+    rq->result = json_pack("{s:s, s:s}", "state", "queued", "text", text);
+    return 0;
+}

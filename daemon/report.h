@@ -1,0 +1,48 @@
+/* daemon/report.h - the records of proto/report.h as C values, checked. Pure: what comes over sup.sock is cut to bounded sizes here. */
+#pragma once
+#include <jansson.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+struct err;
+
+enum { REPORT_MAX_TERMS = 256, REPORT_NAME_MAX = 63, REPORT_TEXT_MAX = 1023 };
+enum report_type {
+    REPORT_LOSS,
+    REPORT_EVAL,
+    REPORT_CHECKPOINT,
+    REPORT_TIER,
+    REPORT_DATA,
+    REPORT_EVENT,
+    REPORT_ATTEMPT,
+    REPORT_ENDED,
+    REPORT_END
+};
+
+/* A loss term (num, den) or a metric (num). NAN: not finite. */
+struct report_value {
+    char name[REPORT_NAME_MAX + 1];
+    double num, den;
+};
+
+struct report {
+    enum report_type type;
+    int64_t job, seq;
+    int64_t step; /* LOSS EVAL CHECKPOINT TIER; ATTEMPT: resume_step */
+    double time;  /* `now` where the record has none */
+    double epoch; /* LOSS; NAN: unknown */
+    double images_per_s;
+    bool val, best; /* LOSS: the split; CHECKPOINT */
+    int tier;       /* LOSS TIER */
+    int attempt;    /* ATTEMPT ENDED */
+    int64_t bytes;
+    double val_loss;
+    char kind[REPORT_NAME_MAX + 1];  /* EVENT: level, ENDED END: outcome, DATA: split */
+    char label[REPORT_NAME_MAX + 1]; /* EVENT: kind, END: class */
+    char text[REPORT_TEXT_MAX + 1];  /* EVENT: text, CHECKPOINT: path, ENDED END: reason, DATA: a sentence */
+    int count;
+    struct report_value values[]; /* LOSS EVAL, sorted by name as they came */
+};
+
+/* Checks a record. Caller frees with free(). ERR_PROTO names what is wrong. An unknown type is kept as an EVENT, so that a newer supervisor loses nothing. */
+int report_parse(const json_t *rec, int64_t job, int64_t seq, double now, struct report **ret, struct err *err);

@@ -1,0 +1,19 @@
+#include "daemon/schema.h"
+
+/* The assembler reads the file relative to the folder the compiler runs in, which is the root of the source tree. */
+#define EMBED(symbol, file)                       \
+    __asm__(".section .rodata\n"                  \
+            ".global " #symbol "\n" #symbol ":\n" \
+            ".incbin \"" file "\"\n"              \
+            ".byte 0\n"                           \
+            ".previous\n");                       \
+    extern const char symbol[];
+
+EMBED(schema_001, "schema/001_base.sql")
+
+const char *schema_migration(int n)
+{
+    static const char *const all[SCHEMA_VERSION] = { schema_001 };
+
+    return all[n - 1];
+}

@@ -1,0 +1,527 @@
+/* daemon/store.c - opening the database, the queue between loop and writer, the writer thread. */
+#include "daemon/store.h"
+
+#include <errno.h>
+#include <malloc.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/random.h>
+#include <time.h>
+
+#include "daemon/schema.h"
+#include "daemon/store_impl.h"
+
+enum { BUSY_MS = 5000, RETRY_MS = 200, RETRIES_AT_STOP = 3 };
+
+/* ---- opening ---- */
+
+static int db_error(sqlite3 *db, struct err *err, const char *path)
+{
+    int code = sqlite3_errcode(db);
+
+    if (code == SQLITE_CORRUPT || code == SQLITE_NOTADB)
+        return err_set(err, ERR_CORRUPT,
+                       "'%s' is damaged (%s); it was not changed. Copy the folder, try `sqlite3 detd.db .recover | sqlite3 new.db`, "
+                       "or start with another --state",
+                       path, sqlite3_errmsg(db));
+    return err_set(err, ERR_CORRUPT, "'%s': %s", path, sqlite3_errmsg(db));
+}
+
+static int exec(sqlite3 *db, const char *sql)
+{
+    return sqlite3_exec(db, sql, NULL, NULL, NULL);
+}
+
+static int pragma_int(sqlite3 *db, const char *sql, int *ret)
+{
+    sqlite3_stmt *st;
+    int rc = sqlite3_prepare_v2(db, sql, -1, &st, NULL);
+
+    if (rc == SQLITE_OK && sqlite3_step(st) == SQLITE_ROW)
+        *ret = sqlite3_column_int(st, 0);
+    sqlite3_finalize(st);
+    return sqlite3_errcode(db) == SQLITE_ROW || sqlite3_errcode(db) == SQLITE_DONE || sqlite3_errcode(db) == SQLITE_OK ? 0 : -1;
+}
+
+static int check_identity(sqlite3 *db, const char *path, int *ret_version, struct err *err)
+{
+    int version = 0, application = 0, tables = 0;
+
+    if (pragma_int(db, "PRAGMA user_version", &version) < 0 || pragma_int(db, "PRAGMA application_id", &application) < 0 ||
+        pragma_int(db, "SELECT count(*) FROM sqlite_master", &tables) < 0)
+        return db_error(db, err, path);
+    if (application != SCHEMA_APPLICATION && (tables > 0 || version > 0))
+        return err_set(err, ERR_CORRUPT, "'%s' is a database of another program; it was not changed. Choose another --state", path);
+    if (version > SCHEMA_VERSION)
+        return err_set(
+            err, ERR_CORRUPT,
+            "'%s' has schema %d and this detd knows up to %d; it was not changed. Start the newer detd, or choose another --state", path,
+            version, SCHEMA_VERSION);
+    *ret_version = version;
+    return 0;
+}
+
+static int migrate(sqlite3 *db, const char *path, int version, struct err *err)
+{
+    while (version < SCHEMA_VERSION) {
+        char stamp[120];
+
+        version++;
+        snprintf(stamp, sizeof stamp, "PRAGMA user_version=%d; PRAGMA application_id=%d; COMMIT", version, SCHEMA_APPLICATION);
+        if (exec(db, "BEGIN IMMEDIATE") != SQLITE_OK || exec(db, schema_migration(version)) != SQLITE_OK || exec(db, stamp) != SQLITE_OK) {
+            int rc = db_error(db, err, path);
+
+            exec(db, "ROLLBACK");
+            return rc;
+        }
+    }
+    return 0;
+}
+
+static int open_writer(struct store *s, struct err *err)
+{
+    int version = 0, rc;
+
+    if (sqlite3_open_v2(s->path, &s->w.db, SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE | SQLITE_OPEN_NOMUTEX, NULL) != SQLITE_OK)
+        return db_error(s->w.db, err, s->path);
+    sqlite3_busy_timeout(s->w.db, BUSY_MS);
+    rc = check_identity(s->w.db, s->path, &version, err);
+    if (rc < 0)
+        return rc;
+    if (exec(s->w.db, "PRAGMA journal_mode=WAL; PRAGMA synchronous=FULL; PRAGMA cache_size=-2048; PRAGMA wal_autocheckpoint=1000;"
+                      "PRAGMA journal_size_limit=16777216; PRAGMA temp_store=MEMORY") != SQLITE_OK)
+        return db_error(s->w.db, err, s->path);
+    rc = migrate(s->w.db, s->path, version, err);
+    return rc < 0 ? rc : writer_open(&s->w, err);
+}
+
+static int open_readers(struct store *s, struct err *err)
+{
+    for (int i = 0; i < STORE_READERS; i++) {
+        if (sqlite3_open_v2(s->path, &s->reader[i], SQLITE_OPEN_READONLY | SQLITE_OPEN_NOMUTEX, NULL) != SQLITE_OK)
+            return db_error(s->reader[i], err, s->path);
+        sqlite3_busy_timeout(s->reader[i], BUSY_MS);
+        exec(s->reader[i], "PRAGMA cache_size=-1024");
+    }
+    return 0;
+}
+
+/* A random name of the database: a spool or checkpoint of another one is recognised by it. */
+static int load_id(struct store *s, struct err *err)
+{
+    unsigned char bytes[16];
+    char sql[120], hex[33];
+    int rc;
+
+    if (getrandom(bytes, sizeof bytes, 0) != sizeof bytes)
+        return err_sys(err, "random bytes");
+    for (int i = 0; i < 16; i++)
+        snprintf(hex + 2 * i, 3, "%02x", bytes[i]);
+    snprintf(sql, sizeof sql, "INSERT OR IGNORE INTO meta VALUES ('store_id', '%s')", hex);
+    if (exec(s->w.db, sql) != SQLITE_OK)
+        return db_error(s->w.db, err, s->path);
+    rc = store_get_setting(s, "store_id", s->id, sizeof s->id, err);
+    if (rc == 0 && strlen(s->id) != 32)
+        rc = err_set(err, ERR_CORRUPT, "'%s': meta.store_id is not 32 characters", s->path);
+    return rc;
+}
+
+/* ---- queue ---- */
+
+static void push(struct op_queue *q, struct op *op)
+{
+    op->next = NULL;
+    if (q->tail)
+        q->tail->next = op;
+    else
+        q->head = op;
+    q->tail = op;
+    q->rows += op_rows(op);
+}
+
+static void op_free(struct op *op)
+{
+    if (!op)
+        return;
+    for (int i = 0; i < 3; i++)
+        free(op->text[i]);
+    free(op->row);
+    free(op->rep);
+    free(op);
+}
+
+static bool somebody_waits(const struct op *op)
+{
+    return op->kind == OP_REPORT ? op->rep->type != REPORT_LOSS : op->kind != OP_EVENT;
+}
+
+static void enqueue(struct store *s, struct op *op)
+{
+    int before;
+
+    pthread_mutex_lock(&s->lock);
+    before = s->todo.rows;
+    push(&s->todo, op);
+    s->backlog += op_rows(op);
+    s->urgent = s->urgent || somebody_waits(op);
+    /* The writer needs to hear of the first change, of a full batch, and of anything urgent. */
+    if (before == 0 || s->urgent || (before < STORE_BATCH_ROWS && s->todo.rows >= STORE_BATCH_ROWS))
+        pthread_cond_signal(&s->wake);
+    pthread_mutex_unlock(&s->lock);
+}
+
+/* Out of memory leaves no way to keep what was promised: the change is answered with an error at once, on the loop, and nothing is stored. */
+static struct op *op_new(enum op_kind kind, const struct job_row *row, struct report *rep, const char *const text[3], store_done *done,
+                         void *arg)
+{
+    struct err err;
+    struct op *op = calloc(1, sizeof *op);
+    bool whole = op != NULL;
+
+    if (op) {
+        *op = (struct op){ .kind = kind, .rep = rep, .done = done, .arg = arg };
+        if (row) {
+            op->row = malloc(sizeof *row);
+            whole = op->row != NULL;
+            if (whole)
+                *op->row = *row;
+        }
+        for (int i = 0; text && i < 3; i++) {
+            op->text[i] = text[i] ? strdup(text[i]) : NULL;
+            whole = whole && (op->text[i] || !text[i]);
+        }
+    }
+    if (whole)
+        return op;
+    op ? op_free(op) : free(rep);
+    err_set(&err, -ENOMEM, "out of memory");
+    if (done)
+        done(arg, -ENOMEM, 0, &err);
+    return NULL;
+}
+
+void store_submit(struct store *s, const struct job_row *row, const char *token, const char *spec, store_done *done, void *arg)
+{
+    struct op *op = op_new(OP_SUBMIT, row, NULL, (const char *const[3]){ token, spec, NULL }, done, arg);
+
+    if (op)
+        enqueue(s, op);
+}
+
+void store_save(struct store *s, const struct job_row *row, store_done *done, void *arg)
+{
+    struct op *op = op_new(OP_SAVE, row, NULL, NULL, done, arg);
+
+    if (op)
+        enqueue(s, op);
+}
+
+void store_report(struct store *s, struct report *rep, const struct job_row *row, store_done *done, void *arg)
+{
+    struct op *op = op_new(OP_REPORT, row, rep, NULL, done, arg);
+
+    if (op)
+        enqueue(s, op);
+}
+
+void store_event(struct store *s, int64_t job, const char *level, const char *kind, const char *text, double now)
+{
+    struct op *op = op_new(OP_EVENT, NULL, NULL, (const char *const[3]){ level, kind, text }, NULL, NULL);
+
+    if (!op)
+        return;
+    op->job = job;
+    op->time = now;
+    enqueue(s, op);
+}
+
+void store_setting(struct store *s, const char *key, const char *value, store_done *done, void *arg)
+{
+    struct op *op = op_new(OP_SETTING, NULL, NULL, (const char *const[3]){ key, value, NULL }, done, arg);
+
+    if (op)
+        enqueue(s, op);
+}
+
+void store_gpu(struct store *s, const char *uuid, const char *name, int64_t memory_bytes, double now)
+{
+    struct op *op = op_new(OP_GPU, NULL, NULL, (const char *const[3]){ uuid, name, NULL }, NULL, NULL);
+
+    if (!op)
+        return;
+    op->number = memory_bytes;
+    op->time = now;
+    enqueue(s, op);
+}
+
+void store_shrink(struct store *s)
+{
+    struct op *op = op_new(OP_SHRINK, NULL, NULL, NULL, NULL, NULL);
+
+    if (op)
+        enqueue(s, op);
+}
+
+void store_on_batch(struct store *s, void (*fn)(void *arg), void *arg)
+{
+    s->on_batch = fn;
+    s->on_batch_arg = arg;
+}
+
+int store_backlog(struct store *s)
+{
+    int rows;
+
+    pthread_mutex_lock(&s->lock);
+    rows = s->backlog;
+    pthread_mutex_unlock(&s->lock);
+    return rows;
+}
+
+void store_trouble(struct store *s, char *ret, size_t size)
+{
+    pthread_mutex_lock(&s->lock);
+    snprintf(ret, size, "%s", s->trouble);
+    pthread_mutex_unlock(&s->lock);
+}
+
+const char *store_id(const struct store *s)
+{
+    return s->id;
+}
+
+/* ---- writer thread ---- */
+
+static struct timespec after_ms(long ms)
+{
+    struct timespec t;
+
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    t.tv_nsec += ms % 1000 * 1000000;
+    t.tv_sec += ms / 1000 + t.tv_nsec / 1000000000;
+    t.tv_nsec %= 1000000000;
+    return t;
+}
+
+/* Waits for a batch: at once what is urgent or full, else 250 ms after the first row. NULL: stopping and nothing left. */
+static struct op *next_batch(struct store *s)
+{
+    struct timespec deadline;
+    struct op *first, *last;
+    int rows;
+
+    pthread_mutex_lock(&s->lock);
+    while (!s->todo.head && !s->stopping)
+        pthread_cond_wait(&s->wake, &s->lock);
+    deadline = after_ms(STORE_BATCH_MS);
+    while (s->todo.head && !s->stopping && !s->urgent && s->todo.rows < STORE_BATCH_ROWS)
+        if (pthread_cond_timedwait(&s->wake, &s->lock, &deadline) == ETIMEDOUT)
+            break;
+    first = last = s->todo.head;
+    if (first) {
+        for (rows = op_rows(first); last->next && rows < STORE_BATCH_ROWS; rows += op_rows(last))
+            last = last->next;
+        s->todo.head = last->next;
+        s->todo.rows -= rows;
+        last->next = NULL;
+        if (!s->todo.head)
+            s->todo.tail = NULL;
+        s->urgent = s->urgent && s->todo.head;
+    }
+    pthread_mutex_unlock(&s->lock);
+    return first;
+}
+
+static void set_trouble(struct store *s, const char *text)
+{
+    pthread_mutex_lock(&s->lock);
+    snprintf(s->trouble, sizeof s->trouble, "%s", text);
+    pthread_mutex_unlock(&s->lock);
+}
+
+static bool wait_to_retry(struct store *s, int *tries_after_stop)
+{
+    struct timespec deadline = after_ms(RETRY_MS);
+    bool again;
+
+    pthread_mutex_lock(&s->lock);
+    if (!s->stopping)
+        pthread_cond_timedwait(&s->wake, &s->lock, &deadline);
+    again = !s->stopping || (*tries_after_stop)++ < RETRIES_AT_STOP;
+    pthread_mutex_unlock(&s->lock);
+    return again;
+}
+
+/* Tries until it is committed. Only a stop gives up: supervisors keep what was not acked, clients hear of the error. */
+static void commit_batch(struct store *s, struct op *first)
+{
+    int rc, tries = 0;
+
+    while ((rc = writer_batch(&s->w, first)) != SQLITE_OK) {
+        char text[256];
+
+        snprintf(text, sizeof text, "detd.db cannot be written: %.180s; trying again", sqlite3_errmsg(s->w.db));
+        set_trouble(s, text);
+        if (wait_to_retry(s, &tries))
+            continue;
+        for (struct op *op = first; op; op = op->next)
+            op->rc = err_set(&op->err, ERR_CORRUPT, "%s", text);
+        return;
+    }
+    if (s->trouble[0])
+        set_trouble(s, "");
+}
+
+static void hand_back(struct store *s, struct op *first)
+{
+    pthread_mutex_lock(&s->lock);
+    while (first) {
+        struct op *op = first;
+
+        first = op->next;
+        s->backlog -= op_rows(op);
+        push(&s->finished, op);
+    }
+    pthread_mutex_unlock(&s->lock);
+    uv_async_send(&s->async);
+}
+
+static void shrink_if_asked(struct store *s, const struct op *first)
+{
+    for (; first; first = first->next)
+        if (first->kind == OP_SHRINK) {
+            sqlite3_wal_checkpoint_v2(s->w.db, NULL, SQLITE_CHECKPOINT_TRUNCATE, NULL, NULL);
+            exec(s->w.db, "PRAGMA shrink_memory");
+            for (int i = 0; i < STORE_READERS; i++) {
+                sqlite3 *db = reader_take(s);
+
+                sqlite3_db_release_memory(db);
+                reader_give(s, db);
+            }
+            malloc_trim(0);
+            return;
+        }
+}
+
+static void *writer_main(void *arg)
+{
+    struct store *s = arg;
+    struct op *first;
+
+    while ((first = next_batch(s))) {
+        commit_batch(s, first);
+        shrink_if_asked(s, first);
+        hand_back(s, first);
+    }
+    return NULL;
+}
+
+static void give_answers(struct store *s)
+{
+    struct op *op;
+
+    pthread_mutex_lock(&s->lock);
+    op = s->finished.head;
+    s->finished = (struct op_queue){ 0 };
+    pthread_mutex_unlock(&s->lock);
+    while (op) {
+        struct op *next = op->next;
+
+        if (op->done)
+            op->done(op->arg, op->rc, op->value, &op->err);
+        op_free(op);
+        op = next;
+    }
+    if (s->on_batch)
+        s->on_batch(s->on_batch_arg);
+}
+
+static void on_async(uv_async_t *async)
+{
+    give_answers(async->data);
+}
+
+/* ---- life ---- */
+
+static void close_databases(struct store *s)
+{
+    writer_close(&s->w);
+    for (int i = 0; i < STORE_READERS; i++)
+        sqlite3_close(s->reader[i]);
+    if (s->w.db)
+        exec(s->w.db, "PRAGMA optimize");
+    sqlite3_close(s->w.db);
+}
+
+static void free_after_close(uv_handle_t *handle)
+{
+    free(handle->data);
+}
+
+static int start_thread(struct store *s, uv_loop_t *loop, struct err *err)
+{
+    pthread_condattr_t attr;
+    int rc;
+
+    pthread_condattr_init(&attr);
+    pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
+    pthread_mutex_init(&s->lock, NULL);
+    pthread_cond_init(&s->wake, &attr);
+    pthread_condattr_destroy(&attr);
+    s->async.data = s;
+    rc = uv_async_init(loop, &s->async, on_async);
+    if (rc < 0)
+        return err_set(err, rc, "store: %s", uv_strerror(rc));
+    uv_unref((uv_handle_t *)&s->async); /* an idle store keeps no loop alive */
+    rc = -pthread_create(&s->thread, NULL, writer_main, s);
+    if (rc < 0) {
+        uv_close((uv_handle_t *)&s->async, NULL);
+        uv_run(loop, UV_RUN_NOWAIT);
+        return err_set(err, rc, "start the writer thread: %s", strerror(-rc));
+    }
+    return 0;
+}
+
+int store_open(const char *folder, uv_loop_t *loop, struct store **ret, struct err *err)
+{
+    struct store *s = calloc(1, sizeof *s);
+    int rc;
+
+    if (!s)
+        return err_set(err, -ENOMEM, "out of memory");
+    pthread_mutex_init(&s->reader_lock, NULL);
+    pthread_cond_init(&s->reader_free, NULL);
+    if (snprintf(s->path, sizeof s->path, "%s/detd.db", folder) >= (int)sizeof s->path)
+        rc = err_set(err, -ENAMETOOLONG, "state folder: the path is too long");
+    else
+        rc = open_writer(s, err);
+    if (rc == 0)
+        rc = open_readers(s, err);
+    if (rc == 0)
+        rc = load_id(s, err);
+    if (rc == 0)
+        rc = start_thread(s, loop, err);
+    if (rc < 0) {
+        close_databases(s);
+        free(s);
+        return rc;
+    }
+    *ret = s;
+    return 0;
+}
+
+void store_close(struct store *s)
+{
+    if (!s)
+        return;
+    pthread_mutex_lock(&s->lock);
+    s->stopping = true;
+    pthread_cond_signal(&s->wake);
+    pthread_mutex_unlock(&s->lock);
+    pthread_join(s->thread, NULL);
+    s->on_batch = NULL;
+    give_answers(s);
+    close_databases(s);
+    uv_close((uv_handle_t *)&s->async, free_after_close);
+}

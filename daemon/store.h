@@ -1,0 +1,73 @@
+/* daemon/store.h - the database <state>/detd.db. All SQL of detd is in store*.c.
+ *
+ * One writer thread owns the writing connection: changes are queued by the loop, committed in batches (up to 2,000 rows or 250 ms of losses; anything
+ * that somebody waits for goes at once) with synchronous=FULL, and answered on the loop in the order in which they were queued. A full disk or
+ * a locked database is waited out: the batch is tried again, nothing is dropped. Queries run on reading connections, on any other thread. */
+#pragma once
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <uv.h>
+
+#include "daemon/job.h"
+
+struct err;
+struct report;
+struct store;
+struct text;
+
+enum { STORE_BATCH_ROWS = 2000, STORE_BATCH_MS = 250, STORE_QUEUE_ROWS = 40000, STORE_PAGE_BYTES = 768 << 10 };
+
+/* Opens or creates the database in `folder`, brings it to the newest schema and starts the writer. Caller closes. Refuses damaged files,
+ * newer schemas and other programs' databases with a sentence that says what to do; a refused file is not changed. The store alone does not keep
+ * the loop alive. */
+int store_open(const char *folder, uv_loop_t *loop, struct store **ret, struct err *err);
+/* Commits what is queued, stops the writer, frees. Answers not yet given are given before it returns. NULL is allowed. */
+void store_close(struct store *s);
+const char *store_id(const struct store *s);
+
+/* The loop calls these. `done` (may be NULL) runs on the loop after the commit: rc 0, or why this one change was refused. */
+typedef void store_done(void *arg, int rc, int64_t value, const struct err *err);
+/* New job; value = its id. A token that this user sent before: value = the id it got then, and nothing is stored. */
+void store_submit(struct store *s, const struct job_row *row, const char *token, const char *spec, store_done *done, void *arg);
+void store_save(struct store *s, const struct job_row *row, store_done *done, void *arg);
+/* A record of a supervisor with the job's row after it (NULL: unchanged but for last_seq and step), in one transaction. Takes rep. */
+void store_report(struct store *s, struct report *rep, const struct job_row *row, store_done *done, void *arg);
+void store_event(struct store *s, int64_t job, const char *level, const char *kind, const char *text, double now);
+void store_setting(struct store *s, const char *key, const char *value, store_done *done, void *arg);
+void store_gpu(struct store *s, const char *uuid, const char *name, int64_t memory_bytes, double now);
+/* Gives memory back and shortens the WAL; for when nothing happens. */
+void store_shrink(struct store *s);
+/* Called on the loop after the answers of a batch were given. */
+void store_on_batch(struct store *s, void (*fn)(void *arg), void *arg);
+/* Rows queued and not committed: past STORE_QUEUE_ROWS supervisors are no longer read. */
+int store_backlog(struct store *s);
+/* The error the writer is waiting out, "" while all is well. Copied into `ret`. */
+void store_trouble(struct store *s, char *ret, size_t size);
+
+/* Queries: any thread; they append JSON to `out`. Each takes at most a few milliseconds by index, and a page ends at STORE_PAGE_BYTES. */
+struct store_page {
+    int64_t limit;  /* rows of the page */
+    int64_t cursor; /* ids below it; 0: from the newest */
+};
+struct store_loss_query {
+    int64_t job, from, to, limit, points; /* points 0: every row */
+    const char *split, *term, *cursor;    /* NULL: all, all, from the start */
+};
+/* Rows of jobs that live, and the newest `recent` others, newest first. The callback copies what it wants. */
+int store_load_jobs(struct store *s, int recent, void (*each)(void *arg, const struct job_row *row), void *arg, struct err *err);
+/* Jobs newest first with their newest losses as JSON text. state -1: all. */
+typedef void store_job_fn(void *arg, const struct job_row *row, const char *losses);
+int store_list_jobs(struct store *s, const struct store_page *page, int state, store_job_fn *each, void *arg, struct err *err);
+int store_get_job(struct store *s, int64_t id, struct job_row *ret, struct err *err); /* ERR_NOTFOUND */
+int store_get_spec(struct store *s, int64_t id, char **ret, struct err *err);         /* caller frees */
+/* {"train":{TERM:value}, "val":{...}} */
+int store_losses(struct store *s, int64_t id, struct text *out, struct err *err);
+/* "attempts":[...],"checkpoints":[...] without braces around */
+int store_job_details(struct store *s, int64_t id, struct text *out, struct err *err);
+int store_loss_rows(struct store *s, const struct store_loss_query *q, struct text *out, struct err *err); /* {"rows":[...],"cursor":...} */
+int store_loss_latest(struct store *s, int64_t id, struct text *out, struct err *err);                     /* {"rows":[...]} */
+int store_eval_rows(struct store *s, int64_t id, const char *metric, int64_t limit, const char *cursor, struct text *out, struct err *err);
+int store_events(struct store *s, int64_t id, const struct store_page *page, struct text *out, struct err *err); /* id 0: all */
+int store_tiers(struct store *s, int64_t id, struct text *out, struct err *err);                  /* [{"step":..,"tier":..}] */
+int store_get_setting(struct store *s, const char *key, char *ret, size_t size, struct err *err); /* "" where there is none */

@@ -1,0 +1,123 @@
+/* daemon/store_impl.h - what the store's own files share; nobody else includes it. */
+#pragma once
+#include <pthread.h>
+#include <sqlite3.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <uv.h>
+
+#include "daemon/job.h"
+#include "daemon/report.h"
+#include "proto/err.h"
+
+enum { STORE_READERS = 2, SERIES_SLOTS = 4096 };
+
+enum op_kind { OP_SUBMIT, OP_SAVE, OP_REPORT, OP_EVENT, OP_SETTING, OP_GPU, OP_SHRINK };
+
+/* A change on its way: made and freed by the loop, in between read by the writer, which fills rc, value, err. */
+struct op {
+    struct op *next;
+    enum op_kind kind;
+    int64_t job;
+    struct job_row *row;
+    struct report *rep;
+    char *text[3]; /* SUBMIT: token, spec; EVENT: level, kind, text; SETTING: key, value; GPU: uuid, name */
+    int64_t number;
+    double time;
+    void (*done)(void *arg, int rc, int64_t value, const struct err *err);
+    void *arg;
+    int rc;
+    int64_t value;
+    struct err err;
+};
+
+struct op_queue {
+    struct op *head, *tail;
+    int rows;
+};
+
+/* Writer statements; prepared once. */
+enum stmt_name {
+    ST_TOKEN,
+    ST_SUBMIT,
+    ST_SAVE,
+    ST_SEQ,
+    ST_EVENT,
+    ST_SETTING,
+    ST_GPU,
+    ST_SERIES,
+    ST_NEW_SERIES,
+    ST_POINT,
+    ST_EVAL,
+    ST_CHECKPOINT,
+    ST_TIER,
+    ST_ATTEMPT,
+    ST_ENDED,
+    ST_REWIND_POINT,
+    ST_REWIND_EVAL,
+    ST_REWIND_CHECKPOINT,
+    ST_COUNT
+};
+
+struct point {
+    int64_t series, step;
+    double epoch, num, den, time;
+    int tier;
+};
+
+struct series_slot {
+    int64_t job, id; /* id 0: free */
+    bool val;
+    char term[REPORT_NAME_MAX + 1];
+};
+
+struct seq_mark {
+    int64_t job, seq, step;
+};
+
+/* All of the writer thread. */
+struct writer {
+    sqlite3 *db;
+    sqlite3_stmt *stmt[ST_COUNT];
+    struct series_slot *series;
+    int series_used;
+    struct point *points; /* of the batch, not inserted yet */
+    int npoints, points_cap;
+    struct seq_mark *marks;
+    int nmarks, marks_cap;
+    char node[65];
+};
+
+struct store {
+    char path[4096];
+    char id[33];
+    struct writer w;
+    sqlite3 *reader[STORE_READERS];
+    bool reader_busy[STORE_READERS];
+    pthread_mutex_t reader_lock;
+    pthread_cond_t reader_free;
+    pthread_t thread;
+    pthread_mutex_t lock; /* todo, finished, urgent, stopping, backlog, trouble */
+    pthread_cond_t wake;
+    struct op_queue todo, finished;
+    bool urgent, stopping;
+    int backlog;
+    char trouble[256];
+    uv_async_t async;
+    void (*on_batch)(void *arg);
+    void *on_batch_arg;
+};
+
+/* store_write.c: runs on the writer thread. All return an SQLite code; anything but OK and CONSTRAINT makes the batch start again. */
+int writer_open(struct writer *w, struct err *err);
+void writer_close(struct writer *w);
+int writer_batch(struct writer *w, struct op *first); /* BEGIN ... COMMIT; rolls back on failure */
+int op_rows(const struct op *op);
+
+/* store_read.c */
+sqlite3 *reader_take(struct store *s); /* waits for a free one */
+void reader_give(struct store *s, sqlite3 *db);
+/* Prepares; ERR_CORRUPT with SQLite's words on failure. Caller finalizes. */
+int reader_prepare(sqlite3 *db, const char *sql, sqlite3_stmt **ret, struct err *err);
+/* 1: a row; 0: no more; < 0: error. */
+int reader_step(sqlite3 *db, sqlite3_stmt *st, struct err *err);

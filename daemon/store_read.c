@@ -1,0 +1,265 @@
+/* daemon/store_read.c - reading connections, and the queries about jobs. */
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "daemon/store.h"
+#include "daemon/store_impl.h"
+#include "daemon/text.h"
+
+/* ---- connections ---- */
+
+static int free_reader(const struct store *s)
+{
+    for (int i = 0; i < STORE_READERS; i++)
+        if (!s->reader_busy[i])
+            return i;
+    return -1;
+}
+
+sqlite3 *reader_take(struct store *s)
+{
+    int i;
+
+    pthread_mutex_lock(&s->reader_lock);
+    while ((i = free_reader(s)) < 0)
+        pthread_cond_wait(&s->reader_free, &s->reader_lock);
+    s->reader_busy[i] = true;
+    pthread_mutex_unlock(&s->reader_lock);
+    return s->reader[i];
+}
+
+void reader_give(struct store *s, sqlite3 *db)
+{
+    pthread_mutex_lock(&s->reader_lock);
+    for (int i = 0; i < STORE_READERS; i++)
+        if (s->reader[i] == db)
+            s->reader_busy[i] = false;
+    pthread_cond_signal(&s->reader_free);
+    pthread_mutex_unlock(&s->reader_lock);
+}
+
+int reader_prepare(sqlite3 *db, const char *sql, sqlite3_stmt **ret, struct err *err)
+{
+    if (sqlite3_prepare_v2(db, sql, -1, ret, NULL) == SQLITE_OK)
+        return 0;
+    return err_set(err, ERR_CORRUPT, "detd.db: %s", sqlite3_errmsg(db));
+}
+
+int reader_step(sqlite3 *db, sqlite3_stmt *st, struct err *err)
+{
+    int rc = sqlite3_step(st);
+
+    if (rc == SQLITE_ROW)
+        return 1;
+    return rc == SQLITE_DONE ? 0 : err_set(err, ERR_CORRUPT, "detd.db: %s", sqlite3_errmsg(db));
+}
+
+/* ---- rows ---- */
+
+#define JOB_SELECT                                                                                                                     \
+    "SELECT id, name, user, uid, state, reason, want, want_tier, want_checkpoint, want_eval, tier, device, ranks, threads, priority, " \
+    "restarts, deaths, attempt, nonce, last_seq, step, steps, images_per_s, cpu_seconds, max_rss, submitted, started, ended, gpus, "   \
+    "cpu_before FROM jobs "
+
+static const char *column(sqlite3_stmt *st, int at)
+{
+    const char *s = (const char *)sqlite3_column_text(st, at);
+
+    return s ? s : "";
+}
+
+static void read_row(sqlite3_stmt *st, struct job_row *row)
+{
+    int state = job_state_parse(column(st, 4));
+
+    memset(row, 0, sizeof *row);
+    row->id = sqlite3_column_int64(st, 0);
+    snprintf(row->name, sizeof row->name, "%s", column(st, 1));
+    snprintf(row->user, sizeof row->user, "%s", column(st, 2));
+    row->uid = (uint32_t)sqlite3_column_int64(st, 3);
+    row->state = state < 0 ? JOB_FAILED : (enum job_state)state;
+    snprintf(row->reason, sizeof row->reason, "%s", column(st, 5));
+    row->want = job_want_parse(column(st, 6));
+    row->want_tier = job_tier_parse(column(st, 7));
+    row->want_checkpoint = sqlite3_column_int(st, 8) != 0;
+    row->want_eval = sqlite3_column_int(st, 9) != 0;
+    row->tier = job_tier_parse(column(st, 10));
+    row->cuda = strcmp(column(st, 11), "cuda") == 0;
+    row->ranks = sqlite3_column_int(st, 12);
+    row->threads = sqlite3_column_int(st, 13);
+    row->priority = sqlite3_column_int(st, 14);
+    row->restarts = sqlite3_column_int(st, 15);
+    row->deaths = sqlite3_column_int(st, 16);
+    row->attempt = sqlite3_column_int(st, 17);
+    snprintf(row->nonce, sizeof row->nonce, "%s", column(st, 18));
+    row->last_seq = sqlite3_column_int64(st, 19);
+    row->step = sqlite3_column_int64(st, 20);
+    row->steps = sqlite3_column_int64(st, 21);
+    row->images_per_s = sqlite3_column_double(st, 22);
+    row->cpu_seconds = sqlite3_column_double(st, 23);
+    row->max_rss = sqlite3_column_int64(st, 24);
+    row->submitted = sqlite3_column_double(st, 25);
+    row->started = sqlite3_column_double(st, 26);
+    row->ended = sqlite3_column_double(st, 27);
+    snprintf(row->gpus, sizeof row->gpus, "%s", column(st, 28));
+    row->cpu_before = sqlite3_column_double(st, 29);
+}
+
+static int losses_of(sqlite3 *db, int64_t id, struct text *out, struct err *err)
+{
+    sqlite3_stmt *st;
+    const char *open = NULL;
+    int rc = reader_prepare(db, "SELECT split, term, value FROM loss_latest WHERE job=?1 ORDER BY split, term", &st, err);
+
+    if (rc < 0)
+        return rc;
+    sqlite3_bind_int64(st, 1, id);
+    text_add(out, "{\"train\":{");
+    while ((rc = reader_step(db, st, err)) == 1) {
+        bool val = strcmp(column(st, 0), "val") == 0;
+
+        if (val && (!open || strcmp(open, "val") != 0))
+            text_add(out, "},\"val\":{");
+        else if (open)
+            text_add(out, ",");
+        open = val ? "val" : "train";
+        text_json(out, column(st, 1));
+        text_add(out, ":");
+        if (sqlite3_column_type(st, 2) == SQLITE_NULL)
+            text_add(out, "null");
+        else
+            text_real(out, sqlite3_column_double(st, 2));
+    }
+    text_add(out, open && strcmp(open, "val") == 0 ? "}}" : "},\"val\":{}}");
+    sqlite3_finalize(st);
+    return rc;
+}
+
+/* ---- queries ---- */
+
+int store_load_jobs(struct store *s, int recent, void (*each)(void *arg, const struct job_row *row), void *arg, struct err *err)
+{
+    sqlite3 *db = reader_take(s);
+    sqlite3_stmt *st = NULL;
+    struct job_row row;
+    int rc =
+        reader_prepare(db,
+                       JOB_SELECT "WHERE id IN (SELECT id FROM jobs WHERE state IN ('queued', 'starting', 'running', 'stopping', 'paused') "
+                                  "UNION SELECT id FROM (SELECT id FROM jobs ORDER BY id DESC LIMIT ?1)) ORDER BY id DESC",
+                       &st, err);
+
+    if (rc == 0) {
+        sqlite3_bind_int(st, 1, recent);
+        while ((rc = reader_step(db, st, err)) == 1) {
+            read_row(st, &row);
+            each(arg, &row);
+        }
+    }
+    sqlite3_finalize(st);
+    reader_give(s, db);
+    return rc;
+}
+
+int store_list_jobs(struct store *s, const struct store_page *page, int state, store_job_fn *each, void *arg, struct err *err)
+{
+    sqlite3 *db = reader_take(s);
+    sqlite3_stmt *st = NULL;
+    struct job_row row;
+    int rc = reader_prepare(db, JOB_SELECT "WHERE (?1=0 OR id<?1) AND (?2='' OR state=?2) ORDER BY id DESC LIMIT ?3", &st, err);
+
+    if (rc == 0) {
+        sqlite3_bind_int64(st, 1, page->cursor);
+        sqlite3_bind_text(st, 2, state < 0 ? "" : job_state_name((enum job_state)state), -1, SQLITE_STATIC);
+        sqlite3_bind_int64(st, 3, page->limit);
+        while ((rc = reader_step(db, st, err)) == 1) {
+            struct text losses = { 0 };
+
+            read_row(st, &row);
+            rc = losses_of(db, row.id, &losses, err);
+            if (rc == 0 && !losses.failed)
+                each(arg, &row, losses.p);
+            text_free(&losses);
+            if (rc < 0)
+                break;
+        }
+    }
+    sqlite3_finalize(st);
+    reader_give(s, db);
+    return rc;
+}
+
+static int no_such_job(int64_t id, struct err *err)
+{
+    return err_field(err, ERR_NOTFOUND, "id", "no job %lld", (long long)id);
+}
+
+int store_get_job(struct store *s, int64_t id, struct job_row *ret, struct err *err)
+{
+    sqlite3 *db = reader_take(s);
+    sqlite3_stmt *st = NULL;
+    int rc = reader_prepare(db, JOB_SELECT "WHERE id=?1", &st, err);
+
+    if (rc == 0) {
+        sqlite3_bind_int64(st, 1, id);
+        rc = reader_step(db, st, err);
+        if (rc == 1)
+            read_row(st, ret);
+        rc = rc == 1 ? 0 : rc == 0 ? no_such_job(id, err) : rc;
+    }
+    sqlite3_finalize(st);
+    reader_give(s, db);
+    return rc;
+}
+
+/* One text by one parameter. *ret stays NULL where there is no row. */
+static int one_text(struct store *s, const char *sql, int64_t id, const char *key, char **ret, struct err *err)
+{
+    sqlite3 *db = reader_take(s);
+    sqlite3_stmt *st = NULL;
+    int rc = reader_prepare(db, sql, &st, err);
+
+    if (rc == 0) {
+        if (key)
+            sqlite3_bind_text(st, 1, key, -1, SQLITE_STATIC);
+        else
+            sqlite3_bind_int64(st, 1, id);
+        rc = reader_step(db, st, err);
+        if (rc == 1) {
+            *ret = strdup(column(st, 0));
+            rc = *ret ? 0 : err_set(err, -ENOMEM, "out of memory");
+        }
+    }
+    sqlite3_finalize(st);
+    reader_give(s, db);
+    return rc;
+}
+
+int store_get_spec(struct store *s, int64_t id, char **ret, struct err *err)
+{
+    int rc;
+
+    *ret = NULL;
+    rc = one_text(s, "SELECT spec FROM jobs WHERE id=?1", id, NULL, ret, err);
+    return rc == 0 && !*ret ? no_such_job(id, err) : rc;
+}
+
+int store_get_setting(struct store *s, const char *key, char *ret, size_t size, struct err *err)
+{
+    char *value = NULL;
+    int rc = one_text(s, "SELECT value FROM meta WHERE key=?1", 0, key, &value, err);
+
+    snprintf(ret, size, "%s", value ? value : "");
+    free(value);
+    return rc;
+}
+
+int store_losses(struct store *s, int64_t id, struct text *out, struct err *err)
+{
+    sqlite3 *db = reader_take(s);
+    int rc = losses_of(db, id, out, err);
+
+    reader_give(s, db);
+    return rc;
+}

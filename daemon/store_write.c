@@ -1,0 +1,590 @@
+/* daemon/store_write.c - the writer's statements: how a batch of changes becomes one transaction. */
+#include <errno.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "daemon/store_impl.h"
+
+#define JOB_COLUMNS                                                                                                                \
+    "state=?2, reason=?3, want=?4, want_tier=?5, want_checkpoint=?6, want_eval=?7, tier=?8, threads=?9, deaths=?10, attempt=?11, " \
+    "nonce=?12, last_seq=?13, step=?14, images_per_s=?15, cpu_seconds=?16, max_rss=?17, started=?18, ended=?19, gpus=?20, cpu_before=?21"
+
+static const char *const sql[ST_COUNT] = {
+    [ST_TOKEN] = "SELECT id FROM jobs WHERE uid=?1 AND token=?2",
+    [ST_SUBMIT] = "INSERT INTO jobs (name, user, uid, token, spec, state, reason, tier, device, ranks, threads, priority, restarts, steps, "
+                  "submitted) "
+                  "VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15)",
+    [ST_SAVE] = "UPDATE jobs SET " JOB_COLUMNS " WHERE id=?1",
+    [ST_SEQ] = "UPDATE jobs SET last_seq=max(last_seq, ?2), step=max(step, ?3) WHERE id=?1",
+    [ST_EVENT] = "INSERT INTO events (job, time, level, kind, text) VALUES (?1, ?2, ?3, ?4, ?5)",
+    [ST_SETTING] = "INSERT INTO meta VALUES (?1, ?2) ON CONFLICT (key) DO UPDATE SET value=excluded.value",
+    [ST_GPU] = "INSERT INTO gpus VALUES (?1, ?2, ?3, ?4) ON CONFLICT (uuid) DO UPDATE SET name=excluded.name, "
+               "memory_bytes=excluded.memory_bytes, seen=excluded.seen",
+    [ST_SERIES] = "SELECT id FROM series WHERE job=?1 AND split=?2 AND term=?3",
+    [ST_NEW_SERIES] = "INSERT INTO series (job, split, term) VALUES (?1, ?2, ?3)",
+    [ST_POINT] = "INSERT INTO point VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)",
+    [ST_EVAL] = "INSERT INTO eval VALUES (?1, ?2, ?3, ?4, ?5)",
+    [ST_CHECKPOINT] =
+        "INSERT INTO checkpoints VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7) ON CONFLICT (job, step) DO UPDATE SET path=excluded.path, "
+        "bytes=excluded.bytes, val_loss=excluded.val_loss, best=excluded.best, time=excluded.time",
+    [ST_TIER] = "INSERT INTO tiers VALUES (?1, ?2, ?3) ON CONFLICT (job, step) DO UPDATE SET tier=excluded.tier",
+    [ST_ATTEMPT] = "INSERT INTO attempts (job, attempt, node, resume_step, started) VALUES (?1, ?2, ?3, ?4, ?5) ON CONFLICT (job, attempt) "
+                   "DO UPDATE SET node=excluded.node, resume_step=excluded.resume_step, started=excluded.started",
+    [ST_ENDED] = "UPDATE attempts SET ended=?3, outcome=?4, reason=?5 WHERE job=?1 AND attempt=?2 AND ended IS NULL",
+    [ST_REWIND_POINT] = "DELETE FROM point WHERE step>?2 AND series IN (SELECT id FROM series WHERE job=?1)",
+    [ST_REWIND_EVAL] = "DELETE FROM eval WHERE job=?1 AND step>?2",
+    [ST_REWIND_CHECKPOINT] = "DELETE FROM checkpoints WHERE job=?1 AND step>?2",
+};
+
+/* ---- statements ---- */
+
+int writer_open(struct writer *w, struct err *err)
+{
+    for (int i = 0; i < ST_COUNT; i++)
+        if (sqlite3_prepare_v3(w->db, sql[i], -1, SQLITE_PREPARE_PERSISTENT, &w->stmt[i], NULL) != SQLITE_OK)
+            return err_set(err, ERR_CORRUPT, "detd.db does not have the expected tables: %s", sqlite3_errmsg(w->db));
+    w->series = calloc(SERIES_SLOTS, sizeof *w->series);
+    if (!w->series)
+        return err_set(err, -ENOMEM, "out of memory");
+    if (gethostname(w->node, sizeof w->node - 1) < 0)
+        strcpy(w->node, "?");
+    return 0;
+}
+
+void writer_close(struct writer *w)
+{
+    for (int i = 0; i < ST_COUNT; i++)
+        sqlite3_finalize(w->stmt[i]);
+    free(w->series);
+    free(w->points);
+    free(w->marks);
+}
+
+/* Runs a statement that returns no rows. A refused constraint is the statement's own affair, everything else the batch's. */
+static int run(sqlite3_stmt *st)
+{
+    int rc = sqlite3_step(st);
+
+    sqlite3_reset(st);
+    sqlite3_clear_bindings(st);
+    return rc == SQLITE_DONE || rc == SQLITE_ROW ? SQLITE_OK : rc & 0xff;
+}
+
+static void bind_text(sqlite3_stmt *st, int at, const char *text)
+{
+    sqlite3_bind_text(st, at, text ? text : "", -1, SQLITE_STATIC);
+}
+
+static void bind_real(sqlite3_stmt *st, int at, double v)
+{
+    if (isfinite(v))
+        sqlite3_bind_double(st, at, v);
+    else
+        sqlite3_bind_null(st, at);
+}
+
+static void bind_time(sqlite3_stmt *st, int at, double t)
+{
+    bind_real(st, at, t == 0 ? NAN : t);
+}
+
+/* ---- jobs ---- */
+
+static int submit(struct writer *w, struct op *op)
+{
+    const struct job_row *row = op->row;
+    sqlite3_stmt *st = w->stmt[ST_TOKEN];
+    int rc;
+
+    sqlite3_bind_int64(st, 1, row->uid);
+    bind_text(st, 2, op->text[0]);
+    rc = sqlite3_step(st);
+    if (rc == SQLITE_ROW)
+        op->value = sqlite3_column_int64(st, 0);
+    sqlite3_reset(st);
+    if (rc != SQLITE_DONE)
+        return rc == SQLITE_ROW ? SQLITE_OK : rc & 0xff;
+    st = w->stmt[ST_SUBMIT];
+    bind_text(st, 1, row->name);
+    bind_text(st, 2, row->user);
+    sqlite3_bind_int64(st, 3, row->uid);
+    bind_text(st, 4, op->text[0]);
+    bind_text(st, 5, op->text[1]);
+    bind_text(st, 6, job_state_name(row->state));
+    bind_text(st, 7, row->reason);
+    bind_text(st, 8, job_tier_name(row->tier));
+    bind_text(st, 9, row->cuda ? "cuda" : "cpu");
+    sqlite3_bind_int(st, 10, row->ranks);
+    sqlite3_bind_int(st, 11, row->threads);
+    sqlite3_bind_int(st, 12, row->priority);
+    sqlite3_bind_int(st, 13, row->restarts);
+    sqlite3_bind_int64(st, 14, row->steps);
+    sqlite3_bind_double(st, 15, row->submitted);
+    rc = run(st);
+    if (rc == SQLITE_OK)
+        op->value = sqlite3_last_insert_rowid(w->db);
+    return rc;
+}
+
+static int save(struct writer *w, const struct job_row *row)
+{
+    sqlite3_stmt *st = w->stmt[ST_SAVE];
+
+    sqlite3_bind_int64(st, 1, row->id);
+    bind_text(st, 2, job_state_name(row->state));
+    bind_text(st, 3, row->reason);
+    bind_text(st, 4, job_want_name(row->want));
+    bind_text(st, 5, job_tier_name(row->want_tier));
+    sqlite3_bind_int(st, 6, row->want_checkpoint);
+    sqlite3_bind_int(st, 7, row->want_eval);
+    bind_text(st, 8, job_tier_name(row->tier));
+    sqlite3_bind_int(st, 9, row->threads);
+    sqlite3_bind_int(st, 10, row->deaths);
+    sqlite3_bind_int(st, 11, row->attempt);
+    bind_text(st, 12, row->nonce);
+    sqlite3_bind_int64(st, 13, row->last_seq);
+    sqlite3_bind_int64(st, 14, row->step);
+    bind_real(st, 15, isfinite(row->images_per_s) ? row->images_per_s : 0);
+    bind_real(st, 16, isfinite(row->cpu_seconds) ? row->cpu_seconds : 0);
+    sqlite3_bind_int64(st, 17, row->max_rss);
+    bind_time(st, 18, row->started);
+    bind_time(st, 19, row->ended);
+    bind_text(st, 20, row->gpus);
+    bind_real(st, 21, row->cpu_before);
+    return run(st);
+}
+
+static int add_event(struct writer *w, int64_t job, double time, const char *level, const char *kind, const char *text)
+{
+    sqlite3_stmt *st = w->stmt[ST_EVENT];
+
+    if (job)
+        sqlite3_bind_int64(st, 1, job);
+    sqlite3_bind_double(st, 2, time);
+    bind_text(st, 3, level);
+    bind_text(st, 4, kind);
+    bind_text(st, 5, text);
+    return run(st);
+}
+
+/* ---- losses ---- */
+
+static unsigned series_hash(int64_t job, bool val, const char *term)
+{
+    unsigned h = 2166136261u ^ (unsigned)job * 2654435761u ^ (unsigned)val;
+
+    while (*term)
+        h = (h ^ (unsigned char)*term++) * 16777619u;
+    return h;
+}
+
+static int look_up_series(struct writer *w, int64_t job, bool val, const char *term, int64_t *ret)
+{
+    sqlite3_stmt *st = w->stmt[ST_SERIES];
+    int rc;
+
+    sqlite3_bind_int64(st, 1, job);
+    bind_text(st, 2, val ? "val" : "train");
+    bind_text(st, 3, term);
+    rc = sqlite3_step(st);
+    if (rc == SQLITE_ROW)
+        *ret = sqlite3_column_int64(st, 0);
+    sqlite3_reset(st);
+    if (rc != SQLITE_DONE)
+        return rc == SQLITE_ROW ? SQLITE_OK : rc & 0xff;
+    st = w->stmt[ST_NEW_SERIES];
+    sqlite3_bind_int64(st, 1, job);
+    bind_text(st, 2, val ? "val" : "train");
+    bind_text(st, 3, term);
+    rc = run(st);
+    *ret = sqlite3_last_insert_rowid(w->db);
+    return rc;
+}
+
+static void forget_series(struct writer *w)
+{
+    memset(w->series, 0, SERIES_SLOTS * sizeof *w->series);
+    w->series_used = 0;
+}
+
+static int series_id(struct writer *w, int64_t job, bool val, const char *term, int64_t *ret)
+{
+    unsigned at = series_hash(job, val, term) % SERIES_SLOTS;
+    struct series_slot *slot = &w->series[at];
+    int rc;
+
+    for (; slot->id; at = (at + 1) % SERIES_SLOTS, slot = &w->series[at])
+        if (slot->job == job && slot->val == val && strcmp(slot->term, term) == 0) {
+            *ret = slot->id;
+            return SQLITE_OK;
+        }
+    rc = look_up_series(w, job, val, term, ret);
+    if (rc != SQLITE_OK)
+        return rc;
+    if (w->series_used > SERIES_SLOTS / 2) { /* a cache: starting it afresh costs a look-up each */
+        forget_series(w);
+        slot = &w->series[series_hash(job, val, term) % SERIES_SLOTS];
+    }
+    *slot = (struct series_slot){ job, *ret, val, "" };
+    strcpy(slot->term, term);
+    w->series_used++;
+    return SQLITE_OK;
+}
+
+static void *grown(void *p, int count, int *cap, size_t size)
+{
+    int more = *cap ? 2 * *cap : 256;
+    void *q;
+
+    if (count < *cap)
+        return p;
+    q = realloc(p, (size_t)more * size);
+    if (q)
+        *cap = more;
+    return q;
+}
+
+static int add_losses(struct writer *w, const struct report *rep)
+{
+    for (int i = 0; i < rep->count; i++) {
+        const struct report_value *v = &rep->values[i];
+        struct point *points = grown(w->points, w->npoints, &w->points_cap, sizeof *points);
+        int64_t id = 0;
+        int rc;
+
+        if (!points)
+            return SQLITE_NOMEM;
+        w->points = points;
+        rc = series_id(w, rep->job, rep->val, v->name, &id);
+        if (rc != SQLITE_OK)
+            return rc;
+        points[w->npoints++] = (struct point){ id, rep->step, rep->epoch, v->num, v->den, rep->time, rep->tier };
+    }
+    return SQLITE_OK;
+}
+
+static int by_series_step(const void *pa, const void *pb)
+{
+    const struct point *a = pa, *b = pb;
+
+    if (a->series != b->series)
+        return a->series < b->series ? -1 : 1;
+    return a->step < b->step ? -1 : a->step > b->step;
+}
+
+/* A second value for the same series and step can only come from a supervisor that numbers wrongly. The first one stays, the event says so. */
+static int note_conflict(struct writer *w, const struct point *p)
+{
+    char text[160];
+
+    snprintf(text, sizeof text, "a second value of series %lld at step %lld was refused: the trainer reported it twice",
+             (long long)p->series, (long long)p->step);
+    return add_event(w, 0, p->time, "error", "conflict", text);
+}
+
+/* Rows go in sorted by (series, step): the pages of a curve are touched together, five times the speed of arrival order with a small cache. */
+static int flush_points(struct writer *w)
+{
+    sqlite3_stmt *st = w->stmt[ST_POINT];
+    int rc = SQLITE_OK;
+
+    if (w->npoints > 1)
+        qsort(w->points, (size_t)w->npoints, sizeof *w->points, by_series_step);
+    for (int i = 0; rc == SQLITE_OK && i < w->npoints; i++) {
+        const struct point *p = &w->points[i];
+
+        sqlite3_bind_int64(st, 1, p->series);
+        sqlite3_bind_int64(st, 2, p->step);
+        bind_real(st, 3, p->epoch);
+        bind_real(st, 4, p->num);
+        bind_real(st, 5, p->den);
+        sqlite3_bind_int(st, 6, p->tier);
+        sqlite3_bind_double(st, 7, p->time);
+        rc = sqlite3_step(st);
+        sqlite3_reset(st);
+        rc = rc == SQLITE_DONE ? SQLITE_OK : rc & 0xff;
+        if (rc == SQLITE_CONSTRAINT)
+            rc = note_conflict(w, p);
+    }
+    w->npoints = 0;
+    return rc;
+}
+
+/* last_seq goes in with the rows it stands for, once a job and batch. */
+static int mark_seq(struct writer *w, const struct report *rep)
+{
+    struct seq_mark *marks;
+
+    for (int i = w->nmarks - 1; i >= 0; i--)
+        if (w->marks[i].job == rep->job) {
+            w->marks[i].seq = rep->seq;
+            if (!rep->val && rep->step > w->marks[i].step)
+                w->marks[i].step = rep->step;
+            return SQLITE_OK;
+        }
+    marks = grown(w->marks, w->nmarks, &w->marks_cap, sizeof *marks);
+    if (!marks)
+        return SQLITE_NOMEM;
+    w->marks = marks;
+    marks[w->nmarks++] = (struct seq_mark){ rep->job, rep->seq, rep->type == REPORT_LOSS && !rep->val ? rep->step : 0 };
+    return SQLITE_OK;
+}
+
+static int flush_marks(struct writer *w)
+{
+    sqlite3_stmt *st = w->stmt[ST_SEQ];
+    int rc = SQLITE_OK;
+
+    for (int i = 0; rc == SQLITE_OK && i < w->nmarks; i++) {
+        sqlite3_bind_int64(st, 1, w->marks[i].job);
+        sqlite3_bind_int64(st, 2, w->marks[i].seq);
+        sqlite3_bind_int64(st, 3, w->marks[i].step);
+        rc = run(st);
+    }
+    w->nmarks = 0;
+    return rc;
+}
+
+static int flush(struct writer *w)
+{
+    int rc = flush_points(w);
+
+    return rc == SQLITE_OK ? flush_marks(w) : rc;
+}
+
+/* ---- other records ---- */
+
+static int add_metrics(struct writer *w, const struct report *rep)
+{
+    sqlite3_stmt *st = w->stmt[ST_EVAL];
+    int rc = SQLITE_OK;
+
+    for (int i = 0; rc == SQLITE_OK && i < rep->count; i++) {
+        sqlite3_bind_int64(st, 1, rep->job);
+        bind_text(st, 2, rep->values[i].name);
+        sqlite3_bind_int64(st, 3, rep->step);
+        bind_real(st, 4, rep->values[i].num);
+        sqlite3_bind_double(st, 5, rep->time);
+        rc = run(st);
+    }
+    return rc;
+}
+
+static int add_checkpoint(struct writer *w, const struct report *rep)
+{
+    sqlite3_stmt *st = w->stmt[ST_CHECKPOINT];
+
+    sqlite3_bind_int64(st, 1, rep->job);
+    sqlite3_bind_int64(st, 2, rep->step);
+    bind_text(st, 3, rep->text);
+    sqlite3_bind_int64(st, 4, rep->bytes);
+    bind_real(st, 5, rep->val_loss);
+    sqlite3_bind_int(st, 6, rep->best);
+    sqlite3_bind_double(st, 7, rep->time);
+    return run(st);
+}
+
+static int set_tier(struct writer *w, int64_t job, int64_t step, int tier)
+{
+    sqlite3_stmt *st = w->stmt[ST_TIER];
+
+    sqlite3_bind_int64(st, 1, job);
+    sqlite3_bind_int64(st, 2, step);
+    bind_text(st, 3, job_tier_name(tier));
+    return run(st);
+}
+
+static int add_tier(struct writer *w, const struct report *rep)
+{
+    char text[120];
+    int rc = set_tier(w, rep->job, rep->step, rep->tier);
+
+    snprintf(text, sizeof text, "tier %s from step %lld on", job_tier_name(rep->tier), (long long)rep->step);
+    return rc == SQLITE_OK ? add_event(w, rep->job, rep->time, "info", "tier", text) : rc;
+}
+
+static int delete_after(struct writer *w, enum stmt_name name, const struct report *rep, int *deleted)
+{
+    sqlite3_stmt *st = w->stmt[name];
+    int rc;
+
+    sqlite3_bind_int64(st, 1, rep->job);
+    sqlite3_bind_int64(st, 2, rep->step);
+    rc = run(st);
+    *deleted += rc == SQLITE_OK ? sqlite3_changes(w->db) : 0;
+    return rc;
+}
+
+/* A new attempt starts from completed step `step`: what the lost steps reported goes, since they will be trained and reported again. */
+static int rewind_job(struct writer *w, const struct report *rep)
+{
+    char text[200];
+    int rows = 0, other = 0;
+    int rc = delete_after(w, ST_REWIND_POINT, rep, &rows);
+
+    if (rc == SQLITE_OK)
+        rc = delete_after(w, ST_REWIND_EVAL, rep, &rows);
+    if (rc == SQLITE_OK)
+        rc = delete_after(w, ST_REWIND_CHECKPOINT, rep, &other);
+    if (rc != SQLITE_OK || (rep->attempt <= 1 && rows == 0))
+        return rc;
+    snprintf(text, sizeof text, "attempt %d goes on after step %lld; %d rows of later steps were removed", rep->attempt,
+             (long long)rep->step, rows);
+    return add_event(w, rep->job, rep->time, "info", "rewound", text);
+}
+
+static int add_attempt(struct writer *w, const struct report *rep, const struct job_row *row)
+{
+    sqlite3_stmt *st = w->stmt[ST_ATTEMPT];
+    int rc = rewind_job(w, rep);
+
+    if (rc == SQLITE_OK && rep->step == 0 && row)
+        rc = set_tier(w, rep->job, 1, row->tier); /* the history begins with the first step */
+    if (rc != SQLITE_OK)
+        return rc;
+    sqlite3_bind_int64(st, 1, rep->job);
+    sqlite3_bind_int(st, 2, rep->attempt);
+    bind_text(st, 3, w->node);
+    sqlite3_bind_int64(st, 4, rep->step);
+    sqlite3_bind_double(st, 5, rep->time);
+    return run(st);
+}
+
+static int end_attempt(struct writer *w, const struct report *rep, int attempt)
+{
+    sqlite3_stmt *st = w->stmt[ST_ENDED];
+    int rc;
+
+    sqlite3_bind_int64(st, 1, rep->job);
+    sqlite3_bind_int(st, 2, attempt);
+    sqlite3_bind_double(st, 3, rep->time);
+    bind_text(st, 4, rep->kind);
+    bind_text(st, 5, rep->text);
+    rc = run(st);
+    if (rc != SQLITE_OK || rep->type == REPORT_END)
+        return rc;
+    return add_event(w, rep->job, rep->time, "warning", "attempt_ended", rep->text[0] ? rep->text : rep->kind);
+}
+
+static int end_job(struct writer *w, const struct report *rep, const struct job_row *row)
+{
+    char text[REPORT_TEXT_MAX + REPORT_NAME_MAX + 8];
+    int rc = end_attempt(w, rep, row ? row->attempt : 0);
+
+    snprintf(text, sizeof text, "%s%s%s", rep->kind, rep->text[0] ? ": " : "", rep->text);
+    return rc == SQLITE_OK ? add_event(w, rep->job, rep->time, strcmp(rep->kind, "failed") == 0 ? "error" : "info", "end", text) : rc;
+}
+
+static int add_report(struct writer *w, const struct report *rep, const struct job_row *row)
+{
+    switch (rep->type) {
+    case REPORT_LOSS:
+        return add_losses(w, rep);
+    case REPORT_EVAL:
+        return add_metrics(w, rep);
+    case REPORT_CHECKPOINT:
+        return add_checkpoint(w, rep);
+    case REPORT_TIER:
+        return add_tier(w, rep);
+    case REPORT_DATA:
+        return add_event(w, rep->job, rep->time, rep->best ? "info" : "warning", "data", rep->text);
+    case REPORT_EVENT:
+        return add_event(w, rep->job, rep->time, rep->kind, rep->label, rep->text);
+    case REPORT_ATTEMPT:
+        return add_attempt(w, rep, row);
+    case REPORT_ENDED:
+        return end_attempt(w, rep, rep->attempt);
+    case REPORT_END:
+        return end_job(w, rep, row);
+    }
+    return SQLITE_OK;
+}
+
+/* Losses are collected; everything else first puts what was collected before it into the tables, so that the order of a job's records holds. */
+static int apply_report(struct writer *w, struct op *op)
+{
+    int rc = op->rep->type == REPORT_LOSS ? SQLITE_OK : flush(w);
+
+    if (rc == SQLITE_OK)
+        rc = add_report(w, op->rep, op->row);
+    if (rc == SQLITE_OK || rc == SQLITE_CONSTRAINT) {
+        int saved = op->row ? save(w, op->row) : mark_seq(w, op->rep);
+
+        rc = saved == SQLITE_OK ? rc : saved;
+    }
+    return rc;
+}
+
+static int bind_pair(struct writer *w, enum stmt_name name, const struct op *op)
+{
+    sqlite3_stmt *st = w->stmt[name];
+
+    bind_text(st, 1, op->text[0]);
+    bind_text(st, 2, op->text[1]);
+    if (name == ST_GPU) {
+        sqlite3_bind_int64(st, 3, op->number);
+        sqlite3_bind_double(st, 4, op->time);
+    }
+    return run(st);
+}
+
+static int apply(struct writer *w, struct op *op)
+{
+    switch (op->kind) {
+    case OP_SUBMIT:
+        return submit(w, op);
+    case OP_SAVE: {
+        int rc = flush(w); /* marks of older records must not come after a row that is newer */
+
+        return rc == SQLITE_OK ? save(w, op->row) : rc;
+    }
+    case OP_REPORT:
+        return apply_report(w, op);
+    case OP_EVENT:
+        return add_event(w, op->job, op->time, op->text[0], op->text[1], op->text[2]);
+    case OP_SETTING:
+        return bind_pair(w, ST_SETTING, op);
+    case OP_GPU:
+        return bind_pair(w, ST_GPU, op);
+    case OP_SHRINK:
+        break;
+    }
+    return SQLITE_OK;
+}
+
+/* ---- batches ---- */
+
+static int roll_back(struct writer *w, int rc)
+{
+    sqlite3_exec(w->db, "ROLLBACK", NULL, NULL, NULL);
+    forget_series(w);
+    w->npoints = w->nmarks = 0;
+    return rc;
+}
+
+int writer_batch(struct writer *w, struct op *first)
+{
+    int rc = sqlite3_exec(w->db, "BEGIN IMMEDIATE", NULL, NULL, NULL);
+
+    for (struct op *op = first; rc == SQLITE_OK && op; op = op->next) {
+        op->rc = 0;
+        rc = apply(w, op);
+        if (rc == SQLITE_CONSTRAINT) {
+            op->rc = err_set(&op->err, ERR_STATE, "the store refused the change: %s", sqlite3_errmsg(w->db));
+            rc = SQLITE_OK;
+        }
+    }
+    if (rc == SQLITE_OK)
+        rc = flush(w);
+    if (rc == SQLITE_OK)
+        rc = sqlite3_exec(w->db, "COMMIT", NULL, NULL, NULL);
+    return rc == SQLITE_OK ? rc : roll_back(w, rc);
+}
+
+int op_rows(const struct op *op)
+{
+    return op->kind == OP_REPORT && op->rep->count > 1 ? op->rep->count : 1;
+}

@@ -1,0 +1,133 @@
+#include "daemon/text.h"
+
+#include <math.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+void text_free(struct text *t)
+{
+    free(t->p);
+    *t = (struct text){ 0 };
+}
+
+char *text_take(struct text *t, size_t *ret_len)
+{
+    char *p;
+
+    if (!t->p)
+        text_add(t, "");
+    if (t->failed)
+        text_free(t);
+    p = t->p;
+    if (ret_len)
+        *ret_len = t->len;
+    *t = (struct text){ 0 };
+    return p;
+}
+
+static bool room(struct text *t, size_t more)
+{
+    size_t cap = t->cap ? t->cap : 256;
+    char *p;
+
+    if (t->failed)
+        return false;
+    if (t->len + more < t->cap)
+        return true;
+    while (cap <= t->len + more)
+        cap *= 2;
+    p = realloc(t->p, cap);
+    if (!p) {
+        t->failed = true;
+        return false;
+    }
+    t->p = p;
+    t->cap = cap;
+    return true;
+}
+
+void text_add_bytes(struct text *t, const char *s, size_t len)
+{
+    if (!room(t, len))
+        return;
+    memcpy(t->p + t->len, s, len);
+    t->len += len;
+    t->p[t->len] = '\0';
+}
+
+void text_add(struct text *t, const char *s)
+{
+    text_add_bytes(t, s, strlen(s));
+}
+
+void text_addf(struct text *t, const char *fmt, ...)
+{
+    va_list ap, again;
+    int n;
+
+    va_start(ap, fmt);
+    va_copy(again, ap);
+    n = vsnprintf(NULL, 0, fmt, ap);
+    va_end(ap);
+    if (n >= 0 && room(t, (size_t)n)) {
+        vsnprintf(t->p + t->len, t->cap - t->len, fmt, again);
+        t->len += (size_t)n;
+    }
+    va_end(again);
+}
+
+/* Length of the UTF-8 character at s, 0 where there is none. */
+static size_t utf8_length(const unsigned char *s)
+{
+    size_t n = s[0] < 0x80 ? 1 : s[0] >= 0xc2 && s[0] < 0xe0 ? 2 : s[0] >= 0xe0 && s[0] < 0xf0 ? 3 : s[0] >= 0xf0 && s[0] < 0xf5 ? 4 : 0;
+
+    for (size_t i = 1; i < n; i++)
+        if ((s[i] & 0xc0) != 0x80)
+            return 0;
+    if ((s[0] == 0xe0 && s[1] < 0xa0) || (s[0] == 0xed && s[1] > 0x9f) || (s[0] == 0xf0 && s[1] < 0x90) || (s[0] == 0xf4 && s[1] > 0x8f))
+        return 0;
+    return n;
+}
+
+void text_json(struct text *t, const char *s)
+{
+    const unsigned char *p = (const unsigned char *)s;
+
+    if (!s) {
+        text_add(t, "null");
+        return;
+    }
+    text_add(t, "\"");
+    while (*p) {
+        size_t n = utf8_length(p);
+
+        if (n == 0)
+            text_add(t, "?");
+        else if (*p == '"' || *p == '\\')
+            text_addf(t, "\\%c", *p);
+        else if (*p < 0x20)
+            text_addf(t, "\\u%04x", *p);
+        else
+            text_add_bytes(t, (const char *)p, n);
+        p += n ? n : 1;
+    }
+    text_add(t, "\"");
+}
+
+void text_real(struct text *t, double v)
+{
+    char digits[40];
+    int n;
+
+    if (!isfinite(v)) {
+        text_add(t, "null");
+        return;
+    }
+    n = snprintf(digits, sizeof digits, "%.17g", v);
+    /* A number without point or exponent would be read back as an integer. */
+    if (!strpbrk(digits, ".e"))
+        snprintf(digits + n, sizeof digits - (size_t)n, ".0");
+    text_add(t, digits);
+}

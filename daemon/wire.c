@@ -1,0 +1,362 @@
+#include "daemon/wire.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "daemon/text.h"
+#include "proto/err.h"
+#include "proto/frame.h"
+
+enum { READ_BYTES = 32 << 10, TURN_NS = 2000000 };
+
+struct wire {
+    uv_pipe_t pipe;
+    struct wires *all;
+    const struct wire_events *events;
+    void *owner;
+    struct frame *frame;
+    struct text out;     /* not handed to libuv yet */
+    struct text writing; /* with libuv */
+    uv_write_t write;
+    struct wire *next_dirty, *next_waiting;
+    bool dirty, waiting, held, reading, in_lines, end_of_file, close_after_send;
+};
+
+/* ---- turns of the loop ---- */
+
+/* Time spent in callbacks = time passed - time spent in epoll. */
+static void on_prepare(uv_prepare_t *prepare);
+static void on_idle(uv_idle_t *idle);
+
+int wires_open(struct wires *all, uv_loop_t *loop, struct err *err)
+{
+    int rc;
+
+    memset(all, 0, sizeof *all);
+    all->loop = loop;
+    all->turn_started = uv_hrtime();
+    rc = uv_loop_configure(loop, UV_METRICS_IDLE_TIME);
+    if (rc < 0)
+        return err_set(err, rc, "event loop: %s", uv_strerror(rc));
+    uv_prepare_init(loop, &all->prepare);
+    uv_idle_init(loop, &all->idle);
+    all->prepare.data = all->idle.data = all;
+    uv_prepare_start(&all->prepare, on_prepare);
+    uv_unref((uv_handle_t *)&all->prepare);
+    return 0;
+}
+
+void wires_close(struct wires *all)
+{
+    uv_close((uv_handle_t *)&all->prepare, NULL);
+    uv_close((uv_handle_t *)&all->idle, NULL);
+}
+
+double wires_longest_ms(struct wires *all)
+{
+    double ms = (double)all->longest_turn / 1e6;
+
+    all->longest_turn = 0;
+    return ms;
+}
+
+static bool turn_is_long(const struct wires *all)
+{
+    uint64_t now = uv_hrtime(), idle = uv_metrics_idle_time(all->loop);
+
+    return now - all->turn_started - (idle - all->idle_time) > TURN_NS;
+}
+
+/* ---- closing ---- */
+
+static void unlink_from(struct wire **list, const struct wire *w, size_t link)
+{
+    for (struct wire **at = list; *at; at = (struct wire **)((char *)*at + link))
+        if (*at == w) {
+            *at = *(struct wire **)((char *)*at + link);
+            return;
+        }
+}
+
+static void on_closed(uv_handle_t *handle)
+{
+    struct wire *w = handle->data;
+
+    w->events->closed(w);
+    frame_free(w->frame);
+    text_free(&w->out);
+    text_free(&w->writing);
+    free(w);
+}
+
+void wire_close(struct wire *w)
+{
+    if (uv_is_closing((uv_handle_t *)&w->pipe))
+        return;
+    unlink_from(&w->all->dirty, w, offsetof(struct wire, next_dirty));
+    unlink_from(&w->all->waiting, w, offsetof(struct wire, next_waiting));
+    uv_close((uv_handle_t *)&w->pipe, on_closed);
+}
+
+void wire_close_after_send(struct wire *w)
+{
+    w->close_after_send = true;
+    w->held = true;
+    if (w->out.len == 0 && w->writing.len == 0)
+        wire_close(w);
+}
+
+/* ---- output ---- */
+
+static void flush(struct wire *w);
+
+static void drained(struct wire *w)
+{
+    if (w->close_after_send)
+        wire_close(w);
+    else if (w->events->drained)
+        w->events->drained(w);
+}
+
+static void on_written(uv_write_t *req, int status)
+{
+    struct wire *w = req->data;
+
+    text_free(&w->writing);
+    if (status < 0)
+        wire_close(w);
+    else if (w->out.len)
+        flush(w);
+    else
+        drained(w);
+}
+
+/* Most output fits into the socket's buffer at once; only the rest is handed to libuv, one write at a time. */
+static void flush(struct wire *w)
+{
+    uv_buf_t buf = uv_buf_init(w->out.p, (unsigned)w->out.len);
+    int n = uv_try_write((uv_stream_t *)&w->pipe, &buf, 1);
+
+    if (n < 0 && n != UV_EAGAIN) {
+        wire_close(w);
+        return;
+    }
+    if (n == (int)w->out.len) {
+        w->out.len = 0;
+        if (w->out.cap > (64 << 10))
+            text_free(&w->out);
+        drained(w);
+        return;
+    }
+    w->writing = w->out;
+    w->out = (struct text){ 0 };
+    n = n < 0 ? 0 : n;
+    buf = uv_buf_init(w->writing.p + n, (unsigned)(w->writing.len - (size_t)n));
+    w->write.data = w;
+    if (uv_write(&w->write, (uv_stream_t *)&w->pipe, &buf, 1, on_written) < 0)
+        wire_close(w);
+}
+
+void wire_send(struct wire *w, const char *bytes, size_t len)
+{
+    if (uv_is_closing((uv_handle_t *)&w->pipe) || w->out.failed)
+        return;
+    text_add_bytes(&w->out, bytes, len);
+    if (!w->dirty) {
+        w->dirty = true;
+        w->next_dirty = w->all->dirty;
+        w->all->dirty = w;
+    }
+}
+
+size_t wire_queued(const struct wire *w)
+{
+    return w->out.len + w->writing.len;
+}
+
+/* ---- input ---- */
+
+static void wait_for_next_turn(struct wire *w)
+{
+    if (w->waiting)
+        return;
+    w->waiting = true;
+    w->next_waiting = w->all->waiting;
+    w->all->waiting = w;
+    uv_idle_start(&w->all->idle, on_idle);
+}
+
+static void on_alloc(uv_handle_t *handle, size_t suggested, uv_buf_t *buf)
+{
+    static char shared[READ_BYTES]; /* one thread, and every read is copied into its frame before the next */
+
+    (void)handle;
+    (void)suggested;
+    *buf = uv_buf_init(shared, sizeof shared);
+}
+
+static void on_read(uv_stream_t *stream, ssize_t n, const uv_buf_t *buf);
+
+static void set_reading(struct wire *w, bool on)
+{
+    if (uv_is_closing((uv_handle_t *)&w->pipe) || w->reading == on || w->end_of_file)
+        return;
+    w->reading = on;
+    if (on)
+        uv_read_start((uv_stream_t *)&w->pipe, on_alloc, on_read);
+    else
+        uv_read_stop((uv_stream_t *)&w->pipe);
+}
+
+/* Hands out lines until there is none, somebody holds the wire, or the turn has lasted long enough. Reading goes on only when all are handed out:
+ * what a client sends too fast waits in its own socket. */
+static void hand_out(struct wire *w)
+{
+    const char *line;
+    size_t len;
+    int count = 0;
+
+    if (w->in_lines)
+        return;
+    w->in_lines = true;
+    while (!w->held && !uv_is_closing((uv_handle_t *)&w->pipe)) {
+        if (++count % 16 == 0 && turn_is_long(w->all)) {
+            wait_for_next_turn(w);
+            break;
+        }
+        line = frame_next(w->frame, &len);
+        if (!line)
+            break;
+        w->events->line(w, line, len);
+    }
+    w->in_lines = false;
+    if (w->held || w->waiting) {
+        set_reading(w, false);
+        return;
+    }
+    set_reading(w, true);
+}
+
+static void on_read(uv_stream_t *stream, ssize_t n, const uv_buf_t *buf)
+{
+    struct wire *w = stream->data;
+    struct err err;
+
+    if (n == 0)
+        return;
+    if (n < 0) {
+        set_reading(w, false);
+        w->end_of_file = true;
+        if (n != UV_EOF)
+            wire_close(w);
+        else if (w->events->ended)
+            w->events->ended(w);
+        else
+            wire_close_after_send(w);
+        return;
+    }
+    if (frame_push(w->frame, buf->base, (size_t)n, &err) < 0) {
+        set_reading(w, false);
+        w->events->broken(w, &err);
+        return;
+    }
+    hand_out(w);
+}
+
+void wire_hold(struct wire *w, bool hold)
+{
+    if (w->held == hold || w->close_after_send)
+        return;
+    w->held = hold;
+    if (!hold)
+        hand_out(w);
+    else if (!w->in_lines)
+        set_reading(w, false);
+}
+
+static void on_prepare(uv_prepare_t *prepare)
+{
+    struct wires *all = prepare->data;
+    uint64_t now, idle, busy;
+
+    while (all->dirty) {
+        struct wire *w = all->dirty;
+
+        all->dirty = w->next_dirty;
+        w->dirty = false;
+        if (w->out.failed)
+            wire_close(w); /* out of memory: a reply is lost, and a client that waits for it should hear that */
+        else if (w->out.len && w->writing.len == 0)
+            flush(w);
+    }
+    now = uv_hrtime();
+    idle = uv_metrics_idle_time(all->loop);
+    busy = now - all->turn_started - (idle - all->idle_time);
+    if (busy > all->longest_turn)
+        all->longest_turn = busy;
+    all->turn_started = now;
+    all->idle_time = idle;
+}
+
+static void on_idle(uv_idle_t *idle)
+{
+    struct wires *all = idle->data;
+    struct wire *list = all->waiting;
+
+    all->waiting = NULL;
+    uv_idle_stop(idle);
+    while (list) {
+        struct wire *w = list;
+
+        list = w->next_waiting;
+        w->waiting = false;
+        hand_out(w);
+    }
+}
+
+/* ---- life ---- */
+
+struct wire *wire_accept(struct wires *all, uv_stream_t *server, size_t max_line, const struct wire_events *events, struct err *err)
+{
+    struct wire *w = calloc(1, sizeof *w);
+    int rc;
+
+    if (w)
+        w->frame = frame_new(max_line);
+    if (!w || !w->frame) {
+        free(w);
+        err_set(err, -ENOMEM, "out of memory for a connection");
+        return NULL;
+    }
+    w->all = all;
+    w->events = events;
+    rc = uv_pipe_init(all->loop, &w->pipe, 0);
+    w->pipe.data = w;
+    if (rc == 0)
+        rc = uv_accept(server, (uv_stream_t *)&w->pipe);
+    if (rc < 0) {
+        err_set(err, rc, "accept a connection: %s", uv_strerror(rc));
+        wire_close(w);
+        return NULL;
+    }
+    set_reading(w, true);
+    return w;
+}
+
+void wire_set_owner(struct wire *w, void *owner)
+{
+    w->owner = owner;
+}
+
+void *wire_owner(const struct wire *w)
+{
+    return w->owner;
+}
+
+int wire_fd(const struct wire *w)
+{
+    int fd = -1;
+
+    return uv_fileno((const uv_handle_t *)&w->pipe, &fd) < 0 ? -1 : fd;
+}

@@ -131,7 +131,8 @@ static void check_render(const struct placement *p, int w, int h)
 {
     uint8_t *rgb = malloc((size_t)(w * h * 3));
     size_t n = (size_t)p->size * (size_t)p->size * 3;
-    float *out = malloc((n + 1) * sizeof *out), *scratch = malloc(render_scratch(w, p->size) * sizeof *scratch);
+    float *out = malloc((n + 1) * sizeof *out), *any = malloc(n * sizeof *any),
+          *scratch = malloc(render_scratch(w, p->size) * sizeof *scratch);
 
     for (int i = 0; i < w * h * 3; i++)
         rgb[i] = (uint8_t)((unsigned)i * 2654435761u >> 13);
@@ -139,6 +140,9 @@ static void check_render(const struct placement *p, int w, int h)
     render(p, rgb, w, h, out, scratch);
     assert_true(largest_difference(p, rgb, w, h, out) < 2e-5);
     assert_true(out[n] == 42.0f);
+    render_any(p, rgb, w, h, any, scratch);
+    assert_memory_equal(out, any, n * sizeof *out);
+    free(any);
     free(rgb);
     free(out);
     free(scratch);

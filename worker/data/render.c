@@ -1,9 +1,13 @@
 /* Pictures to network inputs. One pass over the output: two source rows are blended into a row of floats, columns are picked and blended
- * from it, colour is changed, the row is written. Inner loops run over blocks of BLOCK numbers, a length the compiler
- * knows, so that it uses vectors at -O2; nothing is reassociated, so every build gives the same bits. */
+ * from it, colour is changed, the row is written. The row is compiled twice, for AVX2 and for any processor; neither contracts
+ * nor reassociates, so both give the same bits. The pragma: -O2 alone leaves these loops scalar (half the speed), and compilers keep
+ * branches where both sides of a select could raise a floating-point flag, which nobody reads here. */
+#pragma GCC optimize("O3", "no-trapping-math")
 #include <string.h>
 
 #include "worker/data/augment.h"
+
+#define INNER static inline __attribute__((always_inline))
 
 enum { BLOCK = 16 };
 
@@ -62,25 +66,24 @@ static void plan_columns(struct work *k, const struct placement *p, int w, int f
     }
 }
 
-static void blend_rows(float *line, const uint8_t *above, const uint8_t *below, float weight, size_t n)
+INNER void fill_grey(float *row, size_t n)
+{
+    for (size_t i = 0; i < n; i++)
+        row[i] = GREY;
+}
+
+INNER void blend_rows(float *restrict line, const uint8_t *above, const uint8_t *below, float weight, size_t n)
 {
     const float unit = 1.0f / 255.0f;
-    size_t i = 0;
 
-    for (; i + BLOCK <= n; i += BLOCK)
-        for (int j = 0; j < BLOCK; j++) {
-            float a = (float)above[i + j], b = (float)below[i + j];
-
-            line[i + j] = (a + weight * (b - a)) * unit;
-        }
-    for (; i < n; i++) {
+    for (size_t i = 0; i < n; i++) {
         float a = (float)above[i], b = (float)below[i];
 
         line[i] = (a + weight * (b - a)) * unit;
     }
 }
 
-static void pick_columns(struct work *k, int from, int to)
+INNER void pick_columns(struct work *k, int from, int to)
 {
     for (int x = from; x < to; x++) {
         const float *l = k->line + k->left[x], *r = l + k->step[x];
@@ -92,14 +95,14 @@ static void pick_columns(struct work *k, int from, int to)
     }
 }
 
-static inline float clamp01(float v)
+INNER float clamp01(float v)
 {
     v = v > 0.0f ? v : 0.0f;
     return v < 1.0f ? v : 1.0f;
 }
 
 /* Saturation and brightness alone need no hue: each channel keeps its share of (max - channel). */
-static void colour_block(float *restrict r, float *restrict g, float *restrict b, float saturation, float exposure)
+INNER void colour_block(float *restrict r, float *restrict g, float *restrict b, float saturation, float exposure)
 {
     for (int i = 0; i < BLOCK; i++) {
         float rg = r[i] > g[i] ? r[i] : g[i], top = rg > b[i] ? rg : b[i];
@@ -111,7 +114,7 @@ static void colour_block(float *restrict r, float *restrict g, float *restrict b
 }
 
 /* How far a channel is below the top one, 0 .. 1, at hue k (6 = a turn, 0 = where the channel starts to fall). */
-static inline float fall(float k)
+INNER float fall(float k)
 {
     float t;
 
@@ -122,7 +125,7 @@ static inline float fall(float k)
 }
 
 /* The HSV cone without leaving RGB: value = top, value * saturation = top - bottom, so a channel is top - (top - bottom) * fall(hue). */
-static void hue_block(float *restrict r, float *restrict g, float *restrict b, float turn, float saturation, float exposure)
+INNER void hue_block(float *restrict r, float *restrict g, float *restrict b, float turn, float saturation, float exposure)
 {
     for (int i = 0; i < BLOCK; i++) {
         float rg = r[i] > g[i] ? r[i] : g[i], top = rg > b[i] ? rg : b[i];
@@ -143,7 +146,7 @@ static void hue_block(float *restrict r, float *restrict g, float *restrict b, f
     }
 }
 
-static void colour_row(struct work *k, const struct placement *p)
+INNER void colour_row(struct work *k, const struct placement *p)
 {
     for (int x = 0; x < p->size; x += BLOCK) {
         if (p->hue != 0.0f)
@@ -153,7 +156,7 @@ static void colour_row(struct work *k, const struct placement *p)
     }
 }
 
-static void write_row(const struct work *k, const struct placement *p, float *restrict out)
+INNER void write_row(const struct work *k, const struct placement *p, float *restrict out)
 {
     int step = p->flip ? -1 : 1;
 
@@ -162,12 +165,6 @@ static void write_row(const struct work *k, const struct placement *p, float *re
         out[x * 3 + 1] = k->g[from];
         out[x * 3 + 2] = k->b[from];
     }
-}
-
-static void fill_grey(float *row, size_t n)
-{
-    for (size_t i = 0; i < n; i++)
-        row[i] = GREY;
 }
 
 /* Rows above and below the picture are all alike: grey .5, with its colour changed as the rest. */
@@ -191,18 +188,55 @@ static void write_margin(struct work *k, const struct placement *p, float *out, 
     }
 }
 
+/* One row of the input that the picture reaches: its columns [x0, x1) come from two source rows. */
+struct row {
+    const uint8_t *above, *below;
+    float weight; /* of the row below */
+    size_t pitch;
+    int x0, x1;
+    float *out;
+};
+
+INNER void make_row(struct work *k, const struct placement *p, const struct row *r)
+{
+    blend_rows(k->line, r->above, r->below, r->weight, r->pitch);
+    if (p->colour)
+        fill_grey(k->r, 3 * padded((size_t)p->size));
+    pick_columns(k, r->x0, r->x1);
+    if (p->colour)
+        colour_row(k, p);
+    write_row(k, p, r->out);
+}
+
+static void make_row_any(struct work *k, const struct placement *p, const struct row *r)
+{
+    make_row(k, p, r);
+}
+
+#ifdef __x86_64__
+__attribute__((target("avx2"))) static void make_row_avx2(struct work *k, const struct placement *p, const struct row *r)
+{
+    make_row(k, p, r);
+}
+#define HAVE_AVX2 __builtin_cpu_supports("avx2")
+#else
+#define make_row_avx2 make_row_any
+#define HAVE_AVX2     0
+#endif
+
 static int within(int v, int size)
 {
     return v < 0 ? 0 : v > size ? size : v;
 }
 
-void render(const struct placement *p, const uint8_t *rgb, int w, int h, float *out, float *scratch)
+static void render_with(void (*make)(struct work *, const struct placement *, const struct row *), const struct placement *p,
+                        const uint8_t *rgb, int w, int h, float *out, float *scratch)
 {
     struct work k = lay_out(scratch, w, p->size);
-    int x0 = within(p->x, p->size), x1 = within(p->x + p->w, p->size), y0 = within(p->y, p->size), y1 = within(p->y + p->h, p->size);
-    size_t pitch = (size_t)w * 3, row = (size_t)p->size * 3;
+    int y0 = within(p->y, p->size), y1 = within(p->y + p->h, p->size);
+    struct row r = { .pitch = (size_t)w * 3, .x0 = within(p->x, p->size), .x1 = within(p->x + p->w, p->size) };
 
-    plan_columns(&k, p, w, x0, x1);
+    plan_columns(&k, p, w, r.x0, r.x1);
     write_margin(&k, p, out, 0, y0);
     write_margin(&k, p, out, y1, p->size);
     fill_grey(k.r, 3 * padded((size_t)p->size));
@@ -210,12 +244,20 @@ void render(const struct placement *p, const uint8_t *rgb, int w, int h, float *
         float f = source(y - p->y, h, p->h);
         int above = (int)f, below = above + 1 < h ? above + 1 : above;
 
-        blend_rows(k.line, rgb + (size_t)above * pitch, rgb + (size_t)below * pitch, f - (float)above, pitch);
-        if (p->colour)
-            fill_grey(k.r, 3 * padded((size_t)p->size));
-        pick_columns(&k, x0, x1);
-        if (p->colour)
-            colour_row(&k, p);
-        write_row(&k, p, out + (size_t)(p->vflip ? p->size - 1 - y : y) * row);
+        r.above = rgb + (size_t)above * r.pitch;
+        r.below = rgb + (size_t)below * r.pitch;
+        r.weight = f - (float)above;
+        r.out = out + (size_t)(p->vflip ? p->size - 1 - y : y) * (size_t)p->size * 3;
+        make(&k, p, &r);
     }
+}
+
+void render(const struct placement *p, const uint8_t *rgb, int w, int h, float *out, float *scratch)
+{
+    render_with(HAVE_AVX2 ? make_row_avx2 : make_row_any, p, rgb, w, h, out, scratch);
+}
+
+void render_any(const struct placement *p, const uint8_t *rgb, int w, int h, float *out, float *scratch)
+{
+    render_with(make_row_any, p, rgb, w, h, out, scratch);
 }

@@ -15,7 +15,7 @@ static struct json_scan scan(const char *text)
 {
     struct json_scan s;
 
-    json_open(&s, "t", text, strlen(text));
+    scan_open(&s, "t", text, strlen(text));
     return s;
 }
 
@@ -24,9 +24,9 @@ static const char *verdict(const char *text, size_t len)
 {
     static struct json_scan s;
 
-    json_open(&s, "t", text, len);
-    json_skip(&s);
-    return json_finish(&s) ? NULL : s.err.msg;
+    scan_open(&s, "t", text, len);
+    scan_skip(&s);
+    return scan_finish(&s) ? NULL : s.err.msg;
 }
 
 static void legal_documents_pass(void **state)
@@ -131,23 +131,23 @@ static void numbers_are_exact(void **state)
     for (size_t i = 0; i < sizeof texts / sizeof texts[0]; i++) {
         struct json_scan s = scan(texts[i]);
 
-        assert_true(json_number(&s, &n));
+        assert_true(scan_number(&s, &n));
         if (n.real != strtod(texts[i], NULL))
             fail_msg("%s is read as %.17g", texts[i], n.real);
     }
     struct json_scan s = scan("[9223372036854775807, -900100329323, 1.0, 2.50e1, 2.5, 9223372036854775808, 1e400]");
     static const int64_t want[] = { INT64_MAX, -900100329323, 1, 25 };
-    json_array(&s);
+    scan_array(&s);
     for (int i = 0; i < 4; i++) {
-        json_element(&s);
-        assert_true(json_number(&s, &n) && n.is_integer && n.integer == want[i]);
+        scan_element(&s);
+        assert_true(scan_number(&s, &n) && n.is_integer && n.integer == want[i]);
     }
     for (int i = 0; i < 2; i++) {
-        json_element(&s);
-        assert_true(json_number(&s, &n) && !n.is_integer);
+        scan_element(&s);
+        assert_true(scan_number(&s, &n) && !n.is_integer);
     }
-    json_element(&s);
-    assert_false(json_number(&s, &n));
+    scan_element(&s);
+    assert_false(scan_number(&s, &n));
     assert_non_null(strstr(s.err.msg, "out of range"));
 }
 
@@ -158,19 +158,19 @@ static void strings_are_decoded(void **state)
     size_t len, cap = 0;
 
     (void)state;
-    json_object(&s);
-    assert_true(json_member(&s));
-    assert_true(json_key_is(&s, "ab") && !json_key_is(&s, "a") && !json_key_is(&s, "abc"));
-    assert_true(json_string(&s, buf, sizeof buf, &len));
+    scan_object(&s);
+    assert_true(scan_member(&s));
+    assert_true(scan_key_is(&s, "ab") && !scan_key_is(&s, "a") && !scan_key_is(&s, "abc"));
+    assert_true(scan_string(&s, buf, sizeof buf, &len));
     assert_string_equal(buf, "x\"\\/\b\f\n\r\t\xe2\x82\xac\xf0\x9f\x98\x80y");
-    assert_true(json_member(&s));
+    assert_true(scan_member(&s));
     struct json_scan copy = s;
-    assert_true(json_text(&copy, &text, &cap, &len) && len == 5);
+    assert_true(scan_text(&copy, &text, &cap, &len) && len == 5);
     assert_string_equal(text, "12345");
     free(text);
-    assert_false(json_string(&s, buf, 5, &len));
+    assert_false(scan_string(&s, buf, 5, &len));
     assert_non_null(strstr(s.err.msg, "over the limit of 4"));
-    assert_false(json_member(&s)); /* the first error sticks */
+    assert_false(scan_member(&s)); /* the first error sticks */
 }
 
 int main(void)

@@ -26,7 +26,7 @@ void coco_raw_free(struct coco_raw *raw)
 
 static bool no_memory(struct json_scan *s)
 {
-    if (!json_failed(s))
+    if (!scan_failed(s))
         err_set(&s->err, -ENOMEM, "%s: no memory", s->name);
     return false;
 }
@@ -50,11 +50,11 @@ static bool integer_or_skip(struct json_scan *s, int64_t *ret)
 {
     struct json_num n;
 
-    if (json_peek(s) != JSON_NUMBER) {
-        json_skip(s);
+    if (scan_peek(s) != JSON_NUMBER) {
+        scan_skip(s);
         return false;
     }
-    if (!json_number(s, &n) || !n.is_integer)
+    if (!scan_number(s, &n) || !n.is_integer)
         return false;
     *ret = n.integer;
     return true;
@@ -64,11 +64,11 @@ static bool real_or_skip(struct json_scan *s, double *ret)
 {
     struct json_num n;
 
-    if (json_peek(s) != JSON_NUMBER) {
-        json_skip(s);
+    if (scan_peek(s) != JSON_NUMBER) {
+        scan_skip(s);
         return false;
     }
-    if (!json_number(s, &n))
+    if (!scan_number(s, &n))
         return false;
     *ret = n.real;
     return true;
@@ -96,21 +96,21 @@ static bool read_class(struct coco_raw *raw, struct json_scan *s)
     raw->classes_cap = (int)cap;
     c = &raw->classes[raw->nclasses];
     *c = (struct raw_class){ 0 };
-    json_object(s);
-    while (json_member(s)) {
-        if (json_key_is(s, "id"))
-            has_id = integer_or_skip(s, &c->id) || json_fail(s, "the id of a category is not an integer");
-        else if (json_key_is(s, "name"))
-            has_name = json_string(s, name, sizeof name, &len);
+    scan_object(s);
+    while (scan_member(s)) {
+        if (scan_key_is(s, "id"))
+            has_id = integer_or_skip(s, &c->id) || scan_fail(s, "the id of a category is not an integer");
+        else if (scan_key_is(s, "name"))
+            has_name = scan_string(s, name, sizeof name, &len);
         else
-            json_skip(s);
+            scan_skip(s);
     }
-    if (json_failed(s))
+    if (scan_failed(s))
         return false;
     if (!has_id || !has_name)
-        return json_fail(s, "the category that ends here has no %s", has_id ? "name" : "id");
+        return scan_fail(s, "the category that ends here has no %s", has_id ? "name" : "id");
     if (raw->nclasses == DATASET_MAX_CLASSES)
-        return json_fail(s, "more than %d categories", DATASET_MAX_CLASSES);
+        return scan_fail(s, "more than %d categories", DATASET_MAX_CLASSES);
     c->name = strdup(name);
     if (!c->name)
         return no_memory(s);
@@ -125,14 +125,14 @@ static void image_member(struct json_scan *s, struct coco_raw *raw, struct raw_i
     int64_t side;
     size_t len;
 
-    if (json_key_is(s, "id")) {
+    if (scan_key_is(s, "id")) {
         im->has_id = integer_or_skip(s, &im->id);
-    } else if (json_key_is(s, "file_name")) {
-        if (json_peek(s) != JSON_STRING) {
-            json_skip(s);
+    } else if (scan_key_is(s, "file_name")) {
+        if (scan_peek(s) != JSON_STRING) {
+            scan_skip(s);
             return;
         }
-        if (!json_text(s, &raw->text, &raw->text_cap, &len))
+        if (!scan_text(s, &raw->text, &raw->text_cap, &len))
             return;
         free(im->file);
         im->file = NULL;
@@ -140,7 +140,7 @@ static void image_member(struct json_scan *s, struct coco_raw *raw, struct raw_i
             flaw(&im->flaw, "file_name is empty or too long");
         else if (!(im->file = strdup(raw->text)))
             no_memory(s);
-    } else if (json_key_is(s, "width") || json_key_is(s, "height")) {
+    } else if (scan_key_is(s, "width") || scan_key_is(s, "height")) {
         bool width = s->key[0] == 'w';
 
         if (!integer_or_skip(s, &side) || side < 1 || side > INT32_MAX)
@@ -148,7 +148,7 @@ static void image_member(struct json_scan *s, struct coco_raw *raw, struct raw_i
         else
             *(width ? &im->w : &im->h) = (int)side;
     } else {
-        json_skip(s);
+        scan_skip(s);
     }
 }
 
@@ -162,17 +162,17 @@ static bool read_image(struct coco_raw *raw, struct json_scan *s)
     raw->images = all;
     raw->images_cap = (int)cap;
     if (raw->nimages == DATASET_MAX_IMAGES)
-        return json_fail(s, "more than %d images", DATASET_MAX_IMAGES);
+        return scan_fail(s, "more than %d images", DATASET_MAX_IMAGES);
     im = &raw->images[raw->nimages++]; /* counted at once, so that its name is freed whatever happens */
     *im = (struct raw_image){ .at = s->at - s->begin };
-    json_object(s);
-    while (json_member(s))
+    scan_object(s);
+    while (scan_member(s))
         image_member(s, raw, im);
     if (!im->file)
         flaw(&im->flaw, "file_name is missing or not a string");
     if ((im->w == 0) != (im->h == 0))
         flaw(&im->flaw, "only one of width and height is stated");
-    return !json_failed(s);
+    return !scan_failed(s);
 }
 
 /* ---- annotations ---- */
@@ -183,12 +183,12 @@ static bool read_box(struct json_scan *s, double box[4])
     bool ok = true;
     double v;
 
-    if (json_peek(s) != JSON_ARRAY) {
-        json_skip(s);
+    if (scan_peek(s) != JSON_ARRAY) {
+        scan_skip(s);
         return false;
     }
-    json_array(s);
-    for (; json_element(s); n++) {
+    scan_array(s);
+    for (; scan_element(s); n++) {
         ok = real_or_skip(s, &v) && ok && n < 4;
         if (ok)
             box[n] = v;
@@ -198,12 +198,12 @@ static bool read_box(struct json_scan *s, double box[4])
 
 static bool read_crowd(struct json_scan *s, bool *ret)
 {
-    enum json_kind kind = json_peek(s);
+    enum json_kind kind = scan_peek(s);
     int64_t v = 2;
 
     if (kind == JSON_TRUE || kind == JSON_FALSE) {
         *ret = kind == JSON_TRUE;
-        return json_skip(s);
+        return scan_skip(s);
     }
     if (!integer_or_skip(s, &v) || v < 0 || v > 1)
         return false;
@@ -213,33 +213,33 @@ static bool read_crowd(struct json_scan *s, bool *ret)
 
 static void annotation_member(struct json_scan *s, struct coco_raw *raw, struct raw_annotation *a)
 {
-    if (json_key_is(s, "id")) {
+    if (scan_key_is(s, "id")) {
         a->has_id = integer_or_skip(s, &a->id);
-    } else if (json_key_is(s, "image_id")) {
+    } else if (scan_key_is(s, "image_id")) {
         a->has_image = integer_or_skip(s, &a->image_id);
-    } else if (json_key_is(s, "category_id")) {
+    } else if (scan_key_is(s, "category_id")) {
         a->has_class = integer_or_skip(s, &a->class_id);
-    } else if (json_key_is(s, "bbox")) {
+    } else if (scan_key_is(s, "bbox")) {
         a->has_box = true;
         if (!read_box(s, a->box))
             flaw(&a->flaw, "bbox is not a list of four numbers");
-    } else if (json_key_is(s, "area")) {
-        if (json_peek(s) == JSON_NULL)
-            json_skip(s);
+    } else if (scan_key_is(s, "area")) {
+        if (scan_peek(s) == JSON_NULL)
+            scan_skip(s);
         else if (!real_or_skip(s, &a->area) || a->area < 0)
             flaw(&a->flaw, "area is not a number >= 0");
-    } else if (json_key_is(s, "iscrowd")) {
-        if (json_peek(s) == JSON_NULL)
-            json_skip(s);
+    } else if (scan_key_is(s, "iscrowd")) {
+        if (scan_peek(s) == JSON_NULL)
+            scan_skip(s);
         else if (!read_crowd(s, &a->crowd))
             flaw(&a->flaw, "iscrowd is neither 0 nor 1");
-    } else if (json_key_is(s, "segmentation")) {
+    } else if (scan_key_is(s, "segmentation")) {
         const char *why = coco_segm_check(s, &raw->text, &raw->text_cap, &a->rle_w, &a->rle_h);
 
         if (why)
             flaw(&a->flaw, why);
     } else {
-        json_skip(s);
+        scan_skip(s);
     }
 }
 
@@ -251,11 +251,11 @@ static bool read_annotation(struct coco_raw *raw, struct json_scan *s)
         return no_memory(s);
     raw->annotations = all;
     if (raw->nannotations == DATASET_MAX_BOXES)
-        return json_fail(s, "more than %d annotations", DATASET_MAX_BOXES);
+        return scan_fail(s, "more than %d annotations", DATASET_MAX_BOXES);
     a = &raw->annotations[raw->nannotations++];
     *a = (struct raw_annotation){ .at = s->at - s->begin, .area = -1 };
-    json_object(s);
-    while (json_member(s))
+    scan_object(s);
+    while (scan_member(s))
         annotation_member(s, raw, a);
     if (!a->has_id)
         flaw(&a->flaw, "id is not an integer, or missing");
@@ -268,7 +268,7 @@ static bool read_annotation(struct coco_raw *raw, struct json_scan *s)
     for (int i = 0; i < 4; i++)
         if (fabs(a->box[i]) > COORDINATE_MAX)
             flaw(&a->flaw, "bbox holds an impossible number");
-    return !json_failed(s);
+    return !scan_failed(s);
 }
 
 /* ---- the document ---- */
@@ -278,12 +278,12 @@ enum { SECTION_IMAGES = 1, SECTION_ANNOTATIONS = 2, SECTION_CATEGORIES = 4 };
 static void read_section(struct coco_raw *raw, struct json_scan *s, int section, int *seen)
 {
     if (*seen & section) {
-        json_fail(s, "\"%s\" stands here a second time", s->key);
+        scan_fail(s, "\"%s\" stands here a second time", s->key);
         return;
     }
     *seen |= section;
-    json_array(s);
-    while (json_element(s)) {
+    scan_array(s);
+    while (scan_element(s)) {
         if (section == SECTION_IMAGES)
             read_image(raw, s);
         else if (section == SECTION_ANNOTATIONS)
@@ -299,23 +299,23 @@ int coco_raw_parse(struct coco_raw *raw, const char *name, const char *bytes, si
     struct json_scan s;
     int seen = 0, k;
 
-    json_open(&s, name, bytes, len);
+    scan_open(&s, name, bytes, len);
     if (len == 0)
         err_set(&s.err, ERR_DATA, "%s: file is empty", name);
-    json_object(&s);
-    while (json_member(&s)) {
-        for (k = 0; k < 3 && !json_key_is(&s, sections[k]); k++)
+    scan_object(&s);
+    while (scan_member(&s)) {
+        for (k = 0; k < 3 && !scan_key_is(&s, sections[k]); k++)
             ;
         if (k < 3)
             read_section(raw, &s, 1 << k, &seen);
         else
-            json_skip(&s);
+            scan_skip(&s);
     }
-    json_finish(&s);
-    for (k = 0; k < 3 && !json_failed(&s); k++)
+    scan_finish(&s);
+    for (k = 0; k < 3 && !scan_failed(&s); k++)
         if (!(seen & 1 << k))
             err_set(&s.err, ERR_DATA, "%s: there is no \"%s\"", name, sections[k]);
-    if (json_failed(&s) && err)
+    if (scan_failed(&s) && err)
         *err = s.err;
     return s.err.code;
 }

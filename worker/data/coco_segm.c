@@ -12,17 +12,17 @@ static const char *check_polygon(struct json_scan *s)
     bool numbers = true;
     int64_t count = 0;
 
-    if (json_peek(s) != JSON_ARRAY) {
-        json_skip(s);
+    if (scan_peek(s) != JSON_ARRAY) {
+        scan_skip(s);
         return "segmentation: a polygon is not a list inside the list";
     }
-    json_array(s);
-    for (; json_element(s); count++) {
-        if (json_peek(s) == JSON_NUMBER) {
-            json_number(s, &n);
+    scan_array(s);
+    for (; scan_element(s); count++) {
+        if (scan_peek(s) == JSON_NUMBER) {
+            scan_number(s, &n);
         } else {
             numbers = false;
-            json_skip(s);
+            scan_skip(s);
         }
     }
     if (!numbers)
@@ -36,8 +36,8 @@ static const char *check_polygons(struct json_scan *s)
 {
     const char *why = NULL, *first = NULL;
 
-    json_array(s);
-    while (json_element(s)) {
+    scan_array(s);
+    while (scan_element(s)) {
         why = check_polygon(s);
         if (!first)
             first = why;
@@ -64,12 +64,12 @@ static void number_runs(struct json_scan *s, struct runs *r)
 {
     struct json_num n;
 
-    json_array(s);
-    while (json_element(s)) {
-        if (json_peek(s) != JSON_NUMBER) {
-            json_skip(s);
+    scan_array(s);
+    while (scan_element(s)) {
+        if (scan_peek(s) != JSON_NUMBER) {
+            scan_skip(s);
             r->why = "segmentation: a run is not a number";
-        } else if (json_number(s, &n)) {
+        } else if (scan_number(s, &n)) {
             if (!n.is_integer)
                 r->why = "segmentation: a run is not an integer";
             else if (!r->why)
@@ -113,16 +113,16 @@ static bool read_size(struct json_scan *s, int64_t size[2])
     int n = 0;
     bool ok = true;
 
-    if (json_peek(s) != JSON_ARRAY) {
-        json_skip(s);
+    if (scan_peek(s) != JSON_ARRAY) {
+        scan_skip(s);
         return false;
     }
-    json_array(s);
-    for (; json_element(s); n++) {
-        if (json_peek(s) != JSON_NUMBER) {
-            json_skip(s);
+    scan_array(s);
+    for (; scan_element(s); n++) {
+        if (scan_peek(s) != JSON_NUMBER) {
+            scan_skip(s);
             ok = false;
-        } else if (json_number(s, &num) && num.is_integer && n < 2) {
+        } else if (scan_number(s, &num) && num.is_integer && n < 2) {
             size[n] = num.integer;
         } else {
             ok = false;
@@ -138,21 +138,21 @@ static const char *check_rle(struct json_scan *s, char **text, size_t *cap, int 
     bool has_size = false, has_counts = false;
     size_t len;
 
-    json_object(s);
-    while (json_member(s)) {
-        if (json_key_is(s, "size")) {
+    scan_object(s);
+    while (scan_member(s)) {
+        if (scan_key_is(s, "size")) {
             has_size = read_size(s, size);
-        } else if (json_key_is(s, "counts") && !has_counts) {
+        } else if (scan_key_is(s, "counts") && !has_counts) {
             has_counts = true;
-            if (json_peek(s) == JSON_ARRAY)
+            if (scan_peek(s) == JSON_ARRAY)
                 number_runs(s, &r);
-            else if (json_peek(s) != JSON_STRING) {
-                json_skip(s);
+            else if (scan_peek(s) != JSON_STRING) {
+                scan_skip(s);
                 r.why = "segmentation: counts are neither a list nor a string";
-            } else if (json_text(s, text, cap, &len))
+            } else if (scan_text(s, text, cap, &len))
                 text_runs(*text, len, &r);
         } else {
-            json_skip(s);
+            scan_skip(s);
         }
     }
     if (!has_size || !has_counts)
@@ -168,16 +168,16 @@ static const char *check_rle(struct json_scan *s, char **text, size_t *cap, int 
 
 const char *coco_segm_check(struct json_scan *s, char **text, size_t *cap, int *ret_w, int *ret_h)
 {
-    switch (json_peek(s)) {
+    switch (scan_peek(s)) {
     case JSON_ARRAY:
         return check_polygons(s);
     case JSON_OBJECT:
         return check_rle(s, text, cap, ret_w, ret_h);
     case JSON_NULL:
-        json_skip(s);
+        scan_skip(s);
         return NULL;
     default:
-        json_skip(s);
+        scan_skip(s);
         return "segmentation is neither a list nor an object";
     }
 }

@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-void json_open(struct json_scan *s, const char *name, const char *bytes, size_t len)
+void scan_open(struct json_scan *s, const char *name, const char *bytes, size_t len)
 {
     memset(s, 0, sizeof *s);
     s->name = name;
@@ -17,7 +17,7 @@ void json_open(struct json_scan *s, const char *name, const char *bytes, size_t 
         s->at += 3;
 }
 
-void json_position(const struct json_scan *s, int64_t *ret_line, int64_t *ret_byte)
+void scan_position(const struct json_scan *s, int64_t *ret_line, int64_t *ret_byte)
 {
     const char *line = s->begin, *nl;
 
@@ -29,18 +29,18 @@ void json_position(const struct json_scan *s, int64_t *ret_line, int64_t *ret_by
     *ret_byte = s->at - line + 1;
 }
 
-bool json_fail(struct json_scan *s, const char *fmt, ...)
+bool scan_fail(struct json_scan *s, const char *fmt, ...)
 {
     char text[256];
     int64_t line, byte;
     va_list ap;
 
-    if (json_failed(s))
+    if (scan_failed(s))
         return false;
     va_start(ap, fmt);
     vsnprintf(text, sizeof text, fmt, ap);
     va_end(ap);
-    json_position(s, &line, &byte);
+    scan_position(s, &line, &byte);
     err_set(&s->err, ERR_DATA, "%s, line %lld, byte %lld: %s", s->name, (long long)line, (long long)byte, text);
     return false;
 }
@@ -49,10 +49,10 @@ bool json_fail(struct json_scan *s, const char *fmt, ...)
 static bool unexpected(struct json_scan *s, const char *wanted)
 {
     if (s->at >= s->end)
-        return json_fail(s, "expected %s, but the file ends", wanted);
+        return scan_fail(s, "expected %s, but the file ends", wanted);
     if ((unsigned char)*s->at < 0x20 || (unsigned char)*s->at >= 0x7f)
-        return json_fail(s, "expected %s, found byte 0x%02x", wanted, (unsigned char)*s->at);
-    return json_fail(s, "expected %s, found '%c'", wanted, *s->at);
+        return scan_fail(s, "expected %s, found byte 0x%02x", wanted, (unsigned char)*s->at);
+    return scan_fail(s, "expected %s, found '%c'", wanted, *s->at);
 }
 
 static void blanks(struct json_scan *s)
@@ -64,9 +64,9 @@ static void blanks(struct json_scan *s)
     s->at = p;
 }
 
-enum json_kind json_peek(struct json_scan *s)
+enum json_kind scan_peek(struct json_scan *s)
 {
-    if (json_failed(s))
+    if (scan_failed(s))
         return JSON_ERROR;
     blanks(s);
     switch (s->at < s->end ? *s->at : 0) {
@@ -87,7 +87,7 @@ enum json_kind json_peek(struct json_scan *s)
         return JSON_NUMBER;
     case 'N':
     case 'I':
-        json_fail(s, "NaN and Infinity are not JSON");
+        scan_fail(s, "NaN and Infinity are not JSON");
         return JSON_ERROR;
     default:
         unexpected(s, "a value");
@@ -97,10 +97,10 @@ enum json_kind json_peek(struct json_scan *s)
 
 static bool enter(struct json_scan *s, enum json_kind kind, const char *wanted, char closer)
 {
-    if (json_peek(s) != kind)
+    if (scan_peek(s) != kind)
         return unexpected(s, wanted);
     if (s->depth == JSON_MAX_DEPTH)
-        return json_fail(s, "nested more than %d deep", JSON_MAX_DEPTH);
+        return scan_fail(s, "nested more than %d deep", JSON_MAX_DEPTH);
     s->at++;
     s->depth++;
     s->first[s->depth] = true;
@@ -108,12 +108,12 @@ static bool enter(struct json_scan *s, enum json_kind kind, const char *wanted, 
     return true;
 }
 
-bool json_object(struct json_scan *s)
+bool scan_object(struct json_scan *s)
 {
     return enter(s, JSON_OBJECT, "an object", '}');
 }
 
-bool json_array(struct json_scan *s)
+bool scan_array(struct json_scan *s)
 {
     return enter(s, JSON_ARRAY, "an array", ']');
 }
@@ -123,7 +123,7 @@ static bool another(struct json_scan *s)
 {
     char closer = s->closer[s->depth];
 
-    if (json_failed(s))
+    if (scan_failed(s))
         return false;
     blanks(s);
     if (s->at < s->end && *s->at == closer) {
@@ -140,11 +140,11 @@ static bool another(struct json_scan *s)
     s->at++;
     blanks(s);
     if (s->at < s->end && *s->at == closer)
-        return json_fail(s, "comma before '%c'", closer);
+        return scan_fail(s, "comma before '%c'", closer);
     return true;
 }
 
-bool json_element(struct json_scan *s)
+bool scan_element(struct json_scan *s)
 {
     return another(s);
 }
@@ -233,17 +233,17 @@ static int unicode_escape(struct json_scan *s, char out[4])
     int hi = hex4(s->at, s->end), lo;
 
     if (hi < 0)
-        return json_fail(s, "\\u needs four hex digits");
+        return scan_fail(s, "\\u needs four hex digits");
     if (hi == 0)
-        return json_fail(s, "NUL in a string");
+        return scan_fail(s, "NUL in a string");
     s->at += 4;
     if (hi < 0xd800 || hi > 0xdfff)
         return put_utf8((unsigned)hi, out);
     if (hi > 0xdbff || s->end - s->at < 6 || s->at[0] != '\\' || s->at[1] != 'u')
-        return json_fail(s, "half of a surrogate pair");
+        return scan_fail(s, "half of a surrogate pair");
     lo = hex4(s->at + 2, s->end);
     if (lo < 0xdc00 || lo > 0xdfff)
-        return json_fail(s, "half of a surrogate pair");
+        return scan_fail(s, "half of a surrogate pair");
     s->at += 6;
     return put_utf8(0x10000u + ((unsigned)(hi - 0xd800) << 10) + (unsigned)(lo - 0xdc00), out);
 }
@@ -255,7 +255,7 @@ static int escape(struct json_scan *s, char out[4])
     const char *hit;
 
     if (s->end - s->at < 2)
-        return json_fail(s, "the file ends inside a string");
+        return scan_fail(s, "the file ends inside a string");
     hit = memchr(from, s->at[1], sizeof from - 1);
     if (hit) {
         s->at += 2;
@@ -263,7 +263,7 @@ static int escape(struct json_scan *s, char out[4])
         return 1;
     }
     if (s->at[1] != 'u')
-        return json_fail(s, "unknown escape in a string");
+        return scan_fail(s, "unknown escape in a string");
     s->at += 2;
     return unicode_escape(s, out);
 }
@@ -280,16 +280,16 @@ static size_t string_piece(struct json_scan *s, char tmp[4], const char **from)
         return (size_t)(stop - *from);
     }
     if (s->at >= s->end)
-        return json_fail(s, "the file ends inside a string");
+        return scan_fail(s, "the file ends inside a string");
     if (*s->at == '\\') {
         *from = tmp;
         return (size_t)escape(s, tmp);
     }
     if ((unsigned char)*s->at < 0x20)
-        return json_fail(s, "control character 0x%02x in a string", (unsigned char)*s->at);
+        return scan_fail(s, "control character 0x%02x in a string", (unsigned char)*s->at);
     n = utf8_length((const unsigned char *)s->at, (const unsigned char *)s->end);
     if (n == 0)
-        return json_fail(s, "invalid UTF-8 in a string");
+        return scan_fail(s, "invalid UTF-8 in a string");
     s->at += n;
     return (size_t)n;
 }
@@ -317,21 +317,21 @@ static bool take_string(struct json_scan *s, char *buf, size_t cap, size_t *ret_
     return true;
 }
 
-bool json_string(struct json_scan *s, char *buf, size_t cap, size_t *ret_len)
+bool scan_string(struct json_scan *s, char *buf, size_t cap, size_t *ret_len)
 {
-    if (json_peek(s) != JSON_STRING)
+    if (scan_peek(s) != JSON_STRING)
         return unexpected(s, "a string");
     if (!take_string(s, buf, cap, ret_len))
         return false;
-    return *ret_len < cap || json_fail(s, "string of %zu bytes is over the limit of %zu", *ret_len, cap - 1);
+    return *ret_len < cap || scan_fail(s, "string of %zu bytes is over the limit of %zu", *ret_len, cap - 1);
 }
 
-bool json_text(struct json_scan *s, char **buf, size_t *cap, size_t *ret_len)
+bool scan_text(struct json_scan *s, char **buf, size_t *cap, size_t *ret_len)
 {
     const char *start;
     char *grown;
 
-    if (json_peek(s) != JSON_STRING)
+    if (scan_peek(s) != JSON_STRING)
         return unexpected(s, "a string");
     start = s->at;
     if (!take_string(s, *buf, *cap, ret_len))
@@ -349,7 +349,7 @@ bool json_text(struct json_scan *s, char **buf, size_t *cap, size_t *ret_len)
     return take_string(s, *buf, *cap, ret_len);
 }
 
-bool json_member(struct json_scan *s)
+bool scan_member(struct json_scan *s)
 {
     size_t len;
 
@@ -441,11 +441,11 @@ static bool slow_real(struct json_scan *s, const char *stop, double *ret)
     size_t len = (size_t)(stop - s->at);
 
     if (len > JSON_MAX_DIGITS)
-        return json_fail(s, "number of %zu characters is over the limit of %d", len, JSON_MAX_DIGITS);
+        return scan_fail(s, "number of %zu characters is over the limit of %d", len, JSON_MAX_DIGITS);
     memcpy(text, s->at, len);
     text[len] = '\0';
     *ret = fabs(strtod(text, NULL));
-    return isfinite(*ret) || json_fail(s, "number %.40s is out of range", text);
+    return isfinite(*ret) || scan_fail(s, "number %.40s is out of range", text);
 }
 
 static void set_integer(struct json_num *n, const struct digits *d, bool negative)
@@ -466,18 +466,18 @@ static void set_integer(struct json_num *n, const struct digits *d, bool negativ
     n->integer = negative ? -(int64_t)v : (int64_t)v;
 }
 
-bool json_number(struct json_scan *s, struct json_num *ret)
+bool scan_number(struct json_scan *s, struct json_num *ret)
 {
     struct digits d = { 0 };
     const char *stop;
     bool negative;
 
-    if (json_peek(s) != JSON_NUMBER)
+    if (scan_peek(s) != JSON_NUMBER)
         return unexpected(s, "a number");
     negative = *s->at == '-';
     stop = number_shape(s->at, s->end, &d);
     if (!stop)
-        return json_fail(s, "malformed number");
+        return scan_fail(s, "malformed number");
     if (!fast_real(&d, &ret->real) && !slow_real(s, stop, &ret->real))
         return false;
     if (negative)
@@ -494,7 +494,7 @@ static bool take_word(struct json_scan *s, const char *word)
     size_t len = strlen(word);
 
     if ((size_t)(s->end - s->at) < len || memcmp(s->at, word, len) != 0)
-        return json_fail(s, "expected '%s'", word);
+        return scan_fail(s, "expected '%s'", word);
     s->at += len;
     return true;
 }
@@ -511,7 +511,7 @@ static bool skip_scalar(struct json_scan *s, enum json_kind kind)
     case JSON_NUMBER:
         stop = number_shape(s->at, s->end, &d);
         if (!stop)
-            return json_fail(s, "malformed number");
+            return scan_fail(s, "malformed number");
         s->at = stop;
         return true;
     case JSON_TRUE:
@@ -526,34 +526,34 @@ static bool skip_scalar(struct json_scan *s, enum json_kind kind)
 }
 
 /* Not recursive: 100,000 brackets must cost nothing but an error. */
-bool json_skip(struct json_scan *s)
+bool scan_skip(struct json_scan *s)
 {
     int base = s->depth;
 
     do {
-        if (s->depth > base && !(s->closer[s->depth] == '}' ? json_member(s) : json_element(s))) {
-            if (json_failed(s))
+        if (s->depth > base && !(s->closer[s->depth] == '}' ? scan_member(s) : scan_element(s))) {
+            if (scan_failed(s))
                 return false;
             continue; /* this level is closed */
         }
-        switch (json_peek(s)) {
+        switch (scan_peek(s)) {
         case JSON_OBJECT:
-            json_object(s);
+            scan_object(s);
             break;
         case JSON_ARRAY:
-            json_array(s);
+            scan_array(s);
             break;
         default:
-            skip_scalar(s, json_peek(s));
+            skip_scalar(s, scan_peek(s));
         }
-    } while (!json_failed(s) && s->depth > base);
-    return !json_failed(s);
+    } while (!scan_failed(s) && s->depth > base);
+    return !scan_failed(s);
 }
 
-bool json_finish(struct json_scan *s)
+bool scan_finish(struct json_scan *s)
 {
-    if (json_failed(s))
+    if (scan_failed(s))
         return false;
     blanks(s);
-    return s->at == s->end || json_fail(s, "text after the end of the document");
+    return s->at == s->end || scan_fail(s, "text after the end of the document");
 }

@@ -2,8 +2,8 @@
  * bad UTF-8, NaN, trailing commas and trailing text are errors with line and byte. Nesting is bounded.
  *
  * The caller asks for what it expects, in the order of the text:
- *     json_object(s); while (json_member(s)) { if (json_key_is(s, "id")) json_number(s, &n); else json_skip(s); }
- * The first error sticks: from then on every call does nothing and says 0, so that only the end of a loop need look at json_failed(). */
+ *     scan_object(s); while (scan_member(s)) { if (scan_key_is(s, "id")) scan_number(s, &n); else scan_skip(s); }
+ * The first error sticks: from then on every call does nothing and says 0, so that only the end of a loop need look at scan_failed(). */
 #pragma once
 #include <stdbool.h>
 #include <stddef.h>
@@ -31,20 +31,20 @@ struct json_num {
 };
 
 /* bytes stay the caller's and must outlive the scan; name is for messages. */
-void json_open(struct json_scan *s, const char *name, const char *bytes, size_t len);
-static inline bool json_failed(const struct json_scan *s)
+void scan_open(struct json_scan *s, const char *name, const char *bytes, size_t len);
+static inline bool scan_failed(const struct json_scan *s)
 {
     return s->err.code != 0;
 }
 /* What comes next, without taking it. */
-enum json_kind json_peek(struct json_scan *s);
+enum json_kind scan_peek(struct json_scan *s);
 /* Enter. Anything else there is an error. */
-bool json_object(struct json_scan *s);
-bool json_array(struct json_scan *s);
+bool scan_object(struct json_scan *s);
+bool scan_array(struct json_scan *s);
 /* To the next member (its name is then in s->key) or element; false at the end, which is taken. */
-bool json_member(struct json_scan *s);
-bool json_element(struct json_scan *s);
-static inline bool json_key_is(const struct json_scan *s, const char *key)
+bool scan_member(struct json_scan *s);
+bool scan_element(struct json_scan *s);
+static inline bool scan_key_is(const struct json_scan *s, const char *key)
 {
     const char *a = s->key;
 
@@ -52,15 +52,15 @@ static inline bool json_key_is(const struct json_scan *s, const char *key)
         a++, key++;
     return *a == *key;
 }
-/* Take a value. json_string() decodes into buf with a NUL; longer than cap is an error. */
-bool json_number(struct json_scan *s, struct json_num *ret);
-bool json_string(struct json_scan *s, char *buf, size_t cap, size_t *ret_len);
-/* Like json_string() into memory that grows (realloc); the caller frees *buf. Out of memory fails the scan with -ENOMEM. */
-bool json_text(struct json_scan *s, char **buf, size_t *cap, size_t *ret_len);
-bool json_skip(struct json_scan *s);
+/* Take a value. scan_string() decodes into buf with a NUL; longer than cap is an error. */
+bool scan_number(struct json_scan *s, struct json_num *ret);
+bool scan_string(struct json_scan *s, char *buf, size_t cap, size_t *ret_len);
+/* Like scan_string() into memory that grows (realloc); the caller frees *buf. Out of memory fails the scan with -ENOMEM. */
+bool scan_text(struct json_scan *s, char **buf, size_t *cap, size_t *ret_len);
+bool scan_skip(struct json_scan *s);
 /* Nothing but blanks may follow. */
-bool json_finish(struct json_scan *s);
+bool scan_finish(struct json_scan *s);
 /* Line and byte in the line of where the scan stands, both from 1. */
-void json_position(const struct json_scan *s, int64_t *ret_line, int64_t *ret_byte);
+void scan_position(const struct json_scan *s, int64_t *ret_line, int64_t *ret_byte);
 /* Fails the scan with "NAME, line L, byte B: ..."; returns false. */
-bool json_fail(struct json_scan *s, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+bool scan_fail(struct json_scan *s, const char *fmt, ...) __attribute__((format(printf, 2, 3)));

@@ -36,6 +36,8 @@ static int ask_paths(struct logs *l)
     if (rc)
         return rc;
     l->list = json_incref(json_object_get(result, "logs"));
+    if (json_is_string(json_object_get(result, "supervisor")))
+        json_array_append_new(l->list, json_pack("{s:n, s:O}", "rank", "path", json_object_get(result, "supervisor")));
     json_decref(result);
     l->n = json_array_size(l->list);
     l->file = calloc(l->n + 1, sizeof *l->file);

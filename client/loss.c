@@ -135,6 +135,10 @@ static int print_plot(struct context *ctx, const struct curve_query *q)
             rc = curve_fetch(ctx, &one, &curve[k]);
         p.curve[k] = (struct plot_curve){ splits[k], curve[k].x, curve[k].y, curve[k].n, k == 1 };
     }
+    if (rc == 0 && p.curve[0].n + p.curve[1].n == 0) {
+        fprintf(stderr, "job %lld has no such losses yet\n", (long long)q->job);
+        return CODE_DONE;
+    }
     text = rc == 0 ? plot_text(&p) : NULL;
     if (text)
         fputs(text, stdout);

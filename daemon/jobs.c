@@ -448,6 +448,10 @@ bool jobs_report(struct daemon *d, struct job *j, const struct report *rep)
         on_end(d, j, rep);
         break;
     case REPORT_EVAL:
+        if (!j->row.want_eval)
+            return false;
+        j->row.want_eval = false;
+        break;
     case REPORT_DATA:
     case REPORT_EVENT:
     case REPORT_ENDED:

@@ -176,7 +176,7 @@ static void env_add(struct environment *e, const char *name, const char *value)
 }
 
 /* Nothing of the environment in which detd was started leaks into a job but where its user lives and how he writes. */
-static void env_fill(struct environment *e, const struct launch_request *rq)
+static void env_fill(struct environment *e)
 {
     static const char *const kept[] = {
         "HOME", "USER", "LOGNAME", "TMPDIR", "LANG", "TZ", "ASAN_OPTIONS", "UBSAN_OPTIONS", "TSAN_OPTIONS"
@@ -186,8 +186,6 @@ static void env_fill(struct environment *e, const struct launch_request *rq)
     env_add(e, "PATH", "/usr/local/bin:/usr/bin:/bin");
     for (size_t i = 0; i < sizeof kept / sizeof *kept; i++)
         env_add(e, kept[i], getenv(kept[i]));
-    if (rq->gpus[0])
-        env_add(e, "DETD_GPUS", rq->gpus);
 }
 
 static int spawn(uv_loop_t *loop, struct child *c, const struct launch_request *rq, int lock_fd, int log_fd, struct err *err)
@@ -205,12 +203,13 @@ static int spawn(uv_loop_t *loop, struct child *c, const struct launch_request *
     snprintf(number[2], sizeof number[2], "%d", LOCK_FD);
     snprintf(number[3], sizeof number[3], "%lld", (long long)rq->last_seq);
     char *args[] = { program,     "--job-dir", folder,       "--job",   number[0], "--attempt",       number[1],
-                     "--lock-fd", number[2],   "--last-seq", number[3], "--nonce", (char *)rq->nonce, NULL };
+                     "--lock-fd", number[2],   "--last-seq", number[3], "--nonce", (char *)rq->nonce,
+                     rq->gpus[0] ? "--gpus" : NULL, (char *)rq->gpus, NULL };
     uv_stdio_container_t stdio[LOCK_FD + 1] = { { .flags = UV_IGNORE },
                                                 { .flags = UV_INHERIT_FD, .data.fd = log_fd },
                                                 { .flags = UV_INHERIT_FD, .data.fd = log_fd },
                                                 { .flags = UV_INHERIT_FD, .data.fd = lock_fd } };
-    env_fill(&env, rq);
+    env_fill(&env);
     uv_process_options_t options = { .exit_cb = child_exited,
                                      .file = program,
                                      .args = args,

@@ -19,7 +19,7 @@ struct launch_request {
     char nonce[JOB_NONCE_LEN + 1];
     int threads, tier;                            /* go into spec.json */
     const char *jobs_dir;                         /* borrowed, absolute */
-    char gpus[JOB_GPUS_MAX * (JOB_UUID_MAX + 1)]; /* UUIDs with commas, "": none; the supervisor finds them in DETD_GPUS */
+    char gpus[JOB_GPUS_MAX * (JOB_UUID_MAX + 1)]; /* UUIDs with commas, "": none */
 };
 
 /* File work, for a thread of the pool: makes the job's folder and its spec.json (from the store), opens and locks the lock. Returns the descriptor,

@@ -1,0 +1,170 @@
+"""A private detd in a folder of its own, and a client of its control socket. Shared by the daemon's end-to-end tests."""
+import json
+import os
+import random
+import shutil
+import signal
+import socket
+import sqlite3
+import subprocess
+import tempfile
+import time
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+BUILD = os.path.abspath(os.environ.get("DETD_BUILD", "build"))
+
+
+class Refused(Exception):
+    def __init__(self, error):
+        super().__init__(error["message"])
+        self.code, self.field, self.reason = error["code"], error["data"]["field"], error["data"]["reason"]
+
+
+class Client:
+    def __init__(self, path):
+        self.sock = socket.socket(socket.AF_UNIX)
+        self.sock.settimeout(60)
+        self.sock.connect(path)
+        self.file = self.sock.makefile("rb")
+        self.next_id, self.told = 0, []
+
+    def raw(self, line):
+        """Sends bytes, returns the next line as an object; None at the end."""
+        self.sock.sendall(line)
+        return self.read()
+
+    def read(self):
+        line = self.file.readline()
+        return json.loads(line) if line else None
+
+    def call(self, method, **params):
+        self.next_id += 1
+        self.sock.sendall((json.dumps({"jsonrpc": "2.0", "id": self.next_id, "method": method, "params": params}) + "\n").encode())
+        while True:
+            msg = self.read()
+            if msg is None:
+                raise ConnectionError(method)
+            if "id" not in msg:
+                self.told.append(msg)
+            elif msg["id"] == self.next_id:
+                if "error" in msg:
+                    raise Refused(msg["error"])
+                return msg["result"]
+
+
+class Daemon:
+    """detd and detd-job of the build; the trainer is detd-worker, or rank.py in its place, whose steps take step_s."""
+
+    def __init__(self, foreign=True, step_s=0.02, slots=4):
+        self.root = tempfile.mkdtemp(prefix="detd-e2e-")
+        self.state, self.path, self.bin = self.root + "/state", self.root + "/run/detd.sock", self.root + "/bin"
+        self.slots, self.step_s, self.proc = slots, step_s, None
+        os.mkdir(self.bin)
+        for name in ("detd", "detd-job", "detd-worker"):
+            source = HERE + "/rank.py" if name == "detd-worker" and foreign else BUILD + "/" + name
+            shutil.copy(source, self.bin + "/" + name)
+        with open(self.root + "/conf", "w") as f:
+            f.write("slots = %d   # not those of the machine\n" % slots)
+
+    def __enter__(self):
+        self.start()
+        return self
+
+    def __exit__(self, kind, value, trace):
+        if kind:
+            print(open(self.root + "/log").read())
+            for folder, _, files in os.walk(self.state + "/jobs"):
+                for name in files:
+                    if name.endswith(".log"):
+                        print(folder + "/" + name, ":\n", open(os.path.join(folder, name), errors="replace").read()[-2000:])
+        if self.proc:
+            self.kill()
+        for job in os.listdir(self.state + "/jobs") if os.path.isdir(self.state + "/jobs") else []:
+            self.kill_session(int(job))
+        shutil.rmtree(self.root, ignore_errors=True)
+
+    def start(self, wait=True):
+        log = open(self.root + "/log", "a")
+        self.proc = subprocess.Popen([self.bin + "/detd", "--state", self.state, "--socket", self.path, "--config", self.root + "/conf"],
+                                     stdout=log, stderr=log, stdin=subprocess.DEVNULL)
+        return self.client() if wait else None
+
+    def client(self):
+        until = time.time() + 30
+        while True:
+            try:
+                return Client(self.path)
+            except OSError:
+                assert time.time() < until and self.proc.poll() is None, "detd does not come up"
+                time.sleep(0.005)
+
+    def call(self, method, **params):
+        return self.client().call(method, **params)
+
+    def kill(self):
+        self.proc.send_signal(signal.SIGKILL)
+        self.proc.wait()
+        self.proc = None
+
+    def stop(self):
+        self.proc.send_signal(signal.SIGTERM)
+        assert self.proc.wait(20) == 0, "detd left with %d" % self.proc.returncode
+        self.proc = None
+
+    def session(self, job):
+        try:
+            return int(open("%s/jobs/%d/lock" % (self.state, job)).read() or 0)
+        except OSError:
+            return 0
+
+    def members(self, job):
+        """Processes of the job: {pid: command}"""
+        found, session = {}, self.session(job)
+        for pid in filter(str.isdigit, os.listdir("/proc")):
+            try:
+                stat = open("/proc/%s/stat" % pid).read()
+                fields = stat[stat.rindex(")") + 2:].split()
+                if session > 1 and int(fields[3]) == session and fields[0] != "Z":
+                    found[int(pid)] = stat[stat.index("(") + 1:stat.rindex(")")]
+            except (OSError, ValueError):
+                pass
+        return found
+
+    def kill_session(self, job):
+        for pid in self.members(job):
+            try:
+                os.kill(pid, signal.SIGKILL)
+            except OSError:
+                pass
+
+    def submit(self, steps, every=10, ranks=1, **run):
+        spec = {"name": "j", "model": {"preset": "yolov3_tiny"}, "data": {"train": {"annotations": "/a", "images": "/b"}},
+                "train": {"steps": steps, "batch": 8, "shards": 4, "log_every": 1}, "checkpoint": {"every": every},
+                "run": dict({"device": "cpu", "ranks": ranks, "env": {"STEP_S": str(self.step_s)}}, **run)}
+        return self.call("job.submit", spec=spec, token=str(random.random()))["id"]
+
+    def job(self, job):
+        return self.call("job.get", id=job)
+
+    def wait(self, job, test, seconds=60):
+        """Until test(job object) holds; test may be the name of a state."""
+        until = time.time() + seconds
+        while True:
+            try:
+                now = self.job(job)
+                if now["state"] == test if isinstance(test, str) else test(now):
+                    return now
+            except (ConnectionError, AssertionError, AttributeError):
+                now = None
+            assert time.time() < until, "job %d: %s" % (job, now and (now["state"], now["reason"], now["step"]))
+            time.sleep(0.05)
+
+    def sql(self, query, *args):
+        with sqlite3.connect("file:%s/detd.db?mode=ro" % self.state, uri=True) as db:
+            return db.execute(query, args).fetchall()
+
+    def check_rows(self, job, steps):
+        """Every step of the training split exactly once, the newest value of each."""
+        rows = self.sql("SELECT step, value FROM loss WHERE job=? AND split='train' AND term='total'", job)
+        assert [r[0] for r in rows] == list(range(1, steps + 1)), (len(rows), steps, rows[:3], rows[-3:])
+        assert all(abs(v - 250.0 / s) < 1e-9 for s, v in rows)

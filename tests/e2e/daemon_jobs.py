@@ -1,0 +1,182 @@
+#!/usr/bin/env python3
+"""Jobs under a real detd and a real detd-job, with rank.py as the trainer: each scenario of DESIGN's life of a job, kills included."""
+import os
+import random
+import signal
+import sys
+import time
+
+from daemon import Daemon, Refused
+
+
+def runs_to_the_end():
+    with Daemon() as d:
+        job = d.submit(30, ranks=2)
+        done = d.wait(job, "completed")
+        assert (done["attempt"], done["step"], done["reason"], done["tier"]) == (1, 30, "", "rerun"), done
+        assert done["losses"]["train"]["total"] == 250.0 / 30 and done["losses"]["val"]["box"] == 3.0, done["losses"]
+        assert [c["step"] for c in done["checkpoints"]] == [30, 20, 10] and done["checkpoints"][0]["best"] is False
+        assert done["attempts"][0]["outcome"] == "completed", done["attempts"]
+        assert done["spec"]["run"]["threads"] is None and done["threads"] == 2, done["threads"]
+        assert done["cpu_seconds"] > 0 and done["max_rss"] > 1 << 20, (done["cpu_seconds"], done["max_rss"])
+        d.check_rows(job, 30)
+        rows = d.call("loss.query", id=job, split="val", term="total")["rows"]
+        assert [(r["step"], r["value"]) for r in rows] == d.sql("SELECT step, value FROM loss WHERE job=? AND split='val' AND term='total'", job)
+        assert [r["step"] for r in d.call("loss.query", id=job, term="total", split="train", points=3)["rows"]] == [1, 15, 30]
+        first = d.call("loss.query", id=job, limit=50)
+        rest = d.call("loss.query", id=job, limit=50, cursor=first["cursor"])
+        every = [(r["split"], r["term"], r["step"]) for r in first["rows"] + rest["rows"]]
+        assert len(every) == 66 and every == sorted(every) and rest["cursor"] is None
+        assert d.call("deterministic.get", id=job)["history"] == [{"step": 1, "tier": "rerun"}]
+        until = time.time() + 5
+        while d.members(job) and time.time() < until:
+            time.sleep(0.05)
+        assert not d.members(job) and d.call("daemon.info")["cpu_free"] == 4
+
+
+def daemon_dies_again_and_again():
+    """The job never notices, and every row is there exactly once."""
+    with Daemon() as d:
+        job = d.submit(150, ranks=2)
+        for _ in range(8):
+            time.sleep(random.uniform(0.05, 0.5))
+            d.kill()
+            time.sleep(random.uniform(0, 0.2))
+            d.start()
+        done = d.wait(job, "completed")
+        assert done["attempt"] == 1 or done["attempts"][-1]["resume_step"] == 0, done["attempts"]
+        d.check_rows(job, 150)
+
+
+def job_ends_while_nobody_listens():
+    with Daemon() as d:
+        job = d.submit(60)
+        d.wait(job, lambda j: j["step"] > 5)
+        d.stop()
+        until = time.time() + 40
+        while d.members(job):
+            assert time.time() < until, d.members(job)
+            time.sleep(0.1)
+        d.start()
+        done = d.wait(job, "completed")
+        assert done["step"] == 60 and len(done["attempts"]) == 1, done
+        d.check_rows(job, 60)
+
+
+def supervisor_dies():
+    """Its ranks die with it; the next attempt goes on from the checkpoint, and what the lost steps reported is replaced."""
+    with Daemon() as d:
+        job = d.submit(100, every=20, ranks=2)
+        for step in (27, 55):
+            d.wait(job, lambda j, s=step: j["step"] > s)
+            os.kill(d.session(job), signal.SIGKILL)
+        done = d.wait(job, "completed")
+        assert done["attempt"] >= 3 and len(done["attempts"]) >= 2, done["attempts"]
+        kinds = [e["kind"] for e in d.call("event.query", id=job)["events"]]
+        assert kinds.count("supervisor_lost") == 2 and kinds.count("rewound") >= 2, kinds
+        d.check_rows(job, 100)
+
+
+def supervisor_dies_too_often():
+    with Daemon(step_s=0.2) as d:
+        job = d.submit(1000, every=1000, restarts=1)
+        for attempt in (1, 2):
+            d.wait(job, lambda j, a=attempt: j["state"] == "running" and j["attempt"] >= a)
+            os.kill(d.session(job), signal.SIGKILL)
+            time.sleep(0.3)
+        done = d.wait(job, "failed")
+        assert "lost 2 times" in done["reason"], done["reason"]
+
+
+def both_die():
+    with Daemon() as d:
+        job = d.submit(80, every=10, ranks=2)
+        d.wait(job, lambda j: j["step"] > 25)
+        d.kill()
+        d.kill_session(job)
+        d.start()
+        done = d.wait(job, "completed")
+        assert done["attempt"] >= 2, done["attempt"]
+        d.check_rows(job, 80)
+
+
+def commands():
+    with Daemon() as d:
+        job = d.submit(400, every=1000, ranks=2)
+        d.wait(job, lambda j: j["step"] > 5)
+        d.call("job.checkpoint", id=job)
+        d.call("job.eval", id=job)
+        d.call("deterministic.set", id=job, tier="world")
+        d.wait(job, lambda j: j["tier"] == "world" and j["checkpoints"])
+        assert d.call("eval.query", id=job)["rows"][0]["metric"] == "ap50"
+        assert d.call("eval.query", id=job)["rows"][1]["value"] is None
+        history = d.call("deterministic.get", id=job)
+        assert history["pending"] is None and history["history"][-1]["tier"] == "world", history
+        assert d.call("job.pause", id=job)["state"] == "stopping"
+        paused = d.wait(job, "paused")
+        assert paused["step"] < 400
+        d.kill()
+        d.start()
+        assert d.job(job)["state"] == "paused"
+        d.call("job.resume", id=job)
+        d.wait(job, lambda j: j["step"] > paused["step"] + 3)
+        assert d.job(job)["attempts"][0]["resume_step"] == paused["step"], d.job(job)["attempts"]
+        tiers = {t for (t,) in d.sql("SELECT tier FROM loss WHERE job=? AND step>?", job, paused["step"])}
+        assert tiers == {"world"}, tiers
+        d.call("job.cancel", id=job)
+        assert d.wait(job, "cancelled")["ended"] is not None
+        d.call("job.cancel", id=job)
+        try:
+            d.call("job.pause", id=job)
+            assert False, "a cancelled job was paused"
+        except Refused as e:
+            assert (e.reason, e.field) == ("STATE", "id"), str(e)
+
+
+def wishes_survive_the_daemon():
+    """A command given while the supervisor is stopped is carried out by it under the next daemon."""
+    with Daemon() as d:
+        job = d.submit(500)
+        d.wait(job, lambda j: j["step"] > 5)
+        os.kill(d.session(job), signal.SIGSTOP)
+        d.call("job.cancel", id=job)
+        d.kill()
+        d.start()
+        os.kill(d.session(job), signal.SIGCONT)
+        d.wait(job, "cancelled")
+
+
+def queue():
+    """All slots or none, priority first, then age; more ranks than slots take the whole idle node."""
+    with Daemon(step_s=0.05, slots=2) as d:
+        first = d.submit(20, ranks=1)
+        wide = d.submit(5, ranks=4)
+        late = d.submit(5, ranks=1, threads=1)
+        urgent = d.submit(5, ranks=1, threads=1, priority=5)
+        assert "waits behind job %d" % urgent in d.call("job.why", id=wide)["text"], d.call("job.why", id=wide)
+        d.call("job.pause", id=late)
+        assert d.job(late)["state"] == "paused"
+        d.call("job.resume", id=late)
+        started = {j: d.wait(j, "completed")["started"] for j in (first, wide, late, urgent)}
+        assert started[first] < started[urgent] < started[wide] < started[late], started
+        assert d.job(wide)["threads"] == 1
+
+
+def bad_ends():
+    with Daemon() as d:
+        job = d.submit(50, restarts=0)
+        d.wait(job, lambda j: j["step"] > 2)
+        open("%s/jobs/%d/fault-0" % (d.state, job), "w").write("data 10")
+        failed = d.wait(job, "failed")
+        assert "annotation 7 of image 12" in failed["reason"], failed["reason"]
+        assert "annotation 7" in d.call("job.why", id=job)["text"]
+
+
+SCENARIOS = [runs_to_the_end, daemon_dies_again_and_again, job_ends_while_nobody_listens, supervisor_dies, supervisor_dies_too_often, both_die, commands,
+             wishes_survive_the_daemon, queue, bad_ends]
+
+for scenario in SCENARIOS:
+    if len(sys.argv) < 2 or scenario.__name__ in sys.argv[1:]:
+        began = time.time()
+        scenario()
+        print("ok %s (%.1f s)" % (scenario.__name__, time.time() - began), flush=True)

@@ -1,0 +1,7 @@
+#!/usr/bin/env bash
+# A real detd and a real detd-job through the life of a job, kills included; tests/e2e/rank.py trains.
+set -eu
+cd "$(dirname "$0")"
+build=${DETD_BUILD:-build}
+case $build in /*) ;; *) build=$(cd ../.. && pwd)/$build ;; esac
+DETD_BUILD=$build exec python3 daemon_jobs.py

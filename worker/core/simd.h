@@ -63,6 +63,31 @@ SIMD_FN vec vpick(vec t, vec yes, vec no)
     return _mm512_mask_blend_ps(_mm512_cmp_ps_mask(t, _mm512_setzero_ps(), _CMP_GT_OQ), no, yes);
 }
 
+/* t[i] lane j becomes t[j] lane i */
+SIMD_FN void vtranspose(vec t[VW])
+{
+    __m512 u[16];
+
+    for (int i = 0; i < 16; i += 4) {
+        __m512 a = _mm512_unpacklo_ps(t[i], t[i + 1]), b = _mm512_unpackhi_ps(t[i], t[i + 1]);
+        __m512 c = _mm512_unpacklo_ps(t[i + 2], t[i + 3]), d = _mm512_unpackhi_ps(t[i + 2], t[i + 3]);
+
+        u[i] = _mm512_shuffle_ps(a, c, 0x44);
+        u[i + 1] = _mm512_shuffle_ps(a, c, 0xee);
+        u[i + 2] = _mm512_shuffle_ps(b, d, 0x44);
+        u[i + 3] = _mm512_shuffle_ps(b, d, 0xee);
+    }
+    for (int i = 0; i < 4; i++) {
+        __m512 a = _mm512_shuffle_f32x4(u[i], u[i + 4], 0x88), b = _mm512_shuffle_f32x4(u[i], u[i + 4], 0xdd);
+        __m512 c = _mm512_shuffle_f32x4(u[i + 8], u[i + 12], 0x88), d = _mm512_shuffle_f32x4(u[i + 8], u[i + 12], 0xdd);
+
+        t[i] = _mm512_shuffle_f32x4(a, c, 0x88);
+        t[i + 4] = _mm512_shuffle_f32x4(b, d, 0x88);
+        t[i + 8] = _mm512_shuffle_f32x4(a, c, 0xdd);
+        t[i + 12] = _mm512_shuffle_f32x4(b, d, 0xdd);
+    }
+}
+
 #elif defined(__AVX2__) && defined(__FMA__)
 #include <immintrin.h>
 #define VW      8
@@ -116,6 +141,25 @@ SIMD_FN vec vmax(vec a, vec b)
 SIMD_FN vec vpick(vec t, vec yes, vec no)
 {
     return _mm256_blendv_ps(no, yes, _mm256_cmp_ps(t, _mm256_setzero_ps(), _CMP_GT_OQ));
+}
+
+SIMD_FN void vtranspose(vec t[VW])
+{
+    __m256 u[8];
+
+    for (int i = 0; i < 8; i += 4) {
+        __m256 a = _mm256_unpacklo_ps(t[i], t[i + 1]), b = _mm256_unpackhi_ps(t[i], t[i + 1]);
+        __m256 c = _mm256_unpacklo_ps(t[i + 2], t[i + 3]), d = _mm256_unpackhi_ps(t[i + 2], t[i + 3]);
+
+        u[i] = _mm256_shuffle_ps(a, c, 0x44);
+        u[i + 1] = _mm256_shuffle_ps(a, c, 0xee);
+        u[i + 2] = _mm256_shuffle_ps(b, d, 0x44);
+        u[i + 3] = _mm256_shuffle_ps(b, d, 0xee);
+    }
+    for (int i = 0; i < 4; i++) {
+        t[i] = _mm256_permute2f128_ps(u[i], u[i + 4], 0x20);
+        t[i + 4] = _mm256_permute2f128_ps(u[i], u[i + 4], 0x31);
+    }
 }
 
 #else
@@ -178,6 +222,16 @@ SIMD_FN vec vmax(vec a, vec b)
 SIMD_FN vec vpick(vec t, vec yes, vec no)
 {
     SIMD_EACH(t.f[i] > 0.0f ? yes.f[i] : no.f[i]);
+}
+SIMD_FN void vtranspose(vec t[VW])
+{
+    for (int i = 0; i < VW; i++)
+        for (int j = 0; j < i; j++) {
+            float f = t[i].f[j];
+
+            t[i].f[j] = t[j].f[i];
+            t[j].f[i] = f;
+        }
 }
 #undef SIMD_EACH
 #endif

@@ -1,0 +1,84 @@
+/* worker/cpu/conv.h - what the convolution paths of the CPU device share. Which path computes a layer is a function of its shape alone:
+ * winograd_conv.c and winograd_dw.c for 3x3 stride 1, conv_rows.c and conv_rows_dw.c for everything else. */
+#pragma once
+#include <stdbool.h>
+#include <stddef.h>
+
+#include "worker/cpu/cpu.h"
+
+/* Cuts one block of scratch memory in parts. A layout function runs twice: with base NULL to count, then with the block. */
+struct carve {
+    char *base;
+    size_t used;
+};
+
+/* bytes of it, 64-byte aligned; NULL while counting. */
+static inline void *carve(struct carve *c, size_t bytes)
+{
+    void *p = c->base ? c->base + c->used : NULL;
+
+    c->used += (bytes + 63) / 64 * 64;
+    return p;
+}
+
+static inline float *carve_floats(struct carve *c, size_t count)
+{
+    return carve(c, count * sizeof(float));
+}
+
+/* ---- conv_derived.c: forms of a parameter that outlive an op, by key ---- */
+enum form_kind { FORM_WINO_FWD, FORM_WINO_BACK, FORM_ROWS_FWD, FORM_ROWS_BACK };
+struct form_key {
+    enum form_kind kind;
+    int a, b; /* what else the form depends on: points of both axes, or stride and pad */
+};
+/* Memory of `count` floats for the form, kept with the parameter; *ret_stale: the caller has to fill it, for this version. NULL: out of
+ * memory, *err says so. */
+float *cpu_form(struct param *p, const struct form_key *key, size_t count, bool *ret_stale, struct err *err);
+
+/* ---- conv_slabs.c: partial sums in a pairwise tree ---- */
+/* A stack of partial arrays of n floats: slab_next() is where the next partial result is to be written, slab_push() takes it in and adds
+ * equal subtrees, slab_finish() adds what is left and returns the sum. Complete aligned groups of 2^i partials, summed by themselves first,
+ * give the same bits, so slabs can be shared out among threads. */
+struct slabs {
+    float *stack; /* slab_levels(count) * n floats */
+    size_t n;
+    int depth;
+    unsigned count;
+};
+int slab_levels(int count);
+float *slab_next(struct slabs *s);
+void slab_push(struct slabs *s);
+const float *slab_finish(struct slabs *s);
+/* dst[i] = beta * dst[i] + src[i]; beta 0 never reads dst. */
+void slab_write(float *dst, float beta, const float *src, size_t n);
+/* dst[i] = beta * dst[i] + the same tree over part[count][n], which is used up. */
+void slab_sum(struct pool *pool, float *dst, float beta, float *part, int count, size_t n);
+
+/* Moments of the slabs of one shard to count, mean[k], M2[k]. moments: [slabs][3][ld] floats (shift, sum and sum of squares of y - shift),
+ * pixels[slab] values each. stack: slab_levels(slabs) * 2 * k doubles. */
+void cpu_moments(const float *moments, int ld, const int *pixels, int slabs, int k, double *stack, double *ret_stats);
+
+/* ---- the paths; shards [0, nshards) have equal shapes ---- */
+struct conv_call {
+    struct device *dev;
+    const struct operand *x; /* forward and weight gradient: inputs */
+    struct tensor *y;        /* what is written: outputs, or dx */
+    const struct tensor *dy;
+    struct param *w; /* NULL for weight gradients, which need its size only */
+    int r, s, stride, pad;
+    int nshards;
+    float beta;
+    const float *bias;
+    double *const *stats;
+    float *const *dw;
+};
+
+/* Is a stride-1 3x3 layer with outputs h x w cheaper, and worth it, by Winograd? */
+bool wino_fits(int h, int w, int c, int k);
+int wino_conv_fwd(const struct conv_call *q, struct err *err);
+int wino_conv_bwd_data(const struct conv_call *q, struct err *err);
+int wino_conv_bwd_weights(const struct conv_call *q, struct err *err);
+int rows_conv_fwd(const struct conv_call *q, struct err *err);
+int rows_conv_bwd_data(const struct conv_call *q, struct err *err);
+int rows_conv_bwd_weights(const struct conv_call *q, struct err *err);

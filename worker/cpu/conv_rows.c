@@ -1,0 +1,461 @@
+/* worker/cpu/conv_rows.c - forward and backward-data convolution on rows. Backward-data with stride is one stride-1 convolution of the output
+ * gradients for each phase (y mod stride, x mod stride) of the inputs: gathered, one writer an output. */
+#include "worker/cpu/conv_rows.h"
+
+#include <errno.h>
+#include <string.h>
+
+#include "worker/core/simd.h"
+#include "worker/cpu/conv.h"
+
+enum {
+    PART_PIXELS = 128, /* outputs of a part: enough to use a panel of weights often, few enough for the L2 cache */
+};
+
+static int cut(int length, int most)
+{
+    return (length + most - 1) / most;
+}
+
+void rows_cut(struct rows *g)
+{
+    bool single = g->taps_y == 1 && g->taps_x == 1 && g->stride == 1;
+
+    if (single && g->off_y == 0 && g->off_x == 0 && g->out_step == 1 && g->ih == g->oh && g->iw == g->ow) {
+        g->ow *= g->oh;
+        g->iw = g->out_w = g->ow;
+        g->oh = g->ih = g->out_h = 1;
+    }
+    g->pitch = single ? gemm_ld(g->c) : g->c;
+    g->segs = cut(g->ow, PART_PIXELS);
+    g->band_rows = PART_PIXELS / cut(g->ow, g->segs);
+    if (g->band_rows > g->oh)
+        g->band_rows = g->oh;
+    g->bands = cut(g->oh, g->band_rows);
+    g->band_rows = cut(g->oh, g->bands);
+    g->bands = cut(g->oh, g->band_rows);
+}
+
+struct rows_part rows_part(const struct rows *g, int index)
+{
+    int seg = index % g->segs, band = index / g->segs % g->bands, y = band * g->band_rows;
+    int x = (int)((long)g->ow * seg / g->segs), end = (int)((long)g->ow * (seg + 1) / g->segs);
+
+    return (struct rows_part){
+        .image = index / rows_parts(g), .y = y, .x = x, .h = g->oh - y < g->band_rows ? g->oh - y : g->band_rows, .w = end - x
+    };
+}
+
+static int span(int outputs, int stride, int taps)
+{
+    return taps > 0 ? (outputs - 1) * stride + taps : 0;
+}
+
+long rows_width(const struct rows *g, const struct rows_part *p)
+{
+    return (long)span(p->w, g->stride, g->taps_x) * g->pitch;
+}
+
+size_t rows_buffer(const struct rows *g)
+{
+    return (size_t)span(g->band_rows, g->stride, g->taps_y) * (size_t)span(cut(g->ow, g->segs), g->stride, g->taps_x) * (size_t)g->pitch;
+}
+
+static void copy_pixels(const struct rows *g, const float *from, int stride, const struct affine *act, int count, float *to)
+{
+    if (!act->scale && stride == g->c && g->pitch == g->c) {
+        memcpy(to, from, (size_t)count * (size_t)g->c * sizeof *to);
+        return;
+    }
+    for (int c = 0; c < g->c; c += VW) {
+        int lanes = vlanes(g->c, c);
+
+        if (!act->scale) {
+            for (int i = 0; i < count; i++)
+                vstore_n(to + (long)i * g->pitch + c, vload_n(from + (long)i * stride + c, lanes), lanes);
+            continue;
+        }
+        vec scale = vload_n(act->scale + c, lanes), shift = vload_n(act->shift + c, lanes), slope = vload_n(act->slope + c, lanes);
+
+        for (int i = 0; i < count; i++)
+            vstore_n(to + (long)i * g->pitch + c, vact(vfma(vload_n(from + (long)i * stride + c, lanes), scale, shift), slope), lanes);
+    }
+}
+
+static int clamp(int v, int lo, int hi)
+{
+    return v < lo ? lo : v > hi ? hi : v;
+}
+
+void rows_copy(const struct rows *g, const struct rows_part *p, const struct operand *x, float *buf)
+{
+    const struct operand *in = &x[p->image / g->per];
+    const float *image = (const float *)in->x.data + (long)(p->image % g->per) * g->ih * g->iw * in->x.stride;
+    int height = span(p->h, g->stride, g->taps_y), width = span(p->w, g->stride, g->taps_x);
+    int x0 = p->x * g->stride + g->off_x, left = clamp(-x0, 0, width), right = clamp(g->iw - x0, left, width);
+
+    for (int r = 0; r < height; r++, buf += (long)width * g->pitch) {
+        int y = p->y * g->stride + g->off_y + r;
+
+        if (y < 0 || y >= g->ih || left == right) {
+            memset(buf, 0, (size_t)width * (size_t)g->pitch * sizeof *buf);
+            continue;
+        }
+        memset(buf, 0, (size_t)left * (size_t)g->pitch * sizeof *buf);
+        copy_pixels(g, image + ((long)y * g->iw + x0 + left) * in->x.stride, in->x.stride, &in->act, right - left,
+                    buf + (long)left * g->pitch);
+        memset(buf + (long)right * g->pitch, 0, (size_t)(width - right) * (size_t)g->pitch * sizeof *buf);
+    }
+}
+
+/* ---- one convolution ---- */
+struct job {
+    struct rows g;
+    const struct operand *x;
+    struct tensor *y;
+    float beta;
+    const float *bias;
+    const float *panels; /* [k / 32][taps_y][taps_x * c][32] */
+    float *moments;      /* [parts][3][ld_moments], or NULL */
+    int ld_moments;
+    float *buf; /* per thread */
+    size_t buf_size;
+    float *out; /* per thread: [pixels of a part][32] */
+    size_t out_size;
+};
+
+static void multiply(const struct job *j, const struct rows_part *p, const float *buf, int k, float *out)
+{
+    const struct rows *g = &j->g;
+    long width = rows_width(g, p), depth = (long)g->taps_x * g->c;
+
+    for (int i = 0; i < p->h; i++) {
+        struct gemm mm = { .a = buf + i * g->stride * width,
+                           .a_row = (long)g->stride * g->pitch,
+                           .a_seg = width,
+                           .a_depth = 1,
+                           .b = j->panels + (long)(k / GEMM_NP) * g->taps_y * depth * GEMM_NP,
+                           .b_seg = depth * GEMM_NP,
+                           .b_depth = GEMM_NP,
+                           .c = out + (long)i * p->w * GEMM_NP,
+                           .c_row = GEMM_NP,
+                           .rows = p->w,
+                           .cols = g->k - k > 16 ? 32 : 16,
+                           .segs = g->taps_y,
+                           .depth = (int)depth };
+
+        gemm_run(&mm);
+    }
+}
+
+static float *place(const struct job *j, const struct rows_part *p, int row)
+{
+    const struct rows *g = &j->g;
+    const struct tensor *y = &j->y[p->image / g->per];
+    long at = ((long)(p->image % g->per) * g->out_h + (long)(p->y + row) * g->out_step + g->out_y) * g->out_w + (long)p->x * g->out_step;
+
+    return (float *)y->data + (at + g->out_x) * y->stride;
+}
+
+static void moments_of(const float *out, int pixels, float *to, int ld)
+{
+    vec shift = vload(out), sum[4], square[4];
+
+    for (int i = 0; i < 4; i++)
+        sum[i] = square[i] = vset1(0.0f);
+    for (int i = 0; i < pixels; i++) {
+        vec d = vsub(vload(out + (long)i * GEMM_NP), shift);
+
+        sum[i & 3] = vadd(sum[i & 3], d);
+        square[i & 3] = vfma(d, d, square[i & 3]);
+    }
+    vstore(to, shift);
+    vstore(to + ld, vadd(vadd(sum[0], sum[1]), vadd(sum[2], sum[3])));
+    vstore(to + 2 * ld, vadd(vadd(square[0], square[1]), vadd(square[2], square[3])));
+}
+
+/* Outputs [k, k + 32) of a part go where they belong. */
+static void finish(const struct job *j, const struct rows_part *p, int part, int k, float *out)
+{
+    const struct rows *g = &j->g;
+    long step = (long)j->y[p->image / g->per].stride * g->out_step;
+
+    for (int v = 0; v < GEMM_NP && k + v < g->k; v += VW) {
+        int lanes = vlanes(g->k, k + v);
+        vec bias = j->bias ? vload_n(j->bias + k + v, lanes) : vset1(0.0f);
+
+        for (int i = 0; i < p->h; i++) {
+            float *to = place(j, p, i) + k + v, *from = out + (long)i * p->w * GEMM_NP + v;
+
+            for (int x = 0; x < p->w; x++, to += step, from += GEMM_NP) {
+                vec y = vload(from);
+
+                if (j->bias) {
+                    y = vadd(y, bias);
+                    vstore(from, y); /* the moments are of what is stored */
+                }
+                if (j->beta != 0.0f)
+                    y = vfma(vset1(j->beta), vload_n(to, lanes), y);
+                vstore_n(to, y, lanes);
+            }
+        }
+        if (j->moments)
+            moments_of(out + v, p->h * p->w, j->moments + (long)part * 3 * j->ld_moments + k + v, j->ld_moments);
+    }
+}
+
+static void part_run(void *arg, size_t index, int thread)
+{
+    const struct job *j = arg;
+    struct rows_part p = rows_part(&j->g, (int)index);
+    float *buf = j->buf + (size_t)thread * j->buf_size, *out = j->out + (size_t)thread * j->out_size;
+
+    rows_copy(&j->g, &p, j->x, buf);
+    for (int k = 0; k < j->g.k; k += GEMM_NP) {
+        multiply(j, &p, buf, k, out);
+        finish(j, &p, (int)index, k, out);
+    }
+}
+
+static void layout(struct job *j, struct carve *c, int threads)
+{
+    j->buf_size = rows_buffer(&j->g) + 16;
+    j->out_size = (size_t)j->g.band_rows * (size_t)cut(j->g.ow, j->g.segs) * GEMM_NP;
+    j->buf = carve_floats(c, (size_t)threads * j->buf_size);
+    j->out = carve_floats(c, (size_t)threads * j->out_size);
+}
+
+/* ---- packed weights ---- */
+struct pack {
+    const struct param *w;
+    float *dst;
+    int stride, pad;
+    int taps_y, taps_x, r0, s0; /* back: tap (t, u) of this phase is w's (r0 - t * stride, s0 - u * stride) */
+};
+
+static void pack_fwd(void *arg, size_t panel, int thread)
+{
+    const struct pack *a = arg;
+    int first = (int)panel * GEMM_NP, depth = a->w->r * a->w->s * a->w->c, outs = a->w->k - first;
+    float *dst = a->dst + panel * (size_t)depth * GEMM_NP;
+
+    (void)thread;
+    for (int d = 0; d < depth; d += VW)
+        for (int k = 0; k < GEMM_NP; k += VW) {
+            vec t[VW];
+
+            for (int i = 0; i < VW; i++)
+                t[i] = k + i < outs ? vload_n(a->w->data + (long)(first + k + i) * depth + d, vlanes(depth, d)) : vset1(0.0f);
+            vtranspose(t);
+            for (int i = 0; i < vlanes(depth, d); i++)
+                vstore(dst + (long)(d + i) * GEMM_NP + k, t[i]);
+        }
+}
+
+static void pack_back(void *arg, size_t panel, int thread)
+{
+    const struct pack *a = arg;
+    const struct param *w = a->w;
+    int first = (int)panel * GEMM_NP;
+    float *dst = a->dst + panel * (size_t)(a->taps_y * a->taps_x) * (size_t)w->k * GEMM_NP;
+
+    (void)thread;
+    for (int t = 0; t < a->taps_y; t++)
+        for (int u = 0; u < a->taps_x; u++)
+            for (int k = 0; k < w->k; k++, dst += GEMM_NP) {
+                const float *from = w->data + (((long)k * w->r + a->r0 - t * a->stride) * w->s + a->s0 - u * a->stride) * w->c + first;
+
+                for (int v = 0; v < GEMM_NP; v += VW)
+                    vstore(dst + v, first + v < w->c ? vload_n(from + v, vlanes(w->c, first + v)) : vset1(0.0f));
+            }
+}
+
+static size_t panel_count(int outputs)
+{
+    return (size_t)(outputs + GEMM_NP - 1) / GEMM_NP;
+}
+
+/* ---- forward ---- */
+struct merge_args {
+    const struct job *j;
+    double *const *stats;
+    const int *pixels;
+    double *stack;
+    int parts;
+};
+
+static void merge_shard(void *arg, size_t v, int thread)
+{
+    const struct merge_args *a = arg;
+    const struct job *j = a->j;
+
+    (void)thread;
+    cpu_moments(j->moments + v * (size_t)a->parts * 3 * (size_t)j->ld_moments, j->ld_moments, a->pixels, a->parts, j->g.k,
+                a->stack + v * (size_t)slab_levels(a->parts) * 2 * (size_t)j->g.k, a->stats[v]);
+}
+
+static void stats_merge(const struct conv_call *q, const struct job *j, int *pixels, double *stack)
+{
+    struct merge_args a = { j, q->stats, pixels, stack, rows_parts(&j->g) * j->g.per };
+
+    for (int i = 0; i < a.parts; i++) {
+        struct rows_part p = rows_part(&j->g, i);
+
+        pixels[i] = p.h * p.w;
+    }
+    pool_each(cpu_pool(q->dev), (size_t)q->nshards, merge_shard, &a);
+}
+
+static int fwd_run(const struct conv_call *q, struct job *j, struct err *err)
+{
+    struct pool *pool = cpu_pool(q->dev);
+    size_t parts = (size_t)rows_parts(&j->g) * (size_t)j->g.images;
+    int *pixels = NULL;
+    double *stack = NULL;
+
+    for (struct carve c = { 0 };;) {
+        c.used = 0;
+        layout(j, &c, pool_threads(pool));
+        if (q->stats) {
+            size_t shard = parts / (size_t)q->nshards;
+
+            j->ld_moments = round_up(j->g.k, GEMM_NP);
+            j->moments = carve_floats(&c, parts * 3 * (size_t)j->ld_moments);
+            pixels = carve(&c, shard * sizeof *pixels);
+            stack = carve(&c, (size_t)q->nshards * (size_t)slab_levels((int)shard) * 2 * (size_t)j->g.k * sizeof *stack);
+        }
+        if (c.base)
+            break;
+        c.base = cpu_scratch(q->dev, c.used, err);
+        if (!c.base)
+            return -ENOMEM;
+    }
+    pool_each(pool, parts, part_run, j);
+    if (q->stats)
+        stats_merge(q, j, pixels, stack);
+    return 0;
+}
+
+int rows_conv_fwd(const struct conv_call *q, struct err *err)
+{
+    const struct tensor *x = &q->x[0].x, *y = &q->y[0];
+    struct job j = { .x = q->x, .y = q->y, .bias = q->bias };
+    struct form_key key = { FORM_ROWS_FWD, 0, 0 };
+    struct pack pack = { .w = q->w };
+    bool stale;
+
+    j.g = (struct rows){ .images = y->n * q->nshards, .per = y->n, .oh = y->h, .ow = y->w, .ih = x->h, .iw = x->w };
+    j.g.taps_y = q->r;
+    j.g.taps_x = q->s;
+    j.g.stride = q->stride;
+    j.g.off_y = j.g.off_x = -q->pad;
+    j.g.c = x->c;
+    j.g.k = y->c;
+    j.g.out_step = 1;
+    j.g.out_h = y->h;
+    j.g.out_w = y->w;
+    rows_cut(&j.g);
+    pack.dst = cpu_form(q->w, &key, panel_count(y->c) * GEMM_NP * (size_t)(q->w->r * q->w->s * q->w->c), &stale, err);
+    if (!pack.dst)
+        return -ENOMEM;
+    if (stale)
+        pool_each(cpu_pool(q->dev), panel_count(y->c), pack_fwd, &pack);
+    j.panels = pack.dst;
+    return fwd_run(q, &j, err);
+}
+
+/* ---- backward-data ---- */
+struct phase_axis {
+    int taps, last; /* of the kernel: last, last - stride, ... are this phase's taps, in the order of growing outputs */
+    int off, count; /* output of the first tap for the first input of the phase; inputs of the phase */
+};
+
+static struct phase_axis phase_axis(int phase, int size, int pad, int stride, int length)
+{
+    struct phase_axis a = { .count = (length - phase + stride - 1) / stride };
+    int top = phase + pad, r = size - 1 - ((size - 1 - top) % stride + stride) % stride; /* the largest tap with (top - r) % stride == 0 */
+
+    if (r < 0)
+        return a;
+    a.last = r;
+    a.taps = r / stride + 1;
+    a.off = (top - r) / stride;
+    return a;
+}
+
+static int phase_run(const struct conv_call *q, const struct operand *dy, struct tensor *dx, int n, const struct phase_axis *y,
+                     const struct phase_axis *x, int py, int px, const float *panels, struct err *err)
+{
+    struct pool *pool = cpu_pool(q->dev);
+    struct job j = { .x = dy, .y = dx, .beta = q->beta, .panels = panels };
+
+    j.g = (struct rows){ .images = dx->n * n, .per = dx->n, .oh = y->count, .ow = x->count, .ih = dy->x.h, .iw = dy->x.w };
+    j.g.taps_y = x->taps ? y->taps : 0;
+    j.g.taps_x = y->taps ? x->taps : 0;
+    j.g.stride = 1;
+    j.g.off_y = y->off;
+    j.g.off_x = x->off;
+    j.g.c = dy->x.c;
+    j.g.k = dx->c;
+    j.g.out_step = q->stride;
+    j.g.out_y = py;
+    j.g.out_x = px;
+    j.g.out_h = dx->h;
+    j.g.out_w = dx->w;
+    rows_cut(&j.g);
+    for (struct carve c = { 0 };;) {
+        c.used = 0;
+        layout(&j, &c, pool_threads(pool));
+        if (c.base)
+            break;
+        c.base = cpu_scratch(q->dev, c.used, err);
+        if (!c.base)
+            return -ENOMEM;
+    }
+    pool_each(pool, (size_t)rows_parts(&j.g) * (size_t)j.g.images, part_run, &j);
+    return 0;
+}
+
+static int back_shards(const struct conv_call *q, const struct operand *dy, struct tensor *dx, int n, float *panels, bool stale,
+                       struct err *err)
+{
+    for (int py = 0; py < q->stride; py++)
+        for (int px = 0; px < q->stride; px++) {
+            struct phase_axis y = phase_axis(py, q->w->r, q->pad, q->stride, dx->h);
+            struct phase_axis x = phase_axis(px, q->w->s, q->pad, q->stride, dx->w);
+            struct pack pack = { q->w, panels, q->stride, q->pad, y.taps, x.taps, y.last, x.last };
+            int rc;
+
+            if (stale && y.taps && x.taps)
+                pool_each(cpu_pool(q->dev), panel_count(dx->c), pack_back, &pack);
+            if (y.count > 0 && x.count > 0) {
+                rc = phase_run(q, dy, dx, n, &y, &x, py, px, panels, err);
+                if (rc < 0)
+                    return rc;
+            }
+            panels += panel_count(dx->c) * GEMM_NP * (size_t)(y.taps * x.taps) * (size_t)q->w->k;
+        }
+    return 0;
+}
+
+int rows_conv_bwd_data(const struct conv_call *q, struct err *err)
+{
+    enum { AT_A_TIME = 64 };
+    struct form_key key = { FORM_ROWS_BACK, q->stride, q->pad };
+    bool stale;
+    float *panels = cpu_form(q->w, &key, panel_count(q->w->c) * GEMM_NP * (size_t)(q->w->r * q->w->s * q->w->k), &stale, err);
+
+    if (!panels)
+        return -ENOMEM;
+    for (int v = 0; v < q->nshards; v += AT_A_TIME, stale = false) {
+        int n = q->nshards - v < AT_A_TIME ? q->nshards - v : AT_A_TIME, rc;
+        struct operand dy[AT_A_TIME];
+
+        for (int i = 0; i < n; i++)
+            dy[i] = (struct operand){ .x = q->dy[v + i] };
+        rc = back_shards(q, dy, q->y + v, n, panels, stale, err);
+        if (rc < 0)
+            return rc;
+    }
+    return 0;
+}

@@ -1,0 +1,38 @@
+/* worker/cpu/conv_rows.h - convolutions of any size and stride as GEMM on rows: input rows are copied once, padded and activated, into a
+ * buffer where the window of an output is R runs of S * C consecutive floats; no window is ever gathered. */
+#pragma once
+#include <stdbool.h>
+
+#include "worker/core/device.h"
+#include "worker/cpu/gemm.h"
+
+/* One convolution, or one phase of a backward-data convolution with stride. Tap (r, s) of output (i, j) reads input
+ * (i * stride + r + off_y, j * stride + s + off_x). Where windows are single pixels next to each other, an image is one row. */
+struct rows {
+    int images, per; /* all images, images of a shard */
+    int oh, ow, ih, iw;
+    int taps_y, taps_x, stride, off_y, off_x;
+    int c, k;                          /* channels in and out */
+    int pitch;                         /* floats of a pixel in the buffer */
+    int band_rows, bands, segs;        /* an image is cut in bands of rows, a band in segments of columns */
+    int out_step, out_y, out_x, out_w; /* output (i, j) stands at row i * out_step + out_y, ... of rows out_w pixels wide */
+    int out_h;
+};
+
+/* One piece of the outputs: rows [y, y + h), columns [x, x + w) of an image. */
+struct rows_part {
+    int image, y, x, h, w;
+};
+
+/* Sets pitch and the cut, a function of the shape alone. */
+void rows_cut(struct rows *g);
+static inline int rows_parts(const struct rows *g) /* of one image */
+{
+    return g->bands * g->segs;
+}
+struct rows_part rows_part(const struct rows *g, int index);
+/* Floats of the buffer of one part, and of one row of it. */
+size_t rows_buffer(const struct rows *g);
+long rows_width(const struct rows *g, const struct rows_part *p);
+/* Copies what part p reads. */
+void rows_copy(const struct rows *g, const struct rows_part *p, const struct operand *x, float *buf);

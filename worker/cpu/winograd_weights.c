@@ -1,0 +1,148 @@
+/* worker/cpu/winograd_weights.c - weights to points in packed panels, and gradients at points back to weights. */
+#include <string.h>
+
+#include "worker/cpu/winograd_math.h"
+
+/* u[i * px + j] = transform of the 3 x 3 vectors g */
+SIMD_FN void taps_tile(const vec g[9], vec *u, bool sy, bool sx)
+{
+    vec mid[WINO_SIDE][3];
+    const int py = sy ? 7 : 6, px = sx ? 7 : 6;
+
+    for (int s = 0; s < 3; s++) {
+        vec d[3] = { g[s], g[3 + s], g[6 + s] }, r[WINO_SIDE];
+
+        wino_taps(d, r, sy);
+        for (int i = 0; i < py; i++)
+            mid[i][s] = r[i];
+    }
+    for (int i = 0; i < py; i++)
+        wino_taps(mid[i], u + i * px, sx);
+}
+
+SIMD_FN void taps_back_tile(const vec *u, vec g[9], bool sy, bool sx)
+{
+    vec mid[WINO_SIDE][3];
+    const int py = sy ? 7 : 6, px = sx ? 7 : 6;
+
+    for (int i = 0; i < py; i++)
+        wino_taps_back(u + i * px, mid[i], sx);
+    for (int s = 0; s < 3; s++) {
+        vec d[WINO_SIDE], r[3];
+
+        for (int i = 0; i < py; i++)
+            d[i] = mid[i][s];
+        wino_taps_back(d, r, sy);
+        for (int i = 0; i < 3; i++)
+            g[3 * i + s] = r[i];
+    }
+}
+
+static void taps(const vec g[9], vec *u, bool sy, bool sx)
+{
+    if (sy && sx)
+        taps_tile(g, u, true, true);
+    else if (sy)
+        taps_tile(g, u, true, false);
+    else if (sx)
+        taps_tile(g, u, false, true);
+    else
+        taps_tile(g, u, false, false);
+}
+
+static void taps_back(const vec *u, vec g[9], bool sy, bool sx)
+{
+    if (sy && sx)
+        taps_back_tile(u, g, true, true);
+    else if (sy)
+        taps_back_tile(u, g, true, false);
+    else if (sx)
+        taps_back_tile(u, g, false, true);
+    else
+        taps_back_tile(u, g, false, false);
+}
+
+/* tmp[point][32 outputs][VW of the depth] to u[point][depth from d on][32]. */
+static void turn(const float *tmp, float *u, int points, int depth, int d)
+{
+    int rows = vlanes(depth, d);
+
+    for (int p = 0; p < points; p++)
+        for (int k = 0; k < 32; k += VW) {
+            vec t[VW];
+
+            for (int i = 0; i < VW; i++)
+                t[i] = vload(tmp + (p * 32 + k + i) * VW);
+            vtranspose(t);
+            for (int i = 0; i < rows; i++)
+                vstore(u + ((long)p * depth + d + i) * 32 + k, t[i]);
+        }
+}
+
+/* Forward: lanes run over c, the depth; a turn brings the outputs into the lanes. */
+static void panel_fwd(const struct wino *g, const struct param *w, int first, float *u, float *tmp)
+{
+    int outs = w->k - first < 32 ? w->k - first : 32;
+
+    memset(tmp, 0, sizeof *tmp * (size_t)(g->points * 32 * VW));
+    for (int d = 0; d < w->c; d += VW) {
+        int lanes = vlanes(w->c, d);
+
+        for (int k = 0; k < outs; k++) {
+            const float *from = w->data + (long)(first + k) * 9 * w->c + d;
+            vec in[9], out[WINO_SIDE * WINO_SIDE];
+
+            for (int i = 0; i < 9; i++)
+                in[i] = vload_n(from + (long)i * w->c, lanes);
+            taps(in, out, g->y.pts == 7, g->x.pts == 7);
+            for (int p = 0; p < g->points; p++)
+                vstore(tmp + (p * 32 + k) * VW, out[p]);
+        }
+        turn(tmp, u, g->points, w->c, d);
+    }
+}
+
+/* Back: lanes run over c, the outputs; taps are mirrored. */
+static void panel_back(const struct wino *g, const struct param *w, int first, float *u)
+{
+    for (int d = 0; d < w->k; d++)
+        for (int k = 0; k < 32; k += VW) {
+            const float *from = w->data + (long)d * 9 * w->c + first + k;
+            int lanes = vlanes(w->c, first + k);
+            vec in[9], out[WINO_SIDE * WINO_SIDE];
+
+            for (int i = 0; i < 9; i++)
+                in[i] = lanes > 0 ? vload_n(from + (long)(8 - i) * w->c, lanes) : vset1(0.0f);
+            taps(in, out, g->y.pts == 7, g->x.pts == 7);
+            for (int p = 0; p < g->points; p++)
+                vstore(u + ((long)p * w->k + d) * 32 + k, out[p]);
+        }
+}
+
+void wino_weights(const struct wino *g, const struct param *w, bool back, int first, float *u, float *tmp)
+{
+    if (back)
+        panel_back(g, w, first, u);
+    else
+        panel_fwd(g, w, first, u, tmp);
+}
+
+void wino_weights_back(const struct wino *g, const float *du, int rows, int cols, int ld_du, float *dw, long ld_k, long ld_tap, float beta)
+{
+    for (int k = 0; k < rows; k++)
+        for (int c = 0; c < cols; c += VW) {
+            int lanes = vlanes(cols, c);
+            vec in[WINO_SIDE * WINO_SIDE], out[9];
+
+            for (int p = 0; p < g->points; p++)
+                in[p] = vload(du + ((long)p * rows + k) * ld_du + c);
+            taps_back(in, out, g->y.pts == 7, g->x.pts == 7);
+            for (int i = 0; i < 9; i++) {
+                float *to = dw + k * ld_k + i * ld_tap + c;
+
+                if (beta != 0.0f)
+                    out[i] = vfma(vset1(beta), vload_n(to, lanes), out[i]);
+                vstore_n(to, out[i], lanes);
+            }
+        }
+}

@@ -132,7 +132,7 @@ struct device_ops {
     int (*conv_bwd_bias)(struct device *dev, float *const *db, float beta, const struct tensor *dy, int nshards, struct err *err);
 
     /* norm.c. From stats ([2c + 1] doubles as conv_fwd writes; one per shard, or nshards times the same pointer for SyncBN): mean, invstd (biased variance, eps
-     * inside the root), scale = gamma * invstd, shift = beta - mean * scale; each [c] floats per shard. */
+     * inside the root), scale = gamma * invstd, shift = beta - mean * scale (formed in double); each [c] floats per shard. */
     int (*norm_prepare)(struct device *dev, float *const *mean, float *const *invstd, float *const *scale, float *const *shift,
                         const double *const *stats, const float *gamma, const float *beta, float eps, int c, int nshards, struct err *err);
     /* The same from running statistics, one result for all shards (evaluation, frozen normalisation). */
@@ -141,14 +141,14 @@ struct device_ops {
     /* With dy = da * act'(fma(x, scale, shift)) and xhat = (x - mean) * invstd: sums[v] = [2c] doubles, sum dy then sum dy * xhat, slabs, pairwise. */
     int (*norm_bwd_reduce)(struct device *dev, double *const *sums, const struct operand *x, const float *const *mean,
                            const float *const *invstd, const struct tensor *da, int nshards, struct err *err);
-    /* In place on da: dx = scale * (dy - S0/n - xhat * S1/n) with S = sums[v], n = counts[v] (over all shards with SyncBN).
+    /* In place on da: dx = scale * (dy - S0/n - xhat * S1/n) with S = sums[v], n = counts[v] (over all shards with SyncBN; host memory).
      * sums == NULL: frozen statistics, dx = scale * dy. */
     int (*norm_bwd_apply)(struct device *dev, struct tensor *da, const struct operand *x, const float *const *mean,
                           const float *const *invstd, const double *const *sums, const double *counts, int nshards, struct err *err);
     /* dst[v][i] = beta * dst[v][i] + (float)src[v][i]: the sums above as gradients of gamma and beta. */
     int (*narrow)(struct device *dev, float *const *dst, float beta, const double *const *src, size_t count, int nshards, struct err *err);
     /* One running-statistics update: running = (1 - momentum) * running + momentum * (mean over shards, tree order, of mean and of
-     * M2 / (count - 1)); stats: all V shards. *skip != 0: nothing is written. A count of 1 keeps the running values. */
+     * M2 / (count - 1)); stats: all V shards. *skip != 0: nothing is written. A count below 2 in any of stats keeps all running values. */
     int (*norm_running)(struct device *dev, float *mean, float *var, const double *const *stats, int nstats, float momentum, int c,
                         const int32_t *skip, struct err *err);
 
@@ -159,7 +159,8 @@ struct device_ops {
                    int nshards, struct err *err);
     int (*add_fwd)(struct device *dev, struct tensor *y, const struct operand *a, const struct operand *b, int nshards, struct err *err);
     int (*maxpool_fwd)(struct device *dev, const struct pooling *p, struct tensor *y, const struct operand *x, int nshards, struct err *err);
-    /* First maximum in row-major order of a window wins; gathers, so overlapping windows need no atomics. */
+    /* First maximum in row-major order of a window wins. dx = beta * dx, then dy of the windows an input won is added one by one in
+     * row-major order of the outputs: one owner per input, so overlapping windows need no atomics. */
     int (*maxpool_bwd)(struct device *dev, const struct pooling *p, struct tensor *dx, float beta, const struct tensor *dy,
                        const struct operand *x, int nshards, struct err *err);
     int (*upsample_fwd)(struct device *dev, int factor, struct tensor *y, const struct operand *x, int nshards, struct err *err);

@@ -8,7 +8,10 @@
 #include "worker/cpu/rows.h"
 #include "worker/kernels/reduce.h"
 
-enum { BLOCK = 32 }; /* channels whose sums stay in registers while a slab goes by */
+enum {
+    BLOCK = 32, /* channels whose sums stay in registers while a slab goes by */
+    AHEAD = 256 /* floats asked for before they are needed: reading two streams without writing leaves the hardware's guesses behind */
+};
 
 int cpu_norm_prepare(struct device *dev, float *const *mean, float *const *invstd, float *const *scale, float *const *shift,
                      const double *const *stats, const float *gamma, const float *beta, float eps, int c, int nshards, struct err *err)
@@ -84,6 +87,10 @@ KERNEL_FN void slab_block(const struct reduce_args *a, int v, size_t from, size_
         const float *x = (const float *)o->x.data + p * (size_t)o->x.stride + k;
         const float *da = (const float *)a->da[v].data + p * (size_t)a->da[v].stride + k;
 
+        for (int i = 0; i < width; i += 16) {
+            __builtin_prefetch(x + i + AHEAD);
+            __builtin_prefetch(da + i + AHEAD);
+        }
         CPU_LANES
         for (int i = 0; i < width; i++) {
             float dy = norm_dy(da[i], x[i], scale[i], shift[i], slope[i]);

@@ -1,4 +1,4 @@
-/* detd-job: supervises one running job. Options, the lock, the log; everything else is job.h. */
+/* detd-job: supervises one running job. Options and the lock; everything else is job.h. It logs to stderr, which detd makes a file. */
 #include <errno.h>
 #include <fcntl.h>
 #include <getopt.h>
@@ -10,7 +10,6 @@
 #include <string.h>
 #include <sys/file.h>
 #include <sys/prctl.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include "proto/err.h"
@@ -29,7 +28,7 @@ static const char usage[] =
     "  --lock-fd FD   descriptor of DIR/lock, already locked; otherwise DIR/lock is opened and locked\n"
     "  --socket PATH  where detd listens (../../sup.sock, seen from DIR)\n"
     "  --worker PATH  the trainer; any program that speaks the lines of proto/report.h on descriptor 3 (detd-worker beside detd-job)\n"
-    "  --gpus LIST    UUIDs of the granted GPUs, dealt out to the ranks in order\n";
+    "  --gpus LIST    UUIDs of the granted GPUs, dealt out to the ranks in order ($DETD_GPUS)\n";
 
 struct options {
     struct job_options job;
@@ -151,6 +150,8 @@ static int parse_options(int argc, char **argv, struct options *o, struct err *e
         rc = beside_me("detd-worker", o->worker, sizeof o->worker, err);
     o->job.job_dir = o->job_dir;
     o->job.worker = o->worker;
+    if (rc == 0 && !o->job.gpus && getenv("DETD_GPUS"))
+        rc = parse_gpus(o, getenv("DETD_GPUS"), err);
     return rc;
 }
 
@@ -193,22 +194,6 @@ static int tidy_descriptors(struct err *err)
     return 0;
 }
 
-/* A terminal keeps its messages; everybody else finds them in log/detd-job.log. */
-static int open_log(struct err *err)
-{
-    int fd;
-
-    if (isatty(STDERR_FILENO))
-        return 0;
-    if (mkdir("log", 0700) < 0 && errno != EEXIST)
-        return err_sys(err, "make folder 'log'");
-    fd = open("log/detd-job.log", O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | O_NOFOLLOW, 0644);
-    if (fd < 0 || dup2(fd, STDERR_FILENO) < 0 || dup2(fd, STDOUT_FILENO) < 0)
-        return err_sys(err, "open 'log/detd-job.log'");
-    close(fd);
-    return 0;
-}
-
 static int run(struct options *o, struct err *err)
 {
     uv_loop_t *loop = uv_default_loop();
@@ -237,8 +222,6 @@ int main(int argc, char **argv)
         rc = err_sys(&err, "enter '%s'", options.job_dir);
     if (rc == 0)
         rc = take_lock(&options.job, &err);
-    if (rc == 0)
-        rc = open_log(&err);
     if (rc == 0)
         rc = run(&options, &err);
     if (rc == 0)

@@ -121,11 +121,14 @@ class Job:
         lock = os.open(os.path.join(self.dir, "lock"), os.O_RDWR | os.O_CREAT)
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         self.attempt += 1
+        os.makedirs(os.path.join(self.dir, "log"), exist_ok=True)
+        log = open(os.path.join(self.dir, "log", "supervisor.log"), "a")
         self.proc = subprocess.Popen([DETD_JOB, "--job-dir", self.dir, "--job", "7", "--attempt", str(self.attempt), "--lock-fd", str(lock),
                                       "--last-seq", str(len(self.store.records)), "--nonce", "n1", "--worker", HERE + "/rank.py"],
                                      pass_fds=[lock], start_new_session=True, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
-                                     stderr=subprocess.DEVNULL)
+                                     stderr=log)
         os.close(lock)
+        log.close()
 
     def until(self, what, seconds=60):
         end = time.monotonic() + seconds
@@ -143,7 +146,7 @@ class Job:
     def exited(self):
         return self.proc.poll() is not None
 
-    def log(self, name="detd-job"):
+    def log(self, name="supervisor"):
         path = os.path.join(self.dir, "log", name + ".log")
         return open(path).read() if os.path.exists(path) else ""
 
@@ -281,6 +284,18 @@ def test_stopped_rank_is_named(job):
     assert "rank 1 hangs in phase forward" in job.store.of("ended")[0]["reason"]
     job.finish("completed")
     assert job.store.rows("train") == list(range(1, 31))
+
+
+def test_dead_locked_rank_is_named(job):
+    """It beats, but it does not get on, and the other one waits for it."""
+    job.fault(1, "deadlock", 15)
+    began = time.monotonic()
+    job.start()
+    job.until(lambda: job.store.of("ended"), 70)
+    assert time.monotonic() - began < 60
+    text = job.store.of("ended")[0]["reason"]
+    assert "rank 1 hangs in phase forward at step 14: no progress" in text and "rank 0 waits in reduce" in text, text
+    job.finish("completed")
 
 
 def test_hang_may_end_the_job(job):

@@ -52,8 +52,9 @@ static void read_ids(struct ids *ids, const json_t *list)
 
     ids->n = (int)json_array_size(list);
     assert_true(ids->n <= MAX_IDS);
-    json_array_foreach (list, i, entry)
+    json_array_foreach (list, i, entry) {
         ids->id[i] = json_integer_value(json_object_get(entry, "id"));
+    }
     qsort(ids->id, (size_t)ids->n, sizeof *ids->id, compare_ids);
 }
 
@@ -180,8 +181,9 @@ static void agrees_with_the_reference(void **state)
         print_message("not run: " DATA "coco_eval is not there\n");
         skip();
     }
-    json_array_foreach (json_object_get(cases, "cases"), i, c)
+    json_array_foreach (json_object_get(cases, "cases"), i, c) {
         scored += run_case(s, c);
+    }
     assert_int_equal(scored, 8);
     json_decref(cases);
     free(s);

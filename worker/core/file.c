@@ -125,13 +125,14 @@ int file_out_write(struct file_out *o, const void *bytes, size_t size, struct er
 int file_out_printf(struct file_out *o, struct err *err, const char *fmt, ...)
 {
     va_list ap;
-    int n = 0;
+    int n;
 
+    if (o->rc < 0)
+        return keep_failure(o, err);
     va_start(ap, fmt);
-    if (o->rc == 0)
-        n = vfprintf(o->stream, fmt, ap);
+    n = vfprintf(o->stream, fmt, ap);
     va_end(ap);
-    return o->rc < 0 || n < 0 ? keep_failure(o, err) : 0;
+    return n < 0 ? keep_failure(o, err) : 0;
 }
 
 /* The rename itself must survive a power cut. */

@@ -11,8 +11,6 @@
 
 _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "the format is little endian and so are we");
 
-static const char metadata_key[] = "__metadata__";
-
 static const struct {
     const char *name;
     unsigned bytes;
@@ -44,12 +42,15 @@ uint64_t st_bytes(const struct st_array *a)
     return st_count(a) * dtypes[a->dtype].bytes;
 }
 
+unsigned st_dtype_bytes(enum st_dtype dtype)
+{
+    return dtypes[dtype].bytes;
+}
+
 const char *st_dtype_name(enum st_dtype dtype)
 {
     return dtypes[dtype].name;
 }
-
-/* ---- reading ---- */
 
 static int array_err(const struct safetensors *f, const char *name, struct err *err, const char *what)
 {
@@ -172,7 +173,7 @@ static int read_entries(struct safetensors *f, const unsigned char *data, uint64
 {
     const char *name;
     json_t *info;
-    int rc = read_metadata(f, json_object_get(f->header, metadata_key), err);
+    int rc = read_metadata(f, json_object_get(f->header, SAFETENSORS_METADATA), err);
 
     f->arrays = calloc(json_object_size(f->header) + 1, sizeof *f->arrays);
     if (!f->arrays)
@@ -180,7 +181,7 @@ static int read_entries(struct safetensors *f, const unsigned char *data, uint64
     json_object_foreach (f->header, name, info) {
         if (rc < 0)
             return rc;
-        if (strcmp(name, metadata_key) != 0)
+        if (strcmp(name, SAFETENSORS_METADATA) != 0)
             rc = read_array(f, &f->arrays[f->narrays++], name, info, data, size, err);
     }
     return rc < 0 ? rc : check_cover(f, data, size, err);
@@ -210,12 +211,13 @@ static int read_header(struct safetensors *f, const unsigned char *bytes, size_t
 int safetensors_parse(const void *bytes, size_t size, const char *label, struct safetensors **ret_file, struct err *err)
 {
     struct safetensors *f = calloc(1, sizeof *f);
-    int rc = 0;
+    int rc;
 
-    if (!f || !(f->label = strdup(label)))
-        rc = err_set(err, -ENOMEM, "%s: out of memory", label);
-    if (rc == 0)
-        rc = read_header(f, bytes, size, err);
+    if (!f || !(f->label = strdup(label))) {
+        free(f);
+        return err_set(err, -ENOMEM, "%s: out of memory", label);
+    }
+    rc = read_header(f, bytes, size, err);
     if (rc < 0)
         safetensors_close(f);
     else
@@ -268,10 +270,8 @@ const struct st_array *safetensors_find(const struct safetensors *f, const char 
 
 const char *safetensors_meta(const struct safetensors *f, const char *key)
 {
-    return json_string_value(json_object_get(json_object_get(f->header, metadata_key), key));
+    return json_string_value(json_object_get(json_object_get(f->header, SAFETENSORS_METADATA), key));
 }
-
-/* ---- conversion ---- */
 
 static float from_bits(uint32_t bits)
 {
@@ -320,136 +320,4 @@ int safetensors_f32(const struct st_array *a, float *dst, struct err *err)
         return err_set(err, ERR_UNSUPPORTED, "array '%.80s': %s cannot be read as numbers of a network", a->name, st_dtype_name(a->dtype));
     }
     return 0;
-}
-
-/* ---- writing ---- */
-
-/* Wide elements first, so that every array is aligned to its element in the file. */
-static int compare_layout(const void *a, const void *b)
-{
-    const struct st_array *p = *(const struct st_array *const *)a, *q = *(const struct st_array *const *)b;
-    unsigned wp = dtypes[p->dtype].bytes, wq = dtypes[q->dtype].bytes;
-
-    return wp != wq ? (wp < wq ? 1 : -1) : strcmp(p->name, q->name);
-}
-
-static int compare_keys(const void *a, const void *b)
-{
-    return strcmp((*(const struct st_meta *const *)a)->key, (*(const struct st_meta *const *)b)->key);
-}
-
-static json_t *describe(const struct st_array *a, uint64_t offset)
-{
-    json_t *shape = json_array();
-
-    for (int i = 0; i < a->ndims; i++)
-        json_array_append_new(shape, json_integer(a->shape[i]));
-    return json_pack("{s:s,s:o,s:[I,I]}", "dtype", dtypes[a->dtype].name, "shape", shape, "data_offsets", (json_int_t)offset,
-                     (json_int_t)(offset + st_bytes(a)));
-}
-
-/* Pointers to the n elements of an array, sorted. NULL: out of memory. */
-static const void **sorted(const void *elements, size_t n, size_t size, int (*compare)(const void *, const void *))
-{
-    const void **order = malloc((n + 1) * sizeof *order);
-
-    for (size_t i = 0; order && i < n; i++)
-        order[i] = (const char *)elements + i * size;
-    if (order && n > 0)
-        qsort(order, n, sizeof *order, compare);
-    return order;
-}
-
-static int add_metadata(json_t *header, const struct st_meta *meta, size_t n, struct err *err)
-{
-    const struct st_meta **order = (const struct st_meta **)sorted(meta, n, sizeof *meta, compare_keys);
-    json_t *map = json_object();
-    int rc = order && map ? 0 : err_set(err, -ENOMEM, "out of memory");
-
-    for (size_t i = 0; i < n && rc == 0; i++)
-        if (json_object_get(map, order[i]->key) || json_object_set_new(map, order[i]->key, json_string(order[i]->value)) < 0)
-            rc = err_set(err, ERR_INPUT, "metadata '%.80s' stands there twice or is not UTF-8", order[i]->key);
-    if (rc == 0 && n > 0)
-        rc = json_object_set(header, metadata_key, map) < 0 ? err_set(err, -ENOMEM, "out of memory") : 0;
-    json_decref(map);
-    free(order);
-    return rc;
-}
-
-static int add_arrays(json_t *header, const struct st_array *const *order, size_t n, struct err *err)
-{
-    uint64_t offset = 0;
-
-    for (size_t i = 0; i < n; i++) {
-        const struct st_array *a = order[i];
-
-        if (strlen(a->name) > SAFETENSORS_MAX_NAME || strcmp(a->name, metadata_key) == 0 || json_object_get(header, a->name))
-            return err_set(err, ERR_INPUT, "array '%.80s': a name that is too long, reserved or there twice", a->name);
-        if (json_object_set_new(header, a->name, describe(a, offset)) < 0)
-            return err_set(err, ERR_INPUT, "array '%.80s': its name is not UTF-8", a->name);
-        offset += st_bytes(a);
-    }
-    return 0;
-}
-
-/* The header's text, padded with blanks so that the data starts at a multiple of 8. Caller frees. */
-static int header_text(const json_t *header, char **ret_text, uint64_t *ret_len, struct err *err)
-{
-    size_t len = json_dumpb(header, NULL, 0, JSON_COMPACT), padded = (len + 7) / 8 * 8;
-    char *text = len ? malloc(padded) : NULL;
-
-    if (!text)
-        return err_set(err, -ENOMEM, "out of memory");
-    if (padded > SAFETENSORS_MAX_HEADER) {
-        free(text);
-        return err_set(err, ERR_INPUT, "the header would have %zu bytes; the limit is %d", padded, SAFETENSORS_MAX_HEADER);
-    }
-    json_dumpb(header, text, len, JSON_COMPACT);
-    memset(text + len, ' ', padded - len);
-    *ret_text = text;
-    *ret_len = padded;
-    return 0;
-}
-
-static int write_file(const char *path, const char *text, uint64_t len, const struct st_array *const *order, size_t n, struct err *err)
-{
-    struct file_out *o;
-    int rc = file_out_open(path, &o, err);
-
-    if (rc < 0)
-        return rc;
-    rc = file_out_write(o, &len, 8, err);
-    if (rc == 0)
-        rc = file_out_write(o, text, (size_t)len, err);
-    for (size_t i = 0; i < n && rc == 0; i++)
-        rc = file_out_write(o, order[i]->data, (size_t)st_bytes(order[i]), err);
-    if (rc == 0)
-        return file_out_commit(o, err);
-    file_out_abort(o);
-    return rc;
-}
-
-int safetensors_write(const char *path, const struct st_array *arrays, size_t narrays, const struct st_meta *meta, size_t nmeta,
-                      struct err *err)
-{
-    const struct st_array **order = (const struct st_array **)sorted(arrays, narrays, sizeof *arrays, compare_layout);
-    json_t *header = json_object();
-    char *text = NULL;
-    uint64_t len = 0;
-    int rc = order && header ? 0 : err_set(err, -ENOMEM, "out of memory");
-
-    if (rc == 0)
-        rc = add_metadata(header, meta, nmeta, err);
-    if (rc == 0)
-        rc = add_arrays(header, order, narrays, err);
-    if (rc == 0)
-        rc = header_text(header, &text, &len, err);
-    if (rc < 0)
-        err_prefix(err, "write '%s'", path);
-    else
-        rc = write_file(path, text, len, order, narrays, err);
-    free(text);
-    json_decref(header);
-    free(order);
-    return rc;
 }

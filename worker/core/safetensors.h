@@ -12,6 +12,8 @@ struct err;
 /* Limits. The header's is the format's own. */
 enum { SAFETENSORS_MAX_HEADER = 100000000, SAFETENSORS_MAX_DIMS = 8, SAFETENSORS_MAX_NAME = 255 };
 
+#define SAFETENSORS_METADATA "__metadata__" /* the one name that no array has */
+
 /* clang-format off */
 /*    name  bytes */
 #define ST_DTYPES(X)                                                                                                                       \
@@ -36,6 +38,7 @@ struct st_meta {
 
 uint64_t st_count(const struct st_array *a); /* elements */
 uint64_t st_bytes(const struct st_array *a);
+unsigned st_dtype_bytes(enum st_dtype dtype); /* of an element */
 const char *st_dtype_name(enum st_dtype dtype);
 
 struct safetensors;

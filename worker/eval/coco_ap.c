@@ -313,7 +313,7 @@ static int prepare(struct scoring *s, const struct detection *dets, const struct
     s->dets = malloc((s->ndets + 1) * sizeof *s->dets);
     s->truths = malloc((s->ntruths + 1) * sizeof *s->truths);
     s->verdicts = malloc((s->ndets + 1) * sizeof *s->verdicts);
-    s->flags = malloc(s->ndets + 1);
+    s->flags = calloc(s->ndets + 1, 1);
     s->npos = calloc((size_t)nclasses * AREAS + 1, sizeof *s->npos);
     if (!s->dets || !s->truths || !s->verdicts || !s->flags || !s->npos)
         return -ENOMEM;
@@ -324,7 +324,7 @@ static int prepare(struct scoring *s, const struct detection *dets, const struct
     qsort(s->dets, s->ndets, sizeof *s->dets, detection_compare);
     qsort(s->truths, s->ntruths, sizeof *s->truths, compare_truths);
     room = largest_truth_group(s) + 1;
-    s->overlap = malloc(KEPT * room * sizeof *s->overlap);
+    s->overlap = calloc(room, KEPT * sizeof *s->overlap);
     s->order = malloc(room * sizeof *s->order);
     s->column = malloc(room * sizeof *s->column);
     s->taken = malloc(room * sizeof *s->taken);

@@ -236,8 +236,10 @@ int draw_enlarge(const struct picture *p, int factor, struct picture *ret, struc
     if (!big.rgb)
         return err_set(err, -ENOMEM, "enlarging a picture: out of memory");
     for (int y = 0; y < big.h; y++)
-        for (int x = 0; x < big.w * 3; x++)
-            big.rgb[(size_t)y * (size_t)big.w * 3 + (size_t)x] = sample(p, (x / 3 + 0.5) / factor - 0.5, (y + 0.5) / factor - 0.5, x % 3);
+        for (int x = 0; x < big.w; x++)
+            for (int k = 0; k < 3; k++)
+                big.rgb[((size_t)y * (size_t)big.w + (size_t)x) * 3 + (size_t)k] =
+                    sample(p, (x + 0.5) / factor - 0.5, (y + 0.5) / factor - 0.5, k);
     *ret = big;
     return 0;
 }

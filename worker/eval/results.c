@@ -28,8 +28,9 @@ int results_write(const char *path, const struct detection *dets, size_t ndets, 
 
     if (rc == 0)
         rc = check_images(dets, ndets, nimages, err);
-    if (rc == 0)
-        rc = file_out_open(path, &o, err);
+    if (rc < 0)
+        return rc;
+    rc = file_out_open(path, &o, err);
     if (rc < 0)
         return rc;
     file_out_write(o, "[", 1, NULL);

@@ -83,7 +83,7 @@ static int prepare(struct matching *m, const struct detection *dets, const struc
     m->dets = malloc((m->ndets + 1) * sizeof *m->dets);
     m->truths = malloc((m->ntruths + 1) * sizeof *m->truths);
     m->taken = calloc(m->ntruths + 1, sizeof *m->taken);
-    m->flags = malloc(m->ndets + 1);
+    m->flags = calloc(m->ndets + 1, 1);
     if (!m->dets || !m->truths || !m->taken || !m->flags)
         return -ENOMEM;
     for (size_t i = 0; i < m->ndets; i++)

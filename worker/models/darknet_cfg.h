@@ -7,8 +7,6 @@
 
 struct err;
 
-enum { DARKNET_CFG_MAX_BYTES = 1 << 20, DARKNET_CFG_MAX_LINE = 4096 };
-
-/* Parses text[size]; `name` stands for the file in messages. Caller frees with darknet_net_free(). */
+/* Parses text[size], at most CFG_MAX_BYTES (cfg_text.h); `name` stands for the file in messages. Caller frees with darknet_net_free(). */
 int darknet_cfg_parse(const char *text, size_t size, const char *name, struct darknet_net **ret_net, struct err *err);
 int darknet_cfg_read(const char *path, struct darknet_net **ret_net, struct err *err);

@@ -142,21 +142,18 @@ int preset_cfg(const char *name, char **ret_text, struct err *err)
     char *text = NULL;
     size_t size = 0;
     FILE *o = open_memstream(&text, &size);
-    int rc;
+    int rc = o ? put_preset(o, name) : -ENOMEM;
 
-    if (!o)
-        return err_set(err, -ENOMEM, "preset '%s': out of memory", name);
-    rc = put_preset(o, name);
-    if (fclose(o) != 0) {
-        free(text);
-        return err_set(err, -ENOMEM, "preset '%s': out of memory", name);
+    if (o && fclose(o) != 0)
+        rc = -ENOMEM;
+    if (rc == 0) {
+        *ret_text = text;
+        return 0;
     }
-    if (rc < 0) {
-        free(text);
+    free(text);
+    if (rc == ERR_NOTFOUND)
         return err_set(err, rc, "no preset '%s'; there are yolov3, yolov3_tiny, yolov3_spp", name);
-    }
-    *ret_text = text;
-    return 0;
+    return err_set(err, rc, "preset '%s': out of memory", name);
 }
 
 int preset_net(const char *name, struct darknet_net **ret_net, struct err *err)
@@ -164,8 +161,9 @@ int preset_net(const char *name, struct darknet_net **ret_net, struct err *err)
     char *text = NULL;
     int rc = preset_cfg(name, &text, err);
 
-    if (rc == 0)
+    if (text) {
         rc = darknet_cfg_parse(text, strlen(text), name, ret_net, err);
-    free(text);
+        free(text);
+    }
     return rc;
 }

@@ -294,9 +294,10 @@ static void summarize(const struct scoring *s, struct coco_ap *ap)
         ap->at_iou[t] = mean_value(&m.at_iou[t]);
 }
 
+/* At least 1. */
 static size_t largest_truth_group(const struct scoring *s)
 {
-    size_t largest = 0, end;
+    size_t largest = 1, end;
 
     for (size_t g = 0; g < s->ntruths; g = end) {
         end = truth_group_end(s, g);
@@ -323,7 +324,7 @@ static int prepare(struct scoring *s, const struct detection *dets, const struct
         s->truths[i] = &truths[i];
     qsort(s->dets, s->ndets, sizeof *s->dets, detection_compare);
     qsort(s->truths, s->ntruths, sizeof *s->truths, compare_truths);
-    room = largest_truth_group(s) + 1;
+    room = largest_truth_group(s);
     s->overlap = calloc(room, KEPT * sizeof *s->overlap);
     s->order = malloc(room * sizeof *s->order);
     s->column = malloc(room * sizeof *s->column);

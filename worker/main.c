@@ -11,6 +11,7 @@
 #include "proto/jobspec.h"
 #include "proto/report.h"
 #include "worker/devices.h"
+#include "worker/core/file.h"
 #include "worker/datacheck.h"
 #include "worker/predict.h"
 #include "worker/train/trainer.h"
@@ -108,6 +109,26 @@ static int run_trainer(const struct jobspec *spec, struct trainer_options *opt)
     return rc < 0 ? failed(&err) : 0;
 }
 
+/* What predict reads later, as a job's folder has it. */
+static int write_spec(const struct jobspec *spec, const char *dir, struct err *err)
+{
+    json_t *root = jobspec_json(spec);
+    char *text = root ? json_dumps(root, JSON_INDENT(2)) : NULL, path[4096];
+    struct file_out *out;
+    int rc = text ? 0 : err_set(err, ERR_DEVICE, "out of memory");
+
+    snprintf(path, sizeof path, "%s/spec.json", dir);
+    if (rc >= 0)
+        rc = file_out_open(path, &out, err);
+    if (rc >= 0) {
+        file_out_printf(out, err, "%s\n", text);
+        rc = file_out_commit(out, err);
+    }
+    free(text);
+    json_decref(root);
+    return rc;
+}
+
 static int run_alone(const struct args *a, int argc, char **argv)
 {
     struct trainer_options opt = { .nranks = 1, .attempt = 1, .control_fd = -1, .comm_fd = -1, .progress_fd = -1 };
@@ -123,6 +144,8 @@ static int run_alone(const struct args *a, int argc, char **argv)
         rc = failed(&err);
     } else if (spec->run_ranks != 1) {
         rc = usage_error("alone means run.ranks=1; submit the job to detd for more");
+    } else if (write_spec(spec, opt.job_dir, &err) < 0) {
+        rc = failed(&err);
     } else {
         rc = run_trainer(spec, &opt);
     }

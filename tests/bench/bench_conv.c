@@ -1,0 +1,261 @@
+/* tests/bench/bench_conv.c - speed of each class of convolution on the CPU device, beside the FMA peak measured in the same run.
+ * uses: proto worker/core cpu
+ * Usage: bench_conv [layer substring] [threads, default: one thread, then all] [avx512|avx2]
+ * GF/s count a convolution as its plain definition does, so Winograd may pass the peak. Best of repeated runs. */
+#include <immintrin.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "proto/err.h"
+#include "worker/core/device.h"
+#include "worker/core/pool.h"
+
+const struct device_ops *cpu_backend_avx512(void);
+const struct device_ops *cpu_backend_avx2(void);
+
+static const struct layer {
+    const char *name;
+    int n, hw_h, hw_w, c, k, size, stride;
+    int weight; /* how often it stands in yolov3-tiny; 0: not part of it */
+} layers[] = {
+    { "3->16 416", 8, 416, 416, 3, 16, 3, 1, 1 },
+    { "16->32 208", 8, 208, 208, 16, 32, 3, 1, 1 },
+    { "32->64 104", 8, 104, 104, 32, 64, 3, 1, 1 },
+    { "64->128 52", 8, 52, 52, 64, 128, 3, 1, 1 },
+    { "128->256 26", 8, 26, 26, 128, 256, 3, 1, 1 },
+    { "384->256 26", 8, 26, 26, 384, 256, 3, 1, 1 },
+    { "256->512 13", 8, 13, 13, 256, 512, 3, 1, 2 },
+    { "512->1024 13", 8, 13, 13, 512, 1024, 3, 1, 1 },
+    { "1x1 1024->256 13", 8, 13, 13, 1024, 256, 1, 1, 1 },
+    { "1x1 512->255 13", 8, 13, 13, 512, 255, 1, 1, 1 },
+    { "1x1 256->128 13", 8, 13, 13, 256, 128, 1, 1, 1 },
+    { "1x1 256->255 26", 8, 26, 26, 256, 255, 1, 1, 1 },
+    { "64->64 200x304", 2, 200, 304, 64, 64, 3, 1, 0 },
+    { "256->256 50x76", 2, 50, 76, 256, 256, 3, 1, 0 },
+    { "1x1 256->64 104", 2, 104, 104, 256, 64, 1, 1, 0 },
+    { "7x7/2 3->64 416", 2, 416, 416, 3, 64, 7, 2, 0 },
+    { "3x3/2 128->256 104", 2, 104, 104, 128, 256, 3, 2, 0 },
+};
+
+static double now(void)
+{
+    struct timespec t;
+
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
+}
+
+/* ---- FMA peak: 12 independent chains of full vectors ---- */
+enum { CHAINS = 12, ROUNDS = 400000 };
+static volatile float sink;
+
+__attribute__((target("avx512f"))) static double flops_avx512(void)
+{
+    __m512 a[CHAINS], b = _mm512_set1_ps(0.999f), c = _mm512_set1_ps(0.001f);
+
+    for (int i = 0; i < CHAINS; i++)
+        a[i] = _mm512_set1_ps((float)i);
+    for (int r = 0; r < ROUNDS; r++)
+#pragma GCC unroll 12
+        for (int i = 0; i < CHAINS; i++)
+            a[i] = _mm512_fmadd_ps(a[i], b, c);
+    for (int i = 1; i < CHAINS; i++)
+        a[0] = _mm512_add_ps(a[0], a[i]);
+    sink = _mm512_cvtss_f32(a[0]);
+    return 2.0 * 16 * CHAINS * ROUNDS;
+}
+
+__attribute__((target("avx2,fma"))) static double flops_avx2(void)
+{
+    __m256 a[CHAINS], b = _mm256_set1_ps(0.999f), c = _mm256_set1_ps(0.001f);
+
+    for (int i = 0; i < CHAINS; i++)
+        a[i] = _mm256_set1_ps((float)i);
+    for (int r = 0; r < ROUNDS; r++)
+#pragma GCC unroll 12
+        for (int i = 0; i < CHAINS; i++)
+            a[i] = _mm256_fmadd_ps(a[i], b, c);
+    for (int i = 1; i < CHAINS; i++)
+        a[0] = _mm256_add_ps(a[0], a[i]);
+    sink = _mm256_cvtss_f32(a[0]);
+    return 2.0 * 8 * CHAINS * ROUNDS;
+}
+
+struct peak {
+    double (*flops)(void);
+};
+
+static void peak_run(void *arg, size_t index, int thread)
+{
+    const struct peak *p = arg;
+
+    (void)index, (void)thread;
+    (void)p->flops();
+}
+
+static double peak(int threads, double (*flops)(void))
+{
+    struct peak p = { flops };
+    struct pool *pool;
+    struct err err;
+    double best = 1e9, one = flops();
+
+    if (pool_new(threads, &pool, &err) < 0)
+        return 0;
+    for (int i = 0; i < 7; i++) {
+        double t = now();
+
+        pool_each(pool, (size_t)threads, peak_run, &p);
+        t = now() - t;
+        best = t < best ? t : best;
+    }
+    pool_free(pool);
+    return one * threads / best * 1e-9;
+}
+
+/* ---- one layer ---- */
+struct run {
+    struct device *dev;
+    struct conv cv;
+    struct param w;
+    struct operand x;
+    struct tensor y, dx;
+    float *dw;
+    double *stats;
+};
+
+static void *memory(struct device *dev, size_t count)
+{
+    float *p = dev->ops->alloc(dev, count * sizeof(float));
+
+    if (!p) {
+        fprintf(stderr, "out of memory\n");
+        exit(1);
+    }
+    for (size_t i = 0; i < count; i++)
+        p[i] = (float)(i * 2654435761u % 1024) / 1024.0f - 0.5f;
+    return p;
+}
+
+static void setup(struct run *r, struct device *dev, const struct layer *l)
+{
+    int pad = l->size / 2, oh = (l->hw_h + 2 * pad - l->size) / l->stride + 1, ow = (l->hw_w + 2 * pad - l->size) / l->stride + 1;
+
+    *r = (struct run){ .dev = dev, .cv = { l->stride, pad } };
+    r->w = (struct param){ .k = l->k, .r = l->size, .s = l->size, .c = l->c, .version = 1 };
+    r->w.count = (size_t)(l->k * l->size * l->size * l->c);
+    r->w.data = memory(dev, r->w.count);
+    r->dw = memory(dev, r->w.count);
+    r->x.x = tensor_f32(NULL, l->n, l->hw_h, l->hw_w, l->c);
+    r->y = tensor_f32(NULL, l->n, oh, ow, l->k);
+    r->x.x.data = memory(dev, tensor_count(&r->x.x));
+    r->dx = r->x.x;
+    r->dx.data = memory(dev, tensor_count(&r->x.x));
+    r->y.data = memory(dev, tensor_count(&r->y));
+    r->stats = memory(dev, 2 * (2 * (size_t)l->k + 1));
+    if (l->c > 3)
+        r->x.act = (struct affine){ memory(dev, (size_t)l->c), memory(dev, (size_t)l->c), memory(dev, (size_t)l->c) };
+}
+
+static void drop(struct run *r)
+{
+    const struct device_ops *o = r->dev->ops;
+
+    o->param_release(r->dev, &r->w);
+    o->free(r->dev, r->w.data), o->free(r->dev, r->dw), o->free(r->dev, r->x.x.data), o->free(r->dev, r->dx.data);
+    o->free(r->dev, r->y.data), o->free(r->dev, r->stats), o->free(r->dev, (void *)r->x.act.scale);
+    o->free(r->dev, (void *)r->x.act.shift), o->free(r->dev, (void *)r->x.act.slope);
+}
+
+enum pass { FWD, BWD_DATA, BWD_WEIGHTS, PASSES };
+
+static int pass_once(struct run *r, enum pass p, struct err *err)
+{
+    const struct device_ops *o = r->dev->ops;
+
+    r->w.version++; /* as in training: derived forms are made anew in every step */
+    if (p == FWD)
+        return o->conv_fwd(r->dev, &r->y, &r->x, &r->cv, &r->w, NULL, &r->stats, 1, err);
+    if (p == BWD_DATA)
+        return o->conv_bwd_data(r->dev, &r->dx, 0.0f, &r->y, &r->cv, &r->w, 1, err);
+    return o->conv_bwd_weights(r->dev, &r->dw, 0.0f, &r->x, &r->y, &r->cv, &r->w, 1, err);
+}
+
+/* Seconds of the best of at least 5 runs and .3 s. */
+static double pass_time(struct run *r, enum pass p)
+{
+    double best = 1e9, end = now() + 0.3;
+
+    for (int i = 0; i < 5 || now() < end; i++) {
+        struct err err;
+        double t = now();
+
+        if (pass_once(r, p, &err) < 0) {
+            fprintf(stderr, "%s\n", err.msg);
+            exit(1);
+        }
+        t = now() - t;
+        best = t < best ? t : best;
+    }
+    return best;
+}
+
+static void bench(const struct device_ops *ops, int threads, double (*flops)(void), const char *only)
+{
+    struct device_options opt = { .threads = threads };
+    double top = peak(threads, flops), total = 0;
+    struct device *dev;
+    struct err err;
+
+    if (ops->open(0, &opt, &dev, &err) < 0) {
+        fprintf(stderr, "%s\n", err.msg);
+        exit(1);
+    }
+    printf("%s, %d thread%s: FMA peak %.0f GF/s\n%-20s %28s %28s %28s\n", ops->name, threads, threads > 1 ? "s" : "", top, "layer",
+           "forward GF/s (of peak) ms", "backward-data", "backward-weights");
+    for (size_t i = 0; i < sizeof layers / sizeof *layers; i++) {
+        const struct layer *l = &layers[i];
+        struct run r;
+
+        if (only && !strstr(l->name, only))
+            continue;
+        setup(&r, dev, l);
+        printf("%-20s", l->name);
+        for (enum pass p = FWD; p < PASSES; p++) {
+            double t, work = 2.0 * (double)tensor_pixels(&r.y) * (double)r.w.count;
+
+            if (p == BWD_DATA && l->c == 3) { /* images need no gradient */
+                printf(" %28s", "-");
+                continue;
+            }
+            t = pass_time(&r, p);
+            total += t * l->weight;
+            printf(" %13.0f (%4.2f) %7.2f", work / t * 1e-9, work / t * 1e-9 / top, t * 1e3);
+            fflush(stdout);
+        }
+        printf("\n");
+        drop(&r);
+    }
+    printf("convolutions of a yolov3-tiny step, 416, batch 8: %.1f ms\n\n", total * 1e3);
+    ops->close(dev);
+}
+
+int main(int argc, char **argv)
+{
+    const char *only = argc > 1 && *argv[1] ? argv[1] : NULL, *isa = argc > 3 ? argv[3] : "";
+    int threads = argc > 2 ? atoi(argv[2]) : 0, avx512 = __builtin_cpu_supports("x86-64-v4") && strcmp(isa, "avx2") != 0;
+    const struct device_ops *ops = avx512 ? cpu_backend_avx512() : cpu_backend_avx2();
+    double (*flops)(void) = avx512 ? flops_avx512 : flops_avx2;
+
+    if (!__builtin_cpu_supports("x86-64-v3")) {
+        printf("bench_conv: skipped, this CPU has neither AVX-512 nor AVX2\n");
+        return 0;
+    }
+    bench(ops, threads > 0 ? threads : 1, flops, only);
+    if (threads == 0)
+        bench(ops, (int)sysconf(_SC_NPROCESSORS_ONLN), flops, only);
+    return 0;
+}

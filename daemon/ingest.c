@@ -149,9 +149,9 @@ static void on_hello(struct sup *s, const json_t *msg)
     j->sup = s;
     j->known = true;
     s->job = j;
-    s->acked = j->committed;
     send_json(s, json_pack("{s:s, s:I, s:s, s:o}", "type", "welcome", "last_seq", (json_int_t)j->committed, "store_id",
                            store_id(s->in->d->store), "control", jobs_wishes(j)));
+    send_ack(s); /* the ack of what was committed last may have been lost with the connection */
 }
 
 struct pending {

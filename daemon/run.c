@@ -242,16 +242,30 @@ static void grant(struct daemon *d, const struct sched_grant *g)
     j->row.threads = g->threads;
     j->row.want = JOB_WANT_RUN;
     j->cpu_slots = g->cpu_slots;
+    j->leave_before = 0;
     j->known = false;
     take_gpus(d, j, g->gpus);
     daemon_event(d, j->row.id, "info", "state", "starting");
     commit_start(d, j);
 }
 
+/* The supervisor of an earlier run may still be on its way out: until it left, or came back for its last ack, the job keeps its nonce. */
+static bool may_start(struct daemon *d, struct job *j, double now)
+{
+    if (j->row.state != JOB_QUEUED || j->sup || j->launching)
+        return false;
+    if (j->row.attempt == 0 || launch_lock_is_free(d->jobs_dir, j->row.id))
+        return true;
+    if (j->leave_before == 0)
+        j->leave_before = now + LEAVE_S;
+    return false;
+}
+
 void run_schedule(struct daemon *d)
 {
     struct sched_job *queue;
     struct sched_grant *grants;
+    double now = now_s();
     int n = 0, granted;
 
     if (d->stopping || d->jobs.count == 0)
@@ -259,12 +273,12 @@ void run_schedule(struct daemon *d)
     queue = calloc((size_t)d->jobs.count, sizeof *queue);
     grants = calloc((size_t)d->jobs.count, sizeof *grants);
     for (int i = 0; queue && grants && i < d->jobs.count; i++) {
-        const struct job *j = d->jobs.all[i];
+        struct job *j = d->jobs.all[i];
 
-        if (j->row.state == JOB_QUEUED && !j->sup && !j->launching)
+        if (may_start(d, j, now))
             queue[n++] = sched_view(j);
     }
-    granted = n ? sched_pick(queue, n, node_view(d), now_s(), grants) : 0;
+    granted = n ? sched_pick(queue, n, node_view(d), now, grants) : 0;
     for (int i = 0; i < granted; i++)
         grant(d, &grants[i]);
     free(queue);
@@ -339,7 +353,7 @@ static void kill_session(struct daemon *d, struct job *j, double now)
 
 static void tick_job(struct daemon *d, struct job *j, double now)
 {
-    if (j->leave_before != 0 && now > j->leave_before && (j->sup || job_is_live(j->row.state)) && !j->to_launch)
+    if (j->leave_before != 0 && now > j->leave_before && !j->to_launch && !launch_lock_is_free(d->jobs_dir, j->row.id))
         kill_session(d, j, now);
     if (!job_is_live(j->row.state) || j->sup || j->launching || now < j->not_before)
         return;

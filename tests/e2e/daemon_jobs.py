@@ -119,7 +119,7 @@ def commands():
         d.start()
         assert d.job(job)["state"] == "paused"
         d.call("job.resume", id=job)
-        d.wait(job, lambda j: j["step"] > paused["step"] + 3)
+        d.wait(job, lambda j: j["step"] > paused["step"] + 30)  # rows are on disk within 250 ms
         assert d.job(job)["attempts"][0]["resume_step"] == paused["step"], d.job(job)["attempts"]
         tiers = {t for (t,) in d.sql("SELECT tier FROM loss WHERE job=? AND step>?", job, paused["step"])}
         assert tiers == {"world"}, tiers

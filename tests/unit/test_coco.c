@@ -128,19 +128,18 @@ static void check_one(const struct expectation *e, struct problems *p)
 
 static void odd_files_are_told_or_read(void **state)
 {
-    struct problems *p = calloc(1, sizeof *p);
+    static struct problems store, *p = &store;
 
     (void)state;
     if (!have_data())
         skip();
     for (size_t i = 0; i < sizeof odd / sizeof odd[0]; i++)
         check_one(&odd[i], p);
-    free(p);
 }
 
 static void ids_names_and_boxes_arrive(void **state)
 {
-    struct problems *p = calloc(1, sizeof *p);
+    static struct problems store, *p = &store;
     struct dataset *d;
     struct err err;
 
@@ -168,13 +167,12 @@ static void ids_names_and_boxes_arrive(void **state)
     assert_int_equal(check("ok_minified_unicode_escape", DATA "/bccd/images", BAD_ERROR, p, &d, &err), 0);
     assert_non_null(strchr(d->classes[0].name, '"'));
     dataset_free(d);
-    free(p);
 }
 
 /* The images of these two come with the collection's origin only. */
 static void foreign_tools_are_read(void **state)
 {
-    struct problems *p = calloc(1, sizeof *p);
+    static struct problems store, *p = &store;
     struct dataset *d;
     struct err err;
 
@@ -187,12 +185,11 @@ static void foreign_tools_are_read(void **state)
     dataset_free(d);
     assert_int_equal(coco_read(DATA "/odd_json/datumaro_instances_train.json", "nowhere", BAD_ERROR, p, &d, &err), 0);
     dataset_free(d);
-    free(p);
 }
 
 static void real_sets_count_right(void **state)
 {
-    struct problems *p = calloc(1, sizeof *p);
+    static struct problems store, *p = &store;
     struct dataset *d;
     struct err err = { 0 };
 
@@ -218,7 +215,6 @@ static void real_sets_count_right(void **state)
     assert_int_equal(coco_read(DATA "/nuclei/train_rle.json", DATA "/nuclei/images", BAD_ERROR, p, &d, &err), 0);
     assert_true(d->nimages == 268 && d->offset[268] == 11823 && d->max_boxes == 375);
     dataset_free(d);
-    free(p);
 }
 
 int main(void)

@@ -7,5 +7,5 @@
 struct json_scan;
 
 /* Takes the value. Returns what is wrong with it (constant text) or NULL; *ret_w, *ret_h: size that run lengths state, else 0.
- * text and cap: memory for strings, see json_text(). Syntax errors fail the scan. */
+ * text and cap: memory for strings, see scan_text(). Syntax errors fail the scan. */
 const char *coco_segm_check(struct json_scan *s, char **text, size_t *cap, int *ret_w, int *ret_h);

@@ -116,7 +116,7 @@ void line_real(struct line *l, const char *key, double value)
         return;
     }
     key_part(l, key);
-    if (fabs(value) < 1e15 && value == (double)(int64_t)value) /* counts: cheaper than 17 digits, still a real */
+    if (fabs(value) < 1e17 && value == (double)(int64_t)value) /* counts: cheaper, and %g would make integers of them */
         n = snprintf(text, sizeof text, "%s%lld.0", signbit(value) && value == 0 ? "-" : "", (long long)value);
     else
         n = snprintf(text, sizeof text, "%.17g", value);

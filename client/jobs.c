@@ -4,12 +4,11 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 #include "client/command.h"
 #include "client/print.h"
 
-enum { LS_DEFAULT = 50, EVENTS_DEFAULT = 50, PAGE = 200 };
+enum { LS_DEFAULT = 50, EVENTS_DEFAULT = 50, PAGE = 200, CHECKPOINTS_SHOWN = 3 };
 
 static const char *text_of(const json_t *obj, const char *name)
 {
@@ -192,16 +191,24 @@ static void print_attempts(const json_t *attempts)
     }
 }
 
+/* Newest first, as they come; older ones than a few are mostly gone from the disk. */
 static void print_checkpoints(const json_t *checkpoints)
 {
+    bool best_seen = false;
     json_t *c;
     size_t i;
 
     json_array_foreach (checkpoints, i, c) {
-        printf("checkpoint   step %lld, %s%s%s%s\n", int_of(c, "step"), text_bytes(real_of(c, "bytes")).s,
-               json_is_number(json_object_get(c, "val_loss")) ? ", val loss " : "",
-               json_is_number(json_object_get(c, "val_loss")) ? text_number(json_object_get(c, "val_loss")).s : "",
-               json_is_true(json_object_get(c, "best")) ? ", best so far" : "");
+        json_t *loss = json_object_get(c, "val_loss");
+        bool best = !best_seen && json_is_true(json_object_get(c, "best")); /* each was the best when it was written */
+
+        best_seen |= best;
+        if (i >= CHECKPOINTS_SHOWN && !best)
+            continue;
+        printf("checkpoint   step %lld, %s", int_of(c, "step"), text_bytes(real_of(c, "bytes")).s);
+        if (json_is_number(loss))
+            printf(", val loss %s%s", text_number(loss).s, best ? ", the best" : "");
+        putchar('\n');
     }
 }
 
@@ -210,11 +217,9 @@ static void print_times(const json_t *job)
     double started = real_of(job, "started"), ended = real_of(job, "ended");
 
     field("submitted", text_time(real_of(job, "submitted")).s);
-    if (started > 0)
-        printf("%-12s %s, %s %s\n", "started", text_time(started).s, ended > 0 ? "ran" : "running for",
-               text_duration((ended > 0 ? ended : (double)time(NULL)) - started).s);
+    field("started", started > 0 ? text_time(started).s : "");
     if (ended > 0)
-        field("ended", text_time(ended).s);
+        printf("%-12s %s, after %s\n", "ended", text_time(ended).s, text_duration(ended - (started > 0 ? started : ended)).s);
 }
 
 static void print_job(const json_t *job)

@@ -70,17 +70,30 @@ static int print_row(void *arg, const json_t *row)
     return 0;
 }
 
+/* The newest attempt of the job, NULL: none has begun. */
+static const json_t *newest_attempt(const json_t *job)
+{
+    json_t *newest = NULL, *a;
+    size_t i;
+
+    json_array_foreach (json_object_get(job, "attempts"), i, a) {
+        if (!newest || int_of(a, "attempt") > int_of(newest, "attempt"))
+            newest = a;
+    }
+    return newest;
+}
+
 /* A new attempt took up at a checkpoint: what came after it comes again. */
 static void notice_rewind(struct watch *w)
 {
-    json_t *attempts = json_object_get(w->job, "attempts"), *last = json_array_get(attempts, json_array_size(attempts) - 1);
-    int64_t step = int_of(last, "resume_step");
+    const json_t *newest = newest_attempt(w->job);
+    int64_t step = int_of(newest, "resume_step");
 
-    if (!last || int_of(last, "attempt") == w->attempt)
+    if (!newest || int_of(newest, "attempt") == w->attempt)
         return;
     if (w->attempt > 0)
-        printf("attempt %lld goes on from step %lld\n", (long long)int_of(last, "attempt"), (long long)step);
-    w->attempt = int_of(last, "attempt");
+        printf("attempt %lld goes on from step %lld\n", (long long)int_of(newest, "attempt"), (long long)step);
+    w->attempt = int_of(newest, "attempt");
     for (int k = 0; k < 2; k++)
         if (w->seen[k] > step)
             w->seen[k] = step;

@@ -103,15 +103,18 @@ static void add_shard(struct loader *l, struct slot *s, int number, int images)
 {
     size_t pixels = (size_t)s->batch.size * (size_t)s->batch.size * 3;
 
-    s->shard[s->batch.nshards++] = (struct shard_batch){
+    int before = s->batch.nshards; /* each shard before this one took an offset more than it has images */
+
+    s->shard[before] = (struct shard_batch){
         .shard = number,
         .n = images,
         .image = s->image + (size_t)s->images * pixels,
         .index = s->index + s->images,
-        .truth = { .offset = s->offset + s->images + s->batch.nshards - 1,
+        .truth = { .offset = s->offset + s->images + before,
                    .cls = s->cls + (size_t)s->images * (size_t)l->max_boxes,
                    .box = s->box[(size_t)s->images * (size_t)l->max_boxes] },
     };
+    s->batch.nshards++;
     s->images += images;
 }
 

@@ -41,7 +41,7 @@ static struct work lay_out(float *scratch, int w, int size)
     k.g = k.r + row;
     k.b = k.g + row;
     k.weight = k.b + row;
-    k.left = (int32_t *)(k.weight + row);
+    k.left = (void *)(k.weight + row);
     k.step = k.left + row;
     return k;
 }

@@ -1,0 +1,221 @@
+#!/usr/bin/env python3
+"""detctl as users and scripts meet it, against a real detd and real jobs: exit codes, what goes to stdout, JSON, CSV against SQL, Ctrl-C,
+a daemon that is killed while somebody waits. usage: detctl.py BUILD_FOLDER [TEST ...]"""
+import json
+import os
+import re
+import shutil
+import signal
+import sqlite3
+import subprocess
+import sys
+import tempfile
+import time
+
+ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+DATA = os.path.normpath(os.path.join(ROOT, "..", "shared", "data", "bccd"))
+DETCTL = DETD = ""
+LONG = ["train.steps=1000000"]
+
+
+class Node:
+    """A private detd in a folder of its own, with a job file."""
+
+    def __init__(self):
+        self.folder = tempfile.mkdtemp(prefix="detctl-", dir="/tmp")
+        self.socket = os.path.join(self.folder, "s")
+        self.daemon = None
+        spec = {"name": "tiny", "model": {"preset": "yolov3_tiny", "size": 64, "width": 0.125},
+                "data": {"train": {"annotations": "d/train.json", "images": "d/images"},
+                         "val": {"annotations": "d/val.json", "images": "d/images"}, "on_bad": "skip"},
+                "train": {"steps": 8, "batch": 8, "log_every": 2}, "val": {"every": 4}, "run": {"device": "cpu", "ranks": 2}}
+        with open(os.path.join(self.folder, "job.json"), "w", encoding="utf-8") as f:
+            json.dump(spec, f)
+        os.symlink(DATA, os.path.join(self.folder, "d"))
+        self.start()
+
+    def start(self):
+        with open(os.path.join(self.folder, "log"), "ab") as log:
+            self.daemon = subprocess.Popen([DETD, "--state", os.path.join(self.folder, "state"), "--socket", self.socket],
+                                           stdout=log, stderr=log)
+        deadline = time.time() + 10
+        while self.ctl("info").returncode == 3:
+            assert time.time() < deadline and self.daemon.poll() is None, "detd did not start"
+            time.sleep(0.05)
+
+    def kill(self):
+        self.daemon.kill()
+        self.daemon.wait()
+
+    def environment(self):
+        return dict(os.environ, DETD_SOCKET=self.socket, LC_ALL="C.UTF-8")
+
+    def ctl(self, *args, **more):
+        return subprocess.run([DETCTL, *args], cwd=self.folder, env=self.environment(), stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+                              universal_newlines=True, timeout=120, check=False, **more)
+
+    def begin(self, *args):
+        return subprocess.Popen([DETCTL, *args], cwd=self.folder, env=self.environment(), stdout=subprocess.PIPE,
+                                stderr=subprocess.PIPE, universal_newlines=True)
+
+    def submit(self, *args):
+        done = self.ctl("submit", "job", *args)
+        assert done.returncode == 0, done.stderr
+        return done.stdout.strip()
+
+    def job(self, number):
+        return json.loads(self.ctl("show", number, "--json").stdout)
+
+    def until(self, number, what, seconds=60):
+        deadline = time.time() + seconds
+        while not what(self.job(number)):
+            assert time.time() < deadline, self.job(number)
+            time.sleep(0.1)
+
+    def close(self):
+        for job in json.loads(self.ctl("ls", "--json").stdout or "[]"):
+            if job["state"] not in ("completed", "failed", "cancelled"):
+                self.ctl("cancel", str(job["id"]))
+                self.until(str(job["id"]), lambda j: j["state"] in ("completed", "failed", "cancelled"))
+        self.daemon.terminate()
+        self.daemon.wait(30)
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+
+def expect(done, code, stderr=None):
+    assert done.returncode == code, f"exit code {done.returncode}, expected {code}: {done.stdout}{done.stderr}"
+    assert stderr is None or re.search(stderr, done.stderr), f"stderr has no '{stderr}': {done.stderr}"
+
+
+def test_usage(node):
+    expect(node.ctl(), 2)
+    expect(node.ctl("fly"), 2, "no command 'fly'")
+    expect(node.ctl("ls", "--colour"), 2)
+    expect(node.ctl("show", "first"), 2, "not a job id")
+    expect(node.ctl("--help"), 0)
+    for line in node.ctl("--help").stdout.split("\n\n")[1].split("\n"):
+        expect(node.ctl(line.split()[0], "--help"), 0)
+    expect(node.ctl("--socket", node.folder + "/none", "ls"), 3, "no detd answers at")
+
+
+def test_refused_before_anything_is_queued(node):
+    expect(node.ctl("submit", "nothing"), 1, "job file 'nothing'")
+    expect(node.ctl("submit", "job", "train.lr=-1"), 1, r"train\.lr: must be > 0, is -1")
+    expect(node.ctl("submit", "job", "train.lrx=1"), 1, r"did you mean train\.lr\?")
+    expect(node.ctl("submit", "job", "data.train.annotations=x.json"), 1, r"data\.train\.annotations: open '/.*/x\.json': No such file")
+    expect(node.ctl("submit", "job", "data.train.images=d/train.json"), 1, "not a folder")
+    expect(node.ctl("cancel", "77"), 1, "no job 77")
+    assert json.loads(node.ctl("ls", "--json").stdout) == []
+    expect(node.ctl("show"), 1, "there is no job yet")
+
+
+def test_a_job_that_completes(node):
+    done = node.ctl("submit", "job", "--wait")
+    expect(done, 0, "job 1 completed")
+    assert done.stdout == "1\n", done.stdout
+    job = node.job("1")
+    for name in ("id", "name", "state", "reason", "attempt", "step", "steps", "cpu_seconds", "max_rss"):
+        assert name in job, name
+    assert (job["state"], job["step"], job["cpu_seconds"] > 0) == ("completed", 8, True), job
+    assert [j["id"] for j in json.loads(node.ctl("ls", "--json").stdout)] == [1]
+    lines = node.ctl("loss", "--split", "val", "--term", "total", "--csv").stdout.splitlines()
+    assert lines[0] == "job,split,term,step,epoch,value,tier,time"
+    rows = [(int(line.split(",")[3]), float(line.split(",")[5])) for line in lines[1:]]
+    sql = "select step, value from loss where job=1 and split='val' and term='total' order by step"
+    assert rows == sqlite3.connect(node.folder + "/state/detd.db").execute(sql).fetchall()
+    assert [step for step, _ in rows] == [4, 8]
+    watched = node.ctl("watch", "1")
+    expect(watched, 0)
+    assert "\033" not in watched.stdout and re.search(r"^step 8/8  train  total  ", watched.stdout, re.M), watched.stdout
+    assert len(node.ctl("loss", "--plot").stdout.splitlines()) == 20
+    assert {row["term"] for row in json.loads(node.ctl("loss", "--json").stdout)} >= {"total", "box"}
+    assert "AP50" in {row["metric"] for row in json.loads(node.ctl("eval", "--json").stdout)}
+    expect(node.ctl("logs", "1", "--rank", "1"), 0)
+    expect(node.ctl("logs", "1", "--rank", "9"), 1, "no log of rank 9")
+    expect(node.ctl("why"), 0)
+
+
+def test_a_job_that_fails(node):
+    with open(node.folder + "/empty.json", "w", encoding="utf-8") as f:
+        f.write("{}")
+    done = node.ctl("submit", "job", "data.train.annotations=empty.json", "--watch")
+    expect(done, 4)
+    assert "job 1 failed: " in done.stdout and "empty.json" in done.stdout, done.stdout
+    expect(node.ctl("check", "job", "data.train.annotations=empty.json"), 1, "empty.json")
+    expect(node.ctl("check", "job"), 0)
+
+
+def test_cancel(node):
+    waiting = node.begin("submit", "job", "--wait", *LONG)
+    number = waiting.stdout.readline().strip()
+    node.until(number, lambda j: j["step"] > 0)
+    expect(node.ctl("cancel", number), 0)
+    assert waiting.wait(60) == 5
+    expect(node.ctl("resume", number), 1)
+
+
+def test_interrupt_leaves_the_job_alone(node):
+    waiting = node.begin("submit", "job", "--watch", *LONG)
+    number = waiting.stdout.readline().strip()
+    node.until(number, lambda j: j["step"] > 0)
+    waiting.send_signal(signal.SIGINT)
+    out = waiting.communicate(timeout=30)
+    assert waiting.returncode == 130 and f"job {number} goes on" in out[1], out
+    step = node.job(number)["step"]
+    node.until(number, lambda j: j["state"] == "running" and j["step"] > step)
+
+
+def test_daemon_is_killed_while_waiting(node):
+    waiting = node.begin("submit", "job", "--watch", *LONG)
+    number = waiting.stdout.readline().strip()
+    node.until(number, lambda j: j["step"] > 4)
+    node.kill()
+    time.sleep(2)
+    node.start()
+    node.until(number, lambda j: j["state"] == "running" and j["step"] > 4)
+    expect(node.ctl("cancel", number), 0)
+    out = waiting.communicate(timeout=60)
+    assert waiting.returncode == 5 and "detd is away" in out[1] and "detd is back" in out[1], out
+    steps = [int(step) for step in re.findall(r"^step (\d+)/\d+  train", out[0], re.M)]
+    assert steps == sorted(set(steps)), steps
+
+
+def test_pause_resume_checkpoint_tier(node):
+    number = node.submit(*LONG)
+    node.until(number, lambda j: j["step"] > 0)
+    expect(node.ctl("checkpoint", number), 0)
+    node.until(number, lambda j: j["checkpoints"])
+    expect(node.ctl("deterministic", "on", "--tier", "world", "--job", number), 0)
+    node.until(number, lambda j: j["tier"] == "world")
+    assert "world" in node.ctl("deterministic", "--job", number).stdout
+    expect(node.ctl("pause", number), 0)
+    node.until(number, lambda j: j["state"] == "paused")
+    assert "paused" in node.ctl("why", number).stdout
+    expect(node.ctl("resume", number), 0)
+    node.until(number, lambda j: j["state"] == "running" and j["attempt"] == 2)
+    assert node.ctl("deterministic").stdout == "rerun\n"
+    expect(node.ctl("deterministic", "off"), 0)
+    assert node.ctl("deterministic").stdout == "off\n"
+    expect(node.ctl("deterministic", "sideways"), 2)
+
+
+def main():
+    global DETCTL, DETD
+    if len(sys.argv) < 2:
+        raise SystemExit(__doc__)
+    if not os.path.isdir(DATA):
+        print(f"skipped: {DATA} is not there")
+        return
+    DETCTL, DETD = (os.path.join(os.path.abspath(sys.argv[1]), name) for name in ("detctl", "detd"))
+    tests = {name[5:]: fn for name, fn in globals().items() if name.startswith("test_")}
+    for name in sys.argv[2:] or tests:
+        node = Node()
+        try:
+            tests[name](node)
+        finally:
+            node.close()
+        print(f"ok {name}", flush=True)
+
+
+if __name__ == "__main__":
+    main()

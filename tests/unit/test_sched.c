@@ -1,0 +1,116 @@
+/* tests/unit/test_sched.c - uses: proto daemon */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <cmocka.h>
+
+#include "daemon/sched.h"
+
+static const struct sched_node idle8 = { .cpu_slots = 8, .cpu_free = 8, .gpus = 4, .gpus_free = 4 };
+
+static struct sched_job cpu_job(int64_t id, int ranks, int threads, int priority)
+{
+    return (struct sched_job){ .id = id, .ranks = ranks, .threads = threads, .priority = priority };
+}
+
+static struct sched_job gpu_job(int64_t id, int ranks, int priority)
+{
+    return (struct sched_job){ .id = id, .ranks = ranks, .cuda = true, .priority = priority };
+}
+
+static void gang_all_or_none(void **state)
+{
+    struct sched_job queue[] = { gpu_job(1, 3, 0), gpu_job(2, 2, 0), gpu_job(3, 1, 0) };
+    struct sched_grant grants[3];
+
+    (void)state;
+    /* Job 2 waits for its second GPU, and the smaller job behind it does not overtake. */
+    assert_int_equal(sched_pick(queue, 3, idle8, 0, grants), 1);
+    assert_int_equal(grants[0].id, 1);
+    assert_int_equal(grants[0].gpus, 3);
+    assert_int_equal(grants[0].cpu_slots, 0);
+}
+
+static void priority_then_age(void **state)
+{
+    struct sched_job queue[] = { cpu_job(5, 1, 1, 0), cpu_job(4, 1, 1, -1), cpu_job(9, 1, 1, 7), cpu_job(2, 1, 1, 0) };
+    struct sched_node node = idle8;
+    struct sched_grant grants[4];
+
+    (void)state;
+    node.cpu_free = 3;
+    assert_int_equal(sched_pick(queue, 4, node, 0, grants), 3);
+    assert_int_equal(grants[0].id, 9);
+    assert_int_equal(grants[1].id, 2);
+    assert_int_equal(grants[2].id, 5);
+}
+
+static void more_ranks_than_slots_take_the_idle_node(void **state)
+{
+    struct sched_job wide = cpu_job(1, 20, 0, 0), queue[1] = { wide };
+    struct sched_node node = idle8;
+    struct sched_grant grants[1];
+
+    (void)state;
+    assert_int_equal(sched_cpu_need(&wide, &node), 8);
+    node.cpu_free = 7;
+    assert_int_equal(sched_pick(queue, 1, node, 0, grants), 0);
+    node.cpu_free = 8;
+    assert_int_equal(sched_pick(queue, 1, node, 0, grants), 1);
+    assert_int_equal(grants[0].cpu_slots, 8);
+    assert_int_equal(grants[0].threads, 1);
+}
+
+static void threads_are_shared_out(void **state)
+{
+    static const struct {
+        int ranks, asked, threads, need;
+    } cases[] = { { 1, 0, 8, 8 }, { 2, 0, 4, 8 }, { 3, 0, 2, 6 }, { 8, 0, 1, 8 }, { 2, 3, 3, 6 }, { 4, 16, 16, 8 }, { 64, 1024, 1024, 8 } };
+
+    (void)state;
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct sched_job job = cpu_job(1, cases[i].ranks, cases[i].asked, 0);
+
+        assert_int_equal(sched_threads(&job, &idle8), cases[i].threads);
+        assert_int_equal(sched_cpu_need(&job, &idle8), cases[i].need);
+    }
+}
+
+static void two_queues_that_do_not_block_each_other(void **state)
+{
+    struct sched_job queue[] = { gpu_job(1, 5, 9), cpu_job(2, 1, 8, 0), gpu_job(3, 1, 0), cpu_job(4, 1, 1, 0) };
+    struct sched_grant grants[4];
+
+    (void)state;
+    assert_int_equal(sched_pick(queue, 4, idle8, 0, grants), 1);
+    assert_int_equal(grants[0].id, 2);
+}
+
+static void a_later_retry_is_passed_over(void **state)
+{
+    struct sched_job queue[] = { cpu_job(1, 1, 8, 0), cpu_job(2, 1, 8, 0) };
+    struct sched_grant grants[2];
+
+    (void)state;
+    queue[0].not_before = 100;
+    assert_int_equal(sched_pick(queue, 2, idle8, 99, grants), 1);
+    assert_int_equal(grants[0].id, 2);
+    assert_int_equal(sched_pick(queue, 2, idle8, 100, grants), 1);
+    assert_int_equal(grants[0].id, 1);
+    assert_int_equal(sched_pick(queue, 0, idle8, 0, grants), 0);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(gang_all_or_none),
+        cmocka_unit_test(priority_then_age),
+        cmocka_unit_test(more_ranks_than_slots_take_the_idle_node),
+        cmocka_unit_test(threads_are_shared_out),
+        cmocka_unit_test(two_queues_that_do_not_block_each_other),
+        cmocka_unit_test(a_later_retry_is_passed_over),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

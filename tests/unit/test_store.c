@@ -1,0 +1,565 @@
+/* tests/unit/test_store.c - the database: migrations, exactly-once reports, rewinds, queries, kill -9 in mid-commit. uses: proto daemon */
+#include <math.h>
+#include <setjmp.h>
+#include <signal.h>
+#include <sqlite3.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+#include <jansson.h>
+#include <cmocka.h>
+
+#include "daemon/report.h"
+#include "daemon/schema.h"
+#include "daemon/store.h"
+#include "daemon/text.h"
+#include "proto/err.h"
+
+struct fixture {
+    char folder[64];
+    uv_loop_t loop;
+    uv_timer_t awake; /* the store alone keeps no loop alive */
+    struct store *s;
+    int waiting;
+    int rc;
+    int64_t value;
+};
+
+static void nothing(uv_timer_t *t)
+{
+    (void)t;
+}
+
+static void open_again(struct fixture *f)
+{
+    struct err err;
+    int rc = store_open(f->folder, &f->loop, &f->s, &err);
+
+    if (rc < 0)
+        print_error("%s\n", err.msg);
+    assert_int_equal(rc, 0);
+}
+
+static void close_store(struct fixture *f)
+{
+    store_close(f->s);
+    f->s = NULL;
+    uv_run(&f->loop, UV_RUN_NOWAIT);
+}
+
+static int setup(void **state)
+{
+    struct fixture *f = calloc(1, sizeof *f);
+
+    strcpy(f->folder, "/tmp/detd-store-XXXXXX");
+    assert_non_null(mkdtemp(f->folder));
+    uv_loop_init(&f->loop);
+    uv_timer_init(&f->loop, &f->awake);
+    uv_timer_start(&f->awake, nothing, 1000, 1000);
+    open_again(f);
+    *state = f;
+    return 0;
+}
+
+static int teardown(void **state)
+{
+    struct fixture *f = *state;
+    char command[128];
+
+    store_close(f->s);
+    uv_close((uv_handle_t *)&f->awake, NULL);
+    uv_run(&f->loop, UV_RUN_DEFAULT);
+    uv_loop_close(&f->loop);
+    snprintf(command, sizeof command, "rm -rf '%s'", f->folder);
+    if (system(command) != 0)
+        print_error("cannot remove %s\n", f->folder);
+    free(f);
+    return 0;
+}
+
+static void done(void *arg, int rc, int64_t value, const struct err *err)
+{
+    struct fixture *f = arg;
+
+    (void)err;
+    f->waiting--;
+    f->rc = rc;
+    f->value = value;
+}
+
+static void wait_all(struct fixture *f)
+{
+    while (f->waiting > 0)
+        uv_run(&f->loop, UV_RUN_ONCE);
+}
+
+static int64_t submit(struct fixture *f, const char *token, uint32_t uid)
+{
+    struct job_row row = { .state = JOB_QUEUED, .want_tier = -1, .tier = 1, .ranks = 2, .steps = 100, .submitted = 50, .uid = uid };
+
+    strcpy(row.name, "n");
+    strcpy(row.user, "u");
+    f->waiting++;
+    store_submit(f->s, &row, token, "{\"a\":1}", done, f);
+    wait_all(f);
+    assert_int_equal(f->rc, 0);
+    return f->value;
+}
+
+static void report(struct fixture *f, int64_t job, int64_t seq, const struct job_row *row, const char *text)
+{
+    json_t *rec = json_loads(text, 0, NULL);
+    struct report *r = NULL;
+    struct err err;
+    int rc = report_parse(rec, job, seq, 1000, &r, &err);
+
+    json_decref(rec);
+    if (rc < 0)
+        print_error("%s\n", err.msg);
+    assert_int_equal(rc, 0);
+    f->waiting++;
+    store_report(f->s, r, row, done, f);
+}
+
+static void loss(struct fixture *f, int64_t job, int64_t seq, const char *split, int step)
+{
+    char text[256];
+
+    snprintf(text, sizeof text,
+             "{\"type\":\"loss\",\"split\":\"%s\",\"step\":%d,\"tier\":\"rerun\",\"time\":5,\"terms\":{\"total\":[%d,4],\"box\":[1,2]}}",
+             split, step, step);
+    report(f, job, seq, NULL, text);
+}
+
+/* The first column of the first row, as text; "" for none. */
+static const char *sql(struct fixture *f, const char *query)
+{
+    static char ret[256];
+    char path[128];
+    sqlite3 *db;
+    sqlite3_stmt *st;
+
+    snprintf(path, sizeof path, "%s/detd.db", f->folder);
+    assert_int_equal(sqlite3_open(path, &db), SQLITE_OK);
+    assert_int_equal(sqlite3_prepare_v2(db, query, -1, &st, NULL), SQLITE_OK);
+    ret[0] = '\0';
+    if (sqlite3_step(st) == SQLITE_ROW && sqlite3_column_text(st, 0))
+        snprintf(ret, sizeof ret, "%s", (const char *)sqlite3_column_text(st, 0));
+    sqlite3_finalize(st);
+    sqlite3_close(db);
+    return ret;
+}
+
+static json_t *json_of(struct text *t)
+{
+    json_t *root = json_loads(t->p, 0, NULL);
+
+    assert_non_null(root);
+    text_free(t);
+    return root;
+}
+
+static void a_token_is_one_job(void **state)
+{
+    struct fixture *f = *state;
+    struct job_row row;
+    char *spec;
+
+    assert_int_equal(submit(f, "a", 1), 1);
+    assert_int_equal(submit(f, "b", 1), 2);
+    assert_int_equal(submit(f, "a", 1), 1);
+    assert_int_equal(submit(f, "a", 2), 3); /* another user's token */
+    assert_int_equal(store_get_job(f->s, 2, &row, NULL), 0);
+    assert_true(row.state == JOB_QUEUED && row.ranks == 2 && row.tier == 1 && row.want_tier == -1 && row.submitted == 50);
+    assert_int_equal(store_get_job(f->s, 4, &row, NULL), ERR_NOTFOUND);
+    assert_int_equal(store_get_spec(f->s, 2, &spec, NULL), 0);
+    assert_string_equal(spec, "{\"a\":1}");
+    free(spec);
+}
+
+static void rows_survive_and_ids_are_not_reused(void **state)
+{
+    struct fixture *f = *state;
+    struct job_row row, back;
+    char id[33];
+
+    submit(f, "a", 1);
+    strcpy(id, store_id(f->s));
+    store_get_job(f->s, 1, &row, NULL);
+    row.state = JOB_RUNNING;
+    row.want = JOB_WANT_PAUSE;
+    row.want_tier = 2;
+    row.want_eval = true;
+    row.attempt = 3;
+    row.last_seq = 44;
+    row.started = 1.5;
+    row.cpu_before = 2.5;
+    strcpy(row.nonce, "abc");
+    strcpy(row.gpus, "GPU-1,GPU-2");
+    strcpy(row.reason, "because");
+    f->waiting++;
+    store_save(f->s, &row, done, f);
+    wait_all(f);
+    close_store(f);
+    assert_string_equal(sql(f, "DELETE FROM jobs WHERE id=1 RETURNING name"), "n");
+    open_again(f);
+    assert_string_equal(store_id(f->s), id);
+    assert_int_equal(submit(f, "z", 1), 2);
+    store_get_job(f->s, 2, &back, NULL);
+    row.id = 2;
+    f->waiting++;
+    store_save(f->s, &row, done, f);
+    wait_all(f);
+    store_get_job(f->s, 2, &back, NULL);
+    assert_memory_equal(&back, &row, sizeof row);
+}
+
+static void losses_come_out_as_they_went_in(void **state)
+{
+    struct fixture *f = *state;
+    struct store_loss_query q = { .job = 1, .to = INT64_MAX, .limit = 5 };
+    struct text t = { 0 };
+    json_t *root, *rows;
+    const char *cursor;
+
+    submit(f, "a", 1);
+    for (int i = 1; i <= 8; i++)
+        loss(f, 1, i, i % 4 ? "train" : "val", i);
+    wait_all(f);
+    assert_string_equal(sql(f, "SELECT count(*) || ' ' || sum(value) FROM loss WHERE job=1 AND split='train' AND term='total'"), "6 6.0");
+    assert_string_equal(sql(f, "SELECT last_seq || ' ' || step FROM jobs"), "8 7");
+    assert_string_equal(sql(f, "SELECT val_total FROM loss_wide WHERE step=8"), "2.0");
+    assert_string_equal(sql(f, "SELECT train_total FROM job_summary"), "1.75");
+    assert_int_equal(store_loss_rows(f->s, &q, &t, NULL), 0);
+    root = json_of(&t);
+    rows = json_object_get(root, "rows");
+    assert_int_equal(json_array_size(rows), 5);
+    assert_string_equal(json_string_value(json_object_get(json_array_get(rows, 0), "term")), "box");
+    cursor = json_string_value(json_object_get(root, "cursor"));
+    assert_non_null(cursor);
+    q.cursor = cursor;
+    q.limit = 100;
+    assert_int_equal(store_loss_rows(f->s, &q, &t, NULL), 0);
+    json_t *rest = json_of(&t);
+    assert_int_equal(json_array_size(json_object_get(rest, "rows")), 11);
+    assert_true(json_is_null(json_object_get(rest, "cursor")));
+    json_decref(root);
+    json_decref(rest);
+    q = (struct store_loss_query){ .job = 1, .from = 2, .to = 6, .limit = 100, .split = "train", .term = "total" };
+    store_loss_rows(f->s, &q, &t, NULL);
+    root = json_of(&t);
+    assert_int_equal(json_array_size(json_object_get(root, "rows")), 4);
+    json_decref(root);
+    q.cursor = "nonsense";
+    assert_int_equal(store_loss_rows(f->s, &q, &t, NULL), ERR_INPUT);
+    text_free(&t);
+    assert_int_equal(store_losses(f->s, 1, &t, NULL), 0);
+    assert_string_equal(t.p, "{\"train\":{\"box\":0.5,\"total\":1.75},\"val\":{\"box\":0.5,\"total\":2.0}}");
+    text_free(&t);
+    assert_int_equal(store_losses(f->s, 77, &t, NULL), 0);
+    assert_string_equal(t.p, "{\"train\":{},\"val\":{}}");
+    text_free(&t);
+}
+
+static void a_curve_is_thinned_by_seeks(void **state)
+{
+    struct fixture *f = *state;
+    struct store_loss_query q = { .job = 1, .to = INT64_MAX, .limit = 5000, .points = 10, .term = "total" };
+    struct text t = { 0 };
+    json_t *root, *rows;
+
+    submit(f, "a", 1);
+    for (int i = 1; i <= 1000; i++)
+        loss(f, 1, i, "train", 10 * i);
+    wait_all(f);
+    assert_int_equal(store_loss_rows(f->s, &q, &t, NULL), 0);
+    root = json_of(&t);
+    rows = json_object_get(root, "rows");
+    assert_int_equal(json_array_size(rows), 10);
+    assert_int_equal(json_integer_value(json_object_get(json_array_get(rows, 0), "step")), 10);
+    assert_int_equal(json_integer_value(json_object_get(json_array_get(rows, 9), "step")), 10000);
+    json_decref(root);
+    q.points = 5000;
+    store_loss_rows(f->s, &q, &t, NULL);
+    root = json_of(&t);
+    assert_int_equal(json_array_size(json_object_get(root, "rows")), 1000); /* never more than there are */
+    json_decref(root);
+    q.points = 1;
+    store_loss_rows(f->s, &q, &t, NULL);
+    root = json_of(&t);
+    rows = json_object_get(root, "rows");
+    assert_int_equal(json_array_size(rows), 1);
+    assert_int_equal(json_integer_value(json_object_get(json_array_get(rows, 0), "step")), 10000);
+    json_decref(root);
+}
+
+static void an_attempt_rewinds(void **state)
+{
+    struct fixture *f = *state;
+    struct job_row row;
+
+    submit(f, "a", 1);
+    store_get_job(f->s, 1, &row, NULL);
+    row.attempt = 1;
+    row.last_seq = 1;
+    report(f, 1, 1, &row, "{\"type\":\"attempt\",\"attempt\":1,\"resume_step\":0,\"time\":1}");
+    for (int i = 1; i <= 9; i++)
+        loss(f, 1, 1 + i, "train", i);
+    report(f, 1, 11, NULL, "{\"type\":\"eval\",\"step\":8,\"metrics\":{\"AP\":0.5,\"AR\":null}}");
+    report(f, 1, 12, NULL,
+           "{\"type\":\"checkpoint\",\"step\":4,\"phase\":\"published\",\"path\":\"p\",\"bytes\":7,\"val_loss\":null,\"best\":true}");
+    row.attempt = 2;
+    row.last_seq = 13;
+    row.step = 4;
+    report(f, 1, 13, &row, "{\"type\":\"attempt\",\"attempt\":2,\"resume_step\":4,\"time\":2}");
+    for (int i = 5; i <= 9; i++)
+        loss(f, 1, 9 + i, "train", i);
+    row.last_seq = 19;
+    row.state = JOB_COMPLETED;
+    row.step = 9;
+    report(f, 1, 19, &row, "{\"type\":\"end\",\"outcome\":\"completed\",\"reason\":\"\"}");
+    wait_all(f);
+    assert_string_equal(sql(f, "SELECT count(*) || ' ' || sum(step) FROM loss WHERE term='total'"), "9 45");
+    assert_string_equal(sql(f, "SELECT count(*) FROM eval"), "0");
+    assert_string_equal(sql(f, "SELECT step FROM checkpoints"), "4");
+    assert_string_equal(sql(f, "SELECT text FROM events WHERE kind='rewound'"),
+                        "attempt 2 goes on after step 4; 12 rows of later steps were removed");
+    assert_string_equal(sql(f, "SELECT outcome FROM attempts WHERE attempt=2"), "completed");
+    assert_string_equal(sql(f, "SELECT state || last_seq FROM jobs"), "completed19");
+    assert_string_equal(sql(f, "SELECT step || tier FROM tiers"), "1rerun");
+}
+
+static void a_number_told_twice_is_refused_and_noted(void **state)
+{
+    struct fixture *f = *state;
+
+    submit(f, "a", 1);
+    loss(f, 1, 1, "train", 5);
+    loss(f, 1, 2, "train", 5);
+    loss(f, 1, 3, "train", 6);
+    wait_all(f);
+    assert_int_equal(f->rc, 0);
+    assert_string_equal(sql(f, "SELECT count(*) FROM loss"), "4");
+    assert_string_equal(sql(f, "SELECT count(*) FROM events WHERE kind='conflict'"), "2");
+    assert_string_equal(sql(f, "SELECT last_seq FROM jobs"), "3");
+}
+
+static void not_finite_is_null(void **state)
+{
+    struct fixture *f = *state;
+
+    submit(f, "a", 1);
+    report(f, 1, 1, NULL,
+           "{\"type\":\"loss\",\"split\":\"train\",\"step\":1,\"tier\":\"off\",\"terms\":{\"total\":[null,4],\"none\":[0,0]}}");
+    wait_all(f);
+    assert_string_equal(sql(f, "SELECT count(*) FROM loss WHERE value IS NULL"), "2");
+}
+
+static void events_and_pages(void **state)
+{
+    struct fixture *f = *state;
+    struct store_page page = { .limit = 3 };
+    struct text t = { 0 };
+    json_t *root;
+
+    submit(f, "a", 1);
+    for (int i = 0; i < 5; i++)
+        store_event(f->s, i % 2, "info", "k", "a \"text\"", i);
+    f->waiting++;
+    store_setting(f->s, "tier", "world", done, f);
+    wait_all(f);
+    assert_int_equal(store_events(f->s, 0, &page, &t, NULL), 0);
+    root = json_of(&t);
+    assert_int_equal(json_array_size(json_object_get(root, "events")), 3);
+    page.cursor = json_integer_value(json_object_get(root, "cursor"));
+    json_decref(root);
+    store_events(f->s, 0, &page, &t, NULL);
+    root = json_of(&t);
+    assert_int_equal(json_array_size(json_object_get(root, "events")), 2);
+    assert_true(json_is_null(json_object_get(root, "cursor")));
+    json_decref(root);
+    page.cursor = 0;
+    store_events(f->s, 1, &page, &t, NULL);
+    root = json_of(&t);
+    assert_int_equal(json_array_size(json_object_get(root, "events")), 2);
+    json_decref(root);
+}
+
+static void make_database(const struct fixture *f, const char *statements)
+{
+    char path[128];
+    sqlite3 *db;
+
+    snprintf(path, sizeof path, "%s/detd.db", f->folder);
+    unlink(path);
+    assert_int_equal(sqlite3_open(path, &db), SQLITE_OK);
+    assert_int_equal(sqlite3_exec(db, statements, NULL, NULL, NULL), SQLITE_OK);
+    sqlite3_close(db);
+}
+
+static void assert_refused(struct fixture *f, const char *word)
+{
+    struct store *s;
+    struct err err;
+
+    assert_int_equal(store_open(f->folder, &f->loop, &s, &err), ERR_CORRUPT);
+    if (!strstr(err.msg, word))
+        print_error("%s\n", err.msg);
+    assert_non_null(strstr(err.msg, word));
+    assert_non_null(strstr(err.msg, "--state"));
+}
+
+static void refuses_what_it_does_not_know(void **state)
+{
+    struct fixture *f = *state;
+    char text[160];
+    FILE *file;
+
+    close_store(f);
+    snprintf(text, sizeof text, "PRAGMA application_id=%d; PRAGMA user_version=%d; CREATE TABLE t(a)", SCHEMA_APPLICATION,
+             SCHEMA_VERSION + 1);
+    make_database(f, text);
+    assert_refused(f, "schema 2");
+    make_database(f, "CREATE TABLE photos(a)");
+    assert_refused(f, "another program");
+    snprintf(text, sizeof text, "%s/detd.db", f->folder);
+    file = fopen(text, "w");
+    for (int i = 0; i < 10000; i++)
+        fputs("this is no database ", file);
+    fclose(file);
+    assert_refused(f, "damaged");
+    unlink(text);
+    open_again(f);
+}
+
+/* The child reports as fast as it can and says which seq the store has acknowledged; it is killed at some moment. */
+static void report_for_ever(struct fixture *f, int to_parent, int64_t from)
+{
+    open_again(f);
+    for (int64_t seq = from;; seq++) {
+        loss(f, 1, seq, "train", (int)seq);
+        if (seq % 50 == 0) {
+            wait_all(f);
+            if (write(to_parent, &seq, sizeof seq) != sizeof seq)
+                _exit(1);
+        }
+    }
+}
+
+static void kill_in_mid_commit(void **state)
+{
+    struct fixture *f = *state;
+    int64_t acked = 0;
+    char query[200];
+
+    submit(f, "a", 1);
+    close_store(f);
+    for (int round = 0; round < 6; round++) {
+        int fds[2], status;
+        int64_t seq;
+        struct job_row row;
+        pid_t child;
+
+        assert_int_equal(pipe(fds), 0);
+        child = fork();
+        if (child == 0) {
+            close(fds[0]);
+            report_for_ever(f, fds[1], acked + 1);
+        }
+        close(fds[1]);
+        if (read(fds[0], &seq, sizeof seq) == sizeof seq)
+            acked = seq;
+        usleep((useconds_t)(1000 + 7919 * round % 9000));
+        kill(child, SIGKILL);
+        waitpid(child, &status, 0);
+        assert_true(WIFSIGNALED(status));
+        while (read(fds[0], &seq, sizeof seq) == sizeof seq)
+            acked = seq;
+        close(fds[0]);
+        open_again(f);
+        store_get_job(f->s, 1, &row, NULL);
+        assert_true(row.last_seq >= acked);
+        snprintf(query, sizeof query, "SELECT count(*)=%lld AND max(step)=%lld FROM loss WHERE term='total'", (long long)row.last_seq,
+                 (long long)row.last_seq);
+        assert_string_equal(sql(f, query), "1");
+        acked = row.last_seq;
+        close_store(f);
+    }
+    open_again(f);
+}
+
+static void list_and_load(void **state)
+{
+    struct fixture *f = *state;
+    struct job_row row;
+    char token[16];
+
+    for (int i = 1; i <= 20; i++) {
+        snprintf(token, sizeof token, "t%d", i);
+        submit(f, token, 1);
+        store_get_job(f->s, i, &row, NULL);
+        if (i != 2) {
+            row.state = JOB_COMPLETED;
+            f->waiting++;
+            store_save(f->s, &row, done, f);
+        }
+    }
+    wait_all(f);
+    assert_string_equal(sql(f, "SELECT group_concat(id) FROM (SELECT id FROM jobs WHERE state='queued')"), "2");
+}
+
+static void count_row(void *arg, const struct job_row *row)
+{
+    int64_t *sum = arg;
+
+    *sum += row->id;
+}
+
+static void count_listed(void *arg, const struct job_row *row, const char *losses)
+{
+    assert_string_equal(losses, "{\"train\":{},\"val\":{}}");
+    count_row(arg, row);
+}
+
+static void live_and_newest_jobs(void **state)
+{
+    struct fixture *f = *state;
+    struct store_page page = { .limit = 3, .cursor = 11 };
+    int64_t sum = 0;
+
+    list_and_load(state);
+    assert_int_equal(store_load_jobs(f->s, 3, count_row, &sum, NULL), 0);
+    assert_int_equal(sum, 20 + 19 + 18 + 2);
+    sum = 0;
+    assert_int_equal(store_list_jobs(f->s, &page, -1, count_listed, &sum, NULL), 0);
+    assert_int_equal(sum, 10 + 9 + 8);
+    sum = 0;
+    assert_int_equal(store_list_jobs(f->s, &page, JOB_QUEUED, count_listed, &sum, NULL), 0);
+    assert_int_equal(sum, 2);
+}
+
+#define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        TEST(a_token_is_one_job),
+        TEST(rows_survive_and_ids_are_not_reused),
+        TEST(losses_come_out_as_they_went_in),
+        TEST(a_curve_is_thinned_by_seeks),
+        TEST(an_attempt_rewinds),
+        TEST(a_number_told_twice_is_refused_and_noted),
+        TEST(not_finite_is_null),
+        TEST(events_and_pages),
+        TEST(refuses_what_it_does_not_know),
+        TEST(kill_in_mid_commit),
+        TEST(live_and_newest_jobs),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -166,8 +166,10 @@ static void print_losses(const json_t *job)
 
         if (json_object_size(terms) == 0)
             continue;
-        printf("%-12s", splits[k]);
+        printf("%-12s total %s", splits[k], text_number(json_object_get(terms, "total")).s);
         json_object_foreach (terms, term, value) {
+            if (strcmp(term, "total") == 0)
+                continue;
             putchar(' ');
             print_clean(stdout, term);
             printf(" %s", text_number(value).s);

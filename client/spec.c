@@ -23,7 +23,8 @@ static int find(const char *file, char ret_path[PATH_MAX], struct err *err)
     return err_sys(err, "job file '%s'", file);
 }
 
-static int absolute_to_file(json_t *root, const char *path, struct err *err)
+/* Paths are relative to the folder of the job file. */
+static int make_absolute(json_t *root, const char *path, struct err *err)
 {
     char folder[PATH_MAX], *slash;
 
@@ -31,15 +32,6 @@ static int absolute_to_file(json_t *root, const char *path, struct err *err)
     slash = strrchr(folder, '/');
     slash[slash == folder] = '\0';
     return jobspec_absolute(root, folder, err);
-}
-
-static int absolute_to_here(json_t *root, struct err *err)
-{
-    char here[PATH_MAX];
-
-    if (!getcwd(here, sizeof here))
-        return err_sys(err, "current folder");
-    return jobspec_absolute(root, here, err);
 }
 
 /* Opens one path as the user, so that a missing file has a name before anything is queued. */
@@ -88,12 +80,10 @@ int spec_load(const char *file, char *const *assignments, int count, json_t **re
 
     if (rc == 0)
         rc = jobspec_read(path, &root, err);
-    if (rc == 0)
-        rc = absolute_to_file(root, path, err);
     for (int i = 0; i < count && rc == 0; i++)
         rc = jobspec_override(root, assignments[i], err);
     if (rc == 0)
-        rc = absolute_to_here(root, err);
+        rc = make_absolute(root, path, err);
     if (rc == 0 && (rc = jobspec_parse(root, &s, err)) < 0)
         err_prefix(err, "%s", path);
     if (rc == 0)

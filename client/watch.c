@@ -56,6 +56,31 @@ static int outcome(const char *state)
     return strcmp(state, "cancelled") == 0 ? CODE_JOB_CANCELLED : -1;
 }
 
+/* Why a queued job waits; the caller frees. NULL: it does not wait, or nobody knows. */
+static char *why_queued(struct watch *w)
+{
+    json_t *result;
+    char *text;
+
+    if (strcmp(text_of(w->job, "state"), "queued") != 0 ||
+        call_patiently(w->ctx, "job.why", json_pack("{s:I}", "id", (json_int_t)w->id), &result))
+        return NULL;
+    text = strdup(text_of(result, "text"));
+    json_decref(result);
+    return text;
+}
+
+static void print_state(struct watch *w)
+{
+    char *why = why_queued(w);
+
+    printf("job %lld is %s", (long long)w->id, text_of(w->job, "state"));
+    fputs(why && *why ? ": " : "", stdout);
+    print_clean(stdout, why ? why : "");
+    putchar('\n');
+    free(why);
+}
+
 /* ---- lines ---- */
 
 static int print_row(void *arg, const json_t *row)
@@ -111,7 +136,7 @@ static int show_lines(struct watch *w)
         rc = curve_rows(w->ctx, &q, print_row, w);
     }
     if (strcmp(w->state, text_of(w->job, "state")) != 0 && outcome(text_of(w->job, "state")) < 0)
-        printf("job %lld is %s\n", (long long)w->id, text_of(w->job, "state"));
+        print_state(w);
     fflush(stdout);
     return rc;
 }
@@ -155,6 +180,7 @@ static void head(struct watch *w, FILE *out)
     const json_t *j = w->job;
     int64_t step = int_of(j, "step"), steps = int_of(j, "steps");
     const char *phase = text_of(j, "phase");
+    char *why;
 
     fprintf(out, "job %lld  ", (long long)w->id);
     print_clean(out, text_of(j, "name"));
@@ -167,9 +193,10 @@ static void head(struct watch *w, FILE *out)
     fputs(*phase ? "  " : "", out);
     print_clean(out, phase);
     fputc('\n', out);
-    if (*text_of(j, "reason"))
-        print_clean(out, text_of(j, "reason"));
+    why = why_queued(w);
+    print_clean(out, why ? why : text_of(j, "reason"));
     fputc('\n', out);
+    free(why);
 }
 
 /* The picture of now as text; the caller frees. */

@@ -37,8 +37,8 @@ python3 tests/demo/make_shapes.py "$dir/shapes" --train 400 --val 80 --seed 1
 cat >"$dir/job.json" <<'JOB'
 { "name": "shapes",
   "model": { "preset": "yolov3_tiny", "size": 160, "width": 0.5 },
-  "data":  { "train": { "format": "coco", "annotations": "shapes/train.json", "images": "shapes/train" },
-             "val":   { "format": "coco", "annotations": "shapes/val.json",   "images": "shapes/val" },
+  "data":  { "train": { "format": "coco", "annotations": "shapes/train.json", "images": "shapes/images" },
+             "val":   { "format": "coco", "annotations": "shapes/val.json",   "images": "shapes/images" },
              "augment": { "flip": 0.5, "jitter": 0.2, "scale": 0.2 } },
   "train": { "steps": 600, "batch": 16, "shards": 2, "lr": 0.004, "burn_in": 50, "lr_steps": [0.8], "log_every": 10 },
   "val":   { "every": 100 },
@@ -66,6 +66,6 @@ say "detctl eval $job"
 "$detctl" eval "$job" || true
 
 say "detctl predict $job IMAGE... -o pictures"
-mapfile -t images < <(find "$dir/shapes/val" -name '*.png' | sort | head -4)
+mapfile -t images < <(find "$dir/shapes/images" -name "val-*.png" | sort | head -4)
 "$detctl" predict "$job" "${images[@]}" -o "$dir/pictures"
 say "Done. Look at $dir/pictures/*.png; the logs are in $dir/state/jobs/$job/log."

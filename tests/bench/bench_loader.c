@@ -74,12 +74,12 @@ static double loader_rate(const struct dataset *d, int size, int repeats, bool c
 
 int main(int argc, char **argv)
 {
-    struct problems *problems = calloc(1, sizeof *problems);
+    static struct problems problems;
     int size = argc > 3 ? atoi(argv[3]) : 416, repeats = argc > 4 ? atoi(argv[4]) : 5;
     struct dataset *d;
     struct err err = { 0 };
 
-    if (argc < 3 || size < 1 || repeats < 1 || coco_read(argv[1], argv[2], BAD_SKIP, problems, &d, &err) < 0) {
+    if (argc < 3 || size < 1 || repeats < 1 || coco_read(argv[1], argv[2], BAD_SKIP, &problems, &d, &err) < 0) {
         fprintf(stderr, "%s\n", argc < 3 ? "usage: bench_loader ANNOTATIONS IMAGES [SIZE [REPEATS]]" : err.msg);
         return 1;
     }
@@ -88,6 +88,5 @@ int main(int argc, char **argv)
     printf("decode+place+colour  %7.0f\n", loader_rate(d, size, repeats, true, 0));
     printf("cached place+colour  %7.0f\n", loader_rate(d, size, 2 * repeats, true, (size_t)1 << 30));
     dataset_free(d);
-    free(problems);
     return 0;
 }

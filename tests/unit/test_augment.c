@@ -129,7 +129,7 @@ static double largest_difference(const struct placement *p, const uint8_t *rgb, 
 
 static void check_render(const struct placement *p, int w, int h)
 {
-    uint8_t *rgb = malloc((size_t)(w * h * 3));
+    uint8_t *rgb = malloc((size_t)w * (size_t)h * 3);
     size_t n = (size_t)p->size * (size_t)p->size * 3;
     float *out = malloc((n + 1) * sizeof *out), *any = malloc(n * sizeof *any),
           *scratch = malloc(render_scratch(w, p->size) * sizeof *scratch);

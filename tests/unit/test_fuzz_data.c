@@ -150,7 +150,8 @@ static size_t change(uint8_t *bytes, size_t size)
 
 static void replay(const char *folder, parse_fn *parse)
 {
-    int rounds = getenv("DETD_FUZZ_ROUNDS") ? atoi(getenv("DETD_FUZZ_ROUNDS")) : 60;
+    const char *wanted = getenv("DETD_FUZZ_ROUNDS");
+    int rounds = wanted ? atoi(wanted) : 60;
     static uint8_t bytes[SEED_MAX];
     struct whole_file f = { 0 };
     struct dirent **list;

@@ -83,7 +83,7 @@ int image_read(struct decoder *dec, const char *path, struct image *ret, struct 
 
 int image_size(struct decoder *dec, const char *path, int *ret_w, int *ret_h, struct err *err)
 {
-    struct image img;
+    struct image img = { 0 };
     int rc = whole_file_read(&dec->file, path, IMAGE_MAX_BYTES, err);
 
     if (rc == 0)

@@ -115,6 +115,7 @@ static int decompress_fresh(struct decoder *dec, const char *name, const uint8_t
 {
     int rc;
 
+    *ret_junk = 0;
     if (!dec->jpeg)
         dec->jpeg = tjInitDecompress();
     if (!dec->jpeg)

@@ -96,7 +96,7 @@ static void put_dataset(struct writer *w, const struct dataset *d)
 int index_write(const char *path, const struct dataset *d, struct err *err)
 {
     struct writer w = { .with_places = true };
-    struct file_out *out;
+    struct file_out *out = NULL;
     struct hash128 hash;
     int rc;
 
@@ -249,8 +249,9 @@ static void get_dataset(struct reader *r, struct dataset *d)
     get_classes(r, d);
     n = get_count(r, DATASET_MAX_IMAGES, 80);
     d->images = calloc((size_t)n + 1, sizeof *d->images);
+    d->boxes = malloc(sizeof *d->boxes);
     d->offset = calloc((size_t)n + 1, sizeof *d->offset);
-    r->bad |= !d->images || !d->offset;
+    r->bad |= !d->images || !d->offset || !d->boxes;
     while (d->nimages < n && !r->bad)
         get_image(r, d, &boxes_cap);
     r->bad |= r->at != r->end;
@@ -302,6 +303,8 @@ static int verify(const struct dataset *d, const struct check_options *opt, cons
     char file[DATASET_MAX_PATH];
     int rc;
 
+    if (!d->source || !d->folder)
+        return err_set(err, ERR_CORRUPT, "%s: the index is malformed", path);
     if (strcmp(d->source, opt->annotations) != 0 || strcmp(d->folder, opt->images) != 0)
         return err_set(err, ERR_DATA, "%s: the index is of '%s' and '%s', the job has '%s' and '%s'", path, d->source, d->folder,
                        opt->annotations, opt->images);

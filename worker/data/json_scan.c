@@ -306,12 +306,12 @@ static bool take_string(struct json_scan *s, char *buf, size_t cap, size_t *ret_
         n = string_piece(s, tmp, &from);
         if (n == 0)
             return false;
-        if (len + n < cap)
+        if (buf && len + n < cap)
             memcpy(buf + len, from, n);
         len += n;
     }
     s->at++;
-    if (cap)
+    if (buf && cap)
         buf[len < cap ? len : cap - 1] = '\0';
     *ret_len = len;
     return true;

@@ -305,10 +305,13 @@ static json_t *reals_json(const struct jobspec_list *list)
 {
     json_t *out = json_array();
 
-    for (int i = 0; i < list->n; i++) {
+    for (int i = 0; i < list->n && out; i++) {
         double x = list->v[i];
 
-        json_array_append_new(out, x == floor(x) && x < MAX_WHOLE ? json_integer((json_int_t)x) : json_real(x));
+        if (json_array_append_new(out, x == floor(x) && x < MAX_WHOLE ? json_integer((json_int_t)x) : json_real(x)) < 0) {
+            json_decref(out);
+            out = NULL;
+        }
     }
     return out;
 }

@@ -1,0 +1,135 @@
+/* Fails each allocation of the JSON library in turn: messages and job files give an error or nothing, never a crash or (with the
+ * address sanitizer) a leak. uses: proto */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "proto/err.h"
+#include "proto/jobspec.h"
+#include "proto/rpc.h"
+
+static const char job[] = "{\"model\":{\"preset\":\"yolov3\"},\"data\":{\"train\":{\"annotations\":\"a\",\"images\":\"b\"}},"
+                          "\"train\":{\"steps\":9,\"batch\":8,\"lr_steps\":[0.5,8]},\"run\":{\"env\":{\"A\":\"b\"}}}";
+static long left; /* allocations until the one that fails; negative: none does */
+static bool failed;
+static json_t *reference; /* the full form of the job, with no allocation failing */
+
+static void *allocate(size_t size)
+{
+    if (left >= 0 && left-- == 0) {
+        failed = true;
+        return NULL;
+    }
+    return malloc(size);
+}
+
+/* Runs fn with the first, second, ... allocation failing, until it gets by without. fn returns whether it succeeded. */
+static void with_each_failing(bool (*fn)(void))
+{
+    long n = 0;
+
+    do {
+        failed = false;
+        left = n++;
+        bool ok = fn();
+
+        assert_true(ok || failed);
+        assert_true(n < 100000);
+    } while (failed);
+    left = -1;
+}
+
+static bool one_request(void)
+{
+    static const char line[] = "{\"jsonrpc\":\"2.0\",\"id\":7,\"method\":\"m\"}";
+    struct rpc_request req;
+    struct err err = { 0 };
+    int code = 0;
+    bool ok = rpc_request_parse(line, strlen(line), &req, &code, &err) == 0;
+
+    rpc_request_clear(&req);
+    return ok;
+}
+
+static bool one_result(void)
+{
+    json_t *id = json_integer(3), *value = json_string("x");
+    char *line = id && value ? rpc_result(id, value, NULL) : NULL;
+    bool ok = line != NULL;
+
+    if (!(id && value))
+        json_decref(value);
+    json_decref(id);
+    free(line);
+    return ok;
+}
+
+static bool one_error(void)
+{
+    struct err err = { ERR_INPUT, "train.lr", "caf\xe9" };
+    char *line = rpc_error(NULL, RPC_BAD_PARAMS, &err, NULL);
+    bool ok = line != NULL;
+
+    free(line);
+    return ok;
+}
+
+static bool one_call(void)
+{
+    json_t *params = json_object();
+    char *line = params ? rpc_call(1, "m", params, NULL) : NULL;
+    bool ok = line != NULL;
+
+    free(line);
+    return ok;
+}
+
+static bool one_job(void)
+{
+    json_t *root = json_loads(job, 0, NULL), *full = NULL;
+    struct jobspec *s = NULL;
+    struct err err = { 0 };
+    bool ok = root && jobspec_override(root, "train.lr=0.5", &err) == 0 && jobspec_absolute(root, "/home", &err) == 0 &&
+              jobspec_parse(root, &s, &err) == 0 && (full = jobspec_json(s)) != NULL;
+
+    if (ok && reference)
+        assert_true(json_equal(full, reference)); /* no half-written form passes for a whole one */
+    else if (ok)
+        reference = json_incref(full);
+    jobspec_free(s);
+    json_decref(full);
+    json_decref(root);
+    return ok;
+}
+
+static void messages(void **state)
+{
+    (void)state;
+    with_each_failing(one_request);
+    with_each_failing(one_result);
+    with_each_failing(one_error);
+    with_each_failing(one_call);
+}
+
+static void job_files(void **state)
+{
+    (void)state;
+    assert_true(one_job());
+    with_each_failing(one_job);
+    json_decref(reference);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = { cmocka_unit_test(messages), cmocka_unit_test(job_files) };
+
+    left = -1;
+    json_set_alloc_funcs(allocate, free);
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

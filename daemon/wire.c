@@ -3,6 +3,7 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 #include "daemon/text.h"
 #include "proto/err.h"
@@ -53,12 +54,21 @@ void wires_close(struct wires *all)
     uv_close((uv_handle_t *)&all->idle, NULL);
 }
 
-double wires_longest_ms(struct wires *all)
+double wires_longest_ms(struct wires *all, double *ret_cpu_ms)
 {
     double ms = (double)all->longest_turn / 1e6;
 
-    all->longest_turn = 0;
+    *ret_cpu_ms = (double)all->longest_cpu / 1e6;
+    all->longest_turn = all->longest_cpu = 0;
     return ms;
+}
+
+static uint64_t cpu_ns(void)
+{
+    struct timespec t;
+
+    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
+    return (uint64_t)t.tv_sec * 1000000000 + (uint64_t)t.tv_nsec;
 }
 
 static bool turn_is_long(const struct wires *all)
@@ -278,7 +288,7 @@ void wire_hold(struct wire *w, bool hold)
 static void on_prepare(uv_prepare_t *prepare)
 {
     struct wires *all = prepare->data;
-    uint64_t now, idle, busy;
+    uint64_t now, idle, busy, cpu;
 
     while (all->dirty) {
         struct wire *w = all->dirty;
@@ -295,8 +305,12 @@ static void on_prepare(uv_prepare_t *prepare)
     busy = now - all->turn_started - (idle - all->idle_time);
     if (busy > all->longest_turn)
         all->longest_turn = busy;
+    cpu = cpu_ns();
+    if (cpu - all->turn_cpu > all->longest_cpu)
+        all->longest_cpu = cpu - all->turn_cpu;
     all->turn_started = now;
     all->idle_time = idle;
+    all->turn_cpu = cpu;
 }
 
 static void on_idle(uv_idle_t *idle)

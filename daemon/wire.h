@@ -16,6 +16,7 @@ struct wires {
     uv_prepare_t prepare;
     uv_idle_t idle;
     uint64_t turn_started, longest_turn, idle_time; /* ns */
+    uint64_t turn_cpu, longest_cpu;                 /* ns of the loop's thread */
     struct wire *dirty, *waiting;
 };
 
@@ -34,8 +35,9 @@ struct wire_events {
 
 int wires_open(struct wires *all, uv_loop_t *loop, struct err *err);
 void wires_close(struct wires *all);
-/* The longest turn of the loop in ms since the last call: how long a client may have waited behind others. */
-double wires_longest_ms(struct wires *all);
+/* The longest turn of the loop in ms since the last call: how long a client may have waited behind others; and the most CPU time of a turn, which
+ * leaves out what other processes took. */
+double wires_longest_ms(struct wires *all, double *ret_cpu_ms);
 
 /* Accepts a connection of a listening pipe and starts reading. NULL with *err set: out of memory or refused by the system. */
 struct wire *wire_accept(struct wires *all, uv_stream_t *server, size_t max_line, const struct wire_events *events, struct err *err);

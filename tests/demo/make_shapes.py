@@ -143,10 +143,10 @@ def split(out, name, count, seed, size):
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("outdir", type=pathlib.Path)
-    parser.add_argument("--train", type=int, default=200, metavar="N", help="training pictures (200)")
-    parser.add_argument("--val", type=int, default=40, metavar="M", help="validation pictures (40)")
+    parser.add_argument("--train", type=int, default=400, metavar="N", help="training pictures (400)")
+    parser.add_argument("--val", type=int, default=60, metavar="M", help="validation pictures (60)")
     parser.add_argument("--seed", type=int, default=1, metavar="S", help="another seed, other pictures (1)")
-    parser.add_argument("--size", type=int, default=224, metavar="PIXELS", help="side of a picture (224)")
+    parser.add_argument("--size", type=int, default=192, metavar="PIXELS", help="side of a picture (192)")
     args = parser.parse_args()
     if args.train < 0 or args.val < 0 or not 32 <= args.size <= 2048:
         parser.error("counts must be >= 0, --size 32 to 2048")

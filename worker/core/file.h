@@ -5,7 +5,8 @@
 
 struct err;
 
-/* A file mapped read-only. An empty file has size 0 and data that points to nothing readable. */
+/* A file mapped read-only. An empty file has size 0 and data that points to nothing readable. Cutting a mapped file short kills whoever
+ * reads it; ours are only ever replaced by rename. */
 struct file_map {
     const unsigned char *data;
     size_t size;

@@ -26,7 +26,7 @@ double job_time(void)
     struct timespec t;
 
     clock_gettime(CLOCK_REALTIME, &t);
-    return (double)t.tv_sec + 1e-6 * (double)(t.tv_nsec / 1000);
+    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
 }
 
 void job_log(const char *fmt, ...)
@@ -270,7 +270,7 @@ static bool granted_anyway(struct job *j, const struct outcome *o)
 static void attempt_over(struct job *j)
 {
     struct outcome_rank ranks[JOB_MAX_RANKS];
-    struct outcome o;
+    struct outcome o = { 0 };
 
     for (int i = 0; i < j->nranks; i++)
         ranks[i] = j->rank[i].out;
@@ -339,6 +339,7 @@ static void start_attempt(struct job *j)
     struct outcome o = { .class = "fault", .retry = true };
     struct err err = { 0 };
 
+    job_write_hello(j);
     memset(j->rank, 0, sizeof j->rank);
     memset(&j->rate, 0, sizeof j->rate);
     j->started = j->hung = false;

@@ -95,6 +95,9 @@ void job_to_rank(struct job *j, int rank, struct line *l); /* `l` is begun on j-
 /* The first thing of an opened job: an attempt, or only the wait for an ack. lost: the attempt that no record ended, 0: none. */
 void job_begin(struct job *j, int lost);
 
+/* open.c: the first line of the next connection, which names the attempt */
+void job_write_hello(struct job *j);
+
 /* messages.c: a line of a rank */
 void job_take_line(void *arg, int rank, const char *text, size_t len);
 

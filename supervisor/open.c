@@ -10,6 +10,8 @@
 #include "supervisor/job_impl.h"
 #include "supervisor/spawn.h"
 
+enum { MAX_NONCE = 128 };
+
 /* ---- detd ---- */
 
 static int on_welcome(void *arg, const json_t *msg, struct err *err)
@@ -130,6 +132,21 @@ static int open_files(struct job *j, struct err *err)
     return rc;
 }
 
+void job_write_hello(struct job *j)
+{
+    struct err err;
+    struct line l;
+
+    line_begin(&l, j->hello, sizeof j->hello, "hello");
+    line_int(&l, "protocol", SUP_PROTOCOL);
+    line_int(&l, "job", j->options.job);
+    line_int(&l, "attempt", j->attempt);
+    line_text(&l, "nonce", j->options.nonce, MAX_NONCE);
+    line_int(&l, "pid", getpid());
+    if (line_done(&l, &err) < 0)
+        job_fatal(j, &err);
+}
+
 static int open_link(struct job *j, struct err *err)
 {
     struct link_config config = { .loop = j->loop,
@@ -141,17 +158,9 @@ static int open_link(struct job *j, struct err *err)
                                   .acked = on_acked,
                                   .trouble = on_trouble,
                                   .arg = j };
-    struct line l;
-    int rc;
 
-    line_begin(&l, j->hello, sizeof j->hello, "hello");
-    line_int(&l, "protocol", SUP_PROTOCOL);
-    line_int(&l, "job", j->options.job);
-    line_int(&l, "attempt", j->attempt);
-    line_str(&l, "nonce", j->options.nonce);
-    line_int(&l, "pid", getpid());
-    rc = line_done(&l, err);
-    return rc < 0 ? rc : link_open(&config, &j->link, err);
+    job_write_hello(j);
+    return link_open(&config, &j->link, err);
 }
 
 static void on_tick(uv_timer_t *timer)

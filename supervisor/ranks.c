@@ -273,17 +273,20 @@ out:
 
 int ranks_start(const struct ranks_config *config, struct ranks **ret, struct err *err)
 {
-    struct ranks *all = calloc(1, sizeof *all + (size_t)config->nranks * sizeof *all->rank);
-    int rc = 0;
+    int rc = 0, comm_fd = memfd_create("detd-comm", MFD_CLOEXEC);
+    struct ranks *all;
 
-    if (!all)
+    if (comm_fd < 0)
+        return err_sys(err, "make the shared memory of the ranks");
+    all = calloc(1, sizeof *all + (size_t)config->nranks * sizeof *all->rank);
+    if (!all) {
+        close(comm_fd);
         return err_set(err, -ENOMEM, "out of memory");
+    }
     all->config = *config;
+    all->comm_fd = comm_fd;
     for (int i = 0; i < config->nranks; i++)
         all->rank[i] = (struct rank){ .all = all, .index = i, .fd = -1, .exited = true, .told = true };
-    all->comm_fd = memfd_create("detd-comm", MFD_CLOEXEC);
-    if (all->comm_fd < 0)
-        rc = err_sys(err, "make the shared memory of the ranks");
     for (int i = 0; rc == 0 && i < config->nranks; i++) {
         struct rank *r = &all->rank[i];
 
@@ -314,8 +317,7 @@ static void free_memory(struct ranks *all)
         if (all->rank[i].fd >= 0)
             close(all->rank[i].fd);
     }
-    if (all->comm_fd >= 0)
-        close(all->comm_fd);
+    close(all->comm_fd);
     free(all);
 }
 

@@ -147,6 +147,9 @@ class Rank:
             os.kill(os.getpid(), signal.SIGSEGV)
         elif what == "stop":
             os.kill(os.getpid(), signal.SIGSTOP)
+        elif what == "flood":
+            for _ in range(800):
+                self.say("event", level="info", kind="flood", text="x" * 60000)
         elif what == "deadlock":
             time.sleep(600)
         elif what == "exit":

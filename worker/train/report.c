@@ -240,7 +240,7 @@ static double now(void)
     struct timespec t;
 
     clock_gettime(CLOCK_REALTIME, &t);
-    return (double)t.tv_sec + 1e-6 * (double)(t.tv_nsec / 1000);
+    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
 }
 
 int report_hello(struct report *r, const char *device, int64_t memory_bytes, const char *nccl_id, const char *const *versions,

@@ -15,18 +15,16 @@ enum { FILE_MAX_BYTES = 64 << 10, SLOTS_MAX = 4096 };
 /* Relative paths count from where detd was started; it changes its folder later. */
 static int set_path(char *to, size_t max, const char *value, const char *name, struct err *err)
 {
-    char here[CONFIG_PATH_MAX + 1] = "";
-    size_t need;
+    char whole[2 * CONFIG_PATH_MAX], here[CONFIG_PATH_MAX + 1] = "";
 
     if (!value[0])
         return err_field(err, ERR_INPUT, name, "%s: must not be empty", name);
     if (value[0] != '/' && !getcwd(here, sizeof here))
         return err_sys(err, "%s: working folder", name);
-    need = strlen(here) + (here[0] != '\0') + strlen(value);
-    if (need > max)
-        return err_field(err, ERR_INPUT, name, "%s: '%s%s%s' has %zu bytes; %s has at most %zu", name, here, here[0] ? "/" : "", value,
-                         need, max == CONFIG_SOCKET_MAX ? "the name of a Unix socket" : "a path", max);
-    snprintf(to, max + 1, "%s%s%s", here, here[0] ? "/" : "", value);
+    if (snprintf(whole, sizeof whole, "%s%s%s", here, here[0] ? "/" : "", value) >= (int)sizeof whole || strlen(whole) > max)
+        return err_field(err, ERR_INPUT, name, "%s: '%.400s' has %zu bytes; %s has at most %zu", name, whole, strlen(whole),
+                         max == CONFIG_SOCKET_MAX ? "the name of a Unix socket" : "a path", max);
+    memcpy(to, whole, strlen(whole) + 1);
     return 0;
 }
 

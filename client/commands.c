@@ -57,7 +57,8 @@ const struct command commands[] = {
       "  detctl deterministic on --tier world --job 3\n", command_deterministic },
     { "gpus", "[--json]", "Lists the GPUs of the node", "", "  detctl gpus\n", command_gpus },
     { "info", "[--json]", "Shows version, slots and counters of detd", "", "  detctl info --json\n", command_info },
-    { "predict", "ID IMAGE ... -o DIR [--conf SCORE] [--checkpoint STEP|best|last]", "Draws the boxes that a job's network finds in pictures",
+    { "predict", "ID IMAGE ... -o DIR [--conf SCORE] [--checkpoint STEP|best|last]",
+      "Draws the boxes that a job's network finds in pictures",
       "Pictures and COCO results JSON are written to DIR.\n\n"
       "  -o, --out DIR     where to (made if it is not there)\n"
       "  --conf SCORE      leave out boxes below this score\n"

@@ -60,7 +60,7 @@ static int dial(struct link *l, struct err *err)
 
     if (fd < 0)
         return err_sys(err, "socket");
-    strcpy(address.sun_path, l->path);
+    memcpy(address.sun_path, l->path, sizeof l->path);
     if (connect(fd, (struct sockaddr *)&address, sizeof address) < 0) {
         rc = errno == EINTR ? -EINTR : -ENOTCONN;
         err_set(err, rc,
@@ -88,7 +88,7 @@ int link_open(const char *path, struct link **ret_link, struct err *err)
     l = calloc(1, sizeof *l);
     if (!l)
         return err_set(err, -ENOMEM, "out of memory");
-    strcpy(l->path, path);
+    snprintf(l->path, sizeof l->path, "%s", path);
     l->fd = -1;
     l->patience_s = 10;
     rc = dial(l, err);

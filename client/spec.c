@@ -28,7 +28,7 @@ static int make_absolute(json_t *root, const char *path, struct err *err)
 {
     char folder[PATH_MAX], *slash;
 
-    strcpy(folder, path);
+    snprintf(folder, sizeof folder, "%s", path);
     slash = strrchr(folder, '/');
     slash[slash == folder] = '\0';
     return jobspec_absolute(root, folder, err);

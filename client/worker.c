@@ -21,7 +21,7 @@ static int find(char path[PATH_MAX])
         return -1;
     path[n] = '\0';
     slash = strrchr(path, '/');
-    strcpy(slash + 1, name);
+    memcpy(slash + 1, name, sizeof name);
     return 0;
 }
 

@@ -93,7 +93,8 @@ int frame_push(struct frame *f, const char *bytes, size_t len, struct err *err)
         take = measure(f, bytes, len, &whole);
         if (make_room(f, take) < 0)
             return err_set(err, -ENOMEM, "out of memory for a line");
-        memcpy(f->buf + f->end, bytes, take);
+        if (take > 0)
+            memcpy(f->buf + f->end, bytes, take);
         if (whole > 0)
             f->whole = f->end + whole;
         f->end += take;

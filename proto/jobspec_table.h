@@ -1,4 +1,5 @@
-/* proto/jobspec_table.h - the rows of JOB_KEYS as data, for the parser and for the writers of schema and manual. Private to proto/jobspec*.c. */
+/* proto/jobspec_table.h - the rows of JOB_KEYS as data, for the parser and for the writers of schema and manual.
+ * Private to proto/jobspec*.c. */
 #pragma once
 #include <stddef.h>
 

@@ -3,6 +3,7 @@
  * params: "name:type" with type int, string, bool, object, number; "?" = may be absent. */
 #pragma once
 
+/* clang-format off */
 #define METHODS(X)                                                                                                               \
     X(daemon_info, "daemon.info", READ, "", "versions, protocol, slots, counters, loop_max_ms")                                  \
     X(gpu_list, "gpu.list", READ, "", "devices of this node: name, memory, owner, state")                                        \
@@ -25,3 +26,4 @@
     X(deterministic_set, "deterministic.set", OWNER, "tier:string id:int?", "node default, or a running job from an agreed step") \
     X(event_query, "event.query", READ, "id:int? limit:int? cursor:int?", "events of a job or of the node")                      \
     X(subscribe, "subscribe", READ, "id:int? topics:string?", "notifications of jobs, losses, events; drops are told")
+/* clang-format on */

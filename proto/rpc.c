@@ -133,7 +133,7 @@ static int check_members(const json_t *root, int *ret_code, struct err *err)
     json_t *value;
 
     json_object_foreach ((json_t *)root, key, value) {
-        if (strcmp(key, "jsonrpc") && strcmp(key, "id") && strcmp(key, "method") && strcmp(key, "params"))
+        if (strcmp(key, "jsonrpc") != 0 && strcmp(key, "id") != 0 && strcmp(key, "method") != 0 && strcmp(key, "params") != 0)
             return request_fail(ret_code, RPC_INVALID, err, "a request has the members jsonrpc, id, method and params only");
     }
     return 0;

@@ -15,15 +15,16 @@ struct rpc_request {
     json_t *root;       /* owned; rpc_request_clear() drops it */
 };
 
-/* One line -> request. On failure *ret_code is the JSON-RPC error code and err says why; req->id is set when it could be read. No id, or a batch: RPC_INVALID. */
+/* One line -> request. On failure *ret_code is the JSON-RPC error code and err says why; req->id is set when it could be read. No id, or a
+ * batch: RPC_INVALID. rpc_request_clear() is due after a failure too. */
 int rpc_request_parse(const char *line, size_t len, struct rpc_request *req, int *ret_code, struct err *err);
 void rpc_request_clear(struct rpc_request *req);
 
 /* All return one line ending in '\n' that the caller frees with free(), or NULL (out of memory). result is stolen. id NULL: null. */
 char *rpc_result(const json_t *id, json_t *result, size_t *ret_len);
 char *rpc_error(const json_t *id, int rpc_code, const struct err *err, size_t *ret_len); /* data: {field, reason} */
-char *rpc_call(long id, const char *method, json_t *params, size_t *ret_len);           /* params stolen */
-char *rpc_notify(const char *method, json_t *params, size_t *ret_len);                  /* params stolen */
+char *rpc_call(long id, const char *method, json_t *params, size_t *ret_len);            /* params stolen */
+char *rpc_notify(const char *method, json_t *params, size_t *ret_len);                   /* params stolen */
 /* The JSON-RPC code for one of our codes: INPUT -> RPC_BAD_PARAMS, others -32000 - n (documented in PROTOCOL.md). */
 int rpc_code(int err_code);
 /* A reply line -> result (new reference) or an error in *err with the server's message and field. Unknown members are ignored. */

@@ -1,6 +1,7 @@
 #include "worker/data/check.h"
 
 #include <errno.h>
+#include <limits.h>
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdlib.h>
@@ -10,13 +11,15 @@
 #include "worker/data/coco.h"
 #include "worker/data/image.h"
 #include "worker/data/problems.h"
+#include "worker/data/whole_file.h"
 
 /* Threads take images one by one; what they find stays with the image, so that the report has the order of the data set. */
 struct job {
     struct dataset *d;
     char **flaw; /* [nimages], NULL: good; malloc'ed */
     atomic_int next;
-    atomic_bool no_memory;
+    pthread_mutex_t lock;
+    struct err failure; /* not the files' fault, e.g. no memory: nobody may go on */
 };
 
 static int check_image(struct dataset *d, int i, struct decoder *dec, struct err *err)
@@ -39,19 +42,30 @@ static int check_image(struct dataset *d, int i, struct decoder *dec, struct err
     return 0;
 }
 
+static void give_up(struct job *job, const struct err *why)
+{
+    pthread_mutex_lock(&job->lock);
+    if (!job->failure.code)
+        job->failure = *why;
+    pthread_mutex_unlock(&job->lock);
+    atomic_store(&job->next, INT_MAX / 2);
+}
+
 static void *check_images(void *arg)
 {
     struct job *job = arg;
     struct decoder *dec = decoder_new();
-    struct err err = { 0 };
+    struct err err = { .code = -ENOMEM, .msg = "no memory to check images" };
     int i, rc;
 
     if (!dec)
-        atomic_store(&job->no_memory, true);
+        give_up(job, &err);
     while (dec && (i = atomic_fetch_add(&job->next, 1)) < job->d->nimages) {
         rc = check_image(job->d, i, dec, &err);
-        if (rc == -ENOMEM || (rc < 0 && !(job->flaw[i] = strdup(err.msg))))
-            atomic_store(&job->no_memory, true);
+        if (rc < 0 && file_at_fault(rc) && !(job->flaw[i] = strdup(err.msg)))
+            rc = err_set(&err, -ENOMEM, "no memory to check images");
+        if (rc < 0 && !file_at_fault(rc))
+            give_up(job, &err);
     }
     decoder_free(dec);
     return NULL;
@@ -102,12 +116,14 @@ static int check_files(struct dataset *d, const struct check_options *opt, struc
 
     if (!job.flaw)
         return err_set(err, -ENOMEM, "%s: no memory", d->source);
+    pthread_mutex_init(&job.lock, NULL);
     run_threads(&job, opt->threads);
+    pthread_mutex_destroy(&job.lock);
     for (int i = 0; i < d->nimages; i++)
         if (job.flaw[i])
             problems_add(problems, "image %lld: %s", (long long)d->images[i].id, job.flaw[i]);
-    if (atomic_load(&job.no_memory))
-        rc = err_set(err, -ENOMEM, "%s: no memory to check its images", d->source);
+    if (job.failure.code)
+        rc = err_set(err, job.failure.code, "%s", job.failure.msg);
     else if (problems->count > before && opt->on_bad == BAD_ERROR)
         rc = problems_err(problems, d->source, err);
     n = d->nimages;

@@ -102,23 +102,23 @@ static bool leaves_folder(const char *file)
     return false;
 }
 
-/* Fills in a size that the file does not state. Returns false with the problem told. */
-static bool image_ok(struct build *b, struct raw_image *im)
+/* Fills in a size that the file does not state. Returns 1, 0 with the problem told, or an error that is not the file's. */
+static int image_ok(struct build *b, struct raw_image *im)
 {
     char path[DATASET_MAX_PATH];
     struct err why = { 0 };
 
     if (!im->has_id) {
         problems_add(b->problems, "image in line %lld: id is not an integer, or missing", line_of(b, im->at));
-        return false;
+        return 0;
     }
     if (im->flaw) {
         problems_add(b->problems, "image %lld (line %lld): %s", (long long)im->id, line_of(b, im->at), im->flaw);
-        return false;
+        return 0;
     }
     if (leaves_folder(im->file)) {
         problems_add(b->problems, "image %lld: file_name '%s' leaves the image folder", (long long)im->id, im->file);
-        return false;
+        return 0;
     }
     if (im->w == 0 && im->h == 0) {
         if (snprintf(path, sizeof path, "%s/%s", b->folder, im->file) >= (int)sizeof path)
@@ -128,6 +128,8 @@ static bool image_ok(struct build *b, struct raw_image *im)
     } else {
         image_check_size(im->file, im->w, im->h, &why);
     }
+    if (why.code && !file_at_fault(why.code))
+        return err_set(b->err, why.code, "%s", why.msg);
     if (why.code)
         problems_add(b->problems, "image %lld: %s", (long long)im->id, why.msg);
     return why.code == 0;
@@ -149,8 +151,11 @@ static int build_images(struct build *b)
         return no_memory(b);
     for (int i = 0; i < raw->nimages; i++) {
         struct raw_image *im = &raw->images[i];
+        int ok = image_ok(b, im);
 
-        if (!image_ok(b, im)) {
+        if (ok < 0)
+            return ok;
+        if (ok == 0) {
             if (im->has_id && idmap_put(&b->gone, im->id, 0) < 0)
                 return no_memory(b);
             continue;

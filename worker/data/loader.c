@@ -11,6 +11,7 @@
 #include "worker/data/cache.h"
 #include "worker/data/image.h"
 #include "worker/data/sampler.h"
+#include "worker/data/whole_file.h"
 
 /* One wave is with the caller, the others are being made. */
 enum { SLOTS = 3, MAX_WORKERS = 256 };
@@ -211,7 +212,7 @@ static int fetch_or_replace(struct worker *w, int32_t *sample, const uint8_t **r
     struct loader *l = w->l;
     int skipped = 0, rc = fetch(w, *sample, ret_rgb, err);
 
-    while (rc < 0 && rc != -ENOMEM && l->opt.train && l->opt.on_bad == BAD_SKIP && ++skipped < l->d->nimages) {
+    while (rc < 0 && file_at_fault(rc) && l->opt.train && l->opt.on_bad == BAD_SKIP && ++skipped < l->d->nimages) {
         *sample = (*sample + 1) % l->d->nimages;
         rc = fetch(w, *sample, ret_rgb, err);
     }

@@ -61,3 +61,20 @@ int whole_file_read(struct whole_file *f, const char *path, int64_t max_bytes, s
     close(fd);
     return rc;
 }
+
+bool file_at_fault(int code)
+{
+    switch (code) {
+    case ERR_DATA:
+    case ERR_UNSUPPORTED:
+    case -ENOENT:
+    case -ENOTDIR:
+    case -EACCES:
+    case -ELOOP:
+    case -ENAMETOOLONG:
+    case -ENXIO: /* a socket or a device without driver */
+        return true;
+    default:
+        return false;
+    }
+}

@@ -1,0 +1,209 @@
+/* tests/unit/test_data_malloc.c - uses: proto worker/core worker/data
+ * Every allocation of our own code in reading, checking, indexing and loading a data set fails in turn: an error each time, nothing lost, no crash. */
+#include <errno.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdatomic.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+#include <cmocka.h>
+
+#include "proto/err.h"
+#include "worker/data/check.h"
+#include "worker/data/image.h"
+#include "worker/data/loader.h"
+#include "worker/data/problems.h"
+
+/* Sanitizers have an allocator of their own. */
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+int main(void)
+{
+    printf("skipped: needs the C library's allocator\n");
+    return 0;
+}
+#else
+
+extern void *__libc_malloc(size_t size);
+extern void *__libc_calloc(size_t n, size_t size);
+extern void *__libc_realloc(void *p, size_t size);
+extern void *__libc_memalign(size_t align, size_t size);
+extern void __libc_free(void *p);
+
+static atomic_long until_failure = -1, failures, living; /* -1: none fails */
+
+/* Only what our code asks for: libraries have leaks of their own when they run out. */
+static bool ours(const void *caller)
+{
+    extern char __executable_start, etext;
+
+    return (const char *)caller >= &__executable_start && (const char *)caller < &etext;
+}
+
+static bool fails(const void *caller)
+{
+    long left = atomic_load(&until_failure);
+
+    if (!ours(caller))
+        return false;
+    while (left > 0 && !atomic_compare_exchange_weak(&until_failure, &left, left - 1))
+        ;
+    atomic_fetch_add(&failures, left == 0);
+    return left == 0;
+}
+
+static void *counted(void *p)
+{
+    if (p)
+        atomic_fetch_add(&living, 1);
+    return p;
+}
+
+void *malloc(size_t size)
+{
+    return fails(__builtin_return_address(0)) ? NULL : counted(__libc_malloc(size));
+}
+
+void *calloc(size_t n, size_t size)
+{
+    return fails(__builtin_return_address(0)) ? NULL : counted(__libc_calloc(n, size));
+}
+
+void *realloc(void *p, size_t size)
+{
+    if (fails(__builtin_return_address(0)))
+        return NULL;
+    return p ? __libc_realloc(p, size) : counted(__libc_realloc(NULL, size));
+}
+
+void *aligned_alloc(size_t align, size_t size)
+{
+    return fails(__builtin_return_address(0)) ? NULL : counted(__libc_memalign(align, size));
+}
+
+void free(void *p)
+{
+    if (p)
+        atomic_fetch_sub(&living, 1);
+    __libc_free(p);
+}
+
+static char dir[] = "/tmp/detd-malloc-XXXXXX", json[64], list[64];
+static struct check_options opt = { json, dir, BAD_SKIP, 1 };
+static struct problems problems;
+
+static int read_and_check(struct err *err)
+{
+    struct dataset *d;
+    int rc = check_split(&opt, &problems, &d, err);
+
+    problems = (struct problems){ 0 };
+    if (rc < 0)
+        return rc;
+    rc = index_write(list, d, err);
+    dataset_free(d);
+    return rc;
+}
+
+static int load_index(struct err *err)
+{
+    struct dataset *d;
+    int rc = index_load(list, &opt, &d, err);
+
+    if (rc == 0)
+        dataset_free(d);
+    return rc;
+}
+
+static int load_batches(struct err *err)
+{
+    struct loader_options o = {
+        .train = true, .batch = 2, .shards = 1, .shard_hi = 1, .waves = 1, .first_step = 1, .steps = 3, .workers = 1
+    };
+    struct dataset *d;
+    struct loader *l;
+    struct batch b;
+    int rc = index_load(list, &opt, &d, err);
+
+    if (rc < 0)
+        return rc;
+    o.size_min = o.size_max = 32;
+    o.augment = (struct augment){ .saturation = 1, .exposure = 1 };
+    o.cache_bytes = 4096;
+    rc = loader_open(d, &o, &l, err);
+    if (rc == 0) {
+        while ((rc = loader_next(l, &b, err)) == 0)
+            ;
+        loader_close(l);
+    }
+    dataset_free(d);
+    return rc < 0 ? rc : 0;
+}
+
+/* Fails allocation after allocation until a run gets by without one. may_do: some failures are made up for (a cache not filled). */
+static void fail_each(const char *what, int (*run)(struct err *err), bool may_do)
+{
+    struct err err = { 0 };
+    long before, n;
+    int rc = run(&err); /* libraries take what they keep for good */
+
+    before = atomic_load(&living);
+    for (n = 0; n < 10000; n++) {
+        atomic_store(&failures, 0);
+        atomic_store(&until_failure, n);
+        rc = run(&err);
+        atomic_store(&until_failure, -1);
+
+        if (atomic_load(&living) != before)
+            fail_msg("%s: allocation %ld: %ld blocks lost", what, n, atomic_load(&living) - before);
+        if (rc == 0 && atomic_load(&failures) == 0)
+            break;
+        if (rc == 0 ? !may_do : err.msg[0] == '\0')
+            fail_msg("%s: allocation %ld: rc %d '%s'", what, n, rc, err.msg);
+    }
+    if (rc != 0 || n == 0)
+        fail_msg("%s: %ld allocations, then %d '%s'", what, n, rc, err.msg);
+}
+
+static void every_allocation_may_fail(void **state)
+{
+    static const uint8_t rgb[16 * 12 * 3] = { 1, 2, 3 };
+    char path[3][64];
+    struct err err = { 0 };
+    FILE *f;
+
+    (void)state;
+    assert_non_null(mkdtemp(dir));
+    snprintf(json, sizeof json, "%s/a.json", dir);
+    snprintf(list, sizeof list, "%s/index", dir);
+    for (int i = 0; i < 3; i++) {
+        snprintf(path[i], sizeof path[i], "%s/%d", dir, i);
+        assert_int_equal(i ? image_write_png(path[i], rgb, 16, 12, &err) : image_write_jpeg(path[i], rgb, 16, 12, 90, &err), 0);
+    }
+    f = fopen(json, "w");
+    fprintf(f, "{\"images\": [{\"id\": 1, \"file_name\": \"0\"}, {\"id\": 2, \"file_name\": \"1\"}, {\"id\": 3, \"file_name\": \"2\"}],"
+               "\"categories\": [{\"id\": 1, \"name\": \"x\"}], \"annotations\": [{\"id\": 1, \"image_id\": 1, \"category_id\": 1,"
+               "\"bbox\": [1, 1, 5, 5], \"segmentation\": {\"size\": [12, 16], \"counts\": \"000\"}},"
+               "{\"id\": 2, \"image_id\": 2, \"category_id\": 1, \"bbox\": [1, 1, 5, 5]}]}");
+    fclose(f);
+    fail_each("check", read_and_check, false);
+    fail_each("index", load_index, false);
+    fail_each("loader", load_batches, true);
+    for (int i = 0; i < 3; i++)
+        unlink(path[i]);
+    unlink(json);
+    unlink(list);
+    assert_int_equal(rmdir(dir), 0);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = { cmocka_unit_test(every_allocation_may_fail) };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
+#endif

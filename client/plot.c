@@ -17,7 +17,7 @@ struct grid {
     int columns, rows; /* characters */
     int sx, sy;        /* dots a character: 2 x 4 in braille, else 1 x 1 */
     unsigned char *dots;
-    int *owner; /* index of the curve, -1: empty */
+    unsigned char *owner; /* 1 + index of the curve; 0: empty */
     bool *mark;
     bool log_y;
     struct range x, y; /* y is transformed */
@@ -96,7 +96,7 @@ static void set_dot(struct grid *g, int x, int y, int owner)
     size_t cell = (size_t)(y / g->sy) * (size_t)g->columns + (size_t)(x / g->sx);
 
     g->dots[cell] |= bit[y % g->sy][x % g->sx];
-    g->owner[cell] = owner;
+    g->owner[cell] = (unsigned char)(owner + 1);
 }
 
 static void line(struct grid *g, int x0, int y0, int x1, int y1, int owner)
@@ -137,7 +137,7 @@ static void draw_marks(struct grid *g, const struct plot_curve *c, int owner)
         size_t cell = (size_t)(dot_y(g, c->y[i]) / g->sy) * (size_t)g->columns + (size_t)(dot_x(g, c->x[i]) / g->sx);
 
         g->mark[cell] = true;
-        g->owner[cell] = owner;
+        g->owner[cell] = (unsigned char)(owner + 1);
     }
 }
 
@@ -157,11 +157,11 @@ static void put_row(FILE *out, const struct plot *p, const struct grid *g, int r
     const size_t base = (size_t)row * (size_t)g->columns;
     int end = g->columns, now = -1;
 
-    while (end > 0 && g->owner[base + (size_t)end - 1] < 0)
+    while (end > 0 && g->owner[base + (size_t)end - 1] == 0)
         end--;
     for (int x = 0; x < end; x++) {
         size_t cell = base + (size_t)x;
-        int owner = g->owner[cell]; /* -1: empty */
+        int owner = g->owner[cell] - 1;
 
         if (p->colour && owner >= 0 && owner != now)
             fputs(colours[now = owner], out);
@@ -249,11 +249,9 @@ char *plot_text(const struct plot *p)
     FILE *out = open_memstream(&text, &len);
 
     g.dots = calloc(cells, 1);
-    g.owner = malloc(cells * sizeof *g.owner);
+    g.owner = calloc(cells, 1);
     g.mark = calloc(cells, sizeof *g.mark);
     if (out && g.dots && g.owner && g.mark) {
-        for (size_t i = 0; i < cells; i++)
-            g.owner[i] = -1;
         if (measure(p, &g)) {
             for (int k = 0; k < PLOT_CURVES; k++)
                 (p->curve[k].marks ? draw_marks : draw_line)(&g, &p->curve[k], k);

@@ -1,5 +1,6 @@
 #include "proto/frame.h"
 
+#include <assert.h>
 #include <errno.h>
 #include <stdbool.h>
 #include <stdlib.h>
@@ -93,8 +94,8 @@ int frame_push(struct frame *f, const char *bytes, size_t len, struct err *err)
         take = measure(f, bytes, len, &whole);
         if (make_room(f, take) < 0)
             return err_set(err, -ENOMEM, "out of memory for a line");
-        if (take > 0)
-            memcpy(f->buf + f->end, bytes, take);
+        assert(f->buf); /* make_room() always makes room for the terminator */
+        memcpy(f->buf + f->end, bytes, take);
         if (whole > 0)
             f->whole = f->end + whole;
         f->end += take;

@@ -132,7 +132,8 @@ int jobspec_absolute(json_t *root, const char *dir, struct err *err);
 int jobspec_require_absolute(const struct jobspec *s, struct err *err);
 /* Derived, pure: shards for a batch by the default rule. */
 int jobspec_default_shards(int64_t batch);
-/* From the table: schema/job.schema.json, the `--help-keys` text, and the key list of man/detd-job-file.5 (roff). -EIO: not written whole. */
+/* From the table: schema/job.schema.json, the `--help-keys` text, and the key list of man/detd-job-file.5 (roff).
+ * -EIO: not written whole. */
 int jobspec_write_schema(FILE *out);
 int jobspec_write_help(FILE *out);
 int jobspec_write_man(FILE *out);

@@ -1,5 +1,5 @@
-/* Replays tests/fuzz/{frame,rpc,jobspec}: each seed whole, cut short at every place, and with single bytes changed. Nothing may crash, loop or
- * leak, and every refusal has words. uses: proto */
+/* Replays tests/fuzz/{frame,rpc,jobspec}: each seed whole, cut short at every place, and with single bytes changed. Nothing may
+ * crash, loop or leak, and every refusal has words. uses: proto */
 #include <dirent.h>
 #include <setjmp.h>
 #include <stdarg.h>

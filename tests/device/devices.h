@@ -110,7 +110,7 @@ __attribute__((unused)) static void same_on_all(void (*run)(struct device *dev, 
 __attribute__((unused)) static float *numbers(size_t n, uint64_t seed, float lo, float hi)
 {
     struct philox_key key = { .seed = seed };
-    float *x = malloc((n ? n : 1) * sizeof(*x));
+    float *x = malloc(n * sizeof(*x));
 
     assert_non_null(x);
     for (size_t i = 0; i < n; i++)

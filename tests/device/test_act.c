@@ -16,7 +16,7 @@ struct act_case {
 
 enum { N0 = 2 * 5 * 7, N1 = 3 * 4 };
 
-static const int pixels_of[2] = { N0, N1 };
+static const size_t pixels_of[2] = { N0, N1 };
 
 static struct tensor shard(float *data, int v, int c, int stride)
 {
@@ -57,7 +57,7 @@ static void run_fwd(struct device *dev, const void *arg, void *ret)
     struct err err;
 
     for (int v = 0; v < 2; v++) {
-        size_t n = (size_t)pixels_of[v] * (size_t)wide;
+        size_t n = pixels_of[v] * (size_t)wide;
 
         y[v] = shard(put(dev, NULL, n * sizeof(float)), v, t->c, wide);
         x[v].x = shard(put_numbers(dev, n, 10 + (uint64_t)v), v, t->c, wide);
@@ -66,8 +66,8 @@ static void run_fwd(struct device *dev, const void *arg, void *ret)
     }
     for (int v = 0; v < 2; v += t->one_by_one ? 1 : 2)
         assert_int_equal(dev->ops->act_fwd(dev, t->kind, y + v, x + v, t->one_by_one ? 1 : 2, &err), 0);
-    for (int v = 0; v < 2; out += pixels_of[v++] * wide)
-        get(dev, out, y[v].data, (size_t)(pixels_of[v] * wide) * sizeof(float));
+    for (int v = 0; v < 2; out += pixels_of[v++] * (size_t)wide)
+        get(dev, out, y[v].data, pixels_of[v] * (size_t)wide * sizeof(float));
 }
 
 static double plain_act(enum act_kind kind, double x)
@@ -98,11 +98,11 @@ static void check_fwd(const struct act_case *t, const float *out)
     int wide = t->slice ? t->c + 5 : t->c;
 
     for (int v = 0; v < 2; v++) {
-        float *x = numbers((size_t)(pixels_of[v] * wide), 10 + (uint64_t)v, -3.0f, 3.0f);
+        float *x = numbers(pixels_of[v] * (size_t)wide, 10 + (uint64_t)v, -3.0f, 3.0f);
         float *scale = numbers((size_t)t->c, 20 + (uint64_t)v, -1.5f, 1.5f), *shift = numbers((size_t)t->c, 21 + (uint64_t)v, -0.5f, 0.5f);
         float *slope = numbers((size_t)t->c, 22 + (uint64_t)v, 0.0f, 0.3f);
 
-        for (int i = 0; i < pixels_of[v] * wide; i++) {
+        for (int i = 0; i < (int)pixels_of[v] * wide; i++) {
             int k = i % wide;
             double in = x[i];
 
@@ -110,7 +110,7 @@ static void check_fwd(const struct act_case *t, const float *out)
                 in = plain_pending(in, (double)scale[k], (double)shift[k], (double)slope[k]);
             near((double)out[i], k < t->c ? plain_act(t->kind, in) : 0.0, 3e-7, "y", (size_t)i);
         }
-        out += pixels_of[v] * wide;
+        out += pixels_of[v] * (size_t)wide;
         free(x);
         free(scale);
         free(shift);
@@ -144,19 +144,19 @@ static void run_bwd(struct device *dev, const void *arg, void *ret)
     struct err err;
 
     for (int v = 0; v < 2; v++) {
-        int n = pixels_of[v] * t->c, wide = t->c + 3;
+        int n = (int)pixels_of[v] * t->c, wide = t->c + 3;
         float *h = numbers((size_t)n, 30 + (uint64_t)v, -3.0f, 3.0f);
 
         for (int i = 0; i < n; i++)
             h[i] = act_value(t->kind, h[i]);
         y[v] = shard(put(dev, h, (size_t)n * sizeof(float)), v, t->c, t->c);
         dx[v] = shard(put_numbers(dev, (size_t)n, 40), v, t->c, t->c);
-        dy[v] = shard(put_numbers(dev, (size_t)(pixels_of[v] * wide), 50 + (uint64_t)v), v, t->c, t->slice ? wide : t->c);
+        dy[v] = shard(put_numbers(dev, pixels_of[v] * (size_t)wide, 50 + (uint64_t)v), v, t->c, t->slice ? wide : t->c);
         free(h);
     }
     assert_int_equal(dev->ops->act_bwd(dev, t->kind, dx, t->beta, dy, t->kind == ACT_LINEAR ? NULL : y, 2, &err), 0);
-    for (int v = 0; v < 2; out += pixels_of[v++] * t->c)
-        get(dev, out, dx[v].data, (size_t)(pixels_of[v] * t->c) * sizeof(float));
+    for (int v = 0; v < 2; out += pixels_of[v++] * (size_t)t->c)
+        get(dev, out, dx[v].data, pixels_of[v] * (size_t)t->c * sizeof(float));
 }
 
 /* The numeric gradient of the activation itself, at points away from the kink. */
@@ -165,9 +165,9 @@ static void check_bwd(const struct act_case *t, const float *out)
     const double eps = 1e-6;
 
     for (int v = 0; v < 2; v++) {
-        int n = pixels_of[v] * t->c, wide = t->slice ? t->c + 3 : t->c;
+        int n = (int)pixels_of[v] * t->c, wide = t->slice ? t->c + 3 : t->c;
         float *x = numbers((size_t)n, 30 + (uint64_t)v, -3.0f, 3.0f), *old = numbers((size_t)n, 40, -3.0f, 3.0f);
-        float *dy = numbers((size_t)(pixels_of[v] * (t->c + 3)), 50 + (uint64_t)v, -3.0f, 3.0f);
+        float *dy = numbers(pixels_of[v] * ((size_t)t->c + 3), 50 + (uint64_t)v, -3.0f, 3.0f);
 
         for (int i = 0; i < n; i++) {
             double slope = (plain_act(t->kind, (double)x[i] + eps) - plain_act(t->kind, (double)x[i] - eps)) / (2 * eps);
@@ -206,7 +206,7 @@ static void run_add(struct device *dev, const void *arg, void *ret)
     struct err err;
 
     for (int v = 0; v < 2; v++) {
-        size_t n = (size_t)(pixels_of[v] * c);
+        size_t n = pixels_of[v] * (size_t)c;
 
         y[v] = shard(put(dev, NULL, n * sizeof(float)), v, c, c);
         a[v].x = shard(put_numbers(dev, n, 60), v, c, c);
@@ -217,8 +217,8 @@ static void run_add(struct device *dev, const void *arg, void *ret)
             make_affine(dev, &b[v].act, c, 65);
     }
     assert_int_equal(dev->ops->add_fwd(dev, y, a, b, 2, &err), 0);
-    for (int v = 0; v < 2; out += pixels_of[v++] * c)
-        get(dev, out, y[v].data, (size_t)(pixels_of[v] * c) * sizeof(float));
+    for (int v = 0; v < 2; out += pixels_of[v++] * (size_t)c)
+        get(dev, out, y[v].data, pixels_of[v] * (size_t)c * sizeof(float));
 }
 
 static double pending_of(const float *x, int i, int c, bool pending, uint64_t seed)

@@ -35,7 +35,7 @@ static void run_sgd(struct device *dev, const void *arg, void *ret)
 static void steps(void **state)
 {
     struct sgd_case t = { { .lr = 0.1f, .momentum = 0.9f, .decay = 0.01f, .scale = 0.25f }, 0 };
-    float out[2 * COUNT], *w0 = numbers(COUNT, 1, -1.0f, 1.0f), *g[STEPS];
+    float out[2 * COUNT] = { 0 }, *w0 = numbers(COUNT, 1, -1.0f, 1.0f), *g[STEPS];
 
     (void)state;
     for (uint64_t i = 0; i < STEPS; i++)
@@ -77,6 +77,7 @@ static void vector(void **state)
         printf("skipped: ../shared/specs/vectors/yolov3_misc.json is not there\n");
         json_decref(root);
         skip();
+        return;
     }
     w = (float)number(t, "w0");
     s.lr = (float)number(t, "lr");

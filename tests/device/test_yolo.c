@@ -31,7 +31,7 @@ static int channels(const struct yolo_head *h)
 
 static size_t image_floats(const struct yolo_case *t)
 {
-    return (size_t)(t->gh * t->gw * channels(&t->head));
+    return (size_t)t->gh * (size_t)t->gw * (size_t)channels(&t->head);
 }
 
 static int images_of(const struct yolo_case *t)
@@ -52,10 +52,10 @@ static size_t result_bytes(const struct yolo_case *t)
 static void run_loss(struct device *dev, const void *arg, void *ret)
 {
     const struct yolo_case *t = arg;
-    struct tensor z[MAX_IMAGES], dz[MAX_IMAGES];
+    struct tensor z[MAX_IMAGES] = { 0 }, dz[MAX_IMAGES] = { 0 };
     struct box_list list[MAX_IMAGES];
     struct yolo_result *r = ret;
-    double *terms[MAX_IMAGES];
+    double *terms[MAX_IMAGES] = { NULL };
     const int32_t *cls = put(dev, t->cls, sizeof(t->cls));
     const float *box = put(dev, t->box, sizeof(t->box));
     struct err err;
@@ -80,7 +80,7 @@ static void run_loss(struct device *dev, const void *arg, void *ret)
 
 static struct yolo_result *loss_of(const struct yolo_case *t)
 {
-    struct yolo_result *r = malloc(result_bytes(t));
+    struct yolo_result *r = calloc(1, result_bytes(t));
 
     assert_non_null(r);
     same_on_all(run_loss, t, r, result_bytes(t));
@@ -102,7 +102,7 @@ static double item(json_t *array, size_t i)
 /* Channel-first [image][channel][row][col] at our place. */
 static size_t vector_index(const struct yolo_case *t, size_t i)
 {
-    size_t c = (size_t)channels(&t->head), cells = (size_t)(t->gh * t->gw), pixel = i % cells, channel = i / cells % c,
+    size_t c = (size_t)channels(&t->head), cells = (size_t)t->gh * (size_t)t->gw, pixel = i % cells, channel = i / cells % c,
            image = i / cells / c;
 
     return (image * cells + pixel) * c + channel;
@@ -180,6 +180,7 @@ static void loss_vectors(void **state)
         printf("skipped: ../shared/specs/vectors/yolov3_loss.json is not there\n");
         json_decref(root);
         skip();
+        return;
     }
     assert_int_equal(json_array_size(cases), 14);
     for (size_t i = 0; i < json_array_size(cases); i++)
@@ -218,9 +219,10 @@ static void random_case(struct yolo_case *t, int classes)
     t->grad_scale = 0.25f;
     for (int i = 0; i < MAX_IMAGES; i++) {
         for (int k = 0; k < rows_per_image[i]; k++, row++) {
-            t->cls[row] = (int32_t)philox_below(&key, (uint64_t)(100 * row), (uint32_t)classes);
+            t->cls[row] = (int32_t)philox_below(&key, 100 * (uint64_t)row, (uint32_t)classes);
             for (int d = 0; d < 4; d++)
-                t->box[row][d] = (d < 2 ? 0.0f : 0.05f) + (d < 2 ? 1.0f : 0.6f) * philox_uniform(&key, (uint64_t)(100 * row + 1 + d));
+                t->box[row][d] =
+                    (d < 2 ? 0.0f : 0.05f) + (d < 2 ? 1.0f : 0.6f) * philox_uniform(&key, 100 * (uint64_t)row + 1 + (uint64_t)d);
         }
         t->offset[i + 1] = row;
     }
@@ -395,7 +397,7 @@ static void run_decode(struct device *dev, const void *arg, void *ret)
 {
     const struct decode_case *t = arg;
     int c = channels(&t->head);
-    struct tensor z = tensor_f32(put(dev, t->logits, (size_t)(2 * t->g * t->g * c) * sizeof(float)), 2, t->g, t->g, c);
+    struct tensor z = tensor_f32(put(dev, t->logits, 2 * (size_t)t->g * (size_t)t->g * (size_t)c * sizeof(float)), 2, t->g, t->g, c);
     struct decode_result *r = ret;
     struct err err;
 
@@ -406,7 +408,7 @@ static void run_decode(struct device *dev, const void *arg, void *ret)
 static void decode_vector(void **state)
 {
     json_t *root = json_load_file("../shared/specs/vectors/yolov3_misc.json", 0, NULL), *cases = json_object_get(root, "decode");
-    struct decode_result *r = malloc(sizeof(*r));
+    struct decode_result *r = calloc(1, sizeof(*r));
 
     (void)state;
     if (!cases) {
@@ -414,12 +416,13 @@ static void decode_vector(void **state)
         json_decref(root);
         free(r);
         skip();
+        return;
     }
     for (size_t i = 0; i < json_array_size(cases); i++) {
         json_t *j = json_array_get(cases, i), *logits = json_object_get(j, "logits"), *box = json_object_get(j, "box_cxcywh_px");
         int g = (int)number(j, "grid"), n = (int)json_array_size(logits), slot = (int)number(j, "row") * g + (int)number(j, "col");
         struct decode_case t = { .head = { .nanchors = 1, .ntotal = 1, .classes = n - 5 }, .g = g, .cap = MAX_FOUND };
-        float *z = malloc((size_t)(2 * g * g * n) * sizeof(float));
+        float *z = malloc(2 * (size_t)g * (size_t)g * (size_t)n * sizeof(float));
         size_t at = 0;
 
         t.head.net_w = t.head.net_h = (int)number(j, "img");
@@ -453,7 +456,7 @@ static void decode_vector(void **state)
 static void decode_order_and_cap(void **state)
 {
     struct decode_case t = { .g = 7, .cap = MAX_FOUND, .conf = 0.3f };
-    struct decode_result *all = malloc(sizeof(*all)), *some = malloc(sizeof(*some));
+    struct decode_result *all = calloc(1, sizeof(*all)), *some = calloc(1, sizeof(*some));
     struct yolo_case y;
     float *z;
     int found = 0, c;
@@ -462,7 +465,7 @@ static void decode_order_and_cap(void **state)
     random_case(&y, 4);
     t.head = y.head;
     c = channels(&t.head);
-    t.logits = z = numbers((size_t)(2 * 49 * c), 91, -2.0f, 2.0f);
+    t.logits = z = numbers(2 * 49 * (size_t)c, 91, -2.0f, 2.0f);
     same_on_all(run_decode, &t, all, sizeof(*all));
     for (int a = 0; a < 3; a++)
         for (int cell = 0; cell < 49; cell++)

@@ -111,7 +111,7 @@ static void moments(void **state)
             double *x = all[c] + n, mean = 0, m2 = 0;
 
             for (int i = 0; i < count[s]; i++)
-                mean += (x[i] = 100 * c + philox_normal(&k, (uint64_t)(2 * (n + i) + c))) / count[s];
+                mean += (x[i] = 100 * c + philox_normal(&k, 2 * (uint64_t)(n + i) + (uint64_t)c)) / count[s];
             for (int i = 0; i < count[s]; i++)
                 m2 += (x[i] - mean) * (x[i] - mean);
             stats[s][1 + c] = mean;

@@ -80,25 +80,23 @@ void tree_add_host(float *dst, const struct tree_part *parts, int nparts, size_t
 
 double tree_sum(const double *x, size_t stride, int n)
 {
-    double sum[TREE_DEPTH], rest;
+    double sum[TREE_DEPTH] = { 0.0 };
     int depth = 0;
 
-    if (n == 0)
-        return 0.0;
     for (int i = 0; i < n; i++) {
         sum[depth++] = x[(size_t)i * stride];
         for (int below = i + 1; below % 2 == 0; below /= 2, depth--)
             sum[depth - 2] += sum[depth - 1];
     }
-    for (rest = sum[--depth]; depth > 0;)
-        rest = sum[--depth] + rest;
-    return rest;
+    for (; depth > 1; depth--)
+        sum[depth - 2] += sum[depth - 1];
+    return sum[0];
 }
 
 void tree_sum_rows(double *dst, const double *const *rows, int nrows, size_t count)
 {
     for (size_t j = 0; j < count; j++) {
-        double sum[TREE_DEPTH], rest;
+        double sum[TREE_DEPTH] = { 0.0 };
         int depth = 0;
 
         for (int i = 0; i < nrows; i++) {
@@ -106,9 +104,9 @@ void tree_sum_rows(double *dst, const double *const *rows, int nrows, size_t cou
             for (int below = i + 1; below % 2 == 0; below /= 2, depth--)
                 sum[depth - 2] += sum[depth - 1];
         }
-        for (rest = sum[--depth]; depth > 0;)
-            rest = sum[--depth] + rest;
-        dst[j] = rest;
+        for (; depth > 1; depth--)
+            sum[depth - 2] += sum[depth - 1];
+        dst[j] = sum[0];
     }
 }
 
@@ -119,7 +117,7 @@ static struct moments channel_of(const double *stats, int c, int k)
 
 static struct moments merge_channel(const double *const *stats, int nstats, int c, int k)
 {
-    struct moments part[TREE_DEPTH], rest;
+    struct moments part[TREE_DEPTH] = { { 0.0, 0.0, 0.0 } };
     int depth = 0;
 
     for (int i = 0; i < nstats; i++) {
@@ -127,9 +125,9 @@ static struct moments merge_channel(const double *const *stats, int nstats, int 
         for (int below = i + 1; below % 2 == 0; below /= 2, depth--)
             part[depth - 2] = moments_merge(part[depth - 2], part[depth - 1]);
     }
-    for (rest = part[--depth]; depth > 0;)
-        rest = moments_merge(part[--depth], rest);
-    return rest;
+    for (; depth > 1; depth--)
+        part[depth - 2] = moments_merge(part[depth - 2], part[depth - 1]);
+    return part[0];
 }
 
 void tree_moments(double *dst, const double *const *stats, int nstats, int c)

@@ -85,7 +85,7 @@ static void slab_loss(double terms[YOLO_TERMS], const struct loss_args *a, const
 
     for (int s = from; s < to; s++) {
         struct yolo_cell c = yolo_cell(s, z->h, z->w);
-        size_t pixel = ((size_t)image * (size_t)z->h + (size_t)c.row) * (size_t)z->w + (size_t)c.col, first = (size_t)(c.a * step);
+        size_t pixel = ((size_t)image * (size_t)z->h + (size_t)c.row) * (size_t)z->w + (size_t)c.col, first = (size_t)c.a * (size_t)step;
         float *grad = dz ? (float *)dz->data + pixel * (size_t)dz->stride + first : NULL;
 
         yolo_slot_loss(terms, grad, a->grad_scale, a->head, (const float *)z->data + pixel * (size_t)z->stride + first, c, truth, owner[s],
@@ -162,7 +162,7 @@ int cpu_yolo_loss(struct device *dev, const struct yolo_head *head, struct tenso
     a.terms = cpu_scratch(dev, images * YOLO_TERMS * sizeof(double) + threads * a.claims_per_thread * sizeof(*a.claims), err);
     if (!a.terms)
         return -ENOMEM;
-    a.claims = (int32_t *)(a.terms + images * YOLO_TERMS);
+    a.claims = (void *)(a.terms + images * YOLO_TERMS);
     pool_each(cpu_pool(dev), images, image_loss, &a);
     for (int v = 0; v < nshards; first += (size_t)logits[v++].n)
         for (int i = 0; i < YOLO_TERMS; i++)

@@ -23,6 +23,7 @@ KERNEL_FN float tree_element(const struct tree_part *parts, int nparts, size_t i
     float sum[TREE_DEPTH];
     int lo[TREE_DEPTH + 1], n = 0;
 
+    sum[0] = 0.0f;
     for (int p = 0; p < nparts; p++) {
         sum[n] = parts[p].data[i];
         lo[n++] = parts[p].lo;

@@ -131,6 +131,10 @@ static int take_start(struct job *j, const struct message *m, struct err *err)
 
     if (j->started)
         return err_set(err, ERR_PROTO, "start: came twice");
+    if (!tiers_any(j->tiers) && tiers_add(j->tiers, 1, j->spec->run_deterministic ? j->spec->run_deterministic : "off", err) < 0) {
+        job_fatal(j, err);
+        return 0;
+    }
     j->started = true;
     line_begin(&l, j->record, sizeof j->record, "attempt");
     line_int(&l, "attempt", j->attempt);

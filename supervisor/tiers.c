@@ -27,6 +27,8 @@ static void keep(struct tiers *t, int64_t step, const char *tier)
 {
     struct entry *e;
 
+    while (t->n > 0 && t->entries[t->n - 1].step >= step)
+        t->n--;
     if (t->n == TIERS_MAX) {
         memmove(t->entries, t->entries + 1, sizeof *t->entries * (TIERS_MAX - 1));
         t->n--;
@@ -82,6 +84,11 @@ void tiers_close(struct tiers *t)
     if (t->fd >= 0)
         close(t->fd);
     free(t);
+}
+
+bool tiers_any(const struct tiers *t)
+{
+    return t->n > 0;
 }
 
 int tiers_add(struct tiers *t, int64_t step, const char *tier, struct err *err)

@@ -102,8 +102,6 @@ class Rank:
         self.buf, self.inbox, self.words = b"", [], []
         self.page = Page()
         self.shared = Shared(self.rank, self.ranks, self.page)
-        self.tier = self.spec["run"].get("deterministic") or "off"
-        self.tiers = []
 
     def say(self, type_, **members):
         self.sock.sendall((json.dumps(dict(type=type_, **members)) + "\n").encode())
@@ -195,7 +193,7 @@ class Rank:
         self.say("checkpoint", step=step, phase="published", path=path, bytes=4, val_loss=None, best=False)
 
     def loss(self, step, split):
-        self.say("loss", split=split, step=step, epoch=step / 10, tier=self.tier, time=time.time(), images_per_s=100.0,
+        self.say("loss", split=split, step=step, epoch=step / 10, tier=[t for at, t in self.tiers if at <= step][-1], time=time.time(), images_per_s=100.0,
                  terms={"total": [1000.0 / step, 4.0], "box": [0.1 * step, 1]})
 
     def obey(self, step):
@@ -207,7 +205,7 @@ class Rank:
                 self.say("tier", step=step + 2, tier=msg["tier"])
                 ok = self.await_msg("tier_ok")
                 assert ok["step"] == step + 2 and ok["tier"] == msg["tier"]
-                self.tier = msg["tier"]
+                self.tiers.append((step + 2, msg["tier"]))
             elif msg["word"] == "checkpoint":
                 self.checkpoint(step)
             elif msg["word"] == "eval":
@@ -224,9 +222,7 @@ class Rank:
         print("attempt", self.attempt, "environment", json.dumps(dict(os.environ)), "descriptors", sorted(os.listdir("/proc/self/fd")),
               flush=True)
         step = self.resume()
-        for t in go["tiers"]:
-            if t["step"] > step:
-                self.tier = t["tier"]
+        self.tiers = [(t["step"], t["tier"]) for t in go["tiers"]] or [(1, self.spec["run"].get("deterministic") or "off")]
         if self.rank == 0:
             self.say("data", split="train", images=10, boxes=20, skipped=0, bad=[])
             self.say("event", level="info", kind="test", text="attempt %d" % self.attempt)

@@ -332,7 +332,7 @@ def test_commands_reach_rank_0(job):
     assert tier["tier"] == "rerun"
     job.finish("completed")
     assert job.store.of("eval")[0]["metrics"]["bad"] is None
-    assert open(os.path.join(job.dir, "tiers")).read() == "%d rerun\n" % tier["step"]
+    assert open(os.path.join(job.dir, "tiers")).read() == "1 off\n%d rerun\n" % tier["step"]
     assert len(job.store.of("checkpoint")) == 4, job.store.of("checkpoint")
     assert {r["tier"] for r in job.store.of("loss")} == {"off", "rerun"}
 
@@ -343,7 +343,28 @@ def test_tier_survives_a_crash(job):
     job.finish("completed")
     assert job.store.of("attempt")[-1]["resume_step"] == 0 and len(job.store.of("tier")) == 1
     assert job.store.rows("train") == list(range(1, 31))
-    assert all(r["tier"] == "world" for r in job.store.of("loss") if not r.get("gone"))
+    change = job.store.of("tier")[0]["step"]
+    assert all(r["tier"] == ("world" if r["step"] >= change else "off") for r in job.store.of("loss") if not r.get("gone"))
+
+
+def test_a_later_spec_changes_no_step(job):
+    """detd writes the tier of now into spec.json when it starts a job again; steps before the change keep theirs."""
+    job.start(words=[{"word": "tier", "tier": "world"}])
+    job.until(lambda: job.store.of("tier"))
+    job.until(lambda: len(job.store.rows("train")) >= 6)
+    job.proc.kill()
+    job.proc.wait()
+    job.lock_is_free()
+    job.detd.close()
+    path = os.path.join(job.dir, "spec.json")
+    spec = json.load(open(path))
+    spec["run"]["deterministic"] = "world"
+    json.dump(spec, open(path, "w"))
+    job.start()
+    job.finish("completed")
+    change = job.store.of("tier")[0]["step"]
+    assert change > 1 and job.store.of("attempt")[-1]["resume_step"] == 0
+    assert all(r["tier"] == ("world" if r["step"] >= change else "off") for r in job.store.of("loss") if not r.get("gone"))
 
 
 def test_cancel(job):

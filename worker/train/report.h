@@ -36,7 +36,7 @@ struct report_go {
     int attempt;
     char nccl_id[REPORT_ID]; /* "" where rank 0 gave none */
     int ntiers;
-    struct report_tier tiers[REPORT_MAX_TIERS]; /* replay those with step > resume_step; of equal steps the last counts */
+    struct report_tier tiers[REPORT_MAX_TIERS]; /* steps ascending; they win over run.deterministic */
 };
 /* Waits until all ranks said hello. ret is large: keep it off small stacks. */
 int report_wait_go(struct report *r, struct report_go *ret, struct err *err);

@@ -374,7 +374,7 @@ static void close_lost_attempt(struct job *j, int lost)
     j->failures++;
 }
 
-void job_begin(struct job *j, int lost)
+void job_begin(struct job *j, int lost, const struct err *refused)
 {
     struct outcome o = { .outcome = "failed", .class = "fault", .reason = "detd-job was lost", .retry = true };
 
@@ -384,12 +384,13 @@ void job_begin(struct job *j, int lost)
     }
     if (spool_lost(j->spool))
         job_event(j, -1, "error", "spool_damaged", "a spool file was damaged; reports that detd had not committed are lost");
-    if (!lost) {
-        start_attempt(j);
+    if (lost)
+        close_lost_attempt(j, lost);
+    if (refused->code) {
+        job_end(j, "failed", refused->msg, "user");
         return;
     }
-    close_lost_attempt(j, lost);
-    if (j->failures <= j->spec->run_restarts) {
+    if (!lost || j->failures <= j->spec->run_restarts) {
         start_attempt(j);
         return;
     }

@@ -27,7 +27,8 @@ struct job_options {
     char *const *gpus;  /* NULL-terminated, or NULL */
 };
 
-/* Reads spec.json, opens the spool, starts connecting and starts (or, where the outcome is recorded already, only resends). */
+/* Opens the spool, starts connecting, reads spec.json and starts (or, where the outcome is recorded already, only resends). A job that
+ * cannot be started for its spec or its trainer gets an outcome that says why; errors are those of the spool. */
 int job_open(uv_loop_t *loop, const struct job_options *options, struct job **ret, struct err *err);
 /* After the loop has ended. Returns 0, or the error that ended it early in *err. */
 int job_close(struct job *j, struct err *err);

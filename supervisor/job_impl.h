@@ -92,8 +92,9 @@ void job_stop_ranks(struct job *j, unsigned grace_ms, const char *cause);
 void job_end(struct job *j, const char *outcome, const char *reason, const char *class);
 void job_to_rank(struct job *j, int rank, struct line *l); /* `l` is begun on j->record */
 
-/* The first thing of an opened job: an attempt, or only the wait for an ack. lost: the attempt that no record ended, 0: none. */
-void job_begin(struct job *j, int lost);
+/* The first thing of an opened job: an attempt, or only the wait for an ack, or the end where the job was refused (code not 0).
+ * lost: the attempt that no record ended, 0: none. */
+void job_begin(struct job *j, int lost, const struct err *refused);
 
 /* open.c: the first line of the next connection, which names the attempt */
 void job_write_hello(struct job *j);

@@ -109,7 +109,7 @@ static int read_history(struct job *j, int *ret_open, struct err *err)
     return rc;
 }
 
-static int open_files(struct job *j, struct err *err)
+static int read_spec(struct job *j, struct err *err)
 {
     json_t *root = NULL;
     int rc = jobspec_read("spec.json", &root, err);
@@ -117,18 +117,24 @@ static int open_files(struct job *j, struct err *err)
     if (rc == 0)
         rc = jobspec_parse(root, &j->spec, err);
     json_decref(root);
-    if (rc < 0) {
+    if (rc < 0)
         err_prefix(err, "spec.json");
-        return rc;
-    }
-    j->nranks = (int)j->spec->run_ranks;
-    rc = spawn_env(j->spec->run_env, &j->env, err);
+    return rc;
+}
+
+/* What the ranks need. An error here is the job's outcome: trying again would find the same. */
+static int read_job(struct job *j, struct err *err)
+{
+    int rc = read_spec(j, err);
+
+    if (rc == 0)
+        rc = spawn_env(j->spec->run_env, &j->env, err);
     if (rc == 0)
         rc = spawn_open_program(j->options.worker, &j->worker_fd, err);
     if (rc == 0)
         rc = tiers_open("tiers", &j->tiers, err);
     if (rc == 0)
-        rc = spool_open(".", SPOOL_SEGMENT_BYTES, j->options.last_seq, &j->spool, err);
+        j->nranks = (int)j->spec->run_ranks;
     return rc;
 }
 
@@ -203,6 +209,7 @@ static void open_handles(struct job *j)
 int job_open(uv_loop_t *loop, const struct job_options *options, struct job **ret, struct err *err)
 {
     struct job *j = calloc(1, sizeof *j);
+    struct err refused = { 0 };
     int lost = 0, rc;
 
     if (!j)
@@ -211,7 +218,7 @@ int job_open(uv_loop_t *loop, const struct job_options *options, struct job **re
     j->loop = loop;
     j->worker_fd = -1;
     j->attempt = options->attempt;
-    rc = open_files(j, err);
+    rc = spool_open(".", SPOOL_SEGMENT_BYTES, options->last_seq, &j->spool, err);
     if (rc == 0)
         rc = read_history(j, &lost, err);
     if (rc < 0) {
@@ -224,7 +231,8 @@ int job_open(uv_loop_t *loop, const struct job_options *options, struct job **re
         job_close(j, NULL);
         return rc;
     }
-    job_begin(j, lost);
+    read_job(j, &refused);
+    job_begin(j, lost, &refused);
     *ret = j;
     return 0;
 }

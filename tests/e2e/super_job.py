@@ -116,7 +116,7 @@ class Job:
         json.dump(spec, open(os.path.join(self.dir, "spec.json"), "w"))
         self.store, self.attempt, self.proc, self.detd = Store(), 0, None, None
 
-    def start(self, detd=True, **kw):
+    def start(self, detd=True, worker=HERE + "/rank.py", **kw):
         if detd:
             self.detd = Detd(self.state, self.store, **kw)
         lock = os.open(os.path.join(self.dir, "lock"), os.O_RDWR | os.O_CREAT)
@@ -125,7 +125,7 @@ class Job:
         os.makedirs(os.path.join(self.dir, "log"), exist_ok=True)
         log = open(os.path.join(self.dir, "log", "supervisor.log"), "a")
         self.proc = subprocess.Popen([DETD_JOB, "--job-dir", self.dir, "--job", "7", "--attempt", str(self.attempt), "--lock-fd", str(lock),
-                                      "--last-seq", str(len(self.store.records)), "--nonce", "n1", "--worker", HERE + "/rank.py"],
+                                      "--last-seq", str(len(self.store.records)), "--nonce", "n1", "--worker", worker],
                                      pass_fds=[lock], start_new_session=True, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
                                      stderr=log)
         os.close(lock)
@@ -365,6 +365,24 @@ def test_a_later_spec_changes_no_step(job):
     change = job.store.of("tier")[0]["step"]
     assert change > 1 and job.store.of("attempt")[-1]["resume_step"] == 0
     assert all(r["tier"] == ("world" if r["step"] >= change else "off") for r in job.store.of("loss") if not r.get("gone"))
+
+
+def test_a_bad_spec_is_the_outcome(job):
+    spec = json.load(open(os.path.join(job.dir, "spec.json")))
+    spec["train"]["lr"] = -1
+    json.dump(spec, open(os.path.join(job.dir, "spec.json"), "w"))
+    job.start()
+    end = job.finish("failed")
+    assert end["class"] == "user" and end["reason"].startswith("spec.json: train.lr: "), end
+
+
+def test_a_trainer_that_cannot_be_executed(job):
+    job.start(worker="/etc/hostname")
+    end = job.finish("failed")
+    assert "execute '/etc/hostname': Permission denied" in end["reason"] or "Exec format" in end["reason"], end
+
+
+test_a_trainer_that_cannot_be_executed.job = dict(restarts=0)
 
 
 def test_cancel(job):

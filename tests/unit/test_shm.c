@@ -317,7 +317,7 @@ static void test_killed_rank(void **state)
             continue;
         assert_true(o->code[r] == ERR_TIMEOUT || o->code[r] == ERR_ABORTED);
         timeouts += o->code[r] == ERR_TIMEOUT;
-        assert_in_range(o->waited_ms[r], 300, 3000);
+        assert_in_range(o->waited_ms[r], 300, 10000);
     }
     assert_true(timeouts >= 1);
     munmap(o, sizeof(*o));
@@ -330,7 +330,7 @@ static void test_abort_wakes(void **state)
     (void)state;
     for (int r = 0; r < 4; r++) {
         assert_int_equal(o->code[r], ERR_ABORTED);
-        assert_in_range(o->waited_ms[r], 0, 2000);
+        assert_in_range(o->waited_ms[r], 0, 10000);
     }
     munmap(o, sizeof(*o));
 }

@@ -168,7 +168,7 @@ static void on_committed(void *arg, int rc, int64_t value, const struct err *err
     (void)value;
     (void)err;
     if (j && (rc == 0 || rc == ERR_STATE))
-        j->committed = p->seq;
+        job_committed(p->d, j, p->seq);
     free(p);
 }
 

@@ -174,11 +174,28 @@ const char *job_json(struct daemon *d, struct job *j, size_t *ret_len)
     return j->json;
 }
 
-void job_changed(struct daemon *d, struct job *j)
+/* A job that is seen as completed must be found so by SQL too: until its end is committed, its last view stays. */
+static void drop_view(struct job *j)
 {
+    if (j->hidden_until)
+        return;
     free(j->json);
     j->json = NULL;
-    if (conns_wanted(d->conns, TOPIC_JOBS)) {
+}
+
+void job_committed(struct daemon *d, struct job *j, int64_t seq)
+{
+    j->committed = seq;
+    if (j->hidden_until == 0 || seq < j->hidden_until)
+        return;
+    j->hidden_until = 0;
+    job_changed(d, j);
+}
+
+void job_changed(struct daemon *d, struct job *j)
+{
+    drop_view(j);
+    if (!j->hidden_until && conns_wanted(d->conns, TOPIC_JOBS)) {
         const char *json = job_json(d, j, NULL);
 
         if (json)
@@ -338,8 +355,7 @@ static bool on_loss(struct daemon *d, struct job *j, const struct report *rep)
     if (obeyed)
         j->row.want_eval = false;
     d->rows += (uint64_t)rep->count;
-    free(j->json);
-    j->json = NULL;
+    drop_view(j);
     tell_losses(d, rep);
     return obeyed;
 }
@@ -403,6 +419,14 @@ void jobs_reload_losses(struct daemon *d, struct job *j)
     store_save(d->store, &j->row, rewound, r);
 }
 
+static void take_usage(struct job *j, const struct report *rep)
+{
+    if (rep->cpu_seconds > 0)
+        j->row.cpu_seconds = j->row.cpu_before + rep->cpu_seconds;
+    if (rep->max_rss > j->row.max_rss)
+        j->row.max_rss = rep->max_rss;
+}
+
 static void on_end(struct daemon *d, struct job *j, const struct report *rep)
 {
     enum job_event event = strcmp(rep->kind, "completed") == 0 ? JOB_EV_END_COMPLETED
@@ -411,10 +435,13 @@ static void on_end(struct daemon *d, struct job *j, const struct report *rep)
                                                                : JOB_EV_END_CANCELLED;
     struct err err;
 
+    job_json(d, j, NULL); /* what clients see till the commit */
     if (job_apply(&j->row, event, rep->text, rep->time, &err) < 0) {
         daemon_event(d, j->row.id, "warning", "late_end", "%s", err.msg);
         return;
     }
+    j->hidden_until = rep->seq;
+    take_usage(j, rep);
     j->phase[0] = '\0';
     j->row.want_checkpoint = j->row.want_eval = false;
     if (job_is_done(j->row.state))
@@ -452,9 +479,11 @@ bool jobs_report(struct daemon *d, struct job *j, const struct report *rep)
             return false;
         j->row.want_eval = false;
         break;
+    case REPORT_ENDED:
+        take_usage(j, rep);
+        break;
     case REPORT_DATA:
     case REPORT_EVENT:
-    case REPORT_ENDED:
         return false;
     }
     job_changed(d, j);

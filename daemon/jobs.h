@@ -23,14 +23,15 @@ struct job {
     char phase[32];
     char *json; /* the object that clients see; NULL: to be built again */
     size_t json_len;
-    int64_t committed;   /* newest seq on disk; row.last_seq is the newest that came */
-    struct sup *sup;     /* its supervisor's connection, NULL while there is none */
-    bool to_launch;      /* granted and committed; the supervisor is not started yet */
-    bool launching;      /* a thread of the pool is at it, or the commit before it */
-    bool known;          /* a supervisor of it was started or heard by this daemon */
-    int cpu_slots;       /* held */
-    double not_before;   /* no supervisor is started earlier */
-    double leave_before; /* 0, or when the session is killed if it is still there */
+    int64_t hidden_until; /* seq of an `end` that is not on disk yet: till then clients see the job as it was; 0: none */
+    int64_t committed;    /* newest seq on disk; row.last_seq is the newest that came */
+    struct sup *sup;      /* its supervisor's connection, NULL while there is none */
+    bool to_launch;       /* granted and committed; the supervisor is not started yet */
+    bool launching;       /* a thread of the pool is at it, or the commit before it */
+    bool known;           /* a supervisor of it was started or heard by this daemon */
+    int cpu_slots;        /* held */
+    double not_before;    /* no supervisor is started earlier */
+    double leave_before;  /* 0, or when the session is killed if it is still there */
 };
 
 struct jobs {
@@ -51,6 +52,8 @@ int jobs_live(const struct daemon *d);
 const char *job_json(struct daemon *d, struct job *j, size_t *ret_len);
 /* The job's view is stale: it is rebuilt on demand, and subscribers are told. */
 void job_changed(struct daemon *d, struct job *j);
+/* Everything up to seq is on disk. */
+void job_committed(struct daemon *d, struct job *j, int64_t seq);
 /* Forgets the oldest finished jobs beyond JOBS_RECENT. */
 void jobs_trim(struct daemon *d);
 

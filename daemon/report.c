@@ -40,6 +40,14 @@ static double real_of(const json_t *rec, const char *key, double otherwise)
     return json_is_number(v) ? json_number_value(v) : otherwise;
 }
 
+/* A member that only informs: what is no count is 0. */
+static int64_t size_of(const json_t *rec, const char *key)
+{
+    const json_t *v = json_object_get(rec, key);
+
+    return json_is_integer(v) && json_integer_value(v) > 0 ? json_integer_value(v) : 0;
+}
+
 static int count_of(const json_t *rec, const char *key, int64_t *ret, struct err *err)
 {
     const json_t *v = json_object_get(rec, key);
@@ -110,7 +118,7 @@ static int parse_checkpoint(struct report *r, const json_t *rec, struct err *err
     int rc = count_of(rec, "step", &r->step, err);
 
     text_of(rec, "path", r->text, sizeof r->text);
-    r->bytes = (int64_t)real_of(rec, "bytes", 0);
+    r->bytes = size_of(rec, "bytes");
     r->val_loss = real_of(rec, "val_loss", NAN);
     r->best = json_is_true(json_object_get(rec, "best"));
     return rc;
@@ -126,13 +134,12 @@ static int parse_tier(struct report *r, const json_t *rec, struct err *err)
 static int parse_data(struct report *r, const json_t *rec, struct err *err)
 {
     const char *first = json_string_value(json_array_get(json_object_get(rec, "bad"), 0));
-    long long skipped = (long long)real_of(rec, "skipped", 0);
+    long long skipped = (long long)size_of(rec, "skipped");
 
     (void)err;
     text_of(rec, "split", r->kind, sizeof r->kind);
     snprintf(r->text, sizeof r->text, "%s: %lld images, %lld boxes, %lld bad records skipped%s%.600s", r->kind,
-             (long long)real_of(rec, "images", 0), (long long)real_of(rec, "boxes", 0), skipped, first ? "; first: " : "",
-             first ? first : "");
+             (long long)size_of(rec, "images"), (long long)size_of(rec, "boxes"), skipped, first ? "; first: " : "", first ? first : "");
     r->best = skipped == 0;
     return 0;
 }
@@ -164,6 +171,8 @@ static int parse_outcome(struct report *r, const json_t *rec, struct err *err)
     text_of(rec, "outcome", r->kind, sizeof r->kind);
     text_of(rec, "class", r->label, sizeof r->label);
     text_of(rec, "reason", r->text, sizeof r->text);
+    r->cpu_seconds = real_of(rec, "cpu_seconds", 0);
+    r->max_rss = size_of(rec, "max_rss");
     return r->kind[0] ? 0 : bad(err, "outcome", "missing");
 }
 

@@ -32,9 +32,11 @@ struct report {
     double time;  /* `now` where the record has none */
     double epoch; /* LOSS; NAN: unknown */
     double images_per_s;
-    bool val, best; /* LOSS: the split; CHECKPOINT */
-    int tier;       /* LOSS TIER */
-    int attempt;    /* ATTEMPT ENDED */
+    double cpu_seconds; /* ENDED END: of all ranks since this supervisor started; 0: not said */
+    int64_t max_rss;    /* likewise, bytes of the largest rank */
+    bool val, best;     /* LOSS: the split; CHECKPOINT */
+    int tier;           /* LOSS TIER */
+    int attempt;        /* ATTEMPT ENDED */
     int64_t bytes;
     double val_loss;
     char kind[REPORT_NAME_MAX + 1];  /* EVENT: level, ENDED END: outcome, DATA: split */

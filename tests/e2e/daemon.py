@@ -14,6 +14,10 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 BUILD = os.path.abspath(os.environ.get("DETD_BUILD", "build"))
 
 
+with open(BUILD + "/detd", "rb") as program:
+    SANITIZED = b"__asan_init" in program.read()
+
+
 class Refused(Exception):
     def __init__(self, error):
         super().__init__(error["message"])

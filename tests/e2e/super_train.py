@@ -1,0 +1,79 @@
+#!/usr/bin/env python3
+"""Two ranks of detd-worker under detd and detd-job: whoever is killed or stopped, the losses and the model are those of an undisturbed run."""
+import hashlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+
+from daemon import HERE, Daemon
+
+STEPS = 60
+
+
+def spec(data):
+    def split(name):
+        return {"annotations": "%s/%s.json" % (data, name), "images": data + "/images"}
+
+    return {"name": "shapes", "model": {"preset": "yolov3_tiny", "size": 96, "width": 0.25},
+            "data": {"train": split("train"), "val": split("val")},
+            "train": {"steps": STEPS, "batch": 8, "shards": 2, "log_every": 3, "lr": 0.002}, "val": {"every": 20}, "checkpoint": {"every": 5},
+            "run": {"ranks": 2, "device": "cpu", "restarts": 8}}
+
+
+def rows(d, job):
+    return d.sql("SELECT split, term, step, epoch, num, den, tier FROM loss WHERE job=? ORDER BY 1, 2, 3", job)
+
+
+def model(d, job):
+    path = "%s/jobs/%d/checkpoints/step-%d/model.safetensors" % (d.state, job, STEPS)
+    return hashlib.sha256(open(path, "rb").read()).hexdigest()
+
+
+def processes(d, job, name):
+    return [pid for pid, command in sorted(d.members(job).items()) if command == name]
+
+
+def at_step(d, job, step):
+    """Waits until a checkpoint of at least that step is published, so that there is something to go on from."""
+    return d.wait(job, lambda j: any(c["step"] >= step for c in j["checkpoints"]), 120)
+
+
+def disturb(d, job):
+    at_step(d, job, 5)
+    os.kill(processes(d, job, "detd-worker")[1], signal.SIGKILL)
+    d.wait(job, lambda j: j["attempt"] >= 2, 60)
+    at_step(d, job, 15)
+    os.kill(processes(d, job, "detd-job")[0], signal.SIGKILL)
+    d.wait(job, lambda j: j["attempt"] >= 3, 60)
+    at_step(d, job, 25)
+    d.kill()
+    time.sleep(0.5)
+    d.start()
+    at_step(d, job, 35)
+    os.kill(processes(d, job, "detd-worker")[0], signal.SIGSTOP)
+    stopped = time.time()
+    now = d.wait(job, lambda j: any("rank 0 hangs in phase" in a["reason"] for a in j["attempts"]), 60)
+    print("verdict after %.0f s: %s" % (time.time() - stopped, [a["reason"] for a in now["attempts"] if "hangs" in a["reason"]][0]))
+
+
+def main():
+    with Daemon(foreign=False) as d:
+        data = d.root + "/shapes"
+        subprocess.run([sys.executable, HERE + "/../demo/make_shapes.py", data, "--train", "48", "--val", "12", "--size", "96"], check=True,
+                       stdout=subprocess.DEVNULL)
+        calm = d.call("job.submit", spec=spec(data), token="calm")["id"]
+        d.wait(calm, "completed", 180)
+        wild = d.call("job.submit", spec=spec(data), token="wild")["id"]
+        disturb(d, wild)
+        done = d.wait(wild, "completed", 180)
+        print(json.dumps([(a["attempt"], a["resume_step"], a["reason"]) for a in done["attempts"]], indent=1))
+        assert done["attempt"] == 4, done["attempts"]
+        assert len(rows(d, calm)) > 100 and rows(d, calm) == rows(d, wild)
+        assert model(d, calm) == model(d, wild)
+        assert not d.members(wild)
+
+
+main()

@@ -15,6 +15,7 @@ enum {
     HELLO_MS = 120000,  /* every rank has to say hello within */
     END_ACK_MS = 10000, /* detd has so long to ack the outcome; later it asks the spool */
     BACKOFF_MAX_S = 30,
+    OTHERS_MS = 3000,    /* after the first rank broke, the others may still say what they saw */
     ROOM_BYTES = 1 << 20 /* kept free in the spool for records of our own when ranks fill it */
 };
 
@@ -169,9 +170,15 @@ static void arm(struct job *j, uv_timer_cb cb, unsigned ms)
 
 static void kill_all(struct job *j)
 {
-    for (int i = 0; i < j->nranks; i++)
-        if (!j->rank[i].gone && ranks_pid(j->ranks, i) > 0)
-            j->rank[i].out.killed = true;
+    for (int i = 0; i < j->nranks; i++) {
+        struct job_rank *r = &j->rank[i];
+
+        if (r->gone || ranks_pid(j->ranks, i) == 0)
+            continue;
+        r->out.killed = true;
+        if (r->closed && j->order == 0 && !j->cause[0]) /* nobody else is known to be at fault */
+            snprintf(j->cause, sizeof j->cause, "rank %d closed its descriptor 3 and went on without it", i);
+    }
     ranks_kill(j->ranks, SIGKILL);
 }
 
@@ -296,9 +303,18 @@ static void attempt_over(struct job *j)
     }
 }
 
+/* Mostly the last moment of a process; but one that lives on cannot be heard any more. */
+static void on_rank_closed(void *arg, int rank)
+{
+    struct job *j = arg;
+
+    j->rank[rank].closed = true;
+    if (!j->rank[rank].out.ended)
+        job_stop_ranks(j, OTHERS_MS, "");
+}
+
 static void on_gone(void *arg, int rank, int status)
 {
-    enum { OTHERS_MS = 3000 };
     struct job *j = arg;
     struct job_rank *r = &j->rank[rank];
     char how[100];
@@ -311,7 +327,7 @@ static void on_gone(void *arg, int rank, int status)
         outcome_describe(status, how, sizeof how);
         if (!r->out.killed)
             job_log("attempt %d: rank %d %s", j->attempt, rank, how);
-        job_stop_ranks(j, OTHERS_MS, ""); /* the others may still say what they saw */
+        job_stop_ranks(j, OTHERS_MS, "");
     }
     for (int i = 0; i < j->nranks; i++)
         if (!j->rank[i].gone)
@@ -333,6 +349,7 @@ static void start_attempt(struct job *j)
                                    .gpus = j->options.gpus,
                                    .line = job_take_line,
                                    .broken = on_broken,
+                                   .closed = on_rank_closed,
                                    .gone = on_gone,
                                    .ready = spool_ready,
                                    .arg = j };

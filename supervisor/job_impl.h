@@ -28,7 +28,7 @@ enum job_state {
 enum job_pending { PENDING_CHECKPOINT = 1, PENDING_EVAL = 2, PENDING_TIER = 4, PENDING_PAUSE = 8, PENDING_CANCEL = 16 };
 
 struct job_rank {
-    bool hello, gone;
+    bool hello, closed, gone;
     struct outcome_rank out;
 };
 

@@ -26,7 +26,7 @@ struct rank {
     struct ranks *all;
     int index, fd, status;
     pid_t pid;
-    bool exited, eof, held, broken, told; /* held: lines wait until ready() */
+    bool exited, eof, closed, held, broken, told; /* held: lines wait until ready() */
     bool polling;
     uv_poll_t poll;
     struct frame *in;
@@ -160,6 +160,10 @@ static void read_rank(struct rank *r)
         return;
     if (r->exited)
         tell_gone(r);
+    else if (r->eof && !r->closed) {
+        r->closed = true;
+        r->all->config.closed(r->all->config.arg, r->index);
+    }
 }
 
 void ranks_resume(struct ranks *r)

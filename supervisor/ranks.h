@@ -25,6 +25,8 @@ struct ranks_config {
     void (*line)(void *arg, int rank, const char *text, size_t len);
     /* The rank sent what no trainer sends (a line without end). Called once; its lines are not read any more. */
     void (*broken)(void *arg, int rank, const char *why);
+    /* The rank has closed its socket, all its lines were given, and its process may still live. */
+    void (*closed)(void *arg, int rank);
     /* The process is reaped (status as of waitpid()) and all its lines were given. Last call for this rank. */
     void (*gone)(void *arg, int rank, int status);
     /* Whether lines may be given now; ranks_resume() is called when they may again. */

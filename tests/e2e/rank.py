@@ -148,6 +148,9 @@ class Rank:
         elif what == "flood":
             for _ in range(800):
                 self.say("event", level="info", kind="flood", text="x" * 60000)
+        elif what == "close":
+            os.close(3)
+            time.sleep(600)
         elif what == "deadlock":
             time.sleep(600)
         elif what == "exit":

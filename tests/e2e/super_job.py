@@ -243,6 +243,10 @@ def test_rank_leaves_without_end(job):
     crash(job, "exit", "status 3")
 
 
+def test_rank_that_cannot_be_heard(job):
+    crash(job, "close", "closed its descriptor 3")
+
+
 def test_malformed_report(job):
     crash(job, "garbage", "malformed report: loss: split")
 

@@ -56,7 +56,7 @@ static const struct {
 
 static void outcomes(void **state)
 {
-    struct outcome o;
+    struct outcome o = { 0 };
 
     (void)state;
     for (size_t i = 0; i < sizeof table / sizeof *table; i++) {

@@ -68,6 +68,7 @@ SIMD_FN void vtranspose(vec t[VW])
 {
     __m512 u[16];
 
+#pragma GCC unroll 4
     for (int i = 0; i < 16; i += 4) {
         __m512 a = _mm512_unpacklo_ps(t[i], t[i + 1]), b = _mm512_unpackhi_ps(t[i], t[i + 1]);
         __m512 c = _mm512_unpacklo_ps(t[i + 2], t[i + 3]), d = _mm512_unpackhi_ps(t[i + 2], t[i + 3]);
@@ -77,6 +78,7 @@ SIMD_FN void vtranspose(vec t[VW])
         u[i + 2] = _mm512_shuffle_ps(b, d, 0x44);
         u[i + 3] = _mm512_shuffle_ps(b, d, 0xee);
     }
+#pragma GCC unroll 4
     for (int i = 0; i < 4; i++) {
         __m512 a = _mm512_shuffle_f32x4(u[i], u[i + 4], 0x88), b = _mm512_shuffle_f32x4(u[i], u[i + 4], 0xdd);
         __m512 c = _mm512_shuffle_f32x4(u[i + 8], u[i + 12], 0x88), d = _mm512_shuffle_f32x4(u[i + 8], u[i + 12], 0xdd);
@@ -147,6 +149,7 @@ SIMD_FN void vtranspose(vec t[VW])
 {
     __m256 u[8];
 
+#pragma GCC unroll 2
     for (int i = 0; i < 8; i += 4) {
         __m256 a = _mm256_unpacklo_ps(t[i], t[i + 1]), b = _mm256_unpackhi_ps(t[i], t[i + 1]);
         __m256 c = _mm256_unpacklo_ps(t[i + 2], t[i + 3]), d = _mm256_unpackhi_ps(t[i + 2], t[i + 3]);
@@ -156,6 +159,7 @@ SIMD_FN void vtranspose(vec t[VW])
         u[i + 2] = _mm256_shuffle_ps(b, d, 0x44);
         u[i + 3] = _mm256_shuffle_ps(b, d, 0xee);
     }
+#pragma GCC unroll 4
     for (int i = 0; i < 4; i++) {
         t[i] = _mm256_permute2f128_ps(u[i], u[i + 4], 0x20);
         t[i + 4] = _mm256_permute2f128_ps(u[i], u[i + 4], 0x31);

@@ -3,37 +3,54 @@
 
 #include "worker/core/simd.h"
 
-/* mr, nv and by_row are constants where this is expanded. by_row: a_depth is 1, otherwise a_row is 1. */
-SIMD_FN void tile(const struct gemm *g, const float *a, const float *b, float *c, int mr, int nv, bool by_row)
+/* What is known of a: strides that are constants leave registers to the tile. */
+enum layout { ANY_ROWS /* a_depth 1 */, ROWS_16, ROWS_32 /* a_row so long, a_depth 1 */, COLUMNS /* a_row 1 */, LAYOUTS };
+
+/* mr, nv and layout are constants where this is expanded. */
+SIMD_FN void tile(const struct gemm *g, const float *a, const float *b, float *c, int mr, int nv, enum layout layout)
 {
+    const long a_row = layout == ANY_ROWS ? g->a_row : layout == ROWS_16 ? 16 : layout == ROWS_32 ? 32 : 1;
+    const long a_depth = layout == COLUMNS ? g->a_depth : 1, b_depth = g->b_depth, c_row = g->c_row;
+    const long a_skip = g->a_seg - g->depth * a_depth, b_skip = g->b_seg - g->depth * b_depth;
     vec x[GEMM_MR], y[GEMM_MR];
-    const long a_row = by_row ? g->a_row : 1, a_depth = by_row ? 1 : g->a_depth, b_depth = g->b_depth;
 
+    /* Unrolled, or the compiler keeps the two arrays in memory. */
+#pragma GCC unroll 16
     for (int i = 0; i < mr; i++) {
-        x[i] = g->add ? vload(c + i * g->c_row) : vset1(0.0f);
-        if (nv == 2)
-            y[i] = g->add ? vload(c + i * g->c_row + VW) : vset1(0.0f);
+        x[i] = vset1(0.0f);
+        y[i] = vset1(0.0f);
     }
-    for (int s = 0; s < g->segs; s++) {
-        const float *as = a + s * g->a_seg, *bs = b + s * g->b_seg;
-
-        for (int d = 0; d < g->depth; d++, bs += b_depth) {
-            vec p = vload(bs), q = nv == 2 ? vload(bs + VW) : p;
+    if (g->add) {
+#pragma GCC unroll 16
+        for (int i = 0; i < mr; i++) {
+            x[i] = vload(c + i * c_row);
+            if (nv == 2)
+                y[i] = vload(c + i * c_row + VW);
+        }
+    }
+    for (int s = g->segs; s > 0; s--) {
+        for (int d = g->depth; d > 0; d--) {
+            vec p = vload(b), q = nv == 2 ? vload(b + VW) : p;
 
 #pragma GCC unroll 16
             for (int i = 0; i < mr; i++) {
-                vec f = vset1(as[i * a_row + d * a_depth]);
+                vec f = vset1(a[i * a_row]);
 
                 x[i] = vfma(f, p, x[i]);
                 if (nv == 2)
                     y[i] = vfma(f, q, y[i]);
             }
+            a += a_depth;
+            b += b_depth;
         }
+        a += a_skip;
+        b += b_skip;
     }
+#pragma GCC unroll 16
     for (int i = 0; i < mr; i++) {
-        vstore(c + i * g->c_row, x[i]);
+        vstore(c + i * c_row, x[i]);
         if (nv == 2)
-            vstore(c + i * g->c_row + VW, y[i]);
+            vstore(c + i * c_row + VW, y[i]);
     }
 }
 
@@ -48,27 +65,40 @@ typedef void tile_fn(const struct gemm *g, const float *a, const float *b, float
 #endif
 
 /* clang-format off */
+#define TILE(name, mr, nv, layout)                                                                                                         \
+    static void name##mr(const struct gemm *g, const float *a, const float *b, float *c) { tile(g, a, b, c, mr, nv, layout); }
 #define DEFINE(mr)                                                                                                                         \
-    static void rows1_##mr(const struct gemm *g, const float *a, const float *b, float *c) { tile(g, a, b, c, mr, 1, true); }               \
-    static void rows2_##mr(const struct gemm *g, const float *a, const float *b, float *c) { tile(g, a, b, c, mr, 2, true); }               \
-    static void cols1_##mr(const struct gemm *g, const float *a, const float *b, float *c) { tile(g, a, b, c, mr, 1, false); }              \
-    static void cols2_##mr(const struct gemm *g, const float *a, const float *b, float *c) { tile(g, a, b, c, mr, 2, false); }
+    TILE(any1_, mr, 1, ANY_ROWS) TILE(any2_, mr, 2, ANY_ROWS) TILE(r16_1_, mr, 1, ROWS_16) TILE(r16_2_, mr, 2, ROWS_16)                     \
+    TILE(r32_1_, mr, 1, ROWS_32) TILE(r32_2_, mr, 2, ROWS_32) TILE(cols1_, mr, 1, COLUMNS) TILE(cols2_, mr, 2, COLUMNS)
 FOR_MR(DEFINE)
-#define ROWS1(mr) rows1_##mr,
-#define ROWS2(mr) rows2_##mr,
+#define ANY1(mr)  any1_##mr,
+#define ANY2(mr)  any2_##mr,
+#define R16_1(mr) r16_1_##mr,
+#define R16_2(mr) r16_2_##mr,
+#define R32_1(mr) r32_1_##mr,
+#define R32_2(mr) r32_2_##mr,
 #define COLS1(mr) cols1_##mr,
 #define COLS2(mr) cols2_##mr,
 /* clang-format on */
 
-/* [a_row is 1][two vectors][rows - 1] */
-static tile_fn *const table[2][2][GEMM_MR] = {
-    { { FOR_MR(ROWS1) }, { FOR_MR(ROWS2) } },
+/* [layout][two vectors][rows - 1] */
+static tile_fn *const table[LAYOUTS][2][GEMM_MR] = {
+    { { FOR_MR(ANY1) }, { FOR_MR(ANY2) } },
+    { { FOR_MR(R16_1) }, { FOR_MR(R16_2) } },
+    { { FOR_MR(R32_1) }, { FOR_MR(R32_2) } },
     { { FOR_MR(COLS1) }, { FOR_MR(COLS2) } },
 };
 
+static enum layout layout_of(const struct gemm *g)
+{
+    if (g->a_depth != 1)
+        return COLUMNS;
+    return g->a_row == 16 ? ROWS_16 : g->a_row == 32 ? ROWS_32 : ANY_ROWS;
+}
+
 static void strip(const struct gemm *g, int col, int nv)
 {
-    tile_fn *const *fn = table[g->a_depth != 1][nv - 1];
+    tile_fn *const *fn = table[layout_of(g)][nv - 1];
     int tiles = (g->rows + GEMM_MR - 1) / GEMM_MR, base = g->rows / tiles, more = g->rows % tiles; /* near-equal heights waste least */
 
     for (int t = 0, i = 0; t < tiles; t++) {

@@ -43,8 +43,10 @@ void wino_init(struct wino *g, int images, int h, int w, int ih, int iw, int pad
     g->segs = (g->x.tiles + WINO_STRIP - 1) / WINO_STRIP;
     g->strips = images * g->y.tiles * g->segs;
     g->points = g->y.pts * g->x.pts;
-    g->ldv = gemm_ld(c);
-    g->ldz = gemm_ld(k);
+    g->cv = round_up(c, 16);
+    g->cz = round_up(k, 16);
+    g->pv = g->cv % 32 ? 16 : 32;
+    g->pz = g->cz % 64 == 0 ? 64 : g->cz % 48 == 0 ? 48 : g->cz % 32 == 0 ? 32 : 16;
 }
 
 /* Tiles [from, to) of a row of tiles belong to segment s. */

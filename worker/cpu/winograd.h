@@ -19,7 +19,7 @@
 #define WINO_B  (5.0 / 4.0)
 #define WINO_C  (5.0 / 2.0)
 
-enum { WINO_SIDE = 7, WINO_STRIP = 64 /* most tiles of a strip */ };
+enum { WINO_SIDE = 7, WINO_STRIP = 28 /* most tiles of a strip */ };
 
 /* The tiles of one axis: the first n5 are 5 long, the others 4; the last may reach over the end. pts: 6, or 7 where n5 > 0. */
 struct wino_axis {
@@ -34,7 +34,8 @@ struct wino {
     struct wino_axis y, x;
     int segs, strips; /* segments a row of tiles; strips in all */
     int points;       /* y.pts * x.pts matrices, index i * x.pts + j */
-    int ldv, ldz;     /* floats of a row of transformed inputs, and of transformed output gradients */
+    int cv, cz;       /* channels in and out, rounded up to 16: zeros follow the last */
+    int pv, pz;       /* channels of a panel of transformed inputs, and of transformed output gradients: divide cv, cz */
 };
 
 struct wino_tile {
@@ -65,9 +66,9 @@ void wino_block_range(const struct wino_block *b, int i, int j, int *ret_lo, int
 /* Tiles of `strips` strips at most. */
 int wino_max_rows(const struct wino *g, int strips);
 
-/* Tiles [from, to) of v[point][b->rows][ldv] = transform of act(x), zero outside of the image. per: images per shard. */
+/* Tiles [from, to) of v[point][cv / pv][b->rows][pv] = transform of act(x), zero outside of the image. per: images per shard. */
 void wino_input(const struct wino *g, const struct wino_block *b, int from, int to, const struct operand *x, int per, float *v);
-/* Tiles [from, to) of z[point][b->rows][ldz] = transform of the output gradient dy. */
+/* Tiles [from, to) of z[point][cz / pz][b->rows][pz] = transform of the output gradient dy. */
 void wino_gradient(const struct wino *g, const struct wino_block *b, int from, int to, const struct tensor *dy, int per, float *z);
 
 struct wino_sink {
@@ -82,9 +83,15 @@ struct wino_sink {
 /* Channels [k0, k0 + cols) of y from m[point][b->rows][ldm]. */
 void wino_output(const struct wino *g, const struct wino_block *b, const float *m, int ldm, int k0, int cols, const struct wino_sink *sink);
 
-/* Transformed weights of 32 outputs from `first` on: u[point][depth][32], zero beyond the last. Forward: outputs are w->k, depth is w->c;
+/* Transformed weights of 32 outputs from `first` on and depths [d0, d1): u[point][d1 - d0][32], zero beyond the last. Forward: outputs are w->k, depth is w->c;
  * back: outputs are w->c, depth is w->k, taps mirrored. tmp: WINO_WEIGHTS_TMP floats. */
 enum { WINO_WEIGHTS_TMP = WINO_SIDE * WINO_SIDE * 32 * 16 };
-void wino_weights(const struct wino *g, const struct param *w, bool back, int first, float *u, float *tmp);
-/* Tap i of output k and inputs [0, cols) at dw + k * ld_k + i * ld_tap: beta times itself + transform of du[point][rows][ld_du]. */
-void wino_weights_back(const struct wino *g, const float *du, int rows, int cols, int ld_du, float *dw, long ld_k, long ld_tap, float beta);
+void wino_weights(const struct wino *g, const struct param *w, bool back, int first, int d0, int d1, float *u, float *tmp);
+/* Tap i of output k and inputs [0, cols) at dw + k * ld_k + i * ld_tap: beta times itself + transform of du[point][..][ld_du], whose points
+ * lie ld_point apart. */
+struct wino_taps {
+    float *dw;
+    long ld_k, ld_tap;
+    float beta;
+};
+void wino_weights_back(const struct wino *g, const float *du, long ld_point, int ld_du, int rows, int cols, const struct wino_taps *to);

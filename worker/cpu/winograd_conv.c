@@ -11,10 +11,12 @@
 #include "worker/cpu/winograd.h"
 
 enum {
-    BLOCK_ROWS = 56,          /* tiles of a block: four register tiles high */
+    BLOCK_ROWS = 28,          /* tiles of a block: four register tiles high */
     PANEL_BLOCK_ROWS = 112,   /* with panels, where the products of a block are only 32 wide */
     GROUP = 64,               /* outputs at a time in a block: the products stay in the L2 cache */
     SMALL_U_BYTES = 2 << 20,  /* larger matrices are made panel by panel */
+    CHUNK_ONE = 64,           /* depths whose matrices, with the products of one block, fit the L2 cache */
+    CHUNK_MANY = 128,         /* the same where products of several blocks are read and written for each chunk */
     LARGE_V_BYTES = 24 << 20, /* transformed inputs that stay in the L3 cache */
 };
 
@@ -25,10 +27,12 @@ struct job {
     struct param *w;
     bool back, panels;
     int block_strips, nblocks, block_rows; /* the last block may be shorter */
-    const float *u;                        /* [panels][points][c][32], or NULL with `panels` */
+    const float *u;                        /* [panels][points][cv][32], or NULL with `panels` */
     struct wino_block *block;              /* [nblocks] with panels, else one per thread */
     float *v, *m, *up, *tmp;               /* v: per block with panels; else all per thread */
     size_t v_size, m_size, u_size;         /* floats of one */
+    size_t block_m;                        /* floats of the products of one block */
+    int chunk;                             /* with panels: depths whose matrices are made and used at a time */
 };
 
 static int outputs_panels(const struct job *j)
@@ -54,8 +58,8 @@ static void block_at(const struct job *j, struct wino_block *b, int index)
     wino_block_init(&j->g, b, first, left < j->block_strips ? left : j->block_strips);
 }
 
-/* m[point][rows][cols] for `panels` panels of outputs whose matrices start at u. */
-static void multiply(const struct job *j, const struct wino_block *b, const float *v, const float *u, int panels, float *m)
+/* m[point][rows][cols] (+)= products of depths [d0, d1) for `panels` panels of outputs whose matrices of these depths start at u. */
+static void multiply(const struct job *j, const struct wino_block *b, const float *v, const float *u, int d0, int d1, int panels, float *m)
 {
     const struct wino *g = &j->g;
     int ldm = panels * GEMM_NP;
@@ -65,18 +69,20 @@ static void multiply(const struct job *j, const struct wino_block *b, const floa
 
         wino_block_range(b, p / g->x.pts, p % g->x.pts, &lo, &hi);
         for (int q = 0; q < panels; q++) {
-            long row = (long)p * b->rows + lo;
-            struct gemm mm = { .a = v + row * g->ldv,
-                               .a_row = g->ldv,
+            struct gemm mm = { .a = v + ((long)p * g->cv + d0) * b->rows + (long)lo * g->pv,
+                               .a_row = g->pv,
+                               .a_seg = (long)b->rows * g->pv,
                                .a_depth = 1,
-                               .b = u + ((long)q * g->points + p) * g->c * GEMM_NP,
+                               .b = u + ((long)q * g->points + p) * (d1 - d0) * GEMM_NP,
+                               .b_seg = (long)g->pv * GEMM_NP,
                                .b_depth = GEMM_NP,
-                               .c = m + row * ldm + q * GEMM_NP,
+                               .c = m + ((long)p * b->rows + lo) * ldm + q * GEMM_NP,
                                .c_row = ldm,
                                .rows = hi - lo,
                                .cols = GEMM_NP,
-                               .segs = 1,
-                               .depth = g->c };
+                               .segs = (d1 - d0) / g->pv,
+                               .depth = g->pv,
+                               .add = d0 > 0 };
 
             gemm_run(&mm);
         }
@@ -96,7 +102,7 @@ static void block_run(void *arg, size_t index, int thread)
     for (int q = 0; q < panels; q += group) {
         int n = panels - q < group ? panels - q : group;
 
-        multiply(j, b, v, j->u + (size_t)q * j->u_size, n, m);
+        multiply(j, b, v, j->u + (size_t)q * j->u_size, 0, j->g.cv, n, m);
         wino_output(&j->g, b, m, n * GEMM_NP, q * GEMM_NP, n * GEMM_NP, &j->sink);
     }
 }
@@ -105,7 +111,8 @@ static void fill_form(void *arg, size_t panel, int thread)
 {
     struct job *j = arg;
 
-    wino_weights(&j->g, j->w, j->back, (int)panel * GEMM_NP, j->up + panel * j->u_size, j->tmp + (size_t)thread * WINO_WEIGHTS_TMP);
+    wino_weights(&j->g, j->w, j->back, (int)panel * GEMM_NP, 0, j->g.cv, j->up + panel * j->u_size,
+                 j->tmp + (size_t)thread * WINO_WEIGHTS_TMP);
 }
 
 static int matrices(struct job *j, const struct conv_call *q, struct err *err)
@@ -137,11 +144,15 @@ static void panel_run(void *arg, size_t panel, int thread)
     struct job *j = arg;
     float *u = j->up + (size_t)thread * j->u_size, *m = j->m + (size_t)thread * j->m_size;
 
-    wino_weights(&j->g, j->w, j->back, (int)panel * GEMM_NP, u, j->tmp + (size_t)thread * WINO_WEIGHTS_TMP);
-    for (int b = 0; b < j->nblocks; b++) {
-        multiply(j, &j->block[b], j->v + (size_t)b * j->v_size, u, 1, m);
-        wino_output(&j->g, &j->block[b], m, GEMM_NP, (int)panel * GEMM_NP, GEMM_NP, &j->sink);
+    for (int d = 0; d < j->g.cv; d += j->chunk) {
+        int end = d + j->chunk < j->g.cv ? d + j->chunk : j->g.cv;
+
+        wino_weights(&j->g, j->w, j->back, (int)panel * GEMM_NP, d, end, u, j->tmp + (size_t)thread * WINO_WEIGHTS_TMP);
+        for (int b = 0; b < j->nblocks; b++)
+            multiply(j, &j->block[b], j->v + (size_t)b * j->v_size, u, d, end, 1, m + (size_t)b * j->block_m);
     }
+    for (int b = 0; b < j->nblocks; b++)
+        wino_output(&j->g, &j->block[b], m + (size_t)b * j->block_m, GEMM_NP, (int)panel * GEMM_NP, GEMM_NP, &j->sink);
 }
 
 static void layout(struct job *j, struct carve *c, int threads)
@@ -164,13 +175,15 @@ static void choose(struct job *j)
 {
     size_t u_bytes, v_bytes;
 
-    j->u_size = (size_t)j->g.points * (size_t)j->g.c * GEMM_NP;
+    j->u_size = (size_t)j->g.points * (size_t)j->g.cv * GEMM_NP;
     u_bytes = (size_t)outputs_panels(j) * j->u_size * sizeof(float);
-    v_bytes = (size_t)wino_max_rows(&j->g, j->g.strips) * (size_t)j->g.points * (size_t)j->g.ldv * sizeof(float);
+    v_bytes = (size_t)wino_max_rows(&j->g, j->g.strips) * (size_t)j->g.points * (size_t)j->g.cv * sizeof(float);
     j->panels = u_bytes > SMALL_U_BYTES && v_bytes <= LARGE_V_BYTES;
     cut_blocks(j);
-    j->v_size = (size_t)j->block_rows * (size_t)j->g.points * (size_t)j->g.ldv;
-    j->m_size = (size_t)j->block_rows * (size_t)j->g.points * (j->panels ? GEMM_NP : GROUP);
+    j->v_size = (size_t)j->block_rows * (size_t)j->g.points * (size_t)j->g.cv;
+    j->block_m = (size_t)j->block_rows * (size_t)j->g.points * (j->panels ? GEMM_NP : GROUP);
+    j->m_size = j->panels ? j->block_m * (size_t)j->nblocks : j->block_m;
+    j->chunk = j->nblocks > 1 ? CHUNK_MANY : CHUNK_ONE;
 }
 
 /* ---- statistics ---- */

@@ -14,7 +14,7 @@
 enum {
     SMALL_BYTES = 3 << 19,  /* products that a thread can keep to itself */
     SLAB_ROWS = 512,        /* tiles of a slab where slabs are shared out */
-    BLOCK_ROWS = 56,        /* tiles at a time within such a slab */
+    BLOCK_ROWS = 28,        /* tiles at a time within such a slab */
     ROUND_BYTES = 24 << 20, /* transformed inputs and gradients that stay in the L3 cache */
     PIECE_K = 56,
     PIECE_C = 32,
@@ -49,23 +49,23 @@ static int slab_strips(const struct job *j, int v, int s, int *ret_first)
     return left < j->slab_strips ? left : j->slab_strips;
 }
 
-/* du[point] (+)= z^T v over the tiles of b: `rows` outputs, `cols` inputs, rounded up to 16. */
-static void multiply(const struct wino *g, const struct wino_block *b, const float *z, const float *v, int rows, int cols, float *du,
-                     int ld_du, bool add)
+/* du[point][pz][ld_du] (+)= z^T v over the tiles of b, for one panel of outputs and one of inputs. */
+static void multiply(const struct wino *g, const struct wino_block *b, const float *z, int zp, const float *v, int vp, float *du,
+                     long ld_point, int ld_du, bool add)
 {
     for (int p = 0; p < g->points; p++) {
         int lo, hi;
 
         wino_block_range(b, p / g->x.pts, p % g->x.pts, &lo, &hi);
-        struct gemm mm = { .a = z + ((long)p * b->rows + lo) * g->ldz,
+        struct gemm mm = { .a = z + ((long)p * g->cz + (long)zp * g->pz) * b->rows + (long)lo * g->pz,
                            .a_row = 1,
-                           .a_depth = g->ldz,
-                           .b = v + ((long)p * b->rows + lo) * g->ldv,
-                           .b_depth = g->ldv,
-                           .c = du + (long)p * rows * ld_du,
+                           .a_depth = g->pz,
+                           .b = v + ((long)p * g->cv + (long)vp * g->pv) * b->rows + (long)lo * g->pv,
+                           .b_depth = g->pv,
+                           .c = du + p * ld_point,
                            .c_row = ld_du,
-                           .rows = rows,
-                           .cols = round_up(cols, 16),
+                           .rows = g->pz,
+                           .cols = g->pv,
                            .segs = 1,
                            .depth = hi - lo,
                            .add = add };
@@ -78,7 +78,7 @@ static void multiply(const struct wino *g, const struct wino_block *b, const flo
 struct small {
     struct job j;
     int group, groups; /* slabs of a group (a power of two), groups of a shard */
-    int block_strips, block_rows, ld_du, levels;
+    int block_strips, block_rows;
     struct wino_block *block; /* per thread from here on */
     float *v, *z, *du, *stack;
     size_t v_size, z_size, du_size, stack_size;
@@ -97,9 +97,11 @@ static void small_slab(const struct small *a, int shard, int slab, int thread, f
         wino_block_init(g, b, first + s, strips - s < a->block_strips ? strips - s : a->block_strips);
         wino_input(g, b, 0, b->rows, q->x, a->j.per, v);
         wino_gradient(g, b, 0, b->rows, q->dy, a->j.per, z);
-        multiply(g, b, z, v, g->k, g->c, du, a->ld_du, s > 0);
+        for (int zp = 0; zp < g->cz / g->pz; zp++)
+            for (int vp = 0; vp < g->cv / g->pv; vp++)
+                multiply(g, b, z, zp, v, vp, du + (long)zp * g->pz * g->cv + vp * g->pv, (long)g->cz * g->cv, g->cv, s > 0);
     }
-    wino_weights_back(g, du, g->k, g->c, a->ld_du, dw, 9L * g->c, g->c, 0.0f);
+    wino_weights_back(g, du, (long)g->cz * g->cv, g->cv, g->k, g->c, &(struct wino_taps){ dw, 9L * g->c, g->c, 0.0f });
 }
 
 static void small_run(void *arg, size_t index, int thread)
@@ -141,10 +143,9 @@ static void small_sizes(struct small *a, int threads)
     a->groups = (a->j.slabs + a->group - 1) / a->group;
     a->block_strips = BLOCK_ROWS / per_strip > 0 ? BLOCK_ROWS / per_strip : 1;
     a->block_rows = wino_max_rows(g, a->block_strips);
-    a->ld_du = round_up(g->c, 16);
-    a->v_size = (size_t)g->points * (size_t)a->block_rows * (size_t)g->ldv;
-    a->z_size = (size_t)g->points * (size_t)a->block_rows * (size_t)g->ldz;
-    a->du_size = (size_t)g->points * (size_t)g->k * (size_t)a->ld_du;
+    a->v_size = (size_t)g->points * (size_t)a->block_rows * (size_t)g->cv;
+    a->z_size = (size_t)g->points * (size_t)a->block_rows * (size_t)g->cz;
+    a->du_size = (size_t)g->points * (size_t)g->cz * (size_t)g->cv;
     a->stack_size = (size_t)slab_levels(a->group) * a->j.dw_size;
 }
 
@@ -201,14 +202,14 @@ static void large_transform(void *arg, size_t index, int thread)
     wino_gradient(&a->j.g, b, from, to, q->dy, a->j.per, a->z + (size_t)slab * a->z_size);
 }
 
-/* One piece of one slab, into dst as [k][9][..]. */
-static void piece_slab(const struct large *a, int slab, int k, int c, int rows, int cols, float *du, float *dst, long ld_k, long ld_tap,
-                       float beta)
+/* One piece of one slab. */
+static void piece_slab(const struct large *a, int slab, int zp, int vp, int rows, int cols, float *du, const struct wino_taps *to)
 {
-    const struct wino_block *b = &a->block[slab];
+    const struct wino *g = &a->j.g;
 
-    multiply(&a->j.g, b, a->z + (size_t)slab * a->z_size + k, a->v + (size_t)slab * a->v_size + c, rows, cols, du, PIECE_C, false);
-    wino_weights_back(&a->j.g, du, rows, cols, PIECE_C, dst, ld_k, ld_tap, beta);
+    multiply(g, &a->block[slab], a->z + (size_t)slab * a->z_size, zp, a->v + (size_t)slab * a->v_size, vp, du, PIECE_K * PIECE_C, PIECE_C,
+             false);
+    wino_weights_back(g, du, PIECE_K * PIECE_C, PIECE_C, rows, cols, to);
 }
 
 static void piece_write(const struct large *a, const float *sum, int shard, int k, int c, int rows, int cols)
@@ -224,8 +225,8 @@ static void large_piece(void *arg, size_t index, int thread)
 {
     const struct large *a = arg;
     const struct wino *g = &a->j.g;
-    int pk = (int)index / a->pieces_c, c = (int)index % a->pieces_c * PIECE_C, cols = g->c - c < PIECE_C ? g->c - c : PIECE_C;
-    int k = (int)((long)g->k * pk / a->pieces_k), rows = (int)((long)g->k * (pk + 1) / a->pieces_k) - k;
+    int zp = (int)index / a->pieces_c, vp = (int)index % a->pieces_c, k = zp * g->pz, c = vp * g->pv;
+    int rows = g->k - k < g->pz ? g->k - k : g->pz, cols = g->c - c < g->pv ? g->c - c : g->pv;
     float *du = a->du + (size_t)thread * (size_t)g->points * PIECE_K * PIECE_C;
 
     for (int i = 0; i < a->round_n; i++) {
@@ -233,12 +234,13 @@ static void large_piece(void *arg, size_t index, int thread)
         struct slabs *s = a->piece ? &a->piece[index] : NULL;
 
         if (!s) {
-            piece_slab(a, i, k, c, rows, cols, du, a->j.q->dw[shard] + (size_t)k * 9 * (size_t)g->c + c, 9L * g->c, g->c, a->j.q->beta);
+            piece_slab(a, i, zp, vp, rows, cols, du,
+                       &(struct wino_taps){ a->j.q->dw[shard] + (size_t)k * 9 * (size_t)g->c + c, 9L * g->c, g->c, a->j.q->beta });
             continue;
         }
         if (slab == 0)
             *s = (struct slabs){ .stack = s->stack, .n = (size_t)(rows * 9 * PIECE_C) };
-        piece_slab(a, i, k, c, rows, cols, du, slab_next(s), 9L * PIECE_C, PIECE_C, 0.0f);
+        piece_slab(a, i, zp, vp, rows, cols, du, &(struct wino_taps){ slab_next(s), 9L * PIECE_C, PIECE_C, 0.0f });
         slab_push(s);
         if (slab == a->j.slabs - 1)
             piece_write(a, slab_finish(s), shard, k, c, rows, cols);
@@ -268,7 +270,7 @@ static void large_layout(struct large *a, struct carve *c, size_t threads)
 static void large_sizes(struct large *a)
 {
     const struct wino *g = &a->j.g;
-    size_t row = (size_t)g->points * (size_t)(g->ldv + g->ldz) * sizeof(float);
+    size_t row = (size_t)g->points * (size_t)(g->cv + g->cz) * sizeof(float);
     int most = (int)(ROUND_BYTES / row), all;
 
     cut_slabs(&a->j, most > SLAB_ROWS ? SLAB_ROWS : most);
@@ -276,11 +278,11 @@ static void large_sizes(struct large *a)
     a->round_slabs = most / a->j.slab_rows > 0 ? most / a->j.slab_rows : 1;
     if (a->round_slabs > all)
         a->round_slabs = all;
-    a->pieces_k = (g->k + PIECE_K - 1) / PIECE_K;
-    a->pieces_c = (g->c + PIECE_C - 1) / PIECE_C;
+    a->pieces_k = g->cz / g->pz;
+    a->pieces_c = g->cv / g->pv;
     a->levels = slab_levels(a->j.slabs);
-    a->v_size = (size_t)g->points * (size_t)a->j.slab_rows * (size_t)g->ldv;
-    a->z_size = (size_t)g->points * (size_t)a->j.slab_rows * (size_t)g->ldz;
+    a->v_size = (size_t)g->points * (size_t)a->j.slab_rows * (size_t)g->cv;
+    a->z_size = (size_t)g->points * (size_t)a->j.slab_rows * (size_t)g->cz;
 }
 
 static void large_round(struct large *a, struct pool *pool, int first, int n)

@@ -134,13 +134,20 @@ static struct patch gather(const struct window *q, int ch, int lanes, float *buf
 }
 
 /* All channels of one tile, a vector at a time; lanes past the last channel are zero. */
-static void transform(const struct window *q, int channels, tile_fn *dense, tile_fn *with_act, float *v, long ld_point, int px)
+struct target {
+    float *v; /* point (0, 0), channel 0 of this tile */
+    long ld_point, ld_panel;
+    int panel, px;
+};
+
+static void transform(const struct window *q, int channels, tile_fn *dense, tile_fn *with_act, const struct target *to)
 {
     float buf[WINO_SIDE * WINO_SIDE * VW] __attribute__((aligned(64)));
     bool in = inside(q);
 
     for (int ch = 0; ch < round_up(channels, 16); ch += VW) {
         int lanes = vlanes(channels, ch);
+        float *v = to->v + ch / to->panel * to->ld_panel + ch % to->panel;
 
         if (in && lanes == VW) {
             struct patch p = { q->image + ((long)q->y * q->w + q->x) * q->stride + ch, (long)q->w * q->stride, q->stride };
@@ -148,14 +155,14 @@ static void transform(const struct window *q, int channels, tile_fn *dense, tile
             if (q->act->scale) {
                 struct pending a = pending_at(q->act, ch, VW);
 
-                with_act(&p, &a, v + ch, ld_point, px);
+                with_act(&p, &a, v, to->ld_point, to->px);
             } else {
-                dense(&p, NULL, v + ch, ld_point, px);
+                dense(&p, NULL, v, to->ld_point, to->px);
             }
         } else {
             struct patch p = gather(q, ch, lanes, buf);
 
-            dense(&p, NULL, v + ch, ld_point, px);
+            dense(&p, NULL, v, to->ld_point, to->px);
         }
     }
 }
@@ -175,9 +182,9 @@ void wino_input(const struct wino *g, const struct wino_block *b, int from, int 
                               .hi = q->my + 2,
                               .wi = q->mx + 2,
                               .act = &in->act };
+        struct target target = { v + (long)q->row * g->pv, (long)b->rows * g->cv, (long)b->rows * g->pv, g->pv, g->x.pts };
 
-        transform(&win, g->c, plain[q->my == 5][q->mx == 5], active[q->my == 5][q->mx == 5], v + (long)q->row * g->ldv,
-                  (long)b->rows * g->ldv, g->x.pts);
+        transform(&win, g->c, plain[q->my == 5][q->mx == 5], active[q->my == 5][q->mx == 5], &target);
     }
 }
 
@@ -198,8 +205,9 @@ void wino_gradient(const struct wino *g, const struct wino_block *b, int from, i
                               .hi = q->my,
                               .wi = q->mx,
                               .act = &none };
+        struct target target = { z + (long)q->row * g->pz, (long)b->rows * g->cz, (long)b->rows * g->pz, g->pz, g->x.pts };
         tile_fn *fn = back[q->my == 5][q->mx == 5];
 
-        transform(&win, g->k, fn, fn, z + (long)q->row * g->ldz, (long)b->rows * g->ldz, g->x.pts);
+        transform(&win, g->k, fn, fn, &target);
     }
 }

@@ -9,13 +9,16 @@ SIMD_FN void taps_tile(const vec g[9], vec *u, bool sy, bool sx)
     vec mid[WINO_SIDE][3];
     const int py = sy ? 7 : 6, px = sx ? 7 : 6;
 
+#pragma GCC unroll 7
     for (int s = 0; s < 3; s++) {
         vec d[3] = { g[s], g[3 + s], g[6 + s] }, r[WINO_SIDE];
 
         wino_taps(d, r, sy);
+#pragma GCC unroll 7
         for (int i = 0; i < py; i++)
             mid[i][s] = r[i];
     }
+#pragma GCC unroll 7
     for (int i = 0; i < py; i++)
         wino_taps(mid[i], u + i * px, sx);
 }
@@ -25,14 +28,18 @@ SIMD_FN void taps_back_tile(const vec *u, vec g[9], bool sy, bool sx)
     vec mid[WINO_SIDE][3];
     const int py = sy ? 7 : 6, px = sx ? 7 : 6;
 
+#pragma GCC unroll 7
     for (int i = 0; i < py; i++)
         wino_taps_back(u + i * px, mid[i], sx);
+#pragma GCC unroll 7
     for (int s = 0; s < 3; s++) {
         vec d[WINO_SIDE], r[3];
 
+#pragma GCC unroll 7
         for (int i = 0; i < py; i++)
             d[i] = mid[i][s];
         wino_taps_back(d, r, sy);
+#pragma GCC unroll 7
         for (int i = 0; i < 3; i++)
             g[3 * i + s] = r[i];
     }
@@ -65,28 +72,28 @@ static void taps_back(const vec *u, vec g[9], bool sy, bool sx)
 /* tmp[point][32 outputs][VW of the depth] to u[point][depth from d on][32]. */
 static void turn(const float *tmp, float *u, int points, int depth, int d)
 {
-    int rows = vlanes(depth, d);
-
     for (int p = 0; p < points; p++)
         for (int k = 0; k < 32; k += VW) {
             vec t[VW];
 
+#pragma GCC unroll 16
             for (int i = 0; i < VW; i++)
                 t[i] = vload(tmp + (p * 32 + k + i) * VW);
             vtranspose(t);
-            for (int i = 0; i < rows; i++)
+#pragma GCC unroll 16
+            for (int i = 0; i < VW; i++)
                 vstore(u + ((long)p * depth + d + i) * 32 + k, t[i]);
         }
 }
 
 /* Forward: lanes run over c, the depth; a turn brings the outputs into the lanes. */
-static void panel_fwd(const struct wino *g, const struct param *w, int first, float *u, float *tmp)
+static void panel_fwd(const struct wino *g, const struct param *w, int first, int d0, int d1, float *u, float *tmp)
 {
     int outs = w->k - first < 32 ? w->k - first : 32;
 
     memset(tmp, 0, sizeof *tmp * (size_t)(g->points * 32 * VW));
-    for (int d = 0; d < w->c; d += VW) {
-        int lanes = vlanes(w->c, d);
+    for (int d = d0; d < d1; d += VW) {
+        int lanes = d < w->c ? vlanes(w->c, d) : 0;
 
         for (int k = 0; k < outs; k++) {
             const float *from = w->data + (long)(first + k) * 9 * w->c + d;
@@ -98,14 +105,18 @@ static void panel_fwd(const struct wino *g, const struct param *w, int first, fl
             for (int p = 0; p < g->points; p++)
                 vstore(tmp + (p * 32 + k) * VW, out[p]);
         }
-        turn(tmp, u, g->points, w->c, d);
+        turn(tmp, u, g->points, d1 - d0, d - d0);
     }
 }
 
 /* Back: lanes run over c, the outputs; taps are mirrored. */
-static void panel_back(const struct wino *g, const struct param *w, int first, float *u)
+static void panel_back(const struct wino *g, const struct param *w, int first, int d0, int d1, float *u)
 {
-    for (int d = 0; d < w->k; d++)
+    int depth = d1 - d0, end = w->k < d1 ? w->k : d1;
+
+    for (int p = 0; p < g->points; p++)
+        memset(u + ((long)p * depth + end - d0) * 32, 0, sizeof *u * 32 * (size_t)(d1 - end));
+    for (int d = d0; d < end; d++)
         for (int k = 0; k < 32; k += VW) {
             const float *from = w->data + (long)d * 9 * w->c + first + k;
             int lanes = vlanes(w->c, first + k);
@@ -115,19 +126,19 @@ static void panel_back(const struct wino *g, const struct param *w, int first, f
                 in[i] = lanes > 0 ? vload_n(from + (long)(8 - i) * w->c, lanes) : vset1(0.0f);
             taps(in, out, g->y.pts == 7, g->x.pts == 7);
             for (int p = 0; p < g->points; p++)
-                vstore(u + ((long)p * w->k + d) * 32 + k, out[p]);
+                vstore(u + ((long)p * depth + d - d0) * 32 + k, out[p]);
         }
 }
 
-void wino_weights(const struct wino *g, const struct param *w, bool back, int first, float *u, float *tmp)
+void wino_weights(const struct wino *g, const struct param *w, bool back, int first, int d0, int d1, float *u, float *tmp)
 {
     if (back)
-        panel_back(g, w, first, u);
+        panel_back(g, w, first, d0, d1, u);
     else
-        panel_fwd(g, w, first, u, tmp);
+        panel_fwd(g, w, first, d0, d1, u, tmp);
 }
 
-void wino_weights_back(const struct wino *g, const float *du, int rows, int cols, int ld_du, float *dw, long ld_k, long ld_tap, float beta)
+void wino_weights_back(const struct wino *g, const float *du, long ld_point, int ld_du, int rows, int cols, const struct wino_taps *to)
 {
     for (int k = 0; k < rows; k++)
         for (int c = 0; c < cols; c += VW) {
@@ -135,14 +146,14 @@ void wino_weights_back(const struct wino *g, const float *du, int rows, int cols
             vec in[WINO_SIDE * WINO_SIDE], out[9];
 
             for (int p = 0; p < g->points; p++)
-                in[p] = vload(du + ((long)p * rows + k) * ld_du + c);
+                in[p] = vload(du + p * ld_point + (long)k * ld_du + c);
             taps_back(in, out, g->y.pts == 7, g->x.pts == 7);
             for (int i = 0; i < 9; i++) {
-                float *to = dw + k * ld_k + i * ld_tap + c;
+                float *dw = to->dw + k * to->ld_k + i * to->ld_tap + c;
 
-                if (beta != 0.0f)
-                    out[i] = vfma(vset1(beta), vload_n(to, lanes), out[i]);
-                vstore_n(to, out[i], lanes);
+                if (to->beta != 0.0f)
+                    out[i] = vfma(vset1(to->beta), vload_n(dw, lanes), out[i]);
+                vstore_n(dw, out[i], lanes);
             }
         }
 }

@@ -202,9 +202,9 @@ static int spawn(uv_loop_t *loop, struct child *c, const struct launch_request *
     snprintf(number[1], sizeof number[1], "%d", rq->attempt);
     snprintf(number[2], sizeof number[2], "%d", LOCK_FD);
     snprintf(number[3], sizeof number[3], "%lld", (long long)rq->last_seq);
-    char *args[] = { program,     "--job-dir", folder,       "--job",   number[0], "--attempt",       number[1],
-                     "--lock-fd", number[2],   "--last-seq", number[3], "--nonce", (char *)rq->nonce,
-                     rq->gpus[0] ? "--gpus" : NULL, (char *)rq->gpus, NULL };
+    char *args[] = { program,          "--job-dir", folder,       "--job",   number[0], "--attempt",       number[1],
+                     "--lock-fd",      number[2],   "--last-seq", number[3], "--nonce", (char *)rq->nonce, rq->gpus[0] ? "--gpus" : NULL,
+                     (char *)rq->gpus, NULL };
     uv_stdio_container_t stdio[LOCK_FD + 1] = { { .flags = UV_IGNORE },
                                                 { .flags = UV_INHERIT_FD, .data.fd = log_fd },
                                                 { .flags = UV_INHERIT_FD, .data.fd = log_fd },

@@ -2,9 +2,13 @@
 
 #include <math.h>
 #include <stdarg.h>
+#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+
+enum { SHORT_PIECE = 120 };
+#define EXACT_INTEGER 1e15
 
 void text_free(struct text *t)
 {
@@ -62,20 +66,23 @@ void text_add(struct text *t, const char *s)
     text_add_bytes(t, s, strlen(s));
 }
 
+/* Most pieces are short: they are written in place, and only what does not fit is written twice. */
 void text_addf(struct text *t, const char *fmt, ...)
 {
     va_list ap, again;
     int n;
 
+    if (!room(t, SHORT_PIECE))
+        return;
     va_start(ap, fmt);
     va_copy(again, ap);
-    n = vsnprintf(NULL, 0, fmt, ap);
+    n = vsnprintf(t->p + t->len, t->cap - t->len, fmt, ap);
     va_end(ap);
-    if (n >= 0 && room(t, (size_t)n)) {
+    if (n >= 0 && (size_t)n >= t->cap - t->len && room(t, (size_t)n))
         vsnprintf(t->p + t->len, t->cap - t->len, fmt, again);
-        t->len += (size_t)n;
-    }
     va_end(again);
+    if (n >= 0 && !t->failed)
+        t->len += (size_t)n;
 }
 
 /* Length of the UTF-8 character at s, 0 where there is none. */
@@ -91,6 +98,16 @@ static size_t utf8_length(const unsigned char *s)
     return n;
 }
 
+/* Bytes that need no second look. */
+static size_t plain_length(const unsigned char *s)
+{
+    size_t n = 0;
+
+    while (s[n] >= 0x20 && s[n] < 0x80 && s[n] != '"' && s[n] != '\\')
+        n++;
+    return n;
+}
+
 void text_json(struct text *t, const char *s)
 {
     const unsigned char *p = (const unsigned char *)s;
@@ -101,7 +118,13 @@ void text_json(struct text *t, const char *s)
     }
     text_add(t, "\"");
     while (*p) {
-        size_t n = utf8_length(p);
+        size_t n = plain_length(p);
+
+        text_add_bytes(t, (const char *)p, n);
+        p += n;
+        if (!*p)
+            break;
+        n = utf8_length(p);
 
         if (n == 0)
             text_add(t, "?");
@@ -123,6 +146,10 @@ void text_real(struct text *t, double v)
 
     if (!isfinite(v)) {
         text_add(t, "null");
+        return;
+    }
+    if (fabs(v) < EXACT_INTEGER && v == (double)(int64_t)v && (v != 0 || !signbit(v))) { /* counts are most of what is written, and quick */
+        text_addf(t, "%lld.0", (long long)v);
         return;
     }
     n = snprintf(digits, sizeof digits, "%.17g", v);

@@ -4,6 +4,7 @@ import os
 import random
 import signal
 import sys
+import threading
 import time
 
 from daemon import Daemon, Refused
@@ -162,6 +163,46 @@ def queue():
         assert d.job(wide)["threads"] == 1
 
 
+def accepted_jobs_are_never_lost():
+    """Clients submit while the daemon is killed at random; each repeats its token till it has an answer. Every job is there, and once."""
+    with Daemon(step_s=0, slots=1) as d:
+        answers, stop = {}, []
+
+        def submit_for_ever(n):
+            spec = {"model": {"preset": "yolov3_tiny"}, "data": {"train": {"annotations": "/a", "images": "/b"}}, "train": {"steps": 1, "batch": 8},
+                    "run": {"device": "cpu", "priority": -1}}
+            for i in range(1000):
+                token = "%d.%d" % (n, i)
+                while not stop and token not in answers:
+                    try:
+                        answers[token] = d.call("job.submit", spec=spec, token=token)["id"]
+                    except (OSError, AssertionError, AttributeError, ConnectionError, ValueError):
+                        time.sleep(0.01)
+
+        clients = [threading.Thread(target=submit_for_ever, args=(n,)) for n in range(3)]
+        for c in clients:
+            c.start()
+        for _ in range(6):
+            time.sleep(random.uniform(0.1, 0.4))
+            d.kill()
+            d.start(wait=False)
+        d.client()
+        stop.append(True)
+        for c in clients:
+            c.join()
+        stored = dict(d.sql("SELECT token, id FROM jobs"))
+        assert len(answers) > 20 and len(set(answers.values())) == len(answers)
+        assert all(stored[t] == i for t, i in answers.items()), "an accepted job is lost"
+        assert len(stored) <= len(answers) + len(clients)
+        page, seen = {"cursor": None}, []
+        while True:
+            page = d.call("job.list", limit=7, **({"cursor": page["cursor"]} if page["cursor"] else {}))
+            seen += [j["id"] for j in page["jobs"]]
+            if page["cursor"] is None:
+                break
+        assert seen == sorted(stored.values(), reverse=True), seen
+
+
 def bad_ends():
     with Daemon() as d:
         job = d.submit(50, restarts=0)
@@ -173,7 +214,7 @@ def bad_ends():
 
 
 SCENARIOS = [runs_to_the_end, daemon_dies_again_and_again, job_ends_while_nobody_listens, supervisor_dies, supervisor_dies_too_often, both_die, commands,
-             wishes_survive_the_daemon, queue, bad_ends]
+             wishes_survive_the_daemon, queue, accepted_jobs_are_never_lost, bad_ends]
 
 for scenario in SCENARIOS:
     if len(sys.argv) < 2 or scenario.__name__ in sys.argv[1:]:

@@ -458,7 +458,7 @@ static int somebody_serves(const char *path)
 
     if (fd < 0)
         return 0;
-    strcpy(addr.sun_path, path);
+    snprintf(addr.sun_path, sizeof addr.sun_path, "%s", path);
     rc = connect(fd, (struct sockaddr *)&addr, sizeof addr);
     close(fd);
     return rc == 0;

@@ -114,7 +114,7 @@ static int enter_state(struct daemon *d, struct err *err)
         return err_sys(err, "enter '%s'", d->cfg.state);
     if (strlen(real) > CONFIG_PATH_MAX)
         return err_field(err, ERR_INPUT, "state", "state: '%s' is too long", real);
-    strcpy(d->cfg.state, real);
+    memcpy(d->cfg.state, real, strlen(real) + 1);
     rc = lock_state(d, err);
     if (rc < 0)
         return rc;
@@ -128,7 +128,7 @@ static int make_socket_folder(const char *socket, struct err *err)
 {
     char folder[CONFIG_SOCKET_MAX + 1];
 
-    strcpy(folder, socket);
+    snprintf(folder, sizeof folder, "%s", socket);
     *strrchr(folder, '/') = '\0';
     return folder[0] ? make_path(folder, err) : 0;
 }
@@ -137,13 +137,13 @@ static int make_socket_folder(const char *socket, struct err *err)
 
 static void look_at_node(struct daemon *d)
 {
-    char path[CONFIG_PATH_MAX + 32];
+    char folder[CONFIG_PATH_MAX], path[CONFIG_PATH_MAX + 32];
     const struct group *g = d->private ? NULL : getgrnam("detd");
 
     d->admin_gid = g ? g->gr_gid : (gid_t)-1;
     d->cpu_slots = d->cfg.slots > 0 ? d->cfg.slots : node_cpu_slots();
-    if (launch_program_dir(path, CONFIG_PATH_MAX, NULL) == 0) {
-        strcat(path, "/libdetd-cuda.so");
+    if (launch_program_dir(folder, sizeof folder, NULL) == 0) {
+        snprintf(path, sizeof path, "%s/libdetd-cuda.so", folder);
         d->plugin = access(path, R_OK) == 0;
     }
 }

@@ -120,7 +120,7 @@ int gpu_parse(const char *line, struct gpu *ret, struct err *err)
         rc = err_set(err, ERR_PROTO, "GPU probe: a line that is no device");
     } else {
         *ret = (struct gpu){ .memory_bytes = bytes };
-        strcpy(ret->uuid, uuid);
+        snprintf(ret->uuid, sizeof ret->uuid, "%s", uuid);
         snprintf(ret->name, sizeof ret->name, "%s", name);
     }
     json_decref(root);

@@ -133,12 +133,11 @@ static int check_hello(struct sup *s, const json_t *msg, struct job **ret, struc
 /* A second connection of the same supervisor replaces the first: it lost that one, whatever the kernel still thinks. */
 static void on_hello(struct sup *s, const json_t *msg)
 {
-    struct err err;
+    struct err err = { 0 };
     struct job *j = NULL;
+    int rc = s->job ? err_set(&err, ERR_PROTO, "a second hello") : check_hello(s, msg, &j, &err);
 
-    if (s->job || check_hello(s, msg, &j, &err) < 0) {
-        if (s->job)
-            err_set(&err, ERR_PROTO, "a second hello");
+    if (rc < 0 || !j) {
         reject(s, &err);
         return;
     }

@@ -29,7 +29,7 @@ enum { NO = -1, SAME = -2, DEPENDS = -3 };
 #define F JOB_FAILED
 #define K JOB_CANCELLED
 /* clang-format off */
-static const signed char next_state[JOB_EVENT_COUNT][JOB_STATE_COUNT] = {
+static const short next_state[JOB_EVENT_COUNT][JOB_STATE_COUNT] = {
     /*                        queued starting running stopping paused  completed failed cancelled */
     [JOB_EV_PAUSE]         = { P,    T,       T,      SAME,    SAME,   NO,       NO,    NO },
     [JOB_EV_RESUME]        = { SAME, SAME,    SAME,   T,       Q,      NO,       NO,    NO },

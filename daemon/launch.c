@@ -190,13 +190,13 @@ static void env_fill(struct environment *e)
 
 static int spawn(uv_loop_t *loop, struct child *c, const struct launch_request *rq, int lock_fd, int log_fd, struct err *err)
 {
-    char program[PATH_ROOM + 16], folder[PATH_ROOM], number[4][24];
+    char bin[PATH_ROOM], program[PATH_ROOM + 16], folder[PATH_ROOM], number[4][24];
     struct environment env;
-    int rc = launch_program_dir(program, PATH_ROOM, err);
+    int rc = launch_program_dir(bin, sizeof bin, err);
 
     if (rc < 0)
         return rc;
-    strcat(program, "/detd-job");
+    snprintf(program, sizeof program, "%s/detd-job", bin);
     job_path(folder, rq->jobs_dir, rq->job, "");
     snprintf(number[0], sizeof number[0], "%lld", (long long)rq->job);
     snprintf(number[1], sizeof number[1], "%d", rq->attempt);

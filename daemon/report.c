@@ -94,10 +94,11 @@ static int parse_loss(struct report *r, const json_t *rec, struct err *err)
     const char *split = json_string_value(json_object_get(rec, "split"));
     int rc = count_of(rec, "step", &r->step, err);
 
-    if (rc == 0 && (!split || (strcmp(split, "train") != 0 && strcmp(split, "val") != 0)))
-        rc = bad(err, "split", "must be train or val");
-    if (rc == 0)
-        rc = tier_of(rec, &r->tier, err);
+    if (rc < 0)
+        return rc;
+    if (!split || (strcmp(split, "train") != 0 && strcmp(split, "val") != 0))
+        return bad(err, "split", "must be train or val");
+    rc = tier_of(rec, &r->tier, err);
     if (rc < 0)
         return rc;
     r->val = strcmp(split, "val") == 0;
@@ -151,7 +152,7 @@ static int parse_event(struct report *r, const json_t *rec, struct err *err)
     text_of(rec, "kind", r->label, sizeof r->label);
     text_of(rec, "text", r->text, sizeof r->text);
     if (strcmp(r->kind, "warning") != 0 && strcmp(r->kind, "error") != 0)
-        strcpy(r->kind, "info");
+        copy_text(r->kind, sizeof r->kind, "info");
     return 0;
 }
 
@@ -214,8 +215,8 @@ static const struct {
 static int parse_unknown(struct report *r, const char *name)
 {
     r->type = REPORT_EVENT;
-    strcpy(r->kind, "info");
-    strcpy(r->label, "unknown_record");
+    copy_text(r->kind, sizeof r->kind, "info");
+    copy_text(r->label, sizeof r->label, "unknown_record");
     snprintf(r->text, sizeof r->text, "record of type '%.60s' is not known to this detd", name);
     return 0;
 }

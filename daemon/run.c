@@ -177,8 +177,8 @@ static void launch(struct daemon *d, struct job *j)
                                      .threads = j->row.threads,
                                      .tier = j->row.tier,
                                      .jobs_dir = d->jobs_dir };
-    strcpy(l->rq.nonce, j->row.nonce);
-    strcpy(l->rq.gpus, j->row.gpus);
+    memcpy(l->rq.nonce, j->row.nonce, sizeof l->rq.nonce);
+    memcpy(l->rq.gpus, j->row.gpus, sizeof l->rq.gpus);
     if (uv_queue_work(d->loop, &l->req, launch_work, launch_after) < 0) {
         j->launching = false;
         free(l);

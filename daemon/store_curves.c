@@ -90,16 +90,17 @@ struct curves {
 
 static int load_curves(sqlite3 *db, const struct store_loss_query *q, struct curves *ret, struct err *err)
 {
-    sqlite3_stmt *st;
-    int rc = reader_prepare(db,
-                            "SELECT id, split, term FROM series WHERE job=?1 AND (?2 IS NULL OR split=?2) AND (?3 IS NULL OR term=?3) "
-                            "ORDER BY split, term LIMIT ?4",
-                            &st, err);
+    sqlite3_stmt *st = NULL;
+    int rc;
 
-    ret->all = calloc(MAX_SERIES, sizeof *ret->all);
     ret->count = 0;
-    if (rc == 0 && !ret->all)
-        rc = err_set(err, -ENOMEM, "out of memory");
+    ret->all = calloc(MAX_SERIES, sizeof *ret->all);
+    if (!ret->all)
+        return err_set(err, -ENOMEM, "out of memory");
+    rc = reader_prepare(db,
+                        "SELECT id, split, term FROM series WHERE job=?1 AND (?2 IS NULL OR split=?2) AND (?3 IS NULL OR term=?3) "
+                        "ORDER BY split, term LIMIT ?4",
+                        &st, err);
     if (rc == 0) {
         sqlite3_bind_int64(st, 1, q->job);
         sqlite3_bind_text(st, 2, q->split, -1, SQLITE_STATIC);

@@ -50,7 +50,7 @@ int writer_open(struct writer *w, struct err *err)
     if (!w->series)
         return err_set(err, -ENOMEM, "out of memory");
     if (gethostname(w->node, sizeof w->node - 1) < 0)
-        strcpy(w->node, "?");
+        snprintf(w->node, sizeof w->node, "?");
     return 0;
 }
 
@@ -229,7 +229,7 @@ static int series_id(struct writer *w, int64_t job, bool val, const char *term, 
         slot = &w->series[series_hash(job, val, term) % SERIES_SLOTS];
     }
     *slot = (struct series_slot){ job, *ret, val, "" };
-    strcpy(slot->term, term);
+    snprintf(slot->term, sizeof slot->term, "%s", term);
     w->series_used++;
     return SQLITE_OK;
 }

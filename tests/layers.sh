@@ -21,7 +21,7 @@ allow client proto
 allow worker/kernels
 allow worker/core worker/kernels proto
 allow worker/comm worker/core proto
-allow worker/eval worker/core proto
+allow worker/eval worker/core worker/kernels proto
 allow worker/data worker/core worker/kernels proto
 allow worker/layers worker/comm worker/core proto
 allow worker/models worker/layers worker/eval worker/comm worker/core proto
@@ -32,6 +32,14 @@ for isa in avx512 avx2 generic; do
     ln -sfn "../cpu-$isa" "$build/worker/cpu"
     allow worker/cpu worker/core worker/kernels proto
     rm -f "$build/worker/cpu"
+done
+# A function of ours with the name of a library's would be called instead of it.
+ours=$(nm --defined-only "$build"/detd "$build"/detctl "$build"/detd-job "$build"/detd-worker 2>/dev/null | awk '$2 == "T" {print $3}' | sort -u)
+for library in $(ldd "$build"/detd "$build"/detd-worker | awk '/=> \// {print $3}' | grep -E 'jansson|libuv|sqlite|jpeg|png|libz' | sort -u); do
+    while read -r name; do
+        echo "$name: defined here and in $library" >&2
+        bad=1
+    done < <(comm -12 <(echo "$ours") <(nm -D --defined-only "$library" | awk '$2 == "T" {sub(/@.*/, "", $3); print $3}' | grep -vE '^_(init|fini)$' | sort -u))
 done
 [ "$bad" -eq 0 ] && echo "layers: every include points down"
 exit "$bad"

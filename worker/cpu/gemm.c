@@ -29,7 +29,13 @@ SIMD_FN void tile(const struct gemm *g, const float *a, const float *b, float *c
         }
     }
     for (int s = g->segs; s > 0; s--) {
+        const float *ahead = a + mr * a_row; /* rows of a panel lie one after the other: the next tile's are fetched meanwhile */
+
         for (int d = g->depth; d > 0; d--) {
+            if (layout == ROWS_32 || layout == ROWS_16) {
+                __builtin_prefetch(ahead);
+                ahead += 16;
+            }
             vec p = vload(b), q = nv == 2 ? vload(b + VW) : p;
 
 #pragma GCC unroll 16

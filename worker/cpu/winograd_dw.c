@@ -2,7 +2,7 @@
  * tiles of a slab in order, and the transpose of the weights' transform brings them back.
  *
  * A slab is a run of strips of one shard, cut by the shard's shape; slabs are summed in a pairwise tree. Where the products are small,
- * threads own groups of slabs. Where they are not, threads own pieces of 56 outputs x 32 inputs and go through all points of a piece at
+ * threads own groups of slabs. Where they are not, threads own pieces of up to 64 outputs x 32 inputs and go through all points of a piece at
  * once, so the products, 4 to 5 times as large as the weights, never leave the L2 cache. */
 #include <errno.h>
 #include <string.h>
@@ -16,7 +16,7 @@ enum {
     SLAB_ROWS = 512,        /* tiles of a slab where slabs are shared out */
     BLOCK_ROWS = 28,        /* tiles at a time within such a slab */
     ROUND_BYTES = 24 << 20, /* transformed inputs and gradients that stay in the L3 cache */
-    PIECE_K = 56,
+    PIECE_K = 64,
     PIECE_C = 32,
     CHUNK = 6, /* tiles that are transformed at a time */
     GROUPS = 4 /* at least this many groups of slabs a thread, where there are as many slabs */

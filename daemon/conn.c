@@ -240,23 +240,20 @@ static void start_long(struct conn *c, const char *line, size_t len)
 {
     struct long_line *l = calloc(1, sizeof *l);
 
-    if (l) {
-        l->req.data = l;
-        l->conn = c;
-        l->len = len;
-        l->line = malloc(len + 1);
-    }
-    if (!l || !l->line || uv_queue_work(c->all->d->loop, &l->req, parse_long, parsed_long) < 0) {
-        if (l)
-            free(l->line);
+    if (l)
+        l->line = malloc(len);
+    if (!l || !l->line) {
         free(l);
         wire_close(c->wire);
         return;
     }
     memcpy(l->line, line, len);
-    l->line[len] = '\0';
+    l->req.data = l;
+    l->conn = c;
+    l->len = len;
     c->in_flight++;
     wire_hold(c->wire, true);
+    uv_queue_work(c->all->d->loop, &l->req, parse_long, parsed_long); /* fails only without a callback */
 }
 
 /* ---- wires ---- */

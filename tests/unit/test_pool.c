@@ -1,0 +1,144 @@
+/* tests/unit/test_pool.c - the thread pool: every index once, parts contiguous and near-equal, many short rounds, also while threads sleep.
+ * uses: proto worker/core */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdatomic.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+#include <time.h>
+
+#include <cmocka.h>
+
+#include "proto/err.h"
+#include "worker/core/pool.h"
+
+enum { MOST = 1000, THREADS = 5 };
+
+struct seen {
+    atomic_int times[MOST];
+    atomic_int parts;
+    atomic_size_t part_min, part_max; /* lengths of a run's parts */
+    int threads;
+    atomic_int bad_thread;
+};
+
+static void count_run(void *arg, size_t from, size_t to)
+{
+    struct seen *s = arg;
+    size_t n = to - from, old = atomic_load(&s->part_min);
+
+    while (n < old && !atomic_compare_exchange_weak(&s->part_min, &old, n))
+        ;
+    old = atomic_load(&s->part_max);
+    while (n > old && !atomic_compare_exchange_weak(&s->part_max, &old, n))
+        ;
+    atomic_fetch_add(&s->parts, 1);
+    for (size_t i = from; i < to; i++)
+        atomic_fetch_add(&s->times[i], 1);
+}
+
+static void count_each(void *arg, size_t index, int thread)
+{
+    struct seen *s = arg;
+
+    if (thread < 0 || thread >= s->threads)
+        atomic_store(&s->bad_thread, 1);
+    atomic_fetch_add(&s->times[index], 1);
+}
+
+static void reset(struct seen *s, int threads)
+{
+    memset(s, 0, sizeof *s);
+    atomic_store(&s->part_min, SIZE_MAX);
+    s->threads = threads;
+}
+
+static void all_once(const struct seen *s, size_t n)
+{
+    for (size_t i = 0; i < MOST; i++)
+        assert_int_equal(atomic_load(&s->times[i]), i < n);
+}
+
+static void every_index_once(void **state)
+{
+    static const size_t sizes[] = { 0, 1, 2, 3, 4, 5, 7, 16, 999, 1000 };
+    static struct seen s;
+
+    (void)state;
+    for (int threads = 1; threads <= THREADS; threads++) {
+        struct pool *pool;
+        struct err err;
+
+        assert_int_equal(pool_new(threads, &pool, &err), 0);
+        assert_int_equal(pool_threads(pool), threads);
+        for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
+            reset(&s, threads);
+            pool_run(pool, sizes[i], count_run, &s);
+            all_once(&s, sizes[i]);
+            assert_true(atomic_load(&s.parts) <= threads);
+            assert_true(sizes[i] < 2 || atomic_load(&s.part_max) - atomic_load(&s.part_min) <= 1);
+            reset(&s, threads);
+            pool_each(pool, sizes[i], count_each, &s);
+            all_once(&s, sizes[i]);
+            assert_int_equal(atomic_load(&s.bad_thread), 0);
+        }
+        pool_free(pool);
+    }
+}
+
+/* Plain memory written in one round is seen in the next, whoever reads it. */
+struct chain {
+    int64_t *from, *to;
+};
+
+static void chain_run(void *arg, size_t from, size_t to)
+{
+    const struct chain *c = arg;
+
+    for (size_t i = from; i < to; i++)
+        c->to[i] = c->from[(i + MOST / 2) % MOST] + 1;
+}
+
+static void rounds_follow_each_other(void **state)
+{
+    static int64_t a[MOST], b[MOST];
+    struct timespec nap = { .tv_nsec = 2000000 };
+    struct pool *pool;
+    struct err err;
+
+    (void)state;
+    assert_int_equal(pool_new(3, &pool, &err), 0);
+    for (int round = 0; round < 1000; round++) {
+        struct chain c = { round % 2 ? b : a, round % 2 ? a : b };
+
+        pool_run(pool, MOST, chain_run, &c);
+        if (round % 100 == 0)
+            nanosleep(&nap, NULL); /* long enough for the threads to fall asleep */
+    }
+    for (size_t i = 0; i < MOST; i++)
+        assert_int_equal(a[i], 1000);
+    pool_free(pool);
+}
+
+static void refuses_no_threads(void **state)
+{
+    struct pool *pool;
+    struct err err;
+
+    (void)state;
+    assert_int_equal(pool_new(0, &pool, &err), ERR_INPUT);
+    assert_string_equal(err.msg, "a pool needs at least one thread, not 0");
+    pool_free(NULL);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(every_index_once),
+        cmocka_unit_test(rounds_follow_each_other),
+        cmocka_unit_test(refuses_no_threads),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

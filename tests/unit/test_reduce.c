@@ -337,7 +337,7 @@ static void test_killed_rank(void **state)
 
     (void)state;
     d->cfg = (struct config){ .nshards = 8, .nwaves = 1, .first_bytes = 1, .bucket_bytes = 1, .poison = -1 };
-    assert_int_equal(run_ranks(4, 500, dying_ranks, d), 1);
+    assert_int_equal(run_ranks(4, 3000, dying_ranks, d), 1);
     for (int r = 0; r < 4; r++)
         if (r != 2)
             assert_true(d->code[r] == ERR_TIMEOUT || d->code[r] == ERR_ABORTED);

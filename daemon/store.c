@@ -2,6 +2,7 @@
 #include "daemon/store.h"
 
 #include <errno.h>
+#include <limits.h>
 #include <malloc.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -12,7 +13,7 @@
 #include "daemon/schema.h"
 #include "daemon/store_impl.h"
 
-enum { BUSY_MS = 5000, RETRY_MS = 200, RETRIES_AT_STOP = 3 };
+enum { BUSY_MS = 5000, RETRY_MS = 200, RETRIES_AT_STOP = 3, ANSWERS_A_TURN = 500 };
 
 /* ---- opening ---- */
 
@@ -417,29 +418,35 @@ static void *writer_main(void *arg)
     return NULL;
 }
 
-static void give_answers(struct store *s)
+/* At most `max` answers, so that a turn of the loop stays short. Returns true when there may be more: also when what the writer finished
+ * meanwhile was not looked at, since its wake-up may have been the one that led here. */
+static bool give_answers(struct store *s, int max)
 {
-    struct op *op;
+    bool fresh = !s->answers;
 
-    pthread_mutex_lock(&s->lock);
-    op = s->finished.head;
-    s->finished = (struct op_queue){ 0 };
-    pthread_mutex_unlock(&s->lock);
-    while (op) {
-        struct op *next = op->next;
+    if (fresh) {
+        pthread_mutex_lock(&s->lock);
+        s->answers = s->finished.head;
+        s->finished = (struct op_queue){ 0 };
+        pthread_mutex_unlock(&s->lock);
+    }
+    while (s->answers && max-- > 0) {
+        struct op *op = s->answers;
 
+        s->answers = op->next;
         if (op->done)
             op->done(op->arg, op->rc, op->value, &op->err);
         op_free(op);
-        op = next;
     }
     if (s->on_batch)
         s->on_batch(s->on_batch_arg);
+    return s->answers || !fresh;
 }
 
 static void on_async(uv_async_t *async)
 {
-    give_answers(async->data);
+    if (give_answers(async->data, ANSWERS_A_TURN))
+        uv_async_send(async);
 }
 
 /* ---- life ---- */
@@ -521,7 +528,8 @@ void store_close(struct store *s)
     pthread_mutex_unlock(&s->lock);
     pthread_join(s->thread, NULL);
     s->on_batch = NULL;
-    give_answers(s);
+    while (give_answers(s, INT_MAX)) /* the writer has left: nothing is added */
+        ;
     close_databases(s);
     uv_close((uv_handle_t *)&s->async, free_after_close);
 }

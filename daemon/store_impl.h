@@ -100,6 +100,7 @@ struct store {
     pthread_mutex_t lock; /* todo, finished, urgent, stopping, backlog, trouble */
     pthread_cond_t wake;
     struct op_queue todo, finished;
+    struct op *answers; /* taken off `finished` by the loop, not given yet */
     bool urgent, stopping;
     int backlog;
     char trouble[256];

@@ -48,6 +48,8 @@ $(B)/%.o: %.c
 	@mkdir -p $(@D)
 	$(CC) $(BASE) $(CFLAGS) -c -o $@ $<
 
+# The migrations are embedded with .incbin, which -MMD does not see.
+$(B)/daemon/schema.o: $(wildcard schema/*.sql)
 # Folding gradients is a plain loop that -O2 does not vectorise.
 $(B)/worker/core/tree.o: CFLAGS += -O3
 

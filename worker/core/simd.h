@@ -63,6 +63,17 @@ SIMD_FN vec vpick(vec t, vec yes, vec no)
     return _mm512_mask_blend_ps(_mm512_cmp_ps_mask(t, _mm512_setzero_ps(), _CMP_GT_OQ), no, yes);
 }
 
+/* Past the caches, for results too large to be found there again: p is 64-byte aligned and the whole line is written. vstream_end() comes
+ * before anybody else reads. Where a vector is no whole line this is a plain store. */
+#define VSTREAMS 1
+SIMD_FN void vstream(float *p, vec v)
+{
+    _mm512_stream_ps(p, v);
+}
+SIMD_FN void vstream_end(void)
+{
+    _mm_sfence();
+}
 /* t[i] lane j becomes t[j] lane i */
 SIMD_FN void vtranspose(vec t[VW])
 {
@@ -238,6 +249,17 @@ SIMD_FN void vtranspose(vec t[VW])
         }
 }
 #undef SIMD_EACH
+#endif
+
+#if !defined(VSTREAMS)
+#define VSTREAMS 0
+SIMD_FN void vstream(float *p, vec v)
+{
+    vstore(p, v);
+}
+SIMD_FN void vstream_end(void)
+{
+}
 #endif
 
 /* Lanes that are left of `count` from lane `at` on, at most VW: the n of vload_n() and vstore_n(). */

@@ -6,6 +6,8 @@
 
 #include "worker/core/simd.h"
 
+enum { STREAM_BYTES = 8 << 20 }; /* results this large are written past the caches: reading lines only to replace them costs more */
+
 static bool same_shape(const struct tensor *a, const struct tensor *b)
 {
     return a->n == b->n && a->h == b->h && a->w == b->w && a->c == b->c;
@@ -87,6 +89,22 @@ int cpu_conv_bwd_weights(struct device *dev, float *const *dw, float beta, const
             return rc;
     }
     return 0;
+}
+
+bool conv_streams(const struct conv_call *q)
+{
+    size_t bytes = 0;
+
+    if (!VSTREAMS || q->beta != 0.0f)
+        return false;
+    for (int v = 0; v < q->nshards; v++) {
+        const struct tensor *y = &q->y[v];
+
+        if ((uintptr_t)y->data % 64 != 0 || y->c % 16 != 0 || y->stride % 16 != 0)
+            return false;
+        bytes += tensor_count(y) * sizeof(float);
+    }
+    return bytes >= STREAM_BYTES;
 }
 
 /* ---- bias ---- */

@@ -74,6 +74,9 @@ struct conv_call {
     float *const *dw;
 };
 
+/* Are the results, which replace what was there, so large that they go past the caches (VSTREAMS), and do they lie in whole lines? */
+bool conv_streams(const struct conv_call *q);
+
 /* Is a stride-1 3x3 layer with outputs h x w cheaper, and worth it, by Winograd? */
 bool wino_fits(int h, int w, int c, int k);
 int wino_conv_fwd(const struct conv_call *q, struct err *err);

@@ -9,7 +9,10 @@
 #include "worker/cpu/conv.h"
 
 enum {
-    PART_PIXELS = 128, /* outputs of a part: enough to use a panel of weights often, few enough for the L2 cache */
+    PART_PIXELS = 128,      /* outputs of a part: enough to use a panel of weights often, few enough for the L2 cache */
+    PART_PIXELS_THIN = 512, /* the same for few channels: fewer rows are copied twice */
+    THIN = 16,              /* channels */
+    SEG_PIXELS = 128,       /* outputs of a row of a part */
 };
 
 static int cut(int length, int most)
@@ -27,8 +30,8 @@ void rows_cut(struct rows *g)
         g->oh = g->ih = g->out_h = 1;
     }
     g->pitch = single ? gemm_ld(g->c) : g->c;
-    g->segs = cut(g->ow, PART_PIXELS);
-    g->band_rows = PART_PIXELS / cut(g->ow, g->segs);
+    g->segs = cut(g->ow, SEG_PIXELS);
+    g->band_rows = (g->c <= THIN ? PART_PIXELS_THIN : PART_PIXELS) / cut(g->ow, g->segs);
     if (g->band_rows > g->oh)
         g->band_rows = g->oh;
     g->bands = cut(g->oh, g->band_rows);
@@ -114,13 +117,15 @@ struct job {
     const struct operand *x;
     struct tensor *y;
     float beta;
+    bool stream;
     const float *bias;
     const float *panels; /* [k / 32][taps_y][taps_x * c][32] */
     float *moments;      /* [parts][3][ld_moments], or NULL */
     int ld_moments;
     float *buf; /* per thread */
     size_t buf_size;
-    float *out; /* per thread: [pixels of a part][32] */
+    float *out; /* per thread: [pixels of a part][ld_out] */
+    int ld_out; /* 32, or 16 where there are no more outputs */
     size_t out_size;
 };
 
@@ -137,8 +142,8 @@ static void multiply(const struct job *j, const struct rows_part *p, const float
                            .b = j->panels + (long)(k / GEMM_NP) * g->taps_y * depth * GEMM_NP,
                            .b_seg = depth * GEMM_NP,
                            .b_depth = GEMM_NP,
-                           .c = out + (long)i * p->w * GEMM_NP,
-                           .c_row = GEMM_NP,
+                           .c = out + (long)i * p->w * j->ld_out,
+                           .c_row = j->ld_out,
                            .rows = p->w,
                            .cols = g->k - k > 16 ? 32 : 16,
                            .segs = g->taps_y,
@@ -157,14 +162,14 @@ static float *place(const struct job *j, const struct rows_part *p, int row)
     return (float *)y->data + (at + g->out_x) * y->stride;
 }
 
-static void moments_of(const float *out, int pixels, float *to, int ld)
+static void moments_of(const float *out, int ld_out, int pixels, float *to, int ld)
 {
     vec shift = vload(out), sum[4], square[4];
 
     for (int i = 0; i < 4; i++)
         sum[i] = square[i] = vset1(0.0f);
     for (int i = 0; i < pixels; i++) {
-        vec d = vsub(vload(out + (long)i * GEMM_NP), shift);
+        vec d = vsub(vload(out + (long)i * ld_out), shift);
 
         sum[i & 3] = vadd(sum[i & 3], d);
         square[i & 3] = vfma(d, d, square[i & 3]);
@@ -180,14 +185,14 @@ static void finish(const struct job *j, const struct rows_part *p, int part, int
     const struct rows *g = &j->g;
     long step = (long)j->y[p->image / g->per].stride * g->out_step;
 
-    for (int v = 0; v < GEMM_NP && k + v < g->k; v += VW) {
+    for (int v = 0; v < j->ld_out && k + v < g->k; v += VW) {
         int lanes = vlanes(g->k, k + v);
         vec bias = j->bias ? vload_n(j->bias + k + v, lanes) : vset1(0.0f);
 
         for (int i = 0; i < p->h; i++) {
-            float *to = place(j, p, i) + k + v, *from = out + (long)i * p->w * GEMM_NP + v;
+            float *to = place(j, p, i) + k + v, *from = out + (long)i * p->w * j->ld_out + v;
 
-            for (int x = 0; x < p->w; x++, to += step, from += GEMM_NP) {
+            for (int x = 0; x < p->w; x++, to += step, from += j->ld_out) {
                 vec y = vload(from);
 
                 if (j->bias) {
@@ -196,11 +201,14 @@ static void finish(const struct job *j, const struct rows_part *p, int part, int
                 }
                 if (j->beta != 0.0f)
                     y = vfma(vset1(j->beta), vload_n(to, lanes), y);
-                vstore_n(to, y, lanes);
+                if (j->stream)
+                    vstream(to, y);
+                else
+                    vstore_n(to, y, lanes);
             }
         }
         if (j->moments)
-            moments_of(out + v, p->h * p->w, j->moments + (long)part * 3 * j->ld_moments + k + v, j->ld_moments);
+            moments_of(out + v, j->ld_out, p->h * p->w, j->moments + (long)part * 3 * j->ld_moments + k + v, j->ld_moments);
     }
 }
 
@@ -215,12 +223,15 @@ static void part_run(void *arg, size_t index, int thread)
         multiply(j, &p, buf, k, out);
         finish(j, &p, (int)index, k, out);
     }
+    if (j->stream)
+        vstream_end();
 }
 
 static void layout(struct job *j, struct carve *c, int threads)
 {
     j->buf_size = rows_buffer(&j->g) + 16;
-    j->out_size = (size_t)j->g.band_rows * (size_t)cut(j->g.ow, j->g.segs) * GEMM_NP;
+    j->ld_out = j->g.k > 16 ? GEMM_NP : 16;
+    j->out_size = (size_t)j->g.band_rows * (size_t)cut(j->g.ow, j->g.segs) * (size_t)j->ld_out;
     j->buf = carve_floats(c, (size_t)threads * j->buf_size);
     j->out = carve_floats(c, (size_t)threads * j->out_size);
 }
@@ -339,7 +350,7 @@ static int fwd_run(const struct conv_call *q, struct job *j, struct err *err)
 int rows_conv_fwd(const struct conv_call *q, struct err *err)
 {
     const struct tensor *x = &q->x[0].x, *y = &q->y[0];
-    struct job j = { .x = q->x, .y = q->y, .bias = q->bias };
+    struct job j = { .x = q->x, .y = q->y, .bias = q->bias, .stream = conv_streams(q) };
     struct form_key key = { FORM_ROWS_FWD, 0, 0 };
     struct pack pack = { .w = q->w };
     bool stale;
@@ -387,7 +398,7 @@ static int phase_run(const struct conv_call *q, const struct operand *dy, struct
                      const struct phase_axis *x, int py, int px, const float *panels, struct err *err)
 {
     struct pool *pool = cpu_pool(q->dev);
-    struct job j = { .x = dy, .y = dx, .beta = q->beta, .panels = panels };
+    struct job j = { .x = dy, .y = dx, .beta = q->beta, .stream = conv_streams(q), .panels = panels };
 
     j.g = (struct rows){ .images = dx->n * n, .per = dx->n, .oh = y->count, .ow = x->count, .ih = dy->x.h, .iw = dy->x.w };
     j.g.taps_y = x->taps ? y->taps : 0;

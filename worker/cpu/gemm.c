@@ -3,11 +3,14 @@
 
 #include "worker/core/simd.h"
 
+/* Rows of b that a narrow tile fetches early: output gradients as they lie come from memory, in pieces too short for the hardware to see. */
+#define FETCH_AHEAD 24
+
 /* What is known of a: strides that are constants leave registers to the tile. */
 enum layout { ANY_ROWS /* a_depth 1 */, ROWS_16, ROWS_32 /* a_row so long, a_depth 1 */, COLUMNS /* a_row 1 */, LAYOUTS };
 
 /* mr, nv and layout are constants where this is expanded. */
-SIMD_FN void tile(const struct gemm *g, const float *a, const float *b, float *c, int mr, int nv, enum layout layout)
+SIMD_FN void tile(const struct gemm *g, const float *a, const float *ahead, const float *b, float *c, int mr, int nv, enum layout layout)
 {
     const long a_row = layout == ANY_ROWS ? g->a_row : layout == ROWS_16 ? 16 : layout == ROWS_32 ? 32 : 1;
     const long a_depth = layout == COLUMNS ? g->a_depth : 1, b_depth = g->b_depth, c_row = g->c_row;
@@ -29,13 +32,15 @@ SIMD_FN void tile(const struct gemm *g, const float *a, const float *b, float *c
         }
     }
     for (int s = g->segs; s > 0; s--) {
-        const float *ahead = a + mr * a_row; /* rows of a panel lie one after the other: the next tile's are fetched meanwhile */
+        const float *fetch = ahead; /* rows of a panel lie one after the other: the next tile's are fetched meanwhile */
 
         for (int d = g->depth; d > 0; d--) {
             if (layout == ROWS_32 || layout == ROWS_16) {
-                __builtin_prefetch(ahead);
-                ahead += 16;
+                __builtin_prefetch(fetch);
+                fetch += 16;
             }
+            if (layout == COLUMNS && nv == 1)
+                __builtin_prefetch(b + FETCH_AHEAD * b_depth);
             vec p = vload(b), q = nv == 2 ? vload(b + VW) : p;
 
 #pragma GCC unroll 16
@@ -50,6 +55,7 @@ SIMD_FN void tile(const struct gemm *g, const float *a, const float *b, float *c
             b += b_depth;
         }
         a += a_skip;
+        ahead += g->a_seg;
         b += b_skip;
     }
 #pragma GCC unroll 16
@@ -60,7 +66,7 @@ SIMD_FN void tile(const struct gemm *g, const float *a, const float *b, float *c
     }
 }
 
-typedef void tile_fn(const struct gemm *g, const float *a, const float *b, float *c);
+typedef void tile_fn(const struct gemm *g, const float *a, const float *ahead, const float *b, float *c);
 
 #if GEMM_MR >= 14
 #define FOR_MR(X) X(1) X(2) X(3) X(4) X(5) X(6) X(7) X(8) X(9) X(10) X(11) X(12) X(13) X(14)
@@ -72,7 +78,7 @@ typedef void tile_fn(const struct gemm *g, const float *a, const float *b, float
 
 /* clang-format off */
 #define TILE(name, mr, nv, layout)                                                                                                         \
-    static void name##mr(const struct gemm *g, const float *a, const float *b, float *c) { tile(g, a, b, c, mr, nv, layout); }
+    static void name##mr(const struct gemm *g, const float *a, const float *ahead, const float *b, float *c) { tile(g, a, ahead, b, c, mr, nv, layout); }
 #define DEFINE(mr)                                                                                                                         \
     TILE(any1_, mr, 1, ANY_ROWS) TILE(any2_, mr, 2, ANY_ROWS) TILE(r16_1_, mr, 1, ROWS_16) TILE(r16_2_, mr, 2, ROWS_16)                     \
     TILE(r32_1_, mr, 1, ROWS_32) TILE(r32_2_, mr, 2, ROWS_32) TILE(cols1_, mr, 1, COLUMNS) TILE(cols2_, mr, 2, COLUMNS)
@@ -109,8 +115,9 @@ static void strip(const struct gemm *g, int col, int nv)
 
     for (int t = 0, i = 0; t < tiles; t++) {
         int mr = base + (t < more);
+        const float *a = g->a + i * g->a_row, *ahead = t + 1 < tiles ? a + mr * g->a_row : g->next ? g->next : a;
 
-        fn[mr - 1](g, g->a + i * g->a_row, g->b + col, g->c + i * g->c_row + col);
+        fn[mr - 1](g, a, ahead, g->b + col, g->c + i * g->c_row + col);
         i += mr;
     }
 }

@@ -18,6 +18,7 @@ struct gemm {
     int rows, cols; /* cols: a multiple of 16 */
     int segs, depth;
     bool add;
+    const float *next; /* first row of a of the call that follows, to be fetched meanwhile; NULL where that is not known */
 };
 
 static inline int round_up(int n, int to)

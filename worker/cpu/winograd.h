@@ -75,6 +75,7 @@ struct wino_sink {
     struct tensor *y;
     int per; /* images per shard */
     float beta;
+    bool stream;       /* see conv_streams() */
     const float *bias; /* or NULL */
     float *moments;    /* [strips][3][ld of k]: shift, sum, sum of squares of y - shift; or NULL */
     int ld_moments;

@@ -65,11 +65,12 @@ static void multiply(const struct job *j, const struct wino_block *b, const floa
     int ldm = panels * GEMM_NP;
 
     for (int p = 0; p < g->points; p++) {
+        const float *rows = v + ((long)p * g->cv + d0) * b->rows;
         int lo, hi;
 
         wino_block_range(b, p / g->x.pts, p % g->x.pts, &lo, &hi);
         for (int q = 0; q < panels; q++) {
-            struct gemm mm = { .a = v + ((long)p * g->cv + d0) * b->rows + (long)lo * g->pv,
+            struct gemm mm = { .a = rows + (long)lo * g->pv,
                                .a_row = g->pv,
                                .a_seg = (long)b->rows * g->pv,
                                .a_depth = 1,
@@ -82,7 +83,8 @@ static void multiply(const struct job *j, const struct wino_block *b, const floa
                                .cols = GEMM_NP,
                                .segs = (d1 - d0) / g->pv,
                                .depth = g->pv,
-                               .add = d0 > 0 };
+                               .add = d0 > 0,
+                               .next = q + 1 == panels && p + 1 < g->points ? rows + (long)g->cv * b->rows : NULL };
 
             gemm_run(&mm);
         }
@@ -234,6 +236,7 @@ static int run(const struct conv_call *q, struct job *j, struct err *err)
     int rc;
 
     choose(j);
+    j->sink.stream = conv_streams(q);
     for (struct carve c = { 0 };;) {
         c.used = 0;
         layout(j, &c, pool_threads(pool));

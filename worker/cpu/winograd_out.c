@@ -73,12 +73,16 @@ struct place {
     int hi, wi, lanes;
 };
 
-static void store_tile(const struct place *p, const vec *out, float beta)
+static void store_tile(const struct place *p, const vec *out, const struct wino_sink *sink)
 {
     for (int i = 0; i < p->hi; i++) {
         float *y = p->at + i * p->row;
+        float beta = sink->beta;
 
-        if (p->lanes == VW && beta == 0.0f)
+        if (sink->stream)
+            for (int j = 0; j < p->wi; j++)
+                vstream(y + j * p->col, out[i * ROW + j]);
+        else if (p->lanes == VW && beta == 0.0f)
             for (int j = 0; j < p->wi; j++)
                 vstore(y + j * p->col, out[i * ROW + j]);
         else if (beta == 0.0f)
@@ -120,7 +124,7 @@ static void strip(const struct wino *g, const struct wino_tile *q, int count, co
             for (int i = 0; i < ROW * ROW; i++)
                 if (i / ROW < q->my && i % ROW < q->mx)
                     out[i] = vadd(out[i], bias);
-        store_tile(&p, out, sink->beta);
+        store_tile(&p, out, sink);
         if (!moments)
             continue;
         if (t == 0)
@@ -143,4 +147,6 @@ void wino_output(const struct wino *g, const struct wino_block *b, const float *
                   sink->moments ? sink->moments + (long)s * 3 * sink->ld_moments + k0 + col : NULL);
         q += count;
     }
+    if (sink->stream)
+        vstream_end();
 }

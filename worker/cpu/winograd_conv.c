@@ -11,7 +11,7 @@
 #include "worker/cpu/winograd.h"
 
 enum {
-    BLOCK_ROWS = 28,          /* tiles of a block: four register tiles high */
+    BLOCK_ROWS = 56,          /* tiles of a block: four register tiles high */
     PANEL_BLOCK_ROWS = 112,   /* with panels, where the products of a block are only 32 wide */
     GROUP = 64,               /* outputs at a time in a block: the products stay in the L2 cache */
     SMALL_U_BYTES = 2 << 20,  /* larger matrices are made panel by panel */
@@ -40,6 +40,12 @@ static int outputs_panels(const struct job *j)
     return (j->g.k + GEMM_NP - 1) / GEMM_NP;
 }
 
+/* Columns of a panel's products: half a panel is enough where there are no more outputs. */
+static int panel_width(const struct job *j)
+{
+    return j->g.k <= 16 ? 16 : GEMM_NP;
+}
+
 static void cut_blocks(struct job *j)
 {
     int want = j->panels ? PANEL_BLOCK_ROWS : BLOCK_ROWS, per_strip = wino_max_rows(&j->g, 1);
@@ -62,7 +68,7 @@ static void block_at(const struct job *j, struct wino_block *b, int index)
 static void multiply(const struct job *j, const struct wino_block *b, const float *v, const float *u, int d0, int d1, int panels, float *m)
 {
     const struct wino *g = &j->g;
-    int ldm = panels * GEMM_NP;
+    int width = panel_width(j), ldm = panels * width;
 
     for (int p = 0; p < g->points; p++) {
         const float *rows = v + ((long)p * g->cv + d0) * b->rows;
@@ -77,10 +83,10 @@ static void multiply(const struct job *j, const struct wino_block *b, const floa
                                .b = u + ((long)q * g->points + p) * (d1 - d0) * GEMM_NP,
                                .b_seg = (long)g->pv * GEMM_NP,
                                .b_depth = GEMM_NP,
-                               .c = m + ((long)p * b->rows + lo) * ldm + q * GEMM_NP,
+                               .c = m + ((long)p * b->rows + lo) * ldm + q * width,
                                .c_row = ldm,
                                .rows = hi - lo,
-                               .cols = GEMM_NP,
+                               .cols = width,
                                .segs = (d1 - d0) / g->pv,
                                .depth = g->pv,
                                .add = d0 > 0,
@@ -105,7 +111,7 @@ static void block_run(void *arg, size_t index, int thread)
         int n = panels - q < group ? panels - q : group;
 
         multiply(j, b, v, j->u + (size_t)q * j->u_size, 0, j->g.cv, n, m);
-        wino_output(&j->g, b, m, n * GEMM_NP, q * GEMM_NP, n * GEMM_NP, &j->sink);
+        wino_output(&j->g, b, m, n * panel_width(j), q * GEMM_NP, n * panel_width(j), &j->sink);
     }
 }
 
@@ -154,7 +160,7 @@ static void panel_run(void *arg, size_t panel, int thread)
             multiply(j, &j->block[b], j->v + (size_t)b * j->v_size, u, d, end, 1, m + (size_t)b * j->block_m);
     }
     for (int b = 0; b < j->nblocks; b++)
-        wino_output(&j->g, &j->block[b], m + (size_t)b * j->block_m, GEMM_NP, (int)panel * GEMM_NP, GEMM_NP, &j->sink);
+        wino_output(&j->g, &j->block[b], m + (size_t)b * j->block_m, panel_width(j), (int)panel * GEMM_NP, panel_width(j), &j->sink);
 }
 
 static void layout(struct job *j, struct carve *c, int threads)

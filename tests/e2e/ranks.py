@@ -1,0 +1,253 @@
+#!/usr/bin/env python3
+"""The same bits whatever the number of ranks. Every job of a group must store the rows and the model of the group's first job, which one
+rank trained: other ranks, threads, waves, ISAs and tiers, ranks and supervisors killed at random moments, a tier changed in mid-job.
+At last: all ranks together should spend about the CPU time that one rank spends."""
+import hashlib
+import json
+import os
+import random
+import signal
+import struct
+import subprocess
+import sys
+import time
+
+from daemon import BUILD, HERE, SANITIZED, Daemon
+
+SEED = int(os.environ.get("RANKS_SEED", "1"))
+SLOTS = 8
+PATIENCE_S = 900 if SANITIZED else 240
+LONG_STEPS = 60
+CPU_RATIO_MAX = 1.6  # of four ranks to one; caches shared with whatever else runs on the machine make it vary
+
+
+def merged(spec, more):
+    """A copy of spec with the keys of `more`, which may be nested, put in."""
+    out = dict(spec)
+    for key, value in more.items():
+        out[key] = merged(spec.get(key, {}), value) if isinstance(value, dict) else value
+    return out
+
+
+def base_spec(data):
+    """Validation shards of 4 out of 11 images: the last one is smaller. The images of an epoch are no multiple of the batch."""
+
+    def split(name):
+        return {"annotations": "%s/%s.json" % (data, name), "images": data + "/images"}
+
+    return {"name": "ranks", "model": {"preset": "yolov3_tiny", "size": 64, "width": 0.125},
+            "data": {"train": split("train"), "val": split("val"), "augment": {"scale": 0.2}},
+            "train": {"steps": 7, "batch": 16, "shards": 8, "log_every": 2, "lr": 0.005, "lr_steps": [], "burn_in": 0},
+            "val": {"every": 3, "batch": 4}, "run": {"device": "cpu", "threads": 1, "ranks": 1}}
+
+
+def isas():
+    """Those that this CPU has, the best first."""
+    with open("/proc/cpuinfo", encoding="utf-8") as f:
+        flags = next((line.split() for line in f if line.startswith("flags")), [])
+    needs = {"avx512": {"avx512f", "avx512bw", "avx512dq", "avx512vl"}, "avx2": {"avx2", "fma", "bmi2"}, "generic": set()}
+    return [name for name, need in needs.items() if need <= set(flags)]
+
+
+# ---- what a job leaves ----
+
+def rows(d, job):
+    """{name of a row: (bits, tier)} of everything that was measured; tier is None where rows have none."""
+    found = {}
+    for split, term, step, epoch, num, den, tier in d.sql(
+            "SELECT split, term, step, epoch, num, den, tier FROM loss WHERE job=? ORDER BY step, split, term", job):
+        found["%s step %d %s" % (split, step, term)] = (struct.pack("<ddd", epoch, num, den).hex(), tier)
+    for metric, step, value in d.sql("SELECT metric, step, value FROM eval WHERE job=? ORDER BY step, metric", job):
+        found["eval step %d %s" % (step, metric)] = ("undefined" if value is None else struct.pack("<d", value).hex(), None)
+    return found
+
+
+def models(d, job):
+    """{step: hash} of every checkpoint that is kept"""
+    found, folder = {}, "%s/jobs/%d/checkpoints" % (d.state, job)
+    for name in sorted(os.listdir(folder), key=lambda n: int(n.split("-")[1])):
+        with open("%s/%s/model.safetensors" % (folder, name), "rb") as f:
+            found[int(name.split("-")[1])] = hashlib.sha256(f.read()).hexdigest()
+    return found
+
+
+def same(d, first, job, what):
+    """Rows but for their tier, and models."""
+    want, have = rows(d, first), rows(d, job)
+    for name in list(want) + [n for n in have if n not in want]:
+        a, b = want.get(name, ("no such row",))[0], have.get(name, ("no such row",))[0]
+        assert a == b, "%s: first difference to job %d is job %d, row '%s': %s instead of %s" % (what, first, job, name, b, a)
+    a, b = models(d, first), models(d, job)
+    assert a == b, "%s: same rows, but the models of job %d %s are not those of job %d %s" % (what, job, b, first, a)
+
+
+def submit(d, spec, what):
+    return d.call("job.submit", spec=spec, token=what)["id"]
+
+
+def finish(d, job):
+    ended = ("completed", "failed", "cancelled")
+    now = d.wait(job, lambda j: j["state"] in ended, PATIENCE_S)
+    assert now["state"] == "completed", "job %d: %s: %s" % (job, now["state"], now["reason"])
+    return now
+
+
+# ---- variants ----
+
+def run_keys(**run):
+    return {"run": run}
+
+
+def variants(sync_bn):
+    """(what, keys) of jobs that must not differ; the first is what they are compared with."""
+    have = isas()
+    few = [("1 rank", run_keys(deterministic="rerun"))]
+    few += [("%d ranks, tier %s" % (p, tier), run_keys(ranks=p, deterministic=tier))
+            for p, tier in ((2, "off"), (3, "world"), (4, "rerun"), (5, "off"), (7, "world"))]
+    few += [("%d ranks, 2 threads" % p, run_keys(ranks=p, threads=2)) for p in (1, 3)]
+    few += [("%d ranks, %s" % (p, isa), run_keys(ranks=p, isa=isa)) for p, isa in zip((2, 3), have[1:])]
+    if sync_bn:
+        return few
+    many = [("4 ranks again", run_keys(ranks=4, deterministic="rerun")), ("as many ranks as shards", run_keys(ranks=8))]
+    many += [("1 rank, tier %s" % tier, run_keys(deterministic=tier)) for tier in ("off", "world")]
+    many += [("%d ranks, 2 waves" % p, merged(run_keys(ranks=p), {"train": {"waves": 2}})) for p in (1, 2, 3)]
+    many += [("3 ranks, 2 waves, 2 threads, %s" % have[-1], merged(run_keys(ranks=3, threads=2, isa=have[-1]), {"train": {"waves": 2}}))]
+    return few + many
+
+
+def check_moved(d, job):
+    """Equal rows of a training that stands still would prove nothing."""
+    totals = [v for (v,) in d.sql("SELECT value FROM loss WHERE job=? AND split='train' AND term='total' ORDER BY step", job)]
+    hashes = models(d, job)
+    assert totals[-1] < 0.9 * totals[0] and len(set(hashes.values())) == len(hashes) == 3, (totals, hashes)
+    assert {(r.split()[0], int(r.split()[2])) for r in rows(d, job)} >= {(s, n) for s in ("val", "eval") for n in (3, 6, 7)}, rows(d, job)
+
+
+# ---- kills and a tier that changes ----
+
+def long_spec(base):
+    """Log windows are open across checkpoints, and network sizes vary."""
+    return merged(base, {"data": {"augment": {"multiscale": True, "size_min": 32, "size_max": 96}},
+                         "train": {"steps": LONG_STEPS, "log_every": 3, "lr": 0.002}, "val": {"every": 7},
+                         "checkpoint": {"every": 4}, "run": {"restarts": 20}})
+
+
+def strike(d, job, name, rng):
+    """kill -9 of one of the job's processes of that name. False: there is none now."""
+    found = [pid for pid, command in sorted(d.members(job).items()) if command == name]
+    if not found:
+        return False
+    try:
+        os.kill(rng.choice(found), signal.SIGKILL)
+    except ProcessLookupError:
+        return False
+    return True
+
+
+def kill_at_random(d, job, rng):
+    """A rank, then detd-job, then both at once, and again; each a random moment after a random step. Returns how many were hit."""
+    hits = 0
+    for at, names in zip((3, 12, 22, 32, 42), (["detd-worker"], ["detd-job"], ["detd-worker", "detd-job"], ["detd-worker"], ["detd-job"])):
+        step = at + rng.randrange(6)
+        d.wait(job, lambda j, s=step: j["step"] >= s, PATIENCE_S)
+        time.sleep(rng.uniform(0, 0.06))
+        hits += [strike(d, job, name, rng) for name in names].count(True)
+    return hits
+
+
+def change_tier(d, job):
+    d.wait(job, lambda j: j["step"] >= 3, PATIENCE_S)
+    subprocess.run([BUILD + "/detctl", "--socket", d.path, "deterministic", "on", "--tier", "world", "--job", str(job)], check=True,
+                   stdout=subprocess.DEVNULL)
+
+
+def check_tiers(d, job):
+    """From the agreed step on, and nowhere else, rows are of the new tier."""
+    agreed = d.sql("SELECT step, tier FROM tiers WHERE job=? ORDER BY step", job)
+    assert len(agreed) == 2 and agreed[0] == (1, "off") and agreed[1][1] == "world", agreed
+    start = agreed[1][0]
+    assert 3 < start < LONG_STEPS - 10, agreed
+    for name, (_, tier) in rows(d, job).items():
+        step = int(name.split()[2])
+        assert tier in (None, "world" if step >= start else "off"), "row '%s' is of tier %s; world was agreed from step %d on" % (
+            name, tier, start)
+    return start
+
+
+def disturb(d, base, rng):
+    """The long jobs: (what, job), the undisturbed one first."""
+    spec = long_spec(base)
+    calm = submit(d, spec, "undisturbed")
+    killed = submit(d, merged(spec, run_keys(ranks=3)), "3 ranks, killed")
+    toggled = submit(d, merged(spec, run_keys(ranks=2, deterministic="off")), "2 ranks, tier changed")
+    change_tier(d, toggled)
+    hits = kill_at_random(d, killed, rng)
+    ended = finish(d, killed)
+    print("%d kills, attempts resumed from steps %s" % (hits, [a["resume_step"] for a in ended["attempts"]]))
+    assert hits >= 5 and ended["attempt"] >= 5 and max(a["resume_step"] for a in ended["attempts"]) >= 30, ended["attempts"]
+    finish(d, toggled)
+    print("tier world from step %d on" % check_tiers(d, toggled))
+    return [("1 rank", calm), ("3 ranks, killed", killed), ("2 ranks, tier changed", toggled)]
+
+
+# ---- CPU time ----
+
+def cpu_seconds(d, job):
+    finish(d, job)
+    told = subprocess.run([BUILD + "/detctl", "--socket", d.path, "show", str(job), "--json"], check=True, stdout=subprocess.PIPE).stdout
+    return json.loads(told)["cpu_seconds"]
+
+
+def larger_spec(base):
+    return merged(base, {"model": {"size": 160, "width": 0.5}, "train": {"steps": 20, "lr": 0.001}, "val": {"every": 10}})
+
+
+def compare_cpu(d, base):
+    """(what, job) of the larger jobs, one after the other so that they do not slow each other down."""
+    spent, jobs = {}, []
+    for p in (1, 4):
+        what = "%d rank%s, larger" % (p, "s" if p > 1 else "")
+        jobs.append((what, submit(d, merged(larger_spec(base), run_keys(ranks=p)), what)))
+        spent[p] = cpu_seconds(d, jobs[-1][1])
+    ratio = spent[4] / spent[1]
+    print("CPU seconds: 1 rank %.2f, 4 ranks together %.2f: %.2f times" % (spent[1], spent[4], ratio))
+    assert SANITIZED or ratio < CPU_RATIO_MAX, "four ranks spend %.2f times the CPU time of one" % ratio
+    return jobs
+
+
+# ---- all of it ----
+
+def draw(data):
+    subprocess.run([sys.executable, HERE + "/../demo/make_shapes.py", data, "--train", "40", "--val", "11", "--size", "96"], check=True,
+                   stdout=subprocess.DEVNULL)
+
+
+def compare(d, title, jobs):
+    for _, job in jobs:
+        finish(d, job)
+    for what, job in jobs[1:]:
+        same(d, jobs[0][1], job, what)
+    print("%s: %d jobs, %d rows and %d models each: equal" % (title, len(jobs), len(rows(d, jobs[0][1])), len(models(d, jobs[0][1]))))
+
+
+def main():
+    rng = random.Random(SEED)
+    began = time.time()
+    with Daemon(foreign=False, slots=SLOTS) as d:
+        draw(d.root + "/shapes")
+        base = base_spec(d.root + "/shapes")
+        compare(d, "kills and tiers (seed %d)" % SEED, disturb(d, base, rng))
+        groups = []
+        for sync_bn in (False, True):
+            spec = merged(base, {"model": {"sync_bn": sync_bn}, "train": {"clip_norm": 30} if sync_bn else {}})
+            title = "SyncBN, clipped" if sync_bn else "BN of each shard"
+            groups.append((title, [(what, submit(d, merged(spec, keys), title + ", " + what)) for what, keys in variants(sync_bn)]))
+        for title, jobs in groups:
+            compare(d, title, jobs)
+            check_moved(d, jobs[0][1])
+        assert models(d, groups[0][1][0][1]) != models(d, groups[1][1][0][1]), "model.sync_bn changes nothing"
+        compare(d, "larger", compare_cpu(d, base))
+    print("%.0f s" % (time.time() - began))
+
+
+main()

@@ -56,6 +56,7 @@ static const struct conv_case cases[] = {
     { PENDING | SLICE, 16, 16, 3, 1, 1, 3, { { 1, 9, 6 }, { 1, 9, 6 }, { 2, 4, 14 } } },
     { PENDING, 160, 128, 3, 1, 1, FOUR(1, 13, 13) },
     { SLICE, 224, 130, 3, 1, 1, ONE(2, 9, 13) },
+    { 0, 352, 352, 3, 1, 1, ONE(1, 5, 5) },
     { 0, 16, 16, 3, 1, 1, TWO(3, 40, 44) },
     /* rows */
     { 0, 3, 16, 3, 1, 1, TWO(1, 20, 20) },
@@ -340,7 +341,7 @@ static void check_gaps(const char *from, const struct tensor *view, const float 
 static const char *check_stats(const struct data *d, const struct shard_data *s, const char *from, const double *y)
 {
     size_t n = tensor_pixels(&s->y), count = (size_t)d->t->k;
-    double stats[1 + 2 * 256];
+    double stats[1 + 2 * 400];
 
     memcpy(stats, from, (1 + 2 * count) * sizeof(double));
     assert_true(stats[0] == (double)n);

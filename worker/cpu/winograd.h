@@ -94,5 +94,6 @@ struct wino_taps {
     float *dw;
     long ld_k, ld_tap;
     float beta;
+    bool stream; /* past the caches: beta is 0 and the vectors are whole lines */
 };
 void wino_weights_back(const struct wino *g, const float *du, long ld_point, int ld_du, int rows, int cols, const struct wino_taps *to);

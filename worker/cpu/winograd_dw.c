@@ -18,6 +18,7 @@ enum {
     ROUND_BYTES = 24 << 20, /* transformed inputs and gradients that stay in the L3 cache */
     PIECE_K = 64,
     PIECE_C = 32,
+    STREAM_BYTES = 4 << 20,
     CHUNK = 6, /* tiles that are transformed at a time */
     GROUPS = 4 /* at least this many groups of slabs a thread, where there are as many slabs */
 };
@@ -101,7 +102,7 @@ static void small_slab(const struct small *a, int shard, int slab, int thread, f
             for (int vp = 0; vp < g->cv / g->pv; vp++)
                 multiply(g, b, z, zp, v, vp, du + (long)zp * g->pz * g->cv + vp * g->pv, (long)g->cz * g->cv, g->cv, s > 0);
     }
-    wino_weights_back(g, du, (long)g->cz * g->cv, g->cv, g->k, g->c, &(struct wino_taps){ dw, 9L * g->c, g->c, 0.0f });
+    wino_weights_back(g, du, (long)g->cz * g->cv, g->cv, g->k, g->c, &(struct wino_taps){ dw, 9L * g->c, g->c, 0.0f, false });
 }
 
 static void small_run(void *arg, size_t index, int thread)
@@ -221,6 +222,13 @@ static void piece_write(const struct large *a, const float *sum, int shard, int 
                    (size_t)cols);
 }
 
+/* Large gradients are not read again soon. */
+static bool streams(const struct large *a, int shard)
+{
+    return VSTREAMS && a->j.q->beta == 0.0f && a->j.g.c % 16 == 0 && (uintptr_t)a->j.q->dw[shard] % 64 == 0 &&
+           a->j.dw_size * sizeof(float) >= STREAM_BYTES;
+}
+
 static void large_piece(void *arg, size_t index, int thread)
 {
     const struct large *a = arg;
@@ -235,12 +243,13 @@ static void large_piece(void *arg, size_t index, int thread)
 
         if (!s) {
             piece_slab(a, i, zp, vp, rows, cols, du,
-                       &(struct wino_taps){ a->j.q->dw[shard] + (size_t)k * 9 * (size_t)g->c + c, 9L * g->c, g->c, a->j.q->beta });
+                       &(struct wino_taps){ a->j.q->dw[shard] + (size_t)k * 9 * (size_t)g->c + c, 9L * g->c, g->c, a->j.q->beta,
+                                            streams(a, shard) });
             continue;
         }
         if (slab == 0)
             *s = (struct slabs){ .stack = s->stack, .n = (size_t)(rows * 9 * PIECE_C) };
-        piece_slab(a, i, zp, vp, rows, cols, du, &(struct wino_taps){ slab_next(s), 9L * PIECE_C, PIECE_C, 0.0f });
+        piece_slab(a, i, zp, vp, rows, cols, du, &(struct wino_taps){ slab_next(s), 9L * PIECE_C, PIECE_C, 0.0f, false });
         slab_push(s);
         if (slab == a->j.slabs - 1)
             piece_write(a, slab_finish(s), shard, k, c, rows, cols);

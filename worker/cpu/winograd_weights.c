@@ -69,6 +69,8 @@ static void taps_back(const vec *u, vec g[9], bool sy, bool sx)
         taps_back_tile(u, g, false, false);
 }
 
+enum { FETCH_AHEAD = 6 /* outputs k whose weights are asked for early */ };
+
 /* tmp[point][32 outputs][VW of the depth] to u[point][depth from d on][32]. */
 static void turn(const float *tmp, float *u, int points, int depth, int d)
 {
@@ -99,8 +101,10 @@ static void panel_fwd(const struct wino *g, const struct param *w, int first, in
             const float *from = w->data + (long)(first + k) * 9 * w->c + d;
             vec in[9], out[WINO_SIDE * WINO_SIDE];
 
-            for (int i = 0; i < 9; i++)
+            for (int i = 0; i < 9; i++) {
                 in[i] = vload_n(from + (long)i * w->c, lanes);
+                __builtin_prefetch(from + (long)i * w->c + VW); /* what the next d reads: 288 short pieces that no hardware foresees */
+            }
             taps(in, out, g->y.pts == 7, g->x.pts == 7);
             for (int p = 0; p < g->points; p++)
                 vstore(tmp + (p * 32 + k) * VW, out[p]);
@@ -122,6 +126,8 @@ static void panel_back(const struct wino *g, const struct param *w, int first, i
             int lanes = vlanes(w->c, first + k);
             vec in[9], out[WINO_SIDE * WINO_SIDE];
 
+            for (int i = 0; i < 9; i++)
+                __builtin_prefetch(from + ((long)FETCH_AHEAD * 9 + 8 - i) * w->c);
             for (int i = 0; i < 9; i++)
                 in[i] = lanes > 0 ? vload_n(from + (long)(8 - i) * w->c, lanes) : vset1(0.0f);
             taps(in, out, g->y.pts == 7, g->x.pts == 7);
@@ -153,7 +159,12 @@ void wino_weights_back(const struct wino *g, const float *du, long ld_point, int
 
                 if (to->beta != 0.0f)
                     out[i] = vfma(vset1(to->beta), vload_n(dw, lanes), out[i]);
-                vstore_n(dw, out[i], lanes);
+                if (to->stream)
+                    vstream(dw, out[i]);
+                else
+                    vstore_n(dw, out[i], lanes);
             }
         }
+    if (to->stream)
+        vstream_end();
 }

@@ -106,11 +106,42 @@ int cpu_sync(struct device *dev, struct err *err)
     return 0;
 }
 
+/* Large memory comes from the kernel, which zeroes a page when it is first touched: much of an arena's chunk may never be, and zeroing all of
+ * it would cost every rank the more CPU time the more ranks there are. */
+static void *map_zeroed(struct cpu_device *d, size_t bytes)
+{
+    size_t length, room;
+    struct mapping *m;
+    char *base, *at;
+
+    if (bytes > SIZE_MAX - 2 * HUGE_BYTES)
+        return NULL;
+    length = round_up(bytes, HUGE_BYTES);
+    room = length + HUGE_BYTES;
+    m = malloc(sizeof *m);
+    base = m ? mmap(NULL, room, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0) : MAP_FAILED;
+    if (base == MAP_FAILED) {
+        free(m);
+        return NULL;
+    }
+    at = base + (round_up((uintptr_t)base, HUGE_BYTES) - (uintptr_t)base);
+    if (at > base)
+        munmap(base, (size_t)(at - base));
+    if (base + room > at + length)
+        munmap(at + length, (size_t)(base + room - (at + length)));
+    (void)madvise(at, length, MADV_HUGEPAGE); /* a wish: without it everything still works */
+    *m = (struct mapping){ d->mappings, at, length };
+    d->mappings = m;
+    return at;
+}
+
 void *cpu_alloc(struct device *dev, size_t bytes)
 {
-    void *p = cpu_memory(bytes);
+    void *p;
 
-    (void)dev;
+    if (bytes >= 2 * HUGE_BYTES)
+        return map_zeroed(cpu_device(dev), bytes);
+    p = cpu_memory(bytes);
     if (p)
         memset(p, 0, bytes);
     return p;
@@ -118,7 +149,16 @@ void *cpu_alloc(struct device *dev, size_t bytes)
 
 void cpu_free(struct device *dev, void *ptr)
 {
-    (void)dev;
+    for (struct mapping **at = &cpu_device(dev)->mappings; *at; at = &(*at)->next) {
+        struct mapping *m = *at;
+
+        if (m->at == ptr) {
+            *at = m->next;
+            munmap(m->at, m->bytes);
+            free(m);
+            return;
+        }
+    }
     free(ptr);
 }
 

@@ -10,12 +10,13 @@ root=${FRESH_DIR:-$(mktemp -d)}
 targets=${FRESH_TARGETS:-check demo}
 trap 'rm -rf --one-file-system "$root"' EXIT
 
-# The host's mirror and proxy settings, so that it works wherever apt works.
-mirror=$(grep -rhoE '^(deb|URIs:) [^#]*' /etc/apt/sources.list /etc/apt/sources.list.d 2>/dev/null | grep -oE 'https?://[^ ]*' | head -1)
-debootstrap --variant=minbase --include=make,ca-certificates bookworm "$root" "${mirror:-http://deb.debian.org/debian}" >"$root.log" 2>&1 ||
+# The host's Debian mirror and proxy, so that it works wherever apt works.
+mirror=$(grep -rhoE '^(deb|URIs:) .*' /etc/apt/sources.list /etc/apt/sources.list.d 2>/dev/null | grep -oE 'https?://[^ ]*/debian/?( |$)' | head -1)
+mirror=${mirror:-http://deb.debian.org/debian}
+debootstrap --variant=minbase --include=make,ca-certificates bookworm "$root" "${mirror% }" >"$root.log" 2>&1 ||
     { tail -5 "$root.log" >&2; exit 1; }
 rm -f "$root.log"
-cp -a /etc/apt/. "$root/etc/apt/"
+cp -a /etc/apt/apt.conf* "$root/etc/apt/"
 cp -L /etc/resolv.conf "$root/etc/resolv.conf" 2>/dev/null || true
 cp -L /etc/hosts "$root/etc/hosts" 2>/dev/null || true
 mkdir -p "$root/src"

@@ -177,7 +177,7 @@ static int load_model(struct predictor *p, struct err *err)
 static int predictor_open(struct predictor *p, struct err *err)
 {
     struct device_options dev = { 0, "auto" };
-    const struct device_ops *ops;
+    const struct device_ops *ops = NULL;
     int rc = read_spec(p, err);
 
     if (rc >= 0)

@@ -35,7 +35,7 @@ static struct devices devices;
 
 __attribute__((unused)) static int open_devices(void **state)
 {
-    const struct device_ops *(*const backend[])(void) = { cpu_backend_avx512, cpu_backend_avx2, cpu_backend_generic };
+    static const struct device_ops *(*const backend[])(void) = { cpu_backend_avx512, cpu_backend_avx2, cpu_backend_generic };
 
     (void)state;
     for (size_t b = 0; b < sizeof backend / sizeof *backend; b++)

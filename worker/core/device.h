@@ -76,8 +76,17 @@ struct box_list {
 
 /* Loss terms of a head, summed over the images of a shard, unweighted; YOLO_TOTAL is the optimised objective (weighted by the gains). */
 enum yolo_term {
-    YOLO_BOX, YOLO_OBJ, YOLO_NOOBJ, YOLO_CLS, YOLO_TOTAL,
-    YOLO_POSITIVES, YOLO_IGNORED, YOLO_SUM_IOU, YOLO_RECALL50, YOLO_RECALL75, YOLO_SUM_OBJ_POS,
+    YOLO_BOX,
+    YOLO_OBJ,
+    YOLO_NOOBJ,
+    YOLO_CLS,
+    YOLO_TOTAL,
+    YOLO_POSITIVES,
+    YOLO_IGNORED,
+    YOLO_SUM_IOU,
+    YOLO_RECALL50,
+    YOLO_RECALL75,
+    YOLO_SUM_OBJ_POS,
     YOLO_TERMS
 };
 
@@ -123,8 +132,8 @@ struct device_ops {
     int (*conv_fwd)(struct device *dev, struct tensor *y, const struct operand *x, const struct conv *cv, struct param *w,
                     const float *bias, double *const *stats, int nshards, struct err *err);
     /* dx (gradient of act(x), i.e. after activation) = beta * dx + conv_transpose(dy, w). */
-    int (*conv_bwd_data)(struct device *dev, struct tensor *dx, float beta, const struct tensor *dy, const struct conv *cv,
-                         struct param *w, int nshards, struct err *err);
+    int (*conv_bwd_data)(struct device *dev, struct tensor *dx, float beta, const struct tensor *dy, const struct conv *cv, struct param *w,
+                         int nshards, struct err *err);
     /* dw[v] (KRSC floats of shard v) = beta * dw[v] + gradient; slabs cut by the shard's shape alone. */
     int (*conv_bwd_weights)(struct device *dev, float *const *dw, float beta, const struct operand *x, const struct tensor *dy,
                             const struct conv *cv, const struct param *w, int nshards, struct err *err);
@@ -158,13 +167,15 @@ struct device_ops {
     int (*act_bwd)(struct device *dev, enum act_kind kind, struct tensor *dx, float beta, const struct tensor *dy, const struct tensor *y,
                    int nshards, struct err *err);
     int (*add_fwd)(struct device *dev, struct tensor *y, const struct operand *a, const struct operand *b, int nshards, struct err *err);
-    int (*maxpool_fwd)(struct device *dev, const struct pooling *p, struct tensor *y, const struct operand *x, int nshards, struct err *err);
+    int (*maxpool_fwd)(struct device *dev, const struct pooling *p, struct tensor *y, const struct operand *x, int nshards,
+                       struct err *err);
     /* First maximum in row-major order of a window wins. dx = beta * dx, then dy of the windows an input won is added one by one in
      * row-major order of the outputs: one owner per input, so overlapping windows need no atomics. */
     int (*maxpool_bwd)(struct device *dev, const struct pooling *p, struct tensor *dx, float beta, const struct tensor *dy,
                        const struct operand *x, int nshards, struct err *err);
     int (*upsample_fwd)(struct device *dev, int factor, struct tensor *y, const struct operand *x, int nshards, struct err *err);
-    int (*upsample_bwd)(struct device *dev, int factor, struct tensor *dx, float beta, const struct tensor *dy, int nshards, struct err *err);
+    int (*upsample_bwd)(struct device *dev, int factor, struct tensor *dx, float beta, const struct tensor *dy, int nshards,
+                        struct err *err);
 
     /* yolo.c. dlogits (NULL in validation) = grad_scale * d total / d logits, every element written. terms[v]: [YOLO_TERMS] doubles. */
     int (*yolo_loss)(struct device *dev, const struct yolo_head *head, struct tensor *dlogits, float grad_scale, double *const *terms,
@@ -179,7 +190,8 @@ struct device_ops {
     /* blocks[j] = sum of squares of g[1024 j .. 1024 j + 1023] (16 virtual lanes, pairwise), as double. */
     int (*sum_squares)(struct device *dev, double *blocks, const float *g, size_t count, struct err *err);
     /* m = momentum * m + (scale * g + decay * w); w = w - lr * m. *skip != 0: nothing is written. */
-    int (*sgd_step)(struct device *dev, float *w, float *m, const float *g, size_t count, const struct sgd *s, const int32_t *skip, struct err *err);
+    int (*sgd_step)(struct device *dev, float *w, float *m, const float *g, size_t count, const struct sgd *s, const int32_t *skip,
+                    struct err *err);
     /* Evidence hash of `bytes` bytes (determinism 9.2): out[0], out[1] += the two lanes' sums, words counted from first_word. */
     int (*hash)(struct device *dev, uint64_t out[2], const void *data, size_t bytes, uint64_t kappa, uint64_t first_word, struct err *err);
 };

@@ -118,7 +118,7 @@ static void merge_top(double *stack, double *count, int *depth, int k)
 
 void cpu_moments(const float *moments, int ld, const int *pixels, int slabs, int k, double *stack, double *ret_stats)
 {
-    double count[34];
+    double count[34] = { 0 };
     int depth = 0;
 
     for (int s = 0; s < slabs; s++) {

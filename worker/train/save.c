@@ -254,7 +254,7 @@ static void passed_over(void *arg, const char *text)
     report_event(t->report, &ignored, "warning", "checkpoint", "%s", text);
 }
 
-static int load(struct trainer *t, const char *dir, int64_t step, const struct ckpt_identity *id, struct err *err)
+static int load(struct trainer *t, const char *dir, int64_t step, const struct ckpt_identity *id, int64_t *ret_bytes, struct err *err)
 {
     struct ckpt *c;
     int rc = ckpt_open(dir, step, id, &c, err);
@@ -264,15 +264,27 @@ static int load(struct trainer *t, const char *dir, int64_t step, const struct c
     rc = model_import(t->model, c->model, -1, err);
     if (rc >= 0)
         rc = state_load(t, c->state, err);
+    *ret_bytes = c->bytes;
     ckpt_close(c);
     return rc;
+}
+
+/* Rank 0. The rank before may have died between publishing and saying so: it is said again, the store takes it twice. */
+static int report_resume(struct trainer *t, int64_t step, const char *path, int64_t bytes, struct err *err)
+{
+    int rc = report_start(t->report, step, step > 0 ? path : NULL, err);
+
+    if (rc < 0 || step == 0)
+        return rc;
+    return report_ckpt_published(t->report, step, path, bytes, t->val_step == step ? t->val_loss : NAN, t->val && t->best_step == step,
+                                 err);
 }
 
 int trainer_resume(struct trainer *t, struct err *err)
 {
     struct ckpt_identity id;
     char dir[PATH_BYTES], path[PATH_BYTES + 32];
-    int64_t step = 0;
+    int64_t step = 0, bytes = 0;
     int rc = identity(t, &id, err);
 
     folder(t, dir);
@@ -281,11 +293,11 @@ int trainer_resume(struct trainer *t, struct err *err)
     if (rc >= 0)
         rc = comm_broadcast(t->comm, COMM_SYNC, &step, sizeof step, err);
     if (rc >= 0 && step > 0)
-        rc = load(t, dir, step, &id, err);
+        rc = load(t, dir, step, &id, &bytes, err);
     if (rc >= 0)
         rc = ckpt_path(dir, step, path, sizeof path, err);
     if (rc >= 0 && t->opt.rank == 0)
-        rc = report_start(t->report, step, step > 0 ? path : NULL, err);
+        rc = report_resume(t, step, path, bytes, err);
     if (rc < 0)
         return rc;
     t->step = step;

@@ -1,0 +1,70 @@
+/* tests/unit/test_schedule.c - learning rate and what is due when.
+ * uses: proto worker/train worker/models worker/layers worker/data worker/eval worker/comm worker/core cpu */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <cmocka.h>
+
+#include "worker/train/schedule.h"
+
+static struct jobspec darknet(void)
+{
+    return (struct jobspec){ .train_lr = 0.001,
+                             .train_burn_in = 1000,
+                             .train_burn_in_power = 4,
+                             .train_steps = 500200,
+                             .train_lr_steps = { 2, { 400000, 450000 } },
+                             .train_lr_scale = 0.1 };
+}
+
+static void is_close(float have, double want)
+{
+    assert_true((double)have > want * (1 - 1e-5) && (double)have < want * (1 + 1e-5));
+}
+
+/* The examples of specs yolov3, section 6.2. */
+static void burn_in_and_steps(void **state)
+{
+    struct jobspec s = darknet();
+
+    (void)state;
+    is_close(schedule_lr(&s, 1), 1e-15);
+    is_close(schedule_lr(&s, 100), 1e-7);
+    is_close(schedule_lr(&s, 500), 6.25e-5);
+    is_close(schedule_lr(&s, 999), 9.96006e-4);
+    is_close(schedule_lr(&s, 1000), 1e-3);
+    is_close(schedule_lr(&s, 399999), 1e-3);
+    is_close(schedule_lr(&s, 400000), 1e-4);
+    is_close(schedule_lr(&s, 450000), 1e-5);
+}
+
+static void fractions_of_the_job(void **state)
+{
+    struct jobspec s = darknet();
+
+    (void)state;
+    s.train_steps = 1000;
+    s.train_burn_in = 0;
+    s.train_lr_steps = (struct jobspec_list){ 1, { 0.8 } };
+    is_close(schedule_lr(&s, 1), 1e-3);
+    is_close(schedule_lr(&s, 799), 1e-3);
+    is_close(schedule_lr(&s, 800), 1e-4);
+}
+
+static void due_by_number_and_at_the_end(void **state)
+{
+    (void)state;
+    assert_false(schedule_due(10, 9, 25));
+    assert_true(schedule_due(10, 10, 25));
+    assert_true(schedule_due(10, 25, 25));
+    assert_false(schedule_due(0, 25, 25));
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = { cmocka_unit_test(burn_in_and_steps), cmocka_unit_test(fractions_of_the_job),
+                                        cmocka_unit_test(due_by_number_and_at_the_end) };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -10,7 +10,9 @@
 
 #include "proto/err.h"
 
-#define SPINS 4000 /* some tens of microseconds: longer than the gap between two ops, shorter than anybody else would notice */
+/* Some tens of microseconds: longer than the gap between two ops. A spin in vain halves the next one, down to the least: where threads share
+ * cores, spinning keeps those away from it that are waited for. */
+enum { SPINS_MOST = 4000, SPINS_LEAST = 125 };
 
 struct worker {
     struct pool *pool;
@@ -32,6 +34,7 @@ struct pool {
     void (*each)(void *arg, size_t index, int thread);
     void *arg;
     atomic_size_t next; /* pool_each(): the first index nobody has taken */
+    int spins;          /* the caller's, see adapt() */
 };
 
 static inline void relax(void)
@@ -39,6 +42,14 @@ static inline void relax(void)
 #if defined(__x86_64__)
     __builtin_ia32_pause();
 #endif
+}
+
+/* How long the next spin may take after this one: it was enough, or it was not. */
+static void adapt(int *spins, bool enough)
+{
+    int next = enough ? 2 * *spins : *spins / 2;
+
+    *spins = next > SPINS_MOST ? SPINS_MOST : next < SPINS_LEAST ? SPINS_LEAST : next;
 }
 
 static void work(struct pool *p, int thread)
@@ -60,16 +71,19 @@ static void work(struct pool *p, int thread)
     }
 }
 
-static unsigned wait_begun(struct pool *p, unsigned seen)
+static unsigned wait_begun(struct pool *p, unsigned seen, int *spins)
 {
     unsigned now;
 
-    for (int i = 0; i < SPINS; i++) {
+    for (int i = 0; i < *spins; i++) {
         now = atomic_load_explicit(&p->round, memory_order_acquire);
-        if (now != seen)
+        if (now != seen) {
+            adapt(spins, true);
             return now;
+        }
         relax();
     }
+    adapt(spins, false);
     pthread_mutex_lock(&p->lock);
     while ((now = atomic_load_explicit(&p->round, memory_order_acquire)) == seen)
         pthread_cond_wait(&p->begun, &p->lock);
@@ -81,9 +95,10 @@ static void *worker_main(void *arg)
 {
     struct worker *w = arg;
     struct pool *p = w->pool;
+    int spins = SPINS_MOST;
 
     for (unsigned seen = 0;;) {
-        seen = wait_begun(p, seen);
+        seen = wait_begun(p, seen, &spins);
         if (p->stop)
             return NULL;
         work(p, w->index);
@@ -107,11 +122,14 @@ static void begin(struct pool *p)
 
 static void wait_done(struct pool *p)
 {
-    for (int i = 0; i < SPINS; i++) {
-        if (atomic_load_explicit(&p->running, memory_order_acquire) == 0)
+    for (int i = 0; i < p->spins; i++) {
+        if (atomic_load_explicit(&p->running, memory_order_acquire) == 0) {
+            adapt(&p->spins, true);
             return;
+        }
         relax();
     }
+    adapt(&p->spins, false);
     pthread_mutex_lock(&p->lock);
     while (atomic_load_explicit(&p->running, memory_order_acquire) != 0)
         pthread_cond_wait(&p->done, &p->lock);
@@ -168,6 +186,7 @@ int pool_new(int threads, struct pool **ret_pool, struct err *err)
         return err_set(err, -ENOMEM, "out of memory: pool of %d threads", threads);
     }
     p->threads = threads;
+    p->spins = SPINS_MOST;
     pthread_mutex_init(&p->lock, NULL);
     pthread_cond_init(&p->begun, NULL);
     pthread_cond_init(&p->done, NULL);

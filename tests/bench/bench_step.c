@@ -1,7 +1,8 @@
 /* tests/bench/bench_step.c - images per second of yolov3-tiny's training step on the CPU device, with synthetic images.
  * uses: proto worker worker/train worker/models worker/layers worker/data worker/eval worker/comm worker/core cpu
  * Usage: bench_step [threads=2] [size=416] [batch=8] [shards=1] [freeze=0] [steps=5] [isa=auto]
- * Prints: images_per_s (best step), conv share of the time, and where the rest goes. */
+ * Prints: images_per_s (best step), the median share of convolutions in a step, and where the rest goes. shards=1,4,8 takes turns between
+ * the three, step by step, so that a busy machine slows all alike; then the ratios of their best steps to the first's. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -16,7 +17,7 @@
 #include "worker/models/model.h"
 #include "worker/train/reduce.h"
 
-enum { CLASSES = 80, BOXES = 4, MAX_TIMED = 40 };
+enum { CLASSES = 80, BOXES = 4, MAX_TIMED = 40, MAX_STEPS = 200, MAX_SHARDINGS = 4 };
 
 static double now(void)
 {
@@ -29,30 +30,42 @@ static double now(void)
 /* ---- the device with a stop watch around every op ---- */
 
 static struct device_ops real, timed;
-static struct {
-    const char *name;
-    double seconds;
-} spent[MAX_TIMED];
-static int nspent;
+struct clocks {
+    int n;
+    struct {
+        const char *name;
+        double seconds;
+    } op[MAX_TIMED];
+};
+static struct clocks *spent; /* of the sharding that is running */
 
 static double *clock_of(const char *name)
 {
-    for (int i = 0; i < nspent; i++)
-        if (spent[i].name == name)
-            return &spent[i].seconds;
-    spent[nspent].name = name;
-    return &spent[nspent++].seconds;
+    for (int i = 0; i < spent->n; i++)
+        if (spent->op[i].name == name)
+            return &spent->op[i].seconds;
+    spent->op[spent->n].name = name;
+    return &spent->op[spent->n++].seconds;
 }
 
-#define TIMED(op, params, args)              \
-    static int timed_##op params             \
-    {                                        \
-        static const char name[] = #op;      \
-        double start = now();                \
-        int rc = real.op args;               \
-                                             \
-        *clock_of(name) += now() - start;    \
-        return rc;                           \
+static double conv_seconds(void)
+{
+    double sum = 0;
+
+    for (int i = 0; i < spent->n; i++)
+        sum += strncmp(spent->op[i].name, "conv", 4) == 0 ? spent->op[i].seconds : 0;
+    return sum;
+}
+
+#define TIMED(op, params, args)           \
+    static int timed_##op params          \
+    {                                     \
+        static const char name[] = #op;   \
+        double start = now();             \
+        int rc = real.op args;            \
+                                          \
+        *clock_of(name) += now() - start; \
+        return rc;                        \
     }
 
 /* clang-format off */
@@ -98,11 +111,16 @@ static const struct device_ops *with_clocks(const struct device_ops *ops)
 
 /* ---- the step ---- */
 
-struct bench {
-    int threads, size, batch, shards, freeze, steps;
+struct options {
+    int threads, size, batch, shards[MAX_SHARDINGS], nshardings, freeze, steps;
     char isa[16];
     struct device *dev, *side;
     struct comm *comm;
+};
+
+struct bench {
+    int batch, size, shards;
+    struct device *dev;
     struct jobspec *spec;
     struct model *model;
     struct arena *arena;
@@ -112,6 +130,8 @@ struct bench {
     struct box_list *truth;
     double **terms;
     float **momentum;
+    struct clocks clocks;
+    double best, total, conv_share[MAX_STEPS];
 };
 
 static void die(const struct err *err)
@@ -167,28 +187,32 @@ static void make_batch(struct bench *b)
     }
 }
 
-static void bench_open(struct bench *b)
+static void devices_open(struct options *o)
 {
-    struct device_options opt = { b->threads, b->isa }, side = { 1, b->isa };
+    struct device_options opt = { o->threads, o->isa }, side = { 1, o->isa };
     struct comm_options co = { -1, 0, 1, 1000, { NULL, NULL } };
-    struct reduce_options r = { .nshards = b->shards, .nwaves = 1 };
-    json_t *root = json_pack("{s:{s:s,s:i,s:b},s:{s:{s:s,s:s}},s:{s:i,s:i,s:i}}", "model", "preset", "yolov3_tiny", "size", b->size, "freeze_bn",
-                             b->freeze, "data", "train", "annotations", "none", "images", "none", "train", "steps", 1000, "batch", b->batch, "shards",
-                             b->shards);
     const struct device_ops *ops;
     struct err err = { 0 };
 
-    if (jobspec_parse(root, &b->spec, &err) < 0 || device_backend("cpu", b->isa, &ops, &err) < 0 || ops->open(0, &opt, &b->dev, &err) < 0 ||
-        ops->open(0, &side, &b->side, &err) < 0 || comm_open_shm(&co, &b->comm, &err) < 0)
+    if (device_backend("cpu", o->isa, &ops, &err) < 0 || ops->open(0, &opt, &o->dev, &err) < 0 || ops->open(0, &side, &o->side, &err) < 0 ||
+        comm_open_shm(&co, &o->comm, &err) < 0)
         die(&err);
-    b->dev->ops = with_clocks(ops);
-    if (model_open(b->spec, CLASSES, b->dev, &b->model, &err) < 0)
+    o->dev->ops = with_clocks(ops);
+}
+
+static void bench_open(struct bench *b, const struct options *o, int shards)
+{
+    struct reduce_options r = { .dev = o->dev, .side = o->side, .comm = o->comm, .nshards = shards, .nwaves = 1 };
+    json_t *root = json_pack("{s:{s:s,s:i,s:b},s:{s:{s:s,s:s}},s:{s:i,s:i,s:i}}", "model", "preset", "yolov3_tiny", "size", o->size,
+                             "freeze_bn", o->freeze, "data", "train", "annotations", "none", "images", "none", "train", "steps", 1000,
+                             "batch", o->batch, "shards", shards);
+    struct err err = { 0 };
+
+    *b = (struct bench){ .batch = o->batch, .size = o->size, .shards = shards, .dev = o->dev, .best = 1e9 };
+    if (jobspec_parse(root, &b->spec, &err) < 0 || model_open(b->spec, CLASSES, b->dev, &b->model, &err) < 0)
         die(&err);
     b->arena = arena_new(b->dev, (size_t)256 << 20);
     b->tape = tape_new(b->dev, b->arena, b->model->nparams);
-    r.dev = b->dev;
-    r.side = b->side;
-    r.comm = b->comm;
     if (reduce_open(&r, b->model->params, b->model->nparams, &b->reduce, &err) < 0)
         die(&err);
     b->momentum = calloc((size_t)b->model->nparams, sizeof *b->momentum);
@@ -223,50 +247,88 @@ static void step(struct bench *b)
     }
 }
 
-static void parse(struct bench *b, int argc, char **argv)
+static void timed_step(struct bench *b, int number)
 {
-    for (int i = 1; i < argc; i++) {
-        int n;
+    double start = now(), conv, seconds;
 
-        if (sscanf(argv[i], "threads=%d", &n) == 1)
-            b->threads = n;
-        else if (sscanf(argv[i], "size=%d", &n) == 1)
-            b->size = n;
-        else if (sscanf(argv[i], "batch=%d", &n) == 1)
-            b->batch = n;
-        else if (sscanf(argv[i], "shards=%d", &n) == 1)
-            b->shards = n;
-        else if (sscanf(argv[i], "freeze=%d", &n) == 1)
-            b->freeze = n;
-        else if (sscanf(argv[i], "steps=%d", &n) == 1)
-            b->steps = n;
-        else if (strncmp(argv[i], "isa=", 4) == 0)
-            snprintf(b->isa, sizeof b->isa, "%s", argv[i] + 4);
+    spent = &b->clocks;
+    conv = conv_seconds();
+    step(b);
+    seconds = now() - start;
+    b->conv_share[number] = (conv_seconds() - conv) / seconds;
+    b->total += seconds;
+    b->best = seconds < b->best ? seconds : b->best;
+}
+
+static void parse_shards(struct options *o, const char *text)
+{
+    for (char *end; o->nshardings < MAX_SHARDINGS; text = end + 1) {
+        o->shards[o->nshardings++] = (int)strtol(text, &end, 10);
+        if (*end != ',')
+            break;
     }
+}
+
+static void parse(struct options *o, int argc, char **argv)
+{
+    const struct {
+        const char *name;
+        int *value;
+    } number[] = {
+        { "threads=", &o->threads }, { "size=", &o->size }, { "batch=", &o->batch }, { "freeze=", &o->freeze }, { "steps=", &o->steps }
+    };
+
+    for (int i = 1; i < argc; i++) {
+        if (strncmp(argv[i], "shards=", 7) == 0)
+            parse_shards(o, argv[i] + 7);
+        else if (strncmp(argv[i], "isa=", 4) == 0)
+            snprintf(o->isa, sizeof o->isa, "%s", argv[i] + 4);
+        for (size_t k = 0; k < sizeof number / sizeof *number; k++)
+            if (strncmp(argv[i], number[k].name, strlen(number[k].name)) == 0)
+                *number[k].value = atoi(argv[i] + strlen(number[k].name));
+    }
+    if (o->nshardings == 0)
+        parse_shards(o, "1");
+    o->steps = o->steps < 1 ? 1 : o->steps > MAX_STEPS ? MAX_STEPS : o->steps;
+}
+
+static int compare(const void *a, const void *b)
+{
+    double x = *(const double *)a, y = *(const double *)b;
+
+    return (x > y) - (x < y);
+}
+
+static void print(struct bench *b, int steps)
+{
+    qsort(b->conv_share, (size_t)steps, sizeof *b->conv_share, compare);
+    printf("shards %d: images_per_s %.3f  step %.1f ms  conv_share %.3f  arena %zu MiB\n", b->shards, b->batch / b->best, 1e3 * b->best,
+           b->conv_share[steps / 2], arena_held(b->arena) >> 20);
+    for (int i = 0; i < b->clocks.n; i++)
+        printf("  %-18s %7.2f ms  %4.1f %%\n", b->clocks.op[i].name, 1e3 * b->clocks.op[i].seconds / steps,
+               100 * b->clocks.op[i].seconds / b->total);
 }
 
 int main(int argc, char **argv)
 {
-    struct bench b = { .threads = 2, .size = 416, .batch = 8, .shards = 1, .steps = 5, .isa = "auto" };
-    double best = 1e9, conv = 0, total = 0;
+    static struct bench bench[MAX_SHARDINGS];
+    struct options o = { .threads = 2, .size = 416, .batch = 8, .steps = 5, .isa = "auto" };
 
-    parse(&b, argc, argv);
-    bench_open(&b);
-    step(&b); /* arena and derived weights are made */
-    memset(spent, 0, sizeof spent);
-    nspent = 0;
-    for (int i = 0; i < b.steps; i++) {
-        double start = now(), s;
-
-        step(&b);
-        s = now() - start;
-        total += s;
-        best = s < best ? s : best;
+    parse(&o, argc, argv);
+    devices_open(&o);
+    for (int k = 0; k < o.nshardings; k++) {
+        bench_open(&bench[k], &o, o.shards[k]);
+        timed_step(&bench[k], 0); /* arena and derived weights are made */
+        bench[k].clocks.n = 0;
+        bench[k].best = 1e9;
+        bench[k].total = 0;
     }
-    for (int i = 0; i < nspent; i++)
-        conv += strncmp(spent[i].name, "conv", 4) == 0 ? spent[i].seconds : 0;
-    printf("images_per_s %.3f  step %.1f ms  conv_share %.3f  arena %zu MiB\n", b.batch / best, 1e3 * best, conv / total, arena_held(b.arena) >> 20);
-    for (int i = 0; i < nspent; i++)
-        printf("  %-18s %7.2f ms  %4.1f %%\n", spent[i].name, 1e3 * spent[i].seconds / b.steps, 100 * spent[i].seconds / total);
+    for (int i = 0; i < o.steps; i++)
+        for (int k = 0; k < o.nshardings; k++)
+            timed_step(&bench[k], i);
+    for (int k = 0; k < o.nshardings; k++)
+        print(&bench[k], o.steps);
+    for (int k = 1; k < o.nshardings; k++)
+        printf("shards %d over %d: %.3f\n", o.shards[k], o.shards[0], bench[k].best / bench[0].best);
     return 0;
 }

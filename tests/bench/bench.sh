@@ -1,0 +1,6 @@
+#!/usr/bin/env bash
+# tests/bench/bench.sh BUILD [--only PART,...] [--json FILE] - what `make bench` prints: speed as ratios, from one run, each beside what it is
+# against and its target. bench.py says which parts there are and what they need.
+set -eu
+cd "$(dirname "$0")/../.."
+exec python3 tests/bench/bench.py "$@"

@@ -18,7 +18,7 @@ SEED = int(os.environ.get("RANKS_SEED", "1"))
 SLOTS = 8
 PATIENCE_S = 900 if SANITIZED else 240
 LONG_STEPS = 60
-CPU_RATIO_MAX = 1.6  # of four ranks to one; caches shared with whatever else runs on the machine make it vary
+CPU_RATIO_MAX = 1.6  # of four ranks to one, 1.2 on a quiet machine; caches shared with whatever else runs on the machine make it vary
 
 
 def merged(spec, more):
@@ -71,12 +71,21 @@ def models(d, job):
     return found
 
 
+def told(bits):
+    """What a row's bits say: epoch, num, den of a loss, or a metric's value."""
+    try:
+        raw = bytes.fromhex(bits)
+    except ValueError:
+        return bits
+    return "%s %s" % (bits, struct.unpack("<%dd" % (len(raw) // 8), raw))
+
+
 def same(d, first, job, what):
     """Rows but for their tier, and models."""
     want, have = rows(d, first), rows(d, job)
     for name in list(want) + [n for n in have if n not in want]:
         a, b = want.get(name, ("no such row",))[0], have.get(name, ("no such row",))[0]
-        assert a == b, "%s: first difference to job %d is job %d, row '%s': %s instead of %s" % (what, first, job, name, b, a)
+        assert a == b, "%s: first difference to job %d is job %d, row '%s': %s instead of %s" % (what, first, job, name, told(b), told(a))
     a, b = models(d, first), models(d, job)
     assert a == b, "%s: same rows, but the models of job %d %s are not those of job %d %s" % (what, job, b, first, a)
 
@@ -133,26 +142,31 @@ def long_spec(base):
 
 
 def strike(d, job, name, rng):
-    """kill -9 of one of the job's processes of that name. False: there is none now."""
-    found = [pid for pid, command in sorted(d.members(job).items()) if command == name]
-    if not found:
-        return False
-    try:
-        os.kill(rng.choice(found), signal.SIGKILL)
-    except ProcessLookupError:
-        return False
-    return True
+    """kill -9 of one of the job's processes of that name; waited for where the job is just starting again."""
+    until = time.time() + PATIENCE_S
+    while time.time() < until:
+        found = [pid for pid, command in sorted(d.members(job).items()) if command == name]
+        try:
+            if found:
+                os.kill(rng.choice(found), signal.SIGKILL)
+                return
+        except ProcessLookupError:
+            pass
+        time.sleep(0.005)
+    raise AssertionError("job %d has no %s to kill" % (job, name))
 
 
 def kill_at_random(d, job, rng):
-    """A rank, then detd-job, then both at once, and again; each a random moment after a random step. Returns how many were hit."""
-    hits = 0
+    """A rank, then detd-job, then both at once, and again; each a random moment after a random step. Returns how many were killed."""
+    kills = 0
     for at, names in zip((3, 12, 22, 32, 42), (["detd-worker"], ["detd-job"], ["detd-worker", "detd-job"], ["detd-worker"], ["detd-job"])):
         step = at + rng.randrange(6)
         d.wait(job, lambda j, s=step: j["step"] >= s, PATIENCE_S)
         time.sleep(rng.uniform(0, 0.06))
-        hits += [strike(d, job, name, rng) for name in names].count(True)
-    return hits
+        for name in names:
+            strike(d, job, name, rng)
+            kills += 1
+    return kills
 
 
 def change_tier(d, job):
@@ -181,10 +195,10 @@ def disturb(d, base, rng):
     killed = submit(d, merged(spec, run_keys(ranks=3)), "3 ranks, killed")
     toggled = submit(d, merged(spec, run_keys(ranks=2, deterministic="off")), "2 ranks, tier changed")
     change_tier(d, toggled)
-    hits = kill_at_random(d, killed, rng)
+    kills = kill_at_random(d, killed, rng)
     ended = finish(d, killed)
-    print("%d kills, attempts resumed from steps %s" % (hits, [a["resume_step"] for a in ended["attempts"]]))
-    assert hits >= 5 and ended["attempt"] >= 5 and max(a["resume_step"] for a in ended["attempts"]) >= 30, ended["attempts"]
+    print("%d kills, attempts resumed from steps %s" % (kills, [a["resume_step"] for a in ended["attempts"]]))
+    assert ended["attempt"] >= 5 and max(a["resume_step"] for a in ended["attempts"]) >= 30, ended["attempts"]
     finish(d, toggled)
     print("tier world from step %d on" % check_tiers(d, toggled))
     return [("1 rank", calm), ("3 ranks, killed", killed), ("2 ranks, tier changed", toggled)]
@@ -199,7 +213,8 @@ def cpu_seconds(d, job):
 
 
 def larger_spec(base):
-    return merged(base, {"model": {"size": 160, "width": 0.5}, "train": {"steps": 20, "lr": 0.001}, "val": {"every": 10}})
+    """Four images a shard, as jobs have by default. What each rank does for itself is its start and the transforms of the weights."""
+    return merged(base, {"model": {"size": 160, "width": 0.5}, "train": {"steps": 20, "batch": 32, "lr": 0.001}, "val": {"every": 10}})
 
 
 def compare_cpu(d, base):

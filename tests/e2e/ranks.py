@@ -18,7 +18,7 @@ SEED = int(os.environ.get("RANKS_SEED", "1"))
 SLOTS = 8
 PATIENCE_S = 900 if SANITIZED else 240
 LONG_STEPS = 60
-CPU_RATIO_MAX = 1.6  # of four ranks to one, 1.2 on a quiet machine; caches shared with whatever else runs on the machine make it vary
+CPU_RATIO_MAX = 1.6  # of four ranks to one; 1.2 to 1.4 was seen on a busy machine, whose caches are shared
 
 
 def merged(spec, more):

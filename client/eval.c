@@ -128,7 +128,7 @@ int command_eval(struct context *ctx, int argc, char **argv)
     else if (how == 'c')
         print_csv(id, rows);
     else if (json_array_size(rows) == 0)
-        fprintf(stderr, "job %lld has no evaluation yet\n", (long long)id);
+        fprintf(stderr, metric ? "job %lld has no metric '%s' yet\n" : "job %lld has no evaluation yet\n", (long long)id, metric);
     else
         print_table(rows, metric != NULL);
     json_decref(rows);

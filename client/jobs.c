@@ -235,8 +235,10 @@ static void print_job(const json_t *job)
     field("phase", text_of(job, "phase"));
     printf("%-12s %lld rank%s on %s, tier %s\n", "run", int_of(job, "ranks"), int_of(job, "ranks") == 1 ? "" : "s", text_of(job, "device"),
            text_of(job, "tier"));
-    printf("%-12s %.1f images/s, %s of CPU, at most %s a rank\n", "use", real_of(job, "images_per_s"),
-           text_duration(real_of(job, "cpu_seconds")).s, text_bytes(real_of(job, "max_rss")).s);
+    printf("%-12s ", "use");
+    if (strcmp(text_of(job, "state"), "running") == 0)
+        printf("%.1f images/s, ", real_of(job, "images_per_s"));
+    printf("%s of CPU, at most %s a rank\n", text_duration(real_of(job, "cpu_seconds")).s, text_bytes(real_of(job, "max_rss")).s);
     print_times(job);
     print_losses(job);
     print_attempts(json_object_get(job, "attempts"));

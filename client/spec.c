@@ -10,16 +10,18 @@
 #include "proto/err.h"
 #include "proto/jobspec.h"
 
-/* The absolute name of the job file. */
+/* The absolute name of the job file. A folder `shapes` does not hide shapes.json: data often lies in a folder of the job's name. */
 static int find(const char *file, char ret_path[PATH_MAX], struct err *err)
 {
     char with[PATH_MAX];
+    struct stat st;
+    int why = stat(file, &st) < 0 ? errno : S_ISDIR(st.st_mode) ? EISDIR : 0;
 
-    if (realpath(file, ret_path))
+    if ((why == ENOENT || why == EISDIR) && snprintf(with, sizeof with, "%s.json", file) < (int)sizeof with && realpath(with, ret_path))
         return 0;
-    if (errno == ENOENT && snprintf(with, sizeof with, "%s.json", file) < (int)sizeof with && realpath(with, ret_path))
+    if (why == 0 && realpath(file, ret_path))
         return 0;
-    errno = errno == ENOENT ? ENOENT : errno;
+    errno = why ? why : errno;
     return err_sys(err, "job file '%s'", file);
 }
 

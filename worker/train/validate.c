@@ -162,6 +162,12 @@ static struct truth *truths(const struct dataset *d)
     return t;
 }
 
+/* Scores are -1 where there is nothing to score, as AP of large objects where all are small; users read that as null. */
+static double score_or_nan(double score)
+{
+    return score < 0 ? NAN : score;
+}
+
 static int report_scores(struct trainer *t, const struct coco_ap *coco, const struct voc_ap *voc, struct err *err)
 {
     struct report_metric m[COCO_STATS + 1 + MAX_CLASS_METRICS];
@@ -169,11 +175,11 @@ static int report_scores(struct trainer *t, const struct coco_ap *coco, const st
     int n = 0, nclasses = t->val->nclasses < MAX_CLASS_METRICS ? t->val->nclasses : MAX_CLASS_METRICS;
 
     for (int i = 0; i < COCO_STATS; i++)
-        m[n++] = (struct report_metric){ coco_stat_name[i], coco->stat[i] };
-    m[n++] = (struct report_metric){ "voc_AP50", voc->map };
+        m[n++] = (struct report_metric){ coco_stat_name[i], score_or_nan(coco->stat[i]) };
+    m[n++] = (struct report_metric){ "voc_AP50", score_or_nan(voc->map) };
     for (int c = 0; c < nclasses && nclasses <= REPORT_MAX_TERMS; c++) {
         snprintf(name[c], sizeof name[c], "AP50:%s", t->val->classes[c].name);
-        m[n++] = (struct report_metric){ name[c], coco->class_ap50[c] };
+        m[n++] = (struct report_metric){ name[c], score_or_nan(coco->class_ap50[c]) };
     }
     return report_eval(t->report, t->step, n, m, err);
 }

@@ -50,6 +50,8 @@ static double rate(struct job *j)
     double span;
 
     r->images[at] = atomic_load_explicit(&ranks_page(j->ranks, 0)->images_total, memory_order_relaxed);
+    if (r->images[at] == 0) /* no step yet; after a resume the count jumps to that of the checkpoint, which is no speed */
+        return 0;
     r->time_s[at] = (double)uv_now(j->loop) / 1000;
     r->looks++;
     span = r->time_s[at] - r->time_s[oldest];

@@ -311,8 +311,10 @@ int trainer_step(struct trainer *t, struct err *err)
     double sums[2 * WINDOW_MAX_TERMS];
     int rc;
 
-    if (t->window.images == 0)
+    if (t->window.images == 0 || t->window_ns == 0) { /* a resumed window has images that were trained before */
         t->window_ns = now_ns();
+        t->window_resumed = t->window.images;
+    }
     rc = all_waves(t, err);
     if (rc >= 0)
         rc = exchange(t, err);
@@ -350,7 +352,7 @@ int trainer_log(struct trainer *t, struct err *err)
 {
     int rc = 0;
 
-    t->images_per_s = (double)t->window.images / ((double)(now_ns() - t->window_ns) * 1e-9);
+    t->images_per_s = (double)(t->window.images - t->window_resumed) / ((double)(now_ns() - t->window_ns) * 1e-9);
     if (t->opt.rank == 0)
         rc = trainer_report(t, "train", &t->window, t->images_per_s, err);
     window_reset(&t->window, t->model->ops->nterms);

@@ -60,6 +60,7 @@ struct trainer {
     struct window window; /* open log window */
     double images_per_s;
     int64_t window_ns;           /* when the log window began */
+    int64_t window_resumed;      /* images in it that an earlier attempt trained */
     double best;                 /* lowest validation loss so far, INFINITY before the first */
     int64_t best_step, val_step; /* of it; of the last validation */
     double val_loss;             /* of the last validation, NAN before the first */

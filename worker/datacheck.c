@@ -25,6 +25,8 @@ static int check_one(const struct jobspec *spec, const char *split, const char *
         fprintf(out, "%s: %d images, %lld boxes, %d classes, %lld bad records skipped, %lld boxes clipped\n", split, d->nimages,
                 (long long)d->offset[d->nimages], d->nclasses, (long long)p->count, (long long)d->clipped);
         dataset_free(d);
+    } else if (p && p->kept > 0) { /* they are listed already */
+        rc = err_set(err, rc, "%s: %lld problem%s", annotations, (long long)p->count, p->count == 1 ? "" : "s");
     }
     free(p);
     return rc;

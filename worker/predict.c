@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include "proto/err.h"
 #include "proto/jobspec.h"
@@ -89,6 +90,13 @@ static int64_t best_of(const char *dir, int64_t last)
     return best;
 }
 
+static bool there(const char *dir, int64_t step)
+{
+    char path[PATH_BYTES];
+
+    return snprintf(path, sizeof path, "%s/step-%lld", dir, (long long)step) < (int)sizeof path && access(path, F_OK) == 0;
+}
+
 static int choose(const struct predict_options *opt, const char *dir, int64_t *ret_step, struct err *err)
 {
     int64_t last = newest(dir);
@@ -104,6 +112,9 @@ static int choose(const struct predict_options *opt, const char *dir, int64_t *r
         *ret_step = strtoll(opt->checkpoint, &end, 10);
         if (*opt->checkpoint == '\0' || *end)
             return err_set(err, ERR_INPUT, "--checkpoint must be a step, best or last, is '%s'", opt->checkpoint);
+        if (!there(dir, *ret_step))
+            return err_set(err, ERR_NOTFOUND, "'%s' holds no checkpoint of step %s; the newest is that of step %lld", dir, opt->checkpoint,
+                           (long long)last);
     }
     return 0;
 }

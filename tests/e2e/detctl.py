@@ -100,6 +100,7 @@ def test_usage(node):
 
 def test_refused_before_anything_is_queued(node):
     expect(node.ctl("submit", "nothing"), 1, "job file 'nothing'")
+    os.mkdir(node.folder + "/job")  # hides no job.json
     expect(node.ctl("submit", "job", "train.lr=-1"), 1, r"train\.lr: must be > 0, is -1")
     expect(node.ctl("submit", "job", "train.lrx=1"), 1, r"did you mean train\.lr\?")
     expect(node.ctl("submit", "job", "data.train.annotations=x.json"), 1, r"data\.train\.annotations: open '/.*/x\.json': No such file")
@@ -130,6 +131,12 @@ def test_a_job_that_completes(node):
     assert len(node.ctl("loss", "--plot").stdout.splitlines()) == 20
     assert {row["term"] for row in json.loads(node.ctl("loss", "--json").stdout)} >= {"total", "box"}
     assert "AP50" in {row["metric"] for row in json.loads(node.ctl("eval", "--json").stdout)}
+    expect(node.ctl("eval", "--metric", "nothing"), 0, "job 1 has no metric 'nothing' yet")
+    assert min(row["value"] for row in json.loads(node.ctl("eval", "--json").stdout) if row["value"] is not None) >= 0
+    picture = node.folder + "/d/images/" + sorted(os.listdir(node.folder + "/d/images"))[0]
+    expect(node.ctl("predict", "1", picture, "-o", node.folder + "/out", "--checkpoint", "77"), 1, "no checkpoint of step 77; the newest is .* 8")
+    expect(node.ctl("predict", "1", picture, "-o", node.folder + "/out"), 0)
+    assert "results.json" in os.listdir(node.folder + "/out")
     expect(node.ctl("logs", "1", "--rank", "1"), 0)
     expect(node.ctl("logs", "1", "--rank", "9"), 1, "no log of rank 9")
     expect(node.ctl("why"), 0)

@@ -153,7 +153,8 @@ class Bench:
                                     "train": {"steps": 16, "batch": BATCH, "shards": 2, "lr": 1e-4, "log_every": 1}}))
         env = dict(os.environ, DETD_SOCKET=str(self.folder / "sock"))
         with open(self.folder / "detd.log", "w", encoding="utf-8") as log, \
-                subprocess.Popen([self.build / "detd", "--state", state, "--socket", env["DETD_SOCKET"]], stdout=log, stderr=log) as daemon:
+                subprocess.Popen([self.build / "detd", "--state", state, "--socket", env["DETD_SOCKET"]], stdout=log, stderr=log,
+                                 start_new_session=True) as daemon:  # Ctrl-C is for this program: the daemon must outlive the jobs
             try:
                 for _ in range(100):
                     if subprocess.run([detctl, "info"], env=env, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, check=False).returncode == 0:
@@ -163,8 +164,20 @@ class Bench:
                     job = output(detctl, "submit", spec, "run.ranks=%d" % ranks, "run.threads=%d" % (2 // ranks), "--wait", env=env).split()[0]
                     best[ranks] = max(best[ranks], self.job_rate(state / "detd.db", int(job)))
             finally:
+                self.stop_jobs(detctl, env)  # a stopped daemon would leave them running
                 daemon.send_signal(signal.SIGTERM)
         row("ranks", "real jobs, %d px, V = 2: two ranks of one thread" % SIZE, "%.1f images/s" % best[2], "%.1f: one rank of two threads" % best[1], best[2] / best[1])
+
+    @staticmethod
+    def stop_jobs(detctl, env):
+        for _ in range(50):
+            found = subprocess.run([detctl, "ls", "--json"], env=env, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, check=False)
+            live = [j["id"] for j in json.loads(found.stdout or "[]") if j["state"] not in ("completed", "failed", "cancelled")]
+            if not live:
+                break
+            for job in live:
+                subprocess.run([detctl, "cancel", str(job)], env=env, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, check=False)
+            time.sleep(0.2)
 
     @staticmethod
     def job_rate(path, job):
@@ -285,8 +298,9 @@ def main():
     for part in parts:
         if part not in PARTS:
             parser.error("no part '%s'; there are: %s" % (part, ", ".join(PARTS)))
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # what was started is stopped on the way out
     began = time.monotonic()
-    with tempfile.TemporaryDirectory(prefix="detd-bench-") as folder:
+    with tempfile.TemporaryDirectory(prefix="detd-bench-", ignore_cleanup_errors=True) as folder:
         bench = Bench(args.build.resolve(), pathlib.Path(folder))
         for part in parts:
             run(bench, part)

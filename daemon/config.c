@@ -261,7 +261,7 @@ void config_help(FILE *out)
                  "  --state DIR     folder of the database and the jobs, on a local disk\n"
                  "  --socket PATH   control socket; give the same to detctl, or in DETD_SOCKET\n"
                  "  --config FILE   settings, see below\n"
-                 "  --system        serve all users of the node; the default for root without --state and --socket\n"
+                 "  --system        serve the node: everybody may look, admins submit; the default for root without --state and --socket\n"
                  "  --probe-gpus    print the GPUs of the node, a JSON line each, and leave\n"
                  "  --version, --help\n"
                  "\n"

@@ -32,7 +32,7 @@ static void places_repeat(void **state)
     struct device *dev = open_device();
     struct arena *a = arena_new(dev, CHUNK);
     void *first[3];
-    size_t held;
+    size_t held = 0;
 
     (void)state;
     for (int step = 0; step < 3; step++) {

@@ -1,4 +1,7 @@
 #include "proto/err.h"
+#undef err_set
+#undef err_field
+#undef err_sys
 
 #include <errno.h>
 #include <stdarg.h>

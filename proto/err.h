@@ -35,3 +35,9 @@ int err_field(struct err *err, int code, const char *field, const char *fmt, ...
 void err_prefix(struct err *err, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 /* Name of one of our codes, as "STATE"; NULL for any other number. */
 const char *err_name(int code);
+
+#ifdef __clang_analyzer__ /* it sees one file at a time: say that these return their code, and that it is negative */
+#define err_set(err, code, ...)          (err_set(err, code, __VA_ARGS__), (code))
+#define err_field(err, code, field, ...) (err_field(err, code, field, __VA_ARGS__), (code))
+#define err_sys(err, ...)                (err_sys(err, __VA_ARGS__), -5)
+#endif

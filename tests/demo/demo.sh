@@ -46,7 +46,8 @@ cat >"$dir/job.json" <<'JOB'
 JOB
 
 say "Starting a private detd in $dir"
-"$build/detd" --state "$dir/state" --socket "$DETD_SOCKET" >"$dir/detd.log" 2>&1 &
+# In a session of its own: Ctrl-C must reach the daemon as cancel, not as a signal, which would leave the job running.
+setsid "$build/detd" --state "$dir/state" --socket "$DETD_SOCKET" >"$dir/detd.log" 2>&1 &
 daemon=$!
 for _ in $(seq 100); do
     "$detctl" info >/dev/null 2>&1 && break

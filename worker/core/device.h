@@ -3,32 +3,48 @@
  * Ops take one array element per local shard. Shapes may differ between shards; where all shards have one shape and lie
  * contiguous a device may treat them as one batch, as long as the bits of a shard do not depend on its neighbours.
  * Work is queued on the device's stream and an op returns as soon as it is queued (on the CPU: when it is done); host code
- * that reads results calls sync() first. Scalars that depend on data stay in device memory.
+ * that reads results calls sync() first. Every pointer to numbers is device memory unless its comment says host; arrays of pointers, of
+ * tensors and of structs are host memory and are read before the op returns. Scalars that depend on data stay in device memory.
  * Every `_bwd` op takes beta: 0 = overwrite and never read the destination, 1 = add to it. Shapes are checked once, by
  * the layer that records the op, so ops assert instead of returning errors for shapes.
  *
+ * A backend (CPU build, CUDA plugin) can be opened several times: each struct device is one queue of work with scratch memory of its own,
+ * used by one thread at a time; memory of one is memory of all. Marks order work between queues.
+ *
  * How later floors sit on this struct:
- * - A cuDNN device with streams and bf16: `struct device` of the plugin holds its streams, handles, workspaces and plan
- *   cache; tensor.dtype says bf16; `param.derived` keeps the bf16 copy; `operand.act` (pending normalisation) is what its
- *   fused prologues take, or it materialises with act_fwd. Nothing here returns a value that the host must wait for.
  * - A two-stage detector with data-dependent shapes: a row list is a tensor with static capacity n and a device count;
  *   its ops (proposals, roi_align, matchers) are further rows of this struct whose rows beyond the count are zero. Shapes
  *   differ between shards already.
  * - A network with two encoders and a decoder: parameters are used several times in one forward; the tape counts uses,
- *   conv_bwd_weights is called with beta = 1 from the second use on, and the shard gradient enters the canonical tree once. */
+ *   conv_bwd_weights is called with beta = 1 from the second use on, and the shard gradient enters the canonical tree once.
+ */
 #pragma once
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
 #include "worker/core/param.h"
 #include "worker/core/tensor.h"
 
+struct comm;
+struct comm_options;
 struct err;
 
-#define DEVICE_ABI 1 /* bump on any change to the struct */
+#define DEVICE_ABI 2 /* bump on any change to the structs of this file */
+
+/* What the order of additions and the choice of algorithms may depend on; see DESIGN section 6. Contents are per shard in every tier. */
+enum tier {
+    TIER_OFF,   /* nothing is promised */
+    TIER_RERUN, /* the same bits on every rerun with the same number of ranks */
+    TIER_WORLD, /* also with another number of ranks: a shard's bits depend on the shard alone */
+};
 
 struct device {
     const struct device_ops *ops;
+    enum dtype dtype; /* of activations and their gradients: DTYPE_F32 or DTYPE_BF16. Parameters, their gradients and moments are fp32 */
+    bool host_memory; /* alloc() gives memory the host can read and write: shared-memory transports need no staging */
+    bool pending;     /* convolutions read values with a pending activation; where not, layers have it computed first (act_fwd) */
+    bool merges; /* in the tier set last, the *_bwd ops of parameters take one destination for all local shards; see conv_bwd_weights */
 };
 
 /* Pending normalisation + activation of a value: readers see act(fma(x, scale[k], shift[k])), act(t) = t > 0 ? t : slope[k] * t.
@@ -103,30 +119,90 @@ struct sgd {
     float scale;               /* multiplies the gradient first: clipping. 1: off */
 };
 
+/* One parameter of an optimizer step. */
+struct sgd_item {
+    struct param *param;
+    float *momentum;   /* [count] */
+    const float *grad; /* [count] */
+    struct sgd sgd;
+};
+
 /* A canonical-tree leaf or subtree over shards [lo, hi). See core/tree.h. */
 struct tree_part {
     int lo, hi;
     const float *data;
 };
 
+enum precision { PRECISION_FP32, PRECISION_TF32, PRECISION_BF16 }; /* of activations and products; sums are fp32 in all */
+
 struct device_options {
-    int threads;     /* compute threads; 0: as many as the process may use */
+    int threads;     /* CPU: compute threads; 0: as many as the process may use */
     const char *isa; /* CPU only: "avx512", "avx2", "generic"; NULL or "auto": the best this CPU has */
+    enum precision precision;
+};
+
+/* Work queued on a device up to some moment. The CPU's is passed as soon as it is made. */
+struct device_mark;
+
+enum { DEVICE_MAX_VERSIONS = 12 };
+
+/* What a rank says of its device when it starts, and what a run's identity holds. */
+struct device_info {
+    char name[96], uuid[64]; /* product name; "" where there is no UUID */
+    int64_t memory_bytes;    /* all of it */
+    int nversions;           /* "driver" "13.0", "cudnn" "9.19.0" ... */
+    struct {
+        char name[24], value[64];
+    } version[DEVICE_MAX_VERSIONS];
 };
 
 struct device_ops {
     unsigned abi; /* stays first; the loader refuses any other number */
     const char *name;
+    /* 0, or the one sentence why this machine cannot run it: no driver, no GPU, a library that is missing or too old (found, needed). Opens nothing. */
+    int (*available)(struct err *err);
     int (*open)(int index, const struct device_options *opt, struct device **ret_dev, struct err *err);
     void (*close)(struct device *dev);
+    void (*info)(struct device *dev, struct device_info *ret);
+    /* From the next op on. Never while a tape holds records. May change dev->merges. Devices that know one way to compute ignore it. */
+    void (*set_tier)(struct device *dev, enum tier tier);
     int (*sync)(struct device *dev, struct err *err);
-    /* 64-byte aligned device memory, zeroed. NULL: out of memory. */
+    /* Marks: mark() notes what is queued on dev so far (a mark may be used again), wait() makes what is queued on dev from now on, on another
+     * queue of the same backend, start after it; reach() makes the host wait for it. NULL: out of memory. */
+    struct device_mark *(*mark_new)(struct device *dev);
+    void (*mark_free)(struct device *dev, struct device_mark *m);
+    int (*mark)(struct device *dev, struct device_mark *m, struct err *err);
+    int (*wait)(struct device *dev, struct device_mark *m, struct err *err);
+    int (*reach)(struct device *dev, struct device_mark *m, struct err *err);
+    /* 256-byte aligned device memory (64 on the CPU), zeroed before anything that any queue is given later. NULL: out of memory. */
     void *(*alloc)(struct device *dev, size_t bytes);
     void (*free)(struct device *dev, void *ptr);
+    /* Host memory that the device copies from and to without a stop in between (pinned), 64-byte aligned, zeroed. NULL: out of memory. */
+    void *(*host_alloc)(struct device *dev, size_t bytes);
+    void (*host_free)(struct device *dev, void *ptr);
+    /* Any host memory; it may be rewritten as soon as upload() returns. download() waits until the bytes are there. */
     int (*upload)(struct device *dev, void *dst, const void *host, size_t bytes, struct err *err);
     int (*download)(struct device *dev, void *host, const void *src, size_t bytes, struct err *err);
+    /* Between host_alloc() and device memory, in either direction: queued, the host memory is the device's until sync() or a mark after it. */
+    int (*copy_async)(struct device *dev, void *dst, const void *src, size_t bytes, struct err *err);
+    int (*zero)(struct device *dev, void *dst, size_t bytes, struct err *err);
     void (*param_release)(struct device *dev, struct param *p); /* frees p->derived */
 
+    /* Collectives over device memory (worker/comm/comm.h), one rank a device: COMM_GRAD is queued on `grad`, COMM_SYNC on `sync`. link_id() makes the text
+     * that rank 0 gives to all. Both NULL: ranks of this backend meet in shared memory. */
+    int (*link_id)(char *ret, size_t size, struct err *err);
+    int (*link_open)(struct device *sync, struct device *grad, const struct comm_options *opt, const char *id, struct comm **ret_comm,
+                     struct err *err);
+
+    /* y = x in y's dtype; images on their way in. */
+    int (*cast)(struct device *dev, struct tensor *y, const struct tensor *x, int nshards, struct err *err);
+
+    /* A hint: makes ready what a convolution of this shape will need, forward and backward, without waiting for it (data of x is NULL). NULL: nothing
+     * needs to be made ready. */
+    int (*conv_plan)(struct device *dev, const struct tensor *x, const struct conv *cv, const struct param *w, bool bias, bool data_grad,
+                     int nshards, struct err *err);
+    /* The choices of algorithm made so far, as sorted text lines: part of a run's identity. Host memory, caller frees with free(). NULL: none to make. */
+    char *(*plans)(struct device *dev);
     /* conv.c. y = conv(act(x), w) + bias (bias may be NULL). y may be a slice. stats (may be NULL): stats[v] gets, as doubles in device
      * memory, count, mean[k], M2[k] (sum of squared deviations) of y over the shard's pixels: slabs cut by shape, merged pairwise (Chan). */
     int (*conv_fwd)(struct device *dev, struct tensor *y, const struct operand *x, const struct conv *cv, struct param *w,
@@ -134,7 +210,8 @@ struct device_ops {
     /* dx (gradient of act(x), i.e. after activation) = beta * dx + conv_transpose(dy, w). */
     int (*conv_bwd_data)(struct device *dev, struct tensor *dx, float beta, const struct tensor *dy, const struct conv *cv, struct param *w,
                          int nshards, struct err *err);
-    /* dw[v] (KRSC floats of shard v) = beta * dw[v] + gradient; slabs cut by the shard's shape alone. */
+    /* dw[v] (KRSC floats of shard v) = beta * dw[v] + gradient; slabs cut by the shard's shape alone. Where dev->merges, here, in conv_bwd_bias and in
+     * narrow: all entries may be one address, which gets the sum over all local shards, added in an order of the device's choice. */
     int (*conv_bwd_weights)(struct device *dev, float *const *dw, float beta, const struct operand *x, const struct tensor *dy,
                             const struct conv *cv, const struct param *w, int nshards, struct err *err);
     /* db[v][k] = beta * db[v][k] + sum of dy over the shard's pixels, in slabs, pairwise. */
@@ -150,10 +227,13 @@ struct device_ops {
     /* With dy = da * act'(fma(x, scale, shift)) and xhat = (x - mean) * invstd: sums[v] = [2c] doubles, sum dy then sum dy * xhat, slabs, pairwise. */
     int (*norm_bwd_reduce)(struct device *dev, double *const *sums, const struct operand *x, const float *const *mean,
                            const float *const *invstd, const struct tensor *da, int nshards, struct err *err);
-    /* In place on da: dx = scale * (dy - S0/n - xhat * S1/n) with S = sums[v], n = counts[v] (over all shards with SyncBN; host memory).
-     * sums == NULL: frozen statistics, dx = scale * dy. */
+    /* In place on da: dx = scale * (dy - S0/n - xhat * S1/n) with S = sums[v], n = stats[v][0] (over all shards with SyncBN).
+     * sums == NULL: frozen statistics, dx = scale * dy; mean, invstd and stats are not read. */
     int (*norm_bwd_apply)(struct device *dev, struct tensor *da, const struct operand *x, const float *const *mean,
-                          const float *const *invstd, const double *const *sums, const double *counts, int nshards, struct err *err);
+                          const float *const *invstd, const double *const *sums, const double *const *stats, int nshards, struct err *err);
+    /* SyncBN: dst = the statistics [2c + 1] of all shards merged in tree order (core/tree.h tree_moments()); dst[j] = the tree over rows[.][j]. */
+    int (*merge_moments)(struct device *dev, double *dst, const double *const *stats, int nstats, int c, struct err *err);
+    int (*merge_sums)(struct device *dev, double *dst, const double *const *rows, int nrows, size_t count, struct err *err);
     /* dst[v][i] = beta * dst[v][i] + (float)src[v][i]: the sums above as gradients of gamma and beta. */
     int (*narrow)(struct device *dev, float *const *dst, float beta, const double *const *src, size_t count, int nshards, struct err *err);
     /* One running-statistics update: running = (1 - momentum) * running + momentum * (mean over shards, tree order, of mean and of
@@ -185,14 +265,14 @@ struct device_ops {
                        struct candidate *ret, int cap, int *ret_count, struct err *err);
 
     /* reduce.c, optimizer.c: flat fp32 arrays */
-    /* dst[i] = the canonical tree over `parts` (ascending, adjacent, together one subtree). dst may be one of them. */
+    /* dst[i] = the canonical tree over `parts` (ascending, adjacent, together one subtree; where they are none, what is left over is added from the
+     * right). dst may be one of them. */
     int (*tree_add)(struct device *dev, float *dst, const struct tree_part *parts, int nparts, size_t count, struct err *err);
     /* blocks[j] = sum of squares of g[1024 j .. 1024 j + 1023] (16 virtual lanes, pairwise), as double. */
     int (*sum_squares)(struct device *dev, double *blocks, const float *g, size_t count, struct err *err);
-    /* m = momentum * m + (scale * g + decay * w); w = w - lr * m. *skip != 0: nothing is written. */
-    int (*sgd_step)(struct device *dev, float *w, float *m, const float *g, size_t count, const struct sgd *s, const int32_t *skip,
-                    struct err *err);
-    /* Evidence hash of `bytes` bytes (determinism 9.2): out[0], out[1] += the two lanes' sums, words counted from first_word. */
+    /* Of every item: m = momentum * m + (scale * g + decay * w); w = w - lr * m. *skip != 0: nothing is written. Bumps the parameters' versions. */
+    int (*sgd_step)(struct device *dev, const struct sgd_item *items, int nitems, const int32_t *skip, struct err *err);
+    /* Evidence hash of `bytes` bytes (determinism 9.2): out[0], out[1] (host) += the two lanes' sums, words counted from first_word. Waits. */
     int (*hash)(struct device *dev, uint64_t out[2], const void *data, size_t bytes, uint64_t kappa, uint64_t first_word, struct err *err);
 };
 

@@ -1,0 +1,53 @@
+/* cuda/engine.h - convolutions on one GPU as plans: cuDNN's graph API, and cuBLASLt where a convolution is a matrix product (1x1, stride 1).
+ *
+ * Which algorithm computes a shape is a pure function of the key, the library versions and the GPU: the first plan in heuristic order that the tier's
+ * filter lets through (specs determinism section 3.3), never a measurement. Plans are kept per key and listed for the run's identity; a thread of
+ * the engine builds those that were asked for ahead of time. One engine per struct cuda_device; it owns that stream's workspace.
+ * In the tests without a GPU plain loops stand in its place (tests/emu). */
+#pragma once
+#include "cuda/cuda.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+enum conv_dir { CONV_FWD, CONV_BWD_DATA, CONV_BWD_WEIGHTS };
+
+/* One convolution. All tensors NHWC in `dtype`, filters KRSC; dense images, pixels *_stride elements apart (a slice of channels has stride > channels). */
+struct conv_key {
+    enum conv_dir dir;
+    enum dtype dtype;
+    enum precision precision;
+    enum tier tier;
+    int n, h, w, c; /* of x */
+    int k, r, s;    /* of the filter */
+    int stride, pad;
+    int x_stride, y_stride; /* of x or dx, of y or dy */
+    bool bias;              /* CONV_FWD: y = conv + bias[k] */
+    bool add;               /* CONV_BWD_DATA: dx += ..., CONV_BWD_WEIGHTS: dw += ... */
+};
+
+/* What a key reads and writes, device memory:
+ *   CONV_FWD          x, w -> y, bias (`dtype`, [k]) where key.bias
+ *   CONV_BWD_DATA     y = dy, w -> x = dx
+ *   CONV_BWD_WEIGHTS  x, y = dy -> dw: fp32 whatever the dtype, added to where key.add; w is not read */
+struct conv_args {
+    void *x;
+    const void *w;
+    void *y;
+    const void *bias;
+    float *dw;
+};
+
+int engine_open(struct cuda_device *d, struct engine **ret_engine, struct err *err);
+void engine_close(struct engine *e);
+/* Queues the convolution on the device's stream; the plan is built first where it is not there yet. Errors name the shape, and what memory would fit. */
+int engine_conv(struct engine *e, const struct conv_key *key, const struct conv_args *args, struct err *err);
+/* The engine's thread builds the plan; a failure shows when it is used. */
+int engine_prepare(struct engine *e, const struct conv_key *key, struct err *err);
+/* All plans, a line each: the key, library, engine and its knobs, notes, workspace. Sorted. Caller frees. */
+char *engine_plans(struct engine *e);
+
+#ifdef __cplusplus
+}
+#endif

@@ -1,0 +1,55 @@
+/* cuda/libs.h - NVIDIA's libraries as tables of functions. The plugin is linked with none of them: each is looked for and opened when it is first needed
+ * (cuda/search.h says where), so a machine without them, or with another version, gets a sentence instead of a loader's error.
+ *
+ *     const struct cudnn_api *dnn;
+ *     int rc = libs_cudnn(&dnn, err);
+ *     if (rc == 0) status = dnn->cudnnCreate(&handle);
+ *
+ * A function that is needed is one more name in the list; it must exist in the oldest version that is accepted. Names in an _OPTIONAL list are NULL where
+ * the library found is too old for them. The headers may be newer than the library. */
+#pragma once
+#include <cublasLt.h>
+#include <cudnn.h>
+#include <nccl.h>
+
+#include "cuda/versions.h"
+
+struct err;
+
+/* clang-format off */
+#define CUDNN_FUNCTIONS(X)                                                                                                                 \
+    X(cudnnGetVersion) X(cudnnGetErrorString) X(cudnnGetLastErrorString)                                                                   \
+    X(cudnnCreate) X(cudnnDestroy) X(cudnnSetStream)                                                                                       \
+    X(cudnnBackendCreateDescriptor) X(cudnnBackendDestroyDescriptor) X(cudnnBackendFinalize)                                               \
+    X(cudnnBackendSetAttribute) X(cudnnBackendGetAttribute) X(cudnnBackendExecute)
+
+#define CUBLASLT_FUNCTIONS(X)                                                                                                              \
+    X(cublasLtGetVersion) X(cublasLtGetStatusName) X(cublasLtGetStatusString)                                                              \
+    X(cublasLtCreate) X(cublasLtDestroy)                                                                                                   \
+    X(cublasLtMatmulDescCreate) X(cublasLtMatmulDescDestroy) X(cublasLtMatmulDescSetAttribute) X(cublasLtMatmulDescGetAttribute)           \
+    X(cublasLtMatrixLayoutCreate) X(cublasLtMatrixLayoutDestroy) X(cublasLtMatrixLayoutSetAttribute) X(cublasLtMatrixLayoutGetAttribute)   \
+    X(cublasLtMatmulPreferenceCreate) X(cublasLtMatmulPreferenceDestroy) X(cublasLtMatmulPreferenceSetAttribute)                           \
+    X(cublasLtMatmulAlgoGetHeuristic) X(cublasLtMatmulAlgoCheck)                                                                           \
+    X(cublasLtMatmulAlgoCapGetAttribute) X(cublasLtMatmulAlgoConfigGetAttribute) X(cublasLtMatmulAlgoConfigSetAttribute)                   \
+    X(cublasLtMatmul)
+
+#define NCCL_FUNCTIONS(X)                                                                                                                  \
+    X(ncclGetVersion) X(ncclGetErrorString) X(ncclGetLastError) X(ncclGetUniqueId)                                                         \
+    X(ncclCommInitRankConfig) X(ncclCommSplit) X(ncclCommFinalize) X(ncclCommDestroy) X(ncclCommAbort) X(ncclCommGetAsyncError)            \
+    X(ncclCommCount) X(ncclCommUserRank) X(ncclMemAlloc) X(ncclMemFree)                                                                    \
+    X(ncclGroupStart) X(ncclGroupEnd) X(ncclSend) X(ncclRecv) X(ncclAllGather) X(ncclBroadcast) X(ncclAllReduce)
+#define NCCL_FUNCTIONS_OPTIONAL(X)                                                                                                         \
+    X(ncclCommWindowRegister) X(ncclCommWindowDeregister)
+
+#define X(name) __typeof__(name) *name;
+struct cudnn_api { CUDNN_FUNCTIONS(X) };
+struct cublaslt_api { CUBLASLT_FUNCTIONS(X) };
+struct nccl_api { NCCL_FUNCTIONS(X) NCCL_FUNCTIONS_OPTIONAL(X) };
+#undef X
+/* clang-format on */
+
+/* The library's table, for as long as the process lives; any thread may ask. The first call looks for it, and its answer, good or bad, is that of all
+ * later ones. ERR_UNSUPPORTED: which library, what was found where, what is needed, and how to say where it lies. */
+int libs_cudnn(const struct cudnn_api **ret_api, struct err *err);
+int libs_cublaslt(const struct cublaslt_api **ret_api, struct err *err);
+int libs_nccl(const struct nccl_api **ret_api, struct err *err);

@@ -190,7 +190,7 @@ static void make_batch(struct bench *b)
 static void devices_open(struct options *o)
 {
     struct device_options opt = { o->threads, o->isa }, side = { 1, o->isa };
-    struct comm_options co = { -1, 0, 1, 1000, { NULL, NULL } };
+    struct comm_options co = { .fd = -1, .nranks = 1, .timeout_ms = 1000 };
     const struct device_ops *ops;
     struct err err = { 0 };
 

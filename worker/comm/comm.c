@@ -185,6 +185,16 @@ int comm_barrier(struct comm *c, enum comm_channel ch, struct err *err)
     return c->ops->exchange(c, &op, NULL, 0, -1, NULL, NULL, err);
 }
 
+int comm_check(struct comm *c, enum comm_channel ch, struct err *err)
+{
+    return c->ops->check ? c->ops->check(c, ch, err) : 0;
+}
+
+bool comm_aborted(const struct comm *c)
+{
+    return c->ops->aborted(c);
+}
+
 void comm_abort(struct comm *c)
 {
     c->ops->abort(c);

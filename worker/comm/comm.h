@@ -10,13 +10,18 @@
  * gathered buffer, may be read by the others until they enter their next operation on that channel. So a rank may rewrite it as soon
  * as it has completed a later operation on the same channel; a reader finishes reading before it enters the next one.
  *
- * How other transports sit on it. NCCL: comm_alloc() is ncclMemAlloc() registered as a symmetric window, comm_alloc_shared() is private
- * device memory, alltoall is a group of ncclSend/ncclRecv into a stage of the transport's own (the views point there), allgather a group of
- * ncclBroadcast, all queued on the stream of the device instance that also adds, so an operation returns when it is queued and that device's
- * sync() is what waits; a watchdog polls ncclCommGetAsyncError() against the deadline and the same abort flag, and calls ncclCommAbort().
+ * How other transports sit on it. Over device memory that the host cannot read there are two, both beside an open comm `host` of the same ranks
+ * that carries host bytes and holds the abort flag. Staged (comm/staged.h) moves device memory by way of the host's. A link (NCCL, device.h
+ * link_open()) queues on the device of the channel: comm_alloc() is ncclMemAlloc(), registered as a symmetric window where that exists,
+ * comm_alloc_shared() the same memory of each rank's own, alltoall a group of ncclSend/ncclRecv into stages of the transport's own (the views point
+ * there), allgather ncclAllGather or a group of ncclBroadcast. Its operations return when they are queued; sync() of that device is what waits, and
+ * comm_check() after it says whether what was waited for has arrived. A watchdog polls the state of the communicators against the deadline and the
+ * abort flag and ends their work. On a link, what work queued later on the same device writes is ordered after the operation, so memory may be
+ * rewritten by such work at once, and what was queued earlier on the same device is sent; other queues use marks.
  * TCP: a full mesh of sockets and one poll loop; alltoall receives into a stage, allgather straight into place, each frame starts with
  * {channel, number, kind, bytes, fingerprint}; a closed socket is ERR_ABORTED at once. Callers of this header change for neither. */
 #pragma once
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -37,6 +42,7 @@ struct comm_options {
     int rank, nranks; /* at most COMM_MAX_RANKS */
     int timeout_ms;   /* of every single wait, and of the wait for all ranks to open */
     struct comm_hook hook;
+    struct comm *host; /* device.h link_open() only: the open comm of the same ranks beside it, borrowed, closed after it */
 };
 
 /* Memory planes that all ranks hold alike: rank i sends planes[i] planes, rank j gets bytes [cut[j], cut[j + 1]) of each of them. */
@@ -73,5 +79,11 @@ int comm_gather(struct comm *c, enum comm_channel ch, const void *data, size_t b
 /* Also checks that all ranks have allocated the same. */
 int comm_barrier(struct comm *c, enum comm_channel ch, struct err *err);
 
+/* After a sync() of the channel's device: 0 where every operation entered before has arrived, else the error that ended the comm. Where operations return
+ * when they are done it is always 0. */
+int comm_check(struct comm *c, enum comm_channel ch, struct err *err);
+
 /* Makes every operation of every rank end with ERR_ABORTED, those that wait too. Any thread. */
 void comm_abort(struct comm *c);
+/* Whether any rank has done so. Any thread. */
+bool comm_aborted(const struct comm *c);

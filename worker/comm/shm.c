@@ -87,6 +87,13 @@ static void shm_abort(struct comm *c)
     }
 }
 
+static bool shm_aborted(const struct comm *c)
+{
+    const struct shm *s = (const struct shm *)c;
+
+    return atomic_load_explicit(&s->head->abort_by, memory_order_acquire) != 0;
+}
+
 static int check_abort(struct shm *s, struct err *err)
 {
     uint32_t by = atomic_load_explicit(&s->head->abort_by, memory_order_acquire);
@@ -295,6 +302,7 @@ static const struct comm_ops shm_ops = {
     .allgather = shm_allgather,
     .exchange = shm_exchange,
     .abort = shm_abort,
+    .aborted = shm_aborted,
     .close = shm_close,
 };
 

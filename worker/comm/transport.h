@@ -34,7 +34,9 @@ struct comm_ops {
      * operation. reader: the only rank that looks at bytes, or -1; sizes are known to all. */
     int (*exchange)(struct comm *c, const struct comm_op *op, const void *mine, size_t bytes, int reader, const void **ret_views,
                     size_t *ret_sizes, struct err *err);
+    int (*check)(struct comm *c, enum comm_channel ch, struct err *err); /* NULL: operations return when they are done */
     void (*abort)(struct comm *c);
+    bool (*aborted)(const struct comm *c);
     void (*close)(struct comm *c);
 };
 
@@ -46,6 +48,15 @@ struct comm {
     uint32_t number[COMM_CHANNELS]; /* each used by its channel's thread alone */
     uint64_t allocated;             /* bytes of all comm_alloc*(), compared by comm_barrier() */
 };
+
+/* For a transport beside another one: op under the next number of `host`, to be passed to host->ops by the thread of that channel. */
+static inline struct comm_op comm_op_on(struct comm *host, const struct comm_op *op)
+{
+    struct comm_op renumbered = *op;
+
+    renumbered.number = ++host->number[op->channel];
+    return renumbered;
+}
 
 const char *comm_kind_name(uint32_t kind);
 const char *comm_channel_name(uint32_t channel);

@@ -57,7 +57,11 @@ static int open_machine(struct trainer *t, struct err *err)
 {
     struct device_options main_dev = { t->spec->run_threads > 0 ? (int)t->spec->run_threads : 0, t->spec->run_isa },
                           side_dev = { 1, t->spec->run_isa };
-    struct comm_options comm = { t->opt.comm_fd, t->opt.rank, t->opt.nranks, COMM_TIMEOUT_MS, { on_collective, t } };
+    struct comm_options comm = { .fd = t->opt.comm_fd,
+                                 .rank = t->opt.rank,
+                                 .nranks = t->opt.nranks,
+                                 .timeout_ms = COMM_TIMEOUT_MS,
+                                 .hook = { on_collective, t } };
     int rc = progress_open(t->opt.progress_fd, &t->progress, err);
 
     if (rc >= 0)

@@ -8,6 +8,7 @@
 
 #include "worker/core/philox.h"
 #include "worker/core/tree.h"
+#include "worker/kernels/reduce.h"
 
 static void segments(void **state)
 {
@@ -55,6 +56,8 @@ static void valid_parts(void **state)
     assert_false(tree_parts_valid(good, 0));
     assert_false(tree_parts_valid(gap, 2));
     assert_false(tree_parts_valid(odd, 3));
+    assert_true(tree_parts_adjacent(good, 2));
+    assert_false(tree_parts_adjacent(good, 0) || tree_parts_adjacent(gap, 2) || tree_parts_adjacent(odd, 3));
 }
 
 /* A split at the largest power of two below n; for powers of two these are halves. */
@@ -156,10 +159,37 @@ static void add_host(void **state)
     assert_memory_equal(dst, x[4], sizeof(dst));
 }
 
+/* No subtree: siblings first, the rest from the right. */
+static void add_host_leftovers(void **state)
+{
+    enum { N = 1000 };
+    static float x[5][N], dst[N];
+    struct philox_key k = { .seed = 4 };
+    struct tree_part p[] = { { 1, 2, x[0] }, { 2, 3, x[1] }, { 3, 4, x[2] }, { 4, 6, x[3] }, { 6, 7, x[4] } };
+
+    (void)state;
+    for (uint64_t i = 0; i < 5 * N; i++)
+        x[i / N][i % N] = (float)philox_normal(&k, i);
+    tree_add_host(dst, p, 5, N);
+    for (int i = 0; i < N; i++) {
+        assert_true(dst[i] == x[0][i] + ((x[1][i] + x[2][i]) + (x[3][i] + x[4][i])));
+        assert_true(dst[i] == tree_element(p, 5, (size_t)i));
+    }
+    for (int i = 0; i < 3; i++)
+        p[i] = (struct tree_part){ i, i + 1, x[i] };
+    tree_add_host(dst, p, 3, N);
+    for (int i = 0; i < N; i++)
+        assert_true(dst[i] == (x[0][i] + x[1][i]) + x[2][i]);
+    tree_add_host(x[2], p, 3, N); /* in place */
+    assert_memory_equal(dst, x[2], sizeof(dst));
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = { cmocka_unit_test(segments), cmocka_unit_test(segments_of_ranks), cmocka_unit_test(valid_parts),
-                                        cmocka_unit_test(sums),     cmocka_unit_test(moments),           cmocka_unit_test(add_host) };
+    const struct CMUnitTest tests[] = { cmocka_unit_test(segments),          cmocka_unit_test(segments_of_ranks),
+                                        cmocka_unit_test(valid_parts),       cmocka_unit_test(sums),
+                                        cmocka_unit_test(moments),           cmocka_unit_test(add_host),
+                                        cmocka_unit_test(add_host_leftovers) };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

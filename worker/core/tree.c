@@ -29,14 +29,17 @@ bool tree_is_segment(int lo, int hi)
     return lo >= 0 && size > 0 && (size & (size - 1)) == 0 && lo % size == 0;
 }
 
-bool tree_parts_valid(const struct tree_part *parts, int nparts)
+bool tree_parts_adjacent(const struct tree_part *parts, int nparts)
 {
-    if (nparts < 1 || !tree_is_segment(parts[0].lo, parts[nparts - 1].hi))
-        return false;
     for (int p = 0; p < nparts; p++)
         if (!tree_is_segment(parts[p].lo, parts[p].hi) || (p > 0 && parts[p].lo != parts[p - 1].hi))
             return false;
-    return true;
+    return nparts > 0;
+}
+
+bool tree_parts_valid(const struct tree_part *parts, int nparts)
+{
+    return tree_parts_adjacent(parts, nparts) && tree_is_segment(parts[0].lo, parts[nparts - 1].hi);
 }
 
 static void add_two(float *dst, const float *a, const float *b, size_t count)
@@ -50,14 +53,14 @@ enum { CHUNK = 256 }; /* partial sums of a chunk stay in the first-level cache *
 /* tree_element() of count <= CHUNK elements at `first`, level by level: a leaf is read where it stands, a sum lives on the stack. */
 static void add_chunk(float *dst, const struct tree_part *parts, int nparts, size_t first, size_t count)
 {
-    float sum[TREE_DEPTH][CHUNK];
-    const float *at[TREE_DEPTH];
-    int lo[TREE_DEPTH], n = 0;
+    float sum[TREE_PENDING][CHUNK];
+    const float *at[TREE_PENDING];
+    int lo[TREE_PENDING], n = 0;
 
     for (int p = 0; p < nparts; p++) {
         at[n] = parts[p].data + first;
         lo[n++] = parts[p].lo;
-        while (n > 1 && tree_siblings(lo[n - 2], lo[n - 1], parts[p].hi)) {
+        while (n > 1 && (p == nparts - 1 || tree_siblings(lo[n - 2], lo[n - 1], parts[p].hi))) {
             add_two(n == 2 && p == nparts - 1 ? dst + first : sum[n - 2], at[n - 2], at[n - 1], count);
             at[n - 2] = sum[n - 2];
             n--;
@@ -68,7 +71,7 @@ static void add_chunk(float *dst, const struct tree_part *parts, int nparts, siz
 /* Every element is read before it is written, also where dst is one of the parts. */
 void tree_add_host(float *dst, const struct tree_part *parts, int nparts, size_t count)
 {
-    assert(tree_parts_valid(parts, nparts));
+    assert(tree_parts_adjacent(parts, nparts));
     if (nparts == 2)
         add_two(dst, parts[0].data, parts[1].data, count);
     else if (nparts > 2)

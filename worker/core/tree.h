@@ -19,10 +19,13 @@ struct tree_span {
 int tree_segments(int lo, int hi, struct tree_span ret[TREE_MAX_SEGMENTS]);
 /* Is [lo, hi) one subtree? */
 bool tree_is_segment(int lo, int hi);
-/* Are parts ascending, adjacent subtrees that together are one subtree? What device op tree_add asks for. */
+/* Are parts ascending, adjacent subtrees? What device op tree_add asks for. */
+bool tree_parts_adjacent(const struct tree_part *parts, int nparts);
+/* Are they also one subtree together, so that their sum has the shape that no cut of the shards can change? */
 bool tree_parts_valid(const struct tree_part *parts, int nparts);
 /* dst[i] = the tree over parts, single-threaded, the bits of device op tree_add: for threads that must not enter the compute
- * pool. dst may be one of the parts' data, but must not overlap them otherwise. */
+ * pool. What is left over where the parts form no subtree is added from the right. dst may be one of the parts' data, but must not
+ * overlap them otherwise. */
 void tree_add_host(float *dst, const struct tree_part *parts, int nparts, size_t count);
 
 /* The tree over n doubles x[0], x[stride], ... Where n is not a power of two the missing leaves on the right are left out. n = 0: 0. */

@@ -3,31 +3,31 @@
 
 #include "worker/cpu/rows.h"
 
-struct sgd_args {
-    float *w, *m;
-    const float *g;
-    struct sgd s;
-};
-
-static void sgd_part(void *arg, size_t from, size_t to)
+static size_t item_count(const void *arg, int i)
 {
-    const struct sgd_args *a = arg;
-    const struct sgd s = a->s;
-    float *w = a->w, *m = a->m;
-    const float *g = a->g;
+    const struct sgd_item *items = arg;
+
+    return items[i].param->count;
+}
+
+static void step_item(const void *arg, int index, size_t from, size_t to)
+{
+    const struct sgd_item *item = (const struct sgd_item *)arg + index;
+    const struct sgd s = item->sgd;
+    float *w = item->param->data, *m = item->momentum;
+    const float *g = item->grad;
 
     CPU_LANES
     for (size_t i = from; i < to; i++)
         sgd_element(&w[i], &m[i], g[i], &s);
 }
 
-int cpu_sgd_step(struct device *dev, float *w, float *m, const float *g, size_t count, const struct sgd *s, const int32_t *skip,
-                 struct err *err)
+int cpu_sgd_step(struct device *dev, const struct sgd_item *items, int nitems, const int32_t *skip, struct err *err)
 {
-    struct sgd_args a = { w, m, g, *s };
-
     (void)err;
     if (!*skip)
-        pool_run(cpu_pool(dev), count, sgd_part, &a);
+        cpu_over_shards(dev, &(struct shard_work){ nitems, item_count, step_item, items });
+    for (int i = 0; i < nitems; i++)
+        items[i].param->version++;
     return 0;
 }

@@ -7,8 +7,9 @@
 
 enum {
     SUM_BLOCK = 1024,
-    SUM_LANES = 16, /* virtual lanes: the same on every ISA */
-    TREE_DEPTH = 32 /* partial sums that wait for their sibling: one per level */
+    SUM_LANES = 16,   /* virtual lanes: the same on every ISA */
+    TREE_DEPTH = 32,  /* partial sums that wait for their sibling: one per level */
+    TREE_PENDING = 64 /* the same where the parts form no subtree: two per level */
 };
 
 /* Are [lo, mid) and [mid, hi) the two halves of one subtree? */
@@ -17,17 +18,18 @@ KERNEL_FN bool tree_siblings(int lo, int mid, int hi)
     return mid - lo == hi - mid && lo % (hi - lo) == 0;
 }
 
-/* Element i of the tree over parts (ascending, adjacent subtrees): only siblings are added. */
+/* Element i of the tree over parts (ascending, adjacent subtrees): siblings are added as soon as both are there. Parts that form no subtree leave
+ * several sums at the end; these are added from the right, so the leaves 0, 1, 2 give (0 + 1) + 2. */
 KERNEL_FN float tree_element(const struct tree_part *parts, int nparts, size_t i)
 {
-    float sum[TREE_DEPTH];
-    int lo[TREE_DEPTH + 1], n = 0;
+    float sum[TREE_PENDING];
+    int lo[TREE_PENDING + 1], n = 0;
 
     sum[0] = 0.0f;
     for (int p = 0; p < nparts; p++) {
         sum[n] = parts[p].data[i];
         lo[n++] = parts[p].lo;
-        while (n > 1 && tree_siblings(lo[n - 2], lo[n - 1], parts[p].hi)) {
+        while (n > 1 && (p == nparts - 1 || tree_siblings(lo[n - 2], lo[n - 1], parts[p].hi))) {
             sum[n - 2] += sum[n - 1];
             n--;
         }

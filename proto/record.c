@@ -16,8 +16,14 @@ struct field {
 
 #define TIERS "off|rerun|world"
 
-static const struct field hello[] = { { "rank", COUNT, 0 },    { "local_rank", COUNT, 0 },       { "nranks", COUNT, 0 },
-                                      { "device", STRING, 0 }, { "nccl_id", STRING | MAYBE, 0 }, { 0 } };
+static const struct field hello[] = { { "rank", COUNT, 0 },
+                                      { "local_rank", COUNT, 0 },
+                                      { "nranks", COUNT, 0 },
+                                      { "device", STRING, 0 },
+                                      { "nccl_id", STRING | MAYBE, 0 },
+                                      { "uuid", STRING | NULL_OK | MAYBE, 0 },
+                                      { "devices", COUNT | MAYBE, 0 },
+                                      { 0 } };
 static const struct field start[] = { { "resume_step", COUNT, 0 }, { "checkpoint", STRING | NULL_OK, 0 }, { 0 } };
 static const struct field loss[] = { { "split", WORD, "train|val" },
                                      { "step", COUNT, 0 },

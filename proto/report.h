@@ -3,7 +3,9 @@
  * Times are Unix seconds (real). Steps count completed steps. record.h checks these shapes; PROTOCOL.md has an example of each.
  *
  * fd 3, rank -> detd-job (every rank unless marked (0) = rank 0 only):
- *   hello       {rank, local_rank, nranks, pid, device, memory_bytes, versions:{...}, nccl_id?}
+ *   hello       {rank, local_rank, nranks, pid, device, memory_bytes, versions:{...}, nccl_id?, uuid?, devices?}
+ *               uuid: of the GPU that it uses, as "GPU-" or "MIG-" and the number, null on the CPU; devices: how many GPUs it sees. Where GPUs were
+ *               granted, a rank that sees another one, or more than one, is a fault
  *   start  (0)  {resume_step, checkpoint}      which checkpoint all ranks load (0, null: none); detd-job then records attempt(n, resume_step)
  *   loss   (0)  {split:"train"|"val", step, epoch, tier, time, images_per_s, terms:{NAME:[num, den], ...}}      "total" is always there;
  *               non-finite numbers are null with nonfinite:[NAME, ...]

@@ -394,6 +394,8 @@ static void close_lost_attempt(struct job *j, int lost)
 void job_begin(struct job *j, int lost, const struct err *refused)
 {
     struct outcome o = { .outcome = "failed", .class = "fault", .reason = "detd-job was lost", .retry = true };
+    struct err err = { 0 };
+    int rc;
 
     if (j->end_seq) {
         wait_for_ack(j);
@@ -405,6 +407,11 @@ void job_begin(struct job *j, int lost, const struct err *refused)
         close_lost_attempt(j, lost);
     if (refused->code) {
         job_end(j, "failed", refused->msg, "user");
+        return;
+    }
+    rc = job_lock_gpus(j, &err);
+    if (rc < 0) { /* busy is no fault of the job: it is queued again, and the next grant may be of other GPUs */
+        job_end(j, rc == -EWOULDBLOCK ? "paused" : "failed", err.msg, rc == -EWOULDBLOCK ? "" : "fault");
         return;
     }
     if (!lost || j->failures <= j->spec->run_restarts) {

@@ -46,6 +46,7 @@ struct job {
     int nranks;
     char **env;
     int worker_fd;
+    int *gpu_locks, ngpu_locks; /* descriptors, held for life */
     struct spool *spool;
     struct link *link;
     struct tiers *tiers;
@@ -101,6 +102,13 @@ void job_write_hello(struct job *j);
 
 /* messages.c: a line of a rank */
 void job_take_line(void *arg, int rank, const char *text, size_t len);
+
+/* gpus.c: the locks of the granted GPUs, and the check that a rank uses the one it was given */
+/* All or none. -EWOULDBLOCK: a job of another daemon has one of them. */
+int job_lock_gpus(struct job *j, struct err *err);
+void job_unlock_gpus(struct job *j);
+/* A rank that says in its hello that it sees another GPU, or several, ends the attempt. */
+void job_check_gpu(struct job *j, int rank, const json_t *hello);
 
 /* control.c: commands of detd and of signals */
 void job_take_control(struct job *j, const json_t *msg);

@@ -117,6 +117,7 @@ static int take_hello(struct job *j, const struct message *m, struct err *err)
         snprintf(j->nccl_id, sizeof j->nccl_id, "%s", string_of(m->msg, "nccl_id"));
         snprintf(j->device, sizeof j->device, "%s", string_of(m->msg, "device"));
     }
+    job_check_gpu(j, m->rank, m->msg);
     for (int i = 0; i < j->nranks; i++)
         if (!j->rank[i].hello)
             return 0;

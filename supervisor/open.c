@@ -270,6 +270,7 @@ int job_close(struct job *j, struct err *err)
     spool_close(j->spool);
     spawn_free_env(j->env);
     jobspec_free(j->spec);
+    job_unlock_gpus(j);
     if (j->worker_fd >= 0)
         close(j->worker_fd);
     free(j);

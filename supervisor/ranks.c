@@ -379,6 +379,11 @@ pid_t ranks_pid(const struct ranks *all, int rank)
     return all->rank[rank].exited ? 0 : all->rank[rank].pid;
 }
 
+const char *ranks_gpu(const struct ranks *all, int rank)
+{
+    return gpu_of(&all->config, rank);
+}
+
 struct progress *ranks_page(struct ranks *all, int rank)
 {
     return all->rank[rank].page;

@@ -47,6 +47,8 @@ void ranks_kill(struct ranks *r, int signal);
 /* After SIGCHLD: takes in who has ended. */
 void ranks_reap(struct ranks *r);
 
+/* UUID of the GPU that was given to the rank, NULL: none. */
+const char *ranks_gpu(const struct ranks *r, int rank);
 pid_t ranks_pid(const struct ranks *r, int rank); /* 0: ended */
 struct progress *ranks_page(struct ranks *r, int rank);
 

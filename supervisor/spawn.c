@@ -15,6 +15,7 @@
 #include "proto/err.h"
 #include "proto/report.h"
 
+#define VISIBLE "CUDA_VISIBLE_DEVICES="
 enum { ARGS = 12, ARG_TEXT = 16 };
 
 struct args {
@@ -83,9 +84,10 @@ static void child(const struct spawn *s, int exec_fd, char **argv, char **env, p
     _exit(127);
 }
 
+/* A granted GPU wins over what run.env says: programs take the first of two variables of one name. */
 static char **with_gpu(char *const *env, char *gpu)
 {
-    size_t n = 0;
+    size_t n = 0, kept = 0;
     char **out;
 
     while (env[n])
@@ -93,8 +95,10 @@ static char **with_gpu(char *const *env, char *gpu)
     out = calloc(n + 2, sizeof *out);
     if (!out)
         return NULL;
-    memcpy(out, env, n * sizeof *out);
-    out[n] = gpu;
+    for (size_t i = 0; i < n; i++)
+        if (!gpu || strncmp(env[i], VISIBLE, sizeof VISIBLE - 1) != 0)
+            out[kept++] = env[i];
+    out[kept] = gpu;
     return out;
 }
 
@@ -122,7 +126,7 @@ int spawn_rank(const struct spawn *s, pid_t *ret_pid, struct err *err)
 
     fill_args(s, &args);
     if (s->gpu)
-        snprintf(gpu, sizeof gpu, "CUDA_VISIBLE_DEVICES=%s", s->gpu);
+        snprintf(gpu, sizeof gpu, VISIBLE "%s", s->gpu);
     env = with_gpu(s->env, gpu[0] ? gpu : NULL);
     if (!env)
         return err_set(err, -ENOMEM, "out of memory");

@@ -16,7 +16,7 @@ struct spawn {
     int log_fd;
     int fds[SPAWN_FDS]; /* become 3, 4, 5, 6: control, comm, progress, lock */
     char *const *env;
-    const char *gpu; /* UUID, or NULL */
+    const char *gpu; /* UUID, or NULL: becomes CUDA_VISIBLE_DEVICES, whatever env says */
 };
 
 /* Forks and executes. The child is in this session and process group, and SIGKILL follows the death of the calling thread. When the

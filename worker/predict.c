@@ -187,7 +187,7 @@ static int load_model(struct predictor *p, struct err *err)
 
 static int predictor_open(struct predictor *p, struct err *err)
 {
-    struct device_options dev = { 0, "auto" };
+    struct device_options dev = { .isa = "auto" };
     const struct device_ops *ops = NULL;
     int rc = read_spec(p, err);
 

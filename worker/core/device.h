@@ -64,6 +64,7 @@ struct conv {
 };
 
 enum act_kind { ACT_LINEAR, ACT_LEAKY, ACT_RELU, ACT_LOGISTIC, ACT_TANH };
+#define LEAKY_SLOPE 0.1f /* of ACT_LEAKY, darknet's; specs yolov3 section 1.3 */
 
 struct pooling {
     int size, stride;
@@ -183,7 +184,8 @@ struct device_ops {
     /* Any host memory; it may be rewritten as soon as upload() returns. download() waits until the bytes are there. */
     int (*upload)(struct device *dev, void *dst, const void *host, size_t bytes, struct err *err);
     int (*download)(struct device *dev, void *host, const void *src, size_t bytes, struct err *err);
-    /* Between host_alloc() and device memory, in either direction: queued, the host memory is the device's until sync() or a mark after it. */
+    /* Between host_alloc() memory and device memory, in either direction, or inside device memory: queued; host memory is the device's until sync() or
+     * a mark after it is reached. */
     int (*copy_async)(struct device *dev, void *dst, const void *src, size_t bytes, struct err *err);
     int (*zero)(struct device *dev, void *dst, size_t bytes, struct err *err);
     void (*param_release)(struct device *dev, struct param *p); /* frees p->derived */

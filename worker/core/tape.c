@@ -183,11 +183,25 @@ void *tape_device_mem(struct tape *t, size_t bytes, const char *what)
     return p;
 }
 
+static void unref(struct tape *t, struct storage **mem)
+{
+    if (*mem && --(*mem)->refs == 0)
+        arena_release(t->arena, (*mem)->mem);
+    *mem = NULL;
+}
+
 static void storage_drop(struct tape *t, struct value *v)
 {
-    if (v->mem && --v->mem->refs == 0)
-        arena_release(t->arena, v->mem->mem);
-    v->mem = NULL;
+    unref(t, &v->mem);
+    unref(t, &v->plain_mem);
+}
+
+static struct storage *storage_new(struct tape *t, void *mem)
+{
+    struct storage *s = tape_host(t, sizeof *s);
+
+    *s = (struct storage){ mem, 1 };
+    return s;
 }
 
 static struct value *value_new(struct tape *t, bool needs_grad)
@@ -200,44 +214,49 @@ static struct value *value_new(struct tape *t, bool needs_grad)
     return v;
 }
 
-/* Lays the shards of `shape` one after another into mem. */
-static void lay_out(struct tensor *x, const struct tensor *shape, int nshards, float *mem)
+/* Lays the shards of `shape` one after another into mem, in the device's dtype. */
+static void lay_out(const struct tape *t, struct tensor *x, const struct tensor *shape, char *mem)
 {
-    for (int s = 0; s < nshards; s++) {
+    for (int s = 0; s < t->nshards; s++) {
         x[s] = shape[s];
         x[s].stride = shape[s].c;
+        x[s].dtype = t->dev->dtype;
         x[s].data = mem;
-        mem += tensor_count(&x[s]);
+        mem += tensor_count(&x[s]) * dtype_bytes(x[s].dtype);
     }
 }
 
-static size_t total_bytes(const struct tensor *shape, int nshards)
+static size_t total_bytes(const struct tape *t, const struct tensor *shape)
 {
     size_t n = 0;
 
-    for (int s = 0; s < nshards; s++)
+    for (int s = 0; s < t->nshards; s++)
         n += tensor_count(&shape[s]);
-    return n * sizeof(float);
+    return n * dtype_bytes(t->dev->dtype);
 }
 
 struct value *tape_value(struct tape *t, const struct tensor *shape, bool needs_grad, const char *what)
 {
-    void *mem = tape_device_mem(t, total_bytes(shape, t->nshards), what);
+    void *mem = tape_device_mem(t, total_bytes(t, shape), what);
     struct value *v;
 
     if (!mem)
         return NULL;
     v = value_new(t, needs_grad);
-    v->mem = tape_host(t, sizeof *v->mem);
-    *v->mem = (struct storage){ mem, 1 };
-    lay_out(v->x, shape, t->nshards, mem);
+    v->mem = storage_new(t, mem);
+    lay_out(t, v->x, shape, mem);
     return v;
 }
 
 struct value *tape_input(struct tape *t, const struct tensor *x)
 {
-    struct value *v = value_new(t, false);
+    struct value *v;
 
+    if (x[0].dtype != t->dev->dtype) {
+        v = tape_value(t, x, false, "images");
+        return v && tape_fail(t, t->dev->ops->cast(t->dev, v->x, x, t->nshards, &t->err), &t->err) >= 0 ? v : NULL;
+    }
+    v = value_new(t, false);
     memcpy(v->x, x, (size_t)t->nshards * sizeof *x);
     return v;
 }
@@ -263,6 +282,28 @@ struct operand *tape_operands(struct tape *t, const struct value *v)
         if (v->act)
             o[s].act = v->act[s];
     }
+    return o;
+}
+
+struct operand *tape_conv_operands(struct tape *t, struct value *v)
+{
+    struct operand *o = tape_operands(t, v);
+
+    if (t->dev->pending || !v->act)
+        return o;
+    if (!v->plain) {
+        void *mem = tape_device_mem(t, total_bytes(t, v->x), "activation");
+
+        if (!mem)
+            return NULL;
+        v->plain = tape_host(t, (size_t)t->nshards * sizeof *v->plain);
+        v->plain_mem = storage_new(t, mem);
+        lay_out(t, v->plain, v->x, mem);
+        if (tape_fail(t, t->dev->ops->act_fwd(t->dev, ACT_LINEAR, v->plain, o, t->nshards, &t->err), &t->err) < 0)
+            return NULL;
+    }
+    for (int s = 0; s < t->nshards; s++)
+        o[s] = (struct operand){ .x = v->plain[s] };
     return o;
 }
 
@@ -323,15 +364,16 @@ void tape_use(struct tape *t, const struct param *p)
 float *const *tape_grad_dest(struct tape *t, const struct param *p, float *ret_beta, struct err *err)
 {
     float **dest = tape_host(t, (size_t)t->nshards * sizeof *dest);
+    bool before = false;
 
     for (int s = 0; s < t->nshards; s++) {
-        dest[s] = t->hooks->grad_dest(t->hooks->arg, p, s);
+        dest[s] = t->hooks->grad_dest(t->hooks->arg, p, s, &before);
         if (!dest[s]) {
             err_set(err, ERR_DEVICE, "out of memory: gradient of %s, %zu MiB", p->name, p->count * sizeof(float) >> 20);
             return NULL;
         }
     }
-    *ret_beta = t->written[p->index] ? 1.0f : 0.0f;
+    *ret_beta = before || t->written[p->index] ? 1.0f : 0.0f;
     t->written[p->index] = true;
     return dest;
 }
@@ -348,13 +390,13 @@ int tape_grad(struct tape *t, struct value *v, float *ret_beta, struct err *err)
 {
     *ret_beta = v->grad_written ? 1.0f : 0.0f;
     if (!v->grad_written) {
-        size_t bytes = total_bytes(v->x, t->nshards);
+        size_t bytes = total_bytes(t, v->x);
         void *mem = arena_alloc(t->arena, bytes);
 
         if (!mem)
             return err_set(err, ERR_DEVICE, "out of memory: a gradient of %zu MiB, %zu MiB are in use", bytes >> 20,
                            arena_held(t->arena) >> 20);
-        lay_out(v->grad, v->x, t->nshards, mem);
+        lay_out(t, v->grad, v->x, mem);
     }
     v->grad_written = true;
     return 0;
@@ -365,14 +407,12 @@ static int zero_grad(struct tape *t, const struct param *p, struct err *err)
 {
     float beta;
     float *const *dest = tape_grad_dest(t, p, &beta, err);
-    float *zero;
     int rc = 0;
 
     if (!dest)
         return err->code;
-    zero = tape_host(t, p->count * sizeof *zero);
     for (int s = 0; s < t->nshards && rc >= 0 && beta == 0.0f; s++)
-        rc = t->dev->ops->upload(t->dev, dest[s], zero, p->count * sizeof *zero, err);
+        rc = t->dev->ops->zero(t->dev, dest[s], p->count * sizeof(float), err);
     if (rc >= 0)
         rc = t->hooks->grad_ready(t->hooks->arg, p, err);
     return rc;

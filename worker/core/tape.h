@@ -29,13 +29,14 @@ enum merge_kind { MERGE_MOMENTS /* [2c + 1] count, mean, M2: Chan */, MERGE_SUMS
 /* How gradients and statistics leave a wave; set by the trainer. `shard` is local to the wave, from 0. */
 struct tape_hooks {
     void *arg;
-    /* Where the gradient of this shard goes, p->count floats of device memory; the same address for every use in this wave. */
-    float *(*grad_dest)(void *arg, const struct param *p, int shard);
+    /* Where the gradient of this shard goes, p->count floats of device memory; the same address for every use in this wave. Where dev->merges, all shards
+     * have the address of shard 0, and *ret_written says whether an earlier wave has written it. */
+    float *(*grad_dest)(void *arg, const struct param *p, int shard, bool *ret_written);
     /* Every shard's gradient of p is complete for this wave. Called once per wave for every trainable parameter. */
     int (*grad_ready)(void *arg, const struct param *p, struct err *err);
-    /* Batch statistics of normalisation `index`: [2c + 1] doubles per shard in device memory, valid during the call. */
-    int (*stats)(void *arg, int index, const double *const *stats, int c, struct err *err);
-    /* Merges n doubles of each local shard with those of all other shards of the job into ret (device memory). */
+    /* Where the batch statistics of normalisation `index` go: [2c + 1] doubles of device memory per shard. */
+    double *(*stats_dest)(void *arg, int index, int shard);
+    /* Merges n doubles of each local shard with those of all other shards of the job into ret (all device memory). */
     int (*merge)(void *arg, enum merge_kind kind, const double *const *local, int n, double *ret, struct err *err);
 };
 
@@ -46,6 +47,8 @@ struct value {
     struct tensor *grad; /* [nshards]; data is NULL until someone writes it */
     bool needs_grad, grad_written;
     struct storage *mem;
+    struct tensor *plain; /* [nshards] the activated value, where a reader needed it computed; else NULL */
+    struct storage *plain_mem;
 };
 
 struct node {
@@ -82,12 +85,15 @@ void *tape_host(struct tape *t, size_t bytes);
 void *tape_device_mem(struct tape *t, size_t bytes, const char *what);
 /* A value with memory for `shape` (data ignored, dense): shards contiguous. NULL fails the tape. */
 struct value *tape_value(struct tape *t, const struct tensor *shape, bool needs_grad, const char *what);
-/* A value over memory the caller keeps (images). */
+/* A value over memory the caller keeps (images, fp32), in the device's dtype: a copy where that is another. NULL fails the tape. */
 struct value *tape_input(struct tape *t, const struct tensor *x);
 /* A value that shares v's memory and has another pending part. */
 struct value *tape_alias(struct tape *t, struct value *v, struct affine *act);
 /* What device ops read: x and act of every shard, from tape_host(). */
 struct operand *tape_operands(struct tape *t, const struct value *v);
+/* The same for convolutions: on devices whose convolutions read no pending values the activated value, computed when it is first asked for and kept
+ * as long as v. NULL fails the tape. */
+struct operand *tape_conv_operands(struct tape *t, struct value *v);
 void tape_record(struct tape *t, int (*backward)(struct tape *, struct node *, struct err *), struct value *out, struct value *a,
                  struct value *b, void *ctx);
 /* Forward declares a use of p; its gradient is expected once in backward. */

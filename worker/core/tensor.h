@@ -25,6 +25,11 @@ static inline size_t tensor_count(const struct tensor *t)
     return tensor_pixels(t) * (size_t)t->c;
 }
 
+static inline size_t dtype_bytes(enum dtype d)
+{
+    return d == DTYPE_U8 ? 1 : d == DTYPE_BF16 ? 2 : 4;
+}
+
 static inline struct tensor tensor_f32(float *data, int n, int h, int w, int c)
 {
     return (struct tensor){ data, n, h, w, c, c, DTYPE_F32 };

@@ -88,6 +88,15 @@ int cpu_act_fwd(struct device *dev, enum act_kind kind, struct tensor *y, const 
     return 0;
 }
 
+int cpu_cast(struct device *dev, struct tensor *y, const struct tensor *x, int nshards, struct err *err)
+{
+    int rc = 0;
+
+    for (int v = 0; v < nshards && rc >= 0; v++)
+        rc = cpu_act_fwd(dev, ACT_LINEAR, &y[v], &(struct operand){ .x = x[v] }, 1, err); /* one dtype: a copy */
+    return rc;
+}
+
 KERNEL_FN void bwd_rows(struct tensor *dx, float beta, const struct tensor *dy, const struct tensor *y, size_t from, size_t to,
                         enum act_kind kind, bool add)
 {

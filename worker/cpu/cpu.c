@@ -3,9 +3,11 @@
 
 #include <errno.h>
 #include <sched.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <unistd.h>
 
 #include "proto/err.h"
 
@@ -69,6 +71,11 @@ void *cpu_scratch(struct device *dev, size_t bytes, struct err *err)
     return d->scratch;
 }
 
+int cpu_available(struct err *err)
+{
+    return isa_supported() ? 0 : err_set(err, ERR_UNSUPPORTED, "this CPU cannot run the %s build", ISA_NAME);
+}
+
 int cpu_open(int index, const struct device_options *opt, struct device **ret_dev, struct err *err)
 {
     int threads = opt && opt->threads > 0 ? opt->threads : threads_allowed(), rc;
@@ -76,8 +83,11 @@ int cpu_open(int index, const struct device_options *opt, struct device **ret_de
 
     if (index != 0)
         return err_set(err, ERR_NOTFOUND, "there is one CPU device, number 0; %d was asked for", index);
-    if (!isa_supported())
-        return err_set(err, ERR_UNSUPPORTED, "this CPU cannot run the %s build", ISA_NAME);
+    if (opt && opt->precision != PRECISION_FP32)
+        return err_set(err, ERR_UNSUPPORTED, "the CPU device computes in fp32 only");
+    rc = cpu_available(err);
+    if (rc < 0)
+        return rc;
     d = calloc(1, sizeof *d);
     if (!d)
         return err_set(err, -ENOMEM, "out of memory: CPU device");
@@ -86,7 +96,7 @@ int cpu_open(int index, const struct device_options *opt, struct device **ret_de
         free(d);
         return rc;
     }
-    d->dev.ops = detd_backend();
+    d->dev = (struct device){ .ops = detd_backend(), .dtype = DTYPE_F32, .host_memory = true, .pending = true };
     *ret_dev = &d->dev;
     return 0;
 }
@@ -100,10 +110,81 @@ void cpu_close(struct device *dev)
     free(dev);
 }
 
+/* The model name as the kernel knows it. */
+static void processor_name(char *ret, size_t size)
+{
+    FILE *f = fopen("/proc/cpuinfo", "re");
+    char line[256];
+
+    snprintf(ret, size, "CPU");
+    while (f && fgets(line, sizeof line, f)) {
+        char *colon = strchr(line, ':');
+
+        if (colon && strncmp(line, "model name", 10) == 0) {
+            colon[strcspn(colon, "\n")] = '\0';
+            snprintf(ret, size, "%s", colon + 2);
+            break;
+        }
+    }
+    if (f)
+        fclose(f);
+}
+
+void cpu_info(struct device *dev, struct device_info *ret)
+{
+    (void)dev;
+    memset(ret, 0, sizeof *ret);
+    processor_name(ret->name, sizeof ret->name);
+    ret->memory_bytes = (int64_t)sysconf(_SC_PHYS_PAGES) * sysconf(_SC_PAGESIZE);
+    ret->nversions = 1;
+    snprintf(ret->version[0].name, sizeof ret->version[0].name, "isa");
+    snprintf(ret->version[0].value, sizeof ret->version[0].value, "%s", ISA_NAME);
+}
+
+/* All tiers run the same code. */
+void cpu_set_tier(struct device *dev, enum tier tier)
+{
+    (void)dev, (void)tier;
+}
+
 int cpu_sync(struct device *dev, struct err *err)
 {
     (void)dev, (void)err;
     return 0;
+}
+
+/* Every op is done when it returns, so one mark that is always passed serves all. */
+struct device_mark {
+    char passed;
+};
+
+struct device_mark *cpu_mark_new(struct device *dev)
+{
+    static struct device_mark passed;
+
+    (void)dev;
+    return &passed;
+}
+
+void cpu_mark_free(struct device *dev, struct device_mark *m)
+{
+    (void)dev, (void)m;
+}
+
+int cpu_mark(struct device *dev, struct device_mark *m, struct err *err)
+{
+    (void)dev, (void)m, (void)err;
+    return 0;
+}
+
+int cpu_wait(struct device *dev, struct device_mark *m, struct err *err)
+{
+    return cpu_mark(dev, m, err);
+}
+
+int cpu_reach(struct device *dev, struct device_mark *m, struct err *err)
+{
+    return cpu_mark(dev, m, err);
 }
 
 /* Large memory comes from the kernel, which zeroes a page when it is first touched: much of an arena's chunk may never be, and zeroing all of
@@ -173,6 +254,28 @@ int cpu_download(struct device *dev, void *host, const void *src, size_t bytes, 
 {
     (void)dev, (void)err;
     memcpy(host, src, bytes);
+    return 0;
+}
+
+void *cpu_host_alloc(struct device *dev, size_t bytes)
+{
+    return cpu_alloc(dev, bytes);
+}
+
+void cpu_host_free(struct device *dev, void *ptr)
+{
+    cpu_free(dev, ptr);
+}
+
+int cpu_copy_async(struct device *dev, void *dst, const void *src, size_t bytes, struct err *err)
+{
+    return cpu_upload(dev, dst, src, bytes, err);
+}
+
+int cpu_zero(struct device *dev, void *dst, size_t bytes, struct err *err)
+{
+    (void)dev, (void)err;
+    memset(dst, 0, bytes);
     return 0;
 }
 

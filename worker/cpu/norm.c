@@ -250,7 +250,7 @@ static void apply_frozen_part(const void *arg, int v, size_t from, size_t to)
 }
 
 int cpu_norm_bwd_apply(struct device *dev, struct tensor *da, const struct operand *x, const float *const *mean, const float *const *invstd,
-                       const double *const *sums, const double *counts, int nshards, struct err *err)
+                       const double *const *sums, const double *const *stats, int nshards, struct err *err)
 {
     struct apply_args a = { x, mean, invstd, da, NULL };
     size_t floats = 0;
@@ -267,8 +267,22 @@ int cpu_norm_bwd_apply(struct device *dev, struct tensor *da, const struct opera
         return -ENOMEM;
     for (int v = 0; v < nshards; v++)
         for (int k = 0; k < 2 * da[v].c; k++)
-            means_of(&a, v)[k] = (float)(sums[v][k] / counts[v]);
+            means_of(&a, v)[k] = (float)(sums[v][k] / stats[v][0]);
     cpu_over_shards(dev, &(struct shard_work){ nshards, apply_pixels, apply_part, &a });
+    return 0;
+}
+
+int cpu_merge_moments(struct device *dev, double *dst, const double *const *stats, int nstats, int c, struct err *err)
+{
+    (void)dev, (void)err;
+    tree_moments(dst, stats, nstats, c);
+    return 0;
+}
+
+int cpu_merge_sums(struct device *dev, double *dst, const double *const *rows, int nrows, size_t count, struct err *err)
+{
+    (void)dev, (void)err;
+    tree_sum_rows(dst, rows, nrows, count);
     return 0;
 }
 

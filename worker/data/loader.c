@@ -330,7 +330,7 @@ static int make_slot(struct loader *l, struct slot *s, size_t images, size_t sha
     size_t side = (size_t)size_max(&l->opt), bytes = (images * side * side * 3 * sizeof(float) + 63) / 64 * 64,
            rows = images * (size_t)l->max_boxes;
 
-    s->image = aligned_alloc(64, bytes);
+    s->image = l->opt.dev ? l->opt.dev->ops->host_alloc(l->opt.dev, bytes) : aligned_alloc(64, bytes);
     s->shard = calloc(shards, sizeof *s->shard);
     s->draw = calloc(images, sizeof *s->draw);
     s->cls = calloc(rows, sizeof *s->cls);
@@ -401,7 +401,10 @@ void loader_close(struct loader *l)
     for (int i = 0; i < SLOTS; i++) {
         struct slot *s = &l->slot[i];
 
-        free(s->image);
+        if (s->image && l->opt.dev)
+            l->opt.dev->ops->host_free(l->opt.dev, s->image);
+        else
+            free(s->image);
         free(s->shard);
         free(s->draw);
         free(s->cls);

@@ -28,6 +28,7 @@ struct loader_options {
     /* validation */
     int size, rank, ranks;
     /* both */
+    struct device *dev; /* pictures lie in its host_alloc() memory; NULL: in plain memory. Outlives the loader */
     int workers;        /* decoding threads, >= 1 */
     size_t cache_bytes; /* decoded pictures kept in memory; 0: none */
 };

@@ -3,8 +3,6 @@
 #include "worker/core/device.h"
 #include "worker/kernels/math.h"
 
-#define LEAKY_SLOPE 0.1f /* darknet's; specs yolov3 section 1.3 */
-
 /* What readers of a pending value see; see struct affine. The sign test is on t itself, so forward and backward agree. */
 KERNEL_FN float act_pending(float x, float scale, float shift, float slope)
 {

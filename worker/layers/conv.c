@@ -38,6 +38,7 @@ static int conv_backward(struct tape *t, struct node *n, struct err *err)
     const struct tensor *dy = n->out->grad;
     float beta;
     float *const *dw;
+    const struct operand *in;
     int rc = c->bias ? bias_backward(t, c->bias, dy, err) : 0;
 
     if (rc < 0)
@@ -45,7 +46,10 @@ static int conv_backward(struct tape *t, struct node *n, struct err *err)
     dw = tape_grad_dest(t, c->w, &beta, err);
     if (!dw)
         return err->code;
-    rc = dev->ops->conv_bwd_weights(dev, dw, beta, tape_operands(t, x), dy, &c->cv, c->w, tape_shards(t), err);
+    in = tape_conv_operands(t, x);
+    if (!in)
+        return tape_status(t, err);
+    rc = dev->ops->conv_bwd_weights(dev, dw, beta, in, dy, &c->cv, c->w, tape_shards(t), err);
     if (rc >= 0)
         rc = tape_grad_done(t, c->w, err);
     if (rc < 0 || !x->needs_grad)
@@ -59,6 +63,7 @@ struct value *conv_raw(struct tape *t, struct value *x, const struct conv *cv, s
     int nshards = tape_shards(t);
     struct device *dev = tape_device(t);
     struct tensor *shape = tape_host(t, (size_t)nshards * sizeof *shape);
+    const struct operand *in;
     struct conv_ctx *c;
     struct value *y;
 
@@ -66,9 +71,10 @@ struct value *conv_raw(struct tape *t, struct value *x, const struct conv *cv, s
         return NULL;
     for (int s = 0; s < nshards; s++)
         shape[s] = conv_shape(&x->x[s], cv, w);
+    in = tape_conv_operands(t, x);
     y = tape_value(t, shape, true, w->name);
-    if (!y || tape_fail(t, dev->ops->conv_fwd(dev, y->x, tape_operands(t, x), cv, w, bias ? bias->data : NULL, stats, nshards, tape_err(t)),
-                        tape_err(t)) < 0)
+    if (!y ||
+        tape_fail(t, dev->ops->conv_fwd(dev, y->x, in, cv, w, bias ? bias->data : NULL, stats, nshards, tape_err(t)), tape_err(t)) < 0)
         return NULL;
     c = tape_host(t, sizeof *c);
     *c = (struct conv_ctx){ *cv, w, bias };

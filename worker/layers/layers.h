@@ -29,6 +29,3 @@ struct value *layer_maxpool(struct tape *t, struct value *x, const struct poolin
 /* yolo.c: the loss of one head. terms[shard]: [YOLO_TERMS] doubles, written. In training the gradient, times grad_scale, is put on logits at once. */
 int layer_yolo_loss(struct tape *t, struct value *logits, const struct yolo_head *head, float grad_scale, const struct box_list *truth,
                     double *const *terms);
-
-/* Slope of the leaky activation of the darknet family. */
-#define LEAKY_SLOPE 0.1f

@@ -4,8 +4,7 @@
 struct norm_ctx {
     const struct norm *n;
     float **mean, **invstd; /* [nshards] -> [c]; all the same with running statistics */
-    double *counts;         /* [nshards] values behind each mean; unused with running statistics */
-    bool running;
+    double **stats;         /* [nshards] -> [2c + 1]; with SyncBN all the same; NULL with running statistics */
 };
 
 /* ret[s] points at c numbers of `each` bytes in device memory, one array per shard. */
@@ -69,7 +68,7 @@ static int norm_backward(struct tape *t, struct node *node, struct err *err)
     int nshards = tape_shards(t), nch = (int)v->x[0].c, rc = 0;
     double **sums = NULL;
 
-    if (!c->running) {
+    if (c->stats) {
         sums = (double **)shard_arrays(t, (size_t)nch * 2 * sizeof(double), "normalisation sums");
         if (!sums)
             return tape_status(t, err);
@@ -80,7 +79,8 @@ static int norm_backward(struct tape *t, struct node *node, struct err *err)
             rc = merged(t, MERGE_SUMS, sums, 2 * nch, err);
     }
     if (rc >= 0)
-        rc = dev->ops->norm_bwd_apply(dev, v->grad, x, mean, invstd, (const double *const *)sums, c->counts, nshards, err);
+        rc = dev->ops->norm_bwd_apply(dev, v->grad, x, mean, invstd, (const double *const *)sums, (const double *const *)c->stats, nshards,
+                                      err);
     for (int s = 0; s < nshards; s++) {
         raw->grad[s] = v->grad[s]; /* the same memory goes on as the raw output's gradient */
         v->grad[s].data = NULL;
@@ -90,26 +90,20 @@ static int norm_backward(struct tape *t, struct node *node, struct err *err)
 }
 
 /* Batch statistics -> mean, invstd, scale, shift of each shard. */
-static int prepare_batch(struct tape *t, const struct value *raw, const struct norm *n, double **stats, struct norm_ctx *c, float **scale,
+static int prepare_batch(struct tape *t, const struct value *raw, const struct norm *n, const struct norm_ctx *c, float **scale,
                          float **shift)
 {
     struct device *dev = tape_device(t);
-    const struct tape_hooks *hooks = tape_hooks_of(t);
     struct err *err = tape_err(t);
-    int nch = raw->x[0].c, nshards = tape_shards(t);
-    int rc = hooks->stats(hooks->arg, n->index, (const double *const *)stats, nch, err);
+    int nch = raw->x[0].c, rc = n->sync ? merged(t, MERGE_MOMENTS, c->stats, 2 * nch + 1, err) : 0;
 
-    if (rc >= 0 && n->sync)
-        rc = merged(t, MERGE_MOMENTS, stats, 2 * nch + 1, err);
-    for (int s = 0; s < nshards && rc >= 0; s++)
-        rc = dev->ops->download(dev, &c->counts[s], stats[s], sizeof(double), err);
     if (rc < 0)
         return rc;
-    return dev->ops->norm_prepare(dev, c->mean, c->invstd, scale, shift, (const double *const *)stats, n->gamma->data, n->beta->data,
-                                  n->eps, nch, nshards, err);
+    return dev->ops->norm_prepare(dev, c->mean, c->invstd, scale, shift, (const double *const *)c->stats, n->gamma->data, n->beta->data,
+                                  n->eps, nch, tape_shards(t), err);
 }
 
-static int prepare_running(struct tape *t, const struct norm *n, struct norm_ctx *c, float **scale, float **shift)
+static int prepare_running(struct tape *t, const struct norm *n, const struct norm_ctx *c, float **scale, float **shift)
 {
     struct device *dev = tape_device(t);
 
@@ -133,18 +127,17 @@ static struct value *norm_act(struct tape *t, struct value *raw, const struct no
     struct value *v;
 
     c->n = n;
-    c->running = !stats;
+    c->stats = stats;
     c->mean = (float **)shard_arrays(t, bytes, "normalisation");
     c->invstd = (float **)shard_arrays(t, bytes, "normalisation");
-    c->counts = tape_host(t, (size_t)nshards * sizeof *c->counts);
     if (tape_failed(t))
         return NULL;
-    rc = stats ? prepare_batch(t, raw, n, stats, c, scale, shift) : prepare_running(t, n, c, scale, shift);
+    rc = stats ? prepare_batch(t, raw, n, c, scale, shift) : prepare_running(t, n, c, scale, shift);
     if (tape_fail(t, rc, tape_err(t)) < 0)
         return NULL;
     for (int s = 0; s < nshards; s++)
         act[s] = (struct affine){ scale[s], shift[s], tape_constant(t, slope, nch) };
-    if (!c->running) {
+    if (c->stats) {
         tape_use(t, n->gamma);
         tape_use(t, n->beta);
     }
@@ -152,6 +145,17 @@ static struct value *norm_act(struct tape *t, struct value *raw, const struct no
     tape_drop(t, raw);
     tape_record(t, norm_backward, v, raw, NULL, c);
     return v;
+}
+
+/* Where this layer's batch statistics of each local shard go. */
+static double **stats_dest(struct tape *t, const struct norm *n)
+{
+    const struct tape_hooks *hooks = tape_hooks_of(t);
+    double **stats = tape_host(t, (size_t)tape_shards(t) * sizeof *stats);
+
+    for (int s = 0; s < tape_shards(t); s++)
+        stats[s] = hooks->stats_dest(hooks->arg, n->index, s);
+    return stats;
 }
 
 struct value *layer_conv_norm(struct tape *t, struct value *x, const struct conv *cv, struct param *w, const struct norm *n, float slope)
@@ -163,7 +167,7 @@ struct value *layer_conv_norm(struct tape *t, struct value *x, const struct conv
     if (tape_failed(t))
         return NULL;
     if (!running)
-        stats = (double **)shard_arrays(t, ((size_t)w->k * 2 + 1) * sizeof(double), "batch statistics");
+        stats = stats_dest(t, n);
     raw = conv_raw(t, x, cv, w, NULL, stats);
     return raw ? norm_act(t, raw, n, stats, slope) : NULL;
 }

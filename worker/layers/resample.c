@@ -15,7 +15,7 @@ static struct tensor *slices(struct tape *t, const struct tensor *y, int first, 
 
     for (int v = 0; v < tape_shards(t); v++) {
         s[v] = y[v];
-        s[v].data = (float *)y[v].data + first;
+        s[v].data = (char *)y[v].data + (size_t)first * dtype_bytes(y[v].dtype);
         s[v].c = c;
     }
     return s;

@@ -35,9 +35,13 @@ struct model_ops {
     const char *name;
     const struct loss_term *terms;
     int nterms;
-    /* Forward with losses on the tape, in the tape's mode. terms[shard]: [2 * nterms] doubles, numerator and denominator of each, written.
+    /* Forward with losses on the tape, in the tape's mode. raw[shard]: [m->raw_terms] doubles of device memory, written.
      * The seeds of the gradients are multiplied by grad_scale: 1 / (images of the global batch) where a loss is a sum over images. */
-    int (*loss)(struct model *m, struct tape *t, const struct model_batch *b, float grad_scale, double *const *terms, struct err *err);
+    int (*loss)(struct model *m, struct tape *t, const struct model_batch *b, float grad_scale, double *const *raw, struct err *err);
+    /* What loss() left of one shard of `images` images, now in host memory, as [2 * nterms] doubles: numerator and denominator of each term. Pure. */
+    void (*sum_terms)(const struct model *m, const double *raw, int images, double *ret);
+    /* Lets the device make ready what nshards shards of n images of size x size pixels will need: a hint, for sizes that are coming. */
+    int (*plan)(struct model *m, int n, int nshards, int size, struct err *err);
     /* Forward only, for prediction. */
     int (*forward)(struct model *m, struct tape *t, const struct tensor *images, struct err *err);
     /* Detections of one image of the last loss() or forward(), best first, in pixels of the network input. At most opt->max_det; host memory. */
@@ -53,8 +57,9 @@ struct model {
     int nparams;
     struct norm *norms; /* normalisations with trainable statistics, by norm.index */
     int nnorms;
-    int size;  /* nominal network input side, pixels */
-    int grain; /* input sides must be multiples of it */
+    size_t raw_terms; /* doubles of a shard that loss() writes */
+    int size;         /* nominal network input side, pixels */
+    int grain;        /* input sides must be multiples of it */
 };
 
 /* Builds the model a job file describes for `classes` classes, with initial weights that depend on (seed, names) alone; loads model.init where

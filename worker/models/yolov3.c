@@ -23,7 +23,6 @@ struct yolov3 {
     struct value **out;       /* [nlayers]: of the wave on the tape */
     struct tensor *logits;    /* [nheads][MAX_LOCAL_SHARDS]: of the last forward */
     struct yolo_head *heads;  /* [nheads] */
-    double *head_terms;       /* [MAX_LOCAL_SHARDS][YOLO_TERMS] */
     struct candidate *candidates;
     int room; /* of candidates */
 };
@@ -63,7 +62,6 @@ static void yolov3_free(struct model *m)
     free(y->out);
     free(y->logits);
     free(y->heads);
-    free(y->head_terms);
     free(y->candidates);
     free(y);
 }
@@ -165,36 +163,54 @@ static int yolov3_forward(struct model *m, struct tape *t, const struct tensor *
 
 /* ---- losses ---- */
 
-static void add_terms(const double *head, int images, double *terms)
+static void yolov3_sum_terms(const struct model *m, const double *raw, int images, double *ret)
 {
-    for (int k = 0; k < NTERMS; k++) {
-        terms[2 * k] += head[term_source[k].num];
-        if (term_source[k].den >= 0)
-            terms[2 * k + 1] += head[term_source[k].den];
-        else
-            terms[2 * k + 1] = images;
-    }
+    memset(ret, 0, 2 * NTERMS * sizeof *ret);
+    for (int h = 0; h < self(m)->net->nheads; h++, raw += YOLO_TERMS)
+        for (int k = 0; k < NTERMS; k++) {
+            ret[2 * k] += raw[term_source[k].num];
+            if (term_source[k].den >= 0)
+                ret[2 * k + 1] += raw[term_source[k].den];
+            else
+                ret[2 * k + 1] = images;
+        }
 }
 
-static int yolov3_loss(struct model *m, struct tape *t, const struct model_batch *b, float grad_scale, double *const *terms,
-                       struct err *err)
+static int yolov3_loss(struct model *m, struct tape *t, const struct model_batch *b, float grad_scale, double *const *raw, struct err *err)
 {
     struct yolov3 *y = self(m);
-    double *per_shard[MAX_LOCAL_SHARDS];
+    double *terms[MAX_LOCAL_SHARDS];
     int head = 0, rc = forward(y, t, b->images, err);
 
-    for (int s = 0; s < tape_shards(t); s++) {
-        per_shard[s] = y->head_terms + (size_t)s * YOLO_TERMS;
-        memset(terms[s], 0, 2 * NTERMS * sizeof(double));
-    }
     for (int i = 0; i < y->net->nlayers && rc >= 0; i++) {
         if (y->net->layers[i].type != DARKNET_YOLO)
             continue;
-        rc = layer_yolo_loss(t, y->out[i], &y->heads[head++], grad_scale, b->truth, per_shard);
-        for (int s = 0; s < tape_shards(t) && rc >= 0; s++)
-            add_terms(per_shard[s], b->images[s].n, terms[s]);
+        for (int s = 0; s < tape_shards(t); s++)
+            terms[s] = raw[s] + (size_t)head * YOLO_TERMS;
+        rc = layer_yolo_loss(t, y->out[i], &y->heads[head++], grad_scale, b->truth, terms);
     }
     return tape_status(t, err);
+}
+
+static int yolov3_plan(struct model *m, int n, int nshards, int size, struct err *err)
+{
+    const struct yolov3 *y = self(m);
+    const struct device_ops *ops = m->dev->ops;
+    struct tensor x[MAX_LOCAL_SHARDS];
+    int rc = 0;
+
+    for (int i = 0; ops->conv_plan && i < y->net->nlayers && rc >= 0; i++) {
+        const struct darknet_layer *l = &y->net->layers[i];
+
+        if (l->type != DARKNET_CONV)
+            continue;
+        for (int s = 0; s < nshards; s++) {
+            x[s] = tensor_f32(NULL, n, l->in.h * size / y->net->height, l->in.w * size / y->net->width, l->in.c);
+            x[s].dtype = m->dev->dtype;
+        }
+        rc = ops->conv_plan(m->dev, x, &(struct conv){ l->stride, l->pad }, y->conv[i].weight, !l->bn, i > 0, nshards, err);
+    }
+    return rc;
 }
 
 /* ---- detections ---- */
@@ -242,7 +258,15 @@ static int yolov3_detect(struct model *m, int shard, int image, const struct det
     return 0;
 }
 
-static const struct model_ops yolov3_ops = { "yolov3", yolo_terms, NTERMS, yolov3_loss, yolov3_forward, yolov3_detect, yolov3_free };
+static const struct model_ops yolov3_ops = { .name = "yolov3",
+                                             .terms = yolo_terms,
+                                             .nterms = NTERMS,
+                                             .loss = yolov3_loss,
+                                             .sum_terms = yolov3_sum_terms,
+                                             .plan = yolov3_plan,
+                                             .forward = yolov3_forward,
+                                             .detect = yolov3_detect,
+                                             .free = yolov3_free };
 
 /* ---- building ---- */
 
@@ -355,13 +379,12 @@ static int allocate(struct yolov3 *y, struct err *err)
     y->out = calloc(n, sizeof *y->out);
     y->logits = calloc(heads * MAX_LOCAL_SHARDS, sizeof *y->logits);
     y->heads = calloc(heads, sizeof *y->heads);
-    y->head_terms = calloc(MAX_LOCAL_SHARDS * YOLO_TERMS, sizeof *y->head_terms);
     y->room = CANDIDATES;
     y->candidates = calloc(CANDIDATES, sizeof *y->candidates);
     y->base.params = calloc(n * 5, sizeof *y->base.params);
     y->base.norms = calloc(n, sizeof *y->base.norms);
-    if (!y->conv || !y->norm_of || !y->last_reader || !y->out || !y->logits || !y->heads || !y->head_terms || !y->candidates ||
-        !y->base.params || !y->base.norms)
+    if (!y->conv || !y->norm_of || !y->last_reader || !y->out || !y->logits || !y->heads || !y->candidates || !y->base.params ||
+        !y->base.norms)
         return err_set(err, ERR_DEVICE, "out of memory");
     return 0;
 }
@@ -379,6 +402,7 @@ int yolov3_new(struct darknet_net *net, const struct jobspec *spec, struct devic
     y->base.dev = dev;
     y->base.size = net->width;
     y->base.grain = darknet_net_stride(net);
+    y->base.raw_terms = (size_t)net->nheads * YOLO_TERMS;
     y->net = net;
     rc = net->nheads ? allocate(y, err) : err_set(err, ERR_INPUT, "%s: no [yolo] section, nothing to train", net->name);
     for (int i = 0; i < net->nlayers && rc >= 0; i++) {

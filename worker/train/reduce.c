@@ -28,13 +28,18 @@ struct reduce {
     struct tree_part *part; /* of the fold that is being made */
     struct plan_wave *wave; /* the current one */
     bool last;
-    int *missing; /* [buckets]: parameters that are not ready */
+    int *missing;              /* [buckets]: parameters that are not ready */
+    struct device_mark **mark; /* [buckets]: passed when a bucket's gradients are computed */
+    bool merged;               /* in this step */
+    int waves;                 /* begun in this step */
 
-    /* The communication thread's own. */
-    int *planes;             /* [ranks]: segments each rank sends */
-    struct tree_part *chunk; /* [nchunk], all ranks' segments: what the chunk of a bucket is added from */
-    const void **view;       /* [nchunk] */
-    int nchunk;
+    /* The communication thread's own. What a rank sends: its canonical segments, or one sum of all its shards. */
+    struct outline {
+        int *planes;             /* [ranks]: planes each rank sends */
+        struct tree_part *chunk; /* [nchunk], all ranks': what the chunk of a bucket is added from */
+        int nchunk;
+    } segments, sums, *sent; /* sent: of this step */
+    const void **view;       /* [most chunks] */
     size_t *cut;
     size_t *square_cut;         /* [ranks + 1], bytes: each rank's blocks, bucket by bucket */
     double *squares, *gathered; /* shared memory in that order; host memory in flat order */
@@ -53,23 +58,23 @@ struct reduce {
 
 static int all_to_all(struct reduce *r, const struct plan_bucket *b, struct err *err)
 {
-    struct comm_exchange x = { r->plane[0], r->plan->blocks * REDUCE_BLOCK * sizeof(float), r->planes, r->cut };
+    struct comm_exchange x = { r->plane[0], r->plan->blocks * REDUCE_BLOCK * sizeof(float), r->sent->planes, r->cut };
     int rc;
 
     for (int j = 0; j <= r->nranks; j++)
         r->cut[j] = plan_chunk(b, j, r->nranks) * REDUCE_BLOCK * sizeof(float);
     rc = comm_alltoall(r->comm, COMM_GRAD, &x, r->view, err);
-    for (int i = 0; rc == 0 && i < r->nchunk; i++)
-        r->chunk[i].data = r->view[i];
+    for (int i = 0; rc == 0 && i < r->sent->nchunk; i++)
+        r->sent->chunk[i].data = r->view[i];
     return rc;
 }
 
 /* This rank's chunk, over all ranks' segments, into its place in the gathered buffer. One rank's segment lies there already. */
 static int add_chunk(struct reduce *r, float *dst, size_t count, struct err *err)
 {
-    if (count == 0 || (r->nchunk == 1 && r->chunk[0].data == dst))
+    if (count == 0 || (r->sent->nchunk == 1 && r->sent->chunk[0].data == dst))
         return 0;
-    return r->side->ops->tree_add(r->side, dst, r->chunk, r->nchunk, count, err);
+    return r->side->ops->tree_add(r->side, dst, r->sent->chunk, r->sent->nchunk, count, err);
 }
 
 static int reduce_bucket(struct reduce *r, int bucket, size_t *squares_at, struct err *err)
@@ -77,8 +82,10 @@ static int reduce_bucket(struct reduce *r, int bucket, size_t *squares_at, struc
     const struct plan_bucket *b = &r->plan->bucket[bucket];
     size_t lo = plan_chunk(b, r->rank, r->nranks), hi = plan_chunk(b, r->rank + 1, r->nranks), count = (hi - lo) * REDUCE_BLOCK;
     float *dst = r->grad + lo * REDUCE_BLOCK;
-    int rc = all_to_all(r, b, err);
+    int rc = r->side->ops->wait(r->side, r->mark[bucket], err);
 
+    if (rc == 0)
+        rc = all_to_all(r, b, err);
     if (rc == 0)
         rc = add_chunk(r, dst, count, err);
     if (rc == 0 && count)
@@ -161,6 +168,8 @@ static void *communicate(void *arg)
         rc = task < r->plan->nbuckets ? reduce_bucket(r, task, &squares_at, &err) : sum_all_squares(r, &sum, &err);
         if (rc == 0)
             rc = r->side->ops->sync(r->side, &err);
+        if (rc == 0)
+            rc = comm_check(r->comm, COMM_GRAD, &err);
         if (rc < 0)
             comm_abort(r->comm); /* the others must not wait for what will not come */
         finish_task(r, rc, &err, sum);
@@ -191,26 +200,33 @@ static int no_memory(struct err *err)
     return err_set(err, -ENOMEM, "gradient reduction: out of memory");
 }
 
+static int take_outline(struct reduce *r, struct outline *o, int most)
+{
+    o->planes = calloc((size_t)r->nranks, sizeof(*o->planes));
+    o->chunk = calloc((size_t)most, sizeof(*o->chunk));
+    return o->planes && o->chunk ? 0 : -ENOMEM;
+}
+
 /* What every rank sends, and where its blocks stand in the gathered squares. */
 static int know_ranks(struct reduce *r, struct err *err)
 {
     const struct plan *p = r->plan;
 
-    r->planes = calloc((size_t)r->nranks, sizeof(*r->planes));
     r->cut = calloc((size_t)r->nranks + 1, sizeof(*r->cut));
     r->square_cut = calloc((size_t)r->nranks + 1, sizeof(*r->square_cut));
-    r->chunk = calloc((size_t)r->nshards, sizeof(*r->chunk));
     r->view = calloc((size_t)r->nshards, sizeof(*r->view));
-    if (!r->planes || !r->cut || !r->square_cut || !r->chunk || !r->view)
+    if (!r->cut || !r->square_cut || !r->view || take_outline(r, &r->segments, r->nshards) < 0 || take_outline(r, &r->sums, r->nranks) < 0)
         return no_memory(err);
     for (int j = 0; j < r->nranks; j++) {
         struct tree_span seg[TREE_MAX_SEGMENTS];
         struct span shards = rank_shards(j, r->nranks, r->nshards);
         size_t blocks = 0;
 
-        r->planes[j] = tree_segments(shards.lo, shards.hi, seg);
-        for (int k = 0; k < r->planes[j]; k++)
-            r->chunk[r->nchunk++] = (struct tree_part){ seg[k].lo, seg[k].hi, NULL };
+        r->segments.planes[j] = tree_segments(shards.lo, shards.hi, seg);
+        for (int k = 0; k < r->segments.planes[j]; k++)
+            r->segments.chunk[r->segments.nchunk++] = (struct tree_part){ seg[k].lo, seg[k].hi, NULL };
+        r->sums.planes[j] = 1;
+        r->sums.chunk[r->sums.nchunk++] = (struct tree_part){ j, j + 1, NULL };
         for (int i = 0; i < p->nbuckets; i++)
             blocks += plan_chunk(&p->bucket[i], j + 1, r->nranks) - plan_chunk(&p->bucket[i], j, r->nranks);
         r->square_cut[j + 1] = r->square_cut[j] + blocks * sizeof(double);
@@ -226,7 +242,7 @@ static int take_planes(struct reduce *r, struct err *err)
     int most = 0;
 
     for (int j = 0; j < r->nranks; j++)
-        most = r->planes[j] > most ? r->planes[j] : most;
+        most = r->segments.planes[j] > most ? r->segments.planes[j] : most;
     r->plane = calloc((size_t)p->nplanes, sizeof(*r->plane));
     if (!r->plane)
         return no_memory(err);
@@ -258,8 +274,16 @@ static int take_host(struct reduce *r, struct err *err)
     r->leaf = calloc((size_t)p->nentries * (size_t)r->max_wave, sizeof(*r->leaf));
     r->part = calloc((size_t)r->nshards, sizeof(*r->part));
     r->missing = calloc((size_t)p->nbuckets, sizeof(*r->missing));
+    r->mark = calloc((size_t)p->nbuckets, sizeof(*r->mark));
     r->gathered = calloc(2 * p->blocks, sizeof(*r->gathered)); /* flat order, then as it came */
-    return r->arena && r->leaf && r->part && r->missing && r->gathered ? 0 : no_memory(err);
+    if (!r->arena || !r->leaf || !r->part || !r->missing || !r->mark || !r->gathered)
+        return no_memory(err);
+    for (int i = 0; i < p->nbuckets; i++) {
+        r->mark[i] = r->dev->ops->mark_new(r->dev);
+        if (!r->mark[i])
+            return no_memory(err);
+    }
+    return 0;
 }
 
 int reduce_open(const struct reduce_options *opt, struct param *const *params, int nparams, struct reduce **ret_reduce, struct err *err)
@@ -328,14 +352,19 @@ void reduce_close(struct reduce *r)
     if (r->started)
         stop_thread(r);
     free_planes(r);
-    if (r->arena)
-        arena_free(r->arena);
+    for (int i = 0; r->mark && i < r->plan->nbuckets; i++)
+        if (r->mark[i])
+            r->dev->ops->mark_free(r->dev, r->mark[i]);
+    arena_free(r->arena);
     plan_free(r->plan);
     free(r->leaf);
     free(r->part);
     free(r->missing);
-    free(r->planes);
-    free(r->chunk);
+    free(r->mark);
+    free(r->segments.planes);
+    free(r->segments.chunk);
+    free(r->sums.planes);
+    free(r->sums.chunk);
     free(r->view);
     free(r->cut);
     free(r->square_cut);
@@ -354,7 +383,10 @@ void reduce_begin(struct reduce *r)
     pthread_mutex_lock(&r->lock);
     assert(r->done == 0 || r->done > p->nbuckets || r->failure.code < 0);
     r->issued = r->done = 0;
+    r->merged = r->dev->merges;
+    r->sent = r->merged ? &r->sums : &r->segments;
     pthread_mutex_unlock(&r->lock);
+    r->waves = 0;
     for (int i = 0; i < p->nbuckets; i++)
         r->missing[i] = p->bucket[i].nentries;
     memset(r->leaf, 0, (size_t)p->nentries * (size_t)r->max_wave * sizeof(*r->leaf));
@@ -367,6 +399,7 @@ void reduce_wave(struct reduce *r, int wave)
     assert(wave >= 0 && wave < r->plan->nwaves);
     r->wave = &r->plan->wave[wave];
     r->last = wave == r->plan->nwaves - 1;
+    r->waves++;
 }
 
 static int entry_index(const struct reduce *r, const struct param *p)
@@ -374,12 +407,15 @@ static int entry_index(const struct reduce *r, const struct param *p)
     return p->index >= 0 && p->index < r->plan->nparams ? r->plan->entry_of[p->index] : -1;
 }
 
-float *reduce_dest(struct reduce *r, const struct param *p, int shard)
+float *reduce_dest(struct reduce *r, const struct param *p, int shard, bool *ret_written)
 {
     int i = entry_index(r, p), plane = r->wave->direct[shard];
     float **leaf;
 
     assert(i >= 0 && shard < r->wave->shards.hi - r->wave->shards.lo);
+    *ret_written = r->merged && r->waves > 1;
+    if (r->merged)
+        return r->plane[0] + r->plan->entry[i].at;
     leaf = &r->leaf[i * r->max_wave + shard];
     if (!*leaf)
         *leaf = plane >= 0 ? r->plane[plane] + r->plan->entry[i].at : arena_alloc(r->arena, p->count * sizeof(float));
@@ -411,13 +447,14 @@ static void drop_leaves(struct reduce *r, float **leaf)
 /* Hands over every bucket that is complete and whose turn it is. issued is written by this thread alone. */
 static int issue(struct reduce *r, struct err *err)
 {
-    int n = r->issued, rc;
+    int n = r->issued, rc = 0;
 
     while (n < r->plan->nbuckets && r->missing[n] == 0)
         n++;
     if (n == r->issued)
         return 0;
-    rc = r->dev->ops->sync(r->dev, err);
+    for (int i = r->issued; i < n && rc == 0; i++)
+        rc = r->dev->ops->mark(r->dev, r->mark[i], err);
     pthread_mutex_lock(&r->lock);
     if (rc == 0 && r->failure.code < 0) {
         *err = r->failure;
@@ -439,9 +476,10 @@ int reduce_ready(struct reduce *r, const struct param *p, struct err *err)
     assert(i >= 0);
     err = err ? err : &local;
     leaf = &r->leaf[i * r->max_wave];
-    for (int f = 0; rc == 0 && f < r->wave->nfolds; f++)
+    for (int f = 0; rc == 0 && !r->merged && f < r->wave->nfolds; f++)
         rc = fold(r, &r->wave->fold[f], &r->plan->entry[i], leaf, err);
-    drop_leaves(r, leaf);
+    if (!r->merged)
+        drop_leaves(r, leaf);
     if (rc == 0 && r->last) {
         int bucket = r->plan->entry[i].bucket;
 

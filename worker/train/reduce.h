@@ -7,11 +7,14 @@
  * for any number of ranks, waves, buckets and threads.
  *
  * The communication thread never enters the compute pool: it adds on a device instance of its own (`side`: the same backend opened once
- * more with one thread; on CUDA that is another stream). Compute threads hand over a bucket after sync() of their device, which costs
- * nothing on the CPU; a CUDA device would record an event there instead.
+ * more with one thread; on CUDA that is another stream). Compute threads hand over a bucket with a mark that `side` waits for.
+ *
+ * Where the device merges in the tier of a step (device.h), the local shards of a rank come as one sum, which travels as a leaf of a tree over ranks:
+ * that depends on the number of ranks, as TIER_OFF and TIER_RERUN may, and spares a gradient-sized array per shard.
  *
  * One rank: the last segment's place is the gathered buffer itself, and a single shard writes straight into it: nothing is copied. */
 #pragma once
+#include <stdbool.h>
 #include <stddef.h>
 
 #include "worker/core/param.h"
@@ -33,7 +36,7 @@ struct span wave_shards(struct span rank, int wave, int nwaves);
 
 struct reduce_options {
     struct device *dev, *side; /* of the compute thread, of the communication thread; both stay the caller's and outlive the reduce */
-    struct comm *comm;         /* COMM_GRAD is used by the communication thread alone */
+    struct comm *comm;         /* over device memory; COMM_GRAD is used by the communication thread alone */
     int nshards, nwaves;       /* V, a power of two, at least the number of ranks; W >= 1 */
     size_t first_bytes, bucket_bytes; /* of the first bucket, of the others; 0: 1 MiB, 16 MiB. Not visible in the bits */
 };
@@ -44,13 +47,14 @@ int reduce_open(const struct reduce_options *opt, struct param *const *params, i
 /* Also in the middle of a step, then it aborts the comm. The comm may be closed after it, not before. NULL is nothing. */
 void reduce_close(struct reduce *r);
 
-/* Starts a step: gradients of the step before are gone. */
+/* Starts a step: gradients of the step before are gone. The device's tier must not change until reduce_wait(). */
 void reduce_begin(struct reduce *r);
 /* Starts a wave; the shards it expects are wave_shards(). Waves come in ascending order, empty ones may be left out. */
 void reduce_wave(struct reduce *r, int wave);
 /* Memory for the gradient of p of local shard `shard` of this wave (from 0), p->count floats, contents undefined; the same address until
- * reduce_ready(). NULL: the device has no memory. */
-float *reduce_dest(struct reduce *r, const struct param *p, int shard);
+ * reduce_ready(). Where the device merges all shards have one address, and *ret_written says that an earlier wave's sum stands there, to be added to.
+ * NULL: the device has no memory. */
+float *reduce_dest(struct reduce *r, const struct param *p, int shard, bool *ret_written);
 /* The gradients of p of all shards of this wave are written (queued), zeros where a shard has none. Once per wave and trainable parameter.
  * Fails when a shard's memory was never asked for, or when the communication thread has failed. */
 int reduce_ready(struct reduce *r, const struct param *p, struct err *err);

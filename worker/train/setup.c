@@ -8,6 +8,7 @@
 
 #include "proto/err.h"
 #include "worker/comm/comm.h"
+#include "worker/comm/staged.h"
 #include "worker/core/arena.h"
 #include "worker/core/tape.h"
 #include "worker/data/check.h"
@@ -15,6 +16,7 @@
 #include "worker/data/problems.h"
 #include "worker/layers/layers.h"
 #include "worker/models/model.h"
+#include "worker/train/feed.h"
 #include "worker/train/progress.h"
 #include "worker/train/trainer_impl.h"
 
@@ -37,11 +39,35 @@ static void on_wait(void *arg, bool waiting)
     progress_phase(t->progress, waiting ? PHASE_REPORT_WAIT : PHASE_OPTIMIZER);
 }
 
-static int greet(struct trainer *t, struct err *err)
+/* Ranks on GPUs of their own meet through the backend's link; rank 0 makes what they meet by. */
+static bool has_link(const struct trainer *t)
+{
+    return t->opt.backend->link_open && t->opt.nranks > 1 && t->spec->run_ranks_per_gpu == 1;
+}
+
+static int say_hello(struct trainer *t, struct err *err)
+{
+    char id[REPORT_ID] = "";
+    const char *versions[2 * DEVICE_MAX_VERSIONS + 1] = { NULL };
+    struct device_info info;
+    int rc = t->opt.rank == 0 && has_link(t) ? t->opt.backend->link_id(id, sizeof id, err) : 0;
+
+    if (rc < 0)
+        return rc;
+    t->dev->ops->info(t->dev, &info);
+    for (int i = 0; i < info.nversions; i++) {
+        versions[2 * i] = info.version[i].name;
+        versions[2 * i + 1] = info.version[i].value;
+    }
+    return report_hello(t->report, t->dev->host_memory ? t->opt.backend->name : info.name, info.memory_bytes, id[0] ? id : NULL, versions,
+                        err);
+}
+
+/* *ret_link_id: what rank 0 made for all. */
+static int greet(struct trainer *t, char ret_link_id[REPORT_ID], struct err *err)
 {
     struct report_go *go = calloc(1, sizeof *go);
-    int rc = go ? report_hello(t->report, t->opt.backend->name, (int64_t)sysconf(_SC_PHYS_PAGES) * sysconf(_SC_PAGESIZE), NULL, NULL, err)
-                : err_set(err, -ENOMEM, "out of memory");
+    int rc = go ? say_hello(t, err) : err_set(err, -ENOMEM, "out of memory");
 
     progress_phase(t->progress, PHASE_WAIT_GO);
     if (rc >= 0)
@@ -49,19 +75,47 @@ static int greet(struct trainer *t, struct err *err)
     t->tiers[t->ntiers++] = (struct tier_change){ 1, tier_of(t->spec->run_deterministic) };
     for (int i = 0; i < (rc >= 0 ? go->ntiers : 0); i++)
         t->tiers[t->ntiers++] = (struct tier_change){ go->tiers[i].step, tier_of(go->tiers[i].tier) };
+    if (rc >= 0)
+        memcpy(ret_link_id, go->nccl_id, sizeof go->nccl_id);
     free(go);
+    return rc;
+}
+
+static int open_link(struct trainer *t, struct comm_options *opt, const char *id, struct err *err)
+{
+    opt->host = t->comm;
+    if (t->dev->host_memory) {
+        t->link = t->comm;
+        return 0;
+    }
+    if (has_link(t))
+        return t->opt.backend->link_open(t->dev, t->side, opt, id, &t->link, err);
+    return comm_open_staged(t->comm, t->dev, t->side, &t->link, err);
+}
+
+static enum precision precision_of(const char *name)
+{
+    return strcmp(name, "bf16") == 0 ? PRECISION_BF16 : strcmp(name, "tf32") == 0 ? PRECISION_TF32 : PRECISION_FP32;
+}
+
+static int open_devices(struct trainer *t, struct err *err)
+{
+    struct device_options opt = { t->spec->run_threads > 0 ? (int)t->spec->run_threads : 0, t->spec->run_isa,
+                                  precision_of(t->spec->run_precision) };
+    int rc = t->opt.backend->open(0, &opt, &t->dev, err);
+
+    opt.threads = 1;
+    if (rc >= 0)
+        rc = t->opt.backend->open(0, &opt, &t->side, err);
+    if (rc >= 0)
+        rc = t->opt.backend->open(0, &opt, &t->carrier, err);
     return rc;
 }
 
 static int open_machine(struct trainer *t, struct err *err)
 {
-    struct device_options main_dev = { t->spec->run_threads > 0 ? (int)t->spec->run_threads : 0, t->spec->run_isa },
-                          side_dev = { 1, t->spec->run_isa };
-    struct comm_options comm = { .fd = t->opt.comm_fd,
-                                 .rank = t->opt.rank,
-                                 .nranks = t->opt.nranks,
-                                 .timeout_ms = COMM_TIMEOUT_MS,
-                                 .hook = { on_collective, t } };
+    struct comm_options comm = { t->opt.comm_fd, t->opt.rank, t->opt.nranks, COMM_TIMEOUT_MS, { on_collective, t }, NULL };
+    char link_id[REPORT_ID];
     int rc = progress_open(t->opt.progress_fd, &t->progress, err);
 
     if (rc >= 0)
@@ -69,12 +123,12 @@ static int open_machine(struct trainer *t, struct err *err)
     if (rc < 0)
         return rc;
     report_on_wait(t->report, on_wait, t);
-    rc = t->opt.backend->open(0, &main_dev, &t->dev, err);
+    rc = open_devices(t, err);
     if (rc >= 0)
-        rc = t->opt.backend->open(0, &side_dev, &t->side, err);
+        rc = greet(t, link_id, err);
     if (rc >= 0)
-        rc = greet(t, err);
-    return rc < 0 ? rc : comm_open_shm(&comm, &t->comm, err);
+        rc = comm_open_shm(&comm, &t->comm, err);
+    return rc < 0 ? rc : open_link(t, &comm, link_id, err);
 }
 
 /* ---- data ---- */
@@ -157,11 +211,26 @@ static int open_data(struct trainer *t, struct err *err)
     return rc < 0 ? rc : same_classes(t->train, t->val, err);
 }
 
+struct span trainer_sizes(const struct trainer *t)
+{
+    const struct jobspec *s = t->spec;
+    bool multi = s->data_augment_multiscale;
+
+    return (struct span){ multi && s->data_augment_size_min > 0 ? (int)s->data_augment_size_min : t->model->size,
+                          multi && s->data_augment_size_max > 0 ? (int)s->data_augment_size_max : t->model->size };
+}
+
+static int open_feed(struct trainer *t, struct loader *loader, struct feed **ret_feed, struct err *err)
+{
+    *ret_feed = feed_open(t->dev, t->carrier, loader);
+    return *ret_feed ? 0 : err_set(err, ERR_DEVICE, "out of memory: batches");
+}
+
 /* After the checkpoint is loaded: decoding starts at the step that comes next. */
 static int open_loaders(struct trainer *t, struct err *err)
 {
     const struct jobspec *s = t->spec;
-    bool multi = s->data_augment_multiscale;
+    struct span sizes = trainer_sizes(t);
     struct loader_options o = {
         .train = true,
         .seed = (uint64_t)s->train_seed,
@@ -172,16 +241,19 @@ static int open_loaders(struct trainer *t, struct err *err)
         .waves = (int)s->train_waves,
         .first_step = t->step + 1,
         .steps = s->train_steps,
-        .size_min = multi && s->data_augment_size_min > 0 ? (int)s->data_augment_size_min : t->model->size,
-        .size_max = multi && s->data_augment_size_max > 0 ? (int)s->data_augment_size_max : t->model->size,
+        .size_min = sizes.lo,
+        .size_max = sizes.hi,
         .augment = { (float)s->data_augment_flip, (float)s->data_augment_vflip, (float)s->data_augment_jitter, (float)s->data_augment_scale,
                      (float)s->data_augment_hue, (float)s->data_augment_saturation, (float)s->data_augment_exposure },
         .on_bad = strcmp(s->data_on_bad, "skip") == 0 ? BAD_SKIP : BAD_ERROR,
+        .dev = t->dev,
         .workers = workers(t),
         .cache_bytes = cache_bytes / (size_t)t->opt.nranks,
     };
     int rc = t->step < s->train_steps ? loader_open(t->train, &o, &t->loader, err) : 0;
 
+    if (rc >= 0 && t->loader)
+        rc = open_feed(t, t->loader, &t->feed, err);
     if (rc < 0 || !t->val)
         return rc;
     o.train = false;
@@ -189,7 +261,8 @@ static int open_loaders(struct trainer *t, struct err *err)
     o.size = t->model->size;
     o.rank = t->opt.rank;
     o.ranks = t->opt.nranks;
-    return loader_open(t->val, &o, &t->val_loader, err);
+    rc = loader_open(t->val, &o, &t->val_loader, err);
+    return rc < 0 ? rc : open_feed(t, t->val_loader, &t->val_feed, err);
 }
 
 /* ---- model ---- */
@@ -199,38 +272,42 @@ static int open_momentum(struct trainer *t, struct err *err)
     const struct model *m = t->model;
 
     t->momentum = calloc((size_t)m->nparams, sizeof *t->momentum);
+    t->update = calloc((size_t)m->nparams, sizeof *t->update);
     t->skip = t->dev->ops->alloc(t->dev, sizeof *t->skip);
-    for (int i = 0; t->momentum && t->skip && i < m->nparams; i++) {
+    if (!t->momentum || !t->update || !t->skip)
+        return err_set(err, ERR_DEVICE, "out of memory");
+    for (int i = 0; i < m->nparams; i++) {
         if (!param_trainable(m->params[i]))
             continue;
         t->momentum[i] = t->dev->ops->alloc(t->dev, m->params[i]->count * sizeof(float));
         if (!t->momentum[i])
             return err_set(err, ERR_DEVICE, "out of memory: momentum of %s", m->params[i]->name);
+        t->update[t->nupdates++] = (struct sgd_item){ .param = m->params[i], .momentum = t->momentum[i] };
     }
-    return t->momentum && t->skip ? 0 : err_set(err, ERR_DEVICE, "out of memory");
+    return 0;
 }
 
-/* Doubles of a shard's slot: its loss terms, then [2c + 1] batch statistics of every normalisation. */
-static size_t record_doubles(const struct model *m)
+/* Where the numbers of a step that all ranks need lie: losses, batch statistics, SyncBN's. */
+static int open_exchanges(struct trainer *t, struct err *err)
 {
-    size_t n = 2 * (size_t)m->ops->nterms;
+    const struct model *m = t->model;
+    size_t stats = 0, widest = 0, raw = (size_t)(t->shards.hi - t->shards.lo) * m->raw_terms * sizeof(double);
+    int rc;
 
-    for (int i = 0; i < m->nnorms; i++)
-        n += 2 * m->norms[i].mean->count + 1;
-    return n;
-}
+    for (int i = 0; i < m->nnorms; i++) {
+        size_t n = 2 * m->norms[i].mean->count + 1;
 
-static int open_slots(struct trainer *t, struct err *err)
-{
-    size_t widest = 0;
-    int rc = slots_open(t->comm, (int)t->spec->train_shards, record_doubles(t->model), &t->slots, err);
-
-    for (int i = 0; i < t->model->nnorms; i++)
-        if (t->model->norms[i].sync && widest < 2 * t->model->norms[i].mean->count + 1)
-            widest = 2 * t->model->norms[i].mean->count + 1;
-    if (rc < 0 || widest == 0)
-        return rc;
-    return slots_open(t->comm, (int)t->spec->train_shards, widest, &t->sync, err);
+        stats += n;
+        widest = m->norms[i].sync && n > widest ? n : widest;
+    }
+    t->raw = t->dev->ops->alloc(t->dev, raw);
+    t->raw_host = malloc(raw);
+    if (!t->raw || !t->raw_host)
+        return err_set(err, ERR_DEVICE, "out of memory: losses");
+    rc = slots_open(t->comm, (int)t->spec->train_shards, 2 * (size_t)m->ops->nterms, &t->slots, err);
+    if (rc >= 0)
+        rc = exchange_open(&t->stats, t, t->spec->model_freeze_bn ? 0 : stats, err);
+    return rc < 0 ? rc : exchange_open(&t->sync, t, widest, err);
 }
 
 static int open_model(struct trainer *t, struct err *err)
@@ -243,14 +320,14 @@ static int open_model(struct trainer *t, struct err *err)
         return rc;
     r.dev = t->dev;
     r.side = t->side;
-    r.comm = t->comm;
+    r.comm = t->link;
     t->arena = arena_new(t->dev, arena_chunk);
     t->tape = t->arena ? tape_new(t->dev, t->arena, t->model->nparams) : NULL;
     if (!t->tape)
         return err_set(err, ERR_DEVICE, "out of memory");
     rc = reduce_open(&r, t->model->params, t->model->nparams, &t->reduce, err);
     if (rc >= 0)
-        rc = open_slots(t, err);
+        rc = open_exchanges(t, err);
     return rc < 0 ? rc : open_momentum(t, err);
 }
 
@@ -280,14 +357,19 @@ int trainer_open(struct trainer *t, const struct jobspec *spec, const struct tra
 
 void trainer_close(struct trainer *t)
 {
+    feed_close(t->feed);
+    feed_close(t->val_feed);
     loader_close(t->loader);
     loader_close(t->val_loader);
     for (int i = 0; t->momentum && i < t->model->nparams; i++)
         t->dev->ops->free(t->dev, t->momentum[i]);
     free(t->momentum);
+    free(t->update);
     if (t->skip)
         t->dev->ops->free(t->dev, t->skip);
-    slots_close(t->sync);
+    if (t->raw)
+        t->dev->ops->free(t->dev, t->raw);
+    free(t->raw_host);
     slots_close(t->slots);
     reduce_close(t->reduce);
     tape_free(t->tape);
@@ -295,7 +377,11 @@ void trainer_close(struct trainer *t)
     model_free(t->model);
     dataset_free(t->train);
     dataset_free(t->val);
+    if (t->link != t->comm)
+        comm_close(t->link);
     comm_close(t->comm);
+    if (t->carrier)
+        t->carrier->ops->close(t->carrier);
     if (t->side)
         t->side->ops->close(t->side);
     if (t->dev)

@@ -13,9 +13,12 @@
 #include "worker/data/sampler.h"
 #include "worker/layers/layers.h"
 #include "worker/models/model.h"
+#include "worker/train/feed.h"
 #include "worker/train/progress.h"
 #include "worker/train/schedule.h"
 #include "worker/train/trainer_impl.h"
+
+enum { PLAN_AHEAD = 10 }; /* steps: sizes are drawn anew every 10 */
 
 static int64_t now_ns(void)
 {
@@ -32,16 +35,11 @@ struct wave {
     const struct batch *batch;
 };
 
-static double *shard_record(const struct wave *w, int local)
-{
-    return slots_record(w->t->slots, w->batch->shard[local].shard);
-}
-
-static float *grad_dest(void *arg, const struct param *p, int shard)
+static float *grad_dest(void *arg, const struct param *p, int shard, bool *ret_written)
 {
     const struct wave *w = arg;
 
-    return reduce_dest(w->t->reduce, p, shard);
+    return reduce_dest(w->t->reduce, p, shard, ret_written);
 }
 
 static int grad_ready(void *arg, const struct param *p, struct err *err)
@@ -54,23 +52,18 @@ static int grad_ready(void *arg, const struct param *p, struct err *err)
 /* Where the statistics of normalisation `index` stand in a record. */
 static size_t stats_offset(const struct model *m, int index)
 {
-    size_t at = 2 * (size_t)m->ops->nterms;
+    size_t at = 0;
 
     for (int i = 0; i < index; i++)
         at += 2 * m->norms[i].mean->count + 1;
     return at;
 }
 
-static int take_stats(void *arg, int index, const double *const *stats, int c, struct err *err)
+static double *stats_dest(void *arg, int index, int shard)
 {
     const struct wave *w = arg;
-    struct device *dev = w->t->dev;
-    size_t at = stats_offset(w->t->model, index);
-    int rc = 0;
 
-    for (int s = 0; s < w->batch->nshards && rc >= 0; s++)
-        rc = dev->ops->download(dev, shard_record(w, s) + at, stats[s], ((size_t)c * 2 + 1) * sizeof(double), err);
-    return rc;
+    return exchange_record(&w->t->stats, w->batch->shard[shard].shard) + stats_offset(w->t->model, index);
 }
 
 /* SyncBN: the same numbers of all shards of the job, merged in tree order by every rank. */
@@ -78,97 +71,74 @@ static int merge(void *arg, enum merge_kind kind, const double *const *local, in
 {
     const struct wave *w = arg;
     struct trainer *t = w->t;
-    struct device *dev = t->dev;
-    double *merged = malloc((size_t)n * sizeof *merged);
+    const struct device_ops *ops = t->dev->ops;
     const double *all[JOB_MAX_SHARDS];
-    int rc = merged ? 0 : err_set(err, ERR_DEVICE, "out of memory: SyncBN");
+    int rc = 0;
 
     for (int s = 0; s < w->batch->nshards && rc >= 0; s++)
-        rc = dev->ops->download(dev, slots_record(t->sync, w->batch->shard[s].shard), local[s], (size_t)n * sizeof(double), err);
+        rc = ops->copy_async(t->dev, exchange_record(&t->sync, w->batch->shard[s].shard), local[s], (size_t)n * sizeof(double), err);
     progress_phase(t->progress, PHASE_SYNC);
     if (rc >= 0)
-        rc = slots_exchange(t->sync, err);
+        rc = exchange_all(&t->sync, t, err);
     progress_phase(t->progress, kind == MERGE_MOMENTS ? PHASE_FORWARD : PHASE_BACKWARD);
-    if (rc >= 0)
-        slots_rows(t->sync, 0, 0, all);
-    if (rc >= 0 && kind == MERGE_MOMENTS)
-        tree_moments(merged, all, (int)t->spec->train_shards, (n - 1) / 2);
-    else if (rc >= 0)
-        tree_sum_rows(merged, all, (int)t->spec->train_shards, (size_t)n);
-    if (rc >= 0)
-        rc = dev->ops->upload(dev, ret, merged, (size_t)n * sizeof *merged, err);
-    free(merged);
-    return rc;
+    if (rc < 0)
+        return rc;
+    exchange_rows(&t->sync, t, 0, all);
+    if (kind == MERGE_MOMENTS)
+        return ops->merge_moments(t->dev, ret, all, (int)t->spec->train_shards, (n - 1) / 2, err);
+    return ops->merge_sums(t->dev, ret, all, (int)t->spec->train_shards, (size_t)n, err);
 }
 
 /* ---- a wave ---- */
 
-static int upload_list(struct trainer *t, const struct box_list *from, int images, struct box_list *ret, struct err *err)
+/* What the losses of a shard of this rank leave on the device. */
+static double *raw_terms(const struct trainer *t, int shard)
 {
-    struct device *dev = t->dev;
-    size_t rows = (size_t)from->rows;
-    int32_t *offset = tape_device_mem(t->tape, ((size_t)images + 1) * sizeof *offset, "boxes");
-    int32_t *cls = tape_device_mem(t->tape, rows * sizeof *cls, "boxes");
-    float *box = tape_device_mem(t->tape, rows * 4 * sizeof *box, "boxes");
-    int rc = tape_status(t->tape, err);
-
-    if (rc >= 0)
-        rc = dev->ops->upload(dev, offset, from->offset, ((size_t)images + 1) * sizeof *offset, err);
-    if (rc >= 0 && rows > 0)
-        rc = dev->ops->upload(dev, cls, from->cls, rows * sizeof *cls, err);
-    if (rc >= 0 && rows > 0)
-        rc = dev->ops->upload(dev, box, from->box, rows * 4 * sizeof *box, err);
-    *ret = (struct box_list){ offset, cls, box, from->rows };
-    return rc;
+    return t->raw + (size_t)(shard - t->shards.lo) * t->model->raw_terms;
 }
 
-int trainer_upload(struct trainer *t, const struct batch *b, struct model_batch *ret, struct err *err)
-{
-    struct tensor *images = tape_host(t->tape, (size_t)b->nshards * sizeof *images);
-    struct box_list *truth = tape_host(t->tape, (size_t)b->nshards * sizeof *truth);
-    size_t count = 0, done = 0;
-    float *mem;
-    int rc = 0;
-
-    for (int s = 0; s < b->nshards; s++)
-        count += (size_t)b->shard[s].n * (size_t)b->size * (size_t)b->size * 3;
-    mem = tape_device_mem(t->tape, count * sizeof *mem, "images");
-    if (!mem)
-        return tape_status(t->tape, err);
-    for (int s = 0; s < b->nshards && rc >= 0; s++) {
-        images[s] = tensor_f32(mem + done, b->shard[s].n, b->size, b->size, 3);
-        rc = t->dev->ops->upload(t->dev, images[s].data, b->shard[s].image, tensor_count(&images[s]) * sizeof *mem, err);
-        done += tensor_count(&images[s]);
-        if (rc >= 0)
-            rc = upload_list(t, &b->shard[s].truth, b->shard[s].n, &truth[s], err);
-    }
-    *ret = (struct model_batch){ images, truth };
-    return rc;
-}
-
-static int run_wave(struct trainer *t, const struct batch *b, struct err *err)
+static int run_wave(struct trainer *t, const struct batch *b, const struct model_batch *mb, struct err *err)
 {
     struct wave w = { t, b };
-    struct tape_hooks hooks = { &w, grad_dest, grad_ready, take_stats, merge };
+    struct tape_hooks hooks = { &w, grad_dest, grad_ready, stats_dest, merge };
     struct model *m = t->model;
-    struct model_batch mb;
-    double *terms[JOB_MAX_SHARDS];
+    double *raw[JOB_MAX_SHARDS];
     int rc;
 
     tape_begin(t->tape, TAPE_TRAIN, b->nshards, &hooks);
     reduce_wave(t->reduce, b->wave);
     for (int s = 0; s < b->nshards; s++)
-        terms[s] = shard_record(&w, s);
+        raw[s] = raw_terms(t, b->shard[s].shard);
     progress_phase(t->progress, PHASE_FORWARD);
-    rc = trainer_upload(t, b, &mb, err);
-    if (rc >= 0)
-        rc = m->ops->loss(m, t->tape, &mb, 1.0f / (float)t->spec->train_batch, terms, err);
+    rc = m->ops->loss(m, t->tape, mb, 1.0f / (float)t->spec->train_batch, raw, err);
     if (rc < 0)
         return rc;
-    for (int s = 0; s < b->nshards; s++)
-        window_record(m->ops->terms, m->ops->nterms, terms[s]);
     progress_phase(t->progress, PHASE_BACKWARD);
-    return tape_backward(t->tape, m->params, m->nparams, err);
+    rc = tape_backward(t->tape, m->params, m->nparams, err);
+    for (int s = 0; s < b->nshards; s++)
+        t->images_rank += b->shard[s].n;
+    return rc;
+}
+
+/* The network's input side in a step, counted from 1. */
+static int size_at(const struct trainer *t, int64_t step)
+{
+    const struct jobspec *s = t->spec;
+    struct span sizes = trainer_sizes(t);
+
+    return sizes.lo < sizes.hi ? multiscale_size((uint64_t)s->train_seed, step, s->train_steps, sizes.lo, sizes.hi) : sizes.lo;
+}
+
+/* Sizes change every few steps; a device that plans hears of the next one while it computes the present one. */
+static int plan_ahead(struct trainer *t, struct err *err)
+{
+    int size = size_at(t, t->step + 1 + PLAN_AHEAD), n = (int)(t->spec->train_batch / t->spec->train_shards);
+    struct span wave = wave_shards(t->shards, (int)t->spec->train_waves - 1, (int)t->spec->train_waves);
+
+    if (size == t->planned_size)
+        return 0;
+    t->planned_size = size;
+    return t->model->ops->plan(t->model, n, wave.hi - wave.lo, size, err);
 }
 
 static int all_waves(struct trainer *t, struct err *err)
@@ -177,16 +147,17 @@ static int all_waves(struct trainer *t, struct err *err)
 
     reduce_begin(t->reduce);
     while (!b.last) {
+        struct model_batch mb;
         int rc;
 
         progress_phase(t->progress, PHASE_DATA);
-        rc = loader_next(t->loader, &b, err);
+        rc = feed_next(t->feed, &b, &mb, err);
         if (rc >= 0)
-            rc = run_wave(t, &b, err);
+            rc = run_wave(t, &b, &mb, err);
         if (rc < 0)
             return rc;
-        for (int s = 0; s < b.nshards; s++)
-            t->images_rank += b.shard[s].n;
+        if (!b.last || t->step + 1 < t->spec->train_steps)
+            feed_ahead(t->feed);
     }
     return 0;
 }
@@ -228,19 +199,15 @@ static int check_finite(struct trainer *t, struct err *err)
 static int update_params(struct trainer *t, float scale, struct err *err)
 {
     const struct jobspec *s = t->spec;
-    int rc = 0;
+    float lr = schedule_lr(s, t->step + 1);
 
-    for (int i = 0; i < t->model->nparams && rc >= 0; i++) {
-        struct param *p = t->model->params[i];
-        struct sgd sgd = { schedule_lr(s, t->step + 1), (float)s->train_momentum, p->kind == PARAM_CONV ? (float)s->train_weight_decay : 0,
-                           scale };
+    for (int i = 0; i < t->nupdates; i++) {
+        struct param *p = t->update[i].param;
 
-        if (!t->momentum[i])
-            continue;
-        rc = t->dev->ops->sgd_step(t->dev, p->data, t->momentum[i], reduce_grad(t->reduce, p), p->count, &sgd, t->skip, err);
-        p->version++;
+        t->update[i].grad = reduce_grad(t->reduce, p);
+        t->update[i].sgd = (struct sgd){ lr, (float)s->train_momentum, p->kind == PARAM_CONV ? (float)s->train_weight_decay : 0, scale };
     }
-    return rc;
+    return t->dev->ops->sgd_step(t->dev, t->update, t->nupdates, t->skip, err);
 }
 
 static int update_running(struct trainer *t, struct err *err)
@@ -254,7 +221,7 @@ static int update_running(struct trainer *t, struct err *err)
 
         if (n->frozen)
             continue;
-        slots_rows(t->slots, 0, stats_offset(m, i), stats);
+        exchange_rows(&t->stats, t, stats_offset(m, i), stats);
         rc = t->dev->ops->norm_running(t->dev, n->mean->data, n->var->data, stats, (int)t->spec->train_shards,
                                        (float)t->spec->model_bn_momentum, (int)n->mean->count, t->skip, err);
         n->mean->version++;
@@ -279,14 +246,32 @@ static int update(struct trainer *t, struct err *err)
     return rc < 0 ? rc : update_running(t, err);
 }
 
+/* The one place of a step where the host waits for the device: gradients are reduced, so the losses are there too. */
+static int take_terms(struct trainer *t, struct err *err)
+{
+    const struct model *m = t->model;
+    int n = t->shards.hi - t->shards.lo, images = (int)(t->spec->train_batch / t->spec->train_shards);
+    int rc = t->dev->ops->download(t->dev, t->raw_host, t->raw, (size_t)n * m->raw_terms * sizeof *t->raw, err);
+
+    if (rc >= 0)
+        rc = comm_check(t->link, COMM_SYNC, err);
+    for (int v = t->shards.lo; v < t->shards.hi && rc >= 0; v++) {
+        double *record = slots_record(t->slots, v);
+
+        m->ops->sum_terms(m, t->raw_host + (size_t)(v - t->shards.lo) * m->raw_terms, images, record);
+        window_record(m->ops->terms, m->ops->nterms, record);
+    }
+    return rc;
+}
+
 static int exchange(struct trainer *t, struct err *err)
 {
     struct control_word word = { WORD_NONE, 0, 0 };
     const uint64_t *words;
     uint64_t *mine = slots_words(t->slots);
-    int rc = 0;
+    int rc = exchange_all(&t->stats, t, err);
 
-    if (t->opt.rank == 0)
+    if (rc >= 0 && t->opt.rank == 0)
         rc = control_poll(t, &word, err);
     mine[0] = word.word;
     mine[1] = word.tier;
@@ -295,6 +280,8 @@ static int exchange(struct trainer *t, struct err *err)
     progress_phase(t->progress, PHASE_REDUCE);
     if (rc >= 0)
         rc = reduce_wait(t->reduce, err);
+    if (rc >= 0)
+        rc = take_terms(t, err);
     if (rc >= 0)
         rc = slots_exchange(t->slots, err);
     if (rc < 0)
@@ -315,7 +302,10 @@ int trainer_step(struct trainer *t, struct err *err)
         t->window_ns = now_ns();
         t->window_resumed = t->window.images;
     }
-    rc = all_waves(t, err);
+    t->dev->ops->set_tier(t->dev, tier_at(t, t->step + 1));
+    rc = plan_ahead(t, err);
+    if (rc >= 0)
+        rc = all_waves(t, err);
     if (rc >= 0)
         rc = exchange(t, err);
     if (rc >= 0)

@@ -11,8 +11,7 @@
 #include "worker/train/trainer.h"
 #include "worker/train/window.h"
 
-struct batch;
-struct model_batch;
+struct feed;
 
 /* Words that act on all ranks: rank 0 sends one in a step's slots, it acts after the following step. */
 struct order {
@@ -26,7 +25,13 @@ struct control_word {
     uint64_t tier, step; /* of WORD_TIER */
 };
 
-enum tier { TIER_OFF, TIER_RERUN, TIER_WORLD };
+/* Device memory that all ranks fill with [V] records of `record` doubles and gather; two take turns, see comm.h on when memory may be rewritten. */
+struct exchange {
+    double *buffer[2];
+    size_t record;
+    unsigned used;
+    size_t cut[JOB_MAX_RANKS + 1]; /* bytes */
+};
 
 struct tier_change {
     int64_t from; /* first step of the tier */
@@ -37,8 +42,9 @@ struct trainer {
     const struct jobspec *spec;
     struct trainer_options opt;
     /* machine */
-    struct device *dev, *side;
-    struct comm *comm;
+    struct device *dev, *side, *carrier; /* queues of one backend: computes; adds gradients of other ranks; carries batches */
+    struct comm *comm;                   /* over host memory */
+    struct comm *link;                   /* over device memory; on a device whose memory the host sees it is comm itself */
     struct report *report;
     struct progress *progress;
     /* model */
@@ -46,15 +52,21 @@ struct trainer {
     struct arena *arena;
     struct tape *tape;
     struct reduce *reduce;
-    struct slots *slots; /* a record: loss terms, then batch statistics of every normalisation */
-    struct slots *sync;  /* SyncBN's exchanges inside a step; NULL without */
-    float **momentum;    /* [nparams], NULL for running statistics */
+    struct slots *slots;     /* a record: loss terms */
+    struct exchange stats;   /* batch statistics of all normalisations, once a step */
+    struct exchange sync;    /* SyncBN's exchanges inside a step; record 0 without */
+    double *raw, *raw_host;  /* [shards of this rank][model->raw_terms]: what the losses of this step left on the device, and a copy */
+    float **momentum;        /* [nparams], NULL for running statistics */
+    struct sgd_item *update; /* [nupdates], working memory of the optimizer step */
+    int nupdates;
     double *val_records; /* gathered buffer of validation losses, made at the first validation */
     int32_t *skip;       /* device memory: not 0 = the gradient is not finite, nothing is written */
     /* data */
     struct dataset *train, *val; /* val: NULL without validation */
     struct loader *loader, *val_loader;
+    struct feed *feed, *val_feed;
     struct span shards; /* of this rank */
+    int planned_size;   /* input side the device was last told to expect */
     /* the job's state */
     int64_t step;         /* completed */
     struct window window; /* open log window */
@@ -76,6 +88,8 @@ struct trainer {
 
 /* ---- setup.c ---- */
 /* Opens everything up to the state a job starts from, the checkpoint loaded. On failure trainer_close() frees what there is. */
+/* Range of the network's input side in training; equal without multi-scale. */
+struct span trainer_sizes(const struct trainer *t);
 int trainer_open(struct trainer *t, const struct jobspec *spec, const struct trainer_options *opt, struct err *err);
 void trainer_close(struct trainer *t);
 
@@ -87,8 +101,16 @@ int trainer_log(struct trainer *t, struct err *err);
 
 /* Rank 0: one loss record of the job's state as it is now. */
 int trainer_report(struct trainer *t, const char *split, const struct window *w, double images_per_s, struct err *err);
-/* Images and boxes of a wave -> device memory of the tape. */
-int trainer_upload(struct trainer *t, const struct batch *b, struct model_batch *ret, struct err *err);
+
+/* ---- exchange.c ---- */
+/* record doubles of each of the job's shards; 0: nothing. */
+int exchange_open(struct exchange *x, struct trainer *t, size_t record, struct err *err);
+/* Where a shard of this rank fills its record before exchange_all(). */
+double *exchange_record(const struct exchange *x, int shard);
+/* Queues the gathering; ops queued afterwards may read rows[v] = record of shard v from `at` on, [V] pointers into device memory, until the exchange
+ * after the next one. */
+int exchange_all(struct exchange *x, struct trainer *t, struct err *err);
+void exchange_rows(const struct exchange *x, const struct trainer *t, size_t at, const double **ret_rows);
 
 /* ---- validate.c ---- */
 /* Losses and detections of the whole validation split; rank 0 scores and reports. */

@@ -12,6 +12,7 @@
 #include "worker/eval/coco_ap.h"
 #include "worker/eval/voc_ap.h"
 #include "worker/models/model.h"
+#include "worker/train/feed.h"
 #include "worker/train/progress.h"
 #include "worker/train/trainer_impl.h"
 
@@ -104,21 +105,20 @@ static int detect(struct pass *p, const struct shard_batch *b, int size, struct 
     return rc;
 }
 
-static int one_shard(struct pass *p, const struct batch *b, struct err *err)
+static int one_shard(struct pass *p, const struct batch *b, const struct model_batch *mb, struct err *err)
 {
     struct trainer *t = p->t;
     const struct model_ops *ops = t->model->ops;
-    int ranks = t->opt.nranks, k = b->shard[0].shard / ranks, term;
+    int ranks = t->opt.nranks, k = b->shard[0].shard / ranks, term, rc;
     double *record = p->records + p->cut[t->opt.rank] / sizeof(double) + (size_t)k * p->stride;
-    struct model_batch mb;
-    int rc;
 
     tape_begin(t->tape, TAPE_EVAL, 1, NULL);
-    rc = trainer_upload(t, b, &mb, err);
+    rc = ops->loss(t->model, t->tape, mb, 1, &t->raw, err);
     if (rc >= 0)
-        rc = ops->loss(t->model, t->tape, &mb, 1, &record, err);
+        rc = t->dev->ops->download(t->dev, t->raw_host, t->raw, t->model->raw_terms * sizeof *t->raw, err);
     if (rc < 0)
         return rc;
+    ops->sum_terms(t->model, t->raw_host, b->shard[0].n, record);
     window_record(ops->terms, ops->nterms, record);
     term = window_nonfinite(record, ops->nterms);
     if (term >= 0)
@@ -132,16 +132,17 @@ static int all_shards(struct pass *p, struct err *err)
     struct trainer *t = p->t;
     int mine = count_of_rank(p->nshards, t->opt.rank, t->opt.nranks), rc = 0;
 
-    loader_rewind(t->val_loader);
+    feed_rewind(t->val_feed);
     for (int k = 0; rc >= 0; k++) {
+        struct model_batch mb;
         struct batch b;
 
         progress_done(t->progress, (uint64_t)k, (uint64_t)mine);
-        rc = loader_next(t->val_loader, &b, err);
+        rc = feed_next(t->val_feed, &b, &mb, err);
         if (rc == LOADER_END)
             return 0;
         if (rc >= 0)
-            rc = one_shard(p, &b, err);
+            rc = one_shard(p, &b, &mb, err);
     }
     return rc;
 }

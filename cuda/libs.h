@@ -6,7 +6,7 @@
  *     if (rc == 0) status = dnn->cudnnCreate(&handle);
  *
  * A function that is needed is one more name in the list; it must exist in the oldest version that is accepted. Names in an _OPTIONAL list are NULL where
- * the library found is too old for them. The headers may be newer than the library. */
+ * the library found is too old for them. The headers may be newer than the library. For C files only. */
 #pragma once
 #include <cublasLt.h>
 #include <cudnn.h>

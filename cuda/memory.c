@@ -1,0 +1,114 @@
+/* cuda/memory.c - device and pinned memory, and copies inside it.
+ *
+ * Device memory is plain cudaMalloc. What comes and goes in a step lives in the arena (worker/core/arena.h), which takes a few big chunks and keeps them: it
+ * is the stream-ordered pool, with host order on one stream as its order, and offsets that depend on the sequence of sizes alone. A driver's pool below it
+ * would never be asked in the steady state, and NCCL can neither register nor map what comes from one. */
+#include "cuda/memory.h"
+
+#include <errno.h>
+#include <stdint.h>
+#include <string.h>
+
+#include "proto/err.h"
+
+#define MIB          ((size_t)1 << 20)
+#define SCRATCH_STEP (2 * MIB) /* scratch grows in steps, so that shapes a little larger do not each take new memory */
+
+int cuda_malloc(void **ret, size_t bytes, const char *what, struct err *err)
+{
+    size_t have = 0, total = 0;
+    void *mem = NULL;
+    cudaError_t e = cudaMalloc(&mem, bytes ? bytes : 1);
+
+    if (e == cudaSuccess) {
+        *ret = mem;
+        return 0;
+    }
+    if (e != cudaErrorMemoryAllocation)
+        return cuda_check(e, what, err);
+    (void)cudaGetLastError();
+    (void)cudaMemGetInfo(&have, &total);
+    return err_set(err, -ENOMEM,
+                   "%s: out of GPU memory: %zu MiB more are needed, %zu of %zu MiB are free; more train.waves or a smaller "
+                   "train.batch or model.size need less",
+                   what, (bytes + MIB - 1) / MIB, have / MIB, total / MIB);
+}
+
+void *cuda_alloc(struct device *dev, size_t bytes)
+{
+    cudaStream_t stream = cuda_device(dev)->stream;
+    void *mem;
+
+    if (cuda_malloc(&mem, bytes, "alloc", NULL) < 0)
+        return NULL;
+    /* Other queues may use it at once, so the zeros have to be there before they can know the address. */
+    if (cudaMemsetAsync(mem, 0, bytes ? bytes : 1, stream) == cudaSuccess && cudaStreamSynchronize(stream) == cudaSuccess)
+        return mem;
+    (void)cudaFree(mem);
+    return NULL;
+}
+
+/* Waits for all queues: work on any of them may still use the memory. */
+void cuda_free(struct device *dev, void *ptr)
+{
+    (void)dev;
+    if (!ptr)
+        return;
+    (void)cudaDeviceSynchronize();
+    (void)cudaFree(ptr);
+}
+
+void *cuda_host_alloc(struct device *dev, size_t bytes)
+{
+    void *mem = NULL;
+
+    (void)dev;
+    if (cudaHostAlloc(&mem, bytes ? bytes : 1, cudaHostAllocDefault) != cudaSuccess) {
+        (void)cudaGetLastError();
+        return NULL;
+    }
+    memset(mem, 0, bytes ? bytes : 1);
+    return mem;
+}
+
+void cuda_host_free(struct device *dev, void *ptr)
+{
+    (void)dev;
+    if (!ptr)
+        return;
+    (void)cudaDeviceSynchronize();
+    (void)cudaFreeHost(ptr);
+}
+
+int cuda_copy_async(struct device *dev, void *dst, const void *src, size_t bytes, struct err *err)
+{
+    return cuda_check(cudaMemcpyAsync(dst, src, bytes, cudaMemcpyDefault, cuda_device(dev)->stream), "copy_async", err);
+}
+
+int cuda_zero(struct device *dev, void *dst, size_t bytes, struct err *err)
+{
+    return cuda_check(cudaMemsetAsync(dst, 0, bytes, cuda_device(dev)->stream), "zero", err);
+}
+
+void *cuda_scratch(struct device *dev, size_t bytes, const char *what, struct err *err)
+{
+    struct cuda_device *d = cuda_device(dev);
+    size_t want = (bytes + SCRATCH_STEP - 1) / SCRATCH_STEP * SCRATCH_STEP;
+
+    if (bytes <= d->scratch_bytes && d->scratch)
+        return d->scratch;
+    if (bytes > SIZE_MAX - SCRATCH_STEP) {
+        err_set(err, -ENOMEM, "%s: %zu bytes of working memory are more than any GPU has", what, bytes);
+        return NULL;
+    }
+    /* Given back first, so that the peak is not both; queued ops may still use it. */
+    if (cuda_check(cudaStreamSynchronize(d->stream), what, err) < 0)
+        return NULL;
+    (void)cudaFree(d->scratch);
+    d->scratch = NULL;
+    d->scratch_bytes = 0;
+    if (cuda_malloc(&d->scratch, want ? want : SCRATCH_STEP, what, err) < 0)
+        return NULL;
+    d->scratch_bytes = want ? want : SCRATCH_STEP;
+    return d->scratch;
+}

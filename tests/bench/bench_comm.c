@@ -51,6 +51,7 @@ static double copy_ms(void)
 static void one_step(struct reduce *r, struct span mine, const struct result *res)
 {
     struct err err;
+    bool written;
 
     reduce_begin(r);
     for (int w = 0; w < res->nwaves; w++) {
@@ -59,7 +60,7 @@ static void one_step(struct reduce *r, struct span mine, const struct result *re
         reduce_wave(r, w);
         for (int p = LAYERS - 1; p >= 0; p--) {
             for (int s = 0; s < shards.hi - shards.lo; s++)
-                NEED(reduce_dest(r, plist[p], s));
+                NEED(reduce_dest(r, plist[p], s, &written));
             NEED_OK(reduce_ready(r, plist[p], &err));
         }
     }

@@ -1,8 +1,10 @@
-/* tests/bench/bench_step.c - images per second of yolov3-tiny's training step on the CPU device, with synthetic images.
+/* tests/bench/bench_step.c - images per second of a YOLOv3 training step on one device, with synthetic images.
  * uses: proto worker worker/train worker/models worker/layers worker/data worker/eval worker/comm worker/core cpu
- * Usage: bench_step [threads=2] [size=416] [batch=8] [shards=1] [freeze=0] [steps=5] [isa=auto]
- * Prints: images_per_s (best step), the median share of convolutions in a step, and where the rest goes. shards=1,4,8 takes turns between
- * the three, step by step, so that a busy machine slows all alike; then the ratios of their best steps to the first's. */
+ * Usage: bench_step [device=cpu] [model=yolov3_tiny] [precision=fp32] [tier=off] [threads=2] [size=416] [batch=8] [shards=1] [freeze=0] [steps=5]
+ *                   [isa=auto]
+ * Prints: images_per_s (best step) and, on the CPU, the median share of convolutions in a step, and where the rest goes. shards=1,4,8 and
+ * tier=off,rerun,world take turns between the cases, step by step, so that a busy machine slows all alike; then the ratios of their best steps to the
+ * first's. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -11,13 +13,15 @@
 #include "proto/err.h"
 #include "proto/jobspec.h"
 #include "worker/comm/comm.h"
+#include "worker/comm/staged.h"
 #include "worker/core/arena.h"
 #include "worker/core/tape.h"
 #include "worker/devices.h"
+#include "worker/layers/layers.h"
 #include "worker/models/model.h"
 #include "worker/train/reduce.h"
 
-enum { CLASSES = 80, BOXES = 4, MAX_TIMED = 40, MAX_STEPS = 200, MAX_SHARDINGS = 4 };
+enum { CLASSES = 80, BOXES = 4, MAX_TIMED = 40, MAX_STEPS = 200, MAX_CASES = 4 };
 
 static double now(void)
 {
@@ -74,7 +78,7 @@ TIMED(conv_bwd_data, (struct device *d, struct tensor *dx, float beta, const str
 TIMED(conv_bwd_weights, (struct device *d, float *const *dw, float beta, const struct operand *x, const struct tensor *dy, const struct conv *cv, const struct param *w, int n, struct err *e), (d, dw, beta, x, dy, cv, w, n, e))
 TIMED(conv_bwd_bias, (struct device *d, float *const *db, float beta, const struct tensor *dy, int n, struct err *e), (d, db, beta, dy, n, e))
 TIMED(norm_bwd_reduce, (struct device *d, double *const *s, const struct operand *x, const float *const *m, const float *const *i, const struct tensor *da, int n, struct err *e), (d, s, x, m, i, da, n, e))
-TIMED(norm_bwd_apply, (struct device *d, struct tensor *da, const struct operand *x, const float *const *m, const float *const *i, const double *const *s, const double *c, int n, struct err *e), (d, da, x, m, i, s, c, n, e))
+TIMED(norm_bwd_apply, (struct device *d, struct tensor *da, const struct operand *x, const float *const *m, const float *const *i, const double *const *s, const double *const *c, int n, struct err *e), (d, da, x, m, i, s, c, n, e))
 TIMED(act_fwd, (struct device *d, enum act_kind k, struct tensor *y, const struct operand *x, int n, struct err *e), (d, k, y, x, n, e))
 TIMED(act_bwd, (struct device *d, enum act_kind k, struct tensor *dx, float beta, const struct tensor *dy, const struct tensor *y, int n, struct err *e), (d, k, dx, beta, dy, y, n, e))
 TIMED(maxpool_fwd, (struct device *d, const struct pooling *p, struct tensor *y, const struct operand *x, int n, struct err *e), (d, p, y, x, n, e))
@@ -83,7 +87,7 @@ TIMED(upsample_fwd, (struct device *d, int f, struct tensor *y, const struct ope
 TIMED(upsample_bwd, (struct device *d, int f, struct tensor *dx, float beta, const struct tensor *dy, int n, struct err *e), (d, f, dx, beta, dy, n, e))
 TIMED(yolo_loss, (struct device *d, const struct yolo_head *h, struct tensor *dz, float g, double *const *t, const struct tensor *z, const struct box_list *b, int n, struct err *e), (d, h, dz, g, t, z, b, n, e))
 TIMED(tree_add, (struct device *d, float *dst, const struct tree_part *p, int np, size_t c, struct err *e), (d, dst, p, np, c, e))
-TIMED(sgd_step, (struct device *d, float *w, float *m, const float *g, size_t c, const struct sgd *s, const int32_t *k, struct err *e), (d, w, m, g, c, s, k, e))
+TIMED(sgd_step, (struct device *d, const struct sgd_item *i, int n, const int32_t *k, struct err *e), (d, i, n, k, e))
 /* clang-format on */
 
 static const struct device_ops *with_clocks(const struct device_ops *ops)
@@ -112,14 +116,16 @@ static const struct device_ops *with_clocks(const struct device_ops *ops)
 /* ---- the step ---- */
 
 struct options {
-    int threads, size, batch, shards[MAX_SHARDINGS], nshardings, freeze, steps;
-    char isa[16];
+    int threads, size, batch, shards[MAX_CASES], nshardings, freeze, steps, ntiers;
+    enum tier tier[MAX_CASES];
+    char isa[16], device[16], precision[16], model[32];
     struct device *dev, *side;
-    struct comm *comm;
+    struct comm *host, *link;
 };
 
 struct bench {
     int batch, size, shards;
+    enum tier tier;
     struct device *dev;
     struct jobspec *spec;
     struct model *model;
@@ -128,8 +134,11 @@ struct bench {
     struct reduce *reduce;
     struct tensor *images;
     struct box_list *truth;
-    double **terms;
-    float **momentum;
+    double **raw, **stats;
+    double *raw_host;
+    struct sgd_item *items;
+    int nitems;
+    int32_t *skip;
     struct clocks clocks;
     double best, total, conv_share[MAX_STEPS];
 };
@@ -140,9 +149,9 @@ static void die(const struct err *err)
     exit(1);
 }
 
-static float *grad_dest(void *arg, const struct param *p, int shard)
+static float *grad_dest(void *arg, const struct param *p, int shard, bool *ret_written)
 {
-    return reduce_dest(((struct bench *)arg)->reduce, p, shard);
+    return reduce_dest(((struct bench *)arg)->reduce, p, shard, ret_written);
 }
 
 static int grad_ready(void *arg, const struct param *p, struct err *err)
@@ -150,101 +159,143 @@ static int grad_ready(void *arg, const struct param *p, struct err *err)
     return reduce_ready(((struct bench *)arg)->reduce, p, err);
 }
 
-static int no_stats(void *arg, int index, const double *const *stats, int c, struct err *err)
+static double *stats_dest(void *arg, int index, int shard)
 {
-    (void)arg;
-    (void)index;
-    (void)stats;
-    (void)c;
-    (void)err;
-    return 0;
+    struct bench *b = arg;
+    size_t at = 0;
+
+    for (int i = 0; i < index; i++)
+        at += 2 * b->model->norms[i].mean->count + 1;
+    return b->stats[shard] + at;
+}
+
+static void *put(struct bench *b, const void *host, size_t bytes)
+{
+    void *p = b->dev->ops->alloc(b->dev, bytes);
+    struct err err = { 0 };
+
+    if (!p)
+        err_set(&err, ERR_DEVICE, "out of memory: %zu bytes", bytes);
+    if (!p || (host && b->dev->ops->upload(b->dev, p, host, bytes, &err) < 0))
+        die(&err);
+    return p;
+}
+
+static struct box_list make_truth(struct bench *b, int images)
+{
+    int32_t *offset = calloc((size_t)images + 1, sizeof *offset), *cls = calloc((size_t)images * BOXES, sizeof *cls);
+    float *box = calloc((size_t)images * BOXES * 4, sizeof *box);
+    struct box_list list = { .rows = images * BOXES };
+
+    for (int i = 0; i < images * BOXES; i++) {
+        offset[i / BOXES + 1] = (i / BOXES + 1) * BOXES;
+        cls[i] = i % CLASSES;
+        for (int k = 0; k < 4; k++)
+            box[i * 4 + k] = 0.1f + 0.05f * (float)((i * 7 + k * 3) % 11);
+    }
+    list.offset = put(b, offset, ((size_t)images + 1) * sizeof *offset);
+    list.cls = put(b, cls, (size_t)list.rows * sizeof *cls);
+    list.box = put(b, box, (size_t)list.rows * 4 * sizeof *box);
+    free(offset);
+    free(cls);
+    free(box);
+    return list;
 }
 
 static void make_batch(struct bench *b)
 {
     int per = b->batch / b->shards;
-    size_t count = (size_t)b->size * (size_t)b->size * 3;
-    float *mem = b->dev->ops->alloc(b->dev, (size_t)b->batch * count * sizeof *mem);
+    size_t count = (size_t)b->size * (size_t)b->size * 3, stats = 0;
+    float *pixels = malloc((size_t)b->batch * count * sizeof *pixels), *mem;
 
     for (size_t i = 0; i < (size_t)b->batch * count; i++)
-        mem[i] = (float)((i * 2654435761u >> 8) & 255) / 255.0f;
+        pixels[i] = (float)((i * 2654435761u >> 8) & 255) / 255.0f;
+    mem = put(b, pixels, (size_t)b->batch * count * sizeof *mem);
+    free(pixels);
+    for (int i = 0; i < b->model->nnorms; i++)
+        stats += 2 * b->model->norms[i].mean->count + 1;
     b->images = calloc((size_t)b->shards, sizeof *b->images);
     b->truth = calloc((size_t)b->shards, sizeof *b->truth);
-    b->terms = calloc((size_t)b->shards, sizeof *b->terms);
+    b->raw = calloc((size_t)b->shards, sizeof *b->raw);
+    b->stats = calloc((size_t)b->shards, sizeof *b->stats);
+    b->raw_host = calloc(b->model->raw_terms, sizeof *b->raw_host);
     for (int v = 0; v < b->shards; v++) {
-        int32_t *offset = calloc((size_t)per + 1, sizeof *offset), *cls = calloc((size_t)per * BOXES, sizeof *cls);
-        float *box = calloc((size_t)per * BOXES * 4, sizeof *box);
-
-        for (int i = 0; i < per * BOXES; i++) {
-            offset[i / BOXES + 1] = (i / BOXES + 1) * BOXES;
-            cls[i] = i % CLASSES;
-            for (int k = 0; k < 4; k++)
-                box[i * 4 + k] = 0.1f + 0.05f * (float)((i * 7 + k * 3) % 11);
-        }
         b->images[v] = tensor_f32(mem + (size_t)v * (size_t)per * count, per, b->size, b->size, 3);
-        b->truth[v] = (struct box_list){ offset, cls, box, per * BOXES };
-        b->terms[v] = calloc(64, sizeof(double));
+        b->truth[v] = make_truth(b, per);
+        b->raw[v] = put(b, NULL, b->model->raw_terms * sizeof(double));
+        b->stats[v] = put(b, NULL, (stats + 1) * sizeof(double));
     }
+    b->skip = put(b, &(int32_t){ 0 }, sizeof(int32_t));
+}
+
+static enum precision precision_of(const char *name)
+{
+    return strcmp(name, "bf16") == 0 ? PRECISION_BF16 : strcmp(name, "tf32") == 0 ? PRECISION_TF32 : PRECISION_FP32;
 }
 
 static void devices_open(struct options *o)
 {
-    struct device_options opt = { o->threads, o->isa }, side = { 1, o->isa };
-    struct comm_options co = { .fd = -1, .nranks = 1, .timeout_ms = 1000 };
+    struct device_options opt = { o->threads, o->isa, precision_of(o->precision) }, side = { 1, o->isa, opt.precision };
+    struct comm_options co = { .fd = -1, .nranks = 1, .timeout_ms = 60000 };
     const struct device_ops *ops;
     struct err err = { 0 };
 
-    if (device_backend("cpu", o->isa, &ops, &err) < 0 || ops->open(0, &opt, &o->dev, &err) < 0 || ops->open(0, &side, &o->side, &err) < 0 ||
-        comm_open_shm(&co, &o->comm, &err) < 0)
+    if (device_backend(o->device, o->isa, &ops, &err) < 0 || ops->open(0, &opt, &o->dev, &err) < 0 ||
+        ops->open(0, &side, &o->side, &err) < 0 || comm_open_shm(&co, &o->host, &err) < 0)
         die(&err);
-    o->dev->ops = with_clocks(ops);
+    o->link = o->host;
+    if (!o->dev->host_memory && comm_open_staged(o->host, o->dev, o->side, &o->link, &err) < 0)
+        die(&err);
+    if (o->dev->host_memory)
+        o->dev->ops = with_clocks(ops);
 }
 
-static void bench_open(struct bench *b, const struct options *o, int shards)
+static void bench_open(struct bench *b, const struct options *o, int shards, enum tier tier)
 {
-    struct reduce_options r = { .dev = o->dev, .side = o->side, .comm = o->comm, .nshards = shards, .nwaves = 1 };
-    json_t *root = json_pack("{s:{s:s,s:i,s:b},s:{s:{s:s,s:s}},s:{s:i,s:i,s:i}}", "model", "preset", "yolov3_tiny", "size", o->size,
-                             "freeze_bn", o->freeze, "data", "train", "annotations", "none", "images", "none", "train", "steps", 1000,
-                             "batch", o->batch, "shards", shards);
+    struct reduce_options r = { .dev = o->dev, .side = o->side, .comm = o->link, .nshards = shards, .nwaves = 1 };
+    json_t *root =
+        json_pack("{s:{s:s,s:i,s:b},s:{s:{s:s,s:s}},s:{s:i,s:i,s:i}}", "model", "preset", o->model, "size", o->size, "freeze_bn", o->freeze,
+                  "data", "train", "annotations", "none", "images", "none", "train", "steps", 1000, "batch", o->batch, "shards", shards);
     struct err err = { 0 };
 
-    *b = (struct bench){ .batch = o->batch, .size = o->size, .shards = shards, .dev = o->dev, .best = 1e9 };
+    *b = (struct bench){ .batch = o->batch, .size = o->size, .shards = shards, .tier = tier, .dev = o->dev, .best = 1e9 };
     if (jobspec_parse(root, &b->spec, &err) < 0 || model_open(b->spec, CLASSES, b->dev, &b->model, &err) < 0)
         die(&err);
     b->arena = arena_new(b->dev, (size_t)256 << 20);
     b->tape = tape_new(b->dev, b->arena, b->model->nparams);
     if (reduce_open(&r, b->model->params, b->model->nparams, &b->reduce, &err) < 0)
         die(&err);
-    b->momentum = calloc((size_t)b->model->nparams, sizeof *b->momentum);
-    for (int i = 0; i < b->model->nparams; i++)
-        b->momentum[i] = b->dev->ops->alloc(b->dev, b->model->params[i]->count * sizeof(float));
+    b->items = calloc((size_t)b->model->nparams, sizeof *b->items);
+    for (int i = 0; i < b->model->nparams; i++) {
+        struct param *p = b->model->params[i];
+
+        if (param_trainable(p))
+            b->items[b->nitems++] =
+                (struct sgd_item){ .param = p, .momentum = put(b, NULL, p->count * sizeof(float)), .sgd = { 1e-6f, 0.9f, 5e-4f, 1 } };
+    }
     make_batch(b);
     json_decref(root);
 }
 
 static void step(struct bench *b)
 {
-    const struct tape_hooks hooks = { b, grad_dest, grad_ready, no_stats, NULL };
+    const struct tape_hooks hooks = { b, grad_dest, grad_ready, stats_dest, NULL };
     const struct model_batch mb = { b->images, b->truth };
-    const struct sgd sgd = { 1e-6f, 0.9f, 5e-4f, 1 };
-    static const int32_t go = 0;
     struct err err = { 0 };
 
+    b->dev->ops->set_tier(b->dev, b->tier);
     reduce_begin(b->reduce);
     reduce_wave(b->reduce, 0);
     tape_begin(b->tape, TAPE_TRAIN, b->shards, &hooks);
-    if (b->model->ops->loss(b->model, b->tape, &mb, 1.0f / (float)b->batch, b->terms, &err) < 0 ||
+    if (b->model->ops->loss(b->model, b->tape, &mb, 1.0f / (float)b->batch, b->raw, &err) < 0 ||
         tape_backward(b->tape, b->model->params, b->model->nparams, &err) < 0 || reduce_wait(b->reduce, &err) < 0)
         die(&err);
-    for (int i = 0; i < b->model->nparams; i++) {
-        struct param *p = b->model->params[i];
-
-        if (!param_trainable(p))
-            continue;
-        if (b->dev->ops->sgd_step(b->dev, p->data, b->momentum[i], reduce_grad(b->reduce, p), p->count, &sgd, &go, &err) < 0)
-            die(&err);
-        p->version++;
-    }
+    for (int i = 0; i < b->nitems; i++)
+        b->items[i].grad = reduce_grad(b->reduce, b->items[i].param);
+    if (b->dev->ops->download(b->dev, b->raw_host, b->raw[0], b->model->raw_terms * sizeof(double), &err) < 0 ||
+        b->dev->ops->sgd_step(b->dev, b->items, b->nitems, b->skip, &err) < 0 ||
+        (b->dev->host_memory ? 0 : b->dev->ops->sync(b->dev, &err)) < 0)
+        die(&err);
 }
 
 static void timed_step(struct bench *b, int number)
@@ -262,11 +313,21 @@ static void timed_step(struct bench *b, int number)
 
 static void parse_shards(struct options *o, const char *text)
 {
-    for (char *end; o->nshardings < MAX_SHARDINGS; text = end + 1) {
+    for (char *end; o->nshardings < MAX_CASES; text = end + 1) {
         o->shards[o->nshardings++] = (int)strtol(text, &end, 10);
         if (*end != ',')
             break;
     }
+}
+
+static void parse_tiers(struct options *o, const char *text)
+{
+    static const char *const names[] = { "off", "rerun", "world" };
+
+    for (; *text && o->ntiers < MAX_CASES; text += strcspn(text, ","), text += *text == ',')
+        for (int i = 0; i < 3; i++)
+            if (strncmp(text, names[i], strlen(names[i])) == 0)
+                o->tier[o->ntiers++] = (enum tier)i;
 }
 
 static void parse(struct options *o, int argc, char **argv)
@@ -279,16 +340,30 @@ static void parse(struct options *o, int argc, char **argv)
     };
 
     for (int i = 1; i < argc; i++) {
+        const struct {
+            const char *name;
+            char *value;
+            size_t size;
+        } word[] = { { "isa=", o->isa, sizeof o->isa },
+                     { "device=", o->device, sizeof o->device },
+                     { "precision=", o->precision, sizeof o->precision },
+                     { "model=", o->model, sizeof o->model } };
+
         if (strncmp(argv[i], "shards=", 7) == 0)
             parse_shards(o, argv[i] + 7);
-        else if (strncmp(argv[i], "isa=", 4) == 0)
-            snprintf(o->isa, sizeof o->isa, "%s", argv[i] + 4);
+        if (strncmp(argv[i], "tier=", 5) == 0)
+            parse_tiers(o, argv[i] + 5);
+        for (size_t k = 0; k < sizeof word / sizeof *word; k++)
+            if (strncmp(argv[i], word[k].name, strlen(word[k].name)) == 0)
+                snprintf(word[k].value, word[k].size, "%s", argv[i] + strlen(word[k].name));
         for (size_t k = 0; k < sizeof number / sizeof *number; k++)
             if (strncmp(argv[i], number[k].name, strlen(number[k].name)) == 0)
                 *number[k].value = atoi(argv[i] + strlen(number[k].name));
     }
     if (o->nshardings == 0)
         parse_shards(o, "1");
+    if (o->ntiers == 0)
+        parse_tiers(o, "off");
     o->steps = o->steps < 1 ? 1 : o->steps > MAX_STEPS ? MAX_STEPS : o->steps;
 }
 
@@ -301,9 +376,11 @@ static int compare(const void *a, const void *b)
 
 static void print(struct bench *b, int steps)
 {
+    static const char *const tiers[] = { "off", "rerun", "world" };
+
     qsort(b->conv_share, (size_t)steps, sizeof *b->conv_share, compare);
-    printf("shards %d: images_per_s %.3f  step %.1f ms  conv_share %.3f  arena %zu MiB\n", b->shards, b->batch / b->best, 1e3 * b->best,
-           b->conv_share[steps / 2], arena_held(b->arena) >> 20);
+    printf("shards %d tier %s: images_per_s %.3f  step %.1f ms  conv_share %.3f  arena %zu MiB\n", b->shards, tiers[b->tier],
+           b->batch / b->best, 1e3 * b->best, b->conv_share[steps / 2], arena_held(b->arena) >> 20);
     for (int i = 0; i < b->clocks.n; i++)
         printf("  %-18s %7.2f ms  %4.1f %%\n", b->clocks.op[i].name, 1e3 * b->clocks.op[i].seconds / steps,
                100 * b->clocks.op[i].seconds / b->total);
@@ -311,24 +388,30 @@ static void print(struct bench *b, int steps)
 
 int main(int argc, char **argv)
 {
-    static struct bench bench[MAX_SHARDINGS];
-    struct options o = { .threads = 2, .size = 416, .batch = 8, .steps = 5, .isa = "auto" };
+    static struct bench bench[MAX_CASES * MAX_CASES];
+    struct options o = {
+        .threads = 2, .size = 416, .batch = 8, .steps = 5, .isa = "auto", .device = "cpu", .precision = "fp32", .model = "yolov3_tiny"
+    };
+    int cases = 0;
 
     parse(&o, argc, argv);
     devices_open(&o);
-    for (int k = 0; k < o.nshardings; k++) {
-        bench_open(&bench[k], &o, o.shards[k]);
-        timed_step(&bench[k], 0); /* arena and derived weights are made */
+    for (int k = 0; k < o.nshardings; k++)
+        for (int i = 0; i < o.ntiers; i++)
+            bench_open(&bench[cases++], &o, o.shards[k], o.tier[i]);
+    for (int k = 0; k < cases; k++) {
+        timed_step(&bench[k], 0); /* arena, derived weights and plans are made */
+        timed_step(&bench[k], 0);
         bench[k].clocks.n = 0;
         bench[k].best = 1e9;
         bench[k].total = 0;
     }
     for (int i = 0; i < o.steps; i++)
-        for (int k = 0; k < o.nshardings; k++)
+        for (int k = 0; k < cases; k++)
             timed_step(&bench[k], i);
-    for (int k = 0; k < o.nshardings; k++)
+    for (int k = 0; k < cases; k++)
         print(&bench[k], o.steps);
-    for (int k = 1; k < o.nshardings; k++)
-        printf("shards %d over %d: %.3f\n", o.shards[k], o.shards[0], bench[k].best / bench[0].best);
+    for (int k = 1; k < cases; k++)
+        printf("shards %d over %d: %.3f\n", bench[k].shards, bench[0].shards, bench[k].best / bench[0].best);
     return 0;
 }

@@ -15,13 +15,14 @@
 #include "worker/core/arena.h"
 #include "worker/core/safetensors.h"
 #include "worker/core/tape.h"
+#include "worker/layers/layers.h"
 #include "worker/models/model.h"
 
 const struct device_ops *cpu_backend_avx512(void);
 const struct device_ops *cpu_backend_avx2(void);
 const struct device_ops *cpu_backend_generic(void);
 
-enum { SIZE = 64, BATCH = 4, CLASSES = 3, STEPS = 10, MAX_PARAMS = 512, MAX_SHARDS = 4 };
+enum { SIZE = 64, BATCH = 4, CLASSES = 3, STEPS = 10, MAX_PARAMS = 512, MAX_SHARDS = 4, MAX_STATS = 1 << 16 };
 
 /* image, class, centre x, centre y, width, height; as BOXES in make_yolov3.py */
 static const struct {
@@ -58,8 +59,9 @@ struct net {
     struct tape *tape;
     int nshards;
     float *grad[MAX_SHARDS][MAX_PARAMS], *momentum[MAX_PARAMS], *images;
-    int32_t offset[MAX_SHARDS][BATCH + 1], cls[MAX_SHARDS][NBOXES];
-    float box[MAX_SHARDS][NBOXES][4];
+    double *raw[MAX_SHARDS], *stats[MAX_SHARDS];
+    void *lists[MAX_SHARDS][3];
+    int32_t *skip;
     struct tensor x[MAX_SHARDS];
     struct box_list truth[MAX_SHARDS];
 };
@@ -101,33 +103,52 @@ static void fill(struct net *n)
     }
 }
 
+static void *put(struct net *n, const void *host, size_t bytes)
+{
+    void *p = n->dev->ops->alloc(n->dev, bytes + 1);
+    struct err err;
+
+    assert_non_null(p);
+    if (host)
+        assert_int_equal(n->dev->ops->upload(n->dev, p, host, bytes, &err), 0);
+    return p;
+}
+
 static void split(struct net *n)
 {
+    static float images[BATCH * SIZE * SIZE * 3];
     int per = BATCH / n->nshards;
 
-    n->images = n->dev->ops->alloc(n->dev, sizeof(float) * BATCH * SIZE * SIZE * 3);
     for (uint32_t i = 0; i < BATCH * SIZE * SIZE * 3; i++)
-        n->images[i] = (float)((noise(i + 77) >> 24) / 255.0);
+        images[i] = (float)((noise(i + 77) >> 24) / 255.0);
+    n->images = put(n, images, sizeof images);
     for (int v = 0; v < n->nshards; v++) {
-        int rows = 0;
+        int32_t offset[BATCH + 1] = { 0 }, cls[NBOXES], rows = 0;
+        float box[NBOXES][4];
 
         for (int im = 0; im < per; im++) {
             for (int b = 0; b < NBOXES; b++) {
                 if (boxes[b].image != v * per + im)
                     continue;
-                n->cls[v][rows] = boxes[b].cls;
-                memcpy(n->box[v][rows++], boxes[b].box, sizeof boxes[b].box);
+                cls[rows] = boxes[b].cls;
+                memcpy(box[rows++], boxes[b].box, sizeof boxes[b].box);
             }
-            n->offset[v][im + 1] = rows;
+            offset[im + 1] = rows;
         }
         n->x[v] = tensor_f32(n->images + (size_t)v * (size_t)per * SIZE * SIZE * 3, per, SIZE, SIZE, 3);
-        n->truth[v] = (struct box_list){ n->offset[v], n->cls[v], n->box[v][0], rows };
+        n->lists[v][0] = put(n, offset, sizeof offset);
+        n->lists[v][1] = put(n, cls, (size_t)rows * sizeof *cls);
+        n->lists[v][2] = put(n, box, (size_t)rows * sizeof *box);
+        n->truth[v] = (struct box_list){ n->lists[v][0], n->lists[v][1], n->lists[v][2], rows };
+        n->raw[v] = put(n, NULL, n->model->raw_terms * sizeof(double));
+        n->stats[v] = put(n, NULL, MAX_STATS * sizeof(double));
     }
+    n->skip = put(n, &(int32_t){ 0 }, sizeof(int32_t));
 }
 
 static void net_open(struct net *n, const struct device_ops *ops, const char *cfg, int nshards, int threads)
 {
-    struct device_options opt = { threads, "auto" };
+    struct device_options opt = { threads, "auto", PRECISION_FP32 };
     struct err err = { 0 };
     json_t *root = json_pack("{s:{s:s},s:{s:{s:s,s:s}},s:{s:i,s:i,s:i}}", "model", "cfg", cfg, "data", "train", "annotations", "none",
                              "images", "none", "train", "steps", STEPS, "batch", BATCH, "shards", nshards);
@@ -158,6 +179,13 @@ static void net_close(struct net *n)
             n->dev->ops->free(n->dev, n->grad[v][i]);
         n->dev->ops->free(n->dev, n->momentum[i]);
     }
+    for (int v = 0; v < n->nshards; v++) {
+        for (int i = 0; i < 3; i++)
+            n->dev->ops->free(n->dev, n->lists[v][i]);
+        n->dev->ops->free(n->dev, n->raw[v]);
+        n->dev->ops->free(n->dev, n->stats[v]);
+    }
+    n->dev->ops->free(n->dev, n->skip);
     n->dev->ops->free(n->dev, n->images);
     tape_free(n->tape);
     arena_free(n->arena);
@@ -166,10 +194,11 @@ static void net_close(struct net *n)
     jobspec_free(n->spec);
 }
 
-static float *grad_dest(void *arg, const struct param *p, int shard)
+static float *grad_dest(void *arg, const struct param *p, int shard, bool *ret_written)
 {
     struct net *n = arg;
 
+    *ret_written = false;
     return n->grad[shard][p->index];
 }
 
@@ -184,58 +213,62 @@ static int grad_ready(void *arg, const struct param *p, struct err *err)
     return n->dev->ops->tree_add(n->dev, n->grad[0][p->index], parts, n->nshards, p->count, err);
 }
 
-static int no_stats(void *arg, int index, const double *const *stats, int c, struct err *err)
+/* Nobody reads the statistics here: every normalisation may write over the last one's, but has to find them until its backward. */
+static double *stats_dest(void *arg, int index, int shard)
 {
-    (void)arg;
-    (void)index;
-    (void)stats;
-    (void)c;
-    (void)err;
-    return 0;
+    struct net *n = arg;
+    size_t at = 0;
+
+    for (int i = 0; i < index; i++)
+        at += 2 * n->model->norms[i].mean->count + 1;
+    assert_true(at + 2 * n->model->norms[index].mean->count + 1 <= MAX_STATS);
+    return n->stats[shard] + at;
 }
 
 /* Gradients of one step in n->grad[0]; returns the loss per image. */
 static double step(struct net *n)
 {
-    const struct tape_hooks hooks = { n, grad_dest, grad_ready, no_stats, NULL };
+    const struct tape_hooks hooks = { n, grad_dest, grad_ready, stats_dest, NULL };
     const struct model_batch b = { n->x, n->truth };
-    double record[MAX_SHARDS][64], *terms[MAX_SHARDS], total = 0;
+    double raw[64], record[64], total = 0;
     struct err err = { 0 };
 
-    for (int v = 0; v < n->nshards; v++)
-        terms[v] = record[v];
+    n->dev->ops->set_tier(n->dev, TIER_WORLD);
     tape_begin(n->tape, TAPE_TRAIN, n->nshards, &hooks);
-    if (n->model->ops->loss(n->model, n->tape, &b, 1.0f / BATCH, terms, &err) < 0 ||
+    if (n->model->ops->loss(n->model, n->tape, &b, 1.0f / BATCH, n->raw, &err) < 0 ||
         tape_backward(n->tape, n->model->params, n->model->nparams, &err) < 0)
         fail_msg("%s", err.msg);
-    for (int v = 0; v < n->nshards; v++)
-        total += record[v][0];
+    for (int v = 0; v < n->nshards; v++) {
+        assert_int_equal(n->dev->ops->download(n->dev, raw, n->raw[v], n->model->raw_terms * sizeof *raw, &err), 0);
+        n->model->ops->sum_terms(n->model, raw, BATCH / n->nshards, record);
+        total += record[0];
+    }
     return total / BATCH;
 }
 
 static void update(struct net *n)
 {
-    static const int32_t go = 0;
+    struct sgd_item items[MAX_PARAMS];
     struct err err;
+    int count = 0;
 
     for (int i = 0; i < n->model->nparams; i++) {
         struct param *p = n->model->params[i];
-        struct sgd sgd = { 0.002f, 0.9f, p->kind == PARAM_CONV ? 0.0005f : 0, 1 };
 
-        if (!param_trainable(p))
-            continue;
-        assert_int_equal(n->dev->ops->sgd_step(n->dev, p->data, n->momentum[i], n->grad[0][i], p->count, &sgd, &go, &err), 0);
-        p->version++;
+        if (param_trainable(p))
+            items[count++] =
+                (struct sgd_item){ p, n->momentum[i], n->grad[0][i], { 0.002f, 0.9f, p->kind == PARAM_CONV ? 0.0005f : 0, 1 } };
     }
+    assert_int_equal(n->dev->ops->sgd_step(n->dev, items, count, n->skip, &err), 0);
 }
 
 /* Squared distance of a parameter's gradient from the golden one, and the golden one's squared norm. */
 static void compare(const struct net *n, const struct param *p, const struct st_array *golden, double *ret_distance, double *ret_norm)
 {
-    float *want = malloc(p->count * sizeof *want);
-    const float *have = n->grad[0][p->index];
+    float *want = malloc(p->count * sizeof *want), *have = malloc(p->count * sizeof *have);
     struct err err;
 
+    assert_int_equal(n->dev->ops->download(n->dev, have, n->grad[0][p->index], p->count * sizeof *have, &err), 0);
     assert_int_equal(st_count(golden), p->count);
     assert_int_equal(safetensors_f32(golden, want, &err), 0);
     *ret_distance = *ret_norm = 0;
@@ -250,6 +283,7 @@ static void compare(const struct net *n, const struct param *p, const struct st_
                     *ret_norm += w * w;
                 }
     free(want);
+    free(have);
 }
 
 static struct safetensors *open_golden(const char *path)

@@ -115,13 +115,14 @@ static int run_wave(struct reduce *r, const struct config *cfg, int step, struct
         if (!param_trainable(plist[p]))
             continue;
         for (int s = 0; s < shards.hi - shards.lo; s++) {
-            float *g = reduce_dest(r, plist[p], s);
+            bool written = true;
+            float *g = reduce_dest(r, plist[p], s, &written);
 
-            NEED(g);
+            NEED(g && !written);
             NEED(((uintptr_t)g & 63) == 0);
             for (size_t i = 0; i < counts[p]; i++)
                 g[i] = leaf(cfg, step, shards.lo + s, p, i);
-            NEED(reduce_dest(r, plist[p], s) == g);
+            NEED(reduce_dest(r, plist[p], s, &written) == g);
         }
         if (cfg->delays)
             rank_delay(seed, 400);
@@ -238,13 +239,14 @@ static void test_nothing_copied(void **state)
     struct config cfg = { .nshards = 1, .nwaves = 1, .poison = -1 };
     struct setup s = set_up(c, &cfg);
     struct err err;
+    bool written;
 
     (void)state;
     reduce_begin(s.reduce);
     reduce_wave(s.reduce, 0);
     for (int p = 0; p < NPARAMS; p++)
         if (param_trainable(plist[p]))
-            assert_ptr_equal(reduce_dest(s.reduce, plist[p], 0), reduce_grad(s.reduce, plist[p]));
+            assert_ptr_equal(reduce_dest(s.reduce, plist[p], 0, &written), reduce_grad(s.reduce, plist[p]));
     for (int p = 1; p < NPARAMS; p++)
         if (param_trainable(plist[p]))
             assert_int_equal(reduce_ready(s.reduce, plist[p], &err), 0);

@@ -1,0 +1,182 @@
+/* The collectives of a link: groups of NCCL calls on the stream of the channel's device. */
+#include "cuda/nccl_impl.h"
+
+enum { STAGE_ALIGN = 256 };
+
+static size_t align_up(size_t n, size_t to)
+{
+    return (n + to - 1) / to * to;
+}
+
+static cudaStream_t stream_of(const struct link_channel *c)
+{
+    return cuda_device(c->dev)->stream;
+}
+
+/* ---- alltoall ---- */
+
+/* Grown in the first steps only: sizes repeat. What is queued may still read the old stage; operations on the stream end by the watchdog. */
+static int want_stage(struct link *l, struct link_channel *c, size_t bytes, struct err *err)
+{
+    struct err why;
+    int rc;
+
+    if (bytes <= c->stage_bytes)
+        return 0;
+    rc = c->dev->ops->sync(c->dev, &why);
+    if (rc < 0)
+        return link_fail(l, &why, err);
+    if (c->stage)
+        c->dev->ops->free(c->dev, c->stage);
+    c->stage_bytes = 0;
+    c->stage = c->dev->ops->alloc(c->dev, bytes);
+    if (!c->stage) {
+        err_set(&why, ERR_DEVICE, "alltoall, rank %d: no device memory for %zu bytes of other ranks' chunks", l->comm.rank, bytes);
+        return link_fail(l, &why, err);
+    }
+    c->stage_bytes = bytes;
+    return 0;
+}
+
+/* Where chunks lie: the own ones where they are, peers' in the stage one after the other. Returns the bytes of the stage. */
+static size_t place_chunks(const struct comm *c, const struct comm_exchange *x, char *stage, const void **views)
+{
+    size_t place = align_up(x->cut[c->rank + 1] - x->cut[c->rank], STAGE_ALIGN), at = 0;
+
+    for (int r = 0, v = 0; r < c->nranks; r++)
+        for (int k = 0; k < x->planes[r]; k++, v++) {
+            if (r == c->rank) {
+                views[v] = (const char *)x->mem + (size_t)k * x->plane_bytes + x->cut[r];
+                continue;
+            }
+            views[v] = stage ? stage + at : NULL;
+            at += place;
+        }
+    return at;
+}
+
+/* Inside a group. Between two ranks the planes go in order; who has nothing to send or to get is left out by both. */
+static ncclResult_t send_and_receive(struct link *l, struct link_channel *c, const struct comm_exchange *x, const void *const *views)
+{
+    int me = l->comm.rank, v = 0;
+    size_t mine = x->cut[me + 1] - x->cut[me];
+    ncclResult_t r = ncclSuccess;
+
+    for (int peer = 0; peer < l->comm.nranks; v += x->planes[peer++]) {
+        size_t theirs = x->cut[peer + 1] - x->cut[peer];
+
+        if (peer == me)
+            continue;
+        for (int k = 0; r == ncclSuccess && theirs && k < x->planes[me]; k++)
+            r = l->api->ncclSend((const char *)x->mem + (size_t)k * x->plane_bytes + x->cut[peer], theirs, ncclUint8, peer, c->nccl,
+                                 stream_of(c));
+        for (int k = 0; r == ncclSuccess && mine && k < x->planes[peer]; k++)
+            r = l->api->ncclRecv((void *)(uintptr_t)views[v + k], mine, ncclUint8, peer, c->nccl, stream_of(c));
+    }
+    return r;
+}
+
+/* ---- allgather ---- */
+
+static bool equal_parts(const size_t *cut, int nranks)
+{
+    for (int r = 1; r < nranks; r++)
+        if (cut[r + 1] - cut[r] != cut[1] - cut[0])
+            return false;
+    return true;
+}
+
+static ncclResult_t gather_parts(struct link *l, struct link_channel *c, char *buffer, const size_t *cut)
+{
+    int me = l->comm.rank, nranks = l->comm.nranks;
+    ncclResult_t r = ncclSuccess;
+
+    if (equal_parts(cut, nranks))
+        return cut[1] == cut[0]
+                   ? ncclSuccess
+                   : l->api->ncclAllGather(buffer + cut[me], buffer + cut[0], cut[1] - cut[0], ncclUint8, c->nccl, stream_of(c));
+    for (int root = 0; r == ncclSuccess && root < nranks; root++)
+        if (cut[root + 1] > cut[root])
+            r = l->api->ncclBroadcast(buffer + cut[root], buffer + cut[root], cut[root + 1] - cut[root], ncclUint8, root, c->nccl,
+                                      stream_of(c));
+    return r;
+}
+
+/* ---- queueing ---- */
+
+/* One operation, as a group: either the exchange or the gathered buffer. */
+struct movement {
+    const struct comm_exchange *x;
+    const void *const *views;
+    char *buffer;
+    const size_t *cut;
+};
+
+static ncclResult_t issue(struct link *l, struct link_channel *c, const struct movement *m)
+{
+    ncclResult_t r = l->api->ncclGroupStart(), end;
+
+    if (r != ncclSuccess)
+        return r;
+    r = m->x ? send_and_receive(l, c, m->x, m->views) : gather_parts(l, c, m->buffer, m->cut);
+    end = l->api->ncclGroupEnd(); /* always: the group is the thread's */
+    return r != ncclSuccess && r != ncclInProgress ? r : end;
+}
+
+static int queue(struct link *l, const struct comm_op *op, const struct movement *m, struct err *err)
+{
+    struct link_channel *c = &l->channel[op->channel];
+    ncclResult_t r = ncclSuccess;
+    int rc = 0;
+
+    pthread_mutex_lock(&c->lock);
+    if (c->nccl)
+        r = issue(l, c, m);
+    else
+        rc = link_state(l, err);
+    pthread_mutex_unlock(&c->lock);
+    if (rc == 0)
+        rc = link_settle(l, (enum comm_channel)op->channel, r, comm_kind_name(op->kind), l->timeout_ms, err);
+    return rc < 0 ? rc : link_queued(l, op, err);
+}
+
+int link_alltoall(struct comm *comm, const struct comm_op *op, const struct comm_exchange *x, const void **ret_views, struct err *err)
+{
+    struct link *l = (struct link *)comm;
+    struct link_channel *c = &l->channel[op->channel];
+    struct movement m = { .x = x, .views = ret_views };
+    int rc = link_enter(l, op, err);
+
+    if (rc < 0)
+        return rc;
+    rc = want_stage(l, c, place_chunks(comm, x, NULL, ret_views), err);
+    if (rc < 0)
+        return rc;
+    place_chunks(comm, x, c->stage, ret_views);
+    return queue(l, op, &m, err);
+}
+
+int link_allgather(struct comm *comm, const struct comm_op *op, void *buffer, const size_t *cut, struct err *err)
+{
+    struct link *l = (struct link *)comm;
+    struct movement m = { .buffer = buffer, .cut = cut };
+    int rc = link_enter(l, op, err);
+
+    return rc < 0 ? rc : queue(l, op, &m, err);
+}
+
+/* Host bytes go by the host comm. */
+int link_exchange(struct comm *comm, const struct comm_op *op, const void *mine, size_t bytes, int reader, const void **ret_views,
+                  size_t *ret_sizes, struct err *err)
+{
+    struct link *l = (struct link *)comm;
+    struct comm_op on_host;
+    struct err why;
+    int rc = link_state(l, err);
+
+    if (rc < 0)
+        return rc;
+    on_host = comm_op_on(l->host, op);
+    rc = l->host->ops->exchange(l->host, &on_host, mine, bytes, reader, ret_views, ret_sizes, &why);
+    return rc < 0 ? link_fail(l, &why, err) : 0;
+}

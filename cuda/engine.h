@@ -48,6 +48,9 @@ int engine_prepare(struct engine *e, const struct conv_key *key, struct err *err
 /* All plans, a line each: the key, library, engine and its knobs, notes, workspace. Sorted. Caller frees. */
 char *engine_plans(struct engine *e);
 
+/* conv.cu, for plans whose weight gradient comes out in bf16: dst[i] = (add ? dst[i] : 0) + bf16[i]. */
+int cuda_cast_add_f32(struct device *dev, float *dst, const void *bf16, size_t n, bool add, struct err *err);
+
 #ifdef __cplusplus
 }
 #endif

@@ -172,29 +172,39 @@ struct yolo_wanted {
     int cls;
 };
 
+KERNEL_FN float yolo_class_target(struct yolo_wanted wanted, int k)
+{
+    bool on = wanted.bits ? (wanted.bits[k / 32] >> (k % 32) & 1u) != 0 : k == wanted.cls;
+
+    return on ? 1.0f : 0.0f;
+}
+
+KERNEL_FN float yolo_class_slope(float gain, float z, float target)
+{
+    return gain * (math_sigmoid(z) - target);
+}
+
 /* Class terms of a positive slot; dz and z point to the first class. dz may be NULL. */
 KERNEL_FN double yolo_class_loss(float *dz, float gain, const float *z, int classes, struct yolo_wanted wanted)
 {
     double sum = 0.0;
 
     for (int k = 0; k < classes; k++) {
-        bool on = wanted.bits ? (wanted.bits[k / 32] >> (k % 32) & 1u) != 0 : k == wanted.cls;
-        float t = on ? 1.0f : 0.0f;
+        float t = yolo_class_target(wanted, k);
 
         sum += (double)math_bce(z[k], t);
         if (dz)
-            dz[k] = gain * (math_sigmoid(z[k]) - t);
+            dz[k] = yolo_class_slope(gain, z[k], t);
     }
     return sum;
 }
 
-/* A slot that answers for `box`, which its prediction overlaps by iou. */
-KERNEL_FN void yolo_positive_loss(double terms[YOLO_TERMS], float *dz, float grad_scale, const struct yolo_head *head, const float *z,
-                                  struct yolo_cell c, const float *box, float iou, struct yolo_wanted wanted)
+/* A slot that answers for `box`, which its prediction overlaps by iou: all but the classes, whose loss is the sum k. dz may be NULL. */
+KERNEL_FN void yolo_positive_loss(double terms[YOLO_TERMS], float dz[5], float grad_scale, const struct yolo_head *head, const float *z,
+                                  struct yolo_cell c, const float *box, float iou, double k)
 {
     float dbox[4], sigma = math_sigmoid(z[4]);
     double b = (double)yolo_box_loss(dbox, head, z, box, c), o = (double)math_bce(z[4], 1.0f);
-    double k = yolo_class_loss(dz ? dz + 5 : dz, grad_scale * head->cls_gain, z + 5, head->classes, wanted);
 
     terms[YOLO_BOX] += b;
     terms[YOLO_OBJ] += o;
@@ -212,47 +222,65 @@ KERNEL_FN void yolo_positive_loss(double terms[YOLO_TERMS], float *dz, float gra
     dz[4] = grad_scale * head->obj_gain * (sigma - 1.0f);
 }
 
-/* A slot that answers for nothing: objectness costs, unless the prediction is good enough to be ignored. */
-KERNEL_FN void yolo_negative_loss(double terms[YOLO_TERMS], float *dz, float grad_scale, const struct yolo_head *head, const float *z,
-                                  bool ignored)
+/* A slot that answers for nothing: objectness costs, unless the prediction is good enough to be ignored. Returns its slope; those of the
+ * box and the classes are 0. */
+KERNEL_FN float yolo_negative_loss(double terms[YOLO_TERMS], float grad_scale, const struct yolo_head *head, const float *z, bool ignored)
 {
     double o = ignored ? 0.0 : (double)math_bce(z[4], 0.0f);
 
     terms[YOLO_NOOBJ] += o;
     terms[YOLO_TOTAL] += (double)head->noobj_gain * o;
     terms[YOLO_IGNORED] += ignored ? 1.0 : 0.0;
-    if (!dz)
-        return;
-    for (int i = 0; i < 5 + head->classes; i++)
-        dz[i] = 0.0f;
-    if (!ignored)
-        dz[4] = grad_scale * head->noobj_gain * math_sigmoid(z[4]);
+    return ignored ? 0.0f : grad_scale * head->noobj_gain * math_sigmoid(z[4]);
 }
 
-/* One slot: adds its loss terms and writes all 5 + classes gradients (dz may be NULL). z: the slot's logits; owner: 0 or the winning
- * claim; bits: classes of the claims of the winning kind, read where there is an owner. A slot without an owner whose prediction
- * overlaps a box by more than truth_thresh answers for that box alone; by more than ignore_thresh: it costs nothing. */
+/* What a slot answers for: row is -1 (nothing) or the row of its box in the image, which its prediction overlaps by iou. */
+struct yolo_answer {
+    int row;
+    float iou;
+    struct yolo_wanted wanted; /* where there is a row */
+    bool ignored;              /* where there is none */
+};
+
+/* owner: 0 or the winning claim; bits: classes of the claims of the winning kind. A slot without an owner whose prediction overlaps a box by
+ * more than truth_thresh answers for that box alone; by more than ignore_thresh: it costs nothing. */
+KERNEL_FN struct yolo_answer yolo_answer(const struct yolo_head *head, const float *z, struct yolo_cell c, const struct yolo_truth *truth,
+                                         int32_t owner, const uint32_t *bits)
+{
+    struct box pred = yolo_box(head, z, c);
+    struct yolo_answer a;
+
+    a.row = yolo_best_truth(truth, pred, &a.iou);
+    a.ignored = a.iou > head->ignore_thresh;
+    a.wanted.bits = owner != 0 ? bits : NULL;
+    a.wanted.cls = -1;
+    if (owner != 0) {
+        a.row = yolo_owner_row(owner);
+        a.iou = box_iou(pred, yolo_truth_box(truth->box + (size_t)a.row * 4));
+    } else if (!(a.row >= 0 && a.iou > head->truth_thresh)) {
+        a.row = -1;
+    }
+    if (a.row >= 0)
+        a.wanted.cls = truth->cls[a.row];
+    return a;
+}
+
+/* One slot: adds its loss terms and writes all 5 + classes gradients (dz may be NULL). z: the slot's logits; owner and bits: see yolo_answer(). */
 KERNEL_FN void yolo_slot_loss(double terms[YOLO_TERMS], float *dz, float grad_scale, const struct yolo_head *head, const float *z,
                               struct yolo_cell c, const struct yolo_truth *truth, int32_t owner, const uint32_t *bits)
 {
-    struct box pred = yolo_box(head, z, c);
-    struct yolo_wanted wanted;
-    const float *box;
-    float iou;
-    int row = yolo_best_truth(truth, pred, &iou);
+    struct yolo_answer a = yolo_answer(head, z, c, truth, owner, bits);
+    float slope;
+    double k;
 
-    if (owner == 0 && !(row >= 0 && iou > head->truth_thresh)) {
-        yolo_negative_loss(terms, dz, grad_scale, head, z, iou > head->ignore_thresh);
+    if (a.row >= 0) {
+        k = yolo_class_loss(dz ? dz + 5 : dz, grad_scale * head->cls_gain, z + 5, head->classes, a.wanted);
+        yolo_positive_loss(terms, dz, grad_scale, head, z, c, truth->box + (size_t)a.row * 4, a.iou, k);
         return;
     }
-    if (owner != 0) {
-        row = yolo_owner_row(owner);
-        iou = box_iou(pred, yolo_truth_box(truth->box + (size_t)row * 4));
-    }
-    box = truth->box + (size_t)row * 4;
-    wanted.bits = owner != 0 ? bits : NULL;
-    wanted.cls = truth->cls[row];
-    yolo_positive_loss(terms, dz, grad_scale, head, z, c, box, iou, wanted);
+    slope = yolo_negative_loss(terms, grad_scale, head, z, a.ignored);
+    for (int i = 0; dz && i < 5 + head->classes; i++)
+        dz[i] = i == 4 ? slope : 0.0f;
 }
 
 /* Score of one class; never more than obj. */

@@ -1,0 +1,516 @@
+// cuda/yolo.cu - loss and decoding of a YOLO head. A block an image for the claims, a warp a slab of 64 slots for the loss, then the same trees of
+// sums as on the CPU. A slot's 5 + classes gradients are written by all lanes, so that neighbouring lanes write neighbouring addresses.
+#include "cuda/cuda.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <string.h>
+
+#include "cuda/vec.h"
+#include "worker/kernels/yolo.h"
+
+enum { THREADS = 256, SLABS_PER_BLOCK = 4, SLAB_THREADS = 32 * SLABS_PER_BLOCK };
+
+#define FULL 0xFFFFFFFFu /* all lanes of a warp */
+
+/* ---- what a launch knows of a shard ---- */
+
+struct loss_shard {
+    const void *z;
+    void *dz; /* NULL in validation */
+    struct box_list truth;
+    double *terms;
+    int32_t *owner; /* [n][slots] */
+    uint32_t *bits; /* [n][slots][words]: classes */
+    double *slabs;  /* [n][slabs][YOLO_TERMS] */
+    int n, gh, gw, slots, nslabs, z_stride, dz_stride;
+};
+
+struct loss_args {
+    struct loss_shard shard[SHARDS_AT_ONCE];
+    unsigned first[SHARDS_AT_ONCE + 1]; /* first block of each shard */
+    int nshards, words;
+    float grad_scale;
+    struct yolo_head head;
+};
+
+static __device__ const struct loss_shard *shard_of_block(const struct loss_args *a, unsigned *ret_block)
+{
+    int v = 0;
+
+    while (blockIdx.x >= a->first[v + 1])
+        v++;
+    *ret_block = blockIdx.x - a->first[v];
+    return &a->shard[v];
+}
+
+/* ---- claims: a block an image ---- */
+
+static __device__ void claim_row(const struct loss_args *a, const struct loss_shard *s, int32_t *owner, const struct yolo_truth *truth,
+                                 int t)
+{
+    const float *box = truth->box + (size_t)t * 4;
+    int best = yolo_best_anchor(&a->head, box[2], box[3]);
+
+    for (int i = 0; i < a->head.nanchors; i++) {
+        int kind = yolo_claim(&a->head, box, best, i);
+
+        if (kind)
+            atomicMax(&owner[yolo_slot(box, i, s->gh, s->gw)], yolo_owner(kind, t));
+    }
+}
+
+/* Classes of a slot: those of every claim of the kind that won. A class out of range sets nothing. */
+static __device__ void unite_row(const struct loss_args *a, const struct loss_shard *s, uint32_t *bits, const int32_t *owner,
+                                 const struct yolo_truth *truth, int t)
+{
+    const float *box = truth->box + (size_t)t * 4;
+    int best = yolo_best_anchor(&a->head, box[2], box[3]), cls = truth->cls[t];
+
+    for (int i = 0; i < a->head.nanchors && cls >= 0 && cls < a->head.classes; i++) {
+        int kind = yolo_claim(&a->head, box, best, i), slot = yolo_slot(box, i, s->gh, s->gw);
+
+        if (kind && owner[slot] >> YOLO_KIND_SHIFT == kind)
+            atomicOr(&bits[(size_t)slot * (size_t)a->words + (size_t)cls / 32], 1u << (cls % 32));
+    }
+}
+
+__global__ void __launch_bounds__(THREADS) claim_slots(const __grid_constant__ struct loss_args a)
+{
+    unsigned image;
+    const struct loss_shard *s = shard_of_block(&a, &image);
+    struct yolo_truth truth = yolo_truth(&s->truth, (int)image);
+    int32_t *owner = s->owner + (size_t)image * (size_t)s->slots;
+    uint32_t *bits = s->bits + (size_t)image * (size_t)s->slots * (size_t)a.words;
+
+    for (int i = (int)threadIdx.x; i < s->slots; i += THREADS)
+        owner[i] = 0;
+    for (int i = (int)threadIdx.x; i < s->slots * a.words; i += THREADS)
+        bits[i] = 0;
+    __syncthreads();
+    for (int t = (int)threadIdx.x; t < truth.count; t += THREADS)
+        claim_row(&a, s, owner, &truth, t);
+    __syncthreads();
+    for (int t = (int)threadIdx.x; t < truth.count; t += THREADS)
+        unite_row(&a, s, bits, owner, &truth, t);
+}
+
+/* ---- loss: a warp a slab ---- */
+
+/* Where a slot's first logit and gradient stand. */
+struct slot_at {
+    size_t z, dz;
+};
+
+static __device__ struct slot_at slot_at(const struct loss_shard *s, unsigned image, struct yolo_cell c, int per_slot)
+{
+    size_t pixel = ((size_t)image * (size_t)s->gh + (size_t)c.row) * (size_t)s->gw + (size_t)c.col;
+    struct slot_at at;
+
+    at.z = pixel * (size_t)s->z_stride + (size_t)(c.a * per_slot);
+    at.dz = pixel * (size_t)s->dz_stride + (size_t)(c.a * per_slot);
+    return at;
+}
+
+static __device__ struct slot_at shfl_slot(struct slot_at at, int from)
+{
+    struct slot_at r;
+
+    r.z = (size_t)__shfl_sync(FULL, (unsigned long long)at.z, from);
+    r.dz = (size_t)__shfl_sync(FULL, (unsigned long long)at.dz, from);
+    return r;
+}
+
+/* Sum over the classes of a positive slot: the lanes compute the terms, which then are one chain in order of class in every lane; see
+ * yolo_class_loss(). Writes the slopes where there are gradients. */
+template <class T> static __device__ double warp_classes(const struct loss_args *a, T *dz, const T *z, struct yolo_wanted wanted, int lane)
+{
+    float gain = a->grad_scale * a->head.cls_gain;
+    double sum = 0.0;
+
+    for (int first = 0; first < a->head.classes; first += 32) {
+        int k = first + lane, n = a->head.classes - first < 32 ? a->head.classes - first : 32;
+        double term = 0.0;
+
+        if (k < a->head.classes) {
+            float logit = to_float(z[5 + k]), t = yolo_class_target(wanted, k);
+
+            term = (double)math_bce(logit, t);
+            if (dz)
+                from_float(&dz[5 + k], yolo_class_slope(gain, logit, t));
+        }
+        for (int i = 0; i < n; i++)
+            sum += __shfl_sync(FULL, term, i);
+    }
+    return sum;
+}
+
+static __device__ struct yolo_wanted shfl_wanted(struct yolo_wanted w, int from)
+{
+    struct yolo_wanted r;
+
+    r.bits = (const uint32_t *)__shfl_sync(FULL, (unsigned long long)w.bits, from);
+    r.cls = __shfl_sync(FULL, w.cls, from);
+    return r;
+}
+
+/* The slot of each lane in turn, by the whole warp: the classes of a slot that answers for a box, or all gradients of one that does not.
+ * Returns the lane's own sum over classes. */
+template <class T>
+static __device__ double warp_channels(const struct loss_args *a, const struct loss_shard *s, struct slot_at own, struct yolo_answer answer,
+                                       float slope, int nslots, int lane)
+{
+    const T *z = (const T *)s->z;
+    T *dz = (T *)s->dz;
+    double own_sum = 0.0;
+
+    for (int i = 0; i < nslots; i++) {
+        bool positive = __shfl_sync(FULL, answer.row, i) >= 0;
+        struct slot_at at = shfl_slot(own, i);
+        float at4 = __shfl_sync(FULL, slope, i);
+
+        if (positive) {
+            double sum = warp_classes<T>(a, dz ? dz + at.dz : NULL, z + at.z, shfl_wanted(answer.wanted, i), lane);
+
+            own_sum = lane == i ? sum : own_sum;
+        } else if (dz) {
+            for (int k = lane; k < 5 + a->head.classes; k += 32)
+                from_float(&dz[at.dz + k], k == 4 ? at4 : 0.0f);
+        }
+    }
+    return own_sum;
+}
+
+/* Up to 32 slots from `first` on, a lane each. terms: what the lane's slot adds. */
+template <class T>
+static __device__ void warp_slots(double terms[YOLO_TERMS], const struct loss_args *a, const struct loss_shard *s, unsigned image,
+                                  int first, int nslots, int lane)
+{
+    struct yolo_truth truth = yolo_truth(&s->truth, (int)image);
+    struct yolo_cell cell = yolo_cell(first + lane, s->gh, s->gw);
+    struct slot_at at = slot_at(s, image, cell, 5 + a->head.classes);
+    size_t claim = (size_t)image * (size_t)s->slots + (size_t)(first + lane);
+    struct yolo_answer answer = { -1, 0.0f, { NULL, -1 }, true };
+    float z[5] = { 0.0f }, grad[5], slope = 0.0f;
+    T *dz = (T *)s->dz;
+    double classes;
+
+    for (int i = 0; i < YOLO_TERMS; i++)
+        terms[i] = 0.0;
+    if (lane < nslots) {
+        for (int i = 0; i < 5; i++)
+            z[i] = to_float(((const T *)s->z)[at.z + (size_t)i]);
+        answer = yolo_answer(&a->head, z, cell, &truth, s->owner[claim], s->bits + claim * (size_t)a->words);
+        if (answer.row < 0)
+            slope = yolo_negative_loss(terms, a->grad_scale, &a->head, z, answer.ignored);
+    }
+    classes = warp_channels<T>(a, s, at, answer, slope, nslots, lane);
+    if (answer.row < 0)
+        return;
+    yolo_positive_loss(terms, grad, a->grad_scale, &a->head, z, cell, truth.box + (size_t)answer.row * 4, answer.iou, classes);
+    for (int i = 0; i < 5 && dz; i++)
+        from_float(&dz[at.dz + (size_t)i], grad[i]);
+}
+
+/* A slab is one chain of its slots in order; lane i owns term i. */
+template <class T> __global__ void __launch_bounds__(SLAB_THREADS) slab_loss(const __grid_constant__ struct loss_args a)
+{
+    SHARED(double, shared, SLABS_PER_BLOCK * 32 * YOLO_TERMS);
+    unsigned block;
+    const struct loss_shard *s = shard_of_block(&a, &block);
+    int lane = (int)threadIdx.x % 32, warp = (int)threadIdx.x / 32;
+    unsigned slab = block * SLABS_PER_BLOCK + (unsigned)warp, image = slab / (unsigned)s->nslabs;
+    int from = (int)(slab % (unsigned)s->nslabs) * YOLO_SLAB, to = from + YOLO_SLAB < s->slots ? from + YOLO_SLAB : s->slots;
+    double *terms = shared + warp * 32 * YOLO_TERMS, sum = 0.0;
+
+    if (image >= (unsigned)s->n)
+        return;
+    for (int first = from; first < to; first += 32) {
+        int n = to - first < 32 ? to - first : 32;
+
+        warp_slots<T>(terms + lane * YOLO_TERMS, &a, s, image, first, n, lane);
+        __syncwarp();
+        for (int i = 0; i < n && lane < YOLO_TERMS; i++)
+            sum += terms[i * YOLO_TERMS + lane];
+        __syncwarp();
+    }
+    if (lane < YOLO_TERMS)
+        s->slabs[(size_t)slab * YOLO_TERMS + (size_t)lane] = sum;
+}
+
+/* ---- trees: slabs of an image, then images of a shard; see tree_sum() ---- */
+
+/* Adds neighbours, then neighbours of those: row 0 of rows [n][YOLO_TERMS], `stride` doubles apart, ends as the sum. One block. */
+static __device__ void add_rows(double *rows, size_t stride, int n)
+{
+    for (int step = 1; step < n; step *= 2) {
+        int pairs = (n - step + 2 * step - 1) / (2 * step);
+
+        for (int i = (int)threadIdx.x; i < pairs * YOLO_TERMS; i += THREADS) {
+            double *to = rows + (size_t)(i / YOLO_TERMS) * 2 * (size_t)step * stride + i % YOLO_TERMS;
+
+            *to += to[(size_t)step * stride];
+        }
+        __syncthreads();
+    }
+}
+
+__global__ void __launch_bounds__(THREADS) add_slabs(const __grid_constant__ struct loss_args a)
+{
+    unsigned image;
+    const struct loss_shard *s = shard_of_block(&a, &image);
+
+    add_rows(s->slabs + (size_t)image * (size_t)s->nslabs * YOLO_TERMS, YOLO_TERMS, s->nslabs);
+}
+
+__global__ void __launch_bounds__(THREADS) add_images(const __grid_constant__ struct loss_args a)
+{
+    const struct loss_shard *s = &a.shard[blockIdx.x];
+
+    add_rows(s->slabs, (size_t)s->nslabs * YOLO_TERMS, s->n);
+    if (threadIdx.x < YOLO_TERMS)
+        s->terms[threadIdx.x] = s->slabs[threadIdx.x];
+}
+
+/* ---- launching ---- */
+
+static int slots_of(const struct yolo_head *head, const struct tensor *t)
+{
+    return head->nanchors * t->h * t->w;
+}
+
+static int class_words(const struct yolo_head *head)
+{
+    return (head->classes + 31) / 32;
+}
+
+static int slabs_of(const struct yolo_head *head, const struct tensor *t)
+{
+    return (slots_of(head, t) + YOLO_SLAB - 1) / YOLO_SLAB;
+}
+
+/* Scratch of a shard: slabs, then owners, then class bits. */
+static size_t shard_bytes(const struct yolo_head *head, const struct tensor *z)
+{
+    size_t slots = (size_t)z->n * (size_t)slots_of(head, z), slabs = (size_t)z->n * (size_t)slabs_of(head, z);
+
+    return (slabs * YOLO_TERMS * sizeof(double) + slots * (1 + (size_t)class_words(head)) * sizeof(int32_t) + 7) / 8 * 8;
+}
+
+static void fill_shard(struct loss_shard *s, const struct yolo_head *head, const struct tensor *dz, double *terms, const struct tensor *z,
+                       const struct box_list *truth, void *scratch)
+{
+    s->z = z->data;
+    s->dz = dz ? dz->data : NULL;
+    s->truth = *truth;
+    s->terms = terms;
+    s->n = z->n;
+    s->gh = z->h;
+    s->gw = z->w;
+    s->slots = slots_of(head, z);
+    s->nslabs = slabs_of(head, z);
+    s->z_stride = z->stride;
+    s->dz_stride = dz ? dz->stride : 0;
+    s->slabs = (double *)scratch;
+    s->owner = (int32_t *)(s->slabs + (size_t)s->n * (size_t)s->nslabs * YOLO_TERMS);
+    s->bits = (uint32_t *)(s->owner + (size_t)s->n * (size_t)s->slots);
+}
+
+static unsigned count_blocks(struct loss_args *a, bool by_image)
+{
+    for (int v = 0; v < a->nshards; v++) {
+        unsigned n = (unsigned)a->shard[v].n;
+
+        a->first[v + 1] = a->first[v] + (by_image ? n : cuda_blocks((size_t)n * (size_t)a->shard[v].nslabs, SLABS_PER_BLOCK));
+    }
+    return a->first[a->nshards];
+}
+
+static int launch_loss(struct cuda_device *d, struct loss_args *a, enum dtype dtype, struct err *err)
+{
+    unsigned images = count_blocks(a, true), blocks;
+
+    CUDA_LAUNCH(claim_slots, images, THREADS, d->stream, *a);
+    blocks = count_blocks(a, false);
+    if (dtype == DTYPE_BF16)
+        CUDA_LAUNCH(slab_loss<bf16>, blocks, SLAB_THREADS, d->stream, *a);
+    else
+        CUDA_LAUNCH(slab_loss<float>, blocks, SLAB_THREADS, d->stream, *a);
+    count_blocks(a, true);
+    CUDA_LAUNCH(add_slabs, images, THREADS, d->stream, *a);
+    CUDA_LAUNCH(add_images, (unsigned)a->nshards, THREADS, d->stream, *a);
+    return cuda_check(cudaPeekAtLastError(), "yolo_loss", err);
+}
+
+int cuda_yolo_loss(struct device *dev, const struct yolo_head *head, struct tensor *dlogits, float grad_scale, double *const *terms,
+                   const struct tensor *logits, const struct box_list *truth, int nshards, struct err *err)
+{
+    struct loss_args a;
+    size_t bytes = 0;
+    char *scratch;
+    int rc = 0;
+
+    for (int v = 0; v < nshards; v++) {
+        assert(logits[v].n > 0 && logits[v].c == head->nanchors * (5 + head->classes) && logits[v].dtype == logits[0].dtype);
+        assert(!dlogits || (tensor_count(&dlogits[v]) == tensor_count(&logits[v]) && dlogits[v].dtype == logits[v].dtype));
+        bytes += shard_bytes(head, &logits[v]);
+    }
+    scratch = (char *)cuda_scratch(dev, bytes, "yolo_loss", err);
+    if (!scratch)
+        return -ENOMEM;
+    memset(&a, 0, sizeof(a));
+    a.words = class_words(head);
+    a.grad_scale = grad_scale;
+    a.head = *head;
+    for (int v = 0; v < nshards && rc == 0; v += a.nshards) {
+        a.nshards = nshards - v < SHARDS_AT_ONCE ? nshards - v : SHARDS_AT_ONCE;
+        for (int i = 0; i < a.nshards; i++) {
+            fill_shard(&a.shard[i], head, dlogits ? &dlogits[v + i] : NULL, terms[v + i], &logits[v + i], &truth[v + i], scratch);
+            scratch += shard_bytes(head, &logits[v + i]);
+        }
+        rc = launch_loss(cuda_device(dev), &a, logits[0].dtype, err);
+    }
+    return rc;
+}
+
+/* ---- decoding: how many candidates each slot has, then each slot writes its own behind those of the slots before it ---- */
+
+struct decode_args {
+    const void *z; /* the image's first logit */
+    int gh, gw, stride, slots, first_slot, cap;
+    float conf;
+    int *count; /* [slots], then the sum */
+    struct candidate *found;
+    struct yolo_head head;
+};
+
+enum { SLOTS_PER_BLOCK = 64, WARPS = THREADS / 32 };
+
+template <class T> static __device__ const T *decode_logits(const struct decode_args *a, struct yolo_cell c)
+{
+    return (const T *)a->z + ((size_t)c.row * (size_t)a->gw + (size_t)c.col) * (size_t)a->stride + (size_t)(c.a * (5 + a->head.classes));
+}
+
+/* A warp counts the candidates of a slot and, where `ret` is not NULL, writes them from index `at` on, in order of class. */
+template <class T> static __device__ int decode_slot(const struct decode_args *a, int slot, struct candidate *ret, int at, int lane)
+{
+    struct yolo_cell c = yolo_cell(slot, a->gh, a->gw);
+    const T *z = decode_logits<T>(a, c);
+    float head[5], obj;
+    struct box b;
+    int n = 0;
+
+    for (int i = 0; i < 5; i++)
+        head[i] = to_float(z[i]);
+    obj = math_sigmoid(head[4]);
+    if (!(obj > a->conf))
+        return 0;
+    b = yolo_box_pixels(&a->head, head, c);
+    for (int first = 0; first < a->head.classes; first += 32) {
+        int k = first + lane;
+        float score = k < a->head.classes ? yolo_score(obj, to_float(z[5 + k])) : 0.0f;
+        bool yes = k < a->head.classes && score > a->conf;
+        unsigned mask = __ballot_sync(FULL, yes);
+        int i = at + n + __popc(mask & ((1u << lane) - 1));
+
+        if (yes && ret && i < a->cap) {
+            struct candidate found = { b.x1, b.y1, b.x2, b.y2, score, k, a->first_slot + slot };
+
+            ret[i] = found;
+        }
+        n += __popc(mask);
+    }
+    return n;
+}
+
+template <class T> __global__ void __launch_bounds__(THREADS) count_candidates(const __grid_constant__ struct decode_args a)
+{
+    int first = (int)blockIdx.x * SLOTS_PER_BLOCK, lane = (int)threadIdx.x % 32;
+
+    for (int i = (int)threadIdx.x / 32; i < SLOTS_PER_BLOCK && first + i < a.slots; i += WARPS) {
+        int n = decode_slot<T>(&a, first + i, NULL, 0, lane);
+
+        if (lane == 0)
+            a.count[first + i] = n;
+    }
+}
+
+/* Candidates of the slots [0, to): all threads of the block get the sum. */
+static __device__ int count_before(const int *count, int to)
+{
+    SHARED(int, part, WARPS);
+    int sum = 0;
+
+    for (int i = (int)threadIdx.x; i < to; i += THREADS)
+        sum += count[i];
+    for (unsigned step = 16; step > 0; step /= 2)
+        sum += __shfl_down_sync(FULL, sum, step);
+    if (threadIdx.x % 32 == 0)
+        part[threadIdx.x / 32] = sum;
+    __syncthreads();
+    sum = 0;
+    for (int i = 0; i < WARPS; i++)
+        sum += part[i];
+    return sum;
+}
+
+template <class T> __global__ void __launch_bounds__(THREADS) write_candidates(const __grid_constant__ struct decode_args a)
+{
+    int first = (int)blockIdx.x * SLOTS_PER_BLOCK, lane = (int)threadIdx.x % 32, at = count_before(a.count, first), slot = first;
+    int end = first + SLOTS_PER_BLOCK < a.slots ? first + SLOTS_PER_BLOCK : a.slots;
+
+    for (; slot < end; slot++) {
+        if (slot % WARPS == (int)threadIdx.x / 32 && a.count[slot] > 0)
+            decode_slot<T>(&a, slot, a.found, at, lane);
+        at += a.count[slot];
+    }
+    if (end == a.slots && threadIdx.x == 0)
+        a.count[a.slots] = at;
+}
+
+static int launch_decode(struct cuda_device *d, const struct decode_args *a, enum dtype dtype, struct err *err)
+{
+    unsigned blocks = cuda_blocks((size_t)a->slots, SLOTS_PER_BLOCK);
+
+    if (dtype == DTYPE_BF16) {
+        CUDA_LAUNCH(count_candidates<bf16>, blocks, THREADS, d->stream, *a);
+        CUDA_LAUNCH(write_candidates<bf16>, blocks, THREADS, d->stream, *a);
+    } else {
+        CUDA_LAUNCH(count_candidates<float>, blocks, THREADS, d->stream, *a);
+        CUDA_LAUNCH(write_candidates<float>, blocks, THREADS, d->stream, *a);
+    }
+    return cuda_check(cudaPeekAtLastError(), "yolo_decode", err);
+}
+
+int cuda_yolo_decode(struct device *dev, const struct yolo_head *head, const struct tensor *logits, int image, float conf, int first_slot,
+                     struct candidate *ret, int cap, int *ret_count, struct err *err)
+{
+    size_t image_bytes = (size_t)logits->h * (size_t)logits->w * (size_t)logits->stride * dtype_bytes(logits->dtype), counts;
+    int slots = slots_of(head, logits), most = slots * head->classes, count, rc;
+    struct decode_args a;
+
+    assert(image >= 0 && image < logits->n && logits->c == head->nanchors * (5 + head->classes));
+    memset(&a, 0, sizeof(a));
+    a.cap = cap < most ? cap : most;
+    counts = ((size_t)slots + 1) * sizeof(int);
+    a.count = (int *)cuda_scratch(dev, counts + (size_t)a.cap * sizeof(struct candidate), "yolo_decode", err);
+    if (!a.count)
+        return -ENOMEM;
+    a.found = (struct candidate *)(a.count + slots + 1);
+    a.z = (const char *)logits->data + (size_t)image * image_bytes;
+    a.gh = logits->h;
+    a.gw = logits->w;
+    a.stride = logits->stride;
+    a.slots = slots;
+    a.first_slot = first_slot;
+    a.conf = conf;
+    a.head = *head;
+    rc = launch_decode(cuda_device(dev), &a, logits->dtype, err);
+    if (rc == 0)
+        rc = cuda_download(dev, &count, a.count + slots, sizeof(count), err);
+    if (rc == 0 && count > 0)
+        rc = cuda_download(dev, ret, a.found, (size_t)(count < a.cap ? count : a.cap) * sizeof(*ret), err);
+    if (rc == 0)
+        *ret_count = count;
+    return rc;
+}

@@ -18,7 +18,7 @@ struct err;
 
 /* clang-format off */
 #define CUDNN_FUNCTIONS(X)                                                                                                                 \
-    X(cudnnGetVersion) X(cudnnGetErrorString) X(cudnnGetLastErrorString)                                                                   \
+    X(cudnnGetVersion) X(cudnnGetCudartVersion) X(cudnnGetErrorString) X(cudnnGetLastErrorString)                                          \
     X(cudnnCreate) X(cudnnDestroy) X(cudnnSetStream)                                                                                       \
     X(cudnnBackendCreateDescriptor) X(cudnnBackendDestroyDescriptor) X(cudnnBackendFinalize)                                               \
     X(cudnnBackendSetAttribute) X(cudnnBackendGetAttribute) X(cudnnBackendExecute)

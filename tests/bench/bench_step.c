@@ -270,8 +270,9 @@ static void bench_open(struct bench *b, const struct options *o, int shards, enu
         struct param *p = b->model->params[i];
 
         if (param_trainable(p))
-            b->items[b->nitems++] =
-                (struct sgd_item){ .param = p, .momentum = put(b, NULL, p->count * sizeof(float)), .sgd = { 1e-6f, 0.9f, 5e-4f, 1 } };
+            b->items[b->nitems++] = (struct sgd_item){ .param = p,
+                                                       .momentum = put(b, NULL, p->count * sizeof(float)),
+                                                       .sgd = { .lr = 1e-6f, .momentum = 0.9f, .decay = 5e-4f, .scale = 1 } };
     }
     make_batch(b);
     json_decref(root);

@@ -257,7 +257,10 @@ static void update(struct net *n)
 
         if (param_trainable(p))
             items[count++] =
-                (struct sgd_item){ p, n->momentum[i], n->grad[0][i], { 0.002f, 0.9f, p->kind == PARAM_CONV ? 0.0005f : 0, 1 } };
+                (struct sgd_item){ .param = p,
+                                   .momentum = n->momentum[i],
+                                   .grad = n->grad[0][i],
+                                   .sgd = { .lr = 0.002f, .momentum = 0.9f, .decay = p->kind == PARAM_CONV ? 0.0005f : 0, .scale = 1 } };
     }
     assert_int_equal(n->dev->ops->sgd_step(n->dev, items, count, n->skip, &err), 0);
 }

@@ -118,6 +118,7 @@ struct candidate {
 struct sgd {
     float lr, momentum, decay; /* decay is 0 where it does not apply */
     float scale;               /* multiplies the gradient first: clipping. 1: off */
+    float ema_decay;           /* of the item's average, where it has one */
 };
 
 /* One parameter of an optimizer step. */
@@ -125,6 +126,7 @@ struct sgd_item {
     struct param *param;
     float *momentum;   /* [count] */
     const float *grad; /* [count] */
+    float *ema;        /* [count], or NULL: a moving average of the weights is not kept */
     struct sgd sgd;
 };
 
@@ -272,7 +274,7 @@ struct device_ops {
     int (*tree_add)(struct device *dev, float *dst, const struct tree_part *parts, int nparts, size_t count, struct err *err);
     /* blocks[j] = sum of squares of g[1024 j .. 1024 j + 1023] (16 virtual lanes, pairwise), as double. */
     int (*sum_squares)(struct device *dev, double *blocks, const float *g, size_t count, struct err *err);
-    /* Of every item: m = momentum * m + (scale * g + decay * w); w = w - lr * m. *skip != 0: nothing is written. Bumps the parameters' versions. */
+    /* Of every item: m = momentum * m + (scale * g + decay * w); w = w - lr * m; ema = w + ema_decay * (ema - w). *skip != 0: nothing is written. Bumps the parameters' versions. */
     int (*sgd_step)(struct device *dev, const struct sgd_item *items, int nitems, const int32_t *skip, struct err *err);
     /* Evidence hash of `bytes` bytes (determinism 9.2): out[0], out[1] (host) += the two lanes' sums, words counted from first_word. Waits. */
     int (*hash)(struct device *dev, uint64_t out[2], const void *data, size_t bytes, uint64_t kappa, uint64_t first_word, struct err *err);

@@ -205,7 +205,10 @@ static int update_params(struct trainer *t, float scale, struct err *err)
         struct param *p = t->update[i].param;
 
         t->update[i].grad = reduce_grad(t->reduce, p);
-        t->update[i].sgd = (struct sgd){ lr, (float)s->train_momentum, p->kind == PARAM_CONV ? (float)s->train_weight_decay : 0, scale };
+        t->update[i].sgd = (struct sgd){ .lr = lr,
+                                         .momentum = (float)s->train_momentum,
+                                         .decay = p->kind == PARAM_CONV ? (float)s->train_weight_decay : 0,
+                                         .scale = scale };
     }
     return t->dev->ops->sgd_step(t->dev, t->update, t->nupdates, t->skip, err);
 }

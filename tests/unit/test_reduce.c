@@ -24,8 +24,8 @@ static const size_t counts[NPARAMS] = { 1, 16, 5000, 16, 1024, 70000, 1025, 3, 9
 struct config {
     int nshards, nwaves;
     size_t first_bytes, bucket_bytes;
-    bool delays;
-    int poison; /* step in which shard 1 has an infinite gradient, -1: none */
+    bool delays, merges; /* merges: in every other step the device gives one sum for all shards of a rank */
+    int poison;          /* step in which shard 1 has an infinite gradient, -1: none */
 };
 
 static struct param params[NPARAMS];
@@ -66,6 +66,33 @@ static float tree_of(const struct config *cfg, int step, int lo, int hi, int par
     return tree_of(cfg, step, lo, mid, param, i) + tree_of(cfg, step, mid, hi, param, i);
 }
 
+/* What a rank's device gives where it merges: here one chain over its shards. */
+static float chain_of(const struct config *cfg, int step, struct span shards, int param, size_t i)
+{
+    float sum = leaf(cfg, step, shards.lo, param, i);
+
+    for (int v = shards.lo + 1; v < shards.hi; v++)
+        sum += leaf(cfg, step, v, param, i);
+    return sum;
+}
+
+/* The tree over ranks [lo, hi), those from `ranks` on left out. */
+static float ranks_of(const struct config *cfg, int step, int ranks, int lo, int hi, int param, size_t i)
+{
+    int mid = (lo + hi) / 2;
+
+    if (hi - lo == 1)
+        return chain_of(cfg, step, rank_shards(lo, ranks, cfg->nshards), param, i);
+    if (mid >= ranks)
+        return ranks_of(cfg, step, ranks, lo, mid, param, i);
+    return ranks_of(cfg, step, ranks, lo, mid, param, i) + ranks_of(cfg, step, ranks, mid, hi, param, i);
+}
+
+static bool merged_in(const struct config *cfg, int step)
+{
+    return cfg->merges && step % 2 == 0;
+}
+
 static double expected_norm(const struct reduce *r)
 {
     double blocks[256];
@@ -85,7 +112,7 @@ static double expected_norm(const struct reduce *r)
     return tree_sum(blocks, 1, n);
 }
 
-static void check_step(const struct reduce *r, const struct config *cfg, int step)
+static void check_step(const struct reduce *r, const struct config *cfg, int ranks, int step)
 {
     double norm = reduce_square_norm(r), want = expected_norm(r);
 
@@ -94,7 +121,7 @@ static void check_step(const struct reduce *r, const struct config *cfg, int ste
 
         NEED((g == NULL) == (p == 3));
         for (size_t i = 0; g && i < counts[p]; i++) {
-            float expect = tree_of(cfg, step, 0, cfg->nshards, p, i);
+            float expect = merged_in(cfg, step) ? ranks_of(cfg, step, ranks, 0, 8, p, i) : tree_of(cfg, step, 0, cfg->nshards, p, i);
 
             NEED(memcmp(&g[i], &expect, sizeof(float)) == 0);
         }
@@ -104,7 +131,8 @@ static void check_step(const struct reduce *r, const struct config *cfg, int ste
 }
 
 /* A backward pass of one wave: every rank in another order of its own, destinations asked for early, memory full of rubbish. */
-static int run_wave(struct reduce *r, const struct config *cfg, int step, struct span shards, unsigned *seed, struct err *err)
+static int run_wave(struct reduce *r, const struct config *cfg, int step, struct span mine, struct span shards, unsigned *seed,
+                    struct err *err)
 {
     bool forwards = *seed & 1024;
 
@@ -115,13 +143,14 @@ static int run_wave(struct reduce *r, const struct config *cfg, int step, struct
         if (!param_trainable(plist[p]))
             continue;
         for (int s = 0; s < shards.hi - shards.lo; s++) {
-            bool written = true;
+            bool written = true, merged = merged_in(cfg, step), add;
             float *g = reduce_dest(r, plist[p], s, &written);
 
-            NEED(g && !written);
+            add = merged && (s > 0 || shards.lo > mine.lo);
+            NEED(g && written == (merged && shards.lo > mine.lo));
             NEED(((uintptr_t)g & 63) == 0);
             for (size_t i = 0; i < counts[p]; i++)
-                g[i] = leaf(cfg, step, shards.lo + s, p, i);
+                g[i] = add ? g[i] + leaf(cfg, step, shards.lo + s, p, i) : leaf(cfg, step, shards.lo + s, p, i);
             NEED(reduce_dest(r, plist[p], s, &written) == g);
         }
         if (cfg->delays)
@@ -143,7 +172,7 @@ static int run_step(struct reduce *r, const struct config *cfg, struct span mine
         if (shards.lo == shards.hi)
             continue;
         reduce_wave(r, w);
-        rc = run_wave(r, cfg, step, shards, seed, err);
+        rc = run_wave(r, cfg, step, mine, shards, seed, err);
         if (rc < 0)
             return rc;
     }
@@ -189,8 +218,9 @@ static void reduce_ranks(struct comm *c, void *arg)
     struct err err;
 
     for (int step = 0; step < STEPS; step++) {
+        s.dev->merges = merged_in(cfg, step);
         NEED_OK(run_step(s.reduce, cfg, mine, step, &seed, &err));
-        check_step(s.reduce, cfg, step);
+        check_step(s.reduce, cfg, comm_ranks(c), step);
     }
     tear_down(&s);
 }
@@ -206,6 +236,16 @@ static void test_ranks_and_waves(void **state)
 
             assert_int_equal(run_ranks(ranks[i], TIMEOUT, reduce_ranks, &cfg), 0);
         }
+}
+
+static void test_merged(void **state)
+{
+    (void)state;
+    for (int ranks = 1; ranks <= 7; ranks++) {
+        struct config cfg = { .nshards = 8, .nwaves = 1 + ranks % 3, .bucket_bytes = 65536, .merges = true, .poison = -1 };
+
+        assert_int_equal(run_ranks(ranks, TIMEOUT, reduce_ranks, &cfg), 0);
+    }
 }
 
 static void test_buckets(void **state)
@@ -322,7 +362,7 @@ static void dying_ranks(struct comm *c, void *arg)
 
             reduce_begin(s.reduce);
             reduce_wave(s.reduce, 0);
-            run_wave(s.reduce, &d->cfg, step, wave, &seed, &err);
+            run_wave(s.reduce, &d->cfg, step, mine, wave, &seed, &err);
             usleep(2000); /* its communication thread is somewhere in the buckets */
             kill(getpid(), SIGKILL);
         }
@@ -375,7 +415,7 @@ static void closing_ranks(struct comm *c, void *arg)
     if (comm_rank(c) == 0) { /* rank 0 issues everything and does not wait; nobody comes */
         reduce_begin(s.reduce);
         reduce_wave(s.reduce, 0);
-        NEED_OK(run_wave(s.reduce, cfg, 0, mine, &seed, &err));
+        NEED_OK(run_wave(s.reduce, cfg, 0, mine, mine, &seed, &err));
     }
     tear_down(&s);
 }
@@ -392,9 +432,9 @@ static void test_leaving(void **state)
 int main(void)
 {
     static const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_plans),       cmocka_unit_test(test_bad_options), cmocka_unit_test(test_nothing_copied),
-        cmocka_unit_test(test_buckets),     cmocka_unit_test(test_delays),      cmocka_unit_test(test_ranks_and_waves),
-        cmocka_unit_test(test_killed_rank), cmocka_unit_test(test_leaving),
+        cmocka_unit_test(test_plans),   cmocka_unit_test(test_bad_options), cmocka_unit_test(test_nothing_copied),
+        cmocka_unit_test(test_buckets), cmocka_unit_test(test_delays),      cmocka_unit_test(test_ranks_and_waves),
+        cmocka_unit_test(test_merged),  cmocka_unit_test(test_killed_rank), cmocka_unit_test(test_leaving),
     };
 
     make_params();

@@ -10,8 +10,8 @@
 #pragma once
 #include <cublasLt.h>
 #include <cudnn.h>
-#include <nccl.h>
 
+#include "cuda/libs_nccl.h"
 #include "cuda/versions.h"
 
 struct err;
@@ -33,18 +33,9 @@ struct err;
     X(cublasLtMatmulAlgoCapGetAttribute) X(cublasLtMatmulAlgoConfigGetAttribute) X(cublasLtMatmulAlgoConfigSetAttribute)                   \
     X(cublasLtMatmul)
 
-#define NCCL_FUNCTIONS(X)                                                                                                                  \
-    X(ncclGetVersion) X(ncclGetErrorString) X(ncclGetLastError) X(ncclGetUniqueId)                                                         \
-    X(ncclCommInitRankConfig) X(ncclCommSplit) X(ncclCommFinalize) X(ncclCommDestroy) X(ncclCommAbort) X(ncclCommGetAsyncError)            \
-    X(ncclCommCount) X(ncclCommUserRank) X(ncclMemAlloc) X(ncclMemFree)                                                                    \
-    X(ncclGroupStart) X(ncclGroupEnd) X(ncclSend) X(ncclRecv) X(ncclAllGather) X(ncclBroadcast) X(ncclAllReduce)
-#define NCCL_FUNCTIONS_OPTIONAL(X)                                                                                                         \
-    X(ncclCommWindowRegister) X(ncclCommWindowDeregister)
-
 #define X(name) __typeof__(name) *name;
 struct cudnn_api { CUDNN_FUNCTIONS(X) };
 struct cublaslt_api { CUBLASLT_FUNCTIONS(X) };
-struct nccl_api { NCCL_FUNCTIONS(X) NCCL_FUNCTIONS_OPTIONAL(X) };
 #undef X
 /* clang-format on */
 
@@ -52,4 +43,3 @@ struct nccl_api { NCCL_FUNCTIONS(X) NCCL_FUNCTIONS_OPTIONAL(X) };
  * later ones. ERR_UNSUPPORTED: which library, what was found where, what is needed, and how to say where it lies. */
 int libs_cudnn(const struct cudnn_api **ret_api, struct err *err);
 int libs_cublaslt(const struct cublaslt_api **ret_api, struct err *err);
-int libs_nccl(const struct nccl_api **ret_api, struct err *err);

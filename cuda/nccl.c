@@ -168,8 +168,8 @@ static void free_channel(struct link_channel *c)
     for (int i = 0; i < FLIGHTS; i++)
         if (c->flight[i].done)
             cudaEventDestroy(c->flight[i].done);
-    if (c->stage)
-        c->dev->ops->free(c->dev, c->stage);
+    for (int i = 0; i < c->nstages; i++)
+        c->dev->ops->free(c->dev, c->stage[i]);
     pthread_mutex_destroy(&c->lock);
 }
 

@@ -14,14 +14,15 @@
 #include <stdatomic.h>
 
 #include "cuda/cuda.h"
-#include "cuda/libs.h"
+#include "cuda/libs_nccl.h"
 #include "worker/comm/transport.h"
 
 enum {
     WATCH_MS = 20,     /* comm.h: an abort is seen within 50 ms */
     FLIGHTS = 64,      /* operations of a channel that are queued and not done; one more waits for the oldest */
-    CHECKED_OPS = 256, /* first operations of a channel that ranks compare on the host before they queue them; sizes and order repeat with every step */
-    LINK_REGIONS = 64
+    CHECKED_OPS = 256, /* first operations of a channel that ranks compare on the host before they queue them; sizes and order repeat */
+    LINK_REGIONS = 64,
+    STAGES = 40 /* sizes a stage may go through, each half as large again as the one before */
 };
 
 /* An operation on the stream. */
@@ -37,7 +38,10 @@ struct link_channel {
     struct flight flight[FLIGHTS];
     unsigned first, next; /* the oldest that is not done; the one after the newest */
     int64_t since_ms;     /* when the oldest was queued or the one before it was done, the later of both */
-    char *stage;          /* peers' chunks of the newest alltoall: one is enough, receiving is ordered after the readers before it on one stream */
+    /* The last one holds peers' chunks of the newest alltoall, those before it were too small. One is enough: on one stream receiving comes after whoever
+     * read what was there before. */
+    char *stage[STAGES];
+    int nstages;
     size_t stage_bytes;
 };
 

@@ -1,7 +1,7 @@
 /* The collectives of a link: groups of NCCL calls on the stream of the channel's device. */
 #include "cuda/nccl_impl.h"
 
-enum { STAGE_ALIGN = 256 };
+enum { STAGE_ALIGN = 256, STAGE_MIN = 4 << 20 };
 
 static size_t align_up(size_t n, size_t to)
 {
@@ -15,26 +15,30 @@ static cudaStream_t stream_of(const struct link_channel *c)
 
 /* ---- alltoall ---- */
 
-/* Grown in the first steps only: sizes repeat. What is queued may still read the old stage; operations on the stream end by the watchdog. */
+static char *stage_of(const struct link_channel *c)
+{
+    return c->nstages > 0 ? c->stage[c->nstages - 1] : NULL;
+}
+
+/* Grown in the first steps only: sizes repeat. What was too small is kept: giving device memory back waits for all queues, so also for operations that the
+ * main thread has queued since and that need the other ranks, which may be waiting for the operation that is to be queued here. */
 static int want_stage(struct link *l, struct link_channel *c, size_t bytes, struct err *err)
 {
+    size_t want = c->stage_bytes + c->stage_bytes / 2;
     struct err why;
-    int rc;
+    char *mem;
 
     if (bytes <= c->stage_bytes)
         return 0;
-    rc = c->dev->ops->sync(c->dev, &why);
-    if (rc < 0)
-        return link_fail(l, &why, err);
-    if (c->stage)
-        c->dev->ops->free(c->dev, c->stage);
-    c->stage_bytes = 0;
-    c->stage = c->dev->ops->alloc(c->dev, bytes);
-    if (!c->stage) {
-        err_set(&why, ERR_DEVICE, "alltoall, rank %d: no device memory for %zu bytes of other ranks' chunks", l->comm.rank, bytes);
+    want = want < bytes ? bytes : want;
+    want = want < STAGE_MIN ? STAGE_MIN : want;
+    mem = c->nstages < STAGES ? c->dev->ops->alloc(c->dev, want) : NULL;
+    if (!mem) {
+        err_set(&why, ERR_DEVICE, "alltoall, rank %d: no device memory for %zu bytes of other ranks' chunks", l->comm.rank, want);
         return link_fail(l, &why, err);
     }
-    c->stage_bytes = bytes;
+    c->stage[c->nstages++] = mem;
+    c->stage_bytes = want;
     return 0;
 }
 
@@ -152,7 +156,7 @@ int link_alltoall(struct comm *comm, const struct comm_op *op, const struct comm
     rc = want_stage(l, c, place_chunks(comm, x, NULL, ret_views), err);
     if (rc < 0)
         return rc;
-    place_chunks(comm, x, c->stage, ret_views);
+    place_chunks(comm, x, stage_of(c), ret_views);
     return queue(l, op, &m, err);
 }
 

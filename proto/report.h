@@ -51,14 +51,17 @@
  *
  * The environment and descriptors of a rank, set by detd-job: argv = detd-worker --job-dir DIR --rank R --ranks P --local-rank L --attempt N;
  * fd 3 = this socket, fd 4 = memfd of the shared-memory transport (one for all ranks of an attempt, empty at first: the ranks set its size),
- * fd 5 = its progress page (proto/progress.h), fd 6 = the job's lock (kept open, never used: lock free = no process of the job lives);
+ * fd 5 = its progress page (proto/progress.h), fd 6 = the job's lock (kept open, never used: lock free = no process of the job lives),
+ * fd 7 = the CUDA plugin that lies beside the trainer, open for reading, where there is one (DETD_PLUGIN_FD=7 then);
  * stdin = /dev/null, stdout and stderr = log/rank-R.log; cwd = the job directory. spec.json there is the job. PR_SET_PDEATHSIG is
- * SIGKILL. Environment: PATH, HOME, USER, LOGNAME, TMPDIR, LANG and TZ as detd-job has them, run.env of the job,
+ * SIGKILL. Environment: PATH, HOME, USER, LOGNAME, TMPDIR, LANG, TZ, DETD_CUDA_PATH, CUDA_HOME and CUDA_PATH as detd-job has them, run.env of the job,
  * CUDA_DEVICE_ORDER=PCI_BUS_ID, and CUDA_VISIBLE_DEVICES = the UUID of its GPU where GPUs were granted. */
 #pragma once
 
 enum { REPORT_MAX_LINE = 64 << 10, SUP_PROTOCOL = 1 };
-enum { WORKER_FD_CONTROL = 3, WORKER_FD_COMM = 4, WORKER_FD_PROGRESS = 5, WORKER_FD_LOCK = 6 };
+enum { WORKER_FD_CONTROL = 3, WORKER_FD_COMM = 4, WORKER_FD_PROGRESS = 5, WORKER_FD_LOCK = 6, WORKER_FD_PLUGIN = 7 };
+#define WORKER_ENV_PLUGIN "DETD_PLUGIN_FD"
+#define WORKER_PLUGIN     "libdetd-cuda.so" /* its name beside the programs */
 
 /* Longest line on sup.sock: a report is a rank's line and its envelope. */
 enum { SUP_MAX_LINE = REPORT_MAX_LINE + 4096 };

@@ -5,6 +5,7 @@
 
 #include "proto/err.h"
 #include "worker/core/device.h"
+#include "worker/plugin.h"
 
 const struct device_ops *cpu_backend_avx512(void);
 const struct device_ops *cpu_backend_avx2(void);
@@ -38,10 +39,8 @@ static const struct {
     { "generic", has_any, cpu_backend_generic },
 };
 
-int device_backend(const char *device, const char *isa, const struct device_ops **ret_ops, struct err *err)
+static int cpu_backend(const char *isa, const struct device_ops **ret_ops, struct err *err)
 {
-    if (strcmp(device, "cuda") == 0)
-        return err_field(err, ERR_UNSUPPORTED, "run.device", "run.device: this build has no CUDA device; use cpu or auto");
     for (size_t i = 0; i < sizeof builds / sizeof *builds; i++) {
         if (strcmp(isa, "auto") != 0 && strcmp(isa, builds[i].isa) != 0)
             continue;
@@ -54,4 +53,22 @@ int device_backend(const char *device, const char *isa, const struct device_ops 
         return 0;
     }
     return err_field(err, ERR_INPUT, "run.isa", "run.isa: no build is called '%s'", isa);
+}
+
+int device_choose(const char *device, const char *isa, const struct device_ops **ret_ops, struct err *ret_why, struct err *err)
+{
+    struct err why = { 0 };
+
+    if (strcmp(device, "cpu") != 0 && plugin_backend(ret_ops, &why) == 0)
+        return 0;
+    if (strcmp(device, "cuda") == 0)
+        return err_field(err, ERR_UNSUPPORTED, "run.device", "run.device: cuda cannot be used: %s", why.msg);
+    if (ret_why)
+        *ret_why = why;
+    return cpu_backend(isa, ret_ops, err);
+}
+
+int device_backend(const char *device, const char *isa, const struct device_ops **ret_ops, struct err *err)
+{
+    return device_choose(device, isa, ret_ops, NULL, err);
 }

@@ -101,9 +101,13 @@ static int run_predict(const struct args *a, int argc, char **argv)
 
 static int run_trainer(const struct jobspec *spec, struct trainer_options *opt)
 {
-    struct err err;
-    int rc = device_backend(spec->run_device, spec->run_isa, &opt->backend, &err);
+    struct err err, why = { 0 };
+    int rc = device_choose(spec->run_device, spec->run_isa, &opt->backend, &why, &err);
 
+    if (rc >= 0 && why.code != 0 && strcmp(spec->run_precision, "fp32") != 0)
+        rc = err_field(&err, ERR_UNSUPPORTED, "run.precision", "run.precision: %s needs a GPU: %s", spec->run_precision, why.msg);
+    if (rc >= 0 && why.code != 0)
+        fprintf(stderr, "detd-worker: run.device auto: the CPU is used: %s\n", why.msg);
     if (rc >= 0)
         rc = trainer_run(spec, opt, &err);
     return rc < 0 ? failed(&err) : 0;

@@ -344,6 +344,7 @@ static void start_attempt(struct job *j)
                                    .attempt = j->attempt,
                                    .worker_path = j->options.worker,
                                    .worker_fd = j->worker_fd,
+                                   .plugin_fd = j->plugin_fd,
                                    .lock_fd = j->options.lock_fd,
                                    .env = j->env,
                                    .gpus = j->options.gpus,

@@ -45,7 +45,7 @@ struct job {
     struct jobspec *spec;
     int nranks;
     char **env;
-    int worker_fd;
+    int worker_fd, plugin_fd;
     int *gpu_locks, ngpu_locks; /* descriptors, held for life */
     struct spool *spool;
     struct link *link;

@@ -132,6 +132,8 @@ static int read_job(struct job *j, struct err *err)
     if (rc == 0)
         rc = spawn_open_program(j->options.worker, &j->worker_fd, err);
     if (rc == 0)
+        rc = spawn_open_plugin(j->options.worker, &j->plugin_fd, err);
+    if (rc == 0)
         rc = tiers_open("tiers", &j->tiers, err);
     if (rc == 0)
         j->nranks = (int)j->spec->run_ranks;
@@ -217,6 +219,7 @@ int job_open(uv_loop_t *loop, const struct job_options *options, struct job **re
     j->options = *options;
     j->loop = loop;
     j->worker_fd = -1;
+    j->plugin_fd = -1;
     j->attempt = options->attempt;
     rc = spool_open(".", SPOOL_SEGMENT_BYTES, options->last_seq, &j->spool, err);
     if (rc == 0)
@@ -273,6 +276,8 @@ int job_close(struct job *j, struct err *err)
     job_unlock_gpus(j);
     if (j->worker_fd >= 0)
         close(j->worker_fd);
+    if (j->plugin_fd >= 0)
+        close(j->plugin_fd);
     free(j);
     return rc;
 }

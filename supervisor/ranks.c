@@ -246,7 +246,7 @@ static int start_rank(struct ranks *all, struct rank *r, struct err *err)
                         .nranks = c->nranks,
                         .attempt = c->attempt,
                         .log_fd = log_fd,
-                        .fds = { pair[1], all->comm_fd, page_fd, c->lock_fd },
+                        .fds = { pair[1], all->comm_fd, page_fd, c->lock_fd, c->plugin_fd },
                         .env = c->env,
                         .gpu = gpu_of(c, r->index) };
     rc = spawn_rank(&s, &r->pid, err);

@@ -18,6 +18,7 @@ struct ranks_config {
     int nranks, attempt;
     const char *worker_path; /* argv[0] and messages */
     int worker_fd;           /* executed; -1: worker_path is a script and executed by name */
+    int plugin_fd;           /* the CUDA plugin beside it, or -1 */
     int lock_fd;
     char **env;
     char *const *gpus; /* UUIDs, NULL-terminated; dealt out evenly in order. NULL: none granted */

@@ -42,17 +42,19 @@ static void fill_args(const struct spawn *s, struct args *a)
 /* In the child: only calls that are safe after fork(). Sources are first moved out of the way of the numbers they will get. */
 static int place_fds(const struct spawn *s)
 {
-    enum { ABOVE = WORKER_FD_LOCK + 1 };
+    enum { ABOVE = WORKER_FD_PLUGIN + 1 };
     int from[SPAWN_FDS + 1], null = open("/dev/null", O_RDONLY | O_CLOEXEC);
 
-    for (int i = 0; i < SPAWN_FDS; i++)
-        if ((from[i] = fcntl(s->fds[i], F_DUPFD_CLOEXEC, ABOVE)) < 0)
+    for (int i = 0; i < SPAWN_FDS; i++) {
+        from[i] = s->fds[i] < 0 ? -1 : fcntl(s->fds[i], F_DUPFD_CLOEXEC, ABOVE);
+        if (from[i] < 0 && s->fds[i] >= 0)
             return -1;
+    }
     from[SPAWN_FDS] = fcntl(s->log_fd, F_DUPFD_CLOEXEC, ABOVE);
     if (null < 0 || from[SPAWN_FDS] < 0 || dup2(null, 0) < 0 || dup2(from[SPAWN_FDS], 1) < 0 || dup2(from[SPAWN_FDS], 2) < 0)
         return -1;
     for (int i = 0; i < SPAWN_FDS; i++)
-        if (dup2(from[i], WORKER_FD_CONTROL + i) < 0)
+        if (from[i] >= 0 && dup2(from[i], WORKER_FD_CONTROL + i) < 0)
             return -1;
     return 0;
 }
@@ -84,21 +86,23 @@ static void child(const struct spawn *s, int exec_fd, char **argv, char **env, p
     _exit(127);
 }
 
-/* A granted GPU wins over what run.env says: programs take the first of two variables of one name. */
-static char **with_gpu(char *const *env, char *gpu)
+/* A granted GPU wins over what run.env says: programs take the first of two variables of one name. Both may be NULL. */
+static char **with_own(char *const *env, char *gpu, char *plugin)
 {
     size_t n = 0, kept = 0;
     char **out;
 
     while (env[n])
         n++;
-    out = calloc(n + 2, sizeof *out);
+    out = calloc(n + 3, sizeof *out);
     if (!out)
         return NULL;
     for (size_t i = 0; i < n; i++)
         if (!gpu || strncmp(env[i], VISIBLE, sizeof VISIBLE - 1) != 0)
             out[kept++] = env[i];
-    out[kept] = gpu;
+    if (gpu)
+        out[kept++] = gpu;
+    out[kept] = plugin;
     return out;
 }
 
@@ -120,24 +124,25 @@ static int await_exec(int fd, const char *path, struct err *err)
 int spawn_rank(const struct spawn *s, pid_t *ret_pid, struct err *err)
 {
     int status[2] = { -1, -1 }, exec_fd = -1, rc = 0;
-    char gpu[160] = "", **env;
+    char gpu[160] = "", plugin[32], **env;
     struct args args;
     pid_t pid, parent = getpid();
 
     fill_args(s, &args);
     if (s->gpu)
         snprintf(gpu, sizeof gpu, VISIBLE "%s", s->gpu);
-    env = with_gpu(s->env, gpu[0] ? gpu : NULL);
+    snprintf(plugin, sizeof plugin, WORKER_ENV_PLUGIN "=%d", WORKER_FD_PLUGIN);
+    env = with_own(s->env, gpu[0] ? gpu : NULL, s->fds[SPAWN_FDS - 1] >= 0 ? plugin : NULL);
     if (!env)
         return err_set(err, -ENOMEM, "out of memory");
     if (s->exec_fd >= 0) /* out of the way of the low numbers too */
-        exec_fd = fcntl(s->exec_fd, F_DUPFD_CLOEXEC, WORKER_FD_LOCK + 1);
+        exec_fd = fcntl(s->exec_fd, F_DUPFD_CLOEXEC, WORKER_FD_PLUGIN + 1);
     if ((s->exec_fd >= 0 && exec_fd < 0) || pipe2(status, O_CLOEXEC) < 0) {
         rc = err_sys(err, "start rank %d", s->rank);
         goto out;
     }
-    if (status[1] <= WORKER_FD_LOCK) { /* the child must not overwrite it with one of its own */
-        int high = fcntl(status[1], F_DUPFD_CLOEXEC, WORKER_FD_LOCK + 1);
+    if (status[1] <= WORKER_FD_PLUGIN) { /* the child must not overwrite it with one of its own */
+        int high = fcntl(status[1], F_DUPFD_CLOEXEC, WORKER_FD_PLUGIN + 1);
 
         close(status[1]);
         status[1] = high;
@@ -202,7 +207,8 @@ static int add_var(char **env, size_t *n, const char *name, const char *value, s
 
 int spawn_env(const json_t *run_env, char ***ret_env, struct err *err)
 {
-    static const char *const kept[] = { "PATH", "HOME", "USER", "LOGNAME", "TMPDIR", "LANG", "TZ" };
+    static const char *const kept[] = { "PATH", "HOME", "USER",           "LOGNAME",   "TMPDIR",
+                                        "LANG", "TZ",   "DETD_CUDA_PATH", "CUDA_HOME", "CUDA_PATH" };
     size_t n = 0, room = json_object_size(run_env) + sizeof kept / sizeof *kept + 2;
     char **env = calloc(room, sizeof *env);
     const char *name;
@@ -247,6 +253,21 @@ int spawn_open_program(const char *path, int *ret_fd, struct err *err)
         close(fd);
         fd = -1;
     }
+    *ret_fd = fd;
+    return 0;
+}
+
+int spawn_open_plugin(const char *program, int *ret_fd, struct err *err)
+{
+    const char *slash = strrchr(program, '/');
+    char path[4096];
+    int fd;
+
+    if ((size_t)snprintf(path, sizeof path, "%.*s" WORKER_PLUGIN, slash ? (int)(slash + 1 - program) : 0, program) >= sizeof path)
+        return err_set(err, -ENAMETOOLONG, "the path of '%.80s...' is too long", program);
+    fd = open(path, O_RDONLY | O_CLOEXEC);
+    if (fd < 0 && errno != ENOENT)
+        return err_sys(err, "open '%s'", path);
     *ret_fd = fd;
     return 0;
 }

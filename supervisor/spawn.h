@@ -6,7 +6,7 @@
 
 struct err;
 
-enum { SPAWN_FDS = 4 };
+enum { SPAWN_FDS = 5 };
 
 struct spawn {
     const char *path; /* argv[0]; executed by name when exec_fd is -1 */
@@ -14,7 +14,7 @@ struct spawn {
     const char *job_dir;
     int rank, nranks, attempt;
     int log_fd;
-    int fds[SPAWN_FDS]; /* become 3, 4, 5, 6: control, comm, progress, lock */
+    int fds[SPAWN_FDS]; /* become 3, 4, 5, 6, 7: control, comm, progress, lock, plugin; -1 for a plugin that is not there */
     char *const *env;
     const char *gpu; /* UUID, or NULL: becomes CUDA_VISIBLE_DEVICES, whatever env says */
 };
@@ -33,3 +33,5 @@ void spawn_free_env(char **env);
 
 /* Opens the trainer for spawn.exec_fd: -1 where it is a script, which its interpreter has to find by name. */
 int spawn_open_program(const char *path, int *ret_fd, struct err *err);
+/* Opens the CUDA plugin beside that program: -1 where there is none. */
+int spawn_open_plugin(const char *program, int *ret_fd, struct err *err);

@@ -89,7 +89,8 @@ enum { JOB_MAX_BYTES = 1 << 20, JOB_MAX_LIST = 64, JOB_MAX_RANKS = 64, JOB_MAX_S
     X(run_threads, "run.threads", INT, "null", 1, 1024, "threads", "", "CPU compute threads of a rank; default max(1, slots/ranks)")      \
     X(run_isa, "run.isa", ENUM, "\"auto\"", 0, 0, "", "auto|avx512|avx2|generic", "CPU build; all give the same bits")                    \
     X(run_deterministic, "run.deterministic", ENUM, "null", 0, 0, "", "off|rerun|world", "tier; default: the node's")                     \
-    X(run_precision, "run.precision", ENUM, "\"fp32\"", 0, 0, "", "fp32", "of activations")                                               \
+    X(run_precision, "run.precision", ENUM, "\"fp32\"", 0, 0, "", "fp32|tf32|bf16",                                                       \
+      "of activations and products; sums, weights and their gradients are fp32; the CPU has fp32 only")                                    \
     X(run_restarts, "run.restarts", INT, "3", 0, 1000, "times", "", "consecutive failures without a newer checkpoint that are retried")   \
     X(run_on_hang, "run.on_hang", ENUM, "\"restart\"", 0, 0, "", "restart|fail", "what a hang verdict does")                              \
     X(run_priority, "run.priority", INT, "0", -1000, 1000, "", "", "higher runs first")                                                   \

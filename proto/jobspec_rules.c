@@ -1,6 +1,7 @@
 /* proto/jobspec_rules.c - rules between keys, and defaults that depend on other keys. */
 #include <math.h>
 #include <stdarg.h>
+#include <string.h>
 
 #include "proto/err.h"
 #include "proto/jobspec_table.h"
@@ -85,6 +86,13 @@ static int finish_shards(struct jobspec *s, struct err *err)
     return 0;
 }
 
+static int finish_run(struct jobspec *s, struct err *err)
+{
+    if (strcmp(s->run_device, "cpu") == 0 && strcmp(s->run_precision, "fp32") != 0)
+        return job_error(err, "run.precision", "the CPU computes in fp32 only; %s needs run.device cuda", s->run_precision);
+    return 0;
+}
+
 static int finish_schedule(struct jobspec *s, struct err *err)
 {
     double last = 0;
@@ -122,8 +130,8 @@ static int finish_val(struct jobspec *s, struct err *err)
 
 int jobspec_finish(struct jobspec *s, struct err *err)
 {
-    static int (*const rules[])(struct jobspec *, struct err *) = { finish_model, finish_sizes, finish_shards, finish_schedule,
-                                                                    finish_val };
+    static int (*const rules[])(struct jobspec *, struct err *) = { finish_model, finish_sizes,    finish_shards,
+                                                                    finish_run,   finish_schedule, finish_val };
     int rc = 0;
 
     for (size_t i = 0; i < sizeof rules / sizeof *rules && rc == 0; i++)

@@ -124,6 +124,8 @@ static void refused(void **state)
         { "train.shards=32", "train.shards", "train.shards: must divide train.batch (16), is 32" },
         { "run.ranks=5", "run.ranks", "run.ranks: must be at most train.shards (4), is 5" },
         { "model.sync_bn=true;train.waves=2", "train.waves", "train.waves: must be 1 with model.sync_bn, is 2" },
+        { "run.device=cpu;run.precision=bf16", "run.precision",
+          "run.precision: the CPU computes in fp32 only; bf16 needs run.device cuda" },
         { "model.sync_bn=true;model.freeze_bn=true", "model.sync_bn", "model.sync_bn: cannot be combined with model.freeze_bn" },
         { "data.val.annotations=v.json", "data.val.images", "data.val.images: is required with data.val.annotations" },
         { "data.val.images=v", "data.val.annotations", "data.val.annotations: is required with data.val.images" },

@@ -15,6 +15,7 @@ enum { THREADS = 256, PER_THREAD = 16, BLOCK_NUMBERS = THREADS * PER_THREAD };
 struct step_item {
     float *w, *m;
     const float *g;
+    float *ema; /* NULL: none */
     bf16 *copy; /* NULL: none, or stale */
     size_t count;
     unsigned first; /* block */
@@ -41,7 +42,7 @@ DEVICE_FN const struct step_item *item_of_block(const struct step_item *items, i
 /* W numbers from index i on. */
 template <int W> DEVICE_FN void step_numbers(const struct step_item *t, const struct sgd *sgd, size_t i)
 {
-    float w[W], m[W], g[W];
+    float w[W], m[W], g[W], ema[W];
     pack<float, W> pw = vec_load<W>((const float *)t->w + i), pm = vec_load<W>((const float *)t->m + i), pg = vec_load<W>(t->g + i);
 
     vec_unpack(w, pw);
@@ -50,6 +51,13 @@ template <int W> DEVICE_FN void step_numbers(const struct step_item *t, const st
 #pragma unroll
     for (int j = 0; j < W; j++)
         sgd_element(&w[j], &m[j], g[j], sgd);
+    if (t->ema) {
+        vec_unpack(ema, vec_load<W>((const float *)t->ema + i));
+#pragma unroll
+        for (int j = 0; j < W; j++)
+            ema_element(&ema[j], w[j], sgd->ema_decay);
+        vec_store(t->ema + i, ema);
+    }
     vec_store(t->w + i, w);
     vec_store(t->m + i, m);
     if (t->copy)
@@ -76,6 +84,11 @@ __global__ void __launch_bounds__(THREADS) sgd_blocks(const struct step_item *it
         step_numbers<1>(&t, &t.sgd, i);
 }
 
+static bool all_aligned(const struct step_item *t)
+{
+    return (((uintptr_t)t->w | (uintptr_t)t->m | (uintptr_t)t->g | (uintptr_t)t->ema | (uintptr_t)t->copy) & 15) == 0;
+}
+
 /* Returns the number of blocks. */
 static unsigned fill_items(struct step_item *to, const struct sgd_item *items, int nitems)
 {
@@ -87,10 +100,11 @@ static unsigned fill_items(struct step_item *to, const struct sgd_item *items, i
         to[i].w = p->data;
         to[i].m = items[i].momentum;
         to[i].g = items[i].grad;
+        to[i].ema = items[i].ema;
         to[i].copy = derived_fresh(p) ? (bf16 *)cuda_derived(p)->bf16 : NULL;
         to[i].count = p->count;
         to[i].first = blocks;
-        to[i].wide = (((uintptr_t)to[i].w | (uintptr_t)to[i].m | (uintptr_t)to[i].g | (uintptr_t)to[i].copy) & 15) == 0;
+        to[i].wide = all_aligned(&to[i]);
         to[i].sgd = items[i].sgd;
         blocks += (unsigned)((p->count + BLOCK_NUMBERS - 1) / BLOCK_NUMBERS);
     }

@@ -11,3 +11,9 @@ KERNEL_FN void sgd_element(float *w, float *m, float g, const struct sgd *s)
     *m = fmaf(s->momentum, *m, step);
     *w = fmaf(-s->lr, *m, *w);
 }
+
+/* Moving average of the weights after the step: ema = w + decay * (ema - w). decay 1 keeps it, 0 takes w. */
+KERNEL_FN void ema_element(float *ema, float w, float decay)
+{
+    *ema = fmaf(decay, *ema - w, w);
+}

@@ -7,7 +7,7 @@
 
 #include "worker/core/device.h"
 
-enum { ARENA_ALIGN = 64 };
+enum { ARENA_ALIGN = 256 }; /* the choice of an algorithm may depend on the alignment, so it is the same for all */
 
 /* Blocks of all chunks in one list, ascending inside a chunk; `first` marks a chunk's first block, which is never merged backwards. */
 struct block {

@@ -10,7 +10,7 @@ struct device;
 /* Memory is taken from the device in chunks of at least chunk_bytes. NULL: out of memory. Caller frees. */
 struct arena *arena_new(struct device *dev, size_t chunk_bytes);
 void arena_free(struct arena *a);
-/* 64-byte aligned, contents undefined. NULL: the device has no more memory. */
+/* 256-byte aligned, contents undefined. NULL: the device has no more memory. */
 void *arena_alloc(struct arena *a, size_t bytes);
 /* Gives one allocation back. NULL is nothing. */
 void arena_release(struct arena *a, void *ptr);

@@ -12,6 +12,7 @@
 #include "worker/models/model.h"
 #include "worker/models/model_io.h"
 #include "worker/train/ckpt.h"
+#include "worker/train/identity.h"
 #include "worker/train/progress.h"
 #include "worker/train/trainer_impl.h"
 
@@ -240,6 +241,8 @@ int trainer_save(struct trainer *t, struct err *err)
     progress_phase(t->progress, PHASE_CHECKPOINT);
     if (t->opt.rank == 0)
         rc = save(t, err);
+    if (rc >= 0 && t->opt.rank == 0)
+        rc = identity_save(t, err);
     t->saved_step = t->step;
     return rc;
 }
@@ -303,5 +306,5 @@ int trainer_resume(struct trainer *t, struct err *err)
     t->step = step;
     t->saved_step = step > 0 ? step : -1;
     progress_step(t->progress, (uint64_t)step);
-    return 0;
+    return identity_check(t, err);
 }

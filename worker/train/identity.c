@@ -1,0 +1,183 @@
+#include "worker/train/identity.h"
+
+#include <errno.h>
+#include <jansson.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "proto/err.h"
+#include "worker/core/device.h"
+#include "worker/core/file.h"
+#include "worker/core/hash.h"
+#include "worker/train/report.h"
+#include "worker/train/trainer_impl.h"
+
+enum { PATH_BYTES = 4096 + 32, SAID_BYTES = 200 };
+
+static void path_of(const struct trainer *t, char ret[PATH_BYTES])
+{
+    snprintf(ret, PATH_BYTES, "%s/identity.json", t->opt.job_dir);
+}
+
+/* NULL: none yet, or none that can be read; it only serves to warn. */
+static json_t *read_old(const struct trainer *t)
+{
+    char path[PATH_BYTES];
+
+    path_of(t, path);
+    return json_load_file(path, JSON_REJECT_DUPLICATES, NULL);
+}
+
+/* Without plans. NULL: out of memory. */
+static json_t *describe(struct trainer *t)
+{
+    struct device_info info;
+    json_t *root = json_object(), *versions = json_object();
+
+    t->dev->ops->info(t->dev, &info);
+    json_object_set_new(root, "device", json_string(t->dev->host_memory ? "cpu" : info.name));
+    json_object_set_new(root, "precision", json_string(t->spec->run_precision));
+    for (int i = 0; i < info.nversions && !t->dev->host_memory; i++)
+        json_object_set_new(versions, info.version[i].name, json_string(info.version[i].value));
+    if (json_object_set_new(root, "versions", versions) < 0) {
+        json_decref(root);
+        return NULL;
+    }
+    return root;
+}
+
+static const char *text_of(const json_t *object, const char *key)
+{
+    const char *text = json_string_value(json_object_get(object, key));
+
+    return text ? text : "none";
+}
+
+/* Adds ", cudnn 9.19.0 (was 9.18.0)" where a value is another one. */
+static void compare(const json_t *old, const json_t *new, const char *key, char *said)
+{
+    const char *was = text_of(old, key), *is = text_of(new, key);
+    size_t at = strlen(said);
+
+    if (strcmp(was, is) != 0)
+        snprintf(said + at, SAID_BYTES - at, "%s%s %s (was %s)", at ? ", " : "", key, is, was);
+}
+
+static int write_new(const struct trainer *t, json_t *root, struct err *err)
+{
+    char path[PATH_BYTES], hex[33], *text = json_dumps(root, JSON_COMPACT | JSON_SORT_KEYS);
+    struct file_out *out = NULL;
+    int rc;
+
+    if (!text)
+        return err_set(err, ERR_DEVICE, "out of memory: identity.json");
+    hash_hex(hash_bytes(text, strlen(text), hash_name("identity")), hex);
+    free(text);
+    json_object_set_new(root, "hash", json_string(hex));
+    text = json_dumps(root, JSON_INDENT(1) | JSON_SORT_KEYS);
+    path_of(t, path);
+    rc = text ? file_out_open(path, &out, err) : err_set(err, ERR_DEVICE, "out of memory: identity.json");
+    if (rc >= 0) {
+        file_out_printf(out, err, "%s\n", text);
+        rc = file_out_commit(out, err);
+    }
+    free(text);
+    return rc;
+}
+
+int identity_check(struct trainer *t, struct err *err)
+{
+    json_t *old = t->opt.rank == 0 && t->step > 0 ? read_old(t) : NULL, *new, *versions;
+    char said[SAID_BYTES] = "";
+    const char *name;
+    json_t *value;
+    int rc = 0;
+
+    if (!old)
+        return 0;
+    new = describe(t);
+    if (!new) {
+        json_decref(old);
+        return err_set(err, ERR_DEVICE, "out of memory: identity.json");
+    }
+    compare(old, new, "device", said);
+    compare(old, new, "precision", said);
+    versions = json_object_get(new, "versions");
+    json_object_foreach (versions, name, value)
+        compare(json_object_get(old, "versions"), versions, name, said);
+    if (said[0])
+        rc = report_event(t->report, err, "warning", "identity", "from step %lld on the bits may be others than before: %s",
+                          (long long)t->step + 1, said);
+    json_decref(new);
+    json_decref(old);
+    return rc;
+}
+
+/* ---- plans: lines "KEY: CHOICE" ---- */
+
+static size_t key_length(const char *line)
+{
+    const char *end = strstr(line, ": ");
+
+    return end ? (size_t)(end - line) : strlen(line);
+}
+
+/* Keeps the lines of `old` whose key is not among the new ones; counts the keys whose choice has changed. */
+static int merge_plans(json_t *plans, const json_t *old, const char **ret_first)
+{
+    size_t nnew = json_array_size(plans), i, k;
+    int changed = 0;
+    json_t *line;
+
+    json_array_foreach (old, i, line) {
+        const char *was = json_string_value(line);
+        size_t length = was ? key_length(was) : 0;
+
+        for (k = 0; was && k < nnew; k++) {
+            const char *is = json_string_value(json_array_get(plans, k));
+
+            if (key_length(is) != length || strncmp(is, was, length) != 0)
+                continue;
+            if (strcmp(is, was) != 0 && changed++ == 0)
+                *ret_first = is;
+            break;
+        }
+        if (was && k == nnew)
+            json_array_append(plans, line);
+    }
+    return changed;
+}
+
+static json_t *split_lines(char *text)
+{
+    json_t *list = json_array();
+
+    for (char *line = strtok(text, "\n"); line; line = strtok(NULL, "\n"))
+        json_array_append_new(list, json_string(line));
+    return list;
+}
+
+int identity_save(struct trainer *t, struct err *err)
+{
+    json_t *old = read_old(t), *new = describe(t), *plans = NULL;
+    char *text = t->dev->ops->plans ? t->dev->ops->plans(t->dev) : NULL;
+    const char *first = NULL;
+    int rc = new ? 0 : err_set(err, ERR_DEVICE, "out of memory: identity.json"), changed;
+
+    if (rc >= 0 && text) {
+        plans = split_lines(text);
+        changed = merge_plans(plans, json_object_get(old, "plans"), &first);
+        if (changed > 0)
+            rc = report_event(t->report, err, "warning", "identity",
+                              "%d convolutions are computed by other algorithms than before, as %.100s", changed, first);
+        json_object_set_new(new, "plans", plans);
+    }
+    if (rc >= 0)
+        rc = write_new(t, new, err);
+    free(text);
+    json_decref(old);
+    json_decref(new);
+    return rc;
+}

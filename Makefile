@@ -32,17 +32,51 @@ CPU_SRC      := $(wildcard worker/cpu/*.c)
 CPU_OPT      := $(if $(SAN),-O1 -fno-var-tracking $(if $(findstring undefined,$(SAN)),-fno-sanitize=object-size$(comma)pointer-overflow$(comma)null$(comma)alignment),-O3)
 CPU          := $(ISAS:%=$(B)/cpu-%.o)
 
-.DEFAULT_GOAL := all
-all: $(addprefix $(B)/,detd detctl detd-job detd-worker)
+# ---- the CUDA device, where nvcc and the headers of its libraries are: a plugin, linked with none of these libraries ----
+NVCC     ?= $(or $(shell command -v nvcc),$(wildcard /usr/local/cuda/bin/nvcc))
+TOOLKIT  := $(if $(NVCC),$(patsubst %/bin/,%,$(dir $(realpath $(shell command -v $(NVCC))))))
+MACHINE  := $(shell uname -m)
+CUDA_INC ?= $(wildcard $(TOOLKIT)/include $(TOOLKIT)/targets/$(MACHINE)-linux/include)
+header    = $(wildcard $(addsuffix /$(1),$(CUDA_INC) /usr/include /usr/include/$(MACHINE)-linux-gnu))
+CUDA     := $(if $(TOOLKIT),$(if $(and $(call header,cudnn.h),$(call header,cublasLt.h),$(call header,nccl.h)),yes))
+PLUGIN   := $(if $(CUDA),$(if $(SAN),,$(B)/libdetd-cuda.so))
+# Code for A100, H100 and B200; other GPUs run that of the nearest older one of their family, or compile the PTX.
+GENCODE  := -gencode arch=compute_80,code=sm_80 -gencode arch=compute_90,code=sm_90 -gencode 'arch=compute_100,code=[sm_100,compute_100]'
+CUDA_OBJ := $(patsubst %,$(B)/%.o,$(basename $(wildcard cuda/*.c cuda/*.cu)))
+# What the plugin takes from below, compiled once more for a shared library.
+SHARED   := $(patsubst %.c,$(B)/shared/%.o,proto/err.c)
 
-$(B)/detd: $(call objs,daemon) $(PROTO)
+.DEFAULT_GOAL := all
+PROGRAMS := detd detctl detd-job detd-worker
+all: $(addprefix $(B)/,$(PROGRAMS)) $(PLUGIN)
+
+# Linked twice: as they are, and for a bundle, where they bring their libraries along.
+IN_BUNDLE := -Wl,--disable-new-dtags,-rpath,'$$ORIGIN/../lib'
+$(B)/detd $(B)/bundle/detd: $(call objs,daemon) $(PROTO)
 	$(LINK) -luv -ljansson -lsqlite3
-$(B)/detctl: $(call objs,client) $(PROTO)
+$(B)/detctl $(B)/bundle/detctl: $(call objs,client) $(PROTO)
 	$(LINK) -ljansson -lm
-$(B)/detd-job: $(call objs,supervisor) $(PROTO)
+$(B)/detd-job $(B)/bundle/detd-job: $(call objs,supervisor) $(PROTO)
 	$(LINK) -luv -ljansson
-$(B)/detd-worker: $(B)/worker/main.o $(WORKER) $(CPU) $(PROTO)
+$(B)/detd-worker $(B)/bundle/detd-worker: $(B)/worker/main.o $(WORKER) $(CPU) $(PROTO)
 	$(LINK) -ljansson -lturbojpeg -lpng -lm -ldl
+$(PROGRAMS:%=$(B)/bundle/%): LDFLAGS += $(IN_BUNDLE)
+$(PROGRAMS:%=$(B)/bundle/%): | $(B)/bundle
+$(B)/bundle:
+	@mkdir -p $@
+
+$(B)/cuda/%.o: cuda/%.c
+	@mkdir -p $(@D)
+	$(CC) $(BASE) -fPIC $(addprefix -isystem ,$(CUDA_INC)) $(CFLAGS) -c -o $@ $<
+$(B)/cuda/%.o: cuda/%.cu
+	@mkdir -p $(@D)
+	$(NVCC) -std=c++17 -O3 -fmad=false -Werror all-warnings --compress-mode=size $(GENCODE) -Xcompiler -fPIC,-Wall -I. -MMD -MP -c -o $@ $<
+$(B)/shared/%.o: %.c
+	@mkdir -p $(@D)
+	$(CC) $(BASE) -fPIC $(CFLAGS) -c -o $@ $<
+$(B)/libdetd-cuda.so: $(CUDA_OBJ) $(SHARED) cuda/plugin.map
+	$(CC) -shared -g -o $@ $(filter %.o,$^) -Wl,--version-script=cuda/plugin.map -Wl,--exclude-libs,ALL -Wl,-z,defs \
+	    $(addprefix -L,$(wildcard $(TOOLKIT)/lib64 $(TOOLKIT)/targets/$(MACHINE)-linux/lib)) -lcudart_static -ldl -lrt -lpthread -lm
 
 $(B)/%.o: %.c
 	@mkdir -p $(@D)
@@ -63,31 +97,41 @@ $(B)/cpu-$(1).o: $(CPU_SRC:worker/cpu/%.c=$(B)/cpu-$(1)/%.o)
 endef
 $(foreach i,$(ISAS),$(eval $(call ISA_RULES,$(i))))
 
-# ---- tests: one cmocka program a file. Its first lines say what it is linked with: "uses: proto daemon" (folders), "cpu" = the CPU device ----
+# ---- tests: one cmocka program a file. Its first lines say what it is linked with: "uses: proto daemon" (folders),
+# "cpu" = the CPU device, "cuda" = the CUDA device on an emulated GPU, "plans" = how that chooses algorithms (needs the libraries' headers) ----
+uses      = $(shell sed -n '1,3s|.*uses: \([a-z_/ ]*\).*|\1|p' $(1))
 TEST_SRC := $(wildcard tests/unit/test_*.c tests/device/test_*.c tests/golden/test_*.c)
+TEST_SRC := $(foreach t,$(TEST_SRC),$(if $(filter plans,$(call uses,$(t))),$(if $(CUDA),$(t)),$(t)))
+PLANS    := $(patsubst %.c,$(B)/%.o,$(wildcard cuda/plan*.c cuda/cudnn*.c cuda/lt*.c cuda/libs*.c cuda/search.c))
 BENCH_SRC := $(wildcard tests/bench/bench_*.c)
 TESTS    := $(TEST_SRC:%.c=$(B)/%)
-uses      = $(shell sed -n '1,3s|.*uses: \([a-z_/ ]*\).*|\1|p' $(1))
+parts     = $(call lib,$(filter-out cpu cuda plans,$(1))) $(if $(filter cpu,$(1)),$(CPU)) $(if $(filter cuda,$(1)),$(B)/cuda-emu.o) \
+            $(if $(filter plans,$(1)),$(PLANS))
 define TEST_RULE
-$(B)/$(1:.c=): $(B)/$(1:.c=.o) $(call lib,$(filter-out cpu,$(call uses,$(1)))) $(if $(filter cpu,$(call uses,$(1))),$(CPU))
+$(B)/$(1:.c=.o): CFLAGS += $(if $(filter plans,$(call uses,$(1))),$(addprefix -isystem ,$(CUDA_INC)))
+$(B)/$(1:.c=): $(B)/$(1:.c=.o) $(call parts,$(call uses,$(1)))
 	$$(LINK) -lcmocka -luv -ljansson -lsqlite3 -lturbojpeg -lpng -lm -ldl
 endef
 $(foreach t,$(TEST_SRC) $(BENCH_SRC),$(eval $(call TEST_RULE,$(t))))
 BENCH    := $(BENCH_SRC:%.c=$(B)/%)
 tests: $(TESTS)
 
+# The emulated GPU: cuda-emu.o, and emu/ with a worker and a plugin made of it.
+-include tests/emu/rules.mk
+
 # Every kernel body must also be device code.
-NVCC ?= $(or $(shell command -v nvcc),$(wildcard /usr/local/cuda/bin/nvcc))
 $(B)/nvcc_bodies.o: tests/device/nvcc_bodies.cu $(wildcard worker/kernels/*.h)
 	@mkdir -p $(@D)
 	$(NVCC) -std=c++17 -fmad=false -arch=sm_90 -I. -c -o $@ $<
 
 # SAN=thread slows training too much for the end-to-end tests; they run plain and with address,undefined.
 E2E ?= $(if $(findstring thread,$(SAN)),,$(sort $(wildcard tests/e2e/*.sh)))
+# What looks at code instead of running it.
+SCANS := $(wildcard tests/cuda_*.sh)
 check: deps
-	@$(MAKE) --no-print-directory -j$$(nproc) B=$(B) SAN=$(SAN) all tests $(if $(NVCC),$(B)/nvcc_bodies.o)
+	@$(MAKE) --no-print-directory -j$$(nproc) B=$(B) SAN=$(SAN) all tests $(CHECK_TOO) $(if $(NVCC),$(B)/nvcc_bodies.o)
 	@$(MAKE) --no-print-directory B=$(B) SAN=$(SAN) layers
-	@tests/run.sh $(B) $(TESTS) $(E2E)
+	@tests/run.sh $(B) $(TESTS) $(SCANS) $(E2E)
 
 # The include direction, read off what the compiler wrote down.
 layers: all
@@ -113,9 +157,10 @@ bench: all
 
 # ---- lint: every finding fails ----
 SOURCES := $(wildcard proto/*.[ch] daemon/*.[ch] supervisor/*.[ch] client/*.[ch] worker/*.[ch] worker/*/*.[ch] tests/*/*.[ch])
-SCRIPTS  = $(wildcard .ci/run tests/*.sh tests/*/*.sh)
+FORMATTED = $(SOURCES) $(wildcard cuda/*.[ch] cuda/*.cu tests/emu/*.cpp tests/device/*.cu)
+SCRIPTS  = $(wildcard .ci/run tests/*.sh tests/*/*.sh packaging/*.sh)
 lint: deps
-	clang-format --dry-run -Werror $(SOURCES)
+	clang-format --dry-run -Werror $(FORMATTED)
 	cppcheck --quiet --error-exitcode=1 --std=c11 --language=c --enable=warning,performance,portability --inline-suppr \
 	    --suppress=missingIncludeSystem --suppress=invalidPointerCast -D_GNU_SOURCE -D__x86_64__ -I. $(filter %.c,$(SOURCES))
 	printf '%s\n' $(filter-out worker/cpu/% tests/%,$(filter %.c,$(SOURCES))) | xargs -P $$(nproc) -I{} clang-tidy --quiet --warnings-as-errors='*' {} -- -std=c17 -D_GNU_SOURCE -I. 2>/dev/null
@@ -124,11 +169,23 @@ lint: deps
 # ---- install ----
 install: all
 	install -d $(DESTDIR)$(PREFIX)/bin $(DESTDIR)$(PREFIX)/share/man/man1 $(DESTDIR)$(PREFIX)/share/man/man5 $(DESTDIR)$(PREFIX)/share/man/man8
-	install -t $(DESTDIR)$(PREFIX)/bin $(addprefix $(B)/,detd detctl detd-job detd-worker)
+	install -t $(DESTDIR)$(PREFIX)/bin $(PROGRAMS:%=$(B)/%)
+	$(if $(PLUGIN),install -m 644 -t $(DESTDIR)$(PREFIX)/bin $(PLUGIN))
 	for m in man/*; do install -m 644 -t $(DESTDIR)$(PREFIX)/share/man/man$${m##*.} $$m; done
+	install -d $(addprefix $(DESTDIR)$(PREFIX)/lib/,systemd/system sysusers.d tmpfiles.d)
+	sed 's|/usr/local/bin/|$(PREFIX)/bin/|' systemd/detd.service >$(DESTDIR)$(PREFIX)/lib/systemd/system/detd.service
+	install -m 644 systemd/detd.socket $(DESTDIR)$(PREFIX)/lib/systemd/system/detd.socket
+	for k in sysusers tmpfiles; do install -m 644 systemd/detd.$$k $(DESTDIR)$(PREFIX)/lib/$$k.d/detd.conf; done
 uninstall:
-	rm -f $(addprefix $(DESTDIR)$(PREFIX)/bin/,detd detctl detd-job detd-worker)
+	rm -f $(addprefix $(DESTDIR)$(PREFIX)/bin/,$(PROGRAMS) libdetd-cuda.so)
+	rm -f $(addprefix $(DESTDIR)$(PREFIX)/lib/,systemd/system/detd.service systemd/system/detd.socket sysusers.d/detd.conf tmpfiles.d/detd.conf)
 	for m in man/*; do rm -f $(DESTDIR)$(PREFIX)/share/man/man$${m##*.}/$${m##*/}; done
+
+# ---- a folder that runs elsewhere: programs, plugin, and the shared libraries that a bare host lacks (none of CUDA's own) ----
+VERSION := $(shell sed -n 's/^.define DETD_VERSION "\(.*\)"/\1/p' proto/version.h)
+BUNDLE  := $(B)/detd-bundle-$(VERSION)-$(MACHINE)
+bundle: $(PROGRAMS:%=$(B)/bundle/%) $(PLUGIN)
+	@packaging/bundle.sh $(B)/bundle $(BUNDLE) $(PLUGIN)
 
 # Both commands of README in a bare Debian root of its own, where a package missing from the list shows. Needs root and debootstrap.
 check-fresh:
@@ -138,13 +195,14 @@ clean:
 	rm -rf build build-*
 
 help:
-	@echo 'make            the four programs, in build/'
+	@echo 'make            the four programs, in build/, and where nvcc is the CUDA device, libdetd-cuda.so'
 	@echo 'make demo       install packages, build, train a small detector with two ranks under a private detd'
 	@echo 'make check      install packages, build, run every test        SAN=address,undefined or SAN=thread: with sanitizers'
 	@echo 'make bench      speed, as ratios against a peer or a limit'
 	@echo 'make lint       clang-format, clang-tidy, cppcheck, shellcheck    make layers: include direction'
+	@echo 'make bundle     build/detd-bundle-VERSION-MACHINE.tar.gz: runs from any folder of a host with glibc 2.36 or newer'
 	@echo 'make install    PREFIX=$(PREFIX) DESTDIR=                         make uninstall'
 	@echo 'make check-fresh  check and demo in a bare Debian 12 root (root, debootstrap)'
 
 -include $(shell find $(B) -name '*.d' 2>/dev/null)
-.PHONY: all tests check layers deps demo bench lint install uninstall check-fresh clean help
+.PHONY: all tests check layers deps demo bench bundle lint install uninstall check-fresh clean help

@@ -1,4 +1,4 @@
-/* tests/device/test_optimizer.c - momentum SGD: the vector, clipping, and a skipped step.
+/* tests/device/test_optimizer.c - momentum SGD over lists of parameters: the vector, clipping, averages, skipped steps.
  * uses: proto worker/core cpu */
 #include "tests/device/devices.h"
 
@@ -6,59 +6,182 @@
 
 #include "worker/kernels/optimizer.h"
 
-enum { COUNT = 1003, STEPS = 3 };
+enum { STEPS = 3, MAX_ITEMS = 300, MAX_NUMBERS = 40000 };
 
+/* Parameters of any sizes; results are w, m and the average of each in turn. */
 struct sgd_case {
-    struct sgd s;
+    int nitems;
+    int count[MAX_ITEMS];
     int32_t skip;
+    bool odd; /* addresses that no wide load can use */
 };
 
-/* Results: w, then m, after three steps. */
+static struct sgd settings(int item)
+{
+    return (struct sgd){ .lr = 0.1f, .momentum = 0.9f, .decay = item % 2 ? 0.0f : 0.01f, .scale = 0.25f, .ema_decay = 0.75f };
+}
+
+/* Every third item keeps an average. */
+static bool averages(int item)
+{
+    return item % 3 == 0;
+}
+
+static size_t total(const struct sgd_case *t)
+{
+    size_t n = 0;
+
+    for (int i = 0; i < t->nitems; i++)
+        n += (size_t)t->count[i];
+    return n;
+}
+
+static float *grads(const struct sgd_case *t, int item, int step)
+{
+    return numbers((size_t)t->count[item], 1000 + (uint64_t)(item * STEPS + step), -1.0f, 1.0f);
+}
+
+static float *weights(const struct sgd_case *t, int item)
+{
+    return numbers((size_t)t->count[item], 1 + (uint64_t)item, -1.0f, 1.0f);
+}
+
+/* One allocation for all: `n` floats each, 16-byte aligned unless the case is odd. */
+struct place {
+    float *at;
+    bool odd;
+};
+
+static float *next_place(struct place *p, int n)
+{
+    float *ret = p->at + p->odd;
+
+    p->at += (n + 1 + 3) / 4 * 4;
+    return ret;
+}
+
+static struct place memory(struct device *dev, const struct sgd_case *t)
+{
+    return (struct place){ put(dev, NULL, (total(t) + 8 * MAX_ITEMS) * sizeof(float)), t->odd };
+}
+
+static void fill(struct device *dev, float *dst, float *host, int n)
+{
+    struct err err;
+
+    assert_int_equal(dev->ops->upload(dev, dst, host, (size_t)n * sizeof(float), &err), 0);
+    free(host);
+}
+
 static void run_sgd(struct device *dev, const void *arg, void *ret)
 {
     const struct sgd_case *t = arg;
-    float *w0 = numbers(COUNT, 1, -1.0f, 1.0f), *w = put(dev, w0, COUNT * sizeof(float)), *m = put(dev, NULL, COUNT * sizeof(float));
+    struct place w = memory(dev, t), m = memory(dev, t), g = memory(dev, t), e = memory(dev, t);
+    static struct sgd_item item[MAX_ITEMS];
+    static struct param param[MAX_ITEMS];
     int32_t *skip = put(dev, &t->skip, sizeof(t->skip));
+    float *out = ret, *grad[MAX_ITEMS];
     struct err err;
 
-    for (uint64_t i = 0; i < STEPS; i++) {
-        float *g = numbers(COUNT, 2 + i, -1.0f, 1.0f);
-
-        assert_int_equal(dev->ops->sgd_step(dev, w, m, put(dev, g, COUNT * sizeof(float)), COUNT, &t->s, skip, &err), 0);
-        free(g);
+    for (int i = 0; i < t->nitems; i++) {
+        param[i] = (struct param){ .count = (size_t)t->count[i], .data = next_place(&w, t->count[i]), .version = 5 };
+        item[i] = (struct sgd_item){ .param = &param[i], .momentum = next_place(&m, t->count[i]), .sgd = settings(i) };
+        item[i].grad = grad[i] = next_place(&g, t->count[i]);
+        item[i].ema = averages(i) ? next_place(&e, t->count[i]) : NULL;
+        fill(dev, param[i].data, weights(t, i), t->count[i]);
+        if (item[i].ema)
+            fill(dev, item[i].ema, weights(t, i), t->count[i]);
     }
-    get(dev, ret, w, COUNT * sizeof(float));
-    get(dev, (float *)ret + COUNT, m, COUNT * sizeof(float));
+    for (int s = 0; s < STEPS; s++) {
+        for (int i = 0; i < t->nitems; i++)
+            fill(dev, grad[i], grads(t, i, s), t->count[i]);
+        assert_int_equal(dev->ops->sgd_step(dev, item, t->nitems, skip, &err), 0);
+    }
+    for (int i = 0; i < t->nitems; out += 3 * t->count[i++]) {
+        size_t bytes = (size_t)t->count[i] * sizeof(float);
+
+        assert_int_equal(param[i].version, 5 + STEPS);
+        get(dev, out, param[i].data, bytes);
+        get(dev, out + t->count[i], item[i].momentum, bytes);
+        if (item[i].ema)
+            get(dev, out + 2 * t->count[i], item[i].ema, bytes);
+        else
+            memset(out + 2 * t->count[i], 0, bytes);
+    }
+}
+
+static void check_item(const struct sgd_case *t, int i, const float *out)
+{
+    struct sgd s = settings(i);
+    float *w0 = weights(t, i), *g[STEPS];
+
+    for (int k = 0; k < STEPS; k++)
+        g[k] = grads(t, i, k);
+    for (int j = 0; j < t->count[i]; j++) {
+        double w = (double)w0[j], m = 0, e = w;
+
+        for (int k = 0; k < STEPS && !t->skip; k++) {
+            m = 0.9 * m + (0.25 * (double)g[k][j] + (double)s.decay * w);
+            w -= 0.1 * m;
+            e = 0.75 * e + 0.25 * w;
+        }
+        near((double)out[j], w, t->skip ? 0 : 1e-6, "w", (size_t)j);
+        near((double)out[t->count[i] + j], m, t->skip ? 0 : 1e-6, "m", (size_t)j);
+        if (averages(i))
+            near((double)out[2 * t->count[i] + j], e, t->skip ? 0 : 1e-6, "average", (size_t)j);
+    }
+    for (int k = 0; k < STEPS; k++)
+        free(g[k]);
     free(w0);
+}
+
+static void check_case(const struct sgd_case *t)
+{
+    static float out[3 * MAX_NUMBERS];
+    const float *at = out;
+
+    assert_true(total(t) <= MAX_NUMBERS);
+    same_on_all(run_sgd, t, out, 3 * total(t) * sizeof(float));
+    for (int i = 0; i < t->nitems; at += 3 * t->count[i++])
+        check_item(t, i, at);
 }
 
 static void steps(void **state)
 {
-    struct sgd_case t = { { .lr = 0.1f, .momentum = 0.9f, .decay = 0.01f, .scale = 0.25f }, 0 };
-    float out[2 * COUNT] = { 0 }, *w0 = numbers(COUNT, 1, -1.0f, 1.0f), *g[STEPS];
+    struct sgd_case t = { .nitems = 1, .count = { 1003 } };
 
     (void)state;
-    for (uint64_t i = 0; i < STEPS; i++)
-        g[i] = numbers(COUNT, 2 + i, -1.0f, 1.0f);
-    same_on_all(run_sgd, &t, out, sizeof(out));
-    for (size_t j = 0; j < COUNT; j++) {
-        double w = w0[j], m = 0;
-
-        for (int i = 0; i < STEPS; i++) {
-            m = 0.9 * m + (0.25 * (double)g[i][j] + 0.01 * w);
-            w -= 0.1 * m;
-        }
-        near((double)out[j], w, 1e-6, "w", j);
-        near((double)out[COUNT + j], m, 1e-6, "m", j);
-    }
+    check_case(&t);
+    t.odd = true;
+    check_case(&t);
     t.skip = 1;
-    same_on_all(run_sgd, &t, out, sizeof(out));
-    assert_memory_equal(out, w0, COUNT * sizeof(float));
-    for (size_t j = 0; j < COUNT; j++)
-        assert_true(out[COUNT + j] == 0.0f);
-    for (int i = 0; i < STEPS; i++)
-        free(g[i]);
-    free(w0);
+    check_case(&t);
+}
+
+/* Sizes around those of vectors and of blocks, an empty one too. */
+static void lists(void **state)
+{
+    struct sgd_case t = { .nitems = 9, .count = { 3, 4096, 1, 0, 4097, 12289, 4, 0, 255 } };
+
+    (void)state;
+    check_case(&t);
+    t.odd = true;
+    check_case(&t);
+    t.odd = false;
+    t.skip = 1;
+    check_case(&t);
+}
+
+static void many_items(void **state)
+{
+    struct philox_key k = { .seed = 31 };
+    struct sgd_case t = { .nitems = MAX_ITEMS };
+
+    (void)state;
+    for (int i = 0; i < MAX_ITEMS; i++)
+        t.count[i] = i % 50 == 7 ? 5000 : (int)philox_below(&k, (uint64_t)i, 20);
+    check_case(&t);
+    check_case(&(struct sgd_case){ .nitems = 0 });
 }
 
 static double number(json_t *object, const char *name)
@@ -92,7 +215,8 @@ static void vector(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = { cmocka_unit_test(steps), cmocka_unit_test(vector) };
+    const struct CMUnitTest tests[] = { cmocka_unit_test(steps), cmocka_unit_test(lists), cmocka_unit_test(many_items),
+                                        cmocka_unit_test(vector) };
 
     return cmocka_run_group_tests(tests, open_devices, close_devices);
 }

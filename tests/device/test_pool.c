@@ -1,6 +1,6 @@
 /* tests/device/test_pool.c - maximum pooling: the vector, every window shape against the bodies, numeric gradients, ties.
  * uses: proto worker/core cpu */
-#include "tests/device/devices.h"
+#include "tests/device/bf16.h"
 
 #include <jansson.h>
 #include <math.h>
@@ -14,6 +14,7 @@ struct pool_case {
     int c, h[SHARDS], w[SHARDS], n[SHARDS];
     bool pending, slice, ties, one_by_one;
     float beta;
+    enum dtype dtype;
 };
 
 static struct tensor in_shape(const struct pool_case *t, int v)
@@ -42,7 +43,7 @@ static size_t floats_of(const struct tensor *t)
 static float *input(const struct pool_case *t, int v)
 {
     struct tensor x = in_shape(t, v);
-    float *d = numbers(floats_of(&x), 70 + (uint64_t)v, -3.0f, 3.0f);
+    float *d = numbers_of(t->dtype, floats_of(&x), 70 + (uint64_t)v, -3.0f, 3.0f);
 
     for (size_t i = 0; t->ties && i < floats_of(&x); i++)
         d[i] = floorf(d[i]);
@@ -54,10 +55,20 @@ static float *of_case(const struct pool_case *t, uint64_t seed, float lo, float 
     return numbers((size_t)t->c, seed, lo, hi);
 }
 
-static void set_data(struct device *dev, struct tensor *t, float *host)
+static void set_data(struct device *dev, struct tensor *t, enum dtype dtype, float *host)
 {
-    t->data = put(dev, host, floats_of(t) * sizeof(float));
+    t->data = put_numbers(dev, host, floats_of(t), dtype);
+    t->dtype = held_as(dev, dtype);
     free(host);
+}
+
+static const float *put_channels(struct device *dev, const struct pool_case *t, uint64_t seed, float lo, float hi)
+{
+    float *host = of_case(t, seed, lo, hi);
+    const float *ret = put(dev, host, (size_t)t->c * sizeof(*host));
+
+    free(host);
+    return ret;
 }
 
 /* Results: y of all shards, then dx. */
@@ -73,27 +84,22 @@ static void run_pool(struct device *dev, const void *arg, void *ret)
     for (int v = 0; v < SHARDS; v++) {
         x[v].x = dx[v] = in_shape(t, v);
         y[v] = dy[v] = out_shape(t, v);
-        set_data(dev, &x[v].x, input(t, v));
-        set_data(dev, &dx[v], numbers(floats_of(&dx[v]), 80, -1.0f, 1.0f));
-        set_data(dev, &dy[v], numbers(floats_of(&dy[v]), 81 + (uint64_t)v, -1.0f, 1.0f));
-        y[v].data = put(dev, NULL, floats_of(&y[v]) * sizeof(float));
-        if (t->pending) {
-            struct tensor row = tensor_f32(NULL, 1, 1, 1, t->c), param[3] = { row, row, row };
-
-            set_data(dev, &param[0], of_case(t, 90, -1.0f, 1.0f));
-            set_data(dev, &param[1], of_case(t, 91, -1.0f, 1.0f));
-            set_data(dev, &param[2], of_case(t, 92, 0.0f, 0.5f));
-            x[v].act = (struct affine){ param[0].data, param[1].data, param[2].data };
-        }
+        set_data(dev, &x[v].x, t->dtype, input(t, v));
+        set_data(dev, &dx[v], t->dtype, numbers_of(t->dtype, floats_of(&dx[v]), 80, -1.0f, 1.0f));
+        set_data(dev, &dy[v], t->dtype, numbers_of(t->dtype, floats_of(&dy[v]), 81 + (uint64_t)v, -1.0f, 1.0f));
+        set_data(dev, &y[v], t->dtype, numbers_of(t->dtype, floats_of(&y[v]), 83, -1.0f, 1.0f)); /* the gaps of a slice keep this */
+        if (t->pending)
+            x[v].act = (struct affine){ put_channels(dev, t, 90, -1.0f, 1.0f), put_channels(dev, t, 91, -1.0f, 1.0f),
+                                        put_channels(dev, t, 92, 0.0f, 0.5f) };
     }
     for (int v = 0; v < SHARDS; v += step) {
         assert_int_equal(dev->ops->maxpool_fwd(dev, &t->p, y + v, x + v, step, &err), 0);
         assert_int_equal(dev->ops->maxpool_bwd(dev, &t->p, dx + v, t->beta, dy + v, x + v, step, &err), 0);
     }
     for (int v = 0; v < SHARDS; out += floats_of(&y[v++]))
-        get(dev, out, y[v].data, floats_of(&y[v]) * sizeof(float));
+        get_numbers(dev, out, y[v].data, floats_of(&y[v]), t->dtype);
     for (int v = 0; v < SHARDS; out += floats_of(&dx[v++]))
-        get(dev, out, dx[v].data, floats_of(&dx[v]) * sizeof(float));
+        get_numbers(dev, out, dx[v].data, floats_of(&dx[v]), t->dtype);
 }
 
 static size_t result_floats(const struct pool_case *t)
@@ -147,7 +153,8 @@ static void check_plane(const struct pool_case *t, const float *x, const float *
 {
     struct tensor xs = in_shape(t, v), ys = out_shape(t, v);
     struct maxpool_plane m = plane(t, x, v, image, k);
-    float *dy = numbers(floats_of(&ys), 81 + (uint64_t)v, -1.0f, 1.0f), *old = numbers(floats_of(&xs), 80, -1.0f, 1.0f);
+    float *dy = numbers_of(t->dtype, floats_of(&ys), 81 + (uint64_t)v, -1.0f, 1.0f);
+    float *old = numbers_of(t->dtype, floats_of(&xs), 80, -1.0f, 1.0f);
     size_t in0 = (size_t)image * (size_t)(xs.h * xs.w) * (size_t)xs.stride + (size_t)k,
            out0 = (size_t)image * (size_t)(ys.h * ys.w) * (size_t)ys.stride + (size_t)k;
     double *want = calloc((size_t)xs.h * (size_t)xs.w, sizeof(*want));
@@ -155,7 +162,7 @@ static void check_plane(const struct pool_case *t, const float *x, const float *
     for (int i = 0; i < ys.h * ys.w; i++) {
         int win = -1;
 
-        assert_true((double)y[out0 + (size_t)i * (size_t)ys.stride] == plain_max(t, &m, i / ys.w, i % ys.w, &win));
+        assert_true(y[out0 + (size_t)i * (size_t)ys.stride] == stored((float)plain_max(t, &m, i / ys.w, i % ys.w, &win), t->dtype));
         want[win] += (double)dy[out0 + (size_t)i * (size_t)ys.stride];
     }
     for (int i = 0; i < xs.h * xs.w; i++) {
@@ -163,8 +170,9 @@ static void check_plane(const struct pool_case *t, const float *x, const float *
         float start = t->beta != 0.0f ? t->beta * old[at] : 0.0f;
         float body = maxpool_grad(&t->p, &m, dy + out0, ys.stride, ys.h, ys.w, i / xs.w, i % xs.w, start);
 
+        body = stored(body, t->dtype);
         assert_memory_equal(&dx[at], &body, sizeof(body));
-        near((double)dx[at], want[i] + (double)start, 1e-5, "dx", at);
+        near((double)dx[at], want[i] + (double)start, t->dtype == DTYPE_BF16 ? 4e-3 : 1e-5, "dx", at);
     }
     free(dy);
     free(old);
@@ -203,17 +211,55 @@ static void windows(void **state)
 
     (void)state;
     for (size_t i = 0; i < sizeof p / sizeof *p; i++)
-        for (int bits = 0; bits < 8; bits++) {
-            struct pool_case t = { p[i],     bits & 4 ? 70 : 6, { 7, 6 }, { 9, 8 }, { 1, 2 },
-                                   bits & 1, bits & 2,          bits & 4, bits & 1, bits & 2 ? 1.0f : 0.0f };
+        for (int bits = 0; bits < 16; bits++) {
+            struct pool_case t = { p[i],
+                                   bits & 4 ? 70 : 6,
+                                   { 7, 6 },
+                                   { 9, 8 },
+                                   { 1, 2 },
+                                   bits & 1,
+                                   bits & 2,
+                                   bits & 4,
+                                   bits & 1,
+                                   bits & 2 ? 1.0f : 0.0f,
+                                   bits & 8 ? DTYPE_BF16 : DTYPE_F32 };
 
             check_case(&t);
         }
 }
 
+static int below(const struct philox_key *k, uint64_t i, int n)
+{
+    return (int)philox_below(k, i, (uint32_t)n);
+}
+
+/* Shapes nobody thought of. */
+static void random_windows(void **state)
+{
+    (void)state;
+    for (uint64_t seed = 0; seed < 40; seed++) {
+        struct philox_key k = { .seed = 1000 + seed };
+        struct pool_case t = { .c = 1 + below(&k, 0, 24), .pending = below(&k, 1, 2), .slice = below(&k, 2, 2), .ties = below(&k, 3, 2) };
+
+        if (below(&k, 4, 3) == 0)
+            t.c = 8 * t.c; /* wide loads */
+        t.p.size = 1 + below(&k, 5, 5);
+        t.p.stride = 1 + below(&k, 6, 3);
+        t.p.pad_total = below(&k, 7, t.p.size);
+        t.beta = (float)below(&k, 8, 2);
+        t.dtype = below(&k, 9, 2) ? DTYPE_BF16 : DTYPE_F32;
+        for (int v = 0; v < SHARDS; v++) {
+            t.n[v] = 1 + below(&k, 10 + (uint64_t)v, 3);
+            t.h[v] = t.p.size + below(&k, 20 + (uint64_t)v, 8);
+            t.w[v] = t.p.size + below(&k, 30 + (uint64_t)v, 8);
+        }
+        check_case(&t);
+    }
+}
+
 static void spp_window(void **state)
 {
-    struct pool_case t = { { 13, 1, 12 }, 17, { 13, 3 }, { 13, 15 }, { 1, 1 }, true, false, false, false, 0.0f };
+    struct pool_case t = { { 13, 1, 12 }, 17, { 13, 3 }, { 13, 15 }, { 1, 1 }, true, false, false, false, 0.0f, DTYPE_F32 };
 
     (void)state;
     check_case(&t);
@@ -258,7 +304,8 @@ static void vector(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = { cmocka_unit_test(windows), cmocka_unit_test(spp_window), cmocka_unit_test(vector) };
+    const struct CMUnitTest tests[] = { cmocka_unit_test(windows), cmocka_unit_test(random_windows), cmocka_unit_test(spp_window),
+                                        cmocka_unit_test(vector) };
 
     return cmocka_run_group_tests(tests, open_devices, close_devices);
 }

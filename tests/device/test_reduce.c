@@ -84,6 +84,149 @@ static void trees(void **state)
     check_tree(&(struct tree_case){ 3, { 8, 10, 11 }, { 10, 11, 12 }, false }); /* a subtree that does not start at 0 */
 }
 
+/* ---- parts that form no subtree, more parts than travel at once, addresses that no wide load can use ---- */
+
+enum { MANY = 130, SHORT = 517 };
+
+struct parts_case {
+    int nparts, lo[MANY], hi[MANY];
+    int dst_off, odd_part; /* floats that dst, and this part, stand behind an aligned address; -1: no part */
+    int count;
+    int in_place; /* the part that is dst, or -1 */
+};
+
+/* The definition: the largest subtrees fold as soon as they are complete, the rest from the right. */
+static float plain_parts(const struct parts_case *t, float *const *x, size_t i)
+{
+    float sum[MANY];
+    int lo[MANY], hi[MANY], n = 0;
+
+    for (int p = 0; p < t->nparts; p++) {
+        sum[n] = x[p][i];
+        lo[n] = t->lo[p];
+        hi[n++] = t->hi[p];
+        for (; n > 1 && tree_is_segment(lo[n - 2], hi[n - 1]) && hi[n - 1] - lo[n - 1] == hi[n - 2] - lo[n - 2]; n--) {
+            sum[n - 2] += sum[n - 1];
+            hi[n - 2] = hi[n - 1];
+        }
+    }
+    for (; n > 1; n--)
+        sum[n - 2] += sum[n - 1];
+    return sum[0];
+}
+
+static float *part_numbers(const struct parts_case *t, int p)
+{
+    return numbers((size_t)t->count, 900 + (uint64_t)p, -1.0f, 1.0f);
+}
+
+/* The result, then the number before it and the one behind it. */
+static void run_parts(struct device *dev, const void *arg, void *ret)
+{
+    const struct parts_case *t = arg;
+    struct tree_part part[MANY];
+    size_t bytes = (size_t)t->count * sizeof(float);
+    float *dst = (float *)put(dev, NULL, bytes + 128) + 1 + t->dst_off, *out = ret;
+    struct err err;
+
+    for (int p = 0; p < t->nparts; p++) {
+        float *x = part_numbers(t, p), *at = put(dev, NULL, bytes + 128);
+
+        at += p == t->odd_part;
+        if (t->in_place == p)
+            at = dst;
+        assert_int_equal(dev->ops->upload(dev, at, x, bytes, &err), 0);
+        part[p] = (struct tree_part){ t->lo[p], t->hi[p], at };
+        free(x);
+    }
+    assert_int_equal(dev->ops->tree_add(dev, dst, part, t->nparts, (size_t)t->count, &err), 0);
+    get(dev, out, dst, bytes);
+    get(dev, out + t->count, dst - 1, sizeof(float));
+    get(dev, out + t->count + 1, dst + t->count, sizeof(float));
+}
+
+static void check_parts(const struct parts_case *t)
+{
+    float out[SHORT + 2], *x[MANY];
+
+    for (int p = 0; p < t->nparts; p++)
+        x[p] = part_numbers(t, p);
+    same_on_all(run_parts, t, out, ((size_t)t->count + 2) * sizeof(float));
+    for (int i = 0; i < t->count; i++)
+        assert_true(out[i] == plain_parts(t, x, (size_t)i));
+    assert_true(out[t->count] == 0.0f && out[t->count + 1] == 0.0f);
+    for (int p = 0; p < t->nparts; p++)
+        free(x[p]);
+}
+
+/* nparts leaves from `first` on. */
+static struct parts_case leaves(int first, int nparts)
+{
+    struct parts_case t = { .nparts = nparts, .odd_part = -1, .count = SHORT, .dst_off = 15, .in_place = -1 };
+
+    for (int p = 0; p < nparts; p++) {
+        t.lo[p] = first + p;
+        t.hi[p] = first + p + 1;
+    }
+    return t;
+}
+
+static void leftovers(void **state)
+{
+    (void)state;
+    for (int n = 1; n <= 9; n++)
+        for (int first = 0; first < 4; first += 3) {
+            struct parts_case t = leaves(first, n);
+
+            check_parts(&t);
+            t.in_place = n / 2;
+            check_parts(&t);
+        }
+}
+
+static void many_parts(void **state)
+{
+    const int n[] = { 16, 17, 63, 64, 65, 128, MANY };
+
+    (void)state;
+    for (size_t i = 0; i < sizeof n / sizeof *n; i++) {
+        struct parts_case t = leaves(0, n[i]);
+
+        t.count = 40;
+        check_parts(&t);
+    }
+}
+
+/* Ever larger, then ever smaller subtrees: as many sums wait as can. */
+static void deep_parts(void **state)
+{
+    struct parts_case t = { .odd_part = -1, .count = 40, .in_place = -1 };
+    struct tree_span s[TREE_MAX_SEGMENTS];
+
+    (void)state;
+    t.nparts = tree_segments(1, (1 << 29) - 1, s);
+    assert_int_equal(t.nparts, 56);
+    for (int p = 0; p < t.nparts; p++) {
+        t.lo[p] = s[p].lo;
+        t.hi[p] = s[p].hi;
+    }
+    check_parts(&t);
+}
+
+static void odd_addresses(void **state)
+{
+    (void)state;
+    for (int n = 2; n <= 5; n++)
+        for (int bits = 0; bits < 8; bits++) {
+            struct parts_case t = leaves(0, n);
+
+            t.dst_off = bits & 1 ? 15 : 1;
+            t.odd_part = bits & 2 ? 1 : -1;
+            t.count = bits & 4 ? 3 : 512;
+            check_parts(&t);
+        }
+}
+
 static void run_squares(struct device *dev, const void *arg, void *ret)
 {
     size_t count = *(const size_t *)arg, nblocks = (count + SUM_BLOCK - 1) / SUM_BLOCK;
@@ -98,7 +241,7 @@ static void run_squares(struct device *dev, const void *arg, void *ret)
 
 static void squares(void **state)
 {
-    const size_t counts[] = { 1, 17, 1024, 5000 };
+    const size_t counts[] = { 1, 17, 1024, 1025, 5000 };
 
     (void)state;
     for (size_t i = 0; i < sizeof counts / sizeof *counts; i++) {
@@ -120,19 +263,21 @@ static void squares(void **state)
 
 struct hash_case {
     size_t bytes, cut; /* cut: where the second piece starts, a multiple of 8 */
+    size_t shift;      /* bytes that the data stands behind an aligned address */
 };
 
 static void run_hash(struct device *dev, const void *arg, void *ret)
 {
     const struct hash_case *t = arg;
     float *x = numbers(COUNT, 400, -1.0f, 1.0f);
-    const char *data = put(dev, x, t->bytes);
-    uint64_t zero[2] = { 0, 0 }, *out = put(dev, zero, sizeof(zero));
+    char *data = (char *)put(dev, NULL, t->bytes + t->shift) + t->shift;
+    uint64_t out[2] = { 0, 0 };
     struct err err;
 
+    assert_int_equal(dev->ops->upload(dev, data, x, t->bytes, &err), 0);
     assert_int_equal(dev->ops->hash(dev, out, data, t->cut, 7, 0, &err), 0);
     assert_int_equal(dev->ops->hash(dev, out, data + t->cut, t->bytes - t->cut, 7, t->cut / 8, &err), 0);
-    get(dev, ret, out, sizeof(zero));
+    memcpy(ret, out, sizeof(out));
     free(x);
 }
 
@@ -141,13 +286,18 @@ static void hashes(void **state)
     float *x = numbers(COUNT, 400, -1.0f, 1.0f);
 
     (void)state;
-    for (size_t bytes = 0; bytes < COUNT; bytes = bytes * 3 + 1) {
+    for (size_t bytes = 0; bytes < COUNT * sizeof(*x); bytes = bytes * 3 + 1) {
         struct hash128 want = hash_bytes(x, bytes, 7), got;
-        struct hash_case t = { bytes, 0 };
+        struct hash_case t = { bytes, 0, 0 };
 
         same_on_all(run_hash, &t, &got, sizeof(got));
         assert_memory_equal(&got, &want, sizeof(got));
         t.cut = bytes / 16 * 8;
+        for (t.shift = 0; t.shift < 8; t.shift = 2 * t.shift + 1) {
+            same_on_all(run_hash, &t, &got, sizeof(got));
+            assert_memory_equal(&got, &want, sizeof(got));
+        }
+        t.shift = 4;
         same_on_all(run_hash, &t, &got, sizeof(got));
         assert_memory_equal(&got, &want, sizeof(got));
     }
@@ -156,7 +306,9 @@ static void hashes(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = { cmocka_unit_test(trees), cmocka_unit_test(squares), cmocka_unit_test(hashes) };
+    const struct CMUnitTest tests[] = { cmocka_unit_test(trees),      cmocka_unit_test(leftovers),     cmocka_unit_test(many_parts),
+                                        cmocka_unit_test(deep_parts), cmocka_unit_test(odd_addresses), cmocka_unit_test(squares),
+                                        cmocka_unit_test(hashes) };
 
     return cmocka_run_group_tests(tests, open_devices, close_devices);
 }

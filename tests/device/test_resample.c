@@ -1,6 +1,6 @@
 /* tests/device/test_resample.c - nearest-neighbour upsampling and its gradient.
  * uses: proto worker/core cpu */
-#include "tests/device/devices.h"
+#include "tests/device/bf16.h"
 
 #include "worker/kernels/resample.h"
 
@@ -10,6 +10,7 @@ struct up_case {
     int factor, c;
     bool pending, slice;
     float beta;
+    enum dtype dtype;
 };
 
 static const struct tensor shape[SHARDS] = { { .n = 2, .h = 3, .w = 5 }, { .n = 1, .h = 4, .w = 1 } };
@@ -24,10 +25,22 @@ static size_t floats_of(const struct tensor *t)
     return tensor_pixels(t) * (size_t)t->stride;
 }
 
-static void set_data(struct device *dev, struct tensor *t, float *host)
+static void set_data(struct device *dev, struct tensor *t, enum dtype dtype, uint64_t seed)
 {
-    t->data = put(dev, host, floats_of(t) * sizeof(float));
+    float *host = numbers_of(dtype, floats_of(t), seed, -1.0f, 1.0f);
+
+    t->data = put_numbers(dev, host, floats_of(t), dtype);
+    t->dtype = held_as(dev, dtype);
     free(host);
+}
+
+static const float *put_channels(struct device *dev, int c, uint64_t seed)
+{
+    float *host = numbers((size_t)c, seed, 0.0f, 1.0f);
+    const float *ret = put(dev, host, (size_t)c * sizeof(*host));
+
+    free(host);
+    return ret;
 }
 
 /* Results: y of both shards, then dx. */
@@ -42,30 +55,25 @@ static void run_up(struct device *dev, const void *arg, void *ret)
     for (int v = 0; v < SHARDS; v++) {
         x[v].x = dx[v] = sized(t, v, 1);
         y[v] = dy[v] = sized(t, v, t->factor);
-        set_data(dev, &x[v].x, numbers(floats_of(&x[v].x), 1 + (uint64_t)v, -1.0f, 1.0f));
-        set_data(dev, &dx[v], numbers(floats_of(&dx[v]), 3, -1.0f, 1.0f));
-        set_data(dev, &dy[v], numbers(floats_of(&dy[v]), 4 + (uint64_t)v, -1.0f, 1.0f));
-        y[v].data = put(dev, NULL, floats_of(&y[v]) * sizeof(float));
-        if (t->pending) {
-            struct tensor row = tensor_f32(NULL, 1, 1, 1, t->c), param[3] = { row, row, row };
-
-            for (int i = 0; i < 3; i++)
-                set_data(dev, &param[i], numbers((size_t)t->c, 6 + (uint64_t)i, 0.0f, 1.0f));
-            x[v].act = (struct affine){ param[0].data, param[1].data, param[2].data };
-        }
+        set_data(dev, &x[v].x, t->dtype, 1 + (uint64_t)v);
+        set_data(dev, &dx[v], t->dtype, 3);
+        set_data(dev, &dy[v], t->dtype, 4 + (uint64_t)v);
+        set_data(dev, &y[v], t->dtype, 9); /* the gaps of a slice keep this */
+        if (t->pending)
+            x[v].act = (struct affine){ put_channels(dev, t->c, 6), put_channels(dev, t->c, 7), put_channels(dev, t->c, 8) };
     }
     assert_int_equal(dev->ops->upsample_fwd(dev, t->factor, y, x, SHARDS, &err), 0);
     assert_int_equal(dev->ops->upsample_bwd(dev, t->factor, dx, t->beta, dy, SHARDS, &err), 0);
     for (int v = 0; v < SHARDS; out += floats_of(&y[v++]))
-        get(dev, out, y[v].data, floats_of(&y[v]) * sizeof(float));
+        get_numbers(dev, out, y[v].data, floats_of(&y[v]), t->dtype);
     for (int v = 0; v < SHARDS; out += floats_of(&dx[v++]))
-        get(dev, out, dx[v].data, floats_of(&dx[v]) * sizeof(float));
+        get_numbers(dev, out, dx[v].data, floats_of(&dx[v]), t->dtype);
 }
 
 static void check_fwd(const struct up_case *t, int v, const float *y)
 {
     struct tensor xs = sized(t, v, 1), ys = sized(t, v, t->factor);
-    float *x = numbers(floats_of(&xs), 1 + (uint64_t)v, -1.0f, 1.0f), *scale = numbers((size_t)t->c, 6, 0.0f, 1.0f);
+    float *x = numbers_of(t->dtype, floats_of(&xs), 1 + (uint64_t)v, -1.0f, 1.0f), *scale = numbers((size_t)t->c, 6, 0.0f, 1.0f);
     float *shift = numbers((size_t)t->c, 7, 0.0f, 1.0f), *slope = numbers((size_t)t->c, 8, 0.0f, 1.0f);
 
     for (int i = 0; i < ys.n * ys.h * ys.w; i++)
@@ -73,7 +81,9 @@ static void check_fwd(const struct up_case *t, int v, const float *y)
             int image = i / (ys.h * ys.w), row = i / ys.w % ys.h / t->factor, col = i % ys.w / t->factor;
             float in = x[((image * xs.h + row) * xs.w + col) * xs.stride + k];
 
-            assert_true(y[i * ys.stride + k] == (t->pending ? act_pending(in, scale[k], shift[k], slope[k]) : in));
+            if (t->pending)
+                in = stored(act_pending(in, scale[k], shift[k], slope[k]), t->dtype);
+            assert_true(y[i * ys.stride + k] == in);
         }
     free(x);
     free(scale);
@@ -85,7 +95,8 @@ static void check_fwd(const struct up_case *t, int v, const float *y)
 static void check_bwd(const struct up_case *t, int v, const float *dx)
 {
     struct tensor xs = sized(t, v, 1), ys = sized(t, v, t->factor);
-    float *old = numbers(floats_of(&xs), 3, -1.0f, 1.0f), *dy = numbers(floats_of(&ys), 4 + (uint64_t)v, -1.0f, 1.0f);
+    float *old = numbers_of(t->dtype, floats_of(&xs), 3, -1.0f, 1.0f);
+    float *dy = numbers_of(t->dtype, floats_of(&ys), 4 + (uint64_t)v, -1.0f, 1.0f);
     double *want = calloc(floats_of(&xs), sizeof(*want));
 
     for (int i = 0; i < ys.n * ys.h * ys.w; i++)
@@ -96,7 +107,7 @@ static void check_bwd(const struct up_case *t, int v, const float *dx)
         }
     for (size_t i = 0; i < floats_of(&xs); i++)
         if ((int)i % xs.stride < t->c)
-            near((double)dx[i], want[i] + (double)(t->beta * old[i]), 2e-6, "dx", i);
+            near((double)dx[i], want[i] + (double)(t->beta * old[i]), t->dtype == DTYPE_BF16 ? 4e-3 : 2e-6, "dx", i);
         else
             assert_true(dx[i] == old[i]);
     free(old);
@@ -104,42 +115,59 @@ static void check_bwd(const struct up_case *t, int v, const float *dx)
     free(want);
 }
 
+static void check_case(const struct up_case *t)
+{
+    static float out[60000];
+    const float *at = out;
+    size_t n = 0;
+
+    for (int v = 0; v < SHARDS; v++) {
+        struct tensor x = sized(t, v, 1), y = sized(t, v, t->factor);
+
+        n += floats_of(&x) + floats_of(&y);
+    }
+    assert_true(n <= sizeof out / sizeof *out);
+    same_on_all(run_up, t, out, n * sizeof(float));
+    for (int v = 0; v < SHARDS; v++) {
+        struct tensor y = sized(t, v, t->factor);
+
+        check_fwd(t, v, at);
+        at += floats_of(&y);
+    }
+    for (int v = 0; v < SHARDS; v++) {
+        struct tensor x = sized(t, v, 1);
+
+        check_bwd(t, v, at);
+        at += floats_of(&x);
+    }
+}
+
 static void upsampling(void **state)
 {
-    static float out[20000];
-
     (void)state;
     for (int factor = 1; factor <= 3; factor++)
-        for (int bits = 0; bits < 8; bits++) {
-            struct up_case t = { factor, bits & 1 ? 16 : 11, bits & 1, bits & 2, bits & 4 ? 1.0f : 0.0f };
-            const float *at = out;
-            size_t n = 0;
+        for (int bits = 0; bits < 16; bits++) {
+            struct up_case t = {
+                factor, bits & 1 ? 16 : 11, bits & 1, bits & 2, bits & 4 ? 1.0f : 0.0f, bits & 8 ? DTYPE_BF16 : DTYPE_F32
+            };
 
-            for (int v = 0; v < SHARDS; v++) {
-                struct tensor x = sized(&t, v, 1), y = sized(&t, v, factor);
-
-                n += floats_of(&x) + floats_of(&y);
-            }
-            assert_true(n <= sizeof out / sizeof *out);
-            same_on_all(run_up, &t, out, n * sizeof(float));
-            for (int v = 0; v < SHARDS; v++) {
-                struct tensor y = sized(&t, v, factor);
-
-                check_fwd(&t, v, at);
-                at += floats_of(&y);
-            }
-            for (int v = 0; v < SHARDS; v++) {
-                struct tensor x = sized(&t, v, 1);
-
-                check_bwd(&t, v, at);
-                at += floats_of(&x);
-            }
+            check_case(&t);
         }
+}
+
+/* Few and many channels. */
+static void widths(void **state)
+{
+    const int c[] = { 1, 2, 3, 8, 40, 300 };
+
+    (void)state;
+    for (size_t i = 0; i < sizeof c / sizeof *c; i++)
+        check_case(&(struct up_case){ 2, c[i], i % 2 == 0, i % 3 == 0, 1.0f, i % 2 ? DTYPE_BF16 : DTYPE_F32 });
 }
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = { cmocka_unit_test(upsampling) };
+    const struct CMUnitTest tests[] = { cmocka_unit_test(upsampling), cmocka_unit_test(widths) };
 
     return cmocka_run_group_tests(tests, open_devices, close_devices);
 }

@@ -106,10 +106,9 @@ static inline int vec_width(enum dtype d)
 }
 
 /* fn<T, W>(...): T by dtype (fp32 or bf16), W 16 bytes of it or, where not `wide`, 1. */
-#define VEC_CALL(fn, dtype, wide, ...)                                                                  \
-    ((dtype) == DTYPE_BF16 ? (wide) ? fn<bf16, VEC_WIDTH(bf16)>(__VA_ARGS__) : fn<bf16, 1>(__VA_ARGS__) \
-     : (wide) ? fn<float, VEC_WIDTH(float)>(__VA_ARGS__)                                                \
-                           : fn<float, 1>(__VA_ARGS__))
+#define VEC_CALL(fn, dtype, wide, ...)                                                                    \
+    ((dtype) == DTYPE_BF16 ? ((wide) ? fn<bf16, VEC_WIDTH(bf16)>(__VA_ARGS__) : fn<bf16, 1>(__VA_ARGS__)) \
+                           : ((wide) ? fn<float, VEC_WIDTH(float)>(__VA_ARGS__) : fn<float, 1>(__VA_ARGS__)))
 
 enum { VEC_THREADS = 256 };
 

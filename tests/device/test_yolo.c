@@ -1,6 +1,6 @@
 /* tests/device/test_yolo.c - YOLO head: the loss vectors, options, numeric gradients, empty images, decoding.
  * uses: proto worker/core cpu */
-#include "tests/device/devices.h"
+#include "tests/device/bf16.h"
 
 #include <jansson.h>
 #include <math.h>
@@ -17,6 +17,8 @@ struct yolo_case {
     int32_t offset[MAX_IMAGES + 1], cls[MAX_ROWS];
     float box[MAX_ROWS][4], grad_scale;
     bool validate;
+    enum dtype dtype;
+    int gap; /* logits and gradients are slices of wider tensors by so many channels */
 };
 
 struct yolo_result {
@@ -29,9 +31,14 @@ static int channels(const struct yolo_head *h)
     return h->nanchors * (5 + h->classes);
 }
 
+static size_t image_pixels(const struct yolo_case *t)
+{
+    return (size_t)t->gh * (size_t)t->gw;
+}
+
 static size_t image_floats(const struct yolo_case *t)
 {
-    return (size_t)t->gh * (size_t)t->gw * (size_t)channels(&t->head);
+    return image_pixels(t) * (size_t)channels(&t->head);
 }
 
 static int images_of(const struct yolo_case *t)
@@ -48,6 +55,42 @@ static size_t result_bytes(const struct yolo_case *t)
     return sizeof(struct yolo_result) + (size_t)images_of(t) * image_floats(t) * sizeof(float);
 }
 
+/* What stands in the gap of a slice. */
+static const float in_gap = 3.0f;
+
+/* Logits of n pixels, each with its gap. */
+static struct tensor put_slice(struct device *dev, const struct yolo_case *t, const float *logits, int images)
+{
+    size_t c = (size_t)channels(&t->head), n = (size_t)images * image_pixels(t), wide = c + (size_t)t->gap;
+    float *host = malloc(n * wide * sizeof(float));
+    struct tensor ret = tensor_f32(NULL, images, t->gh, t->gw, (int)c);
+
+    assert_non_null(host);
+    for (size_t i = 0; i < n * wide; i++)
+        host[i] = i % wide < c ? logits[i / wide * c + i % wide] : in_gap;
+    ret.stride = (int)wide;
+    ret.data = put_numbers(dev, host, n * wide, t->dtype);
+    ret.dtype = held_as(dev, t->dtype);
+    free(host);
+    return ret;
+}
+
+/* The slice alone; the gaps must hold what put_slice() left there. */
+static void get_slice(struct device *dev, const struct yolo_case *t, float *ret, const struct tensor *x)
+{
+    size_t n = tensor_pixels(x), wide = (size_t)x->stride, c = (size_t)x->c;
+    float *host = malloc(n * wide * sizeof(float));
+
+    assert_non_null(host);
+    get_numbers(dev, host, x->data, n * wide, t->dtype);
+    for (size_t i = 0; i < n * wide; i++)
+        if (i % wide < c)
+            ret[i / wide * c + i % wide] = host[i];
+        else
+            assert_true(host[i] == in_gap);
+    free(host);
+}
+
 /* Every shard gets an offset list of its own; the rows stay where they are. */
 static void run_loss(struct device *dev, const void *arg, void *ret)
 {
@@ -61,11 +104,10 @@ static void run_loss(struct device *dev, const void *arg, void *ret)
     struct err err;
 
     for (int v = 0, first = 0; v < t->nshards; first += t->images[v++]) {
-        size_t bytes = (size_t)t->images[v] * image_floats(t) * sizeof(float);
+        const float *logits = t->logits + (size_t)first * image_floats(t);
 
-        z[v] = tensor_f32(put(dev, t->logits + (size_t)first * image_floats(t), bytes), t->images[v], t->gh, t->gw, channels(&t->head));
-        dz[v] = z[v];
-        dz[v].data = put(dev, t->logits, bytes); /* anything but zeros: every element is written */
+        z[v] = put_slice(dev, t, logits, t->images[v]);
+        dz[v] = put_slice(dev, t, logits, t->images[v]); /* anything but zeros: every element is written */
         terms[v] = put(dev, NULL, sizeof(r->terms[v]));
         list[v] = (struct box_list){ put(dev, t->offset + first, (size_t)(t->images[v] + 1) * sizeof(int32_t)), cls, box,
                                      t->offset[first + t->images[v]] - t->offset[first] };
@@ -74,7 +116,7 @@ static void run_loss(struct device *dev, const void *arg, void *ret)
     memset(r->terms, 0, sizeof(r->terms));
     for (int v = 0, first = 0; v < t->nshards; first += t->images[v++]) {
         get(dev, r->terms[v], terms[v], sizeof(r->terms[v]));
-        get(dev, r->grad + (size_t)first * image_floats(t), dz[v].data, (size_t)t->images[v] * image_floats(t) * sizeof(float));
+        get_slice(dev, t, r->grad + (size_t)first * image_floats(t), &dz[v]);
     }
 }
 
@@ -274,6 +316,37 @@ static void empty_images_and_shards(void **state)
     free(t.logits);
 }
 
+/* Heads, grids, batches and boxes of any kind, in fp32 and bf16, dense and sliced, with and without gradients: the same bits on all devices. */
+static void random_heads(void **state)
+{
+    const int classes[] = { 1, 2, 31, 32, 33, 65, 80 };
+
+    (void)state;
+    for (uint64_t seed = 0; seed < 14; seed++) {
+        struct philox_key k = { .seed = 500 + seed };
+        struct yolo_case t;
+
+        random_case(&t, classes[seed % 7]);
+        free(t.logits);
+        t.gh = 1 + (int)philox_below(&k, 0, 9);
+        t.gw = 1 + (int)philox_below(&k, 1, 9);
+        t.head.nanchors = 1 + (int)philox_below(&k, 2, 5);
+        for (int i = 0; i < t.head.nanchors; i++)
+            t.head.mask[i] = (i * 2 + (int)seed) % t.head.ntotal;
+        t.head.truth_thresh = seed % 3 == 0 ? 0.4f : 1.0f;
+        t.head.ignore_thresh = 0.3f;
+        t.validate = seed % 5 == 4;
+        t.gap = seed % 4 == 1 ? 7 : 0;
+        t.dtype = seed % 2 ? DTYPE_BF16 : DTYPE_F32;
+        t.nshards = seed % 3 == 2 ? MAX_IMAGES : 1;
+        for (int i = 0; i < MAX_IMAGES && t.nshards > 1; i++)
+            t.images[i] = 1;
+        t.logits = numbers_of(t.dtype, (size_t)MAX_IMAGES * image_floats(&t), 600 + seed, -2.0f, 2.0f);
+        free(loss_of(&t));
+        free(t.logits);
+    }
+}
+
 static double total_of(const struct yolo_case *t, double *ret_ignored, struct yolo_result *r)
 {
     run_loss(devices.dev[0], t, r);
@@ -384,6 +457,7 @@ struct decode_case {
     const float *logits;
     int g, cap;
     float conf;
+    enum dtype dtype;
 };
 
 enum { MAX_FOUND = 4096 };
@@ -397,10 +471,12 @@ static void run_decode(struct device *dev, const void *arg, void *ret)
 {
     const struct decode_case *t = arg;
     int c = channels(&t->head);
-    struct tensor z = tensor_f32(put(dev, t->logits, 2 * (size_t)t->g * (size_t)t->g * (size_t)c * sizeof(float)), 2, t->g, t->g, c);
+    void *data = put_numbers(dev, t->logits, 2 * (size_t)t->g * (size_t)t->g * (size_t)c, t->dtype);
+    struct tensor z = tensor_f32(data, 2, t->g, t->g, c);
     struct decode_result *r = ret;
     struct err err;
 
+    z.dtype = held_as(dev, t->dtype);
     memset(r, 0, sizeof(*r));
     assert_int_equal(dev->ops->yolo_decode(dev, &t->head, &z, 1, t->conf, 1000, r->c, t->cap, &r->count, &err), 0);
 }
@@ -491,12 +567,38 @@ static void decode_order_and_cap(void **state)
     free(some);
 }
 
+/* Many classes, bf16, nothing found, no room. */
+static void decode_cases(void **state)
+{
+    struct decode_result *r = calloc(1, sizeof(*r));
+    const int classes[] = { 1, 33, 80 };
+
+    (void)state;
+    for (int i = 0; i < 9; i++) {
+        struct decode_case t = { .g = 3 + 4 * (i % 3), .cap = i == 5 ? 0 : MAX_FOUND, .conf = i == 4 ? 0.999f : 0.4f };
+        struct yolo_case y;
+        float *z;
+
+        random_case(&y, classes[i / 3]);
+        t.head = y.head;
+        t.dtype = i % 2 ? DTYPE_BF16 : DTYPE_F32;
+        t.logits = z = numbers_of(t.dtype, 2 * (size_t)(t.g * t.g * channels(&t.head)), 92 + (uint64_t)i, -2.0f, 2.0f);
+        same_on_all(run_decode, &t, r, sizeof(*r));
+        assert_true(i == 4 ? r->count == 0 : r->count > 0);
+        assert_true(t.cap > 0 || r->c[0].score == 0.0f);
+        free(z);
+        free(y.logits);
+    }
+    free(r);
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = { cmocka_unit_test(loss_vectors),        cmocka_unit_test(empty_images_and_shards),
-                                        cmocka_unit_test(gradients),           cmocka_unit_test(truth_thresh),
-                                        cmocka_unit_test(wild_input),          cmocka_unit_test(decode_vector),
-                                        cmocka_unit_test(decode_order_and_cap) };
+    const struct CMUnitTest tests[] = { cmocka_unit_test(loss_vectors),  cmocka_unit_test(empty_images_and_shards),
+                                        cmocka_unit_test(random_heads),  cmocka_unit_test(gradients),
+                                        cmocka_unit_test(truth_thresh),  cmocka_unit_test(wild_input),
+                                        cmocka_unit_test(decode_vector), cmocka_unit_test(decode_order_and_cap),
+                                        cmocka_unit_test(decode_cases) };
 
     return cmocka_run_group_tests(tests, open_devices, close_devices);
 }

@@ -26,6 +26,7 @@ allow worker/data worker/core worker/kernels proto
 allow worker/layers worker/comm worker/core proto
 allow worker/models worker/layers worker/eval worker/comm worker/core proto
 allow worker/train worker/models worker/layers worker/data worker/eval worker/comm worker/core worker/kernels proto
+allow cuda worker/comm worker/core worker/kernels proto
 allow worker worker/train worker/models worker/layers worker/data worker/eval worker/comm worker/core proto
 for isa in avx512 avx2 generic; do
     mkdir -p "$build/worker"

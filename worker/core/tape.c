@@ -1,6 +1,7 @@
 #include "worker/core/tape.h"
 
 #include <assert.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -170,17 +171,28 @@ void *tape_host(struct tape *t, size_t bytes)
     return memset(p, 0, need);
 }
 
-void *tape_device_mem(struct tape *t, size_t bytes, const char *what)
+/* shape: of all local shards, or NULL. */
+static void *device_mem(struct tape *t, size_t bytes, const char *what, const struct tensor *shape)
 {
     void *p = t->rc < 0 ? NULL : arena_alloc(t->arena, bytes);
+    char dims[64] = "";
 
-    if (!p && t->rc >= 0)
-        tape_fail(t,
-                  err_set(&t->err, ERR_DEVICE,
-                          "out of memory: %s needs %zu MiB, %zu MiB are in use; fewer images a shard or more train.waves would fit", what,
-                          bytes >> 20, arena_held(t->arena) >> 20),
-                  &t->err);
-    return p;
+    if (p || t->rc < 0)
+        return p;
+    if (shape)
+        snprintf(dims, sizeof dims, " [%d shards, %dx%dx%dx%d]", t->nshards, shape->n, shape->h, shape->w, shape->c);
+    tape_fail(t,
+              err_set(&t->err, ERR_DEVICE,
+                      "out of memory: %s%s needs %zu MiB, %zu MiB are in use; fewer images a shard, more train.waves or a smaller "
+                      "model.size would fit",
+                      what, dims, bytes >> 20, arena_held(t->arena) >> 20),
+              &t->err);
+    return NULL;
+}
+
+void *tape_device_mem(struct tape *t, size_t bytes, const char *what)
+{
+    return device_mem(t, bytes, what, NULL);
 }
 
 static void unref(struct tape *t, struct storage **mem)
@@ -237,7 +249,7 @@ static size_t total_bytes(const struct tape *t, const struct tensor *shape)
 
 struct value *tape_value(struct tape *t, const struct tensor *shape, bool needs_grad, const char *what)
 {
-    void *mem = tape_device_mem(t, total_bytes(t, shape), what);
+    void *mem = device_mem(t, total_bytes(t, shape), what, shape);
     struct value *v;
 
     if (!mem)
@@ -292,7 +304,7 @@ struct operand *tape_conv_operands(struct tape *t, struct value *v)
     if (t->dev->pending || !v->act)
         return o;
     if (!v->plain) {
-        void *mem = tape_device_mem(t, total_bytes(t, v->x), "activation");
+        void *mem = device_mem(t, total_bytes(t, v->x), "activation", v->x);
 
         if (!mem)
             return NULL;

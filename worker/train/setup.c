@@ -16,13 +16,14 @@
 #include "worker/data/problems.h"
 #include "worker/layers/layers.h"
 #include "worker/models/model.h"
+#include "worker/train/ema.h"
 #include "worker/train/feed.h"
 #include "worker/train/progress.h"
 #include "worker/train/trainer_impl.h"
 
 /* A rank that waits for another one waits for its files too; hangs are detd-job's to find, by the progress pages. */
 enum { COMM_TIMEOUT_MS = 4 * 3600 * 1000 };
-static const size_t arena_chunk = (size_t)256 << 20, cache_bytes = (size_t)1 << 30;
+static const size_t arena_chunk = (size_t)256 << 20, gpu_arena_chunk = (size_t)1 << 30, cache_bytes = (size_t)1 << 30;
 
 static void on_collective(void *arg, int channel, uint32_t number, uint64_t fingerprint)
 {
@@ -267,10 +268,14 @@ static int open_loaders(struct trainer *t, struct err *err)
 
 /* ---- model ---- */
 
-static int open_momentum(struct trainer *t, struct err *err)
+/* What the optimizer step keeps of every trainable parameter. */
+static int open_update(struct trainer *t, struct err *err)
 {
     const struct model *m = t->model;
+    int rc = t->spec->train_ema > 0 ? ema_open(t->dev, m->params, m->nparams, &t->ema, err) : 0;
 
+    if (rc < 0)
+        return rc;
     t->momentum = calloc((size_t)m->nparams, sizeof *t->momentum);
     t->update = calloc((size_t)m->nparams, sizeof *t->update);
     t->skip = t->dev->ops->alloc(t->dev, sizeof *t->skip);
@@ -282,7 +287,7 @@ static int open_momentum(struct trainer *t, struct err *err)
         t->momentum[i] = t->dev->ops->alloc(t->dev, m->params[i]->count * sizeof(float));
         if (!t->momentum[i])
             return err_set(err, ERR_DEVICE, "out of memory: momentum of %s", m->params[i]->name);
-        t->update[t->nupdates++] = (struct sgd_item){ .param = m->params[i], .momentum = t->momentum[i] };
+        t->update[t->nupdates++] = (struct sgd_item){ .param = m->params[i], .momentum = t->momentum[i], .ema = ema_other(t->ema, i) };
     }
     return 0;
 }
@@ -321,14 +326,14 @@ static int open_model(struct trainer *t, struct err *err)
     r.dev = t->dev;
     r.side = t->side;
     r.comm = t->link;
-    t->arena = arena_new(t->dev, arena_chunk);
+    t->arena = arena_new(t->dev, t->dev->host_memory ? arena_chunk : gpu_arena_chunk);
     t->tape = t->arena ? tape_new(t->dev, t->arena, t->model->nparams) : NULL;
     if (!t->tape)
         return err_set(err, ERR_DEVICE, "out of memory");
     rc = reduce_open(&r, t->model->params, t->model->nparams, &t->reduce, err);
     if (rc >= 0)
         rc = open_exchanges(t, err);
-    return rc < 0 ? rc : open_momentum(t, err);
+    return rc < 0 ? rc : open_update(t, err);
 }
 
 int trainer_open(struct trainer *t, const struct jobspec *spec, const struct trainer_options *opt, struct err *err)
@@ -364,6 +369,7 @@ void trainer_close(struct trainer *t)
     for (int i = 0; t->momentum && i < t->model->nparams; i++)
         t->dev->ops->free(t->dev, t->momentum[i]);
     free(t->momentum);
+    ema_close(t->ema);
     free(t->update);
     if (t->skip)
         t->dev->ops->free(t->dev, t->skip);

@@ -1,0 +1,332 @@
+#include "cuda/cudnn_plan.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "proto/err.h"
+
+enum { CANDIDATES = 64, KNOBS = 48 };
+
+/* The library's own words on the last failure, cut to a line's worth. */
+static int failed(const struct cudnn_api *api, cudnnStatus_t status, const char *what, struct err *err)
+{
+    char why[256] = "";
+
+    api->cudnnGetLastErrorString(why, sizeof why);
+    why[sizeof why - 1] = '\0';
+    why[strcspn(why, "\n")] = '\0';
+    return err_set(err, ERR_DEVICE, "%s: %s%s%s", what, api->cudnnGetErrorString(status), why[0] ? ": " : "", why);
+}
+
+int cudnn_target_open(struct cudnn_target *t, struct err *err)
+{
+    cudnnStatus_t status;
+    int rc;
+
+    memset(t, 0, sizeof *t);
+    rc = libs_cudnn(&t->api, err);
+    if (rc < 0)
+        return rc;
+    status = t->api->cudnnCreate(&t->handle);
+    return status == CUDNN_STATUS_SUCCESS ? 0 : failed(t->api, status, "cudnnCreate", err);
+}
+
+int cudnn_target_describe(struct cudnn_target *t, const char *json, struct err *err)
+{
+    cudnnStatus_t status;
+    int rc;
+
+    memset(t, 0, sizeof *t);
+    rc = libs_cudnn(&t->api, err);
+    if (rc < 0)
+        return rc;
+    status = t->api->cudnnBackendCreateDescriptor(CUDNN_BACKEND_DEVICEPROP_DESCRIPTOR, &t->device);
+    if (status == CUDNN_STATUS_SUCCESS)
+        status = t->api->cudnnBackendSetAttribute(t->device, CUDNN_ATTR_DEVICEPROP_JSON_REPRESENTATION, CUDNN_TYPE_CHAR,
+                                                  (int64_t)strlen(json) + 1, json);
+    if (status == CUDNN_STATUS_SUCCESS)
+        status = t->api->cudnnBackendFinalize(t->device);
+    if (status == CUDNN_STATUS_SUCCESS)
+        return 0;
+    rc = failed(t->api, status, "cuDNN does not read the device's description", err);
+    cudnn_target_close(t);
+    return rc;
+}
+
+void cudnn_target_close(struct cudnn_target *t)
+{
+    if (t->handle)
+        t->api->cudnnDestroy(t->handle);
+    if (t->device)
+        t->api->cudnnBackendDestroyDescriptor(t->device);
+    t->handle = NULL;
+    t->device = NULL;
+}
+
+/* Puts up to CANDIDATES engine configurations, best first, into `list` (they are list->d[1] and on). Returns how many; 0 where the mode knows none. */
+static int candidates(struct cudnn_descs *list, const struct cudnn_target *t, cudnnBackendDescriptor_t graph, cudnnBackendHeurMode_t mode)
+{
+    cudnnBackendDescriptor_t heur = cudnn_desc_new(list, CUDNN_BACKEND_ENGINEHEUR_DESCRIPTOR);
+    int64_t count = 0;
+
+    cudnn_desc_set_desc(list, heur, CUDNN_ATTR_ENGINEHEUR_OPERATION_GRAPH, graph);
+    cudnn_desc_set(list, heur, CUDNN_ATTR_ENGINEHEUR_MODE, CUDNN_TYPE_HEUR_MODE, 1, &mode);
+    if (t->device)
+        cudnn_desc_set_desc(list, heur, CUDNN_ATTR_ENGINEHEUR_DEVICEPROP, t->device);
+    cudnn_desc_finalize(list, heur);
+    for (int i = 0; i < CANDIDATES; i++) /* results are copied into descriptors that the caller made */
+        cudnn_desc_new(list, CUDNN_BACKEND_ENGINECFG_DESCRIPTOR);
+    if (list->status == CUDNN_STATUS_SUCCESS)
+        list->status = t->api->cudnnBackendGetAttribute(heur, CUDNN_ATTR_ENGINEHEUR_RESULTS, CUDNN_TYPE_BACKEND_DESCRIPTOR, CANDIDATES,
+                                                        &count, &list->d[1]);
+    if (list->status != CUDNN_STATUS_SUCCESS)
+        return 0;
+    return count < CANDIDATES ? (int)count : CANDIDATES;
+}
+
+struct engine_facts {
+    int64_t index;
+    uint32_t notes;
+    bool runtime; /* compiled when the plan is made */
+};
+
+/* An engine that does not tell about itself cannot be judged: false. */
+static bool read_engine(const struct cudnn_api *api, cudnnBackendDescriptor_t config, struct engine_facts *ret)
+{
+    cudnnBackendNumericalNote_t note[CUDNN_NUMERICAL_NOTE_TYPE_COUNT];
+    cudnnBackendBehaviorNote_t behaviour[CUDNN_BEHAVIOR_NOTE_TYPE_COUNT];
+    cudnnBackendDescriptor_t engine;
+    int64_t n = 0, nnotes = 0, nbehaviours = 0;
+    bool ok = false;
+
+    *ret = (struct engine_facts){ 0 };
+    if (api->cudnnBackendCreateDescriptor(CUDNN_BACKEND_ENGINE_DESCRIPTOR, &engine) != CUDNN_STATUS_SUCCESS)
+        return false;
+    if (api->cudnnBackendGetAttribute(config, CUDNN_ATTR_ENGINECFG_ENGINE, CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, &n, &engine) ||
+        api->cudnnBackendGetAttribute(engine, CUDNN_ATTR_ENGINE_GLOBAL_INDEX, CUDNN_TYPE_INT64, 1, &n, &ret->index) ||
+        api->cudnnBackendGetAttribute(engine, CUDNN_ATTR_ENGINE_NUMERICAL_NOTE, CUDNN_TYPE_NUMERICAL_NOTE, CUDNN_NUMERICAL_NOTE_TYPE_COUNT,
+                                      &nnotes, note) ||
+        api->cudnnBackendGetAttribute(engine, CUDNN_ATTR_ENGINE_BEHAVIOR_NOTE, CUDNN_TYPE_BEHAVIOR_NOTE, CUDNN_BEHAVIOR_NOTE_TYPE_COUNT,
+                                      &nbehaviours, behaviour))
+        goto out;
+    for (int64_t i = 0; i < nnotes; i++)
+        ret->notes |= 1u << note[i];
+    for (int64_t i = 0; i < nbehaviours; i++)
+        ret->runtime |= behaviour[i] == CUDNN_BEHAVIOR_NOTE_RUNTIME_COMPILATION;
+    ok = true;
+out:
+    api->cudnnBackendDestroyDescriptor(engine);
+    return ok;
+}
+
+/* The filter. Counts an engine once, under its gravest note. */
+static bool allowed(const struct conv_key *k, const struct engine_facts *e, struct cudnn_tally *tally)
+{
+    bool strict = k->dtype == DTYPE_F32 && k->precision != PRECISION_TF32;
+    const struct {
+        cudnnBackendNumericalNote_t note;
+        bool refused;
+        int *count;
+    } rule[] = {
+        { CUDNN_NUMERICAL_NOTE_NONDETERMINISTIC, k->tier != TIER_OFF, &tally->nondeterministic },
+        { CUDNN_NUMERICAL_NOTE_REDUCED_PRECISION_REDUCTION, true, &tally->reduced },
+        { CUDNN_NUMERICAL_NOTE_TENSOR_CORE, strict, &tally->tensor_core },
+        { CUDNN_NUMERICAL_NOTE_DOWN_CONVERT_INPUTS, strict, &tally->down_convert },
+    };
+
+    for (size_t i = 0; i < sizeof rule / sizeof *rule; i++)
+        if (rule[i].refused && (e->notes >> rule[i].note & 1)) {
+            ++*rule[i].count;
+            return false;
+        }
+    return true;
+}
+
+static cudnnStatus_t finalize_plan(const struct cudnn_target *t, cudnnBackendDescriptor_t config, cudnnBackendDescriptor_t *ret_plan,
+                                   int64_t *ret_workspace)
+{
+    cudnnBackendDescriptor_t plan = NULL;
+    cudnnStatus_t status = t->api->cudnnBackendCreateDescriptor(CUDNN_BACKEND_EXECUTION_PLAN_DESCRIPTOR, &plan);
+    int64_t n;
+
+    if (status != CUDNN_STATUS_SUCCESS)
+        return status;
+    if (t->handle)
+        status = t->api->cudnnBackendSetAttribute(plan, CUDNN_ATTR_EXECUTION_PLAN_HANDLE, CUDNN_TYPE_HANDLE, 1, &t->handle);
+    if (status == CUDNN_STATUS_SUCCESS)
+        status = t->api->cudnnBackendSetAttribute(plan, CUDNN_ATTR_EXECUTION_PLAN_ENGINE_CONFIG, CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, &config);
+    if (status == CUDNN_STATUS_SUCCESS && t->device)
+        status = t->api->cudnnBackendSetAttribute(plan, CUDNN_ATTR_EXECUTION_PLAN_DEVICEPROP, CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, &t->device);
+    if (status == CUDNN_STATUS_SUCCESS)
+        status = t->api->cudnnBackendFinalize(plan);
+    if (status == CUDNN_STATUS_SUCCESS)
+        status = t->api->cudnnBackendGetAttribute(plan, CUDNN_ATTR_EXECUTION_PLAN_WORKSPACE_SIZE, CUDNN_TYPE_INT64, 1, &n, ret_workspace);
+    if (status == CUDNN_STATUS_SUCCESS)
+        *ret_plan = plan;
+    else
+        t->api->cudnnBackendDestroyDescriptor(plan);
+    return status;
+}
+
+static bool out_of_memory(cudnnStatus_t status)
+{
+    return status == CUDNN_STATUS_INTERNAL_ERROR_HOST_ALLOCATION_FAILED || status == CUDNN_STATUS_INTERNAL_ERROR_DEVICE_ALLOCATION_FAILED;
+}
+
+static int by_type(const void *a, const void *b)
+{
+    const int64_t *x = a, *y = b;
+
+    return (*x > *y) - (*x < *y);
+}
+
+/* "2=5,12=0,...": the knobs of a configuration in the order of their types. */
+static void knob_text(const struct cudnn_api *api, cudnnBackendDescriptor_t config, char *ret, size_t size)
+{
+    struct cudnn_descs knobs;
+    int64_t count = 0, value[KNOBS][2] = { 0 }, got;
+    size_t len = 0;
+    int n = 0;
+
+    cudnn_descs_init(&knobs, api);
+    for (int i = 0; i < KNOBS; i++)
+        cudnn_desc_new(&knobs, CUDNN_BACKEND_KNOB_CHOICE_DESCRIPTOR);
+    if (knobs.status == CUDNN_STATUS_SUCCESS &&
+        api->cudnnBackendGetAttribute(config, CUDNN_ATTR_ENGINECFG_KNOB_CHOICES, CUDNN_TYPE_BACKEND_DESCRIPTOR, KNOBS, &count, knobs.d))
+        count = 0;
+    for (int64_t i = 0; i < count && i < KNOBS; i++) {
+        cudnnBackendKnobType_t type = CUDNN_KNOB_TYPE_COUNTS;
+
+        if (api->cudnnBackendGetAttribute(knobs.d[i], CUDNN_ATTR_KNOB_CHOICE_KNOB_TYPE, CUDNN_TYPE_KNOB_TYPE, 1, &got, &type) == 0 &&
+            api->cudnnBackendGetAttribute(knobs.d[i], CUDNN_ATTR_KNOB_CHOICE_KNOB_VALUE, CUDNN_TYPE_INT64, 1, &got, &value[n][1]) == 0)
+            value[n++][0] = type;
+    }
+    cudnn_descs_free(&knobs);
+    qsort(value, (size_t)n, sizeof *value, by_type);
+    ret[0] = '\0';
+    for (int i = 0; i < n && len < size; i++)
+        len += (size_t)snprintf(ret + len, size - len, "%s%d=%lld", i ? "," : "", (int)value[i][0], (long long)value[i][1]);
+}
+
+static void describe(struct cudnn_plan *p, cudnnBackendDescriptor_t config, const struct engine_facts *e, cudnnBackendHeurMode_t mode)
+{
+    char knobs[320];
+
+    knob_text(p->descs.api, config, knobs, sizeof knobs);
+    snprintf(p->text, sizeof p->text, "cudnn %s engine %lld knobs %s notes 0x%x%s workspace %zu",
+             mode == CUDNN_HEUR_MODE_A ? "a" : "fallback", (long long)e->index, knobs[0] ? knobs : "-", e->notes,
+             e->runtime ? " runtime" : "", p->workspace);
+}
+
+/* The configuration moves from the list to the plan, whose lifetime it shares. */
+static void keep(struct cudnn_plan *p, struct cudnn_descs *list, int config)
+{
+    p->descs.d[p->descs.n++] = list->d[config];
+    list->d[config] = list->d[--list->n];
+}
+
+/* One engine: p->plan is set if it is the one. Short memory must not change the choice, so it stops the search (p->descs.status). */
+static void try_engine(struct cudnn_plan *p, const struct cudnn_target *t, const struct conv_key *k, struct cudnn_descs *list, int config,
+                       cudnnBackendHeurMode_t mode, struct cudnn_tally *tally)
+{
+    cudnnBackendDescriptor_t plan;
+    struct engine_facts e;
+    cudnnStatus_t status;
+    int64_t workspace = 0;
+
+    tally->named++;
+    if (!read_engine(t->api, list->d[config], &e)) {
+        tally->unmade++;
+        return;
+    }
+    if (!allowed(k, &e, tally))
+        return;
+    status = finalize_plan(t, list->d[config], &plan, &workspace);
+    if (status != CUDNN_STATUS_SUCCESS) {
+        tally->unmade++;
+        tally->unmade_runtime += e.runtime;
+        if (out_of_memory(status))
+            p->descs.status = status;
+        return;
+    }
+    if (workspace < 0 || (size_t)workspace > CUDNN_WORKSPACE_MAX) {
+        tally->too_big++;
+        t->api->cudnnBackendDestroyDescriptor(plan);
+        return;
+    }
+    p->plan = plan;
+    p->workspace = (size_t)workspace;
+    p->notes = e.notes;
+    describe(p, list->d[config], &e, mode);
+    keep(p, list, config);
+}
+
+static void choose(struct cudnn_plan *p, const struct cudnn_target *t, const struct conv_key *k, cudnnBackendDescriptor_t graph,
+                   cudnnBackendHeurMode_t mode, struct cudnn_tally *tally)
+{
+    struct cudnn_descs list;
+    int n;
+
+    cudnn_descs_init(&list, t->api);
+    n = candidates(&list, t, graph, mode);
+    for (int i = 1; i <= n && !p->plan && p->descs.status == CUDNN_STATUS_SUCCESS; i++)
+        try_engine(p, t, k, &list, i, mode, tally);
+    cudnn_descs_free(&list);
+}
+
+int cudnn_plan_make(struct cudnn_plan *ret, const struct cudnn_target *t, const struct plan_key *key, const struct cudnn_form *form,
+                    struct cudnn_tally *tally, struct err *err)
+{
+    static const cudnnBackendHeurMode_t mode[] = { CUDNN_HEUR_MODE_A, CUDNN_HEUR_MODE_FALLBACK };
+    cudnnBackendDescriptor_t graph;
+    int rc;
+
+    memset(ret, 0, sizeof *ret);
+    cudnn_descs_init(&ret->descs, t->api);
+    graph = cudnn_graph(&ret->descs, t->handle, key, form);
+    for (size_t i = 0; i < sizeof mode / sizeof *mode && !ret->plan && ret->descs.status == CUDNN_STATUS_SUCCESS; i++)
+        choose(ret, t, &key->conv, graph, mode[i], tally);
+    if (ret->plan)
+        return 0;
+    if (out_of_memory(ret->descs.status))
+        rc = err_set(err, -ENOMEM, "cuDNN has no memory for the plan of a convolution: a smaller batch or more waves leave some");
+    else if (ret->descs.status != CUDNN_STATUS_SUCCESS)
+        rc = failed(t->api, ret->descs.status, "cuDNN refuses the operation", err);
+    else
+        rc = err_set(err, ERR_UNSUPPORTED, "cuDNN %zu has no engine for it", t->api->cudnnGetVersion());
+    cudnn_plan_free(ret);
+    return rc;
+}
+
+void cudnn_plan_free(struct cudnn_plan *p)
+{
+    if (p->plan)
+        p->descs.api->cudnnBackendDestroyDescriptor(p->plan);
+    p->plan = NULL;
+    cudnn_descs_free(&p->descs);
+}
+
+int cudnn_plan_run(const struct cudnn_plan *p, cudnnHandle_t handle, void *x, const void *w, void *y, const void *bias, void *workspace,
+                   struct err *err)
+{
+    int64_t name[] = { CUDNN_X, CUDNN_W, CUDNN_Y, CUDNN_BIAS };
+    void *address[] = { x, (void *)w, y, (void *)bias };
+    cudnnBackendDescriptor_t pack;
+    struct cudnn_descs b;
+    int rc = 0;
+
+    cudnn_descs_init(&b, p->descs.api);
+    pack = cudnn_desc_new(&b, CUDNN_BACKEND_VARIANT_PACK_DESCRIPTOR);
+    cudnn_desc_set(&b, pack, CUDNN_ATTR_VARIANT_PACK_UNIQUE_IDS, CUDNN_TYPE_INT64, bias ? 4 : 3, name);
+    cudnn_desc_set(&b, pack, CUDNN_ATTR_VARIANT_PACK_DATA_POINTERS, CUDNN_TYPE_VOID_PTR, bias ? 4 : 3, address);
+    cudnn_desc_set(&b, pack, CUDNN_ATTR_VARIANT_PACK_WORKSPACE, CUDNN_TYPE_VOID_PTR, 1, &workspace);
+    cudnn_desc_finalize(&b, pack);
+    if (b.status == CUDNN_STATUS_SUCCESS)
+        b.status = b.api->cudnnBackendExecute(handle, p->plan, pack);
+    if (b.status != CUDNN_STATUS_SUCCESS)
+        rc = failed(b.api, b.status, "cuDNN", err);
+    cudnn_descs_free(&b);
+    return rc;
+}

@@ -1,0 +1,47 @@
+/* cuda/cudnn_plan.h - chooses the engine of cuDNN that computes a graph, and runs it.
+ *
+ * The choice is the first engine in the order of cuDNN's heuristics (mode A, then the fallbacks) whose numerical notes the key's tier and precision allow,
+ * whose workspace stays under the limit and whose plan can be made. Nothing is measured, so equal keys, libraries and GPUs choose alike. */
+#pragma once
+#include "cuda/cudnn_graph.h"
+
+#define CUDNN_WORKSPACE_MAX ((size_t)256 << 20)
+
+enum { CUDNN_PLAN_TEXT = 448 };
+
+/* What plans are made for: a handle of this process's GPU, or a description of some GPU, for which plans are made but cannot run. Used by one thread at a time. */
+struct cudnn_target {
+    const struct cudnn_api *api;
+    cudnnHandle_t handle;            /* NULL with a description */
+    cudnnBackendDescriptor_t device; /* NULL with a handle */
+};
+
+/* What became of the engines that the heuristics named. */
+struct cudnn_tally {
+    int named;
+    int nondeterministic, reduced, tensor_core, down_convert; /* refused by a numerical note */
+    int unmade, unmade_runtime; /* the plan could not be made; of these, by an engine that is compiled at run time */
+    int too_big;                /* workspace over the limit */
+};
+
+struct cudnn_plan {
+    struct cudnn_descs descs; /* the graph and the engine's configuration, which the plan stands on */
+    cudnnBackendDescriptor_t plan;
+    size_t workspace;
+    uint32_t notes; /* numerical notes of the engine, a bit each */
+    char text[CUDNN_PLAN_TEXT];
+};
+
+/* Needs the current CUDA device. */
+int cudnn_target_open(struct cudnn_target *t, struct err *err);
+/* json: a device's record, as CUDNN_ATTR_DEVICEPROP_JSON_REPRESENTATION gives it. */
+int cudnn_target_describe(struct cudnn_target *t, const char *json, struct err *err);
+void cudnn_target_close(struct cudnn_target *t);
+
+/* Adds to *tally. ERR_UNSUPPORTED: no engine is left; the caller names the key. -ENOMEM: an engine that may be the right one could not be looked at. */
+int cudnn_plan_make(struct cudnn_plan *ret, const struct cudnn_target *t, const struct plan_key *key, const struct cudnn_form *form,
+                    struct cudnn_tally *tally, struct err *err);
+void cudnn_plan_free(struct cudnn_plan *p);
+/* Queues it on the handle's stream. w: also dw. */
+int cudnn_plan_run(const struct cudnn_plan *p, cudnnHandle_t handle, void *x, const void *w, void *y, const void *bias, void *workspace,
+                   struct err *err);

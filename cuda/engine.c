@@ -1,0 +1,172 @@
+#include "cuda/engine.h"
+
+#include <errno.h>
+#include <stdlib.h>
+
+#include "cuda/memory.h"
+#include "cuda/plan_cache.h"
+#include "proto/err.h"
+
+#define WORKSPACE_STEP ((size_t)16 << 20) /* grows in steps, so that the first pass over a network takes memory a few times only */
+
+struct engine {
+    struct cuda_device *d;
+    struct plan_target run; /* the stream's handles; the cache's thread has its own */
+    struct plan_cache *plans;
+    char *workspace;
+    size_t workspace_bytes;
+};
+
+static void attach(void)
+{
+    cudaSetDevice(0); /* if it fails, so does making a plan, which says why */
+}
+
+static int open_plans(struct engine *e, struct err *err)
+{
+    struct plan_target target;
+    int rc = plan_target_open(&target, err);
+
+    return rc < 0 ? rc : plan_cache_new(&target, attach, &e->plans, err);
+}
+
+int engine_open(struct cuda_device *d, struct engine **ret_engine, struct err *err)
+{
+    struct engine *e = calloc(1, sizeof *e);
+    int rc;
+
+    if (!e)
+        return err_set(err, -ENOMEM, "out of memory for the convolutions of the CUDA device");
+    e->d = d;
+    rc = plan_target_open(&e->run, err);
+    if (rc == 0 && e->run.dnn.api->cudnnSetStream(e->run.dnn.handle, d->stream) != CUDNN_STATUS_SUCCESS)
+        rc = err_set(err, ERR_DEVICE, "cuDNN does not take the stream");
+    if (rc == 0)
+        rc = open_plans(e, err);
+    if (rc < 0) {
+        engine_close(e);
+        return rc;
+    }
+    *ret_engine = e;
+    return 0;
+}
+
+void engine_close(struct engine *e)
+{
+    if (!e)
+        return;
+    cudaStreamSynchronize(e->d->stream);
+    plan_cache_free(e->plans);
+    plan_target_close(&e->run);
+    cudaFree(e->workspace);
+    free(e);
+}
+
+/* Only shapes that are met for the first time come here for more. The old memory goes first, so that there is room for the new. */
+static int reserve(struct engine *e, size_t bytes, const char *what, struct err *err)
+{
+    void *memory = NULL;
+    int rc;
+
+    rc = cuda_check(cudaStreamSynchronize(e->d->stream), what, err);
+    if (rc < 0)
+        return rc;
+    cudaFree(e->workspace);
+    e->workspace = NULL;
+    e->workspace_bytes = 0;
+    bytes = (bytes + WORKSPACE_STEP - 1) / WORKSPACE_STEP * WORKSPACE_STEP;
+    rc = cuda_malloc(&memory, bytes, what, err);
+    if (rc < 0)
+        return rc;
+    e->workspace = memory;
+    e->workspace_bytes = bytes;
+    return 0;
+}
+
+static size_t aligned(size_t bytes)
+{
+    return (bytes + 255) / 256 * 256;
+}
+
+static int run_cudnn(struct engine *e, const struct plan *p, const struct conv_args *args, struct err *err)
+{
+    void *x = args->x, *workspace = e->workspace + aligned(p->scratch);
+    const void *w = p->key.conv.dir == CONV_BWD_WEIGHTS ? args->dw : args->w;
+
+    if (p->finish == PLAN_ADD_IMAGE)
+        x = e->workspace;
+    else if (p->finish != PLAN_DONE)
+        w = e->workspace;
+    return cudnn_plan_run(&p->dnn, e->run.dnn.handle, x, w, args->y, p->key.conv.bias ? args->bias : NULL, workspace, err);
+}
+
+static int add_image(struct engine *e, const struct conv_key *k, const struct conv_args *args, struct err *err)
+{
+    struct tensor dx = { args->x, k->n, k->h, k->w, k->c, k->x_stride, k->dtype }, more = dx;
+
+    more.data = e->workspace;
+    more.stride = k->c;
+    return cuda_act_bwd(&e->d->dev, ACT_LINEAR, &dx, 1.0f, &more, &more, 1, err);
+}
+
+/* Moves what the library left in scratch memory to where it belongs. */
+static int finish(struct engine *e, const struct plan *p, const struct conv_args *args, struct err *err)
+{
+    const struct conv_key *k = &p->key.conv;
+    size_t filter = (size_t)k->k * (size_t)k->r * (size_t)k->s * (size_t)k->c;
+    const struct tree_part sum[] = { { 0, 1, args->dw }, { 1, 2, (const float *)(const void *)e->workspace } };
+
+    switch (p->finish) {
+    case PLAN_DONE:
+        break;
+    case PLAN_ADD_IMAGE:
+        return add_image(e, k, args, err);
+    case PLAN_ADD_FLOATS:
+        return cuda_tree_add(&e->d->dev, args->dw, sum, 2, filter, err);
+    case PLAN_CAST:
+        return cuda_cast_add_f32(&e->d->dev, args->dw, e->workspace, filter, k->add, err);
+    }
+    return 0;
+}
+
+static int run(struct engine *e, struct plan *p, const struct conv_args *args, struct err *err)
+{
+    int rc;
+
+    if (p->library == PLAN_CUBLASLT)
+        return lt_plan_run(&p->lt, &e->run.lt, args, e->workspace, e->d->stream, err);
+    rc = run_cudnn(e, p, args, err);
+    return rc < 0 ? rc : finish(e, p, args, err);
+}
+
+int engine_conv(struct engine *e, const struct conv_key *key, const struct conv_args *args, struct err *err)
+{
+    struct plan_key full = plan_key_make(key, args);
+    char text[PLAN_KEY_TEXT];
+    struct plan *p;
+    int rc = plan_cache_get(e->plans, &full, &p, err);
+
+    if (rc < 0)
+        return rc;
+    if (aligned(p->scratch) + p->workspace > e->workspace_bytes) {
+        rc = reserve(e, aligned(p->scratch) + p->workspace, plan_key_text(&full, text), err);
+        if (rc < 0)
+            return rc;
+    }
+    rc = run(e, p, args, err);
+    if (rc < 0)
+        err_prefix(err, "convolution %s", plan_key_text(&full, text));
+    return rc;
+}
+
+int engine_prepare(struct engine *e, const struct conv_key *key, struct err *err)
+{
+    struct plan_key full = plan_key_make(key, NULL);
+
+    return plan_cache_prepare(e->plans, &full, err);
+}
+
+char *engine_plans(struct engine *e)
+{
+    return plan_cache_text(e->plans);
+}

@@ -1,0 +1,158 @@
+#include "cuda/plan.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "proto/err.h"
+
+int plan_target_open(struct plan_target *t, struct err *err)
+{
+    int rc;
+
+    memset(t, 0, sizeof *t);
+    rc = cudnn_target_open(&t->dnn, err);
+    if (rc < 0)
+        return rc;
+    rc = lt_target_open(&t->lt, err);
+    if (rc < 0)
+        cudnn_target_close(&t->dnn);
+    return rc;
+}
+
+int plan_target_describe(struct plan_target *t, const char *json, struct err *err)
+{
+    memset(t, 0, sizeof *t);
+    return cudnn_target_describe(&t->dnn, json, err);
+}
+
+void plan_target_close(struct plan_target *t)
+{
+    lt_target_close(&t->lt);
+    cudnn_target_close(&t->dnn);
+}
+
+struct form {
+    struct cudnn_form graph;
+    enum plan_finish finish;
+};
+
+/* In order of preference. A bf16 weight gradient is rounded to bf16 only where no engine gives its fp32 sums. */
+static int forms_of(const struct conv_key *k, struct form ret[PLAN_FORMS])
+{
+    static const struct form direct = { .finish = PLAN_DONE };
+    static const struct form add = { { .add = true }, PLAN_DONE };
+    static const struct form widened = { { .widened = true }, PLAN_DONE };
+    static const struct form widened_add = { { .widened = true, .dense = true }, PLAN_ADD_FLOATS };
+    static const struct form rounded = { { .dense = true }, PLAN_CAST };
+    enum plan_finish adds = k->dir == CONV_BWD_DATA ? PLAN_ADD_IMAGE : PLAN_ADD_FLOATS;
+    int n = 0;
+
+    if (k->dir == CONV_BWD_WEIGHTS && k->dtype == DTYPE_BF16) {
+        ret[n++] = k->add ? widened_add : widened;
+        ret[n++] = rounded;
+    } else if (k->add) {
+        ret[n++] = add;
+        ret[n++] = (struct form){ { .dense = true }, adds };
+    } else {
+        ret[n++] = direct;
+    }
+    return n;
+}
+
+static size_t scratch_bytes(const struct conv_key *k, enum plan_finish finish)
+{
+    size_t filter = (size_t)k->k * (size_t)k->r * (size_t)k->s * (size_t)k->c;
+
+    switch (finish) {
+    case PLAN_DONE:
+        break;
+    case PLAN_ADD_IMAGE:
+        return (size_t)k->n * (size_t)k->h * (size_t)k->w * (size_t)k->c * plan_key_bytes(k);
+    case PLAN_ADD_FLOATS:
+        return filter * sizeof(float);
+    case PLAN_CAST:
+        return filter * plan_key_bytes(k);
+    }
+    return 0;
+}
+
+static const char *finish_text(enum plan_finish finish)
+{
+    static const char *const text[] = {
+        [PLAN_DONE] = "", [PLAN_ADD_IMAGE] = " then add", [PLAN_ADD_FLOATS] = " then add", [PLAN_CAST] = " then widen"
+    };
+
+    return text[finish];
+}
+
+static int with_lt(struct plan *p, const struct plan_target *t, struct err *err)
+{
+    char key[PLAN_KEY_TEXT];
+    int rc = lt_plan_make(&p->lt, &t->lt, &p->key, err);
+
+    if (rc < 0)
+        return rc;
+    p->library = PLAN_CUBLASLT;
+    p->workspace = p->lt.workspace;
+    snprintf(p->text, sizeof p->text, "%s: %s", plan_key_text(&p->key, key), p->lt.text);
+    return 0;
+}
+
+static int with_cudnn(struct plan *p, const struct plan_target *t, struct err *err)
+{
+    struct form form[PLAN_FORMS];
+    int n = forms_of(&p->key.conv, form), rc = -1;
+    char key[PLAN_KEY_TEXT];
+
+    for (int i = 0; i < n; i++) {
+        rc = cudnn_plan_make(&p->dnn, &t->dnn, &p->key, &form[i].graph, &p->tally, err);
+        if (rc == -ENOMEM)
+            return rc;
+        if (rc < 0)
+            continue;
+        p->library = PLAN_CUDNN;
+        p->finish = form[i].finish;
+        p->workspace = p->dnn.workspace;
+        p->scratch = scratch_bytes(&p->key.conv, p->finish);
+        snprintf(p->text, sizeof p->text, "%s: %s%s", plan_key_text(&p->key, key), p->dnn.text, finish_text(p->finish));
+        return 0;
+    }
+    return rc;
+}
+
+static int refused(const struct plan *p, const char *why, struct err *err)
+{
+    const struct cudnn_tally *t = &p->tally;
+    char key[PLAN_KEY_TEXT];
+
+    return err_set(
+        err, ERR_UNSUPPORTED,
+        "no algorithm for convolution %s: %s (engines %d: %d not deterministic, %d sum in low precision, %d on tensor cores, %d round "
+        "their inputs, %d need over %zu MiB, %d cannot). A smaller batch, more waves or another precision may have one",
+        plan_key_text(&p->key, key), why, t->named, t->nondeterministic, t->reduced, t->tensor_core, t->down_convert, t->too_big,
+        CUDNN_WORKSPACE_MAX >> 20, t->unmade);
+}
+
+int plan_make(struct plan *ret, const struct plan_target *t, const struct plan_key *key, struct err *err)
+{
+    struct err own;
+    int rc;
+
+    memset(ret, 0, sizeof *ret);
+    memcpy(&ret->key, key, sizeof *key);
+    if (t->lt.api && lt_is_product(&key->conv) && with_lt(ret, t, &own) == 0)
+        return 0;
+    rc = with_cudnn(ret, t, &own);
+    if (rc == -ENOMEM)
+        return err_set(err, rc, "%s", own.msg);
+    return rc < 0 ? refused(ret, own.msg, err) : 0;
+}
+
+void plan_free(struct plan *p)
+{
+    if (p->library == PLAN_CUBLASLT)
+        lt_plan_free(&p->lt);
+    else
+        cudnn_plan_free(&p->dnn);
+}

@@ -1,0 +1,48 @@
+/* cuda/plan.h - how one convolution is computed: by which library, with which algorithm and how much memory. A pure function of the key, the GPU and the
+ * libraries' versions.
+ *
+ * cuBLASLt takes 1x1 convolutions with stride 1, cuDNN the rest and what cuBLASLt refuses. cuDNN is asked for several forms of the key, best first; those
+ * that leave the result in memory of their own are finished by a kernel of ours. */
+#pragma once
+#include "cuda/cudnn_plan.h"
+#include "cuda/lt_plan.h"
+
+enum { PLAN_TEXT = PLAN_KEY_TEXT + CUDNN_PLAN_TEXT + 32, PLAN_FORMS = 3 };
+
+/* Both halves are used by one thread at a time. */
+struct plan_target {
+    struct cudnn_target dnn;
+    struct lt_target lt;
+};
+
+enum plan_library { PLAN_CUDNN, PLAN_CUBLASLT };
+
+/* What is left to do when the library is done; the first leaves nothing in scratch memory. */
+enum plan_finish {
+    PLAN_DONE,
+    PLAN_ADD_IMAGE,  /* dx += scratch, in the key's dtype, by pixels */
+    PLAN_ADD_FLOATS, /* dw += scratch, fp32 */
+    PLAN_CAST,       /* dw = or += scratch, bf16 */
+};
+
+struct plan {
+    struct plan_key key;
+    enum plan_library library;
+    struct cudnn_plan dnn;
+    struct lt_plan lt;
+    enum plan_finish finish;
+    size_t workspace;         /* of the library */
+    size_t scratch;           /* for what is left to finish */
+    struct cudnn_tally tally; /* engines of cuDNN that were looked at */
+    char text[PLAN_TEXT];     /* a line without its end: the key, then the choice */
+};
+
+/* Of this process's GPU. Needs the current CUDA device. */
+int plan_target_open(struct plan_target *t, struct err *err);
+/* Of a GPU by its description (cudnn_plan.h): plans of cuDNN only, which cannot run. */
+int plan_target_describe(struct plan_target *t, const char *json, struct err *err);
+void plan_target_close(struct plan_target *t);
+
+/* ERR_UNSUPPORTED names the key and says what became of the engines; *ret's key and tally are valid even then. Free with plan_free() on success. */
+int plan_make(struct plan *ret, const struct plan_target *t, const struct plan_key *key, struct err *err);
+void plan_free(struct plan *p);

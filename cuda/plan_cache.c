@@ -1,0 +1,271 @@
+#include "cuda/plan_cache.h"
+
+#include <errno.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "proto/err.h"
+
+enum { BUCKETS = 1024 };
+
+enum entry_state { ENTRY_QUEUED, ENTRY_MAKING, ENTRY_MADE, ENTRY_FAILED };
+
+struct entry {
+    struct entry *next_in_bucket, *next_in_queue;
+    struct plan_key key;
+    enum entry_state state;
+    struct plan plan;
+    struct err err; /* of ENTRY_FAILED */
+};
+
+struct plan_cache {
+    struct plan_target target; /* the thread's alone */
+    void (*attach)(void);
+    pthread_t thread;
+    pthread_mutex_t lock; /* all below */
+    pthread_cond_t asked, made;
+    bool stop;
+    struct entry *queue, *making;
+    struct entry *bucket[BUCKETS];
+};
+
+static size_t bucket_of(const struct plan_key *key)
+{
+    const unsigned char *byte = (const unsigned char *)key;
+    uint64_t h = 0xcbf29ce484222325u; /* FNV-1a */
+
+    for (size_t i = 0; i < sizeof *key; i++)
+        h = (h ^ byte[i]) * 0x100000001b3u;
+    return (size_t)(h ^ h >> 32) % BUCKETS;
+}
+
+/* The oldest first, but one that somebody waits for goes to the front. */
+static void enqueue(struct plan_cache *c, struct entry *e, bool front)
+{
+    struct entry **at = &c->queue;
+
+    while (!front && *at)
+        at = &(*at)->next_in_queue;
+    e->next_in_queue = *at;
+    *at = e;
+    pthread_cond_signal(&c->asked);
+}
+
+static void hurry(struct plan_cache *c, struct entry *e)
+{
+    struct entry **at = &c->queue;
+
+    while (*at != e)
+        at = &(*at)->next_in_queue;
+    *at = e->next_in_queue;
+    enqueue(c, e, true);
+}
+
+/* The entry of the key, made and queued where there is none. NULL: out of memory. */
+static struct entry *find(struct plan_cache *c, const struct plan_key *key, bool front)
+{
+    struct entry **head = &c->bucket[bucket_of(key)], *e;
+
+    for (e = *head; e; e = e->next_in_bucket)
+        if (memcmp(&e->key, key, sizeof *key) == 0)
+            return e;
+    e = calloc(1, sizeof *e);
+    if (!e)
+        return NULL;
+    memcpy(&e->key, key, sizeof *key);
+    e->next_in_bucket = *head;
+    *head = e;
+    enqueue(c, e, front);
+    return e;
+}
+
+static void *make_plans(void *arg)
+{
+    struct plan_cache *c = arg;
+
+    if (c->attach)
+        c->attach();
+    pthread_mutex_lock(&c->lock);
+    while (!c->stop) {
+        struct entry *e = c->queue;
+        int rc;
+
+        if (!e) {
+            pthread_cond_wait(&c->asked, &c->lock);
+            continue;
+        }
+        c->queue = e->next_in_queue;
+        c->making = e;
+        e->state = ENTRY_MAKING;
+        pthread_mutex_unlock(&c->lock);
+        rc = plan_make(&e->plan, &c->target, &e->key, &e->err);
+        pthread_mutex_lock(&c->lock);
+        e->state = rc < 0 ? ENTRY_FAILED : ENTRY_MADE;
+        c->making = NULL;
+        pthread_cond_broadcast(&c->made);
+    }
+    pthread_mutex_unlock(&c->lock);
+    return NULL;
+}
+
+/* Signals are the worker's main thread's business. */
+static int start_thread(struct plan_cache *c)
+{
+    sigset_t all, before;
+    int rc;
+
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    rc = pthread_create(&c->thread, NULL, make_plans, c);
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    if (rc == 0)
+        pthread_setname_np(c->thread, "plans");
+    return rc;
+}
+
+int plan_cache_new(const struct plan_target *target, void (*attach)(void), struct plan_cache **ret_cache, struct err *err)
+{
+    struct plan_cache *c = calloc(1, sizeof *c);
+    struct plan_target given = *target;
+    int rc;
+
+    if (!c) {
+        plan_target_close(&given);
+        return err_set(err, -ENOMEM, "out of memory for plans of convolutions");
+    }
+    c->target = given;
+    c->attach = attach;
+    pthread_mutex_init(&c->lock, NULL);
+    pthread_cond_init(&c->asked, NULL);
+    pthread_cond_init(&c->made, NULL);
+    rc = start_thread(c);
+    if (rc != 0) {
+        plan_target_close(&c->target);
+        free(c);
+        return err_set(err, -rc, "start the thread that plans convolutions: %s", strerror(rc));
+    }
+    *ret_cache = c;
+    return 0;
+}
+
+static void free_entries(struct plan_cache *c)
+{
+    for (size_t i = 0; i < BUCKETS; i++)
+        while (c->bucket[i]) {
+            struct entry *e = c->bucket[i];
+
+            c->bucket[i] = e->next_in_bucket;
+            if (e->state == ENTRY_MADE)
+                plan_free(&e->plan);
+            free(e);
+        }
+}
+
+void plan_cache_free(struct plan_cache *c)
+{
+    if (!c)
+        return;
+    pthread_mutex_lock(&c->lock);
+    c->stop = true;
+    pthread_cond_signal(&c->asked);
+    pthread_mutex_unlock(&c->lock);
+    pthread_join(c->thread, NULL);
+    free_entries(c);
+    plan_target_close(&c->target);
+    pthread_cond_destroy(&c->asked);
+    pthread_cond_destroy(&c->made);
+    pthread_mutex_destroy(&c->lock);
+    free(c);
+}
+
+int plan_cache_prepare(struct plan_cache *c, const struct plan_key *key, struct err *err)
+{
+    struct entry *e;
+
+    pthread_mutex_lock(&c->lock);
+    e = find(c, key, false);
+    pthread_mutex_unlock(&c->lock);
+    return e ? 0 : err_set(err, -ENOMEM, "out of memory for plans of convolutions");
+}
+
+int plan_cache_get(struct plan_cache *c, const struct plan_key *key, struct plan **ret_plan, struct err *err)
+{
+    struct entry *e;
+    int rc = 0;
+
+    pthread_mutex_lock(&c->lock);
+    e = find(c, key, true);
+    if (e && e->state == ENTRY_QUEUED)
+        hurry(c, e);
+    while (e && (e->state == ENTRY_QUEUED || e->state == ENTRY_MAKING))
+        pthread_cond_wait(&c->made, &c->lock);
+    pthread_mutex_unlock(&c->lock);
+    if (!e)
+        return err_set(err, -ENOMEM, "out of memory for plans of convolutions");
+    if (e->state == ENTRY_FAILED)
+        rc = err_set(err, e->err.code, "%s", e->err.msg);
+    else
+        *ret_plan = &e->plan;
+    return rc;
+}
+
+static int by_text(const void *a, const void *b)
+{
+    return strcmp(*(const char *const *)a, *(const char *const *)b);
+}
+
+/* All lines one after the other; the array of them is sorted. */
+static char *join(const char **line, size_t n)
+{
+    size_t size = 1;
+    char *text, *to;
+
+    qsort(line, n, sizeof *line, by_text);
+    for (size_t i = 0; i < n; i++)
+        size += strlen(line[i]) + 1;
+    text = to = malloc(size);
+    if (!text)
+        return NULL;
+    for (size_t i = 0; i < n; i++) {
+        size_t len = strlen(line[i]);
+
+        memcpy(to, line[i], len);
+        to[len] = '\n';
+        to += len + 1;
+    }
+    *to = '\0';
+    return text;
+}
+
+/* The lines of all plans into `line`, or with NULL only their number. */
+static size_t lines(const struct plan_cache *c, const char **line)
+{
+    size_t n = 0;
+
+    for (size_t i = 0; i < BUCKETS; i++)
+        for (const struct entry *e = c->bucket[i]; e; e = e->next_in_bucket)
+            if (e->state == ENTRY_MADE) {
+                if (line)
+                    line[n] = e->plan.text;
+                n++;
+            }
+    return n;
+}
+
+char *plan_cache_text(struct plan_cache *c)
+{
+    const char **line;
+    char *text = NULL;
+
+    pthread_mutex_lock(&c->lock);
+    while (c->queue || c->making)
+        pthread_cond_wait(&c->made, &c->lock);
+    line = malloc((lines(c, NULL) + 1) * sizeof *line);
+    if (line)
+        text = join(line, lines(c, line));
+    pthread_mutex_unlock(&c->lock);
+    free(line);
+    return text;
+}

@@ -72,6 +72,8 @@ enum { JOB_MAX_BYTES = 1 << 20, JOB_MAX_LIST = 64, JOB_MAX_RANKS = 64, JOB_MAX_S
       "where the rate is scaled; values below 1 are fractions of train.steps")                                                            \
     X(train_lr_scale, "train.lr_scale", REAL, "0.1", 1e-300, 1, "x", "", "factor at each of train.lr_steps")                              \
     X(train_clip_norm, "train.clip_norm", REAL, "0", 0, 1e9, "", "", "clip the norm of the whole gradient; 0: off")                       \
+    X(train_ema, "train.ema", REAL, "0", 0, 0.99999, "", "",                                                                              \
+      "decay of the moving average of the weights that is validated and saved; 0: none")                                                  \
     X(train_log_every, "train.log_every", INT, "10", 1, 1000000, "steps", "", "training loss is summed over so many steps and stored")    \
     X(val_every, "val.every", INT, "null", 0, 100000000, "steps", "",                                                                     \
       "validate after so many steps, and after the last; 0: never; default steps/10 where there is data.val")                             \

@@ -12,6 +12,7 @@
 #include "worker/models/model.h"
 #include "worker/models/model_io.h"
 #include "worker/train/ckpt.h"
+#include "worker/train/ema.h"
 #include "worker/train/identity.h"
 #include "worker/train/progress.h"
 #include "worker/train/trainer_impl.h"
@@ -38,6 +39,8 @@ static int identity(const struct trainer *t, struct ckpt_identity *ret, struct e
         return err_set(err, ERR_DEVICE, "out of memory: job file");
     json_object_del(spec, "name");
     json_object_del(spec, "run");
+    if (t->spec->train_ema == 0) /* checkpoints that are older than this key stay good */
+        json_object_del(json_object_get(spec, "train"), "ema");
     text = json_dumps(spec, JSON_COMPACT | JSON_SORT_KEYS);
     json_decref(spec);
     if (!text)
@@ -62,19 +65,19 @@ static char *classes_json(const struct dataset *d)
 
 /* ---- state.safetensors ---- */
 
+/* The first `copies` arrays are host copies, with names[] of their own. */
 struct state {
     struct st_array *arrays;
-    size_t n;
+    size_t n, copies;
     int64_t counters[COUNTERS];
     double scores[SCORES];
     char (*names)[128];
 };
 
-static void state_free(const struct trainer *t, struct state *s)
+static void state_free(struct state *s)
 {
-    for (int i = 0; s->arrays && i < t->model->nparams; i++)
-        if (t->momentum[i])
-            free((void *)s->arrays[i].data);
+    for (size_t i = 0; i < s->copies; i++)
+        free((void *)s->arrays[i].data);
     free(s->arrays);
     free(s->names);
 }
@@ -84,51 +87,54 @@ static struct st_array vector(const char *name, enum st_dtype dtype, int64_t n, 
     return (struct st_array){ name, dtype, 1, { n }, data };
 }
 
-static int state_fill(struct trainer *t, struct state *s, struct err *err)
+/* What a parameter has besides what model.safetensors says of it: "<of>.<name>". */
+static int copy_vector(struct trainer *t, struct state *s, const char *of, const struct param *p, const float *from, struct err *err)
 {
-    size_t nparams = (size_t)t->model->nparams;
-    size_t at = 0;
+    float *copy = malloc(p->count * sizeof *copy);
+    char *name = s->names[s->copies];
+
+    if (!copy)
+        return err_set(err, ERR_DEVICE, "out of memory: checkpoint");
+    snprintf(name, sizeof *s->names, "%s.%s", of, p->name);
+    s->arrays[s->copies++] = vector(name, ST_F32, (int64_t)p->count, copy);
+    return t->dev->ops->download(t->dev, copy, from, p->count * sizeof *copy, err);
+}
+
+static int copy_vectors(struct trainer *t, struct state *s, struct err *err)
+{
+    const struct model *m = t->model;
     int rc = 0;
 
+    for (int i = 0; i < m->nparams && rc >= 0; i++)
+        if (t->momentum[i])
+            rc = copy_vector(t, s, "momentum", m->params[i], t->momentum[i], err);
+    for (int i = 0; i < m->nparams && rc >= 0; i++)
+        if (ema_other(t->ema, i))
+            rc = copy_vector(t, s, "raw", m->params[i], m->params[i]->data, err);
+    return rc;
+}
+
+static int state_fill(struct trainer *t, struct state *s, struct err *err)
+{
+    size_t vectors = 2 * (size_t)t->model->nparams;
+    int rc;
+
     memset(s, 0, sizeof *s);
-    s->arrays = calloc(nparams + 4, sizeof *s->arrays);
-    s->names = calloc(nparams, sizeof *s->names);
+    s->arrays = calloc(vectors + 4, sizeof *s->arrays);
+    s->names = calloc(vectors, sizeof *s->names);
     if (!s->arrays || !s->names)
         return err_set(err, ERR_DEVICE, "out of memory: checkpoint");
-    for (size_t i = 0; i < nparams && rc >= 0; i++) {
-        const struct param *p = t->model->params[i];
-        float *copy;
-
-        if (!t->momentum[i])
-            continue;
-        copy = malloc(p->count * sizeof *copy);
-        snprintf(s->names[i], sizeof s->names[i], "momentum.%s", p->name);
-        s->arrays[i] = vector(s->names[i], ST_F32, (int64_t)p->count, copy);
-        rc = copy ? t->dev->ops->download(t->dev, copy, t->momentum[i], p->count * sizeof *copy, err)
-                  : err_set(err, ERR_DEVICE, "out of memory: checkpoint");
-    }
+    rc = copy_vectors(t, s, err);
     s->counters[COUNT_WINDOW_IMAGES] = t->window.images;
     s->counters[COUNT_VAL_STEP] = t->val_step;
     s->scores[SCORE_BEST] = t->best;
     s->scores[SCORE_VAL] = t->val_loss;
-    at = nparams;
-    s->arrays[at++] = vector("window", ST_F64, 2 * (int64_t)t->window.nterms, t->window.sum);
-    s->arrays[at++] = vector("counters", ST_I64, COUNTERS, s->counters);
-    s->arrays[at++] = vector("best_step", ST_I64, 1, &t->best_step);
-    s->arrays[at++] = vector("scores", ST_F64, SCORES, s->scores);
-    s->n = at;
+    s->n = s->copies;
+    s->arrays[s->n++] = vector("window", ST_F64, 2 * (int64_t)t->window.nterms, t->window.sum);
+    s->arrays[s->n++] = vector("counters", ST_I64, COUNTERS, s->counters);
+    s->arrays[s->n++] = vector("best_step", ST_I64, 1, &t->best_step);
+    s->arrays[s->n++] = vector("scores", ST_F64, SCORES, s->scores);
     return rc;
-}
-
-/* The arrays without the holes that running statistics leave. */
-static size_t state_pack(const struct state *s, struct st_array *ret)
-{
-    size_t n = 0;
-
-    for (size_t i = 0; i < s->n; i++)
-        if (s->arrays[i].name)
-            ret[n++] = s->arrays[i];
-    return n;
 }
 
 static int read_exact(const struct safetensors *f, const char *name, enum st_dtype dtype, int64_t n, void *ret, struct err *err)
@@ -139,6 +145,52 @@ static int read_exact(const struct safetensors *f, const char *name, enum st_dty
         return err_set(err, ERR_CORRUPT, "state.safetensors: '%s' is missing or has another shape", name);
     memcpy(ret, a->data, (size_t)st_bytes(a));
     return 0;
+}
+
+static int load_vector(struct trainer *t, const struct safetensors *f, const char *of, const struct param *p, float *to, struct err *err)
+{
+    float *copy = malloc(p->count * sizeof *copy);
+    char name[128];
+    int rc;
+
+    snprintf(name, sizeof name, "%s.%s", of, p->name);
+    rc = copy ? read_exact(f, name, ST_F32, (int64_t)p->count, copy, err) : err_set(err, ERR_DEVICE, "out of memory: checkpoint");
+    if (rc >= 0)
+        rc = t->dev->ops->upload(t->dev, to, copy, p->count * sizeof *copy, err);
+    free(copy);
+    return rc;
+}
+
+/* The weights beside their averages, which model.safetensors holds. */
+static int load_raw(struct trainer *t, const struct safetensors *f, struct param *p, bool average, struct err *err)
+{
+    char name[128];
+
+    snprintf(name, sizeof name, "raw.%s", p->name);
+    if (!average != !safetensors_find(f, name))
+        return err_set(err, ERR_STATE,
+                       "state.safetensors: '%s' is %s: the checkpoint was saved with%s a moving average of the weights, the job says "
+                       "train.ema = %g",
+                       name, average ? "missing" : "there", average ? "out" : "", t->spec->train_ema);
+    if (!average)
+        return 0;
+    p->version++;
+    return load_vector(t, f, "raw", p, p->data, err);
+}
+
+static int load_vectors(struct trainer *t, const struct safetensors *f, struct err *err)
+{
+    const struct model *m = t->model;
+    int rc = 0;
+
+    for (int i = 0; i < m->nparams && rc >= 0; i++) {
+        if (!t->momentum[i])
+            continue;
+        rc = load_vector(t, f, "momentum", m->params[i], t->momentum[i], err);
+        if (rc >= 0)
+            rc = load_raw(t, f, m->params[i], ema_other(t->ema, i) != NULL, err);
+    }
+    return rc;
 }
 
 static int state_load(struct trainer *t, const struct safetensors *f, struct err *err)
@@ -154,20 +206,8 @@ static int state_load(struct trainer *t, const struct safetensors *f, struct err
         rc = read_exact(f, "best_step", ST_I64, 1, &best_step, err);
     if (rc >= 0)
         rc = read_exact(f, "scores", ST_F64, SCORES, scores, err);
-    for (int i = 0; i < t->model->nparams && rc >= 0; i++) {
-        const struct param *p = t->model->params[i];
-        char name[128];
-        float *m;
-
-        if (!t->momentum[i])
-            continue;
-        m = malloc(p->count * sizeof *m);
-        snprintf(name, sizeof name, "momentum.%s", p->name);
-        rc = m ? read_exact(f, name, ST_F32, (int64_t)p->count, m, err) : err_set(err, ERR_DEVICE, "out of memory: checkpoint");
-        if (rc >= 0)
-            rc = t->dev->ops->upload(t->dev, t->momentum[i], m, p->count * sizeof *m, err);
-        free(m);
-    }
+    if (rc >= 0)
+        rc = load_vectors(t, f, err);
     if (rc < 0)
         return rc;
     t->window.images = counters[COUNT_WINDOW_IMAGES];
@@ -180,10 +220,21 @@ static int state_load(struct trainer *t, const struct safetensors *f, struct err
 
 /* ---- save ---- */
 
+/* model.safetensors holds what is validated. */
+static int export_model(struct trainer *t, struct st_array **ret_arrays, struct err *err)
+{
+    int rc;
+
+    ema_swap(t->ema);
+    rc = model_export(t->model, ret_arrays, err);
+    ema_swap(t->ema);
+    return rc;
+}
+
 static int write_files(struct trainer *t, const char *dir, int64_t *ret_bytes, struct err *err)
 {
     struct ckpt_identity id;
-    struct st_array *arrays = NULL, *packed;
+    struct st_array *arrays = NULL;
     struct state s = { 0 };
     char *classes = classes_json(t->train), size[16];
     const struct st_meta meta[] = { { "classes", classes ? classes : "[]" }, { "size", size } };
@@ -191,20 +242,16 @@ static int write_files(struct trainer *t, const char *dir, int64_t *ret_bytes, s
 
     snprintf(size, sizeof size, "%d", t->model->size);
     if (rc >= 0)
-        rc = model_export(t->model, &arrays, err);
+        rc = export_model(t, &arrays, err);
     if (rc >= 0)
         rc = state_fill(t, &s, err);
-    packed = calloc(s.n + 1, sizeof *packed);
-    if (rc >= 0 && !packed)
-        rc = err_set(err, ERR_DEVICE, "out of memory: checkpoint");
     if (rc >= 0) {
         struct ckpt_part model = { arrays, (size_t)t->model->nparams, meta, sizeof meta / sizeof *meta };
-        struct ckpt_part state = { packed, state_pack(&s, packed), NULL, 0 };
+        struct ckpt_part state = { s.arrays, s.n, NULL, 0 };
 
         rc = ckpt_write(dir, t->step, &id, &model, &state, ret_bytes, err);
     }
-    free(packed);
-    state_free(t, &s);
+    state_free(&s);
     model_export_free(t->model, arrays);
     free(classes);
     return rc;
@@ -264,7 +311,9 @@ static int load(struct trainer *t, const char *dir, int64_t step, const struct c
 
     if (rc < 0)
         return rc;
+    ema_swap(t->ema);
     rc = model_import(t->model, c->model, -1, err);
+    ema_swap(t->ema);
     if (rc >= 0)
         rc = state_load(t, c->state, err);
     *ret_bytes = c->bytes;

@@ -13,6 +13,7 @@
 #include "worker/data/sampler.h"
 #include "worker/layers/layers.h"
 #include "worker/models/model.h"
+#include "worker/train/ema.h"
 #include "worker/train/feed.h"
 #include "worker/train/progress.h"
 #include "worker/train/schedule.h"
@@ -199,7 +200,7 @@ static int check_finite(struct trainer *t, struct err *err)
 static int update_params(struct trainer *t, float scale, struct err *err)
 {
     const struct jobspec *s = t->spec;
-    float lr = schedule_lr(s, t->step + 1);
+    float lr = schedule_lr(s, t->step + 1), ema = ema_decay(s->train_ema, t->step + 1);
 
     for (int i = 0; i < t->nupdates; i++) {
         struct param *p = t->update[i].param;
@@ -208,7 +209,8 @@ static int update_params(struct trainer *t, float scale, struct err *err)
         t->update[i].sgd = (struct sgd){ .lr = lr,
                                          .momentum = (float)s->train_momentum,
                                          .decay = p->kind == PARAM_CONV ? (float)s->train_weight_decay : 0,
-                                         .scale = scale };
+                                         .scale = scale,
+                                         .ema_decay = ema };
     }
     return t->dev->ops->sgd_step(t->dev, t->update, t->nupdates, t->skip, err);
 }

@@ -11,6 +11,7 @@
 #include "worker/train/trainer.h"
 #include "worker/train/window.h"
 
+struct ema;
 struct feed;
 
 /* Words that act on all ranks: rank 0 sends one in a step's slots, it acts after the following step. */
@@ -57,6 +58,7 @@ struct trainer {
     struct exchange sync;    /* SyncBN's exchanges inside a step; record 0 without */
     double *raw, *raw_host;  /* [shards of this rank][model->raw_terms]: what the losses of this step left on the device, and a copy */
     float **momentum;        /* [nparams], NULL for running statistics */
+    struct ema *ema;         /* NULL: train.ema is 0 */
     struct sgd_item *update; /* [nupdates], working memory of the optimizer step */
     int nupdates;
     double *val_records; /* gathered buffer of validation losses, made at the first validation */

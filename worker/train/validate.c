@@ -12,6 +12,7 @@
 #include "worker/eval/coco_ap.h"
 #include "worker/eval/voc_ap.h"
 #include "worker/models/model.h"
+#include "worker/train/ema.h"
 #include "worker/train/feed.h"
 #include "worker/train/progress.h"
 #include "worker/train/trainer_impl.h"
@@ -244,8 +245,10 @@ int trainer_validate(struct trainer *t, struct err *err)
         return 0;
     progress_phase(t->progress, PHASE_VALIDATE);
     rc = pass_open(&p, t, err);
+    ema_swap(t->ema);
     if (rc >= 0)
         rc = all_shards(&p, err);
+    ema_swap(t->ema);
     if (rc >= 0)
         rc = finish(&p, err);
     pass_close(&p);

@@ -1,0 +1,497 @@
+/* cuda/conv.cu - the convolution ops: which shards go to the engine together, weights and bias in the element type of the activations, and the bias gradient,
+ * whose bits are those of cpu/conv.c. */
+#include "cuda/engine.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "cuda/derived.h"
+#include "cuda/fold.h"
+
+enum {
+    BIAS_SLAB = 256, /* pixels whose sum is one fp32 chain */
+    BIAS_AHEAD = 8   /* of them on their way while the chain waits */
+};
+
+/* ---- flat arrays: weights and bias to bf16, bf16 gradients to fp32 ---- */
+
+/* ret[i] = x[i], added to what was there where ADD. */
+template <typename T, typename S, int W, bool ADD> static __global__ void flat_kernel(T *ret, const S *x, size_t n)
+{
+    size_t i = ((size_t)blockIdx.x * blockDim.x + threadIdx.x) * W;
+    float f[W], old[W];
+
+    if (i >= n)
+        return;
+    vec_unpack(f, vec_load<W>(x + i));
+    if (ADD) {
+        vec_unpack(old, vec_load<W>(ret + i));
+#pragma unroll
+        for (int l = 0; l < W; l++)
+            f[l] = old[l] + f[l];
+    }
+    vec_store(ret + i, f);
+}
+
+/* By vectors as far as addresses and numbers allow, then one by one. */
+template <typename T, typename S, bool ADD> static void flat(struct device *dev, T *ret, const S *x, size_t n)
+{
+    const int w = VEC_WIDTH(bf16);
+    size_t head = (uintptr_t)ret % 16 == 0 && (uintptr_t)x % 16 == 0 ? n / (size_t)w * (size_t)w : 0;
+
+    if (head > 0)
+        CUDA_LAUNCH((flat_kernel<T, S, w, ADD>), cuda_blocks(head / (size_t)w, VEC_THREADS), VEC_THREADS, cuda_device(dev)->stream, ret, x,
+                    head);
+    if (head < n)
+        CUDA_LAUNCH((flat_kernel<T, S, 1, ADD>), cuda_blocks(n - head, VEC_THREADS), VEC_THREADS, cuda_device(dev)->stream, ret + head,
+                    x + head, n - head);
+}
+
+int cuda_cast_add_f32(struct device *dev, float *dst, const void *bf16_src, size_t n, bool add, struct err *err)
+{
+    if (add)
+        flat<float, bf16, true>(dev, dst, (const bf16 *)bf16_src, n);
+    else
+        flat<float, bf16, false>(dev, dst, (const bf16 *)bf16_src, n);
+    return cuda_check(cudaPeekAtLastError(), "conv_bwd_weights", err);
+}
+
+/* ---- what convolutions read beside the activations ---- */
+
+static struct cuda_derived *derived_new(struct device *dev, struct param *w, struct err *err)
+{
+    struct cuda_derived *d = (struct cuda_derived *)calloc(1, sizeof *d);
+
+    if (d)
+        d->bf16 = cuda_alloc(dev, w->count * sizeof(bf16));
+    if (!d || !d->bf16) {
+        free(d);
+        err_set(err, -ENOMEM, "out of GPU memory: %zu bytes for the bf16 copy of '%s'", w->count * sizeof(bf16), w->name);
+        return NULL;
+    }
+    d->version = w->version - 1; /* stale */
+    w->derived = d;
+    return d;
+}
+
+/* The weights in the dtype of the activations. NULL: *err says why. */
+static const void *weights(struct device *dev, struct param *w, struct err *err)
+{
+    struct cuda_derived *d = cuda_derived(w);
+
+    if (dev->dtype == DTYPE_F32)
+        return w->data;
+    if (!d)
+        d = derived_new(dev, w, err);
+    if (!d || d->version == w->version)
+        return d ? d->bf16 : NULL;
+    flat<bf16, float, false>(dev, (bf16 *)d->bf16, w->data, w->count);
+    if (cuda_check(cudaPeekAtLastError(), "conv: weights to bf16", err) < 0)
+        return NULL;
+    d->version = w->version;
+    return d->bf16;
+}
+
+void cuda_param_release(struct device *dev, struct param *p)
+{
+    struct cuda_derived *d = cuda_derived(p);
+
+    if (!d)
+        return;
+    cuda_free(dev, d->bf16);
+    free(d);
+    p->derived = NULL;
+}
+
+/* The engine has a workspace of its own, so scratch memory keeps the bias until the convolution is queued. */
+static int bias_in_dtype(struct device *dev, const void **ret, const float *bias, int k, struct err *err)
+{
+    *ret = bias;
+    if (!bias || dev->dtype == DTYPE_F32)
+        return 0;
+    *ret = cuda_scratch(dev, (size_t)k * sizeof(bf16), "conv_fwd: bias", err);
+    if (!*ret)
+        return err->code;
+    flat<bf16, float, false>(dev, (bf16 *)*ret, bias, (size_t)k);
+    return cuda_check(cudaPeekAtLastError(), "conv_fwd: bias", err);
+}
+
+/* ---- shards that are one batch ---- */
+
+static bool same_shape(const struct tensor *a, const struct tensor *b)
+{
+    return a->n == b->n && a->h == b->h && a->w == b->w && a->c == b->c && a->stride == b->stride;
+}
+
+/* Does b begin where a ends? Shapes alone where there is no memory yet: shards of a value lie one after the other. */
+static bool follows(const struct tensor *a, const struct tensor *b)
+{
+    size_t bytes = tensor_pixels(a) * (size_t)a->stride * dtype_bytes(a->dtype);
+
+    return same_shape(a, b) && (!a->data || (const char *)a->data + bytes == (const char *)b->data);
+}
+
+/* The library's engines count elements of a tensor in 31 bits. */
+static bool countable(const struct tensor *t, int shards)
+{
+    return tensor_pixels(t) * (size_t)t->stride * (size_t)shards < (size_t)1 << 31;
+}
+
+struct conv_call {
+    struct device *dev;
+    enum conv_dir dir;
+    const struct conv *cv;
+    const struct param *w;
+    const struct operand *in; /* x of forward and weight gradient */
+    const struct tensor *x;   /* dx, or x where `in` is NULL */
+    const struct tensor *y;   /* y or dy */
+    int nshards;
+    bool bias, add;
+};
+
+static const struct tensor *x_of(const struct conv_call *q, int v)
+{
+    return q->in ? &q->in[v].x : &q->x[v];
+}
+
+/* Shards from v on that are computed together. In TIER_WORLD the library could choose another algorithm for another number of them. */
+static int together(const struct conv_call *q, int v)
+{
+    int n = 1;
+
+    if (cuda_device(q->dev)->tier == TIER_WORLD)
+        return 1;
+    while (v + n < q->nshards && follows(x_of(q, v + n - 1), x_of(q, v + n)) && follows(&q->y[v + n - 1], &q->y[v + n]) &&
+           countable(x_of(q, v), n + 1) && countable(&q->y[v], n + 1))
+        n++;
+    return n;
+}
+
+/* Compared as bytes, so padding is zero. */
+static struct conv_key key_of(const struct conv_call *q, int v, int shards)
+{
+    const struct tensor *x = x_of(q, v);
+    struct conv_key key;
+
+    memset(&key, 0, sizeof key);
+    key.dir = q->dir;
+    key.dtype = q->dev->dtype;
+    key.precision = cuda_device(q->dev)->precision;
+    key.tier = cuda_device(q->dev)->tier;
+    key.n = x->n * shards;
+    key.h = x->h;
+    key.w = x->w;
+    key.c = x->c;
+    key.k = q->w->k;
+    key.r = q->w->r;
+    key.s = q->w->s;
+    key.stride = q->cv->stride;
+    key.pad = q->cv->pad;
+    key.x_stride = x->stride;
+    key.y_stride = q->y[v].stride;
+    key.bias = q->bias;
+    key.add = q->add;
+    return key;
+}
+
+static void check_shapes(const struct conv_call *q)
+{
+    for (int v = 0; v < q->nshards; v++) {
+        assert(x_of(q, v)->c == q->w->c && q->y[v].c == q->w->k && q->cv->stride >= 1);
+        assert(x_of(q, v)->dtype == q->dev->dtype && q->y[v].dtype == q->dev->dtype);
+        assert(!q->in || !q->in[v].act.scale); /* dev->pending is false: layers have it computed first */
+    }
+    (void)q;
+}
+
+static int engine_of(struct device *dev, struct engine **ret, struct err *err)
+{
+    struct cuda_device *d = cuda_device(dev);
+    int rc = d->engine ? 0 : engine_open(d, &d->engine, err);
+
+    *ret = d->engine;
+    return rc;
+}
+
+/* ---- ops ---- */
+
+int cuda_conv_fwd(struct device *dev, struct tensor *y, const struct operand *x, const struct conv *cv, struct param *w, const float *bias,
+                  double *const *stats, int nshards, struct err *err)
+{
+    struct conv_call q = { dev, CONV_FWD, cv, w, x, NULL, y, nshards, bias != NULL };
+    struct conv_args args = {};
+    struct engine *engine;
+    int rc = engine_of(dev, &engine, err);
+
+    check_shapes(&q);
+    if (rc < 0)
+        return rc;
+    args.w = weights(dev, w, err);
+    if (!args.w)
+        return err->code;
+    rc = bias_in_dtype(dev, &args.bias, bias, w->k, err);
+    for (int v = 0, n; v < nshards && rc >= 0; v += n) {
+        struct conv_key key;
+
+        n = together(&q, v);
+        key = key_of(&q, v, n);
+        args.x = x[v].x.data;
+        args.y = y[v].data;
+        rc = engine_conv(engine, &key, &args, err);
+    }
+    return rc < 0 || !stats ? rc : cuda_norm_stats(dev, stats, y, nshards, err);
+}
+
+int cuda_conv_bwd_data(struct device *dev, struct tensor *dx, float beta, const struct tensor *dy, const struct conv *cv, struct param *w,
+                       int nshards, struct err *err)
+{
+    struct conv_call q = { dev, CONV_BWD_DATA, cv, w, NULL, dx, dy, nshards, false, beta != 0.0f };
+    struct conv_args args = {};
+    struct engine *engine;
+    int rc = engine_of(dev, &engine, err);
+
+    check_shapes(&q);
+    assert(beta == 0.0f || beta == 1.0f);
+    if (rc < 0)
+        return rc;
+    args.w = weights(dev, w, err);
+    if (!args.w)
+        return err->code;
+    for (int v = 0, n; v < nshards && rc >= 0; v += n) {
+        struct conv_key key;
+
+        n = together(&q, v);
+        key = key_of(&q, v, n);
+        args.x = dx[v].data;
+        args.y = dy[v].data;
+        rc = engine_conv(engine, &key, &args, err);
+    }
+    return rc;
+}
+
+/* Do all shards have one destination? */
+static bool merged(struct device *dev, float *const *dst, int nshards)
+{
+    bool one = nshards > 1 && dst[0] == dst[1];
+
+    assert(!one || dev->merges);
+    (void)dev;
+    return one;
+}
+
+int cuda_conv_bwd_weights(struct device *dev, float *const *dw, float beta, const struct operand *x, const struct tensor *dy,
+                          const struct conv *cv, const struct param *w, int nshards, struct err *err)
+{
+    struct conv_call q = { dev, CONV_BWD_WEIGHTS, cv, w, x, NULL, dy, nshards, false, beta != 0.0f };
+    bool one = merged(dev, dw, nshards);
+    struct conv_args args = {};
+    struct engine *engine;
+    int rc = engine_of(dev, &engine, err);
+
+    check_shapes(&q);
+    assert(beta == 0.0f || beta == 1.0f);
+    for (int v = 0, n; v < nshards && rc >= 0; v += n) {
+        struct conv_key key;
+
+        n = one ? together(&q, v) : 1;
+        q.add = beta != 0.0f || (one && v > 0);
+        key = key_of(&q, v, n);
+        args.x = x[v].x.data;
+        args.y = dy[v].data;
+        args.dw = dw[v];
+        rc = engine_conv(engine, &key, &args, err);
+    }
+    return rc;
+}
+
+static int prepare(struct engine *e, struct conv_call *q, enum conv_dir dir, int v, int shards, bool add, struct err *err)
+{
+    struct conv_key key;
+
+    q->dir = dir;
+    q->add = add;
+    key = key_of(q, v, shards);
+    key.bias = q->bias && dir == CONV_FWD;
+    return engine_prepare(e, &key, err);
+}
+
+static int plan_all(struct conv_call *q, bool data_grad, struct err *err)
+{
+    struct engine *e;
+    int rc = engine_of(q->dev, &e, err);
+
+    for (int v = 0, n; v < q->nshards && rc >= 0; v += n) {
+        n = together(q, v);
+        rc = prepare(e, q, CONV_FWD, v, n, false, err);
+        for (int add = 0; add < 2 && rc >= 0; add++) {
+            rc = prepare(e, q, CONV_BWD_WEIGHTS, v, n, add != 0, err);
+            if (rc >= 0 && data_grad)
+                rc = prepare(e, q, CONV_BWD_DATA, v, n, add != 0, err);
+        }
+    }
+    return rc;
+}
+
+/* Gradients are prepared as first writers and as later ones: the tape alone knows which they will be. Outputs are taken for dense. */
+int cuda_conv_plan(struct device *dev, const struct tensor *x, const struct conv *cv, const struct param *w, bool bias, bool data_grad,
+                   int nshards, struct err *err)
+{
+    struct tensor *y = (struct tensor *)malloc((size_t)nshards * sizeof *y);
+    struct conv_call q = { dev, CONV_FWD, cv, w, NULL, x, y, nshards, bias };
+    int rc;
+
+    if (!y)
+        return err_set(err, -ENOMEM, "out of memory: plans of %d shards", nshards);
+    for (int v = 0; v < nshards; v++) {
+        y[v] = x[v];
+        y[v].h = (x[v].h + 2 * cv->pad - w->r) / cv->stride + 1;
+        y[v].w = (x[v].w + 2 * cv->pad - w->s) / cv->stride + 1;
+        y[v].c = y[v].stride = w->k;
+    }
+    check_shapes(&q);
+    rc = plan_all(&q, data_grad, err);
+    free(y);
+    return rc;
+}
+
+char *cuda_plans(struct device *dev)
+{
+    struct engine *e = cuda_device(dev)->engine;
+
+    return e ? engine_plans(e) : strdup("");
+}
+
+/* ---- bias: slabs of pixels are chains, which add pairwise ---- */
+
+struct bias_shard {
+    const void *dy;
+    float *db;
+    float *part; /* [slabs][c] */
+    unsigned npixels;
+    int stride;
+};
+
+struct bias_args {
+    struct bias_shard shard[SHARDS_AT_ONCE];
+    int nshards, c;
+    bool one; /* all shards have one destination, which gets their sum */
+    float beta;
+};
+
+static __host__ __device__ unsigned bias_slabs(unsigned npixels)
+{
+    return (npixels + BIAS_SLAB - 1) / BIAS_SLAB;
+}
+
+template <typename T, int W> static __global__ void __launch_bounds__(VEC_THREADS) bias_slabs_kernel(struct bias_args a)
+{
+    const struct bias_shard *s = &a.shard[blockIdx.z];
+    unsigned slab = blockIdx.x * blockDim.y + threadIdx.y, from = slab * BIAS_SLAB, left;
+    int k = vec_channel<W>();
+    float sum[W] = {};
+    const T *dy;
+
+    if (k >= a.c || from >= s->npixels)
+        return;
+    dy = (const T *)s->dy + (size_t)from * s->stride + k;
+    left = s->npixels - from < BIAS_SLAB ? s->npixels - from : BIAS_SLAB;
+    for (; left > 0; left -= left < BIAS_AHEAD ? left : BIAS_AHEAD, dy += (size_t)BIAS_AHEAD * s->stride) {
+        pack<T, W> p[BIAS_AHEAD];
+
+#pragma unroll
+        for (unsigned i = 0; i < BIAS_AHEAD; i++)
+            if (i < left)
+                p[i] = vec_load<W>(dy + (size_t)i * s->stride);
+#pragma unroll
+        for (unsigned i = 0; i < BIAS_AHEAD; i++) {
+            float f[W];
+
+            if (i >= left)
+                break;
+            vec_unpack(f, p[i]);
+#pragma unroll
+            for (int l = 0; l < W; l++)
+                sum[l] += f[l];
+        }
+    }
+    vec_store(s->part + (size_t)slab * a.c + k, sum);
+}
+
+/* The tree over one shard's slabs of column k, in the threads of row 0. */
+DEVICE_FN float bias_sum(float *runs, const struct bias_shard *s, unsigned k, unsigned c)
+{
+    unsigned n = bias_slabs(s->npixels), run = fold_run(n), first = threadIdx.y * run;
+    float sum = 0.0f;
+
+    if (k < c && first < n)
+        sum = fold_rows(s->part + (size_t)first * c + k, c, n - first < run ? n - first : run);
+    return n > 0 ? fold_block(runs, sum, n) : 0.0f;
+}
+
+static __global__ void bias_fold_kernel(struct bias_args a)
+{
+    SHARED(float, runs, FOLD_WIDTH *FOLD_RUNS);
+    unsigned k = blockIdx.x * FOLD_WIDTH + threadIdx.x, first = blockIdx.y;
+    float *db = a.shard[first].db, sum = bias_sum(runs, &a.shard[first], k, (unsigned)a.c);
+
+    for (int v = 1; a.one && v < a.nshards; v++) {
+        __syncthreads();
+        sum += bias_sum(runs, &a.shard[v], k, (unsigned)a.c);
+    }
+    if (k < (unsigned)a.c && threadIdx.y == 0)
+        db[k] = act_store(a.beta, &db[k], sum);
+}
+
+template <typename T, int W> static void bias_launch(struct device *dev, const struct bias_args *a)
+{
+    unsigned most = 0;
+    struct vec_grid g;
+
+    for (int i = 0; i < a->nshards; i++)
+        most = a->shard[i].npixels > most ? a->shard[i].npixels : most;
+    g = vec_grid(bias_slabs(most), a->c, W, 1, a->nshards);
+    CUDA_LAUNCH((bias_slabs_kernel<T, W>), g.grid, g.block, cuda_device(dev)->stream, *a);
+    CUDA_LAUNCH(bias_fold_kernel, dim3(cuda_blocks((size_t)a->c, FOLD_WIDTH), a->one ? 1u : (unsigned)a->nshards),
+                dim3(FOLD_WIDTH, FOLD_RUNS), cuda_device(dev)->stream, *a);
+}
+
+/* Shards [first, first + n) and the parts of `memory` they fill. */
+static void bias_gather(struct bias_args *a, float *memory, float *const *db, const struct tensor *dy, int first, int nshards)
+{
+    a->nshards = nshards - first < SHARDS_AT_ONCE ? nshards - first : SHARDS_AT_ONCE;
+    for (int i = 0; i < a->nshards; i++) {
+        const struct tensor *t = &dy[first + i];
+        struct bias_shard s = { t->data, db[first + i], memory, (unsigned)tensor_pixels(t), t->stride };
+
+        a->shard[i] = s;
+        memory += (size_t)bias_slabs(s.npixels) * (size_t)a->c;
+    }
+}
+
+int cuda_conv_bwd_bias(struct device *dev, float *const *db, float beta, const struct tensor *dy, int nshards, struct err *err)
+{
+    size_t floats = 0;
+    bool wide = true;
+    struct bias_args a;
+    float *memory;
+
+    a.c = dy[0].c;
+    a.one = merged(dev, db, nshards);
+    a.beta = beta;
+    for (int v = 0; v < nshards; v++) {
+        assert(dy[v].c == a.c && dy[v].dtype == dy[0].dtype && tensor_pixels(&dy[v]) < (size_t)1 << 31);
+        wide = wide && vec_fits(&dy[v], vec_width(dy[v].dtype));
+        floats += (size_t)bias_slabs((unsigned)tensor_pixels(&dy[v])) * (size_t)a.c;
+    }
+    memory = (float *)cuda_scratch(dev, floats * sizeof(float), "conv_bwd_bias", err);
+    if (!memory)
+        return err->code;
+    for (int first = 0; first < nshards; first += SHARDS_AT_ONCE) {
+        bias_gather(&a, memory, db, dy, first, nshards);
+        VEC_CALL(bias_launch, dy[0].dtype, wide, dev, &a);
+        a.beta = a.one ? 1.0f : beta;
+    }
+    return cuda_check(cudaPeekAtLastError(), "conv_bwd_bias", err);
+}

@@ -156,8 +156,7 @@ DEVICE_FN void write_winners(const struct pool_args *a, const struct pool_shard 
 }
 
 /* WINNERS: the places, else the maxima. */
-template <typename T, int W, bool WINNERS>
-__global__ void __launch_bounds__(VEC_THREADS) pool_outputs(const __grid_constant__ struct pool_args a)
+template <typename T, int W, bool WINNERS> __global__ void __launch_bounds__(VEC_THREADS) pool_outputs(const struct pool_args a)
 {
     const struct pool_shard *s = &a.shard[blockIdx.z];
     int k = vec_channel<W>();
@@ -218,7 +217,7 @@ template <typename T, int W> DEVICE_FN void pool_input(const struct pool_args *a
     vec_store(dx, sum);
 }
 
-template <typename T, int W> __global__ void __launch_bounds__(VEC_THREADS) pool_inputs(const __grid_constant__ struct pool_args a)
+template <typename T, int W> __global__ void __launch_bounds__(VEC_THREADS) pool_inputs(const struct pool_args a)
 {
     const struct pool_shard *s = &a.shard[blockIdx.z];
     int k = vec_channel<W>();
@@ -304,7 +303,7 @@ DEVICE_FN void pool_square(const struct pool_args *a, const struct pool_shard *s
     }
 }
 
-template <typename T, int W> __global__ void __launch_bounds__(VEC_THREADS) pool_squares(const __grid_constant__ struct pool_args a)
+template <typename T, int W> __global__ void __launch_bounds__(VEC_THREADS) pool_squares(const struct pool_args a)
 {
     const struct pool_shard *s = &a.shard[blockIdx.z];
     int k = vec_channel<W>(), rows = (s->h + 1) / 2, cols = (s->w + 1) / 2;

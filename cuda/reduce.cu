@@ -78,7 +78,7 @@ template <class T, int DEPTH> static __device__ void add_any(const struct tree_a
     ((T *)a->dst)[i] = top;
 }
 
-template <int LEAVES> __global__ void __launch_bounds__(THREADS) tree_even(const __grid_constant__ struct tree_args a)
+template <int LEAVES> __global__ void __launch_bounds__(THREADS) tree_even(const struct tree_args a)
 {
     size_t i = (size_t)blockIdx.x * THREADS + threadIdx.x;
 
@@ -88,7 +88,7 @@ template <int LEAVES> __global__ void __launch_bounds__(THREADS) tree_even(const
         add_even<float, LEAVES>(&a, i);
 }
 
-__global__ void __launch_bounds__(THREADS) tree_any(const __grid_constant__ struct tree_args a)
+__global__ void __launch_bounds__(THREADS) tree_any(const struct tree_args a)
 {
     size_t i = (size_t)blockIdx.x * THREADS + threadIdx.x;
 
@@ -98,7 +98,7 @@ __global__ void __launch_bounds__(THREADS) tree_any(const __grid_constant__ stru
         add_any<float, SHALLOW>(&a, i);
 }
 
-__global__ void __launch_bounds__(THREADS) tree_deep(const __grid_constant__ struct tree_args a)
+__global__ void __launch_bounds__(THREADS) tree_deep(const struct tree_args a)
 {
     size_t i = (size_t)blockIdx.x * THREADS + threadIdx.x;
 

@@ -76,7 +76,7 @@ DEVICE_FN void gather(const struct upsample_args *a, const struct upsample_shard
     vec_store(dx, sum);
 }
 
-template <typename T, int W> __global__ void __launch_bounds__(VEC_THREADS) upsample(const __grid_constant__ struct upsample_args a)
+template <typename T, int W> __global__ void __launch_bounds__(VEC_THREADS) upsample(const struct upsample_args a)
 {
     const struct upsample_shard *s = &a.shard[blockIdx.z];
     int k = vec_channel<W>();
@@ -86,8 +86,7 @@ template <typename T, int W> __global__ void __launch_bounds__(VEC_THREADS) upsa
         spread<T, W>(&a, s, (unsigned)i, k);
 }
 
-template <typename T, int W, int FACTOR>
-__global__ void __launch_bounds__(VEC_THREADS) upsample_back(const __grid_constant__ struct upsample_args a)
+template <typename T, int W, int FACTOR> __global__ void __launch_bounds__(VEC_THREADS) upsample_back(const struct upsample_args a)
 {
     const struct upsample_shard *s = &a.shard[blockIdx.z];
     int k = vec_channel<W>();

@@ -75,7 +75,7 @@ static __device__ void unite_row(const struct loss_args *a, const struct loss_sh
     }
 }
 
-__global__ void __launch_bounds__(THREADS) claim_slots(const __grid_constant__ struct loss_args a)
+__global__ void __launch_bounds__(THREADS) claim_slots(const struct loss_args a)
 {
     unsigned image;
     const struct loss_shard *s = shard_of_block(&a, &image);
@@ -213,7 +213,7 @@ static __device__ void warp_slots(double terms[YOLO_TERMS], const struct loss_ar
 }
 
 /* A slab is one chain of its slots in order; lane i owns term i. */
-template <class T> __global__ void __launch_bounds__(SLAB_THREADS) slab_loss(const __grid_constant__ struct loss_args a)
+template <class T> __global__ void __launch_bounds__(SLAB_THREADS) slab_loss(const struct loss_args a)
 {
     SHARED(double, shared, SLABS_PER_BLOCK * 32 * YOLO_TERMS);
     unsigned block;
@@ -255,7 +255,7 @@ static __device__ void add_rows(double *rows, size_t stride, int n)
     }
 }
 
-__global__ void __launch_bounds__(THREADS) add_slabs(const __grid_constant__ struct loss_args a)
+__global__ void __launch_bounds__(THREADS) add_slabs(const struct loss_args a)
 {
     unsigned image;
     const struct loss_shard *s = shard_of_block(&a, &image);
@@ -263,7 +263,7 @@ __global__ void __launch_bounds__(THREADS) add_slabs(const __grid_constant__ str
     add_rows(s->slabs + (size_t)image * (size_t)s->nslabs * YOLO_TERMS, YOLO_TERMS, s->nslabs);
 }
 
-__global__ void __launch_bounds__(THREADS) add_images(const __grid_constant__ struct loss_args a)
+__global__ void __launch_bounds__(THREADS) add_images(const struct loss_args a)
 {
     const struct loss_shard *s = &a.shard[blockIdx.x];
 
@@ -423,7 +423,7 @@ template <class T> static __device__ int decode_slot(const struct decode_args *a
     return n;
 }
 
-template <class T> __global__ void __launch_bounds__(THREADS) count_candidates(const __grid_constant__ struct decode_args a)
+template <class T> __global__ void __launch_bounds__(THREADS) count_candidates(const struct decode_args a)
 {
     int first = (int)blockIdx.x * SLOTS_PER_BLOCK, lane = (int)threadIdx.x % 32;
 
@@ -454,7 +454,7 @@ static __device__ int count_before(const int *count, int to)
     return sum;
 }
 
-template <class T> __global__ void __launch_bounds__(THREADS) write_candidates(const __grid_constant__ struct decode_args a)
+template <class T> __global__ void __launch_bounds__(THREADS) write_candidates(const struct decode_args a)
 {
     int first = (int)blockIdx.x * SLOTS_PER_BLOCK, lane = (int)threadIdx.x % 32, at = count_before(a.count, first), slot = first;
     int end = first + SLOTS_PER_BLOCK < a.slots ? first + SLOTS_PER_BLOCK : a.slots;

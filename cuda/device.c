@@ -222,6 +222,7 @@ void cuda_info(struct device *dev, struct device_info *ret)
         uuid_text(&p.uuid, ret->uuid, sizeof ret->uuid);
         ret->memory_bytes = (int64_t)p.totalGlobalMem;
     }
+    (void)cudaGetDeviceCount(&ret->devices);
     if (cudaDriverGetVersion(&version) == cudaSuccess)
         add_version(ret, "driver", version / 1000, version % 1000 / 10);
     if (cudaRuntimeGetVersion(&version) == cudaSuccess)

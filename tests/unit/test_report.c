@@ -90,13 +90,20 @@ static void every_report_is_what_detd_job_takes(void **state)
     struct report_term terms[] = { { "total", 3.25, 4 }, { "box", NAN, 1 } };
     struct report_loss loss = { "val", 7, 0.5, "rerun", 12.5, 2, terms };
     struct report_metric metrics[] = { { "ap50", 0.1 }, { "nothing", NAN } };
+    const struct report_device device = { "GPU", "GPU-1", 2, 1LL << 40, versions }, cpu = { "cpu", NULL, 1, 7, NULL };
     struct both *b = *state;
     struct err err;
     json_t *msg;
 
-    assert_int_equal(report_hello(b->r, "cpu", 1LL << 40, "id", versions, &err), 0);
+    assert_int_equal(report_hello(b->r, &cpu, NULL, &err), 0);
+    msg = hear(b, RECORD_HELLO);
+    assert_true(!json_object_get(msg, "uuid") && !json_object_get(msg, "devices") && !json_object_get(msg, "nccl_id"));
+    json_decref(msg);
+    assert_int_equal(report_hello(b->r, &device, "id", &err), 0);
     msg = hear(b, RECORD_HELLO);
     assert_int_equal(json_integer_value(json_object_get(msg, "memory_bytes")), 1LL << 40);
+    assert_string_equal(string_of(msg, "uuid"), "GPU-1");
+    assert_int_equal(json_integer_value(json_object_get(msg, "devices")), 2);
     json_decref(msg);
     assert_int_equal(report_start(b->r, 0, NULL, &err), 0);
     msg = hear(b, RECORD_START);

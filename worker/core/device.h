@@ -153,6 +153,7 @@ enum { DEVICE_MAX_VERSIONS = 12 };
 struct device_info {
     char name[96], uuid[64]; /* product name; "" where there is no UUID */
     int64_t memory_bytes;    /* all of it */
+    int devices;             /* of this backend that the process sees; it uses the first */
     int nversions;           /* "driver" "13.0", "cudnn" "9.19.0" ... */
     struct {
         char name[24], value[64];

@@ -136,6 +136,7 @@ void cpu_info(struct device *dev, struct device_info *ret)
     memset(ret, 0, sizeof *ret);
     processor_name(ret->name, sizeof ret->name);
     ret->memory_bytes = (int64_t)sysconf(_SC_PHYS_PAGES) * sysconf(_SC_PAGESIZE);
+    ret->devices = 1;
     ret->nversions = 1;
     snprintf(ret->version[0].name, sizeof ret->version[0].name, "isa");
     snprintf(ret->version[0].value, sizeof ret->version[0].value, "%s", ISA_NAME);

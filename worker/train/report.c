@@ -243,8 +243,7 @@ static double now(void)
     return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
 }
 
-int report_hello(struct report *r, const char *device, int64_t memory_bytes, const char *nccl_id, const char *const *versions,
-                 struct err *err)
+int report_hello(struct report *r, const struct report_device *device, const char *link_id, struct err *err)
 {
     struct line *l = begin(r, "hello");
 
@@ -252,14 +251,18 @@ int report_hello(struct report *r, const char *device, int64_t memory_bytes, con
     line_int(l, "local_rank", r->local_rank);
     line_int(l, "nranks", r->nranks);
     line_int(l, "pid", getpid());
-    line_str(l, "device", device);
-    line_int(l, "memory_bytes", memory_bytes);
+    line_str(l, "device", device->name);
+    line_int(l, "memory_bytes", device->memory_bytes);
     line_open(l, "versions", '{');
-    for (; versions && versions[0]; versions += 2)
-        line_str(l, versions[0], versions[1]);
+    for (const char *const *v = device->versions; v && v[0]; v += 2)
+        line_str(l, v[0], v[1]);
     line_close(l, '}');
-    if (nccl_id)
-        line_str(l, "nccl_id", nccl_id);
+    if (link_id)
+        line_str(l, "nccl_id", link_id);
+    if (device->uuid) {
+        line_str(l, "uuid", device->uuid);
+        line_int(l, "devices", device->devices);
+    }
     return finish(r, err);
 }
 

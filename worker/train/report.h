@@ -24,9 +24,15 @@ void report_close(struct report *r);
 /* fn(arg, true) before a report has to wait because detd-job does not read, fn(arg, false) afterwards: the phase report_wait. */
 void report_on_wait(struct report *r, void (*fn)(void *arg, bool waiting), void *arg);
 
-/* nccl_id: text that rank 0 gives to all, or NULL. versions: name, value, name, value, ..., NULL; or NULL. */
-int report_hello(struct report *r, const char *device, int64_t memory_bytes, const char *nccl_id, const char *const *versions,
-                 struct err *err);
+/* What a rank says it computes on. */
+struct report_device {
+    const char *name, *uuid; /* uuid: NULL on the CPU */
+    int devices;             /* GPUs that the process sees; not said where uuid is NULL */
+    int64_t memory_bytes;
+    const char *const *versions; /* name, value, name, value, ..., NULL; or NULL */
+};
+/* link_id: text that rank 0 gives to all, or NULL. */
+int report_hello(struct report *r, const struct report_device *device, const char *link_id, struct err *err);
 
 struct report_tier {
     int64_t step;

@@ -50,6 +50,7 @@ static int say_hello(struct trainer *t, struct err *err)
 {
     char id[REPORT_ID] = "";
     const char *versions[2 * DEVICE_MAX_VERSIONS + 1] = { NULL };
+    struct report_device said;
     struct device_info info;
     int rc = t->opt.rank == 0 && has_link(t) ? t->opt.backend->link_id(id, sizeof id, err) : 0;
 
@@ -60,8 +61,12 @@ static int say_hello(struct trainer *t, struct err *err)
         versions[2 * i] = info.version[i].name;
         versions[2 * i + 1] = info.version[i].value;
     }
-    return report_hello(t->report, t->dev->host_memory ? t->opt.backend->name : info.name, info.memory_bytes, id[0] ? id : NULL, versions,
-                        err);
+    said = (struct report_device){ .name = t->dev->host_memory ? t->opt.backend->name : info.name,
+                                   .uuid = info.uuid[0] ? info.uuid : NULL,
+                                   .devices = info.devices,
+                                   .memory_bytes = info.memory_bytes,
+                                   .versions = versions };
+    return report_hello(t->report, &said, id[0] ? id : NULL, err);
 }
 
 /* *ret_link_id: what rank 0 made for all. */

@@ -106,10 +106,11 @@ static int run_trainer(const struct jobspec *spec, struct trainer_options *opt)
 
     if (rc >= 0 && why.code != 0 && strcmp(spec->run_precision, "fp32") != 0)
         rc = err_field(&err, ERR_UNSUPPORTED, "run.precision", "run.precision: %s needs a GPU: %s", spec->run_precision, why.msg);
-    if (rc >= 0 && why.code != 0)
+    if (rc >= 0 && why.code != 0) {
         fprintf(stderr, "detd-worker: run.device auto: the CPU is used: %s\n", why.msg);
-    if (rc >= 0)
-        rc = trainer_run(spec, opt, &err);
+        opt->why_cpu = why.msg;
+    }
+    rc = rc < 0 ? trainer_refuse(opt, &err) : trainer_run(spec, opt, &err);
     return rc < 0 ? failed(&err) : 0;
 }
 

@@ -84,6 +84,8 @@ static int greet(struct trainer *t, char ret_link_id[REPORT_ID], struct err *err
     if (rc >= 0)
         memcpy(ret_link_id, go->nccl_id, sizeof go->nccl_id);
     free(go);
+    if (rc >= 0 && t->opt.why_cpu && t->opt.rank == 0)
+        rc = report_event(t->report, err, "info", "device", "run.device auto: the CPU is used: %s", t->opt.why_cpu);
     return rc;
 }
 

@@ -94,3 +94,15 @@ int trainer_run(const struct jobspec *spec, const struct trainer_options *opt, s
     free(t);
     return rc < 0 ? rc : 0;
 }
+
+int trainer_refuse(const struct trainer_options *opt, const struct err *why)
+{
+    struct report *report;
+    struct err ignored;
+
+    if (report_open(opt->control_fd, opt->rank, opt->local_rank, opt->nranks, &report, &ignored) >= 0) {
+        report_end(report, "failed", why->msg, class_of(why->code), &ignored);
+        report_close(report);
+    }
+    return why->code;
+}

@@ -7,6 +7,7 @@ struct jobspec;
 
 struct trainer_options {
     const struct device_ops *backend;
+    const char *why_cpu; /* why run.device auto did not take a GPU; NULL: nothing to say */
     const char *job_dir; /* holds index.*, checkpoints/ */
     int rank, nranks, local_rank, attempt;
     int control_fd, comm_fd, progress_fd; /* as proto/report.h says; -1 each for a rank that runs alone */
@@ -15,3 +16,5 @@ struct trainer_options {
 /* Trains until the job is completed, paused, cancelled or failed, and reports that (report_end). Returns 0 when the outcome was reported and is
  * not a failure, else the code of the failure, which was reported too unless detd-job is gone; *err says it in words. */
 int trainer_run(const struct jobspec *spec, const struct trainer_options *opt, struct err *err);
+/* For a job that cannot begin here (no such device): reports *why as the job's end. Returns why->code. */
+int trainer_refuse(const struct trainer_options *opt, const struct err *why);

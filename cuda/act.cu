@@ -227,8 +227,13 @@ static struct act_way way_of(const struct act_op *op, int w, int nshards)
 /* c: channels that the kernel sees. */
 static struct act_shard make_shard(const struct views *v, struct act_way way, int c)
 {
-    struct act_shard s = { v->dst.data, v->a.x.data, v->b.x.data, v->a.act, v->b.act };
+    struct act_shard s = {};
 
+    s.dst = v->dst.data;
+    s.a = v->a.x.data;
+    s.b = v->b.x.data;
+    s.pending_a = v->a.act;
+    s.pending_b = v->b.act;
     s.npixels = way.in_rows ? tensor_pixels(&v->dst) : tensor_count(&v->dst) / (size_t)c;
     s.dst_stride = way.in_rows ? v->dst.stride : c;
     s.a_stride = way.in_rows ? v->a.x.stride : c;
@@ -311,8 +316,10 @@ static int pending(const struct operand *x, int flag, int nshards)
 
 int cuda_act_fwd(struct device *dev, enum act_kind kind, struct tensor *y, const struct operand *x, int nshards, struct err *err)
 {
-    struct act_op op = { "act_fwd", y };
+    struct act_op op = {};
 
+    op.what = "act_fwd";
+    op.dst = y;
     op.a = x;
     op.kind = kind;
     return run(dev, &op, pending(x, PENDING_A, nshards), nshards, err);
@@ -321,8 +328,11 @@ int cuda_act_fwd(struct device *dev, enum act_kind kind, struct tensor *y, const
 int cuda_act_bwd(struct device *dev, enum act_kind kind, struct tensor *dx, float beta, const struct tensor *dy, const struct tensor *y,
                  int nshards, struct err *err)
 {
-    struct act_op op = { "act_bwd", dx, dy };
+    struct act_op op = {};
 
+    op.what = "act_bwd";
+    op.dst = dx;
+    op.ta = dy;
     op.tb = kind == ACT_LINEAR ? NULL : y;
     op.kind = kind;
     op.beta = beta;
@@ -331,8 +341,10 @@ int cuda_act_bwd(struct device *dev, enum act_kind kind, struct tensor *dx, floa
 
 int cuda_add_fwd(struct device *dev, struct tensor *y, const struct operand *a, const struct operand *b, int nshards, struct err *err)
 {
-    struct act_op op = { "add_fwd", y };
+    struct act_op op = {};
 
+    op.what = "add_fwd";
+    op.dst = y;
     op.a = a;
     op.b = b;
     return run(dev, &op, READ_B | pending(a, PENDING_A, nshards) | pending(b, PENDING_B, nshards), nshards, err);
@@ -350,12 +362,16 @@ template <typename T, typename S> static void launch_cast(struct device *dev, co
 
 int cuda_cast(struct device *dev, struct tensor *y, const struct tensor *x, int nshards, struct err *err)
 {
-    struct act_op op = { "cast", y, x };
-    struct act_way way = way_of(&op, VEC_WIDTH(bf16), nshards);
+    struct act_op op = {};
+    struct act_way way;
     struct act_args a;
 
+    op.what = "cast";
+    op.dst = y;
+    op.ta = x;
     if (x[0].dtype == y[0].dtype)
         return run(dev, &op, 0, nshards, err);
+    way = way_of(&op, VEC_WIDTH(bf16), nshards);
     for (int first = 0, n; first < nshards; first += n) {
         n = gather(&a, &op, first, nshards, way, VEC_WIDTH(bf16));
         if (y[0].dtype == DTYPE_BF16)

@@ -220,7 +220,7 @@ static int engine_of(struct device *dev, struct engine **ret, struct err *err)
 int cuda_conv_fwd(struct device *dev, struct tensor *y, const struct operand *x, const struct conv *cv, struct param *w, const float *bias,
                   double *const *stats, int nshards, struct err *err)
 {
-    struct conv_call q = { dev, CONV_FWD, cv, w, x, NULL, y, nshards, bias != NULL };
+    struct conv_call q = { dev, CONV_FWD, cv, w, x, NULL, y, nshards, bias != NULL, false };
     struct conv_args args = {};
     struct engine *engine;
     int rc = engine_of(dev, &engine, err);
@@ -339,7 +339,7 @@ int cuda_conv_plan(struct device *dev, const struct tensor *x, const struct conv
                    int nshards, struct err *err)
 {
     struct tensor *y = (struct tensor *)malloc((size_t)nshards * sizeof *y);
-    struct conv_call q = { dev, CONV_FWD, cv, w, NULL, x, y, nshards, bias };
+    struct conv_call q = { dev, CONV_FWD, cv, w, NULL, x, y, nshards, bias, false };
     int rc;
 
     if (!y)
@@ -396,8 +396,8 @@ template <typename T, int W> static __global__ void __launch_bounds__(VEC_THREAD
     if (k >= a.c || from >= s->npixels)
         return;
     dy = (const T *)s->dy + (size_t)from * s->stride + k;
-    left = s->npixels - from < BIAS_SLAB ? s->npixels - from : BIAS_SLAB;
-    for (; left > 0; left -= left < BIAS_AHEAD ? left : BIAS_AHEAD, dy += (size_t)BIAS_AHEAD * s->stride) {
+    left = vec_least(s->npixels - from, BIAS_SLAB);
+    for (; left > 0; left -= vec_least(left, BIAS_AHEAD), dy += (size_t)BIAS_AHEAD * s->stride) {
         pack<T, W> p[BIAS_AHEAD];
 
 #pragma unroll
@@ -426,7 +426,7 @@ DEVICE_FN float bias_sum(float *runs, const struct bias_shard *s, unsigned k, un
     float sum = 0.0f;
 
     if (k < c && first < n)
-        sum = fold_rows(s->part + (size_t)first * c + k, c, n - first < run ? n - first : run);
+        sum = fold_rows(s->part + (size_t)first * c + k, c, vec_least(n - first, run));
     return n > 0 ? fold_block(runs, sum, n) : 0.0f;
 }
 

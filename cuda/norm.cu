@@ -1,30 +1,16 @@
-/* cuda/norm.cu - batch normalisation: statistics of a convolution's output, scale and shift from them, the backward in two passes over memory, running
- * statistics. fp32 gives the bits of cpu/norm.c but for the statistics, whose slabs are this device's own. */
+/* cuda/norm.cu - batch normalisation: scale and shift from statistics, sums of shards, the second pass of the backward, running statistics; the sums over
+ * pixels are in norm_sums.cu. fp32 gives the bits of cpu/norm.c. */
 #include "cuda/fold.h"
-
-#include <assert.h>
+#include "cuda/norm.h"
 
 #include "worker/kernels/norm.h"
 
 enum {
     CHANNEL_THREADS = 128, /* blocks of kernels with a thread per channel */
-    SLAB_THREADS = 128,    /* of the sums over pixels: few, because a thread of them keeps much in registers */
-    SLAB_LANES = 32,       /* of these at most so many side by side; the others take slabs further down */
-    SLAB_AHEAD = 8,        /* pixels on their way while a chain waits: chains are long and few, so each must keep the memory busy */
     APPLY_RUN = 8,         /* pixels of a thread */
     APPLY_AHEAD = 4,       /* of them on their way at once */
     ROWS_AT_ONCE = 64      /* pointers in the arguments of a launch; more come as a table */
 };
-
-static int at_once(int left)
-{
-    return left < SHARDS_AT_ONCE ? left : SHARDS_AT_ONCE;
-}
-
-static int checked(const char *what, struct err *err)
-{
-    return cuda_check(cudaPeekAtLastError(), what, err);
-}
 
 /* ---- one thread a channel ---- */
 
@@ -65,7 +51,7 @@ int cuda_norm_prepare(struct device *dev, float *const *mean, float *const *invs
     a.eps = eps;
     a.c = c;
     for (int first = 0, n; first < nshards; first += n) {
-        n = at_once(nshards - first);
+        n = norm_at_once(nshards - first);
         for (int i = 0; i < n; i++) {
             struct prepare_shard s = { stats[first + i], mean[first + i], invstd[first + i], scale[first + i], shift[first + i] };
 
@@ -74,7 +60,7 @@ int cuda_norm_prepare(struct device *dev, float *const *mean, float *const *invs
         CUDA_LAUNCH(prepare_kernel, dim3(cuda_blocks((size_t)c, CHANNEL_THREADS), (unsigned)n), dim3(CHANNEL_THREADS),
                     cuda_device(dev)->stream, a);
     }
-    return checked("norm_prepare", err);
+    return norm_checked("norm_prepare", err);
 }
 
 static __global__ void prepare_running_kernel(float *invstd, float *scale, float *shift, const float *mean, const float *var,
@@ -96,7 +82,7 @@ int cuda_norm_prepare_running(struct device *dev, float *invstd, float *scale, f
 {
     CUDA_LAUNCH(prepare_running_kernel, dim3(cuda_blocks((size_t)c, CHANNEL_THREADS)), dim3(CHANNEL_THREADS), cuda_device(dev)->stream,
                 invstd, scale, shift, mean, var, gamma, beta, eps, c);
-    return checked("norm_prepare_running", err);
+    return norm_checked("norm_prepare_running", err);
 }
 
 /* Arrays of doubles, one a shard of the job. */
@@ -156,7 +142,7 @@ int cuda_merge_moments(struct device *dev, double *dst, const double *const *sta
         return rc;
     CUDA_LAUNCH(merge_moments_kernel, dim3(cuda_blocks((size_t)c, CHANNEL_THREADS)), dim3(CHANNEL_THREADS), cuda_device(dev)->stream, dst,
                 r, c);
-    return checked("merge_moments", err);
+    return norm_checked("merge_moments", err);
 }
 
 static __global__ void merge_sums_kernel(double *dst, struct rows r, size_t count)
@@ -181,7 +167,7 @@ int cuda_merge_sums(struct device *dev, double *dst, const double *const *rows, 
         return rc;
     CUDA_LAUNCH(merge_sums_kernel, dim3(cuda_blocks(count, CHANNEL_THREADS)), dim3(CHANNEL_THREADS), cuda_device(dev)->stream, dst, r,
                 count);
-    return checked("merge_sums", err);
+    return norm_checked("merge_sums", err);
 }
 
 /* One destination of all rows gets their sum, added in order in double and rounded once. */
@@ -222,7 +208,7 @@ static void narrow_each(struct device *dev, float *const *dst, float beta, const
     a.beta = beta;
     a.count = count;
     for (int first = 0, n; first < nshards; first += n) {
-        n = at_once(nshards - first);
+        n = norm_at_once(nshards - first);
         for (int i = 0; i < n; i++) {
             a.shard[i].dst = dst[first + i];
             a.shard[i].src = src[first + i];
@@ -239,7 +225,7 @@ int cuda_narrow(struct device *dev, float *const *dst, float beta, const double 
 
     if (nshards < 2 || dst[0] != dst[1]) {
         narrow_each(dev, dst, beta, src, count, nshards);
-        return checked("narrow", err);
+        return norm_checked("narrow", err);
     }
     assert(dev->merges);
     rc = rows_make(dev, &r, src, nshards, err);
@@ -247,7 +233,7 @@ int cuda_narrow(struct device *dev, float *const *dst, float beta, const double 
         return rc;
     CUDA_LAUNCH(narrow_sum_kernel, dim3(cuda_blocks(count, CHANNEL_THREADS)), dim3(CHANNEL_THREADS), cuda_device(dev)->stream, dst[0], beta,
                 r, count);
-    return checked("narrow", err);
+    return norm_checked("narrow", err);
 }
 
 static __global__ void running_kernel(float *mean, float *var, struct rows stats, float momentum, int c, const int32_t *skip)
@@ -281,440 +267,7 @@ int cuda_norm_running(struct device *dev, float *mean, float *var, const double 
         return rc;
     CUDA_LAUNCH(running_kernel, dim3(cuda_blocks((size_t)c, CHANNEL_THREADS)), dim3(CHANNEL_THREADS), cuda_device(dev)->stream, mean, var,
                 r, momentum, c, skip);
-    return checked("norm_running", err);
-}
-
-/* ---- sums over pixels: a thread's slab is one fp32 chain per channel; a block folds its slabs to one row of partials, a second kernel folds these ---- */
-
-struct slab_shard {
-    const void *x, *da; /* da: backward sums only */
-    const float *scale, *shift, *slope, *mean, *invstd;
-    double *part; /* [blocks][2][c] */
-    double *ret;  /* backward: [2c] sums; statistics: count, mean[c], M2[c] */
-    unsigned npixels;
-    int x_stride, da_stride;
-};
-
-struct slab_args {
-    struct slab_shard shard[SHARDS_AT_ONCE];
-    int c;
-    unsigned slab; /* pixels */
-};
-
-/* Where the slabs of a launch stand; part of the geometry, so that both kernels agree. */
-struct slab_shape {
-    dim3 block;
-    unsigned across;
-};
-
-static struct slab_shape slab_shape(int c, int w)
-{
-    unsigned groups = ((unsigned)c + (unsigned)w - 1) / (unsigned)w, across = cuda_blocks(groups, SLAB_LANES);
-    unsigned x = (groups + across - 1) / across, y = 1;
-    struct slab_shape s;
-
-    while (2 * y * x <= SLAB_THREADS)
-        y *= 2; /* a power of two: a block's slabs are one subtree */
-    s.block = dim3(x, y);
-    s.across = across;
-    return s;
-}
-
-/* Rows of partials of npixels pixels. */
-static __host__ __device__ unsigned slab_blocks(unsigned npixels, unsigned slab, unsigned slabs_a_block)
-{
-    return (npixels + slab * slabs_a_block - 1) / (slab * slabs_a_block);
-}
-
-struct slab_place {
-    int k;             /* first channel of this thread */
-    unsigned from, to; /* pixels of its slab; empty where it has none */
-    unsigned rows;     /* slabs of this block; 0: the block has nothing to do */
-};
-
-template <int W> DEVICE_FN struct slab_place slab_place(const struct slab_args *a, unsigned npixels)
-{
-    unsigned first = blockIdx.x * blockDim.y, nslabs = (npixels + a->slab - 1) / a->slab;
-    struct slab_place p;
-
-    p.k = vec_channel<W>();
-    p.rows = first >= nslabs ? 0 : nslabs - first < blockDim.y ? nslabs - first : blockDim.y;
-    p.from = (first + threadIdx.y) * a->slab;
-    p.to = p.from + a->slab < npixels ? p.from + a->slab : npixels;
-    if (p.k >= a->c || p.from >= npixels)
-        p.from = p.to = 0;
-    return p;
-}
-
-/* What is kept per channel while a slab goes by. */
-template <int W> struct bwd_channels {
-    struct vec_affine<W> act;
-    float mean[W], invstd[W];
-    float s0[W], s1[W];
-};
-
-template <typename T, int W> DEVICE_FN void bwd_pixel(struct bwd_channels<W> *b, const pack<T, W> &px, const pack<T, W> &pda)
-{
-    float x[W], da[W];
-
-    vec_unpack(x, px);
-    vec_unpack(da, pda);
-#pragma unroll
-    for (int i = 0; i < W; i++) {
-        float dy = norm_dy(da[i], x[i], b->act.scale[i], b->act.shift[i], b->act.slope[i]);
-
-        b->s0[i] += dy;
-        b->s1[i] = fmaf(dy, norm_xhat(x[i], b->mean[i], b->invstd[i]), b->s1[i]);
-    }
-}
-
-template <typename T, int W> DEVICE_FN void bwd_slab(struct bwd_channels<W> *b, const struct slab_shard *s, struct slab_place at)
-{
-    const T *x = (const T *)s->x + (size_t)at.from * s->x_stride + at.k, *da = (const T *)s->da + (size_t)at.from * s->da_stride + at.k;
-    unsigned left = at.to - at.from;
-
-    for (; left >= SLAB_AHEAD; left -= SLAB_AHEAD) {
-        pack<T, W> px[SLAB_AHEAD], pda[SLAB_AHEAD];
-
-#pragma unroll
-        for (int i = 0; i < SLAB_AHEAD; i++) {
-            px[i] = vec_load<W>(x);
-            pda[i] = vec_load<W>(da);
-            x += s->x_stride;
-            da += s->da_stride;
-        }
-#pragma unroll
-        for (int i = 0; i < SLAB_AHEAD; i++)
-            bwd_pixel(b, px[i], pda[i]);
-    }
-    for (; left > 0; left--) {
-        bwd_pixel(b, vec_load<W>(x), vec_load<W>(da));
-        x += s->x_stride;
-        da += s->da_stride;
-    }
-}
-
-/* Two chains of every channel go to shared memory: [2][slab][channel of the block]. */
-template <int W> DEVICE_FN void put_chains(float *chains, const float (&s0)[W], const float (&s1)[W])
-{
-    unsigned width = blockDim.x * W, at = threadIdx.y * width + threadIdx.x * W;
-
-#pragma unroll
-    for (int i = 0; i < W; i++) {
-        chains[at + (unsigned)i] = s0[i];
-        chains[blockDim.y * width + at + (unsigned)i] = s1[i];
-    }
-    __syncthreads();
-}
-
-/* The tree over the block's chains of one channel. */
-DEVICE_FN double fold_chains(const float *chain, unsigned width, unsigned rows)
-{
-    fold<double> f;
-
-    fold_start(&f);
-    for (unsigned r = 0; r < rows; r++)
-        fold_push(&f, (double)chain[r * width], 1u);
-    return fold_finish(&f);
-}
-
-template <typename T, int W> static __global__ void __launch_bounds__(SLAB_THREADS) bwd_slabs_kernel(struct slab_args a)
-{
-    SHARED(float, chains, 2 * SLAB_THREADS * W);
-    const struct slab_shard *s = &a.shard[blockIdx.z];
-    struct slab_place at = slab_place<W>(&a, s->npixels);
-    unsigned width = blockDim.x * W, threads = blockDim.x * blockDim.y;
-    struct bwd_channels<W> b;
-
-    if (at.rows == 0)
-        return;
-#pragma unroll
-    for (int i = 0; i < W; i++)
-        b.s0[i] = b.s1[i] = 0.0f;
-    if (at.from < at.to) {
-        struct affine act = { s->scale, s->shift, s->slope };
-
-        vec_affine_load(&b.act, &act, at.k);
-        vec_channels(b.mean, s->mean, at.k);
-        vec_channels(b.invstd, s->invstd, at.k);
-        bwd_slab<T>(&b, s, at);
-    }
-    put_chains(chains, b.s0, b.s1);
-    for (unsigned j = threadIdx.y * blockDim.x + threadIdx.x; j < 2 * width; j += threads) {
-        unsigned which = j / width, k = blockIdx.y * width + j % width;
-
-        if (k < (unsigned)a.c)
-            s->part[(2 * (size_t)blockIdx.x + which) * (unsigned)a.c + k] =
-                fold_chains(chains + which * blockDim.y * width + j % width, width, at.rows);
-    }
-}
-
-/* ret[j] = the tree over the rows of partials; a shard without pixels has no rows. */
-static __global__ void bwd_fold_kernel(struct slab_args a, unsigned slabs_a_block)
-{
-    SHARED(double, runs, FOLD_WIDTH *FOLD_RUNS);
-    const struct slab_shard *s = &a.shard[blockIdx.y];
-    unsigned n = slab_blocks(s->npixels, a.slab, slabs_a_block), run = fold_run(n), first = threadIdx.y * run;
-    unsigned j = blockIdx.x * FOLD_WIDTH + threadIdx.x, columns = 2 * (unsigned)a.c;
-    double sum = 0.0;
-
-    if (j < columns && first < n)
-        sum = fold_rows(s->part + (size_t)first * columns + j, columns, n - first < run ? n - first : run);
-    if (n > 0)
-        sum = fold_block(runs, sum, n);
-    if (j < columns && threadIdx.y == 0)
-        s->ret[j] = sum;
-}
-
-/* Doubles of partials of one shard. */
-static size_t part_size(const struct tensor *t, unsigned slab, struct slab_shape shape)
-{
-    return (size_t)slab_blocks((unsigned)tensor_pixels(t), slab, shape.block.y) * 2 * (size_t)t->c;
-}
-
-static unsigned most_pixels(const struct slab_args *a, int n)
-{
-    unsigned most = 0;
-
-    for (int i = 0; i < n; i++)
-        most = a->shard[i].npixels > most ? a->shard[i].npixels : most;
-    return most;
-}
-
-template <typename T, int W> static void bwd_launch(struct device *dev, const struct slab_args *a, int n)
-{
-    struct slab_shape shape = slab_shape(a->c, W);
-    dim3 grid(cuda_blocks(most_pixels(a, n), a->slab * shape.block.y), shape.across, (unsigned)n);
-    dim3 columns(cuda_blocks(2 * (size_t)a->c, FOLD_WIDTH), (unsigned)n);
-
-    CUDA_LAUNCH((bwd_slabs_kernel<T, W>), grid, shape.block, cuda_device(dev)->stream, *a);
-    CUDA_LAUNCH(bwd_fold_kernel, columns, dim3(FOLD_WIDTH, FOLD_RUNS), cuda_device(dev)->stream, *a, shape.block.y);
-}
-
-static void check_shapes(const struct operand *x, const struct tensor *da, int nshards)
-{
-    for (int v = 0; v < nshards; v++) {
-        assert(x[v].act.scale && tensor_count(&x[v].x) == tensor_count(&da[v]) && x[v].x.c == da[v].c && da[v].c == da[0].c);
-        assert(x[v].x.dtype == da[v].dtype && da[v].dtype == da[0].dtype && tensor_pixels(&da[v]) < (size_t)1 << 31);
-    }
-    (void)x, (void)da, (void)nshards;
-}
-
-static bool wide_pair(const struct operand *x, const struct tensor *da, int nshards)
-{
-    int w = vec_width(da[0].dtype);
-    bool wide = true;
-
-    for (int v = 0; v < nshards; v++)
-        wide = wide && vec_fits(&x[v].x, w) && vec_fits(&da[v], w);
-    return wide;
-}
-
-static struct slab_shard bwd_shard(const struct operand *x, const float *mean, const float *invstd, const struct tensor *da)
-{
-    struct slab_shard s = { x->x.data, da->data, x->act.scale, x->act.shift, x->act.slope, mean, invstd };
-
-    s.npixels = (unsigned)tensor_pixels(da);
-    s.x_stride = x->x.stride;
-    s.da_stride = da->stride;
-    return s;
-}
-
-/* Partials of the shards of one launch; the next launch of this op may overwrite them, it comes later on the stream. */
-static double *part_memory(struct device *dev, const struct tensor *t, int nshards, unsigned slab, struct slab_shape shape,
-                           const char *what, struct err *err)
-{
-    size_t most = 0;
-
-    for (int first = 0; first < nshards; first += SHARDS_AT_ONCE) {
-        size_t sum = 0;
-
-        for (int i = 0; i < at_once(nshards - first); i++)
-            sum += part_size(&t[first + i], slab, shape);
-        most = sum > most ? sum : most;
-    }
-    return (double *)cuda_scratch(dev, most * sizeof(double), what, err);
-}
-
-int cuda_norm_bwd_reduce(struct device *dev, double *const *sums, const struct operand *x, const float *const *mean,
-                         const float *const *invstd, const struct tensor *da, int nshards, struct err *err)
-{
-    bool wide = wide_pair(x, da, nshards);
-    struct slab_shape shape = slab_shape(da[0].c, wide ? vec_width(da[0].dtype) : 1);
-    struct slab_args a;
-    double *memory;
-
-    check_shapes(x, da, nshards);
-    a.c = da[0].c;
-    a.slab = (unsigned)norm_slab_pixels(a.c);
-    memory = part_memory(dev, da, nshards, a.slab, shape, "norm_bwd_reduce", err);
-    if (!memory)
-        return err->code;
-    for (int first = 0, n; first < nshards; first += n) {
-        double *part = memory;
-
-        n = at_once(nshards - first);
-        for (int i = 0; i < n; i++) {
-            int v = first + i;
-
-            a.shard[i] = bwd_shard(&x[v], mean[v], invstd[v], &da[v]);
-            a.shard[i].part = part;
-            a.shard[i].ret = sums[v];
-            part += part_size(&da[v], a.slab, shape);
-        }
-        VEC_CALL(bwd_launch, da[0].dtype, wide, dev, &a, n);
-    }
-    return checked("norm_bwd_reduce", err);
-}
-
-/* ---- statistics: sums of y and of squares of y - shift, where shift is the value of the block's first pixel: no digits are lost far from zero ---- */
-
-template <typename T, int W>
-DEVICE_FN void stats_slab(float (&s0)[W], float (&s1)[W], const float (&shift)[W], const struct slab_shard *s, struct slab_place at)
-{
-    const T *y = (const T *)s->x + (size_t)at.from * s->x_stride + at.k;
-
-    for (unsigned left = at.to - at.from; left > 0;) {
-        unsigned n = left < SLAB_AHEAD ? left : SLAB_AHEAD;
-        pack<T, W> p[SLAB_AHEAD];
-
-#pragma unroll
-        for (unsigned i = 0; i < SLAB_AHEAD; i++)
-            if (i < n)
-                p[i] = vec_load<W>(y + (size_t)i * s->x_stride);
-#pragma unroll
-        for (unsigned i = 0; i < SLAB_AHEAD; i++) {
-            float f[W];
-
-            if (i >= n)
-                break;
-            vec_unpack(f, p[i]);
-#pragma unroll
-            for (int l = 0; l < W; l++) {
-                float d = f[l] - shift[l];
-
-                s0[l] += d;
-                s1[l] = fmaf(d, d, s1[l]);
-            }
-        }
-        y += (size_t)n * s->x_stride;
-        left -= n;
-    }
-}
-
-/* Pixels of block b. */
-DEVICE_FN unsigned block_pixels(const struct slab_shard *s, unsigned b, unsigned per)
-{
-    return s->npixels - b * per < per ? s->npixels - b * per : per;
-}
-
-template <typename T, int W> static __global__ void __launch_bounds__(SLAB_THREADS) stats_slabs_kernel(struct slab_args a)
-{
-    SHARED(float, chains, 2 * SLAB_THREADS * W);
-    const struct slab_shard *s = &a.shard[blockIdx.z];
-    struct slab_place at = slab_place<W>(&a, s->npixels);
-    unsigned width = blockDim.x * W, per = a.slab * blockDim.y;
-    const T *first = (const T *)s->x + (size_t)blockIdx.x * per * s->x_stride;
-    float s0[W], s1[W], shift[W];
-
-    if (at.rows == 0)
-        return;
-#pragma unroll
-    for (int i = 0; i < W; i++)
-        s0[i] = s1[i] = 0.0f;
-    if (at.from < at.to) {
-        vec_unpack(shift, vec_load<W>(first + at.k));
-        stats_slab<T>(s0, s1, shift, s, at);
-    }
-    put_chains(chains, s0, s1);
-    for (unsigned l = threadIdx.y * blockDim.x + threadIdx.x; l < width; l += blockDim.x * blockDim.y) {
-        unsigned k = blockIdx.y * width + l;
-        double sum, squares, n = (double)block_pixels(s, blockIdx.x, per);
-        double *ret = s->part + 2 * (size_t)blockIdx.x * (unsigned)a.c + k;
-
-        if (k >= (unsigned)a.c)
-            continue;
-        sum = fold_chains(chains + l, width, at.rows);
-        squares = fold_chains(chains + blockDim.y * width + l, width, at.rows) - sum * sum / n;
-        ret[0] = (double)to_float(first[k]) + sum / n;
-        ret[a.c] = squares < 0.0 ? 0.0 : squares; /* NaN stays NaN */
-    }
-}
-
-static __global__ void stats_fold_kernel(struct slab_args a, unsigned slabs_a_block)
-{
-    SHARED(struct moments, runs, FOLD_WIDTH * FOLD_RUNS);
-    const struct slab_shard *s = &a.shard[blockIdx.y];
-    unsigned per = a.slab * slabs_a_block, n = slab_blocks(s->npixels, a.slab, slabs_a_block), run = fold_run(n);
-    unsigned k = blockIdx.x * FOLD_WIDTH + threadIdx.x, first = threadIdx.y * run, to = first + run < n ? first + run : n;
-    struct moments m = { 0.0, 0.0, 0.0 };
-
-    if (k < (unsigned)a.c && first < to) {
-        fold<struct moments> f;
-
-        fold_start(&f);
-        for (unsigned b = first; b < to; b++) {
-            const double *p = s->part + 2 * (size_t)b * (unsigned)a.c + k;
-            struct moments leaf = { (double)block_pixels(s, b, per), p[0], p[a.c] };
-
-            fold_push(&f, leaf, 1u);
-        }
-        m = fold_finish(&f);
-    }
-    if (n > 0)
-        m = fold_block(runs, m, n);
-    if (k >= (unsigned)a.c || threadIdx.y != 0)
-        return;
-    if (k == 0)
-        s->ret[0] = (double)s->npixels;
-    s->ret[1 + k] = m.mean;
-    s->ret[1 + (unsigned)a.c + k] = m.m2;
-}
-
-template <typename T, int W> static void stats_launch(struct device *dev, const struct slab_args *a, int n)
-{
-    struct slab_shape shape = slab_shape(a->c, W);
-    dim3 grid(cuda_blocks(most_pixels(a, n), a->slab * shape.block.y), shape.across, (unsigned)n);
-    dim3 columns(cuda_blocks((size_t)a->c, FOLD_WIDTH), (unsigned)n);
-
-    CUDA_LAUNCH((stats_slabs_kernel<T, W>), grid, shape.block, cuda_device(dev)->stream, *a);
-    CUDA_LAUNCH(stats_fold_kernel, columns, dim3(FOLD_WIDTH, FOLD_RUNS), cuda_device(dev)->stream, *a, shape.block.y);
-}
-
-int cuda_norm_stats(struct device *dev, double *const *stats, const struct tensor *y, int nshards, struct err *err)
-{
-    bool wide = true;
-    struct slab_shape shape;
-    struct slab_args a;
-    double *memory;
-
-    for (int v = 0; v < nshards; v++) {
-        assert(y[v].c == y[0].c && y[v].dtype == y[0].dtype && tensor_pixels(&y[v]) < (size_t)1 << 31);
-        wide = wide && vec_fits(&y[v], vec_width(y[v].dtype));
-    }
-    a.c = y[0].c;
-    a.slab = (unsigned)norm_slab_pixels(a.c);
-    shape = slab_shape(a.c, wide ? vec_width(y[0].dtype) : 1);
-    memory = part_memory(dev, y, nshards, a.slab, shape, "conv_fwd: statistics", err);
-    if (!memory)
-        return err->code;
-    for (int first = 0, n; first < nshards; first += n) {
-        double *part = memory;
-
-        n = at_once(nshards - first);
-        for (int i = 0; i < n; i++) {
-            struct slab_shard s = { y[first + i].data };
-
-            s.npixels = (unsigned)tensor_pixels(&y[first + i]);
-            s.x_stride = y[first + i].stride;
-            s.part = part;
-            s.ret = stats[first + i];
-            a.shard[i] = s;
-            part += part_size(&y[first + i], a.slab, shape);
-        }
-        VEC_CALL(stats_launch, y[0].dtype, wide, dev, &a, n);
-    }
-    return checked("conv_fwd: statistics", err);
+    return norm_checked("norm_running", err);
 }
 
 /* ---- the second pass of the backward: in place on da ---- */
@@ -837,17 +390,20 @@ template <typename T, int W> static void apply_launch(struct device *dev, const 
 int cuda_norm_bwd_apply(struct device *dev, struct tensor *da, const struct operand *x, const float *const *mean,
                         const float *const *invstd, const double *const *sums, const double *const *stats, int nshards, struct err *err)
 {
-    bool wide = wide_pair(x, da, nshards);
+    bool wide = norm_wide(x, da, nshards);
     struct apply_args a;
 
-    check_shapes(x, da, nshards);
+    norm_check_shapes(x, da, nshards);
     a.c = da[0].c;
     for (int first = 0, n; first < nshards; first += n) {
-        n = at_once(nshards - first);
+        n = norm_at_once(nshards - first);
         for (int i = 0; i < n; i++) {
             int v = first + i;
-            struct apply_shard s = { da[v].data, x[v].x.data, x[v].act };
+            struct apply_shard s = {};
 
+            s.da = da[v].data;
+            s.x = x[v].x.data;
+            s.act = x[v].act;
             s.npixels = (unsigned)tensor_pixels(&da[v]);
             s.x_stride = x[v].x.stride;
             s.da_stride = da[v].stride;
@@ -861,5 +417,5 @@ int cuda_norm_bwd_apply(struct device *dev, struct tensor *da, const struct oper
         }
         VEC_CALL(apply_launch, da[0].dtype, wide, dev, &a, n, !sums);
     }
-    return checked("norm_bwd_apply", err);
+    return norm_checked("norm_bwd_apply", err);
 }

@@ -89,6 +89,11 @@ template <int W> DEVICE_FN void vec_pending(float (&x)[W], const vec_affine<W> &
         x[i] = act_pending(x[i], a.scale[i], a.shift[i], a.slope[i]);
 }
 
+static __host__ __device__ __forceinline__ unsigned vec_least(unsigned a, unsigned b)
+{
+    return a < b ? a : b;
+}
+
 /* ---- host ---- */
 
 /* Numbers of one access where 16 bytes are possible. */

@@ -1,0 +1,35 @@
+/* cuda/norm.h - what norm.cu and norm_sums.cu share: shapes of the backward's operands, and how many shards a launch takes. */
+#pragma once
+#include "cuda/vec.h"
+
+#include <assert.h>
+
+static inline int norm_at_once(int left)
+{
+    return left < SHARDS_AT_ONCE ? left : SHARDS_AT_ONCE;
+}
+
+static inline int norm_checked(const char *what, struct err *err)
+{
+    return cuda_check(cudaPeekAtLastError(), what, err);
+}
+
+static inline void norm_check_shapes(const struct operand *x, const struct tensor *da, int nshards)
+{
+    for (int v = 0; v < nshards; v++) {
+        assert(x[v].act.scale && tensor_count(&x[v].x) == tensor_count(&da[v]) && x[v].x.c == da[v].c && da[v].c == da[0].c);
+        assert(x[v].x.dtype == da[v].dtype && da[v].dtype == da[0].dtype && tensor_pixels(&da[v]) < (size_t)1 << 31);
+    }
+    (void)x, (void)da, (void)nshards;
+}
+
+/* Can x and da of all shards be read 16 bytes at a time? */
+static inline bool norm_wide(const struct operand *x, const struct tensor *da, int nshards)
+{
+    int w = vec_width(da[0].dtype);
+    bool wide = true;
+
+    for (int v = 0; v < nshards; v++)
+        wide = wide && vec_fits(&x[v].x, w) && vec_fits(&da[v], w);
+    return wide;
+}

@@ -6,7 +6,7 @@
 #include "tests/unit/ranks.h"
 #include "worker/core/device.h"
 
-enum { STEPS = 12, BUCKETS = 3, MAX_RANKS = 8, MAX_PLANES = 3, BUCKET_BYTES = 12288 };
+enum { BUCKETS = 3, MAX_RANKS = 8, MAX_PLANES = 3, BUCKET_BYTES = 12288 };
 static const size_t plane_bytes = BUCKETS * (size_t)BUCKET_BYTES;
 
 /* What one thread of a rank works with. */
@@ -14,6 +14,7 @@ struct lane {
     struct comm *comm;
     struct device *dev;
     enum comm_channel ch;
+    int steps;
     unsigned seed;
     char *planes, *gathered; /* BUCKETS ranges of both are used in turn */
     uint64_t hash;           /* of all bytes that arrived, in order */
@@ -99,7 +100,7 @@ static inline void *lane_run(void *arg)
 {
     struct lane *l = arg;
 
-    for (int step = 0; step < STEPS; step++)
+    for (int step = 0; step < l->steps; step++)
         for (int b = 0; b < BUCKETS; b++)
             exchange_bucket(l, step, b);
     return NULL;
@@ -126,11 +127,11 @@ static inline void private_bytes(struct lane *l)
     NEED(data[0] == 5 && data[999] == 5);
 }
 
-static inline void open_lane(struct lane *l, struct comm *c, struct device *dev, enum comm_channel ch)
+static inline void open_lane(struct lane *l, struct comm *c, struct device *dev, enum comm_channel ch, int steps)
 {
     struct err err;
 
-    *l = (struct lane){ .comm = c, .dev = dev, .ch = ch, .seed = (unsigned)comm_rank(c) * 2 + (unsigned)ch + 1, .hash = 1 };
+    *l = (struct lane){ .comm = c, .dev = dev, .ch = ch, .steps = steps, .seed = (unsigned)comm_rank(c) * 2 + (unsigned)ch + 1, .hash = 1 };
     l->planes = comm_alloc(c, MAX_PLANES * plane_bytes, &err);
     l->gathered = comm_alloc_shared(c, plane_bytes, &err);
     NEED(l->planes && l->gathered);
@@ -138,13 +139,13 @@ static inline void open_lane(struct lane *l, struct comm *c, struct device *dev,
 
 /* Both channels at once, as in a training step: COMM_GRAD by a thread of its own. */
 /* Returns the hash. */
-static inline uint64_t work(struct comm *c, struct device *sync, struct device *grad)
+static inline uint64_t work(struct comm *c, struct device *sync, struct device *grad, int steps)
 {
     struct lane main_lane, side_lane;
     pthread_t thread;
 
-    open_lane(&main_lane, c, sync, COMM_SYNC);
-    open_lane(&side_lane, c, grad, COMM_GRAD);
+    open_lane(&main_lane, c, sync, COMM_SYNC, steps);
+    open_lane(&side_lane, c, grad, COMM_GRAD, steps);
     private_bytes(&main_lane);
     NEED(pthread_create(&thread, NULL, lane_run, &side_lane) == 0);
     lane_run(&main_lane);

@@ -1,6 +1,7 @@
-/* worker/train/ema.h - a moving average of the weights: trained beside them, validated and saved in their place. Every trainable parameter has one;
- * running statistics are averages already and stay what they are. The averaging itself is part of the optimizer step (device.h, sgd_step()).
- * Source: Polyak and Juditsky 1992; the decay of the first steps as in TensorFlow's ExponentialMovingAverage with num_updates. */
+/* worker/train/ema.h - a moving average of the weights: trained beside them, validated and saved in their place. Every trainable parameter
+ * has one; running statistics are averages already and stay what they are. The averaging itself is part of the optimizer step
+ * (core/device.h, sgd_step()). Source: Polyak and Juditsky 1992; the decay of the first steps is that of TensorFlow's
+ * ExponentialMovingAverage with num_updates. */
 #pragma once
 #include <stdint.h>
 
@@ -9,9 +10,11 @@ struct ema;
 struct err;
 struct param;
 
-/* Decay of step t, counted from 1: min(decay, (1 + t) / (10 + t)), so that the weights at the start are soon forgotten. In double, rounded once. */
+/* Decay of step t, counted from 1: min(decay, (1 + t) / (10 + t)), so that the weights at the start are soon forgotten. In double, rounded
+ * once. */
 float ema_decay(double decay, int64_t t);
-/* The averages start as the parameters' present values. Caller closes before the parameters and the device go. ERR_DEVICE: out of memory, by name. */
+/* The averages start as the parameters' present values. Caller closes before the parameters and the device go. ERR_DEVICE: out of memory,
+ * names the parameter. */
 int ema_open(struct device *dev, struct param *const *params, int nparams, struct ema **ret_ema, struct err *err);
 void ema_close(struct ema *e);
 /* Device memory [count] of the i-th parameter: its average, or its weights between two swaps; NULL where it has none. e NULL: no averages. */

@@ -35,6 +35,12 @@ struct act_args {
 
 /* ---- kernels ---- */
 
+/* The curved kinds are long: they go one number at a time, where arithmetic is the limit and not memory. */
+static bool is_curved(enum act_kind kind)
+{
+    return kind == ACT_LOGISTIC || kind == ACT_TANH;
+}
+
 template <int W> DEVICE_FN void values(enum act_kind kind, float (&x)[W])
 {
 #define CASE(k)                        \
@@ -45,8 +51,11 @@ template <int W> DEVICE_FN void values(enum act_kind kind, float (&x)[W])
     switch (kind) {
         CASE(ACT_LEAKY)
         CASE(ACT_RELU)
-        CASE(ACT_LOGISTIC)
-        CASE(ACT_TANH)
+    case ACT_LOGISTIC:
+    case ACT_TANH:
+        if (W == 1)
+            x[0] = act_value(kind, x[0]);
+        break;
     case ACT_LINEAR:
         break;
     }
@@ -97,7 +106,7 @@ DEVICE_FN void compute(float (&a)[W], float (&b)[W], const float (&old)[W], cons
 }
 
 /* Results of type T from operands of type S. */
-template <typename T, typename S, int W, int OP> static __global__ void __launch_bounds__(VEC_THREADS) act_kernel(struct act_args args)
+template <typename T, typename S, int W, int OP> static __global__ void __launch_bounds__(VEC_THREADS, 2) act_kernel(struct act_args args)
 {
     const struct act_shard *s = &args.shard[blockIdx.z];
     int k = vec_channel<W>();
@@ -298,6 +307,8 @@ static int run(struct device *dev, const struct act_op *op, int flags, int nshar
     struct act_way way = way_of(op, w, nshards);
     struct act_args a;
 
+    if (!(flags & GRAD) && is_curved(op->kind))
+        way.wide = false;
     for (int first = 0, n; first < nshards; first += n) {
         n = gather(&a, op, first, nshards, way, w);
         VEC_CALL(launch, op->dst[0].dtype, way.wide, dev, &a, n, flags);

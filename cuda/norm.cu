@@ -348,7 +348,7 @@ template <typename T, int W, bool FROZEN> DEVICE_FN void apply_run(const struct 
     }
 }
 
-template <typename T, int W, bool FROZEN> static __global__ void __launch_bounds__(VEC_THREADS) apply_kernel(struct apply_args a)
+template <typename T, int W, bool FROZEN> static __global__ void __launch_bounds__(VEC_THREADS, 2) apply_kernel(struct apply_args a)
 {
     const struct apply_shard *s = &a.shard[blockIdx.z];
     int k = vec_channel<W>();

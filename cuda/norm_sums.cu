@@ -94,29 +94,30 @@ template <typename T, int W> DEVICE_FN void bwd_pixel(struct bwd_channels<W> *b,
     }
 }
 
+/* The loads stand behind a test of their own, also where all pixels are there: without it the compiler moves them down to where they are used, a few at a
+ * time. */
 template <typename T, int W> DEVICE_FN void bwd_slab(struct bwd_channels<W> *b, const struct slab_shard *s, struct slab_place at)
 {
     const T *x = (const T *)s->x + (size_t)at.from * s->x_stride + at.k, *da = (const T *)s->da + (size_t)at.from * s->da_stride + at.k;
-    unsigned left = at.to - at.from;
 
-    for (; left >= SLAB_AHEAD; left -= SLAB_AHEAD) {
+    for (unsigned left = at.to - at.from, n; left > 0; left -= n) {
         pack<T, W> px[SLAB_AHEAD], pda[SLAB_AHEAD];
 
+        n = vec_least(left, SLAB_AHEAD);
 #pragma unroll
-        for (int i = 0; i < SLAB_AHEAD; i++) {
-            px[i] = vec_load<W>(x);
-            pda[i] = vec_load<W>(da);
-            x += s->x_stride;
-            da += s->da_stride;
-        }
+        for (unsigned i = 0; i < SLAB_AHEAD; i++)
+            if (i < n) {
+                px[i] = vec_load<W>(x + (size_t)i * s->x_stride);
+                pda[i] = vec_load<W>(da + (size_t)i * s->da_stride);
+            }
 #pragma unroll
-        for (int i = 0; i < SLAB_AHEAD; i++)
+        for (unsigned i = 0; i < SLAB_AHEAD; i++) {
+            if (i >= n)
+                break;
             bwd_pixel(b, px[i], pda[i]);
-    }
-    for (; left > 0; left--) {
-        bwd_pixel(b, vec_load<W>(x), vec_load<W>(da));
-        x += s->x_stride;
-        da += s->da_stride;
+        }
+        x += (size_t)n * s->x_stride;
+        da += (size_t)n * s->da_stride;
     }
 }
 
@@ -284,10 +285,10 @@ DEVICE_FN void stats_slab(float (&s0)[W], float (&s1)[W], const float (&shift)[W
 {
     const T *y = (const T *)s->x + (size_t)at.from * s->x_stride + at.k;
 
-    for (unsigned left = at.to - at.from; left > 0;) {
-        unsigned n = vec_least(left, SLAB_AHEAD);
+    for (unsigned left = at.to - at.from, n; left > 0; left -= n) {
         pack<T, W> p[SLAB_AHEAD];
 
+        n = vec_least(left, SLAB_AHEAD);
 #pragma unroll
         for (unsigned i = 0; i < SLAB_AHEAD; i++)
             if (i < n)
@@ -308,7 +309,6 @@ DEVICE_FN void stats_slab(float (&s0)[W], float (&s1)[W], const float (&shift)[W
             }
         }
         y += (size_t)n * s->x_stride;
-        left -= n;
     }
 }
 

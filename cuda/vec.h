@@ -62,9 +62,13 @@ template <typename T, int W> DEVICE_FN void vec_store(T *dst, const float (&f)[W
     *(pack<T, W> *)dst = p;
 }
 
-/* W floats of something per channel; read once a thread, so alignment does not matter. */
+/* W floats of something per channel. Such arrays are aligned nearly always, but nothing promises it. */
 template <int W> DEVICE_FN void vec_channels(float (&ret)[W], const float *per_channel, int k)
 {
+    if (W > 1 && (uintptr_t)(per_channel + k) % 16 == 0) {
+        vec_unpack(ret, vec_load<W>(per_channel + k));
+        return;
+    }
 #pragma unroll
     for (int i = 0; i < W; i++)
         ret[i] = per_channel[k + i];

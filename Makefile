@@ -44,7 +44,7 @@ PLUGIN   := $(if $(CUDA),$(if $(SAN),,$(B)/libdetd-cuda.so))
 GENCODE  := -gencode arch=compute_80,code=sm_80 -gencode arch=compute_90,code=sm_90 -gencode 'arch=compute_100,code=[sm_100,compute_100]'
 CUDA_OBJ := $(patsubst %,$(B)/%.o,$(basename $(wildcard cuda/*.c cuda/*.cu)))
 # What the plugin takes from below, compiled once more for a shared library.
-SHARED   := $(patsubst %.c,$(B)/shared/%.o,proto/err.c)
+SHARED   := $(patsubst %.c,$(B)/shared/%.o,proto/err.c worker/comm/comm.c)
 
 .DEFAULT_GOAL := all
 PROGRAMS := detd detctl detd-job detd-worker
@@ -70,7 +70,7 @@ $(B)/cuda/%.o: cuda/%.c
 	$(CC) $(BASE) -fPIC $(addprefix -isystem ,$(CUDA_INC)) $(CFLAGS) -c -o $@ $<
 $(B)/cuda/%.o: cuda/%.cu
 	@mkdir -p $(@D)
-	$(NVCC) -std=c++17 -O3 -fmad=false -Werror all-warnings --compress-mode=size $(GENCODE) -Xcompiler -fPIC,-Wall -I. -MMD -MP -c -o $@ $<
+	$(NVCC) -std=c++17 -O3 -fmad=false -Werror all-warnings --compress-mode=size $(GENCODE) -Xcompiler -fPIC,-Wall,-fno-threadsafe-statics,-fno-exceptions -I. -MMD -MP -c -o $@ $<
 $(B)/shared/%.o: %.c
 	@mkdir -p $(@D)
 	$(CC) $(BASE) -fPIC $(CFLAGS) -c -o $@ $<

@@ -11,7 +11,7 @@ allow() { # allow FOLDER ALLOWED...: includes of FOLDER's files stay inside FOLD
         while read -r file; do
             echo "$d: includes $file, but $folder may use only: $*" >&2
             bad=1
-        done < <(sed -n '1,/^$/p' "$d" | tr -s ' :' '\n' | grep -E '^(proto|daemon|supervisor|client|worker|cuda)/.*\.h$' | grep -vE "$pattern")
+        done < <(sed -n '1,/^$/p' "$d" | tr -s ' :' '\n' | sed 's|^\./||' | grep -E '^(proto|daemon|supervisor|client|worker|cuda)/.*\.h$' | grep -vE "$pattern")
     done
 }
 allow proto

@@ -1,9 +1,10 @@
 /* tests/device/test_optimizer.c - momentum SGD over lists of parameters: the vector, clipping, averages, skipped steps.
  * uses: proto worker/core cpu */
-#include "tests/device/devices.h"
+#include "tests/device/bf16.h"
 
 #include <jansson.h>
 
+#include "cuda/derived.h"
 #include "worker/kernels/optimizer.h"
 
 enum { STEPS = 3, MAX_ITEMS = 300, MAX_NUMBERS = 40000 };
@@ -73,12 +74,39 @@ static void fill(struct device *dev, float *dst, float *host, int n)
     free(host);
 }
 
+/* Where the device keeps bf16 copies of weights, some items have one: fresh or stale. */
+static void add_copy(struct device *dev, const struct sgd_case *t, struct param *p, struct cuda_derived *copy, int item)
+{
+    if (held_as(dev, DTYPE_BF16) != DTYPE_BF16 || item % 4 == 0 || item > 40)
+        return;
+    copy->bf16 = (uint16_t *)put(dev, NULL, (p->count + 1) * sizeof(uint16_t)) + t->odd;
+    copy->version = item % 4 == 1 ? p->version - 1 : p->version;
+    p->derived = copy;
+}
+
+/* A fresh one is the new weights', unless the step was skipped; a stale one stays stale, whatever it holds. */
+static void check_copy(struct device *dev, const struct sgd_case *t, const struct param *p, int item, const float *w)
+{
+    uint16_t *half;
+
+    if (!p->derived)
+        return;
+    assert_int_equal(derived_fresh(p), item % 4 != 1);
+    half = malloc((p->count + 1) * sizeof(*half));
+    assert_non_null(half);
+    get(dev, half, cuda_derived(p)->bf16, p->count * sizeof(*half));
+    for (size_t i = 0; i < p->count && item % 4 != 1; i++)
+        assert_int_equal(half[i], t->skip ? 0 : bf16_bits(w[i]));
+    free(half);
+}
+
 static void run_sgd(struct device *dev, const void *arg, void *ret)
 {
     const struct sgd_case *t = arg;
     struct place w = memory(dev, t), m = memory(dev, t), g = memory(dev, t), e = memory(dev, t);
     static struct sgd_item item[MAX_ITEMS];
     static struct param param[MAX_ITEMS];
+    static struct cuda_derived copy[MAX_ITEMS];
     int32_t *skip = put(dev, &t->skip, sizeof(t->skip));
     float *out = ret, *grad[MAX_ITEMS];
     struct err err;
@@ -88,6 +116,7 @@ static void run_sgd(struct device *dev, const void *arg, void *ret)
         item[i] = (struct sgd_item){ .param = &param[i], .momentum = next_place(&m, t->count[i]), .sgd = settings(i) };
         item[i].grad = grad[i] = next_place(&g, t->count[i]);
         item[i].ema = averages(i) ? next_place(&e, t->count[i]) : NULL;
+        add_copy(dev, t, &param[i], &copy[i], i);
         fill(dev, param[i].data, weights(t, i), t->count[i]);
         if (item[i].ema)
             fill(dev, item[i].ema, weights(t, i), t->count[i]);
@@ -102,6 +131,7 @@ static void run_sgd(struct device *dev, const void *arg, void *ret)
 
         assert_int_equal(param[i].version, 5 + STEPS);
         get(dev, out, param[i].data, bytes);
+        check_copy(dev, t, &param[i], i, out);
         get(dev, out + t->count[i], item[i].momentum, bytes);
         if (item[i].ema)
             get(dev, out + 2 * t->count[i], item[i].ema, bytes);

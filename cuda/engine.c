@@ -11,7 +11,7 @@
 
 struct engine {
     struct cuda_device *d;
-    struct plan_target run; /* the stream's handles; the cache's thread has its own */
+    struct plan_target run; /* the stream's handles; the cache's threads have their own */
     struct plan_cache *plans;
     char *workspace;
     size_t workspace_bytes;
@@ -24,10 +24,16 @@ static void attach(void)
 
 static int open_plans(struct engine *e, struct err *err)
 {
-    struct plan_target target;
-    int rc = plan_target_open(&target, err);
+    int rc = plan_cache_new(attach, &e->plans, err);
 
-    return rc < 0 ? rc : plan_cache_new(&target, attach, &e->plans, err);
+    for (int i = 0; i < PLAN_THREADS && rc == 0; i++) {
+        struct plan_target target;
+
+        rc = plan_target_open(&target, err);
+        if (rc == 0)
+            rc = plan_cache_add(e->plans, &target, err);
+    }
+    return rc;
 }
 
 int engine_open(struct cuda_device *d, struct engine **ret_engine, struct err *err)

@@ -1,5 +1,6 @@
 #include "cuda/plan_cache.h"
 
+#include <assert.h>
 #include <errno.h>
 #include <pthread.h>
 #include <signal.h>
@@ -20,14 +21,21 @@ struct entry {
     struct err err; /* of ENTRY_FAILED */
 };
 
-struct plan_cache {
+struct planner {
+    struct plan_cache *cache;
     struct plan_target target; /* the thread's alone */
-    void (*attach)(void);
     pthread_t thread;
+};
+
+struct plan_cache {
+    void (*attach)(void);
+    int nplanners;
+    struct planner planner[PLAN_THREADS];
     pthread_mutex_t lock; /* all below */
     pthread_cond_t asked, made;
     bool stop;
-    struct entry *queue, *making;
+    int making;
+    struct entry *queue;
     struct entry *bucket[BUCKETS];
 };
 
@@ -81,72 +89,74 @@ static struct entry *find(struct plan_cache *c, const struct plan_key *key, bool
     return e;
 }
 
+/* With the lock held, but not while it works. */
+static void make_one(struct planner *p, struct entry *e)
+{
+    struct plan_cache *c = p->cache;
+    int rc;
+
+    c->queue = e->next_in_queue;
+    e->state = ENTRY_MAKING;
+    c->making++;
+    pthread_mutex_unlock(&c->lock);
+    rc = plan_make(&e->plan, &p->target, &e->key, &e->err);
+    pthread_mutex_lock(&c->lock);
+    e->state = rc < 0 ? ENTRY_FAILED : ENTRY_MADE;
+    c->making--;
+    pthread_cond_broadcast(&c->made);
+}
+
 static void *make_plans(void *arg)
 {
-    struct plan_cache *c = arg;
+    struct planner *p = arg;
+    struct plan_cache *c = p->cache;
 
     if (c->attach)
         c->attach();
     pthread_mutex_lock(&c->lock);
-    while (!c->stop) {
-        struct entry *e = c->queue;
-        int rc;
-
-        if (!e) {
+    while (!c->stop)
+        if (c->queue)
+            make_one(p, c->queue);
+        else
             pthread_cond_wait(&c->asked, &c->lock);
-            continue;
-        }
-        c->queue = e->next_in_queue;
-        c->making = e;
-        e->state = ENTRY_MAKING;
-        pthread_mutex_unlock(&c->lock);
-        rc = plan_make(&e->plan, &c->target, &e->key, &e->err);
-        pthread_mutex_lock(&c->lock);
-        e->state = rc < 0 ? ENTRY_FAILED : ENTRY_MADE;
-        c->making = NULL;
-        pthread_cond_broadcast(&c->made);
-    }
     pthread_mutex_unlock(&c->lock);
     return NULL;
 }
 
-/* Signals are the worker's main thread's business. */
-static int start_thread(struct plan_cache *c)
-{
-    sigset_t all, before;
-    int rc;
-
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before);
-    rc = pthread_create(&c->thread, NULL, make_plans, c);
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
-    if (rc == 0)
-        pthread_setname_np(c->thread, "plans");
-    return rc;
-}
-
-int plan_cache_new(const struct plan_target *target, void (*attach)(void), struct plan_cache **ret_cache, struct err *err)
+int plan_cache_new(void (*attach)(void), struct plan_cache **ret_cache, struct err *err)
 {
     struct plan_cache *c = calloc(1, sizeof *c);
-    struct plan_target given = *target;
-    int rc;
 
-    if (!c) {
-        plan_target_close(&given);
+    if (!c)
         return err_set(err, -ENOMEM, "out of memory for plans of convolutions");
-    }
-    c->target = given;
     c->attach = attach;
     pthread_mutex_init(&c->lock, NULL);
     pthread_cond_init(&c->asked, NULL);
     pthread_cond_init(&c->made, NULL);
-    rc = start_thread(c);
-    if (rc != 0) {
-        plan_target_close(&c->target);
-        free(c);
-        return err_set(err, -rc, "start the thread that plans convolutions: %s", strerror(rc));
-    }
     *ret_cache = c;
+    return 0;
+}
+
+/* Signals are the worker's main thread's business. */
+int plan_cache_add(struct plan_cache *c, const struct plan_target *target, struct err *err)
+{
+    struct planner *p = &c->planner[c->nplanners];
+    sigset_t all, before;
+    int rc;
+
+    assert(c->nplanners < PLAN_THREADS);
+    p->cache = c;
+    p->target = *target;
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    rc = pthread_create(&p->thread, NULL, make_plans, p);
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    if (rc != 0) {
+        plan_target_close(&p->target);
+        return err_set(err, -rc, "start a thread that plans convolutions: %s", strerror(rc));
+    }
+    pthread_setname_np(p->thread, "plans");
+    c->nplanners++;
     return 0;
 }
 
@@ -169,11 +179,13 @@ void plan_cache_free(struct plan_cache *c)
         return;
     pthread_mutex_lock(&c->lock);
     c->stop = true;
-    pthread_cond_signal(&c->asked);
+    pthread_cond_broadcast(&c->asked);
     pthread_mutex_unlock(&c->lock);
-    pthread_join(c->thread, NULL);
+    for (int i = 0; i < c->nplanners; i++)
+        pthread_join(c->planner[i].thread, NULL);
     free_entries(c);
-    plan_target_close(&c->target);
+    for (int i = 0; i < c->nplanners; i++)
+        plan_target_close(&c->planner[i].target);
     pthread_cond_destroy(&c->asked);
     pthread_cond_destroy(&c->made);
     pthread_mutex_destroy(&c->lock);

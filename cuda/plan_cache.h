@@ -1,13 +1,17 @@
-/* cuda/plan_cache.h - plans by key, made by a thread of their own, so that the shapes of later steps are ready when they come.
- * The thread is the only one that plans: the target is never used twice at once, and a plan comes out the same whoever asked for it first. */
+/* cuda/plan_cache.h - plans by key, made by threads of their own, so that the shapes of later steps are ready when they come.
+ * Only these threads plan, each with a target of its own. A plan is a pure function of its key, so it is the same whoever made it, when and after what. */
 #pragma once
 #include "cuda/plan.h"
 
 struct plan_cache;
 
-/* Takes over the target, success or not. The thread calls attach() before anything else, to make the GPU its current one; NULL: not needed. */
-int plan_cache_new(const struct plan_target *target, void (*attach)(void), struct plan_cache **ret_cache, struct err *err);
-/* Waits for the plan that is being made; those after it are dropped. No plan may be in use. */
+enum { PLAN_THREADS = 4 };
+
+/* Threads call attach() before anything else, to make the GPU their current one; NULL: not needed. */
+int plan_cache_new(void (*attach)(void), struct plan_cache **ret_cache, struct err *err);
+/* One more thread, up to PLAN_THREADS; at least one is needed. Takes over the target, success or not. */
+int plan_cache_add(struct plan_cache *c, const struct plan_target *target, struct err *err);
+/* Waits for plans that are being made; those after them are dropped. No plan may be in use. */
 void plan_cache_free(struct plan_cache *c);
 /* Asks for a plan without waiting. -ENOMEM only: a plan that cannot be made is an error of plan_cache_get(). */
 int plan_cache_prepare(struct plan_cache *c, const struct plan_key *key, struct err *err);

@@ -1,0 +1,526 @@
+/* tests/device/test_cuda_plans.c - how the CUDA device chooses algorithms, on machines without a GPU: cuDNN plans for a description of one.
+ * deviceprop/ holds what A100, H100 and B200 are, written by hand after their data sheets in the form cuDNN reads.
+ * uses: plans proto worker/models worker/layers worker/eval worker/core */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "cuda/plan_cache.h"
+#include "proto/err.h"
+#include "worker/core/philox.h"
+#include "worker/models/presets.h"
+
+enum { MAX_KEYS = 60000, KEY_BUCKETS = 1 << 16 };
+
+static const char *const gpus[] = { "sm_80", "sm_90", "sm_100" };
+
+/* Skips the test where cuDNN is not there. */
+static void describe(struct plan_target *t, const char *gpu)
+{
+    char path[128], json[4096];
+    struct err err;
+    size_t n;
+    FILE *f;
+
+    snprintf(path, sizeof path, "tests/device/deviceprop/%s.json", gpu);
+    f = fopen(path, "r");
+    assert_non_null(f);
+    n = fread(json, 1, sizeof json - 1, f);
+    fclose(f);
+    json[n] = '\0';
+    if (plan_target_describe(t, json, &err) < 0) {
+        printf("%s\n", err.msg);
+        skip();
+    }
+}
+
+/* ---- the convolutions of all presets ---- */
+
+struct keys {
+    size_t n;
+    struct plan_key key[MAX_KEYS];
+    uint32_t bucket[KEY_BUCKETS]; /* 1 + index; the next free one is taken */
+};
+
+static void add_key(struct keys *s, const struct conv_key *conv)
+{
+    struct plan_key key = plan_key_make(conv, NULL);
+    const unsigned char *byte = (const unsigned char *)&key;
+    uint32_t h = 0;
+
+    for (size_t i = 0; i < sizeof key; i++)
+        h = (h ^ byte[i]) * 16777619u;
+    for (h %= KEY_BUCKETS; s->bucket[h]; h = (h + 1) % KEY_BUCKETS)
+        if (memcmp(&s->key[s->bucket[h] - 1], &key, sizeof key) == 0)
+            return;
+    assert_true(s->n < MAX_KEYS);
+    s->key[s->n++] = key;
+    s->bucket[h] = (uint32_t)s->n;
+}
+
+static void add_directions(struct keys *s, struct conv_key k, bool bias)
+{
+    for (int dir = CONV_FWD; dir <= CONV_BWD_WEIGHTS; dir++) {
+        k.dir = (enum conv_dir)dir;
+        k.bias = bias && dir == CONV_FWD;
+        k.add = false;
+        add_key(s, &k);
+        k.add = dir != CONV_FWD; /* a second use of the weights, or of the value that is read */
+        if (k.add && k.n == 8)
+            add_key(s, &k);
+    }
+}
+
+/* A shard of tier world is small; tier off promises nothing, so one batch of it is enough. */
+static bool in_use(enum tier tier, int n)
+{
+    return tier == TIER_RERUN || n == 8 || (tier == TIER_WORLD && n < 8);
+}
+
+static void add_layer(struct keys *s, const struct darknet_layer *l, int n)
+{
+    static const struct {
+        enum dtype dtype;
+        enum precision precision;
+    } number[] = { { DTYPE_F32, PRECISION_FP32 }, { DTYPE_F32, PRECISION_TF32 }, { DTYPE_BF16, PRECISION_BF16 } };
+
+    for (size_t p = 0; p < sizeof number / sizeof *number; p++)
+        for (int tier = TIER_OFF; tier <= TIER_WORLD; tier++) {
+            struct conv_key k = { .dtype = number[p].dtype,
+                                  .precision = number[p].precision,
+                                  .tier = (enum tier)tier,
+                                  .n = n,
+                                  .h = l->in.h,
+                                  .w = l->in.w,
+                                  .c = l->in.c,
+                                  .k = l->filters,
+                                  .r = l->size,
+                                  .s = l->size,
+                                  .stride = l->stride,
+                                  .pad = l->pad,
+                                  .x_stride = l->in.c,
+                                  .y_stride = l->filters };
+
+            if (in_use(k.tier, n))
+                add_directions(s, k, !l->bn);
+        }
+}
+
+static struct keys *preset_keys(void)
+{
+    static const char *const preset[] = { "yolov3", "yolov3_tiny", "yolov3_spp" };
+    static const int side[] = { 416, 608 }, batch[] = { 2, 8, 16, 64 };
+    struct keys *s = calloc(1, sizeof *s);
+    struct darknet_net *net;
+    struct err err;
+
+    assert_non_null(s);
+    for (size_t p = 0; p < sizeof preset / sizeof *preset; p++)
+        for (size_t z = 0; z < sizeof side / sizeof *side; z++) {
+            assert_int_equal(preset_net(preset[p], &net, &err), 0);
+            assert_int_equal(darknet_net_set_size(net, side[z], side[z], &err), 0);
+            for (int i = 0; i < net->nlayers; i++)
+                for (size_t b = 0; b < sizeof batch / sizeof *batch && net->layers[i].type == DARKNET_CONV; b++)
+                    add_layer(s, &net->layers[i], batch[b]);
+            darknet_net_free(net);
+        }
+    return s;
+}
+
+struct summary {
+    int plans, products, finished_by_us, nondeterministic_chosen;
+    size_t workspace, scratch;
+    struct cudnn_tally tally;
+};
+
+static void note(struct summary *s, const struct plan *p)
+{
+    s->plans++;
+    s->products += lt_is_product(&p->key.conv);
+    s->finished_by_us += p->finish != PLAN_DONE;
+    s->workspace = p->workspace > s->workspace ? p->workspace : s->workspace;
+    s->scratch = p->scratch > s->scratch ? p->scratch : s->scratch;
+    s->tally.named += p->tally.named;
+    s->tally.nondeterministic += p->tally.nondeterministic;
+    s->tally.reduced += p->tally.reduced;
+    s->tally.tensor_core += p->tally.tensor_core;
+    s->tally.too_big += p->tally.too_big;
+    s->tally.unmade += p->tally.unmade;
+    s->tally.unmade_runtime += p->tally.unmade_runtime;
+}
+
+/* What must not be, read off the engine that was chosen and not off the filter. */
+static void check_notes(const struct plan *p, struct summary *s)
+{
+    const struct conv_key *k = &p->key.conv;
+    bool nondeterministic = p->dnn.notes >> CUDNN_NUMERICAL_NOTE_NONDETERMINISTIC & 1;
+    bool rounds = p->dnn.notes & (1u << CUDNN_NUMERICAL_NOTE_TENSOR_CORE | 1u << CUDNN_NUMERICAL_NOTE_DOWN_CONVERT_INPUTS);
+
+    s->nondeterministic_chosen += nondeterministic;
+    if (nondeterministic && k->tier != TIER_OFF)
+        fail_msg("not deterministic: %s", p->text);
+    if (rounds && k->precision == PRECISION_FP32)
+        fail_msg("not fp32: %s", p->text);
+    if (p->dnn.notes >> CUDNN_NUMERICAL_NOTE_REDUCED_PRECISION_REDUCTION & 1)
+        fail_msg("sums in low precision: %s", p->text);
+    if (p->workspace > CUDNN_WORKSPACE_MAX)
+        fail_msg("too big: %s", p->text);
+}
+
+static void plan_all(const char *gpu, const struct keys *keys)
+{
+    struct summary s = { 0 };
+    struct plan_target t;
+    struct plan p;
+    struct err err;
+
+    describe(&t, gpu);
+    for (size_t i = 0; i < keys->n; i++) {
+        if (plan_make(&p, &t, &keys->key[i], &err) < 0)
+            fail_msg("%s: %s", gpu, err.msg);
+        check_notes(&p, &s);
+        note(&s, &p);
+        plan_free(&p);
+    }
+    plan_target_close(&t);
+    printf("%s: %zu keys, %d plans; %d of 1x1 that cuBLASLt is asked for first where there is a GPU, here cuDNN's\n", gpu, keys->n, s.plans,
+           s.products);
+    printf("  engines looked at: %d; refused: %d not deterministic, %d low precision sums, %d tensor cores, %d too big; not made: %d, of "
+           "these compiled at run time: %d\n",
+           s.tally.named, s.tally.nondeterministic, s.tally.reduced, s.tally.tensor_core, s.tally.too_big, s.tally.unmade,
+           s.tally.unmade_runtime);
+    printf("  largest workspace %zu MiB; plans finished by a kernel of ours: %d, largest scratch %zu MiB; not deterministic in tier off: "
+           "%d\n",
+           s.workspace >> 20, s.finished_by_us, s.scratch >> 20, s.nondeterministic_chosen);
+    assert_int_equal(s.plans, keys->n);
+    assert_true(s.tally.nondeterministic > 0); /* or the filter was never asked */
+    assert_true(s.tally.tensor_core > 0);
+}
+
+static void every_convolution_has_a_plan(void **state)
+{
+    struct keys *keys = preset_keys();
+
+    (void)state;
+    for (size_t i = 0; i < sizeof gpus / sizeof *gpus; i++)
+        plan_all(gpus[i], keys);
+    free(keys);
+}
+
+/* ---- the filter, one engine at a time ---- */
+
+static struct conv_key conv(enum conv_dir dir, enum precision precision, enum tier tier, int n, int side, int c, int k, int size)
+{
+    return (struct conv_key){ .dir = dir,
+                              .dtype = precision == PRECISION_BF16 ? DTYPE_BF16 : DTYPE_F32,
+                              .precision = precision,
+                              .tier = tier,
+                              .n = n,
+                              .h = side,
+                              .w = side,
+                              .c = c,
+                              .k = k,
+                              .r = size,
+                              .s = size,
+                              .stride = 1,
+                              .pad = size / 2,
+                              .x_stride = c,
+                              .y_stride = k };
+}
+
+static void made(struct plan *p, const struct plan_target *t, const struct conv_key *k)
+{
+    struct plan_key key = plan_key_make(k, NULL);
+    struct err err;
+
+    if (plan_make(p, t, &key, &err) < 0)
+        fail_msg("%s", err.msg);
+}
+
+/* The data gradient of a 7x7 stem with three channels: on this GPU the best engine adds in the order in which blocks finish. */
+static void best_engine_is_refused_for_its_order(void **state)
+{
+    static const enum tier tier[] = { TIER_OFF, TIER_RERUN, TIER_WORLD };
+    struct plan_target t;
+    struct plan p;
+
+    (void)state;
+    describe(&t, "sm_90");
+    for (size_t i = 0; i < sizeof tier / sizeof *tier; i++) {
+        struct conv_key k = conv(CONV_BWD_DATA, PRECISION_TF32, tier[i], 8, 416, 3, 64, 7);
+        bool off = tier[i] == TIER_OFF;
+
+        k.stride = 2;
+        made(&p, &t, &k);
+        printf("%s\n", p.text);
+        assert_int_equal(p.dnn.notes >> CUDNN_NUMERICAL_NOTE_NONDETERMINISTIC & 1, off);
+        assert_int_equal(p.tally.nondeterministic > 0, !off);
+        plan_free(&p);
+    }
+    plan_target_close(&t);
+}
+
+/* The same shape, three precisions: fp32 must do without tensor cores, the others do not. */
+static void precision_chooses_the_unit(void **state)
+{
+    static const enum precision precision[] = { PRECISION_FP32, PRECISION_TF32, PRECISION_BF16 };
+    struct plan_target t;
+    struct plan p;
+
+    (void)state;
+    describe(&t, "sm_90");
+    for (size_t i = 0; i < sizeof precision / sizeof *precision; i++) {
+        struct conv_key k = conv(CONV_FWD, precision[i], TIER_RERUN, 8, 52, 128, 256, 3);
+
+        made(&p, &t, &k);
+        assert_int_equal(p.dnn.notes >> CUDNN_NUMERICAL_NOTE_TENSOR_CORE & 1, precision[i] != PRECISION_FP32);
+        plan_free(&p);
+    }
+    plan_target_close(&t);
+}
+
+/* Slices of channels, and shards that begin anywhere. */
+static void odd_memory_has_plans(void **state)
+{
+    struct plan_target t;
+    struct plan p;
+
+    (void)state;
+    describe(&t, "sm_80");
+    for (int dir = CONV_FWD; dir <= CONV_BWD_WEIGHTS; dir++)
+        for (int precision = PRECISION_FP32; precision <= PRECISION_BF16; precision++) {
+            struct conv_key k = conv((enum conv_dir)dir, (enum precision)precision, TIER_WORLD, 1, 13, 3, 255, 3);
+
+            made(&p, &t, &k);
+            assert_int_equal(p.key.align_y, k.dtype == DTYPE_BF16 ? 2 : 4);
+            plan_free(&p);
+            k.x_stride = 7;
+            k.y_stride = 300;
+            made(&p, &t, &k);
+            plan_free(&p);
+        }
+    plan_target_close(&t);
+}
+
+/* ---- keys ---- */
+
+static void keys_know_what_matters(void **state)
+{
+    struct conv_key k = conv(CONV_FWD, PRECISION_BF16, TIER_WORLD, 2, 13, 64, 255, 1), same;
+    struct conv_args args = { .x = (void *)4096, .w = (void *)256, .y = (void *)4096, .bias = (void *)8 };
+    char text[PLAN_KEY_TEXT];
+    struct plan_key a = plan_key_make(&k, NULL), b;
+
+    (void)state;
+    same = k;
+    same.add = true; /* not used by the direction; and what the padding after it holds does not count */
+    memset((char *)&same + offsetof(struct conv_key, add) + 1, 0xff, sizeof same - offsetof(struct conv_key, add) - 1);
+    b = plan_key_make(&same, NULL);
+    assert_memory_equal(&a, &b, sizeof a);
+    assert_string_equal(plan_key_text(&a, text), "fwd bf16 world x[2,13,13,64] w[255,1,1,64] stride 1 pad 0 align 16,16,4");
+    k.bias = true;
+    b = plan_key_make(&k, &args);
+    assert_string_equal(plan_key_text(&b, text), "fwd bf16 world x[2,13,13,64] w[255,1,1,64] stride 1 pad 0 bias align 16,8,4");
+    k.x_stride = 96;
+    args.x = (void *)(4096 + 6);
+    b = plan_key_make(&k, &args);
+    assert_string_equal(plan_key_text(&b, text), "fwd bf16 world x[2,13,13,64] w[255,1,1,64] stride 1 pad 0 bias pitch 96,255 align 2,8,4");
+}
+
+/* ---- 1x1 convolutions as matrix products: the definition of each direction, and what lt_product() makes of it, in whole numbers ---- */
+
+enum { PIXELS = 6, IN = 3, OUT = 4, X_PITCH = 5, Y_PITCH = 7 };
+
+struct arrays {
+    float of[3][64]; /* by enum lt_operand */
+};
+
+static void fill(struct arrays *a, uint64_t seed)
+{
+    struct philox_key key = { .seed = seed };
+
+    for (int o = 0; o < 3; o++)
+        for (int i = 0; i < 64; i++)
+            a->of[o][i] = (float)(int)(philox_uniform(&key, (uint64_t)(o * 64 + i)) * 17) - 8;
+}
+
+static void define(struct arrays *a, enum conv_dir dir, bool add)
+{
+    float *x = a->of[LT_X], *w = a->of[LT_W], *y = a->of[LT_Y];
+    float *d = dir == CONV_FWD ? y : dir == CONV_BWD_DATA ? x : w;
+
+    for (int i = 0; i < 64 && !add; i++) /* the gaps of a pitch keep what they hold */
+        if (dir == CONV_BWD_WEIGHTS ? i < IN * OUT
+                                    : i < PIXELS * (dir == CONV_FWD ? Y_PITCH : X_PITCH) &&
+                                          i % (dir == CONV_FWD ? Y_PITCH : X_PITCH) < (dir == CONV_FWD ? OUT : IN))
+            d[i] = 0;
+    for (int p = 0; p < PIXELS; p++)
+        for (int c = 0; c < IN; c++)
+            for (int k = 0; k < OUT; k++)
+                if (dir == CONV_FWD)
+                    y[p * Y_PITCH + k] += x[p * X_PITCH + c] * w[k * IN + c];
+                else if (dir == CONV_BWD_DATA)
+                    x[p * X_PITCH + c] += y[p * Y_PITCH + k] * w[k * IN + c];
+                else
+                    w[k * IN + c] += x[p * X_PITCH + c] * y[p * Y_PITCH + k];
+}
+
+static void multiply(struct arrays *a, const struct lt_product *g, bool add)
+{
+    for (int64_t j = 0; j < g->n; j++)
+        for (int64_t i = 0; i < g->m; i++) {
+            float *d = &a->of[g->d][j * g->ldd + i], sum = add ? *d : 0;
+
+            for (int64_t l = 0; l < g->k; l++)
+                sum += a->of[g->a][g->transpose_a ? i * g->lda + l : l * g->lda + i] *
+                       a->of[g->b][g->transpose_b ? l * g->ldb + j : j * g->ldb + l];
+            *d = sum;
+        }
+}
+
+static void products_are_the_convolutions(void **state)
+{
+    (void)state;
+    for (int dir = CONV_FWD; dir <= CONV_BWD_WEIGHTS; dir++)
+        for (int add = 0; add <= (dir != CONV_FWD); add++) {
+            struct conv_key k = conv((enum conv_dir)dir, PRECISION_FP32, TIER_RERUN, 1, 1, IN, OUT, 1);
+            struct arrays want, got;
+            struct lt_product g;
+
+            k.n = 2;
+            k.w = 3;
+            k.x_stride = X_PITCH;
+            k.y_stride = Y_PITCH;
+            g = lt_product(&k);
+            fill(&want, 7);
+            got = want;
+            define(&want, k.dir, add);
+            multiply(&got, &g, add);
+            assert_true(lt_is_product(&k));
+            assert_memory_equal(&want, &got, sizeof want);
+        }
+}
+
+/* ---- the cache ---- */
+
+enum { CACHED = 12 };
+
+static struct plan_key cached(int i)
+{
+    struct conv_key k = conv((enum conv_dir)(i % 3), i % 2 ? PRECISION_BF16 : PRECISION_TF32, TIER_RERUN, 2, 13, 64 + 8 * (i / 6), 64, 3);
+
+    return plan_key_make(&k, NULL);
+}
+
+static struct plan_cache *open_cache(int threads)
+{
+    struct plan_target t;
+    struct plan_cache *c;
+    struct err err;
+
+    assert_int_equal(plan_cache_new(NULL, &c, &err), 0);
+    for (int i = 0; i < threads; i++) {
+        describe(&t, "sm_90");
+        assert_int_equal(plan_cache_add(c, &t, &err), 0);
+    }
+    return c;
+}
+
+/* Asked for in one order or another, ahead or when needed, by one thread or three: the same plans, so the same lines. */
+static void order_of_asking_does_not_matter(void **state)
+{
+    struct plan_cache *a = open_cache(3), *b = open_cache(1);
+    struct plan *p, *again;
+    char *text_a, *text_b;
+    struct err err;
+    int lines = 0;
+
+    (void)state;
+    for (int i = 0; i < CACHED; i++) {
+        struct plan_key up = cached(i), down = cached(CACHED - 1 - i);
+
+        assert_int_equal(plan_cache_prepare(a, &up, &err), 0);
+        assert_int_equal(plan_cache_get(b, &down, &p, &err), 0);
+        assert_memory_equal(&p->key, &down, sizeof down);
+        assert_int_equal(plan_cache_get(b, &down, &again, &err), 0);
+        assert_ptr_equal(p, again);
+    }
+    for (int i = CACHED - 1; i >= 0; i--) {
+        struct plan_key key = cached(i);
+
+        assert_int_equal(plan_cache_get(a, &key, &p, &err), 0);
+    }
+    text_a = plan_cache_text(a);
+    text_b = plan_cache_text(b);
+    assert_string_equal(text_a, text_b);
+    for (const char *at = text_a, *end; (end = strchr(at, '\n')) != NULL; at = end + 1, lines++) {
+        const char *next = strchr(end + 1, '\n');
+
+        assert_true(!next || strcmp(at, end + 1) < 0);
+    }
+    assert_int_equal(lines, CACHED);
+    free(text_a);
+    free(text_b);
+    plan_cache_free(a);
+    plan_cache_free(b);
+}
+
+/* Its error names the convolution and stays; others are not touched. What is still queued is dropped. */
+static void what_cannot_be_planned_says_why(void **state)
+{
+    struct plan_cache *c = open_cache(2);
+    struct conv_key k = conv(CONV_FWD, PRECISION_FP32, TIER_RERUN, 64, 8192, 65536, 65536, 63);
+    struct plan_key key = plan_key_make(&k, NULL), good = cached(0);
+    struct plan *p;
+    struct err err;
+    char *text;
+
+    (void)state;
+    assert_int_equal(plan_cache_prepare(c, &key, &err), 0);
+    for (int i = 0; i < 2; i++) {
+        assert_true(plan_cache_get(c, &key, &p, &err) < 0);
+        assert_non_null(strstr(err.msg, "fwd fp32 rerun x[64,8192,8192,65536] w[65536,63,63,65536] stride 1 pad 31"));
+    }
+    printf("%s\n", err.msg);
+    assert_int_equal(plan_cache_get(c, &good, &p, &err), 0);
+    text = plan_cache_text(c);
+    assert_non_null(strstr(text, "fwd tf32 rerun"));
+    assert_null(strstr(text, "x[64,"));
+    free(text);
+    for (int i = 0; i < CACHED; i++) {
+        good = cached(i);
+        assert_int_equal(plan_cache_prepare(c, &good, &err), 0);
+    }
+    plan_cache_free(c);
+}
+
+static void bad_descriptions_are_refused(void **state)
+{
+    struct plan_target t;
+    struct err err = { 0 };
+
+    (void)state;
+    describe(&t, "sm_90");
+    plan_target_close(&t);
+    assert_true(plan_target_describe(&t, "{\"deviceVer\":", &err) < 0);
+    assert_non_null(strstr(err.msg, "description"));
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(keys_know_what_matters),          cmocka_unit_test(products_are_the_convolutions),
+        cmocka_unit_test(bad_descriptions_are_refused),    cmocka_unit_test(best_engine_is_refused_for_its_order),
+        cmocka_unit_test(precision_chooses_the_unit),      cmocka_unit_test(odd_memory_has_plans),
+        cmocka_unit_test(order_of_asking_does_not_matter), cmocka_unit_test(what_cannot_be_planned_says_why),
+        cmocka_unit_test(every_convolution_has_a_plan),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """The same bits whatever the number of ranks. Every job of a group must store the rows and the model of the group's first job, which one
-rank trained: other ranks, threads, waves, ISAs and tiers, ranks and supervisors killed at random moments, a tier changed in mid-job.
+rank trained: other ranks, threads, waves, ISAs and tiers, ranks and supervisors killed at random moments, a tier changed in mid-job, averaged weights.
 At last: all ranks together should spend about the CPU time that one rank spends."""
 import hashlib
 import json
@@ -62,11 +62,11 @@ def rows(d, job):
     return found
 
 
-def models(d, job):
+def models(d, job, file="model"):
     """{step: hash} of every checkpoint that is kept"""
     found, folder = {}, "%s/jobs/%d/checkpoints" % (d.state, job)
     for name in sorted(os.listdir(folder), key=lambda n: int(n.split("-")[1])):
-        with open("%s/%s/model.safetensors" % (folder, name), "rb") as f:
+        with open("%s/%s/%s.safetensors" % (folder, name, file), "rb") as f:
             found[int(name.split("-")[1])] = hashlib.sha256(f.read()).hexdigest()
     return found
 
@@ -204,6 +204,47 @@ def disturb(d, base, rng):
     return [("1 rank", calm), ("3 ranks, killed", killed), ("2 ranks, tier changed", toggled)]
 
 
+# ---- averaged weights ----
+
+AVERAGED_STEPS = 24
+
+
+def losses(d, job, split):
+    """{row: bits} of a split's losses"""
+    return {name: bits for name, (bits, _) in rows(d, job).items() if name.startswith(split + " ")}
+
+
+def average(d, base, rng):
+    """Jobs that must not differ: (what, job). Those of several ranks, and one of one rank, are killed between two checkpoints."""
+    spec = merged(base, {"train": {"steps": AVERAGED_STEPS, "ema": 0.9}, "val": {"every": 6}, "checkpoint": {"every": 4}})
+    plain = submit(d, merged(spec, {"train": {"ema": 0}}), "not averaged")
+    jobs = [("averaged, 1 rank", submit(d, spec, "averaged"))]
+    for p in (1, 2, 3):
+        jobs.append(("averaged, %d ranks, killed" % p, submit(d, merged(spec, run_keys(ranks=p)), "averaged, killed %d" % p)))
+        d.wait(jobs[-1][1], lambda j, s=5 + rng.randrange(4): j["step"] >= s, PATIENCE_S)
+        strike(d, jobs[-1][1], "detd-worker", rng)
+        ended = finish(d, jobs[-1][1])
+        assert ended["attempt"] == 2 and max(a["resume_step"] for a in ended["attempts"]) >= 4, ended["attempts"]
+    finish(d, plain)
+    check_average(d, spec, plain, jobs[0][1])
+    return jobs
+
+
+def check_average(d, spec, plain, job):
+    """The training is the plain one, validation is not: it scores what a job finds that starts from the checkpoint and stands still."""
+    finish(d, job)
+    assert losses(d, job, "train") == losses(d, plain, "train"), "averaging changes the training"
+    assert losses(d, job, "val") != losses(d, plain, "val") and models(d, job) != models(d, plain), "averaging changes nothing"
+    init = "%s/jobs/%d/checkpoints/step-%d/model.safetensors" % (d.state, job, AVERAGED_STEPS)
+    still = submit(d, merged(spec, {"model": {"init": init, "freeze_bn": True}, "train": {"steps": 1, "lr": 1e-300, "ema": 0},
+                                    "val": {"every": 1}}), "averaged, looked at again")
+    finish(d, still)
+    for term in ("total", "box"):
+        found = [d.sql("SELECT num, den FROM loss WHERE job=? AND split='val' AND term=? ORDER BY step DESC LIMIT 1", j, term)
+                 for j in (job, still)]
+        assert found[0] == found[1], "loss '%s' of the averages is %s, of the checkpoint that holds them %s" % (term, *found)
+
+
 # ---- CPU time ----
 
 def cpu_seconds(d, job):
@@ -261,8 +302,13 @@ def main():
             compare(d, title, jobs)
             check_moved(d, jobs[0][1])
         assert models(d, groups[0][1][0][1]) != models(d, groups[1][1][0][1]), "model.sync_bn changes nothing"
+        averaged = average(d, base, rng)
+        compare(d, "averaged weights", averaged)
+        for what, job in averaged[1:]:
+            assert models(d, job, "state") == models(d, averaged[0][1], "state"), what + ": other state.safetensors"
         compare(d, "larger", compare_cpu(d, base))
     print("%.0f s" % (time.time() - began))
 
 
-main()
+if __name__ == "__main__":
+    main()

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """The same bits whatever the number of ranks. Every job of a group must store the rows and the model of the group's first job, which one
-rank trained: other ranks, threads, waves, ISAs and tiers, ranks and supervisors killed at random moments, a tier changed in mid-job, averaged weights.
-At last: all ranks together should spend about the CPU time that one rank spends."""
+rank trained: other ranks, threads, waves, ISAs and tiers, ranks and supervisors killed at random moments, a tier changed in mid-job,
+averaged weights. At last: all ranks together should spend about the CPU time that one rank spends."""
 import hashlib
 import json
 import os

@@ -1,6 +1,8 @@
-/* tests/device/devices.h - every device of this machine, at one and two threads, and the question each op test asks: do all of them give
- * the same bits? Memory goes through alloc, upload and download, so that a device with memory of its own can join. */
+/* tests/device/devices.h - every device of this machine, and the question each op test asks: do all of them give the same bits? The CPU at one and
+ * two threads; with "cuda" in a test's "uses:" line the CUDA device on an emulated GPU, once per seed (tests/emu: the order of blocks, threads and streams
+ * follows the seed); a real GPU where the environment's DETD_TEST_CUDA names a libdetd-cuda.so. Memory goes through alloc, upload and download. */
 #pragma once
+#include <dlfcn.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdbool.h>
@@ -16,15 +18,20 @@
 #include "worker/core/device.h"
 #include "worker/core/philox.h"
 
+#ifdef CUDA_EMU
+#include "tests/emu/emu.h"
+#endif
+
 const struct device_ops *cpu_backend_avx512(void);
 const struct device_ops *cpu_backend_avx2(void);
 const struct device_ops *cpu_backend_generic(void);
 
-enum { MAX_DEVICES = 8, MAX_BUFFERS = 256 };
+enum { MAX_DEVICES = 12, MAX_BUFFERS = 256, EMU_SEEDS = 3 };
 
 struct devices {
     int n;
     struct device *dev[MAX_DEVICES];
+    uint64_t seed[MAX_DEVICES]; /* of an emulated GPU, 0: no such */
     /* device memory of the test that runs, freed after each run */
     int nbuffers;
     void *buffer[MAX_BUFFERS];
@@ -33,22 +40,52 @@ struct devices {
 
 static struct devices devices;
 
+static void open_device(const struct device_ops *ops, const struct device_options *opt, uint64_t seed)
+{
+    struct err err;
+
+    if (ops->open(0, opt, &devices.dev[devices.n], &err) < 0) {
+        printf("%s: %s\n", ops->name, err.msg);
+        return;
+    }
+    devices.seed[devices.n++] = seed;
+}
+
+/* Of a real GPU: the plugin that the environment names, or NULL. */
+static const struct device_ops *cuda_plugin(void)
+{
+    const char *path = getenv("DETD_TEST_CUDA");
+    void *lib = path ? dlopen(path, RTLD_NOW | RTLD_LOCAL) : NULL;
+    const struct device_ops *(*backend)(void) = NULL;
+
+    if (!path)
+        return NULL;
+    if (lib)
+        *(void **)&backend = dlsym(lib, "detd_backend");
+    if (!backend)
+        printf("%s: %s\n", path, dlerror());
+    return backend ? backend() : NULL;
+}
+
 __attribute__((unused)) static int open_devices(void **state)
 {
     static const struct device_ops *(*const backend[])(void) = { cpu_backend_avx512, cpu_backend_avx2, cpu_backend_generic };
+    const struct device_options gpu = { .precision = PRECISION_FP32 };
+    const struct device_ops *plugin = cuda_plugin();
 
     (void)state;
     for (size_t b = 0; b < sizeof backend / sizeof *backend; b++)
         for (int threads = 1; threads <= 2; threads++) {
-            const struct device_ops *ops = backend[b]();
             struct device_options opt = { .threads = threads };
-            struct err err;
 
-            if (ops->open(0, &opt, &devices.dev[devices.n], &err) == 0)
-                devices.n++;
-            else
-                printf("%s: %s\n", ops->name, err.msg);
+            open_device(backend[b](), &opt, 0);
         }
+#ifdef CUDA_EMU
+    for (uint64_t seed = 1; seed <= EMU_SEEDS; seed++)
+        open_device(cuda_backend_emu(), &gpu, seed);
+#endif
+    if (plugin)
+        open_device(plugin, &gpu, 0);
     return devices.n > 0 ? 0 : -1;
 }
 
@@ -89,6 +126,16 @@ static void free_buffers(void)
         devices.owner->ops->free(devices.owner, devices.buffer[--devices.nbuffers]);
 }
 
+/* What follows runs on device i: an emulated GPU goes by its seed. */
+__attribute__((unused)) static void use_device(int i)
+{
+#ifdef CUDA_EMU
+    if (devices.seed[i])
+        emu_seed(devices.seed[i]);
+#endif
+    (void)i;
+}
+
 /* Runs `run` on every device; it writes `bytes` bytes of results. All must have the same bits, which stay in ret. */
 __attribute__((unused)) static void same_on_all(void (*run)(struct device *dev, const void *arg, void *ret), const void *arg, void *ret,
                                                 size_t bytes)
@@ -97,6 +144,7 @@ __attribute__((unused)) static void same_on_all(void (*run)(struct device *dev, 
 
     assert_non_null(other);
     for (int i = 0; i < devices.n; i++) {
+        use_device(i);
         memset(i == 0 ? ret : other, 0xAB, bytes);
         run(devices.dev[i], arg, i == 0 ? ret : other);
         free_buffers();

@@ -1,6 +1,6 @@
 /* tests/device/test_conv.c - convolutions: against the plain definition in double precision, and equal bits whoever computes them: each ISA,
  * 1, 2 and 3 threads, several shards in one call or one by one.
- * uses: proto worker/core cpu */
+ * uses: proto worker/core cpu cuda */
 #include "tests/device/devices.h"
 
 #include <math.h>

@@ -1,5 +1,5 @@
 /* tests/device/test_norm.c - batch normalisation: the vector, numeric gradients, and equal bits whoever computes them.
- * uses: proto worker/core cpu */
+ * uses: proto worker/core cpu cuda */
 #include "tests/device/devices.h"
 
 #include <jansson.h>

@@ -1,5 +1,5 @@
 /* tests/device/test_optimizer.c - momentum SGD over lists of parameters: the vector, clipping, averages, skipped steps.
- * uses: proto worker/core cpu */
+ * uses: proto worker/core cpu cuda */
 #include "tests/device/bf16.h"
 
 #include <jansson.h>

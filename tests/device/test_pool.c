@@ -1,5 +1,5 @@
 /* tests/device/test_pool.c - maximum pooling: the vector, every window shape against the bodies, numeric gradients, ties.
- * uses: proto worker/core cpu */
+ * uses: proto worker/core cpu cuda */
 #include "tests/device/bf16.h"
 
 #include <jansson.h>

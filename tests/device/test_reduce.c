@@ -1,5 +1,5 @@
 /* tests/device/test_reduce.c - the canonical tree over gradients, sums of squares in blocks, the evidence hash.
- * uses: proto worker/core cpu */
+ * uses: proto worker/core cpu cuda */
 #include "tests/device/devices.h"
 
 #include "worker/core/hash.h"

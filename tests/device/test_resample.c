@@ -1,5 +1,5 @@
 /* tests/device/test_resample.c - nearest-neighbour upsampling and its gradient.
- * uses: proto worker/core cpu */
+ * uses: proto worker/core cpu cuda */
 #include "tests/device/bf16.h"
 
 #include "worker/kernels/resample.h"

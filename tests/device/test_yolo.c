@@ -1,5 +1,5 @@
 /* tests/device/test_yolo.c - YOLO head: the loss vectors, options, numeric gradients, empty images, decoding.
- * uses: proto worker/core cpu */
+ * uses: proto worker/core cpu cuda */
 #include "tests/device/bf16.h"
 
 #include <jansson.h>

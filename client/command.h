@@ -47,7 +47,7 @@ int command_watch(struct context *ctx, int argc, char **argv);         /* watch.
 int command_loss(struct context *ctx, int argc, char **argv);          /* loss.c */
 int command_eval(struct context *ctx, int argc, char **argv);          /* eval.c */
 int command_logs(struct context *ctx, int argc, char **argv);          /* logs.c */
-int command_gpus(struct context *ctx, int argc, char **argv);          /* node.c */
+int command_gpus(struct context *ctx, int argc, char **argv);          /* gpus.c */
 int command_info(struct context *ctx, int argc, char **argv);          /* node.c */
 int command_predict(struct context *ctx, int argc, char **argv);       /* predict.c */
 

@@ -55,7 +55,10 @@ const struct command commands[] = {
       "Without --job it is that of new jobs; with it that of a running job, from a step on that its ranks agree on.\n"
       "on: rerun (same bits at every rerun) or the given tier. world: the same at any number of ranks too.\n",
       "  detctl deterministic on --tier world --job 3\n", command_deterministic },
-    { "gpus", "[--json]", "Lists the GPUs of the node", "", "  detctl gpus\n", command_gpus },
+    { "gpus", "[--json | --release UUID]", "Lists the GPUs of the node: who uses them, and why one is not granted",
+      "  --json          an array of GPU objects\n"
+      "  --release UUID  grant a GPU again that was put into quarantine; for admins, after they saw to it\n",
+      "  detctl gpus\n", command_gpus },
     { "info", "[--json]", "Shows version, slots and counters of detd", "", "  detctl info --json\n", command_info },
     { "predict", "ID IMAGE ... -o DIR [--conf SCORE] [--checkpoint STEP|best|last]",
       "Draws the boxes that a job's network finds in pictures",

@@ -8,7 +8,7 @@
 #include "daemon/job.h"
 #include "proto/err.h"
 
-enum { FILE_MAX_BYTES = 64 << 10, SLOTS_MAX = 4096 };
+enum { FILE_MAX_BYTES = 64 << 10, SLOTS_MAX = 4096, GPU_DEADLINE_S = 30, GPU_DEADLINE_MAX = 600 };
 
 /* ---- values ---- */
 
@@ -38,15 +38,25 @@ static int set_socket(struct config *cfg, const char *value, struct err *err)
     return set_path(cfg->socket, CONFIG_SOCKET_MAX, value, "socket", err);
 }
 
-static int set_slots(struct config *cfg, const char *value, struct err *err)
+static int set_number(int *to, const char *value, int max, const char *name, struct err *err)
 {
     char *end;
     long n = strtol(value, &end, 10);
 
-    if (*end || end == value || n < 1 || n > SLOTS_MAX)
-        return err_field(err, ERR_INPUT, "slots", "slots: must be 1 to %d, is '%.40s'", SLOTS_MAX, value);
-    cfg->slots = (int)n;
+    if (*end || end == value || n < 1 || n > max)
+        return err_field(err, ERR_INPUT, name, "%s: must be 1 to %d, is '%.40s'", name, max, value);
+    *to = (int)n;
     return 0;
+}
+
+static int set_slots(struct config *cfg, const char *value, struct err *err)
+{
+    return set_number(&cfg->slots, value, SLOTS_MAX, "slots", err);
+}
+
+static int set_gpu_deadline(struct config *cfg, const char *value, struct err *err)
+{
+    return set_number(&cfg->gpu_deadline_s, value, GPU_DEADLINE_MAX, "gpu_deadline", err);
 }
 
 static int set_tier(struct config *cfg, const char *value, struct err *err)
@@ -74,6 +84,7 @@ static const struct key {
     { "state", "folder of the database and the jobs", set_state },
     { "socket", "control socket, at most 107 bytes", set_socket },
     { "slots", "CPU slots; default: CPUs of the affinity mask and the cgroup's quota", set_slots },
+    { "gpu_deadline", "seconds in which the GPU driver has to answer; default: 30", set_gpu_deadline },
     { "tier", "deterministic tier of new jobs till `detctl deterministic` changes it: off, rerun (default) or world", set_tier },
     { "read", "system daemon: who may look at jobs: everyone (default) or admins", set_read },
 };
@@ -208,6 +219,8 @@ static int read_options(int argc, char **argv, struct options *o, enum config_ac
             *ret_action = CONFIG_VERSION;
         else if (strcmp(argv[i], "--probe-gpus") == 0)
             *ret_action = CONFIG_PROBE;
+        else if (strcmp(argv[i], "--watch-gpus") == 0)
+            *ret_action = CONFIG_WATCH;
         else if (strcmp(argv[i], "--system") == 0)
             o->system = true;
         else if (strcmp(argv[i], "--state") == 0)
@@ -237,6 +250,7 @@ int config_read(int argc, char **argv, struct config *ret, enum config_action *r
     if (rc < 0 || *ret_action != CONFIG_RUN)
         return rc;
     ret->tier = 1;
+    ret->gpu_deadline_s = GPU_DEADLINE_S;
     ret->everyone_reads = true;
     ret->private = !o.system && (o.state || o.socket || geteuid() != 0);
     if (o.config)
@@ -263,6 +277,7 @@ void config_help(FILE *out)
                  "  --config FILE   settings, see below\n"
                  "  --system        serve the node: everybody may look, admins submit; the default for root without --state and --socket\n"
                  "  --probe-gpus    print the GPUs of the node, a JSON line each, and leave\n"
+                 "  --watch-gpus    the same for each line of stdin, and errors of GPUs as they come; detd runs itself so\n"
                  "  --version, --help\n"
                  "\n"
                  "With --state or --socket, or for any user but root, the daemon is private: it serves its own user only. Defaults:\n"
@@ -271,6 +286,6 @@ void config_help(FILE *out)
                  "\n"
                  "The settings file has lines `key = value`, and comments after #. Options on the command line win.\n");
     for (size_t i = 0; i < sizeof keys / sizeof *keys; i++)
-        fprintf(out, "  %-8s %s\n", keys[i].name, keys[i].help);
+        fprintf(out, "  %-12s %s\n", keys[i].name, keys[i].help);
     fprintf(out, "\nexample: detd --state ~/detd --socket ~/detd/detd.sock\n");
 }

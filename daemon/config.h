@@ -13,10 +13,11 @@ struct config {
     bool private;                       /* --state or --socket was given, or not root: serves one user */
     bool everyone_reads;                /* system daemon: who may read; false: owner and admins */
     int slots;                          /* CPU slots; 0: affinity and cgroup decide */
+    int gpu_deadline_s;                 /* an answer of the GPU driver */
     int tier;                           /* of new jobs until deterministic.set changes it */
 };
 
-enum config_action { CONFIG_RUN, CONFIG_HELP, CONFIG_VERSION, CONFIG_PROBE };
+enum config_action { CONFIG_RUN, CONFIG_HELP, CONFIG_VERSION, CONFIG_PROBE, CONFIG_WATCH };
 
 /* Reads argv and the file it names. Errors name option or file, line and key. */
 int config_read(int argc, char **argv, struct config *ret, enum config_action *ret_action, struct err *err);

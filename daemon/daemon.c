@@ -14,6 +14,7 @@
 #include <unistd.h>
 
 #include "daemon/conn.h"
+#include "daemon/gpu_node.h"
 #include "daemon/ingest.h"
 #include "daemon/launch.h"
 #include "daemon/node.h"
@@ -148,19 +149,6 @@ static void look_at_node(struct daemon *d)
     }
 }
 
-static void gpus_found(void *arg, const struct gpus *found)
-{
-    struct daemon *d = arg;
-
-    d->gpus = *found;
-    for (int i = 0; i < d->gpus.count; i++)
-        store_gpu(d->store, d->gpus.all[i].uuid, d->gpus.all[i].name, d->gpus.all[i].memory_bytes, now_s());
-    if (d->gpus.trouble[0])
-        daemon_event(d, 0, "warning", "gpus", "%s", d->gpus.trouble);
-    run_take_slots(d);
-    run_schedule(d);
-}
-
 static int load_tier(struct daemon *d, struct err *err)
 {
     char name[16];
@@ -177,6 +165,7 @@ static void on_tick(uv_timer_t *timer)
     struct daemon *d = timer->data;
     uint64_t activity = d->requests + d->rows;
 
+    gpu_node_tick(d->gpu_node);
     run_tick(d);
     d->idle_ticks = activity == d->last_activity ? d->idle_ticks + 1 : 0;
     d->last_activity = activity;
@@ -200,6 +189,7 @@ static void stop(struct daemon *d)
         return;
     d->stopping = true;
     notify_systemd("STOPPING=1");
+    gpu_node_stop(d->gpu_node);
     conns_close(d->conns);
     ingest_close(d->ingest);
     uv_timer_start(&d->tick, on_stop_deadline, STOP_MS, 0);
@@ -228,6 +218,7 @@ static void close_left(uv_handle_t *handle, void *arg)
 static void free_all(struct daemon *d)
 {
     if (d->loop) {
+        gpu_node_stop(d->gpu_node);
         store_close(d->store);
         conns_close(d->conns);
         ingest_close(d->ingest);
@@ -240,6 +231,7 @@ static void free_all(struct daemon *d)
     conns_free(d->conns);
     ingest_free(d->ingest);
     jobs_free(d);
+    gpu_node_free(d->gpu_node);
     if (d->state_lock >= 0)
         close(d->state_lock);
     free(d);
@@ -283,10 +275,12 @@ static int start(struct daemon *d, struct err *err)
     rc = conns_open(d, d->cfg.socket, listen_fd, !d->private && d->everyone_reads, &d->conns, err);
     if (rc < 0)
         return rc;
+    rc = gpu_node_open(d, &d->gpu_node, err);
+    if (rc < 0)
+        return rc;
     rc = start_clock(d);
     if (rc < 0)
         return err_set(err, rc, "signals: %s", uv_strerror(rc));
-    gpu_probe(d->loop, gpus_found, d);
     notify_systemd("READY=1");
     return 0;
 }

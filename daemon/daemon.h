@@ -15,6 +15,7 @@ enum { DETD_PROTOCOL = 1 };
 
 struct conns;
 struct err;
+struct gpu_node;
 struct ingest;
 struct store;
 
@@ -25,6 +26,7 @@ struct daemon {
     struct store *store;
     struct jobs jobs;
     struct gpus gpus;
+    struct gpu_node *gpu_node;
     struct conns *conns;
     struct ingest *ingest;
     char jobs_dir[CONFIG_PATH_MAX + 8];

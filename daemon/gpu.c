@@ -1,231 +1,307 @@
 #include "daemon/gpu.h"
 
-#include <dlfcn.h>
-#include <errno.h>
 #include <jansson.h>
-#include <signal.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "proto/err.h"
-#include "proto/frame.h"
 
-enum { LINE_MAX_BYTES = 4096 };
+/* ---- lines of the probe ---- */
 
-/* ---- the child: NVML by name, so that nothing of it is needed to build ---- */
-
-struct nvml_memory {
-    unsigned long long total, free, used;
-};
-
-struct nvml {
-    int (*init)(void);
-    int (*count)(unsigned *ret);
-    int (*handle)(unsigned index, void **ret);
-    int (*uuid)(void *device, char *ret, unsigned size);
-    int (*name)(void *device, char *ret, unsigned size);
-    int (*memory)(void *device, struct nvml_memory *ret);
-};
-
-/* POSIX wants a function pointer to fit into a data pointer; C has no cast for it. */
-static int find(void *lib, const char *symbol, void *ret_fn)
+static void copy(char *to, size_t size, const char *from)
 {
-    void *p = dlsym(lib, symbol);
-
-    memcpy(ret_fn, &p, sizeof p);
-    return p ? 0 : -1;
+    snprintf(to, size, "%s", from);
 }
 
-static int load(struct nvml *n)
+static int parse_processes(const json_t *list, struct gpu_seen *ret)
 {
-    void *lib = dlopen("libnvidia-ml.so.1", RTLD_NOW);
+    json_t *item;
+    size_t i;
 
-    if (!lib || find(lib, "nvmlInit_v2", &n->init) < 0 || find(lib, "nvmlDeviceGetCount_v2", &n->count) < 0 ||
-        find(lib, "nvmlDeviceGetHandleByIndex_v2", &n->handle) < 0 || find(lib, "nvmlDeviceGetUUID", &n->uuid) < 0 ||
-        find(lib, "nvmlDeviceGetName", &n->name) < 0 || find(lib, "nvmlDeviceGetMemoryInfo", &n->memory) < 0)
-        return -1;
+    ret->nprocesses = json_is_array(list) ? 0 : -1;
+    json_array_foreach (list, i, item) {
+        struct gpu_process *p = &ret->processes[ret->nprocesses];
+        json_int_t pid, bytes, session;
+        const char *name;
+
+        if (ret->nprocesses == GPU_PROCESSES)
+            break;
+        if (json_unpack(item, "{s:I, s:I, s:I, s:s}", "pid", &pid, "memory_bytes", &bytes, "session", &session, "name", &name) < 0)
+            return -1;
+        *p = (struct gpu_process){ .pid = pid, .memory_bytes = bytes, .session = (long)session };
+        copy(p->name, sizeof p->name, name);
+        ret->nprocesses++;
+    }
     return 0;
 }
 
-/* CUDA_VISIBLE_DEVICES: numbers in PCI order, which is NVML's, or beginnings of UUIDs. Unset: all. */
-static bool is_visible(const char *list, unsigned index, const char *uuid)
+static bool is_uuid(const char *uuid)
 {
-    if (!list)
-        return true;
-    while (*list) {
-        size_t len = strcspn(list, ",");
-        char *end;
-        unsigned long number = strtoul(list, &end, 10);
+    size_t n = strspn(uuid, "0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ-");
 
-        if (len > 0 && ((end == list + len && number == index) || strncmp(list, uuid, len) == 0))
-            return true;
-        list += len + (list[len] == ',');
-    }
-    return false;
+    return n > 0 && n <= JOB_UUID_MAX && uuid[n] == '\0';
 }
 
-static int print_device(const struct nvml *n, unsigned index)
+int gpu_parse(const char *line, struct gpu_seen *ret, struct err *err)
 {
-    char uuid[96] = "", name[96] = "";
-    struct nvml_memory memory = { 0 };
-    void *device;
-    json_t *line;
+    const char *uuid, *name, *driver = "";
+    json_int_t total = -1, used = -1, ecc = -1;
+    json_t *root = json_loads(line, JSON_REJECT_DUPLICATES, NULL), *processes = NULL;
+    struct gpu_seen seen = { .utilisation = -1, .temperature = -1, .power_w = -1 };
+    int divided = 0, rc = 0;
 
-    if (n->handle(index, &device) != 0 || n->uuid(device, uuid, sizeof uuid) != 0 || n->name(device, name, sizeof name) != 0 ||
-        n->memory(device, &memory) != 0)
-        return -1;
-    if (!is_visible(getenv("CUDA_VISIBLE_DEVICES"), index, uuid))
-        return 0;
-    line = json_pack("{s:s, s:s, s:I}", "uuid", uuid, "name", name, "memory_bytes", (json_int_t)memory.total);
-    json_dumpf(line, stdout, JSON_COMPACT);
-    putchar('\n');
-    json_decref(line);
-    return 0;
-}
-
-int gpu_probe_main(void)
-{
-    struct nvml n;
-    unsigned count = 0;
-    int rc;
-
-    if (load(&n) < 0) {
-        fprintf(stderr, "detd --probe-gpus: no NVML (libnvidia-ml.so.1) on this machine\n");
-        return 1;
-    }
-    if ((rc = n.init()) != 0 || (rc = n.count(&count)) != 0) {
-        fprintf(stderr, "detd --probe-gpus: NVML error %d\n", rc);
-        return 1;
-    }
-    for (unsigned i = 0; i < count && i < GPU_MAX; i++)
-        if (print_device(&n, i) < 0)
-            fprintf(stderr, "detd --probe-gpus: device %u does not answer\n", i);
-    return 0;
-}
-
-/* ---- the parent ---- */
-
-int gpu_parse(const char *line, struct gpu *ret, struct err *err)
-{
-    const char *uuid, *name;
-    json_int_t bytes;
-    json_error_t where;
-    json_t *root = json_loads(line, JSON_REJECT_DUPLICATES, &where);
-    int rc = 0;
-
-    if (json_unpack(root, "{s:s, s:s, s:I}", "uuid", &uuid, "name", &name, "memory_bytes", &bytes) < 0 || !uuid[0] ||
-        strlen(uuid) > JOB_UUID_MAX || strchr(uuid, ',')) {
+    if (json_unpack(root, "{s:s, s:s, s:i, s?s, s?b, s?I, s?I, s?i, s?i, s?i, s?I, s?o}", "uuid", &uuid, "name", &name, "index",
+                    &seen.index, "driver", &driver, "divided", &divided, "memory_bytes", &total, "memory_used", &used, "utilisation",
+                    &seen.utilisation, "temperature", &seen.temperature, "power_w", &seen.power_w, "ecc_errors", &ecc, "processes",
+                    &processes) < 0 ||
+        !is_uuid(uuid) || parse_processes(processes, &seen) < 0) {
         rc = err_set(err, ERR_PROTO, "GPU probe: a line that is no device");
     } else {
-        *ret = (struct gpu){ .memory_bytes = bytes };
-        snprintf(ret->uuid, sizeof ret->uuid, "%s", uuid);
-        snprintf(ret->name, sizeof ret->name, "%s", name);
+        copy(seen.uuid, sizeof seen.uuid, uuid);
+        copy(seen.name, sizeof seen.name, name);
+        copy(seen.driver, sizeof seen.driver, driver);
+        seen.divided = divided;
+        seen.memory_bytes = total;
+        seen.memory_used = used;
+        seen.ecc_errors = ecc;
+        *ret = seen;
     }
     json_decref(root);
     return rc;
 }
 
-/* One probe at a time; static, since its handles may outlive a daemon that stops in the middle. */
-static struct probe {
-    uv_process_t process;
-    uv_pipe_t out;
-    uv_timer_t deadline;
-    struct frame *frame;
-    struct gpus found;
-    int waiting; /* for end of output and exit */
-    void (*done)(void *arg, const struct gpus *found);
-    void *arg;
-} probe;
+/* ---- states ---- */
 
-static void finish(void)
+enum gpu_state gpu_state(const struct gpu *g)
 {
-    if (--probe.waiting > 0)
+    if (g->quarantine[0])
+        return GPU_QUARANTINED;
+    if (g->job)
+        return GPU_GRANTED;
+    if (g->seen.divided)
+        return GPU_DIVIDED;
+    if (g->left_by)
+        return GPU_CHECKING;
+    return g->foreign[0] || g->locked ? GPU_FOREIGN : GPU_FREE;
+}
+
+const char *gpu_state_name(enum gpu_state s)
+{
+#define X(ident, name) name,
+    static const char *const names[] = { GPU_STATES(X) };
+#undef X
+
+    return names[s];
+}
+
+void gpu_reason(const struct gpu *g, char *ret, size_t size)
+{
+    if (g->quarantine[0])
+        copy(ret, size, g->quarantine);
+    else if (g->foreign[0])
+        copy(ret, size, g->foreign);
+    else if (g->locked)
+        copy(ret, size, "a job of another daemon has its lock");
+    else if (g->left_by)
+        snprintf(ret, size, "job %lld has left; its memory is being verified free", (long long)g->left_by);
+    else if (g->seen.divided)
+        copy(ret, size, "in MIG mode: its instances are granted");
+    else
+        copy(ret, size, "");
+}
+
+struct gpu *gpus_find(struct gpus *all, const char *uuid)
+{
+    for (int i = 0; i < all->count; i++)
+        if (strcmp(all->all[i].seen.uuid, uuid) == 0)
+            return &all->all[i];
+    return NULL;
+}
+
+struct gpu *gpus_add(struct gpus *all, const struct gpu_seen *seen)
+{
+    struct gpu *g = all->count < GPU_MAX ? &all->all[all->count] : NULL;
+
+    if (!g)
+        return NULL;
+    *g = (struct gpu){ .seen = *seen, .idle_bytes = -1 };
+    all->count++;
+    return g;
+}
+
+void gpus_remove(struct gpus *all, struct gpu *g)
+{
+    size_t after = (size_t)(&all->all[all->count] - (g + 1));
+
+    memmove(g, g + 1, after * sizeof *g);
+    all->count--;
+}
+
+void gpus_count(const struct gpus *all, struct gpu_counts *ret)
+{
+    *ret = (struct gpu_counts){ 0 };
+    for (int i = 0; i < all->count; i++) {
+        enum gpu_state s = gpu_state(&all->all[i]);
+
+        if (s == GPU_DIVIDED)
+            continue;
+        ret->devices++;
+        ret->quarantined += s == GPU_QUARANTINED;
+        ret->foreign += s == GPU_FOREIGN;
+        ret->free += s == GPU_FREE && !all->trouble[0];
+    }
+    ret->usable = ret->devices - ret->quarantined;
+}
+
+/* ---- health ---- */
+
+static void quarantine(struct gpu *g, double now, const char *why)
+{
+    if (g->quarantine[0]) /* the first reason stays: the others follow from it */
         return;
-    uv_close((uv_handle_t *)&probe.process, NULL);
-    uv_close((uv_handle_t *)&probe.out, NULL);
-    uv_close((uv_handle_t *)&probe.deadline, NULL);
-    frame_free(probe.frame);
-    probe.frame = NULL;
-    probe.done(probe.arg, &probe.found);
+    copy(g->quarantine, sizeof g->quarantine, why);
+    g->quarantined = now;
 }
 
-static void on_exit_child(uv_process_t *process, int64_t status, int signal)
+/* Errors after which a GPU, or its link, cannot be trusted before it was reset. The others are a program's own fault, or repaired. */
+static const struct {
+    int64_t number;
+    const char *text;
+} fatal_xids[] = {
+    { 48, "uncorrectable memory error (double-bit ECC)" },
+    { 74, "NVLink error" },
+    { 79, "it has fallen off the bus" },
+    { 94, "contained memory error" },
+    { 95, "uncontained memory error" },
+};
+
+bool gpu_xid(struct gpu *g, int64_t xid, double now)
 {
-    (void)process;
-    if (status != 0 || signal != 0)
-        snprintf(probe.found.trouble, sizeof probe.found.trouble,
-                 signal ? "the GPU probe did not answer in time" : "the GPU driver cannot be asked");
-    finish();
+    char why[GPU_REASON];
+
+    for (size_t i = 0; i < sizeof fatal_xids / sizeof *fatal_xids; i++)
+        if (fatal_xids[i].number == xid) {
+            snprintf(why, sizeof why, "Xid %lld: %s", (long long)xid, fatal_xids[i].text);
+            quarantine(g, now, why);
+            return true;
+        }
+    return false;
 }
 
-static void on_alloc(uv_handle_t *handle, size_t suggested, uv_buf_t *buf)
+/* The count starts again with the driver, so only growth tells something. */
+static void look_at_ecc(struct gpu *g, const struct gpu_seen *seen, double now)
 {
-    static char shared[LINE_MAX_BYTES];
+    char why[GPU_REASON];
 
-    (void)handle;
-    (void)suggested;
-    *buf = uv_buf_init(shared, sizeof shared);
+    if (g->seen.ecc_errors < 0 || seen->ecc_errors <= g->seen.ecc_errors)
+        return;
+    snprintf(why, sizeof why, "%lld uncorrected memory errors (ECC), %lld of them new", (long long)seen->ecc_errors,
+             (long long)(seen->ecc_errors - g->seen.ecc_errors));
+    quarantine(g, now, why);
 }
 
-static void on_read(uv_stream_t *stream, ssize_t n, const uv_buf_t *buf)
+bool gpu_vanish(struct gpu *g, double now)
 {
-    const char *line;
-    struct err err;
+    if (!g->job && strncmp(g->seen.uuid, "MIG-", 4) == 0)
+        return true;
+    quarantine(g, now, "disappeared: the driver does not list it any more");
+    return false;
+}
 
-    if (n < 0 || (n > 0 && frame_push(probe.frame, buf->base, (size_t)n, &err) < 0)) {
-        uv_read_stop(stream);
-        finish();
+/* ---- use ---- */
+
+static double gigabytes(int64_t bytes)
+{
+    return (double)bytes / 1e9;
+}
+
+/* A process that cannot be seen from here (of another container) counts as the job's own while the job is there. */
+static bool is_foreign(const struct gpu *g, const struct gpu_process *p, long session)
+{
+    bool has_job = g->job || g->left_by;
+
+    return !has_job || (session > 0 && p->session >= 0 && p->session != session);
+}
+
+static void tell_process(const struct gpu_process *p, int others, char *ret, size_t size)
+{
+    char memory[40] = "", more[40] = "";
+
+    if (p->memory_bytes >= 0)
+        snprintf(memory, sizeof memory, " with %.1f GB", gigabytes(p->memory_bytes));
+    if (others > 0)
+        snprintf(more, sizeof more, ", and %d more", others);
+    snprintf(ret, size, "used by process %lld (%s)%s%s", (long long)p->pid, p->session < 0 ? "not visible from here" : p->name, memory,
+             more);
+}
+
+static void look_at_processes(struct gpu *g, long session)
+{
+    const struct gpu_process *first = NULL;
+    int n = 0;
+
+    for (int i = 0; i < g->seen.nprocesses; i++)
+        if (is_foreign(g, &g->seen.processes[i], session)) {
+            first = first ? first : &g->seen.processes[i];
+            n++;
+        }
+    g->foreign[0] = '\0';
+    if (first)
+        tell_process(first, n - 1, g->foreign, sizeof g->foreign);
+}
+
+static bool is_empty(const struct gpu *g)
+{
+    int64_t limit = g->idle_bytes < 0 ? GPU_IDLE_BYTES : g->idle_bytes + GPU_SLACK_BYTES;
+
+    return g->seen.nprocesses <= 0 && g->seen.memory_used <= limit;
+}
+
+/* The memory that the job had must be free again. Who is still listed is named and waited for; memory that nobody has is lost to us. */
+static void look_after_job(struct gpu *g, double now)
+{
+    char why[GPU_REASON];
+
+    if (is_empty(g)) {
+        g->left_by = 0;
         return;
     }
-    while (probe.found.count < GPU_MAX && (line = frame_next(probe.frame, NULL)))
-        if (gpu_parse(line, &probe.found.all[probe.found.count], &err) == 0)
-            probe.found.count++;
-}
-
-static void on_deadline(uv_timer_t *timer)
-{
-    (void)timer;
-    uv_process_kill(&probe.process, SIGKILL);
-}
-
-static int start(uv_loop_t *loop, char *program)
-{
-    char *args[] = { program, "--probe-gpus", NULL };
-    uv_stdio_container_t stdio[3] = { { .flags = UV_IGNORE },
-                                      { .flags = UV_CREATE_PIPE | UV_WRITABLE_PIPE, .data.stream = (uv_stream_t *)&probe.out },
-                                      { .flags = UV_IGNORE } };
-    uv_process_options_t options = { .exit_cb = on_exit_child, .file = program, .args = args, .stdio_count = 3, .stdio = stdio };
-    int rc;
-
-    uv_pipe_init(loop, &probe.out, 0);
-    uv_timer_init(loop, &probe.deadline);
-    rc = uv_spawn(loop, &probe.process, &options);
-    if (rc == 0) {
-        uv_read_start((uv_stream_t *)&probe.out, on_alloc, on_read);
-        uv_timer_start(&probe.deadline, on_deadline, GPU_PROBE_MS, 0);
-    }
-    uv_unref((uv_handle_t *)&probe.process);
-    uv_unref((uv_handle_t *)&probe.out);
-    uv_unref((uv_handle_t *)&probe.deadline);
-    return rc;
-}
-
-void gpu_probe(uv_loop_t *loop, void (*done)(void *arg, const struct gpus *found), void *arg)
-{
-    static char program[] = "/proc/self/exe";
-    static const struct gpus none;
-    int rc;
-
-    if (access("/dev/nvidiactl", F_OK) < 0) {
-        done(arg, &none);
+    if (now - g->left_at < GPU_LEAVE_S)
         return;
-    }
-    probe = (struct probe){ .done = done, .arg = arg, .waiting = 2, .frame = frame_new(LINE_MAX_BYTES) };
-    rc = probe.frame ? start(loop, program) : -ENOMEM;
-    if (rc < 0) {
-        snprintf(probe.found.trouble, sizeof probe.found.trouble, "the GPU probe could not be started: %s", uv_strerror(rc));
-        done(arg, &probe.found);
-    }
+    snprintf(why, sizeof why, "%.1f GB are still in use %.0f s after job %lld left, and no process is listed",
+             gigabytes(g->seen.memory_used), now - g->left_at, (long long)g->left_by);
+    g->left_by = 0;
+    if (g->seen.nprocesses > 0)
+        look_at_processes(g, 0);
+    else
+        quarantine(g, now, why);
+}
+
+/* Memory in use and nobody listed: a process of another container. */
+static void look_at_memory(struct gpu *g)
+{
+    if (g->seen.nprocesses != 0 || g->seen.memory_used < 0)
+        return;
+    if (!is_empty(g))
+        snprintf(g->foreign, sizeof g->foreign, "%.1f GB are in use and no process is listed", gigabytes(g->seen.memory_used));
+    else if (g->idle_bytes < 0 || g->seen.memory_used < g->idle_bytes)
+        g->idle_bytes = g->seen.memory_used;
+}
+
+void gpu_take(struct gpu *g, const struct gpu_seen *seen, long session, double now)
+{
+    look_at_ecc(g, seen, now);
+    g->seen = *seen;
+    look_at_processes(g, session);
+    if (g->left_by)
+        look_after_job(g, now);
+    else if (!g->job && !g->foreign[0])
+        look_at_memory(g);
+}
+
+void gpu_leave(struct gpu *g, double now)
+{
+    g->left_by = g->job;
+    g->left_at = now;
+    g->job = 0;
 }

@@ -59,7 +59,7 @@ struct job_row {
     bool want_checkpoint, want_eval;
     int tier;
     bool cuda;
-    int ranks, threads;
+    int ranks, ranks_per_gpu, threads;
     int priority, restarts, deaths, attempt;
     char nonce[JOB_NONCE_LEN + 1];
     char gpus[JOB_GPUS_MAX * (JOB_UUID_MAX + 1)]; /* UUIDs with commas; "": none */

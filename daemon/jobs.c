@@ -15,6 +15,7 @@
 #include "daemon/view.h"
 #include "proto/err.h"
 
+enum { REQUEUE_S = 2 };
 enum { OBEY_S = 60 }; /* detd-job gives its ranks 30 s after a cancel; after twice that detd kills the session */
 
 /* ---- the table ---- */
@@ -448,6 +449,8 @@ static void on_end(struct daemon *d, struct job *j, const struct report *rep)
         j->row.want_tier = -1;
     else
         j->row.deaths = 0;
+    if (j->row.state == JOB_QUEUED) /* it gave its slots back on its own: what kept it from running may need a moment */
+        j->not_before = now_s() + REQUEUE_S;
     j->leave_before = now_s() + OBEY_S;
 }
 

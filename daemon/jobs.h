@@ -30,6 +30,7 @@ struct job {
     bool launching;       /* a thread of the pool is at it, or the commit before it */
     bool known;           /* a supervisor of it was started or heard by this daemon */
     int cpu_slots;        /* held */
+    bool off_gpu;         /* told to leave a GPU that is quarantined */
     double not_before;    /* no supervisor is started earlier */
     double leave_before;  /* 0, or when the session is killed if it is still there */
 };

@@ -162,8 +162,8 @@ int launch_program_dir(char *ret, size_t size, struct err *err)
 }
 
 struct environment {
-    char text[12][1024];
-    char *vars[13];
+    char text[16][1024];
+    char *vars[17];
     int count;
 };
 
@@ -175,12 +175,11 @@ static void env_add(struct environment *e, const char *name, const char *value)
     e->vars[++e->count] = NULL;
 }
 
-/* Nothing of the environment in which detd was started leaks into a job but where its user lives and how he writes. */
+/* Nothing of the environment in which detd was started leaks into a job but where its user lives, how he writes and where CUDA lies. */
 static void env_fill(struct environment *e)
 {
-    static const char *const kept[] = {
-        "HOME", "USER", "LOGNAME", "TMPDIR", "LANG", "TZ", "ASAN_OPTIONS", "UBSAN_OPTIONS", "TSAN_OPTIONS"
-    };
+    static const char *const kept[] = { "HOME",           "USER",      "LOGNAME",   "TMPDIR",       "LANG",          "TZ",
+                                        "DETD_CUDA_PATH", "CUDA_HOME", "CUDA_PATH", "ASAN_OPTIONS", "UBSAN_OPTIONS", "TSAN_OPTIONS" };
 
     memset(e, 0, sizeof *e);
     env_add(e, "PATH", "/usr/local/bin:/usr/bin:/bin");
@@ -272,6 +271,29 @@ bool launch_lock_is_free(const char *jobs_dir, int64_t job)
     return state == 1;
 }
 
+static long session_in(int fd)
+{
+    char text[32] = "";
+    long session = pread(fd, text, sizeof text - 1, 0) > 0 ? strtol(text, NULL, 10) : 0;
+
+    return session > 1 ? session : 0;
+}
+
+long launch_session(const char *jobs_dir, int64_t job)
+{
+    char path[PATH_ROOM];
+    long session;
+    int fd;
+
+    job_path(path, jobs_dir, job, "lock");
+    fd = open(path, O_RDONLY | O_CLOEXEC);
+    if (fd < 0)
+        return 0;
+    session = session_in(fd);
+    close(fd);
+    return session;
+}
+
 /* Session of a process, from the sixth field of /proc/PID/stat; the second, the name, may hold anything but ends at the last ')'. */
 static long session_of(const char *pid)
 {
@@ -308,9 +330,9 @@ static bool session_has_members(long session)
  * member is gone, and then the lock would be free. */
 int launch_kill(const char *jobs_dir, int64_t job, struct err *err)
 {
-    char path[PATH_ROOM], text[32] = "";
+    char path[PATH_ROOM];
     int fd, held, rc = 0;
-    long session = 0;
+    long session;
 
     job_path(path, jobs_dir, job, "lock");
     held = lock_state(path, &fd);
@@ -319,7 +341,8 @@ int launch_kill(const char *jobs_dir, int64_t job, struct err *err)
             close(fd);
         return 0;
     }
-    if (pread(fd, text, sizeof text - 1, 0) <= 0 || (session = strtol(text, NULL, 10)) <= 1)
+    session = session_in(fd);
+    if (!session)
         rc = err_set(err, ERR_STATE, "'%s' is held and names no session yet", path);
     else if (!session_has_members(session))
         rc = err_set(err, ERR_STATE, "'%s' is held and session %ld, which it names, has no member", path, session);

@@ -32,6 +32,8 @@ int launch_start(uv_loop_t *loop, const struct launch_request *rq, int lock_fd, 
 void launch_forget(uv_process_t *process);
 /* true: no process of the job lives. A job without a folder never had one. */
 bool launch_lock_is_free(const char *jobs_dir, int64_t job);
+/* Session of the job's processes, as its lock says; 0: not known. */
+long launch_session(const char *jobs_dir, int64_t job);
 /* Sends SIGKILL to the job's session. Only while the lock is held, and only after a process of that session was seen. */
 int launch_kill(const char *jobs_dir, int64_t job, struct err *err);
 /* Folder of this program, without a slash at the end. */

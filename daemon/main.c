@@ -6,6 +6,7 @@
 
 #include "daemon/config.h"
 #include "daemon/daemon.h"
+#include "daemon/gpu_probe.h"
 #include "proto/err.h"
 
 enum { EXIT_REFUSED = 1, EXIT_USAGE = 2 };
@@ -29,6 +30,8 @@ int main(int argc, char **argv)
         return 0;
     case CONFIG_PROBE:
         return gpu_probe_main();
+    case CONFIG_WATCH:
+        return gpu_watch_main();
     case CONFIG_RUN:
         break;
     }

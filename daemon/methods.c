@@ -36,7 +36,7 @@ static int check_access(const struct request *rq, const struct method *m, struct
         return err_set(err, ERR_DENIED, "%s: this daemon answers its admins only", m->name);
     /* Jobs run as the daemon's own user, so on a system daemon only those who could act as that user may start one. */
     if (m->access == ACCESS_WRITE && !rq->caller.admin)
-        return err_set(err, ERR_DENIED, "%s: this daemon takes jobs of its admins only (root, its own user, group detd)", m->name);
+        return err_set(err, ERR_DENIED, "%s: this daemon does that for its admins only (root, its own user, group detd)", m->name);
     if (m->access != ACCESS_READ && d->stopping)
         return err_set(err, ERR_STATE, "the daemon is stopping");
     return 0;
@@ -155,50 +155,25 @@ static int64_t resident_bytes(void)
 int do_daemon_info(struct request *rq, struct err *err)
 {
     struct daemon *d = rq->d;
+    struct gpu_counts counts;
     double loop_ms, cpu_ms;
     char trouble[256];
     int rc = params_unpack(rq, err, "{}");
 
     if (rc < 0)
         return rc;
+    gpus_count(&d->gpus, &counts);
     loop_ms = wires_longest_ms(&d->wires, &cpu_ms);
     store_trouble(d->store, trouble, sizeof trouble);
     rq->result = json_pack(
         "{s:s, s:i, s:s, s:s, s:s, s:f, s:i, s:i, s:i, s:i, s:i, s:i, s:s, s:I, s:I, s:I, s:I, s:I, s:f, s:f, s:s, s:s, s:b, s:i}",
         "version", DETD_VERSION, "protocol", DETD_PROTOCOL, "store_id", store_id(d->store), "state", d->cfg.state, "socket", d->cfg.socket,
-        "uptime_s", now_s() - d->started, "cpu_slots", d->cpu_slots, "cpu_free", run_cpu_free(d), "gpus", d->gpus.count, "gpus_free",
-        run_gpus_free(d), "jobs_live", jobs_live(d), "clients", conns_count(d->conns), "tier", job_tier_name(d->tier), "requests",
+        "uptime_s", now_s() - d->started, "cpu_slots", d->cpu_slots, "cpu_free", run_cpu_free(d), "gpus", counts.devices, "gpus_free",
+        counts.free, "jobs_live", jobs_live(d), "clients", conns_count(d->conns), "tier", job_tier_name(d->tier), "requests",
         (json_int_t)d->requests, "rows", (json_int_t)d->rows, "backlog", (json_int_t)store_backlog(d->store), "rss_bytes",
         (json_int_t)resident_bytes(), "heap_bytes", (json_int_t)mallinfo2().uordblks, "loop_max_ms", loop_ms, "loop_cpu_max_ms", cpu_ms,
         "trouble", trouble, "gpu_trouble", d->gpus.trouble, "private", d->private, "pid", (int)getpid());
     return rq->result ? 0 : err_set(err, -1, "daemon.info: cannot be written as JSON");
-}
-
-int do_gpu_list(struct request *rq, struct err *err)
-{
-    struct daemon *d = rq->d;
-    struct text t = { 0 };
-    int rc = params_unpack(rq, err, "{}");
-
-    if (rc < 0)
-        return rc;
-    text_add(&t, "{\"gpus\":[");
-    for (int i = 0; i < d->gpus.count; i++) {
-        const struct gpu *g = &d->gpus.all[i];
-
-        text_addf(&t, "%s{\"index\":%d,\"uuid\":", i ? "," : "", i);
-        text_json(&t, g->uuid);
-        text_add(&t, ",\"name\":");
-        text_json(&t, g->name);
-        text_addf(&t, ",\"memory_bytes\":%lld,\"state\":\"%s\",\"job\":", (long long)g->memory_bytes, g->job ? "busy" : "free");
-        if (g->job)
-            text_addf(&t, "%lld", (long long)g->job);
-        else
-            text_add(&t, "null");
-        text_add(&t, ",\"reason\":\"\"}");
-    }
-    text_add(&t, "]}");
-    return request_take(rq, &t, err);
 }
 
 int do_subscribe(struct request *rq, struct err *err)

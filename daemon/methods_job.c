@@ -1,5 +1,6 @@
 /* daemon/methods_job.c - job.*: submitting, listing, looking, commanding. */
 #include <errno.h>
+#include <math.h>
 #include <pwd.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -7,15 +8,17 @@
 
 #include "daemon/conn.h"
 #include "daemon/daemon.h"
+#include "daemon/gpu_node.h"
 #include "daemon/methods.h"
 #include "daemon/run.h"
+#include "daemon/sched.h"
 #include "daemon/store.h"
 #include "daemon/text.h"
 #include "daemon/view.h"
 #include "proto/err.h"
 #include "proto/jobspec.h"
 
-enum { LIST_DEFAULT = 100, LIST_MAX = 1000, TOKEN_MAX = 128 };
+enum { LIST_DEFAULT = 100, LIST_MAX = 1000, TOKEN_MAX = 128, DEVICE_TEXT = 500, NODE_TEXT = 400 };
 
 /* ---- submit and check: the spec is parsed on a thread of the pool, it may have a megabyte ---- */
 
@@ -24,10 +27,13 @@ struct submission {
     const json_t *spec; /* borrowed from the request */
     const char *token;
     /* of the node, when the request came */
-    int gpus, tier;
+    struct gpu_counts gpus;
+    char why_none[256];
+    int tier;
     bool plugin;
     /* result */
     struct job_row row;
+    char device[DEVICE_TEXT]; /* how `auto` was decided, "": it was not asked for */
     char *text;
     int rc;
     struct err err;
@@ -50,20 +56,56 @@ static int replace_word(char **word, const char *with, struct err *err)
     return 0;
 }
 
-/* device auto: GPUs where there are enough of them and something to use them with. */
+/* "of the 3 GPUs of this node 1 is quarantined", or why there are none. */
+static void tell_node(const struct submission *s, char *ret, size_t size)
+{
+    if (s->gpus.devices == 0)
+        snprintf(ret, size, "this node has no GPUs%s%s%s", s->why_none[0] ? " (" : "", s->why_none, s->why_none[0] ? ")" : "");
+    else if (s->gpus.quarantined)
+        snprintf(ret, size, "this node has %d, of which %d cannot be trusted (detctl gpus says why)", s->gpus.devices, s->gpus.quarantined);
+    else
+        snprintf(ret, size, "this node has %d", s->gpus.devices);
+}
+
+static int choose_device(struct submission *s, struct jobspec *spec, int need, struct err *err)
+{
+    char node[NODE_TEXT];
+    bool cuda = s->plugin && need <= s->gpus.usable && need <= JOB_GPUS_MAX;
+
+    tell_node(s, node, sizeof node);
+    if (cuda)
+        snprintf(s->device, sizeof s->device, "run.device auto: runs on GPUs: needs %d, %s", need, node);
+    else if (!s->plugin)
+        snprintf(s->device, sizeof s->device, "run.device auto: runs on the CPU: libdetd-cuda.so does not lie beside detd");
+    else if (s->gpus.devices == 0)
+        snprintf(s->device, sizeof s->device, "run.device auto: runs on the CPU: %s", node);
+    else
+        snprintf(s->device, sizeof s->device, "run.device auto: runs on the CPU: needs %d GPUs, %s", need, node);
+    if (!cuda && strcmp(spec->run_precision, "fp32") != 0)
+        return err_field(err, ERR_INPUT, "run.precision", "run.precision: %s needs a GPU, but %s", spec->run_precision, s->device);
+    return replace_word(&spec->run_device, cuda ? "cuda" : "cpu", err);
+}
+
+/* device auto: GPUs where there are enough of them and something to use them with. One in use, or in foreign use, counts: it will be free again. One that is
+ * quarantined does not, unless the user asked for GPUs: then the job waits for an admin. */
 static int resolve_device(struct submission *s, struct jobspec *spec, struct err *err)
 {
-    bool fits = s->plugin && spec->run_ranks <= s->gpus;
+    struct sched_job job = { .cuda = true, .ranks = (int)spec->run_ranks, .ranks_per_gpu = (int)spec->run_ranks_per_gpu };
+    int need = sched_gpu_need(&job);
+    char node[NODE_TEXT];
 
     if (strcmp(spec->run_device, "auto") == 0)
-        return replace_word(&spec->run_device, fits ? "cuda" : "cpu", err);
+        return choose_device(s, spec, need, err);
     if (strcmp(spec->run_device, "cuda") != 0)
         return 0;
     if (!s->plugin)
         return err_field(err, ERR_INPUT, "run.device", "run.device: cuda needs libdetd-cuda.so beside detd, which is not there");
-    if (!fits)
-        return err_field(err, ERR_INPUT, "run.ranks", "run.ranks: asks for %lld GPUs, this node has %d", (long long)spec->run_ranks,
-                         s->gpus);
+    tell_node(s, node, sizeof node);
+    if (need > s->gpus.devices)
+        return err_field(err, ERR_INPUT, s->gpus.devices ? "run.ranks" : "run.device", "%s: asks for %d GPUs, %s",
+                         s->gpus.devices ? "run.ranks" : "run.device", need, node);
+    if (need > JOB_GPUS_MAX)
+        return err_field(err, ERR_INPUT, "run.ranks", "run.ranks: asks for %d GPUs, a job has at most %d", need, JOB_GPUS_MAX);
     return 0;
 }
 
@@ -79,6 +121,7 @@ static void fill_row(struct submission *s, const struct jobspec *spec)
     row->tier = job_tier_parse(spec->run_deterministic);
     row->cuda = strcmp(spec->run_device, "cuda") == 0;
     row->ranks = (int)spec->run_ranks;
+    row->ranks_per_gpu = (int)spec->run_ranks_per_gpu;
     row->threads = spec->run_threads < 0 ? 0 : (int)spec->run_threads;
     row->priority = (int)spec->run_priority;
     row->restarts = (int)spec->run_restarts;
@@ -142,6 +185,8 @@ static void submitted(void *arg, int rc, int64_t id, const struct err *err)
 
             if (j) {
                 daemon_event(d, id, "info", "state", "queued");
+                if (s->device[0])
+                    daemon_event(d, id, "info", "device", "%s", s->device);
                 job_changed(d, j);
                 run_schedule(d);
             }
@@ -179,20 +224,34 @@ static void check_after(void *arg)
     submission_free(s);
 }
 
+/* Whether there are GPUs has to be known; where nothing could use them it does not matter. */
+static void gpus_ready(void *arg)
+{
+    struct submission *s = arg;
+    struct daemon *d = s->rq->d;
+    int rc;
+
+    gpus_count(&d->gpus, &s->gpus);
+    snprintf(s->why_none, sizeof s->why_none, "%s", d->gpus.trouble[0] ? d->gpus.trouble : d->gpus.absent);
+    rc = request_work(s->rq, submit_work, s->token ? submit_after : check_after, s, &s->err);
+    if (rc >= 0)
+        return;
+    request_done(s->rq, rc, &s->err);
+    submission_free(s);
+}
+
 static int start_submission(struct request *rq, const json_t *spec, const char *token, struct err *err)
 {
     struct submission *s = calloc(1, sizeof *s);
-    int rc;
 
     if (!s)
         return err_set(err, -ENOMEM, "out of memory");
-    *s = (struct submission){
-        .rq = rq, .spec = spec, .token = token, .gpus = rq->d->gpus.count, .tier = rq->d->tier, .plugin = rq->d->plugin
-    };
-    rc = request_work(rq, submit_work, token ? submit_after : check_after, s, err);
-    if (rc < 0)
-        submission_free(s);
-    return rc;
+    *s = (struct submission){ .rq = rq, .spec = spec, .token = token, .tier = rq->d->tier, .plugin = rq->d->plugin };
+    if (rq->d->plugin && !rq->d->gpus.known)
+        gpu_node_await(rq->d->gpu_node, INFINITY, gpus_ready, s);
+    else
+        gpus_ready(s);
+    return REQUEST_LATER;
 }
 
 int do_job_submit(struct request *rq, struct err *err)

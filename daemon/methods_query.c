@@ -261,7 +261,7 @@ static int run_why_work(struct query *q, struct err *err)
 int do_job_why(struct request *rq, struct err *err)
 {
     json_int_t id;
-    char text[400];
+    char text[1500];
     const struct job *j;
     int rc = params_unpack(rq, err, "{s:I}", "id", &id);
 

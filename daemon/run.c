@@ -7,6 +7,7 @@
 #include <sys/random.h>
 
 #include "daemon/daemon.h"
+#include "daemon/gpu_node.h"
 #include "daemon/ingest.h"
 #include "daemon/launch.h"
 #include "daemon/sched.h"
@@ -23,8 +24,8 @@ static bool holds_slots(const struct job *j)
 
 static bool gpu_is_of(const struct gpu *g, const struct job *j)
 {
-    const char *at = g->uuid[0] ? strstr(j->row.gpus, g->uuid) : NULL;
-    size_t n = strlen(g->uuid);
+    const char *at = strstr(j->row.gpus, g->seen.uuid);
+    size_t n = strlen(g->seen.uuid);
 
     return at && (at == j->row.gpus || at[-1] == ',') && (at[n] == '\0' || at[n] == ',');
 }
@@ -40,21 +41,29 @@ int run_cpu_free(const struct daemon *d)
 
 int run_gpus_free(const struct daemon *d)
 {
-    int n = 0;
+    struct gpu_counts counts;
 
-    for (int i = 0; i < d->gpus.count; i++)
-        n += d->gpus.all[i].job == 0;
-    return n;
+    gpus_count(&d->gpus, &counts);
+    return counts.free;
 }
 
 static struct sched_job sched_view(const struct job *j)
 {
-    return (struct sched_job){ j->row.id, j->row.priority, j->row.cuda, j->row.ranks, j->row.threads, j->not_before };
+    return (struct sched_job){ .id = j->row.id,
+                               .priority = j->row.priority,
+                               .cuda = j->row.cuda,
+                               .ranks = j->row.ranks,
+                               .ranks_per_gpu = j->row.ranks_per_gpu,
+                               .threads = j->row.threads,
+                               .not_before = j->not_before };
 }
 
 static struct sched_node node_view(const struct daemon *d)
 {
-    return (struct sched_node){ d->cpu_slots, run_cpu_free(d), d->gpus.count, run_gpus_free(d) };
+    struct gpu_counts gpus;
+
+    gpus_count(&d->gpus, &gpus);
+    return (struct sched_node){ d->cpu_slots, run_cpu_free(d), gpus.devices, gpus.free };
 }
 
 void run_take_slots(struct daemon *d)
@@ -74,16 +83,26 @@ void run_take_slots(struct daemon *d)
     }
 }
 
+static int take_some(struct daemon *d, struct job *j, int count, bool instances)
+{
+    for (int i = 0; i < d->gpus.count && count > 0; i++) {
+        struct gpu *g = &d->gpus.all[i];
+        size_t len = strlen(j->row.gpus);
+
+        if (gpu_state(g) != GPU_FREE || (strncmp(g->seen.uuid, "MIG-", 4) == 0) != instances)
+            continue;
+        g->job = j->row.id;
+        snprintf(j->row.gpus + len, sizeof j->row.gpus - len, "%s%s", len ? "," : "", g->seen.uuid);
+        count--;
+    }
+    return count;
+}
+
+/* Whole GPUs first: ranks keep step, and the slowest device sets the pace of all. */
 static void take_gpus(struct daemon *d, struct job *j, int count)
 {
-    size_t len = 0;
-
-    for (int g = 0; g < d->gpus.count && count > 0; g++)
-        if (d->gpus.all[g].job == 0) {
-            d->gpus.all[g].job = j->row.id;
-            len += (size_t)snprintf(j->row.gpus + len, sizeof j->row.gpus - len, "%s%s", len ? "," : "", d->gpus.all[g].uuid);
-            count--;
-        }
+    j->row.gpus[0] = '\0';
+    take_some(d, j, take_some(d, j, count, false), true);
 }
 
 static void release(struct daemon *d, struct job *j)
@@ -92,9 +111,7 @@ static void release(struct daemon *d, struct job *j)
     j->leave_before = 0;
     j->to_launch = false;
     j->row.gpus[0] = '\0';
-    for (int g = 0; g < d->gpus.count; g++)
-        if (d->gpus.all[g].job == j->row.id)
-            d->gpus.all[g].job = 0;
+    gpu_node_job_left(d->gpu_node, j->row.id);
 }
 
 /* ---- starting ---- */
@@ -243,7 +260,7 @@ static void grant(struct daemon *d, const struct sched_grant *g)
     j->row.want = JOB_WANT_RUN;
     j->cpu_slots = g->cpu_slots;
     j->leave_before = 0;
-    j->known = false;
+    j->known = j->off_gpu = false;
     take_gpus(d, j, g->gpus);
     daemon_event(d, j->row.id, "info", "state", "starting");
     commit_start(d, j);
@@ -266,6 +283,7 @@ void run_schedule(struct daemon *d)
     struct sched_job *queue;
     struct sched_grant *grants;
     double now = now_s();
+    bool cuda = false;
     int n = 0, granted;
 
     if (d->stopping || d->jobs.count == 0)
@@ -275,9 +293,13 @@ void run_schedule(struct daemon *d)
     for (int i = 0; queue && grants && i < d->jobs.count; i++) {
         struct job *j = d->jobs.all[i];
 
-        if (may_start(d, j, now))
+        if (may_start(d, j, now)) {
             queue[n++] = sched_view(j);
+            cuda = cuda || j->row.cuda;
+        }
     }
+    if (cuda)
+        gpu_node_look_at_locks(d->gpu_node);
     granted = n ? sched_pick(queue, n, node_view(d), now, grants) : 0;
     for (int i = 0; i < granted; i++)
         grant(d, &grants[i]);
@@ -373,14 +395,8 @@ void run_tick(struct daemon *d)
     run_schedule(d);
 }
 
-void run_why(struct daemon *d, const struct job *j, char *ret, unsigned long size)
+static bool waits_behind(const struct daemon *d, const struct job *j, char *ret, size_t size)
 {
-    struct sched_job view = sched_view(j);
-    struct sched_node node = node_view(d);
-    int need = j->row.cuda ? j->row.ranks : sched_cpu_need(&view, &node);
-    int have = j->row.cuda ? node.gpus_free : node.cpu_free;
-    const char *what = j->row.cuda ? "GPUs" : "CPU slots";
-
     for (int i = 0; i < d->jobs.count; i++) {
         const struct job *other = d->jobs.all[i];
         bool ahead = other->row.priority > j->row.priority || (other->row.priority == j->row.priority && other->row.id < j->row.id);
@@ -388,8 +404,49 @@ void run_why(struct daemon *d, const struct job *j, char *ret, unsigned long siz
         if (other != j && other->row.state == JOB_QUEUED && other->row.cuda == j->row.cuda && ahead) {
             snprintf(ret, size, "waits behind job %lld, which is queued with priority %d and waits for slots itself",
                      (long long)other->row.id, other->row.priority);
-            return;
+            return true;
         }
     }
-    snprintf(ret, size, "needs %d %s at once, %d of %d are free", need, what, have, j->row.cuda ? node.gpus : node.cpu_slots);
+    return false;
+}
+
+/* "; GPU 2 is quarantined: Xid 79 ..." of each that is neither free nor a job's. */
+static void tell_gpus(const struct daemon *d, char *ret, size_t size)
+{
+    size_t len = strlen(ret);
+
+    for (int i = 0; i < d->gpus.count && len + 1 < size; i++) {
+        const struct gpu *g = &d->gpus.all[i];
+        enum gpu_state state = gpu_state(g);
+        char why[GPU_REASON];
+
+        if (state == GPU_FREE || state == GPU_GRANTED || state == GPU_DIVIDED)
+            continue;
+        gpu_reason(g, why, sizeof why);
+        snprintf(ret + len, size - len, "; GPU %d is %s: %s", g->seen.index, gpu_state_name(state), why);
+        len = strlen(ret);
+    }
+}
+
+void run_why(struct daemon *d, const struct job *j, char *ret, unsigned long size)
+{
+    struct sched_job view = sched_view(j);
+    struct sched_node node = node_view(d);
+
+    if (waits_behind(d, j, ret, size))
+        return;
+    if (!j->row.cuda) {
+        snprintf(ret, size, "needs %d CPU slots at once, %d of %d are free", sched_cpu_need(&view, &node), node.cpu_free, node.cpu_slots);
+    } else if (d->gpus.trouble[0] || !d->gpus.known) {
+        snprintf(ret, size, "needs %d GPUs, and none is granted now: %s", sched_gpu_need(&view),
+                 d->gpus.known ? d->gpus.trouble : "the GPU driver has not answered yet");
+    } else {
+        snprintf(ret, size, "needs %d GPUs at once, %d of %d are free", sched_gpu_need(&view), node.gpus_free, node.gpus);
+        tell_gpus(d, ret, size);
+    }
+    if (j->row.reason[0]) {
+        size_t len = strlen(ret);
+
+        snprintf(ret + len, size - len, "; it was stopped last because %s", j->row.reason);
+    }
 }

@@ -29,6 +29,13 @@ int sched_cpu_need(const struct sched_job *job, const struct sched_node *node)
     return need > node->cpu_slots ? node->cpu_slots : (int)need;
 }
 
+int sched_gpu_need(const struct sched_job *job)
+{
+    int share = job->ranks_per_gpu > 1 ? job->ranks_per_gpu : 1;
+
+    return job->cuda ? (job->ranks + share - 1) / share : 0;
+}
+
 int sched_pick(struct sched_job *queue, int n, struct sched_node node, double now, struct sched_grant *ret)
 {
     bool blocked[2] = { false, false };
@@ -38,7 +45,7 @@ int sched_pick(struct sched_job *queue, int n, struct sched_node node, double no
         qsort(queue, (size_t)n, sizeof *queue, by_service);
     for (int i = 0; i < n; i++) {
         const struct sched_job *job = &queue[i];
-        struct sched_grant grant = { job->id, sched_cpu_need(job, &node), job->cuda ? job->ranks : 0, sched_threads(job, &node) };
+        struct sched_grant grant = { job->id, sched_cpu_need(job, &node), sched_gpu_need(job), sched_threads(job, &node) };
 
         if (blocked[job->cuda] || job->not_before > now)
             continue;

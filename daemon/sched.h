@@ -11,7 +11,8 @@ struct sched_job {
     int priority;
     bool cuda;
     int ranks;
-    int threads; /* CPU threads of a rank that the job asks for; 0: it shares out the whole node */
+    int ranks_per_gpu; /* at most; 0 counts as 1 */
+    int threads;       /* CPU threads of a rank that the job asks for; 0: it shares out the whole node */
     double not_before;
 };
 
@@ -28,6 +29,8 @@ struct sched_grant {
 
 /* CPU slots that a job takes: ranks * threads, never more than the node has (more ranks than slots: the whole idle node). 0 for GPU jobs. */
 int sched_cpu_need(const struct sched_job *job, const struct sched_node *node);
+/* GPUs that a job takes: as many as its ranks need at ranks_per_gpu each. 0 for CPU jobs. */
+int sched_gpu_need(const struct sched_job *job);
 /* Threads of a rank: what the job asks for, or max(1, slots / ranks). */
 int sched_threads(const struct sched_job *job, const struct sched_node *node);
 /* Sorts `queue` into the order of service and fills `ret` (room for n) with the jobs that start now. Returns how many. */

@@ -10,10 +10,11 @@
     extern const char symbol[];
 
 EMBED(schema_001, "schema/001_base.sql")
+EMBED(schema_002, "schema/002_gpus.sql")
 
 const char *schema_migration(int n)
 {
-    static const char *const all[SCHEMA_VERSION] = { schema_001 };
+    static const char *const all[SCHEMA_VERSION] = { schema_001, schema_002 };
 
     return all[n - 1];
 }

@@ -245,14 +245,16 @@ void store_setting(struct store *s, const char *key, const char *value, store_do
         enqueue(s, op);
 }
 
-void store_gpu(struct store *s, const char *uuid, const char *name, int64_t memory_bytes, double now)
+void store_gpu(struct store *s, const struct store_gpu *gpu, double now, store_done *done, void *arg)
 {
-    struct op *op = op_new(OP_GPU, NULL, NULL, (const char *const[3]){ uuid, name, NULL }, NULL, NULL);
+    struct op *op = op_new(OP_GPU, NULL, NULL, (const char *const[3]){ gpu->uuid, gpu->name, gpu->quarantine }, done, arg);
 
     if (!op)
         return;
-    op->number = memory_bytes;
+    op->number[0] = gpu->memory_bytes;
+    op->number[1] = gpu->ecc_errors;
     op->time = now;
+    op->since = gpu->quarantined;
     enqueue(s, op);
 }
 

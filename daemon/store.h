@@ -35,7 +35,13 @@ void store_save(struct store *s, const struct job_row *row, store_done *done, vo
 void store_report(struct store *s, struct report *rep, const struct job_row *row, store_done *done, void *arg);
 void store_event(struct store *s, int64_t job, const char *level, const char *kind, const char *text, double now);
 void store_setting(struct store *s, const char *key, const char *value, store_done *done, void *arg);
-void store_gpu(struct store *s, const char *uuid, const char *name, int64_t memory_bytes, double now);
+/* What is known of a GPU: its row is made or brought up to date. quarantine "": healthy. */
+struct store_gpu {
+    char uuid[JOB_UUID_MAX + 1], name[128], quarantine[240];
+    int64_t memory_bytes, ecc_errors;
+    double quarantined; /* since; 0: not */
+};
+void store_gpu(struct store *s, const struct store_gpu *gpu, double now, store_done *done, void *arg);
 /* Gives memory back and shortens the WAL; for when nothing happens. */
 void store_shrink(struct store *s);
 /* Called on the loop after the answers of a batch were given. */
@@ -69,5 +75,6 @@ int store_loss_rows(struct store *s, const struct store_loss_query *q, struct te
 int store_loss_latest(struct store *s, int64_t id, struct text *out, struct err *err);                     /* {"rows":[...]} */
 int store_eval_rows(struct store *s, int64_t id, const char *metric, int64_t limit, const char *cursor, struct text *out, struct err *err);
 int store_events(struct store *s, int64_t id, const struct store_page *page, struct text *out, struct err *err); /* id 0: all */
-int store_tiers(struct store *s, int64_t id, struct text *out, struct err *err);                  /* [{"step":..,"tier":..}] */
+int store_tiers(struct store *s, int64_t id, struct text *out, struct err *err); /* [{"step":..,"tier":..}] */
+int store_load_gpus(struct store *s, void (*each)(void *arg, const struct store_gpu *gpu), void *arg, struct err *err);
 int store_get_setting(struct store *s, const char *key, char *ret, size_t size, struct err *err); /* "" where there is none */

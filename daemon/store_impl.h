@@ -21,9 +21,9 @@ struct op {
     int64_t job;
     struct job_row *row;
     struct report *rep;
-    char *text[3]; /* SUBMIT: token, spec; EVENT: level, kind, text; SETTING: key, value; GPU: uuid, name */
-    int64_t number;
-    double time;
+    char *text[3]; /* SUBMIT: token, spec; EVENT: level, kind, text; SETTING: key, value; GPU: uuid, name, quarantine */
+    int64_t number[2];
+    double time, since;
     void (*done)(void *arg, int rc, int64_t value, const struct err *err);
     void *arg;
     int rc;

@@ -64,7 +64,7 @@ int reader_step(sqlite3 *db, sqlite3_stmt *st, struct err *err)
 #define JOB_SELECT                                                                                                                     \
     "SELECT id, name, user, uid, state, reason, want, want_tier, want_checkpoint, want_eval, tier, device, ranks, threads, priority, " \
     "restarts, deaths, attempt, nonce, last_seq, step, steps, images_per_s, cpu_seconds, max_rss, submitted, started, ended, gpus, "   \
-    "cpu_before FROM jobs "
+    "cpu_before, ranks_per_gpu FROM jobs "
 
 static const char *column(sqlite3_stmt *st, int at)
 {
@@ -108,6 +108,7 @@ static void read_row(sqlite3_stmt *st, struct job_row *row)
     row->ended = sqlite3_column_double(st, 27);
     snprintf(row->gpus, sizeof row->gpus, "%s", column(st, 28));
     row->cpu_before = sqlite3_column_double(st, 29);
+    row->ranks_per_gpu = sqlite3_column_int(st, 30);
 }
 
 static int losses_of(sqlite3 *db, int64_t id, struct text *out, struct err *err)
@@ -255,6 +256,27 @@ int store_get_setting(struct store *s, const char *key, char *ret, size_t size, 
 
     snprintf(ret, size, "%s", value ? value : "");
     free(value);
+    return rc;
+}
+
+int store_load_gpus(struct store *s, void (*each)(void *arg, const struct store_gpu *gpu), void *arg, struct err *err)
+{
+    sqlite3 *db = reader_take(s);
+    sqlite3_stmt *st;
+    int rc = reader_prepare(db, "SELECT uuid, name, quarantine, memory_bytes, ecc_errors, quarantined FROM gpus", &st, err);
+
+    while (rc >= 0 && (rc = reader_step(db, st, err)) == 1) {
+        struct store_gpu gpu = { .memory_bytes = sqlite3_column_int64(st, 3),
+                                 .ecc_errors = sqlite3_column_int64(st, 4),
+                                 .quarantined = sqlite3_column_double(st, 5) };
+
+        snprintf(gpu.uuid, sizeof gpu.uuid, "%s", column(st, 0));
+        snprintf(gpu.name, sizeof gpu.name, "%s", column(st, 1));
+        snprintf(gpu.quarantine, sizeof gpu.quarantine, "%s", column(st, 2));
+        each(arg, &gpu);
+    }
+    sqlite3_finalize(st);
+    reader_give(s, db);
     return rc;
 }
 

@@ -15,14 +15,15 @@
 static const char *const sql[ST_COUNT] = {
     [ST_TOKEN] = "SELECT id FROM jobs WHERE uid=?1 AND token=?2",
     [ST_SUBMIT] = "INSERT INTO jobs (name, user, uid, token, spec, state, reason, tier, device, ranks, threads, priority, restarts, steps, "
-                  "submitted) "
-                  "VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15)",
+                  "submitted, ranks_per_gpu) "
+                  "VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16)",
     [ST_SAVE] = "UPDATE jobs SET " JOB_COLUMNS " WHERE id=?1",
     [ST_SEQ] = "UPDATE jobs SET last_seq=max(last_seq, ?2), step=max(step, ?3) WHERE id=?1",
     [ST_EVENT] = "INSERT INTO events (job, time, level, kind, text) VALUES (?1, ?2, ?3, ?4, ?5)",
     [ST_SETTING] = "INSERT INTO meta VALUES (?1, ?2) ON CONFLICT (key) DO UPDATE SET value=excluded.value",
-    [ST_GPU] = "INSERT INTO gpus VALUES (?1, ?2, ?3, ?4) ON CONFLICT (uuid) DO UPDATE SET name=excluded.name, "
-               "memory_bytes=excluded.memory_bytes, seen=excluded.seen",
+    [ST_GPU] = "INSERT INTO gpus (uuid, name, quarantine, memory_bytes, ecc_errors, seen, quarantined) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7) "
+               "ON CONFLICT (uuid) DO UPDATE SET name=excluded.name, quarantine=excluded.quarantine, memory_bytes=excluded.memory_bytes, "
+               "ecc_errors=excluded.ecc_errors, seen=excluded.seen, quarantined=excluded.quarantined",
     [ST_SERIES] = "SELECT id FROM series WHERE job=?1 AND split=?2 AND term=?3",
     [ST_NEW_SERIES] = "INSERT INTO series (job, split, term) VALUES (?1, ?2, ?3)",
     [ST_POINT] = "INSERT INTO point VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)",
@@ -123,6 +124,7 @@ static int submit(struct writer *w, struct op *op)
     sqlite3_bind_int(st, 13, row->restarts);
     sqlite3_bind_int64(st, 14, row->steps);
     sqlite3_bind_double(st, 15, row->submitted);
+    sqlite3_bind_int(st, 16, row->ranks_per_gpu);
     rc = run(st);
     if (rc == SQLITE_OK)
         op->value = sqlite3_last_insert_rowid(w->db);
@@ -518,16 +520,25 @@ static int apply_report(struct writer *w, struct op *op)
     return rc;
 }
 
-static int bind_pair(struct writer *w, enum stmt_name name, const struct op *op)
+static int set_setting(struct writer *w, const struct op *op)
 {
-    sqlite3_stmt *st = w->stmt[name];
+    sqlite3_stmt *st = w->stmt[ST_SETTING];
 
     bind_text(st, 1, op->text[0]);
     bind_text(st, 2, op->text[1]);
-    if (name == ST_GPU) {
-        sqlite3_bind_int64(st, 3, op->number);
-        sqlite3_bind_double(st, 4, op->time);
-    }
+    return run(st);
+}
+
+static int set_gpu(struct writer *w, const struct op *op)
+{
+    sqlite3_stmt *st = w->stmt[ST_GPU];
+
+    for (int i = 0; i < 3; i++)
+        bind_text(st, i + 1, op->text[i]);
+    sqlite3_bind_int64(st, 4, op->number[0]);
+    sqlite3_bind_int64(st, 5, op->number[1]);
+    sqlite3_bind_double(st, 6, op->time);
+    bind_time(st, 7, op->since);
     return run(st);
 }
 
@@ -546,9 +557,9 @@ static int apply(struct writer *w, struct op *op)
     case OP_EVENT:
         return add_event(w, op->job, op->time, op->text[0], op->text[1], op->text[2]);
     case OP_SETTING:
-        return bind_pair(w, ST_SETTING, op);
+        return set_setting(w, op);
     case OP_GPU:
-        return bind_pair(w, ST_GPU, op);
+        return set_gpu(w, op);
     case OP_SHRINK:
         break;
     }

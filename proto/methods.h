@@ -6,7 +6,8 @@
 /* clang-format off */
 #define METHODS(X)                                                                                                               \
     X(daemon_info, "daemon.info", READ, "", "versions, protocol, slots, counters, loop_max_ms")                                  \
-    X(gpu_list, "gpu.list", READ, "", "devices of this node: name, memory, owner, state")                                        \
+    X(gpu_list, "gpu.list", READ, "", "devices of this node: name, memory, use, owner, state and why")                           \
+    X(gpu_release, "gpu.release", WRITE, "uuid:string", "lift the quarantine of a GPU")                                          \
     X(job_submit, "job.submit", WRITE, "spec:object token:string", "queue a job; a repeated token returns the same id")          \
     X(job_list, "job.list", READ, "state:string? limit:int? cursor:int?", "jobs, newest first")                                  \
     X(job_get, "job.get", READ, "id:int", "one job with its attempts, last losses and checkpoints")                              \

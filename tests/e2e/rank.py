@@ -216,9 +216,15 @@ class Rank:
             else:
                 self.shared.stop_at(step + 1, "paused" if msg["word"] == "pause" else "cancelled")
 
+    @staticmethod
+    def gpu():
+        """What a rank on a GPU says of it; a test may make it see another one, or several."""
+        visible = os.environ.get("SEE_GPUS", os.environ.get("CUDA_VISIBLE_DEVICES", ""))
+        return {"uuid": visible.split(",")[0], "devices": len(visible.split(","))} if visible else {"uuid": None}
+
     def run(self):
         self.say("hello", rank=self.rank, local_rank=self.rank, nranks=self.ranks, pid=os.getpid(), device="test", memory_bytes=1,
-                 versions={"python": sys.version.split()[0]})
+                 versions={"python": sys.version.split()[0]}, **self.gpu())
         self.page.phase("wait_go")
         go = self.await_msg("go")
         assert go["attempt"] == self.attempt

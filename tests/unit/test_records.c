@@ -11,7 +11,6 @@
 #include <cmocka.h>
 
 #include "daemon/config.h"
-#include "daemon/gpu.h"
 #include "daemon/node.h"
 #include "daemon/report.h"
 #include "daemon/view.h"
@@ -222,20 +221,6 @@ static void node_facts(void **state)
     assert_true(node_check_filesystem("/no/such/folder", &err) < 0);
 }
 
-static void probe_lines(void **state)
-{
-    struct gpu g;
-    struct err err;
-
-    (void)state;
-    assert_int_equal(gpu_parse("{\"uuid\":\"GPU-1\",\"name\":\"N\",\"memory_bytes\":5}", &g, &err), 0);
-    assert_string_equal(g.uuid, "GPU-1");
-    assert_true(g.memory_bytes == 5);
-    assert_int_equal(gpu_parse("{\"uuid\":\"\",\"name\":\"N\",\"memory_bytes\":5}", &g, &err), ERR_PROTO);
-    assert_int_equal(gpu_parse("{\"uuid\":\"a,b\",\"name\":\"N\",\"memory_bytes\":5}", &g, &err), ERR_PROTO);
-    assert_int_equal(gpu_parse("not json", &g, &err), ERR_PROTO);
-}
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -248,7 +233,6 @@ int main(void)
         cmocka_unit_test(settings_file),
         cmocka_unit_test(options),
         cmocka_unit_test(node_facts),
-        cmocka_unit_test(probe_lines),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

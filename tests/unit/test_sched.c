@@ -101,6 +101,30 @@ static void a_later_retry_is_passed_over(void **state)
     assert_int_equal(sched_pick(queue, 0, idle8, 0, grants), 0);
 }
 
+static void ranks_share_gpus(void **state)
+{
+    static const struct {
+        int ranks, share, need;
+    } cases[] = { { 1, 0, 1 }, { 3, 1, 3 }, { 4, 2, 2 }, { 5, 2, 3 }, { 3, 8, 1 }, { 64, 8, 8 } };
+    struct sched_job queue[2];
+    struct sched_grant grants[2];
+
+    (void)state;
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct sched_job job = { .id = 1, .cuda = true, .ranks = cases[i].ranks, .ranks_per_gpu = cases[i].share };
+
+        assert_int_equal(sched_gpu_need(&job), cases[i].need);
+        job.cuda = false;
+        assert_int_equal(sched_gpu_need(&job), 0);
+    }
+    /* Ranks of one job share; two jobs never do: the first leaves one GPU of four, and the second needs it whole. */
+    queue[0] = (struct sched_job){ .id = 1, .cuda = true, .ranks = 5, .ranks_per_gpu = 2 };
+    queue[1] = (struct sched_job){ .id = 2, .cuda = true, .ranks = 2, .ranks_per_gpu = 2 };
+    assert_int_equal(sched_pick(queue, 2, idle8, 0, grants), 2);
+    assert_int_equal(grants[0].gpus, 3);
+    assert_int_equal(grants[1].gpus, 1);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -109,6 +133,7 @@ int main(void)
         cmocka_unit_test(more_ranks_than_slots_take_the_idle_node),
         cmocka_unit_test(threads_are_shared_out),
         cmocka_unit_test(two_queues_that_do_not_block_each_other),
+        cmocka_unit_test(ranks_share_gpus),
         cmocka_unit_test(a_later_retry_is_passed_over),
     };
 

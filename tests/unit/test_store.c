@@ -417,14 +417,15 @@ static void assert_refused(struct fixture *f, const char *word)
 static void refuses_what_it_does_not_know(void **state)
 {
     struct fixture *f = *state;
-    char text[160];
+    char text[160], newer[32];
     FILE *file;
 
     close_store(f);
+    snprintf(newer, sizeof newer, "schema %d", SCHEMA_VERSION + 1);
     snprintf(text, sizeof text, "PRAGMA application_id=%d; PRAGMA user_version=%d; CREATE TABLE t(a)", SCHEMA_APPLICATION,
              SCHEMA_VERSION + 1);
     make_database(f, text);
-    assert_refused(f, "schema 2");
+    assert_refused(f, newer);
     make_database(f, "CREATE TABLE photos(a)");
     assert_refused(f, "another program");
     snprintf(text, sizeof text, "%s/detd.db", f->folder);
@@ -435,6 +436,67 @@ static void refuses_what_it_does_not_know(void **state)
     assert_refused(f, "damaged");
     unlink(text);
     open_again(f);
+}
+
+/* A database of the first release: its jobs had one rank a GPU, and its GPUs were healthy. */
+static void an_older_schema_is_brought_up(void **state)
+{
+    struct fixture *f = *state;
+    struct job_row row;
+    char *statements;
+
+    close_store(f);
+    assert_true(asprintf(&statements,
+                         "PRAGMA journal_mode=WAL; %s PRAGMA application_id=%d; PRAGMA user_version=1;"
+                         "INSERT INTO jobs (name, user, uid, token, spec, state, tier, device, ranks, steps, submitted) "
+                         "VALUES ('j', 'u', 1, 't', '{}', 'queued', 'rerun', 'cuda', 2, 9, 5);"
+                         "INSERT INTO gpus VALUES ('GPU-1', 'N', 7, 5)",
+                         schema_migration(1), SCHEMA_APPLICATION) > 0);
+    make_database(f, statements);
+    free(statements);
+    open_again(f);
+    assert_int_equal(store_get_job(f->s, 1, &row, NULL), 0);
+    assert_true(row.cuda && row.ranks == 2 && row.ranks_per_gpu == 1);
+    assert_string_equal(sql(f, "SELECT uuid || quarantine || ecc_errors FROM gpus WHERE quarantined IS NULL"), "GPU-1-1");
+}
+
+static void keep_gpu(void *arg, const struct store_gpu *gpu)
+{
+    struct store_gpu *kept = arg;
+
+    kept[gpu->uuid[4] == '2'] = *gpu;
+}
+
+static void gpus_are_kept(void **state)
+{
+    struct fixture *f = *state;
+    struct store_gpu gpus[] = {
+        { .uuid = "GPU-1", .name = "A", .memory_bytes = 80, .ecc_errors = -1 },
+        { .uuid = "GPU-2", .name = "B", .memory_bytes = 96, .ecc_errors = 3, .quarantine = "Xid 79", .quarantined = 7 }
+    };
+    struct store_gpu kept[2] = { 0 };
+    struct err err;
+
+    for (int i = 0; i < 2; i++) {
+        f->waiting++;
+        store_gpu(f->s, &gpus[i], 9, done, f);
+    }
+    wait_all(f);
+    close_store(f);
+    open_again(f);
+    assert_int_equal(store_load_gpus(f->s, keep_gpu, kept, &err), 0);
+    for (int i = 0; i < 2; i++) {
+        assert_string_equal(kept[i].name, gpus[i].name);
+        assert_string_equal(kept[i].quarantine, gpus[i].quarantine);
+        assert_true(kept[i].memory_bytes == gpus[i].memory_bytes && kept[i].ecc_errors == gpus[i].ecc_errors);
+        assert_true(kept[i].quarantined == gpus[i].quarantined);
+    }
+    gpus[1].quarantine[0] = '\0';
+    gpus[1].quarantined = 0;
+    f->waiting++;
+    store_gpu(f->s, &gpus[1], 10, done, f);
+    wait_all(f);
+    assert_string_equal(sql(f, "SELECT group_concat(uuid) FROM gpus WHERE quarantine='' AND quarantined IS NULL"), "GPU-1,GPU-2");
 }
 
 /* The child reports as fast as it can and says which seq the store has acknowledged; it is killed at some moment. */
@@ -557,6 +619,8 @@ int main(void)
         TEST(not_finite_is_null),
         TEST(events_and_pages),
         TEST(refuses_what_it_does_not_know),
+        TEST(an_older_schema_is_brought_up),
+        TEST(gpus_are_kept),
         TEST(kill_in_mid_commit),
         TEST(live_and_newest_jobs),
     };

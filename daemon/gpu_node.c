@@ -1,0 +1,407 @@
+#include "daemon/gpu_node.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "daemon/daemon.h"
+#include "daemon/gpu_child.h"
+#include "daemon/ingest.h"
+#include "daemon/launch.h"
+#include "daemon/run.h"
+#include "proto/err.h"
+#include "proto/gpulock.h"
+
+enum { ASKED_S = 60, WANTED_EVERY_S = 10, CHECK_EVERY_S = 1, RARELY_EVERY_S = 300, RETRY_FIRST_S = 10, RETRY_MAX_S = 300 };
+
+struct waiter {
+    struct waiter *next;
+    void (*fn)(void *arg);
+    void *arg;
+};
+
+/* What the store has of a GPU: it may come back after a look that did not show it. */
+struct stored {
+    struct stored *next;
+    struct store_gpu gpu;
+};
+
+struct gpu_node {
+    struct daemon *d;
+    struct gpu_child *child;
+    struct waiter *waiters;
+    struct stored *stored;
+    bool shown[GPU_MAX]; /* by the look under way */
+    double looked, asked, retry_at, retry_s;
+    bool overflow;
+};
+
+/* ---- what is stored ---- */
+
+static void load_one(void *arg, const struct store_gpu *gpu)
+{
+    struct gpu_node *n = arg;
+    struct stored *s = malloc(sizeof *s);
+
+    if (!s)
+        return;
+    *s = (struct stored){ n->stored, *gpu };
+    n->stored = s;
+}
+
+static struct stored *find_stored(const struct gpu_node *n, const char *uuid)
+{
+    struct stored *s = n->stored;
+
+    while (s && strcmp(s->gpu.uuid, uuid) != 0)
+        s = s->next;
+    return s;
+}
+
+static void save(struct gpu_node *n, const struct gpu *g, store_done *done, void *arg)
+{
+    struct stored *known = find_stored(n, g->seen.uuid);
+    struct store_gpu row = { .memory_bytes = g->seen.memory_bytes, .ecc_errors = g->seen.ecc_errors, .quarantined = g->quarantined };
+
+    snprintf(row.uuid, sizeof row.uuid, "%s", g->seen.uuid);
+    snprintf(row.name, sizeof row.name, "%s", g->seen.name);
+    snprintf(row.quarantine, sizeof row.quarantine, "%s", g->quarantine);
+    if (known)
+        known->gpu = row;
+    else
+        load_one(n, &row);
+    store_gpu(n->d->store, &row, now_s(), done, arg);
+}
+
+static void recall(struct gpu_node *n, struct gpu *g)
+{
+    const struct stored *s = find_stored(n, g->seen.uuid);
+
+    if (!s)
+        return;
+    snprintf(g->quarantine, sizeof g->quarantine, "%s", s->gpu.quarantine);
+    g->quarantined = s->gpu.quarantined;
+    g->seen.ecc_errors = s->gpu.ecc_errors; /* what has grown since is noticed by gpu_take() */
+}
+
+/* ---- what follows from a change ---- */
+
+/* A job on a GPU that is not to be trusted writes a checkpoint, or loses what it did since the last one, and is queued for another. */
+static void move_job(struct gpu_node *n, const struct gpu *g)
+{
+    struct job *j = g->job ? jobs_find(n->d, g->job) : NULL;
+
+    if (!j || !j->sup || j->off_gpu || j->row.state != JOB_RUNNING)
+        return;
+    j->off_gpu = true;
+    daemon_event(n->d, j->row.id, "warning", "gpu", "leaves GPU %s, which is quarantined, and is queued again", g->seen.uuid);
+    ingest_send_word(j, "pause", NULL);
+}
+
+static void tell_quarantine(struct gpu_node *n, const struct gpu *g)
+{
+    save(n, g, NULL, NULL);
+    daemon_event(n->d, g->job, "error", "gpu_quarantined", "GPU %d (%s, %s) is quarantined: %s", g->seen.index, g->seen.uuid, g->seen.name,
+                 g->quarantine);
+}
+
+static void tell_foreign(struct gpu_node *n, const struct gpu *g, bool before)
+{
+    if (g->foreign[0] && !before)
+        daemon_event(n->d, g->job, "warning", "gpu_foreign", "GPU %d (%s) is %s", g->seen.index, g->seen.uuid, g->foreign);
+    else if (!g->foreign[0] && before)
+        daemon_event(n->d, g->job, "info", "gpu_foreign", "GPU %d (%s) is no longer in foreign use", g->seen.index, g->seen.uuid);
+}
+
+/* ---- a look ---- */
+
+static void on_seen(void *arg, const struct gpu_seen *seen)
+{
+    struct gpu_node *n = arg;
+    struct gpus *all = &n->d->gpus;
+    struct gpu *g = gpus_find(all, seen->uuid);
+    bool fresh = !g, foreign, sick;
+    int64_t job;
+
+    if (fresh)
+        g = gpus_add(all, seen);
+    if (!g) {
+        if (!n->overflow)
+            daemon_event(n->d, 0, "warning", "gpus", "the node has more than %d GPUs; the others are not used", GPU_MAX);
+        n->overflow = true;
+        return;
+    }
+    if (fresh)
+        recall(n, g);
+    n->shown[g - all->all] = true;
+    foreign = g->foreign[0] != '\0';
+    sick = g->quarantine[0] != '\0';
+    job = g->job ? g->job : g->left_by;
+    gpu_take(g, seen, job ? launch_session(n->d->jobs_dir, job) : 0, now_s());
+    if (!sick && g->quarantine[0])
+        tell_quarantine(n, g);
+    else if (fresh)
+        save(n, g, NULL, NULL);
+    tell_foreign(n, g, foreign);
+}
+
+static void look_for_missing(struct gpu_node *n)
+{
+    struct gpus *all = &n->d->gpus;
+
+    for (int i = all->count - 1; i >= 0; i--) {
+        struct gpu *g = &all->all[i];
+        bool sick = g->quarantine[0] != '\0';
+
+        if (n->shown[i])
+            continue;
+        if (gpu_vanish(g, now_s()))
+            gpus_remove(all, g);
+        else if (!sick)
+            tell_quarantine(n, g);
+    }
+}
+
+static void call_waiters(struct gpu_node *n)
+{
+    struct waiter *w = n->waiters;
+
+    n->waiters = NULL;
+    while (w) {
+        struct waiter *next = w->next;
+
+        w->fn(w->arg);
+        free(w);
+        w = next;
+    }
+}
+
+static void look_ended(struct gpu_node *n)
+{
+    struct daemon *d = n->d;
+
+    d->gpus.known = true;
+    run_take_slots(d);
+    for (int i = 0; i < d->gpus.count; i++)
+        if (d->gpus.all[i].quarantine[0])
+            move_job(n, &d->gpus.all[i]);
+    call_waiters(n);
+    run_schedule(d);
+}
+
+static void on_done(void *arg)
+{
+    struct gpu_node *n = arg;
+    struct gpus *all = &n->d->gpus;
+
+    look_for_missing(n);
+    n->looked = now_s();
+    n->retry_s = 0;
+    all->absent[0] = '\0';
+    if (all->trouble[0])
+        daemon_event(n->d, 0, "info", "gpus", "the GPU driver answers again");
+    all->trouble[0] = '\0';
+    look_ended(n);
+}
+
+/* A machine without a driver has no GPUs, and that is no trouble; one that had a driver a moment ago is in trouble. */
+static void on_failed(void *arg, bool absent, const char *why)
+{
+    struct gpu_node *n = arg;
+    struct gpus *all = &n->d->gpus;
+
+    n->looked = now_s();
+    if (absent && all->count == 0) {
+        snprintf(all->absent, sizeof all->absent, "%s", why);
+        all->trouble[0] = '\0';
+    } else {
+        n->retry_s = n->retry_s == 0 ? RETRY_FIRST_S : 2 * n->retry_s < RETRY_MAX_S ? 2 * n->retry_s : RETRY_MAX_S;
+        n->retry_at = n->looked + n->retry_s;
+        if (strcmp(all->trouble, why) != 0)
+            daemon_event(n->d, 0, "error", "gpus", "%s; no GPU is granted till it answers", why);
+        snprintf(all->trouble, sizeof all->trouble, "%s", why);
+    }
+    look_ended(n);
+}
+
+static void on_xid(void *arg, const char *uuid, int64_t number)
+{
+    struct gpu_node *n = arg;
+    struct gpu *g = gpus_find(&n->d->gpus, uuid);
+    bool sick;
+
+    if (!g)
+        return;
+    sick = g->quarantine[0] != '\0';
+    daemon_event(n->d, g->job, "warning", "gpu_xid", "GPU %d (%s) reports Xid %lld", g->seen.index, uuid, (long long)number);
+    if (!gpu_xid(g, number, now_s()))
+        return;
+    if (!sick)
+        tell_quarantine(n, g);
+    move_job(n, g);
+}
+
+static void look(struct gpu_node *n)
+{
+    if (!n->child || gpu_child_is_looking(n->child))
+        return;
+    memset(n->shown, 0, sizeof n->shown);
+    gpu_child_look(n->child);
+}
+
+/* ---- when ---- */
+
+static bool jobs_need_gpus(const struct daemon *d)
+{
+    for (int i = 0; i < d->jobs.count; i++) {
+        const struct job *j = d->jobs.all[i];
+
+        if (j->row.cuda && (job_is_live(j->row.state) || j->row.state == JOB_QUEUED))
+            return true;
+    }
+    return false;
+}
+
+static bool is_checking(const struct gpus *all)
+{
+    for (int i = 0; i < all->count; i++)
+        if (all->all[i].left_by)
+            return true;
+    return false;
+}
+
+static double pause_s(const struct gpu_node *n, double now)
+{
+    if (is_checking(&n->d->gpus))
+        return CHECK_EVERY_S;
+    return now - n->asked < ASKED_S || jobs_need_gpus(n->d) ? WANTED_EVERY_S : RARELY_EVERY_S;
+}
+
+void gpu_node_tick(struct gpu_node *n)
+{
+    const struct gpus *all = &n->d->gpus;
+    double now = now_s(), pause = pause_s(n, now);
+
+    if (n->d->stopping || all->absent[0] || !all->known)
+        return;
+    if (all->trouble[0] ? now >= n->retry_at : now - n->looked >= pause)
+        look(n);
+    else if (pause == RARELY_EVERY_S)
+        gpu_child_rest(n->child);
+}
+
+void gpu_node_await(struct gpu_node *n, double age_s, void (*fn)(void *arg), void *arg)
+{
+    const struct gpus *all = &n->d->gpus;
+    double now = now_s();
+    struct waiter *w = malloc(sizeof *w), **end = &n->waiters;
+
+    n->asked = now;
+    if (!w || n->d->stopping || (all->known && (now - n->looked <= age_s || (all->trouble[0] && now < n->retry_at)))) {
+        free(w);
+        fn(arg);
+        return;
+    }
+    *w = (struct waiter){ NULL, fn, arg };
+    while (*end)
+        end = &(*end)->next;
+    *end = w;
+    look(n);
+}
+
+void gpu_node_look_at_locks(struct gpu_node *n)
+{
+    struct gpus *all = &n->d->gpus;
+
+    for (int i = 0; i < all->count; i++) {
+        struct gpu *g = &all->all[i];
+        bool mine = g->job || g->left_by; /* its own detd-job may not have ended yet */
+
+        g->locked = !mine && !g->seen.divided && gpulock_is_held(g->seen.uuid);
+    }
+}
+
+void gpu_node_job_left(struct gpu_node *n, int64_t job)
+{
+    struct gpus *all = &n->d->gpus;
+    bool any = false;
+
+    for (int i = 0; i < all->count; i++)
+        if (all->all[i].job == job) {
+            gpu_leave(&all->all[i], now_s());
+            any = true;
+        }
+    if (any && !n->d->stopping && !all->trouble[0])
+        look(n);
+}
+
+int gpu_node_release(struct gpu_node *n, const char *uuid, store_done *done, void *arg, struct err *err)
+{
+    struct gpu *g = gpus_find(&n->d->gpus, uuid);
+
+    if (!g)
+        return err_field(err, ERR_NOTFOUND, "uuid", "no GPU '%.60s' on this node", uuid);
+    if (!g->quarantine[0])
+        return err_field(err, ERR_STATE, "uuid", "GPU %s is not quarantined", uuid);
+    daemon_event(n->d, 0, "info", "gpu_released", "GPU %d (%s) is released from quarantine, where it was for: %s", g->seen.index, uuid,
+                 g->quarantine);
+    g->quarantine[0] = '\0';
+    g->quarantined = 0;
+    save(n, g, done, arg);
+    look(n);
+    return 0;
+}
+
+/* ---- life ---- */
+
+int gpu_node_open(struct daemon *d, struct gpu_node **ret, struct err *err)
+{
+    struct gpu_node *n = calloc(1, sizeof *n);
+    struct gpu_child_config config = { .loop = d->loop,
+                                       .deadline_ms = 1000u * (unsigned)d->cfg.gpu_deadline_s,
+                                       .seen = on_seen,
+                                       .xid = on_xid,
+                                       .done = on_done,
+                                       .failed = on_failed,
+                                       .arg = n };
+    int rc;
+
+    if (!n)
+        return err_set(err, -ENOMEM, "out of memory");
+    n->d = d;
+    rc = store_load_gpus(d->store, load_one, n, err);
+    n->child = rc == 0 ? gpu_child_new(&config) : NULL;
+    if (rc == 0 && !n->child)
+        rc = err_set(err, -ENOMEM, "out of memory");
+    if (rc < 0) {
+        gpu_node_free(n);
+        return rc;
+    }
+    *ret = n;
+    look(n);
+    return 0;
+}
+
+void gpu_node_stop(struct gpu_node *n)
+{
+    if (!n)
+        return;
+    gpu_child_free(n->child);
+    n->child = NULL;
+    call_waiters(n);
+}
+
+void gpu_node_free(struct gpu_node *n)
+{
+    if (!n)
+        return;
+    gpu_node_stop(n);
+    while (n->stored) {
+        struct stored *s = n->stored;
+
+        n->stored = s->next;
+        free(s);
+    }
+    free(n);
+}

@@ -1,0 +1,29 @@
+/* daemon/gpu_node.h - keeps d->gpus true: when the driver is asked, what follows from its answers for jobs, events and the store.
+ *
+ * The driver is asked at the start; every 10 s while jobs on GPUs run or wait, or a client asked within the last minute; every second while the memory
+ * of a job that left is being checked; else every 5 minutes. While nobody needs it, no process is kept in the driver. After a failure the pauses
+ * double up to 5 minutes, and nothing is granted till the next answer. */
+#pragma once
+#include <stdint.h>
+
+#include "daemon/store.h"
+
+struct daemon;
+struct err;
+struct gpu_node;
+
+/* Reads what is stored of quarantined GPUs and asks for the first look. */
+int gpu_node_open(struct daemon *d, struct gpu_node **ret, struct err *err);
+/* Ends the asking: whoever waits is called. Calling it twice, or with NULL, is allowed. */
+void gpu_node_stop(struct gpu_node *n);
+void gpu_node_free(struct gpu_node *n);
+void gpu_node_tick(struct gpu_node *n);
+
+/* Calls fn when d->gpus is at most age_s old, or the driver has failed to answer; at once where it is so already. */
+void gpu_node_await(struct gpu_node *n, double age_s, void (*fn)(void *arg), void *arg);
+/* Jobs on GPUs wait: whether other daemons' jobs hold the locks of free ones. */
+void gpu_node_look_at_locks(struct gpu_node *n);
+/* Job `job` has given back what it held: the memory of its GPUs is checked before the next grant. */
+void gpu_node_job_left(struct gpu_node *n, int64_t job);
+/* Lifts a quarantine. `done` runs when that is durable; an error is returned at once: ERR_NOTFOUND, ERR_STATE. */
+int gpu_node_release(struct gpu_node *n, const char *uuid, store_done *done, void *arg, struct err *err);

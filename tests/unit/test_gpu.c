@@ -1,0 +1,351 @@
+/* tests/unit/test_gpu.c - what detd makes of a look at the GPUs, and the locks that keep daemons apart. uses: proto daemon */
+#include <errno.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+#include <cmocka.h>
+
+#include "daemon/gpu.h"
+#include "proto/err.h"
+#include "proto/gpulock.h"
+
+#define GB ((int64_t)1000000000)
+
+enum { SESSION = 500 };
+
+static struct gpu_seen seen(int64_t used, int64_t ecc)
+{
+    return (struct gpu_seen){ .uuid = "GPU-1", .name = "N", .memory_bytes = 80 * GB, .memory_used = used, .ecc_errors = ecc };
+}
+
+static struct gpu_seen busy(int64_t used, int64_t pid, long session)
+{
+    struct gpu_seen s = seen(used, 0);
+
+    s.nprocesses = 1;
+    s.processes[0] = (struct gpu_process){ .pid = pid, .memory_bytes = used, .session = session, .name = "python3" };
+    return s;
+}
+
+static struct gpu idle_gpu(struct gpus *all)
+{
+    struct gpu_seen s = seen(0, 0);
+
+    *all = (struct gpus){ 0 };
+    assert_non_null(gpus_add(all, &s));
+    gpu_take(&all->all[0], &s, 0, 1);
+    assert_int_equal(gpu_state(&all->all[0]), GPU_FREE);
+    return all->all[0];
+}
+
+static void assert_reason(const struct gpu *g, enum gpu_state state, const char *word)
+{
+    char why[GPU_REASON];
+
+    gpu_reason(g, why, sizeof why);
+    assert_string_equal(gpu_state_name(gpu_state(g)), gpu_state_name(state));
+    if (!strstr(why, word))
+        fail_msg("'%s' does not say '%s'", why, word);
+}
+
+static void lines_are_checked(void **state)
+{
+    static const char *const wrong[] = {
+        "not json",
+        "[]",
+        "{\"done\":2}",
+        "{\"uuid\":\"\",\"name\":\"N\",\"index\":0}",
+        "{\"uuid\":\"a,b\",\"name\":\"N\",\"index\":0}",
+        "{\"uuid\":\"../x\",\"name\":\"N\",\"index\":0}",
+        "{\"uuid\":\"GPU-1\",\"name\":\"N\",\"index\":\"0\"}",
+        "{\"uuid\":\"GPU-1\",\"name\":\"N\",\"index\":0,\"processes\":[{\"pid\":1}]}",
+        "{\"uuid\":\"GPU-000000000000000000000000000000000000000000000000\",\"name\":\"N\",\"index\":0}",
+    };
+    struct gpu_seen s;
+    struct err err;
+
+    (void)state;
+    for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++)
+        assert_int_equal(gpu_parse(wrong[i], &s, &err), ERR_PROTO);
+    assert_int_equal(gpu_parse("{\"uuid\":\"GPU-1\",\"name\":\"N\",\"index\":3,\"memory_bytes\":5,\"memory_used\":2,\"divided\":true,"
+                               "\"processes\":[{\"pid\":7,\"memory_bytes\":-1,\"session\":9,\"name\":\"p\"}]}",
+                               &s, &err),
+                     0);
+    assert_string_equal(s.uuid, "GPU-1");
+    assert_true(s.index == 3 && s.memory_bytes == 5 && s.memory_used == 2 && s.divided && s.nprocesses == 1);
+    assert_true(s.utilisation == -1 && s.ecc_errors == -1 && s.processes[0].pid == 7 && s.processes[0].session == 9);
+    assert_int_equal(gpu_parse("{\"uuid\":\"GPU-1\",\"name\":\"N\",\"index\":0,\"processes\":null}", &s, &err), 0);
+    assert_int_equal(s.nprocesses, -1);
+}
+
+static void too_many_processes_are_cut(void **state)
+{
+    char line[4096] = "{\"uuid\":\"GPU-1\",\"name\":\"N\",\"index\":0,\"processes\":[";
+    struct gpu_seen s;
+    struct err err;
+
+    (void)state;
+    for (int i = 0; i < 40; i++)
+        snprintf(line + strlen(line), sizeof line - strlen(line), "%s{\"pid\":%d,\"memory_bytes\":1,\"session\":1,\"name\":\"p\"}",
+                 i ? "," : "", i + 1);
+    strcat(line, "]}");
+    assert_int_equal(gpu_parse(line, &s, &err), 0);
+    assert_int_equal(s.nprocesses, GPU_PROCESSES);
+}
+
+static void foreign_use_begins_and_ends(void **state)
+{
+    struct gpus all;
+    struct gpu g = idle_gpu(&all);
+    struct gpu_seen used = busy(3 * GB, 4711, 77), empty = seen(0, 0), hidden = seen(2 * GB, 0);
+
+    (void)state;
+    gpu_take(&g, &used, 0, 2);
+    assert_reason(&g, GPU_FOREIGN, "process 4711 (python3) with 3.0 GB");
+    gpu_take(&g, &empty, 0, 3);
+    assert_int_equal(gpu_state(&g), GPU_FREE);
+    gpu_take(&g, &hidden, 0, 4);
+    assert_reason(&g, GPU_FOREIGN, "2.0 GB are in use and no process is listed");
+    gpu_take(&g, &empty, 0, 5);
+    assert_int_equal(gpu_state(&g), GPU_FREE);
+    used.processes[0].session = -1;
+    gpu_take(&g, &used, 0, 6);
+    assert_reason(&g, GPU_FOREIGN, "not visible from here");
+}
+
+static void a_job_is_not_foreign_to_itself(void **state)
+{
+    struct gpus all;
+    struct gpu g = idle_gpu(&all);
+    struct gpu_seen own = busy(3 * GB, 4711, SESSION), other = busy(3 * GB, 4712, 77), unseen = busy(3 * GB, 0, -1);
+
+    (void)state;
+    g.job = 5;
+    gpu_take(&g, &own, SESSION, 2);
+    assert_reason(&g, GPU_GRANTED, "");
+    assert_string_equal(g.foreign, "");
+    gpu_take(&g, &unseen, SESSION, 3); /* of a container whose processes cannot be seen: taken for the job's own */
+    assert_string_equal(g.foreign, "");
+    gpu_take(&g, &other, SESSION, 4);
+    assert_reason(&g, GPU_GRANTED, "process 4712");
+    gpu_take(&g, &other, 0, 5); /* which processes are the job's is not known */
+    assert_string_equal(g.foreign, "");
+}
+
+static void memory_is_verified_after_a_job(void **state)
+{
+    struct gpus all;
+    struct gpu g = idle_gpu(&all);
+    struct gpu_seen own = busy(3 * GB, 4711, SESSION), left = seen(3 * GB, 0), empty = seen(GPU_SLACK_BYTES, 0);
+
+    (void)state;
+    g.job = 5;
+    gpu_take(&g, &own, SESSION, 2);
+    gpu_leave(&g, 10);
+    assert_reason(&g, GPU_CHECKING, "job 5 has left");
+    gpu_take(&g, &own, SESSION, 11);
+    assert_int_equal(gpu_state(&g), GPU_CHECKING);
+    gpu_take(&g, &empty, SESSION, 12);
+    assert_int_equal(gpu_state(&g), GPU_FREE);
+
+    g.job = 6;
+    gpu_leave(&g, 20);
+    gpu_take(&g, &left, SESSION, 20 + GPU_LEAVE_S - 1);
+    assert_int_equal(gpu_state(&g), GPU_CHECKING);
+    gpu_take(&g, &left, SESSION, 20 + GPU_LEAVE_S);
+    assert_reason(&g, GPU_QUARANTINED, "3.0 GB are still in use 10 s after job 6 left");
+    gpu_take(&g, &empty, 0, 40);
+    assert_int_equal(gpu_state(&g), GPU_QUARANTINED); /* an admin has to look at it first */
+}
+
+static void who_stays_after_a_job_is_named(void **state)
+{
+    struct gpus all;
+    struct gpu g = idle_gpu(&all);
+    struct gpu_seen own = busy(3 * GB, 4711, SESSION), empty = seen(0, 0);
+
+    (void)state;
+    g.job = 5;
+    gpu_leave(&g, 10);
+    gpu_take(&g, &own, SESSION, 10 + GPU_LEAVE_S);
+    assert_reason(&g, GPU_FOREIGN, "process 4711");
+    gpu_take(&g, &empty, 0, 30);
+    assert_int_equal(gpu_state(&g), GPU_FREE);
+}
+
+static void errors_quarantine(void **state)
+{
+    static const int fatal[] = { 48, 74, 79, 94, 95 }, own[] = { 13, 31, 43, 45, 63, 0, -1 };
+    struct gpus all;
+    struct gpu g;
+
+    (void)state;
+    for (size_t i = 0; i < sizeof fatal / sizeof *fatal; i++) {
+        char name[16];
+
+        g = idle_gpu(&all);
+        g.job = 3;
+        assert_true(gpu_xid(&g, fatal[i], 9));
+        snprintf(name, sizeof name, "Xid %d", fatal[i]);
+        assert_reason(&g, GPU_QUARANTINED, name);
+        assert_true(g.quarantined == 9 && g.job == 3);
+        assert_true(gpu_xid(&g, 48, 11));
+        assert_reason(&g, GPU_QUARANTINED, name); /* the first one is told */
+    }
+    g = idle_gpu(&all);
+    for (size_t i = 0; i < sizeof own / sizeof *own; i++)
+        assert_false(gpu_xid(&g, own[i], 9));
+    assert_int_equal(gpu_state(&g), GPU_FREE);
+}
+
+static void ecc_errors_count_when_they_grow(void **state)
+{
+    struct gpu_seen none = seen(0, -1), two = seen(0, 2), five = seen(0, 5), zero = seen(0, 0);
+    struct gpus all;
+    struct gpu g = idle_gpu(&all);
+
+    (void)state;
+    g.seen.ecc_errors = -1;
+    gpu_take(&g, &two, 0, 2); /* from before our time */
+    gpu_take(&g, &two, 0, 3);
+    gpu_take(&g, &none, 0, 4);
+    gpu_take(&g, &two, 0, 5);
+    gpu_take(&g, &zero, 0, 6); /* the driver was loaded afresh */
+    assert_int_equal(gpu_state(&g), GPU_FREE);
+    gpu_take(&g, &two, 0, 7);
+    assert_reason(&g, GPU_QUARANTINED, "2 uncorrected memory errors (ECC), 2 of them new");
+    gpu_take(&g, &five, 0, 8);
+    assert_reason(&g, GPU_QUARANTINED, "2 of them new");
+}
+
+static void what_vanishes(void **state)
+{
+    struct gpus all;
+    struct gpu g = idle_gpu(&all), instance = g;
+
+    (void)state;
+    assert_false(gpu_vanish(&g, 3));
+    assert_reason(&g, GPU_QUARANTINED, "disappeared");
+    strcpy(instance.seen.uuid, "MIG-1");
+    assert_true(gpu_vanish(&instance, 3));
+    instance.job = 4;
+    assert_false(gpu_vanish(&instance, 3));
+    assert_reason(&instance, GPU_QUARANTINED, "disappeared");
+}
+
+static void counts(void **state)
+{
+    struct gpu_seen s = seen(0, 0);
+    struct gpu_counts c;
+    struct gpus all = { 0 };
+
+    (void)state;
+    for (int i = 0; i < 6; i++) {
+        snprintf(s.uuid, sizeof s.uuid, "GPU-%d", i);
+        s.divided = i == 5;
+        assert_non_null(gpus_add(&all, &s));
+    }
+    all.all[1].job = 1;
+    assert_true(gpu_xid(&all.all[2], 79, 1));
+    all.all[3].locked = true;
+    assert_reason(&all.all[3], GPU_FOREIGN, "another daemon");
+    assert_reason(&all.all[5], GPU_DIVIDED, "MIG");
+    gpus_count(&all, &c);
+    assert_true(c.devices == 5 && c.usable == 4 && c.free == 2 && c.foreign == 1 && c.quarantined == 1);
+    strcpy(all.trouble, "hangs");
+    gpus_count(&all, &c);
+    assert_true(c.devices == 5 && c.free == 0);
+    gpus_remove(&all, &all.all[0]);
+    assert_true(all.count == 5 && gpus_find(&all, "GPU-1") == &all.all[0] && !gpus_find(&all, "GPU-0"));
+    all.count = GPU_MAX;
+    assert_null(gpus_add(&all, &s));
+}
+
+/* ---- locks ---- */
+
+static void lock_file(const char *uuid, char *ret, size_t size)
+{
+    snprintf(ret, size, "/run/lock/detd-%s.lock", uuid);
+    if (access(ret, F_OK) < 0)
+        snprintf(ret, size, "/tmp/detd-%s.lock", uuid);
+}
+
+static void one_job_a_gpu(void **state)
+{
+    char uuid[64], path[128];
+    struct stat st;
+    struct err err;
+    int a, b;
+
+    (void)state;
+    snprintf(uuid, sizeof uuid, "GPU-test-%d", (int)getpid());
+    umask(077);
+    assert_false(gpulock_is_held(uuid));
+    assert_int_equal(gpulock_take(uuid, &a, &err), 0);
+    lock_file(uuid, path, sizeof path);
+    assert_int_equal(stat(path, &st), 0);
+    assert_int_equal(st.st_mode & 0777, 0666); /* other users' daemons must be able to see that it is held */
+    assert_true(gpulock_is_held(uuid));
+    assert_int_equal(gpulock_take(uuid, &b, &err), -EWOULDBLOCK);
+    assert_non_null(strstr(err.msg, uuid));
+    close(a);
+    assert_false(gpulock_is_held(uuid));
+    assert_int_equal(gpulock_take(uuid, &b, &err), 0);
+    close(b);
+    unlink(path);
+}
+
+static void links_are_refused(void **state)
+{
+    char uuid[64], path[128], victim[] = "/tmp/detd-victim-XXXXXX";
+    struct err err;
+    int fd = mkstemp(victim), lock;
+
+    (void)state;
+    assert_true(fd >= 0);
+    snprintf(uuid, sizeof uuid, "GPU-link-%d", (int)getpid());
+    assert_int_equal(gpulock_take(uuid, &lock, &err), 0);
+    close(lock);
+    lock_file(uuid, path, sizeof path);
+    unlink(path);
+    assert_int_equal(symlink(victim, path), 0);
+    assert_int_equal(gpulock_take(uuid, &lock, &err), -ELOOP);
+    unlink(path);
+    assert_int_equal(symlink("/tmp/detd-no-such-file", path), 0);
+    assert_int_equal(gpulock_take(uuid, &lock, &err), -ELOOP);
+    assert_true(access("/tmp/detd-no-such-file", F_OK) < 0);
+    unlink(path);
+    assert_int_equal(mkfifo(path, 0666), 0);
+    assert_int_equal(gpulock_take(uuid, &lock, &err), ERR_STATE);
+    unlink(path);
+    assert_int_equal(gpulock_take("../../etc/passwd", &lock, &err), ERR_INPUT);
+    assert_int_equal(gpulock_take("", &lock, &err), ERR_INPUT);
+    close(fd);
+    unlink(victim);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(lines_are_checked),
+        cmocka_unit_test(too_many_processes_are_cut),
+        cmocka_unit_test(foreign_use_begins_and_ends),
+        cmocka_unit_test(a_job_is_not_foreign_to_itself),
+        cmocka_unit_test(memory_is_verified_after_a_job),
+        cmocka_unit_test(who_stays_after_a_job_is_named),
+        cmocka_unit_test(errors_quarantine),
+        cmocka_unit_test(ecc_errors_count_when_they_grow),
+        cmocka_unit_test(what_vanishes),
+        cmocka_unit_test(counts),
+        cmocka_unit_test(one_job_a_gpu),
+        cmocka_unit_test(links_are_refused),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

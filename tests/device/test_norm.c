@@ -1,6 +1,6 @@
 /* tests/device/test_norm.c - batch normalisation: the vector, numeric gradients, and equal bits whoever computes them.
  * uses: proto worker/core cpu cuda */
-#include "tests/device/devices.h"
+#include "tests/device/bf16.h"
 
 #include <jansson.h>
 #include <math.h>
@@ -8,17 +8,20 @@
 #include "worker/core/tree.h"
 #include "worker/kernels/norm.h"
 
-enum { SHARDS = 3, MAX_C = 100 };
+enum { SHARDS = 3, MAX_C = 320, MAX_LARGE_C = 100 };
 
 struct norm_case {
     int c;
     bool slice, one_by_one, frozen, sync;
     const struct tensor *shape; /* [SHARDS] */
+    enum dtype dtype;           /* of x and da */
 };
 
 /* 1100 pixels: several slabs of 512 at 16 channels; 6 pixels: less than one. */
 static const struct tensor small[SHARDS] = { { .n = 2, .h = 3, .w = 4 }, { .n = 1, .h = 5, .w = 5 }, { .n = 2, .h = 3, .w = 1 } };
 static const struct tensor large[SHARDS] = { { .n = 2, .h = 22, .w = 25 }, { .n = 1, .h = 3, .w = 2 }, { .n = 3, .h = 23, .w = 19 } };
+/* Several slabs at 320 channels, where a block of the CUDA device has not all of them. */
+static const struct tensor wide[SHARDS] = { { .n = 2, .h = 9, .w = 9 }, { .n = 1, .h = 3, .w = 2 }, { .n = 1, .h = 5, .w = 11 } };
 
 struct inputs {
     float *x[SHARDS], *da[SHARDS], *gamma, *beta, *slope;
@@ -56,8 +59,8 @@ static void make_inputs(const struct norm_case *t, struct inputs *in)
     in->beta = numbers((size_t)t->c, 2, -0.5f, 0.5f);
     in->slope = numbers((size_t)t->c, 3, 0.0f, 0.4f);
     for (int v = 0; v < SHARDS; v++) {
-        in->x[v] = numbers(floats_of(t, v), 4 + (uint64_t)v, -2.0f, 3.0f);
-        in->da[v] = numbers(floats_of(t, v), 14 + (uint64_t)v, -1.0f, 1.0f);
+        in->x[v] = numbers_of(t->dtype, floats_of(t, v), 4 + (uint64_t)v, -2.0f, 3.0f);
+        in->da[v] = numbers_of(t->dtype, floats_of(t, v), 14 + (uint64_t)v, -1.0f, 1.0f);
         plain_stats(t, in->x[v], v, in->stats[v]);
     }
     for (int v = 0; v < SHARDS; v++)
@@ -102,9 +105,10 @@ static void prepare(struct device *dev, const struct norm_case *t, const struct 
         a->x[v].x = t->shape[v];
         a->x[v].x.c = t->c;
         a->x[v].x.stride = t->slice ? t->c + 3 : t->c;
+        a->x[v].x.dtype = held_as(dev, t->dtype);
         a->da[v] = a->x[v].x;
-        a->x[v].x.data = put(dev, in->x[v], floats_of(t, v) * sizeof(float));
-        a->da[v].data = put(dev, in->da[v], floats_of(t, v) * sizeof(float));
+        a->x[v].x.data = put_numbers(dev, in->x[v], floats_of(t, v), t->dtype);
+        a->da[v].data = put_numbers(dev, in->da[v], floats_of(t, v), t->dtype);
         a->x[v].act = (struct affine){ a->scale[v], a->shift[v], slope };
     }
     assert_int_equal(dev->ops->norm_prepare(dev, a->mean, a->invstd, a->scale, a->shift, (const double *const *)a->stats, gamma, beta,
@@ -120,7 +124,7 @@ static void run_bwd(struct device *dev, const void *arg, void *ret)
     struct inputs in;
     struct arrays a;
     struct err err;
-    double *sums = ret, counts[SHARDS];
+    double *sums = ret;
     float *dx = (float *)(sums + SHARDS * 2 * t->c);
 
     make_inputs(t, &in);
@@ -129,10 +133,8 @@ static void run_bwd(struct device *dev, const void *arg, void *ret)
         assert_int_equal(dev->ops->norm_bwd_reduce(dev, a.sums + v, a.x + v, (const float *const *)a.mean + v,
                                                    (const float *const *)a.invstd + v, a.da + v, step, &err),
                          0);
-    for (int v = 0; v < SHARDS; v++) {
+    for (int v = 0; v < SHARDS; v++)
         get(dev, sums + v * 2 * t->c, a.sums[v], 2 * (size_t)t->c * sizeof(double));
-        counts[v] = in.stats[v][0];
-    }
     if (t->sync) { /* the exchange of the trainer: everybody gets the sum over all shards */
         double all[2 * MAX_C];
 
@@ -143,10 +145,10 @@ static void run_bwd(struct device *dev, const void *arg, void *ret)
     for (int v = 0; v < SHARDS; v += step)
         assert_int_equal(dev->ops->norm_bwd_apply(dev, a.da + v, a.x + v, (const float *const *)a.mean + v,
                                                   (const float *const *)a.invstd + v, t->frozen ? NULL : (const double *const *)a.sums + v,
-                                                  counts + v, step, &err),
+                                                  (const double *const *)a.stats + v, step, &err),
                          0);
     for (int v = 0; v < SHARDS; dx += floats_of(t, v++))
-        get(dev, dx, a.da[v].data, floats_of(t, v) * sizeof(float));
+        get_numbers(dev, dx, a.da[v].data, floats_of(t, v), t->dtype);
     free_inputs(&in);
 }
 
@@ -280,11 +282,13 @@ static void check_bodies(const struct norm_case *t, const double *sums)
 
 static void bits_and_bodies(void **state)
 {
-    const int channels[] = { 1, 16, 37, 64, 100 };
+    const int channels[] = { 1, 16, 37, 64, 100, 320 };
 
     (void)state;
-    for (size_t i = 0; i < sizeof channels / sizeof *channels; i++) {
-        struct norm_case t = { .c = channels[i], .shape = large };
+    for (size_t i = 0; i < 2 * sizeof channels / sizeof *channels; i++) {
+        struct norm_case t = { .c = channels[i / 2],
+                               .shape = channels[i / 2] > MAX_LARGE_C ? wide : large,
+                               .dtype = i % 2 ? DTYPE_BF16 : DTYPE_F32 };
         size_t bytes = result_bytes(&t);
         char *a = malloc(bytes), *b = malloc(bytes);
 
@@ -293,9 +297,129 @@ static void bits_and_bodies(void **state)
         t.one_by_one = true;
         same_on_all(run_bwd, &t, b, bytes);
         assert_memory_equal(a, b, bytes);
+        t.frozen = true;
+        same_on_all(run_bwd, &t, b, bytes);
         free(a);
         free(b);
+        t.slice = true;
+        t.frozen = false;
+        a = malloc(result_bytes(&t));
+        same_on_all(run_bwd, &t, a, result_bytes(&t));
+        free(a);
     }
+}
+
+/* ---- over more shards than the arguments of a launch hold ---- */
+enum { MANY = 70, MANY_C = 3, MANY_ROW = 2 * MANY_C + 1 };
+
+/* Statistics of shard v: [MANY_ROW]; every seventh shard is empty. */
+static void many_stats(int v, double *ret)
+{
+    float *x = numbers(MANY_ROW, 90 + (uint64_t)v, 0.0f, 4.0f);
+
+    for (int j = 0; j < MANY_ROW; j++)
+        ret[j] = (double)x[j];
+    ret[0] = v % 7 == 3 ? 0 : 2 + v;
+    free(x);
+}
+
+/* Merged moments, merged sums, then shards of narrow() and of norm_prepare() one after the other. */
+static void run_many(struct device *dev, const void *arg, void *ret)
+{
+    const int n = *(const int *)arg;
+    double *out = ret, *dst = put(dev, NULL, MANY_ROW * sizeof *dst), *mem = put(dev, NULL, MANY * MANY_ROW * sizeof *mem);
+    float *narrowed = put(dev, NULL, MANY * MANY_ROW * sizeof(float)), *prepared = put(dev, NULL, 4 * MANY * MANY_C * sizeof(float));
+    const float ones[MANY_C] = { 1, 1, 1 };
+    float *dest[MANY], *vector[4][MANY], *one = put(dev, ones, sizeof ones), *floats = (float *)(out + 2 * MANY_ROW);
+    const double *stats[MANY];
+    struct err err;
+
+    for (int v = 0; v < n; v++) {
+        double row[MANY_ROW];
+
+        many_stats(v, row);
+        assert_int_equal(dev->ops->upload(dev, mem + v * MANY_ROW, row, sizeof row, &err), 0);
+        stats[v] = mem + v * MANY_ROW;
+        dest[v] = narrowed + v * MANY_ROW;
+        for (int i = 0; i < 4; i++)
+            vector[i][v] = prepared + (i * MANY + v) * MANY_C;
+    }
+    assert_int_equal(dev->ops->merge_moments(dev, dst, stats, n, MANY_C, &err), 0);
+    get(dev, out, dst, MANY_ROW * sizeof *dst);
+    assert_int_equal(dev->ops->merge_sums(dev, dst, stats, n, MANY_ROW, &err), 0);
+    get(dev, out + MANY_ROW, dst, MANY_ROW * sizeof *dst);
+    assert_int_equal(dev->ops->narrow(dev, dest, 0.0f, stats, MANY_ROW, n, &err), 0);
+    get(dev, floats, narrowed, MANY * MANY_ROW * sizeof(float));
+    for (int v = 0; v < n; v++)
+        stats[v] = mem; /* as with SyncBN */
+    assert_int_equal(dev->ops->norm_prepare(dev, vector[0], vector[1], vector[2], vector[3], stats, one, one, 1e-5f, MANY_C, n, &err), 0);
+    get(dev, floats + MANY * MANY_ROW, prepared, 4 * MANY * MANY_C * sizeof(float));
+}
+
+static void many_shards(void **state)
+{
+    static const int counts[] = { 1, 3, 16, 17, 64, MANY };
+    static double out[2 * MANY_ROW + MANY * MANY_ROW + 4 * MANY * MANY_C], row[MANY][MANY_ROW];
+    const double *rows[MANY];
+    double want[MANY_ROW];
+
+    (void)state;
+    for (int v = 0; v < MANY; v++) {
+        many_stats(v, row[v]);
+        rows[v] = row[v];
+    }
+    for (size_t i = 0; i < sizeof counts / sizeof *counts; i++) {
+        const float *floats = (const float *)(out + 2 * MANY_ROW);
+
+        same_on_all(run_many, &counts[i], out, 2 * MANY_ROW * sizeof(double) + (MANY_ROW + 4 * MANY_C) * MANY * sizeof(float));
+        tree_moments(want, rows, counts[i], MANY_C);
+        assert_memory_equal(out, want, sizeof want);
+        tree_sum_rows(want, rows, counts[i], MANY_ROW);
+        assert_memory_equal(out + MANY_ROW, want, sizeof want);
+        for (int v = 0; v < MANY; v++)
+            for (int j = 0; j < MANY_ROW; j++)
+                assert_true(floats[v * MANY_ROW + j] == (v < counts[i] ? (float)row[v][j] : 0.0f));
+    }
+}
+
+/* Where a device takes one destination for all shards, it gets their sum. */
+static void merged(void **state)
+{
+    static const int counts[] = { 2, 16, 17, MANY };
+
+    (void)state;
+    for (int d = 0; d < devices.n; d++)
+        for (size_t i = 0; i < sizeof counts / sizeof *counts; i++) {
+            struct device *dev = devices.dev[d];
+            float *dest[MANY], out[MANY_ROW], first[MANY_ROW] = { 1, 2, 3, 4, 5, 6, 7 };
+            const double *stats[MANY];
+            double sum[MANY_ROW] = { 0 };
+            struct err err;
+
+            dev->ops->set_tier(dev, TIER_RERUN);
+            if (!dev->merges)
+                continue;
+            use_device(d);
+            dest[0] = put(dev, first, sizeof first);
+            for (int v = 0; v < counts[i]; v++) {
+                double row[MANY_ROW];
+
+                many_stats(v, row);
+                stats[v] = put(dev, row, sizeof row);
+                dest[v] = dest[0];
+                for (int j = 0; j < MANY_ROW; j++)
+                    sum[j] += row[j];
+            }
+            for (int beta = 1; beta >= 0; beta--) {
+                assert_int_equal(dev->ops->narrow(dev, dest, (float)beta, stats, MANY_ROW, counts[i], &err), 0);
+                get(dev, out, dest[0], sizeof out);
+                for (size_t j = 0; j < MANY_ROW; j++)
+                    near((double)out[j], sum[j] + (beta ? (double)first[j] : 0), 2e-7, "sum", j);
+            }
+            dev->ops->set_tier(dev, TIER_WORLD);
+            assert_false(dev->merges);
+            free_buffers();
+        }
 }
 
 struct running_case {
@@ -416,8 +540,13 @@ static void running_prepare_and_narrow(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = { cmocka_unit_test(gradients), cmocka_unit_test(bits_and_bodies), cmocka_unit_test(running),
-                                        cmocka_unit_test(vector), cmocka_unit_test(running_prepare_and_narrow) };
+    const struct CMUnitTest tests[] = { cmocka_unit_test(gradients),
+                                        cmocka_unit_test(bits_and_bodies),
+                                        cmocka_unit_test(running),
+                                        cmocka_unit_test(vector),
+                                        cmocka_unit_test(running_prepare_and_narrow),
+                                        cmocka_unit_test(many_shards),
+                                        cmocka_unit_test(merged) };
 
     return cmocka_run_group_tests(tests, open_devices, close_devices);
 }

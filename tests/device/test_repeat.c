@@ -1,6 +1,7 @@
 /* tests/device/test_repeat.c - training steps have the same bits every time, while another queue of the same device is kept busy.
  * uses: proto worker worker/train worker/models worker/layers worker/data worker/eval worker/comm worker/core cpu cuda
- * A GPU gets more of it: DETD_TEST_REPEATS=50 DETD_TEST_SIZE=416 DETD_TEST_WIDTH=1 (defaults 3, 64, 0.125). */
+ * A GPU gets more of it: DETD_TEST_REPEATS=50 DETD_TEST_SIZE=416 DETD_TEST_WIDTH=1 DETD_TEST_NOISE=16777216
+ * (defaults 2, 32, 0.125, 4096). */
 #include "tests/device/devices.h"
 
 #include <pthread.h>
@@ -15,7 +16,7 @@
 #include "worker/models/model.h"
 #include "worker/train/reduce.h"
 
-enum { CLASSES = 3, BATCH = 8, SHARDS = 4, BOXES = 2, STEPS = 2, NOISE = 1 << 20 };
+enum { CLASSES = 3, BATCH = 8, SHARDS = 4, BOXES = 2, STEPS = 2 };
 
 static double setting(const char *name, double otherwise)
 {
@@ -109,7 +110,7 @@ static void run_open(struct run *r, const struct device_ops *ops, enum precision
 {
     struct device_options opt = { .threads = 2, .precision = precision };
     struct comm_options co = { .fd = -1, .nranks = 1, .timeout_ms = 60000 };
-    int size = (int)setting("DETD_TEST_SIZE", 64);
+    int size = (int)setting("DETD_TEST_SIZE", 32);
     json_t *root = json_pack("{s:{s:s,s:i,s:f},s:{s:{s:s,s:s}},s:{s:i,s:i,s:i}}", "model", "preset", "yolov3_tiny", "size", size, "width",
                              setting("DETD_TEST_WIDTH", 0.125), "data", "train", "annotations", "none", "images", "none", "train", "steps",
                              10, "batch", BATCH, "shards", SHARDS);
@@ -226,17 +227,18 @@ static void *make_noise(void *arg)
     struct device_options opt = { .threads = 1 };
     struct device *dev;
     struct err err;
+    size_t count = (size_t)setting("DETD_TEST_NOISE", 4096);
     float *a, *b;
 
     n->rc = n->ops->open(0, &opt, &dev, &err);
     if (n->rc < 0)
         return NULL;
-    a = dev->ops->alloc(dev, NOISE * sizeof *a);
-    b = dev->ops->alloc(dev, NOISE * sizeof *b);
+    a = dev->ops->alloc(dev, count * sizeof *a);
+    b = dev->ops->alloc(dev, count * sizeof *b);
     while (a && b && !atomic_load(&n->stop) && n->rc >= 0) {
         struct tree_part parts[2] = { { 0, 1, a }, { 1, 2, b } };
 
-        n->rc = dev->ops->tree_add(dev, b, parts, 2, NOISE, &err);
+        n->rc = dev->ops->tree_add(dev, b, parts, 2, count, &err);
         if (n->rc >= 0)
             n->rc = dev->ops->sync(dev, &err);
     }
@@ -249,7 +251,7 @@ static void *make_noise(void *arg)
 static void repeat(const struct device_ops *ops, enum precision precision, enum tier tier)
 {
     static const char *const names[] = { "fp32", "tf32", "bf16" };
-    int times = (int)setting("DETD_TEST_REPEATS", 3);
+    int times = (int)setting("DETD_TEST_REPEATS", 2);
     struct noise noise = { .ops = ops };
     uint64_t first[2], again[2];
     pthread_t thread;

@@ -1,0 +1,89 @@
+#!/usr/bin/env python3
+"""Training on the CUDA device, end to end: real detd, detd-job and workers, jobs with run.device = cuda.
+
+DETD_PLUGIN names the plugin: the one on an emulated GPU, whose threads, blocks and streams run in another order in every process, or, with
+DETD_REAL_GPU set, the one for the GPU of this machine. Asked for are the same bits: of reruns in tier `rerun`; in `world` also of 1 to 4 ranks that
+share the GPU, of waves, and after a killed rank. And losses beside the CPU's, in fp32 nearly the same, in bf16 close."""
+import random
+import time
+
+from gpu_node import REAL, Node
+from ranks import base_spec, compare, draw, finish, merged, strike, submit
+
+NEAR = {"fp32": 1e-3, "tf32": 2e-2, "bf16": 5e-2}  # of losses over a few steps, relative
+
+
+def cuda(**run):
+    return {"run": dict({"device": "cuda", "ranks_per_gpu": run.get("ranks", 1)}, **run)}
+
+
+def spec_of(data):
+    """The tiny job of ranks.py, four shards."""
+    return merged(base_spec(data), {"name": "cuda", "train": {"steps": 5, "batch": 8, "shards": 4, "log_every": 1}, "val": {"every": 5}})
+
+
+def losses(d, job):
+    return [v for (v,) in d.sql("SELECT value FROM loss WHERE job=? AND term='total' ORDER BY split, step", job)]
+
+
+def beside(d, cpu, job, precision):
+    """The curve of a job lies on that of the same job on the CPU."""
+    want, have = losses(d, cpu), losses(d, job)
+    assert len(want) == len(have) > 0, (want, have)
+    for a, b in zip(want, have):
+        assert abs(a - b) <= NEAR[precision] * abs(a), "%s: loss %.7g, on the CPU %.7g; curves %s and %s" % (precision, b, a, have, want)
+    return max(abs(a - b) / abs(a) for a, b in zip(want, have))
+
+
+def in_turn(d, base, title, variants):
+    """(what, job): one after the other, since there is one GPU."""
+    jobs = []
+    for what, keys in variants:
+        jobs.append((what, submit(d, merged(base, keys), title + ", " + what)))
+        finish(d, jobs[-1][1])
+    return jobs
+
+
+def killed(d, base):
+    """A longer job in `world`, undisturbed on one rank, and on two of which one is killed."""
+    spec = merged(base, {"train": {"steps": 12}, "checkpoint": {"every": 3}, "val": {"every": 6}, "run": {"restarts": 5}})
+    calm = submit(d, merged(spec, cuda(deterministic="world")), "undisturbed")
+    finish(d, calm)
+    job = submit(d, merged(spec, cuda(ranks=2, deterministic="world")), "2 ranks, one is killed")
+    d.wait(job, lambda j: j["step"] >= 5, 600)
+    strike(d, job, "detd-worker", random.Random(1))
+    ended = finish(d, job)
+    assert ended["attempt"] >= 2 and max(a["resume_step"] for a in ended["attempts"]) >= 3, ended["attempts"]
+    return [("1 rank", calm), ("2 ranks, killed", job)]
+
+
+def main():
+    began = time.time()
+    with Node() as d:
+        draw(d.root + "/shapes")
+        base = spec_of(d.root + "/shapes")
+        world = [("1 rank", cuda(deterministic="world")), ("2 ranks", cuda(ranks=2, deterministic="world")),
+                 ("4 ranks", cuda(ranks=4, deterministic="world")), ("3 ranks", cuda(ranks=3, deterministic="world")),
+                 ("2 waves", merged(cuda(deterministic="world"), {"train": {"waves": 2}}))]
+        jobs = in_turn(d, base, "world", world)
+        compare(d, "world", jobs)
+        compare(d, "world, SyncBN", in_turn(d, merged(base, {"model": {"sync_bn": True}}), "SyncBN", world[:2]))
+        compare(d, "rerun", in_turn(d, base, "rerun", [("once", cuda(deterministic="rerun")), ("again", cuda(deterministic="rerun"))]))
+        compare(d, "rerun, 3 ranks, 2 waves", in_turn(d, merged(base, {"train": {"waves": 2}}), "rerun 3", [
+            ("once", cuda(ranks=3, deterministic="rerun")), ("again", cuda(ranks=3, deterministic="rerun"))]))
+        compare(d, "killed", killed(d, base))
+        cpu = submit(d, base, "on the CPU")
+        finish(d, cpu)
+        for precision in ("fp32", "bf16") + (("tf32",) if REAL else ()):
+            job = submit(d, merged(base, cuda(precision=precision)), precision)
+            finish(d, job)
+            print("%s: losses at most %.2g from the CPU's" % (precision, beside(d, cpu, job, precision)))
+        sizes = submit(d, merged(base, merged(cuda(deterministic="off"), {"data": {"augment": {"multiscale": True, "size_min": 32, "size_max": 96}},
+                                                                          "train": {"steps": 25, "log_every": 5}})), "multi-scale")
+        finish(d, sizes)
+        (device,) = {row[0] for row in d.sql("SELECT device FROM jobs WHERE id=?", sizes)}
+        assert device == "cuda", device
+    print("%.0f s" % (time.time() - began))
+
+
+main()

@@ -1,0 +1,21 @@
+"""A private detd on a node with one GPU: the real one where DETD_REAL_GPU is set, else one that a mock of NVML tells of and the plugin emulates.
+DETD_PLUGIN names the plugin."""
+import os
+import shutil
+import subprocess
+
+from daemon import HERE, Daemon
+
+PLUGIN, REAL = os.path.abspath(os.environ["DETD_PLUGIN"]), "DETD_REAL_GPU" in os.environ
+EMULATED_UUID = "GPU-e0e1e2e3-e4e5-e6e7-e8e9-eaebecedeeef"  # as tests/emu says of itself
+
+
+class Node(Daemon):
+    def __init__(self, slots=8):
+        super().__init__(foreign=False, slots=slots)
+        shutil.copy(PLUGIN, self.bin + "/libdetd-cuda.so")
+        if not REAL:
+            subprocess.run(["gcc", "-shared", "-fPIC", "-o", self.root + "/libnvidia-ml.so.1", HERE + "/../mock/nvml.c"], check=True)
+            with open(self.root + "/gpus", "w") as f:
+                f.write("gpu %s Emulated_GPU 16384 0\n" % EMULATED_UUID)
+            os.environ.update(LD_LIBRARY_PATH=self.root, MOCK_NVML=self.root + "/gpus")

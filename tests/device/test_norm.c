@@ -21,7 +21,7 @@ struct norm_case {
 static const struct tensor small[SHARDS] = { { .n = 2, .h = 3, .w = 4 }, { .n = 1, .h = 5, .w = 5 }, { .n = 2, .h = 3, .w = 1 } };
 static const struct tensor large[SHARDS] = { { .n = 2, .h = 22, .w = 25 }, { .n = 1, .h = 3, .w = 2 }, { .n = 3, .h = 23, .w = 19 } };
 /* Several slabs at 320 channels, where a block of the CUDA device has not all of them. */
-static const struct tensor wide[SHARDS] = { { .n = 2, .h = 9, .w = 9 }, { .n = 1, .h = 3, .w = 2 }, { .n = 1, .h = 5, .w = 11 } };
+static const struct tensor middle[SHARDS] = { { .n = 2, .h = 9, .w = 9 }, { .n = 1, .h = 3, .w = 2 }, { .n = 1, .h = 5, .w = 11 } };
 
 struct inputs {
     float *x[SHARDS], *da[SHARDS], *gamma, *beta, *slope;
@@ -287,7 +287,7 @@ static void bits_and_bodies(void **state)
     (void)state;
     for (size_t i = 0; i < 2 * sizeof channels / sizeof *channels; i++) {
         struct norm_case t = { .c = channels[i / 2],
-                               .shape = channels[i / 2] > MAX_LARGE_C ? wide : large,
+                               .shape = channels[i / 2] > MAX_LARGE_C ? middle : large,
                                .dtype = i % 2 ? DTYPE_BF16 : DTYPE_F32 };
         size_t bytes = result_bytes(&t);
         char *a = malloc(bytes), *b = malloc(bytes);

@@ -1,8 +1,9 @@
-/* cuda/nccl.c - a link: collectives over device memory through NCCL (worker/comm/comm.h says what a link promises). Opening, memory, closing.
+/* cuda/nccl.c - a link: collectives over device memory through NCCL (worker/comm/comm.h says what a link promises). Opening, memory,
+ * closing.
  *
- * Rank 0's link_id() makes two ids, one a channel, as text; every rank's link_open() joins both communicators. NCCL listens for the others inside rank 0's
- * process from link_id() on, so rank 0 must live until all have joined. Errors are final for the process: detd-job starts all ranks again with a
- * new id, which also clears whatever the failure left in the driver. */
+ * Rank 0's link_id() makes two ids, one a channel, as text; every rank's link_open() joins both communicators. NCCL listens for the
+ * others inside rank 0's process from link_id() on, so rank 0 must live until all have joined. Errors are final for the process:
+ * detd-job starts all ranks again with a new id, which also clears whatever the failure left in the driver. */
 #include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
@@ -72,7 +73,8 @@ static int parse_id(const struct nccl_api *api, const char *text, ncclUniqueId *
 
 /* ---- memory ---- */
 
-/* Symmetric windows let NCCL copy between peers without a stage of its own. Collective; where the machine cannot, NCCL says so by leaving the handle alone. */
+/* Symmetric windows let NCCL copy between peers without a stage of its own. Collective; where the machine cannot, NCCL says so by
+ * leaving the handle alone. */
 static int register_window(struct link *l, enum comm_channel ch, size_t bytes, struct link_region *g, struct err *err)
 {
     struct link_channel *c = &l->channel[ch];

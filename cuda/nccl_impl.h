@@ -1,14 +1,14 @@
-/* cuda/nccl_impl.h - what the files of the link share: nccl.c opens and closes it and holds its memory, nccl_move.c queues the collectives,
- * nccl_watch.c waits, watches and ends.
+/* cuda/nccl_impl.h - what the files of the link share: nccl.c opens and closes it and holds its memory, nccl_move.c queues the
+ * collectives, nccl_watch.c waits, watches and ends.
  *
- * A link is two communicators, one a channel, each on the stream of its device and with its own lock: NCCL wants one thread at a time on a communicator.
- * Communicators are non-blocking: a call may leave work to a thread of NCCL, and settle() waits for that, in steps, so that an abort can come in between.
- * NCCL only moves bytes. It never adds: the order of its sums depends on its topology.
+ * A link is two communicators, one a channel, each on the stream of its device and with its own lock: NCCL wants one thread at a time
+ * on a communicator. Communicators are non-blocking: a call may leave work to a thread of NCCL, and settle() waits for that, in steps,
+ * so that an abort can come in between. NCCL only moves bytes. It never adds: the order of its sums depends on its topology.
  *
- * One thread of the link, the watchdog, ends things: every WATCH_MS it looks for a failure of this rank, the abort flag of the host comm, an asynchronous
- * error of NCCL or of the stream, and an operation that has been on the stream for longer than the deadline. The first of these is the link's failure, whose
- * text all later calls return; it sets the host comm's abort flag, then ncclCommAbort() makes the kernels on the stream leave, so that whoever waits in
- * sync() comes back, and comm_check() has the failure by then. */
+ * One thread of the link, the watchdog, ends things: every WATCH_MS it looks for a failure of this rank, the abort flag of the host
+ * comm, an asynchronous error of NCCL or of the stream, and an operation that has been on the stream for longer than the deadline. The
+ * first of these is the link's failure, whose text all later calls return; it sets the host comm's abort flag, then ncclCommAbort()
+ * makes the kernels on the stream leave, so that whoever waits in sync() comes back, and comm_check() has the failure by then. */
 #pragma once
 #include <pthread.h>
 #include <stdatomic.h>
@@ -38,8 +38,8 @@ struct link_channel {
     struct flight flight[FLIGHTS];
     unsigned first, next; /* the oldest that is not done; the one after the newest */
     int64_t since_ms;     /* when the oldest was queued or the one before it was done, the later of both */
-    /* The last one holds peers' chunks of the newest alltoall, those before it were too small. One is enough: on one stream receiving comes after whoever
-     * read what was there before. */
+    /* The last one holds peers' chunks of the newest alltoall, those before it were too small. One is enough: on one stream
+     * receiving comes after whoever read what was there before. */
     char *stage[STAGES];
     int nstages;
     size_t stage_bytes;
@@ -68,7 +68,8 @@ struct link {
 
 int64_t link_now_ms(void);
 
-/* The first failure stays. Tells the other ranks and leaves the abort to the watchdog. Any thread. Returns the failure that holds now, in *err too. */
+/* The first failure stays. Tells the other ranks and leaves the abort to the watchdog. Any thread. Returns the failure that holds now,
+ * in *err too. */
 int link_fail(struct link *l, const struct err *why, struct err *err);
 /* 0, or the failure. */
 int link_state(struct link *l, struct err *err);

@@ -20,8 +20,9 @@ static char *stage_of(const struct link_channel *c)
     return c->nstages > 0 ? c->stage[c->nstages - 1] : NULL;
 }
 
-/* Grown in the first steps only: sizes repeat. What was too small is kept: giving device memory back waits for all queues, so also for operations that the
- * main thread has queued since and that need the other ranks, which may be waiting for the operation that is to be queued here. */
+/* Grown in the first steps only: sizes repeat. What was too small is kept: giving device memory back waits for all queues, so also for
+ * operations that the main thread has queued since and that need the other ranks, which may be waiting for the operation that is to be
+ * queued here. */
 static int want_stage(struct link *l, struct link_channel *c, size_t bytes, struct err *err)
 {
     size_t want = c->stage_bytes + c->stage_bytes / 2;

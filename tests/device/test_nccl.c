@@ -1,4 +1,5 @@
-/* The NCCL link on emulated GPUs: ranks are threads of one process, each with two streams, over an emulated NCCL that is as asynchronous as the real one.
+/* The NCCL link on emulated GPUs: ranks are threads of one process, each with two streams, over an emulated NCCL that is as
+ * asynchronous as the real one.
  * uses: proto worker/comm worker/core cuda */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -395,6 +396,45 @@ static void test_disagreeing(void **state)
     assert_true(*told >= 1);
 }
 
+/* Device memory that cannot be had: of a rank's own, then for what comes from the others. */
+static void no_memory(struct rank *r)
+{
+    static const int planes[] = { 1, 1 };
+    static const size_t cut[] = { 0, 64, 128 };
+    struct comm_exchange x = { NULL, 1024, planes, cut };
+    const void *views[2];
+    struct err err;
+    int rc;
+
+    if (r->rank == 0) {
+        emu_fail_malloc_after(1);
+        NEED(!comm_alloc(r->link, 1000, &err) && err.code == ERR_DEVICE && strstr(err.msg, "4096 bytes"));
+    }
+    NEED_OK(comm_barrier(r->host, COMM_SYNC, &err));
+    x.mem = comm_alloc(r->link, 1024, &err);
+    NEED(x.mem);
+    NEED_OK(comm_barrier(r->host, COMM_SYNC, &err));
+    if (r->rank == 0)
+        emu_fail_malloc_after(1); /* of whoever comes first */
+    NEED_OK(comm_barrier(r->host, COMM_SYNC, &err));
+    rc = comm_alltoall(r->link, COMM_GRAD, &x, views, &err);
+    if (rc == ERR_DEVICE && strstr(err.msg, "no device memory"))
+        ++*r->arg;
+    for (int i = 0; i < 100 && comm_check(r->link, COMM_GRAD, &err) == 0; i++)
+        nanosleep(&(struct timespec){ 0, 10 * 1000000L }, NULL);
+    all_over(r);
+}
+
+static void test_no_memory(void **state)
+{
+    atomic_int *failed = shared_memory(sizeof(*failed));
+
+    (void)state;
+    nccl_forget();
+    assert_int_equal(run_threads(2, SECONDS_20, true, no_memory, failed), 0);
+    assert_int_equal(*failed, 1);
+}
+
 /* One rank does not join. */
 static void absent(struct rank *r)
 {
@@ -455,8 +495,9 @@ static void test_refused(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_script),  cmocka_unit_test(test_queued),   cmocka_unit_test(test_many),    cmocka_unit_test(test_traffic),
-        cmocka_unit_test(test_hanging), cmocka_unit_test(test_breaking), cmocka_unit_test(test_leaving), cmocka_unit_test(test_disagreeing),
+        cmocka_unit_test(test_script),  cmocka_unit_test(test_queued),      cmocka_unit_test(test_many),
+        cmocka_unit_test(test_traffic), cmocka_unit_test(test_hanging),     cmocka_unit_test(test_breaking),
+        cmocka_unit_test(test_leaving), cmocka_unit_test(test_disagreeing), cmocka_unit_test(test_no_memory),
         cmocka_unit_test(test_absent),  cmocka_unit_test(test_refused),
     };
 

@@ -1,4 +1,5 @@
-/* The staged transport between processes that each have an emulated GPU, as ranks that share a real one: host code that touches device memory dies.
+/* The staged transport between processes that each have an emulated GPU, as ranks that share a real one: host code that touches device
+ * memory dies.
  * uses: proto worker/comm worker/core cuda */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -57,6 +58,7 @@ static void no_memory(struct comm *shm, void *arg)
     const void *views[2];
     struct comm *c;
     struct err err;
+    char byte;
     int rc;
 
     (void)arg;
@@ -65,7 +67,7 @@ static void no_memory(struct comm *shm, void *arg)
     NEED(!comm_alloc(c, 1024, &err) && err.code == ERR_DEVICE && strstr(err.msg, "1024 bytes"));
     x.mem = comm_alloc(c, 1024, &err);
     NEED(x.mem);
-    NEED_OK(dev->ops->download(dev, &(char){ 0 }, x.mem, 1, &err)); /* takes the pinned memory */
+    NEED_OK(dev->ops->download(dev, &byte, x.mem, 1, &err)); /* takes the pinned memory */
     emu_fail_malloc_after(comm_rank(c) == 1 ? 1 : 0);
     rc = comm_alltoall(c, COMM_GRAD, &x, views, &err);
     NEED(comm_rank(c) == 1 ? rc == ERR_DEVICE && strstr(err.msg, "256 bytes") : rc == 0);

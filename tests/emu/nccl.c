@@ -1,5 +1,5 @@
-/* Ranks are threads, operations are tasks on emulated streams that meet in mailboxes. One lock for everything, taken inside the emulator's and never
- * around it. */
+/* Ranks are threads, operations are tasks on emulated streams that meet in mailboxes. One lock for everything, taken inside the
+ * emulator's and never around it. */
 #include "tests/emu/nccl.h"
 
 #include <pthread.h>

@@ -1,9 +1,10 @@
-/* tests/emu/nccl.h - an emulated NCCL: as much of the library's interface as the device uses, for ranks that are threads of one process.
+/* tests/emu/nccl.h - an emulated NCCL: as much of the library's interface as the device uses, for ranks that are threads of one
+ * process.
  *
- * A call does what the library's non-blocking communicators do: joining and queueing go on after the call has returned (ncclInProgress for a few polls), an
- * operation is a task on the emulated stream that meets the other ranks' and copies, and a rank that does not come keeps it there until ncclCommAbort().
- * Calls that the library leaves undefined are asynchronous errors: a receive of another size than what was sent, a call on a communicator in which
- * something is still in progress, two threads inside one communicator at a time. */
+ * A call does what the library's non-blocking communicators do: joining and queueing go on after the call has returned (ncclInProgress
+ * for a few polls), an operation is a task on the emulated stream that meets the other ranks' and copies, and a rank that does not come
+ * keeps it there until ncclCommAbort(). What the library leaves undefined is an error here: a receive of another size than what was
+ * sent, a call on a communicator in which something is still in progress. Two threads inside one communicator are counted. */
 #pragma once
 #include <cuda_runtime.h>
 #include <stddef.h>

@@ -1,25 +1,28 @@
-/* worker/comm/comm.h - moves bytes between the ranks of a job. Transports never add: whoever calls adds on a device, in the canonical tree.
+/* worker/comm/comm.h - moves bytes between the ranks of a job. Transports never add: whoever calls adds on a device, in the canonical
+ * tree.
  *
- * Two channels, each used by one thread at a time: COMM_GRAD by the communication thread, COMM_SYNC by the main thread. All ranks enter the
- * same operations of a channel in the same order; an operation carries {kind, number, bytes, fingerprint} and a mismatch between ranks is an
- * error that names both. Every wait has a deadline and sees the abort flag within 50 ms. An error is final: it sets the abort flag (so the
- * other ranks stop too) and the rank leaves the job; no operation of a comm that has failed succeeds afterwards. One rank runs the same code
- * and never waits.
+ * Two channels, each used by one thread at a time: COMM_GRAD by the communication thread, COMM_SYNC by the main thread. All ranks enter
+ * the same operations of a channel in the same order; an operation carries {kind, number, bytes, fingerprint} and a mismatch between
+ * ranks is an error that names both. Every wait has a deadline and sees the abort flag within 50 ms. An error is final: it sets the
+ * abort flag (so the other ranks stop too) and the rank leaves the job; no operation of a comm that has failed succeeds afterwards. One
+ * rank runs the same code and never waits.
  *
  * When memory may be rewritten: an operation returns when all ranks have entered it. What a rank sent, or wrote into its part of a
- * gathered buffer, may be read by the others until they enter their next operation on that channel. So a rank may rewrite it as soon
- * as it has completed a later operation on the same channel; a reader finishes reading before it enters the next one.
+ * gathered buffer, may be read by the others until they enter their next operation on that channel. So a rank may rewrite it as soon as
+ * it has completed a later operation on the same channel; a reader finishes reading before it enters the next one.
  *
- * How other transports sit on it. Over device memory that the host cannot read there are two, both beside an open comm `host` of the same ranks
- * that carries host bytes and holds the abort flag. Staged (comm/staged.h) moves device memory by way of the host's. A link (NCCL, device.h
- * link_open()) queues on the device of the channel: comm_alloc() is ncclMemAlloc(), registered as a symmetric window where that exists,
- * comm_alloc_shared() the same memory of each rank's own, alltoall a group of ncclSend/ncclRecv into stages of the transport's own (the views point
- * there), allgather ncclAllGather or a group of ncclBroadcast. Its operations return when they are queued; sync() of that device is what waits, and
- * comm_check() after it says whether what was waited for has arrived. A watchdog polls the state of the communicators against the deadline and the
- * abort flag and ends their work. On a link, what work queued later on the same device writes is ordered after the operation, so memory may be
- * rewritten by such work at once, and what was queued earlier on the same device is sent; other queues use marks.
- * TCP: a full mesh of sockets and one poll loop; alltoall receives into a stage, allgather straight into place, each frame starts with
- * {channel, number, kind, bytes, fingerprint}; a closed socket is ERR_ABORTED at once. Callers of this header change for neither. */
+ * How other transports sit on it. Over device memory that the host cannot read there are two, both beside an open comm `host` of the
+ * same ranks that carries host bytes and holds the abort flag. Staged (comm/staged.h) moves device memory by way of the host's. A link
+ * (NCCL, device.h link_open()) queues on the device of the channel: comm_alloc() is ncclMemAlloc(), registered as a symmetric window
+ * where that exists, comm_alloc_shared() the same memory of each rank's own, alltoall a group of ncclSend/ncclRecv into stages of the
+ * transport's own (the views point there), allgather ncclAllGather or a group of ncclBroadcast. Its operations return when they are
+ * queued; sync() of that device is what waits, and comm_check() after it says whether what was waited for has arrived. Ranks compare
+ * what they enter on `host`, for the first operations of a channel only, a few hundred: then order and sizes repeat from step to step.
+ * A watchdog polls the state of the communicators against the deadline and the abort flag and ends their work. On a link, what work
+ * queued later on the same device writes is ordered after the operation, so memory may be rewritten by such work at once, and what was
+ * queued earlier on the same device is sent; other queues use marks. TCP: a full mesh of sockets and one poll loop; alltoall receives
+ * into a stage, allgather straight into place, each frame starts with {channel, number, kind, bytes, fingerprint}; a closed socket is
+ * ERR_ABORTED at once. Callers of this header change for neither. */
 #pragma once
 #include <stdbool.h>
 #include <stddef.h>
@@ -64,7 +67,8 @@ int comm_ranks(const struct comm *c);
 /* Memory that peers can read, page aligned and zeroed; every rank calls in the same order with the same sizes, while no operation is under
  * way. Pages are taken when they are touched. Belongs to the comm. NULL with *err filled: no memory. */
 void *comm_alloc(struct comm *c, size_t bytes, struct err *err);
-/* A gathered buffer, for comm_allgather(): one common region in shared memory, private memory of each rank elsewhere. Otherwise as above. */
+/* A gathered buffer, for comm_allgather(): one common region in shared memory, private memory of each rank elsewhere. Otherwise as
+ * above. */
 void *comm_alloc_shared(struct comm *c, size_t bytes, struct err *err);
 
 /* ret_views: [sum of planes], rank by rank then plane by plane: this rank's chunk of that plane, readable until the next operation. */
@@ -74,13 +78,14 @@ int comm_allgather(struct comm *c, enum comm_channel ch, void *buffer, const siz
 /* Rank 0's bytes go to all; private memory of any size. */
 int comm_broadcast(struct comm *c, enum comm_channel ch, void *data, size_t bytes, struct err *err);
 /* Every rank's bytes (private memory, any number of bytes each) go to rank 0, which gets them in rank order in *ret_data, one
- * allocation that the caller frees, rank r's from ret_cut[r] to ret_cut[r + 1]. Other ranks get NULL. ret_cut: [nranks + 1], filled on all ranks. */
+ * allocation that the caller frees, rank r's from ret_cut[r] to ret_cut[r + 1]. Other ranks get NULL. ret_cut: [nranks + 1], filled on
+ * all ranks. */
 int comm_gather(struct comm *c, enum comm_channel ch, const void *data, size_t bytes, void **ret_data, size_t *ret_cut, struct err *err);
 /* Also checks that all ranks have allocated the same. */
 int comm_barrier(struct comm *c, enum comm_channel ch, struct err *err);
 
-/* After a sync() of the channel's device: 0 where every operation entered before has arrived, else the error that ended the comm. Where operations return
- * when they are done it is always 0. */
+/* After a sync() of the channel's device: 0 where every operation entered before has arrived, else the error that ended the comm. Where
+ * operations return when they are done it is always 0. */
 int comm_check(struct comm *c, enum comm_channel ch, struct err *err);
 
 /* Makes every operation of every rank end with ERR_ABORTED, those that wait too. Any thread. */

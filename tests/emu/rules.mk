@@ -28,6 +28,11 @@ $(B)/cuda-emu.o: $(EMU_CU) $(EMU_C) $(EMU_NCCL) $(SHARED)
 # Tests that use it may include its headers.
 $(foreach t,$(TEST_SRC),$(if $(filter cuda,$(call uses,$(t))),$(eval $(B)/$(t:.c=.o): CFLAGS += $(EMU_INC) -DCUDA_EMU)))
 
+# The emulator's own test: its objects and kernels, without the device. A caller of kernels sees the runtime's names.
+EMU_PROBE := $(patsubst %,$(B)/emu/tests/emu/%.o,block fiber gpu memory stream probe.cu)
+$(B)/tests/device/test_emu: $(EMU_PROBE)
+$(B)/tests/device/test_emu.o: CFLAGS += $(EMU_INC)
+
 # ---- a worker and its plugin ----
 $(B)/emu/libdetd-cuda.so: $(EMU_CU) $(EMU_C) $(SHARED) cuda/plugin.map
 	$(CC) $(SANF) -shared -g -o $@ $(filter %.o,$^) -Wl,--version-script=cuda/plugin.map $(if $(SAN),,-Wl$(comma)-z$(comma)defs) -lpthread -lm

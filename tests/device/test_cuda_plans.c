@@ -525,6 +525,60 @@ static void bad_descriptions_are_refused(void **state)
     assert_non_null(strstr(err.msg, "description"));
 }
 
+/* ---- where there is a GPU ---- */
+
+/* The GPU's own record, to be kept in deviceprop/ instead of one that was written by hand. */
+static void print_record(const struct plan_target *t)
+{
+    static char json[8192];
+    struct cudnn_descs b;
+    cudnnBackendDescriptor_t d;
+    int64_t n = 0;
+
+    cudnn_descs_init(&b, t->dnn.api);
+    d = cudnn_desc_new(&b, CUDNN_BACKEND_DEVICEPROP_DESCRIPTOR);
+    cudnn_desc_set(&b, d, CUDNN_ATTR_DEVICEPROP_HANDLE, CUDNN_TYPE_HANDLE, 1, &t->dnn.handle);
+    cudnn_desc_finalize(&b, d);
+    if (b.status == CUDNN_STATUS_SUCCESS)
+        b.status =
+            b.api->cudnnBackendGetAttribute(d, CUDNN_ATTR_DEVICEPROP_JSON_REPRESENTATION, CUDNN_TYPE_CHAR, sizeof json - 1, &n, json);
+    if (b.status == CUDNN_STATUS_SUCCESS)
+        printf("this GPU: %s\n", json);
+    cudnn_descs_free(&b);
+}
+
+/* cuBLASLt and engines that are compiled at run time exist only here: a layer of each kind, all lines printed. */
+static void this_gpu_has_plans(void **state)
+{
+    static const struct {
+        int side, c, k, size;
+    } layer[] = { { 416, 3, 32, 3 }, { 208, 64, 32, 1 }, { 104, 64, 128, 3 }, { 13, 512, 1024, 3 }, { 13, 1024, 255, 1 } };
+    struct plan_target t;
+    struct plan p;
+    struct err err;
+
+    (void)state;
+    if (plan_target_open(&t, &err) < 0) {
+        printf("%s\n", err.msg);
+        skip();
+    }
+    print_record(&t);
+    for (size_t i = 0; i < sizeof layer / sizeof *layer; i++)
+        for (int dir = CONV_FWD; dir <= CONV_BWD_WEIGHTS; dir++)
+            for (int precision = PRECISION_FP32; precision <= PRECISION_BF16; precision++)
+                for (int more = 0; more < 2; more++) {
+                    struct conv_key k = conv((enum conv_dir)dir, (enum precision)precision, TIER_RERUN, 8, layer[i].side, layer[i].c,
+                                             layer[i].k, layer[i].size);
+
+                    k.bias = more && dir == CONV_FWD;
+                    k.add = more && dir != CONV_FWD;
+                    made(&p, &t, &k);
+                    printf("%s\n", p.text);
+                    plan_free(&p);
+                }
+    plan_target_close(&t);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -532,7 +586,7 @@ int main(void)
         cmocka_unit_test(bad_descriptions_are_refused),    cmocka_unit_test(best_engine_is_refused_for_its_order),
         cmocka_unit_test(precision_chooses_the_unit),      cmocka_unit_test(odd_memory_has_plans),
         cmocka_unit_test(order_of_asking_does_not_matter), cmocka_unit_test(what_cannot_be_planned_says_why),
-        cmocka_unit_test(every_convolution_has_a_plan),
+        cmocka_unit_test(every_convolution_has_a_plan),    cmocka_unit_test(this_gpu_has_plans),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -265,6 +265,52 @@ static void spp_window(void **state)
     check_case(&t);
 }
 
+/* More shards than travel in one launch; both ways through backward. Results: all y, then all dx. */
+enum { MANY_SHARDS = 35, MANY_SIDE = 4, MANY_FLOATS = MANY_SIDE * MANY_SIDE * 4 };
+
+static struct tensor many_shape(const struct pooling *p)
+{
+    struct tensor x = tensor_f32(NULL, 1, MANY_SIDE, MANY_SIDE, 4);
+
+    if (p)
+        x.h = x.w = maxpool_out(MANY_SIDE, p);
+    return x;
+}
+
+static void run_many(struct device *dev, const void *arg, void *ret)
+{
+    const struct pooling *p = arg;
+    struct tensor y[MANY_SHARDS], dy[MANY_SHARDS], dx[MANY_SHARDS];
+    struct operand x[MANY_SHARDS] = { 0 };
+    float *out = ret;
+    struct err err;
+
+    for (int v = 0; v < MANY_SHARDS; v++) {
+        x[v].x = dx[v] = many_shape(NULL);
+        y[v] = dy[v] = many_shape(p);
+        set_data(dev, &x[v].x, DTYPE_F32, numbers(MANY_FLOATS, 20 + (uint64_t)v, -1.0f, 1.0f));
+        set_data(dev, &dy[v], DTYPE_F32, numbers(MANY_FLOATS, 60 + (uint64_t)v, -1.0f, 1.0f));
+        set_data(dev, &y[v], DTYPE_F32, numbers(MANY_FLOATS, 9, -1.0f, 1.0f));
+        set_data(dev, &dx[v], DTYPE_F32, numbers(MANY_FLOATS, 9, -1.0f, 1.0f));
+    }
+    assert_int_equal(dev->ops->maxpool_fwd(dev, p, y, x, MANY_SHARDS, &err), 0);
+    assert_int_equal(dev->ops->maxpool_bwd(dev, p, dx, 0.0f, dy, x, MANY_SHARDS, &err), 0);
+    memset(ret, 0, 2 * MANY_SHARDS * MANY_FLOATS * sizeof(float));
+    for (int v = 0; v < MANY_SHARDS; v++, out += MANY_FLOATS)
+        get(dev, out, y[v].data, floats_of(&y[v]) * sizeof(float));
+    for (int v = 0; v < MANY_SHARDS; v++, out += MANY_FLOATS)
+        get(dev, out, dx[v].data, MANY_FLOATS * sizeof(float));
+}
+
+static void many_shards(void **state)
+{
+    static float out[2 * MANY_SHARDS * MANY_FLOATS];
+
+    (void)state;
+    same_on_all(run_many, &(struct pooling){ 2, 2, 0 }, out, sizeof(out));
+    same_on_all(run_many, &(struct pooling){ 3, 1, 2 }, out, sizeof(out));
+}
+
 struct grid_case {
     float x[9];
 };
@@ -305,7 +351,7 @@ static void vector(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = { cmocka_unit_test(windows), cmocka_unit_test(random_windows), cmocka_unit_test(spp_window),
-                                        cmocka_unit_test(vector) };
+                                        cmocka_unit_test(many_shards), cmocka_unit_test(vector) };
 
     return cmocka_run_group_tests(tests, open_devices, close_devices);
 }

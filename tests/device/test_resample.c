@@ -165,9 +165,50 @@ static void widths(void **state)
         check_case(&(struct up_case){ 2, c[i], i % 2 == 0, i % 3 == 0, 1.0f, i % 2 ? DTYPE_BF16 : DTYPE_F32 });
 }
 
+/* More shards than travel in one launch. Results: all y, then all dx. */
+enum { MANY_SHARDS = 35, MANY_IN = 2 * 4, MANY_OUT = 4 * MANY_IN };
+
+static void run_many(struct device *dev, const void *arg, void *ret)
+{
+    struct tensor y[MANY_SHARDS], dy[MANY_SHARDS], dx[MANY_SHARDS];
+    struct operand x[MANY_SHARDS] = { 0 };
+    float *out = ret;
+    struct err err;
+
+    (void)arg;
+    for (int v = 0; v < MANY_SHARDS; v++) {
+        x[v].x = dx[v] = tensor_f32(NULL, 1, 1, 2, 4);
+        y[v] = dy[v] = tensor_f32(NULL, 1, 2, 4, 4);
+        set_data(dev, &x[v].x, DTYPE_F32, 20 + (uint64_t)v);
+        set_data(dev, &dy[v], DTYPE_F32, 60 + (uint64_t)v);
+        set_data(dev, &y[v], DTYPE_F32, 9);
+        set_data(dev, &dx[v], DTYPE_F32, 9);
+    }
+    assert_int_equal(dev->ops->upsample_fwd(dev, 2, y, x, MANY_SHARDS, &err), 0);
+    assert_int_equal(dev->ops->upsample_bwd(dev, 2, dx, 0.0f, dy, MANY_SHARDS, &err), 0);
+    for (int v = 0; v < MANY_SHARDS; v++, out += MANY_OUT)
+        get(dev, out, y[v].data, MANY_OUT * sizeof(float));
+    for (int v = 0; v < MANY_SHARDS; v++, out += MANY_IN)
+        get(dev, out, dx[v].data, MANY_IN * sizeof(float));
+}
+
+static void many_shards(void **state)
+{
+    static float out[MANY_SHARDS * (MANY_OUT + MANY_IN)];
+
+    (void)state;
+    same_on_all(run_many, NULL, out, sizeof(out));
+    for (int v = 0; v < MANY_SHARDS; v++) {
+        float *x = numbers(MANY_IN, 20 + (uint64_t)v, -1.0f, 1.0f);
+
+        assert_true(out[v * MANY_OUT] == x[0] && out[(v + 1) * MANY_OUT - 1] == x[MANY_IN - 1]);
+        free(x);
+    }
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = { cmocka_unit_test(upsampling), cmocka_unit_test(widths) };
+    const struct CMUnitTest tests[] = { cmocka_unit_test(upsampling), cmocka_unit_test(widths), cmocka_unit_test(many_shards) };
 
     return cmocka_run_group_tests(tests, open_devices, close_devices);
 }

@@ -347,6 +347,58 @@ static void random_heads(void **state)
     }
 }
 
+/* More shards than travel in one launch: the images of a batch in turn, each a shard. Results: terms, then the first and the last gradient. */
+enum { MANY_SHARDS = 37 };
+
+static void run_many(struct device *dev, const void *arg, void *ret)
+{
+    const struct yolo_case *t = arg;
+    struct tensor z[MANY_SHARDS], dz[MANY_SHARDS];
+    struct box_list list[MANY_SHARDS];
+    double *terms[MANY_SHARDS], *out = ret;
+    const int32_t *cls = put(dev, t->cls, sizeof(t->cls));
+    const float *box = put(dev, t->box, sizeof(t->box));
+    struct err err;
+
+    for (int v = 0; v < MANY_SHARDS; v++) {
+        int image = v % MAX_IMAGES;
+
+        z[v] = put_slice(dev, t, t->logits + (size_t)image * image_floats(t), 1);
+        dz[v] = put_slice(dev, t, t->logits, 1);
+        terms[v] = put(dev, NULL, YOLO_TERMS * sizeof(double));
+        list[v] = (struct box_list){ put(dev, t->offset + image, 2 * sizeof(int32_t)), cls, box, rows_per_image[image] };
+    }
+    assert_int_equal(dev->ops->yolo_loss(dev, &t->head, dz, t->grad_scale, terms, z, list, MANY_SHARDS, &err), 0);
+    for (int v = 0; v < MANY_SHARDS; v++)
+        get(dev, out + v * YOLO_TERMS, terms[v], YOLO_TERMS * sizeof(double));
+    get_slice(dev, t, (float *)(out + MANY_SHARDS * YOLO_TERMS), &dz[0]);
+    get_slice(dev, t, (float *)(out + MANY_SHARDS * YOLO_TERMS) + image_floats(t), &dz[MANY_SHARDS - 1]);
+}
+
+static void many_shards(void **state)
+{
+    struct yolo_case t;
+    struct yolo_result *one;
+    double *out;
+    size_t bytes;
+
+    (void)state;
+    random_case(&t, 3);
+    bytes = MANY_SHARDS * YOLO_TERMS * sizeof(double) + 2 * image_floats(&t) * sizeof(float);
+    out = malloc(bytes);
+    assert_non_null(out);
+    same_on_all(run_many, &t, out, bytes);
+    t.nshards = MAX_IMAGES;
+    for (int i = 0; i < MAX_IMAGES; i++)
+        t.images[i] = 1;
+    one = loss_of(&t);
+    for (int v = 0; v < MANY_SHARDS; v++)
+        assert_memory_equal(out + v * YOLO_TERMS, one->terms[v % MAX_IMAGES], sizeof(one->terms[0]));
+    free(one);
+    free(out);
+    free(t.logits);
+}
+
 static double total_of(const struct yolo_case *t, double *ret_ignored, struct yolo_result *r)
 {
     run_loss(devices.dev[0], t, r);
@@ -594,10 +646,15 @@ static void decode_cases(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = { cmocka_unit_test(loss_vectors),  cmocka_unit_test(empty_images_and_shards),
-                                        cmocka_unit_test(random_heads),  cmocka_unit_test(gradients),
-                                        cmocka_unit_test(truth_thresh),  cmocka_unit_test(wild_input),
-                                        cmocka_unit_test(decode_vector), cmocka_unit_test(decode_order_and_cap),
+    const struct CMUnitTest tests[] = { cmocka_unit_test(loss_vectors),
+                                        cmocka_unit_test(empty_images_and_shards),
+                                        cmocka_unit_test(random_heads),
+                                        cmocka_unit_test(many_shards),
+                                        cmocka_unit_test(gradients),
+                                        cmocka_unit_test(truth_thresh),
+                                        cmocka_unit_test(wild_input),
+                                        cmocka_unit_test(decode_vector),
+                                        cmocka_unit_test(decode_order_and_cap),
                                         cmocka_unit_test(decode_cases) };
 
     return cmocka_run_group_tests(tests, open_devices, close_devices);

@@ -183,7 +183,8 @@ void probe_stuck(cudaStream_t s, int *dst)
 
 static __global__ void shared_overrun(int *dst, int at)
 {
-    SHARED(int, cell, 64);
+    SHARED(int, array, 64);
+    int *cell = array; /* whose length the compiler does not see */
 
     cell[at] = 1;
     dst[0] = cell[at];

@@ -1,0 +1,67 @@
+#!/usr/bin/env bash
+# tests/cuda_scan.sh - floating-point atomics add in the order in which threads arrive, so no kernel may hold one: compiles every cuda/*.cu to PTX (sm_90)
+# and looks for atomic or reduction instructions on floats, and through the sources for their names. Skipped (77) where there is no nvcc.
+set -u
+cd "$(dirname "$0")/.." || exit 1
+nvcc=${NVCC:-$(command -v nvcc || echo /usr/local/cuda/bin/nvcc)}
+out=$(mktemp -d)
+trap 'rm -rf "$out"' EXIT
+bad=0
+
+# Prints "kernel: instruction" of every such instruction in a PTX file.
+float_atomics() {
+    awk '/^(\.visible |\.weak )?\.(entry|func)/ || /^\.entry/ {
+             name = $0
+             sub(/.*\.(entry|func)( *\([^)]*\))? */, "", name)
+             sub(/[ (].*/, "", name)
+         }
+         /^[ \t]*(@!?%p[0-9]+ )?(atom|red)\.[a-z0-9.:_]*\.(f16|f16x2|bf16|bf16x2|f32|f64)/ {
+             sub(/^[ \t]+/, "")
+             print name ": " $0
+         }' "$1"
+}
+
+# The scan sees what it looks for.
+cat >"$out/probe.ptx" <<'PTX'
+.visible .entry _Z5wrongPf(
+	.param .u64 _Z5wrongPf_param_0
+)
+{
+	atom.global.add.f32 	%f2, [%rd2], %f1;
+	red.global.add.f64 	[%rd2], %fd1;
+	@%p1 red.relaxed.gpu.global.add.noftz.bf16x2 	[%rd2], %r1;
+	atom.global.max.s32 	%r2, [%rd2], %r1;
+}
+PTX
+if [ "$(float_atomics "$out/probe.ptx" | grep -c '^_Z5wrongPf: ')" -ne 3 ]; then
+    echo "the scan does not find the floating-point atomics of its own probe:" >&2
+    float_atomics "$out/probe.ptx" >&2
+    exit 1
+fi
+
+found=$(grep -nE '\b(atomicAdd_(block|system)|unsafeAtomicAdd|red\.[a-z.]*add\.(noftz\.)?(f|bf)[0-9]|atom\.[a-z.]*add\.(noftz\.)?(f|bf)[0-9])' cuda/*.cu cuda/*.h)
+if [ -n "$found" ]; then
+    echo "$found" >&2
+    bad=1
+fi
+
+if [ ! -x "$nvcc" ]; then
+    echo "no nvcc: only the sources were read"
+    [ "$bad" -eq 0 ] && exit 77
+    exit 1
+fi
+for source in cuda/*.cu; do
+    ptx=$out/$(basename "$source").ptx
+    if ! "$nvcc" -std=c++17 -O3 -fmad=false -arch=sm_90 -I. -ptx -o "$ptx" "$source" >"$out/log" 2>&1; then
+        cat "$out/log" >&2
+        bad=1
+        continue
+    fi
+    float_atomics "$ptx" | sed "s|^|$source, kernel |" >"$out/found"
+    if [ -s "$out/found" ]; then
+        c++filt <"$out/found" >&2
+        bad=1
+    fi
+done
+[ "$bad" -eq 0 ] && echo "no floating-point atomics in $(cat "$out"/*.cu.ptx | grep -c '\.entry') kernels"
+exit "$bad"

@@ -15,7 +15,7 @@ float_atomics() {
              sub(/.*\.(entry|func)( *\([^)]*\))? */, "", name)
              sub(/[ (].*/, "", name)
          }
-         /^[ \t]*(@!?%p[0-9]+ )?(atom|red)\.[a-z0-9.:_]*\.(f16|f16x2|bf16|bf16x2|f32|f64)/ {
+         /(^|[^a-z0-9_.])(atom|red|multimem\.red)\.[a-z0-9.:_]*\.(f16|bf16|f32|f64)/ {
              sub(/^[ \t]+/, "")
              print name ": " $0
          }' "$1"
@@ -30,10 +30,11 @@ cat >"$out/probe.ptx" <<'PTX'
 	atom.global.add.f32 	%f2, [%rd2], %f1;
 	red.global.add.f64 	[%rd2], %fd1;
 	@%p1 red.relaxed.gpu.global.add.noftz.bf16x2 	[%rd2], %r1;
+	{ atom.add.noftz.f16x2 %r1,[%rd1],%r2; }
 	atom.global.max.s32 	%r2, [%rd2], %r1;
 }
 PTX
-if [ "$(float_atomics "$out/probe.ptx" | grep -c '^_Z5wrongPf: ')" -ne 3 ]; then
+if [ "$(float_atomics "$out/probe.ptx" | grep -c '^_Z5wrongPf: ')" -ne 4 ]; then
     echo "the scan does not find the floating-point atomics of its own probe:" >&2
     float_atomics "$out/probe.ptx" >&2
     exit 1

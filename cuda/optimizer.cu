@@ -64,7 +64,7 @@ template <int W> DEVICE_FN void step_numbers(const struct step_item *t, const st
         vec_store(t->copy + i, w);
 }
 
-__global__ void __launch_bounds__(THREADS) sgd_blocks(const struct step_item *items, int n, const int32_t *skip)
+static __global__ void __launch_bounds__(THREADS) sgd_blocks_kernel(const struct step_item *items, int n, const int32_t *skip)
 {
     const struct step_item *found = item_of_block(items, n);
     struct step_item t = *found;
@@ -138,7 +138,7 @@ int cuda_sgd_step(struct device *dev, const struct sgd_item *items, int nitems, 
         table = (const struct step_item *)cuda_table(dev, host, (size_t)nitems * sizeof(*host), err);
         rc = table ? 0 : -ENOMEM;
         if (table)
-            CUDA_LAUNCH(sgd_blocks, blocks, THREADS, cuda_device(dev)->stream, table, nitems, skip);
+            CUDA_LAUNCH(sgd_blocks_kernel, blocks, THREADS, cuda_device(dev)->stream, table, nitems, skip);
     }
     if (rc == 0)
         rc = cuda_check(cudaPeekAtLastError(), "sgd_step", err);

@@ -156,7 +156,8 @@ DEVICE_FN void write_winners(const struct pool_args *a, const struct pool_shard 
 }
 
 /* WINNERS: the places, else the maxima. */
-template <typename T, int W, bool WINNERS> __global__ void __launch_bounds__(VEC_THREADS) pool_outputs(const struct pool_args a)
+template <typename T, int W, bool WINNERS>
+static __global__ void __launch_bounds__(VEC_THREADS) pool_outputs_kernel(const struct pool_args a)
 {
     const struct pool_shard *s = &a.shard[blockIdx.z];
     int k = vec_channel<W>();
@@ -217,7 +218,7 @@ template <typename T, int W> DEVICE_FN void pool_input(const struct pool_args *a
     vec_store(dx, sum);
 }
 
-template <typename T, int W> __global__ void __launch_bounds__(VEC_THREADS) pool_inputs(const struct pool_args a)
+template <typename T, int W> static __global__ void __launch_bounds__(VEC_THREADS) pool_inputs_kernel(const struct pool_args a)
 {
     const struct pool_shard *s = &a.shard[blockIdx.z];
     int k = vec_channel<W>();
@@ -303,7 +304,7 @@ DEVICE_FN void pool_square(const struct pool_args *a, const struct pool_shard *s
     }
 }
 
-template <typename T, int W> __global__ void __launch_bounds__(VEC_THREADS) pool_squares(const struct pool_args a)
+template <typename T, int W> static __global__ void __launch_bounds__(VEC_THREADS) pool_squares_kernel(const struct pool_args a)
 {
     const struct pool_shard *s = &a.shard[blockIdx.z];
     int k = vec_channel<W>(), rows = (s->h + 1) / 2, cols = (s->w + 1) / 2;
@@ -330,22 +331,22 @@ template <typename T, int W> static void launch_fwd(struct pool_call *c)
 {
     struct vec_grid g = vec_grid(c->outputs, c->a.c, W, RUN, c->nshards);
 
-    CUDA_LAUNCH((pool_outputs<T, W, false>), g.grid, g.block, c->stream, c->a);
+    CUDA_LAUNCH((pool_outputs_kernel<T, W, false>), g.grid, g.block, c->stream, c->a);
 }
 
 template <typename T, int W> static void launch_bwd(struct pool_call *c)
 {
     struct vec_grid out = vec_grid(c->outputs, c->a.c, W, RUN, c->nshards), in = vec_grid(c->inputs, c->a.c, W, RUN, c->nshards);
 
-    CUDA_LAUNCH((pool_outputs<T, W, true>), out.grid, out.block, c->stream, c->a);
-    CUDA_LAUNCH((pool_inputs<T, W>), in.grid, in.block, c->stream, c->a);
+    CUDA_LAUNCH((pool_outputs_kernel<T, W, true>), out.grid, out.block, c->stream, c->a);
+    CUDA_LAUNCH((pool_inputs_kernel<T, W>), in.grid, in.block, c->stream, c->a);
 }
 
 template <typename T, int W> static void launch_squares(struct pool_call *c)
 {
     struct vec_grid g = vec_grid(c->squares, c->a.c, W, RUN, c->nshards);
 
-    CUDA_LAUNCH((pool_squares<T, W>), g.grid, g.block, c->stream, c->a);
+    CUDA_LAUNCH((pool_squares_kernel<T, W>), g.grid, g.block, c->stream, c->a);
 }
 
 static size_t larger(size_t a, size_t b)

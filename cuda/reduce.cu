@@ -78,7 +78,7 @@ template <class T, int DEPTH> static __device__ void add_any(const struct tree_a
     ((T *)a->dst)[i] = top;
 }
 
-template <int LEAVES> __global__ void __launch_bounds__(THREADS) tree_even(const struct tree_args a)
+template <int LEAVES> static __global__ void __launch_bounds__(THREADS) tree_even_kernel(const struct tree_args a)
 {
     size_t i = (size_t)blockIdx.x * THREADS + threadIdx.x;
 
@@ -88,7 +88,7 @@ template <int LEAVES> __global__ void __launch_bounds__(THREADS) tree_even(const
         add_even<float, LEAVES>(&a, i);
 }
 
-__global__ void __launch_bounds__(THREADS) tree_any(const struct tree_args a)
+static __global__ void __launch_bounds__(THREADS) tree_any_kernel(const struct tree_args a)
 {
     size_t i = (size_t)blockIdx.x * THREADS + threadIdx.x;
 
@@ -98,7 +98,7 @@ __global__ void __launch_bounds__(THREADS) tree_any(const struct tree_args a)
         add_any<float, SHALLOW>(&a, i);
 }
 
-__global__ void __launch_bounds__(THREADS) tree_deep(const struct tree_args a)
+static __global__ void __launch_bounds__(THREADS) tree_deep_kernel(const struct tree_args a)
 {
     size_t i = (size_t)blockIdx.x * THREADS + threadIdx.x;
 
@@ -150,15 +150,15 @@ static int launch_tree(struct cuda_device *d, struct tree_args *a, const struct 
     a->vectors = !deep && all_aligned(a, leaf) ? a->count / 4 : 0;
     blocks = cuda_blocks(a->count - 3 * a->vectors, THREADS);
     if (deep)
-        CUDA_LAUNCH(tree_deep, blocks, THREADS, d->stream, *a);
+        CUDA_LAUNCH(tree_deep_kernel, blocks, THREADS, d->stream, *a);
     else if (!even)
-        CUDA_LAUNCH(tree_any, blocks, THREADS, d->stream, *a);
+        CUDA_LAUNCH(tree_any_kernel, blocks, THREADS, d->stream, *a);
     else if (a->nleaves == 2)
-        CUDA_LAUNCH(tree_even<2>, blocks, THREADS, d->stream, *a);
+        CUDA_LAUNCH(tree_even_kernel<2>, blocks, THREADS, d->stream, *a);
     else if (a->nleaves == 4)
-        CUDA_LAUNCH(tree_even<4>, blocks, THREADS, d->stream, *a);
+        CUDA_LAUNCH(tree_even_kernel<4>, blocks, THREADS, d->stream, *a);
     else
-        CUDA_LAUNCH(tree_even<8>, blocks, THREADS, d->stream, *a);
+        CUDA_LAUNCH(tree_even_kernel<8>, blocks, THREADS, d->stream, *a);
     return cuda_check(cudaPeekAtLastError(), "tree_add", err);
 }
 
@@ -196,7 +196,7 @@ int cuda_tree_add(struct device *dev, float *dst, const struct tree_part *parts,
 /* ---- sums of squares ---- */
 
 /* 16 threads own the lanes of a block of 1024 numbers; see sum_squares_block(). */
-__global__ void __launch_bounds__(THREADS) squares(double *blocks, const float *g, size_t count)
+static __global__ void __launch_bounds__(THREADS) squares_kernel(double *blocks, const float *g, size_t count)
 {
     size_t block = ((size_t)blockIdx.x * THREADS + threadIdx.x) / SUM_LANES, first = block * SUM_BLOCK;
     int lane = (int)threadIdx.x % SUM_LANES, n = 0;
@@ -222,7 +222,7 @@ int cuda_sum_squares(struct device *dev, double *blocks, const float *g, size_t 
 
     if (count == 0)
         return 0;
-    CUDA_LAUNCH(squares, cuda_blocks(nblocks, THREADS / SUM_LANES), THREADS, cuda_device(dev)->stream, blocks, g, count);
+    CUDA_LAUNCH(squares_kernel, cuda_blocks(nblocks, THREADS / SUM_LANES), THREADS, cuda_device(dev)->stream, blocks, g, count);
     return cuda_check(cudaPeekAtLastError(), "sum_squares", err);
 }
 
@@ -253,8 +253,8 @@ static __device__ uint64_t add_over_warp(uint64_t s)
 
 /* Integer sums need no order. */
 template <class T>
-__global__ void __launch_bounds__(THREADS)
-    hash_words(unsigned long long *out, const unsigned char *data, size_t bytes, uint64_t kappa, uint64_t first_word)
+static __global__ void __launch_bounds__(THREADS)
+    hash_words_kernel(unsigned long long *out, const unsigned char *data, size_t bytes, uint64_t kappa, uint64_t first_word)
 {
     SHARED(unsigned long long, part, 2 * WARPS);
     size_t first = (size_t)blockIdx.x * THREADS * WORDS_PER_THREAD + threadIdx.x, words = (bytes + 7) / 8;
@@ -294,11 +294,11 @@ static void launch_hash(struct device *dev, unsigned long long *out, const unsig
     cudaStream_t stream = cuda_device(dev)->stream;
 
     if (is_aligned(data, 8))
-        CUDA_LAUNCH(hash_words<uint64_t>, blocks, THREADS, stream, out, data, bytes, kappa, first_word);
+        CUDA_LAUNCH(hash_words_kernel<uint64_t>, blocks, THREADS, stream, out, data, bytes, kappa, first_word);
     else if (is_aligned(data, 4))
-        CUDA_LAUNCH(hash_words<uint32_t>, blocks, THREADS, stream, out, data, bytes, kappa, first_word);
+        CUDA_LAUNCH(hash_words_kernel<uint32_t>, blocks, THREADS, stream, out, data, bytes, kappa, first_word);
     else
-        CUDA_LAUNCH(hash_words<unsigned char>, blocks, THREADS, stream, out, data, bytes, kappa, first_word);
+        CUDA_LAUNCH(hash_words_kernel<unsigned char>, blocks, THREADS, stream, out, data, bytes, kappa, first_word);
 }
 
 int cuda_hash(struct device *dev, uint64_t out[2], const void *data, size_t bytes, uint64_t kappa, uint64_t first_word, struct err *err)

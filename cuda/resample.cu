@@ -76,7 +76,7 @@ DEVICE_FN void gather(const struct upsample_args *a, const struct upsample_shard
     vec_store(dx, sum);
 }
 
-template <typename T, int W> __global__ void __launch_bounds__(VEC_THREADS) upsample(const struct upsample_args a)
+template <typename T, int W> static __global__ void __launch_bounds__(VEC_THREADS) upsample_kernel(const struct upsample_args a)
 {
     const struct upsample_shard *s = &a.shard[blockIdx.z];
     int k = vec_channel<W>();
@@ -86,7 +86,8 @@ template <typename T, int W> __global__ void __launch_bounds__(VEC_THREADS) upsa
         spread<T, W>(&a, s, (unsigned)i, k);
 }
 
-template <typename T, int W, int FACTOR> __global__ void __launch_bounds__(VEC_THREADS) upsample_back(const struct upsample_args a)
+template <typename T, int W, int FACTOR>
+static __global__ void __launch_bounds__(VEC_THREADS) upsample_back_kernel(const struct upsample_args a)
 {
     const struct upsample_shard *s = &a.shard[blockIdx.z];
     int k = vec_channel<W>();
@@ -110,7 +111,7 @@ template <typename T, int W> static void launch_fwd(struct upsample_call *c)
 {
     struct vec_grid g = vec_grid(c->pixels, c->a.c, W, RUN, c->nshards);
 
-    CUDA_LAUNCH((upsample<T, W>), g.grid, g.block, c->stream, c->a);
+    CUDA_LAUNCH((upsample_kernel<T, W>), g.grid, g.block, c->stream, c->a);
 }
 
 template <typename T, int W> static void launch_bwd(struct upsample_call *c)
@@ -118,9 +119,9 @@ template <typename T, int W> static void launch_bwd(struct upsample_call *c)
     struct vec_grid g = vec_grid(c->pixels, c->a.c, W, RUN, c->nshards);
 
     if (c->a.factor == 2)
-        CUDA_LAUNCH((upsample_back<T, W, 2>), g.grid, g.block, c->stream, c->a);
+        CUDA_LAUNCH((upsample_back_kernel<T, W, 2>), g.grid, g.block, c->stream, c->a);
     else
-        CUDA_LAUNCH((upsample_back<T, W, 0>), g.grid, g.block, c->stream, c->a);
+        CUDA_LAUNCH((upsample_back_kernel<T, W, 0>), g.grid, g.block, c->stream, c->a);
 }
 
 static void start_call(struct upsample_call *c, struct device *dev, int factor, float beta, int channels, int nshards)

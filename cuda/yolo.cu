@@ -75,7 +75,7 @@ static __device__ void unite_row(const struct loss_args *a, const struct loss_sh
     }
 }
 
-__global__ void __launch_bounds__(THREADS) claim_slots(const struct loss_args a)
+static __global__ void __launch_bounds__(THREADS) claim_slots_kernel(const struct loss_args a)
 {
     unsigned image;
     const struct loss_shard *s = shard_of_block(&a, &image);
@@ -213,7 +213,7 @@ static __device__ void warp_slots(double terms[YOLO_TERMS], const struct loss_ar
 }
 
 /* A slab is one chain of its slots in order; lane i owns term i. */
-template <class T> __global__ void __launch_bounds__(SLAB_THREADS) slab_loss(const struct loss_args a)
+template <class T> static __global__ void __launch_bounds__(SLAB_THREADS) slab_loss_kernel(const struct loss_args a)
 {
     SHARED(double, shared, SLABS_PER_BLOCK * 32 * YOLO_TERMS);
     unsigned block;
@@ -255,7 +255,7 @@ static __device__ void add_rows(double *rows, size_t stride, int n)
     }
 }
 
-__global__ void __launch_bounds__(THREADS) add_slabs(const struct loss_args a)
+static __global__ void __launch_bounds__(THREADS) add_slabs_kernel(const struct loss_args a)
 {
     unsigned image;
     const struct loss_shard *s = shard_of_block(&a, &image);
@@ -263,7 +263,7 @@ __global__ void __launch_bounds__(THREADS) add_slabs(const struct loss_args a)
     add_rows(s->slabs + (size_t)image * (size_t)s->nslabs * YOLO_TERMS, YOLO_TERMS, s->nslabs);
 }
 
-__global__ void __launch_bounds__(THREADS) add_images(const struct loss_args a)
+static __global__ void __launch_bounds__(THREADS) add_images_kernel(const struct loss_args a)
 {
     const struct loss_shard *s = &a.shard[blockIdx.x];
 
@@ -330,15 +330,15 @@ static int launch_loss(struct cuda_device *d, struct loss_args *a, enum dtype dt
 {
     unsigned images = count_blocks(a, true), blocks;
 
-    CUDA_LAUNCH(claim_slots, images, THREADS, d->stream, *a);
+    CUDA_LAUNCH(claim_slots_kernel, images, THREADS, d->stream, *a);
     blocks = count_blocks(a, false);
     if (dtype == DTYPE_BF16)
-        CUDA_LAUNCH(slab_loss<bf16>, blocks, SLAB_THREADS, d->stream, *a);
+        CUDA_LAUNCH(slab_loss_kernel<bf16>, blocks, SLAB_THREADS, d->stream, *a);
     else
-        CUDA_LAUNCH(slab_loss<float>, blocks, SLAB_THREADS, d->stream, *a);
+        CUDA_LAUNCH(slab_loss_kernel<float>, blocks, SLAB_THREADS, d->stream, *a);
     count_blocks(a, true);
-    CUDA_LAUNCH(add_slabs, images, THREADS, d->stream, *a);
-    CUDA_LAUNCH(add_images, (unsigned)a->nshards, THREADS, d->stream, *a);
+    CUDA_LAUNCH(add_slabs_kernel, images, THREADS, d->stream, *a);
+    CUDA_LAUNCH(add_images_kernel, (unsigned)a->nshards, THREADS, d->stream, *a);
     return cuda_check(cudaPeekAtLastError(), "yolo_loss", err);
 }
 

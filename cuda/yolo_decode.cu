@@ -59,7 +59,7 @@ template <class T> static __device__ int decode_slot(const struct decode_args *a
     return n;
 }
 
-template <class T> __global__ void __launch_bounds__(THREADS) count_candidates(const struct decode_args a)
+template <class T> static __global__ void __launch_bounds__(THREADS) count_candidates_kernel(const struct decode_args a)
 {
     int first = (int)blockIdx.x * SLOTS_PER_BLOCK, lane = (int)threadIdx.x % 32;
 
@@ -90,7 +90,7 @@ static __device__ int count_before(const int *count, int to)
     return sum;
 }
 
-template <class T> __global__ void __launch_bounds__(THREADS) write_candidates(const struct decode_args a)
+template <class T> static __global__ void __launch_bounds__(THREADS) write_candidates_kernel(const struct decode_args a)
 {
     int first = (int)blockIdx.x * SLOTS_PER_BLOCK, lane = (int)threadIdx.x % 32, at = count_before(a.count, first), slot = first;
     int end = first + SLOTS_PER_BLOCK < a.slots ? first + SLOTS_PER_BLOCK : a.slots;
@@ -109,11 +109,11 @@ static int launch_decode(struct cuda_device *d, const struct decode_args *a, enu
     unsigned blocks = cuda_blocks((size_t)a->slots, SLOTS_PER_BLOCK);
 
     if (dtype == DTYPE_BF16) {
-        CUDA_LAUNCH(count_candidates<bf16>, blocks, THREADS, d->stream, *a);
-        CUDA_LAUNCH(write_candidates<bf16>, blocks, THREADS, d->stream, *a);
+        CUDA_LAUNCH(count_candidates_kernel<bf16>, blocks, THREADS, d->stream, *a);
+        CUDA_LAUNCH(write_candidates_kernel<bf16>, blocks, THREADS, d->stream, *a);
     } else {
-        CUDA_LAUNCH(count_candidates<float>, blocks, THREADS, d->stream, *a);
-        CUDA_LAUNCH(write_candidates<float>, blocks, THREADS, d->stream, *a);
+        CUDA_LAUNCH(count_candidates_kernel<float>, blocks, THREADS, d->stream, *a);
+        CUDA_LAUNCH(write_candidates_kernel<float>, blocks, THREADS, d->stream, *a);
     }
     return cuda_check(cudaPeekAtLastError(), "yolo_decode", err);
 }

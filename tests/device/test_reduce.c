@@ -98,7 +98,7 @@ struct parts_case {
 /* The definition: the largest subtrees fold as soon as they are complete, the rest from the right. */
 static float plain_parts(const struct parts_case *t, float *const *x, size_t i)
 {
-    float sum[MANY];
+    float sum[MANY] = { 0.0f };
     int lo[MANY], hi[MANY], n = 0;
 
     for (int p = 0; p < t->nparts; p++) {

@@ -135,7 +135,8 @@ static int make_room(struct link *l, struct link_channel *c, struct err *err)
         if (rc < 0)
             return rc;
         pthread_mutex_lock(&c->lock);
-        (void)retire(c); /* errors are the watchdog's */
+        if (c->next - c->first == FLIGHTS)
+            (void)retire(c); /* errors are the watchdog's */
         room = c->next - c->first < FLIGHTS;
         pthread_mutex_unlock(&c->lock);
         if (room)

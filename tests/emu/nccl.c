@@ -440,7 +440,7 @@ ncclResult_t ncclGroupEnd(void)
             t->stuck = true;
             c->state = c->break_how == ncclInProgress ? ncclSuccess : c->break_how;
         }
-        t->delay = (int)roll(4);
+        t->delay = roll(8) == 0 ? 1 + (int)roll(2) : 0;
         c->queueing = t;
         c->refs++;
         c->polls = (int)roll(3);

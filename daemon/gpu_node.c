@@ -283,9 +283,9 @@ void gpu_node_tick(struct gpu_node *n)
     const struct gpus *all = &n->d->gpus;
     double now = now_s(), pause = pause_s(n, now);
 
-    if (n->d->stopping || all->absent[0] || !all->known)
+    if (n->d->stopping || all->absent[0])
         return;
-    if (all->trouble[0] ? now >= n->retry_at : now - n->looked >= pause)
+    if (!all->known || (all->trouble[0] ? now >= n->retry_at : now - n->looked >= pause))
         look(n);
     else if (pause == RARELY_EVERY_S)
         gpu_child_rest(n->child);
@@ -379,7 +379,6 @@ int gpu_node_open(struct daemon *d, struct gpu_node **ret, struct err *err)
         return rc;
     }
     *ret = n;
-    look(n);
     return 0;
 }
 

@@ -1,6 +1,6 @@
 /* daemon/gpu_node.h - keeps d->gpus true: when the driver is asked, what follows from its answers for jobs, events and the store.
  *
- * The driver is asked at the start; every 10 s while jobs on GPUs run or wait, or a client asked within the last minute; every second while the memory
+ * The driver is asked soon after the start; every 10 s while jobs on GPUs run or wait, or a client asked within the last minute; every second while the memory
  * of a job that left is being checked; else every 5 minutes. While nobody needs it, no process is kept in the driver. After a failure the pauses
  * double up to 5 minutes, and nothing is granted till the next answer. */
 #pragma once
@@ -12,7 +12,7 @@ struct daemon;
 struct err;
 struct gpu_node;
 
-/* Reads what is stored of quarantined GPUs and asks for the first look. */
+/* Reads what is stored of quarantined GPUs. The first tick, or whoever waits before, asks for the first look. */
 int gpu_node_open(struct daemon *d, struct gpu_node **ret, struct err *err);
 /* Ends the asking: whoever waits is called. Calling it twice, or with NULL, is allowed. */
 void gpu_node_stop(struct gpu_node *n);

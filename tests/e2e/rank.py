@@ -230,6 +230,8 @@ class Rank:
         assert go["attempt"] == self.attempt
         print("attempt", self.attempt, "environment", json.dumps(dict(os.environ)), "descriptors", sorted(os.listdir("/proc/self/fd")),
               flush=True)
+        if "DETD_PLUGIN_FD" in os.environ:
+            print("plugin", repr(open("/proc/self/fd/" + os.environ["DETD_PLUGIN_FD"]).read()), flush=True)
         step = self.resume()
         self.tiers = [(t["step"], t["tier"]) for t in go["tiers"]] or [(1, self.spec["run"].get("deterministic") or "off")]
         if self.rank == 0:

@@ -220,6 +220,21 @@ def test_runs_to_the_end(job):
 test_runs_to_the_end.job = dict(env={"FOO": "bar"})
 
 
+def test_plugin_is_opened_once(job):
+    """A plugin beside the trainer reaches every attempt as it was when the supervisor started, whatever an upgrade puts in its place."""
+    plugin, worker = os.path.join(job.state, "libdetd-cuda.so"), os.path.join(job.state, "rank.py")
+    open(plugin, "w").write("the first")
+    shutil.copy(HERE + "/rank.py", worker)
+    job.fault(1, "kill", 15)
+    job.start(worker=worker)
+    job.until(lambda: job.store.of("loss"))
+    open(plugin + ".new", "w").write("the second")
+    os.rename(plugin + ".new", plugin)
+    job.finish("completed")
+    text = open(os.path.join(job.dir, "log", "rank-0.log")).read()
+    assert text.count("plugin 'the first'") == 2 and "the second" not in text, text
+
+
 def crash(job, what, expect, finish="completed"):
     job.fault(1, what, 15)
     job.start()

@@ -38,6 +38,9 @@ done
 if [ -e "$root/bin/libdetd-cuda.so" ] && readelf -d "$root/bin/libdetd-cuda.so" | grep -E 'NEEDED.*(cuda|cudnn|cublas|nccl)'; then
     fail "the plugin is linked with a library of CUDA"
 fi
+if [ -e "$root/bin/libdetd-cuda.so" ] && [ "$(nm -D --defined-only "$root/bin/libdetd-cuda.so" | awk '{print $3}')" != detd_backend ]; then
+    fail "the plugin exports more than detd_backend"
+fi
 
 # ---- a job ----
 python3 tests/demo/make_shapes.py "$tmp/shapes" --train 16 --val 4 --seed 1 --size 64 >/dev/null

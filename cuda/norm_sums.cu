@@ -287,6 +287,7 @@ DEVICE_FN void stats_slab(float (&s0)[W], float (&s1)[W], const float (&shift)[W
 
     for (unsigned left = at.to - at.from, n; left > 0; left -= n) {
         pack<T, W> p[SLAB_AHEAD];
+        float t0[W] = {}, t1[W] = {}; /* few numbers at a time: short chains round less */
 
         n = vec_least(left, SLAB_AHEAD);
 #pragma unroll
@@ -304,9 +305,14 @@ DEVICE_FN void stats_slab(float (&s0)[W], float (&s1)[W], const float (&shift)[W
             for (int l = 0; l < W; l++) {
                 float d = f[l] - shift[l];
 
-                s0[l] += d;
-                s1[l] = fmaf(d, d, s1[l]);
+                t0[l] += d;
+                t1[l] = fmaf(d, d, t1[l]);
             }
+        }
+#pragma unroll
+        for (int l = 0; l < W; l++) {
+            s0[l] += t0[l];
+            s1[l] += t1[l];
         }
         y += (size_t)n * s->x_stride;
     }

@@ -1,0 +1,298 @@
+/* tests/device/test_conv_gpu.c - convolutions on GPUs, in fp32 and bf16: against the plain definition in every tier, equal bits of a shard in TIER_WORLD whatever
+ * shards are beside it, gradients that are summed over shards, and plans that are ready when they are asked for.
+ * uses: proto worker/core cpu cuda */
+#include "tests/device/conv_cases.h"
+
+#include <errno.h>
+
+enum { MAX_GPU_WORK = 1 << 21 };
+
+/* devices.dev[]: first those of the CPU, then GPUs in fp32. Of each GPU one more in bf16. */
+static int ncpu, nhalf;
+static struct device *half_precision[MAX_DEVICES];
+
+/* The bias gradients have the same bits everywhere. */
+static void same_db(const struct data *d, const char *a, const char *b)
+{
+    for (int v = 0; v < d->t->nshards; v++) {
+        size_t db = result_bytes(d, v) - (2 * (size_t)d->t->k + 1) * sizeof(double) - 2 * (size_t)d->t->k * sizeof(float);
+
+        assert_memory_equal(a + db, b + db, 2 * (size_t)d->t->k * sizeof(float));
+        a += result_bytes(d, v);
+        b += result_bytes(d, v);
+    }
+}
+
+static void gpu_case(struct device *dev, struct data *d)
+{
+    char *cpu = malloc(d->out_bytes), *got = malloc(d->out_bytes), *alone = malloc(d->out_bytes);
+
+    d->one_by_one = false;
+    run(devices.dev[0], d, cpu);
+    free_buffers();
+    for (enum tier tier = TIER_OFF; tier <= TIER_WORLD; tier++) {
+        dev->ops->set_tier(dev, tier);
+        run(dev, d, got);
+        free_buffers();
+        check_case(d, got);
+        same_db(d, cpu, got);
+    }
+    d->one_by_one = true;
+    run(dev, d, alone);
+    free_buffers();
+    assert_memory_equal(got, alone, d->out_bytes);
+    free(cpu), free(got), free(alone);
+}
+
+static void each_gpu(void (*with)(struct device *dev, int seed_of))
+{
+    for (int i = ncpu; i < devices.n; i++)
+        with(devices.dev[i], i);
+    for (int i = 0; i < nhalf; i++)
+        with(half_precision[i], ncpu + i);
+}
+
+static void gpu_cases(struct device *dev, int i)
+{
+    use_device(i);
+    for (size_t n = 0; n < sizeof cases / sizeof *cases; n++) {
+        const struct conv_case *t = &cases[n];
+        struct data d;
+
+        if ((size_t)t->c * (size_t)t->k * tensor_pixels(&(struct tensor){ .n = t->shard[0].n, .h = t->shard[0].h, .w = t->shard[0].w }) >
+            MAX_GPU_WORK)
+            continue; /* correct, and far too slow for an emulated GPU */
+        make(t, dev->dtype, &d);
+        gpu_case(dev, &d);
+        drop(&d);
+    }
+}
+
+static void gpu_definition(void **state)
+{
+    (void)state;
+    each_gpu(gpu_cases);
+}
+
+/* Where a device takes one destination for all shards, it gets the sum of their gradients. */
+static void gpu_sum(struct device *dev, const struct data *d)
+{
+    struct param w = { .k = d->t->k, .r = d->t->size, .s = d->t->size, .c = d->t->c, .count = d->w_count, .version = 1 };
+    struct conv cv = { .stride = d->t->stride, .pad = d->t->pad };
+    double *dw = calloc(d->w_count, sizeof *dw), *db = calloc((size_t)d->t->k, sizeof *db);
+    float *got = malloc(d->w_count * sizeof *got);
+    struct on_device o;
+    struct err err;
+
+    upload(dev, d, &o);
+    for (int v = 0; v < d->t->nshards; v++) {
+        struct plain p;
+
+        plain_shard(d, &d->s[v], &p);
+        for (size_t i = 0; i < d->w_count; i++)
+            dw[i] += p.dw[i];
+        for (int k = 0; k < d->t->k; k++)
+            db[k] += p.db[k];
+        drop_plain(&p);
+    }
+    for (int beta = 0; beta < 2; beta++) {
+        struct tensor dw_view = tensor_f32(NULL, 1, 1, 1, (int)d->w_count), db_view = tensor_f32(NULL, 1, 1, 1, d->t->k);
+        float *to_dw[MAX_SHARDS], *to_db[MAX_SHARDS];
+
+        for (int v = 0; v < d->t->nshards; v++) {
+            to_dw[v] = o.dw[beta][0];
+            to_db[v] = o.db[beta][0];
+        }
+        assert_int_equal(dev->ops->conv_bwd_weights(dev, to_dw, (float)beta, o.x, o.dy, &cv, &w, d->t->nshards, &err), 0);
+        assert_int_equal(dev->ops->conv_bwd_bias(dev, to_db, (float)beta, o.dy, d->t->nshards, &err), 0);
+        get(dev, got, to_dw[0], d->w_count * sizeof *got);
+        check(d->t, DTYPE_F32, "sum of dw", (const char *)got, &dw_view, dw, beta ? d->s[0].dw0 : NULL);
+        get(dev, got, to_db[0], (size_t)d->t->k * sizeof *got);
+        check(d->t, DTYPE_F32, "sum of db", (const char *)got, &db_view, db, beta ? d->s[0].db0 : NULL);
+    }
+    free_buffers();
+    free(dw), free(db), free(got);
+}
+
+static void gpu_merged(struct device *dev, int i)
+{
+    static const struct conv_case kinds[] = { { PENDING, 16, 16, 3, 2, 1, TWO(1, 13, 12) },
+                                              { SLICE, 20, 24, 1, 1, 0, FOUR(1, 9, 7) },
+                                              { 0, 6, 5, 3, 1, 1, 2, { { 2, 6, 9 }, { 1, 4, 4 } } } };
+
+    dev->ops->set_tier(dev, TIER_RERUN);
+    use_device(i);
+    for (size_t n = 0; dev->merges && n < sizeof kinds / sizeof *kinds; n++) {
+        struct data d;
+
+        make(&kinds[n], dev->dtype, &d);
+        gpu_sum(dev, &d);
+        drop(&d);
+    }
+    dev->ops->set_tier(dev, TIER_WORLD);
+}
+
+static void gpu_merges(void **state)
+{
+    (void)state;
+    each_gpu(gpu_merged);
+}
+
+/* What conv_plan() makes ready is what a step then asks for, for shards that lie one after the other and for one shard. */
+static void gpu_planned(struct device *dev, int i)
+{
+    const struct device_ops *ops = dev->ops;
+    struct param w = { .k = 8, .r = 3, .s = 3, .c = 16, .count = 8 * 9 * 16, .version = 1, .name = "planned" };
+    struct conv cv = { 2, 1 };
+    struct tensor x[2], y[2];
+    struct operand in[2] = { 0 };
+    float *dw[2], *bias = put(dev, NULL, 8 * sizeof(float));
+    char *before, *after, *mem = put(dev, NULL, 65536);
+    struct err err;
+
+    w.data = put(dev, NULL, w.count * sizeof(float));
+    dw[0] = dw[1] = put(dev, NULL, w.count * sizeof(float));
+    for (int v = 0; v < 2; v++) {
+        x[v] = (struct tensor){ NULL, 2, 7, 6, 16, 16, dev->dtype };
+        y[v] = (struct tensor){ NULL, 2, 4, 3, 8, 8, dev->dtype };
+    }
+    for (enum tier tier = TIER_OFF; tier <= TIER_WORLD; tier++) {
+        ops->set_tier(dev, tier);
+        for (int v = 0; v < 2; v++)
+            x[v].data = NULL;
+        assert_int_equal(ops->conv_plan(dev, x, &cv, &w, true, true, 2, &err), 0);
+        before = ops->plans(dev);
+        for (int v = 0; v < 2; v++) {
+            x[v].data = mem + (size_t)v * tensor_count(&x[0]) * dtype_bytes(dev->dtype);
+            y[v].data = mem + 32768 + (size_t)v * tensor_count(&y[0]) * dtype_bytes(dev->dtype);
+            in[v].x = x[v];
+        }
+        assert_int_equal(ops->conv_fwd(dev, y, in, &cv, &w, bias, NULL, 2, &err), 0);
+        for (int beta = 0; beta < 2; beta++) {
+            assert_int_equal(ops->conv_bwd_data(dev, x, (float)beta, y, &cv, &w, 2, &err), 0);
+            assert_int_equal(ops->conv_bwd_weights(dev, dw, (float)beta, in, y, &cv, &w, dev->merges ? 2 : 1, &err), 0);
+        }
+        after = ops->plans(dev);
+        assert_non_null(before);
+        assert_non_null(after);
+        if (devices.seed[i]) /* a real engine's thread may still be at it */
+            assert_string_equal(before, after);
+        free(before), free(after);
+    }
+    ops->param_release(dev, &w);
+    assert_null(w.derived);
+    free_buffers();
+}
+
+static void gpu_plans(void **state)
+{
+    (void)state;
+    each_gpu(gpu_planned);
+}
+
+static void gpu_versions(struct device *dev, int i)
+{
+    use_device(i);
+    check_versions(dev);
+    if (dev->dtype == DTYPE_F32)
+        check_far_from_zero(dev);
+}
+
+static void versions(void **state)
+{
+    (void)state;
+    each_gpu(gpu_versions);
+}
+
+#ifdef CUDA_EMU
+/* The n-th allocation of a first convolution fails: it says so, and the next try succeeds. Returns whether there was an n-th one. */
+static bool fails_at(struct device *dev, int n)
+{
+    static const struct conv_case t = { SLICE, 20, 24, 3, 1, 1, TWO(1, 9, 7) };
+    struct param w = { .k = t.k, .r = t.size, .s = t.size, .c = t.c, .count = 20 * 24 * 9, .version = 1, .name = "short" };
+    struct conv cv = { t.stride, t.pad };
+    struct on_device o;
+    struct data d;
+    struct err err;
+    float *bias;
+    int rc;
+
+    make(&t, dev->dtype, &d);
+    upload(dev, &d, &o);
+    w.data = put(dev, d.w, d.w_count * sizeof(float));
+    bias = put(dev, d.bias, (size_t)t.k * sizeof(float));
+    emu_fail_malloc_after(n);
+    rc = dev->ops->conv_fwd(dev, o.y, o.x, &cv, &w, bias, o.stats, 2, &err);
+    emu_fail_malloc_after(0);
+    if (rc < 0) {
+        assert_int_equal(rc, -ENOMEM);
+        assert_non_null(strstr(err.msg, "out of GPU memory"));
+        assert_int_equal(dev->ops->conv_fwd(dev, o.y, o.x, &cv, &w, bias, o.stats, 2, &err), 0);
+    }
+    assert_int_equal(dev->ops->sync(dev, &err), 0);
+    dev->ops->param_release(dev, &w);
+    free_buffers();
+    drop(&d);
+    return rc < 0;
+}
+
+static void out_of_memory(void **state)
+{
+    const struct device_options opt = { .precision = PRECISION_BF16 };
+    struct device *dev;
+    struct err err;
+    bool failed = true;
+
+    (void)state;
+    for (int n = 1; failed; n++) {
+        assert_int_equal(cuda_backend_emu()->open(0, &opt, &dev, &err), 0);
+        failed = fails_at(dev, n);
+        assert_true(failed || n > 2); /* at least the weights' copy and scratch memory */
+        dev->ops->close(dev);
+    }
+}
+#endif
+
+static void open_half(void)
+{
+    const struct device_options opt = { .precision = PRECISION_BF16 };
+    struct err err;
+
+    for (int i = ncpu; i < devices.n; i++) {
+        const struct device_ops *ops = devices.dev[i]->ops;
+
+        if (i > ncpu && ops == devices.dev[i - 1]->ops)
+            continue;
+        assert_int_equal(ops->open(0, &opt, &half_precision[nhalf], &err), 0);
+        assert_int_equal(half_precision[nhalf++]->dtype, DTYPE_BF16);
+    }
+}
+
+static int open_all(void **state)
+{
+    int rc = open_devices(state);
+
+    while (ncpu < devices.n && !is_gpu(devices.dev[ncpu]))
+        ncpu++;
+    open_half();
+    return rc;
+}
+
+static int close_all(void **state)
+{
+    for (int i = 0; i < nhalf; i++)
+        half_precision[i]->ops->close(half_precision[i]);
+    return close_devices(state);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(gpu_definition), cmocka_unit_test(gpu_merges), cmocka_unit_test(gpu_plans), cmocka_unit_test(versions),
+#ifdef CUDA_EMU
+        cmocka_unit_test(out_of_memory),
+#endif
+    };
+
+    return cmocka_run_group_tests(tests, open_all, close_all);
+}

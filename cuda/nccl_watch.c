@@ -122,7 +122,10 @@ static cudaError_t retire(struct link_channel *c)
         c->first++;
         c->since_ms = link_now_ms();
     }
-    return e == cudaErrorNotReady ? cudaSuccess : e;
+    if (e != cudaErrorNotReady)
+        return e;
+    (void)cudaGetLastError(); /* it counts as one, and would be the next launch's */
+    return cudaSuccess;
 }
 
 /* Waits for the oldest where FLIGHTS are under way; the watchdog ends that wait too. */

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "cuda/search.h"
 #include "proto/err.h"
 
 enum { CANDIDATES = 64, KNOBS = 48 };
@@ -175,6 +176,12 @@ static bool out_of_memory(cudnnStatus_t status)
     return status == CUDNN_STATUS_INTERNAL_ERROR_HOST_ALLOCATION_FAILED || status == CUDNN_STATUS_INTERNAL_ERROR_DEVICE_ALLOCATION_FAILED;
 }
 
+/* Answers that depend on what was asked for alone. */
+static bool refuses(cudnnStatus_t status)
+{
+    return CUDNN_STATUS_CATEGORY(status) == CUDNN_STATUS_NOT_SUPPORTED || CUDNN_STATUS_CATEGORY(status) == CUDNN_STATUS_BAD_PARAM;
+}
+
 static int by_type(const void *a, const void *b)
 {
     const int64_t *x = a, *y = b;
@@ -281,6 +288,7 @@ int cudnn_plan_make(struct cudnn_plan *ret, const struct cudnn_target *t, const 
 {
     static const cudnnBackendHeurMode_t mode[] = { CUDNN_HEUR_MODE_A, CUDNN_HEUR_MODE_FALLBACK };
     cudnnBackendDescriptor_t graph;
+    char version[24];
     int rc;
 
     memset(ret, 0, sizeof *ret);
@@ -290,12 +298,13 @@ int cudnn_plan_make(struct cudnn_plan *ret, const struct cudnn_target *t, const 
         choose(ret, t, &key->conv, graph, mode[i], tally);
     if (ret->plan)
         return 0;
+    library_version_text((long)t->api->cudnnGetVersion(), version, sizeof version);
     if (out_of_memory(ret->descs.status))
         rc = err_set(err, -ENOMEM, "cuDNN has no memory for the plan of a convolution: a smaller batch or more waves leave some");
-    else if (ret->descs.status != CUDNN_STATUS_SUCCESS)
+    else if (ret->descs.status != CUDNN_STATUS_SUCCESS && !refuses(ret->descs.status))
         rc = failed(t->api, ret->descs.status, "cuDNN refuses the operation", err);
     else
-        rc = err_set(err, ERR_UNSUPPORTED, "cuDNN %zu has no engine for it", t->api->cudnnGetVersion());
+        rc = err_set(err, ERR_UNSUPPORTED, "cuDNN %s has no engine for it", version);
     cudnn_plan_free(ret);
     return rc;
 }

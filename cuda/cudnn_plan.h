@@ -5,7 +5,9 @@
 #pragma once
 #include "cuda/cudnn_graph.h"
 
-#define CUDNN_WORKSPACE_MAX ((size_t)256 << 20)
+/* Fixed, so that free memory does not choose. Three channels are padded to eight in workspace: the first layer of 64 images of 608 x 608 needs 361 MiB, or
+ * an engine without tensor cores. */
+#define CUDNN_WORKSPACE_MAX ((size_t)1 << 30)
 
 enum { CUDNN_PLAN_TEXT = 448 };
 

@@ -3,6 +3,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "cuda/search.h"
 #include "proto/err.h"
 
 enum { CANDIDATES = 16 };
@@ -203,6 +204,7 @@ int lt_plan_make(struct lt_plan *ret, const struct lt_target *t, const struct pl
 {
     const struct conv_key *k = &key->conv;
     cudaDataType_t type = k->dtype == DTYPE_BF16 ? CUDA_R_16BF : CUDA_R_32F;
+    char version[24];
     cublasStatus_t s;
     int rc;
 
@@ -220,8 +222,9 @@ int lt_plan_make(struct lt_plan *ret, const struct lt_target *t, const struct pl
         describe(ret);
         return 0;
     }
-    if (s == CUBLAS_STATUS_NOT_SUPPORTED)
-        rc = err_set(err, ERR_UNSUPPORTED, "cuBLASLt %zu has no algorithm for it", t->api->cublasLtGetVersion());
+    library_version_text((long)t->api->cublasLtGetVersion(), version, sizeof version);
+    if (s == CUBLAS_STATUS_NOT_SUPPORTED || s == CUBLAS_STATUS_INVALID_VALUE || s == CUBLAS_STATUS_ARCH_MISMATCH)
+        rc = err_set(err, ERR_UNSUPPORTED, "cuBLASLt %s has no algorithm for it", version);
     else
         rc = failed(t->api, s, "cuBLASLt", err);
     lt_plan_free(ret);

@@ -49,7 +49,7 @@ void lt_target_close(struct lt_target *t);
 bool lt_is_product(const struct conv_key *k);
 struct lt_product lt_product(const struct conv_key *k);
 
-/* ERR_UNSUPPORTED: cuBLASLt has no algorithm for it that is allowed. */
+/* ERR_UNSUPPORTED: cuBLASLt has no algorithm for it that is allowed, which depends on the key alone. Other errors do not, so no other choice may follow them. */
 int lt_plan_make(struct lt_plan *ret, const struct lt_target *t, const struct plan_key *key, struct err *err);
 void lt_plan_free(struct lt_plan *p);
 int lt_plan_run(struct lt_plan *p, const struct lt_target *t, const struct conv_args *args, void *workspace, cudaStream_t stream,

@@ -1,6 +1,5 @@
 #include "cuda/plan.h"
 
-#include <errno.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -107,10 +106,10 @@ static int with_cudnn(struct plan *p, const struct plan_target *t, struct err *e
 
     for (int i = 0; i < n; i++) {
         rc = cudnn_plan_make(&p->dnn, &t->dnn, &p->key, &form[i].graph, &p->tally, err);
-        if (rc == -ENOMEM)
-            return rc;
-        if (rc < 0)
+        if (rc == ERR_UNSUPPORTED)
             continue;
+        if (rc < 0)
+            return rc;
         p->library = PLAN_CUDNN;
         p->finish = form[i].finish;
         p->workspace = p->dnn.workspace;
@@ -136,17 +135,21 @@ static int refused(const struct plan *p, const char *why, struct err *err)
 
 int plan_make(struct plan *ret, const struct plan_target *t, const struct plan_key *key, struct err *err)
 {
-    struct err own;
-    int rc;
+    char text[PLAN_KEY_TEXT];
+    struct err why;
+    int rc = ERR_UNSUPPORTED;
 
     memset(ret, 0, sizeof *ret);
     memcpy(&ret->key, key, sizeof *key);
-    if (t->lt.api && lt_is_product(&key->conv) && with_lt(ret, t, &own) == 0)
+    if (t->lt.api && lt_is_product(&key->conv))
+        rc = with_lt(ret, t, &why);
+    if (rc == ERR_UNSUPPORTED)
+        rc = with_cudnn(ret, t, &why);
+    if (rc == 0)
         return 0;
-    rc = with_cudnn(ret, t, &own);
-    if (rc == -ENOMEM)
-        return err_set(err, rc, "%s", own.msg);
-    return rc < 0 ? refused(ret, own.msg, err) : 0;
+    if (rc == ERR_UNSUPPORTED)
+        return refused(ret, why.msg, err);
+    return err_set(err, rc, "plan of convolution %s: %s", plan_key_text(key, text), why.msg);
 }
 
 void plan_free(struct plan *p)

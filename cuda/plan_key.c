@@ -53,7 +53,7 @@ struct plan_key plan_key_make(const struct conv_key *conv, const struct conv_arg
 {
     static const struct conv_args nowhere;
     const struct conv_args *a = args ? args : &nowhere;
-    size_t es = plan_key_bytes(conv), images = (size_t)conv->n;
+    size_t es = plan_key_bytes(conv), images = conv->tier == TIER_WORLD ? (size_t)conv->n : 0;
     size_t x_span = images * (size_t)conv->h * (size_t)conv->w * (size_t)conv->x_stride * es;
     size_t y_span = images * (size_t)plan_key_out_h(conv) * (size_t)plan_key_out_w(conv) * (size_t)conv->y_stride * es;
     uintptr_t w = conv->dir == CONV_BWD_WEIGHTS ? (uintptr_t)a->dw : (uintptr_t)a->w;

@@ -10,8 +10,8 @@ struct plan_key {
     int align_x, align_w, align_y; /* bytes, a power of two up to PLAN_ALIGN; align_w: of w, dw and bias */
 };
 
-/* args NULL: memory as the allocators give it. Tensors of many shards lie one after the other and may be computed one by one, so what a tensor may count on
- * is also bounded by its own size: the alignment is that of the shard's place whichever shard of the rank it is. */
+/* args NULL: memory as the allocators give it. In TIER_WORLD shards lie one after the other and are computed one by one, so what a tensor may count on is
+ * also bounded by its own size: the alignment is the same whichever shard of the rank it is. */
 struct plan_key plan_key_make(const struct conv_key *conv, const struct conv_args *args);
 /* Output pixels of the convolution, per image and direction. */
 int plan_key_out_h(const struct conv_key *k);

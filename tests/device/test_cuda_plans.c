@@ -182,6 +182,8 @@ static void check_notes(const struct plan *p, struct summary *s)
         fail_msg("not fp32: %s", p->text);
     if (p->dnn.notes >> CUDNN_NUMERICAL_NOTE_REDUCED_PRECISION_REDUCTION & 1)
         fail_msg("sums in low precision: %s", p->text);
+    if (k->precision == PRECISION_BF16 && k->tier == TIER_RERUN && strstr(p->text, "cudnn fallback")) /* tens of times slower */
+        fail_msg("an engine of last resort: %s", p->text);
     if (p->workspace > CUDNN_WORKSPACE_MAX)
         fail_msg("too big: %s", p->text);
 }

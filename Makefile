@@ -133,6 +133,16 @@ check: deps
 	@$(MAKE) --no-print-directory B=$(B) SAN=$(SAN) layers
 	@tests/run.sh $(B) $(TESTS) $(SCANS) $(E2E)
 
+# What only a GPU can show; what was built here may also be carried to one: tests/gpu.sh and tests/bench/bench_gpu.py take the folder.
+check-gpu: all tests
+	@$(if $(PLUGIN),tests/gpu.sh $(B),echo 'check-gpu: no CUDA plugin was built: nvcc or headers of cuDNN, cuBLASLt or NCCL are missing' >&2; exit 1)
+bench-gpu: all $(BENCH) $(PLUGIN:$(B)/%=$(B)/tests/bench/%)
+	@python3 tests/bench/bench_gpu.py $(B)
+# Programs look for it beside themselves.
+$(B)/tests/bench/libdetd-cuda.so: $(B)/libdetd-cuda.so
+	@mkdir -p $(@D)
+	ln -f $< $@
+
 # The include direction, read off what the compiler wrote down.
 layers: all
 	@tests/layers.sh $(B)
@@ -198,6 +208,7 @@ help:
 	@echo 'make            the four programs, in build/, and where nvcc is the CUDA device, libdetd-cuda.so'
 	@echo 'make demo       install packages, build, train a small detector with two ranks under a private detd'
 	@echo 'make check      install packages, build, run every test        SAN=address,undefined or SAN=thread: with sanitizers'
+	@echo 'make check-gpu  what only a GPU can show                          make bench-gpu: its speed beside PyTorch'
 	@echo 'make bench      speed, as ratios against a peer or a limit'
 	@echo 'make lint       clang-format, clang-tidy, cppcheck, shellcheck    make layers: include direction'
 	@echo 'make bundle     build/detd-bundle-VERSION-MACHINE.tar.gz: runs from any folder of a host with glibc 2.36 or newer'
@@ -205,4 +216,4 @@ help:
 	@echo 'make check-fresh  check and demo in a bare Debian 12 root (root, debootstrap)'
 
 -include $(shell find $(B) -name '*.d' 2>/dev/null)
-.PHONY: all tests check layers deps demo bench bundle lint install uninstall check-fresh clean help
+.PHONY: all tests check check-gpu layers deps demo bench bench-gpu bundle lint install uninstall check-fresh clean help

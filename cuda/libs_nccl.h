@@ -7,8 +7,8 @@ struct err;
 /* clang-format off */
 #define NCCL_FUNCTIONS(X)                                                                                                                  \
     X(ncclGetVersion) X(ncclGetErrorString) X(ncclGetLastError) X(ncclGetUniqueId)                                                         \
-    X(ncclCommInitRankConfig) X(ncclCommSplit) X(ncclCommFinalize) X(ncclCommDestroy) X(ncclCommAbort) X(ncclCommGetAsyncError)            \
-    X(ncclCommCount) X(ncclCommUserRank) X(ncclMemAlloc) X(ncclMemFree)                                                                    \
+    X(ncclCommInitRankConfig) X(ncclCommFinalize) X(ncclCommDestroy) X(ncclCommAbort) X(ncclCommGetAsyncError)                             \
+    X(ncclMemAlloc) X(ncclMemFree)                                                                                                         \
     X(ncclGroupStart) X(ncclGroupEnd) X(ncclSend) X(ncclRecv) X(ncclAllGather) X(ncclBroadcast) X(ncclAllReduce)
 #define NCCL_FUNCTIONS_OPTIONAL(X)                                                                                                         \
     X(ncclCommWindowRegister) X(ncclCommWindowDeregister)

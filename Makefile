@@ -166,14 +166,14 @@ bench: all
 	@tests/bench/bench.sh $(B)
 
 # ---- lint: every finding fails ----
-SOURCES := $(wildcard proto/*.[ch] daemon/*.[ch] supervisor/*.[ch] client/*.[ch] worker/*.[ch] worker/*/*.[ch] tests/*/*.[ch])
-FORMATTED = $(SOURCES) $(wildcard cuda/*.[ch] cuda/*.cu tests/emu/*.cpp tests/device/*.cu)
+SOURCES := $(wildcard proto/*.[ch] daemon/*.[ch] supervisor/*.[ch] client/*.[ch] worker/*.[ch] worker/*/*.[ch] tests/*/*.[ch] $(if $(CUDA),cuda/*.[ch]))
+FORMATTED = $(sort $(SOURCES) $(wildcard cuda/*.[ch])) $(wildcard cuda/*.cu tests/emu/*.cpp tests/device/*.cu)
 SCRIPTS  = $(wildcard .ci/run tests/*.sh tests/*/*.sh packaging/*.sh)
 lint: deps
 	clang-format --dry-run -Werror $(FORMATTED)
 	cppcheck --quiet --error-exitcode=1 --std=c11 --language=c --enable=warning,performance,portability --inline-suppr \
 	    --suppress=missingIncludeSystem --suppress=invalidPointerCast -D_GNU_SOURCE -D__x86_64__ -I. $(filter %.c,$(SOURCES))
-	printf '%s\n' $(filter-out worker/cpu/% tests/%,$(filter %.c,$(SOURCES))) | xargs -P $$(nproc) -I{} clang-tidy --quiet --warnings-as-errors='*' {} -- -std=c17 -D_GNU_SOURCE -I. 2>/dev/null
+	printf '%s\n' $(filter-out worker/cpu/% tests/%,$(filter %.c,$(SOURCES))) | xargs -P $$(nproc) -I{} clang-tidy --quiet --warnings-as-errors='*' {} -- -std=c17 -D_GNU_SOURCE -I. $(addprefix -isystem ,$(CUDA_INC)) 2>/dev/null
 	shellcheck -x $(SCRIPTS)
 
 # ---- install ----

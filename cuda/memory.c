@@ -37,7 +37,7 @@ int cuda_malloc(void **ret, size_t bytes, const char *what, struct err *err)
 void *cuda_alloc(struct device *dev, size_t bytes)
 {
     cudaStream_t stream = cuda_device(dev)->stream;
-    void *mem;
+    void *mem = NULL;
 
     if (cuda_malloc(&mem, bytes, "alloc", NULL) < 0)
         return NULL;

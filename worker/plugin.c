@@ -26,7 +26,7 @@ static int path_beside(char *ret, size_t size, struct err *err)
     slash = strrchr(ret, '/');
     if (!slash || (size_t)(slash + 1 - ret) + sizeof PLUGIN > size)
         return err_set(err, ERR_UNSUPPORTED, "the path of this program is too long");
-    strcpy(slash + 1, PLUGIN);
+    memcpy(slash + 1, PLUGIN, sizeof PLUGIN);
     return 0;
 }
 

@@ -235,6 +235,7 @@ static void print_job(const json_t *job)
     field("phase", text_of(job, "phase"));
     printf("%-12s %lld rank%s on %s, tier %s\n", "run", int_of(job, "ranks"), int_of(job, "ranks") == 1 ? "" : "s", text_of(job, "device"),
            text_of(job, "tier"));
+    field("gpus", text_of(job, "gpus"));
     printf("%-12s ", "use");
     if (strcmp(text_of(job, "state"), "running") == 0)
         printf("%.1f images/s, ", real_of(job, "images_per_s"));

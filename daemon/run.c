@@ -63,7 +63,7 @@ static struct sched_node node_view(const struct daemon *d)
     struct gpu_counts gpus;
 
     gpus_count(&d->gpus, &gpus);
-    return (struct sched_node){ d->cpu_slots, run_cpu_free(d), gpus.devices, gpus.free };
+    return (struct sched_node){ d->cpu_slots, run_cpu_free(d), gpus.usable, gpus.free };
 }
 
 void run_take_slots(struct daemon *d)
@@ -110,8 +110,11 @@ static void release(struct daemon *d, struct job *j)
     j->cpu_slots = 0;
     j->leave_before = 0;
     j->to_launch = false;
+    if (!j->row.gpus[0])
+        return;
     j->row.gpus[0] = '\0';
     gpu_node_job_left(d->gpu_node, j->row.id);
+    job_changed(d, j);
 }
 
 /* ---- starting ---- */
@@ -395,12 +398,15 @@ void run_tick(struct daemon *d)
     run_schedule(d);
 }
 
-static bool waits_behind(const struct daemon *d, const struct job *j, char *ret, size_t size)
+static bool waits_behind(const struct daemon *d, const struct job *j, const struct sched_node *node, char *ret, size_t size)
 {
     for (int i = 0; i < d->jobs.count; i++) {
         const struct job *other = d->jobs.all[i];
+        struct sched_job view = sched_view(other);
         bool ahead = other->row.priority > j->row.priority || (other->row.priority == j->row.priority && other->row.id < j->row.id);
 
+        if (sched_gpu_need(&view) > node->gpus) /* passed over till more are healthy */
+            continue;
         if (other != j && other->row.state == JOB_QUEUED && other->row.cuda == j->row.cuda && ahead) {
             snprintf(ret, size, "waits behind job %lld, which is queued with priority %d and waits for slots itself",
                      (long long)other->row.id, other->row.priority);
@@ -433,7 +439,10 @@ void run_why(struct daemon *d, const struct job *j, char *ret, unsigned long siz
     struct sched_job view = sched_view(j);
     struct sched_node node = node_view(d);
 
-    if (waits_behind(d, j, ret, size))
+    struct gpu_counts gpus;
+
+    gpus_count(&d->gpus, &gpus);
+    if (waits_behind(d, j, &node, ret, size))
         return;
     if (!j->row.cuda) {
         snprintf(ret, size, "needs %d CPU slots at once, %d of %d are free", sched_cpu_need(&view, &node), node.cpu_free, node.cpu_slots);
@@ -441,7 +450,7 @@ void run_why(struct daemon *d, const struct job *j, char *ret, unsigned long siz
         snprintf(ret, size, "needs %d GPUs, and none is granted now: %s", sched_gpu_need(&view),
                  d->gpus.known ? d->gpus.trouble : "the GPU driver has not answered yet");
     } else {
-        snprintf(ret, size, "needs %d GPUs at once, %d of %d are free", sched_gpu_need(&view), node.gpus_free, node.gpus);
+        snprintf(ret, size, "needs %d GPUs at once, %d of %d are free", sched_gpu_need(&view), gpus.free, gpus.devices);
         tell_gpus(d, ret, size);
     }
     if (j->row.reason[0]) {

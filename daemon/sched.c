@@ -47,7 +47,7 @@ int sched_pick(struct sched_job *queue, int n, struct sched_node node, double no
         const struct sched_job *job = &queue[i];
         struct sched_grant grant = { job->id, sched_cpu_need(job, &node), sched_gpu_need(job), sched_threads(job, &node) };
 
-        if (blocked[job->cuda] || job->not_before > now)
+        if (blocked[job->cuda] || job->not_before > now || grant.gpus > node.gpus)
             continue;
         if (grant.cpu_slots > node.cpu_free || grant.gpus > node.gpus_free) {
             blocked[job->cuda] = true;

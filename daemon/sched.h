@@ -1,7 +1,8 @@
 /* daemon/sched.h - who gets the node's slots. A pure function of queue, slots and clock.
  *
  * A job gets all its slots or none (gang). Higher priority first, then the older job (smaller id). Jobs on GPUs and jobs on the CPU queue up
- * apart, and in each of the two queues nobody overtakes a job that waits for slots. A job whose retry is due later is passed over till then. */
+ * apart, and in each of the two queues nobody overtakes a job that waits for slots. A job whose retry is due later is passed over till then, and
+ * one that needs more GPUs than are healthy till they are. */
 #pragma once
 #include <stdbool.h>
 #include <stdint.h>
@@ -18,7 +19,7 @@ struct sched_job {
 
 struct sched_node {
     int cpu_slots, cpu_free;
-    int gpus, gpus_free;
+    int gpus, gpus_free; /* healthy ones */
 };
 
 struct sched_grant {

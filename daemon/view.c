@@ -47,6 +47,8 @@ void view_job(struct text *out, const struct job_row *row, const char *root, con
     string(out, "device", row->cuda ? "cuda" : "cpu");
     number(out, "ranks", row->ranks);
     number(out, "threads", row->threads);
+    number(out, "ranks_per_gpu", row->ranks_per_gpu);
+    string(out, "gpus", job_is_live(row->state) ? row->gpus : ""); /* the row keeps the last ones */
     number(out, "priority", row->priority);
     text_addf(out, ",\"losses\":%s,\"dir\":", losses);
     text_json(out, root);

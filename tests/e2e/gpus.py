@@ -167,6 +167,7 @@ def grants_and_locks():
         assert [d.visible(job, r) for r in range(2)] == d.uuids
         assert [(g["state"], g["job"]) for g in d.gpus()] == [("granted", job)] * 2
         assert all(lock_holder(u) is None for u in d.uuids)
+        assert d.job(job)["gpus"] == ",".join(d.uuids) and d.uuids[1] in d.ctl("show", str(job))
         waiting = d.train()
         assert d.why(waiting) == "needs 1 GPUs at once, 0 of 2 are free", d.why(waiting)
         refused("run.ranks", "asks for 3 GPUs, this node has 2", lambda: d.train(ranks=3))
@@ -177,7 +178,7 @@ def grants_and_locks():
         d.wait(job, "cancelled")
         d.wait(waiting, "running")
         d.wait_gpu(1, "free")
-        assert lock_holder(d.uuids[1]) is not None
+        assert lock_holder(d.uuids[1]) is not None and d.job(job)["gpus"] == ""
 
 
 def ranks_share_a_gpu():
@@ -251,8 +252,11 @@ def errors_move_the_job():
         sick = d.gpus()[0]
         assert (sick["state"], sick["job"]) == ("quarantined", None) and sick["reason"].startswith("Xid 79: "), sick
         assert d.sql("SELECT quarantine FROM gpus WHERE quarantined IS NOT NULL") == [(sick["reason"],)]
+        wide = d.train(ranks=2)  # needs both, and holds up nobody till both are healthy
         waiting = d.train()
         assert "GPU 0 is quarantined: Xid 79" in d.why(waiting), d.why(waiting)
+        assert d.why(wide).startswith("needs 2 GPUs at once, 0 of 2 are free"), d.why(wide)
+        d.call("job.cancel", id=wide)
         d.kill()
         d.start()
         assert d.gpus()[0]["state"] == "quarantined" and d.job(waiting)["state"] == "queued"

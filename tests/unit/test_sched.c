@@ -80,11 +80,27 @@ static void threads_are_shared_out(void **state)
 static void two_queues_that_do_not_block_each_other(void **state)
 {
     struct sched_job queue[] = { gpu_job(1, 5, 9), cpu_job(2, 1, 8, 0), gpu_job(3, 1, 0), cpu_job(4, 1, 1, 0) };
+    struct sched_node node = idle8;
     struct sched_grant grants[4];
 
     (void)state;
-    assert_int_equal(sched_pick(queue, 4, idle8, 0, grants), 1);
+    node.gpus = 5; /* the first job waits for the one that is not free, and the third behind it */
+    assert_int_equal(sched_pick(queue, 4, node, 0, grants), 1);
     assert_int_equal(grants[0].id, 2);
+}
+
+static void who_needs_more_gpus_than_are_healthy_holds_nobody_up(void **state)
+{
+    struct sched_job queue[] = { gpu_job(1, 4, 9), gpu_job(2, 2, 0) };
+    struct sched_node node = idle8;
+    struct sched_grant grants[2];
+
+    (void)state;
+    node.gpus = node.gpus_free = 3;
+    assert_int_equal(sched_pick(queue, 2, node, 0, grants), 1);
+    assert_int_equal(grants[0].id, 2);
+    node.gpus = 4; /* healed, and in use: now it is waited for */
+    assert_int_equal(sched_pick(queue, 2, node, 0, grants), 0);
 }
 
 static void a_later_retry_is_passed_over(void **state)
@@ -134,6 +150,7 @@ int main(void)
         cmocka_unit_test(threads_are_shared_out),
         cmocka_unit_test(two_queues_that_do_not_block_each_other),
         cmocka_unit_test(ranks_share_gpus),
+        cmocka_unit_test(who_needs_more_gpus_than_are_healthy_holds_nobody_up),
         cmocka_unit_test(a_later_retry_is_passed_over),
     };
 

@@ -31,10 +31,9 @@ static cudnnBackendDescriptor_t tensor(struct sketch *g, int uid, const int64_t 
 static cudnnBackendDescriptor_t image(struct sketch *g)
 {
     const struct conv_key *k = &g->key->conv;
-    bool own = k->dir == CONV_BWD_DATA && g->form->dense;
     int64_t dim[4] = { k->n, k->c, k->h, k->w };
 
-    return tensor(g, CUDNN_X, dim, own ? k->c : k->x_stride, g->dtype, own ? PLAN_ALIGN : g->key->align_x);
+    return tensor(g, CUDNN_X, dim, k->x_stride, g->dtype, g->key->align_x);
 }
 
 /* y and dy, or with uid CUDNN_INNER what becomes y. */
@@ -51,7 +50,7 @@ static cudnnBackendDescriptor_t result(struct sketch *g, int uid)
 static cudnnBackendDescriptor_t filter(struct sketch *g, int uid, cudnnDataType_t dtype)
 {
     const struct conv_key *k = &g->key->conv;
-    bool own = uid == CUDNN_INNER || (k->dir == CONV_BWD_WEIGHTS && g->form->dense);
+    bool own = uid == CUDNN_INNER || g->form->scratch;
     int64_t dim[4] = { k->k, k->c, k->r, k->s };
 
     return tensor(g, uid, dim, k->c, dtype, own ? PLAN_ALIGN : g->key->align_w);

@@ -9,7 +9,7 @@ enum { CUDNN_X = 1, CUDNN_W, CUDNN_Y, CUDNN_BIAS, CUDNN_INNER };
 /* What the graph makes of the key. The plain form computes the result in the key's dtype. */
 struct cudnn_form {
     bool add;     /* into what stands at the destination (beta = 1) */
-    bool dense;   /* the result goes to memory of its own, without gaps between pixels */
+    bool scratch; /* CONV_BWD_WEIGHTS: dw goes to scratch memory, which is aligned whatever the key says */
     bool widened; /* CONV_BWD_WEIGHTS: an fp32 inner result, written as fp32 by an identity. Else dw comes in the key's dtype */
 };
 

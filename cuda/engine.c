@@ -96,41 +96,26 @@ static size_t aligned(size_t bytes)
 
 static int run_cudnn(struct engine *e, const struct plan *p, const struct conv_args *args, struct err *err)
 {
-    void *x = args->x, *workspace = e->workspace + aligned(p->scratch);
-    const void *w = p->key.conv.dir == CONV_BWD_WEIGHTS ? args->dw : args->w;
+    const void *w = p->finish != PLAN_DONE ? e->workspace : p->key.conv.dir == CONV_BWD_WEIGHTS ? args->dw : args->w;
+    void *workspace = e->workspace + aligned(p->scratch);
 
-    if (p->finish == PLAN_ADD_IMAGE)
-        x = e->workspace;
-    else if (p->finish != PLAN_DONE)
-        w = e->workspace;
-    return cudnn_plan_run(&p->dnn, e->run.dnn.handle, x, w, args->y, p->key.conv.bias ? args->bias : NULL, workspace, err);
-}
-
-static int add_image(struct engine *e, const struct conv_key *k, const struct conv_args *args, struct err *err)
-{
-    struct tensor dx = { args->x, k->n, k->h, k->w, k->c, k->x_stride, k->dtype }, more = dx;
-
-    more.data = e->workspace;
-    more.stride = k->c;
-    return cuda_act_bwd(&e->d->dev, ACT_LINEAR, &dx, 1.0f, &more, &more, 1, err);
+    return cudnn_plan_run(&p->dnn, e->run.dnn.handle, args->x, w, args->y, p->key.conv.bias ? args->bias : NULL, workspace, err);
 }
 
 /* Moves what the library left in scratch memory to where it belongs. */
 static int finish(struct engine *e, const struct plan *p, const struct conv_args *args, struct err *err)
 {
     const struct conv_key *k = &p->key.conv;
-    size_t filter = (size_t)k->k * (size_t)k->r * (size_t)k->s * (size_t)k->c;
+    size_t count = (size_t)k->k * (size_t)k->r * (size_t)k->s * (size_t)k->c;
     const struct tree_part sum[] = { { 0, 1, args->dw }, { 1, 2, (const float *)(const void *)e->workspace } };
 
     switch (p->finish) {
     case PLAN_DONE:
         break;
-    case PLAN_ADD_IMAGE:
-        return add_image(e, k, args, err);
-    case PLAN_ADD_FLOATS:
-        return cuda_tree_add(&e->d->dev, args->dw, sum, 2, filter, err);
+    case PLAN_ADD:
+        return cuda_tree_add(&e->d->dev, args->dw, sum, 2, count, err);
     case PLAN_CAST:
-        return cuda_cast_add_f32(&e->d->dev, args->dw, e->workspace, filter, k->add, err);
+        return cuda_cast_add_f32(&e->d->dev, args->dw, e->workspace, count, k->add, err);
     }
     return 0;
 }

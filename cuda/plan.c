@@ -39,50 +39,31 @@ struct form {
 /* In order of preference. A bf16 weight gradient is rounded to bf16 only where no engine gives its fp32 sums. */
 static int forms_of(const struct conv_key *k, struct form ret[PLAN_FORMS])
 {
-    static const struct form direct = { .finish = PLAN_DONE };
-    static const struct form add = { { .add = true }, PLAN_DONE };
     static const struct form widened = { { .widened = true }, PLAN_DONE };
-    static const struct form widened_add = { { .widened = true, .dense = true }, PLAN_ADD_FLOATS };
-    static const struct form rounded = { { .dense = true }, PLAN_CAST };
-    enum plan_finish adds = k->dir == CONV_BWD_DATA ? PLAN_ADD_IMAGE : PLAN_ADD_FLOATS;
-    int n = 0;
+    static const struct form widened_add = { { .widened = true, .scratch = true }, PLAN_ADD };
+    static const struct form rounded = { { .scratch = true }, PLAN_CAST };
 
     if (k->dir == CONV_BWD_WEIGHTS && k->dtype == DTYPE_BF16) {
-        ret[n++] = k->add ? widened_add : widened;
-        ret[n++] = rounded;
-    } else if (k->add) {
-        ret[n++] = add;
-        ret[n++] = (struct form){ { .dense = true }, adds };
-    } else {
-        ret[n++] = direct;
+        ret[0] = k->add ? widened_add : widened;
+        ret[1] = rounded;
+        return 2;
     }
-    return n;
+    ret[0] = (struct form){ { .add = k->add }, PLAN_DONE };
+    return 1;
 }
 
 static size_t scratch_bytes(const struct conv_key *k, enum plan_finish finish)
 {
     size_t filter = (size_t)k->k * (size_t)k->r * (size_t)k->s * (size_t)k->c;
 
-    switch (finish) {
-    case PLAN_DONE:
-        break;
-    case PLAN_ADD_IMAGE:
-        return (size_t)k->n * (size_t)k->h * (size_t)k->w * (size_t)k->c * plan_key_bytes(k);
-    case PLAN_ADD_FLOATS:
-        return filter * sizeof(float);
-    case PLAN_CAST:
-        return filter * plan_key_bytes(k);
-    }
-    return 0;
+    if (finish == PLAN_DONE)
+        return 0;
+    return filter * (finish == PLAN_ADD ? sizeof(float) : plan_key_bytes(k));
 }
 
 static const char *finish_text(enum plan_finish finish)
 {
-    static const char *const text[] = {
-        [PLAN_DONE] = "", [PLAN_ADD_IMAGE] = " then add", [PLAN_ADD_FLOATS] = " then add", [PLAN_CAST] = " then widen"
-    };
-
-    return text[finish];
+    return finish == PLAN_DONE ? "" : finish == PLAN_ADD ? " then add" : " then widen";
 }
 
 static int with_lt(struct plan *p, const struct plan_target *t, struct err *err)

@@ -1,13 +1,13 @@
 /* cuda/plan.h - how one convolution is computed: by which library, with which algorithm and how much memory. A pure function of the key, the GPU and the
  * libraries' versions.
  *
- * cuBLASLt takes 1x1 convolutions with stride 1, cuDNN the rest and what cuBLASLt refuses. cuDNN is asked for several forms of the key, best first; those
- * that leave the result in memory of their own are finished by a kernel of ours. */
+ * cuBLASLt takes 1x1 convolutions with stride 1, cuDNN the rest and what cuBLASLt refuses. Adding to a gradient is part of the library's
+ * operation: cuDNN has as many engines with it as without. Only a bf16 weight gradient has two forms, since few engines give its fp32 sums. */
 #pragma once
 #include "cuda/cudnn_plan.h"
 #include "cuda/lt_plan.h"
 
-enum { PLAN_TEXT = PLAN_KEY_TEXT + CUDNN_PLAN_TEXT + 32, PLAN_FORMS = 3 };
+enum { PLAN_TEXT = PLAN_KEY_TEXT + CUDNN_PLAN_TEXT + 32, PLAN_FORMS = 2 };
 
 /* Both halves are used by one thread at a time. */
 struct plan_target {
@@ -20,9 +20,8 @@ enum plan_library { PLAN_CUDNN, PLAN_CUBLASLT };
 /* What is left to do when the library is done; the first leaves nothing in scratch memory. */
 enum plan_finish {
     PLAN_DONE,
-    PLAN_ADD_IMAGE,  /* dx += scratch, in the key's dtype, by pixels */
-    PLAN_ADD_FLOATS, /* dw += scratch, fp32 */
-    PLAN_CAST,       /* dw = or += scratch, bf16 */
+    PLAN_ADD,  /* dw += scratch, fp32 */
+    PLAN_CAST, /* dw = or += scratch, bf16 */
 };
 
 struct plan {

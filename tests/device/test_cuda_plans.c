@@ -300,6 +300,33 @@ static void precision_chooses_the_unit(void **state)
     plan_target_close(&t);
 }
 
+/* The weight gradient of bf16 tensors: fp32 sums from engines that are compiled at run time, which needs a driver, else rounded and widened by a kernel of
+ * ours. What the first form lacks here is engines: its graph is accepted. */
+static void bf16_weight_gradients_come_as_floats(void **state)
+{
+    static const struct cudnn_form widened[] = { { .widened = true }, { .widened = true, .scratch = true } };
+    struct plan_target t;
+    struct plan p;
+
+    (void)state;
+    describe(&t, "sm_90");
+    for (int add = 0; add < 2; add++) {
+        struct conv_key k = conv(CONV_BWD_WEIGHTS, PRECISION_BF16, TIER_RERUN, 8, 52, 128, 256, 3);
+        struct cudnn_descs b;
+
+        k.add = add;
+        made(&p, &t, &k);
+        assert_true(p.finish == PLAN_CAST || p.finish == (add ? PLAN_ADD : PLAN_DONE));
+        assert_int_equal(p.scratch, p.finish == PLAN_CAST ? 256 * 9 * 128 * 2 : p.finish == PLAN_ADD ? 256 * 9 * 128 * 4 : 0);
+        cudnn_descs_init(&b, t.dnn.api);
+        assert_non_null(cudnn_graph(&b, NULL, &p.key, &widened[add]));
+        assert_int_equal(b.status, CUDNN_STATUS_SUCCESS);
+        cudnn_descs_free(&b);
+        plan_free(&p);
+    }
+    plan_target_close(&t);
+}
+
 /* Slices of channels, and shards that begin anywhere. */
 static void odd_memory_has_plans(void **state)
 {

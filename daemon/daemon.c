@@ -23,6 +23,7 @@
 #include "daemon/store.h"
 #include "daemon/text.h"
 #include "proto/err.h"
+#include "proto/report.h"
 
 enum { TICK_MS = 1000, IDLE_TICKS = 5, STOP_MS = 2000 };
 
@@ -144,7 +145,7 @@ static void look_at_node(struct daemon *d)
     d->admin_gid = g ? g->gr_gid : (gid_t)-1;
     d->cpu_slots = d->cfg.slots > 0 ? d->cfg.slots : node_cpu_slots();
     if (launch_program_dir(folder, sizeof folder, NULL) == 0) {
-        snprintf(path, sizeof path, "%s/libdetd-cuda.so", folder);
+        snprintf(path, sizeof path, "%s/" WORKER_PLUGIN, folder);
         d->plugin = access(path, R_OK) == 0;
     }
 }

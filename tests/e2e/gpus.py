@@ -12,7 +12,7 @@ import subprocess
 import sys
 import time
 
-from daemon import BUILD, HERE, Daemon, Refused
+from daemon import BUILD, HERE, SANITIZED, Daemon, Refused
 
 H100 = "NVIDIA_H100_80GB_HBM3"
 
@@ -410,6 +410,22 @@ def children(pid):
     return found
 
 
+def nobody_stays_in_an_idle_driver():
+    """A process there would keep it from being unloaded; one is there while a client looks or jobs need GPUs."""
+    with Node(1) as d:
+        until = time.time() + 20
+        while not d.sql("SELECT uuid FROM gpus"):  # the first look has come
+            assert time.time() < until
+            time.sleep(0.1)
+        while children(d.proc.pid):
+            assert time.time() < until
+            time.sleep(0.1)
+        assert d.gpus()[0]["state"] == "free"
+        time.sleep(1.5)
+        assert len(children(d.proc.pid)) == 1
+        assert d.call("daemon.info")["rss_bytes"] < 12 << 20 or SANITIZED
+
+
 def the_driver_is_broken():
     with Node(1) as d:
         d.kill()
@@ -471,7 +487,7 @@ def first_word_waits_for_the_driver():
 
 SCENARIOS = [inventory, grants_and_locks, ranks_share_a_gpu, foreign_use, foreign_use_beside_a_job, errors_move_the_job, errors_of_an_instance,
              leftover_memory, lost_and_worn, two_daemons, lock_lost_in_a_race, a_rank_on_the_wrong_gpu, the_driver_hangs,
-             the_driver_is_broken, the_probe_dies, auto_decides, first_word_waits_for_the_driver]
+             nobody_stays_in_an_idle_driver, the_driver_is_broken, the_probe_dies, auto_decides, first_word_waits_for_the_driver]
 
 for scenario in SCENARIOS:
     if not sys.argv[1:] or scenario.__name__ in sys.argv[1:]:

@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
 #include <unistd.h>
 #include <cmocka.h>
 
@@ -82,6 +83,25 @@ static void lines_are_checked(void **state)
     assert_true(s.utilisation == -1 && s.ecc_errors == -1 && s.processes[0].pid == 7 && s.processes[0].session == 9);
     assert_int_equal(gpu_parse("{\"uuid\":\"GPU-1\",\"name\":\"N\",\"index\":0,\"processes\":null}", &s, &err), 0);
     assert_int_equal(s.nprocesses, -1);
+}
+
+/* Cut short at every place, and with every byte changed: refused or read, nothing else. */
+static void no_line_does_harm(void **state)
+{
+    static const char whole[] = "{\"uuid\":\"GPU-1\",\"name\":\"N\",\"index\":0,\"memory_bytes\":5,\"divided\":false,"
+                                "\"processes\":[{\"pid\":7,\"memory_bytes\":-1,\"session\":9,\"name\":\"p\"}]}";
+    char line[sizeof whole];
+    struct gpu_seen s;
+
+    (void)state;
+    for (size_t i = 0; i < sizeof whole - 1; i++)
+        for (int how = 0; how < 4; how++) {
+            struct err err = { 0 };
+
+            memcpy(line, whole, sizeof whole);
+            line[i] = "\0\"}\xff"[how];
+            assert_true(gpu_parse(line, &s, &err) == 0 || err.code == ERR_PROTO);
+        }
 }
 
 static void too_many_processes_are_cut(void **state)
@@ -301,6 +321,46 @@ static void one_job_a_gpu(void **state)
     unlink(path);
 }
 
+/* In a process of that user: 0 taken, 1 busy, 2 anything else. */
+static int taken_by(uid_t uid, const char *uuid)
+{
+    struct err err = { 0 };
+    int fd, rc, status = 0;
+    pid_t pid = fork();
+
+    if (pid == 0) {
+        umask(077);
+        if (setresuid(uid, uid, uid) < 0)
+            _exit(2);
+        rc = gpulock_take(uuid, &fd, &err);
+        _exit(rc == 0 ? 0 : rc == -EWOULDBLOCK ? 1 : 2);
+    }
+    assert_true(pid > 0 && waitpid(pid, &status, 0) == pid && WIFEXITED(status));
+    return WEXITSTATUS(status);
+}
+
+/* Whoever came first owns the file; the kernel keeps others from opening such a file with O_CREAT in a sticky folder. */
+static void users_share_the_locks(void **state)
+{
+    char uuid[64], path[128];
+    struct err err;
+    int fd;
+
+    (void)state;
+    if (geteuid() != 0) {
+        print_message("skipped: only root may become other users\n");
+        skip();
+    }
+    snprintf(uuid, sizeof uuid, "GPU-users-%d", (int)getpid());
+    assert_int_equal(taken_by(65533, uuid), 0);
+    assert_int_equal(taken_by(65534, uuid), 0);
+    assert_int_equal(gpulock_take(uuid, &fd, &err), 0);
+    assert_int_equal(taken_by(65534, uuid), 1);
+    close(fd);
+    lock_file(uuid, path, sizeof path);
+    unlink(path);
+}
+
 static void links_are_refused(void **state)
 {
     char uuid[64], path[128], victim[] = "/tmp/detd-victim-XXXXXX";
@@ -334,6 +394,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(lines_are_checked),
+        cmocka_unit_test(no_line_does_harm),
         cmocka_unit_test(too_many_processes_are_cut),
         cmocka_unit_test(foreign_use_begins_and_ends),
         cmocka_unit_test(a_job_is_not_foreign_to_itself),
@@ -344,6 +405,7 @@ int main(void)
         cmocka_unit_test(what_vanishes),
         cmocka_unit_test(counts),
         cmocka_unit_test(one_job_a_gpu),
+        cmocka_unit_test(users_share_the_locks),
         cmocka_unit_test(links_are_refused),
     };
 

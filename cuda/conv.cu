@@ -426,7 +426,7 @@ DEVICE_FN float bias_sum(float *runs, const struct bias_shard *s, unsigned k, un
     float sum = 0.0f;
 
     if (k < c && first < n)
-        sum = fold_rows(s->part + (size_t)first * c + k, c, vec_least(n - first, run));
+        sum = fold_rows<float>(s->part + (size_t)first * c + k, c, vec_least(n - first, run));
     return n > 0 ? fold_block(runs, sum, n) : 0.0f;
 }
 

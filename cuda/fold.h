@@ -15,9 +15,19 @@ DEVICE_FN double join(double a, double b)
     return a + b;
 }
 
+/* moments_merge(), without its divisions where both sets have one size, as in most of a tree: the quotients are exact then. */
 DEVICE_FN struct moments join(struct moments a, struct moments b)
 {
-    return moments_merge(a, b);
+    const double exact = 67108864.0; /* 2^26: the square of a count has no more bits than a double */
+    struct moments r;
+    double d = b.mean - a.mean;
+
+    if (a.count != b.count || a.count == 0.0 || a.count > exact)
+        return moments_merge(a, b);
+    r.count = a.count + b.count;
+    r.mean = a.mean + d * 0.5;
+    r.m2 = a.m2 + b.m2 + d * d * (a.count * 0.5);
+    return r;
 }
 
 /* Subtrees that wait for their sibling, largest first. */
@@ -52,8 +62,8 @@ template <typename T> DEVICE_FN T fold_finish(fold<T> *f)
     return x;
 }
 
-/* The tree over n >= 1 numbers x[0], x[stride] ...: eight are on their way at once. */
-template <typename T> DEVICE_FN T fold_rows(const T *x, size_t stride, unsigned n)
+/* The tree in T over n >= 1 numbers x[0], x[stride] ...: eight are on their way at once. */
+template <typename T, typename S> DEVICE_FN T fold_rows(const S *x, size_t stride, unsigned n)
 {
     fold<T> f;
     unsigned i = 0;
@@ -64,11 +74,11 @@ template <typename T> DEVICE_FN T fold_rows(const T *x, size_t stride, unsigned 
 
 #pragma unroll
         for (int l = 0; l < 8; l++)
-            a[l] = x[(i + (unsigned)l) * stride];
+            a[l] = (T)x[(i + (unsigned)l) * stride];
         fold_push(&f, join(join(join(a[0], a[1]), join(a[2], a[3])), join(join(a[4], a[5]), join(a[6], a[7]))), 8u);
     }
     for (; i < n; i++)
-        fold_push(&f, x[i * stride], 1u);
+        fold_push(&f, (T)x[i * stride], 1u);
     return fold_finish(&f);
 }
 
@@ -93,5 +103,5 @@ template <typename T> DEVICE_FN T fold_block(T *runs, T mine, unsigned n)
 
     runs[threadIdx.y * FOLD_WIDTH + threadIdx.x] = mine;
     __syncthreads();
-    return threadIdx.y == 0 ? fold_rows(runs + threadIdx.x, FOLD_WIDTH, nruns) : mine;
+    return threadIdx.y == 0 ? fold_rows<T>(runs + threadIdx.x, FOLD_WIDTH, nruns) : mine;
 }

@@ -15,7 +15,7 @@ struct slab_shard {
     const void *x, *da; /* da: backward sums only */
     struct affine act;
     const float *mean, *invstd;
-    double *part; /* [blocks][2][c] */
+    double *part; /* [blocks][2][c] sums, or [blocks][c] struct moments */
     double *ret;  /* backward: [2c] sums; statistics: count, mean[c], M2[c] */
     unsigned npixels;
     int x_stride, da_stride;
@@ -134,17 +134,6 @@ template <int W> DEVICE_FN void put_chains(float *chains, const float (&s0)[W], 
     __syncthreads();
 }
 
-/* The tree over the block's chains of one channel. */
-DEVICE_FN double fold_chains(const float *chain, unsigned width, unsigned rows)
-{
-    fold<double> f;
-
-    fold_start(&f);
-    for (unsigned r = 0; r < rows; r++)
-        fold_push(&f, (double)chain[r * width], 1u);
-    return fold_finish(&f);
-}
-
 template <typename T, int W> static __global__ void __launch_bounds__(SLAB_THREADS) bwd_slabs_kernel(struct slab_args a)
 {
     SHARED(float, chains, 2 * SLAB_THREADS * W);
@@ -170,7 +159,7 @@ template <typename T, int W> static __global__ void __launch_bounds__(SLAB_THREA
 
         if (k < (unsigned)a.c)
             s->part[(2 * (size_t)blockIdx.x + which) * (unsigned)a.c + k] =
-                fold_chains(chains + which * blockDim.y * width + j % width, width, at.rows);
+                fold_rows<double>(chains + which * blockDim.y * width + j % width, width, at.rows);
     }
 }
 
@@ -184,17 +173,19 @@ static __global__ void bwd_fold_kernel(struct slab_args a, unsigned slabs_a_bloc
     double sum = 0.0;
 
     if (j < columns && first < n)
-        sum = fold_rows(s->part + (size_t)first * columns + j, columns, vec_least(n - first, run));
+        sum = fold_rows<double>(s->part + (size_t)first * columns + j, columns, vec_least(n - first, run));
     if (n > 0)
         sum = fold_block(runs, sum, n);
     if (j < columns && threadIdx.y == 0)
         s->ret[j] = sum;
 }
 
-/* Doubles of partials of one shard. */
-static size_t part_size(const struct tensor *t, unsigned slab, struct slab_shape shape)
+enum { SUMS = 2, MOMENTS = 3 };
+
+/* Doubles of partials of one shard, `each` per block and channel. */
+static size_t part_size(const struct tensor *t, unsigned slab, struct slab_shape shape, size_t each)
 {
-    return (size_t)slab_blocks((unsigned)tensor_pixels(t), slab, shape.block.y) * 2 * (size_t)t->c;
+    return (size_t)slab_blocks((unsigned)tensor_pixels(t), slab, shape.block.y) * each * (size_t)t->c;
 }
 
 static unsigned most_pixels(const struct slab_args *a, int n)
@@ -232,7 +223,7 @@ static struct slab_shard bwd_shard(const struct operand *x, const float *mean, c
 }
 
 /* Partials of the shards of one launch; the next launch of this op may overwrite them, it comes later on the stream. */
-static double *part_memory(struct device *dev, const struct tensor *t, int nshards, unsigned slab, struct slab_shape shape,
+static double *part_memory(struct device *dev, const struct tensor *t, int nshards, unsigned slab, struct slab_shape shape, size_t each,
                            const char *what, struct err *err)
 {
     size_t most = 0;
@@ -241,7 +232,7 @@ static double *part_memory(struct device *dev, const struct tensor *t, int nshar
         size_t sum = 0;
 
         for (int i = 0; i < norm_at_once(nshards - first); i++)
-            sum += part_size(&t[first + i], slab, shape);
+            sum += part_size(&t[first + i], slab, shape, each);
         most = sum > most ? sum : most;
     }
     return (double *)cuda_scratch(dev, most * sizeof(double), what, err);
@@ -258,7 +249,7 @@ int cuda_norm_bwd_reduce(struct device *dev, double *const *sums, const struct o
     norm_check_shapes(x, da, nshards);
     a.c = da[0].c;
     a.slab = (unsigned)norm_slab_pixels(a.c);
-    memory = part_memory(dev, da, nshards, a.slab, shape, "norm_bwd_reduce", err);
+    memory = part_memory(dev, da, nshards, a.slab, shape, SUMS, "norm_bwd_reduce", err);
     if (!memory)
         return err->code;
     for (int first = 0, n; first < nshards; first += n) {
@@ -271,7 +262,7 @@ int cuda_norm_bwd_reduce(struct device *dev, double *const *sums, const struct o
             a.shard[i] = bwd_shard(&x[v], mean[v], invstd[v], &da[v]);
             a.shard[i].part = part;
             a.shard[i].ret = sums[v];
-            part += part_size(&da[v], a.slab, shape);
+            part += part_size(&da[v], a.slab, shape, SUMS);
         }
         VEC_CALL(bwd_launch, da[0].dtype, wide, dev, &a, n);
     }
@@ -318,12 +309,6 @@ DEVICE_FN void stats_slab(float (&s0)[W], float (&s1)[W], const float (&shift)[W
     }
 }
 
-/* Pixels of block b. */
-DEVICE_FN unsigned block_pixels(const struct slab_shard *s, unsigned b, unsigned per)
-{
-    return vec_least(s->npixels - b * per, per);
-}
-
 template <typename T, int W> static __global__ void __launch_bounds__(SLAB_THREADS) stats_slabs_kernel(struct slab_args a)
 {
     SHARED(float, chains, 2 * SLAB_THREADS * W);
@@ -345,15 +330,19 @@ template <typename T, int W> static __global__ void __launch_bounds__(SLAB_THREA
     put_chains(chains, s0, s1);
     for (unsigned l = threadIdx.y * blockDim.x + threadIdx.x; l < width; l += blockDim.x * blockDim.y) {
         unsigned k = blockIdx.y * width + l;
-        double sum, squares, n = (double)block_pixels(s, blockIdx.x, per);
-        double *ret = s->part + 2 * (size_t)blockIdx.x * (unsigned)a.c + k;
+        double sum, squares;
+        struct moments m;
 
         if (k >= (unsigned)a.c)
             continue;
-        sum = fold_chains(chains + l, width, at.rows);
-        squares = fold_chains(chains + blockDim.y * width + l, width, at.rows) - sum * sum / n;
-        ret[0] = (double)to_float(first[k]) + sum / n;
-        ret[a.c] = squares < 0.0 ? 0.0 : squares; /* NaN stays NaN */
+        sum = fold_rows<double>(chains + l, width, at.rows);
+        squares = fold_rows<double>(chains + blockDim.y * width + l, width, at.rows);
+        m.count = (double)vec_least(s->npixels - blockIdx.x * per, per);
+        m.mean = (double)to_float(first[k]) + sum / m.count;
+        m.m2 = squares - sum * sum / m.count;
+        if (m.m2 < 0.0) /* NaN stays NaN */
+            m.m2 = 0.0;
+        ((struct moments *)s->part)[(size_t)blockIdx.x * (unsigned)a.c + k] = m;
     }
 }
 
@@ -361,30 +350,20 @@ static __global__ void stats_fold_kernel(struct slab_args a, unsigned slabs_a_bl
 {
     SHARED(struct moments, runs, FOLD_WIDTH * FOLD_RUNS);
     const struct slab_shard *s = &a.shard[blockIdx.y];
-    unsigned per = a.slab * slabs_a_block, n = slab_blocks(s->npixels, a.slab, slabs_a_block), run = fold_run(n);
-    unsigned k = blockIdx.x * FOLD_WIDTH + threadIdx.x, first = threadIdx.y * run, to = vec_least(first + run, n);
+    unsigned n = slab_blocks(s->npixels, a.slab, slabs_a_block), run = fold_run(n), first = threadIdx.y * run;
+    unsigned k = blockIdx.x * FOLD_WIDTH + threadIdx.x, c = (unsigned)a.c;
     struct moments m = { 0.0, 0.0, 0.0 };
 
-    if (k < (unsigned)a.c && first < to) {
-        fold<struct moments> f;
-
-        fold_start(&f);
-        for (unsigned b = first; b < to; b++) {
-            const double *p = s->part + 2 * (size_t)b * (unsigned)a.c + k;
-            struct moments leaf = { (double)block_pixels(s, b, per), p[0], p[a.c] };
-
-            fold_push(&f, leaf, 1u);
-        }
-        m = fold_finish(&f);
-    }
+    if (k < c && first < n)
+        m = fold_rows<struct moments>((const struct moments *)s->part + (size_t)first * c + k, c, vec_least(n - first, run));
     if (n > 0)
         m = fold_block(runs, m, n);
-    if (k >= (unsigned)a.c || threadIdx.y != 0)
+    if (k >= c || threadIdx.y != 0)
         return;
     if (k == 0)
         s->ret[0] = (double)s->npixels;
     s->ret[1 + k] = m.mean;
-    s->ret[1 + (unsigned)a.c + k] = m.m2;
+    s->ret[1 + c + k] = m.m2;
 }
 
 template <typename T, int W> static void stats_launch(struct device *dev, const struct slab_args *a, int n)
@@ -411,7 +390,7 @@ int cuda_norm_stats(struct device *dev, double *const *stats, const struct tenso
     a.c = y[0].c;
     a.slab = (unsigned)norm_slab_pixels(a.c);
     shape = slab_shape(a.c, wide ? vec_width(y[0].dtype) : 1);
-    memory = part_memory(dev, y, nshards, a.slab, shape, "conv_fwd: statistics", err);
+    memory = part_memory(dev, y, nshards, a.slab, shape, MOMENTS, "conv_fwd: statistics", err);
     if (!memory)
         return err->code;
     for (int first = 0, n; first < nshards; first += n) {
@@ -427,7 +406,7 @@ int cuda_norm_stats(struct device *dev, double *const *stats, const struct tenso
             s.part = part;
             s.ret = stats[first + i];
             a.shard[i] = s;
-            part += part_size(&y[first + i], a.slab, shape);
+            part += part_size(&y[first + i], a.slab, shape, MOMENTS);
         }
         VEC_CALL(stats_launch, y[0].dtype, wide, dev, &a, n);
     }

@@ -77,7 +77,7 @@ static struct entry *find(struct plan_cache *c, const struct plan_key *key, bool
     struct entry **head = &c->bucket[bucket_of(key)], *e;
 
     for (e = *head; e; e = e->next_in_bucket)
-        if (memcmp(&e->key, key, sizeof *key) == 0)
+        if (plan_key_equal(&e->key, key))
             return e;
     e = calloc(1, sizeof *e);
     if (!e)

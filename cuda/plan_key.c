@@ -69,6 +69,13 @@ struct plan_key plan_key_make(const struct conv_key *conv, const struct conv_arg
     return key;
 }
 
+bool plan_key_equal(const struct plan_key *a, const struct plan_key *b)
+{
+    const unsigned char *x = (const unsigned char *)a, *y = (const unsigned char *)b;
+
+    return memcmp(x, y, sizeof *a) == 0;
+}
+
 static const char *dir_name(enum conv_dir dir)
 {
     return dir == CONV_FWD ? "fwd" : dir == CONV_BWD_DATA ? "bwd_data" : "bwd_weights";

@@ -13,6 +13,7 @@ struct plan_key {
 /* args NULL: memory as the allocators give it. In TIER_WORLD shards lie one after the other and are computed one by one, so what a tensor may count on is
  * also bounded by its own size: the alignment is the same whichever shard of the rank it is. */
 struct plan_key plan_key_make(const struct conv_key *conv, const struct conv_args *args);
+bool plan_key_equal(const struct plan_key *a, const struct plan_key *b);
 /* Output pixels of the convolution, per image and direction. */
 int plan_key_out_h(const struct conv_key *k);
 int plan_key_out_w(const struct conv_key *k);

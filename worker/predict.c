@@ -192,7 +192,7 @@ static int predictor_open(struct predictor *p, struct err *err)
     int rc = read_spec(p, err);
 
     if (rc >= 0)
-        rc = device_backend("auto", "auto", &ops, err);
+        rc = device_backend("cpu", "auto", &ops, err); /* GPUs are granted to jobs, and this is none */
     if (rc >= 0)
         rc = ops->open(0, &dev, &p->dev, err);
     if (rc >= 0)

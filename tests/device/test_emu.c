@@ -17,11 +17,17 @@
 #include "tests/emu/emu.h"
 #include "tests/emu/probe.h"
 
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-#define SANITIZED 1
+/* The memory sanitizer ends the process where others read garbage. */
+#if defined(__has_feature)
+#if __has_feature(memory_sanitizer)
+#define MSAN 1
+#endif
 #endif
 
 enum { SEEDS = 20 };
+
+/* Runs crime() in a child; it must die, and (unless says is NULL) say that on stderr. */
+static void dies(void (*crime)(cudaStream_t s, int *dev), const char *says);
 
 #define OK(call) assert_int_equal(call, cudaSuccess)
 
@@ -126,6 +132,23 @@ static void orders_follow_the_seed(void **state)
     }
 }
 
+#ifdef MSAN
+static void forgets_a_barrier(cudaStream_t s, int *dev)
+{
+    int got[64];
+
+    probe_neighbour(s, dev, 64, false);
+    fetch(got, dev, sizeof got);
+    if (got[0] + got[1] + got[2] + got[3] == 0)
+        exit(0);
+}
+
+static void a_missing_barrier_shows(void **state)
+{
+    (void)state;
+    dies(forgets_a_barrier, "use-of-uninitialized-value");
+}
+#else
 static void a_missing_barrier_shows(void **state)
 {
     enum { N = 256 };
@@ -150,6 +173,7 @@ static void a_missing_barrier_shows(void **state)
     OK(cudaFree(dst));
     OK(cudaStreamDestroy(s));
 }
+#endif
 
 static void warp_functions(void **state)
 {
@@ -202,6 +226,23 @@ static void votes_and_indices(void **state)
     OK(cudaStreamDestroy(s));
 }
 
+#ifdef MSAN
+static void reads_unwritten(cudaStream_t s, int *dev)
+{
+    int got;
+
+    probe_unwritten(s, (uint32_t *)dev);
+    fetch(&got, dev, sizeof got);
+    if (got == 0)
+        exit(0);
+}
+
+static void memory_starts_as_garbage(void **state)
+{
+    (void)state;
+    dies(reads_unwritten, "use-of-uninitialized-value");
+}
+#else
 static void memory_starts_as_garbage(void **state)
 {
     cudaStream_t s = stream();
@@ -217,6 +258,7 @@ static void memory_starts_as_garbage(void **state)
     OK(cudaFree(dst));
     OK(cudaStreamDestroy(s));
 }
+#endif
 
 /* ---- streams ---- */
 
@@ -408,7 +450,6 @@ static void faults(void **state)
 
 /* ---- what no correct program does ends the process ---- */
 
-/* Runs crime() in a child; it must die, and (unless says is NULL) say that on stderr. */
 static void dies(void (*crime)(cudaStream_t s, int *dev), const char *says)
 {
     char said[8192];
@@ -505,7 +546,7 @@ static void crimes(void **state)
     dies(writes_on_the_host, NULL);
     dies(writes_freed, NULL);
     dies(overruns, NULL);
-#ifdef SANITIZED
+#ifdef __SANITIZE_ADDRESS__
     dies(overruns_shared, "heap-buffer-overflow");
 #else
     (void)overruns_shared;

@@ -1,14 +1,14 @@
 # tests/emu/rules.mk - the CUDA device on a GPU that the CPU plays (tests/emu).
 #   $(B)/cuda-emu.o           for tests that use "cuda": cuda_backend_emu(), the emulator's controls, and an emulated NCCL for ranks that are threads
 #   $(B)/emu/detd-worker      a worker that finds $(B)/emu/libdetd-cuda.so, the same device as a plugin, beside itself: real jobs run on it
-#   $(B)/msan/test_*          the kernels' tests under clang -fsanitize=memory, where clang has its runtime; tests/cuda_msan.sh runs them
+#   $(B)/msan/                the tests of the kernels under the memory sanitizer; tests/cuda_msan.sh builds and runs them
 EMU_INC  := -Itests/emu
 EMU_CU   := $(patsubst %,$(B)/emu/%.o,$(wildcard cuda/*.cu))
 EMU_C    := $(patsubst %.c,$(B)/emu/%.o,cuda/device.c cuda/memory.c cuda/staging.c cuda/backend.c \
             $(filter-out tests/emu/nccl.c,$(wildcard tests/emu/*.c)))
 EMU_NCCL := $(patsubst %.c,$(B)/emu/%.o,$(wildcard cuda/nccl*.c) tests/emu/nccl.c)
 # Of C++ the kernels use templates and overloads; nothing of its library.
-EMU_CXX  := -x c++ -std=c++17 -g -ffp-contract=off -fno-math-errno -fno-exceptions -fno-rtti -fno-threadsafe-statics -fno-gnu-unique -Wall -Werror -Wno-unknown-pragmas -Wno-maybe-uninitialized \
+EMU_CXX  := -x c++ -std=c++17 -g -ffp-contract=off -fno-math-errno -fno-exceptions -fno-rtti -fno-threadsafe-statics $(if $(findstring clang,$(CXX)),,-fno-gnu-unique) -Wall -Werror -Wno-unknown-pragmas -Wno-maybe-uninitialized \
             $(EMU_INC) -I. -MMD -MP
 EMU_OPT  := $(if $(SAN),-O1,-O2)
 

@@ -38,7 +38,9 @@ TOOLKIT  := $(if $(NVCC),$(patsubst %/bin/,%,$(dir $(realpath $(shell command -v
 MACHINE  := $(shell uname -m)
 CUDA_INC ?= $(wildcard $(TOOLKIT)/include $(TOOLKIT)/targets/$(MACHINE)-linux/include)
 header    = $(wildcard $(addsuffix /$(1),$(CUDA_INC) /usr/include /usr/include/$(MACHINE)-linux-gnu))
-CUDA     := $(if $(TOOLKIT),$(if $(and $(call header,cudnn.h),$(call header,cublasLt.h),$(call header,nccl.h)),yes))
+NEW      := $(if $(TOOLKIT),$(findstring compute_100,$(shell $(NVCC) --list-gpu-arch 2>/dev/null)))
+CUDA     := $(and $(NEW),$(call header,cudnn.h),$(call header,cublasLt.h),$(call header,nccl.h))
+NO_CUDA  := no CUDA device is built: $(if $(NEW),a header of cuDNN$(comma) cuBLASLt or NCCL is missing (CUDA_INC),nvcc is older than 12.8)
 PLUGIN   := $(if $(CUDA),$(if $(SAN),,$(B)/libdetd-cuda.so))
 # Code for A100, H100 and B200; other GPUs run that of the nearest older one of their family, or compile the PTX.
 GENCODE  := -gencode arch=compute_80,code=sm_80 -gencode arch=compute_90,code=sm_90 -gencode 'arch=compute_100,code=[sm_100,compute_100]'
@@ -49,6 +51,7 @@ SHARED   := $(patsubst %.c,$(B)/shared/%.o,proto/err.c worker/comm/comm.c)
 .DEFAULT_GOAL := all
 PROGRAMS := detd detctl detd-job detd-worker
 all: $(addprefix $(B)/,$(PROGRAMS)) $(PLUGIN)
+	@$(if $(NVCC),$(if $(CUDA),:,echo '$(NO_CUDA)'),:)
 
 # Linked twice: as they are, and for a bundle, where they bring their libraries along.
 IN_BUNDLE := -Wl,--disable-new-dtags,-rpath,'$$ORIGIN/../lib'
@@ -135,7 +138,7 @@ check: deps
 
 # What only a GPU can show; what was built here may also be carried to one: tests/gpu.sh and tests/bench/bench_gpu.py take the folder.
 check-gpu: all tests
-	@$(if $(PLUGIN),tests/gpu.sh $(B),echo 'check-gpu: no CUDA plugin was built: nvcc or headers of cuDNN, cuBLASLt or NCCL are missing' >&2; exit 1)
+	@$(if $(PLUGIN),tests/gpu.sh $(B),echo 'check-gpu: $(if $(NVCC),$(NO_CUDA),there is no nvcc)' >&2; exit 1)
 bench-gpu: all $(BENCH) $(PLUGIN:$(B)/%=$(B)/tests/bench/%)
 	@python3 tests/bench/bench_gpu.py $(B)
 # Programs look for it beside themselves.

@@ -55,7 +55,7 @@
  * fd 7 = the CUDA plugin that lies beside the trainer, open for reading, where there is one (DETD_PLUGIN_FD=7 then);
  * stdin = /dev/null, stdout and stderr = log/rank-R.log; cwd = the job directory. spec.json there is the job. PR_SET_PDEATHSIG is
  * SIGKILL. Environment: PATH, HOME, USER, LOGNAME, TMPDIR, LANG, TZ, DETD_CUDA_PATH, CUDA_HOME and CUDA_PATH as detd-job has them, run.env of the job,
- * CUDA_DEVICE_ORDER=PCI_BUS_ID, and CUDA_VISIBLE_DEVICES = the UUID of its GPU where GPUs were granted. */
+ * CUDA_DEVICE_ORDER=PCI_BUS_ID, CUDA_DEVICE_MAX_CONNECTIONS=32, NCCL_SOCKET_IFNAME=lo (run.env wins), and CUDA_VISIBLE_DEVICES = the UUID of its GPU where GPUs were granted. */
 #pragma once
 
 enum { REPORT_MAX_LINE = 64 << 10, SUP_PROTOCOL = 1 };

@@ -209,7 +209,11 @@ int spawn_env(const json_t *run_env, char ***ret_env, struct err *err)
 {
     static const char *const kept[] = { "PATH", "HOME", "USER",           "LOGNAME",   "TMPDIR",
                                         "LANG", "TZ",   "DETD_CUDA_PATH", "CUDA_HOME", "CUDA_PATH" };
-    size_t n = 0, room = json_object_size(run_env) + sizeof kept / sizeof *kept + 2;
+    /* GPUs are numbered as NVML does; queues that wait for each other need a channel each; all ranks are on this machine. */
+    static const char *const set[][2] = { { "CUDA_DEVICE_ORDER", "PCI_BUS_ID" },
+                                          { "CUDA_DEVICE_MAX_CONNECTIONS", "32" },
+                                          { "NCCL_SOCKET_IFNAME", "lo" } };
+    size_t n = 0, room = json_object_size(run_env) + sizeof kept / sizeof *kept + sizeof set / sizeof *set + 1;
     char **env = calloc(room, sizeof *env);
     const char *name;
     json_t *value;
@@ -220,8 +224,9 @@ int spawn_env(const json_t *run_env, char ***ret_env, struct err *err)
     for (size_t i = 0; rc == 0 && i < sizeof kept / sizeof *kept; i++)
         if (getenv(kept[i]) && !json_object_get(run_env, kept[i]))
             rc = add_var(env, &n, kept[i], getenv(kept[i]), err);
-    if (rc == 0 && !json_object_get(run_env, "CUDA_DEVICE_ORDER"))
-        rc = add_var(env, &n, "CUDA_DEVICE_ORDER", "PCI_BUS_ID", err);
+    for (size_t i = 0; rc == 0 && i < sizeof set / sizeof *set; i++)
+        if (!json_object_get(run_env, set[i][0]))
+            rc = add_var(env, &n, set[i][0], set[i][1], err);
     json_object_foreach ((json_t *)run_env, name, value) {
         if (rc == 0 && (!name[0] || strchr(name, '=') || !json_is_string(value)))
             rc = err_field(err, ERR_INPUT, "run.env", "run.env: '%s' is no variable with a text", name);

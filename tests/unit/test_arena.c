@@ -17,7 +17,7 @@ enum { CHUNK = 1 << 20, LIVE = 64, ROUNDS = 4000 };
 
 static struct device *open_device(void)
 {
-    const struct device_options opt = { 1, "generic" };
+    const struct device_options opt = { .threads = 1, .isa = "generic" };
     const struct device_ops *ops;
     struct device *dev;
     struct err err;

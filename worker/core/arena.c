@@ -7,6 +7,8 @@
 
 #include "worker/core/device.h"
 
+enum { FIRST_CHUNK = 16 << 20 }; /* of a device with memory of its own */
+
 enum { ARENA_ALIGN = 256 }; /* the choice of an algorithm may depend on the alignment, so it is the same for all */
 
 /* Blocks of all chunks in one list, ascending inside a chunk; `first` marks a chunk's first block, which is never merged backwards. */
@@ -62,9 +64,19 @@ static bool insert(struct arena *a, int at, struct block b)
     return true;
 }
 
+/* The host gives pages when they are touched; a device gives all at once, and ranks may share it, so there a chunk doubles what is held. */
+static size_t chunk_of(const struct arena *a, size_t bytes)
+{
+    size_t chunk = a->chunk_bytes;
+
+    if (!a->dev->host_memory && a->held < chunk)
+        chunk = a->held > FIRST_CHUNK ? a->held : FIRST_CHUNK;
+    return bytes > chunk ? bytes : chunk;
+}
+
 static bool grow(struct arena *a, size_t bytes)
 {
-    size_t chunk = bytes > a->chunk_bytes ? bytes : a->chunk_bytes;
+    size_t chunk = chunk_of(a, bytes);
     char *mem = a->dev->ops->alloc(a->dev, chunk);
 
     if (!mem && chunk > bytes) {

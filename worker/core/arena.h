@@ -7,7 +7,8 @@
 struct arena;
 struct device;
 
-/* Memory is taken from the device in chunks of at least chunk_bytes. NULL: out of memory. Caller frees. */
+/* Memory is taken from the device in chunks of about chunk_bytes, smaller ones at first on devices with memory of their own. NULL: out of memory.
+ * Caller frees. */
 struct arena *arena_new(struct device *dev, size_t chunk_bytes);
 void arena_free(struct arena *a);
 /* 256-byte aligned, contents undefined. NULL: the device has no more memory. */

@@ -40,10 +40,10 @@ static void on_wait(void *arg, bool waiting)
     progress_phase(t->progress, waiting ? PHASE_REPORT_WAIT : PHASE_OPTIMIZER);
 }
 
-/* Ranks on GPUs of their own meet through the backend's link; rank 0 makes what they meet by. */
-static bool has_link(const struct trainer *t)
+/* Ranks on whole GPUs of their own meet through the backend's link. NCCL takes slices of one GPU for that GPU twice and refuses. */
+static bool wants_link(const struct trainer *t, const struct device_info *info)
 {
-    return t->opt.backend->link_open && t->opt.nranks > 1 && t->spec->run_ranks_per_gpu == 1;
+    return t->opt.backend->link_open && t->opt.nranks > 1 && t->spec->run_ranks_per_gpu == 1 && strncmp(info->uuid, "MIG-", 4) != 0;
 }
 
 static int say_hello(struct trainer *t, struct err *err)
@@ -52,11 +52,13 @@ static int say_hello(struct trainer *t, struct err *err)
     const char *versions[2 * DEVICE_MAX_VERSIONS + 1] = { NULL };
     struct report_device said;
     struct device_info info;
-    int rc = t->opt.rank == 0 && has_link(t) ? t->opt.backend->link_id(id, sizeof id, err) : 0;
+    int rc = 0;
 
+    t->dev->ops->info(t->dev, &info);
+    if (t->opt.rank == 0 && wants_link(t, &info))
+        rc = t->opt.backend->link_id(id, sizeof id, err); /* no id from rank 0: all ranks meet in shared memory */
     if (rc < 0)
         return rc;
-    t->dev->ops->info(t->dev, &info);
     for (int i = 0; i < info.nversions; i++) {
         versions[2 * i] = info.version[i].name;
         versions[2 * i + 1] = info.version[i].value;
@@ -96,7 +98,7 @@ static int open_link(struct trainer *t, struct comm_options *opt, const char *id
         t->link = t->comm;
         return 0;
     }
-    if (has_link(t))
+    if (id[0])
         return t->opt.backend->link_open(t->dev, t->side, opt, id, &t->link, err);
     return comm_open_staged(t->comm, t->dev, t->side, &t->link, err);
 }

@@ -168,6 +168,14 @@ bench: all
 	@$(MAKE) --no-print-directory -j$$(nproc) B=$(B) $(BENCH)
 	@tests/bench/bench.sh $(B)
 
+# ---- on a machine with a GPU; GPU_PARTS and DETD_DATA as tests/gpu.sh says, GPU_BENCH as tests/bench/bench_gpu.py ----
+check-gpu: all
+	@$(MAKE) --no-print-directory -j$$(nproc) B=$(B) $(filter $(B)/tests/device/% $(B)/tests/golden/%,$(TESTS))
+	@tests/gpu.sh $(B)
+bench-gpu: all
+	@$(MAKE) --no-print-directory -j$$(nproc) B=$(B) $(B)/tests/bench/bench_step $(B)/tests/bench/bench_layers
+	@tests/bench/bench_gpu.py $(B) $(GPU_BENCH)
+
 # ---- lint: every finding fails ----
 SOURCES := $(wildcard proto/*.[ch] daemon/*.[ch] supervisor/*.[ch] client/*.[ch] worker/*.[ch] worker/*/*.[ch] tests/*/*.[ch] $(if $(CUDA),cuda/*.[ch]))
 FORMATTED = $(sort $(SOURCES) $(wildcard cuda/*.[ch])) $(wildcard cuda/*.cu tests/emu/*.cpp tests/device/*.cu)
@@ -214,6 +222,7 @@ help:
 	@echo 'make check-gpu  what only a GPU can show                          make bench-gpu: its speed beside PyTorch'
 	@echo 'make bench      speed, as ratios against a peer or a limit'
 	@echo 'make lint       clang-format, clang-tidy, cppcheck, shellcheck    make layers: include direction'
+	@echo 'make check-gpu  what only a GPU can show      make bench-gpu  speed there, beside PyTorch and what the GPU can do at most'
 	@echo 'make bundle     build/detd-bundle-VERSION-MACHINE.tar.gz: runs from any folder of a host with glibc 2.36 or newer'
 	@echo 'make install    PREFIX=$(PREFIX) DESTDIR=                         make uninstall'
 	@echo 'make check-fresh  check and demo in a bare Debian 12 root (root, debootstrap)'

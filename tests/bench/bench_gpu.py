@@ -72,6 +72,8 @@ def main():
                         batch, ratio, TARGET, GOAL, got["off"] / got.get("rerun", 1), RERUN_MAX))
     for line in met:
         print(line)
+    for precision in a.precisions.split(","):
+        print(run(a.build + "/tests/bench/bench_layers", "device=cuda", "precision=" + precision, "size=416", "batch=16"), end="")
 
 
 main()

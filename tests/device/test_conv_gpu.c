@@ -138,6 +138,60 @@ static void gpu_merges(void **state)
     each_gpu(gpu_merged);
 }
 
+/* Bias gradients of more shards than one launch takes: the CPU's bits, and their sum where the device takes one destination. */
+enum { CROWD = 37, CROWD_C = 12, CROWD_PIXELS = 700 };
+
+static void bias_of_crowd(struct device *dev, bool one, float *ret)
+{
+    const size_t n = (size_t)CROWD * CROWD_PIXELS * CROWD_C;
+    float *dy = numbers_of(DTYPE_BF16, n, 70, -1.0f, 1.0f), *db = put(dev, NULL, CROWD * CROWD_C * sizeof(float)), *to[CROWD];
+    char *mem = put_numbers(dev, dy, n, dev->dtype);
+    struct tensor t[CROWD];
+    struct err err;
+
+    for (int v = 0; v < CROWD; v++) {
+        t[v] = (struct tensor){ mem + (size_t)v * CROWD_PIXELS * CROWD_C * dtype_bytes(dev->dtype),
+                                1,
+                                1,
+                                1 + v * 97 % CROWD_PIXELS,
+                                CROWD_C,
+                                CROWD_C,
+                                dev->dtype };
+        to[v] = one ? db : db + v * CROWD_C;
+    }
+    assert_int_equal(dev->ops->conv_bwd_bias(dev, to, 0.0f, t, CROWD, &err), 0);
+    get(dev, ret, db, CROWD * CROWD_C * sizeof(float));
+    free_buffers();
+    free(dy);
+}
+
+static void gpu_crowd(struct device *dev, int i)
+{
+    static float want[CROWD * CROWD_C], got[CROWD * CROWD_C];
+
+    use_device(i);
+    bias_of_crowd(devices.dev[0], false, want);
+    bias_of_crowd(dev, false, got);
+    assert_memory_equal(want, got, sizeof want);
+    dev->ops->set_tier(dev, TIER_RERUN);
+    if (dev->merges)
+        bias_of_crowd(dev, true, got);
+    for (size_t k = 0; dev->merges && k < CROWD_C; k++) {
+        double sum = 0;
+
+        for (size_t v = 0; v < CROWD; v++)
+            sum += (double)want[v * CROWD_C + k];
+        near((double)got[k], sum, 1e-5, "sum of db", k);
+    }
+    dev->ops->set_tier(dev, TIER_WORLD);
+}
+
+static void gpu_bias(void **state)
+{
+    (void)state;
+    each_gpu(gpu_crowd);
+}
+
 /* What conv_plan() makes ready is what a step then asks for, for shards that lie one after the other and for one shard. */
 static void gpu_planned(struct device *dev, int i)
 {
@@ -288,7 +342,8 @@ static int close_all(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(gpu_definition), cmocka_unit_test(gpu_merges), cmocka_unit_test(gpu_plans), cmocka_unit_test(versions),
+        cmocka_unit_test(gpu_definition), cmocka_unit_test(gpu_merges), cmocka_unit_test(gpu_plans),
+        cmocka_unit_test(gpu_bias),       cmocka_unit_test(versions),
 #ifdef CUDA_EMU
         cmocka_unit_test(out_of_memory),
 #endif

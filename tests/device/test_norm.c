@@ -382,6 +382,67 @@ static void many_shards(void **state)
     }
 }
 
+/* The backward of shards of 1 to 400 pixels; large ones make several slabs each. */
+enum { CROWD = 37, CROWD_C = 40, CROWD_PIXELS = 400 };
+
+static size_t crowd_pixels(int v)
+{
+    return 1 + (size_t)v * 97 % CROWD_PIXELS;
+}
+
+static void run_crowd(struct device *dev, const void *arg, void *ret)
+{
+    const enum dtype dtype = *(const enum dtype *)arg;
+    const size_t n = (size_t)CROWD * CROWD_PIXELS * CROWD_C, row = 2 * CROWD_C + 1;
+    float *x = numbers_of(dtype, n, 80, -2.0f, 3.0f), *da = numbers_of(dtype, n, 81, -1.0f, 1.0f),
+          *v4 = numbers(4 * CROWD_C, 82, 0.5f, 1.5f);
+    char *x_mem = put_numbers(dev, x, n, dtype), *da_mem = put_numbers(dev, da, n, dtype);
+    float *vectors = put(dev, v4, 4 * CROWD_C * sizeof(float)), *mean[CROWD], *invstd[CROWD];
+    double *sums_mem = put(dev, NULL, CROWD * 2 * CROWD_C * sizeof(double)), *sums[CROWD], *stats_mem, *stats[CROWD],
+           *host = calloc(row, sizeof *host);
+    struct tensor t[CROWD];
+    struct operand in[CROWD];
+    struct err err;
+
+    host[0] = 7;
+    stats_mem = put(dev, host, row * sizeof *host);
+    for (int v = 0; v < CROWD; v++) {
+        size_t at = (size_t)v * CROWD_PIXELS * CROWD_C * dtype_bytes(held_as(dev, dtype));
+
+        t[v] = (struct tensor){ da_mem + at, 1, 1, (int)crowd_pixels(v), CROWD_C, CROWD_C, held_as(dev, dtype) };
+        in[v] = (struct operand){ t[v], { vectors, vectors + CROWD_C, vectors + 2 * CROWD_C } };
+        in[v].x.data = x_mem + at;
+        mean[v] = vectors + 3 * CROWD_C;
+        invstd[v] = vectors;
+        sums[v] = sums_mem + v * 2 * CROWD_C;
+        stats[v] = stats_mem;
+    }
+    assert_int_equal(dev->ops->norm_bwd_reduce(dev, sums, in, (const float *const *)mean, (const float *const *)invstd, t, CROWD, &err), 0);
+    assert_int_equal(dev->ops->norm_bwd_apply(dev, t, in, (const float *const *)mean, (const float *const *)invstd,
+                                              (const double *const *)sums, (const double *const *)stats, CROWD, &err),
+                     0);
+    get(dev, ret, sums_mem, CROWD * 2 * CROWD_C * sizeof(double));
+    get_numbers(dev, (float *)((double *)ret + CROWD * 2 * CROWD_C), da_mem, n, dtype);
+    free(x);
+    free(da);
+    free(v4);
+    free(host);
+}
+
+static void crowd(void **state)
+{
+    const size_t bytes = CROWD * CROWD_C * (2 * sizeof(double) + CROWD_PIXELS * sizeof(float));
+    void *out = malloc(bytes);
+
+    (void)state;
+    for (int bits = 0; bits < 2; bits++) {
+        const enum dtype dtype = bits ? DTYPE_BF16 : DTYPE_F32;
+
+        same_on_all(run_crowd, &dtype, out, bytes);
+    }
+    free(out);
+}
+
 /* Where a device takes one destination for all shards, it gets their sum. */
 static void merged(void **state)
 {
@@ -546,6 +607,7 @@ int main(void)
                                         cmocka_unit_test(vector),
                                         cmocka_unit_test(running_prepare_and_narrow),
                                         cmocka_unit_test(many_shards),
+                                        cmocka_unit_test(crowd),
                                         cmocka_unit_test(merged) };
 
     return cmocka_run_group_tests(tests, open_devices, close_devices);

@@ -136,11 +136,12 @@ check: deps
 	@$(MAKE) --no-print-directory B=$(B) SAN=$(SAN) layers
 	@tests/run.sh $(B) $(TESTS) $(SCANS) $(E2E)
 
-# What only a GPU can show; what was built here may also be carried to one: tests/gpu.sh and tests/bench/bench_gpu.py take the folder.
+# What only a GPU can show; what was built here may also be carried to one: tests/gpu.sh and tests/bench/bench_gpu.py take the folder. GPU_PARTS and
+# DETD_DATA as tests/gpu.sh says, GPU_BENCH as bench_gpu.py.
 check-gpu: all tests
 	@$(if $(PLUGIN),tests/gpu.sh $(B),echo 'check-gpu: $(if $(NVCC),$(NO_CUDA),there is no nvcc)' >&2; exit 1)
 bench-gpu: all $(BENCH) $(PLUGIN:$(B)/%=$(B)/tests/bench/%)
-	@python3 tests/bench/bench_gpu.py $(B)
+	@python3 tests/bench/bench_gpu.py $(B) $(GPU_BENCH)
 # Programs look for it beside themselves.
 $(B)/tests/bench/libdetd-cuda.so: $(B)/libdetd-cuda.so
 	@mkdir -p $(@D)
@@ -167,14 +168,6 @@ demo: deps
 bench: all
 	@$(MAKE) --no-print-directory -j$$(nproc) B=$(B) $(BENCH)
 	@tests/bench/bench.sh $(B)
-
-# ---- on a machine with a GPU; GPU_PARTS and DETD_DATA as tests/gpu.sh says, GPU_BENCH as tests/bench/bench_gpu.py ----
-check-gpu: all
-	@$(MAKE) --no-print-directory -j$$(nproc) B=$(B) $(filter $(B)/tests/device/% $(B)/tests/golden/%,$(TESTS))
-	@tests/gpu.sh $(B)
-bench-gpu: all
-	@$(MAKE) --no-print-directory -j$$(nproc) B=$(B) $(B)/tests/bench/bench_step $(B)/tests/bench/bench_layers
-	@tests/bench/bench_gpu.py $(B) $(GPU_BENCH)
 
 # ---- lint: every finding fails ----
 SOURCES := $(wildcard proto/*.[ch] daemon/*.[ch] supervisor/*.[ch] client/*.[ch] worker/*.[ch] worker/*/*.[ch] tests/*/*.[ch] $(if $(CUDA),cuda/*.[ch]))
@@ -222,7 +215,6 @@ help:
 	@echo 'make check-gpu  what only a GPU can show                          make bench-gpu: its speed beside PyTorch'
 	@echo 'make bench      speed, as ratios against a peer or a limit'
 	@echo 'make lint       clang-format, clang-tidy, cppcheck, shellcheck    make layers: include direction'
-	@echo 'make check-gpu  what only a GPU can show      make bench-gpu  speed there, beside PyTorch and what the GPU can do at most'
 	@echo 'make bundle     build/detd-bundle-VERSION-MACHINE.tar.gz: runs from any folder of a host with glibc 2.36 or newer'
 	@echo 'make install    PREFIX=$(PREFIX) DESTDIR=                         make uninstall'
 	@echo 'make check-fresh  check and demo in a bare Debian 12 root (root, debootstrap)'

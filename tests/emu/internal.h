@@ -44,7 +44,7 @@ _Noreturn void emu_violation(const char *fmt, ...) __attribute__((format(printf,
 /* ---- memory.c ---- */
 enum emu_memory { EMU_PAGEABLE, EMU_PINNED, EMU_DEVICE };
 enum emu_memory emu_memory_of(const void *ptr, size_t bytes);
-/* Lets this process read and write device memory, or not. Not nested. */
+/* Lets this process read and write device memory, or forbids it (not every time, where there is much of it). Not nested. */
 void emu_memory_open(bool open);
 /* Fills with what nobody should read: 0xFF, or what MSan calls uninitialised. */
 void emu_poison(void *ptr, size_t bytes);

@@ -12,7 +12,7 @@
 #include "tests/emu/internal.h"
 
 #define RANGE_BYTES ((size_t)1 << 39) /* of addresses; the thread sanitizer leaves room for little more */
-enum { PAGE = 4096, ALIGN = 256, CANARY = 0xC9 };
+enum { PAGE = 4096, ALIGN = 256, CANARY = 0xC9, GUARD_ALWAYS = 4 << 20, GUARD_ONE_IN = 16 };
 
 struct piece {
     char *ptr;
@@ -29,6 +29,7 @@ static struct {
     uint64_t allocations;
     int fail_after;
     bool absent;
+    bool open; /* device memory can be read and written */
 } mem = { .limit = (size_t)16 << 30 };
 
 void emu_no_device(bool on)
@@ -166,32 +167,27 @@ static char *first_page(const struct piece *x)
     return (char *)((uintptr_t)x->ptr / PAGE * PAGE);
 }
 
+static int access_now(void)
+{
+    return mem.open ? PROT_READ | PROT_WRITE : PROT_NONE;
+}
+
 static void protect(const struct piece *x, int prot)
 {
     if (mprotect(first_page(x), pages(x->bytes), prot) < 0)
         emu_violation("mprotect of device memory failed: too many allocations for this machine");
 }
 
-/* EMU_HOST_GUARD=0: host code may touch device memory unnoticed; whole jobs open and close it too often to pay for it every time. */
-static bool guarded(void)
-{
-    static int known = -1;
-
-    if (known < 0) {
-        const char *text = getenv("EMU_HOST_GUARD");
-
-        known = !text || strcmp(text, "0") != 0;
-    }
-    return known != 0;
-}
-
+/* Changing the access to much memory costs as much as a whole step of a small job, so where there is much of it, it is closed now and then only: what the
+ * host touches in every step is still found. */
 void emu_memory_open(bool open)
 {
-    if (!guarded())
+    if (open == mem.open || (!open && mem.used > GUARD_ALWAYS && emu_random(GUARD_ONE_IN) != 0))
         return;
+    mem.open = open;
     for (size_t i = 0; i < mem.n; i++)
         if (mem.piece[i].kind == EMU_DEVICE)
-            protect(&mem.piece[i], open ? PROT_READ | PROT_WRITE : PROT_NONE);
+            protect(&mem.piece[i], access_now());
 }
 
 /* Bytes between the end of a piece and its last page's end. */
@@ -241,8 +237,7 @@ static cudaError_t device_alloc(void **ptr, size_t bytes)
     memset(tail, CANARY, n);
     ASAN_POISON_MEMORY_REGION(tail, n);
     ASAN_POISON_MEMORY_REGION(first_page(&x), (size_t)(x.ptr - first_page(&x)));
-    if (guarded())
-        protect(&x, PROT_NONE);
+    protect(&x, access_now());
     insert(x);
     mem.used += taken(bytes);
     *ptr = x.ptr;

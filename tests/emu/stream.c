@@ -362,8 +362,8 @@ static void push(struct emu_stream *stream, struct task *t)
     pthread_cond_broadcast(&g.changed);
     if (g.queued > MAX_QUEUED)
         run_some(MAX_QUEUED / 2);
-    else if (emu_random(8) == 0)
-        run_some(1 + emu_random(8));
+    else if (emu_random(16) == 0)
+        run_some(1 + emu_random(16));
 }
 
 /* Does any 8-byte word of the bytes point into [from, to)? */

@@ -525,6 +525,15 @@ static void overruns(cudaStream_t s, int *dev)
     cudaFree(dev);
 }
 
+static void passes_host_memory(cudaStream_t s, int *dev)
+{
+    float *mine = calloc(64, sizeof(*mine));
+
+    (void)dev;
+    probe_fill(s, mine, 1, 1.0f);
+    free(mine);
+}
+
 static void overruns_shared(cudaStream_t s, int *dev)
 {
     probe_shared_overrun(s, dev, 64);
@@ -550,6 +559,11 @@ static void crimes(void **state)
     dies(overruns_shared, "heap-buffer-overflow");
 #else
     (void)overruns_shared;
+#endif
+#ifdef MSAN
+    dies(passes_host_memory, "of host memory");
+#else
+    (void)passes_host_memory;
 #endif
 }
 

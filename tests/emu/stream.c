@@ -395,6 +395,31 @@ const char *emu_queued_on(const char *from, const char *to)
     return NULL;
 }
 
+#ifdef EMU_MSAN
+/* Arguments that point to ordinary host memory: a GPU cannot read that. The sanitizer tells them from what is left over in padding and unused elements. */
+static void check_args(const struct emu_launch *l, const void *args, size_t bytes)
+{
+    const uintptr_t heap = 0x700000000000u, heap_end = 0x740000000000u, here = (uintptr_t)__builtin_frame_address(0),
+                    stack = here + (8 << 20);
+
+    for (size_t i = sizeof(uintptr_t); i + sizeof(uintptr_t) <= bytes; i += sizeof(uintptr_t)) {
+        const char *at = (const char *)args + i;
+        uintptr_t p;
+
+        if (__msan_test_shadow(at, sizeof(p)) >= 0)
+            continue;
+        memcpy(&p, at, sizeof(p));
+        if (((p >= heap && p < heap_end) || (p >= here && p < stack)) && emu_memory_of((const void *)p, 1) == EMU_PAGEABLE)
+            emu_violation("%s:%d: kernel %s gets the address %p of host memory", l->site.file, l->site.line, l->kernel, (const void *)p);
+    }
+}
+#else
+static void check_args(const struct emu_launch *l, const void *args, size_t bytes)
+{
+    (void)l, (void)args, (void)bytes;
+}
+#endif
+
 void emu_launch_queue(const struct emu_launch *l, struct emu_stream *stream, const void *args, size_t bytes)
 {
     uint64_t threads = (uint64_t)l->block.x * l->block.y * l->block.z;
@@ -407,6 +432,7 @@ void emu_launch_queue(const struct emu_launch *l, struct emu_stream *stream, con
              l->grid.x > INT32_MAX || l->grid.y > 65535 || l->grid.z > 65535 || bytes > EMU_MAX_ARGS)
         emu_error(cudaErrorInvalidConfiguration);
     else {
+        check_args(l, args, bytes);
         t = new_task(KERNEL, l->kernel, args, bytes);
         t->launch = *l;
         push(stream, t);

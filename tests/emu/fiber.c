@@ -98,8 +98,10 @@ struct fiber *fiber_new(void (*fn)(void))
     char *stack = mmap(NULL, GUARD_BYTES + STACK_BYTES, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     uintptr_t *top;
 
-    if (!f || stack == MAP_FAILED || mprotect(stack, GUARD_BYTES, PROT_NONE) < 0)
-        emu_violation("no memory for another fiber");
+    if (!f || stack == MAP_FAILED || mprotect(stack, GUARD_BYTES, PROT_NONE) < 0) {
+        fputs("emulated GPU: no memory for another fiber\n", stderr);
+        abort();
+    }
     f->main = fn;
     f->bottom = stack + GUARD_BYTES;
     f->bytes = STACK_BYTES;

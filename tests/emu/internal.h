@@ -1,5 +1,6 @@
 /* tests/emu/internal.h - what the files of the emulator tell each other. Everything but emu_lock() is called with the lock held. */
 #pragma once
+#include <pthread.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -27,19 +28,25 @@
 #include <sanitizer/msan_interface.h>
 #endif
 
-/* ---- stream.c ---- */
+/* ---- control.c ---- */
 void emu_lock(void);
 void emu_unlock(void);
+/* Gives the lock away until `changed` is signalled or that time has come. */
+void emu_wait(pthread_cond_t *changed, const struct timespec *until);
 /* The next number of the seed's sequence, below n (n > 0). */
 uint32_t emu_random(uint32_t n);
 /* Makes e the calling thread's last error; returns it. */
 cudaError_t emu_error(cudaError_t e);
 /* The context's error, cudaSuccess while it lives; or that there is no device. */
 cudaError_t emu_context(void);
+/* A task is about to run: the context's error, which may be the one that a test has ordered. */
+cudaError_t emu_task_starts(void);
+/* Ends the process: the program under test did what no correct program does. */
+void emu_violation(const char *fmt, ...) __attribute__((noreturn, format(printf, 1, 2)));
+
+/* ---- queue.c ---- */
 /* Does queued work mention an address of [from, to)? Its name, or NULL. */
 const char *emu_queued_on(const char *from, const char *to);
-/* Ends the process: the program under test did what no correct program does. */
-_Noreturn void emu_violation(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
 
 /* ---- memory.c ---- */
 enum emu_memory { EMU_PAGEABLE, EMU_PINNED, EMU_DEVICE };

@@ -29,7 +29,7 @@ $(B)/cuda-emu.o: $(EMU_CU) $(EMU_C) $(EMU_NCCL) $(SHARED)
 $(foreach t,$(TEST_SRC),$(if $(filter cuda,$(call uses,$(t))),$(eval $(B)/$(t:.c=.o): CFLAGS += $(EMU_INC) -DCUDA_EMU)))
 
 # The emulator's own test: its objects and kernels, without the device. A caller of kernels sees the runtime's names.
-EMU_PROBE := $(patsubst %,$(B)/emu/tests/emu/%.o,block fiber gpu memory stream probe.cu)
+EMU_PROBE := $(patsubst %,$(B)/emu/tests/emu/%.o,block control fiber gpu memory queue stream probe.cu)
 $(B)/tests/device/test_emu: $(EMU_PROBE)
 $(B)/tests/device/test_emu.o: CFLAGS += $(EMU_INC)
 

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """Speed of the CUDA device on this machine's GPU, as ratios from one run: a training step of YOLOv3 against PyTorch's best setting, the deterministic tiers
-against `off`, and the step beside what the GPU can do at most.
+against `off`, the step beside what the GPU can do at most, and the sum of gradients between GPUs beside NCCL's own all-reduce.
 
     bench_gpu.py BUILD [--sizes 416,608] [--batches 16,64] [--precisions bf16,tf32,fp32] [--steps 20] [--no-compile]
 
@@ -74,6 +74,7 @@ def main():
         print(line)
     for precision in a.precisions.split(","):
         print(run(a.build + "/tests/bench/bench_layers", "device=cuda", "precision=" + precision, "size=416", "batch=16"), end="")
+    print(run(a.build + "/tests/bench/bench_link"), end="")
 
 
 main()

@@ -1,0 +1,468 @@
+/* What the sum of gradients in the canonical tree costs between GPUs, beside NCCL's own all-reduce of the same bytes.
+ * uses: proto worker worker/train worker/models worker/layers worker/data worker/eval worker/comm worker/core cpu
+ * Usage: bench_link [ranks=P] [sizes=1,16,64,248] [repeats=20]       sizes in MiB; 248 is the gradient of yolov3
+ *
+ * One process a GPU, as in a job: worker/train/reduce.c over the device's link, one shard a rank, backward that costs nothing. The peer
+ * is the NCCL that the link has found: one ncclAllReduce of the whole array, both arrays in memory of NCCL's, no limit on its blocks.
+ * A rank for every visible GPU; with one GPU two and four ranks share it, by way of the host's memory, and there is no peer. */
+#include <dlfcn.h>
+#include <link.h>
+
+#include "tests/unit/ranks.h"
+#include "worker/core/device.h"
+#include "worker/comm/staged.h"
+#include "worker/devices.h"
+#include "worker/train/reduce.h"
+
+enum { MAX_SIZES = 8, MAX_PARAMS = 64, PARAM = 4 << 20, TIMEOUT = 60000, LIFE_S = 300, ID_TEXT = 1024, MAX_RANKS = 64 };
+
+struct options {
+    int ranks, repeats, nsizes, sizes[MAX_SIZES]; /* MiB */
+};
+
+/* In shared memory; rank 0 writes. */
+struct result {
+    struct options o;
+    bool own_gpus; /* one a rank */
+    int devices, nccl;
+    char name[96];
+    struct err why; /* code 0: the ranks may start */
+    double tree_ms[MAX_SIZES], peer_ms[MAX_SIZES];
+};
+
+static double now_ms(void)
+{
+    struct timespec t;
+
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec * 1e3 + (double)t.tv_nsec / 1e6;
+}
+
+/* ---- NCCL and the driver, which this program is not linked with ---- */
+
+struct nccl_id { /* ncclUniqueId */
+    char internal[128];
+};
+enum { NCCL_SUM = 0, NCCL_FLOAT = 7, NCCL_SYMMETRIC = 1, STREAM_NON_BLOCKING = 1 };
+
+/* Results: 0 is success in both. Of NCCL 2.25 and later. */
+#define NCCL_CALLS(X)                                                           \
+    X(ncclGetVersion, (int *version))                                           \
+    X(ncclGetUniqueId, (struct nccl_id * id))                                   \
+    X(ncclCommInitRank, (void **comm, int nranks, struct nccl_id id, int rank)) \
+    X(ncclCommDestroy, (void *comm))                                            \
+    X(ncclMemAlloc, (void **mem, size_t bytes))                                 \
+    X(ncclMemFree, (void *mem))                                                 \
+    X(ncclAllReduce, (const void *from, void *to, size_t count, int type, int op, void *comm, void *stream))
+#define DRIVER_CALLS(X)                                \
+    X(cuStreamCreate, (void **stream, unsigned flags)) \
+    X(cuStreamSynchronize, (void *stream))
+
+struct peer {
+#define X(name, params) int(*name) params;
+    NCCL_CALLS(X)
+    DRIVER_CALLS(X)
+#undef X
+    int (*ncclCommWindowRegister)(void *comm, void *mem, size_t bytes, void **window, int flags); /* both NULL: NCCL is older than 2.27 */
+    int (*ncclCommWindowDeregister)(void *comm, void *window);
+    void *comm, *stream;
+    struct device *dev;
+    struct comm *host;
+};
+
+static int is_nccl(struct dl_phdr_info *info, size_t size, void *arg)
+{
+    (void)size;
+    if (strstr(info->dlpi_name, "libnccl.so"))
+        *(void **)arg = dlopen(info->dlpi_name, RTLD_NOW | RTLD_NOLOAD);
+    return *(void **)arg != NULL;
+}
+
+static void peer_open(struct peer *p, struct device *dev, struct comm *host, struct result *res)
+{
+    void *driver = dlopen("libcuda.so.1", RTLD_NOW), *nccl = NULL;
+    struct nccl_id id;
+    struct err err;
+    int version;
+
+    *p = (struct peer){ .dev = dev, .host = host };
+    dl_iterate_phdr(is_nccl, &nccl);
+    NEED(driver && nccl);
+#define X(name, params) NEED((p->name = (__typeof__(p->name))dlsym(nccl, #name)));
+    NCCL_CALLS(X)
+#undef X
+#define X(name, params) NEED((p->name = (__typeof__(p->name))dlsym(driver, #name)));
+    DRIVER_CALLS(X)
+#undef X
+    p->ncclCommWindowRegister = (__typeof__(p->ncclCommWindowRegister))dlsym(nccl, "ncclCommWindowRegister");
+    p->ncclCommWindowDeregister = (__typeof__(p->ncclCommWindowDeregister))dlsym(nccl, "ncclCommWindowDeregister");
+    NEED(p->ncclGetVersion(&version) == 0);
+    if (comm_rank(host) == 0) {
+        NEED(p->ncclGetUniqueId(&id) == 0);
+        res->nccl = version;
+    }
+    NEED_OK(comm_broadcast(host, COMM_SYNC, &id, sizeof(id), &err));
+    NEED(p->cuStreamCreate(&p->stream, STREAM_NON_BLOCKING) == 0);
+    NEED(p->ncclCommInitRank(&p->comm, comm_ranks(host), id, comm_rank(host)) == 0);
+}
+
+/* Memory that NCCL likes best; where windows cannot be had it goes on without. */
+struct array {
+    void *mem, *window;
+};
+
+static void array_open(struct peer *p, size_t bytes, struct array *ret)
+{
+    *ret = (struct array){ NULL, NULL };
+    NEED(p->ncclMemAlloc(&ret->mem, bytes) == 0);
+    if (p->ncclCommWindowRegister && p->ncclCommWindowRegister(p->comm, ret->mem, bytes, &ret->window, NCCL_SYMMETRIC) != 0)
+        ret->window = NULL;
+}
+
+static void array_close(struct peer *p, struct array *a)
+{
+    if (a->window)
+        NEED(p->ncclCommWindowDeregister(p->comm, a->window) == 0);
+    NEED(p->ncclMemFree(a->mem) == 0);
+}
+
+/* ---- one rank ---- */
+
+struct bench {
+    const struct options *o;
+    struct device *dev, *side;
+    struct comm *host, *link;
+    struct param param[MAX_PARAMS], *list[MAX_PARAMS];
+    int nparams, nshards;
+    float *host_memory; /* [PARAM / sizeof(float)] */
+};
+
+static void fill(struct bench *b, float *to, size_t bytes, float value)
+{
+    struct err err;
+
+    for (size_t i = 0; i < PARAM / sizeof(float); i++)
+        b->host_memory[i] = value;
+    for (size_t at = 0; at < bytes; at += PARAM)
+        NEED_OK(b->dev->ops->upload(b->dev, to + at / sizeof(float), b->host_memory, bytes - at < PARAM ? bytes - at : PARAM, &err));
+}
+
+/* Every element must be `value`: who measures a sum must see that it is one. */
+static void expect(struct bench *b, const float *from, size_t bytes, float value)
+{
+    struct err err;
+
+    for (size_t at = 0; at < bytes; at += PARAM) {
+        size_t n = bytes - at < PARAM ? bytes - at : PARAM;
+
+        NEED_OK(b->dev->ops->download(b->dev, b->host_memory, from + at / sizeof(float), n, &err));
+        for (size_t i = 0; i < n / sizeof(float); i++)
+            NEED(b->host_memory[i] == value);
+    }
+}
+
+/* As much as the job's gradient of so many MiB. */
+static void make_params(struct bench *b, int mib)
+{
+    size_t left = (size_t)mib << 20;
+
+    for (b->nparams = 0; left > 0; b->nparams++) {
+        size_t bytes = left < PARAM ? left : PARAM;
+
+        b->param[b->nparams] = (struct param){ .kind = PARAM_CONV, .count = bytes / sizeof(float), .index = b->nparams };
+        b->list[b->nparams] = &b->param[b->nparams];
+        left -= bytes;
+    }
+}
+
+/* first: every shard's gradient becomes 1; later steps find it where it was. */
+static void step(struct bench *b, struct reduce *r, struct span mine, bool first)
+{
+    struct err err;
+    bool written;
+
+    reduce_begin(r);
+    reduce_wave(r, 0);
+    for (int p = b->nparams - 1; p >= 0; p--) {
+        for (int s = 0; s < mine.hi - mine.lo; s++) {
+            float *g = reduce_dest(r, b->list[p], s, &written);
+
+            NEED(g);
+            if (first)
+                fill(b, g, b->param[p].count * sizeof(float), 1);
+        }
+        NEED_OK(reduce_ready(r, b->list[p], &err));
+    }
+    NEED_OK(reduce_wait(r, &err));
+}
+
+static double time_tree(struct bench *b, int mib)
+{
+    struct reduce_options opt = { .dev = b->dev, .side = b->side, .comm = b->link, .nshards = b->nshards, .nwaves = 1 };
+    struct span mine = rank_shards(comm_rank(b->host), comm_ranks(b->host), b->nshards);
+    struct reduce *r = NULL;
+    double best = 1e9;
+    struct err err;
+
+    make_params(b, mib);
+    NEED_OK(reduce_open(&opt, b->list, b->nparams, &r, &err));
+    step(b, r, mine, true);
+    for (int p = 0; p < b->nparams; p++)
+        expect(b, reduce_grad(r, b->list[p]), b->param[p].count * sizeof(float), (float)b->nshards);
+    for (int i = 0; i < b->o->repeats; i++) {
+        double from, took;
+
+        NEED_OK(comm_barrier(b->host, COMM_SYNC, &err));
+        from = now_ms();
+        step(b, r, mine, false);
+        took = now_ms() - from;
+        best = took < best ? took : best;
+    }
+    reduce_close(r);
+    return best;
+}
+
+static double time_peer(struct bench *b, struct peer *p, int mib)
+{
+    size_t bytes = (size_t)mib << 20;
+    struct array from, to;
+    double best = 1e9;
+    struct err err;
+
+    array_open(p, bytes, &from);
+    array_open(p, bytes, &to);
+    fill(b, from.mem, bytes, 1);
+    NEED_OK(b->dev->ops->sync(b->dev, &err));
+    for (int i = -1; i < b->o->repeats; i++) { /* the first makes connections */
+        double start, took;
+
+        NEED_OK(comm_barrier(p->host, COMM_SYNC, &err));
+        start = now_ms();
+        NEED(p->ncclAllReduce(from.mem, to.mem, bytes / sizeof(float), NCCL_FLOAT, NCCL_SUM, p->comm, p->stream) == 0);
+        NEED(p->cuStreamSynchronize(p->stream) == 0);
+        took = now_ms() - start;
+        best = i >= 0 && took < best ? took : best;
+    }
+    expect(b, to.mem, bytes, (float)comm_ranks(p->host));
+    array_close(p, &from);
+    array_close(p, &to);
+    return best;
+}
+
+static void open_link(struct bench *b, bool own_gpus)
+{
+    struct comm_options opt = {
+        .fd = -1, .rank = comm_rank(b->host), .nranks = comm_ranks(b->host), .timeout_ms = TIMEOUT, .host = b->host
+    };
+    const struct device_ops *ops = b->dev->ops;
+    char id[ID_TEXT] = "";
+    struct err err;
+
+    if (!own_gpus) {
+        NEED_OK(comm_open_staged(b->host, b->dev, b->side, &b->link, &err));
+        return;
+    }
+    if (opt.rank == 0)
+        NEED_OK(ops->link_id(id, sizeof(id), &err));
+    NEED_OK(comm_broadcast(b->host, COMM_SYNC, id, sizeof(id), &err));
+    NEED_OK(ops->link_open(b->dev, b->side, &opt, id, &b->link, &err));
+}
+
+static void measure_peer(struct bench *b, struct result *res)
+{
+    struct peer peer;
+
+    peer_open(&peer, b->dev, b->host, res);
+    for (int i = 0; i < b->o->nsizes; i++) {
+        double ms = time_peer(b, &peer, b->o->sizes[i]);
+
+        if (comm_rank(b->host) == 0)
+            res->peer_ms[i] = ms;
+    }
+    NEED(peer.ncclCommDestroy(peer.comm) == 0);
+}
+
+static void measure(struct bench *b, struct result *res)
+{
+    int nranks = comm_ranks(b->host);
+
+    b->host_memory = malloc(PARAM);
+    NEED(b->host_memory);
+    for (b->nshards = 1; b->nshards < nranks;)
+        b->nshards *= 2;
+    b->dev->ops->set_tier(b->dev, TIER_WORLD);
+    open_link(b, res->own_gpus);
+    for (int i = 0; i < b->o->nsizes; i++) {
+        double ms = time_tree(b, b->o->sizes[i]);
+
+        if (comm_rank(b->host) == 0)
+            res->tree_ms[i] = ms;
+    }
+    if (res->own_gpus)
+        measure_peer(b, res);
+    comm_close(b->link);
+    free(b->host_memory);
+}
+
+/* The GPU of a rank by itself, as detd-job gives it; what was visible before may have been a choice. */
+static void see_one_gpu(int rank)
+{
+    const char *list = getenv("CUDA_VISIBLE_DEVICES");
+    char one[96];
+
+    for (int i = 0; list && i < rank; i++) {
+        list = strchr(list, ',');
+        list = list ? list + 1 : NULL;
+    }
+    if (list)
+        snprintf(one, sizeof(one), "%.*s", (int)strcspn(list, ","), list);
+    else
+        snprintf(one, sizeof(one), "%d", rank);
+    NEED(setenv("CUDA_VISIBLE_DEVICES", one, 1) == 0);
+}
+
+static void rank_main(struct comm *host, void *arg)
+{
+    struct result *res = arg;
+    const struct device_options opt = { .threads = 1, .precision = PRECISION_FP32 };
+    const struct device_ops *ops;
+    struct bench b = { .o = &res->o, .host = host };
+    struct err err;
+
+    alarm(LIFE_S); /* a collective of the peer that never ends */
+    if (res->own_gpus)
+        see_one_gpu(comm_rank(host));
+    NEED_OK(device_backend("cuda", "auto", &ops, &err));
+    NEED_OK(ops->open(0, &opt, &b.dev, &err));
+    NEED_OK(ops->open(0, &opt, &b.side, &err));
+    measure(&b, res);
+    b.side->ops->close(b.side);
+    b.dev->ops->close(b.dev);
+}
+
+/* ---- the program ---- */
+
+/* In a process of its own: one that has opened a GPU must not fork ranks. */
+static int look(struct result *res)
+{
+    pid_t pid = fork();
+    int status = -1;
+
+    if (pid == 0) {
+        const struct device_options opt = { .precision = PRECISION_FP32 };
+        const struct device_ops *ops;
+        struct device_info info;
+        struct device *dev;
+        struct err err;
+        int rc = device_backend("cuda", "auto", &ops, &err);
+
+        if (rc == 0)
+            rc = ops->open(0, &opt, &dev, &err);
+        if (rc < 0) {
+            res->why = err;
+            _exit(1);
+        }
+        ops->info(dev, &info);
+        res->devices = info.devices;
+        snprintf(res->name, sizeof(res->name), "%s", info.name);
+        ops->close(dev);
+        _exit(0);
+    }
+    if (waitpid(pid, &status, 0) == pid && status == 0)
+        return 0;
+    fprintf(stderr, "bench_link: %s\n", res->why.code ? res->why.msg : "the process that looked for GPUs was killed");
+    return -1;
+}
+
+static void print(const struct result *res, int nranks)
+{
+    double share = 2.0 * (nranks - 1) / nranks; /* of the bytes, what each rank must send at least */
+
+    if (res->own_gpus)
+        printf("link: %d ranks, a GPU (%s) each, NCCL %d\n", nranks, res->name, res->nccl);
+    else
+        printf("link: %d ranks share one GPU (%s), by way of the host's memory\n", nranks, res->name);
+    for (int i = 0; i < res->o.nsizes; i++) {
+        double gb = share * (double)((size_t)res->o.sizes[i] << 20) / 1e9, tree = res->tree_ms[i], peer = res->peer_ms[i];
+
+        printf("link: %d ranks, %3d MiB: tree %8.3f ms, %6.1f GB/s", nranks, res->o.sizes[i], tree, gb / tree * 1e3);
+        if (res->own_gpus)
+            printf("; ncclAllReduce %8.3f ms, %6.1f GB/s; tree over it %.2f", peer, gb / peer * 1e3, tree / peer);
+        printf("\n");
+    }
+}
+
+static int run(struct result *res, int nranks)
+{
+    int bad;
+
+    fflush(stdout);
+    bad = run_ranks(nranks, TIMEOUT, rank_main, res);
+    if (bad == 0)
+        print(res, nranks);
+    else
+        fprintf(stderr, "bench_link: %d of %d ranks failed\n", bad, nranks);
+    return bad ? -1 : 0;
+}
+
+static int parse_sizes(struct options *o, const char *text)
+{
+    for (o->nsizes = 0; o->nsizes < MAX_SIZES; text++) {
+        char *end;
+        long mib = strtol(text, &end, 10);
+
+        if (end == text || mib < 1 || (size_t)mib << 20 > (size_t)MAX_PARAMS * PARAM)
+            return -1;
+        o->sizes[o->nsizes++] = (int)mib;
+        text = end;
+        if (*text != ',')
+            return *text ? -1 : 0;
+    }
+    return -1;
+}
+
+static int parse(struct options *o, int argc, char **argv)
+{
+    for (int i = 1; i < argc; i++) {
+        int bad = -1;
+
+        if (strncmp(argv[i], "ranks=", 6) == 0)
+            bad = (o->ranks = atoi(argv[i] + 6)) < 2 || o->ranks > MAX_RANKS;
+        else if (strncmp(argv[i], "repeats=", 8) == 0)
+            bad = (o->repeats = atoi(argv[i] + 8)) < 1;
+        else if (strncmp(argv[i], "sizes=", 6) == 0)
+            bad = parse_sizes(o, argv[i] + 6);
+        if (bad) {
+            fprintf(stderr, "bench_link: '%s': takes ranks=2..%d sizes=MIB,... (up to %d of at most %d) repeats=N\n", argv[i], MAX_RANKS,
+                    MAX_SIZES, (int)((size_t)MAX_PARAMS * PARAM >> 20));
+            return -1;
+        }
+    }
+    return 0;
+}
+
+int main(int argc, char **argv)
+{
+    struct result *res = shared_memory(sizeof(*res));
+    int rc = 0;
+
+    if (!res)
+        return 1;
+    res->o = (struct options){ .repeats = 20, .nsizes = 4, .sizes = { 1, 16, 64, 248 } };
+    if (parse(&res->o, argc, argv) < 0 || look(res) < 0)
+        return 1;
+    if (res->devices > 1) {
+        res->own_gpus = true;
+        if (res->o.ranks > res->devices) {
+            fprintf(stderr, "bench_link: ranks=%d, but this process sees %d GPUs\n", res->o.ranks, res->devices);
+            return 1;
+        }
+        return run(res, res->o.ranks ? res->o.ranks : res->devices) < 0;
+    }
+    printf("link: NCCL needs two GPUs, this process sees one: the transport for ranks that share a GPU instead\n");
+    if (res->o.ranks)
+        return run(res, res->o.ranks) < 0;
+    for (int nranks = 2; nranks <= 4 && rc == 0; nranks *= 2)
+        rc = run(res, nranks);
+    return rc < 0;
+}

@@ -17,7 +17,11 @@ TARGET, GOAL, RERUN_MAX = 1.2, 1.5, 1.03
 
 
 def run(*command, seconds=600):
-    done = subprocess.run([str(c) for c in command], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, timeout=seconds, check=False)
+    try:
+        done = subprocess.run([str(c) for c in command], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, timeout=seconds, check=False)
+    except subprocess.TimeoutExpired:  # what comes after it may still be measured
+        print("%s: no end after %d s" % (os.path.basename(str(command[0])), seconds))
+        return ""
     if done.returncode != 0:
         print("%s: exit %d: %s" % (os.path.basename(str(command[0])), done.returncode, done.stderr.strip()[-600:]))
     return done.stdout

@@ -9,8 +9,8 @@
 #include <link.h>
 
 #include "tests/unit/ranks.h"
-#include "worker/core/device.h"
 #include "worker/comm/staged.h"
+#include "worker/core/device.h"
 #include "worker/devices.h"
 #include "worker/train/reduce.h"
 

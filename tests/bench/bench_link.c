@@ -304,7 +304,7 @@ static void measure(struct bench *b, struct result *res)
     free(b->host_memory);
 }
 
-/* The GPU of a rank by itself, as detd-job gives it; what was visible before may have been a choice. */
+/* The GPU of a rank by itself and what else detd-job sets for it; what was visible before may have been a choice. */
 static void see_one_gpu(int rank)
 {
     const char *list = getenv("CUDA_VISIBLE_DEVICES");
@@ -318,7 +318,8 @@ static void see_one_gpu(int rank)
         snprintf(one, sizeof(one), "%.*s", (int)strcspn(list, ","), list);
     else
         snprintf(one, sizeof(one), "%d", rank);
-    NEED(setenv("CUDA_VISIBLE_DEVICES", one, 1) == 0);
+    NEED(setenv("CUDA_VISIBLE_DEVICES", one, 1) == 0 && setenv("CUDA_DEVICE_ORDER", "PCI_BUS_ID", 1) == 0 &&
+         setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", 1) == 0 && setenv("NCCL_SOCKET_IFNAME", "lo", 1) == 0);
 }
 
 static void rank_main(struct comm *host, void *arg)

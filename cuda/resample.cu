@@ -30,11 +30,14 @@ DEVICE_FN size_t large_pixel(const struct upsample_args *a, const struct upsampl
     return ((size_t)row * (size_t)s->w * (size_t)a->factor + x) * (size_t)a->factor;
 }
 
-template <typename T, int W> DEVICE_FN void spread(const struct upsample_args *a, const struct upsample_shard *s, unsigned i, int k)
+/* FACTOR 0: any. Of a factor known here the compiler keeps the stores whole; in a loop it takes them apart into single numbers. */
+template <typename T, int W, int FACTOR>
+DEVICE_FN void spread(const struct upsample_args *a, const struct upsample_shard *s, unsigned i, int k)
 {
     pack<T, W> p = vec_load<W>((const T *)s->src + (size_t)i * (size_t)s->src_stride + k);
     T *dst = (T *)s->dst + large_pixel(a, s, i) * (size_t)s->dst_stride + k;
     size_t row = (size_t)s->w * (size_t)a->factor * (size_t)s->dst_stride;
+    int factor = FACTOR ? FACTOR : a->factor;
     vec_affine<W> act;
     float v[W];
 
@@ -43,8 +46,10 @@ template <typename T, int W> DEVICE_FN void spread(const struct upsample_args *a
         vec_affine_load(&act, &s->act, k);
         vec_pending(v, act);
     }
-    for (int y = 0; y < a->factor; y++)
-        for (int x = 0; x < a->factor; x++)
+#pragma unroll
+    for (int y = 0; y < factor; y++)
+#pragma unroll
+        for (int x = 0; x < factor; x++)
             vec_store(dst + (size_t)y * row + (size_t)(x * s->dst_stride), v);
 }
 
@@ -76,14 +81,14 @@ DEVICE_FN void gather(const struct upsample_args *a, const struct upsample_shard
     vec_store(dx, sum);
 }
 
-template <typename T, int W> static __global__ void __launch_bounds__(VEC_THREADS) upsample_kernel(const struct upsample_args a)
+template <typename T, int W, int FACTOR> static __global__ void __launch_bounds__(VEC_THREADS) upsample_kernel(const struct upsample_args a)
 {
     const struct upsample_shard *s = &a.shard[blockIdx.z];
     int k = vec_channel<W>();
     size_t n = (size_t)s->n * (size_t)s->h * (size_t)s->w, i = vec_pixel<RUN>();
 
     for (int r = 0; r < RUN && i < n && k < a.c; r++, i += vec_step())
-        spread<T, W>(&a, s, (unsigned)i, k);
+        spread<T, W, FACTOR>(&a, s, (unsigned)i, k);
 }
 
 template <typename T, int W, int FACTOR>
@@ -111,7 +116,10 @@ template <typename T, int W> static void launch_fwd(struct upsample_call *c)
 {
     struct vec_grid g = vec_grid(c->pixels, c->a.c, W, RUN, c->nshards);
 
-    CUDA_LAUNCH((upsample_kernel<T, W>), g.grid, g.block, c->stream, c->a);
+    if (c->a.factor == 2)
+        CUDA_LAUNCH((upsample_kernel<T, W, 2>), g.grid, g.block, c->stream, c->a);
+    else
+        CUDA_LAUNCH((upsample_kernel<T, W, 0>), g.grid, g.block, c->stream, c->a);
 }
 
 template <typename T, int W> static void launch_bwd(struct upsample_call *c)

@@ -5,6 +5,7 @@
  * cut by the shape alone. */
 #pragma once
 #include <cuda_bf16.h>
+#include <string.h>
 
 #include "cuda/cuda.h"
 #include "worker/kernels/act.h"
@@ -39,6 +40,15 @@ template <typename T, int W> struct alignas(sizeof(T) * W < 16 ? sizeof(T) * W :
     T v[W];
 };
 
+/* bf16 in pairs of one register: as single numbers the compiler gives each a register of its own while it waits, and kernels with much on its way spill. */
+template <int W> struct alignas(2 * W < 16 ? 2 * W : 16) pack<bf16, W> {
+    uint32_t pair[W / 2];
+};
+
+template <> struct pack<bf16, 1> {
+    bf16 v[1];
+};
+
 /* Separate from vec_unpack(): a kernel asks for several packs before it uses the first, so that enough of memory is on its way. */
 template <int W, typename T> DEVICE_FN pack<T, W> vec_load(const T *p)
 {
@@ -52,13 +62,54 @@ template <typename T, int W> DEVICE_FN void vec_unpack(float (&ret)[W], const pa
         ret[i] = to_float(p.v[i]);
 }
 
+DEVICE_FN void vec_unpack(float (&ret)[1], const pack<bf16, 1> &p)
+{
+    ret[0] = to_float(p.v[0]);
+}
+
+template <int W> DEVICE_FN void vec_unpack(float (&ret)[W], const pack<bf16, W> &p)
+{
+#pragma unroll
+    for (int i = 0; i < W / 2; i++) {
+        ret[2 * i] = __uint_as_float(p.pair[i] << 16);
+        ret[2 * i + 1] = __uint_as_float(p.pair[i] & 0xFFFF0000u);
+    }
+}
+
+template <typename T, int W> DEVICE_FN void vec_pack(pack<T, W> *ret, const float (&f)[W])
+{
+#pragma unroll
+    for (int i = 0; i < W; i++)
+        from_float(&ret->v[i], f[i]);
+}
+
+DEVICE_FN void vec_pack(pack<bf16, 1> *ret, const float (&f)[1])
+{
+    from_float(&ret->v[0], f[0]);
+}
+
+/* Two results, the first in the lower half. */
+DEVICE_FN uint32_t pair_of(float low, float high)
+{
+    __nv_bfloat162 two = __floats2bfloat162_rn(low, high);
+    uint32_t word;
+
+    memcpy(&word, &two, sizeof(word));
+    return word;
+}
+
+template <int W> DEVICE_FN void vec_pack(pack<bf16, W> *ret, const float (&f)[W])
+{
+#pragma unroll
+    for (int i = 0; i < W / 2; i++)
+        ret->pair[i] = pair_of(f[2 * i], f[2 * i + 1]);
+}
+
 template <typename T, int W> DEVICE_FN void vec_store(T *dst, const float (&f)[W])
 {
     pack<T, W> p;
 
-#pragma unroll
-    for (int i = 0; i < W; i++)
-        from_float(&p.v[i], f[i]);
+    vec_pack(&p, f);
     *(pack<T, W> *)dst = p;
 }
 

@@ -112,6 +112,9 @@ static bool read_engine(const struct cudnn_api *api, cudnnBackendDescriptor_t co
         api->cudnnBackendGetAttribute(engine, CUDNN_ATTR_ENGINE_BEHAVIOR_NOTE, CUDNN_TYPE_BEHAVIOR_NOTE, CUDNN_BEHAVIOR_NOTE_TYPE_COUNT,
                                       &nbehaviours, behaviour))
         goto out;
+    /* a newer library may have more notes than these headers know, and count them all; what is not understood is not trusted */
+    if (nnotes > CUDNN_NUMERICAL_NOTE_TYPE_COUNT || nbehaviours > CUDNN_BEHAVIOR_NOTE_TYPE_COUNT)
+        goto out;
     for (int64_t i = 0; i < nnotes; i++)
         ret->notes |= 1u << note[i];
     for (int64_t i = 0; i < nbehaviours; i++)
@@ -278,6 +281,8 @@ static void choose(struct cudnn_plan *p, const struct cudnn_target *t, const str
 
     cudnn_descs_init(&list, t->api);
     n = candidates(&list, t, graph, mode);
+    if (out_of_memory(list.status)) /* the engines it would have named count, too */
+        p->descs.status = list.status;
     for (int i = 1; i <= n && !p->plan && p->descs.status == CUDNN_STATUS_SUCCESS; i++)
         try_engine(p, t, k, &list, i, mode, tally);
     cudnn_descs_free(&list);

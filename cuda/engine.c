@@ -74,7 +74,7 @@ static int reserve(struct engine *e, size_t bytes, const char *what, struct err 
     void *memory = NULL;
     int rc;
 
-    rc = cuda_check(cudaStreamSynchronize(e->d->stream), what, err);
+    rc = cuda_check(cudaStreamSynchronize(e->d->stream), "workspace of convolutions", err);
     if (rc < 0)
         return rc;
     cudaFree(e->workspace);

@@ -24,8 +24,12 @@ int cuda_malloc(void **ret, size_t bytes, const char *what, struct err *err)
         *ret = mem;
         return 0;
     }
-    if (e != cudaErrorMemoryAllocation)
-        return cuda_check(e, what, err);
+    if (e != cudaErrorMemoryAllocation) {
+        int rc = cuda_check(e, "cudaMalloc", err); /* `what` may be the caller's buffer, and labels are kept */
+
+        err_prefix(err, "%s", what);
+        return rc;
+    }
     (void)cudaGetLastError();
     (void)cudaMemGetInfo(&have, &total);
     return err_set(err, -ENOMEM,
@@ -42,7 +46,8 @@ void *cuda_alloc(struct device *dev, size_t bytes)
     if (cuda_malloc(&mem, bytes, "alloc", NULL) < 0)
         return NULL;
     /* Other queues may use it at once, so the zeros have to be there before they can know the address. */
-    if (cudaMemsetAsync(mem, 0, bytes ? bytes : 1, stream) == cudaSuccess && cudaStreamSynchronize(stream) == cudaSuccess)
+    if (cuda_check(cudaMemsetAsync(mem, 0, bytes ? bytes : 1, stream), "alloc", NULL) == 0 &&
+        cuda_check(cudaStreamSynchronize(stream), "alloc", NULL) == 0)
         return mem;
     (void)cudaFree(mem);
     return NULL;

@@ -110,11 +110,20 @@ static int compute_capability(int *ret_compute, struct err *err)
     return 0;
 }
 
+/* Streams that share one of the driver's queues wait for each other, those of the libraries too. A collective behind work that waits for a peer, which has the
+ * two the other way round, never begins. So there are as many queues as a GPU has, unless somebody said otherwise. The driver reads it once. */
+static void want_queues(void)
+{
+    (void)setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", 0);
+}
+
 int cuda_available(struct err *err)
 {
     int count = 0, compute = 0, rc;
-    cudaError_t e = cudaGetDeviceCount(&count);
+    cudaError_t e;
 
+    want_queues();
+    e = cudaGetDeviceCount(&count);
     if (e != cudaSuccess || count < 1)
         return no_gpu(e, err);
     rc = compute_capability(&compute, err);

@@ -40,7 +40,7 @@ static int ring_open(struct ring *r, const char *what, size_t segment_bytes, str
     r->what = what;
     r->segment_bytes = segment_bytes;
     for (int i = 0; i < SEGMENTS && rc == 0; i++)
-        rc = cuda_check(cudaEventCreateWithFlags(&r->left[i], cudaEventDisableTiming), what, err);
+        rc = cuda_check(cudaEventCreateWithFlags(&r->left[i], cudaEventDisableTiming | cudaEventBlockingSync), what, err);
     return rc;
 }
 

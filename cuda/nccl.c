@@ -183,6 +183,7 @@ static void link_close(struct comm *comm)
         if (l->channel[ch].nccl)
             leave(l, (enum comm_channel)ch);
     link_unwatch(l);
+    (void)cudaDeviceSynchronize(); /* after an abort what was queued behind it still uses this memory */
     for (int ch = 0; ch < COMM_CHANNELS; ch++)
         free_channel(&l->channel[ch]);
     for (int i = 0; i < l->nregions; i++)

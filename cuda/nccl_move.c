@@ -60,6 +60,12 @@ static size_t place_chunks(const struct comm *c, const struct comm_exchange *x, 
     return at;
 }
 
+/* Inside a group a call on a communicator that is not blocking may say that it goes on; it is still one of the group. */
+static bool accepted(ncclResult_t r)
+{
+    return r == ncclSuccess || r == ncclInProgress;
+}
+
 /* Inside a group. Between two ranks the planes go in order; who has nothing to send or to get is left out by both. */
 static ncclResult_t send_and_receive(struct link *l, struct link_channel *c, const struct comm_exchange *x, const void *const *views)
 {
@@ -72,10 +78,10 @@ static ncclResult_t send_and_receive(struct link *l, struct link_channel *c, con
 
         if (peer == me)
             continue;
-        for (int k = 0; r == ncclSuccess && theirs && k < x->planes[me]; k++)
+        for (int k = 0; accepted(r) && theirs && k < x->planes[me]; k++)
             r = l->api->ncclSend((const char *)x->mem + (size_t)k * x->plane_bytes + x->cut[peer], theirs, ncclUint8, peer, c->nccl,
                                  stream_of(c));
-        for (int k = 0; r == ncclSuccess && mine && k < x->planes[peer]; k++)
+        for (int k = 0; accepted(r) && mine && k < x->planes[peer]; k++)
             r = l->api->ncclRecv((void *)(uintptr_t)views[v + k], mine, ncclUint8, peer, c->nccl, stream_of(c));
     }
     return r;
@@ -100,7 +106,7 @@ static ncclResult_t gather_parts(struct link *l, struct link_channel *c, char *b
         return cut[1] == cut[0]
                    ? ncclSuccess
                    : l->api->ncclAllGather(buffer + cut[me], buffer + cut[0], cut[1] - cut[0], ncclUint8, c->nccl, stream_of(c));
-    for (int root = 0; r == ncclSuccess && root < nranks; root++)
+    for (int root = 0; accepted(r) && root < nranks; root++)
         if (cut[root + 1] > cut[root])
             r = l->api->ncclBroadcast(buffer + cut[root], buffer + cut[root], cut[root + 1] - cut[root], ncclUint8, root, c->nccl,
                                       stream_of(c));
@@ -125,7 +131,7 @@ static ncclResult_t issue(struct link *l, struct link_channel *c, const struct m
         return r;
     r = m->x ? send_and_receive(l, c, m->x, m->views) : gather_parts(l, c, m->buffer, m->cut);
     end = l->api->ncclGroupEnd(); /* always: the group is the thread's */
-    return r != ncclSuccess && r != ncclInProgress ? r : end;
+    return accepted(r) ? end : r;
 }
 
 static int queue(struct link *l, const struct comm_op *op, const struct movement *m, struct err *err)

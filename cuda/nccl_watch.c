@@ -82,6 +82,8 @@ int link_settle(struct link *l, enum comm_channel ch, ncclResult_t r, const char
     int64_t deadline = link_now_ms() + timeout_ms;
     bool gone = false;
 
+    if (r == ncclSuccess)
+        r = ncclInProgress; /* some calls (registering memory) say so of work that they have only begun: the communicator knows */
     for (int i = 0; r == ncclInProgress; i++) {
         int rc = link_state(l, err);
 

@@ -43,7 +43,8 @@ enum { JOB_MAX_BYTES = 1 << 20, JOB_MAX_LIST = 64, JOB_MAX_RANKS = 64, JOB_MAX_S
       "annotation file of the validation split; none: no validation")                                                                     \
     X(data_val_images, "data.val.images", PATH, "null", 1, 4095, "", "", "folder of its images")                                          \
     X(data_on_bad, "data.on_bad", ENUM, "\"error\"", 0, 0, "", "error|skip", "bad records: refuse the data set, or skip and count them")  \
-    X(data_workers, "data.workers", INT, "null", 1, 256, "threads", "", "decoding threads of a rank; default from the compute threads")   \
+    X(data_workers, "data.workers", INT, "null", 1, 256, "threads", "",                                                                   \
+      "decoding threads of a rank; default run.threads / 4, beside a GPU run.threads - 1 and at most 16")                                 \
     X(data_augment_flip, "data.augment.flip", REAL, "0.5", 0, 1, "prob", "", "mirror left-right")                                         \
     X(data_augment_vflip, "data.augment.vflip", REAL, "0", 0, 1, "prob", "", "mirror top-bottom")                                         \
     X(data_augment_jitter, "data.augment.jitter", REAL, "0.3", 0, 0.9, "", "", "aspect and placement jitter")                             \

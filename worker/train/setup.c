@@ -1,6 +1,7 @@
 /* worker/train/setup.c - opens and closes what a rank works with. */
 #include <errno.h>
 #include <math.h>
+#include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -143,11 +144,28 @@ static int open_machine(struct trainer *t, struct err *err)
 
 /* ---- data ---- */
 
+enum { GPU_WORKERS = 16 }; /* at most, where nobody said: no GPU eats more than they decode */
+
+/* Compute threads of this rank; a rank that runs alone was told none and has all the cores it may use. */
+static int threads(const struct trainer *t)
+{
+    cpu_set_t set;
+
+    if (t->spec->run_threads > 0)
+        return (int)t->spec->run_threads;
+    return sched_getaffinity(0, sizeof set, &set) == 0 ? CPU_COUNT(&set) : 1;
+}
+
+/* The CPU device computes on the same cores; beside a GPU they have little else to do. */
 static int workers(const struct trainer *t)
 {
+    int n = t->dev->host_memory ? threads(t) / 4 : threads(t) - 1;
+
     if (t->spec->data_workers > 0)
         return (int)t->spec->data_workers;
-    return t->spec->run_threads > 4 ? (int)t->spec->run_threads / 4 : 1;
+    if (!t->dev->host_memory && n > GPU_WORKERS)
+        return GPU_WORKERS;
+    return n > 1 ? n : 1;
 }
 
 static int report_split(struct trainer *t, const char *split, const struct dataset *d, const struct problems *p, struct err *err)

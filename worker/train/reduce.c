@@ -96,7 +96,8 @@ static int reduce_bucket(struct reduce *r, int bucket, size_t *squares_at, struc
     return rc;
 }
 
-/* The ranks' blocks back into flat order, which knows neither ranks nor buckets, then the tree over them. */
+/* The ranks' blocks back into flat order, which knows neither ranks nor buckets, then the tree over them. The one wait for the side queue: buckets before it
+ * are only queued there. */
 static int sum_all_squares(struct reduce *r, double *ret_sum, struct err *err)
 {
     size_t n = r->plan->blocks;
@@ -106,6 +107,8 @@ static int sum_all_squares(struct reduce *r, double *ret_sum, struct err *err)
 
     if (rc == 0)
         rc = r->side->ops->download(r->side, host, r->squares, n * sizeof(double), err);
+    if (rc == 0)
+        rc = comm_check(r->comm, COMM_GRAD, err);
     if (rc < 0)
         return rc;
     for (int j = 0; j < r->nranks; j++)
@@ -166,10 +169,6 @@ static void *communicate(void *arg)
         if (task == 0)
             squares_at = r->square_cut[r->rank] / sizeof(double);
         rc = task < r->plan->nbuckets ? reduce_bucket(r, task, &squares_at, &err) : sum_all_squares(r, &sum, &err);
-        if (rc == 0)
-            rc = r->side->ops->sync(r->side, &err);
-        if (rc == 0)
-            rc = comm_check(r->comm, COMM_GRAD, &err);
         if (rc < 0)
             comm_abort(r->comm); /* the others must not wait for what will not come */
         finish_task(r, rc, &err, sum);
@@ -286,6 +285,25 @@ static int take_host(struct reduce *r, struct err *err)
     return 0;
 }
 
+/* Two steps of zeros, since a device of its own memory may stop all its queues when it meets a kernel, a size or a peer for the first time. Later that could be
+ * for ever: the communication thread would wait for a collective of the main thread, whose peer waits for the communication thread. */
+static int rehearse(struct reduce *r, struct err *err)
+{
+    struct outline *const outlines[] = { &r->segments, &r->sums };
+    int rc = 0;
+
+    for (int i = 0; i < 2 && rc == 0 && !r->side->host_memory; i++) {
+        reduce_begin(r);
+        pthread_mutex_lock(&r->lock);
+        r->sent = outlines[i];
+        r->issued = r->plan->nbuckets;
+        pthread_cond_broadcast(&r->changed);
+        pthread_mutex_unlock(&r->lock);
+        rc = reduce_wait(r, err);
+    }
+    return rc;
+}
+
 int reduce_open(const struct reduce_options *opt, struct param *const *params, int nparams, struct reduce **ret_reduce, struct err *err)
 {
     struct reduce *r = calloc(1, sizeof(*r));
@@ -312,6 +330,8 @@ int reduce_open(const struct reduce_options *opt, struct param *const *params, i
         rc = take_host(r, err);
     if (rc == 0)
         rc = start_thread(r, err);
+    if (rc == 0)
+        rc = rehearse(r, err);
     if (rc < 0) {
         reduce_close(r);
         return rc;

@@ -515,16 +515,22 @@ ncclResult_t ncclMemFree(void *mem)
     return cudaFree(mem) == cudaSuccess ? ncclSuccess : ncclUnhandledCudaError;
 }
 
+/* The library says success, too, where it has only begun. */
 ncclResult_t ncclCommWindowRegister(ncclComm_t c, void *mem, size_t bytes, ncclWindow_t *window, int flags)
 {
+    ncclResult_t r;
+
     if (!mem || bytes % 4096 != 0 || flags != NCCL_WIN_COLL_SYMMETRIC)
         return refuse(ncclInvalidArgument, "not a symmetric window");
     enter(c);
+    r = c->polls > 0 || c->window ? refuse(ncclInvalidUsage, "something is still in progress on this communicator")
+        : roll(2)                 ? ncclInProgress
+                                  : ncclSuccess;
     c->window = window;
     c->polls = (int)roll(3);
     seen.windows += windows_offered != 0;
     leave(c);
-    return ncclInProgress;
+    return r;
 }
 
 ncclResult_t ncclCommWindowDeregister(ncclComm_t c, ncclWindow_t window)

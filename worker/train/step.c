@@ -130,16 +130,23 @@ static int size_at(const struct trainer *t, int64_t step)
     return sizes.lo < sizes.hi ? multiscale_size((uint64_t)s->train_seed, step, s->train_steps, sizes.lo, sizes.hi) : sizes.lo;
 }
 
-/* Sizes change every few steps; a device that plans hears of the next one while it computes the present one. */
-static int plan_ahead(struct trainer *t, struct err *err)
+static int plan_size(struct trainer *t, int size, struct err *err)
 {
-    int size = size_at(t, t->step + 1 + PLAN_AHEAD), n = (int)(t->spec->train_batch / t->spec->train_shards);
+    int n = (int)(t->spec->train_batch / t->spec->train_shards);
     struct span wave = wave_shards(t->shards, (int)t->spec->train_waves - 1, (int)t->spec->train_waves);
 
     if (size == t->planned_size)
         return 0;
     t->planned_size = size;
     return t->model->ops->plan(t->model, n, wave.hi - wave.lo, size, err);
+}
+
+/* Sizes change every few steps; a device that plans hears of the next one while it computes the present one, which it hears of first at the start. */
+static int plan_ahead(struct trainer *t, struct err *err)
+{
+    int rc = t->planned_size == 0 ? plan_size(t, size_at(t, t->step + 1), err) : 0;
+
+    return rc < 0 ? rc : plan_size(t, size_at(t, t->step + 1 + PLAN_AHEAD), err);
 }
 
 static int all_waves(struct trainer *t, struct err *err)

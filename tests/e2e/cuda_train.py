@@ -14,7 +14,7 @@ NEAR = {"fp32": 1e-3, "tf32": 2e-2, "bf16": 0.1}  # of losses over a few steps, 
 
 
 def cuda(**run):
-    return {"run": dict({"device": "cuda", "ranks_per_gpu": run.get("ranks", 1), "env": {"EMU_SEED": str(random.getrandbits(30)), "EMU_HOST_GUARD": "0"}},
+    return {"run": dict({"device": "cuda", "ranks_per_gpu": run.get("ranks", 1), "env": {"EMU_SEED": str(random.getrandbits(30))}},
                         **run)}
 
 

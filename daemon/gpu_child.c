@@ -248,7 +248,7 @@ void gpu_child_look(struct gpu_child *c)
         rc = start(c);
     if (rc == 0)
         rc = uv_try_write((uv_stream_t *)&c->probe->in, &ask, 1);
-    if (rc < 0)
+    if (rc < 0 && rc != UV_EPIPE) /* one that has ended already says why in its last words */
         fail_later(c, "the process that asks the GPU driver cannot be used: ", uv_strerror(rc));
     else
         uv_timer_start(&c->probe->deadline, on_deadline, c->config.deadline_ms, 0);

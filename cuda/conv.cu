@@ -430,9 +430,9 @@ DEVICE_FN float bias_sum(float *runs, const struct bias_shard *s, unsigned k, un
     return n > 0 ? fold_block(runs, sum, n) : 0.0f;
 }
 
-static __global__ void bias_fold_kernel(struct bias_args a)
+static __global__ void __launch_bounds__(FOLD_THREADS) bias_fold_kernel(struct bias_args a)
 {
-    SHARED(float, runs, FOLD_WIDTH *FOLD_RUNS);
+    SHARED(float, runs, FOLD_THREADS);
     unsigned k = blockIdx.x * FOLD_WIDTH + threadIdx.x, first = blockIdx.y;
     float *db = a.shard[first].db, sum = bias_sum(runs, &a.shard[first], k, (unsigned)a.c);
 

@@ -62,28 +62,53 @@ template <typename T> DEVICE_FN T fold_finish(fold<T> *f)
     return x;
 }
 
-/* The tree in T over n >= 1 numbers x[0], x[stride] ...: eight are on their way at once. */
+/* Leaves that are read before the first is added. */
+enum { FOLD_AHEAD = 8 };
+
+template <typename T> DEVICE_FN T fold_four(const T *a)
+{
+    return join(join(a[0], a[1]), join(a[2], a[3]));
+}
+
+/* The next leaves: FOLD_AHEAD of them or, for the last time, the first n of a. */
+template <typename T> DEVICE_FN void fold_some(fold<T> *f, T (&a)[FOLD_AHEAD], unsigned n)
+{
+    if (n >= FOLD_AHEAD) {
+        fold_push(f, join(fold_four(a), fold_four(a + 4)), 8u);
+        return;
+    }
+    if (n & 4) {
+        fold_push(f, fold_four(a), 4u);
+        a[0] = a[4], a[1] = a[5], a[2] = a[6];
+    }
+    if (n & 2) {
+        fold_push(f, join(a[0], a[1]), 2u);
+        a[0] = a[2];
+    }
+    if (n & 1)
+        fold_push(f, a[0], 1u);
+}
+
+/* The tree in T over n >= 1 numbers x[0], x[stride] ... */
 template <typename T, typename S> DEVICE_FN T fold_rows(const S *x, size_t stride, unsigned n)
 {
     fold<T> f;
-    unsigned i = 0;
 
     fold_start(&f);
-    for (; i + 8 <= n; i += 8) {
-        T a[8];
+    for (unsigned i = 0; i < n; i += FOLD_AHEAD) {
+        T a[FOLD_AHEAD];
 
 #pragma unroll
-        for (int l = 0; l < 8; l++)
-            a[l] = (T)x[(i + (unsigned)l) * stride];
-        fold_push(&f, join(join(join(a[0], a[1]), join(a[2], a[3])), join(join(a[4], a[5]), join(a[6], a[7]))), 8u);
+        for (unsigned l = 0; l < FOLD_AHEAD; l++)
+            if (i + l < n)
+                a[l] = (T)x[(i + l) * stride];
+        fold_some(&f, a, n - i);
     }
-    for (; i < n; i++)
-        fold_push(&f, (T)x[i * stride], 1u);
     return fold_finish(&f);
 }
 
 /* A block of FOLD_WIDTH x FOLD_RUNS threads folds FOLD_WIDTH neighbouring columns of n rows: each thread a run of rows, then one thread of a column its runs. */
-enum { FOLD_WIDTH = 32, FOLD_RUNS = 8 };
+enum { FOLD_WIDTH = 32, FOLD_RUNS = 16, FOLD_THREADS = FOLD_WIDTH * FOLD_RUNS };
 
 /* Rows of a run: the smallest power of two that needs no more than FOLD_RUNS of them. */
 DEVICE_FN unsigned fold_run(unsigned n)
@@ -95,7 +120,7 @@ DEVICE_FN unsigned fold_run(unsigned n)
     return run;
 }
 
-/* Called by all threads of the block with the fold of their run (nothing where there is none); `runs` holds FOLD_WIDTH * FOLD_RUNS. The result is right in
+/* Called by all threads of the block with the fold of their run (nothing where there is none); `runs` holds FOLD_THREADS. The result is right in
  * the threads of row 0. */
 template <typename T> DEVICE_FN T fold_block(T *runs, T mine, unsigned n)
 {

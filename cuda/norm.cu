@@ -109,22 +109,46 @@ static int rows_make(struct device *dev, struct rows *ret, const double *const *
     return ret->table ? 0 : err->code;
 }
 
-static __global__ void merge_moments_kernel(double *dst, struct rows r, int c)
+/* FOLD_AHEAD rows of statistics at one channel. They leave together: the kernels of this part are nothing but waiting for memory. */
+struct stats_rows {
+    double count[FOLD_AHEAD], mean[FOLD_AHEAD], m2[FOLD_AHEAD];
+};
+
+/* Returns how many there are from `first` on, at most FOLD_AHEAD of which are read. */
+DEVICE_FN unsigned stats_read(struct stats_rows *ret, const struct rows *r, int first, int c, int k)
+{
+#pragma unroll
+    for (int i = 0; i < FOLD_AHEAD; i++)
+        if (first + i < r->n) {
+            const double *s = row(r, first + i);
+
+            ret->count[i] = s[0];
+            ret->mean[i] = s[1 + k];
+            ret->m2[i] = s[1 + c + k];
+        }
+    return (unsigned)(r->n - first);
+}
+
+static __global__ void __launch_bounds__(CHANNEL_THREADS) merge_moments_kernel(double *dst, struct rows r, int c)
 {
     int k = (int)(blockIdx.x * blockDim.x + threadIdx.x);
+    struct moments a[FOLD_AHEAD], m;
     fold<struct moments> f;
-    struct moments m;
+    struct stats_rows s;
 
     if (k >= c)
         return;
     fold_start(&f);
-    for (int i = 0; i < r.n; i++) {
-        const double *s = row(&r, i);
+    for (int first = 0; first < r.n; first += FOLD_AHEAD) {
+        unsigned n = stats_read(&s, &r, first, c, k);
 
-        m.count = s[0];
-        m.mean = s[1 + k];
-        m.m2 = s[1 + c + k];
-        fold_push(&f, m, 1u);
+#pragma unroll
+        for (int i = 0; i < FOLD_AHEAD; i++) {
+            a[i].count = s.count[i];
+            a[i].mean = s.mean[i];
+            a[i].m2 = s.m2[i];
+        }
+        fold_some(&f, a, n);
     }
     m = fold_finish(&f);
     if (k == 0)
@@ -145,16 +169,22 @@ int cuda_merge_moments(struct device *dev, double *dst, const double *const *sta
     return norm_checked("merge_moments", err);
 }
 
-static __global__ void merge_sums_kernel(double *dst, struct rows r, size_t count)
+static __global__ void __launch_bounds__(CHANNEL_THREADS) merge_sums_kernel(double *dst, struct rows r, size_t count)
 {
     size_t j = (size_t)blockIdx.x * blockDim.x + threadIdx.x;
+    double x[FOLD_AHEAD];
     fold<double> f;
 
     if (j >= count)
         return;
     fold_start(&f);
-    for (int i = 0; i < r.n; i++)
-        fold_push(&f, row(&r, i)[j], 1u);
+    for (int first = 0; first < r.n; first += FOLD_AHEAD) {
+#pragma unroll
+        for (int i = 0; i < FOLD_AHEAD; i++)
+            if (first + i < r.n)
+                x[i] = row(&r, first + i)[j];
+        fold_some(&f, x, (unsigned)(r.n - first));
+    }
     dst[j] = fold_finish(&f);
 }
 
@@ -236,22 +266,38 @@ int cuda_narrow(struct device *dev, float *const *dst, float beta, const double 
     return norm_checked("narrow", err);
 }
 
-static __global__ void running_kernel(float *mean, float *var, struct rows stats, float momentum, int c, const int32_t *skip)
+/* One pixel has no unbiased variance. */
+DEVICE_FN bool too_few(const struct stats_rows *s, unsigned n)
 {
-    int k = (int)(blockIdx.x * blockDim.x + threadIdx.x);
+    bool few = false;
+
+#pragma unroll
+    for (unsigned i = 0; i < FOLD_AHEAD; i++)
+        few = few || (i < n && s->count[i] < 2.0);
+    return few;
+}
+
+static __global__ void __launch_bounds__(CHANNEL_THREADS)
+    running_kernel(float *mean, float *var, struct rows stats, float momentum, int c, const int32_t *skip)
+{
+    int k = (int)(blockIdx.x * blockDim.x + threadIdx.x), skipped = *skip;
+    struct stats_rows s;
     fold<double> f, g;
 
-    if (k >= c || *skip != 0)
+    if (k >= c)
         return;
     fold_start(&f);
     fold_start(&g);
-    for (int i = 0; i < stats.n; i++) {
-        const double *s = row(&stats, i);
+    for (int first = 0; first < stats.n; first += FOLD_AHEAD) {
+        unsigned n = stats_read(&s, &stats, first, c, k);
 
-        if (s[0] < 2.0)
-            return; /* one pixel has no unbiased variance */
-        fold_push(&f, s[1 + k], 1u);
-        fold_push(&g, s[1 + c + k] / (s[0] - 1.0), 1u);
+        if (skipped != 0 || too_few(&s, n))
+            return;
+#pragma unroll
+        for (int i = 0; i < FOLD_AHEAD; i++)
+            s.m2[i] /= s.count[i] - 1.0;
+        fold_some(&f, s.mean, n);
+        fold_some(&g, s.m2, n);
     }
     mean[k] = norm_running_value(mean[k], fold_finish(&f) / (double)stats.n, momentum);
     var[k] = norm_running_value(var[k], fold_finish(&g) / (double)stats.n, momentum);
@@ -304,15 +350,18 @@ template <bool FROZEN, int W> DEVICE_FN void apply_pixel(float (&da)[W], const f
 }
 
 /* Means of dy and dy * xhat of the block's channels, [2][VEC_THREADS * W]: divisions of doubles, so each is done once a block. */
-template <int W> DEVICE_FN void block_means(float *means, const struct apply_shard *s, int c)
+template <int W> DEVICE_FN void block_means(float *means, const struct apply_shard *s, unsigned c)
 {
     unsigned width = blockDim.x * W, threads = blockDim.x * blockDim.y;
+    const double *sums = s->sums + blockIdx.y * width;
+    double n = s->stats[0];
 
-    for (unsigned j = threadIdx.y * blockDim.x + threadIdx.x; j < 2 * width; j += threads) {
-        unsigned which = j / width, k = blockIdx.y * width + j % width;
+#pragma unroll 2
+    for (unsigned j = threadIdx.y * blockDim.x + threadIdx.x; j < width && blockIdx.y * width + j < c; j += threads) {
+        double dy = sums[j], dyxhat = sums[c + j];
 
-        if (k < (unsigned)c)
-            means[which * VEC_THREADS * W + j % width] = (float)(s->sums[which * (unsigned)c + k] / s->stats[0]);
+        means[j] = (float)(dy / n);
+        means[VEC_THREADS * W + j] = (float)(dyxhat / n);
     }
     __syncthreads();
 }
@@ -359,7 +408,7 @@ template <typename T, int W, bool FROZEN> static __global__ void __launch_bounds
     if (!FROZEN) {
         SHARED(float, means, 2 * VEC_THREADS * W);
 
-        block_means<W>(means, s, a.c);
+        block_means<W>(means, s, (unsigned)a.c);
         vec_channels(b.mean_dy, means, (int)threadIdx.x * W);
         vec_channels(b.mean_dyxhat, means, (VEC_THREADS + (int)threadIdx.x) * W);
     }

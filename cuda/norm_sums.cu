@@ -164,9 +164,9 @@ template <typename T, int W> static __global__ void __launch_bounds__(SLAB_THREA
 }
 
 /* ret[j] = the tree over the rows of partials; a shard without pixels has no rows. */
-static __global__ void bwd_fold_kernel(struct slab_args a, unsigned slabs_a_block)
+static __global__ void __launch_bounds__(FOLD_THREADS) bwd_fold_kernel(struct slab_args a, unsigned slabs_a_block)
 {
-    SHARED(double, runs, FOLD_WIDTH *FOLD_RUNS);
+    SHARED(double, runs, FOLD_THREADS);
     const struct slab_shard *s = &a.shard[blockIdx.y];
     unsigned n = slab_blocks(s->npixels, a.slab, slabs_a_block), run = fold_run(n), first = threadIdx.y * run;
     unsigned j = blockIdx.x * FOLD_WIDTH + threadIdx.x, columns = 2 * (unsigned)a.c;
@@ -346,9 +346,9 @@ template <typename T, int W> static __global__ void __launch_bounds__(SLAB_THREA
     }
 }
 
-static __global__ void stats_fold_kernel(struct slab_args a, unsigned slabs_a_block)
+static __global__ void __launch_bounds__(FOLD_THREADS) stats_fold_kernel(struct slab_args a, unsigned slabs_a_block)
 {
-    SHARED(struct moments, runs, FOLD_WIDTH * FOLD_RUNS);
+    SHARED(struct moments, runs, FOLD_THREADS);
     const struct slab_shard *s = &a.shard[blockIdx.y];
     unsigned n = slab_blocks(s->npixels, a.slab, slabs_a_block), run = fold_run(n), first = threadIdx.y * run;
     unsigned k = blockIdx.x * FOLD_WIDTH + threadIdx.x, c = (unsigned)a.c;

@@ -483,16 +483,18 @@ static void merged(void **state)
         }
 }
 
+enum { RUNNING_MOST = 70 };
+
 struct running_case {
     int nstats, c, skip;
-    double stats[8][5];
+    double stats[RUNNING_MOST][5];
     float mean[2], var[2];
 };
 
 static void run_running(struct device *dev, const void *arg, void *ret)
 {
     const struct running_case *t = arg;
-    const double *stats[8];
+    const double *stats[RUNNING_MOST];
     float *mean = put(dev, t->mean, sizeof(t->mean)), *var = put(dev, t->var, sizeof(t->var));
     int32_t *skip = put(dev, &t->skip, sizeof(int32_t));
     struct err err;
@@ -524,6 +526,30 @@ static void running(void **state)
     t.stats[1][0] = 1; /* one pixel: no unbiased variance */
     same_on_all(run_running, &t, out, sizeof(out));
     assert_true(out[0] == 0.0f && out[1] == 3.0f && out[2] == 1.0f && out[3] == 2.0f);
+}
+
+/* As many rows as are read at once, fewer and more. */
+static void running_many(void **state)
+{
+    static const int counts[] = { 3, 4, 6, 7, 8, 9, 15, 16, RUNNING_MOST };
+    struct running_case t = { .c = 2, .mean = { 0, 3 }, .var = { 1, 2 } };
+    float out[4];
+
+    (void)state;
+    for (int v = 0; v < RUNNING_MOST; v++) {
+        t.stats[v][0] = 5 + v;
+        for (int i = 1; i < 5; i++)
+            t.stats[v][i] = 1.0 / (7 * v + i);
+    }
+    for (size_t i = 0; i < sizeof counts / sizeof *counts; i++) {
+        t.nstats = counts[i];
+        same_on_all(run_running, &t, out, sizeof(out));
+        assert_true(out[0] > 0.0f && out[2] < 1.0f);
+        t.stats[counts[i] - 1][0] = 1;
+        same_on_all(run_running, &t, out, sizeof(out));
+        assert_true(out[0] == 0.0f && out[1] == 3.0f && out[2] == 1.0f && out[3] == 2.0f);
+        t.stats[counts[i] - 1][0] = 5;
+    }
 }
 
 static double member(json_t *object, const char *name)
@@ -601,13 +627,10 @@ static void running_prepare_and_narrow(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = { cmocka_unit_test(gradients),
-                                        cmocka_unit_test(bits_and_bodies),
-                                        cmocka_unit_test(running),
-                                        cmocka_unit_test(vector),
-                                        cmocka_unit_test(running_prepare_and_narrow),
-                                        cmocka_unit_test(many_shards),
-                                        cmocka_unit_test(crowd),
+    const struct CMUnitTest tests[] = { cmocka_unit_test(gradients),   cmocka_unit_test(bits_and_bodies),
+                                        cmocka_unit_test(running),     cmocka_unit_test(running_many),
+                                        cmocka_unit_test(vector),      cmocka_unit_test(running_prepare_and_narrow),
+                                        cmocka_unit_test(many_shards), cmocka_unit_test(crowd),
                                         cmocka_unit_test(merged) };
 
     return cmocka_run_group_tests(tests, open_devices, close_devices);

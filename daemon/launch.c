@@ -178,8 +178,9 @@ static void env_add(struct environment *e, const char *name, const char *value)
 /* Nothing of the environment in which detd was started leaks into a job but where its user lives, how he writes and where CUDA lies. */
 static void env_fill(struct environment *e)
 {
-    static const char *const kept[] = { "HOME",           "USER",      "LOGNAME",   "TMPDIR",       "LANG",          "TZ",
-                                        "DETD_CUDA_PATH", "CUDA_HOME", "CUDA_PATH", "ASAN_OPTIONS", "UBSAN_OPTIONS", "TSAN_OPTIONS" };
+    static const char *const kept[] = { "HOME",         "USER",           "LOGNAME",       "TMPDIR",      "LANG",
+                                        "TZ",           "DETD_CUDA_PATH", "CUDA_HOME",     "CUDA_PATH",   "VIRTUAL_ENV",
+                                        "CONDA_PREFIX", "ASAN_OPTIONS",   "UBSAN_OPTIONS", "TSAN_OPTIONS" };
 
     memset(e, 0, sizeof *e);
     env_add(e, "PATH", "/usr/local/bin:/usr/bin:/bin");

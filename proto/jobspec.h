@@ -86,7 +86,7 @@ enum { JOB_MAX_BYTES = 1 << 20, JOB_MAX_LIST = 64, JOB_MAX_RANKS = 64, JOB_MAX_S
       "0: only at the end; default: val.every, or steps/10 without validation")                                                           \
     X(checkpoint_keep, "checkpoint.keep", INT, "3", 1, 1000, "", "", "newest checkpoints kept, besides the best by validation loss")      \
     X(run_device, "run.device", ENUM, "\"auto\"", 0, 0, "", "auto|cpu|cuda", "")                                                          \
-    X(run_ranks, "run.ranks", INT, "1", 1, 64, "processes", "", "changes no result")                                                      \
+    X(run_ranks, "run.ranks", INT, "1", 1, 64, "processes", "", "changes no result on CPUs, nor on GPUs in tier world")                   \
     X(run_ranks_per_gpu, "run.ranks_per_gpu", INT, "1", 1, 8, "processes", "",                                                            \
       "ranks that share one GPU; more than 1 uses the shared-memory transport")                                                           \
     X(run_threads, "run.threads", INT, "null", 1, 1024, "threads", "", "CPU compute threads of a rank; default max(1, slots/ranks)")      \

@@ -54,8 +54,9 @@
  * fd 5 = its progress page (proto/progress.h), fd 6 = the job's lock (kept open, never used: lock free = no process of the job lives),
  * fd 7 = the CUDA plugin that lies beside the trainer, open for reading, where there is one (DETD_PLUGIN_FD=7 then);
  * stdin = /dev/null, stdout and stderr = log/rank-R.log; cwd = the job directory. spec.json there is the job. PR_SET_PDEATHSIG is
- * SIGKILL. Environment: PATH, HOME, USER, LOGNAME, TMPDIR, LANG, TZ, DETD_CUDA_PATH, CUDA_HOME and CUDA_PATH as detd-job has them, run.env of the job,
- * CUDA_DEVICE_ORDER=PCI_BUS_ID, CUDA_DEVICE_MAX_CONNECTIONS=32, NCCL_SOCKET_IFNAME=lo (run.env wins), and CUDA_VISIBLE_DEVICES = the UUID of its GPU where GPUs were granted. */
+ * SIGKILL. Environment: PATH, HOME, USER, LOGNAME, TMPDIR, LANG, TZ, DETD_CUDA_PATH, CUDA_HOME, CUDA_PATH, VIRTUAL_ENV and CONDA_PREFIX as detd-job
+ * has them, CUDA_DEVICE_ORDER=PCI_BUS_ID, CUDA_DEVICE_MAX_CONNECTIONS=32, NCCL_SOCKET_IFNAME=lo, run.env of the job, which wins over those, and
+ * CUDA_VISIBLE_DEVICES = the UUID of its GPU where GPUs were granted. */
 #pragma once
 
 enum { REPORT_MAX_LINE = 64 << 10, SUP_PROTOCOL = 1 };

@@ -207,8 +207,8 @@ static int add_var(char **env, size_t *n, const char *name, const char *value, s
 
 int spawn_env(const json_t *run_env, char ***ret_env, struct err *err)
 {
-    static const char *const kept[] = { "PATH", "HOME", "USER",           "LOGNAME",   "TMPDIR",
-                                        "LANG", "TZ",   "DETD_CUDA_PATH", "CUDA_HOME", "CUDA_PATH" };
+    static const char *const kept[] = { "PATH", "HOME",           "USER",      "LOGNAME",   "TMPDIR",      "LANG",
+                                        "TZ",   "DETD_CUDA_PATH", "CUDA_HOME", "CUDA_PATH", "VIRTUAL_ENV", "CONDA_PREFIX" };
     /* GPUs are numbered as NVML does; queues that wait for each other need a channel each; all ranks are on this machine. */
     static const char *const set[][2] = { { "CUDA_DEVICE_ORDER", "PCI_BUS_ID" },
                                           { "CUDA_DEVICE_MAX_CONNECTIONS", "32" },

@@ -70,9 +70,11 @@ static const struct device_ops *cuda_plugin(void)
         return NULL;
     if (lib)
         *(void **)&backend = dlsym(lib, "detd_backend");
-    if (!backend)
-        printf("%s: %s\n", path, dlerror());
-    return backend ? backend() : NULL;
+    if (!backend) {
+        fprintf(stderr, "DETD_TEST_CUDA=%s: %s\n", path, dlerror());
+        exit(1);
+    }
+    return backend();
 }
 
 #ifdef TEST_MSAN
@@ -108,8 +110,13 @@ __attribute__((unused)) static int open_devices(void **state)
     for (uint64_t seed = 1; seed <= EMU_SEEDS; seed++)
         open_device(cuda_backend_emu(), &gpu, seed);
 #endif
-    if (plugin)
+    if (plugin) {
+        int before = devices.n;
+
         open_device(plugin, &gpu, 0);
+        if (devices.n == before)
+            exit(1); /* whoever names a plugin wants it tested */
+    }
     return devices.n > 0 ? 0 : -1;
 }
 

@@ -370,6 +370,7 @@ static void dying_ranks(struct comm *c, void *arg)
     }
     atomic_store(&d->code[me], rc);
     NEED(err.msg[0]);
+    NEED(reduce_state(s.reduce, &err) == rc && err.code == rc);
     tear_down(&s);
 }
 

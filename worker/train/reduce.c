@@ -169,9 +169,9 @@ static void *communicate(void *arg)
         if (task == 0)
             squares_at = r->square_cut[r->rank] / sizeof(double);
         rc = task < r->plan->nbuckets ? reduce_bucket(r, task, &squares_at, &err) : sum_all_squares(r, &sum, &err);
+        finish_task(r, rc, &err, sum); /* who is woken by the abort finds the reason */
         if (rc < 0)
             comm_abort(r->comm); /* the others must not wait for what will not come */
-        finish_task(r, rc, &err, sum);
     }
     return NULL;
 }
@@ -524,6 +524,18 @@ int reduce_wait(struct reduce *r, struct err *err)
     } else if (r->issued < r->plan->nbuckets) {
         rc = err_set(err, ERR_STATE, "gradients of %d parameters are missing in bucket %d", r->missing[r->issued], r->issued);
     }
+    pthread_mutex_unlock(&r->lock);
+    return rc;
+}
+
+int reduce_state(struct reduce *r, struct err *err)
+{
+    int rc;
+
+    pthread_mutex_lock(&r->lock);
+    rc = r->failure.code;
+    if (rc < 0 && err)
+        *err = r->failure;
     pthread_mutex_unlock(&r->lock);
     return rc;
 }

@@ -61,6 +61,8 @@ float *reduce_dest(struct reduce *r, const struct param *p, int shard, bool *ret
 int reduce_ready(struct reduce *r, const struct param *p, struct err *err);
 /* Waits for the communication thread. After the last wave only. Any error is final: the comm has failed, or backward was not complete. */
 int reduce_wait(struct reduce *r, struct err *err);
+/* 0, or what the communication thread failed with. Never waits. */
+int reduce_state(struct reduce *r, struct err *err);
 /* After reduce_wait(), until reduce_begin(): the sum over all shards of the job, p->count contiguous floats (not divided by V). NULL: no gradient. */
 float *reduce_grad(const struct reduce *r, const struct param *p);
 /* Sum of squares of all gradients above: 1024-element blocks, then a pairwise tree in fp64. Not finite: some gradient is not, or overflows. */

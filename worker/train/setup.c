@@ -333,8 +333,9 @@ static int open_exchanges(struct trainer *t, struct err *err)
         widest = m->norms[i].sync && n > widest ? n : widest;
     }
     t->raw = t->dev->ops->alloc(t->dev, raw);
-    t->raw_host = malloc(raw);
-    if (!t->raw || !t->raw_host)
+    t->raw_host = t->dev->ops->host_alloc(t->dev, raw);
+    t->raw_sent = t->dev->ops->mark_new(t->dev);
+    if (!t->raw || !t->raw_host || !t->raw_sent)
         return err_set(err, ERR_DEVICE, "out of memory: losses");
     rc = slots_open(t->comm, (int)t->spec->train_shards, 2 * (size_t)m->ops->nterms, &t->slots, err);
     if (rc >= 0)
@@ -402,7 +403,10 @@ void trainer_close(struct trainer *t)
         t->dev->ops->free(t->dev, t->skip);
     if (t->raw)
         t->dev->ops->free(t->dev, t->raw);
-    free(t->raw_host);
+    if (t->raw_host)
+        t->dev->ops->host_free(t->dev, t->raw_host);
+    if (t->raw_sent)
+        t->dev->ops->mark_free(t->dev, t->raw_sent);
     slots_close(t->slots);
     reduce_close(t->reduce);
     tape_free(t->tape);

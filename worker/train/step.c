@@ -258,12 +258,20 @@ static int update(struct trainer *t, struct err *err)
     return rc < 0 ? rc : update_running(t, err);
 }
 
-/* The one place of a step where the host waits for the device: gradients are reduced, so the losses are there too. */
+/* Losses of this rank start on their way to the host. */
+static int send_terms(struct trainer *t, struct err *err)
+{
+    size_t n = (size_t)(t->shards.hi - t->shards.lo) * t->model->raw_terms;
+    int rc = t->dev->ops->copy_async(t->dev, t->raw_host, t->raw, n * sizeof *t->raw, err);
+
+    return rc < 0 ? rc : t->dev->ops->mark(t->dev, t->raw_sent, err);
+}
+
+/* Here and in reduce_wait() the host waits for the device, and nowhere else in a step. */
 static int take_terms(struct trainer *t, struct err *err)
 {
     const struct model *m = t->model;
-    int n = t->shards.hi - t->shards.lo, images = (int)(t->spec->train_batch / t->spec->train_shards);
-    int rc = t->dev->ops->download(t->dev, t->raw_host, t->raw, (size_t)n * m->raw_terms * sizeof *t->raw, err);
+    int images = (int)(t->spec->train_batch / t->spec->train_shards), rc = t->dev->ops->reach(t->dev, t->raw_sent, err);
 
     if (rc >= 0)
         rc = comm_check(t->link, COMM_SYNC, err);
@@ -283,6 +291,8 @@ static int exchange(struct trainer *t, struct err *err)
     uint64_t *mine = slots_words(t->slots);
     int rc = exchange_all(&t->stats, t, err);
 
+    if (rc >= 0)
+        rc = send_terms(t, err);
     if (rc >= 0 && t->opt.rank == 0)
         rc = control_poll(t, &word, err);
     mine[0] = word.word;
@@ -291,17 +301,29 @@ static int exchange(struct trainer *t, struct err *err)
     mine[3] = 0;
     progress_phase(t->progress, PHASE_REDUCE);
     if (rc >= 0)
-        rc = reduce_wait(t->reduce, err);
-    if (rc >= 0)
         rc = take_terms(t, err);
     if (rc >= 0)
-        rc = slots_exchange(t->slots, err);
+        rc = slots_exchange(t->slots, err); /* while the last gradients are reduced */
+    if (rc >= 0)
+        rc = reduce_wait(t->reduce, err);
     if (rc < 0)
         return rc;
     words = slots_read_words(t->slots, 0, 0);
     word = (struct control_word){ (enum report_word)words[0], words[1], words[2] };
     control_take(t, &word);
     return rc;
+}
+
+/* Where the communication thread failed it has aborted the comm, which this thread may meet first: the reason is what counts. */
+static int reason(struct trainer *t, int rc, struct err *err)
+{
+    struct err why;
+    int first = rc == ERR_ABORTED ? reduce_state(t->reduce, &why) : 0;
+
+    if (first >= 0 || first == ERR_ABORTED)
+        return rc;
+    *err = why;
+    return first;
 }
 
 int trainer_step(struct trainer *t, struct err *err)
@@ -325,7 +347,7 @@ int trainer_step(struct trainer *t, struct err *err)
     if (rc >= 0)
         rc = update(t, err);
     if (rc < 0)
-        return rc;
+        return reason(t, rc, err);
     slots_sum_rows(t->slots, 0, 0, 2 * (size_t)ops->nterms, sums);
     window_add(&t->window, sums, t->spec->train_batch);
     t->step++;

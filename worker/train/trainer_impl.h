@@ -53,13 +53,14 @@ struct trainer {
     struct arena *arena;
     struct tape *tape;
     struct reduce *reduce;
-    struct slots *slots;     /* a record: loss terms */
-    struct exchange stats;   /* batch statistics of all normalisations, once a step */
-    struct exchange sync;    /* SyncBN's exchanges inside a step; record 0 without */
-    double *raw, *raw_host;  /* [shards of this rank][model->raw_terms]: what the losses of this step left on the device, and a copy */
-    float **momentum;        /* [nparams], NULL for running statistics */
-    struct ema *ema;         /* NULL: train.ema is 0 */
-    struct sgd_item *update; /* [nupdates], working memory of the optimizer step */
+    struct slots *slots;          /* a record: loss terms */
+    struct exchange stats;        /* batch statistics of all normalisations, once a step */
+    struct exchange sync;         /* SyncBN's exchanges inside a step; record 0 without */
+    double *raw, *raw_host;       /* [shards of this rank][model->raw_terms]: what the losses of this step left on the device, and a copy */
+    struct device_mark *raw_sent; /* the copy is made */
+    float **momentum;             /* [nparams], NULL for running statistics */
+    struct ema *ema;              /* NULL: train.ema is 0 */
+    struct sgd_item *update;      /* [nupdates], working memory of the optimizer step */
     int nupdates;
     double *val_records; /* gathered buffer of validation losses, made at the first validation */
     int32_t *skip;       /* device memory: not 0 = the gradient is not finite, nothing is written */

@@ -8,7 +8,9 @@
 enum {
     SLAB_THREADS = 128, /* of a block: few, because a thread keeps much in registers */
     SLAB_LANES = 32,    /* of these at most so many side by side; the others take slabs further down */
-    SLAB_AHEAD = 8      /* pixels on their way while a chain waits: chains are long and few, so each must keep the memory busy */
+    SLAB_AHEAD = 8,     /* pixels on their way while a chain waits: chains are long and few, so each must keep the memory busy */
+    STATS_AHEAD = 16,   /* the same, where a pixel is one access and not two */
+    STATS_CHAIN = 8     /* pixels of statistics that are added before they join the sum of the slab */
 };
 
 struct slab_shard {
@@ -271,39 +273,52 @@ int cuda_norm_bwd_reduce(struct device *dev, double *const *sums, const struct o
 
 /* ---- statistics: sums of y and of squares of y - shift, where shift is the value of the block's first pixel: no digits are lost far from zero ---- */
 
+/* Few numbers at a time: short chains round less. */
+template <typename T, int W>
+DEVICE_FN void stats_chain(float (&s0)[W], float (&s1)[W], const float (&shift)[W], const pack<T, W> *p, unsigned n)
+{
+    float t0[W] = {}, t1[W] = {};
+
+#pragma unroll
+    for (unsigned i = 0; i < STATS_CHAIN; i++) {
+        float f[W];
+
+        if (i >= n)
+            break;
+        vec_unpack(f, p[i]);
+#pragma unroll
+        for (int l = 0; l < W; l++) {
+            float d = f[l] - shift[l];
+
+            t0[l] += d;
+            t1[l] = fmaf(d, d, t1[l]);
+        }
+    }
+#pragma unroll
+    for (int l = 0; l < W; l++) {
+        s0[l] += t0[l];
+        s1[l] += t1[l];
+    }
+}
+
 template <typename T, int W>
 DEVICE_FN void stats_slab(float (&s0)[W], float (&s1)[W], const float (&shift)[W], const struct slab_shard *s, struct slab_place at)
 {
     const T *y = (const T *)s->x + (size_t)at.from * s->x_stride + at.k;
 
     for (unsigned left = at.to - at.from, n; left > 0; left -= n) {
-        pack<T, W> p[SLAB_AHEAD];
-        float t0[W] = {}, t1[W] = {}; /* few numbers at a time: short chains round less */
+        pack<T, W> p[STATS_AHEAD];
 
-        n = vec_least(left, SLAB_AHEAD);
+        n = vec_least(left, STATS_AHEAD);
 #pragma unroll
-        for (unsigned i = 0; i < SLAB_AHEAD; i++)
+        for (unsigned i = 0; i < STATS_AHEAD; i++)
             if (i < n)
                 p[i] = vec_load<W>(y + (size_t)i * s->x_stride);
 #pragma unroll
-        for (unsigned i = 0; i < SLAB_AHEAD; i++) {
-            float f[W];
-
+        for (unsigned i = 0; i < STATS_AHEAD; i += STATS_CHAIN) {
             if (i >= n)
                 break;
-            vec_unpack(f, p[i]);
-#pragma unroll
-            for (int l = 0; l < W; l++) {
-                float d = f[l] - shift[l];
-
-                t0[l] += d;
-                t1[l] = fmaf(d, d, t1[l]);
-            }
-        }
-#pragma unroll
-        for (int l = 0; l < W; l++) {
-            s0[l] += t0[l];
-            s1[l] += t1[l];
+            stats_chain(s0, s1, shift, p + i, n - i);
         }
         y += (size_t)n * s->x_stride;
     }

@@ -108,9 +108,9 @@ DEVICE_FN void compute(float (&a)[W], float (&b)[W], const float (&old)[W], cons
 /* Results of type T from operands of type S. */
 template <typename T, typename S, int W, int OP> static __global__ void __launch_bounds__(VEC_THREADS, 2) act_kernel(struct act_args args)
 {
-    const struct act_shard *s = &args.shard[blockIdx.z];
+    const struct act_shard *s = &args.shard[vec_shard_back()];
     int k = vec_channel<W>();
-    size_t p = vec_pixel<RUN>();
+    size_t p = vec_pixel_back<RUN>();
     struct act_channels<W> channels;
 
     if (k >= args.c || p >= s->npixels)

@@ -368,7 +368,7 @@ template <int W> DEVICE_FN void block_means(float *means, const struct apply_sha
 
 template <typename T, int W, bool FROZEN> DEVICE_FN void apply_run(const struct apply_shard *s, const struct apply_channels<W> &b, int k)
 {
-    size_t p = vec_pixel<APPLY_RUN>();
+    size_t p = vec_pixel_back<APPLY_RUN>();
 
     for (int done = 0; done < APPLY_RUN; done += APPLY_AHEAD, p += APPLY_AHEAD * vec_step()) {
         pack<T, W> px[APPLY_AHEAD], pda[APPLY_AHEAD];
@@ -399,11 +399,11 @@ template <typename T, int W, bool FROZEN> DEVICE_FN void apply_run(const struct 
 
 template <typename T, int W, bool FROZEN> static __global__ void __launch_bounds__(VEC_THREADS, 2) apply_kernel(struct apply_args a)
 {
-    const struct apply_shard *s = &a.shard[blockIdx.z];
+    const struct apply_shard *s = &a.shard[vec_shard_back()];
     int k = vec_channel<W>();
     struct apply_channels<W> b;
 
-    if ((size_t)blockIdx.x * (blockDim.y * APPLY_RUN) >= s->npixels)
+    if (vec_pixel_back<APPLY_RUN>() - threadIdx.y >= s->npixels) /* the whole block */
         return;
     if (!FROZEN) {
         SHARED(float, means, 2 * VEC_THREADS * W);

@@ -200,6 +200,18 @@ template <int RUN> DEVICE_FN size_t vec_pixel()
     return (size_t)blockIdx.x * (blockDim.y * RUN) + threadIdx.y;
 }
 
+/* The same from the end of the last shard to the start of the first. Kernels that change one number after the other go this way: the sums before them and
+ * the convolutions after them go from start to end, so each finds in the cache what the one before it touched last. */
+template <int RUN> DEVICE_FN size_t vec_pixel_back()
+{
+    return (size_t)(gridDim.x - 1 - blockIdx.x) * (blockDim.y * RUN) + threadIdx.y;
+}
+
+DEVICE_FN unsigned vec_shard_back()
+{
+    return gridDim.z - 1 - blockIdx.z;
+}
+
 DEVICE_FN unsigned vec_step()
 {
     return blockDim.y;

@@ -366,45 +366,56 @@ template <int W> DEVICE_FN void block_means(float *means, const struct apply_sha
     __syncthreads();
 }
 
-template <typename T, int W, bool FROZEN> DEVICE_FN void apply_run(const struct apply_shard *s, const struct apply_channels<W> &b, int k)
+/* Pixels of a thread that are on their way. */
+template <typename T, int W> struct apply_ahead {
+    pack<T, W> x[APPLY_AHEAD], da[APPLY_AHEAD];
+};
+
+/* From pixel p on, as far as there are any. */
+template <typename T, int W> DEVICE_FN void apply_load(struct apply_ahead<T, W> *ret, const struct apply_shard *s, size_t p, int k)
 {
-    size_t p = vec_pixel_back<APPLY_RUN>();
-
-    for (int done = 0; done < APPLY_RUN; done += APPLY_AHEAD, p += APPLY_AHEAD * vec_step()) {
-        pack<T, W> px[APPLY_AHEAD], pda[APPLY_AHEAD];
-
 #pragma unroll
-        for (unsigned i = 0; i < APPLY_AHEAD; i++) {
-            size_t at = p + i * vec_step();
+    for (unsigned i = 0; i < APPLY_AHEAD; i++) {
+        size_t at = p + i * vec_step();
 
-            if (at < s->npixels) {
-                px[i] = vec_load<W>((const T *)s->x + at * s->x_stride + k);
-                pda[i] = vec_load<W>((const T *)s->da + at * s->da_stride + k);
-            }
-        }
-#pragma unroll
-        for (unsigned i = 0; i < APPLY_AHEAD; i++) {
-            size_t at = p + i * vec_step();
-            float x[W], da[W];
-
-            if (at >= s->npixels)
-                return;
-            vec_unpack(x, px[i]);
-            vec_unpack(da, pda[i]);
-            apply_pixel<FROZEN>(da, x, b);
-            vec_store((T *)s->da + at * s->da_stride + k, da);
+        if (at < s->npixels) {
+            ret->x[i] = vec_load<W>((const T *)s->x + at * s->x_stride + k);
+            ret->da[i] = vec_load<W>((const T *)s->da + at * s->da_stride + k);
         }
     }
 }
 
+template <bool FROZEN, typename T, int W>
+DEVICE_FN void apply_store(const struct apply_ahead<T, W> *ahead, const struct apply_shard *s, const struct apply_channels<W> &b, size_t p,
+                           int k)
+{
+#pragma unroll
+    for (unsigned i = 0; i < APPLY_AHEAD; i++) {
+        size_t at = p + i * vec_step();
+        float x[W], da[W];
+
+        if (at >= s->npixels)
+            return;
+        vec_unpack(x, ahead->x[i]);
+        vec_unpack(da, ahead->da[i]);
+        apply_pixel<FROZEN>(da, x, b);
+        vec_store((T *)s->da + at * s->da_stride + k, da);
+    }
+}
+
+/* The first pixels leave before the means are there: those are a wait of their own. */
 template <typename T, int W, bool FROZEN> static __global__ void __launch_bounds__(VEC_THREADS, 2) apply_kernel(struct apply_args a)
 {
     const struct apply_shard *s = &a.shard[vec_shard_back()];
+    size_t p = vec_pixel_back<APPLY_RUN>();
     int k = vec_channel<W>();
     struct apply_channels<W> b;
+    struct apply_ahead<T, W> ahead;
 
-    if (vec_pixel_back<APPLY_RUN>() - threadIdx.y >= s->npixels) /* the whole block */
+    if (p - threadIdx.y >= s->npixels) /* the whole block */
         return;
+    if (k < a.c)
+        apply_load(&ahead, s, p, k);
     if (!FROZEN) {
         SHARED(float, means, 2 * VEC_THREADS * W);
 
@@ -419,7 +430,12 @@ template <typename T, int W, bool FROZEN> static __global__ void __launch_bounds
         vec_channels(b.mean, s->mean, k);
         vec_channels(b.invstd, s->invstd, k);
     }
-    apply_run<T, W, FROZEN>(s, b, k);
+    apply_store<FROZEN>(&ahead, s, b, p, k);
+    for (int done = APPLY_AHEAD; done < APPLY_RUN; done += APPLY_AHEAD) {
+        p += APPLY_AHEAD * vec_step();
+        apply_load(&ahead, s, p, k);
+        apply_store<FROZEN>(&ahead, s, b, p, k);
+    }
 }
 
 template <typename T, int W> static void apply_launch(struct device *dev, const struct apply_args *a, int n, bool frozen)

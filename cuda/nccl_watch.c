@@ -228,18 +228,41 @@ static void look(struct link *l)
         link_fail(l, &why, NULL);
 }
 
+struct aborting {
+    struct link *l;
+    struct link_channel *c;
+    pthread_t thread;
+    bool started;
+};
+
 /* The lock is held over ncclCommAbort(): whoever waits for it then finds no communicator. */
+static void *abort_channel(void *arg)
+{
+    struct aborting *a = arg;
+
+    pthread_mutex_lock(&a->c->lock);
+    if (a->c->nccl)
+        (void)a->l->api->ncclCommAbort(a->c->nccl); /* its result changes nothing any more */
+    a->c->nccl = NULL;
+    pthread_mutex_unlock(&a->c->lock);
+    return NULL;
+}
+
+/* All at once: a communicator's memory is given back when the GPU is through, which kernels of another one keep busy until that is aborted, too. */
 static void abort_all(struct link *l)
 {
-    for (int ch = 0; ch < COMM_CHANNELS; ch++) {
-        struct link_channel *c = &l->channel[ch];
+    struct aborting a[COMM_CHANNELS];
 
-        pthread_mutex_lock(&c->lock);
-        if (c->nccl)
-            (void)l->api->ncclCommAbort(c->nccl); /* its result changes nothing any more */
-        c->nccl = NULL;
-        pthread_mutex_unlock(&c->lock);
+    for (int ch = 0; ch < COMM_CHANNELS; ch++) {
+        a[ch] = (struct aborting){ .l = l, .c = &l->channel[ch] };
+        a[ch].started = pthread_create(&a[ch].thread, NULL, abort_channel, &a[ch]) == 0;
     }
+    for (int ch = 0; ch < COMM_CHANNELS; ch++)
+        if (!a[ch].started)
+            abort_channel(&a[ch]);
+    for (int ch = 0; ch < COMM_CHANNELS; ch++)
+        if (a[ch].started)
+            pthread_join(a[ch].thread, NULL);
 }
 
 static void *watch(void *arg)

@@ -8,6 +8,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "cuda/libs_nccl.h"
 #include "tests/emu/emu.h"
@@ -228,8 +229,24 @@ ncclResult_t ncclCommDestroy(ncclComm_t c)
 }
 
 /* Tasks on streams find out by themselves; what this rank has sent and nobody took is gone. */
+/* Has another communicator of the rank something on the GPU? */
+static bool busy(int rank)
+{
+    bool yes = false;
+
+    pthread_mutex_lock(&lock);
+    for (const struct world *w = worlds; w; w = w->next)
+        for (const struct task *t = w->active; t; t = t->next)
+            yes = yes || (t->comm->rank == rank && !t->comm->aborted && !t->done);
+    pthread_mutex_unlock(&lock);
+    return yes;
+}
+
+/* As the library, which gives memory back on the way, it returns when the GPU is through. */
 ncclResult_t ncclCommAbort(ncclComm_t c)
 {
+    int rank = c->rank;
+
     enter(c);
     seen.aborts++;
     c->aborted = true;
@@ -242,6 +259,8 @@ ncclResult_t ncclCommAbort(ncclComm_t c)
     release(c);
     pthread_mutex_unlock(&lock);
     emu_wake();
+    while (busy(rank))
+        usleep(200);
     return ncclSuccess;
 }
 

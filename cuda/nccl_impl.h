@@ -5,6 +5,12 @@
  * on a communicator. Communicators are non-blocking: a call may leave work to a thread of NCCL, and settle() waits for that, in steps,
  * so that an abort can come in between. NCCL only moves bytes. It never adds: the order of its sums depends on its topology.
  *
+ * Two threads may have kernels of two communicators on one GPU as long as neither makes the other wait for what a peer has yet to
+ * queue. So both fit beside each other (GRAD_CTAS, SYNC_CTAS) and have queues of their own (CUDA_DEVICE_MAX_CONNECTIONS, device.c), and
+ * once a step of zeros has gone through (reduce_open()) the communication thread does nothing for which the driver stops the GPU: it
+ * allocates nothing, gives nothing back and meets no kernel for the first time. The main thread may do so: what it then waits for was
+ * queued before, in the same order on all ranks.
+ *
  * One thread of the link, the watchdog, ends things: every WATCH_MS it looks for a failure of this rank, the abort flag of the host
  * comm, an asynchronous error of NCCL or of the stream, and an operation that has been on the stream for longer than the deadline. The
  * first of these is the link's failure, whose text all later calls return; it sets the host comm's abort flag, then ncclCommAbort()

@@ -2,7 +2,6 @@
  * two threads; with "cuda" in a test's "uses:" line the CUDA device on an emulated GPU, once per seed (tests/emu: the order of blocks, threads and streams
  * follows the seed); a real GPU where the environment's DETD_TEST_CUDA names a libdetd-cuda.so. Memory goes through alloc, upload and download. */
 #pragma once
-#include <dlfcn.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdbool.h>
@@ -15,6 +14,7 @@
 #include <cmocka.h>
 
 #include "proto/err.h"
+#include "tests/device/plugin.h"
 #include "worker/core/device.h"
 #include "worker/core/philox.h"
 
@@ -57,24 +57,6 @@ static void open_device(const struct device_ops *ops, const struct device_option
         return;
     }
     devices.seed[devices.n++] = seed;
-}
-
-/* Of a real GPU: the plugin that the environment names, or NULL. */
-static const struct device_ops *cuda_plugin(void)
-{
-    const char *path = getenv("DETD_TEST_CUDA");
-    void *lib = path ? dlopen(path, RTLD_NOW | RTLD_LOCAL) : NULL;
-    const struct device_ops *(*backend)(void) = NULL;
-
-    if (!path)
-        return NULL;
-    if (lib)
-        *(void **)&backend = dlsym(lib, "detd_backend");
-    if (!backend) {
-        fprintf(stderr, "DETD_TEST_CUDA=%s: %s\n", path, dlerror());
-        exit(1);
-    }
-    return backend();
 }
 
 #ifdef TEST_MSAN

@@ -1,5 +1,5 @@
 /* tests/golden/test_yolov3.c - the whole YOLOv3 graph against PyTorch: losses of ten steps, gradients of step 0 (make_yolov3.py).
- * uses: proto worker/models worker/layers worker/eval worker/comm worker/core cpu */
+ * uses: proto worker/models worker/layers worker/eval worker/comm worker/core cpu cuda */
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -12,6 +12,7 @@
 
 #include "proto/err.h"
 #include "proto/jobspec.h"
+#include "tests/device/plugin.h"
 #include "worker/core/arena.h"
 #include "worker/core/safetensors.h"
 #include "worker/core/tape.h"
@@ -21,6 +22,7 @@
 const struct device_ops *cpu_backend_avx512(void);
 const struct device_ops *cpu_backend_avx2(void);
 const struct device_ops *cpu_backend_generic(void);
+const struct device_ops *cuda_backend_emu(void);
 
 enum { SIZE = 64, BATCH = 4, CLASSES = 3, STEPS = 10, MAX_PARAMS = 512, MAX_SHARDS = 4, MAX_STATS = 1 << 16 };
 
@@ -364,6 +366,20 @@ static void logistic_net(void **state)
     }
 }
 
+/* The CUDA device, on an emulated GPU and on a real one where there is one: the same losses and gradients, within the same bounds. */
+static void logistic_net_on_gpus(void **state)
+{
+    const struct device_ops *const list[] = { cuda_backend_emu(), cuda_plugin() };
+
+    (void)state;
+    for (int nshards = 1; nshards <= 2; nshards++)
+        for (int b = 0; b < 2 && list[b]; b++) {
+            uint64_t bits[STEPS];
+
+            logistic(list[b], nshards, bits);
+        }
+}
+
 /* Kinks flip between precisions, so only step 0 can be compared: the reference's own fp32 is the yardstick. */
 static void leaky_net(void **state)
 {
@@ -396,7 +412,8 @@ static void leaky_net(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = { cmocka_unit_test(logistic_net), cmocka_unit_test(leaky_net) };
+    const struct CMUnitTest tests[] = { cmocka_unit_test(logistic_net), cmocka_unit_test(logistic_net_on_gpus),
+                                        cmocka_unit_test(leaky_net) };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,0 +1,25 @@
+/* tests/device/plugin.h - the CUDA device of a real GPU, where the environment's DETD_TEST_CUDA names a libdetd-cuda.so. */
+#pragma once
+#include <dlfcn.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "worker/core/device.h"
+
+/* NULL: none is named. One that cannot be loaded ends the program. */
+__attribute__((unused)) static const struct device_ops *cuda_plugin(void)
+{
+    const char *path = getenv("DETD_TEST_CUDA");
+    void *lib = path ? dlopen(path, RTLD_NOW | RTLD_LOCAL) : NULL;
+    const struct device_ops *(*backend)(void) = NULL;
+
+    if (!path)
+        return NULL;
+    if (lib)
+        *(void **)&backend = dlsym(lib, "detd_backend");
+    if (!backend) {
+        fprintf(stderr, "DETD_TEST_CUDA=%s: %s\n", path, dlerror());
+        exit(1);
+    }
+    return backend();
+}

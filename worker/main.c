@@ -99,18 +99,18 @@ static int run_predict(const struct args *a, int argc, char **argv)
     return predict_run(&opt, argv, argc, stdout, &err) < 0 ? failed(&err) : 0;
 }
 
-static int run_trainer(const struct jobspec *spec, struct trainer_options *opt)
+static int run_trainer(const struct jobspec *spec, struct trainer_options opt)
 {
     struct err err, why = { 0 };
-    int rc = device_choose(spec->run_device, spec->run_isa, &opt->backend, &why, &err);
+    int rc = device_choose(spec->run_device, spec->run_isa, &opt.backend, &why, &err);
 
     if (rc >= 0 && why.code != 0 && strcmp(spec->run_precision, "fp32") != 0)
         rc = err_field(&err, ERR_UNSUPPORTED, "run.precision", "run.precision: %s needs a GPU: %s", spec->run_precision, why.msg);
     if (rc >= 0 && why.code != 0) {
         fprintf(stderr, "detd-worker: run.device auto: the CPU is used: %s\n", why.msg);
-        opt->why_cpu = why.msg;
+        opt.why_cpu = why.msg;
     }
-    rc = rc < 0 ? trainer_refuse(opt, &err) : trainer_run(spec, opt, &err);
+    rc = rc < 0 ? trainer_refuse(&opt, &err) : trainer_run(spec, &opt, &err);
     return rc < 0 ? failed(&err) : 0;
 }
 
@@ -152,7 +152,7 @@ static int run_alone(const struct args *a, int argc, char **argv)
     } else if (write_spec(spec, opt.job_dir, &err) < 0) {
         rc = failed(&err);
     } else {
-        rc = run_trainer(spec, &opt);
+        rc = run_trainer(spec, opt);
     }
     jobspec_free(spec);
     return rc;
@@ -183,7 +183,7 @@ static int run_rank(const struct args *a)
     json_decref(root);
     if (rc < 0)
         return failed(&err);
-    rc = run_trainer(spec, &opt);
+    rc = run_trainer(spec, opt);
     jobspec_free(spec);
     return rc;
 }

@@ -105,8 +105,9 @@ int identity_check(struct trainer *t, struct err *err)
     compare(old, new, "device", said);
     compare(old, new, "precision", said);
     versions = json_object_get(new, "versions");
-    json_object_foreach (versions, name, value)
+    json_object_foreach (versions, name, value) {
         compare(json_object_get(old, "versions"), versions, name, said);
+    }
     if (said[0])
         rc = report_event(t->report, err, "warning", "identity", "from step %lld on the bits may be others than before: %s",
                           (long long)t->step + 1, said);

@@ -1,5 +1,8 @@
 /* cuda/norm.cu - batch normalisation: scale and shift from statistics, sums of shards, the second pass of the backward, running statistics; the sums over
  * pixels are in norm_sums.cu. fp32 gives the bits of cpu/norm.c. */
+#include <errno.h>
+#include <stdlib.h>
+
 #include "cuda/fold.h"
 #include "cuda/norm.h"
 
@@ -115,12 +118,12 @@ struct stats_rows {
 };
 
 /* Returns how many there are from `first` on, at most FOLD_AHEAD of which are read. */
-DEVICE_FN unsigned stats_read(struct stats_rows *ret, const struct rows *r, int first, int c, int k)
+DEVICE_FN unsigned stats_read(struct stats_rows *ret, const struct rows *r, size_t at, int first, int c, int k)
 {
 #pragma unroll
     for (int i = 0; i < FOLD_AHEAD; i++)
         if (first + i < r->n) {
-            const double *s = row(r, first + i);
+            const double *s = row(r, first + i) + at;
 
             ret->count[i] = s[0];
             ret->mean[i] = s[1 + k];
@@ -140,7 +143,7 @@ static __global__ void __launch_bounds__(CHANNEL_THREADS) merge_moments_kernel(d
         return;
     fold_start(&f);
     for (int first = 0; first < r.n; first += FOLD_AHEAD) {
-        unsigned n = stats_read(&s, &r, first, c, k);
+        unsigned n = stats_read(&s, &r, 0, first, c, k);
 
 #pragma unroll
         for (int i = 0; i < FOLD_AHEAD; i++) {
@@ -277,19 +280,44 @@ DEVICE_FN bool too_few(const struct stats_rows *s, unsigned n)
     return few;
 }
 
-static __global__ void __launch_bounds__(CHANNEL_THREADS)
-    running_kernel(float *mean, float *var, struct rows stats, float momentum, int c, const int32_t *skip)
+/* One normalisation of a launch over all of them: blocks [first_block, that of the next). */
+struct running_layer {
+    float *mean, *var;
+    size_t at;
+    int c;
+    unsigned first_block;
+};
+
+/* The last layer that begins at or before block b. */
+DEVICE_FN struct running_layer layer_of(const struct running_layer *layer, int n, unsigned b)
 {
-    int k = (int)(blockIdx.x * blockDim.x + threadIdx.x), skipped = *skip;
+    int lo = 0, hi = n;
+
+    while (hi - lo > 1) {
+        int mid = (lo + hi) / 2;
+
+        if (layer[mid].first_block <= b)
+            lo = mid;
+        else
+            hi = mid;
+    }
+    return layer[lo];
+}
+
+static __global__ void __launch_bounds__(CHANNEL_THREADS)
+    running_kernel(const struct running_layer *layers, int nlayers, struct rows stats, float momentum, const int32_t *skip)
+{
+    struct running_layer l = layer_of(layers, nlayers, blockIdx.x);
+    int k = (int)((blockIdx.x - l.first_block) * blockDim.x + threadIdx.x), skipped = *skip;
     struct stats_rows s;
     fold<double> f, g;
 
-    if (k >= c)
+    if (k >= l.c)
         return;
     fold_start(&f);
     fold_start(&g);
     for (int first = 0; first < stats.n; first += FOLD_AHEAD) {
-        unsigned n = stats_read(&s, &stats, first, c, k);
+        unsigned n = stats_read(&s, &stats, l.at, first, l.c, k);
 
         if (skipped != 0 || too_few(&s, n))
             return;
@@ -299,20 +327,55 @@ static __global__ void __launch_bounds__(CHANNEL_THREADS)
         fold_some(&f, s.mean, n);
         fold_some(&g, s.m2, n);
     }
-    mean[k] = norm_running_value(mean[k], fold_finish(&f) / (double)stats.n, momentum);
-    var[k] = norm_running_value(var[k], fold_finish(&g) / (double)stats.n, momentum);
+    l.mean[k] = norm_running_value(l.mean[k], fold_finish(&f) / (double)stats.n, momentum);
+    l.var[k] = norm_running_value(l.var[k], fold_finish(&g) / (double)stats.n, momentum);
 }
 
-int cuda_norm_running(struct device *dev, float *mean, float *var, const double *const *stats, int nstats, float momentum, int c,
-                      const int32_t *skip, struct err *err)
+/* The layers in device memory, and the blocks they take together. NULL: *err says why. */
+static const struct running_layer *layers_make(struct device *dev, const struct running_item *items, int nitems, unsigned *ret_blocks,
+                                               struct err *err)
 {
-    struct rows r;
-    int rc = rows_make(dev, &r, stats, nstats, err);
+    struct running_layer *layers = (struct running_layer *)calloc((size_t)nitems, sizeof *layers);
+    const struct running_layer *table = NULL;
 
+    *ret_blocks = 0;
+    if (!layers) {
+        err_set(err, -ENOMEM, "norm_running: out of memory");
+        return NULL;
+    }
+    for (int i = 0; i < nitems; i++) {
+        size_t c = items[i].mean->count;
+        struct running_layer l = { items[i].mean->data, items[i].var->data, items[i].at, (int)c, *ret_blocks };
+
+        layers[i] = l;
+        *ret_blocks += cuda_blocks(c, CHANNEL_THREADS);
+    }
+    table = (const struct running_layer *)cuda_table(dev, layers, (size_t)nitems * sizeof *layers, err);
+    free(layers);
+    return table;
+}
+
+int cuda_norm_running(struct device *dev, const struct running_item *items, int nitems, const double *const *stats, int nstats,
+                      float momentum, const int32_t *skip, struct err *err)
+{
+    const struct running_layer *layers;
+    unsigned blocks;
+    struct rows r;
+    int rc;
+
+    if (nitems == 0)
+        return 0;
+    rc = rows_make(dev, &r, stats, nstats, err);
     if (rc < 0)
         return rc;
-    CUDA_LAUNCH(running_kernel, dim3(cuda_blocks((size_t)c, CHANNEL_THREADS)), dim3(CHANNEL_THREADS), cuda_device(dev)->stream, mean, var,
-                r, momentum, c, skip);
+    layers = layers_make(dev, items, nitems, &blocks, err);
+    if (!layers)
+        return err->code;
+    CUDA_LAUNCH(running_kernel, dim3(blocks), dim3(CHANNEL_THREADS), cuda_device(dev)->stream, layers, nitems, r, momentum, skip);
+    for (int i = 0; i < nitems; i++) {
+        items[i].mean->version++;
+        items[i].var->version++;
+    }
     return norm_checked("norm_running", err);
 }
 

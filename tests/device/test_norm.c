@@ -491,19 +491,41 @@ struct running_case {
     float mean[2], var[2];
 };
 
+/* Three layers: the one of the case between two others, whose channels it must not touch; its statistics begin in mid-record. */
 static void run_running(struct device *dev, const void *arg, void *ret)
 {
+    enum { BEFORE = 3, AFTER = 300, MIDDLE = 2 * BEFORE + 1, BEHIND = MIDDLE + 5, RECORD = BEHIND + 2 * AFTER + 1 };
     const struct running_case *t = arg;
     const double *stats[RUNNING_MOST];
-    float *mean = put(dev, t->mean, sizeof(t->mean)), *var = put(dev, t->var, sizeof(t->var));
+    float ones[AFTER], *out = ret;
+    struct param mean[3] = { { .count = BEFORE }, { .count = (size_t)t->c }, { .count = AFTER } }, var[3];
+    struct running_item items[3];
     int32_t *skip = put(dev, &t->skip, sizeof(int32_t));
     struct err err;
 
-    for (int i = 0; i < t->nstats; i++)
-        stats[i] = put(dev, t->stats[i], sizeof(t->stats[i]));
-    assert_int_equal(dev->ops->norm_running(dev, mean, var, stats, t->nstats, 0.1f, t->c, skip, &err), 0);
-    get(dev, ret, mean, sizeof(t->mean));
-    get(dev, (float *)ret + 2, var, sizeof(t->var));
+    for (int k = 0; k < AFTER; k++)
+        ones[k] = 1.0f;
+    for (int i = 0; i < t->nstats; i++) {
+        double record[RECORD];
+
+        for (int j = 0; j < RECORD; j++)
+            record[j] = 2.0;
+        memcpy(record + MIDDLE, t->stats[i], sizeof t->stats[i]);
+        stats[i] = put(dev, record, sizeof record);
+    }
+    for (int l = 0; l < 3; l++) {
+        var[l] = mean[l];
+        mean[l].data = put(dev, l == 1 ? t->mean : ones, l == 1 ? sizeof t->mean : mean[l].count * sizeof(float));
+        var[l].data = put(dev, l == 1 ? t->var : ones, l == 1 ? sizeof t->var : mean[l].count * sizeof(float));
+        items[l] = (struct running_item){ &mean[l], &var[l], l == 0 ? 0 : l == 1 ? MIDDLE : BEHIND };
+    }
+    assert_int_equal(dev->ops->norm_running(dev, items, 3, stats, t->nstats, 0.1f, skip, &err), 0);
+    assert_true(mean[0].version == 1 && var[2].version == 1);
+    get(dev, out, mean[1].data, sizeof t->mean);
+    get(dev, out + 2, var[1].data, sizeof t->var);
+    get(dev, ones, mean[2].data, sizeof ones); /* .9 * 1 + .1 * 2 */
+    for (int k = 0; k < AFTER; k++)
+        near((double)ones[k], t->skip ? 1 : 1.1, 1e-6, "layer behind", (size_t)k);
 }
 
 static void running(void **state)

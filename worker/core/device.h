@@ -130,6 +130,12 @@ struct sgd_item {
     struct sgd sgd;
 };
 
+/* Running statistics of one normalisation. */
+struct running_item {
+    struct param *mean, *var; /* [c] each */
+    size_t at;                /* where its batch statistics begin in a shard's record, doubles */
+};
+
 /* A canonical-tree leaf or subtree over shards [lo, hi). See core/tree.h. */
 struct tree_part {
     int lo, hi;
@@ -241,10 +247,11 @@ struct device_ops {
     int (*merge_sums)(struct device *dev, double *dst, const double *const *rows, int nrows, size_t count, struct err *err);
     /* dst[v][i] = beta * dst[v][i] + (float)src[v][i]: the sums above as gradients of gamma and beta. */
     int (*narrow)(struct device *dev, float *const *dst, float beta, const double *const *src, size_t count, int nshards, struct err *err);
-    /* One running-statistics update: running = (1 - momentum) * running + momentum * (mean over shards, tree order, of mean and of
-     * M2 / (count - 1)); stats: all V shards. *skip != 0: nothing is written. A count below 2 in any of stats keeps all running values. */
-    int (*norm_running)(struct device *dev, float *mean, float *var, const double *const *stats, int nstats, float momentum, int c,
-                        const int32_t *skip, struct err *err);
+    /* One update of running statistics, of every item: running = (1 - momentum) * running + momentum * (mean over shards, tree order, of mean and of
+     * M2 / (count - 1)). stats: a record of each of all V shards; an item's [2c + 1] stand at its place in each. *skip != 0: nothing is written. A count
+     * below 2 in any shard keeps an item's values. Bumps the parameters' versions. */
+    int (*norm_running)(struct device *dev, const struct running_item *items, int nitems, const double *const *stats, int nstats,
+                        float momentum, const int32_t *skip, struct err *err);
 
     /* act.c, pool.c, resample.c: all read pending values */
     int (*act_fwd)(struct device *dev, enum act_kind kind, struct tensor *y, const struct operand *x, int nshards, struct err *err);

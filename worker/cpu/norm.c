@@ -295,26 +295,36 @@ int cpu_narrow(struct device *dev, float *const *dst, float beta, const double *
     return 0;
 }
 
-int cpu_norm_running(struct device *dev, float *mean, float *var, const double *const *stats, int nstats, float momentum, int c,
-                     const int32_t *skip, struct err *err)
+static void running_update(const struct running_item *item, const double *const *stats, int nstats, float momentum, double *value)
 {
-    double *value;
+    float *mean = item->mean->data, *var = item->var->data;
+    size_t c = item->mean->count, at = item->at;
 
-    if (*skip)
-        return 0;
     for (int i = 0; i < nstats; i++)
-        if (stats[i][0] < 2.0)
-            return 0; /* one pixel has no unbiased variance */
-    value = cpu_scratch(dev, (size_t)nstats * sizeof(double), err);
-    if (!value)
-        return -ENOMEM;
-    for (int k = 0; k < c; k++) {
+        if (stats[i][at] < 2.0)
+            return; /* one pixel has no unbiased variance */
+    for (size_t k = 0; k < c; k++) {
         for (int i = 0; i < nstats; i++)
-            value[i] = stats[i][1 + k];
+            value[i] = stats[i][at + 1 + k];
         mean[k] = norm_running_value(mean[k], tree_sum(value, 1, nstats) / (double)nstats, momentum);
         for (int i = 0; i < nstats; i++)
-            value[i] = stats[i][1 + c + k] / (stats[i][0] - 1.0);
+            value[i] = stats[i][at + 1 + c + k] / (stats[i][at] - 1.0);
         var[k] = norm_running_value(var[k], tree_sum(value, 1, nstats) / (double)nstats, momentum);
+    }
+}
+
+int cpu_norm_running(struct device *dev, const struct running_item *items, int nitems, const double *const *stats, int nstats,
+                     float momentum, const int32_t *skip, struct err *err)
+{
+    double *value = cpu_scratch(dev, (size_t)nstats * sizeof(double), err);
+
+    if (!value)
+        return -ENOMEM;
+    for (int i = 0; i < nitems; i++) {
+        if (!*skip)
+            running_update(&items[i], stats, nstats, momentum, value);
+        items[i].mean->version++;
+        items[i].var->version++;
     }
     return 0;
 }

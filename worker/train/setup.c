@@ -326,11 +326,17 @@ static int open_exchanges(struct trainer *t, struct err *err)
     size_t stats = 0, widest = 0, raw = (size_t)(t->shards.hi - t->shards.lo) * m->raw_terms * sizeof(double);
     int rc;
 
-    for (int i = 0; i < m->nnorms; i++) {
-        size_t n = 2 * m->norms[i].mean->count + 1;
+    t->nrunning = t->spec->model_freeze_bn ? 0 : m->nnorms;
+    t->running = calloc((size_t)t->nrunning + 1, sizeof *t->running);
+    if (!t->running)
+        return err_set(err, ERR_DEVICE, "out of memory");
+    for (int i = 0; i < t->nrunning; i++) {
+        const struct norm *n = &m->norms[i];
+        size_t doubles = 2 * n->mean->count + 1;
 
-        stats += n;
-        widest = m->norms[i].sync && n > widest ? n : widest;
+        t->running[i] = (struct running_item){ n->mean, n->var, stats };
+        stats += doubles;
+        widest = n->sync && doubles > widest ? doubles : widest;
     }
     t->raw = t->dev->ops->alloc(t->dev, raw);
     t->raw_host = t->dev->ops->host_alloc(t->dev, raw);
@@ -339,7 +345,7 @@ static int open_exchanges(struct trainer *t, struct err *err)
         return err_set(err, ERR_DEVICE, "out of memory: losses");
     rc = slots_open(t->comm, (int)t->spec->train_shards, 2 * (size_t)m->ops->nterms, &t->slots, err);
     if (rc >= 0)
-        rc = exchange_open(&t->stats, t, t->spec->model_freeze_bn ? 0 : stats, err);
+        rc = exchange_open(&t->stats, t, stats, err);
     return rc < 0 ? rc : exchange_open(&t->sync, t, widest, err);
 }
 
@@ -399,6 +405,7 @@ void trainer_close(struct trainer *t)
     free(t->momentum);
     ema_close(t->ema);
     free(t->update);
+    free(t->running);
     if (t->skip)
         t->dev->ops->free(t->dev, t->skip);
     if (t->raw)

@@ -50,21 +50,11 @@ static int grad_ready(void *arg, const struct param *p, struct err *err)
     return reduce_ready(w->t->reduce, p, err);
 }
 
-/* Where the statistics of normalisation `index` stand in a record. */
-static size_t stats_offset(const struct model *m, int index)
-{
-    size_t at = 0;
-
-    for (int i = 0; i < index; i++)
-        at += 2 * m->norms[i].mean->count + 1;
-    return at;
-}
-
 static double *stats_dest(void *arg, int index, int shard)
 {
     const struct wave *w = arg;
 
-    return exchange_record(&w->t->stats, w->batch->shard[shard].shard) + stats_offset(w->t->model, index);
+    return exchange_record(&w->t->stats, w->batch->shard[shard].shard) + w->t->running[index].at;
 }
 
 /* SyncBN: the same numbers of all shards of the job, merged in tree order by every rank. */
@@ -224,22 +214,13 @@ static int update_params(struct trainer *t, float scale, struct err *err)
 
 static int update_running(struct trainer *t, struct err *err)
 {
-    const struct model *m = t->model;
-    const double *stats[JOB_MAX_SHARDS];
-    int rc = 0;
+    const double *records[JOB_MAX_SHARDS];
 
-    for (int i = 0; i < m->nnorms && rc >= 0; i++) {
-        const struct norm *n = &m->norms[i];
-
-        if (n->frozen)
-            continue;
-        exchange_rows(&t->stats, t, stats_offset(m, i), stats);
-        rc = t->dev->ops->norm_running(t->dev, n->mean->data, n->var->data, stats, (int)t->spec->train_shards,
-                                       (float)t->spec->model_bn_momentum, (int)n->mean->count, t->skip, err);
-        n->mean->version++;
-        n->var->version++;
-    }
-    return rc;
+    if (t->nrunning == 0)
+        return 0;
+    exchange_rows(&t->stats, t, 0, records);
+    return t->dev->ops->norm_running(t->dev, t->running, t->nrunning, records, (int)t->spec->train_shards,
+                                     (float)t->spec->model_bn_momentum, t->skip, err);
 }
 
 static int update(struct trainer *t, struct err *err)

@@ -62,6 +62,8 @@ struct trainer {
     struct ema *ema;              /* NULL: train.ema is 0 */
     struct sgd_item *update;      /* [nupdates], working memory of the optimizer step */
     int nupdates;
+    struct running_item *running; /* [nrunning], by norm.index; none where the statistics stay as loaded */
+    int nrunning;
     double *val_records; /* gathered buffer of validation losses, made at the first validation */
     int32_t *skip;       /* device memory: not 0 = the gradient is not finite, nothing is written */
     /* data */

@@ -1,14 +1,15 @@
 /* cuda/cuda.h - the CUDA device: what the files of the plugin share.
  *
- * Each row of struct device_ops is a function cuda_<row>() in the file of its family (device.c: memory, streams, marks; conv.cu, norm.cu, act.cu ...);
- * its contract stands in worker/core/device.h. A struct cuda_device is one stream with scratch memory of its own on the one GPU this process
- * sees. Launchers return the launch error and never wait; kernels hold the bodies of worker/kernels/ and the loop around them.
+ * Each row of struct device_ops is a function cuda_<row>() in the file of its family (device.c: memory, streams, marks; conv.cu, norm.cu,
+ * act.cu ...); its contract stands in worker/core/device.h. A struct cuda_device is one stream with scratch memory of its own on the one
+ * GPU this process sees. Launchers return the launch error and never wait; kernels hold the bodies of worker/kernels/ and the loop around
+ * them.
  *
  * One writer per output, fixed order, no floating-point atomics; grids are cut by the data's shape alone, never by the number of
  * multiprocessors. Bits of a shard in TIER_WORLD depend on that shard alone.
  *
- * .cu files are read by nvcc and, for the tests that run without a GPU, by g++ with the headers of tests/emu in front: they use the macros below
- * instead of <<<>>> and __shared__, and of C++ only templates and overloads. */
+ * .cu files are read by nvcc and, for the tests that run without a GPU, by g++ with the headers of tests/emu in front: they use the macros
+ * below instead of <<<>>> and __shared__, and of C++ only templates and overloads. */
 #pragma once
 #include <cuda_runtime.h>
 
@@ -53,10 +54,12 @@ static inline struct cuda_device *cuda_device(struct device *dev)
  * `return cuda_check(cudaPeekAtLastError(), "act_fwd", err);`. Errors that poison the context say so. */
 int cuda_check(cudaError_t e, const char *what, struct err *err);
 
-/* Working memory of the op that is queued now, 256-byte aligned, contents undefined; the next call may hand out the same memory to later work of
- * the same stream. Grown only, so the steady state allocates nothing. An op takes it in one piece, once. NULL: out of memory, *err names op and size. */
+/* Working memory of the op that is queued now, 256-byte aligned, contents undefined; the next call may hand out the same memory to later
+ * work of the same stream. Grown only, so the steady state allocates nothing. An op takes it in one piece, once. NULL: out of memory, *err
+ * names op and size. */
 void *cuda_scratch(struct device *dev, size_t bytes, const char *what, struct err *err);
-/* A small host table (pointers, sizes) for the kernel that is queued next: copied at once, in device memory until later work of this stream is done with it. */
+/* A small host table (pointers, sizes) for the kernel that is queued next: copied at once, in device memory until later work of this stream
+ * is done with it. */
 const void *cuda_table(struct device *dev, const void *host, size_t bytes, struct err *err);
 
 /* Blocks of `per` items that cover n, at least 1. */

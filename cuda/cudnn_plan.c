@@ -66,7 +66,8 @@ void cudnn_target_close(struct cudnn_target *t)
     t->device = NULL;
 }
 
-/* Puts up to CANDIDATES engine configurations, best first, into `list` (they are list->d[1] and on). Returns how many; 0 where the mode knows none. */
+/* Puts up to CANDIDATES engine configurations, best first, into `list` (they are list->d[1] and on). Returns how many; 0 where the mode
+ * knows none. */
 static int candidates(struct cudnn_descs *list, const struct cudnn_target *t, cudnnBackendDescriptor_t graph, cudnnBackendHeurMode_t mode)
 {
     cudnnBackendDescriptor_t heur = cudnn_desc_new(list, CUDNN_BACKEND_ENGINEHEUR_DESCRIPTOR);

@@ -1,17 +1,19 @@
 /* cuda/cudnn_plan.h - chooses the engine of cuDNN that computes a graph, and runs it.
  *
- * The choice is the first engine in the order of cuDNN's heuristics (mode A, then the fallbacks) whose numerical notes the key's tier and precision allow,
- * whose workspace stays under the limit and whose plan can be made. Nothing is measured, so equal keys, libraries and GPUs choose alike. */
+ * The choice is the first engine in the order of cuDNN's heuristics (mode A, then the fallbacks) whose numerical notes the key's tier and
+ * precision allow, whose workspace stays under the limit and whose plan can be made. Nothing is measured, so equal keys, libraries and GPUs
+ * choose alike. */
 #pragma once
 #include "cuda/cudnn_graph.h"
 
-/* Fixed, so that free memory does not choose. Three channels are padded to eight in workspace: the first layer of 64 images of 608 x 608 needs 361 MiB, or
- * an engine without tensor cores. */
+/* Fixed, so that free memory does not choose. Three channels are padded to eight in workspace: the first layer of 64 images of 608 x 608
+ * needs 361 MiB, or an engine without tensor cores. */
 #define CUDNN_WORKSPACE_MAX ((size_t)1 << 30)
 
 enum { CUDNN_PLAN_TEXT = 448 };
 
-/* What plans are made for: a handle of this process's GPU, or a description of some GPU, for which plans are made but cannot run. Used by one thread at a time. */
+/* What plans are made for: a handle of this process's GPU, or a description of some GPU, for which plans are made but cannot run. Used by
+ * one thread at a time. */
 struct cudnn_target {
     const struct cudnn_api *api;
     cudnnHandle_t handle;            /* NULL with a description */
@@ -40,7 +42,8 @@ int cudnn_target_open(struct cudnn_target *t, struct err *err);
 int cudnn_target_describe(struct cudnn_target *t, const char *json, struct err *err);
 void cudnn_target_close(struct cudnn_target *t);
 
-/* Adds to *tally. ERR_UNSUPPORTED: no engine is left; the caller names the key. -ENOMEM: an engine that may be the right one could not be looked at. */
+/* Adds to *tally. ERR_UNSUPPORTED: no engine is left; the caller names the key. -ENOMEM: an engine that may be the right one could not be
+ * looked at. */
 int cudnn_plan_make(struct cudnn_plan *ret, const struct cudnn_target *t, const struct plan_key *key, const struct cudnn_form *form,
                     struct cudnn_tally *tally, struct err *err);
 void cudnn_plan_free(struct cudnn_plan *p);

@@ -110,8 +110,9 @@ static int compute_capability(int *ret_compute, struct err *err)
     return 0;
 }
 
-/* Streams that share one of the driver's queues wait for each other, those of the libraries too. A collective behind work that waits for a peer, which has the
- * two the other way round, never begins. So there are as many queues as a GPU has, unless somebody said otherwise. The driver reads it once. */
+/* Streams that share one of the driver's queues wait for each other, those of the libraries too. A collective behind work that waits for a
+ * peer, which has the two the other way round, never begins. So there are as many queues as a GPU has, unless somebody said otherwise. The
+ * driver reads it once. */
 static void want_queues(void)
 {
     (void)setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", 0);
@@ -205,8 +206,8 @@ static void add_version(struct device_info *info, const char *name, int major, i
     snprintf(info->version[info->nversions++].value, sizeof info->version[0].value, "%d.%d", major, minor);
 }
 
-/* As nvidia-smi writes it and CUDA_VISIBLE_DEVICES takes it. Of a slice some drivers tell its own number and some its GPU's: it is called a slice's where it
- * is the one that was asked for. */
+/* As nvidia-smi writes it and CUDA_VISIBLE_DEVICES takes it. Of a slice some drivers tell its own number and some its GPU's: it is called a
+ * slice's where it is the one that was asked for. */
 static void uuid_text(const void *uuid, char *ret, size_t size)
 {
     const char *visible = getenv("CUDA_VISIBLE_DEVICES");

@@ -1,9 +1,10 @@
-/* cuda/engine.h - convolutions on one GPU as plans: cuDNN's graph API, and cuBLASLt where a convolution is a matrix product (1x1, stride 1).
+/* cuda/engine.h - convolutions on one GPU as plans: cuDNN's graph API, and cuBLASLt where a convolution is a matrix product (1x1, stride
+ * 1).
  *
- * Which algorithm computes a shape is a pure function of the key, the library versions and the GPU: the first plan in heuristic order that the tier's
- * filter lets through (specs determinism section 3.3), never a measurement. Plans are kept per key and listed for the run's identity; a thread of
- * the engine builds those that were asked for ahead of time. One engine per struct cuda_device; it owns that stream's workspace.
- * In the tests without a GPU plain loops stand in its place (tests/emu). */
+ * Which algorithm computes a shape is a pure function of the key, the library versions and the GPU: the first plan in heuristic order that
+ * the tier's filter lets through (specs determinism section 3.3), never a measurement. Plans are kept per key and listed for the run's
+ * identity; a thread of the engine builds those that were asked for ahead of time. One engine per struct cuda_device; it owns that stream's
+ * workspace. In the tests without a GPU plain loops stand in its place (tests/emu). */
 #pragma once
 #include "cuda/cuda.h"
 
@@ -13,7 +14,8 @@ extern "C" {
 
 enum conv_dir { CONV_FWD, CONV_BWD_DATA, CONV_BWD_WEIGHTS };
 
-/* One convolution. All tensors NHWC in `dtype`, filters KRSC; dense images, pixels *_stride elements apart (a slice of channels has stride > channels). */
+/* One convolution. All tensors NHWC in `dtype`, filters KRSC; dense images, pixels *_stride elements apart (a slice of channels has stride
+ * > channels). */
 struct conv_key {
     enum conv_dir dir;
     enum dtype dtype;
@@ -41,7 +43,8 @@ struct conv_args {
 
 int engine_open(struct cuda_device *d, struct engine **ret_engine, struct err *err);
 void engine_close(struct engine *e);
-/* Queues the convolution on the device's stream; the plan is built first where it is not there yet. Errors name the shape, and what memory would fit. */
+/* Queues the convolution on the device's stream; the plan is built first where it is not there yet. Errors name the shape, and what memory
+ * would fit. */
 int engine_conv(struct engine *e, const struct conv_key *key, const struct conv_args *args, struct err *err);
 /* The engine's thread builds the plan; a failure shows when it is used. */
 int engine_prepare(struct engine *e, const struct conv_key *key, struct err *err);

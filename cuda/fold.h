@@ -107,7 +107,8 @@ template <typename T, typename S> DEVICE_FN T fold_rows(const S *x, size_t strid
     return fold_finish(&f);
 }
 
-/* A block of FOLD_WIDTH x FOLD_RUNS threads folds FOLD_WIDTH neighbouring columns of n rows: each thread a run of rows, then one thread of a column its runs. */
+/* A block of FOLD_WIDTH x FOLD_RUNS threads folds FOLD_WIDTH neighbouring columns of n rows: each thread a run of rows, then one thread of
+ * a column its runs. */
 enum { FOLD_WIDTH = 32, FOLD_RUNS = 16, FOLD_THREADS = FOLD_WIDTH * FOLD_RUNS };
 
 /* Rows of a run: the smallest power of two that needs no more than FOLD_RUNS of them. */
@@ -120,8 +121,8 @@ DEVICE_FN unsigned fold_run(unsigned n)
     return run;
 }
 
-/* Called by all threads of the block with the fold of their run (nothing where there is none); `runs` holds FOLD_THREADS. The result is right in
- * the threads of row 0. */
+/* Called by all threads of the block with the fold of their run (nothing where there is none); `runs` holds FOLD_THREADS. The result is
+ * right in the threads of row 0. */
 template <typename T> DEVICE_FN T fold_block(T *runs, T mine, unsigned n)
 {
     unsigned nruns = (n + fold_run(n) - 1) / fold_run(n);

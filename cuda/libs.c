@@ -81,8 +81,8 @@ static long any_version(void *symbol)
     return 1;
 }
 
-/* cuDNN asks the linker for the runtime compiler by its bare name when it builds a fused engine. One that is open already answers to that name, wherever it
- * lies; where there is none cuDNN does without these engines. */
+/* cuDNN asks the linker for the runtime compiler by its bare name when it builds a fused engine. One that is open already answers to that
+ * name, wherever it lies; where there is none cuDNN does without these engines. */
 static void preload_compiler(void)
 {
     struct library compiler = { .name = "NVRTC", .version_symbol = "nvrtcVersion", .version = any_version, .minimum = 1 };

@@ -103,7 +103,8 @@ static uint32_t align_of(const struct plan_key *key, enum lt_operand o)
     return (uint32_t)(o == LT_X ? key->align_x : o == LT_Y ? key->align_y : key->align_w);
 }
 
-/* Partial sums of split products may only be added in fp32 and apart from the product: in place they come in the order in which blocks finish. */
+/* Partial sums of split products may only be added in fp32 and apart from the product: in place they come in the order in which blocks
+ * finish. */
 static cublasStatus_t describe_wishes(const struct lt_plan *p, const struct plan_key *key, cublasLtMatmulPreference_t pref)
 {
     const struct cublaslt_api *api = p->api;

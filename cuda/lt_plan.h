@@ -1,7 +1,9 @@
-/* cuda/lt_plan.h - 1x1 convolutions with stride 1 as matrix products by cuBLASLt: pixels are rows, channels columns, a pitch is a leading dimension.
+/* cuda/lt_plan.h - 1x1 convolutions with stride 1 as matrix products by cuBLASLt: pixels are rows, channels columns, a pitch is a leading
+ * dimension.
  *
- * Three things it does that cuDNN does not: an fp32 weight gradient straight from bf16 tensors, slices of channels without a copy, and the bias in
- * the epilogue whatever the channel count. The algorithm is the heuristic's first that sums in fp32 in a fixed order, asked once and kept. */
+ * Three things it does that cuDNN does not: an fp32 weight gradient straight from bf16 tensors, slices of channels without a copy, and the
+ * bias in the epilogue whatever the channel count. The algorithm is the heuristic's first that sums in fp32 in a fixed order, asked once
+ * and kept. */
 #pragma once
 #include <cublasLt.h>
 
@@ -49,7 +51,8 @@ void lt_target_close(struct lt_target *t);
 bool lt_is_product(const struct conv_key *k);
 struct lt_product lt_product(const struct conv_key *k);
 
-/* ERR_UNSUPPORTED: cuBLASLt has no algorithm for it that is allowed, which depends on the key alone. Other errors do not, so no other choice may follow them. */
+/* ERR_UNSUPPORTED: cuBLASLt has no algorithm for it that is allowed, which depends on the key alone. Other errors do not, so no other
+ * choice may follow them. */
 int lt_plan_make(struct lt_plan *ret, const struct lt_target *t, const struct plan_key *key, struct err *err);
 void lt_plan_free(struct lt_plan *p);
 int lt_plan_run(struct lt_plan *p, const struct lt_target *t, const struct conv_args *args, void *workspace, cudaStream_t stream,

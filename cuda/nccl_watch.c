@@ -248,7 +248,8 @@ static void *abort_channel(void *arg)
     return NULL;
 }
 
-/* All at once: a communicator's memory is given back when the GPU is through, which kernels of another one keep busy until that is aborted, too. */
+/* All at once: a communicator's memory is given back when the GPU is through, which kernels of another one keep busy until that is aborted,
+ * too. */
 static void abort_all(struct link *l)
 {
     struct aborting a[COMM_CHANNELS];

@@ -1,6 +1,6 @@
-/* cuda/norm_sums.cu - sums over the pixels of a shard, per channel: those of the normalisation's backward, with the bits of cpu/norm.c, and the statistics of
- * a convolution's output, in slabs of this device's own. A thread's slab is one fp32 chain per channel; a block folds its slabs to one row of partials, a
- * second kernel folds the rows. */
+/* cuda/norm_sums.cu - sums over the pixels of a shard, per channel: those of the normalisation's backward, with the bits of cpu/norm.c, and
+ * the statistics of a convolution's output, in slabs of this device's own. A thread's slab is one fp32 chain per channel; a block folds its
+ * slabs to one row of partials, a second kernel folds the rows. */
 #include "cuda/fold.h"
 #include "cuda/norm.h"
 #include "worker/kernels/norm.h"
@@ -96,8 +96,8 @@ template <typename T, int W> DEVICE_FN void bwd_pixel(struct bwd_channels<W> *b,
     }
 }
 
-/* The loads stand behind a test of their own, also where all pixels are there: without it the compiler moves them down to where they are used, a few at a
- * time. */
+/* The loads stand behind a test of their own, also where all pixels are there: without it the compiler moves them down to where they are
+ * used, a few at a time. */
 template <typename T, int W> DEVICE_FN void bwd_slab(struct bwd_channels<W> *b, const struct slab_shard *s, struct slab_place at)
 {
     const T *x = (const T *)s->x + (size_t)at.from * s->x_stride + at.k, *da = (const T *)s->da + (size_t)at.from * s->da_stride + at.k;
@@ -271,7 +271,8 @@ int cuda_norm_bwd_reduce(struct device *dev, double *const *sums, const struct o
     return norm_checked("norm_bwd_reduce", err);
 }
 
-/* ---- statistics: sums of y and of squares of y - shift, where shift is the value of the block's first pixel: no digits are lost far from zero ---- */
+/* ---- statistics: sums of y and of squares of y - shift, where shift is the value of the block's first pixel: no digits are lost far from
+ * zero ---- */
 
 /* Few numbers at a time: short chains round less. */
 template <typename T, int W>

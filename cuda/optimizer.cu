@@ -1,5 +1,5 @@
-// cuda/optimizer.cu - parameter updates: all parameters of a step in one launch, blocks of 4096 numbers of one parameter each. Where convolutions
-// read a bf16 copy of a weight, it is written beside the weight.
+// cuda/optimizer.cu - parameter updates: all parameters of a step in one launch, blocks of 4096 numbers of one parameter each. Where
+// convolutions read a bf16 copy of a weight, it is written beside the weight.
 #include "cuda/cuda.h"
 
 #include <assert.h>

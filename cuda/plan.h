@@ -1,8 +1,9 @@
-/* cuda/plan.h - how one convolution is computed: by which library, with which algorithm and how much memory. A pure function of the key, the GPU and the
- * libraries' versions.
+/* cuda/plan.h - how one convolution is computed: by which library, with which algorithm and how much memory. A pure function of the key,
+ * the GPU and the libraries' versions.
  *
  * cuBLASLt takes 1x1 convolutions with stride 1, cuDNN the rest and what cuBLASLt refuses. Adding to a gradient is part of the library's
- * operation: cuDNN has as many engines with it as without. Only a bf16 weight gradient has two forms, since few engines give its fp32 sums. */
+ * operation: cuDNN has as many engines with it as without. Only a bf16 weight gradient has two forms, since few engines give its fp32 sums.
+ */
 #pragma once
 #include "cuda/cudnn_plan.h"
 #include "cuda/lt_plan.h"
@@ -42,6 +43,7 @@ int plan_target_open(struct plan_target *t, struct err *err);
 int plan_target_describe(struct plan_target *t, const char *json, struct err *err);
 void plan_target_close(struct plan_target *t);
 
-/* ERR_UNSUPPORTED names the key and says what became of the engines; *ret's key and tally are valid even then. Free with plan_free() on success. */
+/* ERR_UNSUPPORTED names the key and says what became of the engines; *ret's key and tally are valid even then. Free with plan_free() on
+ * success. */
 int plan_make(struct plan *ret, const struct plan_target *t, const struct plan_key *key, struct err *err);
 void plan_free(struct plan *p);

@@ -1,5 +1,6 @@
 /* cuda/plan_cache.h - plans by key, made by threads of their own, so that the shapes of later steps are ready when they come.
- * Only these threads plan, each with a target of its own. A plan is a pure function of its key, so it is the same whoever made it, when and after what. */
+ * Only these threads plan, each with a target of its own. A plan is a pure function of its key, so it is the same whoever made it, when and
+ * after what. */
 #pragma once
 #include "cuda/plan.h"
 

@@ -1,4 +1,5 @@
-// cuda/reduce.cu - sums over flat arrays with a fixed shape, and the evidence hash. Memory-bound: four numbers a load where addresses allow.
+// cuda/reduce.cu - sums over flat arrays with a fixed shape, and the evidence hash. Memory-bound: four numbers a load where addresses
+// allow.
 #include "cuda/cuda.h"
 
 #include <assert.h>

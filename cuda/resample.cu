@@ -1,4 +1,5 @@
-// cuda/resample.cu - nearest-neighbour upsampling. A thread owns a few channels of an input pixel: read once, written factor^2 times, and back.
+// cuda/resample.cu - nearest-neighbour upsampling. A thread owns a few channels of an input pixel: read once, written factor^2 times, and
+// back.
 #include "cuda/cuda.h"
 
 #include <assert.h>

@@ -22,7 +22,8 @@
 
 enum { PATTERN_BYTES = 1024 };
 
-/* Folders, as patterns; those of a variable count from its value and only where it is set. Of several versions the highest name comes first. */
+/* Folders, as patterns; those of a variable count from its value and only where it is set. Of several versions the highest name comes
+ * first. */
 static const struct {
     const char *variable, *pattern;
 } places[] = {

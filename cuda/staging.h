@@ -2,6 +2,7 @@
 #pragma once
 #include "cuda/cuda.h"
 
-/* Rings of the device's stream, which exists; the memory is taken with the first transfer. Caller closes, when the stream has ended its work. */
+/* Rings of the device's stream, which exists; the memory is taken with the first transfer. Caller closes, when the stream has ended its
+ * work. */
 int staging_open(struct cuda_device *d, struct staging **ret_staging, struct err *err);
 void staging_close(struct staging *s);

@@ -1,8 +1,9 @@
-/* cuda/vec.h - how kernels read and write numbers: fp32 or bf16 in memory, floats in registers, 16 bytes at a time where the memory allows it.
+/* cuda/vec.h - how kernels read and write numbers: fp32 or bf16 in memory, floats in registers, 16 bytes at a time where the memory allows
+ * it.
  *
  * Rows of channels (NHWC) are shared out by vec_grid(): a thread owns W channels, so what is per channel stays in its registers, and walks
- * down pixels; neighbours in a warp own neighbouring channels and then the next pixel, so that a dense tensor is read in one stream. All of it is
- * cut by the shape alone. */
+ * down pixels; neighbours in a warp own neighbouring channels and then the next pixel, so that a dense tensor is read in one stream. All of
+ * it is cut by the shape alone. */
 #pragma once
 #include <cuda_bf16.h>
 #include <string.h>
@@ -40,7 +41,8 @@ template <typename T, int W> struct alignas(sizeof(T) * W < 16 ? sizeof(T) * W :
     T v[W];
 };
 
-/* bf16 in pairs of one register: as single numbers the compiler gives each a register of its own while it waits, and kernels with much on its way spill. */
+/* bf16 in pairs of one register: as single numbers the compiler gives each a register of its own while it waits, and kernels with much on
+ * its way spill. */
 template <int W> struct alignas(2 * W < 16 ? 2 * W : 16) pack<bf16, W> {
     uint32_t pair[W / 2];
 };
@@ -176,8 +178,8 @@ struct vec_grid {
     dim3 grid, block;
 };
 
-/* Threads for up to npixels pixels of c channels, w at a time, `run` pixels a thread; grid.z = shards. Small images have fewer pixels a block, never
- * another result: outputs have one writer. */
+/* Threads for up to npixels pixels of c channels, w at a time, `run` pixels a thread; grid.z = shards. Small images have fewer pixels a
+ * block, never another result: outputs have one writer. */
 static inline struct vec_grid vec_grid(size_t npixels, int c, int w, int run, int shards)
 {
     unsigned groups = ((unsigned)c + (unsigned)w - 1) / (unsigned)w, across = cuda_blocks(groups, VEC_THREADS);
@@ -200,8 +202,8 @@ template <int RUN> DEVICE_FN size_t vec_pixel()
     return (size_t)blockIdx.x * (blockDim.y * RUN) + threadIdx.y;
 }
 
-/* The same from the end of the last shard to the start of the first. Kernels that change one number after the other go this way: the sums before them and
- * the convolutions after them go from start to end, so each finds in the cache what the one before it touched last. */
+/* The same from the end of the last shard to the start of the first. Kernels that change one number after the other go this way: the sums
+ * before them and the convolutions after them go from start to end, so each finds in the cache what the one before it touched last. */
 template <int RUN> DEVICE_FN size_t vec_pixel_back()
 {
     return (size_t)(gridDim.x - 1 - blockIdx.x) * (blockDim.y * RUN) + threadIdx.y;

@@ -1,7 +1,8 @@
-/* daemon/gpu_child.h - the process that asks the driver (gpu_probe.h), seen from detd: started when a look is wanted, killed when it does not answer.
+/* daemon/gpu_child.h - the process that asks the driver (gpu_probe.h), seen from detd: started when a look is wanted, killed when it does
+ * not answer.
  *
- * A process that hangs in the driver may survive its SIGKILL for as long as the driver hangs. It is left to itself, and no other is started before
- * it is gone. All callbacks come from the loop, never from within a call of these functions. */
+ * A process that hangs in the driver may survive its SIGKILL for as long as the driver hangs. It is left to itself, and no other is started
+ * before it is gone. All callbacks come from the loop, never from within a call of these functions. */
 #pragma once
 #include <stdbool.h>
 #include <stdint.h>

@@ -1,8 +1,8 @@
 /* daemon/gpu_node.h - keeps d->gpus true: when the driver is asked, what follows from its answers for jobs, events and the store.
  *
- * The driver is asked soon after the start; every 10 s while jobs on GPUs run or wait, or a client asked within the last minute; every second while the memory
- * of a job that left is being checked; else every 5 minutes. While nobody needs it, no process is kept in the driver. After a failure the pauses
- * double up to 5 minutes, and nothing is granted till the next answer. */
+ * The driver is asked soon after the start; every 10 s while jobs on GPUs run or wait, or a client asked within the last minute; every
+ * second while the memory of a job that left is being checked; else every 5 minutes. While nobody needs it, no process is kept in the
+ * driver. After a failure the pauses double up to 5 minutes, and nothing is granted till the next answer. */
 #pragma once
 #include <stdint.h>
 

@@ -1,7 +1,8 @@
 /* daemon/gpu_nvml.h - NVML by name, so that nothing of it is needed to build. Only the probe's process ever loads it: a driver may hang.
  *
- * Every function returns an NVML code, 0 for success. Those marked "may be NULL" are missing in some versions; a code that says "not supported" means that
- * the device does not tell, and is no error. The layouts are those of the driver's interface, which only ever grows by new names. */
+ * Every function returns an NVML code, 0 for success. Those marked "may be NULL" are missing in some versions; a code that says "not
+ * supported" means that the device does not tell, and is no error. The layouts are those of the driver's interface, which only ever grows
+ * by new names. */
 #pragma once
 #include <stddef.h>
 
@@ -62,6 +63,6 @@ struct nvml {
     int (*events_wait)(void *events, struct nvml_event *ret, unsigned timeout_ms);
 };
 
-/* Loads libnvidia-ml.so.1 and begins. ERR_UNSUPPORTED: there is no driver on this machine, which is nothing to complain about; ERR_DEVICE: there is one
- * and it cannot be asked. */
+/* Loads libnvidia-ml.so.1 and begins. ERR_UNSUPPORTED: there is no driver on this machine, which is nothing to complain about; ERR_DEVICE:
+ * there is one and it cannot be asked. */
 int nvml_open(struct nvml *ret, struct err *err);

@@ -1,4 +1,5 @@
-/* daemon/gpu_probe.h - the child that asks the GPU driver, so that a hung driver can hold up nobody else. JSON lines on stdout, one object each:
+/* daemon/gpu_probe.h - the child that asks the GPU driver, so that a hung driver can hold up nobody else. JSON lines on stdout, one object
+ * each:
  *
  *   {"uuid", "name", "index", "driver", "divided", "memory_bytes", "memory_used", "utilisation", "temperature", "power_w", "ecc_errors",
  *    "processes":[{"pid", "memory_bytes", "session", "name"}]}       a device; numbers that the driver does not tell are -1, processes null

@@ -1,5 +1,5 @@
-/* tests/device/bf16.h - bf16 cases of ops: a device that has bf16 gets such tensors; one that has not gets the same numbers in fp32 and its results are
- * rounded once, which is what an op in bf16 is. So the question stays that of devices.h: the same bits on all devices. */
+/* tests/device/bf16.h - bf16 cases of ops: a device that has bf16 gets such tensors; one that has not gets the same numbers in fp32 and its
+ * results are rounded once, which is what an op in bf16 is. So the question stays that of devices.h: the same bits on all devices. */
 #pragma once
 #include "tests/device/devices.h"
 

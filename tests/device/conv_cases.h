@@ -1,5 +1,5 @@
-/* tests/device/conv_cases.h - convolutions of every kind, what a device makes of them, and the plain definition in double precision that this is held to. For
- * test_conv.c (the CPU's builds: equal bits) and test_conv_gpu.c. */
+/* tests/device/conv_cases.h - convolutions of every kind, what a device makes of them, and the plain definition in double precision that
+ * this is held to. For test_conv.c (the CPU's builds: equal bits) and test_conv_gpu.c. */
 #pragma once
 #include "tests/device/bf16.h"
 
@@ -335,8 +335,8 @@ static void drop_plain(struct plain *p)
 }
 
 /* ---- comparisons ---- */
-/* Errors are judged against the rms of what should come out: Winograd's do not shrink with the single value. add: what beta = 1 added to. dtype: how the
- * result was stored. */
+/* Errors are judged against the rms of what should come out: Winograd's do not shrink with the single value. add: what beta = 1 added to.
+ * dtype: how the result was stored. */
 static const char *check(const struct conv_case *t, enum dtype dtype, const char *what, const char *from, const struct tensor *view,
                          const double *want, const float *add)
 {

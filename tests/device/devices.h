@@ -1,6 +1,7 @@
-/* tests/device/devices.h - every device of this machine, and the question each op test asks: do all of them give the same bits? The CPU at one and
- * two threads; with "cuda" in a test's "uses:" line the CUDA device on an emulated GPU, once per seed (tests/emu: the order of blocks, threads and streams
- * follows the seed); a real GPU where the environment's DETD_TEST_CUDA names a libdetd-cuda.so. Memory goes through alloc, upload and download. */
+/* tests/device/devices.h - every device of this machine, and the question each op test asks: do all of them give the same bits? The CPU at
+ * one and two threads; with "cuda" in a test's "uses:" line the CUDA device on an emulated GPU, once per seed (tests/emu: the order of
+ * blocks, threads and streams follows the seed); a real GPU where the environment's DETD_TEST_CUDA names a libdetd-cuda.so. Memory goes
+ * through alloc, upload and download. */
 #pragma once
 #include <setjmp.h>
 #include <stdarg.h>

@@ -6,7 +6,8 @@
 
 #include "worker/kernels/act.h"
 
-/* How the tensors of a case lie: dense, or as slices of channels of wider ones, which begin at any number or at such that 16 bytes can be read at once. */
+/* How the tensors of a case lie: dense, or as slices of channels of wider ones, which begin at any number or at such that 16 bytes can be
+ * read at once. */
 enum lie { DENSE, SLICE, ALIGNED_SLICE, LIES };
 
 /* Two shards of different shape. */

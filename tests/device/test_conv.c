@@ -1,6 +1,5 @@
-/* tests/device/test_conv.c - convolutions on the CPU: against the plain definition, and equal bits whoever computes them: each ISA, 1, 2 and 3 threads, several
- * shards in one call or one by one.
- * uses: proto worker/core cpu */
+/* tests/device/test_conv.c - convolutions on the CPU: against the plain definition, and equal bits whoever computes them: each ISA, 1, 2
+ * and 3 threads, several shards in one call or one by one. uses: proto worker/core cpu */
 #include "tests/device/conv_cases.h"
 
 static void definition(void **state)

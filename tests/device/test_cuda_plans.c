@@ -299,8 +299,8 @@ static void precision_chooses_the_unit(void **state)
     plan_target_close(&t);
 }
 
-/* The weight gradient of bf16 tensors: fp32 sums from engines that are compiled at run time, which needs a driver, else rounded and widened by a kernel of
- * ours. What the first form lacks here is engines: its graph is accepted. */
+/* The weight gradient of bf16 tensors: fp32 sums from engines that are compiled at run time, which needs a driver, else rounded and widened
+ * by a kernel of ours. What the first form lacks here is engines: its graph is accepted. */
 static void bf16_weight_gradients_come_as_floats(void **state)
 {
     static const struct cudnn_form widened[] = { { .widened = true }, { .widened = true, .scratch = true } };

@@ -1,5 +1,5 @@
-/* tests/device/test_emu.c - the emulated GPU on its own: what a seed decides and what it must not, and that it notices what programs must not do.
- * uses: proto */
+/* tests/device/test_emu.c - the emulated GPU on its own: what a seed decides and what it must not, and that it notices what programs must
+ * not do. uses: proto */
 #include <setjmp.h>
 #include <signal.h>
 #include <stdarg.h>
@@ -577,7 +577,8 @@ static float value_of(uint32_t bits)
     return x;
 }
 
-/* Nearest of the two bf16 around x, the even one where they are equally near, by distances in double; beyond the largest: as if there were one more. */
+/* Nearest of the two bf16 around x, the even one where they are equally near, by distances in double; beyond the largest: as if there were
+ * one more. */
 static uint16_t plain_bf16(uint32_t bits)
 {
     uint32_t low = bits & 0xFFFF0000u, high = low + 0x10000u;

@@ -316,7 +316,8 @@ static void empty_images_and_shards(void **state)
     free(t.logits);
 }
 
-/* Heads, grids, batches and boxes of any kind, in fp32 and bf16, dense and sliced, with and without gradients: the same bits on all devices. */
+/* Heads, grids, batches and boxes of any kind, in fp32 and bf16, dense and sliced, with and without gradients: the same bits on all
+ * devices. */
 static void random_heads(void **state)
 {
     const int classes[] = { 1, 2, 31, 32, 33, 65, 80 };
@@ -347,7 +348,8 @@ static void random_heads(void **state)
     }
 }
 
-/* More shards than travel in one launch: the images of a batch in turn, each a shard. Results: terms, then the first and the last gradient. */
+/* More shards than travel in one launch: the images of a batch in turn, each a shard. Results: terms, then the first and the last gradient.
+ */
 enum { MANY_SHARDS = 37 };
 
 static void run_many(struct device *dev, const void *arg, void *ret)

@@ -1,8 +1,8 @@
 /* tests/emu/block.c - runs a grid: blocks one after the other in random order, the threads of a block on fibers.
  *
- * Who may run next stands in a bag; whoever stops (at a barrier, at its end) draws the next at random. A fiber runs thread after thread until one waits,
- * so threads that never wait share one stack and cost a function call each. Threads change only where they wait: what a missing barrier does shows as a
- * result that depends on the seed. */
+ * Who may run next stands in a bag; whoever stops (at a barrier, at its end) draws the next at random. A fiber runs thread after thread
+ * until one waits, so threads that never wait share one stack and cost a function call each. Threads change only where they wait: what a
+ * missing barrier does shows as a result that depends on the seed. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

@@ -1,4 +1,5 @@
-/* tests/emu/emu.h - what tests tell the emulated GPU beyond the CUDA runtime's own functions: seeds, faults, and tasks of other emulated libraries. */
+/* tests/emu/emu.h - what tests tell the emulated GPU beyond the CUDA runtime's own functions: seeds, faults, and tasks of other emulated
+ * libraries. */
 #pragma once
 #include <stdbool.h>
 #include <stddef.h>
@@ -34,8 +35,9 @@ uint64_t emu_allocations(void);
 uint64_t emu_tasks_run(void);
 size_t emu_tasks_queued(void);
 
-/* Queues a function of another emulated library on a stream, with `bytes` of *arg copied. It runs under the emulator's lock and may read and write device
- * memory. It returns EMU_DONE, or EMU_AGAIN when it waits for another stream's task (a rendezvous of ranks): it is called again later. what: for messages. */
+/* Queues a function of another emulated library on a stream, with `bytes` of *arg copied. It runs under the emulator's lock and may read
+ * and write device memory. It returns EMU_DONE, or EMU_AGAIN when it waits for another stream's task (a rendezvous of ranks): it is called
+ * again later. what: for messages. */
 enum { EMU_DONE, EMU_AGAIN };
 int emu_task(struct emu_stream *stream, const char *what, int (*run)(void *arg), const void *arg, size_t bytes);
 /* Whatever a task waits for may have come from outside (an abort flag): look again. */

@@ -1,5 +1,6 @@
-/* tests/emu/engine.c - cuda/engine.h in plain loops: every output is one chain of fused multiply-adds in the order r, s, c (weights: image, row, column),
- * in fp32, rounded once where it is stored. A convolution is one task on the stream; its "plan" is the key as a line of text. */
+/* tests/emu/engine.c - cuda/engine.h in plain loops: every output is one chain of fused multiply-adds in the order r, s, c (weights: image,
+ * row, column), in fp32, rounded once where it is stored. A convolution is one task on the stream; its "plan" is the key as a line of text.
+ */
 #include "cuda/engine.h"
 
 #include <errno.h>

@@ -32,7 +32,8 @@ void emu_launch_queue(const struct emu_launch *launch, struct emu_stream *stream
 void *emu_shared(const void *key, size_t bytes);
 /* Waits for all live threads of the block; returns how many came with predicate true (ret_all: how many came). */
 int emu_barrier(struct emu_site site, int predicate, int *ret_all);
-/* Waits for the lanes of mask that live; ret_values[l] is what lane l brought. Returns the lanes that came; *ret_lane is the caller's own. */
+/* Waits for the lanes of mask that live; ret_values[l] is what lane l brought. Returns the lanes that came; *ret_lane is the caller's own.
+ */
 unsigned emu_meet(struct emu_site site, unsigned mask, uint64_t value, uint64_t ret_values[EMU_WARP], int *ret_lane);
 #ifdef __cplusplus
 }

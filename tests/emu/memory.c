@@ -1,7 +1,8 @@
 /* tests/emu/memory.c - device memory that host code cannot touch, pinned memory, and which of them a pointer points to.
  *
- * Device memory lies in one large reserved range of addresses. It can be read and written only while the emulator runs tasks (emu_memory_open()), each
- * allocation ends at a page that nobody can touch, and addresses are not used twice, so a pointer to freed memory stays bad. */
+ * Device memory lies in one large reserved range of addresses. It can be read and written only while the emulator runs tasks
+ * (emu_memory_open()), each allocation ends at a page that nobody can touch, and addresses are not used twice, so a pointer to freed memory
+ * stays bad. */
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -178,8 +179,8 @@ static void protect(const struct piece *x, int prot)
         emu_violation("mprotect of device memory failed: too many allocations for this machine");
 }
 
-/* Changing the access to much memory costs as much as a whole step of a small job, so where there is much of it, it is closed now and then only: what the
- * host touches in every step is still found. */
+/* Changing the access to much memory costs as much as a whole step of a small job, so where there is much of it, it is closed now and then
+ * only: what the host touches in every step is still found. */
 void emu_memory_open(bool open)
 {
     if (open == mem.open || (!open && mem.used > GUARD_ALWAYS && emu_random(GUARD_ONE_IN) != 0))

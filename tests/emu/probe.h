@@ -1,4 +1,5 @@
-/* tests/emu/probe.h - kernels that test the emulator itself, right and wrong ones (tests/device/test_emu.c). All pointers: device memory. */
+/* tests/emu/probe.h - kernels that test the emulator itself, right and wrong ones (tests/device/test_emu.c). All pointers: device memory.
+ */
 #pragma once
 #include <stdint.h>
 

@@ -1,7 +1,7 @@
 /* tests/emu/queue.c - when what of the deferred work runs.
  *
- * Somebody who needs a task done has tasks run, drawn at random among the heads of all queues or, as often, only those that are really needed; now and
- * then queueing a task has some run at once. */
+ * Somebody who needs a task done has tasks run, drawn at random among the heads of all queues or, as often, only those that are really
+ * needed; now and then queueing a task has some run at once. */
 #include "tests/emu/queue.h"
 
 #include <pthread.h>
@@ -261,7 +261,8 @@ const char *emu_queued_on(const char *from, const char *to)
 }
 
 #ifdef EMU_MSAN
-/* Arguments that point to ordinary host memory: a GPU cannot read that. The sanitizer tells them from what is left over in padding and unused elements. */
+/* Arguments that point to ordinary host memory: a GPU cannot read that. The sanitizer tells them from what is left over in padding and
+ * unused elements. */
 static void check_args(const struct emu_launch *l, const void *args, size_t bytes)
 {
     const uintptr_t heap = 0x700000000000u, heap_end = 0x740000000000u, here = (uintptr_t)__builtin_frame_address(0),

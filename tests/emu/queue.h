@@ -1,4 +1,5 @@
-/* tests/emu/queue.h - queues of deferred work. A stream is a queue of numbered tasks; an event is a stream and a number. Called with the lock held. */
+/* tests/emu/queue.h - queues of deferred work. A stream is a queue of numbered tasks; an event is a stream and a number. Called with the
+ * lock held. */
 #pragma once
 #include "tests/emu/internal.h"
 

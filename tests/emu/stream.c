@@ -1,5 +1,5 @@
-/* tests/emu/stream.c - CUDA's calls about copies, streams and events. Streams that were made without cudaStreamNonBlocking order themselves with the
- * default stream: here they share its queue. */
+/* tests/emu/stream.c - CUDA's calls about copies, streams and events. Streams that were made without cudaStreamNonBlocking order themselves
+ * with the default stream: here they share its queue. */
 #include <stdlib.h>
 
 #include "tests/emu/queue.h"
@@ -59,7 +59,8 @@ cudaError_t cudaMemcpyAsync(void *dst, const void *src, size_t bytes, enum cudaM
     return e;
 }
 
-/* On the default stream, which does not order itself with non-blocking ones. From pageable memory to the device it returns when the bytes are staged. */
+/* On the default stream, which does not order itself with non-blocking ones. From pageable memory to the device it returns when the bytes
+ * are staged. */
 cudaError_t cudaMemcpy(void *dst, const void *src, size_t bytes, enum cudaMemcpyKind kind)
 {
     cudaError_t e;

@@ -1,14 +1,15 @@
 /* worker/core/arena.h - device memory of a step: activations and gradients come and go, nothing is given back to the device before the end.
  * First fit over address-ordered blocks: the same sequence of sizes gives the same offsets, so in the steady state nothing is allocated.
- * On a CUDA device the chunks are plain device allocations; the order of alloc and release is host order on one stream, which is safe there too. */
+ * On a CUDA device the chunks are plain device allocations; the order of alloc and release is host order on one stream, which is safe there
+ * too. */
 #pragma once
 #include <stddef.h>
 
 struct arena;
 struct device;
 
-/* Memory is taken from the device in chunks of about chunk_bytes, smaller ones at first on devices with memory of their own. NULL: out of memory.
- * Caller frees. */
+/* Memory is taken from the device in chunks of about chunk_bytes, smaller ones at first on devices with memory of their own. NULL: out of
+ * memory. Caller frees. */
 struct arena *arena_new(struct device *dev, size_t chunk_bytes);
 void arena_free(struct arena *a);
 /* 256-byte aligned, contents undefined. NULL: the device has no more memory. */

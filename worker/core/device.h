@@ -83,7 +83,8 @@ struct yolo_head {
     float box_gain, obj_gain, noobj_gain, cls_gain;
 };
 
-/* Ground truth of the b images of one shard as an offset list: image i owns rows offset[i] .. offset[i + 1] - 1. Empty images are legal. Device memory. */
+/* Ground truth of the b images of one shard as an offset list: image i owns rows offset[i] .. offset[i + 1] - 1. Empty images are legal.
+ * Device memory. */
 struct box_list {
     const int32_t *offset; /* [b + 1] */
     const int32_t *cls;    /* [rows] */
@@ -169,7 +170,8 @@ struct device_info {
 struct device_ops {
     unsigned abi; /* stays first; the loader refuses any other number */
     const char *name;
-    /* 0, or the one sentence why this machine cannot run it: no driver, no GPU, a library that is missing or too old (found, needed). Opens nothing. */
+    /* 0, or the one sentence why this machine cannot run it: no driver, no GPU, a library that is missing or too old (found, needed). Opens
+     * nothing. */
     int (*available)(struct err *err);
     int (*open)(int index, const struct device_options *opt, struct device **ret_dev, struct err *err);
     void (*close)(struct device *dev);
@@ -177,8 +179,8 @@ struct device_ops {
     /* From the next op on. Never while a tape holds records. May change dev->merges. Devices that know one way to compute ignore it. */
     void (*set_tier)(struct device *dev, enum tier tier);
     int (*sync)(struct device *dev, struct err *err);
-    /* Marks: mark() notes what is queued on dev so far (a mark may be used again), wait() makes what is queued on dev from now on, on another
-     * queue of the same backend, start after it; reach() makes the host wait for it. NULL: out of memory. */
+    /* Marks: mark() notes what is queued on dev so far (a mark may be used again), wait() makes what is queued on dev from now on, on
+     * another queue of the same backend, start after it; reach() makes the host wait for it. NULL: out of memory. */
     struct device_mark *(*mark_new)(struct device *dev);
     void (*mark_free)(struct device *dev, struct device_mark *m);
     int (*mark)(struct device *dev, struct device_mark *m, struct err *err);
@@ -193,14 +195,14 @@ struct device_ops {
     /* Any host memory; it may be rewritten as soon as upload() returns. download() waits until the bytes are there. */
     int (*upload)(struct device *dev, void *dst, const void *host, size_t bytes, struct err *err);
     int (*download)(struct device *dev, void *host, const void *src, size_t bytes, struct err *err);
-    /* Between host_alloc() memory and device memory, in either direction, or inside device memory: queued; host memory is the device's until sync() or
-     * a mark after it is reached. */
+    /* Between host_alloc() memory and device memory, in either direction, or inside device memory: queued; host memory is the device's
+     * until sync() or a mark after it is reached. */
     int (*copy_async)(struct device *dev, void *dst, const void *src, size_t bytes, struct err *err);
     int (*zero)(struct device *dev, void *dst, size_t bytes, struct err *err);
     void (*param_release)(struct device *dev, struct param *p); /* frees p->derived */
 
-    /* Collectives over device memory (worker/comm/comm.h), one rank a device: COMM_GRAD is queued on `grad`, COMM_SYNC on `sync`. link_id() makes the text
-     * that rank 0 gives to all. Both NULL: ranks of this backend meet in shared memory. */
+    /* Collectives over device memory (worker/comm/comm.h), one rank a device: COMM_GRAD is queued on `grad`, COMM_SYNC on `sync`. link_id()
+     * makes the text that rank 0 gives to all. Both NULL: ranks of this backend meet in shared memory. */
     int (*link_id)(char *ret, size_t size, struct err *err);
     int (*link_open)(struct device *sync, struct device *grad, const struct comm_options *opt, const char *id, struct comm **ret_comm,
                      struct err *err);
@@ -208,54 +210,61 @@ struct device_ops {
     /* y = x in y's dtype; images on their way in. */
     int (*cast)(struct device *dev, struct tensor *y, const struct tensor *x, int nshards, struct err *err);
 
-    /* A hint: makes ready what a convolution of this shape will need, forward and backward, without waiting for it (data of x is NULL). NULL: nothing
-     * needs to be made ready. */
+    /* A hint: makes ready what a convolution of this shape will need, forward and backward, without waiting for it (data of x is NULL).
+     * NULL: nothing needs to be made ready. */
     int (*conv_plan)(struct device *dev, const struct tensor *x, const struct conv *cv, const struct param *w, bool bias, bool data_grad,
                      int nshards, struct err *err);
-    /* The choices of algorithm made so far, as sorted text lines: part of a run's identity. Host memory, caller frees with free(). NULL: none to make. */
+    /* The choices of algorithm made so far, as sorted text lines: part of a run's identity. Host memory, caller frees with free(). NULL:
+     * none to make. */
     char *(*plans)(struct device *dev);
     /* conv.c. y = conv(act(x), w) + bias (bias may be NULL). y may be a slice. stats (may be NULL): stats[v] gets, as doubles in device
-     * memory, count, mean[k], M2[k] (sum of squared deviations) of y over the shard's pixels: slabs cut by shape, merged pairwise (Chan). */
+     * memory, count, mean[k], M2[k] (sum of squared deviations) of y over the shard's pixels: slabs cut by shape, merged pairwise (Chan).
+     */
     int (*conv_fwd)(struct device *dev, struct tensor *y, const struct operand *x, const struct conv *cv, struct param *w,
                     const float *bias, double *const *stats, int nshards, struct err *err);
     /* dx (gradient of act(x), i.e. after activation) = beta * dx + conv_transpose(dy, w). */
     int (*conv_bwd_data)(struct device *dev, struct tensor *dx, float beta, const struct tensor *dy, const struct conv *cv, struct param *w,
                          int nshards, struct err *err);
-    /* dw[v] (KRSC floats of shard v) = beta * dw[v] + gradient; slabs cut by the shard's shape alone. Where dev->merges, here, in conv_bwd_bias and in
-     * narrow: all entries may be one address, which gets the sum over all local shards, added in an order of the device's choice. */
+    /* dw[v] (KRSC floats of shard v) = beta * dw[v] + gradient; slabs cut by the shard's shape alone. Where dev->merges, here, in
+     * conv_bwd_bias and in narrow: all entries may be one address, which gets the sum over all local shards, added in an order of the
+     * device's choice. */
     int (*conv_bwd_weights)(struct device *dev, float *const *dw, float beta, const struct operand *x, const struct tensor *dy,
                             const struct conv *cv, const struct param *w, int nshards, struct err *err);
     /* db[v][k] = beta * db[v][k] + sum of dy over the shard's pixels, in slabs, pairwise. */
     int (*conv_bwd_bias)(struct device *dev, float *const *db, float beta, const struct tensor *dy, int nshards, struct err *err);
 
-    /* norm.c. From stats ([2c + 1] doubles as conv_fwd writes; one per shard, or nshards times the same pointer for SyncBN): mean, invstd (biased variance, eps
-     * inside the root), scale = gamma * invstd, shift = beta - mean * scale (formed in double); each [c] floats per shard. */
+    /* norm.c. From stats ([2c + 1] doubles as conv_fwd writes; one per shard, or nshards times the same pointer for SyncBN): mean, invstd
+     * (biased variance, eps inside the root), scale = gamma * invstd, shift = beta - mean * scale (formed in double); each [c] floats per
+     * shard. */
     int (*norm_prepare)(struct device *dev, float *const *mean, float *const *invstd, float *const *scale, float *const *shift,
                         const double *const *stats, const float *gamma, const float *beta, float eps, int c, int nshards, struct err *err);
     /* The same from running statistics, one result for all shards (evaluation, frozen normalisation). */
     int (*norm_prepare_running)(struct device *dev, float *invstd, float *scale, float *shift, const float *mean, const float *var,
                                 const float *gamma, const float *beta, float eps, int c, struct err *err);
-    /* With dy = da * act'(fma(x, scale, shift)) and xhat = (x - mean) * invstd: sums[v] = [2c] doubles, sum dy then sum dy * xhat, slabs, pairwise. */
+    /* With dy = da * act'(fma(x, scale, shift)) and xhat = (x - mean) * invstd: sums[v] = [2c] doubles, sum dy then sum dy * xhat, slabs,
+     * pairwise. */
     int (*norm_bwd_reduce)(struct device *dev, double *const *sums, const struct operand *x, const float *const *mean,
                            const float *const *invstd, const struct tensor *da, int nshards, struct err *err);
     /* In place on da: dx = scale * (dy - S0/n - xhat * S1/n) with S = sums[v], n = stats[v][0] (over all shards with SyncBN).
      * sums == NULL: frozen statistics, dx = scale * dy; mean, invstd and stats are not read. */
     int (*norm_bwd_apply)(struct device *dev, struct tensor *da, const struct operand *x, const float *const *mean,
                           const float *const *invstd, const double *const *sums, const double *const *stats, int nshards, struct err *err);
-    /* SyncBN: dst = the statistics [2c + 1] of all shards merged in tree order (core/tree.h tree_moments()); dst[j] = the tree over rows[.][j]. */
+    /* SyncBN: dst = the statistics [2c + 1] of all shards merged in tree order (core/tree.h tree_moments()); dst[j] = the tree over
+     * rows[.][j]. */
     int (*merge_moments)(struct device *dev, double *dst, const double *const *stats, int nstats, int c, struct err *err);
     int (*merge_sums)(struct device *dev, double *dst, const double *const *rows, int nrows, size_t count, struct err *err);
     /* dst[v][i] = beta * dst[v][i] + (float)src[v][i]: the sums above as gradients of gamma and beta. */
     int (*narrow)(struct device *dev, float *const *dst, float beta, const double *const *src, size_t count, int nshards, struct err *err);
-    /* One update of running statistics, of every item: running = (1 - momentum) * running + momentum * (mean over shards, tree order, of mean and of
-     * M2 / (count - 1)). stats: a record of each of all V shards; an item's [2c + 1] stand at its place in each. *skip != 0: nothing is written. A count
-     * below 2 in any shard keeps an item's values. Bumps the parameters' versions. */
+    /* One update of running statistics, of every item: running = (1 - momentum) * running + momentum * (mean over shards, tree order, of
+     * mean and of M2 / (count - 1)). stats: a record of each of all V shards; an item's [2c + 1] stand at its place in each. *skip != 0:
+     * nothing is written. A count below 2 in any shard keeps an item's values. Bumps the parameters' versions. */
     int (*norm_running)(struct device *dev, const struct running_item *items, int nitems, const double *const *stats, int nstats,
                         float momentum, const int32_t *skip, struct err *err);
 
     /* act.c, pool.c, resample.c: all read pending values */
     int (*act_fwd)(struct device *dev, enum act_kind kind, struct tensor *y, const struct operand *x, int nshards, struct err *err);
-    /* dx = beta * dx + dy * act'(y), the slope expressed by the output y (leaky: y > 0). Materialised values with ACT_LINEAR: plain accumulate. */
+    /* dx = beta * dx + dy * act'(y), the slope expressed by the output y (leaky: y > 0). Materialised values with ACT_LINEAR: plain
+     * accumulate. */
     int (*act_bwd)(struct device *dev, enum act_kind kind, struct tensor *dx, float beta, const struct tensor *dy, const struct tensor *y,
                    int nshards, struct err *err);
     int (*add_fwd)(struct device *dev, struct tensor *y, const struct operand *a, const struct operand *b, int nshards, struct err *err);
@@ -272,19 +281,22 @@ struct device_ops {
     /* yolo.c. dlogits (NULL in validation) = grad_scale * d total / d logits, every element written. terms[v]: [YOLO_TERMS] doubles. */
     int (*yolo_loss)(struct device *dev, const struct yolo_head *head, struct tensor *dlogits, float grad_scale, double *const *terms,
                      const struct tensor *logits, const struct box_list *truth, int nshards, struct err *err);
-    /* Candidates with score > conf of image i of one shard, in slot order then class; at most cap, *ret_count is the number found (may pass cap). Host memory; waits. */
+    /* Candidates with score > conf of image i of one shard, in slot order then class; at most cap, *ret_count is the number found (may pass
+     * cap). Host memory; waits. */
     int (*yolo_decode)(struct device *dev, const struct yolo_head *head, const struct tensor *logits, int image, float conf, int first_slot,
                        struct candidate *ret, int cap, int *ret_count, struct err *err);
 
     /* reduce.c, optimizer.c: flat fp32 arrays */
-    /* dst[i] = the canonical tree over `parts` (ascending, adjacent, together one subtree; where they are none, what is left over is added from the
-     * right). dst may be one of them. */
+    /* dst[i] = the canonical tree over `parts` (ascending, adjacent, together one subtree; where they are none, what is left over is added
+     * from the right). dst may be one of them. */
     int (*tree_add)(struct device *dev, float *dst, const struct tree_part *parts, int nparts, size_t count, struct err *err);
     /* blocks[j] = sum of squares of g[1024 j .. 1024 j + 1023] (16 virtual lanes, pairwise), as double. */
     int (*sum_squares)(struct device *dev, double *blocks, const float *g, size_t count, struct err *err);
-    /* Of every item: m = momentum * m + (scale * g + decay * w); w = w - lr * m; ema = w + ema_decay * (ema - w). *skip != 0: nothing is written. Bumps the parameters' versions. */
+    /* Of every item: m = momentum * m + (scale * g + decay * w); w = w - lr * m; ema = w + ema_decay * (ema - w). *skip != 0: nothing is
+     * written. Bumps the parameters' versions. */
     int (*sgd_step)(struct device *dev, const struct sgd_item *items, int nitems, const int32_t *skip, struct err *err);
-    /* Evidence hash of `bytes` bytes (determinism 9.2): out[0], out[1] (host) += the two lanes' sums, words counted from first_word. Waits. */
+    /* Evidence hash of `bytes` bytes (determinism 9.2): out[0], out[1] (host) += the two lanes' sums, words counted from first_word. Waits.
+     */
     int (*hash)(struct device *dev, uint64_t out[2], const void *data, size_t bytes, uint64_t kappa, uint64_t first_word, struct err *err);
 };
 

@@ -2,7 +2,8 @@
  *
  * Layers (worker/layers) compute through the device at once and record how to go back; tape_backward() walks the records in reverse.
  * A value's memory comes from the step arena and goes back after its last backward reader; a gradient goes back after its producer's
- * backward. Shapes may change every step. The first error sticks: later layers do nothing and return NULL, so a model checks once, at its end.
+ * backward. Shapes may change every step. The first error sticks: later layers do nothing and return NULL, so a model checks once, at its
+ * end.
  *
  * How later floors sit on it: a CUDA device queues the same calls on a stream and host order stays stream order; a two-stage detector
  * records ops whose values have static capacity and a device count; a network with two encoders and a decoder uses parameters and
@@ -29,8 +30,8 @@ enum merge_kind { MERGE_MOMENTS /* [2c + 1] count, mean, M2: Chan */, MERGE_SUMS
 /* How gradients and statistics leave a wave; set by the trainer. `shard` is local to the wave, from 0. */
 struct tape_hooks {
     void *arg;
-    /* Where the gradient of this shard goes, p->count floats of device memory; the same address for every use in this wave. Where dev->merges, all shards
-     * have the address of shard 0, and *ret_written says whether an earlier wave has written it. */
+    /* Where the gradient of this shard goes, p->count floats of device memory; the same address for every use in this wave. Where
+     * dev->merges, all shards have the address of shard 0, and *ret_written says whether an earlier wave has written it. */
     float *(*grad_dest)(void *arg, const struct param *p, int shard, bool *ret_written);
     /* Every shard's gradient of p is complete for this wave. Called once per wave for every trainable parameter. */
     int (*grad_ready)(void *arg, const struct param *p, struct err *err);
@@ -61,9 +62,11 @@ struct node {
 /* Caller frees; the arena and the device stay the caller's. params: all of the model, in order of param.index. */
 struct tape *tape_new(struct device *dev, struct arena *arena, int nparams);
 void tape_free(struct tape *t);
-/* Starts a wave (or an evaluation batch) of nshards local shards. Everything of the wave before is given back. hooks may be NULL in TAPE_EVAL. */
+/* Starts a wave (or an evaluation batch) of nshards local shards. Everything of the wave before is given back. hooks may be NULL in
+ * TAPE_EVAL. */
 void tape_begin(struct tape *t, enum tape_mode mode, int nshards, const struct tape_hooks *hooks);
-/* Runs all records backwards, calls grad_ready for all of params but running statistics (those that were never used get zeros). Returns the sticky error. */
+/* Runs all records backwards, calls grad_ready for all of params but running statistics (those that were never used get zeros). Returns the
+ * sticky error. */
 int tape_backward(struct tape *t, struct param *const *params, int nparams, struct err *err);
 /* The sticky error: 0, or its code with *err filled. */
 int tape_status(const struct tape *t, struct err *err);
@@ -91,8 +94,8 @@ struct value *tape_input(struct tape *t, const struct tensor *x);
 struct value *tape_alias(struct tape *t, struct value *v, struct affine *act);
 /* What device ops read: x and act of every shard, from tape_host(). */
 struct operand *tape_operands(struct tape *t, const struct value *v);
-/* The same for convolutions: on devices whose convolutions read no pending values the activated value, computed when it is first asked for and kept
- * as long as v. NULL fails the tape. */
+/* The same for convolutions: on devices whose convolutions read no pending values the activated value, computed when it is first asked for
+ * and kept as long as v. NULL fails the tape. */
 struct operand *tape_conv_operands(struct tape *t, struct value *v);
 void tape_record(struct tape *t, int (*backward)(struct tape *, struct node *, struct err *), struct value *out, struct value *a,
                  struct value *b, void *ctx);

@@ -38,13 +38,15 @@ struct model_ops {
     /* Forward with losses on the tape, in the tape's mode. raw[shard]: [m->raw_terms] doubles of device memory, written.
      * The seeds of the gradients are multiplied by grad_scale: 1 / (images of the global batch) where a loss is a sum over images. */
     int (*loss)(struct model *m, struct tape *t, const struct model_batch *b, float grad_scale, double *const *raw, struct err *err);
-    /* What loss() left of one shard of `images` images, now in host memory, as [2 * nterms] doubles: numerator and denominator of each term. Pure. */
+    /* What loss() left of one shard of `images` images, now in host memory, as [2 * nterms] doubles: numerator and denominator of each
+     * term. Pure. */
     void (*sum_terms)(const struct model *m, const double *raw, int images, double *ret);
     /* Lets the device make ready what nshards shards of n images of size x size pixels will need: a hint, for sizes that are coming. */
     int (*plan)(struct model *m, int n, int nshards, int size, struct err *err);
     /* Forward only, for prediction. */
     int (*forward)(struct model *m, struct tape *t, const struct tensor *images, struct err *err);
-    /* Detections of one image of the last loss() or forward(), best first, in pixels of the network input. At most opt->max_det; host memory. */
+    /* Detections of one image of the last loss() or forward(), best first, in pixels of the network input. At most opt->max_det; host
+     * memory. */
     int (*detect)(struct model *m, int shard, int image, const struct detect_options *opt, struct candidate *ret, int *ret_count,
                   struct err *err);
     void (*free)(struct model *m);
@@ -62,8 +64,8 @@ struct model {
     int grain;        /* input sides must be multiples of it */
 };
 
-/* Builds the model a job file describes for `classes` classes, with initial weights that depend on (seed, names) alone; loads model.init where
- * given. Caller frees with model_free(). Errors name the key or the file. */
+/* Builds the model a job file describes for `classes` classes, with initial weights that depend on (seed, names) alone; loads model.init
+ * where given. Caller frees with model_free(). Errors name the key or the file. */
 int model_open(const struct jobspec *spec, int classes, struct device *dev, struct model **ret_model, struct err *err);
 void model_free(struct model *m);
 /* Trainable: takes part in gradients and the optimizer. */

@@ -1,4 +1,5 @@
-/* worker/train/ckpt.h - checkpoint folders: written whole under another name, published by one rename, never rewritten, verified before use.
+/* worker/train/ckpt.h - checkpoint folders: written whole under another name, published by one rename, never rewritten, verified before
+ * use.
  *
  *   checkpoints/step-<n>/model.safetensors    parameters (OIHW, reference names): no job, time, number of ranks or tier
  *                        state.safetensors    momentum, open log window, best values, tier history ... whatever the trainer names
@@ -7,8 +8,8 @@
  *   checkpoints/step-<n>.bad                  found damaged, kept for a look, never used
  *
  * hash is the 128-bit evidence hash (core/hash.h) with the file's name as kappa: it finds damage, not malice. After a power cut either the
- * old or the new state is there: files and folder are fsynced, then renamed, then the parent is fsynced, and only then are old ones deleted.
- * Rank 0 alone writes, publishes, picks and prunes; every rank may open. `dir` is the checkpoints folder. Errors name the file. */
+ * old or the new state is there: files and folder are fsynced, then renamed, then the parent is fsynced, and only then are old ones
+ * deleted. Rank 0 alone writes, publishes, picks and prunes; every rank may open. `dir` is the checkpoints folder. Errors name the file. */
 #pragma once
 #include <stdbool.h>
 #include <stddef.h>
@@ -32,8 +33,9 @@ struct ckpt_part {
     size_t nmeta;
 };
 
-/* Writes step's files, durably, under the temporary name (the folder `dir` is made when it is missing). Returns 0, or 1 when step-<n> is there
- * already and verifies: then nothing is written or to be published. A damaged step-<n> is renamed away first. ret_bytes: of all files. */
+/* Writes step's files, durably, under the temporary name (the folder `dir` is made when it is missing). Returns 0, or 1 when step-<n> is
+ * there already and verifies: then nothing is written or to be published. A damaged step-<n> is renamed away first. ret_bytes: of all
+ * files. */
 int ckpt_write(const char *dir, int64_t step, const struct ckpt_identity *id, const struct ckpt_part *model, const struct ckpt_part *state,
                int64_t *ret_bytes, struct err *err);
 /* Renames the temporary folder into place, durably. Only after everything reported up to step is durable. */
@@ -43,8 +45,9 @@ int ckpt_prune(const char *dir, int keep, int64_t best, struct err *err);
 
 /* Told about every checkpoint that is passed over, in a sentence. */
 typedef void ckpt_tell(void *arg, const char *text);
-/* The newest step that verifies, 0 when there is none (also when dir does not exist). Damaged ones are renamed away, temporary ones removed.
- * A checkpoint of another identity is ERR_STATE, one of a newer format ERR_UNSUPPORTED: neither is damaged, and nothing older is taken. */
+/* The newest step that verifies, 0 when there is none (also when dir does not exist). Damaged ones are renamed away, temporary ones
+ * removed. A checkpoint of another identity is ERR_STATE, one of a newer format ERR_UNSUPPORTED: neither is damaged, and nothing older is
+ * taken. */
 int ckpt_pick(const char *dir, const struct ckpt_identity *id, ckpt_tell *tell, void *arg, int64_t *ret_step, struct err *err);
 
 struct ckpt {

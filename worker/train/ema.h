@@ -17,7 +17,9 @@ float ema_decay(double decay, int64_t t);
  * names the parameter. */
 int ema_open(struct device *dev, struct param *const *params, int nparams, struct ema **ret_ema, struct err *err);
 void ema_close(struct ema *e);
-/* Device memory [count] of the i-th parameter: its average, or its weights between two swaps; NULL where it has none. e NULL: no averages. */
+/* Device memory [count] of the i-th parameter: its average, or its weights between two swaps; NULL where it has none. e NULL: no averages.
+ */
 float *ema_other(const struct ema *e, int i);
-/* Averages and weights change places, pointers only: what is queued on the device stays right. A second call swaps back. NULL is nothing. */
+/* Averages and weights change places, pointers only: what is queued on the device stays right. A second call swaps back. NULL is nothing.
+ */
 void ema_swap(struct ema *e);

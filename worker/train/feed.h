@@ -1,5 +1,6 @@
-/* worker/train/feed.h - batches of a loader as device memory. On a device with memory of its own the next batch travels on a queue of its own while the
- * present one is computed, so that neither decoding nor the way to the device is waited for; on the CPU the loader's memory is used as it is. */
+/* worker/train/feed.h - batches of a loader as device memory. On a device with memory of its own the next batch travels on a queue of its
+ * own while the present one is computed, so that neither decoding nor the way to the device is waited for; on the CPU the loader's memory
+ * is used as it is. */
 #pragma once
 #include "worker/models/model.h"
 
@@ -9,14 +10,16 @@ struct err;
 struct feed;
 struct loader;
 
-/* dev computes; side is another queue of the same backend that this feed alone uses. The loader must have been opened with memory of dev. All three stay
- * the caller's and outlive the feed. NULL: out of memory. */
+/* dev computes; side is another queue of the same backend that this feed alone uses. The loader must have been opened with memory of dev.
+ * All three stay the caller's and outlive the feed. NULL: out of memory. */
 struct feed *feed_open(struct device *dev, struct device *side, struct loader *loader);
 /* NULL is nothing. */
 void feed_close(struct feed *f);
-/* As loader_next(), LOADER_END included. *ret_batch is host memory, *ret device memory that ops queued on dev may read; both hold until the next call. */
+/* As loader_next(), LOADER_END included. *ret_batch is host memory, *ret device memory that ops queued on dev may read; both hold until the
+ * next call. */
 int feed_next(struct feed *f, struct batch *ret_batch, struct model_batch *ret, struct err *err);
-/* All ops that read the batch are queued: its memory may be used again, and the next batch is sent ahead. An error shows in the next feed_next(). */
+/* All ops that read the batch are queued: its memory may be used again, and the next batch is sent ahead. An error shows in the next
+ * feed_next(). */
 void feed_ahead(struct feed *f);
 /* Validation: what was sent ahead is dropped, the loader starts a new pass. */
 void feed_rewind(struct feed *f);

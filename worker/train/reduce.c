@@ -96,8 +96,8 @@ static int reduce_bucket(struct reduce *r, int bucket, size_t *squares_at, struc
     return rc;
 }
 
-/* The ranks' blocks back into flat order, which knows neither ranks nor buckets, then the tree over them. The one wait for the side queue: buckets before it
- * are only queued there. */
+/* The ranks' blocks back into flat order, which knows neither ranks nor buckets, then the tree over them. The one wait for the side queue:
+ * buckets before it are only queued there. */
 static int sum_all_squares(struct reduce *r, double *ret_sum, struct err *err)
 {
     size_t n = r->plan->blocks;
@@ -285,8 +285,9 @@ static int take_host(struct reduce *r, struct err *err)
     return 0;
 }
 
-/* Two steps of zeros, since a device of its own memory may stop all its queues when it meets a kernel, a size or a peer for the first time. Later that could be
- * for ever: the communication thread would wait for a collective of the main thread, whose peer waits for the communication thread. */
+/* Two steps of zeros, since a device of its own memory may stop all its queues when it meets a kernel, a size or a peer for the first time.
+ * Later that could be for ever: the communication thread would wait for a collective of the main thread, whose peer waits for the
+ * communication thread. */
 static int rehearse(struct reduce *r, struct err *err)
 {
     struct outline *const outlines[] = { &r->segments, &r->sums };

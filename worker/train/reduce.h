@@ -9,8 +9,8 @@
  * The communication thread never enters the compute pool: it adds on a device instance of its own (`side`: the same backend opened once
  * more with one thread; on CUDA that is another stream). Compute threads hand over a bucket with a mark that `side` waits for.
  *
- * Where the device merges in the tier of a step (device.h), the local shards of a rank come as one sum, which travels as a leaf of a tree over ranks:
- * that depends on the number of ranks, as TIER_OFF and TIER_RERUN may, and spares a gradient-sized array per shard.
+ * Where the device merges in the tier of a step (device.h), the local shards of a rank come as one sum, which travels as a leaf of a tree
+ * over ranks: that depends on the number of ranks, as TIER_OFF and TIER_RERUN may, and spares a gradient-sized array per shard.
  *
  * One rank: the last segment's place is the gathered buffer itself, and a single shard writes straight into it: nothing is copied. */
 #pragma once
@@ -53,8 +53,8 @@ void reduce_begin(struct reduce *r);
 /* Starts a wave; the shards it expects are wave_shards(). Waves come in ascending order, empty ones may be left out. */
 void reduce_wave(struct reduce *r, int wave);
 /* Memory for the gradient of p of local shard `shard` of this wave (from 0), p->count floats, contents undefined; the same address until
- * reduce_ready(). Where the device merges all shards have one address, and *ret_written says that an earlier wave's sum stands there, to be added to.
- * NULL: the device has no memory. */
+ * reduce_ready(). Where the device merges all shards have one address, and *ret_written says that an earlier wave's sum stands there, to be
+ * added to. NULL: the device has no memory. */
 float *reduce_dest(struct reduce *r, const struct param *p, int shard, bool *ret_written);
 /* The gradients of p of all shards of this wave are written (queued), zeros where a shard has none. Once per wave and trainable parameter.
  * Fails when a shard's memory was never asked for, or when the communication thread has failed. */
@@ -63,9 +63,11 @@ int reduce_ready(struct reduce *r, const struct param *p, struct err *err);
 int reduce_wait(struct reduce *r, struct err *err);
 /* 0, or what the communication thread failed with. Never waits. */
 int reduce_state(struct reduce *r, struct err *err);
-/* After reduce_wait(), until reduce_begin(): the sum over all shards of the job, p->count contiguous floats (not divided by V). NULL: no gradient. */
+/* After reduce_wait(), until reduce_begin(): the sum over all shards of the job, p->count contiguous floats (not divided by V). NULL: no
+ * gradient. */
 float *reduce_grad(const struct reduce *r, const struct param *p);
-/* Sum of squares of all gradients above: 1024-element blocks, then a pairwise tree in fp64. Not finite: some gradient is not, or overflows. */
+/* Sum of squares of all gradients above: 1024-element blocks, then a pairwise tree in fp64. Not finite: some gradient is not, or overflows.
+ */
 double reduce_square_norm(const struct reduce *r);
 /* Bytes of device memory held, for the memory report. */
 size_t reduce_bytes(const struct reduce *r);

@@ -131,7 +131,8 @@ static int plan_size(struct trainer *t, int size, struct err *err)
     return t->model->ops->plan(t->model, n, wave.hi - wave.lo, size, err);
 }
 
-/* Sizes change every few steps; a device that plans hears of the next one while it computes the present one, which it hears of first at the start. */
+/* Sizes change every few steps; a device that plans hears of the next one while it computes the present one, which it hears of first at the
+ * start. */
 static int plan_ahead(struct trainer *t, struct err *err)
 {
     int rc = t->planned_size == 0 ? plan_size(t, size_at(t, t->step + 1), err) : 0;

@@ -9,7 +9,8 @@
 #include "worker/train/schedule.h"
 #include "worker/train/trainer_impl.h"
 
-/* What is due after step t->step by number or by word; a step validates at most once, before its checkpoint. *ret_outcome is set when the job ends here. */
+/* What is due after step t->step by number or by word; a step validates at most once, before its checkpoint. *ret_outcome is set when the
+ * job ends here. */
 static int after_step(struct trainer *t, const char **ret_outcome, struct err *err)
 {
     const struct jobspec *s = t->spec;

@@ -1,5 +1,5 @@
-/* worker/train/trainer_impl.h - what the parts of the trainer share: setup.c opens and closes it, step.c makes a step, validate.c a validation,
- * save.c checkpoints, control.c words and tiers, trainer.c is the loop over them. */
+/* worker/train/trainer_impl.h - what the parts of the trainer share: setup.c opens and closes it, step.c makes a step, validate.c a
+ * validation, save.c checkpoints, control.c words and tiers, trainer.c is the loop over them. */
 #pragma once
 #include <stdbool.h>
 #include <stdint.h>
@@ -26,7 +26,8 @@ struct control_word {
     uint64_t tier, step; /* of WORD_TIER */
 };
 
-/* Device memory that all ranks fill with [V] records of `record` doubles and gather; two take turns, see comm.h on when memory may be rewritten. */
+/* Device memory that all ranks fill with [V] records of `record` doubles and gather; two take turns, see comm.h on when memory may be
+ * rewritten. */
 struct exchange {
     double *buffer[2];
     size_t record;
@@ -112,8 +113,8 @@ int trainer_report(struct trainer *t, const char *split, const struct window *w,
 int exchange_open(struct exchange *x, struct trainer *t, size_t record, struct err *err);
 /* Where a shard of this rank fills its record before exchange_all(). */
 double *exchange_record(const struct exchange *x, int shard);
-/* Queues the gathering; ops queued afterwards may read rows[v] = record of shard v from `at` on, [V] pointers into device memory, until the exchange
- * after the next one. */
+/* Queues the gathering; ops queued afterwards may read rows[v] = record of shard v from `at` on, [V] pointers into device memory, until the
+ * exchange after the next one. */
 int exchange_all(struct exchange *x, struct trainer *t, struct err *err);
 void exchange_rows(const struct exchange *x, const struct trainer *t, size_t at, const double **ret_rows);
 

@@ -9,6 +9,7 @@ command -v debootstrap >/dev/null || { echo "check-fresh: debootstrap is missing
 root=${FRESH_DIR:-$(mktemp -d)}
 targets=${FRESH_TARGETS:-check demo}
 trap 'rm -rf --one-file-system "$root"' EXIT
+mkdir -p "$root" && chmod 755 "$root" # tests become other users, who have to get in
 
 # The host's Debian mirror and proxy, so that it works wherever apt works.
 mirror=$(grep -rhoE '^(deb|URIs:) .*' /etc/apt/sources.list /etc/apt/sources.list.d 2>/dev/null | grep -oE 'https?://[^ ]*/debian/?( |$)' | head -1)

@@ -212,7 +212,7 @@ def main():
         raise SystemExit(__doc__)
     if not os.path.isdir(DATA):
         print(f"skipped: {DATA} is not there")
-        return
+        sys.exit(77)
     DETCTL, DETD = (os.path.join(os.path.abspath(sys.argv[1]), name) for name in ("detctl", "detd"))
     tests = {name[5:]: fn for name, fn in globals().items() if name.startswith("test_")}
     for name in sys.argv[2:] or tests:

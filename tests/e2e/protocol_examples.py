@@ -109,7 +109,7 @@ def main():
         raise SystemExit(__doc__)
     if not os.path.isdir(DATA):
         print(f"skipped: {DATA} is not there")
-        return 0
+        return 77
     folder = tempfile.mkdtemp(prefix="detd-doc-", dir="/tmp")
     lines = open(DOC, encoding="utf-8").read().split("\n")
     problems, count = [], 0

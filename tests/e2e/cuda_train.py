@@ -4,6 +4,8 @@
 DETD_PLUGIN names the plugin: the one on an emulated GPU, whose threads, blocks and streams run in another order for every job, or, with
 DETD_REAL_GPU set, the one for the GPU of this machine. Asked for are the same bits: of reruns in tier `rerun`; in `world` also of 1 to 4 ranks that
 share the GPU, of waves, and after a killed rank. And losses beside the CPU's, in fp32 nearly the same, in bf16 close."""
+import json
+import os
 import random
 import time
 
@@ -58,6 +60,28 @@ def killed(d, base):
     return [("1 rank", calm), ("2 ranks, killed", job)]
 
 
+def other_identity(d, base):
+    """A job goes on where its folder says that another GPU and another algorithm computed it so far: events say so. What cannot be kept is said too."""
+    spec = merged(base, merged(cuda(deterministic="rerun"), {"train": {"steps": 12}, "checkpoint": {"every": 3}, "val": {"every": 0}}))
+    job = submit(d, spec, "another identity")
+    d.wait(job, lambda j: j["step"] >= 3, 600)
+    d.call("job.pause", id=job)
+    d.wait(job, "paused", 600)
+    path = "%s/jobs/%d/identity.json" % (d.state, job)
+    with open(path, encoding="utf-8") as f:
+        kept = json.load(f)
+    assert kept["plans"] == sorted(kept["plans"]) and kept["precision"] == "fp32", kept
+    kept["device"], kept["plans"][0] = "Another GPU", kept["plans"][0].split(": ")[0] + ": another algorithm"
+    with open(path, "w", encoding="utf-8") as f:
+        json.dump(kept, f)
+    os.mkdir(path + ".tmp")  # in the way of a new one
+    d.call("job.resume", id=job)
+    finish(d, job)
+    said = [text for (text,) in d.sql("SELECT text FROM events WHERE job=? AND kind='identity' ORDER BY id", job)]
+    assert len([t for t in said if "(was Another GPU)" in t]) == 1 and any("1 convolutions are computed by other" in t for t in said), said
+    assert any(t.startswith("not kept: ") and "identity.json" in t for t in said), said
+
+
 def main():
     began = time.time()
     with Node() as d:
@@ -73,6 +97,7 @@ def main():
         compare(d, "rerun, 3 ranks, 2 waves", in_turn(d, merged(base, {"train": {"waves": 2}}), "rerun 3", [
             ("once", cuda(ranks=3, deterministic="rerun")), ("again", cuda(ranks=3, deterministic="rerun"))]))
         compare(d, "killed", killed(d, base))
+        other_identity(d, base)
         cpu = submit(d, base, "on the CPU")
         finish(d, cpu)
         for precision in ("fp32", "bf16") + (("tf32",) if REAL else ()):

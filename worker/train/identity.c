@@ -165,6 +165,7 @@ int identity_save(struct trainer *t, struct err *err)
     json_t *old = read_old(t), *new = describe(t), *plans = NULL;
     char *text = t->dev->ops->plans ? t->dev->ops->plans(t->dev) : NULL;
     const char *first = NULL;
+    struct err why;
     int rc = new ? 0 : err_set(err, ERR_DEVICE, "out of memory: identity.json"), changed;
 
     if (rc >= 0 && text) {
@@ -175,8 +176,8 @@ int identity_save(struct trainer *t, struct err *err)
                               "%d convolutions are computed by other algorithms than before, as %.100s", changed, first);
         json_object_set_new(new, "plans", plans);
     }
-    if (rc >= 0)
-        rc = write_new(t, new, err);
+    if (rc >= 0 && write_new(t, new, &why) < 0) /* what only serves to warn does not end a training */
+        rc = report_event(t->report, err, "warning", "identity", "not kept: %s", why.msg);
     free(text);
     json_decref(old);
     json_decref(new);

@@ -8,5 +8,5 @@ struct trainer;
 
 /* At the start: an event names what differs from the attempt before, where this one goes on from a checkpoint of it. */
 int identity_check(struct trainer *t, struct err *err);
-/* With a checkpoint: keeps the choices made so far. An event names those that have changed. */
+/* With a checkpoint: keeps the choices made so far. An event names those that have changed, or why they could not be kept. */
 int identity_save(struct trainer *t, struct err *err);

@@ -120,7 +120,7 @@ static int state_fill(struct trainer *t, struct state *s, struct err *err)
     int rc;
 
     memset(s, 0, sizeof *s);
-    s->arrays = calloc(vectors + 4, sizeof *s->arrays);
+    s->arrays = calloc(vectors + 5, sizeof *s->arrays);
     s->names = calloc(vectors, sizeof *s->names);
     if (!s->arrays || !s->names)
         return err_set(err, ERR_DEVICE, "out of memory: checkpoint");
@@ -134,6 +134,7 @@ static int state_fill(struct trainer *t, struct state *s, struct err *err)
     s->arrays[s->n++] = vector("counters", ST_I64, COUNTERS, s->counters);
     s->arrays[s->n++] = vector("best_step", ST_I64, 1, &t->best_step);
     s->arrays[s->n++] = vector("scores", ST_F64, SCORES, s->scores);
+    s->arrays[s->n++] = vector("skips", ST_I64, 1, &t->skips);
     return rc;
 }
 
@@ -206,6 +207,8 @@ static int state_load(struct trainer *t, const struct safetensors *f, struct err
         rc = read_exact(f, "best_step", ST_I64, 1, &best_step, err);
     if (rc >= 0)
         rc = read_exact(f, "scores", ST_F64, SCORES, scores, err);
+    if (rc >= 0 && safetensors_find(f, "skips")) /* older checkpoints have none */
+        rc = read_exact(f, "skips", ST_I64, 1, &t->skips, err);
     if (rc >= 0)
         rc = load_vectors(t, f, err);
     if (rc < 0)

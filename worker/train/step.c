@@ -20,6 +20,7 @@
 #include "worker/train/trainer_impl.h"
 
 enum { PLAN_AHEAD = 10 }; /* steps: sizes are drawn anew every 10 */
+enum { SKIPS_MAX = 3 };   /* steps in a row without a finite gradient, the last of which ends the job */
 
 static int64_t now_ns(void)
 {
@@ -224,6 +225,48 @@ static int update_running(struct trainer *t, struct err *err)
                                      (float)t->spec->model_bn_momentum, t->skip, err);
 }
 
+/* 1 where some number of the gradient is not finite. `host` has room for it. */
+static int grad_nonfinite(struct trainer *t, const struct param *p, float *host, struct err *err)
+{
+    int rc = t->dev->ops->download(t->dev, host, reduce_grad(t->reduce, p), p->count * sizeof *host, err);
+
+    for (size_t i = 0; i < p->count && rc == 0; i++)
+        rc = !isfinite(host[i]);
+    return rc;
+}
+
+/* Names the first parameter in the model's order. The gradient is the same everywhere, so each rank finds the same. */
+static int hopeless(struct trainer *t, struct err *err)
+{
+    const char *first = "";
+    int rc = 0;
+
+    for (int i = 0; i < t->nupdates && rc == 0; i++) {
+        const struct param *p = t->update[i].param;
+        float *host = malloc(p->count * sizeof *host);
+
+        rc = host ? grad_nonfinite(t, p, host, err) : err_set(err, ERR_DEVICE, "out of memory: gradient of %s", p->name);
+        first = p->name;
+        free(host);
+    }
+    if (rc < 0)
+        return rc;
+    return err_set(err, ERR_NONFINITE,
+                   "step %lld: the gradient is not finite, %d steps in a row; the first such parameter is '%s' (learning rate %g)",
+                   (long long)t->step + 1, SKIPS_MAX, first, (double)schedule_lr(t->spec, t->step + 1));
+}
+
+/* A step without a finite gradient is passed over, since an unlucky batch must not end a long job; weights that give none do not mend. */
+static int skip_step(struct trainer *t, struct err *err)
+{
+    if (++t->skips >= SKIPS_MAX)
+        return hopeless(t, err);
+    if (t->opt.rank != 0)
+        return 0;
+    return report_event(t->report, err, "warning", "gradient", "step %lld: the gradient is not finite, the step is skipped",
+                        (long long)t->step + 1);
+}
+
 static int update(struct trainer *t, struct err *err)
 {
     double square = reduce_square_norm(t->reduce), norm = sqrt(square);
@@ -232,9 +275,10 @@ static int update(struct trainer *t, struct err *err)
     int rc = t->dev->ops->upload(t->dev, t->skip, &skip, sizeof skip, err);
 
     progress_phase(t->progress, PHASE_OPTIMIZER);
-    if (rc >= 0 && skip && t->opt.rank == 0)
-        rc = report_event(t->report, err, "warning", "gradient", "step %lld: the gradient is not finite, the step is skipped",
-                          (long long)t->step + 1);
+    if (!skip)
+        t->skips = 0;
+    else if (rc >= 0)
+        rc = skip_step(t, err);
     if (rc >= 0)
         rc = update_params(t, scale, err);
     return rc < 0 ? rc : update_running(t, err);

@@ -75,6 +75,7 @@ struct trainer {
     int planned_size;   /* input side the device was last told to expect */
     /* the job's state */
     int64_t step;         /* completed */
+    int64_t skips;        /* the last so many steps were skipped: their gradient was not finite */
     struct window window; /* open log window */
     double images_per_s;
     int64_t window_ns;           /* when the log window began */
@@ -100,7 +101,8 @@ int trainer_open(struct trainer *t, const struct jobspec *spec, const struct tra
 void trainer_close(struct trainer *t);
 
 /* ---- step.c ---- */
-/* One optimizer step: all waves, reduction, update, window sums. ERR_NONFINITE names step, term and images. */
+/* One optimizer step: all waves, reduction, update, window sums. ERR_NONFINITE names step, term and images, or after
+ * three steps in a row without a finite gradient step and parameter. */
 int trainer_step(struct trainer *t, struct err *err);
 /* Rank 0 reports the open window as the losses up to t->step, all ranks start a new one. */
 int trainer_log(struct trainer *t, struct err *err);

@@ -1,0 +1,182 @@
+#!/usr/bin/env python3
+"""detd-worker on small nets made for one question each; alone from a job file where one rank is enough, else under detd."""
+import json
+import os
+import shutil
+import struct
+import subprocess
+import sys
+import time
+
+from daemon import BUILD, HERE, Daemon
+from ranks import merged
+
+sys.path.insert(0, HERE + "/../demo")
+from make_shapes import png  # noqa: E402
+
+# ---- what jobs are made of ----
+
+
+def write(path, content):
+    with open(path, "wb" if isinstance(content, bytes) else "w") as f:
+        f.write(content)
+    return path
+
+
+def flat_images(folder, name, size, grey, classes=1):
+    """One picture of one grey level each, with one box, of each class in turn; as a split of a job file."""
+    os.makedirs(folder + "/images", exist_ok=True)
+    coco = {"images": [], "annotations": [], "categories": [{"id": c + 1, "name": "class %d" % c} for c in range(classes)]}
+    for i, level in enumerate(grey):
+        file = "%s-%d.png" % (name, i)
+        write(folder + "/images/" + file, png(size, size, [bytes([level]) * (3 * size)] * size))
+        coco["images"].append({"id": i + 1, "file_name": file, "width": size, "height": size})
+        coco["annotations"].append({"id": i + 1, "image_id": i + 1, "category_id": i % classes + 1, "iscrowd": 0, "area": size * size / 4,
+                                    "bbox": [size / 4, size / 4, size / 2, size / 2]})
+    return {"annotations": write("%s/%s.json" % (folder, name), json.dumps(coco)), "images": folder + "/images"}
+
+
+def safetensors(path, arrays):
+    """{name: (shape, numbers)}, all f32"""
+    head, data = {}, b""
+    for name, (shape, numbers) in sorted(arrays.items()):
+        packed = struct.pack("<%df" % len(numbers), *numbers)
+        head[name] = {"dtype": "F32", "shape": list(shape), "data_offsets": [len(data), len(data) + len(packed)]}
+        data += packed
+    text = json.dumps(head).encode()
+    return write(path, struct.pack("<Q", len(text)) + text + data)
+
+
+def alone(root, name, spec):
+    """Runs a job in the folder root/name, once more where it is there already. Exit status and the records it said."""
+    file = write("%s/%s.job" % (root, name), json.dumps(merged(spec, {"name": name})))
+    done = subprocess.run([BUILD + "/detd-worker", "--dir", root + "/" + name, file], stdout=subprocess.PIPE, stderr=subprocess.PIPE, check=False)
+    assert done.returncode in (0, 1), (done.returncode, done.stderr)
+    return done.returncode, [json.loads(line) for line in done.stdout.splitlines()]
+
+
+def of_type(records, kind):
+    return [r for r in records if r["type"] == kind]
+
+
+STILL = {"flip": 0, "jitter": 0, "hue": 0, "saturation": 1, "exposure": 1}
+
+# ---- gradients that are not finite ----
+
+OVERFLOW_CFG = """
+[net]
+width=64
+height=64
+channels=3
+[convolutional]
+filters=4
+size=2
+stride=2
+activation=linear
+[convolutional]
+filters=18
+size=1
+activation=linear
+[yolo]
+mask=0,1,2
+anchors=10,14, 23,27, 37,58
+num=3
+classes=1
+[route]
+layers=-3
+[convolutional]
+filters=18
+size=1
+activation=linear
+[yolo]
+mask=0,1,2
+anchors=10,14, 23,27, 37,58
+num=3
+classes=1
+"""
+# Seeds whose epochs of three pictures put the two white ones two, but never three, in a row; or three over the end of an epoch.
+MIXED_SEED, MIXED_SKIPS = 14, [1, 2, 4, 5]
+CUT_SEED, CUT_SKIPS = 8, [2, 3]
+HUGE = 1e37  # of a white picture's features; heads bring them down to 1. Summed over 32 x 32 places, weights' gradients pass 3.4e38
+
+
+def overflowing(root):
+    """A job whose gradient overflows for a batch with a white picture, and only then; losses are finite."""
+    first, zeros = [0.0] * (4 * 3 * 2 * 2), [0.0] * 18
+    first[0] = HUGE
+    arrays = {"module_list.0.conv_0.weight": ((4, 3, 2, 2), first), "module_list.0.conv_0.bias": ((4,), [0.0] * 4)}
+    for layer in (1, 4):
+        arrays["module_list.%d.conv_%d.weight" % (layer, layer)] = ((18, 4, 1, 1), [1 / HUGE] * 72)
+        arrays["module_list.%d.conv_%d.bias" % (layer, layer)] = ((18,), zeros)
+    return {"model": {"cfg": write(root + "/overflow.cfg", OVERFLOW_CFG), "init": safetensors(root + "/overflow.safetensors", arrays)},
+            "data": {"augment": STILL}, "train": {"batch": 1, "shards": 1, "burn_in": 0, "lr": 1e-6, "log_every": 1},
+            "checkpoint": {"every": 1, "keep": 100}, "run": {"device": "cpu", "threads": 1}}
+
+
+def pictures(root, name, grey, **train):
+    return {"data": {"train": flat_images(root, name, 64, grey)}, "train": train}
+
+
+def skipped(records):
+    return [int(r["text"].split(":")[0].split()[1]) for r in of_type(records, "event") if r["kind"] == "gradient"]
+
+
+def check_gave_up(records, step):
+    (end,) = of_type(records, "end")
+    assert (end["outcome"], end["class"]) == ("failed", "nonfinite"), end
+    assert end["reason"].startswith("step %d: the gradient is not finite, 3 steps in a row" % step), end
+    assert "'module_list.1.conv_1.weight'" in end["reason"], end
+    assert all(num is not None for r in of_type(records, "loss") for num, _ in r["terms"].values()), records
+
+
+def model_of(root, name, step):
+    with open("%s/%s/checkpoints/step-%d/model.safetensors" % (root, name, step), "rb") as f:
+        return f.read()
+
+
+def nonfinite(root):
+    base = overflowing(root)
+    status, said = alone(root, "white", merged(base, pictures(root, "white", [255], steps=9)))
+    assert status == 1 and skipped(said) == [1, 2] and [r["step"] for r in of_type(said, "loss")] == [1, 2], said
+    check_gave_up(said, 3)
+    # two of three pictures are white, so two in a row are skipped, and training goes on
+    status, said = alone(root, "mixed", merged(base, pictures(root, "mixed", [255, 255, 0], steps=6, seed=MIXED_SEED)))
+    assert status == 0 and skipped(said) == MIXED_SKIPS and of_type(said, "end")[0]["outcome"] == "completed", said
+    for step in range(2, 7):
+        same = model_of(root, "mixed", step) == model_of(root, "mixed", step - 1)
+        assert same == (step in MIXED_SKIPS), "step %d %s the model" % (step, "leaves" if same else "changes")
+
+
+def resumed(root):
+    """The third step in a row comes in another attempt; the count is in the checkpoint."""
+    spec = merged(overflowing(root), pictures(root, "cut", [255, 255, 0], steps=9, seed=CUT_SEED))
+    status, said = alone(root, "cut", spec)
+    assert status == 1 and skipped(said) == CUT_SKIPS, said
+    check_gave_up(said, CUT_SKIPS[-1] + 1)
+    for step in CUT_SKIPS[-1], CUT_SKIPS[-1] - 1:
+        shutil.rmtree("%s/cut/checkpoints/step-%d" % (root, step + 1), ignore_errors=True)
+        status, said = alone(root, "cut", spec)
+        assert status == 1 and of_type(said, "start")[0]["resume_step"] == step, said
+        check_gave_up(said, CUT_SKIPS[-1] + 1)
+
+
+def several_ranks(d):
+    """One white picture among four is enough, and every rank stops; nobody tries again."""
+    spec = merged(overflowing(d.root), pictures(d.root, "ranks", [0, 0, 255, 0], steps=9, batch=4, shards=4))
+    job = d.call("job.submit", spec=merged(spec, {"name": "ranks", "run": {"ranks": 3, "restarts": 3}}), token="ranks")["id"]
+    ended = d.wait(job, "failed")
+    assert "step 3: the gradient is not finite" in ended["reason"] and len(ended["attempts"]) == 1, ended
+    said = d.sql("SELECT text FROM events WHERE job=? AND kind='gradient' ORDER BY id", job)
+    assert [text.split(":")[0] for (text,) in said] == ["step 1", "step 2"], said
+
+
+def main():
+    began = time.time()
+    with Daemon(foreign=False) as d:
+        nonfinite(d.root)
+        resumed(d.root)
+        several_ranks(d)
+    print("%.0f s" % (time.time() - began))
+
+
+main()

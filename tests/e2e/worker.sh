@@ -1,0 +1,7 @@
+#!/usr/bin/env bash
+# The real trainer, alone and under detd: gradients that are not finite.
+set -eu
+cd "$(dirname "$0")"
+build=${DETD_BUILD:-build}
+case $build in /*) ;; *) build=$(cd ../.. && pwd)/$build ;; esac
+DETD_BUILD=$build exec python3 worker.py

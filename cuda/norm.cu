@@ -132,18 +132,16 @@ DEVICE_FN unsigned stats_read(struct stats_rows *ret, const struct rows *r, size
     return (unsigned)(r->n - first);
 }
 
-static __global__ void __launch_bounds__(CHANNEL_THREADS) merge_moments_kernel(double *dst, struct rows r, int c)
+/* tree_moments_channel() */
+DEVICE_FN struct moments merged_channel(const struct rows *r, size_t at, int c, int k)
 {
-    int k = (int)(blockIdx.x * blockDim.x + threadIdx.x);
-    struct moments a[FOLD_AHEAD], m;
+    struct moments a[FOLD_AHEAD];
     fold<struct moments> f;
     struct stats_rows s;
 
-    if (k >= c)
-        return;
     fold_start(&f);
-    for (int first = 0; first < r.n; first += FOLD_AHEAD) {
-        unsigned n = stats_read(&s, &r, 0, first, c, k);
+    for (int first = 0; first < r->n; first += FOLD_AHEAD) {
+        unsigned n = stats_read(&s, r, at, first, c, k);
 
 #pragma unroll
         for (int i = 0; i < FOLD_AHEAD; i++) {
@@ -153,7 +151,17 @@ static __global__ void __launch_bounds__(CHANNEL_THREADS) merge_moments_kernel(d
         }
         fold_some(&f, a, n);
     }
-    m = fold_finish(&f);
+    return fold_finish(&f);
+}
+
+static __global__ void __launch_bounds__(CHANNEL_THREADS) merge_moments_kernel(double *dst, struct rows r, int c)
+{
+    int k = (int)(blockIdx.x * blockDim.x + threadIdx.x);
+    struct moments m;
+
+    if (k >= c)
+        return;
+    m = merged_channel(&r, 0, c, k);
     if (k == 0)
         dst[0] = m.count;
     dst[1 + k] = m.mean;
@@ -269,23 +277,13 @@ int cuda_narrow(struct device *dev, float *const *dst, float beta, const double 
     return norm_checked("narrow", err);
 }
 
-/* One pixel has no unbiased variance. */
-DEVICE_FN bool too_few(const struct stats_rows *s, unsigned n)
-{
-    bool few = false;
-
-#pragma unroll
-    for (unsigned i = 0; i < FOLD_AHEAD; i++)
-        few = few || (i < n && s->count[i] < 2.0);
-    return few;
-}
-
 /* One normalisation of a launch over all of them: blocks [first_block, that of the next). */
 struct running_layer {
     float *mean, *var;
     size_t at;
     int c;
     unsigned first_block;
+    bool sync;
 };
 
 /* The last layer that begins at or before block b. */
@@ -304,31 +302,64 @@ DEVICE_FN struct running_layer layer_of(const struct running_layer *layer, int n
     return layer[lo];
 }
 
+/* What one update adds to channel k; nvars = 0: it has no unbiased variance. */
+struct running_values {
+    double mean, var;
+    int nvars;
+};
+
+DEVICE_FN struct running_values running_merged(const struct rows *stats, const struct running_layer *l, int k)
+{
+    struct moments m = merged_channel(stats, l->at, l->c, k);
+    struct running_values v;
+
+    v.mean = m.mean;
+    v.var = norm_unbiased(m.m2, m.count);
+    v.nvars = m.count > 1.0;
+    return v;
+}
+
+DEVICE_FN struct running_values running_shards(const struct rows *stats, const struct running_layer *l, int k)
+{
+    struct running_values v;
+    struct stats_rows s;
+    fold<double> f, g;
+
+    v.nvars = 0;
+    fold_start(&f);
+    fold_start(&g);
+    for (int first = 0; first < stats->n; first += FOLD_AHEAD) {
+        unsigned n = stats_read(&s, stats, l->at, first, l->c, k);
+
+#pragma unroll
+        for (unsigned i = 0; i < FOLD_AHEAD; i++)
+            if (i < n) {
+                s.m2[i] = norm_unbiased(s.m2[i], s.count[i]);
+                v.nvars += s.count[i] > 1.0;
+            }
+        fold_some(&f, s.mean, n);
+        fold_some(&g, s.m2, n);
+    }
+    v.mean = fold_finish(&f) / (double)stats->n;
+    v.var = fold_finish(&g) / (double)v.nvars;
+    return v;
+}
+
 static __global__ void __launch_bounds__(CHANNEL_THREADS)
     running_kernel(const struct running_layer *layers, int nlayers, struct rows stats, float momentum, const int32_t *skip)
 {
     struct running_layer l = layer_of(layers, nlayers, blockIdx.x);
     int k = (int)((blockIdx.x - l.first_block) * blockDim.x + threadIdx.x), skipped = *skip;
-    struct stats_rows s;
-    fold<double> f, g;
+    struct running_values v;
 
     if (k >= l.c)
         return;
-    fold_start(&f);
-    fold_start(&g);
-    for (int first = 0; first < stats.n; first += FOLD_AHEAD) {
-        unsigned n = stats_read(&s, &stats, l.at, first, l.c, k);
-
-        if (skipped != 0 || too_few(&s, n))
-            return;
-#pragma unroll
-        for (int i = 0; i < FOLD_AHEAD; i++)
-            s.m2[i] /= s.count[i] - 1.0;
-        fold_some(&f, s.mean, n);
-        fold_some(&g, s.m2, n);
-    }
-    l.mean[k] = norm_running_value(l.mean[k], fold_finish(&f) / (double)stats.n, momentum);
-    l.var[k] = norm_running_value(l.var[k], fold_finish(&g) / (double)stats.n, momentum);
+    v = l.sync ? running_merged(&stats, &l, k) : running_shards(&stats, &l, k);
+    if (skipped != 0)
+        return;
+    l.mean[k] = norm_running_value(l.mean[k], v.mean, momentum);
+    if (v.nvars > 0)
+        l.var[k] = norm_running_value(l.var[k], v.var, momentum);
 }
 
 /* The layers in device memory, and the blocks they take together. NULL: *err says why. */
@@ -345,7 +376,7 @@ static const struct running_layer *layers_make(struct device *dev, const struct 
     }
     for (int i = 0; i < nitems; i++) {
         size_t c = items[i].mean->count;
-        struct running_layer l = { items[i].mean->data, items[i].var->data, items[i].at, (int)c, *ret_blocks };
+        struct running_layer l = { items[i].mean->data, items[i].var->data, items[i].at, (int)c, *ret_blocks, items[i].sync };
 
         layers[i] = l;
         *ret_blocks += cuda_blocks(c, CHANNEL_THREADS);

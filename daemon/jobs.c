@@ -270,6 +270,8 @@ int jobs_command(struct daemon *d, struct job *j, enum job_event event, store_do
         return rc;
     if (row.want == JOB_WANT_CANCEL && row.state == JOB_STOPPING && j->leave_before == 0)
         j->leave_before = now_s() + OBEY_S;
+    if (row.want == JOB_WANT_CANCEL)
+        j->not_before = 0; /* whatever it waits for, the next try is now */
     rc = save_wish(d, j, &row, word, NULL, done, arg, err);
     if (rc == 0 && row.state != JOB_STOPPING)
         daemon_event(d, row.id, "info", "state", "%s", job_state_name(row.state));
@@ -473,6 +475,7 @@ bool jobs_report(struct daemon *d, struct job *j, const struct report *rep)
         job_apply(&j->row, JOB_EV_ATTEMPT, NULL, rep->time, NULL);
         j->row.attempt = rep->attempt;
         j->row.step = rep->step;
+        j->trouble[0] = '\0';
         break;
     case REPORT_END:
         on_end(d, j, rep);
@@ -485,8 +488,11 @@ bool jobs_report(struct daemon *d, struct job *j, const struct report *rep)
     case REPORT_ENDED:
         take_usage(j, rep);
         break;
-    case REPORT_DATA:
     case REPORT_EVENT:
+        if (strcmp(rep->label, "waits") == 0)
+            snprintf(j->trouble, sizeof j->trouble, "%s", rep->text);
+        return false;
+    case REPORT_DATA:
         return false;
     }
     job_changed(d, j);

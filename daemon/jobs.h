@@ -29,6 +29,9 @@ struct job {
     bool to_launch;       /* granted and committed; the supervisor is not started yet */
     bool launching;       /* a thread of the pool is at it, or the commit before it */
     bool known;           /* a supervisor of it was started or heard by this daemon */
+    char trouble[256];    /* why it cannot start just now, "": it can */
+    int failed_starts;    /* of its supervisor, in a row */
+    int drains;           /* supervisors started to read its spool to the end, in a row */
     int cpu_slots;        /* held */
     bool off_gpu;         /* told to leave a GPU that is quarantined */
     double not_before;    /* no supervisor is started earlier */

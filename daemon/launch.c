@@ -202,9 +202,19 @@ static int spawn(uv_loop_t *loop, struct child *c, const struct launch_request *
     snprintf(number[1], sizeof number[1], "%d", rq->attempt);
     snprintf(number[2], sizeof number[2], "%d", LOCK_FD);
     snprintf(number[3], sizeof number[3], "%lld", (long long)rq->last_seq);
-    char *args[] = { program,          "--job-dir", folder,       "--job",   number[0], "--attempt",       number[1],
-                     "--lock-fd",      number[2],   "--last-seq", number[3], "--nonce", (char *)rq->nonce, rq->gpus[0] ? "--gpus" : NULL,
-                     (char *)rq->gpus, NULL };
+    char *args[] = { program, "--job-dir", folder, "--job", number[0], "--attempt", number[1], "--lock-fd", number[2], "--last-seq",
+                     number[3], "--nonce", (char *)rq->nonce, NULL, NULL, NULL, NULL, NULL };
+    char **more = args + sizeof args / sizeof *args - 5;
+
+    if (rq->drain) {
+        *more++ = "--drain";
+        *more++ = (char *)job_state_name(rq->drain);
+        *more++ = "--reason";
+        *more++ = (char *)rq->reason;
+    } else if (rq->gpus[0]) {
+        *more++ = "--gpus";
+        *more++ = (char *)rq->gpus;
+    }
     uv_stdio_container_t stdio[LOCK_FD + 1] = { { .flags = UV_IGNORE },
                                                 { .flags = UV_INHERIT_FD, .data.fd = log_fd },
                                                 { .flags = UV_INHERIT_FD, .data.fd = log_fd },
@@ -270,6 +280,14 @@ bool launch_lock_is_free(const char *jobs_dir, int64_t job)
     if (fd >= 0)
         close(fd);
     return state == 1;
+}
+
+bool launch_has_spool(const char *jobs_dir, int64_t job)
+{
+    char path[PATH_ROOM];
+
+    job_path(path, jobs_dir, job, "spool.0");
+    return access(path, F_OK) == 0 || errno != ENOENT;
 }
 
 static long session_in(int fd)

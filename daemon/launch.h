@@ -20,6 +20,8 @@ struct launch_request {
     int threads, tier;                            /* go into spec.json */
     const char *jobs_dir;                         /* borrowed, absolute */
     char gpus[JOB_GPUS_MAX * (JOB_UUID_MAX + 1)]; /* UUIDs with commas, "": none */
+    enum job_state drain;                         /* JOB_CANCELLED, JOB_FAILED: only reads the spool to its end and ends the job so; else 0 */
+    char reason[120];                             /* of that end */
 };
 
 /* File work, for a thread of the pool: makes the job's folder and its spec.json (from the store), opens and locks the lock. Returns the descriptor,
@@ -32,6 +34,8 @@ int launch_start(uv_loop_t *loop, const struct launch_request *rq, int lock_fd, 
 void launch_forget(uv_process_t *process);
 /* true: no process of the job lives. A job without a folder never had one. */
 bool launch_lock_is_free(const char *jobs_dir, int64_t job);
+/* Whether a supervisor of the job ever had a spool, and so may have left reports in it. */
+bool launch_has_spool(const char *jobs_dir, int64_t job);
 /* Session of the job's processes, as its lock says; 0: not known. */
 long launch_session(const char *jobs_dir, int64_t job);
 /* Sends SIGKILL to the job's session. Only while the lock is held, and only after a process of that session was seen. */

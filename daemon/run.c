@@ -134,15 +134,43 @@ static void launch_work(uv_work_t *req)
     l->lock_fd = launch_prepare(l->d->store, &l->rq, &l->err);
 }
 
-static void give_up(struct daemon *d, struct job *j, const char *why)
+static double backoff_s(int tries)
 {
-    if (job_apply(&j->row, JOB_EV_END_FAILED, why, now_s(), NULL) < 0)
-        return;
+    double s = 1;
+
+    for (int i = 1; i < tries && s < BACKOFF_MAX_S; i++)
+        s *= 2;
+    return tries == 0 ? 0 : s < BACKOFF_MAX_S ? s : BACKOFF_MAX_S;
+}
+
+/* Nothing of it is to run any more, and its end is still to be written. */
+static bool is_to_end(const struct job *j)
+{
+    return j->row.want == JOB_WANT_CANCEL || j->row.deaths > j->row.restarts;
+}
+
+static void tell_end(const struct job *j, char *ret, size_t size)
+{
+    ret[0] = '\0';
+    if (j->row.want != JOB_WANT_CANCEL)
+        snprintf(ret, size, "the supervisor was lost %d times in a row without a newer checkpoint", j->row.deaths);
+}
+
+/* No supervisor of it ever came so far as to have a spool: there is nothing to read, and it ends here. */
+static bool end_unrecorded(struct daemon *d, struct job *j)
+{
+    char why[120];
+
+    if (!is_to_end(j) || launch_has_spool(d->jobs_dir, j->row.id))
+        return false;
+    tell_end(j, why, sizeof why);
+    job_apply(&j->row, j->row.want == JOB_WANT_CANCEL ? JOB_EV_END_CANCELLED : JOB_EV_END_FAILED, why, now_s(), NULL);
     j->phase[0] = '\0';
     release(d, j);
     store_save(d->store, &j->row, NULL, NULL);
-    daemon_event(d, j->row.id, "error", "end", "%s: %s", job_state_name(j->row.state), why);
+    daemon_event(d, j->row.id, why[0] ? "error" : "info", "end", "%s%s%s", job_state_name(j->row.state), why[0] ? ": " : "", why);
     job_changed(d, j);
+    return true;
 }
 
 static void on_supervisor_exit(void *arg, int64_t id)
@@ -154,29 +182,48 @@ static void on_supervisor_exit(void *arg, int64_t id)
         run_supervisor_gone(d, j);
 }
 
-/* A lock that is held is not an error: an earlier supervisor of the job is on its way out. A full disk may get room. */
+/* Whatever it is, it may pass, and the spool may hold the end of the job: it waits, and says why. */
+static void start_failed(struct daemon *d, struct job *j, const char *why)
+{
+    if (end_unrecorded(d, j)) {
+        run_schedule(d);
+        return;
+    }
+    if (strncmp(j->trouble, why, sizeof j->trouble - 1) != 0)
+        daemon_event(d, j->row.id, "warning", "waits", "its supervisor cannot be started and is tried again: %s", why);
+    snprintf(j->trouble, sizeof j->trouble, "%s", why);
+    j->not_before = now_s() + backoff_s(++j->failed_starts);
+}
+
+static void start_done(struct job *j)
+{
+    j->to_launch = false;
+    j->known = true;
+    j->trouble[0] = '\0';
+    j->failed_starts = 0;
+}
+
 static void launch_after(uv_work_t *req, int status)
 {
     struct launching *l = req->data;
     struct daemon *d = l->d;
     struct job *j = jobs_find(d, l->rq.job);
+    bool wanted = j && j->to_launch && !d->stopping, held = l->lock_fd == -EWOULDBLOCK;
     int rc = l->lock_fd;
 
     (void)status;
     if (j)
         j->launching = false;
-    if (rc >= 0 && j && j->to_launch && !d->stopping)
+    if (rc >= 0 && wanted)
         rc = launch_start(d->loop, &l->rq, l->lock_fd, on_supervisor_exit, d, &l->err);
     else if (rc >= 0)
         uv_fs_close(d->loop, &(uv_fs_t){ 0 }, rc, NULL);
-    if (j && j->to_launch && rc >= 0) {
-        j->to_launch = false;
-        j->known = true;
-    } else if (j && (rc == -EWOULDBLOCK || rc == -ENOSPC || rc == -EAGAIN)) {
+    if (wanted && held) /* no error: an earlier supervisor of the job is on its way out */
         j->not_before = now_s() + 1;
-    } else if (j && rc < 0) {
-        give_up(d, j, l->err.msg);
-    }
+    else if (wanted && rc < 0)
+        start_failed(d, j, l->err.msg);
+    else if (wanted)
+        start_done(j);
     free(l);
 }
 
@@ -197,6 +244,10 @@ static void launch(struct daemon *d, struct job *j)
                                      .threads = j->row.threads,
                                      .tier = j->row.tier,
                                      .jobs_dir = d->jobs_dir };
+    if (is_to_end(j)) {
+        l->rq.drain = j->row.want == JOB_WANT_CANCEL ? JOB_CANCELLED : JOB_FAILED;
+        tell_end(j, l->rq.reason, sizeof l->rq.reason);
+    }
     memcpy(l->rq.nonce, j->row.nonce, sizeof l->rq.nonce);
     memcpy(l->rq.gpus, j->row.gpus, sizeof l->rq.gpus);
     if (uv_queue_work(d->loop, &l->req, launch_work, launch_after) < 0) {
@@ -219,7 +270,7 @@ static void start_committed(void *arg, int rc, int64_t value, const struct err *
     (void)err;
     if (j)
         j->launching = false;
-    if (j && rc == 0 && j->to_launch && !c->d->stopping)
+    if (j && rc == 0 && j->to_launch && !c->d->stopping && now_s() >= j->not_before) /* else the clock does it */
         launch(c->d, j);
     free(c);
 }
@@ -245,7 +296,7 @@ static void commit_start(struct daemon *d, struct job *j)
         return;
     }
     *c = (struct commit){ d, j->row.id };
-    j->row.attempt++;
+    j->row.attempt += !is_to_end(j);
     j->row.cpu_before = j->row.cpu_seconds;
     j->to_launch = j->launching = true;
     snprintf(j->phase, sizeof j->phase, "starting");
@@ -264,6 +315,7 @@ static void grant(struct daemon *d, const struct sched_grant *g)
     j->cpu_slots = g->cpu_slots;
     j->leave_before = 0;
     j->known = j->off_gpu = false;
+    j->drains = 0;
     take_gpus(d, j, g->gpus);
     daemon_event(d, j->row.id, "info", "state", "starting");
     commit_start(d, j);
@@ -312,43 +364,23 @@ void run_schedule(struct daemon *d)
 
 /* ---- losing ---- */
 
-static double backoff_s(int deaths)
-{
-    double s = 1;
-
-    for (int i = 1; i < deaths && s < BACKOFF_MAX_S; i++)
-        s *= 2;
-    return deaths == 0 ? 0 : s < BACKOFF_MAX_S ? s : BACKOFF_MAX_S;
-}
-
 /* No process of the job lives and it has not ended. A supervisor that left while no detd watched may have ended the job: the next one finds
- * that in the spool; so only deaths that this daemon saw count against the budget. */
+ * that in the spool; so only deaths that this daemon saw count against the budget. A job that is not to go on gets a supervisor too: what its
+ * spool holds is stored before its end, which may be another one than was asked for. */
 static void lost(struct daemon *d, struct job *j)
 {
     bool counted = j->known;
 
-    if (counted && j->row.want == JOB_WANT_CANCEL) {
-        job_apply(&j->row, JOB_EV_END_CANCELLED, "", now_s(), NULL);
-        release(d, j);
-        store_save(d->store, &j->row, NULL, NULL);
-        daemon_event(d, j->row.id, "info", "end", "cancelled");
-        job_changed(d, j);
-        run_schedule(d);
-        return;
-    }
-    j->row.deaths += counted;
-    if (j->row.deaths > j->row.restarts) {
-        char why[120];
-
-        snprintf(why, sizeof why, "the supervisor was lost %d times in a row without a newer checkpoint", j->row.deaths);
-        give_up(d, j, why);
+    j->row.deaths += counted && !is_to_end(j);
+    if (end_unrecorded(d, j)) {
         run_schedule(d);
         return;
     }
     if (counted)
-        daemon_event(d, j->row.id, "warning", "supervisor_lost", "detd-job and its ranks are gone without an end; another attempt follows");
+        daemon_event(d, j->row.id, "warning", "supervisor_lost", "detd-job and its ranks are gone without an end; %s",
+                     is_to_end(j) ? "their reports are read to the end" : "another attempt follows");
     j->known = false;
-    j->not_before = now_s() + backoff_s(j->row.deaths);
+    j->not_before = now_s() + backoff_s(is_to_end(j) ? j->drains++ : j->row.deaths);
     job_apply(&j->row, JOB_EV_RETRY, "", now_s(), NULL);
     commit_start(d, j);
 }
@@ -442,6 +474,10 @@ void run_why(struct daemon *d, const struct job *j, char *ret, unsigned long siz
     struct gpu_counts gpus;
 
     gpus_count(&d->gpus, &gpus);
+    if (j->row.state != JOB_QUEUED) {
+        snprintf(ret, size, "has its slots and waits: %s", j->trouble);
+        return;
+    }
     if (waits_behind(d, j, &node, ret, size))
         return;
     if (!j->row.cuda) {

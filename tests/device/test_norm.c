@@ -5,6 +5,7 @@
 #include <jansson.h>
 #include <math.h>
 
+#include "worker/core/safetensors.h"
 #include "worker/core/tree.h"
 #include "worker/kernels/norm.h"
 
@@ -487,6 +488,7 @@ enum { RUNNING_MOST = 70 };
 
 struct running_case {
     int nstats, c, skip;
+    bool sync;
     double stats[RUNNING_MOST][5];
     float mean[2], var[2];
 };
@@ -517,7 +519,7 @@ static void run_running(struct device *dev, const void *arg, void *ret)
         var[l] = mean[l];
         mean[l].data = put(dev, l == 1 ? t->mean : ones, l == 1 ? sizeof t->mean : mean[l].count * sizeof(float));
         var[l].data = put(dev, l == 1 ? t->var : ones, l == 1 ? sizeof t->var : mean[l].count * sizeof(float));
-        items[l] = (struct running_item){ &mean[l], &var[l], l == 0 ? 0 : l == 1 ? MIDDLE : BEHIND };
+        items[l] = (struct running_item){ &mean[l], &var[l], l == 0 ? 0 : l == 1 ? MIDDLE : BEHIND, l == 1 && t->sync };
     }
     assert_int_equal(dev->ops->norm_running(dev, items, 3, stats, t->nstats, 0.1f, skip, &err), 0);
     assert_true(mean[0].version == 1 && var[2].version == 1);
@@ -544,13 +546,62 @@ static void running(void **state)
     t.skip = 1;
     same_on_all(run_running, &t, out, sizeof(out));
     assert_true(out[0] == 0.0f && out[1] == 3.0f && out[2] == 1.0f && out[3] == 2.0f);
-    t.skip = 0;
-    t.stats[1][0] = 1; /* one pixel: no unbiased variance */
-    same_on_all(run_running, &t, out, sizeof(out));
-    assert_true(out[0] == 0.0f && out[1] == 3.0f && out[2] == 1.0f && out[3] == 2.0f);
 }
 
-/* As many rows as are read at once, fewer and more. */
+/* One pixel has no unbiased variance: the shard's mean counts, the variance is that of the others, or stays. */
+static void running_of_one_pixel(void **state)
+{
+    struct running_case t = { .nstats = 2, .c = 2, .stats = { { 4, 4, 1, 38, 3 }, { 1, 2, -1, 0, 0 } }, .mean = { 0, 3 }, .var = { 1, 2 } };
+    float out[4];
+
+    (void)state;
+    same_on_all(run_running, &t, out, sizeof(out));
+    near((double)out[0], 0.9 * 0 + 0.1 * 3, 1e-6, "mean", 0);
+    near((double)out[1], 0.9 * 3 + 0.1 * 0, 1e-6, "mean", 1);
+    near((double)out[2], 0.9 * 1 + 0.1 * 38 / 3, 1e-6, "var", 0);
+    near((double)out[3], 0.9 * 2 + 0.1 * 1, 1e-6, "var", 1);
+    t.sync = true; /* five pixels as one batch */
+    same_on_all(run_running, &t, out, sizeof(out));
+    near((double)out[0], 0.1 * 18 / 5, 1e-6, "merged mean", 0);
+    near((double)out[1], 0.9 * 3 + 0.1 * 3 / 5, 1e-6, "merged mean", 1);
+    near((double)out[2], 0.9 * 1 + 0.1 * (38 + 4 * 4.0 / 5) / 4, 1e-6, "merged var", 0);
+    near((double)out[3], 0.9 * 2 + 0.1 * (3 + 4 * 4.0 / 5) / 4, 1e-6, "merged var", 1);
+    t.stats[0][0] = 1;
+    t.stats[0][3] = t.stats[0][4] = 0;
+    same_on_all(run_running, &t, out, sizeof(out)); /* two pixels of two shards */
+    near((double)out[2], 0.9 * 1 + 0.1 * 2, 1e-6, "merged var", 0);
+    t.sync = false;
+    same_on_all(run_running, &t, out, sizeof(out));
+    near((double)out[0], 0.1 * 3, 1e-6, "mean", 0);
+    assert_true(out[2] == 1.0f && out[3] == 2.0f);
+    t.sync = true;
+    t.nstats = 1; /* one pixel in all */
+    same_on_all(run_running, &t, out, sizeof(out));
+    near((double)out[0], 0.1 * 4, 1e-6, "mean", 0);
+    assert_true(out[2] == 1.0f && out[3] == 2.0f);
+}
+
+/* The update of channel k by the words of device.h. */
+static void plain_running(const struct running_case *t, int k, double *ret_mean, double *ret_var)
+{
+    double pixels = 0, sum = 0, square = 0, means = 0, vars = 0;
+    int nvars = 0;
+
+    for (int v = 0; v < t->nstats; v++) {
+        const double *s = t->stats[v];
+
+        pixels += s[0];
+        sum += s[0] * s[1 + k];
+        square += s[3 + k] + s[0] * s[1 + k] * s[1 + k];
+        means += s[1 + k];
+        vars += s[0] > 1 ? s[3 + k] / (s[0] - 1) : 0;
+        nvars += s[0] > 1;
+    }
+    *ret_mean = 0.9 * (double)t->mean[k] + 0.1 * (t->sync ? sum / pixels : means / t->nstats);
+    *ret_var = 0.9 * (double)t->var[k] + 0.1 * (t->sync ? (square - sum * sum / pixels) / (pixels - 1) : vars / nvars);
+}
+
+/* As many rows as are read at once, fewer and more, with shards of one pixel at the end or everywhere. */
 static void running_many(void **state)
 {
     static const int counts[] = { 3, 4, 6, 7, 8, 9, 15, 16, RUNNING_MOST };
@@ -558,20 +609,86 @@ static void running_many(void **state)
     float out[4];
 
     (void)state;
-    for (int v = 0; v < RUNNING_MOST; v++) {
-        t.stats[v][0] = 5 + v;
-        for (int i = 1; i < 5; i++)
-            t.stats[v][i] = 1.0 / (7 * v + i);
-    }
-    for (size_t i = 0; i < sizeof counts / sizeof *counts; i++) {
-        t.nstats = counts[i];
+    for (size_t i = 0; i < 4 * (sizeof counts / sizeof *counts); i++) {
+        t.nstats = counts[i / 4];
+        t.sync = i % 2;
+        for (int v = 0; v < RUNNING_MOST; v++) {
+            t.stats[v][0] = v == t.nstats - 1 || (i % 4 > 1 && v % 3 == 0) ? 1 : 5 + v;
+            for (int j = 1; j < 5; j++)
+                t.stats[v][j] = t.stats[v][0] > 1 || j < 3 ? 1.0 / (7 * v + j) + (j < 3 ? v % 2 : 0) : 0;
+        }
         same_on_all(run_running, &t, out, sizeof(out));
-        assert_true(out[0] > 0.0f && out[2] < 1.0f);
-        t.stats[counts[i] - 1][0] = 1;
-        same_on_all(run_running, &t, out, sizeof(out));
-        assert_true(out[0] == 0.0f && out[1] == 3.0f && out[2] == 1.0f && out[3] == 2.0f);
-        t.stats[counts[i] - 1][0] = 5;
+        for (int k = 0; k < 2; k++) {
+            double mean, var;
+
+            plain_running(&t, k, &mean, &var);
+            near((double)out[k], mean, 1e-6, "mean", (size_t)k);
+            near((double)out[2 + k], var, 1e-6, "var", (size_t)k);
+        }
     }
+}
+
+/* number() of make_norm.py */
+static double golden_number(int step, int shard, int pixel, int channel)
+{
+    uint32_t i = (uint32_t)(((step * 8 + shard) * 64 + pixel) * 3 + channel);
+
+    i = i * 2654435761u + 1;
+    i ^= i >> 15;
+    i *= 2246822519u;
+    i ^= i >> 13;
+    return (double)(float)(((i >> 8) / 16777216.0 - 0.5) * 2.4 + (shard % 2 ? 0.7 : -0.7) * (1 + channel));
+}
+
+/* count, mean and M2 of one channel of a shard */
+static void golden_stats(int step, int shard, int npixels, int channel, double *ret)
+{
+    ret[0] = npixels;
+    ret[1] = ret[2] = 0;
+    for (int p = 0; p < npixels; p++)
+        ret[1] += golden_number(step, shard, p, channel) / npixels;
+    for (int p = 0; p < npixels; p++)
+        ret[2] += pow(golden_number(step, shard, p, channel) - ret[1], 2);
+}
+
+static void golden_case(const struct safetensors *f, const char *name, const int *pixels)
+{
+    struct running_case t = { .nstats = 8, .c = 1, .sync = strstr(name, "sync") != NULL };
+    const struct st_array *array = safetensors_find(f, name);
+    float want[6], out[4];
+    struct err err;
+
+    assert_true(array && st_count(array) == 6);
+    assert_int_equal(safetensors_f32(array, want, &err), 0);
+    for (int k = 0; k < 3; k++) {
+        t.mean[0] = 0;
+        t.var[0] = 1;
+        for (int step = 0; step < 2; step++) {
+            for (int v = 0; v < 8; v++)
+                golden_stats(step, v, pixels[v], k, t.stats[v]);
+            same_on_all(run_running, &t, out, sizeof(out));
+            t.mean[0] = out[0];
+            t.var[0] = out[2];
+        }
+        near((double)out[0], (double)want[k], 1e-6, "running mean", (size_t)k);
+        near((double)out[2], (double)want[3 + k], 1e-6, "running variance", (size_t)k);
+    }
+}
+
+/* PyTorch's, of the batch that the shards are cut from (make_norm.py). */
+static void running_golden(void **state)
+{
+    static const int even[8] = { 64, 64, 64, 64, 64, 64, 64, 64 }, uneven[8] = { 1, 6, 25, 1, 40, 3, 1, 1 };
+    struct safetensors *f;
+    struct err err;
+
+    (void)state;
+    if (safetensors_open("tests/golden/norm.safetensors", &f, &err) < 0)
+        fail_msg("%s", err.msg);
+    golden_case(f, "even.sync", even);
+    golden_case(f, "even.shards", even);
+    golden_case(f, "uneven.sync", uneven);
+    safetensors_close(f);
 }
 
 static double member(json_t *object, const char *name)
@@ -649,10 +766,16 @@ static void running_prepare_and_narrow(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = { cmocka_unit_test(gradients),   cmocka_unit_test(bits_and_bodies),
-                                        cmocka_unit_test(running),     cmocka_unit_test(running_many),
-                                        cmocka_unit_test(vector),      cmocka_unit_test(running_prepare_and_narrow),
-                                        cmocka_unit_test(many_shards), cmocka_unit_test(crowd),
+    const struct CMUnitTest tests[] = { cmocka_unit_test(gradients),
+                                        cmocka_unit_test(bits_and_bodies),
+                                        cmocka_unit_test(running),
+                                        cmocka_unit_test(running_many),
+                                        cmocka_unit_test(running_of_one_pixel),
+                                        cmocka_unit_test(running_golden),
+                                        cmocka_unit_test(vector),
+                                        cmocka_unit_test(running_prepare_and_narrow),
+                                        cmocka_unit_test(many_shards),
+                                        cmocka_unit_test(crowd),
                                         cmocka_unit_test(merged) };
 
     return cmocka_run_group_tests(tests, open_devices, close_devices);

@@ -245,6 +245,35 @@ def check_average(d, spec, plain, job):
         assert found[0] == found[1], "loss '%s' of the averages is %s, of the checkpoint that holds them %s" % (term, *found)
 
 
+# ---- SyncBN ----
+
+def arrays(path):
+    """{name: numbers} of a safetensors file of float32"""
+    with open(path, "rb") as f:
+        (size,) = struct.unpack("<Q", f.read(8))
+        header, data = json.loads(f.read(size)), f.read()
+    spans = {name: a["data_offsets"] for name, a in header.items() if name != "__metadata__"}
+    return {name: struct.unpack("<%df" % ((hi - lo) // 4), data[lo:hi]) for name, (lo, hi) in spans.items()}
+
+
+def whole_batch(d, base):
+    """With SyncBN eight shards train as one that has all images, running statistics included, but for rounding."""
+    still = {"flip": 0, "jitter": 0, "scale": 0, "hue": 0, "saturation": 1, "exposure": 1}  # numbers are drawn by shard: none are
+    spec = merged(base, {"model": {"sync_bn": True}, "data": {"augment": still}, "train": {"steps": 1}, "val": {"every": 1}})
+    found = {}
+    for shards in (8, 1):
+        job = submit(d, merged(spec, {"train": {"shards": shards}}), "SyncBN of %d" % shards)
+        finish(d, job)
+        found[shards] = arrays("%s/jobs/%d/checkpoints/step-1/model.safetensors" % (d.state, job))
+    names = [name for name in found[1] if ".running_" in name]
+    for name in names:
+        far = max(abs(a - b) / (abs(b) + 0.1) for a, b in zip(found[8][name], found[1][name]))
+        assert far < 1e-5, "%s of eight shards is %g from that of one" % (name, far)
+    moved = [n for n in names if n.endswith(".running_var") and max(abs(v - 1) for v in found[1][n]) > 1e-3]
+    assert len(names) > 20 and 2 * len(moved) == len(names), (names, moved)
+    print("SyncBN of eight shards and of one: %d running statistics, the same" % len(names))
+
+
 # ---- CPU time ----
 
 def cpu_seconds(d, job):
@@ -302,6 +331,7 @@ def main():
             compare(d, title, jobs)
             check_moved(d, jobs[0][1])
         assert models(d, groups[0][1][0][1]) != models(d, groups[1][1][0][1]), "model.sync_bn changes nothing"
+        whole_batch(d, base)
         averaged = average(d, base, rng)
         compare(d, "averaged weights", averaged)
         for what, job in averaged[1:]:

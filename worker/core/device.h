@@ -30,7 +30,7 @@ struct comm;
 struct comm_options;
 struct err;
 
-#define DEVICE_ABI 2 /* bump on any change to the structs of this file */
+#define DEVICE_ABI 3 /* bump on any change to the structs of this file */
 
 /* What the order of additions and the choice of algorithms may depend on; see DESIGN section 6. Contents are per shard in every tier. */
 enum tier {
@@ -135,6 +135,7 @@ struct sgd_item {
 struct running_item {
     struct param *mean, *var; /* [c] each */
     size_t at;                /* where its batch statistics begin in a shard's record, doubles */
+    bool sync;                /* all shards are one batch: from their merged statistics */
 };
 
 /* A canonical-tree leaf or subtree over shards [lo, hi). See core/tree.h. */
@@ -255,9 +256,11 @@ struct device_ops {
     int (*merge_sums)(struct device *dev, double *dst, const double *const *rows, int nrows, size_t count, struct err *err);
     /* dst[v][i] = beta * dst[v][i] + (float)src[v][i]: the sums above as gradients of gamma and beta. */
     int (*narrow)(struct device *dev, float *const *dst, float beta, const double *const *src, size_t count, int nshards, struct err *err);
-    /* One update of running statistics, of every item: running = (1 - momentum) * running + momentum * (mean over shards, tree order, of
-     * mean and of M2 / (count - 1)). stats: a record of each of all V shards; an item's [2c + 1] stand at its place in each. *skip != 0:
-     * nothing is written. A count below 2 in any shard keeps an item's values. Bumps the parameters' versions. */
+    /* One update of running statistics, of every item: running = (1 - momentum) * running + momentum * value. The values are mean and
+     * M2 / (count - 1) of all shards merged (merge_moments()) where the item is sync, else the means over shards, in tree order, of each
+     * shard's. One pixel has no unbiased variance: such a shard is left out of the variances' mean, and where no variance is left (merged:
+     * one pixel in all) var keeps its value. stats: a record of each of all V shards, each of at least one pixel; an item's [2c + 1] stand
+     * at its place in each. *skip != 0: nothing is written. Bumps the parameters' versions. */
     int (*norm_running)(struct device *dev, const struct running_item *items, int nitems, const double *const *stats, int nstats,
                         float momentum, const int32_t *skip, struct err *err);
 

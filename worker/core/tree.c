@@ -118,13 +118,13 @@ static struct moments channel_of(const double *stats, int c, int k)
     return (struct moments){ stats[0], stats[1 + k], stats[1 + c + k] };
 }
 
-static struct moments merge_channel(const double *const *stats, int nstats, int c, int k)
+struct moments tree_moments_channel(const double *const *stats, int nstats, size_t at, int c, int k)
 {
     struct moments part[TREE_DEPTH] = { { 0.0, 0.0, 0.0 } };
     int depth = 0;
 
     for (int i = 0; i < nstats; i++) {
-        part[depth++] = channel_of(stats[i], c, k);
+        part[depth++] = channel_of(stats[i] + at, c, k);
         for (int below = i + 1; below % 2 == 0; below /= 2, depth--)
             part[depth - 2] = moments_merge(part[depth - 2], part[depth - 1]);
     }
@@ -136,7 +136,7 @@ static struct moments merge_channel(const double *const *stats, int nstats, int 
 void tree_moments(double *dst, const double *const *stats, int nstats, int c)
 {
     for (int k = 0; k < c; k++) {
-        struct moments m = merge_channel(stats, nstats, c, k);
+        struct moments m = tree_moments_channel(stats, nstats, 0, c, k);
 
         dst[0] = m.count;
         dst[1 + k] = m.mean;

@@ -7,6 +7,7 @@
 #include <stddef.h>
 
 #include "worker/core/device.h"
+#include "worker/kernels/moments.h"
 
 /* Most segments of any range: two per level. */
 enum { TREE_MAX_SEGMENTS = 64 };
@@ -35,3 +36,5 @@ void tree_sum_rows(double *dst, const double *const *rows, int nrows, size_t cou
 /* Merges batch statistics [2c + 1] (count, mean[c], M2[c]) of nstats shards in tree order (Chan, kernels/moments.h). nstats >= 1.
  * dst must not overlap the inputs. */
 void tree_moments(double *dst, const double *const *stats, int nstats, int c);
+/* The same of channel k of c alone; each shard's statistics begin at `at`. */
+struct moments tree_moments_channel(const double *const *stats, int nstats, size_t at, int c, int k);

@@ -295,21 +295,36 @@ int cpu_narrow(struct device *dev, float *const *dst, float beta, const double *
     return 0;
 }
 
-static void running_update(const struct running_item *item, const double *const *stats, int nstats, float momentum, double *value)
+static void running_merged(const struct running_item *item, const double *const *stats, int nstats, float momentum)
+{
+    float *mean = item->mean->data, *var = item->var->data;
+    int c = (int)item->mean->count;
+
+    for (int k = 0; k < c; k++) {
+        struct moments m = tree_moments_channel(stats, nstats, item->at, c, k);
+
+        mean[k] = norm_running_value(mean[k], m.mean, momentum);
+        if (m.count > 1.0)
+            var[k] = norm_running_value(var[k], norm_unbiased(m.m2, m.count), momentum);
+    }
+}
+
+static void running_shards(const struct running_item *item, const double *const *stats, int nstats, float momentum, double *value)
 {
     float *mean = item->mean->data, *var = item->var->data;
     size_t c = item->mean->count, at = item->at;
+    int nvars = 0;
 
     for (int i = 0; i < nstats; i++)
-        if (stats[i][at] < 2.0)
-            return; /* one pixel has no unbiased variance */
+        nvars += stats[i][at] > 1.0;
     for (size_t k = 0; k < c; k++) {
         for (int i = 0; i < nstats; i++)
             value[i] = stats[i][at + 1 + k];
         mean[k] = norm_running_value(mean[k], tree_sum(value, 1, nstats) / (double)nstats, momentum);
         for (int i = 0; i < nstats; i++)
-            value[i] = stats[i][at + 1 + c + k] / (stats[i][at] - 1.0);
-        var[k] = norm_running_value(var[k], tree_sum(value, 1, nstats) / (double)nstats, momentum);
+            value[i] = norm_unbiased(stats[i][at + 1 + c + k], stats[i][at]);
+        if (nvars > 0)
+            var[k] = norm_running_value(var[k], tree_sum(value, 1, nstats) / (double)nvars, momentum);
     }
 }
 
@@ -321,8 +336,10 @@ int cpu_norm_running(struct device *dev, const struct running_item *items, int n
     if (!value)
         return -ENOMEM;
     for (int i = 0; i < nitems; i++) {
-        if (!*skip)
-            running_update(&items[i], stats, nstats, momentum, value);
+        if (!*skip && items[i].sync)
+            running_merged(&items[i], stats, nstats, momentum);
+        else if (!*skip)
+            running_shards(&items[i], stats, nstats, momentum, value);
         items[i].mean->version++;
         items[i].var->version++;
     }

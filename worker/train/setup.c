@@ -334,7 +334,7 @@ static int open_exchanges(struct trainer *t, struct err *err)
         const struct norm *n = &m->norms[i];
         size_t doubles = 2 * n->mean->count + 1;
 
-        t->running[i] = (struct running_item){ n->mean, n->var, stats };
+        t->running[i] = (struct running_item){ n->mean, n->var, stats, n->sync };
         stats += doubles;
         widest = n->sync && doubles > widest ? doubles : widest;
     }

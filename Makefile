@@ -128,11 +128,11 @@ $(B)/nvcc_bodies.o: tests/device/nvcc_bodies.cu $(wildcard worker/kernels/*.h)
 	$(NVCC) -std=c++17 -fmad=false -arch=sm_90 -I. -c -o $@ $<
 
 # SAN=thread slows training too much for the end-to-end tests; they run plain and with address,undefined.
-E2E ?= $(if $(findstring thread,$(SAN)),,$(sort $(wildcard tests/e2e/*.sh)))
+E2E ?= $(if $(findstring thread,$(SAN)),,$(sort $(wildcard tests/e2e/*.sh)) tests/bench/smoke.sh)
 # What looks at code instead of running it.
 SCANS := $(wildcard tests/cuda_*.sh)
 check: deps
-	@$(MAKE) --no-print-directory -j$$(nproc) B=$(B) SAN=$(SAN) all tests $(CHECK_TOO) $(if $(NVCC),$(B)/nvcc_bodies.o)
+	@$(MAKE) --no-print-directory -j$$(nproc) B=$(B) SAN=$(SAN) all tests $(BENCH) $(CHECK_TOO) $(if $(NVCC),$(B)/nvcc_bodies.o)
 	@$(MAKE) --no-print-directory B=$(B) SAN=$(SAN) layers
 	@tests/run.sh $(B) $(TESTS) $(SCANS) $(E2E)
 

@@ -1,12 +1,16 @@
 /* Gradient reduction and collectives between ranks of one machine, against one copy of the same bytes.
- * uses: proto worker worker/train worker/models worker/layers worker/data worker/eval worker/comm worker/core cpu */
+ * uses: proto worker worker/train worker/models worker/layers worker/data worker/eval worker/comm worker/core cpu
+ * Usage: bench_comm [count=720896, floats of each of 12 parameters] [repeats=15] [rounds=2000, of what is small] */
+#include "tests/bench/bench.h"
 #include "tests/unit/ranks.h"
 #include "worker/core/device.h"
 #include "worker/devices.h"
 #include "worker/train/reduce.h"
 #include "worker/train/slots.h"
 
-enum { LAYERS = 12, COUNT = 720896, REPEATS = 15, TIMEOUT = 60000, SLOT_ROUNDS = 2000 };
+enum { LAYERS = 12, TIMEOUT = 60000 };
+
+static int count, repeats, rounds;
 
 static struct param params[LAYERS];
 static struct param *plist[LAYERS];
@@ -19,15 +23,12 @@ struct result {
 
 static double now_ms(void)
 {
-    struct timespec t;
-
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec * 1e3 + (double)t.tv_nsec / 1e6;
+    return 1e3 * bench_now();
 }
 
 static double copy_ms(void)
 {
-    size_t bytes = (size_t)LAYERS * COUNT * sizeof(float);
+    size_t bytes = (size_t)LAYERS * (size_t)count * sizeof(float);
     char *a = malloc(bytes), *b = malloc(bytes);
     double best = 1e9;
 
@@ -35,7 +36,7 @@ static double copy_ms(void)
         return 0;
     memset(a, 1, bytes);
     memset(b, 2, bytes);
-    for (int i = 0; i < REPEATS; i++) {
+    for (int i = 0; i < repeats; i++) {
         double from = now_ms(), took;
 
         memcpy(i & 1 ? a : b, i & 1 ? b : a, bytes);
@@ -75,13 +76,13 @@ static void bench_small(struct comm *c, struct result *res)
 
     NEED_OK(slots_open(c, res->nshards, 64, &s, &err));
     from = now_ms();
-    for (int i = 0; i < SLOT_ROUNDS; i++)
+    for (int i = 0; i < rounds; i++)
         NEED_OK(slots_exchange(s, &err));
-    res->slots_us = (now_ms() - from) * 1e3 / SLOT_ROUNDS;
+    res->slots_us = (now_ms() - from) * 1e3 / rounds;
     from = now_ms();
-    for (int i = 0; i < SLOT_ROUNDS; i++)
+    for (int i = 0; i < rounds; i++)
         NEED_OK(comm_barrier(c, COMM_SYNC, &err));
-    res->barrier_us = (now_ms() - from) * 1e3 / SLOT_ROUNDS;
+    res->barrier_us = (now_ms() - from) * 1e3 / rounds;
     slots_close(s);
 }
 
@@ -103,7 +104,7 @@ static void bench_rank(struct comm *c, void *arg)
     opt.side = side;
     NEED_OK(reduce_open(&opt, plist, LAYERS, &r, &err));
     res.best_ms = 1e9;
-    for (int i = 0; i < REPEATS; i++) {
+    for (int i = 0; i < repeats; i++) {
         double from, took;
 
         NEED_OK(comm_barrier(c, COMM_SYNC, &err));
@@ -120,25 +121,29 @@ static void bench_rank(struct comm *c, void *arg)
     dev->ops->close(dev);
 }
 
-int main(void)
+int main(int argc, char **argv)
 {
     static const struct {
         int ranks, nshards, nwaves;
     } runs[] = { { 1, 1, 1 }, { 1, 4, 1 }, { 1, 8, 1 }, { 1, 8, 2 }, { 2, 2, 1 }, { 2, 8, 1 }, { 4, 8, 1 } };
-    double copy = copy_ms(), mb = (double)LAYERS * COUNT * sizeof(float) / 1e6;
     struct result *res = shared_memory(sizeof(*res));
+    double copy;
 
+    count = bench_count(argc, argv, "count", 720896);
+    repeats = bench_count(argc, argv, "repeats", 15);
+    rounds = bench_count(argc, argv, "rounds", 2000);
+    copy = copy_ms();
     for (int i = 0; i < LAYERS; i++) {
-        params[i] = (struct param){ .kind = PARAM_CONV, .count = COUNT, .index = i };
+        params[i] = (struct param){ .kind = PARAM_CONV, .count = (size_t)count, .index = i };
         plist[i] = &params[i];
     }
-    printf("comm: %.0f MB of gradients; one memcpy of them takes %.2f ms\n", mb, copy);
+    printf("memcpy mb=%.1f ms=%.3f\n", (double)LAYERS * count * sizeof(float) / 1e6, copy);
     for (size_t i = 0; i < sizeof(runs) / sizeof(runs[0]); i++) {
         *res = (struct result){ .nshards = runs[i].nshards, .nwaves = runs[i].nwaves };
         if (run_ranks(runs[i].ranks, TIMEOUT, bench_rank, res) != 0)
             return 1;
-        printf("comm: %d rank(s), %d shards, %d wave(s): reduction %.2f ms = %.1f x memcpy; slots %.1f us, barrier %.1f us\n",
-               runs[i].ranks, runs[i].nshards, runs[i].nwaves, res->best_ms, res->best_ms / copy, res->slots_us, res->barrier_us);
+        printf("reduction ranks=%d shards=%d waves=%d ms=%.3f of_memcpy=%.3f slots_us=%.2f barrier_us=%.2f\n", runs[i].ranks,
+               runs[i].nshards, runs[i].nwaves, res->best_ms, res->best_ms / copy, res->slots_us, res->barrier_us);
     }
     return 0;
 }

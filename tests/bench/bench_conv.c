@@ -1,15 +1,16 @@
 /* tests/bench/bench_conv.c - speed of each class of convolution on the CPU device, beside the FMA peak measured in the same run.
  * uses: proto worker/core cpu
- * Usage: bench_conv [layer substring] [threads, default: one thread, then all] [avx512|avx2]
- * GF/s count a convolution as its plain definition does, so Winograd may pass the peak. Best of repeated runs. */
+ * Usage: bench_conv [layer=part of a name] [threads=N, default: one thread, then all] [isa=avx512|avx2] [seconds=.3, of a pass]
+ * A record "peak" a number of threads, and "conv" a layer and pass: GF/s count a convolution as its plain definition does, so Winograd may pass the
+ * peak. Best of repeated runs. */
 #include <immintrin.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "proto/err.h"
+#include "tests/bench/bench.h"
 #include "worker/core/device.h"
 #include "worker/core/pool.h"
 
@@ -21,35 +22,28 @@ static const struct layer {
     int n, hw_h, hw_w, c, k, size, stride;
     int weight; /* how often it stands in yolov3-tiny; 0: not part of it */
 } layers[] = {
-    { "3->16 416", 8, 416, 416, 3, 16, 3, 1, 1 },
-    { "16->32 208", 8, 208, 208, 16, 32, 3, 1, 1 },
-    { "32->64 104", 8, 104, 104, 32, 64, 3, 1, 1 },
-    { "64->128 52", 8, 52, 52, 64, 128, 3, 1, 1 },
-    { "128->256 26", 8, 26, 26, 128, 256, 3, 1, 1 },
-    { "384->256 26", 8, 26, 26, 384, 256, 3, 1, 1 },
-    { "256->512 13", 8, 13, 13, 256, 512, 3, 1, 2 },
-    { "512->1024 13", 8, 13, 13, 512, 1024, 3, 1, 1 },
-    { "1x1 1024->256 13", 8, 13, 13, 1024, 256, 1, 1, 1 },
-    { "1x1 512->255 13", 8, 13, 13, 512, 255, 1, 1, 1 },
-    { "1x1 256->128 13", 8, 13, 13, 256, 128, 1, 1, 1 },
-    { "1x1 256->255 26", 8, 26, 26, 256, 255, 1, 1, 1 },
-    { "64->64 200x304", 2, 200, 304, 64, 64, 3, 1, 0 },
-    { "256->256 50x76", 2, 50, 76, 256, 256, 3, 1, 0 },
-    { "1x1 256->64 104", 2, 104, 104, 256, 64, 1, 1, 0 },
-    { "7x7/2 3->64 416", 2, 416, 416, 3, 64, 7, 2, 0 },
-    { "3x3/2 128->256 104", 2, 104, 104, 128, 256, 3, 2, 0 },
+    { "3->16@416", 8, 416, 416, 3, 16, 3, 1, 1 },
+    { "16->32@208", 8, 208, 208, 16, 32, 3, 1, 1 },
+    { "32->64@104", 8, 104, 104, 32, 64, 3, 1, 1 },
+    { "64->128@52", 8, 52, 52, 64, 128, 3, 1, 1 },
+    { "128->256@26", 8, 26, 26, 128, 256, 3, 1, 1 },
+    { "384->256@26", 8, 26, 26, 384, 256, 3, 1, 1 },
+    { "256->512@13", 8, 13, 13, 256, 512, 3, 1, 2 },
+    { "512->1024@13", 8, 13, 13, 512, 1024, 3, 1, 1 },
+    { "1x1:1024->256@13", 8, 13, 13, 1024, 256, 1, 1, 1 },
+    { "1x1:512->255@13", 8, 13, 13, 512, 255, 1, 1, 1 },
+    { "1x1:256->128@13", 8, 13, 13, 256, 128, 1, 1, 1 },
+    { "1x1:256->255@26", 8, 26, 26, 256, 255, 1, 1, 1 },
+    { "64->64@200x304", 2, 200, 304, 64, 64, 3, 1, 0 },
+    { "256->256@50x76", 2, 50, 76, 256, 256, 3, 1, 0 },
+    { "1x1:256->64@104", 2, 104, 104, 256, 64, 1, 1, 0 },
+    { "7x7/2:3->64@416", 2, 416, 416, 3, 64, 7, 2, 0 },
+    { "3x3/2:128->256@104", 2, 104, 104, 128, 256, 3, 2, 0 },
 };
-
-static double now(void)
-{
-    struct timespec t;
-
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
-}
 
 /* ---- FMA peak: 12 independent chains of full vectors ---- */
 enum { CHAINS = 12, ROUNDS = 400000 };
+static double seconds = 0.3; /* of a pass, and of the peak: longer than another program's turn on a core */
 static volatile float sink;
 
 __attribute__((target("avx512f"))) static double flops_avx512(void)
@@ -101,17 +95,17 @@ static double peak(int threads, double (*flops)(void))
     struct peak p = { flops };
     struct pool *pool;
     struct err err;
-    double best = 1e9, one = flops(), end = now() + 0.3; /* longer than another program's turn on a core */
+    double best = 1e9, one = flops(), end = bench_now() + seconds;
 
     if (pool_new(threads, &pool, &err) < 0)
         return 0;
-    while (now() < end) {
-        double t = now();
+    do {
+        double t = bench_now();
 
         pool_each(pool, (size_t)threads, peak_run, &p);
-        t = now() - t;
+        t = bench_now() - t;
         best = t < best ? t : best;
-    }
+    } while (bench_now() < end);
     pool_free(pool);
     return one * threads / best * 1e-9;
 }
@@ -184,20 +178,20 @@ static int pass_once(struct run *r, enum pass p, struct err *err)
     return o->conv_bwd_weights(r->dev, &r->dw, 0.0f, &r->x, &r->y, &r->cv, &r->w, 1, err);
 }
 
-/* Seconds of the best of at least 5 runs and .3 s. */
+/* Of the best of at least five runs; with seconds=0 of the first. */
 static double pass_time(struct run *r, enum pass p)
 {
-    double best = 1e9, end = now() + 0.3;
+    double best = 1e9, end = bench_now() + seconds;
 
-    for (int i = 0; i < 5 || now() < end; i++) {
+    for (int i = 0; i < (seconds > 0 ? 5 : 1) || bench_now() < end; i++) {
         struct err err;
-        double t = now();
+        double t = bench_now();
 
         if (pass_once(r, p, &err) < 0) {
             fprintf(stderr, "%s\n", err.msg);
             exit(1);
         }
-        t = now() - t;
+        t = bench_now() - t;
         best = t < best ? t : best;
     }
     return best;
@@ -206,6 +200,7 @@ static double pass_time(struct run *r, enum pass p)
 static void bench(const struct device_ops *ops, int threads, double (*flops)(void), const char *only)
 {
     struct device_options opt = { .threads = threads };
+    static const char *const passes[] = { [FWD] = "forward", [BWD_DATA] = "data", [BWD_WEIGHTS] = "weights" };
     double top = peak(threads, flops), total = 0;
     struct device *dev;
     struct err err;
@@ -214,8 +209,7 @@ static void bench(const struct device_ops *ops, int threads, double (*flops)(voi
         fprintf(stderr, "%s\n", err.msg);
         exit(1);
     }
-    printf("%s, %d thread%s: FMA peak %.0f GF/s\n%-20s %28s %28s %28s\n", ops->name, threads, threads > 1 ? "s" : "", top, "layer",
-           "forward GF/s (of peak) ms", "backward-data", "backward-weights");
+    printf("peak threads=%d isa=%s gflops=%.1f\n", threads, ops->name, top);
     for (size_t i = 0; i < sizeof layers / sizeof *layers; i++) {
         const struct layer *l = &layers[i];
         struct run r;
@@ -223,30 +217,28 @@ static void bench(const struct device_ops *ops, int threads, double (*flops)(voi
         if (only && !strstr(l->name, only))
             continue;
         setup(&r, dev, l);
-        printf("%-20s", l->name);
         for (enum pass p = FWD; p < PASSES; p++) {
             double t, work = 2.0 * (double)tensor_pixels(&r.y) * (double)r.w.count;
 
-            if (p == BWD_DATA && l->c == 3) { /* images need no gradient */
-                printf(" %28s", "-");
-                continue;
-            }
+            if (p == BWD_DATA && l->c == 3)
+                continue; /* images need no gradient */
             t = pass_time(&r, p);
             total += t * l->weight;
-            printf(" %13.0f (%4.2f) %7.2f", work / t * 1e-9, work / t * 1e-9 / top, t * 1e3);
+            printf("conv threads=%d layer=%-20s pass=%-8s gflops=%-8.1f of_peak=%-6.3f ms=%.3f\n", threads, l->name, passes[p],
+                   work / t * 1e-9, work / t * 1e-9 / top, t * 1e3);
             fflush(stdout);
         }
-        printf("\n");
         drop(&r);
     }
-    printf("convolutions of a yolov3-tiny step, 416, batch 8: %.1f ms\n\n", total * 1e3);
+    if (!only)
+        printf("convs_of_step threads=%d ms=%.1f\n", threads, total * 1e3); /* yolov3-tiny, 416, batch 8 */
     ops->close(dev);
 }
 
 int main(int argc, char **argv)
 {
-    const char *only = argc > 1 && *argv[1] ? argv[1] : NULL, *isa = argc > 3 ? argv[3] : "";
-    int threads = argc > 2 ? atoi(argv[2]) : 0, avx512 = __builtin_cpu_supports("x86-64-v4") && strcmp(isa, "avx2") != 0;
+    const char *only = bench_word(argc, argv, "layer", NULL), *isa = bench_word(argc, argv, "isa", "");
+    int threads = (int)bench_number(argc, argv, "threads", 0), avx512 = __builtin_cpu_supports("x86-64-v4") && strcmp(isa, "avx2") != 0;
     const struct device_ops *ops = avx512 ? cpu_backend_avx512() : cpu_backend_avx2();
     double (*flops)(void) = avx512 ? flops_avx512 : flops_avx2;
 
@@ -254,6 +246,7 @@ int main(int argc, char **argv)
         printf("bench_conv: skipped, this CPU has neither AVX-512 nor AVX2\n");
         return 0;
     }
+    seconds = bench_number(argc, argv, "seconds", seconds);
     bench(ops, threads > 0 ? threads : 1, flops, only);
     if (threads == 0)
         bench(ops, (int)sysconf(_SC_NPROCESSORS_ONLN), flops, only);

@@ -1,5 +1,7 @@
 /* detd as its clients and supervisors see it: start, memory, requests a second, latency, report ingest. A private detd in a folder of its own;
- * this program plays the supervisor. Prints each number beside its target. uses: proto */
+ * this program plays the supervisor. uses: proto
+ * Usage: bench_daemon [records=60000] [requests=60000] [idle_s=8, before memory at rest is read]
+ * Records: rest (memory), ingest, list (requests in flight), latency (one client), rest again, start. */
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
@@ -14,20 +16,31 @@
 #include <sys/stat.h>
 #include <sys/un.h>
 #include <sys/wait.h>
-#include <time.h>
 #include <unistd.h>
 
-enum { IN_FLIGHT = 64, LIST_REQUESTS = 60000, LATENCY_REQUESTS = 5000, RECORDS = 60000, TERMS = 8, IDLE_S = 8 };
+#include "tests/bench/bench.h"
 
-static char root[64], build[PATH_MAX];
+enum { IN_FLIGHT = 64, LATENCY_REQUESTS = 5000, TERMS = 8 };
+
+static char root[80], build[PATH_MAX];
+static int records, requests, idle_s;
 static pid_t daemon_pid;
 
 static double now_ms(void)
 {
-    struct timespec t;
+    return 1e3 * bench_now();
+}
 
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec * 1e3 + (double)t.tv_nsec / 1e6;
+/* Ends the supervisor that holds the job's lock, and removes the folder. */
+static void clean_up(void)
+{
+    char command[512];
+
+    snprintf(command, sizeof command,
+             "for p in /proc/[0-9]*; do [ \"$(readlink $p/fd/3)\" = '%s/state/jobs/1/lock' ] && kill ${p#/proc/}; done; rm -rf '%s'", root,
+             root);
+    if (system(command) < 0)
+        perror("bench_daemon: clean up");
 }
 
 static void fail(const char *what)
@@ -35,6 +48,8 @@ static void fail(const char *what)
     fprintf(stderr, "bench_daemon: %s: %s\n", what, strerror(errno));
     if (daemon_pid)
         kill(daemon_pid, SIGKILL);
+    if (root[0])
+        clean_up();
     exit(1);
 }
 
@@ -142,8 +157,8 @@ static void bench_list(struct reader *r)
     for (int i = 0; i < IN_FLIGHT; i++)
         memcpy(batch + (size_t)i * (sizeof list - 1), list, sizeof list - 1);
     began = now_ms();
-    while (got < LIST_REQUESTS) {
-        long room = IN_FLIGHT - (sent - got), left = LIST_REQUESTS - sent;
+    while (got < requests) {
+        long room = IN_FLIGHT - (sent - got), left = requests - sent;
         ssize_t n;
 
         if (left > 0 && room > 0) {
@@ -159,8 +174,7 @@ static void bench_list(struct reader *r)
             got += in[i] == '\n';
     }
     seconds = (now_ms() - began) / 1e3;
-    printf("daemon: job.list {limit:1}, %d in flight: %.0f requests/s (target 30000: %.2f x)\n", IN_FLIGHT, LIST_REQUESTS / seconds,
-           LIST_REQUESTS / seconds / 30000);
+    printf("list in_flight=%d requests_per_s=%.0f\n", IN_FLIGHT, requests / seconds);
 }
 
 static int by_value(const void *a, const void *b)
@@ -174,16 +188,16 @@ static void bench_latency(struct reader *r)
 {
     static double ms[LATENCY_REQUESTS];
     static char reply[1 << 16];
+    int n = requests < LATENCY_REQUESTS ? requests : LATENCY_REQUESTS;
 
-    for (int i = 0; i < LATENCY_REQUESTS; i++) {
+    for (int i = 0; i < n; i++) {
         double began = now_ms();
 
         ask(r, list, reply, sizeof reply);
         ms[i] = now_ms() - began;
     }
-    qsort(ms, LATENCY_REQUESTS, sizeof *ms, by_value);
-    printf("daemon: job.list {limit:1}, one client: median %.3f ms, p99 %.3f ms (target 0.3: %.2f x)\n", ms[LATENCY_REQUESTS / 2],
-           ms[LATENCY_REQUESTS * 99 / 100], ms[LATENCY_REQUESTS * 99 / 100] / 0.3);
+    qsort(ms, (size_t)n, sizeof *ms, by_value);
+    printf("latency median_ms=%.4f p99_ms=%.4f\n", ms[n / 2], ms[n * 99 / 100]);
 }
 
 /* The nonce under which the daemon expects the supervisor of job 1. */
@@ -195,7 +209,7 @@ static void read_nonce(char *nonce, size_t size)
 
     snprintf(path, sizeof path, "%s/state/detd.db", root);
     nonce[0] = '\0';
-    for (int i = 0; i < 400 && strlen(nonce) < 32; i++) {
+    for (int i = 0; i < 6000 && strlen(nonce) < 32; i++) {
         usleep(10000);
         if (sqlite3_open_v2(path, &db, SQLITE_OPEN_READONLY, NULL) == SQLITE_OK &&
             sqlite3_prepare_v2(db, "SELECT nonce FROM jobs WHERE id=1", -1, &st, NULL) == SQLITE_OK) {
@@ -255,12 +269,12 @@ static void bench_ingest(struct reader *r)
     fcntl(fd, F_SETFL, O_NONBLOCK);
     ask(r, info, reply, sizeof reply); /* the longest turn counts from here */
     began = now_ms();
-    while (acked < RECORDS) {
+    while (acked < records) {
         struct pollfd p = { fd, POLLIN, 0 };
         ssize_t n;
 
-        if (from == queued && seq < RECORDS) {
-            for (queued = from = 0; queued + 1024 < sizeof out && seq < RECORDS;)
+        if (from == queued && seq < records) {
+            for (queued = from = 0; queued + 1024 < sizeof out && seq < records;)
                 queued += record(out + queued, sizeof out - queued, ++seq);
         }
         if (from < queued)
@@ -279,10 +293,8 @@ static void bench_ingest(struct reader *r)
     }
     seconds = (now_ms() - began) / 1e3;
     ask(r, info, reply, sizeof reply);
-    printf("daemon: ingest %d rows in records of %d: %.0f rows/s committed (target 100000: %.2f x)\n", RECORDS * TERMS, TERMS,
-           RECORDS * TERMS / seconds, RECORDS * TERMS / seconds / 100000);
-    printf("daemon: longest turn of the loop meanwhile %.1f ms, of its CPU time %.1f ms (target 5)\n", member(reply, "loop_max_ms"),
-           member(reply, "loop_cpu_max_ms"));
+    printf("ingest rows=%d rows_per_s=%.0f loop_max_ms=%.2f loop_cpu_max_ms=%.2f\n", records * TERMS, records * TERMS / seconds,
+           member(reply, "loop_max_ms"), member(reply, "loop_cpu_max_ms"));
     close(fd);
 }
 
@@ -292,9 +304,11 @@ static void make_folder(void)
     char path[PATH_MAX + 64], command[2 * PATH_MAX];
     FILE *f;
 
-    strcpy(root, "/tmp/detd-bench-XXXXXX");
-    if (!mkdtemp(root))
+    snprintf(root, sizeof root, "%s/detd-bench-XXXXXX", getenv("TMPDIR") ? getenv("TMPDIR") : "/tmp");
+    if (!mkdtemp(root)) {
+        root[0] = '\0';
         fail("temporary folder");
+    }
     snprintf(command, sizeof command, "mkdir '%s/bin' && cp '%s/detd' '%s/bin'", root, build, root);
     if (system(command) != 0)
         fail("copy detd");
@@ -307,18 +321,17 @@ static void make_folder(void)
     chmod(path, 0755);
 }
 
-static void kill_sleeper(void)
+/* Memory after a while in which nobody asked for anything. */
+static void bench_rest(struct reader *r, const char *after)
 {
-    char command[256];
+    static char reply[1 << 16];
 
-    snprintf(command, sizeof command,
-             "for p in /proc/[0-9]*; do [ \"$(readlink $p/fd/3)\" = '%s/state/jobs/1/lock' ] && kill ${p#/proc/}; done; rm -rf '%s'", root,
-             root);
-    if (system(command) < 0)
-        fail("clean up");
+    sleep((unsigned)idle_s);
+    ask(r, info, reply, sizeof reply);
+    printf("rest after=%s rss_mb=%.2f\n", after, member(reply, "rss_bytes") / 1e6);
 }
 
-int main(void)
+int main(int argc, char **argv)
 {
     static struct reader r;
     static char reply[1 << 16];
@@ -326,26 +339,23 @@ int main(void)
 
     if (!realpath(getenv("DETD_BUILD") ? getenv("DETD_BUILD") : "build", build))
         fail("build folder");
+    records = bench_count(argc, argv, "records", 60000);
+    requests = bench_count(argc, argv, "requests", 60000);
+    idle_s = (int)bench_number(argc, argv, "idle_s", 8);
     make_folder();
     start_daemon(&r, reply, sizeof reply, &ms);
-    sleep(IDLE_S);
-    ask(&r, info, reply, sizeof reply);
-    printf("daemon: idle RSS %.1f MB (target 12: %.2f x)\n", member(reply, "rss_bytes") / 1e6, member(reply, "rss_bytes") / 12e6);
+    bench_rest(&r, "start");
     bench_ingest(&r);
     bench_list(&r);
     bench_latency(&r);
-    sleep(IDLE_S);
-    ask(&r, info, reply, sizeof reply);
-    printf("daemon: idle RSS after that %.1f MB (target 12: %.2f x)\n", member(reply, "rss_bytes") / 1e6,
-           member(reply, "rss_bytes") / 12e6);
+    bench_rest(&r, "load");
     close(r.fd);
     kill(daemon_pid, SIGKILL);
     waitpid(daemon_pid, NULL, 0);
     start_daemon(&r, reply, sizeof reply, &again);
-    printf("daemon: exec to first reply %.1f ms on an empty state, %.1f ms after kill -9 with %d rows (target 100: %.2f x)\n", ms, again,
-           RECORDS * TERMS, again / 100);
+    printf("start empty_ms=%.2f after_kill_ms=%.2f rows=%d\n", ms, again, records * TERMS);
     kill(daemon_pid, SIGKILL);
     waitpid(daemon_pid, NULL, 0);
-    kill_sleeper();
+    clean_up();
     return 0;
 }

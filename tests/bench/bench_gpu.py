@@ -7,10 +7,11 @@ against `off`, the step beside what the GPU can do at most, and the sum of gradi
 The peer needs a Python with PyTorch for CUDA: this interpreter, or the one that DETD_TORCH_PYTHON names. Without it the peer's columns are empty."""
 import argparse
 import os
-import re
 import shutil
 import subprocess
 import sys
+
+from records import Malformed, records
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 TARGET, GOAL, RERUN_MAX = 1.2, 1.5, 1.03
@@ -36,7 +37,11 @@ def ours(build, precision, size, batch, steps, shards, tiers):
     """{tier: images per second}"""
     text = run(build + "/tests/bench/bench_step", "device=cuda", "model=yolov3", "precision=" + precision, "size=%d" % size, "batch=%d" % batch,
                "shards=%d" % shards, "steps=%d" % steps, "tier=" + ",".join(tiers))
-    return {m[1]: float(m[2]) for m in re.finditer(r"tier (\w+): images_per_s ([\d.]+)", text)}
+    try:
+        return {r.word("tier"): r.number("images_per_s") for r in records(text, "step")}
+    except Malformed as e:
+        print("bench_step: %s" % e)
+        return {}
 
 
 def main():
@@ -52,9 +57,11 @@ def main():
     peer = {}
     if python:
         more = ["--no-compile"] if a.no_compile else []
-        for line in run(python, HERE + "/peer_gpu.py", a.steps, a.precisions, a.sizes, a.batches, *more, seconds=1500).splitlines():
-            precision, size, batch, speed, mode = line.split()
-            peer[precision, int(size), int(batch)] = (float(speed), mode)
+        try:
+            for r in records(run(python, HERE + "/peer_gpu.py", a.steps, a.precisions, a.sizes, a.batches, *more, seconds=1500), "peer"):
+                peer[r.word("precision"), int(r.word("size")), int(r.word("batch"))] = (r.number("images_per_s"), r.word("mode"))
+        except Malformed as e:
+            print("peer_gpu.py: %s" % e)
     else:
         print("no Python with PyTorch for CUDA: no peer (DETD_TORCH_PYTHON)")
     print("%-5s %4s %5s %6s %10s %10s %7s %7s %7s" % ("", "size", "batch", "shards", "detd off", "peer", "ratio", "rerun", "world"))

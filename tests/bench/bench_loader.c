@@ -1,12 +1,14 @@
 /* tests/bench/bench_loader.c - uses: proto worker/core worker/data
  * Images per second and core: JPEG file to augmented network input. pillow_loader.py does the same work with Pillow and NumPy.
- *     bench_loader ANNOTATIONS IMAGES [SIZE [REPEATS]] */
+ *     bench_loader annotations=FILE images=FOLDER [size=416] [repeats=5]
+ * A record "loader" a kind of work; images_per_s are those of one core. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
 
 #include "proto/err.h"
+#include "tests/bench/bench.h"
 #include "worker/data/coco.h"
 #include "worker/data/image.h"
 #include "worker/data/loader.h"
@@ -75,18 +77,19 @@ static double loader_rate(const struct dataset *d, int size, int repeats, bool c
 int main(int argc, char **argv)
 {
     static struct problems problems;
-    int size = argc > 3 ? atoi(argv[3]) : 416, repeats = argc > 4 ? atoi(argv[4]) : 5;
+    const char *annotations = bench_word(argc, argv, "annotations", NULL), *images = bench_word(argc, argv, "images", NULL);
+    int size = bench_count(argc, argv, "size", 416), repeats = bench_count(argc, argv, "repeats", 5);
     struct dataset *d;
     struct err err = { 0 };
 
-    if (argc < 3 || size < 1 || repeats < 1 || coco_read(argv[1], argv[2], BAD_SKIP, &problems, &d, &err) < 0) {
-        fprintf(stderr, "%s\n", argc < 3 ? "usage: bench_loader ANNOTATIONS IMAGES [SIZE [REPEATS]]" : err.msg);
+    if (!annotations || !images || coco_read(annotations, images, BAD_SKIP, &problems, &d, &err) < 0) {
+        fprintf(stderr, "bench_loader: %s\n", annotations && images ? err.msg : "annotations= and images= say what is read");
         return 1;
     }
-    printf("decode               %7.0f images/s per core\n", decode_rate(d, repeats));
-    printf("decode+place         %7.0f\n", loader_rate(d, size, repeats, false, 0));
-    printf("decode+place+colour  %7.0f\n", loader_rate(d, size, repeats, true, 0));
-    printf("cached place+colour  %7.0f\n", loader_rate(d, size, 2 * repeats, true, (size_t)1 << 30));
+    printf("loader work=decode images_per_s=%.1f\n", decode_rate(d, repeats));
+    printf("loader work=decode+place images_per_s=%.1f\n", loader_rate(d, size, repeats, false, 0));
+    printf("loader work=decode+place+colour images_per_s=%.1f\n", loader_rate(d, size, repeats, true, 0));
+    printf("loader work=cached+place+colour images_per_s=%.1f\n", loader_rate(d, size, 2 * repeats, true, (size_t)1 << 30));
     dataset_free(d);
     return 0;
 }

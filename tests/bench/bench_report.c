@@ -1,24 +1,15 @@
 /* tests/bench/bench_report.c - what a loss report costs inside a step: wall clock in the calling thread, while another one reads.
- * uses: proto worker/train worker/models worker/layers worker/data worker/eval worker/comm worker/core cpu */
+ * uses: proto worker/train worker/models worker/layers worker/data worker/eval worker/comm worker/core cpu
+ * Usage: bench_report [reports=20000] */
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/socket.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "proto/err.h"
+#include "tests/bench/bench.h"
 #include "worker/train/report.h"
-
-enum { REPORTS = 20000, TARGET_US = 20 };
-
-static double now_us(void)
-{
-    struct timespec t;
-
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return 1e6 * (double)t.tv_sec + 1e-3 * (double)t.tv_nsec;
-}
 
 static void *drain(void *arg)
 {
@@ -36,10 +27,11 @@ static int compare(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-int main(void)
+int main(int argc, char **argv)
 {
     static const char *const names[] = { "total", "box", "obj", "noobj", "cls" };
-    static double us[REPORTS];
+    int reports = bench_count(argc, argv, "reports", 20000);
+    double *us = calloc((size_t)reports, sizeof *us);
     struct report_term terms[5];
     struct report_control c;
     struct report *r;
@@ -47,24 +39,24 @@ int main(void)
     int fds[2];
     pthread_t t;
 
-    if (socketpair(AF_UNIX, SOCK_STREAM, 0, fds) < 0 || report_open(fds[1], 0, 0, 1, &r, &err) < 0 ||
+    if (!us || socketpair(AF_UNIX, SOCK_STREAM, 0, fds) < 0 || report_open(fds[1], 0, 0, 1, &r, &err) < 0 ||
         pthread_create(&t, NULL, drain, &fds[0]) != 0)
         return 1;
-    for (int i = 0; i < REPORTS; i++) {
+    for (int i = 0; i < reports; i++) {
         struct report_loss loss = { "train", i, i / 7.0, "rerun", 31.4159, 5, terms };
         double began;
 
         for (int k = 0; k < 5; k++)
             terms[k] = (struct report_term){ names[k], 1.0 / (i + k + 3.1), k == 4 ? 17 : 8 };
         usleep(50); /* a step lies between two reports, in which the reader falls asleep */
-        began = now_us();
+        began = bench_now();
         if (report_loss(r, &loss, &err) < 0 || report_control(r, &c, &err) < 0)
             return 1;
-        us[i] = now_us() - began;
+        us[i] = 1e6 * (bench_now() - began);
     }
-    qsort(us, REPORTS, sizeof *us, compare);
-    printf("report of a step: median %.1f us, 99 %% %.1f us; target %d us: %.2f of it\n", us[REPORTS / 2], us[REPORTS * 99 / 100],
-           TARGET_US, us[REPORTS / 2] / TARGET_US);
+    qsort(us, (size_t)reports, sizeof *us, compare);
+    printf("report median_us=%.2f p99_us=%.2f\n", us[reports / 2], us[reports * 99 / 100]);
+    free(us);
     shutdown(fds[1], SHUT_RDWR);
     pthread_join(t, NULL);
     report_close(r);

@@ -2,16 +2,15 @@
  * uses: proto worker worker/train worker/models worker/layers worker/data worker/eval worker/comm worker/core cpu
  * Usage: bench_step [device=cpu] [model=yolov3_tiny] [precision=fp32] [tier=off] [threads=2] [size=416] [batch=8] [shards=1] [freeze=0] [steps=5]
  *                   [isa=auto]
- * Prints: images_per_s (best step) and, on the CPU, the median share of convolutions in a step, and where the rest goes. shards=1,4,8 and
- * tier=off,rerun,world take turns between the cases, step by step, so that a busy machine slows all alike; then the ratios of their best steps to the
- * first's. */
+ * A record "step" a case: its best step and, on the CPU, the median share of convolutions in a step; then "op" records: where its time goes.
+ * shards=1,4,8 and tier=off,rerun,world take turns between the cases, step by step, so that a busy machine slows all alike. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 #include "proto/err.h"
 #include "proto/jobspec.h"
+#include "tests/bench/bench.h"
 #include "worker/comm/comm.h"
 #include "worker/comm/staged.h"
 #include "worker/core/arena.h"
@@ -22,14 +21,6 @@
 #include "worker/train/reduce.h"
 
 enum { CLASSES = 80, BOXES = 4, MAX_TIMED = 40, MAX_STEPS = 200, MAX_CASES = 4 };
-
-static double now(void)
-{
-    struct timespec t;
-
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
-}
 
 /* ---- the device with a stop watch around every op ---- */
 
@@ -61,15 +52,15 @@ static double conv_seconds(void)
     return sum;
 }
 
-#define TIMED(op, params, args)           \
-    static int timed_##op params          \
-    {                                     \
-        static const char name[] = #op;   \
-        double start = now();             \
-        int rc = real.op args;            \
-                                          \
-        *clock_of(name) += now() - start; \
-        return rc;                        \
+#define TIMED(op, params, args)                 \
+    static int timed_##op params                \
+    {                                           \
+        static const char name[] = #op;         \
+        double start = bench_now();             \
+        int rc = real.op args;                  \
+                                                \
+        *clock_of(name) += bench_now() - start; \
+        return rc;                              \
     }
 
 /* clang-format off */
@@ -301,12 +292,12 @@ static void step(struct bench *b)
 
 static void timed_step(struct bench *b, int number)
 {
-    double start = now(), conv, seconds;
+    double start = bench_now(), conv, seconds;
 
     spent = &b->clocks;
     conv = conv_seconds();
     step(b);
-    seconds = now() - start;
+    seconds = bench_now() - start;
     b->conv_share[number] = (conv_seconds() - conv) / seconds;
     b->total += seconds;
     b->best = seconds < b->best ? seconds : b->best;
@@ -380,11 +371,11 @@ static void print(struct bench *b, int steps)
     static const char *const tiers[] = { "off", "rerun", "world" };
 
     qsort(b->conv_share, (size_t)steps, sizeof *b->conv_share, compare);
-    printf("shards %d tier %s: images_per_s %.3f  step %.1f ms  conv_share %.3f  arena %zu MiB\n", b->shards, tiers[b->tier],
+    printf("step shards=%d tier=%s images_per_s=%.3f ms=%.3f conv_share=%.4f arena_mib=%zu\n", b->shards, tiers[b->tier],
            b->batch / b->best, 1e3 * b->best, b->conv_share[steps / 2], arena_held(b->arena) >> 20);
     for (int i = 0; i < b->clocks.n; i++)
-        printf("  %-18s %7.2f ms  %4.1f %%\n", b->clocks.op[i].name, 1e3 * b->clocks.op[i].seconds / steps,
-               100 * b->clocks.op[i].seconds / b->total);
+        printf("op shards=%d tier=%s name=%-18s ms=%-8.2f share=%.3f\n", b->shards, tiers[b->tier], b->clocks.op[i].name,
+               1e3 * b->clocks.op[i].seconds / steps, b->clocks.op[i].seconds / b->total);
 }
 
 int main(int argc, char **argv)
@@ -403,7 +394,7 @@ int main(int argc, char **argv)
     for (int k = 0; k < cases; k++) {
         timed_step(&bench[k], 0); /* arena, derived weights and plans are made */
         timed_step(&bench[k], 0);
-        bench[k].clocks.n = 0;
+        bench[k].clocks = (struct clocks){ 0 };
         bench[k].best = 1e9;
         bench[k].total = 0;
     }
@@ -412,7 +403,5 @@ int main(int argc, char **argv)
             timed_step(&bench[k], i);
     for (int k = 0; k < cases; k++)
         print(&bench[k], o.steps);
-    for (int k = 1; k < cases; k++)
-        printf("shards %d over %d: %.3f\n", bench[k].shards, bench[0].shards, bench[k].best / bench[0].best);
     return 0;
 }

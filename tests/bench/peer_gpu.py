@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """The peer of bench_step on a GPU: the same YOLOv3 training step (Darknet-53, three heads, SGD with momentum) in PyTorch at its best settings:
 channels_last, cudnn.benchmark, autocast, fused SGD, eager and torch.compile; the better of the two counts. The heads' loss is a cheap stand-in (mean of
-squares), which favours the peer. Prints "PRECISION SIZE BATCH images_per_s MODE", one line a case.
+squares), which favours the peer. A record "peer" a case.
 Usage: peer_gpu.py STEPS PRECISION,... SIZE,... BATCH,... [--no-compile]"""
 import sys
 import time
@@ -106,4 +106,4 @@ for precision in PRECISIONS:
                 torch.cuda.empty_cache()
             if found:
                 mode = max(found, key=found.get)
-                print("%s %d %d %.2f %s" % (precision, size, batch, found[mode], mode), flush=True)
+                print("peer precision=%s size=%d batch=%d images_per_s=%.2f mode=%s" % (precision, size, batch, found[mode], mode), flush=True)

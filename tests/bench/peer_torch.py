@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """The peer of bench_step: the same yolov3-tiny training step (416 x 416, batch 8, SGD with momentum) in PyTorch at its best CPU settings.
-Prints "MODE images_per_s", one line a mode: fp32 channels_last, bf16 autocast channels_last. The head's loss is a cheap stand-in (mean of squares),
-which favours the peer. Usage: peer_torch.py THREADS STEPS"""
+A record "peer" a mode: fp32 channels_last, bf16 autocast channels_last. The head's loss is a cheap stand-in (mean of squares), which favours the peer.
+Usage: peer_torch.py THREADS STEPS [SIZE BATCH]"""
 import sys
 import time
 
@@ -9,7 +9,9 @@ import torch
 import torch.nn as nn
 import torch.nn.functional as F
 
-THREADS, STEPS, SIZE, BATCH, CLASSES = int(sys.argv[1]), int(sys.argv[2]), 416, 8, 80
+THREADS, STEPS = int(sys.argv[1]), int(sys.argv[2])
+SIZE, BATCH = (int(sys.argv[3]), int(sys.argv[4])) if len(sys.argv) > 4 else (416, 8)
+CLASSES = 80
 LIMIT_S = 15  # of a mode: where other programs have the CPUs, its threads wait for each other for seconds
 torch.set_num_threads(THREADS)
 
@@ -59,5 +61,5 @@ def run(bf16):
     return BATCH / best
 
 
-print("fp32 %.3f" % run(False), flush=True)
-print("bf16 %.3f" % run(True), flush=True)
+print("peer mode=fp32 images_per_s=%.3f" % run(False), flush=True)
+print("peer mode=bf16 images_per_s=%.3f" % run(True), flush=True)

@@ -56,9 +56,9 @@ def main():
     repeats = int(sys.argv[4]) if len(sys.argv) > 4 else 1
     with open(sys.argv[1], encoding="utf-8") as f:
         paths = [os.path.join(sys.argv[2], i["file_name"]) for i in json.load(f)["images"]] * repeats
-    print(f"decode               {rate(paths, size, False, False):7.0f} images/s per core (Pillow {Image.__version__})")
-    print(f"decode+place         {rate(paths, size, True, False):7.0f}")
-    print(f"decode+place+colour  {rate(paths, size, True, True):7.0f}")
+    print(f"loader work=decode images_per_s={rate(paths, size, False, False):.1f} pillow={Image.__version__}")
+    print(f"loader work=decode+place images_per_s={rate(paths, size, True, False):.1f}")
+    print(f"loader work=decode+place+colour images_per_s={rate(paths, size, True, True):.1f}")
 
 
 main()

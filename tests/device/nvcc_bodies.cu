@@ -44,7 +44,7 @@ __global__ void bodies_norm(float *y, double *stats, const float *x, const float
 
     norm_slab(y + 2 * i, x + i, 64, da + i, 64, 0, per, p.scale[i], p.shift[i], p.slope[i], mean[i], invstd[i]);
     y[i] = norm_dx(dy, norm_xhat(x[i], n.mean, n.invstd), n.scale, y[2 * i], y[2 * i + 1]);
-    y[i] = norm_running_value(y[i], moments_merge(a, b).mean, 0.03f);
+    y[i] = norm_running_value(y[i], norm_unbiased(moments_merge(a, b).m2, a.count), 0.03f);
 }
 
 __global__ void bodies_pool(float *y, float *dx, const float *dy, struct pooling p, struct maxpool_plane m, int factor)

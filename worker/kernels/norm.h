@@ -63,7 +63,7 @@ KERNEL_FN void norm_slab(float ret[2], const float *x, int x_stride, const float
     ret[1] = s1;
 }
 
-/* 0 where there is none, so that a sum over shards may run over all of them. */
+/* Of one pixel, which has none, 0: a sum over shards may run over all of them. */
 KERNEL_FN double norm_unbiased(double m2, double count)
 {
     return count > 1.0 ? m2 / (count - 1.0) : 0.0;

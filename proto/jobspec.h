@@ -8,6 +8,7 @@
 struct err;
 
 enum { JOB_MAX_BYTES = 1 << 20, JOB_MAX_LIST = 64, JOB_MAX_RANKS = 64, JOB_MAX_SHARDS = 64 };
+enum { JOB_SIZE_GRAIN = 32 }; /* input sides are multiples of it, pixels */
 
 /* A key of the job file.
  *   field    member of struct jobspec    key   its place in the JSON

@@ -41,8 +41,8 @@ static int finish_model(struct jobspec *s, struct err *err)
         return job_error(err, "model.width", "scales presets only, not model.cfg");
     if (s->model_size < 0 && s->model_preset)
         s->model_size = 416;
-    if (s->model_size >= 0 && s->model_size % 32 != 0)
-        return job_error(err, "model.size", "must be a multiple of 32, is %lld", (long long)s->model_size);
+    if (s->model_size >= 0 && s->model_size % JOB_SIZE_GRAIN != 0)
+        return job_error(err, "model.size", "must be a multiple of %d, is %lld", JOB_SIZE_GRAIN, (long long)s->model_size);
     if (s->model_load_until >= 0 && !s->model_init)
         return job_error(err, "model.load_until", "needs model.init");
     if (s->model_sync_bn && s->model_freeze_bn)
@@ -59,10 +59,10 @@ static int finish_sizes(struct jobspec *s, struct err *err)
         *min = s->model_size > 128 ? s->model_size - 96 : 32;
     if (*max < 0 && s->model_size >= 0)
         *max = s->model_size + 96 > 2048 ? 2048 : s->model_size + 96;
-    if (*min >= 0 && *min % 32 != 0)
-        return job_error(err, "data.augment.size_min", "must be a multiple of 32, is %lld", (long long)*min);
-    if (*max >= 0 && *max % 32 != 0)
-        return job_error(err, "data.augment.size_max", "must be a multiple of 32, is %lld", (long long)*max);
+    if (*min >= 0 && *min % JOB_SIZE_GRAIN != 0)
+        return job_error(err, "data.augment.size_min", "must be a multiple of %d, is %lld", JOB_SIZE_GRAIN, (long long)*min);
+    if (*max >= 0 && *max % JOB_SIZE_GRAIN != 0)
+        return job_error(err, "data.augment.size_max", "must be a multiple of %d, is %lld", JOB_SIZE_GRAIN, (long long)*max);
     if (*min >= 0 && *max >= 0 && *min > *max)
         return job_error(err, "data.augment.size_max", "must be at least data.augment.size_min (%lld), is %lld", (long long)*min,
                          (long long)*max);

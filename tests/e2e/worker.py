@@ -170,12 +170,41 @@ def several_ranks(d):
     assert [text.split(":")[0] for (text,) in said] == ["step 1", "step 2"], said
 
 
+# ---- network sizes ----
+
+def strided_cfg(convolutions):
+    """Each halves the resolution; a second head looks at the last but one, joined with the last."""
+    hidden = "[convolutional]\nfilters=4\nsize=3\nstride=2\npad=1\nactivation=leaky\n" * convolutions
+    head = "[convolutional]\nfilters=18\nsize=1\nactivation=linear\n[yolo]\nmask=0,1,2\nanchors=10,14, 23,27, 37,58\nnum=3\nclasses=1\n"
+    finer = "[route]\nlayers=%d\n[upsample]\nstride=2\n[route]\nlayers=-1,%d\n" % (convolutions - 1, convolutions - 2)
+    return "[net]\nwidth=128\nheight=128\nchannels=3\n" + hidden + head + finer + head
+
+
+def sizes(root):
+    """A network of stride 64 trains in sizes that its strides divide; keys that do not fit are refused by name, as the user's mistake."""
+    base = {"model": {"cfg": write(root + "/stride64.cfg", strided_cfg(6))},
+            "data": {"train": flat_images(root, "sizes", 64, [200]), "augment": {"multiscale": True, "size_min": 64, "size_max": 256}},
+            "train": {"steps": 60, "batch": 1, "shards": 1}, "run": {"device": "cpu", "threads": 1}}
+    status, said = alone(root, "sizes64", base)
+    assert status == 0 and of_type(said, "end")[0]["outcome"] == "completed", said
+    for key, value, spec in (("data.augment.size_min", 96, {"data": {"augment": {"size_min": 96}}}),
+                             ("data.augment.size_max", 160, {"data": {"augment": {"size_max": 160}}}),
+                             ("model.size", 96, {"model": {"size": 96}})):
+        status, said = alone(root, "refused-" + key, merged(base, spec))
+        (end,) = of_type(said, "end")
+        assert status == 1 and end["class"] == "user" and not of_type(said, "start"), said
+        assert end["reason"].startswith("%s: must be a multiple of 64 " % key) and end["reason"].endswith("is %d" % value), end
+    status, said = alone(root, "refused", merged(base, {"data": {"augment": {"size_min": 192, "size_max": None}}}))
+    assert status == 1 and of_type(said, "end")[0]["reason"].startswith("data.augment.size_min: 192 "), said
+
+
 def main():
     began = time.time()
     with Daemon(foreign=False) as d:
         nonfinite(d.root)
         resumed(d.root)
         several_ranks(d)
+        sizes(d.root)
     print("%.0f s" % (time.time() - began))
 
 

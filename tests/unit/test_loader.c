@@ -106,6 +106,7 @@ static struct loader_options training(void)
         .steps = STEPS,
         .size_min = 32,
         .size_max = 96,
+        .size_apart = 32,
         .augment = { .flip = 0.5f, .vflip = 0.2f, .jitter = 0.3f, .scale = 0.2f, .hue = 0.1f, .saturation = 1.5f, .exposure = 1.5f },
         .on_bad = BAD_ERROR,
         .workers = 1,

@@ -1,6 +1,7 @@
 /* tests/unit/test_sampler.c - uses: proto worker/core worker/data */
 #include <setjmp.h>
 #include <stdarg.h>
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <stdlib.h>
@@ -84,21 +85,37 @@ static void sizes_follow_the_vector(void **state)
 
     (void)state;
     for (int k = 0; k < 12; k++) {
-        assert_int_equal(multiscale_size(0, k * 10 + 1, 100000, 320, 608), want[k]);
-        assert_int_equal(multiscale_size(0, k * 10 + 10, 100000, 320, 608), want[k]);
+        assert_int_equal(multiscale_size(0, k * 10 + 1, 100000, 320, 608, 32), want[k]);
+        assert_int_equal(multiscale_size(0, k * 10 + 10, 100000, 320, 608, 32), want[k]);
     }
-    assert_int_equal(multiscale_size(0, 99801, 100000, 320, 608), 608);
-    assert_int_equal(multiscale_size(5, 96, 100, 320, 608), 608);
-    assert_int_equal(multiscale_size(5, 50, 100, 416, 416), 416);
+    assert_int_equal(multiscale_size(0, 99801, 100000, 320, 608, 32), 608);
+    assert_int_equal(multiscale_size(5, 96, 100, 320, 608, 32), 608);
+    assert_int_equal(multiscale_size(5, 50, 100, 416, 416, 32), 416);
+}
+
+/* A network of stride 64: the same words choose among fewer sizes. */
+static void sizes_are_as_far_apart_as_asked(void **state)
+{
+    bool seen[5] = { false };
+
+    (void)state;
+    for (int k = 0; k < 100; k++) {
+        int size = multiscale_size(0, k * 10 + 1, 100000, 128, 384, 64);
+
+        assert_in_range(size, 128, 384);
+        assert_int_equal(size % 64, 0);
+        seen[size / 64 - 2] = true;
+    }
+    for (int i = 0; i < 5; i++)
+        assert_true(seen[i]);
 }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(epochs_are_permutations_and_differ),
-        cmocka_unit_test(every_place_is_equally_likely),
-        cmocka_unit_test(stream_runs_across_epochs),
-        cmocka_unit_test(sizes_follow_the_vector),
+        cmocka_unit_test(epochs_are_permutations_and_differ), cmocka_unit_test(every_place_is_equally_likely),
+        cmocka_unit_test(stream_runs_across_epochs),          cmocka_unit_test(sizes_follow_the_vector),
+        cmocka_unit_test(sizes_are_as_far_apart_as_asked),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -88,7 +88,8 @@ static int plan_waves(struct loader *l, struct err *err)
     if (o->shards < 1 || o->batch % o->shards || o->shard_lo < 0 || local < 1 || o->shard_hi > o->shards || o->waves < 1 || o->waves > 64)
         return err_set(err, ERR_INPUT, "loader: shards %d .. %d of %d, batch %d, waves %d do not fit", o->shard_lo, o->shard_hi, o->shards,
                        o->batch, o->waves);
-    if (o->size_min < 1 || o->size_min > o->size_max || (o->size_max - o->size_min) % 32 || o->first_step < 1)
+    if (o->size_min < 1 || o->size_min > o->size_max || o->first_step < 1 ||
+        (o->size_min < o->size_max && (o->size_apart < 1 || (o->size_max - o->size_min) % o->size_apart)))
         return err_set(err, ERR_INPUT, "loader: sizes %d .. %d, first step %lld", o->size_min, o->size_max, (long long)o->first_step);
     l->shard_images = o->batch / o->shards;
     for (int w = 0; w < o->waves; w++) {
@@ -128,7 +129,8 @@ static void plan_training(struct loader *l, struct slot *s, int64_t seq)
     s->batch.step = step;
     s->batch.wave = w->number;
     s->batch.last = seq % l->nwaves == l->nwaves - 1;
-    s->batch.size = o->size_min == o->size_max ? o->size_max : multiscale_size(o->seed, step, o->steps, o->size_min, o->size_max);
+    s->batch.size =
+        o->size_min == o->size_max ? o->size_max : multiscale_size(o->seed, step, o->steps, o->size_min, o->size_max, o->size_apart);
     for (int v = o->shard_lo + w->lo; v < o->shard_lo + w->hi; v++) {
         for (int i = 0; i < l->shard_images; i++)
             s->draw[s->images + i] = sampler_at(l->sampler, stream_position(step, o->batch, o->shards, v, i));

@@ -22,7 +22,8 @@ struct loader_options {
     int shards, shard_lo, shard_hi; /* global number, and this rank's */
     int waves;
     int64_t first_step, steps; /* first step to deliver, counted from 1; all steps of the job (multi-scale ends at the largest size) */
-    int size_min, size_max;    /* equal: fixed size; else multi-scale */
+    int size_min, size_max;    /* equal: fixed size; else multi-scale, */
+    int size_apart;            /* in sizes that are so far apart */
     struct augment augment;
     enum bad_policy on_bad; /* a picture that cannot be read any more: BAD_ERROR, or BAD_SKIP: the next sample that can takes its place */
     /* validation */

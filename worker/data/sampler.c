@@ -87,12 +87,12 @@ static uint64_t splitmix(uint64_t z)
     return z ^ z >> 31;
 }
 
-int multiscale_size(uint64_t seed, int64_t step, int64_t steps, int min, int max)
+int multiscale_size(uint64_t seed, int64_t step, int64_t steps, int min, int max, int apart)
 {
     int64_t at_end = steps / 20 < 200 ? steps / 20 : 200;
-    uint64_t k = (uint64_t)(step - 1) / 10, sizes = (uint64_t)(max - min) / 32 + 1;
+    uint64_t k = (uint64_t)(step - 1) / 10, sizes = (uint64_t)((max - min) / apart) + 1;
 
     if (step > steps - at_end)
         return max;
-    return min + 32 * (int)((splitmix(seed + (k + 1) * 0x9e3779b97f4a7c15) >> 32) * sizes >> 32);
+    return min + apart * (int)((splitmix(seed + (k + 1) * 0x9e3779b97f4a7c15) >> 32) * sizes >> 32);
 }

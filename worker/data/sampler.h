@@ -26,6 +26,6 @@ static inline int64_t stream_position(int64_t step, int64_t batch, int shards, i
     return (step - 1) * batch + v * (batch / shards) + i;
 }
 
-/* Network input side of a step (counted from 1) when sizes change every 10 steps: a multiple of 32 in [min, max]; the last
- * min(200, steps / 20) steps run at max. Source: specs yolov3 section 5.6. */
-int multiscale_size(uint64_t seed, int64_t step, int64_t steps, int min, int max);
+/* Network input side of a step (counted from 1) when sizes change every 10 steps: one of min, min + apart, ..., max; the last
+ * min(200, steps / 20) steps run at max. Source: specs yolov3 section 5.6, where they are 32 apart. */
+int multiscale_size(uint64_t seed, int64_t step, int64_t steps, int min, int max, int apart);

@@ -29,6 +29,39 @@ void model_free(struct model *m)
     m->ops->free(m);
 }
 
+/* What proto/jobspec_rules.c cannot say: only here the network and its strides are known. */
+static int check_side(const struct darknet_net *net, const char *key, int64_t side, struct err *err)
+{
+    int grain = darknet_net_stride(net);
+
+    if (side <= 0 || side % grain == 0)
+        return 0;
+    return err_field(err, ERR_INPUT, key, "%s: must be a multiple of %d for the strides of %s, is %lld", key, grain, net->name,
+                     (long long)side);
+}
+
+static int set_size(const struct jobspec *spec, struct darknet_net *net, struct err *err)
+{
+    int64_t lo = spec->data_augment_size_min, hi = spec->data_augment_size_max;
+    int rc = check_side(net, "model.size", spec->model_size, err);
+
+    if (rc >= 0 && spec->model_size > 0)
+        rc = darknet_net_set_size(net, (int)spec->model_size, (int)spec->model_size, err);
+    if (rc < 0 || !spec->data_augment_multiscale)
+        return rc;
+    rc = check_side(net, "data.augment.size_min", lo, err);
+    if (rc >= 0)
+        rc = check_side(net, "data.augment.size_max", hi, err);
+    if (rc < 0)
+        return rc;
+    lo = lo > 0 ? lo : net->width;
+    hi = hi > 0 ? hi : net->width;
+    if (lo > hi || (hi - lo) % JOB_SIZE_GRAIN != 0)
+        return err_field(err, ERR_INPUT, "data.augment.size_min", "data.augment.size_min: %lld does not lead to %lld in steps of %d",
+                         (long long)lo, (long long)hi, JOB_SIZE_GRAIN);
+    return 0;
+}
+
 static int open_net(const struct jobspec *spec, int classes, struct darknet_net **ret_net, struct err *err)
 {
     struct darknet_net *net;
@@ -39,8 +72,8 @@ static int open_net(const struct jobspec *spec, int classes, struct darknet_net 
     rc = darknet_net_set_classes(net, classes, err);
     if (rc >= 0 && spec->model_width != 1)
         rc = darknet_net_set_width(net, spec->model_width, err);
-    if (rc >= 0 && spec->model_size > 0)
-        rc = darknet_net_set_size(net, (int)spec->model_size, (int)spec->model_size, err);
+    if (rc >= 0)
+        rc = set_size(spec, net, err);
     if (rc >= 0 && (net->width != net->height || net->channels != 3))
         rc = err_set(err, ERR_UNSUPPORTED, "%s: inputs of %dx%dx%d; only square RGB inputs can be trained: set model.size", net->name,
                      net->width, net->height, net->channels);

@@ -116,9 +116,9 @@ static int run_wave(struct trainer *t, const struct batch *b, const struct model
 static int size_at(const struct trainer *t, int64_t step)
 {
     const struct jobspec *s = t->spec;
-    struct span sizes = trainer_sizes(t);
+    struct sizes z = trainer_sizes(t);
 
-    return sizes.lo < sizes.hi ? multiscale_size((uint64_t)s->train_seed, step, s->train_steps, sizes.lo, sizes.hi) : sizes.lo;
+    return z.min < z.max ? multiscale_size((uint64_t)s->train_seed, step, s->train_steps, z.min, z.max, z.apart) : z.min;
 }
 
 static int plan_size(struct trainer *t, int size, struct err *err)

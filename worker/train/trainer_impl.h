@@ -35,6 +35,10 @@ struct exchange {
     size_t cut[JOB_MAX_RANKS + 1]; /* bytes */
 };
 
+struct sizes {
+    int min, max, apart;
+};
+
 struct tier_change {
     int64_t from; /* first step of the tier */
     enum tier tier;
@@ -95,8 +99,8 @@ struct trainer {
 
 /* ---- setup.c ---- */
 /* Opens everything up to the state a job starts from, the checkpoint loaded. On failure trainer_close() frees what there is. */
-/* Range of the network's input side in training; equal without multi-scale. */
-struct span trainer_sizes(const struct trainer *t);
+/* Input sides of the network in training: min, min + apart, ..., max; min is max without multi-scale. */
+struct sizes trainer_sizes(const struct trainer *t);
 int trainer_open(struct trainer *t, const struct jobspec *spec, const struct trainer_options *opt, struct err *err);
 void trainer_close(struct trainer *t);
 

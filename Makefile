@@ -121,6 +121,8 @@ tests: $(TESTS)
 
 # The emulated GPU: cuda-emu.o, and emu/ with a worker and a plugin made of it.
 -include tests/emu/rules.mk
+# A worker of a later version.
+-include tests/checkpoints/rules.mk
 
 # Every kernel body must also be device code.
 $(B)/nvcc_bodies.o: tests/device/nvcc_bodies.cu $(wildcard worker/kernels/*.h)

@@ -9,7 +9,6 @@
 #include "proto/jobspec_table.h"
 
 enum { ENV_VALUE_MAX = 4096, NAME_SHOWN = 48 };
-#define MAX_WHOLE 9007199254740992.0 /* 2^53: whole numbers up to it are exact in JSON readers everywhere */
 
 static void *member(struct jobspec *s, const struct job_key *k)
 {
@@ -99,7 +98,7 @@ static int take_int(int64_t *ret, const struct job_key *k, const json_t *v, stru
 {
     double x = json_number_value(v);
 
-    if (!json_is_number(v) || (json_is_real(v) && (x != floor(x) || fabs(x) > MAX_WHOLE)))
+    if (!json_is_number(v) || (json_is_real(v) && (x != floor(x) || fabs(x) > JOB_MAX_WHOLE)))
         return job_error(err, k->path, "must be a whole number, is %s", show(v).text);
     int rc = check_range(k, x, v, err);
     if (rc == 0)
@@ -232,25 +231,26 @@ static int walk(const json_t *obj, const char *group, const json_t **given, stru
     return 0;
 }
 
-static int fill(struct jobspec *s, const struct job_key *k, const json_t *given, struct err *err)
+/* def: the value where none is given. */
+static int fill(struct jobspec *s, const struct job_key *k, const char *def, const json_t *given, struct err *err)
 {
-    bool required = strcmp(k->def, "-") == 0, nullable = strcmp(k->def, "null") == 0;
+    bool required = strcmp(def, "-") == 0, nullable = strcmp(k->def, "null") == 0;
 
     if (given && !(json_is_null(given) && nullable))
         return take(s, k, given, err);
     if (required)
         return job_error(err, k->path, "is required (%s)", k->help);
-    if (nullable) {
+    if (strcmp(def, "null") == 0 || given) {
         take_null(s, k);
         return 0;
     }
-    json_t *def = json_loads(k->def, JSON_DECODE_ANY, NULL);
-    int rc = def ? take(s, k, def, err) : err_set(err, -ENOMEM, "out of memory");
-    json_decref(def);
+    json_t *value = json_loads(def, JSON_DECODE_ANY, NULL);
+    int rc = value ? take(s, k, value, err) : err_set(err, -ENOMEM, "out of memory");
+    json_decref(value);
     return rc;
 }
 
-int jobspec_parse(const json_t *root, struct jobspec **ret_spec, struct err *err)
+static int parse(const json_t *root, bool stored, struct jobspec **ret_spec, struct err *err)
 {
     const json_t *given[JOB_KEY_COUNT] = { NULL };
     struct jobspec *s;
@@ -262,8 +262,11 @@ int jobspec_parse(const json_t *root, struct jobspec **ret_spec, struct err *err
     if (!s)
         return err_set(err, -ENOMEM, "out of memory");
     rc = walk(root, "", given, err);
-    for (size_t i = 0; i < JOB_KEY_COUNT && rc == 0; i++)
-        rc = fill(s, &job_keys[i], given[i], err);
+    for (size_t i = 0; i < JOB_KEY_COUNT && rc == 0; i++) {
+        const struct job_key *k = &job_keys[i];
+
+        rc = fill(s, k, stored && job_key_has_neutral(k) ? k->neutral : k->def, given[i], err);
+    }
     if (rc == 0)
         rc = jobspec_finish(s, err);
     if (rc == 0)
@@ -271,6 +274,16 @@ int jobspec_parse(const json_t *root, struct jobspec **ret_spec, struct err *err
     else
         jobspec_free(s);
     return rc;
+}
+
+int jobspec_parse(const json_t *root, struct jobspec **ret_spec, struct err *err)
+{
+    return parse(root, false, ret_spec, err);
+}
+
+int jobspec_parse_stored(const json_t *root, struct jobspec **ret_spec, struct err *err)
+{
+    return parse(root, true, ret_spec, err);
 }
 
 void jobspec_free(struct jobspec *s)
@@ -297,66 +310,4 @@ int jobspec_require_absolute(const struct jobspec *s, struct err *err)
             return job_error(err, job_keys[i].path, "must be an absolute path, is '%.200s'", path);
     }
     return 0;
-}
-
-/* ---- the full form ---- */
-
-static json_t *reals_json(const struct jobspec_list *list)
-{
-    json_t *out = json_array();
-
-    for (int i = 0; i < list->n && out; i++) {
-        double x = list->v[i];
-
-        if (json_array_append_new(out, x == floor(x) && x < MAX_WHOLE ? json_integer((json_int_t)x) : json_real(x)) < 0) {
-            json_decref(out);
-            out = NULL;
-        }
-    }
-    return out;
-}
-
-static json_t *member_json(const struct jobspec *s, const struct job_key *k)
-{
-    const void *at = (const char *)s + k->offset;
-    bool nullable = strcmp(k->def, "null") == 0;
-
-    switch (k->type) {
-    case TYPE_INT:
-        return nullable && *(const int64_t *)at < 0 ? json_null() : json_integer(*(const int64_t *)at);
-    case TYPE_REAL:
-        return isnan(*(const double *)at) ? json_null() : json_real(*(const double *)at);
-    case TYPE_BOOL:
-        return json_boolean(*(const bool *)at);
-    case TYPE_REALS:
-        return reals_json(at);
-    case TYPE_MAP:
-        return json_deep_copy(*(json_t *const *)at);
-    default:
-        return *(char *const *)at ? json_string(*(char *const *)at) : json_null();
-    }
-}
-
-json_t *jobspec_json(const struct jobspec *s)
-{
-    json_t *root = json_object();
-
-    for (size_t i = 0; i < JOB_KEY_COUNT && root; i++) {
-        const char *name = job_keys[i].path, *dot;
-        json_t *obj = root;
-
-        for (; (dot = strchr(name, '.')); name = dot + 1) {
-            char group[32];
-
-            snprintf(group, sizeof group, "%.*s", (int)(dot - name), name);
-            if (!json_object_get(obj, group))
-                json_object_set_new(obj, group, json_object());
-            obj = json_object_get(obj, group);
-        }
-        if (json_object_set_new(obj, name, member_json(s, &job_keys[i])) < 0) {
-            json_decref(root);
-            root = NULL;
-        }
-    }
-    return root;
 }

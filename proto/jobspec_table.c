@@ -3,8 +3,8 @@
 #include <string.h>
 
 const struct job_key job_keys[JOB_KEY_COUNT] = {
-#define X(field, key, type, def, min, max, unit, values, help) \
-    { key, TYPE_##type, def, min, max, unit, values, help, offsetof(struct jobspec, field) },
+#define X(field, key, type, def, neutral, min, max, unit, values, help) \
+    { key, TYPE_##type, def, neutral, min, max, unit, values, help, offsetof(struct jobspec, field) },
     JOB_KEYS(X)
 #undef X
 };

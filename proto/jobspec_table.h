@@ -2,15 +2,19 @@
  * Private to proto/jobspec*.c. */
 #pragma once
 #include <stddef.h>
+#include <string.h>
 
 #include "proto/jobspec.h"
+
+#define JOB_MAX_WHOLE 9007199254740992.0 /* 2^53: whole numbers up to it are exact in JSON readers everywhere */
 
 enum job_type { TYPE_STR, TYPE_PATH, TYPE_ENUM, TYPE_INT, TYPE_REAL, TYPE_BOOL, TYPE_REALS, TYPE_MAP };
 
 struct job_key {
     const char *path;
     enum job_type type;
-    const char *def; /* JSON text, or "-" */
+    const char *def;     /* JSON text, or "-" */
+    const char *neutral; /* JSON text, or "-" or "*" */
     double min, max;
     const char *unit, *values, *help;
     size_t offset; /* of the member of struct jobspec */
@@ -25,6 +29,11 @@ enum {
 
 extern const struct job_key job_keys[JOB_KEY_COUNT];
 
+/* Whether there is a neutral value. */
+static inline int job_key_has_neutral(const struct job_key *k)
+{
+    return strcmp(k->neutral, "-") != 0 && strcmp(k->neutral, "*") != 0;
+}
 /* A minimum that means "anything above zero". */
 static inline int job_key_positive(const struct job_key *k)
 {

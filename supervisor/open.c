@@ -115,7 +115,7 @@ static int read_spec(struct job *j, struct err *err)
     int rc = jobspec_read("spec.json", &root, err);
 
     if (rc == 0)
-        rc = jobspec_parse(root, &j->spec, err);
+        rc = jobspec_parse_stored(root, &j->spec, err);
     json_decref(root);
     if (rc < 0)
         err_prefix(err, "spec.json");

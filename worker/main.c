@@ -179,7 +179,7 @@ static int run_rank(const struct args *a)
     rc = jobspec_read(path, &root, &err);
     if (rc < 0)
         return failed(&err);
-    rc = jobspec_parse(root, &spec, &err);
+    rc = jobspec_parse_stored(root, &spec, &err);
     json_decref(root);
     if (rc < 0)
         return failed(&err);

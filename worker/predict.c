@@ -153,7 +153,7 @@ static int read_spec(struct predictor *p, struct err *err)
     rc = jobspec_read(path, &root, err);
     if (rc < 0)
         return rc;
-    rc = jobspec_parse(root, &p->spec, err);
+    rc = jobspec_parse_stored(root, &p->spec, err);
     json_decref(root);
     if (rc >= 0) { /* the checkpoint has the weights */
         free(p->spec->model_init);

@@ -563,4 +563,5 @@ def main():
 
 
 SLOW = {"test_dead_locked_rank_is_named", "test_everything_is_killed_at_random", "test_stopped_rank_is_named", "test_hang_may_end_the_job"}
-main()
+if __name__ == "__main__":
+    main()

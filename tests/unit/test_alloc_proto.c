@@ -18,7 +18,7 @@ static const char job[] = "{\"model\":{\"preset\":\"yolov3\"},\"data\":{\"train\
                           "\"train\":{\"steps\":9,\"batch\":8,\"lr_steps\":[0.5,8]},\"run\":{\"env\":{\"A\":\"b\"}}}";
 static long left; /* allocations until the one that fails; negative: none does */
 static bool failed;
-static json_t *reference; /* the full form of the job, with no allocation failing */
+static json_t *reference, *deciding; /* the full form of the job and what decides its results, with no allocation failing */
 
 static void *allocate(size_t size)
 {
@@ -92,16 +92,20 @@ static bool one_call(void)
 
 static bool one_job(void)
 {
-    json_t *root = json_loads(job, 0, NULL), *full = NULL;
+    json_t *root = json_loads(job, 0, NULL), *full = NULL, *part = NULL;
     struct jobspec *s = NULL;
     struct err err = { 0 };
     bool ok = root && jobspec_override(root, "train.lr=0.5", &err) == 0 && jobspec_absolute(root, "/home", &err) == 0 &&
-              jobspec_parse(root, &s, &err) == 0 && (full = jobspec_json(s)) != NULL;
+              jobspec_parse(root, &s, &err) == 0 && (full = jobspec_json(s)) != NULL && (part = jobspec_deciding(s, NULL)) != NULL;
 
-    if (ok && reference)
-        assert_true(json_equal(full, reference)); /* no half-written form passes for a whole one */
-    else if (ok)
+    if (ok && reference) { /* no half-written form passes for a whole one */
+        assert_true(json_equal(full, reference));
+        assert_true(json_equal(part, deciding));
+    } else if (ok) {
         reference = json_incref(full);
+        deciding = json_incref(part);
+    }
+    json_decref(part);
     jobspec_free(s);
     json_decref(full);
     json_decref(root);
@@ -123,6 +127,7 @@ static void job_files(void **state)
     assert_true(one_job());
     with_each_failing(one_job);
     json_decref(reference);
+    json_decref(deciding);
 }
 
 int main(void)

@@ -261,6 +261,85 @@ static void full_form(void **state)
     jobspec_free(again);
 }
 
+static size_t leaves(const json_t *object)
+{
+    const char *name;
+    json_t *value;
+    size_t n = 0;
+
+    json_object_foreach ((json_t *)object, name, value)
+        n += json_is_object(value) ? leaves(value) : 1;
+    return n;
+}
+
+/* The member at "a.b.c", or NULL. */
+static const json_t *at(const json_t *object, const char *path)
+{
+    char copy[96], *save = NULL;
+
+    snprintf(copy, sizeof copy, "%s", path);
+    for (char *name = strtok_r(copy, ".", &save); name; name = strtok_r(NULL, ".", &save))
+        object = json_object_get(object, name);
+    return object;
+}
+
+static void neutral_values(void **state)
+{
+    static const struct {
+        const char *key, *neutral;
+    } rows[] = {
+#define X(field, key, type, def, neutral, ...) { key, neutral },
+        JOB_KEYS(X)
+#undef X
+    };
+    json_t *root = job(""), *all, *but;
+    struct jobspec *s = NULL;
+    struct err err;
+    size_t given = 0;
+    char set[160];
+
+    (void)state;
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        given += strcmp(rows[i].neutral, "-") == 0;
+        snprintf(set, sizeof set, "%s=%s", rows[i].key, rows[i].neutral);
+        if (strcmp(rows[i].neutral, "-") != 0 && strcmp(rows[i].neutral, "*") != 0)
+            assert_int_equal(jobspec_override(root, set, &err), 0);
+    }
+    assert_int_equal(jobspec_parse(root, &s, &err), 0);
+    all = jobspec_deciding(s, NULL);
+    assert_int_equal(leaves(all), given);
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        assert_int_equal(at(all, rows[i].key) != NULL, strcmp(rows[i].neutral, "-") == 0);
+        but = jobspec_deciding(s, rows[i].key);
+        assert_null(at(but, rows[i].key));
+        assert_int_equal(leaves(but), given - (at(all, rows[i].key) != NULL));
+        json_decref(but);
+    }
+    json_decref(all);
+    json_decref(root);
+    jobspec_free(s);
+}
+
+/* At another value a key is given; a stored job that lacks it has the neutral one. */
+static void keys_of_later_days(void **state)
+{
+    struct jobspec *s = good("train.ema=0.5"), *again = NULL;
+    json_t *full = jobspec_json(s), *part = jobspec_deciding(s, NULL);
+    struct err err;
+
+    (void)state;
+    assert_float_equal(json_real_value(at(part, "train.ema")), 0.5, 0);
+    assert_null(at(part, "run"));
+    assert_null(at(part, "name"));
+    json_object_del(json_object_get(full, "train"), "ema");
+    assert_int_equal(jobspec_parse_stored(full, &again, &err), 0);
+    assert_float_equal(again->train_ema, 0, 0);
+    json_decref(full);
+    json_decref(part);
+    jobspec_free(s);
+    jobspec_free(again);
+}
+
 static void write_file(const char *path, const char *text)
 {
     FILE *f = fopen(path, "w");
@@ -387,6 +466,8 @@ int main(void)
         cmocka_unit_test(overrides),
         cmocka_unit_test(paths),
         cmocka_unit_test(full_form),
+        cmocka_unit_test(neutral_values),
+        cmocka_unit_test(keys_of_later_days),
         cmocka_unit_test(reading),
         cmocka_unit_test(schema_is_current),
         cmocka_unit_test(manual_is_current),

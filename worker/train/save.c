@@ -28,20 +28,13 @@ static void folder(const struct trainer *t, char ret[PATH_BYTES])
     snprintf(ret, PATH_BYTES, "%s/checkpoints", t->opt.job_dir);
 }
 
-/* Everything in the job file but its name and how it is run decides the results. */
-static int identity(const struct trainer *t, struct ckpt_identity *ret, struct err *err)
+/* but: as jobspec_deciding() says. */
+static int identity(const struct trainer *t, const char *but, struct ckpt_identity *ret, struct err *err)
 {
-    json_t *spec = jobspec_json(t->spec);
-    char *text;
+    json_t *spec = jobspec_deciding(t->spec, but);
+    char *text = spec ? json_dumps(spec, JSON_COMPACT | JSON_SORT_KEYS) : NULL;
 
     memset(ret, 0, sizeof *ret);
-    if (!spec)
-        return err_set(err, ERR_DEVICE, "out of memory: job file");
-    json_object_del(spec, "name");
-    json_object_del(spec, "run");
-    if (t->spec->train_ema == 0) /* checkpoints that are older than this key stay good */
-        json_object_del(json_object_get(spec, "train"), "ema");
-    text = json_dumps(spec, JSON_COMPACT | JSON_SORT_KEYS);
     json_decref(spec);
     if (!text)
         return err_set(err, ERR_DEVICE, "out of memory: job file");
@@ -241,7 +234,7 @@ static int write_files(struct trainer *t, const char *dir, int64_t *ret_bytes, s
     struct state s = { 0 };
     char *classes = classes_json(t->train), size[16];
     const struct st_meta meta[] = { { "classes", classes ? classes : "[]" }, { "size", size } };
-    int rc = identity(t, &id, err);
+    int rc = identity(t, NULL, &id, err);
 
     snprintf(size, sizeof size, "%d", t->model->size);
     if (rc >= 0)
@@ -335,16 +328,40 @@ static int report_resume(struct trainer *t, int64_t step, const char *path, int6
                                  err);
 }
 
+/* Of a checkpoint that ckpt_pick() found to be of another job: no attempt can do better, so it is an error of the job. Where the checkpoint
+ * is older than a key, the key is named. */
+static int refuse(const struct trainer *t, const char *dir, struct err *err)
+{
+    static const struct {
+        const char *path, *neutral;
+    } keys[] = {
+#define X(field, key, type, def, neutral, ...) { key, neutral },
+        JOB_KEYS(X)
+#undef X
+    };
+    struct err why = *err, ignored;
+    struct ckpt_identity id;
+    int64_t step;
+
+    for (size_t i = 0; i < sizeof keys / sizeof *keys; i++)
+        if (identity(t, keys[i].path, &id, &ignored) >= 0 && ckpt_pick(dir, &id, NULL, NULL, &step, &ignored) >= 0 && step > 0)
+            return err_field(err, ERR_INPUT, keys[i].path, "%s: '%s/step-%lld' was trained with %s; another value needs a new job",
+                             keys[i].path, dir, (long long)step, keys[i].neutral);
+    return err_set(err, ERR_INPUT, "%s: it was trained by another job, or the job has changed since; train it as a new job", why.msg);
+}
+
 int trainer_resume(struct trainer *t, struct err *err)
 {
     struct ckpt_identity id;
     char dir[PATH_BYTES], path[PATH_BYTES + 32];
     int64_t step = 0, bytes = 0;
-    int rc = identity(t, &id, err);
+    int rc = identity(t, NULL, &id, err);
 
     folder(t, dir);
     if (rc >= 0 && t->opt.rank == 0)
         rc = ckpt_pick(dir, &id, passed_over, t, &step, err);
+    if (rc == ERR_STATE)
+        rc = refuse(t, dir, err);
     if (rc >= 0)
         rc = comm_broadcast(t->comm, COMM_SYNC, &step, sizeof step, err);
     if (rc >= 0 && step > 0)

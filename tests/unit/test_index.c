@@ -111,6 +111,24 @@ static void comes_back_as_it_was(void **state)
     dataset_free(back);
 }
 
+/* Images of short names and nothing on them take the fewest bytes. */
+static void no_box_at_all(void **state)
+{
+    struct fixture *f = *state;
+    struct dataset *d, *back;
+    struct err err = { 0 };
+
+    write_text(f->json, "{\"images\": [{\"id\": 4, \"file_name\": \"x.png\", \"width\": 8, \"height\": 6}], \"annotations\": [],"
+                        " \"categories\": [{\"id\": 9, \"name\": \"\"}]}");
+    d = checked(f);
+    assert_int_equal(index_write(f->index, d, &err), 0);
+    if (index_load(f->index, &f->opt, &back, &err) != 0)
+        fail_msg("%s", err.msg);
+    assert_true(back->nimages == 1 && back->offset[1] == 0 && back->max_boxes == 0);
+    dataset_free(d);
+    dataset_free(back);
+}
+
 static void damage_is_noticed(void **state)
 {
     struct fixture *f = *state;
@@ -177,6 +195,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(comes_back_as_it_was, setup, teardown),
+        cmocka_unit_test_setup_teardown(no_box_at_all, setup, teardown),
         cmocka_unit_test_setup_teardown(damage_is_noticed, setup, teardown),
         cmocka_unit_test_setup_teardown(changed_files_are_data_errors, setup, teardown),
     };

@@ -108,7 +108,7 @@ static void classes_and_images_are_kept_apart(void **state)
     d[0].cls = 1;
     d[1].cls = 1;
     assert_true(fabs(map_of(d, 2, t, 2, 3) - .5) < 1e-12);
-    assert_true(map_of(d, 2, NULL, 0, 3) == 0);
+    assert_true(map_of(d, 2, NULL, 0, 3) == -1);
     assert_true(map_of(NULL, 0, t, 2, 3) == 0);
 }
 

@@ -14,6 +14,8 @@
 
 static const char MAGIC[8] = { 'd', 'e', 't', 'd', 'i', 'd', 'x', '1' };
 static const size_t INDEX_MAX_BYTES = (size_t)64 << 30;
+/* Bytes of a class, an image and a box whose names are empty and which hold nothing; see put_dataset(). */
+enum { CLASS_LEAST = 2 * 8, IMAGE_LEAST = 7 * 8 + 16, BOX_LEAST = 7 * 8 };
 
 /* ---- writing ---- */
 
@@ -180,7 +182,7 @@ static int get_count(struct reader *r, int64_t max, size_t least)
 
 static void get_classes(struct reader *r, struct dataset *d)
 {
-    int n = get_count(r, DATASET_MAX_CLASSES, 16);
+    int n = get_count(r, DATASET_MAX_CLASSES, CLASS_LEAST);
 
     d->classes = calloc((size_t)n + 1, sizeof *d->classes);
     r->bad |= !d->classes;
@@ -216,7 +218,7 @@ static void get_image(struct reader *r, struct dataset *d, int64_t *boxes_cap)
     im->size_bytes = get_int(r, 0, IMAGE_MAX_BYTES);
     im->mtime_ns = get_int(r, INT64_MIN, INT64_MAX);
     get(r, &im->hash, sizeof im->hash);
-    n = get_count(r, DATASET_MAX_BOXES, 56);
+    n = get_count(r, DATASET_MAX_BOXES, BOX_LEAST);
     if (first + n > *boxes_cap) {
         struct dataset_box *bigger = realloc(d->boxes, (size_t)(first + n) * 2 * sizeof *bigger);
 
@@ -247,7 +249,7 @@ static void get_dataset(struct reader *r, struct dataset *d)
     get(r, &d->source_hash, sizeof d->source_hash);
     d->clipped = get_int(r, 0, DATASET_MAX_BOXES);
     get_classes(r, d);
-    n = get_count(r, DATASET_MAX_IMAGES, 80);
+    n = get_count(r, DATASET_MAX_IMAGES, IMAGE_LEAST);
     d->images = calloc((size_t)n + 1, sizeof *d->images);
     d->boxes = malloc(sizeof *d->boxes);
     d->offset = calloc((size_t)n + 1, sizeof *d->offset);

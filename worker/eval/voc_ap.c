@@ -110,7 +110,7 @@ static void summarize(struct matching *m, double iou, enum pr_points points, str
         ap->map += ap->npos[cls] ? ap->class_ap[cls] : 0;
         counted += ap->npos[cls] > 0;
     }
-    ap->map = counted ? ap->map / counted : 0;
+    ap->map = counted ? ap->map / counted : -1;
 }
 
 int voc_ap_compute(const struct detection *dets, size_t ndets, const struct truth *truths, size_t ntruths, int nclasses, double iou,

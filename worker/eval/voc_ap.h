@@ -8,7 +8,7 @@
 struct err;
 
 struct voc_ap {
-    double map; /* mean over classes with truths; 0 where there is none */
+    double map; /* mean over classes with truths; -1 where there is none */
     int nclasses;
     double *class_ap; /* [nclasses], -1 without truths */
     size_t *npos;     /* [nclasses], truths that are neither difficult nor crowd */

@@ -1,0 +1,234 @@
+#!/usr/bin/python3
+"""Makes tests/golden/trainer/ with PyTorch (Debian: python3-torch), for tests/golden/test_trainer.c: pictures, annotations, job files and
+first weights that detd's trainer reads, and in fp64 what PyTorch makes of them.
+  train_*.png, train.json  pictures of exactly the network's size, one of them without boxes
+  shard.json, sync.json    jobs with burn-in, rate steps, momentum, decay, clipping; one with batch statistics of each shard, waves and an
+                           average of the weights, one with batch statistics of the whole batch
+  init.safetensors         their first weights and running statistics, none of them 0 or 1
+  steps.safetensors        JOB.raw.NAME, JOB.ema.NAME [steps][16]: how far each tensor, and its average, has moved after each step, as
+                           sketch() puts it; JOB.loss [steps][terms][2]: what the log says of each step
+Run from the repository root: /usr/bin/python3 tests/golden/make_trainer.py"""
+import json
+import math
+import random
+import struct
+import zlib
+
+import torch
+
+import yolo
+
+OUT = "tests/golden/trainer/"
+SIZE, CLASSES, SKETCH = 64, 3, 16
+COLOURS = [(220, 60, 40), (50, 200, 70), (60, 80, 230)]
+IDS = [2, 5, 11]  # of the categories
+
+# In which of the jobs a key has another value.
+JOBS = {"shard": {"model": {"sync_bn": False}, "train": {"waves": 2, "ema": 0.35}}, "sync": {"model": {"sync_bn": True}, "train": {"waves": 1, "ema": 0}}}
+JOB = {"name": "golden",
+       "model": {"cfg": "net.cfg", "init": "init.safetensors", "bn_momentum": 0.2, "box_gain": 1.5, "obj_gain": 0.75, "noobj_gain": 0.5,
+                 "cls_gain": 1.25},
+       "data": {"train": {"annotations": "train.json", "images": "."},
+                "augment": {"flip": 0, "jitter": 0, "hue": 0, "saturation": 1, "exposure": 1}},
+       "train": {"steps": 6, "batch": 8, "shards": 4, "seed": 5, "lr": 0.02, "momentum": 0.8, "weight_decay": 0.05, "burn_in": 3,
+                 "burn_in_power": 1.5, "lr_steps": [4, 0.84], "lr_scale": 0.3, "clip_norm": 60.0, "log_every": 1},
+       "checkpoint": {"every": 1, "keep": 6}, "run": {"device": "cpu", "threads": 1}}
+
+
+def cfg():
+    """Every kind of layer that YOLOv3 has. Smooth activations where the maps are large: a kink that flips between precisions would show."""
+    anchors = "5,6, 8,14, 15,11, 14,28, 28,21, 40,44"
+
+    def conv(filters, size, stride=1, activation="logistic"):
+        return f"[convolutional]\nbatch_normalize=1\nfilters={filters}\nsize={size}\nstride={stride}\npad=1\nactivation={activation}\n"
+
+    def block(filters):
+        return conv(filters // 2, 1) + "\n" + conv(filters, 3) + "\n[shortcut]\nfrom=-3\nactivation=linear\n"
+
+    def head(mask):
+        return (f"[convolutional]\nfilters={3 * (5 + CLASSES)}\nsize=1\nstride=1\npad=1\nactivation=linear\n\n"
+                f"[yolo]\nmask={mask}\nanchors={anchors}\nclasses={CLASSES}\nnum=6\nignore_thresh=.5\ntruth_thresh=1\n")
+
+    return "\n".join([f"[net]\nbatch=1\nwidth={SIZE}\nheight={SIZE}\nchannels=3\n", conv(8, 3, 2), conv(12, 3, 2), block(12), conv(16, 3, 2), block(16),
+                      conv(24, 3, 2, "leaky"), head("3,4,5"), "[route]\nlayers=-3\n", conv(8, 1, 1, "leaky"), "[upsample]\nstride=2\n",
+                      "[route]\nlayers=-1,8\n", conv(16, 3, 1, "leaky"), head("0,1,2")])
+
+
+# ---- pictures ----
+
+def draw(rng, w, h, boxes):
+    """Rows of RGB bytes: shades, and a coloured rectangle for each box (class, x, y, width, height in pixels)."""
+    sx, sy, base = rng.randint(1, 3), rng.randint(1, 3), [rng.randint(20, 120) for _ in range(3)]
+    rows = [[[min(255, b + (sx * x + sy * y) // 4 % 64) for b in base] for x in range(w)] for y in range(h)]
+    for (c, bx, by, bw, bh) in boxes:
+        for y in range(by, by + bh):
+            for x in range(bx, bx + bw):
+                rows[y][x] = [max(0, v - 8 * ((x + y) % 4)) for v in COLOURS[c]]
+    return rows
+
+
+def write_png(name, rows):
+    def chunk(kind, data):
+        return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
+
+    raw = b"".join(b"\0" + bytes(v for pixel in row for v in pixel) for row in rows)
+    with open(OUT + name, "wb") as f:
+        f.write(b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", struct.pack(">IIBBBBB", len(rows[0]), len(rows), 8, 2, 0, 0, 0)) +
+                chunk(b"IDAT", zlib.compress(raw, 9)) + chunk(b"IEND", b""))
+
+
+def write_split(name, pictures):
+    """pictures: [(rows, boxes)]"""
+    images, annotations = [], []
+    for i, (rows, boxes) in enumerate(pictures):
+        file = f"{name}_{i}.png"
+        write_png(file, rows)
+        images.append({"id": i + 1, "file_name": file, "width": len(rows[0]), "height": len(rows)})
+        for (c, *box) in boxes:
+            annotations.append({"id": len(annotations) + 1, "image_id": i + 1, "category_id": IDS[c], "bbox": box, "area": box[2] * box[3],
+                                "iscrowd": 0})
+    with open(OUT + name + ".json", "w") as f:
+        json.dump({"images": images, "annotations": annotations, "categories": [{"id": k, "name": n} for k, n in zip(IDS, "abc")]}, f)
+        f.write("\n")
+
+
+def train_split(rng):
+    pictures = []
+    for i in range(10):
+        boxes = []
+        for _ in range(0 if i == 4 else rng.randint(1, 3)):
+            w, h = rng.randint(6, 40), rng.randint(6, 40)
+            boxes.append((rng.randrange(CLASSES), rng.randint(0, SIZE - w), rng.randint(0, SIZE - h), w, h))
+        pictures.append((draw(rng, SIZE, SIZE, boxes), boxes))
+    return pictures
+
+
+def tensor_of(rows):
+    return torch.tensor(rows, dtype=torch.float64).permute(2, 0, 1) / 255
+
+
+# ---- the order of the samples: Fisher-Yates, its words from Philox4x32-10 under the key (seed, epoch, "data.order") ----
+
+def philox(counter, key):
+    c, (k0, k1) = list(counter), key
+    for _ in range(10):
+        a, b = 0xD2511F53 * c[0], 0xCD9E8D57 * c[2]
+        c = [b >> 32 ^ c[1] ^ k0, b & 0xffffffff, a >> 32 ^ c[3] ^ k1, a & 0xffffffff]
+        k0, k1 = (k0 + 0x9E3779B9) & 0xffffffff, (k1 + 0xBB67AE85) & 0xffffffff
+    return c
+
+
+def epoch_order(seed, epoch, n):
+    purpose = 2166136261
+    for byte in b"data.order":
+        purpose = (purpose ^ byte) * 16777619 & 0xffffffff
+    purpose = (purpose >> 16 ^ purpose) & 0xffff
+    order = list(range(n))
+    for q in range(n - 1, 0, -1):
+        word = philox((q // 4, purpose << 16, 0, epoch), (seed & 0xffffffff, seed >> 32))[q % 4]
+        k = word * (q + 1) >> 32
+        order[q], order[k] = order[k], order[q]
+    return order
+
+
+def stream(seed, n, length):
+    return [k for epoch in range(-(-length // n)) for k in epoch_order(seed, epoch, n)][:length]
+
+
+# ---- training ----
+
+def rate(t, o):
+    if t < o["burn_in"]:
+        return o["lr"] * (t / o["burn_in"]) ** o["burn_in_power"]
+    passed = [s for s in o["lr_steps"] if (s if s >= 1 else round(s * o["steps"])) <= t]
+    return o["lr"] * o["lr_scale"] ** len(passed)
+
+
+def first_weights(seed):
+    """Not 0 and 1 where an initialisation would have them: what treats those as special shows."""
+    rng = random.Random(seed)
+
+    def start(name, shape, fan_in):
+        lo, hi = ((-math.sqrt(6 / fan_in), math.sqrt(6 / fan_in)) if fan_in else (.5, 2) if "running_var" in name else
+                  (.6, 1.4) if name.endswith("weight") else (-.5, .5))
+        return torch.tensor([rng.uniform(lo, hi) for _ in range(math.prod(shape))], dtype=torch.float32)
+
+    return start
+
+
+def sketch(x):
+    """Sixteen numbers for a tensor: every element is added to one of them, or taken from it, so its size shows in them."""
+    e = torch.arange(x.numel(), dtype=torch.int64)
+    signs = 1 - 2 * ((e * 2654435761 & 0xffffffff) >> 31)
+    return torch.zeros(SKETCH, dtype=torch.float64).index_add_(0, e % SKETCH, x.detach().flatten() * signs)
+
+
+def gradients(net, pictures, samples, parts, gains):
+    """Of the mean over the batch, which is cut into `parts` that are normalised each by itself. Returns the sums of the loss terms and the
+    batch statistics, a row per part."""
+    per, sums, statistics = len(samples) // parts, {}, []
+    for v in range(parts):
+        part = [pictures[k] for k in samples[v * per:(v + 1) * per]]
+        boxes = [[(c, (x + w / 2) / SIZE, (y + h / 2) / SIZE, w / SIZE, h / SIZE) for (c, x, y, w, h) in b] for _, b in part]
+        terms = yolo.loss_terms(net, torch.stack([tensor_of(rows) for rows, _ in part]), boxes, True, gains)
+        (terms["total"] / len(samples)).backward()
+        statistics.append({n: s.detach() for n, s in net.batch.items()})
+        sums = {t: sums.get(t, 0) + float(v) for t, v in terms.items()}
+    return sums, statistics
+
+
+def train(text, pictures, job):
+    """{array of steps.safetensors without the job's name}"""
+    o, m = job["train"], job["model"]
+    net = yolo.Net(text, torch.float64, first_weights(1))
+    convs, rest = ([p for p in net.params.values() if (p.dim() == 4) == conv] for conv in (True, False))
+    sgd = torch.optim.SGD([{"params": convs, "weight_decay": o["weight_decay"]}, {"params": rest}], lr=1, momentum=o["momentum"])
+    order = stream(o["seed"], len(pictures), o["steps"] * o["batch"])
+    everything = {**net.params, **net.running}
+    first = {n: w.detach().clone() for n, w in everything.items()}
+    average = {n: first[n].clone() for n in net.params} if o["ema"] else {}
+    moved = {f"{kind}.{n}": [] for kind, names in (("raw", first), ("ema", average)) for n in names}
+    losses, gains = [], [m[g + "_gain"] for g in ("box", "obj", "noobj", "cls")]
+    for t in range(1, o["steps"] + 1):
+        samples = order[(t - 1) * o["batch"]:t * o["batch"]]
+        sgd.zero_grad()
+        sums, statistics = gradients(net, pictures, samples, 1 if m["sync_bn"] else o["shards"], gains)
+        norm = float(torch.nn.utils.clip_grad_norm_(net.params.values(), o["clip_norm"]))
+        for group in sgd.param_groups:
+            group["lr"] = rate(t, o)
+        sgd.step()
+        decay = min(o["ema"], (1 + t) / (10 + t))
+        with torch.no_grad():
+            for n, w in net.running.items():
+                w.mul_(1 - m["bn_momentum"]).add_(m["bn_momentum"] * sum(s[n] for s in statistics) / len(statistics))
+            for n, w in average.items():
+                w.mul_(decay).add_((1 - decay) * net.params[n])
+        for n in first:
+            moved["raw." + n].append(sketch(everything[n] - first[n]))
+        for n in average:
+            moved["ema." + n].append(sketch(average[n] - first[n]))
+        losses.append([[sums[name], sums[yolo.POSITIVES] if name in ("iou", "recall50", "recall75") else o["batch"]] for name in yolo.TERMS])
+        print(f"step {t}: samples {samples} rate {rate(t, o):.5f} norm of the gradient {norm:.3f} loss {sums['total'] / o['batch']:.4f}")
+    return {**{n: torch.stack(rows) for n, rows in moved.items()}, "loss": losses}
+
+
+def main():
+    torch.set_num_threads(1)
+    text, pictures = cfg(), train_split(random.Random(3))
+    with open(OUT + "net.cfg", "w") as f:
+        f.write(text)
+    write_split("train", pictures)
+    start = yolo.Net(text, torch.float32, first_weights(1))
+    yolo.write(OUT + "init.safetensors", {**start.params, **start.running})
+    arrays = {}
+    for name, keys in JOBS.items():
+        job = {group: {**JOB[group], **keys[group]} if group in keys else value for group, value in JOB.items()}
+        with open(OUT + name + ".json", "w") as f:
+            json.dump(job, f, indent=1)
+            f.write("\n")
+        arrays.update({f"{name}.{n}": a for n, a in train(text, pictures, job).items()})
+    yolo.write(OUT + "steps.safetensors", arrays)
+
+
+if __name__ == "__main__":
+    main()

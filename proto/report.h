@@ -9,7 +9,7 @@
  *   start  (0)  {resume_step, checkpoint}      which checkpoint all ranks load (0, null: none); detd-job then records attempt(n, resume_step)
  *   loss   (0)  {split:"train"|"val", step, epoch, tier, time, images_per_s, terms:{NAME:[num, den], ...}}      "total" is always there;
  *               non-finite numbers are null with nonfinite:[NAME, ...]
- *   eval   (0)  {step, time, metrics:{NAME:number|null, ...}}
+ *   eval   (0)  {step, time, metrics:{NAME:number|null, ...}}      more metrics than fit come in further records of that step
  *   checkpoint (0) {step, phase:"ready", path}                 written under a temporary name; waits for `publish`
  *                  {step, phase:"published", path, bytes, val_loss|null, best:bool}
  *   tier   (0)  {step, tier}                   proposal: from step `step` on; waits for `tier_ok`

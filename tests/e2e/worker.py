@@ -59,6 +59,7 @@ def of_type(records, kind):
     return [r for r in records if r["type"] == kind]
 
 
+CLASSES = 1100  # more than a page of rows, and than four records
 STILL = {"flip": 0, "jitter": 0, "hue": 0, "saturation": 1, "exposure": 1}
 
 # ---- gradients that are not finite ----
@@ -198,6 +199,28 @@ def sizes(root):
     assert status == 1 and of_type(said, "end")[0]["reason"].startswith("data.augment.size_min: 192 "), said
 
 
+# ---- what a validation says of many classes ----
+
+def many_classes(d):
+    """Every class has its row, however many there are and whatever they are called; detctl shows them all."""
+    split = flat_images(d.root, "classes", 64, [100, 180], CLASSES)
+    with open(split["annotations"], encoding="utf-8") as f:
+        coco = json.load(f)
+    for c, end in (2, "a"), (3, "b"):  # alike in what the name of a metric holds
+        coco["categories"][c]["name"] = "\u00e9" * 60 + end
+    write(split["annotations"], json.dumps(coco))
+    spec = {"name": "classes", "model": {"cfg": write(d.root + "/classes.cfg", strided_cfg(3))}, "data": {"train": split, "val": split},
+            "train": {"steps": 2, "batch": 2, "shards": 1}, "val": {"every": 2}, "run": {"device": "cpu", "threads": 1}}
+    job = d.call("job.submit", spec=spec, token="classes")["id"]
+    d.wait(job, "completed")
+    want = {"AP50:%s #%d" % ("\u00e9" * 27 if c["id"] in (3, 4) else c["name"], c["id"]) for c in coco["categories"]}
+    rows = dict(d.sql("SELECT metric, value FROM eval WHERE job=? AND step=2 AND metric LIKE 'AP50:%'", job))
+    assert set(rows) == want, set(rows) ^ want
+    assert {m for m, value in rows.items() if value is not None} == {"AP50:class 0 #1", "AP50:class 1 #2"}, rows
+    shown = subprocess.run([BUILD + "/detctl", "--socket", d.path, "eval", str(job), "--csv"], check=True, stdout=subprocess.PIPE).stdout
+    assert {line.split(",")[2] for line in shown.decode().splitlines() if ",AP50:" in line} == want, shown
+
+
 def main():
     began = time.time()
     with Daemon(foreign=False) as d:
@@ -205,6 +228,7 @@ def main():
         resumed(d.root)
         several_ranks(d)
         sizes(d.root)
+        many_classes(d)
     print("%.0f s" % (time.time() - began))
 
 

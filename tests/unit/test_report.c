@@ -155,6 +155,64 @@ static void numbers_keep_their_bits(void **state)
     }
 }
 
+enum { METRICS = 1000 };
+
+struct metrics {
+    struct both *b;
+    bool seen[METRICS];
+    int records;
+};
+
+static void *hear_metrics(void *arg)
+{
+    struct metrics *m = arg;
+
+    for (int left = METRICS; left > 0; m->records++) {
+        json_t *msg = hear(m->b, RECORD_EVAL), *value;
+        const char *name;
+
+        assert_int_equal(json_integer_value(json_object_get(msg, "step")), 7);
+        json_object_foreach (json_object_get(msg, "metrics"), name, value) {
+            int i = (int)json_number_value(value);
+
+            assert_int_equal(strtol(name, NULL, 10), i);
+            assert_false(m->seen[i]);
+            m->seen[i] = true;
+            left--;
+        }
+        json_decref(msg);
+    }
+    return NULL;
+}
+
+/* Names are filled up to `length` with a character; returns how many records they came in. Each is one that detd-job takes. */
+static int send_metrics(struct both *b, int length, char what)
+{
+    struct metrics m = { .b = b };
+    struct report_metric metrics[METRICS];
+    char(*names)[RECORD_MAX_NAME + 1] = calloc(METRICS, sizeof *names);
+    struct err err;
+    pthread_t reader;
+
+    for (int i = 0; i < METRICS; i++) {
+        memset(names[i], what, (size_t)length);
+        names[i][snprintf(names[i], sizeof *names, "%03d", i)] = what;
+        metrics[i] = (struct report_metric){ names[i], i };
+    }
+    assert_int_equal(pthread_create(&reader, NULL, hear_metrics, &m), 0);
+    assert_int_equal(report_eval(b->r, 7, METRICS, metrics, &err), 0);
+    assert_int_equal(pthread_join(reader, NULL), 0);
+    free(names);
+    return m.records;
+}
+
+/* A record has at most 256 metrics, and fewer where their names fill the line. */
+static void many_metrics_come_in_several_records(void **state)
+{
+    assert_int_equal(send_metrics(*state, 10, 'x'), 4);
+    assert_in_range(send_metrics(*state, RECORD_MAX_NAME, '\x01'), 5, 8);
+}
+
 static void answers_and_commands(void **state)
 {
     struct report_go *go = calloc(1, sizeof *go);
@@ -230,15 +288,15 @@ static void detd_job_is_gone(void **state)
 
 static void too_long(void **state)
 {
-    struct report_term terms[REPORT_MAX_TERMS];
-    struct report_loss loss = { "train", 1, 0, "off", 0, REPORT_MAX_TERMS, terms };
+    struct report_term terms[64];
+    struct report_loss loss = { "train", 1, 0, "off", 0, 64, terms };
     char *name = malloc(2001);
     struct both *b = *state;
     struct err err;
 
     memset(name, 'n', 2000);
     name[2000] = '\0';
-    for (int i = 0; i < REPORT_MAX_TERMS; i++)
+    for (int i = 0; i < loss.nterms; i++)
         terms[i] = (struct report_term){ name, 1, 1 };
     assert_int_equal(report_loss(b->r, &loss, &err), ERR_INPUT);
     free(name);
@@ -364,6 +422,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         TEST(every_report_is_what_detd_job_takes),
         TEST(numbers_keep_their_bits),
+        TEST(many_metrics_come_in_several_records),
         TEST(answers_and_commands),
         cmocka_unit_test(what_is_not_a_message),
         TEST(detd_job_is_gone),

@@ -15,9 +15,11 @@
 #include "proto/err.h"
 #include "proto/frame.h"
 #include "proto/line.h"
+#include "proto/record.h"
 #include "proto/report.h"
 
 enum { MAX_CONTROLS = 64, MAX_TEXT = 4000, MAX_BAD = 20, MAX_BAD_TEXT = 400 };
+enum { ESCAPED_MAX = 6, NUMBER_MAX = 64 }; /* bytes of a line: of a character of a name, of all else that a metric needs */
 
 struct report {
     int fd, rank, local_rank, nranks; /* fd -1: alone */
@@ -328,17 +330,40 @@ int report_loss(struct report *r, const struct report_loss *loss, struct err *er
     return finish(r, err);
 }
 
+/* One record of the first of n metrics, as many as it may hold and as surely fit; returns how many. */
+static int put_metrics(struct line *l, int n, const struct report_metric *metrics)
+{
+    int i = 0;
+
+    line_open(l, "metrics", '{');
+    for (; i < n && i < RECORD_MAX_VALUES; i++) {
+        size_t most = ESCAPED_MAX * strlen(metrics[i].name) + NUMBER_MAX;
+
+        if (i > 0 && l->len + most > l->size)
+            break;
+        line_real(l, metrics[i].name, metrics[i].value);
+    }
+    line_close(l, '}');
+    return i;
+}
+
 int report_eval(struct report *r, int64_t step, int n, const struct report_metric *metrics, struct err *err)
 {
-    struct line *l = begin(r, "eval");
+    double time = now();
+    int rc;
 
-    line_int(l, "step", step);
-    line_real(l, "time", now());
-    line_open(l, "metrics", '{');
-    for (int i = 0; i < n; i++)
-        line_real(l, metrics[i].name, metrics[i].value);
-    line_close(l, '}');
-    return finish(r, err);
+    do {
+        struct line *l = begin(r, "eval");
+        int put;
+
+        line_int(l, "step", step);
+        line_real(l, "time", time);
+        put = put_metrics(l, n, metrics);
+        metrics += put;
+        n -= put;
+        rc = finish(r, err);
+    } while (rc == 0 && n > 0);
+    return rc;
 }
 
 int report_ckpt_wait_publish(struct report *r, int64_t step, const char *path, struct err *err)

@@ -16,7 +16,7 @@
 struct err;
 struct report;
 
-enum { REPORT_MAX_TERMS = 64, REPORT_MAX_TIERS = 256, REPORT_TEXT = 32, REPORT_ID = 1024 };
+enum { REPORT_MAX_TIERS = 256, REPORT_TEXT = 32, REPORT_ID = 1024 };
 
 /* Opens the socket (not owned: it stays open after report_close()). Caller closes. */
 int report_open(int fd, int rank, int local_rank, int nranks, struct report **ret, struct err *err);
@@ -69,6 +69,7 @@ struct report_metric {
     const char *name;
     double value;
 };
+/* As many records as the metrics need, since one holds RECORD_MAX_VALUES; all of the same time. Names are different. */
 int report_eval(struct report *r, int64_t step, int n, const struct report_metric *metrics, struct err *err);
 
 /* Says that step's checkpoint lies ready under a temporary name, and waits until every earlier report is durable. */

@@ -15,9 +15,8 @@
 #include "worker/train/ema.h"
 #include "worker/train/feed.h"
 #include "worker/train/progress.h"
+#include "worker/train/scores.h"
 #include "worker/train/trainer_impl.h"
-
-enum { MAX_CLASS_METRICS = 100 };
 
 /* What a pass collects. Records stand rank by rank: rank r's k-th shard is validation shard r + k * ranks. */
 struct pass {
@@ -164,28 +163,6 @@ static struct truth *truths(const struct dataset *d)
     return t;
 }
 
-/* Scores are -1 where there is nothing to score, as AP of large objects where all are small; users read that as null. */
-static double score_or_nan(double score)
-{
-    return score < 0 ? NAN : score;
-}
-
-static int report_scores(struct trainer *t, const struct coco_ap *coco, const struct voc_ap *voc, struct err *err)
-{
-    struct report_metric m[COCO_STATS + 1 + MAX_CLASS_METRICS];
-    char name[MAX_CLASS_METRICS][96];
-    int n = 0, nclasses = t->val->nclasses < MAX_CLASS_METRICS ? t->val->nclasses : MAX_CLASS_METRICS;
-
-    for (int i = 0; i < COCO_STATS; i++)
-        m[n++] = (struct report_metric){ coco_stat_name[i], score_or_nan(coco->stat[i]) };
-    m[n++] = (struct report_metric){ "voc_AP50", score_or_nan(voc->map) };
-    for (int c = 0; c < nclasses && nclasses <= REPORT_MAX_TERMS; c++) {
-        snprintf(name[c], sizeof name[c], "AP50:%s", t->val->classes[c].name);
-        m[n++] = (struct report_metric){ name[c], score_or_nan(coco->class_ap50[c]) };
-    }
-    return report_eval(t->report, t->step, n, m, err);
-}
-
 static int score(struct trainer *t, const struct detection *dets, size_t ndets, struct err *err)
 {
     const struct dataset *d = t->val;
@@ -199,7 +176,7 @@ static int score(struct trainer *t, const struct detection *dets, size_t ndets, 
     if (rc >= 0)
         rc = voc_ap_compute(dets, ndets, truth, ntruths, d->nclasses, 0.5, PR_ALL_POINTS, &voc, err);
     if (rc >= 0)
-        rc = report_scores(t, &coco, &voc, err);
+        rc = scores_report(t->report, t->step, d, &coco, &voc, err);
     coco_ap_free(&coco);
     voc_ap_free(&voc);
     free(truth);

@@ -62,7 +62,9 @@ const struct command commands[] = {
     { "info", "[--json]", "Shows version, slots and counters of detd", "", "  detctl info --json\n", command_info },
     { "predict", "ID IMAGE ... -o DIR [--conf SCORE] [--checkpoint STEP|best|last]",
       "Draws the boxes that a job's network finds in pictures",
-      "Pictures and COCO results JSON are written to DIR.\n\n"
+      "To DIR go NAME.png for each picture, small ones enlarged, and results.json: COCO results, each record with the\n"
+      "file_name given; image_id counts the pictures from 1. Only what an earlier predict wrote is replaced: where\n"
+      "NAME.png is another file, or of another picture of that name, NAME-2.png is written.\n\n"
       "  -o, --out DIR     where to (made if it is not there)\n"
       "  --conf SCORE      leave out boxes below this score\n"
       "  --checkpoint C    a step, best (by validation loss) or last\n",

@@ -6,7 +6,6 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include "proto/err.h"
@@ -15,11 +14,13 @@
 #include "worker/core/tape.h"
 #include "worker/data/augment.h"
 #include "worker/data/image.h"
+#include "worker/data/whole_file.h"
 #include "worker/devices.h"
 #include "worker/eval/draw.h"
 #include "worker/eval/results.h"
 #include "worker/models/model.h"
 #include "worker/models/model_io.h"
+#include "worker/outputs.h"
 #include "worker/train/ckpt.h"
 
 enum { PATH_BYTES = 4096 + 64, SMALL_SIDE = 320 };
@@ -41,6 +42,7 @@ struct predictor {
     struct tape *tape;
     struct decoder *decoder;
     struct class_list classes;
+    struct outputs *outputs;
     float *input, *scratch; /* [size][size][3]; render()'s, grows */
     size_t scratch_floats;
     struct candidate *found;
@@ -50,11 +52,14 @@ struct predictor {
 
 /* ---- which checkpoint ---- */
 
-static int64_t newest(const char *dir)
+/* -1: none yet */
+static int newest(const char *dir, int64_t *ret_step, struct err *err)
 {
     DIR *d = opendir(dir);
     int64_t best = -1;
 
+    if (!d && errno != ENOENT)
+        return err_sys(err, "open '%s'", dir);
     for (struct dirent *e; d && (e = readdir(d));) {
         char *end;
         long long n;
@@ -67,7 +72,8 @@ static int64_t newest(const char *dir)
     }
     if (d)
         closedir(d);
-    return best;
+    *ret_step = best;
+    return 0;
 }
 
 /* The newest checkpoint remembers which step had the lowest validation loss. */
@@ -99,9 +105,12 @@ static bool there(const char *dir, int64_t step)
 
 static int choose(const struct predict_options *opt, const char *dir, int64_t *ret_step, struct err *err)
 {
-    int64_t last = newest(dir);
+    int64_t last = -1;
     char *end;
+    int rc = newest(dir, &last, err);
 
+    if (rc < 0)
+        return rc;
     if (last < 0)
         return err_set(err, ERR_NOTFOUND, "'%s' holds no checkpoint yet", dir);
     if (strcmp(opt->checkpoint, "last") == 0) {
@@ -162,17 +171,11 @@ static int read_spec(struct predictor *p, struct err *err)
     return rc;
 }
 
-static int load_model(struct predictor *p, struct err *err)
+static int load_model(struct predictor *p, const char *dir, int64_t step, struct err *err)
 {
-    char dir[PATH_BYTES];
     struct ckpt *c;
-    int64_t step = 0;
-    int rc;
+    int rc = ckpt_open(dir, step, NULL, &c, err);
 
-    snprintf(dir, sizeof dir, "%s/checkpoints", p->opt->job_dir);
-    rc = choose(p->opt, dir, &step, err);
-    if (rc >= 0)
-        rc = ckpt_open(dir, step, NULL, &c, err);
     if (rc < 0)
         return rc;
     rc = read_classes(safetensors_meta(c->model, "classes"), &p->classes, err);
@@ -185,18 +188,24 @@ static int load_model(struct predictor *p, struct err *err)
     return rc;
 }
 
-static int predictor_open(struct predictor *p, struct err *err)
+static int predictor_open(struct predictor *p, char *const *images, int nimages, struct err *err)
 {
     struct device_options dev = { .isa = "auto" };
     const struct device_ops *ops = NULL;
-    int rc = read_spec(p, err);
+    char dir[PATH_BYTES];
+    int64_t step = 0;
+    int rc;
 
+    snprintf(dir, sizeof dir, "%s/checkpoints", p->opt->job_dir);
+    rc = choose(p->opt, dir, &step, err); /* before the job file: a job that never ran has neither, and this says so */
+    if (rc >= 0)
+        rc = read_spec(p, err);
     if (rc >= 0)
         rc = device_backend("cpu", "auto", &ops, err); /* GPUs are granted to jobs, and this is none */
     if (rc >= 0)
         rc = ops->open(0, &dev, &p->dev, err);
     if (rc >= 0)
-        rc = load_model(p, err);
+        rc = load_model(p, dir, step, err);
     if (rc < 0)
         return rc;
     p->arena = arena_new(p->dev, (size_t)64 << 20);
@@ -206,9 +215,7 @@ static int predictor_open(struct predictor *p, struct err *err)
     p->found = calloc((size_t)p->spec->val_max_det, sizeof *p->found);
     if (!p->tape || !p->decoder || !p->input || !p->found)
         return err_set(err, ERR_DEVICE, "out of memory");
-    if (mkdir(p->opt->out_dir, 0777) < 0 && errno != EEXIST)
-        return err_sys(err, "folder '%s'", p->opt->out_dir);
-    return 0;
+    return outputs_open(p->opt->out_dir, images, nimages, &p->outputs, err);
 }
 
 static void predictor_close(struct predictor *p)
@@ -220,6 +227,7 @@ static void predictor_close(struct predictor *p)
     free(p->classes.id);
     free(p->classes.name);
     json_decref(p->classes.root);
+    outputs_close(p->outputs);
     decoder_free(p->decoder);
     tape_free(p->tape);
     arena_free(p->arena);
@@ -278,17 +286,15 @@ static int collect(struct predictor *p, int index, const struct placement *place
     return 0;
 }
 
-/* OUT/<file name>.png, letters readable on small pictures too. */
-static int write_drawn(struct predictor *p, const char *path, const struct image *img, const struct detection *dets, size_t n, char *drawn,
+/* Small pictures are enlarged, so that letters can be read. */
+static int write_drawn(struct predictor *p, const char *path, const struct image *img, const struct detection *dets, size_t n,
                        struct err *err)
 {
-    const char *slash = strrchr(path, '/'), *base = slash ? slash + 1 : path, *dot = strrchr(base, '.');
-    int stem = dot && dot != base ? (int)(dot - base) : (int)strlen(base), side = img->w > img->h ? img->w : img->h;
-    int factor = side < SMALL_SIDE ? (SMALL_SIDE + side - 1) / side : 1, rc;
+    int side = img->w > img->h ? img->w : img->h, factor = (SMALL_SIDE + side - 1) / side, rc;
     struct picture small = { (uint8_t *)img->rgb, img->w, img->h }, big;
     struct detection *scaled = malloc((n + 1) * sizeof *scaled);
 
-    snprintf(drawn, PATH_BYTES, "%s/%.*s.png", p->opt->out_dir, stem, base);
+    factor = factor > DRAW_MAX_FACTOR ? DRAW_MAX_FACTOR : factor;
     rc = scaled ? draw_enlarge(&small, factor, &big, err) : err_set(err, ERR_DEVICE, "out of memory");
     if (rc < 0) {
         free(scaled);
@@ -301,21 +307,23 @@ static int write_drawn(struct predictor *p, const char *path, const struct image
     }
     rc = draw_detections(&big, scaled, n, p->classes.name, p->classes.n, err);
     if (rc >= 0)
-        rc = image_write_png(drawn, big.rgb, big.w, big.h, err);
+        rc = image_write_png(path, big.rgb, big.w, big.h, err);
     free(big.rgb);
     free(scaled);
     return rc;
 }
 
-static int predict_image(struct predictor *p, const char *path, int index, struct err *err)
+/* *ret_bad: the picture itself is at fault. */
+static int predict_image(struct predictor *p, const char *path, int index, bool *ret_bad, struct err *err)
 {
     struct detect_options opt = { (float)p->opt->conf, (float)p->spec->val_nms, (int)p->spec->val_max_det };
-    char drawn[PATH_BYTES];
+    size_t first = p->ndets;
+    const char *drawn;
     struct placement place;
     struct image img;
-    size_t first = p->ndets;
     int n = 0, rc = image_read(p->decoder, path, &img, err);
 
+    *ret_bad = rc < 0 && file_at_fault(rc);
     if (rc < 0)
         return rc;
     place = place_letterbox(img.w, img.h, p->model->size);
@@ -325,24 +333,26 @@ static int predict_image(struct predictor *p, const char *path, int index, struc
     if (rc >= 0)
         rc = collect(p, index, &place, &img, n, err);
     if (rc >= 0)
-        rc = write_drawn(p, path, &img, p->dets + first, (size_t)n, drawn, err);
+        rc = outputs_picture(p->outputs, path, &drawn, err);
+    if (rc >= 0)
+        rc = write_drawn(p, drawn, &img, p->dets + first, (size_t)n, err);
     if (rc >= 0)
         fprintf(p->out, "%s: %d objects -> %s\n", path, n, drawn);
     return rc;
 }
 
-static int write_results(struct predictor *p, int nimages, struct err *err)
+static int write_results(struct predictor *p, char *const *images, int nimages, struct err *err)
 {
-    char path[PATH_BYTES];
+    const char *path = outputs_results(p->outputs);
     int64_t *ids = calloc((size_t)nimages, sizeof *ids);
+    struct results_images of = { ids, (const char *const *)images, nimages };
     int rc;
 
     if (!ids)
         return err_set(err, ERR_DEVICE, "out of memory");
     for (int i = 0; i < nimages; i++)
         ids[i] = i + 1;
-    snprintf(path, sizeof path, "%s/results.json", p->opt->out_dir);
-    rc = results_write(path, p->dets, p->ndets, ids, nimages, p->classes.id, p->classes.n, err);
+    rc = results_write(path, p->dets, p->ndets, &of, p->classes.id, p->classes.n, err);
     free(ids);
     if (rc >= 0)
         fprintf(p->out, "%zu detections -> %s\n", p->ndets, path);
@@ -352,22 +362,22 @@ static int write_results(struct predictor *p, int nimages, struct err *err)
 int predict_run(const struct predict_options *opt, char *const *images, int nimages, FILE *out, struct err *err)
 {
     struct predictor p = { .opt = opt, .out = out };
-    int bad = 0, rc = predictor_open(&p, err);
+    int nbad = 0, rc = predictor_open(&p, images, nimages, err);
 
     for (int i = 0; i < nimages && rc >= 0; i++) {
-        int one = predict_image(&p, images[i], i, err);
+        bool bad;
 
-        if (one == ERR_DATA || one == ERR_UNSUPPORTED || one == -ENOENT) {
+        rc = predict_image(&p, images[i], i, &bad, err);
+        if (bad) {
             fprintf(out, "%s\n", err->msg);
-            bad++;
-        } else {
-            rc = one;
+            nbad++;
+            rc = 0;
         }
     }
     if (rc >= 0)
-        rc = write_results(&p, nimages, err);
+        rc = write_results(&p, images, nimages, err);
     predictor_close(&p);
-    if (rc >= 0 && bad > 0)
-        return err_set(err, ERR_DATA, "%d of %d images could not be read", bad, nimages);
+    if (rc >= 0 && nbad > 0)
+        return err_set(err, ERR_DATA, "%d of %d images could not be read", nbad, nimages);
     return rc;
 }

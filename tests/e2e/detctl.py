@@ -135,8 +135,10 @@ def test_a_job_that_completes(node):
     assert min(row["value"] for row in json.loads(node.ctl("eval", "--json").stdout) if row["value"] is not None) >= 0
     picture = node.folder + "/d/images/" + sorted(os.listdir(node.folder + "/d/images"))[0]
     expect(node.ctl("predict", "1", picture, "-o", node.folder + "/out", "--checkpoint", "77"), 1, "no checkpoint of step 77; the newest is .* 8")
+    assert not os.path.exists(node.folder + "/out")
     expect(node.ctl("predict", "1", picture, "-o", node.folder + "/out"), 0)
-    assert "results.json" in os.listdir(node.folder + "/out")
+    with open(node.folder + "/out/results.json", encoding="utf-8") as f:
+        assert {r["file_name"] for r in json.load(f)} <= {picture}
     expect(node.ctl("logs", "1", "--rank", "1"), 0)
     expect(node.ctl("logs", "1", "--rank", "9"), 1, "no log of rank 9")
     expect(node.ctl("why"), 0)
@@ -148,6 +150,8 @@ def test_a_job_that_fails(node):
     done = node.ctl("submit", "job", "data.train.annotations=empty.json", "--watch")
     expect(done, 4)
     assert "job 1 failed: " in done.stdout and "empty.json" in done.stdout, done.stdout
+    expect(node.ctl("predict", "1", "d/images/none.png", "-o", "out"), 1, "holds no checkpoint yet")
+    assert not os.path.exists(node.folder + "/out")
     expect(node.ctl("check", "job", "data.train.annotations=empty.json"), 1, "empty.json")
     expect(node.ctl("check", "job"), 0)
 

@@ -120,12 +120,15 @@ static void written_pictures_come_back(void **state)
     assert_int_equal(image_read(dec, path, &img, &err), 0);
     assert_true(img.w == 33 && img.h == 17);
     assert_memory_equal(img.rgb, rgb, 33 * 17 * 3);
+    assert_true(image_is_own_png(path));
     assert_int_equal(image_write_jpeg(path, rgb, 33, 17, 95, &err), 0);
+    assert_false(image_is_own_png(path));
     assert_int_equal(image_read(dec, path, &img, &err), 0);
     for (int i = 0; i < 33 * 17 * 3; i++)
         assert_true(abs(img.rgb[i] - rgb[i]) < 24);
     unlink(path);
-    rmdir(dir);
+    assert_int_equal(rmdir(dir), 0);
+    assert_false(image_is_own_png(path));
     assert_true(image_write_png(path, rgb, 33, 17, &err) < 0);
     assert_non_null(strstr(err.msg, path));
     assert_true(image_read(dec, path, &img, &err) < 0);

@@ -5,6 +5,7 @@
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <unistd.h>
 #include <cmocka.h>
@@ -12,7 +13,9 @@
 #include "proto/err.h"
 #include "worker/eval/results.h"
 
-static const int64_t images[2] = { 0, 900100204805 }, classes[2] = { 3, 90 };
+static const int64_t ids[2] = { 0, 900100204805 }, classes[2] = { 3, 90 };
+static const char *const names[2] = { "a/\"\\\n\xc3\xa9.png", "\xe9.png" };
+static const struct results_images images = { ids, names, 2 };
 
 static void original_ids_and_exact_numbers_come_back(void **state)
 {
@@ -25,7 +28,7 @@ static void original_ids_and_exact_numbers_come_back(void **state)
     (void)state;
     assert_true(fd >= 0);
     close(fd);
-    assert_int_equal(results_write(path, dets, 2, images, 2, classes, 2, &err), 0);
+    assert_int_equal(results_write(path, dets, 2, &images, classes, 2, &err), 0);
     list = json_load_file(path, 0, NULL);
     assert_int_equal(json_array_size(list), 2);
     first = json_array_get(list, 0);
@@ -33,11 +36,15 @@ static void original_ids_and_exact_numbers_come_back(void **state)
     assert_int_equal(json_integer_value(json_object_get(first, "category_id")), 90);
     assert_true((float)json_number_value(json_object_get(first, "score")) == .1f);
     assert_true(json_number_value(json_array_get(json_object_get(first, "bbox"), 2)) == 1e-7);
+    assert_string_equal(json_string_value(json_object_get(first, "file_name")), "?.png"); /* JSON is UTF-8 */
+    assert_string_equal(json_string_value(json_object_get(json_array_get(list, 1), "file_name")), names[0]);
     json_decref(list);
-    assert_int_equal(results_write(path, NULL, 0, images, 2, classes, 2, &err), 0);
+    assert_true(results_is_own(path));
+    assert_int_equal(results_write(path, NULL, 0, &images, classes, 2, &err), 0);
     list = json_load_file(path, 0, NULL);
     assert_true(json_is_array(list) && json_array_size(list) == 0);
     json_decref(list);
+    assert_true(results_is_own(path));
     unlink(path);
 }
 
@@ -47,12 +54,45 @@ static void bad_records_write_nothing(void **state)
     struct err err;
 
     (void)state;
-    assert_int_equal(results_write("/nonexistent/r", &d, 1, images, 2, classes, 2, &err), ERR_INPUT);
+    assert_int_equal(results_write("/nonexistent/r", &d, 1, &images, classes, 2, &err), ERR_INPUT);
     assert_string_equal(err.msg, "detection 0: image 2 of 2");
     d = (struct detection){ .score = NAN };
-    assert_int_equal(results_write("/nonexistent/r", &d, 1, images, 2, classes, 2, &err), ERR_INPUT);
+    assert_int_equal(results_write("/nonexistent/r", &d, 1, &images, classes, 2, &err), ERR_INPUT);
     d.score = 0;
-    assert_true(results_write("/nonexistent/r", &d, 1, images, 2, classes, 2, &err) < 0);
+    assert_true(results_write("/nonexistent/r", &d, 1, &images, classes, 2, &err) < 0);
+}
+
+static void put(const char *path, const char *text)
+{
+    FILE *f = fopen(path, "w");
+
+    assert_non_null(f);
+    fputs(text, f);
+    fclose(f);
+}
+
+static void results_of_others_are_told_apart(void **state)
+{
+    static const char *const others[] = { "",
+                                          "[]",
+                                          "[\n]\n ",
+                                          "[\n{\"image_id\":",
+                                          "[\n{\"image_id\":1,\"category_id\":1}]",
+                                          "[\n{\"image_id\":1x,\"file_name\":\"a\"}]",
+                                          "[{\"image_id\": 1, \"file_name\": \"a\"}]" };
+    char path[] = "/tmp/detd-results-XXXXXX";
+    int fd = mkstemp(path);
+
+    (void)state;
+    close(fd);
+    for (size_t i = 0; i < sizeof others / sizeof *others; i++) {
+        put(path, others[i]);
+        assert_false(results_is_own(path));
+    }
+    put(path, "[\n{\"image_id\":-12,\"file_name\":\"a\"");
+    assert_true(results_is_own(path));
+    unlink(path);
+    assert_false(results_is_own(path));
 }
 
 int main(void)
@@ -60,6 +100,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(original_ids_and_exact_numbers_come_back),
         cmocka_unit_test(bad_records_write_nothing),
+        cmocka_unit_test(results_of_others_are_told_apart),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -4,6 +4,7 @@
 #include <fcntl.h>
 #include <libgen.h>
 #include <stdarg.h>
+#include <stdbool.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -13,6 +14,8 @@
 #include <unistd.h>
 
 #include "proto/err.h"
+
+enum { MAX_TMPS = 100 }; /* left by writers that were killed */
 
 /* mmap() refuses length 0; an empty file points here. */
 static const unsigned char empty[1];
@@ -73,9 +76,9 @@ static void file_out_free(struct file_out *o)
     free(o);
 }
 
-static int open_stream(struct file_out *o, struct err *err)
+static int open_stream(struct file_out *o, int how, struct err *err)
 {
-    int fd = open(o->tmp, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
+    int fd = open(o->tmp, O_WRONLY | O_CREAT | O_CLOEXEC | how, 0644);
 
     if (fd < 0)
         return err_sys(err, "create '%s'", o->tmp);
@@ -87,7 +90,30 @@ static int open_stream(struct file_out *o, struct err *err)
     return err_set(err, -ENOMEM, "create '%s': out of memory", o->tmp);
 }
 
-int file_out_open(const char *path, struct file_out **ret_out, struct err *err)
+/* how: O_TRUNC or O_EXCL */
+static int open_tmp(struct file_out *o, const char *suffix, int how, struct err *err)
+{
+    free(o->tmp);
+    if (asprintf(&o->tmp, "%s%s.tmp", o->path, suffix) < 0) {
+        o->tmp = NULL;
+        return err_set(err, -ENOMEM, "create '%s': out of memory", o->path);
+    }
+    return open_stream(o, how, err);
+}
+
+static int open_free_tmp(struct file_out *o, struct err *err)
+{
+    char number[16];
+    int rc = -EEXIST;
+
+    for (int i = 1; rc == -EEXIST && i <= MAX_TMPS; i++) {
+        snprintf(number, sizeof number, ".%d", i);
+        rc = open_tmp(o, number, O_EXCL, err);
+    }
+    return rc;
+}
+
+static int open_out(const char *path, bool fresh, struct file_out **ret_out, struct err *err)
 {
     struct file_out *o = calloc(1, sizeof *o);
     int rc;
@@ -95,17 +121,25 @@ int file_out_open(const char *path, struct file_out **ret_out, struct err *err)
     if (!o)
         return err_set(err, -ENOMEM, "create '%s': out of memory", path);
     o->path = strdup(path);
-    if (!o->path || asprintf(&o->tmp, "%s.tmp", path) < 0) {
-        o->tmp = NULL;
+    if (!o->path)
         rc = err_set(err, -ENOMEM, "create '%s': out of memory", path);
-    } else {
-        rc = open_stream(o, err);
-    }
+    else
+        rc = fresh ? open_free_tmp(o, err) : open_tmp(o, "", O_TRUNC, err);
     if (rc < 0)
         file_out_free(o);
     else
         *ret_out = o;
     return rc;
+}
+
+int file_out_open(const char *path, struct file_out **ret_out, struct err *err)
+{
+    return open_out(path, false, ret_out, err);
+}
+
+int file_out_open_new(const char *path, struct file_out **ret_out, struct err *err)
+{
+    return open_out(path, true, ret_out, err);
 }
 
 static int keep_failure(struct file_out *o, struct err *err)

@@ -16,8 +16,11 @@ int file_map_open(const char *path, size_t max_bytes, struct file_map *ret_map, 
 void file_map_close(struct file_map *m);
 
 struct file_out;
-/* Opens `path`.tmp for writing; the file at `path` stays as it is until file_out_commit(). */
+/* Opens `path`.tmp for writing; the file at `path` stays as it is until file_out_commit(). What lies at `path`.tmp is taken for the rest of a writer
+ * that was killed, and lost. */
 int file_out_open(const char *path, struct file_out **ret_out, struct err *err);
+/* The same in a user's folder, where nothing may be lost: the temporary name, `path`.NUMBER.tmp, is a free one. */
+int file_out_open_new(const char *path, struct file_out **ret_out, struct err *err);
 /* Buffered. After a failure every later call fails in the same way, so callers may check only the commit. */
 int file_out_write(struct file_out *o, const void *bytes, size_t size, struct err *err);
 int file_out_printf(struct file_out *o, struct err *err, const char *fmt, ...) __attribute__((format(printf, 3, 4)));

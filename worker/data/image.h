@@ -3,6 +3,7 @@
  * EXIF orientation is not applied (boxes in COCO files are in stored pixels). Grey, palette, 16-bit, alpha and CMYK become RGB8: alpha is
  * dropped, 16 bits keep the high byte, CMYK follows the Adobe convention (stored inverted). */
 #pragma once
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -29,6 +30,8 @@ int image_read(struct decoder *dec, const char *path, struct image *ret, struct 
 int image_decode(struct decoder *dec, const char *name, const uint8_t *bytes, size_t size_bytes, struct image *ret, struct err *err);
 /* Width and height from the header alone. */
 int image_size(struct decoder *dec, const char *path, int *ret_w, int *ret_h, struct err *err);
-/* Written whole or not at all (a temporary file beside path, then rename). quality: 1 .. 100. */
+/* Written whole or not at all (a temporary file beside path, then rename). A PNG says that detd made it. quality: 1 .. 100. */
 int image_write_png(const char *path, const uint8_t *rgb, int w, int h, struct err *err);
 int image_write_jpeg(const char *path, const uint8_t *rgb, int w, int h, int quality, struct err *err);
+/* Whether image_write_png() wrote the file. */
+bool image_is_own_png(const char *path);

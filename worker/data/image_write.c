@@ -3,19 +3,29 @@
 #include <errno.h>
 #include <png.h>
 #include <stdlib.h>
+#include <string.h>
 #include <turbojpeg.h>
 
 #include "proto/err.h"
 #include "worker/core/file.h"
 
-static int publish(const char *path, const uint8_t *bytes, size_t size, struct err *err)
+/* The chunk "Software: detd", with its 0xc1, 0x7b, 0xd7, 0xa7; it follows the signature and IHDR. */
+static const uint8_t own[] = { 0,   0,   0,   13, 't', 'E', 'X', 't', 'S',  'o',  'f',  't', 'w',
+                               'a', 'r', 'e', 0,  'd', 'e', 't', 'd', 0xc1, 0x7b, 0xd7, 0xa7 };
+enum { OWN_AT = 8 + 25 };
+
+/* size bytes, with `own` put in before byte `at` where that is one of them. */
+static int publish(const char *path, const uint8_t *bytes, size_t size, size_t at, struct err *err)
 {
     struct file_out *out;
-    int rc = file_out_open(path, &out, err);
+    int rc = file_out_open_new(path, &out, err);
 
     if (rc < 0)
         return rc;
-    file_out_write(out, bytes, size, err);
+    file_out_write(out, bytes, at, err);
+    if (at < size)
+        file_out_write(out, own, sizeof own, err);
+    file_out_write(out, bytes + at, size - at, err);
     return file_out_commit(out, err);
 }
 
@@ -29,7 +39,7 @@ int image_write_png(const char *path, const uint8_t *rgb, int w, int h, struct e
     if (!bytes)
         return err_set(err, -ENOMEM, "%s: no memory for %zu bytes", path, (size_t)size);
     if (png_image_write_to_memory(&image, bytes, &size, 0, rgb, 0, NULL))
-        rc = publish(path, bytes, size, err);
+        rc = publish(path, bytes, size, OWN_AT, err);
     else
         rc = err_set(err, ERR_STATE, "%s: cannot encode: %s", path, image.message);
     free(bytes);
@@ -48,8 +58,21 @@ int image_write_jpeg(const char *path, const uint8_t *rgb, int w, int h, int qua
     if (tjCompress2(tj, rgb, w, 0, h, TJPF_RGB, &bytes, &size, TJSAMP_444, quality, TJFLAG_ACCURATEDCT) < 0)
         rc = err_set(err, ERR_STATE, "%s: cannot encode: %s", path, tjGetErrorStr2(tj));
     else
-        rc = publish(path, bytes, size, err);
+        rc = publish(path, bytes, size, size, err);
     tjFree(bytes);
     tjDestroy(tj);
     return rc;
+}
+
+bool image_is_own_png(const char *path)
+{
+    struct file_map m;
+    struct err ignored;
+    bool is;
+
+    if (file_map_open(path, IMAGE_MAX_BYTES, &m, &ignored) < 0)
+        return false;
+    is = m.size >= OWN_AT + sizeof own && memcmp(m.data + OWN_AT, own, sizeof own) == 0;
+    file_map_close(&m);
+    return is;
 }

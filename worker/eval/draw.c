@@ -9,7 +9,7 @@
 #include "proto/err.h"
 #include "worker/eval/font.h"
 
-enum { MAX_LETTERS = 48, MAX_FACTOR = 32, FAR = 1 << 24 };
+enum { MAX_LETTERS = 48, FAR = 1 << 24 };
 
 /* Pixels x0 .. x1 - 1, y0 .. y1 - 1. */
 struct area {
@@ -229,7 +229,7 @@ int draw_enlarge(const struct picture *p, int factor, struct picture *ret, struc
 {
     struct picture big;
 
-    if (factor < 1 || factor > MAX_FACTOR || p->w > FAR / MAX_FACTOR || p->h > FAR / MAX_FACTOR)
+    if (factor < 1 || factor > DRAW_MAX_FACTOR || p->w > FAR / DRAW_MAX_FACTOR || p->h > FAR / DRAW_MAX_FACTOR)
         return err_set(err, ERR_INPUT, "cannot enlarge a picture of %dx%d by %d", p->w, p->h, factor);
     big = (struct picture){ NULL, p->w * factor, p->h * factor };
     big.rgb = malloc((size_t)big.w * (size_t)big.h * 3 + 1);

@@ -19,5 +19,6 @@ struct picture {
 int draw_detections(struct picture *p, const struct detection *dets, size_t n, const char *const *names, int nnames, struct err *err);
 /* The colour of a class: bright, far from those of neighbouring numbers. */
 void draw_class_color(int cls, uint8_t ret_rgb[3]);
-/* Enlarges smoothly by a whole factor (small pictures have no room for letters). ret->rgb is malloc'ed, caller frees. */
+enum { DRAW_MAX_FACTOR = 32 };
+/* Enlarges smoothly by a whole factor up to DRAW_MAX_FACTOR (small pictures have no room for letters). ret->rgb is malloc'ed, caller frees. */
 int draw_enlarge(const struct picture *p, int factor, struct picture *ret, struct err *err);

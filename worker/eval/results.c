@@ -1,6 +1,10 @@
 #include "worker/eval/results.h"
 
+#include <errno.h>
 #include <inttypes.h>
+#include <jansson.h>
+#include <stdlib.h>
+#include <string.h>
 
 #include "proto/err.h"
 #include "worker/core/file.h"
@@ -13,29 +17,84 @@ static int check_images(const struct detection *dets, size_t n, int nimages, str
     return 0;
 }
 
-/* 9 digits bring every float back exactly, so that a score computed from the file is the one that was reported. */
-static void put(struct file_out *o, const struct detection *d, int64_t image_id, int64_t category_id, const char *before)
+/* As a JSON string; the caller frees. NULL: out of memory. */
+static char *quoted(const char *name)
 {
-    file_out_printf(o, NULL, "%s{\"image_id\":%" PRId64 ",\"category_id\":%" PRId64 ",\"bbox\":[%.9g,%.9g,%.9g,%.9g],\"score\":%.9g}",
-                    before, image_id, category_id, d->box[0], d->box[1], d->box[2], d->box[3], d->score);
+    json_t *text = json_string(name);
+    char *plain, *quoted;
+
+    if (!text && (plain = strdup(name))) { /* not UTF-8 */
+        for (char *c = plain; *c; c++)
+            if (*c & 0x80)
+                *c = '?';
+        text = json_string(plain);
+        free(plain);
+    }
+    quoted = text ? json_dumps(text, JSON_ENCODE_ANY) : NULL;
+    json_decref(text);
+    return quoted;
 }
 
-int results_write(const char *path, const struct detection *dets, size_t ndets, const int64_t *image_ids, int nimages,
+/* What results_is_own() looks for. */
+static const char empty[] = "[\n]\n", begin[] = "[\n{\"image_id\":", name_key[] = ",\"file_name\":";
+
+/* 9 digits bring every float back exactly, so that a score computed from the file is the one that was reported. */
+static int put(struct file_out *o, const struct detection *d, const struct results_images *images, int64_t category_id, struct err *err)
+{
+    char *name = quoted(images->name[d->image]);
+
+    if (!name)
+        return err_set(err, -ENOMEM, "results: out of memory");
+    file_out_printf(o, NULL, "{\"image_id\":%" PRId64 "%s%s,\"category_id\":%" PRId64 ",\"bbox\":[%.9g,%.9g,%.9g,%.9g],\"score\":%.9g}",
+                    images->id[d->image], name_key, name, category_id, d->box[0], d->box[1], d->box[2], d->box[3], d->score);
+    free(name);
+    return 0;
+}
+
+int results_write(const char *path, const struct detection *dets, size_t ndets, const struct results_images *images,
                   const int64_t *category_ids, int nclasses, struct err *err)
 {
     struct file_out *o;
     int rc = detections_check(dets, ndets, nclasses, err);
 
     if (rc == 0)
-        rc = check_images(dets, ndets, nimages, err);
+        rc = check_images(dets, ndets, images->n, err);
     if (rc < 0)
         return rc;
-    rc = file_out_open(path, &o, err);
+    rc = file_out_open_new(path, &o, err);
     if (rc < 0)
         return rc;
     file_out_write(o, "[", 1, NULL);
-    for (size_t i = 0; i < ndets; i++)
-        put(o, &dets[i], image_ids[dets[i].image], category_ids[dets[i].cls], i ? ",\n" : "\n");
+    for (size_t i = 0; i < ndets && rc == 0; i++) {
+        file_out_printf(o, NULL, i ? ",\n" : "\n");
+        rc = put(o, &dets[i], images, category_ids[dets[i].cls], err);
+    }
+    if (rc < 0) {
+        file_out_abort(o);
+        return rc;
+    }
     file_out_write(o, "\n]\n", 3, NULL);
     return file_out_commit(o, err); /* tells the first failure of all writes */
+}
+
+static bool starts_with(const struct file_map *m, size_t at, const char *text)
+{
+    return m->size - at >= strlen(text) && memcmp(m->data + at, text, strlen(text)) == 0;
+}
+
+bool results_is_own(const char *path)
+{
+    struct file_map m;
+    struct err ignored;
+    size_t at = strlen(begin);
+    bool is;
+
+    if (file_map_open(path, SIZE_MAX, &m, &ignored) < 0)
+        return false;
+    is = starts_with(&m, 0, begin);
+    while (is && at < m.size && (m.data[at] == '-' || (m.data[at] >= '0' && m.data[at] <= '9')))
+        at++;
+    is = is ? starts_with(&m, at, name_key) : m.size == strlen(empty) && starts_with(&m, 0, empty);
+    file_map_close(&m);
+    return is;
 }

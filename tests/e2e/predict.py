@@ -1,0 +1,177 @@
+#!/usr/bin/env python3
+"""What predict writes, and what it leaves alone, with a small network that was trained here. usage: predict.py BUILD_FOLDER [TEST ...]"""
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+
+ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+sys.path.insert(0, os.path.join(ROOT, "tests", "demo"))
+import make_shapes  # noqa: E402
+
+JOB = {"name": "tiny", "model": {"preset": "yolov3_tiny", "size": 64, "width": 0.125},
+       "data": {"train": {"annotations": "shapes/train.json", "images": "shapes/images"}},
+       "train": {"steps": 2, "batch": 4}, "run": {"device": "cpu"}}
+WORKER = ""
+
+
+def train(folder):
+    subprocess.run([sys.executable, os.path.join(ROOT, "tests", "demo", "make_shapes.py"), os.path.join(folder, "shapes"),
+                    "--train", "4", "--val", "2", "--size", "64"], check=True, stdout=subprocess.DEVNULL)
+    with open(os.path.join(folder, "job.json"), "w", encoding="utf-8") as f:
+        json.dump(JOB, f)
+    subprocess.run([WORKER, "--dir", os.path.join(folder, "job"), os.path.join(folder, "job.json")], check=True, stdout=subprocess.DEVNULL)
+
+
+class Place:
+    """An empty folder with pictures to put into it, beside a trained job."""
+
+    def __init__(self, trained):
+        self.trained = trained
+        self.folder = tempfile.mkdtemp(prefix="place-", dir=trained)
+        self.made = 0
+
+    def path(self, name):
+        return os.path.join(os.fsencode(self.folder), os.fsencode(name))
+
+    def picture(self, name, side=16):
+        """A picture unlike every other."""
+        self.made += 1
+        os.makedirs(os.path.dirname(self.path(name)), exist_ok=True)
+        rows = [bytes((self.made, x % 256, y % 256)[k] for x in range(side) for k in range(3)) for y in range(side)]
+        self.write(name, make_shapes.png(side, side, rows))
+        return name
+
+    def write(self, name, content):
+        with open(self.path(name), "wb") as f:
+            f.write(content)
+
+    def read(self, name):
+        with open(self.path(name), "rb") as f:
+            return f.read()
+
+    def predict(self, out, *pictures, job="job", more=()):
+        args = [WORKER, "--predict", "--job-dir", os.path.join(self.trained, job), "--out", out, "--conf", "0", *more, *pictures]
+        return subprocess.run(args, cwd=self.folder, stdout=subprocess.PIPE, stderr=subprocess.PIPE, timeout=120, check=False)
+
+    def expect(self, done, status, told=b""):
+        text = done.stdout + done.stderr
+        assert done.returncode == status and told in text, f"status {done.returncode}, expected {status} and {told}: {text}"
+
+    def files(self, folder="."):
+        return sorted(os.fsdecode(name) for name in os.listdir(self.path(folder)))
+
+    def records(self, out):
+        return json.loads(self.read(out + "/results.json").decode("utf-8"))
+
+
+def test_a_picture_given_is_never_written_to(place):
+    os.mkdir(place.path("out"))
+    os.symlink("out", place.path("link"))
+    given = [place.picture("out/here.png"), "link/" + place.picture("out/there.png")[4:], "out/../out/./" + place.picture("out/dots.png")[4:]]
+    os.link(place.path(place.picture("hard.png")), place.path("out/hard.png"))
+    os.symlink("../" + place.picture("soft.png"), place.path("out/soft.png"))
+    os.symlink("out/" + os.path.basename(place.picture("out/outside.png")), place.path("outside.png"))
+    given += ["hard.png", "soft.png", "outside.png"]
+    before = {name: (place.read(name), os.lstat(place.path(name)).st_ino) for name in given + ["out/hard.png", "out/soft.png", "out/outside.png"]}
+    for out in "out", "link", "out/.", os.path.join(place.folder, "out"):
+        place.expect(place.predict(out, *given), 0)
+        assert before == {name: (place.read(name), os.lstat(place.path(name)).st_ino) for name in before}
+    stems = ("dots", "hard", "here", "outside", "soft", "there")
+    assert place.files("out") == sorted([s + ".png" for s in stems] + [s + "-2.png" for s in stems] + ["results.json"]), place.files("out")
+
+
+def test_names_are_unique_and_an_earlier_run_is_replaced(place):
+    given = [place.picture(name) for name in ("a/i.jpg", "b/i.jpg", "i-2.png", "x.jpg", "x.png", ".png", "c/x.png")]
+    for _ in range(2):
+        place.expect(place.predict("out", *given, "x.png"), 0, b"b/i.jpg: 100 objects -> out/i-2.png\n")
+        assert place.files("out") == [".png.png", "i-2-2.png", "i-2.png", "i.png", "results.json", "x-2.png", "x-3.png", "x-4.png", "x.png"]
+        drawn = {place.read("out/" + name) for name in place.files("out")}
+        assert len(drawn) == 8, "x.png, given twice, and no other two are equal"
+    os.link(place.path("out/i.png"), place.path("kept.png"))
+    kept = place.read("kept.png")
+    place.expect(place.predict("out", "b/i.jpg"), 0)
+    assert place.read("out/i.png") != kept == place.read("kept.png"), "a file is replaced as a whole, not written over"
+
+
+def test_files_of_others_stay(place):
+    mine = [place.picture("out/" + name) for name in ("y.png", "z.png.1.tmp", "z.png.tmp", "results.json.tmp")]
+    os.mkdir(place.path("out/d.png"))
+    os.symlink("nowhere", place.path("out/l.png"))
+    before = [place.read(name) for name in mine]
+    given = [place.picture("p/" + name) for name in ("y.jpg", "z.jpg", "d.jpg", "l.jpg")]
+    place.expect(place.predict("out", *given, *mine), 0)
+    assert [place.read(name) for name in mine] == before
+    assert os.readlink(place.path("out/l.png")) == b"nowhere" and place.files("out/d.png") == []
+    assert {"y-2.png", "d-2.png", "l-2.png", "z.png"} <= set(place.files("out")), place.files("out")
+
+
+def test_results_of_others_stay(place):
+    pictures = [place.picture("p.png"), place.picture("pictures/results.json")]
+    for theirs in (b'[{"image_id": 1, "category_id": 1, "bbox": [1, 2, 3, 4], "score": 0.5}]', place.read(pictures[1])):
+        os.makedirs(place.path("out"), exist_ok=True)
+        place.write("out/results.json", theirs)
+        place.expect(place.predict("out", "p.png"), 1, b"'out/results.json' is there and would be lost")
+        assert place.read("out/results.json") == theirs and place.files("out") == ["results.json"]
+    place.expect(place.predict("pictures", pictures[1]), 1, b"would be lost")
+    place.expect(place.predict("own", "p.png"), 0)
+    own = place.read("own/results.json")
+    place.expect(place.predict("own", "p.png", "own/results.json"), 1, b"would be lost")
+    assert place.read("own/results.json") == own
+    place.expect(place.predict("own", "p.png", more=("--conf", "1")), 0)
+    assert place.records("own") == []
+    place.expect(place.predict("own", "p.png"), 0, b"100 detections -> own/results.json\n")
+
+
+def test_records_name_their_pictures(place):
+    names = ['a/"q\\.png', "a/\u00e9\n.png", b"a/l\xe9.png", "a/" + "n" * 251, "./a/../a/p.png"]
+    for name in names:
+        place.picture(name)
+    place.expect(place.predict("out", *names), 0)
+    records = place.records("out")
+    assert len(records) == 500
+    assert list(dict.fromkeys((r["image_id"], r["file_name"]) for r in records)) == list(enumerate(names[:2] + ["a/l?.png"] + names[3:], 1))
+    assert len(place.files("out")) == 6 and not [name for name in place.files("out") if "tmp" in name]
+
+
+def test_one_bad_picture_is_left_out(place):
+    pictures = [place.picture("one.png", side=1), "none.png", place.picture("cut.png"), "directory", place.picture("last.png")]
+    place.write("cut.png", place.read("cut.png")[:-20])
+    os.mkdir(place.path("directory"))
+    done = place.predict("out", *pictures)
+    place.expect(done, 1, b"3 of 5 images could not be read")
+    for told in b"none.png", b"cut.png", b"directory", b"last.png: 100 objects", b"one.png: 100 objects":
+        assert told in done.stdout, done.stdout
+    assert {r["file_name"] for r in place.records("out")} == {"one.png", "last.png"}
+    assert place.files("out") == ["last.png", "one.png", "results.json"]
+
+
+def test_nothing_to_predict_with_leaves_nothing(place):
+    place.picture("p.png")
+    for job in "no such job", os.path.basename(place.folder):
+        place.expect(place.predict("out", "p.png", job=job), 1, b"holds no checkpoint yet")
+    place.expect(place.predict("out", "p.png", more=("--checkpoint", "77")), 1, b"no checkpoint of step 77; the newest is that of step 2")
+    assert place.files() == ["p.png"]
+    place.expect(place.predict("p.png", "p.png"), 1, b"'p.png' is not a folder")
+
+
+def main():
+    global WORKER
+    if len(sys.argv) < 2:
+        raise SystemExit(__doc__)
+    WORKER = os.path.join(os.path.abspath(sys.argv[1]), "detd-worker")
+    tests = {name[5:]: fn for name, fn in globals().items() if name.startswith("test_")}
+    folder = tempfile.mkdtemp(prefix="predict-")
+    try:
+        train(folder)
+        for name in sys.argv[2:] or tests:
+            tests[name](Place(folder))
+            print(f"ok {name}", flush=True)
+    finally:
+        shutil.rmtree(folder)
+
+
+if __name__ == "__main__":
+    main()

@@ -24,6 +24,7 @@ __global__ void bodies_math(float *y, double *d, const float *x)
     y[5] = math_bce(x[5], x[6]);
     d[0] = math_exp64(d[1]);
     d[2] = math_log64(d[3]);
+    d[4] = math_pow64(d[5], d[6]);
 }
 
 __global__ void bodies_act(float *y, const float *x, struct affine p, int kind, float beta)

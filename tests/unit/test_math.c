@@ -93,6 +93,66 @@ static void doubles(void **state)
     assert_true(math_exp64(1000.0) == INFINITY && math_exp64(-1000.0) == 0.0);
 }
 
+/* The widest that a burn-in can ask for, (t / burn_in)^power, in units of the last place. */
+static void powers(void **state)
+{
+    const double inf = (double)INFINITY;
+    double worst = 0.0;
+
+    (void)state;
+    for (uint64_t i = 0; i < TRIES; i++) {
+        double x = (double)draw(2 * i, 1e-6f, i % 4 ? 1.0f : 0.01f), y = (double)draw(2 * i + 1, 0.1f, 10.0f), want = pow(x, y);
+
+        worst = fmax(worst, fabs(math_pow64(x, y) - want) / (nextafter(want, inf) - want));
+        assert_true(fabs(math_pow64(1 / x, y) * want - 1) <= 1e-14);
+    }
+    assert_true(worst <= 4.0);
+    assert_true(math_pow64(1.0, 7.5) == 1.0 && math_pow64(0.0, 0.0) == 1.0 && math_pow64(0.0, 2.0) == 0.0 && math_pow64(3.0, 0.0) == 1.0);
+    assert_true(math_pow64(1e300, 2.0) == inf && math_pow64(1e-300, 2.0) == 0.0 && math_pow64(0.0, -1.0) == inf);
+    assert_true(fabs(math_pow64(1e-320, 0.5) / pow(1e-320, 0.5) - 1) <= 1e-15);
+    assert_true(isnan(math_pow64(-1.0, 2.0)) && isnan(math_pow64((double)NAN, 2.0)) && isnan(math_pow64(2.0, inf)));
+}
+
+/* What one machine computed; every other has to. */
+static void pinned(void **state)
+{
+    static const struct {
+        double x;
+        uint64_t exp, log;
+    } d[] = { { 0.1, 0x3ff1aec7b35a00d4, 0xc0026bb1bbb55515 },
+              { 1.0 / 3, 0x3ff6546db1ba2d13, 0xbff193ea7aad030b },
+              { 3, 0x403415e5bf6fb106, 0x3ff193ea7aad030b },
+              { 88.7, 0x47ef4705bbffae5c, 0x4011f0e7f7eaaee6 },
+              { 700.25, 0x7f12fd8e4cbfa413, 0x401a34ac026e1799 } };
+    static const struct {
+        double x, y;
+        uint64_t bits;
+    } p[] = { { 0.001, 4, 0x3d719799812dea12 },     { 0.5, 4, 0x3fafffffffffffff },   { 0.999, 4, 0x3fefdf47f76e36e7 },
+              { 1.0 / 3, 0.1, 0x3fecabb11372e638 }, { 1e-6, 10, 0x3379b604aaaca622 }, { 0.9, 2.5, 0x3fe89701ca9cf25e },
+              { 7, -3.5, 0x3f520ddc19dda4df } };
+    static const struct {
+        float x;
+        uint32_t exp, sigmoid, tanh, log, log1p;
+    } f[] = { { 0.3f, 0x3facc82c, 0x3f130eaa, 0x3e9526ee, 0xbf9a1bc8, 0x3e86549c },
+              { 0.7f, 0x4000e153, 0x3f2b0e5a, 0x3f1ab7d9, 0xbeb69e1a, 0x3f07d741 },
+              { 12.25f, 0x484c1552, 0x3f7fffb0, 0x3f800000, 0x40205a89, 0x40256037 } };
+
+    (void)state;
+    for (size_t i = 0; i < sizeof d / sizeof *d; i++) {
+        assert_int_equal(double_bits(math_exp64(d[i].x)), d[i].exp);
+        assert_int_equal(double_bits(math_log64(d[i].x)), d[i].log);
+    }
+    for (size_t i = 0; i < sizeof p / sizeof *p; i++)
+        assert_int_equal(double_bits(math_pow64(p[i].x, p[i].y)), p[i].bits);
+    for (size_t i = 0; i < sizeof f / sizeof *f; i++) {
+        assert_int_equal(float_bits(math_exp(f[i].x)), f[i].exp);
+        assert_int_equal(float_bits(math_sigmoid(f[i].x)), f[i].sigmoid);
+        assert_int_equal(float_bits(math_tanh(f[i].x)), f[i].tanh);
+        assert_int_equal(float_bits(math_log(f[i].x)), f[i].log);
+        assert_int_equal(float_bits(math_log1p(f[i].x)), f[i].log1p);
+    }
+}
+
 static void edges(void **state)
 {
     (void)state;
@@ -119,8 +179,8 @@ static void cross_entropy(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = { cmocka_unit_test(accuracy), cmocka_unit_test(doubles), cmocka_unit_test(edges),
-                                        cmocka_unit_test(cross_entropy) };
+    const struct CMUnitTest tests[] = { cmocka_unit_test(accuracy),      cmocka_unit_test(doubles), cmocka_unit_test(edges),
+                                        cmocka_unit_test(cross_entropy), cmocka_unit_test(powers),  cmocka_unit_test(pinned) };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

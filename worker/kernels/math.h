@@ -1,4 +1,4 @@
-/* worker/kernels/math.h - exp, log, log1p, sigmoid, tanh with the same bits from every compiler, ISA and device: only + - * / and fmaf,
+/* worker/kernels/math.h - exp, log, log1p, pow, sigmoid, tanh with the same bits from every compiler, ISA and device: only + - * / and fma,
  * which IEEE 754 rounds correctly, and bit operations. fp32 results are within 2 ulp, fp64 ones within 4. NaN gives NaN.
  * Method: argument reduction by powers of two and Taylor series; Muller, Elementary Functions, chapters 5 and 11. */
 #pragma once
@@ -96,24 +96,67 @@ KERNEL_FN double math_atanh2(double s)
     return 2.0 * s + 2.0 * s * p;
 }
 
+/* x = m * 2^e, m in [sqrt(1/2), sqrt(2)); 0 < x < infinity. */
+struct math_parts {
+    double m, e;
+};
+
+KERNEL_FN struct math_parts math_split(double x)
+{
+    struct math_parts p = { 0.0, 0.0 };
+    uint64_t u;
+
+    if (x < 2.2250738585072014e-308) {
+        x *= 18014398509481984.0; /* 2^54: denormals become normal */
+        p.e = -54.0;
+    }
+    u = double_bits(x) - 0x3FE6A09E667F3BCDu;                           /* sqrt(1/2) */
+    p.e += (double)((int32_t)((u + 0x8000000000000000u) >> 52) - 2048); /* floor(u / 2^52), u in two's complement */
+    p.m = bits_double((u & 0x000FFFFFFFFFFFFFu) + 0x3FE6A09E667F3BCDu);
+    return p;
+}
+
 /* Natural logarithm in double. 0 gives -infinity, negative numbers NaN. */
 KERNEL_FN double math_log64(double x)
 {
-    uint64_t u;
-    double e = 0.0, m;
+    struct math_parts p;
 
     if (!(x > 0.0))
         return bits_double(x == 0.0 ? 0xFFF0000000000000u : 0x7FF8000000000000u);
     if (x > 1.7976931348623157e308)
         return x;
-    if (x < 2.2250738585072014e-308) {
-        x *= 18014398509481984.0; /* 2^54: denormals become normal */
-        e = -54.0;
-    }
-    u = double_bits(x) - 0x3FE6A09E667F3BCDu;                         /* sqrt(1/2): the mantissa below lies in [sqrt(1/2), sqrt(2)) */
-    e += (double)((int32_t)((u + 0x8000000000000000u) >> 52) - 2048); /* floor(u / 2^52), u in two's complement */
-    m = bits_double((u & 0x000FFFFFFFFFFFFFu) + 0x3FE6A09E667F3BCDu);
-    return e * 1.90821492927058770002e-10 + math_atanh2((m - 1.0) / (m + 1.0)) + e * 0.693147180369123816490;
+    p = math_split(x);
+    return p.e * 1.90821492927058770002e-10 + math_atanh2((p.m - 1.0) / (p.m + 1.0)) + p.e * 0.693147180369123816490;
+}
+
+/* x^y in double for 0 <= x < infinity and any finite y; else NaN. 0^0 = 1.
+ * ln x is carried as a sum of two doubles, since e^(y ln x) makes of an error of it one as large beside 1: with s + t = (m - 1) / (m + 1)
+ * to twice the digits, ln x = 2 (s + t) + the rest of the series + e ln 2. */
+KERNEL_FN double math_pow64(double x, double y)
+{
+    double d, s, t, q, p = 0.0, sum, rest, high, low, k;
+    struct math_parts a;
+
+    if (!(x >= 0.0 && x <= 1.7976931348623157e308 && fabs(y) <= 1.7976931348623157e308))
+        return bits_double(0x7FF8000000000000u);
+    if (x == 0.0 || y == 0.0)
+        return y == 0.0 ? 1.0 : y > 0.0 ? 0.0 : bits_double(0x7FF0000000000000u);
+    a = math_split(x);
+    d = a.m + 1.0;
+    s = (a.m - 1.0) / d;
+    t = (fma(-s, d, a.m - 1.0) - s * (a.m - (d - 1.0))) / d; /* what both roundings left out */
+    q = s * s;
+    for (int i = 23; i > 1; i -= 2)
+        p = (p + 1.0 / (double)i) * q;
+    k = a.e * 0.693147180369123816490; /* 33 bits: exact */
+    sum = k + 2.0 * s;
+    rest = (2.0 * s - (sum - k)) + (2.0 * s * p + 2.0 * t + a.e * 1.90821492927058770002e-10);
+    high = sum + rest;
+    low = rest - (high - sum);
+    k = y * high;
+    if (fabs(k) > 1000.0)
+        return math_exp64(k);
+    return math_exp64(k) * (1.0 + (fma(y, high, -k) + y * low));
 }
 
 KERNEL_FN float math_log(float x)

@@ -7,6 +7,7 @@
 #include "proto/err.h"
 #include "proto/jobspec.h"
 #include "worker/core/philox.h"
+#include "worker/kernels/math.h"
 #include "worker/models/darknet_cfg.h"
 #include "worker/models/model_io.h"
 #include "worker/models/presets.h"
@@ -102,7 +103,7 @@ static void init_head_bias(const struct yolo_head *head, double prior, float *b)
     int per_anchor = head->classes + 5;
 
     for (int a = 0; a < head->nanchors && prior > 0; a++)
-        b[a * per_anchor + 4] = (float)-log((1 - prior) / prior);
+        b[a * per_anchor + 4] = (float)-math_log64((1 - prior) / prior);
 }
 
 static int init_param(struct model *m, struct param *p, const struct jobspec *spec, struct err *err)

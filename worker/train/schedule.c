@@ -2,12 +2,14 @@
 
 #include <math.h>
 
+#include "worker/kernels/math.h"
+
 float schedule_lr(const struct jobspec *spec, int64_t t)
 {
     double lr = spec->train_lr;
 
     if (t < spec->train_burn_in)
-        return (float)(lr * pow((double)t / (double)spec->train_burn_in, spec->train_burn_in_power));
+        return (float)(lr * math_pow64((double)t / (double)spec->train_burn_in, spec->train_burn_in_power));
     for (int i = 0; i < spec->train_lr_steps.n; i++) {
         double at = spec->train_lr_steps.v[i];
 

@@ -6,6 +6,7 @@
 
 #include "proto/err.h"
 #include "proto/jobspec.h"
+#include "worker/core/hash.h"
 #include "worker/core/philox.h"
 #include "worker/kernels/math.h"
 #include "worker/models/darknet_cfg.h"
@@ -90,7 +91,8 @@ static int open_net(const struct jobspec *spec, int classes, struct darknet_net 
 
 static void init_conv(const struct param *p, uint64_t seed, float *w)
 {
-    const struct philox_key key = { seed, 0, philox_op(p->name), 0, (uint16_t)p->index };
+    const uint64_t name = hash_name(p->name);
+    const struct philox_key key = { seed, (uint32_t)name, philox_op("model.weights"), (uint16_t)(name >> 32), (uint16_t)(name >> 48) };
     double scale = sqrt(2.0 / ((double)p->r * p->s * p->c));
 
     for (size_t i = 0; i < p->count; i++)

@@ -100,7 +100,8 @@ void jobs_trim(struct daemon *d)
 
         if (done > JOBS_RECENT && job_is_done(j->row.state) && !j->sup) {
             done--;
-            jobs->floor = j->row.id + 1;
+            if (jobs->floor <= j->row.id) /* an old job may end after newer ones were forgotten */
+                jobs->floor = j->row.id + 1;
             job_free(j);
         } else {
             jobs->all[kept++] = j;

@@ -179,21 +179,21 @@ static void submitted(void *arg, int rc, int64_t id, const struct err *err)
     struct daemon *d = s->rq->d;
 
     if (rc == 0) {
-        s->row.id = id;
-        if (!jobs_find(d, id) && id >= d->jobs.floor) {
-            struct job *j = jobs_add(d, &s->row);
+        struct job *j;
 
-            if (j) {
-                daemon_event(d, id, "info", "state", "queued");
-                if (s->device[0])
-                    daemon_event(d, id, "info", "device", "%s", s->device);
-                job_changed(d, j);
-                run_schedule(d);
-            }
+        s->row.id = id;
+        j = jobs_add(d, &s->row);
+        if (j) {
+            daemon_event(d, id, "info", "state", "queued");
+            if (s->device[0])
+                daemon_event(d, id, "info", "device", "%s", s->device);
+            job_changed(d, j);
+            run_schedule(d);
         }
-        s->rq->result = json_pack("{s:I}", "id", (json_int_t)id);
     }
-    request_done(s->rq, rc, err);
+    if (rc >= 0)
+        s->rq->result = json_pack("{s:I}", "id", (json_int_t)id);
+    request_done(s->rq, rc < 0 ? rc : 0, err);
     submission_free(s);
 }
 

@@ -28,7 +28,8 @@ const char *store_id(const struct store *s);
 
 /* The loop calls these. `done` (may be NULL) runs on the loop after the commit: rc 0, or why this one change was refused. */
 typedef void store_done(void *arg, int rc, int64_t value, const struct err *err);
-/* New job; value = its id. A token that this user sent before: value = the id it got then, and nothing is stored. */
+/* New job; value = its id. A token that this user sent before: rc STORE_REPEATED, value = the id it got then, and nothing is stored. */
+enum { STORE_REPEATED = 1 };
 void store_submit(struct store *s, const struct job_row *row, const char *token, const char *spec, store_done *done, void *arg);
 void store_save(struct store *s, const struct job_row *row, store_done *done, void *arg);
 /* A record of a supervisor with the job's row after it (NULL: unchanged but for last_seq and step), in one transaction. Takes rep. */

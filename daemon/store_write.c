@@ -6,6 +6,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "daemon/store.h"
 #include "daemon/store_impl.h"
 
 #define JOB_COLUMNS                                                                                                                \
@@ -103,8 +104,10 @@ static int submit(struct writer *w, struct op *op)
     sqlite3_bind_int64(st, 1, row->uid);
     bind_text(st, 2, op->text[0]);
     rc = sqlite3_step(st);
-    if (rc == SQLITE_ROW)
+    if (rc == SQLITE_ROW) {
         op->value = sqlite3_column_int64(st, 0);
+        op->rc = STORE_REPEATED;
+    }
     sqlite3_reset(st);
     if (rc != SQLITE_DONE)
         return rc == SQLITE_ROW ? SQLITE_OK : rc & 0xff;

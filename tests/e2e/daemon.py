@@ -134,18 +134,21 @@ class Daemon:
                 pass
         return found
 
-    def kill_session(self, job):
+    def signal_session(self, job, number):
         for pid in self.members(job):
             try:
-                os.kill(pid, signal.SIGKILL)
+                os.kill(pid, number)
             except OSError:
                 pass
 
-    def submit(self, steps, every=10, ranks=1, **run):
+    def kill_session(self, job):
+        self.signal_session(job, signal.SIGKILL)
+
+    def submit(self, steps, every=10, ranks=1, token=None, **run):
         spec = {"name": "j", "model": {"preset": "yolov3_tiny"}, "data": {"train": {"annotations": "/a", "images": "/b"}},
                 "train": {"steps": steps, "batch": 8, "shards": 4, "log_every": 1}, "checkpoint": {"every": every},
                 "run": dict({"device": "cpu", "ranks": ranks, "env": {"STEP_S": str(self.step_s)}}, **run)}
-        return self.call("job.submit", spec=spec, token=str(random.random()))["id"]
+        return self.call("job.submit", spec=spec, token=token or str(random.random()))["id"]
 
     def job(self, job):
         return self.call("job.get", id=job)
@@ -162,6 +165,26 @@ class Daemon:
                 now = None
             assert time.time() < until, "job %d: %s" % (job, now and (now["state"], now["reason"], now["step"]))
             time.sleep(0.05)
+
+    @staticmethod
+    def until(test, what, seconds=60):
+        """Until test() holds; `what` is what has not come."""
+        until = time.time() + seconds
+        while not test():
+            assert time.time() < until, what
+            time.sleep(0.02)
+
+    def wait_left(self, job):
+        """Until no process of the job lives."""
+        self.until(lambda: not self.members(job), "the job's processes are still there")
+
+    def events(self, kind, job=None):
+        found = self.call("event.query", limit=1000, **({"id": job} if job else {}))["events"]
+        return [e["text"] for e in found if e["kind"] == kind]
+
+    def wait_event(self, kind, job=None, seconds=20):
+        self.until(lambda: self.events(kind, job), "no event " + kind, seconds)
+        return self.events(kind, job)
 
     def sql(self, query, *args):
         with sqlite3.connect("file:%s/detd.db?mode=ro" % self.state, uri=True) as db:

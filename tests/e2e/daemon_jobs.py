@@ -203,6 +203,31 @@ def accepted_jobs_are_never_lost():
         assert seen == sorted(stored.values(), reverse=True), seen
 
 
+def a_forgotten_job_is_not_run_again():
+    """Its token comes once more when detd has it no longer in memory, and an older job has ended after it."""
+    with Daemon(step_s=0, slots=1) as d:
+        old = d.submit(2)
+        d.call("job.pause", id=old)
+        d.wait(old, "paused")
+        job = d.submit(2, token="once")
+        d.wait(job, "completed")
+        blocker = d.submit(1000000)
+        d.wait(blocker, "running")
+        for _ in range(128):  # as many finished jobs as detd keeps
+            d.call("job.cancel", id=d.submit(2))
+        d.call("job.cancel", id=blocker)
+        d.wait(blocker, "cancelled")
+        d.wait_left(blocker)
+        d.call("job.resume", id=old)
+        d.wait(old, "completed")
+        d.wait_left(old)
+        d.until(lambda: d.call("daemon.info")["cpu_free"] == 1, "the slots are not free")
+        assert d.submit(2, token="once") == job
+        assert d.call("daemon.info")["jobs_live"] == 0, "it is queued again"
+        assert (d.job(job)["state"], d.job(job)["attempt"]) == ("completed", 1), d.job(job)
+        d.check_rows(job, 2)
+
+
 def bad_ends():
     with Daemon() as d:
         job = d.submit(50, restarts=0)
@@ -214,7 +239,8 @@ def bad_ends():
 
 
 SCENARIOS = [runs_to_the_end, daemon_dies_again_and_again, job_ends_while_nobody_listens, supervisor_dies, supervisor_dies_too_often, both_die, commands,
-             wishes_survive_the_daemon, queue, accepted_jobs_are_never_lost, bad_ends]
+             wishes_survive_the_daemon, queue, accepted_jobs_are_never_lost,
+             a_forgotten_job_is_not_run_again, bad_ends]
 
 for scenario in SCENARIOS:
     if len(sys.argv) < 2 or scenario.__name__ in sys.argv[1:]:

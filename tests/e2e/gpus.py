@@ -81,17 +81,6 @@ class Node(Daemon):
     def why(self, job):
         return self.call("job.why", id=job)["text"]
 
-    def events(self, kind, job=None):
-        found = self.call("event.query", limit=1000, **({"id": job} if job else {}))["events"]
-        return [e["text"] for e in found if e["kind"] == kind]
-
-    def wait_event(self, kind, job=None, seconds=20):
-        until = time.time() + seconds
-        while not self.events(kind, job):
-            assert time.time() < until, "no event " + kind
-            time.sleep(0.05)
-        return self.events(kind, job)
-
     def ctl(self, *args, code=0):
         done = subprocess.run([BUILD + "/detctl", "--socket", self.path, *args], capture_output=True, text=True)
         assert done.returncode == code, (args, done)

@@ -490,8 +490,8 @@ bool jobs_report(struct daemon *d, struct job *j, const struct report *rep)
         take_usage(j, rep);
         break;
     case REPORT_EVENT:
-        if (strcmp(rep->label, "waits") == 0)
-            snprintf(j->trouble, sizeof j->trouble, "%s", rep->text);
+        if (j->row.state == JOB_STARTING && strcmp(rep->label, "waits") == 0)
+            snprintf(j->trouble, sizeof j->trouble, "%.255s", rep->text);
         return false;
     case REPORT_DATA:
         return false;

@@ -16,7 +16,7 @@
 #include "daemon/store.h"
 #include "proto/err.h"
 
-enum { PATH_ROOM = 4096 + 64, LOCK_FD = 3 };
+enum { PATH_ROOM = 4096 + 64, LOCK_FD = 3, MAX_ARGS = 20 };
 
 static void job_path(char *ret, const char *jobs_dir, int64_t job, const char *name)
 {
@@ -202,18 +202,19 @@ static int spawn(uv_loop_t *loop, struct child *c, const struct launch_request *
     snprintf(number[1], sizeof number[1], "%d", rq->attempt);
     snprintf(number[2], sizeof number[2], "%d", LOCK_FD);
     snprintf(number[3], sizeof number[3], "%lld", (long long)rq->last_seq);
-    char *args[] = { program, "--job-dir", folder, "--job", number[0], "--attempt", number[1], "--lock-fd", number[2], "--last-seq",
-                     number[3], "--nonce", (char *)rq->nonce, NULL, NULL, NULL, NULL, NULL };
-    char **more = args + sizeof args / sizeof *args - 5;
+    char *args[MAX_ARGS] = { program,     "--job-dir", folder,       "--job",   number[0], "--attempt",      number[1],
+                             "--lock-fd", number[2],   "--last-seq", number[3], "--nonce", (char *)rq->nonce };
+    size_t n = 13;
 
+    if (rq->gpus[0]) {
+        args[n++] = "--gpus";
+        args[n++] = (char *)rq->gpus;
+    }
     if (rq->drain) {
-        *more++ = "--drain";
-        *more++ = (char *)job_state_name(rq->drain);
-        *more++ = "--reason";
-        *more++ = (char *)rq->reason;
-    } else if (rq->gpus[0]) {
-        *more++ = "--gpus";
-        *more++ = (char *)rq->gpus;
+        args[n++] = "--drain";
+        args[n++] = (char *)job_state_name(rq->drain);
+        args[n++] = "--reason";
+        args[n++] = (char *)rq->reason;
     }
     uv_stdio_container_t stdio[LOCK_FD + 1] = { { .flags = UV_IGNORE },
                                                 { .flags = UV_INHERIT_FD, .data.fd = log_fd },

@@ -20,7 +20,7 @@ struct launch_request {
     int threads, tier;                            /* go into spec.json */
     const char *jobs_dir;                         /* borrowed, absolute */
     char gpus[JOB_GPUS_MAX * (JOB_UUID_MAX + 1)]; /* UUIDs with commas, "": none */
-    enum job_state drain;                         /* JOB_CANCELLED, JOB_FAILED: only reads the spool to its end and ends the job so; else 0 */
+    enum job_state drain;                         /* not 0: gives detd what the spool holds and ends the job so */
     char reason[120];                             /* of that end */
 };
 

@@ -191,7 +191,7 @@ static void start_failed(struct daemon *d, struct job *j, const char *why)
     }
     if (strncmp(j->trouble, why, sizeof j->trouble - 1) != 0)
         daemon_event(d, j->row.id, "warning", "waits", "its supervisor cannot be started and is tried again: %s", why);
-    snprintf(j->trouble, sizeof j->trouble, "%s", why);
+    snprintf(j->trouble, sizeof j->trouble, "%.255s", why);
     j->not_before = now_s() + backoff_s(++j->failed_starts);
 }
 
@@ -199,8 +199,9 @@ static void start_done(struct job *j)
 {
     j->to_launch = false;
     j->known = true;
-    j->trouble[0] = '\0';
     j->failed_starts = 0;
+    if (j->drains < 2)
+        j->trouble[0] = '\0';
 }
 
 static void launch_after(uv_work_t *req, int status)
@@ -379,8 +380,12 @@ static void lost(struct daemon *d, struct job *j)
     if (counted)
         daemon_event(d, j->row.id, "warning", "supervisor_lost", "detd-job and its ranks are gone without an end; %s",
                      is_to_end(j) ? "their reports are read to the end" : "another attempt follows");
+    if (counted && j->drains > 0)
+        snprintf(j->trouble, sizeof j->trouble, "detd-job did not come to the end of the spool; log/supervisor.log says why");
     j->known = false;
     j->not_before = now_s() + backoff_s(is_to_end(j) ? j->drains++ : j->row.deaths);
+    if (is_to_end(j))
+        j->leave_before = j->not_before + LEAVE_S;
     job_apply(&j->row, JOB_EV_RETRY, "", now_s(), NULL);
     commit_start(d, j);
 }

@@ -15,5 +15,5 @@ int run_cpu_free(const struct daemon *d);
 int run_gpus_free(const struct daemon *d);
 /* After a start, or when the GPUs are known: jobs that live take the slots they hold. */
 void run_take_slots(struct daemon *d);
-/* One sentence about why a queued job waits. */
+/* One sentence about why a job waits: queued, or with its slots and without a supervisor (job.trouble). */
 void run_why(struct daemon *d, const struct job *j, char *ret, unsigned long size);

@@ -68,6 +68,11 @@ void err_prefix(struct err *err, const char *fmt, ...)
     snprintf(err->msg + used, sizeof err->msg - used, ": %s", old);
 }
 
+bool err_is_system(const struct err *err)
+{
+    return err->code < 0 && err->code > ERR_PROTO;
+}
+
 const char *err_name(int code)
 {
     switch (code) {

@@ -1,5 +1,6 @@
 /* proto/err.h - one sentence about what went wrong, and a code. Every function that can fail takes one, last. */
 #pragma once
+#include <stdbool.h>
 
 /* libuv's and errno's codes are small negative numbers and pass through; ours start at -20000. */
 #define ERR_MAP(X)                                         \
@@ -33,6 +34,8 @@ int err_sys(struct err *err, const char *fmt, ...) __attribute__((format(printf,
 int err_field(struct err *err, int code, const char *field, const char *fmt, ...) __attribute__((format(printf, 4, 5)));
 /* Puts "what: " in front of the message, for callers who know more: err_prefix(err, "job %d", id). */
 void err_prefix(struct err *err, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+/* Whether the operating system (or libuv) refused, which may pass, and not one of our own rules. */
+bool err_is_system(const struct err *err);
 /* Name of one of our codes, as "STATE"; NULL for any other number. */
 const char *err_name(int code);
 

@@ -234,13 +234,18 @@ static void on_backoff_over(uv_timer_t *timer)
     start_attempt(timer->data);
 }
 
+static unsigned backoff_ms(int tries)
+{
+    unsigned s = tries > 5 ? BACKOFF_MAX_S : 1u << (tries > 0 ? tries - 1 : 0);
+
+    return 1000 * (s > BACKOFF_MAX_S ? BACKOFF_MAX_S : s);
+}
+
 static void next_attempt(struct job *j)
 {
-    unsigned wait_s = j->failures > 5 ? BACKOFF_MAX_S : 1u << (j->failures > 0 ? j->failures - 1 : 0);
-
     j->attempt++;
     j->state = JOB_BACKOFF;
-    arm(j, on_backoff_over, 1000 * (wait_s > BACKOFF_MAX_S ? BACKOFF_MAX_S : wait_s));
+    arm(j, on_backoff_over, backoff_ms(j->failures));
 }
 
 static void after_failure(struct job *j, const struct outcome *o)
@@ -390,14 +395,61 @@ static void close_lost_attempt(struct job *j, int lost)
     append_ended(j, "failed", "detd-job was lost", "fault");
     j->attempt = next;
     j->failures++;
+    j->lost = true;
 }
 
-void job_begin(struct job *j, int lost, const struct err *refused)
+static void start_job(struct job *j)
 {
     struct outcome o = { .outcome = "failed", .class = "fault", .reason = "detd-job was lost", .retry = true };
     struct err err = { 0 };
-    int rc;
+    int rc = job_lock_gpus(j, &err);
 
+    if (rc < 0) { /* busy is no fault of the job: it is queued again, and the next grant may be of other GPUs */
+        job_end(j, rc == -EWOULDBLOCK ? "paused" : "failed", err.msg, rc == -EWOULDBLOCK ? "" : "fault");
+        return;
+    }
+    if (!j->lost || j->failures <= j->spec->run_restarts) {
+        start_attempt(j);
+        return;
+    }
+    j->failures--; /* after_failure() counts it */
+    after_failure(j, &o);
+}
+
+static void on_refusal_over(uv_timer_t *timer);
+
+/* What the spec says is the job's outcome: another look finds the same. What the system refuses may pass. */
+static void prepare(struct job *j)
+{
+    struct err err = { 0 };
+
+    if (job_read(j, &err) == 0) {
+        start_job(j);
+    } else if (!err_is_system(&err)) {
+        job_end(j, "failed", err.msg, "user");
+    } else {
+        if (strcmp(j->refusal, err.msg) != 0)
+            job_event(j, -1, "warning", "waits", err.msg);
+        job_log("cannot start yet: %s", err.msg);
+        snprintf(j->refusal, sizeof j->refusal, "%s", err.msg);
+        j->state = JOB_BACKOFF;
+        arm(j, on_refusal_over, backoff_ms(++j->refusals));
+    }
+}
+
+static void on_refusal_over(uv_timer_t *timer)
+{
+    prepare(timer->data);
+}
+
+/* Whether the job only ends here. */
+static bool is_drained(const struct job *j)
+{
+    return j->options.drain && (strcmp(j->options.drain, "failed") != 0 || !j->unheard);
+}
+
+void job_begin(struct job *j, int lost)
+{
     if (j->end_seq) {
         wait_for_ack(j);
         return;
@@ -406,19 +458,8 @@ void job_begin(struct job *j, int lost, const struct err *refused)
         job_event(j, -1, "error", "spool_damaged", "a spool file was damaged; reports that detd had not committed are lost");
     if (lost)
         close_lost_attempt(j, lost);
-    if (refused->code) {
-        job_end(j, "failed", refused->msg, "user");
-        return;
-    }
-    rc = job_lock_gpus(j, &err);
-    if (rc < 0) { /* busy is no fault of the job: it is queued again, and the next grant may be of other GPUs */
-        job_end(j, rc == -EWOULDBLOCK ? "paused" : "failed", err.msg, rc == -EWOULDBLOCK ? "" : "fault");
-        return;
-    }
-    if (!lost || j->failures <= j->spec->run_restarts) {
-        start_attempt(j);
-        return;
-    }
-    j->failures--; /* after_failure() counts it */
-    after_failure(j, &o);
+    if (is_drained(j))
+        job_end(j, j->options.drain, j->options.reason, strcmp(j->options.drain, "failed") == 0 ? "fault" : "");
+    else
+        prepare(j);
 }

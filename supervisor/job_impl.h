@@ -54,6 +54,10 @@ struct job {
 
     enum job_state state;
     int attempt, failures; /* failures in a row without a newer checkpoint */
+    bool lost;             /* the detd-job before this one was, in mid-attempt */
+    bool unheard;          /* a checkpoint is in the spool that detd has not stored */
+    int refusals;          /* times in a row that the system refused what a start needs */
+    char refusal[512];     /* the last one */
     bool started;          /* rank 0 said `start` in this attempt */
     bool hung;             /* this attempt ended by a hang verdict */
     bool leaving;          /* SIGTERM came */
@@ -93,12 +97,13 @@ void job_stop_ranks(struct job *j, unsigned grace_ms, const char *cause);
 void job_end(struct job *j, const char *outcome, const char *reason, const char *class);
 void job_to_rank(struct job *j, int rank, struct line *l); /* `l` is begun on j->record */
 
-/* The first thing of an opened job: an attempt, or only the wait for an ack, or the end where the job was refused (code not 0).
- * lost: the attempt that no record ended, 0: none. */
-void job_begin(struct job *j, int lost, const struct err *refused);
+/* The first thing of an opened job: an attempt, or only the wait for an ack, or the end. lost: the attempt that no record ended, 0: none. */
+void job_begin(struct job *j, int lost);
 
-/* open.c: the first line of the next connection, which names the attempt */
-void job_write_hello(struct job *j);
+/* open.c */
+/* What the ranks need: spec, environment, trainer, plugin, tiers; may be called again after a failure. */
+int job_read(struct job *j, struct err *err);
+void job_write_hello(struct job *j); /* the first line of the next connection, which names the attempt */
 
 /* messages.c: a line of a rank */
 void job_take_line(void *arg, int rank, const char *text, size_t len);

@@ -19,7 +19,7 @@ enum { MAX_GPUS = 1024, ABOVE_LOW_FDS = 10 };
 
 static const char usage[] =
     "detd-job --job-dir DIR --job ID [--attempt N] [--last-seq N] [--nonce TEXT] [--lock-fd FD]\n"
-    "         [--socket PATH] [--worker PATH] [--gpus UUID,UUID,...]\n"
+    "         [--socket PATH] [--worker PATH] [--gpus UUID,UUID,...] [--drain OUTCOME [--reason TEXT]]\n"
     "Runs the job in DIR/spec.json: starts its ranks, keeps their reports in DIR/spool.*, watches and restarts them.\n"
     "detd starts it; it goes on while detd is away.\n"
     "  --attempt N    number of the first attempt (1)\n"
@@ -28,7 +28,9 @@ static const char usage[] =
     "  --lock-fd FD   descriptor of DIR/lock, already locked; otherwise DIR/lock is opened and locked\n"
     "  --socket PATH  where detd listens (../../sup.sock, seen from DIR)\n"
     "  --worker PATH  the trainer; any program that speaks the lines of proto/report.h on descriptor 3 (detd-worker beside detd-job)\n"
-    "  --gpus LIST    UUIDs of the granted GPUs, dealt out to the ranks in order ($DETD_GPUS)\n";
+    "  --gpus LIST    UUIDs of the granted GPUs, dealt out to the ranks in order ($DETD_GPUS)\n"
+    "  --drain OUTCOME  cancelled or failed: starts nothing; gives detd what the spool still holds, then ends the job so\n"
+    "  --reason TEXT  of that end\n";
 
 struct options {
     struct job_options job;
@@ -114,6 +116,14 @@ static int take_option(struct options *o, int c, char *value, struct err *err)
         return 0;
     case 'g':
         return parse_gpus(o, value, err);
+    case 'D':
+        o->job.drain = value;
+        return strcmp(value, "cancelled") == 0 || strcmp(value, "failed") == 0
+                   ? 0
+                   : err_field(err, ERR_INPUT, "drain", "--drain: must be cancelled or failed, is '%s'", value);
+    case 'r':
+        o->job.reason = value;
+        return 0;
     default:
         return err_set(err, ERR_INPUT, "see detd-job --help");
     }
@@ -130,11 +140,13 @@ static int parse_options(int argc, char **argv, struct options *o, struct err *e
                                            { "socket", 1, 0, 'S' },
                                            { "worker", 1, 0, 'w' },
                                            { "gpus", 1, 0, 'g' },
+                                           { "drain", 1, 0, 'D' },
+                                           { "reason", 1, 0, 'r' },
                                            { "help", 0, 0, 'h' },
                                            { 0 } };
     int c, rc = 0;
 
-    o->job = (struct job_options){ .attempt = 1, .nonce = "", .socket = "../../sup.sock", .lock_fd = -1 };
+    o->job = (struct job_options){ .attempt = 1, .nonce = "", .reason = "", .socket = "../../sup.sock", .lock_fd = -1 };
     while (rc == 0 && (c = getopt_long(argc, argv, "", names, NULL)) != -1) {
         if (c == 'h') {
             fputs(usage, stdout);

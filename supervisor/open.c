@@ -67,12 +67,41 @@ static void on_trouble(void *arg, const char *text)
 
 /* ---- opening ---- */
 
-static bool is_type(const char *payload, const char *type)
+/* A record that the history is made of, parsed; NULL for the many others. Ours begin with their type; those of ranks are as they wrote them. */
+static json_t *parse_milestone(const char *text, const char **ret_type)
 {
-    char head[32];
+    json_t *rec = NULL;
 
-    snprintf(head, sizeof head, "{\"type\":\"%s\"", type);
-    return strncmp(payload, head, strlen(head)) == 0;
+    if (strncmp(text, "{\"type\":\"attempt\"", 17) == 0 || strncmp(text, "{\"type\":\"end", 12) == 0 || strstr(text, "\"checkpoint\""))
+        rec = json_loads(text, 0, NULL);
+    *ret_type = json_string_value(json_object_get(rec, "type"));
+    if (*ret_type)
+        return rec;
+    json_decref(rec);
+    return NULL;
+}
+
+static void take_milestone(struct job *j, const json_t *rec, const char *type, uint64_t seq, int *ret_open)
+{
+    const char *outcome = json_string_value(json_object_get(rec, "outcome"));
+    bool attempt = strcmp(type, "attempt") == 0, ended = strcmp(type, "ended") == 0, end = strcmp(type, "end") == 0;
+    bool checkpoint = strcmp(type, "checkpoint") == 0;
+    int n = (int)json_integer_value(json_object_get(rec, "attempt"));
+
+    if ((attempt || ended || end) && n >= j->attempt)
+        j->attempt = n + 1;
+    if (attempt)
+        *ret_open = n;
+    if (ended || end)
+        *ret_open = 0;
+    if (ended && outcome && strcmp(outcome, "failed") == 0)
+        j->failures++;
+    if (end || checkpoint)
+        j->failures = 0;
+    if (checkpoint && seq > j->options.last_seq)
+        j->unheard = true;
+    if (end && seq > j->options.last_seq)
+        j->end_seq = seq;
 }
 
 /* What the spool tells about the attempts before: the last number, an attempt that no record ended, failures in a row, an outcome that
@@ -87,24 +116,14 @@ static int read_history(struct job *j, int *ret_open, struct err *err)
 
     *ret_open = 0;
     while (rc == 0 && (rc = spool_next(j->spool, &c, &text, &len, &seq, err)) == 1) {
-        bool attempt = is_type(text, "attempt"), ended = is_type(text, "ended"), end = is_type(text, "end");
-        json_t *rec = attempt || ended || end ? json_loadb(text, len, 0, NULL) : NULL;
-        int n = (int)json_integer_value(json_object_get(rec, "attempt"));
-        const char *outcome = json_string_value(json_object_get(rec, "outcome"));
+        const char *type;
+        json_t *rec = parse_milestone(text, &type);
 
-        rc = 0;
-        if (rec && n >= j->attempt)
-            j->attempt = n + 1;
-        if (attempt)
-            *ret_open = n;
-        if (ended || end)
-            *ret_open = 0;
-        if (ended && outcome && strcmp(outcome, "failed") == 0)
-            j->failures++;
-        if (end || is_type(text, "checkpoint"))
-            j->failures = 0;
-        j->end_seq = end && seq > j->options.last_seq ? seq : 0;
+        j->end_seq = 0; /* counts as the last record only */
+        if (rec)
+            take_milestone(j, rec, type, seq, ret_open);
         json_decref(rec);
+        rc = 0;
     }
     return rc;
 }
@@ -122,11 +141,29 @@ static int read_spec(struct job *j, struct err *err)
     return rc;
 }
 
-/* What the ranks need. An error here is the job's outcome: trying again would find the same. */
-static int read_job(struct job *j, struct err *err)
+static void forget_job(struct job *j)
 {
-    int rc = read_spec(j, err);
+    int *fds[] = { &j->worker_fd, &j->plugin_fd };
 
+    tiers_close(j->tiers);
+    spawn_free_env(j->env);
+    jobspec_free(j->spec);
+    j->tiers = NULL;
+    j->env = NULL;
+    j->spec = NULL;
+    for (int i = 0; i < 2; i++) {
+        if (*fds[i] >= 0)
+            close(*fds[i]);
+        *fds[i] = -1;
+    }
+}
+
+int job_read(struct job *j, struct err *err)
+{
+    int rc;
+
+    forget_job(j);
+    rc = read_spec(j, err);
     if (rc == 0)
         rc = spawn_env(j->spec->run_env, &j->env, err);
     if (rc == 0)
@@ -211,7 +248,6 @@ static void open_handles(struct job *j)
 int job_open(uv_loop_t *loop, const struct job_options *options, struct job **ret, struct err *err)
 {
     struct job *j = calloc(1, sizeof *j);
-    struct err refused = { 0 };
     int lost = 0, rc;
 
     if (!j)
@@ -234,8 +270,7 @@ int job_open(uv_loop_t *loop, const struct job_options *options, struct job **re
         job_close(j, NULL);
         return rc;
     }
-    read_job(j, &refused);
-    job_begin(j, lost, &refused);
+    job_begin(j, lost);
     *ret = j;
     return 0;
 }
@@ -269,15 +304,9 @@ int job_close(struct job *j, struct err *err)
     if (rc && err)
         *err = j->fatal;
     watch_free(j->watch);
-    tiers_close(j->tiers);
+    forget_job(j);
     spool_close(j->spool);
-    spawn_free_env(j->env);
-    jobspec_free(j->spec);
     job_unlock_gpus(j);
-    if (j->worker_fd >= 0)
-        close(j->worker_fd);
-    if (j->plugin_fd >= 0)
-        close(j->plugin_fd);
     free(j);
     return rc;
 }

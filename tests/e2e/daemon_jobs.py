@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
 """Jobs under a real detd and a real detd-job, with rank.py as the trainer: each scenario of DESIGN's life of a job, kills included."""
+import contextlib
 import os
 import random
 import signal
@@ -203,6 +204,98 @@ def accepted_jobs_are_never_lost():
         assert seen == sorted(stored.values(), reverse=True), seen
 
 
+@contextlib.contextmanager
+def away(d, program):
+    """The program is missing for a moment, as while it is replaced."""
+    path = "%s/%s" % (d.bin, program)
+    os.rename(path, path + ".away")
+    yield
+    os.rename(path + ".away", path)
+
+
+def supervisor_cannot_be_started():
+    """That ends no job: it waits and says why, and what it did while no detd ran is stored when detd-job is there again."""
+    with Daemon() as d:
+        job = d.submit(80, threads=1)
+        d.wait(job, lambda j: j["step"] > 12)
+        d.kill()
+        d.until(lambda: "job completed" in open("%s/jobs/%d/log/supervisor.log" % (d.state, job)).read(), "the job does not complete")
+        d.kill_session(job)
+        d.wait_left(job)
+        with away(d, "detd-job"):
+            d.start()
+            assert "detd-job" in d.wait_event("waits", job)[0]
+            assert "detd-job" in d.call("job.why", id=job)["text"], d.call("job.why", id=job)
+            assert d.job(job)["state"] == "starting"
+            waiting = d.submit(5, threads=1)
+            d.wait_event("waits", waiting)
+            d.call("job.cancel", id=waiting)  # of which nothing ran: it needs no supervisor to end
+            d.wait(waiting, "cancelled")
+        assert len(d.wait(job, "completed")["attempts"]) == 1
+        d.check_rows(job, 80)
+
+
+def trainer_cannot_be_opened():
+    with Daemon() as d:
+        with away(d, "detd-worker"):
+            job = d.submit(10)
+            assert "detd-worker" in d.wait_event("waits", job)[0]
+            assert "detd-worker" in d.call("job.why", id=job)["text"], d.call("job.why", id=job)
+        assert d.wait(job, "completed")["attempt"] == 1
+
+
+def newest_checkpoint(d, job):
+    folder = "%s/jobs/%d/checkpoints" % (d.state, job)
+    return max([int(n[5:]) for n in os.listdir(folder) if n.startswith("step-")], default=0) if os.path.isdir(folder) else 0
+
+
+@contextlib.contextmanager
+def unheard(d, job, steps):
+    """The job trains on till a checkpoint of `steps` more, while detd stands still; in the block detd goes on, and the job stands still."""
+    goal = newest_checkpoint(d, job) + steps
+    os.kill(d.proc.pid, signal.SIGSTOP)
+    d.until(lambda: newest_checkpoint(d, job) >= goal, "no checkpoint")
+    d.signal_session(job, signal.SIGSTOP)
+    os.kill(d.proc.pid, signal.SIGCONT)
+    yield
+    d.kill_session(job)
+
+
+def check_reported(d, job):
+    """No report at or before a checkpoint is lost."""
+    steps = [s for (s,) in d.sql("SELECT step FROM loss WHERE job=? AND split='train' AND term='total' ORDER BY step", job)]
+    assert steps == list(range(1, len(steps) + 1)) and len(steps) >= newest_checkpoint(d, job), (len(steps), newest_checkpoint(d, job))
+
+
+def ends_without_a_supervisor():
+    """A job is cancelled, or has spent its budget, when its supervisor is dead: its spool is read to the end first."""
+    for outcome in ("cancelled", "failed"):
+        with Daemon(step_s=0) as d:
+            job = d.submit(1000000, every=500, restarts=0)
+            d.wait(job, lambda j: j["step"] > 5)
+            with unheard(d, job, 4000):
+                if outcome == "cancelled":
+                    d.call("job.cancel", id=job)
+            d.wait(job, outcome)
+            check_reported(d, job)
+
+
+def budget_counts_from_the_newest_checkpoint():
+    """Also from one that detd has not heard of when the supervisor dies for the second time."""
+    with Daemon(step_s=0) as d:
+        job = d.submit(1000000, every=5000, restarts=1)
+        d.wait(job, lambda j: j["step"] > 2)
+        d.kill_session(job)
+        d.wait(job, lambda j: j["state"] == "running" and j["attempt"] == 2)
+        with unheard(d, job, 5000):
+            pass
+        again = d.wait(job, lambda j: j["attempts"][0]["attempt"] > 2 or j["state"] == "failed")
+        assert again["state"] == "running" and again["attempts"][0]["resume_step"] >= 5000, (again["reason"], again["attempts"])
+        d.call("job.cancel", id=job)
+        d.wait(job, "cancelled")
+        check_reported(d, job)
+
+
 def a_forgotten_job_is_not_run_again():
     """Its token comes once more when detd has it no longer in memory, and an older job has ended after it."""
     with Daemon(step_s=0, slots=1) as d:
@@ -239,8 +332,8 @@ def bad_ends():
 
 
 SCENARIOS = [runs_to_the_end, daemon_dies_again_and_again, job_ends_while_nobody_listens, supervisor_dies, supervisor_dies_too_often, both_die, commands,
-             wishes_survive_the_daemon, queue, accepted_jobs_are_never_lost,
-             a_forgotten_job_is_not_run_again, bad_ends]
+             wishes_survive_the_daemon, queue, accepted_jobs_are_never_lost, supervisor_cannot_be_started, trainer_cannot_be_opened,
+             ends_without_a_supervisor, budget_counts_from_the_newest_checkpoint, a_forgotten_job_is_not_run_again, bad_ends]
 
 for scenario in SCENARIOS:
     if len(sys.argv) < 2 or scenario.__name__ in sys.argv[1:]:

@@ -196,6 +196,23 @@ static void draws_keep_their_ranges(void **state)
     assert_true(p.w == 416 && p.h == 312 && !p.colour && !p.flip);
 }
 
+/* Every part of the key counts, in each of its bits that is used. */
+static void epoch_sample_and_seed_draw_anew(void **state)
+{
+    struct augment a = { .flip = .5f, .jitter = .2f, .scale = .2f, .hue = .1f, .saturation = 2, .exposure = 1.5f };
+
+    (void)state;
+    for (int32_t s = 0; s < 100; s++) {
+        struct placement p = place_random(&a, 5, 0, s, 640, 480, 416);
+        struct placement others[] = { place_random(&a, 5, 1, s, 640, 480, 416), place_random(&a, 5, 256, s, 640, 480, 416),
+                                      place_random(&a, 5, 0, s + 1, 640, 480, 416), place_random(&a, 6, 0, s, 640, 480, 416),
+                                      place_random(&a, 5 + (1ull << 40), 0, s, 640, 480, 416) };
+
+        for (size_t i = 0; i < sizeof others / sizeof *others; i++)
+            assert_true(p.hue != others[i].hue && p.saturation != others[i].saturation && p.exposure != others[i].exposure);
+    }
+}
+
 static void boxes_move_with_their_pixels(void **state)
 {
     struct dataset_box boxes[] = {
@@ -222,9 +239,8 @@ static void boxes_move_with_their_pixels(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(letterbox_follows_the_vectors),
-        cmocka_unit_test(pixels_follow_the_formulas),
-        cmocka_unit_test(draws_keep_their_ranges),
+        cmocka_unit_test(letterbox_follows_the_vectors), cmocka_unit_test(pixels_follow_the_formulas),
+        cmocka_unit_test(draws_keep_their_ranges),       cmocka_unit_test(epoch_sample_and_seed_draw_anew),
         cmocka_unit_test(boxes_move_with_their_pixels),
     };
 

@@ -217,13 +217,117 @@ static void real_sets_count_right(void **state)
     dataset_free(d);
 }
 
+/* ---- rules that need no files but one ---- */
+
+/* An image of 100 x 50 named `file`, and one annotation. */
+static int read_one(const char *file, const char *annotation, enum bad_policy on_bad, struct problems *p, struct dataset **ret,
+                    struct err *err)
+{
+    char path[] = "/tmp/detd-coco-XXXXXX";
+    int rc, fd = mkstemp(path);
+    FILE *f = fdopen(fd, "w");
+
+    fprintf(
+        f,
+        "{\"categories\": [{\"id\": 1, \"name\": \"x\"}], \"images\": [{\"id\": 4, \"file_name\": \"%s\", \"width\": 100, \"height\": 50}],"
+        "\"annotations\": [{\"id\": 7, \"image_id\": 4, \"category_id\": 1, %s}]}",
+        file, annotation);
+    fclose(f);
+    memset(p, 0, sizeof *p);
+    rc = coco_read(path, "nowhere", on_bad, p, ret, err);
+    unlink(path);
+    return rc;
+}
+
+static void names_stay_below_the_folder(void **state)
+{
+    static const char *const out[] = { "/etc/x", "../x", "a/../../x", "a/..", "a/../b", "./..", "a//../x" }, *const in[] = {
+        "x", "a/b/x", "..x", "x..", "a/..x/y", "a/x../y", "...", "a/.../x", ".", "a//x"
+    };
+    static struct problems store, *p = &store;
+    struct dataset *d;
+    char want[128];
+    struct err err;
+
+    (void)state;
+    for (size_t i = 0; i < sizeof out / sizeof *out; i++) {
+        snprintf(want, sizeof want, "image 4: file_name '%s' leaves the image folder", out[i]);
+        assert_int_equal(read_one(out[i], "\"bbox\": [1, 1, 2, 2]", BAD_ERROR, p, &d, &err), ERR_DATA);
+        assert_non_null(strstr(err.msg, want));
+    }
+    for (size_t i = 0; i < sizeof in / sizeof *in; i++) {
+        if (read_one(in[i], "\"bbox\": [1, 1, 2, 2]", BAD_ERROR, p, &d, &err) != 0)
+            fail_msg("%s", err.msg);
+        assert_string_equal(d->images[0].file, in[i]);
+        dataset_free(d);
+    }
+}
+
+static void boxes_are_clipped_to_the_last_pixel(void **state)
+{
+    static const struct {
+        const char *box;
+        double want[4];
+        int clipped;
+    } rows[] = {
+        { "[0, 0, 100, 50]", { 0, 0, 100, 50 }, 0 },   { "[99, 49, 1, 1]", { 99, 49, 1, 1 }, 0 },
+        { "[90, 40, 10.5, 3]", { 90, 40, 10, 3 }, 1 }, { "[90, 40, 3, 10.5]", { 90, 40, 3, 10 }, 1 },
+        { "[-2, 5, 10, 7]", { 0, 5, 8, 7 }, 1 },       { "[5, -2, 7, 10]", { 5, 0, 7, 8 }, 1 },
+        { "[-1, -1, 102, 52]", { 0, 0, 100, 50 }, 1 }, { "[99.5, 49.5, 9, 9]", { 99.5, 49.5, .5, .5 }, 1 },
+    };
+    static struct problems store, *p = &store;
+    char annotation[64];
+    struct dataset *d;
+    struct err err;
+
+    (void)state;
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        snprintf(annotation, sizeof annotation, "\"bbox\": %s", rows[i].box);
+        assert_int_equal(read_one("x", annotation, BAD_ERROR, p, &d, &err), 0);
+        assert_true(d->boxes[0].x == rows[i].want[0] && d->boxes[0].y == rows[i].want[1] && d->boxes[0].w == rows[i].want[2] &&
+                    d->boxes[0].h == rows[i].want[3]);
+        assert_int_equal(d->clipped, rows[i].clipped);
+        assert_int_equal(p->count, 0);
+        dataset_free(d);
+        assert_int_equal(read_one("x", annotation, BAD_KEEP, p, &d, &err), 0);
+        assert_int_equal(d->clipped, 0);
+        dataset_free(d);
+    }
+    assert_int_equal(read_one("x", "\"bbox\": [100, 0, 5, 5]", BAD_ERROR, p, &d, &err), ERR_DATA);
+    assert_int_equal(read_one("x", "\"bbox\": [0, 50, 5, 5]", BAD_ERROR, p, &d, &err), ERR_DATA);
+}
+
+/* Of the box as it was written, as the reference evaluator has it. */
+static void area_is_the_file_s_or_the_box_s(void **state)
+{
+    static const struct {
+        const char *annotation;
+        double area;
+    } rows[] = {
+        { "\"bbox\": [1, 1, 4, 2.5]", 10 },
+        { "\"bbox\": [1, 1, 4, 2.5], \"area\": 3", 3 },
+        { "\"bbox\": [1, 1, 4, 2.5], \"area\": 0", 0 },
+        { "\"bbox\": [98, 1, 4, 2]", 8 },
+    };
+    static struct problems store, *p = &store;
+    struct dataset *d;
+    struct err err;
+
+    (void)state;
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        assert_int_equal(read_one("x", rows[i].annotation, BAD_ERROR, p, &d, &err), 0);
+        assert_true(d->boxes[0].area == rows[i].area);
+        dataset_free(d);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(odd_files_are_told_or_read),
-        cmocka_unit_test(ids_names_and_boxes_arrive),
-        cmocka_unit_test(foreign_tools_are_read),
-        cmocka_unit_test(real_sets_count_right),
+        cmocka_unit_test(odd_files_are_told_or_read),      cmocka_unit_test(ids_names_and_boxes_arrive),
+        cmocka_unit_test(foreign_tools_are_read),          cmocka_unit_test(real_sets_count_right),
+        cmocka_unit_test(names_stay_below_the_folder),     cmocka_unit_test(boxes_are_clipped_to_the_last_pixel),
+        cmocka_unit_test(area_is_the_file_s_or_the_box_s),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -217,6 +217,45 @@ static void nothing_found_is_zero(void **state)
     coco_ap_free(&ap);
 }
 
+/* What counts of one image and class are its 100 best. */
+static void the_101st_detection_does_not_count(void **state)
+{
+    struct truth t = { .area = 100, .box = { 0, 0, 10, 10 } };
+    struct detection d[101];
+    struct coco_ap ap;
+    struct err err;
+
+    (void)state;
+    for (int i = 0; i < 101; i++)
+        d[i] = (struct detection){ .slot = i, .score = 1 - i / 200.0, .box = { 50, 50, 10, 10 } };
+    memcpy(d[100].box, t.box, sizeof t.box);
+    assert_int_equal(coco_ap_compute(d, 101, &t, 1, 1, &ap, &err), 0);
+    assert_true(ap.stat[COCO_AP] == 0 && ap.stat[COCO_AR100] == 0);
+    coco_ap_free(&ap);
+    assert_int_equal(coco_ap_compute(d + 1, 100, &t, 1, 1, &ap, &err), 0);
+    assert_float_equal(ap.stat[COCO_AP], .01, 1e-12);
+    assert_true(ap.stat[COCO_AR100] == 1 && ap.stat[COCO_AR10] == 0);
+    coco_ap_free(&ap);
+}
+
+static void an_overlap_of_exactly_the_threshold_counts(void **state)
+{
+    struct truth t = { .area = 100, .box = { 0, 0, 10, 10 } };
+    struct detection d = { .score = .5, .box = { 0, 0, 10, 5 } };
+    struct coco_ap ap;
+    struct err err;
+
+    (void)state;
+    assert_int_equal(coco_ap_compute(&d, 1, &t, 1, 1, &ap, &err), 0);
+    assert_float_equal(ap.at_iou[0], 1, 1e-9);
+    assert_true(ap.at_iou[1] == 0);
+    coco_ap_free(&ap);
+    d.box[3] = 4.9999999;
+    assert_int_equal(coco_ap_compute(&d, 1, &t, 1, 1, &ap, &err), 0);
+    assert_true(ap.at_iou[0] == 0);
+    coco_ap_free(&ap);
+}
+
 static void bad_records_are_named(void **state)
 {
     struct detection d[2] = { { .score = .5 }, { .score = .5, .cls = 3 } };
@@ -244,6 +283,8 @@ int main(void)
         cmocka_unit_test(agrees_with_the_reference),
         cmocka_unit_test(nothing_to_find_is_minus_one),
         cmocka_unit_test(nothing_found_is_zero),
+        cmocka_unit_test(the_101st_detection_does_not_count),
+        cmocka_unit_test(an_overlap_of_exactly_the_threshold_counts),
         cmocka_unit_test(bad_records_are_named),
     };
 

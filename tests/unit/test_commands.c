@@ -41,6 +41,22 @@ static void exit_codes(void **state)
     assert_int_equal(complain(&err), CODE_INTERRUPTED);
 }
 
+static void ids_are_whole_numbers_above_zero(void **state)
+{
+    static const char *const refused[] = { "", "x", "7x", "7 ", "0", "-7", "7.5", "0x7", "9223372036854775808" };
+    struct context ctx = { .command = commands };
+    int64_t id = 0;
+
+    (void)state;
+    assert_int_equal(take_id(&ctx, "7", &id), 0);
+    assert_int_equal(id, 7);
+    assert_int_equal(take_id(&ctx, "9223372036854775807", &id), 0);
+    assert_true(id == INT64_MAX);
+    for (size_t i = 0; i < sizeof refused / sizeof *refused; i++)
+        assert_int_equal(take_id(&ctx, refused[i], &id), CODE_USAGE);
+    assert_true(id == INT64_MAX);
+}
+
 /* ---- the manual ---- */
 
 static void roff(FILE *out, const char *text)
@@ -135,6 +151,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(rows_are_complete),
         cmocka_unit_test(exit_codes),
+        cmocka_unit_test(ids_are_whole_numbers_above_zero),
         cmocka_unit_test(manual_is_current),
     };
 

@@ -167,12 +167,86 @@ static void damage_is_survived(void **state)
     free(rgb);
 }
 
+static void big_endian(uint8_t *to, uint32_t v, int bytes)
+{
+    for (int i = 0; i < bytes; i++)
+        to[i] = (uint8_t)(v >> (8 * (bytes - 1 - i)));
+}
+
+static uint32_t crc_of(const uint8_t *from, const uint8_t *to)
+{
+    uint32_t crc = ~0u;
+
+    for (; from < to; from++) {
+        crc ^= *from;
+        for (int bit = 0; bit < 8; bit++)
+            crc = crc >> 1 ^ (crc & 1 ? 0xedb88320u : 0);
+    }
+    return ~crc;
+}
+
+/* The size in a picture's header. */
+static void claim(uint8_t *file, size_t size, bool png, uint32_t w, uint32_t h)
+{
+    size_t at = 2;
+
+    if (png) {
+        big_endian(file + 16, w, 4);
+        big_endian(file + 20, h, 4);
+        big_endian(file + 29, crc_of(file + 12, file + 29), 4);
+        return;
+    }
+    while (at < size && file[at + 1] != 0xc0) /* SOF0 */
+        at += 2 + (size_t)(file[at + 2] << 8 | file[at + 3]);
+    assert_true(at < size);
+    big_endian(file + at + 5, h, 2);
+    big_endian(file + at + 7, w, 2);
+}
+
+static void headers_over_a_limit_are_refused(void **state)
+{
+    static const struct {
+        uint32_t w, h;
+        bool over;
+    } rows[] = { { 16384, 16384, true }, { 16384, 4096, false }, { 16384, 4097, true }, { 4097, 16384, true },
+                 { 16385, 1, true },     { 1, 16385, true },     { 16384, 1, false },   { 1, 16384, false } };
+    char path[] = "/tmp/detd-image-XXXXXX";
+    uint8_t *rgb = pattern(24, 16);
+    struct decoder *dec = decoder_new();
+    struct image img;
+    struct err err;
+    int w, h;
+
+    (void)state;
+    close(mkstemp(path));
+    for (size_t i = 0; i < 2 * sizeof rows / sizeof *rows; i++) {
+        bool png = i % 2, over = rows[i / 2].over;
+        FILE *f;
+
+        assert_int_equal(png ? image_write_png(path, rgb, 24, 16, &err) : image_write_jpeg(path, rgb, 24, 16, 80, &err), 0);
+        assert_int_equal(image_read(dec, path, &img, &err), 0);
+        claim((uint8_t *)img.bytes, img.size_bytes, png, rows[i / 2].w, rows[i / 2].h);
+        f = fopen(path, "w");
+        assert_int_equal(fwrite(img.bytes, 1, img.size_bytes, f), img.size_bytes);
+        fclose(f);
+        assert_int_equal(image_size(dec, path, &w, &h, &err), over ? ERR_DATA : 0);
+        if (!over)
+            assert_true(w == (int)rows[i / 2].w && h == (int)rows[i / 2].h);
+        else if (!png) /* libpng knows the longest side, and says it in its own words */
+            assert_non_null(strstr(err.msg, "over the limit of 16384 a side and 67108864 in all"));
+    }
+    unlink(path);
+    decoder_free(dec);
+    free(rgb);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(odd_images_are_read_or_told),
         cmocka_unit_test(written_pictures_come_back),
         cmocka_unit_test(damage_is_survived),
+        cmocka_unit_test(headers_over_a_limit_are_refused),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

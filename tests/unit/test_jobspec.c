@@ -135,6 +135,8 @@ static void refused(void **state)
           "data.augment.size_max: must be at least data.augment.size_min (512), is 480" },
         { "train.lr_steps=[0.9,0.8]", "train.lr_steps", "train.lr_steps: must ascend; number 2 is step 3200 after step 3600" },
         { "train.lr_steps=[0.9,100]", "train.lr_steps", "train.lr_steps: must ascend; number 2 is step 100 after step 3600" },
+        { "train.lr_steps=[100,100]", "train.lr_steps", "train.lr_steps: must ascend; number 2 is step 100 after step 100" },
+        { "train.lr_steps=[0.5,2000]", "train.lr_steps", "train.lr_steps: must ascend; number 2 is step 2000 after step 2000" },
         { "train.lr_steps=[1.5]", "train.lr_steps", "train.lr_steps: must be whole steps, or fractions between 0 and 1; number 1 is 1.5" },
         { "train.lr_steps=[\"a\"]", "train.lr_steps", "train.lr_steps: number 1 must be a number, is \"a\"" },
         { "train.lr_steps=3", "train.lr_steps", "train.lr_steps: must be a list of numbers, is 3" },

@@ -1,5 +1,6 @@
 /* tests/unit/test_loader.c - uses: proto worker/core worker/data
  * The stream of batches is the same whoever makes it: threads, memory, ranks, waves and where a run resumes change no bit. */
+#include <errno.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -304,6 +305,42 @@ static void lost_files_are_named_or_replaced(void **state)
     write_image(f->dir, 4);
 }
 
+static void replace_by(const struct fixture *f, int i, int side)
+{
+    uint8_t *rgb = calloc((size_t)side * (size_t)side, 3);
+    char path[128];
+    struct err err;
+
+    snprintf(path, sizeof path, "%s/%d.png", f->dir, i);
+    if (side)
+        assert_int_equal(image_write_png(path, rgb, side, side, &err), 0);
+    else
+        assert_int_equal(unlink(path), 0);
+    free(rgb);
+}
+
+/* One of two bad pictures is only seen to be bad when much has been decoded, by another thread: whichever it is, the lower index is told. */
+static void the_first_of_two_bad_pictures_is_told(void **state)
+{
+    struct fixture *f = *state;
+
+    for (int slow = 0; slow < 2; slow++) {
+        struct loader_options o = { .batch = IMAGES, .size = 32, .ranks = 1, .workers = 8 };
+        struct loader *l;
+        struct batch b;
+        struct err err;
+
+        replace_by(f, 3, slow == 0 ? 1500 : 0);
+        replace_by(f, 7, slow == 1 ? 1500 : 0);
+        assert_int_equal(loader_open(f->d, &o, &l, &err), 0);
+        assert_int_equal(loader_next(l, &b, &err), slow == 0 ? ERR_DATA : -ENOENT);
+        assert_non_null(strstr(err.msg, "/3.png"));
+        loader_close(l);
+        write_image(f->dir, 3);
+        write_image(f->dir, 7);
+    }
+}
+
 static void closes_at_any_moment(void **state)
 {
     struct fixture *f = *state;
@@ -327,11 +364,9 @@ static void closes_at_any_moment(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(nothing_but_seed_and_step_matters),
-        cmocka_unit_test(waves_cover_the_shards),
-        cmocka_unit_test(validation_sees_each_image_once),
-        cmocka_unit_test(lost_files_are_named_or_replaced),
-        cmocka_unit_test(closes_at_any_moment),
+        cmocka_unit_test(nothing_but_seed_and_step_matters),     cmocka_unit_test(waves_cover_the_shards),
+        cmocka_unit_test(validation_sees_each_image_once),       cmocka_unit_test(lost_files_are_named_or_replaced),
+        cmocka_unit_test(the_first_of_two_bad_pictures_is_told), cmocka_unit_test(closes_at_any_moment),
     };
 
     return cmocka_run_group_tests(tests, setup, teardown);

@@ -112,6 +112,17 @@ static void classes_and_images_are_kept_apart(void **state)
     assert_true(map_of(NULL, 0, t, 2, 3) == 0);
 }
 
+static void an_overlap_of_exactly_the_threshold_counts(void **state)
+{
+    struct truth t = { .box = { 0, 0, 10, 10 } };
+    struct detection d = { .score = .5, .box = { 0, 0, 10, 5 } };
+
+    (void)state;
+    assert_float_equal(map_of(&d, 1, &t, 1, 1), 1, 1e-9);
+    d.box[3] = 4.9999999;
+    assert_true(map_of(&d, 1, &t, 1, 1) == 0);
+}
+
 static void bad_records_are_refused(void **state)
 {
     struct detection d = dets[0];
@@ -131,6 +142,7 @@ int main(void)
         cmocka_unit_test(matching_follows_the_vector),
         cmocka_unit_test(order_of_arrival_does_not_show),
         cmocka_unit_test(classes_and_images_are_kept_apart),
+        cmocka_unit_test(an_overlap_of_exactly_the_threshold_counts),
         cmocka_unit_test(bad_records_are_refused),
     };
 

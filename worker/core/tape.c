@@ -414,6 +414,18 @@ int tape_grad(struct tape *t, struct value *v, float *ret_beta, struct err *err)
     return 0;
 }
 
+int tape_grad_hand_on(struct tape *t, struct value *from, struct value *to, struct err *err)
+{
+    if (to->grad_written)
+        return t->dev->ops->act_bwd(t->dev, ACT_LINEAR, to->grad, 1.0f, from->grad, from->x, t->nshards, err);
+    for (int s = 0; s < t->nshards; s++) {
+        to->grad[s] = from->grad[s];
+        from->grad[s].data = NULL;
+    }
+    to->grad_written = true;
+    return 0;
+}
+
 /* A parameter whose every use lies on a branch nobody reads, or that was not used: zeros. */
 static int zero_grad(struct tape *t, const struct param *p, struct err *err)
 {
@@ -438,7 +450,7 @@ int tape_backward(struct tape *t, struct param *const *params, int nparams, stru
 
         if (n->out->grad_written)
             tape_fail(t, n->backward(t, n, &t->err), &t->err);
-        if (n->out->grad_written && n->out->grad[0].data) /* norm hands its buffer on and clears it */
+        if (n->out->grad_written && n->out->grad[0].data) /* NULL: handed on */
             arena_release(t->arena, n->out->grad[0].data);
         storage_drop(t, n->out);
     }

@@ -4,18 +4,12 @@
 static int pending_backward(struct tape *t, struct node *n, struct err *err)
 {
     struct device *dev = tape_device(t);
-    struct value *v = n->out, *raw = n->in[0];
-    int rc = dev->ops->norm_bwd_apply(dev, v->grad, tape_operands(t, v), NULL, NULL, NULL, NULL, tape_shards(t), err);
+    int rc = dev->ops->norm_bwd_apply(dev, n->out->grad, tape_operands(t, n->out), NULL, NULL, NULL, NULL, tape_shards(t), err);
 
-    for (int s = 0; s < tape_shards(t); s++) {
-        raw->grad[s] = v->grad[s];
-        v->grad[s].data = NULL;
-    }
-    raw->grad_written = true;
-    return rc;
+    return rc < 0 ? rc : tape_grad_hand_on(t, n->out, n->in[0], err);
 }
 
-/* scale 1, shift 0 and the slope stay pending; only for raw values with this one reader, as a convolution's output. */
+/* scale 1, shift 0 and the slope stay pending. */
 static struct value *pending_leaky(struct tape *t, struct value *raw, float slope)
 {
     int nshards = tape_shards(t);
@@ -26,7 +20,6 @@ static struct value *pending_leaky(struct tape *t, struct value *raw, float slop
         act[s] =
             (struct affine){ tape_constant(t, 1, raw->x[s].c), tape_constant(t, 0, raw->x[s].c), tape_constant(t, slope, raw->x[s].c) };
     v = tape_alias(t, raw, act);
-    tape_drop(t, raw);
     tape_record(t, pending_backward, v, raw, NULL, NULL);
     return v;
 }

@@ -19,7 +19,7 @@ struct norm {
 struct value *layer_conv(struct tape *t, struct value *x, const struct conv *cv, struct param *w, struct param *bias);
 /* norm.c: conv, then batch normalisation and leaky activation (slope 1: none, 0: ReLU), which stay pending on the raw output. */
 struct value *layer_conv_norm(struct tape *t, struct value *x, const struct conv *cv, struct param *w, const struct norm *n, float slope);
-/* act.c: leaky activations stay pending, the others are computed. */
+/* act.c: leaky activations stay pending on x's memory, the others are computed; ACT_LINEAR is x itself. */
 struct value *layer_act(struct tape *t, struct value *x, enum act_kind kind);
 struct value *layer_add(struct tape *t, struct value *a, struct value *b);
 /* resample.c */

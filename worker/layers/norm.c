@@ -81,12 +81,7 @@ static int norm_backward(struct tape *t, struct node *node, struct err *err)
     if (rc >= 0)
         rc = dev->ops->norm_bwd_apply(dev, v->grad, x, mean, invstd, (const double *const *)sums, (const double *const *)c->stats, nshards,
                                       err);
-    for (int s = 0; s < nshards; s++) {
-        raw->grad[s] = v->grad[s]; /* the same memory goes on as the raw output's gradient */
-        v->grad[s].data = NULL;
-    }
-    raw->grad_written = true;
-    return rc;
+    return rc < 0 ? rc : tape_grad_hand_on(t, v, raw, err);
 }
 
 /* Batch statistics -> mean, invstd, scale, shift of each shard. */

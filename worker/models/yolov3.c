@@ -73,6 +73,16 @@ static struct value *source(struct yolov3 *y, int layer, struct value *image)
     return layer < 0 ? image : y->out[layer];
 }
 
+/* x has no other reader. */
+static struct value *activate(struct tape *t, struct value *x, enum act_kind kind)
+{
+    struct value *v = layer_act(t, x, kind);
+
+    if (v != x)
+        tape_drop(t, x);
+    return v;
+}
+
 static struct value *conv_forward(struct yolov3 *y, struct tape *t, int i, struct value *x)
 {
     const struct darknet_layer *l = &y->net->layers[i];
@@ -82,12 +92,12 @@ static struct value *conv_forward(struct yolov3 *y, struct tape *t, int i, struc
     struct value *v;
 
     if (!l->bn)
-        return layer_act(t, layer_conv(t, x, &cv, p->weight, p->bias), l->act);
+        return activate(t, layer_conv(t, x, &cv, p->weight, p->bias), l->act);
     v = layer_conv_norm(t, x, &cv, p->weight, &y->base.norms[y->norm_of[i]],
                         l->act == ACT_LEAKY  ? LEAKY_SLOPE
                         : l->act == ACT_RELU ? 0
                                              : 1);
-    return leaky ? v : layer_act(t, v, l->act);
+    return leaky ? v : activate(t, v, l->act);
 }
 
 static struct value *route_forward(struct yolov3 *y, struct tape *t, const struct darknet_layer *l)
@@ -108,7 +118,7 @@ static struct value *layer_forward(struct yolov3 *y, struct tape *t, int i, stru
     case DARKNET_CONV:
         return conv_forward(y, t, i, x);
     case DARKNET_SHORTCUT:
-        return layer_act(t, layer_add(t, x, y->out[l->source[0]]), l->act);
+        return activate(t, layer_add(t, x, y->out[l->source[0]]), l->act);
     case DARKNET_ROUTE:
         return route_forward(y, t, l);
     case DARKNET_UPSAMPLE:

@@ -1,0 +1,216 @@
+/* tests/device/test_layers.c - values with several readers: each reader's gradient counts, whatever the order.
+ * uses: proto worker/layers worker/comm worker/core cpu cuda */
+#include "tests/device/devices.h"
+
+#include "worker/core/arena.h"
+#include "worker/core/tape.h"
+#include "worker/layers/layers.h"
+
+enum { SHARDS = 2, C = 4, K = 5, PARAMS = 4, COUNT = 2 * 4 * 3 * K };
+
+/* Two images of 4 x 3 pixels a shard. */
+struct net {
+    struct device *dev;
+    struct arena *arena;
+    struct tape *tape;
+    struct param *param[PARAMS]; /* [K][3][3][C] and its bias, which make the value that is read twice; [K][1][1][K], [K] of a reader */
+    float *grad[PARAMS][SHARDS];
+    struct tensor image[SHARDS];
+};
+
+static float *grad_dest(void *arg, const struct param *p, int shard, bool *ret_written)
+{
+    struct net *n = arg;
+
+    *ret_written = false;
+    return n->grad[p->index][shard];
+}
+
+static int grad_ready(void *arg, const struct param *p, struct err *err)
+{
+    (void)arg, (void)p, (void)err;
+    return 0;
+}
+
+static struct param *param_new(struct net *n, int index, enum param_kind kind, int k, int size, int c)
+{
+    struct param *p = calloc(1, sizeof *p);
+    float *w;
+
+    assert_non_null(p);
+    p->index = index;
+    p->kind = kind;
+    p->k = k;
+    p->r = p->s = size;
+    p->c = c;
+    p->count = (size_t)(k * size * size * c);
+    snprintf(p->name, sizeof p->name, "param %d", index);
+    w = numbers(p->count, 10 + (uint64_t)index, -0.5f, 0.5f);
+    p->data = put(n->dev, w, p->count * sizeof *w);
+    free(w);
+    for (int s = 0; s < SHARDS; s++)
+        n->grad[index][s] = put(n->dev, NULL, p->count * sizeof(float));
+    return p;
+}
+
+static void net_open(struct net *n, int device)
+{
+    use_device(device);
+    n->dev = devices.dev[device];
+    n->dev->ops->set_tier(n->dev, TIER_WORLD); /* a gradient of each shard */
+    n->arena = arena_new(n->dev, 1 << 20);
+    n->tape = tape_new(n->dev, n->arena, PARAMS);
+    assert_true(n->arena && n->tape);
+    n->param[0] = param_new(n, 0, PARAM_CONV, K, 3, C);
+    n->param[1] = param_new(n, 1, PARAM_BIAS, K, 1, 1);
+    n->param[2] = param_new(n, 2, PARAM_CONV, K, 1, K);
+    n->param[3] = param_new(n, 3, PARAM_BIAS, K, 1, 1);
+    for (int s = 0; s < SHARDS; s++) {
+        float *x = numbers(2 * 4 * 3 * C, 20 + (uint64_t)s, -1.0f, 1.0f);
+
+        n->image[s] = tensor_f32(put(n->dev, x, 2 * 4 * 3 * C * sizeof *x), 2, 4, 3, C);
+        free(x);
+    }
+}
+
+static void net_close(struct net *n)
+{
+    tape_free(n->tape);
+    arena_free(n->arena);
+    for (int i = 0; i < PARAMS; i++) {
+        n->dev->ops->param_release(n->dev, n->param[i]);
+        free(n->param[i]);
+    }
+    free_buffers();
+}
+
+enum reader { LEAKY, RELU, LOGISTIC, CONV, POOL, READERS };
+
+static const char *const reader_name[READERS] = { "leaky", "ReLU", "logistic", "convolution", "max-pool" };
+
+static struct value *raw_value(struct net *n)
+{
+    return layer_conv(n->tape, tape_input(n->tape, n->image), &(struct conv){ 1, 1 }, n->param[0], n->param[1]);
+}
+
+/* All have the shape of what they read. */
+static struct value *read_by(struct net *n, enum reader reader, struct value *raw)
+{
+    switch (reader) {
+    case LEAKY:
+        return layer_act(n->tape, raw, ACT_LEAKY);
+    case RELU:
+        return layer_act(n->tape, raw, ACT_RELU);
+    case LOGISTIC:
+        return layer_act(n->tape, raw, ACT_LOGISTIC);
+    case CONV:
+        return layer_conv(n->tape, raw, &(struct conv){ 1, 0 }, n->param[2], n->param[3]);
+    default:
+        return layer_maxpool(n->tape, raw, &(struct pooling){ 3, 1, 2 });
+    }
+}
+
+/* Some gradient arrives at v, as a loss would leave it. */
+static void seed(struct net *n, struct value *v, uint64_t which)
+{
+    struct err err;
+    float beta;
+
+    assert_int_equal(tape_grad(n->tape, v, &beta, &err), 0);
+    assert_true(beta == 0.0f);
+    for (int s = 0; s < SHARDS; s++) {
+        float *g = numbers(COUNT, 30 + 2 * which + (uint64_t)s, -1.0f, 1.0f);
+
+        assert_int_equal(n->dev->ops->upload(n->dev, v->grad[s].data, g, COUNT * sizeof *g, &err), 0);
+        free(g);
+    }
+}
+
+/* Gradients of the first convolution and its bias, where reader i's output has one if seeded[i]; the readers stand in this order. */
+static void gradients(struct net *n, const enum reader *readers, const bool *seeded, float ret[SHARDS][K * 9 * C + K])
+{
+    const struct tape_hooks hooks = { .arg = n, .grad_dest = grad_dest, .grad_ready = grad_ready };
+    struct value *raw, *out[2];
+    struct err err = { 0 };
+
+    tape_begin(n->tape, TAPE_TRAIN, SHARDS, &hooks);
+    raw = raw_value(n);
+    for (int i = 0; i < 2; i++)
+        out[i] = read_by(n, readers[i], raw);
+    if (tape_status(n->tape, &err) < 0)
+        fail_msg("%s", err.msg);
+    for (int i = 0; i < 2; i++)
+        if (seeded[i])
+            seed(n, out[i], (uint64_t)i);
+    if (tape_backward(n->tape, n->param, PARAMS, &err) < 0)
+        fail_msg("%s", err.msg);
+    for (int s = 0; s < SHARDS; s++) {
+        get(n->dev, ret[s], n->grad[0][s], n->param[0]->count * sizeof(float));
+        get(n->dev, ret[s] + n->param[0]->count, n->grad[1][s], n->param[1]->count * sizeof(float));
+    }
+}
+
+/* A gradient is linear in what arrives: that of both readers is the sum of each one's. */
+static void both(struct net *n, enum reader first, enum reader second)
+{
+    static const bool seeded[3][2] = { { true, false }, { false, true }, { true, true } };
+    const enum reader readers[2] = { first, second };
+    float g[3][SHARDS][K * 9 * C + K];
+
+    for (int i = 0; i < 3; i++)
+        gradients(n, readers, seeded[i], g[i]);
+    for (int s = 0; s < SHARDS; s++)
+        for (size_t k = 0; k < sizeof g[0][0] / sizeof(float); k++) {
+            double sum = (double)g[0][s][k] + (double)g[1][s][k], diff = (double)g[2][s][k] - sum;
+
+            assert_true(g[0][s][k] != 0.0f && g[1][s][k] != 0.0f);
+            if (!(diff < 1e-4 && diff > -1e-4))
+                fail_msg("%s, readers %s and %s: gradient %zu is %g, should be %g", n->dev->ops->name, reader_name[first],
+                         reader_name[second], k, (double)g[2][s][k], sum);
+        }
+}
+
+static void two_readers(void **state)
+{
+    (void)state;
+    for (int d = 0; d < devices.n; d++) {
+        struct net n;
+
+        net_open(&n, d);
+        for (int r = 0; r < READERS; r++) {
+            both(&n, LEAKY, (enum reader)r);
+            both(&n, (enum reader)r, LEAKY);
+        }
+        net_close(&n);
+    }
+}
+
+/* In evaluation memory goes back when the model says so, not when the first reader is done. */
+static void read_again_in_evaluation(void **state)
+{
+    (void)state;
+    for (int d = 0; d < devices.n; d++) {
+        struct value *raw, *leaky, *other;
+        struct net n;
+
+        net_open(&n, d);
+        tape_begin(n.tape, TAPE_EVAL, SHARDS, NULL);
+        raw = raw_value(&n);
+        leaky = layer_act(n.tape, raw, ACT_LEAKY);
+        tape_drop(n.tape, leaky);
+        other = layer_act(n.tape, raw, ACT_LOGISTIC);
+        assert_int_equal(tape_status(n.tape, NULL), 0);
+        assert_ptr_not_equal(other->x[0].data, raw->x[0].data);
+        tape_drop(n.tape, raw);
+        leaky = layer_maxpool(n.tape, other, &(struct pooling){ 3, 1, 2 });
+        assert_ptr_equal(leaky->x[0].data, raw->x[0].data);
+        net_close(&n);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = { cmocka_unit_test(two_readers), cmocka_unit_test(read_again_in_evaluation) };
+
+    return cmocka_run_group_tests(tests, open_devices, close_devices);
+}

@@ -182,7 +182,7 @@ static int load_model(struct predictor *p, const char *dir, int64_t step, struct
     if (rc >= 0)
         rc = model_open(p->spec, p->classes.n, p->dev, &p->model, err);
     if (rc >= 0)
-        rc = model_import(p->model, c->model, -1, err);
+        rc = model_import(p->model, c->model, err);
     ckpt_close(c);
     fprintf(p->out, "checkpoint of step %lld\n", (long long)step);
     return rc;

@@ -1,5 +1,6 @@
 /* .weights files: both headers byte for byte, boundaries, the way there and back.
  * uses: proto worker/models worker/layers worker/eval worker/core */
+#include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -30,8 +31,8 @@ static const struct arrays expected = { { .5f, -.25f }, { 1, 2 }, { .125f, -.125
 
 static void describe(struct arrays *a, struct darknet_block b[2])
 {
-    b[0] = (struct darknet_block){ 0, 2, 1, 1, a->bias0, a->scale, a->mean, a->var, a->weights0 };
-    b[1] = (struct darknet_block){ 1, 1, 2, 1, a->bias1, NULL, NULL, NULL, a->weights1 };
+    b[0] = (struct darknet_block){ 0, 2, 1, 1, a->bias0, a->scale, a->mean, a->var, a->weights0, 0, false };
+    b[1] = (struct darknet_block){ 1, 1, 2, 1, a->bias1, NULL, NULL, NULL, a->weights1, 0, false };
 }
 
 static size_t unhex(const char *hex, unsigned char *bytes)
@@ -102,7 +103,8 @@ static void a_file_may_end_at_any_layer(void **state)
     assert_int_equal(darknet_weights_parse(bytes, 20 + 40, "f", b, 2, -1, &info, &err), 0);
     assert_int_equal(info.nloaded, 1);
     assert_true(a.weights0[1] == -3 && a.bias1[0] == 9);
-    assert_string_equal(info.note, "layers from 1 on keep their initial values");
+    assert_true(b[0].loaded && !b[1].loaded);
+    assert_string_equal(info.note, "");
 }
 
 static void load_until_takes_the_part_in_front(void **state)
@@ -139,10 +141,12 @@ static void sizes_that_do_not_fit_are_refused(void **state)
     describe(&a, b);
     assert_int_equal(darknet_weights_parse(bytes, size - 8, "f", b, 2, -1, &info, &err), ERR_DATA);
     assert_string_equal(
-        err.msg, "f: holds 11 numbers; this network's layers end at 10 (through layer 0) and 13 (through layer 1): another network or "
-                 "class count? load_until takes the part in front");
+        err.msg,
+        "f: holds 11 numbers; this network's layers end at 10 (through layer 0) and 13 (through layer 1), and it has as many at no "
+        "other class count: another network or model.width? model.load_until takes the part in front");
     assert_int_equal(darknet_weights_parse(bytes, size + 8, "f", b, 2, -1, &info, &err), ERR_DATA);
-    assert_string_equal(err.msg, "f: holds 15 numbers, the whole network 13: another network or class count");
+    assert_string_equal(err.msg, "f: holds 15 numbers, the whole network 13, and as many at no other class count: another network or "
+                                 "model.width? model.load_until takes the part in front");
     assert_int_equal(darknet_weights_parse(bytes, size - 21, "f", b, 2, -1, &info, &err), ERR_DATA);
     assert_int_equal(darknet_weights_parse(bytes, 24, "f", b, 2, -1, &info, &err), ERR_DATA);
     assert_string_equal(err.msg, "f: holds 1 numbers, less than the first layer's 10: cut off, or another network");
@@ -152,6 +156,93 @@ static void sizes_that_do_not_fit_are_refused(void **state)
     assert_int_equal(darknet_weights_parse(bytes, size, "f", b, 2, -1, &info, &err), ERR_DATA);
     assert_string_equal(err.msg, "f: version -1.2 is none of a weights file");
     assert_memory_equal(&a, &untouched, sizeof a);
+}
+
+/* A convolution of 10 numbers, one before a head of one anchor (15 and 3 for each class), and one of 6. */
+static void describe_head(float v[64], struct darknet_block b[3], int classes)
+{
+    b[0] = (struct darknet_block){ 0, 2, 1, 1, v, v + 2, v + 4, v + 6, v + 8, 0, false };
+    b[1] = (struct darknet_block){ 1, 5 + classes, 2, 1, v + 10, NULL, NULL, NULL, v + 20, 1, false };
+    b[2] = (struct darknet_block){ 3, 1, 2, 1, v + 40, v + 41, v + 42, v + 43, v + 44, 0, false };
+}
+
+/* The whole network of `classes`, whose number i is i + 1. */
+static size_t count_up(unsigned char *bytes, int classes)
+{
+    int n = 31 + 3 * classes;
+
+    unhex(new_hex, bytes);
+    for (int i = 0; i < n; i++) {
+        float number = (float)(i + 1);
+
+        memcpy(bytes + 20 + 4 * (size_t)i, &number, 4);
+    }
+    return 20 + 4 * (size_t)n;
+}
+
+static void heads_of_another_count_are_stepped_over(void **state)
+{
+    unsigned char bytes[512];
+    size_t size = count_up(bytes, 7);
+    struct darknet_weights_info info;
+    struct darknet_block b[3];
+    float v[64] = { 0 };
+    struct err err;
+
+    (void)state;
+    describe_head(v, b, 3);
+    assert_int_equal(darknet_weights_parse(bytes, size, "f", b, 3, -1, &info, &err), ERR_DATA);
+    assert_int_equal(darknet_weights_parse(bytes, size, "f", b, 3, 9, &info, &err), 0);
+    assert_true(info.classes == 7 && info.nloaded == 2 && b[0].loaded && !b[1].loaded && b[2].loaded);
+    assert_true(v[0] == 1 && v[9] == 10 && v[10] == 0 && v[39] == 0);
+    assert_true(v[40] == 10 + 36 + 1 && v[45] == 10 + 36 + 6);
+    describe_head(v, b, 7);
+    assert_int_equal(darknet_weights_parse(bytes, size, "f", b, 3, -1, &info, &err), 0);
+    assert_true(info.classes == 0 && info.nloaded == 3 && b[1].loaded && v[10] == 11);
+}
+
+/* 34 numbers: the first two convolutions with 3 classes, or all three with 1. */
+static void a_size_that_fits_twice_is_refused(void **state)
+{
+    unsigned char bytes[512];
+    size_t size = count_up(bytes, 1);
+    struct darknet_weights_info info;
+    struct darknet_block b[3];
+    float v[64] = { 0 };
+    struct err err;
+
+    (void)state;
+    describe_head(v, b, 3);
+    assert_int_equal(darknet_weights_parse(bytes, size, "f", b, 3, -1, &info, &err), ERR_DATA);
+    assert_string_equal(err.msg, "f: is this network through layer 1 with 3 classes, or all of it with 1: its size leaves the choice");
+    assert_int_equal(darknet_weights_parse(bytes, size, "f", b, 3, 2, &info, &err), ERR_DATA);
+    assert_true(v[0] == 0);
+    assert_int_equal(darknet_weights_parse(bytes, size, "f", b, 3, 1, &info, &err), 0);
+    assert_true(info.nloaded == 1 && v[0] == 1 && v[10] == 0);
+}
+
+/* Shifted numbers are no variances; nothing is taken of a file that has one. */
+static void variances_are_not_negative(void **state)
+{
+    static const float bad[] = { -0.5f, INFINITY, NAN };
+    unsigned char bytes[512];
+    size_t size = count_up(bytes, 3);
+    struct darknet_weights_info info;
+    struct darknet_block b[3];
+    float v[64] = { 0 };
+    struct err err;
+
+    (void)state;
+    describe_head(v, b, 3);
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+        memcpy(bytes + 20 + 4 * (10 + 24 + 3), &bad[i], 4); /* of layer 3 */
+        assert_int_equal(darknet_weights_parse(bytes, size, "f", b, 3, -1, &info, &err), ERR_DATA);
+        assert_memory_equal(err.msg, "f: layer 3: ", 12);
+        assert_non_null(strstr(err.msg, "cannot be a running variance"));
+        assert_true(v[0] == 0);
+        assert_int_equal(darknet_weights_parse(bytes, size, "f", b, 3, 2, &info, &err), 0);
+        v[0] = 0;
+    }
 }
 
 static void saved_files_have_the_published_bytes(void **state)
@@ -183,7 +274,7 @@ static void weights_change_their_layout(void **state)
 {
     char path[] = "/tmp/detd-weights-XXXXXX";
     float bias[2] = { 0 }, weights[24], back[24];
-    struct darknet_block b = { 0, 2, 3, 2, bias, NULL, NULL, NULL, weights };
+    struct darknet_block b = { 0, 2, 3, 2, bias, NULL, NULL, NULL, weights, 0, false };
     struct darknet_weights_info info;
     struct file_map map;
     struct err err;
@@ -222,6 +313,9 @@ int main(void)
         cmocka_unit_test(a_file_may_end_at_any_layer),
         cmocka_unit_test(load_until_takes_the_part_in_front),
         cmocka_unit_test(sizes_that_do_not_fit_are_refused),
+        cmocka_unit_test(heads_of_another_count_are_stepped_over),
+        cmocka_unit_test(a_size_that_fits_twice_is_refused),
+        cmocka_unit_test(variances_are_not_negative),
         cmocka_unit_test(saved_files_have_the_published_bytes),
         cmocka_unit_test(weights_change_their_layout),
     };

@@ -45,7 +45,8 @@ static void feed_weights(const void *bytes, size_t len)
 {
     for (int until = -1; until < 3; until++) {
         float v[13] = { 0 }, zero[13] = { 0 };
-        struct darknet_block b[2] = { { 0, 2, 1, 1, v, v + 2, v + 4, v + 6, v + 8 }, { 1, 1, 2, 1, v + 10, NULL, NULL, NULL, v + 11 } };
+        struct darknet_block b[2] = { { 0, 2, 1, 1, v, v + 2, v + 4, v + 6, v + 8, 0, false },
+                                      { 1, 1, 2, 1, v + 10, NULL, NULL, NULL, v + 11, 0, false } };
         struct darknet_weights_info info;
         struct err err = { 0 };
 

@@ -62,6 +62,7 @@ struct model {
     size_t raw_terms; /* doubles of a shard that loss() writes */
     int size;         /* nominal network input side, pixels */
     int grain;        /* input sides must be multiples of it */
+    char loaded[400]; /* what came from model.init and what did not, in a sentence; "" without */
 };
 
 /* Builds the model a job file describes for `classes` classes, with initial weights that depend on (seed, names) alone; loads model.init

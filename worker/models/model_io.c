@@ -1,5 +1,7 @@
 #include "worker/models/model_io.h"
 
+#include <stdarg.h>
+#include <stdbool.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -11,6 +13,8 @@
 #include "worker/models/darknet_weights.h"
 #include "worker/models/model.h"
 #include "worker/models/yolov3.h"
+
+enum { SHAPE_BYTES = 8 * 24 };
 
 /* to[k][c][r][s] = from[k][r][s][c], or back. */
 static void krsc_to_oihw(const struct param *p, const float *from, float *to)
@@ -51,15 +55,27 @@ static int upload(struct model *m, struct param *p, const float *krsc, struct er
     return rc;
 }
 
+/* "[255, 1024, 1, 1]" */
+static const char *shape_text(int ndims, const int64_t *shape, char text[SHAPE_BYTES])
+{
+    int at = snprintf(text, SHAPE_BYTES, "[");
+
+    for (int i = 0; i < ndims; i++)
+        at += snprintf(text + at, SHAPE_BYTES - (size_t)at, "%s%lld", i ? ", " : "", (long long)shape[i]);
+    snprintf(text + at, SHAPE_BYTES - (size_t)at, "]");
+    return text;
+}
+
 static int import_one(struct model *m, struct param *p, const struct st_array *a, struct err *err)
 {
+    char theirs[SHAPE_BYTES], ours[SHAPE_BYTES];
     int64_t want[4];
     int ndims = stored_shape(p, want), rc;
     float *stored, *krsc;
 
     if (a->ndims != ndims || memcmp(a->shape, want, (size_t)ndims * sizeof *want) != 0)
-        return err_set(err, ERR_CORRUPT, "%s: the file's shape differs from the model's (%d outputs of %d channels, %dx%d)", p->name, p->k,
-                       p->c, p->r, p->s);
+        return err_set(err, ERR_CORRUPT, "%s is %s in the file and %s in the model", p->name, shape_text(a->ndims, a->shape, theirs),
+                       shape_text(ndims, want, ours));
     stored = malloc(p->count * sizeof *stored);
     krsc = malloc(p->count * sizeof *krsc);
     rc = stored && krsc ? safetensors_f32(a, stored, err) : err_set(err, ERR_DEVICE, "out of memory: %s", p->name);
@@ -81,7 +97,9 @@ static int layer_of(const struct param *p)
     return layer;
 }
 
-int model_import(struct model *m, const struct safetensors *file, int load_until, struct err *err)
+/* loaded: [nparams], set for what was in the file. *ret_bad: what the error is about. */
+static int import(struct model *m, const struct safetensors *file, int load_until, bool *loaded, const struct param **ret_bad,
+                  struct err *err)
 {
     for (int i = 0; i < m->nparams; i++) {
         struct param *p = m->params[i];
@@ -90,13 +108,75 @@ int model_import(struct model *m, const struct safetensors *file, int load_until
 
         if (load_until >= 0 && layer_of(p) >= load_until)
             continue;
+        *ret_bad = p;
         if (!a)
             return err_set(err, ERR_CORRUPT, "%s is not in the file", p->name);
         rc = import_one(m, p, a, err);
         if (rc < 0)
             return rc;
+        loaded[i] = true;
     }
     return 0;
+}
+
+int model_import(struct model *m, const struct safetensors *file, struct err *err)
+{
+    bool *loaded = calloc((size_t)m->nparams, sizeof *loaded);
+    const struct param *bad;
+    int rc = loaded ? import(m, file, -1, loaded, &bad, err) : err_set(err, ERR_DEVICE, "out of memory");
+
+    free(loaded);
+    return rc;
+}
+
+/* ---- what was loaded ---- */
+
+static void add(struct model *m, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+static void add(struct model *m, const char *fmt, ...)
+{
+    size_t at = strlen(m->loaded);
+    va_list ap;
+
+    va_start(ap, fmt);
+    vsnprintf(m->loaded + at, sizeof m->loaded - at, fmt, ap);
+    va_end(ap);
+}
+
+/* The next convolution from layer i on that is loaded, or is not; the number of layers where there is none. */
+static int next_layer(const struct model *m, const bool *loaded, int i, bool is)
+{
+    const struct darknet_net *net = yolov3_net(m);
+
+    while (i < net->nlayers && (net->layers[i].type != DARKNET_CONV || loaded[yolov3_conv(m, i)->weight->index] != is))
+        i++;
+    return i;
+}
+
+/* ", all but layers 15 to 18, 22": runs of convolutions. */
+static void add_left_out(struct model *m, const bool *loaded)
+{
+    int nlayers = yolov3_net(m)->nlayers, end, last;
+    const char *before = ", all but layers";
+
+    for (int from = next_layer(m, loaded, 0, false); from < nlayers; from = next_layer(m, loaded, end, false)) {
+        end = next_layer(m, loaded, from, true);
+        last = from;
+        for (int i = from; i < end; i = next_layer(m, loaded, i + 1, false))
+            last = i;
+        add(m, last > from ? "%s %d to %d" : "%s %d", before, from, last);
+        before = ",";
+    }
+}
+
+/* Into m->loaded. */
+static void describe(struct model *m, const char *path, const bool *loaded)
+{
+    int n = 0;
+
+    for (int i = 0; i < m->nparams; i++)
+        n += loaded[i];
+    snprintf(m->loaded, sizeof m->loaded, "model.init '%.200s': %d of %d arrays loaded", path, n, m->nparams);
+    add_left_out(m, loaded);
 }
 
 /* ---- darknet .weights ---- */
@@ -130,6 +210,8 @@ static int block_get(struct model *m, int layer, struct darknet_block *b, struct
     b->filters = p->weight->k;
     b->channels = p->weight->c;
     b->size = p->weight->r;
+    if (darknet_net_is_head_conv(yolov3_net(m), layer))
+        b->anchors = yolov3_net(m)->layers[layer + 1].yolo.nanchors;
     b->bias = host_copy(m, p->gamma ? p->beta : p->bias, err);
     b->scale = host_copy(m, p->gamma, err);
     b->mean = host_copy(m, p->mean, err);
@@ -152,42 +234,104 @@ static int block_put(struct model *m, const struct darknet_block *b, struct err 
     return rc < 0 ? rc : upload(m, p->weight, b->weights, err);
 }
 
-static int load_weights(struct model *m, const char *path, int load_until, struct err *err)
+static void mark(bool *loaded, const struct yolov3_conv *c)
+{
+    const struct param *all[] = { c->weight, c->bias, c->gamma, c->beta, c->mean, c->var };
+
+    for (size_t i = 0; i < sizeof all / sizeof *all; i++)
+        if (all[i])
+            loaded[all[i]->index] = true;
+}
+
+/* blocks: room for all convolutions. */
+static int load_blocks(struct model *m, const char *path, int load_until, struct darknet_block *blocks, bool *loaded, struct err *err)
 {
     const struct darknet_net *net = yolov3_net(m);
-    struct darknet_block *blocks = calloc((size_t)net->nlayers, sizeof *blocks);
     struct darknet_weights_info info;
     size_t n = 0;
-    int rc = blocks ? 0 : err_set(err, ERR_DEVICE, "out of memory");
+    int rc = 0;
 
     for (int i = 0; i < net->nlayers && rc >= 0; i++)
         if (net->layers[i].type == DARKNET_CONV)
             rc = block_get(m, i, &blocks[n++], err);
     if (rc >= 0)
         rc = darknet_weights_load(path, blocks, n, load_until, &info, err);
-    for (size_t i = 0; rc >= 0 && i < info.nloaded; i++)
+    for (size_t i = 0; rc >= 0 && i < n; i++) {
+        if (!blocks[i].loaded)
+            continue;
         rc = block_put(m, &blocks[i], err);
-    for (size_t i = 0; i < n; i++)
+        mark(loaded, yolov3_conv(m, blocks[i].layer));
+    }
+    if (rc < 0)
+        return rc;
+    describe(m, path, loaded);
+    if (info.classes > 0)
+        add(m, "; the file is of %d classes, the job of %d", info.classes, net->classes);
+    if (info.note[0])
+        add(m, "; %s", info.note);
+    return 0;
+}
+
+static int load_weights(struct model *m, const char *path, int load_until, bool *loaded, struct err *err)
+{
+    int nlayers = yolov3_net(m)->nlayers;
+    struct darknet_block *blocks = calloc((size_t)nlayers, sizeof *blocks);
+    int rc = blocks ? load_blocks(m, path, load_until, blocks, loaded, err) : err_set(err, ERR_DEVICE, "out of memory");
+
+    for (int i = 0; blocks && i < nlayers; i++)
         block_free(&blocks[i]);
     free(blocks);
-    return rc < 0 ? rc : 0;
+    if (rc < 0)
+        err_prefix(err, "model.init");
+    return rc;
+}
+
+/* What is damage in a checkpoint is a wrong file here, which no attempt repairs. */
+static int wrong_file(const struct model *m, const char *path, const struct param *bad, struct err *err)
+{
+    int layer = bad ? layer_of(bad) : 0, code = err->code == ERR_CORRUPT ? ERR_DATA : err->code;
+    const char *guess = darknet_net_is_head_conv(yolov3_net(m), layer) ? "another class count" : "another network or model.width";
+    struct err why = *err;
+
+    if (bad && layer > 0)
+        return err_set(err, code, "model.init '%.200s': %s: %s? model.load_until=%d takes the layers in front of it", path, why.msg, guess,
+                       layer);
+    return err_set(err, code, "model.init '%.200s': %s%s%s", path, why.msg, bad ? ": " : "", bad ? guess : "");
+}
+
+static int load_safetensors(struct model *m, const char *path, int load_until, bool *loaded, struct err *err)
+{
+    const struct param *bad = NULL;
+    struct safetensors *file;
+    size_t known = 0;
+    int rc = safetensors_open(path, &file, err);
+
+    if (rc < 0)
+        return wrong_file(m, path, NULL, err);
+    rc = import(m, file, load_until, loaded, &bad, err);
+    for (int i = 0; i < m->nparams; i++)
+        known += safetensors_find(file, m->params[i]->name) != NULL;
+    if (rc >= 0)
+        describe(m, path, loaded);
+    if (rc >= 0 && safetensors_count(file) > known)
+        add(m, "; arrays of the file without a place in the model: %zu", safetensors_count(file) - known);
+    safetensors_close(file);
+    return rc < 0 ? wrong_file(m, path, bad, err) : 0;
 }
 
 int model_load(struct model *m, const char *path, int load_until, struct err *err)
 {
     size_t len = strlen(path);
-    struct safetensors *file;
+    bool *loaded = calloc((size_t)m->nparams, sizeof *loaded);
     int rc;
 
+    if (!loaded)
+        return err_set(err, ERR_DEVICE, "out of memory");
     if (len < 12 || strcmp(path + len - 12, ".safetensors") != 0)
-        return load_weights(m, path, load_until, err);
-    rc = safetensors_open(path, &file, err);
-    if (rc < 0)
-        return rc;
-    rc = model_import(m, file, load_until, err);
-    safetensors_close(file);
-    if (rc < 0)
-        err_prefix(err, "model.init '%s'", path);
+        rc = load_weights(m, path, load_until, loaded, err);
+    else
+        rc = load_safetensors(m, path, load_until, loaded, err);
+    free(loaded);
     return rc;
 }
 

@@ -308,7 +308,7 @@ static int load(struct trainer *t, const char *dir, int64_t step, const struct c
     if (rc < 0)
         return rc;
     ema_swap(t->ema);
-    rc = model_import(t->model, c->model, -1, err);
+    rc = model_import(t->model, c->model, err);
     ema_swap(t->ema);
     if (rc >= 0)
         rc = state_load(t, c->state, err);

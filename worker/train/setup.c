@@ -395,6 +395,8 @@ int trainer_open(struct trainer *t, const struct jobspec *spec, const struct tra
     window_reset(&t->window, t->model->ops->nterms);
     progress_phase(t->progress, PHASE_LOAD);
     rc = trainer_resume(t, err);
+    if (rc >= 0 && opt->rank == 0 && t->step == 0 && t->model->loaded[0])
+        rc = report_event(t->report, err, "info", "init", "%s", t->model->loaded);
     return rc < 0 ? rc : open_loaders(t, err);
 }
 

@@ -1,0 +1,286 @@
+/* model.init: what is taken from a file of another class count or width, what is left out, what is refused, and what is said of it.
+ * uses: proto worker/models worker/layers worker/eval worker/comm worker/core cpu */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+#include <cmocka.h>
+
+#include "proto/err.h"
+#include "proto/jobspec.h"
+#include "worker/core/safetensors.h"
+#include "worker/models/darknet_net.h"
+#include "worker/models/darknet_weights.h"
+#include "worker/models/model.h"
+#include "worker/models/model_io.h"
+#include "worker/models/yolov3.h"
+
+extern const struct device_ops *cpu_backend_generic(void);
+
+/* yolov3_tiny: convolutions 0 to 13, 15 (first head), 18 and 21 (with normalisation), 22 (second head). */
+enum { OURS = 1, THEIRS = 5, HEAD_1 = 15, HEAD_2 = 22, MAX_CONVS = 16, ALL = -1 };
+
+static char root[] = "/tmp/detd-init-XXXXXX";
+static struct device *dev;
+
+static int model_of(int classes, double width, int seed, const char *file, int load_until, struct model **ret, struct err *err)
+{
+    json_t *json =
+        json_pack("{s:{s:s,s:i,s:f},s:{s:{s:s,s:s}},s:{s:i,s:i,s:i}}", "model", "preset", "yolov3_tiny", "size", 64, "width", width, "data",
+                  "train", "annotations", "none", "images", "none", "train", "steps", 1, "batch", 1, "seed", seed);
+    struct jobspec *spec = NULL;
+    char path[64];
+    int rc;
+
+    snprintf(path, sizeof path, "%s/%s", root, file ? file : "");
+    if (file)
+        json_object_set_new(json_object_get(json, "model"), "init", json_string(path));
+    if (load_until >= 0)
+        json_object_set_new(json_object_get(json, "model"), "load_until", json_integer(load_until));
+    assert_int_equal(jobspec_parse(json, &spec, err), 0);
+    rc = model_open(spec, classes, dev, ret, err);
+    jobspec_free(spec);
+    json_decref(json);
+    return rc;
+}
+
+static struct model *opened(int classes, double width, int seed, const char *file, int load_until)
+{
+    struct model *m = NULL;
+    struct err err = { 0 };
+
+    if (model_of(classes, width, seed, file, load_until, &m, &err) < 0)
+        fail_msg("%s", err.msg);
+    return m;
+}
+
+static float *host(const struct param *p)
+{
+    float *w = p ? malloc(p->count * sizeof *w) : NULL;
+    struct err err;
+
+    assert_true(!p || (w && dev->ops->download(dev, w, p->data, p->count * sizeof *w, &err) >= 0));
+    return w;
+}
+
+/* Normalisations that are told from others: shift and mean of both signs, scale and variance positive. */
+static void disturb(struct model *m)
+{
+    struct err err;
+
+    for (int i = 0; i < m->nparams; i++) {
+        struct param *p = m->params[i];
+        float *w = host(p);
+
+        for (size_t k = 0; k < p->count && p->kind != PARAM_CONV; k++) {
+            float v = (float)(((size_t)i * 7 + k * 5) % 11 + 1) / 8.0f;
+
+            w[k] = p->kind == PARAM_VAR || p->kind == PARAM_SCALE || k % 2 ? v : -v;
+        }
+        assert_true(dev->ops->upload(dev, p->data, w, p->count * sizeof *w, &err) >= 0);
+        free(w);
+    }
+}
+
+/* The first n convolutions as root/file. */
+static void write_weights(const struct model *m, const char *file, size_t n)
+{
+    const struct darknet_net *net = yolov3_net(m);
+    struct darknet_block b[MAX_CONVS];
+    struct err err;
+    char path[64];
+    size_t k = 0;
+
+    for (int i = 0; i < net->nlayers && k < n; i++) {
+        const struct yolov3_conv *c = net->layers[i].type == DARKNET_CONV ? yolov3_conv(m, i) : NULL;
+
+        if (c)
+            b[k++] = (struct darknet_block){ .layer = i,
+                                             .filters = c->weight->k,
+                                             .channels = c->weight->c,
+                                             .size = c->weight->r,
+                                             .bias = host(c->gamma ? c->beta : c->bias),
+                                             .scale = host(c->gamma),
+                                             .mean = host(c->mean),
+                                             .var = host(c->var),
+                                             .weights = host(c->weight) };
+    }
+    snprintf(path, sizeof path, "%s/%s", root, file);
+    assert_int_equal(darknet_weights_save(path, b, k, 0, &err), 0);
+    while (k-- > 0) {
+        free(b[k].bias);
+        free(b[k].scale);
+        free(b[k].mean);
+        free(b[k].var);
+        free(b[k].weights);
+    }
+}
+
+static void write_safetensors(struct model *m, const char *file)
+{
+    struct st_array *arrays, *more;
+    struct err err;
+    char path[64];
+    float one = 1;
+
+    assert_int_equal(model_export(m, &arrays, &err), 0);
+    more = calloc((size_t)m->nparams + 1, sizeof *more);
+    memcpy(more, arrays, (size_t)m->nparams * sizeof *more);
+    more[m->nparams] = (struct st_array){ "optimizer.step", ST_F32, 1, { 1 }, &one };
+    snprintf(path, sizeof path, "%s/%s", root, file);
+    assert_int_equal(safetensors_write(path, more, (size_t)m->nparams + 1, NULL, 0, &err), 0);
+    model_export_free(m, arrays);
+    free(more);
+}
+
+static int setup(void **state)
+{
+    struct device_options opt = { 1, "generic", PRECISION_FP32 };
+    struct model *theirs, *wide;
+    struct err err;
+
+    (void)state;
+    assert_non_null(mkdtemp(root));
+    assert_int_equal(cpu_backend_generic()->open(0, &opt, &dev, &err), 0);
+    theirs = opened(THEIRS, 0.02, 7, NULL, ALL);
+    wide = opened(THEIRS, 0.04, 7, NULL, ALL);
+    disturb(theirs);
+    disturb(wide);
+    write_weights(theirs, "theirs.weights", MAX_CONVS);
+    write_weights(theirs, "front.weights", 5);
+    write_weights(wide, "wide.weights", MAX_CONVS);
+    write_safetensors(theirs, "theirs.safetensors");
+    write_safetensors(wide, "wide.safetensors");
+    model_free(theirs);
+    model_free(wide);
+    return 0;
+}
+
+static int teardown(void **state)
+{
+    char cmd[64];
+
+    (void)state;
+    dev->ops->close(dev);
+    snprintf(cmd, sizeof cmd, "rm -rf '%s'", root);
+    return system(cmd);
+}
+
+static bool same(const struct param *a, const struct param *b)
+{
+    float *x = host(a), *y = host(b);
+    bool is = a->count == b->count && memcmp(x, y, a->count * sizeof *x) == 0;
+
+    free(x);
+    free(y);
+    return is;
+}
+
+/* Layers before `until` but for heads are the file's, number for number; the others are as they were initialised. */
+static void check_params(const struct model *m, int until, bool heads_too)
+{
+    struct model *theirs = opened(THEIRS, 0.02, 7, NULL, ALL), *fresh = opened(yolov3_net(m)->classes, 0.02, 1, NULL, ALL);
+    int from_file = 0;
+
+    disturb(theirs);
+    for (int i = 0; i < m->nparams; i++) {
+        const struct param *p = m->params[i];
+        int layer = 0;
+
+        assert_int_equal(sscanf(p->name, "module_list.%d.", &layer), 1);
+        if (layer < until && (heads_too || (layer != HEAD_1 && layer != HEAD_2))) {
+            assert_true(same(p, theirs->params[i]));
+            from_file++;
+        } else {
+            assert_true(same(p, fresh->params[i]));
+        }
+    }
+    assert_true(from_file > 0);
+    model_free(theirs);
+    model_free(fresh);
+}
+
+static void loads(const char *file, int classes, int load_until, int until, const char *said)
+{
+    struct model *m = opened(classes, 0.02, 1, file, load_until);
+
+    if (!strstr(m->loaded, said))
+        fail_msg("%s: said '%s', not '%s'", file, m->loaded, said);
+    check_params(m, until, classes == THEIRS);
+    model_free(m);
+}
+
+static void refuses(const char *file, int load_until, const char *said)
+{
+    struct model *m = NULL;
+    struct err err = { 0 };
+    int rc = model_of(OURS, 0.02, 1, file, load_until, &m, &err);
+
+    if (rc == 0)
+        fail_msg("%s: %s", file, m->loaded);
+    assert_int_equal(rc, ERR_DATA);
+    assert_non_null(strstr(err.msg, file));
+    assert_non_null(strstr(err.msg, "model.init"));
+    if (!strstr(err.msg, said))
+        fail_msg("%s: said '%s', not '%s'", file, err.msg, said);
+}
+
+static void weights_of_the_same_count(void **state)
+{
+    (void)state;
+    loads("theirs.weights", THEIRS, ALL, 100, "': 59 of 59 arrays loaded");
+    loads("theirs.weights", THEIRS, 18, 18, "': 47 of 59 arrays loaded, all but layers 18 to 22");
+    loads("front.weights", OURS, ALL, 10, "': 25 of 59 arrays loaded, all but layers 10 to 22");
+    loads("front.weights", OURS, 6, 6, "': 15 of 59 arrays loaded, all but layers 6 to 22");
+}
+
+/* What lies behind a head is found behind the file's head, which is larger. */
+static void weights_of_another_count(void **state)
+{
+    (void)state;
+    loads("theirs.weights", OURS, 15, 15, "': 45 of 59 arrays loaded, all but layers 15 to 22; the file is of 5 classes, the job of 1");
+    loads("theirs.weights", OURS, 16, 16, "': 45 of 59 arrays loaded, all but layers 15 to 22; the file is of 5 classes, the job of 1");
+    loads("theirs.weights", OURS, 19, 19, "': 50 of 59 arrays loaded, all but layers 15, 21 to 22; the file is of 5 classes, the job of 1");
+    loads("theirs.weights", OURS, 100, 100, "': 55 of 59 arrays loaded, all but layers 15, 22; the file is of 5 classes, the job of 1");
+    refuses("theirs.weights", ALL,
+            "theirs.weights: is of 5 classes, this network of 1: model.load_until=15 takes the layers in front of the heads, a larger one "
+            "all but the heads");
+}
+
+static void weights_of_another_width(void **state)
+{
+    (void)state;
+    refuses("wide.weights", ALL, "at no other class count: another network or model.width? model.load_until=15 takes");
+    refuses("wide.weights", 100, "at no other class count: another network or model.width? model.load_until=15 takes");
+    refuses("wide.weights", 15, " cannot be a running variance, so the numbers are others: another network or model.width?");
+}
+
+static void safetensors(void **state)
+{
+    (void)state;
+    loads("theirs.safetensors", THEIRS, ALL, 100, "': 59 of 59 arrays loaded; arrays of the file without a place in the model: 1");
+    loads("theirs.safetensors", OURS, 15, 15,
+          "': 45 of 59 arrays loaded, all but layers 15 to 22; arrays of the file without a place in the model: 1");
+    refuses("theirs.safetensors", ALL,
+            "': module_list.15.conv_15.weight is [30, 8, 1, 1] in the file and [18, 8, 1, 1] in the model: another class count? "
+            "model.load_until=15 takes the layers in front of it");
+    refuses("theirs.safetensors", 16, "': module_list.15.");
+    refuses("wide.safetensors", 15, "in the model: another network or model.width? model.load_until=");
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(weights_of_the_same_count),
+        cmocka_unit_test(weights_of_another_count),
+        cmocka_unit_test(weights_of_another_width),
+        cmocka_unit_test(safetensors),
+    };
+
+    return cmocka_run_group_tests(tests, setup, teardown);
+}

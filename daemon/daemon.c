@@ -159,21 +159,6 @@ static int load_tier(struct daemon *d, struct err *err)
     return rc;
 }
 
-/* ---- the clock ---- */
-
-static void on_tick(uv_timer_t *timer)
-{
-    struct daemon *d = timer->data;
-    uint64_t activity = d->requests + d->rows;
-
-    gpu_node_tick(d->gpu_node);
-    run_tick(d);
-    d->idle_ticks = activity == d->last_activity ? d->idle_ticks + 1 : 0;
-    d->last_activity = activity;
-    if (d->idle_ticks == IDLE_TICKS) /* once an idle period */
-        store_shrink(d->store);
-}
-
 /* ---- stopping ---- */
 
 static void on_stop_deadline(uv_timer_t *timer)
@@ -204,6 +189,38 @@ static void on_signal(uv_signal_t *handle, int number)
     (void)number;
     stop(handle->data);
 }
+
+/* ---- the clock ---- */
+
+/* What is written into a folder that was removed is lost, and another detd may take its place. Jobs that run are left alone. */
+static bool has_state(struct daemon *d)
+{
+    struct stat st;
+
+    if (fstat(d->state_lock, &st) < 0 || st.st_nlink > 0)
+        return true;
+    err_set(&d->failure, ERR_STATE, "the state folder '%s' was removed, or the lock in it: nothing can be stored any more", d->cfg.state);
+    return false;
+}
+
+static void on_tick(uv_timer_t *timer)
+{
+    struct daemon *d = timer->data;
+    uint64_t activity = d->requests + d->rows;
+
+    if (!has_state(d)) {
+        stop(d);
+        return;
+    }
+    gpu_node_tick(d->gpu_node);
+    run_tick(d);
+    d->idle_ticks = activity == d->last_activity ? d->idle_ticks + 1 : 0;
+    d->last_activity = activity;
+    if (d->idle_ticks == IDLE_TICKS) /* once an idle period */
+        store_shrink(d->store);
+}
+
+/* ---- freeing ---- */
 
 static void close_left(uv_handle_t *handle, void *arg)
 {
@@ -308,6 +325,10 @@ int daemon_run(const struct config *cfg, struct err *err)
     rc = start(d, err);
     if (rc == 0)
         uv_run(&loop, UV_RUN_DEFAULT);
+    if (d->failure.code) {
+        *err = d->failure;
+        rc = err->code;
+    }
     free_all(d);
     return rc;
 }

@@ -9,12 +9,12 @@
 #include "daemon/gpu.h"
 #include "daemon/jobs.h"
 #include "daemon/wire.h"
+#include "proto/err.h"
 
 #define DETD_VERSION "0.1.0"
 enum { DETD_PROTOCOL = 1 };
 
 struct conns;
-struct err;
 struct gpu_node;
 struct ingest;
 struct store;
@@ -42,9 +42,10 @@ struct daemon {
     int idle_ticks;
     uv_timer_t tick;
     uv_signal_t sigterm, sigint;
+    struct err failure; /* why it stopped by itself; code 0: it did not */
 };
 
-/* Runs until SIGTERM or SIGINT. Returns 0, or why it could not start. */
+/* Runs until SIGTERM or SIGINT. Returns 0, or why it could not start or go on: its state folder was removed. */
 int daemon_run(const struct config *cfg, struct err *err);
 
 double now_s(void);

@@ -50,8 +50,9 @@ cat >"$tmp/job.json" <<'JOB'
             "val": { "annotations": "shapes/val.json", "images": "shapes/images" } },
   "train": { "steps": 4, "batch": 4, "shards": 2 }, "val": { "every": 4 }, "run": { "ranks": 2, "device": "cpu" } }
 JOB
-run() { env -i HOME="$tmp" DETD_SOCKET="$tmp/detd.sock" "$@"; }
-run "$root/bin/detd" --state "$tmp/state" --socket "$tmp/detd.sock" >"$tmp/detd.log" 2>&1 &
+clean=(env -i HOME="$tmp" DETD_SOCKET="$tmp/detd.sock")
+run() { "${clean[@]}" "$@"; }
+"${clean[@]}" "$root/bin/detd" --state "$tmp/state" --socket "$tmp/detd.sock" >"$tmp/detd.log" 2>&1 & # no function: $! has to be detd itself
 daemon=$!
 for _ in $(seq 100); do
     run "$root/bin/detctl" info >/dev/null 2>&1 && break
@@ -60,7 +61,7 @@ done
 run "$root/bin/detctl" submit "$tmp/job.json" --watch >"$tmp/job.log" 2>&1 || { cat "$tmp/job.log" "$tmp/detd.log" >&2; fail "the job"; }
 [ -s "$tmp/state/jobs/1/checkpoints/step-4/model.safetensors" ] || fail "the job left no model"
 kill "$daemon"
-wait "$daemon" || true
+wait "$daemon" || fail "detd left with status $?"
 daemon=
 
 # ---- a root with nothing but glibc and the bundle ----

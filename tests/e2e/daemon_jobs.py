@@ -3,6 +3,7 @@
 import contextlib
 import os
 import random
+import shutil
 import signal
 import sys
 import threading
@@ -321,6 +322,22 @@ def a_forgotten_job_is_not_run_again():
         d.check_rows(job, 2)
 
 
+def state_folder_is_removed():
+    """detd leaves and says so; what runs is left alone."""
+    with Daemon() as d:
+        job = d.submit(1000000, every=1000000)
+        d.wait(job, "running")
+        session, ranks = d.session(job), set(d.members(job))
+        try:
+            d.until(lambda: shutil.rmtree(d.state, ignore_errors=True) or not os.path.exists(d.state), "the folder cannot be removed")
+            assert d.proc.wait(60) == 1, d.proc.returncode
+            d.proc = None
+            assert "was removed" in open(d.root + "/log").read()
+            assert all(os.path.exists("/proc/%d" % pid) for pid in ranks)
+        finally:
+            os.killpg(session, signal.SIGKILL)
+
+
 def bad_ends():
     with Daemon() as d:
         job = d.submit(50, restarts=0)
@@ -333,7 +350,8 @@ def bad_ends():
 
 SCENARIOS = [runs_to_the_end, daemon_dies_again_and_again, job_ends_while_nobody_listens, supervisor_dies, supervisor_dies_too_often, both_die, commands,
              wishes_survive_the_daemon, queue, accepted_jobs_are_never_lost, supervisor_cannot_be_started, trainer_cannot_be_opened,
-             ends_without_a_supervisor, budget_counts_from_the_newest_checkpoint, a_forgotten_job_is_not_run_again, bad_ends]
+             ends_without_a_supervisor, budget_counts_from_the_newest_checkpoint, a_forgotten_job_is_not_run_again,
+             state_folder_is_removed, bad_ends]
 
 for scenario in SCENARIOS:
     if len(sys.argv) < 2 or scenario.__name__ in sys.argv[1:]:

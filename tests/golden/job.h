@@ -40,8 +40,8 @@ static inline int remove_root(void **state)
     return system(cmd);
 }
 
-/* GOLDEN/<name>.json with up to three assignments ("train.waves=1"); those that are NULL are left out. Caller frees. */
-static inline struct jobspec *read_job(const char *name, const char *const assignments[3])
+/* GOLDEN/<name>.json with assignments ("train.waves=1"), the last one NULL; NULL: as it is. Caller frees. */
+static inline struct jobspec *read_job(const char *name, const char *const *assignments)
 {
     char path[128], *dir = realpath(GOLDEN, NULL);
     struct jobspec *spec = NULL;
@@ -51,8 +51,8 @@ static inline struct jobspec *read_job(const char *name, const char *const assig
 
     snprintf(path, sizeof path, GOLDEN "/%s.json", name);
     rc = jobspec_read(path, &json, &err);
-    for (int i = 0; i < 3 && rc >= 0; i++)
-        rc = assignments[i] ? jobspec_override(json, assignments[i], &err) : 0;
+    for (int i = 0; assignments && assignments[i] && rc >= 0; i++)
+        rc = jobspec_override(json, assignments[i], &err);
     if (rc >= 0)
         rc = jobspec_absolute(json, dir, &err);
     if (rc < 0 || jobspec_parse(json, &spec, &err) < 0)

@@ -7,6 +7,10 @@ first weights that detd's trainer reads, and in fp64 what PyTorch makes of them.
   init.safetensors         their first weights and running statistics, none of them 0 or 1
   steps.safetensors        JOB.raw.NAME, JOB.ema.NAME [steps][16]: how far each tensor, and its average, has moved after each step, as
                            sketch() puts it; JOB.loss [steps][terms][2]: what the log says of each step
+  val_*.png, val.json      pictures that are not square, one of them without boxes
+  validate.json            a job that validates them with weights that do not move
+  trained.safetensors      its weights: they find most of the boxes, at places that fit more or less
+  validated.json           loss terms and scores of that
 Run from the repository root: /usr/bin/python3 tests/golden/make_trainer.py"""
 import json
 import math
@@ -16,6 +20,7 @@ import zlib
 
 import torch
 
+import scores
 import yolo
 
 OUT = "tests/golden/trainer/"
@@ -33,6 +38,11 @@ JOB = {"name": "golden",
        "train": {"steps": 6, "batch": 8, "shards": 4, "seed": 5, "lr": 0.02, "momentum": 0.8, "weight_decay": 0.05, "burn_in": 3,
                  "burn_in_power": 1.5, "lr_steps": [4, 0.84], "lr_scale": 0.3, "clip_norm": 60.0, "log_every": 1},
        "checkpoint": {"every": 1, "keep": 6}, "run": {"device": "cpu", "threads": 1}}
+
+VALIDATE = {"name": "golden", "model": {"cfg": "net.cfg", "init": "trained.safetensors", "freeze_bn": True},
+            "data": {"train": {"annotations": "train.json", "images": "."}, "val": {"annotations": "val.json", "images": "."}},
+            "train": {"steps": 1, "batch": 4, "shards": 2, "lr": 1e-300, "burn_in": 0},
+            "val": {"every": 1, "batch": 4, "conf": 0.1, "nms": 0.3}, "run": {"device": "cpu", "threads": 1}}
 
 
 def cfg():
@@ -101,6 +111,33 @@ def train_split(rng):
             boxes.append((rng.randrange(CLASSES), rng.randint(0, SIZE - w), rng.randint(0, SIZE - h), w, h))
         pictures.append((draw(rng, SIZE, SIZE, boxes), boxes))
     return pictures
+
+
+def val_split(rng):
+    """Wide and tall; some boxes touch a border, so that what is found there has to be cut."""
+    pictures = []
+    for w, h, n in ((90, 60, 3), (60, 100, 3), (128, 48, 2), (50, 70, 0), (110, 80, 4)):
+        boxes = []
+        while len(boxes) < n:
+            bw, bh = rng.randint(14, w // 2), rng.randint(14, h // 2)
+            box = (rng.choice((0, rng.randint(0, w - bw))), rng.choice((0, rng.randint(0, h - bh))), bw, bh)
+            if all(scores.iou(box, b[1:]) == 0 for b in boxes):
+                boxes.append((rng.randrange(CLASSES), *box))
+        pictures.append((draw(rng, w, h, boxes), boxes))
+    return pictures
+
+
+def mistaught(pictures):
+    """What a network learns that is to find them more or less: two boxes of three are cut at a side, every seventh has another class."""
+    taught, n = [], 0
+    for rows, boxes in pictures:
+        changed = []
+        for c, x, y, w, h in boxes:
+            n += 1
+            dx, dy = (0, w * (n % 5) // 10)[n % 3 == 1], (0, h * (n % 7) // 14)[n % 3 == 2]
+            changed.append(((c + (n % 7 == 0)) % CLASSES, x + dx, y, w - dx, h - dy))
+        taught.append((rows, changed))
+    return taught
 
 
 def tensor_of(rows):
@@ -212,6 +249,110 @@ def train(text, pictures, job):
     return {**{n: torch.stack(rows) for n, rows in moved.items()}, "loss": losses}
 
 
+# ---- validation ----
+
+def letterbox(rows):
+    """The picture, its aspect kept, in the middle of a grey square; and (x, y, width, height) of it there."""
+    h, w = len(rows), len(rows[0])
+    pw, ph = (SIZE, h * SIZE // w) if w > h else (w * SIZE // h, SIZE)
+    x, y = (SIZE - pw) // 2, (SIZE - ph) // 2
+    out = torch.full((3, SIZE, SIZE), .5, dtype=torch.float64)
+    out[:, y:y + ph, x:x + pw] = torch.nn.functional.interpolate(tensor_of(rows)[None], (ph, pw), mode="bilinear", align_corners=False)[0]
+    return out, (x, y, pw, ph)
+
+
+def val_batch(pictures):
+    """Inputs; boxes (class, centre x, centre y, width, height) in parts of the input's side; where each picture lies."""
+    images, places = zip(*(letterbox(rows) for rows, _ in pictures))
+    boxes = []
+    for (rows, truths), (px, py, pw, ph) in zip(pictures, places):
+        fx, fy = pw / len(rows[0]) / SIZE, ph / len(rows) / SIZE
+        boxes.append([(c, (x + w / 2) * fx + px / SIZE, (y + h / 2) * fy + py / SIZE, w * fx, h * fy) for (c, x, y, w, h) in truths])
+    return torch.stack(images), boxes, places
+
+
+def fit(text, pictures, steps):
+    """Weights that overfit the pictures; running statistics are those of the last batch."""
+    images, boxes, _ = val_batch(pictures)
+    net = yolo.Net(text, torch.float64, first_weights(2))
+    adam = torch.optim.Adam(net.params.values(), lr=.01)
+    for _ in range(steps):
+        adam.zero_grad()
+        loss = yolo.loss_terms(net, images, boxes)["total"]
+        loss.backward()
+        adam.step()
+    net.forward(images)
+    print(f"fitted to a loss of {float(loss):.3f}")
+    return {n: w.detach().float() for n, w in {**net.params, **net.batch}.items()}
+
+
+def apart(values, bounds, what, least=1e-4):
+    """fp32 must not decide otherwise than fp64 does: no value is close to a bound, or to its neighbour where there are none."""
+    ordered = sorted(values)
+    near = [abs(v - b) for v in values for b in bounds] if bounds else [b - a for a, b in zip(ordered, ordered[1:])]
+    print(f"{what}: {min(near, default=1):.2g} apart")
+    assert min(near, default=1) > least, what
+
+
+def found(heads, image, o):
+    """What is left of an image after suppression: (class, score, box [x1, y1, x2, y2] in pixels of the input)."""
+    boxes = []
+    for head in heads:
+        x, y, w, h = (v[image].flatten() * SIZE for v in head.boxes())
+        logits = head.z[image].reshape(-1, 5 + CLASSES)
+        each = torch.sigmoid(logits[:, 4:5]) * torch.sigmoid(logits[:, 5:])
+        for slot, k in (each > o["conf"]).nonzero().tolist():
+            a, b, c, d = (float(v[slot]) for v in (x, y, w, h))
+            boxes.append((k, float(each[slot, k]), (a - c / 2, b - d / 2, a + c / 2, b + d / 2)))
+        apart(each.flatten().tolist(), [o["conf"]], "scores and the lowest", 2e-6)
+    kept, overlaps = [], []
+    for k, score, box in sorted(boxes, key=lambda b: -b[1]):
+        rivals = [scores.iou(xywh(box), xywh(other)) for c, _, other in kept if c == k]
+        overlaps += rivals
+        if all(r <= o["nms"] for r in rivals):
+            kept.append((k, score, box))
+    apart(overlaps, [o["nms"]], "overlaps and suppression")
+    return kept
+
+
+def xywh(corners):
+    return corners[0], corners[1], corners[2] - corners[0], corners[3] - corners[1]
+
+
+def in_picture(box, rows, place):
+    """A box of the input in pixels of the picture."""
+    w, h = len(rows[0]), len(rows)
+    across = [min(max((v - place[0]) * w / place[2], 0), w) for v in box[::2]]
+    down = [min(max((v - place[1]) * h / place[3], 0), h) for v in box[1::2]]
+    return across[0], down[0], across[1] - across[0], down[1] - down[0]
+
+
+def validate(text, weights, pictures, o):
+    """What a validation reports: {"terms": {name: [num, den]}, "metrics": {name: value or None}}."""
+    net = yolo.Net(text, torch.float64, lambda name, shape, fan_in: weights[name])
+    images, boxes, places = val_batch(pictures)
+    with torch.no_grad():
+        heads = net.forward(images, False)
+        sums = yolo.loss_terms(net, images, boxes, False)
+    dets = [(i, k, score, in_picture(box, rows, places[i])) for i, (rows, _) in enumerate(pictures) for k, score, box in found(heads, i, o)]
+    truths = [(i, c, tuple(box)) for i, (_, bs) in enumerate(pictures) for c, *box in bs]
+    apart([d[2] for d in dets], [], "scores", 1e-6)
+    apart([scores.iou(d[3], t[2]) for d in dets for t in truths if d[:2] == t[:2]], scores.THRESHOLDS, "overlaps")
+    apart([d[3][2] * d[3][3] for d in dets], [32 ** 2, 96 ** 2], "areas", 1e-2)
+    values, ap50 = scores.coco(dets, truths, CLASSES)
+    values["voc_AP50"] = scores.voc(dets, truths, CLASSES)
+    values.update({f"AP50:{name}": v for name, v in zip("abc", ap50)})
+    terms = {name: [float(sums[name]), float(sums[yolo.POSITIVES]) if name in ("iou", "recall50", "recall75") else len(pictures)] for name in yolo.TERMS}
+    print(len(dets), "detections of", len(truths), "boxes", values, terms)
+    return {"terms": terms, "metrics": values}
+
+
+def write_json(name, what):
+    with open(OUT + name, "w") as f:
+        json.dump(what, f, indent=1)
+        f.write("\n")
+
+
 def main():
     torch.set_num_threads(1)
     text, pictures = cfg(), train_split(random.Random(3))
@@ -223,11 +364,16 @@ def main():
     arrays = {}
     for name, keys in JOBS.items():
         job = {group: {**JOB[group], **keys[group]} if group in keys else value for group, value in JOB.items()}
-        with open(OUT + name + ".json", "w") as f:
-            json.dump(job, f, indent=1)
-            f.write("\n")
+        write_json(name + ".json", job)
         arrays.update({f"{name}.{n}": a for n, a in train(text, pictures, job).items()})
     yolo.write(OUT + "steps.safetensors", arrays)
+
+    pictures = val_split(random.Random(6))
+    write_split("val", pictures)
+    write_json("validate.json", VALIDATE)
+    weights = fit(text, mistaught(pictures), 50)
+    yolo.write(OUT + "trained.safetensors", weights)
+    write_json("validated.json", validate(text, weights, pictures, VALIDATE["val"]))
 
 
 if __name__ == "__main__":

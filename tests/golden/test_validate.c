@@ -1,0 +1,99 @@
+/* tests/golden/test_validate.c - a validation of pictures that are not square, in shards of 4 and 1, against PyTorch and a second evaluator
+ * (make_trainer.py, scores.py): every loss term and every score, on one rank and on two.
+ * uses: proto worker worker/train worker/models worker/layers worker/data worker/eval worker/comm worker/core cpu */
+#include <math.h>
+
+#include "tests/golden/job.h"
+
+static json_t *validated(void)
+{
+    json_error_t why;
+    json_t *want = json_load_file(GOLDEN "/validated.json", 0, &why);
+
+    if (!want)
+        fail_msg("validated.json:%d: %s", why.line, why.text);
+    return want;
+}
+
+static void check_terms(const json_t *terms, json_t *want)
+{
+    const char *name;
+    json_t *pair;
+
+    assert_int_equal(json_object_size(terms), json_object_size(want));
+    json_object_foreach (want, name, pair) {
+        const json_t *have = json_object_get(terms, name);
+        double num = json_number_value(json_array_get(have, 0)), den = json_number_value(json_array_get(have, 1));
+        double w = json_number_value(json_array_get(pair, 0));
+
+        if (!(fabs(num - w) <= 1e-5 * w) || den != json_number_value(json_array_get(pair, 1)))
+            fail_msg("%s is %.9g of %g, PyTorch says %.9g of %g", name, num, den, w, json_number_value(json_array_get(pair, 1)));
+    }
+}
+
+/* Scores are ratios of small whole numbers and means of them: nothing but the last bits may differ. */
+static void check_metrics(const json_t *metrics, json_t *want)
+{
+    const char *name;
+    json_t *value;
+
+    assert_int_equal(json_object_size(metrics), json_object_size(want));
+    json_object_foreach (want, name, value) {
+        const json_t *have = json_object_get(metrics, name);
+
+        assert_non_null(have);
+        if (json_is_null(have) != json_is_null(value) || fabs(json_number_value(have) - json_number_value(value)) > 1e-12)
+            fail_msg("%s is %.9g, should be %.9g", name, json_number_value(have), json_number_value(value));
+    }
+}
+
+static const json_t *metrics_of(const json_t *all)
+{
+    const json_t *found = NULL, *msg;
+    size_t i;
+
+    json_array_foreach (all, i, msg) {
+        if (strcmp(text_of(msg, "type"), "eval") != 0)
+            continue;
+        assert_null(found);
+        found = json_object_get(msg, "metrics");
+    }
+    assert_non_null(found);
+    return found;
+}
+
+static void check_job(int nranks)
+{
+    struct jobspec *spec = read_job("validate", NULL);
+    json_t *all, *want = validated();
+    char dir[128], name[16];
+
+    snprintf(name, sizeof name, "ranks-%d", nranks);
+    job_folder(name, dir);
+    run_job(spec, dir, nranks);
+    all = reports(dir);
+    check_terms(loss_of(all, "val", 1), json_object_get(want, "terms"));
+    check_metrics(metrics_of(all), json_object_get(want, "metrics"));
+    json_decref(all);
+    json_decref(want);
+    jobspec_free(spec);
+}
+
+static void one_rank(void **state)
+{
+    (void)state;
+    check_job(1);
+}
+
+static void a_shard_a_rank(void **state)
+{
+    (void)state;
+    check_job(2);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = { cmocka_unit_test(one_rank), cmocka_unit_test(a_shard_a_rank) };
+
+    return cmocka_run_group_tests(tests, make_root, remove_root);
+}

@@ -16,7 +16,7 @@
 #include "daemon/store.h"
 #include "proto/err.h"
 
-enum { PATH_ROOM = 4096 + 64, LOCK_FD = 3, MAX_ARGS = 20 };
+enum { PATH_ROOM = 4096 + 64, LOCK_FD = 3, MAX_ARGS = 24 };
 
 static void job_path(char *ret, const char *jobs_dir, int64_t job, const char *name)
 {
@@ -206,6 +206,8 @@ static int spawn(uv_loop_t *loop, struct child *c, const struct launch_request *
                              "--lock-fd", number[2],   "--last-seq", number[3], "--nonce", (char *)rq->nonce };
     size_t n = 13;
 
+    args[n++] = "--store-id";
+    args[n++] = (char *)rq->store_id;
     if (rq->gpus[0]) {
         args[n++] = "--gpus";
         args[n++] = (char *)rq->gpus;

@@ -19,6 +19,7 @@ struct launch_request {
     char nonce[JOB_NONCE_LEN + 1];
     int threads, tier;                            /* go into spec.json */
     const char *jobs_dir;                         /* borrowed, absolute */
+    const char *store_id;                         /* borrowed */
     char gpus[JOB_GPUS_MAX * (JOB_UUID_MAX + 1)]; /* UUIDs with commas, "": none */
     enum job_state drain;                         /* not 0: gives detd what the spool holds and ends the job so */
     char reason[120];                             /* of that end */

@@ -242,6 +242,7 @@ static void launch(struct daemon *d, struct job *j)
     l->rq = (struct launch_request){ .job = j->row.id,
                                      .attempt = j->row.attempt,
                                      .last_seq = j->row.last_seq,
+                                     .store_id = store_id(d->store),
                                      .threads = j->row.threads,
                                      .tier = j->row.tier,
                                      .jobs_dir = d->jobs_dir };

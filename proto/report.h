@@ -20,9 +20,11 @@
  *   loss, eval and checkpoint are faults before `start`. A line that is malformed, or longer than REPORT_MAX_LINE, is a fault of its rank.
  *
  * fd 3, detd-job -> rank:
- *   go          {nccl_id|null, attempt, tiers:[{step, tier}, ...]}    after all ranks' hello. tiers: steps ascending, each tier from its step on. They
- *                                              win over run.deterministic of spec.json: the tier the job began with (step 1), and every
- *                                              durable change of it, so that steps trained again are trained in the same tier. [] at first
+ *   go          {nccl_id|null, store_id|null, attempt, tiers:[{step, tier}, ...]}    after all ranks' hello. store_id: of the database
+ *                                              that numbered the job, kept in checkpoints; one of another database is refused. tiers:
+ *                                              steps ascending, each tier from its step on. They win over run.deterministic of spec.json:
+ *                                              the tier the job began with (step 1), and every durable change of it, so that steps
+ *                                              trained again are trained in the same tier. [] at first
  *   publish (0) {step}                         every report written before `ready` is durable: rename the checkpoint now
  *   tier_ok (0) {step, tier}                   (step, tier) is durable
  *   control (0) {word:"pause"|"cancel"|"checkpoint"|"tier"|"eval", tier?}     acts on all ranks two steps later, by the control word

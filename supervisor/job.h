@@ -21,6 +21,7 @@ struct job_options {
     int attempt;
     uint64_t last_seq;
     const char *nonce;
+    const char *store_id; /* of the database that numbered the job, NULL: detd's welcome says it */
     const char *socket; /* of detd */
     int lock_fd;
     const char *worker; /* path of the trainer */

@@ -18,13 +18,14 @@
 enum { MAX_GPUS = 1024, ABOVE_LOW_FDS = 10 };
 
 static const char usage[] =
-    "detd-job --job-dir DIR --job ID [--attempt N] [--last-seq N] [--nonce TEXT] [--lock-fd FD]\n"
-    "         [--socket PATH] [--worker PATH] [--gpus UUID,UUID,...] [--drain OUTCOME [--reason TEXT]]\n"
+    "detd-job --job-dir DIR --job ID [--attempt N] [--last-seq N] [--nonce TEXT] [--store-id ID]\n"
+    "         [--lock-fd FD] [--socket PATH] [--worker PATH] [--gpus UUID,UUID,...] [--drain OUTCOME [--reason TEXT]]\n"
     "Runs the job in DIR/spec.json: starts its ranks, keeps their reports in DIR/spool.*, watches and restarts them.\n"
     "detd starts it; it goes on while detd is away.\n"
     "  --attempt N    number of the first attempt (1)\n"
     "  --last-seq N   last report that detd has (0)\n"
     "  --nonce TEXT   proves to detd that it started this process\n"
+    "  --store-id ID  of the database that numbered the job; reports and checkpoints of another one are refused\n"
     "  --lock-fd FD   descriptor of DIR/lock, already locked; otherwise DIR/lock is opened and locked\n"
     "  --socket PATH  where detd listens (../../sup.sock, seen from DIR)\n"
     "  --worker PATH  the trainer; any program that speaks the lines of proto/report.h on descriptor 3 (detd-worker beside detd-job)\n"
@@ -111,6 +112,9 @@ static int take_option(struct options *o, int c, char *value, struct err *err)
     case 'n':
         o->job.nonce = value;
         return 0;
+    case 'i':
+        o->job.store_id = value;
+        return 0;
     case 'S':
         o->job.socket = value;
         return 0;
@@ -131,19 +135,13 @@ static int take_option(struct options *o, int c, char *value, struct err *err)
 
 static int parse_options(int argc, char **argv, struct options *o, struct err *err)
 {
-    static const struct option names[] = { { "job-dir", 1, 0, 'd' },
-                                           { "job", 1, 0, 'j' },
-                                           { "attempt", 1, 0, 'a' },
-                                           { "last-seq", 1, 0, 's' },
-                                           { "nonce", 1, 0, 'n' },
-                                           { "lock-fd", 1, 0, 'l' },
-                                           { "socket", 1, 0, 'S' },
-                                           { "worker", 1, 0, 'w' },
-                                           { "gpus", 1, 0, 'g' },
-                                           { "drain", 1, 0, 'D' },
-                                           { "reason", 1, 0, 'r' },
-                                           { "help", 0, 0, 'h' },
-                                           { 0 } };
+    static const struct option names[] = { { "job-dir", 1, 0, 'd' }, { "job", 1, 0, 'j' },
+                                           { "attempt", 1, 0, 'a' }, { "last-seq", 1, 0, 's' },
+                                           { "nonce", 1, 0, 'n' },   { "store-id", 1, 0, 'i' },
+                                           { "lock-fd", 1, 0, 'l' }, { "socket", 1, 0, 'S' },
+                                           { "worker", 1, 0, 'w' },  { "gpus", 1, 0, 'g' },
+                                           { "drain", 1, 0, 'D' },   { "reason", 1, 0, 'r' },
+                                           { "help", 0, 0, 'h' },    { 0 } };
     int c, rc = 0;
 
     o->job = (struct job_options){ .attempt = 1, .nonce = "", .reason = "", .socket = "../../sup.sock", .lock_fd = -1 };

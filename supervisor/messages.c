@@ -93,6 +93,7 @@ static void send_go(struct job *j)
     for (int i = 0; i < j->nranks; i++) {
         line_begin(&l, j->record, sizeof j->record, "go");
         line_str(&l, "nccl_id", j->nccl_id[0] ? j->nccl_id : NULL);
+        line_str(&l, "store_id", spool_store_id(j->spool)[0] ? spool_store_id(j->spool) : NULL);
         line_int(&l, "attempt", j->attempt);
         tiers_write(j->tiers, &l);
         job_to_rank(j, i, &l);

@@ -258,6 +258,8 @@ int job_open(uv_loop_t *loop, const struct job_options *options, struct job **re
     j->plugin_fd = -1;
     j->attempt = options->attempt;
     rc = spool_open(".", SPOOL_SEGMENT_BYTES, options->last_seq, &j->spool, err);
+    if (rc == 0 && options->store_id && !spool_store_id(j->spool)[0])
+        rc = spool_set_store_id(j->spool, options->store_id, err);
     if (rc == 0)
         rc = read_history(j, &lost, err);
     if (rc < 0) {

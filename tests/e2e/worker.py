@@ -221,6 +221,48 @@ def many_classes(d):
     assert {line.split(",")[2] for line in shown.decode().splitlines() if ",AP50:" in line} == want, shown
 
 
+# ---- whose checkpoints ----
+
+def marked(root, spec, name="marked"):
+    return merged(spec, {"name": name, "model": {"cfg": write(root + "/marked.cfg", strided_cfg(3))},
+                         "data": {"train": flat_images(root, "marked", 64, [120])},
+                         "train": {"steps": 4, "batch": 1, "shards": 1}, "checkpoint": {"every": 2}, "run": {"device": "cpu", "threads": 1}})
+
+
+def store_of(path):
+    with open(path + "/checkpoints/step-4/manifest.json", encoding="utf-8") as f:
+        return json.load(f)["store_id"]
+
+
+def begin_with(d, checkpoints, spec):
+    """The next job of a detd finds these checkpoints where its own will be; what it ends with."""
+    job = 1 + max((j["id"] for j in d.call("job.list")["jobs"]), default=0)
+    folder = "%s/jobs/%d" % (d.state, job)
+    shutil.copytree(checkpoints, folder + "/checkpoints")
+    shutil.rmtree(folder + "/checkpoints/step-4")
+    assert d.call("job.submit", spec=spec, token="begins with others")["id"] == job
+    return d.wait(job, lambda j: j["state"] in ("completed", "failed"))
+
+
+def whose(d):
+    """A checkpoint says which database numbered its job; one of another database is refused, one without belongs to anybody."""
+    spec = marked(d.root, {})
+    job = d.call("job.submit", spec=spec, token="marked")["id"]
+    d.wait(job, "completed")
+    ours = d.call("daemon.info")["store_id"]
+    first, unmarked = "%s/jobs/%d" % (d.state, job), d.root + "/unmarked"
+    assert len(ours) == 32 and store_of(first) == ours, (store_of(first), ours)
+    status, _ = alone(d.root, "unmarked", spec)
+    assert status == 0 and store_of(unmarked) == "", store_of(unmarked)
+    ended = begin_with(d, unmarked + "/checkpoints", spec)
+    assert ended["state"] == "completed" and ended["attempts"][0]["resume_step"] == 2, ended
+    with Daemon(foreign=False) as other:
+        theirs = other.call("daemon.info")["store_id"]
+        ended = begin_with(other, first + "/checkpoints", spec)
+        assert ended["state"] == "failed" and len(ended["attempts"]) <= 1, ended
+        assert "its store_id is %s, the job's is %s" % (ours, theirs) in ended["reason"], ended
+
+
 def main():
     began = time.time()
     with Daemon(foreign=False) as d:
@@ -229,6 +271,7 @@ def main():
         several_ranks(d)
         sizes(d.root)
         many_classes(d)
+        whose(d)
     print("%.0f s" % (time.time() - began))
 
 

@@ -222,9 +222,10 @@ static void answers_and_commands(void **state)
     bool ok;
 
     say(b, "{\"type\":\"control\",\"word\":\"eval\"}\n{\"type\":\"of a later version\"}\n"
-           "{\"type\":\"go\",\"attempt\":3,\"nccl_id\":null,\"tiers\":[{\"step\":9,\"tier\":\"world\"}]}\n");
+           "{\"type\":\"go\",\"attempt\":3,\"nccl_id\":null,\"store_id\":\"d41d8\",\"tiers\":[{\"step\":9,\"tier\":\"world\"}]}\n");
     assert_int_equal(report_wait_go(b->r, go, &err), 0);
     assert_int_equal(go->attempt, 3);
+    assert_string_equal(go->store_id, "d41d8");
     assert_int_equal(go->ntiers, 1);
     assert_int_equal(go->tiers[0].step, 9);
     assert_string_equal(go->tiers[0].tier, "world");

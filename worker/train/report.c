@@ -105,6 +105,7 @@ static int take_go(struct report *r, const json_t *msg, struct err *err)
     memset(go, 0, sizeof *go);
     go->attempt = (int)json_integer_value(json_object_get(msg, "attempt"));
     copy_text(go->nccl_id, sizeof go->nccl_id, json_string_value(json_object_get(msg, "nccl_id")));
+    copy_text(go->store_id, sizeof go->store_id, json_string_value(json_object_get(msg, "store_id")));
     if (json_array_size(tiers) > REPORT_MAX_TIERS)
         return err_set(err, ERR_PROTO, "go: %zu changes of tier, at most %d are possible", json_array_size(tiers), REPORT_MAX_TIERS);
     json_array_foreach (tiers, i, entry) {

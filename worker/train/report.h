@@ -16,7 +16,7 @@
 struct err;
 struct report;
 
-enum { REPORT_MAX_TIERS = 256, REPORT_TEXT = 32, REPORT_ID = 1024 };
+enum { REPORT_MAX_TIERS = 256, REPORT_TEXT = 32, REPORT_ID = 1024, REPORT_STORE_ID = 64 };
 
 /* Opens the socket (not owned: it stays open after report_close()). Caller closes. */
 int report_open(int fd, int rank, int local_rank, int nranks, struct report **ret, struct err *err);
@@ -40,7 +40,8 @@ struct report_tier {
 };
 struct report_go {
     int attempt;
-    char nccl_id[REPORT_ID]; /* "" where rank 0 gave none */
+    char nccl_id[REPORT_ID];        /* "" where rank 0 gave none */
+    char store_id[REPORT_STORE_ID]; /* of the database that numbered the job; "": not known, or alone */
     int ntiers;
     struct report_tier tiers[REPORT_MAX_TIERS]; /* steps ascending; they win over run.deterministic */
 };

@@ -39,6 +39,7 @@ static int identity(const struct trainer *t, const char *but, struct ckpt_identi
     if (!text)
         return err_set(err, ERR_DEVICE, "out of memory: job file");
     hash_hex(hash_bytes(text, strlen(text), hash_name("spec")), ret->spec);
+    snprintf(ret->store_id, sizeof ret->store_id, "%s", t->store_id);
     free(text);
     return 0;
 }

@@ -86,6 +86,8 @@ static int greet(struct trainer *t, char ret_link_id[REPORT_ID], struct err *err
         t->tiers[t->ntiers++] = (struct tier_change){ go->tiers[i].step, tier_of(go->tiers[i].tier) };
     if (rc >= 0)
         memcpy(ret_link_id, go->nccl_id, sizeof go->nccl_id);
+    if (rc >= 0)
+        memcpy(t->store_id, go->store_id, sizeof go->store_id);
     free(go);
     if (rc >= 0 && t->opt.why_cpu && t->opt.rank == 0)
         rc = report_event(t->report, err, "info", "device", "run.device auto: the CPU is used: %s", t->opt.why_cpu);

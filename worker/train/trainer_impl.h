@@ -53,6 +53,7 @@ struct trainer {
     struct comm *link;                   /* over device memory; on a device whose memory the host sees it is comm itself */
     struct report *report;
     struct progress *progress;
+    char store_id[REPORT_STORE_ID]; /* whose job it is, see ckpt.h */
     /* model */
     struct model *model;
     struct arena *arena;

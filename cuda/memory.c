@@ -1,9 +1,9 @@
 /* cuda/memory.c - device and pinned memory, and copies inside it.
  *
- * Device memory is plain cudaMalloc. What comes and goes in a step lives in the arena (worker/core/arena.h), which takes a few big chunks
- * and keeps them: it is the stream-ordered pool, with host order on one stream as its order, and offsets that depend on the sequence of
- * sizes alone. A driver's pool below it would never be asked in the steady state, and NCCL can neither register nor map what comes from
- * one. */
+ * Device memory is plain cudaMalloc. What comes and goes in a step lives in the arena (worker/core/arena.h), which takes a few big chunks,
+ * then one for whole steps, and keeps it: it is the stream-ordered pool, with host order on one stream as its order, and offsets that
+ * depend on the sequence of sizes alone. A driver's pool below it would never be asked in the steady state, and NCCL can neither register
+ * nor map what comes from one. */
 #include "cuda/memory.h"
 
 #include <errno.h>

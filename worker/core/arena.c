@@ -11,6 +11,10 @@ enum { FIRST_CHUNK = 16 << 20 }; /* of a device with memory of its own */
 
 enum { ARENA_ALIGN = 256 }; /* the choice of an algorithm may depend on the alignment, so it is the same for all */
 
+/* First fit leaves gaps: in a step of yolov3 a ninth of the peak. A chunk for whole steps has sixteenths more than the peak, one more each time it
+ * did not do. */
+enum { GAP_PARTS = 2, MOST_GAP_PARTS = 4 };
+
 /* Blocks of all chunks in one list, ascending inside a chunk; `first` marks a chunk's first block, which is never merged backwards. */
 struct block {
     char *at;
@@ -21,6 +25,8 @@ struct block {
 struct arena {
     struct device *dev;
     size_t chunk_bytes, in_use, peak, held;
+    size_t refused; /* so large a chunk was not to be had; 0: none was refused */
+    int gap_parts;  /* sixteenths */
     struct block *blocks;
     int count, room;
 };
@@ -33,18 +39,31 @@ struct arena *arena_new(struct device *dev, size_t chunk_bytes)
         return NULL;
     a->dev = dev;
     a->chunk_bytes = chunk_bytes;
+    a->gap_parts = GAP_PARTS;
     return a;
+}
+
+static void free_chunks(struct arena *a)
+{
+    for (int i = 0; i < a->count; i++)
+        if (a->blocks[i].first)
+            a->dev->ops->free(a->dev, a->blocks[i].at);
+    a->count = 0;
+    a->held = 0;
 }
 
 void arena_free(struct arena *a)
 {
     if (!a)
         return;
-    for (int i = 0; i < a->count; i++)
-        if (a->blocks[i].first)
-            a->dev->ops->free(a->dev, a->blocks[i].at);
+    free_chunks(a);
     free(a->blocks);
     free(a);
+}
+
+static size_t round_up(size_t bytes)
+{
+    return (bytes + ARENA_ALIGN - 1) / ARENA_ALIGN * ARENA_ALIGN;
 }
 
 static bool insert(struct arena *a, int at, struct block b)
@@ -74,15 +93,11 @@ static size_t chunk_of(const struct arena *a, size_t bytes)
     return bytes > chunk ? bytes : chunk;
 }
 
-static bool grow(struct arena *a, size_t bytes)
+/* By a chunk of that size. */
+static bool grow_by(struct arena *a, size_t chunk)
 {
-    size_t chunk = chunk_of(a, bytes);
     char *mem = a->dev->ops->alloc(a->dev, chunk);
 
-    if (!mem && chunk > bytes) {
-        chunk = bytes;
-        mem = a->dev->ops->alloc(a->dev, chunk);
-    }
     if (!mem)
         return false;
     if (!insert(a, a->count, (struct block){ mem, chunk, false, true })) {
@@ -91,6 +106,13 @@ static bool grow(struct arena *a, size_t bytes)
     }
     a->held += chunk;
     return true;
+}
+
+static bool grow(struct arena *a, size_t bytes)
+{
+    size_t chunk = chunk_of(a, bytes);
+
+    return grow_by(a, chunk) || (chunk > bytes && grow_by(a, bytes));
 }
 
 static int find(const struct arena *a, size_t bytes)
@@ -103,7 +125,7 @@ static int find(const struct arena *a, size_t bytes)
 
 void *arena_alloc(struct arena *a, size_t bytes)
 {
-    size_t need = (bytes + ARENA_ALIGN - 1) / ARENA_ALIGN * ARENA_ALIGN;
+    size_t need = round_up(bytes);
     int i;
 
     if (need == 0)
@@ -153,7 +175,8 @@ void arena_release(struct arena *a, void *ptr)
     merge_next(a, i - 1);
 }
 
-void arena_reset(struct arena *a)
+/* Every chunk is one free block again. */
+static void release_all(struct arena *a)
 {
     int kept = 0;
 
@@ -168,6 +191,31 @@ void arena_reset(struct arena *a)
     }
     a->count = kept;
     a->in_use = 0;
+}
+
+/* One chunk for whole steps instead of several, of which tails stay unused. The peak is that of all steps, so that sizes that come and go
+ * change nothing once the largest was seen. What was held goes back first: both together may be more than there is. */
+static void make_whole(struct arena *a)
+{
+    size_t largest = 0, bytes;
+
+    for (int i = 0; i < a->count; i++)
+        largest = a->blocks[i].bytes > largest ? a->blocks[i].bytes : largest;
+    if (largest >= a->peak && a->gap_parts < MOST_GAP_PARTS)
+        a->gap_parts++;
+    bytes = round_up(a->peak + a->peak / 16 * (size_t)a->gap_parts);
+    if (bytes <= largest || (a->refused > 0 && bytes >= a->refused))
+        return;
+    free_chunks(a);
+    if (!grow_by(a, bytes))
+        a->refused = bytes; /* the step takes it in pieces again */
+}
+
+void arena_reset(struct arena *a)
+{
+    release_all(a);
+    if (a->count > 1)
+        make_whole(a);
 }
 
 size_t arena_peak(const struct arena *a)

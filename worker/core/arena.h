@@ -1,4 +1,4 @@
-/* worker/core/arena.h - device memory of a step: activations and gradients come and go, nothing is given back to the device before the end.
+/* worker/core/arena.h - device memory of a step: activations and gradients come and go, the device keeps its chunks of memory busy with them.
  * First fit over address-ordered blocks: the same sequence of sizes gives the same offsets, so in the steady state nothing is allocated.
  * On a CUDA device the chunks are plain device allocations; the order of alloc and release is host order on one stream, which is safe there
  * too. */
@@ -16,7 +16,8 @@ void arena_free(struct arena *a);
 void *arena_alloc(struct arena *a, size_t bytes);
 /* Gives one allocation back. NULL is nothing. */
 void arena_release(struct arena *a, void *ptr);
-/* Gives everything back. */
+/* Gives everything back to the arena: the start of a step. Where the last step took several chunks they are replaced by one that holds the
+ * largest step so far, at most a quarter larger than its peak; nothing may use the memory any more but work queued before. */
 void arena_reset(struct arena *a);
 /* Most bytes ever in use at once, and bytes held from the device. */
 size_t arena_peak(const struct arena *a);

@@ -29,7 +29,8 @@ COLOURS = [(220, 60, 40), (50, 200, 70), (60, 80, 230)]
 IDS = [2, 5, 11]  # of the categories
 
 # In which of the jobs a key has another value.
-JOBS = {"shard": {"model": {"sync_bn": False}, "train": {"waves": 2, "ema": 0.35}}, "sync": {"model": {"sync_bn": True}, "train": {"waves": 1, "ema": 0}}}
+JOBS = {"shard": {"model": {"sync_bn": False}, "train": {"waves": 2, "ema": 0.35}},
+        "sync": {"model": {"sync_bn": True}, "train": {"waves": 1, "ema": 0}}}
 JOB = {"name": "golden",
        "model": {"cfg": "net.cfg", "init": "init.safetensors", "bn_momentum": 0.2, "box_gain": 1.5, "obj_gain": 0.75, "noobj_gain": 0.5,
                  "cls_gain": 1.25},
@@ -59,8 +60,8 @@ def cfg():
         return (f"[convolutional]\nfilters={3 * (5 + CLASSES)}\nsize=1\nstride=1\npad=1\nactivation=linear\n\n"
                 f"[yolo]\nmask={mask}\nanchors={anchors}\nclasses={CLASSES}\nnum=6\nignore_thresh=.5\ntruth_thresh=1\n")
 
-    return "\n".join([f"[net]\nbatch=1\nwidth={SIZE}\nheight={SIZE}\nchannels=3\n", conv(8, 3, 2), conv(12, 3, 2), block(12), conv(16, 3, 2), block(16),
-                      conv(24, 3, 2, "leaky"), head("3,4,5"), "[route]\nlayers=-3\n", conv(8, 1, 1, "leaky"), "[upsample]\nstride=2\n",
+    return "\n".join([f"[net]\nbatch=1\nwidth={SIZE}\nheight={SIZE}\nchannels=3\n", conv(8, 3, 2), conv(12, 3, 2), block(12), conv(16, 3, 2),
+                      block(16), conv(24, 3, 2, "leaky"), head("3,4,5"), "[route]\nlayers=-3\n", conv(8, 1, 1, "leaky"), "[upsample]\nstride=2\n",
                       "[route]\nlayers=-1,8\n", conv(16, 3, 1, "leaky"), head("0,1,2")])
 
 
@@ -214,6 +215,11 @@ def gradients(net, pictures, samples, parts, gains):
     return sums, statistics
 
 
+def ratios(sums, images):
+    """{term: [numerator, denominator]} as the log has them."""
+    return {name: [float(sums[name]), float(sums[yolo.POSITIVES]) if name in ("iou", "recall50", "recall75") else images] for name in yolo.TERMS}
+
+
 def train(text, pictures, job):
     """{array of steps.safetensors without the job's name}"""
     o, m = job["train"], job["model"]
@@ -244,7 +250,7 @@ def train(text, pictures, job):
             moved["raw." + n].append(sketch(everything[n] - first[n]))
         for n in average:
             moved["ema." + n].append(sketch(average[n] - first[n]))
-        losses.append([[sums[name], sums[yolo.POSITIVES] if name in ("iou", "recall50", "recall75") else o["batch"]] for name in yolo.TERMS])
+        losses.append(list(ratios(sums, o["batch"]).values()))
         print(f"step {t}: samples {samples} rate {rate(t, o):.5f} norm of the gradient {norm:.3f} loss {sums['total'] / o['batch']:.4f}")
     return {**{n: torch.stack(rows) for n, rows in moved.items()}, "loss": losses}
 
@@ -342,7 +348,7 @@ def validate(text, weights, pictures, o):
     values, ap50 = scores.coco(dets, truths, CLASSES)
     values["voc_AP50"] = scores.voc(dets, truths, CLASSES)
     values.update({f"AP50:{name}": v for name, v in zip("abc", ap50)})
-    terms = {name: [float(sums[name]), float(sums[yolo.POSITIVES]) if name in ("iou", "recall50", "recall75") else len(pictures)] for name in yolo.TERMS}
+    terms = ratios(sums, len(pictures))
     print(len(dets), "detections of", len(truths), "boxes", values, terms)
     return {"terms": terms, "metrics": values}
 

@@ -1,5 +1,5 @@
-/* tests/golden/test_trainer.c - the trainer against PyTorch (make_trainer.py): weights, averages, running statistics and logged losses after every
- * step, from picture files to checkpoints, on one and on two ranks.
+/* tests/golden/test_trainer.c - the trainer against PyTorch (make_trainer.py): weights, averages, running statistics and logged losses after
+ * every step, from picture files to checkpoints, on one rank and on two.
  * uses: proto worker worker/train worker/models worker/layers worker/data worker/eval worker/comm worker/core cpu */
 #include <math.h>
 
@@ -9,8 +9,8 @@
 
 enum { SKETCH = 16 };
 
-/* A step moves a tensor by 1e-3 to 1 of its size, which fp32 knows to 1e-4 or better; PyTorch's own fp32 is as far from its fp64. A rate, decay,
- * momentum or scale that is wrong in one place moves it by percents. */
+/* Of a tensor's largest step. The worst seen is 7e-5, after the first step, which is so small that the weights' last bits show; a rate, decay,
+ * momentum or scale that is wrong in one place shows as percents. */
 static const double TOLERANCE = 2e-4;
 
 static struct safetensors *open_file(const char *name)

@@ -477,12 +477,35 @@ static void truth_thresh(void **state)
     free(t.logits);
 }
 
-/* Logits that are not numbers, or huge, and boxes at and beyond the border reach no memory they should not. */
+/* Every slot whose own logits are the same has the same gradient. */
+static void same_but_wild(const struct yolo_case *t, const float *tame, const struct yolo_result *got, const struct yolo_result *want)
+{
+    size_t slot = 5 + (size_t)t->head.classes, slots = (size_t)MAX_IMAGES * image_floats(t) / slot, compared = 0;
+
+    for (size_t i = 0; i < slots; i++) {
+        if (memcmp(t->logits + i * slot, tame + i * slot, slot * sizeof(float)) != 0)
+            continue;
+        assert_memory_equal(got->grad + i * slot, want->grad + i * slot, slot * sizeof(float));
+        compared++;
+    }
+    assert_true(compared > slots / 4 && compared < slots);
+}
+
+static void counts_are_possible(const struct yolo_case *t, const struct yolo_result *r)
+{
+    double slots = (double)(MAX_IMAGES * image_floats(t) / (5 + (size_t)t->head.classes)), positives = r->terms[0][YOLO_POSITIVES];
+
+    assert_true(positives > 0 && positives == floor(positives) && positives <= 3.0 * t->offset[MAX_IMAGES]);
+    assert_true(r->terms[0][YOLO_IGNORED] >= 0 && r->terms[0][YOLO_IGNORED] <= slots - positives);
+    assert_true(r->terms[0][YOLO_RECALL50] <= positives && r->terms[0][YOLO_RECALL75] <= r->terms[0][YOLO_RECALL50]);
+}
+
+/* Boxes at and beyond the border and of no class give finite numbers; logits that are not numbers, or huge, spoil their own slot alone. */
 static void wild_input(void **state)
 {
     const float wild[] = { NAN, INFINITY, -INFINITY, 1e38f, -1e38f };
-    struct yolo_result *r;
-    struct yolo_case t;
+    struct yolo_result *tame_result, *r;
+    struct yolo_case t, tame;
 
     (void)state;
     random_case(&t, 3);
@@ -492,15 +515,56 @@ static void wild_input(void **state)
     t.box[2][1] = 7.0f;
     t.cls[3] = 3;
     t.cls[4] = -1;
-    t.validate = true;
-    for (size_t i = 0; i < (size_t)MAX_IMAGES * image_floats(&t); i += 5)
-        t.logits[i] = wild[i / 5 % 5];
+    tame = t;
+    t.logits = malloc((size_t)MAX_IMAGES * image_floats(&t) * sizeof(float));
+    memcpy(t.logits, tame.logits, (size_t)MAX_IMAGES * image_floats(&t) * sizeof(float));
+    for (size_t i = 0; i < (size_t)MAX_IMAGES * image_floats(&t); i += 13)
+        t.logits[i] = wild[i / 13 % 5];
+    tame_result = loss_of(&tame);
+    for (size_t i = 0; i < (size_t)MAX_IMAGES * image_floats(&t); i++)
+        assert_true(isfinite(tame_result->grad[i]));
+    for (int k = 0; k < YOLO_TERMS; k++)
+        assert_true(isfinite(tame_result->terms[0][k]));
+    counts_are_possible(&t, tame_result);
     r = malloc(result_bytes(&t));
     for (int i = 0; i < devices.n; i++) {
+        t.validate = false;
         run_loss(devices.dev[i], &t, r);
+        same_but_wild(&t, tame.logits, r, tame_result);
+        counts_are_possible(&t, r);
+        t.validate = true;
+        run_loss(devices.dev[i], &t, r);
+        counts_are_possible(&t, r);
         free_buffers();
     }
+    free(tame_result);
     free(r);
+    free(t.logits);
+    free(tame.logits);
+}
+
+/* Whatever number it is: none of the box's own slot, and none of the slot behind it, which another box owns. */
+static void a_class_out_of_range_sets_nothing(void **state)
+{
+    const int32_t out[] = { 35, 64 + 3, 1 << 20, INT32_MIN };
+    struct yolo_result *none, *other;
+    struct yolo_case t;
+
+    (void)state;
+    random_case(&t, 35); /* two words of bits a slot */
+    memcpy(t.box[3], (float[]){ 2.5f / 8, 2.5f / 6, 30.0f / 128, 20.0f / 96 }, sizeof(t.box[3]));
+    memcpy(t.box[4], t.box[3], sizeof(t.box[4]));
+    t.box[4][0] = 3.5f / 8;
+    t.cls[4] = 0;
+    t.cls[3] = -1;
+    none = loss_of(&t);
+    for (int i = 0; i < 4; i++) {
+        t.cls[3] = out[i];
+        other = loss_of(&t);
+        assert_memory_equal(other, none, result_bytes(&t));
+        free(other);
+    }
+    free(none);
     free(t.logits);
 }
 
@@ -648,15 +712,11 @@ static void decode_cases(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = { cmocka_unit_test(loss_vectors),
-                                        cmocka_unit_test(empty_images_and_shards),
-                                        cmocka_unit_test(random_heads),
-                                        cmocka_unit_test(many_shards),
-                                        cmocka_unit_test(gradients),
-                                        cmocka_unit_test(truth_thresh),
-                                        cmocka_unit_test(wild_input),
-                                        cmocka_unit_test(decode_vector),
-                                        cmocka_unit_test(decode_order_and_cap),
+    const struct CMUnitTest tests[] = { cmocka_unit_test(loss_vectors),  cmocka_unit_test(empty_images_and_shards),
+                                        cmocka_unit_test(random_heads),  cmocka_unit_test(many_shards),
+                                        cmocka_unit_test(gradients),     cmocka_unit_test(truth_thresh),
+                                        cmocka_unit_test(wild_input),    cmocka_unit_test(a_class_out_of_range_sets_nothing),
+                                        cmocka_unit_test(decode_vector), cmocka_unit_test(decode_order_and_cap),
                                         cmocka_unit_test(decode_cases) };
 
     return cmocka_run_group_tests(tests, open_devices, close_devices);

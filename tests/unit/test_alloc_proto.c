@@ -29,7 +29,7 @@ static void *allocate(size_t size)
     return malloc(size);
 }
 
-/* Runs fn with the first, second, ... allocation failing, until it gets by without. fn returns whether it succeeded. */
+/* Runs fn with the first, second, ... allocation failing, until it gets by without. fn returns whether it succeeded, and checks what it got. */
 static void with_each_failing(bool (*fn)(void))
 {
     long n = 0;
@@ -42,6 +42,7 @@ static void with_each_failing(bool (*fn)(void))
         assert_true(ok || failed);
         assert_true(n < 100000);
     } while (failed);
+    assert_true(n > 1); /* one did fail */
     left = -1;
 }
 
@@ -51,9 +52,24 @@ static bool one_request(void)
     struct rpc_request req;
     struct err err = { 0 };
     int code = 0;
-    bool ok = rpc_request_parse(line, strlen(line), &req, &code, &err) == 0;
+    int rc = rpc_request_parse(line, strlen(line), &req, &code, &err);
 
+    if (rc == 0)
+        assert_true(json_integer_value(req.id) == 7 && strcmp(req.method, "m") == 0 && json_is_object(req.params));
+    else
+        assert_true(err.code == rc && code != 0 && err.msg[0]);
     rpc_request_clear(&req);
+    return rc == 0;
+}
+
+/* Whole, or not at all. */
+static bool got(char *line, const char *want)
+{
+    bool ok = line != NULL;
+
+    if (ok)
+        assert_string_equal(line, want);
+    free(line);
     return ok;
 }
 
@@ -61,33 +77,27 @@ static bool one_result(void)
 {
     json_t *id = json_integer(3), *value = json_string("x");
     char *line = id && value ? rpc_result(id, value, NULL) : NULL;
-    bool ok = line != NULL;
 
     if (!(id && value))
         json_decref(value);
     json_decref(id);
-    free(line);
-    return ok;
+    return got(line, "{\"jsonrpc\":\"2.0\",\"id\":3,\"result\":\"x\"}\n");
 }
 
 static bool one_error(void)
 {
-    struct err err = { ERR_INPUT, "train.lr", "caf\xe9" };
-    char *line = rpc_error(NULL, RPC_BAD_PARAMS, &err, NULL);
-    bool ok = line != NULL;
+    struct err err = { ERR_INPUT, "train.lr", "caf\xe9\x80" };
 
-    free(line);
-    return ok;
+    return got(rpc_error(NULL, RPC_BAD_PARAMS, &err, NULL),
+               "{\"jsonrpc\":\"2.0\",\"id\":null,\"error\":{\"code\":-32602,\"message\":\"caf??"
+               "\",\"data\":{\"field\":\"train.lr\",\"reason\":\"INPUT\"}}}\n");
 }
 
 static bool one_call(void)
 {
     json_t *params = json_object();
-    char *line = params ? rpc_call(1, "m", params, NULL) : NULL;
-    bool ok = line != NULL;
 
-    free(line);
-    return ok;
+    return got(params ? rpc_call(1, "m", params, NULL) : NULL, "{\"jsonrpc\":\"2.0\",\"id\":1,\"method\":\"m\",\"params\":{}}\n");
 }
 
 static bool one_job(void)
@@ -95,8 +105,15 @@ static bool one_job(void)
     json_t *root = json_loads(job, 0, NULL), *full = NULL, *part = NULL;
     struct jobspec *s = NULL;
     struct err err = { 0 };
-    bool ok = root && jobspec_override(root, "train.lr=0.5", &err) == 0 && jobspec_absolute(root, "/home", &err) == 0 &&
-              jobspec_parse(root, &s, &err) == 0 && (full = jobspec_json(s)) != NULL && (part = jobspec_deciding(s, NULL)) != NULL;
+    int rc = root ? jobspec_override(root, "train.lr=0.5", &err) : -1;
+
+    if (rc == 0)
+        rc = jobspec_absolute(root, "/home", &err);
+    if (rc == 0)
+        rc = jobspec_parse(root, &s, &err);
+    if (root && rc < 0)
+        assert_true(err.code == rc && err.msg[0] && !s);
+    bool ok = rc == 0 && (full = jobspec_json(s)) != NULL && (part = jobspec_deciding(s, NULL)) != NULL;
 
     if (ok && reference) { /* no half-written form passes for a whole one */
         assert_true(json_equal(full, reference));

@@ -2,6 +2,7 @@
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <stdlib.h>
@@ -56,29 +57,76 @@ static void a_frame_lies_on_its_box(void **state)
     free(p.rgb);
 }
 
+enum { GUARD = 4096 };
+
+/* Draws one box on a blank picture; what lies before and behind the picture must stay. Returns whether anything was drawn. */
+static bool draws(int w, int h, const double box[4], double score, int cls)
+{
+    size_t size = (size_t)w * (size_t)h * 3;
+    uint8_t *memory = malloc(size + 2 * GUARD);
+    struct picture p = { memory + GUARD, w, h };
+    struct detection d = { .cls = cls, .score = score };
+    bool drawn = false;
+
+    memset(memory, 60, size + 2 * GUARD);
+    memcpy(d.box, box, sizeof d.box);
+    draw(&p, &d, 1);
+    for (size_t i = 0; i < GUARD; i++)
+        assert_true(memory[i] == 60 && memory[GUARD + size + i] == 60);
+    for (size_t i = 0; i < size; i++)
+        drawn |= p.rgb[i] != 60;
+    free(memory);
+    return drawn;
+}
+
 static void anything_is_clipped(void **state)
 {
-    static const double boxes[][4] = {
-        { -50, -50, 500, 500 }, { -1e300, -1e300, 1e308, 1e308 },
-        { 19, 9, 0, 0 },        { 1e9, 1e9, 5, 5 },
-        { -30, 4, 10, 3 },      { 3, 3, 1, 1 },
-        { 0, 0, 20, 10 },       { NAN, 0, 5, 5 },
-        { 5, 5, -3, 2 },        { 0, 0, INFINITY, 1 },
+    static const struct {
+        double box[4], score;
+        int seen[3]; /* in 20 x 10, 20 x 1 and 1 x 1 pixels */
+    } rows[] = {
+        { { -50, -50, 500, 500 }, .3, { 0, 0, 0 } }, /* all around the picture, its label too */
+        { { -1e300, -1e300, 1e308, 1e308 }, .5, { 0, 0, 0 } },
+        { { 19, 9, 0, 0 }, .5, { 1, 1, 1 } },
+        { { 1e9, 1e9, 5, 5 }, .5, { 0, 0, 0 } },
+        { { -30, 4, 10, 3 }, .5, { 1, 1, 1 } }, /* to the left: only its label */
+        { { 3, 3, 1, 1 }, 1.5, { 1, 1, 1 } },
+        { { 0, 0, 20, 10 }, -1, { 1, 1, 1 } },
+        { { NAN, 0, 5, 5 }, .5, { 0, 0, 0 } },
+        { { 5, 5, -3, 2 }, .5, { 0, 0, 0 } },
+        { { 0, 0, INFINITY, 1 }, .5, { 0, 0, 0 } },
+        { { 0, 0, 5, 5 }, NAN, { 0, 0, 0 } },
     };
-    struct detection d[10] = { { .score = .5 } };
+    static const int sides[3][2] = { { 20, 10 }, { 20, 1 }, { 1, 1 } };
 
     (void)state;
-    for (int w = 1; w <= 20; w += 19)
-        for (int h = 1; h <= 10; h += 9) {
-            struct picture p = blank(w, h);
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
+        for (int k = 0; k < 3; k++)
+            for (int cls = -1; cls < 9000; cls += 4000)
+                if (draws(sides[k][0], sides[k][1], rows[i].box, rows[i].score, cls) != rows[i].seen[k])
+                    fail_msg("row %zu in %d x %d: %d", i, sides[k][0], sides[k][1], !rows[i].seen[k]);
+}
 
-            for (int i = 0; i < 10; i++) {
-                d[i] = (struct detection){ .cls = i * 1000 - 1, .score = i == 3 ? NAN : i * .3 };
-                memcpy(d[i].box, boxes[i], sizeof d[i].box);
-            }
-            draw(&p, d, 10);
-            free(p.rgb);
-        }
+/* The part inside is that of the whole frame. */
+static void a_frame_that_overhangs_is_cut(void **state)
+{
+    struct picture p = blank(200, 100);
+    struct detection d = { .score = .5, .box = { -20, 40, 60, 90 } };
+    uint8_t color[3];
+
+    (void)state;
+    draw_class_color(0, color);
+    draw(&p, &d, 1);
+    assert_memory_equal(at(&p, 39, 99), color, 3); /* right edge, down to the last row */
+    assert_memory_equal(at(&p, 30, 40), color, 3); /* top edge */
+    assert_true(at(&p, 0, 70)[0] == 60 && at(&p, 20, 99)[0] == 60);
+    free(p.rgb);
+    p = blank(200, 100);
+    memcpy(d.box, (double[]){ 39, 10, 1e300, 1e300 }, sizeof d.box); /* more pixels than an int counts */
+    draw(&p, &d, 1);
+    assert_memory_equal(at(&p, 39, 99), color, 3);
+    assert_memory_equal(at(&p, 199, 10), color, 3);
+    free(p.rgb);
 }
 
 static void order_given_does_not_show(void **state)
@@ -164,13 +212,10 @@ static void enlarging_is_smooth_and_bounded(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_frame_lies_on_its_box),
-        cmocka_unit_test(anything_is_clipped),
-        cmocka_unit_test(order_given_does_not_show),
-        cmocka_unit_test(letters_come_from_utf8),
-        cmocka_unit_test(letters_have_their_shape_at_any_scale),
-        cmocka_unit_test(colors_of_neighbours_differ),
-        cmocka_unit_test(enlarging_is_smooth_and_bounded),
+        cmocka_unit_test(a_frame_lies_on_its_box),       cmocka_unit_test(anything_is_clipped),
+        cmocka_unit_test(a_frame_that_overhangs_is_cut), cmocka_unit_test(order_given_does_not_show),
+        cmocka_unit_test(letters_come_from_utf8),        cmocka_unit_test(letters_have_their_shape_at_any_scale),
+        cmocka_unit_test(colors_of_neighbours_differ),   cmocka_unit_test(enlarging_is_smooth_and_bounded),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -16,22 +16,26 @@
 #include "proto/report.h"
 #include "proto/rpc.h"
 
+/* Whose messages a part of the document shows. */
+enum place { CONTROL_SOCKET, RANKS, SUPERVISORS };
+
 /* Calls fn for each example line of the document that starts with this arrow; returns how many there were. */
-static int each(const char *arrow, void (*fn)(const char *json, bool in_sup))
+static int each(const char *arrow, void (*fn)(const char *json, enum place at))
 {
     FILE *f = fopen("proto/PROTOCOL.md", "r");
-    bool in_sup = false;
+    enum place at = CONTROL_SOCKET;
     char *line = NULL;
     size_t cap = 0;
     int n = 0;
 
     assert_non_null(f);
     while (getline(&line, &cap, f) > 0) {
-        in_sup |= strncmp(line, "## sup.sock", 11) == 0;
+        if (strncmp(line, "## ", 3) == 0)
+            at = strncmp(line, "## sup.sock", 11) == 0 ? SUPERVISORS : strncmp(line, "## Descriptor 3", 15) == 0 ? RANKS : CONTROL_SOCKET;
         if (strncmp(line, arrow, strlen(arrow)) != 0 || line[strlen(arrow)] != ' ')
             continue;
         line[strcspn(line, "\n")] = '\0';
-        fn(line + strlen(arrow) + 1, in_sup);
+        fn(line + strlen(arrow) + 1, at);
         n++;
     }
     free(line);
@@ -39,31 +43,153 @@ static int each(const char *arrow, void (*fn)(const char *json, bool in_sup))
     return n;
 }
 
-static void is_request(const char *text, bool in_sup)
+static void is_request(const char *text, enum place at)
 {
     struct rpc_request req;
     struct err err = { 0 };
     int code;
 
-    (void)in_sup;
+    (void)at;
     if (rpc_request_parse(text, strlen(text), &req, &code, &err) < 0)
         fail_msg("%s: %s", text, err.msg);
     rpc_request_clear(&req);
 }
 
-static void is_reply(const char *text, bool in_sup)
+static void is_reply(const char *text, enum place at)
 {
     json_t *result = NULL;
     struct err err = { 0 };
     long id;
 
-    (void)in_sup;
+    (void)at;
     if (rpc_reply_parse(text, strlen(text), &id, &result, &err) == ERR_PROTO)
         fail_msg("%s: %s", text, err.msg);
     assert_true(id > 0);
     json_decref(result);
 }
 
+/* ---- messages without a reply: those that record.h checks, and the shapes of the others ---- */
+
+/* members: "name:kind name?:kind ..."; these and no others. kind: how a JSON value is named below. */
+static struct shape {
+    enum place place;
+    const char *type, *members;
+    int seen;
+} shapes[] = {
+    { CONTROL_SOCKET, "losses", "job:int split:str step:int tier:tier epoch:num time:num terms:obj", 0 },
+    { CONTROL_SOCKET, "events", "job:int time:num level:str kind:str text:str", 0 },
+    { CONTROL_SOCKET, "dropped", "count:int", 0 },
+    { RANKS, "go", "nccl_id:null attempt:int tiers:changes", 0 },
+    { RANKS, "publish", "step:int", 0 },
+    { RANKS, "tier_ok", "step:int tier:tier", 0 },
+    { RANKS, "control", "word:word tier?:tier", 0 },
+    { SUPERVISORS, "welcome", "last_seq:int store_id:str control:commands", 0 },
+    { SUPERVISORS, "ack", "seq:int", 0 },
+    { SUPERVISORS, "control", "word:word tier?:tier deadline?:num", 0 },
+    { SUPERVISORS, "hello", "protocol:int job:int attempt:int nonce:str pid:int", 0 },
+    { SUPERVISORS, "report", "seq:int rec:obj", 0 },
+    { SUPERVISORS, "status", "attempt:int step:int phase:str images_per_s:num cpu_seconds:num max_rss:int ranks:list", 0 },
+    { SUPERVISORS, "attempt", "attempt:int resume_step:int time:num ranks:int device:str", 0 },
+    { SUPERVISORS, "ended", "attempt:int outcome:str reason:str class:str time:num cpu_seconds:num max_rss:int", 0 },
+};
+enum { SHAPES = sizeof shapes / sizeof *shapes };
+
+static bool has_members(const json_t *o, const char *members);
+
+static bool is_word(const json_t *v, const char *words)
+{
+    const char *word = json_string_value(v), *at = word && *word ? strstr(words, word) : NULL;
+
+    return at && (at == words || at[-1] == '|') && (at[strlen(word)] == '|' || at[strlen(word)] == '\0');
+}
+
+static bool is_list(const json_t *v, const char *members)
+{
+    json_t *entry;
+    size_t i;
+
+    json_array_foreach (v, i, entry) {
+        if (!has_members(entry, members))
+            return false;
+    }
+    return json_is_array(v);
+}
+
+static bool is_kind(const json_t *v, const char *kind)
+{
+    if (strcmp(kind, "int") == 0)
+        return json_is_integer(v) && json_integer_value(v) >= 0;
+    if (strcmp(kind, "num") == 0)
+        return json_is_number(v);
+    if (strcmp(kind, "str") == 0)
+        return json_is_string(v);
+    if (strcmp(kind, "obj") == 0)
+        return json_is_object(v);
+    if (strcmp(kind, "null") == 0)
+        return json_is_null(v);
+    if (strcmp(kind, "tier") == 0)
+        return is_word(v, "off|rerun|world");
+    if (strcmp(kind, "word") == 0)
+        return is_word(v, "pause|cancel|checkpoint|tier|eval");
+    if (strcmp(kind, "changes") == 0)
+        return is_list(v, "step:int tier:tier");
+    if (strcmp(kind, "commands") == 0)
+        return is_list(v, "word:word tier?:tier deadline?:num");
+    if (strcmp(kind, "list") == 0)
+        return is_list(v, "rank:int phase:str step:int pid:int");
+    fail_msg("no kind '%s'", kind);
+    return false;
+}
+
+/* An object with these members and, where the word is "tier", with a tier. */
+static bool has_members(const json_t *o, const char *members)
+{
+    const char *word = json_string_value(json_object_get(o, "word"));
+    char copy[256], *save = NULL;
+    size_t n = 0;
+
+    snprintf(copy, sizeof copy, "%s", members);
+    for (char *name = strtok_r(copy, " ", &save); name; name = strtok_r(NULL, " ", &save)) {
+        char *kind = strchr(name, ':') + 1, *end = kind[-2] == '?' ? kind - 2 : kind - 1;
+        json_t *v;
+
+        *end = '\0';
+        v = json_object_get(o, name);
+        n += v != NULL;
+        if (v ? !is_kind(v, kind) : kind - end == 1)
+            return false;
+    }
+    return json_object_size(o) == n && (!word || (strcmp(word, "tier") == 0) == (json_object_get(o, "tier") != NULL));
+}
+
+/* Whether there is a shape of that type; the message, without the type, must have it. */
+static bool has_shape(json_t *msg, enum place at, const char *text)
+{
+    char type[32];
+
+    snprintf(type, sizeof type, "%s", json_string_value(json_object_get(msg, "type")));
+    for (int i = 0; i < SHAPES; i++) {
+        if (shapes[i].place != at || strcmp(shapes[i].type, type) != 0)
+            continue;
+        json_object_del(msg, "type");
+        if (!has_members(msg, shapes[i].members))
+            fail_msg("%s: must have %s", text, shapes[i].members);
+        shapes[i].seen++;
+        return true;
+    }
+    return false;
+}
+
+static json_t *object_of(const char *text)
+{
+    json_t *msg = json_loads(text, JSON_REJECT_DUPLICATES, NULL);
+
+    if (!json_is_object(msg))
+        fail_msg("%s: no object", text);
+    return msg;
+}
+
+/* What a rank may say, as a parser has it that lets unknown types pass. */
 static void is_record(const char *text)
 {
     enum record_type type;
@@ -72,34 +198,45 @@ static void is_record(const char *text)
 
     if (record_parse(text, strlen(text), &type, &msg, &err) < 0)
         fail_msg("%s: %s", text, err.msg);
+    if (type == RECORD_UNKNOWN)
+        fail_msg("%s: no type of a rank's message", text);
     json_decref(msg);
 }
 
-static void is_report(const char *text, bool in_sup)
+static void is_report(const char *text, enum place at)
 {
-    json_t *msg = json_loads(text, JSON_REJECT_DUPLICATES, NULL), *rec;
+    json_t *msg = object_of(text), *rec = json_incref(json_object_get(msg, "rec"));
+    char *inner;
 
-    assert_non_null(msg);
-    assert_true(json_is_string(json_object_get(msg, "type")));
-    rec = json_object_get(msg, "rec");
-    if (!in_sup) {
+    if (at == RANKS)
         is_record(text);
-    } else if (rec) {
-        char *inner = json_dumps(rec, JSON_COMPACT);
-
-        is_record(inner);
+    else if (!has_shape(msg, at, text))
+        fail_msg("%s: no type of detd-job's", text);
+    if (rec) {
+        inner = json_dumps(rec, JSON_COMPACT);
+        if (!has_shape(rec, at, inner))
+            is_record(inner);
         free(inner);
     }
+    json_decref(rec);
     json_decref(msg);
 }
 
-static void is_order(const char *text, bool in_sup)
+static void is_order(const char *text, enum place at)
 {
-    json_t *msg = json_loads(text, JSON_REJECT_DUPLICATES, NULL);
+    json_t *msg = object_of(text), *params;
 
-    (void)in_sup;
-    assert_non_null(msg);
-    assert_true(json_is_string(json_object_get(msg, "type")) || json_is_string(json_object_get(msg, "method")));
+    if (at == CONTROL_SOCKET) { /* a notification is told by its method, and has no id */
+        assert_string_equal(json_string_value(json_object_get(msg, "jsonrpc")), "2.0");
+        assert_int_equal(json_object_size(msg), 3);
+        params = json_incref(json_object_get(msg, "params"));
+        assert_true(json_is_object(params) && !json_object_get(params, "type"));
+        json_object_set(params, "type", json_object_get(msg, "method"));
+        json_decref(msg);
+        msg = params;
+    }
+    if (!has_shape(msg, at, text))
+        fail_msg("%s: no message of that type", text);
     json_decref(msg);
 }
 
@@ -110,6 +247,9 @@ static void lines_are_what_they_say(void **state)
     assert_int_equal(each("→", is_request), each("←", is_reply));
     assert_true(each("⇒", is_report) > 15);
     assert_true(each("⇐", is_order) > 5);
+    for (int i = 0; i < SHAPES; i++)
+        if (shapes[i].seen == 0)
+            fail_msg("PROTOCOL.md has no example of %s", shapes[i].type);
 }
 
 static void every_method_has_an_example(void **state)

@@ -3,6 +3,7 @@
 #include <dirent.h>
 #include <setjmp.h>
 #include <stdarg.h>
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -18,63 +19,105 @@
 
 enum { SEED_MAX = 64 << 10, VARIANTS = 120 };
 
+enum { LINE_MAX_BYTES = 64 };
+
+/* The lines before the first that is too long, in two parts; the whole is taken if and only if there is none that is. */
 static void feed_frame(const char *bytes, size_t len)
 {
-    size_t half = len / 2, out = 0, line_len;
-    struct frame *f = frame_new(64);
+    size_t half = len / 2, at = 0, line_len;
+    struct frame *f = frame_new(LINE_MAX_BYTES);
     struct err err = { 0 };
-    const char *line;
+    const char *line, *end;
+    int rc = 0;
 
     for (int part = 0; part < 2; part++) {
-        int rc = frame_push(f, bytes + (part ? half : 0), part ? len - half : half, &err);
-
-        assert_true(rc == 0 || err.msg[0]);
+        rc = frame_push(f, bytes + (part ? half : 0), part ? len - half : half, &err);
         while ((line = frame_next(f, &line_len))) {
-            assert_true(line_len <= 64 && line[line_len] == '\0');
-            out += line_len + 1;
+            end = memchr(bytes + at, '\n', len - at);
+            assert_non_null(end);
+            size_t want = (size_t)(end - (bytes + at)), shown = want > 0 && end[-1] == '\r' ? want - 1 : want;
+
+            assert_true(want <= LINE_MAX_BYTES && line_len == shown && line[line_len] == '\0');
+            assert_memory_equal(line, bytes + at, shown);
+            at += want + 1;
         }
     }
-    assert_true(out <= len);
+    end = memchr(bytes + at, '\n', len - at);
+    if ((size_t)((end ? end : bytes + len) - (bytes + at)) > LINE_MAX_BYTES) {
+        assert_int_equal(rc, ERR_PROTO);
+        assert_string_equal(err.msg, "line is longer than 64 bytes");
+    } else {
+        assert_int_equal(rc, 0);
+        assert_null(end); /* what is left is the beginning of a line */
+    }
     frame_free(f);
+}
+
+static bool is_json(const char *bytes, size_t len, size_t flags)
+{
+    json_t *root = json_loadb(bytes, len, flags, NULL);
+
+    json_decref(root);
+    return root != NULL;
 }
 
 static void feed_rpc(const char *bytes, size_t len)
 {
     struct rpc_request req;
-    struct err err = { 0 };
+    struct err err = { 0 }, told = { 0 };
     json_t *result = NULL;
     int code = 0, rc = rpc_request_parse(bytes, len, &req, &code, &err);
     long id;
 
-    assert_true(rc == 0 ? req.id && req.method && json_is_object(req.params) : code != 0 && err.msg[0]);
+    if (rc == 0) {
+        assert_true(req.id && req.method && json_is_object(req.params) && (json_is_integer(req.id) || json_is_string(req.id)));
+    } else {
+        assert_int_equal(code == RPC_PARSE, !is_json(bytes, len, JSON_REJECT_DUPLICATES | JSON_DECODE_ANY));
+        assert_true(code == RPC_PARSE || code == RPC_INVALID || code == RPC_BAD_PARAMS);
+        assert_true(rc == (code == RPC_BAD_PARAMS ? ERR_INPUT : ERR_PROTO) && err.code == rc && err.msg[0]);
+    }
     char *line = rc ? rpc_error(req.id, code, &err, NULL) : rpc_result(req.id, json_object(), NULL);
     assert_non_null(line);
+    assert_int_equal(rpc_reply_parse(line, strlen(line), &id, &result, &told) == 0, rc == 0 && json_is_integer(req.id));
+    if (rc != 0) /* what was wrong arrives */
+        assert_string_equal(told.msg, err.msg);
+    json_decref(result);
     free(line);
     rpc_request_clear(&req);
+    result = NULL;
     rc = rpc_reply_parse(bytes, len, &id, &result, &err);
-    assert_true(rc == 0 ? result != NULL : err.msg[0]);
+    if (rc == 0)
+        assert_non_null(result);
+    else
+        assert_true(!result && err.code == rc && err.msg[0] && (is_json(bytes, len, 0) || rc == ERR_PROTO));
     json_decref(result);
 }
 
 static void feed_jobspec(const char *bytes, size_t len)
 {
-    json_t *root = json_loadb(bytes, len, JSON_REJECT_DUPLICATES, NULL), *full;
+    json_t *root = json_loadb(bytes, len, JSON_REJECT_DUPLICATES, NULL), *full, *again;
     struct jobspec *s = NULL;
     struct err err = { 0 };
+    int rc;
 
     if (!root)
         return;
     if (json_is_object(root))
         jobspec_absolute(root, "/home/u", &err);
-    if (jobspec_parse(root, &s, &err) == 0) {
+    rc = jobspec_parse(root, &s, &err);
+    if (rc == 0) {
         full = jobspec_json(s);
         assert_non_null(full);
         jobspec_free(s);
-        assert_int_equal(jobspec_parse(full, &s, &err), 0); /* what we write we read */
+        assert_int_equal(jobspec_parse(full, &s, &err), 0); /* what we write we read, and write again */
+        again = jobspec_json(s);
+        assert_true(json_equal(full, again));
         jobspec_free(s);
         json_decref(full);
-    } else {
-        assert_true(err.msg[0]);
+        json_decref(again);
+    } else { /* the key in question is named, and first */
+        assert_true(rc == ERR_INPUT && err.code == rc && !s);
+        assert_true(strncmp(err.msg, err.field, strlen(err.field)) == 0 && strlen(err.msg) > strlen(err.field) + 4);
     }
     json_decref(root);
 }

@@ -2,6 +2,7 @@
 #include "worker/cpu/cpu.h"
 
 #include <errno.h>
+#include <pthread.h>
 #include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -188,9 +189,43 @@ int cpu_reach(struct device *dev, struct device_mark *m, struct err *err)
     return cpu_mark(dev, m, err);
 }
 
+/* Memory that cpu_alloc() took from the kernel itself. One list for all instances, which give back each other's and may run at the same
+ * time. */
+struct mapping {
+    struct mapping *next;
+    void *at;
+    size_t bytes;
+};
+
+static struct mapping *mappings;
+static pthread_mutex_t mappings_lock = PTHREAD_MUTEX_INITIALIZER;
+
+static void mapping_add(struct mapping *m)
+{
+    pthread_mutex_lock(&mappings_lock);
+    m->next = mappings;
+    mappings = m;
+    pthread_mutex_unlock(&mappings_lock);
+}
+
+/* NULL: there is none at that address. */
+static struct mapping *mapping_remove(const void *ptr)
+{
+    struct mapping *m;
+
+    pthread_mutex_lock(&mappings_lock);
+    for (struct mapping **at = &mappings; (m = *at); at = &m->next)
+        if (m->at == ptr) {
+            *at = m->next;
+            break;
+        }
+    pthread_mutex_unlock(&mappings_lock);
+    return m;
+}
+
 /* Large memory comes from the kernel, which zeroes a page when it is first touched: much of an arena's chunk may never be, and zeroing all of
  * it would cost every rank the more CPU time the more ranks there are. */
-static void *map_zeroed(struct cpu_device *d, size_t bytes)
+static void *map_zeroed(size_t bytes)
 {
     size_t length, room;
     struct mapping *m;
@@ -212,8 +247,8 @@ static void *map_zeroed(struct cpu_device *d, size_t bytes)
     if (base + room > at + length)
         munmap(at + length, (size_t)(base + room - (at + length)));
     (void)madvise(at, length, MADV_HUGEPAGE); /* a wish: without it everything still works */
-    *m = (struct mapping){ d->mappings, at, length };
-    d->mappings = m;
+    *m = (struct mapping){ NULL, at, length };
+    mapping_add(m);
     return at;
 }
 
@@ -221,8 +256,9 @@ void *cpu_alloc(struct device *dev, size_t bytes)
 {
     void *p;
 
+    (void)dev;
     if (bytes >= 2 * HUGE_BYTES)
-        return map_zeroed(cpu_device(dev), bytes);
+        return map_zeroed(bytes);
     p = cpu_memory(bytes);
     if (p)
         memset(p, 0, bytes);
@@ -231,17 +267,15 @@ void *cpu_alloc(struct device *dev, size_t bytes)
 
 void cpu_free(struct device *dev, void *ptr)
 {
-    for (struct mapping **at = &cpu_device(dev)->mappings; *at; at = &(*at)->next) {
-        struct mapping *m = *at;
+    struct mapping *m = mapping_remove(ptr);
 
-        if (m->at == ptr) {
-            *at = m->next;
-            munmap(m->at, m->bytes);
-            free(m);
-            return;
-        }
+    (void)dev;
+    if (!m) {
+        free(ptr);
+        return;
     }
-    free(ptr);
+    munmap(m->at, m->bytes);
+    free(m);
 }
 
 int cpu_upload(struct device *dev, void *dst, const void *host, size_t bytes, struct err *err)

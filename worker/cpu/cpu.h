@@ -7,17 +7,9 @@
 #include "worker/core/device.h"
 #include "worker/core/pool.h"
 
-/* Memory that cpu_alloc() took from the kernel itself. */
-struct mapping {
-    struct mapping *next;
-    void *at;
-    size_t bytes;
-};
-
 struct cpu_device {
     struct device dev; /* stays first */
     struct pool *pool;
-    struct mapping *mappings;
     void *scratch; /* see cpu_scratch() */
     size_t scratch_bytes;
 };

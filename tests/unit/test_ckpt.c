@@ -298,6 +298,31 @@ static void test_bad_manifests(void **state)
     assert_int_equal(ckpt_open(dir, 6, &ours, &c, &err), ERR_CORRUPT);
 }
 
+/* A whole checkpoint under another step's name, an earlier one's or a later one's, is none of that step. */
+static void test_renamed(void **state)
+{
+    static const int64_t names[] = { 7, 11 };
+    struct ckpt *c = NULL;
+    struct err err;
+
+    (void)state;
+    publish_step(3);
+    for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
+        char from[512], to[32];
+
+        publish_step(9);
+        snprintf(to, sizeof(to), "step-%lld", (long long)names[i]);
+        snprintf(from, sizeof(from), "%s", in_dir("step-9"));
+        assert_int_equal(rename(from, in_dir(to)), 0);
+        assert_int_equal(ckpt_open(dir, names[i], &ours, &c, &err), ERR_CORRUPT);
+        assert_non_null(strstr(err.msg, "its manifest is of step 9"));
+        told = 0;
+        assert_int_equal(pick(), 3);
+        assert_int_equal(told, 1);
+        assert_false(there(to));
+    }
+}
+
 static void test_prune(void **state)
 {
     struct err err;
@@ -433,6 +458,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_identity, fresh, clean),
         cmocka_unit_test_setup_teardown(test_newer_format, fresh, clean),
         cmocka_unit_test_setup_teardown(test_bad_manifests, fresh, clean),
+        cmocka_unit_test_setup_teardown(test_renamed, fresh, clean),
         cmocka_unit_test_setup_teardown(test_prune, fresh, clean),
         cmocka_unit_test_setup_teardown(test_other_names, fresh, clean),
         cmocka_unit_test_setup_teardown(test_errors, fresh, clean),

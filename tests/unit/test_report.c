@@ -254,6 +254,28 @@ static void answers_and_commands(void **state)
     free(go);
 }
 
+/* Leave to publish another step is none: the wait goes on, here until there is nobody left to give it. */
+static void leave_for_another_step(void **state)
+{
+    static const int64_t others[] = { 19, 21 };
+    struct report_control c;
+    struct err err;
+
+    for (size_t i = 0; i < sizeof others / sizeof *others; i++) {
+        char line[64];
+        struct both *b;
+
+        open_both((void **)&b);
+        snprintf(line, sizeof line, "{\"type\":\"publish\",\"step\":%lld}\n", (long long)others[i]);
+        say(b, line);
+        assert_int_equal(report_control(b->r, &c, &err), 0); /* has read it */
+        shutdown(b->fds[0], SHUT_WR);
+        assert_int_equal(report_ckpt_wait_publish(b->r, 20, "p", &err), ERR_ABORTED);
+        close_both((void **)&b);
+    }
+    (void)state;
+}
+
 static void what_is_not_a_message(void **state)
 {
     static const char *const lines[] = { "nonsense\n", "{}\n", "{\"type\":\"control\"}\n", "{\"type\":\"go\",\"attempt\":1}\n" };
@@ -425,6 +447,7 @@ int main(void)
         TEST(numbers_keep_their_bits),
         TEST(many_metrics_come_in_several_records),
         TEST(answers_and_commands),
+        cmocka_unit_test(leave_for_another_step),
         cmocka_unit_test(what_is_not_a_message),
         TEST(detd_job_is_gone),
         TEST(too_long),

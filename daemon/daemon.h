@@ -11,9 +11,6 @@
 #include "daemon/wire.h"
 #include "proto/err.h"
 
-#define DETD_VERSION "0.1.0"
-enum { DETD_PROTOCOL = 1 };
-
 struct conns;
 struct gpu_node;
 struct ingest;

@@ -8,6 +8,7 @@
 #include "daemon/daemon.h"
 #include "daemon/gpu_probe.h"
 #include "proto/err.h"
+#include "proto/version.h"
 
 enum { EXIT_REFUSED = 1, EXIT_USAGE = 2 };
 

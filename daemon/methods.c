@@ -15,6 +15,7 @@
 #include "daemon/text.h"
 #include "proto/err.h"
 #include "proto/methods.h"
+#include "proto/version.h"
 
 enum access { ACCESS_READ, ACCESS_WRITE, ACCESS_OWNER };
 

@@ -71,6 +71,8 @@ def other_identity(d, base):
     with open(path, encoding="utf-8") as f:
         kept = json.load(f)
     assert kept["plans"] == sorted(kept["plans"]) and kept["precision"] == "fp32", kept
+    assert kept["files"]["plugin"]["version"] == kept["files"]["worker"]["version"], kept
+    kept["files"]["plugin"]["hash"] = "0" * 32
     kept["device"], kept["plans"][0] = "Another GPU", kept["plans"][0].split(": ")[0] + ": another algorithm"
     with open(path, "w", encoding="utf-8") as f:
         json.dump(kept, f)
@@ -78,7 +80,7 @@ def other_identity(d, base):
     d.call("job.resume", id=job)
     finish(d, job)
     said = [text for (text,) in d.sql("SELECT text FROM events WHERE job=? AND kind='identity' ORDER BY id", job)]
-    assert len([t for t in said if "(was Another GPU)" in t]) == 1 and any("1 convolutions are computed by other" in t for t in said), said
+    assert len([t for t in said if "(was Another GPU)" in t and ", plugin hash " in t]) == 1 and any("1 convolutions are computed by other" in t for t in said), said
     assert any(t.startswith("not kept: ") and "identity.json" in t for t in said), said
 
 

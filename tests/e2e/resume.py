@@ -90,6 +90,37 @@ def under_detd_job(worker):
     print("ok  %s resumes 'plain' from its spec.json" % os.path.relpath(worker, os.path.dirname(WORKER)))
 
 
+def identity_events(job, worker):
+    """Of the steps after the fourth, trained again."""
+    shutil.rmtree("%s/%s/checkpoints/step-8" % (job.root, job.name), ignore_errors=True)
+    done, said = job.run(worker)
+    assert done.returncode == 0 and [m["resume_step"] for m in said if m["type"] == "start"] == [4], done.stderr
+    return [m["text"] for m in said if m["type"] == "event" and m["kind"] == "identity"]
+
+
+def names_what_differs(name):
+    """The older identity.json knows no programs and no codecs; then they are kept, and an attempt with another one says so."""
+    with Resumed(name) as job:
+        assert identity_events(job, WORKER) == [] and identity_events(job, WORKER) == []
+        path = "%s/%s/identity.json" % (job.root, name)
+        kept = json.load(open(path))
+        now = dict(kept["files"]["libpng"])
+        assert sorted(kept["files"]) == ["libjpeg-turbo", "libpng", "worker"]
+        assert all(len(f["hash"]) == 32 and f["version"] for f in kept["files"].values()), kept
+        kept["files"]["libpng"].update(version="1.2.3", hash="0" * 32)
+        json.dump(kept, open(path, "w"))
+        differs = "from step 5 on the bits may be others than before: "
+        libpng = "libpng version %s (was 1.2.3), libpng hash %s (was %s)" % (now["version"], now["hash"], "0" * 32)
+        assert identity_events(job, WORKER) == [differs + libpng]
+        other = job.root + "/other-worker"
+        shutil.copy(WORKER, other)
+        open(other, "ab").write(b"x")
+        (said,) = identity_events(job, other)
+        was, is_ = kept["files"]["worker"]["hash"], json.load(open(path))["files"]["worker"]["hash"]
+        assert was != is_ and said == differs + "worker hash %s (was %s)" % (is_, was), said
+    print("ok  another worker and another libpng are named")
+
+
 def main():
     resumes("plain", WORKER)
     resumes("ema", WORKER)
@@ -101,6 +132,7 @@ def main():
     refuses("ema", LATER, [], "train.later: ", "ema/checkpoints/step-4")
     under_detd_job(WORKER)
     under_detd_job(LATER)
+    names_what_differs("plain")
 
 
 main()

@@ -13,6 +13,7 @@
 #include <cmocka.h>
 
 #include "proto/err.h"
+#include "proto/version.h"
 #include "proto/report.h"
 #include "worker/core/device.h"
 #include "worker/devices.h"
@@ -66,6 +67,7 @@ static void the_cpu_is_asked_for(void **state)
     (void)state;
     assert_int_equal(device_choose("cpu", "generic", &ops, &why, &err), 0);
     assert_int_equal(ops->abi, DEVICE_ABI);
+    assert_string_equal(ops->version, DETD_VERSION);
     assert_int_equal(why.code, 0);
     assert_int_equal(device_backend("cpu", "mmx", &ops, &err), ERR_INPUT);
     assert_string_equal(err.field, "run.isa");
@@ -81,6 +83,7 @@ static void no_plugin(void **state)
     assert_non_null(strstr(refusal(&err), "there is no '/"));
     assert_int_equal(device_choose("auto", "auto", &ops, &why, &err), 0);
     assert_int_equal(ops->abi, DEVICE_ABI);
+    assert_string_equal(ops->version, DETD_VERSION);
     assert_int_equal(why.code, ERR_UNSUPPORTED);
     assert_non_null(strstr(why.msg, WORKER_PLUGIN));
     assert_null(strchr(why.msg, '\n'));

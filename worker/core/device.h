@@ -30,7 +30,7 @@ struct comm;
 struct comm_options;
 struct err;
 
-#define DEVICE_ABI 3 /* bump on any change to the structs of this file */
+#define DEVICE_ABI 4 /* bump on any change to the structs of this file */
 
 /* What the order of additions and the choice of algorithms may depend on; see DESIGN section 6. Contents are per shard in every tier. */
 enum tier {
@@ -171,6 +171,7 @@ struct device_info {
 struct device_ops {
     unsigned abi; /* stays first; the loader refuses any other number */
     const char *name;
+    const char *version; /* DETD_VERSION of the sources it was built from */
     /* 0, or the one sentence why this machine cannot run it: no driver, no GPU, a library that is missing or too old (found, needed). Opens
      * nothing. */
     int (*available)(struct err *err);

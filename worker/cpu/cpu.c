@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include "proto/err.h"
+#include "proto/version.h"
 
 #define ALIGN_BYTES 64
 #define HUGE_BYTES  ((size_t)2 << 20) /* from twice this size on memory is asked for in huge pages: convolutions walk many rows at once */
@@ -317,7 +318,7 @@ int cpu_zero(struct device *dev, void *dst, size_t bytes, struct err *err)
 const struct device_ops *detd_backend(void)
 {
 #define X(row) .row = cpu_##row,
-    static const struct device_ops ops = { .abi = DEVICE_ABI, .name = "cpu-" ISA_NAME, CPU_OPS(X) };
+    static const struct device_ops ops = { .abi = DEVICE_ABI, .name = "cpu-" ISA_NAME, .version = DETD_VERSION, CPU_OPS(X) };
 #undef X
 
     return &ops;

@@ -33,5 +33,13 @@ int image_size(struct decoder *dec, const char *path, int *ret_w, int *ret_h, st
 /* Written whole or not at all (a temporary file beside path, then rename). A PNG says that detd made it. quality: 1 .. 100. */
 int image_write_png(const char *path, const uint8_t *rgb, int w, int h, struct err *err);
 int image_write_jpeg(const char *path, const uint8_t *rgb, int w, int h, int quality, struct err *err);
+/* The libraries that decode: pixels depend on them. */
+enum { IMAGE_CODECS = 2 };
+struct image_codec {
+    const char *name;
+    char version[64]; /* as the library says it while it runs; of libjpeg-turbo, which says none, the name of its file */
+    char path[4096];  /* of the file that was loaded; "" where that is not known */
+};
+void image_codecs(struct image_codec ret[IMAGE_CODECS]);
 /* Whether image_write_png() wrote the file. */
 bool image_is_own_png(const char *path);

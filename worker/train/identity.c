@@ -1,20 +1,24 @@
 #include "worker/train/identity.h"
 
+#include <dlfcn.h>
 #include <errno.h>
 #include <jansson.h>
+#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
 #include "proto/err.h"
+#include "proto/version.h"
 #include "worker/core/device.h"
 #include "worker/core/file.h"
 #include "worker/core/hash.h"
+#include "worker/data/image.h"
 #include "worker/train/report.h"
 #include "worker/train/trainer_impl.h"
 
-enum { PATH_BYTES = 4096 + 32, SAID_BYTES = 200 };
+enum { PATH_BYTES = 4096 + 32, SAID_BYTES = 2000 };
 
 static void path_of(const struct trainer *t, char ret[PATH_BYTES])
 {
@@ -30,22 +34,57 @@ static json_t *read_old(const struct trainer *t)
     return json_load_file(path, JSON_REJECT_DUPLICATES, NULL);
 }
 
-/* Without plans. NULL: out of memory. */
+/* What cannot be read has no hash, and what has none is not compared. */
+static json_t *file_json(const char *version, const char *path)
+{
+    struct file_map map;
+    struct err ignored;
+    char hex[33];
+
+    if (!path || !path[0] || file_map_open(path, SIZE_MAX, &map, &ignored) < 0)
+        return json_pack("{s:s}", "version", version);
+    hash_hex(hash_bytes(map.data, map.size, hash_name("file")), hex);
+    file_map_close(&map);
+    return json_pack("{s:s, s:s}", "version", version, "hash", hex);
+}
+
+/* The program, the plugin and what decodes pictures: as they were executed and loaded, not what lies in their place by now. */
+static json_t *files_json(const struct trainer *t)
+{
+    struct image_codec codecs[IMAGE_CODECS];
+    json_t *files = json_object();
+    Dl_info plugin;
+
+    json_object_set_new(files, "worker", file_json(DETD_VERSION, "/proc/self/exe"));
+    if (!t->dev->host_memory)
+        json_object_set_new(files, "plugin", file_json(t->dev->ops->version, dladdr(t->dev->ops, &plugin) ? plugin.dli_fname : NULL));
+    image_codecs(codecs);
+    for (int i = 0; i < IMAGE_CODECS; i++)
+        json_object_set_new(files, codecs[i].name, file_json(codecs[i].version, codecs[i].path));
+    return files;
+}
+
+/* Without plans; made once. Borrowed. NULL: out of memory. */
 static json_t *describe(struct trainer *t)
 {
     struct device_info info;
-    json_t *root = json_object(), *versions = json_object();
+    json_t *root, *versions;
 
+    if (t->identity)
+        return t->identity;
+    root = json_object();
+    versions = json_object();
     t->dev->ops->info(t->dev, &info);
     json_object_set_new(root, "device", json_string(t->dev->host_memory ? "cpu" : info.name));
     json_object_set_new(root, "precision", json_string(t->spec->run_precision));
+    json_object_set_new(root, "files", files_json(t));
     for (int i = 0; i < info.nversions && !t->dev->host_memory; i++)
         json_object_set_new(versions, info.version[i].name, json_string(info.version[i].value));
     if (json_object_set_new(root, "versions", versions) < 0) {
         json_decref(root);
         return NULL;
     }
-    return root;
+    return t->identity = root;
 }
 
 static const char *text_of(const json_t *object, const char *key)
@@ -55,14 +94,29 @@ static const char *text_of(const json_t *object, const char *key)
     return text ? text : "none";
 }
 
-/* Adds ", cudnn 9.19.0 (was 9.18.0)" where a value is another one. */
-static void compare(const json_t *old, const json_t *new, const char *key, char *said)
+/* Adds ", cudnn 9.19.0 (was 9.18.0)" where a value is another one; `of` stands before the key. */
+static void compare(const json_t *old, const json_t *new, const char *of, const char *key, char *said)
 {
     const char *was = text_of(old, key), *is = text_of(new, key);
     size_t at = strlen(said);
 
     if (strcmp(was, is) != 0)
-        snprintf(said + at, SAID_BYTES - at, "%s%s %s (was %s)", at ? ", " : "", key, is, was);
+        snprintf(said + at, SAID_BYTES - at, "%s%s%s%s %s (was %s)", at ? ", " : "", of, *of ? " " : "", key, is, was);
+}
+
+/* Of files that both know: an older version kept none. */
+static void compare_files(const json_t *old, const json_t *new, char *said)
+{
+    static const char *const keys[] = { "version", "hash" };
+    const char *name;
+    json_t *is, *was;
+
+    json_object_foreach ((json_t *)new, name, is) {
+        was = json_object_get(old, name);
+        for (size_t k = 0; k < sizeof keys / sizeof *keys; k++)
+            if (json_object_get(was, keys[k]) && json_object_get(is, keys[k]))
+                compare(was, is, name, keys[k], said);
+    }
 }
 
 static int write_new(const struct trainer *t, json_t *root, struct err *err)
@@ -89,29 +143,29 @@ static int write_new(const struct trainer *t, json_t *root, struct err *err)
 
 int identity_check(struct trainer *t, struct err *err)
 {
-    json_t *old = t->opt.rank == 0 && t->step > 0 ? read_old(t) : NULL, *new, *versions;
     char said[SAID_BYTES] = "";
+    json_t *old, *new, *versions, *value;
     const char *name;
-    json_t *value;
     int rc = 0;
 
-    if (!old)
+    if (t->opt.rank != 0)
         return 0;
     new = describe(t);
-    if (!new) {
-        json_decref(old);
+    if (!new)
         return err_set(err, ERR_DEVICE, "out of memory: identity.json");
-    }
-    compare(old, new, "device", said);
-    compare(old, new, "precision", said);
+    old = t->step > 0 ? read_old(t) : NULL;
+    if (!old)
+        return 0;
+    compare(old, new, "", "device", said);
+    compare(old, new, "", "precision", said);
+    compare_files(json_object_get(old, "files"), json_object_get(new, "files"), said);
     versions = json_object_get(new, "versions");
     json_object_foreach (versions, name, value) {
-        compare(json_object_get(old, "versions"), versions, name, said);
+        compare(json_object_get(old, "versions"), versions, "", name, said);
     }
     if (said[0])
         rc = report_event(t->report, err, "warning", "identity", "from step %lld on the bits may be others than before: %s",
                           (long long)t->step + 1, said);
-    json_decref(new);
     json_decref(old);
     return rc;
 }
@@ -162,7 +216,7 @@ static json_t *split_lines(char *text)
 
 int identity_save(struct trainer *t, struct err *err)
 {
-    json_t *old = read_old(t), *new = describe(t), *plans = NULL;
+    json_t *old = read_old(t), *new = json_copy(describe(t)), *plans = NULL;
     char *text = t->dev->ops->plans ? t->dev->ops->plans(t->dev) : NULL;
     const char *first = NULL;
     struct err why;

@@ -1,6 +1,7 @@
-/* worker/train/identity.h - what the bits of a run depend on besides the job: device, versions of libraries, the algorithms that were
- * chosen. Kept as identity.json in the job's folder, so that an attempt on another GPU or with another library is noticed (specs
- * determinism 1.2). All CPUs give the same bits, so of them only the word is kept. Rank 0 alone. */
+/* worker/train/identity.h - what the bits of a run depend on besides the job: program, plugin and image codecs (version and hash of each),
+ * device, versions of libraries, the algorithms that were chosen. Kept as identity.json in the job's folder, so that an attempt with another
+ * program, on another GPU or with another library is noticed (specs determinism 1.2). All CPUs give the same bits, so of them only the word
+ * is kept. Rank 0 alone. */
 #pragma once
 
 struct err;

@@ -440,4 +440,5 @@ void trainer_close(struct trainer *t)
         t->dev->ops->close(t->dev);
     report_close(t->report);
     progress_close(t->progress);
+    json_decref(t->identity);
 }

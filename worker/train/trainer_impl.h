@@ -54,6 +54,7 @@ struct trainer {
     struct report *report;
     struct progress *progress;
     char store_id[REPORT_STORE_ID]; /* whose job it is, see ckpt.h */
+    json_t *identity;               /* of identity.c: what this attempt is, NULL: not known yet */
     /* model */
     struct model *model;
     struct arena *arena;

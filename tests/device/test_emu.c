@@ -16,6 +16,7 @@
 
 #include "tests/emu/emu.h"
 #include "tests/emu/probe.h"
+#include "tests/harness.h"
 
 /* The memory sanitizer ends the process where others read garbage. */
 #if defined(__has_feature)
@@ -543,8 +544,7 @@ static void crimes(void **state)
 {
     (void)state;
 #ifdef __SANITIZE_THREAD__
-    print_message("skipped: the thread sanitizer and fork\n");
-    skip();
+    SKIP("the thread sanitizer and fork");
 #endif
     dies(probe_two_barriers, "tests/emu/probe.cu:");
     dies(probe_two_barriers, "kernel two_barriers, block (0,0,0)");

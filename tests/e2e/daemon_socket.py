@@ -206,6 +206,7 @@ def become_nobody(path):
 def another_user_is_refused():
     """Only root can try this: the socket's mode is opened on purpose, so that the peer check alone stands in the way."""
     if os.geteuid() != 0:
+        print("skip: only root may become other users", flush=True)
         return
     with Daemon() as d:
         for path in (d.root, os.path.dirname(d.path), d.path):

@@ -22,7 +22,7 @@ class Node:
     """A private detd in a folder of its own, with a job file."""
 
     def __init__(self):
-        self.folder = tempfile.mkdtemp(prefix="detctl-", dir="/tmp")
+        self.folder = tempfile.mkdtemp(prefix="detctl-")
         self.socket = os.path.join(self.folder, "s")
         self.daemon = None
         spec = {"name": "tiny", "model": {"preset": "yolov3_tiny", "size": 64, "width": 0.125},
@@ -215,7 +215,7 @@ def main():
     if len(sys.argv) < 2:
         raise SystemExit(__doc__)
     if not os.path.isdir(DATA):
-        print(f"skipped: {DATA} is not there")
+        print(f"skip: no {DATA}")
         sys.exit(77)
     DETCTL, DETD = (os.path.join(os.path.abspath(sys.argv[1]), name) for name in ("detctl", "detd"))
     tests = {name[5:]: fn for name, fn in globals().items() if name.startswith("test_")}

@@ -108,9 +108,9 @@ def main():
     if len(args) != 1:
         raise SystemExit(__doc__)
     if not os.path.isdir(DATA):
-        print(f"skipped: {DATA} is not there")
+        print(f"skip: no {DATA}")
         return 77
-    folder = tempfile.mkdtemp(prefix="detd-doc-", dir="/tmp")
+    folder = tempfile.mkdtemp(prefix="detd-doc-")
     lines = open(DOC, encoding="utf-8").read().split("\n")
     problems, count = [], 0
     daemon, client = start(os.path.abspath(args[0]), folder)

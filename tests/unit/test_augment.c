@@ -10,6 +10,7 @@
 #include <string.h>
 #include <cmocka.h>
 
+#include "tests/harness.h"
 #include "worker/data/augment.h"
 
 #define VECTORS "../shared/specs/vectors/yolov3_misc.json"
@@ -56,8 +57,7 @@ static void letterbox_follows_the_vectors(void **state)
 
     (void)state;
     if (!all) {
-        print_message("no " VECTORS " here\n");
-        skip();
+        SKIP("no " VECTORS);
     }
     json_array_foreach (json_object_get(all, "letterbox"), i, c) {
         check_letterbox(c);

@@ -20,6 +20,7 @@
 #include <cmocka.h>
 
 #include "proto/err.h"
+#include "tests/harness.h"
 #include "worker/core/hash.h"
 #include "worker/train/ckpt.h"
 
@@ -30,7 +31,7 @@ static char dir[256]; /* checkpoints folder of the running test */
 static int fresh(void **state)
 {
     (void)state;
-    snprintf(dir, sizeof(dir), "/tmp/test_ckpt.XXXXXX");
+    temp_path(dir, sizeof(dir), "test_ckpt.XXXXXX");
     if (!mkdtemp(dir))
         return -1;
     strcat(dir, "/checkpoints");

@@ -12,6 +12,7 @@
 #include <cmocka.h>
 
 #include "proto/err.h"
+#include "tests/harness.h"
 #include "worker/data/check.h"
 #include "worker/data/coco.h"
 #include "worker/data/problems.h"
@@ -82,10 +83,7 @@ static const struct expectation odd[] = {
 
 static bool have_data(void)
 {
-    if (access(DATA "/odd_json/ok_base.json", R_OK) == 0)
-        return true;
-    print_message("no " DATA "/odd_json here\n");
-    return false;
+    return access(DATA "/odd_json/ok_base.json", R_OK) == 0;
 }
 
 static int check(const char *name, const char *images, enum bad_policy on_bad, struct problems *p, struct dataset **ret, struct err *err)
@@ -132,7 +130,7 @@ static void odd_files_are_told_or_read(void **state)
 
     (void)state;
     if (!have_data())
-        skip();
+        SKIP("no " DATA "/odd_json");
     for (size_t i = 0; i < sizeof odd / sizeof odd[0]; i++)
         check_one(&odd[i], p);
 }
@@ -145,7 +143,7 @@ static void ids_names_and_boxes_arrive(void **state)
 
     (void)state;
     if (!have_data())
-        skip();
+        SKIP("no " DATA "/odd_json");
     assert_int_equal(check("ok_sparse_unsorted_categories", DATA "/bccd/images", BAD_ERROR, p, &d, &err), 0);
     assert_int_equal(d->nclasses, 3);
     assert_true(d->classes[0].id == 7 && d->classes[1].id == 13 && d->classes[2].id == 90);
@@ -178,7 +176,7 @@ static void foreign_tools_are_read(void **state)
 
     (void)state;
     if (!have_data())
-        skip();
+        SKIP("no " DATA "/odd_json");
     assert_int_equal(coco_read(DATA "/odd_json/datumaro_instances_val.json", "nowhere", BAD_ERROR, p, &d, &err), 0);
     assert_int_equal(d->offset[1], 2);
     assert_true(d->boxes[1].crowd && d->boxes[1].area == 20);
@@ -195,7 +193,7 @@ static void real_sets_count_right(void **state)
 
     (void)state;
     if (!have_data())
-        skip();
+        SKIP("no " DATA "/odd_json");
     assert_int_equal(coco_read(DATA "/bccd/train.json", DATA "/bccd/images", BAD_ERROR, p, &d, &err), ERR_DATA);
     assert_non_null(strstr(err.msg, "annotation 2288"));
     memset(p, 0, sizeof *p);

@@ -12,6 +12,7 @@
 #include <cmocka.h>
 
 #include "proto/err.h"
+#include "tests/harness.h"
 #include "worker/eval/coco_ap.h"
 
 #define DATA "../shared/data/"
@@ -178,8 +179,7 @@ static void agrees_with_the_reference(void **state)
     assert_non_null(s);
     if (!cases) {
         free(s);
-        print_message("not run: " DATA "coco_eval is not there\n");
-        skip();
+        SKIP("no " DATA "coco_eval");
     }
     json_array_foreach (json_object_get(cases, "cases"), i, c) {
         scored += run_case(s, c);

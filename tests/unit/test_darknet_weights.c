@@ -12,6 +12,7 @@
 #include <cmocka.h>
 
 #include "proto/err.h"
+#include "tests/harness.h"
 #include "worker/core/file.h"
 #include "worker/models/darknet_weights.h"
 
@@ -247,14 +248,14 @@ static void variances_are_not_negative(void **state)
 
 static void saved_files_have_the_published_bytes(void **state)
 {
-    char path[] = "/tmp/detd-weights-XXXXXX";
+    char path[TEMP_MAX];
     unsigned char bytes[128];
     size_t size = unhex(new_hex, bytes);
     struct arrays a = expected;
     struct darknet_block b[2];
     struct file_map map;
     struct err err;
-    int fd = mkstemp(path);
+    int fd = mkstemp(temp_path(path, sizeof path, "detd-weights-XXXXXX"));
 
     (void)state;
     assert_true(fd >= 0);
@@ -272,13 +273,13 @@ static void saved_files_have_the_published_bytes(void **state)
 /* One 2x2 convolution 3 -> 2: element (o, i, y, x) of the file is number 12 o + 4 i + 2 y + x. */
 static void weights_change_their_layout(void **state)
 {
-    char path[] = "/tmp/detd-weights-XXXXXX";
+    char path[TEMP_MAX];
     float bias[2] = { 0 }, weights[24], back[24];
     struct darknet_block b = { 0, 2, 3, 2, bias, NULL, NULL, NULL, weights, 0, false };
     struct darknet_weights_info info;
     struct file_map map;
     struct err err;
-    int fd = mkstemp(path);
+    int fd = mkstemp(temp_path(path, sizeof path, "detd-weights-XXXXXX"));
 
     (void)state;
     assert_true(fd >= 0);

@@ -14,6 +14,7 @@
 #include <cmocka.h>
 
 #include "proto/err.h"
+#include "tests/harness.h"
 #include "worker/data/check.h"
 #include "worker/data/image.h"
 #include "worker/data/loader.h"
@@ -92,7 +93,7 @@ void free(void *p)
     __libc_free(p);
 }
 
-static char dir[] = "/tmp/detd-malloc-XXXXXX", json[64], list[64];
+static char dir[TEMP_MAX], json[TEMP_MAX + 16], list[TEMP_MAX + 16];
 static struct check_options opt = { json, dir, BAD_SKIP, 1 };
 static struct problems problems;
 
@@ -172,12 +173,12 @@ static void fail_each(const char *what, int (*run)(struct err *err), bool may_do
 static void every_allocation_may_fail(void **state)
 {
     static const uint8_t rgb[16 * 12 * 3] = { 1, 2, 3 };
-    char path[3][64];
+    char path[3][TEMP_MAX + 16];
     struct err err = { 0 };
     FILE *f;
 
     (void)state;
-    assert_non_null(mkdtemp(dir));
+    assert_non_null(mkdtemp(temp_path(dir, sizeof dir, "detd-malloc-XXXXXX")));
     snprintf(json, sizeof json, "%s/a.json", dir);
     snprintf(list, sizeof list, "%s/index", dir);
     for (int i = 0; i < 3; i++) {

@@ -15,6 +15,7 @@
 #include "proto/err.h"
 #include "proto/version.h"
 #include "proto/report.h"
+#include "tests/harness.h"
 #include "worker/core/device.h"
 #include "worker/devices.h"
 
@@ -34,8 +35,8 @@ static const char *refusal(struct err *err)
 /* A shared library made of one line of C; its descriptor is named to the loader. false: there is no compiler here. */
 static bool offer(const char *c_line)
 {
-    char path[] = "/tmp/detd-plugin-XXXXXX", command[1024], number[16];
-    int fd = mkstemp(path), rc;
+    char path[TEMP_MAX], command[1024], number[16];
+    int fd = mkstemp(temp_path(path, sizeof path, "detd-plugin-XXXXXX")), rc;
 
     assert_true(fd >= 0);
     close(fd);
@@ -46,10 +47,8 @@ static bool offer(const char *c_line)
     unlink(path);
     snprintf(number, sizeof number, "%d", fd);
     setenv(WORKER_ENV_PLUGIN, number, 1);
-    if (rc != 0) {
-        print_message("skip: no C compiler to make a plugin with\n");
+    if (rc != 0)
         close(fd);
-    }
     return rc == 0;
 }
 
@@ -111,7 +110,7 @@ static void another_library(void **state)
 
     (void)state;
     if (!offer("int nothing;"))
-        skip();
+        SKIP("no C compiler to make a plugin with");
     assert_non_null(strstr(refusal(&err), "it has no detd_backend()"));
     withdraw();
 }
@@ -123,7 +122,7 @@ static void another_version(void **state)
 
     (void)state;
     if (!offer("static const unsigned abi = 1; const void *detd_backend(void) { return &abi; }"))
-        skip();
+        SKIP("no C compiler to make a plugin with");
     assert_non_null(strstr(refusal(&err), "is of another version: its device interface is number 1"));
     withdraw();
 }

@@ -15,6 +15,7 @@
 
 #include "proto/err.h"
 #include "proto/jobspec.h"
+#include "tests/harness.h"
 #include "worker/core/device.h"
 #include "worker/data/image.h"
 #include "worker/kernels/optimizer.h"
@@ -133,7 +134,7 @@ static void out_of_memory(void **state)
 
 /* ---- jobs: a data set of four pictures, tiny networks ---- */
 
-static char root[64];
+static char root[TEMP_MAX];
 
 static int write_data(void **state)
 {
@@ -143,8 +144,7 @@ static int write_data(void **state)
     FILE *f;
 
     (void)state;
-    strcpy(root, "/tmp/test_ema.XXXXXX");
-    if (!mkdtemp(root))
+    if (!mkdtemp(temp_path(root, sizeof root, "test_ema.XXXXXX")))
         return -1;
     for (int i = 0; i < 4; i++) {
         for (size_t k = 0; k < sizeof rgb; k++)
@@ -170,7 +170,7 @@ static int write_data(void **state)
 
 static int remove_data(void **state)
 {
-    char cmd[96];
+    char cmd[512];
 
     (void)state;
     snprintf(cmd, sizeof cmd, "rm -rf '%s'", root);
@@ -216,7 +216,7 @@ static int train(const char *job, double ema, struct err *err)
 
 static void make_job(const char *job)
 {
-    char cmd[192];
+    char cmd[512];
 
     snprintf(cmd, sizeof cmd, "mkdir '%s/%s' && mkdir '%s/%s/checkpoints'", root, job, root, job);
     assert_int_equal(system(cmd), 0);
@@ -346,7 +346,7 @@ static void transplant(const char *from, const char *raw, const char *to)
 
 static void same_files(const char *a, const char *b)
 {
-    char cmd[320];
+    char cmd[512];
 
     snprintf(cmd, sizeof cmd, "cmp '%s/%s/checkpoints/step-%d/model.safetensors' '%s/%s/checkpoints/step-%d/model.safetensors'", root, a,
              STEPS, root, b, STEPS);

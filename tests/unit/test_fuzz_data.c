@@ -13,6 +13,7 @@
 #include <cmocka.h>
 
 #include "proto/err.h"
+#include "tests/harness.h"
 #include "worker/data/check.h"
 #include "worker/data/coco.h"
 #include "worker/data/image.h"
@@ -44,10 +45,9 @@ static void write_file(const char *path, const uint8_t *bytes, size_t size)
 
 static const char *temporary(void)
 {
-    static char path[64];
+    static char path[TEMP_MAX];
 
-    snprintf(path, sizeof path, "/tmp/detd-fuzz-%ld", (long)getpid());
-    return path;
+    return temp_path(path, sizeof path, "detd-fuzz");
 }
 
 static void parse_image(const char *name, const uint8_t *bytes, size_t size)

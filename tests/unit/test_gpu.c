@@ -15,6 +15,7 @@
 #include "daemon/gpu.h"
 #include "proto/err.h"
 #include "proto/gpulock.h"
+#include "tests/harness.h"
 
 #define GB ((int64_t)1000000000)
 
@@ -364,10 +365,8 @@ static void users_share_the_locks(void **state)
     int fd;
 
     (void)state;
-    if (geteuid() != 0) {
-        print_message("skipped: only root may become other users\n");
-        skip();
-    }
+    if (geteuid() != 0)
+        SKIP("only root may become other users");
     snprintf(uuid, sizeof uuid, "GPU-users-%d", (int)getpid());
     assert_int_equal(taken_by(65533, uuid), 0);
     assert_int_equal(taken_by(65534, uuid), 0);
@@ -380,9 +379,9 @@ static void users_share_the_locks(void **state)
 
 static void links_are_refused(void **state)
 {
-    char uuid[64], path[128], victim[] = "/tmp/detd-victim-XXXXXX";
+    char uuid[64], path[128], victim[TEMP_MAX], nothing[TEMP_MAX];
     struct err err;
-    int fd = mkstemp(victim), lock;
+    int fd = mkstemp(temp_path(victim, sizeof victim, "detd-victim-XXXXXX")), lock;
 
     (void)state;
     assert_true(fd >= 0);
@@ -394,9 +393,9 @@ static void links_are_refused(void **state)
     assert_int_equal(symlink(victim, path), 0);
     assert_int_equal(gpulock_take(uuid, &lock, &err), -ELOOP);
     unlink(path);
-    assert_int_equal(symlink("/tmp/detd-no-such-file", path), 0);
+    assert_int_equal(symlink(temp_path(nothing, sizeof nothing, "detd-no-such-file"), path), 0);
     assert_int_equal(gpulock_take(uuid, &lock, &err), -ELOOP);
-    assert_true(access("/tmp/detd-no-such-file", F_OK) < 0);
+    assert_true(access(nothing, F_OK) < 0);
     unlink(path);
     assert_int_equal(mkfifo(path, 0666), 0);
     assert_int_equal(gpulock_take(uuid, &lock, &err), ERR_STATE);

@@ -14,6 +14,7 @@
 #include <cmocka.h>
 
 #include "proto/err.h"
+#include "tests/harness.h"
 #include "worker/data/image.h"
 
 #define ODD "../shared/data/odd_images"
@@ -79,9 +80,8 @@ static void odd_images_are_read_or_told(void **state)
 
     (void)state;
     if (!all) {
-        print_message("no " ODD " here\n");
         decoder_free(dec);
-        skip();
+        SKIP("no " ODD);
     }
     json_array_foreach (all, i, e) {
         check_entry(dec, e);
@@ -107,14 +107,14 @@ static uint8_t *pattern(int w, int h)
 
 static void written_pictures_come_back(void **state)
 {
-    char dir[] = "/tmp/detd-image-XXXXXX", path[64];
+    char dir[TEMP_MAX], path[TEMP_MAX + 16];
     uint8_t *rgb = pattern(33, 17);
     struct decoder *dec = decoder_new();
     struct image img;
     struct err err = { 0 };
 
     (void)state;
-    assert_non_null(mkdtemp(dir));
+    assert_non_null(mkdtemp(temp_path(dir, sizeof dir, "detd-image-XXXXXX")));
     snprintf(path, sizeof path, "%s/a", dir);
     assert_int_equal(image_write_png(path, rgb, 33, 17, &err), 0);
     assert_int_equal(image_read(dec, path, &img, &err), 0);
@@ -140,14 +140,14 @@ static void written_pictures_come_back(void **state)
 /* Every prefix, and every file with one byte changed, is an answer and not a crash. */
 static void damage_is_survived(void **state)
 {
-    char path[] = "/tmp/detd-image-XXXXXX";
+    char path[TEMP_MAX];
     uint8_t *rgb = pattern(24, 16), *copy;
     struct decoder *dec = decoder_new(), *dec2 = decoder_new();
     struct image whole, img;
     struct err err = { 0 };
 
     (void)state;
-    close(mkstemp(path));
+    close(mkstemp(temp_path(path, sizeof path, "detd-image-XXXXXX")));
     for (int png = 0; png < 2; png++) {
         assert_int_equal(png ? image_write_png(path, rgb, 24, 16, &err) : image_write_jpeg(path, rgb, 24, 16, 80, &err), 0);
         assert_int_equal(image_read(dec, path, &whole, &err), 0);

@@ -14,12 +14,13 @@
 #include <cmocka.h>
 
 #include "proto/err.h"
+#include "tests/harness.h"
 #include "worker/data/check.h"
 #include "worker/data/image.h"
 #include "worker/data/problems.h"
 
 struct fixture {
-    char dir[32], json[80], index[80], first[96], images[80];
+    char dir[TEMP_MAX], json[TEMP_MAX + 16], index[TEMP_MAX + 16], images[TEMP_MAX + 16], first[TEMP_MAX + 32];
     struct check_options opt;
 };
 
@@ -37,8 +38,7 @@ static int setup(void **state)
     struct fixture *f = calloc(1, sizeof *f);
     struct err err;
 
-    strcpy(f->dir, "/tmp/detd-index-XXXXXX");
-    assert_non_null(mkdtemp(f->dir));
+    assert_non_null(mkdtemp(temp_path(f->dir, sizeof f->dir, "detd-index-XXXXXX")));
     snprintf(f->json, sizeof f->json, "%s/a.json", f->dir);
     snprintf(f->index, sizeof f->index, "%s/index.train", f->dir);
     snprintf(f->images, sizeof f->images, "%s/images", f->dir);

@@ -15,6 +15,7 @@
 
 #include "proto/err.h"
 #include "proto/jobspec.h"
+#include "tests/harness.h"
 
 #define MINIMAL                                                                                                     \
     "{\"model\":{\"preset\":\"yolov3_tiny\"},\"data\":{\"train\":{\"annotations\":\"a.json\",\"images\":\"img\"}}," \
@@ -353,12 +354,12 @@ static void write_file(const char *path, const char *text)
 
 static void reading(void **state)
 {
-    char dir[] = "/tmp/test_jobspec.XXXXXX", path[64], want[128];
+    char dir[TEMP_MAX], path[TEMP_MAX + 16], want[256];
     struct err err = { 0 };
     json_t *root = NULL;
 
     (void)state;
-    assert_non_null(mkdtemp(dir));
+    assert_non_null(mkdtemp(temp_path(dir, sizeof dir, "test_jobspec.XXXXXX")));
     snprintf(path, sizeof path, "%s/job.json", dir);
     assert_int_equal(jobspec_read(path, &root, &err), -ENOENT);
     write_file(path, MINIMAL);

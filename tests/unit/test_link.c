@@ -19,8 +19,9 @@
 #include "client/command.h"
 #include "client/link.h"
 #include "proto/err.h"
+#include "tests/harness.h"
 
-static char folder[] = "/tmp/test_link.XXXXXX", path[64];
+static char folder[TEMP_MAX], path[TEMP_MAX + 8];
 
 static int listen_at(const char *where)
 {
@@ -184,7 +185,7 @@ int main(void)
         cmocka_unit_test(interrupt),        cmocka_unit_test(default_paths),
     };
 
-    if (!mkdtemp(folder))
+    if (!mkdtemp(temp_path(folder, sizeof folder, "test_link.XXXXXX")))
         return 1;
     snprintf(path, sizeof path, "%s/s", folder);
     int failed = cmocka_run_group_tests(tests, NULL, NULL);

@@ -12,6 +12,7 @@
 #include <cmocka.h>
 
 #include "proto/err.h"
+#include "tests/harness.h"
 #include "worker/core/hash.h"
 #include "worker/data/check.h"
 #include "worker/data/image.h"
@@ -21,7 +22,7 @@
 enum { IMAGES = 11, BATCH = 8, SHARDS = 4, STEPS = 12 };
 
 struct fixture {
-    char dir[64];
+    char dir[TEMP_MAX];
     struct dataset *d;
 };
 
@@ -64,8 +65,7 @@ static int setup(void **state)
     char path[128];
     struct err err = { 0 };
 
-    strcpy(f->dir, "/tmp/detd-loader-XXXXXX");
-    assert_non_null(mkdtemp(f->dir));
+    assert_non_null(mkdtemp(temp_path(f->dir, sizeof f->dir, "detd-loader-XXXXXX")));
     for (int i = 0; i < IMAGES; i++)
         write_image(f->dir, i);
     snprintf(path, sizeof path, "%s/a.json", f->dir);

@@ -16,6 +16,7 @@
 #include "proto/record.h"
 #include "supervisor/outcome.h"
 #include "supervisor/tiers.h"
+#include "tests/harness.h"
 
 #define SAID(what, cls, why, at)                                                               \
     {                                                                                          \
@@ -153,8 +154,8 @@ static const char *tiers_text(const struct tiers *t)
 
 static void tiers_outlive_their_writer(void **state)
 {
-    char path[] = "/tmp/detd-tiers-XXXXXX";
-    int fd = mkstemp(path);
+    char path[TEMP_MAX];
+    int fd = mkstemp(temp_path(path, sizeof path, "detd-tiers-XXXXXX"));
     struct tiers *t;
     struct err err;
 

@@ -11,6 +11,7 @@
 #include <cmocka.h>
 
 #include "proto/err.h"
+#include "tests/harness.h"
 #include "worker/eval/results.h"
 
 static const int64_t ids[2] = { 0, 900100204805 }, classes[2] = { 3, 90 };
@@ -20,9 +21,9 @@ static const struct results_images images = { ids, names, 2 };
 static void original_ids_and_exact_numbers_come_back(void **state)
 {
     const struct detection dets[2] = { { 1, 1, 0, (double).1f, { 1.5, 0, 1e-7, 640 } }, { 0, 0, 0, 1, { 0, 0, 1, 1 } } };
-    char path[] = "/tmp/detd-results-XXXXXX";
+    char path[TEMP_MAX];
     struct err err;
-    int fd = mkstemp(path);
+    int fd = mkstemp(temp_path(path, sizeof path, "detd-results-XXXXXX"));
     json_t *list, *first;
 
     (void)state;

@@ -12,10 +12,11 @@
 #include <cmocka.h>
 
 #include "proto/err.h"
+#include "tests/harness.h"
 #include "worker/core/file.h"
 #include "worker/core/safetensors.h"
 
-static char dir[64];
+static char dir[TEMP_MAX];
 
 static const char *path_in_dir(const char *name)
 {
@@ -28,8 +29,7 @@ static const char *path_in_dir(const char *name)
 static int make_dir(void **state)
 {
     (void)state;
-    strcpy(dir, "/tmp/detd-st-XXXXXX");
-    return mkdtemp(dir) ? 0 : -1;
+    return mkdtemp(temp_path(dir, sizeof dir, "detd-st-XXXXXX")) ? 0 : -1;
 }
 
 static int remove_dir(void **state)

@@ -15,8 +15,9 @@
 
 #include "cuda/search.h"
 #include "proto/err.h"
+#include "tests/harness.h"
 
-static char root[] = "/tmp/detd-search-XXXXXX";
+static char root[TEMP_MAX];
 static bool compiler;
 
 static long ask(void *symbol)
@@ -96,7 +97,7 @@ static void own_folders_first(void **state)
 
     (void)state;
     if (!compiler)
-        skip();
+        SKIP("no C compiler to make libraries with");
     place("toolkit/lib64", 7, 20400);
     place("mine", 6, 20300);
     place("wheels/nvidia/testlib/lib", 7, 20500);
@@ -113,7 +114,7 @@ static void wheels_of_both_layouts(void **state)
 {
     (void)state;
     if (!compiler)
-        skip();
+        SKIP("no C compiler to make libraries with");
     place("venv [1]*/lib/python3.9/site-packages/nvidia/cu13/lib", 7, 20300);
     set("VIRTUAL_ENV", "venv [1]*");
     found_in("venv [1]*/lib/python3.9/site-packages/nvidia/cu13/lib", 20300);
@@ -130,11 +131,11 @@ static void an_old_one_is_passed_over(void **state)
 
     (void)state;
     if (!compiler)
-        skip();
+        SKIP("no C compiler to make libraries with");
     place("toolkit/lib64", 7, 20299);
     set("CUDA_HOME", "toolkit");
     assert_int_equal(library_find(&wanted, &found, &err), ERR_UNSUPPORTED);
-    assert_non_null(strstr(err.msg, "Testlib 2.3.0 or newer is needed; found: 2.2.99 in /tmp/"));
+    assert_non_null(strstr(err.msg, "Testlib 2.3.0 or newer is needed; found: 2.2.99 in "));
     place("toolkit/lib64", 6, 20300);
     found_in("toolkit/lib64", 20300);
 }
@@ -148,12 +149,12 @@ static void a_file_that_is_none(void **state)
     shell("mkdir -p '%s/x' && echo text > '%s/x/libdetdtest.so.7'", root, root);
     set("DETD_CUDA_PATH", "x");
     assert_int_equal(library_find(&wanted, &found, &err), ERR_UNSUPPORTED);
-    assert_non_null(strstr(err.msg, "a file that cannot be loaded in /tmp/"));
+    assert_non_null(strstr(err.msg, "a file that cannot be loaded in "));
     if (!compiler)
-        skip();
+        SKIP("no C compiler to make libraries with");
     shell("echo 'int other;' | cc -shared -fPIC -x c -o '%s/x/libdetdtest.so.7' -", root);
     assert_int_equal(library_find(&wanted, &found, &err), ERR_UNSUPPORTED);
-    assert_non_null(strstr(err.msg, "a file without a version in /tmp/"));
+    assert_non_null(strstr(err.msg, "a file without a version in "));
 }
 
 static void versions_as_text(void **state)
@@ -171,9 +172,7 @@ static int make_root(void **state)
 {
     (void)state;
     compiler = system("command -v cc >/dev/null") == 0;
-    if (!compiler)
-        print_message("skip: no C compiler to make libraries with\n");
-    return mkdtemp(root) ? 0 : -1;
+    return mkdtemp(temp_path(root, sizeof root, "detd-search-XXXXXX")) ? 0 : -1;
 }
 
 static int remove_root(void **state)

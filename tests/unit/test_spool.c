@@ -15,9 +15,10 @@
 
 #include "proto/err.h"
 #include "supervisor/spool.h"
+#include "tests/harness.h"
 
 enum { SMALL = 4096 };
-static char dir[] = "/tmp/detd-spool-XXXXXX";
+static char dir[TEMP_MAX];
 
 static struct spool *open_spool(size_t bytes, uint64_t last)
 {
@@ -31,7 +32,7 @@ static struct spool *open_spool(size_t bytes, uint64_t last)
 
 static int clean(void **state)
 {
-    char path[64];
+    char path[TEMP_MAX + 16];
 
     (void)state;
     for (int i = 0; i < 2; i++) {
@@ -197,7 +198,7 @@ static off_t end_of_used(const char *path)
 
 static void torn_at_every_byte(void **state)
 {
-    char path[64], copy[64];
+    char path[TEMP_MAX + 16], copy[TEMP_MAX + 16];
     struct spool *s = open_spool(SMALL, 0);
     off_t before, after;
 
@@ -228,7 +229,7 @@ static void torn_at_every_byte(void **state)
 /* A record that was cut is written anew with another text; the whole record behind the old one must not follow the new one. */
 static void an_old_tail_does_not_follow_a_new_record(void **state)
 {
-    char path[64], byte = '!';
+    char path[TEMP_MAX + 16], byte = '!';
     struct spool *s = open_spool(SMALL, 0);
     int fd;
 
@@ -267,7 +268,7 @@ static void numbering_goes_on_after_the_larger(void **state)
 
 static void damage_between_segments_is_told(void **state)
 {
-    char path[64], byte = '!';
+    char path[TEMP_MAX + 16], byte = '!';
     struct spool *s = open_spool(SMALL, 0);
     uint64_t last;
     int fd;
@@ -307,7 +308,7 @@ static void limits(void **state)
     struct spool *s = open_spool(SPOOL_SEGMENT_BYTES, 0);
     struct err err;
     struct stat st;
-    char path[64];
+    char path[TEMP_MAX + 16];
 
     (void)state;
     assert_int_equal(spool_append(s, big, sizeof big, NULL, &err), ERR_INPUT);
@@ -376,7 +377,7 @@ int main(void)
     };
     int rc;
 
-    if (!mkdtemp(dir))
+    if (!mkdtemp(temp_path(dir, sizeof dir, "detd-spool-XXXXXX")))
         return 1;
     rc = cmocka_run_group_tests(tests, NULL, NULL);
     clean(NULL);

@@ -19,9 +19,10 @@
 #include "daemon/store.h"
 #include "daemon/text.h"
 #include "proto/err.h"
+#include "tests/harness.h"
 
 struct fixture {
-    char folder[64];
+    char folder[TEMP_MAX];
     uv_loop_t loop;
     uv_timer_t awake; /* the store alone keeps no loop alive */
     struct store *s;
@@ -56,8 +57,7 @@ static int setup(void **state)
 {
     struct fixture *f = calloc(1, sizeof *f);
 
-    strcpy(f->folder, "/tmp/detd-store-XXXXXX");
-    assert_non_null(mkdtemp(f->folder));
+    assert_non_null(mkdtemp(temp_path(f->folder, sizeof f->folder, "detd-store-XXXXXX")));
     uv_loop_init(&f->loop);
     uv_timer_init(&f->loop, &f->awake);
     uv_timer_start(&f->awake, nothing, 1000, 1000);

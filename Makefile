@@ -71,9 +71,11 @@ $(B)/bundle:
 $(B)/cuda/%.o: cuda/%.c
 	@mkdir -p $(@D)
 	$(CC) $(BASE) -fPIC $(addprefix -isystem ,$(CUDA_INC)) $(CFLAGS) -c -o $@ $<
-$(B)/cuda/%.o: cuda/%.cu
-	@mkdir -p $(@D)
-	$(NVCC) -std=c++17 -O3 -fmad=false -Werror all-warnings --compress-mode=size $(GENCODE) -Xcompiler -fPIC,-Wall,-fno-threadsafe-statics,-fno-exceptions -I. -MMD -MP -c -o $@ $<
+# One compilation for both: tests/cuda_scan.sh reads the PTX, of all architectures.
+$(B)/cuda/%.o $(B)/cuda/%.ptx: cuda/%.cu
+	@rm -rf $(B)/cuda/$*.keep && mkdir -p $(B)/cuda/$*.keep
+	$(NVCC) -std=c++17 -O3 -fmad=false -Werror all-warnings --compress-mode=size $(GENCODE) -Xcompiler -fPIC,-Wall,-fno-threadsafe-statics,-fno-exceptions -I. -MMD -MP --keep --keep-dir $(B)/cuda/$*.keep -c -o $(B)/cuda/$*.o $<
+	@cat $(B)/cuda/$*.keep/*.ptx >$(B)/cuda/$*.ptx && rm -r $(B)/cuda/$*.keep
 $(B)/shared/%.o: %.c
 	@mkdir -p $(@D)
 	$(CC) $(BASE) -fPIC $(CFLAGS) -c -o $@ $<
@@ -103,8 +105,8 @@ $(foreach i,$(ISAS),$(eval $(call ISA_RULES,$(i))))
 # ---- tests: one cmocka program a file. Its first lines say what it is linked with: "uses: proto daemon" (folders),
 # "cpu" = the CPU device, "cuda" = the CUDA device on an emulated GPU, "plans" = how that chooses algorithms (needs the libraries' headers) ----
 uses      = $(shell sed -n '1,3s|.*uses: \([a-z_/ ]*\).*|\1|p' $(1))
-TEST_SRC := $(wildcard tests/unit/test_*.c tests/device/test_*.c tests/golden/test_*.c)
-TEST_SRC := $(foreach t,$(TEST_SRC),$(if $(filter plans,$(call uses,$(t))),$(if $(CUDA),$(t)),$(t)))
+TEST_ALL := $(wildcard tests/unit/test_*.c tests/device/test_*.c tests/golden/test_*.c)
+TEST_SRC := $(foreach t,$(TEST_ALL),$(if $(filter plans,$(call uses,$(t))),$(if $(CUDA),$(t)),$(t)))
 PLANS    := $(patsubst %.c,$(B)/%.o,$(wildcard cuda/plan*.c cuda/cudnn*.c cuda/lt*.c cuda/libs*.c cuda/search.c))
 BENCH_SRC := $(wildcard tests/bench/bench_*.c)
 TESTS    := $(TEST_SRC:%.c=$(B)/%)
@@ -129,14 +131,28 @@ $(B)/nvcc_bodies.o: tests/device/nvcc_bodies.cu $(wildcard worker/kernels/*.h)
 	@mkdir -p $(@D)
 	$(NVCC) -std=c++17 -fmad=false -arch=sm_90 -I. -c -o $@ $<
 
-# SAN=thread slows training too much for the end-to-end tests; they run plain and with address,undefined.
-E2E ?= $(if $(findstring thread,$(SAN)),,$(sort $(wildcard tests/e2e/*.sh)) tests/bench/smoke.sh)
+E2E      ?= $(sort $(wildcard tests/e2e/*.sh)) tests/bench/smoke.sh
 # What looks at code instead of running it.
-SCANS := $(wildcard tests/cuda_*.sh)
+SCANS    := $(filter-out tests/cuda_msan.sh,$(wildcard tests/cuda_*.sh)) tests/layers.sh
+# Those that last longest, which start first; a name that is not here costs time, nothing else.
+SLOW     := $(addprefix tests/e2e/,ranks gpus cuda_train daemon_jobs super_job super_train detctl)
+SLOW     := $(addsuffix .sh,$(SLOW)) $(B)/tests/golden/test_yolov3 $(B)/tests/device/test_conv
+IN_ORDER  = $(filter $(SLOW),$(1)) $(filter-out $(SLOW),$(1))
+# What is named though it does not run, with the reason: words for tests/run.sh. SAN=thread slows training too much for the end-to-end tests; they run
+# plain and with address,undefined.
+RUN_E2E   = $(if $(findstring thread,$(SAN)),,$(E2E))
+LEFT_OUT  = $(patsubst %.c,'%=skip:no headers of the CUDA libraries here',$(filter-out $(TEST_SRC),$(TEST_ALL))) \
+            $(patsubst %,'%=skip:the thread sanitizer is too slow for jobs',$(filter-out $(RUN_E2E),$(E2E)))
+CHECK_TOO += $(if $(PLUGIN),$(patsubst cuda/%.cu,$(B)/cuda/%.ptx,$(wildcard cuda/*.cu)))
 check: deps
 	@$(MAKE) --no-print-directory -j$$(nproc) B=$(B) SAN=$(SAN) all tests $(BENCH) $(CHECK_TOO) $(if $(NVCC),$(B)/nvcc_bodies.o)
-	@$(MAKE) --no-print-directory B=$(B) SAN=$(SAN) layers
-	@tests/run.sh $(B) $(TESTS) $(SCANS) $(E2E)
+	@tests/run.sh $(B) $(call IN_ORDER,$(TESTS) $(RUN_E2E)) $(SCANS) tests/run_self.sh $(LEFT_OUT)
+
+# What searches rather than checks: the same tests with more rounds, seeds and shapes, and the kernels under another sanitizer.
+LONG     := tests/cuda_msan.sh $(filter %/test_cuda_plans %/test_fuzz_data %/test_repeat,$(TESTS)) $(filter %/ranks.sh,$(RUN_E2E))
+check-long: deps
+	@$(MAKE) --no-print-directory -j$$(nproc) B=$(B) SAN=$(SAN) all tests $(CHECK_TOO)
+	@TEST_LONG=1 DETD_FUZZ_ROUNDS=2000 DETD_TEST_REPEATS=20 RANKS_SEED=2 tests/run.sh $(B) $(LONG)
 
 # What only a GPU can show; what was built here may also be carried to one: tests/gpu.sh and tests/bench/bench_gpu.py take the folder. GPU_PARTS and
 # DETD_DATA as tests/gpu.sh says, GPU_BENCH as bench_gpu.py.
@@ -151,7 +167,7 @@ $(B)/tests/bench/libdetd-cuda.so: $(B)/libdetd-cuda.so
 
 # The include direction, read off what the compiler wrote down.
 layers: all
-	@tests/layers.sh $(B)
+	@DETD_BUILD=$(B) tests/layers.sh
 
 # ---- packages: installs what is missing of the one list above; apt's lock is waited for ----
 deps:
@@ -214,6 +230,7 @@ help:
 	@echo 'make            the four programs, in build/, and where nvcc is the CUDA device, libdetd-cuda.so'
 	@echo 'make demo       install packages, build, train a small detector with two ranks under a private detd'
 	@echo 'make check      install packages, build, run every test        SAN=address,undefined or SAN=thread: with sanitizers'
+	@echo 'make check-long what searches further, up to half an hour'
 	@echo 'make check-gpu  what only a GPU can show                          make bench-gpu: its speed beside PyTorch'
 	@echo 'make bench      speed, as ratios against a peer or a limit'
 	@echo 'make lint       clang-format, clang-tidy, cppcheck, shellcheck    make layers: include direction'
@@ -222,4 +239,4 @@ help:
 	@echo 'make check-fresh  check and demo in a bare Debian 12 root (root, debootstrap)'
 
 -include $(shell find $(B) -name '*.d' 2>/dev/null)
-.PHONY: all tests check check-gpu layers deps demo bench bench-gpu bundle lint install uninstall check-fresh clean help
+.PHONY: all tests check check-long check-gpu layers deps demo bench bench-gpu bundle lint install uninstall check-fresh clean help

@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
-# tests/layers.sh BUILD - checks the include direction off the compiler's .d files: each folder may use only what its row allows.
+# tests/layers.sh - checks the include direction off the compiler's .d files: each folder may use only what its row allows. DETD_BUILD: the folder of
+# the build.
 set -u
-build=$1
+build=${DETD_BUILD:-build}
 bad=0
 allow() { # allow FOLDER ALLOWED...: includes of FOLDER's files stay inside FOLDER and ALLOWED
     local folder=$1 pattern d

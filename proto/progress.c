@@ -10,3 +10,14 @@ const char *progress_phase_name(unsigned phase)
 
     return phase < PHASE_COUNT ? names[phase] : "?";
 }
+
+const char *progress_channel_name(enum progress_channel channel)
+{
+    static const char *const names[] = {
+#define X(ident, name) [CHANNEL_##ident] = name,
+        PROGRESS_CHANNELS(X)
+#undef X
+    };
+
+    return names[channel];
+}

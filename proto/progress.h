@@ -4,7 +4,7 @@
 #include <stdint.h>
 
 #define PROGRESS_MAGIC 0x64657464u
-enum { PROGRESS_BYTES = 4096, PROGRESS_VERSION = 1 };
+enum { PROGRESS_BYTES = 4096, PROGRESS_VERSION = 2 };
 
 /* What a rank is doing. No progress for deadline_s inside the phase is a verdict (0: never); waited_s is the deadline while other
  * ranks wait for this one in a collective: work on files may keep them waiting, computing may not. The heartbeat rule holds in all. */
@@ -30,18 +30,34 @@ enum { PROGRESS_BYTES = 4096, PROGRESS_VERSION = 1 };
 enum progress_phase { PROGRESS_PHASES(X) PHASE_COUNT };
 #undef X
 
-/* All members are written with relaxed stores by the rank alone; `changes` is bumped last (release) at every change of step, phase or collective. */
+/* Collectives have two channels, each entered by one thread of a rank and numbered for itself. */
+/* clang-format off */
+#define PROGRESS_CHANNELS(X) X(GRAD, "grad") X(SYNC, "sync")
+/* clang-format on */
+#define X(ident, name) CHANNEL_##ident,
+enum progress_channel { PROGRESS_CHANNELS(X) CHANNEL_COUNT };
+#undef X
+
+/* All members are written with relaxed stores by the rank alone; `changes` is bumped last (release) at every change of step, phase or collective.
+ *
+ * detd-job and the trainer may be of two versions: an upgrade can come between their files when a job starts, and a trainer may be anybody's.
+ * So a new version only appends, and what it appended is read of pages of that version on. Version 1 had one collective for both channels in
+ * what is unused now; an old detd-job finds zeros there and goes by the steps. */
 struct progress {
     _Atomic uint32_t magic, version; /* written last at the start; a trainer that leaves the page empty is not watched */
     _Atomic uint64_t heartbeat;      /* bumped every second by a thread of its own that does nothing else */
     _Atomic uint64_t changes;
     _Atomic uint64_t step;
     _Atomic uint32_t phase;
-    _Atomic uint32_t collective;                   /* number of the collective entered last in this attempt */
-    _Atomic uint64_t fingerprint;                  /* hash of what that collective is (kind, bytes); ranks at the same number must agree */
+    _Atomic uint32_t unused;
+    _Atomic uint64_t unused_too;
     _Atomic uint64_t images;                       /* images trained in this attempt, all by this rank */
     _Atomic uint64_t images_total;                 /* images of the job's finished steps (global) */
     _Atomic uint64_t done_in_phase, todo_in_phase; /* e.g. validation shards; done_in_phase counts as progress */
+    /* Of each channel the collective entered last in this attempt: its number, from 1 on, in the upper half, below it a hash of what it is (kind,
+     * bytes) on which ranks at the same number must agree. One word, so that nobody sees the number of one with the hash of another; 0: none. */
+    _Atomic uint64_t collective[CHANNEL_COUNT]; /* since version 2 */
 };
 
 const char *progress_phase_name(unsigned phase); /* "?" for a number out of range */
+const char *progress_channel_name(enum progress_channel channel);

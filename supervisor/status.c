@@ -22,7 +22,7 @@ static void hang(struct job *j, const struct watch_verdict *v)
     job_log("%s", v->text);
     line_begin(&l, j->record, sizeof j->record, "event");
     line_str(&l, "level", "error");
-    line_str(&l, "kind", "hang");
+    line_str(&l, "kind", v->kind);
     line_str(&l, "text", v->text);
     line_real(&l, "time", job_time());
     line_int(&l, "rank", v->rank);

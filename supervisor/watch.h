@@ -1,7 +1,9 @@
 /* supervisor/watch.h - decides from the progress pages whether a rank hangs, and which. Pure: pages and the clock are arguments.
  *
- * Two rules. A heartbeat that stands still for 20 s is a verdict in any phase (the process is stopped, or starved). A rank whose page
+ * Three rules. A heartbeat that stands still for 20 s is a verdict in any phase (the process is stopped, or starved). A rank whose page
  * shows no progress for its phase's deadline is a verdict too; where other ranks wait for it in a collective, the shorter waited_s holds.
+ * Ranks that have entered different collectives under the same number of a channel will never get on: that is a verdict (`mismatch`) as soon
+ * as they have not moved for a look, in which they may find it out themselves. run.on_hang holds for it as well.
  * Silence is counted in looks of at most 2 s each: when detd-job itself was stopped, or the machine slept, nobody is blamed for it. */
 #pragma once
 #include <stdbool.h>
@@ -18,14 +20,18 @@ struct watch_page {
     bool there; /* the rank has written its page at all */
     bool gone;  /* the process has ended or said its `end`: not judged any more */
     uint64_t heartbeat, changes, step, done_in_phase, images;
-    uint32_t phase, collective;
+    uint32_t phase;
+    struct watch_collective {
+        uint32_t number, hash;
+    } collective[CHANNEL_COUNT];
 };
 
 struct watch_verdict {
-    int rank; /* -1: nobody hangs */
+    int rank;         /* -1: nobody hangs */
+    const char *kind; /* "hang" or "mismatch", static */
     uint32_t phase;
     uint64_t step;
-    char text[WATCH_TEXT]; /* one sentence: names rank, phase, step, how long, and what the others do */
+    char text[WATCH_TEXT]; /* one sentence: names rank, phase, step, how long, and what the others do; or two ranks and their collectives */
 };
 
 /* Copies what the verdict needs out of shared memory. */

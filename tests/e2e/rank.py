@@ -21,11 +21,11 @@ PHASES = ["starting", "wait_go", "check_data", "load_checkpoint", "data", "forwa
 
 
 class Page:
-    """struct progress: magic, version, heartbeat, changes, step, phase, collective, fingerprint, images, images_total, done, todo"""
+    """struct progress: magic, version, heartbeat, changes, step, phase, (unused,) images, images_total, done, todo, a collective of each channel"""
 
     def __init__(self):
         self.map = mmap.mmap(5, 4096)
-        self.put("<I", 4, 1)
+        self.put("<I", 4, 2)
         self.phase("starting")
         self.put("<I", 0, 0x64657464)
         threading.Thread(target=self.beat, daemon=True).start()
@@ -47,8 +47,8 @@ class Page:
         self.put("<I", 32, PHASES.index(name))
         self.change()
 
-    def collective(self, number):
-        self.put("<I", 36, number)
+    def collective(self, number, kind=1):
+        self.put("<Q", 80, number << 32 | kind)
         self.change()
 
     def step(self, step, images):
@@ -152,6 +152,10 @@ class Rank:
             os.close(3)
             time.sleep(600)
         elif what == "deadlock":
+            time.sleep(600)
+        elif what == "mismatch":
+            self.page.phase("reduce")
+            self.page.collective(self.shared.calls + 1, 2)
             time.sleep(600)
         elif what == "exit":
             os._exit(3)

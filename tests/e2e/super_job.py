@@ -318,6 +318,18 @@ def test_dead_locked_rank_is_named(job):
     job.finish("completed")
 
 
+def test_ranks_in_different_collectives_are_named(job):
+    """Both beat and wait, each for what the other will never enter."""
+    job.fault(1, "mismatch", 15)
+    job.start()
+    job.until(lambda: job.store.of("ended"))
+    told = [e for e in job.store.of("event") if e["kind"] in ("hang", "mismatch")]
+    assert [e["kind"] for e in told] == ["mismatch"], told
+    assert "ranks 0 and 1 are in different collectives: number 15 of channel grad is 00000001 on rank 0 (reduce, step 14) " \
+           "and 00000002 on rank 1 (reduce, step 14)" in job.store.of("ended")[0]["reason"], told
+    job.finish("completed")
+
+
 def test_hang_may_end_the_job(job):
     job.fault(0, "stop", 15)
     job.start()

@@ -419,15 +419,17 @@ static void the_page_beats(void **state)
     progress_step(p, 12);
     progress_phase(p, PHASE_VALIDATE);
     progress_done(p, 3, 8);
-    progress_collective(p, 77, 0xabc);
+    progress_collective(p, CHANNEL_GRAD, 0x1122334455667788);
+    progress_collective(p, CHANNEL_SYNC, 0xabc);
+    progress_collective(p, CHANNEL_SYNC, 0xdef);
     progress_images(p, 5, 10);
-    assert_int_equal(atomic_load(&seen->changes), changes + 3);
+    assert_int_equal(atomic_load(&seen->changes), changes + 5);
     assert_int_equal(atomic_load(&seen->step), 12);
     assert_int_equal(atomic_load(&seen->phase), PHASE_VALIDATE);
     assert_int_equal(atomic_load(&seen->done_in_phase), 3);
     assert_int_equal(atomic_load(&seen->todo_in_phase), 8);
-    assert_int_equal(atomic_load(&seen->collective), 77);
-    assert_int_equal(atomic_load(&seen->fingerprint), 0xabc);
+    assert_int_equal(atomic_load(&seen->collective[CHANNEL_GRAD]), 0x155667788);
+    assert_int_equal(atomic_load(&seen->collective[CHANNEL_SYNC]), 0x200000def);
     assert_int_equal(atomic_load(&seen->images_total), 10);
     for (int i = 0; i < 300 && atomic_load(&seen->heartbeat) < beats + 2; i++)
         usleep(10000);

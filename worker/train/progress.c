@@ -114,10 +114,11 @@ void progress_step(struct progress *p, uint64_t step)
     changed(p);
 }
 
-void progress_collective(struct progress *p, uint32_t number, uint64_t fingerprint)
+void progress_collective(struct progress *p, enum progress_channel channel, uint64_t fingerprint)
 {
-    atomic_store_explicit(&p->fingerprint, fingerprint, memory_order_relaxed);
-    atomic_store_explicit(&p->collective, number, memory_order_relaxed);
+    uint64_t last = atomic_load_explicit(&p->collective[channel], memory_order_relaxed);
+
+    atomic_store_explicit(&p->collective[channel], ((last >> 32) + 1) << 32 | (uint32_t)fingerprint, memory_order_relaxed);
     changed(p);
 }
 

@@ -15,7 +15,7 @@ void progress_close(struct progress *p);
 
 void progress_phase(struct progress *p, enum progress_phase phase); /* also sets done and todo to 0 */
 void progress_step(struct progress *p, uint64_t step);
-/* Entering collective `number` whose kind and size hash to `fingerprint`. */
-void progress_collective(struct progress *p, uint32_t number, uint64_t fingerprint);
+/* Entering the channel's next collective, whose kind and size hash to `fingerprint`. A channel's calls come from one thread. */
+void progress_collective(struct progress *p, enum progress_channel channel, uint64_t fingerprint);
 void progress_images(struct progress *p, uint64_t images_of_rank, uint64_t images_of_job);
 void progress_done(struct progress *p, uint64_t done, uint64_t todo);

@@ -26,12 +26,15 @@
 enum { COMM_TIMEOUT_MS = 4 * 3600 * 1000 };
 static const size_t arena_chunk = (size_t)256 << 20, gpu_arena_chunk = (size_t)1 << 30, cache_bytes = (size_t)1 << 30;
 
+_Static_assert((int)CHANNEL_GRAD == COMM_GRAD && (int)CHANNEL_SYNC == COMM_SYNC && (int)CHANNEL_COUNT == COMM_CHANNELS, "channels");
+
+/* A link beside the comm numbers its operations for itself; the page counts what a channel's thread enters on either. */
 static void on_collective(void *arg, int channel, uint32_t number, uint64_t fingerprint)
 {
     struct trainer *t = arg;
 
-    (void)channel;
-    progress_collective(t->progress, number, fingerprint);
+    (void)number;
+    progress_collective(t->progress, (enum progress_channel)channel, fingerprint);
 }
 
 static void on_wait(void *arg, bool waiting)

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "proto/clean.h"
 #include "proto/err.h"
 
 /* ---- writing ---- */
@@ -48,22 +49,6 @@ static char *to_line(json_t *msg, size_t *ret_len)
     return t.data;
 }
 
-/* Error texts quote file names, which may be any bytes; JSON is UTF-8. */
-static json_t *clean_string(const char *text)
-{
-    json_t *s = json_string(text);
-    char *copy;
-
-    if (s || !(copy = strdup(text)))
-        return s;
-    for (char *p = copy; *p; p++)
-        if ((unsigned char)*p >= 0x80)
-            *p = '?';
-    s = json_string(copy);
-    free(copy);
-    return s;
-}
-
 static json_t *id_or_null(const json_t *id)
 {
     return id ? json_deep_copy(id) : json_null();
@@ -74,6 +59,7 @@ char *rpc_result(const json_t *id, json_t *result, size_t *ret_len)
     return to_line(json_pack("{s:s, s:o, s:o}", "jsonrpc", "2.0", "id", id_or_null(id), "result", result), ret_len);
 }
 
+/* Error texts quote file names, which may be any bytes. */
 char *rpc_error(const json_t *id, int rpc_code_, const struct err *err, size_t *ret_len)
 {
     const char *reason = err_name(err->code);

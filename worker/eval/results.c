@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "proto/clean.h"
 #include "proto/err.h"
 #include "worker/core/file.h"
 
@@ -17,22 +18,14 @@ static int check_images(const struct detection *dets, size_t n, int nimages, str
     return 0;
 }
 
-/* As a JSON string; the caller frees. NULL: out of memory. */
+/* As JSON; the caller frees. NULL: out of memory. */
 static char *quoted(const char *name)
 {
-    json_t *text = json_string(name);
-    char *plain, *quoted;
+    json_t *text = clean_string(name);
+    char *json = text ? json_dumps(text, JSON_ENCODE_ANY) : NULL;
 
-    if (!text && (plain = strdup(name))) { /* not UTF-8 */
-        for (char *c = plain; *c; c++)
-            if (*c & 0x80)
-                *c = '?';
-        text = json_string(plain);
-        free(plain);
-    }
-    quoted = text ? json_dumps(text, JSON_ENCODE_ANY) : NULL;
     json_decref(text);
-    return quoted;
+    return json;
 }
 
 /* What results_is_own() looks for. */

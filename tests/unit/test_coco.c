@@ -217,24 +217,113 @@ static void real_sets_count_right(void **state)
 
 /* ---- rules that need no files but one ---- */
 
-/* An image of 100 x 50 named `file`, and one annotation. */
-static int read_one(const char *file, const char *annotation, enum bad_policy on_bad, struct problems *p, struct dataset **ret,
-                    struct err *err)
+static int read_text(const char *text, enum bad_policy on_bad, struct problems *p, struct dataset **ret, struct err *err)
 {
     char path[] = "/tmp/detd-coco-XXXXXX";
     int rc, fd = mkstemp(path);
     FILE *f = fdopen(fd, "w");
 
-    fprintf(
-        f,
-        "{\"categories\": [{\"id\": 1, \"name\": \"x\"}], \"images\": [{\"id\": 4, \"file_name\": \"%s\", \"width\": 100, \"height\": 50}],"
-        "\"annotations\": [{\"id\": 7, \"image_id\": 4, \"category_id\": 1, %s}]}",
-        file, annotation);
+    fputs(text, f);
     fclose(f);
     memset(p, 0, sizeof *p);
     rc = coco_read(path, "nowhere", on_bad, p, ret, err);
     unlink(path);
     return rc;
+}
+
+#define CATEGORIES "{\"categories\": [{\"id\": 1, \"name\": \"x\"}], "
+
+/* An image of 100 x 50 named `file`, and one annotation. */
+static int read_one(const char *file, const char *annotation, enum bad_policy on_bad, struct problems *p, struct dataset **ret,
+                    struct err *err)
+{
+    char text[512];
+
+    snprintf(text, sizeof text,
+             CATEGORIES "\"images\": [{\"id\": 4, \"file_name\": \"%s\", \"width\": 100, \"height\": 50}],"
+                        "\"annotations\": [{\"id\": 7, \"image_id\": 4, \"category_id\": 1, %s}]}",
+             file, annotation);
+    return read_text(text, on_bad, p, ret, err);
+}
+
+static void impossible_values_are_told(void **state)
+{
+    static const struct {
+        const char *annotation, *want; /* NULL: good */
+    } rows[] = {
+        { "\"bbox\": [0, 0, 10000000, 5]", NULL },
+        { "\"bbox\": [0, 0, 10000001, 5]", "bbox holds an impossible number" },
+        { "\"bbox\": [0, -10000001, 5, 20000000]", "bbox holds an impossible number" },
+        { "\"bbox\": [1, 1, 2, 2], \"area\": -1", "area is not a number >= 0" },
+        { "\"bbox\": [1, 1, 2, 2], \"area\": \"1\"", "area is not a number >= 0" },
+        { "\"bbox\": [1, 1, 2, 2], \"area\": null", NULL },
+        { "\"bbox\": [1, 1, 2, 2], \"iscrowd\": 2", "iscrowd is neither 0 nor 1" },
+        { "\"bbox\": [1, 1, 2, 2], \"iscrowd\": -1", "iscrowd is neither 0 nor 1" },
+        { "\"bbox\": [1, 1, 2, 2], \"iscrowd\": true", NULL },
+        { "\"bbox\": [1, 1, 2, 2], \"iscrowd\": null", NULL },
+    };
+    static struct problems store, *p = &store;
+    struct dataset *d;
+    struct err err;
+
+    (void)state;
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        int rc = read_one("x", rows[i].annotation, BAD_ERROR, p, &d, &err);
+
+        assert_int_equal(rc, rows[i].want ? ERR_DATA : 0);
+        if (!rows[i].want)
+            dataset_free(d);
+        else if (!strstr(err.msg, "annotation 7 (line 1): ") || !strstr(err.msg, rows[i].want))
+            fail_msg("%s, wanted: %s", err.msg, rows[i].want);
+    }
+}
+
+static void sides_and_sections_are_checked(void **state)
+{
+    static const struct {
+        const char *image, *want;
+    } rows[] = {
+        { "\"width\": 100", "only one of width and height is stated" },
+        { "\"height\": 100", "only one of width and height is stated" },
+        { "\"width\": 0, \"height\": 5", "width is not a positive integer" },
+        { "\"width\": 5, \"height\": -5", "height is not a positive integer" },
+        { "\"width\": 5, \"height\": 5.5", "height is not a positive integer" },
+        { "\"width\": 4294967296, \"height\": 5", "width is not a positive integer" },
+    };
+    static struct problems store, *p = &store;
+    struct dataset *d;
+    char text[256];
+    struct err err;
+
+    (void)state;
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        snprintf(text, sizeof text, CATEGORIES "\"images\": [{\"id\": 4, \"file_name\": \"x\", %s}], \"annotations\": []}", rows[i].image);
+        assert_int_equal(read_text(text, BAD_ERROR, p, &d, &err), ERR_DATA);
+        if (!strstr(err.msg, "image 4 (line 1): ") || !strstr(err.msg, rows[i].want))
+            fail_msg("%s, wanted: %s", err.msg, rows[i].want);
+    }
+    assert_int_equal(read_text(CATEGORIES "\"images\": [], \"annotations\": [], \"images\": []}", BAD_SKIP, p, &d, &err), ERR_DATA);
+    assert_non_null(strstr(err.msg, "\"images\" stands here a second time"));
+}
+
+static void problems_are_counted_and_the_first_told(void **state)
+{
+    static struct problems store, *p = &store;
+    struct err err;
+
+    (void)state;
+    memset(p, 0, sizeof *p);
+    problems_add(p, "a is %d", 1);
+    assert_int_equal(problems_err(p, "f", &err), ERR_DATA);
+    assert_string_equal(err.msg, "f: 1 problem: a is 1");
+    problems_add(p, "b");
+    problems_err(p, "f", &err);
+    assert_string_equal(err.msg, "f: 2 problems: a is 1; b");
+    for (int i = 0; i < 2000; i++)
+        problems_add(p, "%0*d", (int)sizeof err.msg - 32, 3); /* does not fit behind the others */
+    problems_err(p, "f", &err);
+    assert_string_equal(err.msg, "f: 2002 problems: a is 1; b; ...");
+    assert_true(p->count == 2002 && p->kept == PROBLEMS_KEPT);
 }
 
 static void names_stay_below_the_folder(void **state)
@@ -322,9 +411,15 @@ static void area_is_the_file_s_or_the_box_s(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(odd_files_are_told_or_read),      cmocka_unit_test(ids_names_and_boxes_arrive),
-        cmocka_unit_test(foreign_tools_are_read),          cmocka_unit_test(real_sets_count_right),
-        cmocka_unit_test(names_stay_below_the_folder),     cmocka_unit_test(boxes_are_clipped_to_the_last_pixel),
+        cmocka_unit_test(odd_files_are_told_or_read),
+        cmocka_unit_test(ids_names_and_boxes_arrive),
+        cmocka_unit_test(foreign_tools_are_read),
+        cmocka_unit_test(real_sets_count_right),
+        cmocka_unit_test(impossible_values_are_told),
+        cmocka_unit_test(sides_and_sections_are_checked),
+        cmocka_unit_test(problems_are_counted_and_the_first_told),
+        cmocka_unit_test(names_stay_below_the_folder),
+        cmocka_unit_test(boxes_are_clipped_to_the_last_pixel),
         cmocka_unit_test(area_is_the_file_s_or_the_box_s),
     };
 

@@ -1,5 +1,6 @@
 /* tests/unit/test_image.c - uses: proto worker/core worker/data
  * Every file of the collection of odd images, against what its manifest says, and pictures written and read back. */
+#include <errno.h>
 #include <jansson.h>
 #include <math.h>
 #include <setjmp.h>
@@ -16,6 +17,7 @@
 #include "proto/err.h"
 #include "tests/harness.h"
 #include "worker/data/image.h"
+#include "worker/data/whole_file.h"
 
 #define ODD "../shared/data/odd_images"
 
@@ -240,13 +242,38 @@ static void headers_over_a_limit_are_refused(void **state)
     free(rgb);
 }
 
+static void a_file_is_read_whole_or_told(void **state)
+{
+    static const int at_fault[] = { ERR_DATA, ERR_UNSUPPORTED, -ENOENT, -ENOTDIR, -EACCES, -ELOOP, -ENAMETOOLONG, -ENXIO };
+    static const int not_at_fault[] = { 0, -ENOMEM, -EMFILE, -EIO, -EINTR, -ESTALE, ERR_DEVICE, ERR_INPUT };
+    char path[] = "/tmp/detd-image-XXXXXX";
+    struct whole_file f = { 0 };
+    struct err err;
+    int fd = mkstemp(path);
+
+    (void)state;
+    assert_int_equal(write(fd, "0123456789", 10), 10);
+    close(fd);
+    assert_int_equal(whole_file_read(&f, path, 9, &err), ERR_DATA);
+    assert_non_null(strstr(err.msg, "file of 10 bytes is over the limit of 9"));
+    assert_int_equal(whole_file_read(&f, path, 10, &err), 0);
+    assert_int_equal(f.size, 10);
+    assert_memory_equal(f.bytes, "0123456789", 10);
+    assert_int_equal(truncate(path, 0), 0);
+    assert_int_equal(whole_file_read(&f, path, 10, &err), 0);
+    assert_int_equal(f.size, 0);
+    free(f.bytes);
+    unlink(path);
+    for (size_t i = 0; i < sizeof at_fault / sizeof *at_fault; i++)
+        assert_true(file_at_fault(at_fault[i]) && !file_at_fault(not_at_fault[i]));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(odd_images_are_read_or_told),
-        cmocka_unit_test(written_pictures_come_back),
-        cmocka_unit_test(damage_is_survived),
-        cmocka_unit_test(headers_over_a_limit_are_refused),
+        cmocka_unit_test(odd_images_are_read_or_told),  cmocka_unit_test(written_pictures_come_back),
+        cmocka_unit_test(damage_is_survived),           cmocka_unit_test(headers_over_a_limit_are_refused),
+        cmocka_unit_test(a_file_is_read_whole_or_told),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

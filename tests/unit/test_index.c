@@ -191,6 +191,96 @@ static void changed_files_are_data_errors(void **state)
     assert_non_null(strstr(err.msg, "a.json"));
 }
 
+static void bytes_more_or_less_are_seen_under_the_same_time(void **state)
+{
+    struct fixture *f = *state;
+    const char *const files[2] = { f->json, f->first };
+    struct dataset *d = checked(f), *back;
+    struct err err = { 0 };
+
+    assert_int_equal(index_write(f->index, d, &err), 0);
+    dataset_free(d);
+    for (int i = 0; i < 2; i++) {
+        struct timespec t[2];
+        struct stat st;
+
+        assert_int_equal(stat(files[i], &st), 0);
+        t[0] = st.st_atim;
+        t[1] = st.st_mtim;
+        for (int more = -1; more < 2; more++) {
+            assert_int_equal(truncate(files[i], st.st_size + more), 0);
+            assert_int_equal(utimensat(AT_FDCWD, files[i], t, 0), 0);
+            if (more == 0)
+                continue;
+            assert_int_equal(index_load(f->index, &f->opt, &back, &err), ERR_DATA);
+            assert_non_null(strstr(err.msg, files[i]));
+        }
+        assert_int_equal(truncate(files[i], st.st_size), 0);
+        assert_int_equal(utimensat(AT_FDCWD, files[i], t, 0), 0);
+    }
+}
+
+static void an_index_of_other_files_is_told(void **state)
+{
+    struct fixture *f = *state;
+    struct check_options other = f->opt;
+    struct dataset *d = checked(f), *back;
+    struct err err = { 0 };
+
+    assert_int_equal(index_write(f->index, d, &err), 0);
+    dataset_free(d);
+    other.annotations = "/b.json";
+    assert_int_equal(index_load(f->index, &other, &back, &err), ERR_DATA);
+    assert_non_null(strstr(err.msg, "the job has '/b.json'"));
+}
+
+/* Ranks compare it, and their hosts may have copied the files at different times to different places. */
+static void the_hash_is_of_content(void **state)
+{
+    struct fixture *f = *state;
+    struct dataset *d = checked(f), *again;
+    struct hash128 a, b;
+    struct err err;
+
+    touch(f->first, 1000);
+    touch(f->json, 1000);
+    again = checked(f);
+    assert_true(d->images[0].mtime_ns != again->images[0].mtime_ns && d->source_mtime_ns != again->source_mtime_ns);
+    free(again->folder);
+    again->folder = strdup("/elsewhere");
+    assert_int_equal(index_hash(d, &a, &err), 0);
+    assert_int_equal(index_hash(again, &b, &err), 0);
+    assert_memory_equal(&a, &b, sizeof a);
+    again->images[0].hash.lane[1]++;
+    assert_int_equal(index_hash(again, &b, &err), 0);
+    assert_memory_not_equal(&a, &b, sizeof a);
+    dataset_free(d);
+    dataset_free(again);
+}
+
+static void a_picture_has_the_stated_size(void **state)
+{
+    static const int sides[2][2] = { { 8, 7 }, { 9, 6 } };
+    struct fixture *f = *state;
+    struct problems *p = calloc(1, sizeof *p);
+    char text[256], want[64];
+    struct dataset *d;
+    struct err err;
+
+    for (int i = 0; i < 2; i++) {
+        snprintf(text, sizeof text,
+                 "{\"images\": [{\"id\": 4, \"file_name\": \"x.png\", \"width\": %d, \"height\": %d}], \"annotations\": [],"
+                 " \"categories\": [{\"id\": 9, \"name\": \"\"}]}",
+                 sides[i][0], sides[i][1]);
+        write_text(f->json, text);
+        snprintf(want, sizeof want, "is 8 x 6 pixels, but the annotations say %d x %d", sides[i][0], sides[i][1]);
+        memset(p, 0, sizeof *p);
+        assert_int_equal(check_split(&f->opt, p, &d, &err), ERR_DATA);
+        assert_non_null(strstr(err.msg, want));
+    }
+    free(p);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -198,6 +288,10 @@ int main(void)
         cmocka_unit_test_setup_teardown(no_box_at_all, setup, teardown),
         cmocka_unit_test_setup_teardown(damage_is_noticed, setup, teardown),
         cmocka_unit_test_setup_teardown(changed_files_are_data_errors, setup, teardown),
+        cmocka_unit_test_setup_teardown(bytes_more_or_less_are_seen_under_the_same_time, setup, teardown),
+        cmocka_unit_test_setup_teardown(an_index_of_other_files_is_told, setup, teardown),
+        cmocka_unit_test_setup_teardown(the_hash_is_of_content, setup, teardown),
+        cmocka_unit_test_setup_teardown(a_picture_has_the_stated_size, setup, teardown),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -8,16 +8,19 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 #include <cmocka.h>
 
 #include "proto/err.h"
 #include "tests/harness.h"
 #include "worker/core/hash.h"
+#include "worker/data/cache.h"
 #include "worker/data/check.h"
 #include "worker/data/image.h"
 #include "worker/data/loader.h"
 #include "worker/data/problems.h"
+#include "worker/data/sampler.h"
 
 enum { IMAGES = 11, BATCH = 8, SHARDS = 4, STEPS = 12 };
 
@@ -138,6 +141,7 @@ static void run(const struct dataset *d, const struct loader_options *o, uint64_
     while ((rc = loader_next(l, &b, &err)) == 0)
         for (int k = 0; k < b.nshards; k++) {
             assert_int_equal(b.shard[k].truth.offset[b.shard[k].n], b.shard[k].truth.rows);
+            assert_int_equal(b.epoch, stream_position(b.step, BATCH, SHARDS, b.shard[0].shard, 0) / IMAGES);
             if (k > 0)
                 assert_ptr_equal(b.shard[k].image, b.shard[k - 1].image + (size_t)b.shard[k - 1].n * (size_t)b.size * (size_t)b.size * 3);
             ret[b.step - 1][b.shard[k].shard] = hash_shard(&b.shard[k], b.size);
@@ -284,6 +288,8 @@ static void lost_files_are_named_or_replaced(void **state)
     assert_true(rc < 0);
     assert_non_null(strstr(err.msg, "4.png"));
     assert_int_equal(loader_next(l, &b, &err), rc);
+    loader_stats(l, &stats);
+    assert_int_equal(stats.cache_hits, 0); /* there is no cache, and a picture that is lost is none either */
     loader_close(l);
     o.on_bad = BAD_SKIP;
     run(f->d, &o, one);
@@ -303,6 +309,86 @@ static void lost_files_are_named_or_replaced(void **state)
     assert_true(stats.replaced > 0);
     loader_close(l);
     write_image(f->dir, 4);
+}
+
+static void pictures_are_decoded_or_kept(void **state)
+{
+    struct fixture *f = *state;
+    struct loader_options o = training();
+
+    for (int kept = 0; kept < 2; kept++) {
+        struct loader_stats stats;
+        struct loader *l;
+        struct batch b;
+        struct err err;
+
+        o.cache_bytes = kept ? 1 << 20 : 0;
+        assert_int_equal(loader_open(f->d, &o, &l, &err), 0);
+        while (loader_next(l, &b, &err) == 0)
+            ;
+        loader_stats(l, &stats);
+        assert_int_equal(stats.decoded, kept ? IMAGES : STEPS * BATCH); /* by one thread: each once */
+        assert_int_equal(stats.cache_hits, STEPS * BATCH - stats.decoded);
+        assert_int_equal(stats.replaced, 0);
+        assert_int_equal(stats.cached_bytes > 0, kept);
+        loader_close(l);
+    }
+}
+
+static void the_cache_keeps_to_its_limit(void **state)
+{
+    static const uint8_t rgb[61] = { 1, 2, 3 };
+    struct cache *c = cache_new(4, 100);
+
+    (void)state;
+    cache_put(c, 0, rgb, 60);
+    assert_memory_equal(cache_get(c, 0), rgb, 60);
+    cache_put(c, 1, rgb, 41); /* one too many */
+    assert_null(cache_get(c, 1));
+    cache_put(c, 0, rgb, 40); /* is there */
+    assert_int_equal(cache_bytes(c), 60);
+    cache_put(c, 2, rgb, 40); /* just fits */
+    assert_non_null(cache_get(c, 2));
+    cache_put(c, 3, rgb, 1);
+    assert_null(cache_get(c, 3));
+    assert_int_equal(cache_bytes(c), 100);
+    cache_free(c);
+}
+
+/* Each picture that stays keeps its own boxes. */
+static void lost_pictures_leave_with_their_boxes(void **state)
+{
+    struct fixture *f = *state;
+    struct problems *p = calloc(1, sizeof *p);
+    char json[128], path[128];
+    struct dataset *d;
+    struct err err;
+
+    snprintf(json, sizeof json, "%s/a.json", f->dir);
+    for (int i = 1; i < 4; i += 2) {
+        struct stat st;
+
+        snprintf(path, sizeof path, "%s/%d.png", f->dir, i);
+        assert_int_equal(stat(path, &st), 0);
+        assert_int_equal(truncate(path, st.st_size - 20), 0); /* the header, and so the size, can be read */
+    }
+    assert_int_equal(check_split(&(struct check_options){ json, f->dir, BAD_SKIP, 3 }, p, &d, &err), 0);
+    assert_int_equal(p->count, 2);
+    assert_true(d->nimages == IMAGES - 2 && d->max_boxes == 3); /* of picture 7; the last has 2 */
+    for (int i = 0; i < d->nimages; i++) {
+        int old = (int)d->images[i].id - 100;
+        const struct dataset_box *boxes = d->boxes + d->offset[i], *before = f->d->boxes + f->d->offset[old];
+
+        assert_true(old != 1 && old != 3);
+        assert_int_equal(d->offset[i + 1] - d->offset[i], old % 4);
+        for (int k = 0; k < old % 4; k++)
+            assert_true(boxes[k].id == before[k].id && boxes[k].cls == before[k].cls && boxes[k].x == before[k].x &&
+                        boxes[k].crowd == before[k].crowd);
+    }
+    dataset_free(d);
+    free(p);
+    write_image(f->dir, 1);
+    write_image(f->dir, 3);
 }
 
 static void replace_by(const struct fixture *f, int i, int side)
@@ -364,9 +450,15 @@ static void closes_at_any_moment(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(nothing_but_seed_and_step_matters),     cmocka_unit_test(waves_cover_the_shards),
-        cmocka_unit_test(validation_sees_each_image_once),       cmocka_unit_test(lost_files_are_named_or_replaced),
-        cmocka_unit_test(the_first_of_two_bad_pictures_is_told), cmocka_unit_test(closes_at_any_moment),
+        cmocka_unit_test(nothing_but_seed_and_step_matters),
+        cmocka_unit_test(waves_cover_the_shards),
+        cmocka_unit_test(validation_sees_each_image_once),
+        cmocka_unit_test(lost_files_are_named_or_replaced),
+        cmocka_unit_test(pictures_are_decoded_or_kept),
+        cmocka_unit_test(the_cache_keeps_to_its_limit),
+        cmocka_unit_test(lost_pictures_leave_with_their_boxes),
+        cmocka_unit_test(the_first_of_two_bad_pictures_is_told),
+        cmocka_unit_test(closes_at_any_moment),
     };
 
     return cmocka_run_group_tests(tests, setup, teardown);

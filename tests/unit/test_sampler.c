@@ -110,12 +110,30 @@ static void sizes_are_as_far_apart_as_asked(void **state)
         assert_true(seen[i]);
 }
 
+/* The last twentieth, at most 200 steps, is of the largest size; the step before is drawn like any other. */
+static void the_end_is_of_the_largest_size(void **state)
+{
+    static const int rows[][2] = { { 100000, 200 }, { 4020, 200 }, { 4000, 200 }, { 3999, 199 }, { 100, 5 }, { 20, 1 } };
+
+    (void)state;
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        int steps = rows[i][0], at_end = rows[i][1], others = 0;
+
+        for (uint64_t seed = 0; seed < 20; seed++) {
+            for (int k = 0; k < at_end; k++)
+                assert_int_equal(multiscale_size(seed, steps - k, steps, 320, 608, 32), 608);
+            others += multiscale_size(seed, steps - at_end, steps, 320, 608, 32) != 608;
+        }
+        assert_true(others > 10);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(epochs_are_permutations_and_differ), cmocka_unit_test(every_place_is_equally_likely),
         cmocka_unit_test(stream_runs_across_epochs),          cmocka_unit_test(sizes_follow_the_vector),
-        cmocka_unit_test(sizes_are_as_far_apart_as_asked),
+        cmocka_unit_test(sizes_are_as_far_apart_as_asked),    cmocka_unit_test(the_end_is_of_the_largest_size),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

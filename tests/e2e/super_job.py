@@ -293,6 +293,19 @@ def test_budget_counts_failures_in_a_row(job):
 test_budget_counts_failures_in_a_row.job = dict(restarts=1)
 
 
+def test_a_checkpoint_starts_the_count_anew(job):
+    """Two failures, and a checkpoint between them: neither is the second in a row."""
+    job.fault(1, "kill", 5)
+    job.fault(0, "kill", 15)
+    job.start()
+    job.finish("completed")
+    assert [a["resume_step"] for a in job.store.of("attempt")] == [0, 0, 10] and len(job.store.of("ended")) == 2
+    assert job.store.rows("train") == list(range(1, 31))
+
+
+test_a_checkpoint_starts_the_count_anew.job = dict(restarts=1)
+
+
 def test_stopped_rank_is_named(job):
     job.fault(1, "stop", 15)
     began = time.monotonic()
@@ -444,6 +457,17 @@ def test_detd_is_away(job):
     job.detd.ack = False
     job.detd.close()
     job.detd = Detd(job.state, job.store)
+    job.finish("completed")
+    assert job.store.rows("train") == list(range(1, 31)) and len(job.store.of("attempt")) == 1
+
+
+def test_an_ack_of_what_was_never_sent(job):
+    """detd is told, and hung up on; nothing that it has not got is given up."""
+    job.start(ack=False)
+    job.until(lambda: job.store.of("loss"))
+    job.detd.send("ack", seq=len(job.store.records) + 1000)
+    job.until(lambda: "which was not sent" in job.log())
+    job.detd.ack = True
     job.finish("completed")
     assert job.store.rows("train") == list(range(1, 31)) and len(job.store.of("attempt")) == 1
 

@@ -417,7 +417,7 @@ static void wait_for_step(int64_t step)
     char name[64];
 
     snprintf(name, sizeof(name), "step-%lld", (long long)step);
-    for (int i = 0; i < 10000 && !there(name); i++)
+    for (int i = 0; i < 120000 && !there(name); i++)
         usleep(500);
 }
 

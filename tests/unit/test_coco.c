@@ -219,8 +219,8 @@ static void real_sets_count_right(void **state)
 
 static int read_text(const char *text, enum bad_policy on_bad, struct problems *p, struct dataset **ret, struct err *err)
 {
-    char path[] = "/tmp/detd-coco-XXXXXX";
-    int rc, fd = mkstemp(path);
+    char path[TEMP_MAX];
+    int rc, fd = mkstemp(temp_path(path, sizeof path, "detd-coco-XXXXXX"));
     FILE *f = fdopen(fd, "w");
 
     fputs(text, f);

@@ -12,6 +12,7 @@
 
 #include "proto/err.h"
 #include "proto/jobspec.h"
+#include "tests/harness.h"
 #include "worker/core/hash.h"
 #include "worker/models/model.h"
 
@@ -34,10 +35,10 @@ struct started {
 static struct started start(const char *cfg, int seed)
 {
     struct device_options opt = { 1, "auto", PRECISION_FP32 };
-    char path[] = "/tmp/test_initial_weights-XXXXXX";
+    char path[TEMP_MAX];
     struct started s;
     struct err err;
-    int fd = mkstemp(path);
+    int fd = mkstemp(temp_path(path, sizeof path, "test_initial_weights-XXXXXX"));
     json_t *root = json_pack("{s:{s:s},s:{s:{s:s,s:s}},s:{s:i,s:i,s:i}}", "model", cfg ? "cfg" : "preset", cfg ? path : "yolov3_tiny",
                              "data", "train", "annotations", "none", "images", "none", "train", "steps", 1, "batch", 1, "seed", seed);
 

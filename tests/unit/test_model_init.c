@@ -13,6 +13,7 @@
 
 #include "proto/err.h"
 #include "proto/jobspec.h"
+#include "tests/harness.h"
 #include "worker/core/safetensors.h"
 #include "worker/models/darknet_net.h"
 #include "worker/models/darknet_weights.h"
@@ -25,7 +26,7 @@ extern const struct device_ops *cpu_backend_generic(void);
 /* yolov3_tiny: convolutions 0 to 13, 15 (first head), 18 and 21 (with normalisation), 22 (second head). */
 enum { OURS = 1, THEIRS = 5, HEAD_1 = 15, HEAD_2 = 22, MAX_CONVS = 16, ALL = -1 };
 
-static char root[] = "/tmp/detd-init-XXXXXX";
+static char root[TEMP_MAX];
 static struct device *dev;
 
 static int model_of(int classes, double width, int seed, const char *file, int load_until, struct model **ret, struct err *err)
@@ -34,7 +35,7 @@ static int model_of(int classes, double width, int seed, const char *file, int l
         json_pack("{s:{s:s,s:i,s:f},s:{s:{s:s,s:s}},s:{s:i,s:i,s:i}}", "model", "preset", "yolov3_tiny", "size", 64, "width", width, "data",
                   "train", "annotations", "none", "images", "none", "train", "steps", 1, "batch", 1, "seed", seed);
     struct jobspec *spec = NULL;
-    char path[64];
+    char path[TEMP_MAX + 32];
     int rc;
 
     snprintf(path, sizeof path, "%s/%s", root, file ? file : "");
@@ -93,7 +94,7 @@ static void write_weights(const struct model *m, const char *file, size_t n)
     const struct darknet_net *net = yolov3_net(m);
     struct darknet_block b[MAX_CONVS];
     struct err err;
-    char path[64];
+    char path[TEMP_MAX + 32];
     size_t k = 0;
 
     for (int i = 0; i < net->nlayers && k < n; i++) {
@@ -125,7 +126,7 @@ static void write_safetensors(struct model *m, const char *file)
 {
     struct st_array *arrays, *more;
     struct err err;
-    char path[64];
+    char path[TEMP_MAX + 32];
     float one = 1;
 
     assert_int_equal(model_export(m, &arrays, &err), 0);
@@ -145,7 +146,7 @@ static int setup(void **state)
     struct err err;
 
     (void)state;
-    assert_non_null(mkdtemp(root));
+    assert_non_null(mkdtemp(temp_path(root, sizeof root, "detd-init-XXXXXX")));
     assert_int_equal(cpu_backend_generic()->open(0, &opt, &dev, &err), 0);
     theirs = opened(THEIRS, 0.02, 7, NULL, ALL);
     wide = opened(THEIRS, 0.04, 7, NULL, ALL);
@@ -163,7 +164,7 @@ static int setup(void **state)
 
 static int teardown(void **state)
 {
-    char cmd[64];
+    char cmd[TEMP_MAX + 16];
 
     (void)state;
     dev->ops->close(dev);

@@ -326,7 +326,8 @@ static void too_long(void **state)
 }
 
 struct waits {
-    int began, ended;
+    struct both *both;
+    _Atomic int began, ended;
 };
 
 static void count_wait(void *arg, bool waiting)
@@ -338,9 +339,11 @@ static void count_wait(void *arg, bool waiting)
 
 static void *read_late(void *arg)
 {
-    struct both *b = arg;
+    struct waits *w = arg;
+    struct both *b = w->both;
 
-    usleep(100000);
+    while (w->began == 0)
+        usleep(1000);
     for (int i = 0; i < 5000; i++) {
         json_t *msg = hear(b, RECORD_LOSS);
 
@@ -354,13 +357,13 @@ static void *read_late(void *arg)
 static void a_full_spool_makes_the_rank_wait(void **state)
 {
     struct report_term total = { "total", 1, 1 };
-    struct waits w = { 0 };
     struct both *b = *state;
+    struct waits w = { .both = b };
     struct err err;
     pthread_t t;
 
     report_on_wait(b->r, count_wait, &w);
-    assert_int_equal(pthread_create(&t, NULL, read_late, b), 0);
+    assert_int_equal(pthread_create(&t, NULL, read_late, &w), 0);
     for (int i = 0; i < 5000; i++) {
         struct report_loss loss = { "train", i, 0, "off", 0, 1, &total };
 
@@ -431,7 +434,7 @@ static void the_page_beats(void **state)
     assert_int_equal(atomic_load(&seen->collective[CHANNEL_GRAD]), 0x155667788);
     assert_int_equal(atomic_load(&seen->collective[CHANNEL_SYNC]), 0x200000def);
     assert_int_equal(atomic_load(&seen->images_total), 10);
-    for (int i = 0; i < 300 && atomic_load(&seen->heartbeat) < beats + 2; i++)
+    for (int i = 0; i < 6000 && atomic_load(&seen->heartbeat) < beats + 2; i++)
         usleep(10000);
     assert_true(atomic_load(&seen->heartbeat) >= beats + 1);
     progress_close(p);

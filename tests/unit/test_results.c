@@ -81,8 +81,8 @@ static void results_of_others_are_told_apart(void **state)
                                           "[\n{\"image_id\":1,\"category_id\":1}]",
                                           "[\n{\"image_id\":1x,\"file_name\":\"a\"}]",
                                           "[{\"image_id\": 1, \"file_name\": \"a\"}]" };
-    char path[] = "/tmp/detd-results-XXXXXX";
-    int fd = mkstemp(path);
+    char path[TEMP_MAX];
+    int fd = mkstemp(temp_path(path, sizeof path, "detd-results-XXXXXX"));
 
     (void)state;
     close(fd);

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """detctl as users and scripts meet it, against a real detd and real jobs: exit codes, what goes to stdout, JSON, CSV against SQL, Ctrl-C,
-a daemon that is killed while somebody waits. usage: detctl.py BUILD_FOLDER [TEST ...]"""
+a daemon or a supervisor that is killed while somebody waits. usage: detctl.py BUILD_FOLDER [TEST ...]"""
 import json
 import os
 import re
@@ -189,6 +189,38 @@ def test_daemon_is_killed_while_waiting(node):
     assert waiting.returncode == 5 and "detd is away" in out[1] and "detd is back" in out[1], out
     steps = [int(step) for step in re.findall(r"^step (\d+)/\d+  train", out[0], re.M)]
     assert steps == sorted(set(steps)), steps
+
+
+def train_steps(watching, until):
+    """Steps of the training rows that `watch` prints; `until` is told each line and the steps so far, and says when that is enough."""
+    steps = []
+    for line in watching.stdout:
+        steps += [int(step) for step in re.findall(r"^step (\d+)/\d+  train", line)]
+        if until(line, steps):
+            return steps
+    raise AssertionError(f"watch ends after {steps[-3:]}: {watching.stderr.read()}")
+
+
+def test_supervisor_is_killed_while_watching(node):
+    """Rows that were printed of steps after the checkpoint come again, every one."""
+    watching = node.begin("submit", "job", "--watch", "train.log_every=1", "checkpoint.every=1000000", *LONG)
+    number = watching.stdout.readline().strip()
+    node.until(number, lambda j: j["step"] > 0)
+    expect(node.ctl("checkpoint", number), 0)
+    node.until(number, lambda j: j["checkpoints"])
+    saved = node.job(number)["checkpoints"][0]["step"]
+    last = train_steps(watching, lambda _, steps: steps and steps[-1] > saved)[-1]
+    with open(node.folder + f"/state/jobs/{number}/lock", encoding="ascii") as f:
+        os.kill(int(f.read()), signal.SIGKILL)
+    told = []
+    before = train_steps(watching, lambda line, steps: told.append(line) or line.startswith("attempt ") or (steps and steps[-1] <= last))
+    assert told[-1] == f"attempt 2 goes on from step {saved}\n", told[-1]
+    last = max(before, default=last)
+    again = train_steps(watching, lambda _, steps: steps and steps[-1] > last)
+    assert again == list(range(saved + 1, again[-1] + 1)), (saved, last, again)
+    expect(node.ctl("cancel", number), 0)
+    watching.communicate(timeout=60)
+    assert watching.returncode == 5, watching.returncode
 
 
 def test_pause_resume_checkpoint_tier(node):

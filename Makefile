@@ -22,8 +22,10 @@ PROTO  := $(call lib,proto)
 FLOORS := worker worker/train worker/models worker/layers worker/data worker/eval worker/comm worker/core
 WORKER := $(call lib,$(FLOORS))
 
-# ---- the CPU device: one source, one object per ISA, its only symbol cpu_backend_<isa> ----
-ISAS         := avx512 avx2 generic
+# ---- the CPU device: one source, one object per ISA, its only symbol cpu_backend_<isa>. ISAS="avx2 generic" builds fewer, which is quicker; the
+# first then answers for those left out, as all give the same bits ----
+ALL_ISAS     := avx512 avx2 generic
+ISAS         := $(ALL_ISAS)
 ARCH_avx512  := -march=x86-64-v4 -mprefer-vector-width=512
 ARCH_avx2    := -march=x86-64-v3
 ARCH_generic := -march=x86-64
@@ -97,9 +99,10 @@ $(B)/cpu-$(1)/%.o: worker/cpu/%.c
 	@mkdir -p $$(@D)
 	$(CC) $(BASE) $(CPU_OPT) $(ARCH_$(1)) -DISA_NAME='"$(1)"' $(CFLAGS) -c -o $$@ $$<
 $(B)/cpu-$(1).o: $(CPU_SRC:worker/cpu/%.c=$(B)/cpu-$(1)/%.o)
-	ld -r -o $$@ $$^
-	objcopy --redefine-sym detd_backend=cpu_backend_$(1) --keep-global-symbol=cpu_backend_$(1) $$@
+	ld -r -o $$@ $(if $(filter $(1),$(firstword $(ISAS))),$(STANDS_FOR:%=--defsym=cpu_backend_%=detd_backend)) $$^
+	objcopy --redefine-sym detd_backend=cpu_backend_$(1) --wildcard --keep-global-symbol='cpu_backend_*' $$@
 endef
+STANDS_FOR := $(filter-out $(ISAS),$(ALL_ISAS))
 $(foreach i,$(ISAS),$(eval $(call ISA_RULES,$(i))))
 
 # ---- tests: one cmocka program a file. Its first lines say what it is linked with: "uses: proto daemon" (folders),
@@ -133,7 +136,7 @@ $(B)/nvcc_bodies.o: tests/device/nvcc_bodies.cu $(wildcard worker/kernels/*.h)
 
 E2E      ?= $(sort $(wildcard tests/e2e/*.sh)) tests/bench/smoke.sh
 # What looks at code instead of running it.
-SCANS    := $(filter-out tests/cuda_msan.sh,$(wildcard tests/cuda_*.sh)) tests/layers.sh
+SCANS    := $(filter-out tests/cuda_msan.sh,$(wildcard tests/cuda_*.sh)) tests/layers.sh tests/mutants.sh
 # Those that last longest, which start first; a name that is not here costs time, nothing else.
 SLOW     := $(addprefix tests/e2e/,ranks gpus cuda_train daemon_jobs super_job super_train detctl)
 SLOW     := $(addsuffix .sh,$(SLOW)) $(B)/tests/golden/test_yolov3 $(B)/tests/device/test_conv
@@ -144,15 +147,21 @@ RUN_E2E   = $(if $(findstring thread,$(SAN)),,$(E2E))
 LEFT_OUT  = $(patsubst %.c,'%=skip:no headers of the CUDA libraries here',$(filter-out $(TEST_SRC),$(TEST_ALL))) \
             $(patsubst %,'%=skip:the thread sanitizer is too slow for jobs',$(filter-out $(RUN_E2E),$(E2E)))
 CHECK_TOO += $(if $(PLUGIN),$(patsubst cuda/%.cu,$(B)/cuda/%.ptx,$(wildcard cuda/*.cu)))
+check-parts: all tests $(CHECK_TOO)
 check: deps
-	@$(MAKE) --no-print-directory -j$$(nproc) B=$(B) SAN=$(SAN) all tests $(BENCH) $(CHECK_TOO) $(if $(NVCC),$(B)/nvcc_bodies.o)
+	@$(MAKE) --no-print-directory -j$$(nproc) B=$(B) SAN=$(SAN) check-parts $(BENCH) $(if $(NVCC),$(B)/nvcc_bodies.o)
 	@tests/run.sh $(B) $(call IN_ORDER,$(TESTS) $(RUN_E2E)) $(SCANS) tests/run_self.sh $(LEFT_OUT)
 
 # What searches rather than checks: the same tests with more rounds, seeds and shapes, and the kernels under another sanitizer.
 LONG     := tests/cuda_msan.sh $(filter %/test_cuda_plans %/test_fuzz_data %/test_repeat,$(TESTS)) $(filter %/ranks.sh,$(RUN_E2E))
 check-long: deps
-	@$(MAKE) --no-print-directory -j$$(nproc) B=$(B) SAN=$(SAN) all tests $(CHECK_TOO)
+	@$(MAKE) --no-print-directory -j$$(nproc) B=$(B) SAN=$(SAN) check-parts
 	@TEST_LONG=1 DETD_FUZZ_ROUNDS=2000 DETD_TEST_REPEATS=20 RANKS_SEED=2 tests/run.sh $(B) $(LONG)
+
+# One-line faults, put into copies of the tree one at a time: how many does a test notice? ONLY=folders, files or numbers of faults; about half an hour
+# without it.
+mutants: deps
+	@python3 tests/mutants/run.py $(ONLY)
 
 # What only a GPU can show; what was built here may also be carried to one: tests/gpu.sh and tests/bench/bench_gpu.py take the folder. GPU_PARTS and
 # DETD_DATA as tests/gpu.sh says, GPU_BENCH as bench_gpu.py.
@@ -233,10 +242,11 @@ help:
 	@echo 'make check-long what searches further, up to half an hour'
 	@echo 'make check-gpu  what only a GPU can show                          make bench-gpu: its speed beside PyTorch'
 	@echo 'make bench      speed, as ratios against a peer or a limit'
+	@echo 'make mutants    faults put into the code one at a time: how many would the tests notice?     ONLY=worker/train, or a file, or a number'
 	@echo 'make lint       clang-format, clang-tidy, cppcheck, shellcheck    make layers: include direction'
 	@echo 'make bundle     build/detd-bundle-VERSION-MACHINE.tar.gz: runs from any folder of a host with glibc 2.36 or newer'
 	@echo 'make install    PREFIX=$(PREFIX) DESTDIR=                         make uninstall'
 	@echo 'make check-fresh  check and demo in a bare Debian 12 root (root, debootstrap)'
 
 -include $(shell find $(B) -name '*.d' 2>/dev/null)
-.PHONY: all tests check check-long check-gpu layers deps demo bench bench-gpu bundle lint install uninstall check-fresh clean help
+.PHONY: all tests check check-parts check-long mutants check-gpu layers deps demo bench bench-gpu bundle lint install uninstall check-fresh clean help

@@ -83,12 +83,15 @@ __attribute__((unused)) static int open_devices(void **state)
 #ifdef TEST_MSAN
     json_set_alloc_funcs(memory_that_counts_as_written, free);
 #endif
-    for (size_t b = 0; b < sizeof backend / sizeof *backend; b++)
+    for (size_t b = 0; b < sizeof backend / sizeof *backend; b++) {
+        if (b > 0 && backend[b]() == backend[b - 1]())
+            continue; /* one stands in for all: make ISAS= */
         for (int threads = 1; threads <= 2; threads++) {
             struct device_options opt = { .threads = threads };
 
             open_device(backend[b](), &opt, 0);
         }
+    }
 #ifdef CUDA_EMU
     for (uint64_t seed = 1; seed <= EMU_SEEDS; seed++)
         open_device(cuda_backend_emu(), &gpu, seed);

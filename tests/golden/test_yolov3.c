@@ -68,6 +68,7 @@ struct net {
     struct box_list truth[MAX_SHARDS];
 };
 
+/* Each once: one build may stand in for all (make ISAS=). */
 static const struct device_ops *const *backends(void)
 {
     static const struct device_ops *list[4];
@@ -75,9 +76,10 @@ static const struct device_ops *const *backends(void)
 
     if (__builtin_cpu_supports("x86-64-v4"))
         list[n++] = cpu_backend_avx512();
-    if (__builtin_cpu_supports("x86-64-v3"))
+    if (__builtin_cpu_supports("x86-64-v3") && (n == 0 || cpu_backend_avx2() != list[n - 1]))
         list[n++] = cpu_backend_avx2();
-    list[n++] = cpu_backend_generic();
+    if (n == 0 || cpu_backend_generic() != list[n - 1])
+        list[n++] = cpu_backend_generic();
     return list;
 }
 

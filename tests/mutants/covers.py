@@ -1,0 +1,69 @@
+"""Which tests cover a file. Of programs the build says it: their "uses:" line and the compiler's .d files. Of scripts the table below."""
+import glob
+import os
+import re
+
+TRAINER = {"worker", "worker/train", "worker/models", "worker/layers", "worker/data", "worker/eval", "worker/comm", "worker/core", "cpu"}
+
+# What a script runs of ours, besides proto; one that is not listed runs all of it, and the CUDA device where it names the emulated one.
+SCRIPTS = {
+    "bundle.sh": None,  # how programs are packed
+    "daemon_jobs.sh": {"daemon", "supervisor"},
+    "daemon_socket.sh": {"daemon"},
+    "gpus.sh": {"daemon", "supervisor", "client"},
+    "protocol_examples.sh": {"daemon", "client"},
+    "super_job.sh": {"supervisor"},
+    "super_train.sh": {"supervisor"} | TRAINER,
+    "ranks.sh": {"supervisor"} | TRAINER,
+    "cuda_train.sh": {"cuda"} | TRAINER,
+}
+
+
+def part_of(d_file):
+    """The word of a "uses:" line that brings in what was compiled with this .d file; of a test it is the test."""
+    folder = os.path.dirname(d_file)
+    if folder.startswith("cpu-"):
+        return "cpu"
+    if folder.startswith(("emu/cuda", "shared")):
+        return "cuda"
+    return d_file[:-2] if folder.startswith("tests/") else folder
+
+
+class Covers:
+    """tree: a built copy, build its build folder."""
+
+    def __init__(self, tree, build):
+        self.parts, self.tests = {}, {}
+        for path in glob.glob("**/*.d", root_dir=os.path.join(tree, build), recursive=True):
+            with open(os.path.join(tree, build, path), encoding="utf-8") as f:
+                for name in f.read().split("\n\n")[0].replace("\\\n", " ").split()[1:]:
+                    self.parts.setdefault(os.path.normpath(name), set()).add(part_of(path))
+        for path in sorted(glob.glob("tests/*/test_*.c", root_dir=tree)):
+            program = path[:-2]
+            if not os.path.exists(os.path.join(tree, build, program)):
+                continue
+            with open(os.path.join(tree, path), encoding="utf-8") as f:
+                uses = re.search(r"uses: ([a-z_/ ]*)", "".join(f.readlines()[:3]))
+            self.tests[program] = set(uses[1].split() if uses else ()) | {program}
+        for path in sorted(glob.glob("tests/e2e/*.sh", root_dir=tree)):
+            runs = SCRIPTS.get(os.path.basename(path), TRAINER | {"daemon", "supervisor", "client"} | ({"cuda"} if names_emulator(tree, path) else set()))
+            if runs is not None:
+                self.tests[path] = runs | {"proto"}
+
+    def of(self, path):
+        """The tests that cover a file; none where nothing was compiled from it."""
+        return [test for test, runs in self.tests.items() if runs & self.parts.get(path, set())]
+
+
+def names_emulator(tree, script):
+    for path in (script, script[:-3] + ".py"):
+        if os.path.exists(os.path.join(tree, path)):
+            with open(os.path.join(tree, path), encoding="utf-8") as f:
+                if re.search(r"\bemu/", f.read()):
+                    return True
+    return False
+
+
+def is_named_after(test, path):
+    stem, name = os.path.splitext(os.path.basename(path))[0], os.path.basename(test)
+    return name == "test_" + stem or name.startswith("test_" + stem + "_")

@@ -1,0 +1,349 @@
+#!/usr/bin/env python3
+"""run.py [ONLY]... - puts the faults of the lists into copies of the tree, one at a time, and runs the tests that cover the place until one fails: how many
+of the faults would be noticed? ONLY: folders, files or numbers of faults. Prints a line for every fault and the share of each folder. Status 0: 95 % were
+noticed or more.
+
+Two copies are worked on side by side, each in a folder of its own under TMPDIR (default /var/tmp), where what a test leaves in /tmp stays too; the folders
+and every process go at the end, also after Ctrl-C. A test is first run without a fault, where it must pass: programs before anything else, a script when
+no program has noticed a fault that it covers. How long that took orders them: those named after the file come first, then the quickest, then scripts.
+"""
+import collections
+import ctypes
+import multiprocessing
+import os
+import resource
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+
+import covers
+import faults
+
+WORKERS, SHARE = 2, 0.95
+MEMORY = 8 << 30  # bytes that a process of a test may take; one that runs wild hits no more than itself
+PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER = 1, 36
+SKIPPED = 77
+BATCHES = (1, 3, 12)  # programs built before the first ones are run
+
+with open("/proc/cpuinfo", encoding="utf-8") as cpuinfo:
+    ISA = "avx2" if " avx2 " in cpuinfo.read() else "generic"
+# Quick to compile, and the same bits. What a left out call leaves unused is no reason to refuse a fault.
+MAKE = ["make", "--no-print-directory", "-s", "B=build", "ISAS=" + ISA, "NVCC=", "WARN=-w", "EMU_WARN=-w", "CPU_OPT=-O2", "EMU_OPT=-O1 -g0"]
+ENV = {k: v for k, v in os.environ.items() if not k.startswith(("MAKE", "MFLAGS", "DETD_"))}
+ENV.update(CFLAGS="-g0", DETD_BUILD="build", PYTHONDONTWRITEBYTECODE="1", TMPDIR="/tmp")
+
+# A /tmp and locks of its own for each test; another user than root does it in a user namespace, whose rights he does not keep.
+BIND = 'mount --bind "$0" /tmp && mount --bind "$0" /run/lock && '
+PRIVATE = (["unshare", "--mount", "sh", "-c", BIND + 'exec "$@"'] if os.geteuid() == 0 else
+           ["unshare", "--user", "--map-current-user", "--keep-caps", "--mount", "sh", "-c",
+            BIND + 'exec setpriv --inh-caps=-all --ambient-caps=-all -- "$@"'])
+
+
+# ---- processes ----
+
+def children():
+    found = []
+    for pid in filter(str.isdigit, os.listdir("/proc")):
+        try:
+            with open("/proc/%s/stat" % pid, encoding="utf-8", errors="replace") as f:
+                if int(f.read().rpartition(")")[2].split()[1]) == os.getpid():
+                    found.append(int(pid))
+        except OSError:
+            pass  # it ended meanwhile
+    return found
+
+
+def end_children():
+    """Children of children become ours when their parents die (a worker is a subreaper), so nobody is left when there are none."""
+    while True:
+        running = children()
+        if not running:
+            return
+        for pid in running:
+            try:
+                os.kill(pid, signal.SIGKILL)
+            except ProcessLookupError:
+                pass
+        for pid in running:
+            try:
+                os.waitpid(pid, 0)
+            except ChildProcessError:
+                pass
+
+
+def limit():
+    resource.setrlimit(resource.RLIMIT_DATA, (MEMORY, MEMORY))
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+
+
+def can_be_private(folder):
+    return subprocess.run(PRIVATE + [folder, "true"], capture_output=True, check=False).returncode == 0
+
+
+# ---- a copy of the tree ----
+
+def tree_of(place):
+    return os.path.join(place, "tree")
+
+
+def copy(source, place):
+    shutil.copytree(source, tree_of(place), symlinks=True, ignore=shutil.ignore_patterns(".git", "build-*", "__pycache__", *(["build"] if source == faults.ROOT else [])))
+    shared = os.path.join(os.path.dirname(faults.ROOT), "shared")  # data that some tests use where it is there
+    if os.path.isdir(shared):
+        os.symlink(shared, os.path.join(place, "shared"))
+    os.mkdir(os.path.join(place, "tmp"))
+
+
+def stamps(tree):
+    found = {}
+    for folder, _, names in os.walk(tree):
+        for name in names:
+            stat = os.lstat(os.path.join(folder, name))
+            found[os.path.relpath(os.path.join(folder, name), tree)] = (stat.st_mtime_ns, stat.st_size)
+    return found
+
+
+class Copy:
+    """What a worker puts faults into. plain: the place of the tree that nothing is done to, built."""
+
+    def __init__(self, place, plain, private):
+        self.place, self.plain, self.private = place, plain, private
+        self.tree, self.want = tree_of(place), stamps(tree_of(plain))
+
+    def restore(self):
+        have = stamps(self.tree)
+        for path in have.keys() - self.want.keys():
+            os.unlink(os.path.join(self.tree, path))
+        for path, stamp in self.want.items():
+            if have.get(path) != stamp:
+                if path in have:
+                    os.unlink(os.path.join(self.tree, path))
+                os.makedirs(os.path.dirname(os.path.join(self.tree, path)), exist_ok=True)
+                shutil.copy2(os.path.join(tree_of(self.plain), path), os.path.join(self.tree, path), follow_symlinks=False)
+
+    def make(self, *targets):
+        """None, or what the compiler said."""
+        done = subprocess.run(MAKE + list(targets), cwd=self.tree, env=ENV, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+                              errors="replace", check=False)
+        return done.stdout if done.returncode else None
+
+    def run(self, test, seconds):
+        """(status, seconds, the end of its output); the status is None when it ran longer than that."""
+        tmp, log = os.path.join(self.place, "tmp"), os.path.join(self.place, "log")
+        command = ["bash", test] if test.endswith(".sh") else ["build/" + test]
+        start = time.monotonic()
+        with open(log, "wb") as out:
+            run = subprocess.Popen((PRIVATE + [tmp] if self.private else []) + command, cwd=self.tree, stdin=subprocess.DEVNULL, stdout=out, stderr=out,
+                                   env=ENV if self.private else dict(ENV, TMPDIR=tmp), preexec_fn=limit, start_new_session=True)
+            try:
+                status = run.wait(seconds)
+            except subprocess.TimeoutExpired:
+                status = None
+            finally:
+                end_children()
+        shutil.rmtree(tmp, ignore_errors=True)
+        os.makedirs(tmp, exist_ok=True)
+        with open(log, encoding="utf-8", errors="replace") as f:
+            return status, time.monotonic() - start, "".join(f.readlines()[-40:])
+
+
+# ---- what a worker does ----
+
+def noticed(work, test, seconds):
+    status, _, _ = work.run(test, 30 + 8 * seconds)
+    return None if status in (0, SKIPPED) else ("noticed", test + (" (endless)" if status is None else ""))
+
+
+def try_programs(work, programs, seconds):
+    for size in BATCHES + (len(programs),):
+        batch, programs = programs[:size], programs[size:]
+        said = work.make(*("build/" + test for test in batch)) if batch else None
+        if said is not None:
+            return "INVALID", said
+        for test in batch:
+            answer = noticed(work, test, seconds[test])
+            if answer:
+                return answer
+    return None
+
+
+def try_scripts(work, fault, scripts, known):
+    """known: (status, seconds, output) of scripts that this worker has run without a fault."""
+    built = False
+    for test in sorted(scripts, key=lambda t: known.get(t, (0, 0, ""))[1]):
+        if test not in known:
+            work.restore()
+            known[test] = work.run(test, 900)
+            fault.put_in(work.tree)
+            built = False
+        if known[test][0] == SKIPPED:
+            continue
+        if known[test][0] != 0:
+            return "UNFIT", known[test][2] + "\n" + test
+        said = None if built else work.make("check-parts")
+        if said is not None:
+            return "INVALID", said
+        built = True
+        answer = noticed(work, test, known[test][1])
+        if answer:
+            return answer
+    return None
+
+
+def worker(place, plain, private, listed, tasks, results):
+    """Tasks are ("test", name), ("fault", number, programs, their seconds, scripts) and None."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
+    libc = ctypes.CDLL(None)
+    libc.prctl(PR_SET_PDEATHSIG, signal.SIGTERM, 0, 0, 0)
+    libc.prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+    known = {}
+    try:
+        copy(tree_of(plain), place)
+        work = Copy(place, plain, private)
+        for task in iter(tasks.get, None):
+            start = time.monotonic()
+            if task[0] == "test":
+                results.put((task, work.run(task[1], 900)))
+            else:
+                fault = listed[task[1]]
+                fault.put_in(work.tree)
+                verdict = try_programs(work, task[2], task[3]) or try_scripts(work, fault, task[4], known) or ("SURVIVED", "")
+                results.put((task, verdict + (time.monotonic() - start,)))
+            work.restore()
+    finally:
+        end_children()
+
+
+# ---- the whole ----
+
+class Crew:
+    def __init__(self, scratch, private, listed):
+        self.fork = multiprocessing.get_context("fork")
+        self.tasks, self.results, self.crew = self.fork.SimpleQueue(), self.fork.SimpleQueue(), []
+        for i in range(WORKERS):
+            place = os.path.join(scratch, str(i))
+            os.mkdir(place)
+            self.crew.append(self.fork.Process(target=worker, args=(place, os.path.join(scratch, "plain"), private, listed, self.tasks, self.results)))
+            self.crew[-1].start()
+
+    def each(self, tasks):
+        """Results of tasks, as they come."""
+        for task in tasks:
+            self.tasks.put(task)
+        for _ in tasks:
+            while self.results.empty():
+                if not all(p.is_alive() for p in self.crew):
+                    raise SystemExit("a worker of the run has died")
+                time.sleep(0.05)
+            yield self.results.get()
+
+    def end(self):
+        for p in self.crew:
+            p.terminate()
+        for p in self.crew:
+            p.join()
+
+
+def chosen(listed, only):
+    if not only:
+        return listed
+    found = [f for f in listed if any(str(f.number) == o or f.path == o or f.path.startswith(o.rstrip("/") + "/") for o in only)]
+    if not found:
+        raise SystemExit("no fault is in %s" % " ".join(only))
+    return found
+
+
+def baseline(crew, programs):
+    """Seconds of each program without a fault."""
+    seconds = {}
+    for (_, test), (status, took, said) in crew.each([("test", t) for t in programs]):
+        if status != 0:
+            raise SystemExit("%s\n%s fails without any fault" % (said, test))
+        seconds[test] = took
+    return seconds
+
+
+def task_of(fault, tests, seconds):
+    programs = sorted((t for t in tests if t in seconds), key=lambda t: (not covers.is_named_after(t, fault.path), seconds[t]))
+    return "fault", fault.number, programs, {t: seconds[t] for t in programs}, [t for t in tests if t not in seconds]
+
+
+def summary(verdicts, took):
+    """Prints the shares; returns that of all."""
+    folders, bad = collections.OrderedDict(), 0
+    for fault, verdict in verdicts:
+        row = folders.setdefault(os.path.dirname(fault.path), [0, 0])
+        row[0] += verdict == "noticed"
+        row[1] += 1
+        bad += verdict == "INVALID"
+    print()
+    for folder, (noticed, of) in sorted(folders.items()):
+        print("%-16s %3d of %3d noticed" % (folder, noticed, of))
+    noticed = sum(verdict == "noticed" for _, verdict in verdicts)
+    print("%d of %d noticed, %.1f %%, in %d min %d s%s" % (noticed, len(verdicts), 100 * noticed / len(verdicts), took // 60, took % 60,
+                                                           "; %d do not compile: draw or write others" % bad if bad else ""))
+    return noticed / len(verdicts)
+
+
+def tell(fault, verdict, by, took):
+    print("%3d %s:%d %s: %s%s, %.1f s" % (fault.number, fault.path, fault.line(), fault.what, verdict, " by " + by if verdict == "noticed" else "", took))
+    if verdict == "SURVIVED":
+        print(fault.text().split("\n", 1)[1], end="")
+    if verdict == "INVALID":
+        print(by, end="")
+
+
+def work_through(wanted, scratch):
+    plain, start = os.path.join(scratch, "plain"), time.monotonic()
+    os.mkdir(plain)
+    copy(faults.ROOT, plain)
+    private = can_be_private(os.path.join(plain, "tmp"))
+    if not private:
+        print("no /tmp of its own for a test here: what it leaves there stays")
+    said = Copy(plain, plain, private).make("-j%d" % WORKERS, "check-parts")
+    if said is not None:
+        raise SystemExit(said)
+    cover = covers.Covers(tree_of(plain), "build")
+    for fault in wanted:
+        if not cover.of(fault.path):
+            raise SystemExit("fault %d: no test is built from %s" % (fault.number, fault.path))
+    listed, verdicts = {fault.number: fault for fault in wanted}, []
+    crew = Crew(scratch, private, listed)
+    try:
+        seconds = baseline(crew, sorted({t for fault in wanted for t in cover.of(fault.path) if not t.endswith(".sh")}))
+        print("%d programs pass without a fault, after %d s; now %d faults" % (len(seconds), time.monotonic() - start, len(wanted)))
+        for task, (verdict, by, took) in crew.each([task_of(f, cover.of(f.path), seconds) for f in wanted]):
+            if verdict == "UNFIT":
+                raise SystemExit(by + " fails without any fault")
+            tell(listed[task[1]], verdict, by, took)
+            verdicts.append((listed[task[1]], verdict))
+        share = summary(verdicts, time.monotonic() - start)
+        return 0 if share >= SHARE and all(verdict != "INVALID" for _, verdict in verdicts) else 1
+    finally:
+        crew.end()
+
+
+def main():
+    if any(a.startswith("-") for a in sys.argv[1:]):
+        sys.exit(__doc__)
+    listed = faults.load_all()
+    stale = faults.problems(listed)
+    if stale:
+        sys.exit("\n".join(stale))
+    sys.stdout.reconfigure(line_buffering=True)
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
+    scratch = tempfile.mkdtemp(prefix="detd-mutants-", dir=os.environ.get("TMPDIR", "/var/tmp"))
+    try:
+        sys.exit(work_through(chosen(listed, [o for a in sys.argv[1:] for o in a.replace(",", " ").split()]), scratch))
+    except KeyboardInterrupt:
+        sys.exit(130)
+    finally:
+        shutil.rmtree(scratch, ignore_errors=True)
+
+
+if __name__ == "__main__":
+    main()

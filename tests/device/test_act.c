@@ -257,6 +257,35 @@ static void backward(void **state)
             }
 }
 
+enum { BORDER = 8 };
+
+static void run_border(struct device *dev, const void *arg, void *ret)
+{
+    static const float y[BORDER] = { 0.0f, -0.0f, 1e-30f, -1e-30f, 1.0f, -1.0f, 0.0f, -0.0f }, dy[BORDER] = { 2, 2, 2, 2, 2, 2, -3, -3 };
+    const enum act_kind kind = *(const enum act_kind *)arg;
+    struct tensor ty = tensor_f32(put(dev, y, sizeof y), 1, 1, 1, BORDER), tdy = tensor_f32(put(dev, dy, sizeof dy), 1, 1, 1, BORDER),
+                  dx = tensor_f32(put(dev, NULL, sizeof y), 1, 1, 1, BORDER);
+    struct err err;
+
+    assert_int_equal(dev->ops->act_bwd(dev, kind, &dx, 0.0f, &tdy, &ty, 1, &err), 0);
+    get(dev, ret, dx.data, sizeof y);
+}
+
+/* At an output of exactly 0 the slope is that of the negative side, as where the activation is pending. */
+static void slope_at_zero(void **state)
+{
+    const float leaky[BORDER] = { 0.2f, 0.2f, 2, 0.2f, 2, 0.2f, 0.1f * -3, 0.1f * -3 }, relu[BORDER] = { 0, 0, 2, 0, 2, 0, 0, 0 };
+    const enum act_kind kinds[] = { ACT_LEAKY, ACT_RELU };
+    float dx[BORDER];
+
+    (void)state;
+    for (int i = 0; i < 2; i++) {
+        same_on_all(run_border, &kinds[i], dx, sizeof dx);
+        for (int k = 0; k < BORDER; k++)
+            assert_true(dx[k] == (kinds[i] == ACT_LEAKY ? leaky[k] : relu[k]));
+    }
+}
+
 /* ---- the sum of two values ---- */
 struct add_case {
     int pending; /* 1: a, 2: b */
@@ -389,7 +418,7 @@ static void casts(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = { cmocka_unit_test(forward), cmocka_unit_test(backward), cmocka_unit_test(sums),
-                                        cmocka_unit_test(casts) };
+                                        cmocka_unit_test(slope_at_zero), cmocka_unit_test(casts) };
 
     return cmocka_run_group_tests(tests, open_devices, close_devices);
 }

@@ -311,6 +311,39 @@ static void bits_and_bodies(void **state)
     }
 }
 
+/* x * 0 + 0 is on the kink: there the slope is that of the negative side. */
+static void run_kink(struct device *dev, const void *arg, void *ret)
+{
+    enum { C = 3 };
+    const float scale[C] = { 2, 2, 2 }, shift[C] = { 0, 0, -2 }, slope[C] = { 0.25f, 0, 0.25f }, x[C] = { 0, 0, 1 }, da[C] = { 1, 1, 1 };
+    const float zero[C] = { 0 };
+    struct operand in = { tensor_f32(put(dev, x, sizeof x), 1, 1, 1, C),
+                          { put(dev, scale, sizeof scale), put(dev, shift, sizeof shift), put(dev, slope, sizeof slope) } };
+    struct tensor t = tensor_f32(put(dev, da, sizeof da), 1, 1, 1, C);
+    const float *mean = put(dev, zero, sizeof zero), *invstd = put(dev, da, sizeof da);
+    double *sums = put(dev, NULL, 2 * C * sizeof *sums);
+    struct err err;
+
+    (void)arg;
+    assert_int_equal(dev->ops->norm_bwd_reduce(dev, &sums, &in, &mean, &invstd, &t, 1, &err), 0);
+    assert_int_equal(dev->ops->norm_bwd_apply(dev, &t, &in, NULL, NULL, NULL, NULL, 1, &err), 0);
+    get(dev, ret, sums, C * sizeof *sums);
+    get(dev, (double *)ret + C, t.data, sizeof da);
+}
+
+static void slope_at_zero(void **state)
+{
+    struct {
+        double sum[3];
+        float dx[3];
+    } out = { { 0 }, { 0 } };
+
+    (void)state;
+    same_on_all(run_kink, NULL, &out, sizeof out.sum + sizeof out.dx);
+    assert_true(out.sum[0] == 0.25 && out.sum[1] == 0 && out.sum[2] == 0.25);
+    assert_true(out.dx[0] == 0.5f && out.dx[1] == 0 && out.dx[2] == 0.5f);
+}
+
 /* ---- over more shards than the arguments of a launch hold ---- */
 enum { MANY = 70, MANY_C = 3, MANY_ROW = 2 * MANY_C + 1 };
 
@@ -766,17 +799,12 @@ static void running_prepare_and_narrow(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = { cmocka_unit_test(gradients),
-                                        cmocka_unit_test(bits_and_bodies),
-                                        cmocka_unit_test(running),
-                                        cmocka_unit_test(running_many),
-                                        cmocka_unit_test(running_of_one_pixel),
-                                        cmocka_unit_test(running_golden),
-                                        cmocka_unit_test(vector),
-                                        cmocka_unit_test(running_prepare_and_narrow),
-                                        cmocka_unit_test(many_shards),
-                                        cmocka_unit_test(crowd),
-                                        cmocka_unit_test(merged) };
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(slope_at_zero),  cmocka_unit_test(gradients),    cmocka_unit_test(bits_and_bodies),
+        cmocka_unit_test(running),        cmocka_unit_test(running_many), cmocka_unit_test(running_of_one_pixel),
+        cmocka_unit_test(running_golden), cmocka_unit_test(vector),       cmocka_unit_test(running_prepare_and_narrow),
+        cmocka_unit_test(many_shards),    cmocka_unit_test(crowd),        cmocka_unit_test(merged)
+    };
 
     return cmocka_run_group_tests(tests, open_devices, close_devices);
 }

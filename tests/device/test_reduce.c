@@ -2,6 +2,8 @@
  * uses: proto worker/core cpu cuda */
 #include "tests/device/devices.h"
 
+#include <math.h>
+
 #include "worker/core/hash.h"
 #include "worker/core/tree.h"
 #include "worker/kernels/reduce.h"
@@ -261,6 +263,43 @@ static void squares(void **state)
     }
 }
 
+/* Lanes of numbers of every size, each block in its own order of sizes: an addition in another place is another sum. */
+static void run_wide_squares(struct device *dev, const void *arg, void *ret)
+{
+    const float *g = arg;
+    double *blocks = put(dev, NULL, 3 * sizeof(double));
+    struct err err;
+
+    assert_int_equal(dev->ops->sum_squares(dev, blocks, put(dev, g, (2 * SUM_BLOCK + 100) * sizeof(float)), 2 * SUM_BLOCK + 100, &err), 0);
+    get(dev, ret, blocks, 3 * sizeof(double));
+}
+
+/* By the words of device.h: lane i has the numbers i, i + 16 ..., then neighbours are added, then neighbours of those. */
+static double plain_squares(const float *g, size_t n)
+{
+    double lane[16] = { 0 };
+
+    for (size_t i = 0; i < n; i++)
+        lane[i % 16] += (double)g[i] * (double)g[i];
+    return (((lane[0] + lane[1]) + (lane[2] + lane[3])) + ((lane[4] + lane[5]) + (lane[6] + lane[7]))) +
+           (((lane[8] + lane[9]) + (lane[10] + lane[11])) + ((lane[12] + lane[13]) + (lane[14] + lane[15])));
+}
+
+static void squares_of_all_sizes(void **state)
+{
+    enum { N = 2 * SUM_BLOCK + 100 };
+    float *g = numbers(N, 301, -2.0f, 2.0f);
+    double out[3];
+
+    (void)state;
+    for (int i = 0; i < N; i++)
+        g[i] = ldexpf(g[i], i * 7 % 41 - 20 + i % 16 * 3 % 7);
+    same_on_all(run_wide_squares, g, out, sizeof out);
+    for (size_t j = 0; j < 3; j++)
+        assert_true(out[j] == plain_squares(g + j * SUM_BLOCK, j < 2 ? SUM_BLOCK : 100));
+    free(g);
+}
+
 struct hash_case {
     size_t bytes, cut; /* cut: where the second piece starts, a multiple of 8 */
     size_t shift;      /* bytes that the data stands behind an aligned address */
@@ -306,9 +345,10 @@ static void hashes(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = { cmocka_unit_test(trees),      cmocka_unit_test(leftovers),     cmocka_unit_test(many_parts),
-                                        cmocka_unit_test(deep_parts), cmocka_unit_test(odd_addresses), cmocka_unit_test(squares),
-                                        cmocka_unit_test(hashes) };
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(trees),         cmocka_unit_test(leftovers), cmocka_unit_test(many_parts),           cmocka_unit_test(deep_parts),
+        cmocka_unit_test(odd_addresses), cmocka_unit_test(squares),   cmocka_unit_test(squares_of_all_sizes), cmocka_unit_test(hashes)
+    };
 
     return cmocka_run_group_tests(tests, open_devices, close_devices);
 }

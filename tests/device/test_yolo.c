@@ -477,6 +477,93 @@ static void truth_thresh(void **state)
     free(t.logits);
 }
 
+/* ---- exactly on the border: every comparison is strict ---- */
+
+static float one_slot_logits[6];
+
+/* One cell of one anchor of 32 x 32 in a net of 64 x 64: its prediction is the box (.5, .5, .5, .5) itself. The truth is as wide and twice as
+ * high, so their IoU is exactly .5; the anchor that fits it best is another head's. */
+static struct yolo_case one_slot(void)
+{
+    return (struct yolo_case){ .head = { .nanchors = 1,
+                                         .mask = { 0 },
+                                         .ntotal = 2,
+                                         .anchor = { { 32, 32 }, { 32, 64 } },
+                                         .classes = 1,
+                                         .net_w = 64,
+                                         .net_h = 64,
+                                         .ignore_thresh = 1,
+                                         .truth_thresh = 1,
+                                         .assign_iou_thresh = 1,
+                                         .box_gain = 1,
+                                         .obj_gain = 1,
+                                         .noobj_gain = 1,
+                                         .cls_gain = 1 },
+                               .gh = 1,
+                               .gw = 1,
+                               .nshards = 1,
+                               .images = { 1 },
+                               .logits = one_slot_logits,
+                               .offset = { 0, 1 },
+                               .box = { { .5f, .5f, .5f, 1 } },
+                               .grad_scale = 1 };
+}
+
+static double term_of(const struct yolo_case *t, enum yolo_term term)
+{
+    struct yolo_result *r = loss_of(t);
+    double value = r->terms[0][term];
+
+    free(r);
+    return value;
+}
+
+static void an_iou_on_a_threshold(void **state)
+{
+    struct {
+        size_t thresh;
+        enum yolo_term term; /* counts the slot once the IoU is above */
+    } t[] = { { offsetof(struct yolo_head, ignore_thresh), YOLO_IGNORED },
+              { offsetof(struct yolo_head, truth_thresh), YOLO_POSITIVES },
+              { offsetof(struct yolo_head, assign_iou_thresh), YOLO_POSITIVES } };
+    const float half[] = { .5f, nextafterf(.5f, 0) };
+
+    (void)state;
+    for (size_t i = 0; i < sizeof t / sizeof *t; i++)
+        for (int below = 0; below < 2; below++) {
+            struct yolo_case c = one_slot();
+
+            memcpy((char *)&c.head + t[i].thresh, &half[below], sizeof(float));
+            assert_true(term_of(&c, t[i].term) == below);
+        }
+}
+
+/* Claimed by a box that it overlaps by .5, then by exactly .75. */
+static void a_recall_on_its_border(void **state)
+{
+    struct yolo_case c = one_slot();
+
+    (void)state;
+    c.head.assign_iou_thresh = .25f;
+    assert_true(term_of(&c, YOLO_SUM_IOU) == .5 && term_of(&c, YOLO_RECALL50) == 0);
+    c.box[0][3] = .5f;
+    c.box[0][2] = .375f;
+    assert_true(term_of(&c, YOLO_SUM_IOU) == .75 && term_of(&c, YOLO_RECALL50) == 1 && term_of(&c, YOLO_RECALL75) == 0);
+}
+
+/* The lower of two equal anchors owns the box. */
+static void equal_anchors(void **state)
+{
+    struct yolo_case c = one_slot();
+
+    (void)state;
+    memcpy(c.box[0], (float[]){ .5f, .5f, .5f, .5f }, sizeof c.box[0]);
+    memcpy(c.head.anchor[1], c.head.anchor[0], sizeof c.head.anchor[0]);
+    assert_true(term_of(&c, YOLO_POSITIVES) == 1);
+    c.head.mask[0] = 1;
+    assert_true(term_of(&c, YOLO_POSITIVES) == 0);
+}
+
 /* Every slot whose own logits are the same has the same gradient. */
 static void same_but_wild(const struct yolo_case *t, const float *tame, const struct yolo_result *got, const struct yolo_result *want)
 {
@@ -684,6 +771,25 @@ static void decode_order_and_cap(void **state)
     free(some);
 }
 
+/* What scores exactly conf is no candidate, be it by its objectness or by its class. */
+static void a_score_on_the_threshold(void **state)
+{
+    float z[2][6] = { { 0 } };
+    struct decode_case t = { .head = one_slot().head, .logits = z[0], .g = 1, .cap = MAX_FOUND };
+    struct decode_result *r = calloc(1, sizeof *r);
+
+    (void)state;
+    for (int i = 0; i < 4; i++) {
+        z[1][4] = i % 2 ? 200 : 0; /* sigmoids of 1 and .5; run_decode() looks at the second image */
+        z[1][5] = i % 2 ? 0 : 200;
+        t.conf = i < 2 ? .5f : nextafterf(.5f, 0);
+        same_on_all(run_decode, &t, r, sizeof *r);
+        assert_int_equal(r->count, i >= 2);
+        assert_true(i < 2 || r->c[0].score == .5f);
+    }
+    free(r);
+}
+
 /* Many classes, bf16, nothing found, no room. */
 static void decode_cases(void **state)
 {
@@ -711,12 +817,21 @@ static void decode_cases(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = { cmocka_unit_test(loss_vectors),  cmocka_unit_test(empty_images_and_shards),
-                                        cmocka_unit_test(random_heads),  cmocka_unit_test(many_shards),
-                                        cmocka_unit_test(gradients),     cmocka_unit_test(truth_thresh),
-                                        cmocka_unit_test(wild_input),    cmocka_unit_test(a_class_out_of_range_sets_nothing),
-                                        cmocka_unit_test(decode_vector), cmocka_unit_test(decode_order_and_cap),
-                                        cmocka_unit_test(decode_cases) };
+    const struct CMUnitTest tests[] = { cmocka_unit_test(loss_vectors),
+                                        cmocka_unit_test(empty_images_and_shards),
+                                        cmocka_unit_test(random_heads),
+                                        cmocka_unit_test(many_shards),
+                                        cmocka_unit_test(gradients),
+                                        cmocka_unit_test(truth_thresh),
+                                        cmocka_unit_test(wild_input),
+                                        cmocka_unit_test(a_class_out_of_range_sets_nothing),
+                                        cmocka_unit_test(decode_vector),
+                                        cmocka_unit_test(decode_order_and_cap),
+                                        cmocka_unit_test(decode_cases),
+                                        cmocka_unit_test(a_score_on_the_threshold),
+                                        cmocka_unit_test(an_iou_on_a_threshold),
+                                        cmocka_unit_test(a_recall_on_its_border),
+                                        cmocka_unit_test(equal_anchors) };
 
     return cmocka_run_group_tests(tests, open_devices, close_devices);
 }

@@ -4,6 +4,7 @@
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
+#include <string.h>
 #include <cmocka.h>
 
 #include "worker/core/philox.h"
@@ -138,6 +139,57 @@ static void moments(void **state)
     assert_memory_equal(merged, stats[0], sizeof(merged));
 }
 
+/* Numbers of [lo, hi) by the definition: both halves of the tree, the lower one first. Missing leaves on the right are left out. */
+static struct moments merged_by_halves(const struct moments *m, int n, int lo, int hi)
+{
+    int mid = lo + (hi - lo) / 2;
+
+    if (hi - lo == 1)
+        return m[lo];
+    if (mid >= n)
+        return merged_by_halves(m, n, lo, mid);
+    return moments_merge(merged_by_halves(m, n, lo, mid), merged_by_halves(m, n, mid, hi));
+}
+
+/* Draws the statistics of n shards; returns whether the merge of the last two parts the other way round would have other bits. */
+static bool merge_drawn(int n, uint64_t draw)
+{
+    const struct philox_key k = { .seed = 9 };
+    struct moments m[8], want, other;
+    double stats[8][3], merged[3];
+    const double *at[8];
+
+    for (int s = 0; s < n; s++) {
+        uint64_t i = 16 * draw + 2 * (uint64_t)s;
+
+        m[s] = (struct moments){ 3 + 2 * s, philox_normal(&k, i) * (1 + s), 1 + fabs(philox_normal(&k, i + 1)) };
+        memcpy(stats[s], &m[s], sizeof m[s]);
+        at[s] = stats[s];
+    }
+    tree_moments(merged, at, n, 1);
+    want = merged_by_halves(m, n, 0, 8);
+    assert_true(merged[0] == want.count && merged[1] == want.mean && merged[2] == want.m2);
+    if (n != 3 && n != 6)
+        return false;
+    other = moments_merge(merged_by_halves(m + n / 3 * 2, n / 3, 0, 2), merged_by_halves(m, n / 3 * 2, 0, 4));
+    return other.mean != want.mean;
+}
+
+/* To the bit. */
+static void moments_in_order(void **state)
+{
+    enum { DRAWS = 20 };
+
+    (void)state;
+    for (int n = 1; n <= 8; n++) {
+        int shown = 0;
+
+        for (uint64_t draw = 0; draw < DRAWS; draw++)
+            shown += merge_drawn(n, draw);
+        assert_true((n != 3 && n != 6) || shown > DRAWS / 4); /* an order that were not kept would show */
+    }
+}
+
 static void add_host(void **state)
 {
     enum { N = 1000 };
@@ -186,10 +238,9 @@ static void add_host_leftovers(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = { cmocka_unit_test(segments),          cmocka_unit_test(segments_of_ranks),
-                                        cmocka_unit_test(valid_parts),       cmocka_unit_test(sums),
-                                        cmocka_unit_test(moments),           cmocka_unit_test(add_host),
-                                        cmocka_unit_test(add_host_leftovers) };
+    const struct CMUnitTest tests[] = { cmocka_unit_test(segments), cmocka_unit_test(segments_of_ranks), cmocka_unit_test(valid_parts),
+                                        cmocka_unit_test(sums),     cmocka_unit_test(moments),           cmocka_unit_test(moments_in_order),
+                                        cmocka_unit_test(add_host), cmocka_unit_test(add_host_leftovers) };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -107,7 +107,7 @@ $(foreach i,$(ISAS),$(eval $(call ISA_RULES,$(i))))
 
 # ---- tests: one cmocka program a file. Its first lines say what it is linked with: "uses: proto daemon" (folders),
 # "cpu" = the CPU device, "cuda" = the CUDA device on an emulated GPU, "plans" = how that chooses algorithms (needs the libraries' headers) ----
-uses      = $(shell sed -n '1,3s|.*uses: \([a-z_/ ]*\).*|\1|p' $(1))
+uses      = $(if $(filter undefined,$(origin uses_$(1))),$(eval uses_$(1) := $(shell sed -n '1,3s|.*uses: \([a-z_/ ]*\).*|\1|p' $(1))))$(uses_$(1))
 TEST_ALL := $(wildcard tests/unit/test_*.c tests/device/test_*.c tests/golden/test_*.c)
 TEST_SRC := $(foreach t,$(TEST_ALL),$(if $(filter plans,$(call uses,$(t))),$(if $(CUDA),$(t)),$(t)))
 PLANS    := $(patsubst %.c,$(B)/%.o,$(wildcard cuda/plan*.c cuda/cudnn*.c cuda/lt*.c cuda/libs*.c cuda/search.c))

@@ -75,14 +75,23 @@ static bool is_input(const struct outputs *o, const struct stat *st)
     return tfind(&id, &o->inputs, compare_identities) != NULL;
 }
 
-/* Whether a file may be put there: nothing is lost, or only what is_own knows as predict's. */
-static bool may_write(const struct outputs *o, const char *path, bool (*is_own)(const char *path))
+/* Whether a file may be put there: 1 where nothing is lost, or only what is_own knows as predict's; 0 where something else is. */
+static int may_write(const struct outputs *o, const char *path, bool (*is_own)(const char *path), struct err *err)
 {
     struct stat st;
 
     if (lstat(path, &st) < 0)
-        return errno == ENOENT;
+        return errno == ENOENT ? 1 : err_sys(err, "look for '%.200s'", path);
     return S_ISREG(st.st_mode) && !is_input(o, &st) && is_own(path);
+}
+
+static int check_results(const struct outputs *o, struct err *err)
+{
+    int rc = may_write(o, o->results, results_is_own, err);
+
+    if (rc == 0)
+        return err_set(err, ERR_INPUT, "'%s' is there and would be lost: it is a picture given, or not of an earlier predict", o->results);
+    return rc < 0 ? rc : 0;
 }
 
 static int make_folder(const char *dir, struct err *err)
@@ -106,9 +115,7 @@ int outputs_open(const char *dir, char *const *inputs, int n, struct outputs **r
     if (rc >= 0) {
         o->dir = dir;
         snprintf(o->results, sizeof o->results, "%s/results.json", dir);
-        if (!may_write(o, o->results, results_is_own))
-            rc =
-                err_set(err, ERR_INPUT, "'%s' is there and would be lost: it is a picture given, or not of an earlier predict", o->results);
+        rc = check_results(o, err);
     }
     if (rc < 0)
         outputs_close(o);
@@ -126,9 +133,13 @@ void outputs_close(struct outputs *o)
     free(o);
 }
 
-const char *outputs_results(const struct outputs *o)
+int outputs_results(const struct outputs *o, const char **ret_path, struct err *err)
 {
-    return o->results;
+    int rc = check_results(o, err);
+
+    if (rc >= 0)
+        *ret_path = o->results;
+    return rc;
 }
 
 /* Bytes of the name without its extension, whole UTF-8 sequences. */
@@ -156,18 +167,25 @@ static int give_away(struct outputs *o, struct err *err)
     return 0;
 }
 
+/* 1 where o->picture is free for a picture, else 0. */
+static int is_free(const struct outputs *o, struct err *err)
+{
+    return tfind(o->picture, &o->given, compare_names) ? 0 : may_write(o, o->picture, image_is_own_png, err);
+}
+
 int outputs_picture(struct outputs *o, const char *input, const char **ret_path, struct err *err)
 {
     const char *slash = strrchr(input, '/'), *base = slash ? slash + 1 : input;
     int stem = stem_length(base), rc;
 
     snprintf(o->picture, sizeof o->picture, "%s/%.*s.png", o->dir, stem, base);
-    for (int i = 2; tfind(o->picture, &o->given, compare_names) || !may_write(o, o->picture, image_is_own_png); i++) {
+    for (int i = 2; (rc = is_free(o, err)) == 0; i++) {
         if (i == INT_MAX)
             return err_set(err, ERR_STATE, "no name is free for '%s' in '%s'", input, o->dir);
         snprintf(o->picture, sizeof o->picture, "%s/%.*s-%d.png", o->dir, stem, base, i);
     }
-    rc = give_away(o, err);
+    if (rc > 0)
+        rc = give_away(o, err);
     if (rc >= 0)
         *ret_path = o->picture;
     return rc;

@@ -343,16 +343,15 @@ static int predict_image(struct predictor *p, const char *path, int index, bool 
 
 static int write_results(struct predictor *p, char *const *images, int nimages, struct err *err)
 {
-    const char *path = outputs_results(p->outputs);
+    const char *path;
     int64_t *ids = calloc((size_t)nimages, sizeof *ids);
     struct results_images of = { ids, (const char *const *)images, nimages };
-    int rc;
+    int rc = ids ? outputs_results(p->outputs, &path, err) : err_set(err, ERR_DEVICE, "out of memory");
 
-    if (!ids)
-        return err_set(err, ERR_DEVICE, "out of memory");
-    for (int i = 0; i < nimages; i++)
+    for (int i = 0; i < nimages && rc >= 0; i++)
         ids[i] = i + 1;
-    rc = results_write(path, p->dets, p->ndets, &of, p->classes.id, p->classes.n, err);
+    if (rc >= 0)
+        rc = results_write(path, p->dets, p->ndets, &of, p->classes.id, p->classes.n, err);
     free(ids);
     if (rc >= 0)
         fprintf(p->out, "%zu detections -> %s\n", p->ndets, path);

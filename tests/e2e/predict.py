@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
 """What predict writes, and what it leaves alone, with a small network that was trained here. usage: predict.py BUILD_FOLDER [TEST ...]"""
+import fcntl
 import json
 import os
 import shutil
@@ -52,9 +53,11 @@ class Place:
         with open(self.path(name), "rb") as f:
             return f.read()
 
-    def predict(self, out, *pictures, job="job", more=()):
-        args = [WORKER, "--predict", "--job-dir", os.path.join(self.trained, job), "--out", out, "--conf", "0", *more, *pictures]
-        return subprocess.run(args, cwd=self.folder, stdout=subprocess.PIPE, stderr=subprocess.PIPE, timeout=120, check=False)
+    def command(self, out, *pictures, job="job", more=()):
+        return [WORKER, "--predict", "--job-dir", os.path.join(self.trained, job), "--out", out, "--conf", "0", *more, *pictures]
+
+    def predict(self, *args, **more):
+        return subprocess.run(self.command(*args, **more), cwd=self.folder, stdout=subprocess.PIPE, stderr=subprocess.PIPE, timeout=120, check=False)
 
     def expect(self, done, status, told=b""):
         text = done.stdout + done.stderr
@@ -123,6 +126,33 @@ def test_results_of_others_stay(place):
     place.expect(place.predict("own", "p.png", more=("--conf", "1")), 0)
     assert place.records("own") == []
     place.expect(place.predict("own", "p.png"), 0, b"100 detections -> own/results.json\n")
+
+
+def test_results_put_there_meanwhile_stay(place):
+    """Who does not read what predict says stops it between two pictures: its words are more than the pipe and its buffer hold."""
+    names = [place.picture("p/%0200d.png" % i) for i in range(40)]
+    ours, its = os.pipe()
+    fcntl.fcntl(ours, fcntl.F_SETPIPE_SZ, 4096)
+    with subprocess.Popen(place.command("out", *names), cwd=place.folder, stdout=its, stderr=subprocess.PIPE) as running, open(ours, "rb") as said:
+        os.close(its)
+        assert said.read(1)
+        place.write("out/results.json", b"mine")
+        said.read()
+        told = running.stderr.read()
+    assert running.returncode == 1 and b"'out/results.json' is there and would be lost" in told, told
+    assert place.read("out/results.json") == b"mine"
+
+
+def test_a_name_that_cannot_be_is_an_error(place):
+    """In this folder results.json may lie, but no longer name."""
+    names = ["f" * 200] * 20 + ["f" * 60]
+    here = os.open(place.folder, os.O_RDONLY)
+    for name in names:
+        os.mkdir(name, dir_fd=here)
+        above, here = here, os.open(name, os.O_RDONLY, dir_fd=here)
+        os.close(above)
+    os.close(here)
+    place.expect(place.predict("/".join(names), place.picture("n" * 100 + ".png")), 1, b": File name too long")
 
 
 def test_records_name_their_pictures(place):

@@ -317,7 +317,7 @@ static int prepare(struct engine *e, struct conv_call *q, enum conv_dir dir, int
     return engine_prepare(e, &key, err);
 }
 
-static int plan_all(struct conv_call *q, bool data_grad, struct err *err)
+static int plan_all(struct conv_call *q, enum conv_passes passes, struct err *err)
 {
     struct engine *e;
     int rc = engine_of(q->dev, &e, err);
@@ -325,9 +325,9 @@ static int plan_all(struct conv_call *q, bool data_grad, struct err *err)
     for (int v = 0, n; v < q->nshards && rc >= 0; v += n) {
         n = together(q, v);
         rc = prepare(e, q, CONV_FWD, v, n, false, err);
-        for (int add = 0; add < 2 && rc >= 0; add++) {
+        for (int add = 0; add < 2 && rc >= 0 && passes >= CONV_WEIGHTS; add++) {
             rc = prepare(e, q, CONV_BWD_WEIGHTS, v, n, add != 0, err);
-            if (rc >= 0 && data_grad)
+            if (rc >= 0 && passes >= CONV_DATA)
                 rc = prepare(e, q, CONV_BWD_DATA, v, n, add != 0, err);
         }
     }
@@ -335,8 +335,8 @@ static int plan_all(struct conv_call *q, bool data_grad, struct err *err)
 }
 
 /* Gradients are prepared as first writers and as later ones: the tape alone knows which they will be. Outputs are taken for dense. */
-int cuda_conv_plan(struct device *dev, const struct tensor *x, const struct conv *cv, const struct param *w, bool bias, bool data_grad,
-                   int nshards, struct err *err)
+int cuda_conv_plan(struct device *dev, const struct tensor *x, const struct conv *cv, const struct param *w, bool bias,
+                   enum conv_passes passes, int nshards, struct err *err)
 {
     struct tensor *y = (struct tensor *)malloc((size_t)nshards * sizeof *y);
     struct conv_call q = { dev, CONV_FWD, cv, w, NULL, x, y, nshards, bias, false };
@@ -351,7 +351,7 @@ int cuda_conv_plan(struct device *dev, const struct tensor *x, const struct conv
         y[v].c = y[v].stride = w->k;
     }
     check_shapes(&q);
-    rc = plan_all(&q, data_grad, err);
+    rc = plan_all(&q, passes, err);
     free(y);
     return rc;
 }

@@ -214,7 +214,7 @@ static void gpu_planned(struct device *dev, int i)
         ops->set_tier(dev, tier);
         for (int v = 0; v < 2; v++)
             x[v].data = NULL;
-        assert_int_equal(ops->conv_plan(dev, x, &cv, &w, true, true, 2, &err), 0);
+        assert_int_equal(ops->conv_plan(dev, x, &cv, &w, true, CONV_DATA, 2, &err), 0);
         before = ops->plans(dev);
         for (int v = 0; v < 2; v++) {
             x[v].data = mem + (size_t)v * tensor_count(&x[0]) * dtype_bytes(dev->dtype);

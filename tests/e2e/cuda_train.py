@@ -7,17 +7,19 @@ share the GPU, of waves, and after a killed rank. And losses beside the CPU's, i
 import json
 import os
 import random
+import tempfile
 import time
 
 from gpu_node import REAL, Node
-from ranks import base_spec, compare, draw, finish, merged, strike, submit
+from ranks import base_spec, change_tier, compare, draw, finish, merged, strike, submit
 
+UNPLANNED = tempfile.mktemp(prefix="detd-unplanned-")  # here the emulated GPU lists what it had to plan in the middle of a step
 NEAR = {"fp32": 1e-3, "tf32": 2e-2, "bf16": 0.1}  # of losses over a few steps, relative
 
 
 def cuda(**run):
-    return {"run": dict({"device": "cuda", "ranks_per_gpu": run.get("ranks", 1), "env": {"EMU_SEED": str(random.getrandbits(30))}},
-                        **run)}
+    env = {"EMU_SEED": str(random.getrandbits(30)), "EMU_UNPLANNED": UNPLANNED}
+    return {"run": dict({"device": "cuda", "ranks_per_gpu": run.get("ranks", 1), "env": env}, **run)}
 
 
 def spec_of(data):
@@ -84,6 +86,26 @@ def other_identity(d, base):
     assert any(t.startswith("not kept: ") and "identity.json" in t for t in said), said
 
 
+def new_shapes(d, base):
+    """The tier, the network's size and the shards of a wave change, and a validation ends with a short shard: plans are made before all of these."""
+    spec = merged(base, {"data": {"augment": {"multiscale": True, "size_min": 32, "size_max": 64}},
+                         "train": {"steps": 30, "waves": 3}, "val": {"every": 6}})
+    job = submit(d, merged(spec, cuda(deterministic="off")), "new shapes")
+    change_tier(d, job)
+    finish(d, job)
+    (_, first), (start, second) = d.sql("SELECT step, tier FROM tiers WHERE job=? ORDER BY step", job)
+    assert (first, second) == ("off", "world") and 3 < start < 30, (start, second)
+
+
+def check_plans():
+    """Of all jobs so far."""
+    if os.path.exists(UNPLANNED):
+        with open(UNPLANNED, encoding="utf-8") as f:
+            lines = f.read().splitlines()
+        os.unlink(UNPLANNED)
+        raise AssertionError("%d convolutions were planned inside a step:\n%s" % (len(lines), "\n".join(sorted(set(lines))[:20])))
+
+
 def main():
     began = time.time()
     with Node() as d:
@@ -100,6 +122,7 @@ def main():
             ("once", cuda(ranks=3, deterministic="rerun")), ("again", cuda(ranks=3, deterministic="rerun"))]))
         compare(d, "killed", killed(d, base))
         other_identity(d, base)
+        new_shapes(d, base)
         slow = merged(base, {"train": {"lr": 0.0005}})  # at the usual rate a last bit grows to percents in five steps
         cpu = submit(d, slow, "on the CPU")
         finish(d, cpu)
@@ -112,6 +135,7 @@ def main():
         finish(d, sizes)
         (device,) = {row[0] for row in d.sql("SELECT device FROM jobs WHERE id=?", sizes)}
         assert device == "cuda", device
+        check_plans()
     print("%.0f s" % (time.time() - began))
 
 

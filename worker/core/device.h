@@ -63,6 +63,9 @@ struct conv {
     int stride, pad; /* same in both directions; kernel size and channels come from the parameter */
 };
 
+/* Which passes over a convolution will come; each means those before it too. */
+enum conv_passes { CONV_FORWARD, CONV_WEIGHTS, CONV_DATA };
+
 enum act_kind { ACT_LINEAR, ACT_LEAKY, ACT_RELU, ACT_LOGISTIC, ACT_TANH };
 #define LEAKY_SLOPE 0.1f /* of ACT_LEAKY, darknet's; specs yolov3 section 1.3 */
 
@@ -212,10 +215,10 @@ struct device_ops {
     /* y = x in y's dtype; images on their way in. */
     int (*cast)(struct device *dev, struct tensor *y, const struct tensor *x, int nshards, struct err *err);
 
-    /* A hint: makes ready what a convolution of this shape will need, forward and backward, without waiting for it (data of x is NULL).
+    /* A hint: makes ready what a convolution of this shape will need in the device's tier, without waiting for it (data of x is NULL).
      * NULL: nothing needs to be made ready. */
-    int (*conv_plan)(struct device *dev, const struct tensor *x, const struct conv *cv, const struct param *w, bool bias, bool data_grad,
-                     int nshards, struct err *err);
+    int (*conv_plan)(struct device *dev, const struct tensor *x, const struct conv *cv, const struct param *w, bool bias,
+                     enum conv_passes passes, int nshards, struct err *err);
     /* The choices of algorithm made so far, as sorted text lines: part of a run's identity. Host memory, caller frees with free(). NULL:
      * none to make. */
     char *(*plans)(struct device *dev);

@@ -41,8 +41,8 @@ struct model_ops {
     /* What loss() left of one shard of `images` images, now in host memory, as [2 * nterms] doubles: numerator and denominator of each
      * term. Pure. */
     void (*sum_terms)(const struct model *m, const double *raw, int images, double *ret);
-    /* Lets the device make ready what nshards shards of n images of size x size pixels will need: a hint, for sizes that are coming. */
-    int (*plan)(struct model *m, int n, int nshards, int size, struct err *err);
+    /* Lets the device make ready what nshards shards of n images of size x size pixels will need in its tier: a hint of what is coming. */
+    int (*plan)(struct model *m, enum tape_mode mode, int n, int nshards, int size, struct err *err);
     /* Forward only, for prediction. */
     int (*forward)(struct model *m, struct tape *t, const struct tensor *images, struct err *err);
     /* Detections of one image of the last loss() or forward(), best first, in pixels of the network input. At most opt->max_det; host

@@ -202,7 +202,7 @@ static int yolov3_loss(struct model *m, struct tape *t, const struct model_batch
     return tape_status(t, err);
 }
 
-static int yolov3_plan(struct model *m, int n, int nshards, int size, struct err *err)
+static int yolov3_plan(struct model *m, enum tape_mode mode, int n, int nshards, int size, struct err *err)
 {
     const struct yolov3 *y = self(m);
     const struct device_ops *ops = m->dev->ops;
@@ -211,6 +211,7 @@ static int yolov3_plan(struct model *m, int n, int nshards, int size, struct err
 
     for (int i = 0; ops->conv_plan && i < y->net->nlayers && rc >= 0; i++) {
         const struct darknet_layer *l = &y->net->layers[i];
+        enum conv_passes passes = mode == TAPE_EVAL ? CONV_FORWARD : i == 0 ? CONV_WEIGHTS : CONV_DATA;
 
         if (l->type != DARKNET_CONV)
             continue;
@@ -218,7 +219,7 @@ static int yolov3_plan(struct model *m, int n, int nshards, int size, struct err
             x[s] = tensor_f32(NULL, n, l->in.h * size / y->net->height, l->in.w * size / y->net->width, l->in.c);
             x[s].dtype = m->dev->dtype;
         }
-        rc = ops->conv_plan(m->dev, x, &(struct conv){ l->stride, l->pad }, y->conv[i].weight, !l->bn, i > 0, nshards, err);
+        rc = ops->conv_plan(m->dev, x, &(struct conv){ l->stride, l->pad }, y->conv[i].weight, !l->bn, passes, nshards, err);
     }
     return rc;
 }

@@ -407,6 +407,7 @@ int trainer_open(struct trainer *t, const struct jobspec *spec, const struct tra
 
 void trainer_close(struct trainer *t)
 {
+    free(t->shapes);
     feed_close(t->feed);
     feed_close(t->val_feed);
     loader_close(t->loader);

@@ -19,8 +19,7 @@
 #include "worker/train/schedule.h"
 #include "worker/train/trainer_impl.h"
 
-enum { PLAN_AHEAD = 10 }; /* steps: sizes are drawn anew every 10 */
-enum { SKIPS_MAX = 3 };   /* steps in a row without a finite gradient, the last of which ends the job */
+enum { SKIPS_MAX = 3 }; /* steps in a row without a finite gradient, the last of which ends the job */
 
 static int64_t now_ns(void)
 {
@@ -112,33 +111,12 @@ static int run_wave(struct trainer *t, const struct batch *b, const struct model
     return rc;
 }
 
-/* The network's input side in a step, counted from 1. */
-static int size_at(const struct trainer *t, int64_t step)
+int trainer_size(const struct trainer *t, int64_t step)
 {
     const struct jobspec *s = t->spec;
     struct sizes z = trainer_sizes(t);
 
     return z.min < z.max ? multiscale_size((uint64_t)s->train_seed, step, s->train_steps, z.min, z.max, z.apart) : z.min;
-}
-
-static int plan_size(struct trainer *t, int size, struct err *err)
-{
-    int n = (int)(t->spec->train_batch / t->spec->train_shards);
-    struct span wave = wave_shards(t->shards, (int)t->spec->train_waves - 1, (int)t->spec->train_waves);
-
-    if (size == t->planned_size)
-        return 0;
-    t->planned_size = size;
-    return t->model->ops->plan(t->model, n, wave.hi - wave.lo, size, err);
-}
-
-/* Sizes change every few steps; a device that plans hears of the next one while it computes the present one, which it hears of first at the
- * start. */
-static int plan_ahead(struct trainer *t, struct err *err)
-{
-    int rc = t->planned_size == 0 ? plan_size(t, size_at(t, t->step + 1), err) : 0;
-
-    return rc < 0 ? rc : plan_size(t, size_at(t, t->step + 1 + PLAN_AHEAD), err);
 }
 
 static int all_waves(struct trainer *t, struct err *err)
@@ -362,8 +340,9 @@ int trainer_step(struct trainer *t, struct err *err)
         t->window_ns = now_ns();
         t->window_resumed = t->window.images;
     }
-    t->dev->ops->set_tier(t->dev, tier_at(t, t->step + 1));
-    rc = plan_ahead(t, err);
+    t->tier = tier_at(t, t->step + 1);
+    t->dev->ops->set_tier(t->dev, t->tier);
+    rc = t->shapes ? 0 : shapes_tell(t, err); /* the first step of this attempt; the others were told of before */
     if (rc >= 0)
         rc = all_waves(t, err);
     if (rc >= 0)
@@ -379,7 +358,7 @@ int trainer_step(struct trainer *t, struct err *err)
     t->step++;
     progress_step(t->progress, (uint64_t)t->step);
     progress_images(t->progress, (uint64_t)t->images_rank, (uint64_t)(t->step * t->spec->train_batch));
-    return 0;
+    return shapes_tell(t, err); /* while the device is at the optimizer */
 }
 
 int trainer_report(struct trainer *t, const char *split, const struct window *w, double images_per_s, struct err *err)

@@ -12,6 +12,7 @@
 #include "worker/train/window.h"
 
 struct ema;
+struct shapes;
 struct feed;
 
 /* Words that act on all ranks: rank 0 sends one in a step's slots, it acts after the following step. */
@@ -77,8 +78,9 @@ struct trainer {
     struct dataset *train, *val; /* val: NULL without validation */
     struct loader *loader, *val_loader;
     struct feed *feed, *val_feed;
-    struct span shards; /* of this rank */
-    int planned_size;   /* input side the device was last told to expect */
+    struct span shards;    /* of this rank */
+    struct shapes *shapes; /* that the device was told to expect */
+    enum tier tier;        /* of the device: that of the present step, or of the last */
     /* the job's state */
     int64_t step;         /* completed */
     int64_t skips;        /* the last so many steps were skipped: their gradient was not finite */
@@ -110,11 +112,18 @@ void trainer_close(struct trainer *t);
 /* One optimizer step: all waves, reduction, update, window sums. ERR_NONFINITE names step, term and images, or after
  * three steps in a row without a finite gradient step and parameter. */
 int trainer_step(struct trainer *t, struct err *err);
+/* The network's input side in a step, counted from 1. */
+int trainer_size(const struct trainer *t, int64_t step);
 /* Rank 0 reports the open window as the losses up to t->step, all ranks start a new one. */
 int trainer_log(struct trainer *t, struct err *err);
 
 /* Rank 0: one loss record of the job's state as it is now. */
 int trainer_report(struct trainer *t, const char *split, const struct window *w, double images_per_s, struct err *err);
+
+/* ---- shapes.c ---- */
+/* Before the first step and after each: tells a device that plans which shapes come next: those of the next step, of validation, of the
+ * changes of tier that are agreed, and of the size that comes after this one. */
+int shapes_tell(struct trainer *t, struct err *err);
 
 /* ---- exchange.c ---- */
 /* record doubles of each of the job's shards; 0: nothing. */

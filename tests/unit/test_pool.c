@@ -1,8 +1,11 @@
 /* tests/unit/test_pool.c - the thread pool: every index once, parts contiguous and near-equal, many short rounds, also while threads sleep.
  * uses: proto worker/core */
+#include <pthread.h>
+#include <sched.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdatomic.h>
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <string.h>
@@ -121,6 +124,133 @@ static void rounds_follow_each_other(void **state)
     pool_free(pool);
 }
 
+/* ---- a thread that has seen nothing to do and is about to sleep ---- */
+
+int __real_pthread_mutex_lock(pthread_mutex_t *lock);
+int __real_pthread_cond_wait(pthread_cond_t *cond, pthread_mutex_t *lock);
+int __real_pthread_cond_signal(pthread_cond_t *cond);
+int __real_pthread_cond_broadcast(pthread_cond_t *cond);
+int __wrap_pthread_mutex_lock(pthread_mutex_t *lock);
+int __wrap_pthread_cond_wait(pthread_cond_t *cond, pthread_mutex_t *lock);
+int __wrap_pthread_cond_signal(pthread_cond_t *cond);
+int __wrap_pthread_cond_broadcast(pthread_cond_t *cond);
+
+/* The sleeper stops there until the waker either waits for its lock or wakes who does not sleep yet. */
+static struct {
+    atomic_bool on, there; /* someone is to stop; it has */
+    atomic_bool waking;    /* what the waker calls counts from here on */
+    atomic_bool locking, missed;
+    pthread_t caller; /* of the pool; either it sleeps and the pool's thread wakes it, or the other way round */
+    bool caller_sleeps;
+} border;
+
+static void border_before(bool caller_sleeps)
+{
+    border.caller = pthread_self();
+    border.caller_sleeps = caller_sleeps;
+    border.there = border.waking = border.locking = border.missed = false;
+    border.on = true;
+}
+
+/* Called by the waker right before it has something to tell. */
+static void border_reached(void)
+{
+    while (!border.there)
+        sched_yield();
+    border.waking = true;
+}
+
+static bool by_sleeper(void)
+{
+    return (pthread_equal(border.caller, pthread_self()) != 0) == border.caller_sleeps;
+}
+
+static bool by_waker(void)
+{
+    return border.waking && !by_sleeper();
+}
+
+int __wrap_pthread_mutex_lock(pthread_mutex_t *lock)
+{
+    if (by_waker())
+        border.locking = true;
+    return __real_pthread_mutex_lock(lock);
+}
+
+int __wrap_pthread_cond_wait(pthread_cond_t *cond, pthread_mutex_t *lock)
+{
+    if (!border.on || !by_sleeper())
+        return __real_pthread_cond_wait(cond, lock);
+    border.on = false;
+    border.there = true;
+    while (!border.locking && !border.missed)
+        sched_yield();
+    return border.missed ? 0 : __real_pthread_cond_wait(cond, lock); /* who is told nothing more is not made to wait for ever */
+}
+
+int __wrap_pthread_cond_signal(pthread_cond_t *cond)
+{
+    if (by_waker() && !border.locking)
+        border.missed = true;
+    return __real_pthread_cond_signal(cond);
+}
+
+int __wrap_pthread_cond_broadcast(pthread_cond_t *cond)
+{
+    if (by_waker() && !border.locking)
+        border.missed = true;
+    return __real_pthread_cond_broadcast(cond);
+}
+
+/* The other thread ends its part when the caller is about to sleep; the caller ends its own when the other one needs no lock to begin. */
+static void end_at_the_border(void *arg, size_t from, size_t to)
+{
+    atomic_bool *begun = arg;
+
+    (void)to;
+    if (from > 0) {
+        *begun = true;
+        border_reached();
+    }
+    while (!*begun)
+        sched_yield();
+}
+
+static void the_end_is_not_missed(void **state)
+{
+    atomic_bool begun = false;
+    struct pool *pool;
+    struct err err;
+
+    (void)state;
+    assert_int_equal(pool_new(2, &pool, &err), 0);
+    border_before(true);
+    pool_run(pool, 2, end_at_the_border, &begun);
+    assert_true(border.there && border.locking && !border.missed);
+    border.waking = false;
+    pool_free(pool);
+}
+
+static void nothing(void *arg, size_t from, size_t to)
+{
+    (void)arg, (void)from, (void)to;
+}
+
+static void the_beginning_is_not_missed(void **state)
+{
+    struct pool *pool;
+    struct err err;
+
+    (void)state;
+    border_before(false);
+    assert_int_equal(pool_new(2, &pool, &err), 0);
+    border_reached();
+    pool_run(pool, 2, nothing, NULL);
+    assert_true(border.locking && !border.missed);
+    border.waking = false;
+    pool_free(pool);
+}
+
 static void refuses_no_threads(void **state)
 {
     struct pool *pool;
@@ -135,8 +265,8 @@ static void refuses_no_threads(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(every_index_once),
-        cmocka_unit_test(rounds_follow_each_other),
+        cmocka_unit_test(every_index_once),      cmocka_unit_test(rounds_follow_each_other),
+        cmocka_unit_test(the_end_is_not_missed), cmocka_unit_test(the_beginning_is_not_missed),
         cmocka_unit_test(refuses_no_threads),
     };
 

@@ -23,7 +23,7 @@ struct identity {
 struct outputs {
     const char *dir;
     char results[PATH_BYTES], picture[PATH_BYTES];
-    void *inputs; /* tree of struct identity: the files given, and links among them as such */
+    void *inputs; /* tree of struct identity: the files given. Links are not written to in any case */
     void *given;  /* tree of the names given away */
 };
 
@@ -59,12 +59,9 @@ static int add_inputs(struct outputs *o, char *const *inputs, int n, struct err 
     struct stat st;
     int rc = 0;
 
-    for (int i = 0; i < n && rc >= 0; i++) {
+    for (int i = 0; i < n && rc >= 0; i++)
         if (stat(inputs[i], &st) == 0)
             rc = add_input(o, &st, err);
-        if (rc >= 0 && lstat(inputs[i], &st) == 0)
-            rc = add_input(o, &st, err);
-    }
     return rc;
 }
 

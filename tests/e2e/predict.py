@@ -4,17 +4,21 @@ import fcntl
 import json
 import os
 import shutil
+import struct
 import subprocess
 import sys
 import tempfile
+import zlib
 
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 sys.path.insert(0, os.path.join(ROOT, "tests", "demo"))
 import make_shapes  # noqa: E402
 
 JOB = {"name": "tiny", "model": {"preset": "yolov3_tiny", "size": 64, "width": 0.125},
-       "data": {"train": {"annotations": "shapes/train.json", "images": "shapes/images"}},
-       "train": {"steps": 2, "batch": 4}, "run": {"device": "cpu"}}
+       "data": {"train": {"annotations": "shapes/train.json", "images": "shapes/images"},
+                "val": {"annotations": "shapes/val.json", "images": "shapes/images"}},
+       # far too high a rate: the first checkpoint is the best
+       "train": {"steps": 6, "batch": 4, "lr": 0.01, "burn_in": 0}, "val": {"every": 1}, "run": {"device": "cpu"}}
 WORKER = ""
 
 
@@ -107,6 +111,14 @@ def test_files_of_others_stay(place):
     given = [place.picture("p/" + name) for name in ("y.jpg", "z.jpg", "d.jpg", "l.jpg")]
     place.expect(place.predict("out", *given, *mine), 0)
     assert [place.read(name) for name in mine] == before
+    place.expect(place.predict("own", *given, more=("--conf", "1")), 0)
+    os.symlink("../own/z.png", place.path("out/m.png"))
+    place.expect(place.predict("out", place.picture("p/m.jpg")), 0, b"-> out/m-2.png")
+    assert os.readlink(place.path("out/m.png")) == b"../own/z.png"
+    os.symlink("own/y.png", place.path("e.png"))
+    drawn = place.read("own/y.png")
+    place.expect(place.predict("own", "e.png", "p/y.jpg"), 0, b"p/y.jpg: 100 objects -> own/y-2.png")  # own/y.png is predict's, and given
+    assert place.read("own/y.png") == drawn
     assert os.readlink(place.path("out/l.png")) == b"nowhere" and place.files("out/d.png") == []
     assert {"y-2.png", "d-2.png", "l-2.png", "z.png"} <= set(place.files("out")), place.files("out")
 
@@ -156,14 +168,16 @@ def test_a_name_that_cannot_be_is_an_error(place):
 
 
 def test_records_name_their_pictures(place):
-    names = ['a/"q\\.png', "a/\u00e9\n.png", b"a/l\xe9.png", "a/" + "n" * 251, "./a/../a/p.png"]
+    long_one = "a/" + "\u00e9" * 120 + ".png"
+    names = ['a/"q\\.png', "a/\u00e9\n.png", b"a/l\xe9.png", "a/" + "n" * 251, "./a/../a/p.png", long_one]
     for name in names:
         place.picture(name)
     place.expect(place.predict("out", *names), 0)
     records = place.records("out")
-    assert len(records) == 500
+    assert len(records) == 600
     assert list(dict.fromkeys((r["image_id"], r["file_name"]) for r in records)) == list(enumerate(names[:2] + ["a/l?.png"] + names[3:], 1))
-    assert len(place.files("out")) == 6 and not [name for name in place.files("out") if "tmp" in name]
+    assert "\u00e9" * 103 + ".png" in place.files("out"), "cut between letters"
+    assert len(place.files("out")) == 7 and not [name for name in place.files("out") if "tmp" in name]
 
 
 def test_one_bad_picture_is_left_out(place):
@@ -182,9 +196,71 @@ def test_nothing_to_predict_with_leaves_nothing(place):
     place.picture("p.png")
     for job in "no such job", os.path.basename(place.folder):
         place.expect(place.predict("out", "p.png", job=job), 1, b"holds no checkpoint yet")
-    place.expect(place.predict("out", "p.png", more=("--checkpoint", "77")), 1, b"no checkpoint of step 77; the newest is that of step 2")
+    place.expect(place.predict("out", "p.png", more=("--checkpoint", "77")), 1, b"no checkpoint of step 77; the newest is that of step 6")
     assert place.files() == ["p.png"]
     place.expect(place.predict("p.png", "p.png"), 1, b"'p.png' is not a folder")
+
+
+def test_best_last_and_step(place):
+    place.picture("p.png")
+    assert sorted(os.listdir(place.path("../job/checkpoints"))) == [b"step-1", b"step-4", b"step-5", b"step-6"]
+    for asked, step in ((), 1), (("--checkpoint", "best"), 1), (("--checkpoint", "last"), 6), (("--checkpoint", "4"), 4):
+        place.expect(place.predict("out", "p.png", more=asked), 0, b"checkpoint of step %d\n" % step)
+
+
+def decode(png):
+    """Rows of RGB pixels of a PNG without interlacing."""
+    width, height = struct.unpack(">II", png[16:24])
+    packed, at = b"", 8
+    while at < len(png):
+        size, kind = struct.unpack(">I4s", png[at:at + 8])
+        packed += png[at + 8:at + 8 + size] if kind == b"IDAT" else b""
+        at += 12 + size
+    raw, stride, rows = zlib.decompress(packed), 3 * width, [bytes(3 * width)]
+    for y in range(height):
+        kind, row = raw[y * (stride + 1)], bytearray(raw[y * (stride + 1) + 1:(y + 1) * (stride + 1)])
+        for i in range(stride):
+            left, up, corner = row[i - 3] if i > 2 else 0, rows[-1][i], rows[-1][i - 3] if i > 2 else 0
+            guess = left + up - corner
+            paeth = min((left, up, corner), key=lambda v: abs(guess - v))
+            row[i] = (row[i] + (0, left, up, (left + up) // 2, paeth)[kind]) % 256
+        rows.append(bytes(row))
+    return [[row[i:i + 3] for i in range(0, stride, 3)] for row in rows[1:]]
+
+
+def test_boxes_are_in_pixels_of_the_picture(place):
+    """A wide picture, and the same with the grey that a letterbox adds: boxes of the one are those of the other."""
+    with open(place.path("../shapes/images/val-0001.png"), "rb") as f:
+        wide = [b"".join(row) for row in decode(f.read())[16:48]]
+    grey = [bytes([128] * 192)] * 16
+    place.write("wide.png", make_shapes.png(64, 32, wide))
+    place.write("square.png", make_shapes.png(64, 64, grey + wide + grey))
+    place.expect(place.predict("out", "wide.png", "square.png"), 0)
+    found = {name: [r for r in place.records("out") if r["file_name"] == name] for name in ("wide.png", "square.png")}
+    same = 0
+    for record in found["wide.png"]:
+        x, y, w, h = record["bbox"]
+        assert x >= 0 and y >= 0 and x + w <= 64.001 and y + h <= 32.001, record
+        for other in found["square.png"]:
+            left, top, width, height = other["bbox"]
+            upper, lower = max(top - 16, 0), min(top - 16 + height, 32)
+            if other["category_id"] == record["category_id"] and abs(other["score"] - record["score"]) < 0.01:
+                if max(abs(x - left), abs(x + w - left - width), abs(y - upper), abs(y + h - lower)) < 0.5:
+                    same += 1
+                    break
+    assert same >= 80, same
+
+
+def test_drawings_cover_the_enlarged_picture(place):
+    place.write("plain.png", make_shapes.png(16, 16, [bytes([200, 90, 40] * 16)] * 16))
+    place.expect(place.predict("out", "plain.png"), 0)
+    rows = decode(place.read("out/plain.png"))
+    assert len(rows) == len(rows[0]) == 320
+    for y0, x0 in (0, 0), (0, 200), (200, 0), (200, 200):
+        assert any(rows[y][x] != bytes((200, 90, 40)) for y in range(y0, y0 + 120) for x in range(x0, x0 + 120)), (y0, x0)
+    shutil.copy(place.path("../shapes/images/val-0001.png"), place.path("other.png"))
+    place.expect(place.predict("two", "other.png", "plain.png"), 0)  # each picture has its own boxes
+    assert place.read("two/plain.png") == place.read("out/plain.png")
 
 
 def main():

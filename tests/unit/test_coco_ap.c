@@ -250,6 +250,16 @@ static void an_overlap_of_exactly_the_threshold_counts(void **state)
     assert_float_equal(ap.at_iou[0], 1, 1e-9);
     assert_true(ap.at_iou[1] == 0);
     coco_ap_free(&ap);
+    for (int k = 0; k < COCO_THRESHOLDS; k++) { /* the reference's thresholds, in its own arithmetic */
+        memcpy(d.box, (double[]){ 0, 0, 20, 10 + k }, sizeof d.box);
+        memcpy(t.box, (double[]){ 0, 0, 20, 20 }, sizeof t.box);
+        assert_int_equal(coco_ap_compute(&d, 1, &t, 1, 1, &ap, &err), 0);
+        assert_float_equal(ap.at_iou[k], 1, 1e-9);
+        assert_true(k + 1 == COCO_THRESHOLDS || ap.at_iou[k + 1] == 0);
+        coco_ap_free(&ap);
+    }
+    memcpy(t.box, (double[]){ 0, 0, 10, 10 }, sizeof t.box);
+    memcpy(d.box, (double[]){ 0, 0, 10, 5 }, sizeof d.box);
     d.box[3] = 4.9999999;
     assert_int_equal(coco_ap_compute(&d, 1, &t, 1, 1, &ap, &err), 0);
     assert_true(ap.at_iou[0] == 0);

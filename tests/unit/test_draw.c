@@ -129,6 +129,58 @@ static void a_frame_that_overhangs_is_cut(void **state)
     free(p.rgb);
 }
 
+static void the_best_is_on_top_and_scores_end_at_one(void **state)
+{
+    struct detection d[2] = { { .cls = 1, .score = .9, .box = { 20, 30, 50, 50 } }, { .score = .5, .box = { 20, 30, 50, 50 } } };
+    struct picture p = blank(120, 90), q = blank(120, 90);
+    uint8_t color[3];
+
+    (void)state;
+    draw_class_color(1, color);
+    draw(&p, d, 2);
+    assert_memory_equal(at(&p, 20, 60), color, 3);
+    draw(&q, d, 2);
+    d[0].score = 1;
+    draw(&p, d, 1);
+    d[0].score = 7;
+    draw(&q, d, 1);
+    assert_memory_equal(p.rgb, q.rgb, 120 * 90 * 3);
+    free(p.rgb);
+    free(q.rgb);
+}
+
+static size_t count_pixels(const struct picture *p, uint8_t grey)
+{
+    size_t n = 0;
+
+    for (int i = 0; i < p->w * p->h; i++)
+        n += p->rgb[3 * i] == grey && p->rgb[3 * i + 1] == grey && p->rgb[3 * i + 2] == grey;
+    return n;
+}
+
+/* Black letters on bright colours, white ones on dark. */
+static void letters_stand_out(void **state)
+{
+    int bright = 0, dark = 0;
+
+    (void)state;
+    for (int cls = 0; cls < 60; cls++) {
+        struct picture p = blank(200, 100);
+        struct detection d = { .cls = cls, .score = .5, .box = { 50, 40, 60, 30 } };
+        uint8_t c[3];
+        double light;
+
+        draw_class_color(cls, c);
+        light = .299 * c[0] + .587 * c[1] + .114 * c[2];
+        draw(&p, &d, 1);
+        assert_true(count_pixels(&p, light > 130 ? 0 : 255) > 0 && count_pixels(&p, light > 130 ? 255 : 0) == 0);
+        bright += light > 130 && light < 200;
+        dark += light < 130;
+        free(p.rgb);
+    }
+    assert_true(bright > 5 && dark > 5);
+}
+
 static void order_given_does_not_show(void **state)
 {
     struct detection d[3] = { { .score = .5, .box = { 10, 20, 50, 50 } },
@@ -212,10 +264,16 @@ static void enlarging_is_smooth_and_bounded(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_frame_lies_on_its_box),       cmocka_unit_test(anything_is_clipped),
-        cmocka_unit_test(a_frame_that_overhangs_is_cut), cmocka_unit_test(order_given_does_not_show),
-        cmocka_unit_test(letters_come_from_utf8),        cmocka_unit_test(letters_have_their_shape_at_any_scale),
-        cmocka_unit_test(colors_of_neighbours_differ),   cmocka_unit_test(enlarging_is_smooth_and_bounded),
+        cmocka_unit_test(a_frame_lies_on_its_box),
+        cmocka_unit_test(the_best_is_on_top_and_scores_end_at_one),
+        cmocka_unit_test(letters_stand_out),
+        cmocka_unit_test(anything_is_clipped),
+        cmocka_unit_test(a_frame_that_overhangs_is_cut),
+        cmocka_unit_test(order_given_does_not_show),
+        cmocka_unit_test(letters_come_from_utf8),
+        cmocka_unit_test(letters_have_their_shape_at_any_scale),
+        cmocka_unit_test(colors_of_neighbours_differ),
+        cmocka_unit_test(enlarging_is_smooth_and_bounded),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -87,6 +87,9 @@ static void threshold(void **state)
     assert_int_equal(nms(c, 3, 0.34f, 10), 3); /* neighbours overlap by 1/3 */
     assert_int_equal(nms(c, 3, 0.33f, 10), 2);
     assert_true(c[0].slot == 0 && c[1].slot == 2);
+    c[0] = (struct candidate){ 0, 0, 8, 4, 0.9f, 0, 0 };
+    c[1] = (struct candidate){ 0, 0, 4, 4, 0.8f, 0, 1 };
+    assert_int_equal(nms(c, 2, 0.5f, 10), 2); /* by exactly one half */
 }
 
 int main(void)

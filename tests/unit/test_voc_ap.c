@@ -123,6 +123,30 @@ static void an_overlap_of_exactly_the_threshold_counts(void **state)
     assert_true(map_of(&d, 1, &t, 1, 1) == 0);
 }
 
+static void a_crowd_is_neither_wanted_nor_wrong(void **state)
+{
+    const struct truth crowd = { .box = { 60, 60, 40, 40 }, .crowd = true };
+    const struct truth both[2] = { truths[0], crowd };
+    struct detection d[2] = { dets[2], dets[0] };
+
+    (void)state;
+    d[0].score = 1; /* in front of the hit: as a miss it would halve the precision */
+    assert_float_equal(map_of(d, 2, both, 2, 1), 1, 1e-12);
+}
+
+static void equal_detections_are_ordered_by_their_boxes(void **state)
+{
+    struct detection a = dets[0], b = dets[0];
+
+    (void)state;
+    assert_int_equal(detection_compare(&a, &b), 0);
+    for (int k = 0; k < 4; k++) {
+        b.box[k] += 1;
+        assert_true(detection_compare(&a, &b) < 0 && detection_compare(&b, &a) > 0);
+        b.box[k] -= 1;
+    }
+}
+
 static void bad_records_are_refused(void **state)
 {
     struct detection d = dets[0];
@@ -143,6 +167,8 @@ int main(void)
         cmocka_unit_test(order_of_arrival_does_not_show),
         cmocka_unit_test(classes_and_images_are_kept_apart),
         cmocka_unit_test(an_overlap_of_exactly_the_threshold_counts),
+        cmocka_unit_test(a_crowd_is_neither_wanted_nor_wrong),
+        cmocka_unit_test(equal_detections_are_ordered_by_their_boxes),
         cmocka_unit_test(bad_records_are_refused),
     };
 

@@ -6,10 +6,11 @@ import shutil
 import struct
 import subprocess
 import sys
+import threading
 import time
 
 from daemon import BUILD, HERE, Daemon
-from ranks import merged
+from ranks import PATIENCE_S, merged
 
 sys.path.insert(0, HERE + "/../demo")
 from make_shapes import png  # noqa: E402
@@ -47,10 +48,10 @@ def safetensors(path, arrays):
     return write(path, struct.pack("<Q", len(text)) + text + data)
 
 
-def alone(root, name, spec):
+def alone(root, name, spec, program=BUILD + "/detd-worker"):
     """Runs a job in the folder root/name, once more where it is there already. Exit status and the records it said."""
     file = write("%s/%s.job" % (root, name), json.dumps(merged(spec, {"name": name})))
-    done = subprocess.run([BUILD + "/detd-worker", "--dir", root + "/" + name, file], stdout=subprocess.PIPE, stderr=subprocess.PIPE, check=False)
+    done = subprocess.run([program, "--dir", root + "/" + name, file], stdout=subprocess.PIPE, stderr=subprocess.PIPE, check=False)
     assert done.returncode in (0, 1), (done.returncode, done.stderr)
     return done.returncode, [json.loads(line) for line in done.stdout.splitlines()]
 
@@ -263,6 +264,32 @@ def whose(d):
         assert "its store_id is %s, the job's is %s" % (ours, theirs) in ended["reason"], ended
 
 
+# ---- a picture that is late ----
+
+def late_picture(root):
+    """A step of a GPU does not wait for the pictures of the next one: its loss is there while they are still being read."""
+    shim, pipe = root + "/hold.so", root + "/hold"
+    subprocess.run(["gcc", "-shared", "-fPIC", "-D_GNU_SOURCE", "-o", shim, HERE + "/../mock/hold.c"], check=True)
+    os.mkfifo(pipe)
+    spec = merged(marked(root, {}, "late"), {"data": {"train": flat_images(root, "late", 64, [90, 160])}, "checkpoint": {"every": 0},
+                                             "train": {"log_every": 1}, "run": {"device": "cuda"}})
+    program = BUILD + "/emu/detd-worker"  # beside it lies the CUDA device on an emulated GPU
+    alone(root, "late", spec, program)  # leaves the index, so that the data set is not read once more
+    shutil.rmtree(root + "/late/checkpoints")
+    env = dict(os.environ, LD_PRELOAD=shim, HOLD=pipe, ASAN_OPTIONS=os.environ.get("ASAN_OPTIONS", "") + ":verify_asan_link_order=0")
+    with subprocess.Popen([program, "--dir", root + "/late", root + "/late.job"], stdout=subprocess.PIPE, env=env) as worker:
+        watchdog = threading.Timer(PATIENCE_S, worker.kill)
+        watchdog.start()
+        said = iter(worker.stdout.readline, b"")
+        first = next((r for r in map(json.loads, said) if r["type"] == "loss"), None)
+        assert first and first["step"] == 1, "no loss of the first step while the second picture is held"
+        with open(pipe, "wb"):
+            pass
+        rest = [json.loads(line) for line in said]
+        watchdog.cancel()
+    assert [r["step"] for r in of_type(rest, "loss")] == [2, 3, 4] and of_type(rest, "end")[0]["outcome"] == "completed", rest
+
+
 def main():
     began = time.time()
     with Daemon(foreign=False) as d:
@@ -272,6 +299,7 @@ def main():
         sizes(d.root)
         many_classes(d)
         whose(d)
+        late_picture(d.root)
     print("%.0f s" % (time.time() - began))
 
 

@@ -504,6 +504,18 @@ int loader_next(struct loader *l, struct batch *ret, struct err *err)
     return rc;
 }
 
+bool loader_ready(struct loader *l)
+{
+    const struct slot *s;
+    bool ready;
+
+    pthread_mutex_lock(&l->lock);
+    s = &l->slot[l->next % SLOTS];
+    ready = l->failed.code || l->pass_over || l->next == l->planned || s->done == s->images; /* what is not planned is the end */
+    pthread_mutex_unlock(&l->lock);
+    return ready;
+}
+
 void loader_rewind(struct loader *l)
 {
     pthread_mutex_lock(&l->lock);

@@ -5,6 +5,7 @@
  * order, cut into shards of `batch` images; this rank takes shards q with q mod ranks == rank; one pass, then loader_rewind().
  * A two-stage detector with its own padding per shard, or frames of a video, is another `struct batch` filled by the same slots. */
 #pragma once
+#include <stdbool.h>
 #include <stdint.h>
 
 #include "worker/core/device.h"
@@ -70,6 +71,8 @@ void loader_close(struct loader *l);
 /* The next wave, or LOADER_END after the last validation shard of this rank. *ret is borrowed until the next call. Errors name the file
  * (ERR_DATA) and repeat on further calls. */
 int loader_next(struct loader *l, struct batch *ret, struct err *err);
+/* Whether loader_next() would return without waiting. */
+bool loader_ready(struct loader *l);
 /* Validation: the next loader_next() starts a new pass. */
 void loader_rewind(struct loader *l);
 /* Counters for the log. */

@@ -206,7 +206,7 @@ int feed_next(struct feed *f, struct batch *ret_batch, struct model_batch *ret, 
 
 void feed_ahead(struct feed *f)
 {
-    if (f->dev->host_memory || f->ahead)
+    if (f->dev->host_memory || f->ahead || !loader_ready(f->loader))
         return;
     f->rc = f->dev->ops->mark(f->dev, f->place[f->at].read, &f->err);
     if (f->rc >= 0)

@@ -1,6 +1,6 @@
 /* worker/train/feed.h - batches of a loader as device memory. On a device with memory of its own the next batch travels on a queue of its
- * own while the present one is computed, so that neither decoding nor the way to the device is waited for; on the CPU the loader's memory
- * is used as it is. */
+ * own while the present one is computed, so that the way to the device is not waited for; on the CPU the loader's memory is used as it
+ * is. */
 #pragma once
 #include "worker/models/model.h"
 
@@ -18,8 +18,8 @@ void feed_close(struct feed *f);
 /* As loader_next(), LOADER_END included. *ret_batch is host memory, *ret device memory that ops queued on dev may read; both hold until the
  * next call. */
 int feed_next(struct feed *f, struct batch *ret_batch, struct model_batch *ret, struct err *err);
-/* All ops that read the batch are queued: its memory may be used again, and the next batch is sent ahead. An error shows in the next
- * feed_next(). */
+/* All ops that read the batch are queued: its memory may be used again, and the next batch is sent ahead if it is decoded; this is not waited
+ * for. An error shows in the next feed_next(). */
 void feed_ahead(struct feed *f);
 /* Validation: what was sent ahead is dropped, the loader starts a new pass. */
 void feed_rewind(struct feed *f);

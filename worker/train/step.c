@@ -134,8 +134,6 @@ static int all_waves(struct trainer *t, struct err *err)
             rc = run_wave(t, &b, &mb, err);
         if (rc < 0)
             return rc;
-        if (!b.last || t->step + 1 < t->spec->train_steps)
-            feed_ahead(t->feed);
     }
     return 0;
 }
@@ -304,6 +302,7 @@ static int exchange(struct trainer *t, struct err *err)
     mine[2] = word.step;
     mine[3] = 0;
     progress_phase(t->progress, PHASE_REDUCE);
+    feed_ahead(t->feed); /* while the device is at the waves */
     if (rc >= 0)
         rc = take_terms(t, err);
     if (rc >= 0)
@@ -353,6 +352,7 @@ int trainer_step(struct trainer *t, struct err *err)
         rc = update(t, err);
     if (rc < 0)
         return reason(t, rc, err);
+    feed_ahead(t->feed); /* if it was not decoded before */
     slots_sum_rows(t->slots, 0, 0, 2 * (size_t)ops->nterms, sums);
     window_add(&t->window, sums, t->spec->train_batch);
     t->step++;

@@ -14,6 +14,7 @@
 #include "proto/err.h"
 #include "tests/harness.h"
 #include "worker/core/file.h"
+#include "worker/models/darknet_net.h"
 #include "worker/models/darknet_weights.h"
 
 /* The vector "weights_file" of the specification: 1x1 convolutions 1 -> 2 with normalisation and 2 -> 1 with bias. */
@@ -167,6 +168,11 @@ static void describe_head(float v[64], struct darknet_block b[3], int classes)
     b[2] = (struct darknet_block){ 3, 1, 2, 1, v + 40, v + 41, v + 42, v + 43, v + 44, 0, false };
 }
 
+static size_t count_bytes(int classes)
+{
+    return 20 + 4 * (31 + 3 * (size_t)classes);
+}
+
 /* The whole network of `classes`, whose number i is i + 1. */
 static size_t count_up(unsigned char *bytes, int classes)
 {
@@ -178,7 +184,7 @@ static size_t count_up(unsigned char *bytes, int classes)
 
         memcpy(bytes + 20 + 4 * (size_t)i, &number, 4);
     }
-    return 20 + 4 * (size_t)n;
+    return count_bytes(classes);
 }
 
 static void heads_of_another_count_are_stepped_over(void **state)
@@ -200,6 +206,35 @@ static void heads_of_another_count_are_stepped_over(void **state)
     describe_head(v, b, 7);
     assert_int_equal(darknet_weights_parse(bytes, size, "f", b, 3, -1, &info, &err), 0);
     assert_true(info.classes == 0 && info.nloaded == 3 && b[1].loaded && v[10] == 11);
+    describe_head(v, b, 3);
+    bytes[4] = 1; /* says 0.1, has the new header */
+    assert_int_equal(darknet_weights_parse(bytes, size, "f", b, 3, 9, &info, &err), 0);
+    assert_true(info.classes == 7 && info.nloaded == 2 && strstr(info.note, "the header has 20 bytes"));
+}
+
+/* A network has 1 to DARKNET_MAX_CLASSES classes; a file that would be of more, or of none, is of another network. */
+static void classes_have_a_limit(void **state)
+{
+    static const struct {
+        int classes, rc;
+    } rows[] = { { 0, ERR_DATA }, { 1, 0 }, { DARKNET_MAX_CLASSES, 0 }, { DARKNET_MAX_CLASSES + 1, ERR_DATA } };
+    unsigned char *bytes = malloc(count_bytes(DARKNET_MAX_CLASSES + 1));
+    struct darknet_weights_info info;
+    struct darknet_block b[3];
+    float v[64] = { 0 };
+    struct err err;
+
+    (void)state;
+    assert_non_null(bytes);
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        size_t size = count_up(bytes, rows[i].classes);
+
+        describe_head(v, b, 4);
+        assert_int_equal(darknet_weights_parse(bytes, size, "f", b, 3, 9, &info, &err), rows[i].rc);
+        if (rows[i].rc == 0)
+            assert_int_equal(info.classes, rows[i].classes);
+    }
+    free(bytes);
 }
 
 /* 34 numbers: the first two convolutions with 3 classes, or all three with 1. */
@@ -315,6 +350,7 @@ int main(void)
         cmocka_unit_test(load_until_takes_the_part_in_front),
         cmocka_unit_test(sizes_that_do_not_fit_are_refused),
         cmocka_unit_test(heads_of_another_count_are_stepped_over),
+        cmocka_unit_test(classes_have_a_limit),
         cmocka_unit_test(a_size_that_fits_twice_is_refused),
         cmocka_unit_test(variances_are_not_negative),
         cmocka_unit_test(saved_files_have_the_published_bytes),

@@ -209,12 +209,14 @@ def many_classes(d):
         coco = json.load(f)
     for c, end in (2, "a"), (3, "b"):  # alike in what the name of a metric holds
         coco["categories"][c]["name"] = "\u00e9" * 60 + end
+    coco["categories"][4]["name"] = "of two\nlines"
     write(split["annotations"], json.dumps(coco))
     spec = {"name": "classes", "model": {"cfg": write(d.root + "/classes.cfg", strided_cfg(3))}, "data": {"train": split, "val": split},
             "train": {"steps": 2, "batch": 2, "shards": 1}, "val": {"every": 2}, "run": {"device": "cpu", "threads": 1}}
     job = d.call("job.submit", spec=spec, token="classes")["id"]
     d.wait(job, "completed")
-    want = {"AP50:%s #%d" % ("\u00e9" * 27 if c["id"] in (3, 4) else c["name"], c["id"]) for c in coco["categories"]}
+    cut = {3: "\u00e9" * 27, 4: "\u00e9" * 27, 5: "of two lines"}
+    want = {"AP50:%s #%d" % (cut.get(c["id"], c["name"]), c["id"]) for c in coco["categories"]}
     rows = dict(d.sql("SELECT metric, value FROM eval WHERE job=? AND step=2 AND metric LIKE 'AP50:%'", job))
     assert set(rows) == want, set(rows) ^ want
     assert {m for m, value in rows.items() if value is not None} == {"AP50:class 0 #1", "AP50:class 1 #2"}, rows

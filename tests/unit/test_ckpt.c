@@ -12,6 +12,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/ptrace.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
@@ -411,14 +412,21 @@ static void write_forever(int64_t from)
             _exit(1);
 }
 
-/* However busy the machine is: in every other round something was published before the kill. */
-static void wait_for_step(int64_t step)
+/* Lets the child, which has stopped itself, run through so many beginnings and ends of system calls, and kills it there: before a call is carried
+ * out, or after. */
+static void kill_at_call(pid_t pid, int stops)
 {
-    char name[64];
+    int status;
 
-    snprintf(name, sizeof(name), "step-%lld", (long long)step);
-    for (int i = 0; i < 120000 && !there(name); i++)
-        usleep(500);
+    assert_int_equal(waitpid(pid, &status, 0), pid);
+    for (int i = 0; i < stops; i++) {
+        assert_true(WIFSTOPPED(status));
+        assert_int_equal(ptrace(PTRACE_SYSCALL, pid, NULL, NULL), 0);
+        assert_int_equal(waitpid(pid, &status, 0), pid);
+    }
+    kill(pid, SIGKILL);
+    assert_int_equal(waitpid(pid, &status, 0), pid);
+    assert_true(WIFSIGNALED(status));
 }
 
 static void test_killed(void **state)
@@ -427,25 +435,22 @@ static void test_killed(void **state)
 
     (void)state;
     told = 0;
-    for (int round = 0; round < 25; round++) {
+    for (int stops = 1; stops < 300; stops += 7) {
         pid_t pid = fork();
-        int status;
         int64_t step;
 
-        if (pid == 0)
+        if (pid == 0) {
+            if (ptrace(PTRACE_TRACEME, 0, NULL, NULL) < 0 || raise(SIGSTOP) != 0)
+                _exit(2);
             write_forever(last + 1);
-        if (round % 2)
-            wait_for_step(last + 1);
-        usleep((useconds_t)(round * 7919 % 9000));
-        kill(pid, SIGKILL);
-        assert_int_equal(waitpid(pid, &status, 0), pid);
-        assert_true(WIFSIGNALED(status));
+        }
+        kill_at_call(pid, stops);
         step = pick();
         assert_true(step >= last);
         last = step;
     }
     assert_int_equal(told, 0);
-    assert_true(last > 0);
+    assert_true(last > 2); /* each was killed in another moment of writing, publishing or pruning */
 }
 
 int main(void)

@@ -25,7 +25,7 @@
 #include "proto/err.h"
 #include "proto/report.h"
 
-enum { TICK_MS = 1000, IDLE_TICKS = 5, STOP_MS = 2000 };
+enum { TICK_MS = 1000, IDLE_TICKS = 5, STOP_MS = 2000, LOCK_TRIES = 200, LOCK_PAUSE_US = 10000 };
 
 double now_s(void)
 {
@@ -89,13 +89,18 @@ static int make_path(const char *path, struct err *err)
     return 0;
 }
 
-/* One daemon a state folder. The kernel drops the lock with the process, however it ends. */
+/* One daemon a state folder. The kernel drops the lock with the process, however it ends; but a child that the one before was about to start
+ * when it was killed has it till it executes its program. */
 static int lock_state(struct daemon *d, struct err *err)
 {
+    int rc = -1;
+
     d->state_lock = open("lock", O_RDWR | O_CREAT | O_CLOEXEC, 0600);
     if (d->state_lock < 0)
         return err_sys(err, "open '%s/lock'", d->cfg.state);
-    if (flock(d->state_lock, LOCK_EX | LOCK_NB) == 0)
+    for (int i = 0; i < LOCK_TRIES && (rc = flock(d->state_lock, LOCK_EX | LOCK_NB)) < 0 && errno == EWOULDBLOCK; i++)
+        usleep(LOCK_PAUSE_US);
+    if (rc == 0)
         return 0;
     if (errno == EWOULDBLOCK)
         return err_set(err, ERR_STATE, "'%s' belongs to a detd that is running", d->cfg.state);

@@ -10,6 +10,8 @@ import subprocess
 import tempfile
 import time
 
+SEED = int(os.environ.get("SEED", "1"))  # of the moments at which something is killed
+
 HERE = os.path.dirname(os.path.abspath(__file__))
 BUILD = os.path.abspath(os.environ.get("DETD_BUILD", "build"))
 
@@ -177,6 +179,11 @@ class Daemon:
     def wait_left(self, job):
         """Until no process of the job lives."""
         self.until(lambda: not self.members(job), "the job's processes are still there")
+
+    def newest_checkpoint(self, job):
+        """Step of the newest that is published, whether detd knows it or not."""
+        folder = "%s/jobs/%d/checkpoints" % (self.state, job)
+        return max([int(n[5:]) for n in os.listdir(folder) if n.startswith("step-")], default=0) if os.path.isdir(folder) else 0
 
     def events(self, kind, job=None):
         found = self.call("event.query", limit=1000, **({"id": job} if job else {}))["events"]

@@ -9,7 +9,7 @@ import sys
 import threading
 import time
 
-from daemon import Daemon, Refused
+from daemon import SEED, Daemon, Refused
 
 
 def runs_to_the_end():
@@ -39,12 +39,16 @@ def runs_to_the_end():
 
 def daemon_dies_again_and_again():
     """The job never notices, and every row is there exactly once."""
+    rng = random.Random(SEED)
     with Daemon() as d:
-        job = d.submit(150, ranks=2)
+        job = d.submit(150, every=5, ranks=2)
         for _ in range(8):
-            time.sleep(random.uniform(0.05, 0.5))
+            step = d.wait(job, lambda j: j["attempts"])["step"] + rng.randrange(12)
+            d.wait(job, lambda j, s=step: j["step"] >= s or j["state"] == "completed")
             d.kill()
-            time.sleep(random.uniform(0, 0.2))
+            if rng.randrange(2):  # the job gets on while nobody listens
+                goal = min(d.newest_checkpoint(job) + 5, 150)
+                d.until(lambda g=goal: d.newest_checkpoint(job) >= g, "the job stands still")
             d.start()
         done = d.wait(job, "completed")
         assert done["attempt"] == 1 or done["attempts"][-1]["resume_step"] == 0, done["attempts"]
@@ -86,7 +90,7 @@ def supervisor_dies_too_often():
         for attempt in (1, 2):
             d.wait(job, lambda j, a=attempt: j["state"] == "running" and j["attempt"] >= a)
             os.kill(d.session(job), signal.SIGKILL)
-            time.sleep(0.3)
+            d.until(lambda a=attempt: len(d.events("supervisor_lost", job)) == a, "nobody sees that the supervisor is lost")
         done = d.wait(job, "failed")
         assert "lost 2 times" in done["reason"], done["reason"]
 
@@ -167,6 +171,7 @@ def queue():
 
 def accepted_jobs_are_never_lost():
     """Clients submit while the daemon is killed at random; each repeats its token till it has an answer. Every job is there, and once."""
+    rng = random.Random(SEED)
     with Daemon(step_s=0, slots=1) as d:
         answers, stop = {}, []
 
@@ -185,7 +190,8 @@ def accepted_jobs_are_never_lost():
         for c in clients:
             c.start()
         for _ in range(6):
-            time.sleep(random.uniform(0.1, 0.4))
+            goal = len(answers) + rng.randrange(1, 40)
+            d.until(lambda g=goal: len(answers) >= g, "no job is accepted")
             d.kill()
             d.start(wait=False)
         d.client()
@@ -245,17 +251,12 @@ def trainer_cannot_be_opened():
         assert d.wait(job, "completed")["attempt"] == 1
 
 
-def newest_checkpoint(d, job):
-    folder = "%s/jobs/%d/checkpoints" % (d.state, job)
-    return max([int(n[5:]) for n in os.listdir(folder) if n.startswith("step-")], default=0) if os.path.isdir(folder) else 0
-
-
 @contextlib.contextmanager
 def unheard(d, job, steps):
     """The job trains on till a checkpoint of `steps` more, while detd stands still; in the block detd goes on, and the job stands still."""
-    goal = newest_checkpoint(d, job) + steps
+    goal = d.newest_checkpoint(job) + steps
     os.kill(d.proc.pid, signal.SIGSTOP)
-    d.until(lambda: newest_checkpoint(d, job) >= goal, "no checkpoint")
+    d.until(lambda: d.newest_checkpoint(job) >= goal, "no checkpoint")
     d.signal_session(job, signal.SIGSTOP)
     os.kill(d.proc.pid, signal.SIGCONT)
     yield
@@ -265,7 +266,7 @@ def unheard(d, job, steps):
 def check_reported(d, job):
     """No report at or before a checkpoint is lost."""
     steps = [s for (s,) in d.sql("SELECT step FROM loss WHERE job=? AND split='train' AND term='total' ORDER BY step", job)]
-    assert steps == list(range(1, len(steps) + 1)) and len(steps) >= newest_checkpoint(d, job), (len(steps), newest_checkpoint(d, job))
+    assert steps == list(range(1, len(steps) + 1)) and len(steps) >= d.newest_checkpoint(job), (len(steps), d.newest_checkpoint(job))
 
 
 def ends_without_a_supervisor():

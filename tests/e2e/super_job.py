@@ -7,6 +7,7 @@ import concurrent.futures
 import fcntl
 import json
 import os
+import random
 import select
 import shutil
 import signal
@@ -18,6 +19,7 @@ import time
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 DETD_JOB = os.path.abspath(sys.argv[1])
+SEED = int(os.environ.get("SEED", "1"))
 
 
 class Store:
@@ -308,13 +310,11 @@ test_a_checkpoint_starts_the_count_anew.job = dict(restarts=1)
 
 def test_stopped_rank_is_named(job):
     job.fault(1, "stop", 15)
-    began = time.monotonic()
     job.start()
-    job.until(lambda: job.store.of("ended"))
-    assert time.monotonic() - began < 60
+    job.until(lambda: job.store.of("ended"), 120)
     hang = [e for e in job.store.of("event") if e["kind"] == "hang"]
     assert len(hang) == 1 and hang[0]["rank"] == 1 and hang[0]["phase"] == "forward", hang
-    assert "rank 1 hangs in phase forward" in job.store.of("ended")[0]["reason"]
+    assert "rank 1 hangs in phase forward at step 14: no sign of life for 20 s" in job.store.of("ended")[0]["reason"]
     job.finish("completed")
     assert job.store.rows("train") == list(range(1, 31))
 
@@ -322,12 +322,10 @@ def test_stopped_rank_is_named(job):
 def test_dead_locked_rank_is_named(job):
     """It beats, but it does not get on, and the other one waits for it."""
     job.fault(1, "deadlock", 15)
-    began = time.monotonic()
     job.start()
-    job.until(lambda: job.store.of("ended"), 70)
-    assert time.monotonic() - began < 60
+    job.until(lambda: job.store.of("ended"), 120)
     text = job.store.of("ended")[0]["reason"]
-    assert "rank 1 hangs in phase forward at step 14: no progress" in text and "rank 0 waits in reduce" in text, text
+    assert "rank 1 hangs in phase forward at step 14: no progress for 45 s" in text and "rank 0 waits in reduce" in text, text
     job.finish("completed")
 
 
@@ -439,8 +437,7 @@ def test_cancel(job):
 def test_cancel_that_nobody_obeys(job):
     job.fault(0, "deaf", 5)
     job.start()
-    job.until(lambda: job.store.of("loss"))
-    time.sleep(0.5)
+    job.until(lambda: any(s["phase"] == "data" for s in job.store.status))  # nothing else of rank.py has that phase
     job.detd.control("cancel", deadline=1)
     job.finish("cancelled", 15)
 
@@ -449,8 +446,8 @@ def test_detd_is_away(job):
     job.start()
     job.until(lambda: len(job.store.rows("train")) >= 5)
     job.detd.close()
-    time.sleep(0.5)
-    assert not job.exited()
+    job.detd = None
+    job.until(lambda: os.path.exists(os.path.join(job.dir, "checkpoints", "step-10")))
     had = len(job.store.records)
     job.detd = Detd(job.state, job.store)
     job.until(lambda: len(job.store.records) > had)
@@ -513,14 +510,15 @@ def test_supervisor_is_killed(job):
 
 def test_everything_is_killed_at_random(job):
     """Whoever dies when: each step is stored exactly once."""
+    rng = random.Random(SEED)
     job.start()
     for i in range(5):
-        seen = len(job.store.records)
-        job.until(lambda: len(job.store.records) >= seen + 9 or job.exited())
+        goal = len(job.store.records) + rng.randrange(1, 16)
+        job.until(lambda: len(job.store.records) >= goal or job.exited())
         if job.exited():
             break
         victims = ranks_of(job)
-        os.kill(victims[i % len(victims)] if i % 3 and victims else job.proc.pid, signal.SIGKILL)
+        os.kill(rng.choice(victims) if i % 3 and victims else job.proc.pid, signal.SIGKILL)
         if i % 3 == 0:
             job.proc.wait()
             job.lock_is_free()

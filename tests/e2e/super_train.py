@@ -50,7 +50,8 @@ def disturb(d, job):
     d.wait(job, lambda j: j["attempt"] >= 3, 60)
     at_step(d, job, 25)
     d.kill()
-    time.sleep(0.3)
+    before = d.newest_checkpoint(job)
+    d.until(lambda: d.newest_checkpoint(job) > before, "the job stands still without detd")
     os.kill(processes(d, job, "detd-worker")[0], signal.SIGSTOP)  # while detd is away: a quick machine trains to the end before it is back
     stopped = time.time()
     d.start()

@@ -11,8 +11,8 @@ enum { FIRST_CHUNK = 16 << 20 }; /* of a device with memory of its own */
 
 enum { ARENA_ALIGN = 256 }; /* the choice of an algorithm may depend on the alignment, so it is the same for all */
 
-/* First fit leaves gaps: in a step of yolov3 a ninth of the peak. A chunk for whole steps has sixteenths more than the peak, one more each time it
- * did not do. */
+/* First fit leaves gaps: in a step of yolov3 a ninth of the peak. A chunk for whole steps has sixteenths more than the peak, one more each
+ * time it did not do. */
 enum { GAP_PARTS = 2, MOST_GAP_PARTS = 4 };
 
 /* Blocks of all chunks in one list, ascending inside a chunk; `first` marks a chunk's first block, which is never merged backwards. */

@@ -107,8 +107,8 @@ float *const *tape_grad_dest(struct tape *t, const struct param *p, float *ret_b
 int tape_grad_done(struct tape *t, const struct param *p, struct err *err);
 /* In backward: memory for v's gradient and the beta to write with. */
 int tape_grad(struct tape *t, struct value *v, float *ret_beta, struct err *err);
-/* In backward, after from's gradient was turned into that of `to`, a value of the same shape, in place: its memory becomes to's, or is added to
- * what other readers of `to` have left there. */
+/* In backward, after from's gradient was turned into that of `to`, a value of the same shape, in place: its memory becomes to's, or is
+ * added to what other readers of `to` have left there. */
 int tape_grad_hand_on(struct tape *t, struct value *from, struct value *to, struct err *err);
 /* [c] floats of device memory, all equal to f; kept for the life of the tape. */
 const float *tape_constant(struct tape *t, float f, int c);

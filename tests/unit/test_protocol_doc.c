@@ -79,7 +79,7 @@ static struct shape {
     { CONTROL_SOCKET, "losses", "job:int split:str step:int tier:tier epoch:num time:num terms:obj", 0 },
     { CONTROL_SOCKET, "events", "job:int time:num level:str kind:str text:str", 0 },
     { CONTROL_SOCKET, "dropped", "count:int", 0 },
-    { RANKS, "go", "nccl_id:null attempt:int tiers:changes", 0 },
+    { RANKS, "go", "nccl_id:null store_id:str attempt:int tiers:changes", 0 },
     { RANKS, "publish", "step:int", 0 },
     { RANKS, "tier_ok", "step:int tier:tier", 0 },
     { RANKS, "control", "word:word tier?:tier", 0 },

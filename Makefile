@@ -158,7 +158,7 @@ check: deps
 LONG     := tests/cuda_msan.sh $(filter %/test_cuda_plans %/test_fuzz_data %/test_repeat,$(TESTS)) $(filter %/ranks.sh,$(RUN_E2E))
 check-long: deps
 	@$(MAKE) --no-print-directory -j$$(nproc) B=$(B) SAN=$(SAN) check-parts
-	@TEST_LONG=1 DETD_FUZZ_ROUNDS=2000 DETD_TEST_REPEATS=20 RANKS_SEED=2 tests/run.sh $(B) $(LONG)
+	@TEST_LONG=1 DETD_FUZZ_ROUNDS=20000 DETD_TEST_REPEATS=20 RANKS_SEED=2 tests/run.sh $(B) $(LONG)
 
 # One-line faults, put into copies of the tree one at a time: how many does a test notice? ONLY=folders, files or numbers of faults; about half an hour
 # without it.

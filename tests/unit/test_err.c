@@ -27,9 +27,23 @@ static void fills_code_field_and_text(void **state)
     assert_int_equal(err_set(NULL, ERR_STATE, "nobody listens"), ERR_STATE);
 }
 
+/* Ours end where the system's begin. */
+static void codes_of_the_system(void **state)
+{
+    static const struct {
+        int code;
+        bool system;
+    } rows[] = { { -ENOENT, true },       { -1, true },        { 0, false }, { 1, false }, { ERR_PROTO, false },
+                 { ERR_PROTO + 1, true }, { ERR_INPUT, false } };
+
+    (void)state;
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
+        assert_int_equal(err_is_system(&(struct err){ .code = rows[i].code }), rows[i].system);
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = { cmocka_unit_test(fills_code_field_and_text) };
+    const struct CMUnitTest tests[] = { cmocka_unit_test(fills_code_field_and_text), cmocka_unit_test(codes_of_the_system) };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

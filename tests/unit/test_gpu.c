@@ -1,5 +1,6 @@
 /* tests/unit/test_gpu.c - what detd makes of a look at the GPUs, and the locks that keep daemons apart. uses: proto daemon */
 #include <errno.h>
+#include <fcntl.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -7,6 +8,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -334,6 +336,10 @@ static void one_job_a_gpu(void **state)
     assert_non_null(strstr(err.msg, uuid));
     close(a);
     assert_false(gpulock_is_held(uuid));
+    a = open(path, O_RDONLY); /* as somebody else who looks */
+    assert_int_equal(flock(a, LOCK_SH), 0);
+    assert_false(gpulock_is_held(uuid));
+    close(a);
     assert_int_equal(gpulock_take(uuid, &b, &err), 0);
     close(b);
     unlink(path);
@@ -379,7 +385,7 @@ static void users_share_the_locks(void **state)
 
 static void links_are_refused(void **state)
 {
-    char uuid[64], path[128], victim[TEMP_MAX], nothing[TEMP_MAX];
+    char uuid[64], path[128], other[136], longest[96], victim[TEMP_MAX], nothing[TEMP_MAX];
     struct err err;
     int fd = mkstemp(temp_path(victim, sizeof victim, "detd-victim-XXXXXX")), lock;
 
@@ -400,6 +406,16 @@ static void links_are_refused(void **state)
     assert_int_equal(mkfifo(path, 0666), 0);
     assert_int_equal(gpulock_take(uuid, &lock, &err), ERR_STATE);
     unlink(path);
+    assert_int_equal(gpulock_take(uuid, &lock, &err), 0);
+    close(lock);
+    snprintf(other, sizeof other, "%s.2", path);
+    assert_int_equal(link(path, other), 0); /* a second name of anybody's file would lend it to whoever locks */
+    assert_int_equal(gpulock_take(uuid, &lock, &err), ERR_STATE);
+    unlink(other);
+    unlink(path);
+    memset(longest, 'a', sizeof longest);
+    longest[81] = '\0';
+    assert_int_equal(gpulock_take(longest, &lock, &err), ERR_INPUT);
     assert_int_equal(gpulock_take("../../etc/passwd", &lock, &err), ERR_INPUT);
     assert_int_equal(gpulock_take("", &lock, &err), ERR_INPUT);
     close(fd);

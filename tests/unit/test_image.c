@@ -212,7 +212,7 @@ static void headers_over_a_limit_are_refused(void **state)
         bool over;
     } rows[] = { { 16384, 16384, true }, { 16384, 4096, false }, { 16384, 4097, true }, { 4097, 16384, true },
                  { 16385, 1, true },     { 1, 16385, true },     { 16384, 1, false },   { 1, 16384, false } };
-    char path[] = "/tmp/detd-image-XXXXXX";
+    char path[TEMP_MAX];
     uint8_t *rgb = pattern(24, 16);
     struct decoder *dec = decoder_new();
     struct image img;
@@ -220,7 +220,7 @@ static void headers_over_a_limit_are_refused(void **state)
     int w, h;
 
     (void)state;
-    close(mkstemp(path));
+    close(mkstemp(temp_path(path, sizeof path, "detd-image-XXXXXX")));
     for (size_t i = 0; i < 2 * sizeof rows / sizeof *rows; i++) {
         bool png = i % 2, over = rows[i / 2].over;
         FILE *f;
@@ -246,10 +246,10 @@ static void a_file_is_read_whole_or_told(void **state)
 {
     static const int at_fault[] = { ERR_DATA, ERR_UNSUPPORTED, -ENOENT, -ENOTDIR, -EACCES, -ELOOP, -ENAMETOOLONG, -ENXIO };
     static const int not_at_fault[] = { 0, -ENOMEM, -EMFILE, -EIO, -EINTR, -ESTALE, ERR_DEVICE, ERR_INPUT };
-    char path[] = "/tmp/detd-image-XXXXXX";
+    char path[TEMP_MAX];
     struct whole_file f = { 0 };
     struct err err;
-    int fd = mkstemp(path);
+    int fd = mkstemp(temp_path(path, sizeof path, "detd-image-XXXXXX"));
 
     (void)state;
     assert_int_equal(write(fd, "0123456789", 10), 10);

@@ -84,6 +84,71 @@ static void defaults(void **state)
     jobspec_free(NULL);
 }
 
+/* Where defaults that follow other keys reach their bounds. */
+static void defaults_are_bounded(void **state)
+{
+    struct jobspec *s = good("model.size=2048;train.steps=19999");
+
+    (void)state;
+    assert_int_equal(s->data_augment_size_max, 2048);
+    assert_int_equal(s->data_augment_size_min, 1952);
+    assert_int_equal(s->train_burn_in, 999);
+    jobspec_free(s);
+    s = good("model.size=160;train.steps=40000;run.ranks=4"); /* as many ranks as shards */
+    assert_int_equal(s->data_augment_size_max, 256);
+    assert_int_equal(s->data_augment_size_min, 64);
+    assert_int_equal(s->train_burn_in, 1000);
+    jobspec_free(s);
+    s = good("data.val={\"annotations\":\"v.json\",\"images\":\"i\"};val.every=30");
+    assert_int_equal(s->checkpoint_every, 30);
+    jobspec_free(s);
+    s = good("data.val={\"annotations\":\"v.json\",\"images\":\"i\"};val.every=0");
+    assert_int_equal(s->checkpoint_every, 400);
+    jobspec_free(s);
+}
+
+static int parse_with(const char *key, json_t *value, struct err *err)
+{
+    json_t *root = job("");
+    struct jobspec *s = NULL;
+    int rc;
+
+    if (strcmp(key, "name") == 0) {
+        json_object_set_new(root, "name", value);
+    } else {
+        json_t *run = json_object(), *env = json_object();
+
+        json_object_set_new(env, key, value);
+        json_object_set_new(run, "env", env);
+        json_object_set_new(root, "run", run);
+    }
+    rc = jobspec_parse(root, &s, err);
+    jobspec_free(s);
+    json_decref(root);
+    return rc;
+}
+
+static void texts_are_bounded(void **state)
+{
+    char text[4098];
+    struct err err;
+
+    (void)state;
+    memset(text, 'a', sizeof text);
+    text[sizeof text - 1] = '\0';
+    assert_int_equal(parse_with("name", json_stringn(text, 64), &err), 0);
+    assert_int_equal(parse_with("name", json_stringn(text, 65), &err), ERR_INPUT);
+    assert_string_equal(err.msg, "name: must have at most 64 bytes, has 65");
+    assert_int_equal(parse_with("A", json_stringn(text, 4096), &err), 0);
+    assert_int_equal(parse_with("A", json_stringn(text, 4097), &err), ERR_INPUT);
+    text[128] = '\0';
+    assert_int_equal(parse_with(text, json_string("b"), &err), 0);
+    text[128] = 'a';
+    text[129] = '\0';
+    assert_int_equal(parse_with(text, json_string("b"), &err), ERR_INPUT);
+    assert_string_equal(err.field, "run.env");
+}
+
 static void shards_of_a_batch(void **state)
 {
     (void)state;
@@ -138,6 +203,8 @@ static void refused(void **state)
         { "train.lr_steps=[0.9,100]", "train.lr_steps", "train.lr_steps: must ascend; number 2 is step 100 after step 3600" },
         { "train.lr_steps=[100,100]", "train.lr_steps", "train.lr_steps: must ascend; number 2 is step 100 after step 100" },
         { "train.lr_steps=[0.5,2000]", "train.lr_steps", "train.lr_steps: must ascend; number 2 is step 2000 after step 2000" },
+        { "data.augment.size_max=528", "data.augment.size_max", "data.augment.size_max: must be a multiple of 32, is 528" },
+        { "train.steps=9007199254740994.0", "train.steps", "train.steps: must be a whole number, is 9.0072e15" },
         { "train.lr_steps=[1.5]", "train.lr_steps", "train.lr_steps: must be whole steps, or fractions between 0 and 1; number 1 is 1.5" },
         { "train.lr_steps=[\"a\"]", "train.lr_steps", "train.lr_steps: number 1 must be a number, is \"a\"" },
         { "train.lr_steps=3", "train.lr_steps", "train.lr_steps: must be a list of numbers, is 3" },
@@ -463,6 +530,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(defaults),
+        cmocka_unit_test(defaults_are_bounded),
+        cmocka_unit_test(texts_are_bounded),
         cmocka_unit_test(shards_of_a_batch),
         cmocka_unit_test(refused),
         cmocka_unit_test(unknown_keys),

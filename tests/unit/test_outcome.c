@@ -81,6 +81,13 @@ static const struct {
     { "{\"type\":\"loss\",\"split\":\"val\",\"step\":1,\"tier\":\"off\",\"time\":1,\"terms\":{\"a\":[1]}}", "loss: terms: must be" },
     { "{\"type\":\"loss\",\"split\":\"val\",\"step\":1,\"tier\":\"off\",\"time\":1,\"terms\":{\"\":[1,2]}}", "loss: terms: must be" },
     { "{\"type\":\"loss\",\"split\":\"val\",\"step\":1.5,\"tier\":\"off\",\"time\":1,\"terms\":{}}", "loss: step: must be" },
+    { "{\"type\":\"loss\",\"split\":\"val\",\"step\":1,\"tier\":\"off\",\"time\":1,\"terms\":{\"a\":[1,2,3]}}", "loss: terms: must be" },
+    { "{\"type\":\"loss\",\"split\":\"val\",\"step\":1,\"tier\":\"off\",\"time\":1,\"terms\":{\"a\":[1,\"2\"]}}", "loss: terms: must be" },
+    { "{\"type\":\"tier\",\"step\":1,\"tier\":\"world\"}", NULL },
+    { "{\"type\":\"tier\",\"step\":1}", "tier: tier: must be" },
+    { "{\"type\":\"tier\",\"step\":1,\"tier\":\"worlds\"}", "tier: tier: must be" },
+    { "{\"type\":\"start\",\"resume_step\":1}", "start: checkpoint: must be" },
+    { "{\"type\":\"event\",\"level\":\"info\",\"kind\":\"k\"}", "event: text: must be" },
     { "{\"type\":\"loss\"}", "loss: split: must be" },
     { "{\"type\":\"eval\",\"step\":1,\"time\":1,\"metrics\":{\"a\":null,\"b\":0.5}}", NULL },
     { "{\"type\":\"eval\",\"step\":1,\"time\":1,\"metrics\":[]}", "eval: metrics: must be" },
@@ -110,6 +117,34 @@ static void what_ranks_may_say(void **state)
             fail_msg("%s: %d %s", lines[i].line, rc, err.msg);
         json_decref(msg);
     }
+}
+
+/* n metrics with names of so many letters */
+static int eval_of(int n, int letters)
+{
+    char *text = malloc((size_t)n * (size_t)(letters + 8) + 128);
+    size_t len = (size_t)sprintf(text, "{\"type\":\"eval\",\"step\":1,\"time\":1,\"metrics\":{");
+    struct err err = { 0 };
+    enum record_type type;
+    json_t *msg = NULL;
+    int rc;
+
+    for (int i = 0; i < n; i++)
+        len += (size_t)sprintf(text + len, "%s\"%0*d\":1", i ? "," : "", letters, i);
+    len += (size_t)sprintf(text + len, "}}");
+    rc = record_parse(text, len, &type, &msg, &err);
+    json_decref(msg);
+    free(text);
+    return rc;
+}
+
+static void values_and_their_names_are_bounded(void **state)
+{
+    (void)state;
+    assert_int_equal(eval_of(RECORD_MAX_VALUES, 3), 0);
+    assert_int_equal(eval_of(RECORD_MAX_VALUES + 1, 3), ERR_PROTO);
+    assert_int_equal(eval_of(1, RECORD_MAX_NAME), 0);
+    assert_int_equal(eval_of(1, RECORD_MAX_NAME + 1), ERR_PROTO);
 }
 
 static void lines_never_pass_their_buffer(void **state)
@@ -186,6 +221,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(outcomes),
         cmocka_unit_test(what_ranks_may_say),
+        cmocka_unit_test(values_and_their_names_are_bounded),
         cmocka_unit_test(lines_never_pass_their_buffer),
         cmocka_unit_test(tiers_outlive_their_writer),
     };

@@ -21,8 +21,8 @@ struct job_options {
     int attempt;
     uint64_t last_seq;
     const char *nonce;
-    const char *store_id; /* of the database that numbered the job, NULL: detd's welcome says it */
-    const char *socket; /* of detd */
+    const char *store_id; /* of the database that numbered the job; a spool of another one is set aside. NULL: detd's welcome says it */
+    const char *socket;   /* of detd */
     int lock_fd;
     const char *worker; /* path of the trainer */
     char *const *gpus;  /* NULL-terminated, or NULL */

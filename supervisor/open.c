@@ -245,6 +245,41 @@ static void open_handles(struct job *j)
     j->handles = 6;
 }
 
+/* What the job of another database left where this one is now: its reports are kept, but they are none of this job, nor are its tiers. */
+static int set_aside(const char *store_id, struct err *err)
+{
+    static const char *const names[] = { "spool.0", "spool.1", "tiers" };
+    char to[SPOOL_STORE_ID + 16];
+
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        snprintf(to, sizeof to, "%s.%s", names[i], store_id);
+        if (rename(names[i], to) < 0 && errno != ENOENT)
+            return err_sys(err, "rename '%s' to '%s'", names[i], to);
+    }
+    job_log("the spool was of another database (store %s): kept as spool.0.%s and spool.1.%s", store_id, store_id, store_id);
+    return 0;
+}
+
+static int open_spool(struct job *j, struct err *err)
+{
+    const char *ours = j->options.store_id, *known;
+    int rc = spool_open(".", SPOOL_SEGMENT_BYTES, j->options.last_seq, &j->spool, err);
+
+    if (rc < 0 || !ours)
+        return rc;
+    known = spool_store_id(j->spool);
+    if (known[0] && strcmp(known, ours) != 0) {
+        rc = set_aside(known, err);
+        spool_close(j->spool);
+        j->spool = NULL;
+        if (rc == 0)
+            rc = spool_open(".", SPOOL_SEGMENT_BYTES, j->options.last_seq, &j->spool, err);
+        if (rc < 0)
+            return rc;
+    }
+    return spool_store_id(j->spool)[0] ? 0 : spool_set_store_id(j->spool, ours, err);
+}
+
 int job_open(uv_loop_t *loop, const struct job_options *options, struct job **ret, struct err *err)
 {
     struct job *j = calloc(1, sizeof *j);
@@ -257,9 +292,7 @@ int job_open(uv_loop_t *loop, const struct job_options *options, struct job **re
     j->worker_fd = -1;
     j->plugin_fd = -1;
     j->attempt = options->attempt;
-    rc = spool_open(".", SPOOL_SEGMENT_BYTES, options->last_seq, &j->spool, err);
-    if (rc == 0 && options->store_id && !spool_store_id(j->spool)[0])
-        rc = spool_set_store_id(j->spool, options->store_id, err);
+    rc = open_spool(j, err);
     if (rc == 0)
         rc = read_history(j, &lost, err);
     if (rc < 0) {

@@ -237,11 +237,11 @@ def store_of(path):
         return json.load(f)["store_id"]
 
 
-def begin_with(d, checkpoints, spec):
-    """The next job of a detd finds these checkpoints where its own will be; what it ends with."""
+def begin_with(d, left, spec):
+    """The next job of a detd finds what another job left where its own folder will be; what it ends with."""
     job = 1 + max((j["id"] for j in d.call("job.list")["jobs"]), default=0)
     folder = "%s/jobs/%d" % (d.state, job)
-    shutil.copytree(checkpoints, folder + "/checkpoints")
+    shutil.copytree(left, folder)
     shutil.rmtree(folder + "/checkpoints/step-4")
     assert d.call("job.submit", spec=spec, token="begins with others")["id"] == job
     return d.wait(job, lambda j: j["state"] in ("completed", "failed"))
@@ -257,13 +257,14 @@ def whose(d):
     assert len(ours) == 32 and store_of(first) == ours, (store_of(first), ours)
     status, _ = alone(d.root, "unmarked", spec)
     assert status == 0 and store_of(unmarked) == "", store_of(unmarked)
-    ended = begin_with(d, unmarked + "/checkpoints", spec)
+    ended = begin_with(d, unmarked, spec)
     assert ended["state"] == "completed" and ended["attempts"][0]["resume_step"] == 2, ended
     with Daemon(foreign=False) as other:
         theirs = other.call("daemon.info")["store_id"]
-        ended = begin_with(other, first + "/checkpoints", spec)
+        ended = begin_with(other, first, spec)
         assert ended["state"] == "failed" and len(ended["attempts"]) <= 1, ended
         assert "its store_id is %s, the job's is %s" % (ours, theirs) in ended["reason"], ended
+        assert os.path.exists("%s/jobs/%d/spool.0.%s" % (other.state, ended["id"], ours))
 
 
 # ---- a picture that is late ----

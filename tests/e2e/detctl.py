@@ -96,6 +96,7 @@ def test_usage(node):
     for line in node.ctl("--help").stdout.split("\n\n")[1].split("\n"):
         expect(node.ctl(line.split()[0], "--help"), 0)
     expect(node.ctl("--socket", node.folder + "/none", "ls"), 3, "no detd answers at")
+    expect(node.ctl("ls", "--socket"), 2, "--socket needs a path")
 
 
 def test_refused_before_anything_is_queued(node):
@@ -133,12 +134,19 @@ def test_a_job_that_completes(node):
     assert "AP50" in {row["metric"] for row in json.loads(node.ctl("eval", "--json").stdout)}
     expect(node.ctl("eval", "--metric", "nothing"), 0, "job 1 has no metric 'nothing' yet")
     assert min(row["value"] for row in json.loads(node.ctl("eval", "--json").stdout) if row["value"] is not None) >= 0
+    steps = re.findall(r"^ *([0-9]+)  AP50 ", node.ctl("eval").stdout, re.M)
+    assert steps == ["8"], steps  # the newest evaluation of all metrics, and the history of one
+    assert re.findall(r"^ *([0-9]+)  AP50 ", node.ctl("eval", "--metric", "AP50").stdout, re.M) == ["4", "8"]
     picture = node.folder + "/d/images/" + sorted(os.listdir(node.folder + "/d/images"))[0]
     expect(node.ctl("predict", "1", picture, "-o", node.folder + "/out", "--checkpoint", "77"), 1, "no checkpoint of step 77; the newest is .* 8")
     assert not os.path.exists(node.folder + "/out")
     expect(node.ctl("predict", "1", picture, "-o", node.folder + "/out"), 0)
     with open(node.folder + "/out/results.json", encoding="utf-8") as f:
         assert {r["file_name"] for r in json.load(f)} <= {picture}
+    expect(node.ctl("predict", "1", picture, "-o", node.folder + "/out", "--conf", "1.5"), 2, "a score between 0 and 1, not '1.5'")
+    expect(node.ctl("predict", "1", picture, "-o", node.folder + "/out", "--conf", "0"), 0)
+    with open(node.folder + "/out/results.json", encoding="utf-8") as f:
+        assert {r["file_name"] for r in json.load(f)} == {picture}
     expect(node.ctl("logs", "1", "--rank", "1"), 0)
     expect(node.ctl("logs", "1", "--rank", "9"), 1, "no log of rank 9")
     expect(node.ctl("why"), 0)

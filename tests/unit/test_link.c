@@ -19,6 +19,7 @@
 #include "client/command.h"
 #include "client/link.h"
 #include "proto/err.h"
+#include "proto/rpc.h"
 #include "tests/harness.h"
 
 static char folder[TEMP_MAX], path[TEMP_MAX + 8];
@@ -142,6 +143,73 @@ static void bad_paths(void **state)
     assert_null(l);
 }
 
+/* A process that sends SIGINT until it is killed: one that comes too early is no harm. */
+static pid_t keep_interrupting(void)
+{
+    pid_t parent = getpid(), killer = fork();
+
+    if (killer > 0)
+        return killer;
+    while (getppid() == parent) {
+        usleep(10000);
+        kill(parent, SIGINT);
+    }
+    _exit(0);
+}
+
+static void stop_interrupting(pid_t killer)
+{
+    kill(killer, SIGKILL);
+    waitpid(killer, NULL, 0);
+    interrupted = 0;
+}
+
+/* Without a limit only a signal ends the wait for a detd that is away. */
+static void patience_without_end(void **state)
+{
+    static const char *const dies[] = { "", NULL }, *const *const scripts[] = { dies, NULL };
+    pid_t child = serve(scripts), killer;
+    struct err err = { 0 };
+    struct link *l = NULL;
+    json_t *result = NULL;
+
+    (void)state;
+    catch_interrupt();
+    assert_int_equal(link_open(path, &l, &err), 0);
+    waitpid(child, NULL, 0);
+    link_patience(l, -1);
+    killer = keep_interrupting();
+    assert_int_equal(link_call(l, "m", json_object(), &result, &err), -EINTR);
+    stop_interrupting(killer);
+    link_close(l);
+}
+
+static void refused_as_a_whole(void **state)
+{
+    static const char *const first[] = { "{\"jsonrpc\":\"2.0\",\"id\":null,\"error\":{\"code\":-32602,\"message\":\"too many\"}}\n", OK(3),
+                                         NULL },
+                             *const *const scripts[] = { first, NULL };
+    pid_t child = serve(scripts);
+    struct err err = { 0 };
+    struct link *l = NULL;
+    json_t *result = NULL;
+    char *big = malloc(RPC_MAX_LINE + 1);
+
+    (void)state;
+    memset(big, 'x', RPC_MAX_LINE);
+    big[RPC_MAX_LINE] = '\0';
+    assert_int_equal(link_open(path, &l, &err), 0);
+    assert_int_equal(link_call(l, "m", json_object(), &result, &err), ERR_INPUT); /* an answer without the id that could not be read */
+    assert_string_equal(err.msg, "too many");
+    assert_int_equal(link_call(l, "m", json_pack("{s:s}", "a", big), &result, &err), ERR_INPUT); /* not even sent */
+    assert_non_null(strstr(err.msg, "detd takes at most 1048576"));
+    assert_int_equal(link_call(l, "m", json_object(), &result, &err), 0);
+    json_decref(result);
+    link_close(l);
+    waitpid(child, NULL, 0);
+    free(big);
+}
+
 /* A signal ends the wait for an answer that does not come. */
 static void interrupt(void **state)
 {
@@ -154,16 +222,9 @@ static void interrupt(void **state)
     (void)state;
     catch_interrupt();
     assert_int_equal(link_open(path, &l, &err), 0);
-    pid_t killer = fork();
-    if (killer == 0)
-        for (;;) { /* one that comes too early is no harm */
-            usleep(10000);
-            kill(getppid(), SIGINT);
-        }
+    pid_t killer = keep_interrupting();
     assert_int_equal(link_call(l, "m", json_object(), &result, &err), -EINTR);
-    kill(killer, SIGKILL);
-    waitpid(killer, NULL, 0);
-    interrupted = 0;
+    stop_interrupting(killer);
     link_close(l);
     waitpid(child, NULL, 0);
 }
@@ -182,8 +243,14 @@ static void default_paths(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(calls_and_errors), cmocka_unit_test(repeats_after_a_loss), cmocka_unit_test(gives_up), cmocka_unit_test(bad_paths),
-        cmocka_unit_test(interrupt),        cmocka_unit_test(default_paths),
+        cmocka_unit_test(calls_and_errors),
+        cmocka_unit_test(repeats_after_a_loss),
+        cmocka_unit_test(gives_up),
+        cmocka_unit_test(bad_paths),
+        cmocka_unit_test(interrupt),
+        cmocka_unit_test(default_paths),
+        cmocka_unit_test(patience_without_end),
+        cmocka_unit_test(refused_as_a_whole),
     };
 
     if (!mkdtemp(temp_path(folder, sizeof folder, "test_link.XXXXXX")))

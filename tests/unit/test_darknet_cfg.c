@@ -251,6 +251,28 @@ static void reads_what_darknet_reads(void **state)
 #define NET  "[net]\nwidth=32\nheight=32\nchannels=3\n"
 #define CONV "[convolutional]\nfilters=18\nsize=1\nactivation=linear\n"
 
+/* What Darknet takes where a section does not say. */
+static void a_head_of_few_words(void **state)
+{
+    static const char text[] = NET "[convolutional]\nfilters=50\nsize=1\nactivation=linear\n[yolo]\nanchors=10,14, 23,27\nnum=2\n";
+    const struct yolo_head *y;
+    struct darknet_net *net = NULL;
+    struct err err = { 0 };
+
+    (void)state;
+    if (darknet_cfg_parse(text, sizeof text - 1, "a.cfg", &net, &err) < 0)
+        fail_msg("%s", err.msg);
+    y = &net->layers[1].yolo;
+    assert_int_equal(y->classes, 20);
+    assert_true(y->nanchors == 2 && y->mask[0] == 0 && y->mask[1] == 1);
+    assert_true(y->anchor[0][0] == 10 && y->anchor[0][1] == 14 && y->anchor[1][0] == 23 && y->anchor[1][1] == 27);
+    assert_true(y->ignore_thresh == .5f && y->truth_thresh == 1 && y->assign_iou_thresh == 1);
+    assert_true(y->box_gain == 1 && y->obj_gain == 1 && y->noobj_gain == 1 && y->cls_gain == 1);
+    assert_true(net->layers[1].jitter == .2 && net->layers[1].random == 0);
+    assert_int_equal(net->layers[1].max_boxes, 90);
+    darknet_net_free(net);
+}
+
 static const struct bad {
     const char *text, *msg;
 } bads[] = {
@@ -338,6 +360,7 @@ int main(void)
         cmocka_unit_test(a_size_that_does_not_tile_is_refused),
         cmocka_unit_test(an_unknown_preset_is_named),
         cmocka_unit_test(reads_what_darknet_reads),
+        cmocka_unit_test(a_head_of_few_words),
         cmocka_unit_test(refuses_with_file_and_line),
         cmocka_unit_test(refuses_files_that_are_no_text),
     };

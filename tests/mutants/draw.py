@@ -37,7 +37,10 @@ QUIET = re.compile(r"""
   | \b(__attribute__|__builtin_expect|alignas|_Alignas|aligned|restrict_)\b
   | \b(pthread_(mutex_lock|sigmask)|sig\w+set)\s*\(                                            # shows under SAN=thread, if at all
   | \bva_\w+\s*\(
-  | atomic_fetch_add                                                               # beats: that they change is all that counts
+  | atomic_fetch_add | \bversion\b                                                 # beats, versions: that they change is all that counts
+  | \bh\s=\s\(h\s\^                                                               # hashes: any other mixes as well
+  | \w+\s-\s\(\w+\s<\s\w+\)                                                      # orders of sort functions, which never meet themselves
+  | \bpthread_\w+_init\s*\( | sleep                                              # all zeros is as good; speed
   | \b(posix_fadvise|madvise|readahead|sched_yield|prctl|setlocale|signal|umask)\b
   | \b(free|close|fclose|closedir|munmap|dlclose|unlink|unlinkat|fflush|setvbuf|json_decref)\s*\(     # what is not released shows under a sanitizer only
   | \b\w+_(free|unref|destroy|close|release)\s*\(
@@ -80,6 +83,8 @@ def numbers(line):
         return
     for m in re.finditer(r"(?<![\w.])(0[xX][0-9a-fA-F]+[uUlL]*|\d+\.\d*(?:[eE][-+]?\d+)?[fF]?|\.\d+[fF]?|\d+[uUlL]*)(?![\w.])", line):
         text, before = m[0], line[:m.start()].rstrip()
+        if re.search(r"\? -1 :$", before):
+            continue  # of a sort function: the sign counts
         if text.lower().startswith("0x"):
             digits = re.match(r"0[xX][0-9a-fA-F]+", text)[0]
             yield m.start(), m.end(), "0x%X%s" % (int(digits, 16) ^ 1 << 4, text[len(digits):])
@@ -100,12 +105,16 @@ RESULT = re.compile(r"(\b(rc|fd|status|pid|n|got|used)|\))$")
 
 def comparisons(line):
     """A border moved, a test of equality turned, "and" for "or". To turn < into >= would break most programs at once, so it is not drawn."""
+    line = line.replace("->", "..")
     for m in re.finditer(r"(?<![<>=!\-+*/&|^])(<=|>=|==|!=|&&|\|\||<|>)(?![<>=])", line):
         op, left, right = m[0], re.search(r"[^<>=!&|(,;]*$", line[:m.start()])[0], re.match(r"[^<>=!&|;]*", line[m.end():])[0]
         if op in "<>" and (line[m.end():m.end() + 1] != " " or line[m.start() - 1] != " "):
             continue  # templates, includes
         if re.search(r"threads|workers", left + right) or RESULT.search(left.rstrip()) and re.match(r"\s*-?[01]\b", right):
             continue  # how many threads there are is a matter of speed
+        choice = re.match(r"\s*(.+?) \? (?:\([\w ]+\))?(.+?) : ([\w.]+)", line[m.end():])
+        if choice and {choice[2], choice[3]} == {choice[1], re.search(r"[\w.]*$", left.rstrip())[0]}:
+            continue  # the smaller or larger of two: equal ones are the same
         if op in ("<", ">", "<=", ">="):
             if not SIZES.search(left + right):
                 yield m.start(), m.end(), {"<": "<=", ">": ">=", "<=": "<", ">=": ">"}[op]

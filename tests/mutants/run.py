@@ -3,14 +3,14 @@
 of the faults would be noticed? ONLY: folders, files or numbers of faults. Prints a line for every fault and the share of each folder. Status 0: 95 % were
 noticed or more.
 
-Two copies are worked on side by side, each in a folder of its own under TMPDIR (default /var/tmp), where what a test leaves in /tmp stays too; the folders
-and every process go at the end, also after Ctrl-C. A test is first run without a fault, where it must pass: programs before anything else, a script when
+Two copies are worked on side by side, each in a folder of its own under TMPDIR (default /var/tmp); the folders and every process go at the end, also after
+Ctrl-C. A test is first run without a fault, where it must pass: programs before anything else, a script when
 no program has noticed a fault that it covers. How long that took orders them: those named after the file come first, then the quickest, then scripts.
 """
 import collections
-import ctypes
 import multiprocessing
 import os
+import re
 import resource
 import shutil
 import signal
@@ -24,63 +24,15 @@ import faults
 
 WORKERS, SHARE = 2, 0.95
 MEMORY = 8 << 30  # bytes that a process of a test may take; one that runs wild hits no more than itself
-PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER = 1, 36
-SKIPPED = 77
 BATCHES = (1, 3, 12)  # programs built before the first ones are run
+PASSED, FAILED, SKIPPED = "passed", "failed", "skipped"
 
 with open("/proc/cpuinfo", encoding="utf-8") as cpuinfo:
     ISA = "avx2" if " avx2 " in cpuinfo.read() else "generic"
 # Quick to compile, and the same bits. What a left out call leaves unused is no reason to refuse a fault.
 MAKE = ["make", "--no-print-directory", "-s", "B=build", "ISAS=" + ISA, "NVCC=", "WARN=-w", "EMU_WARN=-w", "CPU_OPT=-O2", "EMU_OPT=-O1 -g0"]
-ENV = {k: v for k, v in os.environ.items() if not k.startswith(("MAKE", "MFLAGS", "DETD_"))}
-ENV.update(CFLAGS="-g0", DETD_BUILD="build", PYTHONDONTWRITEBYTECODE="1", TMPDIR="/tmp")
-
-# A /tmp and locks of its own for each test; another user than root does it in a user namespace, whose rights he does not keep.
-BIND = 'mount --bind "$0" /tmp && mount --bind "$0" /run/lock && '
-PRIVATE = (["unshare", "--mount", "sh", "-c", BIND + 'exec "$@"'] if os.geteuid() == 0 else
-           ["unshare", "--user", "--map-current-user", "--keep-caps", "--mount", "sh", "-c",
-            BIND + 'exec setpriv --inh-caps=-all --ambient-caps=-all -- "$@"'])
-
-
-# ---- processes ----
-
-def children():
-    found = []
-    for pid in filter(str.isdigit, os.listdir("/proc")):
-        try:
-            with open("/proc/%s/stat" % pid, encoding="utf-8", errors="replace") as f:
-                if int(f.read().rpartition(")")[2].split()[1]) == os.getpid():
-                    found.append(int(pid))
-        except OSError:
-            pass  # it ended meanwhile
-    return found
-
-
-def end_children():
-    """Children of children become ours when their parents die (a worker is a subreaper), so nobody is left when there are none."""
-    while True:
-        running = children()
-        if not running:
-            return
-        for pid in running:
-            try:
-                os.kill(pid, signal.SIGKILL)
-            except ProcessLookupError:
-                pass
-        for pid in running:
-            try:
-                os.waitpid(pid, 0)
-            except ChildProcessError:
-                pass
-
-
-def limit():
-    resource.setrlimit(resource.RLIMIT_DATA, (MEMORY, MEMORY))
-    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-
-
-def can_be_private(folder):
-    return subprocess.run(PRIVATE + [folder, "true"], capture_output=True, check=False).returncode == 0
+ENV = {k: v for k, v in os.environ.items() if not k.startswith(("MAKE", "MFLAGS", "DETD_", "TEST_"))}
+ENV.update(CFLAGS="-g0", PYTHONDONTWRITEBYTECODE="1", TEST_JOBS="1", TEST_GRACE="5")
 
 
 # ---- a copy of the tree ----
@@ -90,11 +42,13 @@ def tree_of(place):
 
 
 def copy(source, place):
-    shutil.copytree(source, tree_of(place), symlinks=True, ignore=shutil.ignore_patterns(".git", "build-*", "__pycache__", *(["build"] if source == faults.ROOT else [])))
+    shutil.copytree(source, tree_of(place), symlinks=True,
+                    ignore=shutil.ignore_patterns(".git", "build-*", "__pycache__", *(["build"] if source == faults.ROOT else [])))
     shared = os.path.join(os.path.dirname(faults.ROOT), "shared")  # data that some tests use where it is there
     if os.path.isdir(shared):
         os.symlink(shared, os.path.join(place, "shared"))
     os.mkdir(os.path.join(place, "tmp"))
+    os.chmod(os.path.join(place, "tmp"), 0o711)
 
 
 def stamps(tree):
@@ -109,9 +63,9 @@ def stamps(tree):
 class Copy:
     """What a worker puts faults into. plain: the place of the tree that nothing is done to, built."""
 
-    def __init__(self, place, plain, private):
-        self.place, self.plain, self.private = place, plain, private
-        self.tree, self.want = tree_of(place), stamps(tree_of(plain))
+    def __init__(self, place, plain):
+        self.place, self.plain, self.tree, self.want = place, plain, tree_of(place), stamps(tree_of(plain))
+        self.running = None
 
     def restore(self):
         have = stamps(self.tree)
@@ -124,37 +78,39 @@ class Copy:
                 os.makedirs(os.path.dirname(os.path.join(self.tree, path)), exist_ok=True)
                 shutil.copy2(os.path.join(tree_of(self.plain), path), os.path.join(self.tree, path), follow_symlinks=False)
 
+    def call(self, command, **env):
+        """(status, output) of a command in the tree."""
+        self.running = subprocess.Popen(command, cwd=self.tree, env=dict(ENV, TMPDIR=os.path.join(self.place, "tmp"), **env), stdin=subprocess.DEVNULL,
+                                        stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace", start_new_session=True,
+                                        preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_DATA, (MEMORY, MEMORY)))
+        said, _ = self.running.communicate()
+        status, self.running = self.running.returncode, None
+        return status, said
+
+    def end(self):
+        """tests/run.py ends the processes of its test, and removes their files."""
+        if self.running:
+            os.killpg(self.running.pid, signal.SIGTERM)
+            self.running.wait()
+
     def make(self, *targets):
         """None, or what the compiler said."""
-        done = subprocess.run(MAKE + list(targets), cwd=self.tree, env=ENV, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
-                              errors="replace", check=False)
-        return done.stdout if done.returncode else None
+        status, said = self.call(MAKE + list(targets))
+        return said if status else None
 
     def run(self, test, seconds):
-        """(status, seconds, the end of its output); the status is None when it ran longer than that."""
-        tmp, log = os.path.join(self.place, "tmp"), os.path.join(self.place, "log")
-        command = ["bash", test] if test.endswith(".sh") else ["build/" + test]
+        """(PASSED or another, seconds, output). One that takes longer than so many seconds has failed."""
         start = time.monotonic()
-        with open(log, "wb") as out:
-            run = subprocess.Popen((PRIVATE + [tmp] if self.private else []) + command, cwd=self.tree, stdin=subprocess.DEVNULL, stdout=out, stderr=out,
-                                   env=ENV if self.private else dict(ENV, TMPDIR=tmp), preexec_fn=limit, start_new_session=True)
-            try:
-                status = run.wait(seconds)
-            except subprocess.TimeoutExpired:
-                status = None
-            finally:
-                end_children()
-        shutil.rmtree(tmp, ignore_errors=True)
-        os.makedirs(tmp, exist_ok=True)
-        with open(log, encoding="utf-8", errors="replace") as f:
-            return status, time.monotonic() - start, "".join(f.readlines()[-40:])
+        _, said = self.call(["python3", "tests/run.py", "build", test if test.endswith(".sh") else "build/" + test], TEST_SECONDS=str(seconds))
+        passed, failed, _ = re.findall(r"^(\d+) passed, (\d+) failed, (\d+) skipped$", said, re.M)[-1]
+        return FAILED if failed != "0" else PASSED if passed != "0" else SKIPPED, time.monotonic() - start, said
 
 
 # ---- what a worker does ----
 
 def noticed(work, test, seconds):
-    status, _, _ = work.run(test, 30 + 8 * seconds)
-    return None if status in (0, SKIPPED) else ("noticed", test + (" (endless)" if status is None else ""))
+    status, _, said = work.run(test, 30 + 8 * seconds)
+    return ("noticed", test + (" (endless)" if "no end after" in said else "")) if status == FAILED else None
 
 
 def try_programs(work, programs, seconds):
@@ -181,7 +137,7 @@ def try_scripts(work, fault, scripts, known):
             built = False
         if known[test][0] == SKIPPED:
             continue
-        if known[test][0] != 0:
+        if known[test][0] == FAILED:
             return "UNFIT", known[test][2] + "\n" + test
         said = None if built else work.make("check-parts")
         if said is not None:
@@ -193,17 +149,13 @@ def try_scripts(work, fault, scripts, known):
     return None
 
 
-def worker(place, plain, private, listed, tasks, results):
+def worker(place, plain, listed, tasks, results):
     """Tasks are ("test", name), ("fault", number, programs, their seconds, scripts) and None."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
-    libc = ctypes.CDLL(None)
-    libc.prctl(PR_SET_PDEATHSIG, signal.SIGTERM, 0, 0, 0)
-    libc.prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
-    known = {}
+    copy(tree_of(plain), place)
+    work, known = Copy(place, plain), {}
     try:
-        copy(tree_of(plain), place)
-        work = Copy(place, plain, private)
         for task in iter(tasks.get, None):
             start = time.monotonic()
             if task[0] == "test":
@@ -215,19 +167,19 @@ def worker(place, plain, private, listed, tasks, results):
                 results.put((task, verdict + (time.monotonic() - start,)))
             work.restore()
     finally:
-        end_children()
+        work.end()
 
 
 # ---- the whole ----
 
 class Crew:
-    def __init__(self, scratch, private, listed):
+    def __init__(self, scratch, listed):
         self.fork = multiprocessing.get_context("fork")
         self.tasks, self.results, self.crew = self.fork.SimpleQueue(), self.fork.SimpleQueue(), []
         for i in range(WORKERS):
             place = os.path.join(scratch, str(i))
             os.mkdir(place)
-            self.crew.append(self.fork.Process(target=worker, args=(place, os.path.join(scratch, "plain"), private, listed, self.tasks, self.results)))
+            self.crew.append(self.fork.Process(target=worker, args=(place, os.path.join(scratch, "plain"), listed, self.tasks, self.results)))
             self.crew[-1].start()
 
     def each(self, tasks):
@@ -261,8 +213,8 @@ def baseline(crew, programs):
     """Seconds of each program without a fault."""
     seconds = {}
     for (_, test), (status, took, said) in crew.each([("test", t) for t in programs]):
-        if status != 0:
-            raise SystemExit("%s\n%s fails without any fault" % (said, test))
+        if status != PASSED:
+            raise SystemExit("%s\n%s: %s without any fault" % (said, test, status))
         seconds[test] = took
     return seconds
 
@@ -301,10 +253,7 @@ def work_through(wanted, scratch):
     plain, start = os.path.join(scratch, "plain"), time.monotonic()
     os.mkdir(plain)
     copy(faults.ROOT, plain)
-    private = can_be_private(os.path.join(plain, "tmp"))
-    if not private:
-        print("no /tmp of its own for a test here: what it leaves there stays")
-    said = Copy(plain, plain, private).make("-j%d" % WORKERS, "check-parts")
+    said = Copy(plain, plain).make("-j%d" % WORKERS, "check-parts")
     if said is not None:
         raise SystemExit(said)
     cover = covers.Covers(tree_of(plain), "build")
@@ -312,7 +261,7 @@ def work_through(wanted, scratch):
         if not cover.of(fault.path):
             raise SystemExit("fault %d: no test is built from %s" % (fault.number, fault.path))
     listed, verdicts = {fault.number: fault for fault in wanted}, []
-    crew = Crew(scratch, private, listed)
+    crew = Crew(scratch, listed)
     try:
         seconds = baseline(crew, sorted({t for fault in wanted for t in cover.of(fault.path) if not t.endswith(".sh")}))
         print("%d programs pass without a fault, after %d s; now %d faults" % (len(seconds), time.monotonic() - start, len(wanted)))

@@ -156,6 +156,7 @@ static void spp_has_the_published_layers(void **state)
     assert_int_equal(net->layers[89].type, DARKNET_YOLO);
     assert_int_equal(net->layers[101].type, DARKNET_YOLO);
     assert_int_equal(net->layers[113].type, DARKNET_YOLO);
+    assert_true(darknet_layer_flop(&net->layers[83]) == 0);
     assert_int_equal(net->layers[93].source[1], 61);
     assert_int_equal(net->layers[105].source[1], 36);
     darknet_net_free(net);

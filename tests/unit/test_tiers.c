@@ -13,8 +13,9 @@
 #include "proto/err.h"
 #include "proto/line.h"
 #include "supervisor/tiers.h"
+#include "tests/harness.h"
 
-static char folder[] = "/tmp/test_tiers.XXXXXX", path[64];
+static char folder[TEMP_MAX], path[TEMP_MAX + 32];
 
 static void write_file(const char *text)
 {
@@ -114,7 +115,7 @@ int main(void)
                                         cmocka_unit_test(what_is_no_entry_is_refused) };
     int failed;
 
-    if (!mkdtemp(folder))
+    if (!mkdtemp(temp_path(folder, sizeof folder, "test_tiers.XXXXXX")))
         return 1;
     snprintf(path, sizeof path, "%s/tiers", folder);
     failed = cmocka_run_group_tests(tests, NULL, NULL);

@@ -280,7 +280,7 @@ def leftover_memory():
         d.used[d.uuids[0]] = 5000
         d.write()
         d.wait(job, "completed")
-        assert d.gpus()[0]["state"] == "checking"
+        d.wait_gpu(0, "checking")  # once its supervisor has left too
         waiting = d.train(20)
         assert "is checking" in d.why(waiting) and d.job(waiting)["state"] == "queued", d.why(waiting)
         sick = d.wait_gpu(0, "quarantined")

@@ -425,6 +425,16 @@ static size_t crowd_pixels(int v)
     return 1 + (size_t)v * 97 % CROWD_PIXELS;
 }
 
+/* All devices cut alike, so only numbers tell: another cut would be other bits than those of an older version. */
+static void slabs_by_channels(void **state)
+{
+    static const int pixels[][2] = { { 1, 512 }, { 32, 512 }, { 33, 496 }, { 64, 256 }, { 1023, 16 }, { 1024, 16 }, { 2048, 16 } };
+
+    (void)state;
+    for (size_t i = 0; i < sizeof pixels / sizeof *pixels; i++)
+        assert_int_equal(norm_slab_pixels(pixels[i][0]), pixels[i][1]);
+}
+
 static void run_crowd(struct device *dev, const void *arg, void *ret)
 {
     const enum dtype dtype = *(const enum dtype *)arg;
@@ -800,10 +810,11 @@ static void running_prepare_and_narrow(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(slope_at_zero),  cmocka_unit_test(gradients),    cmocka_unit_test(bits_and_bodies),
-        cmocka_unit_test(running),        cmocka_unit_test(running_many), cmocka_unit_test(running_of_one_pixel),
-        cmocka_unit_test(running_golden), cmocka_unit_test(vector),       cmocka_unit_test(running_prepare_and_narrow),
-        cmocka_unit_test(many_shards),    cmocka_unit_test(crowd),        cmocka_unit_test(merged)
+        cmocka_unit_test(slope_at_zero),    cmocka_unit_test(gradients),    cmocka_unit_test(bits_and_bodies),
+        cmocka_unit_test(running),          cmocka_unit_test(running_many), cmocka_unit_test(running_of_one_pixel),
+        cmocka_unit_test(running_golden),   cmocka_unit_test(vector),       cmocka_unit_test(running_prepare_and_narrow),
+        cmocka_unit_test(many_shards),      cmocka_unit_test(crowd),        cmocka_unit_test(merged),
+        cmocka_unit_test(slabs_by_channels)
     };
 
     return cmocka_run_group_tests(tests, open_devices, close_devices);

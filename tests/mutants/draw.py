@@ -40,7 +40,7 @@ QUIET = re.compile(r"""
   | atomic_fetch_add | \bversion\b                                                 # beats, versions: that they change is all that counts
   | \bh\s=\s\(h\s\^                                                               # hashes: any other mixes as well
   | \w+\s-\s\(\w+\s<\s\w+\)                                                      # orders of sort functions, which never meet themselves
-  | \bpthread_\w+_init\s*\( | sleep                                              # all zeros is as good; speed
+  | \bpthread_\w+_init\s*\( | sleep | \bwake\(                                   # all zeros is as good; speed
   | \b(posix_fadvise|madvise|readahead|sched_yield|prctl|setlocale|signal|umask)\b
   | \b(free|close|fclose|closedir|munmap|dlclose|unlink|unlinkat|fflush|setvbuf|json_decref)\s*\(     # what is not released shows under a sanitizer only
   | \b\w+_(free|unref|destroy|close|release)\s*\(

@@ -241,8 +241,8 @@ def summary(verdicts, took):
     return noticed / len(verdicts)
 
 
-def tell(fault, verdict, by, took):
-    print("%3d %s:%d %s: %s%s, %.1f s" % (fault.number, fault.path, fault.line(), fault.what, verdict, " by " + by if verdict == "noticed" else "", took))
+def tell(fault, line, verdict, by, took):
+    print("%3d %s:%d %s: %s%s, %.1f s" % (fault.number, fault.path, line, fault.what, verdict, " by " + by if verdict == "noticed" else "", took))
     if verdict == "SURVIVED":
         print(fault.text().split("\n", 1)[1], end="")
     if verdict == "INVALID":
@@ -268,7 +268,7 @@ def work_through(wanted, scratch):
         for task, (verdict, by, took) in crew.each([task_of(f, cover.of(f.path), seconds) for f in wanted]):
             if verdict == "UNFIT":
                 raise SystemExit(by + " fails without any fault")
-            tell(listed[task[1]], verdict, by, took)
+            tell(listed[task[1]], listed[task[1]].line(tree_of(plain)), verdict, by, took)
             verdicts.append((listed[task[1]], verdict))
         share = summary(verdicts, time.monotonic() - start)
         return 0 if share >= SHARE and all(verdict != "INVALID" for _, verdict in verdicts) else 1

@@ -1,0 +1,146 @@
+/* tests/unit/test_identity.c - what is said when an attempt computes on something else than the one before, and which choices of algorithms are kept.
+ * uses: proto worker/train worker/models worker/layers worker/data worker/eval worker/comm worker/core cpu */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+#include <cmocka.h>
+
+#include "proto/err.h"
+#include "tests/harness.h"
+#include "worker/core/device.h"
+#include "worker/train/identity.h"
+#include "worker/train/trainer_impl.h"
+
+/* A GPU of which only the name, the libraries and the plans are asked. */
+static const char *gpu, *cudnn, *chosen;
+
+static void gpu_info(struct device *dev, struct device_info *ret)
+{
+    (void)dev;
+    memset(ret, 0, sizeof *ret);
+    snprintf(ret->name, sizeof ret->name, "%s", gpu);
+    ret->nversions = 1;
+    snprintf(ret->version[0].name, sizeof ret->version[0].name, "cudnn");
+    snprintf(ret->version[0].value, sizeof ret->version[0].value, "%s", cudnn);
+}
+
+static char *gpu_plans(struct device *dev)
+{
+    (void)dev;
+    return strdup(chosen);
+}
+
+static const struct device_ops ops = { .name = "gpu", .version = "1", .info = gpu_info, .plans = gpu_plans };
+
+static char folder[TEMP_MAX];
+static struct device device = { .ops = &ops };
+static struct jobspec spec;
+static int fds[2];
+
+static int open_job(void **state)
+{
+    temp_path(folder, sizeof folder, "test_identity.XXXXXX");
+    spec.run_precision = "bf16";
+    (void)state;
+    return mkdtemp(folder) && socketpair(AF_UNIX, SOCK_STREAM, 0, fds) == 0 ? 0 : -1;
+}
+
+static int close_job(void **state)
+{
+    char path[TEMP_MAX + 32];
+
+    (void)state;
+    close(fds[0]);
+    close(fds[1]);
+    snprintf(path, sizeof path, "%s/identity.json", folder);
+    unlink(path);
+    return rmdir(folder);
+}
+
+/* An attempt that goes on after this step: identity_check() and, with `plans`, a checkpoint. Returns the events of it. */
+static const char *attempt(int rank, int64_t step, const char *plans)
+{
+    static char said[4096];
+    struct trainer t = { .spec = &spec, .opt = { .rank = rank, .job_dir = folder }, .dev = &device, .step = step };
+    struct err err = { 0 };
+    ssize_t n;
+
+    chosen = plans;
+    assert_int_equal(report_open(fds[1], rank, rank, 2, &t.report, &err), 0);
+    if (identity_check(&t, &err) < 0 || (plans && identity_save(&t, &err) < 0))
+        fail_msg("%s", err.msg);
+    report_close(t.report);
+    json_decref(t.identity);
+    n = recv(fds[0], said, sizeof said - 1, MSG_DONTWAIT);
+    said[n < 0 ? 0 : n] = '\0';
+    return said;
+}
+
+/* The plans kept, one behind the other. */
+static const char *kept(void)
+{
+    static char text[1024];
+    char path[TEMP_MAX + 32];
+    json_t *root, *line;
+    size_t i;
+
+    snprintf(path, sizeof path, "%s/identity.json", folder);
+    root = json_load_file(path, 0, NULL);
+    assert_non_null(root);
+    text[0] = '\0';
+    json_array_foreach (json_object_get(root, "plans"), i, line)
+        snprintf(text + strlen(text), sizeof text - strlen(text), "%s;", json_string_value(line));
+    json_decref(root);
+    return text;
+}
+
+static void plans_are_kept_by_key(void **state)
+{
+    (void)state;
+    gpu = "H100";
+    cudnn = "9.1";
+    assert_string_equal(attempt(0, 4, "conv 1: a\nconv 11: b\n"), "");
+    assert_string_equal(kept(), "conv 1: a;conv 11: b;");
+    assert_string_equal(attempt(0, 4, "conv 1: a\nconv 2: c\n"), ""); /* has not met the other one yet */
+    assert_string_equal(kept(), "conv 1: a;conv 2: c;conv 11: b;");
+    assert_non_null(
+        strstr(attempt(0, 8, "conv 11: d\nconv 2: e\n"), "\"2 convolutions are computed by other algorithms than before, as conv 2: e\""));
+    assert_string_equal(kept(), "conv 11: d;conv 2: e;conv 1: a;");
+    assert_string_equal(attempt(0, 8, "conv 11: d\n"), "");
+}
+
+static void another_gpu_or_library_is_named(void **state)
+{
+    const char *said;
+
+    (void)state;
+    gpu = "H100";
+    cudnn = "9.1";
+    attempt(0, 4, "");
+    cudnn = "9.2";
+    assert_string_equal(attempt(0, 0, NULL), ""); /* begins anew */
+    assert_string_equal(attempt(1, 4, NULL), ""); /* rank 0 says it */
+    said = attempt(0, 4, NULL);
+    assert_non_null(strstr(said, "\"from step 5 on the bits may be others than before: cudnn 9.2 (was 9.1)\""));
+    gpu = "A100";
+    spec.run_precision = "fp32";
+    said = attempt(0, 4, "");
+    assert_non_null(strstr(said, "before: device A100 (was H100), precision fp32 (was bf16), cudnn 9.2 (was 9.1)\""));
+    assert_string_equal(attempt(0, 4, NULL), "");
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(plans_are_kept_by_key, open_job, close_job),
+        cmocka_unit_test_setup_teardown(another_gpu_or_library_is_named, open_job, close_job),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

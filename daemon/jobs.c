@@ -465,6 +465,10 @@ bool jobs_report(struct daemon *d, struct job *j, const struct report *rep)
         return on_loss(d, j, rep);
     case REPORT_CHECKPOINT:
         j->row.deaths = 0;
+        if (j->row.want != JOB_WANT_CANCEL) { /* a supervisor that was to end it for its deaths goes on with it */
+            j->drains = 0;
+            j->leave_before = 0;
+        }
         j->row.want_checkpoint = false;
         break;
     case REPORT_TIER:

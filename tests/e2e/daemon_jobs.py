@@ -246,9 +246,11 @@ def supervisor_cannot_be_started():
 def trainer_cannot_be_opened():
     with Daemon() as d:
         with away(d, "detd-worker"):
-            job = d.submit(10)
+            job = d.submit(50)
             assert "detd-worker" in d.wait_event("waits", job)[0]
             assert "detd-worker" in d.call("job.why", id=job)["text"], d.call("job.why", id=job)
+        d.wait(job, "running")
+        assert "detd-worker" not in d.call("job.why", id=job)["text"], "it still waits"
         assert d.wait(job, "completed")["attempt"] == 1
 
 
@@ -279,7 +281,7 @@ def ends_without_a_supervisor():
             with unheard(d, job, 4000):
                 if outcome == "cancelled":
                     d.call("job.cancel", id=job)
-            d.wait(job, outcome)
+            assert d.wait(job, outcome)["attempt"] == 1
             check_reported(d, job)
 
 
@@ -303,9 +305,10 @@ def budget_counts_from_the_newest_checkpoint():
 def a_forgotten_job_is_not_run_again():
     """Its token comes once more when detd has it no longer in memory, and an older job has ended after it."""
     with Daemon(step_s=0, slots=1) as d:
-        old = d.submit(2)
-        d.call("job.pause", id=old)
-        d.wait(old, "paused")
+        old, other = d.submit(2), d.submit(2)
+        for paused in (old, other):
+            d.call("job.pause", id=paused)
+            d.wait(paused, "paused")
         job = d.submit(2, token="once")
         d.wait(job, "completed")
         blocker = d.submit(1000000)
@@ -320,9 +323,12 @@ def a_forgotten_job_is_not_run_again():
         d.wait_left(old)
         d.until(lambda: d.call("daemon.info")["cpu_free"] == 1, "the slots are not free")
         assert d.submit(2, token="once") == job
-        assert d.call("daemon.info")["jobs_live"] == 0, "it is queued again"
+        assert d.call("daemon.info")["jobs_live"] == 1, "it is queued again"  # the paused one
         assert (d.job(job)["state"], d.job(job)["attempt"]) == ("completed", 1), d.job(job)
         d.check_rows(job, 2)
+        ids = [i for (i,) in d.sql("SELECT id FROM jobs ORDER BY id DESC")]
+        for limit in range(125, len(ids) + 1):  # lists end at each of those in memory, and beyond
+            assert [j["id"] for j in d.call("job.list", limit=limit)["jobs"]] == ids[:limit], "a forgotten job is not listed"
 
 
 def state_folder_is_removed():

@@ -182,6 +182,13 @@ static void on_supervisor_exit(void *arg, int64_t id)
         run_supervisor_gone(d, j);
 }
 
+static void tell_trouble(struct daemon *d, struct job *j, const char *why)
+{
+    if (strncmp(j->trouble, why, sizeof j->trouble - 1) != 0)
+        daemon_event(d, j->row.id, "warning", "waits", "its supervisor cannot be started and is tried again: %s", why);
+    snprintf(j->trouble, sizeof j->trouble, "%.255s", why);
+}
+
 /* Whatever it is, it may pass, and the spool may hold the end of the job: it waits, and says why. */
 static void start_failed(struct daemon *d, struct job *j, const char *why)
 {
@@ -189,10 +196,21 @@ static void start_failed(struct daemon *d, struct job *j, const char *why)
         run_schedule(d);
         return;
     }
-    if (strncmp(j->trouble, why, sizeof j->trouble - 1) != 0)
-        daemon_event(d, j->row.id, "warning", "waits", "its supervisor cannot be started and is tried again: %s", why);
-    snprintf(j->trouble, sizeof j->trouble, "%.255s", why);
+    tell_trouble(d, j, why);
     j->not_before = now_s() + backoff_s(++j->failed_starts);
+}
+
+/* No error while an earlier supervisor of the job is on its way out. One that stays may be of another database, whose job has this number too. */
+static void lock_held(struct daemon *d, struct job *j)
+{
+    char why[120];
+
+    j->not_before = now_s() + 1;
+    if (++j->failed_starts < 2)
+        return;
+    snprintf(why, sizeof why, "processes of session %ld hold the lock of its folder, jobs/%lld", launch_session(d->jobs_dir, j->row.id),
+             (long long)j->row.id);
+    tell_trouble(d, j, why);
 }
 
 static void start_done(struct job *j)
@@ -219,8 +237,8 @@ static void launch_after(uv_work_t *req, int status)
         rc = launch_start(d->loop, &l->rq, l->lock_fd, on_supervisor_exit, d, &l->err);
     else if (rc >= 0)
         uv_fs_close(d->loop, &(uv_fs_t){ 0 }, rc, NULL);
-    if (wanted && held) /* no error: an earlier supervisor of the job is on its way out */
-        j->not_before = now_s() + 1;
+    if (wanted && held)
+        lock_held(d, j);
     else if (wanted && rc < 0)
         start_failed(d, j, l->err.msg);
     else if (wanted)

@@ -254,6 +254,24 @@ def trainer_cannot_be_opened():
         assert d.wait(job, "completed")["attempt"] == 1
 
 
+def another_database_while_a_job_runs():
+    """The first job of the new one finds its folder taken: it says by whom, and runs when they are gone."""
+    with Daemon() as d:
+        d.wait(d.submit(100000, every=100000), "running")
+        d.kill()
+        for name in os.listdir(d.state):
+            if name.startswith("detd.db"):
+                os.unlink(d.state + "/" + name)
+        d.start()
+        job = d.submit(20)
+        session = "session %d " % d.session(job)
+        assert session in d.wait_event("waits", job)[0]
+        assert session in d.call("job.why", id=job)["text"], d.call("job.why", id=job)
+        d.kill_session(job)
+        d.wait(job, "completed")
+        d.check_rows(job, 20)
+
+
 @contextlib.contextmanager
 def unheard(d, job, steps):
     """The job trains on till a checkpoint of `steps` more, while detd stands still; in the block detd goes on, and the job stands still."""
@@ -359,7 +377,7 @@ def bad_ends():
 
 SCENARIOS = [runs_to_the_end, daemon_dies_again_and_again, job_ends_while_nobody_listens, supervisor_dies, supervisor_dies_too_often, both_die, commands,
              wishes_survive_the_daemon, queue, accepted_jobs_are_never_lost, supervisor_cannot_be_started, trainer_cannot_be_opened,
-             ends_without_a_supervisor, budget_counts_from_the_newest_checkpoint, a_forgotten_job_is_not_run_again,
+             another_database_while_a_job_runs, ends_without_a_supervisor, budget_counts_from_the_newest_checkpoint, a_forgotten_job_is_not_run_again,
              state_folder_is_removed, bad_ends]
 
 BESIDE = [budget_counts_from_the_newest_checkpoint]  # mostly waits

@@ -22,10 +22,10 @@
 
 /* Sanitizers have an allocator of their own. */
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-int main(void)
+static void every_allocation_may_fail(void **state)
 {
-    printf("skipped: needs the C library's allocator\n");
-    return 0;
+    (void)state;
+    SKIP("a sanitizer has an allocator of its own");
 }
 #else
 
@@ -200,6 +200,7 @@ static void every_allocation_may_fail(void **state)
     unlink(list);
     assert_int_equal(rmdir(dir), 0);
 }
+#endif
 
 int main(void)
 {
@@ -207,4 +208,3 @@ int main(void)
 
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
-#endif

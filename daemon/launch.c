@@ -288,9 +288,13 @@ bool launch_lock_is_free(const char *jobs_dir, int64_t job)
 bool launch_has_spool(const char *jobs_dir, int64_t job)
 {
     char path[PATH_ROOM];
+    bool found = false;
 
-    job_path(path, jobs_dir, job, "spool.0");
-    return access(path, F_OK) == 0 || errno != ENOENT;
+    for (int i = 0; i < 2 && !found; i++) {
+        job_path(path, jobs_dir, job, i == 0 ? "spool.0" : "spool.1");
+        found = access(path, F_OK) == 0 || errno != ENOENT;
+    }
+    return found;
 }
 
 static long session_in(int fd)

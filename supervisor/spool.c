@@ -28,6 +28,7 @@ struct rec {
 
 struct segment {
     int fd;
+    bool made; /* now: nobody can have written to it */
     bool used;
     uint64_t first, last; /* last < first: no records yet */
     size_t end;           /* offset behind the last record */
@@ -119,24 +120,51 @@ static ssize_t read_at(int fd, void *data, size_t len, size_t at, struct err *er
     return (ssize_t)got;
 }
 
+static int segment_path(const char *dir, int i, char *path, size_t size, struct err *err)
+{
+    return snprintf(path, size, "%s/spool.%d", dir, i) < (int)size ? 0 : err_set(err, -ENAMETOOLONG, "spool: path too long");
+}
+
 static int open_segment(struct spool *s, const char *dir, int i, struct err *err)
 {
     struct segment *seg = &s->seg[i];
     char path[4096];
     struct stat st;
-    int rc;
+    int rc = segment_path(dir, i, path, sizeof path, err);
 
-    if (snprintf(path, sizeof path, "%s/spool.%d", dir, i) >= (int)sizeof path)
-        return err_set(err, -ENAMETOOLONG, "spool: path too long");
+    if (rc < 0)
+        return rc;
     seg->fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
     if (seg->fd < 0 || fstat(seg->fd, &st) < 0)
         return err_sys(err, "open '%s'", path);
+    seg->made = st.st_size == 0;
     if ((size_t)st.st_size >= s->segment_bytes)
         return 0;
     rc = posix_fallocate(seg->fd, 0, (off_t)s->segment_bytes);
     if (rc != 0)
         return err_set(err, -rc, "reserve %zu bytes for '%s': %s", s->segment_bytes, path, strerror(rc));
     return 0;
+}
+
+/* Files without a record would look like a spool that has to be read before the job may end. */
+static void remove_made(struct spool *s, const char *dir)
+{
+    char path[4096];
+
+    for (int i = 0; i < 2; i++)
+        if (s->seg[i].made && segment_path(dir, i, path, sizeof path, NULL) == 0)
+            unlink(path);
+}
+
+static int open_segments(struct spool *s, const char *dir, struct err *err)
+{
+    int rc = 0;
+
+    for (int i = 0; rc == 0 && i < 2; i++)
+        rc = open_segment(s, dir, i, err);
+    if (rc < 0)
+        remove_made(s, dir);
+    return rc;
 }
 
 static int sync_dir(const char *dir, struct err *err)
@@ -282,14 +310,13 @@ static int load(struct spool *s, uint64_t last_seq, struct err *err)
 int spool_open(const char *dir, size_t segment_bytes, uint64_t last_seq, struct spool **ret, struct err *err)
 {
     struct spool *s = calloc(1, sizeof *s);
-    int rc = 0;
+    int rc;
 
     if (!s)
         return err_set(err, -ENOMEM, "out of memory for the spool");
     s->segment_bytes = segment_bytes;
     s->seg[0].fd = s->seg[1].fd = -1;
-    for (int i = 0; rc == 0 && i < 2; i++)
-        rc = open_segment(s, dir, i, err);
+    rc = open_segments(s, dir, err);
     if (rc == 0)
         rc = sync_dir(dir, err);
     if (rc == 0)

@@ -3,7 +3,7 @@
  * Records are numbered without a gap (seq), each with a CRC32C that goes on from the one before it: a segment that is used again still
  * holds old records with good CRCs, and neither they nor the tail of a torn write can follow a new record. One segment is written;
  * when it is full and everything in the other one is acked, they change places. A full spool refuses records, it never drops one.
- * Because room is preallocated, a full disk is found when the spool is made and not in mid-job.
+ * Because room is preallocated, a full disk is found when the spool is made and not in mid-job; one that cannot be made leaves no files.
  *
  * Not thread-safe, except spool_sync(). Errors: -errno of the files, ERR_CORRUPT, ERR_INPUT for a record over the limit. */
 #pragma once

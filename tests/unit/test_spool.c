@@ -302,6 +302,32 @@ static void damage_between_segments_is_told(void **state)
     spool_close(s);
 }
 
+/* A spool that was there stays: it may hold records. */
+static void what_cannot_be_made_leaves_no_files(void **state)
+{
+    char path[2][TEMP_MAX + 16];
+    struct spool *s = NULL;
+    struct err err;
+
+    (void)state;
+    for (int i = 0; i < 2; i++)
+        snprintf(path[i], sizeof path[i], "%s/spool.%d", dir, i);
+    assert_int_equal(symlink("nowhere", path[1]), 0); /* which is never followed */
+    assert_true(spool_open(dir, SMALL, 0, &s, &err) < 0);
+    assert_int_equal(access(path[0], F_OK), -1);
+    unlink(path[1]);
+    s = open_spool(SMALL, 0);
+    assert_int_equal(append(s), 0);
+    spool_close(s);
+    unlink(path[1]);
+    assert_int_equal(symlink("nowhere", path[1]), 0);
+    assert_true(spool_open(dir, SMALL, 0, &s, &err) < 0);
+    unlink(path[1]);
+    s = open_spool(SMALL, 0);
+    assert_int_equal(check(s, 0), 1);
+    spool_close(s);
+}
+
 static void limits(void **state)
 {
     static char big[SPOOL_MAX_RECORD + 1];
@@ -372,6 +398,7 @@ int main(void)
         TEST(an_old_tail_does_not_follow_a_new_record),
         TEST(numbering_goes_on_after_the_larger),
         TEST(damage_between_segments_is_told),
+        TEST(what_cannot_be_made_leaves_no_files),
         TEST(limits),
         TEST(killed_while_it_writes),
     };

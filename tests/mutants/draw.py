@@ -32,7 +32,7 @@ LEFT_OUT = {
 
 # Lines that are left out.
 QUIET = re.compile(r"""
-    \b(err_\w+|assert|static_assert|_Static_assert|abort|perror|note|warn|usage|strerror)\s*\(   # texts of errors; our own mistakes
+    \b(err_\w+|\w+_check_shapes|assert|static_assert|_Static_assert|abort|perror|note|warn|usage|strerror)\s*\(   # texts of errors; our own mistakes
   | ^\s*(\#|//|\*|/\*|case\b|default\b|goto\b|static\s+_?\w*\s*assert)             # preprocessor, labels
   | \b(__attribute__|__builtin_expect|alignas|_Alignas|aligned|restrict_)\b
   | \b(pthread_(mutex_lock|sigmask)|sig\w+set)\s*\(                                            # shows under SAN=thread, if at all
@@ -194,6 +194,8 @@ def candidates(path):
         if i + 1 < len(code) and "ENOMEM" in code[i + 1]:
             continue  # memory that is not there: tests/unit/test_*alloc*
         kinds = {name: list(find(line)) for name, find in KINDS}
+        if re.match(r"\s*(u?int\w*|size_t|long|double|float) \w+ = 0", line) and re.search(r"&%s\b" % re.search(r"(\w+) = 0", line)[1], "".join(code[i + 1:i + 8])):
+            del kinds["another number"]  # what a call fills in
         kinds = {name: places for name, places in kinds.items() if places}
         if kinds:
             yield i, kinds

@@ -32,7 +32,7 @@ with open("/proc/cpuinfo", encoding="utf-8") as cpuinfo:
 # Quick to compile, and the same bits. What a left out call leaves unused is no reason to refuse a fault.
 MAKE = ["make", "--no-print-directory", "-s", "B=build", "ISAS=" + ISA, "NVCC=", "WARN=-w", "EMU_WARN=-w", "CPU_OPT=-O2", "EMU_OPT=-O1 -g0"]
 ENV = {k: v for k, v in os.environ.items() if not k.startswith(("MAKE", "MFLAGS", "DETD_", "TEST_"))}
-ENV.update(CFLAGS="-g0", PYTHONDONTWRITEBYTECODE="1", TEST_JOBS="1", TEST_GRACE="5")
+ENV.update(CFLAGS="-g0", PYTHONDONTWRITEBYTECODE="1", TEST_JOBS="1")
 
 
 # ---- a copy of the tree ----

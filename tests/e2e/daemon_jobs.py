@@ -323,10 +323,12 @@ def budget_counts_from_the_newest_checkpoint():
 def a_forgotten_job_is_not_run_again():
     """Its token comes once more when detd has it no longer in memory, and an older job has ended after it."""
     with Daemon(step_s=0, slots=1) as d:
-        old, other = d.submit(2), d.submit(2)
+        holder, old, other = d.submit(1000000), d.submit(2), d.submit(2)  # it holds the slots, or one of them might end before it is paused
         for paused in (old, other):
             d.call("job.pause", id=paused)
             d.wait(paused, "paused")
+        d.call("job.cancel", id=holder)
+        d.wait(holder, "cancelled")
         job = d.submit(2, token="once")
         d.wait(job, "completed")
         blocker = d.submit(1000000)

@@ -87,15 +87,15 @@ static const char *kept(void)
 {
     static char text[1024];
     char path[TEMP_MAX + 32];
-    json_t *root, *line;
-    size_t i;
+    json_t *root;
 
     snprintf(path, sizeof path, "%s/identity.json", folder);
     root = json_load_file(path, 0, NULL);
     assert_non_null(root);
     text[0] = '\0';
-    json_array_foreach (json_object_get(root, "plans"), i, line)
-        snprintf(text + strlen(text), sizeof text - strlen(text), "%s;", json_string_value(line));
+    for (size_t i = 0; i < json_array_size(json_object_get(root, "plans")); i++)
+        snprintf(text + strlen(text), sizeof text - strlen(text), "%s;",
+                 json_string_value(json_array_get(json_object_get(root, "plans"), i)));
     json_decref(root);
     return text;
 }

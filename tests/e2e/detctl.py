@@ -1,15 +1,19 @@
 #!/usr/bin/env python3
 """detctl as users and scripts meet it, against a real detd and real jobs: exit codes, what goes to stdout, JSON, CSV against SQL, Ctrl-C,
 a daemon or a supervisor that is killed while somebody waits. usage: detctl.py BUILD_FOLDER [TEST ...]"""
+import fcntl
 import json
 import os
+import pty
 import re
 import shutil
 import signal
 import sqlite3
+import struct
 import subprocess
 import sys
 import tempfile
+import termios
 import time
 
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
@@ -82,6 +86,23 @@ class Node:
         shutil.rmtree(self.folder, ignore_errors=True)
 
 
+def on_terminal(node, rows, columns, *args):
+    """What a command prints on a terminal of that size."""
+    ours, theirs = pty.openpty()
+    fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
+    with subprocess.Popen([DETCTL, *args], cwd=node.folder, env=node.environment(), stdout=theirs, stderr=subprocess.DEVNULL):
+        os.close(theirs)
+        said = b""
+        while True:
+            try:
+                more = os.read(ours, 65536)
+            except OSError:  # nobody has it open any more
+                break
+            said += more
+    os.close(ours)
+    return said.decode()
+
+
 def expect(done, code, stderr=None):
     assert done.returncode == code, f"exit code {done.returncode}, expected {code}: {done.stdout}{done.stderr}"
     assert stderr is None or re.search(stderr, done.stderr), f"stderr has no '{stderr}': {done.stderr}"
@@ -111,6 +132,22 @@ def test_refused_before_anything_is_queued(node):
     expect(node.ctl("show"), 1, "there is no job yet")
 
 
+def shown_to_users(node, job):
+    """Tables, and a screen whose lines end where the terminal does: a character counts once, however many bytes it has."""
+    head, row = node.ctl("ls").stdout.splitlines()
+    assert head.split() == ["ID", "NAME", "STATE", "STEP", "TRAIN", "VAL", "IMG/S", "DEVICE", "USER", "SUBMITTED"], head
+    assert re.fullmatch(r" *1  tiny  completed  +8/8  +[0-9.]+  +[0-9.]+  +-  2 cpu +%s +[0-9-]+ [0-9:]+" % job["user"], row), row
+    shown = dict(re.findall(r"^(\w+) +(.*)$", node.ctl("show").stdout, re.M))
+    assert (shown["id"], shown["name"], shown["state"], shown["step"]) == ("1", "tiny", "completed", "8/8"), shown
+    assert shown["run"] == "2 ranks on cpu, tier rerun" and "phase" not in shown, shown
+    assert shown["folder"] == os.path.join(node.folder, "state/jobs/1"), shown
+    screen = on_terminal(node, 30, 60, "watch", "1")
+    lines = re.sub(r"\033\[[0-9;]*[A-Za-z]", "", screen).split("\r\n")
+    assert re.sub(" [0-9.]+ images/s$", "", lines[1]) == "[" + "\u2588" * 30 + "] 8/8 ", lines[1]
+    assert max(map(len, lines)) == 60 and lines[0] == "job 1  tiny  completed  2 ranks on cpu  attempt 1  tier reru", lines[0]
+    assert sorted(len(line) for line in lines if "\u2500" in line) == [60], lines  # the axis
+
+
 def test_a_job_that_completes(node):
     done = node.ctl("submit", "job", "--wait")
     expect(done, 0, "job 1 completed")
@@ -129,6 +166,7 @@ def test_a_job_that_completes(node):
     watched = node.ctl("watch", "1")
     expect(watched, 0)
     assert "\033" not in watched.stdout and re.search(r"^step 8/8  train  total  ", watched.stdout, re.M), watched.stdout
+    shown_to_users(node, job)
     assert len(node.ctl("loss", "--plot").stdout.splitlines()) == 20
     assert {row["term"] for row in json.loads(node.ctl("loss", "--json").stdout)} >= {"total", "box"}
     assert "AP50" in {row["metric"] for row in json.loads(node.ctl("eval", "--json").stdout)}
@@ -168,6 +206,9 @@ def test_cancel(node):
     waiting = node.begin("submit", "job", "--wait", *LONG)
     number = waiting.stdout.readline().strip()
     node.until(number, lambda j: j["step"] > 0)
+    shown = node.ctl("show").stdout
+    assert re.search(r"^phase +[a-z_]+$", shown, re.M) and re.search(r"^use +[0-9.]+ images/s, ", shown, re.M), shown
+    assert re.search(r"  running  .*  [0-9]+\.[0-9]  2 cpu ", node.ctl("ls").stdout), node.ctl("ls").stdout
     expect(node.ctl("cancel", number), 0)
     assert waiting.wait(60) == 5
     expect(node.ctl("resume", number), 1)

@@ -8,15 +8,21 @@ TRAINER = {"worker", "worker/train", "worker/models", "worker/layers", "worker/d
 # What a script runs of ours, besides proto; one that is not listed runs all of it, and the CUDA device where it names the emulated one.
 SCRIPTS = {
     "bundle.sh": None,  # how programs are packed
+    "background.sh": {"daemon", "supervisor"} | TRAINER,
+    "predict.sh": {"client"} | TRAINER,
+    "resume.sh": {"supervisor"} | TRAINER,
+    "worker.sh": {"daemon", "supervisor"} | TRAINER,
     "daemon_jobs.sh": {"daemon", "supervisor"},
     "daemon_socket.sh": {"daemon"},
     "gpus.sh": {"daemon", "supervisor", "client"},
-    "protocol_examples.sh": {"daemon", "client"},
+    "protocol_examples.sh": {"daemon"},
     "super_job.sh": {"supervisor"},
     "super_train.sh": {"supervisor"} | TRAINER,
     "ranks.sh": {"supervisor"} | TRAINER,
-    "cuda_train.sh": {"cuda"} | TRAINER,
+    "cuda_train.sh": {"cuda", "supervisor"} | TRAINER,
 }
+# The script that is made for a folder.
+FIRST = {"client": "detctl.sh", "supervisor": "super_job.sh", "cuda": "cuda_train.sh"}
 
 
 def part_of(d_file):
@@ -51,8 +57,9 @@ class Covers:
                 self.tests[path] = runs | {"proto"}
 
     def of(self, path):
-        """The tests that cover a file; none where nothing was compiled from it."""
-        return [test for test, runs in self.tests.items() if runs & self.parts.get(path, set())]
+        """The tests that cover a file, the most specific first; none where nothing was compiled from it."""
+        found = [test for test, runs in self.tests.items() if runs & self.parts.get(path, set())]
+        return sorted(found, key=lambda test: (not is_named_after(test, path), len(self.tests[test])))
 
 
 def names_emulator(tree, script):
@@ -65,5 +72,7 @@ def names_emulator(tree, script):
 
 
 def is_named_after(test, path):
+    if test.endswith(".sh"):
+        return os.path.basename(test) == FIRST.get(path.split("/")[0])
     stem, name = os.path.splitext(os.path.basename(path))[0], os.path.basename(test)
     return name == "test_" + stem or name.startswith("test_" + stem + "_")

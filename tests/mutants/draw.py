@@ -195,7 +195,10 @@ def candidates(path):
             continue  # memory that is not there: tests/unit/test_*alloc*
         kinds = {name: list(find(line)) for name, find in KINDS}
         if re.match(r"\s*(u?int\w*|size_t|long|double|float) \w+ = 0", line) and re.search(r"&%s\b" % re.search(r"(\w+) = 0", line)[1], "".join(code[i + 1:i + 8])):
-            del kinds["another number"]  # what a call fills in
+            kinds.pop("another number", None)  # what a call fills in
+        start = re.match(r"\s*\w+ (\w+) = 0;", line)
+        if start and re.search(r"> %s\)" % start[1], "".join(code[i + 1:i + 8])):
+            kinds.pop("another number", None)  # where the search for a largest begins
         kinds = {name: places for name, places in kinds.items() if places}
         if kinds:
             yield i, kinds

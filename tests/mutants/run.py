@@ -4,8 +4,8 @@ of the faults would be noticed? ONLY: folders, files or numbers of faults. Print
 noticed or more.
 
 Two copies are worked on side by side, each in a folder of its own under TMPDIR (default /var/tmp); the folders and every process go at the end, also after
-Ctrl-C. A test is first run without a fault, where it must pass: programs before anything else, a script when
-no program has noticed a fault that it covers. How long that took orders them: those named after the file come first, then the quickest, then scripts.
+Ctrl-C. A test is first run without a fault, where it must pass: programs before anything else, a script when it is first needed. Programs that are named
+after the file come first, then the quickest; scripts follow, the most specific first.
 """
 import collections
 import multiprocessing
@@ -129,7 +129,7 @@ def try_programs(work, programs, seconds):
 def try_scripts(work, fault, scripts, known):
     """known: (status, seconds, output) of scripts that this worker has run without a fault."""
     built = False
-    for test in sorted(scripts, key=lambda t: known.get(t, (0, 0, ""))[1]):
+    for test in scripts:
         if test not in known:
             work.restore()
             known[test] = work.run(test, 900)

@@ -359,12 +359,13 @@ static bool wait_to_retry(struct store *s, int *tries_after_stop)
 /* Tries until it is committed. Only a stop gives up: supervisors keep what was not acked, clients hear of the error. */
 static void commit_batch(struct store *s, struct op *first)
 {
-    int tries = 0;
+    int tries = 0, rc;
 
-    while (writer_batch(&s->w, first) != SQLITE_OK) {
+    while ((rc = writer_batch(&s->w, first)) != SQLITE_OK) {
         char text[256];
 
-        snprintf(text, sizeof text, "detd.db cannot be written: %.180s; trying again", sqlite3_errmsg(s->w.db));
+        /* by now the connection's own text is of the rollback */
+        snprintf(text, sizeof text, "detd.db cannot be written: %.180s; trying again", sqlite3_errstr(rc));
         set_trouble(s, text);
         if (wait_to_retry(s, &tries))
             continue;

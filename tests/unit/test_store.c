@@ -9,6 +9,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
 #include <jansson.h>
@@ -643,6 +644,34 @@ static void live_and_newest_jobs(void **state)
     assert_int_equal(sum, 2);
 }
 
+/* Nothing may grow past a byte, as on a disk that is full. */
+static void what_cannot_be_written_says_why(void **state)
+{
+    struct fixture *f = *state;
+    struct job_row row = { .state = JOB_QUEUED, .want_tier = -1, .tier = 1, .ranks = 2, .steps = 100, .submitted = 50 };
+    struct rlimit before, none = { 1, 0 };
+    char text[256] = "";
+
+    strcpy(row.name, "n");
+    strcpy(row.user, "u");
+    assert_int_equal(getrlimit(RLIMIT_FSIZE, &before), 0);
+    none.rlim_max = before.rlim_max;
+    signal(SIGXFSZ, SIG_IGN);
+    assert_int_equal(setrlimit(RLIMIT_FSIZE, &none), 0);
+    f->waiting++;
+    store_submit(f->s, &row, "late", "{}", done, f);
+    while (!text[0]) {
+        uv_run(&f->loop, UV_RUN_NOWAIT);
+        store_trouble(f->s, text, sizeof text);
+    }
+    assert_int_equal(setrlimit(RLIMIT_FSIZE, &before), 0);
+    wait_all(f); /* nothing is lost */
+    assert_int_equal(f->rc, 0);
+    assert_string_equal(text, "detd.db cannot be written: disk I/O error; trying again");
+    store_trouble(f->s, text, sizeof text);
+    assert_string_equal(text, "");
+}
+
 #define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
 
 int main(void)
@@ -660,6 +689,7 @@ int main(void)
         TEST(an_older_schema_is_brought_up),
         TEST(gpus_are_kept),
         TEST(kill_in_mid_commit),
+        TEST(what_cannot_be_written_says_why),
         TEST(live_and_newest_jobs),
     };
 

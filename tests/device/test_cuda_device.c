@@ -353,6 +353,8 @@ static void a_lost_context_names_the_last_ops(void **state)
     assert_non_null(strstr(e.msg, "the GPU's context is lost"));
     assert_non_null(strstr(e.msg, "zero, upload, sync"));
     assert_int_equal(dev->ops->zero(dev, mem, 50, &e), ERR_DEVICE);
+    assert_int_equal(cuda_backend_emu()->available(&e), ERR_UNSUPPORTED); /* as a driver that has lost its GPU answers */
+    assert_non_null(strstr(e.msg, "the NVIDIA driver gives no GPU: cudaErrorIllegalAddress ("));
     emu_fail_task_after(0, 0);
     emu_revive();
     dev->ops->free(dev, mem);

@@ -235,7 +235,7 @@ def errors_move_the_job():
         d.extra.append("xid %s 79" % d.uuids[0])
         d.write()
         assert "Xid 79" in d.wait_event("gpu_quarantined", job)[0]
-        moved = d.wait(job, lambda j: j["state"] == "running" and j["attempt"] == 2)
+        moved = d.wait(job, lambda j: j["state"] == "running" and len(j["attempts"]) == 2)
         assert d.visible(job, 0) == d.uuids[1] and moved["attempts"][0]["resume_step"] > 0, moved["attempts"]
         sick = d.gpus()[0]
         assert (sick["state"], sick["job"]) == ("quarantined", None) and sick["reason"].startswith("Xid 79: "), sick

@@ -79,7 +79,7 @@ def inside_functions(lines):
 # ---- the kinds: each yields (start, end, text) for a line of code ----
 
 def numbers(line):
-    if SIZES.search(line) or DECLARED_ARRAY.match(line) or re.search(r"\b(enum|return\s+-1|= -1|== -1)\b", line):
+    if SIZES.search(line) or DECLARED_ARRAY.match(line) or re.search(r"\benum\b|(=|return) -1\b", line):
         return
     for m in re.finditer(r"(?<![\w.])(0[xX][0-9a-fA-F]+[uUlL]*|\d+\.\d*(?:[eE][-+]?\d+)?[fF]?|\.\d+[fF]?|\d+[uUlL]*)(?![\w.])", line):
         text, before = m[0], line[:m.start()].rstrip()

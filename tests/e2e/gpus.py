@@ -261,6 +261,7 @@ def errors_of_an_instance():
         d.flags[d.uuids[0]], migs = "mig", ["MIG-%s-%d" % (d.uuids[0], i) for i in range(2)]
         d.extra = ["mig %s %s %s 9856 12 %d" % (m, d.uuids[0], H100 + "_MIG_1g.10gb", 7 + i) for i, m in enumerate(migs)]
         d.write()
+        d.wait_gpu(-1, lambda g: g["uuid"] == migs[1])  # else the job may still get the GPU that was there at first
         job = d.train()
         d.wait(job, "running")
         d.extra.append("xid %s 94 8" % d.uuids[0])

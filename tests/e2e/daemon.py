@@ -85,8 +85,15 @@ class Daemon:
                         print(folder + "/" + name, ":\n", open(os.path.join(folder, name), errors="replace").read()[-2000:])
         if self.proc:
             self.kill()
-        for job in os.listdir(self.state + "/jobs") if os.path.isdir(self.state + "/jobs") else []:
-            self.kill_session(int(job))
+        while True:
+            for job in os.listdir(self.state + "/jobs") if os.path.isdir(self.state + "/jobs") else []:
+                self.kill_session(int(job))
+            left = self.own()  # what detd started a moment ago has no session yet
+            if not left:
+                break
+            for pid in left:
+                self.signal(pid, signal.SIGKILL)
+            time.sleep(0.01)
         shutil.rmtree(self.root, ignore_errors=True)
 
     def start(self, wait=True):
@@ -136,12 +143,27 @@ class Daemon:
                 pass
         return found
 
-    def signal_session(self, job, number):
-        for pid in self.members(job):
+    def own(self):
+        """Processes whose command names this daemon's folder."""
+        found = []
+        for pid in filter(str.isdigit, os.listdir("/proc")):
             try:
-                os.kill(pid, number)
+                if (self.root + "/").encode() in open("/proc/%s/cmdline" % pid, "rb").read():
+                    found.append(int(pid))
             except OSError:
                 pass
+        return found
+
+    @staticmethod
+    def signal(pid, number):
+        try:
+            os.kill(pid, number)
+        except OSError:
+            pass
+
+    def signal_session(self, job, number):
+        for pid in self.members(job):
+            self.signal(pid, number)
 
     def kill_session(self, job):
         self.signal_session(job, signal.SIGKILL)

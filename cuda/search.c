@@ -50,6 +50,12 @@ static const struct {
     { NULL, "/usr/lib/python3*/site-packages" WHEELS },
     { NULL, "/opt/*/lib" },
     { NULL, "/opt/*/lib/python3*/site-packages" WHEELS },
+    /* Virtual environments in a folder of /opt, by the names that they have: other folders there may hold a data set. */
+    { NULL, "/opt/.venv/lib/python3*/site-packages" WHEELS },
+    { NULL, "/opt/*/.venv/lib/python3*/site-packages" WHEELS },
+    { NULL, "/opt/*/venv/lib/python3*/site-packages" WHEELS },
+    { NULL, "/opt/*/env/lib/python3*/site-packages" WHEELS },
+    { NULL, "/opt/*/envs/*/lib/python3*/site-packages" WHEELS },
 };
 
 /* One search: what is wanted, and what was seen that would not do. */
@@ -213,6 +219,6 @@ int library_find(const struct library *lib, struct library_found *ret, struct er
                        needed, s.refused);
     return err_set(err, ERR_UNSUPPORTED,
                    "%s %s or newer is needed and there is none (%s): not on the linker's path, in CUDA_HOME, /usr/local/cuda, the system's "
-                   "folders or Python's wheels; DETD_CUDA_PATH names its folder",
+                   "folders or Python's wheels; DETD_CUDA_PATH names its folder (LD_LIBRARY_PATH is not passed on to ranks)",
                    lib->name, needed, lib->soname[0]);
 }

@@ -2,7 +2,7 @@
  *
  * In this order: DETD_CUDA_PATH (folders, ':' between them), the dynamic linker's own way, CUDA_HOME and CUDA_PATH, /usr/local/cuda*, the
  * folders of the distribution, Python wheels (nvidia/<library>/lib and nvidia/cu13/lib of VIRTUAL_ENV, CONDA_PREFIX, ~/.local, the system's
- * Python and /opt). */
+ * Python, and environments of /opt: /opt/X, /opt/X/.venv, venv or env, /opt/X/envs/Y). */
 #pragma once
 #include <stddef.h>
 

@@ -1,6 +1,7 @@
 /* tests/unit/test_search.c - where shared libraries are looked for, which of several is taken, and what is said when none will do.
  * uses: proto plans */
 #include <dlfcn.h>
+#include <sched.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdbool.h>
@@ -9,6 +10,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mount.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <cmocka.h>
@@ -89,6 +92,7 @@ static void none(void **state)
     assert_int_equal(library_find(&wanted, &found, &err), ERR_UNSUPPORTED);
     assert_non_null(strstr(err.msg, "Testlib 2.3.0 or newer is needed and there is none (libdetdtest.so.7)"));
     assert_non_null(strstr(err.msg, "DETD_CUDA_PATH"));
+    assert_non_null(strstr(err.msg, "LD_LIBRARY_PATH is not passed on to ranks"));
 }
 
 static void own_folders_first(void **state)
@@ -122,6 +126,54 @@ static void wheels_of_both_layouts(void **state)
     set("HOME", "home");
     unsetenv("VIRTUAL_ENV");
     found_in("home/.local/lib/python3.11/site-packages/nvidia/testlib/lib", 30000);
+}
+
+enum { FOUND, NOT_FOUND, NO_NAMESPACE };
+
+/* In a child whose /opt is root/folder: is the library found there? */
+static int found_in_opt(const char *folder)
+{
+    char path[512];
+    int status;
+    pid_t pid = fork();
+
+    assert_true(pid >= 0);
+    if (pid == 0) {
+        struct library_found found = { 0 };
+        struct err err;
+
+        snprintf(path, sizeof path, "%s/%s", root, folder);
+        if ((unshare(CLONE_NEWNS) < 0 && unshare(CLONE_NEWUSER | CLONE_NEWNS) < 0) ||
+            mount("none", "/", NULL, MS_REC | MS_PRIVATE, NULL) < 0 || mount(path, "/opt", NULL, MS_BIND, NULL) < 0)
+            _exit(NO_NAMESPACE);
+        _exit(library_find(&wanted, &found, &err) == 0 && strncmp(found.path, "/opt/", 5) == 0 ? FOUND : NOT_FOUND);
+    }
+    assert_int_equal(waitpid(pid, &status, 0), pid);
+    assert_true(WIFEXITED(status));
+    return WEXITSTATUS(status);
+}
+
+static void environments_below_opt(void **state)
+{
+    static const char *const homes[] = { "torch", ".venv", "torch/.venv", "torch/venv", "torch/env", "conda/envs/train" };
+    char folder[64], library[160];
+
+    (void)state;
+    if (!compiler)
+        SKIP("no C compiler to make libraries with");
+    for (size_t i = 0; i < sizeof homes / sizeof *homes; i++) {
+        snprintf(folder, sizeof folder, "opt-%zu", i);
+        snprintf(library, sizeof library, "%s/%s/lib/python3.12/site-packages/nvidia/%s/lib", folder, homes[i], i % 2 ? "cu13" : "testlib");
+        place(library, 7, 20300);
+        switch (found_in_opt(folder)) {
+        case NO_NAMESPACE:
+            SKIP("no namespace of mounts for a made-up /opt");
+        case NOT_FOUND:
+            fail_msg("not found: /opt/%s", homes[i]);
+        }
+    }
+    place("opt-data/torch/pictures/lib/python3.12/site-packages/nvidia/cu13/lib", 7, 20300);
+    assert_int_equal(found_in_opt("opt-data"), NOT_FOUND);
 }
 
 static void an_old_one_is_passed_over(void **state)
@@ -188,6 +240,7 @@ int main(void)
         cmocka_unit_test_setup(none, clean),
         cmocka_unit_test_setup(own_folders_first, clean),
         cmocka_unit_test_setup(wheels_of_both_layouts, clean),
+        cmocka_unit_test_setup(environments_below_opt, clean),
         cmocka_unit_test_setup(an_old_one_is_passed_over, clean),
         cmocka_unit_test_setup(a_file_that_is_none, clean),
         cmocka_unit_test(versions_as_text),

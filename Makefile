@@ -48,7 +48,7 @@ PLUGIN   := $(if $(CUDA),$(if $(SAN),,$(B)/libdetd-cuda.so))
 GENCODE  := -gencode arch=compute_80,code=sm_80 -gencode arch=compute_90,code=sm_90 -gencode 'arch=compute_100,code=[sm_100,compute_100]'
 CUDA_OBJ := $(patsubst %,$(B)/%.o,$(basename $(wildcard cuda/*.c cuda/*.cu)))
 # What the plugin takes from below, compiled once more for a shared library.
-SHARED   := $(patsubst %.c,$(B)/shared/%.o,proto/err.c worker/comm/comm.c)
+SHARED   := $(patsubst %.c,$(B)/shared/%.o,proto/driver.c proto/err.c worker/comm/comm.c)
 
 .DEFAULT_GOAL := all
 PROGRAMS := detd detctl detd-job detd-worker

@@ -1,4 +1,5 @@
 /* cuda/device.c - opening and closing a queue of work on the GPU, what it says of itself, marks, and what went wrong. */
+#include <dlfcn.h>
 #include <errno.h>
 #include <stdatomic.h>
 #include <stdio.h>
@@ -10,6 +11,7 @@
 #include "cuda/engine.h"
 #include "cuda/staging.h"
 #include "cuda/versions.h"
+#include "proto/driver.h"
 #include "proto/err.h"
 
 enum {
@@ -77,6 +79,17 @@ int cuda_check(cudaError_t e, const char *what, struct err *err)
                    cudaGetErrorName(e), cudaGetErrorString(e), ops);
 }
 
+/* The runtime keeps to itself why it could not load the driver. */
+static int no_driver(struct err *err)
+{
+    struct err why;
+
+    if (dlopen("libcuda.so.1", RTLD_LAZY | RTLD_LOCAL))
+        return err_set(err, ERR_UNSUPPORTED, "the NVIDIA driver (libcuda.so.1) does not tell its version");
+    (void)driver_missing(DRIVER_DEVICE, dlerror(), &why);
+    return err_set(err, ERR_UNSUPPORTED, "%s", why.msg);
+}
+
 static int no_gpu(cudaError_t e, struct err *err)
 {
     const char *visible = getenv("CUDA_VISIBLE_DEVICES");
@@ -86,7 +99,7 @@ static int no_gpu(cudaError_t e, struct err *err)
     (void)cudaDriverGetVersion(&driver);
     (void)cudaRuntimeGetVersion(&runtime);
     if (driver == 0)
-        return err_set(err, ERR_UNSUPPORTED, "this machine has no NVIDIA driver");
+        return no_driver(err);
     if (e == cudaErrorInsufficientDriver)
         return err_set(err, ERR_UNSUPPORTED, "the NVIDIA driver is too old: it runs programs of CUDA %d.%d, this one needs %d.%d",
                        driver / 1000, driver % 1000 / 10, runtime / 1000, runtime % 1000 / 10);

@@ -5,6 +5,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "proto/driver.h"
 #include "proto/err.h"
 
 static const char library[] = "libnvidia-ml.so.1";
@@ -41,20 +42,13 @@ static const struct {
     ROW(events_wait, "nvmlEventSetWait_v2", false),
 };
 
-/* The device files tell a machine with a driver from one without. */
-static int absent_or_broken(bool absent, struct err *err, const char *why)
-{
-    return absent && access("/dev/nvidiactl", F_OK) < 0 ? err_set(err, ERR_UNSUPPORTED, "there is no NVIDIA driver: %s", why)
-                                                        : err_set(err, ERR_DEVICE, "the NVIDIA driver cannot be asked: %s", why);
-}
-
 int nvml_open(struct nvml *ret, struct err *err)
 {
     void *so = dlopen(library, RTLD_NOW | RTLD_LOCAL);
     int rc;
 
     if (!so)
-        return absent_or_broken(true, err, dlerror());
+        return driver_missing(DRIVER_DEVICE, dlerror(), err);
     memset(ret, 0, sizeof *ret);
     for (size_t i = 0; i < sizeof symbols / sizeof *symbols; i++) {
         void *found = dlsym(so, symbols[i].symbol);
@@ -64,5 +58,7 @@ int nvml_open(struct nvml *ret, struct err *err)
         memcpy((char *)ret + symbols[i].at, &found, sizeof found); /* POSIX wants a function pointer to fit; C has no cast for it */
     }
     rc = ret->init();
-    return rc == 0 ? 0 : absent_or_broken(rc == NVML_NO_DRIVER, err, ret->error_string(rc));
+    if (rc == NVML_NO_DRIVER && access(DRIVER_DEVICE, F_OK) < 0)
+        return err_set(err, ERR_UNSUPPORTED, "this machine has no NVIDIA driver: %s", ret->error_string(rc));
+    return rc == 0 ? 0 : err_set(err, ERR_DEVICE, "the NVIDIA driver cannot be asked: %s", ret->error_string(rc));
 }

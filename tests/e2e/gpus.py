@@ -203,7 +203,11 @@ def foreign_use():
         assert "GPU 0 is foreign: used by process %d (sleep) with 9.4 GB" % other.pid in d.why(job), d.why(job)
         assert d.gpus()[0]["processes"] == [{"pid": other.pid, "name": "sleep", "memory_bytes": 9000 << 20}]
         assert "(sleep)" in d.ctl("gpus") and d.job(job)["state"] == "queued"
-        d.extra, d.used[d.uuids[0]] = [], 0
+        d.extra = []  # of another container: it is not listed, and its memory is gone all the same
+        d.write()
+        d.wait_gpu(0, lambda g: not g["processes"])
+        assert "GPU 0 is foreign: 9.4 GB are in use and no process is listed" in d.why(job), d.why(job)
+        d.used[d.uuids[0]] = 0
         d.write()
         d.wait(job, "completed")
         assert len(d.events("gpu_foreign")) == 2, d.events("gpu_foreign")
@@ -431,6 +435,22 @@ def the_driver_is_broken():
         refused("run.device", "version mismatch", lambda: d.train(5))
 
 
+def without_a_driver():
+    """LD_LIBRARY_PATH knows the mock; a detd that lacks it is on a node without a driver, unless that has a real one."""
+    if os.path.exists("/dev/nvidiactl"):
+        return
+    with Node(1) as d:
+        d.kill()
+        known = os.environ.pop("LD_LIBRARY_PATH")
+        try:
+            d.start()
+            got = d.call("gpu.list")
+            assert got["gpus"] == [] and got["absent"].startswith("this machine has no NVIDIA driver: libnvidia-ml.so.1: "), got
+            refused("run.device", got["absent"], lambda: d.train(5))
+        finally:
+            os.environ["LD_LIBRARY_PATH"] = known
+
+
 def the_probe_dies():
     """Killed by hand in the middle: noticed, said, and asked again."""
     with Node(1) as d:
@@ -481,7 +501,7 @@ def first_word_waits_for_the_driver():
 
 SCENARIOS = [inventory, grants_and_locks, ranks_share_a_gpu, foreign_use, foreign_use_beside_a_job, errors_move_the_job, errors_of_an_instance,
              leftover_memory, lost_and_worn, two_daemons, lock_lost_in_a_race, a_rank_on_the_wrong_gpu, the_driver_hangs,
-             nobody_stays_in_an_idle_driver, the_driver_is_broken, the_probe_dies, auto_decides, first_word_waits_for_the_driver]
+             nobody_stays_in_an_idle_driver, the_driver_is_broken, without_a_driver, the_probe_dies, auto_decides, first_word_waits_for_the_driver]
 
 for scenario in SCENARIOS:
     if not sys.argv[1:] or scenario.__name__ in sys.argv[1:]:

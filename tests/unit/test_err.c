@@ -4,8 +4,10 @@
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <string.h>
 #include <cmocka.h>
 
+#include "proto/driver.h"
 #include "proto/err.h"
 
 static void fills_code_field_and_text(void **state)
@@ -41,9 +43,27 @@ static void codes_of_the_system(void **state)
         assert_int_equal(err_is_system(&(struct err){ .code = rows[i].code }), rows[i].system);
 }
 
+/* A machine without a driver, and one whose driver the linker does not find; "/" stands for the driver's device. */
+static void a_driver_that_cannot_be_loaded(void **state)
+{
+    static const char why[] = "libnvidia-ml.so.1: cannot open shared object file: No such file or directory";
+    struct err err;
+
+    (void)state;
+    assert_int_equal(driver_missing("/nowhere/nvidiactl", why, &err), ERR_UNSUPPORTED);
+    assert_string_equal(err.msg,
+                        "this machine has no NVIDIA driver: libnvidia-ml.so.1: cannot open shared object file: No such file or directory");
+    assert_int_equal(driver_missing("/", why, &err), ERR_DEVICE);
+    assert_non_null(strstr(err.msg, "the NVIDIA driver cannot be asked: libnvidia-ml.so.1: "));
+    assert_non_null(strstr(err.msg, "/etc/ld.so.conf.d and `ldconfig`"));
+    assert_non_null(strstr(err.msg, "LD_LIBRARY_PATH is not passed on to ranks"));
+    assert_true(strlen(err.msg) < 256); /* as much as detd keeps of it */
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = { cmocka_unit_test(fills_code_field_and_text), cmocka_unit_test(codes_of_the_system) };
+    const struct CMUnitTest tests[] = { cmocka_unit_test(fills_code_field_and_text), cmocka_unit_test(codes_of_the_system),
+                                        cmocka_unit_test(a_driver_that_cannot_be_loaded) };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -8,7 +8,7 @@
 #include "cuda/search.h"
 #include "proto/err.h"
 
-enum { CANDIDATES = 64, KNOBS = 48 };
+enum { KNOBS = 48 };
 
 /* The library's own words on the last failure, cut to a line's worth. */
 static int failed(const struct cudnn_api *api, cudnnStatus_t status, const char *what, struct err *err)
@@ -66,7 +66,7 @@ void cudnn_target_close(struct cudnn_target *t)
     t->device = NULL;
 }
 
-/* Puts up to CANDIDATES engine configurations, best first, into `list` (they are list->d[1] and on). Returns how many; 0 where the mode
+/* Puts up to CUDNN_CANDIDATES engine configurations, best first, into `list` (they are list->d[1] and on). Returns how many; 0 where the mode
  * knows none. */
 static int candidates(struct cudnn_descs *list, const struct cudnn_target *t, cudnnBackendDescriptor_t graph, cudnnBackendHeurMode_t mode)
 {
@@ -78,14 +78,14 @@ static int candidates(struct cudnn_descs *list, const struct cudnn_target *t, cu
     if (t->device)
         cudnn_desc_set_desc(list, heur, CUDNN_ATTR_ENGINEHEUR_DEVICEPROP, t->device);
     cudnn_desc_finalize(list, heur);
-    for (int i = 0; i < CANDIDATES; i++) /* results are copied into descriptors that the caller made */
+    for (int i = 0; i < CUDNN_CANDIDATES; i++) /* results are copied into descriptors that the caller made */
         cudnn_desc_new(list, CUDNN_BACKEND_ENGINECFG_DESCRIPTOR);
     if (list->status == CUDNN_STATUS_SUCCESS)
-        list->status = t->api->cudnnBackendGetAttribute(heur, CUDNN_ATTR_ENGINEHEUR_RESULTS, CUDNN_TYPE_BACKEND_DESCRIPTOR, CANDIDATES,
-                                                        &count, &list->d[1]);
+        list->status = t->api->cudnnBackendGetAttribute(heur, CUDNN_ATTR_ENGINEHEUR_RESULTS, CUDNN_TYPE_BACKEND_DESCRIPTOR,
+                                                        CUDNN_CANDIDATES, &count, &list->d[1]);
     if (list->status != CUDNN_STATUS_SUCCESS)
         return 0;
-    return count < CANDIDATES ? (int)count : CANDIDATES;
+    return count < CUDNN_CANDIDATES ? (int)count : CUDNN_CANDIDATES;
 }
 
 struct engine_facts {
@@ -221,14 +221,19 @@ static void knob_text(const struct cudnn_api *api, cudnnBackendDescriptor_t conf
         len += (size_t)snprintf(ret + len, size - len, "%s%d=%lld", i ? "," : "", (int)value[i][0], (long long)value[i][1]);
 }
 
-static void describe(struct cudnn_plan *p, cudnnBackendDescriptor_t config, const struct engine_facts *e, cudnnBackendHeurMode_t mode)
+static void name_engine(const struct cudnn_api *api, cudnnBackendDescriptor_t config, const struct engine_facts *e,
+                        char ret[CUDNN_NAME_TEXT])
 {
-    char knobs[320];
+    char knobs[CUDNN_NAME_TEXT - 32];
 
-    knob_text(p->descs.api, config, knobs, sizeof knobs);
-    snprintf(p->text, sizeof p->text, "cudnn %s engine %lld knobs %s notes 0x%x%s workspace %zu",
-             mode == CUDNN_HEUR_MODE_A ? "a" : "fallback", (long long)e->index, knobs[0] ? knobs : "-", e->notes,
-             e->runtime ? " runtime" : "", p->workspace);
+    knob_text(api, config, knobs, sizeof knobs);
+    snprintf(ret, CUDNN_NAME_TEXT, "engine %lld knobs %s", (long long)e->index, knobs[0] ? knobs : "-");
+}
+
+static void describe(struct cudnn_plan *p, const struct engine_facts *e, cudnnBackendHeurMode_t mode)
+{
+    snprintf(p->text, sizeof p->text, "cudnn %s %s notes 0x%x%s workspace %zu", mode == CUDNN_HEUR_MODE_A ? "a" : "fallback", p->name,
+             e->notes, e->runtime ? " runtime" : "", p->workspace);
 }
 
 /* The configuration moves from the list to the plan, whose lifetime it shares. */
@@ -240,9 +245,10 @@ static void keep(struct cudnn_plan *p, struct cudnn_descs *list, int config)
 
 /* One engine: p->plan is set if it is the one. Short memory must not change the choice, so it stops the search (p->descs.status). */
 static void try_engine(struct cudnn_plan *p, const struct cudnn_target *t, const struct conv_key *k, struct cudnn_descs *list, int config,
-                       cudnnBackendHeurMode_t mode, struct cudnn_tally *tally)
+                       cudnnBackendHeurMode_t mode, const char *only, struct cudnn_tally *tally)
 {
     cudnnBackendDescriptor_t plan;
+    char name[CUDNN_NAME_TEXT];
     struct engine_facts e;
     cudnnStatus_t status;
     int64_t workspace = 0;
@@ -253,6 +259,9 @@ static void try_engine(struct cudnn_plan *p, const struct cudnn_target *t, const
         return;
     }
     if (!allowed(k, &e, tally))
+        return;
+    name_engine(t->api, list->d[config], &e, name);
+    if (only && strcmp(only, name) != 0)
         return;
     status = finalize_plan(t, list->d[config], &plan, &workspace);
     if (status != CUDNN_STATUS_SUCCESS) {
@@ -270,12 +279,13 @@ static void try_engine(struct cudnn_plan *p, const struct cudnn_target *t, const
     p->plan = plan;
     p->workspace = (size_t)workspace;
     p->notes = e.notes;
-    describe(p, list->d[config], &e, mode);
+    memcpy(p->name, name, sizeof name);
+    describe(p, &e, mode);
     keep(p, list, config);
 }
 
 static void choose(struct cudnn_plan *p, const struct cudnn_target *t, const struct conv_key *k, cudnnBackendDescriptor_t graph,
-                   cudnnBackendHeurMode_t mode, struct cudnn_tally *tally)
+                   cudnnBackendHeurMode_t mode, const char *only, struct cudnn_tally *tally)
 {
     struct cudnn_descs list;
     int n;
@@ -285,14 +295,15 @@ static void choose(struct cudnn_plan *p, const struct cudnn_target *t, const str
     if (out_of_memory(list.status)) /* the engines it would have named count, too */
         p->descs.status = list.status;
     for (int i = 1; i <= n && !p->plan && p->descs.status == CUDNN_STATUS_SUCCESS; i++)
-        try_engine(p, t, k, &list, i, mode, tally);
+        try_engine(p, t, k, &list, i, mode, only, tally);
     cudnn_descs_free(&list);
 }
 
+static const cudnnBackendHeurMode_t modes[] = { CUDNN_HEUR_MODE_A, CUDNN_HEUR_MODE_FALLBACK };
+
 int cudnn_plan_make(struct cudnn_plan *ret, const struct cudnn_target *t, const struct plan_key *key, const struct cudnn_form *form,
-                    struct cudnn_tally *tally, struct err *err)
+                    const char *only, struct cudnn_tally *tally, struct err *err)
 {
-    static const cudnnBackendHeurMode_t mode[] = { CUDNN_HEUR_MODE_A, CUDNN_HEUR_MODE_FALLBACK };
     cudnnBackendDescriptor_t graph;
     char version[24];
     int rc;
@@ -300,8 +311,8 @@ int cudnn_plan_make(struct cudnn_plan *ret, const struct cudnn_target *t, const 
     memset(ret, 0, sizeof *ret);
     cudnn_descs_init(&ret->descs, t->api);
     graph = cudnn_graph(&ret->descs, t->handle, key, form);
-    for (size_t i = 0; i < sizeof mode / sizeof *mode && !ret->plan && ret->descs.status == CUDNN_STATUS_SUCCESS; i++)
-        choose(ret, t, &key->conv, graph, mode[i], tally);
+    for (size_t i = 0; i < sizeof modes / sizeof *modes && !ret->plan && ret->descs.status == CUDNN_STATUS_SUCCESS; i++)
+        choose(ret, t, &key->conv, graph, modes[i], only, tally);
     if (ret->plan)
         return 0;
     library_version_text((long)t->api->cudnnGetVersion(), version, sizeof version);
@@ -313,6 +324,53 @@ int cudnn_plan_make(struct cudnn_plan *ret, const struct cudnn_target *t, const 
         rc = err_set(err, ERR_UNSUPPORTED, "cuDNN %s has no engine for it", version);
     cudnn_plan_free(ret);
     return rc;
+}
+
+static bool is_named(const struct cudnn_name *list, int n, const char *text)
+{
+    for (int i = 0; i < n; i++)
+        if (strcmp(list[i].text, text) == 0)
+            return true;
+    return false;
+}
+
+/* Behind the n names of *ret. Returns how many there are then. */
+static int name_all(const struct cudnn_target *t, const struct conv_key *k, cudnnBackendDescriptor_t graph, cudnnBackendHeurMode_t mode,
+                    struct cudnn_name *ret, int n, int max)
+{
+    struct cudnn_tally ignored = { 0 };
+    struct cudnn_descs list;
+    int count;
+
+    cudnn_descs_init(&list, t->api);
+    count = candidates(&list, t, graph, mode);
+    for (int i = 1; i <= count && n < max; i++) {
+        struct engine_facts e;
+
+        if (!read_engine(t->api, list.d[i], &e) || !allowed(k, &e, &ignored))
+            continue;
+        name_engine(t->api, list.d[i], &e, ret[n].text);
+        ret[n].deterministic = !(e.notes >> CUDNN_NUMERICAL_NOTE_NONDETERMINISTIC & 1);
+        ret[n].runtime = e.runtime;
+        n += !is_named(ret, n, ret[n].text);
+    }
+    cudnn_descs_free(&list);
+    return n;
+}
+
+int cudnn_plan_names(const struct cudnn_target *t, const struct plan_key *key, const struct cudnn_form *form, struct cudnn_name *ret,
+                     int max)
+{
+    struct cudnn_descs descs;
+    cudnnBackendDescriptor_t graph;
+    int n = 0;
+
+    cudnn_descs_init(&descs, t->api);
+    graph = cudnn_graph(&descs, t->handle, key, form);
+    for (size_t i = 0; i < sizeof modes / sizeof *modes && descs.status == CUDNN_STATUS_SUCCESS; i++)
+        n = name_all(t, &key->conv, graph, modes[i], ret, n, max);
+    cudnn_descs_free(&descs);
+    return n;
 }
 
 void cudnn_plan_free(struct cudnn_plan *p)

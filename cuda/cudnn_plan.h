@@ -10,7 +10,7 @@
  * needs 361 MiB, or an engine without tensor cores. */
 #define CUDNN_WORKSPACE_MAX ((size_t)1 << 30)
 
-enum { CUDNN_PLAN_TEXT = 448 };
+enum { CUDNN_CANDIDATES = 64, CUDNN_NAME_TEXT = 352, CUDNN_PLAN_TEXT = CUDNN_NAME_TEXT + 96 };
 
 /* What plans are made for: a handle of this process's GPU, or a description of some GPU, for which plans are made but cannot run. Used by
  * one thread at a time. */
@@ -28,11 +28,19 @@ struct cudnn_tally {
     int too_big;                /* workspace over the limit */
 };
 
+/* An engine with its knobs, as a plan's text has it: "engine 43 knobs 2=5,12=0". Says the same of one version of the library only. */
+struct cudnn_name {
+    char text[CUDNN_NAME_TEXT];
+    bool deterministic;
+    bool runtime; /* compiled when the plan is made, which takes seconds */
+};
+
 struct cudnn_plan {
     struct cudnn_descs descs; /* the graph and the engine's configuration, which the plan stands on */
     cudnnBackendDescriptor_t plan;
     size_t workspace;
     uint32_t notes; /* numerical notes of the engine, a bit each */
+    char name[CUDNN_NAME_TEXT];
     char text[CUDNN_PLAN_TEXT];
 };
 
@@ -42,10 +50,14 @@ int cudnn_target_open(struct cudnn_target *t, struct err *err);
 int cudnn_target_describe(struct cudnn_target *t, const char *json, struct err *err);
 void cudnn_target_close(struct cudnn_target *t);
 
-/* Adds to *tally. ERR_UNSUPPORTED: no engine is left; the caller names the key. -ENOMEM: an engine that may be the right one could not be
+/* only: the name of the one engine that is wanted, which the filter must let through like any other, or NULL. Adds to *tally.
+ * ERR_UNSUPPORTED: no engine is left; the caller names the key. -ENOMEM: an engine that may be the right one could not be
  * looked at. */
 int cudnn_plan_make(struct cudnn_plan *ret, const struct cudnn_target *t, const struct plan_key *key, const struct cudnn_form *form,
-                    struct cudnn_tally *tally, struct err *err);
+                    const char *only, struct cudnn_tally *tally, struct err *err);
+/* The engines that the filter lets through, in the order in which cudnn_plan_make() tries them; each once. Returns how many. */
+int cudnn_plan_names(const struct cudnn_target *t, const struct plan_key *key, const struct cudnn_form *form, struct cudnn_name *ret,
+                     int max);
 void cudnn_plan_free(struct cudnn_plan *p);
 /* Queues it on the handle's stream. w: also dw. */
 int cudnn_plan_run(const struct cudnn_plan *p, cudnnHandle_t handle, void *x, const void *w, void *y, const void *bias, void *workspace,

@@ -130,24 +130,29 @@ static int run(struct engine *e, struct plan *p, const struct conv_args *args, s
     return rc < 0 ? rc : finish(e, p, args, err);
 }
 
-int engine_conv(struct engine *e, const struct conv_key *key, const struct conv_args *args, struct err *err)
+int engine_run(struct engine *e, struct plan *p, const struct conv_args *args, struct err *err)
 {
-    struct plan_key full = plan_key_make(key, args);
     char text[PLAN_KEY_TEXT];
-    struct plan *p;
-    int rc = plan_cache_get(e->plans, &full, &p, err);
+    int rc;
 
-    if (rc < 0)
-        return rc;
     if (aligned(p->scratch) + p->workspace > e->workspace_bytes) {
-        rc = reserve(e, aligned(p->scratch) + p->workspace, plan_key_text(&full, text), err);
+        rc = reserve(e, aligned(p->scratch) + p->workspace, plan_key_text(&p->key, text), err);
         if (rc < 0)
             return rc;
     }
     rc = run(e, p, args, err);
     if (rc < 0)
-        err_prefix(err, "convolution %s", plan_key_text(&full, text));
+        err_prefix(err, "convolution %s", plan_key_text(&p->key, text));
     return rc;
+}
+
+int engine_conv(struct engine *e, const struct conv_key *key, const struct conv_args *args, struct err *err)
+{
+    struct plan_key full = plan_key_make(key, args);
+    struct plan *p;
+    int rc = plan_cache_get(e->plans, &full, &p, err);
+
+    return rc < 0 ? rc : engine_run(e, p, args, err);
 }
 
 int engine_prepare(struct engine *e, const struct conv_key *key, struct err *err)

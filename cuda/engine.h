@@ -12,6 +12,8 @@
 extern "C" {
 #endif
 
+struct plan;
+
 enum conv_dir { CONV_FWD, CONV_BWD_DATA, CONV_BWD_WEIGHTS };
 
 /* One convolution. All tensors NHWC in `dtype`, filters KRSC; dense images, pixels *_stride elements apart (a slice of channels has stride
@@ -46,6 +48,8 @@ void engine_close(struct engine *e);
 /* Queues the convolution on the device's stream; the plan is built first where it is not there yet. Errors name the shape, and what memory
  * would fit. */
 int engine_conv(struct engine *e, const struct conv_key *key, const struct conv_args *args, struct err *err);
+/* The same with a plan that the caller made (cuda/plan.h). */
+int engine_run(struct engine *e, struct plan *p, const struct conv_args *args, struct err *err);
 /* The engine's thread builds the plan; a failure shows when it is used. */
 int engine_prepare(struct engine *e, const struct conv_key *key, struct err *err);
 /* All plans, a line each: the key, library, engine and its knobs, notes, workspace. Sorted. Caller frees. */

@@ -6,8 +6,6 @@
 #include "cuda/search.h"
 #include "proto/err.h"
 
-enum { CANDIDATES = 16 };
-
 static int failed(const struct cublaslt_api *api, cublasStatus_t status, const char *what, struct err *err)
 {
     return err_set(err, ERR_DEVICE, "%s: %s", what, api->cublasLtGetStatusString(status));
@@ -145,8 +143,8 @@ static bool allowed(const struct cublaslt_api *api, const struct conv_key *k, co
     return !(strict && (flags & CUBLASLT_NUMERICAL_IMPL_FLAGS_TENSOR_OP_MASK));
 }
 
-/* "cublaslt algo 66 tile 20 split 1 ...": what the opaque 64 bytes hold. */
-static void describe(struct lt_plan *p)
+/* "algo 66 tile 20 split 1 ...": what the opaque 64 bytes hold. */
+static void name_algo(const struct cublaslt_api *api, const cublasLtMatmulAlgo_t *algo, char ret[LT_NAME_TEXT])
 {
     static const struct {
         const char *name;
@@ -163,22 +161,22 @@ static void describe(struct lt_plan *p)
         { "inner", CUBLASLT_ALGO_CONFIG_INNER_SHAPE_ID, 2 },
         { "cluster", CUBLASLT_ALGO_CONFIG_CLUSTER_SHAPE_ID, 2 },
     };
-    size_t len = (size_t)snprintf(p->text, sizeof p->text, "cublaslt");
+    size_t len = 0;
 
-    for (size_t i = 0; i < sizeof part / sizeof *part && len < sizeof p->text; i++) {
+    ret[0] = '\0';
+    for (size_t i = 0; i < sizeof part / sizeof *part && len < LT_NAME_TEXT; i++) {
         uint32_t value = 0; /* little-endian: two bytes land in the low half */
         size_t got;
 
-        if (p->api->cublasLtMatmulAlgoConfigGetAttribute(&p->algo, part[i].attr, &value, part[i].size, &got) == CUBLAS_STATUS_SUCCESS)
-            len += (size_t)snprintf(p->text + len, sizeof p->text - len, " %s %u", part[i].name, value);
+        if (api->cublasLtMatmulAlgoConfigGetAttribute(algo, part[i].attr, &value, part[i].size, &got) == CUBLAS_STATUS_SUCCESS)
+            len += (size_t)snprintf(ret + len, LT_NAME_TEXT - len, "%s%s %u", len ? " " : "", part[i].name, value);
     }
-    if (len < sizeof p->text)
-        snprintf(p->text + len, sizeof p->text - len, " workspace %zu", p->workspace);
 }
 
-static cublasStatus_t choose(struct lt_plan *p, const struct lt_target *t, const struct plan_key *key)
+/* The allowed of the heuristic's answers, best first. */
+static cublasStatus_t ask(const struct lt_plan *p, const struct lt_target *t, const struct plan_key *key,
+                          cublasLtMatmulHeuristicResult_t ret[LT_CANDIDATES], int *ret_n)
 {
-    cublasLtMatmulHeuristicResult_t result[CANDIDATES];
     cublasLtMatmulPreference_t pref;
     int n = 0;
     cublasStatus_t s = t->api->cublasLtMatmulPreferenceCreate(&pref);
@@ -187,42 +185,77 @@ static cublasStatus_t choose(struct lt_plan *p, const struct lt_target *t, const
         return s;
     s = describe_wishes(p, key, pref);
     if (s == CUBLAS_STATUS_SUCCESS)
-        s = t->api->cublasLtMatmulAlgoGetHeuristic(t->handle, p->op, p->a, p->b, p->d, p->d, pref, CANDIDATES, result, &n);
+        s = t->api->cublasLtMatmulAlgoGetHeuristic(t->handle, p->op, p->a, p->b, p->d, p->d, pref, LT_CANDIDATES, ret, &n);
     t->api->cublasLtMatmulPreferenceDestroy(pref);
+    *ret_n = 0;
+    for (int i = 0; i < n && s == CUBLAS_STATUS_SUCCESS; i++)
+        if (ret[i].state == CUBLAS_STATUS_SUCCESS && ret[i].workspaceSize <= LT_WORKSPACE && allowed(t->api, &key->conv, &ret[i].algo))
+            ret[(*ret_n)++] = ret[i];
+    return s;
+}
+
+static cublasStatus_t choose(struct lt_plan *p, const struct lt_target *t, const struct plan_key *key, const char *only)
+{
+    cublasLtMatmulHeuristicResult_t result[LT_CANDIDATES];
+    int n;
+    cublasStatus_t s = ask(p, t, key, result, &n);
+
     if (s != CUBLAS_STATUS_SUCCESS)
         return s;
-    for (int i = 0; i < n; i++)
-        if (result[i].state == CUBLAS_STATUS_SUCCESS && result[i].workspaceSize <= LT_WORKSPACE &&
-            allowed(t->api, &key->conv, &result[i].algo)) {
-            p->algo = result[i].algo;
-            p->workspace = result[i].workspaceSize;
-            return CUBLAS_STATUS_SUCCESS;
-        }
+    for (int i = 0; i < n; i++) {
+        name_algo(t->api, &result[i].algo, p->name);
+        if (only && strcmp(only, p->name) != 0)
+            continue;
+        p->algo = result[i].algo;
+        p->workspace = result[i].workspaceSize;
+        snprintf(p->text, sizeof p->text, "cublaslt %s workspace %zu", p->name, p->workspace);
+        return CUBLAS_STATUS_SUCCESS;
+    }
     return CUBLAS_STATUS_NOT_SUPPORTED;
 }
 
-int lt_plan_make(struct lt_plan *ret, const struct lt_target *t, const struct plan_key *key, struct err *err)
+/* All but the algorithm. lt_plan_free() must follow. */
+static cublasStatus_t describe(struct lt_plan *p, const struct lt_target *t, const struct plan_key *key)
 {
     const struct conv_key *k = &key->conv;
     cudaDataType_t type = k->dtype == DTYPE_BF16 ? CUDA_R_16BF : CUDA_R_32F;
-    char version[24];
     cublasStatus_t s;
+
+    memset(p, 0, sizeof *p);
+    p->api = t->api;
+    p->product = lt_product(k);
+    p->bias = k->bias;
+    p->beta = k->add ? 1.0f : 0.0f;
+    s = describe_op(p, key, type);
+    if (s == CUBLAS_STATUS_SUCCESS)
+        s = describe_matrices(p, type, k->dir == CONV_BWD_WEIGHTS ? CUDA_R_32F : type);
+    return s;
+}
+
+int lt_plan_names(const struct lt_target *t, const struct plan_key *key, char ret[LT_CANDIDATES][LT_NAME_TEXT])
+{
+    cublasLtMatmulHeuristicResult_t result[LT_CANDIDATES];
+    struct lt_plan p;
+    int n = 0;
+
+    if (describe(&p, t, key) != CUBLAS_STATUS_SUCCESS || ask(&p, t, key, result, &n) != CUBLAS_STATUS_SUCCESS)
+        n = 0;
+    for (int i = 0; i < n; i++)
+        name_algo(t->api, &result[i].algo, ret[i]);
+    lt_plan_free(&p);
+    return n;
+}
+
+int lt_plan_make(struct lt_plan *ret, const struct lt_target *t, const struct plan_key *key, const char *only, struct err *err)
+{
+    char version[24];
+    cublasStatus_t s = describe(ret, t, key);
     int rc;
 
-    memset(ret, 0, sizeof *ret);
-    ret->api = t->api;
-    ret->product = lt_product(k);
-    ret->bias = k->bias;
-    ret->beta = k->add ? 1.0f : 0.0f;
-    s = describe_op(ret, key, type);
     if (s == CUBLAS_STATUS_SUCCESS)
-        s = describe_matrices(ret, type, k->dir == CONV_BWD_WEIGHTS ? CUDA_R_32F : type);
+        s = choose(ret, t, key, only);
     if (s == CUBLAS_STATUS_SUCCESS)
-        s = choose(ret, t, key);
-    if (s == CUBLAS_STATUS_SUCCESS) {
-        describe(ret);
         return 0;
-    }
     library_version_text((long)t->api->cublasLtGetVersion(), version, sizeof version);
     if (s == CUBLAS_STATUS_NOT_SUPPORTED || s == CUBLAS_STATUS_INVALID_VALUE || s == CUBLAS_STATUS_ARCH_MISMATCH)
         rc = err_set(err, ERR_UNSUPPORTED, "cuBLASLt %s has no algorithm for it", version);

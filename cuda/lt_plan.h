@@ -13,7 +13,7 @@
 /* Fixed for all keys: the heuristic's answer depends on it. */
 #define LT_WORKSPACE ((size_t)32 << 20)
 
-enum { LT_PLAN_TEXT = 192 };
+enum { LT_NAME_TEXT = 160, LT_PLAN_TEXT = LT_NAME_TEXT + 32, LT_CANDIDATES = 16 };
 
 /* Handles may be used by several threads. */
 struct lt_target {
@@ -40,6 +40,7 @@ struct lt_plan {
     size_t workspace;
     bool bias;
     float beta;
+    char name[LT_NAME_TEXT]; /* the algorithm and its settings, as the text has them; of one version of the library */
     char text[LT_PLAN_TEXT];
 };
 
@@ -51,9 +52,11 @@ void lt_target_close(struct lt_target *t);
 bool lt_is_product(const struct conv_key *k);
 struct lt_product lt_product(const struct conv_key *k);
 
-/* ERR_UNSUPPORTED: cuBLASLt has no algorithm for it that is allowed, which depends on the key alone. Other errors do not, so no other
- * choice may follow them. */
-int lt_plan_make(struct lt_plan *ret, const struct lt_target *t, const struct plan_key *key, struct err *err);
+/* only: the name of the one algorithm that is wanted, or NULL. ERR_UNSUPPORTED: cuBLASLt has no algorithm for it that is allowed, which
+ * depends on the key alone. Other errors do not, so no other choice may follow them. */
+int lt_plan_make(struct lt_plan *ret, const struct lt_target *t, const struct plan_key *key, const char *only, struct err *err);
+/* The allowed algorithms, best first in the heuristic's eyes. Returns how many. */
+int lt_plan_names(const struct lt_target *t, const struct plan_key *key, char ret[LT_CANDIDATES][LT_NAME_TEXT]);
 void lt_plan_free(struct lt_plan *p);
 int lt_plan_run(struct lt_plan *p, const struct lt_target *t, const struct conv_args *args, void *workspace, cudaStream_t stream,
                 struct err *err);

@@ -66,27 +66,43 @@ static const char *finish_text(enum plan_finish finish)
     return finish == PLAN_DONE ? "" : finish == PLAN_ADD ? " then add" : " then widen";
 }
 
-static int with_lt(struct plan *p, const struct plan_target *t, struct err *err)
+static const char in_lt[] = "cublaslt ", in_cudnn[] = "cudnn ";
+
+/* only: a name without its library, or NULL. */
+static int with_lt(struct plan *p, const struct plan_target *t, const char *only, struct err *err)
 {
     char key[PLAN_KEY_TEXT];
-    int rc = lt_plan_make(&p->lt, &t->lt, &p->key, err);
+    int rc = lt_plan_make(&p->lt, &t->lt, &p->key, only, err);
 
     if (rc < 0)
         return rc;
     p->library = PLAN_CUBLASLT;
     p->workspace = p->lt.workspace;
+    snprintf(p->name, sizeof p->name, "%s%s", in_lt, p->lt.name);
     snprintf(p->text, sizeof p->text, "%s: %s", plan_key_text(&p->key, key), p->lt.text);
     return 0;
 }
 
-static int with_cudnn(struct plan *p, const struct plan_target *t, struct err *err)
+/* The engine of a name, where the name ends as this form does. */
+static bool cut(const char *name, enum plan_finish finish, char ret[CUDNN_NAME_TEXT])
+{
+    const char *end = strstr(name, " then ");
+
+    end = end ? end : name + strlen(name);
+    snprintf(ret, CUDNN_NAME_TEXT, "%.*s", (int)(end - name), name);
+    return strcmp(end, finish_text(finish)) == 0;
+}
+
+static int with_cudnn(struct plan *p, const struct plan_target *t, const char *only, struct err *err)
 {
     struct form form[PLAN_FORMS];
-    int n = forms_of(&p->key.conv, form), rc = -1;
-    char key[PLAN_KEY_TEXT];
+    int n = forms_of(&p->key.conv, form), rc = ERR_UNSUPPORTED;
+    char key[PLAN_KEY_TEXT], engine[CUDNN_NAME_TEXT];
 
     for (int i = 0; i < n; i++) {
-        rc = cudnn_plan_make(&p->dnn, &t->dnn, &p->key, &form[i].graph, &p->tally, err);
+        if (only && !cut(only, form[i].finish, engine))
+            continue;
+        rc = cudnn_plan_make(&p->dnn, &t->dnn, &p->key, &form[i].graph, only ? engine : NULL, &p->tally, err);
         if (rc == ERR_UNSUPPORTED)
             continue;
         if (rc < 0)
@@ -95,6 +111,7 @@ static int with_cudnn(struct plan *p, const struct plan_target *t, struct err *e
         p->finish = form[i].finish;
         p->workspace = p->dnn.workspace;
         p->scratch = scratch_bytes(&p->key.conv, p->finish);
+        snprintf(p->name, sizeof p->name, "%s%s%s", in_cudnn, p->dnn.name, finish_text(p->finish));
         snprintf(p->text, sizeof p->text, "%s: %s%s", plan_key_text(&p->key, key), p->dnn.text, finish_text(p->finish));
         return 0;
     }
@@ -123,14 +140,65 @@ int plan_make(struct plan *ret, const struct plan_target *t, const struct plan_k
     memset(ret, 0, sizeof *ret);
     memcpy(&ret->key, key, sizeof *key);
     if (t->lt.api && lt_is_product(&key->conv))
-        rc = with_lt(ret, t, &why);
+        rc = with_lt(ret, t, NULL, &why);
     if (rc == ERR_UNSUPPORTED)
-        rc = with_cudnn(ret, t, &why);
+        rc = with_cudnn(ret, t, NULL, &why);
     if (rc == 0)
         return 0;
     if (rc == ERR_UNSUPPORTED)
         return refused(ret, why.msg, err);
     return err_set(err, rc, "plan of convolution %s: %s", plan_key_text(key, text), why.msg);
+}
+
+int plan_make_named(struct plan *ret, const struct plan_target *t, const struct plan_key *key, const char *name, struct err *err)
+{
+    char text[PLAN_KEY_TEXT];
+    struct err why = { .msg = "no such algorithm" };
+    int rc = ERR_UNSUPPORTED;
+
+    memset(ret, 0, sizeof *ret);
+    memcpy(&ret->key, key, sizeof *key);
+    if (strncmp(name, in_lt, strlen(in_lt)) == 0 && t->lt.api && lt_is_product(&key->conv))
+        rc = with_lt(ret, t, name + strlen(in_lt), &why);
+    else if (strncmp(name, in_cudnn, strlen(in_cudnn)) == 0)
+        rc = with_cudnn(ret, t, name + strlen(in_cudnn), &why);
+    return rc < 0 ? err_set(err, rc, "plan of convolution %s by %s: %s", plan_key_text(key, text), name, why.msg) : 0;
+}
+
+static int name_products(const struct plan_target *t, const struct plan_key *key, struct plan_name *ret)
+{
+    char name[LT_CANDIDATES][LT_NAME_TEXT];
+    int n = lt_plan_names(&t->lt, key, name);
+
+    for (int i = 0; i < n; i++) {
+        ret[i] = (struct plan_name){ .library = PLAN_CUBLASLT, .deterministic = true };
+        snprintf(ret[i].text, sizeof ret[i].text, "%s%.*s", in_lt, LT_NAME_TEXT - 1, name[i]);
+    }
+    return n;
+}
+
+static int name_engines(const struct plan_target *t, const struct plan_key *key, const struct form *form, struct plan_name *ret)
+{
+    struct cudnn_name name[2 * CUDNN_CANDIDATES];
+    int n = cudnn_plan_names(&t->dnn, key, &form->graph, name, 2 * CUDNN_CANDIDATES);
+
+    for (int i = 0; i < n; i++) {
+        ret[i] = (struct plan_name){ .library = PLAN_CUDNN, .deterministic = name[i].deterministic, .runtime = name[i].runtime };
+        snprintf(ret[i].text, sizeof ret[i].text, "%s%.*s%s", in_cudnn, CUDNN_NAME_TEXT - 1, name[i].text, finish_text(form->finish));
+    }
+    return n;
+}
+
+int plan_names(const struct plan_target *t, const struct plan_key *key, struct plan_name ret[PLAN_NAMES])
+{
+    struct form form[PLAN_FORMS];
+    int nforms = forms_of(&key->conv, form), n = 0;
+
+    if (t->lt.api && lt_is_product(&key->conv))
+        n = name_products(t, key, ret);
+    for (int i = 0; i < nforms; i++)
+        n += name_engines(t, key, &form[i], ret + n);
+    return n;
 }
 
 void plan_free(struct plan *p)

@@ -8,7 +8,9 @@
 #include "cuda/cudnn_plan.h"
 #include "cuda/lt_plan.h"
 
-enum { PLAN_TEXT = PLAN_KEY_TEXT + CUDNN_PLAN_TEXT + 32, PLAN_FORMS = 2 };
+enum { PLAN_TEXT = PLAN_KEY_TEXT + CUDNN_PLAN_TEXT + 32, PLAN_FORMS = 2, PLAN_NAME_TEXT = CUDNN_NAME_TEXT + 32 };
+/* More than the libraries name of one convolution. */
+enum { PLAN_NAMES = LT_CANDIDATES + PLAN_FORMS * 2 * CUDNN_CANDIDATES };
 
 /* Both halves are used by one thread at a time. */
 struct plan_target {
@@ -31,10 +33,11 @@ struct plan {
     struct cudnn_plan dnn;
     struct lt_plan lt;
     enum plan_finish finish;
-    size_t workspace;         /* of the library */
-    size_t scratch;           /* for what is left to finish */
-    struct cudnn_tally tally; /* engines of cuDNN that were looked at */
-    char text[PLAN_TEXT];     /* a line without its end: the key, then the choice */
+    size_t workspace;          /* of the library */
+    size_t scratch;            /* for what is left to finish */
+    struct cudnn_tally tally;  /* engines of cuDNN that were looked at */
+    char name[PLAN_NAME_TEXT]; /* what plan_make_named() takes */
+    char text[PLAN_TEXT];      /* a line without its end: the key, then the choice */
 };
 
 /* Of this process's GPU. Needs the current CUDA device. */
@@ -47,3 +50,16 @@ void plan_target_close(struct plan_target *t);
  * success. */
 int plan_make(struct plan *ret, const struct plan_target *t, const struct plan_key *key, struct err *err);
 void plan_free(struct plan *p);
+
+/* A way to compute a convolution that the filter lets through: "cublaslt algo 66 ..." or "cudnn engine 43 knobs 2=5 then widen". */
+struct plan_name {
+    char text[PLAN_NAME_TEXT];
+    enum plan_library library;
+    bool deterministic;
+    bool runtime; /* compiled when it is made, which takes seconds */
+};
+
+/* All of them, in the order in which plan_make() tries them. Returns how many. */
+int plan_names(const struct plan_target *t, const struct plan_key *key, struct plan_name ret[PLAN_NAMES]);
+/* As plan_make(), this one or ERR_UNSUPPORTED. */
+int plan_make_named(struct plan *ret, const struct plan_target *t, const struct plan_key *key, const char *name, struct err *err);

@@ -93,16 +93,25 @@ static const char *tier_name(enum tier tier)
     return tier == TIER_OFF ? "off" : tier == TIER_RERUN ? "rerun" : "world";
 }
 
-char *plan_key_text(const struct plan_key *key, char ret[PLAN_KEY_TEXT])
+static char *text_with(const struct plan_key *key, const char *tier, char ret[PLAN_KEY_TEXT])
 {
     const struct conv_key *k = &key->conv;
     int n = snprintf(ret, PLAN_KEY_TEXT, "%s %s %s x[%d,%d,%d,%d] w[%d,%d,%d,%d] stride %d pad %d%s%s", dir_name(k->dir), number_name(k),
-                     tier_name(k->tier), k->n, k->h, k->w, k->c, k->k, k->r, k->s, k->c, k->stride, k->pad, k->bias ? " bias" : "",
-                     k->add ? " add" : "");
+                     tier, k->n, k->h, k->w, k->c, k->k, k->r, k->s, k->c, k->stride, k->pad, k->bias ? " bias" : "", k->add ? " add" : "");
 
     if (n < PLAN_KEY_TEXT && (k->x_stride != k->c || k->y_stride != k->k))
         n += snprintf(ret + n, (size_t)(PLAN_KEY_TEXT - n), " pitch %d,%d", k->x_stride, k->y_stride);
     if (n < PLAN_KEY_TEXT && (key->align_x < PLAN_ALIGN || key->align_w < PLAN_ALIGN || key->align_y < PLAN_ALIGN))
         snprintf(ret + n, (size_t)(PLAN_KEY_TEXT - n), " align %d,%d,%d", key->align_x, key->align_w, key->align_y);
     return ret;
+}
+
+char *plan_key_text(const struct plan_key *key, char ret[PLAN_KEY_TEXT])
+{
+    return text_with(key, tier_name(key->conv.tier), ret);
+}
+
+char *plan_key_any_tier(const struct plan_key *key, char ret[PLAN_KEY_TEXT])
+{
+    return text_with(key, "any", ret);
 }

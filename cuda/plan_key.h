@@ -21,5 +21,7 @@ int plan_key_out_w(const struct conv_key *k);
 /* "fwd bf16 rerun x[8,416,416,3] w[32,3,3,3] stride 1 pad 1"; pitches, bias, add and alignment follow where they are unusual. Returns ret.
  */
 char *plan_key_text(const struct plan_key *key, char ret[PLAN_KEY_TEXT]);
+/* The same with "any" where the tier stands. */
+char *plan_key_any_tier(const struct plan_key *key, char ret[PLAN_KEY_TEXT]);
 /* Bytes of an element of x, w and y. */
 size_t plan_key_bytes(const struct conv_key *k);

@@ -329,6 +329,67 @@ static void bf16_weight_gradients_come_as_floats(void **state)
     plan_target_close(&t);
 }
 
+/* Each way to compute a convolution has a name, by which it is made; the first that can be made is the one that is taken. */
+static void ways_are_made_by_name(void **state)
+{
+    static struct plan_name name[PLAN_NAMES];
+    struct plan_target t;
+
+    (void)state;
+    describe(&t, "sm_90");
+    for (int dir = CONV_FWD; dir <= CONV_BWD_WEIGHTS; dir++) {
+        struct conv_key k = conv((enum conv_dir)dir, PRECISION_BF16, TIER_RERUN, 8, 52, 128, 256, 3);
+        struct plan_key key = plan_key_make(&k, NULL);
+        int n = plan_names(&t, &key, name), nmade = 0;
+        struct plan p, first;
+        struct err err;
+
+        made(&first, &t, &k);
+        assert_in_range(n, 2, PLAN_NAMES);
+        for (int i = 0; i < n; i++) {
+            assert_true(name[i].deterministic);
+            if (plan_make_named(&p, &t, &key, name[i].text, &err) < 0)
+                continue;
+            assert_string_equal(p.name, name[i].text);
+            if (nmade++ == 0) {
+                assert_string_equal(p.text, first.text);
+                assert_int_equal(p.finish, first.finish);
+            }
+            plan_free(&p);
+        }
+        assert_in_range(nmade, 2, n);
+        plan_free(&first);
+        assert_int_equal(plan_make_named(&p, &t, &key, "cudnn engine 12345 knobs -", &err), ERR_UNSUPPORTED);
+        assert_int_equal(plan_make_named(&p, &t, &key, "cublaslt algo 66", &err), ERR_UNSUPPORTED);
+        assert_non_null(strstr(err.msg, "cublaslt algo 66"));
+    }
+    plan_target_close(&t);
+}
+
+/* A name is no way around the filter: what tier off may take is refused where results have to repeat. */
+static void names_pass_the_filter(void **state)
+{
+    static struct plan_name name[PLAN_NAMES];
+    struct conv_key k = conv(CONV_BWD_DATA, PRECISION_TF32, TIER_OFF, 8, 416, 3, 64, 7);
+    struct plan_key off, rerun;
+    struct plan_target t;
+    struct plan p;
+    struct err err;
+
+    (void)state;
+    describe(&t, "sm_90");
+    k.stride = 2;
+    off = plan_key_make(&k, NULL);
+    k.tier = TIER_RERUN;
+    rerun = plan_key_make(&k, NULL);
+    assert_true(plan_names(&t, &off, name) > 0);
+    assert_false(name[0].deterministic);
+    assert_int_equal(plan_make_named(&p, &t, &off, name[0].text, &err), 0);
+    plan_free(&p);
+    assert_int_equal(plan_make_named(&p, &t, &rerun, name[0].text, &err), ERR_UNSUPPORTED);
+    plan_target_close(&t);
+}
+
 /* Slices of channels, and shards that begin anywhere. */
 static void odd_memory_has_plans(void **state)
 {
@@ -614,6 +675,7 @@ int main(void)
         cmocka_unit_test(keys_know_what_matters),          cmocka_unit_test(products_are_the_convolutions),
         cmocka_unit_test(bad_descriptions_are_refused),    cmocka_unit_test(best_engine_is_refused_for_its_order),
         cmocka_unit_test(precision_chooses_the_unit),      cmocka_unit_test(odd_memory_has_plans),
+        cmocka_unit_test(ways_are_made_by_name),           cmocka_unit_test(names_pass_the_filter),
         cmocka_unit_test(order_of_asking_does_not_matter), cmocka_unit_test(what_cannot_be_planned_says_why),
         cmocka_unit_test(every_convolution_has_a_plan),    cmocka_unit_test(this_gpu_has_plans),
     };

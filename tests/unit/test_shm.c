@@ -229,6 +229,7 @@ struct outcome {
     _Atomic int code[8];
     _Atomic int ready;
     int mode;
+    char said[8][sizeof((struct err *)NULL)->msg];
 };
 
 enum { MODE_STOP, MODE_ABORT, MODE_OTHER_KIND, MODE_OTHER_SIZE, MODE_OTHER_MEMORY };
@@ -272,6 +273,7 @@ static void wrong_ranks(struct comm *c, void *arg)
     else
         rc = o->mode == MODE_OTHER_MEMORY ? comm_barrier(c, COMM_SYNC, &err) : comm_broadcast(c, COMM_SYNC, &byte, 1, &err);
     atomic_store(&o->code[me], rc);
+    memcpy(o->said[me], err.msg, sizeof err.msg);
     NEED(rc == 0 || err.msg[0]);
     NEED(comm_barrier(c, COMM_SYNC, &err) == ERR_ABORTED); /* an error is final */
 }
@@ -320,8 +322,15 @@ static void test_abort_wakes(void **state)
     munmap(o, sizeof(*o));
 }
 
+/* Whoever compares names what both have entered. */
 static void test_mismatch(void **state)
 {
+    static const char *const entered[][2] = {
+        [MODE_OTHER_KIND] = { " broadcast of 1 bytes", " allgather of 0 bytes" },
+        [MODE_OTHER_SIZE] = { " broadcast of 1 bytes", " broadcast of 2 bytes" },
+        [MODE_OTHER_MEMORY] = { " barrier of 0 bytes", " barrier of 0 bytes" },
+    };
+
     (void)state;
     for (int mode = MODE_OTHER_KIND; mode <= MODE_OTHER_MEMORY; mode++) {
         struct outcome *o = run_wrong(mode, 3, SECONDS_20, false);
@@ -329,7 +338,11 @@ static void test_mismatch(void **state)
 
         for (int r = 0; r < 3; r++) {
             assert_true(o->code[r] == ERR_STATE || o->code[r] == ERR_ABORTED);
-            named += o->code[r] == ERR_STATE;
+            if (o->code[r] != ERR_STATE)
+                continue;
+            named++;
+            if (!strstr(o->said[r], entered[mode][0]) || !strstr(o->said[r], entered[mode][1]))
+                fail_msg("rank %d: %s", r, o->said[r]);
         }
         assert_true(named >= 1);
         munmap(o, sizeof(*o));

@@ -1,7 +1,10 @@
 /* tests/bench/bench_layers.c - every layer class of a network on one device, beside the best matrix product and the best copy of the same
  * run. uses: proto worker worker/train worker/models worker/layers worker/data worker/eval worker/comm worker/core cpu Usage: bench_layers
- * [device=cuda] [model=yolov3] [precision=bf16] [size=416] [batch=16] [repeats=20] Prints one line a class: time, TFLOP/s of the plain
- * definition or GB/s of what has to move at least, and that as a share of the ceiling. */
+ * [device=cuda] [model=yolov3] [precision=bf16] [size=416] [batch=16] [repeats=20] [ceiling=8192]
+ * Prints one line a class: time, TFLOP/s of the plain definition or GB/s of what has to move at least, and that as a share of the
+ * ceiling. ceiling= is the side of that matrix product (512 on the CPU). Numbers are random, for zeros take less power and so run at a
+ * higher clock. On a GPU calls take turns between several sets of maps (SPREAD): in a step a map has left the cache when it is read
+ * again. On the CPU one set does, as in a step of few images. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -13,13 +16,17 @@
 #include "worker/models/darknet_net.h"
 #include "worker/models/presets.h"
 
+enum { MAX_SETS = 64, NOISE_COUNT = 1 << 20 };
+static const double SPREAD = 256e6; /* bytes of maps between two uses of one: twice the largest L2 cache (126 MB, B200) */
+
 struct options {
-    int size, batch, repeats;
+    int size, batch, repeats, ceiling;
     char device[16], precision[16], model[32];
 };
 
-static struct options opt = { 416, 16, 20, "cuda", "bf16", "yolov3" };
+static struct options opt = { 416, 16, 20, 0, "cuda", "bf16", "yolov3" };
 static struct device *dev;
+static void *noise[2];                /* of each dtype: NOISE_COUNT random numbers in device memory */
 static double best_flops, best_bytes; /* the ceilings, per second */
 
 static void die(const struct err *err)
@@ -48,12 +55,49 @@ static void *take(size_t bytes)
     return p;
 }
 
+static void *noise_open(enum dtype dtype)
+{
+    float *f = malloc(NOISE_COUNT * sizeof *f);
+    uint16_t *half = malloc(NOISE_COUNT * sizeof *half);
+    size_t bytes = NOISE_COUNT * dtype_bytes(dtype);
+    void *to = take(bytes);
+    uint32_t x = 1, bits;
+    struct err err;
+
+    if (!f || !half)
+        abort();
+    for (int i = 0; i < NOISE_COUNT; i++) {
+        x = x * 1664525u + 1013904223u;
+        f[i] = (float)(int32_t)x * 0x1p-31f;
+        memcpy(&bits, &f[i], sizeof bits);
+        half[i] = (uint16_t)(bits >> 16);
+    }
+    if (dev->ops->upload(dev, to, dtype == DTYPE_F32 ? (void *)f : half, bytes, &err) < 0)
+        die(&err);
+    free(f);
+    free(half);
+    return to;
+}
+
+/* count numbers between -1 and 1. */
+static void *take_random(enum dtype dtype, size_t count)
+{
+    size_t bytes = count * dtype_bytes(dtype), block = NOISE_COUNT * dtype_bytes(dtype);
+    char *p = take(bytes);
+    struct err err;
+
+    for (size_t at = 0; at < bytes; at += block)
+        if (dev->ops->copy_async(dev, p + at, noise[dtype], bytes - at < block ? bytes - at : block, &err) < 0)
+            die(&err);
+    return p;
+}
+
 static struct tensor map(int h, int w, int c)
 {
     struct tensor t = tensor_f32(NULL, opt.batch, h, w, c);
 
     t.dtype = dev->dtype;
-    t.data = take(tensor_count(&t) * dtype_bytes(t.dtype));
+    t.data = take_random(t.dtype, tensor_count(&t));
     return t;
 }
 
@@ -62,8 +106,18 @@ static double map_bytes(const struct tensor *t)
     return (double)(tensor_count(t) * dtype_bytes(t->dtype));
 }
 
-/* Seconds of one call: repeats are queued one after another, the queue is waited for at the end; the best of three. */
-static double seconds(int (*run)(void *arg, struct err *err), void *arg)
+/* How many sets take turns, where a call reads and writes that many bytes of one. */
+static int sets_of(double bytes)
+{
+    double n = dev->host_memory ? 1 : SPREAD / bytes + 1;
+    int most = opt.repeats < MAX_SETS ? opt.repeats : MAX_SETS;
+
+    return n < most ? (int)n : most;
+}
+
+/* Seconds of one call: repeats are queued one after another, the queue is waited for at the end; the best of three. The calls take turns
+ * between the nsets elements of `sets`. */
+static double seconds(int (*run)(void *set, struct err *err), void *sets, size_t set_bytes, int nsets)
 {
     double best = 1e9;
     struct err err = { 0 };
@@ -71,8 +125,8 @@ static double seconds(int (*run)(void *arg, struct err *err), void *arg)
     for (int round = 0; round < 4; round++) {
         double start = now();
 
-        for (int i = 0; i < (round ? opt.repeats : 2); i++) /* the first round makes plans and scratch memory */
-            if (run(arg, &err) < 0)
+        for (int i = 0; i < (round ? opt.repeats : nsets + 1); i++) /* the first round makes plans and scratch memory */
+            if (run((char *)sets + (size_t)(i % nsets) * set_bytes, &err) < 0)
                 die(&err);
         if (dev->ops->sync(dev, &err) < 0)
             die(&err);
@@ -119,7 +173,7 @@ static struct conv_run conv_open(int h, int w, int c, int k, int size, int strid
 
     r.w.count = (size_t)k * (size_t)size * (size_t)size * (size_t)c;
     snprintf(r.w.name, sizeof r.w.name, "conv");
-    r.w.data = take(r.w.count * sizeof(float));
+    r.w.data = take_random(DTYPE_F32, r.w.count);
     r.dw = take(r.w.count * sizeof(float));
     r.x.x = map(h, w, c);
     r.dx = map(h, w, c);
@@ -144,14 +198,22 @@ static double conv_flops(const struct conv_run *r)
 
 static void bench_conv(const struct darknet_layer *l, int times)
 {
-    struct conv_run r = conv_open(l->in.h, l->in.w, l->in.c, l->filters, l->size, l->stride, l->pad);
-    double flops = conv_flops(&r), t[3] = { seconds(run_fwd, &r), seconds(run_data, &r), seconds(run_weights, &r) };
+    int (*const pass[])(void *, struct err *) = { run_fwd, run_data, run_weights };
+    struct conv_run r[MAX_SETS] = { conv_open(l->in.h, l->in.w, l->in.c, l->filters, l->size, l->stride, l->pad) };
+    int sets = sets_of(map_bytes(&r[0].x.x) + map_bytes(&r[0].y));
+    double flops = conv_flops(&r[0]);
 
     printf("conv %dx%d/%d %4d->%-4d %3dx%-3d x%-2d ", l->size, l->size, l->stride, l->in.c, l->filters, l->in.h, l->in.w, times);
-    for (int i = 0; i < 3; i++)
-        printf("  %7.3f ms %6.1f TFLOP/s %.2f", 1e3 * t[i], flops / t[i] * 1e-12, flops / t[i] / best_flops);
+    for (int i = 1; i < sets; i++)
+        r[i] = conv_open(l->in.h, l->in.w, l->in.c, l->filters, l->size, l->stride, l->pad);
+    for (int i = 0; i < 3; i++) {
+        double t = seconds(pass[i], r, sizeof *r, sets);
+
+        printf("  %7.3f ms %6.1f TFLOP/s %.2f", 1e3 * t, flops / t * 1e-12, flops / t / best_flops);
+    }
     printf("\n");
-    conv_close(&r);
+    for (int i = 0; i < sets; i++)
+        conv_close(&r[i]);
 }
 
 /* Same shape as an earlier convolution? Then it was measured there. */
@@ -187,8 +249,8 @@ static int same_layers(const struct darknet_net *net, int i)
 struct flow {
     struct tensor a, b, y;
     struct affine act;
-    float *vector; /* [5][c] */
-    double *sums;  /* [2c + 1] */
+    float *vector;        /* [5][c] */
+    double *sums, *count; /* [2c + 1]; of count only the first is read: pixels */
     float *mean, *invstd;
 };
 
@@ -224,29 +286,43 @@ static int run_reduce(void *arg, struct err *err)
 static int run_apply(void *arg, struct err *err)
 {
     struct flow *f = arg;
-    const double *sums = f->sums;
+    const double *sums = f->sums, *count = f->count;
 
     return dev->ops->norm_bwd_apply(dev, &f->b, &(struct operand){ f->a, f->act }, (const float *const *)&f->mean,
-                                    (const float *const *)&f->invstd, &sums, &sums, 1, err);
+                                    (const float *const *)&f->invstd, &sums, &count, 1, err);
 }
 
-static void bench_flow(const char *name, int (*run)(void *, struct err *), struct flow *f, double maps)
+static void bench_flow(const char *name, int (*run)(void *, struct err *), struct flow *f, int sets, double maps)
 {
-    double t = seconds(run, f), bytes = maps * map_bytes(&f->a);
+    double t = seconds(run, f, sizeof *f, sets), bytes = maps * map_bytes(&f->a);
 
     printf("%-16s %3dx%-3d %4d  %7.3f ms %7.0f GB/s %.2f\n", name, f->a.h, f->a.w, f->a.c, 1e3 * t, bytes / t * 1e-9,
            bytes / t / best_bytes);
 }
 
+/* scale and invstd are 1, so that what is normalised in place again and again stays of a size. */
 static struct flow flow_open(int side, int c)
 {
-    struct flow f = { map(side, side, c), map(side, side, c), map(side, side, c), { NULL, NULL, NULL }, NULL, NULL, NULL, NULL };
+    struct flow f = { .a = map(side, side, c), .b = map(side, side, c), .y = map(side, side, c) };
+    float *ones = malloc((size_t)c * sizeof *ones);
+    double pixels = (double)tensor_pixels(&f.a);
+    struct err err;
 
-    f.vector = take((size_t)c * 5 * sizeof(float));
+    if (!ones)
+        abort();
+    for (int i = 0; i < c; i++)
+        ones[i] = 1;
+    f.vector = take_random(DTYPE_F32, (size_t)c * 5);
     f.sums = take(((size_t)c * 2 + 1) * sizeof(double));
+    f.count = take(((size_t)c * 2 + 1) * sizeof(double));
     f.act = (struct affine){ f.vector, f.vector + c, f.vector + 2 * c };
     f.mean = f.vector + 3 * c;
     f.invstd = f.vector + 4 * c;
+    if (dev->ops->upload(dev, f.vector, ones, (size_t)c * sizeof *ones, &err) < 0 ||
+        dev->ops->upload(dev, f.invstd, ones, (size_t)c * sizeof *ones, &err) < 0 ||
+        dev->ops->upload(dev, f.count, &pixels, sizeof pixels, &err) < 0)
+        die(&err);
+    free(ones);
     return f;
 }
 
@@ -257,34 +333,39 @@ static void flow_close(struct flow *f)
     dev->ops->free(dev, f->y.data);
     dev->ops->free(dev, f->vector);
     dev->ops->free(dev, f->sums);
+    dev->ops->free(dev, f->count);
 }
 
 static void bench_flows(int side, int c)
 {
-    struct flow f = flow_open(side, c);
+    struct flow f[MAX_SETS] = { flow_open(side, c) };
+    int sets = sets_of(2 * map_bytes(&f[0].a));
 
-    bench_flow("norm + act", run_act, &f, 2);
-    bench_flow("norm + act + add", run_add, &f, 3);
-    bench_flow("norm bwd sums", run_reduce, &f, 2);
-    bench_flow("norm bwd dx", run_apply, &f, 3);
-    flow_close(&f);
+    for (int i = 1; i < sets; i++)
+        f[i] = flow_open(side, c);
+    bench_flow("norm + act", run_act, f, sets, 2);
+    bench_flow("norm + act + add", run_add, f, sets, 3);
+    bench_flow("norm bwd sums", run_reduce, f, sets, 2);
+    bench_flow("norm bwd dx", run_apply, f, sets, 3);
+    for (int i = 0; i < sets; i++)
+        flow_close(&f[i]);
 }
 
 /* ---- ceilings ---- */
 
 static void measure_ceilings(void)
 {
-    int batch = opt.batch;
+    int batch = opt.batch, side = opt.ceiling ? opt.ceiling : dev->host_memory ? 512 : 8192, edge = dev->host_memory ? side : side / 2;
     struct conv_run r;
     struct flow f;
     double t;
 
     opt.batch = 1;
-    r = conv_open(128, 64, dev->host_memory ? 512 : 8192, dev->host_memory ? 512 : 8192, 1, 1, 0);
-    best_flops = conv_flops(&r) / seconds(run_fwd, &r);
+    r = conv_open(128, 64, side, side, 1, 1, 0);
+    best_flops = conv_flops(&r) / seconds(run_fwd, &r, sizeof r, 1);
     conv_close(&r);
-    f = flow_open(dev->host_memory ? 512 : 4096, 32);
-    t = seconds(run_copy, &f);
+    f = flow_open(edge, 32);
+    t = seconds(run_copy, &f, sizeof f, 1);
     best_bytes = 2 * map_bytes(&f.a) / t;
     flow_close(&f);
     opt.batch = batch;
@@ -301,6 +382,7 @@ static void parse(int argc, char **argv)
     } keys[] = { { "size=", &opt.size, NULL, 0 },
                  { "batch=", &opt.batch, NULL, 0 },
                  { "repeats=", &opt.repeats, NULL, 0 },
+                 { "ceiling=", &opt.ceiling, NULL, 0 },
                  { "device=", NULL, opt.device, sizeof opt.device },
                  { "model=", NULL, opt.model, sizeof opt.model },
                  { "precision=", NULL, opt.precision, sizeof opt.precision } };
@@ -326,6 +408,7 @@ int main(int argc, char **argv)
     struct device_info info;
     struct err err = { 0 };
 
+    setvbuf(stdout, NULL, _IOLBF, 0); /* whoever ends it has the rows so far */
     parse(argc, argv);
     o.precision = strcmp(opt.precision, "bf16") == 0   ? PRECISION_BF16
                   : strcmp(opt.precision, "tf32") == 0 ? PRECISION_TF32
@@ -333,6 +416,9 @@ int main(int argc, char **argv)
     if (device_backend(opt.device, "auto", &ops, &err) < 0 || ops->open(0, &o, &dev, &err) < 0 || preset_net(opt.model, &net, &err) < 0 ||
         darknet_net_set_size(net, opt.size, opt.size, &err) < 0)
         die(&err);
+    noise[DTYPE_F32] = noise_open(DTYPE_F32);
+    if (dev->dtype != DTYPE_F32)
+        noise[dev->dtype] = noise_open(dev->dtype);
     dev->ops->info(dev, &info);
     printf("%s, %s, %s %d, batch %d\n", info.name, opt.precision, opt.model, opt.size, opt.batch);
     measure_ceilings();
@@ -342,6 +428,8 @@ int main(int argc, char **argv)
     for (int scale = 1; scale <= 32; scale *= 2)
         bench_flows(opt.size / scale, 32 * scale);
     darknet_net_free(net);
+    for (int i = 0; i < 2; i++)
+        dev->ops->free(dev, noise[i]);
     dev->ops->close(dev);
     return 0;
 }

@@ -1,10 +1,12 @@
 /* What the sum of gradients in the canonical tree costs between GPUs, beside NCCL's own all-reduce of the same bytes.
  * uses: proto worker worker/train worker/models worker/layers worker/data worker/eval worker/comm worker/core cpu
- * Usage: bench_link [ranks=P] [sizes=1,16,64,248] [repeats=20]       sizes in MiB; 248 is the gradient of yolov3
+ * Usage: bench_link [ranks=P] [sizes=1,16,64,248] [repeats=20] [seconds=300]       sizes in MiB; 248 is the gradient of yolov3
  *
  * One process a GPU, as in a job: worker/train/reduce.c over the device's link, one shard a rank, backward that costs nothing. The peer
  * is the NCCL that the link has found: one ncclAllReduce of the whole array, both arrays in memory of NCCL's, no limit on its blocks.
- * A rank for every visible GPU; with one GPU two and four ranks share it, by way of the host's memory, and there is no peer. */
+ * A rank for every visible GPU. With one GPU a rank is alone on NCCL first: nothing crosses a link, but communicators, windows and their
+ * end are real; then two and four ranks share it, by way of the host's memory, and there is no peer. Ranks that take longer than `seconds`
+ * are ended. */
 #include <dlfcn.h>
 #include <link.h>
 
@@ -14,16 +16,17 @@
 #include "worker/devices.h"
 #include "worker/train/reduce.h"
 
-enum { MAX_SIZES = 8, MAX_PARAMS = 64, PARAM = 4 << 20, TIMEOUT = 60000, LIFE_S = 300, ID_TEXT = 1024, MAX_RANKS = 64 };
+enum { MAX_SIZES = 8, MAX_PARAMS = 64, PARAM = 4 << 20, TIMEOUT = 60000, ID_TEXT = 1024, MAX_RANKS = 64 };
 
 struct options {
-    int ranks, repeats, nsizes, sizes[MAX_SIZES]; /* MiB */
+    int ranks, repeats, seconds, nsizes, sizes[MAX_SIZES]; /* MiB */
 };
 
 /* In shared memory; rank 0 writes. */
 struct result {
     struct options o;
     bool own_gpus; /* one a rank */
+    bool links;    /* the device has a link: NCCL */
     int devices, nccl;
     char name[96];
     struct err why; /* code 0: the ranks may start */
@@ -268,6 +271,48 @@ static void open_link(struct bench *b, bool own_gpus)
     NEED_OK(ops->link_open(b->dev, b->side, &opt, id, &b->link, &err));
 }
 
+/* Rank r's numbers are r + 1: what each rank gets of every other, and what all have together. */
+static void try_channel(struct bench *b, enum comm_channel ch, float *sent, float *gathered)
+{
+    int me = comm_rank(b->host), nranks = comm_ranks(b->host), planes[MAX_RANKS];
+    struct device *dev = ch == COMM_SYNC ? b->dev : b->side;
+    size_t part = (size_t)PARAM / (size_t)nranks / 256 * 256, cut[MAX_RANKS + 1] = { 0 };
+    const struct comm_exchange x = { sent, part * (size_t)nranks, planes, cut };
+    const void *views[MAX_RANKS];
+    struct err err;
+
+    for (int r = 0; r < nranks; r++) {
+        planes[r] = 1;
+        cut[r + 1] = cut[r] + part;
+    }
+    fill(b, sent, x.plane_bytes, (float)me + 1);
+    fill(b, gathered + cut[me] / sizeof(float), part, (float)me + 1);
+    NEED_OK(b->dev->ops->sync(b->dev, &err));
+    NEED_OK(comm_alltoall(b->link, ch, &x, views, &err));
+    NEED_OK(comm_allgather(b->link, ch, gathered, cut, &err));
+    NEED_OK(dev->ops->sync(dev, &err));
+    NEED_OK(comm_check(b->link, ch, &err));
+    for (int r = 0; r < nranks; r++) {
+        expect(b, gathered + cut[r] / sizeof(float), part, (float)r + 1);
+        expect(b, views[r], part, (float)r + 1);
+    }
+}
+
+/* Before anything is timed, and for a rank that is alone, whose tree moves nothing: memory of the link's own and both of its channels. */
+static void try_link(struct bench *b)
+{
+    float *mem[COMM_CHANNELS][2];
+    struct err err;
+
+    for (int ch = 0; ch < COMM_CHANNELS; ch++) {
+        mem[ch][0] = comm_alloc(b->link, PARAM, &err);
+        mem[ch][1] = mem[ch][0] ? comm_alloc_shared(b->link, PARAM, &err) : NULL;
+        NEED_OK(mem[ch][1] ? 0 : err.code);
+    }
+    for (int ch = 0; ch < COMM_CHANNELS; ch++)
+        try_channel(b, (enum comm_channel)ch, mem[ch][0], mem[ch][1]);
+}
+
 static void measure_peer(struct bench *b, struct result *res)
 {
     struct peer peer;
@@ -292,6 +337,7 @@ static void measure(struct bench *b, struct result *res)
         b->nshards *= 2;
     b->dev->ops->set_tier(b->dev, TIER_WORLD);
     open_link(b, res->own_gpus);
+    try_link(b);
     for (int i = 0; i < b->o->nsizes; i++) {
         double ms = time_tree(b, b->o->sizes[i]);
 
@@ -330,7 +376,7 @@ static void rank_main(struct comm *host, void *arg)
     struct bench b = { .o = &res->o, .host = host };
     struct err err;
 
-    alarm(LIFE_S); /* a collective of the peer that never ends */
+    alarm((unsigned)res->o.seconds); /* a collective of the peer that never ends */
     if (res->own_gpus)
         see_one_gpu(comm_rank(host));
     NEED_OK(device_backend("cuda", "auto", &ops, &err));
@@ -365,6 +411,7 @@ static int look(struct result *res)
         }
         ops->info(dev, &info);
         res->devices = info.devices;
+        res->links = ops->link_open != NULL;
         snprintf(res->name, sizeof(res->name), "%s", info.name);
         ops->close(dev);
         _exit(0);
@@ -377,26 +424,27 @@ static int look(struct result *res)
 
 static void print(const struct result *res, int nranks)
 {
-    double share = 2.0 * (nranks - 1) / nranks; /* of the bytes, what each rank must send at least */
+    double share = nranks == 1 ? 1 : 2.0 * (nranks - 1) / nranks; /* of the bytes, what each rank must send at least; alone: copy */
 
     if (res->own_gpus)
-        printf("link: %d ranks, a GPU (%s) each, NCCL %d\n", nranks, res->name, res->nccl);
+        printf("link: %d rank%s, a GPU (%s) each, NCCL %d\n", nranks, nranks == 1 ? "" : "s", res->name, res->nccl);
     else
-        printf("link: %d ranks share one GPU (%s), by way of the host's memory\n", nranks, res->name);
+        printf("link: %d rank%s one GPU (%s), by way of the host's memory\n", nranks, nranks == 1 ? " on" : "s share", res->name);
     for (int i = 0; i < res->o.nsizes; i++) {
         double gb = share * (double)((size_t)res->o.sizes[i] << 20) / 1e9, tree = res->tree_ms[i], peer = res->peer_ms[i];
 
-        printf("link: %d ranks, %3d MiB: tree %8.3f ms, %6.1f GB/s", nranks, res->o.sizes[i], tree, gb / tree * 1e3);
+        printf("link: ranks %d, %3d MiB: tree %8.3f ms, %6.1f GB/s", nranks, res->o.sizes[i], tree, gb / tree * 1e3);
         if (res->own_gpus)
             printf("; ncclAllReduce %8.3f ms, %6.1f GB/s; tree over it %.2f", peer, gb / peer * 1e3, tree / peer);
         printf("\n");
     }
 }
 
-static int run(struct result *res, int nranks)
+static int run(struct result *res, int nranks, bool own_gpus)
 {
     int bad;
 
+    res->own_gpus = own_gpus;
     fflush(stdout);
     bad = run_ranks(nranks, TIMEOUT, rank_main, res);
     if (bad == 0)
@@ -404,6 +452,16 @@ static int run(struct result *res, int nranks)
     else
         fprintf(stderr, "bench_link: %d of %d ranks failed\n", bad, nranks);
     return bad ? -1 : 0;
+}
+
+/* What one GPU allows. What fails leaves the others their turn. */
+static int run_one_gpu(struct result *res)
+{
+    int rc = res->links ? run(res, 1, true) : 0;
+
+    for (int nranks = 2; nranks <= 4; nranks *= 2)
+        rc |= run(res, nranks, false);
+    return rc;
 }
 
 static int parse_sizes(struct options *o, const char *text)
@@ -428,14 +486,16 @@ static int parse(struct options *o, int argc, char **argv)
         int bad = -1;
 
         if (strncmp(argv[i], "ranks=", 6) == 0)
-            bad = (o->ranks = atoi(argv[i] + 6)) < 2 || o->ranks > MAX_RANKS;
+            bad = (o->ranks = atoi(argv[i] + 6)) < 1 || o->ranks > MAX_RANKS;
         else if (strncmp(argv[i], "repeats=", 8) == 0)
             bad = (o->repeats = atoi(argv[i] + 8)) < 1;
+        else if (strncmp(argv[i], "seconds=", 8) == 0)
+            bad = (o->seconds = atoi(argv[i] + 8)) < 1;
         else if (strncmp(argv[i], "sizes=", 6) == 0)
             bad = parse_sizes(o, argv[i] + 6);
         if (bad) {
-            fprintf(stderr, "bench_link: '%s': takes ranks=2..%d sizes=MIB,... (up to %d of at most %d) repeats=N\n", argv[i], MAX_RANKS,
-                    MAX_SIZES, (int)((size_t)MAX_PARAMS * PARAM >> 20));
+            fprintf(stderr, "bench_link: '%s': takes ranks=1..%d sizes=MIB,... (up to %d of at most %d) repeats=N seconds=N\n", argv[i],
+                    MAX_RANKS, MAX_SIZES, (int)((size_t)MAX_PARAMS * PARAM >> 20));
             return -1;
         }
     }
@@ -445,25 +505,21 @@ static int parse(struct options *o, int argc, char **argv)
 int main(int argc, char **argv)
 {
     struct result *res = shared_memory(sizeof(*res));
-    int rc = 0;
 
     if (!res)
         return 1;
-    res->o = (struct options){ .repeats = 20, .nsizes = 4, .sizes = { 1, 16, 64, 248 } };
+    setvbuf(stdout, NULL, _IOLBF, 0); /* whoever ends it has the rows so far */
+    res->o = (struct options){ .repeats = 20, .seconds = 300, .nsizes = 4, .sizes = { 1, 16, 64, 248 } };
     if (parse(&res->o, argc, argv) < 0 || look(res) < 0)
         return 1;
-    if (res->devices > 1) {
-        res->own_gpus = true;
-        if (res->o.ranks > res->devices) {
-            fprintf(stderr, "bench_link: ranks=%d, but this process sees %d GPUs\n", res->o.ranks, res->devices);
-            return 1;
-        }
-        return run(res, res->o.ranks ? res->o.ranks : res->devices) < 0;
+    if (res->devices > 1 && res->o.ranks > res->devices) {
+        fprintf(stderr, "bench_link: ranks=%d, but this process sees %d GPUs\n", res->o.ranks, res->devices);
+        return 1;
     }
-    printf("link: NCCL needs two GPUs, this process sees one: the transport for ranks that share a GPU instead\n");
     if (res->o.ranks)
-        return run(res, res->o.ranks) < 0;
-    for (int nranks = 2; nranks <= 4 && rc == 0; nranks *= 2)
-        rc = run(res, nranks);
-    return rc < 0;
+        return run(res, res->o.ranks, res->links && res->o.ranks <= res->devices) < 0;
+    if (res->devices > 1)
+        return run(res, res->devices, true) < 0;
+    printf("link: NCCL needs two GPUs to move anything, this process sees one\n");
+    return run_one_gpu(res) < 0;
 }

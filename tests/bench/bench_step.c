@@ -2,7 +2,8 @@
  * uses: proto worker worker/train worker/models worker/layers worker/data worker/eval worker/comm worker/core cpu
  * Usage: bench_step [device=cpu] [model=yolov3_tiny] [precision=fp32] [tier=off] [threads=2] [size=416] [batch=8] [shards=1] [freeze=0] [steps=5]
  *                   [isa=auto]
- * A record "step" a case: its best step and, on the CPU, the median share of convolutions in a step; then "op" records: where its time goes.
+ * A record "step" a case: its median step, its best step (best_ms) and, on the CPU, the median share of convolutions in a step; then "op" records:
+ * where its time goes.
  * shards=1,4,8 and tier=off,rerun,world take turns between the cases, step by step, so that a busy machine slows all alike. */
 #include <stdio.h>
 #include <stdlib.h>
@@ -131,7 +132,7 @@ struct bench {
     int nitems;
     int32_t *skip;
     struct clocks clocks;
-    double best, total, conv_share[MAX_STEPS];
+    double seconds[MAX_STEPS], conv_share[MAX_STEPS]; /* [step] */
 };
 
 static void die(const struct err *err)
@@ -249,7 +250,7 @@ static void bench_open(struct bench *b, const struct options *o, int shards, enu
                   "data", "train", "annotations", "none", "images", "none", "train", "steps", 1000, "batch", o->batch, "shards", shards);
     struct err err = { 0 };
 
-    *b = (struct bench){ .batch = o->batch, .size = o->size, .shards = shards, .tier = tier, .dev = o->dev, .best = 1e9 };
+    *b = (struct bench){ .batch = o->batch, .size = o->size, .shards = shards, .tier = tier, .dev = o->dev };
     if (jobspec_parse(root, &b->spec, &err) < 0 || model_open(b->spec, CLASSES, b->dev, &b->model, &err) < 0)
         die(&err);
     b->arena = arena_new(b->dev, (size_t)256 << 20);
@@ -292,15 +293,13 @@ static void step(struct bench *b)
 
 static void timed_step(struct bench *b, int number)
 {
-    double start = bench_now(), conv, seconds;
+    double start = bench_now(), conv;
 
     spent = &b->clocks;
     conv = conv_seconds();
     step(b);
-    seconds = bench_now() - start;
-    b->conv_share[number] = (conv_seconds() - conv) / seconds;
-    b->total += seconds;
-    b->best = seconds < b->best ? seconds : b->best;
+    b->seconds[number] = bench_now() - start;
+    b->conv_share[number] = (conv_seconds() - conv) / b->seconds[number];
 }
 
 static void parse_shards(struct options *o, const char *text)
@@ -369,13 +368,18 @@ static int compare(const void *a, const void *b)
 static void print(struct bench *b, int steps)
 {
     static const char *const tiers[] = { "off", "rerun", "world" };
+    double median, total = 0;
 
     qsort(b->conv_share, (size_t)steps, sizeof *b->conv_share, compare);
-    printf("step shards=%d tier=%s images_per_s=%.3f ms=%.3f conv_share=%.4f arena_mib=%zu\n", b->shards, tiers[b->tier],
-           b->batch / b->best, 1e3 * b->best, b->conv_share[steps / 2], arena_held(b->arena) >> 20);
+    qsort(b->seconds, (size_t)steps, sizeof *b->seconds, compare);
+    median = (b->seconds[(steps - 1) / 2] + b->seconds[steps / 2]) / 2;
+    for (int i = 0; i < steps; i++)
+        total += b->seconds[i];
+    printf("step shards=%d tier=%s images_per_s=%.3f ms=%.3f best_ms=%.3f conv_share=%.4f arena_mib=%zu\n", b->shards, tiers[b->tier],
+           b->batch / median, 1e3 * median, 1e3 * b->seconds[0], b->conv_share[steps / 2], arena_held(b->arena) >> 20);
     for (int i = 0; i < b->clocks.n; i++)
         printf("op shards=%d tier=%s name=%-18s ms=%-8.2f share=%.3f\n", b->shards, tiers[b->tier], b->clocks.op[i].name,
-               1e3 * b->clocks.op[i].seconds / steps, b->clocks.op[i].seconds / b->total);
+               1e3 * b->clocks.op[i].seconds / steps, b->clocks.op[i].seconds / total);
 }
 
 int main(int argc, char **argv)
@@ -395,8 +399,6 @@ int main(int argc, char **argv)
         timed_step(&bench[k], 0); /* arena, derived weights and plans are made */
         timed_step(&bench[k], 0);
         bench[k].clocks = (struct clocks){ 0 };
-        bench[k].best = 1e9;
-        bench[k].total = 0;
     }
     for (int i = 0; i < o.steps; i++)
         for (int k = 0; k < cases; k++)

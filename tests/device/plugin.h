@@ -6,7 +6,7 @@
 
 #include "worker/core/device.h"
 
-/* NULL: none is named. One that cannot be loaded ends the program. */
+/* NULL: none is named. One that cannot be loaded, or of another version, ends the program. */
 __attribute__((unused)) static const struct device_ops *cuda_plugin(void)
 {
     const char *path = getenv("DETD_TEST_CUDA");
@@ -19,6 +19,10 @@ __attribute__((unused)) static const struct device_ops *cuda_plugin(void)
         *(void **)&backend = dlsym(lib, "detd_backend");
     if (!backend) {
         fprintf(stderr, "DETD_TEST_CUDA=%s: %s\n", path, dlerror());
+        exit(1);
+    }
+    if (backend()->abi != DEVICE_ABI) {
+        fprintf(stderr, "DETD_TEST_CUDA=%s: its device interface is number %u, this program's %u\n", path, backend()->abi, DEVICE_ABI);
         exit(1);
     }
     return backend();

@@ -368,18 +368,17 @@ static void logistic_net(void **state)
     }
 }
 
-/* The CUDA device, on an emulated GPU and on a real one where there is one: the same losses and gradients, within the same bounds. */
+/* The CUDA device, on a real GPU where one is named, else on an emulated one: the same losses and gradients, within the same bounds. */
 static void logistic_net_on_gpus(void **state)
 {
-    const struct device_ops *const list[] = { cuda_backend_emu(), cuda_plugin() };
+    const struct device_ops *plugin = cuda_plugin();
 
     (void)state;
-    for (int nshards = 1; nshards <= 2; nshards++)
-        for (int b = 0; b < 2 && list[b]; b++) {
-            uint64_t bits[STEPS];
+    for (int nshards = 1; nshards <= 2; nshards++) {
+        uint64_t bits[STEPS];
 
-            logistic(list[b], nshards, bits);
-        }
+        logistic(plugin ? plugin : cuda_backend_emu(), nshards, bits);
+    }
 }
 
 /* Kinks flip between precisions, so only step 0 can be compared: the reference's own fp32 is the yardstick. */

@@ -81,18 +81,65 @@ static int out_size(const struct conv_case *t, int in)
     return (in + 2 * t->pad - t->size) / t->stride + 1;
 }
 
+/* ---- what is wrong: said at once and counted, so that one run on a device tells of every case ---- */
+static struct {
+    int n;
+    char of[160]; /* device, tier and case that are looked at */
+} faults;
+
+__attribute__((format(printf, 1, 2))) static void fault(const char *fmt, ...)
+{
+    char text[512];
+    va_list ap;
+
+    va_start(ap, fmt);
+    vsnprintf(text, sizeof text, fmt, ap);
+    va_end(ap);
+    faults.n++;
+    print_message("FAULT %s: %s\n", faults.of, text);
+}
+
+/* Fails the test that runs where there were any. */
+static void no_faults(void)
+{
+    int n = faults.n;
+
+    faults.n = 0;
+    if (n > 0)
+        fail_msg("%d faults, a line each above", n);
+}
+
+static void looking_at(const struct device *dev, const char *tier, const struct conv_case *t)
+{
+    snprintf(faults.of, sizeof faults.of, "%s %s %s, %dx%d stride %d pad %d, %d to %d channels, %d x [%d,%d,%d]", dev->ops->name,
+             dev->dtype == DTYPE_BF16 ? "bf16" : "fp32", tier, t->size, t->size, t->stride, t->pad, t->c, t->k, t->nshards, t->shard[0].n,
+             t->shard[0].h, t->shard[0].w);
+}
+
+#define DONE(call)                           \
+    do {                                     \
+        struct err err = { 0 };              \
+        if ((call) < 0)                      \
+            fault("%s: %s", #call, err.msg); \
+    } while (0)
+
 /* ---- inputs and results on the host ---- */
 struct shard_data {
     struct tensor x, y; /* shapes; data of y is the gradient dy, inputs both */
     float *scale, *shift, *slope;
     float *dx0, *dw0, *db0; /* what beta = 1 adds to */
 };
+struct plain {
+    double *y, *dx, *dw, *db; /* dense */
+};
 struct data {
     const struct conv_case *t;
-    enum dtype dtype; /* of activations; weights and bias are such as it holds */
+    enum dtype dtype;    /* of activations; weights and bias are such as it holds */
+    enum dtype dw_dtype; /* what weight gradients may have been rounded to before they were widened to fp32 */
     float *w, *bias;
     size_t w_count, out_bytes;
     struct shard_data s[MAX_SHARDS];
+    struct plain plain[MAX_SHARDS]; /* made when it is first asked for */
     bool one_by_one;
 };
 
@@ -120,7 +167,7 @@ static size_t result_bytes(const struct data *d, int v)
 
 static void make(const struct conv_case *t, enum dtype dtype, struct data *d)
 {
-    *d = (struct data){ .t = t, .dtype = dtype, .w_count = (size_t)(t->k * t->c * t->size * t->size) };
+    *d = (struct data){ .t = t, .dtype = dtype, .dw_dtype = DTYPE_F32, .w_count = (size_t)(t->k * t->c * t->size * t->size) };
     d->w = numbers_of(dtype, d->w_count, 1, -1.0f, 1.0f);
     d->bias = numbers_of(dtype, (size_t)t->k, 2, -1.0f, 1.0f);
     for (int v = 0; v < t->nshards; v++) {
@@ -149,6 +196,7 @@ static void drop(struct data *d)
 
         free(s->x.data), free(s->y.data), free(s->scale), free(s->shift), free(s->slope);
         free(s->dx0), free(s->dw0), free(s->db0);
+        free(d->plain[v].y), free(d->plain[v].dx), free(d->plain[v].dw), free(d->plain[v].db);
     }
     free(d->w), free(d->bias);
 }
@@ -170,10 +218,9 @@ struct on_device {
 static struct operand computed(struct device *dev, const struct operand *x)
 {
     struct operand y = { .x = x->x };
-    struct err err;
 
     y.x.data = put(dev, NULL, floats_of(&x->x) * dtype_bytes(x->x.dtype));
-    assert_int_equal(dev->ops->act_fwd(dev, ACT_LINEAR, &y.x, x, 1, &err), 0);
+    DONE(dev->ops->act_fwd(dev, ACT_LINEAR, &y.x, x, 1, &err));
     return y;
 }
 
@@ -216,13 +263,12 @@ static void run_shards(struct device *dev, const struct data *d, struct on_devic
 {
     const struct device_ops *ops = dev->ops;
     struct conv cv = { .stride = d->t->stride, .pad = d->t->pad };
-    struct err err;
 
-    assert_int_equal(ops->conv_fwd(dev, o->y + v, o->x + v, &cv, w, bias, o->stats + v, n, &err), 0);
+    DONE(ops->conv_fwd(dev, o->y + v, o->x + v, &cv, w, bias, o->stats + v, n, &err));
     for (int beta = 0; beta < 2; beta++) {
-        assert_int_equal(ops->conv_bwd_data(dev, o->dx[beta] + v, (float)beta, o->dy + v, &cv, w, n, &err), 0);
-        assert_int_equal(ops->conv_bwd_weights(dev, o->dw[beta] + v, (float)beta, o->x + v, o->dy + v, &cv, w, n, &err), 0);
-        assert_int_equal(ops->conv_bwd_bias(dev, o->db[beta] + v, (float)beta, o->dy + v, n, &err), 0);
+        DONE(ops->conv_bwd_data(dev, o->dx[beta] + v, (float)beta, o->dy + v, &cv, w, n, &err));
+        DONE(ops->conv_bwd_weights(dev, o->dw[beta] + v, (float)beta, o->x + v, o->dy + v, &cv, w, n, &err));
+        DONE(ops->conv_bwd_bias(dev, o->db[beta] + v, (float)beta, o->dy + v, n, &err));
     }
 }
 
@@ -269,10 +315,6 @@ static void run(struct device *dev, const void *arg, void *ret)
 }
 
 /* ---- the plain definition ---- */
-struct plain {
-    double *y, *dx, *dw, *db; /* dense */
-};
-
 static float input(const struct data *d, const struct shard_data *s, size_t pixel, int c)
 {
     float x = ((const float *)s->x.data)[pixel * (size_t)s->x.stride + (size_t)c], t;
@@ -314,8 +356,13 @@ static void plain_image(const struct data *d, const struct shard_data *s, int i,
             }
 }
 
-static void plain_shard(const struct data *d, const struct shard_data *s, struct plain *p)
+static const struct plain *plain_shard(struct data *d, int v)
 {
+    const struct shard_data *s = &d->s[v];
+    struct plain *p = &d->plain[v];
+
+    if (p->y)
+        return p;
     p->y = calloc(tensor_count(&s->y), sizeof(double));
     p->dx = calloc(tensor_count(&s->x), sizeof(double));
     p->dw = calloc(d->w_count, sizeof(double));
@@ -327,18 +374,14 @@ static void plain_shard(const struct data *d, const struct shard_data *s, struct
             p->y[i * (size_t)d->t->k + (size_t)k] += (double)d->bias[k];
             p->db[k] += (double)((const float *)s->y.data)[i * (size_t)s->y.stride + (size_t)k];
         }
-}
-
-static void drop_plain(struct plain *p)
-{
-    free(p->y), free(p->dx), free(p->dw), free(p->db);
+    return p;
 }
 
 /* ---- comparisons ---- */
 /* Errors are judged against the rms of what should come out: Winograd's do not shrink with the single value. add: what beta = 1 added to.
  * dtype: how the result was stored. */
-static const char *check(const struct conv_case *t, enum dtype dtype, const char *what, const char *from, const struct tensor *view,
-                         const double *want, const float *add)
+static const char *check(enum dtype dtype, const char *what, const char *from, const struct tensor *view, const double *want,
+                         const float *add)
 {
     /* Half a unit in the last place is 2^-9 of a value, and values are many times the rms where most are zero. */
     double half = dtype == DTYPE_BF16 ? 1 : 0;
@@ -357,9 +400,7 @@ static const char *check(const struct conv_case *t, enum dtype dtype, const char
         }
     if (!(worst <= (1.5e-4 + 0.03 * half) * sqrt(sum / (double)n) + (add ? 1e-6 + 0.01 * half : 1e-30)) ||
         !(errors <= (64e-12 + 16e-6 * half) * sum + (add ? (1e-13 + 16e-6 * half) * (double)n : 0)))
-        fail_msg("%dx%d stride %d pad %d, %d to %d channels, %dx%dx%d: %s is off by %g, rms %g, of values of rms %g", t->size, t->size,
-                 t->stride, t->pad, t->c, t->k, t->shard[0].n, t->shard[0].h, t->shard[0].w, what, worst, sqrt(errors / (double)n),
-                 sqrt(sum / (double)n));
+        fault("%s is off by %g, rms %g, of values of rms %g", what, worst, sqrt(errors / (double)n), sqrt(sum / (double)n));
     return from + pixels * stride * sizeof(float);
 }
 
@@ -367,10 +408,13 @@ static const char *check(const struct conv_case *t, enum dtype dtype, const char
 static void check_gaps(const char *from, const struct tensor *view, const float *before)
 {
     const float *got = (const float *)from;
+    size_t changed = 0;
 
     for (size_t i = 0; i < tensor_pixels(view); i++)
         for (size_t k = (size_t)view->c; k < (size_t)view->stride; k++)
-            assert_true(got[i * (size_t)view->stride + k] == (before ? before[i * (size_t)view->stride + k] : 0.0f));
+            changed += got[i * (size_t)view->stride + k] != (before ? before[i * (size_t)view->stride + k] : 0.0f);
+    if (changed)
+        fault("%zu values between slices were written", changed);
 }
 
 /* Of the outputs as they were stored. */
@@ -380,7 +424,8 @@ static const char *check_stats(const struct data *d, const struct shard_data *s,
     double stats[1 + 2 * 400];
 
     memcpy(stats, from, (1 + 2 * count) * sizeof(double));
-    assert_true(stats[0] == (double)n);
+    if (stats[0] != (double)n)
+        fault("statistics of %g values, not of %zu", stats[0], n);
     for (size_t k = 0; k < count; k++) {
         double sum = 0, m2 = 0, size = 0;
 
@@ -390,13 +435,15 @@ static const char *check_stats(const struct data *d, const struct shard_data *s,
         }
         for (size_t i = 0; i < n; i++)
             m2 += pow((double)y[i * stride + k] - sum / (double)n, 2);
-        assert_true(fabs(stats[1 + k] - sum / (double)n) <= 1e-6 * sqrt(size / (double)n));
-        assert_true(fabs(stats[1 + count + k] - m2) <= 5e-6 * size);
+        if (!(fabs(stats[1 + k] - sum / (double)n) <= 1e-6 * sqrt(size / (double)n)) || !(fabs(stats[1 + count + k] - m2) <= 5e-6 * size)) {
+            fault("statistics of channel %zu: %g and %g, should be %g and %g", k, stats[1 + k], stats[1 + count + k], sum / (double)n, m2);
+            break;
+        }
     }
     return from + (1 + 2 * count) * sizeof(double);
 }
 
-static void check_case(const struct data *d, const char *got)
+static void check_case(struct data *d, const char *got)
 {
     const struct conv_case *t = d->t;
 
@@ -404,21 +451,19 @@ static void check_case(const struct data *d, const char *got)
         const struct shard_data *s = &d->s[v];
         struct tensor dw = tensor_f32(NULL, 1, 1, 1, (int)d->w_count), db = tensor_f32(NULL, 1, 1, 1, t->k);
         const float *y = (const float *)(const void *)got;
-        struct plain p;
+        const struct plain *p = plain_shard(d, v);
 
-        plain_shard(d, s, &p);
         check_gaps(got, &s->y, NULL);
-        got = check(t, d->dtype, "y", got, &s->y, p.y, NULL);
+        got = check(d->dtype, "y", got, &s->y, p->y, NULL);
         check_gaps(got, &s->x, s->dx0);
-        got = check(t, d->dtype, "dx", got, &s->x, p.dx, NULL);
+        got = check(d->dtype, "dx", got, &s->x, p->dx, NULL);
         check_gaps(got, &s->x, s->dx0);
-        got = check(t, d->dtype, "dx + dx", got, &s->x, p.dx, s->dx0);
-        got = check(t, DTYPE_F32, "dw", got, &dw, p.dw, NULL);
-        got = check(t, DTYPE_F32, "dw + dw", got, &dw, p.dw, s->dw0);
-        got = check(t, DTYPE_F32, "db", got, &db, p.db, NULL);
-        got = check(t, DTYPE_F32, "db + db", got, &db, p.db, s->db0);
+        got = check(d->dtype, "dx + dx", got, &s->x, p->dx, s->dx0);
+        got = check(d->dw_dtype, "dw", got, &dw, p->dw, NULL);
+        got = check(d->dw_dtype, "dw + dw", got, &dw, p->dw, s->dw0);
+        got = check(DTYPE_F32, "db", got, &db, p->db, NULL);
+        got = check(DTYPE_F32, "db + db", got, &db, p->db, s->db0);
         got = check_stats(d, s, got, y);
-        drop_plain(&p);
     }
 }
 
@@ -426,8 +471,6 @@ static void check_case(const struct data *d, const char *got)
 static void check_versions(struct device *dev)
 {
     static const struct conv_case kinds[] = { { 0, 16, 16, 3, 1, 1, ONE(1, 8, 8) }, { 0, 16, 16, 1, 1, 0, ONE(1, 4, 4) } };
-    struct err err;
-
     for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++) {
         struct param w = { .k = 16, .r = kinds[i].size, .s = kinds[i].size, .c = 16, .version = 1 };
         struct conv cv = { .stride = 1, .pad = kinds[i].pad };
@@ -435,6 +478,7 @@ static void check_versions(struct device *dev)
         struct on_device o;
         float *zero, *got, sum = 0;
 
+        looking_at(dev, "versions", &kinds[i]);
         make(&kinds[i], dev->dtype, &d);
         zero = calloc(d.w_count, sizeof *zero);
         got = malloc(floats_of(&d.s[0].y) * sizeof *got);
@@ -442,13 +486,13 @@ static void check_versions(struct device *dev)
         w.count = d.w_count;
         w.data = put(dev, d.w, d.w_count * sizeof(float));
         run_shards(dev, &d, &o, &w, NULL, 0, 1);
-        assert_int_equal(dev->ops->upload(dev, w.data, zero, d.w_count * sizeof(float), &err), 0);
+        DONE(dev->ops->upload(dev, w.data, zero, d.w_count * sizeof(float), &err));
         w.version++;
-        assert_int_equal(dev->ops->conv_fwd(dev, o.y, o.x, &cv, &w, NULL, NULL, 1, &err), 0);
+        DONE(dev->ops->conv_fwd(dev, o.y, o.x, &cv, &w, NULL, NULL, 1, &err));
         get_numbers(dev, got, o.y[0].data, floats_of(&d.s[0].y), d.dtype);
         for (size_t e = 0; e < floats_of(&d.s[0].y); e++)
             sum += fabsf(got[e]);
-        assert_int_equal(dev->ops->conv_bwd_data(dev, o.dx[0], 0.0f, o.dy, &cv, &w, 1, &err), 0);
+        DONE(dev->ops->conv_bwd_data(dev, o.dx[0], 0.0f, o.dy, &cv, &w, 1, &err));
         get_numbers(dev, got, o.dx[0][0].data, floats_of(&d.s[0].x), d.dtype);
         for (size_t e = 0; e < floats_of(&d.s[0].x); e++)
             sum += fabsf(got[e]);
@@ -458,6 +502,7 @@ static void check_versions(struct device *dev)
         free(zero), free(got);
         drop(&d);
     }
+    no_faults();
 }
 
 /* Values far from zero with little spread: sums of squares would lose the variance. */
@@ -469,6 +514,7 @@ static void check_far_from_zero(struct device *dev)
         struct data d;
         char *got;
 
+        looking_at(dev, "far from zero", &kinds[i]);
         make(&kinds[i], DTYPE_F32, &d);
         for (int k = 0; k < kinds[i].k; k++)
             d.bias[k] = 3000.0f;
@@ -494,4 +540,5 @@ static void check_far_from_zero(struct device *dev)
         free(got);
         drop(&d);
     }
+    no_faults();
 }

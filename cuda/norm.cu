@@ -410,16 +410,16 @@ int cuda_norm_running(struct device *dev, const struct running_item *items, int 
     return norm_checked("norm_running", err);
 }
 
-/* ---- the second pass of the backward: in place on da ---- */
+/* ---- the second pass of the backward ---- */
 
 struct apply_shard {
-    void *da;
-    const void *x;
+    void *dx;
+    const void *da, *x;
     struct affine act;
     const float *mean, *invstd;
     const double *sums, *stats;
     unsigned npixels;
-    int x_stride, da_stride;
+    int x_stride, da_stride, dx_stride;
 };
 
 struct apply_args {
@@ -493,7 +493,7 @@ DEVICE_FN void apply_store(const struct apply_ahead<T, W> *ahead, const struct a
         vec_unpack(x, ahead->x[i]);
         vec_unpack(da, ahead->da[i]);
         apply_pixel<FROZEN>(da, x, b);
-        vec_store((T *)s->da + at * s->da_stride + k, da);
+        vec_store((T *)s->dx + at * s->dx_stride + k, da);
     }
 }
 
@@ -546,13 +546,14 @@ template <typename T, int W> static void apply_launch(struct device *dev, const 
         CUDA_LAUNCH((apply_kernel<T, W, false>), g.grid, g.block, cuda_device(dev)->stream, *a);
 }
 
-int cuda_norm_bwd_apply(struct device *dev, struct tensor *da, const struct operand *x, const float *const *mean,
+int cuda_norm_bwd_apply(struct device *dev, struct tensor *dx, const struct tensor *da, const struct operand *x, const float *const *mean,
                         const float *const *invstd, const double *const *sums, const double *const *stats, int nshards, struct err *err)
 {
-    bool wide = norm_wide(x, da, nshards);
+    bool wide = norm_wide(x, da, nshards) && norm_wide(x, dx, nshards);
     struct apply_args a;
 
     norm_check_shapes(x, da, nshards);
+    norm_check_shapes(x, dx, nshards);
     a.c = da[0].c;
     for (int first = 0, n; first < nshards; first += n) {
         n = norm_at_once(nshards - first);
@@ -560,12 +561,14 @@ int cuda_norm_bwd_apply(struct device *dev, struct tensor *da, const struct oper
             int v = first + i;
             struct apply_shard s = {};
 
+            s.dx = dx[v].data;
             s.da = da[v].data;
             s.x = x[v].x.data;
             s.act = x[v].act;
             s.npixels = (unsigned)tensor_pixels(&da[v]);
             s.x_stride = x[v].x.stride;
             s.da_stride = da[v].stride;
+            s.dx_stride = dx[v].stride;
             if (sums) {
                 s.mean = mean[v];
                 s.invstd = invstd[v];

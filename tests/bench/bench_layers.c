@@ -288,7 +288,7 @@ static int run_apply(void *arg, struct err *err)
     struct flow *f = arg;
     const double *sums = f->sums, *count = f->count;
 
-    return dev->ops->norm_bwd_apply(dev, &f->b, &(struct operand){ f->a, f->act }, (const float *const *)&f->mean,
+    return dev->ops->norm_bwd_apply(dev, &f->b, &f->b, &(struct operand){ f->a, f->act }, (const float *const *)&f->mean,
                                     (const float *const *)&f->invstd, &sums, &count, 1, err);
 }
 

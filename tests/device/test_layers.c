@@ -84,9 +84,9 @@ static void net_close(struct net *n)
     free_buffers();
 }
 
-enum reader { LEAKY, RELU, LOGISTIC, CONV, POOL, READERS };
+enum reader { LEAKY, RELU, LOGISTIC, CONV, POOL, BLOCK, READERS };
 
-static const char *const reader_name[READERS] = { "leaky", "ReLU", "logistic", "convolution", "max-pool" };
+static const char *const reader_name[READERS] = { "leaky", "ReLU", "logistic", "convolution", "max-pool", "convolution and leaky" };
 
 static struct value *raw_value(struct net *n)
 {
@@ -105,6 +105,8 @@ static struct value *read_by(struct net *n, enum reader reader, struct value *ra
         return layer_act(n->tape, raw, ACT_LOGISTIC);
     case CONV:
         return layer_conv(n->tape, raw, &(struct conv){ 1, 0 }, n->param[2], n->param[3]);
+    case BLOCK:
+        return layer_act(n->tape, read_by(n, CONV, raw), ACT_LEAKY);
     default:
         return layer_maxpool(n->tape, raw, &(struct pooling){ 3, 1, 2 });
     }
@@ -126,7 +128,20 @@ static void seed(struct net *n, struct value *v, uint64_t which)
     }
 }
 
-/* Gradients of the first convolution and its bias, where reader i's output has one if seeded[i]; the readers stand in this order. */
+/* Of the first convolution and its bias. */
+static void back(struct net *n, float ret[SHARDS][K * 9 * C + K])
+{
+    struct err err = { 0 };
+
+    if (tape_backward(n->tape, n->param, PARAMS, &err) < 0)
+        fail_msg("%s", err.msg);
+    for (int s = 0; s < SHARDS; s++) {
+        get(n->dev, ret[s], n->grad[0][s], n->param[0]->count * sizeof(float));
+        get(n->dev, ret[s] + n->param[0]->count, n->grad[1][s], n->param[1]->count * sizeof(float));
+    }
+}
+
+/* Gradients where reader i's output has one if seeded[i]; the readers stand in this order. */
 static void gradients(struct net *n, const enum reader *readers, const bool *seeded, float ret[SHARDS][K * 9 * C + K])
 {
     const struct tape_hooks hooks = { .arg = n, .grad_dest = grad_dest, .grad_ready = grad_ready };
@@ -142,12 +157,7 @@ static void gradients(struct net *n, const enum reader *readers, const bool *see
     for (int i = 0; i < 2; i++)
         if (seeded[i])
             seed(n, out[i], (uint64_t)i);
-    if (tape_backward(n->tape, n->param, PARAMS, &err) < 0)
-        fail_msg("%s", err.msg);
-    for (int s = 0; s < SHARDS; s++) {
-        get(n->dev, ret[s], n->grad[0][s], n->param[0]->count * sizeof(float));
-        get(n->dev, ret[s] + n->param[0]->count, n->grad[1][s], n->param[1]->count * sizeof(float));
-    }
+    back(n, ret);
 }
 
 /* A gradient is linear in what arrives: that of both readers is the sum of each one's. */
@@ -185,6 +195,94 @@ static void two_readers(void **state)
     }
 }
 
+enum sum { SUM, SUM_SWAPPED, ONLY_READER, ONLY_VALUE, TWICE };
+
+/* Gradients where one arrives at a reader's output plus what it reads, in either order, at one of both alone, or at value + value. */
+static void sum_gradients(struct net *n, enum sum sum, enum reader reader, float ret[SHARDS][K * 9 * C + K])
+{
+    const struct tape_hooks hooks = { .arg = n, .grad_dest = grad_dest, .grad_ready = grad_ready };
+    struct value *raw, *read;
+    struct err err = { 0 };
+
+    tape_begin(n->tape, TAPE_TRAIN, SHARDS, &hooks);
+    raw = raw_value(n);
+    read = sum == TWICE || sum == ONLY_VALUE ? raw : read_by(n, reader, raw);
+    if (sum == SUM || sum == TWICE)
+        read = layer_add(n->tape, read, raw);
+    else if (sum == SUM_SWAPPED)
+        read = layer_add(n->tape, raw, read);
+    if (tape_status(n->tape, &err) < 0)
+        fail_msg("%s", err.msg);
+    seed(n, read, 0);
+    back(n, ret);
+}
+
+static void sum_with(struct net *n, enum reader reader)
+{
+    float g[TWICE + 1][SHARDS][K * 9 * C + K];
+
+    for (int sum = 0; sum <= TWICE; sum++)
+        sum_gradients(n, (enum sum)sum, reader, g[sum]);
+    assert_memory_equal(g[SUM], g[SUM_SWAPPED], sizeof g[SUM]);
+    for (int s = 0; s < SHARDS; s++)
+        for (size_t k = 0; k < sizeof g[0][0] / sizeof(float); k++) {
+            double sum = (double)g[ONLY_READER][s][k] + (double)g[ONLY_VALUE][s][k], diff = (double)g[SUM][s][k] - sum;
+
+            assert_true(g[TWICE][s][k] == 2 * g[ONLY_VALUE][s][k]);
+            if (!(diff < 1e-4 && diff > -1e-4))
+                fail_msg("%s, a value plus its %s: gradient %zu is %g, should be %g", n->dev->ops->name, reader_name[reader], k,
+                         (double)g[SUM][s][k], sum);
+        }
+}
+
+/* The gradient of a sum is that of both terms, in one memory: whoever changes its own must not change the other's. */
+static void sums(void **state)
+{
+    (void)state;
+    for (int d = 0; d < devices.n; d++) {
+        struct net n;
+
+        net_open(&n, d);
+        for (int r = 0; r < READERS; r++)
+            sum_with(&n, (enum reader)r);
+        net_close(&n);
+    }
+}
+
+static int no_act_bwd(struct device *dev, enum act_kind kind, struct tensor *dx, float beta, const struct tensor *dy,
+                      const struct tensor *y, int nshards, struct err *err)
+{
+    (void)dev, (void)kind, (void)dx, (void)beta, (void)dy, (void)y, (void)nshards;
+    return err_set(err, ERR_DEVICE, "a gradient is copied");
+}
+
+/* Residual blocks, one after the other, copy no gradient: neither to the block nor around it. */
+static void sums_copy_nothing(void **state)
+{
+    (void)state;
+    for (int d = 0; d < devices.n; d++) {
+        const struct device_ops *real = devices.dev[d]->ops;
+        struct device_ops ops = *real;
+        struct net n;
+        const struct tape_hooks hooks = { .arg = &n, .grad_dest = grad_dest, .grad_ready = grad_ready };
+        struct err err = { 0 };
+        struct value *v;
+
+        net_open(&n, d);
+        ops.act_bwd = no_act_bwd;
+        n.dev->ops = &ops;
+        tape_begin(n.tape, TAPE_TRAIN, SHARDS, &hooks);
+        v = layer_act(n.tape, raw_value(&n), ACT_LEAKY);
+        for (int i = 0; i < 3; i++)
+            v = layer_add(n.tape, read_by(&n, BLOCK, v), v);
+        seed(&n, v, 0);
+        if (tape_backward(n.tape, n.param, PARAMS, &err) < 0)
+            fail_msg("%s: %s", real->name, err.msg);
+        n.dev->ops = real;
+        net_close(&n);
+    }
+}
+
 /* In evaluation memory goes back when the model says so, not when the first reader is done. */
 static void read_again_in_evaluation(void **state)
 {
@@ -210,7 +308,8 @@ static void read_again_in_evaluation(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = { cmocka_unit_test(two_readers), cmocka_unit_test(read_again_in_evaluation) };
+    const struct CMUnitTest tests[] = { cmocka_unit_test(two_readers), cmocka_unit_test(sums), cmocka_unit_test(sums_copy_nothing),
+                                        cmocka_unit_test(read_again_in_evaluation) };
 
     return cmocka_run_group_tests(tests, open_devices, close_devices);
 }

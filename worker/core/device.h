@@ -30,7 +30,7 @@ struct comm;
 struct comm_options;
 struct err;
 
-#define DEVICE_ABI 4 /* bump on any change to the structs of this file */
+#define DEVICE_ABI 5 /* bump on any change to the structs of this file */
 
 /* What the order of additions and the choice of algorithms may depend on; see DESIGN section 6. Contents are per shard in every tier. */
 enum tier {
@@ -250,9 +250,9 @@ struct device_ops {
      * pairwise. */
     int (*norm_bwd_reduce)(struct device *dev, double *const *sums, const struct operand *x, const float *const *mean,
                            const float *const *invstd, const struct tensor *da, int nshards, struct err *err);
-    /* In place on da: dx = scale * (dy - S0/n - xhat * S1/n) with S = sums[v], n = stats[v][0] (over all shards with SyncBN).
+    /* dx = scale * (dy - S0/n - xhat * S1/n) with S = sums[v], n = stats[v][0] (over all shards with SyncBN); dx may be da itself.
      * sums == NULL: frozen statistics, dx = scale * dy; mean, invstd and stats are not read. */
-    int (*norm_bwd_apply)(struct device *dev, struct tensor *da, const struct operand *x, const float *const *mean,
+    int (*norm_bwd_apply)(struct device *dev, struct tensor *dx, const struct tensor *da, const struct operand *x, const float *const *mean,
                           const float *const *invstd, const double *const *sums, const double *const *stats, int nshards, struct err *err);
     /* SyncBN: dst = the statistics [2c + 1] of all shards merged in tree order (core/tree.h tree_moments()); dst[j] = the tree over
      * rows[.][j]. */

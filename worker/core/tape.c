@@ -398,31 +398,57 @@ int tape_grad_done(struct tape *t, const struct param *p, struct err *err)
     return t->hooks->grad_ready(t->hooks->arg, p, err);
 }
 
+static int grad_new(struct tape *t, struct value *v, struct err *err)
+{
+    size_t bytes = total_bytes(t, v->x);
+    void *mem = arena_alloc(t->arena, bytes);
+
+    if (!mem)
+        return err_set(err, ERR_DEVICE, "out of memory: a gradient of %zu MiB, %zu MiB are in use", bytes >> 20,
+                       arena_held(t->arena) >> 20);
+    lay_out(t, v->grad, v->x, mem);
+    v->grad_mem = storage_new(t, mem);
+    return 0;
+}
+
+int tape_grad_turn(struct tape *t, struct value *v, const struct tensor **ret_from, struct err *err)
+{
+    struct tensor *from;
+
+    *ret_from = v->grad;
+    if (v->grad_mem->refs == 1)
+        return 0;
+    from = tape_host(t, (size_t)t->nshards * sizeof *from);
+    memcpy(from, v->grad, (size_t)t->nshards * sizeof *from);
+    unref(t, &v->grad_mem);
+    *ret_from = from;
+    return grad_new(t, v, err);
+}
+
 int tape_grad(struct tape *t, struct value *v, float *ret_beta, struct err *err)
 {
-    *ret_beta = v->grad_written ? 1.0f : 0.0f;
-    if (!v->grad_written) {
-        size_t bytes = total_bytes(t, v->x);
-        void *mem = arena_alloc(t->arena, bytes);
+    const struct tensor *from;
+    int rc;
 
-        if (!mem)
-            return err_set(err, ERR_DEVICE, "out of memory: a gradient of %zu MiB, %zu MiB are in use", bytes >> 20,
-                           arena_held(t->arena) >> 20);
-        lay_out(t, v->grad, v->x, mem);
-    }
-    v->grad_written = true;
-    return 0;
+    *ret_beta = v->grad_mem ? 1.0f : 0.0f;
+    if (!v->grad_mem)
+        return grad_new(t, v, err);
+    rc = tape_grad_turn(t, v, &from, err);
+    return rc < 0 || from == v->grad ? rc : t->dev->ops->act_bwd(t->dev, ACT_LINEAR, v->grad, 0.0f, from, v->x, t->nshards, err);
 }
 
 int tape_grad_hand_on(struct tape *t, struct value *from, struct value *to, struct err *err)
 {
-    if (to->grad_written)
-        return t->dev->ops->act_bwd(t->dev, ACT_LINEAR, to->grad, 1.0f, from->grad, from->x, t->nshards, err);
-    for (int s = 0; s < t->nshards; s++) {
-        to->grad[s] = from->grad[s];
-        from->grad[s].data = NULL;
+    float beta;
+    int rc;
+
+    if (to->grad_mem) {
+        rc = tape_grad(t, to, &beta, err);
+        return rc < 0 ? rc : t->dev->ops->act_bwd(t->dev, ACT_LINEAR, to->grad, beta, from->grad, from->x, t->nshards, err);
     }
-    to->grad_written = true;
+    memcpy(to->grad, from->grad, (size_t)t->nshards * sizeof *to->grad);
+    to->grad_mem = from->grad_mem;
+    to->grad_mem->refs++;
     return 0;
 }
 
@@ -448,10 +474,9 @@ int tape_backward(struct tape *t, struct param *const *params, int nparams, stru
     for (int i = t->count - 1; i >= 0 && t->rc >= 0; i--) {
         struct node *n = &t->nodes[i];
 
-        if (n->out->grad_written)
+        if (n->out->grad_mem)
             tape_fail(t, n->backward(t, n, &t->err), &t->err);
-        if (n->out->grad_written && n->out->grad[0].data) /* NULL: handed on */
-            arena_release(t->arena, n->out->grad[0].data);
+        unref(t, &n->out->grad_mem);
         storage_drop(t, n->out);
     }
     for (int i = nparams - 1; i >= 0 && t->rc >= 0; i--) {

@@ -45,8 +45,9 @@ struct tape_hooks {
 struct value {
     struct tensor *x;    /* [nshards] */
     struct affine *act;  /* [nshards], or NULL: nothing pending */
-    struct tensor *grad; /* [nshards]; data is NULL until someone writes it */
-    bool needs_grad, grad_written;
+    struct tensor *grad; /* [nshards] */
+    bool needs_grad;
+    struct storage *grad_mem; /* grad's, which other values may have too; NULL until someone writes it, and when it has gone back */
     struct storage *mem;
     struct tensor *plain; /* [nshards] the activated value, where a reader needed it computed; else NULL */
     struct storage *plain_mem;
@@ -105,10 +106,13 @@ void tape_use(struct tape *t, const struct param *p);
 float *const *tape_grad_dest(struct tape *t, const struct param *p, float *ret_beta, struct err *err);
 /* In backward: one use of p is written; after the last one it is handed on. */
 int tape_grad_done(struct tape *t, const struct param *p, struct err *err);
-/* In backward: memory for v's gradient and the beta to write with. */
+/* In backward: memory for v's gradient, no other value's, and the beta to write with. */
 int tape_grad(struct tape *t, struct value *v, float *ret_beta, struct err *err);
-/* In backward, after from's gradient was turned into that of `to`, a value of the same shape, in place: its memory becomes to's, or is
- * added to what other readers of `to` have left there. */
+/* In backward, where each number of v's gradient becomes another: *ret_from is read, v->grad is written. The same memory, or new where
+ * other values have that gradient too. */
+int tape_grad_turn(struct tape *t, struct value *v, const struct tensor **ret_from, struct err *err);
+/* In backward: from's gradient as it stands is that of `to` too, a value of the same shape. They have one memory, until one of them is
+ * written; or it is added to what other readers of `to` have left there. */
 int tape_grad_hand_on(struct tape *t, struct value *from, struct value *to, struct err *err);
 /* [c] floats of device memory, all equal to f; kept for the life of the tape. */
 const float *tape_constant(struct tape *t, float f, int c);

@@ -191,7 +191,8 @@ int cpu_norm_bwd_reduce(struct device *dev, double *const *sums, const struct op
 struct apply_args {
     const struct operand *x;
     const float *const *mean, *const *invstd;
-    struct tensor *da;
+    struct tensor *dx;
+    const struct tensor *da;
     float *means; /* shard by shard [2][c]: mean of dy, mean of dy * xhat; NULL: statistics are frozen */
 };
 
@@ -221,13 +222,14 @@ static void apply_part(const void *arg, int v, size_t from, size_t to)
 
     for (size_t p = from; p < to; p++) {
         const float *x = (const float *)o->x.data + p * (size_t)o->x.stride;
-        float *da = (float *)a->da[v].data + p * (size_t)a->da[v].stride;
+        const float *da = (const float *)a->da[v].data + p * (size_t)a->da[v].stride;
+        float *dx = (float *)a->dx[v].data + p * (size_t)a->dx[v].stride;
 
         CPU_LANES
         for (int k = 0; k < c; k++) {
             float dy = norm_dy(da[k], x[k], scale[k], shift[k], slope[k]);
 
-            da[k] = norm_dx(dy, norm_xhat(x[k], mean[k], invstd[k]), scale[k], mean_dy[k], mean_dyxhat[k]);
+            dx[k] = norm_dx(dy, norm_xhat(x[k], mean[k], invstd[k]), scale[k], mean_dy[k], mean_dyxhat[k]);
         }
     }
 }
@@ -241,21 +243,23 @@ static void apply_frozen_part(const void *arg, int v, size_t from, size_t to)
 
     for (size_t p = from; p < to; p++) {
         const float *x = (const float *)o->x.data + p * (size_t)o->x.stride;
-        float *da = (float *)a->da[v].data + p * (size_t)a->da[v].stride;
+        const float *da = (const float *)a->da[v].data + p * (size_t)a->da[v].stride;
+        float *dx = (float *)a->dx[v].data + p * (size_t)a->dx[v].stride;
 
         CPU_LANES
         for (int k = 0; k < c; k++)
-            da[k] = scale[k] * norm_dy(da[k], x[k], scale[k], shift[k], slope[k]);
+            dx[k] = scale[k] * norm_dy(da[k], x[k], scale[k], shift[k], slope[k]);
     }
 }
 
-int cpu_norm_bwd_apply(struct device *dev, struct tensor *da, const struct operand *x, const float *const *mean, const float *const *invstd,
-                       const double *const *sums, const double *const *stats, int nshards, struct err *err)
+int cpu_norm_bwd_apply(struct device *dev, struct tensor *dx, const struct tensor *da, const struct operand *x, const float *const *mean,
+                       const float *const *invstd, const double *const *sums, const double *const *stats, int nshards, struct err *err)
 {
-    struct apply_args a = { x, mean, invstd, da, NULL };
+    struct apply_args a = { x, mean, invstd, dx, da, NULL };
     size_t floats = 0;
 
     check_shapes(x, da, nshards);
+    check_shapes(x, dx, nshards);
     if (!sums) {
         cpu_over_shards(dev, &(struct shard_work){ nshards, apply_pixels, apply_frozen_part, &a });
         return 0;

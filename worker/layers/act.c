@@ -4,8 +4,11 @@
 static int pending_backward(struct tape *t, struct node *n, struct err *err)
 {
     struct device *dev = tape_device(t);
-    int rc = dev->ops->norm_bwd_apply(dev, n->out->grad, tape_operands(t, n->out), NULL, NULL, NULL, NULL, tape_shards(t), err);
+    const struct tensor *da;
+    int rc = tape_grad_turn(t, n->out, &da, err);
 
+    if (rc >= 0)
+        rc = dev->ops->norm_bwd_apply(dev, n->out->grad, da, tape_operands(t, n->out), NULL, NULL, NULL, NULL, tape_shards(t), err);
     return rc < 0 ? rc : tape_grad_hand_on(t, n->out, n->in[0], err);
 }
 
@@ -62,18 +65,11 @@ struct value *layer_act(struct tape *t, struct value *x, enum act_kind kind)
 
 static int add_backward(struct tape *t, struct node *n, struct err *err)
 {
-    struct device *dev = tape_device(t);
     int rc = 0;
 
-    for (int i = 0; i < 2 && rc >= 0; i++) {
-        float beta;
-
-        if (!n->in[i]->needs_grad)
-            continue;
-        rc = tape_grad(t, n->in[i], &beta, err);
-        if (rc >= 0)
-            rc = dev->ops->act_bwd(dev, ACT_LINEAR, n->in[i]->grad, beta, n->out->grad, n->out->x, tape_shards(t), err);
-    }
+    for (int i = 0; i < 2 && rc >= 0; i++)
+        if (n->in[i]->needs_grad)
+            rc = tape_grad_hand_on(t, n->out, n->in[i], err);
     return rc;
 }
 

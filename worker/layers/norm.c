@@ -66,6 +66,7 @@ static int norm_backward(struct tape *t, struct node *node, struct err *err)
     const float *const *mean = (const float *const *)c->mean, *const *invstd = (const float *const *)c->invstd;
     const struct operand *x = tape_operands(t, v);
     int nshards = tape_shards(t), nch = (int)v->x[0].c, rc = 0;
+    const struct tensor *da;
     double **sums = NULL;
 
     if (c->stats) {
@@ -79,8 +80,10 @@ static int norm_backward(struct tape *t, struct node *node, struct err *err)
             rc = merged(t, MERGE_SUMS, sums, 2 * nch, err);
     }
     if (rc >= 0)
-        rc = dev->ops->norm_bwd_apply(dev, v->grad, x, mean, invstd, (const double *const *)sums, (const double *const *)c->stats, nshards,
-                                      err);
+        rc = tape_grad_turn(t, v, &da, err);
+    if (rc >= 0)
+        rc = dev->ops->norm_bwd_apply(dev, v->grad, da, x, mean, invstd, (const double *const *)sums, (const double *const *)c->stats,
+                                      nshards, err);
     return rc < 0 ? rc : tape_grad_hand_on(t, v, raw, err);
 }
 

@@ -181,6 +181,32 @@ static void letters_stand_out(void **state)
     assert_true(bright > 5 && dark > 5);
 }
 
+/* The rim of a label is plain on all sides: no letter comes before the first, after the last, or is cut. */
+static void letters_leave_a_rim(void **state)
+{
+    enum { SIDE = 1200, TOP = 600, RIM = SIDE / 200 };
+    struct picture p = blank(SIDE, SIDE);
+    struct detection d = { .score = .5, .box = { 500, TOP, 400, 300 } };
+    int x0 = SIDE, x1 = 0, y0 = TOP, y1 = 0; /* of the label, which stands above the frame */
+
+    (void)state;
+    draw(&p, &d, 1);
+    for (int y = 0; y < TOP - 8; y++)
+        for (int x = 0; x < SIDE; x++)
+            if (at(&p, x, y)[0] != 60) {
+                x0 = x < x0 ? x : x0;
+                x1 = x >= x1 ? x + 1 : x1;
+                y0 = y < y0 ? y : y0;
+                y1 = y + 1;
+            }
+    assert_true(x1 - x0 > 100 && y1 - y0 > 30);
+    for (int y = y0; y < y1; y++)
+        for (int x = x0; x < x1; x++)
+            if (y < y0 + RIM || x < x0 + RIM || x >= x1 - RIM)
+                assert_memory_equal(at(&p, x, y), at(&p, x0, y0), 3);
+    free(p.rgb);
+}
+
 static void order_given_does_not_show(void **state)
 {
     struct detection d[3] = { { .score = .5, .box = { 10, 20, 50, 50 } },
@@ -267,6 +293,7 @@ int main(void)
         cmocka_unit_test(a_frame_lies_on_its_box),
         cmocka_unit_test(the_best_is_on_top_and_scores_end_at_one),
         cmocka_unit_test(letters_stand_out),
+        cmocka_unit_test(letters_leave_a_rim),
         cmocka_unit_test(anything_is_clipped),
         cmocka_unit_test(a_frame_that_overhangs_is_cut),
         cmocka_unit_test(order_given_does_not_show),

@@ -1,6 +1,7 @@
 /* tests/unit/test_coco.c - uses: proto worker/core worker/data
  * Every file of the collection of odd annotation files, and the rules of the reader one by one. */
 #include <fcntl.h>
+#include <malloc.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -306,6 +307,40 @@ static void sides_and_sections_are_checked(void **state)
     assert_non_null(strstr(err.msg, "\"images\" stands here a second time"));
 }
 
+/* Fresh memory holds the id of the only image, so that one more image would have it too. A sanitizer, whose memory is its own, sees a read behind
+ * an array that is full. */
+static void nothing_behind_the_last_image_is_read(void **state)
+{
+    static struct problems store, *p = &store;
+    char text[8192];
+    size_t used;
+    struct dataset *d;
+    struct err err = { 0 };
+    int rc;
+
+    (void)state;
+    snprintf(text, sizeof text,
+             CATEGORIES "\"images\": [{\"id\": %lld, \"file_name\": \"x\", \"width\": 9, \"height\": 9}], \"annotations\": []}",
+             0x1111111111111111LL);
+    mallopt(M_PERTURB, 0xEE); /* its complement fills what malloc() gives */
+    rc = read_text(text, BAD_ERROR, p, &d, &err);
+    mallopt(M_PERTURB, 0);
+    if (rc < 0)
+        fail_msg("%s", err.msg);
+    dataset_free(d);
+    for (int n = 63; n <= 65; n++) { /* 64: as many as the first piece of memory has room for */
+        used =
+            (size_t)snprintf(text, sizeof text, CATEGORIES "\"images\": [{\"id\": 0, \"file_name\": \"x\", \"width\": 9, \"height\": 9}");
+        for (int i = 1; i < n; i++)
+            used +=
+                (size_t)snprintf(text + used, sizeof text - used, ", {\"id\": %d, \"file_name\": \"x\", \"width\": 9, \"height\": 9}", i);
+        snprintf(text + used, sizeof text - used, "], \"annotations\": []}");
+        assert_int_equal(read_text(text, BAD_ERROR, p, &d, &err), 0);
+        assert_int_equal(d->nimages, n);
+        dataset_free(d);
+    }
+}
+
 static void problems_are_counted_and_the_first_told(void **state)
 {
     static struct problems store, *p = &store;
@@ -417,6 +452,7 @@ int main(void)
         cmocka_unit_test(real_sets_count_right),
         cmocka_unit_test(impossible_values_are_told),
         cmocka_unit_test(sides_and_sections_are_checked),
+        cmocka_unit_test(nothing_behind_the_last_image_is_read),
         cmocka_unit_test(problems_are_counted_and_the_first_told),
         cmocka_unit_test(names_stay_below_the_folder),
         cmocka_unit_test(boxes_are_clipped_to_the_last_pixel),

@@ -47,6 +47,7 @@ PLUGIN   := $(if $(CUDA),$(if $(SAN),,$(B)/libdetd-cuda.so))
 # Code for A100, H100 and B200; other GPUs run that of the nearest older one of their family, or compile the PTX.
 GENCODE  := -gencode arch=compute_80,code=sm_80 -gencode arch=compute_90,code=sm_90 -gencode 'arch=compute_100,code=[sm_100,compute_100]'
 CUDA_OBJ := $(patsubst %,$(B)/%.o,$(basename $(wildcard cuda/*.c cuda/*.cu)))
+CUDART   := $(addprefix -L,$(wildcard $(TOOLKIT)/lib64 $(TOOLKIT)/targets/$(MACHINE)-linux/lib)) -lcudart_static
 # What the plugin takes from below, compiled once more for a shared library.
 SHARED   := $(patsubst %.c,$(B)/shared/%.o,proto/driver.c proto/err.c worker/comm/comm.c)
 
@@ -83,14 +84,15 @@ $(B)/shared/%.o: %.c
 	$(CC) $(BASE) -fPIC $(CFLAGS) -c -o $@ $<
 $(B)/libdetd-cuda.so: $(CUDA_OBJ) $(SHARED) cuda/plugin.map
 	$(CC) -shared -g -o $@ $(filter %.o,$^) -Wl,--version-script=cuda/plugin.map -Wl,--exclude-libs,ALL -Wl,-z,defs \
-	    $(addprefix -L,$(wildcard $(TOOLKIT)/lib64 $(TOOLKIT)/targets/$(MACHINE)-linux/lib)) -lcudart_static -ldl -lrt -lpthread -lm
+	    $(CUDART) -ldl -lrt -lpthread -lm
 
 $(B)/%.o: %.c
 	@mkdir -p $(@D)
 	$(CC) $(BASE) $(CFLAGS) -c -o $@ $<
 
-# The migrations are embedded with .incbin, which -MMD does not see.
+# What is embedded with .incbin, -MMD does not see.
 $(B)/daemon/schema.o: $(wildcard schema/*.sql)
+$(B)/cuda/plan_table.o: cuda/engines.txt
 # Folding gradients is a plain loop that -O2 does not vectorise.
 $(B)/worker/core/tree.o: CFLAGS += -O3
 
@@ -106,17 +108,20 @@ STANDS_FOR := $(filter-out $(ISAS),$(ALL_ISAS))
 $(foreach i,$(ISAS),$(eval $(call ISA_RULES,$(i))))
 
 # ---- tests: one cmocka program a file. Its first lines say what it is linked with: "uses: proto daemon" (folders),
-# "cpu" = the CPU device, "cuda" = the CUDA device on an emulated GPU, "plans" = how that chooses algorithms (needs the libraries' headers) ----
+# "cpu" = the CPU device, "cuda" = the CUDA device on an emulated GPU, "plans" = how that chooses algorithms, "plugin" = all of the CUDA device (these two
+# need the libraries' headers) ----
 uses      = $(if $(filter undefined,$(origin uses_$(1))),$(eval uses_$(1) := $(shell sed -n '1,3s|.*uses: \([a-z_/ ]*\).*|\1|p' $(1))))$(uses_$(1))
 TEST_ALL := $(wildcard tests/unit/test_*.c tests/device/test_*.c tests/golden/test_*.c)
-TEST_SRC := $(foreach t,$(TEST_ALL),$(if $(filter plans,$(call uses,$(t))),$(if $(CUDA),$(t)),$(t)))
+can_build = $(if $(filter plans,$(call uses,$(1))),$(if $(CUDA),$(1)),$(if $(filter plugin,$(call uses,$(1))),$(if $(PLUGIN),$(1)),$(1)))
+TEST_SRC := $(foreach t,$(TEST_ALL),$(call can_build,$(t)))
 PLANS    := $(patsubst %.c,$(B)/%.o,$(wildcard cuda/plan*.c cuda/cudnn*.c cuda/lt*.c cuda/libs*.c cuda/search.c))
-BENCH_SRC := $(wildcard tests/bench/bench_*.c)
+BENCH_SRC := $(foreach t,$(wildcard tests/bench/bench_*.c),$(call can_build,$(t)))
 TESTS    := $(TEST_SRC:%.c=$(B)/%)
-parts     = $(call lib,$(filter-out cpu cuda plans,$(1))) $(if $(filter cpu,$(1)),$(CPU)) $(if $(filter cuda,$(1)),$(B)/cuda-emu.o) \
-            $(if $(filter plans,$(1)),$(PLANS))
+parts     = $(call lib,$(filter-out cpu cuda plans plugin,$(1))) $(if $(filter cpu,$(1)),$(CPU)) $(if $(filter cuda,$(1)),$(B)/cuda-emu.o) \
+            $(if $(filter plans,$(1)),$(PLANS)) $(if $(filter plugin,$(1)),$(CUDA_OBJ))
 define TEST_RULE
-$(B)/$(1:.c=.o): CFLAGS += $(if $(filter plans,$(call uses,$(1))),$(addprefix -isystem ,$(CUDA_INC)))
+$(B)/$(1:.c=.o): CFLAGS += $(if $(filter plans plugin,$(call uses,$(1))),$(addprefix -isystem ,$(CUDA_INC)))
+$(B)/$(1:.c=): LDFLAGS += $(if $(filter plugin,$(call uses,$(1))),$(CUDART))
 $(B)/$(1:.c=): $(B)/$(1:.c=.o) $(call parts,$(call uses,$(1)))
 	$$(LINK) -lcmocka -luv -ljansson -lsqlite3 -lturbojpeg -lpng -lm -ldl
 endef

@@ -1,6 +1,7 @@
 #include "cuda/engine.h"
 
 #include <errno.h>
+#include <stdio.h>
 #include <stdlib.h>
 
 #include "cuda/memory.h"
@@ -20,6 +21,15 @@ struct engine {
 static void attach(void)
 {
     cudaSetDevice(0); /* if it fails, so does making a plan, which says why */
+}
+
+void engine_gpu(const struct cuda_device *d, char *ret, size_t size)
+{
+    struct cudaDeviceProp p;
+
+    if (cudaGetDeviceProperties(&p, 0) != cudaSuccess)
+        p.name[0] = '\0';
+    snprintf(ret, size, "%s, %d multiprocessors, compute %d.%d", p.name, d->multiprocessors, d->compute / 10, d->compute % 10);
 }
 
 static int open_plans(struct engine *e, struct err *err)

@@ -3,6 +3,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "cuda/search.h"
 #include "proto/err.h"
 
 int plan_target_open(struct plan_target *t, struct err *err)
@@ -23,6 +24,17 @@ int plan_target_describe(struct plan_target *t, const char *json, struct err *er
 {
     memset(t, 0, sizeof *t);
     return cudnn_target_describe(&t->dnn, json, err);
+}
+
+char *plan_target_title(const struct plan_target *t, const char *gpu, char ret[PLAN_TITLE_TEXT])
+{
+    char dnn[24], lt[24] = "none";
+
+    library_version_text((long)t->dnn.api->cudnnGetVersion(), dnn, sizeof dnn);
+    if (t->lt.api)
+        library_version_text((long)t->lt.api->cublasLtGetVersion(), lt, sizeof lt);
+    snprintf(ret, PLAN_TITLE_TEXT, "GPU %s; cuDNN %s; cuBLASLt %s", gpu, dnn, lt);
+    return ret;
 }
 
 void plan_target_close(struct plan_target *t)

@@ -8,7 +8,7 @@
 #include "cuda/cudnn_plan.h"
 #include "cuda/lt_plan.h"
 
-enum { PLAN_TEXT = PLAN_KEY_TEXT + CUDNN_PLAN_TEXT + 32, PLAN_FORMS = 2, PLAN_NAME_TEXT = CUDNN_NAME_TEXT + 32 };
+enum { PLAN_TEXT = PLAN_KEY_TEXT + CUDNN_PLAN_TEXT + 32, PLAN_FORMS = 2, PLAN_TITLE_TEXT = 256, PLAN_NAME_TEXT = CUDNN_NAME_TEXT + 32 };
 /* More than the libraries name of one convolution. */
 enum { PLAN_NAMES = LT_CANDIDATES + PLAN_FORMS * 2 * CUDNN_CANDIDATES };
 
@@ -16,6 +16,7 @@ enum { PLAN_NAMES = LT_CANDIDATES + PLAN_FORMS * 2 * CUDNN_CANDIDATES };
 struct plan_target {
     struct cudnn_target dnn;
     struct lt_target lt;
+    const char *rows; /* of a table of measured choices (cuda/plan_table.h); NULL: there is none for this GPU */
 };
 
 enum plan_library { PLAN_CUDNN, PLAN_CUBLASLT };
@@ -44,6 +45,8 @@ struct plan {
 int plan_target_open(struct plan_target *t, struct err *err);
 /* Of a GPU by its description (cudnn_plan.h): plans of cuDNN only, which cannot run. */
 int plan_target_describe(struct plan_target *t, const char *json, struct err *err);
+/* The title of this target in a table of measured choices. gpu: what it is, in words that are the same for equal GPUs only. */
+char *plan_target_title(const struct plan_target *t, const char *gpu, char ret[PLAN_TITLE_TEXT]);
 void plan_target_close(struct plan_target *t);
 
 /* ERR_UNSUPPORTED names the key and says what became of the engines; *ret's key and tally are valid even then. Free with plan_free() on

@@ -141,7 +141,7 @@ $(B)/nvcc_bodies.o: tests/device/nvcc_bodies.cu $(wildcard worker/kernels/*.h)
 	@mkdir -p $(@D)
 	$(NVCC) -std=c++17 -fmad=false -arch=sm_90 -I. -c -o $@ $<
 
-E2E      ?= $(sort $(wildcard tests/e2e/*.sh)) tests/bench/smoke.sh
+E2E      ?= $(sort $(wildcard tests/e2e/*.sh)) tests/bench/smoke.sh tests/bench/smoke_gpu.sh
 # What looks at code instead of running it.
 SCANS    := $(filter-out tests/cuda_msan.sh,$(wildcard tests/cuda_*.sh)) tests/layers.sh tests/mutants.sh
 # Those that last longest, which start first; a name that is not here costs time, nothing else.

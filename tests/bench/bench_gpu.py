@@ -1,91 +1,219 @@
 #!/usr/bin/env python3
 """Speed of the CUDA device on this machine's GPU, as ratios from one run: a training step of YOLOv3 against PyTorch's best setting, the deterministic tiers
-against `off`, the step beside what the GPU can do at most, and the sum of gradients between GPUs beside NCCL's own all-reduce.
+against `off`, the step beside what the GPU can do at most, and the sum of gradients between GPUs beside NCCL's own all-reduce. Medians on both sides.
 
-    bench_gpu.py BUILD [--sizes 416,608] [--batches 16,64] [--precisions bf16,tf32,fp32] [--steps 20] [--no-compile]
+    bench_gpu.py BUILD [--only ours,peer,layers,link] [--seconds N] [--sizes 416,608] [--batches 16,64] [--precisions bf16,tf32,fp32] [--steps 20]
+                 [--modes eager,graph,compile,compile-graph] [--dry]
 
-The peer needs a Python with PyTorch for CUDA: this interpreter, or the one that DETD_TORCH_PYTHON names. Without it the peer's columns are empty."""
+Every case of either side is a process with a limit of its own, and its row is printed as soon as both have ended. --seconds is for all of it: what does not
+fit is named at the end. Whoever ends this program early (Ctrl-C, TERM) has the rows so far, that of the case under way with what is known of it.
+The peer needs a Python with PyTorch 2.4 or newer for CUDA: this interpreter, or the one that DETD_TORCH_PYTHON names. Without it the peer's columns are empty.
+--modes are peer_gpu.py's. --dry: the smallest form of everything, with the plugin of the emulated GPU and PyTorch on the CPU; its numbers mean nothing."""
 import argparse
 import os
+import selectors
 import shutil
+import signal
 import subprocess
 import sys
+import tempfile
+import time
 
-from records import Malformed, records
+from records import Malformed, record
 
 HERE = os.path.dirname(os.path.abspath(__file__))
+PARTS = ["ours", "peer", "layers", "link"]
+TIERS = ["off", "rerun", "world"]
 TARGET, GOAL, RERUN_MAX = 1.2, 1.5, 1.03
+LIMIT_S = {"ours": 240, "peer": 420, "layers": 300, "link": 180}  # of one process
+ROW = "%-5s %4s %5s %6s %10s %10s %7s %7s %7s   %s"
+LEAST_S = 5  # with less time left nothing is begun
 
 
-def run(*command, seconds=600):
-    try:
-        done = subprocess.run([str(c) for c in command], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, timeout=seconds, check=False)
-    except subprocess.TimeoutExpired:  # what comes after it may still be measured
-        print("%s: no end after %d s" % (os.path.basename(str(command[0])), seconds))
-        return ""
-    if done.returncode != 0:
-        print("%s: exit %d: %s" % (os.path.basename(str(command[0])), done.returncode, done.stderr.strip()[-600:]))
-    return done.stdout
+class Bench:
+    def __init__(self, args, python):
+        self.args, self.python = args, python
+        self.ends = time.monotonic() + args.seconds
+        self.left_out, self.met = [], []
+        self.env, self.fds = dict(os.environ), ()
+        if args.dry:
+            plugin = os.open(args.build + "/emu/libdetd-cuda.so", os.O_RDONLY)
+            self.env["DETD_PLUGIN_FD"], self.fds = str(plugin), (plugin,)
+
+    # ---- processes ----
+
+    def program(self, part, name, command, take):
+        """Gives the lines of a program to take() as they come; ends it at its limit, or when this one is ended. Says what became of it where that is not
+        good. Returns whether it ended by itself."""
+        seconds = min(LIMIT_S[part], self.ends - time.monotonic())
+        if seconds < LEAST_S:
+            self.left_out.append(name)
+            return False
+        with tempfile.TemporaryFile("w+") as errors, \
+                subprocess.Popen(command, stdout=subprocess.PIPE, stderr=errors, env=self.env, pass_fds=self.fds, start_new_session=True) as p:
+            try:
+                for line in lines_of(p, time.monotonic() + seconds):
+                    take(line)
+                ended = p.poll() is not None
+            finally:  # it and what it started, compilers among them
+                try:
+                    os.killpg(p.pid, signal.SIGKILL)
+                except ProcessLookupError:
+                    pass
+            errors.seek(0)
+            said = errors.read().strip()[-600:]
+        if not ended:
+            print("  %s: no end after %.0f s: %s" % (name, seconds, said), flush=True)
+        elif p.returncode != 0:
+            print("  %s: exit %d: %s" % (name, p.returncode, said), flush=True)
+        return ended
+
+    def show(self, part, program, *words):
+        self.program(part, " ".join((program,) + words), ("%s/tests/bench/%s" % (self.args.build, program),) + words, lambda line: print(line, flush=True))
+
+    # ---- a training step ----
+
+    def rates(self, part, key, command, ret):
+        """Fills ret, {the records' word `key`: images per second}, as they come. Returns whether the program ended by itself."""
+        kind, name = {"ours": "step", "peer": "peer"}[part], " ".join(os.path.basename(word) for word in command)
+
+        def take(line):
+            if not line.startswith(kind + " "):
+                return
+            print("  " + line, flush=True)
+            try:
+                r = record(line, kind)
+                ret[r.word(key)] = r.number("images_per_s")
+            except Malformed as e:
+                print("  %s: %s" % (name, e), flush=True)
+
+        return self.program(part, name, command, take)
+
+    def ours(self, case, tiers, ret):
+        command = [self.args.build + "/tests/bench/bench_step", "device=cuda", "model=" + ("yolov3_tiny" if self.args.dry else "yolov3"),
+                   "precision=%s" % case[0], "size=%d" % case[1], "batch=%d" % case[2], "shards=%d" % shards_of(case[2]), "steps=%d" % self.args.steps,
+                   "tier=" + ",".join(tiers)]
+        return self.rates("ours", "tier", command, ret)
+
+    def peer(self, case, ret):
+        command = [self.python, "-u", HERE + "/peer_gpu.py", "--precisions", case[0], "--sizes", str(case[1]), "--batches", str(case[2]),
+                   "--steps", str(self.args.steps), "--modes", self.args.modes]
+        self.rates("peer", "mode", command + ["--dry"] * self.args.dry, ret)
+
+    def case(self, case):
+        tiers, modes = {}, {}
+        try:
+            if "ours" in self.args.only and self.ours(case, TIERS, tiers) and not tiers:
+                for tier in TIERS:  # they take turns in one process; where memory does not do for all, each by itself
+                    self.ours(case, [tier], tiers)
+            if self.python:
+                self.peer(case, modes)
+        finally:
+            if tiers or modes:
+                self.row(case, tiers, modes)
+
+    def row(self, case, tiers, modes):
+        mode = max(modes, key=modes.get) if modes else "no peer"
+        off, peer = tiers.get("off"), modes.get(mode)
+        ratio, *costs = [off / other if off and other else None for other in (peer, tiers.get("rerun"), tiers.get("world"))]
+        cells = zip(("%.1f", "%.1f", "%.2f", "%.3f", "%.3f"), [off, peer, ratio] + costs)
+        print(ROW % (*case, shards_of(case[2]), *(form % v if v else "-" for form, v in cells), mode), flush=True)
+        if case[:2] == ("bf16", 416) and ratio:
+            self.met.append("bf16 416 batch %d: %.2f x the peer (target %.1f, goal %.1f), rerun costs %s (at most %.2f)" % (
+                case[2], ratio, TARGET, GOAL, "%.3f" % costs[0] if costs[0] else "?", RERUN_MAX))
+
+    def steps(self):
+        if "peer" in self.args.only and not self.python:
+            print("no Python with PyTorch 2.4 or newer for CUDA: no peer (DETD_TORCH_PYTHON)")
+        print(ROW % ("", "size", "batch", "shards", "detd off", "peer", "ratio", "rerun", "world", "images/s; the peer's best mode"), flush=True)
+        for precision in self.args.precisions.split(","):
+            for size in self.args.sizes.split(","):
+                for batch in self.args.batches.split(","):
+                    self.case((precision, int(size), int(batch)))
+
+    # ---- everything ----
+
+    def everything(self):
+        if {"ours", "peer"} & set(self.args.only):
+            self.steps()
+        if "layers" in self.args.only:
+            for precision in self.args.precisions.split(","):
+                small = ["model=yolov3_tiny", "size=32", "batch=1", "repeats=3", "ceiling=64"] if self.args.dry else ["size=416", "batch=16"]
+                self.show("layers", "bench_layers", "device=cuda", "precision=" + precision, *small)
+        if "link" in self.args.only:
+            self.show("link", "bench_link", *(["sizes=1", "repeats=1"] if self.args.dry else ["seconds=60"]))
+
+    def sum_up(self):
+        for line in self.met:
+            print(line)
+        for name in self.left_out:
+            print("no time left for: " + name)
+        sys.stdout.flush()
 
 
-def has_torch(python):
-    return shutil.which(python) and subprocess.run([python, "-c", "import torch; assert torch.cuda.is_available()"], stderr=subprocess.DEVNULL,
-                                                   check=False).returncode == 0
+def lines_of(p, deadline):
+    """Lines until the process has closed its output or has ended (what it started may hold the pipe for longer), or until the deadline."""
+    rest = b""
+    with selectors.DefaultSelector() as s:
+        s.register(p.stdout, selectors.EVENT_READ)
+        while time.monotonic() < deadline:
+            if not s.select(min(1, deadline - time.monotonic())):
+                if p.poll() is not None:
+                    return
+                continue
+            data = os.read(p.stdout.fileno(), 65536)
+            if not data:
+                try:
+                    p.wait(max(0, deadline - time.monotonic()))
+                except subprocess.TimeoutExpired:
+                    pass
+                return
+            *whole, rest = (rest + data).split(b"\n")
+            for line in whole:
+                yield line.decode(errors="replace")
 
 
-def ours(build, precision, size, batch, steps, shards, tiers):
-    """{tier: images per second}"""
-    text = run(build + "/tests/bench/bench_step", "device=cuda", "model=yolov3", "precision=" + precision, "size=%d" % size, "batch=%d" % batch,
-               "shards=%d" % shards, "steps=%d" % steps, "tier=" + ",".join(tiers))
-    try:
-        return {r.word("tier"): r.number("images_per_s") for r in records(text, "step")}
-    except Malformed as e:
-        print("bench_step: %s" % e)
-        return {}
+def shards_of(batch):
+    return max(v for v in (1, 2, 4, 8) if v == 1 or (batch % v == 0 and batch // v >= 4))  # as jobs have by default
+
+
+def find_python(dry):
+    """The first interpreter with a PyTorch that will do."""
+    what = "import torch; v = torch.__version__.split('.'); assert (int(v[0]), int(v[1])) >= (2, 4) and (%s or torch.cuda.is_available())" % dry
+    for python in filter(None, (os.environ.get("DETD_TORCH_PYTHON"), sys.executable)):
+        if shutil.which(python) and subprocess.run([python, "-c", what], stderr=subprocess.DEVNULL, check=False).returncode == 0:
+            return python
+    return None
 
 
 def main():
-    p = argparse.ArgumentParser()
-    p.add_argument("build")
-    p.add_argument("--sizes", default="416,608")
-    p.add_argument("--batches", default="16,64")
-    p.add_argument("--precisions", default="bf16,tf32,fp32")
-    p.add_argument("--steps", type=int, default=20)
-    p.add_argument("--no-compile", action="store_true")
+    p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    p.add_argument("build", type=os.path.abspath)
+    p.add_argument("--only", default=",".join(PARTS))
+    p.add_argument("--seconds", type=float, default=float("inf"))
+    p.add_argument("--sizes")
+    p.add_argument("--batches")
+    p.add_argument("--precisions")
+    p.add_argument("--steps", type=int)
+    p.add_argument("--modes", default="eager,graph,compile,compile-graph")
+    p.add_argument("--dry", action="store_true")
     a = p.parse_args()
-    python = next((c for c in filter(None, (os.environ.get("DETD_TORCH_PYTHON"), sys.executable)) if has_torch(c)), None)
-    peer = {}
-    if python:
-        more = ["--no-compile"] if a.no_compile else []
-        try:
-            for r in records(run(python, HERE + "/peer_gpu.py", a.steps, a.precisions, a.sizes, a.batches, *more, seconds=1500), "peer"):
-                peer[r.word("precision"), int(r.word("size")), int(r.word("batch"))] = (r.number("images_per_s"), r.word("mode"))
-        except Malformed as e:
-            print("peer_gpu.py: %s" % e)
-    else:
-        print("no Python with PyTorch for CUDA: no peer (DETD_TORCH_PYTHON)")
-    print("%-5s %4s %5s %6s %10s %10s %7s %7s %7s" % ("", "size", "batch", "shards", "detd off", "peer", "ratio", "rerun", "world"))
-    met = []
-    for precision in a.precisions.split(","):
-        for size in (int(s) for s in a.sizes.split(",")):
-            for batch in (int(b) for b in a.batches.split(",")):
-                shards = max(v for v in (1, 2, 4, 8) if batch % v == 0 and batch // v >= 4)  # as jobs have by default
-                got = ours(a.build, precision, size, batch, a.steps, shards, ("off", "rerun", "world"))
-                if "off" not in got:
-                    continue
-                speed, mode = peer.get((precision, size, batch), (0, "no peer"))
-                ratio = got["off"] / speed if speed else 0
-                print("%-5s %4d %5d %6d %10.1f %10.1f %7.2f %7.3f %7.3f   %s" % (
-                    precision, size, batch, shards, got["off"], speed, ratio, got["off"] / got.get("rerun", 1), got["off"] / got.get("world", 1), mode),
-                    flush=True)
-                if (precision, size) == ("bf16", 416) and speed:
-                    met.append("bf16 416 batch %d: %.2f x the peer (target %.1f, goal %.1f), rerun costs %.3f (at most %.2f)" % (
-                        batch, ratio, TARGET, GOAL, got["off"] / got.get("rerun", 1), RERUN_MAX))
-    for line in met:
-        print(line)
-    for precision in a.precisions.split(","):
-        print(run(a.build + "/tests/bench/bench_layers", "device=cuda", "precision=" + precision, "size=416", "batch=16"), end="")
-    print(run(a.build + "/tests/bench/bench_link"), end="")
+    a.only = a.only.split(",")
+    if not set(a.only) <= set(PARTS):
+        p.error("parts are: " + ", ".join(PARTS))
+    usual = {"sizes": "64", "batches": "2", "precisions": "bf16", "steps": 1} if a.dry else \
+            {"sizes": "416,608", "batches": "16,64", "precisions": "bf16,tf32,fp32", "steps": 20}
+    for key, value in usual.items():
+        if getattr(a, key) is None:
+            setattr(a, key, value)
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
+    bench = Bench(a, find_python(a.dry) if "peer" in a.only else None)
+    try:
+        bench.everything()
+    except KeyboardInterrupt:
+        sys.exit(130)
+    finally:
+        bench.sum_up()
 
 
 main()

@@ -1,8 +1,15 @@
 #!/usr/bin/env python3
 """The peer of bench_step on a GPU: the same YOLOv3 training step (Darknet-53, three heads, SGD with momentum) in PyTorch at its best settings:
-channels_last, cudnn.benchmark, autocast, fused SGD, eager and torch.compile; the better of the two counts. The heads' loss is a cheap stand-in (mean of
-squares), which favours the peer. A record "peer" a case.
-Usage: peer_gpu.py STEPS PRECISION,... SIZE,... BATCH,... [--no-compile]"""
+channels_last, cudnn.benchmark, autocast, fused SGD; eager and torch.compile, both also as one CUDA graph of the whole step, so that neither pays for
+launches. The heads' loss is a cheap stand-in (mean of squares), which favours the peer. A record "peer" a case and mode, as soon as it is measured: the
+median step, by events on the GPU between steps that follow one another without a stop, which favours the peer too.
+
+    peer_gpu.py [--steps 20] [--precisions bf16,...] [--sizes 416,...] [--batches 16,...] [--modes eager,graph,compile,compile-graph] [--dry]
+
+Modes: eager, graph, compile, compile-graph, and reduce-overhead, PyTorch's own way to graphs, for where compile-graph does not work.
+--dry does all of it once on the CPU with a small network and a compiler that leaves the code as it is: its numbers mean nothing."""
+import argparse
+import statistics
 import sys
 import time
 
@@ -10,11 +17,9 @@ import torch
 import torch.nn as nn
 import torch.nn.functional as F
 
-STEPS = int(sys.argv[1])
-PRECISIONS, SIZES, BATCHES = sys.argv[2].split(","), [int(s) for s in sys.argv[3].split(",")], [int(b) for b in sys.argv[4].split(",")]
-MODES = ["eager"] if "--no-compile" in sys.argv else ["eager", "compile"]
 CLASSES, OUT = 80, 3 * 85
-torch.backends.cudnn.benchmark = True
+WARM = 4  # steps before any is timed
+MODES = ["eager", "graph", "compile", "compile-graph", "reduce-overhead"]
 
 
 class Conv(nn.Sequential):
@@ -49,12 +54,12 @@ class Neck(nn.Module):
 
 
 class YoloV3(nn.Module):
-    def __init__(self):
+    def __init__(self, c=32, blocks=(1, 2, 8, 8, 4)):  # c: channels of the first convolution
         super().__init__()
-        self.s8 = nn.Sequential(Conv(3, 32, 3), stage(64, 1), stage(128, 2), stage(256, 8))
-        self.s16, self.s32 = stage(512, 8), stage(1024, 4)
-        self.n32, self.n16, self.n8 = Neck(1024, 512), Neck(768, 256), Neck(384, 128)
-        self.l32, self.l16 = Conv(512, 256, 1), Conv(256, 128, 1)
+        stages = [stage((2 << i) * c, n) for i, n in enumerate(blocks)]
+        self.s8, self.s16, self.s32 = nn.Sequential(Conv(3, c, 3), *stages[:3]), stages[3], stages[4]
+        self.n32, self.n16, self.n8 = Neck(32 * c, 16 * c), Neck(24 * c, 8 * c), Neck(12 * c, 4 * c)
+        self.l32, self.l16 = Conv(16 * c, 8 * c, 1), Conv(8 * c, 4 * c, 1)
 
     def forward(self, x):
         a = self.s8(x)
@@ -65,45 +70,116 @@ class YoloV3(nn.Module):
         return h32, h16, h8
 
 
-def images_per_s(precision, size, batch, mode):
-    torch.manual_seed(1)
-    torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = precision != "fp32"
-    net = YoloV3().cuda().to(memory_format=torch.channels_last)
-    run = torch.compile(net) if mode == "compile" else net
-    opt = torch.optim.SGD(net.parameters(), lr=1e-6, momentum=0.9, weight_decay=5e-4, fused=True)
-    x = torch.rand(batch, 3, size, size, device="cuda").to(memory_format=torch.channels_last)
+class Case:
+    """One network, its optimizer and images."""
 
-    def step():
-        with torch.autocast("cuda", dtype=torch.bfloat16, enabled=precision == "bf16"):
-            heads = run(x)
+    def __init__(self, precision, size, batch, dry):
+        torch.manual_seed(1)
+        torch.backends.cudnn.benchmark = True
+        torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = precision != "fp32"
+        self.device, self.dry, self.bf16, self.batch = "cpu" if dry else "cuda", dry, precision == "bf16", batch
+        self.net = (YoloV3(4, (1, 1, 1, 1, 1)) if dry else YoloV3()).to(self.device).to(memory_format=torch.channels_last)
+        self.opt = torch.optim.SGD(self.net.parameters(), lr=1e-6, momentum=0.9, weight_decay=5e-4, fused=True)
+        self.x = torch.rand(batch, 3, size, size, device=self.device).to(memory_format=torch.channels_last)
+
+    def step(self, run):
+        # A weight is cast once a step, a cache would save nothing and does not go with graphs.
+        with torch.autocast(self.device, dtype=torch.bfloat16, enabled=self.bf16, cache_enabled=False):
+            heads = run(self.x)
         loss = sum((h.float() ** 2).mean() for h in heads)
-        opt.zero_grad(set_to_none=True)
+        self.opt.zero_grad(set_to_none=True)
         loss.backward()
-        opt.step()
+        self.opt.step()
 
-    for _ in range(5):
-        step()
-    torch.cuda.synchronize()
-    best = 1e9
-    for _ in range(3):
-        start = time.perf_counter()
-        for _ in range(STEPS):
+    def compiled(self, **options):
+        torch._dynamo.reset()  # what an earlier case compiled would make this one's shapes dynamic
+        return torch.compile(self.net, dynamic=False, **({"backend": "aot_eager"} if self.dry else options))
+
+    def graph(self, run):
+        """The whole step as one launch. There are none on the CPU."""
+        if self.dry:
+            return lambda: self.step(run)
+        side, graph = torch.cuda.Stream(), torch.cuda.CUDAGraph()
+        side.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(side):
+            for _ in range(WARM):
+                self.step(run)
+        torch.cuda.current_stream().wait_stream(side)
+        self.opt.zero_grad(set_to_none=True)
+        with torch.cuda.graph(graph):
+            self.step(run)
+        return graph.replay
+
+    def reduce_overhead(self):
+        run = self.compiled(mode="reduce-overhead")
+
+        def step():
+            torch.compiler.cudagraph_mark_step_begin()
+            self.step(run)
+
+        return step
+
+    def seconds(self, step, steps):
+        """The median of as many steps."""
+        for _ in range(WARM):
             step()
+        if self.dry:
+            times = [time.perf_counter()]
+            for _ in range(steps):
+                step()
+                times.append(time.perf_counter())
+            return statistics.median(b - a for a, b in zip(times, times[1:]))
+        events = [torch.cuda.Event(enable_timing=True) for _ in range(steps + 1)]
         torch.cuda.synchronize()
-        best = min(best, (time.perf_counter() - start) / STEPS)
-    return batch / best
+        events[0].record()
+        for e in events[1:]:
+            step()
+            e.record()
+        torch.cuda.synchronize()
+        return statistics.median(a.elapsed_time(b) for a, b in zip(events, events[1:])) / 1e3
+
+    def measure(self, modes, steps):
+        """Yields a mode and its seconds, or why there are none: out of memory, or a compiler that does not run here."""
+        compiled = None
+        for mode in modes:
+            try:
+                if mode == "reduce-overhead":
+                    step = self.reduce_overhead()
+                else:
+                    if mode.startswith("compile"):
+                        compiled = self.compiled() if compiled is None else compiled
+                    run = compiled if mode.startswith("compile") else self.net
+                    step = self.graph(run) if mode.endswith("graph") else lambda: self.step(run)
+                yield mode, self.seconds(step, steps), None
+            except Exception as e:  # pylint: disable=broad-except # whatever a compiler throws, the other modes count
+                yield mode, None, "%s: %s" % (type(e).__name__, (str(e).strip() or "no reason").splitlines()[0][:160])
+            step = run = None  # a graph keeps its memory as long as somebody holds it
 
 
-for precision in PRECISIONS:
-    for size in SIZES:
-        for batch in BATCHES:
-            found = {}
-            for mode in MODES:
-                try:
-                    found[mode] = images_per_s(precision, size, batch, mode)
-                except RuntimeError as e:  # out of memory, or a compiler that does not run here: the other mode counts
-                    print("%s %d %d %s failed: %s" % (precision, size, batch, mode, str(e).splitlines()[0][:120]), file=sys.stderr)
-                torch.cuda.empty_cache()
-            if found:
-                mode = max(found, key=found.get)
-                print("peer precision=%s size=%d batch=%d images_per_s=%.2f mode=%s" % (precision, size, batch, found[mode], mode), flush=True)
+def main():
+    p = argparse.ArgumentParser()
+    p.add_argument("--steps", type=int, default=20)
+    p.add_argument("--precisions", default="bf16")
+    p.add_argument("--sizes", default="416")
+    p.add_argument("--batches", default="16")
+    p.add_argument("--modes", default="eager,graph,compile,compile-graph")
+    p.add_argument("--dry", action="store_true")
+    a = p.parse_args()
+    modes = a.modes.split(",")
+    if not set(modes) <= set(MODES):
+        p.error("modes are: " + ", ".join(MODES))
+    failed = 0
+    for precision in a.precisions.split(","):
+        for size in (int(s) for s in a.sizes.split(",")):
+            for batch in (int(b) for b in a.batches.split(",")):
+                for mode, seconds, why in Case(precision, size, batch, a.dry).measure(modes, a.steps):
+                    case = "precision=%s size=%d batch=%d mode=%s" % (precision, size, batch, mode)
+                    if why:
+                        failed += 1
+                        print("peer_gpu.py: %s: %s" % (case, why), file=sys.stderr, flush=True)
+                    else:
+                        print("peer %s images_per_s=%.2f ms=%.3f" % (case, batch / seconds, 1e3 * seconds), flush=True)
+    return 1 if failed else 0
+
+
+sys.exit(main())

@@ -6,6 +6,7 @@
 
 #include "cuda/memory.h"
 #include "cuda/plan_cache.h"
+#include "cuda/plan_table.h"
 #include "proto/err.h"
 
 #define WORKSPACE_STEP ((size_t)16 << 20) /* grows in steps, so that the first pass over a network takes memory a few times only */
@@ -32,6 +33,19 @@ void engine_gpu(const struct cuda_device *d, char *ret, size_t size)
     snprintf(ret, size, "%s, %d multiprocessors, compute %d.%d", p.name, d->multiprocessors, d->compute / 10, d->compute % 10);
 }
 
+/* With the choices that were measured on such a GPU. */
+static int open_target(const struct engine *e, struct plan_target *ret, struct err *err)
+{
+    char gpu[160], title[PLAN_TITLE_TEXT];
+    int rc = plan_target_open(ret, err);
+
+    if (rc < 0)
+        return rc;
+    engine_gpu(e->d, gpu, sizeof gpu);
+    ret->rows = plan_table_rows(plan_table_shipped(), plan_target_title(ret, gpu, title));
+    return 0;
+}
+
 static int open_plans(struct engine *e, struct err *err)
 {
     int rc = plan_cache_new(attach, &e->plans, err);
@@ -39,7 +53,7 @@ static int open_plans(struct engine *e, struct err *err)
     for (int i = 0; i < PLAN_THREADS && rc == 0; i++) {
         struct plan_target target;
 
-        rc = plan_target_open(&target, err);
+        rc = open_target(e, &target, err);
         if (rc == 0)
             rc = plan_cache_add(e->plans, &target, err);
     }

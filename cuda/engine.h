@@ -1,8 +1,9 @@
 /* cuda/engine.h - convolutions on one GPU as plans: cuDNN's graph API, and cuBLASLt where a convolution is a matrix product (1x1, stride
  * 1).
  *
- * Which algorithm computes a shape is a pure function of the key, the library versions and the GPU: the first plan in heuristic order that
- * the tier's filter lets through (specs determinism section 3.3), never a measurement. Plans are kept per key and listed for the run's
+ * Which algorithm computes a shape is a pure function of the key, the library versions, the GPU and the plugin: the first that the tier's
+ * filter lets through (specs determinism section 3.3) of what the plugin's table names, or in heuristic order. Nothing is measured in a
+ * run. Plans are kept per key and listed for the run's
  * identity; a thread of the engine builds those that were asked for ahead of time. One engine per struct cuda_device; it owns that stream's
  * workspace. In the tests without a GPU plain loops stand in its place (tests/emu). */
 #pragma once

@@ -3,6 +3,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "cuda/plan_table.h"
 #include "cuda/search.h"
 #include "proto/err.h"
 
@@ -143,7 +144,23 @@ static int refused(const struct plan *p, const char *why, struct err *err)
         CUDNN_WORKSPACE_MAX >> 20, t->unmade);
 }
 
-int plan_make(struct plan *ret, const struct plan_target *t, const struct plan_key *key, struct err *err)
+int plan_make_named(struct plan *ret, const struct plan_target *t, const struct plan_key *key, const char *name, struct err *err)
+{
+    char text[PLAN_KEY_TEXT];
+    struct err why = { .msg = "no such algorithm" };
+    int rc = ERR_UNSUPPORTED;
+
+    memset(ret, 0, sizeof *ret);
+    memcpy(&ret->key, key, sizeof *key);
+    if (strncmp(name, in_lt, strlen(in_lt)) == 0 && t->lt.api && lt_is_product(&key->conv))
+        rc = with_lt(ret, t, name + strlen(in_lt), &why);
+    else if (strncmp(name, in_cudnn, strlen(in_cudnn)) == 0)
+        rc = with_cudnn(ret, t, name + strlen(in_cudnn), &why);
+    return rc < 0 ? err_set(err, rc, "plan of convolution %s by %s: %s", plan_key_text(key, text), name, why.msg) : 0;
+}
+
+/* The first that the heuristics name and that can be made. */
+static int by_rule(struct plan *ret, const struct plan_target *t, const struct plan_key *key, struct err *err)
 {
     char text[PLAN_KEY_TEXT];
     struct err why;
@@ -162,19 +179,42 @@ int plan_make(struct plan *ret, const struct plan_target *t, const struct plan_k
     return err_set(err, rc, "plan of convolution %s: %s", plan_key_text(key, text), why.msg);
 }
 
-int plan_make_named(struct plan *ret, const struct plan_target *t, const struct plan_key *key, const char *name, struct err *err)
+static void remark(struct plan *p, const char *what)
 {
-    char text[PLAN_KEY_TEXT];
-    struct err why = { .msg = "no such algorithm" };
+    size_t len = strlen(p->text);
+
+    snprintf(p->text + len, sizeof p->text - len, "; %s", what);
+}
+
+/* ERR_UNSUPPORTED: the table has no row for the key, or, *ret_listed, none that the filter lets through. */
+static int by_table(struct plan *ret, const struct plan_target *t, const struct plan_key *key, bool *ret_listed, struct err *err)
+{
+    char text[PLAN_KEY_TEXT], name[PLAN_NAME_TEXT];
+    const char *rows = t->rows;
     int rc = ERR_UNSUPPORTED;
 
-    memset(ret, 0, sizeof *ret);
-    memcpy(&ret->key, key, sizeof *key);
-    if (strncmp(name, in_lt, strlen(in_lt)) == 0 && t->lt.api && lt_is_product(&key->conv))
-        rc = with_lt(ret, t, name + strlen(in_lt), &why);
-    else if (strncmp(name, in_cudnn, strlen(in_cudnn)) == 0)
-        rc = with_cudnn(ret, t, name + strlen(in_cudnn), &why);
-    return rc < 0 ? err_set(err, rc, "plan of convolution %s by %s: %s", plan_key_text(key, text), name, why.msg) : 0;
+    *ret_listed = false;
+    plan_key_any_tier(key, text);
+    while (rc == ERR_UNSUPPORTED && rows && plan_table_next(&rows, text, name, sizeof name)) {
+        *ret_listed = true;
+        rc = plan_make_named(ret, t, key, name, err);
+    }
+    if (rc == 0)
+        remark(ret, "measured");
+    return rc;
+}
+
+int plan_make(struct plan *ret, const struct plan_target *t, const struct plan_key *key, struct err *err)
+{
+    bool listed;
+    int rc = by_table(ret, t, key, &listed, err);
+
+    if (rc != ERR_UNSUPPORTED)
+        return rc;
+    rc = by_rule(ret, t, key, err);
+    if (rc == 0 && listed)
+        remark(ret, "not as measured");
+    return rc;
 }
 
 static int name_products(const struct plan_target *t, const struct plan_key *key, struct plan_name *ret)

@@ -1,6 +1,7 @@
 /* cuda/plan.h - how one convolution is computed: by which library, with which algorithm and how much memory. A pure function of the key,
- * the GPU and the libraries' versions.
+ * the GPU, the libraries' versions and the plugin's.
  *
+ * Where the plugin's table has a row for the key that the filter lets through, that; else a rule, the first that the heuristics name:
  * cuBLASLt takes 1x1 convolutions with stride 1, cuDNN the rest and what cuBLASLt refuses. Adding to a gradient is part of the library's
  * operation: cuDNN has as many engines with it as without. Only a bf16 weight gradient has two forms, since few engines give its fp32 sums.
  */
@@ -8,7 +9,7 @@
 #include "cuda/cudnn_plan.h"
 #include "cuda/lt_plan.h"
 
-enum { PLAN_TEXT = PLAN_KEY_TEXT + CUDNN_PLAN_TEXT + 32, PLAN_FORMS = 2, PLAN_TITLE_TEXT = 256, PLAN_NAME_TEXT = CUDNN_NAME_TEXT + 32 };
+enum { PLAN_TEXT = PLAN_KEY_TEXT + CUDNN_PLAN_TEXT + 48, PLAN_FORMS = 2, PLAN_TITLE_TEXT = 256, PLAN_NAME_TEXT = CUDNN_NAME_TEXT + 32 };
 /* More than the libraries name of one convolution. */
 enum { PLAN_NAMES = LT_CANDIDATES + PLAN_FORMS * 2 * CUDNN_CANDIDATES };
 

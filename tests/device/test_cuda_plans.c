@@ -13,6 +13,7 @@
 #include <cmocka.h>
 
 #include "cuda/plan_cache.h"
+#include "cuda/plan_table.h"
 #include "proto/err.h"
 #include "tests/harness.h"
 #include "worker/core/philox.h"
@@ -409,6 +410,61 @@ static void names_pass_the_filter(void **state)
     plan_target_close(&t);
 }
 
+/* A row of the table is followed in every tier whose filter lets it through; the next where not; and where none can be taken, the rule. */
+static void measured_choices_are_followed(void **state)
+{
+    static const char other[] = "GPU none; cuDNN 1\n";
+    static struct plan_name name[PLAN_NAMES];
+    char table[4096], any[PLAN_KEY_TEXT];
+    struct plan_target t;
+
+    (void)state;
+    describe(&t, "sm_90");
+    for (int tier = TIER_OFF; tier <= TIER_WORLD; tier++) {
+        struct conv_key k = conv(CONV_BWD_DATA, PRECISION_TF32, (enum tier)tier, 8, 416, 3, 64, 7);
+        struct plan rule, p;
+        struct plan_key key;
+        int loose = -1, fixed = -1;
+
+        k.stride = 2;
+        key = plan_key_make(&k, NULL);
+        t.rows = NULL;
+        made(&rule, &t, &k);
+        key.conv.tier = TIER_OFF;
+        for (int i = plan_names(&t, &key, name) - 1; i >= 0; i--) /* not the rule's */
+            if (strcmp(name[i].text, rule.name) != 0)
+                *(name[i].deterministic ? &fixed : &loose) = i;
+        assert_true(loose >= 0 && fixed >= 0);
+        snprintf(table, sizeof table,
+                 "GPU a; cuDNN 9\n# why\n%1$s: cudnn engine 12345 knobs -\n%1$s: %2$s\n%1$s: %3$s\nGPU b\n%1$s: %4$s\n%5$s",
+                 plan_key_any_tier(&key, any), name[loose].text, name[fixed].text, "cudnn engine 12345 knobs -", other);
+
+        t.rows = plan_table_rows(table, "GPU a; cuDNN 9");
+        made(&p, &t, &k);
+        assert_string_equal(p.name, name[tier == TIER_OFF ? loose : fixed].text);
+        assert_non_null(strstr(p.text, "; measured"));
+        plan_free(&p);
+
+        t.rows = plan_table_rows(table, "GPU b");
+        made(&p, &t, &k);
+        assert_string_equal(p.name, rule.name);
+        assert_non_null(strstr(p.text, "; not as measured"));
+        plan_free(&p);
+
+        t.rows = plan_table_rows(table, "GPU c");
+        made(&p, &t, &k);
+        assert_string_equal(p.text, rule.text);
+        plan_free(&p);
+
+        t.rows = plan_table_rows(table, "GPU none; cuDNN 1"); /* knows nothing of it */
+        made(&p, &t, &k);
+        assert_string_equal(p.text, rule.text);
+        plan_free(&p);
+        plan_free(&rule);
+    }
+    plan_target_close(&t);
+}
+
 /* Slices of channels, and shards that begin anywhere. */
 static void odd_memory_has_plans(void **state)
 {
@@ -739,12 +795,19 @@ static void this_gpu_plans_yolov3(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(keys_know_what_matters),          cmocka_unit_test(products_are_the_convolutions),
-        cmocka_unit_test(bad_descriptions_are_refused),    cmocka_unit_test(best_engine_is_refused_for_its_order),
-        cmocka_unit_test(precision_chooses_the_unit),      cmocka_unit_test(odd_memory_has_plans),
-        cmocka_unit_test(ways_are_made_by_name),           cmocka_unit_test(names_pass_the_filter),
-        cmocka_unit_test(order_of_asking_does_not_matter), cmocka_unit_test(what_cannot_be_planned_says_why),
-        cmocka_unit_test(every_convolution_has_a_plan),    cmocka_unit_test(this_gpu_has_plans),
+        cmocka_unit_test(keys_know_what_matters),
+        cmocka_unit_test(products_are_the_convolutions),
+        cmocka_unit_test(bad_descriptions_are_refused),
+        cmocka_unit_test(best_engine_is_refused_for_its_order),
+        cmocka_unit_test(precision_chooses_the_unit),
+        cmocka_unit_test(odd_memory_has_plans),
+        cmocka_unit_test(ways_are_made_by_name),
+        cmocka_unit_test(names_pass_the_filter),
+        cmocka_unit_test(measured_choices_are_followed),
+        cmocka_unit_test(order_of_asking_does_not_matter),
+        cmocka_unit_test(what_cannot_be_planned_says_why),
+        cmocka_unit_test(every_convolution_has_a_plan),
+        cmocka_unit_test(this_gpu_has_plans),
         cmocka_unit_test(this_gpu_plans_yolov3),
     };
 

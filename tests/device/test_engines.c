@@ -167,13 +167,31 @@ static void the_table_is_read_back(void **state)
     }
 }
 
+/* What the plugin brings along is made of titles, rows and remarks. */
+static void the_shipped_table_is_one(void **state)
+{
+    bool titled = false;
+
+    (void)state;
+    for (const char *line = plan_table_shipped(), *end; *line; line = end + 1) {
+        const char *colon = strstr(line, ": ");
+        bool title = strncmp(line, "GPU ", 4) == 0;
+
+        end = strchr(line, '\n');
+        assert_non_null(end);
+        titled = titled || title;
+        if (*line != '#' && !title &&
+            (!titled || !colon || colon > end ||
+             (strncmp(colon + 2, "cudnn engine ", 13) != 0 && strncmp(colon + 2, "cublaslt algo ", 14) != 0)))
+            fail_msg("cuda/engines.txt: %.*s", (int)(end - line), line);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_step_has_its_convolutions),
-        cmocka_unit_test(first_ways_are_tried),
-        cmocka_unit_test(totals_are_of_a_step),
-        cmocka_unit_test(the_table_is_read_back),
+        cmocka_unit_test(a_step_has_its_convolutions), cmocka_unit_test(first_ways_are_tried),     cmocka_unit_test(totals_are_of_a_step),
+        cmocka_unit_test(the_table_is_read_back),      cmocka_unit_test(the_shipped_table_is_one),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

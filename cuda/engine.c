@@ -36,13 +36,13 @@ void engine_gpu(const struct cuda_device *d, char *ret, size_t size)
 /* With the choices that were measured on such a GPU. */
 static int open_target(const struct engine *e, struct plan_target *ret, struct err *err)
 {
-    char gpu[160], title[PLAN_TITLE_TEXT];
+    char gpu[160];
     int rc = plan_target_open(ret, err);
 
     if (rc < 0)
         return rc;
     engine_gpu(e->d, gpu, sizeof gpu);
-    ret->rows = plan_table_rows(plan_table_shipped(), plan_target_title(ret, gpu, title));
+    plan_target_table(ret, plan_table_shipped(), gpu);
     return 0;
 }
 

@@ -27,15 +27,15 @@ int plan_target_describe(struct plan_target *t, const char *json, struct err *er
     return cudnn_target_describe(&t->dnn, json, err);
 }
 
-char *plan_target_title(const struct plan_target *t, const char *gpu, char ret[PLAN_TITLE_TEXT])
+void plan_target_table(struct plan_target *t, const char *table, const char *gpu)
 {
     char dnn[24], lt[24] = "none";
 
     library_version_text((long)t->dnn.api->cudnnGetVersion(), dnn, sizeof dnn);
     if (t->lt.api)
         library_version_text((long)t->lt.api->cublasLtGetVersion(), lt, sizeof lt);
-    snprintf(ret, PLAN_TITLE_TEXT, "GPU %s; cuDNN %s; cuBLASLt %s", gpu, dnn, lt);
-    return ret;
+    snprintf(t->title, sizeof t->title, "GPU %s; cuDNN %s; cuBLASLt %s", gpu, dnn, lt);
+    t->rows = plan_table_rows(table, t->title);
 }
 
 void plan_target_close(struct plan_target *t)
@@ -195,7 +195,7 @@ static int by_table(struct plan *ret, const struct plan_target *t, const struct 
 
     *ret_listed = false;
     plan_key_any_tier(key, text);
-    while (rc == ERR_UNSUPPORTED && rows && plan_table_next(&rows, text, name, sizeof name)) {
+    while (rc == ERR_UNSUPPORTED && rows && plan_table_next(&rows, t->title, text, name, sizeof name)) {
         *ret_listed = true;
         rc = plan_make_named(ret, t, key, name, err);
     }

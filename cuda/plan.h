@@ -17,7 +17,8 @@ enum { PLAN_NAMES = LT_CANDIDATES + PLAN_FORMS * 2 * CUDNN_CANDIDATES };
 struct plan_target {
     struct cudnn_target dnn;
     struct lt_target lt;
-    const char *rows; /* of a table of measured choices (cuda/plan_table.h); NULL: there is none for this GPU */
+    const char *rows; /* of a table of measured choices (cuda/plan_table.h) below its title; NULL: there are none for this GPU */
+    char title[PLAN_TITLE_TEXT];
 };
 
 enum plan_library { PLAN_CUDNN, PLAN_CUBLASLT };
@@ -46,8 +47,9 @@ struct plan {
 int plan_target_open(struct plan_target *t, struct err *err);
 /* Of a GPU by its description (cudnn_plan.h): plans of cuDNN only, which cannot run. */
 int plan_target_describe(struct plan_target *t, const char *json, struct err *err);
-/* The title of this target in a table of measured choices. gpu: what it is, in words that are the same for equal GPUs only. */
-char *plan_target_title(const struct plan_target *t, const char *gpu, char ret[PLAN_TITLE_TEXT]);
+/* Takes the choices that were measured on such a GPU, if any, from a table that has to stay. gpu: what it is, in words that are the same for
+ * equal GPUs only; with the libraries' versions they are the title, in t->title from then on. */
+void plan_target_table(struct plan_target *t, const char *table, const char *gpu);
 void plan_target_close(struct plan_target *t);
 
 /* ERR_UNSUPPORTED names the key and says what became of the engines; *ret's key and tally are valid even then. Free with plan_free() on

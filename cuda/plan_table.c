@@ -38,16 +38,19 @@ const char *plan_table_rows(const char *text, const char *title)
     return NULL;
 }
 
-bool plan_table_next(const char **rows, const char *key, char *ret_name, size_t size)
+bool plan_table_next(const char **rows, const char *title, const char *key, char *ret_name, size_t size)
 {
-    for (const char *line = *rows; *line && !begins_with(line, title_mark); line = next_line(line)) {
-        const char *name = line + strlen(key) + 2;
+    const char *line = *rows, *after;
 
-        if (!begins_with(line, key) || !begins_with(line + strlen(key), ": "))
-            continue;
-        snprintf(ret_name, size, "%.*s", (int)strcspn(name, "\n"), name);
-        *rows = next_line(line);
-        return true;
+    while (line && *line) {
+        after = begins_with(line, title_mark) ? plan_table_rows(line, title) : next_line(line);
+        if (begins_with(line, key) && begins_with(line + strlen(key), ": ")) {
+            line += strlen(key) + 2;
+            snprintf(ret_name, size, "%.*s", (int)strcspn(line, "\n"), line);
+            *rows = after;
+            return true;
+        }
+        line = after;
     }
     return false;
 }

@@ -12,7 +12,7 @@
 
 /* What the plugin brings along. */
 const char *plan_table_shipped(void);
-/* The rows below a title, NULL where it is not in the text. They end where the next title begins. */
+/* The rows below the first such title, NULL where it is not in the text. */
 const char *plan_table_rows(const char *text, const char *title);
-/* The next name of the key, from *rows on, which moves behind it. */
-bool plan_table_next(const char **rows, const char *key, char *ret_name, size_t size);
+/* The next name of the key, from *rows on, which moves behind it. A title may stand there several times. */
+bool plan_table_next(const char **rows, const char *title, const char *key, char *ret_name, size_t size);

@@ -327,12 +327,12 @@ static void close_gpu(struct bench *b)
     cuda_close(&b->d->dev);
 }
 
-static void write_table(const struct bench *b, const char *path, const char *title)
+static void write_table(const struct bench *b, const char *path)
 {
     FILE *f = fopen(path, "w");
 
     if (f)
-        print_table(f, &b->works, &b->results, title);
+        print_table(f, &b->works, &b->results, b->target.title);
     if (!f || fclose(f) != 0)
         fprintf(stderr, "bench_engines: cannot write '%s': %s\n", path, strerror(errno));
 }
@@ -355,7 +355,7 @@ int main(int argc, char **argv)
     struct bench *b = &bench;
     const char *model = bench_word(argc, argv, "model", "yolov3"), *table = bench_word(argc, argv, "table", NULL);
     int side = bench_count(argc, argv, "size", 416), work = 0;
-    char gpu[160], title[PLAN_TITLE_TEXT];
+    char gpu[160];
 
     b->o = (struct options){ .batch = bench_count(argc, argv, "batch", 16),
                              .each = bench_count(argc, argv, "each", 8),
@@ -369,7 +369,8 @@ int main(int argc, char **argv)
     signal(SIGINT, interrupt);
     open_gpu(b, model, side);
     engine_gpu(b->d, gpu, sizeof gpu);
-    printf("%s\n%d convolutions of %s %d, batch %d\n", plan_target_title(&b->target, gpu, title), b->works.n, model, side, b->o.batch);
+    plan_target_table(&b->target, "", gpu); /* the rule is measured */
+    printf("%s\n%d convolutions of %s %d, batch %d\n", b->target.title, b->works.n, model, side, b->o.batch);
     while (work < b->works.n && !late(b) && try_all(b, work))
         work++;
     if (work < b->works.n)
@@ -378,7 +379,7 @@ int main(int argc, char **argv)
     print_total(stdout, &b->works, &b->results, false);
     print_total(stdout, &b->works, &b->results, true);
     if (table)
-        write_table(b, table, title);
+        write_table(b, table);
     close_gpu(b);
     return work < b->works.n && !late(b);
 }

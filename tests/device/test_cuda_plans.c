@@ -413,7 +413,10 @@ static void names_pass_the_filter(void **state)
 /* A row of the table is followed in every tier whose filter lets it through; the next where not; and where none can be taken, the rule. */
 static void measured_choices_are_followed(void **state)
 {
-    static const char other[] = "GPU none; cuDNN 1\n";
+    static const struct {
+        const char *gpu;
+        int n; /* the first is stale, the second not for tiers that promise bits */
+    } rows[] = { { "empty", 0 }, { "good", 3 }, { "stale", 1 } };
     static struct plan_name name[PLAN_NAMES];
     char table[4096], any[PLAN_KEY_TEXT];
     struct plan_target t;
@@ -424,7 +427,7 @@ static void measured_choices_are_followed(void **state)
         struct conv_key k = conv(CONV_BWD_DATA, PRECISION_TF32, (enum tier)tier, 8, 416, 3, 64, 7);
         struct plan rule, p;
         struct plan_key key;
-        int loose = -1, fixed = -1;
+        int loose = -1, fixed = -1, n;
 
         k.stride = 2;
         key = plan_key_make(&k, NULL);
@@ -435,28 +438,28 @@ static void measured_choices_are_followed(void **state)
             if (strcmp(name[i].text, rule.name) != 0)
                 *(name[i].deterministic ? &fixed : &loose) = i;
         assert_true(loose >= 0 && fixed >= 0);
-        snprintf(table, sizeof table,
-                 "GPU a; cuDNN 9\n# why\n%1$s: cudnn engine 12345 knobs -\n%1$s: %2$s\n%1$s: %3$s\nGPU b\n%1$s: %4$s\n%5$s",
-                 plan_key_any_tier(&key, any), name[loose].text, name[fixed].text, "cudnn engine 12345 knobs -", other);
+        plan_key_any_tier(&key, any);
+        n = snprintf(table, sizeof table, "# why\n");
+        for (size_t g = 0; g < sizeof rows / sizeof *rows; g++) {
+            const char *row[] = { "cudnn engine 12345 knobs -", name[loose].text, name[fixed].text };
 
-        t.rows = plan_table_rows(table, "GPU a; cuDNN 9");
-        made(&p, &t, &k);
-        assert_string_equal(p.name, name[tier == TIER_OFF ? loose : fixed].text);
-        assert_non_null(strstr(p.text, "; measured"));
-        plan_free(&p);
-
-        t.rows = plan_table_rows(table, "GPU b");
-        made(&p, &t, &k);
-        assert_string_equal(p.name, rule.name);
-        assert_non_null(strstr(p.text, "; not as measured"));
-        plan_free(&p);
-
-        t.rows = plan_table_rows(table, "GPU c");
-        made(&p, &t, &k);
-        assert_string_equal(p.text, rule.text);
-        plan_free(&p);
-
-        t.rows = plan_table_rows(table, "GPU none; cuDNN 1"); /* knows nothing of it */
+            plan_target_table(&t, "", rows[g].gpu);
+            n += snprintf(table + n, sizeof table - (size_t)n, "%s\n", t.title);
+            for (int i = 0; i < rows[g].n; i++)
+                n += snprintf(table + n, sizeof table - (size_t)n, "%s: %s\n", any, row[i]);
+        }
+        for (size_t g = 0; g < sizeof rows / sizeof *rows; g++) {
+            plan_target_table(&t, table, rows[g].gpu);
+            made(&p, &t, &k);
+            assert_string_equal(p.name, rows[g].n < 3 ? rule.name : name[tier == TIER_OFF ? loose : fixed].text);
+            assert_int_equal(strstr(p.text, "; measured") != NULL, rows[g].n == 3);
+            assert_int_equal(strstr(p.text, "; not as measured") != NULL, rows[g].n == 1);
+            if (rows[g].n == 0)
+                assert_string_equal(p.text, rule.text);
+            plan_free(&p);
+        }
+        plan_target_table(&t, table, "unknown");
+        assert_null(t.rows);
         made(&p, &t, &k);
         assert_string_equal(p.text, rule.text);
         plan_free(&p);

@@ -1,4 +1,6 @@
 /* The command table: every row is complete, and man/detctl.1 is written from it (DETD_GENERATE=1 rewrites its parts). uses: proto client */
+#include <fcntl.h>
+#include <getopt.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -12,6 +14,7 @@
 
 #include "client/command.h"
 #include "proto/err.h"
+#include "tests/harness.h"
 
 static void rows_are_complete(void **state)
 {
@@ -55,6 +58,65 @@ static void ids_are_whole_numbers_above_zero(void **state)
     for (size_t i = 0; i < sizeof refused / sizeof *refused; i++)
         assert_int_equal(take_id(&ctx, refused[i], &id), CODE_USAGE);
     assert_true(id == INT64_MAX);
+}
+
+/* ---- command lines ---- */
+
+static void write_file(const char *folder, const char *name, const char *text)
+{
+    char path[TEMP_MAX + 32];
+    FILE *f;
+
+    snprintf(path, sizeof path, "%s/%s", folder, name);
+    f = fopen(path, "w");
+    assert_non_null(f);
+    assert_true(fputs(text, f) >= 0);
+    fclose(f);
+}
+
+/* The command line of an example, up to what is the shell's. */
+static int run_example(const struct command *c)
+{
+    struct context ctx = { .socket = "nobody", .command = c };
+    char line[256], *argv[16], *rest = line;
+    int argc = 0;
+
+    snprintf(line, sizeof line, "%s", c->example + strlen("  detctl "));
+    line[strcspn(line, "|>\n")] = '\0';
+    while (argc < 15 && (argv[argc] = strtok_r(rest, " ", &rest)))
+        argc++;
+    argv[argc] = NULL;
+    optind = 0; /* as for a new program */
+    return c->run(&ctx, argc, argv);
+}
+
+/* Options and files of the examples are taken; then nobody listens. */
+static void examples_come_as_far_as_the_socket(void **state)
+{
+    char folder[TEMP_MAX], command[TEMP_MAX + 16];
+    int home = open(".", O_RDONLY | O_DIRECTORY);
+    const char *wrong = NULL;
+
+    (void)state;
+    assert_non_null(mkdtemp(temp_path(folder, sizeof folder, "detd-commands-XXXXXX")));
+    write_file(
+        folder, "bccd.json",
+        "{\"name\": \"x\", \"model\": {\"preset\": \"yolov3_tiny\"}, \"data\": {\"train\": {\"annotations\": \"a.json\", \"images\": "
+        "\".\"}}, \"train\": {\"steps\": 8, \"batch\": 8}}");
+    write_file(folder, "a.json", "{}");
+    assert_int_equal(chdir(folder), 0);
+    for (const struct command *c = commands; c->name && !wrong; c++) {
+        if (strcmp(c->name, "check") != 0 && run_example(c) != CODE_NO_DAEMON) /* that one asks detd-worker */
+            wrong = c->name;
+        signal(SIGINT, SIG_DFL); /* those that wait have caught them */
+        signal(SIGTERM, SIG_DFL);
+    }
+    assert_int_equal(fchdir(home), 0);
+    close(home);
+    snprintf(command, sizeof command, "rm -r '%s'", folder);
+    assert_int_equal(system(command), 0);
+    if (wrong)
+        fail_msg("%s", wrong);
 }
 
 /* ---- the manual ---- */
@@ -152,6 +214,7 @@ int main(void)
         cmocka_unit_test(rows_are_complete),
         cmocka_unit_test(exit_codes),
         cmocka_unit_test(ids_are_whole_numbers_above_zero),
+        cmocka_unit_test(examples_come_as_far_as_the_socket),
         cmocka_unit_test(manual_is_current),
     };
 

@@ -196,21 +196,32 @@ int cuda_tree_add(struct device *dev, float *dst, const struct tree_part *parts,
 
 /* ---- sums of squares ---- */
 
+enum {
+    SQUARES_THREADS = 128, /* few, so that a bucket of gradients fills all multiprocessors */
+    SQUARES_AHEAD = 32     /* loads of a thread that are on their way together */
+};
+
 /* 16 threads own the lanes of a block of 1024 numbers; see sum_squares_block(). */
-static __global__ void __launch_bounds__(THREADS) squares_kernel(double *blocks, const float *g, size_t count)
+static __global__ void __launch_bounds__(SQUARES_THREADS) squares_kernel(double *blocks, const float *g, size_t count)
 {
-    size_t block = ((size_t)blockIdx.x * THREADS + threadIdx.x) / SUM_LANES, first = block * SUM_BLOCK;
-    int lane = (int)threadIdx.x % SUM_LANES, n = 0;
+    size_t block = ((size_t)blockIdx.x * SQUARES_THREADS + threadIdx.x) / SUM_LANES, first = block * SUM_BLOCK;
+    int lane = (int)threadIdx.x % SUM_LANES, n = 0, i = lane;
     double sum = 0.0;
 
     if (first < count)
         n = count - first < SUM_BLOCK ? (int)(count - first) : SUM_BLOCK;
-#pragma unroll 16
-    for (int i = lane; i < n; i += SUM_LANES) {
-        float v = g[first + (size_t)i];
+    for (; i + (SQUARES_AHEAD - 1) * SUM_LANES < n; i += SQUARES_AHEAD * SUM_LANES) {
+        float v[SQUARES_AHEAD];
 
-        sum += (double)v * (double)v;
+#pragma unroll
+        for (int j = 0; j < SQUARES_AHEAD; j++)
+            v[j] = g[first + (size_t)(i + j * SUM_LANES)];
+#pragma unroll
+        for (int j = 0; j < SQUARES_AHEAD; j++)
+            sum += (double)v[j] * (double)v[j];
     }
+    for (; i < n; i += SUM_LANES)
+        sum += (double)g[first + (size_t)i] * (double)g[first + (size_t)i];
     for (int step = 1; step < SUM_LANES; step *= 2)
         sum += __shfl_down_sync(0xFFFFFFFFu, sum, (unsigned)step, SUM_LANES);
     if (lane == 0 && first < count)
@@ -223,7 +234,8 @@ int cuda_sum_squares(struct device *dev, double *blocks, const float *g, size_t 
 
     if (count == 0)
         return 0;
-    CUDA_LAUNCH(squares_kernel, cuda_blocks(nblocks, THREADS / SUM_LANES), THREADS, cuda_device(dev)->stream, blocks, g, count);
+    CUDA_LAUNCH(squares_kernel, cuda_blocks(nblocks, SQUARES_THREADS / SUM_LANES), SQUARES_THREADS, cuda_device(dev)->stream, blocks, g,
+                count);
     return cuda_check(cudaPeekAtLastError(), "sum_squares", err);
 }
 

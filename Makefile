@@ -170,10 +170,12 @@ check-long: deps
 mutants: deps
 	@python3 tests/mutants/run.py $(ONLY)
 
-# What only a GPU can show; what was built here may also be carried to one: tests/gpu.sh and tests/bench/bench_gpu.py take the folder. GPU_PARTS and
-# DETD_DATA as tests/gpu.sh says, GPU_BENCH as bench_gpu.py.
-check-gpu: all tests
+# What only a GPU can show; what was built here may also be carried to one (pack-gpu, with BCCD=FOLDER that data set, too): tests/gpu.sh and
+# tests/bench/bench_gpu.py take the folder. GPU_PARTS and DETD_DATA as tests/gpu.sh says, GPU_BENCH as bench_gpu.py.
+check-gpu: all tests $(B)/tests/bench/bench_link $(PLUGIN:$(B)/%=$(B)/tests/bench/%)
 	@$(if $(PLUGIN),tests/gpu.sh $(B),echo 'check-gpu: $(if $(NVCC),$(NO_CUDA),there is no nvcc)' >&2; exit 1)
+pack-gpu: all tests $(BENCH)
+	@tests/gpu_pack.sh $(B) $(BCCD)
 bench-gpu: all $(BENCH) $(PLUGIN:$(B)/%=$(B)/tests/bench/%)
 	@python3 tests/bench/bench_gpu.py $(B) $(GPU_BENCH)
 # Programs look for it beside themselves.
@@ -248,6 +250,7 @@ help:
 	@echo 'make check      install packages, build, run every test        SAN=address,undefined or SAN=thread: with sanitizers'
 	@echo 'make check-long what searches further, up to half an hour'
 	@echo 'make check-gpu  what only a GPU can show                          make bench-gpu: its speed beside PyTorch'
+	@echo 'make pack-gpu   an archive for a machine with a GPU on which nothing can be built     BCCD=FOLDER: with that data set'
 	@echo 'make bench      speed, as ratios against a peer or a limit'
 	@echo 'make mutants    faults put into the code one at a time: how many would the tests notice?     ONLY=worker/train, or a file, or a number'
 	@echo 'make lint       clang-format, clang-tidy, cppcheck, shellcheck    make layers: include direction'
@@ -256,4 +259,4 @@ help:
 	@echo 'make check-fresh  check and demo in a bare Debian 12 root (root, debootstrap)'
 
 -include $(shell find $(B) -name '*.d' 2>/dev/null)
-.PHONY: all tests check check-parts check-long mutants check-gpu layers deps demo bench bench-gpu bundle lint install uninstall check-fresh clean help
+.PHONY: all tests check check-parts check-long mutants check-gpu pack-gpu layers deps demo bench bench-gpu bundle lint install uninstall check-fresh clean help

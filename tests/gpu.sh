@@ -1,70 +1,145 @@
 #!/usr/bin/env bash
-# tests/gpu.sh BUILD - what only a GPU can show: every op against the CPU device, steps repeated beside a busy queue, whole jobs with several ranks, waves and
-# kills, a real data set beside the CPU, and compute-sanitizer. BUILD holds the programs, tests/device and libdetd-cuda.so, built here or elsewhere.
-#   DETD_DATA      the folder with bccd/ (default ../shared/data); DETD_CUDA_PATH as for detd, where cuDNN and NCCL are not found
-#   GPU_PARTS      which of: ops repeat jobs bccd sanitizer (default: all)
+# tests/gpu.sh BUILD [PART...] - what only a GPU can show, in parts of at most ten minutes each, the most telling first:
+#   device   does it open; every op against the CPU device; a whole model's gradients; which algorithms compute its convolutions
+#   jobs     jobs of 1 to 4 ranks, waves, a killed rank; steps repeated beside a busy queue; the first steps of BCCD beside the CPU
+#   deep     compute-sanitizer on the kernels, and all of BCCD to its scores
+# BUILD holds the programs, tests/ and libdetd-cuda.so, built here or unpacked (tests/gpu_pack.sh). Speed is tests/bench/bench_gpu.py's.
+#   GPU_PARTS      the same as naming parts (default: all)
+#   GPU_LOG        where each part leaves a folder with all output and the table that it prints, for tests/GPU.md (default: BUILD/gpu-log)
+#   GPU_SECONDS    what a part may take at most (default 570)
+#   DETD_DATA      the folder with bccd/ (default data where it has that, else ../shared/data); DETD_CUDA_PATH as for detd, where cuDNN and NCCL are not found
 set -u
 cd "$(dirname "$0")/.." || exit
-build=$(cd "$1" && pwd)
+build=$(cd "$1" && pwd) || exit
+shift
 plugin=$build/libdetd-cuda.so
-data=${DETD_DATA:-../shared/data}
-parts=${GPU_PARTS:-ops repeat jobs bccd sanitizer}
-logs=$(mktemp -d)
-trap 'rm -rf "$logs"' EXIT
-passed=0 failed=0 skipped=0
+data=${DETD_DATA:-$([ -d data/bccd ] && echo data || echo ../shared/data)}
+logs=${GPU_LOG:-$build/gpu-log}
+passed=0 failed=0 skipped=0 child=
 
-run() { # run NAME COMMAND...
-    local name=$1 log=$logs/log start=$SECONDS
-    shift
-    if "$@" >"$log" 2>&1; then
+# Lines that are figures, and those that say what is wrong.
+figures='losses at most|times the same bits|last three|^link: '
+wrong='^FAULT |^NO PLAN: |ERROR|Error|FAILED|assert|No space|^bench_|Segmentation|Sanitizer|=========.*(Invalid|hazard|ERROR SUMMARY)'
+
+row() { printf '| %s | %s | %s | %s |\n' "$@" >>"$table"; }
+
+run() { # run SECONDS NAME COMMAND...
+    local limit=$1 name=$2 start=$SECONDS left=$((until - SECONDS)) rc what log
+    shift 2
+    [ "$left" -ge 5 ] || { skip "$name" "the part's time is over"; return; }
+    [ "$limit" -le "$left" ] || limit=$left
+    n=$((n + 1))
+    log=$folder/$(printf '%02d-%s.log' "$n" "${name//[^A-Za-z0-9_]/-}")
+    timeout -k 15 "$limit" "$@" >"$log" 2>&1 &
+    child=$!
+    wait "$child"
+    rc=$?
+    child=
+    what=$(grep -aE "$figures" "$log" | tr '\n' ';' | cut -c1-400)
+    if [ "$rc" -eq 0 ]; then
         passed=$((passed + 1))
         echo "ok      $name ($((SECONDS - start)) s)"
-        grep -E 'losses at most|times the same bits|equal$' "$log" | sed 's/^/          /'
-    else
-        failed=$((failed + 1))
-        echo "FAILED  $name"
-        grep -vE '^\[ (RUN|      OK) ' "$log" | tail -25 | sed 's/^/          /'
+        grep -aE "$figures" "$log" | sed 's/^/          /'
+        row "$name" ok $((SECONDS - start)) "$what"
+        return
     fi
+    failed=$((failed + 1))
+    case $rc in 124 | 137) rc="no end after $limit s" ;; *) rc="exit $rc" ;; esac
+    echo "FAILED  $name: $rc, $log"
+    { grep -aE "$wrong" "$log" | head -12; echo ...; grep -avE '^\[ (RUN|      OK) |^ *\^+$' "$log" | tail -12; } | cut -c1-300 | sed 's/^/          /'
+    what=$(grep -aE "$wrong" "$log" | head -2)
+    row "$name" "**$rc**" $((SECONDS - start)) "$(tr '\n|' ';/' <<<"${what:-$(tail -1 "$log")}" | cut -c1-300)"
 }
 skip() {
     skipped=$((skipped + 1))
     echo "skipped $1: $2"
+    row "$1" skipped - "$2"
 }
-wants() { [[ " $parts " == *" $1 "* ]]; }
+op() { run "$1" "$2" "$build/tests/$2"; } # op SECONDS PROGRAM
 
-command -v nvidia-smi >/dev/null && nvidia-smi --query-gpu=name,driver_version,memory.total --format=csv,noheader
-[ -f "$plugin" ] || { echo "there is no $plugin" >&2; exit 1; }
-export DETD_TEST_CUDA=$plugin
+part_device() {
+    [ ! -x "$build/tests/bench/bench_link" ] || run 60 "one rank on NCCL" "$build/tests/bench/bench_link" ranks=1 sizes=1
+    for t in memory act; do op 60 device/test_$t; done
+    op 150 device/test_conv_gpu
+    for t in norm pool resample reduce optimizer yolo layers; do op 60 device/test_$t; done
+    op 90 golden/test_yolov3
+    op 200 device/test_cuda_plans
+}
 
-if wants ops; then
-    for t in "$build"/tests/device/test_* "$build"/tests/golden/test_*; do
-        case $t in *.o | *.d | */test_repeat | */test_emu* | */test_nccl*) continue ;; esac
-        run "${t#"$build"/}" "$t"
-    done
-fi
-if wants repeat; then
-    DETD_TEST_REPEATS=50 DETD_TEST_SIZE=416 DETD_TEST_WIDTH=1 DETD_TEST_NOISE=16777216 run "50 repeats of yolov3-tiny 416" "$build/tests/device/test_repeat"
-fi
-if wants jobs; then
-    DETD_BUILD=$build DETD_PLUGIN=$plugin DETD_REAL_GPU=1 run "jobs on one GPU" python3 tests/e2e/cuda_train.py
-fi
-if wants bccd; then
+bccd() { # bccd SECONDS NAME HOW: how is gpu_bccd.py's
     if [ -d "$data/bccd" ]; then
-        DETD_BUILD=$build DETD_PLUGIN=$plugin DETD_REAL_GPU=1 run "BCCD beside the CPU" python3 tests/e2e/gpu_bccd.py "$data/bccd"
+        run "$1" "$2" python3 tests/e2e/gpu_bccd.py "$data/bccd" "$3"
     else
-        skip "BCCD beside the CPU" "no $data/bccd (DETD_DATA)"
+        skip "$2" "no $data/bccd (DETD_DATA)"
     fi
-fi
-if wants sanitizer; then
+}
+
+part_jobs() {
+    run 300 "jobs on one GPU" python3 tests/e2e/cuda_train.py
+    DETD_TEST_REPEATS=20 DETD_TEST_SIZE=416 DETD_TEST_WIDTH=1 DETD_TEST_NOISE=16777216 run 150 "20 repeats of yolov3-tiny 416" \
+        "$build/tests/device/test_repeat"
+    bccd 200 "60 steps of BCCD beside the CPU" 60
+}
+
+sanitize() { # sanitize TOOL TEST...
+    local tool=$1
+    shift
+    for t in "$@"; do
+        run 100 "$tool: test_$t" compute-sanitizer --tool "$tool" --error-exitcode 1 --target-processes all "$build/tests/device/test_$t"
+    done
+}
+# Under memcheck a case of the convolutions takes seconds, so it is every seventh. For races there are only our own kernels to look at.
+part_deep() {
     if command -v compute-sanitizer >/dev/null; then
-        for t in act norm pool resample reduce optimizer yolo conv; do
-            for tool in memcheck racecheck; do
-                run "$tool: test_$t" compute-sanitizer --tool "$tool" --error-exitcode 1 --target-processes all "$build/tests/device/test_$t"
-            done
-        done
+        DETD_TEST_ONE_OF=7 sanitize memcheck conv_gpu
+        sanitize memcheck norm pool yolo act
     else
         skip "compute-sanitizer" "it is not on the PATH"
     fi
-fi
-echo "$passed passed, $failed failed, $skipped skipped"
+    bccd 300 "all of BCCD" whole
+    if command -v compute-sanitizer >/dev/null; then
+        sanitize memcheck resample reduce optimizer
+        sanitize racecheck norm pool yolo act reduce
+    fi
+}
+
+head_of() { # the first lines of a part's table
+    echo
+    echo "### ${1}: $(nvidia-smi --query-gpu=name,driver_version,memory.total --format=csv,noheader 2>/dev/null | head -1 || true)"
+    echo
+    echo "Commit $(cat "$build/commit" 2>/dev/null || git rev-parse --short HEAD 2>/dev/null), $(date -u +%F), $(nproc) CPUs."
+    echo
+    echo "| what | result | s | figures |"
+    echo "|---|---|---|---|"
+}
+show() { # the table, and what the first program that opened the GPU read of it
+    { echo && grep -hm 1 '^GPU: ' "$folder"/*.log | head -1; } 2>/dev/null >>"$table"
+    cat "$table"
+}
+part() {
+    folder=$logs/$1 table=$logs/$1/table.md n=0 until=$((SECONDS + ${GPU_SECONDS:-570}))
+    rm -rf "$folder" && mkdir -p "$folder" || exit
+    head_of "$1" >"$table"
+    "part_$1"
+    show
+}
+# Whoever ends this wants to know what there is so far, and the GPU free.
+ended() {
+    trap '' TERM INT
+    [ -z "$child" ] || { kill "$child"; wait "$child"; }
+    show
+    exit 143
+}
+
+[ -f "$plugin" ] || { echo "there is no $plugin" >&2; exit 1; }
+export DETD_TEST_CUDA=$plugin DETD_BUILD=$build DETD_PLUGIN=$plugin DETD_REAL_GPU=1
+# shellcheck disable=SC2086 # words
+[ $# -gt 0 ] || set -- ${GPU_PARTS:-device jobs deep}
+for p in "$@"; do
+    case $p in device | jobs | deep) ;; *) echo "there is no part $p: device, jobs, deep" >&2; exit 2 ;; esac
+done
+trap ended TERM INT
+for p in "$@"; do part "$p"; done
+echo
+echo "$passed passed, $failed failed, $skipped skipped; logs in $logs"
 [ "$failed" -eq 0 ]

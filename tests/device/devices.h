@@ -88,9 +88,24 @@ static void open_cpus(bool one)
     }
 }
 
-__attribute__((unused)) static int open_devices(void **state)
+static void open_plugin(const struct device_ops *ops)
 {
     const struct device_options gpu = { .precision = PRECISION_FP32 };
+    struct device_info info;
+    int before = devices.n;
+
+    open_device(ops, &gpu, 0);
+    if (devices.n == before)
+        exit(1); /* whoever names a plugin wants it tested */
+    ops->info(devices.dev[before], &info);
+    printf("GPU: %s", info.name);
+    for (int i = 0; i < info.nversions; i++)
+        printf(", %s %s", info.version[i].name, info.version[i].value);
+    printf("\n");
+}
+
+__attribute__((unused)) static int open_devices(void **state)
+{
     const struct device_ops *plugin = cuda_plugin();
 
     (void)state;
@@ -100,15 +115,10 @@ __attribute__((unused)) static int open_devices(void **state)
     open_cpus(plugin != NULL);
 #ifdef CUDA_EMU
     for (uint64_t seed = 1; seed <= EMU_SEEDS && !plugin; seed++)
-        open_device(cuda_backend_emu(), &gpu, seed);
+        open_device(cuda_backend_emu(), &(struct device_options){ .precision = PRECISION_FP32 }, seed);
 #endif
-    if (plugin) {
-        int before = devices.n;
-
-        open_device(plugin, &gpu, 0);
-        if (devices.n == before)
-            exit(1); /* whoever names a plugin wants it tested */
-    }
+    if (plugin)
+        open_plugin(plugin);
     return devices.n > 0 ? 0 : -1;
 }
 

@@ -22,7 +22,8 @@ __attribute__((unused)) static const struct device_ops *cuda_plugin(void)
         exit(1);
     }
     if (backend()->abi != DEVICE_ABI) {
-        fprintf(stderr, "DETD_TEST_CUDA=%s: its device interface is number %u, this program's %u\n", path, backend()->abi, DEVICE_ABI);
+        fprintf(stderr, "DETD_TEST_CUDA=%s: its device interface is number %u, this program's %u\n", path, backend()->abi,
+                (unsigned)DEVICE_ABI);
         exit(1);
     }
     return backend();

@@ -2,7 +2,9 @@
 DETD_PLUGIN names the plugin."""
 import os
 import shutil
+import signal
 import subprocess
+import sys
 
 from daemon import HERE, Daemon
 
@@ -12,6 +14,7 @@ EMULATED_UUID = "GPU-e0e1e2e3-e4e5-e6e7-e8e9-eaebecedeeef"  # as tests/emu says 
 
 class Node(Daemon):
     def __init__(self, slots=8):
+        signal.signal(signal.SIGTERM, lambda *_: sys.exit("ended from outside"))  # past __exit__, so that no job keeps the GPU
         super().__init__(foreign=False, slots=slots)
         shutil.copy(PLUGIN, self.bin + "/libdetd-cuda.so")
         if not REAL:

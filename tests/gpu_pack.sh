@@ -1,0 +1,38 @@
+#!/usr/bin/env bash
+# tests/gpu_pack.sh BUILD [BCCD] - packs what was built here for a machine with a GPU, where nothing can be built: BUILD/detd-gpu.tar.gz. In it are the
+# programs, the tests that tests/gpu.sh runs and the benches that are built, all stripped; the scripts and their data; in lib/ the libraries that such a
+# machine may lack, for tests/gpu_libs.sh; and data/bccd, a copy of the folder BCCD. The machine needs glibc as new as here, bash and python3.
+set -eu
+cd "$(dirname "$0")/.."
+build=$(cd "$1" && pwd) bccd=${2:-}
+max=64000000 # bytes, that an upload may have
+out=$build/detd-gpu
+glibc='^(linux-vdso|ld-linux.*|libc|libm|libdl|libpthread|librt)\.so'
+
+device=(memory act conv_gpu norm pool resample reduce optimizer yolo layers repeat cuda_plans)
+programs=(detd detctl detd-job detd-worker libdetd-cuda.so "${device[@]/#/tests/device/test_}" tests/golden/test_yolov3)
+for b in step layers link engines; do
+    [ ! -x "$build/tests/bench/bench_$b" ] || programs+=("tests/bench/bench_$b")
+done
+
+rm -rf "$out" "$out.tar.gz"
+for p in "${programs[@]}"; do
+    [ -f "$build/$p" ] || { echo "gpu_pack: there is no $build/$p (make all tests)" >&2; exit 1; }
+    install -D -m 755 "$build/$p" "$out/build/$p"
+    strip "$out/build/$p"
+done
+mkdir -p "$out/build/tests/bench" "$out/lib"
+ln "$out/build/libdetd-cuda.so" "$out/build/tests/bench/" # programs look for it beside themselves
+{ git rev-parse --short HEAD 2>/dev/null && [ -z "$(git status --porcelain 2>/dev/null)" ] || echo "and changes"; } | tr '\n' ' ' >"$out/build/commit"
+
+ldd "${programs[@]/#/$build/}" | awk '$2 == "=>" {print $1, $3}' | sort -u | while read -r name path; do
+    [[ $name =~ $glibc ]] || install -m 644 "$(readlink -f "$path")" "$out/lib/$name"
+done
+find tests -type f ! -name '*.pyc' ! -path 'tests/mutants/*' ! -path 'tests/emu/*' -print0 | xargs -0 cp --parents -t "$out"
+[ -z "$bccd" ] || { mkdir -p "$out/data" && cp -rL --no-preserve=mode "$bccd" "$out/data/bccd"; }
+
+tar -C "$build" --sort=name --owner=0 --group=0 --numeric-owner -c detd-gpu | gzip -9 >"$out.tar.gz"
+size=$(stat -c %s "$out.tar.gz")
+rm -r "$out"
+echo "$out.tar.gz: $((size / 1000)) kB, ${#programs[@]} programs${bccd:+, BCCD}"
+[ "$size" -lt "$max" ] || { echo "gpu_pack: that is over $((max / 1000)) kB" >&2; exit 1; }

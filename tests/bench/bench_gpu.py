@@ -201,7 +201,7 @@ def main():
     a.only = a.only.split(",")
     if not set(a.only) <= set(PARTS):
         p.error("parts are: " + ", ".join(PARTS))
-    usual = {"sizes": "64", "batches": "2", "precisions": "bf16", "steps": 1} if a.dry else \
+    usual = {"sizes": "32", "batches": "2", "precisions": "bf16", "steps": 1} if a.dry else \
             {"sizes": "416,608", "batches": "16,64", "precisions": "bf16,tf32,fp32", "steps": 20}
     for key, value in usual.items():
         if getattr(a, key) is None:

@@ -5,13 +5,14 @@ set -eu
 cd "$(dirname "$0")/../.."
 build=${DETD_BUILD:-build}
 tmp=$(mktemp -d)
+export TMPDIR=$tmp # compilers leave caches
 trap 'kill $(jobs -p) 2>/dev/null || :; rm -rf "$tmp"' EXIT
 fail() { echo "smoke_gpu: $*" >&2; cat "$tmp/said" >&2; exit 1; }
 says() { grep -qE -- "$1" "$tmp/said" || fail "does not say: $1"; }
 bench() { python3 tests/bench/bench_gpu.py "$build" --dry "$@" >"$tmp/said"; }
 
 bench --only ours,layers,link
-says '^bf16 +64 +2 +1 +[0-9.]+ +- +- +[0-9.]+ +[0-9.]+ +no peer$'
+says '^bf16 +32 +2 +1 +[0-9.]+ +- +- +[0-9.]+ +[0-9.]+ +no peer$'
 says '^conv 3x3/1 +16->32 .*( +[0-9.]+ ms +[0-9.]+ TFLOP/s [0-9.]+){3}$'
 says '^norm bwd dx +32x32 +32 +[0-9.]+ ms +[0-9]+ GB/s [0-9.]+$'
 says '^link: ranks 4, +1 MiB: tree +[0-9.]+ ms'
@@ -24,9 +25,9 @@ done
 if [ -n "$python" ]; then
     DETD_TORCH_PYTHON=$python bench --only peer
     for mode in eager graph compile compile-graph; do
-        says "^  peer precision=bf16 size=64 batch=2 mode=$mode images_per_s=[0-9.]+ ms=[0-9.]+\$"
+        says "^  peer precision=bf16 size=32 batch=2 mode=$mode images_per_s=[0-9.]+ ms=[0-9.]+\$"
     done
-    says '^bf16 +64 +2 +1 +- +[0-9.]+ +- +- +- +(eager|graph|compile|compile-graph)$'
+    says '^bf16 +32 +2 +1 +- +[0-9.]+ +- +- +- +(eager|graph|compile|compile-graph)$'
 else
     echo "skip: no Python with PyTorch 2.4 or newer: the peer did not run (DETD_TORCH_PYTHON)"
 fi
@@ -35,14 +36,14 @@ fi
 cat >"$tmp/python" <<'T'
 #!/bin/sh
 [ "$1" = -c ] && exit
-echo 'peer precision=bf16 size=64 batch=2 mode=eager images_per_s=10.00 ms=200.000'
+echo 'peer precision=bf16 size=32 batch=2 mode=eager images_per_s=10.00 ms=200.000'
 exec sleep 1000
 T
 chmod +x "$tmp/python"
 export DETD_TORCH_PYTHON=$tmp/python
 bench --only peer --seconds 8 --batches 2,4
 says 'peer_gpu.py .* --batches 2 .*: no end after '
-says '^bf16 +64 +2 +1 +- +10.0 +- +- +- +eager$'
+says '^bf16 +32 +2 +1 +- +10.0 +- +- +- +eager$'
 says '^no time left for: .*peer_gpu.py .* --batches 4 '
 
 python3 tests/bench/bench_gpu.py "$build" --dry --only ours,peer --batches 2,4 >"$tmp/said" &
@@ -54,4 +55,4 @@ kill $!
 status=0
 wait $! || status=$?
 [ "$status" -eq 143 ] || fail "status $status instead of 143"
-says '^bf16 +64 +2 +1 +[0-9.]+ +10.0 +[0-9.]+ +[0-9.]+ +[0-9.]+ +eager$'
+says '^bf16 +32 +2 +1 +[0-9.]+ +10.0 +[0-9.]+ +[0-9.]+ +[0-9.]+ +eager$'

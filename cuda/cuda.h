@@ -68,7 +68,7 @@ static inline unsigned cuda_blocks(size_t n, unsigned per)
     return n == 0 ? 1u : (unsigned)((n + per - 1) / per);
 }
 
-/* norm.cu, for conv.cu: count, mean, M2 per shard and channel of y, as conv_fwd's stats. */
+/* norm_sums.cu, for conv.cu: count, mean, M2 per shard and channel of y, as conv_fwd's stats. */
 int cuda_norm_stats(struct device *dev, double *const *stats, const struct tensor *y, int nshards, struct err *err);
 
 /* The rows of struct device_ops, as functions of this device. */
@@ -78,7 +78,7 @@ int cuda_norm_stats(struct device *dev, double *const *stats, const struct tenso
     X(alloc) X(free) X(host_alloc) X(host_free) X(upload) X(download) X(copy_async) X(zero)                                                \
     X(link_id) X(link_open) X(param_release) X(cast) X(conv_plan) X(plans)                                                                 \
     X(conv_fwd) X(conv_bwd_data) X(conv_bwd_weights) X(conv_bwd_bias)                                                                      \
-    X(norm_prepare) X(norm_prepare_running) X(norm_bwd_reduce) X(norm_bwd_apply) X(merge_moments) X(merge_sums) X(narrow) X(norm_running)  \
+    X(norm_prepare) X(norm_batch) X(norm_prepare_running) X(norm_bwd_reduce) X(norm_bwd_apply) X(merge_moments) X(merge_sums) X(norm_running)  \
     X(act_fwd) X(act_bwd) X(add_fwd) X(maxpool_fwd) X(maxpool_bwd) X(upsample_fwd) X(upsample_bwd)                                         \
     X(yolo_loss) X(yolo_decode)                                                                                                            \
     X(tree_add) X(sum_squares) X(sgd_step) X(hash)

@@ -121,13 +121,17 @@ DEVICE_FN unsigned fold_run(unsigned n)
     return run;
 }
 
+/* Runs of n rows. */
+DEVICE_FN unsigned fold_runs(unsigned n)
+{
+    return (n + fold_run(n) - 1) / fold_run(n);
+}
+
 /* Called by all threads of the block with the fold of their run (nothing where there is none); `runs` holds FOLD_THREADS. The result is
  * right in the threads of row 0. */
 template <typename T> DEVICE_FN T fold_block(T *runs, T mine, unsigned n)
 {
-    unsigned nruns = (n + fold_run(n) - 1) / fold_run(n);
-
     runs[threadIdx.y * FOLD_WIDTH + threadIdx.x] = mine;
     __syncthreads();
-    return threadIdx.y == 0 ? fold_rows<T>(runs + threadIdx.x, FOLD_WIDTH, nruns) : mine;
+    return threadIdx.y == 0 ? fold_rows<T>(runs + threadIdx.x, FOLD_WIDTH, fold_runs(n)) : mine;
 }

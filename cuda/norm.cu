@@ -6,8 +6,6 @@
 #include "cuda/fold.h"
 #include "cuda/norm.h"
 
-#include "worker/kernels/norm.h"
-
 enum {
     CHANNEL_THREADS = 128, /* blocks of kernels with a thread per channel */
     APPLY_RUN = 8,         /* pixels of a thread */
@@ -19,7 +17,7 @@ enum {
 
 struct prepare_shard {
     const double *stats;
-    float *mean, *invstd, *scale, *shift;
+    struct norm_vectors to;
 };
 
 struct prepare_args {
@@ -33,15 +31,9 @@ static __global__ void prepare_kernel(struct prepare_args a)
 {
     const struct prepare_shard *s = &a.shard[blockIdx.y];
     int k = (int)(blockIdx.x * blockDim.x + threadIdx.x);
-    struct norm_channel n;
 
-    if (k >= a.c)
-        return;
-    n = norm_channel(s->stats[1 + k], s->stats[1 + a.c + k] / s->stats[0], a.gamma[k], a.beta[k], a.eps);
-    s->mean[k] = n.mean;
-    s->invstd[k] = n.invstd;
-    s->scale[k] = n.scale;
-    s->shift[k] = n.shift;
+    if (k < a.c)
+        norm_put(&s->to, k, norm_channel(s->stats[1 + k], s->stats[1 + a.c + k] / s->stats[0], a.gamma[k], a.beta[k], a.eps));
 }
 
 int cuda_norm_prepare(struct device *dev, float *const *mean, float *const *invstd, float *const *scale, float *const *shift,
@@ -56,7 +48,7 @@ int cuda_norm_prepare(struct device *dev, float *const *mean, float *const *invs
     for (int first = 0, n; first < nshards; first += n) {
         n = norm_at_once(nshards - first);
         for (int i = 0; i < n; i++) {
-            struct prepare_shard s = { stats[first + i], mean[first + i], invstd[first + i], scale[first + i], shift[first + i] };
+            struct prepare_shard s = { stats[first + i], { mean[first + i], invstd[first + i], scale[first + i], shift[first + i] } };
 
             a.shard[i] = s;
         }
@@ -209,72 +201,6 @@ int cuda_merge_sums(struct device *dev, double *dst, const double *const *rows, 
     CUDA_LAUNCH(merge_sums_kernel, dim3(cuda_blocks(count, CHANNEL_THREADS)), dim3(CHANNEL_THREADS), cuda_device(dev)->stream, dst, r,
                 count);
     return norm_checked("merge_sums", err);
-}
-
-/* One destination of all rows gets their sum, added in order in double and rounded once. */
-static __global__ void narrow_sum_kernel(float *dst, float beta, struct rows src, size_t count)
-{
-    size_t i = (size_t)blockIdx.x * blockDim.x + threadIdx.x;
-    double sum = 0.0;
-
-    if (i >= count)
-        return;
-    for (int v = 0; v < src.n; v++)
-        sum += row(&src, v)[i];
-    dst[i] = act_store(beta, &dst[i], (float)sum);
-}
-
-struct narrow_args {
-    struct {
-        float *dst;
-        const double *src;
-    } shard[SHARDS_AT_ONCE];
-    float beta;
-    size_t count;
-};
-
-static __global__ void narrow_kernel(struct narrow_args a)
-{
-    size_t i = (size_t)blockIdx.x * blockDim.x + threadIdx.x;
-    float *dst = a.shard[blockIdx.y].dst;
-
-    if (i < a.count)
-        dst[i] = act_store(a.beta, &dst[i], (float)a.shard[blockIdx.y].src[i]);
-}
-
-static void narrow_each(struct device *dev, float *const *dst, float beta, const double *const *src, size_t count, int nshards)
-{
-    struct narrow_args a;
-
-    a.beta = beta;
-    a.count = count;
-    for (int first = 0, n; first < nshards; first += n) {
-        n = norm_at_once(nshards - first);
-        for (int i = 0; i < n; i++) {
-            a.shard[i].dst = dst[first + i];
-            a.shard[i].src = src[first + i];
-        }
-        CUDA_LAUNCH(narrow_kernel, dim3(cuda_blocks(count, CHANNEL_THREADS), (unsigned)n), dim3(CHANNEL_THREADS), cuda_device(dev)->stream,
-                    a);
-    }
-}
-
-int cuda_narrow(struct device *dev, float *const *dst, float beta, const double *const *src, size_t count, int nshards, struct err *err)
-{
-    struct rows r;
-    int rc;
-
-    if (nshards < 2 || dst[0] != dst[1]) {
-        narrow_each(dev, dst, beta, src, count, nshards);
-        return norm_checked("narrow", err);
-    }
-    assert(dev->merges);
-    rc = rows_make(dev, &r, src, nshards, err);
-    if (rc < 0)
-        return rc;
-    CUDA_LAUNCH(narrow_sum_kernel, dim3(cuda_blocks(count, CHANNEL_THREADS)), dim3(CHANNEL_THREADS), cuda_device(dev)->stream, dst[0], beta,
-                r, count);
-    return norm_checked("narrow", err);
 }
 
 /* One normalisation of a launch over all of them: blocks [first_block, that of the next). */

@@ -1,8 +1,22 @@
 /* cuda/norm.h - what norm.cu and norm_sums.cu share: shapes of the backward's operands, and how many shards a launch takes. */
 #pragma once
 #include "cuda/vec.h"
+#include "worker/kernels/norm.h"
 
 #include <assert.h>
+
+/* What norm_prepare leaves of a shard, [c] each. */
+struct norm_vectors {
+    float *mean, *invstd, *scale, *shift;
+};
+
+DEVICE_FN void norm_put(const struct norm_vectors *to, int k, struct norm_channel n)
+{
+    to->mean[k] = n.mean;
+    to->invstd[k] = n.invstd;
+    to->scale[k] = n.scale;
+    to->shift[k] = n.shift;
+}
 
 static inline int norm_at_once(int left)
 {

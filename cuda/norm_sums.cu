@@ -1,9 +1,11 @@
 /* cuda/norm_sums.cu - sums over the pixels of a shard, per channel: those of the normalisation's backward, with the bits of cpu/norm.c, and
  * the statistics of a convolution's output, in slabs of this device's own. A thread's slab is one fp32 chain per channel; a block folds its
  * slabs to one row of partials, a second kernel folds the rows. */
+#include <errno.h>
+#include <stdlib.h>
+
 #include "cuda/fold.h"
 #include "cuda/norm.h"
-#include "worker/kernels/norm.h"
 
 enum {
     SLAB_THREADS = 128, /* of a block: few, because a thread keeps much in registers */
@@ -18,7 +20,6 @@ struct slab_shard {
     struct affine act;
     const float *mean, *invstd;
     double *part; /* [blocks][2][c] sums, or [blocks][c] struct moments */
-    double *ret;  /* backward: [2c] sums; statistics: count, mean[c], M2[c] */
     unsigned npixels;
     int x_stride, da_stride;
 };
@@ -48,10 +49,10 @@ static struct slab_shape slab_shape(int c, int w)
     return s;
 }
 
-/* Rows of partials of npixels pixels. */
-static __host__ __device__ unsigned slab_blocks(unsigned npixels, unsigned slab, unsigned slabs_a_block)
+/* Rows of partials of npixels pixels, `per` of them a row. */
+static __host__ __device__ unsigned slab_rows(unsigned npixels, unsigned per)
 {
-    return (npixels + slab * slabs_a_block - 1) / (slab * slabs_a_block);
+    return (npixels + per - 1) / per;
 }
 
 struct slab_place {
@@ -165,21 +166,74 @@ template <typename T, int W> static __global__ void __launch_bounds__(SLAB_THREA
     }
 }
 
-/* ret[j] = the tree over the rows of partials; a shard without pixels has no rows. */
-static __global__ void __launch_bounds__(FOLD_THREADS) bwd_fold_kernel(struct slab_args a, unsigned slabs_a_block)
-{
-    SHARED(double, runs, FOLD_THREADS);
-    const struct slab_shard *s = &a.shard[blockIdx.y];
-    unsigned n = slab_blocks(s->npixels, a.slab, slabs_a_block), run = fold_run(n), first = threadIdx.y * run;
-    unsigned j = blockIdx.x * FOLD_WIDTH + threadIdx.x, columns = 2 * (unsigned)a.c;
-    double sum = 0.0;
+/* Shards that a block of the second kernel folds side by side, and what it keeps of them. */
+enum { SUMS_AT_ONCE = 4, SUMS_RUNS = SUMS_AT_ONCE * FOLD_THREADS, SUMS_COLUMNS = SUMS_AT_ONCE * FOLD_WIDTH };
 
-    if (j < columns && first < n)
-        sum = fold_rows<double>(s->part + (size_t)first * columns + j, columns, vec_least(n - first, run));
-    if (n > 0)
-        sum = fold_block(runs, sum, n);
-    if (j < columns && threadIdx.y == 0)
-        s->ret[j] = sum;
+/* What becomes of a shard's rows of partials. */
+struct sums_shard {
+    const double *part;
+    double *ret;   /* [2c] */
+    float *dst[2]; /* [c] each */
+    unsigned npixels;
+};
+
+struct sums_args {
+    struct sums_shard shard[SHARDS_AT_ONCE];
+    const struct sums_shard *table; /* device memory, where there are more shards; NULL: shard[] */
+    unsigned nshards, per;          /* per: pixels of a row */
+    float beta[2];
+    int c;
+};
+
+DEVICE_FN struct sums_shard sums_shard(const struct sums_args *a, unsigned v)
+{
+    return a->table ? a->table[v] : a->shard[v];
+}
+
+/* The thread's run of the rows of column j. */
+DEVICE_FN void sums_run(double *runs, const struct sums_shard &s, unsigned columns, unsigned j, unsigned per)
+{
+    unsigned n = slab_rows(s.npixels, per), run = fold_run(n), first = threadIdx.y * run;
+
+    if (first < n)
+        runs[threadIdx.y * FOLD_WIDTH + threadIdx.x] =
+            fold_rows<double>(s.part + (size_t)first * columns + j, columns, vec_least(n - first, run));
+}
+
+/* ret[j] = the tree over the rows of partials; a shard without pixels has no rows. A block has one shard, or all: then it adds their sums in
+ * order, in double, for the one destination that they have. */
+static __global__ void __launch_bounds__(FOLD_THREADS) bwd_fold_kernel(struct sums_args a)
+{
+    SHARED(double, runs, SUMS_RUNS);
+    SHARED(double, sums, SUMS_COLUMNS);
+    unsigned j = blockIdx.x * FOLD_WIDTH + threadIdx.x, columns = 2 * (unsigned)a.c, which = j / (unsigned)a.c;
+    double total = -0.0; /* changes no number that is added to it */
+
+    for (unsigned first = blockIdx.y; first < a.nshards; first += SUMS_AT_ONCE * gridDim.y) {
+        unsigned mine = first + threadIdx.y * gridDim.y;
+
+        for (unsigned i = 0; i < SUMS_AT_ONCE && first + i * gridDim.y < a.nshards; i++)
+            if (j < columns)
+                sums_run(runs + i * FOLD_THREADS, sums_shard(&a, first + i * gridDim.y), columns, j, a.per);
+        __syncthreads();
+        if (threadIdx.y < SUMS_AT_ONCE && mine < a.nshards && j < columns) {
+            struct sums_shard s = sums_shard(&a, mine);
+            unsigned n = slab_rows(s.npixels, a.per);
+            double sum = n > 0 ? fold_rows<double>(runs + threadIdx.y * FOLD_THREADS + threadIdx.x, FOLD_WIDTH, fold_runs(n)) : 0.0;
+
+            s.ret[j] = sum;
+            sums[threadIdx.y * FOLD_WIDTH + threadIdx.x] = sum;
+        }
+        __syncthreads();
+        for (unsigned i = 0; i < SUMS_AT_ONCE && first + i * gridDim.y < a.nshards; i++)
+            if (threadIdx.y == 0 && j < columns)
+                total += sums[i * FOLD_WIDTH + threadIdx.x];
+    }
+    if (threadIdx.y == 0 && j < columns) {
+        float *dst = sums_shard(&a, blockIdx.y).dst[which] + (j - which * (unsigned)a.c);
+
+        *dst = act_store(a.beta[which], dst, (float)total);
+    }
 }
 
 enum { SUMS = 2, MOMENTS = 3 };
@@ -187,7 +241,7 @@ enum { SUMS = 2, MOMENTS = 3 };
 /* Doubles of partials of one shard, `each` per block and channel. */
 static size_t part_size(const struct tensor *t, unsigned slab, struct slab_shape shape, size_t each)
 {
-    return (size_t)slab_blocks((unsigned)tensor_pixels(t), slab, shape.block.y) * each * (size_t)t->c;
+    return (size_t)slab_rows((unsigned)tensor_pixels(t), slab * shape.block.y) * each * (size_t)t->c;
 }
 
 static unsigned most_pixels(const struct slab_args *a, int n)
@@ -203,10 +257,8 @@ template <typename T, int W> static void bwd_launch(struct device *dev, const st
 {
     struct slab_shape shape = slab_shape(a->c, W);
     dim3 grid(cuda_blocks(most_pixels(a, n), a->slab * shape.block.y), shape.across, (unsigned)n);
-    dim3 columns(cuda_blocks(2 * (size_t)a->c, FOLD_WIDTH), (unsigned)n);
 
     CUDA_LAUNCH((bwd_slabs_kernel<T, W>), grid, shape.block, cuda_device(dev)->stream, *a);
-    CUDA_LAUNCH(bwd_fold_kernel, columns, dim3(FOLD_WIDTH, FOLD_RUNS), cuda_device(dev)->stream, *a, shape.block.y);
 }
 
 static struct slab_shard bwd_shard(const struct operand *x, const float *mean, const float *invstd, const struct tensor *da)
@@ -224,51 +276,77 @@ static struct slab_shard bwd_shard(const struct operand *x, const float *mean, c
     return s;
 }
 
-/* Partials of the shards of one launch; the next launch of this op may overwrite them, it comes later on the stream. */
+/* Partials of all shards, one after the other. */
 static double *part_memory(struct device *dev, const struct tensor *t, int nshards, unsigned slab, struct slab_shape shape, size_t each,
                            const char *what, struct err *err)
 {
-    size_t most = 0;
+    size_t sum = 0;
 
-    for (int first = 0; first < nshards; first += SHARDS_AT_ONCE) {
-        size_t sum = 0;
-
-        for (int i = 0; i < norm_at_once(nshards - first); i++)
-            sum += part_size(&t[first + i], slab, shape, each);
-        most = sum > most ? sum : most;
-    }
-    return (double *)cuda_scratch(dev, most * sizeof(double), what, err);
+    for (int v = 0; v < nshards; v++)
+        sum += part_size(&t[v], slab, shape, each);
+    return (double *)cuda_scratch(dev, sum * sizeof(double), what, err);
 }
 
-int cuda_norm_bwd_reduce(struct device *dev, double *const *sums, const struct operand *x, const float *const *mean,
-                         const float *const *invstd, const struct tensor *da, int nshards, struct err *err)
+/* The second kernel, once for all shards. */
+static int sums_launch(struct device *dev, const struct sums_shard *shards, const struct sums_dest dest[2], int c, unsigned per,
+                       int nshards, struct err *err)
+{
+    bool merged = nshards > 1 && dest[0].dst[0] == dest[0].dst[1];
+    struct sums_args a = {};
+
+    assert(!merged || (dev->merges && dest[1].dst[0] == dest[1].dst[1]));
+    if (nshards > SHARDS_AT_ONCE) {
+        a.table = (const struct sums_shard *)cuda_table(dev, shards, (size_t)nshards * sizeof *shards, err);
+        if (!a.table)
+            return err->code;
+    } else {
+        memcpy(a.shard, shards, (size_t)nshards * sizeof *shards);
+    }
+    a.nshards = (unsigned)nshards;
+    a.per = per;
+    a.beta[0] = dest[0].beta;
+    a.beta[1] = dest[1].beta;
+    a.c = c;
+    CUDA_LAUNCH(bwd_fold_kernel, dim3(cuda_blocks(2 * (size_t)c, FOLD_WIDTH), merged ? 1u : (unsigned)nshards), dim3(FOLD_WIDTH, FOLD_RUNS),
+                cuda_device(dev)->stream, a);
+    return norm_checked("norm_bwd_reduce", err);
+}
+
+int cuda_norm_bwd_reduce(struct device *dev, double *const *sums, const struct sums_dest dest[2], const struct operand *x,
+                         const float *const *mean, const float *const *invstd, const struct tensor *da, int nshards, struct err *err)
 {
     bool wide = norm_wide(x, da, nshards);
     struct slab_shape shape = slab_shape(da[0].c, wide ? vec_width(da[0].dtype) : 1);
+    struct sums_shard *shards;
     struct slab_args a;
-    double *memory;
+    double *part;
+    int rc;
 
     norm_check_shapes(x, da, nshards);
     a.c = da[0].c;
     a.slab = (unsigned)norm_slab_pixels(a.c);
-    memory = part_memory(dev, da, nshards, a.slab, shape, SUMS, "norm_bwd_reduce", err);
-    if (!memory)
+    part = part_memory(dev, da, nshards, a.slab, shape, SUMS, "norm_bwd_reduce", err);
+    if (!part)
         return err->code;
+    shards = (struct sums_shard *)calloc((size_t)nshards, sizeof *shards);
+    if (!shards)
+        return err_set(err, -ENOMEM, "norm_bwd_reduce: out of memory");
     for (int first = 0, n; first < nshards; first += n) {
-        double *part = memory;
-
         n = norm_at_once(nshards - first);
         for (int i = 0; i < n; i++) {
             int v = first + i;
+            struct sums_shard s = { part, sums[v], { dest[0].dst[v], dest[1].dst[v] }, (unsigned)tensor_pixels(&da[v]) };
 
+            shards[v] = s;
             a.shard[i] = bwd_shard(&x[v], mean[v], invstd[v], &da[v]);
             a.shard[i].part = part;
-            a.shard[i].ret = sums[v];
             part += part_size(&da[v], a.slab, shape, SUMS);
         }
         VEC_CALL(bwd_launch, da[0].dtype, wide, dev, &a, n);
     }
-    return norm_checked("norm_bwd_reduce", err);
+    rc = sums_launch(dev, shards, dest, a.c, a.slab * shape.block.y, nshards, err);
+    free(shards);
+    return rc;
 }
 
 /* ---- statistics: sums of y and of squares of y - shift, where shift is the value of the block's first pixel: no digits are lost far from
@@ -362,16 +440,32 @@ template <typename T, int W> static __global__ void __launch_bounds__(SLAB_THREA
     }
 }
 
-static __global__ void __launch_bounds__(FOLD_THREADS) stats_fold_kernel(struct slab_args a, unsigned slabs_a_block)
+/* What becomes of a shard's rows of moments. */
+struct moments_shard {
+    const struct moments *part;
+    double *ret; /* count, mean[c], M2[c] */
+    struct norm_vectors to;
+    unsigned npixels;
+};
+
+struct moments_args {
+    struct moments_shard shard[SHARDS_AT_ONCE];
+    const float *gamma, *beta; /* NULL: the statistics are all that is asked for */
+    float eps;
+    int c;
+    unsigned per; /* pixels of a row */
+};
+
+static __global__ void __launch_bounds__(FOLD_THREADS) stats_fold_kernel(struct moments_args a)
 {
     SHARED(struct moments, runs, FOLD_THREADS);
-    const struct slab_shard *s = &a.shard[blockIdx.y];
-    unsigned n = slab_blocks(s->npixels, a.slab, slabs_a_block), run = fold_run(n), first = threadIdx.y * run;
+    const struct moments_shard *s = &a.shard[blockIdx.y];
+    unsigned n = slab_rows(s->npixels, a.per), run = fold_run(n), first = threadIdx.y * run;
     unsigned k = blockIdx.x * FOLD_WIDTH + threadIdx.x, c = (unsigned)a.c;
     struct moments m = { 0.0, 0.0, 0.0 };
 
     if (k < c && first < n)
-        m = fold_rows<struct moments>((const struct moments *)s->part + (size_t)first * c + k, c, vec_least(n - first, run));
+        m = fold_rows<struct moments>(s->part + (size_t)first * c + k, c, vec_least(n - first, run));
     if (n > 0)
         m = fold_block(runs, m, n);
     if (k >= c || threadIdx.y != 0)
@@ -380,51 +474,94 @@ static __global__ void __launch_bounds__(FOLD_THREADS) stats_fold_kernel(struct 
         s->ret[0] = (double)s->npixels;
     s->ret[1 + k] = m.mean;
     s->ret[1 + c + k] = m.m2;
+    if (a.gamma)
+        norm_put(&s->to, (int)k, norm_channel(m.mean, m.m2 / (double)s->npixels, a.gamma[k], a.beta[k], a.eps));
 }
 
-template <typename T, int W> static void stats_launch(struct device *dev, const struct slab_args *a, int n)
+template <typename T, int W> static void stats_launch(struct device *dev, const struct slab_args *a, const struct moments_args *m, int n)
 {
     struct slab_shape shape = slab_shape(a->c, W);
     dim3 grid(cuda_blocks(most_pixels(a, n), a->slab * shape.block.y), shape.across, (unsigned)n);
     dim3 columns(cuda_blocks((size_t)a->c, FOLD_WIDTH), (unsigned)n);
 
     CUDA_LAUNCH((stats_slabs_kernel<T, W>), grid, shape.block, cuda_device(dev)->stream, *a);
-    CUDA_LAUNCH(stats_fold_kernel, columns, dim3(FOLD_WIDTH, FOLD_RUNS), cuda_device(dev)->stream, *a, shape.block.y);
+    CUDA_LAUNCH(stats_fold_kernel, columns, dim3(FOLD_WIDTH, FOLD_RUNS), cuda_device(dev)->stream, *m);
 }
 
-int cuda_norm_stats(struct device *dev, double *const *stats, const struct tensor *y, int nshards, struct err *err)
+static struct slab_shard stats_shard(const struct tensor *y, double *part)
+{
+    struct slab_shard s = {};
+
+    s.x = y->data;
+    s.npixels = (unsigned)tensor_pixels(y);
+    s.x_stride = y->stride;
+    s.part = part;
+    return s;
+}
+
+/* m: what is asked for beyond statistics; to: of each shard, NULL: nothing. */
+static int stats_of(struct device *dev, double *const *stats, const struct norm_vectors *to, struct moments_args *m, const struct tensor *y,
+                    int nshards, const char *what, struct err *err)
 {
     bool wide = true;
     struct slab_shape shape;
     struct slab_args a;
-    double *memory;
+    double *part;
 
     for (int v = 0; v < nshards; v++) {
         assert(y[v].c == y[0].c && y[v].dtype == y[0].dtype && tensor_pixels(&y[v]) < (size_t)1 << 31);
         wide = wide && vec_fits(&y[v], vec_width(y[v].dtype));
     }
-    a.c = y[0].c;
+    a.c = m->c = y[0].c;
     a.slab = (unsigned)norm_slab_pixels(a.c);
     shape = slab_shape(a.c, wide ? vec_width(y[0].dtype) : 1);
-    memory = part_memory(dev, y, nshards, a.slab, shape, MOMENTS, "conv_fwd: statistics", err);
-    if (!memory)
+    m->per = a.slab * shape.block.y;
+    part = part_memory(dev, y, nshards, a.slab, shape, MOMENTS, what, err);
+    if (!part)
         return err->code;
     for (int first = 0, n; first < nshards; first += n) {
-        double *part = memory;
-
         n = norm_at_once(nshards - first);
         for (int i = 0; i < n; i++) {
-            struct slab_shard s = {};
+            int v = first + i;
+            struct moments_shard s = { (const struct moments *)part, stats[v], {}, (unsigned)tensor_pixels(&y[v]) };
 
-            s.x = y[first + i].data;
-            s.npixels = (unsigned)tensor_pixels(&y[first + i]);
-            s.x_stride = y[first + i].stride;
-            s.part = part;
-            s.ret = stats[first + i];
-            a.shard[i] = s;
-            part += part_size(&y[first + i], a.slab, shape, MOMENTS);
+            if (to)
+                s.to = to[v];
+            m->shard[i] = s;
+            a.shard[i] = stats_shard(&y[v], part);
+            part += part_size(&y[v], a.slab, shape, MOMENTS);
         }
-        VEC_CALL(stats_launch, y[0].dtype, wide, dev, &a, n);
+        VEC_CALL(stats_launch, y[0].dtype, wide, dev, &a, m, n);
     }
-    return norm_checked("conv_fwd: statistics", err);
+    return norm_checked(what, err);
+}
+
+int cuda_norm_stats(struct device *dev, double *const *stats, const struct tensor *y, int nshards, struct err *err)
+{
+    struct moments_args m = {};
+
+    return stats_of(dev, stats, NULL, &m, y, nshards, "conv_fwd: statistics", err);
+}
+
+int cuda_norm_batch(struct device *dev, double *const *stats, float *const *mean, float *const *invstd, float *const *scale,
+                    float *const *shift, const struct tensor *y, const float *gamma, const float *beta, float eps, int nshards,
+                    struct err *err)
+{
+    struct norm_vectors *to = (struct norm_vectors *)calloc((size_t)nshards, sizeof *to);
+    struct moments_args m = {};
+    int rc;
+
+    if (!to)
+        return err_set(err, -ENOMEM, "norm_batch: out of memory");
+    for (int v = 0; v < nshards; v++) {
+        struct norm_vectors n = { mean[v], invstd[v], scale[v], shift[v] };
+
+        to[v] = n;
+    }
+    m.gamma = gamma;
+    m.beta = beta;
+    m.eps = eps;
+    rc = stats_of(dev, stats, to, &m, y, nshards, "norm_batch", err);
+    free(to);
+    return rc;
 }

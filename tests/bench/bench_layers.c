@@ -249,9 +249,9 @@ static int same_layers(const struct darknet_net *net, int i)
 struct flow {
     struct tensor a, b, y;
     struct affine act;
-    float *vector;        /* [5][c] */
+    float *vector;        /* [7][c] */
     double *sums, *count; /* [2c + 1]; of count only the first is read: pixels */
-    float *mean, *invstd;
+    float *mean, *invstd, *grad[2];
 };
 
 static int run_copy(void *arg, struct err *err)
@@ -278,8 +278,9 @@ static int run_add(void *arg, struct err *err)
 static int run_reduce(void *arg, struct err *err)
 {
     struct flow *f = arg;
+    const struct sums_dest dest[2] = { { &f->grad[0], 0 }, { &f->grad[1], 0 } };
 
-    return dev->ops->norm_bwd_reduce(dev, &f->sums, &(struct operand){ f->a, f->act }, (const float *const *)&f->mean,
+    return dev->ops->norm_bwd_reduce(dev, &f->sums, dest, &(struct operand){ f->a, f->act }, (const float *const *)&f->mean,
                                      (const float *const *)&f->invstd, &f->b, 1, err);
 }
 
@@ -312,12 +313,14 @@ static struct flow flow_open(int side, int c)
         abort();
     for (int i = 0; i < c; i++)
         ones[i] = 1;
-    f.vector = take_random(DTYPE_F32, (size_t)c * 5);
+    f.vector = take_random(DTYPE_F32, (size_t)c * 7);
     f.sums = take(((size_t)c * 2 + 1) * sizeof(double));
     f.count = take(((size_t)c * 2 + 1) * sizeof(double));
     f.act = (struct affine){ f.vector, f.vector + c, f.vector + 2 * c };
     f.mean = f.vector + 3 * c;
     f.invstd = f.vector + 4 * c;
+    f.grad[0] = f.vector + 5 * c;
+    f.grad[1] = f.vector + 6 * c;
     if (dev->ops->upload(dev, f.vector, ones, (size_t)c * sizeof *ones, &err) < 0 ||
         dev->ops->upload(dev, f.invstd, ones, (size_t)c * sizeof *ones, &err) < 0 ||
         dev->ops->upload(dev, f.count, &pixels, sizeof pixels, &err) < 0)

@@ -69,7 +69,7 @@ TIMED(conv_fwd, (struct device *d, struct tensor *y, const struct operand *x, co
 TIMED(conv_bwd_data, (struct device *d, struct tensor *dx, float beta, const struct tensor *dy, const struct conv *cv, struct param *w, int n, struct err *e), (d, dx, beta, dy, cv, w, n, e))
 TIMED(conv_bwd_weights, (struct device *d, float *const *dw, float beta, const struct operand *x, const struct tensor *dy, const struct conv *cv, const struct param *w, int n, struct err *e), (d, dw, beta, x, dy, cv, w, n, e))
 TIMED(conv_bwd_bias, (struct device *d, float *const *db, float beta, const struct tensor *dy, int n, struct err *e), (d, db, beta, dy, n, e))
-TIMED(norm_bwd_reduce, (struct device *d, double *const *s, const struct operand *x, const float *const *m, const float *const *i, const struct tensor *da, int n, struct err *e), (d, s, x, m, i, da, n, e))
+TIMED(norm_bwd_reduce, (struct device *d, double *const *s, const struct sums_dest *g, const struct operand *x, const float *const *m, const float *const *i, const struct tensor *da, int n, struct err *e), (d, s, g, x, m, i, da, n, e))
 TIMED(norm_bwd_apply, (struct device *d, struct tensor *dx, const struct tensor *da, const struct operand *x, const float *const *m, const float *const *i, const double *const *s, const double *const *c, int n, struct err *e), (d, dx, da, x, m, i, s, c, n, e))
 TIMED(act_fwd, (struct device *d, enum act_kind k, struct tensor *y, const struct operand *x, int n, struct err *e), (d, k, y, x, n, e))
 TIMED(act_bwd, (struct device *d, enum act_kind k, struct tensor *dx, float beta, const struct tensor *dy, const struct tensor *y, int n, struct err *e), (d, k, dx, beta, dy, y, n, e))

@@ -30,7 +30,7 @@ struct comm;
 struct comm_options;
 struct err;
 
-#define DEVICE_ABI 5 /* bump on any change to the structs of this file */
+#define DEVICE_ABI 6 /* bump on any change to the structs of this file */
 
 /* What the order of additions and the choice of algorithms may depend on; see DESIGN section 6. Contents are per shard in every tier. */
 enum tier {
@@ -141,6 +141,12 @@ struct running_item {
     bool sync;                /* all shards are one batch: from their merged statistics */
 };
 
+/* Where sums of [c] doubles go as gradients of a parameter: dst[v][k] = beta * dst[v][k] + (float)sum of shard v. */
+struct sums_dest {
+    float *const *dst;
+    float beta;
+};
+
 /* A canonical-tree leaf or subtree over shards [lo, hi). See core/tree.h. */
 struct tree_part {
     int lo, hi;
@@ -231,7 +237,7 @@ struct device_ops {
     int (*conv_bwd_data)(struct device *dev, struct tensor *dx, float beta, const struct tensor *dy, const struct conv *cv, struct param *w,
                          int nshards, struct err *err);
     /* dw[v] (KRSC floats of shard v) = beta * dw[v] + gradient; slabs cut by the shard's shape alone. Where dev->merges, here, in
-     * conv_bwd_bias and in narrow: all entries may be one address, which gets the sum over all local shards, added in an order of the
+     * conv_bwd_bias and in norm_bwd_reduce: all entries may be one address, which gets the sum over all local shards, added in an order of the
      * device's choice. */
     int (*conv_bwd_weights)(struct device *dev, float *const *dw, float beta, const struct operand *x, const struct tensor *dy,
                             const struct conv *cv, const struct param *w, int nshards, struct err *err);
@@ -243,13 +249,18 @@ struct device_ops {
      * shard. */
     int (*norm_prepare)(struct device *dev, float *const *mean, float *const *invstd, float *const *scale, float *const *shift,
                         const double *const *stats, const float *gamma, const float *beta, float eps, int c, int nshards, struct err *err);
-    /* The same from running statistics, one result for all shards (evaluation, frozen normalisation). */
+    /* Statistics of y, as conv_fwd's, and what norm_prepare makes of them, for a device on which conv_fwd would read y again for them. NULL:
+     * its conv_fwd sees them go by. */
+    int (*norm_batch)(struct device *dev, double *const *stats, float *const *mean, float *const *invstd, float *const *scale,
+                      float *const *shift, const struct tensor *y, const float *gamma, const float *beta, float eps, int nshards,
+                      struct err *err);
+    /* As norm_prepare from running statistics, one result for all shards (evaluation, frozen normalisation). */
     int (*norm_prepare_running)(struct device *dev, float *invstd, float *scale, float *shift, const float *mean, const float *var,
                                 const float *gamma, const float *beta, float eps, int c, struct err *err);
     /* With dy = da * act'(fma(x, scale, shift)) and xhat = (x - mean) * invstd: sums[v] = [2c] doubles, sum dy then sum dy * xhat, slabs,
-     * pairwise. */
-    int (*norm_bwd_reduce)(struct device *dev, double *const *sums, const struct operand *x, const float *const *mean,
-                           const float *const *invstd, const struct tensor *da, int nshards, struct err *err);
+     * pairwise. dest: of the former, then of the latter. */
+    int (*norm_bwd_reduce)(struct device *dev, double *const *sums, const struct sums_dest dest[2], const struct operand *x,
+                           const float *const *mean, const float *const *invstd, const struct tensor *da, int nshards, struct err *err);
     /* dx = scale * (dy - S0/n - xhat * S1/n) with S = sums[v], n = stats[v][0] (over all shards with SyncBN); dx may be da itself.
      * sums == NULL: frozen statistics, dx = scale * dy; mean, invstd and stats are not read. */
     int (*norm_bwd_apply)(struct device *dev, struct tensor *dx, const struct tensor *da, const struct operand *x, const float *const *mean,
@@ -258,8 +269,6 @@ struct device_ops {
      * rows[.][j]. */
     int (*merge_moments)(struct device *dev, double *dst, const double *const *stats, int nstats, int c, struct err *err);
     int (*merge_sums)(struct device *dev, double *dst, const double *const *rows, int nrows, size_t count, struct err *err);
-    /* dst[v][i] = beta * dst[v][i] + (float)src[v][i]: the sums above as gradients of gamma and beta. */
-    int (*narrow)(struct device *dev, float *const *dst, float beta, const double *const *src, size_t count, int nshards, struct err *err);
     /* One update of running statistics, of every item: running = (1 - momentum) * running + momentum * value. The values are mean and
      * M2 / (count - 1) of all shards merged (merge_moments()) where the item is sync, else the means over shards, in tree order, of each
      * shard's. One pixel has no unbiased variance: such a shard is left out of the variances' mean, and where no variance is left (merged:

@@ -38,7 +38,7 @@ void *cpu_memory(size_t bytes);
     X(available) X(open) X(close) X(info) X(set_tier) X(sync) X(mark_new) X(mark_free) X(mark) X(wait) X(reach)                            \
     X(alloc) X(free) X(host_alloc) X(host_free) X(upload) X(download) X(copy_async) X(zero) X(param_release) X(cast)                       \
     X(conv_fwd) X(conv_bwd_data) X(conv_bwd_weights) X(conv_bwd_bias)                                                                      \
-    X(norm_prepare) X(norm_prepare_running) X(norm_bwd_reduce) X(norm_bwd_apply) X(merge_moments) X(merge_sums) X(narrow) X(norm_running)  \
+    X(norm_prepare) X(norm_prepare_running) X(norm_bwd_reduce) X(norm_bwd_apply) X(merge_moments) X(merge_sums) X(norm_running)  \
     X(act_fwd) X(act_bwd) X(add_fwd) X(maxpool_fwd) X(maxpool_bwd) X(upsample_fwd) X(upsample_bwd)                                         \
     X(yolo_loss) X(yolo_decode)                                                                                                            \
     X(tree_add) X(sum_squares) X(sgd_step) X(hash)

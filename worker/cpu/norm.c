@@ -171,8 +171,16 @@ static void check_shapes(const struct operand *x, const struct tensor *da, int n
     (void)x, (void)da, (void)nshards;
 }
 
-int cpu_norm_bwd_reduce(struct device *dev, double *const *sums, const struct operand *x, const float *const *mean,
-                        const float *const *invstd, const struct tensor *da, int nshards, struct err *err)
+static void narrow(const struct sums_dest *dest, const double *sums, int v, int c)
+{
+    float *dst = dest->dst[v];
+
+    for (int k = 0; k < c; k++)
+        dst[k] = act_store(dest->beta, &dst[k], (float)sums[k]);
+}
+
+int cpu_norm_bwd_reduce(struct device *dev, double *const *sums, const struct sums_dest dest[2], const struct operand *x,
+                        const float *const *mean, const float *const *invstd, const struct tensor *da, int nshards, struct err *err)
 {
     struct reduce_args a = { x, mean, invstd, da, NULL, sums };
     size_t floats = 0;
@@ -185,6 +193,9 @@ int cpu_norm_bwd_reduce(struct device *dev, double *const *sums, const struct op
         return -ENOMEM;
     cpu_over_shards(dev, &(struct shard_work){ nshards, slabs, reduce_part, &a });
     cpu_over_shards(dev, &(struct shard_work){ nshards, sum_units, fold_part, &a });
+    for (int v = 0; v < nshards; v++)
+        for (int i = 0; i < 2; i++)
+            narrow(&dest[i], sums[v] + (size_t)i * (size_t)x[v].x.c, v, x[v].x.c);
     return 0;
 }
 
@@ -287,15 +298,6 @@ int cpu_merge_sums(struct device *dev, double *dst, const double *const *rows, i
 {
     (void)dev, (void)err;
     tree_sum_rows(dst, rows, nrows, count);
-    return 0;
-}
-
-int cpu_narrow(struct device *dev, float *const *dst, float beta, const double *const *src, size_t count, int nshards, struct err *err)
-{
-    (void)dev, (void)err;
-    for (int v = 0; v < nshards; v++)
-        for (size_t i = 0; i < count; i++)
-            dst[v][i] = act_store(beta, &dst[v][i], (float)src[v][i]);
     return 0;
 }
 

@@ -36,25 +36,24 @@ static int merged(struct tape *t, enum merge_kind kind, double **local, int n, s
     return rc;
 }
 
-static int gamma_beta_backward(struct tape *t, const struct norm *n, double *const *sums, struct err *err)
+/* The sums of each shard, which are the gradients of beta and gamma. */
+static int sums_backward(struct tape *t, const struct node *node, const struct operand *x, double *const *sums, struct err *err)
 {
-    const struct param *p[2] = { n->beta, n->gamma };
+    const struct norm_ctx *c = node->ctx;
+    const struct param *p[2] = { c->n->beta, c->n->gamma };
     struct device *dev = tape_device(t);
-    const double **src = tape_host(t, (size_t)tape_shards(t) * sizeof *src);
-    int rc = 0;
+    struct sums_dest dest[2];
+    int rc;
 
-    for (int i = 0; i < 2 && rc >= 0; i++) {
-        float beta;
-        float *const *dest = tape_grad_dest(t, p[i], &beta, err);
-
-        if (!dest)
+    for (int i = 0; i < 2; i++) {
+        dest[i].dst = tape_grad_dest(t, p[i], &dest[i].beta, err);
+        if (!dest[i].dst)
             return err->code;
-        for (int s = 0; s < tape_shards(t); s++)
-            src[s] = sums[s] + (size_t)i * p[i]->count;
-        rc = dev->ops->narrow(dev, dest, beta, src, p[i]->count, tape_shards(t), err);
-        if (rc >= 0)
-            rc = tape_grad_done(t, p[i], err);
     }
+    rc = dev->ops->norm_bwd_reduce(dev, sums, dest, x, (const float *const *)c->mean, (const float *const *)c->invstd, node->out->grad,
+                                   tape_shards(t), err);
+    for (int i = 0; i < 2 && rc >= 0; i++)
+        rc = tape_grad_done(t, p[i], err);
     return rc;
 }
 
@@ -73,9 +72,7 @@ static int norm_backward(struct tape *t, struct node *node, struct err *err)
         sums = (double **)shard_arrays(t, (size_t)nch * 2 * sizeof(double), "normalisation sums");
         if (!sums)
             return tape_status(t, err);
-        rc = dev->ops->norm_bwd_reduce(dev, sums, x, mean, invstd, v->grad, nshards, err);
-        if (rc >= 0)
-            rc = gamma_beta_backward(t, c->n, sums, err);
+        rc = sums_backward(t, node, x, sums, err);
         if (rc >= 0 && c->n->sync)
             rc = merged(t, MERGE_SUMS, sums, 2 * nch, err);
     }
@@ -87,14 +84,24 @@ static int norm_backward(struct tape *t, struct node *node, struct err *err)
     return rc < 0 ? rc : tape_grad_hand_on(t, v, raw, err);
 }
 
+/* Are the statistics made with what follows from them, and not by the convolution? SyncBN has an exchange in between. */
+static bool in_one(struct tape *t, const struct norm *n)
+{
+    return tape_device(t)->ops->norm_batch && !n->sync;
+}
+
 /* Batch statistics -> mean, invstd, scale, shift of each shard. */
 static int prepare_batch(struct tape *t, const struct value *raw, const struct norm *n, const struct norm_ctx *c, float **scale,
                          float **shift)
 {
     struct device *dev = tape_device(t);
     struct err *err = tape_err(t);
-    int nch = raw->x[0].c, rc = n->sync ? merged(t, MERGE_MOMENTS, c->stats, 2 * nch + 1, err) : 0;
+    int nch = raw->x[0].c, rc;
 
+    if (in_one(t, n))
+        return dev->ops->norm_batch(dev, c->stats, c->mean, c->invstd, scale, shift, raw->x, n->gamma->data, n->beta->data, n->eps,
+                                    tape_shards(t), err);
+    rc = n->sync ? merged(t, MERGE_MOMENTS, c->stats, 2 * nch + 1, err) : 0;
     if (rc < 0)
         return rc;
     return dev->ops->norm_prepare(dev, c->mean, c->invstd, scale, shift, (const double *const *)c->stats, n->gamma->data, n->beta->data,
@@ -166,6 +173,6 @@ struct value *layer_conv_norm(struct tape *t, struct value *x, const struct conv
         return NULL;
     if (!running)
         stats = stats_dest(t, n);
-    raw = conv_raw(t, x, cv, w, NULL, stats);
+    raw = conv_raw(t, x, cv, w, NULL, in_one(t, n) ? NULL : stats);
     return raw ? norm_act(t, raw, n, stats, slope) : NULL;
 }

@@ -284,7 +284,7 @@ static bool merged(struct device *dev, float *const *dst, int nshards)
 int cuda_conv_bwd_weights(struct device *dev, float *const *dw, float beta, const struct operand *x, const struct tensor *dy,
                           const struct conv *cv, const struct param *w, int nshards, struct err *err)
 {
-    struct conv_call q = { dev, CONV_BWD_WEIGHTS, cv, w, x, NULL, dy, nshards, false, beta != 0.0f };
+    struct conv_call q = { dev, CONV_BWD_WEIGHTS, cv, w, x, NULL, dy, nshards, false, false };
     bool one = merged(dev, dw, nshards);
     struct conv_args args = {};
     struct engine *engine;
@@ -296,8 +296,8 @@ int cuda_conv_bwd_weights(struct device *dev, float *const *dw, float beta, cons
         struct conv_key key;
 
         n = one ? together(&q, v) : 1;
-        q.add = beta != 0.0f || (one && v > 0);
         key = key_of(&q, v, n);
+        args.add = beta != 0.0f || (one && v > 0);
         args.x = x[v].x.data;
         args.y = dy[v].data;
         args.dw = dw[v];
@@ -306,14 +306,14 @@ int cuda_conv_bwd_weights(struct device *dev, float *const *dw, float beta, cons
     return rc;
 }
 
-static int prepare(struct engine *e, struct conv_call *q, enum conv_dir dir, int v, int shards, bool add, struct err *err)
+static int prepare(struct engine *e, struct conv_call *q, enum conv_dir dir, int v, int shards, struct err *err)
 {
     struct conv_key key;
 
     q->dir = dir;
-    q->add = add;
     key = key_of(q, v, shards);
     key.bias = q->bias && dir == CONV_FWD;
+    key.add = q->add && dir == CONV_BWD_DATA;
     return engine_prepare(e, &key, err);
 }
 
@@ -324,22 +324,21 @@ static int plan_all(struct conv_call *q, enum conv_passes passes, struct err *er
 
     for (int v = 0, n; v < q->nshards && rc >= 0; v += n) {
         n = together(q, v);
-        rc = prepare(e, q, CONV_FWD, v, n, false, err);
-        for (int add = 0; add < 2 && rc >= 0 && passes >= CONV_WEIGHTS; add++) {
-            rc = prepare(e, q, CONV_BWD_WEIGHTS, v, n, add != 0, err);
-            if (rc >= 0 && passes >= CONV_DATA)
-                rc = prepare(e, q, CONV_BWD_DATA, v, n, add != 0, err);
-        }
+        rc = prepare(e, q, CONV_FWD, v, n, err);
+        if (rc >= 0 && passes >= CONV_WEIGHTS)
+            rc = prepare(e, q, CONV_BWD_WEIGHTS, v, n, err);
+        if (rc >= 0 && passes >= CONV_DATA)
+            rc = prepare(e, q, CONV_BWD_DATA, v, n, err);
     }
     return rc;
 }
 
-/* Gradients are prepared as first writers and as later ones: the tape alone knows which they will be. Outputs are taken for dense. */
+/* Outputs are taken for dense. */
 int cuda_conv_plan(struct device *dev, const struct tensor *x, const struct conv *cv, const struct param *w, bool bias,
                    enum conv_passes passes, int nshards, struct err *err)
 {
     struct tensor *y = (struct tensor *)malloc((size_t)nshards * sizeof *y);
-    struct conv_call q = { dev, CONV_FWD, cv, w, NULL, x, y, nshards, bias, false };
+    struct conv_call q = { dev, CONV_FWD, cv, w, NULL, x, y, nshards, bias, passes == CONV_DATA_ADD };
     int rc;
 
     if (!y)
@@ -353,6 +352,16 @@ int cuda_conv_plan(struct device *dev, const struct tensor *x, const struct conv
     check_shapes(&q);
     rc = plan_all(&q, passes, err);
     free(y);
+    return rc;
+}
+
+int cuda_conv_ready(struct device *dev, struct conv_readiness *ret, struct err *err)
+{
+    struct engine *e;
+    int rc = engine_of(dev, &e, err);
+
+    if (rc >= 0)
+        engine_ready(e, ret);
     return rc;
 }
 

@@ -76,7 +76,7 @@ int cuda_norm_stats(struct device *dev, double *const *stats, const struct tenso
 #define CUDA_OPS(X)                                                                                                                        \
     X(available) X(open) X(close) X(info) X(set_tier) X(sync) X(mark_new) X(mark_free) X(mark) X(wait) X(reach)                            \
     X(alloc) X(free) X(host_alloc) X(host_free) X(upload) X(download) X(copy_async) X(zero)                                                \
-    X(link_id) X(link_open) X(param_release) X(cast) X(conv_plan) X(plans)                                                                 \
+    X(link_id) X(link_open) X(param_release) X(cast) X(conv_plan) X(conv_ready) X(plans)                                                                 \
     X(conv_fwd) X(conv_bwd_data) X(conv_bwd_weights) X(conv_bwd_bias)                                                                      \
     X(norm_prepare) X(norm_batch) X(norm_prepare_running) X(norm_bwd_reduce) X(norm_bwd_apply) X(merge_moments) X(merge_sums) X(norm_running)  \
     X(act_fwd) X(act_bwd) X(add_fwd) X(maxpool_fwd) X(maxpool_bwd) X(upsample_fwd) X(upsample_bwd)                                         \

@@ -126,6 +126,11 @@ out:
     return ok;
 }
 
+static bool fits(const struct cudnn_form *form, const struct engine_facts *e)
+{
+    return !(form->ready && e->runtime);
+}
+
 /* The filter. Counts an engine once, under its gravest note. */
 static bool allowed(const struct conv_key *k, const struct engine_facts *e, struct cudnn_tally *tally)
 {
@@ -243,10 +248,19 @@ static void keep(struct cudnn_plan *p, struct cudnn_descs *list, int config)
     list->d[config] = list->d[--list->n];
 }
 
+/* What is looked for. */
+struct wish {
+    const struct cudnn_target *t;
+    const struct conv_key *k;
+    const struct cudnn_form *form;
+    cudnnBackendHeurMode_t mode;
+    const char *only; /* NULL: any */
+};
+
 /* One engine: p->plan is set if it is the one. Short memory must not change the choice, so it stops the search (p->descs.status). */
-static void try_engine(struct cudnn_plan *p, const struct cudnn_target *t, const struct conv_key *k, struct cudnn_descs *list, int config,
-                       cudnnBackendHeurMode_t mode, const char *only, struct cudnn_tally *tally)
+static void try_engine(struct cudnn_plan *p, const struct wish *q, struct cudnn_descs *list, int config, struct cudnn_tally *tally)
 {
+    const struct cudnn_target *t = q->t;
     cudnnBackendDescriptor_t plan;
     char name[CUDNN_NAME_TEXT];
     struct engine_facts e;
@@ -258,10 +272,10 @@ static void try_engine(struct cudnn_plan *p, const struct cudnn_target *t, const
         tally->unmade++;
         return;
     }
-    if (!allowed(k, &e, tally))
+    if (!fits(q->form, &e) || !allowed(q->k, &e, tally))
         return;
     name_engine(t->api, list->d[config], &e, name);
-    if (only && strcmp(only, name) != 0)
+    if (q->only && strcmp(q->only, name) != 0)
         return;
     status = finalize_plan(t, list->d[config], &plan, &workspace);
     if (status != CUDNN_STATUS_SUCCESS) {
@@ -279,27 +293,33 @@ static void try_engine(struct cudnn_plan *p, const struct cudnn_target *t, const
     p->plan = plan;
     p->workspace = (size_t)workspace;
     p->notes = e.notes;
+    p->runtime = e.runtime;
     memcpy(p->name, name, sizeof name);
-    describe(p, &e, mode);
+    describe(p, &e, q->mode);
     keep(p, list, config);
 }
 
-static void choose(struct cudnn_plan *p, const struct cudnn_target *t, const struct conv_key *k, cudnnBackendDescriptor_t graph,
-                   cudnnBackendHeurMode_t mode, const char *only, struct cudnn_tally *tally)
+static void choose(struct cudnn_plan *p, const struct wish *q, cudnnBackendDescriptor_t graph, struct cudnn_tally *tally)
 {
     struct cudnn_descs list;
     int n;
 
-    cudnn_descs_init(&list, t->api);
-    n = candidates(&list, t, graph, mode);
+    cudnn_descs_init(&list, q->t->api);
+    n = candidates(&list, q->t, graph, q->mode);
     if (out_of_memory(list.status)) /* the engines it would have named count, too */
         p->descs.status = list.status;
     for (int i = 1; i <= n && !p->plan && p->descs.status == CUDNN_STATUS_SUCCESS; i++)
-        try_engine(p, t, k, &list, i, mode, only, tally);
+        try_engine(p, q, &list, i, tally);
     cudnn_descs_free(&list);
 }
 
 static const cudnnBackendHeurMode_t modes[] = { CUDNN_HEUR_MODE_A, CUDNN_HEUR_MODE_FALLBACK };
+
+/* Fallbacks come compiled, too, and are many times slower. */
+static size_t modes_of(const struct cudnn_form *form)
+{
+    return form->ready ? 1 : sizeof modes / sizeof *modes;
+}
 
 int cudnn_plan_make(struct cudnn_plan *ret, const struct cudnn_target *t, const struct plan_key *key, const struct cudnn_form *form,
                     const char *only, struct cudnn_tally *tally, struct err *err)
@@ -311,8 +331,8 @@ int cudnn_plan_make(struct cudnn_plan *ret, const struct cudnn_target *t, const 
     memset(ret, 0, sizeof *ret);
     cudnn_descs_init(&ret->descs, t->api);
     graph = cudnn_graph(&ret->descs, t->handle, key, form);
-    for (size_t i = 0; i < sizeof modes / sizeof *modes && !ret->plan && ret->descs.status == CUDNN_STATUS_SUCCESS; i++)
-        choose(ret, t, &key->conv, graph, modes[i], only, tally);
+    for (size_t i = 0; i < modes_of(form) && !ret->plan && ret->descs.status == CUDNN_STATUS_SUCCESS; i++)
+        choose(ret, &(struct wish){ t, &key->conv, form, modes[i], only }, graph, tally);
     if (ret->plan)
         return 0;
     library_version_text((long)t->api->cudnnGetVersion(), version, sizeof version);
@@ -335,21 +355,20 @@ static bool is_named(const struct cudnn_name *list, int n, const char *text)
 }
 
 /* Behind the n names of *ret. Returns how many there are then. */
-static int name_all(const struct cudnn_target *t, const struct conv_key *k, cudnnBackendDescriptor_t graph, cudnnBackendHeurMode_t mode,
-                    struct cudnn_name *ret, int n, int max)
+static int name_all(const struct wish *q, cudnnBackendDescriptor_t graph, struct cudnn_name *ret, int n, int max)
 {
     struct cudnn_tally ignored = { 0 };
     struct cudnn_descs list;
     int count;
 
-    cudnn_descs_init(&list, t->api);
-    count = candidates(&list, t, graph, mode);
+    cudnn_descs_init(&list, q->t->api);
+    count = candidates(&list, q->t, graph, q->mode);
     for (int i = 1; i <= count && n < max; i++) {
         struct engine_facts e;
 
-        if (!read_engine(t->api, list.d[i], &e) || !allowed(k, &e, &ignored))
+        if (!read_engine(q->t->api, list.d[i], &e) || !fits(q->form, &e) || !allowed(q->k, &e, &ignored))
             continue;
-        name_engine(t->api, list.d[i], &e, ret[n].text);
+        name_engine(q->t->api, list.d[i], &e, ret[n].text);
         ret[n].deterministic = !(e.notes >> CUDNN_NUMERICAL_NOTE_NONDETERMINISTIC & 1);
         ret[n].runtime = e.runtime;
         n += !is_named(ret, n, ret[n].text);
@@ -367,8 +386,8 @@ int cudnn_plan_names(const struct cudnn_target *t, const struct plan_key *key, c
 
     cudnn_descs_init(&descs, t->api);
     graph = cudnn_graph(&descs, t->handle, key, form);
-    for (size_t i = 0; i < sizeof modes / sizeof *modes && descs.status == CUDNN_STATUS_SUCCESS; i++)
-        n = name_all(t, &key->conv, graph, modes[i], ret, n, max);
+    for (size_t i = 0; i < modes_of(form) && descs.status == CUDNN_STATUS_SUCCESS; i++)
+        n = name_all(&(struct wish){ t, &key->conv, form, modes[i], NULL }, graph, ret, n, max);
     cudnn_descs_free(&descs);
     return n;
 }

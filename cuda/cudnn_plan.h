@@ -40,6 +40,7 @@ struct cudnn_plan {
     cudnnBackendDescriptor_t plan;
     size_t workspace;
     uint32_t notes; /* numerical notes of the engine, a bit each */
+    bool runtime;   /* it was compiled for this plan */
     char name[CUDNN_NAME_TEXT];
     char text[CUDNN_PLAN_TEXT];
 };

@@ -118,10 +118,17 @@ static size_t aligned(size_t bytes)
     return (bytes + 255) / 256 * 256;
 }
 
+/* Where the library's result is not what was asked for it goes to the front of the workspace first. */
+static size_t scratch(const struct plan *p, const struct conv_args *args)
+{
+    return p->finish == PLAN_CAST || (p->finish == PLAN_ADD && args->add) ? aligned(p->scratch) : 0;
+}
+
 static int run_cudnn(struct engine *e, const struct plan *p, const struct conv_args *args, struct err *err)
 {
-    const void *w = p->finish != PLAN_DONE ? e->workspace : p->key.conv.dir == CONV_BWD_WEIGHTS ? args->dw : args->w;
-    void *workspace = e->workspace + aligned(p->scratch);
+    size_t front = scratch(p, args);
+    const void *w = front ? e->workspace : p->key.conv.dir == CONV_BWD_WEIGHTS ? (const void *)args->dw : args->w;
+    void *workspace = e->workspace + front;
 
     return cudnn_plan_run(&p->dnn, e->run.dnn.handle, args->x, w, args->y, p->key.conv.bias ? args->bias : NULL, workspace, err);
 }
@@ -137,9 +144,9 @@ static int finish(struct engine *e, const struct plan *p, const struct conv_args
     case PLAN_DONE:
         break;
     case PLAN_ADD:
-        return cuda_tree_add(&e->d->dev, args->dw, sum, 2, count, err);
+        return args->add ? cuda_tree_add(&e->d->dev, args->dw, sum, 2, count, err) : 0;
     case PLAN_CAST:
-        return cuda_cast_add_f32(&e->d->dev, args->dw, e->workspace, count, k->add, err);
+        return cuda_cast_add_f32(&e->d->dev, args->dw, e->workspace, count, args->add, err);
     }
     return 0;
 }
@@ -149,7 +156,7 @@ static int run(struct engine *e, struct plan *p, const struct conv_args *args, s
     int rc;
 
     if (p->library == PLAN_CUBLASLT)
-        return lt_plan_run(&p->lt, &e->run.lt, args, e->workspace, e->d->stream, err);
+        return lt_plan_run(&p->lt, &e->run.lt, args, p->key.conv.add || args->add, e->workspace, e->d->stream, err);
     rc = run_cudnn(e, p, args, err);
     return rc < 0 ? rc : finish(e, p, args, err);
 }
@@ -159,8 +166,8 @@ int engine_run(struct engine *e, struct plan *p, const struct conv_args *args, s
     char text[PLAN_KEY_TEXT];
     int rc;
 
-    if (aligned(p->scratch) + p->workspace > e->workspace_bytes) {
-        rc = reserve(e, aligned(p->scratch) + p->workspace, plan_key_text(&p->key, text), err);
+    if (scratch(p, args) + p->workspace > e->workspace_bytes) {
+        rc = reserve(e, scratch(p, args) + p->workspace, plan_key_text(&p->key, text), err);
         if (rc < 0)
             return rc;
     }
@@ -184,6 +191,11 @@ int engine_prepare(struct engine *e, const struct conv_key *key, struct err *err
     struct plan_key full = plan_key_make(key, NULL);
 
     return plan_cache_prepare(e->plans, &full, err);
+}
+
+void engine_ready(struct engine *e, struct conv_readiness *ret)
+{
+    plan_cache_wait(e->plans, ret);
 }
 
 char *engine_plans(struct engine *e)

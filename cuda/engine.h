@@ -29,19 +29,21 @@ struct conv_key {
     int stride, pad;
     int x_stride, y_stride; /* of x or dx, of y or dy */
     bool bias;              /* CONV_FWD: y = conv + bias[k] */
-    bool add;               /* CONV_BWD_DATA: dx += ..., CONV_BWD_WEIGHTS: dw += ... */
+    bool add;               /* CONV_BWD_DATA: dx += ... */
 };
 
 /* What a key reads and writes, device memory:
  *   CONV_FWD          x, w -> y, bias (`dtype`, [k]) where key.bias
  *   CONV_BWD_DATA     y = dy, w -> x = dx
- *   CONV_BWD_WEIGHTS  x, y = dy -> dw: fp32 whatever the dtype, added to where key.add; w is not read */
+ *   CONV_BWD_WEIGHTS  x, y = dy -> dw: fp32 whatever the dtype, added to where `add`; w is not read
+ * That a weight gradient is added to is no part of the key: it is small, so a kernel of ours adds it, whoever computed it. */
 struct conv_args {
     void *x;
     const void *w;
     void *y;
     const void *bias;
     float *dw;
+    bool add; /* CONV_BWD_WEIGHTS: dw += ... */
 };
 
 int engine_open(struct cuda_device *d, struct engine **ret_engine, struct err *err);
@@ -55,6 +57,8 @@ int engine_conv(struct engine *e, const struct conv_key *key, const struct conv_
 int engine_run(struct engine *e, struct plan *p, const struct conv_args *args, struct err *err);
 /* The engine's thread builds the plan; a failure shows when it is used. */
 int engine_prepare(struct engine *e, const struct conv_key *key, struct err *err);
+/* Waits for all that was asked for. */
+void engine_ready(struct engine *e, struct conv_readiness *ret);
 /* All plans, a line each: the key, library, engine and its knobs, notes, workspace. Sorted. Caller frees. */
 char *engine_plans(struct engine *e);
 

@@ -225,7 +225,6 @@ static cublasStatus_t describe(struct lt_plan *p, const struct lt_target *t, con
     p->api = t->api;
     p->product = lt_product(k);
     p->bias = k->bias;
-    p->beta = k->add ? 1.0f : 0.0f;
     s = describe_op(p, key, type);
     if (s == CUBLAS_STATUS_SUCCESS)
         s = describe_matrices(p, type, k->dir == CONV_BWD_WEIGHTS ? CUDA_R_32F : type);
@@ -287,10 +286,10 @@ static void *address(const struct lt_plan *p, const struct conv_args *args, enum
     return p->product.d == LT_W ? args->dw : (void *)args->w;
 }
 
-int lt_plan_run(struct lt_plan *p, const struct lt_target *t, const struct conv_args *args, void *workspace, cudaStream_t stream,
+int lt_plan_run(struct lt_plan *p, const struct lt_target *t, const struct conv_args *args, bool add, void *workspace, cudaStream_t stream,
                 struct err *err)
 {
-    static const float one = 1.0f;
+    static const float zero = 0.0f, one = 1.0f;
     void *d = address(p, args, p->product.d);
     cublasStatus_t s = CUBLAS_STATUS_SUCCESS;
 
@@ -298,6 +297,6 @@ int lt_plan_run(struct lt_plan *p, const struct lt_target *t, const struct conv_
         s = p->api->cublasLtMatmulDescSetAttribute(p->op, CUBLASLT_MATMUL_DESC_BIAS_POINTER, &args->bias, sizeof args->bias);
     if (s == CUBLAS_STATUS_SUCCESS)
         s = p->api->cublasLtMatmul(t->handle, p->op, &one, address(p, args, p->product.a), p->a, address(p, args, p->product.b), p->b,
-                                   &p->beta, d, p->d, d, p->d, &p->algo, workspace, p->workspace, stream);
+                                   add ? &one : &zero, d, p->d, d, p->d, &p->algo, workspace, p->workspace, stream);
     return s == CUBLAS_STATUS_SUCCESS ? 0 : failed(p->api, s, "cuBLASLt", err);
 }

@@ -39,7 +39,6 @@ struct lt_plan {
     cublasLtMatmulAlgo_t algo;
     size_t workspace;
     bool bias;
-    float beta;
     char name[LT_NAME_TEXT]; /* the algorithm and its settings, as the text has them; of one version of the library */
     char text[LT_PLAN_TEXT];
 };
@@ -58,5 +57,6 @@ int lt_plan_make(struct lt_plan *ret, const struct lt_target *t, const struct pl
 /* The allowed algorithms, best first in the heuristic's eyes. Returns how many. */
 int lt_plan_names(const struct lt_target *t, const struct plan_key *key, char ret[LT_CANDIDATES][LT_NAME_TEXT]);
 void lt_plan_free(struct lt_plan *p);
-int lt_plan_run(struct lt_plan *p, const struct lt_target *t, const struct conv_args *args, void *workspace, cudaStream_t stream,
+/* add: to what stands at the destination; else it is never read. */
+int lt_plan_run(struct lt_plan *p, const struct lt_target *t, const struct conv_args *args, bool add, void *workspace, cudaStream_t stream,
                 struct err *err);

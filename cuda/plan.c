@@ -49,19 +49,25 @@ struct form {
     enum plan_finish finish;
 };
 
-/* In order of preference. A bf16 weight gradient is rounded to bf16 only where no engine gives its fp32 sums. */
+/* The weight gradient of bf16 tensors, whose sums are fp32 in all forms. Engines that give them as they are must be compiled at run time, for
+ * seconds each, are few and do not split the sum; those that round them to bf16 at the end come compiled, by the dozen. So one of these, if
+ * the heuristics name one; then fp32 sums; then whatever rounds. */
+static const struct form bf16_weights[PLAN_FORMS] = {
+    { { .scratch = true, .ready = true }, PLAN_CAST },
+    { { .widened = true }, PLAN_ADD },
+    { { .scratch = true }, PLAN_CAST },
+};
+
+/* In order of preference. */
 static int forms_of(const struct conv_key *k, struct form ret[PLAN_FORMS])
 {
-    static const struct form widened = { { .widened = true }, PLAN_DONE };
-    static const struct form widened_add = { { .widened = true, .scratch = true }, PLAN_ADD };
-    static const struct form rounded = { { .scratch = true }, PLAN_CAST };
+    bool weights = k->dir == CONV_BWD_WEIGHTS;
 
-    if (k->dir == CONV_BWD_WEIGHTS && k->dtype == DTYPE_BF16) {
-        ret[0] = k->add ? widened_add : widened;
-        ret[1] = rounded;
-        return 2;
+    if (weights && k->dtype == DTYPE_BF16) {
+        memcpy(ret, bf16_weights, sizeof bf16_weights);
+        return PLAN_FORMS;
     }
-    ret[0] = (struct form){ { .add = k->add }, PLAN_DONE };
+    ret[0] = (struct form){ { .add = k->add }, weights ? PLAN_ADD : PLAN_DONE };
     return 1;
 }
 
@@ -76,7 +82,7 @@ static size_t scratch_bytes(const struct conv_key *k, enum plan_finish finish)
 
 static const char *finish_text(enum plan_finish finish)
 {
-    return finish == PLAN_DONE ? "" : finish == PLAN_ADD ? " then add" : " then widen";
+    return finish == PLAN_CAST ? " then widen" : "";
 }
 
 static const char in_lt[] = "cublaslt ", in_cudnn[] = "cudnn ";
@@ -229,14 +235,24 @@ static int name_products(const struct plan_target *t, const struct plan_key *key
     return n;
 }
 
-static int name_engines(const struct plan_target *t, const struct plan_key *key, const struct form *form, struct plan_name *ret)
+static bool is_listed(const struct plan_name *list, int n, const char *text)
+{
+    for (int i = 0; i < n; i++)
+        if (strcmp(list[i].text, text) == 0)
+            return true;
+    return false;
+}
+
+/* Behind the n names of *ret, which may hold some of them: forms overlap. Returns how many there are then. */
+static int name_engines(const struct plan_target *t, const struct plan_key *key, const struct form *form, struct plan_name *ret, int n)
 {
     struct cudnn_name name[2 * CUDNN_CANDIDATES];
-    int n = cudnn_plan_names(&t->dnn, key, &form->graph, name, 2 * CUDNN_CANDIDATES);
+    int count = cudnn_plan_names(&t->dnn, key, &form->graph, name, 2 * CUDNN_CANDIDATES);
 
-    for (int i = 0; i < n; i++) {
-        ret[i] = (struct plan_name){ .library = PLAN_CUDNN, .deterministic = name[i].deterministic, .runtime = name[i].runtime };
-        snprintf(ret[i].text, sizeof ret[i].text, "%s%.*s%s", in_cudnn, CUDNN_NAME_TEXT - 1, name[i].text, finish_text(form->finish));
+    for (int i = 0; i < count; i++) {
+        ret[n] = (struct plan_name){ .library = PLAN_CUDNN, .deterministic = name[i].deterministic, .runtime = name[i].runtime };
+        snprintf(ret[n].text, sizeof ret[n].text, "%s%.*s%s", in_cudnn, CUDNN_NAME_TEXT - 1, name[i].text, finish_text(form->finish));
+        n += !is_listed(ret, n, ret[n].text);
     }
     return n;
 }
@@ -249,7 +265,7 @@ int plan_names(const struct plan_target *t, const struct plan_key *key, struct p
     if (t->lt.api && lt_is_product(&key->conv))
         n = name_products(t, key, ret);
     for (int i = 0; i < nforms; i++)
-        n += name_engines(t, key, &form[i], ret + n);
+        n = name_engines(t, key, &form[i], ret, n);
     return n;
 }
 

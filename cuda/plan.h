@@ -2,14 +2,14 @@
  * the GPU, the libraries' versions and the plugin's.
  *
  * Where the plugin's table has a row for the key that the filter lets through, that; else a rule, the first that the heuristics name:
- * cuBLASLt takes 1x1 convolutions with stride 1, cuDNN the rest and what cuBLASLt refuses. Adding to a gradient is part of the library's
- * operation: cuDNN has as many engines with it as without. Only a bf16 weight gradient has two forms, since few engines give its fp32 sums.
- */
+ * cuBLASLt takes 1x1 convolutions with stride 1, cuDNN the rest and what cuBLASLt refuses. Adding to a data gradient is part of the
+ * library's operation: cuDNN has as many engines with it as without. Weight gradients have one plan, whether they are added to or not, and
+ * those of bf16 tensors come in several forms (plan.c). */
 #pragma once
 #include "cuda/cudnn_plan.h"
 #include "cuda/lt_plan.h"
 
-enum { PLAN_TEXT = PLAN_KEY_TEXT + CUDNN_PLAN_TEXT + 48, PLAN_FORMS = 2, PLAN_TITLE_TEXT = 256, PLAN_NAME_TEXT = CUDNN_NAME_TEXT + 32 };
+enum { PLAN_TEXT = PLAN_KEY_TEXT + CUDNN_PLAN_TEXT + 48, PLAN_FORMS = 3, PLAN_TITLE_TEXT = 256, PLAN_NAME_TEXT = CUDNN_NAME_TEXT + 32 };
 /* More than the libraries name of one convolution. */
 enum { PLAN_NAMES = LT_CANDIDATES + PLAN_FORMS * 2 * CUDNN_CANDIDATES };
 
@@ -23,10 +23,10 @@ struct plan_target {
 
 enum plan_library { PLAN_CUDNN, PLAN_CUBLASLT };
 
-/* What is left to do when the library is done; the first leaves nothing in scratch memory. */
+/* What is left to do when the library is done. */
 enum plan_finish {
     PLAN_DONE,
-    PLAN_ADD,  /* dw += scratch, fp32 */
+    PLAN_ADD,  /* dw is fp32: nothing, or where it is added to, dw += scratch */
     PLAN_CAST, /* dw = or += scratch, bf16 */
 };
 
@@ -37,7 +37,7 @@ struct plan {
     struct lt_plan lt;
     enum plan_finish finish;
     size_t workspace;          /* of the library */
-    size_t scratch;            /* for what is left to finish */
+    size_t scratch;            /* for what is left to finish, where anything is */
     struct cudnn_tally tally;  /* engines of cuDNN that were looked at */
     char name[PLAN_NAME_TEXT]; /* what plan_make_named() takes */
     char text[PLAN_TEXT];      /* a line without its end: the key, then the choice */

@@ -266,14 +266,34 @@ static size_t lines(const struct plan_cache *c, const char **line)
     return n;
 }
 
+/* With the lock held. */
+static void wait_all(struct plan_cache *c)
+{
+    while (c->queue || c->making)
+        pthread_cond_wait(&c->made, &c->lock);
+}
+
+void plan_cache_wait(struct plan_cache *c, struct conv_readiness *ret)
+{
+    *ret = (struct conv_readiness){ 0 };
+    pthread_mutex_lock(&c->lock);
+    wait_all(c);
+    for (size_t i = 0; i < BUCKETS; i++)
+        for (const struct entry *e = c->bucket[i]; e; e = e->next_in_bucket)
+            if (e->state == ENTRY_MADE) {
+                ret->plans++;
+                ret->compiled += e->plan.library == PLAN_CUDNN && e->plan.dnn.runtime;
+            }
+    pthread_mutex_unlock(&c->lock);
+}
+
 char *plan_cache_text(struct plan_cache *c)
 {
     const char **line;
     char *text = NULL;
 
     pthread_mutex_lock(&c->lock);
-    while (c->queue || c->making)
-        pthread_cond_wait(&c->made, &c->lock);
+    wait_all(c);
     line = malloc((lines(c, NULL) + 1) * sizeof *line);
     if (line)
         text = join(line, lines(c, line));

@@ -46,7 +46,7 @@ static void copy_conv(struct conv_key *d, const struct conv_key *s)
     d->x_stride = s->x_stride;
     d->y_stride = s->y_stride;
     d->bias = s->bias && s->dir == CONV_FWD;
-    d->add = s->add && s->dir != CONV_FWD;
+    d->add = s->add && s->dir == CONV_BWD_DATA;
 }
 
 struct plan_key plan_key_make(const struct conv_key *conv, const struct conv_args *args)

@@ -224,6 +224,15 @@ static void gpu_bias(void **state)
     each_gpu(gpu_crowd);
 }
 
+static int lines_of(const char *text)
+{
+    int n = 0;
+
+    for (; text && *text; text++)
+        n += *text == '\n';
+    return n;
+}
+
 /* What conv_plan() makes ready is what a step then asks for, for shards that lie one after the other and for one shard. */
 static void gpu_planned(struct device *dev, int i)
 {
@@ -234,6 +243,7 @@ static void gpu_planned(struct device *dev, int i)
     struct operand in[2] = { 0 };
     float *dw[2], *bias = put(dev, NULL, 8 * sizeof(float));
     char *before, *after, *mem = put(dev, NULL, 65536);
+    struct conv_readiness ready;
     struct err err;
 
     use_device(i);
@@ -243,22 +253,25 @@ static void gpu_planned(struct device *dev, int i)
         x[v] = (struct tensor){ NULL, 2, 7, 6, 16, 16, dev->dtype };
         y[v] = (struct tensor){ NULL, 2, 4, 3, 8, 8, dev->dtype };
     }
-    for (enum tier tier = TIER_OFF; tier <= TIER_WORLD; tier++) {
-        ops->set_tier(dev, tier);
+    for (int turn = 0; turn < 6; turn++) {
+        bool added = turn % 2;
+
+        ops->set_tier(dev, (enum tier)(turn / 2));
         for (int v = 0; v < 2; v++)
             x[v].data = NULL;
-        assert_int_equal(ops->conv_plan(dev, x, &cv, &w, true, CONV_DATA, 2, &err), 0);
+        assert_int_equal(ops->conv_plan(dev, x, &cv, &w, true, added ? CONV_DATA_ADD : CONV_DATA, 2, &err), 0);
+        assert_int_equal(ops->conv_ready(dev, &ready, &err), 0);
         before = ops->plans(dev);
+        assert_int_equal(lines_of(before), ready.plans);
         for (int v = 0; v < 2; v++) {
             x[v].data = mem + (size_t)v * tensor_count(&x[0]) * dtype_bytes(dev->dtype);
             y[v].data = mem + 32768 + (size_t)v * tensor_count(&y[0]) * dtype_bytes(dev->dtype);
             in[v].x = x[v];
         }
         assert_int_equal(ops->conv_fwd(dev, y, in, &cv, &w, bias, NULL, 2, &err), 0);
-        for (int beta = 0; beta < 2; beta++) {
-            assert_int_equal(ops->conv_bwd_data(dev, x, (float)beta, y, &cv, &w, 2, &err), 0);
+        assert_int_equal(ops->conv_bwd_data(dev, x, (float)added, y, &cv, &w, 2, &err), 0);
+        for (int beta = 0; beta < 2; beta++) /* the same plan */
             assert_int_equal(ops->conv_bwd_weights(dev, dw, (float)beta, in, y, &cv, &w, dev->merges ? 2 : 1, &err), 0);
-        }
         after = ops->plans(dev);
         assert_non_null(before);
         assert_non_null(after);

@@ -88,7 +88,7 @@ static void add_directions(struct keys *s, struct conv_key k, bool bias)
         k.bias = bias && dir == CONV_FWD;
         k.add = false;
         add_key(s, &k);
-        k.add = dir != CONV_FWD; /* a second use of the weights, or of the value that is read */
+        k.add = dir == CONV_BWD_DATA; /* a second use of the value that is read */
         if (k.add && k.n == 8)
             add_key(s, &k);
     }
@@ -322,28 +322,54 @@ static void precision_chooses_the_unit(void **state)
     plan_target_close(&t);
 }
 
-/* The weight gradient of bf16 tensors: fp32 sums from engines that are compiled at run time, which needs a driver, else rounded and widened
- * by a kernel of ours. What the first form lacks here is engines: its graph is accepted. */
-static void bf16_weight_gradients_come_as_floats(void **state)
+/* The weight gradient of bf16 tensors: an engine that comes compiled rounds it and a kernel of ours widens it, whether it is added to or not.
+ * No engine was asked for that has to be compiled. The form that needs one is left where there is no other: its graph is accepted. */
+static void bf16_weight_gradients_come_compiled(void **state)
 {
-    static const struct cudnn_form widened[] = { { .widened = true }, { .widened = true, .scratch = true } };
+    static const struct cudnn_form widened = { .widened = true };
+    struct plan_target t;
+    struct plan p;
+
+    (void)state;
+    for (size_t i = 0; i < sizeof gpus / sizeof *gpus; i++) {
+        struct conv_key k = conv(CONV_BWD_WEIGHTS, PRECISION_BF16, TIER_RERUN, 8, 52, 128, 256, 3);
+        struct cudnn_descs b;
+
+        describe(&t, gpus[i]);
+        made(&p, &t, &k);
+        assert_int_equal(p.finish, PLAN_CAST);
+        assert_int_equal(p.scratch, 256 * 9 * 128 * 2);
+        assert_false(p.dnn.runtime);
+        assert_int_equal(p.tally.unmade, 0);
+        cudnn_descs_init(&b, t.dnn.api);
+        assert_non_null(cudnn_graph(&b, NULL, &p.key, &widened));
+        assert_int_equal(b.status, CUDNN_STATUS_SUCCESS);
+        cudnn_descs_free(&b);
+        plan_free(&p);
+        plan_target_close(&t);
+    }
+}
+
+/* Added to or not: the same plan, and room to add where the library's result is fp32. */
+static void weight_gradients_have_one_plan(void **state)
+{
     struct plan_target t;
     struct plan p;
 
     (void)state;
     describe(&t, "sm_90");
-    for (int add = 0; add < 2; add++) {
-        struct conv_key k = conv(CONV_BWD_WEIGHTS, PRECISION_BF16, TIER_RERUN, 8, 52, 128, 256, 3);
-        struct cudnn_descs b;
+    for (int precision = PRECISION_FP32; precision <= PRECISION_BF16; precision++) {
+        struct conv_key k = conv(CONV_BWD_WEIGHTS, (enum precision)precision, TIER_RERUN, 8, 26, 64, 32, 3);
+        struct conv_key more = k;
+        struct plan_key a, b;
 
-        k.add = add;
+        more.add = true;
+        a = plan_key_make(&k, NULL);
+        b = plan_key_make(&more, NULL);
+        assert_true(plan_key_equal(&a, &b));
         made(&p, &t, &k);
-        assert_true(p.finish == PLAN_CAST || p.finish == (add ? PLAN_ADD : PLAN_DONE));
-        assert_int_equal(p.scratch, p.finish == PLAN_CAST ? 256 * 9 * 128 * 2 : p.finish == PLAN_ADD ? 256 * 9 * 128 * 4 : 0);
-        cudnn_descs_init(&b, t.dnn.api);
-        assert_non_null(cudnn_graph(&b, NULL, &p.key, &widened[add]));
-        assert_int_equal(b.status, CUDNN_STATUS_SUCCESS);
-        cudnn_descs_free(&b);
+        assert_int_equal(p.finish, precision == PRECISION_BF16 ? PLAN_CAST : PLAN_ADD);
+        assert_int_equal(p.scratch, 32 * 9 * 64 * plan_key_bytes(&k));
         plan_free(&p);
     }
     plan_target_close(&t);
@@ -502,7 +528,7 @@ static void keys_know_what_matters(void **state)
 
     (void)state;
     same = k;
-    same.add = true; /* not used by the direction; and what the padding after it holds does not count */
+    same.add = true; /* not used by the direction, nor by weight gradients; and what the padding after it holds does not count */
     memset((char *)&same + offsetof(struct conv_key, add) + 1, 0xff, sizeof same - offsetof(struct conv_key, add) - 1);
     b = plan_key_make(&same, NULL);
     assert_memory_equal(&a, &b, sizeof a);
@@ -760,7 +786,7 @@ static void this_gpu_has_plans(void **state)
                                              layer[i].k, layer[i].size);
 
                     k.bias = more && dir == CONV_FWD;
-                    k.add = more && dir != CONV_FWD;
+                    k.add = more && dir == CONV_BWD_DATA;
                     none += !print_plan(&t, plan_key_make(&k, NULL));
                 }
     plan_target_close(&t);
@@ -804,6 +830,8 @@ int main(void)
         cmocka_unit_test(best_engine_is_refused_for_its_order),
         cmocka_unit_test(precision_chooses_the_unit),
         cmocka_unit_test(odd_memory_has_plans),
+        cmocka_unit_test(bf16_weight_gradients_come_compiled),
+        cmocka_unit_test(weight_gradients_have_one_plan),
         cmocka_unit_test(ways_are_made_by_name),
         cmocka_unit_test(names_pass_the_filter),
         cmocka_unit_test(measured_choices_are_followed),

@@ -253,7 +253,7 @@ static void backward_weights(const struct job *j)
     for (size_t p = 0; p < (size_t)k->n * out; p++)
         bwd_weights_pixel(j, x + p / out * in * (size_t)k->c, dy + p * (size_t)k->k, (int)(p % out) / j->ow, (int)(p % out) % j->ow, dw);
     for (size_t i = 0; i < count; i++)
-        j->args.dw[i] = k->add ? j->args.dw[i] + dw[i] : dw[i];
+        j->args.dw[i] = j->args.add ? j->args.dw[i] + dw[i] : dw[i];
     free(x);
     free(dy);
     free(dw);
@@ -317,6 +317,11 @@ int engine_prepare(struct engine *e, const struct conv_key *k, struct err *err)
     return make_plan(e, k, true, err);
 }
 
+void engine_ready(struct engine *e, struct conv_readiness *ret)
+{
+    *ret = (struct conv_readiness){ .plans = (int)e->n };
+}
+
 /* What the libraries would refuse, or read as garbage. */
 static void check(const struct conv_key *k, const struct conv_args *a)
 {
@@ -324,7 +329,7 @@ static void check(const struct conv_key *k, const struct conv_args *a)
                                 k->dir == CONV_BWD_WEIGHTS ? a->dw : NULL };
 
     if (k->x_stride < k->c || k->y_stride < k->k || k->n < 1 || k->stride < 1 || k->pad < 0 || (k->bias && k->dir != CONV_FWD) ||
-        (k->add && k->dir == CONV_FWD) || (k->dtype != DTYPE_F32 && k->dtype != DTYPE_BF16))
+        (k->add && k->dir != CONV_BWD_DATA) || (a->add && k->dir != CONV_BWD_WEIGHTS) || (k->dtype != DTYPE_F32 && k->dtype != DTYPE_BF16))
         emu_violation("a convolution's key makes no sense: %d images %dx%dx%d, pixels %d and %d apart, %d filters %dx%d", k->n, k->h, k->w,
                       k->c, k->x_stride, k->y_stride, k->k, k->r, k->s);
     for (size_t i = 0; i < sizeof ptr / sizeof *ptr; i++)

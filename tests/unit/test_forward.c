@@ -1,4 +1,4 @@
-/* tests/unit/test_forward.c - the forward pass of a model, as its device sees it: the convolutions are those that plan() had announced, and what no later
+/* tests/unit/test_forward.c - the passes of a model, as its device sees them: the convolutions are those that plan() had announced, and what no later
  * layer reads is given back. uses: proto worker/models worker/layers worker/eval worker/comm worker/core cpu */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -17,7 +17,7 @@
 
 const struct device_ops *cpu_backend_generic(void);
 
-enum { NOMINAL = 64, SIZE = 96, SHARDS = 2, IMAGES = 3, MAX_CONVS = 64 };
+enum { NOMINAL = 64, SIZE = 96, SHARDS = 2, IMAGES = 3, MAX_CONVS = 80 };
 
 struct seen {
     int n, h, w, c, stride, pad, shards, passes;
@@ -69,6 +69,22 @@ static int note_conv(struct device *dev, struct tensor *y, const struct operand 
     return cpu_backend_generic()->conv_fwd(dev, y, x, cv, w, bias, stats, nshards, err);
 }
 
+/* Whether the data gradient of the convolution with these weights was added to what another reader had written. */
+static struct {
+    const struct param *weight;
+    bool added;
+} went_back[MAX_CONVS];
+static int nwent_back;
+
+static int note_data(struct device *dev, struct tensor *dx, float beta, const struct tensor *dy, const struct conv *cv, struct param *w,
+                     int nshards, struct err *err)
+{
+    assert_true(nwent_back < MAX_CONVS);
+    went_back[nwent_back].weight = w;
+    went_back[nwent_back++].added = beta != 0.0f;
+    return cpu_backend_generic()->conv_bwd_data(dev, dx, beta, dy, cv, w, nshards, err);
+}
+
 struct net {
     struct device_ops ops;
     struct device *dev;
@@ -77,10 +93,10 @@ struct net {
     struct tape *tape;
 };
 
-static int net_open(void **state)
+static int net_open(void **state, const char *preset)
 {
-    json_t *json = json_pack("{s:{s:s,s:i,s:f},s:{s:{s:s,s:s}},s:{s:i,s:i}}", "model", "preset", "yolov3_tiny", "size", NOMINAL, "width",
-                             0.125, "data", "train", "annotations", "none", "images", "none", "train", "steps", 1, "batch", 1);
+    json_t *json = json_pack("{s:{s:s,s:i,s:f},s:{s:{s:s,s:s}},s:{s:i,s:i}}", "model", "preset", preset, "size", NOMINAL, "width", 0.125,
+                             "data", "train", "annotations", "none", "images", "none", "train", "steps", 1, "batch", 1);
     const struct device_options opt = { .threads = 1 };
     struct net *n = calloc(1, sizeof *n);
     struct jobspec *spec;
@@ -94,13 +110,24 @@ static int net_open(void **state)
     n->ops = *n->dev->ops;
     n->ops.conv_plan = note_plan;
     n->ops.conv_fwd = note_conv;
+    n->ops.conv_bwd_data = note_data;
     n->dev->ops = &n->ops;
     n->arena = arena_new(n->dev, 1 << 20);
     n->tape = tape_new(n->dev, n->arena, n->model->nparams);
-    nplanned = ncomputed = 0;
+    nplanned = ncomputed = nwent_back = 0;
     written = 0;
     *state = n;
     return 0;
+}
+
+static int tiny_open(void **state)
+{
+    return net_open(state, "yolov3_tiny");
+}
+
+static int large_open(void **state)
+{
+    return net_open(state, "yolov3");
 }
 
 static int net_close(void **state)
@@ -145,16 +172,82 @@ static void what_is_planned_is_computed(void **state)
     }
 }
 
-/* The pictures have no gradient. */
-static void training_passes_back_to_all_but_the_first(void **state)
+/* ---- and back ---- */
+
+/* Where gradients and statistics go does not matter here: one place for all. */
+static float *grad_dest(void *arg, const struct param *p, int shard, bool *ret_written)
 {
-    struct net *n = *state;
+    (void)p;
+    (void)shard;
+    *ret_written = false;
+    return arg;
+}
+
+static int grad_ready(void *arg, const struct param *p, struct err *err)
+{
+    (void)arg;
+    (void)p;
+    (void)err;
+    return 0;
+}
+
+static double *stats_dest(void *arg, int index, int shard)
+{
+    (void)index;
+    (void)shard;
+    return arg;
+}
+
+static void train(struct net *n)
+{
+    static const int32_t no_boxes[IMAGES + 1];
+    size_t most = 2 * 1024 + 1, pixels = (size_t)IMAGES * SIZE * SIZE * 3;
+    const struct box_list truth = { no_boxes, NULL, NULL, 0 };
+    struct tape_hooks hooks = { .grad_dest = grad_dest, .grad_ready = grad_ready, .stats_dest = stats_dest };
+    struct tensor x;
+    double *raw = calloc(n->model->raw_terms, sizeof *raw);
+    float *image = calloc(pixels, sizeof *image);
     struct err err;
 
-    assert_int_equal(n->model->ops->plan(n->model, TAPE_TRAIN, IMAGES, SHARDS, SIZE, &err), 0);
-    assert_int_equal(nplanned, 13);
+    for (int i = 0; i < n->model->nparams; i++)
+        most = n->model->params[i]->count > most ? n->model->params[i]->count : most;
+    hooks.arg = calloc(most, sizeof(double));
+    assert_true(raw && image && hooks.arg);
+    x = tensor_f32(image, IMAGES, SIZE, SIZE, 3);
+    tape_begin(n->tape, TAPE_TRAIN, 1, &hooks);
+    if (n->model->ops->loss(n->model, n->tape, &(struct model_batch){ &x, &truth }, 1.0f, &raw, &err) < 0 ||
+        tape_backward(n->tape, n->model->params, n->model->nparams, &err) < 0)
+        fail_msg("%s", err.msg);
+    free(raw);
+    free(image);
+    free(hooks.arg);
+}
+
+static enum conv_passes planned_for(const struct param *weight)
+{
     for (int i = 0; i < nplanned; i++)
-        assert_int_equal(planned[i].passes, i == 0 ? CONV_WEIGHTS : CONV_DATA);
+        if (planned[i].weight == weight)
+            return (enum conv_passes)planned[i].passes;
+    fail_msg("'%s' was not planned", weight->name);
+    return CONV_FORWARD;
+}
+
+/* The pictures have no gradient; all other values have one, and a reader adds to what later ones have written. */
+static void what_goes_back_was_planned(void **state)
+{
+    struct net *n = *state;
+    int added = 0;
+    struct err err;
+
+    assert_int_equal(n->model->ops->plan(n->model, TAPE_TRAIN, IMAGES, 1, SIZE, &err), 0);
+    assert_int_equal(planned[0].passes, CONV_WEIGHTS);
+    train(n);
+    assert_int_equal(nwent_back, nplanned - 1);
+    for (int i = 0; i < nwent_back; i++) {
+        assert_int_equal(planned_for(went_back[i].weight), went_back[i].added ? CONV_DATA_ADD : CONV_DATA);
+        added += went_back[i].added;
+    }
+    assert_true(added > 0 && added < nwent_back);
 }
 
 /* Outputs of convolutions are not all there is, yet together they are more than what lives at once. */
@@ -169,9 +262,10 @@ static void memory_goes_back(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(what_is_planned_is_computed, net_open, net_close),
-        cmocka_unit_test_setup_teardown(training_passes_back_to_all_but_the_first, net_open, net_close),
-        cmocka_unit_test_setup_teardown(memory_goes_back, net_open, net_close),
+        cmocka_unit_test_setup_teardown(what_is_planned_is_computed, tiny_open, net_close),
+        cmocka_unit_test_setup_teardown(what_goes_back_was_planned, tiny_open, net_close),
+        cmocka_unit_test_setup_teardown(what_goes_back_was_planned, large_open, net_close),
+        cmocka_unit_test_setup_teardown(memory_goes_back, tiny_open, net_close),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

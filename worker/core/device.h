@@ -63,8 +63,18 @@ struct conv {
     int stride, pad; /* same in both directions; kernel size and channels come from the parameter */
 };
 
-/* Which passes over a convolution will come; each means those before it too. */
-enum conv_passes { CONV_FORWARD, CONV_WEIGHTS, CONV_DATA };
+/* Which passes over a convolution will come; each means those before it too, but of data gradients there is one. */
+enum conv_passes {
+    CONV_FORWARD,
+    CONV_WEIGHTS,
+    CONV_DATA,     /* dx is overwritten: beta = 0 */
+    CONV_DATA_ADD, /* beta = 1: another reader of x has written it before */
+};
+
+/* What conv_plan() has come to so far. */
+struct conv_readiness {
+    int plans, compiled; /* convolutions made ready; of these, by a compiler */
+};
 
 enum act_kind { ACT_LINEAR, ACT_LEAKY, ACT_RELU, ACT_LOGISTIC, ACT_TANH };
 #define LEAKY_SLOPE 0.1f /* of ACT_LEAKY, darknet's; specs yolov3 section 1.3 */
@@ -225,6 +235,8 @@ struct device_ops {
      * NULL: nothing needs to be made ready. */
     int (*conv_plan)(struct device *dev, const struct tensor *x, const struct conv *cv, const struct param *w, bool bias,
                      enum conv_passes passes, int nshards, struct err *err);
+    /* Waits until all is ready that conv_plan() was told of; what cannot be shows when it is computed. NULL where that is. */
+    int (*conv_ready)(struct device *dev, struct conv_readiness *ret, struct err *err);
     /* The choices of algorithm made so far, as sorted text lines: part of a run's identity. Host memory, caller frees with free(). NULL:
      * none to make. */
     char *(*plans)(struct device *dev);

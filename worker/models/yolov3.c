@@ -202,6 +202,49 @@ static int yolov3_loss(struct model *m, struct tape *t, const struct model_batch
     return tape_status(t, err);
 }
 
+/* Whose value the output of a layer is: routes of one source and heads hand on what they read. */
+static int origin(const struct yolov3 *y, int layer)
+{
+    while (layer >= 0) {
+        const struct darknet_layer *l = &y->net->layers[layer];
+
+        if (l->type == DARKNET_YOLO)
+            layer--;
+        else if (l->type == DARKNET_ROUTE && l->nsources == 1)
+            layer = l->source[0];
+        else
+            break;
+    }
+    return layer;
+}
+
+/* Gradients come back in reverse order: where a later layer reads what convolution i reads, that one has written its gradient. */
+static bool has_later_reader(const struct yolov3 *y, int i)
+{
+    int value = origin(y, i - 1);
+
+    for (int j = i + 1; j < y->net->nlayers; j++) {
+        const struct darknet_layer *l = &y->net->layers[j];
+
+        if (l->type != DARKNET_ROUTE && origin(y, j - 1) == value)
+            return true;
+        for (int k = 0; k < l->nsources && origin(y, j) == j; k++)
+            if (origin(y, l->source[k]) == value)
+                return true;
+    }
+    return false;
+}
+
+/* Of convolution i. The pictures have no gradient. */
+static enum conv_passes passes_of(const struct yolov3 *y, enum tape_mode mode, int i)
+{
+    if (mode == TAPE_EVAL)
+        return CONV_FORWARD;
+    if (i == 0)
+        return CONV_WEIGHTS;
+    return has_later_reader(y, i) ? CONV_DATA_ADD : CONV_DATA;
+}
+
 static int yolov3_plan(struct model *m, enum tape_mode mode, int n, int nshards, int size, struct err *err)
 {
     const struct yolov3 *y = self(m);
@@ -211,7 +254,6 @@ static int yolov3_plan(struct model *m, enum tape_mode mode, int n, int nshards,
 
     for (int i = 0; ops->conv_plan && i < y->net->nlayers && rc >= 0; i++) {
         const struct darknet_layer *l = &y->net->layers[i];
-        enum conv_passes passes = mode == TAPE_EVAL ? CONV_FORWARD : i == 0 ? CONV_WEIGHTS : CONV_DATA;
 
         if (l->type != DARKNET_CONV)
             continue;
@@ -219,7 +261,7 @@ static int yolov3_plan(struct model *m, enum tape_mode mode, int n, int nshards,
             x[s] = tensor_f32(NULL, n, l->in.h * size / y->net->height, l->in.w * size / y->net->width, l->in.c);
             x[s].dtype = m->dev->dtype;
         }
-        rc = ops->conv_plan(m->dev, x, &(struct conv){ l->stride, l->pad }, y->conv[i].weight, !l->bn, passes, nshards, err);
+        rc = ops->conv_plan(m->dev, x, &(struct conv){ l->stride, l->pad }, y->conv[i].weight, !l->bn, passes_of(y, mode, i), nshards, err);
     }
     return rc;
 }

@@ -24,7 +24,8 @@ enum { PROGRESS_BYTES = 4096, PROGRESS_VERSION = 2 };
     X(REPORT_WAIT, "report_wait", 0, 0)        \
     X(VALIDATE, "validate", 600, 600)          \
     X(CHECKPOINT, "checkpoint", 600, 600)      \
-    X(ENDING, "ending", 120, 45)
+    X(ENDING, "ending", 120, 45)               \
+    X(PLAN, "plan", 1800, 1800)
 /* clang-format on */
 #define X(ident, name, deadline_s, waited_s) PHASE_##ident,
 enum progress_phase { PROGRESS_PHASES(X) PHASE_COUNT };

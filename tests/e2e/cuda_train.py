@@ -95,6 +95,8 @@ def new_shapes(d, base):
     finish(d, job)
     (_, first), (start, second) = d.sql("SELECT step, tier FROM tiers WHERE job=? ORDER BY step", job)
     assert (first, second) == ("off", "world") and 3 < start < 30, (start, second)
+    said = [text for (text,) in d.sql("SELECT text FROM events WHERE job=? AND kind='plan' ORDER BY id", job)]
+    assert len(said) == 2 and all(" convolutions planned in " in t for t in said), said  # at the start, and when the tier was agreed
 
 
 def check_plans():

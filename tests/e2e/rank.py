@@ -17,7 +17,7 @@ import threading
 import time
 
 PHASES = ["starting", "wait_go", "check_data", "load_checkpoint", "data", "forward", "backward", "reduce", "sync_bn", "optimizer",
-          "report_wait", "validate", "checkpoint", "ending"]
+          "report_wait", "validate", "checkpoint", "ending", "plan"]
 
 
 class Page:

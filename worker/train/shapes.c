@@ -1,15 +1,15 @@
-/* worker/train/shapes.c - which shapes of batches will be computed next: a device that plans hears of them while it computes the present
- * ones, and of the first before the first step. */
+/* worker/train/shapes.c - which shapes of batches will be computed: a device that plans hears of all of them before the first step, and where
+ * the tier changes as soon as that is agreed. */
 #include <errno.h>
 #include <stdlib.h>
+#include <time.h>
 
 #include "proto/err.h"
 #include "worker/core/tape.h"
 #include "worker/data/loader.h"
 #include "worker/models/model.h"
+#include "worker/train/progress.h"
 #include "worker/train/trainer_impl.h"
-
-enum { STEPS_AHEAD = 10 }; /* sizes are drawn anew every 10 */
 
 /* What plans are made for: the shapes of tensors and the tier. */
 struct shape {
@@ -19,6 +19,8 @@ struct shape {
 };
 
 struct shapes {
+    int ntiers;                  /* changes of tier that were looked at */
+    struct conv_readiness ready; /* what has come of it so far */
     int n, room;
     struct shape shape[]; /* that the device was told */
 };
@@ -42,7 +44,8 @@ static int remember(struct shapes **known, const struct shape *s, struct err *er
 
         if (!more)
             return err_set(err, -ENOMEM, "out of memory");
-        more->n = n;
+        if (!*known)
+            *more = (struct shapes){ 0 };
         more->room = room;
         *known = more;
     }
@@ -96,34 +99,59 @@ static int tell_validation(struct trainer *t, int64_t step, struct err *err)
     return rc;
 }
 
-/* A change of tier is known some steps before it. */
-static int tell_tiers(struct trainer *t, struct err *err)
+/* Of each size and tier that is still to come, as far as changes of tier are known. */
+static int tell_all(struct trainer *t, struct err *err)
 {
-    int rc = 0;
+    enum tier tier = TIER_OFF;
+    int size = 0, rc = 0;
 
-    for (int i = 0; i < t->ntiers && rc >= 0; i++) {
-        int64_t from = t->tiers[i].from;
+    for (int64_t step = t->step + 1; step <= t->spec->train_steps && rc >= 0; step++) {
+        bool other_tier = size == 0 || tier_at(t, step) != tier;
 
-        if (from <= t->step + 1 || from > t->spec->train_steps)
+        if (!other_tier && trainer_size(t, step) == size)
             continue;
-        rc = tell_step(t, from, err);
-        if (rc >= 0)
-            rc = tell_validation(t, from, err);
+        size = trainer_size(t, step);
+        tier = tier_at(t, step);
+        rc = tell_step(t, step, err);
+        if (rc >= 0 && other_tier)
+            rc = tell_validation(t, step, err);
     }
     return rc;
 }
 
-int shapes_tell(struct trainer *t, struct err *err)
+static double now_s(void)
 {
-    int64_t next = t->step + 1, later = next + STEPS_AHEAD;
-    int rc = 0;
+    struct timespec ts;
 
-    if (!t->dev->ops->conv_plan || next > t->spec->train_steps)
+    clock_gettime(CLOCK_MONOTONIC, &ts);
+    return (double)ts.tv_sec + (double)ts.tv_nsec * 1e-9;
+}
+
+/* Plans may need a compiler for seconds each, so their number is worth a line. */
+static int report_ready(struct trainer *t, const struct conv_readiness *is, double seconds, struct err *err)
+{
+    struct shapes *known = t->shapes;
+    int plans = is->plans - known->ready.plans, compiled = is->compiled - known->ready.compiled;
+
+    known->ready = *is;
+    if (t->opt.rank != 0 || plans == 0)
         return 0;
-    rc = tell_step(t, next, err);
-    if (rc >= 0)
-        rc = tell_validation(t, next, err);
-    if (rc >= 0)
-        rc = tell_tiers(t, err);
-    return rc < 0 || later > t->spec->train_steps ? rc : tell_step(t, later, err);
+    return report_event(t->report, err, "info", "plan", "%d convolutions planned in %.1f s, %d of them compiled", plans, seconds, compiled);
+}
+
+int shapes_ready(struct trainer *t, struct err *err)
+{
+    struct conv_readiness ready;
+    double began = now_s();
+    int rc;
+
+    if (!t->dev->ops->conv_plan || (t->shapes && t->shapes->ntiers == t->ntiers))
+        return 0;
+    progress_phase(t->progress, PHASE_PLAN);
+    rc = tell_all(t, err);
+    if (rc < 0)
+        return rc;
+    t->shapes->ntiers = t->ntiers;
+    rc = t->dev->ops->conv_ready(t->dev, &ready, err);
+    return rc < 0 ? rc : report_ready(t, &ready, now_s() - began, err);
 }

@@ -341,7 +341,7 @@ int trainer_step(struct trainer *t, struct err *err)
     }
     t->tier = tier_at(t, t->step + 1);
     t->dev->ops->set_tier(t->dev, t->tier);
-    rc = t->shapes ? 0 : shapes_tell(t, err); /* the first step of this attempt; the others were told of before */
+    rc = shapes_ready(t, err);
     if (rc >= 0)
         rc = all_waves(t, err);
     if (rc >= 0)
@@ -358,7 +358,7 @@ int trainer_step(struct trainer *t, struct err *err)
     t->step++;
     progress_step(t->progress, (uint64_t)t->step);
     progress_images(t->progress, (uint64_t)t->images_rank, (uint64_t)(t->step * t->spec->train_batch));
-    return shapes_tell(t, err); /* while the device is at the optimizer */
+    return 0;
 }
 
 int trainer_report(struct trainer *t, const char *split, const struct window *w, double images_per_s, struct err *err)

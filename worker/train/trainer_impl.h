@@ -121,9 +121,9 @@ int trainer_log(struct trainer *t, struct err *err);
 int trainer_report(struct trainer *t, const char *split, const struct window *w, double images_per_s, struct err *err);
 
 /* ---- shapes.c ---- */
-/* Before the first step and after each: tells a device that plans which shapes come next: those of the next step, of validation, of the
- * changes of tier that are agreed, and of the size that comes after this one. */
-int shapes_tell(struct trainer *t, struct err *err);
+/* Before a step, in its tier: a device that plans is ready for all shapes that are known to come, so that no step has to wait for a plan. Rank
+ * 0 reports what that took. */
+int shapes_ready(struct trainer *t, struct err *err);
 
 /* ---- exchange.c ---- */
 /* record doubles of each of the job's shards; 0: nothing. */

@@ -354,8 +354,9 @@ static void dying_ranks(struct comm *c, void *arg)
     int me = comm_rank(c), rc = 0;
     struct span mine = rank_shards(me, comm_ranks(c), d->cfg.nshards);
     unsigned seed = 1;
-    struct err err;
+    struct err err = { .msg = "of before" };
 
+    NEED(reduce_state(s.reduce, &err) == 0 && strcmp(err.msg, "of before") == 0); /* nothing has failed, and nothing is said */
     for (int step = 0; rc == 0; step++) {
         if (me == 2 && step == 2) {
             struct span wave = wave_shards(mine, 0, d->cfg.nwaves);
@@ -370,7 +371,7 @@ static void dying_ranks(struct comm *c, void *arg)
     }
     atomic_store(&d->code[me], rc);
     NEED(err.msg[0]);
-    NEED(reduce_state(s.reduce, &err) == rc && err.code == rc);
+    NEED(reduce_state(s.reduce, &err) == rc && err.code == rc && reduce_state(s.reduce, NULL) == rc);
     tear_down(&s);
 }
 

@@ -840,7 +840,6 @@ int main(void)
         cmocka_unit_test(every_convolution_has_a_plan),
         cmocka_unit_test(this_gpu_has_plans),
         cmocka_unit_test(this_gpu_plans_yolov3),
-        cmocka_unit_test(bf16_weight_gradients_come_as_floats),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -30,7 +30,7 @@ struct comm;
 struct comm_options;
 struct err;
 
-#define DEVICE_ABI 6 /* bump on any change to the structs of this file */
+#define DEVICE_ABI 7 /* bump on any change to the structs of this file */
 
 /* What the order of additions and the choice of algorithms may depend on; see DESIGN section 6. Contents are per shard in every tier. */
 enum tier {

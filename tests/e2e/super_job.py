@@ -213,7 +213,8 @@ def test_runs_to_the_end(job):
     assert job.store.rows("train") == list(range(1, 31)) and job.store.rows("val") == [10, 20, 30]
     assert [c["step"] for c in job.store.of("checkpoint")] == [10, 20, 30]
     assert [a["resume_step"] for a in job.store.of("attempt")] == [0] and not job.store.of("ended")
-    assert job.store.status and job.store.status[-1]["ranks"][1]["rank"] == 1
+    last = job.store.status[-1]
+    assert last["ranks"][1]["rank"] == 1 and last["step"] == last["ranks"][0]["step"] == 30, last
     text = open(os.path.join(job.dir, "log", "rank-1.log")).read()
     assert "attempt 1, rank 1 of 2" in text and "SECRET" not in text and '"FOO": "bar"' in text and "PCI_BUS_ID" in text, text
     assert "descriptors ['0', '1', '2', '3', '4', '5', '6'" in text, text

@@ -223,6 +223,24 @@ def test_runs_to_the_end(job):
 test_runs_to_the_end.job = dict(env={"FOO": "bar"})
 
 
+def test_started_by_hand(job):
+    """Without a descriptor of the lock it makes and takes one; another finds it taken."""
+    command = [DETD_JOB, "--job-dir", job.dir, "--job", "7", "--attempt", "1", "--nonce", "n1", "--worker", HERE + "/rank.py"]
+    job.detd = Detd(job.state, job.store)
+    with open(job.dir + "/by-hand", "w") as log:
+        job.proc = subprocess.Popen(command, start_new_session=True, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=log)
+    job.until(lambda: job.store.of("loss"))
+    lock = job.dir + "/lock"
+    assert int(open(lock).read()) == job.proc.pid and os.stat(lock).st_mode & 0o777 == 0o600
+    other = subprocess.run(command, start_new_session=True, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=60, check=False)
+    assert other.returncode == 1 and "job 7 is supervised by another process" in other.stderr, other
+    job.detd.control("cancel")
+    job.finish("cancelled")
+
+
+test_started_by_hand.job = dict(steps=1000000)
+
+
 def test_plugin_is_opened_once(job):
     """A plugin beside the trainer reaches every attempt as it was when the supervisor started, whatever an upgrade puts in its place."""
     plugin, worker = os.path.join(job.state, "libdetd-cuda.so"), os.path.join(job.state, "rank.py")

@@ -293,9 +293,17 @@ def late_picture(root):
     assert [r["step"] for r in of_type(rest, "loss")] == [2, 3, 4] and of_type(rest, "end")[0]["outcome"] == "completed", rest
 
 
+def wrong_use(root):
+    """A rank has a folder, and a place among so many; a command line without one of them is no rank's."""
+    for words in ("--job-dir %s" % root, "--rank 0 --ranks 1", "--job-dir %s --rank 1 --ranks 1" % root):
+        done = subprocess.run([BUILD + "/detd-worker", *words.split()], capture_output=True, text=True, timeout=60, check=False)
+        assert done.returncode == 2 and "a job file is needed" in done.stderr, (words, done)
+
+
 def main():
     began = time.time()
     with Daemon(foreign=False) as d:
+        wrong_use(d.root)
         nonfinite(d.root)
         resumed(d.root)
         several_ranks(d)

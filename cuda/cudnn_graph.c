@@ -6,7 +6,6 @@
 struct sketch {
     struct cudnn_descs *b;
     const struct plan_key *key;
-    const struct cudnn_form *form;
     cudnnDataType_t dtype; /* of x, w, y */
 };
 
@@ -47,13 +46,13 @@ static cudnnBackendDescriptor_t result(struct sketch *g, int uid)
     return tensor(g, uid, dim, k->y_stride, g->dtype, g->key->align_y);
 }
 
-static cudnnBackendDescriptor_t filter(struct sketch *g, int uid, cudnnDataType_t dtype)
+/* w and dw. */
+static cudnnBackendDescriptor_t filter(struct sketch *g)
 {
     const struct conv_key *k = &g->key->conv;
-    bool own = uid == CUDNN_INNER || g->form->scratch;
     int64_t dim[4] = { k->k, k->c, k->r, k->s };
 
-    return tensor(g, uid, dim, k->c, dtype, own ? PLAN_ALIGN : g->key->align_w);
+    return tensor(g, CUDNN_W, dim, k->c, g->dtype, cudnn_rounds_dw(k) ? PLAN_ALIGN : g->key->align_w);
 }
 
 static cudnnBackendDescriptor_t geometry(struct sketch *g)
@@ -93,11 +92,11 @@ static const struct conv_names {
                            ATTR(OPERATION_CONVOLUTION_BWD_FILTER_BETA) },
 };
 
-static cudnnBackendDescriptor_t convolution(struct sketch *g, cudnnBackendDescriptor_t w, cudnnBackendDescriptor_t y)
+static cudnnBackendDescriptor_t convolution(struct sketch *g, cudnnBackendDescriptor_t y)
 {
     const struct conv_names *n = &names[g->key->conv.dir];
-    cudnnBackendDescriptor_t op, geo = geometry(g), x = image(g);
-    float alpha = 1.0f, beta = g->form->add ? 1.0f : 0.0f;
+    cudnnBackendDescriptor_t op, geo = geometry(g), x = image(g), w = filter(g);
+    float alpha = 1.0f, beta = g->key->conv.add ? 1.0f : 0.0f;
 
     op = cudnn_desc_new(g->b, n->type);
     cudnn_desc_set_desc(g->b, op, n->conv, geo);
@@ -110,12 +109,12 @@ static cudnnBackendDescriptor_t convolution(struct sketch *g, cudnnBackendDescri
     return op;
 }
 
-/* out = in, or in + second where there is one, formed in fp32. */
-static cudnnBackendDescriptor_t pointwise(struct sketch *g, cudnnBackendDescriptor_t in, cudnnBackendDescriptor_t second,
-                                          cudnnBackendDescriptor_t out)
+/* y = sum + bias, formed in fp32. */
+static cudnnBackendDescriptor_t addition(struct sketch *g, cudnnBackendDescriptor_t sum, cudnnBackendDescriptor_t bias,
+                                         cudnnBackendDescriptor_t y)
 {
     cudnnBackendDescriptor_t pw = cudnn_desc_new(g->b, CUDNN_BACKEND_POINTWISE_DESCRIPTOR), op;
-    cudnnPointwiseMode_t mode = second ? CUDNN_POINTWISE_ADD : CUDNN_POINTWISE_IDENTITY;
+    cudnnPointwiseMode_t mode = CUDNN_POINTWISE_ADD;
     cudnnDataType_t math = CUDNN_DATA_FLOAT;
 
     cudnn_desc_set(g->b, pw, ATTR(POINTWISE_MODE), CUDNN_TYPE_POINTWISE_MODE, 1, &mode);
@@ -123,50 +122,40 @@ static cudnnBackendDescriptor_t pointwise(struct sketch *g, cudnnBackendDescript
     cudnn_desc_finalize(g->b, pw);
     op = cudnn_desc_new(g->b, CUDNN_BACKEND_OPERATION_POINTWISE_DESCRIPTOR);
     cudnn_desc_set_desc(g->b, op, ATTR(OPERATION_POINTWISE_PW_DESCRIPTOR), pw);
-    cudnn_desc_set_desc(g->b, op, ATTR(OPERATION_POINTWISE_XDESC), in);
-    if (second)
-        cudnn_desc_set_desc(g->b, op, ATTR(OPERATION_POINTWISE_BDESC), second);
-    cudnn_desc_set_desc(g->b, op, ATTR(OPERATION_POINTWISE_YDESC), out);
+    cudnn_desc_set_desc(g->b, op, ATTR(OPERATION_POINTWISE_XDESC), sum);
+    cudnn_desc_set_desc(g->b, op, ATTR(OPERATION_POINTWISE_BDESC), bias);
+    cudnn_desc_set_desc(g->b, op, ATTR(OPERATION_POINTWISE_YDESC), y);
     cudnn_desc_finalize(g->b, op);
     return op;
 }
 
-static int forward_ops(struct sketch *g, cudnnBackendDescriptor_t op[2])
+static int operations(struct sketch *g, cudnnBackendDescriptor_t op[2])
 {
     const struct conv_key *k = &g->key->conv;
-    cudnnBackendDescriptor_t w = filter(g, CUDNN_W, g->dtype), y = result(g, CUDNN_Y), sum, bias;
+    cudnnBackendDescriptor_t y = result(g, CUDNN_Y), sum, bias;
     int64_t dim[4] = { 1, k->k, 1, 1 };
 
     if (!k->bias) {
-        op[0] = convolution(g, w, y);
+        op[0] = convolution(g, y);
         return 1;
     }
     sum = result(g, CUDNN_INNER);
     bias = tensor(g, CUDNN_BIAS, dim, k->k, g->dtype, g->key->align_w);
-    op[0] = convolution(g, w, sum);
-    op[1] = pointwise(g, sum, bias, y);
+    op[0] = convolution(g, sum);
+    op[1] = addition(g, sum, bias, y);
     return 2;
 }
 
-static int backward_ops(struct sketch *g, cudnnBackendDescriptor_t op[2])
+bool cudnn_rounds_dw(const struct conv_key *k)
 {
-    cudnnBackendDescriptor_t y = result(g, CUDNN_Y), w;
-
-    if (!g->form->widened) {
-        op[0] = convolution(g, filter(g, CUDNN_W, g->dtype), y);
-        return 1;
-    }
-    w = filter(g, CUDNN_INNER, CUDNN_DATA_FLOAT);
-    op[0] = convolution(g, w, y);
-    op[1] = pointwise(g, w, NULL, filter(g, CUDNN_W, CUDNN_DATA_FLOAT));
-    return 2;
+    return k->dir == CONV_BWD_WEIGHTS && k->dtype == DTYPE_BF16;
 }
 
-cudnnBackendDescriptor_t cudnn_graph(struct cudnn_descs *b, cudnnHandle_t handle, const struct plan_key *key, const struct cudnn_form *form)
+cudnnBackendDescriptor_t cudnn_graph(struct cudnn_descs *b, cudnnHandle_t handle, const struct plan_key *key)
 {
-    struct sketch g = { b, key, form, key->conv.dtype == DTYPE_BF16 ? CUDNN_DATA_BFLOAT16 : CUDNN_DATA_FLOAT };
+    struct sketch g = { b, key, key->conv.dtype == DTYPE_BF16 ? CUDNN_DATA_BFLOAT16 : CUDNN_DATA_FLOAT };
     cudnnBackendDescriptor_t op[2], graph;
-    int nops = key->conv.dir == CONV_FWD ? forward_ops(&g, op) : backward_ops(&g, op);
+    int nops = operations(&g, op);
 
     graph = cudnn_desc_new(b, CUDNN_BACKEND_OPERATIONGRAPH_DESCRIPTOR);
     if (handle)

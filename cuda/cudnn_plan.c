@@ -126,9 +126,30 @@ out:
     return ok;
 }
 
-static bool fits(const struct cudnn_form *form, const struct engine_facts *e)
+/* A list of the heuristics, and what of it is looked at. */
+struct pass {
+    cudnnBackendHeurMode_t mode;
+    unsigned kinds;
+};
+
+enum { COME_COMPILED = 1 << false, BY_COMPILER = 1 << true, OF_BOTH_KINDS = COME_COMPILED | BY_COMPILER };
+
+/* Ends with one of no kind. Of the engines that give a bf16 weight gradient dozens come compiled, while a compiler takes seconds for each of
+ * its own; the fallbacks come compiled, too, and are many times slower. */
+static const struct pass *passes_of(const struct conv_key *k)
 {
-    return !(form->ready && e->runtime);
+    static const struct pass any[] = { { CUDNN_HEUR_MODE_A, OF_BOTH_KINDS }, { CUDNN_HEUR_MODE_FALLBACK, OF_BOTH_KINDS }, { 0 } };
+    static const struct pass compiled_first[] = {
+        { CUDNN_HEUR_MODE_A, COME_COMPILED }, { CUDNN_HEUR_MODE_A, BY_COMPILER }, { CUDNN_HEUR_MODE_FALLBACK, OF_BOTH_KINDS }, { 0 }
+    };
+
+    return cudnn_rounds_dw(k) ? compiled_first : any;
+}
+
+/* An engine that does not tell about itself counts as one that comes compiled. */
+static bool takes(const struct pass *pass, const struct engine_facts *e)
+{
+    return pass->kinds >> e->runtime & 1;
 }
 
 /* The filter. Counts an engine once, under its gravest note. */
@@ -252,8 +273,7 @@ static void keep(struct cudnn_plan *p, struct cudnn_descs *list, int config)
 struct wish {
     const struct cudnn_target *t;
     const struct conv_key *k;
-    const struct cudnn_form *form;
-    cudnnBackendHeurMode_t mode;
+    const struct pass *pass;
     const char *only; /* NULL: any */
 };
 
@@ -266,13 +286,16 @@ static void try_engine(struct cudnn_plan *p, const struct wish *q, struct cudnn_
     struct engine_facts e;
     cudnnStatus_t status;
     int64_t workspace = 0;
+    bool told = read_engine(t->api, list->d[config], &e);
 
+    if (!takes(q->pass, &e))
+        return;
     tally->named++;
-    if (!read_engine(t->api, list->d[config], &e)) {
+    if (!told) {
         tally->unmade++;
         return;
     }
-    if (!fits(q->form, &e) || !allowed(q->k, &e, tally))
+    if (!allowed(q->k, &e, tally))
         return;
     name_engine(t->api, list->d[config], &e, name);
     if (q->only && strcmp(q->only, name) != 0)
@@ -295,7 +318,7 @@ static void try_engine(struct cudnn_plan *p, const struct wish *q, struct cudnn_
     p->notes = e.notes;
     p->runtime = e.runtime;
     memcpy(p->name, name, sizeof name);
-    describe(p, &e, q->mode);
+    describe(p, &e, q->pass->mode);
     keep(p, list, config);
 }
 
@@ -305,7 +328,7 @@ static void choose(struct cudnn_plan *p, const struct wish *q, cudnnBackendDescr
     int n;
 
     cudnn_descs_init(&list, q->t->api);
-    n = candidates(&list, q->t, graph, q->mode);
+    n = candidates(&list, q->t, graph, q->pass->mode);
     if (out_of_memory(list.status)) /* the engines it would have named count, too */
         p->descs.status = list.status;
     for (int i = 1; i <= n && !p->plan && p->descs.status == CUDNN_STATUS_SUCCESS; i++)
@@ -313,16 +336,8 @@ static void choose(struct cudnn_plan *p, const struct wish *q, cudnnBackendDescr
     cudnn_descs_free(&list);
 }
 
-static const cudnnBackendHeurMode_t modes[] = { CUDNN_HEUR_MODE_A, CUDNN_HEUR_MODE_FALLBACK };
-
-/* Fallbacks come compiled, too, and are many times slower. */
-static size_t modes_of(const struct cudnn_form *form)
-{
-    return form->ready ? 1 : sizeof modes / sizeof *modes;
-}
-
-int cudnn_plan_make(struct cudnn_plan *ret, const struct cudnn_target *t, const struct plan_key *key, const struct cudnn_form *form,
-                    const char *only, struct cudnn_tally *tally, struct err *err)
+int cudnn_plan_make(struct cudnn_plan *ret, const struct cudnn_target *t, const struct plan_key *key, const char *only,
+                    struct cudnn_tally *tally, struct err *err)
 {
     cudnnBackendDescriptor_t graph;
     char version[24];
@@ -330,9 +345,9 @@ int cudnn_plan_make(struct cudnn_plan *ret, const struct cudnn_target *t, const 
 
     memset(ret, 0, sizeof *ret);
     cudnn_descs_init(&ret->descs, t->api);
-    graph = cudnn_graph(&ret->descs, t->handle, key, form);
-    for (size_t i = 0; i < modes_of(form) && !ret->plan && ret->descs.status == CUDNN_STATUS_SUCCESS; i++)
-        choose(ret, &(struct wish){ t, &key->conv, form, modes[i], only }, graph, tally);
+    graph = cudnn_graph(&ret->descs, t->handle, key);
+    for (const struct pass *p = passes_of(&key->conv); p->kinds && !ret->plan && ret->descs.status == CUDNN_STATUS_SUCCESS; p++)
+        choose(ret, &(struct wish){ t, &key->conv, p, only }, graph, tally);
     if (ret->plan)
         return 0;
     library_version_text((long)t->api->cudnnGetVersion(), version, sizeof version);
@@ -355,18 +370,18 @@ static bool is_named(const struct cudnn_name *list, int n, const char *text)
 }
 
 /* Behind the n names of *ret. Returns how many there are then. */
-static int name_all(const struct wish *q, cudnnBackendDescriptor_t graph, struct cudnn_name *ret, int n, int max)
+static int name_all(const struct wish *q, cudnnBackendDescriptor_t graph, struct cudnn_name ret[CUDNN_NAMES], int n)
 {
     struct cudnn_tally ignored = { 0 };
     struct cudnn_descs list;
     int count;
 
     cudnn_descs_init(&list, q->t->api);
-    count = candidates(&list, q->t, graph, q->mode);
-    for (int i = 1; i <= count && n < max; i++) {
+    count = candidates(&list, q->t, graph, q->pass->mode);
+    for (int i = 1; i <= count; i++) {
         struct engine_facts e;
 
-        if (!read_engine(q->t->api, list.d[i], &e) || !fits(q->form, &e) || !allowed(q->k, &e, &ignored))
+        if (!read_engine(q->t->api, list.d[i], &e) || !takes(q->pass, &e) || !allowed(q->k, &e, &ignored))
             continue;
         name_engine(q->t->api, list.d[i], &e, ret[n].text);
         ret[n].deterministic = !(e.notes >> CUDNN_NUMERICAL_NOTE_NONDETERMINISTIC & 1);
@@ -377,17 +392,16 @@ static int name_all(const struct wish *q, cudnnBackendDescriptor_t graph, struct
     return n;
 }
 
-int cudnn_plan_names(const struct cudnn_target *t, const struct plan_key *key, const struct cudnn_form *form, struct cudnn_name *ret,
-                     int max)
+int cudnn_plan_names(const struct cudnn_target *t, const struct plan_key *key, struct cudnn_name ret[CUDNN_NAMES])
 {
     struct cudnn_descs descs;
     cudnnBackendDescriptor_t graph;
     int n = 0;
 
     cudnn_descs_init(&descs, t->api);
-    graph = cudnn_graph(&descs, t->handle, key, form);
-    for (size_t i = 0; i < modes_of(form) && descs.status == CUDNN_STATUS_SUCCESS; i++)
-        n = name_all(&(struct wish){ t, &key->conv, form, modes[i], NULL }, graph, ret, n, max);
+    graph = cudnn_graph(&descs, t->handle, key);
+    for (const struct pass *p = passes_of(&key->conv); p->kinds && descs.status == CUDNN_STATUS_SUCCESS; p++)
+        n = name_all(&(struct wish){ t, &key->conv, p, NULL }, graph, ret, n);
     cudnn_descs_free(&descs);
     return n;
 }

@@ -1,8 +1,8 @@
 /* cuda/cudnn_plan.h - chooses the engine of cuDNN that computes a graph, and runs it.
  *
- * The choice is the first engine in the order of cuDNN's heuristics (mode A, then the fallbacks) whose numerical notes the key's tier and
- * precision allow, whose workspace stays under the limit and whose plan can be made. Nothing is measured, so equal keys, libraries and GPUs
- * choose alike. */
+ * The choice is the first engine in the order of cuDNN's heuristics (mode A, where that is a bf16 weight gradient those that come compiled
+ * before the others, then the fallbacks) whose numerical notes the key's tier and precision allow, whose workspace stays under the limit and
+ * whose plan can be made. Nothing is measured, so equal keys, libraries and GPUs choose alike. */
 #pragma once
 #include "cuda/cudnn_graph.h"
 
@@ -10,7 +10,7 @@
  * needs 361 MiB, or an engine without tensor cores. */
 #define CUDNN_WORKSPACE_MAX ((size_t)1 << 30)
 
-enum { CUDNN_CANDIDATES = 64, CUDNN_NAME_TEXT = 352, CUDNN_PLAN_TEXT = CUDNN_NAME_TEXT + 96 };
+enum { CUDNN_CANDIDATES = 64, CUDNN_NAMES = 2 * CUDNN_CANDIDATES, CUDNN_NAME_TEXT = 352, CUDNN_PLAN_TEXT = CUDNN_NAME_TEXT + 96 };
 
 /* What plans are made for: a handle of this process's GPU, or a description of some GPU, for which plans are made but cannot run. Used by
  * one thread at a time. */
@@ -54,11 +54,10 @@ void cudnn_target_close(struct cudnn_target *t);
 /* only: the name of the one engine that is wanted, which the filter must let through like any other, or NULL. Adds to *tally.
  * ERR_UNSUPPORTED: no engine is left; the caller names the key. -ENOMEM: an engine that may be the right one could not be
  * looked at. */
-int cudnn_plan_make(struct cudnn_plan *ret, const struct cudnn_target *t, const struct plan_key *key, const struct cudnn_form *form,
-                    const char *only, struct cudnn_tally *tally, struct err *err);
+int cudnn_plan_make(struct cudnn_plan *ret, const struct cudnn_target *t, const struct plan_key *key, const char *only,
+                    struct cudnn_tally *tally, struct err *err);
 /* The engines that the filter lets through, in the order in which cudnn_plan_make() tries them; each once. Returns how many. */
-int cudnn_plan_names(const struct cudnn_target *t, const struct plan_key *key, const struct cudnn_form *form, struct cudnn_name *ret,
-                     int max);
+int cudnn_plan_names(const struct cudnn_target *t, const struct plan_key *key, struct cudnn_name ret[CUDNN_NAMES]);
 void cudnn_plan_free(struct cudnn_plan *p);
 /* Queues it on the handle's stream. w: also dw. */
 int cudnn_plan_run(const struct cudnn_plan *p, cudnnHandle_t handle, void *x, const void *w, void *y, const void *bias, void *workspace,

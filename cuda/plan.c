@@ -44,31 +44,11 @@ void plan_target_close(struct plan_target *t)
     cudnn_target_close(&t->dnn);
 }
 
-struct form {
-    struct cudnn_form graph;
-    enum plan_finish finish;
-};
-
-/* The weight gradient of bf16 tensors, whose sums are fp32 in all forms. Engines that give them as they are must be compiled at run time, for
- * seconds each, are few and do not split the sum; those that round them to bf16 at the end come compiled, by the dozen. So one of these, if
- * the heuristics name one; then fp32 sums; then whatever rounds. */
-static const struct form bf16_weights[PLAN_FORMS] = {
-    { { .scratch = true, .ready = true }, PLAN_CAST },
-    { { .widened = true }, PLAN_ADD },
-    { { .scratch = true }, PLAN_CAST },
-};
-
-/* In order of preference. */
-static int forms_of(const struct conv_key *k, struct form ret[PLAN_FORMS])
+/* cuDNN can also give the fp32 sums of bf16 tensors as they are, by engines that it compiles. Those are not asked: where channels are slices
+ * their results were wrong (9.14 and 9.19 on H100), and nowhere were they faster. */
+static enum plan_finish finish_of(const struct conv_key *k)
 {
-    bool weights = k->dir == CONV_BWD_WEIGHTS;
-
-    if (weights && k->dtype == DTYPE_BF16) {
-        memcpy(ret, bf16_weights, sizeof bf16_weights);
-        return PLAN_FORMS;
-    }
-    ret[0] = (struct form){ { .add = k->add }, weights ? PLAN_ADD : PLAN_DONE };
-    return 1;
+    return cudnn_rounds_dw(k) ? PLAN_CAST : k->dir == CONV_BWD_WEIGHTS ? PLAN_ADD : PLAN_DONE;
 }
 
 static size_t scratch_bytes(const struct conv_key *k, enum plan_finish finish)
@@ -102,39 +82,36 @@ static int with_lt(struct plan *p, const struct plan_target *t, const char *only
     return 0;
 }
 
-/* The engine of a name, where the name ends as this form does. */
+/* The engine of a name that ends as this finish does. */
 static bool cut(const char *name, enum plan_finish finish, char ret[CUDNN_NAME_TEXT])
 {
-    const char *end = strstr(name, " then ");
+    const char *end = finish_text(finish);
+    size_t all = strlen(name), tail = strlen(end);
 
-    end = end ? end : name + strlen(name);
-    snprintf(ret, CUDNN_NAME_TEXT, "%.*s", (int)(end - name), name);
-    return strcmp(end, finish_text(finish)) == 0;
+    if (all < tail || strcmp(name + all - tail, end) != 0)
+        return false;
+    snprintf(ret, CUDNN_NAME_TEXT, "%.*s", (int)(all - tail), name);
+    return true;
 }
 
 static int with_cudnn(struct plan *p, const struct plan_target *t, const char *only, struct err *err)
 {
-    struct form form[PLAN_FORMS];
-    int n = forms_of(&p->key.conv, form), rc = ERR_UNSUPPORTED;
+    enum plan_finish finish = finish_of(&p->key.conv);
     char key[PLAN_KEY_TEXT], engine[CUDNN_NAME_TEXT];
+    int rc;
 
-    for (int i = 0; i < n; i++) {
-        if (only && !cut(only, form[i].finish, engine))
-            continue;
-        rc = cudnn_plan_make(&p->dnn, &t->dnn, &p->key, &form[i].graph, only ? engine : NULL, &p->tally, err);
-        if (rc == ERR_UNSUPPORTED)
-            continue;
-        if (rc < 0)
-            return rc;
-        p->library = PLAN_CUDNN;
-        p->finish = form[i].finish;
-        p->workspace = p->dnn.workspace;
-        p->scratch = scratch_bytes(&p->key.conv, p->finish);
-        snprintf(p->name, sizeof p->name, "%s%s%s", in_cudnn, p->dnn.name, finish_text(p->finish));
-        snprintf(p->text, sizeof p->text, "%s: %s%s", plan_key_text(&p->key, key), p->dnn.text, finish_text(p->finish));
-        return 0;
-    }
-    return rc;
+    if (only && !cut(only, finish, engine))
+        return ERR_UNSUPPORTED;
+    rc = cudnn_plan_make(&p->dnn, &t->dnn, &p->key, only ? engine : NULL, &p->tally, err);
+    if (rc < 0)
+        return rc;
+    p->library = PLAN_CUDNN;
+    p->finish = finish;
+    p->workspace = p->dnn.workspace;
+    p->scratch = scratch_bytes(&p->key.conv, finish);
+    snprintf(p->name, sizeof p->name, "%s%s%s", in_cudnn, p->dnn.name, finish_text(finish));
+    snprintf(p->text, sizeof p->text, "%s: %s%s", plan_key_text(&p->key, key), p->dnn.text, finish_text(finish));
+    return 0;
 }
 
 static int refused(const struct plan *p, const char *why, struct err *err)
@@ -235,38 +212,26 @@ static int name_products(const struct plan_target *t, const struct plan_key *key
     return n;
 }
 
-static bool is_listed(const struct plan_name *list, int n, const char *text)
+static int name_engines(const struct plan_target *t, const struct plan_key *key, struct plan_name *ret)
 {
-    for (int i = 0; i < n; i++)
-        if (strcmp(list[i].text, text) == 0)
-            return true;
-    return false;
-}
+    struct cudnn_name name[CUDNN_NAMES];
+    const char *end = finish_text(finish_of(&key->conv));
+    int n = cudnn_plan_names(&t->dnn, key, name);
 
-/* Behind the n names of *ret, which may hold some of them: forms overlap. Returns how many there are then. */
-static int name_engines(const struct plan_target *t, const struct plan_key *key, const struct form *form, struct plan_name *ret, int n)
-{
-    struct cudnn_name name[2 * CUDNN_CANDIDATES];
-    int count = cudnn_plan_names(&t->dnn, key, &form->graph, name, 2 * CUDNN_CANDIDATES);
-
-    for (int i = 0; i < count; i++) {
-        ret[n] = (struct plan_name){ .library = PLAN_CUDNN, .deterministic = name[i].deterministic, .runtime = name[i].runtime };
-        snprintf(ret[n].text, sizeof ret[n].text, "%s%.*s%s", in_cudnn, CUDNN_NAME_TEXT - 1, name[i].text, finish_text(form->finish));
-        n += !is_listed(ret, n, ret[n].text);
+    for (int i = 0; i < n; i++) {
+        ret[i] = (struct plan_name){ .library = PLAN_CUDNN, .deterministic = name[i].deterministic, .runtime = name[i].runtime };
+        snprintf(ret[i].text, sizeof ret[i].text, "%s%.*s%s", in_cudnn, CUDNN_NAME_TEXT - 1, name[i].text, end);
     }
     return n;
 }
 
 int plan_names(const struct plan_target *t, const struct plan_key *key, struct plan_name ret[PLAN_NAMES])
 {
-    struct form form[PLAN_FORMS];
-    int nforms = forms_of(&key->conv, form), n = 0;
+    int n = 0;
 
     if (t->lt.api && lt_is_product(&key->conv))
         n = name_products(t, key, ret);
-    for (int i = 0; i < nforms; i++)
-        n = name_engines(t, key, &form[i], ret, n);
-    return n;
+    return n + name_engines(t, key, ret + n);
 }
 
 void plan_free(struct plan *p)

@@ -3,15 +3,15 @@
  *
  * Where the plugin's table has a row for the key that the filter lets through, that; else a rule, the first that the heuristics name:
  * cuBLASLt takes 1x1 convolutions with stride 1, cuDNN the rest and what cuBLASLt refuses. Adding to a data gradient is part of the
- * library's operation: cuDNN has as many engines with it as without. Weight gradients have one plan, whether they are added to or not, and
- * those of bf16 tensors come in several forms (plan.c). */
+ * library's operation: cuDNN has as many engines with it as without. Weight gradients have one plan, whether they are added to or not; cuDNN
+ * gives those of bf16 tensors in bf16, and a kernel of ours widens them. */
 #pragma once
 #include "cuda/cudnn_plan.h"
 #include "cuda/lt_plan.h"
 
-enum { PLAN_TEXT = PLAN_KEY_TEXT + CUDNN_PLAN_TEXT + 48, PLAN_FORMS = 3, PLAN_TITLE_TEXT = 256, PLAN_NAME_TEXT = CUDNN_NAME_TEXT + 32 };
+enum { PLAN_TEXT = PLAN_KEY_TEXT + CUDNN_PLAN_TEXT + 48, PLAN_TITLE_TEXT = 256, PLAN_NAME_TEXT = CUDNN_NAME_TEXT + 32 };
 /* More than the libraries name of one convolution. */
-enum { PLAN_NAMES = LT_CANDIDATES + PLAN_FORMS * 2 * CUDNN_CANDIDATES };
+enum { PLAN_NAMES = LT_CANDIDATES + CUDNN_NAMES };
 
 /* Both halves are used by one thread at a time. */
 struct plan_target {

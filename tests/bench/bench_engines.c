@@ -2,7 +2,7 @@
  * uses: plugin proto worker/models worker/layers worker/eval worker/comm worker/core
  * Usage: bench_engines [model=yolov3] [size=416] [batch=16] [precision=bf16] [tier=off] [seconds=240] [each=8] [compiled=1] [repeats=15]
  *                      [table=FILE]
- * Of each library and form the first each= plans in the order in which the plugin tries them are timed, compiled= of those that have to be
+ * Of each library the first each= plans in the order in which the plugin tries them are timed, compiled= of those that have to be
  * compiled. A line a plan as soon as it is timed, a line "choice" a convolution, then how each kind does and what a step takes with today's
  * choices and with the best; all that after seconds=, or when interrupted, with what there is. table= writes a section of cuda/engines.txt.
  * tier=off looks at plans for all tiers; with tier=world batch= is the size of a shard. Data is random, and in more memory than the L2
@@ -273,13 +273,11 @@ static bool try_all(struct bench *b, int work)
     struct layout l = layout_of(key);
     int n = plan_names(&b->target, key, name);
     struct quota q = { 0 };
-    char form[64] = "", is[64];
     bool alive = cudaMemsetAsync(b->out, 0, (size_t)l.copies * written(&l, key->conv.dir), b->d->stream) == cudaSuccess; /* is added to */
 
     for (int i = 0; i < n && alive && !late(b); i++) {
-        if (strcmp(form_of(&name[i], is, sizeof is), form) != 0)
+        if (i == 0 || name[i].library != name[i - 1].library)
             q = (struct quota){ .most = b->o.each, .most_runtime = b->o.compiled };
-        memcpy(form, is, sizeof form);
         if (quota_allows(&q, &name[i]))
             alive = try_way(b, work, i, &name[i], &q);
         fflush(stdout);

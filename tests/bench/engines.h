@@ -6,7 +6,7 @@
 #include "cuda/plan.h"
 #include "worker/models/darknet_net.h"
 
-enum { WORKS_MAX = 512, RESULTS_MAX = 16384, WAYS_MAX = 16 };
+enum { WORKS_MAX = 512, RESULTS_MAX = 16384 };
 
 /* ---- the convolutions of a training step ---- */
 
@@ -120,10 +120,10 @@ static inline void works_of(const struct darknet_net *net, enum precision precis
     qsort(ret->work, (size_t)ret->n, sizeof *ret->work, by_seconds);
 }
 
-/* ---- which of its ways are tried: the first ones of each form, and of those that repeat their bits ---- */
+/* ---- which of its ways are tried: the first ones of each library, and of those that repeat their bits ---- */
 
 struct quota {
-    int most, most_runtime; /* of one form; of it, compiled at run time, which takes seconds each */
+    int most, most_runtime; /* of one library; of these, compiled at run time, which takes seconds each */
     int made[2][2];         /* [runtime]: all, and those that are deterministic */
 };
 
@@ -140,22 +140,9 @@ static inline void quota_take(struct quota *q, const struct plan_name *n)
     q->made[n->runtime][1] += n->deterministic;
 }
 
-/* Library and form: "cublaslt", "cudnn", "cudnn then widen". */
-static inline const char *form_of(const struct plan_name *n, char *ret, size_t size)
+static inline const char *kind_of(const struct plan_name *n)
 {
-    const char *then = strstr(n->text, " then ");
-
-    snprintf(ret, size, "%s%s", n->library == PLAN_CUBLASLT ? "cublaslt" : "cudnn", then ? then : "");
-    return ret;
-}
-
-/* The same, those compiled at run time apart. */
-static inline const char *kind_of(const struct plan_name *n, char *ret, size_t size)
-{
-    char form[48];
-
-    snprintf(ret, size, "%s%s", form_of(n, form, sizeof form), n->runtime ? " compiled" : "");
-    return ret;
+    return n->library == PLAN_CUBLASLT ? "cublaslt" : n->runtime ? "cudnn compiled" : "cudnn";
 }
 
 /* ---- what came of it ---- */
@@ -186,11 +173,10 @@ static inline const struct result *todays(const struct results *r, int work, boo
 static inline const struct result *best_of(const struct results *r, int work, bool deterministic, const char *kind)
 {
     const struct result *best = NULL;
-    char is[64];
 
     for (int i = 0; i < r->n; i++)
         if (r->result[i].work == work && (!deterministic || r->result[i].name.deterministic) &&
-            (!kind || strcmp(kind_of(&r->result[i].name, is, sizeof is), kind) == 0) && (!best || r->result[i].us < best->us))
+            (!kind || strcmp(kind_of(&r->result[i].name), kind) == 0) && (!best || r->result[i].us < best->us))
             best = &r->result[i];
     return best;
 }
@@ -281,17 +267,10 @@ static inline void print_choice(FILE *f, const struct works *w, const struct res
 static inline void print_kinds(FILE *f, const struct works *w, const struct results *r)
 {
     static const char *const dir[] = { [CONV_FWD] = "fwd", [CONV_BWD_DATA] = "bwd_data", [CONV_BWD_WEIGHTS] = "bwd_weights" };
-    char kind[WAYS_MAX][64];
-    int n = 0;
+    static const char *const kind[] = { "cublaslt", "cudnn", "cudnn compiled" };
 
-    for (int i = 0, k; i < r->n && n < WAYS_MAX; i++) {
-        kind_of(&r->result[i].name, kind[n], sizeof kind[n]);
-        for (k = 0; k < n && strcmp(kind[k], kind[n]) != 0; k++)
-            ;
-        n += k == n;
-    }
     for (int d = CONV_FWD; d <= CONV_BWD_WEIGHTS; d++)
-        for (int k = 0; k < n; k++) {
+        for (size_t k = 0; k < sizeof kind / sizeof *kind; k++) {
             struct total t = total_of_kind(w, r, (enum conv_dir)d, kind[k]);
 
             if (t.works > 0)

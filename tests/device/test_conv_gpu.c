@@ -19,7 +19,7 @@ static bool emulated(const struct device *dev)
 #endif
 }
 
-/* How exact a weight gradient must be: engines of a real GPU may give that of bf16 tensors in bf16. */
+/* How exact a weight gradient must be: cuDNN gives that of bf16 tensors in bf16, cuBLASLt in fp32. */
 static enum dtype dw_dtype(const struct device *dev)
 {
     return emulated(dev) ? DTYPE_F32 : dev->dtype;

@@ -8,12 +8,19 @@
 #include "cuda/norm.h"
 
 enum {
-    SLAB_THREADS = 128, /* of a block: few, because a thread keeps much in registers */
-    SLAB_LANES = 32,    /* of these at most so many side by side; the others take slabs further down */
-    SLAB_AHEAD = 8,     /* pixels on their way while a chain waits: chains are long and few, so each must keep the memory busy */
-    STATS_AHEAD = 16,   /* the same, where a pixel is one access and not two */
-    STATS_CHAIN = 8     /* pixels of statistics that are added before they join the sum of the slab */
+    SLAB_THREADS = 64, /* of a block: few, so that the slabs of a small map are spread over all multiprocessors */
+    SLAB_LANES = 32,   /* of these at most so many side by side; the others take slabs further down */
+    SLAB_BYTES = 8,    /* of an access. Chains are long and few: narrow ones make twice as many threads of them as wide ones */
+    SLAB_AHEAD = 16,   /* pixels on their way while a chain waits: each must keep the memory busy */
+    STATS_AHEAD = 32,  /* the same, where a pixel is one access and not two */
+    STATS_CHAIN = 8    /* pixels of statistics that are added before they join the sum of the slab */
 };
+
+/* fn<T, W>(...): T by dtype, W the channels of an access. */
+#define SLAB_WIDTH(T) (SLAB_BYTES / (int)sizeof(T))
+#define SLAB_CALL(fn, dtype, wide, ...)                                                                    \
+    ((dtype) == DTYPE_BF16 ? ((wide) ? fn<bf16, SLAB_WIDTH(bf16)>(__VA_ARGS__) : fn<bf16, 1>(__VA_ARGS__)) \
+                           : ((wide) ? fn<float, SLAB_WIDTH(float)>(__VA_ARGS__) : fn<float, 1>(__VA_ARGS__)))
 
 struct slab_shard {
     const void *x, *da; /* da: backward sums only */
@@ -35,6 +42,11 @@ struct slab_shape {
     dim3 block;
     unsigned across;
 };
+
+static int slab_width(enum dtype dtype, bool wide)
+{
+    return wide ? SLAB_BYTES / (int)dtype_bytes(dtype) : 1;
+}
 
 static struct slab_shape slab_shape(int c, int w)
 {
@@ -316,7 +328,7 @@ int cuda_norm_bwd_reduce(struct device *dev, double *const *sums, const struct s
                          const float *const *mean, const float *const *invstd, const struct tensor *da, int nshards, struct err *err)
 {
     bool wide = norm_wide(x, da, nshards);
-    struct slab_shape shape = slab_shape(da[0].c, wide ? vec_width(da[0].dtype) : 1);
+    struct slab_shape shape = slab_shape(da[0].c, slab_width(da[0].dtype, wide));
     struct sums_shard *shards;
     struct slab_args a;
     double *part;
@@ -342,7 +354,7 @@ int cuda_norm_bwd_reduce(struct device *dev, double *const *sums, const struct s
             a.shard[i].part = part;
             part += part_size(&da[v], a.slab, shape, SUMS);
         }
-        VEC_CALL(bwd_launch, da[0].dtype, wide, dev, &a, n);
+        SLAB_CALL(bwd_launch, da[0].dtype, wide, dev, &a, n);
     }
     rc = sums_launch(dev, shards, dest, a.c, a.slab * shape.block.y, nshards, err);
     free(shards);
@@ -351,6 +363,13 @@ int cuda_norm_bwd_reduce(struct device *dev, double *const *sums, const struct s
 
 /* ---- statistics: sums of y and of squares of y - shift, where shift is the value of the block's first pixel: no digits are lost far from
  * zero ---- */
+
+/* Pixels of a slab of statistics, by the number of channels alone. Nobody else needs these bits, so slabs are as short as it takes to keep
+ * all multiprocessors busy with a small map. */
+static int stats_slab_pixels(int c)
+{
+    return norm_slab_pixels(c) / 2;
+}
 
 /* Few numbers at a time: short chains round less. */
 template <typename T, int W>
@@ -513,8 +532,8 @@ static int stats_of(struct device *dev, double *const *stats, const struct norm_
         wide = wide && vec_fits(&y[v], vec_width(y[v].dtype));
     }
     a.c = m->c = y[0].c;
-    a.slab = (unsigned)norm_slab_pixels(a.c);
-    shape = slab_shape(a.c, wide ? vec_width(y[0].dtype) : 1);
+    a.slab = (unsigned)stats_slab_pixels(a.c);
+    shape = slab_shape(a.c, slab_width(y[0].dtype, wide));
     m->per = a.slab * shape.block.y;
     part = part_memory(dev, y, nshards, a.slab, shape, MOMENTS, what, err);
     if (!part)
@@ -531,7 +550,7 @@ static int stats_of(struct device *dev, double *const *stats, const struct norm_
             a.shard[i] = stats_shard(&y[v], part);
             part += part_size(&y[v], a.slab, shape, MOMENTS);
         }
-        VEC_CALL(stats_launch, y[0].dtype, wide, dev, &a, m, n);
+        SLAB_CALL(stats_launch, y[0].dtype, wide, dev, &a, m, n);
     }
     return norm_checked(what, err);
 }

@@ -125,22 +125,33 @@ static cublasStatus_t describe_wishes(const struct lt_plan *p, const struct plan
     return s;
 }
 
-/* fp32 sums always; no tensor cores (their inputs are rounded) where strict fp32 was asked for. */
-static bool allowed(const struct cublaslt_api *api, const struct conv_key *k, const cublasLtMatmulAlgo_t *algo)
+/* The filter: fp32 sums always; no tensor cores (their inputs are rounded) where strict fp32 was asked for. Counts what it refuses. */
+static bool allowed(const struct cublaslt_api *api, const struct conv_key *k, const cublasLtMatmulHeuristicResult_t *r,
+                    struct lt_tally *tally)
 {
     bool strict = k->dtype == DTYPE_F32 && k->precision != PRECISION_TF32;
     uint32_t reduction = 0;
     uint64_t flags = 0;
     size_t got;
 
-    if (api->cublasLtMatmulAlgoConfigGetAttribute(algo, CUBLASLT_ALGO_CONFIG_REDUCTION_SCHEME, &reduction, sizeof reduction, &got) ||
-        api->cublasLtMatmulAlgoCapGetAttribute(algo, CUBLASLT_ALGO_CAP_NUMERICAL_IMPL_FLAGS, &flags, sizeof flags, &got))
-        return false;
-    if (reduction != CUBLASLT_REDUCTION_SCHEME_NONE && reduction != CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE)
-        return false;
-    if ((flags & CUBLASLT_NUMERICAL_IMPL_FLAGS_ACCUMULATOR_TYPE_MASK) != CUBLASLT_NUMERICAL_IMPL_FLAGS_ACCUMULATOR_32F)
-        return false;
-    return !(strict && (flags & CUBLASLT_NUMERICAL_IMPL_FLAGS_TENSOR_OP_MASK));
+    tally->named++;
+    if (r->state != CUBLAS_STATUS_SUCCESS)
+        tally->unmade++;
+    else if (r->workspaceSize > LT_WORKSPACE)
+        tally->too_big++;
+    else if (api->cublasLtMatmulAlgoConfigGetAttribute(&r->algo, CUBLASLT_ALGO_CONFIG_REDUCTION_SCHEME, &reduction, sizeof reduction,
+                                                       &got) ||
+             api->cublasLtMatmulAlgoCapGetAttribute(&r->algo, CUBLASLT_ALGO_CAP_NUMERICAL_IMPL_FLAGS, &flags, sizeof flags, &got))
+        tally->untold++;
+    else if (reduction != CUBLASLT_REDUCTION_SCHEME_NONE && reduction != CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE)
+        tally->unordered++;
+    else if ((flags & CUBLASLT_NUMERICAL_IMPL_FLAGS_ACCUMULATOR_TYPE_MASK) != CUBLASLT_NUMERICAL_IMPL_FLAGS_ACCUMULATOR_32F)
+        tally->reduced++;
+    else if (strict && (flags & CUBLASLT_NUMERICAL_IMPL_FLAGS_TENSOR_OP_MASK))
+        tally->tensor_core++;
+    else
+        return true;
+    return false;
 }
 
 /* "algo 66 tile 20 split 1 ...": what the opaque 64 bytes hold. */
@@ -175,7 +186,7 @@ static void name_algo(const struct cublaslt_api *api, const cublasLtMatmulAlgo_t
 
 /* The allowed of the heuristic's answers, best first. */
 static cublasStatus_t ask(const struct lt_plan *p, const struct lt_target *t, const struct plan_key *key,
-                          cublasLtMatmulHeuristicResult_t ret[LT_CANDIDATES], int *ret_n)
+                          cublasLtMatmulHeuristicResult_t ret[LT_CANDIDATES], int *ret_n, struct lt_tally *tally)
 {
     cublasLtMatmulPreference_t pref;
     int n = 0;
@@ -189,16 +200,17 @@ static cublasStatus_t ask(const struct lt_plan *p, const struct lt_target *t, co
     t->api->cublasLtMatmulPreferenceDestroy(pref);
     *ret_n = 0;
     for (int i = 0; i < n && s == CUBLAS_STATUS_SUCCESS; i++)
-        if (ret[i].state == CUBLAS_STATUS_SUCCESS && ret[i].workspaceSize <= LT_WORKSPACE && allowed(t->api, &key->conv, &ret[i].algo))
+        if (allowed(t->api, &key->conv, &ret[i], tally))
             ret[(*ret_n)++] = ret[i];
     return s;
 }
 
-static cublasStatus_t choose(struct lt_plan *p, const struct lt_target *t, const struct plan_key *key, const char *only)
+static cublasStatus_t choose(struct lt_plan *p, const struct lt_target *t, const struct plan_key *key, const char *only,
+                             struct lt_tally *tally)
 {
     cublasLtMatmulHeuristicResult_t result[LT_CANDIDATES];
     int n;
-    cublasStatus_t s = ask(p, t, key, result, &n);
+    cublasStatus_t s = ask(p, t, key, result, &n, tally);
 
     if (s != CUBLAS_STATUS_SUCCESS)
         return s;
@@ -234,10 +246,11 @@ static cublasStatus_t describe(struct lt_plan *p, const struct lt_target *t, con
 int lt_plan_names(const struct lt_target *t, const struct plan_key *key, char ret[LT_CANDIDATES][LT_NAME_TEXT])
 {
     cublasLtMatmulHeuristicResult_t result[LT_CANDIDATES];
+    struct lt_tally ignored = { 0 };
     struct lt_plan p;
     int n = 0;
 
-    if (describe(&p, t, key) != CUBLAS_STATUS_SUCCESS || ask(&p, t, key, result, &n) != CUBLAS_STATUS_SUCCESS)
+    if (describe(&p, t, key) != CUBLAS_STATUS_SUCCESS || ask(&p, t, key, result, &n, &ignored) != CUBLAS_STATUS_SUCCESS)
         n = 0;
     for (int i = 0; i < n; i++)
         name_algo(t->api, &result[i].algo, ret[i]);
@@ -245,14 +258,15 @@ int lt_plan_names(const struct lt_target *t, const struct plan_key *key, char re
     return n;
 }
 
-int lt_plan_make(struct lt_plan *ret, const struct lt_target *t, const struct plan_key *key, const char *only, struct err *err)
+int lt_plan_make(struct lt_plan *ret, const struct lt_target *t, const struct plan_key *key, const char *only, struct lt_tally *tally,
+                 struct err *err)
 {
     char version[24];
     cublasStatus_t s = describe(ret, t, key);
     int rc;
 
     if (s == CUBLAS_STATUS_SUCCESS)
-        s = choose(ret, t, key, only);
+        s = choose(ret, t, key, only, tally);
     if (s == CUBLAS_STATUS_SUCCESS)
         return 0;
     library_version_text((long)t->api->cublasLtGetVersion(), version, sizeof version);

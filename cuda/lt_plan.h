@@ -31,6 +31,17 @@ struct lt_product {
     int64_t lda, ldb, ldd; /* elements from column to column */
 };
 
+/* What became of the algorithms that the heuristic named. */
+struct lt_tally {
+    int named;
+    int untold;      /* refused: they do not say how they sum, as those of a newer library may not */
+    int unordered;   /* parts of a sum are added as they come, or rounded before */
+    int reduced;     /* sums are not fp32 */
+    int tensor_core; /* where strict fp32 was asked for */
+    int too_big;     /* workspace over the limit */
+    int unmade;      /* cannot be used after all */
+};
+
 struct lt_plan {
     const struct cublaslt_api *api;
     struct lt_product product;
@@ -51,9 +62,10 @@ void lt_target_close(struct lt_target *t);
 bool lt_is_product(const struct conv_key *k);
 struct lt_product lt_product(const struct conv_key *k);
 
-/* only: the name of the one algorithm that is wanted, or NULL. ERR_UNSUPPORTED: cuBLASLt has no algorithm for it that is allowed, which
- * depends on the key alone. Other errors do not, so no other choice may follow them. */
-int lt_plan_make(struct lt_plan *ret, const struct lt_target *t, const struct plan_key *key, const char *only, struct err *err);
+/* only: the name of the one algorithm that is wanted, or NULL. Adds to *tally. ERR_UNSUPPORTED: cuBLASLt has no algorithm for it that is
+ * allowed, which depends on the key alone. Other errors do not, so no other choice may follow them. */
+int lt_plan_make(struct lt_plan *ret, const struct lt_target *t, const struct plan_key *key, const char *only, struct lt_tally *tally,
+                 struct err *err);
 /* The allowed algorithms, best first in the heuristic's eyes. Returns how many. */
 int lt_plan_names(const struct lt_target *t, const struct plan_key *key, char ret[LT_CANDIDATES][LT_NAME_TEXT]);
 void lt_plan_free(struct lt_plan *p);

@@ -71,7 +71,7 @@ static const char in_lt[] = "cublaslt ", in_cudnn[] = "cudnn ";
 static int with_lt(struct plan *p, const struct plan_target *t, const char *only, struct err *err)
 {
     char key[PLAN_KEY_TEXT];
-    int rc = lt_plan_make(&p->lt, &t->lt, &p->key, only, err);
+    int rc = lt_plan_make(&p->lt, &t->lt, &p->key, only, &p->lt_tally, err);
 
     if (rc < 0)
         return rc;
@@ -142,31 +142,48 @@ int plan_make_named(struct plan *ret, const struct plan_target *t, const struct 
     return rc < 0 ? err_set(err, rc, "plan of convolution %s by %s: %s", plan_key_text(key, text), name, why.msg) : 0;
 }
 
-/* The first that the heuristics name and that can be made. */
-static int by_rule(struct plan *ret, const struct plan_target *t, const struct plan_key *key, struct err *err)
-{
-    char text[PLAN_KEY_TEXT];
-    struct err why;
-    int rc = ERR_UNSUPPORTED;
-
-    memset(ret, 0, sizeof *ret);
-    memcpy(&ret->key, key, sizeof *key);
-    if (t->lt.api && lt_is_product(&key->conv))
-        rc = with_lt(ret, t, NULL, &why);
-    if (rc == ERR_UNSUPPORTED)
-        rc = with_cudnn(ret, t, NULL, &why);
-    if (rc == 0)
-        return 0;
-    if (rc == ERR_UNSUPPORTED)
-        return refused(ret, why.msg, err);
-    return err_set(err, rc, "plan of convolution %s: %s", plan_key_text(key, text), why.msg);
-}
-
 static void remark(struct plan *p, const char *what)
 {
     size_t len = strlen(p->text);
 
     snprintf(p->text + len, sizeof p->text - len, "; %s", what);
+}
+
+/* A product that is not cuBLASLt's may be slow: why it is not. */
+static void remark_refusal(struct plan *p)
+{
+    const struct lt_tally *t = &p->lt_tally;
+    char what[224];
+
+    snprintf(what, sizeof what,
+             "cublaslt has none (algorithms %d: %d do not tell how they sum, %d sum in no order, %d sum in low precision, %d on tensor "
+             "cores, %d too big, %d cannot)",
+             t->named, t->untold, t->unordered, t->reduced, t->tensor_core, t->too_big, t->unmade);
+    remark(p, what);
+}
+
+/* The first that the heuristics name and that can be made. */
+static int by_rule(struct plan *ret, const struct plan_target *t, const struct plan_key *key, struct err *err)
+{
+    char text[PLAN_KEY_TEXT];
+    bool product = t->lt.api && lt_is_product(&key->conv);
+    struct err why;
+    int rc = ERR_UNSUPPORTED;
+
+    memset(ret, 0, sizeof *ret);
+    memcpy(&ret->key, key, sizeof *key);
+    if (product)
+        rc = with_lt(ret, t, NULL, &why);
+    if (rc == ERR_UNSUPPORTED) {
+        rc = with_cudnn(ret, t, NULL, &why);
+        if (rc == 0 && product)
+            remark_refusal(ret);
+    }
+    if (rc == 0)
+        return 0;
+    if (rc == ERR_UNSUPPORTED)
+        return refused(ret, why.msg, err);
+    return err_set(err, rc, "plan of convolution %s: %s", plan_key_text(key, text), why.msg);
 }
 
 /* ERR_UNSUPPORTED: the table has no row for the key, or, *ret_listed, none that the filter lets through. */

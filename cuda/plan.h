@@ -9,7 +9,7 @@
 #include "cuda/cudnn_plan.h"
 #include "cuda/lt_plan.h"
 
-enum { PLAN_TEXT = PLAN_KEY_TEXT + CUDNN_PLAN_TEXT + 48, PLAN_TITLE_TEXT = 256, PLAN_NAME_TEXT = CUDNN_NAME_TEXT + 32 };
+enum { PLAN_TEXT = PLAN_KEY_TEXT + CUDNN_PLAN_TEXT + 256, PLAN_TITLE_TEXT = 256, PLAN_NAME_TEXT = CUDNN_NAME_TEXT + 32 };
 /* More than the libraries name of one convolution. */
 enum { PLAN_NAMES = LT_CANDIDATES + CUDNN_NAMES };
 
@@ -39,6 +39,7 @@ struct plan {
     size_t workspace;          /* of the library */
     size_t scratch;            /* for what is left to finish, where anything is */
     struct cudnn_tally tally;  /* engines of cuDNN that were looked at */
+    struct lt_tally lt_tally;  /* algorithms of cuBLASLt */
     char name[PLAN_NAME_TEXT]; /* what plan_make_named() takes */
     char text[PLAN_TEXT];      /* a line without its end: the key, then the choice */
 };
@@ -52,7 +53,7 @@ int plan_target_describe(struct plan_target *t, const char *json, struct err *er
 void plan_target_table(struct plan_target *t, const char *table, const char *gpu);
 void plan_target_close(struct plan_target *t);
 
-/* ERR_UNSUPPORTED names the key and says what became of the engines; *ret's key and tally are valid even then. Free with plan_free() on
+/* ERR_UNSUPPORTED names the key and says what became of the engines; *ret's key and tallies are valid even then. Free with plan_free() on
  * success. */
 int plan_make(struct plan *ret, const struct plan_target *t, const struct plan_key *key, struct err *err);
 void plan_free(struct plan *p);

@@ -8,12 +8,15 @@
 #include "cuda/norm.h"
 
 enum {
-    SLAB_THREADS = 64, /* of a block: few, so that the slabs of a small map are spread over all multiprocessors */
-    SLAB_LANES = 32,   /* of these at most so many side by side; the others take slabs further down */
-    SLAB_BYTES = 8,    /* of an access. Chains are long and few: narrow ones make twice as many threads of them as wide ones */
-    SLAB_AHEAD = 16,   /* pixels on their way while a chain waits: each must keep the memory busy */
-    STATS_AHEAD = 32,  /* the same, where a pixel is one access and not two */
-    STATS_CHAIN = 8    /* pixels of statistics that are added before they join the sum of the slab */
+    SLAB_THREADS = 256,    /* of a block, at most */
+    SLAB_THREADS_FEW = 64, /* of a block, where more would leave multiprocessors without one: chains are long, and few in a small map */
+    SLAB_BLOCKS = 512,     /* so many are enough for all multiprocessors */
+    STATS_THREADS = 128,   /* the same for statistics, whose bits depend on it: not a matter of what is computed together */
+    SLAB_LANES = 32,       /* threads of a block that stand side by side, at most; the others take slabs further down */
+    SLAB_BYTES = 8,        /* of an access. Chains are long and few: narrow ones make twice as many threads of them as wide ones */
+    SLAB_AHEAD = 16,       /* pixels on their way while a chain waits: each must keep the memory busy */
+    STATS_AHEAD = 32,      /* the same, where a pixel is one access and not two */
+    STATS_CHAIN = 8        /* pixels of statistics that are added before they join the sum of the slab */
 };
 
 /* fn<T, W>(...): T by dtype, W the channels of an access. */
@@ -48,13 +51,13 @@ static int slab_width(enum dtype dtype, bool wide)
     return wide ? SLAB_BYTES / (int)dtype_bytes(dtype) : 1;
 }
 
-static struct slab_shape slab_shape(int c, int w)
+static struct slab_shape slab_shape(int c, int w, unsigned threads)
 {
     unsigned groups = ((unsigned)c + (unsigned)w - 1) / (unsigned)w, across = cuda_blocks(groups, SLAB_LANES);
     unsigned x = (groups + across - 1) / across, y = 1;
     struct slab_shape s;
 
-    while (2 * y * x <= SLAB_THREADS)
+    while (2 * y * x <= threads)
         y *= 2; /* a power of two: a block's slabs are one subtree */
     s.block = dim3(x, y);
     s.across = across;
@@ -256,6 +259,23 @@ static size_t part_size(const struct tensor *t, unsigned slab, struct slab_shape
     return (size_t)slab_rows((unsigned)tensor_pixels(t), slab * shape.block.y) * each * (size_t)t->c;
 }
 
+/* Of the backward sums, whose bits do not show it: large blocks leave few rows to fold. */
+static struct slab_shape bwd_shape(const struct tensor *da, bool wide, unsigned slab, int nshards)
+{
+    unsigned threads = SLAB_THREADS;
+    struct slab_shape s;
+    size_t blocks;
+
+    do {
+        s = slab_shape(da[0].c, slab_width(da[0].dtype, wide), threads);
+        blocks = 0;
+        for (int v = 0; v < nshards; v++)
+            blocks += (size_t)slab_rows((unsigned)tensor_pixels(&da[v]), slab * s.block.y) * s.across;
+        threads /= 2;
+    } while (blocks < SLAB_BLOCKS && threads >= SLAB_THREADS_FEW);
+    return s;
+}
+
 static unsigned most_pixels(const struct slab_args *a, int n)
 {
     unsigned most = 0;
@@ -265,9 +285,8 @@ static unsigned most_pixels(const struct slab_args *a, int n)
     return most;
 }
 
-template <typename T, int W> static void bwd_launch(struct device *dev, const struct slab_args *a, int n)
+template <typename T, int W> static void bwd_launch(struct device *dev, const struct slab_args *a, struct slab_shape shape, int n)
 {
-    struct slab_shape shape = slab_shape(a->c, W);
     dim3 grid(cuda_blocks(most_pixels(a, n), a->slab * shape.block.y), shape.across, (unsigned)n);
 
     CUDA_LAUNCH((bwd_slabs_kernel<T, W>), grid, shape.block, cuda_device(dev)->stream, *a);
@@ -328,7 +347,7 @@ int cuda_norm_bwd_reduce(struct device *dev, double *const *sums, const struct s
                          const float *const *mean, const float *const *invstd, const struct tensor *da, int nshards, struct err *err)
 {
     bool wide = norm_wide(x, da, nshards);
-    struct slab_shape shape = slab_shape(da[0].c, slab_width(da[0].dtype, wide));
+    struct slab_shape shape;
     struct sums_shard *shards;
     struct slab_args a;
     double *part;
@@ -337,6 +356,7 @@ int cuda_norm_bwd_reduce(struct device *dev, double *const *sums, const struct s
     norm_check_shapes(x, da, nshards);
     a.c = da[0].c;
     a.slab = (unsigned)norm_slab_pixels(a.c);
+    shape = bwd_shape(da, wide, a.slab, nshards);
     part = part_memory(dev, da, nshards, a.slab, shape, SUMS, "norm_bwd_reduce", err);
     if (!part)
         return err->code;
@@ -354,7 +374,7 @@ int cuda_norm_bwd_reduce(struct device *dev, double *const *sums, const struct s
             a.shard[i].part = part;
             part += part_size(&da[v], a.slab, shape, SUMS);
         }
-        SLAB_CALL(bwd_launch, da[0].dtype, wide, dev, &a, n);
+        SLAB_CALL(bwd_launch, da[0].dtype, wide, dev, &a, shape, n);
     }
     rc = sums_launch(dev, shards, dest, a.c, a.slab * shape.block.y, nshards, err);
     free(shards);
@@ -422,9 +442,9 @@ DEVICE_FN void stats_slab(float (&s0)[W], float (&s1)[W], const float (&shift)[W
     }
 }
 
-template <typename T, int W> static __global__ void __launch_bounds__(SLAB_THREADS) stats_slabs_kernel(struct slab_args a)
+template <typename T, int W> static __global__ void __launch_bounds__(STATS_THREADS) stats_slabs_kernel(struct slab_args a)
 {
-    SHARED(float, chains, 2 * SLAB_THREADS * W);
+    SHARED(float, chains, 2 * STATS_THREADS * W);
     const struct slab_shard *s = &a.shard[blockIdx.z];
     struct slab_place at = slab_place<W>(&a, s->npixels);
     unsigned width = blockDim.x * W, per = a.slab * blockDim.y;
@@ -497,9 +517,9 @@ static __global__ void __launch_bounds__(FOLD_THREADS) stats_fold_kernel(struct 
         norm_put(&s->to, (int)k, norm_channel(m.mean, m.m2 / (double)s->npixels, a.gamma[k], a.beta[k], a.eps));
 }
 
-template <typename T, int W> static void stats_launch(struct device *dev, const struct slab_args *a, const struct moments_args *m, int n)
+template <typename T, int W>
+static void stats_launch(struct device *dev, const struct slab_args *a, const struct moments_args *m, struct slab_shape shape, int n)
 {
-    struct slab_shape shape = slab_shape(a->c, W);
     dim3 grid(cuda_blocks(most_pixels(a, n), a->slab * shape.block.y), shape.across, (unsigned)n);
     dim3 columns(cuda_blocks((size_t)a->c, FOLD_WIDTH), (unsigned)n);
 
@@ -533,7 +553,7 @@ static int stats_of(struct device *dev, double *const *stats, const struct norm_
     }
     a.c = m->c = y[0].c;
     a.slab = (unsigned)stats_slab_pixels(a.c);
-    shape = slab_shape(a.c, slab_width(y[0].dtype, wide));
+    shape = slab_shape(a.c, slab_width(y[0].dtype, wide), STATS_THREADS);
     m->per = a.slab * shape.block.y;
     part = part_memory(dev, y, nshards, a.slab, shape, MOMENTS, what, err);
     if (!part)
@@ -550,7 +570,7 @@ static int stats_of(struct device *dev, double *const *stats, const struct norm_
             a.shard[i] = stats_shard(&y[v], part);
             part += part_size(&y[v], a.slab, shape, MOMENTS);
         }
-        SLAB_CALL(stats_launch, y[0].dtype, wide, dev, &a, m, n);
+        SLAB_CALL(stats_launch, y[0].dtype, wide, dev, &a, m, shape, n);
     }
     return norm_checked(what, err);
 }

@@ -201,27 +201,32 @@ enum {
     SQUARES_AHEAD = 32     /* loads of a thread that are on their way together */
 };
 
-/* 16 threads own the lanes of a block of 1024 numbers; see sum_squares_block(). */
+/* 16 threads own the lanes of a block of 1024 numbers; see sum_squares_block(). The loads stand behind a test of their own, or the compiler
+ * would move each down to where it is used. */
 static __global__ void __launch_bounds__(SQUARES_THREADS) squares_kernel(double *blocks, const float *g, size_t count)
 {
     size_t block = ((size_t)blockIdx.x * SQUARES_THREADS + threadIdx.x) / SUM_LANES, first = block * SUM_BLOCK;
-    int lane = (int)threadIdx.x % SUM_LANES, n = 0, i = lane;
+    unsigned lane = threadIdx.x % SUM_LANES, left = 0;
     double sum = 0.0;
 
     if (first < count)
-        n = count - first < SUM_BLOCK ? (int)(count - first) : SUM_BLOCK;
-    for (; i + (SQUARES_AHEAD - 1) * SUM_LANES < n; i += SQUARES_AHEAD * SUM_LANES) {
+        left = ((count - first < SUM_BLOCK ? (unsigned)(count - first) : SUM_BLOCK) + SUM_LANES - 1 - lane) / SUM_LANES;
+    g += first + lane;
+    for (unsigned n; left > 0; left -= n, g += SQUARES_AHEAD * SUM_LANES) {
         float v[SQUARES_AHEAD];
 
+        n = left < SQUARES_AHEAD ? left : SQUARES_AHEAD;
 #pragma unroll
-        for (int j = 0; j < SQUARES_AHEAD; j++)
-            v[j] = g[first + (size_t)(i + j * SUM_LANES)];
+        for (unsigned i = 0; i < SQUARES_AHEAD; i++)
+            if (i < n)
+                v[i] = g[i * SUM_LANES];
 #pragma unroll
-        for (int j = 0; j < SQUARES_AHEAD; j++)
-            sum += (double)v[j] * (double)v[j];
+        for (unsigned i = 0; i < SQUARES_AHEAD; i++) {
+            if (i >= n)
+                break;
+            sum += (double)v[i] * (double)v[i];
+        }
     }
-    for (; i < n; i += SUM_LANES)
-        sum += (double)g[first + (size_t)i] * (double)g[first + (size_t)i];
     for (int step = 1; step < SUM_LANES; step *= 2)
         sum += __shfl_down_sync(0xFFFFFFFFu, sum, (unsigned)step, SUM_LANES);
     if (lane == 0 && first < count)

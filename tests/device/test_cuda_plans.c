@@ -1,5 +1,5 @@
 /* tests/device/test_cuda_plans.c - how the CUDA device chooses algorithms, on machines without a GPU: cuDNN plans for a description of one.
- * deviceprop/ holds what A100, H100 and B200 are, written by hand after their data sheets in the form cuDNN reads.
+ * deviceprop/ holds what A100, H100 and B200 are, in the form cuDNN reads: an H100's own record, the others by hand after data sheets.
  * uses: plans proto worker/models worker/layers worker/eval worker/core */
 #include <dlfcn.h>
 #include <setjmp.h>

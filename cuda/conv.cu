@@ -333,7 +333,6 @@ static int plan_all(struct conv_call *q, enum conv_passes passes, struct err *er
     return rc;
 }
 
-/* Outputs are taken for dense. */
 int cuda_conv_plan(struct device *dev, const struct tensor *x, const struct conv *cv, const struct param *w, bool bias,
                    enum conv_passes passes, int nshards, struct err *err)
 {
@@ -347,7 +346,8 @@ int cuda_conv_plan(struct device *dev, const struct tensor *x, const struct conv
         y[v] = x[v];
         y[v].h = (x[v].h + 2 * cv->pad - w->r) / cv->stride + 1;
         y[v].w = (x[v].w + 2 * cv->pad - w->s) / cv->stride + 1;
-        y[v].c = y[v].stride = w->k;
+        y[v].c = w->k;
+        y[v].stride = device_stride(dev, w->k);
     }
     check_shapes(&q);
     rc = plan_all(&q, passes, err);

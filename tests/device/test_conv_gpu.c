@@ -233,25 +233,26 @@ static int lines_of(const char *text)
     return n;
 }
 
-/* What conv_plan() makes ready is what a step then asks for, for shards that lie one after the other and for one shard. */
-static void gpu_planned(struct device *dev, int i)
+/* What conv_plan() makes ready is what a step then asks for, for shards that lie one after the other and for one shard, of k channels. */
+static void planned_for(struct device *dev, int k)
 {
     const struct device_ops *ops = dev->ops;
-    struct param w = { .k = 8, .r = 3, .s = 3, .c = 16, .count = 8 * 9 * 16, .version = 1, .name = "planned" };
+    struct param w = { .k = k, .r = 3, .s = 3, .c = 16, .count = (size_t)k * 9 * 16, .version = 1, .name = "planned" };
+    int stride = device_stride(dev, k);
     struct conv cv = { 2, 1 };
     struct tensor x[2], y[2];
     struct operand in[2] = { 0 };
-    float *dw[2], *bias = put(dev, NULL, 8 * sizeof(float));
+    float *dw[2], *bias = put(dev, NULL, (size_t)k * sizeof(float));
     char *before, *after, *mem = put(dev, NULL, 65536);
     struct conv_readiness ready;
     struct err err;
 
-    use_device(i);
+    assert_int_equal((size_t)stride * dtype_bytes(dev->dtype) % 16, 0);
     w.data = put(dev, NULL, w.count * sizeof(float));
     dw[0] = dw[1] = put(dev, NULL, w.count * sizeof(float));
     for (int v = 0; v < 2; v++) {
         x[v] = (struct tensor){ NULL, 2, 7, 6, 16, 16, dev->dtype };
-        y[v] = (struct tensor){ NULL, 2, 4, 3, 8, 8, dev->dtype };
+        y[v] = (struct tensor){ NULL, 2, 4, 3, k, stride, dev->dtype };
     }
     for (int turn = 0; turn < 6; turn++) {
         bool added = turn % 2;
@@ -265,7 +266,7 @@ static void gpu_planned(struct device *dev, int i)
         assert_int_equal(lines_of(before), ready.plans);
         for (int v = 0; v < 2; v++) {
             x[v].data = mem + (size_t)v * tensor_count(&x[0]) * dtype_bytes(dev->dtype);
-            y[v].data = mem + 32768 + (size_t)v * tensor_count(&y[0]) * dtype_bytes(dev->dtype);
+            y[v].data = mem + 32768 + (size_t)v * tensor_pixels(&y[0]) * (size_t)stride * dtype_bytes(dev->dtype);
             in[v].x = x[v];
         }
         assert_int_equal(ops->conv_fwd(dev, y, in, &cv, &w, bias, NULL, 2, &err), 0);
@@ -282,6 +283,13 @@ static void gpu_planned(struct device *dev, int i)
     ops->param_release(dev, &w);
     assert_null(w.derived);
     free_buffers();
+}
+
+static void gpu_planned(struct device *dev, int i)
+{
+    use_device(i);
+    planned_for(dev, 8);
+    planned_for(dev, 21);
 }
 
 static void gpu_plans(void **state)

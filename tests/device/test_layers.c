@@ -121,9 +121,10 @@ static void seed(struct net *n, struct value *v, uint64_t which)
     assert_int_equal(tape_grad(n->tape, v, &beta, &err), 0);
     assert_true(beta == 0.0f);
     for (int s = 0; s < SHARDS; s++) {
-        float *g = numbers(COUNT, 30 + 2 * which + (uint64_t)s, -1.0f, 1.0f);
+        float *g = numbers(COUNT, 30 + 2 * which + (uint64_t)s, -1.0f, 1.0f), *to = v->grad[s].data;
 
-        assert_int_equal(n->dev->ops->upload(n->dev, v->grad[s].data, g, COUNT * sizeof *g, &err), 0);
+        for (int i = 0; i < COUNT / K; i++) /* what is in the gaps after the channels must not matter */
+            assert_int_equal(n->dev->ops->upload(n->dev, to + i * v->grad[s].stride, g + i * K, K * sizeof *g, &err), 0);
         free(g);
     }
 }
@@ -283,6 +284,31 @@ static void sums_copy_nothing(void **state)
     }
 }
 
+/* Values and gradients begin their pixels where the device wants them, and shards lie one after the other. */
+static void pixels_are_rows(void **state)
+{
+    (void)state;
+    for (int d = 0; d < devices.n; d++) {
+        struct net n;
+        const struct tape_hooks hooks = { .arg = &n, .grad_dest = grad_dest, .grad_ready = grad_ready };
+        struct value *v;
+
+        net_open(&n, d);
+        tape_begin(n.tape, TAPE_TRAIN, SHARDS, &hooks);
+        v = raw_value(&n);
+        seed(&n, v, 0);
+        for (int i = 0; i < 2; i++) {
+            const struct tensor *x = i ? v->grad : v->x;
+            size_t pixel = (size_t)x->stride * sizeof(float);
+
+            assert_int_equal(pixel, n.dev->host_memory ? K * sizeof(float) : 32);
+            assert_int_equal((uintptr_t)x->data % 16, 0);
+            assert_ptr_equal((char *)x[0].data + (size_t)(COUNT / K) * pixel, x[1].data);
+        }
+        net_close(&n);
+    }
+}
+
 /* In evaluation memory goes back when the model says so, not when the first reader is done. */
 static void read_again_in_evaluation(void **state)
 {
@@ -309,7 +335,7 @@ static void read_again_in_evaluation(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = { cmocka_unit_test(two_readers), cmocka_unit_test(sums), cmocka_unit_test(sums_copy_nothing),
-                                        cmocka_unit_test(read_again_in_evaluation) };
+                                        cmocka_unit_test(pixels_are_rows), cmocka_unit_test(read_again_in_evaluation) };
 
     return cmocka_run_group_tests(tests, open_devices, close_devices);
 }

@@ -30,7 +30,7 @@ struct comm;
 struct comm_options;
 struct err;
 
-#define DEVICE_ABI 7 /* bump on any change to the structs of this file */
+#define DEVICE_ABI 8 /* bump on any change to the structs of this file */
 
 /* What the order of additions and the choice of algorithms may depend on; see DESIGN section 6. Contents are per shard in every tier. */
 enum tier {
@@ -45,7 +45,16 @@ struct device {
     bool host_memory; /* alloc() gives memory the host can read and write: shared-memory transports need no staging */
     bool pending;     /* convolutions read values with a pending activation; where not, layers have it computed first (act_fwd) */
     bool merges; /* in the tier set last, the *_bwd ops of parameters take one destination for all local shards; see conv_bwd_weights */
+    int row; /* bytes that a pixel of activations should be a multiple of: values have gaps after their channels. 0: no gaps are wanted */
 };
+
+/* The stride of a value of c channels. Gaps are never written, and nothing depends on what is in them. */
+static inline int device_stride(const struct device *dev, int c)
+{
+    int unit = dev->row / (int)dtype_bytes(dev->dtype);
+
+    return unit > 1 ? (c + unit - 1) / unit * unit : c;
+}
 
 /* Pending normalisation + activation of a value: readers see act(fma(x, scale[k], shift[k])), act(t) = t > 0 ? t : slope[k] * t.
  * All three point to c floats in device memory. Spatial padding is zero *after* it. */
@@ -231,8 +240,8 @@ struct device_ops {
     /* y = x in y's dtype; images on their way in. */
     int (*cast)(struct device *dev, struct tensor *y, const struct tensor *x, int nshards, struct err *err);
 
-    /* A hint: makes ready what a convolution of this shape will need in the device's tier, without waiting for it (data of x is NULL).
-     * NULL: nothing needs to be made ready. */
+    /* A hint: makes ready what a convolution of this shape, into a value of device_stride(), will need in the device's tier, without waiting
+     * for it (data of x is NULL). NULL: nothing needs to be made ready. */
     int (*conv_plan)(struct device *dev, const struct tensor *x, const struct conv *cv, const struct param *w, bool bias,
                      enum conv_passes passes, int nshards, struct err *err);
     /* Waits until all is ready that conv_plan() was told of; what cannot be shows when it is computed. NULL where that is. */

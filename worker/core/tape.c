@@ -226,46 +226,61 @@ static struct value *value_new(struct tape *t, bool needs_grad)
     return v;
 }
 
-/* Lays the shards of `shape` one after another into mem, in the device's dtype. */
-static void lay_out(const struct tape *t, struct tensor *x, const struct tensor *shape, char *mem)
+static size_t bytes_of(const struct tensor *x)
 {
-    for (int s = 0; s < t->nshards; s++) {
-        x[s] = shape[s];
-        x[s].stride = shape[s].c;
-        x[s].dtype = t->dev->dtype;
-        x[s].data = mem;
-        mem += tensor_count(&x[s]) * dtype_bytes(x[s].dtype);
-    }
+    return tensor_pixels(x) * (size_t)x->stride * dtype_bytes(x->dtype);
 }
 
-static size_t total_bytes(const struct tape *t, const struct tensor *shape)
+static size_t total_bytes(const struct tape *t, const struct tensor *x)
 {
     size_t n = 0;
 
     for (int s = 0; s < t->nshards; s++)
-        n += tensor_count(&shape[s]);
-    return n * dtype_bytes(t->dev->dtype);
+        n += bytes_of(&x[s]);
+    return n;
+}
+
+/* Lays the shards of x one after another into mem. */
+static void lay_out(const struct tape *t, struct tensor *ret, const struct tensor *x, char *mem)
+{
+    for (int s = 0; s < t->nshards; s++) {
+        ret[s] = x[s];
+        ret[s].data = mem;
+        mem += bytes_of(&x[s]);
+    }
+}
+
+/* In the device's dtype. */
+static struct value *value_of(struct tape *t, const struct tensor *shape, bool dense, bool needs_grad, const char *what)
+{
+    struct value *v = value_new(t, needs_grad);
+    void *mem;
+
+    for (int s = 0; s < t->nshards; s++) {
+        v->x[s] = shape[s];
+        v->x[s].stride = dense ? shape[s].c : device_stride(t->dev, shape[s].c);
+        v->x[s].dtype = t->dev->dtype;
+    }
+    mem = device_mem(t, total_bytes(t, v->x), what, shape);
+    if (!mem)
+        return NULL;
+    v->mem = storage_new(t, mem);
+    lay_out(t, v->x, v->x, mem);
+    return v;
 }
 
 struct value *tape_value(struct tape *t, const struct tensor *shape, bool needs_grad, const char *what)
 {
-    void *mem = device_mem(t, total_bytes(t, shape), what, shape);
-    struct value *v;
-
-    if (!mem)
-        return NULL;
-    v = value_new(t, needs_grad);
-    v->mem = storage_new(t, mem);
-    lay_out(t, v->x, shape, mem);
-    return v;
+    return value_of(t, shape, false, needs_grad, what);
 }
 
+/* Dense: most of an image's pixel would be its gap. */
 struct value *tape_input(struct tape *t, const struct tensor *x)
 {
     struct value *v;
 
     if (x[0].dtype != t->dev->dtype) {
-        v = tape_value(t, x, false, "images");
+        v = value_of(t, x, true, false, "images");
         return v && tape_fail(t, t->dev->ops->cast(t->dev, v->x, x, t->nshards, &t->err), &t->err) >= 0 ? v : NULL;
     }
     v = value_new(t, false);

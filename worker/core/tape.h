@@ -87,7 +87,7 @@ struct err *tape_err(struct tape *t);
 void *tape_host(struct tape *t, size_t bytes);
 /* Device memory until the next tape_begin(), 64-byte aligned. NULL fails the tape, naming `what`. */
 void *tape_device_mem(struct tape *t, size_t bytes, const char *what);
-/* A value with memory for `shape` (data ignored, dense): shards contiguous. NULL fails the tape. */
+/* A value with memory for `shape` (data and stride ignored: device_stride()): shards contiguous. NULL fails the tape. */
 struct value *tape_value(struct tape *t, const struct tensor *shape, bool needs_grad, const char *what);
 /* A value over memory the caller keeps (images, fp32), in the device's dtype: a copy where that is another. NULL fails the tape. */
 struct value *tape_input(struct tape *t, const struct tensor *x);

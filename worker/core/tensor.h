@@ -6,7 +6,8 @@
 enum dtype { DTYPE_F32, DTYPE_BF16, DTYPE_I32, DTYPE_U8 };
 
 /* Element (i, y, x, k) stands at data[((i * h + y) * w + x) * stride + k]. stride >= c; larger where the tensor is a
- * slice of channels of a wider one (concat). Images and rows are always dense in pixels. */
+ * slice of channels of a wider one (concat), or a value whose pixels have a gap at their end (device_stride()). Images
+ * and rows are always dense in pixels. */
 struct tensor {
     void *data;
     int n, h, w, c;

@@ -260,6 +260,8 @@ static int yolov3_plan(struct model *m, enum tape_mode mode, int n, int nshards,
         for (int s = 0; s < nshards; s++) {
             x[s] = tensor_f32(NULL, n, l->in.h * size / y->net->height, l->in.w * size / y->net->width, l->in.c);
             x[s].dtype = m->dev->dtype;
+            if (origin(y, i - 1) >= 0) /* images are dense */
+                x[s].stride = device_stride(m->dev, l->in.c);
         }
         rc = ops->conv_plan(m->dev, x, &(struct conv){ l->stride, l->pad }, y->conv[i].weight, !l->bn, passes_of(y, mode, i), nshards, err);
     }

@@ -12,7 +12,7 @@
 
 enum {
     BIAS_SLAB = 256, /* pixels whose sum is one fp32 chain */
-    BIAS_AHEAD = 8   /* of them on their way while the chain waits */
+    BIAS_AHEAD = 64  /* registers of them on their way while the chain waits: chains are few, so a pass takes as long as it waits */
 };
 
 /* ---- flat arrays: weights and bias to bf16, bf16 gradients to fp32 ---- */
@@ -396,6 +396,7 @@ static __host__ __device__ unsigned bias_slabs(unsigned npixels)
 
 template <typename T, int W> static __global__ void __launch_bounds__(VEC_THREADS) bias_slabs_kernel(struct bias_args a)
 {
+    constexpr unsigned AHEAD = BIAS_AHEAD / (sizeof(pack<T, W>) > 4 ? (int)sizeof(pack<T, W>) / 4 : 1);
     const struct bias_shard *s = &a.shard[blockIdx.z];
     unsigned slab = blockIdx.x * blockDim.y + threadIdx.y, from = slab * BIAS_SLAB, left;
     int k = vec_channel<W>();
@@ -406,15 +407,15 @@ template <typename T, int W> static __global__ void __launch_bounds__(VEC_THREAD
         return;
     dy = (const T *)s->dy + (size_t)from * s->stride + k;
     left = vec_least(s->npixels - from, BIAS_SLAB);
-    for (; left > 0; left -= vec_least(left, BIAS_AHEAD), dy += (size_t)BIAS_AHEAD * s->stride) {
-        pack<T, W> p[BIAS_AHEAD];
+    for (; left > 0; left -= vec_least(left, AHEAD), dy += (size_t)AHEAD * s->stride) {
+        pack<T, W> p[AHEAD];
 
 #pragma unroll
-        for (unsigned i = 0; i < BIAS_AHEAD; i++)
+        for (unsigned i = 0; i < AHEAD; i++)
             if (i < left)
                 p[i] = vec_load<W>(dy + (size_t)i * s->stride);
 #pragma unroll
-        for (unsigned i = 0; i < BIAS_AHEAD; i++) {
+        for (unsigned i = 0; i < AHEAD; i++) {
             float f[W];
 
             if (i >= left)

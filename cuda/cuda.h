@@ -29,6 +29,9 @@ extern "C" {
 /* Shards whose pointers travel in the arguments of one launch; more shards are more launches. */
 enum { SHARDS_AT_ONCE = 16 };
 
+/* Bytes that pixels are a multiple of: what kernels read at once, and what cuBLASLt has its fast kernels for. */
+enum { CUDA_ROW = 16 };
+
 struct engine;
 struct staging;
 

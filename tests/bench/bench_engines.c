@@ -82,8 +82,8 @@ static struct layout layout_of(const struct plan_key *key)
 {
     const struct conv_key *k = &key->conv;
     size_t es = plan_key_bytes(k), filter = (size_t)k->k * (size_t)k->r * (size_t)k->s * (size_t)k->c;
-    size_t out = (size_t)k->n * (size_t)plan_key_out_h(k) * (size_t)plan_key_out_w(k) * (size_t)k->k;
-    struct layout l = { aligned((size_t)k->n * (size_t)k->h * (size_t)k->w * (size_t)k->c * es), aligned(out * es),
+    size_t out = (size_t)k->n * (size_t)plan_key_out_h(k) * (size_t)plan_key_out_w(k) * (size_t)k->y_stride;
+    struct layout l = { aligned((size_t)k->n * (size_t)k->h * (size_t)k->w * (size_t)k->x_stride * es), aligned(out * es),
                         aligned(filter * (k->dir == CONV_BWD_WEIGHTS ? sizeof(float) : es)), 2 };
     size_t all = l.x + l.y + l.w;
 

@@ -92,12 +92,14 @@ static void *take_random(enum dtype dtype, size_t count)
     return p;
 }
 
+/* Laid out as a step does it: images (of 3 channels) are dense. */
 static struct tensor map(int h, int w, int c)
 {
     struct tensor t = tensor_f32(NULL, opt.batch, h, w, c);
 
     t.dtype = dev->dtype;
-    t.data = take_random(t.dtype, tensor_count(&t));
+    t.stride = c == 3 ? c : device_stride(dev, c);
+    t.data = take_random(t.dtype, tensor_pixels(&t) * (size_t)t.stride);
     return t;
 }
 

@@ -89,7 +89,8 @@ static inline void works_of(const struct darknet_net *net, enum precision precis
     memset(ret, 0, sizeof *ret);
     for (int i = 0; i < net->nlayers; i++) {
         const struct darknet_layer *l = &net->layers[i];
-        struct conv_key k = { .dtype = precision == PRECISION_BF16 ? DTYPE_BF16 : DTYPE_F32,
+        const struct device gpu = { .dtype = precision == PRECISION_BF16 ? DTYPE_BF16 : DTYPE_F32, .row = CUDA_ROW };
+        struct conv_key k = { .dtype = gpu.dtype,
                               .precision = precision,
                               .tier = tier,
                               .n = n,
@@ -101,8 +102,8 @@ static inline void works_of(const struct darknet_net *net, enum precision precis
                               .s = l->size,
                               .stride = l->stride,
                               .pad = l->pad,
-                              .x_stride = l->in.c,
-                              .y_stride = l->filters };
+                              .x_stride = value_of(net, i - 1) >= 0 ? device_stride(&gpu, l->in.c) : l->in.c,
+                              .y_stride = device_stride(&gpu, l->filters) };
 
         if (l->type != DARKNET_CONV)
             continue;

@@ -19,14 +19,14 @@
 static struct works works;
 static struct results results;
 
-static void works_of_preset(const char *preset, enum precision precision)
+static void works_of_preset(const char *preset, enum tier tier, int n)
 {
     struct darknet_net *net;
     struct err err;
 
     assert_int_equal(preset_net(preset, &net, &err), 0);
     assert_int_equal(darknet_net_set_size(net, 416, 416, &err), 0);
-    works_of(net, precision, TIER_OFF, 16, &works);
+    works_of(net, PRECISION_BF16, tier, n, &works);
     darknet_net_free(net);
 }
 
@@ -47,7 +47,7 @@ static void a_step_has_its_convolutions(void **state)
     int times[3] = { 0 }, adds = 0;
 
     (void)state;
-    works_of_preset("yolov3", PRECISION_BF16);
+    works_of_preset("yolov3", TIER_OFF, 16);
     for (int i = 0; i < works.n; i++) {
         const struct work *w = &works.work[i];
 
@@ -61,8 +61,12 @@ static void a_step_has_its_convolutions(void **state)
     assert_int_equal(adds, 27);
     assert_int_equal(find("bwd_data bf16 off x[16,52,52,256] w[128,1,1,256] stride 1 pad 0 add")->times, 8);
     assert_int_equal(find("fwd bf16 off x[16,52,52,128] w[256,3,3,128] stride 1 pad 1")->times, 11);
-    assert_int_equal(find("fwd bf16 off x[16,13,13,1024] w[255,1,1,1024] stride 1 pad 0 bias")->times, 1);
+    assert_int_equal(find("fwd bf16 off x[16,13,13,1024] w[255,1,1,1024] stride 1 pad 0 bias pitch 1024,256")->times, 1);
     assert_float_equal(find("bwd_weights bf16 off x[16,416,416,3] w[32,3,3,3] stride 1 pad 1")->flops, 2.0 * 16 * 416 * 416 * 32 * 27, 1);
+    works_of_preset("yolov3", TIER_WORLD, 1); /* heads of one image are as aligned as all else */
+    (void)find("fwd bf16 world x[1,13,13,1024] w[255,1,1,1024] stride 1 pad 0 bias pitch 1024,256");
+    (void)find("bwd_data bf16 world x[1,13,13,1024] w[255,1,1,1024] stride 1 pad 0 pitch 1024,256");
+    (void)find("bwd_weights bf16 world x[1,13,13,1024] w[255,1,1,1024] stride 1 pad 0 pitch 1024,256");
 }
 
 static struct plan_name way(const char *text, bool deterministic, bool runtime)
@@ -104,7 +108,7 @@ static void measured(int work, int rank, double us, const char *text, bool deter
 /* Convolution 0: the best does not repeat its bits. 1: today's is the best. 2: the best is not worth a row. 3: was not reached. */
 static void some_results(void)
 {
-    works_of_preset("yolov3_tiny", PRECISION_BF16);
+    works_of_preset("yolov3_tiny", TIER_OFF, 16);
     memset(&results, 0, sizeof results);
     measured(0, 3, 70, "cudnn engine 3 knobs -", true);
     measured(0, 0, 100, "cublaslt algo 66", true);

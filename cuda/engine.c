@@ -7,6 +7,7 @@
 #include "cuda/memory.h"
 #include "cuda/plan_cache.h"
 #include "cuda/plan_table.h"
+#include "cuda/stem.h"
 #include "proto/err.h"
 
 #define WORKSPACE_STEP ((size_t)16 << 20) /* grows in steps, so that the first pass over a network takes memory a few times only */
@@ -155,6 +156,8 @@ static int run(struct engine *e, struct plan *p, const struct conv_args *args, s
 {
     int rc;
 
+    if (p->library == PLAN_OWN)
+        return stem_run(&p->key.conv, args, e->workspace, e->d->stream, err);
     if (p->library == PLAN_CUBLASLT)
         return lt_plan_run(&p->lt, &e->run.lt, args, p->key.conv.add || args->add, e->workspace, e->d->stream, err);
     rc = run_cudnn(e, p, args, err);

@@ -1,11 +1,11 @@
-/* cuda/engine.h - convolutions on one GPU as plans: cuDNN's graph API, and cuBLASLt where a convolution is a matrix product (1x1, stride
- * 1).
+/* cuda/engine.h - convolutions on one GPU as plans: cuDNN's graph API, cuBLASLt where a convolution is a matrix product (1x1, stride 1), and
+ * kernels of ours for the one that reads images (cuda/stem.h).
  *
  * Which algorithm computes a shape is a pure function of the key, the library versions, the GPU and the plugin: the first that the tier's
  * filter lets through (specs determinism section 3.3) of what the plugin's table names, or in heuristic order. Nothing is measured in a
  * run. Plans are kept per key and listed for the run's
  * identity; a thread of the engine builds those that were asked for ahead of time. One engine per struct cuda_device; it owns that stream's
- * workspace. In the tests without a GPU plain loops stand in its place (tests/emu). */
+ * workspace. In the tests without a GPU plain loops stand in its place (tests/emu), but for the kernels of ours. */
 #pragma once
 #include "cuda/cuda.h"
 

@@ -5,6 +5,7 @@
 
 #include "cuda/plan_table.h"
 #include "cuda/search.h"
+#include "cuda/stem.h"
 #include "proto/err.h"
 
 int plan_target_open(struct plan_target *t, struct err *err)
@@ -65,7 +66,17 @@ static const char *finish_text(enum plan_finish finish)
     return finish == PLAN_CAST ? " then widen" : "";
 }
 
-static const char in_lt[] = "cublaslt ", in_cudnn[] = "cudnn ";
+static const char in_lt[] = "cublaslt ", in_cudnn[] = "cudnn ", own[] = "own stem";
+
+static void with_own(struct plan *p)
+{
+    char key[PLAN_KEY_TEXT];
+
+    p->library = PLAN_OWN;
+    p->workspace = stem_workspace(&p->key.conv);
+    snprintf(p->name, sizeof p->name, "%s", own);
+    snprintf(p->text, sizeof p->text, "%s: %s workspace %zu", plan_key_text(&p->key, key), own, p->workspace);
+}
 
 /* only: a name without its library, or NULL. */
 static int with_lt(struct plan *p, const struct plan_target *t, const char *only, struct err *err)
@@ -135,7 +146,10 @@ int plan_make_named(struct plan *ret, const struct plan_target *t, const struct 
 
     memset(ret, 0, sizeof *ret);
     memcpy(&ret->key, key, sizeof *key);
-    if (strncmp(name, in_lt, strlen(in_lt)) == 0 && t->lt.api && lt_is_product(&key->conv))
+    if (strcmp(name, own) == 0 && stem_takes(key)) {
+        with_own(ret);
+        rc = 0;
+    } else if (strncmp(name, in_lt, strlen(in_lt)) == 0 && t->lt.api && lt_is_product(&key->conv))
         rc = with_lt(ret, t, name + strlen(in_lt), &why);
     else if (strncmp(name, in_cudnn, strlen(in_cudnn)) == 0)
         rc = with_cudnn(ret, t, name + strlen(in_cudnn), &why);
@@ -172,6 +186,10 @@ static int by_rule(struct plan *ret, const struct plan_target *t, const struct p
 
     memset(ret, 0, sizeof *ret);
     memcpy(&ret->key, key, sizeof *key);
+    if (stem_takes(key)) {
+        with_own(ret);
+        return 0;
+    }
     if (product)
         rc = with_lt(ret, t, NULL, &why);
     if (rc == ERR_UNSUPPORTED) {
@@ -246,15 +264,26 @@ int plan_names(const struct plan_target *t, const struct plan_key *key, struct p
 {
     int n = 0;
 
+    if (stem_takes(key)) {
+        ret[n] = (struct plan_name){ .library = PLAN_OWN, .deterministic = true };
+        snprintf(ret[n].text, sizeof ret[n].text, "%s", own);
+        n++;
+    }
     if (t->lt.api && lt_is_product(&key->conv))
-        n = name_products(t, key, ret);
+        n += name_products(t, key, ret + n);
     return n + name_engines(t, key, ret + n);
 }
 
 void plan_free(struct plan *p)
 {
-    if (p->library == PLAN_CUBLASLT)
-        lt_plan_free(&p->lt);
-    else
+    switch (p->library) {
+    case PLAN_CUDNN:
         cudnn_plan_free(&p->dnn);
+        break;
+    case PLAN_CUBLASLT:
+        lt_plan_free(&p->lt);
+        break;
+    case PLAN_OWN:
+        break;
+    }
 }

@@ -2,16 +2,16 @@
  * the GPU, the libraries' versions and the plugin's.
  *
  * Where the plugin's table has a row for the key that the filter lets through, that; else a rule, the first that the heuristics name:
- * cuBLASLt takes 1x1 convolutions with stride 1, cuDNN the rest and what cuBLASLt refuses. Adding to a data gradient is part of the
- * library's operation: cuDNN has as many engines with it as without. Weight gradients have one plan, whether they are added to or not; cuDNN
- * gives those of bf16 tensors in bf16, and a kernel of ours widens them. */
+ * kernels of ours take the convolution of images (cuda/stem.h), cuBLASLt 1x1 convolutions with stride 1, cuDNN the rest and what cuBLASLt
+ * refuses. Adding to a data gradient is part of the library's operation: cuDNN has as many engines with it as without. Weight gradients have
+ * one plan, whether they are added to or not; cuDNN gives those of bf16 tensors in bf16, and a kernel of ours widens them. */
 #pragma once
 #include "cuda/cudnn_plan.h"
 #include "cuda/lt_plan.h"
 
 enum { PLAN_TEXT = PLAN_KEY_TEXT + CUDNN_PLAN_TEXT + 256, PLAN_TITLE_TEXT = 256, PLAN_NAME_TEXT = CUDNN_NAME_TEXT + 32 };
-/* More than the libraries name of one convolution. */
-enum { PLAN_NAMES = LT_CANDIDATES + CUDNN_NAMES };
+/* More than there are for one convolution. */
+enum { PLAN_NAMES = LT_CANDIDATES + CUDNN_NAMES + 1 };
 
 /* Both halves are used by one thread at a time. */
 struct plan_target {
@@ -21,7 +21,7 @@ struct plan_target {
     char title[PLAN_TITLE_TEXT];
 };
 
-enum plan_library { PLAN_CUDNN, PLAN_CUBLASLT };
+enum plan_library { PLAN_CUDNN, PLAN_CUBLASLT, PLAN_OWN };
 
 /* What is left to do when the library is done. */
 enum plan_finish {
@@ -58,7 +58,8 @@ void plan_target_close(struct plan_target *t);
 int plan_make(struct plan *ret, const struct plan_target *t, const struct plan_key *key, struct err *err);
 void plan_free(struct plan *p);
 
-/* A way to compute a convolution that the filter lets through: "cublaslt algo 66 ..." or "cudnn engine 43 knobs 2=5 then widen". */
+/* A way to compute a convolution that the filter lets through: "own stem", "cublaslt algo 66 ..." or "cudnn engine 43 knobs 2=5 then
+ * widen". */
 struct plan_name {
     char text[PLAN_NAME_TEXT];
     enum plan_library library;

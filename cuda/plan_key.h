@@ -3,6 +3,10 @@
 #pragma once
 #include "cuda/engine.h"
 
+#ifdef __cplusplus
+extern "C" {
+#endif
+
 enum { PLAN_KEY_TEXT = 256, PLAN_ALIGN = 16 };
 
 /* Compared and hashed as bytes, so padding is zero: made by plan_key_make() only. */
@@ -25,3 +29,7 @@ char *plan_key_text(const struct plan_key *key, char ret[PLAN_KEY_TEXT]);
 char *plan_key_any_tier(const struct plan_key *key, char ret[PLAN_KEY_TEXT]);
 /* Bytes of an element of x, w and y. */
 size_t plan_key_bytes(const struct conv_key *k);
+
+#ifdef __cplusplus
+}
+#endif

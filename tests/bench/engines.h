@@ -143,7 +143,7 @@ static inline void quota_take(struct quota *q, const struct plan_name *n)
 
 static inline const char *kind_of(const struct plan_name *n)
 {
-    return n->library == PLAN_CUBLASLT ? "cublaslt" : n->runtime ? "cudnn compiled" : "cudnn";
+    return n->library == PLAN_OWN ? "own" : n->library == PLAN_CUBLASLT ? "cublaslt" : n->runtime ? "cudnn compiled" : "cudnn";
 }
 
 /* ---- what came of it ---- */
@@ -268,7 +268,7 @@ static inline void print_choice(FILE *f, const struct works *w, const struct res
 static inline void print_kinds(FILE *f, const struct works *w, const struct results *r)
 {
     static const char *const dir[] = { [CONV_FWD] = "fwd", [CONV_BWD_DATA] = "bwd_data", [CONV_BWD_WEIGHTS] = "bwd_weights" };
-    static const char *const kind[] = { "cublaslt", "cudnn", "cudnn compiled" };
+    static const char *const kind[] = { "own", "cublaslt", "cudnn", "cudnn compiled" };
 
     for (int d = CONV_FWD; d <= CONV_BWD_WEIGHTS; d++)
         for (size_t k = 0; k < sizeof kind / sizeof *kind; k++) {

@@ -14,6 +14,7 @@
 
 #include "cuda/plan_cache.h"
 #include "cuda/plan_table.h"
+#include "cuda/stem.h"
 #include "proto/err.h"
 #include "tests/harness.h"
 #include "worker/core/philox.h"
@@ -529,6 +530,67 @@ static void odd_memory_has_plans(void **state)
     plan_target_close(&t);
 }
 
+/* The convolution of images is ours by rule and by name, cuDNN's where that was measured to be better, and cuDNN's where anything about it
+ * is not as our kernels need it. */
+static void images_are_for_our_kernels(void **state)
+{
+    static struct plan_name name[PLAN_NAMES];
+    char table[1024], any[PLAN_KEY_TEXT];
+    struct plan_target t;
+    struct plan p;
+    struct err err;
+
+    (void)state;
+    describe(&t, "sm_90");
+    for (int dir = CONV_FWD; dir <= CONV_BWD_WEIGHTS; dir++)
+        for (int tier = TIER_OFF; tier <= TIER_WORLD; tier++) {
+            struct conv_key k = conv((enum conv_dir)dir, PRECISION_BF16, (enum tier)tier, 16, 416, 3, 32, 3),
+                            other[] = { k, k, k, k, k, k };
+            struct plan_key key = plan_key_make(&k, NULL);
+            int n = plan_names(&t, &key, name);
+
+            t.rows = NULL;
+            assert_int_equal(stem_takes(&key), dir != CONV_BWD_DATA);
+            made(&p, &t, &k);
+            assert_int_equal(p.library, dir == CONV_BWD_DATA ? PLAN_CUDNN : PLAN_OWN);
+            assert_string_equal(p.name, name[0].text);
+            assert_int_equal(strstr(p.text, ": own stem workspace ") != NULL, dir != CONV_BWD_DATA);
+            plan_free(&p);
+            if (dir == CONV_BWD_DATA) {
+                assert_int_equal(plan_make_named(&p, &t, &key, "own stem", &err), ERR_UNSUPPORTED);
+                continue;
+            }
+            assert_int_equal(name[0].library, PLAN_OWN);
+            assert_true(name[0].deterministic);
+            assert_in_range(n, 2, PLAN_NAMES);
+            assert_int_equal(plan_make_named(&p, &t, &key, "own stem", &err), 0);
+            assert_int_equal(p.finish, PLAN_DONE);
+            assert_int_equal(p.workspace, dir == CONV_FWD ? 0 : (2704 + 22) * 32 * 27 * sizeof(float));
+            plan_free(&p);
+            plan_target_table(&t, "", "a GPU");
+            snprintf(table, sizeof table, "%s\n%s: %s\n", t.title, plan_key_any_tier(&key, any), name[n - 1].text);
+            plan_target_table(&t, table, "a GPU");
+            if (name[n - 1].deterministic) {
+                made(&p, &t, &k);
+                assert_int_equal(p.library, PLAN_CUDNN);
+                plan_free(&p);
+            }
+            other[0].c = other[0].x_stride = 4;
+            other[1].k = other[1].y_stride = 36;
+            other[2].k = other[2].y_stride = 72;
+            other[3].stride = 2;
+            other[4].x_stride = 8;
+            other[5].y_stride = 64;
+            for (size_t i = 0; i < sizeof other / sizeof *other; i++) {
+                key = plan_key_make(&other[i], NULL);
+                assert_false(stem_takes(&key));
+            }
+            key = plan_key_make(&k, &(struct conv_args){ .x = (void *)4096, .y = (void *)(4096 + 8) });
+            assert_false(stem_takes(&key));
+        }
+    plan_target_close(&t);
+}
+
 /* ---- keys ---- */
 
 static void keys_know_what_matters(void **state)
@@ -1039,6 +1101,7 @@ int main(void)
         cmocka_unit_test(best_engine_is_refused_for_its_order),
         cmocka_unit_test(precision_chooses_the_unit),
         cmocka_unit_test(odd_memory_has_plans),
+        cmocka_unit_test(images_are_for_our_kernels),
         cmocka_unit_test(bf16_weight_gradients_come_compiled),
         cmocka_unit_test(weight_gradients_have_one_plan),
         cmocka_unit_test(refused_products_say_why),

@@ -73,7 +73,9 @@ static struct plan_name way(const char *text, bool deterministic, bool runtime)
 {
     struct plan_name n = { .deterministic = deterministic,
                            .runtime = runtime,
-                           .library = strncmp(text, "cublaslt", 8) == 0 ? PLAN_CUBLASLT : PLAN_CUDNN };
+                           .library = strncmp(text, "own", 3) == 0        ? PLAN_OWN
+                                      : strncmp(text, "cublaslt", 8) == 0 ? PLAN_CUBLASLT
+                                                                          : PLAN_CUDNN };
 
     snprintf(n.text, sizeof n.text, "%s", text);
     return n;
@@ -189,7 +191,8 @@ static void the_shipped_table_is_one(void **state)
         titled = titled || title;
         if (*line != '#' && !title &&
             (!titled || !colon || colon > end ||
-             (strncmp(colon + 2, "cudnn engine ", 13) != 0 && strncmp(colon + 2, "cublaslt algo ", 14) != 0)))
+             (strncmp(colon + 2, "cudnn engine ", 13) != 0 && strncmp(colon + 2, "cublaslt algo ", 14) != 0 &&
+              strncmp(colon + 2, "own ", 4) != 0)))
             fail_msg("cuda/engines.txt: %.*s", (int)(end - line), line);
     }
 }

@@ -1,6 +1,6 @@
 /* tests/emu/engine.c - cuda/engine.h in plain loops: every output is one chain of fused multiply-adds in the order r, s, c (weights: image,
  * row, column), in fp32, rounded once where it is stored. A convolution is one task on the stream; its "plan" is the key as a line of text.
- */
+ * What cuda/stem.cu takes is left to it, as on a GPU. */
 #include "cuda/engine.h"
 
 #include <errno.h>
@@ -9,11 +9,12 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "cuda/stem.h"
 #include "tests/emu/emu.h"
 #include "tests/emu/internal.h"
 
 struct engine {
-    cudaStream_t stream;
+    struct cuda_device *d;
     char **line; /* plans, sorted */
     size_t n;
 };
@@ -30,7 +31,7 @@ int engine_open(struct cuda_device *d, struct engine **ret_engine, struct err *e
 
     if (!e)
         return err_set(err, -ENOMEM, "out of memory: engine");
-    e->stream = d->stream;
+    e->d = d;
     *ret_engine = e;
     return 0;
 }
@@ -287,17 +288,19 @@ static void note_unplanned(const char *line)
     }
 }
 
-static int make_plan(struct engine *e, const struct conv_key *k, bool told, struct err *err)
+/* args: NULL before the convolution is asked for. */
+static int make_plan(struct engine *e, const struct conv_key *k, const struct conv_args *args, struct err *err)
 {
     static const char *const dir[] = { "fwd", "bwd_data", "bwd_weights" };
+    struct plan_key full = plan_key_make(k, args);
     char text[256], *line = text, **more;
 
-    snprintf(text, sizeof text, "%s %s precision %d tier %d x %dx%dx%dx%d w %dx%dx%d stride %d pad %d pixels %d %d%s%s: plain loops",
-             dir[k->dir], k->dtype == DTYPE_BF16 ? "bf16" : "f32", k->precision, k->tier, k->n, k->h, k->w, k->c, k->k, k->r, k->s,
-             k->stride, k->pad, k->x_stride, k->y_stride, k->bias ? " bias" : "", k->add ? " add" : "");
+    snprintf(text, sizeof text, "%s %s precision %d tier %d x %dx%dx%dx%d w %dx%dx%d stride %d pad %d pixels %d %d%s%s: %s", dir[k->dir],
+             k->dtype == DTYPE_BF16 ? "bf16" : "f32", k->precision, k->tier, k->n, k->h, k->w, k->c, k->k, k->r, k->s, k->stride, k->pad,
+             k->x_stride, k->y_stride, k->bias ? " bias" : "", k->add ? " add" : "", stem_takes(&full) ? "own stem" : "plain loops");
     if (e->n > 0 && bsearch(&line, e->line, e->n, sizeof(*e->line), by_text))
         return 0;
-    if (!told)
+    if (args)
         note_unplanned(text);
     more = realloc(e->line, (e->n + 1) * sizeof(*more));
     if (more)
@@ -314,7 +317,7 @@ static int make_plan(struct engine *e, const struct conv_key *k, bool told, stru
 
 int engine_prepare(struct engine *e, const struct conv_key *k, struct err *err)
 {
-    return make_plan(e, k, true, err);
+    return make_plan(e, k, NULL, err);
 }
 
 void engine_ready(struct engine *e, struct conv_readiness *ret)
@@ -342,20 +345,32 @@ static void check(const struct conv_key *k, const struct conv_args *a)
         }
 }
 
+static int run_stem(struct engine *e, const struct conv_key *key, const struct conv_args *args, struct err *err)
+{
+    size_t bytes = stem_workspace(key);
+    void *workspace = bytes > 0 ? cuda_scratch(&e->d->dev, bytes, "conv", err) : NULL;
+
+    return bytes > 0 && !workspace ? err->code : stem_run(key, args, workspace, e->d->stream, err);
+}
+
 int engine_conv(struct engine *e, const struct conv_key *key, const struct conv_args *args, struct err *err)
 {
+    struct plan_key full;
     struct job j;
-    int rc = make_plan(e, key, false, err);
+    int rc = make_plan(e, key, args, err);
 
     if (rc < 0)
         return rc;
     check(key, args);
+    full = plan_key_make(key, args);
+    if (stem_takes(&full))
+        return run_stem(e, key, args, err);
     memset(&j, 0, sizeof j);
     j.key = *key;
     j.args = *args;
     j.oh = (key->h + 2 * key->pad - key->r) / key->stride + 1;
     j.ow = (key->w + 2 * key->pad - key->s) / key->stride + 1;
-    return cuda_check((cudaError_t)emu_task(e->stream, "a convolution", run, &j, sizeof j), "conv", err);
+    return cuda_check((cudaError_t)emu_task(e->d->stream, "a convolution", run, &j, sizeof j), "conv", err);
 }
 
 char *engine_plans(struct engine *e)

@@ -59,7 +59,7 @@ op() { run "$1" "$2" "$build/tests/$2"; } # op SECONDS PROGRAM
 
 part_device() {
     [ ! -x "$build/tests/bench/bench_link" ] || run 60 "one rank on NCCL" "$build/tests/bench/bench_link" ranks=1 sizes=1
-    for t in memory act; do op 60 device/test_$t; done
+    for t in memory act stem; do op 60 device/test_$t; done
     op 150 device/test_conv_gpu
     for t in norm pool resample reduce optimizer yolo layers; do op 60 device/test_$t; done
     op 90 golden/test_yolov3
@@ -92,14 +92,14 @@ sanitize() { # sanitize TOOL TEST...
 part_deep() {
     if command -v compute-sanitizer >/dev/null; then
         DETD_TEST_ONE_OF=7 sanitize memcheck conv_gpu
-        sanitize memcheck norm pool yolo act
+        sanitize memcheck stem norm pool yolo act
     else
         skip "compute-sanitizer" "it is not on the PATH"
     fi
     bccd 300 "all of BCCD" whole
     if command -v compute-sanitizer >/dev/null; then
         sanitize memcheck resample reduce optimizer
-        sanitize racecheck norm pool yolo act reduce
+        sanitize racecheck stem norm pool yolo act reduce
     fi
 }
 

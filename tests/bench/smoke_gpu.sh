@@ -6,6 +6,7 @@ cd "$(dirname "$0")/../.."
 build=${DETD_BUILD:-build}
 tmp=$(mktemp -d)
 export TMPDIR=$tmp # compilers leave caches
+export ASAN_OPTIONS=${ASAN_OPTIONS:+$ASAN_OPTIONS:}detect_leaks=0 # benches end with the device open, whose fibers the search for leaks cannot read
 trap 'kill $(jobs -p) 2>/dev/null || :; rm -rf "$tmp"' EXIT
 fail() { echo "smoke_gpu: $*" >&2; cat "$tmp/said" >&2; exit 1; }
 says() { grep -qE -- "$1" "$tmp/said" || fail "does not say: $1"; }

@@ -85,12 +85,14 @@ class Daemon:
                         print(folder + "/" + name, ":\n", open(os.path.join(folder, name), errors="replace").read()[-2000:])
         if self.proc:
             self.kill()
+        until = time.time() + 60
         while True:
             for job in os.listdir(self.state + "/jobs") if os.path.isdir(self.state + "/jobs") else []:
                 self.kill_session(int(job))
             left = self.own()  # what detd started a moment ago has no session yet
             if not left:
                 break
+            assert time.time() < until, "do not end: %s" % left
             for pid in left:
                 self.signal(pid, signal.SIGKILL)
             time.sleep(0.01)

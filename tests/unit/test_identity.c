@@ -113,6 +113,8 @@ static void plans_are_kept_by_key(void **state)
         strstr(attempt(0, 8, "conv 11: d\nconv 2: e\n"), "\"2 convolutions are computed by other algorithms than before, as conv 2: e\""));
     assert_string_equal(kept(), "conv 11: d;conv 2: e;conv 1: a;");
     assert_string_equal(attempt(0, 8, "conv 11: d\n"), "");
+    assert_string_equal(attempt(0, 8, "conv 11: d; measured\n"), ""); /* chosen for another reason */
+    assert_non_null(strstr(attempt(0, 8, "conv 11: dd; measured\n"), "as conv 11: dd; measured\""));
 }
 
 static void another_gpu_or_library_is_named(void **state)

@@ -170,13 +170,26 @@ int identity_check(struct trainer *t, struct err *err)
     return rc;
 }
 
-/* ---- plans: lines "KEY: CHOICE" ---- */
+/* ---- plans: lines "KEY: CHOICE", or "KEY: CHOICE; REMARK" on how it came about ---- */
 
 static size_t key_length(const char *line)
 {
     const char *end = strstr(line, ": ");
 
     return end ? (size_t)(end - line) : strlen(line);
+}
+
+/* Key and choice. */
+static size_t choice_length(const char *line)
+{
+    const char *end = strstr(line, "; ");
+
+    return end ? (size_t)(end - line) : strlen(line);
+}
+
+static bool same_choice(const char *a, const char *b)
+{
+    return choice_length(a) == choice_length(b) && strncmp(a, b, choice_length(a)) == 0;
 }
 
 /* Keeps the lines of `old` whose key is not among the new ones; counts the keys whose choice has changed. */
@@ -195,7 +208,7 @@ static int merge_plans(json_t *plans, const json_t *old, const char **ret_first)
 
             if (key_length(is) != length || strncmp(is, was, length) != 0)
                 continue;
-            if (strcmp(is, was) != 0 && changed++ == 0)
+            if (!same_choice(is, was) && changed++ == 0)
                 *ret_first = is;
             break;
         }

@@ -1,5 +1,6 @@
 /* worker/train/shapes.c - which shapes of batches will be computed: a device that plans hears of all of them before the first step, and where
  * the tier changes as soon as that is agreed. */
+#include <assert.h>
 #include <errno.h>
 #include <stdlib.h>
 #include <time.h>
@@ -53,6 +54,7 @@ static int remember(struct shapes **known, const struct shape *s, struct err *er
     return 0;
 }
 
+/* Waits for the plans of each shape, so that a rank that plans many is seen to get on. */
 static int tell(struct trainer *t, const struct shape *s, struct err *err)
 {
     int rc = remember(&t->shapes, s, err);
@@ -62,6 +64,9 @@ static int tell(struct trainer *t, const struct shape *s, struct err *err)
     t->dev->ops->set_tier(t->dev, s->tier);
     rc = t->model->ops->plan(t->model, s->mode, s->images, s->shards, s->size, err);
     t->dev->ops->set_tier(t->dev, t->tier);
+    if (rc >= 0)
+        rc = t->dev->ops->conv_ready(t->dev, &t->shapes->ready, err);
+    progress_done(t->progress, (uint64_t)t->shapes->n, 0);
     return rc;
 }
 
@@ -128,30 +133,31 @@ static double now_s(void)
 }
 
 /* Plans may need a compiler for seconds each, so their number is worth a line. */
-static int report_ready(struct trainer *t, const struct conv_readiness *is, double seconds, struct err *err)
+static int report_ready(struct trainer *t, const struct conv_readiness *was, double seconds, struct err *err)
 {
-    struct shapes *known = t->shapes;
-    int plans = is->plans - known->ready.plans, compiled = is->compiled - known->ready.compiled;
+    const struct conv_readiness *is = &t->shapes->ready;
 
-    known->ready = *is;
-    if (t->opt.rank != 0 || plans == 0)
+    if (t->opt.rank != 0 || is->plans == was->plans)
         return 0;
-    return report_event(t->report, err, "info", "plan", "%d convolutions planned in %.1f s, %d of them compiled", plans, seconds, compiled);
+    return report_event(t->report, err, "info", "plan", "%d convolutions planned in %.1f s, %d of them compiled", is->plans - was->plans,
+                        seconds, is->compiled - was->compiled);
 }
 
 int shapes_ready(struct trainer *t, struct err *err)
 {
-    struct conv_readiness ready;
+    struct conv_readiness was = { 0 };
     double began = now_s();
     int rc;
 
     if (!t->dev->ops->conv_plan || (t->shapes && t->shapes->ntiers == t->ntiers))
         return 0;
+    if (t->shapes)
+        was = t->shapes->ready;
     progress_phase(t->progress, PHASE_PLAN);
     rc = tell_all(t, err);
     if (rc < 0)
         return rc;
+    assert(t->shapes); /* a step has a wave */
     t->shapes->ntiers = t->ntiers;
-    rc = t->dev->ops->conv_ready(t->dev, &ready, err);
-    return rc < 0 ? rc : report_ready(t, &ready, now_s() - began, err);
+    return report_ready(t, &was, now_s() - began, err);
 }

@@ -333,15 +333,19 @@ int trainer_step(struct trainer *t, struct err *err)
 {
     const struct model_ops *ops = t->model->ops;
     double sums[2 * WINDOW_MAX_TERMS];
+    int64_t began;
     int rc;
 
+    t->tier = tier_at(t, t->step + 1);
+    t->dev->ops->set_tier(t->dev, t->tier);
+    began = now_ns();
+    rc = shapes_ready(t, err);
     if (t->window.images == 0 || t->window_ns == 0) { /* a resumed window has images that were trained before */
         t->window_ns = now_ns();
         t->window_resumed = t->window.images;
+    } else {
+        t->window_ns += now_ns() - began; /* planning is no training */
     }
-    t->tier = tier_at(t, t->step + 1);
-    t->dev->ops->set_tier(t->dev, t->tier);
-    rc = shapes_ready(t, err);
     if (rc >= 0)
         rc = all_waves(t, err);
     if (rc >= 0)

@@ -8,6 +8,7 @@ Ctrl-C. Every test that may be needed is first run without a fault, where it mus
 scripts follow, the most specific first.
 """
 import collections
+import itertools
 import multiprocessing
 import os
 import re
@@ -171,14 +172,17 @@ class Crew:
             self.crew[-1].start()
 
     def each(self, tasks):
-        """Results of tasks, as they come."""
-        for task in tasks:
+        """Results of tasks, as they come. Few tasks wait at a time: the queue is a pipe, and who fills it reads no results meanwhile."""
+        waiting, left = iter(tasks), len(tasks)
+        for task in itertools.islice(waiting, 2 * WORKERS):
             self.tasks.put(task)
-        for _ in tasks:
+        for _ in range(left):
             while self.results.empty():
                 if not all(p.is_alive() for p in self.crew):
                     raise SystemExit("a worker of the run has died")
                 time.sleep(0.05)
+            for task in itertools.islice(waiting, 1):
+                self.tasks.put(task)
             yield self.results.get()
 
     def end(self):

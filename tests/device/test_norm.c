@@ -150,7 +150,8 @@ static void get_dx(struct device *dev, const struct norm_case *t, const struct a
     free(all);
 }
 
-/* Results: per shard sums [2c], then dx, then the gradients of beta, which were overwritten, and those of gamma, which were added to. */
+/* Results: per shard sums [2c], then dx, then the gradients of beta and those of gamma. One was overwritten, the other, beta's with sync, was
+ * added to. */
 static void run_bwd(struct device *dev, const void *arg, void *ret)
 {
     const struct norm_case *t = arg;
@@ -164,10 +165,10 @@ static void run_bwd(struct device *dev, const void *arg, void *ret)
     make_inputs(t, &in);
     prepare(dev, t, &in, &a);
     for (int v = 0; v < SHARDS; v += step)
-        assert_int_equal(
-            dev->ops->norm_bwd_reduce(dev, a.sums + v, (const struct sums_dest[]){ { a.grad[0] + v, 0 }, { a.grad[1] + v, 1 } }, a.x + v,
-                                      (const float *const *)a.mean + v, (const float *const *)a.invstd + v, a.da + v, step, &err),
-            0);
+        assert_int_equal(dev->ops->norm_bwd_reduce(
+                             dev, a.sums + v, (const struct sums_dest[]){ { a.grad[0] + v, t->sync }, { a.grad[1] + v, !t->sync } },
+                             a.x + v, (const float *const *)a.mean + v, (const float *const *)a.invstd + v, a.da + v, step, &err),
+                         0);
     for (int v = 0; v < SHARDS; v++)
         get(dev, sums + v * 2 * t->c, a.sums[v], 2 * (size_t)t->c * sizeof(double));
     if (t->sync) { /* the exchange of the trainer: everybody gets the sum over all shards */
@@ -316,8 +317,8 @@ static void check_bodies(const struct norm_case *t, const double *sums)
             }
             assert_true(sums[v * 2 * t->c + k] == tree_sum(part[0], 1, nslabs));
             assert_true(sums[v * 2 * t->c + t->c + k] == tree_sum(part[1], 1, nslabs));
-            assert_true(grad[v * t->c + k] == (float)sums[v * 2 * t->c + k]);
-            assert_true(grad[(SHARDS + v) * t->c + k] == in.gamma[k] + (float)sums[v * 2 * t->c + t->c + k]);
+            assert_true(grad[v * t->c + k] == (t->sync ? in.gamma[k] : 0.0f) + (float)sums[v * 2 * t->c + k]);
+            assert_true(grad[(SHARDS + v) * t->c + k] == (t->sync ? 0.0f : in.gamma[k]) + (float)sums[v * 2 * t->c + t->c + k]);
         }
     free_inputs(&in);
 }

@@ -12,6 +12,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "cuda/engine.h"
 #include "cuda/memory.h"
@@ -325,14 +326,29 @@ static void close_gpu(struct bench *b)
     cuda_close(&b->d->dev);
 }
 
-static void write_table(const struct bench *b, const char *path)
+/* Before anything is measured for it; what the file holds stays until then. NULL: none is asked for. */
+static FILE *open_table(const char *path)
 {
-    FILE *f = fopen(path, "w");
+    FILE *f = path ? fopen(path, "a") : NULL;
 
-    if (f)
-        print_table(f, &b->works, &b->results, b->target.title);
-    if (!f || fclose(f) != 0)
+    if (path && !f) {
         fprintf(stderr, "bench_engines: cannot write '%s': %s\n", path, strerror(errno));
+        exit(1);
+    }
+    return f;
+}
+
+static bool write_table(const struct bench *b, FILE *f, const char *path)
+{
+    bool whole = ftruncate(fileno(f), 0) == 0;
+
+    print_table(f, &b->works, &b->results, b->target.title);
+    whole = whole && !ferror(f);
+    if (fclose(f) != 0 || !whole) {
+        fprintf(stderr, "bench_engines: cannot write '%s': %s\n", path, strerror(errno));
+        return false;
+    }
+    return true;
 }
 
 /* The index of the word in words, which ends with NULL. */
@@ -353,6 +369,8 @@ int main(int argc, char **argv)
     struct bench *b = &bench;
     const char *model = bench_word(argc, argv, "model", "yolov3"), *table = bench_word(argc, argv, "table", NULL);
     int side = bench_count(argc, argv, "size", 416), work = 0;
+    FILE *f = open_table(table);
+    bool written = true;
     char gpu[160];
 
     b->o = (struct options){ .batch = bench_count(argc, argv, "batch", 16),
@@ -376,8 +394,8 @@ int main(int argc, char **argv)
     print_kinds(stdout, &b->works, &b->results);
     print_total(stdout, &b->works, &b->results, false);
     print_total(stdout, &b->works, &b->results, true);
-    if (table)
-        write_table(b, table);
+    if (f)
+        written = write_table(b, f, table);
     close_gpu(b);
-    return work < b->works.n && !late(b);
+    return !written || (work < b->works.n && !late(b));
 }

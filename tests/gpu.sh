@@ -63,6 +63,7 @@ part_device() {
     op 150 device/test_conv_gpu
     for t in norm pool resample reduce optimizer yolo layers; do op 60 device/test_$t; done
     op 90 golden/test_yolov3
+    for t in lt_plan plan_names plan_cache; do op 60 device/test_$t; done
     op 200 device/test_cuda_plans
 }
 

@@ -4,7 +4,7 @@
 #include <string.h>
 
 #include "cuda/plan.h"
-#include "worker/models/darknet_net.h"
+#include "tests/device/network_keys.h"
 
 enum { WORKS_MAX = 512, RESULTS_MAX = 16384 };
 
@@ -20,33 +20,6 @@ struct works {
     int n;
     struct work work[WORKS_MAX];
 };
-
-/* Whose output layer i hands on: a route with one source is that source. -1: the images. */
-static inline int value_of(const struct darknet_net *net, int i)
-{
-    while (i >= 0 && net->layers[i].type == DARKNET_ROUTE && net->layers[i].nsources == 1)
-        i = net->layers[i].source[0];
-    return i;
-}
-
-static inline bool reads(const struct darknet_net *net, int layer, int value)
-{
-    const struct darknet_layer *l = &net->layers[layer];
-    bool any = l->type != DARKNET_ROUTE && value_of(net, layer - 1) == value;
-
-    for (int i = 0; i < l->nsources; i++)
-        any = any || ((l->type != DARKNET_ROUTE || l->nsources > 1) && value_of(net, l->source[i]) == value);
-    return any;
-}
-
-/* Backwards, the last reader of a value is the first writer of its gradient; those before it add to it. */
-static inline bool adds_to_gradient(const struct darknet_net *net, int layer)
-{
-    for (int j = layer + 1; j < net->nlayers; j++)
-        if (reads(net, j, value_of(net, layer - 1)))
-            return true;
-    return false;
-}
 
 static inline void add_work(struct works *w, const struct conv_key *conv)
 {
@@ -89,24 +62,11 @@ static inline void works_of(const struct darknet_net *net, enum precision precis
     memset(ret, 0, sizeof *ret);
     for (int i = 0; i < net->nlayers; i++) {
         const struct darknet_layer *l = &net->layers[i];
-        const struct device gpu = { .dtype = precision == PRECISION_BF16 ? DTYPE_BF16 : DTYPE_F32, .row = CUDA_ROW };
-        struct conv_key k = { .dtype = gpu.dtype,
-                              .precision = precision,
-                              .tier = tier,
-                              .n = n,
-                              .h = l->in.h,
-                              .w = l->in.w,
-                              .c = l->in.c,
-                              .k = l->filters,
-                              .r = l->size,
-                              .s = l->size,
-                              .stride = l->stride,
-                              .pad = l->pad,
-                              .x_stride = value_of(net, i - 1) >= 0 ? device_stride(&gpu, l->in.c) : l->in.c,
-                              .y_stride = device_stride(&gpu, l->filters) };
+        struct conv_key k;
 
         if (l->type != DARKNET_CONV)
             continue;
+        k = network_key(net, i, precision, tier, n);
         k.dir = CONV_FWD;
         k.bias = !l->bn;
         add_work(ret, &k);

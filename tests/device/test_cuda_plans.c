@@ -1,23 +1,8 @@
 /* tests/device/test_cuda_plans.c - how the CUDA device chooses algorithms, on machines without a GPU: cuDNN plans for a description of one.
- * deviceprop/ holds what A100, H100 and B200 are, in the form cuDNN reads: an H100's own record, the others by hand after data sheets.
  * uses: plans proto worker/models worker/layers worker/eval worker/core */
-#include <dlfcn.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include <cmocka.h>
-
-#include "cuda/plan_cache.h"
-#include "cuda/plan_table.h"
 #include "cuda/stem.h"
-#include "proto/err.h"
-#include "tests/harness.h"
-#include "worker/core/philox.h"
+#include "tests/device/network_keys.h"
+#include "tests/device/plans.h"
 #include "worker/models/presets.h"
 
 enum { MAX_KEYS = 20000, KEY_BUCKETS = 1 << 15 };
@@ -27,36 +12,6 @@ static const int batches[] = { 8 };
 #else
 static const int batches[] = { 2, 8, 16, 64 };
 #endif
-
-/* A handle that cuDNN asks of it fails without a driver, and the library keeps its memory. */
-const char *__lsan_default_suppressions(void);
-const char *__lsan_default_suppressions(void)
-{
-    return "leak:libcublasLt";
-}
-
-static const char *const gpus[] = { "sm_80", "sm_90", "sm_100" };
-
-/* Skips the test where cuDNN is not there. */
-static void describe(struct plan_target *t, const char *gpu)
-{
-    char path[128], json[4096];
-    struct err err;
-    size_t n;
-    int rc;
-    FILE *f;
-
-    snprintf(path, sizeof path, "tests/device/deviceprop/%s.json", gpu);
-    f = fopen(path, "r");
-    assert_non_null(f);
-    n = fread(json, 1, sizeof json - 1, f);
-    fclose(f);
-    json[n] = '\0';
-    rc = plan_target_describe(t, json, &err);
-    if (rc == ERR_UNSUPPORTED)
-        SKIP("no cuDNN and cuBLASLt to ask: %s", err.msg);
-    assert_int_equal(rc, 0);
-}
 
 /* ---- the convolutions of the presets: of the smallest, or with TEST_LONG of all, at two sizes ---- */
 
@@ -101,38 +56,12 @@ static bool in_use(enum tier tier, int n)
     return tier == TIER_RERUN || n == 8 || (tier == TIER_WORLD && n < 8);
 }
 
-static struct conv_key layer_key(const struct darknet_layer *l, enum dtype dtype, enum precision precision, enum tier tier, int n)
+static void add_layer(struct keys *s, const struct darknet_net *net, int layer, int n)
 {
-    return (struct conv_key){ .dtype = dtype,
-                              .precision = precision,
-                              .tier = tier,
-                              .n = n,
-                              .h = l->in.h,
-                              .w = l->in.w,
-                              .c = l->in.c,
-                              .k = l->filters,
-                              .r = l->size,
-                              .s = l->size,
-                              .stride = l->stride,
-                              .pad = l->pad,
-                              .x_stride = l->in.c,
-                              .y_stride = l->filters };
-}
-
-static void add_layer(struct keys *s, const struct darknet_layer *l, int n)
-{
-    static const struct {
-        enum dtype dtype;
-        enum precision precision;
-    } number[] = { { DTYPE_F32, PRECISION_FP32 }, { DTYPE_F32, PRECISION_TF32 }, { DTYPE_BF16, PRECISION_BF16 } };
-
-    for (size_t p = 0; p < sizeof number / sizeof *number; p++)
-        for (int tier = TIER_OFF; tier <= TIER_WORLD; tier++) {
-            struct conv_key k = layer_key(l, number[p].dtype, number[p].precision, (enum tier)tier, n);
-
-            if (in_use(k.tier, n))
-                add_directions(s, k, !l->bn);
-        }
+    for (int precision = PRECISION_FP32; precision <= PRECISION_BF16; precision++)
+        for (int tier = TIER_OFF; tier <= TIER_WORLD; tier++)
+            if (in_use((enum tier)tier, n))
+                add_directions(s, network_key(net, layer, (enum precision)precision, (enum tier)tier, n), !net->layers[layer].bn);
 }
 
 static const struct keys *preset_keys(void)
@@ -151,7 +80,7 @@ static const struct keys *preset_keys(void)
             assert_int_equal(darknet_net_set_size(net, side[z], side[z], &err), 0);
             for (int i = 0; i < net->nlayers; i++)
                 for (size_t b = 0; b < sizeof batches / sizeof *batches && net->layers[i].type == DARKNET_CONV; b++)
-                    add_layer(s, &net->layers[i], batches[b]);
+                    add_layer(s, net, i, batches[b]);
             darknet_net_free(net);
         }
     return s;
@@ -229,16 +158,6 @@ static void plan_all(const char *gpu, const struct keys *keys)
     assert_true(s.tally.tensor_core > 0);
 }
 
-/* Where the driver's library is, cuDNN also compiles engines for GPUs that are only described, a second or more each: an hour for all keys. */
-static bool driver_is_there(void)
-{
-    void *lib = dlopen("libcuda.so.1", RTLD_LAZY | RTLD_LOCAL);
-
-    if (lib)
-        dlclose(lib);
-    return lib != NULL;
-}
-
 static void every_convolution_has_a_plan(void **state)
 {
     const struct keys *keys;
@@ -252,34 +171,6 @@ static void every_convolution_has_a_plan(void **state)
 }
 
 /* ---- the filter, one engine at a time ---- */
-
-static struct conv_key conv(enum conv_dir dir, enum precision precision, enum tier tier, int n, int side, int c, int k, int size)
-{
-    return (struct conv_key){ .dir = dir,
-                              .dtype = precision == PRECISION_BF16 ? DTYPE_BF16 : DTYPE_F32,
-                              .precision = precision,
-                              .tier = tier,
-                              .n = n,
-                              .h = side,
-                              .w = side,
-                              .c = c,
-                              .k = k,
-                              .r = size,
-                              .s = size,
-                              .stride = 1,
-                              .pad = size / 2,
-                              .x_stride = c,
-                              .y_stride = k };
-}
-
-static void made(struct plan *p, const struct plan_target *t, const struct conv_key *k)
-{
-    struct plan_key key = plan_key_make(k, NULL);
-    struct err err;
-
-    if (plan_make(p, t, &key, &err) < 0)
-        fail_msg("%s", err.msg);
-}
 
 /* The data gradient of a 7x7 stem with three channels: on this GPU the best engine adds in the order in which blocks finish. */
 static void best_engine_is_refused_for_its_order(void **state)
@@ -384,125 +275,6 @@ static void weight_gradients_have_one_plan(void **state)
         assert_int_equal(p.finish, precision == PRECISION_BF16 ? PLAN_CAST : PLAN_ADD);
         assert_int_equal(p.scratch, 32 * 9 * 64 * plan_key_bytes(&k));
         plan_free(&p);
-    }
-    plan_target_close(&t);
-}
-
-/* Each way to compute a convolution has a name, by which it is made; the first that can be made is the one that is taken. */
-static void ways_are_made_by_name(void **state)
-{
-    static struct plan_name name[PLAN_NAMES];
-    struct plan_target t;
-
-    (void)state;
-    describe(&t, "sm_90");
-    for (int dir = CONV_FWD; dir <= CONV_BWD_WEIGHTS; dir++) {
-        struct conv_key k = conv((enum conv_dir)dir, PRECISION_BF16, TIER_RERUN, 8, 52, 128, 256, 3);
-        struct plan_key key = plan_key_make(&k, NULL);
-        int n = plan_names(&t, &key, name), nmade = 0;
-        struct plan p, first;
-        struct err err;
-
-        made(&first, &t, &k);
-        assert_in_range(n, 2, PLAN_NAMES);
-        for (int i = 0; i < n; i++) {
-            assert_true(name[i].deterministic);
-            if (plan_make_named(&p, &t, &key, name[i].text, &err) < 0)
-                continue;
-            assert_string_equal(p.name, name[i].text);
-            if (nmade++ == 0) {
-                assert_string_equal(p.text, first.text);
-                assert_int_equal(p.finish, first.finish);
-            }
-            plan_free(&p);
-        }
-        assert_in_range(nmade, 2, n);
-        plan_free(&first);
-        assert_int_equal(plan_make_named(&p, &t, &key, "cudnn engine 12345 knobs -", &err), ERR_UNSUPPORTED);
-        assert_int_equal(plan_make_named(&p, &t, &key, "cublaslt algo 66", &err), ERR_UNSUPPORTED);
-        assert_non_null(strstr(err.msg, "cublaslt algo 66"));
-    }
-    plan_target_close(&t);
-}
-
-/* A name is no way around the filter: what tier off may take is refused where results have to repeat. */
-static void names_pass_the_filter(void **state)
-{
-    static struct plan_name name[PLAN_NAMES];
-    struct conv_key k = conv(CONV_BWD_DATA, PRECISION_TF32, TIER_OFF, 8, 416, 3, 64, 7);
-    struct plan_key off, rerun;
-    struct plan_target t;
-    struct plan p;
-    struct err err;
-
-    (void)state;
-    describe(&t, "sm_90");
-    k.stride = 2;
-    off = plan_key_make(&k, NULL);
-    k.tier = TIER_RERUN;
-    rerun = plan_key_make(&k, NULL);
-    assert_true(plan_names(&t, &off, name) > 0);
-    assert_false(name[0].deterministic);
-    assert_int_equal(plan_make_named(&p, &t, &off, name[0].text, &err), 0);
-    plan_free(&p);
-    assert_int_equal(plan_make_named(&p, &t, &rerun, name[0].text, &err), ERR_UNSUPPORTED);
-    plan_target_close(&t);
-}
-
-/* A row of the table is followed in every tier whose filter lets it through; the next where not; and where none can be taken, the rule. */
-static void measured_choices_are_followed(void **state)
-{
-    static const struct {
-        const char *gpu;
-        int n; /* the first is stale, the second not for tiers that promise bits */
-    } rows[] = { { "empty", 0 }, { "good", 3 }, { "stale", 1 } };
-    static struct plan_name name[PLAN_NAMES];
-    char table[4096], any[PLAN_KEY_TEXT];
-    struct plan_target t;
-
-    (void)state;
-    describe(&t, "sm_90");
-    for (int tier = TIER_OFF; tier <= TIER_WORLD; tier++) {
-        struct conv_key k = conv(CONV_BWD_DATA, PRECISION_TF32, (enum tier)tier, 8, 416, 3, 64, 7);
-        struct plan rule, p;
-        struct plan_key key;
-        int loose = -1, fixed = -1, n;
-
-        k.stride = 2;
-        key = plan_key_make(&k, NULL);
-        t.rows = NULL;
-        made(&rule, &t, &k);
-        key.conv.tier = TIER_OFF;
-        for (int i = plan_names(&t, &key, name) - 1; i >= 0; i--) /* not the rule's */
-            if (strcmp(name[i].text, rule.name) != 0)
-                *(name[i].deterministic ? &fixed : &loose) = i;
-        assert_true(loose >= 0 && fixed >= 0);
-        plan_key_any_tier(&key, any);
-        n = snprintf(table, sizeof table, "# why\n");
-        for (size_t g = 0; g < sizeof rows / sizeof *rows; g++) {
-            const char *row[] = { "cudnn engine 12345 knobs -", name[loose].text, name[fixed].text };
-
-            plan_target_table(&t, "", rows[g].gpu);
-            n += snprintf(table + n, sizeof table - (size_t)n, "%s\n", t.title);
-            for (int i = 0; i < rows[g].n; i++)
-                n += snprintf(table + n, sizeof table - (size_t)n, "%s: %s\n", any, row[i]);
-        }
-        for (size_t g = 0; g < sizeof rows / sizeof *rows; g++) {
-            plan_target_table(&t, table, rows[g].gpu);
-            made(&p, &t, &k);
-            assert_string_equal(p.name, rows[g].n < 3 ? rule.name : name[tier == TIER_OFF ? loose : fixed].text);
-            assert_int_equal(strstr(p.text, "; measured") != NULL, rows[g].n == 3);
-            assert_int_equal(strstr(p.text, "; not as measured") != NULL, rows[g].n == 1);
-            if (rows[g].n == 0)
-                assert_string_equal(p.text, rule.text);
-            plan_free(&p);
-        }
-        plan_target_table(&t, table, "unknown");
-        assert_null(t.rows);
-        made(&p, &t, &k);
-        assert_string_equal(p.text, rule.text);
-        plan_free(&p);
-        plan_free(&rule);
     }
     plan_target_close(&t);
 }
@@ -616,370 +388,6 @@ static void keys_know_what_matters(void **state)
     assert_string_equal(plan_key_text(&b, text), "fwd bf16 world x[2,13,13,64] w[255,1,1,64] stride 1 pad 0 bias pitch 96,255 align 2,8,4");
 }
 
-/* ---- 1x1 convolutions as matrix products: the definition of each direction, and what lt_product() makes of it, in whole numbers ---- */
-
-enum { PIXELS = 6, IN = 3, OUT = 4, X_PITCH = 5, Y_PITCH = 7 };
-
-struct arrays {
-    float of[3][64]; /* by enum lt_operand */
-};
-
-static void fill(struct arrays *a, uint64_t seed)
-{
-    struct philox_key key = { .seed = seed };
-
-    for (int o = 0; o < 3; o++)
-        for (int i = 0; i < 64; i++)
-            a->of[o][i] = (float)(int)(philox_uniform(&key, (uint64_t)(o * 64 + i)) * 17) - 8;
-}
-
-static void define(struct arrays *a, enum conv_dir dir, bool add)
-{
-    float *x = a->of[LT_X], *w = a->of[LT_W], *y = a->of[LT_Y];
-    float *d = dir == CONV_FWD ? y : dir == CONV_BWD_DATA ? x : w;
-
-    for (int i = 0; i < 64 && !add; i++) /* the gaps of a pitch keep what they hold */
-        if (dir == CONV_BWD_WEIGHTS ? i < IN * OUT
-                                    : i < PIXELS * (dir == CONV_FWD ? Y_PITCH : X_PITCH) &&
-                                          i % (dir == CONV_FWD ? Y_PITCH : X_PITCH) < (dir == CONV_FWD ? OUT : IN))
-            d[i] = 0;
-    for (int p = 0; p < PIXELS; p++)
-        for (int c = 0; c < IN; c++)
-            for (int k = 0; k < OUT; k++)
-                if (dir == CONV_FWD)
-                    y[p * Y_PITCH + k] += x[p * X_PITCH + c] * w[k * IN + c];
-                else if (dir == CONV_BWD_DATA)
-                    x[p * X_PITCH + c] += y[p * Y_PITCH + k] * w[k * IN + c];
-                else
-                    w[k * IN + c] += x[p * X_PITCH + c] * y[p * Y_PITCH + k];
-}
-
-static void multiply(struct arrays *a, const struct lt_product *g, bool add)
-{
-    for (int64_t j = 0; j < g->n; j++)
-        for (int64_t i = 0; i < g->m; i++) {
-            float *d = &a->of[g->d][j * g->ldd + i], sum = add ? *d : 0;
-
-            for (int64_t l = 0; l < g->k; l++)
-                sum += a->of[g->a][g->transpose_a ? i * g->lda + l : l * g->lda + i] *
-                       a->of[g->b][g->transpose_b ? l * g->ldb + j : j * g->ldb + l];
-            *d = sum;
-        }
-}
-
-static void products_are_the_convolutions(void **state)
-{
-    (void)state;
-    for (int dir = CONV_FWD; dir <= CONV_BWD_WEIGHTS; dir++)
-        for (int add = 0; add < (dir == CONV_FWD ? 1 : 2); add++) {
-            struct conv_key k = conv((enum conv_dir)dir, PRECISION_FP32, TIER_RERUN, 1, 1, IN, OUT, 1);
-            struct arrays want, got;
-            struct lt_product g;
-
-            k.n = 2;
-            k.w = 3;
-            k.x_stride = X_PITCH;
-            k.y_stride = Y_PITCH;
-            g = lt_product(&k);
-            fill(&want, 7);
-            got = want;
-            define(&want, k.dir, add);
-            multiply(&got, &g, add);
-            assert_true(lt_is_product(&k));
-            assert_memory_equal(&want, &got, sizeof want);
-        }
-}
-
-/* ---- cuBLASLt's answers, made up: where there is no GPU it says nothing ---- */
-
-static const struct lt_answer {
-    cublasStatus_t state, told;
-    size_t workspace;
-    uint32_t reduction;
-    uint64_t flags;
-} lt_answer[] = {
-    { .told = CUBLAS_STATUS_INVALID_VALUE },
-    { .reduction = CUBLASLT_REDUCTION_SCHEME_INPLACE, .flags = CUBLASLT_NUMERICAL_IMPL_FLAGS_ACCUMULATOR_32F },
-    { .flags = CUBLASLT_NUMERICAL_IMPL_FLAGS_ACCUMULATOR_16F },
-    { .flags = CUBLASLT_NUMERICAL_IMPL_FLAGS_ACCUMULATOR_32F | CUBLASLT_NUMERICAL_IMPL_FLAGS_HMMA },
-    { .workspace = LT_WORKSPACE + 1, .flags = CUBLASLT_NUMERICAL_IMPL_FLAGS_ACCUMULATOR_32F },
-    { .state = CUBLAS_STATUS_NOT_SUPPORTED },
-    { .reduction = CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE, .flags = CUBLASLT_NUMERICAL_IMPL_FLAGS_ACCUMULATOR_32F },
-};
-
-static int lt_answers, lt_live; /* how many are given; descriptors that were made and not destroyed */
-
-static cublasStatus_t lt_create(void *ret)
-{
-    static int some;
-
-    *(void **)ret = &some;
-    lt_live++;
-    return CUBLAS_STATUS_SUCCESS;
-}
-
-static cublasStatus_t lt_destroy(void *d)
-{
-    assert_non_null(d);
-    lt_live--;
-    return CUBLAS_STATUS_SUCCESS;
-}
-
-static cublasStatus_t lt_desc(cublasLtMatmulDesc_t *ret, cublasComputeType_t compute, cudaDataType_t scale)
-{
-    (void)compute;
-    (void)scale;
-    return lt_create(ret);
-}
-
-static cublasStatus_t lt_desc_free(cublasLtMatmulDesc_t d)
-{
-    return lt_destroy(d);
-}
-
-static cublasStatus_t lt_desc_set(cublasLtMatmulDesc_t d, cublasLtMatmulDescAttributes_t attr, const void *value, size_t size)
-{
-    (void)d;
-    (void)attr;
-    (void)value;
-    (void)size;
-    return CUBLAS_STATUS_SUCCESS;
-}
-
-static cublasStatus_t lt_layout(cublasLtMatrixLayout_t *ret, cudaDataType type, uint64_t rows, uint64_t cols, int64_t ld)
-{
-    (void)type;
-    (void)rows;
-    (void)cols;
-    (void)ld;
-    return lt_create(ret);
-}
-
-static cublasStatus_t lt_layout_free(cublasLtMatrixLayout_t d)
-{
-    return lt_destroy(d);
-}
-
-static cublasStatus_t lt_preference(cublasLtMatmulPreference_t *ret)
-{
-    return lt_create(ret);
-}
-
-static cublasStatus_t lt_preference_free(cublasLtMatmulPreference_t d)
-{
-    return lt_destroy(d);
-}
-
-static cublasStatus_t lt_preference_set(cublasLtMatmulPreference_t d, cublasLtMatmulPreferenceAttributes_t attr, const void *value,
-                                        size_t size)
-{
-    (void)d;
-    (void)attr;
-    (void)value;
-    (void)size;
-    return CUBLAS_STATUS_SUCCESS;
-}
-
-static cublasStatus_t lt_heuristic(cublasLtHandle_t handle, cublasLtMatmulDesc_t op, cublasLtMatrixLayout_t a, cublasLtMatrixLayout_t b,
-                                   cublasLtMatrixLayout_t c, cublasLtMatrixLayout_t d, cublasLtMatmulPreference_t pref, int most,
-                                   cublasLtMatmulHeuristicResult_t ret[], int *ret_n)
-{
-    (void)handle;
-    (void)pref;
-    assert_true(op && a && b && c && d && most >= lt_answers);
-    memset(ret, 0, (size_t)lt_answers * sizeof *ret);
-    for (int i = 0; i < lt_answers; i++) {
-        ret[i].algo.data[0] = (uint64_t)i;
-        ret[i].state = lt_answer[i].state;
-        ret[i].workspaceSize = lt_answer[i].workspace;
-    }
-    *ret_n = lt_answers;
-    return CUBLAS_STATUS_SUCCESS;
-}
-
-static cublasStatus_t lt_cap(const cublasLtMatmulAlgo_t *algo, cublasLtMatmulAlgoCapAttributes_t attr, void *ret, size_t size, size_t *got)
-{
-    const struct lt_answer *a = &lt_answer[algo->data[0]];
-
-    assert_int_equal(attr, CUBLASLT_ALGO_CAP_NUMERICAL_IMPL_FLAGS);
-    assert_int_equal(size, sizeof a->flags);
-    memcpy(ret, &a->flags, size);
-    *got = size;
-    return a->told;
-}
-
-static cublasStatus_t lt_config(const cublasLtMatmulAlgo_t *algo, cublasLtMatmulAlgoConfigAttributes_t attr, void *ret, size_t size,
-                                size_t *got)
-{
-    uint32_t value = attr == CUBLASLT_ALGO_CONFIG_ID ? (uint32_t)algo->data[0] : lt_answer[algo->data[0]].reduction;
-
-    if (attr != CUBLASLT_ALGO_CONFIG_ID && attr != CUBLASLT_ALGO_CONFIG_REDUCTION_SCHEME)
-        return CUBLAS_STATUS_INVALID_VALUE;
-    assert_int_equal(size, sizeof value);
-    memcpy(ret, &value, size);
-    *got = size;
-    return CUBLAS_STATUS_SUCCESS;
-}
-
-static size_t lt_version(void)
-{
-    return 130100;
-}
-
-static const struct cublaslt_api made_up = { .cublasLtGetVersion = lt_version,
-                                             .cublasLtMatmulDescCreate = lt_desc,
-                                             .cublasLtMatmulDescDestroy = lt_desc_free,
-                                             .cublasLtMatmulDescSetAttribute = lt_desc_set,
-                                             .cublasLtMatrixLayoutCreate = lt_layout,
-                                             .cublasLtMatrixLayoutDestroy = lt_layout_free,
-                                             .cublasLtMatmulPreferenceCreate = lt_preference,
-                                             .cublasLtMatmulPreferenceDestroy = lt_preference_free,
-                                             .cublasLtMatmulPreferenceSetAttribute = lt_preference_set,
-                                             .cublasLtMatmulAlgoGetHeuristic = lt_heuristic,
-                                             .cublasLtMatmulAlgoCapGetAttribute = lt_cap,
-                                             .cublasLtMatmulAlgoConfigGetAttribute = lt_config };
-
-/* Where it has nothing that the filter lets through, each for another reason, cuDNN computes the product and the plan's line says why. */
-static void refused_products_say_why(void **state)
-{
-    static const char why[] = "; cublaslt has none (algorithms 6: 1 do not tell how they sum, 1 sum in no order, 1 sum in low precision, "
-                              "1 on tensor cores, 1 too big, 1 cannot)";
-    struct conv_key k = conv(CONV_FWD, PRECISION_FP32, TIER_RERUN, 8, 13, 64, 128, 1);
-    struct plan_key key = plan_key_make(&k, NULL);
-    static struct plan_name name[PLAN_NAMES];
-    struct plan_target t;
-    struct plan p;
-    struct err err;
-
-    (void)state;
-    describe(&t, "sm_90");
-    t.lt.api = &made_up;
-    lt_answers = 6;
-    made(&p, &t, &k);
-    assert_int_equal(p.library, PLAN_CUDNN);
-    assert_non_null(strstr(p.text, why));
-    assert_string_equal(strstr(p.text, why), why);
-    plan_free(&p);
-    assert_true(plan_names(&t, &key, name) > 0);
-    assert_int_equal(name[0].library, PLAN_CUDNN);
-    lt_answers = 7;
-    made(&p, &t, &k);
-    assert_string_equal(p.name, "cublaslt algo 6 reduction 2");
-    assert_null(strstr(p.text, "has none"));
-    plan_free(&p);
-    assert_true(plan_names(&t, &key, name) > 1);
-    assert_string_equal(name[0].text, "cublaslt algo 6 reduction 2");
-    assert_int_equal(plan_make_named(&p, &t, &key, name[0].text, &err), 0);
-    plan_free(&p);
-    assert_int_equal(plan_make_named(&p, &t, &key, "cublaslt algo 3 reduction 0", &err), ERR_UNSUPPORTED);
-    k.precision = PRECISION_TF32; /* may use tensor cores */
-    made(&p, &t, &k);
-    assert_string_equal(p.name, "cublaslt algo 3 reduction 0");
-    plan_free(&p);
-    k.r = k.s = 3; /* no product: nobody asks */
-    k.pad = 1;
-    made(&p, &t, &k);
-    assert_int_equal(p.library, PLAN_CUDNN);
-    assert_null(strstr(p.text, "cublaslt"));
-    plan_free(&p);
-    assert_int_equal(lt_live, 0);
-    t.lt.api = NULL;
-    plan_target_close(&t);
-}
-
-/* ---- the cache ---- */
-
-enum { CACHED = 12 };
-
-static struct plan_key cached(int i)
-{
-    struct conv_key k = conv((enum conv_dir)(i % 3), i % 2 ? PRECISION_BF16 : PRECISION_TF32, TIER_RERUN, 2, 13, 64 + 8 * (i / 6), 64, 3);
-
-    return plan_key_make(&k, NULL);
-}
-
-static struct plan_cache *open_cache(int threads)
-{
-    struct plan_target t;
-    struct plan_cache *c;
-    struct err err;
-
-    assert_int_equal(plan_cache_new(NULL, &c, &err), 0);
-    for (int i = 0; i < threads; i++) {
-        describe(&t, "sm_90");
-        assert_int_equal(plan_cache_add(c, &t, &err), 0);
-    }
-    return c;
-}
-
-/* Asked for in one order or another, ahead or when needed, by one thread or three: the same plans, so the same lines. */
-static void order_of_asking_does_not_matter(void **state)
-{
-    struct plan_cache *a = open_cache(3), *b = open_cache(1);
-    struct plan *p, *again;
-    char *text_a, *text_b;
-    struct err err;
-    int lines = 0;
-
-    (void)state;
-    for (int i = 0; i < CACHED; i++) {
-        struct plan_key up = cached(i), down = cached(CACHED - 1 - i);
-
-        assert_int_equal(plan_cache_prepare(a, &up, &err), 0);
-        assert_int_equal(plan_cache_get(b, &down, &p, &err), 0);
-        assert_memory_equal(&p->key, &down, sizeof down);
-        assert_int_equal(plan_cache_get(b, &down, &again, &err), 0);
-        assert_ptr_equal(p, again);
-    }
-    for (int i = CACHED - 1; i >= 0; i--) {
-        struct plan_key key = cached(i);
-
-        assert_int_equal(plan_cache_get(a, &key, &p, &err), 0);
-    }
-    text_a = plan_cache_text(a);
-    text_b = plan_cache_text(b);
-    assert_string_equal(text_a, text_b);
-    for (const char *at = text_a, *end; (end = strchr(at, '\n')) != NULL; at = end + 1, lines++) {
-        const char *next = strchr(end + 1, '\n');
-
-        assert_true(!next || strcmp(at, end + 1) < 0);
-    }
-    assert_int_equal(lines, CACHED);
-    free(text_a);
-    free(text_b);
-    plan_cache_free(a);
-    plan_cache_free(b);
-}
-
-/* Its error names the convolution and stays; others are not touched. What is still queued is dropped. */
-static void what_cannot_be_planned_says_why(void **state)
-{
-    struct plan_cache *c = open_cache(2);
-    struct conv_key k = conv(CONV_FWD, PRECISION_FP32, TIER_RERUN, 64, 8192, 65536, 65536, 63);
-    struct plan_key key = plan_key_make(&k, NULL), good = cached(0);
-    struct plan *p;
-    struct err err;
-    char *text;
-
-    (void)state;
-    assert_int_equal(plan_cache_prepare(c, &key, &err), 0);
-    for (int i = 0; i < 2; i++) {
-        assert_true(plan_cache_get(c, &key, &p, &err) < 0);
-        assert_non_null(strstr(err.msg, "fwd fp32 rerun x[64,8192,8192,65536] w[65536,63,63,65536] stride 1 pad 31"));
-    }
-    printf("%s\n", err.msg);
-    assert_int_equal(plan_cache_get(c, &good, &p, &err), 0);
-    text = plan_cache_text(c);
-    assert_non_null(strstr(text, "fwd tf32 rerun"));
-    assert_null(strstr(text, "x[64,"));
-    free(text);
-    for (int i = 0; i < CACHED; i++) {
-        good = cached(i);
-        assert_int_equal(plan_cache_prepare(c, &good, &err), 0);
-    }
-    plan_cache_free(c);
-}
-
 static void bad_descriptions_are_refused(void **state)
 {
     struct plan_target t;
@@ -1079,7 +487,7 @@ static void this_gpu_plans_yolov3(void **state)
     assert_int_equal(darknet_net_set_size(net, 416, 416, &err), 0);
     for (int i = 0; i < net->nlayers; i++)
         for (int dir = CONV_FWD; dir <= CONV_BWD_WEIGHTS && net->layers[i].type == DARKNET_CONV; dir++) {
-            struct conv_key k = layer_key(&net->layers[i], DTYPE_BF16, PRECISION_BF16, TIER_RERUN, 16);
+            struct conv_key k = network_key(net, i, PRECISION_BF16, TIER_RERUN, 16);
 
             k.dir = (enum conv_dir)dir;
             k.bias = dir == CONV_FWD && !net->layers[i].bn;
@@ -1096,7 +504,6 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(keys_know_what_matters),
-        cmocka_unit_test(products_are_the_convolutions),
         cmocka_unit_test(bad_descriptions_are_refused),
         cmocka_unit_test(best_engine_is_refused_for_its_order),
         cmocka_unit_test(precision_chooses_the_unit),
@@ -1104,12 +511,6 @@ int main(void)
         cmocka_unit_test(images_are_for_our_kernels),
         cmocka_unit_test(bf16_weight_gradients_come_compiled),
         cmocka_unit_test(weight_gradients_have_one_plan),
-        cmocka_unit_test(refused_products_say_why),
-        cmocka_unit_test(ways_are_made_by_name),
-        cmocka_unit_test(names_pass_the_filter),
-        cmocka_unit_test(measured_choices_are_followed),
-        cmocka_unit_test(order_of_asking_does_not_matter),
-        cmocka_unit_test(what_cannot_be_planned_says_why),
         cmocka_unit_test(every_convolution_has_a_plan),
         cmocka_unit_test(this_gpu_has_plans),
         cmocka_unit_test(this_gpu_plans_yolov3),

@@ -1,0 +1,105 @@
+/* tests/device/test_plan_cache.c - plans by key, whoever asks in which order.
+ * uses: plans proto worker/core */
+#include "cuda/plan_cache.h"
+#include "tests/device/plans.h"
+
+enum { CACHED = 12 };
+
+static struct plan_key cached(int i)
+{
+    struct conv_key k = conv((enum conv_dir)(i % 3), i % 2 ? PRECISION_BF16 : PRECISION_TF32, TIER_RERUN, 2, 13, 64 + 8 * (i / 6), 64, 3);
+
+    return plan_key_make(&k, NULL);
+}
+
+static struct plan_cache *open_cache(int threads)
+{
+    struct plan_target t;
+    struct plan_cache *c;
+    struct err err;
+
+    assert_int_equal(plan_cache_new(NULL, &c, &err), 0);
+    for (int i = 0; i < threads; i++) {
+        describe(&t, "sm_90");
+        assert_int_equal(plan_cache_add(c, &t, &err), 0);
+    }
+    return c;
+}
+
+/* Asked for in one order or another, ahead or when needed, by one thread or three: the same plans, so the same lines. */
+static void order_of_asking_does_not_matter(void **state)
+{
+    struct plan_cache *a = open_cache(3), *b = open_cache(1);
+    struct plan *p, *again;
+    char *text_a, *text_b;
+    struct err err;
+    int lines = 0;
+
+    (void)state;
+    for (int i = 0; i < CACHED; i++) {
+        struct plan_key up = cached(i), down = cached(CACHED - 1 - i);
+
+        assert_int_equal(plan_cache_prepare(a, &up, &err), 0);
+        assert_int_equal(plan_cache_get(b, &down, &p, &err), 0);
+        assert_memory_equal(&p->key, &down, sizeof down);
+        assert_int_equal(plan_cache_get(b, &down, &again, &err), 0);
+        assert_ptr_equal(p, again);
+    }
+    for (int i = CACHED - 1; i >= 0; i--) {
+        struct plan_key key = cached(i);
+
+        assert_int_equal(plan_cache_get(a, &key, &p, &err), 0);
+    }
+    text_a = plan_cache_text(a);
+    text_b = plan_cache_text(b);
+    assert_string_equal(text_a, text_b);
+    for (const char *at = text_a, *end; (end = strchr(at, '\n')) != NULL; at = end + 1, lines++) {
+        const char *next = strchr(end + 1, '\n');
+
+        assert_true(!next || strcmp(at, end + 1) < 0);
+    }
+    assert_int_equal(lines, CACHED);
+    free(text_a);
+    free(text_b);
+    plan_cache_free(a);
+    plan_cache_free(b);
+}
+
+/* Its error names the convolution and stays; others are not touched. What is still queued is dropped. */
+static void what_cannot_be_planned_says_why(void **state)
+{
+    struct plan_cache *c = open_cache(2);
+    struct conv_key k = conv(CONV_FWD, PRECISION_FP32, TIER_RERUN, 64, 8192, 65536, 65536, 63);
+    struct plan_key key = plan_key_make(&k, NULL), good = cached(0);
+    struct plan *p;
+    struct err err;
+    char *text;
+
+    (void)state;
+    assert_int_equal(plan_cache_prepare(c, &key, &err), 0);
+    for (int i = 0; i < 2; i++) {
+        assert_true(plan_cache_get(c, &key, &p, &err) < 0);
+        assert_non_null(strstr(err.msg, "fwd fp32 rerun x[64,8192,8192,65536] w[65536,63,63,65536] stride 1 pad 31"));
+    }
+    printf("%s\n", err.msg);
+    assert_int_equal(plan_cache_get(c, &good, &p, &err), 0);
+    text = plan_cache_text(c);
+    assert_non_null(strstr(text, "fwd tf32 rerun"));
+    assert_null(strstr(text, "x[64,"));
+    free(text);
+    for (int i = 0; i < CACHED; i++) {
+        good = cached(i);
+        assert_int_equal(plan_cache_prepare(c, &good, &err), 0);
+    }
+    plan_cache_free(c);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(order_of_asking_does_not_matter),
+        cmocka_unit_test(what_cannot_be_planned_says_why),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -47,8 +47,9 @@ says 'peer_gpu.py .* --batches 2 .*: no end after '
 says '^bf16 +32 +2 +1 +- +10.0 +- +- +- +eager$'
 says '^no time left for: .*peer_gpu.py .* --batches 4 '
 
+rm "$tmp/said" # or the lines of the run before would be taken for this one's
 python3 tests/bench/bench_gpu.py "$build" --dry --only ours,peer --batches 2,4 >"$tmp/said" &
-while ! grep -q '^  peer' "$tmp/said"; do
+while ! grep -qs '^  peer' "$tmp/said"; do
     kill -0 $! 2>/dev/null || fail "it ended before it was told to"
     sleep 0.1
 done

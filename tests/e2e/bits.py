@@ -1,0 +1,113 @@
+#!/usr/bin/env python3
+"""The bits that training gives, from one commit to the next: YOLOv3 with momentum, decay, clipping, averaged weights and changing sizes, once with
+SyncBN and once in waves, on 1, 3 and 8 ranks, on every ISA of this CPU and on an emulated GPU; the jobs of three ranks are killed and resumed.
+What they leave is in bits.json: a hash of every tensor of the last checkpoint and of the rows of every split and step."""
+import hashlib
+import json
+import os
+import random
+import struct
+import sys
+
+from gpu_node import REAL, Node
+from ranks import PATIENCE_S, base_spec, draw, finish, isas, merged, rows, strike, submit
+
+KNOWN = os.path.dirname(os.path.abspath(__file__)) + "/bits.json"
+KINDS = {"sync_bn": {"model": {"sync_bn": True}}, "waves": {"train": {"waves": 2}}}
+RANKS = (1, 3, 8)
+STEPS, SAVED, KILLED = 10, 3, 3  # steps, steps between checkpoints, ranks of the job that is killed
+
+
+def spec_of(data):
+    return merged(base_spec(data), {"name": "bits", "data": {"augment": {"multiscale": True, "size_min": 32, "size_max": 64}},
+                                    "train": {"steps": STEPS, "batch": 8, "shards": 8, "log_every": 2, "clip_norm": 30, "ema": 0.9},
+                                    "val": {"every": 5}, "checkpoint": {"every": SAVED}, "run": {"restarts": 5}})
+
+
+def short(data):
+    return hashlib.sha256(data).hexdigest()[:16]
+
+
+def tensors(path):
+    """{name: hash of its shape and bytes}"""
+    with open(path, "rb") as f:
+        (size,) = struct.unpack("<Q", f.read(8))
+        header, data = json.loads(f.read(size)), f.read()
+    return {name: short(repr((a["dtype"], a["shape"])).encode() + data[slice(*a["data_offsets"])])
+            for name, a in header.items() if name != "__metadata__"}
+
+
+def bits(d, job):
+    """{what: hash}: of each tensor, and of the rows of each split and step together."""
+    found, together = {}, {}
+    for name, (row, _) in sorted(rows(d, job).items()):
+        split, _, step, _ = name.split(" ", 3)
+        together.setdefault("%s step %s" % (split, step), []).append(name + " " + row)
+    found.update((what, short("\n".join(lines).encode())) for what, lines in together.items())
+    for file in ("model", "state"):
+        path = "%s/jobs/%d/checkpoints/step-%d/%s.safetensors" % (d.state, job, STEPS, file)
+        found.update(("%s %s" % (file, name), h) for name, h in tensors(path).items())
+    return found
+
+
+def machines():
+    """(where, keys of run) of a number of ranks: each rank count meets another ISA."""
+    have = isas()
+    for i, ranks in enumerate(RANKS):
+        yield "cpu", {"ranks": ranks, "isa": have[i % len(have)], "deterministic": ("rerun", "world", "off")[i]}
+    for ranks in RANKS:
+        env = {"EMU_SEED": str(random.getrandbits(30))}
+        yield "cuda", {"ranks": ranks, "device": "cuda", "ranks_per_gpu": ranks, "deterministic": "world", "env": env}
+
+
+def train(d, base, kind):
+    """{where: [(what, bits)]}: jobs of one place must be the same."""
+    found, jobs = {}, []
+    for where, run in machines():
+        what = "%s, %s, %d ranks" % (where + (" " + run["isa"] if "isa" in run else ""), kind, run["ranks"])
+        job = submit(d, merged(merged(base, KINDS[kind]), {"run": run}), what)
+        jobs.append((where, what, job))
+        if run["ranks"] == KILLED:
+            d.wait(job, lambda j: j["step"] >= SAVED + 1, PATIENCE_S)
+            strike(d, job, "detd-worker", random.Random(1))
+        if where == "cuda":
+            finish(d, job)  # there is one GPU
+    for where, what, job in jobs:
+        ended = finish(d, job)
+        assert ("3 ranks" in what) == (ended["attempt"] > 1), "%s: %d attempts" % (what, ended["attempt"])
+        found.setdefault(where, []).append((what, bits(d, job)))
+    return found
+
+
+def differences(known, have):
+    """Tensors and rows, the earliest first, whose hashes differ."""
+    def step(name):
+        return int(name.rsplit(" ", 1)[1]) if " step " in name else STEPS + 1
+    return sorted((n for n in set(known) | set(have) if known.get(n) != have.get(n)), key=lambda n: (step(n), n))
+
+
+def main():
+    with open(KNOWN, encoding="utf-8") as f:
+        known = json.load(f)
+    write, failed = sys.argv[1:] == ["write"], False
+    with Node() as d:
+        draw(d.root + "/shapes")
+        for kind in KINDS:
+            for where, jobs in train(d, spec_of(d.root + "/shapes"), kind).items():
+                key = "%s %s" % (where, kind)
+                if write:
+                    known[key] = jobs[0][1]
+                if REAL and where == "cuda":
+                    known[key] = jobs[0][1]  # another GPU's bits are its own; ranks must agree all the same
+                for what, have in jobs:
+                    wrong = differences(known.get(key, {}), have)
+                    failed = failed or bool(wrong)
+                    print("%s: %s" % (what, "%d of %d differ, first: %s" % (len(wrong), len(have), ", ".join(wrong[:5])) if wrong else "%d hashes, equal" % len(have)))
+    if write:
+        with open(KNOWN, "w", encoding="utf-8") as f:
+            json.dump(known, f, indent=1, sort_keys=True)
+            f.write("\n")
+    sys.exit(failed)
+
+
+main()

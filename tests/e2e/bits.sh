@@ -1,0 +1,8 @@
+#!/usr/bin/env bash
+# tests/e2e/bits.sh [write]: the bits of two small jobs, rows and tensors, are those that bits.json holds. A commit that means to change no bits leaves
+# that file alone; one that means to says why, and writes it anew (write).
+set -eu
+cd "$(dirname "$0")"
+build=${DETD_BUILD:-build}
+case $build in /*) ;; *) build=$(cd ../.. && pwd)/$build ;; esac
+DETD_BUILD=$build DETD_PLUGIN=$build/emu/libdetd-cuda.so exec python3 bits.py "$@"

@@ -1,4 +1,4 @@
-/* cuda/backend.c - the table of the CUDA device, and the one symbol the plugin exports. */
+/* cuda/backend.c - the tables of the CUDA device, and the one symbol the plugin exports. */
 #include "cuda/cuda.h"
 
 #include "proto/version.h"
@@ -7,9 +7,19 @@ static const struct device_ops ops = { .abi = DEVICE_ABI,
                                        .name = "cuda",
                                        .version = DETD_VERSION,
 #define X(row) .row = cuda_##row,
-                                       CUDA_OPS(X)
+                                       CUDA_MACHINE(X)
 #undef X
 };
+
+#define ROW(family, name, params, args) .name = cuda_##family##_##name,
+#define TABLE(family, LIST) static const struct family##_ops family##_table = { LIST(ROW) };
+FAMILIES(TABLE)
+#undef TABLE
+#undef ROW
+
+#define FAMILY(family, LIST) .family = &family##_table,
+const struct families cuda_families = { FAMILIES(FAMILY) };
+#undef FAMILY
 
 const struct device_ops *detd_backend(void)
 {

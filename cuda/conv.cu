@@ -333,7 +333,7 @@ static int plan_all(struct conv_call *q, enum conv_passes passes, struct err *er
     return rc;
 }
 
-int cuda_conv_plan(struct device *dev, const struct tensor *x, const struct conv *cv, const struct param *w, bool bias,
+int cuda_plan_conv(struct device *dev, const struct tensor *x, const struct conv *cv, const struct param *w, bool bias,
                    enum conv_passes passes, int nshards, struct err *err)
 {
     struct tensor *y = (struct tensor *)malloc((size_t)nshards * sizeof *y);
@@ -355,7 +355,7 @@ int cuda_conv_plan(struct device *dev, const struct tensor *x, const struct conv
     return rc;
 }
 
-int cuda_conv_ready(struct device *dev, struct conv_readiness *ret, struct err *err)
+int cuda_plan_ready(struct device *dev, struct plan_readiness *ret, struct err *err)
 {
     struct engine *e;
     int rc = engine_of(dev, &e, err);
@@ -365,11 +365,15 @@ int cuda_conv_ready(struct device *dev, struct conv_readiness *ret, struct err *
     return rc;
 }
 
-char *cuda_plans(struct device *dev)
+int cuda_plan_text(struct device *dev, char **ret, struct err *err)
 {
     struct engine *e = cuda_device(dev)->engine;
+    char *text = e ? engine_plans(e) : strdup("");
 
-    return e ? engine_plans(e) : strdup("");
+    if (!text)
+        return err_set(err, -ENOMEM, "out of memory: the list of plans");
+    *ret = text;
+    return 0;
 }
 
 /* ---- bias: slabs of pixels are chains, which add pairwise ---- */

@@ -1,7 +1,7 @@
 /* cuda/cuda.h - the CUDA device: what the files of the plugin share.
  *
- * Each row of struct device_ops is a function cuda_<row>() in the file of its family (device.c: memory, streams, marks; conv.cu, norm.cu,
- * act.cu ...); its contract stands in worker/core/device.h. A struct cuda_device is one stream with scratch memory of its own on the one
+ * The machine of struct device_ops is in device.c (streams, marks) and memory.c; each operation is a function cuda_<family>_<name>() in the file of
+ * its family (conv.cu, norm.cu, map.cu ...), its contract stands in worker/ops. A struct cuda_device is one stream with scratch memory of its own on the one
  * GPU this process sees. Launchers return the launch error and never wait; kernels hold the bodies of worker/kernels/ and the loop around
  * them.
  *
@@ -18,6 +18,7 @@ extern "C" {
 #endif
 #include "proto/err.h"
 #include "worker/core/device.h"
+#include "worker/ops/families.h"
 
 /* Kernel launch. Arguments are copied by value; at most 4 KiB of them. The emulator of tests/emu brings its own two. */
 #ifndef CUDA_LAUNCH
@@ -74,22 +75,23 @@ static inline unsigned cuda_blocks(size_t n, unsigned per)
 /* norm_sums.cu, for conv.cu: count, mean, M2 per shard and channel of y, as conv_fwd's stats. */
 int cuda_norm_stats(struct device *dev, double *const *stats, const struct tensor *y, int nshards, struct err *err);
 
-/* The rows of struct device_ops, as functions of this device. */
+/* Its machine. */
 /* clang-format off */
-#define CUDA_OPS(X)                                                                                                                        \
+#define CUDA_MACHINE(X)                                                                                                                    \
     X(available) X(open) X(close) X(info) X(set_tier) X(sync) X(mark_new) X(mark_free) X(mark) X(wait) X(reach)                            \
-    X(alloc) X(free) X(host_alloc) X(host_free) X(upload) X(download) X(copy_async) X(zero)                                                \
-    X(link_id) X(link_open) X(param_release) X(cast) X(conv_plan) X(conv_ready) X(plans)                                                                 \
-    X(conv_fwd) X(conv_bwd_data) X(conv_bwd_weights) X(conv_bwd_bias)                                                                      \
-    X(norm_prepare) X(norm_batch) X(norm_prepare_running) X(norm_bwd_reduce) X(norm_bwd_apply) X(merge_moments) X(merge_sums) X(norm_running)  \
-    X(act_fwd) X(act_bwd) X(add_fwd) X(maxpool_fwd) X(maxpool_bwd) X(upsample_fwd) X(upsample_bwd)                                         \
-    X(yolo_loss) X(yolo_decode)                                                                                                            \
-    X(tree_add) X(sum_squares) X(sgd_step) X(hash)
-
+    X(alloc) X(free) X(host_alloc) X(host_free) X(upload) X(download) X(copy_async) X(zero) X(link_id) X(link_open) X(param_release)
 /* clang-format on */
 #define X(row) __typeof__(*((struct device_ops *)0)->row) cuda_##row;
-CUDA_OPS(X)
+CUDA_MACHINE(X)
 #undef X
+
+/* cuda_conv_fwd() ... */
+#define X(family, name, params, args) int cuda_##family##_##name params;
+#define ROWS(family, LIST) LIST(X)
+FAMILIES(ROWS)
+#undef ROWS
+#undef X
+extern const struct families cuda_families; /* backend.c */
 
 #ifdef __cplusplus
 }

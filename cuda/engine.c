@@ -145,7 +145,7 @@ static int finish(struct engine *e, const struct plan *p, const struct conv_args
     case PLAN_DONE:
         break;
     case PLAN_ADD:
-        return args->add ? cuda_tree_add(&e->d->dev, args->dw, sum, 2, count, err) : 0;
+        return args->add ? cuda_reduce_tree_add(&e->d->dev, args->dw, sum, 2, count, err) : 0;
     case PLAN_CAST:
         return cuda_cast_add_f32(&e->d->dev, args->dw, e->workspace, count, args->add, err);
     }
@@ -196,7 +196,7 @@ int engine_prepare(struct engine *e, const struct conv_key *key, struct err *err
     return plan_cache_prepare(e->plans, &full, err);
 }
 
-void engine_ready(struct engine *e, struct conv_readiness *ret)
+void engine_ready(struct engine *e, struct plan_readiness *ret)
 {
     plan_cache_wait(e->plans, ret);
 }

@@ -58,7 +58,7 @@ int engine_run(struct engine *e, struct plan *p, const struct conv_args *args, s
 /* The engine's thread builds the plan; a failure shows when it is used. */
 int engine_prepare(struct engine *e, const struct conv_key *key, struct err *err);
 /* Waits for all that was asked for. */
-void engine_ready(struct engine *e, struct conv_readiness *ret);
+void engine_ready(struct engine *e, struct plan_readiness *ret);
 /* All plans, a line each: the key, library, engine and its knobs, notes, workspace. Sorted. Caller frees. */
 char *engine_plans(struct engine *e);
 

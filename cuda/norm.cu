@@ -160,7 +160,7 @@ static __global__ void __launch_bounds__(CHANNEL_THREADS) merge_moments_kernel(d
     dst[1 + c + k] = m.m2;
 }
 
-int cuda_merge_moments(struct device *dev, double *dst, const double *const *stats, int nstats, int c, struct err *err)
+int cuda_reduce_tree_moments(struct device *dev, double *dst, const double *const *stats, int nstats, int c, struct err *err)
 {
     struct rows r;
     int rc = rows_make(dev, &r, stats, nstats, err);
@@ -191,7 +191,7 @@ static __global__ void __launch_bounds__(CHANNEL_THREADS) merge_sums_kernel(doub
     dst[j] = fold_finish(&f);
 }
 
-int cuda_merge_sums(struct device *dev, double *dst, const double *const *rows, int nrows, size_t count, struct err *err)
+int cuda_reduce_tree_sums(struct device *dev, double *dst, const double *const *rows, int nrows, size_t count, struct err *err)
 {
     struct rows r;
     int rc = rows_make(dev, &r, rows, nrows, err);

@@ -582,7 +582,7 @@ int cuda_norm_stats(struct device *dev, double *const *stats, const struct tenso
     return stats_of(dev, stats, NULL, &m, y, nshards, "conv_fwd: statistics", err);
 }
 
-int cuda_norm_batch(struct device *dev, double *const *stats, float *const *mean, float *const *invstd, float *const *scale,
+int cuda_norm_apart_batch(struct device *dev, double *const *stats, float *const *mean, float *const *invstd, float *const *scale,
                     float *const *shift, const struct tensor *y, const float *gamma, const float *beta, float eps, int nshards,
                     struct err *err)
 {

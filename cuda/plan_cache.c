@@ -273,9 +273,9 @@ static void wait_all(struct plan_cache *c)
         pthread_cond_wait(&c->made, &c->lock);
 }
 
-void plan_cache_wait(struct plan_cache *c, struct conv_readiness *ret)
+void plan_cache_wait(struct plan_cache *c, struct plan_readiness *ret)
 {
-    *ret = (struct conv_readiness){ 0 };
+    *ret = (struct plan_readiness){ 0 };
     pthread_mutex_lock(&c->lock);
     wait_all(c);
     for (size_t i = 0; i < BUCKETS; i++)

@@ -19,6 +19,6 @@ int plan_cache_prepare(struct plan_cache *c, const struct plan_key *key, struct 
 /* The plan, before all others if it has to be made first. Borrowed, lives as long as the cache. */
 int plan_cache_get(struct plan_cache *c, const struct plan_key *key, struct plan **ret_plan, struct err *err);
 /* When all that was asked for is made: how much that is. */
-void plan_cache_wait(struct plan_cache *c, struct conv_readiness *ret);
+void plan_cache_wait(struct plan_cache *c, struct plan_readiness *ret);
 /* The plans' lines, sorted, each ended by a newline, when all that was asked for is made. Caller frees. NULL: out of memory. */
 char *plan_cache_text(struct plan_cache *c);

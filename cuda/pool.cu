@@ -387,7 +387,7 @@ static void start_call(struct pool_call *c, struct device *dev, const struct poo
     c->nshards = nshards < SHARDS_AT_ONCE ? nshards : SHARDS_AT_ONCE;
 }
 
-int cuda_maxpool_fwd(struct device *dev, const struct pooling *p, struct tensor *y, const struct operand *x, int nshards, struct err *err)
+int cuda_pool_max_fwd(struct device *dev, const struct pooling *p, struct tensor *y, const struct operand *x, int nshards, struct err *err)
 {
     enum dtype dtype = y[0].dtype;
     struct pool_call c;
@@ -434,7 +434,7 @@ static bool fill_bwd(struct pool_call *c, int v, struct tensor *dx, const struct
     return vec_fits(dx, w) && vec_fits(dy, w) && vec_fits(&x->x, w);
 }
 
-int cuda_maxpool_bwd(struct device *dev, const struct pooling *p, struct tensor *dx, float beta, const struct tensor *dy,
+int cuda_pool_max_bwd(struct device *dev, const struct pooling *p, struct tensor *dx, float beta, const struct tensor *dy,
                      const struct operand *x, int nshards, struct err *err)
 {
     bool squares = p->size == 2 && p->stride == 2;

@@ -178,7 +178,7 @@ static int add_table(struct device *dev, struct tree_args *a, const struct tree_
     return rc;
 }
 
-int cuda_tree_add(struct device *dev, float *dst, const struct tree_part *parts, int nparts, size_t count, struct err *err)
+int cuda_reduce_tree_add(struct device *dev, float *dst, const struct tree_part *parts, int nparts, size_t count, struct err *err)
 {
     struct tree_args a;
 
@@ -233,7 +233,7 @@ static __global__ void __launch_bounds__(SQUARES_THREADS) squares_kernel(double 
         blocks[block] = sum;
 }
 
-int cuda_sum_squares(struct device *dev, double *blocks, const float *g, size_t count, struct err *err)
+int cuda_reduce_sum_squares(struct device *dev, double *blocks, const float *g, size_t count, struct err *err)
 {
     size_t nblocks = (count + SUM_BLOCK - 1) / SUM_BLOCK;
 
@@ -319,7 +319,7 @@ static void launch_hash(struct device *dev, unsigned long long *out, const unsig
         CUDA_LAUNCH(hash_words_kernel<unsigned char>, blocks, THREADS, stream, out, data, bytes, kappa, first_word);
 }
 
-int cuda_hash(struct device *dev, uint64_t out[2], const void *data, size_t bytes, uint64_t kappa, uint64_t first_word, struct err *err)
+int cuda_reduce_hash(struct device *dev, uint64_t out[2], const void *data, size_t bytes, uint64_t kappa, uint64_t first_word, struct err *err)
 {
     unsigned long long host[2], *sums;
     int rc;

@@ -164,7 +164,7 @@ static void fill_shard(struct upsample_call *c, int v, const struct tensor *dst,
     c->wide = c->wide && vec_fits(dst, w) && vec_fits(src, w);
 }
 
-int cuda_upsample_fwd(struct device *dev, int factor, struct tensor *y, const struct operand *x, int nshards, struct err *err)
+int cuda_resample_upsample_fwd(struct device *dev, int factor, struct tensor *y, const struct operand *x, int nshards, struct err *err)
 {
     struct upsample_call c;
 
@@ -179,7 +179,7 @@ int cuda_upsample_fwd(struct device *dev, int factor, struct tensor *y, const st
     return cuda_check(cudaPeekAtLastError(), "upsample_fwd", err);
 }
 
-int cuda_upsample_bwd(struct device *dev, int factor, struct tensor *dx, float beta, const struct tensor *dy, int nshards, struct err *err)
+int cuda_resample_upsample_bwd(struct device *dev, int factor, struct tensor *dx, float beta, const struct tensor *dy, int nshards, struct err *err)
 {
     struct upsample_call c;
 

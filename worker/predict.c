@@ -11,7 +11,7 @@
 #include "proto/err.h"
 #include "proto/jobspec.h"
 #include "worker/core/arena.h"
-#include "worker/core/tape.h"
+#include "worker/layers/tape.h"
 #include "worker/data/augment.h"
 #include "worker/data/image.h"
 #include "worker/data/whole_file.h"

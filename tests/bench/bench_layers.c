@@ -15,6 +15,7 @@
 #include "worker/devices.h"
 #include "worker/models/darknet_net.h"
 #include "worker/models/presets.h"
+#include "worker/ops/families.h"
 
 enum { MAX_SETS = 64, NOISE_COUNT = 1 << 20 };
 static const double SPREAD = 256e6; /* bytes of maps between two uses of one: twice the largest L2 cache (126 MB, B200) */
@@ -152,21 +153,21 @@ static int run_fwd(void *arg, struct err *err)
 {
     struct conv_run *r = arg;
 
-    return dev->ops->conv_fwd(dev, &r->y, &r->x, &r->cv, &r->w, NULL, NULL, 1, err);
+    return dev->on->conv->fwd(dev, &r->y, &r->x, &r->cv, &r->w, NULL, NULL, 1, err);
 }
 
 static int run_data(void *arg, struct err *err)
 {
     struct conv_run *r = arg;
 
-    return dev->ops->conv_bwd_data(dev, &r->dx, 0, &r->y, &r->cv, &r->w, 1, err);
+    return dev->on->conv->bwd_data(dev, &r->dx, 0, &r->y, &r->cv, &r->w, 1, err);
 }
 
 static int run_weights(void *arg, struct err *err)
 {
     struct conv_run *r = arg;
 
-    return dev->ops->conv_bwd_weights(dev, &r->dw, 0, &r->x, &r->y, &r->cv, &r->w, 1, err);
+    return dev->on->conv->bwd_weights(dev, &r->dw, 0, &r->x, &r->y, &r->cv, &r->w, 1, err);
 }
 
 static struct conv_run conv_open(int h, int w, int c, int k, int size, int stride, int pad)
@@ -267,14 +268,14 @@ static int run_act(void *arg, struct err *err)
 {
     struct flow *f = arg;
 
-    return dev->ops->act_fwd(dev, ACT_LINEAR, &f->y, &(struct operand){ f->a, f->act }, 1, err);
+    return dev->on->map->act_fwd(dev, ACT_LINEAR, &f->y, &(struct operand){ f->a, f->act }, 1, err);
 }
 
 static int run_add(void *arg, struct err *err)
 {
     struct flow *f = arg;
 
-    return dev->ops->add_fwd(dev, &f->y, &(struct operand){ f->a, f->act }, &(struct operand){ .x = f->b }, 1, err);
+    return dev->on->map->add_fwd(dev, &f->y, &(struct operand){ f->a, f->act }, &(struct operand){ .x = f->b }, 1, err);
 }
 
 static int run_reduce(void *arg, struct err *err)
@@ -282,7 +283,7 @@ static int run_reduce(void *arg, struct err *err)
     struct flow *f = arg;
     const struct sums_dest dest[2] = { { &f->grad[0], 0 }, { &f->grad[1], 0 } };
 
-    return dev->ops->norm_bwd_reduce(dev, &f->sums, dest, &(struct operand){ f->a, f->act }, (const float *const *)&f->mean,
+    return dev->on->norm->bwd_reduce(dev, &f->sums, dest, &(struct operand){ f->a, f->act }, (const float *const *)&f->mean,
                                      (const float *const *)&f->invstd, &f->b, 1, err);
 }
 
@@ -291,7 +292,7 @@ static int run_apply(void *arg, struct err *err)
     struct flow *f = arg;
     const double *sums = f->sums, *count = f->count;
 
-    return dev->ops->norm_bwd_apply(dev, &f->b, &f->b, &(struct operand){ f->a, f->act }, (const float *const *)&f->mean,
+    return dev->on->norm->bwd_apply(dev, &f->b, &f->b, &(struct operand){ f->a, f->act }, (const float *const *)&f->mean,
                                     (const float *const *)&f->invstd, &sums, &count, 1, err);
 }
 

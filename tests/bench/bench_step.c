@@ -15,17 +15,17 @@
 #include "worker/comm/comm.h"
 #include "worker/comm/staged.h"
 #include "worker/core/arena.h"
-#include "worker/core/tape.h"
+#include "worker/layers/tape.h"
 #include "worker/devices.h"
 #include "worker/layers/layers.h"
 #include "worker/models/model.h"
+#include "worker/ops/families.h"
 #include "worker/train/reduce.h"
 
 enum { CLASSES = 80, BOXES = 4, MAX_TIMED = 40, MAX_STEPS = 200, MAX_CASES = 4 };
 
 /* ---- the device with a stop watch around every op ---- */
 
-static struct device_ops real, timed;
 struct clocks {
     int n;
     struct {
@@ -53,55 +53,32 @@ static double conv_seconds(void)
     return sum;
 }
 
-#define TIMED(op, params, args)                 \
-    static int timed_##op params                \
-    {                                           \
-        static const char name[] = #op;         \
-        double start = bench_now();             \
-        int rc = real.op args;                  \
-                                                \
-        *clock_of(name) += bench_now() - start; \
-        return rc;                              \
+static const struct families *real;
+
+#define TIMED(family, name, params, args)            \
+    static int timed_##family##_##name params        \
+    {                                                \
+        static const char label[] = #family "_" #name; \
+        double start = bench_now();                  \
+        int rc = real->family->name args;            \
+                                                     \
+        *clock_of(label) += bench_now() - start;     \
+        return rc;                                   \
     }
+#define ROW(family, name, params, args) .name = timed_##family##_##name,
+#define TABLE(family, LIST) LIST(TIMED) static const struct family##_ops timed_##family = { LIST(ROW) };
+FAMILIES(TABLE)
+#undef TABLE
+#undef ROW
 
-/* clang-format off */
-TIMED(conv_fwd, (struct device *d, struct tensor *y, const struct operand *x, const struct conv *cv, struct param *w, const float *b, double *const *st, int n, struct err *e), (d, y, x, cv, w, b, st, n, e))
-TIMED(conv_bwd_data, (struct device *d, struct tensor *dx, float beta, const struct tensor *dy, const struct conv *cv, struct param *w, int n, struct err *e), (d, dx, beta, dy, cv, w, n, e))
-TIMED(conv_bwd_weights, (struct device *d, float *const *dw, float beta, const struct operand *x, const struct tensor *dy, const struct conv *cv, const struct param *w, int n, struct err *e), (d, dw, beta, x, dy, cv, w, n, e))
-TIMED(conv_bwd_bias, (struct device *d, float *const *db, float beta, const struct tensor *dy, int n, struct err *e), (d, db, beta, dy, n, e))
-TIMED(norm_bwd_reduce, (struct device *d, double *const *s, const struct sums_dest *g, const struct operand *x, const float *const *m, const float *const *i, const struct tensor *da, int n, struct err *e), (d, s, g, x, m, i, da, n, e))
-TIMED(norm_bwd_apply, (struct device *d, struct tensor *dx, const struct tensor *da, const struct operand *x, const float *const *m, const float *const *i, const double *const *s, const double *const *c, int n, struct err *e), (d, dx, da, x, m, i, s, c, n, e))
-TIMED(act_fwd, (struct device *d, enum act_kind k, struct tensor *y, const struct operand *x, int n, struct err *e), (d, k, y, x, n, e))
-TIMED(act_bwd, (struct device *d, enum act_kind k, struct tensor *dx, float beta, const struct tensor *dy, const struct tensor *y, int n, struct err *e), (d, k, dx, beta, dy, y, n, e))
-TIMED(maxpool_fwd, (struct device *d, const struct pooling *p, struct tensor *y, const struct operand *x, int n, struct err *e), (d, p, y, x, n, e))
-TIMED(maxpool_bwd, (struct device *d, const struct pooling *p, struct tensor *dx, float beta, const struct tensor *dy, const struct operand *x, int n, struct err *e), (d, p, dx, beta, dy, x, n, e))
-TIMED(upsample_fwd, (struct device *d, int f, struct tensor *y, const struct operand *x, int n, struct err *e), (d, f, y, x, n, e))
-TIMED(upsample_bwd, (struct device *d, int f, struct tensor *dx, float beta, const struct tensor *dy, int n, struct err *e), (d, f, dx, beta, dy, n, e))
-TIMED(yolo_loss, (struct device *d, const struct yolo_head *h, struct tensor *dz, float g, double *const *t, const struct tensor *z, const struct box_list *b, int n, struct err *e), (d, h, dz, g, t, z, b, n, e))
-TIMED(tree_add, (struct device *d, float *dst, const struct tree_part *p, int np, size_t c, struct err *e), (d, dst, p, np, c, e))
-TIMED(sgd_step, (struct device *d, const struct sgd_item *i, int n, const int32_t *k, struct err *e), (d, i, n, k, e))
-/* clang-format on */
-
-static const struct device_ops *with_clocks(const struct device_ops *ops)
+static const struct families *with_clocks(const struct families *on)
 {
-    real = timed = *ops;
-#define T(op) timed.op = timed_##op;
-    T(conv_fwd)
-    T(conv_bwd_data)
-    T(conv_bwd_weights)
-    T(conv_bwd_bias)
-    T(norm_bwd_reduce)
-    T(norm_bwd_apply)
-    T(act_fwd)
-    T(act_bwd)
-    T(maxpool_fwd)
-    T(maxpool_bwd)
-    T(upsample_fwd)
-    T(upsample_bwd)
-    T(yolo_loss)
-    T(tree_add)
-    T(sgd_step)
-#undef T
+    static struct families timed;
+
+    real = on;
+#define FAMILY(family, LIST) timed.family = on->family ? &timed_##family : NULL;
+    FAMILIES(FAMILY)
+#undef FAMILY
     return &timed;
 }
 
@@ -239,7 +216,7 @@ static void devices_open(struct options *o)
     if (!o->dev->host_memory && comm_open_staged(o->host, o->dev, o->side, &o->link, &err) < 0)
         die(&err);
     if (o->dev->host_memory)
-        o->dev->ops = with_clocks(ops);
+        o->dev->on = with_clocks(o->dev->on);
 }
 
 static void bench_open(struct bench *b, const struct options *o, int shards, enum tier tier)
@@ -286,7 +263,7 @@ static void step(struct bench *b)
     for (int i = 0; i < b->nitems; i++)
         b->items[i].grad = reduce_grad(b->reduce, b->items[i].param);
     if (b->dev->ops->download(b->dev, b->raw_host, b->raw[0], b->model->raw_terms * sizeof(double), &err) < 0 ||
-        b->dev->ops->sgd_step(b->dev, b->items, b->nitems, b->skip, &err) < 0 ||
+        b->dev->on->optim->sgd(b->dev, b->items, b->nitems, b->skip, &err) < 0 ||
         (b->dev->host_memory ? 0 : b->dev->ops->sync(b->dev, &err)) < 0)
         die(&err);
 }

@@ -220,7 +220,7 @@ static struct operand computed(struct device *dev, const struct operand *x)
     struct operand y = { .x = x->x };
 
     y.x.data = put(dev, NULL, floats_of(&x->x) * dtype_bytes(x->x.dtype));
-    DONE(dev->ops->act_fwd(dev, ACT_LINEAR, &y.x, x, 1, &err));
+    DONE(dev->on->map->act_fwd(dev, ACT_LINEAR, &y.x, x, 1, &err));
     return y;
 }
 
@@ -261,14 +261,13 @@ static void upload(struct device *dev, const struct data *d, struct on_device *o
 
 static void run_shards(struct device *dev, const struct data *d, struct on_device *o, struct param *w, const float *bias, int v, int n)
 {
-    const struct device_ops *ops = dev->ops;
     struct conv cv = { .stride = d->t->stride, .pad = d->t->pad };
 
-    DONE(ops->conv_fwd(dev, o->y + v, o->x + v, &cv, w, bias, o->stats + v, n, &err));
+    DONE(dev->on->conv->fwd(dev, o->y + v, o->x + v, &cv, w, bias, o->stats + v, n, &err));
     for (int beta = 0; beta < 2; beta++) {
-        DONE(ops->conv_bwd_data(dev, o->dx[beta] + v, (float)beta, o->dy + v, &cv, w, n, &err));
-        DONE(ops->conv_bwd_weights(dev, o->dw[beta] + v, (float)beta, o->x + v, o->dy + v, &cv, w, n, &err));
-        DONE(ops->conv_bwd_bias(dev, o->db[beta] + v, (float)beta, o->dy + v, n, &err));
+        DONE(dev->on->conv->bwd_data(dev, o->dx[beta] + v, (float)beta, o->dy + v, &cv, w, n, &err));
+        DONE(dev->on->conv->bwd_weights(dev, o->dw[beta] + v, (float)beta, o->x + v, o->dy + v, &cv, w, n, &err));
+        DONE(dev->on->conv->bwd_bias(dev, o->db[beta] + v, (float)beta, o->dy + v, n, &err));
     }
 }
 
@@ -488,11 +487,11 @@ __attribute__((unused)) static void check_versions(struct device *dev)
         run_shards(dev, &d, &o, &w, NULL, 0, 1);
         DONE(dev->ops->upload(dev, w.data, zero, d.w_count * sizeof(float), &err));
         w.version++;
-        DONE(dev->ops->conv_fwd(dev, o.y, o.x, &cv, &w, NULL, NULL, 1, &err));
+        DONE(dev->on->conv->fwd(dev, o.y, o.x, &cv, &w, NULL, NULL, 1, &err));
         get_numbers(dev, got, o.y[0].data, floats_of(&d.s[0].y), d.dtype);
         for (size_t e = 0; e < floats_of(&d.s[0].y); e++)
             sum += fabsf(got[e]);
-        DONE(dev->ops->conv_bwd_data(dev, o.dx[0], 0.0f, o.dy, &cv, &w, 1, &err));
+        DONE(dev->on->conv->bwd_data(dev, o.dx[0], 0.0f, o.dy, &cv, &w, 1, &err));
         get_numbers(dev, got, o.dx[0][0].data, floats_of(&d.s[0].x), d.dtype);
         for (size_t e = 0; e < floats_of(&d.s[0].x); e++)
             sum += fabsf(got[e]);

@@ -18,6 +18,7 @@
 #include "tests/device/plugin.h"
 #include "worker/core/device.h"
 #include "worker/core/philox.h"
+#include "worker/ops/families.h"
 
 #ifdef CUDA_EMU
 #include "tests/emu/emu.h"

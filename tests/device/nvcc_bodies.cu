@@ -7,7 +7,7 @@
 #include "worker/kernels/math.h"
 #include "worker/kernels/moments.h"
 #include "worker/kernels/norm.h"
-#include "worker/kernels/optimizer.h"
+#include "worker/kernels/optim.h"
 #include "worker/kernels/philox.h"
 #include "worker/kernels/pool.h"
 #include "worker/kernels/reduce.h"

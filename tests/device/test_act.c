@@ -99,7 +99,7 @@ static void run_fwd(struct device *dev, const void *arg, void *ret)
             make_affine(dev, &x[v].act, t->c, 20 + (uint64_t)v);
     }
     for (int v = 0; v < 2; v += t->one_by_one ? 1 : 2)
-        assert_int_equal(dev->ops->act_fwd(dev, t->kind, y + v, x + v, t->one_by_one ? 1 : 2, &err), 0);
+        assert_int_equal(dev->on->map->act_fwd(dev, t->kind, y + v, x + v, t->one_by_one ? 1 : 2, &err), 0);
     fetch(dev, t, ret, mem);
 }
 
@@ -201,7 +201,7 @@ static void run_bwd(struct device *dev, const void *arg, void *ret)
         dy[v] = put_shard(dev, v, t->c, t->lie == DENSE ? DENSE : ALIGNED_SLICE, t->dtype, 50 + (uint64_t)v, &unused);
         free(h);
     }
-    assert_int_equal(dev->ops->act_bwd(dev, t->kind, dx, t->beta, dy, t->kind == ACT_LINEAR ? NULL : y, 2, &err), 0);
+    assert_int_equal(dev->on->map->act_bwd(dev, t->kind, dx, t->beta, dy, t->kind == ACT_LINEAR ? NULL : y, 2, &err), 0);
     fetch(dev, t, ret, mem);
 }
 
@@ -267,7 +267,7 @@ static void run_border(struct device *dev, const void *arg, void *ret)
                   dx = tensor_f32(put(dev, NULL, sizeof y), 1, 1, 1, BORDER);
     struct err err;
 
-    assert_int_equal(dev->ops->act_bwd(dev, kind, &dx, 0.0f, &tdy, &ty, 1, &err), 0);
+    assert_int_equal(dev->on->map->act_bwd(dev, kind, &dx, 0.0f, &tdy, &ty, 1, &err), 0);
     get(dev, ret, dx.data, sizeof y);
 }
 
@@ -311,7 +311,7 @@ static void run_add(struct device *dev, const void *arg, void *ret)
         if (t->pending & 2)
             make_affine(dev, &b[v].act, t->c, 65);
     }
-    assert_int_equal(dev->ops->add_fwd(dev, y, a, b, 2, &err), 0);
+    assert_int_equal(dev->on->map->add_fwd(dev, y, a, b, 2, &err), 0);
     for (int v = 0; v < 2; out += pixels_of[v++] * (size_t)t->c)
         get_numbers(dev, out, mem[v], pixels_of[v] * (size_t)t->c, t->dtype);
 }
@@ -383,8 +383,8 @@ static void run_cast(struct device *dev, const void *arg, void *ret)
         y[v].data = put(dev, NULL, tensor_count(&x[v]) * sizeof(float));
         free(n);
     }
-    assert_int_equal(dev->ops->cast(dev, half, x, MANY, &err), 0);
-    assert_int_equal(dev->ops->cast(dev, y, half, MANY, &err), 0);
+    assert_int_equal(dev->on->map->cast(dev, half, x, MANY, &err), 0);
+    assert_int_equal(dev->on->map->cast(dev, y, half, MANY, &err), 0);
     for (int v = 0; v < MANY; out += tensor_count(&y[v++])) {
         get(dev, out, y[v].data, tensor_count(&y[v]) * sizeof(float));
         for (size_t i = 0; i < tensor_count(&y[v]); i++)

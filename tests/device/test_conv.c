@@ -50,7 +50,7 @@ static void large_results(void **state)
             }
             upload(dev, &d, &o);
             w.data = put(dev, d.w, d.w_count * sizeof(float));
-            assert_int_equal(dev->ops->conv_fwd(dev, o.y, o.x, &cv, &w, NULL, NULL, 1, &err), 0);
+            assert_int_equal(dev->on->conv->fwd(dev, o.y, o.x, &cv, &w, NULL, NULL, 1, &err), 0);
             get(dev, got, o.y[0].data, bytes);
             dev->ops->param_release(dev, &w);
             free_buffers();

@@ -134,8 +134,8 @@ static void gpu_sum(struct device *dev, struct data *d)
             to_dw[v] = o.dw[beta][0];
             to_db[v] = o.db[beta][0];
         }
-        DONE(dev->ops->conv_bwd_weights(dev, to_dw, (float)beta, o.x, o.dy, &cv, &w, d->t->nshards, &err));
-        DONE(dev->ops->conv_bwd_bias(dev, to_db, (float)beta, o.dy, d->t->nshards, &err));
+        DONE(dev->on->conv->bwd_weights(dev, to_dw, (float)beta, o.x, o.dy, &cv, &w, d->t->nshards, &err));
+        DONE(dev->on->conv->bwd_bias(dev, to_db, (float)beta, o.dy, d->t->nshards, &err));
         get(dev, got, to_dw[0], d->w_count * sizeof *got);
         check(dw_dtype(dev), "sum of dw", (const char *)got, &dw_view, dw, beta ? d->s[0].dw0 : NULL);
         get(dev, got, to_db[0], (size_t)d->t->k * sizeof *got);
@@ -191,7 +191,7 @@ static void bias_of_crowd(struct device *dev, bool one, float *ret)
                                 dev->dtype };
         to[v] = one ? db : db + v * CROWD_C;
     }
-    assert_int_equal(dev->ops->conv_bwd_bias(dev, to, 0.0f, t, CROWD, &err), 0);
+    assert_int_equal(dev->on->conv->bwd_bias(dev, to, 0.0f, t, CROWD, &err), 0);
     get(dev, ret, db, CROWD * CROWD_C * sizeof(float));
     free_buffers();
     free(dy);
@@ -244,7 +244,7 @@ static void planned_for(struct device *dev, int k)
     struct operand in[2] = { 0 };
     float *dw[2], *bias = put(dev, NULL, (size_t)k * sizeof(float));
     char *before, *after, *mem = put(dev, NULL, 65536);
-    struct conv_readiness ready;
+    struct plan_readiness ready;
     struct err err;
 
     assert_int_equal((size_t)stride * dtype_bytes(dev->dtype) % 16, 0);
@@ -260,20 +260,20 @@ static void planned_for(struct device *dev, int k)
         ops->set_tier(dev, (enum tier)(turn / 2));
         for (int v = 0; v < 2; v++)
             x[v].data = NULL;
-        assert_int_equal(ops->conv_plan(dev, x, &cv, &w, true, added ? CONV_DATA_ADD : CONV_DATA, 2, &err), 0);
-        assert_int_equal(ops->conv_ready(dev, &ready, &err), 0);
-        before = ops->plans(dev);
+        assert_int_equal(dev->on->plan->conv(dev, x, &cv, &w, true, added ? CONV_DATA_ADD : CONV_DATA, 2, &err), 0);
+        assert_int_equal(dev->on->plan->ready(dev, &ready, &err), 0);
+        assert_int_equal(dev->on->plan->text(dev, &before, &err), 0);
         assert_int_equal(lines_of(before), ready.plans);
         for (int v = 0; v < 2; v++) {
             x[v].data = mem + (size_t)v * tensor_count(&x[0]) * dtype_bytes(dev->dtype);
             y[v].data = mem + 32768 + (size_t)v * tensor_pixels(&y[0]) * (size_t)stride * dtype_bytes(dev->dtype);
             in[v].x = x[v];
         }
-        assert_int_equal(ops->conv_fwd(dev, y, in, &cv, &w, bias, NULL, 2, &err), 0);
-        assert_int_equal(ops->conv_bwd_data(dev, x, (float)added, y, &cv, &w, 2, &err), 0);
+        assert_int_equal(dev->on->conv->fwd(dev, y, in, &cv, &w, bias, NULL, 2, &err), 0);
+        assert_int_equal(dev->on->conv->bwd_data(dev, x, (float)added, y, &cv, &w, 2, &err), 0);
         for (int beta = 0; beta < 2; beta++) /* the same plan */
-            assert_int_equal(ops->conv_bwd_weights(dev, dw, (float)beta, in, y, &cv, &w, dev->merges ? 2 : 1, &err), 0);
-        after = ops->plans(dev);
+            assert_int_equal(dev->on->conv->bwd_weights(dev, dw, (float)beta, in, y, &cv, &w, dev->merges ? 2 : 1, &err), 0);
+        assert_int_equal(dev->on->plan->text(dev, &after, &err), 0);
         assert_non_null(before);
         assert_non_null(after);
         if (emulated(dev)) /* a real engine's thread may still be at it */
@@ -330,12 +330,12 @@ static bool fails_at(struct device *dev, int n)
     w.data = put(dev, d.w, d.w_count * sizeof(float));
     bias = put(dev, d.bias, (size_t)t.k * sizeof(float));
     emu_fail_malloc_after(n);
-    rc = dev->ops->conv_fwd(dev, o.y, o.x, &cv, &w, bias, o.stats, 2, &err);
+    rc = dev->on->conv->fwd(dev, o.y, o.x, &cv, &w, bias, o.stats, 2, &err);
     emu_fail_malloc_after(0);
     if (rc < 0) {
         assert_int_equal(rc, -ENOMEM);
         assert_non_null(strstr(err.msg, "out of GPU memory"));
-        assert_int_equal(dev->ops->conv_fwd(dev, o.y, o.x, &cv, &w, bias, o.stats, 2, &err), 0);
+        assert_int_equal(dev->on->conv->fwd(dev, o.y, o.x, &cv, &w, bias, o.stats, 2, &err), 0);
     }
     assert_int_equal(dev->ops->sync(dev, &err), 0);
     dev->ops->param_release(dev, &w);

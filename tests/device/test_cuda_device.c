@@ -16,6 +16,7 @@
 #include "proto/err.h"
 #include "tests/emu/emu.h"
 #include "worker/core/device.h"
+#include "worker/ops/families.h"
 
 enum { SEEDS = 4, PIECE = 4 << 20, ILLEGAL_ADDRESS = 700 };
 
@@ -232,7 +233,7 @@ static void tables(void **state)
     for (int i = 0; i < ROUNDS; i++) {
         for (int v = 0; v < SHARDS; v++)
             row[v] = rows + (size_t)((v + i) % (2 * SHARDS)) * C;
-        OK(dev->ops->merge_sums(dev, sums + (size_t)i * C, row, SHARDS, C, &e));
+        OK(dev->on->reduce->tree_sums(dev, sums + (size_t)i * C, row, SHARDS, C, &e));
     }
     for (int i = 0; i < ROUNDS; i++) {
         double first = 0;
@@ -271,13 +272,13 @@ static void out_of_memory(void **state)
     {
         /* an op that needs working memory: none is left */
         uint64_t out[2] = { 0, 0 };
-        int rc = dev->ops->hash(dev, out, mem, 1000, 1, 0, &e);
+        int rc = dev->on->reduce->hash(dev, out, mem, 1000, 1, 0, &e);
 
         assert_int_equal(rc, -ENOMEM);
         assert_non_null(strstr(e.msg, "hash: out of GPU memory: 2 MiB more are needed"));
         assert_non_null(strstr(e.msg, "of 64 MiB are free"));
         dev->ops->free(dev, half);
-        OK(dev->ops->hash(dev, out, mem, 1000, 1, 0, &e));
+        OK(dev->on->reduce->hash(dev, out, mem, 1000, 1, 0, &e));
     }
     dev->ops->free(dev, mem);
     dev->ops->close(dev);

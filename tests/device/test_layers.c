@@ -3,7 +3,7 @@
 #include "tests/device/devices.h"
 
 #include "worker/core/arena.h"
-#include "worker/core/tape.h"
+#include "worker/layers/tape.h"
 #include "worker/layers/layers.h"
 
 enum { SHARDS = 2, C = 4, K = 5, PARAMS = 4, COUNT = 2 * 4 * 3 * K };
@@ -262,24 +262,26 @@ static void sums_copy_nothing(void **state)
 {
     (void)state;
     for (int d = 0; d < devices.n; d++) {
-        const struct device_ops *real = devices.dev[d]->ops;
-        struct device_ops ops = *real;
+        const struct families *real = devices.dev[d]->on;
+        struct families on = *real;
+        struct map_ops map = *real->map;
         struct net n;
         const struct tape_hooks hooks = { .arg = &n, .grad_dest = grad_dest, .grad_ready = grad_ready };
         struct err err = { 0 };
         struct value *v;
 
         net_open(&n, d);
-        ops.act_bwd = no_act_bwd;
-        n.dev->ops = &ops;
+        map.act_bwd = no_act_bwd;
+        on.map = &map;
+        n.dev->on = &on;
         tape_begin(n.tape, TAPE_TRAIN, SHARDS, &hooks);
         v = layer_act(n.tape, raw_value(&n), ACT_LEAKY);
         for (int i = 0; i < 3; i++)
             v = layer_add(n.tape, read_by(&n, BLOCK, v), v);
         seed(&n, v, 0);
         if (tape_backward(n.tape, n.param, PARAMS, &err) < 0)
-            fail_msg("%s: %s", real->name, err.msg);
-        n.dev->ops = real;
+            fail_msg("%s: %s", n.dev->ops->name, err.msg);
+        n.dev->on = real;
         net_close(&n);
     }
 }

@@ -65,7 +65,7 @@ static void queued(struct rank *r)
         NEED_OK(comm_alltoall(r->link, COMM_GRAD, &x, views, &err));
         for (int j = 0; j < n; j++)
             part[j] = (struct tree_part){ j, j + 1, views[j] };
-        NEED_OK(r->grad->ops->tree_add(r->grad, sum + cut[r->rank] / sizeof(float), part, n,
+        NEED_OK(r->grad->on->reduce->tree_add(r->grad, sum + cut[r->rank] / sizeof(float), part, n,
                                        (cut[r->rank + 1] - cut[r->rank]) / sizeof(float), &err));
         NEED_OK(comm_allgather(r->link, COMM_GRAD, sum, cut, &err));
     }

@@ -119,7 +119,7 @@ static void prepare(struct device *dev, const struct norm_case *t, const struct 
         }
         a->x[v].act = (struct affine){ a->scale[v], a->shift[v], slope };
     }
-    assert_int_equal(dev->ops->norm_prepare(dev, a->mean, a->invstd, a->scale, a->shift, (const double *const *)a->stats, gamma, beta,
+    assert_int_equal(dev->on->norm->prepare(dev, a->mean, a->invstd, a->scale, a->shift, (const double *const *)a->stats, gamma, beta,
                                             1e-5f, t->c, SHARDS, &err),
                      0);
 }
@@ -162,7 +162,7 @@ static void run_bwd(struct device *dev, const void *arg, void *ret)
     make_inputs(t, &in);
     prepare(dev, t, &in, &a);
     for (int v = 0; v < SHARDS; v += step)
-        assert_int_equal(dev->ops->norm_bwd_reduce(
+        assert_int_equal(dev->on->norm->bwd_reduce(
                              dev, a.sums + v, (const struct sums_dest[]){ { a.grad[0] + v, t->sync }, { a.grad[1] + v, !t->sync } },
                              a.x + v, (const float *const *)a.mean + v, (const float *const *)a.invstd + v, a.da + v, step, &err),
                          0);
@@ -176,7 +176,7 @@ static void run_bwd(struct device *dev, const void *arg, void *ret)
             assert_int_equal(dev->ops->upload(dev, a.sums[v], all, 2 * (size_t)t->c * sizeof(double), &err), 0);
     }
     for (int v = 0; v < SHARDS; v += step)
-        assert_int_equal(dev->ops->norm_bwd_apply(dev, a.dx + v, a.da + v, a.x + v, (const float *const *)a.mean + v,
+        assert_int_equal(dev->on->norm->bwd_apply(dev, a.dx + v, a.da + v, a.x + v, (const float *const *)a.mean + v,
                                                   (const float *const *)a.invstd + v, t->frozen ? NULL : (const double *const *)a.sums + v,
                                                   (const double *const *)a.stats + v, step, &err),
                          0);
@@ -371,8 +371,8 @@ static void run_kink(struct device *dev, const void *arg, void *ret)
     struct err err;
 
     (void)arg;
-    assert_int_equal(dev->ops->norm_bwd_reduce(dev, &sums, (const struct sums_dest[]){ dest, dest }, &in, &mean, &invstd, &t, 1, &err), 0);
-    assert_int_equal(dev->ops->norm_bwd_apply(dev, &t, &t, &in, NULL, NULL, NULL, NULL, 1, &err), 0);
+    assert_int_equal(dev->on->norm->bwd_reduce(dev, &sums, (const struct sums_dest[]){ dest, dest }, &in, &mean, &invstd, &t, 1, &err), 0);
+    assert_int_equal(dev->on->norm->bwd_apply(dev, &t, &t, &in, NULL, NULL, NULL, NULL, 1, &err), 0);
     get(dev, ret, sums, C * sizeof *sums);
     get(dev, (double *)ret + C, t.data, sizeof da);
 }

@@ -48,7 +48,7 @@ static void run_running(struct device *dev, const void *arg, void *ret)
         var[l].data = put(dev, l == 1 ? t->var : ones, l == 1 ? sizeof t->var : mean[l].count * sizeof(float));
         items[l] = (struct running_item){ &mean[l], &var[l], l == 0 ? 0 : l == 1 ? MIDDLE : BEHIND, l == 1 && t->sync };
     }
-    assert_int_equal(dev->ops->norm_running(dev, items, 3, stats, t->nstats, 0.1f, skip, &err), 0);
+    assert_int_equal(dev->on->norm->running(dev, items, 3, stats, t->nstats, 0.1f, skip, &err), 0);
     assert_true(mean[0].version == 1 && var[2].version == 1);
     get(dev, out, mean[1].data, sizeof t->mean);
     get(dev, out + 2, var[1].data, sizeof t->var);
@@ -260,7 +260,7 @@ static void run_small(struct device *dev, const void *arg, void *ret)
     struct err err;
 
     (void)arg;
-    assert_int_equal(dev->ops->norm_prepare_running(dev, out, out + 3, out + 6, put(dev, mean, sizeof(mean)), put(dev, var, sizeof(var)),
+    assert_int_equal(dev->on->norm->prepare_running(dev, out, out + 3, out + 6, put(dev, mean, sizeof(mean)), put(dev, var, sizeof(var)),
                                                     put(dev, gamma, sizeof(gamma)), put(dev, beta, sizeof(beta)), 1e-5f, 3, &err),
                      0);
     get(dev, ret, out, 9 * sizeof(float));

@@ -41,13 +41,13 @@ static void run_many(struct device *dev, const void *arg, void *ret)
         for (int i = 0; i < 4; i++)
             vector[i][v] = prepared + (i * MANY + v) * MANY_C;
     }
-    assert_int_equal(dev->ops->merge_moments(dev, dst, stats, n, MANY_C, &err), 0);
+    assert_int_equal(dev->on->reduce->tree_moments(dev, dst, stats, n, MANY_C, &err), 0);
     get(dev, out, dst, MANY_ROW * sizeof *dst);
-    assert_int_equal(dev->ops->merge_sums(dev, dst, stats, n, MANY_ROW, &err), 0);
+    assert_int_equal(dev->on->reduce->tree_sums(dev, dst, stats, n, MANY_ROW, &err), 0);
     get(dev, out + MANY_ROW, dst, MANY_ROW * sizeof *dst);
     for (int v = 0; v < n; v++)
         stats[v] = mem; /* as with SyncBN */
-    assert_int_equal(dev->ops->norm_prepare(dev, vector[0], vector[1], vector[2], vector[3], stats, one, one, 1e-5f, MANY_C, n, &err), 0);
+    assert_int_equal(dev->on->norm->prepare(dev, vector[0], vector[1], vector[2], vector[3], stats, one, one, 1e-5f, MANY_C, n, &err), 0);
     get(dev, floats, prepared, 4 * MANY * MANY_C * sizeof(float));
 }
 
@@ -122,7 +122,7 @@ static void crowd_reduce(struct device *dev, struct crowd *c, int from, int n)
     const struct sums_dest dest[2] = { { c->grad[0] + from, 0 }, { c->grad[1] + from, 1 } };
     struct err err;
 
-    assert_int_equal(dev->ops->norm_bwd_reduce(dev, c->sums + from, dest, c->in + from, (const float *const *)c->vector + from,
+    assert_int_equal(dev->on->norm->bwd_reduce(dev, c->sums + from, dest, c->in + from, (const float *const *)c->vector + from,
                                                (const float *const *)c->vector + from, c->t + from, n, &err),
                      0);
 }
@@ -141,7 +141,7 @@ static void run_crowd(struct device *dev, const void *arg, void *ret)
     for (int v = 0; v < CROWD; v++)
         stats[v] = stats_mem;
     crowd_reduce(dev, &c, 0, CROWD);
-    assert_int_equal(dev->ops->norm_bwd_apply(dev, c.t, c.t, c.in, (const float *const *)c.vector, (const float *const *)c.vector,
+    assert_int_equal(dev->on->norm->bwd_apply(dev, c.t, c.t, c.in, (const float *const *)c.vector, (const float *const *)c.vector,
                                               (const double *const *)c.sums, stats, CROWD, &err),
                      0);
     get(dev, sums, c.sums_mem, CROWD * 2 * CROWD_C * sizeof *sums);
@@ -213,8 +213,8 @@ static void run_batch(struct device *dev, int n, struct crowd *c)
         for (int i = 0; i < 8; i++)
             to[i / 4][i % 4][v] = mem[i / 4] + (4 * v + i % 4) * CROWD_C;
     }
-    assert_int_equal(dev->ops->norm_batch(dev, stats, to[0][0], to[0][1], to[0][2], to[0][3], c->t, gamma, beta, 1e-5f, n, &err), 0);
-    assert_int_equal(dev->ops->norm_prepare(dev, to[1][0], to[1][1], to[1][2], to[1][3], (const double *const *)stats, gamma, beta, 1e-5f,
+    assert_int_equal(dev->on->norm_apart->batch(dev, stats, to[0][0], to[0][1], to[0][2], to[0][3], c->t, gamma, beta, 1e-5f, n, &err), 0);
+    assert_int_equal(dev->on->norm->prepare(dev, to[1][0], to[1][1], to[1][2], to[1][3], (const double *const *)stats, gamma, beta, 1e-5f,
                                             CROWD_C, n, &err),
                      0);
     get(dev, one, mem[0], sizeof one);
@@ -246,7 +246,7 @@ static void batch(void **state)
 
     (void)state;
     for (int d = 0; d < devices.n; d++)
-        for (size_t i = 0; devices.dev[d]->ops->norm_batch && i < sizeof counts / sizeof *counts; i++) {
+        for (size_t i = 0; devices.dev[d]->on->norm_apart && i < sizeof counts / sizeof *counts; i++) {
             struct crowd c;
 
             use_device(d);
@@ -287,7 +287,7 @@ static void launches(void **state)
             crowd_reduce(dev, &c, 0, 4);
             assert_int_equal(tasks_run(dev) - before, 2);
             before = tasks_run(dev);
-            assert_int_equal(dev->ops->norm_batch(dev, c.sums, &vector[0], &vector[1], &vector[2], &vector[3], c.t, c.vector[0],
+            assert_int_equal(dev->on->norm_apart->batch(dev, c.sums, &vector[0], &vector[1], &vector[2], &vector[3], c.t, c.vector[0],
                                                   c.vector[0], 1e-5f, 1, &err),
                              0);
             assert_int_equal(tasks_run(dev) - before, 2);

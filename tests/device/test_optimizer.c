@@ -6,7 +6,7 @@
 
 #include "cuda/derived.h"
 #include "tests/harness.h"
-#include "worker/kernels/optimizer.h"
+#include "worker/kernels/optim.h"
 
 enum { STEPS = 3, MAX_ITEMS = 300, MAX_NUMBERS = 40000 };
 
@@ -125,7 +125,7 @@ static void run_sgd(struct device *dev, const void *arg, void *ret)
     for (int s = 0; s < STEPS; s++) {
         for (int i = 0; i < t->nitems; i++)
             fill(dev, grad[i], grads(t, i, s), t->count[i]);
-        assert_int_equal(dev->ops->sgd_step(dev, item, t->nitems, skip, &err), 0);
+        assert_int_equal(dev->on->optim->sgd(dev, item, t->nitems, skip, &err), 0);
     }
     for (int i = 0; i < t->nitems; out += 3 * t->count[i++]) {
         size_t bytes = (size_t)t->count[i] * sizeof(float);

@@ -94,8 +94,8 @@ static void run_pool(struct device *dev, const void *arg, void *ret)
                                         put_channels(dev, t, 92, 0.0f, 0.5f) };
     }
     for (int v = 0; v < SHARDS; v += step) {
-        assert_int_equal(dev->ops->maxpool_fwd(dev, &t->p, y + v, x + v, step, &err), 0);
-        assert_int_equal(dev->ops->maxpool_bwd(dev, &t->p, dx + v, t->beta, dy + v, x + v, step, &err), 0);
+        assert_int_equal(dev->on->pool->max_fwd(dev, &t->p, y + v, x + v, step, &err), 0);
+        assert_int_equal(dev->on->pool->max_bwd(dev, &t->p, dx + v, t->beta, dy + v, x + v, step, &err), 0);
     }
     for (int v = 0; v < SHARDS; out += floats_of(&y[v++]))
         get_numbers(dev, out, y[v].data, floats_of(&y[v]), t->dtype);
@@ -294,8 +294,8 @@ static void run_many(struct device *dev, const void *arg, void *ret)
         set_data(dev, &y[v], DTYPE_F32, numbers(MANY_FLOATS, 9, -1.0f, 1.0f));
         set_data(dev, &dx[v], DTYPE_F32, numbers(MANY_FLOATS, 9, -1.0f, 1.0f));
     }
-    assert_int_equal(dev->ops->maxpool_fwd(dev, p, y, x, MANY_SHARDS, &err), 0);
-    assert_int_equal(dev->ops->maxpool_bwd(dev, p, dx, 0.0f, dy, x, MANY_SHARDS, &err), 0);
+    assert_int_equal(dev->on->pool->max_fwd(dev, p, y, x, MANY_SHARDS, &err), 0);
+    assert_int_equal(dev->on->pool->max_bwd(dev, p, dx, 0.0f, dy, x, MANY_SHARDS, &err), 0);
     memset(ret, 0, 2 * MANY_SHARDS * MANY_FLOATS * sizeof(float));
     for (int v = 0; v < MANY_SHARDS; v++, out += MANY_FLOATS)
         get(dev, out, y[v].data, floats_of(&y[v]) * sizeof(float));
@@ -324,7 +324,7 @@ static void run_grid(struct device *dev, const void *arg, void *ret)
     struct tensor y = tensor_f32(put(dev, NULL, sizeof(g->x)), 1, 3, 3, 1);
     struct err err;
 
-    assert_int_equal(dev->ops->maxpool_fwd(dev, &p, &y, &x, 1, &err), 0);
+    assert_int_equal(dev->on->pool->max_fwd(dev, &p, &y, &x, 1, &err), 0);
     get(dev, ret, y.data, sizeof(g->x));
 }
 

@@ -48,7 +48,7 @@ static void run_tree(struct device *dev, const void *arg, void *ret)
     }
     if (t->in_place)
         dst = (float *)(uintptr_t)part[t->nparts - 1].data;
-    assert_int_equal(dev->ops->tree_add(dev, dst, part, t->nparts, COUNT, &err), 0);
+    assert_int_equal(dev->on->reduce->tree_add(dev, dst, part, t->nparts, COUNT, &err), 0);
     get(dev, ret, dst, sizeof(sum));
     free_leaves(leaf);
 }
@@ -141,7 +141,7 @@ static void run_parts(struct device *dev, const void *arg, void *ret)
         part[p] = (struct tree_part){ t->lo[p], t->hi[p], at };
         free(x);
     }
-    assert_int_equal(dev->ops->tree_add(dev, dst, part, t->nparts, (size_t)t->count, &err), 0);
+    assert_int_equal(dev->on->reduce->tree_add(dev, dst, part, t->nparts, (size_t)t->count, &err), 0);
     get(dev, out, dst, bytes);
     get(dev, out + t->count, dst - 1, sizeof(float));
     get(dev, out + t->count + 1, dst + t->count, sizeof(float));
@@ -236,7 +236,7 @@ static void run_squares(struct device *dev, const void *arg, void *ret)
     double *blocks = put(dev, NULL, nblocks * sizeof(double));
     struct err err;
 
-    assert_int_equal(dev->ops->sum_squares(dev, blocks, put(dev, g, count * sizeof(float)), count, &err), 0);
+    assert_int_equal(dev->on->reduce->sum_squares(dev, blocks, put(dev, g, count * sizeof(float)), count, &err), 0);
     get(dev, ret, blocks, nblocks * sizeof(double));
     free(g);
 }
@@ -270,7 +270,7 @@ static void run_wide_squares(struct device *dev, const void *arg, void *ret)
     double *blocks = put(dev, NULL, 3 * sizeof(double));
     struct err err;
 
-    assert_int_equal(dev->ops->sum_squares(dev, blocks, put(dev, g, (2 * SUM_BLOCK + 100) * sizeof(float)), 2 * SUM_BLOCK + 100, &err), 0);
+    assert_int_equal(dev->on->reduce->sum_squares(dev, blocks, put(dev, g, (2 * SUM_BLOCK + 100) * sizeof(float)), 2 * SUM_BLOCK + 100, &err), 0);
     get(dev, ret, blocks, 3 * sizeof(double));
 }
 
@@ -314,8 +314,8 @@ static void run_hash(struct device *dev, const void *arg, void *ret)
     struct err err;
 
     assert_int_equal(dev->ops->upload(dev, data, x, t->bytes, &err), 0);
-    assert_int_equal(dev->ops->hash(dev, out, data, t->cut, 7, 0, &err), 0);
-    assert_int_equal(dev->ops->hash(dev, out, data + t->cut, t->bytes - t->cut, 7, t->cut / 8, &err), 0);
+    assert_int_equal(dev->on->reduce->hash(dev, out, data, t->cut, 7, 0, &err), 0);
+    assert_int_equal(dev->on->reduce->hash(dev, out, data + t->cut, t->bytes - t->cut, 7, t->cut / 8, &err), 0);
     memcpy(ret, out, sizeof(out));
     free(x);
 }

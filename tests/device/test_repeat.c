@@ -11,7 +11,7 @@
 #include "worker/comm/comm.h"
 #include "worker/comm/staged.h"
 #include "worker/core/arena.h"
-#include "worker/core/tape.h"
+#include "worker/layers/tape.h"
 #include "worker/layers/layers.h"
 #include "worker/models/model.h"
 #include "worker/train/reduce.h"
@@ -200,17 +200,17 @@ static void train(struct run *r, uint64_t ret_hash[2])
         OK(tape_backward(r->tape, r->model->params, r->model->nparams, &err));
         OK(reduce_wait(r->reduce, &err));
         for (int v = 0; v < SHARDS; v++)
-            OK(r->dev->ops->hash(r->dev, ret_hash, r->raw[v], r->model->raw_terms * sizeof(double), 7, (uint64_t)(s * SHARDS + v) << 32,
+            OK(r->dev->on->reduce->hash(r->dev, ret_hash, r->raw[v], r->model->raw_terms * sizeof(double), 7, (uint64_t)(s * SHARDS + v) << 32,
                                  &err));
         for (int i = 0; i < r->nitems; i++) {
             r->items[i].grad = reduce_grad(r->reduce, r->items[i].param);
-            OK(r->dev->ops->hash(r->dev, ret_hash, r->items[i].grad, r->items[i].param->count * sizeof(float), (uint64_t)i,
+            OK(r->dev->on->reduce->hash(r->dev, ret_hash, r->items[i].grad, r->items[i].param->count * sizeof(float), (uint64_t)i,
                                  (uint64_t)s << 40, &err));
         }
-        OK(r->dev->ops->sgd_step(r->dev, r->items, r->nitems, r->skip, &err));
+        OK(r->dev->on->optim->sgd(r->dev, r->items, r->nitems, r->skip, &err));
     }
     for (int i = 0; i < r->nitems; i++)
-        OK(r->dev->ops->hash(r->dev, ret_hash, r->items[i].param->data, r->items[i].param->count * sizeof(float), (uint64_t)i, 0, &err));
+        OK(r->dev->on->reduce->hash(r->dev, ret_hash, r->items[i].param->data, r->items[i].param->count * sizeof(float), (uint64_t)i, 0, &err));
 }
 
 /* ---- the other queue ---- */
@@ -238,7 +238,7 @@ static void *make_noise(void *arg)
     while (a && b && !atomic_load(&n->stop) && n->rc >= 0) {
         struct tree_part parts[2] = { { 0, 1, a }, { 1, 2, b } };
 
-        n->rc = dev->ops->tree_add(dev, b, parts, 2, count, &err);
+        n->rc = dev->on->reduce->tree_add(dev, b, parts, 2, count, &err);
         if (n->rc >= 0)
             n->rc = dev->ops->sync(dev, &err);
     }

@@ -62,8 +62,8 @@ static void run_up(struct device *dev, const void *arg, void *ret)
         if (t->pending)
             x[v].act = (struct affine){ put_channels(dev, t->c, 6), put_channels(dev, t->c, 7), put_channels(dev, t->c, 8) };
     }
-    assert_int_equal(dev->ops->upsample_fwd(dev, t->factor, y, x, SHARDS, &err), 0);
-    assert_int_equal(dev->ops->upsample_bwd(dev, t->factor, dx, t->beta, dy, SHARDS, &err), 0);
+    assert_int_equal(dev->on->resample->upsample_fwd(dev, t->factor, y, x, SHARDS, &err), 0);
+    assert_int_equal(dev->on->resample->upsample_bwd(dev, t->factor, dx, t->beta, dy, SHARDS, &err), 0);
     for (int v = 0; v < SHARDS; out += floats_of(&y[v++]))
         get_numbers(dev, out, y[v].data, floats_of(&y[v]), t->dtype);
     for (int v = 0; v < SHARDS; out += floats_of(&dx[v++]))
@@ -184,8 +184,8 @@ static void run_many(struct device *dev, const void *arg, void *ret)
         set_data(dev, &y[v], DTYPE_F32, 9);
         set_data(dev, &dx[v], DTYPE_F32, 9);
     }
-    assert_int_equal(dev->ops->upsample_fwd(dev, 2, y, x, MANY_SHARDS, &err), 0);
-    assert_int_equal(dev->ops->upsample_bwd(dev, 2, dx, 0.0f, dy, MANY_SHARDS, &err), 0);
+    assert_int_equal(dev->on->resample->upsample_fwd(dev, 2, y, x, MANY_SHARDS, &err), 0);
+    assert_int_equal(dev->on->resample->upsample_bwd(dev, 2, dx, 0.0f, dy, MANY_SHARDS, &err), 0);
     for (int v = 0; v < MANY_SHARDS; v++, out += MANY_OUT)
         get(dev, out, y[v].data, MANY_OUT * sizeof(float));
     for (int v = 0; v < MANY_SHARDS; v++, out += MANY_IN)

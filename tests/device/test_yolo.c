@@ -113,7 +113,7 @@ static void run_loss(struct device *dev, const void *arg, void *ret)
         list[v] = (struct box_list){ put(dev, t->offset + first, (size_t)(t->images[v] + 1) * sizeof(int32_t)), cls, box,
                                      t->offset[first + t->images[v]] - t->offset[first] };
     }
-    assert_int_equal(dev->ops->yolo_loss(dev, &t->head, t->validate ? NULL : dz, t->grad_scale, terms, z, list, t->nshards, &err), 0);
+    assert_int_equal(dev->on->yolo->loss(dev, &t->head, t->validate ? NULL : dz, t->grad_scale, terms, z, list, t->nshards, &err), 0);
     memset(r->terms, 0, sizeof(r->terms));
     for (int v = 0, first = 0; v < t->nshards; first += t->images[v++]) {
         get(dev, r->terms[v], terms[v], sizeof(r->terms[v]));
@@ -370,7 +370,7 @@ static void run_many(struct device *dev, const void *arg, void *ret)
         terms[v] = put(dev, NULL, YOLO_TERMS * sizeof(double));
         list[v] = (struct box_list){ put(dev, t->offset + image, 2 * sizeof(int32_t)), cls, box, rows_per_image[image] };
     }
-    assert_int_equal(dev->ops->yolo_loss(dev, &t->head, dz, t->grad_scale, terms, z, list, MANY_SHARDS, &err), 0);
+    assert_int_equal(dev->on->yolo->loss(dev, &t->head, dz, t->grad_scale, terms, z, list, MANY_SHARDS, &err), 0);
     for (int v = 0; v < MANY_SHARDS; v++)
         get(dev, out + v * YOLO_TERMS, terms[v], YOLO_TERMS * sizeof(double));
     get_slice(dev, t, (float *)(out + MANY_SHARDS * YOLO_TERMS), &dz[0]);
@@ -683,7 +683,7 @@ static void run_decode(struct device *dev, const void *arg, void *ret)
 
     z.dtype = held_as(dev, t->dtype);
     memset(r, 0, sizeof(*r));
-    assert_int_equal(dev->ops->yolo_decode(dev, &t->head, &z, 1, t->conf, 1000, r->c, t->cap, &r->count, &err), 0);
+    assert_int_equal(dev->on->yolo->decode(dev, &t->head, &z, 1, t->conf, 1000, r->c, t->cap, &r->count, &err), 0);
 }
 
 static void decode_vector(void **state)

@@ -320,9 +320,9 @@ int engine_prepare(struct engine *e, const struct conv_key *k, struct err *err)
     return make_plan(e, k, NULL, err);
 }
 
-void engine_ready(struct engine *e, struct conv_readiness *ret)
+void engine_ready(struct engine *e, struct plan_readiness *ret)
 {
-    *ret = (struct conv_readiness){ .plans = (int)e->n };
+    *ret = (struct plan_readiness){ .plans = (int)e->n };
 }
 
 /* What the libraries would refuse, or read as garbage. */

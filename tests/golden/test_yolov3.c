@@ -15,7 +15,7 @@
 #include "tests/device/plugin.h"
 #include "worker/core/arena.h"
 #include "worker/core/safetensors.h"
-#include "worker/core/tape.h"
+#include "worker/layers/tape.h"
 #include "worker/layers/layers.h"
 #include "worker/models/model.h"
 
@@ -214,7 +214,7 @@ static int grad_ready(void *arg, const struct param *p, struct err *err)
 
     for (int v = 0; v < n->nshards; v++)
         parts[v] = (struct tree_part){ v, v + 1, n->grad[v][p->index] };
-    return n->dev->ops->tree_add(n->dev, n->grad[0][p->index], parts, n->nshards, p->count, err);
+    return n->dev->on->reduce->tree_add(n->dev, n->grad[0][p->index], parts, n->nshards, p->count, err);
 }
 
 /* Nobody reads the statistics here: every normalisation may write over the last one's, but has to find them until its backward. */
@@ -266,7 +266,7 @@ static void update(struct net *n)
                                    .grad = n->grad[0][i],
                                    .sgd = { .lr = 0.002f, .momentum = 0.9f, .decay = p->kind == PARAM_CONV ? 0.0005f : 0, .scale = 1 } };
     }
-    assert_int_equal(n->dev->ops->sgd_step(n->dev, items, count, n->skip, &err), 0);
+    assert_int_equal(n->dev->on->optim->sgd(n->dev, items, count, n->skip, &err), 0);
 }
 
 /* Squared distance of a parameter's gradient from the golden one, and the golden one's squared norm. */

@@ -18,7 +18,7 @@
 #include "tests/harness.h"
 #include "worker/core/device.h"
 #include "worker/data/image.h"
-#include "worker/kernels/optimizer.h"
+#include "worker/kernels/optim.h"
 #include "worker/models/model.h"
 #include "worker/train/ckpt.h"
 #include "worker/train/ema.h"

@@ -14,6 +14,7 @@
 #include "proto/err.h"
 #include "tests/harness.h"
 #include "worker/core/device.h"
+#include "worker/ops/families.h"
 #include "worker/train/identity.h"
 #include "worker/train/trainer_impl.h"
 
@@ -30,16 +31,19 @@ static void gpu_info(struct device *dev, struct device_info *ret)
     snprintf(ret->version[0].value, sizeof ret->version[0].value, "%s", cudnn);
 }
 
-static char *gpu_plans(struct device *dev)
+static int gpu_plans(struct device *dev, char **ret, struct err *err)
 {
-    (void)dev;
-    return strdup(chosen);
+    (void)dev, (void)err;
+    *ret = strdup(chosen);
+    return 0;
 }
 
-static const struct device_ops ops = { .name = "gpu", .version = "1", .info = gpu_info, .plans = gpu_plans };
+static const struct device_ops ops = { .name = "gpu", .version = "1", .info = gpu_info };
+static const struct plan_ops plan = { .text = gpu_plans };
+static const struct families computes = { .plan = &plan };
 
 static char folder[TEMP_MAX];
-static struct device device = { .ops = &ops };
+static struct device device = { .ops = &ops, .on = &computes };
 static struct jobspec spec;
 static int fds[2];
 

@@ -6,11 +6,16 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-#include "worker/core/device.h"
 #include "worker/kernels/moments.h"
 
 /* Most segments of any range: two per level. */
 enum { TREE_MAX_SEGMENTS = 64 };
+
+/* A leaf or subtree over shards [lo, hi). */
+struct tree_part {
+    int lo, hi;
+    const float *data;
+};
 
 struct tree_span {
     int lo, hi; /* shards [lo, hi); hi - lo is a power of two and divides lo */

@@ -3,8 +3,8 @@
 #pragma once
 #include <stdbool.h>
 
-#include "worker/core/device.h"
 #include "worker/cpu/gemm.h"
+#include "worker/ops/conv.h"
 
 /* One convolution, or one phase of a backward-data convolution with stride. Tap (r, s) of output (i, j) reads input
  * (i * stride + r + off_y, j * stride + s + off_x). Where windows are single pixels next to each other, an image is one row. */

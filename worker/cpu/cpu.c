@@ -73,6 +73,20 @@ void *cpu_scratch(struct device *dev, size_t bytes, struct err *err)
     return d->scratch;
 }
 
+/* ---- what it computes ---- */
+
+#define ROW(family, name, params, args) .name = cpu_##family##_##name,
+#define TABLE(family, LIST) static const struct family##_ops family##_table = { LIST(ROW) };
+FAMILIES_OF_ALL(TABLE)
+#undef TABLE
+#undef ROW
+
+#define FAMILY(family, LIST) .family = &family##_table,
+static const struct families cpu_families = { FAMILIES_OF_ALL(FAMILY) };
+#undef FAMILY
+
+/* ---- opening ---- */
+
 int cpu_available(struct err *err)
 {
     return isa_supported() ? 0 : err_set(err, ERR_UNSUPPORTED, "this CPU cannot run the %s build", ISA_NAME);
@@ -98,7 +112,7 @@ int cpu_open(int index, const struct device_options *opt, struct device **ret_de
         free(d);
         return rc;
     }
-    d->dev = (struct device){ .ops = detd_backend(), .dtype = DTYPE_F32, .host_memory = true, .pending = true };
+    d->dev = (struct device){ .ops = detd_backend(), .on = &cpu_families, .dtype = DTYPE_F32, .host_memory = true, .pending = true };
     *ret_dev = &d->dev;
     return 0;
 }
@@ -318,7 +332,7 @@ int cpu_zero(struct device *dev, void *dst, size_t bytes, struct err *err)
 const struct device_ops *detd_backend(void)
 {
 #define X(row) .row = cpu_##row,
-    static const struct device_ops ops = { .abi = DEVICE_ABI, .name = "cpu-" ISA_NAME, .version = DETD_VERSION, CPU_OPS(X) };
+    static const struct device_ops ops = { .abi = DEVICE_ABI, .name = "cpu-" ISA_NAME, .version = DETD_VERSION, CPU_MACHINE(X) };
 #undef X
 
     return &ops;

@@ -1,11 +1,12 @@
 /* worker/cpu/cpu.h - the CPU device: fp32, NHWC, own convolutions, one source compiled once per ISA with equal bits.
  *
- * Each row of struct device_ops is a function cpu_<row>() in the file of its family (conv.c, norm.c, act.c ...); its contract stands in
- * worker/core/device.h. An op is done when it returns. One thread calls a device at a time; ops share work through the pool.
+ * Each operation is a function cpu_<family>_<name>() in the file of its family (conv.c, norm.c, map.c ...); its contract stands in
+ * worker/ops. An op is done when it returns. One thread calls a device at a time; ops share work through the pool.
  * Bits: an output depends on its shard's data and shape alone, never on threads, on the number of shards or on the ISA. */
 #pragma once
 #include "worker/core/device.h"
 #include "worker/core/pool.h"
+#include "worker/ops/families.h"
 
 struct cpu_device {
     struct device dev; /* stays first */
@@ -32,18 +33,19 @@ void *cpu_scratch(struct device *dev, size_t bytes, struct err *err);
 /* 64-byte aligned memory, huge pages where it is large; contents undefined. Freed with free(). NULL: out of memory. */
 void *cpu_memory(size_t bytes);
 
-/* The rows of struct device_ops, as functions of this device. Those it leaves out are NULL: ranks meet in shared memory, nothing is planned. */
+/* Its machine; what it leaves out is NULL: ranks meet in shared memory. */
 /* clang-format off */
-#define CPU_OPS(X)                                                                                                                         \
+#define CPU_MACHINE(X)                                                                                                                     \
     X(available) X(open) X(close) X(info) X(set_tier) X(sync) X(mark_new) X(mark_free) X(mark) X(wait) X(reach)                            \
-    X(alloc) X(free) X(host_alloc) X(host_free) X(upload) X(download) X(copy_async) X(zero) X(param_release) X(cast)                       \
-    X(conv_fwd) X(conv_bwd_data) X(conv_bwd_weights) X(conv_bwd_bias)                                                                      \
-    X(norm_prepare) X(norm_prepare_running) X(norm_bwd_reduce) X(norm_bwd_apply) X(merge_moments) X(merge_sums) X(norm_running)  \
-    X(act_fwd) X(act_bwd) X(add_fwd) X(maxpool_fwd) X(maxpool_bwd) X(upsample_fwd) X(upsample_bwd)                                         \
-    X(yolo_loss) X(yolo_decode)                                                                                                            \
-    X(tree_add) X(sum_squares) X(sgd_step) X(hash)
-
+    X(alloc) X(free) X(host_alloc) X(host_free) X(upload) X(download) X(copy_async) X(zero) X(param_release)
 /* clang-format on */
 #define X(row) __typeof__(*((struct device_ops *)0)->row) cpu_##row;
-CPU_OPS(X)
+CPU_MACHINE(X)
+#undef X
+
+/* cpu_conv_fwd() ... */
+#define X(family, name, params, args) int cpu_##family##_##name params;
+#define ROWS(family, LIST) LIST(X)
+FAMILIES_OF_ALL(ROWS)
+#undef ROWS
 #undef X

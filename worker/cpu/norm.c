@@ -287,14 +287,14 @@ int cpu_norm_bwd_apply(struct device *dev, struct tensor *dx, const struct tenso
     return 0;
 }
 
-int cpu_merge_moments(struct device *dev, double *dst, const double *const *stats, int nstats, int c, struct err *err)
+int cpu_reduce_tree_moments(struct device *dev, double *dst, const double *const *stats, int nstats, int c, struct err *err)
 {
     (void)dev, (void)err;
     tree_moments(dst, stats, nstats, c);
     return 0;
 }
 
-int cpu_merge_sums(struct device *dev, double *dst, const double *const *rows, int nrows, size_t count, struct err *err)
+int cpu_reduce_tree_sums(struct device *dev, double *dst, const double *const *rows, int nrows, size_t count, struct err *err)
 {
     (void)dev, (void)err;
     tree_sum_rows(dst, rows, nrows, count);

@@ -109,7 +109,7 @@ static void check_shapes(const struct pooling *p, const struct tensor *y, const 
     (void)p, (void)y, (void)x, (void)nshards;
 }
 
-int cpu_maxpool_fwd(struct device *dev, const struct pooling *p, struct tensor *y, const struct operand *x, int nshards, struct err *err)
+int cpu_pool_max_fwd(struct device *dev, const struct pooling *p, struct tensor *y, const struct operand *x, int nshards, struct err *err)
 {
     struct maxpool_args a = { .p = p, .dst = y, .x = x };
 
@@ -290,7 +290,7 @@ static void bwd_pairs(const void *arg, int v, size_t from, size_t to)
         bwd_pair(a, v, (int)(u / per), (int)(u % per));
 }
 
-int cpu_maxpool_bwd(struct device *dev, const struct pooling *p, struct tensor *dx, float beta, const struct tensor *dy,
+int cpu_pool_max_bwd(struct device *dev, const struct pooling *p, struct tensor *dx, float beta, const struct tensor *dy,
                     const struct operand *x, int nshards, struct err *err)
 {
     struct maxpool_args a = { p, beta, dx, x, dy };

@@ -32,7 +32,7 @@ static void tree_part_run(void *arg, size_t from, size_t to)
     tree_add_host(a->dst + from, slice, a->nparts, to - from);
 }
 
-int cpu_tree_add(struct device *dev, float *dst, const struct tree_part *parts, int nparts, size_t count, struct err *err)
+int cpu_reduce_tree_add(struct device *dev, float *dst, const struct tree_part *parts, int nparts, size_t count, struct err *err)
 {
     struct tree_args a = { dst, parts, nparts };
 
@@ -58,7 +58,7 @@ static void squares_part(void *arg, size_t from, size_t to)
     }
 }
 
-int cpu_sum_squares(struct device *dev, double *blocks, const float *g, size_t count, struct err *err)
+int cpu_reduce_sum_squares(struct device *dev, double *blocks, const float *g, size_t count, struct err *err)
 {
     struct squares_args a = { blocks, g, count };
 
@@ -90,7 +90,7 @@ static void hash_part(void *arg, size_t from, size_t to)
     __atomic_fetch_add(&a->out[1], s1, __ATOMIC_RELAXED);
 }
 
-int cpu_hash(struct device *dev, uint64_t out[2], const void *data, size_t bytes, uint64_t kappa, uint64_t first_word, struct err *err)
+int cpu_reduce_hash(struct device *dev, uint64_t out[2], const void *data, size_t bytes, uint64_t kappa, uint64_t first_word, struct err *err)
 {
     struct hash_args a = { out, data, kappa, first_word };
     size_t words = bytes / 8;

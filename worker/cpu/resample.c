@@ -45,7 +45,7 @@ static void fwd_part(const void *arg, int v, size_t from, size_t to)
     }
 }
 
-int cpu_upsample_fwd(struct device *dev, int factor, struct tensor *y, const struct operand *x, int nshards, struct err *err)
+int cpu_resample_upsample_fwd(struct device *dev, int factor, struct tensor *y, const struct operand *x, int nshards, struct err *err)
 {
     struct upsample_args a = { .factor = factor, .dst = y, .x = x };
 
@@ -86,7 +86,7 @@ static void bwd_part(const void *arg, int v, size_t from, size_t to)
     }
 }
 
-int cpu_upsample_bwd(struct device *dev, int factor, struct tensor *dx, float beta, const struct tensor *dy, int nshards, struct err *err)
+int cpu_resample_upsample_bwd(struct device *dev, int factor, struct tensor *dx, float beta, const struct tensor *dy, int nshards, struct err *err)
 {
     struct upsample_args a = { .factor = factor, .beta = beta, .dst = dx, .dy = dy };
 

@@ -9,9 +9,10 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-#include "worker/core/device.h"
+#include "worker/core/param.h"
 #include "worker/core/simd.h"
 #include "worker/cpu/gemm.h"
+#include "worker/ops/operand.h"
 
 #define WINO_A2 (25.0 / 64.0)
 #define WINO_B2 (25.0 / 16.0)

@@ -8,7 +8,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "worker/core/device.h"
+#include "worker/ops/yolo.h"
 #include "worker/data/augment.h"
 #include "worker/data/dataset.h"
 

@@ -1,6 +1,6 @@
 /* worker/kernels/act.h - activations: of one number, and the pending normalisation + activation every reader of a value applies. */
 #pragma once
-#include "worker/core/device.h"
+#include "worker/ops/map.h"
 #include "worker/kernels/math.h"
 
 /* What readers of a pending value see; see struct affine. The sign test is on t itself, so forward and backward agree. */

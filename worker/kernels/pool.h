@@ -4,6 +4,7 @@
 #include <stdbool.h>
 
 #include "worker/kernels/act.h"
+#include "worker/ops/pool.h"
 
 KERNEL_FN int maxpool_out(int in, const struct pooling *p)
 {

@@ -4,7 +4,7 @@
 #pragma once
 #include <stdbool.h>
 
-#include "worker/core/device.h"
+#include "worker/ops/yolo.h"
 #include "worker/kernels/box.h"
 #include "worker/kernels/math.h"
 

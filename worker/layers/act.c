@@ -8,7 +8,7 @@ static int pending_backward(struct tape *t, struct node *n, struct err *err)
     int rc = tape_grad_turn(t, n->out, &da, err);
 
     if (rc >= 0)
-        rc = dev->ops->norm_bwd_apply(dev, n->out->grad, da, tape_operands(t, n->out), NULL, NULL, NULL, NULL, tape_shards(t), err);
+        rc = dev->on->norm->bwd_apply(dev, n->out->grad, da, tape_operands(t, n->out), NULL, NULL, NULL, NULL, tape_shards(t), err);
     return rc < 0 ? rc : tape_grad_hand_on(t, n->out, n->in[0], err);
 }
 
@@ -41,7 +41,7 @@ static int act_backward(struct tape *t, struct node *n, struct err *err)
     if (!n->in[0]->needs_grad)
         return 0;
     rc = tape_grad(t, n->in[0], &beta, err);
-    return rc < 0 ? rc : dev->ops->act_bwd(dev, c->kind, n->in[0]->grad, beta, n->out->grad, n->out->x, tape_shards(t), err);
+    return rc < 0 ? rc : dev->on->map->act_bwd(dev, c->kind, n->in[0]->grad, beta, n->out->grad, n->out->x, tape_shards(t), err);
 }
 
 struct value *layer_act(struct tape *t, struct value *x, enum act_kind kind)
@@ -55,7 +55,7 @@ struct value *layer_act(struct tape *t, struct value *x, enum act_kind kind)
     if ((kind == ACT_LEAKY || kind == ACT_RELU) && !x->act)
         return pending_leaky(t, x, kind == ACT_LEAKY ? LEAKY_SLOPE : 0);
     y = tape_value(t, x->x, x->needs_grad, "activation");
-    if (!y || tape_fail(t, dev->ops->act_fwd(dev, kind, y->x, tape_operands(t, x), tape_shards(t), tape_err(t)), tape_err(t)) < 0)
+    if (!y || tape_fail(t, dev->on->map->act_fwd(dev, kind, y->x, tape_operands(t, x), tape_shards(t), tape_err(t)), tape_err(t)) < 0)
         return NULL;
     c = tape_host(t, sizeof *c);
     c->kind = kind;
@@ -82,7 +82,7 @@ struct value *layer_add(struct tape *t, struct value *a, struct value *b)
         return NULL;
     y = tape_value(t, a->x, a->needs_grad || b->needs_grad, "shortcut");
     if (!y ||
-        tape_fail(t, dev->ops->add_fwd(dev, y->x, tape_operands(t, a), tape_operands(t, b), tape_shards(t), tape_err(t)), tape_err(t)) < 0)
+        tape_fail(t, dev->on->map->add_fwd(dev, y->x, tape_operands(t, a), tape_operands(t, b), tape_shards(t), tape_err(t)), tape_err(t)) < 0)
         return NULL;
     tape_record(t, add_backward, y, a, b, NULL);
     return y;

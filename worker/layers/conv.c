@@ -25,7 +25,7 @@ static int bias_backward(struct tape *t, const struct param *bias, const struct 
 
     if (!db)
         return err->code;
-    rc = dev->ops->conv_bwd_bias(dev, db, beta, dy, tape_shards(t), err);
+    rc = dev->on->conv->bwd_bias(dev, db, beta, dy, tape_shards(t), err);
     return rc < 0 ? rc : tape_grad_done(t, bias, err);
 }
 
@@ -49,13 +49,13 @@ static int conv_backward(struct tape *t, struct node *n, struct err *err)
     in = tape_conv_operands(t, x);
     if (!in)
         return tape_status(t, err);
-    rc = dev->ops->conv_bwd_weights(dev, dw, beta, in, dy, &c->cv, c->w, tape_shards(t), err);
+    rc = dev->on->conv->bwd_weights(dev, dw, beta, in, dy, &c->cv, c->w, tape_shards(t), err);
     if (rc >= 0)
         rc = tape_grad_done(t, c->w, err);
     if (rc < 0 || !x->needs_grad)
         return rc;
     rc = tape_grad(t, x, &beta, err);
-    return rc < 0 ? rc : dev->ops->conv_bwd_data(dev, x->grad, beta, dy, &c->cv, c->w, tape_shards(t), err);
+    return rc < 0 ? rc : dev->on->conv->bwd_data(dev, x->grad, beta, dy, &c->cv, c->w, tape_shards(t), err);
 }
 
 struct value *conv_raw(struct tape *t, struct value *x, const struct conv *cv, struct param *w, struct param *bias, double *const *stats)
@@ -74,7 +74,7 @@ struct value *conv_raw(struct tape *t, struct value *x, const struct conv *cv, s
     in = tape_conv_operands(t, x);
     y = tape_value(t, shape, true, w->name);
     if (!y ||
-        tape_fail(t, dev->ops->conv_fwd(dev, y->x, in, cv, w, bias ? bias->data : NULL, stats, nshards, tape_err(t)), tape_err(t)) < 0)
+        tape_fail(t, dev->on->conv->fwd(dev, y->x, in, cv, w, bias ? bias->data : NULL, stats, nshards, tape_err(t)), tape_err(t)) < 0)
         return NULL;
     c = tape_host(t, sizeof *c);
     *c = (struct conv_ctx){ *cv, w, bias };

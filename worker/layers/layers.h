@@ -3,8 +3,8 @@
 #pragma once
 #include <stdbool.h>
 
-#include "worker/core/device.h"
-#include "worker/core/tape.h"
+#include "worker/ops/families.h"
+#include "worker/layers/tape.h"
 
 /* A normalisation of k channels; the parameters belong to the model. */
 struct norm {

@@ -50,7 +50,7 @@ static int sums_backward(struct tape *t, const struct node *node, const struct o
         if (!dest[i].dst)
             return err->code;
     }
-    rc = dev->ops->norm_bwd_reduce(dev, sums, dest, x, (const float *const *)c->mean, (const float *const *)c->invstd, node->out->grad,
+    rc = dev->on->norm->bwd_reduce(dev, sums, dest, x, (const float *const *)c->mean, (const float *const *)c->invstd, node->out->grad,
                                    tape_shards(t), err);
     for (int i = 0; i < 2 && rc >= 0; i++)
         rc = tape_grad_done(t, p[i], err);
@@ -79,7 +79,7 @@ static int norm_backward(struct tape *t, struct node *node, struct err *err)
     if (rc >= 0)
         rc = tape_grad_turn(t, v, &da, err);
     if (rc >= 0)
-        rc = dev->ops->norm_bwd_apply(dev, v->grad, da, x, mean, invstd, (const double *const *)sums, (const double *const *)c->stats,
+        rc = dev->on->norm->bwd_apply(dev, v->grad, da, x, mean, invstd, (const double *const *)sums, (const double *const *)c->stats,
                                       nshards, err);
     return rc < 0 ? rc : tape_grad_hand_on(t, v, raw, err);
 }
@@ -87,7 +87,7 @@ static int norm_backward(struct tape *t, struct node *node, struct err *err)
 /* Are the statistics made with what follows from them, and not by the convolution? SyncBN has an exchange in between. */
 static bool in_one(struct tape *t, const struct norm *n)
 {
-    return tape_device(t)->ops->norm_batch && !n->sync;
+    return tape_device(t)->on->norm_apart && !n->sync;
 }
 
 /* Batch statistics -> mean, invstd, scale, shift of each shard. */
@@ -99,12 +99,12 @@ static int prepare_batch(struct tape *t, const struct value *raw, const struct n
     int nch = raw->x[0].c, rc;
 
     if (in_one(t, n))
-        return dev->ops->norm_batch(dev, c->stats, c->mean, c->invstd, scale, shift, raw->x, n->gamma->data, n->beta->data, n->eps,
+        return dev->on->norm_apart->batch(dev, c->stats, c->mean, c->invstd, scale, shift, raw->x, n->gamma->data, n->beta->data, n->eps,
                                     tape_shards(t), err);
     rc = n->sync ? merged(t, MERGE_MOMENTS, c->stats, 2 * nch + 1, err) : 0;
     if (rc < 0)
         return rc;
-    return dev->ops->norm_prepare(dev, c->mean, c->invstd, scale, shift, (const double *const *)c->stats, n->gamma->data, n->beta->data,
+    return dev->on->norm->prepare(dev, c->mean, c->invstd, scale, shift, (const double *const *)c->stats, n->gamma->data, n->beta->data,
                                   n->eps, nch, tape_shards(t), err);
 }
 
@@ -118,7 +118,7 @@ static int prepare_running(struct tape *t, const struct norm *n, const struct no
         scale[s] = scale[0];
         shift[s] = shift[0];
     }
-    return dev->ops->norm_prepare_running(dev, c->invstd[0], scale[0], shift[0], n->mean->data, n->var->data, n->gamma->data, n->beta->data,
+    return dev->on->norm->prepare_running(dev, c->invstd[0], scale[0], shift[0], n->mean->data, n->var->data, n->gamma->data, n->beta->data,
                                           n->eps, (int)n->mean->count, tape_err(t));
 }
 

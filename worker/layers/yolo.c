@@ -14,6 +14,6 @@ int layer_yolo_loss(struct tape *t, struct value *logits, const struct yolo_head
         return err->code;
     return tape_fail(
         t,
-        dev->ops->yolo_loss(dev, head, logits->needs_grad ? logits->grad : NULL, grad_scale, terms, logits->x, truth, tape_shards(t), err),
+        dev->on->yolo->loss(dev, head, logits->needs_grad ? logits->grad : NULL, grad_scale, terms, logits->x, truth, tape_shards(t), err),
         err);
 }

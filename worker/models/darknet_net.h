@@ -4,7 +4,8 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "worker/core/device.h"
+#include "worker/ops/map.h"
+#include "worker/ops/yolo.h"
 
 struct err;
 

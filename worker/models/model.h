@@ -4,7 +4,8 @@
 #include <stdbool.h>
 
 #include "worker/core/device.h"
-#include "worker/core/tape.h"
+#include "worker/layers/tape.h"
+#include "worker/ops/yolo.h"
 
 struct err;
 struct jobspec;

@@ -11,6 +11,7 @@
 #include "worker/eval/nms.h"
 #include "worker/layers/layers.h"
 #include "worker/models/darknet_net.h"
+#include "worker/ops/families.h"
 
 enum { CANDIDATES = 4096, MAX_LOCAL_SHARDS = JOB_MAX_SHARDS };
 
@@ -248,11 +249,11 @@ static enum conv_passes passes_of(const struct yolov3 *y, enum tape_mode mode, i
 static int yolov3_plan(struct model *m, enum tape_mode mode, int n, int nshards, int size, struct err *err)
 {
     const struct yolov3 *y = self(m);
-    const struct device_ops *ops = m->dev->ops;
+    const struct plan_ops *plan = m->dev->on->plan;
     struct tensor x[MAX_LOCAL_SHARDS];
     int rc = 0;
 
-    for (int i = 0; ops->conv_plan && i < y->net->nlayers && rc >= 0; i++) {
+    for (int i = 0; plan && i < y->net->nlayers && rc >= 0; i++) {
         const struct darknet_layer *l = &y->net->layers[i];
 
         if (l->type != DARKNET_CONV)
@@ -263,7 +264,7 @@ static int yolov3_plan(struct model *m, enum tape_mode mode, int n, int nshards,
             if (origin(y, i - 1) >= 0) /* images are dense */
                 x[s].stride = device_stride(m->dev, l->in.c);
         }
-        rc = ops->conv_plan(m->dev, x, &(struct conv){ l->stride, l->pad }, y->conv[i].weight, !l->bn, passes_of(y, mode, i), nshards, err);
+        rc = plan->conv(m->dev, x, &(struct conv){ l->stride, l->pad }, y->conv[i].weight, !l->bn, passes_of(y, mode, i), nshards, err);
     }
     return rc;
 }
@@ -277,7 +278,7 @@ static int decode(struct yolov3 *y, int shard, int image, float conf, int *ret_c
 
     for (int h = 0; h < y->net->nheads; h++) {
         const struct tensor *z = &y->logits[(size_t)h * MAX_LOCAL_SHARDS + (size_t)shard];
-        int found, rc = y->base.dev->ops->yolo_decode(y->base.dev, &y->heads[h], z, image, conf, slot, y->candidates + total,
+        int found, rc = y->base.dev->on->yolo->decode(y->base.dev, &y->heads[h], z, image, conf, slot, y->candidates + total,
                                                       y->room - total, &found, err);
 
         if (rc < 0)

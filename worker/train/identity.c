@@ -1,3 +1,4 @@
+#include "worker/ops/families.h"
 #include "worker/train/identity.h"
 
 #include <dlfcn.h>
@@ -230,11 +231,14 @@ static json_t *split_lines(char *text)
 int identity_save(struct trainer *t, struct err *err)
 {
     json_t *old = read_old(t), *new = json_copy(describe(t)), *plans = NULL;
-    char *text = t->dev->ops->plans ? t->dev->ops->plans(t->dev) : NULL;
+    const struct plan_ops *plan = t->dev->on->plan;
     const char *first = NULL;
+    char *text = NULL;
     struct err why;
     int rc = new ? 0 : err_set(err, ERR_DEVICE, "out of memory: identity.json"), changed;
 
+    if (rc >= 0 && plan)
+        rc = plan->text(t->dev, &text, err);
     if (rc >= 0 && text) {
         plans = split_lines(text);
         changed = merge_plans(plans, json_object_get(old, "plans"), &first);

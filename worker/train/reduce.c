@@ -10,6 +10,7 @@
 #include "worker/comm/comm.h"
 #include "worker/core/arena.h"
 #include "worker/core/device.h"
+#include "worker/ops/families.h"
 #include "worker/train/reduce_plan.h"
 
 enum { ARENA_CHUNK = 32 << 20 };
@@ -74,7 +75,7 @@ static int add_chunk(struct reduce *r, float *dst, size_t count, struct err *err
 {
     if (count == 0 || (r->sent->nchunk == 1 && r->sent->chunk[0].data == dst))
         return 0;
-    return r->side->ops->tree_add(r->side, dst, r->sent->chunk, r->sent->nchunk, count, err);
+    return r->side->on->reduce->tree_add(r->side, dst, r->sent->chunk, r->sent->nchunk, count, err);
 }
 
 static int reduce_bucket(struct reduce *r, int bucket, size_t *squares_at, struct err *err)
@@ -89,7 +90,7 @@ static int reduce_bucket(struct reduce *r, int bucket, size_t *squares_at, struc
     if (rc == 0)
         rc = add_chunk(r, dst, count, err);
     if (rc == 0 && count)
-        rc = r->side->ops->sum_squares(r->side, r->squares + *squares_at, dst, count, err);
+        rc = r->side->on->reduce->sum_squares(r->side, r->squares + *squares_at, dst, count, err);
     *squares_at += hi - lo;
     if (rc == 0)
         rc = comm_allgather(r->comm, COMM_GRAD, r->grad, r->cut, err);
@@ -453,7 +454,7 @@ static int fold(struct reduce *r, const struct plan_fold *f, const struct plan_e
             return err_set(err, ERR_STATE, "%s: no gradient of shard %d", e->param->name, part->lo);
         r->part[k] = (struct tree_part){ part->lo, part->hi, data };
     }
-    return f->nparts == 1 ? 0 : r->dev->ops->tree_add(r->dev, r->plane[f->plane] + e->at, r->part, f->nparts, e->param->count, err);
+    return f->nparts == 1 ? 0 : r->dev->on->reduce->tree_add(r->dev, r->plane[f->plane] + e->at, r->part, f->nparts, e->param->count, err);
 }
 
 static void drop_leaves(struct reduce *r, float **leaf)

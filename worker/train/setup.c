@@ -11,7 +11,7 @@
 #include "worker/comm/comm.h"
 #include "worker/comm/staged.h"
 #include "worker/core/arena.h"
-#include "worker/core/tape.h"
+#include "worker/layers/tape.h"
 #include "worker/data/check.h"
 #include "worker/data/loader.h"
 #include "worker/data/problems.h"

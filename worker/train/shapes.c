@@ -6,9 +6,10 @@
 #include <time.h>
 
 #include "proto/err.h"
-#include "worker/core/tape.h"
+#include "worker/layers/tape.h"
 #include "worker/data/loader.h"
 #include "worker/models/model.h"
+#include "worker/ops/families.h"
 #include "worker/train/progress.h"
 #include "worker/train/trainer_impl.h"
 
@@ -21,7 +22,7 @@ struct shape {
 
 struct shapes {
     int ntiers;                  /* changes of tier that were looked at */
-    struct conv_readiness ready; /* what has come of it so far */
+    struct plan_readiness ready; /* what has come of it so far */
     int n, room;
     struct shape shape[]; /* that the device was told */
 };
@@ -65,7 +66,7 @@ static int tell(struct trainer *t, const struct shape *s, struct err *err)
     rc = t->model->ops->plan(t->model, s->mode, s->images, s->shards, s->size, err);
     t->dev->ops->set_tier(t->dev, t->tier);
     if (rc >= 0)
-        rc = t->dev->ops->conv_ready(t->dev, &t->shapes->ready, err);
+        rc = t->dev->on->plan->ready(t->dev, &t->shapes->ready, err);
     progress_done(t->progress, (uint64_t)t->shapes->n, 0);
     return rc;
 }
@@ -133,9 +134,9 @@ static double now_s(void)
 }
 
 /* Plans may need a compiler for seconds each, so their number is worth a line. */
-static int report_ready(struct trainer *t, const struct conv_readiness *was, double seconds, struct err *err)
+static int report_ready(struct trainer *t, const struct plan_readiness *was, double seconds, struct err *err)
 {
-    const struct conv_readiness *is = &t->shapes->ready;
+    const struct plan_readiness *is = &t->shapes->ready;
 
     if (t->opt.rank != 0 || is->plans == was->plans)
         return 0;
@@ -145,11 +146,11 @@ static int report_ready(struct trainer *t, const struct conv_readiness *was, dou
 
 int shapes_ready(struct trainer *t, struct err *err)
 {
-    struct conv_readiness was = { 0 };
+    struct plan_readiness was = { 0 };
     double began = now_s();
     int rc;
 
-    if (!t->dev->ops->conv_plan || (t->shapes && t->shapes->ntiers == t->ntiers))
+    if (!t->dev->on->plan || (t->shapes && t->shapes->ntiers == t->ntiers))
         return 0;
     if (t->shapes)
         was = t->shapes->ready;

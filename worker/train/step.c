@@ -7,12 +7,13 @@
 
 #include "proto/err.h"
 #include "worker/comm/comm.h"
-#include "worker/core/tape.h"
+#include "worker/layers/tape.h"
 #include "worker/core/tree.h"
 #include "worker/data/loader.h"
 #include "worker/data/sampler.h"
 #include "worker/layers/layers.h"
 #include "worker/models/model.h"
+#include "worker/ops/families.h"
 #include "worker/train/ema.h"
 #include "worker/train/feed.h"
 #include "worker/train/progress.h"
@@ -76,8 +77,8 @@ static int merge(void *arg, enum merge_kind kind, const double *const *local, in
         return rc;
     exchange_rows(&t->sync, t, 0, all);
     if (kind == MERGE_MOMENTS)
-        return ops->merge_moments(t->dev, ret, all, (int)t->spec->train_shards, (n - 1) / 2, err);
-    return ops->merge_sums(t->dev, ret, all, (int)t->spec->train_shards, (size_t)n, err);
+        return t->dev->on->reduce->tree_moments(t->dev, ret, all, (int)t->spec->train_shards, (n - 1) / 2, err);
+    return t->dev->on->reduce->tree_sums(t->dev, ret, all, (int)t->spec->train_shards, (size_t)n, err);
 }
 
 /* ---- a wave ---- */
@@ -187,7 +188,7 @@ static int update_params(struct trainer *t, float scale, struct err *err)
                                          .scale = scale,
                                          .ema_decay = ema };
     }
-    return t->dev->ops->sgd_step(t->dev, t->update, t->nupdates, t->skip, err);
+    return t->dev->on->optim->sgd(t->dev, t->update, t->nupdates, t->skip, err);
 }
 
 static int update_running(struct trainer *t, struct err *err)
@@ -197,7 +198,7 @@ static int update_running(struct trainer *t, struct err *err)
     if (t->nrunning == 0)
         return 0;
     exchange_rows(&t->stats, t, 0, records);
-    return t->dev->ops->norm_running(t->dev, t->running, t->nrunning, records, (int)t->spec->train_shards,
+    return t->dev->on->norm->running(t->dev, t->running, t->nrunning, records, (int)t->spec->train_shards,
                                      (float)t->spec->model_bn_momentum, t->skip, err);
 }
 

@@ -6,7 +6,7 @@
 
 #include "proto/err.h"
 #include "worker/comm/comm.h"
-#include "worker/core/tape.h"
+#include "worker/layers/tape.h"
 #include "worker/data/augment.h"
 #include "worker/data/loader.h"
 #include "worker/eval/coco_ap.h"

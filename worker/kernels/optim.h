@@ -1,6 +1,6 @@
-/* worker/kernels/optimizer.h - parameter updates of one element. Source: Sutskever et al. 2013 (classical momentum); specs yolov3 section 6.1. */
+/* worker/kernels/optim.h - parameter updates of one element. Source: Sutskever et al. 2013 (classical momentum); specs yolov3 section 6.1. */
 #pragma once
-#include "worker/core/device.h"
+#include "worker/ops/optim.h"
 #include "worker/kernels/math.h"
 
 /* m = momentum * m + (scale * g + decay * w); w = w - lr * m. */

@@ -1,5 +1,5 @@
-/* worker/cpu/optimizer.c - parameter updates over flat arrays. */
-#include "worker/kernels/optimizer.h"
+/* worker/cpu/optim.c - parameter updates over flat arrays. */
+#include "worker/kernels/optim.h"
 
 #include "worker/cpu/rows.h"
 
@@ -27,7 +27,7 @@ static void step_item(const void *arg, int index, size_t from, size_t to)
         ema_element(&ema[i], w[i], s.ema_decay);
 }
 
-int cpu_sgd_step(struct device *dev, const struct sgd_item *items, int nitems, const int32_t *skip, struct err *err)
+int cpu_optim_sgd(struct device *dev, const struct sgd_item *items, int nitems, const int32_t *skip, struct err *err)
 {
     (void)err;
     if (!*skip)

@@ -1,4 +1,4 @@
-// cuda/optimizer.cu - parameter updates: all parameters of a step in one launch, blocks of 4096 numbers of one parameter each. Where
+// cuda/optim.cu - parameter updates: all parameters of a step in one launch, blocks of 4096 numbers of one parameter each. Where
 // convolutions read a bf16 copy of a weight, it is written beside the weight.
 #include "cuda/cuda.h"
 
@@ -8,7 +8,7 @@
 
 #include "cuda/derived.h"
 #include "cuda/vec.h"
-#include "worker/kernels/optimizer.h"
+#include "worker/kernels/optim.h"
 
 enum { THREADS = 256, PER_THREAD = 16, BLOCK_NUMBERS = THREADS * PER_THREAD };
 
@@ -124,7 +124,7 @@ static void bump_versions(const struct sgd_item *items, int nitems)
     }
 }
 
-int cuda_sgd_step(struct device *dev, const struct sgd_item *items, int nitems, const int32_t *skip, struct err *err)
+int cuda_optim_sgd(struct device *dev, const struct sgd_item *items, int nitems, const int32_t *skip, struct err *err)
 {
     struct step_item *host = (struct step_item *)calloc((size_t)nitems + 1, sizeof(*host));
     const struct step_item *table;

@@ -1,4 +1,4 @@
-/* cuda/act.cu - activations, the sum of two values, and change of element type, over strided tensors. fp32 gives the bits of cpu/act.c.
+/* cuda/map.cu - activations, the sum of two values, and change of element type, over strided tensors. fp32 gives the bits of cpu/map.c.
  * Dense tensors with nothing per channel go as rows of one vector, so their number of channels does not matter. */
 #include "cuda/vec.h"
 
@@ -325,7 +325,7 @@ static int pending(const struct operand *x, int flag, int nshards)
     return x[0].act.scale ? flag : 0;
 }
 
-int cuda_act_fwd(struct device *dev, enum act_kind kind, struct tensor *y, const struct operand *x, int nshards, struct err *err)
+int cuda_map_act_fwd(struct device *dev, enum act_kind kind, struct tensor *y, const struct operand *x, int nshards, struct err *err)
 {
     struct act_op op = {};
 
@@ -336,7 +336,7 @@ int cuda_act_fwd(struct device *dev, enum act_kind kind, struct tensor *y, const
     return run(dev, &op, pending(x, PENDING_A, nshards), nshards, err);
 }
 
-int cuda_act_bwd(struct device *dev, enum act_kind kind, struct tensor *dx, float beta, const struct tensor *dy, const struct tensor *y,
+int cuda_map_act_bwd(struct device *dev, enum act_kind kind, struct tensor *dx, float beta, const struct tensor *dy, const struct tensor *y,
                  int nshards, struct err *err)
 {
     struct act_op op = {};
@@ -350,7 +350,7 @@ int cuda_act_bwd(struct device *dev, enum act_kind kind, struct tensor *dx, floa
     return run(dev, &op, GRAD | (op.tb ? READ_B : 0) | (beta != 0.0f ? READ_DST : 0), nshards, err);
 }
 
-int cuda_add_fwd(struct device *dev, struct tensor *y, const struct operand *a, const struct operand *b, int nshards, struct err *err)
+int cuda_map_add_fwd(struct device *dev, struct tensor *y, const struct operand *a, const struct operand *b, int nshards, struct err *err)
 {
     struct act_op op = {};
 
@@ -371,7 +371,7 @@ template <typename T, typename S> static void launch_cast(struct device *dev, co
         CUDA_LAUNCH((act_kernel<T, S, 1, 0>), g.grid, g.block, cuda_device(dev)->stream, *a);
 }
 
-int cuda_cast(struct device *dev, struct tensor *y, const struct tensor *x, int nshards, struct err *err)
+int cuda_map_cast(struct device *dev, struct tensor *y, const struct tensor *x, int nshards, struct err *err)
 {
     struct act_op op = {};
     struct act_way way;

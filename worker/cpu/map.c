@@ -1,4 +1,4 @@
-/* worker/cpu/act.c - activations and sums of whole tensors. */
+/* worker/cpu/map.c - activations and sums of whole tensors. */
 #include "worker/kernels/act.h"
 
 #include <assert.h>
@@ -77,7 +77,7 @@ static void fwd_part(const void *arg, int v, size_t from, size_t to)
 #undef CASE
 }
 
-int cpu_act_fwd(struct device *dev, enum act_kind kind, struct tensor *y, const struct operand *x, int nshards, struct err *err)
+int cpu_map_act_fwd(struct device *dev, enum act_kind kind, struct tensor *y, const struct operand *x, int nshards, struct err *err)
 {
     struct act_args a = { .kind = kind, .dst = y, .a = x };
 
@@ -88,12 +88,12 @@ int cpu_act_fwd(struct device *dev, enum act_kind kind, struct tensor *y, const 
     return 0;
 }
 
-int cpu_cast(struct device *dev, struct tensor *y, const struct tensor *x, int nshards, struct err *err)
+int cpu_map_cast(struct device *dev, struct tensor *y, const struct tensor *x, int nshards, struct err *err)
 {
     int rc = 0;
 
     for (int v = 0; v < nshards && rc >= 0; v++)
-        rc = cpu_act_fwd(dev, ACT_LINEAR, &y[v], &(struct operand){ .x = x[v] }, 1, err); /* one dtype: a copy */
+        rc = cpu_map_act_fwd(dev, ACT_LINEAR, &y[v], &(struct operand){ .x = x[v] }, 1, err); /* one dtype: a copy */
     return rc;
 }
 
@@ -136,7 +136,7 @@ static void bwd_part(const void *arg, int v, size_t from, size_t to)
 #undef CASE
 }
 
-int cpu_act_bwd(struct device *dev, enum act_kind kind, struct tensor *dx, float beta, const struct tensor *dy, const struct tensor *y,
+int cpu_map_act_bwd(struct device *dev, enum act_kind kind, struct tensor *dx, float beta, const struct tensor *dy, const struct tensor *y,
                 int nshards, struct err *err)
 {
     struct act_args a = { .kind = kind, .beta = beta, .dst = dx, .dy = dy, .y = y };
@@ -187,7 +187,7 @@ static void add_part(const void *arg, int v, size_t from, size_t to)
         add_rows(y, a, b, from, to, false, false);
 }
 
-int cpu_add_fwd(struct device *dev, struct tensor *y, const struct operand *a, const struct operand *b, int nshards, struct err *err)
+int cpu_map_add_fwd(struct device *dev, struct tensor *y, const struct operand *a, const struct operand *b, int nshards, struct err *err)
 {
     struct act_args s = { .dst = y, .a = a, .b = b };
 

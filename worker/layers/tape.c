@@ -1,4 +1,4 @@
-#include "worker/core/tape.h"
+#include "worker/layers/tape.h"
 
 #include <assert.h>
 #include <stdio.h>
@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "worker/core/arena.h"
+#include "worker/ops/families.h"
 
 enum { HOST_CHUNK = 256 << 10, MAX_CONSTANTS = 16 };
 
@@ -281,7 +282,7 @@ struct value *tape_input(struct tape *t, const struct tensor *x)
 
     if (x[0].dtype != t->dev->dtype) {
         v = value_of(t, x, true, false, "images");
-        return v && tape_fail(t, t->dev->ops->cast(t->dev, v->x, x, t->nshards, &t->err), &t->err) >= 0 ? v : NULL;
+        return v && tape_fail(t, t->dev->on->map->cast(t->dev, v->x, x, t->nshards, &t->err), &t->err) >= 0 ? v : NULL;
     }
     v = value_new(t, false);
     memcpy(v->x, x, (size_t)t->nshards * sizeof *x);
@@ -326,7 +327,7 @@ struct operand *tape_conv_operands(struct tape *t, struct value *v)
         v->plain = tape_host(t, (size_t)t->nshards * sizeof *v->plain);
         v->plain_mem = storage_new(t, mem);
         lay_out(t, v->plain, v->x, mem);
-        if (tape_fail(t, t->dev->ops->act_fwd(t->dev, ACT_LINEAR, v->plain, o, t->nshards, &t->err), &t->err) < 0)
+        if (tape_fail(t, t->dev->on->map->act_fwd(t->dev, ACT_LINEAR, v->plain, o, t->nshards, &t->err), &t->err) < 0)
             return NULL;
     }
     for (int s = 0; s < t->nshards; s++)
@@ -449,7 +450,7 @@ int tape_grad(struct tape *t, struct value *v, float *ret_beta, struct err *err)
     if (!v->grad_mem)
         return grad_new(t, v, err);
     rc = tape_grad_turn(t, v, &from, err);
-    return rc < 0 || from == v->grad ? rc : t->dev->ops->act_bwd(t->dev, ACT_LINEAR, v->grad, 0.0f, from, v->x, t->nshards, err);
+    return rc < 0 || from == v->grad ? rc : t->dev->on->map->act_bwd(t->dev, ACT_LINEAR, v->grad, 0.0f, from, v->x, t->nshards, err);
 }
 
 int tape_grad_hand_on(struct tape *t, struct value *from, struct value *to, struct err *err)
@@ -459,7 +460,7 @@ int tape_grad_hand_on(struct tape *t, struct value *from, struct value *to, stru
 
     if (to->grad_mem) {
         rc = tape_grad(t, to, &beta, err);
-        return rc < 0 ? rc : t->dev->ops->act_bwd(t->dev, ACT_LINEAR, to->grad, beta, from->grad, from->x, t->nshards, err);
+        return rc < 0 ? rc : t->dev->on->map->act_bwd(t->dev, ACT_LINEAR, to->grad, beta, from->grad, from->x, t->nshards, err);
     }
     memcpy(to->grad, from->grad, (size_t)t->nshards * sizeof *to->grad);
     to->grad_mem = from->grad_mem;

@@ -1,4 +1,4 @@
-/* worker/core/tape.h - define-by-run automatic differentiation over the local shards of one wave, in lockstep.
+/* worker/layers/tape.h - define-by-run automatic differentiation over the local shards of one wave, in lockstep.
  *
  * Layers (worker/layers) compute through the device at once and record how to go back; tape_backward() walks the records in reverse.
  * A value's memory comes from the step arena and goes back after its last backward reader; a gradient goes back after its producer's
@@ -14,6 +14,7 @@
 
 #include "proto/err.h"
 #include "worker/core/device.h"
+#include "worker/ops/operand.h"
 
 struct arena;
 struct storage;

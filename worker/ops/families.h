@@ -1,0 +1,44 @@
+/* worker/ops/families.h - what a device can compute: dev->on->conv->fwd(dev, ...). A family that a device lacks is NULL.
+ *
+ * Operations take one array element per local shard. Shapes may differ between shards; where all shards have one shape and lie contiguous a device
+ * may treat them as one batch, as long as the bits of a shard do not depend on its neighbours. An operation returns as soon as it is queued on
+ * the device's stream (on the CPU: when it is done); host code that reads results calls sync() first. Every pointer to numbers is device memory
+ * unless its comment says host; arrays of pointers, of tensors and of structs are host memory and are read before the operation returns. Scalars that
+ * depend on data stay in device memory. Those that go back (bwd) take beta: 0 = overwrite and never read the destination, 1 = add to it. Shapes are
+ * checked once, by the layer that records the operation.
+ *
+ * A new operation is a row of its family's list, a function <device>_<family>_<row>() in the file of the family in worker/cpu and cuda, and a
+ * test in tests/device; a new family also is a line below. Data-dependent row counts are a tensor with static capacity n and a device count: rows
+ * beyond it are zero. */
+#pragma once
+#include "worker/ops/conv.h"
+#include "worker/ops/map.h"
+#include "worker/ops/norm.h"
+#include "worker/ops/optim.h"
+#include "worker/ops/plan.h"
+#include "worker/ops/pool.h"
+#include "worker/ops/reduce.h"
+#include "worker/ops/resample.h"
+#include "worker/ops/yolo.h"
+
+/* Every device has these. */
+#define FAMILIES_OF_ALL(X)    \
+    X(conv, CONV_OPS)         \
+    X(norm, NORM_OPS)         \
+    X(map, MAP_OPS)           \
+    X(pool, POOL_OPS)         \
+    X(resample, RESAMPLE_OPS) \
+    X(reduce, REDUCE_OPS)     \
+    X(optim, OPTIM_OPS)       \
+    X(yolo, YOLO_OPS)
+/* Devices that choose algorithms, and read a convolution's output again for its statistics. */
+#define FAMILIES_OF_SOME(X) \
+    X(plan, PLAN_OPS)       \
+    X(norm_apart, NORM_OPS_APART)
+#define FAMILIES(X) FAMILIES_OF_ALL(X) FAMILIES_OF_SOME(X)
+
+#define FAMILY(family, LIST) const struct family##_ops *family;
+struct families {
+    FAMILIES(FAMILY)
+};
+#undef FAMILY

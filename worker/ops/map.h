@@ -1,0 +1,25 @@
+/* worker/ops/map.h - element by element: activations, sums of two values, copies into slices and other dtypes. All but cast read pending values. */
+#pragma once
+#include "worker/core/device.h"
+#include "worker/ops/family.h"
+#include "worker/ops/operand.h"
+
+enum act_kind { ACT_LINEAR, ACT_LEAKY, ACT_RELU, ACT_LOGISTIC, ACT_TANH };
+#define LEAKY_SLOPE 0.1f /* of ACT_LEAKY, darknet's; specs yolov3 section 1.3 */
+
+/* clang-format off */
+#define MAP_OPS(X)                                                                                                                         \
+    /* y = x in y's dtype; images on their way in. */                                                                                      \
+    X(map, cast, (struct device *dev, struct tensor *y, const struct tensor *x, int nshards, struct err *err), (dev, y, x, nshards, err))  \
+    X(map, act_fwd, (struct device *dev, enum act_kind kind, struct tensor *y, const struct operand *x, int nshards, struct err *err),     \
+      (dev, kind, y, x, nshards, err))                                                                                                     \
+    /* dx = beta * dx + dy * act'(y), the slope expressed by the output y (leaky: y > 0). Materialised values with ACT_LINEAR: plain       \
+     * accumulate. */                                                                                                                      \
+    X(map, act_bwd, (struct device *dev, enum act_kind kind, struct tensor *dx, float beta, const struct tensor *dy, const struct tensor *y, \
+                int nshards, struct err *err), (dev, kind, dx, beta, dy, y, nshards, err))                                                 \
+    /* y = act(a) + act(b) */                                                                                                              \
+    X(map, add_fwd, (struct device *dev, struct tensor *y, const struct operand *a, const struct operand *b, int nshards, struct err *err), \
+      (dev, y, a, b, nshards, err))
+/* clang-format on */
+
+OPS_FAMILY(map, MAP_OPS)

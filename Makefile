@@ -19,8 +19,8 @@ objs = $(patsubst %.c,$(B)/%.o,$(wildcard $(1)/*.c))
 lib  = $(filter-out %/main.o,$(foreach d,$(1),$(call objs,$(d))))
 
 PROTO  := $(call lib,proto)
-FLOORS := worker worker/train worker/models worker/layers worker/data worker/eval worker/comm worker/core
-WORKER := $(call lib,$(FLOORS))
+TRAINER := $(addprefix worker/,train report checkpoint models models/yolo optim layers data eval gradients comm core)
+WORKER  := $(call lib,worker worker/predict worker/backend $(TRAINER))
 
 # ---- the CPU device: one source, one object per ISA, its only symbol cpu_backend_<isa>. ISAS="avx2 generic" builds fewer, which is quicker; the
 # first then answers for those left out, as all give the same bits ----
@@ -108,7 +108,7 @@ STANDS_FOR := $(filter-out $(ISAS),$(ALL_ISAS))
 $(foreach i,$(ISAS),$(eval $(call ISA_RULES,$(i))))
 
 # ---- tests: one cmocka program a file. Its first lines say what it is linked with: "uses: proto daemon" (folders),
-# "cpu" = the CPU device, "cuda" = the CUDA device on an emulated GPU, "plans" = how that chooses algorithms, "plugin" = all of the CUDA device (these two
+# "trainer" = all floors of the worker from worker/train down, "cpu" = the CPU device, "cuda" = the CUDA device on an emulated GPU, "plans" = how that chooses algorithms, "plugin" = all of the CUDA device (these two
 # need the libraries' headers) ----
 uses      = $(if $(filter undefined,$(origin uses_$(1))),$(eval uses_$(1) := $(shell sed -n '1,3s|.*uses: \([a-z_/ ]*\).*|\1|p' $(1))))$(uses_$(1))
 TEST_ALL := $(wildcard tests/unit/test_*.c tests/device/test_*.c tests/golden/test_*.c)
@@ -117,7 +117,7 @@ TEST_SRC := $(foreach t,$(TEST_ALL),$(call can_build,$(t)))
 PLANS    := $(patsubst %.c,$(B)/%.o,$(wildcard cuda/plan*.c cuda/cudnn*.c cuda/lt*.c cuda/libs*.c cuda/search.c))
 BENCH_SRC := $(foreach t,$(wildcard tests/bench/bench_*.c),$(call can_build,$(t)))
 TESTS    := $(TEST_SRC:%.c=$(B)/%)
-parts     = $(call lib,$(filter-out cpu cuda plans plugin,$(1))) $(if $(filter cpu,$(1)),$(CPU)) $(if $(filter cuda,$(1)),$(B)/cuda-emu.o) \
+parts     = $(call lib,$(patsubst trainer,$(TRAINER),$(filter-out cpu cuda plans plugin,$(1)))) $(if $(filter cpu,$(1)),$(CPU)) $(if $(filter cuda,$(1)),$(B)/cuda-emu.o) \
             $(if $(filter plans,$(1)),$(PLANS)) $(if $(filter plugin,$(1)),$(CUDA_OBJ))
 define TEST_RULE
 $(B)/$(1:.c=.o): CFLAGS += $(if $(filter plans plugin,$(call uses,$(1))),$(addprefix -isystem ,$(CUDA_INC)))
@@ -206,7 +206,7 @@ bench: all
 	@tests/bench/bench.sh $(B)
 
 # ---- lint: every finding fails ----
-SOURCES := $(wildcard proto/*.[ch] daemon/*.[ch] supervisor/*.[ch] client/*.[ch] worker/*.[ch] worker/*/*.[ch] tests/*/*.[ch] $(if $(CUDA),cuda/*.[ch]))
+SOURCES := $(wildcard proto/*.[ch] daemon/*.[ch] supervisor/*.[ch] client/*.[ch] worker/*.[ch] worker/*/*.[ch] worker/*/*/*.[ch] tests/*/*.[ch] $(if $(CUDA),cuda/*.[ch]))
 FORMATTED = $(sort $(SOURCES) $(wildcard cuda/*.[ch])) $(wildcard cuda/*.cu tests/emu/*.cpp tests/device/*.cu)
 SCRIPTS  = $(wildcard .ci/run tests/*.sh tests/*/*.sh packaging/*.sh)
 lint: deps

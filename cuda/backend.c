@@ -12,7 +12,7 @@ static const struct device_ops ops = { .abi = DEVICE_ABI,
 };
 
 #define ROW(family, name, params, args) .name = cuda_##family##_##name,
-#define TABLE(family, LIST) static const struct family##_ops family##_table = { LIST(ROW) };
+#define TABLE(family, LIST)             static const struct family##_ops family##_table = { LIST(ROW) };
 FAMILIES(TABLE)
 #undef TABLE
 #undef ROW

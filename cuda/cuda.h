@@ -87,7 +87,7 @@ CUDA_MACHINE(X)
 
 /* cuda_conv_fwd() ... */
 #define X(family, name, params, args) int cuda_##family##_##name params;
-#define ROWS(family, LIST) LIST(X)
+#define ROWS(family, LIST)            LIST(X)
 FAMILIES(ROWS)
 #undef ROWS
 #undef X

@@ -179,7 +179,8 @@ int cuda_open(int index, const struct device_options *opt, struct device **ret_d
     if (!d)
         return err_set(err, -ENOMEM, "out of memory: CUDA device");
     d->precision = opt ? opt->precision : PRECISION_FP32;
-    d->dev = (struct device){ .ops = detd_backend(), .on = &cuda_families, .dtype = d->precision == PRECISION_BF16 ? DTYPE_BF16 : DTYPE_F32 };
+    d->dev =
+        (struct device){ .ops = detd_backend(), .on = &cuda_families, .dtype = d->precision == PRECISION_BF16 ? DTYPE_BF16 : DTYPE_F32 };
     d->dev.row = CUDA_ROW;
     cuda_set_tier(&d->dev, TIER_WORLD);
     rc = open_stream(d, err);

@@ -337,7 +337,7 @@ int cuda_map_act_fwd(struct device *dev, enum act_kind kind, struct tensor *y, c
 }
 
 int cuda_map_act_bwd(struct device *dev, enum act_kind kind, struct tensor *dx, float beta, const struct tensor *dy, const struct tensor *y,
-                 int nshards, struct err *err)
+                     int nshards, struct err *err)
 {
     struct act_op op = {};
 

@@ -583,8 +583,8 @@ int cuda_norm_stats(struct device *dev, double *const *stats, const struct tenso
 }
 
 int cuda_norm_apart_batch(struct device *dev, double *const *stats, float *const *mean, float *const *invstd, float *const *scale,
-                    float *const *shift, const struct tensor *y, const float *gamma, const float *beta, float eps, int nshards,
-                    struct err *err)
+                          float *const *shift, const struct tensor *y, const float *gamma, const float *beta, float eps, int nshards,
+                          struct err *err)
 {
     struct norm_vectors *to = (struct norm_vectors *)calloc((size_t)nshards, sizeof *to);
     struct moments_args m = {};

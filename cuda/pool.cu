@@ -435,7 +435,7 @@ static bool fill_bwd(struct pool_call *c, int v, struct tensor *dx, const struct
 }
 
 int cuda_pool_max_bwd(struct device *dev, const struct pooling *p, struct tensor *dx, float beta, const struct tensor *dy,
-                     const struct operand *x, int nshards, struct err *err)
+                      const struct operand *x, int nshards, struct err *err)
 {
     bool squares = p->size == 2 && p->stride == 2;
     uint16_t *win = squares ? NULL : winners(dev, dy, nshards, err);

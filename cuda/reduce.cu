@@ -319,7 +319,8 @@ static void launch_hash(struct device *dev, unsigned long long *out, const unsig
         CUDA_LAUNCH(hash_words_kernel<unsigned char>, blocks, THREADS, stream, out, data, bytes, kappa, first_word);
 }
 
-int cuda_reduce_hash(struct device *dev, uint64_t out[2], const void *data, size_t bytes, uint64_t kappa, uint64_t first_word, struct err *err)
+int cuda_reduce_hash(struct device *dev, uint64_t out[2], const void *data, size_t bytes, uint64_t kappa, uint64_t first_word,
+                     struct err *err)
 {
     unsigned long long host[2], *sums;
     int rc;

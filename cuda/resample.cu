@@ -179,7 +179,8 @@ int cuda_resample_upsample_fwd(struct device *dev, int factor, struct tensor *y,
     return cuda_check(cudaPeekAtLastError(), "upsample_fwd", err);
 }
 
-int cuda_resample_upsample_bwd(struct device *dev, int factor, struct tensor *dx, float beta, const struct tensor *dy, int nshards, struct err *err)
+int cuda_resample_upsample_bwd(struct device *dev, int factor, struct tensor *dx, float beta, const struct tensor *dy, int nshards,
+                               struct err *err)
 {
     struct upsample_call c;
 

@@ -19,22 +19,28 @@ allow proto
 allow daemon proto
 allow supervisor proto
 allow client proto
-allow worker/kernels
+# The floors of the worker, from the ground up: each may use all below it. Headers of kernels/ and ops/ are read with those that include them.
+below="worker/kernels worker/core worker/ops"
 allow worker/core worker/kernels proto
-allow worker/comm worker/core proto
-allow worker/eval worker/core worker/kernels proto
-allow worker/data worker/core worker/kernels proto
-allow worker/layers worker/comm worker/core proto
-allow worker/models worker/layers worker/eval worker/comm worker/core worker/kernels proto
-allow worker/train worker/models worker/layers worker/data worker/eval worker/comm worker/core worker/kernels proto
-allow cuda worker/comm worker/core worker/kernels proto
-allow worker worker/train worker/models worker/layers worker/data worker/eval worker/comm worker/core proto
 for isa in avx512 avx2 generic; do
     mkdir -p "$build/worker"
     ln -sfn "../cpu-$isa" "$build/worker/cpu"
-    allow worker/cpu worker/core worker/kernels proto
+    # shellcheck disable=SC2086 # a list
+    allow worker/cpu $below proto
     rm -f "$build/worker/cpu"
 done
+for floor in backend comm gradients eval data layers optim models checkpoint report predict train; do
+    # shellcheck disable=SC2086
+    [ "$floor" != models ] || allow worker/models/yolo worker/models $below proto
+    # shellcheck disable=SC2086
+    allow "worker/$floor" $([ "$floor" = models ] && echo worker/models/yolo) $below proto
+    # shellcheck disable=SC2086
+    [ "$floor" != comm ] || allow cuda worker/comm $below proto
+    below="worker/$floor $below"
+done
+# shellcheck disable=SC2086
+allow worker $below proto
+python3 "$(dirname "$0")/layers_circles.py" || bad=1
 # A function of ours with the name of a library's would be called instead of it.
 ours=$(nm --defined-only "$build"/detd "$build"/detctl "$build"/detd-job "$build"/detd-worker 2>/dev/null | awk '$2 == "T" {print $3}' | sort -u)
 for library in $(ldd "$build"/detd "$build"/detd-worker | awk '/=> \// {print $3}' | grep -E 'jansson|libuv|sqlite|jpeg|png|libz' | sort -u); do

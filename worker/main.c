@@ -10,10 +10,10 @@
 #include "proto/err.h"
 #include "proto/jobspec.h"
 #include "proto/report.h"
-#include "worker/devices.h"
+#include "worker/backend/devices.h"
 #include "worker/core/file.h"
 #include "worker/datacheck.h"
-#include "worker/predict.h"
+#include "worker/predict/predict.h"
 #include "worker/train/trainer.h"
 
 static const char usage[] =

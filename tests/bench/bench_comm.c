@@ -1,11 +1,11 @@
 /* Gradient reduction and collectives between ranks of one machine, against one copy of the same bytes.
- * uses: proto worker worker/train worker/models worker/layers worker/data worker/eval worker/comm worker/core cpu
+ * uses: proto worker/backend trainer cpu
  * Usage: bench_comm [count=720896, floats of each of 12 parameters] [repeats=15] [rounds=2000, of what is small] */
 #include "tests/bench/bench.h"
 #include "tests/unit/ranks.h"
 #include "worker/core/device.h"
-#include "worker/devices.h"
-#include "worker/train/reduce.h"
+#include "worker/backend/devices.h"
+#include "worker/gradients/reduce.h"
 #include "worker/train/slots.h"
 
 enum { LAYERS = 12, TIMEOUT = 60000 };

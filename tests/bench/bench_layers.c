@@ -1,5 +1,5 @@
 /* tests/bench/bench_layers.c - every layer class of a network on one device, beside the best matrix product and the best copy of the same
- * run. uses: proto worker worker/train worker/models worker/layers worker/data worker/eval worker/comm worker/core cpu Usage: bench_layers
+ * run. uses: proto worker/backend trainer cpu Usage: bench_layers
  * [device=cuda] [model=yolov3] [precision=bf16] [size=416] [batch=16] [repeats=20] [ceiling=8192]
  * Prints one line a class: time, TFLOP/s of the plain definition or GB/s of what has to move at least, and that as a share of the
  * ceiling. ceiling= is the side of that matrix product (512 on the CPU). Numbers are random, for zeros take less power and so run at a
@@ -12,9 +12,9 @@
 
 #include "proto/err.h"
 #include "worker/core/device.h"
-#include "worker/devices.h"
-#include "worker/models/darknet_net.h"
-#include "worker/models/presets.h"
+#include "worker/backend/devices.h"
+#include "worker/models/yolo/darknet_net.h"
+#include "worker/models/yolo/presets.h"
 #include "worker/ops/families.h"
 
 enum { MAX_SETS = 64, NOISE_COUNT = 1 << 20 };

@@ -1,8 +1,8 @@
 /* What the sum of gradients in the canonical tree costs between GPUs, beside NCCL's own all-reduce of the same bytes.
- * uses: proto worker worker/train worker/models worker/layers worker/data worker/eval worker/comm worker/core cpu
+ * uses: proto worker/backend trainer cpu
  * Usage: bench_link [ranks=P] [sizes=1,16,64,248] [repeats=20] [seconds=300]       sizes in MiB; 248 is the gradient of yolov3
  *
- * One process a GPU, as in a job: worker/train/reduce.c over the device's link, one shard a rank, backward that costs nothing. The peer
+ * One process a GPU, as in a job: worker/gradients/reduce.c over the device's link, one shard a rank, backward that costs nothing. The peer
  * is the NCCL that the link has found: one ncclAllReduce of the whole array, both arrays in memory of NCCL's, no limit on its blocks.
  * A rank for every visible GPU. With one GPU a rank is alone on NCCL first: nothing crosses a link, but communicators, windows and their
  * end are real; then two and four ranks share it, by way of the host's memory, and there is no peer. Ranks that take longer than `seconds`
@@ -13,8 +13,8 @@
 #include "tests/unit/ranks.h"
 #include "worker/comm/staged.h"
 #include "worker/core/device.h"
-#include "worker/devices.h"
-#include "worker/train/reduce.h"
+#include "worker/backend/devices.h"
+#include "worker/gradients/reduce.h"
 
 enum { MAX_SIZES = 8, MAX_PARAMS = 64, PARAM = 4 << 20, TIMEOUT = 60000, ID_TEXT = 1024, MAX_RANKS = 64 };
 

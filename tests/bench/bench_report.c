@@ -1,5 +1,5 @@
 /* tests/bench/bench_report.c - what a loss report costs inside a step: wall clock in the calling thread, while another one reads.
- * uses: proto worker/train worker/models worker/layers worker/data worker/eval worker/comm worker/core cpu
+ * uses: proto trainer cpu
  * Usage: bench_report [reports=20000] */
 #include <pthread.h>
 #include <stdio.h>
@@ -9,7 +9,7 @@
 
 #include "proto/err.h"
 #include "tests/bench/bench.h"
-#include "worker/train/report.h"
+#include "worker/report/report.h"
 
 static void *drain(void *arg)
 {

@@ -1,5 +1,5 @@
 /* tests/bench/bench_step.c - images per second of a YOLOv3 training step on one device, with synthetic images.
- * uses: proto worker worker/train worker/models worker/layers worker/data worker/eval worker/comm worker/core cpu
+ * uses: proto worker/backend trainer cpu
  * Usage: bench_step [device=cpu] [model=yolov3_tiny] [precision=fp32] [tier=off] [threads=2] [size=416] [batch=8] [shards=1] [freeze=0] [steps=5]
  *                   [isa=auto]
  * A record "step" a case: its median step, its best step (best_ms) and, on the CPU, the median share of convolutions in a step; then "op" records:
@@ -16,11 +16,11 @@
 #include "worker/comm/staged.h"
 #include "worker/core/arena.h"
 #include "worker/layers/tape.h"
-#include "worker/devices.h"
+#include "worker/backend/devices.h"
 #include "worker/layers/layers.h"
 #include "worker/models/model.h"
 #include "worker/ops/families.h"
-#include "worker/train/reduce.h"
+#include "worker/gradients/reduce.h"
 
 enum { CLASSES = 80, BOXES = 4, MAX_TIMED = 40, MAX_STEPS = 200, MAX_CASES = 4 };
 
@@ -55,18 +55,18 @@ static double conv_seconds(void)
 
 static const struct families *real;
 
-#define TIMED(family, name, params, args)            \
-    static int timed_##family##_##name params        \
-    {                                                \
+#define TIMED(family, name, params, args)              \
+    static int timed_##family##_##name params          \
+    {                                                  \
         static const char label[] = #family "_" #name; \
-        double start = bench_now();                  \
-        int rc = real->family->name args;            \
-                                                     \
-        *clock_of(label) += bench_now() - start;     \
-        return rc;                                   \
+        double start = bench_now();                    \
+        int rc = real->family->name args;              \
+                                                       \
+        *clock_of(label) += bench_now() - start;       \
+        return rc;                                     \
     }
 #define ROW(family, name, params, args) .name = timed_##family##_##name,
-#define TABLE(family, LIST) LIST(TIMED) static const struct family##_ops timed_##family = { LIST(ROW) };
+#define TABLE(family, LIST)             LIST(TIMED) static const struct family##_ops timed_##family = { LIST(ROW) };
 FAMILIES(TABLE)
 #undef TABLE
 #undef ROW

@@ -1,7 +1,7 @@
 /* tests/device/network_keys.h - the convolutions of a darknet network as a training step asks the CUDA device for them. */
 #pragma once
 #include "cuda/engine.h"
-#include "worker/models/darknet_net.h"
+#include "worker/models/yolo/darknet_net.h"
 
 /* Whose output layer i hands on: a route with one source is that source. -1: the images. */
 static inline int value_of(const struct darknet_net *net, int i)

@@ -10,6 +10,7 @@
 #include <cmocka.h>
 
 #include "tests/emu/nccl_ranks.h"
+#include "worker/ops/families.h"
 #include "tests/unit/comm_script.h"
 
 /* ---- what arrives ---- */
@@ -66,7 +67,7 @@ static void queued(struct rank *r)
         for (int j = 0; j < n; j++)
             part[j] = (struct tree_part){ j, j + 1, views[j] };
         NEED_OK(r->grad->on->reduce->tree_add(r->grad, sum + cut[r->rank] / sizeof(float), part, n,
-                                       (cut[r->rank + 1] - cut[r->rank]) / sizeof(float), &err));
+                                              (cut[r->rank + 1] - cut[r->rank]) / sizeof(float), &err));
         NEED_OK(comm_allgather(r->link, COMM_GRAD, sum, cut, &err));
     }
     NEED_OK(r->grad->ops->sync(r->grad, &err));

@@ -1,6 +1,6 @@
 /* Gradients reduced over the NCCL link on emulated GPUs: for any number of ranks the bits of the canonical tree, while the other
  * channel is in use.
- * uses: proto worker/train worker/models worker/layers worker/data worker/eval worker/comm worker/core cuda */
+ * uses: proto trainer cuda */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdbool.h>
@@ -10,7 +10,7 @@
 
 #include "tests/emu/nccl_ranks.h"
 #include "worker/models/model.h"
-#include "worker/train/reduce.h"
+#include "worker/gradients/reduce.h"
 
 enum { NPARAMS = 5, NSHARDS = 8, NSTEPS = 2, NWAVES = 2, SLOT = 96 };
 

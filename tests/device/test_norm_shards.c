@@ -288,7 +288,7 @@ static void launches(void **state)
             assert_int_equal(tasks_run(dev) - before, 2);
             before = tasks_run(dev);
             assert_int_equal(dev->on->norm_apart->batch(dev, c.sums, &vector[0], &vector[1], &vector[2], &vector[3], c.t, c.vector[0],
-                                                  c.vector[0], 1e-5f, 1, &err),
+                                                        c.vector[0], 1e-5f, 1, &err),
                              0);
             assert_int_equal(tasks_run(dev) - before, 2);
             dev->ops->set_tier(dev, TIER_WORLD);

@@ -270,7 +270,8 @@ static void run_wide_squares(struct device *dev, const void *arg, void *ret)
     double *blocks = put(dev, NULL, 3 * sizeof(double));
     struct err err;
 
-    assert_int_equal(dev->on->reduce->sum_squares(dev, blocks, put(dev, g, (2 * SUM_BLOCK + 100) * sizeof(float)), 2 * SUM_BLOCK + 100, &err), 0);
+    assert_int_equal(
+        dev->on->reduce->sum_squares(dev, blocks, put(dev, g, (2 * SUM_BLOCK + 100) * sizeof(float)), 2 * SUM_BLOCK + 100, &err), 0);
     get(dev, ret, blocks, 3 * sizeof(double));
 }
 

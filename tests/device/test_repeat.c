@@ -1,5 +1,5 @@
 /* tests/device/test_repeat.c - training steps have the same bits every time, while another queue of the same device is kept busy.
- * uses: proto worker worker/train worker/models worker/layers worker/data worker/eval worker/comm worker/core cpu cuda
+ * uses: proto worker/backend trainer cpu cuda
  * A GPU that DETD_TEST_CUDA names is alone, and gets more of it: DETD_TEST_REPEATS=20 DETD_TEST_SIZE=416 DETD_TEST_WIDTH=1
  * DETD_TEST_NOISE=16777216 (defaults 2, 32, 0.125, 4096). */
 #include "tests/device/devices.h"
@@ -14,7 +14,7 @@
 #include "worker/layers/tape.h"
 #include "worker/layers/layers.h"
 #include "worker/models/model.h"
-#include "worker/train/reduce.h"
+#include "worker/gradients/reduce.h"
 
 enum { CLASSES = 3, BATCH = 8, SHARDS = 4, BOXES = 2, STEPS = 2 };
 
@@ -200,17 +200,18 @@ static void train(struct run *r, uint64_t ret_hash[2])
         OK(tape_backward(r->tape, r->model->params, r->model->nparams, &err));
         OK(reduce_wait(r->reduce, &err));
         for (int v = 0; v < SHARDS; v++)
-            OK(r->dev->on->reduce->hash(r->dev, ret_hash, r->raw[v], r->model->raw_terms * sizeof(double), 7, (uint64_t)(s * SHARDS + v) << 32,
-                                 &err));
+            OK(r->dev->on->reduce->hash(r->dev, ret_hash, r->raw[v], r->model->raw_terms * sizeof(double), 7,
+                                        (uint64_t)(s * SHARDS + v) << 32, &err));
         for (int i = 0; i < r->nitems; i++) {
             r->items[i].grad = reduce_grad(r->reduce, r->items[i].param);
             OK(r->dev->on->reduce->hash(r->dev, ret_hash, r->items[i].grad, r->items[i].param->count * sizeof(float), (uint64_t)i,
-                                 (uint64_t)s << 40, &err));
+                                        (uint64_t)s << 40, &err));
         }
         OK(r->dev->on->optim->sgd(r->dev, r->items, r->nitems, r->skip, &err));
     }
     for (int i = 0; i < r->nitems; i++)
-        OK(r->dev->on->reduce->hash(r->dev, ret_hash, r->items[i].param->data, r->items[i].param->count * sizeof(float), (uint64_t)i, 0, &err));
+        OK(r->dev->on->reduce->hash(r->dev, ret_hash, r->items[i].param->data, r->items[i].param->count * sizeof(float), (uint64_t)i, 0,
+                                    &err));
 }
 
 /* ---- the other queue ---- */

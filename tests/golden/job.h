@@ -18,7 +18,7 @@
 
 #include "proto/err.h"
 #include "proto/jobspec.h"
-#include "worker/devices.h"
+#include "worker/backend/devices.h"
 #include "worker/train/trainer.h"
 
 #define GOLDEN "tests/golden/trainer"

@@ -1,12 +1,12 @@
 /* tests/golden/test_best.c - the best checkpoint stays and is told as the best, whoever dies when: a training that is at its best in the
  * middle, with checkpoint.keep = 1, under a detd-job that the test plays.
- * uses: proto worker worker/train worker/models worker/layers worker/data worker/eval worker/comm worker/core cpu */
+ * uses: proto worker/backend trainer cpu */
 #include <dirent.h>
 #include <signal.h>
 #include <sys/socket.h>
 
 #include "tests/golden/job.h"
-#include "worker/train/ckpt.h"
+#include "worker/checkpoint/ckpt.h"
 
 enum { STEPS = 4, BEST = 2 };
 

@@ -1,5 +1,5 @@
 /* tests/golden/test_phases.c - what a rank tells detd-job of itself while it trains: the lines in their order, and at each that it waits behind the phase
- * and the step of its page. uses: proto worker worker/train worker/models worker/layers worker/data worker/eval worker/comm worker/core cpu */
+ * and the step of its page. uses: proto worker/backend trainer cpu */
 #include <poll.h>
 #include <sys/socket.h>
 #include <time.h>

@@ -1,11 +1,11 @@
 /* tests/golden/test_trainer.c - the trainer against PyTorch (make_trainer.py): weights, averages, running statistics and logged losses after
  * every step, from picture files to checkpoints, on one rank and on two.
- * uses: proto worker worker/train worker/models worker/layers worker/data worker/eval worker/comm worker/core cpu */
+ * uses: proto worker/backend trainer cpu */
 #include <math.h>
 
 #include "tests/golden/job.h"
 #include "worker/core/safetensors.h"
-#include "worker/train/ckpt.h"
+#include "worker/checkpoint/ckpt.h"
 
 enum { SKETCH = 16 };
 

@@ -1,6 +1,6 @@
 /* tests/golden/test_validate.c - a validation of pictures that are not square, in shards of 4 and 1, against PyTorch and a second evaluator
  * (make_trainer.py, scores.py): every loss term and every score, on one rank and on two.
- * uses: proto worker worker/train worker/models worker/layers worker/data worker/eval worker/comm worker/core cpu */
+ * uses: proto worker/backend trainer cpu */
 #include <math.h>
 
 #include "tests/golden/job.h"

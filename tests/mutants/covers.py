@@ -3,7 +3,8 @@ import glob
 import os
 import re
 
-TRAINER = {"worker", "worker/train", "worker/models", "worker/layers", "worker/data", "worker/eval", "worker/comm", "worker/core", "cpu"}
+FLOORS = {"worker/" + floor for floor in ("train report checkpoint models models/yolo optim layers data eval gradients comm core").split()}
+TRAINER = {"worker", "worker/predict", "worker/backend", "cpu"} | FLOORS
 
 # What a script runs of ours, besides proto; one that is not listed runs all of it, and the CUDA device where it names the emulated one.
 SCRIPTS = {
@@ -50,7 +51,8 @@ class Covers:
                 continue
             with open(os.path.join(tree, path), encoding="utf-8") as f:
                 uses = re.search(r"uses: ([a-z_/ ]*)", "".join(f.readlines()[:3]))
-            self.tests[program] = set(uses[1].split() if uses else ()) | {program}
+            words = set(uses[1].split() if uses else ())
+            self.tests[program] = words | (FLOORS if "trainer" in words else set()) | {program}
         for path in sorted(glob.glob("tests/e2e/*.sh", root_dir=tree)):
             runs = SCRIPTS.get(os.path.basename(path), TRAINER | {"daemon", "supervisor", "client"} | ({"cuda"} if names_emulator(tree, path) else set()))
             if runs is not None:

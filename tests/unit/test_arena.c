@@ -1,5 +1,5 @@
 /* tests/unit/test_arena.c - the step arena: places repeat, neighbours join, nothing is taken twice, little more is held than is used.
- * uses: proto worker worker/train worker/models worker/layers worker/data worker/eval worker/comm worker/core cpu */
+ * uses: proto worker/backend trainer cpu */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -15,8 +15,8 @@
 #include "worker/core/arena.h"
 #include "worker/core/device.h"
 #include "worker/core/philox.h"
-#include "worker/devices.h"
-#include "worker/models/presets.h"
+#include "worker/backend/devices.h"
+#include "worker/models/yolo/presets.h"
 
 enum { CHUNK = 1 << 20, LIVE = 64, ROUNDS = 4000 };
 

@@ -1,5 +1,5 @@
 /* Checkpoint folders: what was published is found again, what is damaged never is, whoever dies when.
- * uses: proto worker/train worker/models worker/layers worker/data worker/eval worker/comm worker/core cpu */
+ * uses: proto trainer cpu */
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -23,7 +23,7 @@
 #include "proto/err.h"
 #include "tests/harness.h"
 #include "worker/core/hash.h"
-#include "worker/train/ckpt.h"
+#include "worker/checkpoint/ckpt.h"
 
 static const struct ckpt_identity ours = { "store-a", "spec-1" };
 

@@ -1,5 +1,5 @@
 /* tests/unit/test_control.c - commands on their way through the steps: when an order acts, and from which step a change of tier is proposed and taken.
- * uses: proto worker/train worker/models worker/layers worker/data worker/eval worker/comm worker/core cpu */
+ * uses: proto trainer cpu */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

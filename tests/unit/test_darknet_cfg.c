@@ -1,5 +1,5 @@
 /* .cfg files, presets and what may be changed in a network.
- * uses: proto worker/models worker/layers worker/eval worker/core */
+ * uses: proto worker/models worker/models/yolo worker/layers worker/eval worker/core */
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -11,8 +11,8 @@
 #include <cmocka.h>
 
 #include "proto/err.h"
-#include "worker/models/darknet_cfg.h"
-#include "worker/models/presets.h"
+#include "worker/models/yolo/darknet_cfg.h"
+#include "worker/models/yolo/presets.h"
 
 struct totals {
     int convs;

@@ -1,5 +1,5 @@
 /* .weights files: both headers byte for byte, boundaries, the way there and back.
- * uses: proto worker/models worker/layers worker/eval worker/core */
+ * uses: proto worker/models worker/models/yolo worker/layers worker/eval worker/core */
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -14,8 +14,8 @@
 #include "proto/err.h"
 #include "tests/harness.h"
 #include "worker/core/file.h"
-#include "worker/models/darknet_net.h"
-#include "worker/models/darknet_weights.h"
+#include "worker/models/yolo/darknet_net.h"
+#include "worker/models/yolo/darknet_weights.h"
 
 /* The vector "weights_file" of the specification: 1x1 convolutions 1 -> 2 with normalisation and 2 -> 1 with bias. */
 static const char new_hex[] =

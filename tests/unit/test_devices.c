@@ -1,5 +1,5 @@
 /* tests/unit/test_devices.c - which device a rank gets: auto takes the CPU and says why, cuda fails with the reason, a plugin is looked at before it is used.
- * uses: proto worker worker/train worker/models worker/layers worker/data worker/eval worker/comm worker/core cpu */
+ * uses: proto worker/backend trainer cpu */
 #include <fcntl.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -17,7 +17,7 @@
 #include "proto/report.h"
 #include "tests/harness.h"
 #include "worker/core/device.h"
-#include "worker/devices.h"
+#include "worker/backend/devices.h"
 
 /* The message of `cuda`, which must be refused. */
 static const char *refusal(struct err *err)

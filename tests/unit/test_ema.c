@@ -1,5 +1,5 @@
 /* Moving averages of the weights: their decay, what a swap does, what checkpoints hold of them, and which checkpoints are refused.
- * uses: proto worker/train worker/models worker/layers worker/data worker/eval worker/comm worker/core cpu */
+ * uses: proto trainer cpu */
 #include <fcntl.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -20,8 +20,8 @@
 #include "worker/data/image.h"
 #include "worker/kernels/optim.h"
 #include "worker/models/model.h"
-#include "worker/train/ckpt.h"
-#include "worker/train/ema.h"
+#include "worker/checkpoint/ckpt.h"
+#include "worker/optim/ema.h"
 #include "worker/train/trainer.h"
 
 const struct device_ops *cpu_backend_generic(void);

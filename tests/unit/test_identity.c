@@ -1,5 +1,5 @@
 /* tests/unit/test_identity.c - what is said when an attempt computes on something else than the one before, and which choices of algorithms are kept.
- * uses: proto worker/train worker/models worker/layers worker/data worker/eval worker/comm worker/core cpu */
+ * uses: proto trainer cpu */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

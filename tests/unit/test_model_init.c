@@ -1,5 +1,5 @@
 /* model.init: what is taken from a file of another class count or width, what is left out, what is refused, and what is said of it.
- * uses: proto worker/models worker/layers worker/eval worker/comm worker/core cpu */
+ * uses: proto worker/models worker/models/yolo worker/layers worker/eval worker/comm worker/core cpu */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdbool.h>
@@ -15,11 +15,11 @@
 #include "proto/jobspec.h"
 #include "tests/harness.h"
 #include "worker/core/safetensors.h"
-#include "worker/models/darknet_net.h"
-#include "worker/models/darknet_weights.h"
+#include "worker/models/yolo/darknet_net.h"
+#include "worker/models/yolo/darknet_weights.h"
 #include "worker/models/model.h"
 #include "worker/models/model_io.h"
-#include "worker/models/yolov3.h"
+#include "worker/models/yolo/yolov3.h"
 
 extern const struct device_ops *cpu_backend_generic(void);
 

@@ -1,5 +1,5 @@
 /* Gradient reduction: for every number of ranks and waves, and any buckets, the bits of the canonical tree as its definition gives them.
- * uses: proto worker/train worker/models worker/layers worker/data worker/eval worker/comm worker/core cpu */
+ * uses: proto trainer cpu */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdatomic.h>
@@ -13,7 +13,7 @@
 #include "worker/core/tree.h"
 #include "worker/kernels/reduce.h"
 #include "worker/models/model.h"
-#include "worker/train/reduce_plan.h"
+#include "worker/gradients/reduce_plan.h"
 
 const struct device_ops *cpu_backend_generic(void);
 

@@ -1,5 +1,5 @@
 /* tests/unit/test_report.c - a rank's side of fd 3 and of the progress page, against what detd-job takes.
- * uses: proto worker/train worker/models worker/layers worker/data worker/eval worker/comm worker/core cpu */
+ * uses: proto trainer cpu */
 #include <errno.h>
 #include <math.h>
 #include <pthread.h>
@@ -19,8 +19,8 @@
 #include "proto/frame.h"
 #include "proto/record.h"
 #include "proto/report.h"
-#include "worker/train/progress.h"
-#include "worker/train/report.h"
+#include "worker/report/progress.h"
+#include "worker/report/report.h"
 
 struct both { /* the two ends */
     int fds[2];

@@ -1,12 +1,12 @@
 /* tests/unit/test_schedule.c - learning rate and what is due when.
- * uses: proto worker/train worker/models worker/layers worker/data worker/eval worker/comm worker/core cpu */
+ * uses: proto trainer cpu */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <cmocka.h>
 
-#include "worker/train/schedule.h"
+#include "worker/optim/schedule.h"
 
 static struct jobspec darknet(void)
 {

@@ -1,6 +1,6 @@
 /* Replays tests/fuzz/{cfg,weights,safetensors}, each seed whole, cut short and with bytes changed: nothing crashes, leaks or writes where it
  * refuses, and every refusal has words.
- * uses: proto worker/models worker/layers worker/eval worker/core */
+ * uses: proto worker/models worker/models/yolo worker/layers worker/eval worker/core */
 #include <dirent.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -14,8 +14,8 @@
 #include "proto/err.h"
 #include "worker/core/file.h"
 #include "worker/core/safetensors.h"
-#include "worker/models/darknet_cfg.h"
-#include "worker/models/darknet_weights.h"
+#include "worker/models/yolo/darknet_cfg.h"
+#include "worker/models/yolo/darknet_weights.h"
 
 enum { SEED_MAX = 1 << 16, VARIANTS = 400 };
 

@@ -1,5 +1,5 @@
 /* Slots: every rank reads the same records, words and sums, this step's and the last one's, whatever the number of ranks.
- * uses: proto worker/train worker/models worker/layers worker/data worker/eval worker/comm worker/core cpu */
+ * uses: proto trainer cpu */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdbool.h>

@@ -1,5 +1,5 @@
 /* tests/unit/test_window.c - sums of loss terms over shards, steps and the job.
- * uses: proto worker/train worker/models worker/layers worker/data worker/eval worker/comm worker/core cpu */
+ * uses: proto trainer cpu */
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>

@@ -109,7 +109,6 @@ struct device_ops {
     int (*link_id)(char *ret, size_t size, struct err *err);
     int (*link_open)(struct device *sync, struct device *grad, const struct comm_options *opt, const char *id, struct comm **ret_comm,
                      struct err *err);
-
 };
 
 /* The one symbol a backend exports. The CPU device is built once per ISA: cpu_backend_avx512(), _avx2(), _generic(). */

@@ -1,5 +1,6 @@
 /* worker/core/param.h - one trainable (or running) array of a model, and the derived forms devices keep of it. */
 #pragma once
+#include <stdbool.h>
 #include <stdint.h>
 
 #include "worker/core/tensor.h"
@@ -23,3 +24,9 @@ struct param {
     void *derived;    /* owned by the device (Winograd U, packed panels, bf16 copies ...); freed by ops->param_release */
     int index;        /* position in the model's parameter list */
 };
+
+/* Trainable: takes part in gradients and the optimizer. */
+static inline bool param_trainable(const struct param *p)
+{
+    return p->kind != PARAM_MEAN && p->kind != PARAM_VAR;
+}

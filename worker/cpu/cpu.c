@@ -76,7 +76,7 @@ void *cpu_scratch(struct device *dev, size_t bytes, struct err *err)
 /* ---- what it computes ---- */
 
 #define ROW(family, name, params, args) .name = cpu_##family##_##name,
-#define TABLE(family, LIST) static const struct family##_ops family##_table = { LIST(ROW) };
+#define TABLE(family, LIST)             static const struct family##_ops family##_table = { LIST(ROW) };
 FAMILIES_OF_ALL(TABLE)
 #undef TABLE
 #undef ROW

@@ -45,7 +45,7 @@ CPU_MACHINE(X)
 
 /* cpu_conv_fwd() ... */
 #define X(family, name, params, args) int cpu_##family##_##name params;
-#define ROWS(family, LIST) LIST(X)
+#define ROWS(family, LIST)            LIST(X)
 FAMILIES_OF_ALL(ROWS)
 #undef ROWS
 #undef X

@@ -137,7 +137,7 @@ static void bwd_part(const void *arg, int v, size_t from, size_t to)
 }
 
 int cpu_map_act_bwd(struct device *dev, enum act_kind kind, struct tensor *dx, float beta, const struct tensor *dy, const struct tensor *y,
-                int nshards, struct err *err)
+                    int nshards, struct err *err)
 {
     struct act_args a = { .kind = kind, .beta = beta, .dst = dx, .dy = dy, .y = y };
 

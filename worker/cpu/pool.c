@@ -291,7 +291,7 @@ static void bwd_pairs(const void *arg, int v, size_t from, size_t to)
 }
 
 int cpu_pool_max_bwd(struct device *dev, const struct pooling *p, struct tensor *dx, float beta, const struct tensor *dy,
-                    const struct operand *x, int nshards, struct err *err)
+                     const struct operand *x, int nshards, struct err *err)
 {
     struct maxpool_args a = { p, beta, dx, x, dy };
 

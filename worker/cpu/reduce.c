@@ -90,7 +90,8 @@ static void hash_part(void *arg, size_t from, size_t to)
     __atomic_fetch_add(&a->out[1], s1, __ATOMIC_RELAXED);
 }
 
-int cpu_reduce_hash(struct device *dev, uint64_t out[2], const void *data, size_t bytes, uint64_t kappa, uint64_t first_word, struct err *err)
+int cpu_reduce_hash(struct device *dev, uint64_t out[2], const void *data, size_t bytes, uint64_t kappa, uint64_t first_word,
+                    struct err *err)
 {
     struct hash_args a = { out, data, kappa, first_word };
     size_t words = bytes / 8;

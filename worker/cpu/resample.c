@@ -86,7 +86,8 @@ static void bwd_part(const void *arg, int v, size_t from, size_t to)
     }
 }
 
-int cpu_resample_upsample_bwd(struct device *dev, int factor, struct tensor *dx, float beta, const struct tensor *dy, int nshards, struct err *err)
+int cpu_resample_upsample_bwd(struct device *dev, int factor, struct tensor *dx, float beta, const struct tensor *dy, int nshards,
+                              struct err *err)
 {
     struct upsample_args a = { .factor = factor, .beta = beta, .dst = dx, .dy = dy };
 

@@ -2,7 +2,7 @@
 #pragma once
 #include <stdbool.h>
 
-#include "worker/ops/reduce.h"
+#include "worker/core/tree.h"
 #include "worker/kernels/math.h"
 
 enum {

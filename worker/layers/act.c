@@ -81,8 +81,8 @@ struct value *layer_add(struct tape *t, struct value *a, struct value *b)
     if (tape_failed(t))
         return NULL;
     y = tape_value(t, a->x, a->needs_grad || b->needs_grad, "shortcut");
-    if (!y ||
-        tape_fail(t, dev->on->map->add_fwd(dev, y->x, tape_operands(t, a), tape_operands(t, b), tape_shards(t), tape_err(t)), tape_err(t)) < 0)
+    if (!y || tape_fail(t, dev->on->map->add_fwd(dev, y->x, tape_operands(t, a), tape_operands(t, b), tape_shards(t), tape_err(t)),
+                        tape_err(t)) < 0)
         return NULL;
     tape_record(t, add_backward, y, a, b, NULL);
     return y;

@@ -100,7 +100,7 @@ static int prepare_batch(struct tape *t, const struct value *raw, const struct n
 
     if (in_one(t, n))
         return dev->on->norm_apart->batch(dev, c->stats, c->mean, c->invstd, scale, shift, raw->x, n->gamma->data, n->beta->data, n->eps,
-                                    tape_shards(t), err);
+                                          tape_shards(t), err);
     rc = n->sync ? merged(t, MERGE_MOMENTS, c->stats, 2 * nch + 1, err) : 0;
     if (rc < 0)
         return rc;

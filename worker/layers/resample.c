@@ -35,7 +35,7 @@ static int concat_backward(struct tape *t, struct node *n, struct err *err)
             rc = tape_grad(t, in, &beta, err);
             if (rc >= 0)
                 rc = dev->on->map->act_bwd(dev, ACT_LINEAR, in->grad, beta, slices(t, n->out->grad, first, in->x[0].c),
-                                       slices(t, n->out->x, first, in->x[0].c), tape_shards(t), err);
+                                           slices(t, n->out->x, first, in->x[0].c), tape_shards(t), err);
         }
         first += in->x[0].c;
     }
@@ -62,9 +62,10 @@ struct value *layer_concat(struct tape *t, struct value *const *parts, int npart
     for (int i = 0, first = 0; y && i < nparts; i++) {
         int nch = parts[i]->x[0].c;
 
-        if (tape_fail(
-                t, dev->on->map->act_fwd(dev, ACT_LINEAR, slices(t, y->x, first, nch), tape_operands(t, parts[i]), tape_shards(t), tape_err(t)),
-                tape_err(t)) < 0)
+        if (tape_fail(t,
+                      dev->on->map->act_fwd(dev, ACT_LINEAR, slices(t, y->x, first, nch), tape_operands(t, parts[i]), tape_shards(t),
+                                            tape_err(t)),
+                      tape_err(t)) < 0)
             return NULL;
         first += nch;
     }
@@ -109,7 +110,8 @@ struct value *layer_upsample(struct tape *t, struct value *x, int factor)
         shape[s].w *= factor;
     }
     y = tape_value(t, shape, x->needs_grad, "upsample");
-    if (!y || tape_fail(t, dev->on->resample->upsample_fwd(dev, factor, y->x, tape_operands(t, x), tape_shards(t), tape_err(t)), tape_err(t)) < 0)
+    if (!y ||
+        tape_fail(t, dev->on->resample->upsample_fwd(dev, factor, y->x, tape_operands(t, x), tape_shards(t), tape_err(t)), tape_err(t)) < 0)
         return NULL;
     c = tape_host(t, sizeof *c);
     c->factor = factor;
@@ -126,8 +128,9 @@ static int maxpool_backward(struct tape *t, struct node *n, struct err *err)
     if (!n->in[0]->needs_grad)
         return 0;
     rc = tape_grad(t, n->in[0], &beta, err);
-    return rc < 0 ? rc
-                  : dev->on->pool->max_bwd(dev, n->ctx, n->in[0]->grad, beta, n->out->grad, tape_operands(t, n->in[0]), tape_shards(t), err);
+    return rc < 0
+               ? rc
+               : dev->on->pool->max_bwd(dev, n->ctx, n->in[0]->grad, beta, n->out->grad, tape_operands(t, n->in[0]), tape_shards(t), err);
 }
 
 struct value *layer_maxpool(struct tape *t, struct value *x, const struct pooling *p)

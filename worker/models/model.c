@@ -9,10 +9,10 @@
 #include "worker/core/hash.h"
 #include "worker/core/philox.h"
 #include "worker/kernels/math.h"
-#include "worker/models/darknet_cfg.h"
+#include "worker/models/yolo/darknet_cfg.h"
 #include "worker/models/model_io.h"
-#include "worker/models/presets.h"
-#include "worker/models/yolov3.h"
+#include "worker/models/yolo/presets.h"
+#include "worker/models/yolo/yolov3.h"
 
 void model_free(struct model *m)
 {

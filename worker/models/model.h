@@ -70,8 +70,3 @@ struct model {
  * where given. Caller frees with model_free(). Errors name the key or the file. */
 int model_open(const struct jobspec *spec, int classes, struct device *dev, struct model **ret_model, struct err *err);
 void model_free(struct model *m);
-/* Trainable: takes part in gradients and the optimizer. */
-static inline bool param_trainable(const struct param *p)
-{
-    return p->kind != PARAM_MEAN && p->kind != PARAM_VAR;
-}

@@ -9,10 +9,10 @@
 
 #include "proto/err.h"
 #include "worker/core/safetensors.h"
-#include "worker/models/darknet_net.h"
-#include "worker/models/darknet_weights.h"
+#include "worker/models/yolo/darknet_net.h"
+#include "worker/models/yolo/darknet_weights.h"
 #include "worker/models/model.h"
-#include "worker/models/yolov3.h"
+#include "worker/models/yolo/yolov3.h"
 
 enum { SHAPE_BYTES = 8 * 24 };
 

@@ -16,7 +16,7 @@
 #include "worker/core/file.h"
 #include "worker/core/hash.h"
 #include "worker/data/image.h"
-#include "worker/train/report.h"
+#include "worker/report/report.h"
 #include "worker/train/trainer_impl.h"
 
 enum { PATH_BYTES = 4096 + 32, SAID_BYTES = 2000 };

@@ -11,10 +11,10 @@
 #include "worker/data/dataset.h"
 #include "worker/models/model.h"
 #include "worker/models/model_io.h"
-#include "worker/train/ckpt.h"
-#include "worker/train/ema.h"
+#include "worker/checkpoint/ckpt.h"
+#include "worker/optim/ema.h"
 #include "worker/train/identity.h"
-#include "worker/train/progress.h"
+#include "worker/report/progress.h"
 #include "worker/train/trainer_impl.h"
 
 enum { PATH_BYTES = 4096 + 64 };

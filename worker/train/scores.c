@@ -11,7 +11,7 @@
 #include "worker/data/dataset.h"
 #include "worker/eval/coco_ap.h"
 #include "worker/eval/voc_ap.h"
-#include "worker/train/report.h"
+#include "worker/report/report.h"
 
 struct name {
     char text[RECORD_MAX_NAME + 1];

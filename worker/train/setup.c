@@ -17,9 +17,9 @@
 #include "worker/data/problems.h"
 #include "worker/layers/layers.h"
 #include "worker/models/model.h"
-#include "worker/train/ema.h"
+#include "worker/optim/ema.h"
 #include "worker/train/feed.h"
-#include "worker/train/progress.h"
+#include "worker/report/progress.h"
 #include "worker/train/trainer_impl.h"
 
 /* A rank that waits for another one waits for its files too; hangs are detd-job's to find, by the progress pages. */

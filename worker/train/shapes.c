@@ -10,7 +10,7 @@
 #include "worker/data/loader.h"
 #include "worker/models/model.h"
 #include "worker/ops/families.h"
-#include "worker/train/progress.h"
+#include "worker/report/progress.h"
 #include "worker/train/trainer_impl.h"
 
 /* What plans are made for: the shapes of tensors and the tier. */

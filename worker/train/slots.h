@@ -10,7 +10,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "worker/train/reduce.h"
+#include "worker/gradients/reduce.h"
 
 struct comm;
 struct err;

@@ -14,10 +14,10 @@
 #include "worker/layers/layers.h"
 #include "worker/models/model.h"
 #include "worker/ops/families.h"
-#include "worker/train/ema.h"
+#include "worker/optim/ema.h"
 #include "worker/train/feed.h"
-#include "worker/train/progress.h"
-#include "worker/train/schedule.h"
+#include "worker/report/progress.h"
+#include "worker/optim/schedule.h"
 #include "worker/train/trainer_impl.h"
 
 enum { SKIPS_MAX = 3 }; /* steps in a row without a finite gradient, the last of which ends the job */

@@ -5,8 +5,8 @@
 
 #include "proto/err.h"
 #include "worker/comm/comm.h"
-#include "worker/train/progress.h"
-#include "worker/train/schedule.h"
+#include "worker/report/progress.h"
+#include "worker/optim/schedule.h"
 #include "worker/train/trainer_impl.h"
 
 /* What is due after step t->step by number or by word; a step validates at most once, before its checkpoint. *ret_outcome is set when the

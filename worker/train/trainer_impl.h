@@ -5,8 +5,8 @@
 #include <stdint.h>
 
 #include "proto/jobspec.h"
-#include "worker/train/reduce.h"
-#include "worker/train/report.h"
+#include "worker/gradients/reduce.h"
+#include "worker/report/report.h"
 #include "worker/train/slots.h"
 #include "worker/train/trainer.h"
 #include "worker/train/window.h"

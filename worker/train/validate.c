@@ -12,9 +12,9 @@
 #include "worker/eval/coco_ap.h"
 #include "worker/eval/voc_ap.h"
 #include "worker/models/model.h"
-#include "worker/train/ema.h"
+#include "worker/optim/ema.h"
 #include "worker/train/feed.h"
-#include "worker/train/progress.h"
+#include "worker/report/progress.h"
 #include "worker/train/scores.h"
 #include "worker/train/trainer_impl.h"
 

@@ -1,0 +1,62 @@
+/* worker/checkpoint/ckpt.h - checkpoint folders: written whole under another name, published by one rename, never rewritten, verified before
+ * use.
+ *
+ *   checkpoints/step-<n>/model.safetensors    parameters (OIHW, reference names): no job, time, number of ranks or tier
+ *                        state.safetensors    momentum, open log window, best values, tier history ... whatever the trainer names
+ *                        manifest.json        {format, step, store_id, spec, files: {name: {bytes, hash}}, hash: of all this}, written last
+ *   checkpoints/.tmp-step-<n>                 not published; left over ones are removed by ckpt_pick()
+ *   checkpoints/step-<n>.bad                  found damaged, kept for a look, never used
+ *
+ * hash is the 128-bit evidence hash (core/hash.h) with the file's name as kappa: it finds damage, not malice. After a power cut either the
+ * old or the new state is there: files and folder are fsynced, then renamed, then the parent is fsynced, and only then are old ones
+ * deleted. Rank 0 alone writes, publishes, picks and prunes; every rank may open. `dir` is the checkpoints folder. Errors name the file. */
+#pragma once
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "worker/core/safetensors.h"
+
+enum { CKPT_FORMAT = 1, CKPT_IDENTITY = 64 };
+
+/* Whose checkpoint it is: a job never continues from another's. "": not known, fits everything. */
+struct ckpt_identity {
+    char store_id[CKPT_IDENTITY]; /* of the database that numbered the job */
+    char spec[CKPT_IDENTITY];     /* hash of what decides the results */
+};
+
+/* One file's content; the arrays stay the caller's. */
+struct ckpt_part {
+    const struct st_array *arrays;
+    size_t narrays;
+    const struct st_meta *meta;
+    size_t nmeta;
+};
+
+/* Writes step's files, durably, under the temporary name (the folder `dir` is made when it is missing). Returns 0, or 1 when step-<n> is
+ * there already and verifies: then nothing is written or to be published. A damaged step-<n> is renamed away first. ret_bytes: of all
+ * files. */
+int ckpt_write(const char *dir, int64_t step, const struct ckpt_identity *id, const struct ckpt_part *model, const struct ckpt_part *state,
+               int64_t *ret_bytes, struct err *err);
+/* Renames the temporary folder into place, durably. Only after everything reported up to step is durable. */
+int ckpt_publish(const char *dir, int64_t step, struct err *err);
+/* Deletes all but the `keep` newest and step `best` (-1: none). */
+int ckpt_prune(const char *dir, int keep, int64_t best, struct err *err);
+
+/* Told about every checkpoint that is passed over, in a sentence. */
+typedef void ckpt_tell(void *arg, const char *text);
+/* The newest step that verifies, 0 when there is none (also when dir does not exist). Damaged ones are renamed away, temporary ones
+ * removed. A checkpoint of another identity is ERR_STATE, one of a newer format ERR_UNSUPPORTED: neither is damaged, and nothing older is
+ * taken. */
+int ckpt_pick(const char *dir, const struct ckpt_identity *id, ckpt_tell *tell, void *arg, int64_t *ret_step, struct err *err);
+
+struct ckpt {
+    int64_t step, bytes;
+    struct ckpt_identity id;
+    struct safetensors *model, *state;
+};
+/* Verifies manifest, sizes and hashes, then opens both files. ERR_CORRUPT: damaged. Caller closes with ckpt_close(). id NULL: anybody's. */
+int ckpt_open(const char *dir, int64_t step, const struct ckpt_identity *id, struct ckpt **ret_ckpt, struct err *err);
+void ckpt_close(struct ckpt *c);
+/* "DIR/step-<n>", what the reports call it. -ENAMETOOLONG when it does not fit size bytes. */
+int ckpt_path(const char *dir, int64_t step, char *ret, size_t size, struct err *err);

@@ -1,0 +1,73 @@
+/* worker/gradients/reduce.h - from per-shard gradients to the gradient of the whole job, in the canonical tree, while backward goes on.
+ *
+ * Owns all gradient memory. Parameters lie in reverse order in one flat space, each from a multiple of 1024 elements on and zero between
+ * them, cut into buckets at parameter ends. Local shards fold into canonical segments (core/tree.h) wave by wave; in the last wave a bucket
+ * whose parameters are all there is handed, in the fixed bucket order, to the communication thread: all-to-all of the segments' chunks,
+ * tree_add of this rank's chunk over all ranks' segments, its block sums of squares, all-gather. So the result has the same bits
+ * for any number of ranks, waves, buckets and threads.
+ *
+ * The communication thread never enters the compute pool: it adds on a device instance of its own (`side`: the same backend opened once
+ * more with one thread; on CUDA that is another stream). Compute threads hand over a bucket with a mark that `side` waits for.
+ *
+ * Where the device merges in the tier of a step (device.h), the local shards of a rank come as one sum, which travels as a leaf of a tree
+ * over ranks: that depends on the number of ranks, as TIER_OFF and TIER_RERUN may, and spares a gradient-sized array per shard.
+ *
+ * One rank: the last segment's place is the gathered buffer itself, and a single shard writes straight into it: nothing is copied. */
+#pragma once
+#include <stdbool.h>
+#include <stddef.h>
+
+#include "worker/core/param.h"
+
+struct comm;
+struct device;
+struct err;
+struct reduce;
+
+/* Shards or waves [lo, hi). */
+struct span {
+    int lo, hi;
+};
+
+/* The shards of a rank: [rV/P, (r+1)V/P), floor. */
+struct span rank_shards(int rank, int nranks, int nshards);
+/* The shards of wave w of W, of a rank that has `rank` (global numbers). May be empty, the last never is. */
+struct span wave_shards(struct span rank, int wave, int nwaves);
+
+struct reduce_options {
+    struct device *dev, *side; /* of the compute thread, of the communication thread; both stay the caller's and outlive the reduce */
+    struct comm *comm;         /* over device memory; COMM_GRAD is used by the communication thread alone */
+    int nshards, nwaves;       /* V, a power of two, at least the number of ranks; W >= 1 */
+    size_t first_bytes, bucket_bytes; /* of the first bucket, of the others; 0: 1 MiB, 16 MiB. Not visible in the bits */
+};
+
+/* Runs the collectives once, with zeros, on a device with memory of its own.
+ * params: all parameters of the model in order of param.index; running statistics (PARAM_MEAN, PARAM_VAR) have no gradient and are
+ * passed over. The array is copied, the parameters stay the caller's. All ranks open alike, while no operation is under way. */
+int reduce_open(const struct reduce_options *opt, struct param *const *params, int nparams, struct reduce **ret_reduce, struct err *err);
+/* Also in the middle of a step, then it aborts the comm. The comm may be closed after it, not before. NULL is nothing. */
+void reduce_close(struct reduce *r);
+
+/* Starts a step: gradients of the step before are gone. The device's tier must not change until reduce_wait(). */
+void reduce_begin(struct reduce *r);
+/* Starts a wave; the shards it expects are wave_shards(). Waves come in ascending order, empty ones may be left out. */
+void reduce_wave(struct reduce *r, int wave);
+/* Memory for the gradient of p of local shard `shard` of this wave (from 0), p->count floats, contents undefined; the same address until
+ * reduce_ready(). Where the device merges all shards have one address, and *ret_written says that an earlier wave's sum stands there, to be
+ * added to. NULL: the device has no memory. */
+float *reduce_dest(struct reduce *r, const struct param *p, int shard, bool *ret_written);
+/* The gradients of p of all shards of this wave are written (queued), zeros where a shard has none. Once per wave and trainable parameter.
+ * Fails when a shard's memory was never asked for, or when the communication thread has failed. */
+int reduce_ready(struct reduce *r, const struct param *p, struct err *err);
+/* Waits for the communication thread. After the last wave only. Any error is final: the comm has failed, or backward was not complete. */
+int reduce_wait(struct reduce *r, struct err *err);
+/* 0, or what the communication thread failed with. Never waits. */
+int reduce_state(struct reduce *r, struct err *err);
+/* After reduce_wait(), until reduce_begin(): the sum over all shards of the job, p->count contiguous floats (not divided by V). NULL: no
+ * gradient. */
+float *reduce_grad(const struct reduce *r, const struct param *p);
+/* Sum of squares of all gradients above: 1024-element blocks, then a pairwise tree in fp64. Not finite: some gradient is not, or overflows.
+ */
+double reduce_square_norm(const struct reduce *r);
+/* Bytes of device memory held, for the memory report. */
+size_t reduce_bytes(const struct reduce *r);

@@ -1,0 +1,84 @@
+/* worker/models/yolo/darknet_net.h - a network of the YOLOv3 family as a list of layers with shapes: what a .cfg file (darknet_cfg.h) or a
+ * preset (presets.h) says, checked, and what may be changed in it: class count, input size, width. */
+#pragma once
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "worker/ops/map.h"
+#include "worker/ops/yolo.h"
+
+struct err;
+
+enum {
+    DARKNET_MAX_LAYERS = 1024,
+    DARKNET_MAX_SOURCES = 32,
+    DARKNET_MAX_STEPS = 64,
+    DARKNET_MAX_SIDE = 8192,
+    DARKNET_MAX_FILTERS = 65536,
+    DARKNET_MAX_CLASSES = 10000,
+    DARKNET_MAX_KERNEL = 64, /* size, stride and padding of a layer */
+    DARKNET_MAX_FLOATS = 1 << 30,
+};
+
+enum darknet_type { DARKNET_CONV, DARKNET_SHORTCUT, DARKNET_ROUTE, DARKNET_UPSAMPLE, DARKNET_MAXPOOL, DARKNET_YOLO };
+
+struct darknet_shape {
+    int c, h, w;
+};
+
+/* Members that a type does not use are 0. Layer i reads the output of layer i - 1 (the image for 0) unless sources say otherwise. */
+struct darknet_layer {
+    enum darknet_type type;
+    int line;                        /* of its section in the cfg, for messages */
+    int filters;                     /* conv */
+    int size, stride;                /* conv, maxpool; upsample: the factor is stride */
+    int pad;                         /* conv: on each side; maxpool: sum of both sides */
+    bool bn;                         /* conv; without it there is a bias */
+    enum act_kind act;               /* conv, shortcut */
+    int nsources;                    /* route: all inputs, in order; shortcut: 1, added to the previous layer's output */
+    int source[DARKNET_MAX_SOURCES]; /* absolute, below the layer's own index */
+    double learning_rate;            /* factor on the network's rate, 1 */
+    bool stop_backward;              /* no gradient goes below this layer */
+    struct yolo_head yolo;           /* yolo: gains 1, net_w/net_h those of the net */
+    double jitter;                   /* yolo */
+    bool random;                     /* yolo: multi-scale training */
+    int max_boxes;                   /* yolo, for information */
+    int scale;                       /* input pixels per output pixel */
+    struct darknet_shape in, out;    /* per image; `in` of a route is its first source */
+};
+
+enum darknet_policy { DARKNET_CONSTANT, DARKNET_STEP, DARKNET_STEPS, DARKNET_EXP, DARKNET_POLY, DARKNET_SIG, DARKNET_RANDOM };
+
+struct darknet_net {
+    int width, height, channels; /* input */
+    int nlayers;
+    struct darknet_layer *layers;
+    int nheads;  /* yolo layers; a net without any is legal here, not in training */
+    int classes; /* of all heads; 0 without heads */
+    /* The [net] section's training values: for information, the job file decides. */
+    int batch, subdivisions, max_batches, burn_in;
+    double momentum, decay, learning_rate, power;
+    enum darknet_policy policy;
+    int nsteps;
+    double steps[DARKNET_MAX_STEPS], scales[DARKNET_MAX_STEPS];
+    double saturation, exposure, hue, angle, aspect;
+    char *warnings; /* lines "name:line: text\n"; "" where there are none */
+    char *name;     /* of the file or preset, for messages */
+};
+
+void darknet_net_free(struct darknet_net *net);
+/* Works out all shapes and checks how layers fit together. Called by the parser and by everything below; errors name file and line. */
+int darknet_net_shape(struct darknet_net *net, struct err *err);
+/* The three below leave the net as it was when they fail. */
+/* Sets the class count of every head and the filters of the convolutions before them. */
+int darknet_net_set_classes(struct darknet_net *net, int classes, struct err *err);
+/* Both sides must be multiples of darknet_net_stride(). Anchors stay, they are in pixels of the input. */
+int darknet_net_set_size(struct darknet_net *net, int width, int height, struct err *err);
+/* Scales the filters of all convolutions but those before heads: to the nearest multiple of 8, at least 8. */
+int darknet_net_set_width(struct darknet_net *net, double factor, struct err *err);
+
+int darknet_net_stride(const struct darknet_net *net);                   /* largest scale of a layer: 32 */
+bool darknet_net_is_head_conv(const struct darknet_net *net, int layer); /* a convolution right before a yolo layer */
+int64_t darknet_layer_floats(const struct darknet_layer *l);             /* in a .weights file: 0 for all but convolutions */
+int64_t darknet_layer_trainable(const struct darknet_layer *l);          /* without running statistics */
+double darknet_layer_flop(const struct darknet_layer *l);                /* forward, one image, 2 per multiply-add, convolutions only */

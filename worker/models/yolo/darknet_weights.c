@@ -1,0 +1,340 @@
+#include "worker/models/yolo/darknet_weights.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "proto/err.h"
+#include "worker/core/file.h"
+#include "worker/models/yolo/darknet_net.h"
+
+enum { HEADER_SHORT = 16, HEADER_LONG = 20 }; /* `seen` has 4 or 8 bytes */
+
+/* The file while it is checked: the blocks it holds, and where its floats start. */
+struct plan {
+    const unsigned char *bytes;
+    size_t size, header;
+    const char *label;
+    struct darknet_block *blocks;
+    size_t nblocks;
+    int classes, own; /* of the file's heads; of the blocks' (0: no heads) */
+};
+
+/* How the file fits the network, if its header has a certain width. */
+struct fit {
+    long n;      /* it ends where this many blocks end; -1: where none does */
+    int classes; /* it has the numbers of the whole network at this count, which is not the blocks' own; 0: at none */
+};
+
+static uint64_t filter_count(const struct darknet_block *b, int classes)
+{
+    return b->anchors > 0 ? (uint64_t)b->anchors * (5 + (uint64_t)classes) : (uint64_t)b->filters;
+}
+
+static uint64_t block_floats(const struct darknet_block *b, int classes)
+{
+    return filter_count(b, classes) * ((uint64_t)b->channels * (uint64_t)b->size * (uint64_t)b->size + (b->scale ? 4 : 1));
+}
+
+static const struct darknet_block *first_head(const struct plan *p)
+{
+    for (size_t i = 0; i < p->nblocks; i++)
+        if (p->blocks[i].anchors > 0)
+            return &p->blocks[i];
+    return NULL;
+}
+
+/* How many blocks end exactly at `floats`; -1: a boundary lies elsewhere. */
+static long blocks_at(const struct plan *p, uint64_t floats)
+{
+    uint64_t sum = 0;
+
+    for (size_t i = 0; i < p->nblocks; i++) {
+        sum += block_floats(&p->blocks[i], p->own);
+        if (sum == floats)
+            return (long)i + 1;
+    }
+    return -1;
+}
+
+/* The class count at which the whole network has that many numbers, if it is another than the blocks'; else 0. Each class adds the same. */
+static int other_classes(const struct plan *p, uint64_t floats)
+{
+    uint64_t one = 0, two = 0, each;
+
+    for (size_t i = 0; i < p->nblocks; i++) {
+        one += block_floats(&p->blocks[i], 1);
+        two += block_floats(&p->blocks[i], 2);
+    }
+    each = two - one;
+    if (each == 0 || floats < one || (floats - one) % each != 0 || (floats - one) / each >= DARKNET_MAX_CLASSES)
+        return 0;
+    int classes = (int)((floats - one) / each) + 1;
+    return classes == p->own ? 0 : classes;
+}
+
+/* Blocks in front of a layer; -1: the file does not hold them all. */
+static long blocks_below(const struct plan *p, int layer)
+{
+    uint64_t sum = 0;
+    long n = 0;
+
+    while ((size_t)n < p->nblocks && p->blocks[n].layer < layer)
+        sum += block_floats(&p->blocks[n++], p->own);
+    return (p->size - p->header) / 4 >= sum ? n : -1;
+}
+
+static struct fit fits(const struct plan *p, size_t header)
+{
+    uint64_t floats = (p->size - header) / 4;
+
+    if (p->size <= header || (p->size - header) % 4 != 0)
+        return (struct fit){ -1, 0 };
+    return (struct fit){ blocks_at(p, floats), other_classes(p, floats) };
+}
+
+/* What to do. */
+static void hint(const struct plan *p, char *text, size_t size)
+{
+    const struct darknet_block *head = first_head(p);
+
+    if (head)
+        snprintf(text, size, "another network or model.width? model.load_until=%d takes the layers in front of the heads", head->layer);
+    else
+        snprintf(text, size, "another network or model.width? model.load_until takes the part in front");
+}
+
+static int boundary_err(const struct plan *p, struct err *err)
+{
+    uint64_t floats = (p->size - p->header) / 4, below = 0, above = 0;
+    char what[128];
+    size_t n = 0;
+
+    hint(p, what, sizeof what);
+    while (n < p->nblocks && (above = below + block_floats(&p->blocks[n], p->own)) <= floats) {
+        below = above;
+        n++;
+    }
+    if (n == 0)
+        return err_set(err, ERR_DATA, "%s: holds %llu numbers, less than the first layer's %llu: cut off, or another network", p->label,
+                       (unsigned long long)floats, (unsigned long long)above);
+    if (n == p->nblocks)
+        return err_set(err, ERR_DATA, "%s: holds %llu numbers, the whole network %llu, and as many at no other class count: %s", p->label,
+                       (unsigned long long)floats, (unsigned long long)below, what);
+    return err_set(
+        err, ERR_DATA,
+        "%s: holds %llu numbers; this network's layers end at %llu (through layer %d) and %llu (through layer %d), and it has as "
+        "many at no other class count: %s",
+        p->label, (unsigned long long)floats, (unsigned long long)below, p->blocks[n - 1].layer, (unsigned long long)above,
+        p->blocks[n].layer, what);
+}
+
+static int64_t read_seen(const struct plan *p)
+{
+    int64_t wide;
+    int32_t narrow;
+
+    memcpy(&wide, p->bytes + 12, 8);
+    memcpy(&narrow, p->bytes + 12, 4);
+    return p->header == HEADER_LONG ? wide : narrow;
+}
+
+static int read_header(struct plan *p, struct darknet_weights_info *info, struct err *err)
+{
+    int32_t version[3];
+
+    if (p->size < HEADER_LONG)
+        return err_set(err, ERR_DATA, "%s: %zu bytes are no weights file", p->label, p->size);
+    memcpy(version, p->bytes, 12);
+    info->major = version[0];
+    info->minor = version[1];
+    info->revision = version[2];
+    if (info->major < 0 || info->minor < 0 || info->major > 100000 || info->minor > 100000)
+        return err_set(err, ERR_DATA, "%s: version %d.%d is none of a weights file", p->label, info->major, info->minor);
+    p->header = info->major * 10 + info->minor >= 2 ? HEADER_LONG : HEADER_SHORT;
+    info->seen = read_seen(p);
+    return 0;
+}
+
+/* Some writers put a header of the other width behind their version number: the boundary tells. */
+static void try_other_header(struct plan *p, struct darknet_weights_info *info, struct fit *f)
+{
+    size_t other = p->header == HEADER_LONG ? HEADER_SHORT : HEADER_LONG;
+    struct fit found = fits(p, other);
+
+    if (found.n < 0 && found.classes == 0)
+        return;
+    snprintf(info->note, sizeof info->note, "the header has %zu bytes although version %d.%d says %zu", other, info->major, info->minor,
+             p->header);
+    p->header = other;
+    info->seen = read_seen(p);
+    *f = found;
+}
+
+/* How many blocks lie in the file, and of which class count it is. */
+static int choose(struct plan *p, int load_until, struct darknet_weights_info *info, long *ret_n, struct err *err)
+{
+    const struct darknet_block *head = first_head(p);
+    struct fit f = fits(p, p->header);
+
+    if (f.n < 0 && f.classes == 0)
+        try_other_header(p, info, &f);
+    if (f.n >= 0 && f.classes > 0 && p->blocks[f.n - 1].layer >= head->layer && (load_until < 0 || load_until > head->layer))
+        return err_set(err, ERR_DATA,
+                       "%s: is this network through layer %d with %d classes, or all of it with %d: its size leaves the choice", p->label,
+                       p->blocks[f.n - 1].layer, p->own, f.classes);
+    if (f.n < 0 && f.classes > 0 && load_until < 0)
+        return err_set(err, ERR_DATA,
+                       "%s: is of %d classes, this network of %d: model.load_until=%d takes the layers in front of the heads, a larger one "
+                       "all but the heads",
+                       p->label, f.classes, p->own, head->layer);
+    if (f.n < 0 && f.classes > 0) {
+        p->classes = info->classes = f.classes;
+        f.n = (long)p->nblocks;
+    }
+    if (f.n < 0 && load_until >= 0 && (!head || load_until <= head->layer))
+        f.n = blocks_below(p, load_until);
+    *ret_n = f.n;
+    return f.n < 0 ? boundary_err(p, err) : 0;
+}
+
+static bool wanted(const struct plan *p, const struct darknet_block *b, int load_until)
+{
+    return (load_until < 0 || b->layer < load_until) && (b->anchors == 0 || p->classes == p->own);
+}
+
+/* bias, scale, mean, var: a shift by a layer's breadth puts weights where variances should be, and half of them are negative. */
+static int check_variances(const struct plan *p, const struct darknet_block *b, const unsigned char *from, struct err *err)
+{
+    for (int k = 0; b->scale && k < b->filters; k++) {
+        float v;
+
+        memcpy(&v, from + 4 * (3 * (size_t)b->filters + (size_t)k), 4);
+        if (!(v >= 0) || isinf(v))
+            return err_set(err, ERR_DATA,
+                           "%s: layer %d: %g cannot be a running variance, so the numbers are others: another network or model.width?",
+                           p->label, b->layer, (double)v);
+    }
+    return 0;
+}
+
+static const unsigned char *take(float *dst, const unsigned char *from, size_t count)
+{
+    memcpy(dst, from, count * 4);
+    return from + count * 4;
+}
+
+/* OIHW in the file, KRSC here. */
+static void take_weights(const struct darknet_block *b, const unsigned char *from)
+{
+    size_t taps = (size_t)b->size * (size_t)b->size, channels = (size_t)b->channels;
+
+    for (size_t k = 0; k < (size_t)b->filters; k++)
+        for (size_t c = 0; c < channels; c++)
+            for (size_t rs = 0; rs < taps; rs++, from += 4)
+                memcpy(&b->weights[(k * taps + rs) * channels + c], from, 4);
+}
+
+static void take_block(const struct darknet_block *b, const unsigned char *from)
+{
+    size_t filters = (size_t)b->filters;
+
+    from = take(b->bias, from, filters);
+    if (b->scale) {
+        from = take(b->scale, from, filters);
+        from = take(b->mean, from, filters);
+        from = take(b->var, from, filters);
+    }
+    take_weights(b, from);
+}
+
+/* Looks at the n blocks of the file (take false), or takes what is wanted of them. */
+static int walk(const struct plan *p, long n, int load_until, bool take_them, struct darknet_weights_info *info, struct err *err)
+{
+    const unsigned char *from = p->bytes + p->header;
+    int rc = 0;
+
+    for (long i = 0; i < n && rc == 0; i++) {
+        struct darknet_block *b = &p->blocks[i];
+
+        if (wanted(p, b, load_until) && !take_them)
+            rc = check_variances(p, b, from, err);
+        else if (wanted(p, b, load_until))
+            take_block(b, from);
+        b->loaded = take_them && wanted(p, b, load_until);
+        info->nloaded += b->loaded;
+        from += 4 * block_floats(b, p->classes);
+    }
+    return rc;
+}
+
+int darknet_weights_parse(const void *bytes, size_t size, const char *label, struct darknet_block *blocks, size_t n, int load_until,
+                          struct darknet_weights_info *ret_info, struct err *err)
+{
+    struct plan p = { .bytes = bytes, .size = size, .label = label, .blocks = blocks, .nblocks = n };
+    struct darknet_weights_info info = { 0 };
+    const struct darknet_block *head = first_head(&p);
+    int rc = read_header(&p, &info, err);
+    long held = 0;
+
+    p.own = p.classes = head ? head->filters / head->anchors - 5 : 0;
+    if (rc == 0)
+        rc = choose(&p, load_until, &info, &held, err);
+    if (rc == 0)
+        rc = walk(&p, held, load_until, false, &info, err);
+    if (rc == 0)
+        rc = walk(&p, held, load_until, true, &info, err);
+    if (rc == 0)
+        *ret_info = info;
+    return rc;
+}
+
+int darknet_weights_load(const char *path, struct darknet_block *blocks, size_t n, int load_until, struct darknet_weights_info *ret_info,
+                         struct err *err)
+{
+    struct file_map map;
+    int rc = file_map_open(path, SIZE_MAX, &map, err);
+
+    if (rc < 0)
+        return rc;
+    rc = darknet_weights_parse(map.data, map.size, path, blocks, n, load_until, ret_info, err);
+    file_map_close(&map);
+    return rc;
+}
+
+static void put(struct file_out *o, const float *v, int count)
+{
+    file_out_write(o, v, (size_t)count * 4, NULL);
+}
+
+/* Failures are kept by o and told by the commit. */
+static void put_block(struct file_out *o, const struct darknet_block *b)
+{
+    size_t taps = (size_t)b->size * (size_t)b->size, channels = (size_t)b->channels;
+
+    put(o, b->bias, b->filters);
+    if (b->scale) {
+        put(o, b->scale, b->filters);
+        put(o, b->mean, b->filters);
+        put(o, b->var, b->filters);
+    }
+    for (size_t k = 0; k < (size_t)b->filters; k++)
+        for (size_t c = 0; c < channels; c++)
+            for (size_t rs = 0; rs < taps; rs++)
+                put(o, &b->weights[(k * taps + rs) * channels + c], 1);
+}
+
+int darknet_weights_save(const char *path, const struct darknet_block *blocks, size_t n, int64_t seen, struct err *err)
+{
+    static const int32_t version[3] = { 0, 2, 0 };
+    struct file_out *o;
+    int rc = file_out_open(path, &o, err);
+
+    if (rc < 0)
+        return rc;
+    file_out_write(o, version, sizeof version, NULL);
+    file_out_write(o, &seen, sizeof seen, NULL);
+    for (size_t i = 0; i < n; i++)
+        put_block(o, &blocks[i]);
+    return file_out_commit(o, err);
+}

@@ -1,0 +1,10 @@
+/* worker/models/yolo/presets.h - networks by name: yolov3, yolov3_tiny, yolov3_spp. Each is made as .cfg text and read by the one parser. */
+#pragma once
+#include "worker/models/yolo/darknet_net.h"
+
+struct err;
+
+/* The text, malloc'ed; caller frees. ERR_NOTFOUND for another name, -ENOMEM. */
+int preset_cfg(const char *name, char **ret_text, struct err *err);
+/* The network with 80 classes at its published size (608, tiny 416). Caller frees with darknet_net_free(). */
+int preset_net(const char *name, struct darknet_net **ret_net, struct err *err);

@@ -1,0 +1,487 @@
+#include "worker/models/yolo/yolov3.h"
+
+#include <assert.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "proto/err.h"
+#include "proto/jobspec.h"
+#include "worker/eval/nms.h"
+#include "worker/layers/layers.h"
+#include "worker/models/yolo/darknet_net.h"
+#include "worker/ops/families.h"
+
+enum { CANDIDATES = 4096, MAX_LOCAL_SHARDS = JOB_MAX_SHARDS };
+
+struct yolov3 {
+    struct model base;
+    struct darknet_net *net;
+    struct yolov3_conv *conv; /* [nlayers] */
+    int *norm_of;             /* [nlayers]: index of its normalisation, or -1 */
+    int *last_reader;         /* [nlayers]: the layer that reads its output last */
+    struct value **out;       /* [nlayers]: of the wave on the tape */
+    struct tensor *logits;    /* [nheads][MAX_LOCAL_SHARDS]: of the last forward */
+    struct yolo_head *heads;  /* [nheads] */
+    struct candidate *candidates;
+    int room; /* of candidates */
+};
+
+/* Terms of the store, and where their numerator and denominator come from. -1: the number of images. */
+static const struct {
+    int num, den;
+} term_source[] = {
+    { YOLO_TOTAL, -1 },
+    { YOLO_BOX, -1 },
+    { YOLO_OBJ, -1 },
+    { YOLO_NOOBJ, -1 },
+    { YOLO_CLS, -1 },
+    { YOLO_SUM_IOU, YOLO_POSITIVES },
+    { YOLO_RECALL50, YOLO_POSITIVES },
+    { YOLO_RECALL75, YOLO_POSITIVES },
+};
+static const struct loss_term yolo_terms[] = {
+    { "total", TERM_RATIO }, { "box", TERM_RATIO }, { "obj", TERM_RATIO },      { "noobj", TERM_RATIO },
+    { "cls", TERM_RATIO },   { "iou", TERM_RATIO }, { "recall50", TERM_RATIO }, { "recall75", TERM_RATIO },
+};
+enum { NTERMS = sizeof yolo_terms / sizeof *yolo_terms };
+
+static struct yolov3 *self(const struct model *m)
+{
+    return (struct yolov3 *)m;
+}
+
+static void yolov3_free(struct model *m)
+{
+    struct yolov3 *y = self(m);
+
+    darknet_net_free(y->net);
+    free(y->conv);
+    free(y->norm_of);
+    free(y->last_reader);
+    free(y->out);
+    free(y->logits);
+    free(y->heads);
+    free(y->candidates);
+    free(y);
+}
+
+/* ---- forward ---- */
+
+static struct value *source(struct yolov3 *y, int layer, struct value *image)
+{
+    return layer < 0 ? image : y->out[layer];
+}
+
+/* x has no other reader. */
+static struct value *activate(struct tape *t, struct value *x, enum act_kind kind)
+{
+    struct value *v = layer_act(t, x, kind);
+
+    if (v != x)
+        tape_drop(t, x);
+    return v;
+}
+
+static struct value *conv_forward(struct yolov3 *y, struct tape *t, int i, struct value *x)
+{
+    const struct darknet_layer *l = &y->net->layers[i];
+    const struct yolov3_conv *p = &y->conv[i];
+    const struct conv cv = { l->stride, l->pad };
+    bool leaky = l->act == ACT_LEAKY || l->act == ACT_RELU;
+    struct value *v;
+
+    if (!l->bn)
+        return activate(t, layer_conv(t, x, &cv, p->weight, p->bias), l->act);
+    v = layer_conv_norm(t, x, &cv, p->weight, &y->base.norms[y->norm_of[i]],
+                        l->act == ACT_LEAKY  ? LEAKY_SLOPE
+                        : l->act == ACT_RELU ? 0
+                                             : 1);
+    return leaky ? v : activate(t, v, l->act);
+}
+
+static struct value *route_forward(struct yolov3 *y, struct tape *t, const struct darknet_layer *l)
+{
+    struct value *part[DARKNET_MAX_SOURCES];
+
+    for (int k = 0; k < l->nsources; k++)
+        part[k] = y->out[l->source[k]];
+    return l->nsources == 1 ? part[0] : layer_concat(t, part, l->nsources);
+}
+
+static struct value *layer_forward(struct yolov3 *y, struct tape *t, int i, struct value *image)
+{
+    const struct darknet_layer *l = &y->net->layers[i];
+    struct value *x = source(y, i - 1, image);
+
+    switch (l->type) {
+    case DARKNET_CONV:
+        return conv_forward(y, t, i, x);
+    case DARKNET_SHORTCUT:
+        return activate(t, layer_add(t, x, y->out[l->source[0]]), l->act);
+    case DARKNET_ROUTE:
+        return route_forward(y, t, l);
+    case DARKNET_UPSAMPLE:
+        return layer_upsample(t, x, l->stride);
+    case DARKNET_MAXPOOL:
+        return layer_maxpool(t, x, &(struct pooling){ l->size, l->stride, l->pad });
+    case DARKNET_YOLO:
+        return x;
+    }
+    return NULL;
+}
+
+/* Gives back what no later layer reads. A route with one source is its source, so both stay until the later of the two is done. */
+static void drop_read(struct yolov3 *y, struct tape *t, int i)
+{
+    for (int k = 0; k <= i; k++) {
+        bool shared = false;
+
+        if (y->last_reader[k] > i || !y->out[k])
+            continue;
+        for (int j = 0; j <= i; j++)
+            shared = shared || (j != k && y->out[j] == y->out[k]);
+        if (!shared)
+            tape_drop(t, y->out[k]);
+        y->out[k] = NULL;
+    }
+}
+
+static int forward(struct yolov3 *y, struct tape *t, const struct tensor *images, struct err *err)
+{
+    struct value *image = tape_input(t, images);
+    int head = 0;
+
+    assert(tape_shards(t) <= MAX_LOCAL_SHARDS);
+    for (int i = 0; i < y->net->nlayers && !tape_failed(t); i++) {
+        y->out[i] = layer_forward(y, t, i, image);
+        if (y->net->layers[i].type == DARKNET_YOLO && y->out[i]) {
+            memcpy(y->logits + (size_t)head * MAX_LOCAL_SHARDS, y->out[i]->x, (size_t)tape_shards(t) * sizeof *y->logits);
+            y->heads[head].net_h = images[0].h;
+            y->heads[head++].net_w = images[0].w;
+        }
+        if (tape_mode_of(t) == TAPE_EVAL)
+            drop_read(y, t, i);
+    }
+    return tape_status(t, err);
+}
+
+static int yolov3_forward(struct model *m, struct tape *t, const struct tensor *images, struct err *err)
+{
+    return forward(self(m), t, images, err);
+}
+
+/* ---- losses ---- */
+
+static void yolov3_sum_terms(const struct model *m, const double *raw, int images, double *ret)
+{
+    memset(ret, 0, 2 * NTERMS * sizeof *ret);
+    for (int h = 0; h < self(m)->net->nheads; h++, raw += YOLO_TERMS)
+        for (int k = 0; k < NTERMS; k++) {
+            ret[2 * k] += raw[term_source[k].num];
+            if (term_source[k].den >= 0)
+                ret[2 * k + 1] += raw[term_source[k].den];
+            else
+                ret[2 * k + 1] = images;
+        }
+}
+
+static int yolov3_loss(struct model *m, struct tape *t, const struct model_batch *b, float grad_scale, double *const *raw, struct err *err)
+{
+    struct yolov3 *y = self(m);
+    double *terms[MAX_LOCAL_SHARDS];
+    int head = 0, rc = forward(y, t, b->images, err);
+
+    for (int i = 0; i < y->net->nlayers && rc >= 0; i++) {
+        if (y->net->layers[i].type != DARKNET_YOLO)
+            continue;
+        for (int s = 0; s < tape_shards(t); s++)
+            terms[s] = raw[s] + (size_t)head * YOLO_TERMS;
+        rc = layer_yolo_loss(t, y->out[i], &y->heads[head++], grad_scale, b->truth, terms);
+    }
+    return tape_status(t, err);
+}
+
+/* Whose value the output of a layer is: routes of one source and heads hand on what they read. */
+static int origin(const struct yolov3 *y, int layer)
+{
+    while (layer >= 0) {
+        const struct darknet_layer *l = &y->net->layers[layer];
+
+        if (l->type == DARKNET_YOLO)
+            layer--;
+        else if (l->type == DARKNET_ROUTE && l->nsources == 1)
+            layer = l->source[0];
+        else
+            break;
+    }
+    return layer;
+}
+
+/* Gradients come back in reverse order: where a later layer reads what convolution i reads, that one has written its gradient. */
+static bool has_later_reader(const struct yolov3 *y, int i)
+{
+    int value = origin(y, i - 1);
+
+    for (int j = i + 1; j < y->net->nlayers; j++) {
+        const struct darknet_layer *l = &y->net->layers[j];
+
+        if (l->type != DARKNET_ROUTE && origin(y, j - 1) == value)
+            return true;
+        for (int k = 0; k < l->nsources && origin(y, j) == j; k++)
+            if (origin(y, l->source[k]) == value)
+                return true;
+    }
+    return false;
+}
+
+/* Of convolution i. The pictures have no gradient. */
+static enum conv_passes passes_of(const struct yolov3 *y, enum tape_mode mode, int i)
+{
+    if (mode == TAPE_EVAL)
+        return CONV_FORWARD;
+    if (i == 0)
+        return CONV_WEIGHTS;
+    return has_later_reader(y, i) ? CONV_DATA_ADD : CONV_DATA;
+}
+
+static int yolov3_plan(struct model *m, enum tape_mode mode, int n, int nshards, int size, struct err *err)
+{
+    const struct yolov3 *y = self(m);
+    const struct plan_ops *plan = m->dev->on->plan;
+    struct tensor x[MAX_LOCAL_SHARDS];
+    int rc = 0;
+
+    for (int i = 0; plan && i < y->net->nlayers && rc >= 0; i++) {
+        const struct darknet_layer *l = &y->net->layers[i];
+
+        if (l->type != DARKNET_CONV)
+            continue;
+        for (int s = 0; s < nshards; s++) {
+            x[s] = tensor_f32(NULL, n, l->in.h * size / y->net->height, l->in.w * size / y->net->width, l->in.c);
+            x[s].dtype = m->dev->dtype;
+            if (origin(y, i - 1) >= 0) /* images are dense */
+                x[s].stride = device_stride(m->dev, l->in.c);
+        }
+        rc = plan->conv(m->dev, x, &(struct conv){ l->stride, l->pad }, y->conv[i].weight, !l->bn, passes_of(y, mode, i), nshards, err);
+    }
+    return rc;
+}
+
+/* ---- detections ---- */
+
+/* All candidates of an image; the buffer grows to what an image ever needed. */
+static int decode(struct yolov3 *y, int shard, int image, float conf, int *ret_count, struct err *err)
+{
+    int total = 0, slot = 0;
+
+    for (int h = 0; h < y->net->nheads; h++) {
+        const struct tensor *z = &y->logits[(size_t)h * MAX_LOCAL_SHARDS + (size_t)shard];
+        int found, rc = y->base.dev->on->yolo->decode(y->base.dev, &y->heads[h], z, image, conf, slot, y->candidates + total,
+                                                      y->room - total, &found, err);
+
+        if (rc < 0)
+            return rc;
+        if (total + found > y->room) {
+            struct candidate *more = realloc(y->candidates, (size_t)(total + found) * 2 * sizeof *more);
+
+            if (!more)
+                return err_set(err, ERR_DEVICE, "out of memory: %d detections of one image", total + found);
+            y->candidates = more;
+            y->room = (total + found) * 2;
+            h--;
+            continue;
+        }
+        total += found;
+        slot += z->h * z->w * y->heads[h].nanchors;
+    }
+    *ret_count = total;
+    return 0;
+}
+
+static int yolov3_detect(struct model *m, int shard, int image, const struct detect_options *opt, struct candidate *ret, int *ret_count,
+                         struct err *err)
+{
+    struct yolov3 *y = self(m);
+    int n = 0, rc = decode(y, shard, image, opt->conf, &n, err);
+
+    if (rc < 0)
+        return rc;
+    n = (int)nms(y->candidates, (size_t)n, opt->nms, opt->max_det);
+    memcpy(ret, y->candidates, (size_t)n * sizeof *ret);
+    *ret_count = n;
+    return 0;
+}
+
+static const struct model_ops yolov3_ops = { .name = "yolov3",
+                                             .terms = yolo_terms,
+                                             .nterms = NTERMS,
+                                             .loss = yolov3_loss,
+                                             .sum_terms = yolov3_sum_terms,
+                                             .plan = yolov3_plan,
+                                             .forward = yolov3_forward,
+                                             .detect = yolov3_detect,
+                                             .free = yolov3_free };
+
+/* ---- building ---- */
+
+static struct param *add_param(struct yolov3 *y, enum param_kind kind, int layer, const char *part, int k, int r, int s, int c,
+                               struct err *err)
+{
+    struct param *p = calloc(1, sizeof *p);
+
+    if (!p) {
+        err_set(err, ERR_DEVICE, "out of memory");
+        return NULL;
+    }
+    snprintf(p->name, sizeof p->name, "module_list.%d.%s", layer, part);
+    p->kind = kind;
+    p->k = k;
+    p->r = r;
+    p->s = s;
+    p->c = c;
+    p->count = (size_t)k * (size_t)r * (size_t)s * (size_t)c;
+    p->index = y->base.nparams;
+    p->version = 1;
+    y->base.params[y->base.nparams++] = p;
+    p->data = y->base.dev->ops->alloc(y->base.dev, p->count * sizeof(float));
+    if (!p->data) {
+        err_set(err, ERR_DEVICE, "out of memory: %s, %zu MiB", p->name, p->count * sizeof(float) >> 20);
+        return NULL;
+    }
+    return p;
+}
+
+/* Names as the reference implementation's state dict: conv_N.weight, batch_norm_N.*, conv_N.bias. */
+static int add_conv(struct yolov3 *y, int i, const struct jobspec *spec, struct err *err)
+{
+    const struct darknet_layer *l = &y->net->layers[i];
+    struct yolov3_conv *p = &y->conv[i];
+    struct {
+        enum param_kind kind;
+        const char *part;
+        struct param **ret;
+    } parts[] = { { PARAM_SCALE, "weight", &p->gamma },
+                  { PARAM_SHIFT, "bias", &p->beta },
+                  { PARAM_MEAN, "running_mean", &p->mean },
+                  { PARAM_VAR, "running_var", &p->var } };
+    char part[64];
+
+    snprintf(part, sizeof part, "conv_%d.weight", i);
+    p->weight = add_param(y, PARAM_CONV, i, part, l->filters, l->size, l->size, l->in.c, err);
+    if (!p->weight)
+        return err->code;
+    if (!l->bn) {
+        snprintf(part, sizeof part, "conv_%d.bias", i);
+        p->bias = add_param(y, PARAM_BIAS, i, part, l->filters, 1, 1, 1, err);
+        return p->bias ? 0 : err->code;
+    }
+    for (size_t k = 0; k < sizeof parts / sizeof *parts; k++) {
+        snprintf(part, sizeof part, "batch_norm_%d.%s", i, parts[k].part);
+        *parts[k].ret = add_param(y, parts[k].kind, i, part, l->filters, 1, 1, 1, err);
+        if (!*parts[k].ret)
+            return err->code;
+    }
+    y->norm_of[i] = y->base.nnorms;
+    y->base.norms[y->base.nnorms] =
+        (struct norm){ p->gamma, p->beta, p->mean, p->var, 1e-5f, y->base.nnorms, spec->model_sync_bn, spec->model_freeze_bn };
+    y->base.nnorms++;
+    return 0;
+}
+
+static void find_last_readers(struct yolov3 *y)
+{
+    for (int i = 0; i < y->net->nlayers; i++) {
+        const struct darknet_layer *l = &y->net->layers[i];
+
+        y->last_reader[i] = i;
+        if (l->type != DARKNET_ROUTE && i > 0)
+            y->last_reader[i - 1] = i;
+        for (int k = 0; k < l->nsources; k++)
+            y->last_reader[l->source[k]] = i;
+    }
+    for (int i = 0; i < y->net->nlayers; i++) /* losses and detections read the heads */
+        if (y->net->layers[i].type == DARKNET_YOLO)
+            y->last_reader[i] = y->net->nlayers;
+}
+
+static void set_heads(struct yolov3 *y, const struct jobspec *spec)
+{
+    for (int i = 0, h = 0; i < y->net->nlayers; i++) {
+        struct yolo_head *head = &y->heads[h];
+
+        if (y->net->layers[i].type != DARKNET_YOLO)
+            continue;
+        *head = y->net->layers[i].yolo;
+        if (!isnan(spec->model_ignore_thresh))
+            head->ignore_thresh = (float)spec->model_ignore_thresh;
+        head->assign_iou_thresh = (float)spec->model_assign_iou_thresh;
+        head->box_gain = (float)spec->model_box_gain;
+        head->obj_gain = (float)spec->model_obj_gain;
+        head->noobj_gain = (float)spec->model_noobj_gain;
+        head->cls_gain = (float)spec->model_cls_gain;
+        h++;
+    }
+}
+
+static int allocate(struct yolov3 *y, struct err *err)
+{
+    size_t n = (size_t)y->net->nlayers, heads = (size_t)y->net->nheads;
+
+    y->conv = calloc(n, sizeof *y->conv);
+    y->norm_of = calloc(n, sizeof *y->norm_of);
+    y->last_reader = calloc(n, sizeof *y->last_reader);
+    y->out = calloc(n, sizeof *y->out);
+    y->logits = calloc(heads * MAX_LOCAL_SHARDS, sizeof *y->logits);
+    y->heads = calloc(heads, sizeof *y->heads);
+    y->room = CANDIDATES;
+    y->candidates = calloc(CANDIDATES, sizeof *y->candidates);
+    y->base.params = calloc(n * 5, sizeof *y->base.params);
+    y->base.norms = calloc(n, sizeof *y->base.norms);
+    if (!y->conv || !y->norm_of || !y->last_reader || !y->out || !y->logits || !y->heads || !y->candidates || !y->base.params ||
+        !y->base.norms)
+        return err_set(err, ERR_DEVICE, "out of memory");
+    return 0;
+}
+
+int yolov3_new(struct darknet_net *net, const struct jobspec *spec, struct device *dev, struct model **ret_model, struct err *err)
+{
+    struct yolov3 *y = calloc(1, sizeof *y);
+    int rc;
+
+    if (!y) {
+        darknet_net_free(net);
+        return err_set(err, ERR_DEVICE, "out of memory");
+    }
+    y->base.ops = &yolov3_ops;
+    y->base.dev = dev;
+    y->base.size = net->width;
+    y->base.grain = darknet_net_stride(net);
+    y->base.raw_terms = (size_t)net->nheads * YOLO_TERMS;
+    y->net = net;
+    rc = net->nheads ? allocate(y, err) : err_set(err, ERR_INPUT, "%s: no [yolo] section, nothing to train", net->name);
+    for (int i = 0; i < net->nlayers && rc >= 0; i++) {
+        y->norm_of[i] = -1;
+        if (net->layers[i].type == DARKNET_CONV)
+            rc = add_conv(y, i, spec, err);
+    }
+    if (rc < 0) {
+        model_free(&y->base);
+        return rc;
+    }
+    find_last_readers(y);
+    set_heads(y, spec);
+    *ret_model = &y->base;
+    return 0;
+}
+
+const struct darknet_net *yolov3_net(const struct model *m)
+{
+    return self(m)->net;
+}
+
+const struct yolov3_conv *yolov3_conv(const struct model *m, int layer)
+{
+    return &self(m)->conv[layer];
+}

@@ -1,0 +1,189 @@
+#include "worker/predict/outputs.h"
+
+#include <errno.h>
+#include <limits.h>
+#include <search.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include "proto/err.h"
+#include "worker/data/image.h"
+#include "worker/eval/results.h"
+
+enum { PATH_BYTES = PATH_MAX + NAME_MAX, STEM_BYTES = NAME_MAX - 48 }; /* room for a number, .png and what a temporary name adds */
+
+struct identity {
+    dev_t dev;
+    ino_t ino;
+};
+
+struct outputs {
+    const char *dir;
+    char results[PATH_BYTES], picture[PATH_BYTES];
+    void *inputs; /* tree of struct identity: the files given. Links are not written to in any case */
+    void *given;  /* tree of the names given away */
+};
+
+static int compare_identities(const void *a, const void *b)
+{
+    const struct identity *x = a, *y = b;
+
+    if (x->dev != y->dev)
+        return x->dev < y->dev ? -1 : 1;
+    return x->ino < y->ino ? -1 : x->ino > y->ino;
+}
+
+static int compare_names(const void *a, const void *b)
+{
+    return strcmp(a, b);
+}
+
+static int add_input(struct outputs *o, const struct stat *st, struct err *err)
+{
+    struct identity *id = malloc(sizeof *id), **node;
+
+    if (!id)
+        return err_set(err, ERR_DEVICE, "out of memory");
+    *id = (struct identity){ st->st_dev, st->st_ino };
+    node = tsearch(id, &o->inputs, compare_identities);
+    if (!node || *node != id)
+        free(id);
+    return node ? 0 : err_set(err, ERR_DEVICE, "out of memory");
+}
+
+static int add_inputs(struct outputs *o, char *const *inputs, int n, struct err *err)
+{
+    struct stat st;
+    int rc = 0;
+
+    for (int i = 0; i < n && rc >= 0; i++)
+        if (stat(inputs[i], &st) == 0)
+            rc = add_input(o, &st, err);
+    return rc;
+}
+
+static bool is_input(const struct outputs *o, const struct stat *st)
+{
+    struct identity id = { st->st_dev, st->st_ino };
+
+    return tfind(&id, &o->inputs, compare_identities) != NULL;
+}
+
+/* Whether a file may be put there: 1 where nothing is lost, or only what is_own knows as predict's; 0 where something else is. */
+static int may_write(const struct outputs *o, const char *path, bool (*is_own)(const char *path), struct err *err)
+{
+    struct stat st;
+
+    if (lstat(path, &st) < 0)
+        return errno == ENOENT ? 1 : err_sys(err, "look for '%.200s'", path);
+    return S_ISREG(st.st_mode) && !is_input(o, &st) && is_own(path);
+}
+
+static int check_results(const struct outputs *o, struct err *err)
+{
+    int rc = may_write(o, o->results, results_is_own, err);
+
+    if (rc == 0)
+        return err_set(err, ERR_INPUT, "'%s' is there and would be lost: it is a picture given, or not of an earlier predict", o->results);
+    return rc < 0 ? rc : 0;
+}
+
+static int make_folder(const char *dir, struct err *err)
+{
+    struct stat st;
+
+    if (mkdir(dir, 0777) == 0)
+        return 0;
+    if (errno != EEXIST || stat(dir, &st) < 0)
+        return err_sys(err, "folder '%s'", dir);
+    return S_ISDIR(st.st_mode) ? 0 : err_set(err, -ENOTDIR, "'%s' is not a folder", dir);
+}
+
+int outputs_open(const char *dir, char *const *inputs, int n, struct outputs **ret_out, struct err *err)
+{
+    struct outputs *o = calloc(1, sizeof *o);
+    int rc = o ? add_inputs(o, inputs, n, err) : err_set(err, ERR_DEVICE, "out of memory");
+
+    if (rc >= 0)
+        rc = make_folder(dir, err);
+    if (rc >= 0) {
+        o->dir = dir;
+        snprintf(o->results, sizeof o->results, "%s/results.json", dir);
+        rc = check_results(o, err);
+    }
+    if (rc < 0)
+        outputs_close(o);
+    else
+        *ret_out = o;
+    return rc;
+}
+
+void outputs_close(struct outputs *o)
+{
+    if (!o)
+        return;
+    tdestroy(o->inputs, free);
+    tdestroy(o->given, free);
+    free(o);
+}
+
+int outputs_results(const struct outputs *o, const char **ret_path, struct err *err)
+{
+    int rc = check_results(o, err);
+
+    if (rc >= 0)
+        *ret_path = o->results;
+    return rc;
+}
+
+/* Bytes of the name without its extension, whole UTF-8 sequences. */
+static int stem_length(const char *base)
+{
+    const char *dot = strrchr(base, '.');
+    size_t n = dot && dot != base ? (size_t)(dot - base) : strlen(base);
+
+    if (n <= STEM_BYTES)
+        return (int)n;
+    n = STEM_BYTES;
+    while (n > 1 && ((unsigned char)base[n] & 0xc0) == 0x80)
+        n--;
+    return (int)n;
+}
+
+static int give_away(struct outputs *o, struct err *err)
+{
+    char *name = strdup(o->picture);
+
+    if (!name || !tsearch(name, &o->given, compare_names)) {
+        free(name);
+        return err_set(err, ERR_DEVICE, "out of memory");
+    }
+    return 0;
+}
+
+/* 1 where o->picture is free for a picture, else 0. */
+static int is_free(const struct outputs *o, struct err *err)
+{
+    return tfind(o->picture, &o->given, compare_names) ? 0 : may_write(o, o->picture, image_is_own_png, err);
+}
+
+int outputs_picture(struct outputs *o, const char *input, const char **ret_path, struct err *err)
+{
+    const char *slash = strrchr(input, '/'), *base = slash ? slash + 1 : input;
+    int stem = stem_length(base), rc;
+
+    snprintf(o->picture, sizeof o->picture, "%s/%.*s.png", o->dir, stem, base);
+    for (int i = 2; (rc = is_free(o, err)) == 0; i++) {
+        if (i == INT_MAX)
+            return err_set(err, ERR_STATE, "no name is free for '%s' in '%s'", input, o->dir);
+        snprintf(o->picture, sizeof o->picture, "%s/%.*s-%d.png", o->dir, stem, base, i);
+    }
+    if (rc > 0)
+        rc = give_away(o, err);
+    if (rc >= 0)
+        *ret_path = o->picture;
+    return rc;
+}

@@ -1,0 +1,382 @@
+#include "worker/predict/predict.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <jansson.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "proto/err.h"
+#include "proto/jobspec.h"
+#include "worker/core/arena.h"
+#include "worker/layers/tape.h"
+#include "worker/data/augment.h"
+#include "worker/data/image.h"
+#include "worker/data/whole_file.h"
+#include "worker/backend/devices.h"
+#include "worker/eval/draw.h"
+#include "worker/eval/results.h"
+#include "worker/models/model.h"
+#include "worker/models/model_io.h"
+#include "worker/predict/outputs.h"
+#include "worker/checkpoint/ckpt.h"
+
+enum { PATH_BYTES = 4096 + 64, SMALL_SIDE = 320 };
+
+struct class_list {
+    int n;
+    int64_t *id;
+    const char **name;
+    json_t *root;
+};
+
+struct predictor {
+    const struct predict_options *opt;
+    FILE *out;
+    struct jobspec *spec;
+    struct device *dev;
+    struct model *model;
+    struct arena *arena;
+    struct tape *tape;
+    struct decoder *decoder;
+    struct class_list classes;
+    struct outputs *outputs;
+    float *input, *scratch; /* [size][size][3]; render()'s, grows */
+    size_t scratch_floats;
+    struct candidate *found;
+    struct detection *dets; /* of all images */
+    size_t ndets, room;
+};
+
+/* ---- which checkpoint ---- */
+
+/* -1: none yet */
+static int newest(const char *dir, int64_t *ret_step, struct err *err)
+{
+    DIR *d = opendir(dir);
+    int64_t best = -1;
+
+    if (!d && errno != ENOENT)
+        return err_sys(err, "open '%s'", dir);
+    for (struct dirent *e; d && (e = readdir(d));) {
+        char *end;
+        long long n;
+
+        if (strncmp(e->d_name, "step-", 5) != 0)
+            continue;
+        n = strtoll(e->d_name + 5, &end, 10);
+        if (*end == '\0' && n > best)
+            best = n;
+    }
+    if (d)
+        closedir(d);
+    *ret_step = best;
+    return 0;
+}
+
+/* The newest checkpoint remembers which step had the lowest validation loss. */
+static int64_t best_of(const char *dir, int64_t last)
+{
+    struct ckpt *c;
+    struct err ignored;
+    const struct st_array *a;
+    int64_t best = last, step;
+
+    if (ckpt_open(dir, last, NULL, &c, &ignored) < 0)
+        return last;
+    a = safetensors_find(c->state, "best_step");
+    if (a && a->dtype == ST_I64 && st_count(a) == 1) {
+        memcpy(&step, a->data, sizeof step);
+        if (step > 0)
+            best = step;
+    }
+    ckpt_close(c);
+    return best;
+}
+
+static bool there(const char *dir, int64_t step)
+{
+    char path[PATH_BYTES];
+
+    return snprintf(path, sizeof path, "%s/step-%lld", dir, (long long)step) < (int)sizeof path && access(path, F_OK) == 0;
+}
+
+static int choose(const struct predict_options *opt, const char *dir, int64_t *ret_step, struct err *err)
+{
+    int64_t last = -1;
+    char *end;
+    int rc = newest(dir, &last, err);
+
+    if (rc < 0)
+        return rc;
+    if (last < 0)
+        return err_set(err, ERR_NOTFOUND, "'%s' holds no checkpoint yet", dir);
+    if (strcmp(opt->checkpoint, "last") == 0) {
+        *ret_step = last;
+    } else if (strcmp(opt->checkpoint, "best") == 0) {
+        *ret_step = best_of(dir, last);
+    } else {
+        *ret_step = strtoll(opt->checkpoint, &end, 10);
+        if (*opt->checkpoint == '\0' || *end)
+            return err_set(err, ERR_INPUT, "--checkpoint must be a step, best or last, is '%s'", opt->checkpoint);
+        if (!there(dir, *ret_step))
+            return err_set(err, ERR_NOTFOUND, "'%s' holds no checkpoint of step %s; the newest is that of step %lld", dir, opt->checkpoint,
+                           (long long)last);
+    }
+    return 0;
+}
+
+/* ---- opening ---- */
+
+static int read_classes(const char *text, struct class_list *c, struct err *err)
+{
+    json_t *item;
+    size_t i;
+
+    c->root = text ? json_loads(text, 0, NULL) : NULL;
+    if (!json_is_array(c->root) || json_array_size(c->root) == 0 || json_array_size(c->root) > JOB_MAX_BYTES)
+        return err_set(err, ERR_CORRUPT, "model.safetensors names no classes");
+    c->n = (int)json_array_size(c->root);
+    c->id = calloc((size_t)c->n, sizeof *c->id);
+    c->name = calloc((size_t)c->n, sizeof *c->name);
+    if (!c->id || !c->name)
+        return err_set(err, ERR_DEVICE, "out of memory");
+    json_array_foreach (c->root, i, item) {
+        c->id[i] = json_integer_value(json_object_get(item, "id"));
+        c->name[i] = json_string_value(json_object_get(item, "name"));
+        if (!c->name[i])
+            return err_set(err, ERR_CORRUPT, "model.safetensors: class %zu has no name", i);
+    }
+    return 0;
+}
+
+static int read_spec(struct predictor *p, struct err *err)
+{
+    char path[PATH_BYTES];
+    json_t *root;
+    int rc;
+
+    snprintf(path, sizeof path, "%s/spec.json", p->opt->job_dir);
+    rc = jobspec_read(path, &root, err);
+    if (rc < 0)
+        return rc;
+    rc = jobspec_parse_stored(root, &p->spec, err);
+    json_decref(root);
+    if (rc >= 0) { /* the checkpoint has the weights */
+        free(p->spec->model_init);
+        p->spec->model_init = NULL;
+    }
+    return rc;
+}
+
+static int load_model(struct predictor *p, const char *dir, int64_t step, struct err *err)
+{
+    struct ckpt *c;
+    int rc = ckpt_open(dir, step, NULL, &c, err);
+
+    if (rc < 0)
+        return rc;
+    rc = read_classes(safetensors_meta(c->model, "classes"), &p->classes, err);
+    if (rc >= 0)
+        rc = model_open(p->spec, p->classes.n, p->dev, &p->model, err);
+    if (rc >= 0)
+        rc = model_import(p->model, c->model, err);
+    ckpt_close(c);
+    fprintf(p->out, "checkpoint of step %lld\n", (long long)step);
+    return rc;
+}
+
+static int predictor_open(struct predictor *p, char *const *images, int nimages, struct err *err)
+{
+    struct device_options dev = { .isa = "auto" };
+    const struct device_ops *ops = NULL;
+    char dir[PATH_BYTES];
+    int64_t step = 0;
+    int rc;
+
+    snprintf(dir, sizeof dir, "%s/checkpoints", p->opt->job_dir);
+    rc = choose(p->opt, dir, &step, err); /* before the job file: a job that never ran has neither, and this says so */
+    if (rc >= 0)
+        rc = read_spec(p, err);
+    if (rc >= 0)
+        rc = device_backend("cpu", "auto", &ops, err); /* GPUs are granted to jobs, and this is none */
+    if (rc >= 0)
+        rc = ops->open(0, &dev, &p->dev, err);
+    if (rc >= 0)
+        rc = load_model(p, dir, step, err);
+    if (rc < 0)
+        return rc;
+    p->arena = arena_new(p->dev, (size_t)64 << 20);
+    p->tape = p->arena ? tape_new(p->dev, p->arena, p->model->nparams) : NULL;
+    p->decoder = decoder_new();
+    p->input = calloc((size_t)p->model->size * (size_t)p->model->size * 3, sizeof *p->input);
+    p->found = calloc((size_t)p->spec->val_max_det, sizeof *p->found);
+    if (!p->tape || !p->decoder || !p->input || !p->found)
+        return err_set(err, ERR_DEVICE, "out of memory");
+    return outputs_open(p->opt->out_dir, images, nimages, &p->outputs, err);
+}
+
+static void predictor_close(struct predictor *p)
+{
+    free(p->dets);
+    free(p->found);
+    free(p->input);
+    free(p->scratch);
+    free(p->classes.id);
+    free(p->classes.name);
+    json_decref(p->classes.root);
+    outputs_close(p->outputs);
+    decoder_free(p->decoder);
+    tape_free(p->tape);
+    arena_free(p->arena);
+    model_free(p->model);
+    if (p->dev)
+        p->dev->ops->close(p->dev);
+    jobspec_free(p->spec);
+}
+
+/* ---- an image ---- */
+
+static int run_network(struct predictor *p, const struct placement *place, const struct image *img, struct err *err)
+{
+    size_t floats = render_scratch(img->w, place->size);
+    struct tensor x;
+    float *mem;
+    int rc;
+
+    if (floats > p->scratch_floats) {
+        free(p->scratch);
+        p->scratch = malloc(floats * sizeof *p->scratch);
+        p->scratch_floats = p->scratch ? floats : 0;
+        if (!p->scratch)
+            return err_set(err, ERR_DEVICE, "out of memory");
+    }
+    render(place, img->rgb, img->w, img->h, p->input, p->scratch);
+    tape_begin(p->tape, TAPE_EVAL, 1, NULL);
+    x = tensor_f32(NULL, 1, place->size, place->size, 3);
+    mem = tape_device_mem(p->tape, tensor_count(&x) * sizeof *mem, "image");
+    if (!mem)
+        return tape_status(p->tape, err);
+    x.data = mem;
+    rc = p->dev->ops->upload(p->dev, mem, p->input, tensor_count(&x) * sizeof *mem, err);
+    return rc < 0 ? rc : p->model->ops->forward(p->model, p->tape, &x, err);
+}
+
+static int collect(struct predictor *p, int index, const struct placement *place, const struct image *img, int n, struct err *err)
+{
+    if (p->ndets + (size_t)n > p->room) {
+        size_t room = (p->ndets + (size_t)n) * 2;
+        struct detection *more = realloc(p->dets, room * sizeof *more);
+
+        if (!more)
+            return err_set(err, ERR_DEVICE, "out of memory");
+        p->dets = more;
+        p->room = room;
+    }
+    for (int i = 0; i < n; i++) {
+        const struct candidate *c = &p->found[i];
+        const float corners[4] = { c->x1, c->y1, c->x2, c->y2 };
+        struct detection *d = &p->dets[p->ndets++];
+
+        *d = (struct detection){ index, c->cls, c->slot, (double)c->score, { 0 } };
+        unplace_box(place, img->w, img->h, corners, d->box);
+    }
+    return 0;
+}
+
+/* Small pictures are enlarged, so that letters can be read. */
+static int write_drawn(struct predictor *p, const char *path, const struct image *img, const struct detection *dets, size_t n,
+                       struct err *err)
+{
+    int side = img->w > img->h ? img->w : img->h, factor = (SMALL_SIDE + side - 1) / side, rc;
+    struct picture small = { (uint8_t *)img->rgb, img->w, img->h }, big;
+    struct detection *scaled = malloc((n + 1) * sizeof *scaled);
+
+    factor = factor > DRAW_MAX_FACTOR ? DRAW_MAX_FACTOR : factor;
+    rc = scaled ? draw_enlarge(&small, factor, &big, err) : err_set(err, ERR_DEVICE, "out of memory");
+    if (rc < 0) {
+        free(scaled);
+        return rc;
+    }
+    for (size_t i = 0; i < n; i++) {
+        scaled[i] = dets[i];
+        for (int k = 0; k < 4; k++)
+            scaled[i].box[k] *= factor;
+    }
+    rc = draw_detections(&big, scaled, n, p->classes.name, p->classes.n, err);
+    if (rc >= 0)
+        rc = image_write_png(path, big.rgb, big.w, big.h, err);
+    free(big.rgb);
+    free(scaled);
+    return rc;
+}
+
+/* *ret_bad: the picture itself is at fault. */
+static int predict_image(struct predictor *p, const char *path, int index, bool *ret_bad, struct err *err)
+{
+    struct detect_options opt = { (float)p->opt->conf, (float)p->spec->val_nms, (int)p->spec->val_max_det };
+    size_t first = p->ndets;
+    const char *drawn;
+    struct placement place;
+    struct image img;
+    int n = 0, rc = image_read(p->decoder, path, &img, err);
+
+    *ret_bad = rc < 0 && file_at_fault(rc);
+    if (rc < 0)
+        return rc;
+    place = place_letterbox(img.w, img.h, p->model->size);
+    rc = run_network(p, &place, &img, err);
+    if (rc >= 0)
+        rc = p->model->ops->detect(p->model, 0, 0, &opt, p->found, &n, err);
+    if (rc >= 0)
+        rc = collect(p, index, &place, &img, n, err);
+    if (rc >= 0)
+        rc = outputs_picture(p->outputs, path, &drawn, err);
+    if (rc >= 0)
+        rc = write_drawn(p, drawn, &img, p->dets + first, (size_t)n, err);
+    if (rc >= 0)
+        fprintf(p->out, "%s: %d objects -> %s\n", path, n, drawn);
+    return rc;
+}
+
+static int write_results(struct predictor *p, char *const *images, int nimages, struct err *err)
+{
+    const char *path;
+    int64_t *ids = calloc((size_t)nimages, sizeof *ids);
+    struct results_images of = { ids, (const char *const *)images, nimages };
+    int rc = ids ? outputs_results(p->outputs, &path, err) : err_set(err, ERR_DEVICE, "out of memory");
+
+    for (int i = 0; i < nimages && rc >= 0; i++)
+        ids[i] = i + 1;
+    if (rc >= 0)
+        rc = results_write(path, p->dets, p->ndets, &of, p->classes.id, p->classes.n, err);
+    free(ids);
+    if (rc >= 0)
+        fprintf(p->out, "%zu detections -> %s\n", p->ndets, path);
+    return rc;
+}
+
+int predict_run(const struct predict_options *opt, char *const *images, int nimages, FILE *out, struct err *err)
+{
+    struct predictor p = { .opt = opt, .out = out };
+    int nbad = 0, rc = predictor_open(&p, images, nimages, err);
+
+    for (int i = 0; i < nimages && rc >= 0; i++) {
+        bool bad;
+
+        rc = predict_image(&p, images[i], i, &bad, err);
+        if (bad) {
+            fprintf(out, "%s\n", err->msg);
+            nbad++;
+            rc = 0;
+        }
+    }
+    if (rc >= 0)
+        rc = write_results(&p, images, nimages, err);
+    predictor_close(&p);
+    if (rc >= 0 && nbad > 0)
+        return err_set(err, ERR_DATA, "%d of %d images could not be read", nbad, nimages);
+    return rc;
+}

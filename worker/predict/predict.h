@@ -1,0 +1,16 @@
+/* worker/predict/predict.h - what `detctl predict` runs: a job's checkpoint on some pictures. */
+#pragma once
+#include <stdio.h>
+
+struct err;
+
+struct predict_options {
+    const char *job_dir, *out_dir;
+    const char *checkpoint; /* a step, "best" (by validation loss; the newest where there was no validation) or "last" */
+    double conf;            /* lowest score to draw and write */
+};
+
+/* Draws the detections of each image into out_dir (names: worker/predict/outputs.h) and writes all of them to out_dir/results.json in COCO form, image_id counting
+ * the arguments from 1. Prints a line per image. Images that cannot be read are told and left out; ERR_DATA at the end when there was one. Where there is no
+ * checkpoint out_dir is not made. */
+int predict_run(const struct predict_options *opt, char *const *images, int nimages, FILE *out, struct err *err);

@@ -1,0 +1,97 @@
+/* tests/device/test_families.c - every operation is there on every device that has its family, and some test here calls it.
+ * uses: proto worker/core cpu cuda */
+#include "tests/device/devices.h"
+
+#include <glob.h>
+
+#include "tests/harness.h"
+
+struct row {
+    const char *family, *name;
+};
+
+#define ROW(family, name, params, args) { #family, #name },
+#define ROWS(family, LIST)              LIST(ROW)
+static const struct row of_all[] = { FAMILIES_OF_ALL(ROWS) }, of_some[] = { FAMILIES_OF_SOME(ROWS) };
+#undef ROWS
+#undef ROW
+#define COUNT(rows) (sizeof(rows) / sizeof *(rows))
+
+/* Where a device has the family, it has all of it. */
+static void check_tables(struct device *dev)
+{
+#define ROW(family, name, params, args) \
+    if (!dev->on->family->name)         \
+        fail_msg("%s lacks %s->%s", dev->ops->name, #family, #name);
+#define FAMILY(family, LIST) \
+    if (dev->on->family) {   \
+        LIST(ROW)            \
+    }
+    FAMILIES(FAMILY)
+#undef FAMILY
+#define FAMILY(family, LIST) assert_non_null(dev->on->family);
+    FAMILIES_OF_ALL(FAMILY)
+#undef FAMILY
+#undef ROW
+}
+
+static void tables(void **state)
+{
+    (void)state;
+    for (int d = 0; d < devices.n; d++)
+        check_tables(devices.dev[d]);
+}
+
+/* The text of all files here, to be freed. */
+static char *sources(void)
+{
+    char *text = NULL;
+    size_t n = 0;
+    glob_t found;
+
+    assert_int_equal(glob("tests/device/*.[ch]", 0, NULL, &found), 0);
+    for (size_t i = 0; i < found.gl_pathc; i++) {
+        FILE *f = fopen(found.gl_pathv[i], "r");
+        size_t got;
+
+        assert_non_null(f);
+        do {
+            text = realloc(text, n + 65536 + 1);
+            assert_non_null(text);
+            got = fread(text + n, 1, 65536, f);
+            n += got;
+        } while (got > 0);
+        text[n] = '\0';
+        fclose(f);
+    }
+    globfree(&found);
+    return text;
+}
+
+static void check_called(const struct row *rows, size_t n, const char *text)
+{
+    char call[80];
+
+    for (size_t i = 0; i < n; i++) {
+        snprintf(call, sizeof call, "on->%s->%s(", rows[i].family, rows[i].name);
+        if (!strstr(text, call))
+            fail_msg("no test of this folder calls %s", call);
+    }
+}
+
+static void called(void **state)
+{
+    char *text = sources();
+
+    (void)state;
+    check_called(of_all, COUNT(of_all), text);
+    check_called(of_some, COUNT(of_some), text);
+    free(text);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = { cmocka_unit_test(tables), cmocka_unit_test(called) };
+
+    return cmocka_run_group_tests_name("families", tests, open_devices, close_devices);
+}

@@ -20,9 +20,11 @@ static const struct row of_all[] = { FAMILIES_OF_ALL(ROWS) }, of_some[] = { FAMI
 /* Where a device has the family, it has all of it. */
 static void check_tables(struct device *dev)
 {
+    const char *who = dev->ops->name;
+
 #define ROW(family, name, params, args) \
     if (!dev->on->family->name)         \
-        fail_msg("%s lacks %s->%s", dev->ops->name, #family, #name);
+        fail_msg("%s lacks %s->%s", who, #family, #name);
 #define FAMILY(family, LIST) \
     if (dev->on->family) {   \
         LIST(ROW)            \

@@ -8,7 +8,7 @@
 #include "proto/err.h"
 #include "proto/jobspec_table.h"
 
-enum { ENV_VALUE_MAX = 4096, NAME_SHOWN = 48 };
+enum { ENV_VALUE_MAX = 4096, NAME_SHOWN = 48, PRESET_NAMES_MAX = 2048 };
 
 static void *member(struct jobspec *s, const struct job_key *k)
 {
@@ -69,7 +69,7 @@ static int take_text(char **ret, const struct job_key *k, const json_t *v, struc
 static int take_enum(char **ret, const struct job_key *k, const json_t *v, struct err *err)
 {
     const char *text = json_string_value(v);
-    char list[200];
+    char list[PRESET_NAMES_MAX];
 
     for (const char *p = k->values; text && *text && *p;) {
         size_t n = strcspn(p, "|");
@@ -250,7 +250,46 @@ static int fill(struct jobspec *s, const struct job_key *k, const char *def, con
     return rc;
 }
 
-static int parse(const json_t *root, bool stored, struct jobspec **ret_spec, struct err *err)
+/* "a|b|c" of the presets' names, for the row of model.preset. */
+static void preset_words(const struct job_presets *presets, char *out, size_t size)
+{
+    size_t used = 0;
+
+    *out = '\0';
+    for (int i = 0; i < presets->n && used < size; i++)
+        used += (size_t)snprintf(out + used, size - used, "%s%s", i ? "|" : "", presets->row[i].name);
+}
+
+static int fill_all(struct jobspec *s, const struct job_presets *presets, bool stored, const json_t *const *given, struct err *err)
+{
+    char names[PRESET_NAMES_MAX];
+    int rc = 0;
+
+    preset_words(presets, names, sizeof names);
+    for (size_t i = 0; i < JOB_KEY_COUNT && rc == 0; i++) {
+        struct job_key k = job_keys[i];
+
+        if (i == JOB_KEY_model_preset)
+            k.values = names;
+        rc = fill(s, &k, stored && job_key_has_neutral(&k) ? k.neutral : k.def, given[i], err);
+    }
+    return rc;
+}
+
+/* null sets nothing. */
+static int refuse_foreign(const struct jobspec *s, const json_t *const *given, struct err *err)
+{
+    for (size_t i = 0; i < JOB_KEY_COUNT; i++) {
+        const struct job_key *k = &job_keys[i];
+
+        if (!given[i] || json_is_null(given[i]) || job_key_of(k, s->family))
+            continue;
+        return job_error(err, k->path, "not a key of preset '%s', only of models of the family %s", s->model_preset, k->families);
+    }
+    return 0;
+}
+
+int jobspec_parse_for(const struct job_presets *presets, const json_t *root, bool stored, struct jobspec **ret_spec, struct err *err)
 {
     const json_t *given[JOB_KEY_COUNT] = { NULL };
     struct jobspec *s;
@@ -262,11 +301,12 @@ static int parse(const json_t *root, bool stored, struct jobspec **ret_spec, str
     if (!s)
         return err_set(err, -ENOMEM, "out of memory");
     rc = walk(root, "", given, err);
-    for (size_t i = 0; i < JOB_KEY_COUNT && rc == 0; i++) {
-        const struct job_key *k = &job_keys[i];
-
-        rc = fill(s, k, stored && job_key_has_neutral(k) ? k->neutral : k->def, given[i], err);
-    }
+    if (rc == 0)
+        rc = fill_all(s, presets, stored, given, err);
+    if (rc == 0)
+        rc = jobspec_choose(s, presets, err);
+    if (rc == 0)
+        rc = refuse_foreign(s, given, err);
     if (rc == 0)
         rc = jobspec_finish(s, err);
     if (rc == 0)
@@ -278,12 +318,12 @@ static int parse(const json_t *root, bool stored, struct jobspec **ret_spec, str
 
 int jobspec_parse(const json_t *root, struct jobspec **ret_spec, struct err *err)
 {
-    return parse(root, false, ret_spec, err);
+    return jobspec_parse_for(&job_presets, root, false, ret_spec, err);
 }
 
 int jobspec_parse_stored(const json_t *root, struct jobspec **ret_spec, struct err *err)
 {
-    return parse(root, true, ret_spec, err);
+    return jobspec_parse_for(&job_presets, root, true, ret_spec, err);
 }
 
 void jobspec_free(struct jobspec *s)

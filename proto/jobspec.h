@@ -5,6 +5,8 @@
 #include <stdint.h>
 #include <stdio.h>
 
+#include "proto/presets.h"
+
 struct err;
 
 enum { JOB_MAX_BYTES = 1 << 20, JOB_MAX_LIST = 64, JOB_MAX_RANKS = 64, JOB_MAX_SHARDS = 64 };
@@ -17,95 +19,102 @@ enum { JOB_SIZE_GRAIN = 32 }; /* input sides are multiples of it, pixels */
  *   neutral  the value, as JSON text, that means "as before this key existed": at it a key is left out of what jobspec_deciding() gives,
  *            so that checkpoints older than the key stay good; a stored job that lacks the key has this value, whatever the default is.
  *            "-" = always given: the keys of the first day; "*" = never given, the key decides no result
+ *   families the families of models (presets.h) it is a key of, separated by blanks; "" = all. For a model of another one it is an error, and
+ *            neither jobspec_json() nor jobspec_deciding() gives it
  *   min,max  range of numbers, or length of strings and lists (REAL: a min written as 1e-300 means "> 0")
  *   unit     "" where there is none        values   ENUM: allowed words, separated by '|'
  * Types: PATHs are made absolute by the client, relative to the job file. */
 /* clang-format off */
 #define JOB_KEYS(X)                                                                                                                       \
-    X(name, "name", STR, "\"job\"", "*", 1, 64, "", "", "name shown in lists")                                                            \
-    X(model_preset, "model.preset", ENUM, "null", "-", 0, 0, "", "yolov3|yolov3_tiny|yolov3_spp", "network by name; this or model.cfg")   \
-    X(model_cfg, "model.cfg", PATH, "null", "-", 0, 4095, "", "", "darknet .cfg of the YOLOv3 family")                                    \
-    X(model_size, "model.size", INT, "null", "-", 32, 2048, "px", "",                                                                     \
+    X(name, "name", STR, "\"job\"", "*", "", 1, 64, "", "", "name shown in lists")                                                        \
+    X(model_preset, "model.preset", ENUM, "null", "-", "", 0, 0, "", JOB_PRESET_WORDS, "network by name; this or model.cfg")              \
+    X(model_cfg, "model.cfg", PATH, "null", "-", "yolo", 0, 4095, "", "", "darknet .cfg of the YOLOv3 family")                            \
+    X(model_size, "model.size", INT, "null", "-", "", 32, 2048, "px", "",                                                                 \
       "network input side, a multiple of 32; default from the preset or cfg")                                                             \
-    X(model_width, "model.width", REAL, "1.0", "-", 1e-2, 8, "x", "", "scales the channels of all hidden layers of a preset")             \
-    X(model_init, "model.init", PATH, "null", "-", 0, 4095, "", "", "weights to start from: .safetensors, or darknet .weights")           \
-    X(model_load_until, "model.load_until", INT, "null", "-", 0, 10000, "layer", "", "load only layers before this one from model.init")  \
-    X(model_sync_bn, "model.sync_bn", BOOL, "false", "-", 0, 0, "", "", "batch statistics over all shards instead of each shard")         \
-    X(model_freeze_bn, "model.freeze_bn", BOOL, "false", "-", 0, 0, "", "", "normalise with running statistics, which stay as loaded")    \
-    X(model_bn_momentum, "model.bn_momentum", REAL, "0.03", "-", 1e-300, 1, "", "", "weight of a step in the running statistics")         \
-    X(model_obj_prior, "model.obj_prior", REAL, "0.01", "-", 0, 0.5, "", "", "initial objectness of new heads; 0 leaves the biases at 0") \
-    X(model_ignore_thresh, "model.ignore_thresh", REAL, "null", "-", 0, 1, "IoU", "", "default from the cfg (.7)")                        \
-    X(model_assign_iou_thresh, "model.assign_iou_thresh", REAL, "1.0", "-", 0, 1, "IoU", "", "further anchors above it are positive too") \
-    X(model_box_gain, "model.box_gain", REAL, "1.0", "-", 0, 1e6, "x", "", "weight of the box term")                                      \
-    X(model_obj_gain, "model.obj_gain", REAL, "1.0", "-", 0, 1e6, "x", "", "weight of the objectness term of positives")                  \
-    X(model_noobj_gain, "model.noobj_gain", REAL, "1.0", "-", 0, 1e6, "x", "", "weight of the objectness term of negatives")              \
-    X(model_cls_gain, "model.cls_gain", REAL, "1.0", "-", 0, 1e6, "x", "", "weight of the class term")                                    \
-    X(data_train_format, "data.train.format", ENUM, "\"coco\"", "-", 0, 0, "", "coco", "annotation format")                               \
-    X(data_train_annotations, "data.train.annotations", PATH, "-", "-", 1, 4095, "", "", "annotation file of the training split")         \
-    X(data_train_images, "data.train.images", PATH, "-", "-", 1, 4095, "", "", "folder of its images")                                    \
-    X(data_val_format, "data.val.format", ENUM, "\"coco\"", "-", 0, 0, "", "coco", "annotation format")                                   \
-    X(data_val_annotations, "data.val.annotations", PATH, "null", "-", 1, 4095, "", "",                                                   \
+    X(model_width, "model.width", REAL, "1.0", "-", "yolo", 1e-2, 8, "x", "", "scales the channels of all hidden layers of a preset")     \
+    X(model_init, "model.init", PATH, "null", "-", "", 0, 4095, "", "", "weights to start from: .safetensors, or darknet .weights")       \
+    X(model_load_until, "model.load_until", INT, "null", "-", "yolo", 0, 10000, "layer", "",                                              \
+      "load only layers before this one from model.init")                                                                                 \
+    X(model_sync_bn, "model.sync_bn", BOOL, "false", "-", "", 0, 0, "", "", "batch statistics over all shards instead of each shard")     \
+    X(model_freeze_bn, "model.freeze_bn", BOOL, "false", "-", "", 0, 0, "", "", "normalise with running statistics, which stay as loaded")\
+    X(model_bn_momentum, "model.bn_momentum", REAL, "0.03", "-", "", 1e-300, 1, "", "", "weight of a step in the running statistics")     \
+    X(model_obj_prior, "model.obj_prior", REAL, "0.01", "-", "yolo", 0, 0.5, "", "",                                                      \
+      "initial objectness of new heads; 0 leaves the biases at 0")                                                                        \
+    X(model_ignore_thresh, "model.ignore_thresh", REAL, "null", "-", "yolo", 0, 1, "IoU", "", "default from the cfg (.7)")                \
+    X(model_assign_iou_thresh, "model.assign_iou_thresh", REAL, "1.0", "-", "yolo", 0, 1, "IoU", "",                                      \
+      "further anchors above it are positive too")                                                                                        \
+    X(model_box_gain, "model.box_gain", REAL, "1.0", "-", "yolo", 0, 1e6, "x", "", "weight of the box term")                              \
+    X(model_obj_gain, "model.obj_gain", REAL, "1.0", "-", "yolo", 0, 1e6, "x", "", "weight of the objectness term of positives")          \
+    X(model_noobj_gain, "model.noobj_gain", REAL, "1.0", "-", "yolo", 0, 1e6, "x", "", "weight of the objectness term of negatives")      \
+    X(model_cls_gain, "model.cls_gain", REAL, "1.0", "-", "yolo", 0, 1e6, "x", "", "weight of the class term")                            \
+    X(data_train_format, "data.train.format", ENUM, "\"coco\"", "-", "", 0, 0, "", "coco", "annotation format")                           \
+    X(data_train_annotations, "data.train.annotations", PATH, "-", "-", "", 1, 4095, "", "", "annotation file of the training split")     \
+    X(data_train_images, "data.train.images", PATH, "-", "-", "", 1, 4095, "", "", "folder of its images")                                \
+    X(data_val_format, "data.val.format", ENUM, "\"coco\"", "-", "", 0, 0, "", "coco", "annotation format")                               \
+    X(data_val_annotations, "data.val.annotations", PATH, "null", "-", "", 1, 4095, "", "",                                               \
       "annotation file of the validation split; none: no validation")                                                                     \
-    X(data_val_images, "data.val.images", PATH, "null", "-", 1, 4095, "", "", "folder of its images")                                     \
-    X(data_on_bad, "data.on_bad", ENUM, "\"error\"", "-", 0, 0, "", "error|skip",                                                         \
+    X(data_val_images, "data.val.images", PATH, "null", "-", "", 1, 4095, "", "", "folder of its images")                                 \
+    X(data_on_bad, "data.on_bad", ENUM, "\"error\"", "-", "", 0, 0, "", "error|skip",                                                     \
       "bad records: refuse the data set, or skip and count them")                                                                         \
-    X(data_workers, "data.workers", INT, "null", "-", 1, 256, "threads", "",                                                              \
+    X(data_workers, "data.workers", INT, "null", "-", "", 1, 256, "threads", "",                                                          \
       "decoding threads of a rank; default run.threads / 4, beside a GPU run.threads - 1 and at most 16")                                 \
-    X(data_augment_flip, "data.augment.flip", REAL, "0.5", "-", 0, 1, "prob", "", "mirror left-right")                                    \
-    X(data_augment_vflip, "data.augment.vflip", REAL, "0", "-", 0, 1, "prob", "", "mirror top-bottom")                                    \
-    X(data_augment_jitter, "data.augment.jitter", REAL, "0.3", "-", 0, 0.9, "", "", "aspect and placement jitter")                        \
-    X(data_augment_scale, "data.augment.scale", REAL, "0", "-", 0, 0.9, "", "",                                                           \
+    X(data_augment_flip, "data.augment.flip", REAL, "0.5", "-", "", 0, 1, "prob", "", "mirror left-right")                                \
+    X(data_augment_vflip, "data.augment.vflip", REAL, "0", "-", "", 0, 1, "prob", "", "mirror top-bottom")                                \
+    X(data_augment_jitter, "data.augment.jitter", REAL, "0.3", "-", "", 0, 0.9, "", "", "aspect and placement jitter")                    \
+    X(data_augment_scale, "data.augment.scale", REAL, "0", "-", "", 0, 0.9, "", "",                                                       \
       "zoom by 1 - scale .. 1 + scale, cropping what leaves the picture")                                                                 \
-    X(data_augment_hue, "data.augment.hue", REAL, "0.1", "-", 0, 0.5, "", "", "hue shift, of a full turn")                                \
-    X(data_augment_saturation, "data.augment.saturation", REAL, "1.5", "-", 1, 10, "x", "", "saturation is multiplied by 1/x .. x")       \
-    X(data_augment_exposure, "data.augment.exposure", REAL, "1.5", "-", 1, 10, "x", "", "brightness is multiplied by 1/x .. x")           \
-    X(data_augment_multiscale, "data.augment.multiscale", BOOL, "false", "-", 0, 0, "", "", "new network size every 10 steps")            \
-    X(data_augment_size_min, "data.augment.size_min", INT, "null", "-", 32, 2048, "px", "", "default: model.size - 96, at least 32")      \
-    X(data_augment_size_max, "data.augment.size_max", INT, "null", "-", 32, 2048, "px", "", "default: model.size + 96")                   \
-    X(train_steps, "train.steps", INT, "-", "-", 1, 100000000, "steps", "", "optimizer steps")                                            \
-    X(train_batch, "train.batch", INT, "-", "-", 1, 65536, "images", "", "global batch: all ranks, all waves")                            \
-    X(train_shards, "train.shards", INT, "null", "-", 1, 64, "shards", "",                                                                \
+    X(data_augment_hue, "data.augment.hue", REAL, "0.1", "-", "", 0, 0.5, "", "", "hue shift, of a full turn")                            \
+    X(data_augment_saturation, "data.augment.saturation", REAL, "1.5", "-", "", 1, 10, "x", "", "saturation is multiplied by 1/x .. x")   \
+    X(data_augment_exposure, "data.augment.exposure", REAL, "1.5", "-", "", 1, 10, "x", "", "brightness is multiplied by 1/x .. x")       \
+    X(data_augment_multiscale, "data.augment.multiscale", BOOL, "false", "-", "", 0, 0, "", "", "new network size every 10 steps")        \
+    X(data_augment_size_min, "data.augment.size_min", INT, "null", "-", "", 32, 2048, "px", "", "default: model.size - 96, at least 32")  \
+    X(data_augment_size_max, "data.augment.size_max", INT, "null", "-", "", 32, 2048, "px", "", "default: model.size + 96")               \
+    X(train_steps, "train.steps", INT, "-", "-", "", 1, 100000000, "steps", "", "optimizer steps")                                        \
+    X(train_batch, "train.batch", INT, "-", "-", "", 1, 65536, "images", "", "global batch: all ranks, all waves")                        \
+    X(train_shards, "train.shards", INT, "null", "-", "", 1, 64, "shards", "",                                                            \
       "virtual ranks, a power of two that divides the batch; default: largest <= 8 with >= 4 images each")                                \
-    X(train_waves, "train.waves", INT, "1", "-", 1, 64, "waves", "",                                                                      \
+    X(train_waves, "train.waves", INT, "1", "-", "", 1, 64, "waves", "",                                                                  \
       "parts in which a rank computes its shards; saves memory, changes no bits")                                                         \
-    X(train_seed, "train.seed", INT, "1", "-", 0, 9007199254740991, "", "", "of everything random")                                       \
-    X(train_optimizer, "train.optimizer", ENUM, "\"sgd\"", "-", 0, 0, "", "sgd", "momentum SGD")                                          \
-    X(train_lr, "train.lr", REAL, "0.001", "-", 1e-300, 1e3, "", "", "learning rate after burn-in")                                       \
-    X(train_momentum, "train.momentum", REAL, "0.9", "-", 0, 0.9999, "", "", "")                                                          \
-    X(train_weight_decay, "train.weight_decay", REAL, "0.0005", "-", 0, 10, "", "", "on convolution weights only")                        \
-    X(train_burn_in, "train.burn_in", INT, "null", "-", 0, 100000000, "steps", "", "warm-up; default min(1000, steps/20)")                \
-    X(train_burn_in_power, "train.burn_in_power", REAL, "4", "-", 0.1, 10, "", "", "lr * (t / burn_in) ^ power")                          \
-    X(train_lr_steps, "train.lr_steps", REALS, "[0.8, 0.9]", "-", 0, 64, "steps", "",                                                     \
+    X(train_seed, "train.seed", INT, "1", "-", "", 0, 9007199254740991, "", "", "of everything random")                                   \
+    X(train_optimizer, "train.optimizer", ENUM, "\"sgd\"", "-", "", 0, 0, "", "sgd", "momentum SGD")                                      \
+    X(train_lr, "train.lr", REAL, "0.001", "-", "", 1e-300, 1e3, "", "", "learning rate after burn-in")                                   \
+    X(train_momentum, "train.momentum", REAL, "0.9", "-", "", 0, 0.9999, "", "", "")                                                      \
+    X(train_weight_decay, "train.weight_decay", REAL, "0.0005", "-", "", 0, 10, "", "", "on convolution weights only")                    \
+    X(train_burn_in, "train.burn_in", INT, "null", "-", "", 0, 100000000, "steps", "", "warm-up; default min(1000, steps/20)")            \
+    X(train_burn_in_power, "train.burn_in_power", REAL, "4", "-", "", 0.1, 10, "", "", "lr * (t / burn_in) ^ power")                      \
+    X(train_lr_steps, "train.lr_steps", REALS, "[0.8, 0.9]", "-", "", 0, 64, "steps", "",                                                 \
       "where the rate is scaled; values below 1 are fractions of train.steps")                                                            \
-    X(train_lr_scale, "train.lr_scale", REAL, "0.1", "-", 1e-300, 1, "x", "", "factor at each of train.lr_steps")                         \
-    X(train_clip_norm, "train.clip_norm", REAL, "0", "-", 0, 1e9, "", "", "clip the norm of the whole gradient; 0: off")                  \
-    X(train_ema, "train.ema", REAL, "0", "0", 0, 0.99999, "", "",                                                                         \
+    X(train_lr_scale, "train.lr_scale", REAL, "0.1", "-", "", 1e-300, 1, "x", "", "factor at each of train.lr_steps")                     \
+    X(train_clip_norm, "train.clip_norm", REAL, "0", "-", "", 0, 1e9, "", "", "clip the norm of the whole gradient; 0: off")              \
+    X(train_ema, "train.ema", REAL, "0", "0", "", 0, 0.99999, "", "",                                                                     \
       "decay of the moving average of the weights that is validated and saved; 0: none")                                                  \
-    X(train_log_every, "train.log_every", INT, "10", "-", 1, 1000000, "steps", "",                                                        \
+    X(train_log_every, "train.log_every", INT, "10", "-", "", 1, 1000000, "steps", "",                                                    \
       "training loss is summed over so many steps and stored")                                                                            \
-    X(val_every, "val.every", INT, "null", "-", 0, 100000000, "steps", "",                                                                \
+    X(val_every, "val.every", INT, "null", "-", "", 0, 100000000, "steps", "",                                                            \
       "validate after so many steps, and after the last; 0: never; default steps/10 where there is data.val")                             \
-    X(val_batch, "val.batch", INT, "8", "-", 1, 4096, "images", "", "images of a validation shard")                                       \
-    X(val_conf, "val.conf", REAL, "0.005", "-", 0, 1, "score", "", "detections below it are dropped")                                     \
-    X(val_nms, "val.nms", REAL, "0.45", "-", 0, 1, "IoU", "", "per-class suppression")                                                    \
-    X(val_max_det, "val.max_det", INT, "100", "-", 1, 10000, "boxes", "", "detections kept of an image")                                  \
-    X(checkpoint_every, "checkpoint.every", INT, "null", "-", 0, 100000000, "steps", "",                                                  \
+    X(val_batch, "val.batch", INT, "8", "-", "", 1, 4096, "images", "", "images of a validation shard")                                   \
+    X(val_conf, "val.conf", REAL, "0.005", "-", "yolo", 0, 1, "score", "", "detections below it are dropped")                             \
+    X(val_nms, "val.nms", REAL, "0.45", "-", "yolo", 0, 1, "IoU", "", "per-class suppression")                                            \
+    X(val_max_det, "val.max_det", INT, "100", "-", "yolo", 1, 10000, "boxes", "", "detections kept of an image")                          \
+    X(checkpoint_every, "checkpoint.every", INT, "null", "-", "", 0, 100000000, "steps", "",                                              \
       "0: only at the end; default: val.every, or steps/10 without validation")                                                           \
-    X(checkpoint_keep, "checkpoint.keep", INT, "3", "-", 1, 1000, "", "", "newest checkpoints kept, besides the best by validation loss") \
-    X(run_device, "run.device", ENUM, "\"auto\"", "*", 0, 0, "", "auto|cpu|cuda", "")                                                     \
-    X(run_ranks, "run.ranks", INT, "1", "*", 1, 64, "processes", "", "changes no result on CPUs, nor on GPUs in tier world")              \
-    X(run_ranks_per_gpu, "run.ranks_per_gpu", INT, "1", "*", 1, 8, "processes", "",                                                       \
+    X(checkpoint_keep, "checkpoint.keep", INT, "3", "-", "", 1, 1000, "", "",                                                             \
+      "newest checkpoints kept, besides the best by validation loss")                                                                     \
+    X(run_device, "run.device", ENUM, "\"auto\"", "*", "", 0, 0, "", "auto|cpu|cuda", "")                                                 \
+    X(run_ranks, "run.ranks", INT, "1", "*", "", 1, 64, "processes", "", "changes no result on CPUs, nor on GPUs in tier world")          \
+    X(run_ranks_per_gpu, "run.ranks_per_gpu", INT, "1", "*", "", 1, 8, "processes", "",                                                   \
       "ranks that share one GPU; more than 1 uses the shared-memory transport")                                                           \
-    X(run_threads, "run.threads", INT, "null", "*", 1, 1024, "threads", "", "CPU compute threads of a rank; default max(1, slots/ranks)") \
-    X(run_isa, "run.isa", ENUM, "\"auto\"", "*", 0, 0, "", "auto|avx512|avx2|generic", "CPU build; all give the same bits")               \
-    X(run_deterministic, "run.deterministic", ENUM, "null", "*", 0, 0, "", "off|rerun|world", "tier; default: the node's")                \
-    X(run_precision, "run.precision", ENUM, "\"fp32\"", "*", 0, 0, "", "fp32|tf32|bf16",                                                  \
+    X(run_threads, "run.threads", INT, "null", "*", "", 1, 1024, "threads", "",                                                           \
+      "CPU compute threads of a rank; default max(1, slots/ranks)")                                                                       \
+    X(run_isa, "run.isa", ENUM, "\"auto\"", "*", "", 0, 0, "", "auto|avx512|avx2|generic", "CPU build; all give the same bits")           \
+    X(run_deterministic, "run.deterministic", ENUM, "null", "*", "", 0, 0, "", "off|rerun|world", "tier; default: the node's")            \
+    X(run_precision, "run.precision", ENUM, "\"fp32\"", "*", "", 0, 0, "", "fp32|tf32|bf16",                                              \
       "of activations and products; sums, weights and their gradients are fp32; the CPU has fp32 only")                                   \
-    X(run_restarts, "run.restarts", INT, "3", "*", 0, 1000, "times", "",                                                                  \
+    X(run_restarts, "run.restarts", INT, "3", "*", "", 0, 1000, "times", "",                                                              \
       "consecutive failures without a newer checkpoint that are retried")                                                                 \
-    X(run_on_hang, "run.on_hang", ENUM, "\"restart\"", "*", 0, 0, "", "restart|fail", "what a hang verdict does")                         \
-    X(run_priority, "run.priority", INT, "0", "*", -1000, 1000, "", "", "higher runs first")                                              \
-    X(run_env, "run.env", MAP, "{}", "*", 0, 64, "", "", "environment variables of the ranks")
+    X(run_on_hang, "run.on_hang", ENUM, "\"restart\"", "*", "", 0, 0, "", "restart|fail", "what a hang verdict does")                     \
+    X(run_priority, "run.priority", INT, "0", "*", "", -1000, 1000, "", "", "higher runs first")                                          \
+    X(run_env, "run.env", MAP, "{}", "*", "", 0, 64, "", "", "environment variables of the ranks")
 /* clang-format on */
 
 struct jobspec_list {
@@ -127,6 +136,8 @@ struct jobspec {
 #define X(field, key, type, ...) JOB_TYPE_##type field;
     JOB_KEYS(X)
 #undef X
+    const struct job_preset *preset; /* of model.preset; NULL with model.cfg */
+    const struct job_family *family; /* of the model */
 };
 
 /* Checks `root` (borrowed; the object form of a job file) against the table and the rules between keys, and fills in defaults (what the
@@ -135,8 +146,10 @@ struct jobspec {
 int jobspec_parse(const json_t *root, struct jobspec **ret_spec, struct err *err);
 /* The same for what jobspec_json() once gave, perhaps in an older version: a key that it lacks takes its neutral value. */
 int jobspec_parse_stored(const json_t *root, struct jobspec **ret_spec, struct err *err);
+/* Either of both with other networks than job_presets; they must outlive the spec. */
+int jobspec_parse_for(const struct job_presets *presets, const json_t *root, bool stored, struct jobspec **ret_spec, struct err *err);
 void jobspec_free(struct jobspec *s);
-/* The nested JSON form with every default filled in (new reference), keys in table order: what spec.json holds. */
+/* The nested JSON form with every default filled in (new reference), the keys of its family in table order: what spec.json holds. */
 json_t *jobspec_json(const struct jobspec *s);
 /* What decides the results: that form without keys at their neutral value, and without the key `but` (its path; NULL: none). NULL: out of
  * memory. Checkpoints keep a hash of it, so what it gives for a job must never change. */
@@ -149,8 +162,8 @@ int jobspec_override(json_t *root, const char *assignment, struct err *err);
 int jobspec_absolute(json_t *root, const char *dir, struct err *err);
 /* For receivers that have no folder to resolve against: every PATH must be absolute; the error names the key. */
 int jobspec_require_absolute(const struct jobspec *s, struct err *err);
-/* Derived, pure: shards for a batch by the default rule. */
-int jobspec_default_shards(int64_t batch);
+/* Derived, pure: shards for a batch by the default rule, of at least shard_images images each. */
+int jobspec_default_shards(int64_t batch, int shard_images);
 /* From the table: schema/job.schema.json, the `--help-keys` text, and the key list of man/detd-job-file.5 (roff).
  * -EIO: not written whole. */
 int jobspec_write_schema(FILE *out);

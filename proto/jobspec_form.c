@@ -62,7 +62,7 @@ json_t *jobspec_json(const struct jobspec *s)
     json_t *root = json_object();
 
     for (size_t i = 0; i < JOB_KEY_COUNT && root; i++) {
-        if (put(root, job_keys[i].path, member_json(s, &job_keys[i])) < 0) {
+        if (job_key_of(&job_keys[i], s->family) && put(root, job_keys[i].path, member_json(s, &job_keys[i])) < 0) {
             json_decref(root);
             root = NULL;
         }
@@ -97,7 +97,8 @@ json_t *jobspec_deciding(const struct jobspec *s, const char *but)
     for (size_t i = 0; i < JOB_KEY_COUNT && root; i++) {
         const struct job_key *k = &job_keys[i];
         json_t *value = member_json(s, k);
-        int rc = but && strcmp(k->path, but) == 0 ? 0 : decides(k, value);
+        bool left_out = (but && strcmp(k->path, but) == 0) || !job_key_of(k, s->family);
+        int rc = left_out ? 0 : decides(k, value);
 
         if (rc > 0)
             rc = put(root, k->path, json_incref(value));

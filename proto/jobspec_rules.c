@@ -22,25 +22,32 @@ static bool power_of_two(int64_t n)
     return n > 0 && (n & (n - 1)) == 0;
 }
 
-int jobspec_default_shards(int64_t batch)
+int jobspec_default_shards(int64_t batch, int shard_images)
 {
     int shards = 8;
 
-    while (shards > 1 && (batch % shards != 0 || batch / shards < 4))
+    while (shards > 1 && (batch % shards != 0 || batch / shards < shard_images))
         shards /= 2;
     return shards;
 }
 
-static int finish_model(struct jobspec *s, struct err *err)
+int jobspec_choose(struct jobspec *s, const struct job_presets *presets, struct err *err)
 {
     if (!s->model_preset && !s->model_cfg)
         return job_error(err, "model.preset", "is required (or model.cfg)");
     if (s->model_preset && s->model_cfg)
         return job_error(err, "model.cfg", "cannot be combined with model.preset");
+    s->preset = s->model_preset ? job_preset_find(presets, s->model_preset) : NULL;
+    s->family = s->preset ? s->preset->family : presets->cfg;
+    return s->family ? 0 : job_error(err, "model.cfg", "describes no network of this program");
+}
+
+static int finish_model(struct jobspec *s, struct err *err)
+{
     if (s->model_cfg && s->model_width != 1.0)
         return job_error(err, "model.width", "scales presets only, not model.cfg");
-    if (s->model_size < 0 && s->model_preset)
-        s->model_size = 416;
+    if (s->model_size < 0 && s->preset)
+        s->model_size = s->preset->size;
     if (s->model_size >= 0 && s->model_size % JOB_SIZE_GRAIN != 0)
         return job_error(err, "model.size", "must be a multiple of %d, is %lld", JOB_SIZE_GRAIN, (long long)s->model_size);
     if (s->model_load_until >= 0 && !s->model_init)
@@ -72,7 +79,7 @@ static int finish_sizes(struct jobspec *s, struct err *err)
 static int finish_shards(struct jobspec *s, struct err *err)
 {
     if (s->train_shards < 0)
-        s->train_shards = jobspec_default_shards(s->train_batch);
+        s->train_shards = jobspec_default_shards(s->train_batch, s->family->shard_images);
     if (!power_of_two(s->train_shards))
         return job_error(err, "train.shards", "must be a power of two, is %lld", (long long)s->train_shards);
     if (s->train_batch % s->train_shards != 0)

@@ -3,8 +3,8 @@
 #include <string.h>
 
 const struct job_key job_keys[JOB_KEY_COUNT] = {
-#define X(field, key, type, def, neutral, min, max, unit, values, help) \
-    { key, TYPE_##type, def, neutral, min, max, unit, values, help, offsetof(struct jobspec, field) },
+#define X(field, key, type, def, neutral, families, min, max, unit, values, help) \
+    { key, TYPE_##type, def, neutral, families, min, max, unit, values, help, offsetof(struct jobspec, field) },
     JOB_KEYS(X)
 #undef X
 };
@@ -22,6 +22,20 @@ int job_key_is_group(const char *path, size_t len)
     for (size_t i = 0; i < JOB_KEY_COUNT; i++)
         if (strncmp(job_keys[i].path, path, len) == 0 && job_keys[i].path[len] == '.')
             return 1;
+    return 0;
+}
+
+int job_key_of(const struct job_key *k, const struct job_family *family)
+{
+    if (!family || !*k->families)
+        return 1;
+    for (const char *p = k->families; *p;) {
+        size_t n = strcspn(p, " ");
+
+        if (strlen(family->name) == n && strncmp(family->name, p, n) == 0)
+            return 1;
+        p += n + (p[n] == ' ');
+    }
     return 0;
 }
 

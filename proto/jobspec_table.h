@@ -13,8 +13,9 @@ enum job_type { TYPE_STR, TYPE_PATH, TYPE_ENUM, TYPE_INT, TYPE_REAL, TYPE_BOOL, 
 struct job_key {
     const char *path;
     enum job_type type;
-    const char *def;     /* JSON text, or "-" */
-    const char *neutral; /* JSON text, or "-" or "*" */
+    const char *def;      /* JSON text, or "-" */
+    const char *neutral;  /* JSON text, or "-" or "*" */
+    const char *families; /* separated by blanks; "": all */
     double min, max;
     const char *unit, *values, *help;
     size_t offset; /* of the member of struct jobspec */
@@ -34,6 +35,8 @@ static inline int job_key_has_neutral(const struct job_key *k)
 {
     return strcmp(k->neutral, "-") != 0 && strcmp(k->neutral, "*") != 0;
 }
+/* Whether models of a family have the key. NULL: no family is known, then all keys are had. */
+int job_key_of(const struct job_key *k, const struct job_family *family);
 /* A minimum that means "anything above zero". */
 static inline int job_key_positive(const struct job_key *k)
 {
@@ -43,6 +46,8 @@ static inline int job_key_positive(const struct job_key *k)
 const struct job_key *job_key_find(const char *path, size_t len);
 /* ERR_INPUT about the key at path, as "train.lr: must be > 0, is -1". */
 int job_error(struct err *err, const char *path, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
+/* Sets preset and family, from model.preset and model.cfg. */
+int jobspec_choose(struct jobspec *s, const struct job_presets *presets, struct err *err);
 /* The rules between keys, and the defaults that depend on others; every member is filled in but for those. */
 int jobspec_finish(struct jobspec *s, struct err *err);
 /* Whether the len bytes at path are an object that holds keys, as "data.train". */

@@ -152,13 +152,14 @@ static void texts_are_bounded(void **state)
 static void shards_of_a_batch(void **state)
 {
     (void)state;
-    assert_int_equal(jobspec_default_shards(1), 1);
-    assert_int_equal(jobspec_default_shards(7), 1);
-    assert_int_equal(jobspec_default_shards(8), 2);
-    assert_int_equal(jobspec_default_shards(12), 2);
-    assert_int_equal(jobspec_default_shards(16), 4);
-    assert_int_equal(jobspec_default_shards(32), 8);
-    assert_int_equal(jobspec_default_shards(1024), 8);
+    assert_int_equal(jobspec_default_shards(1, 4), 1);
+    assert_int_equal(jobspec_default_shards(7, 4), 1);
+    assert_int_equal(jobspec_default_shards(8, 4), 2);
+    assert_int_equal(jobspec_default_shards(12, 4), 2);
+    assert_int_equal(jobspec_default_shards(16, 4), 4);
+    assert_int_equal(jobspec_default_shards(32, 4), 8);
+    assert_int_equal(jobspec_default_shards(1024, 4), 8);
+    assert_int_equal(jobspec_default_shards(4, 1), 4);
 }
 
 static void refused(void **state)
@@ -419,6 +420,51 @@ static void write_file(const char *path, const char *text)
     fclose(f);
 }
 
+/* Networks of a program of its own: their keys are those of every family, their defaults their own. */
+static void other_networks(void **state)
+{
+    static const struct job_family toy = { "toy", 1 };
+    static const struct job_preset rows[] = { { "toy_small", &toy, 96 }, { "toy_large", &toy, 128 } };
+    const struct job_presets presets = { rows, 2, NULL };
+    json_t *root = job("model.preset=toy_small;train.batch=2;model.load_until=null"), *full, *part;
+    struct jobspec *s = NULL, *again = NULL;
+    struct err err;
+
+    (void)state;
+    assert_int_equal(jobspec_parse(root, &s, &err), ERR_INPUT);
+    assert_string_equal(err.msg, "model.preset: must be yolov3, yolov3_tiny or yolov3_spp, is \"toy_small\"");
+    assert_int_equal(jobspec_parse_for(&presets, root, false, &s, &err), 0);
+    assert_ptr_equal(s->preset, &rows[0]);
+    assert_ptr_equal(s->family, &toy);
+    assert_int_equal(s->model_size, 96);
+    assert_int_equal(s->train_shards, 2);
+    full = jobspec_json(s);
+    part = jobspec_deciding(s, NULL);
+    assert_null(at(full, "model.box_gain"));
+    assert_null(at(full, "val.conf"));
+    assert_non_null(at(full, "model.sync_bn"));
+    assert_null(at(part, "model.box_gain"));
+    assert_non_null(at(part, "model.sync_bn"));
+    assert_int_equal(jobspec_parse_for(&presets, full, true, &again, &err), 0);
+    jobspec_free(again);
+    assert_int_equal(jobspec_override(root, "model.box_gain=1", &err), 0);
+    assert_int_equal(jobspec_parse_for(&presets, root, false, &again, &err), ERR_INPUT);
+    assert_string_equal(err.msg, "model.box_gain: not a key of preset 'toy_small', only of models of the family yolo");
+    assert_string_equal(err.field, "model.box_gain");
+    json_decref(root);
+    root = job("model.preset=null;model.cfg=x.cfg");
+    assert_int_equal(jobspec_parse_for(&presets, root, false, &again, &err), ERR_INPUT);
+    assert_string_equal(err.msg, "model.cfg: describes no network of this program");
+    json_decref(root);
+    root = job("model.preset=yolov3");
+    assert_int_equal(jobspec_parse_for(&presets, root, false, &again, &err), ERR_INPUT);
+    assert_string_equal(err.msg, "model.preset: must be toy_small or toy_large, is \"yolov3\"");
+    json_decref(root);
+    json_decref(full);
+    json_decref(part);
+    jobspec_free(s);
+}
+
 static void reading(void **state)
 {
     char dir[TEMP_MAX], path[TEMP_MAX + 16], want[256];
@@ -540,6 +586,7 @@ int main(void)
         cmocka_unit_test(full_form),
         cmocka_unit_test(neutral_values),
         cmocka_unit_test(keys_of_later_days),
+        cmocka_unit_test(other_networks),
         cmocka_unit_test(reading),
         cmocka_unit_test(schema_is_current),
         cmocka_unit_test(manual_is_current),

@@ -134,7 +134,7 @@ int main(int argc, char **argv)
     rounds = bench_count(argc, argv, "rounds", 2000);
     copy = copy_ms();
     for (int i = 0; i < LAYERS; i++) {
-        params[i] = (struct param){ .kind = PARAM_CONV, .count = (size_t)count, .index = i };
+        params[i] = (struct param){ .kind = PARAM_CONV, .trainable = true, .count = (size_t)count, .index = i };
         plist[i] = &params[i];
     }
     printf("memcpy mb=%.1f ms=%.3f\n", (double)LAYERS * count * sizeof(float) / 1e6, copy);

@@ -172,7 +172,7 @@ static void make_params(struct bench *b, int mib)
     for (b->nparams = 0; left > 0; b->nparams++) {
         size_t bytes = left < PARAM ? left : PARAM;
 
-        b->param[b->nparams] = (struct param){ .kind = PARAM_CONV, .count = bytes / sizeof(float), .index = b->nparams };
+        b->param[b->nparams] = (struct param){ .kind = PARAM_CONV, .trainable = true, .count = bytes / sizeof(float), .index = b->nparams };
         b->list[b->nparams] = &b->param[b->nparams];
         left -= bytes;
     }

@@ -40,6 +40,7 @@ static struct param *param_new(struct net *n, int index, enum param_kind kind, i
     assert_non_null(p);
     p->index = index;
     p->kind = kind;
+    p->trainable = true;
     p->k = k;
     p->r = p->s = size;
     p->c = c;

@@ -113,7 +113,7 @@ static void reduce_steps(struct rank *r)
     struct err err;
 
     for (int p = 0; p < NPARAMS; p++) {
-        w.param[p] = (struct param){ .kind = PARAM_CONV, .count = counts[p], .index = p };
+        w.param[p] = (struct param){ .kind = PARAM_CONV, .trainable = true, .count = counts[p], .index = p };
         list[p] = &w.param[p];
     }
     w.host = calloc(20000, sizeof(float));

@@ -56,7 +56,7 @@ static struct device *open_device(void)
 static void open_params(struct device *dev, struct param p[NPARAMS], struct param *list[NPARAMS])
 {
     for (int i = 0; i < NPARAMS; i++) {
-        p[i] = (struct param){ .kind = kinds[i], .count = COUNT, .version = 7, .index = i };
+        p[i] = (struct param){ .kind = kinds[i], .trainable = param_kind_trains(kinds[i]), .count = COUNT, .version = 7, .index = i };
         snprintf(p[i].name, sizeof p[i].name, "p%d", i);
         p[i].data = dev->ops->alloc(dev, COUNT * sizeof(float));
         for (int k = 0; k < COUNT; k++)

@@ -34,7 +34,7 @@ static struct param *plist[NPARAMS];
 static void make_params(void)
 {
     for (int i = 0; i < NPARAMS; i++) {
-        params[i] = (struct param){ .kind = i == 3 ? PARAM_MEAN : PARAM_CONV, .count = counts[i], .index = i };
+        params[i] = (struct param){ .kind = PARAM_CONV, .trainable = i != 3, .count = counts[i], .index = i };
         snprintf(params[i].name, sizeof(params[i].name), "p%d", i);
         plist[i] = &params[i];
     }

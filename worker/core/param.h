@@ -17,6 +17,7 @@ enum param_kind {
 struct param {
     char name[96]; /* as in model.safetensors */
     enum param_kind kind;
+    bool trainable;   /* param_kind_trains(kind), but for a frozen one, which keeps its numbers; never set for running statistics */
     int k, r, s, c;   /* vectors have r = s = c = 1 */
     size_t count;     /* k * r * s * c */
     float *data;      /* device memory, fp32, KRSC, 64-byte aligned */
@@ -25,8 +26,14 @@ struct param {
     int index;        /* position in the model's parameter list */
 };
 
-/* Trainable: takes part in gradients and the optimizer. */
+/* What `trainable` is where nothing else is said. */
+static inline bool param_kind_trains(enum param_kind kind)
+{
+    return kind != PARAM_MEAN && kind != PARAM_VAR;
+}
+
+/* Takes part in gradients and the optimizer. */
 static inline bool param_trainable(const struct param *p)
 {
-    return p->kind != PARAM_MEAN && p->kind != PARAM_VAR;
+    return p->trainable;
 }

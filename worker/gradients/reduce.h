@@ -42,8 +42,8 @@ struct reduce_options {
 };
 
 /* Runs the collectives once, with zeros, on a device with memory of its own.
- * params: all parameters of the model in order of param.index; running statistics (PARAM_MEAN, PARAM_VAR) have no gradient and are
- * passed over. The array is copied, the parameters stay the caller's. All ranks open alike, while no operation is under way. */
+ * params: all parameters of the model in order of param.index; those that do not train (running statistics, frozen ones) have no gradient
+ * and are passed over. The array is copied, the parameters stay the caller's. All ranks open alike, while no operation is under way. */
 int reduce_open(const struct reduce_options *opt, struct param *const *params, int nparams, struct reduce **ret_reduce, struct err *err);
 /* Also in the middle of a step, then it aborts the comm. The comm may be closed after it, not before. NULL is nothing. */
 void reduce_close(struct reduce *r);

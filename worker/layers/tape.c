@@ -498,7 +498,7 @@ int tape_backward(struct tape *t, struct param *const *params, int nparams, stru
     for (int i = nparams - 1; i >= 0 && t->rc >= 0; i--) {
         const struct param *p = params[i];
 
-        if (p->kind == PARAM_MEAN || p->kind == PARAM_VAR)
+        if (!param_trainable(p))
             continue;
         if (t->uses[p->index] > 0 || !t->written[p->index])
             tape_fail(t, zero_grad(t, p, &t->err), &t->err);

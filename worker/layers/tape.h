@@ -67,7 +67,7 @@ void tape_free(struct tape *t);
 /* Starts a wave (or an evaluation batch) of nshards local shards. Everything of the wave before is given back. hooks may be NULL in
  * TAPE_EVAL. */
 void tape_begin(struct tape *t, enum tape_mode mode, int nshards, const struct tape_hooks *hooks);
-/* Runs all records backwards, calls grad_ready for all of params but running statistics (those that were never used get zeros). Returns the
+/* Runs all records backwards, calls grad_ready for all of params that train (those that were never used get zeros). Returns the
  * sticky error. */
 int tape_backward(struct tape *t, struct param *const *params, int nparams, struct err *err);
 /* The sticky error: 0, or its code with *err filled. */

@@ -337,6 +337,7 @@ static struct param *add_param(struct yolov3 *y, enum param_kind kind, int layer
     }
     snprintf(p->name, sizeof p->name, "module_list.%d.%s", layer, part);
     p->kind = kind;
+    p->trainable = param_kind_trains(kind);
     p->k = k;
     p->r = r;
     p->s = s;

@@ -128,7 +128,7 @@ endef
 $(foreach t,$(TEST_SRC) $(BENCH_SRC),$(eval $(call TEST_RULE,$(t))))
 BENCH    := $(BENCH_SRC:%.c=$(B)/%)
 # Looks at a thread between its last check and its sleep.
-$(B)/tests/unit/test_pool: LDFLAGS += $(addprefix -Wl$(comma)--wrap=pthread_,mutex_lock cond_wait cond_signal cond_broadcast)
+$(B)/tests/unit/test_threads: LDFLAGS += $(addprefix -Wl$(comma)--wrap=pthread_,mutex_lock cond_wait cond_signal cond_broadcast)
 tests: $(TESTS)
 
 # The emulated GPU: cuda-emu.o, and emu/ with a worker and a plugin made of it.

@@ -12,7 +12,7 @@
 #include "proto/err.h"
 #include "tests/bench/bench.h"
 #include "worker/core/device.h"
-#include "worker/core/pool.h"
+#include "worker/core/threads.h"
 
 const struct device_ops *cpu_backend_avx512(void);
 const struct device_ops *cpu_backend_avx2(void);
@@ -93,20 +93,20 @@ static void peak_run(void *arg, size_t index, int thread)
 static double peak(int threads, double (*flops)(void))
 {
     struct peak p = { flops };
-    struct pool *pool;
+    struct threads *all;
     struct err err;
     double best = 1e9, one = flops(), end = bench_now() + seconds;
 
-    if (pool_new(threads, &pool, &err) < 0)
+    if (threads_new(threads, &all, &err) < 0)
         return 0;
     do {
         double t = bench_now();
 
-        pool_each(pool, (size_t)threads, peak_run, &p);
+        threads_each(all, (size_t)threads, peak_run, &p);
         t = bench_now() - t;
         best = t < best ? t : best;
     } while (bench_now() < end);
-    pool_free(pool);
+    threads_free(all);
     return one * threads / best * 1e-9;
 }
 

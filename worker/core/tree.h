@@ -29,8 +29,8 @@ bool tree_is_segment(int lo, int hi);
 bool tree_parts_adjacent(const struct tree_part *parts, int nparts);
 /* Are they also one subtree together, so that their sum has the shape that no cut of the shards can change? */
 bool tree_parts_valid(const struct tree_part *parts, int nparts);
-/* dst[i] = the tree over parts, single-threaded, the bits of device op tree_add: for threads that must not enter the compute
- * pool. What is left over where the parts form no subtree is added from the right. dst may be one of the parts' data, but must not
+/* dst[i] = the tree over parts, single-threaded, the bits of device op tree_add: for threads that do not own the compute
+ * threads. What is left over where the parts form no subtree is added from the right. dst may be one of the parts' data, but must not
  * overlap them otherwise. */
 void tree_add_host(float *dst, const struct tree_part *parts, int nparts, size_t count);
 

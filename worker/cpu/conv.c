@@ -141,8 +141,8 @@ int cpu_conv_bwd_bias(struct device *dev, float *const *db, float beta, const st
 
         if (!a.part)
             return -ENOMEM;
-        pool_each(cpu_pool(dev), slabs, bias_slab, &a);
-        slab_sum(cpu_pool(dev), db[v], beta, a.part, (int)slabs, (size_t)dy[v].c);
+        threads_each(cpu_threads(dev), slabs, bias_slab, &a);
+        slab_sum(cpu_threads(dev), db[v], beta, a.part, (int)slabs, (size_t)dy[v].c);
     }
     return 0;
 }

@@ -53,7 +53,7 @@ const float *slab_finish(struct slabs *s);
 /* dst[i] = beta * dst[i] + src[i]; beta 0 never reads dst. */
 void slab_write(float *dst, float beta, const float *src, size_t n);
 /* dst[i] = beta * dst[i] + the same tree over part[count][n], which is used up. */
-void slab_sum(struct pool *pool, float *dst, float beta, float *part, int count, size_t n);
+void slab_sum(struct threads *threads, float *dst, float beta, float *part, int count, size_t n);
 
 /* Moments of the slabs of one shard to count, mean[k], M2[k]. moments: [slabs][3][ld] floats (shift, sum and sum of squares of y - shift),
  * pixels[slab] values each. stack: slab_levels(slabs) * 2 * k doubles. */

@@ -314,19 +314,19 @@ static void stats_merge(const struct conv_call *q, const struct job *j, int *pix
 
         pixels[i] = p.h * p.w;
     }
-    pool_each(cpu_pool(q->dev), (size_t)q->nshards, merge_shard, &a);
+    threads_each(cpu_threads(q->dev), (size_t)q->nshards, merge_shard, &a);
 }
 
 static int fwd_run(const struct conv_call *q, struct job *j, struct err *err)
 {
-    struct pool *pool = cpu_pool(q->dev);
+    struct threads *threads = cpu_threads(q->dev);
     size_t parts = (size_t)rows_parts(&j->g) * (size_t)j->g.images;
     int *pixels = NULL;
     double *stack = NULL;
 
     for (struct carve c = { 0 };;) {
         c.used = 0;
-        layout(j, &c, pool_threads(pool));
+        layout(j, &c, threads_count(threads));
         if (q->stats) {
             size_t shard = parts / (size_t)q->nshards;
 
@@ -341,7 +341,7 @@ static int fwd_run(const struct conv_call *q, struct job *j, struct err *err)
         if (!c.base)
             return -ENOMEM;
     }
-    pool_each(pool, parts, part_run, j);
+    threads_each(threads, parts, part_run, j);
     if (q->stats)
         stats_merge(q, j, pixels, stack);
     return 0;
@@ -370,7 +370,7 @@ int rows_conv_fwd(const struct conv_call *q, struct err *err)
     if (!pack.dst)
         return -ENOMEM;
     if (stale)
-        pool_each(cpu_pool(q->dev), panel_count(y->c), pack_fwd, &pack);
+        threads_each(cpu_threads(q->dev), panel_count(y->c), pack_fwd, &pack);
     j.panels = pack.dst;
     return fwd_run(q, &j, err);
 }
@@ -397,7 +397,7 @@ static struct phase_axis phase_axis(int phase, int size, int pad, int stride, in
 static int phase_run(const struct conv_call *q, const struct operand *dy, struct tensor *dx, int n, const struct phase_axis *y,
                      const struct phase_axis *x, int py, int px, const float *panels, struct err *err)
 {
-    struct pool *pool = cpu_pool(q->dev);
+    struct threads *threads = cpu_threads(q->dev);
     struct job j = { .x = dy, .y = dx, .beta = q->beta, .stream = conv_streams(q), .panels = panels };
 
     j.g = (struct rows){ .images = dx->n * n, .per = dx->n, .oh = y->count, .ow = x->count, .ih = dy->x.h, .iw = dy->x.w };
@@ -416,14 +416,14 @@ static int phase_run(const struct conv_call *q, const struct operand *dy, struct
     rows_cut(&j.g);
     for (struct carve c = { 0 };;) {
         c.used = 0;
-        layout(&j, &c, pool_threads(pool));
+        layout(&j, &c, threads_count(threads));
         if (c.base)
             break;
         c.base = cpu_scratch(q->dev, c.used, err);
         if (!c.base)
             return -ENOMEM;
     }
-    pool_each(pool, (size_t)rows_parts(&j.g) * (size_t)j.g.images, part_run, &j);
+    threads_each(threads, (size_t)rows_parts(&j.g) * (size_t)j.g.images, part_run, &j);
     return 0;
 }
 
@@ -438,7 +438,7 @@ static int back_shards(const struct conv_call *q, const struct operand *dy, stru
             int rc;
 
             if (stale && y.taps && x.taps)
-                pool_each(cpu_pool(q->dev), panel_count(dx->c), pack_back, &pack);
+                threads_each(cpu_threads(q->dev), panel_count(dx->c), pack_back, &pack);
             if (y.count > 0 && x.count > 0) {
                 rc = phase_run(q, dy, dx, n, &y, &x, py, px, panels, err);
                 if (rc < 0)

@@ -172,7 +172,7 @@ static void layout(struct job *j, struct carve *c, int threads)
 
 int rows_conv_bwd_weights(const struct conv_call *q, struct err *err)
 {
-    struct pool *pool = cpu_pool(q->dev);
+    struct threads *threads = cpu_threads(q->dev);
     const struct tensor *x = &q->x[0].x, *dy = &q->dy[0];
     struct job j = { .q = q };
 
@@ -187,22 +187,22 @@ int rows_conv_bwd_weights(const struct conv_call *q, struct err *err)
     j.g.out_h = dy->h;
     j.g.out_w = dy->w;
     rows_cut(&j.g);
-    sizes(&j, pool_threads(pool));
+    sizes(&j, threads_count(threads));
     for (struct carve c = { 0 };;) {
         c.used = 0;
-        layout(&j, &c, pool_threads(pool));
+        layout(&j, &c, threads_count(threads));
         if (c.base)
             break;
         c.base = cpu_scratch(q->dev, c.used, err);
         if (!c.base)
             return -ENOMEM;
     }
-    pool_each(pool, (size_t)(q->nshards * j.groups * j.k_groups), unit_run, &j);
+    threads_each(threads, (size_t)(q->nshards * j.groups * j.k_groups), unit_run, &j);
     for (int i = 0; i < q->nshards * j.k_groups; i++) {
         float *part = j.part + (size_t)(i * j.groups) * j.part_size;
 
-        slab_sum(pool, part, 0.0f, part, j.groups, j.part_size);
+        slab_sum(threads, part, 0.0f, part, j.groups, j.part_size);
     }
-    pool_each(pool, (size_t)(q->nshards * j.k_groups), turn_group, &j);
+    threads_each(threads, (size_t)(q->nshards * j.k_groups), turn_group, &j);
     return 0;
 }

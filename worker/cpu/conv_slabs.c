@@ -67,11 +67,11 @@ static void sum_range(void *arg, size_t from, size_t to)
     slab_write(a->dst + from, a->beta, a->part + from, to - from);
 }
 
-void slab_sum(struct pool *pool, float *dst, float beta, float *part, int count, size_t n)
+void slab_sum(struct threads *threads, float *dst, float beta, float *part, int count, size_t n)
 {
     struct parts a = { part, dst, n, count, beta };
 
-    pool_run(pool, n, sum_range, &a);
+    threads_run(threads, n, sum_range, &a);
 }
 
 void slab_write(float *dst, float beta, const float *src, size_t n)

@@ -107,7 +107,7 @@ int cpu_open(int index, const struct device_options *opt, struct device **ret_de
     d = calloc(1, sizeof *d);
     if (!d)
         return err_set(err, -ENOMEM, "out of memory: CPU device");
-    rc = pool_new(threads, &d->pool, err);
+    rc = threads_new(threads, &d->threads, err);
     if (rc < 0) {
         free(d);
         return rc;
@@ -121,7 +121,7 @@ void cpu_close(struct device *dev)
 {
     if (!dev)
         return;
-    pool_free(cpu_device(dev)->pool);
+    threads_free(cpu_device(dev)->threads);
     free(cpu_device(dev)->scratch);
     free(dev);
 }

@@ -1,16 +1,16 @@
 /* worker/cpu/cpu.h - the CPU device: fp32, NHWC, own convolutions, one source compiled once per ISA with equal bits.
  *
  * Each operation is a function cpu_<family>_<name>() in the file of its family (conv.c, norm.c, map.c ...); its contract stands in
- * worker/ops. An op is done when it returns. One thread calls a device at a time; ops share work through the pool.
+ * worker/ops. An op is done when it returns. One thread calls a device at a time; ops share work through its threads.
  * Bits: an output depends on its shard's data and shape alone, never on threads, on the number of shards or on the ISA. */
 #pragma once
 #include "worker/core/device.h"
-#include "worker/core/pool.h"
+#include "worker/core/threads.h"
 #include "worker/ops/families.h"
 
 struct cpu_device {
     struct device dev; /* stays first */
-    struct pool *pool;
+    struct threads *threads;
     void *scratch; /* see cpu_scratch() */
     size_t scratch_bytes;
 };
@@ -20,9 +20,9 @@ static inline struct cpu_device *cpu_device(struct device *dev)
     return (struct cpu_device *)dev;
 }
 
-static inline struct pool *cpu_pool(struct device *dev)
+static inline struct threads *cpu_threads(struct device *dev)
 {
-    return cpu_device(dev)->pool;
+    return cpu_device(dev)->threads;
 }
 
 /* Working memory of the op that runs now, 64-byte aligned, contents undefined; the next call may move it. Kept by the device and only

@@ -37,7 +37,7 @@ int cpu_reduce_tree_add(struct device *dev, float *dst, const struct tree_part *
     struct tree_args a = { dst, parts, nparts };
 
     (void)err;
-    pool_run(cpu_pool(dev), count, tree_part_run, &a);
+    threads_run(cpu_threads(dev), count, tree_part_run, &a);
     return 0;
 }
 
@@ -63,7 +63,7 @@ int cpu_reduce_sum_squares(struct device *dev, double *blocks, const float *g, s
     struct squares_args a = { blocks, g, count };
 
     (void)err;
-    pool_run(cpu_pool(dev), (count + SUM_BLOCK - 1) / SUM_BLOCK, squares_part, &a);
+    threads_run(cpu_threads(dev), (count + SUM_BLOCK - 1) / SUM_BLOCK, squares_part, &a);
     return 0;
 }
 
@@ -97,7 +97,7 @@ int cpu_reduce_hash(struct device *dev, uint64_t out[2], const void *data, size_
     size_t words = bytes / 8;
 
     (void)err;
-    pool_run(cpu_pool(dev), words, hash_part, &a);
+    threads_run(cpu_threads(dev), words, hash_part, &a);
     hash_add(out, a.data + words * 8, bytes % 8, kappa, first_word + words);
     return 0;
 }

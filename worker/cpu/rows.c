@@ -23,5 +23,5 @@ void cpu_over_shards(struct device *dev, const struct shard_work *w)
     for (int v = 0; v < w->nshards; v++)
         total += w->units(w->arg, v);
     if (total > 0)
-        pool_run(cpu_pool(dev), total, run_part, &work);
+        threads_run(cpu_threads(dev), total, run_part, &work);
 }

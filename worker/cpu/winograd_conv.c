@@ -132,7 +132,7 @@ static int matrices(struct job *j, const struct conv_call *q, struct err *err)
     if (!j->up)
         return -ENOMEM;
     if (stale)
-        pool_each(cpu_pool(q->dev), (size_t)outputs_panels(j), fill_form, j);
+        threads_each(cpu_threads(q->dev), (size_t)outputs_panels(j), fill_form, j);
     j->u = j->up;
     return 0;
 }
@@ -232,12 +232,12 @@ static void stats_merge(const struct conv_call *q, const struct job *j, const st
 
     for (int i = 0; i < s->strips; i++)
         s->pixels[i] = wino_strip_pixels(&j->g, i);
-    pool_each(cpu_pool(q->dev), (size_t)q->nshards, merge_shard, &a);
+    threads_each(cpu_threads(q->dev), (size_t)q->nshards, merge_shard, &a);
 }
 
 static int run(const struct conv_call *q, struct job *j, struct err *err)
 {
-    struct pool *pool = cpu_pool(q->dev);
+    struct threads *threads = cpu_threads(q->dev);
     struct stats_mem s = { 0 };
     int rc;
 
@@ -245,7 +245,7 @@ static int run(const struct conv_call *q, struct job *j, struct err *err)
     j->sink.stream = conv_streams(q);
     for (struct carve c = { 0 };;) {
         c.used = 0;
-        layout(j, &c, pool_threads(pool));
+        layout(j, &c, threads_count(threads));
         if (q->stats)
             stats_layout(j, &s, &c, q->nshards);
         if (c.base)
@@ -255,13 +255,13 @@ static int run(const struct conv_call *q, struct job *j, struct err *err)
             return -ENOMEM;
     }
     if (j->panels) {
-        pool_each(pool, (size_t)j->nblocks, panel_input, j);
-        pool_each(pool, (size_t)outputs_panels(j), panel_run, j);
+        threads_each(threads, (size_t)j->nblocks, panel_input, j);
+        threads_each(threads, (size_t)outputs_panels(j), panel_run, j);
     } else {
         rc = matrices(j, q, err);
         if (rc < 0)
             return rc;
-        pool_each(pool, (size_t)j->nblocks, block_run, j);
+        threads_each(threads, (size_t)j->nblocks, block_run, j);
     }
     if (q->stats)
         stats_merge(q, j, &s);

@@ -152,22 +152,22 @@ static void small_sizes(struct small *a, int threads)
 
 static int small_weights(const struct job *j, struct err *err)
 {
-    struct pool *pool = cpu_pool(j->q->dev);
+    struct threads *threads = cpu_threads(j->q->dev);
     struct small a = { .j = *j };
 
-    small_sizes(&a, pool_threads(pool));
+    small_sizes(&a, threads_count(threads));
     for (struct carve c = { 0 };;) {
         c.used = 0;
-        small_layout(&a, &c, (size_t)pool_threads(pool));
+        small_layout(&a, &c, (size_t)threads_count(threads));
         if (c.base)
             break;
         c.base = cpu_scratch(j->q->dev, c.used, err);
         if (!c.base)
             return -ENOMEM;
     }
-    pool_each(pool, (size_t)(a.groups * j->nshards), small_run, &a);
+    threads_each(threads, (size_t)(a.groups * j->nshards), small_run, &a);
     for (int v = 0; v < j->nshards; v++)
-        slab_sum(pool, j->q->dw[v], j->q->beta, a.part + (size_t)(v * a.groups) * j->dw_size, a.groups, j->dw_size);
+        slab_sum(threads, j->q->dw[v], j->q->beta, a.part + (size_t)(v * a.groups) * j->dw_size, a.groups, j->dw_size);
     return 0;
 }
 
@@ -294,7 +294,7 @@ static void large_sizes(struct large *a)
     a->z_size = (size_t)g->points * (size_t)a->j.slab_rows * (size_t)g->cz;
 }
 
-static void large_round(struct large *a, struct pool *pool, int first, int n)
+static void large_round(struct large *a, struct threads *threads, int first, int n)
 {
     int chunks = (a->j.slab_rows + CHUNK - 1) / CHUNK;
 
@@ -305,20 +305,20 @@ static void large_round(struct large *a, struct pool *pool, int first, int n)
 
         wino_block_init(&a->j.g, &a->block[i], strip, strips);
     }
-    pool_each(pool, (size_t)(n * chunks), large_transform, a);
-    pool_each(pool, (size_t)(a->pieces_k * a->pieces_c), large_piece, a);
+    threads_each(threads, (size_t)(n * chunks), large_transform, a);
+    threads_each(threads, (size_t)(a->pieces_k * a->pieces_c), large_piece, a);
 }
 
 static int large_weights(const struct job *j, struct err *err)
 {
-    struct pool *pool = cpu_pool(j->q->dev);
+    struct threads *threads = cpu_threads(j->q->dev);
     struct large a = { .j = *j };
     int all;
 
     large_sizes(&a);
     for (struct carve c = { 0 };;) {
         c.used = 0;
-        large_layout(&a, &c, (size_t)pool_threads(pool));
+        large_layout(&a, &c, (size_t)threads_count(threads));
         if (c.base)
             break;
         c.base = cpu_scratch(j->q->dev, c.used, err);
@@ -327,7 +327,7 @@ static int large_weights(const struct job *j, struct err *err)
     }
     all = a.j.slabs * a.j.nshards;
     for (int s = 0; s < all; s += a.round_slabs)
-        large_round(&a, pool, s, all - s < a.round_slabs ? all - s : a.round_slabs);
+        large_round(&a, threads, s, all - s < a.round_slabs ? all - s : a.round_slabs);
     return 0;
 }
 

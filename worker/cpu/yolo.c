@@ -150,7 +150,7 @@ int cpu_yolo_loss(struct device *dev, const struct yolo_head *head, struct tenso
                   const struct tensor *logits, const struct box_list *truth, int nshards, struct err *err)
 {
     struct loss_args a = { head, dlogits, grad_scale, logits, truth, nshards, NULL, NULL, 0 };
-    size_t images = 0, first = 0, threads = (size_t)pool_threads(cpu_pool(dev));
+    size_t images = 0, first = 0, threads = (size_t)threads_count(cpu_threads(dev));
 
     for (int v = 0; v < nshards; v++) {
         size_t need = (size_t)slots_of(head, &logits[v]) * (1 + (size_t)class_words(head));
@@ -163,7 +163,7 @@ int cpu_yolo_loss(struct device *dev, const struct yolo_head *head, struct tenso
     if (!a.terms)
         return -ENOMEM;
     a.claims = (void *)(a.terms + images * YOLO_TERMS);
-    pool_each(cpu_pool(dev), images, image_loss, &a);
+    threads_each(cpu_threads(dev), images, image_loss, &a);
     for (int v = 0; v < nshards; first += (size_t)logits[v++].n)
         for (int i = 0; i < YOLO_TERMS; i++)
             terms[v][i] = tree_sum(a.terms + first * YOLO_TERMS + i, YOLO_TERMS, logits[v].n);

@@ -6,7 +6,7 @@
  * tree_add of this rank's chunk over all ranks' segments, its block sums of squares, all-gather. So the result has the same bits
  * for any number of ranks, waves, buckets and threads.
  *
- * The communication thread never enters the compute pool: it adds on a device instance of its own (`side`: the same backend opened once
+ * The communication thread never runs on the compute threads: it adds on a device instance of its own (`side`: the same backend opened once
  * more with one thread; on CUDA that is another stream). Compute threads hand over a bucket with a mark that `side` waits for.
  *
  * Where the device merges in the tier of a step (device.h), the local shards of a rank come as one sum, which travels as a leaf of a tree

@@ -1,6 +1,6 @@
-/* worker/core/pool.c - threads that wait for the next piece of work: a short spin, since ops follow each other closely, then a futex-backed
+/* worker/core/threads.c - threads that wait for the next piece of work: a short spin, since ops follow each other closely, then a futex-backed
  * condition, since ranks may share cores. */
-#include "worker/core/pool.h"
+#include "worker/core/threads.h"
 
 #include <errno.h>
 #include <pthread.h>
@@ -15,12 +15,12 @@
 enum { SPINS_MOST = 4000, SPINS_LEAST = 125 };
 
 struct worker {
-    struct pool *pool;
+    struct threads *all;
     pthread_t id;
     int index; /* thread 0 is the caller */
 };
 
-struct pool {
+struct threads {
     int threads, started;
     struct worker *worker; /* [threads]; [0] is unused */
     pthread_mutex_t lock;
@@ -33,7 +33,7 @@ struct pool {
     void (*run)(void *arg, size_t from, size_t to);
     void (*each)(void *arg, size_t index, int thread);
     void *arg;
-    atomic_size_t next; /* pool_each(): the first index nobody has taken */
+    atomic_size_t next; /* threads_each(): the first index nobody has taken */
     int spins;          /* the caller's, see adapt() */
 };
 
@@ -52,7 +52,7 @@ static void adapt(int *spins, bool enough)
     *spins = next > SPINS_MOST ? SPINS_MOST : next < SPINS_LEAST ? SPINS_LEAST : next;
 }
 
-static void work(struct pool *p, int thread)
+static void work(struct threads *p, int thread)
 {
     if (p->run) {
         size_t t = (size_t)p->threads, i = (size_t)thread;
@@ -71,7 +71,7 @@ static void work(struct pool *p, int thread)
     }
 }
 
-static unsigned wait_begun(struct pool *p, unsigned seen, int *spins)
+static unsigned wait_begun(struct threads *p, unsigned seen, int *spins)
 {
     unsigned now;
 
@@ -94,7 +94,7 @@ static unsigned wait_begun(struct pool *p, unsigned seen, int *spins)
 static void *worker_main(void *arg)
 {
     struct worker *w = arg;
-    struct pool *p = w->pool;
+    struct threads *p = w->all;
     int spins = SPINS_MOST;
 
     for (unsigned seen = 0;;) {
@@ -110,7 +110,7 @@ static void *worker_main(void *arg)
     }
 }
 
-static void begin(struct pool *p)
+static void begin(struct threads *p)
 {
     atomic_store_explicit(&p->running, p->started, memory_order_relaxed);
     atomic_store_explicit(&p->next, 0, memory_order_relaxed);
@@ -120,7 +120,7 @@ static void begin(struct pool *p)
     pthread_mutex_unlock(&p->lock);
 }
 
-static void wait_done(struct pool *p)
+static void wait_done(struct threads *p)
 {
     for (int i = 0; i < p->spins; i++) {
         if (atomic_load_explicit(&p->running, memory_order_acquire) == 0) {
@@ -136,7 +136,7 @@ static void wait_done(struct pool *p)
     pthread_mutex_unlock(&p->lock);
 }
 
-static void share(struct pool *p, size_t n)
+static void share(struct threads *p, size_t n)
 {
     p->n = n;
     if (p->started == 0 || n < 2) { /* nobody else to wake: all indices are the caller's */
@@ -151,7 +151,7 @@ static void share(struct pool *p, size_t n)
     wait_done(p);
 }
 
-void pool_run(struct pool *p, size_t n, void (*fn)(void *arg, size_t from, size_t to), void *arg)
+void threads_run(struct threads *p, size_t n, void (*fn)(void *arg, size_t from, size_t to), void *arg)
 {
     p->run = fn;
     p->each = NULL;
@@ -159,7 +159,7 @@ void pool_run(struct pool *p, size_t n, void (*fn)(void *arg, size_t from, size_
     share(p, n);
 }
 
-void pool_each(struct pool *p, size_t n, void (*fn)(void *arg, size_t index, int thread), void *arg)
+void threads_each(struct threads *p, size_t n, void (*fn)(void *arg, size_t index, int thread), void *arg)
 {
     p->run = NULL;
     p->each = fn;
@@ -167,23 +167,23 @@ void pool_each(struct pool *p, size_t n, void (*fn)(void *arg, size_t index, int
     share(p, n);
 }
 
-int pool_threads(const struct pool *p)
+int threads_count(const struct threads *p)
 {
     return p->threads;
 }
 
-int pool_new(int threads, struct pool **ret_pool, struct err *err)
+int threads_new(int threads, struct threads **ret_threads, struct err *err)
 {
-    struct pool *p;
+    struct threads *p;
 
     if (threads < 1)
-        return err_set(err, ERR_INPUT, "a pool needs at least one thread, not %d", threads);
+        return err_set(err, ERR_INPUT, "there must be at least one thread, not %d", threads);
     p = calloc(1, sizeof *p);
     if (p)
         p->worker = calloc((size_t)threads, sizeof *p->worker);
     if (!p || !p->worker) {
         free(p);
-        return err_set(err, -ENOMEM, "out of memory: pool of %d threads", threads);
+        return err_set(err, -ENOMEM, "out of memory: %d threads", threads);
     }
     p->threads = threads;
     p->spins = SPINS_MOST;
@@ -193,19 +193,19 @@ int pool_new(int threads, struct pool **ret_pool, struct err *err)
     for (int i = 1; i < threads; i++) {
         int rc;
 
-        p->worker[i] = (struct worker){ .pool = p, .index = i };
+        p->worker[i] = (struct worker){ .all = p, .index = i };
         rc = pthread_create(&p->worker[i].id, NULL, worker_main, &p->worker[i]);
         if (rc) {
-            pool_free(p);
+            threads_free(p);
             return err_set(err, -rc, "start compute thread %d of %d: error %d", i + 1, threads, rc);
         }
         p->started++;
     }
-    *ret_pool = p;
+    *ret_threads = p;
     return 0;
 }
 
-void pool_free(struct pool *p)
+void threads_free(struct threads *p)
 {
     if (!p)
         return;

@@ -1,4 +1,4 @@
-/* tests/unit/test_pool.c - the thread pool: every index once, parts contiguous and near-equal, many short rounds, also while threads sleep.
+/* tests/unit/test_threads.c - compute threads: every index once, parts contiguous and near-equal, many short rounds, also while threads sleep.
  * uses: proto worker/core */
 #include <pthread.h>
 #include <sched.h>
@@ -14,7 +14,7 @@
 #include <cmocka.h>
 
 #include "proto/err.h"
-#include "worker/core/pool.h"
+#include "worker/core/threads.h"
 
 enum { MOST = 1000, THREADS = 5 };
 
@@ -70,23 +70,23 @@ static void every_index_once(void **state)
 
     (void)state;
     for (int threads = 1; threads <= THREADS; threads++) {
-        struct pool *pool;
+        struct threads *t;
         struct err err;
 
-        assert_int_equal(pool_new(threads, &pool, &err), 0);
-        assert_int_equal(pool_threads(pool), threads);
+        assert_int_equal(threads_new(threads, &t, &err), 0);
+        assert_int_equal(threads_count(t), threads);
         for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
             reset(&s, threads);
-            pool_run(pool, sizes[i], count_run, &s);
+            threads_run(t, sizes[i], count_run, &s);
             all_once(&s, sizes[i]);
             assert_true(atomic_load(&s.parts) <= threads);
             assert_true(sizes[i] < 2 || atomic_load(&s.part_max) - atomic_load(&s.part_min) <= 1);
             reset(&s, threads);
-            pool_each(pool, sizes[i], count_each, &s);
+            threads_each(t, sizes[i], count_each, &s);
             all_once(&s, sizes[i]);
             assert_int_equal(atomic_load(&s.bad_thread), 0);
         }
-        pool_free(pool);
+        threads_free(t);
     }
 }
 
@@ -107,21 +107,21 @@ static void rounds_follow_each_other(void **state)
 {
     static int64_t a[MOST], b[MOST];
     struct timespec nap = { .tv_nsec = 2000000 };
-    struct pool *pool;
+    struct threads *t;
     struct err err;
 
     (void)state;
-    assert_int_equal(pool_new(3, &pool, &err), 0);
+    assert_int_equal(threads_new(3, &t, &err), 0);
     for (int round = 0; round < 1000; round++) {
         struct chain c = { round % 2 ? b : a, round % 2 ? a : b };
 
-        pool_run(pool, MOST, chain_run, &c);
+        threads_run(t, MOST, chain_run, &c);
         if (round % 100 == 0)
             nanosleep(&nap, NULL); /* long enough for the threads to fall asleep */
     }
     for (size_t i = 0; i < MOST; i++)
         assert_int_equal(a[i], 1000);
-    pool_free(pool);
+    threads_free(t);
 }
 
 /* ---- a thread that has seen nothing to do and is about to sleep ---- */
@@ -140,7 +140,7 @@ static struct {
     atomic_bool on, there; /* someone is to stop; it has */
     atomic_bool waking;    /* what the waker calls counts from here on */
     atomic_bool locking, missed;
-    pthread_t caller; /* of the pool; either it sleeps and the pool's thread wakes it, or the other way round */
+    pthread_t caller; /* either it sleeps and the other thread wakes it, or the other way round */
     bool caller_sleeps;
 } border;
 
@@ -219,16 +219,16 @@ static void end_at_the_border(void *arg, size_t from, size_t to)
 static void the_end_is_not_missed(void **state)
 {
     atomic_bool begun = false;
-    struct pool *pool;
+    struct threads *t;
     struct err err;
 
     (void)state;
-    assert_int_equal(pool_new(2, &pool, &err), 0);
+    assert_int_equal(threads_new(2, &t, &err), 0);
     border_before(true);
-    pool_run(pool, 2, end_at_the_border, &begun);
+    threads_run(t, 2, end_at_the_border, &begun);
     assert_true(border.there && border.locking && !border.missed);
     border.waking = false;
-    pool_free(pool);
+    threads_free(t);
 }
 
 static void nothing(void *arg, size_t from, size_t to)
@@ -238,28 +238,28 @@ static void nothing(void *arg, size_t from, size_t to)
 
 static void the_beginning_is_not_missed(void **state)
 {
-    struct pool *pool;
+    struct threads *t;
     struct err err;
 
     (void)state;
     border_before(false);
-    assert_int_equal(pool_new(2, &pool, &err), 0);
+    assert_int_equal(threads_new(2, &t, &err), 0);
     border_reached();
-    pool_run(pool, 2, nothing, NULL);
+    threads_run(t, 2, nothing, NULL);
     assert_true(border.locking && !border.missed);
     border.waking = false;
-    pool_free(pool);
+    threads_free(t);
 }
 
 static void refuses_no_threads(void **state)
 {
-    struct pool *pool;
+    struct threads *t;
     struct err err;
 
     (void)state;
-    assert_int_equal(pool_new(0, &pool, &err), ERR_INPUT);
-    assert_string_equal(err.msg, "a pool needs at least one thread, not 0");
-    pool_free(NULL);
+    assert_int_equal(threads_new(0, &t, &err), ERR_INPUT);
+    assert_string_equal(err.msg, "there must be at least one thread, not 0");
+    threads_free(NULL);
 }
 
 int main(void)

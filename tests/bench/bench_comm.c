@@ -5,6 +5,7 @@
 #include "tests/unit/ranks.h"
 #include "worker/core/device.h"
 #include "worker/backend/devices.h"
+#include "worker/core/shards.h"
 #include "worker/gradients/reduce.h"
 #include "worker/train/slots.h"
 

@@ -14,6 +14,7 @@
 #include "worker/comm/staged.h"
 #include "worker/core/device.h"
 #include "worker/backend/devices.h"
+#include "worker/core/shards.h"
 #include "worker/gradients/reduce.h"
 
 enum { MAX_SIZES = 8, MAX_PARAMS = 64, PARAM = 4 << 20, TIMEOUT = 60000, ID_TEXT = 1024, MAX_RANKS = 64 };

@@ -10,6 +10,7 @@
 
 #include "tests/emu/nccl_ranks.h"
 #include "worker/models/model.h"
+#include "worker/core/shards.h"
 #include "worker/gradients/reduce.h"
 
 enum { NPARAMS = 5, NSHARDS = 8, NSTEPS = 2, NWAVES = 2, SLOT = 96 };

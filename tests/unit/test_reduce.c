@@ -13,6 +13,7 @@
 #include "worker/core/tree.h"
 #include "worker/kernels/reduce.h"
 #include "worker/models/model.h"
+#include "worker/core/shards.h"
 #include "worker/gradients/reduce_plan.h"
 
 const struct device_ops *cpu_backend_generic(void);

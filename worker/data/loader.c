@@ -8,6 +8,7 @@
 #include <time.h>
 
 #include "proto/err.h"
+#include "worker/core/shards.h"
 #include "worker/data/cache.h"
 #include "worker/data/image.h"
 #include "worker/data/sampler.h"
@@ -75,12 +76,12 @@ static int plan_waves(struct loader *l, struct err *err)
     if (o->batch < 1 || o->workers < 1 || size_max(o) < 1)
         return err_set(err, ERR_INPUT, "loader: batch %d, workers %d, size %d", o->batch, o->workers, size_max(o));
     if (!o->train) {
-        int all = loader_val_shards(l->d, o->batch);
+        int all = val_shards(l->d->nimages, o->batch);
 
         if (o->ranks < 1 || o->rank < 0 || o->rank >= o->ranks)
             return err_set(err, ERR_INPUT, "loader: rank %d of %d", o->rank, o->ranks);
         l->shard_images = o->batch;
-        l->val_shards = o->rank < all ? (all - 1 - o->rank) / o->ranks + 1 : 0;
+        l->val_shards = val_shards_of_rank(all, o->rank, o->ranks);
         l->wave[0] = (struct wave){ 0, 0, 1 };
         l->nwaves = 1;
         return 0;
@@ -93,7 +94,8 @@ static int plan_waves(struct loader *l, struct err *err)
         return err_set(err, ERR_INPUT, "loader: sizes %d .. %d, first step %lld", o->size_min, o->size_max, (long long)o->first_step);
     l->shard_images = o->batch / o->shards;
     for (int w = 0; w < o->waves; w++) {
-        struct wave wave = { w, w * local / o->waves, (w + 1) * local / o->waves };
+        struct span part = wave_shards((struct span){ 0, local }, w, o->waves);
+        struct wave wave = { w, part.lo, part.hi };
 
         if (wave.lo < wave.hi)
             l->wave[l->nwaves++] = wave;

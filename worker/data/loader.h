@@ -77,8 +77,3 @@ bool loader_ready(struct loader *l);
 void loader_rewind(struct loader *l);
 /* Counters for the log. */
 void loader_stats(struct loader *l, struct loader_stats *ret);
-/* Number of validation shards of a data set. */
-static inline int loader_val_shards(const struct dataset *d, int batch)
-{
-    return (d->nimages + batch - 1) / batch;
-}

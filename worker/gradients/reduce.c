@@ -553,10 +553,3 @@ double reduce_square_norm(const struct reduce *r)
 {
     return r->square_norm;
 }
-
-size_t reduce_bytes(const struct reduce *r)
-{
-    size_t plane = r->plan->blocks * REDUCE_BLOCK * sizeof(float);
-
-    return (size_t)(r->plan->nplanes + (r->nranks > 1)) * plane + arena_held(r->arena);
-}

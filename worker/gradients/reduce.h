@@ -24,16 +24,6 @@ struct device;
 struct err;
 struct reduce;
 
-/* Shards or waves [lo, hi). */
-struct span {
-    int lo, hi;
-};
-
-/* The shards of a rank: [rV/P, (r+1)V/P), floor. */
-struct span rank_shards(int rank, int nranks, int nshards);
-/* The shards of wave w of W, of a rank that has `rank` (global numbers). May be empty, the last never is. */
-struct span wave_shards(struct span rank, int wave, int nwaves);
-
 struct reduce_options {
     struct device *dev, *side; /* of the compute thread, of the communication thread; both stay the caller's and outlive the reduce */
     struct comm *comm;         /* over device memory; COMM_GRAD is used by the communication thread alone */
@@ -69,5 +59,3 @@ float *reduce_grad(const struct reduce *r, const struct param *p);
 /* Sum of squares of all gradients above: 1024-element blocks, then a pairwise tree in fp64. Not finite: some gradient is not, or overflows.
  */
 double reduce_square_norm(const struct reduce *r);
-/* Bytes of device memory held, for the memory report. */
-size_t reduce_bytes(const struct reduce *r);

@@ -16,18 +16,6 @@ struct stand {
     int n;
 };
 
-struct span rank_shards(int rank, int nranks, int nshards)
-{
-    return (struct span){ (int)((long long)rank * nshards / nranks), (int)((rank + 1LL) * nshards / nranks) };
-}
-
-struct span wave_shards(struct span rank, int wave, int nwaves)
-{
-    long long m = rank.hi - rank.lo;
-
-    return (struct span){ rank.lo + (int)(wave * m / nwaves), rank.lo + (int)((wave + 1) * m / nwaves) };
-}
-
 size_t plan_chunk(const struct plan_bucket *b, int j, int nranks)
 {
     return b->lo + (b->hi - b->lo) * (size_t)j / (size_t)nranks;

@@ -4,6 +4,7 @@
 #include <stddef.h>
 
 #include "worker/core/param.h"
+#include "worker/core/shards.h"
 #include "worker/core/tree.h"
 #include "worker/gradients/reduce.h"
 

@@ -7,6 +7,7 @@
 
 #include "proto/err.h"
 #include "worker/layers/tape.h"
+#include "worker/core/shards.h"
 #include "worker/data/loader.h"
 #include "worker/models/model.h"
 #include "worker/ops/families.h"

@@ -10,7 +10,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "worker/gradients/reduce.h"
+#include "worker/core/shards.h"
 
 struct comm;
 struct err;

@@ -5,6 +5,7 @@
 #include <stdint.h>
 
 #include "proto/jobspec.h"
+#include "worker/core/shards.h"
 #include "worker/gradients/reduce.h"
 #include "worker/report/report.h"
 #include "worker/train/slots.h"

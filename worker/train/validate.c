@@ -6,6 +6,7 @@
 
 #include "proto/err.h"
 #include "worker/comm/comm.h"
+#include "worker/core/shards.h"
 #include "worker/layers/tape.h"
 #include "worker/data/augment.h"
 #include "worker/data/loader.h"
@@ -30,25 +31,20 @@ struct pass {
     size_t ndets, room;
 };
 
-static int count_of_rank(int nshards, int rank, int ranks)
-{
-    return (nshards - rank + ranks - 1) / ranks;
-}
-
 static int pass_open(struct pass *p, struct trainer *t, struct err *err)
 {
     int ranks = t->opt.nranks;
 
     memset(p, 0, sizeof *p);
     p->t = t;
-    p->nshards = loader_val_shards(t->val, (int)t->spec->val_batch);
+    p->nshards = val_shards(t->val->nimages, (int)t->spec->val_batch);
     p->stride = 2 * (size_t)t->model->ops->nterms;
     p->cut = calloc((size_t)ranks + 1, sizeof *p->cut);
     p->found = calloc((size_t)t->spec->val_max_det, sizeof *p->found);
     if (!p->cut || !p->found)
         return err_set(err, ERR_DEVICE, "out of memory: validation");
     for (int r = 0; r < ranks; r++)
-        p->cut[r + 1] = p->cut[r] + (size_t)count_of_rank(p->nshards, r, ranks) * p->stride * sizeof(double);
+        p->cut[r + 1] = p->cut[r] + (size_t)val_shards_of_rank(p->nshards, r, ranks) * p->stride * sizeof(double);
     if (!t->val_records)
         t->val_records = comm_alloc_shared(t->comm, p->cut[ranks], err);
     p->records = t->val_records;
@@ -130,7 +126,7 @@ static int one_shard(struct pass *p, const struct batch *b, const struct model_b
 static int all_shards(struct pass *p, struct err *err)
 {
     struct trainer *t = p->t;
-    int mine = count_of_rank(p->nshards, t->opt.rank, t->opt.nranks), rc = 0;
+    int mine = val_shards_of_rank(p->nshards, t->opt.rank, t->opt.nranks), rc = 0;
 
     feed_rewind(t->val_feed);
     for (int k = 0; rc >= 0; k++) {

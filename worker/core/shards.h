@@ -1,0 +1,18 @@
+/* worker/core/shards.h - which images of a batch are computed together: shards, cut from the batch alone, and dealt to ranks and waves. A shard's bits
+ * depend on nothing else, so they are the same whoever computes it. Pure. */
+#pragma once
+
+/* Shards or waves [lo, hi). */
+struct span {
+    int lo, hi;
+};
+
+/* The shards of a rank in a training step: [rV/P, (r+1)V/P), floor. */
+struct span rank_shards(int rank, int nranks, int nshards);
+/* The shards of wave w of W, of a rank that has `rank` (global numbers). May be empty, the last never is. */
+struct span wave_shards(struct span rank, int wave, int nwaves);
+
+/* Validation: shards of `batch` images, the last may be shorter. */
+int val_shards(int nimages, int batch);
+/* How many of them a rank has, which takes every nranks-th from its own number on: shard q is the (q / nranks)-th of rank q % nranks. */
+int val_shards_of_rank(int nshards, int rank, int nranks);

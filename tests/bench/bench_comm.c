@@ -6,7 +6,7 @@
 #include "worker/core/device.h"
 #include "worker/backend/devices.h"
 #include "worker/core/shards.h"
-#include "worker/gradients/reduce.h"
+#include "worker/gradients/gradients.h"
 #include "worker/train/slots.h"
 
 enum { LAYERS = 12, TIMEOUT = 60000 };
@@ -50,23 +50,23 @@ static double copy_ms(void)
 }
 
 /* Backward that costs nothing: destinations are asked for and left as they are. What remains is the reduction. */
-static void one_step(struct reduce *r, struct span mine, const struct result *res)
+static void one_step(struct gradients *r, struct span mine, const struct result *res)
 {
     struct err err;
     bool written;
 
-    reduce_begin(r);
+    gradients_begin(r);
     for (int w = 0; w < res->nwaves; w++) {
         struct span shards = wave_shards(mine, w, res->nwaves);
 
-        reduce_wave(r, w);
+        gradients_wave(r, w);
         for (int p = LAYERS - 1; p >= 0; p--) {
             for (int s = 0; s < shards.hi - shards.lo; s++)
-                NEED(reduce_dest(r, plist[p], s, &written));
-            NEED_OK(reduce_ready(r, plist[p], &err));
+                NEED(gradients_dest(r, plist[p], s, &written));
+            NEED_OK(gradients_ready(r, plist[p], &err));
         }
     }
-    NEED_OK(reduce_wait(r, &err));
+    NEED_OK(gradients_wait(r, &err));
 }
 
 static void bench_small(struct comm *c, struct result *res)
@@ -93,8 +93,8 @@ static void bench_rank(struct comm *c, void *arg)
     const struct device_options one = { .threads = 1 };
     const struct device_ops *ops;
     struct device *dev, *side;
-    struct reduce_options opt = { .comm = c, .nshards = res.nshards, .nwaves = res.nwaves };
-    struct reduce *r = NULL;
+    struct gradients_options opt = { .comm = c, .nshards = res.nshards, .nwaves = res.nwaves };
+    struct gradients *r = NULL;
     struct span mine = rank_shards(comm_rank(c), comm_ranks(c), res.nshards);
     struct err err;
 
@@ -103,7 +103,7 @@ static void bench_rank(struct comm *c, void *arg)
     NEED_OK(ops->open(0, &one, &side, &err));
     opt.dev = dev;
     opt.side = side;
-    NEED_OK(reduce_open(&opt, plist, LAYERS, &r, &err));
+    NEED_OK(gradients_open(&opt, plist, LAYERS, &r, &err));
     res.best_ms = 1e9;
     for (int i = 0; i < repeats; i++) {
         double from, took;
@@ -117,7 +117,7 @@ static void bench_rank(struct comm *c, void *arg)
     bench_small(c, &res);
     if (comm_rank(c) == 0)
         *shared = res;
-    reduce_close(r);
+    gradients_close(r);
     side->ops->close(side);
     dev->ops->close(dev);
 }

@@ -2,7 +2,7 @@
  * uses: proto worker/backend trainer cpu
  * Usage: bench_link [ranks=P] [sizes=1,16,64,248] [repeats=20] [seconds=300]       sizes in MiB; 248 is the gradient of yolov3
  *
- * One process a GPU, as in a job: worker/gradients/reduce.c over the device's link, one shard a rank, backward that costs nothing. The peer
+ * One process a GPU, as in a job: worker/gradients/gradients.c over the device's link, one shard a rank, backward that costs nothing. The peer
  * is the NCCL that the link has found: one ncclAllReduce of the whole array, both arrays in memory of NCCL's, no limit on its blocks.
  * A rank for every visible GPU. With one GPU a rank is alone on NCCL first: nothing crosses a link, but communicators, windows and their
  * end are real; then two and four ranks share it, by way of the host's memory, and there is no peer. Ranks that take longer than `seconds`
@@ -15,7 +15,7 @@
 #include "worker/core/device.h"
 #include "worker/backend/devices.h"
 #include "worker/core/shards.h"
-#include "worker/gradients/reduce.h"
+#include "worker/gradients/gradients.h"
 
 enum { MAX_SIZES = 8, MAX_PARAMS = 64, PARAM = 4 << 20, TIMEOUT = 60000, ID_TEXT = 1024, MAX_RANKS = 64 };
 
@@ -180,39 +180,39 @@ static void make_params(struct bench *b, int mib)
 }
 
 /* first: every shard's gradient becomes 1; later steps find it where it was. */
-static void step(struct bench *b, struct reduce *r, struct span mine, bool first)
+static void step(struct bench *b, struct gradients *r, struct span mine, bool first)
 {
     struct err err;
     bool written;
 
-    reduce_begin(r);
-    reduce_wave(r, 0);
+    gradients_begin(r);
+    gradients_wave(r, 0);
     for (int p = b->nparams - 1; p >= 0; p--) {
         for (int s = 0; s < mine.hi - mine.lo; s++) {
-            float *g = reduce_dest(r, b->list[p], s, &written);
+            float *g = gradients_dest(r, b->list[p], s, &written);
 
             NEED(g);
             if (first)
                 fill(b, g, b->param[p].count * sizeof(float), 1);
         }
-        NEED_OK(reduce_ready(r, b->list[p], &err));
+        NEED_OK(gradients_ready(r, b->list[p], &err));
     }
-    NEED_OK(reduce_wait(r, &err));
+    NEED_OK(gradients_wait(r, &err));
 }
 
 static double time_tree(struct bench *b, int mib)
 {
-    struct reduce_options opt = { .dev = b->dev, .side = b->side, .comm = b->link, .nshards = b->nshards, .nwaves = 1 };
+    struct gradients_options opt = { .dev = b->dev, .side = b->side, .comm = b->link, .nshards = b->nshards, .nwaves = 1 };
     struct span mine = rank_shards(comm_rank(b->host), comm_ranks(b->host), b->nshards);
-    struct reduce *r = NULL;
+    struct gradients *r = NULL;
     double best = 1e9;
     struct err err;
 
     make_params(b, mib);
-    NEED_OK(reduce_open(&opt, b->list, b->nparams, &r, &err));
+    NEED_OK(gradients_open(&opt, b->list, b->nparams, &r, &err));
     step(b, r, mine, true);
     for (int p = 0; p < b->nparams; p++)
-        expect(b, reduce_grad(r, b->list[p]), b->param[p].count * sizeof(float), (float)b->nshards);
+        expect(b, gradients_sum(r, b->list[p]), b->param[p].count * sizeof(float), (float)b->nshards);
     for (int i = 0; i < b->o->repeats; i++) {
         double from, took;
 
@@ -222,7 +222,7 @@ static double time_tree(struct bench *b, int mib)
         took = now_ms() - from;
         best = took < best ? took : best;
     }
-    reduce_close(r);
+    gradients_close(r);
     return best;
 }
 

@@ -20,7 +20,7 @@
 #include "worker/layers/layers.h"
 #include "worker/models/model.h"
 #include "worker/ops/families.h"
-#include "worker/gradients/reduce.h"
+#include "worker/gradients/gradients.h"
 
 enum { CLASSES = 80, BOXES = 4, MAX_TIMED = 40, MAX_STEPS = 200, MAX_CASES = 4 };
 
@@ -100,7 +100,7 @@ struct bench {
     struct model *model;
     struct arena *arena;
     struct tape *tape;
-    struct reduce *reduce;
+    struct gradients *gradients;
     struct tensor *images;
     struct box_list *truth;
     double **raw, **stats;
@@ -120,12 +120,12 @@ static void die(const struct err *err)
 
 static float *grad_dest(void *arg, const struct param *p, int shard, bool *ret_written)
 {
-    return reduce_dest(((struct bench *)arg)->reduce, p, shard, ret_written);
+    return gradients_dest(((struct bench *)arg)->gradients, p, shard, ret_written);
 }
 
 static int grad_ready(void *arg, const struct param *p, struct err *err)
 {
-    return reduce_ready(((struct bench *)arg)->reduce, p, err);
+    return gradients_ready(((struct bench *)arg)->gradients, p, err);
 }
 
 static double *stats_dest(void *arg, int index, int shard)
@@ -221,7 +221,7 @@ static void devices_open(struct options *o)
 
 static void bench_open(struct bench *b, const struct options *o, int shards, enum tier tier)
 {
-    struct reduce_options r = { .dev = o->dev, .side = o->side, .comm = o->link, .nshards = shards, .nwaves = 1 };
+    struct gradients_options r = { .dev = o->dev, .side = o->side, .comm = o->link, .nshards = shards, .nwaves = 1 };
     json_t *root =
         json_pack("{s:{s:s,s:i,s:b},s:{s:{s:s,s:s}},s:{s:i,s:i,s:i}}", "model", "preset", o->model, "size", o->size, "freeze_bn", o->freeze,
                   "data", "train", "annotations", "none", "images", "none", "train", "steps", 1000, "batch", o->batch, "shards", shards);
@@ -232,7 +232,7 @@ static void bench_open(struct bench *b, const struct options *o, int shards, enu
         die(&err);
     b->arena = arena_new(b->dev, (size_t)256 << 20);
     b->tape = tape_new(b->dev, b->arena, b->model->nparams);
-    if (reduce_open(&r, b->model->params, b->model->nparams, &b->reduce, &err) < 0)
+    if (gradients_open(&r, b->model->params, b->model->nparams, &b->gradients, &err) < 0)
         die(&err);
     b->items = calloc((size_t)b->model->nparams, sizeof *b->items);
     for (int i = 0; i < b->model->nparams; i++) {
@@ -254,14 +254,14 @@ static void step(struct bench *b)
     struct err err = { 0 };
 
     b->dev->ops->set_tier(b->dev, b->tier);
-    reduce_begin(b->reduce);
-    reduce_wave(b->reduce, 0);
+    gradients_begin(b->gradients);
+    gradients_wave(b->gradients, 0);
     tape_begin(b->tape, TAPE_TRAIN, b->shards, &hooks);
     if (b->model->ops->loss(b->model, b->tape, &mb, 1.0f / (float)b->batch, b->raw, &err) < 0 ||
-        tape_backward(b->tape, b->model->params, b->model->nparams, &err) < 0 || reduce_wait(b->reduce, &err) < 0)
+        tape_backward(b->tape, b->model->params, b->model->nparams, &err) < 0 || gradients_wait(b->gradients, &err) < 0)
         die(&err);
     for (int i = 0; i < b->nitems; i++)
-        b->items[i].grad = reduce_grad(b->reduce, b->items[i].param);
+        b->items[i].grad = gradients_sum(b->gradients, b->items[i].param);
     if (b->dev->ops->download(b->dev, b->raw_host, b->raw[0], b->model->raw_terms * sizeof(double), &err) < 0 ||
         b->dev->on->optim->sgd(b->dev, b->items, b->nitems, b->skip, &err) < 0 ||
         (b->dev->host_memory ? 0 : b->dev->ops->sync(b->dev, &err)) < 0)

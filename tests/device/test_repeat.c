@@ -14,7 +14,7 @@
 #include "worker/layers/tape.h"
 #include "worker/layers/layers.h"
 #include "worker/models/model.h"
-#include "worker/gradients/reduce.h"
+#include "worker/gradients/gradients.h"
 
 enum { CLASSES = 3, BATCH = 8, SHARDS = 4, BOXES = 2, STEPS = 2 };
 
@@ -33,7 +33,7 @@ struct run {
     struct model *model;
     struct arena *arena;
     struct tape *tape;
-    struct reduce *reduce;
+    struct gradients *gradients;
     double *raw[SHARDS], *stats[SHARDS];
     struct tensor images[SHARDS];
     struct box_list truth[SHARDS];
@@ -52,12 +52,12 @@ struct run {
 
 static float *grad_dest(void *arg, const struct param *p, int shard, bool *ret_written)
 {
-    return reduce_dest(((struct run *)arg)->reduce, p, shard, ret_written);
+    return gradients_dest(((struct run *)arg)->gradients, p, shard, ret_written);
 }
 
 static int grad_ready(void *arg, const struct param *p, struct err *err)
 {
-    return reduce_ready(((struct run *)arg)->reduce, p, err);
+    return gradients_ready(((struct run *)arg)->gradients, p, err);
 }
 
 static double *stats_dest(void *arg, int index, int shard)
@@ -114,7 +114,7 @@ static void run_open(struct run *r, const struct device_ops *ops, enum precision
     json_t *root = json_pack("{s:{s:s,s:i,s:f},s:{s:{s:s,s:s}},s:{s:i,s:i,s:i}}", "model", "preset", "yolov3_tiny", "size", size, "width",
                              setting("DETD_TEST_WIDTH", 0.125), "data", "train", "annotations", "none", "images", "none", "train", "steps",
                              10, "batch", BATCH, "shards", SHARDS);
-    struct reduce_options ro = { .nshards = SHARDS, .nwaves = 1 };
+    struct gradients_options ro = { .nshards = SHARDS, .nwaves = 1 };
 
     memset(r, 0, sizeof *r);
     OK(ops->open(0, &opt, &r->dev, &err));
@@ -132,7 +132,7 @@ static void run_open(struct run *r, const struct device_ops *ops, enum precision
     ro.dev = r->dev;
     ro.side = r->side;
     ro.comm = r->link;
-    OK(reduce_open(&ro, r->model->params, r->model->nparams, &r->reduce, &err));
+    OK(gradients_open(&ro, r->model->params, r->model->nparams, &r->gradients, &err));
     r->items = calloc((size_t)r->model->nparams, sizeof *r->items);
     r->start = calloc((size_t)r->model->nparams, sizeof *r->start);
     for (int i = 0; i < r->model->nparams; i++) {
@@ -166,7 +166,7 @@ static void run_close(struct run *r)
     r->dev->ops->free(r->dev, r->skip);
     free(r->items);
     free(r->start);
-    reduce_close(r->reduce);
+    gradients_close(r->gradients);
     tape_free(r->tape);
     arena_free(r->arena);
     model_free(r->model);
@@ -193,17 +193,17 @@ static void train(struct run *r, uint64_t ret_hash[2])
         p->version++;
     }
     for (int s = 0; s < STEPS; s++) {
-        reduce_begin(r->reduce);
-        reduce_wave(r->reduce, 0);
+        gradients_begin(r->gradients);
+        gradients_wave(r->gradients, 0);
         tape_begin(r->tape, TAPE_TRAIN, SHARDS, &hooks);
         OK(r->model->ops->loss(r->model, r->tape, &mb, 1.0f / BATCH, r->raw, &err));
         OK(tape_backward(r->tape, r->model->params, r->model->nparams, &err));
-        OK(reduce_wait(r->reduce, &err));
+        OK(gradients_wait(r->gradients, &err));
         for (int v = 0; v < SHARDS; v++)
             OK(r->dev->on->reduce->hash(r->dev, ret_hash, r->raw[v], r->model->raw_terms * sizeof(double), 7,
                                         (uint64_t)(s * SHARDS + v) << 32, &err));
         for (int i = 0; i < r->nitems; i++) {
-            r->items[i].grad = reduce_grad(r->reduce, r->items[i].param);
+            r->items[i].grad = gradients_sum(r->gradients, r->items[i].param);
             OK(r->dev->on->reduce->hash(r->dev, ret_hash, r->items[i].grad, r->items[i].param->count * sizeof(float), (uint64_t)i,
                                         (uint64_t)s << 40, &err));
         }

@@ -15,8 +15,9 @@ int exchange_open(struct exchange *x, struct trainer *t, size_t record, struct e
         if (!x->buffer[i])
             return err->code;
     }
-    return t->dev->host_memory ? 0
-                               : exchange_all(x, t, err); /* zeros: ranks connect with the first, which later could wait for reduce.c's */
+    return t->dev->host_memory
+               ? 0
+               : exchange_all(x, t, err); /* zeros: ranks connect with the first, which later could wait for the gradients' */
 }
 
 double *exchange_record(const struct exchange *x, int shard)

@@ -361,7 +361,7 @@ static int open_exchanges(struct trainer *t, struct err *err)
 static int open_model(struct trainer *t, struct err *err)
 {
     const struct jobspec *s = t->spec;
-    struct reduce_options r = { .nshards = (int)s->train_shards, .nwaves = (int)s->train_waves };
+    struct gradients_options r = { .nshards = (int)s->train_shards, .nwaves = (int)s->train_waves };
     int rc = model_open(s, t->train->nclasses, t->dev, &t->model, err);
 
     if (rc < 0)
@@ -373,7 +373,7 @@ static int open_model(struct trainer *t, struct err *err)
     t->tape = t->arena ? tape_new(t->dev, t->arena, t->model->nparams) : NULL;
     if (!t->tape)
         return err_set(err, ERR_DEVICE, "out of memory");
-    rc = reduce_open(&r, t->model->params, t->model->nparams, &t->reduce, err);
+    rc = gradients_open(&r, t->model->params, t->model->nparams, &t->gradients, err);
     if (rc >= 0)
         rc = open_exchanges(t, err);
     return rc < 0 ? rc : open_update(t, err);
@@ -427,7 +427,7 @@ void trainer_close(struct trainer *t)
     if (t->raw_sent)
         t->dev->ops->mark_free(t->dev, t->raw_sent);
     slots_close(t->slots);
-    reduce_close(t->reduce);
+    gradients_close(t->gradients);
     tape_free(t->tape);
     arena_free(t->arena);
     model_free(t->model);

@@ -41,14 +41,14 @@ static float *grad_dest(void *arg, const struct param *p, int shard, bool *ret_w
 {
     const struct wave *w = arg;
 
-    return reduce_dest(w->t->reduce, p, shard, ret_written);
+    return gradients_dest(w->t->gradients, p, shard, ret_written);
 }
 
 static int grad_ready(void *arg, const struct param *p, struct err *err)
 {
     const struct wave *w = arg;
 
-    return reduce_ready(w->t->reduce, p, err);
+    return gradients_ready(w->t->gradients, p, err);
 }
 
 static double *stats_dest(void *arg, int index, int shard)
@@ -98,7 +98,7 @@ static int run_wave(struct trainer *t, const struct batch *b, const struct model
     int rc;
 
     tape_begin(t->tape, TAPE_TRAIN, b->nshards, &hooks);
-    reduce_wave(t->reduce, b->wave);
+    gradients_wave(t->gradients, b->wave);
     for (int s = 0; s < b->nshards; s++)
         raw[s] = raw_terms(t, b->shard[s].shard);
     progress_phase(t->progress, PHASE_FORWARD);
@@ -124,7 +124,7 @@ static int all_waves(struct trainer *t, struct err *err)
 {
     struct batch b = { 0 };
 
-    reduce_begin(t->reduce);
+    gradients_begin(t->gradients);
     while (!b.last) {
         struct model_batch mb;
         int rc;
@@ -181,7 +181,7 @@ static int update_params(struct trainer *t, float scale, struct err *err)
     for (int i = 0; i < t->nupdates; i++) {
         struct param *p = t->update[i].param;
 
-        t->update[i].grad = reduce_grad(t->reduce, p);
+        t->update[i].grad = gradients_sum(t->gradients, p);
         t->update[i].sgd = (struct sgd){ .lr = lr,
                                          .momentum = (float)s->train_momentum,
                                          .decay = p->kind == PARAM_CONV ? (float)s->train_weight_decay : 0,
@@ -205,7 +205,7 @@ static int update_running(struct trainer *t, struct err *err)
 /* 1 where some number of the gradient is not finite. `host` has room for it. */
 static int grad_nonfinite(struct trainer *t, const struct param *p, float *host, struct err *err)
 {
-    int rc = t->dev->ops->download(t->dev, host, reduce_grad(t->reduce, p), p->count * sizeof *host, err);
+    int rc = t->dev->ops->download(t->dev, host, gradients_sum(t->gradients, p), p->count * sizeof *host, err);
 
     for (size_t i = 0; i < p->count && rc == 0; i++)
         rc = !isfinite(host[i]);
@@ -246,7 +246,7 @@ static int skip_step(struct trainer *t, struct err *err)
 
 static int update(struct trainer *t, struct err *err)
 {
-    double square = reduce_square_norm(t->reduce), norm = sqrt(square);
+    double square = gradients_square_norm(t->gradients), norm = sqrt(square);
     int32_t skip = !isfinite(square);
     float scale = t->spec->train_clip_norm > 0 && norm > t->spec->train_clip_norm ? (float)(t->spec->train_clip_norm / norm) : 1;
     int rc = t->dev->ops->upload(t->dev, t->skip, &skip, sizeof skip, err);
@@ -270,7 +270,7 @@ static int send_terms(struct trainer *t, struct err *err)
     return rc < 0 ? rc : t->dev->ops->mark(t->dev, t->raw_sent, err);
 }
 
-/* Here and in reduce_wait() the host waits for the device, and nowhere else in a step. */
+/* Here and in gradients_wait() the host waits for the device, and nowhere else in a step. */
 static int take_terms(struct trainer *t, struct err *err)
 {
     const struct model *m = t->model;
@@ -309,7 +309,7 @@ static int exchange(struct trainer *t, struct err *err)
     if (rc >= 0)
         rc = slots_exchange(t->slots, err); /* while the last gradients are reduced */
     if (rc >= 0)
-        rc = reduce_wait(t->reduce, err);
+        rc = gradients_wait(t->gradients, err);
     if (rc < 0)
         return rc;
     words = slots_read_words(t->slots, 0, 0);
@@ -322,7 +322,7 @@ static int exchange(struct trainer *t, struct err *err)
 static int reason(struct trainer *t, int rc, struct err *err)
 {
     struct err why;
-    int first = rc == ERR_ABORTED ? reduce_state(t->reduce, &why) : 0;
+    int first = rc == ERR_ABORTED ? gradients_state(t->gradients, &why) : 0;
 
     if (first >= 0 || first == ERR_ABORTED)
         return rc;

@@ -6,7 +6,7 @@
 
 #include "proto/jobspec.h"
 #include "worker/core/shards.h"
-#include "worker/gradients/reduce.h"
+#include "worker/gradients/gradients.h"
 #include "worker/report/report.h"
 #include "worker/train/slots.h"
 #include "worker/train/trainer.h"
@@ -61,7 +61,7 @@ struct trainer {
     struct model *model;
     struct arena *arena;
     struct tape *tape;
-    struct reduce *reduce;
+    struct gradients *gradients;
     struct slots *slots;          /* a record: loss terms */
     struct exchange stats;        /* batch statistics of all normalisations, once a step */
     struct exchange sync;         /* SyncBN's exchanges inside a step; record 0 without */

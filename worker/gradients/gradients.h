@@ -1,4 +1,4 @@
-/* worker/gradients/reduce.h - from per-shard gradients to the gradient of the whole job, in the canonical tree, while backward goes on.
+/* worker/gradients/gradients.h - from per-shard gradients to the gradient of the whole job, in the canonical tree, while backward goes on.
  *
  * Owns all gradient memory. Parameters lie in reverse order in one flat space, each from a multiple of 1024 elements on and zero between
  * them, cut into buckets at parameter ends. Local shards fold into canonical segments (core/tree.h) wave by wave; in the last wave a bucket
@@ -6,8 +6,8 @@
  * tree_add of this rank's chunk over all ranks' segments, its block sums of squares, all-gather. So the result has the same bits
  * for any number of ranks, waves, buckets and threads.
  *
- * The communication thread never runs on the compute threads: it adds on a device instance of its own (`side`: the same backend opened once
- * more with one thread; on CUDA that is another stream). Compute threads hand over a bucket with a mark that `side` waits for.
+ * The communication thread (allreduce.h) never runs on the compute threads: it adds on a device instance of its own (`side`: the same backend
+ * opened once more with one thread; on CUDA that is another stream).
  *
  * Where the device merges in the tier of a step (device.h), the local shards of a rank come as one sum, which travels as a leaf of a tree
  * over ranks: that depends on the number of ranks, as TIER_OFF and TIER_RERUN may, and spares a gradient-sized array per shard.
@@ -22,10 +22,10 @@
 struct comm;
 struct device;
 struct err;
-struct reduce;
+struct gradients;
 
-struct reduce_options {
-    struct device *dev, *side; /* of the compute thread, of the communication thread; both stay the caller's and outlive the reduce */
+struct gradients_options {
+    struct device *dev, *side; /* of the compute thread, of the communication thread; both stay the caller's and outlive the gradients */
     struct comm *comm;         /* over device memory; COMM_GRAD is used by the communication thread alone */
     int nshards, nwaves;       /* V, a power of two, at least the number of ranks; W >= 1 */
     size_t first_bytes, bucket_bytes; /* of the first bucket, of the others; 0: 1 MiB, 16 MiB. Not visible in the bits */
@@ -34,28 +34,29 @@ struct reduce_options {
 /* Runs the collectives once, with zeros, on a device with memory of its own.
  * params: all parameters of the model in order of param.index; those that do not train (running statistics, frozen ones) have no gradient
  * and are passed over. The array is copied, the parameters stay the caller's. All ranks open alike, while no operation is under way. */
-int reduce_open(const struct reduce_options *opt, struct param *const *params, int nparams, struct reduce **ret_reduce, struct err *err);
+int gradients_open(const struct gradients_options *opt, struct param *const *params, int nparams, struct gradients **ret_gradients,
+                   struct err *err);
 /* Also in the middle of a step, then it aborts the comm. The comm may be closed after it, not before. NULL is nothing. */
-void reduce_close(struct reduce *r);
+void gradients_close(struct gradients *g);
 
-/* Starts a step: gradients of the step before are gone. The device's tier must not change until reduce_wait(). */
-void reduce_begin(struct reduce *r);
+/* Starts a step: gradients of the step before are gone. The device's tier must not change until gradients_wait(). */
+void gradients_begin(struct gradients *g);
 /* Starts a wave; the shards it expects are wave_shards(). Waves come in ascending order, empty ones may be left out. */
-void reduce_wave(struct reduce *r, int wave);
+void gradients_wave(struct gradients *g, int wave);
 /* Memory for the gradient of p of local shard `shard` of this wave (from 0), p->count floats, contents undefined; the same address until
- * reduce_ready(). Where the device merges all shards have one address, and *ret_written says that an earlier wave's sum stands there, to be
+ * gradients_ready(). Where the device merges all shards have one address, and *ret_written says that an earlier wave's sum stands there, to be
  * added to. NULL: the device has no memory. */
-float *reduce_dest(struct reduce *r, const struct param *p, int shard, bool *ret_written);
+float *gradients_dest(struct gradients *g, const struct param *p, int shard, bool *ret_written);
 /* The gradients of p of all shards of this wave are written (queued), zeros where a shard has none. Once per wave and trainable parameter.
  * Fails when a shard's memory was never asked for, or when the communication thread has failed. */
-int reduce_ready(struct reduce *r, const struct param *p, struct err *err);
+int gradients_ready(struct gradients *g, const struct param *p, struct err *err);
 /* Waits for the communication thread. After the last wave only. Any error is final: the comm has failed, or backward was not complete. */
-int reduce_wait(struct reduce *r, struct err *err);
+int gradients_wait(struct gradients *g, struct err *err);
 /* 0, or what the communication thread failed with. Never waits. */
-int reduce_state(struct reduce *r, struct err *err);
-/* After reduce_wait(), until reduce_begin(): the sum over all shards of the job, p->count contiguous floats (not divided by V). NULL: no
+int gradients_state(struct gradients *g, struct err *err);
+/* After gradients_wait(), until gradients_begin(): the sum over all shards of the job, p->count contiguous floats (not divided by V). NULL: no
  * gradient. */
-float *reduce_grad(const struct reduce *r, const struct param *p);
+float *gradients_sum(const struct gradients *g, const struct param *p);
 /* Sum of squares of all gradients above: 1024-element blocks, then a pairwise tree in fp64. Not finite: some gradient is not, or overflows.
  */
-double reduce_square_norm(const struct reduce *r);
+double gradients_square_norm(const struct gradients *g);

@@ -11,7 +11,7 @@
 #include "tests/emu/nccl_ranks.h"
 #include "worker/models/model.h"
 #include "worker/core/shards.h"
-#include "worker/gradients/reduce.h"
+#include "worker/gradients/gradients.h"
 
 enum { NPARAMS = 5, NSHARDS = 8, NSTEPS = 2, NWAVES = 2, SLOT = 96 };
 
@@ -41,7 +41,7 @@ static float tree_of(int step, int lo, int hi, int param, size_t i)
 
 struct work {
     struct rank *rank;
-    struct reduce *reduce;
+    struct gradients *gradients;
     struct param param[NPARAMS];
     float *host;   /* as many as the largest parameter has */
     char *slots;   /* gathered on the other channel */
@@ -76,14 +76,14 @@ static void backward(struct work *w, int step, struct span shards)
     for (int p = NPARAMS - 1; p >= 0; p--) {
         for (int s = 0; s < shards.hi - shards.lo; s++) {
             bool written = true;
-            float *g = reduce_dest(w->reduce, &w->param[p], s, &written);
+            float *g = gradients_dest(w->gradients, &w->param[p], s, &written);
 
             NEED(g && !written);
             for (size_t i = 0; i < counts[p]; i++)
                 w->host[i] = leaf(step, shards.lo + s, p, i);
             NEED_OK(dev->ops->upload(dev, g, w->host, counts[p] * sizeof(float), &err));
         }
-        NEED_OK(reduce_ready(w->reduce, &w->param[p], &err));
+        NEED_OK(gradients_ready(w->gradients, &w->param[p], &err));
         exchange(w);
     }
 }
@@ -94,7 +94,7 @@ static void check_gradients(struct work *w, int step)
     struct err err;
 
     for (int p = 0; p < NPARAMS; p++) {
-        NEED_OK(dev->ops->download(dev, w->host, reduce_grad(w->reduce, &w->param[p]), counts[p] * sizeof(float), &err));
+        NEED_OK(dev->ops->download(dev, w->host, gradients_sum(w->gradients, &w->param[p]), counts[p] * sizeof(float), &err));
         for (size_t i = 0; i < counts[p]; i++) {
             float want = tree_of(step, 0, NSHARDS, p, i);
 
@@ -105,7 +105,7 @@ static void check_gradients(struct work *w, int step)
 
 static void reduce_steps(struct rank *r)
 {
-    struct reduce_options opt = {
+    struct gradients_options opt = {
         .dev = r->sync, .side = r->grad, .comm = r->link, .nshards = NSHARDS, .nwaves = NWAVES, .first_bytes = 4096, .bucket_bytes = 65536
     };
     struct span mine = rank_shards(r->rank, r->nranks, NSHARDS);
@@ -120,9 +120,9 @@ static void reduce_steps(struct rank *r)
     w.host = calloc(20000, sizeof(float));
     w.slots = comm_alloc_shared(r->link, MOST_RANKS * SLOT, &err);
     NEED(w.host && w.slots);
-    NEED_OK(reduce_open(&opt, list, NPARAMS, &w.reduce, &err));
+    NEED_OK(gradients_open(&opt, list, NPARAMS, &w.gradients, &err));
     for (int step = 0; step < NSTEPS; step++) {
-        reduce_begin(w.reduce);
+        gradients_begin(w.gradients);
         for (int v = 0; v < NWAVES; v++) {
             struct span shards = wave_shards(mine, v, NWAVES);
 
@@ -131,13 +131,13 @@ static void reduce_steps(struct rank *r)
                     exchange(&w);
                 continue;
             }
-            reduce_wave(w.reduce, v);
+            gradients_wave(w.gradients, v);
             backward(&w, step, shards);
         }
-        NEED_OK(reduce_wait(w.reduce, &err));
+        NEED_OK(gradients_wait(w.gradients, &err));
         check_gradients(&w, step);
     }
-    reduce_close(w.reduce);
+    gradients_close(w.gradients);
     free(w.host);
 }
 

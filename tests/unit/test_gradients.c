@@ -14,7 +14,7 @@
 #include "worker/kernels/reduce.h"
 #include "worker/models/model.h"
 #include "worker/core/shards.h"
-#include "worker/gradients/reduce_plan.h"
+#include "worker/gradients/layout.h"
 
 const struct device_ops *cpu_backend_generic(void);
 
@@ -94,31 +94,31 @@ static bool merged_in(const struct config *cfg, int step)
     return cfg->merges && step % 2 == 0;
 }
 
-static double expected_norm(const struct reduce *r)
+static double expected_norm(const struct gradients *r)
 {
     double blocks[256];
     int n = 0;
 
     for (int p = NPARAMS - 1; p >= 0; p--) {
-        float padded[REDUCE_BLOCK];
+        float padded[LAYOUT_BLOCK];
 
-        for (size_t at = 0; p != 3 && at < counts[p]; at += REDUCE_BLOCK) {
-            size_t len = counts[p] - at < REDUCE_BLOCK ? counts[p] - at : REDUCE_BLOCK;
+        for (size_t at = 0; p != 3 && at < counts[p]; at += LAYOUT_BLOCK) {
+            size_t len = counts[p] - at < LAYOUT_BLOCK ? counts[p] - at : LAYOUT_BLOCK;
 
             memset(padded, 0, sizeof(padded));
-            memcpy(padded, reduce_grad(r, plist[p]) + at, len * sizeof(float));
-            blocks[n++] = sum_squares_block(padded, REDUCE_BLOCK);
+            memcpy(padded, gradients_sum(r, plist[p]) + at, len * sizeof(float));
+            blocks[n++] = sum_squares_block(padded, LAYOUT_BLOCK);
         }
     }
     return tree_sum(blocks, 1, n);
 }
 
-static void check_step(const struct reduce *r, const struct config *cfg, int ranks, int step)
+static void check_step(const struct gradients *r, const struct config *cfg, int ranks, int step)
 {
-    double norm = reduce_square_norm(r), want = expected_norm(r);
+    double norm = gradients_square_norm(r), want = expected_norm(r);
 
     for (int p = 0; p < NPARAMS; p++) {
-        const float *g = reduce_grad(r, plist[p]);
+        const float *g = gradients_sum(r, plist[p]);
 
         NEED((g == NULL) == (p == 3));
         for (size_t i = 0; g && i < counts[p]; i++) {
@@ -132,7 +132,7 @@ static void check_step(const struct reduce *r, const struct config *cfg, int ran
 }
 
 /* A backward pass of one wave: every rank in another order of its own, destinations asked for early, memory full of rubbish. */
-static int run_wave(struct reduce *r, const struct config *cfg, int step, struct span mine, struct span shards, unsigned *seed,
+static int run_wave(struct gradients *r, const struct config *cfg, int step, struct span mine, struct span shards, unsigned *seed,
                     struct err *err)
 {
     bool forwards = *seed & 1024;
@@ -145,44 +145,44 @@ static int run_wave(struct reduce *r, const struct config *cfg, int step, struct
             continue;
         for (int s = 0; s < shards.hi - shards.lo; s++) {
             bool written = true, merged = merged_in(cfg, step), add;
-            float *g = reduce_dest(r, plist[p], s, &written);
+            float *g = gradients_dest(r, plist[p], s, &written);
 
             add = merged && (s > 0 || shards.lo > mine.lo);
             NEED(g && written == (merged && shards.lo > mine.lo));
             NEED(((uintptr_t)g & 63) == 0);
             for (size_t i = 0; i < counts[p]; i++)
                 g[i] = add ? g[i] + leaf(cfg, step, shards.lo + s, p, i) : leaf(cfg, step, shards.lo + s, p, i);
-            NEED(reduce_dest(r, plist[p], s, &written) == g);
+            NEED(gradients_dest(r, plist[p], s, &written) == g);
         }
         if (cfg->delays)
             rank_delay(seed, 400);
-        rc = reduce_ready(r, plist[p], err);
+        rc = gradients_ready(r, plist[p], err);
         if (rc < 0)
             return rc;
     }
     return 0;
 }
 
-static int run_step(struct reduce *r, const struct config *cfg, struct span mine, int step, unsigned *seed, struct err *err)
+static int run_step(struct gradients *r, const struct config *cfg, struct span mine, int step, unsigned *seed, struct err *err)
 {
-    reduce_begin(r);
+    gradients_begin(r);
     for (int w = 0; w < cfg->nwaves; w++) {
         struct span shards = wave_shards(mine, w, cfg->nwaves);
         int rc;
 
         if (shards.lo == shards.hi)
             continue;
-        reduce_wave(r, w);
+        gradients_wave(r, w);
         rc = run_wave(r, cfg, step, mine, shards, seed, err);
         if (rc < 0)
             return rc;
     }
-    return reduce_wait(r, err);
+    return gradients_wait(r, err);
 }
 
 struct setup {
     struct device *dev, *side;
-    struct reduce *reduce;
+    struct gradients *gradients;
 };
 
 static struct setup set_up(struct comm *c, const struct config *cfg)
@@ -190,7 +190,7 @@ static struct setup set_up(struct comm *c, const struct config *cfg)
     const struct device_ops *ops = cpu_backend_generic();
     const struct device_options one = { .threads = 1 };
     struct setup s = { 0 };
-    struct reduce_options opt = {
+    struct gradients_options opt = {
         .comm = c, .nshards = cfg->nshards, .nwaves = cfg->nwaves, .first_bytes = cfg->first_bytes, .bucket_bytes = cfg->bucket_bytes
     };
     struct err err;
@@ -199,13 +199,13 @@ static struct setup set_up(struct comm *c, const struct config *cfg)
     NEED_OK(ops->open(0, &one, &s.side, &err));
     opt.dev = s.dev;
     opt.side = s.side;
-    NEED_OK(reduce_open(&opt, plist, NPARAMS, &s.reduce, &err));
+    NEED_OK(gradients_open(&opt, plist, NPARAMS, &s.gradients, &err));
     return s;
 }
 
 static void tear_down(struct setup *s)
 {
-    reduce_close(s->reduce);
+    gradients_close(s->gradients);
     s->side->ops->close(s->side);
     s->dev->ops->close(s->dev);
 }
@@ -220,8 +220,8 @@ static void reduce_ranks(struct comm *c, void *arg)
 
     for (int step = 0; step < STEPS; step++) {
         s.dev->merges = merged_in(cfg, step);
-        NEED_OK(run_step(s.reduce, cfg, mine, step, &seed, &err));
-        check_step(s.reduce, cfg, comm_ranks(c), step);
+        NEED_OK(run_step(s.gradients, cfg, mine, step, &seed, &err));
+        check_step(s.gradients, cfg, comm_ranks(c), step);
     }
     tear_down(&s);
 }
@@ -283,52 +283,52 @@ static void test_nothing_copied(void **state)
     bool written;
 
     (void)state;
-    reduce_begin(s.reduce);
-    reduce_wave(s.reduce, 0);
+    gradients_begin(s.gradients);
+    gradients_wave(s.gradients, 0);
     for (int p = 0; p < NPARAMS; p++)
         if (param_trainable(plist[p]))
-            assert_ptr_equal(reduce_dest(s.reduce, plist[p], 0, &written), reduce_grad(s.reduce, plist[p]));
+            assert_ptr_equal(gradients_dest(s.gradients, plist[p], 0, &written), gradients_sum(s.gradients, plist[p]));
     for (int p = 1; p < NPARAMS; p++)
         if (param_trainable(plist[p]))
-            assert_int_equal(reduce_ready(s.reduce, plist[p], &err), 0);
-    assert_int_equal(reduce_wait(s.reduce, &err), ERR_STATE); /* p0 was not ready */
+            assert_int_equal(gradients_ready(s.gradients, plist[p], &err), 0);
+    assert_int_equal(gradients_wait(s.gradients, &err), ERR_STATE); /* p0 was not ready */
     tear_down(&s);
     comm_close(c);
 }
 
 static void test_bad_options(void **state)
 {
-    static const struct reduce_options bad[] = { { .nshards = 6, .nwaves = 1 },
-                                                 { .nshards = 2, .nwaves = 1 },
-                                                 { .nshards = 4, .nwaves = 0 } };
-    struct plan *plan = NULL;
+    static const struct gradients_options bad[] = { { .nshards = 6, .nwaves = 1 },
+                                                    { .nshards = 2, .nwaves = 1 },
+                                                    { .nshards = 4, .nwaves = 0 } };
+    struct layout *layout = NULL;
     struct err err;
 
     (void)state;
     for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) {
-        assert_int_equal(plan_new(&bad[i], 0, 3, plist, NPARAMS, &plan, &err), ERR_INPUT);
+        assert_int_equal(layout_new(&bad[i], 0, 3, plist, NPARAMS, &layout, &err), ERR_INPUT);
         assert_true(err.field[0] != '\0');
     }
-    assert_int_equal(plan_new(&(struct reduce_options){ .nshards = 4, .nwaves = 1 }, 0, 1, plist, 0, &plan, &err), ERR_INPUT);
+    assert_int_equal(layout_new(&(struct gradients_options){ .nshards = 4, .nwaves = 1 }, 0, 1, plist, 0, &layout, &err), ERR_INPUT);
 }
 
-/* Every fold of every plan is one subtree, and a shard is never written where an older sum still stands. */
+/* Every fold of every layout is one subtree, and a shard is never written where an older sum still stands. */
 static void test_plans(void **state)
 {
     (void)state;
     for (int nranks = 1; nranks <= 16; nranks++)
         for (int rank = 0; rank < nranks; rank++)
             for (int waves = 1; waves <= 16; waves++) {
-                struct reduce_options opt = { .nshards = 16, .nwaves = waves };
-                struct plan *plan = NULL;
+                struct gradients_options opt = { .nshards = 16, .nwaves = waves };
+                struct layout *layout = NULL;
                 struct err err;
 
-                assert_int_equal(plan_new(&opt, rank, nranks, plist, NPARAMS, &plan, &err), 0);
-                assert_true(plan->nplanes - plan->nsegments <= 3); /* fewer than log2 of the shards */
+                assert_int_equal(layout_new(&opt, rank, nranks, plist, NPARAMS, &layout, &err), 0);
+                assert_true(layout->nplanes - layout->nsegments <= 3); /* fewer than log2 of the shards */
                 for (int w = 0; w < waves; w++)
-                    for (int f = 0; f < plan->wave[w].nfolds; f++) {
-                        const struct plan_fold *fold = &plan->wave[w].fold[f];
-                        const struct plan_part *part = plan->wave[w].part + fold->first;
+                    for (int f = 0; f < layout->wave[w].nfolds; f++) {
+                        const struct layout_fold *fold = &layout->wave[w].fold[f];
+                        const struct layout_part *part = layout->wave[w].part + fold->first;
                         struct tree_part parts[16];
 
                         for (int k = 0; k < fold->nparts; k++)
@@ -337,7 +337,7 @@ static void test_plans(void **state)
                         assert_int_equal(parts[0].lo, fold->lo);
                         assert_int_equal(parts[fold->nparts - 1].hi, fold->hi);
                     }
-                plan_free(plan);
+                layout_free(layout);
             }
 }
 
@@ -357,22 +357,22 @@ static void dying_ranks(struct comm *c, void *arg)
     unsigned seed = 1;
     struct err err = { .msg = "of before" };
 
-    NEED(reduce_state(s.reduce, &err) == 0 && strcmp(err.msg, "of before") == 0); /* nothing has failed, and nothing is said */
+    NEED(gradients_state(s.gradients, &err) == 0 && strcmp(err.msg, "of before") == 0); /* nothing has failed, and nothing is said */
     for (int step = 0; rc == 0; step++) {
         if (me == 2 && step == 2) {
             struct span wave = wave_shards(mine, 0, d->cfg.nwaves);
 
-            reduce_begin(s.reduce);
-            reduce_wave(s.reduce, 0);
-            run_wave(s.reduce, &d->cfg, step, mine, wave, &seed, &err);
+            gradients_begin(s.gradients);
+            gradients_wave(s.gradients, 0);
+            run_wave(s.gradients, &d->cfg, step, mine, wave, &seed, &err);
             usleep(2000); /* its communication thread is somewhere in the buckets */
             kill(getpid(), SIGKILL);
         }
-        rc = run_step(s.reduce, &d->cfg, mine, step, &seed, &err);
+        rc = run_step(s.gradients, &d->cfg, mine, step, &seed, &err);
     }
     atomic_store(&d->code[me], rc);
     NEED(err.msg[0]);
-    NEED(reduce_state(s.reduce, &err) == rc && err.code == rc && reduce_state(s.reduce, NULL) == rc);
+    NEED(gradients_state(s.gradients, &err) == rc && err.code == rc && gradients_state(s.gradients, NULL) == rc);
     tear_down(&s);
 }
 
@@ -398,10 +398,10 @@ static void leaving_ranks(struct comm *c, void *arg)
     unsigned seed = 1;
     struct err err;
 
-    reduce_begin(s.reduce);
-    reduce_wave(s.reduce, 0);
+    gradients_begin(s.gradients);
+    gradients_wave(s.gradients, 0);
     if (comm_rank(c) != 0)
-        NEED(run_step(s.reduce, cfg, mine, 0, &seed, &err) == ERR_ABORTED);
+        NEED(run_step(s.gradients, cfg, mine, 0, &seed, &err) == ERR_ABORTED);
     else
         comm_abort(c);
     tear_down(&s);
@@ -416,9 +416,9 @@ static void closing_ranks(struct comm *c, void *arg)
     struct err err;
 
     if (comm_rank(c) == 0) { /* rank 0 issues everything and does not wait; nobody comes */
-        reduce_begin(s.reduce);
-        reduce_wave(s.reduce, 0);
-        NEED_OK(run_wave(s.reduce, cfg, 0, mine, mine, &seed, &err));
+        gradients_begin(s.gradients);
+        gradients_wave(s.gradients, 0);
+        NEED_OK(run_wave(s.gradients, cfg, 0, mine, mine, &seed, &err));
     }
     tear_down(&s);
 }
@@ -441,5 +441,5 @@ int main(void)
     };
 
     make_params();
-    return cmocka_run_group_tests_name("reduce", tests, NULL, NULL);
+    return cmocka_run_group_tests_name("gradients", tests, NULL, NULL);
 }

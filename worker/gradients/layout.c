@@ -5,7 +5,7 @@
 
 #include "proto/err.h"
 #include "worker/core/param.h"
-#include "worker/gradients/reduce_plan.h"
+#include "worker/gradients/layout.h"
 
 enum { FIRST_BYTES = 1 << 20, BUCKET_BYTES = 16 << 20 };
 
@@ -16,7 +16,7 @@ struct stand {
     int n;
 };
 
-size_t plan_chunk(const struct plan_bucket *b, int j, int nranks)
+size_t layout_chunk(const struct layout_bucket *b, int j, int nranks)
 {
     return b->lo + (b->hi - b->lo) * (size_t)j / (size_t)nranks;
 }
@@ -25,18 +25,18 @@ size_t plan_chunk(const struct plan_bucket *b, int j, int nranks)
 
 static size_t blocks_of(const struct param *p)
 {
-    return (p->count + REDUCE_BLOCK - 1) / REDUCE_BLOCK;
+    return (p->count + LAYOUT_BLOCK - 1) / LAYOUT_BLOCK;
 }
 
-static void add_entry(struct plan *p, const struct param *param, size_t limit_bytes)
+static void add_entry(struct layout *p, const struct param *param, size_t limit_bytes)
 {
-    struct plan_bucket *b = p->nbuckets ? &p->bucket[p->nbuckets - 1] : NULL;
+    struct layout_bucket *b = p->nbuckets ? &p->bucket[p->nbuckets - 1] : NULL;
 
-    if (!b || (b->hi - b->lo) * REDUCE_BLOCK * sizeof(float) >= limit_bytes) {
+    if (!b || (b->hi - b->lo) * LAYOUT_BLOCK * sizeof(float) >= limit_bytes) {
         b = &p->bucket[p->nbuckets++];
         b->lo = p->blocks;
     }
-    p->entry[p->nentries] = (struct plan_entry){ param, p->blocks * REDUCE_BLOCK, p->nbuckets - 1 };
+    p->entry[p->nentries] = (struct layout_entry){ param, p->blocks * LAYOUT_BLOCK, p->nbuckets - 1 };
     p->entry_of[param->index] = p->nentries++;
     p->blocks += blocks_of(param);
     b->hi = p->blocks;
@@ -44,7 +44,7 @@ static void add_entry(struct plan *p, const struct param *param, size_t limit_by
 }
 
 /* Backward finishes the last parameters first, so they come first; the first bucket is small so that the first transfer starts early. */
-static int lay_out(struct plan *p, const struct reduce_options *opt, struct param *const *params, int nparams, struct err *err)
+static int lay_out(struct layout *p, const struct gradients_options *opt, struct param *const *params, int nparams, struct err *err)
 {
     size_t first = opt->first_bytes ? opt->first_bytes : FIRST_BYTES, other = opt->bucket_bytes ? opt->bucket_bytes : BUCKET_BYTES;
 
@@ -70,7 +70,7 @@ static int plane_at(const struct stand *s, int lo, int hi)
 }
 
 /* A plane that no standing segment uses, before this wave or after it: shards of a wave are written before anything is folded. */
-static int free_plane(struct plan *p, const struct stand *before, const struct stand *after)
+static int free_plane(struct layout *p, const struct stand *before, const struct stand *after)
 {
     for (int plane = p->nsegments;; plane++) {
         bool used = false;
@@ -87,7 +87,7 @@ static int free_plane(struct plan *p, const struct stand *before, const struct s
 }
 
 /* Where a new segment goes: onto its leftmost part, else to the final place it starts, else onto a private plane. */
-static int choose_plane(struct plan *p, struct tree_span seg, const struct tree_span *final, const struct stand *before,
+static int choose_plane(struct layout *p, struct tree_span seg, const struct tree_span *final, const struct stand *before,
                         const struct stand *after)
 {
     int leftmost = plane_at(before, seg.lo, seg.hi);
@@ -100,14 +100,14 @@ static int choose_plane(struct plan *p, struct tree_span seg, const struct tree_
     return free_plane(p, before, after);
 }
 
-static void add_fold(struct plan_wave *w, struct tree_span seg, int plane, const struct stand *before)
+static void add_fold(struct layout_wave *w, struct tree_span seg, int plane, const struct stand *before)
 {
-    struct plan_fold *f = &w->fold[w->nfolds++];
+    struct layout_fold *f = &w->fold[w->nfolds++];
 
-    *f = (struct plan_fold){ seg.lo, seg.hi, plane, w->nparts, 0 };
+    *f = (struct layout_fold){ seg.lo, seg.hi, plane, w->nparts, 0 };
     for (int at = seg.lo; at < seg.hi;) {
         int old = plane_at(before, at, seg.hi);
-        struct plan_part part = { at, old >= 0 ? before->seg[old].hi : at + 1, old >= 0 ? before->plane[old] : -1 };
+        struct layout_part part = { at, old >= 0 ? before->seg[old].hi : at + 1, old >= 0 ? before->plane[old] : -1 };
 
         if (old < 0)
             w->direct[at - w->shards.lo] = at == seg.lo ? plane : -1;
@@ -117,7 +117,7 @@ static void add_fold(struct plan_wave *w, struct tree_span seg, int plane, const
     }
 }
 
-static int plan_wave(struct plan *p, struct plan_wave *w, const struct tree_span *final, struct stand *stand, struct err *err)
+static int fold_wave(struct layout *p, struct layout_wave *w, const struct tree_span *final, struct stand *stand, struct err *err)
 {
     int m = w->shards.hi - w->shards.lo;
     struct stand after = { .n = 0 };
@@ -128,7 +128,7 @@ static int plan_wave(struct plan *p, struct plan_wave *w, const struct tree_span
     w->fold = calloc((size_t)n + 1, sizeof(*w->fold));
     w->part = calloc((size_t)m + (size_t)stand->n + 1, sizeof(*w->part));
     if (!w->direct || !w->fold || !w->part)
-        return err_set(err, -ENOMEM, "gradient reduction: out of memory");
+        return err_set(err, -ENOMEM, "gradients: out of memory");
     for (int i = 0; i < n; i++) {
         int old = plane_at(stand, segs[i].lo, segs[i].hi);
         int plane = choose_plane(p, segs[i], final, stand, &after);
@@ -143,7 +143,7 @@ static int plan_wave(struct plan *p, struct plan_wave *w, const struct tree_span
     return 0;
 }
 
-static int plan_waves(struct plan *p, int nwaves, struct err *err)
+static int fold_waves(struct layout *p, int nwaves, struct err *err)
 {
     struct tree_span final[TREE_MAX_SEGMENTS];
     struct stand stand = { .n = 0 };
@@ -153,14 +153,14 @@ static int plan_waves(struct plan *p, int nwaves, struct err *err)
     p->nwaves = nwaves;
     for (int w = 0; rc == 0 && w < nwaves; w++) {
         p->wave[w].shards = wave_shards(p->shards, w, nwaves);
-        rc = plan_wave(p, &p->wave[w], final, &stand, err);
+        rc = fold_wave(p, &p->wave[w], final, &stand, err);
     }
     return rc;
 }
 
 /* ---- life ---- */
 
-static int check(const struct reduce_options *opt, int nranks, struct err *err)
+static int check(const struct gradients_options *opt, int nranks, struct err *err)
 {
     if (opt->nshards < 1 || (opt->nshards & (opt->nshards - 1)))
         return err_field(err, ERR_INPUT, "train.shards", "must be a power of two, is %d", opt->nshards);
@@ -171,38 +171,38 @@ static int check(const struct reduce_options *opt, int nranks, struct err *err)
     return 0;
 }
 
-int plan_new(const struct reduce_options *opt, int rank, int nranks, struct param *const *params, int nparams, struct plan **ret_plan,
-             struct err *err)
+int layout_new(const struct gradients_options *opt, int rank, int nranks, struct param *const *params, int nparams,
+               struct layout **ret_layout, struct err *err)
 {
     size_t n = (size_t)nparams + 1;
-    struct plan *p;
+    struct layout *p;
     int rc = check(opt, nranks, err);
 
     if (rc < 0)
         return rc;
     p = calloc(1, sizeof(*p));
     if (!p)
-        return err_set(err, -ENOMEM, "gradient reduction: out of memory");
+        return err_set(err, -ENOMEM, "gradients: out of memory");
     p->entry = calloc(n, sizeof(*p->entry));
     p->entry_of = calloc(n, sizeof(*p->entry_of));
     p->bucket = calloc(n, sizeof(*p->bucket));
     p->wave = calloc((size_t)opt->nwaves, sizeof(*p->wave));
     p->shards = rank_shards(rank, nranks, opt->nshards);
     if (!p->entry || !p->entry_of || !p->bucket || !p->wave)
-        rc = err_set(err, -ENOMEM, "gradient reduction: out of memory");
+        rc = err_set(err, -ENOMEM, "gradients: out of memory");
     if (rc == 0)
         rc = lay_out(p, opt, params, nparams, err);
     if (rc == 0)
-        rc = plan_waves(p, opt->nwaves, err);
+        rc = fold_waves(p, opt->nwaves, err);
     if (rc < 0) {
-        plan_free(p);
+        layout_free(p);
         return rc;
     }
-    *ret_plan = p;
+    *ret_layout = p;
     return 0;
 }
 
-void plan_free(struct plan *p)
+void layout_free(struct layout *p)
 {
     if (!p)
         return;

@@ -1,0 +1,431 @@
+/* worker/gradients/allreduce.c - a bucket: all-to-all of the chunks of what each rank sends, their sum and its squares, all-gather of the sums. */
+#include "worker/gradients/allreduce.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "proto/err.h"
+#include "worker/comm/comm.h"
+#include "worker/core/device.h"
+#include "worker/core/shards.h"
+#include "worker/core/tree.h"
+#include "worker/gradients/layout.h"
+#include "worker/ops/families.h"
+
+/* What each rank sends: its canonical segments, or one sum of all its shards. */
+struct outline {
+    int *planes;             /* [ranks]: planes each rank sends */
+    struct tree_part *chunk; /* [nchunk], all ranks': what the chunk of a bucket is added from */
+    int nchunk;
+};
+
+struct allreduce {
+    struct device *dev, *side;
+    struct comm *comm;
+    int rank, nranks, nshards;
+    const struct layout *layout;
+    float *planes, *sum;       /* what this rank sends; what comes of it */
+    struct device_mark **mark; /* [buckets]: passed when what this rank sends of a bucket is computed */
+
+    /* The communication thread's own. */
+    struct outline segments, sums, *sent; /* sent: of this step */
+    const void **view;                    /* [most chunks] */
+    size_t *cut;
+    size_t *square_cut;         /* [ranks + 1], bytes: each rank's blocks, bucket by bucket */
+    double *squares, *gathered; /* shared memory in that order; host memory in flat order */
+
+    pthread_t thread;
+    bool started;
+    pthread_mutex_t lock;
+    pthread_cond_t changed;
+    int issued, done; /* buckets of this step; done counts one more for the squares. Under lock, like all below */
+    bool quit;
+    struct err failure; /* code 0: none */
+    double square_norm;
+};
+
+/* ---- the communication thread ---- */
+
+static int all_to_all(struct allreduce *r, const struct layout_bucket *b, struct err *err)
+{
+    struct comm_exchange x = { r->planes, r->layout->blocks * LAYOUT_BLOCK * sizeof(float), r->sent->planes, r->cut };
+    int rc;
+
+    for (int j = 0; j <= r->nranks; j++)
+        r->cut[j] = layout_chunk(b, j, r->nranks) * LAYOUT_BLOCK * sizeof(float);
+    rc = comm_alltoall(r->comm, COMM_GRAD, &x, r->view, err);
+    for (int i = 0; rc == 0 && i < r->sent->nchunk; i++)
+        r->sent->chunk[i].data = r->view[i];
+    return rc;
+}
+
+/* This rank's chunk, over all ranks' segments, into its place in the gathered buffer. One rank's segment lies there already. */
+static int add_chunk(struct allreduce *r, float *dst, size_t count, struct err *err)
+{
+    if (count == 0 || (r->sent->nchunk == 1 && r->sent->chunk[0].data == dst))
+        return 0;
+    return r->side->on->reduce->tree_add(r->side, dst, r->sent->chunk, r->sent->nchunk, count, err);
+}
+
+static int sum_bucket(struct allreduce *r, int bucket, size_t *squares_at, struct err *err)
+{
+    const struct layout_bucket *b = &r->layout->bucket[bucket];
+    size_t lo = layout_chunk(b, r->rank, r->nranks), hi = layout_chunk(b, r->rank + 1, r->nranks), count = (hi - lo) * LAYOUT_BLOCK;
+    float *dst = r->sum + lo * LAYOUT_BLOCK;
+    int rc = r->side->ops->wait(r->side, r->mark[bucket], err);
+
+    if (rc == 0)
+        rc = all_to_all(r, b, err);
+    if (rc == 0)
+        rc = add_chunk(r, dst, count, err);
+    if (rc == 0 && count)
+        rc = r->side->on->reduce->sum_squares(r->side, r->squares + *squares_at, dst, count, err);
+    *squares_at += hi - lo;
+    if (rc == 0)
+        rc = comm_allgather(r->comm, COMM_GRAD, r->sum, r->cut, err);
+    return rc;
+}
+
+/* The ranks' blocks back into flat order, which knows neither ranks nor buckets, then the tree over them. The one wait for the side queue:
+ * buckets before it are only queued there. */
+static int sum_all_squares(struct allreduce *r, double *ret_sum, struct err *err)
+{
+    size_t n = r->layout->blocks;
+    double *host = r->gathered + n;
+    const double *from = host;
+    int rc = comm_allgather(r->comm, COMM_GRAD, r->squares, r->square_cut, err);
+
+    if (rc == 0)
+        rc = r->side->ops->download(r->side, host, r->squares, n * sizeof(double), err);
+    if (rc == 0)
+        rc = comm_check(r->comm, COMM_GRAD, err);
+    if (rc < 0)
+        return rc;
+    for (int j = 0; j < r->nranks; j++)
+        for (int i = 0; i < r->layout->nbuckets; i++) {
+            const struct layout_bucket *b = &r->layout->bucket[i];
+            size_t lo = layout_chunk(b, j, r->nranks), hi = layout_chunk(b, j + 1, r->nranks);
+
+            memcpy(r->gathered + lo, from, (hi - lo) * sizeof(double));
+            from += hi - lo;
+        }
+    *ret_sum = tree_sum(r->gathered, 1, (int)n);
+    return 0;
+}
+
+/* Waits for the next thing to do: a bucket's number, nbuckets for the squares, -1 to leave. */
+static int next_task(struct allreduce *r)
+{
+    int task = -1;
+
+    pthread_mutex_lock(&r->lock);
+    for (;;) {
+        bool all = r->done == r->layout->nbuckets && r->issued == r->layout->nbuckets;
+
+        if (r->quit)
+            break;
+        if (r->failure.code == 0 && (r->done < r->issued || all)) {
+            task = r->done;
+            break;
+        }
+        pthread_cond_wait(&r->changed, &r->lock);
+    }
+    pthread_mutex_unlock(&r->lock);
+    return task;
+}
+
+static void finish_task(struct allreduce *r, int rc, const struct err *err, double square_norm)
+{
+    pthread_mutex_lock(&r->lock);
+    if (rc < 0)
+        r->failure = *err;
+    else
+        r->done++;
+    r->square_norm = square_norm;
+    pthread_cond_broadcast(&r->changed);
+    pthread_mutex_unlock(&r->lock);
+}
+
+static void *communicate(void *arg)
+{
+    struct allreduce *r = arg;
+    size_t squares_at = 0;
+
+    for (int task; (task = next_task(r)) >= 0;) {
+        struct err err;
+        double sum = 0;
+        int rc;
+
+        if (task == 0)
+            squares_at = r->square_cut[r->rank] / sizeof(double);
+        rc = task < r->layout->nbuckets ? sum_bucket(r, task, &squares_at, &err) : sum_all_squares(r, &sum, &err);
+        finish_task(r, rc, &err, sum); /* who is woken by the abort finds the reason */
+        if (rc < 0)
+            comm_abort(r->comm); /* the others must not wait for what will not come */
+    }
+    return NULL;
+}
+
+static int start_thread(struct allreduce *r, struct err *err)
+{
+    sigset_t all, old;
+    int rc;
+
+    sigfillset(&all); /* signals are the main thread's */
+    pthread_sigmask(SIG_SETMASK, &all, &old);
+    rc = pthread_create(&r->thread, NULL, communicate, r);
+    pthread_sigmask(SIG_SETMASK, &old, NULL);
+    if (rc != 0)
+        return err_set(err, -rc, "start the communication thread: %s", strerror(rc));
+    r->started = true;
+    pthread_setname_np(r->thread, "allreduce");
+    return 0;
+}
+
+/* ---- opening ---- */
+
+static int no_memory(struct err *err)
+{
+    return err_set(err, -ENOMEM, "sum of gradients: out of memory");
+}
+
+static int take_outline(struct allreduce *r, struct outline *o, int most)
+{
+    o->planes = calloc((size_t)r->nranks, sizeof(*o->planes));
+    o->chunk = calloc((size_t)most, sizeof(*o->chunk));
+    return o->planes && o->chunk ? 0 : -ENOMEM;
+}
+
+/* What every rank sends, and where its blocks stand in the gathered squares. */
+static int know_ranks(struct allreduce *r, struct err *err)
+{
+    const struct layout *p = r->layout;
+
+    r->cut = calloc((size_t)r->nranks + 1, sizeof(*r->cut));
+    r->square_cut = calloc((size_t)r->nranks + 1, sizeof(*r->square_cut));
+    r->view = calloc((size_t)r->nshards, sizeof(*r->view));
+    if (!r->cut || !r->square_cut || !r->view || take_outline(r, &r->segments, r->nshards) < 0 || take_outline(r, &r->sums, r->nranks) < 0)
+        return no_memory(err);
+    for (int j = 0; j < r->nranks; j++) {
+        struct tree_span seg[TREE_MAX_SEGMENTS];
+        struct span shards = rank_shards(j, r->nranks, r->nshards);
+        size_t blocks = 0;
+
+        r->segments.planes[j] = tree_segments(shards.lo, shards.hi, seg);
+        for (int k = 0; k < r->segments.planes[j]; k++)
+            r->segments.chunk[r->segments.nchunk++] = (struct tree_part){ seg[k].lo, seg[k].hi, NULL };
+        r->sums.planes[j] = 1;
+        r->sums.chunk[r->sums.nchunk++] = (struct tree_part){ j, j + 1, NULL };
+        for (int i = 0; i < p->nbuckets; i++)
+            blocks += layout_chunk(&p->bucket[i], j + 1, r->nranks) - layout_chunk(&p->bucket[i], j, r->nranks);
+        r->square_cut[j + 1] = r->square_cut[j] + blocks * sizeof(double);
+    }
+    return 0;
+}
+
+/* As many planes as the rank with the most segments has: symmetric memory is alike everywhere. */
+static int take_memory(struct allreduce *r, struct err *err)
+{
+    const struct layout *p = r->layout;
+    size_t bytes = p->blocks * LAYOUT_BLOCK * sizeof(float);
+    int most = 0;
+
+    for (int j = 0; j < r->nranks; j++)
+        most = r->segments.planes[j] > most ? r->segments.planes[j] : most;
+    r->sum = comm_alloc_shared(r->comm, bytes, err);
+    r->squares = r->sum ? comm_alloc_shared(r->comm, p->blocks * sizeof(double), err) : NULL;
+    if (!r->squares)
+        return err->code;
+    r->planes = r->nranks == 1 ? r->sum : comm_alloc(r->comm, bytes * (size_t)most, err);
+    return r->planes ? 0 : err->code;
+}
+
+static int take_host(struct allreduce *r, struct err *err)
+{
+    const struct layout *p = r->layout;
+
+    r->mark = calloc((size_t)p->nbuckets, sizeof(*r->mark));
+    r->gathered = calloc(2 * p->blocks, sizeof(*r->gathered)); /* flat order, then as it came */
+    if (!r->mark || !r->gathered)
+        return no_memory(err);
+    for (int i = 0; i < p->nbuckets; i++) {
+        r->mark[i] = r->dev->ops->mark_new(r->dev);
+        if (!r->mark[i])
+            return no_memory(err);
+    }
+    return 0;
+}
+
+static void begin(struct allreduce *r, struct outline *sent)
+{
+    pthread_mutex_lock(&r->lock);
+    assert(r->done == 0 || r->done > r->layout->nbuckets || r->failure.code < 0);
+    r->issued = r->done = 0;
+    r->sent = sent;
+    pthread_mutex_unlock(&r->lock);
+}
+
+/* Two steps of zeros, since a device of its own memory may stop all its queues when it meets a kernel, a size or a peer for the first time.
+ * Later that could be for ever: the communication thread would wait for a collective of the main thread, whose peer waits for the
+ * communication thread. */
+static int rehearse(struct allreduce *r, struct err *err)
+{
+    struct outline *const outlines[] = { &r->segments, &r->sums };
+    int rc = 0;
+
+    for (int i = 0; i < 2 && rc == 0 && !r->side->host_memory; i++) {
+        begin(r, outlines[i]);
+        pthread_mutex_lock(&r->lock);
+        r->issued = r->layout->nbuckets;
+        pthread_cond_broadcast(&r->changed);
+        pthread_mutex_unlock(&r->lock);
+        rc = allreduce_wait(r, err);
+    }
+    return rc;
+}
+
+int allreduce_open(const struct gradients_options *opt, const struct layout *layout, struct allreduce **ret_allreduce, struct err *err)
+{
+    struct allreduce *r = calloc(1, sizeof(*r));
+    int rc;
+
+    if (!r)
+        return no_memory(err);
+    *r = (struct allreduce){ .dev = opt->dev,
+                             .side = opt->side,
+                             .comm = opt->comm,
+                             .rank = comm_rank(opt->comm),
+                             .nranks = comm_ranks(opt->comm),
+                             .nshards = opt->nshards,
+                             .layout = layout };
+    pthread_mutex_init(&r->lock, NULL);
+    pthread_cond_init(&r->changed, NULL);
+    rc = know_ranks(r, err);
+    if (rc == 0)
+        rc = take_memory(r, err);
+    if (rc == 0)
+        rc = take_host(r, err);
+    if (rc == 0)
+        rc = start_thread(r, err);
+    if (rc == 0)
+        rc = rehearse(r, err);
+    if (rc < 0) {
+        allreduce_close(r);
+        return rc;
+    }
+    *ret_allreduce = r;
+    return 0;
+}
+
+static void stop_thread(struct allreduce *r)
+{
+    bool busy;
+
+    pthread_mutex_lock(&r->lock);
+    busy = r->failure.code == 0 && (r->done < r->issued || r->done == r->layout->nbuckets);
+    r->quit = true;
+    pthread_cond_broadcast(&r->changed);
+    pthread_mutex_unlock(&r->lock);
+    if (busy)
+        comm_abort(r->comm);
+    pthread_join(r->thread, NULL);
+}
+
+void allreduce_close(struct allreduce *r)
+{
+    if (!r)
+        return;
+    if (r->started)
+        stop_thread(r);
+    for (int i = 0; r->mark && i < r->layout->nbuckets; i++)
+        if (r->mark[i])
+            r->dev->ops->mark_free(r->dev, r->mark[i]);
+    free(r->mark);
+    free(r->segments.planes);
+    free(r->segments.chunk);
+    free(r->sums.planes);
+    free(r->sums.chunk);
+    free(r->view);
+    free(r->cut);
+    free(r->square_cut);
+    free(r->gathered);
+    pthread_cond_destroy(&r->changed);
+    pthread_mutex_destroy(&r->lock);
+    free(r);
+}
+
+/* ---- a step, on the compute thread ---- */
+
+float *allreduce_planes(const struct allreduce *r)
+{
+    return r->planes;
+}
+
+float *allreduce_sum(const struct allreduce *r)
+{
+    return r->sum;
+}
+
+double allreduce_square_norm(const struct allreduce *r)
+{
+    return r->square_norm;
+}
+
+void allreduce_begin(struct allreduce *r, bool merged)
+{
+    begin(r, merged ? &r->sums : &r->segments);
+}
+
+int allreduce_issue(struct allreduce *r, int n, struct err *err)
+{
+    int rc = 0;
+
+    for (int i = r->issued; i < n && rc == 0; i++) /* written by this thread alone */
+        rc = r->dev->ops->mark(r->dev, r->mark[i], err);
+    pthread_mutex_lock(&r->lock);
+    if (rc == 0 && r->failure.code < 0) {
+        *err = r->failure;
+        rc = err->code;
+    }
+    if (rc == 0)
+        r->issued = n;
+    pthread_cond_broadcast(&r->changed);
+    pthread_mutex_unlock(&r->lock);
+    return rc;
+}
+
+/* Under lock. */
+static int failure_of(const struct allreduce *r, struct err *err)
+{
+    int rc = r->failure.code;
+
+    if (rc < 0 && err)
+        *err = r->failure;
+    return rc;
+}
+
+int allreduce_wait(struct allreduce *r, struct err *err)
+{
+    int rc;
+
+    pthread_mutex_lock(&r->lock);
+    while (r->failure.code == 0 && r->issued == r->layout->nbuckets && r->done <= r->layout->nbuckets)
+        pthread_cond_wait(&r->changed, &r->lock);
+    rc = failure_of(r, err);
+    pthread_mutex_unlock(&r->lock);
+    return rc;
+}
+
+int allreduce_state(struct allreduce *r, struct err *err)
+{
+    int rc;
+
+    pthread_mutex_lock(&r->lock);
+    rc = failure_of(r, err);
+    pthread_mutex_unlock(&r->lock);
+    return rc;
+}

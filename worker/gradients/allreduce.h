@@ -1,0 +1,28 @@
+/* worker/gradients/allreduce.h - the communication thread: sums the buckets of a step over the ranks while backward goes on, at the end their
+ * squares too. What stands below is called by the compute thread; it hands over a bucket with a mark that the `side` device waits for. */
+#pragma once
+#include <stdbool.h>
+
+#include "worker/gradients/gradients.h"
+
+struct allreduce;
+struct layout;
+
+/* layout is borrowed. All ranks open alike, while no operation is under way; on a device with memory of its own the collectives run once, with zeros. */
+int allreduce_open(const struct gradients_options *opt, const struct layout *layout, struct allreduce **ret_allreduce, struct err *err);
+/* In the middle of a step it aborts the comm. NULL is nothing. */
+void allreduce_close(struct allreduce *r);
+
+/* What peers read: the layout's nsegments planes, one behind the other. On one rank the first is the sum itself. */
+float *allreduce_planes(const struct allreduce *r);
+/* Starts a step. merged: each rank sends one sum of all its shards, on the first plane; else its canonical segments, one a plane. */
+void allreduce_begin(struct allreduce *r, bool merged);
+/* Buckets before n are computed, as far as work is queued by now: they are summed in their order. */
+int allreduce_issue(struct allreduce *r, int n, struct err *err);
+/* After the last bucket was handed over: waits until all is summed. Where some was not it does not wait. What the thread failed with is final. */
+int allreduce_wait(struct allreduce *r, struct err *err);
+/* 0, or what the thread failed with. Never waits. err may be NULL. */
+int allreduce_state(struct allreduce *r, struct err *err);
+/* After allreduce_wait(), until allreduce_begin(): the whole flat space, and the sum of its squares. */
+float *allreduce_sum(const struct allreduce *r);
+double allreduce_square_norm(const struct allreduce *r);

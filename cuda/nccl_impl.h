@@ -7,7 +7,7 @@
  *
  * Two threads may have kernels of two communicators on one GPU as long as neither makes the other wait for what a peer has yet to
  * queue. So both fit beside each other (GRAD_CTAS, SYNC_CTAS) and have queues of their own (CUDA_DEVICE_MAX_CONNECTIONS, device.c), and
- * once a step of zeros has gone through (reduce_open()) the communication thread does nothing for which the driver stops the GPU: it
+ * once a step of zeros has gone through (gradients_open()) the communication thread does nothing for which the driver stops the GPU: it
  * allocates nothing, gives nothing back and meets no kernel for the first time. The main thread may do so: what it then waits for was
  * queued before, in the same order on all ranks.
  *

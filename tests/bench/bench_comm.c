@@ -7,7 +7,7 @@
 #include "worker/backend/devices.h"
 #include "worker/core/shards.h"
 #include "worker/gradients/gradients.h"
-#include "worker/train/slots.h"
+#include "worker/comm/gather.h"
 
 enum { LAYERS = 12, TIMEOUT = 60000 };
 
@@ -19,7 +19,7 @@ static struct param *plist[LAYERS];
 /* Times of one run, in shared memory; rank 0 writes. */
 struct result {
     int nshards, nwaves;
-    double best_ms, slots_us, barrier_us;
+    double best_ms, gather_us, barrier_us;
 };
 
 static double now_ms(void)
@@ -71,20 +71,21 @@ static void one_step(struct gradients *r, struct span mine, const struct result 
 
 static void bench_small(struct comm *c, struct result *res)
 {
-    struct slots *s = NULL;
+    const struct gather_options opt = { .comm = c, .nrecords = res->nshards, .buffers = 2, .record_bytes = 64 * sizeof(double) };
+    struct gather *g = NULL;
     double from;
     struct err err;
 
-    NEED_OK(slots_open(c, res->nshards, 64, &s, &err));
+    NEED_OK(gather_open(&opt, &g, &err));
     from = now_ms();
     for (int i = 0; i < rounds; i++)
-        NEED_OK(slots_exchange(s, &err));
-    res->slots_us = (now_ms() - from) * 1e3 / rounds;
+        NEED_OK(gather_all(g, &err));
+    res->gather_us = (now_ms() - from) * 1e3 / rounds;
     from = now_ms();
     for (int i = 0; i < rounds; i++)
         NEED_OK(comm_barrier(c, COMM_SYNC, &err));
     res->barrier_us = (now_ms() - from) * 1e3 / rounds;
-    slots_close(s);
+    gather_close(g);
 }
 
 static void bench_rank(struct comm *c, void *arg)
@@ -143,8 +144,8 @@ int main(int argc, char **argv)
         *res = (struct result){ .nshards = runs[i].nshards, .nwaves = runs[i].nwaves };
         if (run_ranks(runs[i].ranks, TIMEOUT, bench_rank, res) != 0)
             return 1;
-        printf("reduction ranks=%d shards=%d waves=%d ms=%.3f of_memcpy=%.3f slots_us=%.2f barrier_us=%.2f\n", runs[i].ranks,
-               runs[i].nshards, runs[i].nwaves, res->best_ms, res->best_ms / copy, res->slots_us, res->barrier_us);
+        printf("reduction ranks=%d shards=%d waves=%d ms=%.3f of_memcpy=%.3f gather_us=%.2f barrier_us=%.2f\n", runs[i].ranks,
+               runs[i].nshards, runs[i].nwaves, res->best_ms, res->best_ms / copy, res->gather_us, res->barrier_us);
     }
     return 0;
 }

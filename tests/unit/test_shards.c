@@ -25,9 +25,22 @@ static void ranks_share_all_shards(void **state)
 
                 assert_int_equal(s.lo, next);
                 assert_in_range(s.hi - s.lo, v / ranks, (v + ranks - 1) / ranks);
-                next = s.hi;
+                for (; next < s.hi; next++)
+                    assert_int_equal(rank_of_shard(next, ranks, v), r);
             }
             assert_int_equal(next, v);
+        }
+}
+
+/* Records of other things are dealt alike; there may be fewer than ranks. */
+static void some_ranks_have_none(void **state)
+{
+    (void)state;
+    for (int n = 1; n < 8; n++)
+        for (int i = 0; i < n; i++) {
+            struct span s = rank_shards(rank_of_shard(i, 8, n), 8, n);
+
+            assert_true(s.lo == i && s.hi == i + 1);
         }
 }
 
@@ -72,6 +85,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(ranks_share_all_shards),
+        cmocka_unit_test(some_ranks_have_none),
         cmocka_unit_test(waves_share_a_ranks_shards),
         cmocka_unit_test(validation_is_taken_in_turns),
     };

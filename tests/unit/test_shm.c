@@ -1,5 +1,5 @@
 /* The shared-memory transport with real processes: every operation, ranks that die, leave, or enter something else.
- * uses: proto worker/comm */
+ * uses: proto worker/comm worker/core */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdatomic.h>

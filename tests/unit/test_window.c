@@ -15,12 +15,13 @@ static const struct loss_term terms[] = { { "total", TERM_RATIO }, { "depth", TE
 static void ratios_and_means(void **state)
 {
     double records[2][4] = { { 3.0, 3, 6.0, 3 }, { 3.0, 1, 6.0, 1 } }, sums[4];
+    const double *rows[2] = { records[0], records[1] };
     struct window w;
 
     (void)state;
     for (int v = 0; v < 2; v++)
         window_record(terms, 2, records[v]);
-    window_sum(2, records[0], 4, 2, sums);
+    window_sum(2, rows, 2, sums);
     window_reset(&w, 2);
     window_add(&w, sums, 4);
     assert_true(window_value(&w, 0) == 1.5);
@@ -34,9 +35,10 @@ static void ratios_and_means(void **state)
 static void tree_order(void **state)
 {
     double records[4][2] = { { 1, 1 }, { 1, 1 }, { 0x1p53, 1 }, { 0, 1 } }, sums[2];
+    const double *rows[4] = { records[0], records[1], records[2], records[3] };
 
     (void)state;
-    window_sum(1, records[0], 2, 4, sums);
+    window_sum(1, rows, 4, sums);
     assert_true(sums[0] == 0x1p53 + 2);
     assert_true(sums[1] == 4);
 }

@@ -5,6 +5,11 @@ struct span rank_shards(int rank, int nranks, int nshards)
     return (struct span){ (int)((long long)rank * nshards / nranks), (int)((rank + 1LL) * nshards / nranks) };
 }
 
+int rank_of_shard(int shard, int nranks, int nshards)
+{
+    return (int)(((shard + 1LL) * nranks - 1) / nshards);
+}
+
 struct span wave_shards(struct span rank, int wave, int nwaves)
 {
     long long m = rank.hi - rank.lo;

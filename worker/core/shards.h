@@ -9,6 +9,8 @@ struct span {
 
 /* The shards of a rank in a training step: [rV/P, (r+1)V/P), floor. */
 struct span rank_shards(int rank, int nranks, int nshards);
+/* The rank that has a shard. */
+int rank_of_shard(int shard, int nranks, int nshards);
 /* The shards of wave w of W, of a rank that has `rank` (global numbers). May be empty, the last never is. */
 struct span wave_shards(struct span rank, int wave, int nwaves);
 

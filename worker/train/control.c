@@ -1,4 +1,4 @@
-/* worker/train/control.c - commands: only rank 0 hears them; they travel in the slots, so that all ranks act after the same step. */
+/* worker/train/control.c - commands: only rank 0 hears them; they travel with the losses, so that all ranks act after the same step. */
 #include <string.h>
 
 #include "proto/err.h"
@@ -38,7 +38,7 @@ static int propose(struct trainer *t, const char *name, struct err *err)
     return report_tier_propose(t->report, end + 1, name, err);
 }
 
-/* The slots of the step before the change are the last that can carry it: wait for detd-job's word before them. */
+/* The losses of the step before the change are the last that can carry it: wait for detd-job's word before them. */
 static int proposal_word(struct trainer *t, struct control_word *ret, struct err *err)
 {
     const char *name = tier_name(t->proposal.tier);

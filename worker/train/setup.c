@@ -9,6 +9,7 @@
 
 #include "proto/err.h"
 #include "worker/comm/comm.h"
+#include "worker/comm/gather.h"
 #include "worker/comm/staged.h"
 #include "worker/core/arena.h"
 #include "worker/layers/tape.h"
@@ -328,10 +329,27 @@ static int open_update(struct trainer *t, struct err *err)
     return 0;
 }
 
+/* Records of so many doubles, one a shard, in device memory. Gathered once, as they are: ranks connect with the first, which later could wait for
+ * the gradients'. */
+static int open_device_gather(struct trainer *t, size_t doubles, struct gather **ret, struct err *err)
+{
+    const struct gather_options o = {
+        .comm = t->link, .nrecords = (int)t->spec->train_shards, .buffers = 2, .record_bytes = doubles * sizeof(double)
+    };
+    int rc = gather_open(&o, ret, err);
+
+    return rc < 0 || t->dev->host_memory ? rc : gather_all(*ret, err);
+}
+
 /* Where the numbers of a step that all ranks need lie: losses, batch statistics, SyncBN's. */
-static int open_exchanges(struct trainer *t, struct err *err)
+static int open_gathers(struct trainer *t, struct err *err)
 {
     const struct model *m = t->model;
+    const struct gather_options losses = { .comm = t->comm,
+                                           .nrecords = (int)t->spec->train_shards,
+                                           .buffers = 2,
+                                           .record_bytes = 2 * (size_t)m->ops->nterms * sizeof(double),
+                                           .head_bytes = CONTROL_WORDS * sizeof(uint64_t) };
     size_t stats = 0, widest = 0, raw = (size_t)(t->shards.hi - t->shards.lo) * m->raw_terms * sizeof(double);
     int rc;
 
@@ -352,10 +370,10 @@ static int open_exchanges(struct trainer *t, struct err *err)
     t->raw_sent = t->dev->ops->mark_new(t->dev);
     if (!t->raw || !t->raw_host || !t->raw_sent)
         return err_set(err, ERR_DEVICE, "out of memory: losses");
-    rc = slots_open(t->comm, (int)t->spec->train_shards, 2 * (size_t)m->ops->nterms, &t->slots, err);
+    rc = gather_open(&losses, &t->losses, err);
     if (rc >= 0)
-        rc = exchange_open(&t->stats, t, stats, err);
-    return rc < 0 ? rc : exchange_open(&t->sync, t, widest, err);
+        rc = open_device_gather(t, stats, &t->stats, err);
+    return rc < 0 ? rc : open_device_gather(t, widest, &t->sync, err);
 }
 
 static int open_model(struct trainer *t, struct err *err)
@@ -375,7 +393,7 @@ static int open_model(struct trainer *t, struct err *err)
         return err_set(err, ERR_DEVICE, "out of memory");
     rc = gradients_open(&r, t->model->params, t->model->nparams, &t->gradients, err);
     if (rc >= 0)
-        rc = open_exchanges(t, err);
+        rc = open_gathers(t, err);
     return rc < 0 ? rc : open_update(t, err);
 }
 
@@ -426,7 +444,10 @@ void trainer_close(struct trainer *t)
         t->dev->ops->host_free(t->dev, t->raw_host);
     if (t->raw_sent)
         t->dev->ops->mark_free(t->dev, t->raw_sent);
-    slots_close(t->slots);
+    gather_close(t->losses);
+    gather_close(t->stats);
+    gather_close(t->sync);
+    gather_close(t->val_losses);
     gradients_close(t->gradients);
     tape_free(t->tape);
     arena_free(t->arena);

@@ -7,6 +7,7 @@
 
 #include "proto/err.h"
 #include "worker/comm/comm.h"
+#include "worker/comm/gather.h"
 #include "worker/layers/tape.h"
 #include "worker/core/tree.h"
 #include "worker/data/loader.h"
@@ -55,7 +56,7 @@ static double *stats_dest(void *arg, int index, int shard)
 {
     const struct wave *w = arg;
 
-    return exchange_record(&w->t->stats, w->batch->shard[shard].shard) + w->t->running[index].at;
+    return (double *)gather_record(w->t->stats, w->batch->shard[shard].shard) + w->t->running[index].at;
 }
 
 /* SyncBN: the same numbers of all shards of the job, merged in tree order by every rank. */
@@ -68,14 +69,14 @@ static int merge(void *arg, enum merge_kind kind, const double *const *local, in
     int rc = 0;
 
     for (int s = 0; s < w->batch->nshards && rc >= 0; s++)
-        rc = ops->copy_async(t->dev, exchange_record(&t->sync, w->batch->shard[s].shard), local[s], (size_t)n * sizeof(double), err);
+        rc = ops->copy_async(t->dev, gather_record(t->sync, w->batch->shard[s].shard), local[s], (size_t)n * sizeof(double), err);
     progress_phase(t->progress, PHASE_SYNC);
     if (rc >= 0)
-        rc = exchange_all(&t->sync, t, err);
+        rc = gather_all(t->sync, err);
     progress_phase(t->progress, kind == MERGE_MOMENTS ? PHASE_FORWARD : PHASE_BACKWARD);
     if (rc < 0)
         return rc;
-    exchange_rows(&t->sync, t, 0, all);
+    gather_rows(t->sync, 0, all);
     if (kind == MERGE_MOMENTS)
         return t->dev->on->reduce->tree_moments(t->dev, ret, all, (int)t->spec->train_shards, (n - 1) / 2, err);
     return t->dev->on->reduce->tree_sums(t->dev, ret, all, (int)t->spec->train_shards, (size_t)n, err);
@@ -165,7 +166,7 @@ static int nonfinite(struct trainer *t, int shard, int term, struct err *err)
 static int check_finite(struct trainer *t, struct err *err)
 {
     for (int v = 0; v < t->spec->train_shards; v++) {
-        int term = window_nonfinite(slots_read(t->slots, 0, v), t->model->ops->nterms);
+        int term = window_nonfinite(gather_read(t->losses, v), t->model->ops->nterms);
 
         if (term >= 0)
             return nonfinite(t, v, term, err);
@@ -197,7 +198,7 @@ static int update_running(struct trainer *t, struct err *err)
 
     if (t->nrunning == 0)
         return 0;
-    exchange_rows(&t->stats, t, 0, records);
+    gather_rows(t->stats, 0, records);
     return t->dev->on->norm->running(t->dev, t->running, t->nrunning, records, (int)t->spec->train_shards,
                                      (float)t->spec->model_bn_momentum, t->skip, err);
 }
@@ -279,7 +280,7 @@ static int take_terms(struct trainer *t, struct err *err)
     if (rc >= 0)
         rc = comm_check(t->link, COMM_SYNC, err);
     for (int v = t->shards.lo; v < t->shards.hi && rc >= 0; v++) {
-        double *record = slots_record(t->slots, v);
+        double *record = gather_record(t->losses, v);
 
         m->ops->sum_terms(m, t->raw_host + (size_t)(v - t->shards.lo) * m->raw_terms, images, record);
         window_record(m->ops->terms, m->ops->nterms, record);
@@ -287,12 +288,12 @@ static int take_terms(struct trainer *t, struct err *err)
     return rc;
 }
 
-static int exchange(struct trainer *t, struct err *err)
+static int gather_step(struct trainer *t, struct err *err)
 {
     struct control_word word = { WORD_NONE, 0, 0 };
     const uint64_t *words;
-    uint64_t *mine = slots_words(t->slots);
-    int rc = exchange_all(&t->stats, t, err);
+    uint64_t *mine = gather_head(t->losses);
+    int rc = gather_all(t->stats, err);
 
     if (rc >= 0)
         rc = send_terms(t, err);
@@ -301,18 +302,17 @@ static int exchange(struct trainer *t, struct err *err)
     mine[0] = word.word;
     mine[1] = word.tier;
     mine[2] = word.step;
-    mine[3] = 0;
     progress_phase(t->progress, PHASE_REDUCE);
     feed_ahead(t->feed); /* while the device is at the waves */
     if (rc >= 0)
         rc = take_terms(t, err);
     if (rc >= 0)
-        rc = slots_exchange(t->slots, err); /* while the last gradients are reduced */
+        rc = gather_all(t->losses, err); /* while the last gradients are reduced */
     if (rc >= 0)
         rc = gradients_wait(t->gradients, err);
     if (rc < 0)
         return rc;
-    words = slots_read_words(t->slots, 0, 0);
+    words = gather_read_head(t->losses, 0);
     word = (struct control_word){ (enum report_word)words[0], words[1], words[2] };
     control_take(t, &word);
     return rc;
@@ -333,6 +333,7 @@ static int reason(struct trainer *t, int rc, struct err *err)
 int trainer_step(struct trainer *t, struct err *err)
 {
     const struct model_ops *ops = t->model->ops;
+    const double *rows[JOB_MAX_SHARDS];
     double sums[2 * WINDOW_MAX_TERMS];
     int64_t began;
     int rc;
@@ -350,7 +351,7 @@ int trainer_step(struct trainer *t, struct err *err)
     if (rc >= 0)
         rc = all_waves(t, err);
     if (rc >= 0)
-        rc = exchange(t, err);
+        rc = gather_step(t, err);
     if (rc >= 0)
         rc = check_finite(t, err);
     if (rc >= 0)
@@ -358,7 +359,8 @@ int trainer_step(struct trainer *t, struct err *err)
     if (rc < 0)
         return reason(t, rc, err);
     feed_ahead(t->feed); /* if it was not decoded before */
-    slots_sum_rows(t->slots, 0, 0, 2 * (size_t)ops->nterms, sums);
+    gather_rows(t->losses, 0, rows);
+    window_sum(ops->nterms, rows, (int)t->spec->train_shards, sums);
     window_add(&t->window, sums, t->spec->train_batch);
     t->step++;
     progress_step(t->progress, (uint64_t)t->step);

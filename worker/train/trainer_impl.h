@@ -8,34 +8,27 @@
 #include "worker/core/shards.h"
 #include "worker/gradients/gradients.h"
 #include "worker/report/report.h"
-#include "worker/train/slots.h"
 #include "worker/train/trainer.h"
 #include "worker/train/window.h"
 
 struct ema;
 struct shapes;
 struct feed;
+struct gather;
 
-/* Words that act on all ranks: rank 0 sends one in a step's slots, it acts after the following step. */
+/* Words that act on all ranks: rank 0 sends one with a step's losses, it acts after the following step. */
 struct order {
     enum report_word word; /* WORD_NONE: nothing */
     int64_t after;         /* the step it acts after */
 };
 
-/* What rank 0's slot words say. */
+/* What rank 0 says with them. */
 struct control_word {
     enum report_word word;
     uint64_t tier, step; /* of WORD_TIER */
 };
 
-/* Device memory that all ranks fill with [V] records of `record` doubles and gather; two take turns, see comm.h on when memory may be
- * rewritten. */
-struct exchange {
-    double *buffer[2];
-    size_t record;
-    unsigned used;
-    size_t cut[JOB_MAX_RANKS + 1]; /* bytes */
-};
+enum { CONTROL_WORDS = 3 }; /* uint64_t: a control_word as it travels between ranks */
 
 struct sizes {
     int min, max, apart;
@@ -62,9 +55,10 @@ struct trainer {
     struct arena *arena;
     struct tape *tape;
     struct gradients *gradients;
-    struct slots *slots;          /* a record: loss terms */
-    struct exchange stats;        /* batch statistics of all normalisations, once a step */
-    struct exchange sync;         /* SyncBN's exchanges inside a step; record 0 without */
+    struct gather *losses;        /* of the shards of a step: numerators and denominators; its head: control words */
+    struct gather *stats;         /* batch statistics of all normalisations, once a step, on the device */
+    struct gather *sync;          /* SyncBN's, inside a step, on the device; empty without */
+    struct gather *val_losses;    /* made at the first validation */
     double *raw, *raw_host;       /* [shards of this rank][model->raw_terms]: what the losses of this step left on the device, and a copy */
     struct device_mark *raw_sent; /* the copy is made */
     float **momentum;             /* [nparams], NULL for running statistics */
@@ -73,8 +67,7 @@ struct trainer {
     int nupdates;
     struct running_item *running; /* [nrunning], by norm.index; none where the statistics stay as loaded */
     int nrunning;
-    double *val_records; /* gathered buffer of validation losses, made at the first validation */
-    int32_t *skip;       /* device memory: not 0 = the gradient is not finite, nothing is written */
+    int32_t *skip; /* device memory: not 0 = the gradient is not finite, nothing is written */
     /* data */
     struct dataset *train, *val; /* val: NULL without validation */
     struct loader *loader, *val_loader;
@@ -126,16 +119,6 @@ int trainer_report(struct trainer *t, const char *split, const struct window *w,
  * 0 reports what that took. */
 int shapes_ready(struct trainer *t, struct err *err);
 
-/* ---- exchange.c ---- */
-/* record doubles of each of the job's shards; 0: nothing. */
-int exchange_open(struct exchange *x, struct trainer *t, size_t record, struct err *err);
-/* Where a shard of this rank fills its record before exchange_all(). */
-double *exchange_record(const struct exchange *x, int shard);
-/* Queues the gathering; ops queued afterwards may read rows[v] = record of shard v from `at` on, [V] pointers into device memory, until the
- * exchange after the next one. */
-int exchange_all(struct exchange *x, struct trainer *t, struct err *err);
-void exchange_rows(const struct exchange *x, const struct trainer *t, size_t at, const double **ret_rows);
-
 /* ---- validate.c ---- */
 /* Losses and detections of the whole validation split; rank 0 scores and reports. */
 int trainer_validate(struct trainer *t, struct err *err);
@@ -146,9 +129,9 @@ int trainer_save(struct trainer *t, struct err *err);
 int trainer_resume(struct trainer *t, struct err *err);
 
 /* ---- control.c ---- */
-/* Rank 0, before the slots of step t->step + 1 are sent: reads commands, agrees on tiers. *ret is what the slots carry. */
+/* Rank 0, before the losses of step t->step + 1 are sent: reads commands, agrees on tiers. *ret is what they carry. */
 int control_poll(struct trainer *t, struct control_word *ret, struct err *err);
-/* All ranks, after the slots: notes what they carried. */
+/* All ranks, after that: notes what they carried. */
 void control_take(struct trainer *t, const struct control_word *word);
 /* What is to be done now that step t->step is complete; WORD_NONE mostly. */
 enum report_word control_due(struct trainer *t);

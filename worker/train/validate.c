@@ -6,6 +6,7 @@
 
 #include "proto/err.h"
 #include "worker/comm/comm.h"
+#include "worker/comm/gather.h"
 #include "worker/core/shards.h"
 #include "worker/layers/tape.h"
 #include "worker/data/augment.h"
@@ -19,13 +20,10 @@
 #include "worker/train/scores.h"
 #include "worker/train/trainer_impl.h"
 
-/* What a pass collects. Records stand rank by rank: rank r's k-th shard is validation shard r + k * ranks. */
+/* What a pass collects. */
 struct pass {
     struct trainer *t;
     int nshards;
-    size_t stride;           /* doubles of a record */
-    double *records;         /* [nshards], gathered buffer */
-    size_t *cut;             /* [ranks + 1] bytes */
     struct candidate *found; /* [max_det] */
     struct detection *dets;
     size_t ndets, room;
@@ -33,27 +31,21 @@ struct pass {
 
 static int pass_open(struct pass *p, struct trainer *t, struct err *err)
 {
-    int ranks = t->opt.nranks;
+    struct gather_options losses = { .comm = t->comm, .deal = GATHER_TURNS, .buffers = 1 };
 
     memset(p, 0, sizeof *p);
     p->t = t;
     p->nshards = val_shards(t->val->nimages, (int)t->spec->val_batch);
-    p->stride = 2 * (size_t)t->model->ops->nterms;
-    p->cut = calloc((size_t)ranks + 1, sizeof *p->cut);
     p->found = calloc((size_t)t->spec->val_max_det, sizeof *p->found);
-    if (!p->cut || !p->found)
+    if (!p->found)
         return err_set(err, ERR_DEVICE, "out of memory: validation");
-    for (int r = 0; r < ranks; r++)
-        p->cut[r + 1] = p->cut[r] + (size_t)val_shards_of_rank(p->nshards, r, ranks) * p->stride * sizeof(double);
-    if (!t->val_records)
-        t->val_records = comm_alloc_shared(t->comm, p->cut[ranks], err);
-    p->records = t->val_records;
-    return p->records ? 0 : err->code;
+    losses.nrecords = p->nshards;
+    losses.record_bytes = 2 * (size_t)t->model->ops->nterms * sizeof(double);
+    return t->val_losses ? 0 : gather_open(&losses, &t->val_losses, err);
 }
 
 static void pass_close(struct pass *p)
 {
-    free(p->cut);
     free(p->found);
     free(p->dets);
 }
@@ -105,8 +97,8 @@ static int one_shard(struct pass *p, const struct batch *b, const struct model_b
 {
     struct trainer *t = p->t;
     const struct model_ops *ops = t->model->ops;
-    int ranks = t->opt.nranks, k = b->shard[0].shard / ranks, term, rc;
-    double *record = p->records + p->cut[t->opt.rank] / sizeof(double) + (size_t)k * p->stride;
+    double *record = gather_record(t->val_losses, b->shard[0].shard);
+    int term, rc;
 
     tape_begin(t->tape, TAPE_EVAL, 1, NULL);
     rc = ops->loss(t->model, t->tape, mb, 1, &t->raw, err);
@@ -184,18 +176,14 @@ static int finish(struct pass *p, struct err *err)
     struct trainer *t = p->t;
     struct window w;
     size_t *cut = calloc((size_t)t->opt.nranks + 1, sizeof *cut);
-    double *in_order = calloc((size_t)p->nshards * p->stride, sizeof *in_order);
+    const double **rows = calloc((size_t)p->nshards, sizeof *rows);
     void *all = NULL;
-    int rc = cut && in_order ? comm_allgather(t->comm, COMM_SYNC, p->records, p->cut, err) : err_set(err, ERR_DEVICE, "out of memory");
+    int rc = cut && rows ? gather_all(t->val_losses, err) : err_set(err, ERR_DEVICE, "out of memory");
 
     if (rc >= 0) {
-        for (int q = 0; q < p->nshards; q++) {
-            const double *from = p->records + p->cut[q % t->opt.nranks] / sizeof(double) + (size_t)(q / t->opt.nranks) * p->stride;
-
-            memcpy(in_order + (size_t)q * p->stride, from, p->stride * sizeof *from);
-        }
+        gather_rows(t->val_losses, 0, rows);
         window_reset(&w, t->model->ops->nterms);
-        window_sum(w.nterms, in_order, p->stride, p->nshards, w.sum);
+        window_sum(w.nterms, rows, p->nshards, w.sum);
         t->val_loss = window_value(&w, 0);
         rc = comm_gather(t->comm, COMM_SYNC, p->dets, p->ndets * sizeof *p->dets, &all, cut, err);
     }
@@ -205,7 +193,7 @@ static int finish(struct pass *p, struct err *err)
         rc = score(t, all, cut[t->opt.nranks] / sizeof(struct detection), err);
     free(all);
     free(cut);
-    free(in_order);
+    free(rows);
     return rc;
 }
 

@@ -25,10 +25,9 @@ void window_record(const struct loss_term *terms, int nterms, double *record)
     }
 }
 
-void window_sum(int nterms, const double *records, size_t stride, int n, double *ret_sums)
+void window_sum(int nterms, const double *const *records, int n, double *ret_sums)
 {
-    for (int i = 0; i < 2 * nterms; i++)
-        ret_sums[i] = tree_sum(records + i, stride, n);
+    tree_sum_rows(ret_sums, records, n, 2 * (size_t)nterms);
 }
 
 void window_add(struct window *w, const double *sums, int64_t images)

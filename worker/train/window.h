@@ -1,7 +1,6 @@
 /* worker/train/window.h - sums of loss terms: over the shards of a step, over the steps of a log window, over validation shards.
  * Never a mean of means: numerators and denominators are added, the quotient is taken by whoever reads the store. Pure. */
 #pragma once
-#include <stddef.h>
 #include <stdint.h>
 
 #include "worker/models/model.h"
@@ -17,8 +16,8 @@ struct window {
 void window_reset(struct window *w, int nterms);
 /* Makes one shard's record ([2 * nterms]) ready to be added: a TERM_MEAN term becomes its quotient, over 1. */
 void window_record(const struct loss_term *terms, int nterms, double *record);
-/* Sums over n records, `stride` doubles apart, in tree order. */
-void window_sum(int nterms, const double *records, size_t stride, int n, double *ret_sums);
+/* Sums over n records in tree order. */
+void window_sum(int nterms, const double *const *records, int n, double *ret_sums);
 void window_add(struct window *w, const double *sums, int64_t images);
 /* Numerator / denominator, NAN where the denominator is 0. */
 double window_value(const struct window *w, int term);

@@ -12,13 +12,14 @@
 #include <cmocka.h>
 
 #include "proto/err.h"
-#include "worker/train/trainer_impl.h"
+#include "worker/train/control.h"
 
 /* Rank 0 and the end of its socket that detd-job has. */
 struct both {
     int fds[2];
-    struct jobspec spec;
-    struct trainer t;
+    struct report *report;
+    struct control control;
+    int64_t step; /* completed */
 };
 
 static int open_both(void **state)
@@ -26,11 +27,9 @@ static int open_both(void **state)
     struct both *b = calloc(1, sizeof *b);
     struct err err;
 
-    if (!b || socketpair(AF_UNIX, SOCK_STREAM, 0, b->fds) < 0 || report_open(b->fds[1], 0, 0, 2, &b->t.report, &err) < 0)
+    if (!b || socketpair(AF_UNIX, SOCK_STREAM, 0, b->fds) < 0 || report_open(b->fds[1], 0, 0, 2, &b->report, &err) < 0)
         return -1;
-    b->spec.train_log_every = 10;
-    b->t.spec = &b->spec;
-    b->t.tiers[b->t.ntiers++] = (struct tier_change){ 1, TIER_RERUN };
+    control_init(&b->control, b->report, 10, TIER_RERUN);
     *state = b;
     return 0;
 }
@@ -39,7 +38,7 @@ static int close_both(void **state)
 {
     struct both *b = *state;
 
-    report_close(b->t.report);
+    report_close(b->report);
     close(b->fds[0]);
     close(b->fds[1]);
     free(b);
@@ -68,16 +67,19 @@ static long long proposed(struct both *b, const char *tier)
     return step;
 }
 
-/* A step as the trainer makes it: what the slots of the next one carry is noted, then it is complete. */
+/* A step as the trainer makes it: what its losses carry is noted, then it is complete. */
 static struct control_word step(struct both *b)
 {
     struct control_word word;
+    uint64_t packed[CONTROL_WORDS];
     struct err err;
 
-    if (control_poll(&b->t, &word, &err) < 0)
+    if (control_poll(&b->control, b->step + 1, &word, &err) < 0)
         fail_msg("%s", err.msg);
-    control_take(&b->t, &word);
-    b->t.step++;
+    control_pack(&word, packed);
+    word = control_unpack(packed);
+    control_take(&b->control, b->step + 1, &word);
+    b->step++;
     return word;
 }
 
@@ -85,18 +87,18 @@ static void an_order_acts_after_the_following_step(void **state)
 {
     struct both *b = *state;
 
-    b->t.step = 7;
+    b->step = 7;
     assert_int_equal(step(b).word, WORD_NONE);
     say(b, "{\"type\":\"control\",\"word\":\"checkpoint\"}\n{\"type\":\"control\",\"word\":\"pause\"}\n");
-    assert_int_equal(step(b).word, WORD_CHECKPOINT); /* in the slots of step 9 */
-    assert_int_equal(control_due(&b->t), WORD_NONE);
+    assert_int_equal(step(b).word, WORD_CHECKPOINT); /* with the losses of step 9 */
+    assert_int_equal(control_due(&b->control, b->step), WORD_NONE);
     assert_int_equal(step(b).word, WORD_NONE); /* one at a time */
-    assert_int_equal(b->t.step, 10);
-    assert_int_equal(control_due(&b->t), WORD_CHECKPOINT);
-    assert_int_equal(control_due(&b->t), WORD_NONE);
+    assert_int_equal(b->step, 10);
+    assert_int_equal(control_due(&b->control, b->step), WORD_CHECKPOINT);
+    assert_int_equal(control_due(&b->control, b->step), WORD_NONE);
     assert_int_equal(step(b).word, WORD_PAUSE);
     assert_int_equal(step(b).word, WORD_NONE);
-    assert_int_equal(control_due(&b->t), WORD_PAUSE);
+    assert_int_equal(control_due(&b->control, b->step), WORD_PAUSE);
 }
 
 /* Proposed in the step after `at`, and answered as late as may be. */
@@ -105,24 +107,24 @@ static void change_of_tier(struct both *b, int every, int at)
     long long from, end;
     char text[100];
 
-    b->spec.train_log_every = every;
-    b->t.step = at;
+    b->control.log_every = every;
+    b->step = at;
     say(b, "{\"type\":\"control\",\"word\":\"tier\",\"tier\":\"world\"}\n");
     assert_int_equal(step(b).word, WORD_NONE);
     from = proposed(b, "world");
     end = from - 1;
     assert_true(end % every == 0 && end >= at + 1 + 2 && end - every < at + 1 + 2);
-    while (b->t.step + 1 < end) {
+    while (b->step + 1 < end) {
         assert_int_equal(step(b).word, WORD_NONE);
         assert_int_equal(proposed(b, "world"), -1);
     }
     snprintf(text, sizeof text, "{\"type\":\"tier_ok\",\"step\":%lld,\"tier\":\"world\"}\n", from);
     say(b, text);
-    assert_int_equal(step(b).word, WORD_TIER); /* the last slots that can carry it */
-    assert_int_equal(b->t.step, end);
-    assert_int_equal(tier_at(&b->t, end), TIER_RERUN);
-    assert_int_equal(tier_at(&b->t, from), TIER_WORLD);
-    assert_int_equal(control_due(&b->t), WORD_NONE);
+    assert_int_equal(step(b).word, WORD_TIER); /* the last losses that can carry it */
+    assert_int_equal(b->step, end);
+    assert_int_equal(control_tier_at(&b->control, end), TIER_RERUN);
+    assert_int_equal(control_tier_at(&b->control, from), TIER_WORLD);
+    assert_int_equal(control_due(&b->control, b->step), WORD_NONE);
 }
 
 /* A tier begins behind the first end of a log window that lies two steps behind the one that hears of it, or more. */
@@ -145,7 +147,7 @@ static void an_answer_is_taken_when_it_comes(void **state)
     struct both *b = *state;
     struct control_word word;
 
-    b->t.step = 100;
+    b->step = 100;
     say(b, "{\"type\":\"control\",\"word\":\"tier\",\"tier\":\"off\"}\n{\"type\":\"control\",\"word\":\"eval\"}\n");
     assert_int_equal(step(b).word, WORD_NONE);
     assert_int_equal(proposed(b, "off"), 111);
@@ -156,8 +158,8 @@ static void an_answer_is_taken_when_it_comes(void **state)
     word = step(b);
     assert_true(word.word == WORD_TIER && word.tier == TIER_OFF && word.step == 111);
     assert_int_equal(step(b).word, WORD_EVAL);
-    assert_int_equal(tier_at(&b->t, 110), TIER_RERUN);
-    assert_int_equal(tier_at(&b->t, 111), TIER_OFF);
+    assert_int_equal(control_tier_at(&b->control, 110), TIER_RERUN);
+    assert_int_equal(control_tier_at(&b->control, 111), TIER_OFF);
 }
 
 static void tiers_have_names(void **state)

@@ -1,8 +1,9 @@
-/* worker/train/control.c - commands: only rank 0 hears them; they travel with the losses, so that all ranks act after the same step. */
+#include "worker/train/control.h"
+
+#include <stdbool.h>
 #include <string.h>
 
 #include "proto/err.h"
-#include "worker/train/trainer_impl.h"
 
 static const char *const tier_names[] = { "off", "rerun", "world" };
 
@@ -19,78 +20,106 @@ enum tier tier_of(const char *name)
     return TIER_OFF;
 }
 
-enum tier tier_at(const struct trainer *t, int64_t step)
+void control_init(struct control *c, struct report *report, int64_t log_every, enum tier tier)
+{
+    memset(c, 0, sizeof *c);
+    c->report = report;
+    c->log_every = log_every;
+    control_tier(c, 1, tier);
+}
+
+void control_tier(struct control *c, int64_t from, enum tier tier)
+{
+    if (c->ntiers < (int)(sizeof c->tiers / sizeof *c->tiers))
+        c->tiers[c->ntiers++] = (struct tier_change){ from, tier };
+}
+
+enum tier control_tier_at(const struct control *c, int64_t step)
 {
     enum tier tier = TIER_OFF;
 
-    for (int i = 0; i < t->ntiers; i++)
-        if (t->tiers[i].from <= step || i == 0)
-            tier = t->tiers[i].tier;
+    for (int i = 0; i < c->ntiers; i++)
+        if (c->tiers[i].from <= step || i == 0)
+            tier = c->tiers[i].tier;
     return tier;
 }
 
-/* A tier changes where a log window ends, so that every loss row has one tier: the first such end at least two steps ahead. */
-static int propose(struct trainer *t, const char *name, struct err *err)
+void control_pack(const struct control_word *word, uint64_t ret[CONTROL_WORDS])
 {
-    int64_t every = t->spec->train_log_every, end = (t->step + 1 + 2 + every - 1) / every * every;
+    ret[0] = word->word;
+    ret[1] = word->tier;
+    ret[2] = word->step;
+}
 
-    t->proposal = (struct tier_change){ end + 1, tier_of(name) };
-    return report_tier_propose(t->report, end + 1, name, err);
+struct control_word control_unpack(const uint64_t packed[CONTROL_WORDS])
+{
+    return (struct control_word){ (enum report_word)packed[0], packed[1], packed[2] };
+}
+
+/* A tier changes where a log window ends, so that every loss row has one tier: the first such end at least two steps ahead. */
+static int propose(struct control *c, int64_t step, const char *name, struct err *err)
+{
+    int64_t every = c->log_every, end = (step + 2 + every - 1) / every * every;
+
+    c->proposal = (struct tier_change){ end + 1, tier_of(name) };
+    return report_tier_propose(c->report, end + 1, name, err);
 }
 
 /* The losses of the step before the change are the last that can carry it: wait for detd-job's word before them. */
-static int proposal_word(struct trainer *t, struct control_word *ret, struct err *err)
+static int proposal_word(struct control *c, int64_t step, struct control_word *ret, struct err *err)
 {
-    const char *name = tier_name(t->proposal.tier);
+    const char *name = tier_name(c->proposal.tier);
     bool ok = false;
     int rc;
 
-    if (t->step + 1 >= t->proposal.from - 1) {
-        rc = report_wait_tier(t->report, t->proposal.from, name, err);
+    if (step >= c->proposal.from - 1) {
+        rc = report_wait_tier(c->report, c->proposal.from, name, err);
         ok = rc >= 0;
     } else {
-        rc = report_tier_ok(t->report, t->proposal.from, name, &ok, err);
+        rc = report_tier_ok(c->report, c->proposal.from, name, &ok, err);
     }
     if (rc >= 0 && ok) {
-        *ret = (struct control_word){ WORD_TIER, t->proposal.tier, (uint64_t)t->proposal.from };
-        t->proposal.from = 0;
+        *ret = (struct control_word){ WORD_TIER, c->proposal.tier, (uint64_t)c->proposal.from };
+        c->proposal.from = 0;
     }
     return rc;
 }
 
-int control_poll(struct trainer *t, struct control_word *ret, struct err *err)
+int control_poll(struct control *c, int64_t step, struct control_word *ret, struct err *err)
 {
-    struct report_control c;
+    struct report_control heard;
     int rc;
 
     *ret = (struct control_word){ WORD_NONE, 0, 0 };
-    if (t->proposal.from > 0)
-        return proposal_word(t, ret, err);
-    if (t->order.word != WORD_NONE)
+    if (c->proposal.from > 0)
+        return proposal_word(c, step, ret, err);
+    if (c->order != WORD_NONE)
         return 0; /* one at a time */
-    rc = report_control(t->report, &c, err);
-    if (rc < 0 || c.word == WORD_NONE)
+    rc = report_control(c->report, &heard, err);
+    if (rc < 0 || heard.word == WORD_NONE)
         return rc;
-    if (c.word == WORD_TIER)
-        return propose(t, c.tier, err);
-    ret->word = c.word;
+    if (heard.word == WORD_TIER)
+        return propose(c, step, heard.tier, err);
+    ret->word = heard.word;
     return 0;
 }
 
-void control_take(struct trainer *t, const struct control_word *word)
+void control_take(struct control *c, int64_t step, const struct control_word *word)
 {
-    if (word->word == WORD_TIER && t->ntiers < (int)(sizeof t->tiers / sizeof *t->tiers))
-        t->tiers[t->ntiers++] = (struct tier_change){ (int64_t)word->step, (enum tier)word->tier };
-    else if (word->word != WORD_NONE && word->word != WORD_TIER)
-        t->order = (struct order){ (enum report_word)word->word, t->step + 2 };
+    if (word->word == WORD_TIER) {
+        control_tier(c, (int64_t)word->step, (enum tier)word->tier);
+    } else if (word->word != WORD_NONE) {
+        c->order = word->word;
+        c->after = step + 1;
+    }
 }
 
-enum report_word control_due(struct trainer *t)
+enum report_word control_due(struct control *c, int64_t step)
 {
-    enum report_word word = t->order.word;
+    enum report_word word = c->order;
 
-    if (word == WORD_NONE || t->step < t->order.after)
+    if (word == WORD_NONE || step < c->after)
         return WORD_NONE;
-    t->order.word = WORD_NONE;
+    c->order = WORD_NONE;
     return word;
 }

@@ -85,9 +85,9 @@ static int greet(struct trainer *t, char ret_link_id[REPORT_ID], struct err *err
     progress_phase(t->progress, PHASE_WAIT_GO);
     if (rc >= 0)
         rc = report_wait_go(t->report, go, err);
-    t->tiers[t->ntiers++] = (struct tier_change){ 1, tier_of(t->spec->run_deterministic) };
+    control_init(&t->control, t->report, t->spec->train_log_every, tier_of(t->spec->run_deterministic));
     for (int i = 0; i < (rc >= 0 ? go->ntiers : 0); i++)
-        t->tiers[t->ntiers++] = (struct tier_change){ go->tiers[i].step, tier_of(go->tiers[i].tier) };
+        control_tier(&t->control, go->tiers[i].step, tier_of(go->tiers[i].tier));
     if (rc >= 0)
         memcpy(ret_link_id, go->nccl_id, sizeof go->nccl_id);
     if (rc >= 0)

@@ -79,7 +79,7 @@ static int tell_step(struct trainer *t, int64_t step, struct err *err)
 
     for (int w = 0; w < waves && rc >= 0; w++) {
         struct span wave = wave_shards(t->shards, w, waves);
-        struct shape shape = { TAPE_TRAIN, tier_at(t, step), (int)(s->train_batch / s->train_shards), wave.hi - wave.lo,
+        struct shape shape = { TAPE_TRAIN, control_tier_at(&t->control, step), (int)(s->train_batch / s->train_shards), wave.hi - wave.lo,
                                trainer_size(t, step) };
 
         if (shape.shards > 0)
@@ -92,7 +92,7 @@ static int tell_step(struct trainer *t, int64_t step, struct err *err)
 static int tell_validation(struct trainer *t, int64_t step, struct err *err)
 {
     int batch = (int)t->spec->val_batch, whole, rest, rc = 0;
-    struct shape shape = { TAPE_EVAL, tier_at(t, step), batch, 1, t->model->size };
+    struct shape shape = { TAPE_EVAL, control_tier_at(&t->control, step), batch, 1, t->model->size };
 
     if (!t->val)
         return 0;
@@ -113,12 +113,12 @@ static int tell_all(struct trainer *t, struct err *err)
     int size = 0, rc = 0;
 
     for (int64_t step = t->step + 1; step <= t->spec->train_steps && rc >= 0; step++) {
-        bool other_tier = size == 0 || tier_at(t, step) != tier;
+        bool other_tier = size == 0 || control_tier_at(&t->control, step) != tier;
 
         if (!other_tier && trainer_size(t, step) == size)
             continue;
         size = trainer_size(t, step);
-        tier = tier_at(t, step);
+        tier = control_tier_at(&t->control, step);
         rc = tell_step(t, step, err);
         if (rc >= 0 && other_tier)
             rc = tell_validation(t, step, err);
@@ -151,7 +151,7 @@ int shapes_ready(struct trainer *t, struct err *err)
     double began = now_s();
     int rc;
 
-    if (!t->dev->on->plan || (t->shapes && t->shapes->ntiers == t->ntiers))
+    if (!t->dev->on->plan || (t->shapes && t->shapes->ntiers == t->control.ntiers))
         return 0;
     if (t->shapes)
         was = t->shapes->ready;
@@ -160,6 +160,6 @@ int shapes_ready(struct trainer *t, struct err *err)
     if (rc < 0)
         return rc;
     assert(t->shapes); /* a step has a wave */
-    t->shapes->ntiers = t->ntiers;
+    t->shapes->ntiers = t->control.ntiers;
     return report_ready(t, &was, now_s() - began, err);
 }

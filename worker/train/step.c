@@ -291,17 +291,13 @@ static int take_terms(struct trainer *t, struct err *err)
 static int gather_step(struct trainer *t, struct err *err)
 {
     struct control_word word = { WORD_NONE, 0, 0 };
-    const uint64_t *words;
-    uint64_t *mine = gather_head(t->losses);
     int rc = gather_all(t->stats, err);
 
     if (rc >= 0)
         rc = send_terms(t, err);
     if (rc >= 0 && t->opt.rank == 0)
-        rc = control_poll(t, &word, err);
-    mine[0] = word.word;
-    mine[1] = word.tier;
-    mine[2] = word.step;
+        rc = control_poll(&t->control, t->step + 1, &word, err);
+    control_pack(&word, gather_head(t->losses));
     progress_phase(t->progress, PHASE_REDUCE);
     feed_ahead(t->feed); /* while the device is at the waves */
     if (rc >= 0)
@@ -312,9 +308,8 @@ static int gather_step(struct trainer *t, struct err *err)
         rc = gradients_wait(t->gradients, err);
     if (rc < 0)
         return rc;
-    words = gather_read_head(t->losses, 0);
-    word = (struct control_word){ (enum report_word)words[0], words[1], words[2] };
-    control_take(t, &word);
+    word = control_unpack(gather_read_head(t->losses, 0));
+    control_take(&t->control, t->step + 1, &word);
     return rc;
 }
 
@@ -338,7 +333,7 @@ int trainer_step(struct trainer *t, struct err *err)
     int64_t began;
     int rc;
 
-    t->tier = tier_at(t, t->step + 1);
+    t->tier = control_tier_at(&t->control, t->step + 1);
     t->dev->ops->set_tier(t->dev, t->tier);
     began = now_ns();
     rc = shapes_ready(t, err);
@@ -374,7 +369,7 @@ int trainer_report(struct trainer *t, const char *split, const struct window *w,
     struct report_loss loss = { split,
                                 t->step,
                                 (double)t->step * (double)t->spec->train_batch / t->train->nimages,
-                                tier_name(tier_at(t, t->step)),
+                                tier_name(control_tier_at(&t->control, t->step)),
                                 images_per_s,
                                 w->nterms,
                                 terms };

@@ -14,7 +14,7 @@
 static int after_step(struct trainer *t, const char **ret_outcome, struct err *err)
 {
     const struct jobspec *s = t->spec;
-    enum report_word word = control_due(t);
+    enum report_word word = control_due(&t->control, t->step);
     int rc = 0;
 
     if (schedule_due(s->train_log_every, t->step, s->train_steps))

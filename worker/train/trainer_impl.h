@@ -1,5 +1,5 @@
 /* worker/train/trainer_impl.h - what the parts of the trainer share: setup.c opens and closes it, step.c makes a step, validate.c a
- * validation, save.c checkpoints, control.c words and tiers, trainer.c is the loop over them. */
+ * validation, save.c checkpoints, trainer.c is the loop over them. */
 #pragma once
 #include <stdbool.h>
 #include <stdint.h>
@@ -8,6 +8,7 @@
 #include "worker/core/shards.h"
 #include "worker/gradients/gradients.h"
 #include "worker/report/report.h"
+#include "worker/train/control.h"
 #include "worker/train/trainer.h"
 #include "worker/train/window.h"
 
@@ -16,27 +17,8 @@ struct shapes;
 struct feed;
 struct gather;
 
-/* Words that act on all ranks: rank 0 sends one with a step's losses, it acts after the following step. */
-struct order {
-    enum report_word word; /* WORD_NONE: nothing */
-    int64_t after;         /* the step it acts after */
-};
-
-/* What rank 0 says with them. */
-struct control_word {
-    enum report_word word;
-    uint64_t tier, step; /* of WORD_TIER */
-};
-
-enum { CONTROL_WORDS = 3 }; /* uint64_t: a control_word as it travels between ranks */
-
 struct sizes {
     int min, max, apart;
-};
-
-struct tier_change {
-    int64_t from; /* first step of the tier */
-    enum tier tier;
 };
 
 struct trainer {
@@ -49,7 +31,8 @@ struct trainer {
     struct report *report;
     struct progress *progress;
     char store_id[REPORT_STORE_ID]; /* whose job it is, see ckpt.h */
-    json_t *identity;               /* of identity.c: what this attempt is, NULL: not known yet */
+    struct control control;
+    json_t *identity; /* of identity.c: what this attempt is, NULL: not known yet */
     /* model */
     struct model *model;
     struct arena *arena;
@@ -87,12 +70,6 @@ struct trainer {
     double val_loss;             /* of the last validation, NAN before the first */
     int64_t saved_step;          /* of the last checkpoint, -1: none */
     int64_t images_rank;         /* trained by this rank in this attempt */
-    /* control */
-    struct order order; /* on its way */
-    struct tier_change tiers[REPORT_MAX_TIERS + 1];
-    int ntiers;
-    struct tier_change proposal; /* rank 0: from > 0 while a change is being agreed */
-    enum report_word pending;    /* rank 0: read, not yet sent */
 };
 
 /* ---- setup.c ---- */
@@ -127,15 +104,3 @@ int trainer_validate(struct trainer *t, struct err *err);
 int trainer_save(struct trainer *t, struct err *err);
 /* Rank 0 picks the newest good checkpoint, all ranks load it. t->step stays 0 where there is none. */
 int trainer_resume(struct trainer *t, struct err *err);
-
-/* ---- control.c ---- */
-/* Rank 0, before the losses of step t->step + 1 are sent: reads commands, agrees on tiers. *ret is what they carry. */
-int control_poll(struct trainer *t, struct control_word *ret, struct err *err);
-/* All ranks, after that: notes what they carried. */
-void control_take(struct trainer *t, const struct control_word *word);
-/* What is to be done now that step t->step is complete; WORD_NONE mostly. */
-enum report_word control_due(struct trainer *t);
-const char *tier_name(enum tier tier);
-enum tier tier_of(const char *name);
-/* Tier of a step. */
-enum tier tier_at(const struct trainer *t, int64_t step);

@@ -1,0 +1,51 @@
+/* worker/train/control.h - commands on their way through the steps: only rank 0 hears them; they travel with the losses, so that all ranks act after the
+ * same step. Also which tier a step has. */
+#pragma once
+#include <stdint.h>
+
+#include "worker/core/device.h"
+#include "worker/report/report.h"
+
+/* What rank 0 says with the losses of a step: an order acts after the following step, on all ranks. */
+struct control_word {
+    enum report_word word; /* WORD_NONE: nothing */
+    uint64_t tier, step;   /* of WORD_TIER */
+};
+
+enum { CONTROL_WORDS = 3 }; /* uint64_t: a control_word between ranks */
+
+struct tier_change {
+    int64_t from; /* first step of the tier */
+    enum tier tier;
+};
+
+struct control {
+    struct report *report;
+    int64_t log_every;
+    enum report_word order; /* on its way; WORD_NONE: none is */
+    int64_t after;          /* the step that it acts after */
+    struct tier_change tiers[REPORT_MAX_TIERS + 1];
+    int ntiers;
+    struct tier_change proposal; /* rank 0: from > 0 while a change is being agreed */
+};
+
+/* report is borrowed. A log window ends every log_every steps. tier: of the first step. */
+void control_init(struct control *c, struct report *report, int64_t log_every, enum tier tier);
+/* A tier that was agreed on: of the steps from `from` on, which is no smaller than any before. */
+void control_tier(struct control *c, int64_t from, enum tier tier);
+
+/* Rank 0, before the losses of `step` are sent: reads commands, agrees on tiers. *ret is what they carry. */
+int control_poll(struct control *c, int64_t step, struct control_word *ret, struct err *err);
+/* All ranks: notes what the losses of `step` carried. */
+void control_take(struct control *c, int64_t step, const struct control_word *word);
+/* What is to be done now that `step` is complete; WORD_NONE mostly. */
+enum report_word control_due(struct control *c, int64_t step);
+
+void control_pack(const struct control_word *word, uint64_t ret[CONTROL_WORDS]);
+struct control_word control_unpack(const uint64_t packed[CONTROL_WORDS]);
+
+/* Tier of a step. */
+enum tier control_tier_at(const struct control *c, int64_t step);
+const char *tier_name(enum tier tier);
+/* TIER_OFF: also what is no tier's name, or NULL. */
+enum tier tier_of(const char *name);

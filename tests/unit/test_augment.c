@@ -29,7 +29,7 @@ static void check_letterbox(json_t *c)
 {
     int w = (int)number(c, "w"), h = (int)number(c, "h"), size = (int)number(c, "size");
     json_t *in = json_object_get(c, "box_in"), *out = json_object_get(c, "box_out"), *back = json_object_get(c, "box_back_px");
-    struct placement p = place_letterbox(w, h, size);
+    struct placement p = place_letterbox(w, h, (struct canvas){ size, size });
     struct dataset_box box = {
         .x = (at(in, 0) - at(in, 2) / 2) * w, .y = (at(in, 1) - at(in, 3) / 2) * h, .w = at(in, 2) * w, .h = at(in, 3) * h
     };
@@ -63,6 +63,58 @@ static void letterbox_follows_the_vectors(void **state)
         check_letterbox(c);
     }
     json_decref(all);
+}
+
+/* By hand: what bounds a picture is the side that is scarcer for it than its aspect. */
+static void letterboxes_of_rectangles(void **state)
+{
+    static const struct {
+        int w, h;
+        struct canvas canvas;
+        int x, y, to_w, to_h;
+    } rows[] = {
+        { 640, 480, { 320, 608 }, 91, 0, 426, 320 },  /* as high as the canvas, though wider than high */
+        { 640, 480, { 608, 320 }, 0, 184, 320, 240 }, /* a canvas that stands */
+        { 1280, 320, { 320, 608 }, 0, 84, 608, 152 }, /* flatter than the canvas */
+        { 608, 320, { 320, 608 }, 0, 0, 608, 320 },   /* fits */
+        { 304, 160, { 320, 608 }, 0, 0, 608, 320 },   { 100, 1, { 32, 64 }, 0, 15, 64, 1 }, /* never less than a pixel */
+    };
+
+    (void)state;
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        struct placement p = place_letterbox(rows[i].w, rows[i].h, rows[i].canvas);
+        const struct dataset_box box = { .x = 10, .y = 0, .w = 30, .h = rows[i].h };
+        float got[1][4], corners[4];
+        double back[4];
+        int32_t cls;
+
+        assert_true(p.x == rows[i].x && p.y == rows[i].y && p.w == rows[i].to_w && p.h == rows[i].to_h);
+        assert_int_equal(place_boxes(&p, &box, 1, rows[i].w, rows[i].h, &cls, got), 1);
+        for (int k = 0; k < 4; k++)
+            corners[k] = (float)(k & 1 ? p.canvas.h : p.canvas.w) * (got[0][k & 1] + (k < 2 ? -0.5f : 0.5f) * got[0][2 + (k & 1)]);
+        unplace_box(&p, rows[i].w, rows[i].h, corners, back);
+        assert_true(fabs(back[0] - 10) < 1e-3 && fabs(back[1]) < 1e-3 && fabs(back[2] - 30) < 1e-3 && fabs(back[3] - rows[i].h) < 1e-3);
+    }
+}
+
+/* Without jitter a picture fits a canvas of any form, and lies anywhere in it; zoomed, it reaches over it. */
+static void draws_follow_the_canvas(void **state)
+{
+    static const struct canvas canvases[] = { { 320, 608 }, { 608, 320 }, { 416, 416 } };
+    struct augment a = { .saturation = 1, .exposure = 1 }, zoom = { .scale = .5f, .saturation = 1, .exposure = 1 };
+
+    (void)state;
+    for (int32_t s = 0; s < 60; s++) {
+        struct canvas c = canvases[s % 3];
+        struct placement p = place_random(&a, 5, 3, s, 640, 480, c), box = place_letterbox(640, 480, c);
+        struct placement z = place_random(&zoom, 5, 3, s, 640, 480, c);
+
+        assert_true(abs(p.w - box.w) <= 1 && abs(p.h - box.h) <= 1 && canvas_equal(p.canvas, c));
+        assert_true(p.x >= 0 && p.x + p.w <= c.w && p.y >= 0 && p.y + p.h <= c.h);
+        assert_true(z.x >= 0 ? z.x + z.w <= c.w : z.x + z.w >= c.w);
+        assert_true(z.y >= 0 ? z.y + z.h <= c.h : z.y + z.h >= c.h);
+        assert_true(fabs((double)z.w / z.h - 640.0 / 480) < .02);
+    }
 }
 
 /* ---- rendering, once more ---- */
@@ -112,9 +164,9 @@ static double largest_difference(const struct placement *p, const uint8_t *rgb, 
 {
     double worst = 0;
 
-    for (int y = 0; y < p->size; y++)
-        for (int x = 0; x < p->size; x++) {
-            int sx = (p->flip ? p->size - 1 - x : x) - p->x, sy = (p->vflip ? p->size - 1 - y : y) - p->y;
+    for (int y = 0; y < p->canvas.h; y++)
+        for (int x = 0; x < p->canvas.w; x++) {
+            int sx = (p->flip ? p->canvas.w - 1 - x : x) - p->x, sy = (p->vflip ? p->canvas.h - 1 - y : y) - p->y;
             double v[3] = { .5, .5, .5 };
 
             for (int c = 0; c < 3 && sx >= 0 && sx < p->w && sy >= 0 && sy < p->h; c++)
@@ -122,7 +174,7 @@ static double largest_difference(const struct placement *p, const uint8_t *rgb, 
             if (p->colour)
                 distort(v, p);
             for (int c = 0; c < 3; c++)
-                worst = fmax(worst, fabs(v[c] - (double)got[(y * p->size + x) * 3 + c]));
+                worst = fmax(worst, fabs(v[c] - (double)got[(y * p->canvas.w + x) * 3 + c]));
         }
     return worst;
 }
@@ -130,9 +182,9 @@ static double largest_difference(const struct placement *p, const uint8_t *rgb, 
 static void check_render(const struct placement *p, int w, int h)
 {
     uint8_t *rgb = malloc((size_t)w * (size_t)h * 3);
-    size_t n = (size_t)p->size * (size_t)p->size * 3;
+    size_t n = (size_t)p->canvas.h * (size_t)p->canvas.w * 3;
     float *out = malloc((n + 1) * sizeof *out), *any = malloc(n * sizeof *any),
-          *scratch = malloc(render_scratch(w, p->size) * sizeof *scratch);
+          *scratch = malloc(render_scratch(w, p->canvas) * sizeof *scratch);
 
     for (int i = 0; i < w * h * 3; i++)
         rgb[i] = (uint8_t)((unsigned)i * 2654435761u >> 13);
@@ -151,25 +203,30 @@ static void check_render(const struct placement *p, int w, int h)
 static void pixels_follow_the_formulas(void **state)
 {
     static const int sizes[5][2] = { { 64, 48 }, { 1, 1 }, { 17, 90 }, { 33, 3 }, { 200, 150 } };
+    static const struct canvas canvases[3] = { { 48, 48 }, { 24, 70 }, { 55, 31 } };
     struct augment a = { .flip = .5f, .vflip = .5f, .jitter = .3f, .scale = .5f, .hue = .1f, .saturation = 1.5f, .exposure = 1.5f };
     struct placement p;
 
     (void)state;
     for (int i = 0; i < 5; i++) {
-        p = place_letterbox(sizes[i][0], sizes[i][1], 37);
+        p = place_letterbox(sizes[i][0], sizes[i][1], (struct canvas){ 37, 37 });
+        check_render(&p, sizes[i][0], sizes[i][1]);
+        p = place_letterbox(sizes[i][0], sizes[i][1], (struct canvas){ 21, 50 });
         check_render(&p, sizes[i][0], sizes[i][1]);
         for (int32_t s = 0; s < 20; s++) {
-            p = place_random(&a, 1, s % 3, s, sizes[i][0], sizes[i][1], 48);
+            p = place_random(&a, 1, s % 3, s, sizes[i][0], sizes[i][1], canvases[s % 3]);
             if (s % 4 == 0)
                 p.hue = 0;
             check_render(&p, sizes[i][0], sizes[i][1]);
         }
     }
-    p = (struct placement){ .x = -30, .y = 5, .w = 20, .h = 400, .size = 40, .colour = true, .saturation = 1, .exposure = 1 };
+    p = (struct placement){ .x = -30, .y = 5, .w = 20, .h = 400, .canvas = { 40, 40 }, .colour = true, .saturation = 1, .exposure = 1 };
     check_render(&p, 20, 20);
 }
 
 /* ---- draws and boxes ---- */
+
+static const struct canvas square = { 416, 416 };
 
 static void draws_keep_their_ranges(void **state)
 {
@@ -178,7 +235,7 @@ static void draws_keep_their_ranges(void **state)
 
     (void)state;
     for (int32_t s = 0; s < 2000; s++) {
-        struct placement p = place_random(&a, 5, 3, s, 640, 480, 416), again = place_random(&a, 5, 3, s, 640, 480, 416);
+        struct placement p = place_random(&a, 5, 3, s, 640, 480, square), again = place_random(&a, 5, 3, s, 640, 480, square);
 
         assert_memory_equal(&p, &again, sizeof p);
         assert_true(p.w >= 1 && p.h >= 1 && p.w <= 500 && p.h <= 500);
@@ -192,7 +249,7 @@ static void draws_keep_their_ranges(void **state)
     assert_in_range(flips, 900, 1100);
     assert_in_range(inverted, 900, 1100);
     struct augment none = { .saturation = 1, .exposure = 1 };
-    struct placement p = place_random(&none, 5, 3, 0, 640, 480, 416);
+    struct placement p = place_random(&none, 5, 3, 0, 640, 480, square);
     assert_true(p.w == 416 && p.h == 312 && !p.colour && !p.flip);
 }
 
@@ -203,10 +260,10 @@ static void epoch_sample_and_seed_draw_anew(void **state)
 
     (void)state;
     for (int32_t s = 0; s < 100; s++) {
-        struct placement p = place_random(&a, 5, 0, s, 640, 480, 416);
-        struct placement others[] = { place_random(&a, 5, 1, s, 640, 480, 416), place_random(&a, 5, 256, s, 640, 480, 416),
-                                      place_random(&a, 5, 0, s + 1, 640, 480, 416), place_random(&a, 6, 0, s, 640, 480, 416),
-                                      place_random(&a, 5 + (1ull << 40), 0, s, 640, 480, 416) };
+        struct placement p = place_random(&a, 5, 0, s, 640, 480, square);
+        struct placement others[] = { place_random(&a, 5, 1, s, 640, 480, square), place_random(&a, 5, 256, s, 640, 480, square),
+                                      place_random(&a, 5, 0, s + 1, 640, 480, square), place_random(&a, 6, 0, s, 640, 480, square),
+                                      place_random(&a, 5 + (1ull << 40), 0, s, 640, 480, square) };
 
         for (size_t i = 0; i < sizeof others / sizeof *others; i++)
             assert_true(p.hue != others[i].hue && p.saturation != others[i].saturation && p.exposure != others[i].exposure);
@@ -221,7 +278,7 @@ static void boxes_move_with_their_pixels(void **state)
         { .x = 0, .y = 0, .w = 50, .h = 50, .cls = 3 },                  /* left half */
         { .x = 99.99, .y = 0, .w = .01, .h = 50, .cls = 4 },             /* too thin to keep */
     };
-    struct placement p = { .x = -20, .y = 20, .w = 200, .h = 60, .size = 100, .flip = true, .vflip = true };
+    struct placement p = { .x = -20, .y = 20, .w = 200, .h = 60, .canvas = { 100, 100 }, .flip = true, .vflip = true };
     int32_t cls[4];
     float out[4][4];
 
@@ -241,7 +298,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(letterbox_follows_the_vectors), cmocka_unit_test(pixels_follow_the_formulas),
         cmocka_unit_test(draws_keep_their_ranges),       cmocka_unit_test(epoch_sample_and_seed_draw_anew),
-        cmocka_unit_test(boxes_move_with_their_pixels),
+        cmocka_unit_test(boxes_move_with_their_pixels),  cmocka_unit_test(letterboxes_of_rectangles),
+        cmocka_unit_test(draws_follow_the_canvas),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -132,7 +132,7 @@ static int load_batches(struct err *err)
 
     if (rc < 0)
         return rc;
-    o.size_min = o.size_max = 32;
+    o.scales = (struct scales){ { 32, 32 }, 32, 32, 32, 32 };
     o.augment = (struct augment){ .saturation = 1, .exposure = 1 };
     o.cache_bytes = 4096;
     rc = loader_open(d, &o, &l, err);

@@ -178,7 +178,7 @@ static void what_is_planned_is_computed(void **state)
         int gaps = 0;
 
         nplanned = ncomputed = 0;
-        assert_int_equal(n->model->ops->plan(n->model, TAPE_EVAL, IMAGES, SHARDS, SIZE, &err), 0);
+        assert_int_equal(n->model->ops->plan(n->model, TAPE_EVAL, IMAGES, SHARDS, (struct canvas){ SIZE, SIZE }, &err), 0);
         forward(n, SIZE);
         assert_int_equal(nplanned, 13);
         assert_int_equal(ncomputed, nplanned);
@@ -263,7 +263,7 @@ static void what_goes_back_was_planned(void **state)
     int added = 0;
     struct err err;
 
-    assert_int_equal(n->model->ops->plan(n->model, TAPE_TRAIN, IMAGES, 1, SIZE, &err), 0);
+    assert_int_equal(n->model->ops->plan(n->model, TAPE_TRAIN, IMAGES, 1, (struct canvas){ SIZE, SIZE }, &err), 0);
     assert_int_equal(planned[0].passes, CONV_WEIGHTS);
     train(n, raw, NULL);
     assert_int_equal(nwent_back, nplanned - 1);

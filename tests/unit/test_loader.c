@@ -108,19 +108,21 @@ static struct loader_options training(void)
         .waves = 1,
         .first_step = 1,
         .steps = STEPS,
-        .size_min = 32,
-        .size_max = 96,
-        .size_apart = 32,
+        .scales = { { 48, 64 }, 32, 96, 32, 16 },
         .augment = { .flip = 0.5f, .vflip = 0.2f, .jitter = 0.3f, .scale = 0.2f, .hue = 0.1f, .saturation = 1.5f, .exposure = 1.5f },
         .on_bad = BAD_ERROR,
         .workers = 1,
     };
 }
 
-static uint64_t hash_shard(const struct shard_batch *s, int size)
+static size_t floats_of(const struct shard_batch *s)
 {
-    size_t pixels = (size_t)s->n * (size_t)size * (size_t)size * 3;
-    struct hash128 h = hash_bytes(s->image, pixels * sizeof(float), 1);
+    return (size_t)s->n * (size_t)s->canvas.h * (size_t)s->canvas.w * 3;
+}
+
+static uint64_t hash_shard(const struct shard_batch *s)
+{
+    struct hash128 h = hash_bytes(s->image, floats_of(s) * sizeof(float), 1);
 
     h = hash_fold(h, hash_bytes(s->truth.offset, ((size_t)s->n + 1) * sizeof(int32_t), 2));
     h = hash_fold(h, hash_bytes(s->truth.cls, (size_t)s->truth.rows * sizeof(int32_t), 3));
@@ -143,8 +145,8 @@ static void run(const struct dataset *d, const struct loader_options *o, uint64_
             assert_int_equal(b.shard[k].truth.offset[b.shard[k].n], b.shard[k].truth.rows);
             assert_int_equal(b.epoch, stream_position(b.step, BATCH, SHARDS, b.shard[0].shard, 0) / IMAGES);
             if (k > 0)
-                assert_ptr_equal(b.shard[k].image, b.shard[k - 1].image + (size_t)b.shard[k - 1].n * (size_t)b.size * (size_t)b.size * 3);
-            ret[b.step - 1][b.shard[k].shard] = hash_shard(&b.shard[k], b.size);
+                assert_ptr_equal(b.shard[k].image, b.shard[k - 1].image + floats_of(&b.shard[k - 1]));
+            ret[b.step - 1][b.shard[k].shard] = hash_shard(&b.shard[k]);
         }
     if (rc != LOADER_END)
         fail_msg("%s", err.msg);
@@ -207,7 +209,7 @@ static void waves_cover_the_shards(void **state)
 }
 
 /* Truth against the data set itself, through the letterbox. */
-static void check_truth(const struct dataset *d, const struct shard_batch *s, int size)
+static void check_truth(const struct dataset *d, const struct shard_batch *s)
 {
     for (int i = 0; i < s->n; i++) {
         const struct dataset_box *boxes = d->boxes + d->offset[s->index[i]];
@@ -215,10 +217,9 @@ static void check_truth(const struct dataset *d, const struct shard_batch *s, in
 
         for (int k = 0; k < d->offset[s->index[i] + 1] - d->offset[s->index[i]]; k++) {
             const struct dataset_image *im = &d->images[s->index[i]];
-            struct placement p = place_letterbox(im->w, im->h, size);
-            const float *b = s->truth.box + 4 * row;
-            float corners[4] = { (b[0] - b[2] / 2) * (float)size, (b[1] - b[3] / 2) * (float)size, (b[0] + b[2] / 2) * (float)size,
-                                 (b[1] + b[3] / 2) * (float)size };
+            struct placement p = place_letterbox(im->w, im->h, s->canvas);
+            const float *b = s->truth.box + 4 * row, w = (float)s->canvas.w, h = (float)s->canvas.h;
+            float corners[4] = { (b[0] - b[2] / 2) * w, (b[1] - b[3] / 2) * h, (b[0] + b[2] / 2) * w, (b[1] + b[3] / 2) * h };
             double back[4];
 
             if (boxes[k].crowd)
@@ -241,7 +242,9 @@ static void validation_sees_each_image_once(void **state)
         int seen[IMAGES] = { 0 };
 
         for (int rank = 0; rank < ranks; rank++) {
-            struct loader_options o = { .batch = 3, .size = 32, .rank = rank, .ranks = ranks, .workers = 2, .cache_bytes = 1 << 20 };
+            struct loader_options o = {
+                .batch = 3, .canvas = { 32, 40 }, .rank = rank, .ranks = ranks, .workers = 2, .cache_bytes = 1 << 20
+            };
             struct loader *l;
             struct batch b;
             struct err err;
@@ -257,7 +260,7 @@ static void validation_sees_each_image_once(void **state)
                     assert_int_equal(b.shard[0].shard % ranks, rank);
                     assert_int_equal(b.shard[0].index[0], b.shard[0].shard * 3);
                     assert_int_equal(b.shard[0].n, b.shard[0].shard == 3 ? 2 : 3);
-                    check_truth(f->d, &b.shard[0], b.size);
+                    check_truth(f->d, &b.shard[0]);
                     for (int i = 0; i < b.shard[0].n; i++)
                         seen[b.shard[0].index[i]]++;
                 }
@@ -411,7 +414,7 @@ static void the_first_of_two_bad_pictures_is_told(void **state)
     struct fixture *f = *state;
 
     for (int slow = 0; slow < 2; slow++) {
-        struct loader_options o = { .batch = IMAGES, .size = 32, .ranks = 1, .workers = 8 };
+        struct loader_options o = { .batch = IMAGES, .canvas = { 32, 32 }, .ranks = 1, .workers = 8 };
         struct loader *l;
         struct batch b;
         struct err err;

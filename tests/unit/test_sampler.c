@@ -128,12 +128,46 @@ static void the_end_is_of_the_largest_size(void **state)
     }
 }
 
+/* The longer side is drawn; the other keeps its ratio to it, in whole grains, and is never nothing. */
+static void rectangles_keep_their_ratio(void **state)
+{
+    static const struct {
+        struct canvas nominal;
+        int min, max, grain, other[3];                              /* of the smallest size, of the one in the middle, of the largest */
+    } rows[] = { { { 320, 608 }, 512, 704, 32, { 256, 320, 384 } }, /* 269, 320, 370 */
+                 { { 608, 320 }, 512, 704, 32, { 256, 320, 384 } },
+                 { { 64, 96 }, 96, 224, 64, { 64, 128, 128 } }, /* 64, 107, 149 */
+                 { { 32, 416 }, 32, 224, 32, { 32, 32, 32 } } };
+
+    (void)state;
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        struct scales s = { rows[i].nominal, rows[i].min, rows[i].max, (rows[i].max - rows[i].min) / 2, rows[i].grain };
+        bool wide = s.nominal.w > s.nominal.h, seen[3] = { false };
+        struct canvas largest = scales_largest(&s);
+
+        for (int k = 0; k < 60; k++) {
+            struct canvas c = scales_canvas(&s, 3, k * 10 + 1, 100000);
+            int longer = wide ? c.w : c.h, n = (longer - s.min) / s.apart;
+
+            assert_int_equal(longer, multiscale_size(3, k * 10 + 1, 100000, s.min, s.max, s.apart));
+            assert_int_equal(wide ? c.h : c.w, rows[i].other[n]);
+            assert_true(c.h <= largest.h && c.w <= largest.w);
+            seen[n] = true;
+        }
+        assert_true(seen[0] && seen[1] && seen[2]);
+        assert_int_equal(canvas_long_side(largest), s.max);
+        s.min = s.max = canvas_long_side(s.nominal);
+        assert_true(canvas_equal(scales_canvas(&s, 3, 1, 100), s.nominal));
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(epochs_are_permutations_and_differ), cmocka_unit_test(every_place_is_equally_likely),
         cmocka_unit_test(stream_runs_across_epochs),          cmocka_unit_test(sizes_follow_the_vector),
         cmocka_unit_test(sizes_are_as_far_apart_as_asked),    cmocka_unit_test(the_end_is_of_the_largest_size),
+        cmocka_unit_test(rectangles_keep_their_ratio),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -45,18 +45,18 @@ static float factor(const struct dice *d, int size, int inverse, float range)
     return uniform(d, inverse) < 0.5f ? 1.0f / f : f;
 }
 
-struct placement place_letterbox(int w, int h, int size)
+struct placement place_letterbox(int w, int h, struct canvas canvas)
 {
-    struct placement p = { .w = size, .h = size, .size = size };
+    struct placement p = { .w = canvas.w, .h = canvas.h, .canvas = canvas };
 
-    if (w > h)
-        p.h = (int)((int64_t)h * size / w);
+    if ((int64_t)w * canvas.h > (int64_t)h * canvas.w)
+        p.h = (int)((int64_t)h * canvas.w / w);
     else
-        p.w = (int)((int64_t)w * size / h);
+        p.w = (int)((int64_t)w * canvas.h / h);
     p.w = p.w < 1 ? 1 : p.w;
     p.h = p.h < 1 ? 1 : p.h;
-    p.x = (size - p.w) / 2;
-    p.y = (size - p.h) / 2;
+    p.x = (canvas.w - p.w) / 2;
+    p.y = (canvas.h - p.h) / 2;
     return p;
 }
 
@@ -74,21 +74,23 @@ static int offset(int room, float u)
     return room < 0 ? -k : k;
 }
 
+/* Of darknet, which asks whether the aspect is below 1 also where the canvas is no square, and so cuts most of what it shows a flat one. */
 static void place_geometry(struct placement *p, const struct augment *a, const struct dice *d, int w, int h)
 {
     float aspect = (float)w * (1.0f + around_zero(d, DRAW_WIDTH, a->jitter)) / ((float)h * (1.0f + around_zero(d, DRAW_HEIGHT, a->jitter)));
-    float side = (float)p->size * (1.0f + around_zero(d, DRAW_ZOOM, a->scale));
+    float zoom = 1.0f + around_zero(d, DRAW_ZOOM, a->scale), across = (float)p->canvas.w * zoom, down = (float)p->canvas.h * zoom;
+    bool narrow = aspect < (float)p->canvas.w / (float)p->canvas.h;
 
-    p->w = rounded_side(aspect < 1.0f ? side * aspect : side);
-    p->h = rounded_side(aspect < 1.0f ? side : side / aspect);
-    p->x = offset(p->size - p->w, uniform(d, DRAW_X));
-    p->y = offset(p->size - p->h, uniform(d, DRAW_Y));
+    p->w = rounded_side(narrow ? down * aspect : across);
+    p->h = rounded_side(narrow ? down : across / aspect);
+    p->x = offset(p->canvas.w - p->w, uniform(d, DRAW_X));
+    p->y = offset(p->canvas.h - p->h, uniform(d, DRAW_Y));
 }
 
-struct placement place_random(const struct augment *a, uint64_t seed, int64_t epoch, int32_t sample, int w, int h, int size)
+struct placement place_random(const struct augment *a, uint64_t seed, int64_t epoch, int32_t sample, int w, int h, struct canvas canvas)
 {
     struct dice d = { { .seed = seed, .step = (uint32_t)epoch, .op = philox_op("data.augment") }, (uint64_t)sample * DRAWS };
-    struct placement p = { .size = size };
+    struct placement p = { .canvas = canvas };
 
     place_geometry(&p, a, &d, w, h);
     p.hue = around_zero(&d, DRAW_HUE, a->hue);
@@ -125,8 +127,8 @@ int place_boxes(const struct placement *p, const struct dataset_box *boxes, int 
 
         if (b->crowd)
             continue;
-        place_span(b->x, b->w, w, p->x, p->w, p->size, p->flip, x);
-        place_span(b->y, b->h, h, p->y, p->h, p->size, p->vflip, y);
+        place_span(b->x, b->w, w, p->x, p->w, p->canvas.w, p->flip, x);
+        place_span(b->y, b->h, h, p->y, p->h, p->canvas.h, p->vflip, y);
         bw = (float)(x[1] - x[0]);
         bh = (float)(y[1] - y[0]);
         if (!(bw >= BOX_MIN && bh >= BOX_MIN))

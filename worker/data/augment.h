@@ -5,6 +5,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "worker/core/canvas.h"
 #include "worker/data/dataset.h"
 
 /* Ranges to draw from, as data.augment.* of the job file. All zero and both factors 1: pictures are only placed. */
@@ -16,24 +17,24 @@ struct augment {
     float saturation, exposure; /* >= 1: multiplied by 1/x .. x */
 };
 
-/* What happens to one picture: its whole area is drawn to (x, y, w, h) of the size x size input, whatever of it stays inside; the rest is grey .5.
+/* What happens to one picture: its whole area is drawn to (x, y, w, h) of the canvas, whatever of it stays inside; the rest is grey .5.
  * Colour applies to the whole input, grey included. Mirroring comes last. */
 struct placement {
     int x, y, w, h;
-    int size;
+    struct canvas canvas;
     bool flip, vflip;
     bool colour; /* false: hue, saturation, exposure change nothing */
     float hue, saturation, exposure;
 };
 
 /* Centred, aspect ratio kept: evaluation and prediction. */
-struct placement place_letterbox(int w, int h, int size);
-/* Drawn at random for one sample of one epoch. */
-struct placement place_random(const struct augment *a, uint64_t seed, int64_t epoch, int32_t sample, int w, int h, int size);
+struct placement place_letterbox(int w, int h, struct canvas canvas);
+/* Drawn at random for one sample of one epoch. Without jitter and zoom the picture just fits, as in a letterbox, but may lie anywhere. */
+struct placement place_random(const struct augment *a, uint64_t seed, int64_t epoch, int32_t sample, int w, int h, struct canvas canvas);
 
-/* Floats of scratch memory that render() needs for a picture of that width and input of that size. */
-size_t render_scratch(int w, int size);
-/* rgb [h][w][3] -> out [size][size][3], values 0 .. 1, bilinear with half-pixel centres. */
+/* Floats of scratch memory that render() needs for a picture of that width and a canvas. */
+size_t render_scratch(int w, struct canvas canvas);
+/* rgb [h][w][3] -> out [canvas.h][canvas.w][3], values 0 .. 1, bilinear with half-pixel centres. */
 void render(const struct placement *p, const uint8_t *rgb, int w, int h, float *out, float *scratch);
 /* The same by the build for any processor; tests hold the bits against those of render(). */
 void render_any(const struct placement *p, const uint8_t *rgb, int w, int h, float *out, float *scratch);

@@ -61,9 +61,14 @@ struct loader {
     int nthreads;
 };
 
-static int size_max(const struct loader_options *o)
+static struct canvas largest(const struct loader_options *o)
 {
-    return o->train ? o->size_max : o->size;
+    return o->train ? scales_largest(&o->scales) : o->canvas;
+}
+
+static size_t pixel_floats(struct canvas c)
+{
+    return (size_t)c.h * (size_t)c.w * 3;
 }
 
 /* ---- what each wave holds ---- */
@@ -71,10 +76,12 @@ static int size_max(const struct loader_options *o)
 static int plan_waves(struct loader *l, struct err *err)
 {
     const struct loader_options *o = &l->opt;
+    const struct scales *z = &o->scales;
     int local = o->shard_hi - o->shard_lo;
+    struct canvas nominal = o->train ? o->scales.nominal : o->canvas;
 
-    if (o->batch < 1 || o->workers < 1 || size_max(o) < 1)
-        return err_set(err, ERR_INPUT, "loader: batch %d, workers %d, size %d", o->batch, o->workers, size_max(o));
+    if (o->batch < 1 || o->workers < 1 || nominal.w < 1 || nominal.h < 1)
+        return err_set(err, ERR_INPUT, "loader: batch %d, workers %d, canvas %d x %d", o->batch, o->workers, nominal.w, nominal.h);
     if (!o->train) {
         int all = val_shards(l->d->nimages, o->batch);
 
@@ -89,9 +96,9 @@ static int plan_waves(struct loader *l, struct err *err)
     if (o->shards < 1 || o->batch % o->shards || o->shard_lo < 0 || local < 1 || o->shard_hi > o->shards || o->waves < 1 || o->waves > 64)
         return err_set(err, ERR_INPUT, "loader: shards %d .. %d of %d, batch %d, waves %d do not fit", o->shard_lo, o->shard_hi, o->shards,
                        o->batch, o->waves);
-    if (o->size_min < 1 || o->size_min > o->size_max || o->first_step < 1 ||
-        (o->size_min < o->size_max && (o->size_apart < 1 || (o->size_max - o->size_min) % o->size_apart)))
-        return err_set(err, ERR_INPUT, "loader: sizes %d .. %d, first step %lld", o->size_min, o->size_max, (long long)o->first_step);
+    if (z->min > z->max || o->first_step < 1 ||
+        (z->min < z->max && (z->min < 1 || z->grain < 1 || z->apart < 1 || (z->max - z->min) % z->apart)))
+        return err_set(err, ERR_INPUT, "loader: sizes %d .. %d, first step %lld", z->min, z->max, (long long)o->first_step);
     l->shard_images = o->batch / o->shards;
     for (int w = 0; w < o->waves; w++) {
         struct span part = wave_shards((struct span){ 0, local }, w, o->waves);
@@ -103,16 +110,16 @@ static int plan_waves(struct loader *l, struct err *err)
     return 0;
 }
 
-static void add_shard(struct loader *l, struct slot *s, int number, int images)
+static void add_shard(struct loader *l, struct slot *s, int number, int images, struct canvas canvas)
 {
-    size_t pixels = (size_t)s->batch.size * (size_t)s->batch.size * 3;
-
     int before = s->batch.nshards; /* each shard before this one took an offset more than it has images */
+    struct shard_batch *last = before ? &s->shard[before - 1] : NULL;
 
     s->shard[before] = (struct shard_batch){
         .shard = number,
         .n = images,
-        .image = s->image + (size_t)s->images * pixels,
+        .canvas = canvas,
+        .image = last ? last->image + (size_t)last->n * pixel_floats(last->canvas) : s->image,
         .index = s->index + s->images,
         .truth = { .offset = s->offset + s->images + before,
                    .cls = s->cls + (size_t)s->images * (size_t)l->max_boxes,
@@ -127,16 +134,15 @@ static void plan_training(struct loader *l, struct slot *s, int64_t seq)
     const struct loader_options *o = &l->opt;
     const struct wave *w = &l->wave[seq % l->nwaves];
     int64_t step = o->first_step + seq / l->nwaves;
+    struct canvas canvas = scales_canvas(&o->scales, o->seed, step, o->steps);
 
     s->batch.step = step;
     s->batch.wave = w->number;
     s->batch.last = seq % l->nwaves == l->nwaves - 1;
-    s->batch.size =
-        o->size_min == o->size_max ? o->size_max : multiscale_size(o->seed, step, o->steps, o->size_min, o->size_max, o->size_apart);
     for (int v = o->shard_lo + w->lo; v < o->shard_lo + w->hi; v++) {
         for (int i = 0; i < l->shard_images; i++)
             s->draw[s->images + i] = sampler_at(l->sampler, stream_position(step, o->batch, o->shards, v, i));
-        add_shard(l, s, v, l->shard_images);
+        add_shard(l, s, v, l->shard_images, canvas);
     }
     s->batch.epoch = s->draw[0].epoch;
 }
@@ -148,10 +154,9 @@ static void plan_validation(struct loader *l, struct slot *s, int64_t seq)
     int n = left < o->batch ? (int)left : o->batch;
 
     s->batch.last = k == l->val_shards - 1;
-    s->batch.size = o->size;
     for (int i = 0; i < n; i++)
         s->draw[i] = (struct draw){ 0, (int32_t)(first + i) };
-    add_shard(l, s, (int)(first / o->batch), n);
+    add_shard(l, s, (int)(first / o->batch), n, o->canvas);
 }
 
 /* Whether there is a wave of that number at all. */
@@ -237,13 +242,25 @@ static int grow_scratch(struct worker *w, size_t floats, struct err *err)
     return 0;
 }
 
+static const struct shard_batch *shard_of(const struct slot *s, int image, int *ret_first)
+{
+    int v = 0, first = 0;
+
+    while (image >= first + s->shard[v].n)
+        first += s->shard[v++].n;
+    *ret_first = first;
+    return &s->shard[v];
+}
+
 /* Makes image i of a slot. Returns how many samples were passed over, or the error. */
 static int make_image(struct worker *w, struct slot *s, int i, int64_t *decoded, struct err *err)
 {
     struct loader *l = w->l;
     const struct loader_options *o = &l->opt;
     int32_t sample = s->draw[i].sample;
-    int size = s->batch.size, skipped, rc;
+    int first, skipped, rc;
+    const struct shard_batch *shard = shard_of(s, i, &first);
+    struct canvas canvas = shard->canvas;
     size_t place = (size_t)i * (size_t)l->max_boxes;
     const struct dataset_image *im;
     struct placement p;
@@ -253,11 +270,12 @@ static int make_image(struct worker *w, struct slot *s, int i, int64_t *decoded,
     if (skipped < 0)
         return skipped;
     im = &l->d->images[sample];
-    rc = grow_scratch(w, render_scratch(im->w, size), err);
+    rc = grow_scratch(w, render_scratch(im->w, canvas), err);
     if (rc < 0)
         return rc;
-    p = o->train ? place_random(&o->augment, o->seed, s->draw[i].epoch, sample, im->w, im->h, size) : place_letterbox(im->w, im->h, size);
-    render(&p, rgb, im->w, im->h, s->image + (size_t)i * (size_t)size * (size_t)size * 3, w->scratch);
+    p = o->train ? place_random(&o->augment, o->seed, s->draw[i].epoch, sample, im->w, im->h, canvas)
+                 : place_letterbox(im->w, im->h, canvas);
+    render(&p, rgb, im->w, im->h, shard->image + (size_t)(i - first) * pixel_floats(canvas), w->scratch);
     s->kept[i] = place_boxes(&p, l->d->boxes + l->d->offset[sample], (int)(l->d->offset[sample + 1] - l->d->offset[sample]), im->w, im->h,
                              s->cls + place, s->box + place);
     s->index[i] = sample;
@@ -331,8 +349,7 @@ static int start_threads(struct loader *l, struct err *err)
 
 static int make_slot(struct loader *l, struct slot *s, size_t images, size_t shards)
 {
-    size_t side = (size_t)size_max(&l->opt), bytes = (images * side * side * 3 * sizeof(float) + 63) / 64 * 64,
-           rows = images * (size_t)l->max_boxes;
+    size_t bytes = (images * pixel_floats(largest(&l->opt)) * sizeof(float) + 63) / 64 * 64, rows = images * (size_t)l->max_boxes;
 
     s->image = l->opt.dev ? l->opt.dev->ops->host_alloc(l->opt.dev, bytes) : aligned_alloc(64, bytes);
     s->shard = calloc(shards, sizeof *s->shard);
@@ -357,7 +374,7 @@ static int make_slots(struct loader *l, struct err *err)
     for (int i = 0; i < SLOTS; i++)
         if (!l->cache || make_slot(l, &l->slot[i], (size_t)shards * (size_t)l->shard_images, (size_t)shards) < 0)
             return err_set(err, -ENOMEM, "loader: no memory for %d waves of %d images of %d x %d pixels", SLOTS, shards * l->shard_images,
-                           size_max(&l->opt), size_max(&l->opt));
+                           largest(&l->opt).w, largest(&l->opt).h);
     return 0;
 }
 

@@ -11,6 +11,7 @@
 #include "worker/ops/yolo.h"
 #include "worker/data/augment.h"
 #include "worker/data/dataset.h"
+#include "worker/data/sampler.h"
 
 struct err;
 struct loader;
@@ -23,12 +24,12 @@ struct loader_options {
     int shards, shard_lo, shard_hi; /* global number, and this rank's */
     int waves;
     int64_t first_step, steps; /* first step to deliver, counted from 1; all steps of the job (multi-scale ends at the largest size) */
-    int size_min, size_max;    /* equal: fixed size; else multi-scale, */
-    int size_apart;            /* in sizes that are so far apart */
+    struct scales scales;
     struct augment augment;
     enum bad_policy on_bad; /* a picture that cannot be read any more: BAD_ERROR, or BAD_SKIP: the next sample that can takes its place */
     /* validation */
-    int size, rank, ranks;
+    struct canvas canvas;
+    int rank, ranks;
     /* both */
     struct device *dev; /* pictures lie in its host_alloc() memory; NULL: in plain memory. Outlives the loader */
     int workers;        /* decoding threads, >= 1 */
@@ -37,9 +38,10 @@ struct loader_options {
 
 /* One shard's part of a wave. Host memory. */
 struct shard_batch {
-    int shard;             /* global number: training shard v, or validation shard q */
-    int n;                 /* images; only the last validation shard may be short */
-    float *image;          /* [n][size][size][3], 0 .. 1; the shards of a wave follow each other */
+    int shard; /* global number: training shard v, or validation shard q */
+    int n;     /* images; only the last validation shard may be short */
+    struct canvas canvas;
+    float *image;          /* [n][canvas.h][canvas.w][3], 0 .. 1; the shards of a wave follow each other */
     const int32_t *index;  /* [n]: position of each image in the data set */
     struct box_list truth; /* n images; crowds are left out */
 };
@@ -49,7 +51,6 @@ struct batch {
     int64_t epoch; /* of the first image */
     int wave;      /* of this step, 0 .. waves - 1; empty waves are not delivered */
     bool last;     /* last wave of the step, or last shard of the validation pass */
-    int size;
     int nshards;
     const struct shard_batch *shard; /* [nshards], ascending */
 };

@@ -21,20 +21,20 @@ static size_t padded(size_t n)
 /* Scratch memory by name. Rows have room for whole blocks. */
 struct work {
     float *line;      /* [w * 3] blended source row */
-    float *r, *g, *b; /* [size] one output row */
-    float *weight;    /* [size] of the right neighbour */
-    int32_t *left;    /* [size] element of the left neighbour in line */
-    int32_t *step;    /* [size] 3, or 0 at the last column */
+    float *r, *g, *b; /* [canvas.w] one output row */
+    float *weight;    /* [canvas.w] of the right neighbour */
+    int32_t *left;    /* [canvas.w] element of the left neighbour in line */
+    int32_t *step;    /* [canvas.w] 3, or 0 at the last column */
 };
 
-size_t render_scratch(int w, int size)
+size_t render_scratch(int w, struct canvas canvas)
 {
-    return padded((size_t)w * 3) + 6 * padded((size_t)size);
+    return padded((size_t)w * 3) + 6 * padded((size_t)canvas.w);
 }
 
-static struct work lay_out(float *scratch, int w, int size)
+static struct work lay_out(float *scratch, int w, struct canvas canvas)
 {
-    size_t row = padded((size_t)size);
+    size_t row = padded((size_t)canvas.w);
     struct work k = { .line = scratch };
 
     k.r = scratch + padded((size_t)w * 3);
@@ -148,7 +148,7 @@ INNER void hue_block(float *restrict r, float *restrict g, float *restrict b, fl
 
 INNER void colour_row(struct work *k, const struct placement *p)
 {
-    for (int x = 0; x < p->size; x += BLOCK) {
+    for (int x = 0; x < p->canvas.w; x += BLOCK) {
         if (p->hue != 0.0f)
             hue_block(k->r + x, k->g + x, k->b + x, 6.0f * p->hue, p->saturation, p->exposure);
         else
@@ -160,7 +160,7 @@ INNER void write_row(const struct work *k, const struct placement *p, float *res
 {
     int step = p->flip ? -1 : 1;
 
-    for (int x = 0, from = p->flip ? p->size - 1 : 0; x < p->size; x++, from += step) {
+    for (int x = 0, from = p->flip ? p->canvas.w - 1 : 0; x < p->canvas.w; x++, from += step) {
         out[x * 3] = k->r[from];
         out[x * 3 + 1] = k->g[from];
         out[x * 3 + 2] = k->b[from];
@@ -170,18 +170,18 @@ INNER void write_row(const struct work *k, const struct placement *p, float *res
 /* Rows above and below the picture are all alike: grey .5, with its colour changed as the rest. */
 static void write_margin(struct work *k, const struct placement *p, float *out, int from, int to)
 {
-    size_t row = (size_t)p->size * 3;
+    size_t row = (size_t)p->canvas.w * 3;
     float *first = NULL;
 
     for (int y = from; y < to; y++) {
-        float *dst = out + (size_t)(p->vflip ? p->size - 1 - y : y) * row;
+        float *dst = out + (size_t)(p->vflip ? p->canvas.h - 1 - y : y) * row;
 
         if (first) {
             memcpy(dst, first, row * sizeof *dst);
             continue;
         }
         first = dst;
-        fill_grey(k->r, 3 * padded((size_t)p->size));
+        fill_grey(k->r, 3 * padded((size_t)p->canvas.w));
         if (p->colour)
             colour_row(k, p);
         write_row(k, p, dst);
@@ -201,7 +201,7 @@ INNER void make_row(struct work *k, const struct placement *p, const struct row 
 {
     blend_rows(k->line, r->above, r->below, r->weight, r->pitch);
     if (p->colour)
-        fill_grey(k->r, 3 * padded((size_t)p->size));
+        fill_grey(k->r, 3 * padded((size_t)p->canvas.w));
     pick_columns(k, r->x0, r->x1);
     if (p->colour)
         colour_row(k, p);
@@ -232,14 +232,14 @@ static int within(int v, int size)
 static void render_with(void (*make)(struct work *, const struct placement *, const struct row *), const struct placement *p,
                         const uint8_t *rgb, int w, int h, float *out, float *scratch)
 {
-    struct work k = lay_out(scratch, w, p->size);
-    int y0 = within(p->y, p->size), y1 = within(p->y + p->h, p->size);
-    struct row r = { .pitch = (size_t)w * 3, .x0 = within(p->x, p->size), .x1 = within(p->x + p->w, p->size) };
+    struct work k = lay_out(scratch, w, p->canvas);
+    int y0 = within(p->y, p->canvas.h), y1 = within(p->y + p->h, p->canvas.h);
+    struct row r = { .pitch = (size_t)w * 3, .x0 = within(p->x, p->canvas.w), .x1 = within(p->x + p->w, p->canvas.w) };
 
     plan_columns(&k, p, w, r.x0, r.x1);
     write_margin(&k, p, out, 0, y0);
-    write_margin(&k, p, out, y1, p->size);
-    fill_grey(k.r, 3 * padded((size_t)p->size));
+    write_margin(&k, p, out, y1, p->canvas.h);
+    fill_grey(k.r, 3 * padded((size_t)p->canvas.w));
     for (int y = y0; y < y1; y++) {
         float f = source(y - p->y, h, p->h);
         int above = (int)f, below = above + 1 < h ? above + 1 : above;
@@ -247,7 +247,7 @@ static void render_with(void (*make)(struct work *, const struct placement *, co
         r.above = rgb + (size_t)above * r.pitch;
         r.below = rgb + (size_t)below * r.pitch;
         r.weight = f - (float)above;
-        r.out = out + (size_t)(p->vflip ? p->size - 1 - y : y) * (size_t)p->size * 3;
+        r.out = out + (size_t)(p->vflip ? p->canvas.h - 1 - y : y) * (size_t)p->canvas.w * 3;
         make(&k, p, &r);
     }
 }

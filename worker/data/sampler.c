@@ -96,3 +96,28 @@ int multiscale_size(uint64_t seed, int64_t step, int64_t steps, int min, int max
         return max;
     return min + apart * (int)((splitmix(seed + (k + 1) * 0x9e3779b97f4a7c15) >> 32) * sizes >> 32);
 }
+
+static struct canvas with_long_side(const struct scales *s, int side)
+{
+    struct canvas c = s->nominal;
+    int64_t longer = canvas_long_side(c), shorter = c.w > c.h ? c.h : c.w, grains;
+    int rounded;
+
+    if (side == longer)
+        return c;
+    if (c.w == c.h)
+        return (struct canvas){ side, side };
+    grains = (2 * shorter * side / longer + s->grain) / (2 * s->grain);
+    rounded = (int)(grains < 1 ? 1 : grains) * s->grain;
+    return c.w > c.h ? (struct canvas){ rounded, side } : (struct canvas){ side, rounded };
+}
+
+struct canvas scales_canvas(const struct scales *s, uint64_t seed, int64_t step, int64_t steps)
+{
+    return with_long_side(s, s->min < s->max ? multiscale_size(seed, step, steps, s->min, s->max, s->apart) : s->max);
+}
+
+struct canvas scales_largest(const struct scales *s)
+{
+    return with_long_side(s, s->max);
+}

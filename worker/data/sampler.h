@@ -4,6 +4,8 @@
 #pragma once
 #include <stdint.h>
 
+#include "worker/core/canvas.h"
+
 struct err;
 struct sampler;
 
@@ -29,3 +31,16 @@ static inline int64_t stream_position(int64_t step, int64_t batch, int shards, i
 /* Network input side of a step (counted from 1) when sizes change every 10 steps: one of min, min + apart, ..., max; the last
  * min(200, steps / 20) steps run at max. Source: specs yolov3 section 5.6, where they are 32 apart. */
 int multiscale_size(uint64_t seed, int64_t step, int64_t steps, int min, int max, int apart);
+
+/* The canvases of a training. */
+struct scales {
+    struct canvas nominal;
+    int min, max; /* of the longer side: min, min + apart, ..., max; */
+    int apart;
+    int grain; /* the shorter side is a multiple of it */
+};
+
+/* The canvas of a step: the longer side is drawn as above, the shorter one keeps its ratio to it, rounded to the nearest multiple of grain. */
+struct canvas scales_canvas(const struct scales *s, uint64_t seed, int64_t step, int64_t steps);
+/* No canvas is higher or wider. */
+struct canvas scales_largest(const struct scales *s);

@@ -3,6 +3,7 @@
 #pragma once
 #include <stdbool.h>
 
+#include "worker/core/canvas.h"
 #include "worker/core/device.h"
 #include "worker/layers/tape.h"
 #include "worker/ops/yolo.h"
@@ -42,8 +43,8 @@ struct model_ops {
     /* What loss() left of one shard of `images` images, now in host memory, as [2 * nterms] doubles: numerator and denominator of each
      * term. Pure. */
     void (*sum_terms)(const struct model *m, const double *raw, int images, double *ret);
-    /* Lets the device make ready what nshards shards of n images of size x size pixels will need in its tier: a hint of what is coming. */
-    int (*plan)(struct model *m, enum tape_mode mode, int n, int nshards, int size, struct err *err);
+    /* Lets the device make ready what nshards shards of n images of that canvas will need in its tier: a hint of what is coming. */
+    int (*plan)(struct model *m, enum tape_mode mode, int n, int nshards, struct canvas canvas, struct err *err);
     /* Forward only, for prediction. */
     int (*forward)(struct model *m, struct tape *t, const struct tensor *images, struct err *err);
     /* Detections of one image of the last loss() or forward(), best first, in pixels of the network input. At most opt->max_det; host
@@ -60,10 +61,10 @@ struct model {
     int nparams;
     struct norm *norms; /* normalisations with trainable statistics, by norm.index */
     int nnorms;
-    size_t raw_terms; /* doubles of a shard that loss() writes */
-    int size;         /* nominal network input side, pixels */
-    int grain;        /* input sides must be multiples of it */
-    char loaded[400]; /* what came from model.init and what did not, in a sentence; "" without */
+    size_t raw_terms;     /* doubles of a shard that loss() writes */
+    struct canvas canvas; /* nominal network input: of validation and prediction */
+    int grain;            /* input sides must be multiples of it */
+    char loaded[400];     /* what came from model.init and what did not, in a sentence; "" without */
 };
 
 /* Builds the model a job file describes for `classes` classes, with initial weights that depend on (seed, names) alone; loads model.init

@@ -43,7 +43,7 @@ struct predictor {
     struct decoder *decoder;
     struct class_list classes;
     struct outputs *outputs;
-    float *input, *scratch; /* [size][size][3]; render()'s, grows */
+    float *input, *scratch; /* [canvas.h][canvas.w][3]; render()'s, grows */
     size_t scratch_floats;
     struct candidate *found;
     struct detection *dets; /* of all images */
@@ -211,7 +211,7 @@ static int predictor_open(struct predictor *p, char *const *images, int nimages,
     p->arena = arena_new(p->dev, (size_t)64 << 20);
     p->tape = p->arena ? tape_new(p->dev, p->arena, p->model->nparams) : NULL;
     p->decoder = decoder_new();
-    p->input = calloc((size_t)p->model->size * (size_t)p->model->size * 3, sizeof *p->input);
+    p->input = calloc((size_t)p->model->canvas.h * (size_t)p->model->canvas.w * 3, sizeof *p->input);
     p->found = calloc((size_t)p->spec->val_max_det, sizeof *p->found);
     if (!p->tape || !p->decoder || !p->input || !p->found)
         return err_set(err, ERR_DEVICE, "out of memory");
@@ -241,7 +241,7 @@ static void predictor_close(struct predictor *p)
 
 static int run_network(struct predictor *p, const struct placement *place, const struct image *img, struct err *err)
 {
-    size_t floats = render_scratch(img->w, place->size);
+    size_t floats = render_scratch(img->w, place->canvas);
     struct tensor x;
     float *mem;
     int rc;
@@ -255,7 +255,7 @@ static int run_network(struct predictor *p, const struct placement *place, const
     }
     render(place, img->rgb, img->w, img->h, p->input, p->scratch);
     tape_begin(p->tape, TAPE_EVAL, 1, NULL);
-    x = tensor_f32(NULL, 1, place->size, place->size, 3);
+    x = tensor_f32(NULL, 1, place->canvas.h, place->canvas.w, 3);
     mem = tape_device_mem(p->tape, tensor_count(&x) * sizeof *mem, "image");
     if (!mem)
         return tape_status(p->tape, err);
@@ -326,7 +326,7 @@ static int predict_image(struct predictor *p, const char *path, int index, bool 
     *ret_bad = rc < 0 && file_at_fault(rc);
     if (rc < 0)
         return rc;
-    place = place_letterbox(img.w, img.h, p->model->size);
+    place = place_letterbox(img.w, img.h, p->model->canvas);
     rc = run_network(p, &place, &img, err);
     if (rc >= 0)
         rc = p->model->ops->detect(p->model, 0, 0, &opt, p->found, &n, err);

@@ -81,9 +81,9 @@ static size_t list_bytes(const struct shard_batch *b)
     return align(((size_t)b->n + 1) * sizeof(int32_t)) + align(rows * sizeof(int32_t)) + align(rows * 4 * sizeof(float));
 }
 
-static size_t image_floats(const struct batch *b, int s)
+static size_t image_floats(const struct shard_batch *b)
 {
-    return (size_t)b->shard[s].n * (size_t)b->size * (size_t)b->size * 3;
+    return (size_t)b->n * (size_t)b->canvas.h * (size_t)b->canvas.w * 3;
 }
 
 /* Room for the whole batch. Growing waits for the device, which happens in the first steps and when sizes change. */
@@ -93,7 +93,7 @@ static int make_room(struct feed *f, struct place *p, struct err *err)
     int rc;
 
     for (int s = 0; s < p->batch.nshards; s++)
-        need += image_floats(&p->batch, s) * sizeof(float) + list_bytes(&p->batch.shard[s]);
+        need += image_floats(&p->batch.shard[s]) * sizeof(float) + list_bytes(&p->batch.shard[s]);
     need = align(need + 256);
     if (need <= p->room)
         return 0;
@@ -146,9 +146,9 @@ static int send_batch(struct feed *f, struct place *p, struct err *err)
         rc = side->ops->wait(side, p->read, err);
     for (int s = 0; s < p->batch.nshards && rc >= 0; s++) {
         const struct shard_batch *b = &p->batch.shard[s];
-        size_t floats = image_floats(&p->batch, s);
+        size_t floats = image_floats(b);
 
-        p->images[s] = tensor_f32((float *)(void *)at, b->n, p->batch.size, p->batch.size, 3);
+        p->images[s] = tensor_f32((float *)(void *)at, b->n, b->canvas.h, b->canvas.w, 3);
         rc = side->ops->copy_async(side, at, b->image, floats * sizeof(float), err);
         at += floats * sizeof(float); /* shards follow each other without a gap: one batch for the device */
     }
@@ -175,7 +175,7 @@ static int point_at(struct feed *f, struct place *p, struct err *err)
     for (int s = 0; rc == 0 && s < p->batch.nshards; s++) {
         const struct shard_batch *b = &p->batch.shard[s];
 
-        p->images[s] = tensor_f32(b->image, b->n, p->batch.size, p->batch.size, 3);
+        p->images[s] = tensor_f32(b->image, b->n, b->canvas.h, b->canvas.w, 3);
         p->truth[s] = b->truth;
     }
     return rc;

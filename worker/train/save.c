@@ -233,11 +233,15 @@ static int write_files(struct trainer *t, const char *dir, int64_t *ret_bytes, s
     struct ckpt_identity id;
     struct st_array *arrays = NULL;
     struct state s = { 0 };
-    char *classes = classes_json(t->train), size[16];
+    char *classes = classes_json(t->train), size[32];
+    const struct canvas canvas = t->model->canvas;
     const struct st_meta meta[] = { { "classes", classes ? classes : "[]" }, { "size", size } };
     int rc = identity(t, NULL, &id, err);
 
-    snprintf(size, sizeof size, "%d", t->model->size);
+    if (canvas.w == canvas.h)
+        snprintf(size, sizeof size, "%d", canvas.w);
+    else
+        snprintf(size, sizeof size, "%dx%d", canvas.w, canvas.h);
     if (rc >= 0)
         rc = export_model(t, &arrays, err);
     if (rc >= 0)

@@ -245,12 +245,13 @@ static int open_data(struct trainer *t, struct err *err)
     return rc < 0 ? rc : same_classes(t->train, t->val, err);
 }
 
-struct sizes trainer_sizes(const struct trainer *t)
+struct scales trainer_scales(const struct trainer *t)
 {
     const struct jobspec *s = t->spec;
     bool multi = s->data_augment_multiscale;
-    struct sizes z = { multi && s->data_augment_size_min > 0 ? (int)s->data_augment_size_min : t->model->size,
-                       multi && s->data_augment_size_max > 0 ? (int)s->data_augment_size_max : t->model->size, JOB_SIZE_GRAIN };
+    int side = canvas_long_side(t->model->canvas);
+    struct scales z = { t->model->canvas, multi && s->data_augment_size_min > 0 ? (int)s->data_augment_size_min : side,
+                        multi && s->data_augment_size_max > 0 ? (int)s->data_augment_size_max : side, JOB_SIZE_GRAIN, t->model->grain };
 
     while (z.apart % t->model->grain)
         z.apart += JOB_SIZE_GRAIN;
@@ -267,7 +268,6 @@ static int open_feed(struct trainer *t, struct loader *loader, struct feed **ret
 static int open_loaders(struct trainer *t, struct err *err)
 {
     const struct jobspec *s = t->spec;
-    struct sizes sizes = trainer_sizes(t);
     struct loader_options o = {
         .train = true,
         .seed = (uint64_t)s->train_seed,
@@ -278,9 +278,7 @@ static int open_loaders(struct trainer *t, struct err *err)
         .waves = (int)s->train_waves,
         .first_step = t->step + 1,
         .steps = s->train_steps,
-        .size_min = sizes.min,
-        .size_max = sizes.max,
-        .size_apart = sizes.apart,
+        .scales = trainer_scales(t),
         .augment = { (float)s->data_augment_flip, (float)s->data_augment_vflip, (float)s->data_augment_jitter, (float)s->data_augment_scale,
                      (float)s->data_augment_hue, (float)s->data_augment_saturation, (float)s->data_augment_exposure },
         .on_bad = strcmp(s->data_on_bad, "skip") == 0 ? BAD_SKIP : BAD_ERROR,
@@ -296,7 +294,7 @@ static int open_loaders(struct trainer *t, struct err *err)
         return rc;
     o.train = false;
     o.batch = (int)s->val_batch;
-    o.size = t->model->size;
+    o.canvas = t->model->canvas;
     o.rank = t->opt.rank;
     o.ranks = t->opt.nranks;
     rc = loader_open(t->val, &o, &t->val_loader, err);

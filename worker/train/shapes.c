@@ -18,7 +18,8 @@
 struct shape {
     enum tape_mode mode;
     enum tier tier;
-    int images, shards, size; /* of a shard; computed together; pixels */
+    int images, shards; /* of a shard; computed together */
+    struct canvas canvas;
 };
 
 struct shapes {
@@ -30,7 +31,8 @@ struct shapes {
 
 static bool same(const struct shape *a, const struct shape *b)
 {
-    return a->mode == b->mode && a->tier == b->tier && a->images == b->images && a->shards == b->shards && a->size == b->size;
+    return a->mode == b->mode && a->tier == b->tier && a->images == b->images && a->shards == b->shards &&
+           canvas_equal(a->canvas, b->canvas);
 }
 
 /* 1: it is known already, 0: it is now. */
@@ -64,7 +66,7 @@ static int tell(struct trainer *t, const struct shape *s, struct err *err)
     if (rc != 0)
         return rc < 0 ? rc : 0;
     t->dev->ops->set_tier(t->dev, s->tier);
-    rc = t->model->ops->plan(t->model, s->mode, s->images, s->shards, s->size, err);
+    rc = t->model->ops->plan(t->model, s->mode, s->images, s->shards, s->canvas, err);
     t->dev->ops->set_tier(t->dev, t->tier);
     if (rc >= 0)
         rc = t->dev->on->plan->ready(t->dev, &t->shapes->ready, err);
@@ -80,7 +82,7 @@ static int tell_step(struct trainer *t, int64_t step, struct err *err)
     for (int w = 0; w < waves && rc >= 0; w++) {
         struct span wave = wave_shards(t->shards, w, waves);
         struct shape shape = { TAPE_TRAIN, control_tier_at(&t->control, step), (int)(s->train_batch / s->train_shards), wave.hi - wave.lo,
-                               trainer_size(t, step) };
+                               trainer_canvas(t, step) };
 
         if (shape.shards > 0)
             rc = tell(t, &shape, err);
@@ -92,7 +94,7 @@ static int tell_step(struct trainer *t, int64_t step, struct err *err)
 static int tell_validation(struct trainer *t, int64_t step, struct err *err)
 {
     int batch = (int)t->spec->val_batch, whole, rest, rc = 0;
-    struct shape shape = { TAPE_EVAL, control_tier_at(&t->control, step), batch, 1, t->model->size };
+    struct shape shape = { TAPE_EVAL, control_tier_at(&t->control, step), batch, 1, t->model->canvas };
 
     if (!t->val)
         return 0;
@@ -106,18 +108,19 @@ static int tell_validation(struct trainer *t, int64_t step, struct err *err)
     return rc;
 }
 
-/* Of each size and tier that is still to come, as far as changes of tier are known. */
+/* Of each canvas and tier that is still to come, as far as changes of tier are known. */
 static int tell_all(struct trainer *t, struct err *err)
 {
     enum tier tier = TIER_OFF;
-    int size = 0, rc = 0;
+    struct canvas canvas = { 0 };
+    int rc = 0;
 
     for (int64_t step = t->step + 1; step <= t->spec->train_steps && rc >= 0; step++) {
-        bool other_tier = size == 0 || control_tier_at(&t->control, step) != tier;
+        bool other_tier = canvas.h == 0 || control_tier_at(&t->control, step) != tier;
 
-        if (!other_tier && trainer_size(t, step) == size)
+        if (!other_tier && canvas_equal(trainer_canvas(t, step), canvas))
             continue;
-        size = trainer_size(t, step);
+        canvas = trainer_canvas(t, step);
         tier = control_tier_at(&t->control, step);
         rc = tell_step(t, step, err);
         if (rc >= 0 && other_tier)

@@ -113,12 +113,11 @@ static int run_wave(struct trainer *t, const struct batch *b, const struct model
     return rc;
 }
 
-int trainer_size(const struct trainer *t, int64_t step)
+struct canvas trainer_canvas(const struct trainer *t, int64_t step)
 {
-    const struct jobspec *s = t->spec;
-    struct sizes z = trainer_sizes(t);
+    struct scales scales = trainer_scales(t);
 
-    return z.min < z.max ? multiscale_size((uint64_t)s->train_seed, step, s->train_steps, z.min, z.max, z.apart) : z.min;
+    return scales_canvas(&scales, (uint64_t)t->spec->train_seed, step, t->spec->train_steps);
 }
 
 static int all_waves(struct trainer *t, struct err *err)

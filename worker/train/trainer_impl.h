@@ -6,6 +6,7 @@
 
 #include "proto/jobspec.h"
 #include "worker/core/shards.h"
+#include "worker/data/sampler.h"
 #include "worker/gradients/gradients.h"
 #include "worker/report/report.h"
 #include "worker/train/control.h"
@@ -16,10 +17,6 @@ struct ema;
 struct shapes;
 struct feed;
 struct gather;
-
-struct sizes {
-    int min, max, apart;
-};
 
 struct trainer {
     const struct jobspec *spec;
@@ -74,8 +71,7 @@ struct trainer {
 
 /* ---- setup.c ---- */
 /* Opens everything up to the state a job starts from, the checkpoint loaded. On failure trainer_close() frees what there is. */
-/* Input sides of the network in training: min, min + apart, ..., max; min is max without multi-scale. */
-struct sizes trainer_sizes(const struct trainer *t);
+struct scales trainer_scales(const struct trainer *t);
 int trainer_open(struct trainer *t, const struct jobspec *spec, const struct trainer_options *opt, struct err *err);
 void trainer_close(struct trainer *t);
 
@@ -83,8 +79,8 @@ void trainer_close(struct trainer *t);
 /* One optimizer step: all waves, reduction, update, window sums. ERR_NONFINITE names step, term and images, or after
  * three steps in a row without a finite gradient step and parameter. */
 int trainer_step(struct trainer *t, struct err *err);
-/* The network's input side in a step, counted from 1. */
-int trainer_size(const struct trainer *t, int64_t step);
+/* The network's input in a step, counted from 1. */
+struct canvas trainer_canvas(const struct trainer *t, int64_t step);
 /* Rank 0 reports the open window as the losses up to t->step, all ranks start a new one. */
 int trainer_log(struct trainer *t, struct err *err);
 

@@ -75,7 +75,7 @@ static int keep(struct pass *p, int image, const struct candidate *c, const stru
     return 0;
 }
 
-static int detect(struct pass *p, const struct shard_batch *b, int size, struct err *err)
+static int detect(struct pass *p, const struct shard_batch *b, struct err *err)
 {
     const struct jobspec *s = p->t->spec;
     const struct detect_options opt = { (float)s->val_conf, (float)s->val_nms, (int)s->val_max_det };
@@ -83,7 +83,7 @@ static int detect(struct pass *p, const struct shard_batch *b, int size, struct 
 
     for (int i = 0; i < b->n && rc >= 0; i++) {
         const struct dataset_image *img = &p->t->val->images[b->index[i]];
-        struct placement place = place_letterbox(img->w, img->h, size);
+        struct placement place = place_letterbox(img->w, img->h, b->canvas);
         int n = 0;
 
         rc = p->t->model->ops->detect(p->t->model, 0, i, &opt, p->found, &n, err);
@@ -112,7 +112,7 @@ static int one_shard(struct pass *p, const struct batch *b, const struct model_b
     if (term >= 0)
         return err_set(err, ERR_NONFINITE, "validation after step %lld: loss term '%s' is not finite on %d images from '%s' on",
                        (long long)t->step, ops->terms[term].name, b->shard[0].n, t->val->images[b->shard[0].index[0]].file);
-    return detect(p, &b->shard[0], b->size, err);
+    return detect(p, &b->shard[0], err);
 }
 
 static int all_shards(struct pass *p, struct err *err)

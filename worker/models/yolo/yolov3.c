@@ -246,7 +246,7 @@ static enum conv_passes passes_of(const struct yolov3 *y, enum tape_mode mode, i
     return has_later_reader(y, i) ? CONV_DATA_ADD : CONV_DATA;
 }
 
-static int yolov3_plan(struct model *m, enum tape_mode mode, int n, int nshards, int size, struct err *err)
+static int yolov3_plan(struct model *m, enum tape_mode mode, int n, int nshards, struct canvas canvas, struct err *err)
 {
     const struct yolov3 *y = self(m);
     const struct plan_ops *plan = m->dev->on->plan;
@@ -259,7 +259,7 @@ static int yolov3_plan(struct model *m, enum tape_mode mode, int n, int nshards,
         if (l->type != DARKNET_CONV)
             continue;
         for (int s = 0; s < nshards; s++) {
-            x[s] = tensor_f32(NULL, n, l->in.h * size / y->net->height, l->in.w * size / y->net->width, l->in.c);
+            x[s] = tensor_f32(NULL, n, l->in.h * canvas.h / y->net->height, l->in.w * canvas.w / y->net->width, l->in.c);
             x[s].dtype = m->dev->dtype;
             if (origin(y, i - 1) >= 0) /* images are dense */
                 x[s].stride = device_stride(m->dev, l->in.c);
@@ -457,7 +457,7 @@ int yolov3_new(struct darknet_net *net, const struct jobspec *spec, struct devic
     }
     y->base.ops = &yolov3_ops;
     y->base.dev = dev;
-    y->base.size = net->width;
+    y->base.canvas = (struct canvas){ net->height, net->width };
     y->base.grain = darknet_net_stride(net);
     y->base.raw_terms = (size_t)net->nheads * YOLO_TERMS;
     y->net = net;

@@ -67,6 +67,7 @@ static int try_paths(const struct jobspec *s, struct err *err)
 #define TRY_BOOL(field, key)
 #define TRY_REALS(field, key)
 #define TRY_MAP(field, key)
+#define TRY_SIZE(field, key)
 #define X(field, key, type, ...) TRY_##type(field, key)
     JOB_KEYS(X)
 #undef X

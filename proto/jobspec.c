@@ -106,6 +106,30 @@ static int take_int(int64_t *ret, const struct job_key *k, const json_t *v, stru
     return rc;
 }
 
+static int take_side(int64_t *ret, const struct job_key *k, const json_t *v, struct err *err)
+{
+    int rc = json_is_number(v) ? take_int(ret, k, v, err) : job_error(err, k->path, "sides must be whole numbers, one is %s", show(v).text);
+
+    if (rc == 0 && *ret % JOB_SIZE_GRAIN != 0)
+        return job_error(err, k->path, "must be a multiple of %d, is %lld", JOB_SIZE_GRAIN, (long long)*ret);
+    return rc;
+}
+
+static int take_size(struct jobspec_size *ret, const struct job_key *k, const json_t *v, struct err *err)
+{
+    int rc;
+
+    if (json_is_array(v) && json_array_size(v) == 2) {
+        rc = take_side(&ret->w, k, json_array_get(v, 0), err);
+        return rc == 0 ? take_side(&ret->h, k, json_array_get(v, 1), err) : rc;
+    }
+    if (!json_is_number(v))
+        return job_error(err, k->path, "must be a whole number or [width, height], is %s", show(v).text);
+    rc = take_side(&ret->w, k, v, err);
+    ret->h = ret->w;
+    return rc;
+}
+
 static int take_real(double *ret, const struct job_key *k, const json_t *v, struct err *err)
 {
     if (!json_is_number(v))
@@ -171,6 +195,8 @@ static int take(struct jobspec *s, const struct job_key *k, const json_t *v, str
         return take_reals(at, k, v, err);
     case TYPE_MAP:
         return take_map(at, k, v, err);
+    case TYPE_SIZE:
+        return take_size(at, k, v, err);
     case TYPE_BOOL:
         break;
     }
@@ -184,6 +210,8 @@ static void take_null(struct jobspec *s, const struct job_key *k)
 {
     if (k->type == TYPE_INT)
         *(int64_t *)member(s, k) = -1;
+    else if (k->type == TYPE_SIZE)
+        *(struct jobspec_size *)member(s, k) = (struct jobspec_size){ -1, -1 };
     else if (k->type == TYPE_REAL)
         *(double *)member(s, k) = NAN;
 }

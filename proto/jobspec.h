@@ -14,7 +14,7 @@ enum { JOB_SIZE_GRAIN = 32 }; /* input sides are multiples of it, pixels */
 
 /* A key of the job file.
  *   field    member of struct jobspec    key   its place in the JSON
- *   type     STR PATH ENUM INT REAL BOOL REALS (list of numbers) MAP (object of strings)
+ *   type     STR PATH ENUM INT REAL BOOL REALS (list of numbers) MAP (object of strings) SIZE (a whole number: both sides; or a list of two)
  *   def      default as JSON text; "null" = worked out by jobspec_finish() or absent, as the help says; "-" = required
  *   neutral  the value, as JSON text, that means "as before this key existed": at it a key is left out of what jobspec_deciding() gives,
  *            so that checkpoints older than the key stay good; a stored job that lacks the key has this value, whatever the default is.
@@ -29,8 +29,8 @@ enum { JOB_SIZE_GRAIN = 32 }; /* input sides are multiples of it, pixels */
     X(name, "name", STR, "\"job\"", "*", "", 1, 64, "", "", "name shown in lists")                                                        \
     X(model_preset, "model.preset", ENUM, "null", "-", "", 0, 0, "", JOB_PRESET_WORDS, "network by name; this or model.cfg")              \
     X(model_cfg, "model.cfg", PATH, "null", "-", "yolo", 0, 4095, "", "", "darknet .cfg of the YOLOv3 family")                            \
-    X(model_size, "model.size", INT, "null", "-", "", 32, 2048, "px", "",                                                                 \
-      "network input side, a multiple of 32; default from the preset or cfg")                                                             \
+    X(model_size, "model.size", SIZE, "null", "-", "", 32, 2048, "px", "",                                                                \
+      "network input: the side of a square or [width, height], multiples of 32; default from the preset or cfg")                          \
     X(model_width, "model.width", REAL, "1.0", "-", "yolo", 1e-2, 8, "x", "", "scales the channels of all hidden layers of a preset")     \
     X(model_init, "model.init", PATH, "null", "-", "", 0, 4095, "", "", "weights to start from: .safetensors, or darknet .weights")       \
     X(model_load_until, "model.load_until", INT, "null", "-", "yolo", 0, 10000, "layer", "",                                              \
@@ -67,8 +67,10 @@ enum { JOB_SIZE_GRAIN = 32 }; /* input sides are multiples of it, pixels */
     X(data_augment_saturation, "data.augment.saturation", REAL, "1.5", "-", "", 1, 10, "x", "", "saturation is multiplied by 1/x .. x")   \
     X(data_augment_exposure, "data.augment.exposure", REAL, "1.5", "-", "", 1, 10, "x", "", "brightness is multiplied by 1/x .. x")       \
     X(data_augment_multiscale, "data.augment.multiscale", BOOL, "false", "-", "", 0, 0, "", "", "new network size every 10 steps")        \
-    X(data_augment_size_min, "data.augment.size_min", INT, "null", "-", "", 32, 2048, "px", "", "default: model.size - 96, at least 32")  \
-    X(data_augment_size_max, "data.augment.size_max", INT, "null", "-", "", 32, 2048, "px", "", "default: model.size + 96")               \
+    X(data_augment_size_min, "data.augment.size_min", INT, "null", "-", "", 32, 2048, "px", "",                                           \
+      "of the longer side, the other keeps its ratio; default: model.size - 96, at least 32")                                             \
+    X(data_augment_size_max, "data.augment.size_max", INT, "null", "-", "", 32, 2048, "px", "",                                           \
+      "likewise; default: model.size + 96, at most 2048")                                                                                 \
     X(train_steps, "train.steps", INT, "-", "-", "", 1, 100000000, "steps", "", "optimizer steps")                                        \
     X(train_batch, "train.batch", INT, "-", "-", "", 1, 65536, "images", "", "global batch: all ranks, all waves")                        \
     X(train_shards, "train.shards", INT, "null", "-", "", 1, 64, "shards", "",                                                            \
@@ -121,9 +123,12 @@ struct jobspec_list {
     int n;
     double v[JOB_MAX_LIST];
 };
+struct jobspec_size {
+    int64_t w, h;
+};
 
 /* Members have the C type of their key: STR PATH ENUM: char * (NULL when null); INT: int64_t (-1 when null); REAL: double (NAN
- * when null); BOOL: bool; REALS: struct jobspec_list; MAP: json_t * (object of strings). */
+ * when null); BOOL: bool; REALS: struct jobspec_list; MAP: json_t * (object of strings); SIZE: struct jobspec_size (w -1 when null). */
 struct jobspec {
 #define JOB_TYPE_STR             char *
 #define JOB_TYPE_PATH            char *
@@ -133,6 +138,7 @@ struct jobspec {
 #define JOB_TYPE_BOOL            bool
 #define JOB_TYPE_REALS           struct jobspec_list
 #define JOB_TYPE_MAP             json_t *
+#define JOB_TYPE_SIZE            struct jobspec_size
 #define X(field, key, type, ...) JOB_TYPE_##type field;
     JOB_KEYS(X)
 #undef X

@@ -8,11 +8,18 @@
 
 static json_t *type_of(const struct job_key *k)
 {
-    static const char *const names[] = { "string", "string", "string", "integer", "number", "boolean", "array", "object" };
+    static const char *const names[] = { "string", "string", "string", "integer", "number", "boolean", "array", "object", "integer" };
+    json_t *all = json_pack("[s]", names[k->type]);
 
-    if (strcmp(k->def, "null") != 0)
-        return json_string(names[k->type]);
-    return json_pack("[s, s]", names[k->type], "null");
+    if (k->type == TYPE_SIZE)
+        json_array_append_new(all, json_string("array"));
+    if (strcmp(k->def, "null") == 0)
+        json_array_append_new(all, json_string("null"));
+    if (json_array_size(all) == 1) {
+        json_decref(all);
+        all = json_string(names[k->type]);
+    }
+    return all;
 }
 
 static json_t *words_json(const struct job_key *k)
@@ -36,6 +43,12 @@ static json_t *limit(double x)
     return x == (double)(json_int_t)x ? json_integer((json_int_t)x) : json_real(x);
 }
 
+static void add_range(json_t *out, const struct job_key *k)
+{
+    json_object_set_new(out, job_key_positive(k) ? "exclusiveMinimum" : "minimum", limit(job_key_positive(k) ? 0 : k->min));
+    json_object_set_new(out, "maximum", limit(k->max));
+}
+
 static void add_limits(json_t *out, const struct job_key *k)
 {
     switch (k->type) {
@@ -49,12 +62,18 @@ static void add_limits(json_t *out, const struct job_key *k)
         break;
     case TYPE_INT:
     case TYPE_REAL:
-        json_object_set_new(out, job_key_positive(k) ? "exclusiveMinimum" : "minimum", limit(job_key_positive(k) ? 0 : k->min));
-        json_object_set_new(out, "maximum", limit(k->max));
+        add_range(out, k);
         break;
     case TYPE_REALS:
         json_object_set_new(out, "items", json_pack("{s:s}", "type", "number"));
         json_object_set_new(out, "maxItems", limit(k->max));
+        break;
+    case TYPE_SIZE:
+        add_range(out, k);
+        json_object_set_new(out, "items", json_pack("{s:s}", "type", "integer"));
+        add_range(json_object_get(out, "items"), k);
+        json_object_set_new(out, "minItems", json_integer(2));
+        json_object_set_new(out, "maxItems", json_integer(2));
         break;
     case TYPE_MAP:
         json_object_set_new(out, "additionalProperties", json_pack("{s:s}", "type", "string"));
@@ -146,7 +165,7 @@ int jobspec_write_schema(FILE *out)
 static void describe_values(const struct job_key *k, char *text, size_t size)
 {
     static const char *const names[] = {
-        "string", "path", "", "integer", "number", "true or false", "list of numbers", "object of strings"
+        "string", "path", "", "integer", "number", "true or false", "list of numbers", "object of strings", "integer or [integer, integer]"
     };
 
     if (k->type == TYPE_ENUM) {
@@ -156,7 +175,7 @@ static void describe_values(const struct job_key *k, char *text, size_t size)
                 *p = ' ';
     } else if (job_key_positive(k)) {
         snprintf(text, size, "%s > 0, at most %.16g", names[k->type], k->max);
-    } else if (k->type == TYPE_INT || k->type == TYPE_REAL) {
+    } else if (k->type == TYPE_INT || k->type == TYPE_REAL || k->type == TYPE_SIZE) {
         snprintf(text, size, "%s %.16g .. %.16g", names[k->type], k->min, k->max);
     } else {
         snprintf(text, size, "%s", names[k->type]);

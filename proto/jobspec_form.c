@@ -20,6 +20,14 @@ static json_t *reals_json(const struct jobspec_list *list)
     return out;
 }
 
+/* A square is a plain number, as it was before there were rectangles: checkpoints keep a hash of it. */
+static json_t *size_json(const struct jobspec_size *size)
+{
+    if (size->w < 0)
+        return json_null();
+    return size->w == size->h ? json_integer(size->w) : json_pack("[I, I]", (json_int_t)size->w, (json_int_t)size->h);
+}
+
 static json_t *member_json(const struct jobspec *s, const struct job_key *k)
 {
     const void *at = (const char *)s + k->offset;
@@ -34,6 +42,8 @@ static json_t *member_json(const struct jobspec *s, const struct job_key *k)
         return json_boolean(*(const bool *)at);
     case TYPE_REALS:
         return reals_json(at);
+    case TYPE_SIZE:
+        return size_json(at);
     case TYPE_MAP:
         return json_deep_copy(*(json_t *const *)at);
     default:

@@ -46,10 +46,8 @@ static int finish_model(struct jobspec *s, struct err *err)
 {
     if (s->model_cfg && s->model_width != 1.0)
         return job_error(err, "model.width", "scales presets only, not model.cfg");
-    if (s->model_size < 0 && s->preset)
-        s->model_size = s->preset->size;
-    if (s->model_size >= 0 && s->model_size % JOB_SIZE_GRAIN != 0)
-        return job_error(err, "model.size", "must be a multiple of %d, is %lld", JOB_SIZE_GRAIN, (long long)s->model_size);
+    if (s->model_size.w < 0 && s->preset)
+        s->model_size = (struct jobspec_size){ s->preset->size, s->preset->size };
     if (s->model_load_until >= 0 && !s->model_init)
         return job_error(err, "model.load_until", "needs model.init");
     if (s->model_sync_bn && s->model_freeze_bn)
@@ -61,11 +59,12 @@ static int finish_model(struct jobspec *s, struct err *err)
 static int finish_sizes(struct jobspec *s, struct err *err)
 {
     int64_t *min = &s->data_augment_size_min, *max = &s->data_augment_size_max;
+    int64_t side = s->model_size.w > s->model_size.h ? s->model_size.w : s->model_size.h;
 
-    if (*min < 0 && s->model_size >= 0)
-        *min = s->model_size > 128 ? s->model_size - 96 : 32;
-    if (*max < 0 && s->model_size >= 0)
-        *max = s->model_size + 96 > 2048 ? 2048 : s->model_size + 96;
+    if (*min < 0 && side >= 0)
+        *min = side > 128 ? side - 96 : 32;
+    if (*max < 0 && side >= 0)
+        *max = side + 96 > 2048 ? 2048 : side + 96;
     if (*min >= 0 && *min % JOB_SIZE_GRAIN != 0)
         return job_error(err, "data.augment.size_min", "must be a multiple of %d, is %lld", JOB_SIZE_GRAIN, (long long)*min);
     if (*max >= 0 && *max % JOB_SIZE_GRAIN != 0)

@@ -54,7 +54,7 @@ static void defaults(void **state)
 
     (void)state;
     assert_string_equal(s->name, "job");
-    assert_int_equal(s->model_size, 416);
+    assert_true(s->model_size.w == 416 && s->model_size.h == 416);
     assert_int_equal(s->data_augment_size_min, 320);
     assert_int_equal(s->data_augment_size_max, 512);
     assert_int_equal(s->train_shards, 4);
@@ -78,7 +78,7 @@ static void defaults(void **state)
     assert_int_equal(s->data_augment_size_min, 32);
     jobspec_free(s);
     s = good("model.preset=null;model.cfg=net.cfg");
-    assert_int_equal(s->model_size, -1);
+    assert_true(s->model_size.w == -1 && s->model_size.h == -1);
     assert_int_equal(s->data_augment_size_min, -1);
     jobspec_free(s);
     jobspec_free(NULL);
@@ -105,6 +105,43 @@ static void defaults_are_bounded(void **state)
     s = good("data.val={\"annotations\":\"v.json\",\"images\":\"i\"};val.every=0");
     assert_int_equal(s->checkpoint_every, 400);
     jobspec_free(s);
+}
+
+/* A square stays the number it always was: checkpoints keep a hash of that. */
+static void sizes_are_squares_or_rectangles(void **state)
+{
+    static const struct {
+        const char *set, *json;
+        int64_t w, h, min, max;
+    } rows[] = { { "model.size=64", "64", 64, 64, 32, 160 },
+                 { "model.size=[64,64]", "64", 64, 64, 32, 160 },
+                 { "model.size=[608.0,320]", "[608,320]", 608, 320, 512, 704 },
+                 { "model.size=[96,160]", "[96,160]", 96, 160, 64, 256 } };
+
+    (void)state;
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        struct jobspec *s = good(rows[i].set), *again;
+        json_t *root = jobspec_json(s), *deciding = jobspec_deciding(s, NULL);
+        struct err err;
+
+        for (int k = 0; k < 2; k++) {
+            char *text = json_dumps(json_object_get(json_object_get(k ? deciding : root, "model"), "size"), JSON_ENCODE_ANY | JSON_COMPACT);
+
+            assert_string_equal(text, rows[i].json);
+            free(text);
+        }
+        assert_int_equal(jobspec_parse_stored(root, &again, &err), 0);
+        for (int k = 0; k < 2; k++) {
+            const struct jobspec *of = k ? again : s;
+
+            assert_true(of->model_size.w == rows[i].w && of->model_size.h == rows[i].h);
+            assert_true(of->data_augment_size_min == rows[i].min && of->data_augment_size_max == rows[i].max);
+        }
+        json_decref(root);
+        json_decref(deciding);
+        jobspec_free(s);
+        jobspec_free(again);
+    }
 }
 
 static int parse_with(const char *key, json_t *value, struct err *err)
@@ -186,6 +223,13 @@ static void refused(void **state)
         { "model.cfg=x.cfg", "model.cfg", "model.cfg: cannot be combined with model.preset" },
         { "model.preset=null;model.cfg=x.cfg;model.width=0.5", "model.width", "model.width: scales presets only, not model.cfg" },
         { "model.size=100", "model.size", "model.size: must be a multiple of 32, is 100" },
+        { "model.size=[64,100]", "model.size", "model.size: must be a multiple of 32, is 100" },
+        { "model.size=[16,64]", "model.size", "model.size: must be at least 32, is 16" },
+        { "model.size=[64,4096]", "model.size", "model.size: must be at most 2048, is 4096" },
+        { "model.size=[64,96,128]", "model.size", "model.size: must be a whole number or [width, height], is a list" },
+        { "model.size=[64]", "model.size", "model.size: must be a whole number or [width, height], is a list" },
+        { "model.size=[64,\"96\"]", "model.size", "model.size: sides must be whole numbers, one is \"96\"" },
+        { "model.size=64x96", "model.size", "model.size: must be a whole number or [width, height], is \"64x96\"" },
         { "model.load_until=3", "model.load_until", "model.load_until: needs model.init" },
         { "train.shards=3", "train.shards", "train.shards: must be a power of two, is 3" },
         { "train.shards=32", "train.shards", "train.shards: must divide train.batch (16), is 32" },
@@ -436,7 +480,7 @@ static void other_networks(void **state)
     assert_int_equal(jobspec_parse_for(&presets, root, false, &s, &err), 0);
     assert_ptr_equal(s->preset, &rows[0]);
     assert_ptr_equal(s->family, &toy);
-    assert_int_equal(s->model_size, 96);
+    assert_int_equal(s->model_size.h, 96);
     assert_int_equal(s->train_shards, 2);
     full = jobspec_json(s);
     part = jobspec_deciding(s, NULL);
@@ -577,6 +621,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(defaults),
         cmocka_unit_test(defaults_are_bounded),
+        cmocka_unit_test(sizes_are_squares_or_rectangles),
         cmocka_unit_test(texts_are_bounded),
         cmocka_unit_test(shards_of_a_batch),
         cmocka_unit_test(refused),

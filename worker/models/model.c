@@ -44,11 +44,13 @@ static int check_side(const struct darknet_net *net, const char *key, int64_t si
 
 static int set_size(const struct jobspec *spec, struct darknet_net *net, struct err *err)
 {
-    int64_t lo = spec->data_augment_size_min, hi = spec->data_augment_size_max;
-    int rc = check_side(net, "model.size", spec->model_size, err);
+    int64_t lo = spec->data_augment_size_min, hi = spec->data_augment_size_max, side;
+    int rc = check_side(net, "model.size", spec->model_size.w, err);
 
-    if (rc >= 0 && spec->model_size > 0)
-        rc = darknet_net_set_size(net, (int)spec->model_size, (int)spec->model_size, err);
+    if (rc >= 0)
+        rc = check_side(net, "model.size", spec->model_size.h, err);
+    if (rc >= 0 && spec->model_size.w > 0)
+        rc = darknet_net_set_size(net, (int)spec->model_size.w, (int)spec->model_size.h, err);
     if (rc < 0 || !spec->data_augment_multiscale)
         return rc;
     rc = check_side(net, "data.augment.size_min", lo, err);
@@ -56,8 +58,9 @@ static int set_size(const struct jobspec *spec, struct darknet_net *net, struct 
         rc = check_side(net, "data.augment.size_max", hi, err);
     if (rc < 0)
         return rc;
-    lo = lo > 0 ? lo : net->width;
-    hi = hi > 0 ? hi : net->width;
+    side = net->width > net->height ? net->width : net->height;
+    lo = lo > 0 ? lo : side;
+    hi = hi > 0 ? hi : side;
     if (lo > hi || (hi - lo) % JOB_SIZE_GRAIN != 0)
         return err_field(err, ERR_INPUT, "data.augment.size_min", "data.augment.size_min: %lld does not lead to %lld in steps of %d",
                          (long long)lo, (long long)hi, JOB_SIZE_GRAIN);
@@ -76,9 +79,8 @@ static int open_net(const struct jobspec *spec, int classes, struct darknet_net 
         rc = darknet_net_set_width(net, spec->model_width, err);
     if (rc >= 0)
         rc = set_size(spec, net, err);
-    if (rc >= 0 && (net->width != net->height || net->channels != 3))
-        rc = err_set(err, ERR_UNSUPPORTED, "%s: inputs of %dx%dx%d; only square RGB inputs can be trained: set model.size", net->name,
-                     net->width, net->height, net->channels);
+    if (rc >= 0 && net->channels != 3)
+        rc = err_set(err, ERR_UNSUPPORTED, "%s: pictures of %d channels; only RGB can be trained", net->name, net->channels);
     if (rc < 0) {
         darknet_net_free(net);
         return rc;

@@ -128,11 +128,12 @@ static int grad_ready(void *arg, const struct param *p, struct err *err)
     return gradients_ready(((struct bench *)arg)->gradients, p, err);
 }
 
-static double *stats_dest(void *arg, int index, int shard)
+static double *stats_dest(void *arg, int index, int use, int shard)
 {
     struct bench *b = arg;
     size_t at = 0;
 
+    (void)use;
     for (int i = 0; i < index; i++)
         at += 2 * b->model->norms[i].mean->count + 1;
     return b->stats[shard] + at;

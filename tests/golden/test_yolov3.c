@@ -218,11 +218,12 @@ static int grad_ready(void *arg, const struct param *p, struct err *err)
 }
 
 /* Nobody reads the statistics here: every normalisation may write over the last one's, but has to find them until its backward. */
-static double *stats_dest(void *arg, int index, int shard)
+static double *stats_dest(void *arg, int index, int use, int shard)
 {
     struct net *n = arg;
     size_t at = 0;
 
+    (void)use;
     for (int i = 0; i < index; i++)
         at += 2 * n->model->norms[i].mean->count + 1;
     assert_true(at + 2 * n->model->norms[index].mean->count + 1 <= MAX_STATS);

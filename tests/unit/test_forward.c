@@ -211,9 +211,10 @@ static int grad_ready(void *arg, const struct param *p, struct err *err)
     return 0;
 }
 
-static double *stats_dest(void *arg, int index, int shard)
+static double *stats_dest(void *arg, int index, int use, int shard)
 {
     (void)index;
+    (void)use;
     (void)shard;
     return arg;
 }

@@ -1,5 +1,8 @@
-/* worker/layers/act.c - activations without normalisation, and the sum of two values. */
-#include "worker/layers/layers.h"
+/* worker/layers/act.c - activations without normalisation, sums of two values, other dtypes. */
+#include "worker/layers/layer_op.h"
+
+#include <assert.h>
+#include <string.h>
 
 static int pending_backward(struct tape *t, struct node *n, struct err *err)
 {
@@ -22,52 +25,39 @@ static struct value *pending_leaky(struct tape *t, struct value *raw, float slop
     for (int s = 0; s < nshards; s++)
         act[s] =
             (struct affine){ tape_constant(t, 1, raw->x[s].c), tape_constant(t, 0, raw->x[s].c), tape_constant(t, slope, raw->x[s].c) };
-    v = tape_alias(t, raw, act);
-    tape_record(t, pending_backward, v, raw, NULL, NULL);
+    v = tape_alias(t, raw, act, raw->needs_grad);
+    tape_record(t, pending_backward, v, &raw, 1, READS_OUTPUT, NULL);
     return v;
 }
 
-struct act_ctx {
-    enum act_kind kind;
-};
-
-static int act_backward(struct tape *t, struct node *n, struct err *err)
+static int act_fwd(const struct layer_call *c, struct err *err)
 {
-    const struct act_ctx *c = n->ctx;
-    struct device *dev = tape_device(t);
-    float beta;
-    int rc;
-
-    if (!n->in[0]->needs_grad)
-        return 0;
-    rc = tape_grad(t, n->in[0], &beta, err);
-    return rc < 0 ? rc : dev->on->map->act_bwd(dev, c->kind, n->in[0]->grad, beta, n->out->grad, n->out->x, tape_shards(t), err);
+    return c->dev->on->map->act_fwd(c->dev, *(const enum act_kind *)c->args, c->out->x, tape_operands(c->t, c->in[0]), c->nshards, err);
 }
+
+static int act_bwd(const struct layer_call *c, int i, float beta, struct err *err)
+{
+    return c->dev->on->map->act_bwd(c->dev, *(const enum act_kind *)c->args, c->in[i]->grad, beta, c->out->grad, c->out->x, c->nshards,
+                                    err);
+}
+
+static const struct layer_kind activation = { "activation", READS_OUTPUT, NULL, act_fwd, act_bwd };
 
 struct value *layer_act(struct tape *t, struct value *x, enum act_kind kind)
 {
-    struct device *dev = tape_device(t);
-    struct act_ctx *c;
-    struct value *y;
-
     if (tape_failed(t) || kind == ACT_LINEAR)
         return x;
     if ((kind == ACT_LEAKY || kind == ACT_RELU) && !x->act)
         return pending_leaky(t, x, kind == ACT_LEAKY ? LEAKY_SLOPE : 0);
-    y = tape_value(t, x->x, x->needs_grad, "activation");
-    if (!y || tape_fail(t, dev->on->map->act_fwd(dev, kind, y->x, tape_operands(t, x), tape_shards(t), tape_err(t)), tape_err(t)) < 0)
-        return NULL;
-    c = tape_host(t, sizeof *c);
-    c->kind = kind;
-    tape_record(t, act_backward, y, x, NULL, c);
-    return y;
+    return layer_op(t, &activation, &x, 1, &kind, sizeof kind);
 }
 
+/* Not by layer_op(): a sum's gradient is that of both terms as it stands. */
 static int add_backward(struct tape *t, struct node *n, struct err *err)
 {
     int rc = 0;
 
-    for (int i = 0; i < 2 && rc >= 0; i++)
+    for (int i = 0; i < n->nin && rc >= 0; i++)
         if (n->in[i]->needs_grad)
             rc = tape_grad_hand_on(t, n->out, n->in[i], err);
     return rc;
@@ -80,10 +70,57 @@ struct value *layer_add(struct tape *t, struct value *a, struct value *b)
 
     if (tape_failed(t))
         return NULL;
+    for (int s = 0; s < tape_shards(t); s++)
+        layer_same_shape(&a->x[s], &b->x[s]);
     y = tape_value(t, a->x, a->needs_grad || b->needs_grad, "shortcut");
     if (!y || tape_fail(t, dev->on->map->add_fwd(dev, y->x, tape_operands(t, a), tape_operands(t, b), tape_shards(t), tape_err(t)),
                         tape_err(t)) < 0)
         return NULL;
-    tape_record(t, add_backward, y, a, b, NULL);
+    tape_record(t, add_backward, y, (struct value *[]){ a, b }, 2, 0, NULL);
     return y;
+}
+
+static void cast_shape(const struct layer_call *c, int shard, struct tensor *y)
+{
+    (void)shard;
+    y->dtype = *(const enum dtype *)c->args;
+}
+
+static int cast_fwd(const struct layer_call *c, struct err *err)
+{
+    const struct tensor *x = tape_plain(c->t, c->in[0]);
+
+    return x ? c->dev->on->map->cast(c->dev, c->out->x, x, c->nshards, err) : tape_status(c->t, err);
+}
+
+/* What is added to a gradient comes in its dtype. */
+static int cast_bwd(const struct layer_call *c, int i, float beta, struct err *err)
+{
+    struct value *part;
+    int rc;
+
+    if (beta == 0.0f)
+        return c->dev->on->map->cast(c->dev, c->in[i]->grad, c->out->grad, c->nshards, err);
+    part = tape_value(c->t, c->in[i]->x, false, "gradient");
+    if (!part)
+        return tape_status(c->t, err);
+    rc = c->dev->on->map->cast(c->dev, part->x, c->out->grad, c->nshards, err);
+    if (rc >= 0)
+        rc = c->dev->on->map->act_bwd(c->dev, ACT_LINEAR, c->in[i]->grad, beta, part->x, NULL, c->nshards, err);
+    tape_drop(c->t, part);
+    return rc;
+}
+
+static const struct layer_kind cast = { "cast", 0, cast_shape, cast_fwd, cast_bwd };
+
+struct value *layer_cast(struct tape *t, struct value *x, enum dtype dtype)
+{
+    if (tape_failed(t) || x->x[0].dtype == dtype)
+        return x;
+    return layer_op(t, &cast, &x, 1, &dtype, sizeof dtype);
+}
+
+struct value *layer_detach(struct tape *t, struct value *v)
+{
+    return tape_failed(t) ? NULL : tape_alias(t, v, v->act, false);
 }

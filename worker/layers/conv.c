@@ -1,5 +1,7 @@
 #include "worker/layers/conv.h"
 
+#include <assert.h>
+
 struct conv_ctx {
     struct conv cv;
     struct param *w, *bias;
@@ -29,6 +31,23 @@ static int bias_backward(struct tape *t, const struct param *bias, const struct 
     return rc < 0 ? rc : tape_grad_done(t, bias, err);
 }
 
+static int weights_backward(struct tape *t, const struct conv_ctx *c, struct value *x, const struct tensor *dy, struct err *err)
+{
+    struct device *dev = tape_device(t);
+    float beta;
+    float *const *dw = tape_grad_dest(t, c->w, &beta, err);
+    const struct operand *in;
+    int rc;
+
+    if (!dw)
+        return err->code;
+    in = tape_conv_operands(t, x);
+    if (!in)
+        return tape_status(t, err);
+    rc = dev->on->conv->bwd_weights(dev, dw, beta, in, dy, &c->cv, c->w, tape_shards(t), err);
+    return rc < 0 ? rc : tape_grad_done(t, c->w, err);
+}
+
 /* Weights first: their bucket can leave while the data gradient is computed. */
 static int conv_backward(struct tape *t, struct node *n, struct err *err)
 {
@@ -37,51 +56,53 @@ static int conv_backward(struct tape *t, struct node *n, struct err *err)
     struct value *x = n->in[0];
     const struct tensor *dy = n->out->grad;
     float beta;
-    float *const *dw;
-    const struct operand *in;
-    int rc = c->bias ? bias_backward(t, c->bias, dy, err) : 0;
+    int rc = 0;
 
-    if (rc < 0)
-        return rc;
-    dw = tape_grad_dest(t, c->w, &beta, err);
-    if (!dw)
-        return err->code;
-    in = tape_conv_operands(t, x);
-    if (!in)
-        return tape_status(t, err);
-    rc = dev->on->conv->bwd_weights(dev, dw, beta, in, dy, &c->cv, c->w, tape_shards(t), err);
-    if (rc >= 0)
-        rc = tape_grad_done(t, c->w, err);
+    if (c->bias && param_trainable(c->bias))
+        rc = bias_backward(t, c->bias, dy, err);
+    if (rc >= 0 && param_trainable(c->w))
+        rc = weights_backward(t, c, x, dy, err);
     if (rc < 0 || !x->needs_grad)
         return rc;
     rc = tape_grad(t, x, &beta, err);
     return rc < 0 ? rc : dev->on->conv->bwd_data(dev, x->grad, beta, dy, &c->cv, c->w, tape_shards(t), err);
 }
 
-struct value *conv_raw(struct tape *t, struct value *x, const struct conv *cv, struct param *w, struct param *bias, double *const *stats)
+/* What follows from it needs no gradient where neither its numbers nor what it read does. */
+static struct value *output(struct tape *t, const struct value *x, const struct conv_ctx *c)
 {
     int nshards = tape_shards(t);
-    struct device *dev = tape_device(t);
     struct tensor *shape = tape_host(t, (size_t)nshards * sizeof *shape);
+
+    assert(c->cv.stride >= 1);
+    for (int s = 0; s < nshards; s++) {
+        assert(x->x[s].c == c->w->c && x->x[s].dtype == tape_device(t)->dtype);
+        shape[s] = conv_shape(&x->x[s], &c->cv, c->w);
+        assert(shape[s].h >= 1 && shape[s].w >= 1);
+    }
+    return tape_value(t, shape, x->needs_grad || param_trainable(c->w) || (c->bias && param_trainable(c->bias)), c->w->name);
+}
+
+struct value *conv_raw(struct tape *t, struct value *x, const struct conv *cv, struct param *w, struct param *bias, double *const *stats)
+{
+    struct device *dev = tape_device(t);
     const struct operand *in;
     struct conv_ctx *c;
     struct value *y;
 
     if (tape_failed(t))
         return NULL;
-    for (int s = 0; s < nshards; s++)
-        shape[s] = conv_shape(&x->x[s], cv, w);
-    in = tape_conv_operands(t, x);
-    y = tape_value(t, shape, true, w->name);
-    if (!y ||
-        tape_fail(t, dev->on->conv->fwd(dev, y->x, in, cv, w, bias ? bias->data : NULL, stats, nshards, tape_err(t)), tape_err(t)) < 0)
-        return NULL;
     c = tape_host(t, sizeof *c);
     *c = (struct conv_ctx){ *cv, w, bias };
+    in = tape_conv_operands(t, x);
+    y = output(t, x, c);
+    if (!y || tape_fail(t, dev->on->conv->fwd(dev, y->x, in, cv, w, bias ? bias->data : NULL, stats, tape_shards(t), tape_err(t)),
+                        tape_err(t)) < 0)
+        return NULL;
     tape_use(t, w);
     if (bias)
         tape_use(t, bias);
-    tape_record(t, conv_backward, y, x, NULL, c);
+    tape_record(t, conv_backward, y, &x, 1, param_trainable(w) ? READS_CONV_INPUTS : 0, c);
     return y;
 }
 

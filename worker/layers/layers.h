@@ -1,5 +1,9 @@
 /* worker/layers/layers.h - differentiable operations on the tape. Each computes through the device at once and records its way back.
- * All return NULL once the tape has failed and take NULL then, so that a model reads as a sequence of calls. Values belong to the tape. */
+ * All return NULL once the tape has failed and take NULL then, so that a model reads as a sequence of calls. Values belong to the tape.
+ * Shapes are checked here, once for all devices: a wrong one is our own mistake, a user's network is refused by name before. Numbers of
+ * images, heights and widths may differ between shards, channels and dtypes may not.
+ * Frozen parameters (param.trainable) get no gradient; what depends on no parameter that trains needs none, and leaves no record: its
+ * memory goes back as soon as the model drops it. */
 #pragma once
 #include <stdbool.h>
 
@@ -11,6 +15,7 @@ struct norm {
     struct param *gamma, *beta, *mean, *var;
     float eps;
     int index;   /* position among the model's normalisations: names its statistics towards the trainer */
+    int uses;    /* layers that have it in a step: each has statistics of its own, running ones are updated once for each */
     bool sync;   /* batch statistics over all shards of the job */
     bool frozen; /* running statistics, also in training; gamma and beta get no gradient */
 };
@@ -22,6 +27,10 @@ struct value *layer_conv_norm(struct tape *t, struct value *x, const struct conv
 /* act.c: leaky activations stay pending on x's memory, the others are computed; ACT_LINEAR is x itself. */
 struct value *layer_act(struct tape *t, struct value *x, enum act_kind kind);
 struct value *layer_add(struct tape *t, struct value *a, struct value *b);
+/* The same numbers in another dtype, f32 or bf16; activated, nothing pending. x itself if it has that dtype. */
+struct value *layer_cast(struct tape *t, struct value *x, enum dtype dtype);
+/* The same numbers, and no gradient goes back. Shares v's memory; both are dropped when both are done with. */
+struct value *layer_detach(struct tape *t, struct value *v);
 /* resample.c */
 struct value *layer_concat(struct tape *t, struct value *const *parts, int nparts);
 struct value *layer_upsample(struct tape *t, struct value *x, int factor);

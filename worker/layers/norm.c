@@ -1,6 +1,8 @@
 /* worker/layers/norm.c - batch normalisation + leaky activation, pending on a convolution's raw output. */
 #include "worker/layers/conv.h"
 
+#include <assert.h>
+
 struct norm_ctx {
     const struct norm *n;
     float **mean, **invstd; /* [nshards] -> [c]; all the same with running statistics */
@@ -36,6 +38,29 @@ static int merged(struct tape *t, enum merge_kind kind, double **local, int n, s
     return rc;
 }
 
+/* Where the gradient of a frozen parameter goes, which nobody reads. */
+static float *const *nowhere(struct tape *t, const struct param *p)
+{
+    int own = tape_device(t)->merges ? 0 : 1;
+    float **dest = tape_host(t, (size_t)tape_shards(t) * sizeof *dest);
+    float *mem = tape_device_mem(t, p->count * (own ? (size_t)tape_shards(t) : 1) * sizeof *mem, p->name);
+
+    for (int s = 0; mem && s < tape_shards(t); s++)
+        dest[s] = mem + (size_t)(own * s) * p->count;
+    return mem ? dest : NULL;
+}
+
+static struct sums_dest sums_dest(struct tape *t, const struct param *p, struct err *err)
+{
+    struct sums_dest d = { NULL, 0 };
+
+    if (param_trainable(p))
+        d.dst = tape_grad_dest(t, p, &d.beta, err);
+    else if (!(d.dst = nowhere(t, p)))
+        tape_status(t, err);
+    return d;
+}
+
 /* The sums of each shard, which are the gradients of beta and gamma. */
 static int sums_backward(struct tape *t, const struct node *node, const struct operand *x, double *const *sums, struct err *err)
 {
@@ -46,14 +71,14 @@ static int sums_backward(struct tape *t, const struct node *node, const struct o
     int rc;
 
     for (int i = 0; i < 2; i++) {
-        dest[i].dst = tape_grad_dest(t, p[i], &dest[i].beta, err);
+        dest[i] = sums_dest(t, p[i], err);
         if (!dest[i].dst)
             return err->code;
     }
     rc = dev->on->norm->bwd_reduce(dev, sums, dest, x, (const float *const *)c->mean, (const float *const *)c->invstd, node->out->grad,
                                    tape_shards(t), err);
     for (int i = 0; i < 2 && rc >= 0; i++)
-        rc = tape_grad_done(t, p[i], err);
+        rc = param_trainable(p[i]) ? tape_grad_done(t, p[i], err) : 0;
     return rc;
 }
 
@@ -73,7 +98,9 @@ static int norm_backward(struct tape *t, struct node *node, struct err *err)
         if (!sums)
             return tape_status(t, err);
         rc = sums_backward(t, node, x, sums, err);
-        if (rc >= 0 && c->n->sync)
+        if (rc < 0 || !raw->needs_grad)
+            return rc;
+        if (c->n->sync)
             rc = merged(t, MERGE_SUMS, sums, 2 * nch, err);
     }
     if (rc >= 0)
@@ -146,9 +173,9 @@ static struct value *norm_act(struct tape *t, struct value *raw, const struct no
         tape_use(t, n->gamma);
         tape_use(t, n->beta);
     }
-    v = tape_alias(t, raw, act);
+    v = tape_alias(t, raw, act, raw->needs_grad || (c->stats && (param_trainable(n->gamma) || param_trainable(n->beta))));
+    tape_record(t, norm_backward, v, &raw, 1, READS_OUTPUT, c);
     tape_drop(t, raw);
-    tape_record(t, norm_backward, v, raw, NULL, c);
     return v;
 }
 
@@ -157,9 +184,11 @@ static double **stats_dest(struct tape *t, const struct norm *n)
 {
     const struct tape_hooks *hooks = tape_hooks_of(t);
     double **stats = tape_host(t, (size_t)tape_shards(t) * sizeof *stats);
+    int use = tape_norm_use(t, n->index);
 
+    assert(use < n->uses);
     for (int s = 0; s < tape_shards(t); s++)
-        stats[s] = hooks->stats_dest(hooks->arg, n->index, s);
+        stats[s] = hooks->stats_dest(hooks->arg, n->index, use, s);
     return stats;
 }
 

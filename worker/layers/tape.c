@@ -30,8 +30,10 @@ struct tape {
     const struct tape_hooks *hooks;
     struct node *nodes;
     int count, room;
-    int *uses;     /* per parameter: forward uses not yet gone back */
-    bool *written; /* per parameter: a gradient of this wave stands in its destination */
+    int *uses;      /* per parameter: forward uses not yet gone back */
+    int *norm_uses; /* per normalisation */
+    int nnorms;     /* room of norm_uses */
+    bool *written;  /* per parameter: a gradient of this wave stands in its destination */
     struct chunk *host, *host_at;
     struct {
         float value;
@@ -74,6 +76,7 @@ void tape_free(struct tape *t)
     free(t->nodes);
     free(t->uses);
     free(t->written);
+    free(t->norm_uses);
     free(t);
 }
 
@@ -90,6 +93,8 @@ void tape_begin(struct tape *t, enum tape_mode mode, int nshards, const struct t
     t->rc = 0;
     memset(t->uses, 0, (size_t)t->nparams * sizeof *t->uses);
     memset(t->written, 0, (size_t)t->nparams * sizeof *t->written);
+    for (int i = 0; i < t->nnorms; i++)
+        t->norm_uses[i] = 0;
 }
 
 struct device *tape_device(const struct tape *t)
@@ -251,16 +256,16 @@ static void lay_out(const struct tape *t, struct tensor *ret, const struct tenso
     }
 }
 
-/* In the device's dtype. */
-static struct value *value_of(struct tape *t, const struct tensor *shape, bool dense, bool needs_grad, const char *what)
+static struct value *value_of(struct tape *t, const struct tensor *shape, enum dtype dtype, bool dense, bool needs_grad, const char *what)
 {
     struct value *v = value_new(t, needs_grad);
     void *mem;
 
+    assert(!v->needs_grad || dtype == DTYPE_F32 || dtype == DTYPE_BF16);
     for (int s = 0; s < t->nshards; s++) {
         v->x[s] = shape[s];
+        v->x[s].dtype = dtype;
         v->x[s].stride = dense ? shape[s].c : device_stride(t->dev, shape[s].c);
-        v->x[s].dtype = t->dev->dtype;
     }
     mem = device_mem(t, total_bytes(t, v->x), what, shape);
     if (!mem)
@@ -272,7 +277,7 @@ static struct value *value_of(struct tape *t, const struct tensor *shape, bool d
 
 struct value *tape_value(struct tape *t, const struct tensor *shape, bool needs_grad, const char *what)
 {
-    return value_of(t, shape, false, needs_grad, what);
+    return value_of(t, shape, shape->dtype, shape->dtype != t->dev->dtype, needs_grad, what);
 }
 
 /* Dense: most of an image's pixel would be its gap. */
@@ -281,7 +286,7 @@ struct value *tape_input(struct tape *t, const struct tensor *x)
     struct value *v;
 
     if (x[0].dtype != t->dev->dtype) {
-        v = value_of(t, x, true, false, "images");
+        v = value_of(t, x, t->dev->dtype, true, false, "images");
         return v && tape_fail(t, t->dev->on->map->cast(t->dev, v->x, x, t->nshards, &t->err), &t->err) >= 0 ? v : NULL;
     }
     v = value_new(t, false);
@@ -289,9 +294,9 @@ struct value *tape_input(struct tape *t, const struct tensor *x)
     return v;
 }
 
-struct value *tape_alias(struct tape *t, struct value *v, struct affine *act)
+struct value *tape_alias(struct tape *t, struct value *v, struct affine *act, bool needs_grad)
 {
-    struct value *a = value_new(t, v->needs_grad);
+    struct value *a = value_new(t, needs_grad);
 
     memcpy(a->x, v->x, (size_t)t->nshards * sizeof *v->x);
     a->act = act;
@@ -313,31 +318,41 @@ struct operand *tape_operands(struct tape *t, const struct value *v)
     return o;
 }
 
+const struct tensor *tape_plain(struct tape *t, struct value *v)
+{
+    struct operand *o;
+    void *mem;
+
+    if (!v->act || v->plain)
+        return v->act ? v->plain : v->x;
+    o = tape_operands(t, v);
+    mem = device_mem(t, total_bytes(t, v->x), "activation", v->x);
+    if (!mem)
+        return NULL;
+    v->plain = tape_host(t, (size_t)t->nshards * sizeof *v->plain);
+    v->plain_mem = storage_new(t, mem);
+    lay_out(t, v->plain, v->x, mem);
+    if (tape_fail(t, t->dev->on->map->act_fwd(t->dev, ACT_LINEAR, v->plain, o, t->nshards, &t->err), &t->err) < 0)
+        return NULL;
+    return v->plain;
+}
+
 struct operand *tape_conv_operands(struct tape *t, struct value *v)
 {
     struct operand *o = tape_operands(t, v);
+    const struct tensor *plain = t->dev->pending ? v->x : tape_plain(t, v);
 
-    if (t->dev->pending || !v->act)
-        return o;
-    if (!v->plain) {
-        void *mem = device_mem(t, total_bytes(t, v->x), "activation", v->x);
-
-        if (!mem)
+    for (int s = 0; s < t->nshards && plain != v->x; s++) {
+        if (!plain)
             return NULL;
-        v->plain = tape_host(t, (size_t)t->nshards * sizeof *v->plain);
-        v->plain_mem = storage_new(t, mem);
-        lay_out(t, v->plain, v->x, mem);
-        if (tape_fail(t, t->dev->on->map->act_fwd(t->dev, ACT_LINEAR, v->plain, o, t->nshards, &t->err), &t->err) < 0)
-            return NULL;
+        o[s] = (struct operand){ .x = plain[s] };
     }
-    for (int s = 0; s < t->nshards; s++)
-        o[s] = (struct operand){ .x = v->plain[s] };
     return o;
 }
 
 void tape_drop(struct tape *t, struct value *v)
 {
-    if (v && t->mode == TAPE_EVAL)
+    if (v)
         storage_drop(t, v);
 }
 
@@ -366,11 +381,16 @@ const float *tape_constant(struct tape *t, float f, int c)
 
 /* ---- records ---- */
 
-void tape_record(struct tape *t, int (*backward)(struct tape *, struct node *, struct err *), struct value *out, struct value *a,
-                 struct value *b, void *ctx)
+static void node_reads(struct node *n, struct storage *mem)
 {
-    if (t->mode != TAPE_TRAIN)
-        return;
+    if (!mem)
+        return; /* the caller keeps it */
+    mem->refs++;
+    n->reads[n->nreads++] = mem;
+}
+
+static struct node *node_new(struct tape *t)
+{
     if (t->count == t->room) {
         int room = t->room ? 2 * t->room : 256;
         struct node *more = realloc(t->nodes, (size_t)room * sizeof *more);
@@ -380,13 +400,55 @@ void tape_record(struct tape *t, int (*backward)(struct tape *, struct node *, s
         t->nodes = more;
         t->room = room;
     }
-    t->nodes[t->count++] = (struct node){ backward, out, { a, b }, ctx };
+    return &t->nodes[t->count++];
+}
+
+void tape_record(struct tape *t, int (*backward)(struct tape *, struct node *, struct err *), struct value *out, struct value *const *in,
+                 int nin, unsigned reads, void *ctx)
+{
+    struct node *n;
+
+    if (!out->needs_grad)
+        return;
+    n = node_new(t);
+    *n = (struct node){ .backward = backward, .out = out, .nin = nin, .ctx = ctx };
+    n->in = tape_host(t, (size_t)nin * sizeof *n->in);
+    n->reads = tape_host(t, ((size_t)nin + 1) * sizeof *n->reads);
+    for (int i = 0; i < nin; i++) {
+        n->in[i] = in[i];
+        if (reads & READS_CONV_INPUTS)
+            node_reads(n, in[i]->plain ? in[i]->plain_mem : in[i]->mem);
+        else if (reads & READS_INPUTS)
+            node_reads(n, in[i]->mem);
+    }
+    if (reads & READS_OUTPUT)
+        node_reads(n, out->mem);
 }
 
 void tape_use(struct tape *t, const struct param *p)
 {
-    if (t->mode == TAPE_TRAIN)
+    if (t->mode == TAPE_TRAIN && param_trainable(p))
         t->uses[p->index]++;
+}
+
+int tape_norm_use(struct tape *t, int index)
+{
+    if (index >= t->nnorms) {
+        int room = 2 * index + 64;
+        int *more = realloc(t->norm_uses, (size_t)room * sizeof *more);
+
+        if (!more)
+            abort(); /* as tape_host() */
+        memset(more + t->nnorms, 0, (size_t)(room - t->nnorms) * sizeof *more);
+        t->norm_uses = more;
+        t->nnorms = room;
+    }
+    return t->norm_uses[index]++;
+}
+
+int tape_norm_uses(const struct tape *t, int index)
+{
+    return index < t->nnorms ? t->norm_uses[index] : 0;
 }
 
 float *const *tape_grad_dest(struct tape *t, const struct param *p, float *ret_beta, struct err *err)
@@ -493,6 +555,8 @@ int tape_backward(struct tape *t, struct param *const *params, int nparams, stru
         if (n->out->grad_mem)
             tape_fail(t, n->backward(t, n, &t->err), &t->err);
         unref(t, &n->out->grad_mem);
+        for (int k = 0; k < n->nreads; k++)
+            unref(t, &n->reads[k]);
         storage_drop(t, n->out);
     }
     for (int i = nparams - 1; i >= 0 && t->rc >= 0; i--) {

@@ -1,8 +1,8 @@
 /* worker/layers/tape.h - define-by-run automatic differentiation over the local shards of one wave, in lockstep.
  *
  * Layers (worker/layers) compute through the device at once and record how to go back; tape_backward() walks the records in reverse.
- * A value's memory comes from the step arena and goes back after its last backward reader; a gradient goes back after its producer's
- * backward. Shapes may change every step. The first error sticks: later layers do nothing and return NULL, so a model checks once, at its
+ * A value's memory comes from the step arena and goes back when the model has dropped it and no record will read it any more, at the latest
+ * after its producer's backward; a gradient goes back after its producer's backward. Shapes may change every step. The first error sticks: later layers do nothing and return NULL, so a model checks once, at its
  * end.
  *
  * How later floors sit on it: a CUDA device queues the same calls on a stream and host order stays stream order; a two-stage detector
@@ -22,7 +22,7 @@ struct tape;
 
 enum tape_mode {
     TAPE_TRAIN, /* batch statistics, backward follows */
-    TAPE_EVAL,  /* running statistics, no gradients: memory goes back at tape_drop() */
+    TAPE_EVAL,  /* running statistics, no gradients */
 };
 
 /* What a shard-wise double vector is, when it is merged over all shards of the job (SyncBN). */
@@ -36,8 +36,9 @@ struct tape_hooks {
     float *(*grad_dest)(void *arg, const struct param *p, int shard, bool *ret_written);
     /* Every shard's gradient of p is complete for this wave. Called once per wave for every trainable parameter. */
     int (*grad_ready)(void *arg, const struct param *p, struct err *err);
-    /* Where the batch statistics of normalisation `index` go: [2c + 1] doubles of device memory per shard. */
-    double *(*stats_dest)(void *arg, int index, int shard);
+    /* Where the batch statistics of normalisation `index` go, when a layer has it for the use'th time, from 0, in this wave: [2c + 1] doubles of
+     * device memory per shard. */
+    double *(*stats_dest)(void *arg, int index, int use, int shard);
     /* Merges n doubles of each local shard with those of all other shards of the job into ret (all device memory). */
     int (*merge)(void *arg, enum merge_kind kind, const double *const *local, int n, double *ret, struct err *err);
 };
@@ -57,8 +58,18 @@ struct value {
 struct node {
     int (*backward)(struct tape *t, struct node *n, struct err *err);
     struct value *out;
-    struct value *in[2];
-    void *ctx; /* op's own, from tape_host() */
+    struct value **in;
+    int nin;
+    void *ctx;              /* op's own, from tape_host() */
+    struct storage **reads; /* what backward reads: nobody else has the memory until then */
+    int nreads;
+};
+
+/* What the backward of a record reads besides gradients. */
+enum tape_reads {
+    READS_INPUTS = 1,      /* tape_operands() of its inputs */
+    READS_CONV_INPUTS = 2, /* tape_conv_operands() of them */
+    READS_OUTPUT = 4,      /* tape_operands() of its output */
 };
 
 /* Caller frees; the arena and the device stay the caller's. params: all of the model, in order of param.index. */
@@ -72,7 +83,7 @@ void tape_begin(struct tape *t, enum tape_mode mode, int nshards, const struct t
 int tape_backward(struct tape *t, struct param *const *params, int nparams, struct err *err);
 /* The sticky error: 0, or its code with *err filled. */
 int tape_status(const struct tape *t, struct err *err);
-/* The model will not read v again: in TAPE_EVAL its memory goes back now. NULL is nothing. */
+/* The model will not read v again: its memory goes back now, or after the last record that reads it in backward. NULL is nothing. */
 void tape_drop(struct tape *t, struct value *v);
 
 /* ---- for layers ---- */
@@ -88,21 +99,30 @@ struct err *tape_err(struct tape *t);
 void *tape_host(struct tape *t, size_t bytes);
 /* Device memory until the next tape_begin(), 64-byte aligned. NULL fails the tape, naming `what`. */
 void *tape_device_mem(struct tape *t, size_t bytes, const char *what);
-/* A value with memory for `shape` (data and stride ignored: device_stride()): shards contiguous. NULL fails the tape. */
+/* A value with memory for `shape` (data and stride ignored: device_stride()), in its dtype: shards contiguous. Only floats have gradients. Values of another
+ * dtype than the device's are dense.
+ * NULL fails the tape. */
 struct value *tape_value(struct tape *t, const struct tensor *shape, bool needs_grad, const char *what);
 /* A value over memory the caller keeps (images, fp32), in the device's dtype: a copy where that is another. NULL fails the tape. */
 struct value *tape_input(struct tape *t, const struct tensor *x);
 /* A value that shares v's memory and has another pending part. */
-struct value *tape_alias(struct tape *t, struct value *v, struct affine *act);
+struct value *tape_alias(struct tape *t, struct value *v, struct affine *act, bool needs_grad);
 /* What device ops read: x and act of every shard, from tape_host(). */
 struct operand *tape_operands(struct tape *t, const struct value *v);
-/* The same for convolutions: on devices whose convolutions read no pending values the activated value, computed when it is first asked for
- * and kept as long as v. NULL fails the tape. */
+/* The activated value of every shard: v itself where nothing is pending, else computed when it is first asked for and kept as long as v. NULL
+ * fails the tape. */
+const struct tensor *tape_plain(struct tape *t, struct value *v);
+/* What convolutions read: tape_operands(), on devices whose convolutions read no pending values tape_plain(). NULL fails the tape. */
 struct operand *tape_conv_operands(struct tape *t, struct value *v);
-void tape_record(struct tape *t, int (*backward)(struct tape *, struct node *, struct err *), struct value *out, struct value *a,
-                 struct value *b, void *ctx);
-/* Forward declares a use of p; its gradient is expected once in backward. */
+/* Records how out came of in[nin], if out needs a gradient; backward runs if it got one. reads: of enum tape_reads. */
+void tape_record(struct tape *t, int (*backward)(struct tape *, struct node *, struct err *), struct value *out, struct value *const *in,
+                 int nin, unsigned reads, void *ctx);
+/* Forward declares a use of p; its gradient is expected once in backward, unless it does not train. */
 void tape_use(struct tape *t, const struct param *p);
+/* Forward declares a use of the batch statistics of normalisation `index`: how many it had before in this wave. */
+int tape_norm_use(struct tape *t, int index);
+/* How many there were so far. */
+int tape_norm_uses(const struct tape *t, int index);
 /* In backward: destinations of p's gradient (one per shard) and the beta to write with. NULL: error is in *err. */
 float *const *tape_grad_dest(struct tape *t, const struct param *p, float *ret_beta, struct err *err);
 /* In backward: one use of p is written; after the last one it is handed on. */

@@ -348,21 +348,11 @@ static int open_gathers(struct trainer *t, struct err *err)
                                            .buffers = 2,
                                            .record_bytes = 2 * (size_t)m->ops->nterms * sizeof(double),
                                            .head_bytes = CONTROL_WORDS * sizeof(uint64_t) };
-    size_t stats = 0, widest = 0, raw = (size_t)(t->shards.hi - t->shards.lo) * m->raw_terms * sizeof(double);
-    int rc;
+    size_t raw = (size_t)(t->shards.hi - t->shards.lo) * m->raw_terms * sizeof(double);
+    int rc = running_open(&t->running, m->norms, m->nnorms, err);
 
-    t->nrunning = t->spec->model_freeze_bn ? 0 : m->nnorms;
-    t->running = calloc((size_t)t->nrunning + 1, sizeof *t->running);
-    if (!t->running)
-        return err_set(err, ERR_DEVICE, "out of memory");
-    for (int i = 0; i < t->nrunning; i++) {
-        const struct norm *n = &m->norms[i];
-        size_t doubles = 2 * n->mean->count + 1;
-
-        t->running[i] = (struct running_item){ n->mean, n->var, stats, n->sync };
-        stats += doubles;
-        widest = n->sync && doubles > widest ? doubles : widest;
-    }
+    if (rc < 0)
+        return rc;
     t->raw = t->dev->ops->alloc(t->dev, raw);
     t->raw_host = t->dev->ops->host_alloc(t->dev, raw);
     t->raw_sent = t->dev->ops->mark_new(t->dev);
@@ -370,8 +360,8 @@ static int open_gathers(struct trainer *t, struct err *err)
         return err_set(err, ERR_DEVICE, "out of memory: losses");
     rc = gather_open(&losses, &t->losses, err);
     if (rc >= 0)
-        rc = open_device_gather(t, stats, &t->stats, err);
-    return rc < 0 ? rc : open_device_gather(t, widest, &t->sync, err);
+        rc = open_device_gather(t, t->running.doubles, &t->stats, err);
+    return rc < 0 ? rc : open_device_gather(t, t->running.widest, &t->sync, err);
 }
 
 static int open_model(struct trainer *t, struct err *err)
@@ -433,7 +423,7 @@ void trainer_close(struct trainer *t)
     free(t->momentum);
     ema_close(t->ema);
     free(t->update);
-    free(t->running);
+    running_close(&t->running);
     if (t->skip)
         t->dev->ops->free(t->dev, t->skip);
     if (t->raw)

@@ -1,4 +1,5 @@
 /* worker/train/step.c - one optimizer step of this rank, in lockstep with all others. */
+#include <assert.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -52,11 +53,11 @@ static int grad_ready(void *arg, const struct param *p, struct err *err)
     return gradients_ready(w->t->gradients, p, err);
 }
 
-static double *stats_dest(void *arg, int index, int shard)
+static double *stats_dest(void *arg, int index, int use, int shard)
 {
     const struct wave *w = arg;
 
-    return (double *)gather_record(w->t->stats, w->batch->shard[shard].shard) + w->t->running[index].at;
+    return (double *)gather_record(w->t->stats, w->batch->shard[shard].shard) + running_at(&w->t->running, index, use);
 }
 
 /* SyncBN: the same numbers of all shards of the job, merged in tree order by every rank. */
@@ -106,6 +107,8 @@ static int run_wave(struct trainer *t, const struct batch *b, const struct model
     rc = m->ops->loss(m, t->tape, mb, 1.0f / (float)t->spec->train_batch, raw, err);
     if (rc < 0)
         return rc;
+    for (int i = 0; i < m->nnorms; i++)
+        assert(m->norms[i].frozen || tape_norm_uses(t->tape, i) == m->norms[i].uses); /* all of a record is written */
     progress_phase(t->progress, PHASE_BACKWARD);
     rc = tape_backward(t->tape, m->params, m->nparams, err);
     for (int s = 0; s < b->nshards; s++)
@@ -195,11 +198,10 @@ static int update_running(struct trainer *t, struct err *err)
 {
     const double *records[JOB_MAX_SHARDS];
 
-    if (t->nrunning == 0)
+    if (t->running.nitems == 0)
         return 0;
     gather_rows(t->stats, 0, records);
-    return t->dev->on->norm->running(t->dev, t->running, t->nrunning, records, (int)t->spec->train_shards,
-                                     (float)t->spec->model_bn_momentum, t->skip, err);
+    return running_update(&t->running, t->dev, records, (int)t->spec->train_shards, (float)t->spec->model_bn_momentum, t->skip, err);
 }
 
 /* 1 where some number of the gradient is not finite. `host` has room for it. */

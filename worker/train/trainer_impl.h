@@ -10,6 +10,7 @@
 #include "worker/gradients/gradients.h"
 #include "worker/report/report.h"
 #include "worker/train/control.h"
+#include "worker/train/running.h"
 #include "worker/train/trainer.h"
 #include "worker/train/window.h"
 
@@ -45,8 +46,7 @@ struct trainer {
     struct ema *ema;              /* NULL: train.ema is 0 */
     struct sgd_item *update;      /* [nupdates], working memory of the optimizer step */
     int nupdates;
-    struct running_item *running; /* [nrunning], by norm.index; none where the statistics stay as loaded */
-    int nrunning;
+    struct running running;
     int32_t *skip; /* device memory: not 0 = the gradient is not finite, nothing is written */
     /* data */
     struct dataset *train, *val; /* val: NULL without validation */

@@ -161,8 +161,7 @@ static int forward(struct yolov3 *y, struct tape *t, const struct tensor *images
             y->heads[head].net_h = images[0].h;
             y->heads[head++].net_w = images[0].w;
         }
-        if (tape_mode_of(t) == TAPE_EVAL)
-            drop_read(y, t, i);
+        drop_read(y, t, i);
     }
     return tape_status(t, err);
 }
@@ -386,7 +385,7 @@ static int add_conv(struct yolov3 *y, int i, const struct jobspec *spec, struct 
     }
     y->norm_of[i] = y->base.nnorms;
     y->base.norms[y->base.nnorms] =
-        (struct norm){ p->gamma, p->beta, p->mean, p->var, 1e-5f, y->base.nnorms, spec->model_sync_bn, spec->model_freeze_bn };
+        (struct norm){ p->gamma, p->beta, p->mean, p->var, 1e-5f, y->base.nnorms, 1, spec->model_sync_bn, spec->model_freeze_bn };
     y->base.nnorms++;
     return 0;
 }

@@ -1,0 +1,242 @@
+/* tests/device/test_frozen.c - what needs no gradient: frozen parameters, detached values, and the memory of both.
+ * uses: proto worker/layers worker/comm worker/core cpu cuda */
+#include "tests/device/tape_net.h"
+
+static const int side[NET_SHARDS] = { 6, 6, 6 };
+
+enum { C = 8 };
+
+static void equal_grad(struct net *n, const struct param *p, float *const *want)
+{
+    for (int s = 0; s < n->nshards; s++) {
+        float *g = net_grad(n, p, s);
+
+        if (memcmp(g, want[s], p->count * sizeof *g) != 0)
+            fail_msg("%s: the gradient of %s, shard %d, is another", n->dev->ops->name, p->name, s);
+        free(g);
+    }
+}
+
+/* Gradients of p, which equal_grad() compares others with. */
+static void keep_grad(struct net *n, const struct param *p, float **ret)
+{
+    for (int s = 0; s < n->nshards; s++)
+        ret[s] = net_grad(n, p, s);
+}
+
+static void free_grad(struct net *n, float **g)
+{
+    for (int s = 0; s < n->nshards; s++)
+        free(g[s]);
+}
+
+/* Which of the middle block's parameters train. */
+struct middle {
+    bool weight, bias, affine;
+};
+
+/* A convolution, a block of two whose parameters may be frozen, and one more: all that trains gets what it gets when everything does. */
+static void run_middle(struct net *n, const struct middle *m, struct param *p[6])
+{
+    const struct conv cv = { 1, 1 };
+    struct norm norm;
+    struct value *v = net_begin(n);
+
+    p[0] = net_param(n, PARAM_CONV, C, 3, C, true);
+    p[1] = net_param(n, PARAM_CONV, C, 3, C, m->weight);
+    p[2] = net_param(n, PARAM_BIAS, C, 1, 1, m->bias);
+    p[3] = net_param(n, PARAM_CONV, C, 3, C, true);
+    norm = net_norm(n, C, m->affine, false);
+    p[4] = norm.gamma;
+    p[5] = norm.beta;
+    v = layer_conv(n->tape, v, &cv, p[0], NULL);
+    v = layer_conv(n->tape, layer_act(n->tape, v, ACT_LEAKY), &cv, p[1], p[2]);
+    v = layer_conv_norm(n->tape, v, &cv, p[3], &norm, LEAKY_SLOPE);
+    net_seed(n, v, 0);
+    net_back(n);
+    for (int i = 0; i < 6; i++)
+        assert_int_equal(n->ready[p[i]->index], p[i]->trainable);
+}
+
+static void frozen_parts(void **state)
+{
+    static const struct middle cases[] = {
+        { true, true, true }, { false, true, true }, { true, false, true }, { true, true, false }, { false, false, false }
+    };
+
+    (void)state;
+    for (int d = 0; d < devices.n; d++) {
+        float *want[6][NET_SHARDS];
+        struct param *p[6];
+        struct net n;
+
+        for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+            net_open_on(&n, d, 2, 2, side, side, C);
+            run_middle(&n, &cases[i], p);
+            for (int k = 0; k < 6; k++)
+                if (i == 0)
+                    keep_grad(&n, p[k], want[k]);
+                else if (p[k]->trainable)
+                    equal_grad(&n, p[k], want[k]);
+            net_free(&n);
+        }
+        for (int k = 0; k < 6; k++)
+            free_grad(&n, want[k]);
+    }
+}
+
+/* Of a scale and an offset one alone may train: its gradient is what it is beside the other's. */
+static void half_an_affine(void **state)
+{
+    const struct conv cv = { 1, 1 };
+
+    (void)state;
+    for (int d = 0; d < devices.n; d++) {
+        float *want[2][NET_SHARDS];
+
+        for (int which = 0; which < 3; which++) {
+            struct net n;
+            struct norm norm;
+            struct param *w;
+            struct value *v;
+
+            net_open_on(&n, d, 2, 2, side, side, C);
+            w = net_param(&n, PARAM_CONV, C, 3, C, false);
+            norm = net_norm(&n, C, true, false);
+            norm.gamma->trainable = which != 1;
+            norm.beta->trainable = which != 2;
+            v = layer_conv_norm(n.tape, net_begin(&n), &cv, w, &norm, LEAKY_SLOPE);
+            net_seed(&n, v, 0);
+            net_back(&n);
+            assert_int_equal(n.ready[w->index], 0);
+            for (int k = 0; k < 2; k++) {
+                const struct param *p = k ? norm.beta : norm.gamma;
+
+                assert_int_equal(n.ready[p->index], p->trainable);
+                if (which == 0)
+                    keep_grad(&n, p, want[k]);
+                else if (p->trainable)
+                    equal_grad(&n, p, want[k]);
+            }
+            net_free(&n);
+        }
+        for (int k = 0; k < 2; k++)
+            for (int s = 0; s < 2; s++)
+                free(want[k][s]);
+    }
+}
+
+/* A backbone of `depth` blocks, then a head that trains; the model drops what it has read. Returns the most bytes that were in use. */
+static size_t backbone(struct net *n, int depth, bool trains, bool drops, float **ret_grad)
+{
+    const struct conv cv = { 1, 1 };
+    struct param *head = net_param(n, PARAM_CONV, C, 3, C, true);
+    struct value *v = net_begin(n), *next;
+    size_t peak;
+
+    for (int i = 0; i < depth; i++) {
+        struct param *w = net_param(n, PARAM_CONV, C, 3, C, trains);
+        struct norm norm = net_norm(n, C, trains, true);
+
+        next = layer_conv_norm(n->tape, v, &cv, w, &norm, LEAKY_SLOPE);
+        if (drops)
+            tape_drop(n->tape, v);
+        v = next;
+        assert_int_equal(v->needs_grad, trains);
+    }
+    next = layer_conv(n->tape, v, &cv, head, NULL);
+    if (drops)
+        tape_drop(n->tape, v);
+    net_seed(n, next, 0);
+    net_back(n);
+    peak = arena_peak(n->arena);
+    keep_grad(n, head, ret_grad);
+    return peak;
+}
+
+/* What nobody reads again does not stay, whether it needs a gradient or not; and that shows in no bit. */
+static void frozen_backbone(void **state)
+{
+    static const int large[NET_SHARDS] = { 32, 32, 32 };
+    const size_t layer = 2 * 32 * 32 * C * sizeof(float);
+
+    (void)state;
+    for (int d = 0; d < devices.n; d++) {
+        size_t frozen[2], train[2];
+        float *want[NET_SHARDS], *got[NET_SHARDS];
+        struct net n;
+
+        for (int i = 0; i < 2; i++) {
+            int depth = i ? 7 : 3;
+
+            net_open_on(&n, d, 2, 1, large, large, C);
+            train[i] = backbone(&n, depth, true, true, want);
+            net_free(&n);
+            net_open_on(&n, d, 2, 1, large, large, C);
+            frozen[i] = backbone(&n, depth, false, true, got);
+            for (int s = 0; s < 2; s++)
+                assert_memory_equal(want[s], got[s], C * C * 9 * sizeof(float));
+            free_grad(&n, got);
+            net_free(&n);
+            net_open_on(&n, d, 2, 1, large, large, C);
+            assert_true(backbone(&n, depth, false, false, got) > frozen[i]);
+            for (int s = 0; s < 2; s++)
+                assert_memory_equal(want[s], got[s], C * C * 9 * sizeof(float));
+            free_grad(&n, got);
+            net_free(&n);
+            free_grad(&n, want);
+        }
+        assert_true(train[1] >= train[0] + 4 * layer);
+        assert_true(frozen[1] < frozen[0] + layer / 2); /* scales and offsets of four more */
+    }
+}
+
+/* value + its detached activation: the gradient is the value's alone. */
+static void detached(void **state)
+{
+    const struct conv cv = { 1, 1 };
+
+    (void)state;
+    for (int d = 0; d < devices.n; d++) {
+        float *want[NET_SHARDS];
+        struct net n;
+
+        for (int with = 0; with < 2; with++) {
+            struct param *p, *q;
+            struct value *raw, *stop;
+
+            net_open_on(&n, d, 2, 2, side, side, C);
+            p = net_param(&n, PARAM_CONV, C, 3, C, true);
+            q = net_param(&n, PARAM_CONV, C, 3, C, true);
+            raw = layer_conv(n.tape, net_begin(&n), &cv, p, NULL);
+            stop = layer_detach(n.tape, layer_act(n.tape, raw, ACT_LEAKY));
+            assert_true(!stop->needs_grad && stop->x[0].data == raw->x[0].data && stop->act);
+            if (with)
+                stop = layer_conv(n.tape, stop, &cv, q, NULL); /* trains, and nothing goes below it */
+            net_seed(&n, with ? layer_add(n.tape, raw, stop) : raw, 0);
+            net_back(&n);
+            if (!with)
+                keep_grad(&n, p, want);
+            else
+                equal_grad(&n, p, want);
+            if (with)
+                for (int s = 0; s < 2; s++) {
+                    float *g = net_grad(&n, q, s);
+
+                    assert_true(g[0] != 0.0f);
+                    free(g);
+                }
+            if (with)
+                free_grad(&n, want);
+            net_free(&n);
+        }
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = { cmocka_unit_test(frozen_parts), cmocka_unit_test(half_an_affine), cmocka_unit_test(frozen_backbone),
+                                        cmocka_unit_test(detached) };
+
+    return cmocka_run_group_tests(tests, open_devices, close_devices);
+}

@@ -71,15 +71,15 @@ static int close_job(void **state)
 static const char *attempt(int rank, int64_t step, const char *plans)
 {
     static char said[4096];
-    struct trainer t = { .spec = &spec, .opt = { .rank = rank, .job_dir = folder }, .dev = &device, .step = step };
+    struct trainer t = { .spec = &spec, .opt = { .rank = rank, .job_dir = folder }, .machine.dev = &device, .step = step };
     struct err err = { 0 };
     ssize_t n;
 
     chosen = plans;
-    assert_int_equal(report_open(fds[1], rank, rank, 2, &t.report, &err), 0);
+    assert_int_equal(report_open(fds[1], rank, rank, 2, &t.machine.report, &err), 0);
     if (identity_check(&t, &err) < 0 || (plans && identity_save(&t, &err) < 0))
         fail_msg("%s", err.msg);
-    report_close(t.report);
+    report_close(t.machine.report);
     json_decref(t.identity);
     n = recv(fds[0], said, sizeof said - 1, MSG_DONTWAIT);
     said[n < 0 ? 0 : n] = '\0';

@@ -57,8 +57,9 @@ static json_t *files_json(const struct trainer *t)
     Dl_info plugin;
 
     json_object_set_new(files, "worker", file_json(DETD_VERSION, "/proc/self/exe"));
-    if (!t->dev->host_memory)
-        json_object_set_new(files, "plugin", file_json(t->dev->ops->version, dladdr(t->dev->ops, &plugin) ? plugin.dli_fname : NULL));
+    if (!t->machine.dev->host_memory)
+        json_object_set_new(files, "plugin",
+                            file_json(t->machine.dev->ops->version, dladdr(t->machine.dev->ops, &plugin) ? plugin.dli_fname : NULL));
     image_codecs(codecs);
     for (int i = 0; i < IMAGE_CODECS; i++)
         json_object_set_new(files, codecs[i].name, file_json(codecs[i].version, codecs[i].path));
@@ -75,11 +76,11 @@ static json_t *describe(struct trainer *t)
         return t->identity;
     root = json_object();
     versions = json_object();
-    t->dev->ops->info(t->dev, &info);
-    json_object_set_new(root, "device", json_string(t->dev->host_memory ? "cpu" : info.name));
+    t->machine.dev->ops->info(t->machine.dev, &info);
+    json_object_set_new(root, "device", json_string(t->machine.dev->host_memory ? "cpu" : info.name));
     json_object_set_new(root, "precision", json_string(t->spec->run_precision));
     json_object_set_new(root, "files", files_json(t));
-    for (int i = 0; i < info.nversions && !t->dev->host_memory; i++)
+    for (int i = 0; i < info.nversions && !t->machine.dev->host_memory; i++)
         json_object_set_new(versions, info.version[i].name, json_string(info.version[i].value));
     if (json_object_set_new(root, "versions", versions) < 0) {
         json_decref(root);
@@ -165,7 +166,7 @@ int identity_check(struct trainer *t, struct err *err)
         compare(json_object_get(old, "versions"), versions, "", name, said);
     }
     if (said[0])
-        rc = report_event(t->report, err, "warning", "identity", "from step %lld on the bits may be others than before: %s",
+        rc = report_event(t->machine.report, err, "warning", "identity", "from step %lld on the bits may be others than before: %s",
                           (long long)t->step + 1, said);
     json_decref(old);
     return rc;
@@ -231,24 +232,24 @@ static json_t *split_lines(char *text)
 int identity_save(struct trainer *t, struct err *err)
 {
     json_t *old = read_old(t), *new = json_copy(describe(t)), *plans = NULL;
-    const struct plan_ops *plan = t->dev->on->plan;
+    const struct plan_ops *plan = t->machine.dev->on->plan;
     const char *first = NULL;
     char *text = NULL;
     struct err why;
     int rc = new ? 0 : err_set(err, ERR_DEVICE, "out of memory: identity.json"), changed;
 
     if (rc >= 0 && plan)
-        rc = plan->text(t->dev, &text, err);
+        rc = plan->text(t->machine.dev, &text, err);
     if (rc >= 0 && text) {
         plans = split_lines(text);
         changed = merge_plans(plans, json_object_get(old, "plans"), &first);
         if (changed > 0)
-            rc = report_event(t->report, err, "warning", "identity",
+            rc = report_event(t->machine.report, err, "warning", "identity",
                               "%d convolutions are computed by other algorithms than before, as %.100s", changed, first);
         json_object_set_new(new, "plans", plans);
     }
     if (rc >= 0 && write_new(t, new, &why) < 0) /* what only serves to warn does not end a training */
-        rc = report_event(t->report, err, "warning", "identity", "not kept: %s", why.msg);
+        rc = report_event(t->machine.report, err, "warning", "identity", "not kept: %s", why.msg);
     free(text);
     json_decref(old);
     json_decref(new);

@@ -91,7 +91,7 @@ static int copy_vector(struct trainer *t, struct state *s, const char *of, const
         return err_set(err, ERR_DEVICE, "out of memory: checkpoint");
     snprintf(name, sizeof *s->names, "%s.%s", of, p->name);
     s->arrays[s->copies++] = vector(name, ST_F32, (int64_t)p->count, copy);
-    return t->dev->ops->download(t->dev, copy, from, p->count * sizeof *copy, err);
+    return t->machine.dev->ops->download(t->machine.dev, copy, from, p->count * sizeof *copy, err);
 }
 
 static int copy_vectors(struct trainer *t, struct state *s, struct err *err)
@@ -151,7 +151,7 @@ static int load_vector(struct trainer *t, const struct safetensors *f, const cha
     snprintf(name, sizeof name, "%s.%s", of, p->name);
     rc = copy ? read_exact(f, name, ST_F32, (int64_t)p->count, copy, err) : err_set(err, ERR_DEVICE, "out of memory: checkpoint");
     if (rc >= 0)
-        rc = t->dev->ops->upload(t->dev, to, copy, p->count * sizeof *copy, err);
+        rc = t->machine.dev->ops->upload(t->machine.dev, to, copy, p->count * sizeof *copy, err);
     free(copy);
     return rc;
 }
@@ -272,11 +272,11 @@ static int save(struct trainer *t, struct err *err)
         return rc < 0 ? rc : 0;
     rc = ckpt_path(dir, t->step, path, sizeof path, err);
     if (rc >= 0)
-        rc = report_ckpt_wait_publish(t->report, t->step, path, err);
+        rc = report_ckpt_wait_publish(t->machine.report, t->step, path, err);
     if (rc >= 0)
         rc = ckpt_publish(dir, t->step, err);
     if (rc >= 0)
-        rc = report_ckpt_published(t->report, t->step, path, bytes, t->val_step == t->step ? t->val_loss : NAN, best, err);
+        rc = report_ckpt_published(t->machine.report, t->step, path, bytes, t->val_step == t->step ? t->val_loss : NAN, best, err);
     return rc < 0 ? rc : ckpt_prune(dir, (int)t->spec->checkpoint_keep, t->best_step > 0 ? t->best_step : -1, err);
 }
 
@@ -286,7 +286,7 @@ int trainer_save(struct trainer *t, struct err *err)
 
     if (t->saved_step == t->step)
         return 0;
-    progress_phase(t->progress, PHASE_CHECKPOINT);
+    progress_phase(t->machine.progress, PHASE_CHECKPOINT);
     if (t->opt.rank == 0)
         rc = save(t, err);
     if (rc >= 0 && t->opt.rank == 0)
@@ -302,7 +302,7 @@ static void passed_over(void *arg, const char *text)
     struct trainer *t = arg;
     struct err ignored;
 
-    report_event(t->report, &ignored, "warning", "checkpoint", "%s", text);
+    report_event(t->machine.report, &ignored, "warning", "checkpoint", "%s", text);
 }
 
 static int load(struct trainer *t, const char *dir, int64_t step, const struct ckpt_identity *id, int64_t *ret_bytes, struct err *err)
@@ -325,12 +325,12 @@ static int load(struct trainer *t, const char *dir, int64_t step, const struct c
 /* Rank 0. The rank before may have died between publishing and saying so: it is said again, the store takes it twice. */
 static int report_resume(struct trainer *t, int64_t step, const char *path, int64_t bytes, struct err *err)
 {
-    int rc = report_start(t->report, step, step > 0 ? path : NULL, err);
+    int rc = report_start(t->machine.report, step, step > 0 ? path : NULL, err);
 
     if (rc < 0 || step == 0)
         return rc;
-    return report_ckpt_published(t->report, step, path, bytes, t->val_step == step ? t->val_loss : NAN, t->val && t->best_step == step,
-                                 err);
+    return report_ckpt_published(t->machine.report, step, path, bytes, t->val_step == step ? t->val_loss : NAN,
+                                 t->val && t->best_step == step, err);
 }
 
 /* Of a checkpoint that ckpt_pick() found to be of another job: no attempt can do better, so it is an error of the job. Where the checkpoint
@@ -368,7 +368,7 @@ int trainer_resume(struct trainer *t, struct err *err)
     if (rc == ERR_STATE)
         rc = refuse(t, dir, err);
     if (rc >= 0)
-        rc = comm_broadcast(t->comm, COMM_SYNC, &step, sizeof step, err);
+        rc = comm_broadcast(t->machine.comm, COMM_SYNC, &step, sizeof step, err);
     if (rc >= 0 && step > 0)
         rc = load(t, dir, step, &id, &bytes, err);
     if (rc >= 0)
@@ -379,6 +379,6 @@ int trainer_resume(struct trainer *t, struct err *err)
         return rc;
     t->step = step;
     t->saved_step = step > 0 ? step : -1;
-    progress_step(t->progress, (uint64_t)step);
+    progress_step(t->machine.progress, (uint64_t)step);
     return identity_check(t, err);
 }

@@ -65,12 +65,12 @@ static int tell(struct trainer *t, const struct shape *s, struct err *err)
 
     if (rc != 0)
         return rc < 0 ? rc : 0;
-    t->dev->ops->set_tier(t->dev, s->tier);
+    t->machine.dev->ops->set_tier(t->machine.dev, s->tier);
     rc = t->model->ops->plan(t->model, s->mode, s->images, s->shards, s->canvas, err);
-    t->dev->ops->set_tier(t->dev, t->tier);
+    t->machine.dev->ops->set_tier(t->machine.dev, t->tier);
     if (rc >= 0)
-        rc = t->dev->on->plan->ready(t->dev, &t->shapes->ready, err);
-    progress_done(t->progress, (uint64_t)t->shapes->n, 0);
+        rc = t->machine.dev->on->plan->ready(t->machine.dev, &t->shapes->ready, err);
+    progress_done(t->machine.progress, (uint64_t)t->shapes->n, 0);
     return rc;
 }
 
@@ -144,8 +144,8 @@ static int report_ready(struct trainer *t, const struct plan_readiness *was, dou
 
     if (t->opt.rank != 0 || is->plans == was->plans)
         return 0;
-    return report_event(t->report, err, "info", "plan", "%d convolutions planned in %.1f s, %d of them compiled", is->plans - was->plans,
-                        seconds, is->compiled - was->compiled);
+    return report_event(t->machine.report, err, "info", "plan", "%d convolutions planned in %.1f s, %d of them compiled",
+                        is->plans - was->plans, seconds, is->compiled - was->compiled);
 }
 
 int shapes_ready(struct trainer *t, struct err *err)
@@ -154,11 +154,11 @@ int shapes_ready(struct trainer *t, struct err *err)
     double began = now_s();
     int rc;
 
-    if (!t->dev->on->plan || (t->shapes && t->shapes->ntiers == t->control.ntiers))
+    if (!t->machine.dev->on->plan || (t->shapes && t->shapes->ntiers == t->control.ntiers))
         return 0;
     if (t->shapes)
         was = t->shapes->ready;
-    progress_phase(t->progress, PHASE_PLAN);
+    progress_phase(t->machine.progress, PHASE_PLAN);
     rc = tell_all(t, err);
     if (rc < 0)
         return rc;

@@ -65,22 +65,22 @@ static int merge(void *arg, enum merge_kind kind, const double *const *local, in
 {
     const struct wave *w = arg;
     struct trainer *t = w->t;
-    const struct device_ops *ops = t->dev->ops;
+    const struct device_ops *ops = t->machine.dev->ops;
     const double *all[JOB_MAX_SHARDS];
     int rc = 0;
 
     for (int s = 0; s < w->batch->nshards && rc >= 0; s++)
-        rc = ops->copy_async(t->dev, gather_record(t->sync, w->batch->shard[s].shard), local[s], (size_t)n * sizeof(double), err);
-    progress_phase(t->progress, PHASE_SYNC);
+        rc = ops->copy_async(t->machine.dev, gather_record(t->sync, w->batch->shard[s].shard), local[s], (size_t)n * sizeof(double), err);
+    progress_phase(t->machine.progress, PHASE_SYNC);
     if (rc >= 0)
         rc = gather_all(t->sync, err);
-    progress_phase(t->progress, kind == MERGE_MOMENTS ? PHASE_FORWARD : PHASE_BACKWARD);
+    progress_phase(t->machine.progress, kind == MERGE_MOMENTS ? PHASE_FORWARD : PHASE_BACKWARD);
     if (rc < 0)
         return rc;
     gather_rows(t->sync, 0, all);
     if (kind == MERGE_MOMENTS)
-        return t->dev->on->reduce->tree_moments(t->dev, ret, all, (int)t->spec->train_shards, (n - 1) / 2, err);
-    return t->dev->on->reduce->tree_sums(t->dev, ret, all, (int)t->spec->train_shards, (size_t)n, err);
+        return t->machine.dev->on->reduce->tree_moments(t->machine.dev, ret, all, (int)t->spec->train_shards, (n - 1) / 2, err);
+    return t->machine.dev->on->reduce->tree_sums(t->machine.dev, ret, all, (int)t->spec->train_shards, (size_t)n, err);
 }
 
 /* ---- a wave ---- */
@@ -103,13 +103,13 @@ static int run_wave(struct trainer *t, const struct batch *b, const struct model
     gradients_wave(t->gradients, b->wave);
     for (int s = 0; s < b->nshards; s++)
         raw[s] = raw_terms(t, b->shard[s].shard);
-    progress_phase(t->progress, PHASE_FORWARD);
+    progress_phase(t->machine.progress, PHASE_FORWARD);
     rc = m->ops->loss(m, t->tape, mb, 1.0f / (float)t->spec->train_batch, raw, err);
     if (rc < 0)
         return rc;
     for (int i = 0; i < m->nnorms; i++)
         assert(m->norms[i].frozen || tape_norm_uses(t->tape, i) == m->norms[i].uses); /* all of a record is written */
-    progress_phase(t->progress, PHASE_BACKWARD);
+    progress_phase(t->machine.progress, PHASE_BACKWARD);
     rc = tape_backward(t->tape, m->params, m->nparams, err);
     for (int s = 0; s < b->nshards; s++)
         t->images_rank += b->shard[s].n;
@@ -132,7 +132,7 @@ static int all_waves(struct trainer *t, struct err *err)
         struct model_batch mb;
         int rc;
 
-        progress_phase(t->progress, PHASE_DATA);
+        progress_phase(t->machine.progress, PHASE_DATA);
         rc = feed_next(t->feed, &b, &mb, err);
         if (rc >= 0)
             rc = run_wave(t, &b, &mb, err);
@@ -191,7 +191,7 @@ static int update_params(struct trainer *t, float scale, struct err *err)
                                          .scale = scale,
                                          .ema_decay = ema };
     }
-    return t->dev->on->optim->sgd(t->dev, t->update, t->nupdates, t->skip, err);
+    return t->machine.dev->on->optim->sgd(t->machine.dev, t->update, t->nupdates, t->skip, err);
 }
 
 static int update_running(struct trainer *t, struct err *err)
@@ -201,13 +201,13 @@ static int update_running(struct trainer *t, struct err *err)
     if (t->running.nitems == 0)
         return 0;
     gather_rows(t->stats, 0, records);
-    return running_update(&t->running, t->dev, records, (int)t->spec->train_shards, (float)t->spec->model_bn_momentum, t->skip, err);
+    return running_update(&t->running, t->machine.dev, records, (int)t->spec->train_shards, (float)t->spec->model_bn_momentum, t->skip, err);
 }
 
 /* 1 where some number of the gradient is not finite. `host` has room for it. */
 static int grad_nonfinite(struct trainer *t, const struct param *p, float *host, struct err *err)
 {
-    int rc = t->dev->ops->download(t->dev, host, gradients_sum(t->gradients, p), p->count * sizeof *host, err);
+    int rc = t->machine.dev->ops->download(t->machine.dev, host, gradients_sum(t->gradients, p), p->count * sizeof *host, err);
 
     for (size_t i = 0; i < p->count && rc == 0; i++)
         rc = !isfinite(host[i]);
@@ -242,7 +242,7 @@ static int skip_step(struct trainer *t, struct err *err)
         return hopeless(t, err);
     if (t->opt.rank != 0)
         return 0;
-    return report_event(t->report, err, "warning", "gradient", "step %lld: the gradient is not finite, the step is skipped",
+    return report_event(t->machine.report, err, "warning", "gradient", "step %lld: the gradient is not finite, the step is skipped",
                         (long long)t->step + 1);
 }
 
@@ -251,9 +251,9 @@ static int update(struct trainer *t, struct err *err)
     double square = gradients_square_norm(t->gradients), norm = sqrt(square);
     int32_t skip = !isfinite(square);
     float scale = t->spec->train_clip_norm > 0 && norm > t->spec->train_clip_norm ? (float)(t->spec->train_clip_norm / norm) : 1;
-    int rc = t->dev->ops->upload(t->dev, t->skip, &skip, sizeof skip, err);
+    int rc = t->machine.dev->ops->upload(t->machine.dev, t->skip, &skip, sizeof skip, err);
 
-    progress_phase(t->progress, PHASE_OPTIMIZER);
+    progress_phase(t->machine.progress, PHASE_OPTIMIZER);
     if (!skip)
         t->skips = 0;
     else if (rc >= 0)
@@ -267,19 +267,19 @@ static int update(struct trainer *t, struct err *err)
 static int send_terms(struct trainer *t, struct err *err)
 {
     size_t n = (size_t)(t->shards.hi - t->shards.lo) * t->model->raw_terms;
-    int rc = t->dev->ops->copy_async(t->dev, t->raw_host, t->raw, n * sizeof *t->raw, err);
+    int rc = t->machine.dev->ops->copy_async(t->machine.dev, t->raw_host, t->raw, n * sizeof *t->raw, err);
 
-    return rc < 0 ? rc : t->dev->ops->mark(t->dev, t->raw_sent, err);
+    return rc < 0 ? rc : t->machine.dev->ops->mark(t->machine.dev, t->raw_sent, err);
 }
 
 /* Here and in gradients_wait() the host waits for the device, and nowhere else in a step. */
 static int take_terms(struct trainer *t, struct err *err)
 {
     const struct model *m = t->model;
-    int images = (int)(t->spec->train_batch / t->spec->train_shards), rc = t->dev->ops->reach(t->dev, t->raw_sent, err);
+    int images = (int)(t->spec->train_batch / t->spec->train_shards), rc = t->machine.dev->ops->reach(t->machine.dev, t->raw_sent, err);
 
     if (rc >= 0)
-        rc = comm_check(t->link, COMM_SYNC, err);
+        rc = comm_check(t->machine.link, COMM_SYNC, err);
     for (int v = t->shards.lo; v < t->shards.hi && rc >= 0; v++) {
         double *record = gather_record(t->losses, v);
 
@@ -299,7 +299,7 @@ static int gather_step(struct trainer *t, struct err *err)
     if (rc >= 0 && t->opt.rank == 0)
         rc = control_poll(&t->control, t->step + 1, &word, err);
     control_pack(&word, gather_head(t->losses));
-    progress_phase(t->progress, PHASE_REDUCE);
+    progress_phase(t->machine.progress, PHASE_REDUCE);
     feed_ahead(t->feed); /* while the device is at the waves */
     if (rc >= 0)
         rc = take_terms(t, err);
@@ -335,7 +335,7 @@ int trainer_step(struct trainer *t, struct err *err)
     int rc;
 
     t->tier = control_tier_at(&t->control, t->step + 1);
-    t->dev->ops->set_tier(t->dev, t->tier);
+    t->machine.dev->ops->set_tier(t->machine.dev, t->tier);
     began = now_ns();
     rc = shapes_ready(t, err);
     if (t->window.images == 0 || t->window_ns == 0) { /* a resumed window has images that were trained before */
@@ -359,8 +359,8 @@ int trainer_step(struct trainer *t, struct err *err)
     window_sum(ops->nterms, rows, (int)t->spec->train_shards, sums);
     window_add(&t->window, sums, t->spec->train_batch);
     t->step++;
-    progress_step(t->progress, (uint64_t)t->step);
-    progress_images(t->progress, (uint64_t)t->images_rank, (uint64_t)(t->step * t->spec->train_batch));
+    progress_step(t->machine.progress, (uint64_t)t->step);
+    progress_images(t->machine.progress, (uint64_t)t->images_rank, (uint64_t)(t->step * t->spec->train_batch));
     return 0;
 }
 
@@ -377,7 +377,7 @@ int trainer_report(struct trainer *t, const char *split, const struct window *w,
 
     for (int k = 0; k < w->nterms; k++)
         terms[k] = (struct report_term){ t->model->ops->terms[k].name, w->sum[2 * k], w->sum[2 * k + 1] };
-    return report_loss(t->report, &loss, err);
+    return report_loss(t->machine.report, &loss, err);
 }
 
 int trainer_log(struct trainer *t, struct err *err)

@@ -68,10 +68,10 @@ static void report_failure(struct trainer *t, int code, const struct err *why)
 {
     struct err ignored;
 
-    if (t->comm)
-        comm_abort(t->comm);
-    if (t->report && code != ERR_ABORTED)
-        report_end(t->report, "failed", why->msg, class_of(code), &ignored);
+    if (t->machine.comm)
+        comm_abort(t->machine.comm);
+    if (t->machine.report && code != ERR_ABORTED)
+        report_end(t->machine.report, "failed", why->msg, class_of(code), &ignored);
 }
 
 int trainer_run(const struct jobspec *spec, const struct trainer_options *opt, struct err *err)
@@ -86,8 +86,8 @@ int trainer_run(const struct jobspec *spec, const struct trainer_options *opt, s
     if (rc >= 0)
         rc = train(t, &outcome, err);
     if (rc >= 0) {
-        progress_phase(t->progress, PHASE_ENDING);
-        rc = report_end(t->report, outcome, "", "", err);
+        progress_phase(t->machine.progress, PHASE_ENDING);
+        rc = report_end(t->machine.report, outcome, "", "", err);
     } else {
         report_failure(t, rc, err);
     }

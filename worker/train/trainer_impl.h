@@ -10,6 +10,7 @@
 #include "worker/gradients/gradients.h"
 #include "worker/report/report.h"
 #include "worker/train/control.h"
+#include "worker/train/machine.h"
 #include "worker/train/running.h"
 #include "worker/train/trainer.h"
 #include "worker/train/window.h"
@@ -22,12 +23,7 @@ struct gather;
 struct trainer {
     const struct jobspec *spec;
     struct trainer_options opt;
-    /* machine */
-    struct device *dev, *side, *carrier; /* queues of one backend: computes; adds gradients of other ranks; carries batches */
-    struct comm *comm;                   /* over host memory */
-    struct comm *link;                   /* over device memory; on a device whose memory the host sees it is comm itself */
-    struct report *report;
-    struct progress *progress;
+    struct machine machine;
     char store_id[REPORT_STORE_ID]; /* whose job it is, see ckpt.h */
     struct control control;
     json_t *identity; /* of identity.c: what this attempt is, NULL: not known yet */

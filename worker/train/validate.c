@@ -31,7 +31,7 @@ struct pass {
 
 static int pass_open(struct pass *p, struct trainer *t, struct err *err)
 {
-    struct gather_options losses = { .comm = t->comm, .deal = GATHER_TURNS, .buffers = 1 };
+    struct gather_options losses = { .comm = t->machine.comm, .deal = GATHER_TURNS, .buffers = 1 };
 
     memset(p, 0, sizeof *p);
     p->t = t;
@@ -103,7 +103,7 @@ static int one_shard(struct pass *p, const struct batch *b, const struct model_b
     tape_begin(t->tape, TAPE_EVAL, 1, NULL);
     rc = ops->loss(t->model, t->tape, mb, 1, &t->raw, err);
     if (rc >= 0)
-        rc = t->dev->ops->download(t->dev, t->raw_host, t->raw, t->model->raw_terms * sizeof *t->raw, err);
+        rc = t->machine.dev->ops->download(t->machine.dev, t->raw_host, t->raw, t->model->raw_terms * sizeof *t->raw, err);
     if (rc < 0)
         return rc;
     ops->sum_terms(t->model, t->raw_host, b->shard[0].n, record);
@@ -125,7 +125,7 @@ static int all_shards(struct pass *p, struct err *err)
         struct model_batch mb;
         struct batch b;
 
-        progress_done(t->progress, (uint64_t)k, (uint64_t)mine);
+        progress_done(t->machine.progress, (uint64_t)k, (uint64_t)mine);
         rc = feed_next(t->val_feed, &b, &mb, err);
         if (rc == LOADER_END)
             return 0;
@@ -164,7 +164,7 @@ static int score(struct trainer *t, const struct detection *dets, size_t ndets, 
     if (rc >= 0)
         rc = voc_ap_compute(dets, ndets, truth, ntruths, d->nclasses, 0.5, PR_ALL_POINTS, &voc, err);
     if (rc >= 0)
-        rc = scores_report(t->report, t->step, d, &coco, &voc, err);
+        rc = scores_report(t->machine.report, t->step, d, &coco, &voc, err);
     coco_ap_free(&coco);
     voc_ap_free(&voc);
     free(truth);
@@ -185,7 +185,7 @@ static int finish(struct pass *p, struct err *err)
         window_reset(&w, t->model->ops->nterms);
         window_sum(w.nterms, rows, p->nshards, w.sum);
         t->val_loss = window_value(&w, 0);
-        rc = comm_gather(t->comm, COMM_SYNC, p->dets, p->ndets * sizeof *p->dets, &all, cut, err);
+        rc = comm_gather(t->machine.comm, COMM_SYNC, p->dets, p->ndets * sizeof *p->dets, &all, cut, err);
     }
     if (rc >= 0 && t->opt.rank == 0)
         rc = trainer_report(t, "val", &w, 0, err);
@@ -204,7 +204,7 @@ int trainer_validate(struct trainer *t, struct err *err)
 
     if (t->val_step == t->step)
         return 0;
-    progress_phase(t->progress, PHASE_VALIDATE);
+    progress_phase(t->machine.progress, PHASE_VALIDATE);
     rc = pass_open(&p, t, err);
     ema_swap(t->ema);
     if (rc >= 0)

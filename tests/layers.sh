@@ -29,7 +29,7 @@ for isa in avx512 avx2 generic; do
     allow worker/cpu $below proto
     rm -f "$build/worker/cpu"
 done
-for floor in backend comm gradients eval data layers optim models checkpoint report predict train; do
+for floor in backend comm gradients eval data layers optim models report checkpoint predict train; do
     # shellcheck disable=SC2086
     [ "$floor" != models ] || allow worker/models/yolo worker/models $below proto
     # shellcheck disable=SC2086

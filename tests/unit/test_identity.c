@@ -1,5 +1,5 @@
 /* tests/unit/test_identity.c - what is said when an attempt computes on something else than the one before, and which choices of algorithms are kept.
- * uses: proto trainer cpu */
+ * uses: proto worker/checkpoint worker/report worker/data worker/core */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -10,13 +10,14 @@
 #include <sys/socket.h>
 #include <unistd.h>
 #include <cmocka.h>
+#include <jansson.h>
 
 #include "proto/err.h"
 #include "tests/harness.h"
 #include "worker/core/device.h"
 #include "worker/ops/families.h"
-#include "worker/train/identity.h"
-#include "worker/train/trainer_impl.h"
+#include "worker/checkpoint/identity.h"
+#include "worker/report/report.h"
 
 /* A GPU of which only the name, the libraries and the plans are asked. */
 static const char *gpu, *cudnn, *chosen;
@@ -44,13 +45,13 @@ static const struct families computes = { .plan = &plan };
 
 static char folder[TEMP_MAX];
 static struct device device = { .ops = &ops, .on = &computes };
-static struct jobspec spec;
+static const char *precision;
 static int fds[2];
 
 static int open_job(void **state)
 {
     temp_path(folder, sizeof folder, "test_identity.XXXXXX");
-    spec.run_precision = "bf16";
+    precision = "bf16";
     (void)state;
     return mkdtemp(folder) && socketpair(AF_UNIX, SOCK_STREAM, 0, fds) == 0 ? 0 : -1;
 }
@@ -67,20 +68,22 @@ static int close_job(void **state)
     return rmdir(folder);
 }
 
-/* An attempt that goes on after this step: identity_check() and, with `plans`, a checkpoint. Returns the events of it. */
-static const char *attempt(int rank, int64_t step, const char *plans)
+/* An attempt that goes on after this step, and with `plans` a checkpoint of it. Returns the events of it. */
+static const char *attempt(int64_t step, const char *plans)
 {
     static char said[4096];
-    struct trainer t = { .spec = &spec, .opt = { .rank = rank, .job_dir = folder }, .machine.dev = &device, .step = step };
+    struct identity_options opt = { folder, precision, &device, NULL };
+    struct identity *id;
     struct err err = { 0 };
     ssize_t n;
 
     chosen = plans;
-    assert_int_equal(report_open(fds[1], rank, rank, 2, &t.machine.report, &err), 0);
-    if (identity_check(&t, &err) < 0 || (plans && identity_save(&t, &err) < 0))
+    assert_int_equal(report_open(fds[1], 0, 0, 2, &opt.report, &err), 0);
+    assert_int_equal(identity_open(&opt, &id, &err), 0);
+    if (identity_check(id, step, &err) < 0 || (plans && identity_save(id, &err) < 0))
         fail_msg("%s", err.msg);
-    report_close(t.machine.report);
-    json_decref(t.identity);
+    identity_close(id);
+    report_close(opt.report);
     n = recv(fds[0], said, sizeof said - 1, MSG_DONTWAIT);
     said[n < 0 ? 0 : n] = '\0';
     return said;
@@ -109,16 +112,16 @@ static void plans_are_kept_by_key(void **state)
     (void)state;
     gpu = "H100";
     cudnn = "9.1";
-    assert_string_equal(attempt(0, 4, "conv 1: a\nconv 11: b\n"), "");
+    assert_string_equal(attempt(4, "conv 1: a\nconv 11: b\n"), "");
     assert_string_equal(kept(), "conv 1: a;conv 11: b;");
-    assert_string_equal(attempt(0, 4, "conv 1: a\nconv 2: c\n"), ""); /* has not met the other one yet */
+    assert_string_equal(attempt(4, "conv 1: a\nconv 2: c\n"), ""); /* has not met the other one yet */
     assert_string_equal(kept(), "conv 1: a;conv 2: c;conv 11: b;");
     assert_non_null(
-        strstr(attempt(0, 8, "conv 11: d\nconv 2: e\n"), "\"2 convolutions are computed by other algorithms than before, as conv 2: e\""));
+        strstr(attempt(8, "conv 11: d\nconv 2: e\n"), "\"2 convolutions are computed by other algorithms than before, as conv 2: e\""));
     assert_string_equal(kept(), "conv 11: d;conv 2: e;conv 1: a;");
-    assert_string_equal(attempt(0, 8, "conv 11: d\n"), "");
-    assert_string_equal(attempt(0, 8, "conv 11: d; measured\n"), ""); /* chosen for another reason */
-    assert_non_null(strstr(attempt(0, 8, "conv 11: dd; measured\n"), "as conv 11: dd; measured\""));
+    assert_string_equal(attempt(8, "conv 11: d\n"), "");
+    assert_string_equal(attempt(8, "conv 11: d; measured\n"), ""); /* chosen for another reason */
+    assert_non_null(strstr(attempt(8, "conv 11: dd; measured\n"), "as conv 11: dd; measured\""));
 }
 
 static void another_gpu_or_library_is_named(void **state)
@@ -128,17 +131,16 @@ static void another_gpu_or_library_is_named(void **state)
     (void)state;
     gpu = "H100";
     cudnn = "9.1";
-    attempt(0, 4, "");
+    attempt(4, "");
     cudnn = "9.2";
-    assert_string_equal(attempt(0, 0, NULL), ""); /* begins anew */
-    assert_string_equal(attempt(1, 4, NULL), ""); /* rank 0 says it */
-    said = attempt(0, 4, NULL);
+    assert_string_equal(attempt(0, NULL), ""); /* begins anew */
+    said = attempt(4, NULL);
     assert_non_null(strstr(said, "\"from step 5 on the bits may be others than before: cudnn 9.2 (was 9.1)\""));
     gpu = "A100";
-    spec.run_precision = "fp32";
-    said = attempt(0, 4, "");
+    precision = "fp32";
+    said = attempt(4, "");
     assert_non_null(strstr(said, "before: device A100 (was H100), precision fp32 (was bf16), cudnn 9.2 (was 9.1)\""));
-    assert_string_equal(attempt(0, 4, NULL), "");
+    assert_string_equal(attempt(4, NULL), "");
 }
 
 int main(void)

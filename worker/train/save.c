@@ -13,7 +13,7 @@
 #include "worker/models/model_io.h"
 #include "worker/checkpoint/ckpt.h"
 #include "worker/optim/ema.h"
-#include "worker/train/identity.h"
+#include "worker/checkpoint/identity.h"
 #include "worker/report/progress.h"
 #include "worker/train/trainer_impl.h"
 
@@ -29,7 +29,7 @@ static void folder(const struct trainer *t, char ret[PATH_BYTES])
 }
 
 /* but: as jobspec_deciding() says. */
-static int identity(const struct trainer *t, const char *but, struct ckpt_identity *ret, struct err *err)
+static int whose(const struct trainer *t, const char *but, struct ckpt_identity *ret, struct err *err)
 {
     json_t *spec = jobspec_deciding(t->spec, but);
     char *text = spec ? json_dumps(spec, JSON_COMPACT | JSON_SORT_KEYS) : NULL;
@@ -236,7 +236,7 @@ static int write_files(struct trainer *t, const char *dir, int64_t *ret_bytes, s
     char *classes = classes_json(t->train), size[32];
     const struct canvas canvas = t->model->canvas;
     const struct st_meta meta[] = { { "classes", classes ? classes : "[]" }, { "size", size } };
-    int rc = identity(t, NULL, &id, err);
+    int rc = whose(t, NULL, &id, err);
 
     if (canvas.w == canvas.h)
         snprintf(size, sizeof size, "%d", canvas.w);
@@ -290,7 +290,7 @@ int trainer_save(struct trainer *t, struct err *err)
     if (t->opt.rank == 0)
         rc = save(t, err);
     if (rc >= 0 && t->opt.rank == 0)
-        rc = identity_save(t, err);
+        rc = identity_save(t->identity, err);
     t->saved_step = t->step;
     return rc;
 }
@@ -349,7 +349,7 @@ static int refuse(const struct trainer *t, const char *dir, struct err *err)
     int64_t step;
 
     for (size_t i = 0; i < sizeof keys / sizeof *keys; i++)
-        if (identity(t, keys[i].path, &id, &ignored) >= 0 && ckpt_pick(dir, &id, NULL, NULL, &step, &ignored) >= 0 && step > 0)
+        if (whose(t, keys[i].path, &id, &ignored) >= 0 && ckpt_pick(dir, &id, NULL, NULL, &step, &ignored) >= 0 && step > 0)
             return err_field(err, ERR_INPUT, keys[i].path, "%s: '%s/step-%lld' was trained with %s; another value needs a new job",
                              keys[i].path, dir, (long long)step, keys[i].neutral);
     return err_set(err, ERR_INPUT, "%s: it was trained by another job, or the job has changed since; train it as a new job", why.msg);
@@ -360,7 +360,7 @@ int trainer_resume(struct trainer *t, struct err *err)
     struct ckpt_identity id;
     char dir[PATH_BYTES], path[PATH_BYTES + 32];
     int64_t step = 0, bytes = 0;
-    int rc = identity(t, NULL, &id, err);
+    int rc = whose(t, NULL, &id, err);
 
     folder(t, dir);
     if (rc >= 0 && t->opt.rank == 0)
@@ -380,5 +380,5 @@ int trainer_resume(struct trainer *t, struct err *err)
     t->step = step;
     t->saved_step = step > 0 ? step : -1;
     progress_step(t->machine.progress, (uint64_t)step);
-    return identity_check(t, err);
+    return t->identity ? identity_check(t->identity, step, err) : 0;
 }

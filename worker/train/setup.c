@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include "proto/err.h"
+#include "worker/checkpoint/identity.h"
 #include "worker/comm/comm.h"
 #include "worker/comm/gather.h"
 #include "worker/core/arena.h"
@@ -276,6 +277,13 @@ static int open_model(struct trainer *t, struct err *err)
     return rc < 0 ? rc : open_update(t, err);
 }
 
+static int open_identity(struct trainer *t, struct err *err)
+{
+    const struct identity_options o = { t->opt.job_dir, t->spec->run_precision, t->machine.dev, t->machine.report };
+
+    return t->opt.rank == 0 ? identity_open(&o, &t->identity, err) : 0;
+}
+
 int trainer_open(struct trainer *t, const struct jobspec *spec, const struct trainer_options *opt, struct err *err)
 {
     int rc;
@@ -296,7 +304,9 @@ int trainer_open(struct trainer *t, const struct jobspec *spec, const struct tra
         return rc;
     window_reset(&t->window, t->model->ops->nterms);
     progress_phase(t->machine.progress, PHASE_LOAD);
-    rc = trainer_resume(t, err);
+    rc = open_identity(t, err);
+    if (rc >= 0)
+        rc = trainer_resume(t, err);
     if (rc >= 0 && opt->rank == 0 && t->step == 0 && t->model->loaded[0])
         rc = report_event(t->machine.report, err, "info", "init", "%s", t->model->loaded);
     return rc < 0 ? rc : open_loaders(t, err);
@@ -333,6 +343,6 @@ void trainer_close(struct trainer *t)
     model_free(t->model);
     dataset_free(t->train);
     dataset_free(t->val);
+    identity_close(t->identity);
     machine_close(&t->machine);
-    json_decref(t->identity);
 }

@@ -18,6 +18,7 @@
 struct ema;
 struct shapes;
 struct feed;
+struct identity;
 struct gather;
 
 struct trainer {
@@ -26,7 +27,7 @@ struct trainer {
     struct machine machine;
     char store_id[REPORT_STORE_ID]; /* whose job it is, see ckpt.h */
     struct control control;
-    json_t *identity; /* of identity.c: what this attempt is, NULL: not known yet */
+    struct identity *identity; /* rank 0 */
     /* model */
     struct model *model;
     struct arena *arena;

@@ -1,5 +1,4 @@
-#include "worker/ops/families.h"
-#include "worker/train/identity.h"
+#include "worker/checkpoint/identity.h"
 
 #include <dlfcn.h>
 #include <errno.h>
@@ -16,22 +15,27 @@
 #include "worker/core/file.h"
 #include "worker/core/hash.h"
 #include "worker/data/image.h"
+#include "worker/ops/families.h"
 #include "worker/report/report.h"
-#include "worker/train/trainer_impl.h"
 
 enum { PATH_BYTES = 4096 + 32, SAID_BYTES = 2000 };
 
-static void path_of(const struct trainer *t, char ret[PATH_BYTES])
+struct identity {
+    struct identity_options opt;
+    json_t *root; /* without the algorithms */
+};
+
+static void path_of(const struct identity *id, char ret[PATH_BYTES])
 {
-    snprintf(ret, PATH_BYTES, "%s/identity.json", t->opt.job_dir);
+    snprintf(ret, PATH_BYTES, "%s/identity.json", id->opt.job_dir);
 }
 
 /* NULL: none yet, or none that can be read; it only serves to warn. */
-static json_t *read_old(const struct trainer *t)
+static json_t *read_old(const struct identity *id)
 {
     char path[PATH_BYTES];
 
-    path_of(t, path);
+    path_of(id, path);
     return json_load_file(path, JSON_REJECT_DUPLICATES, NULL);
 }
 
@@ -50,43 +54,64 @@ static json_t *file_json(const char *version, const char *path)
 }
 
 /* The program, the plugin and what decodes pictures: as they were executed and loaded, not what lies in their place by now. */
-static json_t *files_json(const struct trainer *t)
+static json_t *files_json(const struct identity *id)
 {
     struct image_codec codecs[IMAGE_CODECS];
     json_t *files = json_object();
     Dl_info plugin;
 
     json_object_set_new(files, "worker", file_json(DETD_VERSION, "/proc/self/exe"));
-    if (!t->machine.dev->host_memory)
+    if (!id->opt.dev->host_memory)
         json_object_set_new(files, "plugin",
-                            file_json(t->machine.dev->ops->version, dladdr(t->machine.dev->ops, &plugin) ? plugin.dli_fname : NULL));
+                            file_json(id->opt.dev->ops->version, dladdr(id->opt.dev->ops, &plugin) ? plugin.dli_fname : NULL));
     image_codecs(codecs);
     for (int i = 0; i < IMAGE_CODECS; i++)
         json_object_set_new(files, codecs[i].name, file_json(codecs[i].version, codecs[i].path));
     return files;
 }
 
-/* Without plans; made once. Borrowed. NULL: out of memory. */
-static json_t *describe(struct trainer *t)
+/* NULL: out of memory. */
+static json_t *describe(const struct identity *id)
 {
+    struct device *dev = id->opt.dev;
     struct device_info info;
-    json_t *root, *versions;
+    json_t *root = json_object(), *versions = json_object();
 
-    if (t->identity)
-        return t->identity;
-    root = json_object();
-    versions = json_object();
-    t->machine.dev->ops->info(t->machine.dev, &info);
-    json_object_set_new(root, "device", json_string(t->machine.dev->host_memory ? "cpu" : info.name));
-    json_object_set_new(root, "precision", json_string(t->spec->run_precision));
-    json_object_set_new(root, "files", files_json(t));
-    for (int i = 0; i < info.nversions && !t->machine.dev->host_memory; i++)
+    dev->ops->info(dev, &info);
+    json_object_set_new(root, "device", json_string(dev->host_memory ? "cpu" : info.name));
+    json_object_set_new(root, "precision", json_string(id->opt.precision));
+    json_object_set_new(root, "files", files_json(id));
+    for (int i = 0; i < info.nversions && !dev->host_memory; i++)
         json_object_set_new(versions, info.version[i].name, json_string(info.version[i].value));
     if (json_object_set_new(root, "versions", versions) < 0) {
         json_decref(root);
         return NULL;
     }
-    return t->identity = root;
+    return root;
+}
+
+int identity_open(const struct identity_options *opt, struct identity **ret_identity, struct err *err)
+{
+    struct identity *id = calloc(1, sizeof *id);
+
+    if (!id)
+        return err_set(err, ERR_DEVICE, "out of memory: identity.json");
+    id->opt = *opt;
+    id->root = describe(id);
+    if (!id->root) {
+        free(id);
+        return err_set(err, ERR_DEVICE, "out of memory: identity.json");
+    }
+    *ret_identity = id;
+    return 0;
+}
+
+void identity_close(struct identity *id)
+{
+    if (!id)
+        return;
+    json_decref(id->root);
+    free(id);
 }
 
 static const char *text_of(const json_t *object, const char *key)
@@ -121,7 +146,7 @@ static void compare_files(const json_t *old, const json_t *new, char *said)
     }
 }
 
-static int write_new(const struct trainer *t, json_t *root, struct err *err)
+static int write_new(const struct identity *id, json_t *root, struct err *err)
 {
     char path[PATH_BYTES], hex[33], *text = json_dumps(root, JSON_COMPACT | JSON_SORT_KEYS);
     struct file_out *out = NULL;
@@ -133,7 +158,7 @@ static int write_new(const struct trainer *t, json_t *root, struct err *err)
     free(text);
     json_object_set_new(root, "hash", json_string(hex));
     text = json_dumps(root, JSON_INDENT(1) | JSON_SORT_KEYS);
-    path_of(t, path);
+    path_of(id, path);
     rc = text ? file_out_open(path, &out, err) : err_set(err, ERR_DEVICE, "out of memory: identity.json");
     if (rc >= 0) {
         file_out_printf(out, err, "%s\n", text);
@@ -143,31 +168,25 @@ static int write_new(const struct trainer *t, json_t *root, struct err *err)
     return rc;
 }
 
-int identity_check(struct trainer *t, struct err *err)
+int identity_check(const struct identity *id, int64_t step, struct err *err)
 {
     char said[SAID_BYTES] = "";
-    json_t *old, *new, *versions, *value;
+    json_t *old = step > 0 ? read_old(id) : NULL, *versions, *value;
     const char *name;
     int rc = 0;
 
-    if (t->opt.rank != 0)
-        return 0;
-    new = describe(t);
-    if (!new)
-        return err_set(err, ERR_DEVICE, "out of memory: identity.json");
-    old = t->step > 0 ? read_old(t) : NULL;
     if (!old)
         return 0;
-    compare(old, new, "", "device", said);
-    compare(old, new, "", "precision", said);
-    compare_files(json_object_get(old, "files"), json_object_get(new, "files"), said);
-    versions = json_object_get(new, "versions");
+    compare(old, id->root, "", "device", said);
+    compare(old, id->root, "", "precision", said);
+    compare_files(json_object_get(old, "files"), json_object_get(id->root, "files"), said);
+    versions = json_object_get(id->root, "versions");
     json_object_foreach (versions, name, value) {
         compare(json_object_get(old, "versions"), versions, "", name, said);
     }
     if (said[0])
-        rc = report_event(t->machine.report, err, "warning", "identity", "from step %lld on the bits may be others than before: %s",
-                          (long long)t->step + 1, said);
+        rc = report_event(id->opt.report, err, "warning", "identity", "from step %lld on the bits may be others than before: %s",
+                          (long long)step + 1, said);
     json_decref(old);
     return rc;
 }
@@ -195,7 +214,7 @@ static bool same_choice(const char *a, const char *b)
 }
 
 /* Keeps the lines of `old` whose key is not among the new ones; counts the keys whose choice has changed. */
-static int merge_plans(json_t *plans, const json_t *old, const char **ret_first)
+static int keep_others(json_t *plans, const json_t *old, const char **ret_first)
 {
     size_t nnew = json_array_size(plans), i, k;
     int changed = 0;
@@ -229,27 +248,27 @@ static json_t *split_lines(char *text)
     return list;
 }
 
-int identity_save(struct trainer *t, struct err *err)
+int identity_save(const struct identity *id, struct err *err)
 {
-    json_t *old = read_old(t), *new = json_copy(describe(t)), *plans = NULL;
-    const struct plan_ops *plan = t->machine.dev->on->plan;
+    json_t *old = read_old(id), *new = json_copy(id->root), *plans = NULL;
+    const struct plan_ops *plan = id->opt.dev->on->plan;
     const char *first = NULL;
     char *text = NULL;
     struct err why;
     int rc = new ? 0 : err_set(err, ERR_DEVICE, "out of memory: identity.json"), changed;
 
     if (rc >= 0 && plan)
-        rc = plan->text(t->machine.dev, &text, err);
+        rc = plan->text(id->opt.dev, &text, err);
     if (rc >= 0 && text) {
         plans = split_lines(text);
-        changed = merge_plans(plans, json_object_get(old, "plans"), &first);
+        changed = keep_others(plans, json_object_get(old, "plans"), &first);
         if (changed > 0)
-            rc = report_event(t->machine.report, err, "warning", "identity",
+            rc = report_event(id->opt.report, err, "warning", "identity",
                               "%d convolutions are computed by other algorithms than before, as %.100s", changed, first);
         json_object_set_new(new, "plans", plans);
     }
-    if (rc >= 0 && write_new(t, new, &why) < 0) /* what only serves to warn does not end a training */
-        rc = report_event(t->machine.report, err, "warning", "identity", "not kept: %s", why.msg);
+    if (rc >= 0 && write_new(id, new, &why) < 0) /* what only serves to warn does not end a training */
+        rc = report_event(id->opt.report, err, "warning", "identity", "not kept: %s", why.msg);
     free(text);
     json_decref(old);
     json_decref(new);

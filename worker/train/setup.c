@@ -21,6 +21,8 @@
 #include "worker/optim/ema.h"
 #include "worker/train/feed.h"
 #include "worker/report/progress.h"
+#include "worker/train/losses.h"
+#include "worker/train/statistics.h"
 #include "worker/train/trainer_impl.h"
 
 static const size_t arena_chunk = (size_t)256 << 20, gpu_arena_chunk = (size_t)1 << 30, cache_bytes = (size_t)1 << 30;
@@ -219,41 +221,23 @@ static int open_update(struct trainer *t, struct err *err)
     return 0;
 }
 
-/* Records of so many doubles, one a shard, in device memory. Gathered once, as they are: ranks connect with the first, which later could wait for
- * the gradients'. */
-static int open_device_gather(struct trainer *t, size_t doubles, struct gather **ret, struct err *err)
+/* What a step leaves besides gradients: losses, batch statistics. */
+static int open_numbers(struct trainer *t, struct err *err)
 {
-    const struct gather_options o = {
-        .comm = t->machine.link, .nrecords = (int)t->spec->train_shards, .buffers = 2, .record_bytes = doubles * sizeof(double)
-    };
-    int rc = gather_open(&o, ret, err);
-
-    return rc < 0 || t->machine.dev->host_memory ? rc : gather_all(*ret, err);
-}
-
-/* Where the numbers of a step that all ranks need lie: losses, batch statistics, SyncBN's. */
-static int open_gathers(struct trainer *t, struct err *err)
-{
-    const struct model *m = t->model;
-    const struct gather_options losses = { .comm = t->machine.comm,
-                                           .nrecords = (int)t->spec->train_shards,
-                                           .buffers = 2,
-                                           .record_bytes = 2 * (size_t)m->ops->nterms * sizeof(double),
+    const struct jobspec *s = t->spec;
+    const struct losses_options losses = { .dev = t->machine.dev,
+                                           .comm = t->machine.comm,
+                                           .link = t->machine.link,
+                                           .model = t->model,
+                                           .shards = (int)s->train_shards,
+                                           .images = (int)(s->train_batch / s->train_shards),
                                            .head_bytes = CONTROL_WORDS * sizeof(uint64_t) };
-    size_t raw = (size_t)(t->shards.hi - t->shards.lo) * m->raw_terms * sizeof(double);
-    int rc = running_open(&t->running, m->norms, m->nnorms, err);
+    const struct statistics_options statistics = {
+        .dev = t->machine.dev, .link = t->machine.link, .model = t->model, .shards = (int)s->train_shards
+    };
+    int rc = losses_open(&losses, &t->losses, err);
 
-    if (rc < 0)
-        return rc;
-    t->raw = t->machine.dev->ops->alloc(t->machine.dev, raw);
-    t->raw_host = t->machine.dev->ops->host_alloc(t->machine.dev, raw);
-    t->raw_sent = t->machine.dev->ops->mark_new(t->machine.dev);
-    if (!t->raw || !t->raw_host || !t->raw_sent)
-        return err_set(err, ERR_DEVICE, "out of memory: losses");
-    rc = gather_open(&losses, &t->losses, err);
-    if (rc >= 0)
-        rc = open_device_gather(t, t->running.doubles, &t->stats, err);
-    return rc < 0 ? rc : open_device_gather(t, t->running.widest, &t->sync, err);
+    return rc < 0 ? rc : statistics_open(&statistics, &t->statistics, err);
 }
 
 static int open_model(struct trainer *t, struct err *err)
@@ -273,7 +257,7 @@ static int open_model(struct trainer *t, struct err *err)
         return err_set(err, ERR_DEVICE, "out of memory");
     rc = gradients_open(&r, t->model->params, t->model->nparams, &t->gradients, err);
     if (rc >= 0)
-        rc = open_gathers(t, err);
+        rc = open_numbers(t, err);
     return rc < 0 ? rc : open_update(t, err);
 }
 
@@ -324,18 +308,10 @@ void trainer_close(struct trainer *t)
     free(t->momentum);
     ema_close(t->ema);
     free(t->update);
-    running_close(&t->running);
     if (t->skip)
         t->machine.dev->ops->free(t->machine.dev, t->skip);
-    if (t->raw)
-        t->machine.dev->ops->free(t->machine.dev, t->raw);
-    if (t->raw_host)
-        t->machine.dev->ops->host_free(t->machine.dev, t->raw_host);
-    if (t->raw_sent)
-        t->machine.dev->ops->mark_free(t->machine.dev, t->raw_sent);
-    gather_close(t->losses);
-    gather_close(t->stats);
-    gather_close(t->sync);
+    losses_close(t->losses);
+    statistics_close(t->statistics);
     gather_close(t->val_losses);
     gradients_close(t->gradients);
     tape_free(t->tape);

@@ -7,8 +7,6 @@
 #include <time.h>
 
 #include "proto/err.h"
-#include "worker/comm/comm.h"
-#include "worker/comm/gather.h"
 #include "worker/layers/tape.h"
 #include "worker/core/tree.h"
 #include "worker/data/loader.h"
@@ -20,6 +18,8 @@
 #include "worker/train/feed.h"
 #include "worker/report/progress.h"
 #include "worker/optim/schedule.h"
+#include "worker/train/losses.h"
+#include "worker/train/statistics.h"
 #include "worker/train/trainer_impl.h"
 
 enum { SKIPS_MAX = 3 }; /* steps in a row without a finite gradient, the last of which ends the job */
@@ -36,7 +36,7 @@ static int64_t now_ns(void)
 
 struct wave {
     struct trainer *t;
-    const struct batch *batch;
+    struct span shards;
 };
 
 static float *grad_dest(void *arg, const struct param *p, int shard, bool *ret_written)
@@ -57,43 +57,26 @@ static double *stats_dest(void *arg, int index, int use, int shard)
 {
     const struct wave *w = arg;
 
-    return (double *)gather_record(w->t->stats, w->batch->shard[shard].shard) + running_at(&w->t->running, index, use);
+    return statistics_dest(w->t->statistics, index, use, w->shards.lo + shard);
 }
 
-/* SyncBN: the same numbers of all shards of the job, merged in tree order by every rank. */
 static int merge(void *arg, enum merge_kind kind, const double *const *local, int n, double *ret, struct err *err)
 {
     const struct wave *w = arg;
     struct trainer *t = w->t;
-    const struct device_ops *ops = t->machine.dev->ops;
-    const double *all[JOB_MAX_SHARDS];
-    int rc = 0;
+    int rc;
 
-    for (int s = 0; s < w->batch->nshards && rc >= 0; s++)
-        rc = ops->copy_async(t->machine.dev, gather_record(t->sync, w->batch->shard[s].shard), local[s], (size_t)n * sizeof(double), err);
     progress_phase(t->machine.progress, PHASE_SYNC);
-    if (rc >= 0)
-        rc = gather_all(t->sync, err);
+    rc = statistics_merge(t->statistics, kind, w->shards, local, n, ret, err);
     progress_phase(t->machine.progress, kind == MERGE_MOMENTS ? PHASE_FORWARD : PHASE_BACKWARD);
-    if (rc < 0)
-        return rc;
-    gather_rows(t->sync, 0, all);
-    if (kind == MERGE_MOMENTS)
-        return t->machine.dev->on->reduce->tree_moments(t->machine.dev, ret, all, (int)t->spec->train_shards, (n - 1) / 2, err);
-    return t->machine.dev->on->reduce->tree_sums(t->machine.dev, ret, all, (int)t->spec->train_shards, (size_t)n, err);
+    return rc;
 }
 
 /* ---- a wave ---- */
 
-/* What the losses of a shard of this rank leave on the device. */
-static double *raw_terms(const struct trainer *t, int shard)
-{
-    return t->raw + (size_t)(shard - t->shards.lo) * t->model->raw_terms;
-}
-
 static int run_wave(struct trainer *t, const struct batch *b, const struct model_batch *mb, struct err *err)
 {
-    struct wave w = { t, b };
+    struct wave w = { t, { b->shard[0].shard, b->shard[0].shard + b->nshards } };
     struct tape_hooks hooks = { &w, grad_dest, grad_ready, stats_dest, merge };
     struct model *m = t->model;
     double *raw[JOB_MAX_SHARDS];
@@ -102,7 +85,7 @@ static int run_wave(struct trainer *t, const struct batch *b, const struct model
     tape_begin(t->tape, TAPE_TRAIN, b->nshards, &hooks);
     gradients_wave(t->gradients, b->wave);
     for (int s = 0; s < b->nshards; s++)
-        raw[s] = raw_terms(t, b->shard[s].shard);
+        raw[s] = losses_raw(t->losses, b->shard[s].shard);
     progress_phase(t->machine.progress, PHASE_FORWARD);
     rc = m->ops->loss(m, t->tape, mb, 1.0f / (float)t->spec->train_batch, raw, err);
     if (rc < 0)
@@ -167,13 +150,9 @@ static int nonfinite(struct trainer *t, int shard, int term, struct err *err)
 
 static int check_finite(struct trainer *t, struct err *err)
 {
-    for (int v = 0; v < t->spec->train_shards; v++) {
-        int term = window_nonfinite(gather_read(t->losses, v), t->model->ops->nterms);
+    int term, shard = losses_nonfinite(t->losses, &term);
 
-        if (term >= 0)
-            return nonfinite(t, v, term, err);
-    }
-    return 0;
+    return shard < 0 ? 0 : nonfinite(t, shard, term, err);
 }
 
 static int update_params(struct trainer *t, float scale, struct err *err)
@@ -192,16 +171,6 @@ static int update_params(struct trainer *t, float scale, struct err *err)
                                          .ema_decay = ema };
     }
     return t->machine.dev->on->optim->sgd(t->machine.dev, t->update, t->nupdates, t->skip, err);
-}
-
-static int update_running(struct trainer *t, struct err *err)
-{
-    const double *records[JOB_MAX_SHARDS];
-
-    if (t->running.nitems == 0)
-        return 0;
-    gather_rows(t->stats, 0, records);
-    return running_update(&t->running, t->machine.dev, records, (int)t->spec->train_shards, (float)t->spec->model_bn_momentum, t->skip, err);
 }
 
 /* 1 where some number of the gradient is not finite. `host` has room for it. */
@@ -260,56 +229,29 @@ static int update(struct trainer *t, struct err *err)
         rc = skip_step(t, err);
     if (rc >= 0)
         rc = update_params(t, scale, err);
-    return rc < 0 ? rc : update_running(t, err);
+    return rc < 0 ? rc : statistics_update(t->statistics, (float)t->spec->model_bn_momentum, t->skip, err);
 }
 
-/* Losses of this rank start on their way to the host. */
-static int send_terms(struct trainer *t, struct err *err)
-{
-    size_t n = (size_t)(t->shards.hi - t->shards.lo) * t->model->raw_terms;
-    int rc = t->machine.dev->ops->copy_async(t->machine.dev, t->raw_host, t->raw, n * sizeof *t->raw, err);
-
-    return rc < 0 ? rc : t->machine.dev->ops->mark(t->machine.dev, t->raw_sent, err);
-}
-
-/* Here and in gradients_wait() the host waits for the device, and nowhere else in a step. */
-static int take_terms(struct trainer *t, struct err *err)
-{
-    const struct model *m = t->model;
-    int images = (int)(t->spec->train_batch / t->spec->train_shards), rc = t->machine.dev->ops->reach(t->machine.dev, t->raw_sent, err);
-
-    if (rc >= 0)
-        rc = comm_check(t->machine.link, COMM_SYNC, err);
-    for (int v = t->shards.lo; v < t->shards.hi && rc >= 0; v++) {
-        double *record = gather_record(t->losses, v);
-
-        m->ops->sum_terms(m, t->raw_host + (size_t)(v - t->shards.lo) * m->raw_terms, images, record);
-        window_record(m->ops->terms, m->ops->nterms, record);
-    }
-    return rc;
-}
-
+/* In losses_gather() and gradients_wait() the host waits for the device, and nowhere else in a step. */
 static int gather_step(struct trainer *t, struct err *err)
 {
     struct control_word word = { WORD_NONE, 0, 0 };
-    int rc = gather_all(t->stats, err);
+    int rc = statistics_gather(t->statistics, err);
 
     if (rc >= 0)
-        rc = send_terms(t, err);
+        rc = losses_send(t->losses, err);
     if (rc >= 0 && t->opt.rank == 0)
         rc = control_poll(&t->control, t->step + 1, &word, err);
-    control_pack(&word, gather_head(t->losses));
+    control_pack(&word, losses_head(t->losses));
     progress_phase(t->machine.progress, PHASE_REDUCE);
     feed_ahead(t->feed); /* while the device is at the waves */
     if (rc >= 0)
-        rc = take_terms(t, err);
-    if (rc >= 0)
-        rc = gather_all(t->losses, err); /* while the last gradients are reduced */
+        rc = losses_gather(t->losses, err); /* while the last gradients are reduced */
     if (rc >= 0)
         rc = gradients_wait(t->gradients, err);
     if (rc < 0)
         return rc;
-    word = control_unpack(gather_read_head(t->losses, 0));
+    word = control_unpack(losses_read_head(t->losses, 0));
     control_take(&t->control, t->step + 1, &word);
     return rc;
 }
@@ -328,8 +270,6 @@ static int reason(struct trainer *t, int rc, struct err *err)
 
 int trainer_step(struct trainer *t, struct err *err)
 {
-    const struct model_ops *ops = t->model->ops;
-    const double *rows[JOB_MAX_SHARDS];
     double sums[2 * WINDOW_MAX_TERMS];
     int64_t began;
     int rc;
@@ -355,8 +295,7 @@ int trainer_step(struct trainer *t, struct err *err)
     if (rc < 0)
         return reason(t, rc, err);
     feed_ahead(t->feed); /* if it was not decoded before */
-    gather_rows(t->losses, 0, rows);
-    window_sum(ops->nterms, rows, (int)t->spec->train_shards, sums);
+    losses_sum(t->losses, sums);
     window_add(&t->window, sums, t->spec->train_batch);
     t->step++;
     progress_step(t->machine.progress, (uint64_t)t->step);

@@ -11,7 +11,6 @@
 #include "worker/report/report.h"
 #include "worker/train/control.h"
 #include "worker/train/machine.h"
-#include "worker/train/running.h"
 #include "worker/train/trainer.h"
 #include "worker/train/window.h"
 
@@ -19,6 +18,8 @@ struct ema;
 struct shapes;
 struct feed;
 struct identity;
+struct losses;
+struct statistics;
 struct gather;
 
 struct trainer {
@@ -33,17 +34,13 @@ struct trainer {
     struct arena *arena;
     struct tape *tape;
     struct gradients *gradients;
-    struct gather *losses;        /* of the shards of a step: numerators and denominators; its head: control words */
-    struct gather *stats;         /* batch statistics of all normalisations, once a step, on the device */
-    struct gather *sync;          /* SyncBN's, inside a step, on the device; empty without */
-    struct gather *val_losses;    /* made at the first validation */
-    double *raw, *raw_host;       /* [shards of this rank][model->raw_terms]: what the losses of this step left on the device, and a copy */
-    struct device_mark *raw_sent; /* the copy is made */
-    float **momentum;             /* [nparams], NULL for running statistics */
-    struct ema *ema;              /* NULL: train.ema is 0 */
-    struct sgd_item *update;      /* [nupdates], working memory of the optimizer step */
+    struct losses *losses;
+    struct statistics *statistics;
+    struct gather *val_losses; /* made at the first validation */
+    float **momentum;          /* [nparams], NULL for running statistics */
+    struct ema *ema;           /* NULL: train.ema is 0 */
+    struct sgd_item *update;   /* [nupdates], working memory of the optimizer step */
     int nupdates;
-    struct running running;
     int32_t *skip; /* device memory: not 0 = the gradient is not finite, nothing is written */
     /* data */
     struct dataset *train, *val; /* val: NULL without validation */

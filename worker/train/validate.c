@@ -17,6 +17,7 @@
 #include "worker/optim/ema.h"
 #include "worker/train/feed.h"
 #include "worker/report/progress.h"
+#include "worker/train/losses.h"
 #include "worker/train/scores.h"
 #include "worker/train/trainer_impl.h"
 
@@ -27,6 +28,7 @@ struct pass {
     struct candidate *found; /* [max_det] */
     struct detection *dets;
     size_t ndets, room;
+    double *raw; /* [model->raw_terms], what the losses of a shard leave */
 };
 
 static int pass_open(struct pass *p, struct trainer *t, struct err *err)
@@ -37,7 +39,8 @@ static int pass_open(struct pass *p, struct trainer *t, struct err *err)
     p->t = t;
     p->nshards = val_shards(t->val->nimages, (int)t->spec->val_batch);
     p->found = calloc((size_t)t->spec->val_max_det, sizeof *p->found);
-    if (!p->found)
+    p->raw = calloc(t->model->raw_terms, sizeof *p->raw);
+    if (!p->found || !p->raw)
         return err_set(err, ERR_DEVICE, "out of memory: validation");
     losses.nrecords = p->nshards;
     losses.record_bytes = 2 * (size_t)t->model->ops->nterms * sizeof(double);
@@ -48,6 +51,7 @@ static void pass_close(struct pass *p)
 {
     free(p->found);
     free(p->dets);
+    free(p->raw);
 }
 
 static int keep(struct pass *p, int image, const struct candidate *c, const struct placement *place, struct err *err)
@@ -98,15 +102,16 @@ static int one_shard(struct pass *p, const struct batch *b, const struct model_b
     struct trainer *t = p->t;
     const struct model_ops *ops = t->model->ops;
     double *record = gather_record(t->val_losses, b->shard[0].shard);
+    double *raw = losses_raw(t->losses, t->shards.lo);
     int term, rc;
 
     tape_begin(t->tape, TAPE_EVAL, 1, NULL);
-    rc = ops->loss(t->model, t->tape, mb, 1, &t->raw, err);
+    rc = ops->loss(t->model, t->tape, mb, 1, &raw, err);
     if (rc >= 0)
-        rc = t->machine.dev->ops->download(t->machine.dev, t->raw_host, t->raw, t->model->raw_terms * sizeof *t->raw, err);
+        rc = t->machine.dev->ops->download(t->machine.dev, p->raw, raw, t->model->raw_terms * sizeof *raw, err);
     if (rc < 0)
         return rc;
-    ops->sum_terms(t->model, t->raw_host, b->shard[0].n, record);
+    ops->sum_terms(t->model, p->raw, b->shard[0].n, record);
     window_record(ops->terms, ops->nterms, record);
     term = window_nonfinite(record, ops->nterms);
     if (term >= 0)

@@ -56,7 +56,7 @@ static double *net_stats_dest(void *arg, int index, int use, int shard)
     return n->stats[index][use][shard];
 }
 
-static void net_free(struct net *n)
+__attribute__((unused)) static void net_free(struct net *n)
 {
     tape_free(n->tape);
     arena_free(n->arena);
@@ -68,7 +68,7 @@ static void net_free(struct net *n)
 }
 
 /* Shards of `images` images of h[s] x w[s] pixels and c channels. */
-static void net_open_on(struct net *n, int device, int nshards, int images, const int *h, const int *w, int c)
+__attribute__((unused)) static void net_open_on(struct net *n, int device, int nshards, int images, const int *h, const int *w, int c)
 {
     *n = (struct net){ .dev = devices.dev[device], .nshards = nshards };
     use_device(device);
@@ -86,7 +86,7 @@ static void net_open_on(struct net *n, int device, int nshards, int images, cons
     }
 }
 
-static struct param *net_param(struct net *n, enum param_kind kind, int k, int size, int c, bool trainable)
+__attribute__((unused)) static struct param *net_param(struct net *n, enum param_kind kind, int k, int size, int c, bool trainable)
 {
     struct param *p = calloc(1, sizeof *p);
     float *w;
@@ -105,7 +105,7 @@ static struct param *net_param(struct net *n, enum param_kind kind, int k, int s
 }
 
 /* trainable: gamma and beta. */
-static struct norm net_norm(struct net *n, int c, bool trainable, bool frozen)
+__attribute__((unused)) static struct norm net_norm(struct net *n, int c, bool trainable, bool frozen)
 {
     struct norm norm = { .eps = 1e-5f, .index = n->nnorms, .frozen = frozen, .uses = 1 };
 
@@ -121,7 +121,7 @@ static struct norm net_norm(struct net *n, int c, bool trainable, bool frozen)
     return norm;
 }
 
-static struct value *net_begin(struct net *n)
+__attribute__((unused)) static struct value *net_begin(struct net *n)
 {
     memset(n->ready, 0, sizeof n->ready);
     tape_begin(n->tape, TAPE_TRAIN, n->nshards, &n->hooks);
@@ -129,7 +129,7 @@ static struct value *net_begin(struct net *n)
 }
 
 /* Some gradient arrives at v, as a loss would leave it: of element i of shard s always the same. */
-static void net_seed(struct net *n, struct value *v, uint64_t which)
+__attribute__((unused)) static void net_seed(struct net *n, struct value *v, uint64_t which)
 {
     float beta;
 
@@ -149,13 +149,13 @@ static void net_seed(struct net *n, struct value *v, uint64_t which)
     }
 }
 
-static void net_back(struct net *n)
+__attribute__((unused)) static void net_back(struct net *n)
 {
     NET_OK(n, tape_backward(n->tape, n->param, n->nparams, &n->err));
 }
 
 /* p's gradient of shard s; caller frees. */
-static float *net_grad(struct net *n, const struct param *p, int s)
+__attribute__((unused)) static float *net_grad(struct net *n, const struct param *p, int s)
 {
     float *g = malloc(p->count * sizeof *g);
 

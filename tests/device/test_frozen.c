@@ -233,10 +233,77 @@ static void detached(void **state)
     }
 }
 
+/* Every layer in a chain; the model drops each value when the next is there. */
+static void chain(struct net *n, bool drops, struct param *p[4], struct norm *norm)
+{
+    const struct conv cv = { 1, 1 };
+    struct value *v = net_begin(n), *kept[12];
+    int count = 0;
+
+#define NEXT(call)                                                             \
+    do {                                                                       \
+        kept[count++] = v;                                                     \
+        v = (call);                                                            \
+        if (drops)                                                             \
+            tape_drop(n->tape, v == kept[count - 1] ? NULL : kept[count - 1]); \
+    } while (0)
+    NEXT(layer_conv(n->tape, v, &cv, p[0], NULL));
+    NEXT(layer_act(n->tape, v, ACT_LEAKY));
+    NEXT(layer_act(n->tape, v, ACT_LOGISTIC));
+    NEXT(layer_conv_norm(n->tape, v, &cv, p[1], norm, LEAKY_SLOPE));
+    NEXT(layer_maxpool(n->tape, v, &(struct pooling){ 3, 1, 2 }));
+    NEXT(layer_conv_norm(n->tape, v, &cv, p[2], norm + 1, 1));
+    NEXT(layer_act(n->tape, v, ACT_TANH));
+    NEXT(layer_concat(n->tape, (struct value *[]){ v, v }, 2));
+    NEXT(layer_upsample(n->tape, v, 2));
+    NEXT(layer_maxpool(n->tape, v, &(struct pooling){ 3, 2, 2 }));
+    NEXT(layer_add(n->tape, v, v));
+    NEXT(layer_conv(n->tape, v, &cv, p[3], NULL));
+#undef NEXT
+    net_seed(n, v, 0);
+    net_back(n);
+}
+
+/* What backward still reads stays, though the model has dropped it. */
+static void dropped(void **state)
+{
+    (void)state;
+    for (int d = 0; d < devices.n; d++) {
+        float *want[8][NET_SHARDS];
+        size_t peak[2];
+
+        for (int drops = 0; drops < 2; drops++) {
+            struct param *p[4];
+            struct norm norm[2];
+            struct net n;
+
+            net_open_on(&n, d, 2, 2, side, side, C);
+            for (int i = 0; i < 4; i++)
+                p[i] = net_param(&n, PARAM_CONV, C, 3, i == 3 ? 2 * C : C, true);
+            for (int i = 0; i < 2; i++)
+                norm[i] = net_norm(&n, C, true, false);
+            chain(&n, drops, p, norm);
+            peak[drops] = arena_peak(n.arena);
+            for (int i = 0; i < 8; i++) {
+                const struct param *of = i < 4 ? p[i] : i % 2 ? norm[i / 6].beta : norm[i / 6].gamma;
+
+                if (drops)
+                    equal_grad(&n, of, want[i]);
+                else
+                    keep_grad(&n, of, want[i]);
+                if (drops)
+                    free_grad(&n, want[i]);
+            }
+            net_free(&n);
+        }
+        assert_true(peak[1] < peak[0]);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = { cmocka_unit_test(frozen_parts), cmocka_unit_test(half_an_affine), cmocka_unit_test(frozen_backbone),
-                                        cmocka_unit_test(detached) };
+                                        cmocka_unit_test(detached), cmocka_unit_test(dropped) };
 
     return cmocka_run_group_tests(tests, open_devices, close_devices);
 }

@@ -10,7 +10,8 @@ channel, variance of each channel].
 Run from the repository root: /usr/bin/python3 tests/golden/make_norm.py"""
 import torch
 
-from make_yolov3 import noise, write
+from make_yolov3 import noise
+from yolo import write
 
 CHANNELS, STEPS, MOMENTUM = 3, 2, 0.1
 EVEN, UNEVEN = [64] * 8, [1, 6, 25, 1, 40, 3, 1, 1]

@@ -22,6 +22,7 @@
 #include "worker/train/feed.h"
 #include "worker/report/progress.h"
 #include "worker/train/losses.h"
+#include "worker/train/shapes.h"
 #include "worker/train/statistics.h"
 #include "worker/train/trainer_impl.h"
 
@@ -139,19 +140,6 @@ static int open_data(struct trainer *t, struct err *err)
     return rc < 0 ? rc : same_classes(t->train, t->val, err);
 }
 
-struct scales trainer_scales(const struct trainer *t)
-{
-    const struct jobspec *s = t->spec;
-    bool multi = s->data_augment_multiscale;
-    int side = canvas_long_side(t->model->canvas);
-    struct scales z = { t->model->canvas, multi && s->data_augment_size_min > 0 ? (int)s->data_augment_size_min : side,
-                        multi && s->data_augment_size_max > 0 ? (int)s->data_augment_size_max : side, JOB_SIZE_GRAIN, t->model->grain };
-
-    while (z.apart % t->model->grain)
-        z.apart += JOB_SIZE_GRAIN;
-    return z;
-}
-
 static int open_feed(struct trainer *t, struct loader *loader, struct feed **ret_feed, struct err *err)
 {
     *ret_feed = feed_open(t->machine.dev, t->machine.carrier, loader);
@@ -167,12 +155,12 @@ static int open_loaders(struct trainer *t, struct err *err)
         .seed = (uint64_t)s->train_seed,
         .batch = (int)s->train_batch,
         .shards = (int)s->train_shards,
-        .shard_lo = t->shards.lo,
-        .shard_hi = t->shards.hi,
+        .shard_lo = t->course.mine.lo,
+        .shard_hi = t->course.mine.hi,
         .waves = (int)s->train_waves,
         .first_step = t->step + 1,
         .steps = s->train_steps,
-        .scales = trainer_scales(t),
+        .scales = t->course.scales,
         .augment = { (float)s->data_augment_flip, (float)s->data_augment_vflip, (float)s->data_augment_jitter, (float)s->data_augment_scale,
                      (float)s->data_augment_hue, (float)s->data_augment_saturation, (float)s->data_augment_exposure },
         .on_bad = strcmp(s->data_on_bad, "skip") == 0 ? BAD_SKIP : BAD_ERROR,
@@ -240,6 +228,21 @@ static int open_numbers(struct trainer *t, struct err *err)
     return rc < 0 ? rc : statistics_open(&statistics, &t->statistics, err);
 }
 
+static int open_shapes(struct trainer *t, struct err *err)
+{
+    const struct shapes_options o = {
+        .machine = &t->machine,
+        .model = t->model,
+        .course = &t->course,
+        .control = &t->control,
+        .val_images = t->val ? t->val->nimages : 0,
+        .val_batch = (int)t->spec->val_batch,
+    };
+
+    t->shapes = shapes_new(&o);
+    return t->shapes ? 0 : err_set(err, ERR_DEVICE, "out of memory");
+}
+
 static int open_model(struct trainer *t, struct err *err)
 {
     const struct jobspec *s = t->spec;
@@ -248,6 +251,7 @@ static int open_model(struct trainer *t, struct err *err)
 
     if (rc < 0)
         return rc;
+    course_init(&t->course, s, t->opt.rank, t->opt.nranks, t->model->canvas, t->model->grain);
     r.dev = t->machine.dev;
     r.side = t->machine.side;
     r.comm = t->machine.link;
@@ -258,6 +262,8 @@ static int open_model(struct trainer *t, struct err *err)
     rc = gradients_open(&r, t->model->params, t->model->nparams, &t->gradients, err);
     if (rc >= 0)
         rc = open_numbers(t, err);
+    if (rc >= 0)
+        rc = open_shapes(t, err);
     return rc < 0 ? rc : open_update(t, err);
 }
 
@@ -278,7 +284,6 @@ int trainer_open(struct trainer *t, const struct jobspec *spec, const struct tra
     t->best = INFINITY;
     t->val_loss = NAN;
     t->saved_step = t->val_step = -1;
-    t->shards = rank_shards(opt->rank, opt->nranks, (int)spec->train_shards);
     rc = open_machine(t, err);
     if (rc >= 0)
         rc = open_data(t, err);
@@ -298,7 +303,7 @@ int trainer_open(struct trainer *t, const struct jobspec *spec, const struct tra
 
 void trainer_close(struct trainer *t)
 {
-    free(t->shapes);
+    shapes_free(t->shapes);
     feed_close(t->feed);
     feed_close(t->val_feed);
     loader_close(t->loader);

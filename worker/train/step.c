@@ -19,6 +19,7 @@
 #include "worker/report/progress.h"
 #include "worker/optim/schedule.h"
 #include "worker/train/losses.h"
+#include "worker/train/shapes.h"
 #include "worker/train/statistics.h"
 #include "worker/train/trainer_impl.h"
 
@@ -97,13 +98,6 @@ static int run_wave(struct trainer *t, const struct batch *b, const struct model
     for (int s = 0; s < b->nshards; s++)
         t->images_rank += b->shard[s].n;
     return rc;
-}
-
-struct canvas trainer_canvas(const struct trainer *t, int64_t step)
-{
-    struct scales scales = trainer_scales(t);
-
-    return scales_canvas(&scales, (uint64_t)t->spec->train_seed, step, t->spec->train_steps);
 }
 
 static int all_waves(struct trainer *t, struct err *err)
@@ -274,10 +268,9 @@ int trainer_step(struct trainer *t, struct err *err)
     int64_t began;
     int rc;
 
-    t->tier = control_tier_at(&t->control, t->step + 1);
-    t->machine.dev->ops->set_tier(t->machine.dev, t->tier);
+    t->machine.dev->ops->set_tier(t->machine.dev, control_tier_at(&t->control, t->step + 1));
     began = now_ns();
-    rc = shapes_ready(t, err);
+    rc = shapes_ready(t->shapes, t->step + 1, err);
     if (t->window.images == 0 || t->window_ns == 0) { /* a resumed window has images that were trained before */
         t->window_ns = now_ns();
         t->window_resumed = t->window.images;

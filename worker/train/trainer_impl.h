@@ -5,11 +5,10 @@
 #include <stdint.h>
 
 #include "proto/jobspec.h"
-#include "worker/core/shards.h"
-#include "worker/data/sampler.h"
 #include "worker/gradients/gradients.h"
 #include "worker/report/report.h"
 #include "worker/train/control.h"
+#include "worker/train/course.h"
 #include "worker/train/machine.h"
 #include "worker/train/trainer.h"
 #include "worker/train/window.h"
@@ -28,6 +27,7 @@ struct trainer {
     struct machine machine;
     char store_id[REPORT_STORE_ID]; /* whose job it is, see ckpt.h */
     struct control control;
+    struct course course;
     struct identity *identity; /* rank 0 */
     /* model */
     struct model *model;
@@ -46,9 +46,7 @@ struct trainer {
     struct dataset *train, *val; /* val: NULL without validation */
     struct loader *loader, *val_loader;
     struct feed *feed, *val_feed;
-    struct span shards;    /* of this rank */
     struct shapes *shapes; /* that the device was told to expect */
-    enum tier tier;        /* of the device: that of the present step, or of the last */
     /* the job's state */
     int64_t step;         /* completed */
     int64_t skips;        /* the last so many steps were skipped: their gradient was not finite */
@@ -65,7 +63,6 @@ struct trainer {
 
 /* ---- setup.c ---- */
 /* Opens everything up to the state a job starts from, the checkpoint loaded. On failure trainer_close() frees what there is. */
-struct scales trainer_scales(const struct trainer *t);
 int trainer_open(struct trainer *t, const struct jobspec *spec, const struct trainer_options *opt, struct err *err);
 void trainer_close(struct trainer *t);
 
@@ -73,18 +70,11 @@ void trainer_close(struct trainer *t);
 /* One optimizer step: all waves, reduction, update, window sums. ERR_NONFINITE names step, term and images, or after
  * three steps in a row without a finite gradient step and parameter. */
 int trainer_step(struct trainer *t, struct err *err);
-/* The network's input in a step, counted from 1. */
-struct canvas trainer_canvas(const struct trainer *t, int64_t step);
 /* Rank 0 reports the open window as the losses up to t->step, all ranks start a new one. */
 int trainer_log(struct trainer *t, struct err *err);
 
 /* Rank 0: one loss record of the job's state as it is now. */
 int trainer_report(struct trainer *t, const char *split, const struct window *w, double images_per_s, struct err *err);
-
-/* ---- shapes.c ---- */
-/* Before a step, in its tier: a device that plans is ready for all shapes that are known to come, so that no step has to wait for a plan. Rank
- * 0 reports what that took. */
-int shapes_ready(struct trainer *t, struct err *err);
 
 /* ---- validate.c ---- */
 /* Losses and detections of the whole validation split; rank 0 scores and reports. */

@@ -102,7 +102,7 @@ static int one_shard(struct pass *p, const struct batch *b, const struct model_b
     struct trainer *t = p->t;
     const struct model_ops *ops = t->model->ops;
     double *record = gather_record(t->val_losses, b->shard[0].shard);
-    double *raw = losses_raw(t->losses, t->shards.lo);
+    double *raw = losses_raw(t->losses, t->course.mine.lo);
     int term, rc;
 
     tape_begin(t->tape, TAPE_EVAL, 1, NULL);

@@ -1,0 +1,172 @@
+/* tests/unit/test_shapes.c - which canvas a step has, and that a device that plans hears of every shape before it is computed, once.
+ * uses: proto trainer cpu */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <cmocka.h>
+
+#include "proto/err.h"
+#include "proto/jobspec.h"
+#include "worker/models/model.h"
+#include "worker/ops/families.h"
+#include "worker/report/progress.h"
+#include "worker/report/report.h"
+#include "worker/train/control.h"
+#include "worker/train/course.h"
+#include "worker/train/machine.h"
+#include "worker/train/shapes.h"
+
+/* A device of which only tiers and readiness are asked, and a model that writes down what it is told. */
+static enum tier tier;
+static char told[2000];
+
+static void set_tier(struct device *dev, enum tier to)
+{
+    (void)dev;
+    tier = to;
+}
+
+static int ready(struct device *dev, struct plan_readiness *ret, struct err *err)
+{
+    (void)dev, (void)err;
+    ret->plans++;
+    return 0;
+}
+
+static int told_of(struct model *m, enum tape_mode mode, int n, int nshards, struct canvas canvas, struct err *err)
+{
+    size_t used = strlen(told);
+
+    (void)m, (void)err;
+    snprintf(told + used, sizeof told - used, "%s %s %dx%d %dx%d\n", mode == TAPE_TRAIN ? "train" : "val", tier_name(tier), nshards, n,
+             canvas.w, canvas.h);
+    return 0;
+}
+
+static const struct device_ops ops = { .name = "gpu", .set_tier = set_tier };
+static const struct plan_ops plan = { .ready = ready };
+static const struct families computes = { .plan = &plan };
+static const struct model_ops model_ops = { .plan = told_of };
+static struct device device = { .ops = &ops, .on = &computes };
+static struct model model = { .ops = &model_ops };
+
+struct job {
+    struct jobspec spec;
+    struct course course;
+    struct control control;
+    struct machine machine;
+    struct shapes *shapes;
+};
+
+static void open_job(struct job *j, int rank, int val_images)
+{
+    struct shapes_options o = { &j->machine, &model, &j->course, &j->control, val_images, 8 };
+    struct err err;
+
+    j->spec.train_batch = 24;
+    j->spec.train_seed = 1;
+    course_init(&j->course, &j->spec, rank, 3, (struct canvas){ 96, 192 }, 32);
+    control_init(&j->control, NULL, 10, TIER_RERUN);
+    j->machine.dev = &device;
+    assert_int_equal(progress_open(-1, &j->machine.progress, &err), 0);
+    assert_int_equal(report_open(-1, rank, rank, 3, &j->machine.report, &err), 0);
+    j->shapes = shapes_new(&o);
+    assert_non_null(j->shapes);
+}
+
+static const char *told_before(struct job *j, int64_t step)
+{
+    struct err err;
+
+    told[0] = '\0';
+    set_tier(&device, control_tier_at(&j->control, step));
+    assert_int_equal(shapes_ready(j->shapes, step, &err), 0);
+    assert_int_equal(tier, control_tier_at(&j->control, step));
+    return told;
+}
+
+static void close_job(struct job *j)
+{
+    shapes_free(j->shapes);
+    progress_close(j->machine.progress);
+    report_close(j->machine.report);
+}
+
+/* Rank 1 of 3 has shards 2 .. 4 of 8: with two waves one, then two together. */
+static void shapes_are_told_once(void **state)
+{
+    struct job j = { .spec = { .train_steps = 100, .train_shards = 8, .train_waves = 2 } };
+
+    (void)state;
+    open_job(&j, 1, 13);
+    assert_int_equal(j.course.mine.lo, 2);
+    assert_int_equal(j.course.mine.hi, 5);
+    assert_string_equal(told_before(&j, 1), "train rerun 1x3 192x96\ntrain rerun 2x3 192x96\nval rerun 1x5 192x96\n");
+    assert_string_equal(told_before(&j, 2), "");
+    control_tier(&j.control, 11, TIER_WORLD);
+    assert_string_equal(told_before(&j, 5), "train world 1x3 192x96\ntrain world 2x3 192x96\nval world 1x5 192x96\n");
+    assert_string_equal(told_before(&j, 11), "");
+    close_job(&j);
+}
+
+/* Whole validation shards are rank 0's, the last is rank 1's; rank 2 has none. */
+static void validation_is_told_to_who_has_it(void **state)
+{
+    static const char *const want[] = { "val rerun 1x8 192x96\n", "val rerun 1x5 192x96\n", "" };
+
+    (void)state;
+    for (int rank = 0; rank < 3; rank++) {
+        struct job j = { .spec = { .train_steps = 10, .train_shards = 8, .train_waves = 1 } };
+
+        open_job(&j, rank, 13);
+        assert_string_equal(strchr(told_before(&j, 1), '\n') + 1, want[rank]);
+        close_job(&j);
+    }
+}
+
+static void canvases_keep_their_ratio(void **state)
+{
+    struct job j = { .spec = { .train_steps = 2000,
+                               .train_shards = 8,
+                               .train_waves = 1,
+                               .data_augment_multiscale = true,
+                               .data_augment_size_min = 128,
+                               .data_augment_size_max = 256 } };
+    int largest = 0, smallest = 1000;
+
+    (void)state;
+    open_job(&j, 2, 0);
+    for (int step = 1; step <= 1900; step++) {
+        struct canvas c = course_canvas(&j.course, step);
+
+        assert_true(c.w % 32 == 0 && c.h % 32 == 0 && c.w >= 2 * c.h - 32 && c.w <= 2 * c.h + 32);
+        largest = c.w > largest ? c.w : largest;
+        smallest = c.w < smallest ? c.w : smallest;
+    }
+    assert_int_equal(smallest, 128);
+    assert_int_equal(largest, 256);
+    told_before(&j, 1);
+    for (int w = 128; w <= 256; w += 32) {
+        char want[40];
+
+        snprintf(want, sizeof want, " %dx", w);
+        assert_non_null(strstr(told, want));
+        assert_null(strstr(strstr(told, want) + 1, want));
+    }
+    close_job(&j);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(shapes_are_told_once),
+        cmocka_unit_test(validation_is_told_to_who_has_it),
+        cmocka_unit_test(canvases_keep_their_ratio),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

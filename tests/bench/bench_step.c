@@ -18,7 +18,7 @@
 #include "worker/layers/tape.h"
 #include "worker/backend/devices.h"
 #include "worker/layers/layers.h"
-#include "worker/models/model.h"
+#include "worker/models/builtin.h"
 #include "worker/ops/families.h"
 #include "worker/gradients/gradients.h"
 
@@ -229,7 +229,7 @@ static void bench_open(struct bench *b, const struct options *o, int shards, enu
     struct err err = { 0 };
 
     *b = (struct bench){ .batch = o->batch, .size = o->size, .shards = shards, .tier = tier, .dev = o->dev };
-    if (jobspec_parse(root, &b->spec, &err) < 0 || model_open(b->spec, CLASSES, b->dev, &b->model, &err) < 0)
+    if (jobspec_parse(root, &b->spec, &err) < 0 || model_open(&models_builtin, b->spec, CLASSES, b->dev, &b->model, &err) < 0)
         die(&err);
     b->arena = arena_new(b->dev, (size_t)256 << 20);
     b->tape = tape_new(b->dev, b->arena, b->model->nparams);

@@ -13,7 +13,7 @@
 #include "worker/core/arena.h"
 #include "worker/layers/tape.h"
 #include "worker/layers/layers.h"
-#include "worker/models/model.h"
+#include "worker/models/builtin.h"
 #include "worker/gradients/gradients.h"
 
 enum { CLASSES = 3, BATCH = 8, SHARDS = 4, BOXES = 2, STEPS = 2 };
@@ -125,7 +125,7 @@ static void run_open(struct run *r, const struct device_ops *ops, enum precision
     if (!r->dev->host_memory)
         OK(comm_open_staged(r->host, r->dev, r->side, &r->link, &err));
     OK(jobspec_parse(root, &r->spec, &err));
-    OK(model_open(r->spec, CLASSES, r->dev, &r->model, &err));
+    OK(model_open(&models_builtin, r->spec, CLASSES, r->dev, &r->model, &err));
     json_decref(root);
     r->dev->ops->set_tier(r->dev, tier);
     r->arena = arena_new(r->dev, (size_t)32 << 20);

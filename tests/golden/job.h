@@ -19,6 +19,7 @@
 #include "proto/err.h"
 #include "proto/jobspec.h"
 #include "worker/backend/devices.h"
+#include "worker/models/builtin.h"
 #include "worker/train/trainer.h"
 
 #define GOLDEN "tests/golden/trainer"
@@ -79,6 +80,7 @@ static inline void be_rank(const struct jobspec *spec, struct trainer_options *o
     int rc;
 
     snprintf(log, sizeof log, "%s/rank-%d", opt->job_dir, opt->rank);
+    opt->models = &models_builtin;
     if (!freopen(log, "w", stdout))
         _exit(1);
     rc = device_backend(spec->run_device, spec->run_isa, &opt->backend, &err);

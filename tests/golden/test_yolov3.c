@@ -17,7 +17,7 @@
 #include "worker/core/safetensors.h"
 #include "worker/layers/tape.h"
 #include "worker/layers/layers.h"
-#include "worker/models/model.h"
+#include "worker/models/builtin.h"
 
 const struct device_ops *cpu_backend_avx512(void);
 const struct device_ops *cpu_backend_avx2(void);
@@ -161,7 +161,7 @@ static void net_open(struct net *n, const struct device_ops *ops, const char *cf
     n->nshards = nshards;
     assert_int_equal(json_object_set_new(json_object_get(root, "model"), "ignore_thresh", json_real(0.5)), 0);
     if (jobspec_parse(root, &n->spec, &err) < 0 || ops->open(0, &opt, &n->dev, &err) < 0 ||
-        model_open(n->spec, CLASSES, n->dev, &n->model, &err) < 0)
+        model_open(&models_builtin, n->spec, CLASSES, n->dev, &n->model, &err) < 0)
         fail_msg("%s", err.msg);
     json_decref(root);
     n->arena = arena_new(n->dev, 16 << 20);

@@ -22,6 +22,7 @@
 #include "worker/models/model.h"
 #include "worker/checkpoint/ckpt.h"
 #include "worker/optim/ema.h"
+#include "worker/models/builtin.h"
 #include "worker/train/trainer.h"
 
 const struct device_ops *cpu_backend_generic(void);
@@ -196,9 +197,14 @@ static struct jobspec *spec_of(double ema)
 static int train(const char *job, double ema, struct err *err)
 {
     char dir[128];
-    struct trainer_options opt = {
-        .backend = cpu_backend_generic(), .job_dir = dir, .nranks = 1, .attempt = 1, .control_fd = -1, .comm_fd = -1, .progress_fd = -1
-    };
+    struct trainer_options opt = { .models = &models_builtin,
+                                   .backend = cpu_backend_generic(),
+                                   .job_dir = dir,
+                                   .nranks = 1,
+                                   .attempt = 1,
+                                   .control_fd = -1,
+                                   .comm_fd = -1,
+                                   .progress_fd = -1 };
     struct jobspec *spec = spec_of(ema);
     int out = dup(STDOUT_FILENO), nowhere = open("/dev/null", O_WRONLY | O_CLOEXEC), rc;
 

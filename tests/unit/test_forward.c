@@ -13,7 +13,7 @@
 #include "worker/core/arena.h"
 #include "worker/core/device.h"
 #include "worker/layers/tape.h"
-#include "worker/models/model.h"
+#include "worker/models/builtin.h"
 #include "worker/ops/families.h"
 
 const struct device_ops *cpu_backend_generic(void);
@@ -110,7 +110,7 @@ static int net_open(void **state, const char *preset)
     struct err err;
 
     if (!n || jobspec_parse(json, &spec, &err) < 0 || cpu_backend_generic()->open(0, &opt, &n->dev, &err) < 0 ||
-        model_open(spec, 2, n->dev, &n->model, &err) < 0)
+        model_open(&models_builtin, spec, 2, n->dev, &n->model, &err) < 0)
         return -1;
     jobspec_free(spec);
     json_decref(json);

@@ -17,8 +17,8 @@
 #include "worker/core/safetensors.h"
 #include "worker/models/yolo/darknet_net.h"
 #include "worker/models/yolo/darknet_weights.h"
-#include "worker/models/model.h"
-#include "worker/models/model_io.h"
+#include "worker/models/builtin.h"
+#include "worker/models/weights.h"
 #include "worker/models/yolo/yolov3.h"
 
 extern const struct device_ops *cpu_backend_generic(void);
@@ -44,7 +44,7 @@ static int model_of(int classes, double width, int seed, const char *file, int l
     if (load_until >= 0)
         json_object_set_new(json_object_get(json, "model"), "load_until", json_integer(load_until));
     assert_int_equal(jobspec_parse(json, &spec, err), 0);
-    rc = model_open(spec, classes, dev, ret, err);
+    rc = model_open(&models_builtin, spec, classes, dev, ret, err);
     jobspec_free(spec);
     json_decref(json);
     return rc;
@@ -129,14 +129,48 @@ static void write_safetensors(struct model *m, const char *file)
     char path[TEMP_MAX + 32];
     float one = 1;
 
-    assert_int_equal(model_export(m, &arrays, &err), 0);
+    assert_int_equal(weights_export(m, &arrays, &err), 0);
     more = calloc((size_t)m->nparams + 1, sizeof *more);
     memcpy(more, arrays, (size_t)m->nparams * sizeof *more);
     more[m->nparams] = (struct st_array){ "optimizer.step", ST_F32, 1, { 1 }, &one };
     snprintf(path, sizeof path, "%s/%s", root, file);
     assert_int_equal(safetensors_write(path, more, (size_t)m->nparams + 1, NULL, 0, &err), 0);
-    model_export_free(m, arrays);
+    weights_export_free(m, arrays);
     free(more);
+}
+
+/* "module_list.3.batch_norm_3.bias" as ultralytics/yolov3 calls it. */
+static void name_of_others(const char *name, char *ret, size_t size)
+{
+    int layer = 0, len = 0;
+
+    assert_int_equal(sscanf(name, "module_list.%d.%n", &layer, &len), 1);
+    snprintf(ret, size, "module_list.%d.%s.%s", layer, strncmp(name + len, "conv_", 5) == 0 ? "Conv2d" : "BatchNorm2d",
+             strchr(name + len, '.') + 1);
+}
+
+/* `skip`: of that array, which the file lacks; -1: it has all. */
+static void write_with_names_of_others(struct model *m, const char *file, int skip)
+{
+    struct st_array *arrays, *named = calloc((size_t)m->nparams, sizeof *named);
+    char(*names)[96] = calloc((size_t)m->nparams, sizeof *names), path[TEMP_MAX + 32];
+    struct err err;
+    size_t n = 0;
+
+    assert_int_equal(weights_export(m, &arrays, &err), 0);
+    for (int i = 0; i < m->nparams; i++) {
+        if (i == skip)
+            continue;
+        name_of_others(arrays[i].name, names[n], sizeof *names);
+        named[n] = arrays[i];
+        named[n].name = names[n];
+        n++;
+    }
+    snprintf(path, sizeof path, "%s/%s", root, file);
+    assert_int_equal(safetensors_write(path, named, n, NULL, 0, &err), 0);
+    weights_export_free(m, arrays);
+    free(named);
+    free(names);
 }
 
 static int setup(void **state)
@@ -157,6 +191,8 @@ static int setup(void **state)
     write_weights(wide, "wide.weights", MAX_CONVS);
     write_safetensors(theirs, "theirs.safetensors");
     write_safetensors(wide, "wide.safetensors");
+    write_with_names_of_others(theirs, "others.safetensors", -1);
+    write_with_names_of_others(theirs, "fewer.safetensors", 3);
     model_free(theirs);
     model_free(wide);
     return 0;
@@ -274,13 +310,39 @@ static void safetensors(void **state)
     refuses("wide.safetensors", 15, "in the model: another network or model.width? model.load_until=");
 }
 
+static void names_of_others(void **state)
+{
+    (void)state;
+    loads("others.safetensors", THEIRS, ALL, 100, "': 59 of 59 arrays loaded");
+    loads("others.safetensors", OURS, 15, 15, "': 45 of 59 arrays loaded, all but layers 15 to 22");
+    refuses("fewer.safetensors", ALL, "': module_list.0.batch_norm_0.running_mean is not in the file: another network or model.width");
+}
+
+/* A number of a name is one number, and the rest of it letter for letter. */
+static void names_are_whole(void **state)
+{
+    static const struct rename renames[] = { { "module_list.#.conv_#.weight", "#.w#" }, { NULL, NULL } };
+    struct model *m = opened(THEIRS, 0.02, 7, NULL, ALL);
+    char path[TEMP_MAX + 32];
+    struct err err;
+
+    (void)state;
+    snprintf(path, sizeof path, "%s/theirs.safetensors", root);
+    assert_int_equal(weights_load(m, path, renames, &err), 0);
+    assert_non_null(strstr(m->loaded, "': 59 of 59 arrays loaded; arrays of the file without a place in the model: 1"));
+    m->loaded[0] = '\0';
+    snprintf(path, sizeof path, "%s/others.safetensors", root);
+    assert_int_equal(weights_load(m, path, renames, &err), ERR_DATA);
+    assert_non_null(strstr(err.msg, "others.safetensors': module_list.0.conv_0.weight is not in the file"));
+    model_free(m);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(weights_of_the_same_count),
-        cmocka_unit_test(weights_of_another_count),
-        cmocka_unit_test(weights_of_another_width),
-        cmocka_unit_test(safetensors),
+        cmocka_unit_test(weights_of_the_same_count), cmocka_unit_test(weights_of_another_count),
+        cmocka_unit_test(weights_of_another_width),  cmocka_unit_test(safetensors),
+        cmocka_unit_test(names_of_others),           cmocka_unit_test(names_are_whole),
     };
 
     return cmocka_run_group_tests(tests, setup, teardown);

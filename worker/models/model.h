@@ -1,7 +1,7 @@
 /* worker/models/model.h - what the trainer knows of a model: parameters, loss terms, and how to compute them.
  * A model is a sequence of layer calls and losses. Two-stage detectors, depth networks with several encoders: another struct model_ops. */
 #pragma once
-#include <stdbool.h>
+#include <stdint.h>
 
 #include "worker/core/canvas.h"
 #include "worker/core/device.h"
@@ -9,7 +9,6 @@
 #include "worker/ops/yolo.h"
 
 struct err;
-struct jobspec;
 struct model;
 struct norm;
 
@@ -37,6 +36,8 @@ struct model_ops {
     const char *name;
     const struct loss_term *terms;
     int nterms;
+    /* Initial values of p where those that its kind has are not to be: w is [p->count], filled with those. NULL: they all are. */
+    void (*init)(const struct model *m, const struct param *p, float *w);
     /* Forward with losses on the tape, in the tape's mode. raw[shard]: [m->raw_terms] doubles of device memory, written.
      * The seeds of the gradients are multiplied by grad_scale: 1 / (images of the global batch) where a loss is a sum over images. */
     int (*loss)(struct model *m, struct tape *t, const struct model_batch *b, float grad_scale, double *const *raw, struct err *err);
@@ -67,7 +68,6 @@ struct model {
     char loaded[400];     /* what came from model.init and what did not, in a sentence; "" without */
 };
 
-/* Builds the model a job file describes for `classes` classes, with initial weights that depend on (seed, names) alone; loads model.init
- * where given. Caller frees with model_free(). Errors name the key or the file. */
-int model_open(const struct jobspec *spec, int classes, struct device *dev, struct model **ret_model, struct err *err);
+/* Initial weights of every parameter, which depend on (seed, name) alone. */
+int model_init_weights(struct model *m, uint64_t seed, struct err *err);
 void model_free(struct model *m);

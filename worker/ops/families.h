@@ -11,6 +11,8 @@
  * test in tests/device; a new family also is a line below. Data-dependent row counts are a tensor with static capacity n and a device count: rows
  * beyond it are zero. */
 #pragma once
+#include <stddef.h>
+
 #include "worker/ops/conv.h"
 #include "worker/ops/map.h"
 #include "worker/ops/norm.h"
@@ -42,3 +44,22 @@ struct families {
     FAMILIES(FAMILY)
 };
 #undef FAMILY
+
+/* Sets of families: NEEDS_conv | NEEDS_norm ... */
+#define FAMILY(family, LIST) FAMILY_INDEX_##family,
+enum { FAMILIES(FAMILY) };
+#undef FAMILY
+#define FAMILY(family, LIST) NEEDS_##family = 1u << FAMILY_INDEX_##family,
+enum { FAMILIES(FAMILY) };
+#undef FAMILY
+
+/* The name of a family of the set that the device lacks, or NULL. */
+static inline const char *families_lacking(const struct families *on, unsigned needs)
+{
+#define FAMILY(family, LIST)                     \
+    if ((needs & NEEDS_##family) && !on->family) \
+        return #family;
+    FAMILIES(FAMILY)
+#undef FAMILY
+    return NULL;
+}

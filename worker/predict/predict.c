@@ -18,8 +18,8 @@
 #include "worker/backend/devices.h"
 #include "worker/eval/draw.h"
 #include "worker/eval/results.h"
-#include "worker/models/model.h"
-#include "worker/models/model_io.h"
+#include "worker/models/registry.h"
+#include "worker/models/weights.h"
 #include "worker/predict/outputs.h"
 #include "worker/checkpoint/ckpt.h"
 
@@ -162,7 +162,7 @@ static int read_spec(struct predictor *p, struct err *err)
     rc = jobspec_read(path, &root, err);
     if (rc < 0)
         return rc;
-    rc = jobspec_parse_stored(root, &p->spec, err);
+    rc = jobspec_parse_for(p->opt->models->presets, root, true, &p->spec, err);
     json_decref(root);
     if (rc >= 0) { /* the checkpoint has the weights */
         free(p->spec->model_init);
@@ -180,9 +180,9 @@ static int load_model(struct predictor *p, const char *dir, int64_t step, struct
         return rc;
     rc = read_classes(safetensors_meta(c->model, "classes"), &p->classes, err);
     if (rc >= 0)
-        rc = model_open(p->spec, p->classes.n, p->dev, &p->model, err);
+        rc = model_open(p->opt->models, p->spec, p->classes.n, p->dev, &p->model, err);
     if (rc >= 0)
-        rc = model_import(p->model, c->model, err);
+        rc = weights_import(p->model, c->model, err);
     ckpt_close(c);
     fprintf(p->out, "checkpoint of step %lld\n", (long long)step);
     return rc;

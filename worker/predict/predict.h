@@ -3,8 +3,10 @@
 #include <stdio.h>
 
 struct err;
+struct model_registry;
 
 struct predict_options {
+    const struct model_registry *models;
     const char *job_dir, *out_dir;
     const char *checkpoint; /* a step, "best" (by validation loss; the newest where there was no validation) or "last" */
     double conf;            /* lowest score to draw and write */

@@ -10,7 +10,7 @@
 #include "worker/core/hash.h"
 #include "worker/data/dataset.h"
 #include "worker/models/model.h"
-#include "worker/models/model_io.h"
+#include "worker/models/weights.h"
 #include "worker/checkpoint/ckpt.h"
 #include "worker/optim/ema.h"
 #include "worker/checkpoint/identity.h"
@@ -223,7 +223,7 @@ static int export_model(struct trainer *t, struct st_array **ret_arrays, struct 
     int rc;
 
     ema_swap(t->ema);
-    rc = model_export(t->model, ret_arrays, err);
+    rc = weights_export(t->model, ret_arrays, err);
     ema_swap(t->ema);
     return rc;
 }
@@ -253,7 +253,7 @@ static int write_files(struct trainer *t, const char *dir, int64_t *ret_bytes, s
         rc = ckpt_write(dir, t->step, &id, &model, &state, ret_bytes, err);
     }
     state_free(&s);
-    model_export_free(t->model, arrays);
+    weights_export_free(t->model, arrays);
     free(classes);
     return rc;
 }
@@ -313,7 +313,7 @@ static int load(struct trainer *t, const char *dir, int64_t step, const struct c
     if (rc < 0)
         return rc;
     ema_swap(t->ema);
-    rc = model_import(t->model, c->model, err);
+    rc = weights_import(t->model, c->model, err);
     ema_swap(t->ema);
     if (rc >= 0)
         rc = state_load(t, c->state, err);

@@ -17,7 +17,7 @@
 #include "worker/data/loader.h"
 #include "worker/data/problems.h"
 #include "worker/layers/layers.h"
-#include "worker/models/model.h"
+#include "worker/models/registry.h"
 #include "worker/optim/ema.h"
 #include "worker/train/feed.h"
 #include "worker/report/progress.h"
@@ -247,7 +247,7 @@ static int open_model(struct trainer *t, struct err *err)
 {
     const struct jobspec *s = t->spec;
     struct gradients_options r = { .nshards = (int)s->train_shards, .nwaves = (int)s->train_waves };
-    int rc = model_open(s, t->train->nclasses, t->machine.dev, &t->model, err);
+    int rc = model_open(t->opt.models, s, t->train->nclasses, t->machine.dev, &t->model, err);
 
     if (rc < 0)
         return rc;

@@ -5,8 +5,10 @@
 struct device_ops;
 struct err;
 struct jobspec;
+struct model_registry;
 
 struct trainer_options {
+    const struct model_registry *models; /* outlives the run */
     const struct device_ops *backend;
     const char *why_cpu; /* why run.device auto did not take a GPU; NULL: nothing to say */
     const char *job_dir; /* holds index.*, checkpoints/ */

@@ -9,6 +9,7 @@
 #include "proto/err.h"
 #include "proto/jobspec.h"
 #include "worker/eval/nms.h"
+#include "worker/kernels/math.h"
 #include "worker/layers/layers.h"
 #include "worker/models/yolo/darknet_net.h"
 #include "worker/ops/families.h"
@@ -24,6 +25,7 @@ struct yolov3 {
     struct value **out;       /* [nlayers]: of the wave on the tape */
     struct tensor *logits;    /* [nheads][MAX_LOCAL_SHARDS]: of the last forward */
     struct yolo_head *heads;  /* [nheads] */
+    double obj_prior;
     struct candidate *candidates;
     int room; /* of candidates */
 };
@@ -313,7 +315,28 @@ static int yolov3_detect(struct model *m, int shard, int image, const struct det
     return 0;
 }
 
+/* ---- initial weights ---- */
+
+/* Objectness of a new head starts at its prior, so that the first steps are not spent on the background. */
+static void init_head_bias(const struct yolo_head *head, double prior, float *b)
+{
+    int per_anchor = head->classes + 5;
+
+    for (int a = 0; a < head->nanchors && prior > 0; a++)
+        b[a * per_anchor + 4] = (float)-math_log64((1 - prior) / prior);
+}
+
+static void yolov3_init(const struct model *m, const struct param *p, float *w)
+{
+    const struct darknet_net *net = self(m)->net;
+
+    for (int i = 0; i + 1 < net->nlayers; i++)
+        if (net->layers[i + 1].type == DARKNET_YOLO && self(m)->conv[i].bias == p)
+            init_head_bias(&net->layers[i + 1].yolo, self(m)->obj_prior, w);
+}
+
 static const struct model_ops yolov3_ops = { .name = "yolov3",
+                                             .init = yolov3_init,
                                              .terms = yolo_terms,
                                              .nterms = NTERMS,
                                              .loss = yolov3_loss,
@@ -460,6 +483,7 @@ int yolov3_new(struct darknet_net *net, const struct jobspec *spec, struct devic
     y->base.grain = darknet_net_stride(net);
     y->base.raw_terms = (size_t)net->nheads * YOLO_TERMS;
     y->net = net;
+    y->obj_prior = spec->model_obj_prior;
     rc = net->nheads ? allocate(y, err) : err_set(err, ERR_INPUT, "%s: no [yolo] section, nothing to train", net->name);
     for (int i = 0; i < net->nlayers && rc >= 0; i++) {
         y->norm_of[i] = -1;

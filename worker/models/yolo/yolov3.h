@@ -4,6 +4,7 @@
 
 struct darknet_block;
 struct darknet_net;
+struct jobspec;
 
 /* Takes `net` over (also on failure). classes and sizes are already set in it. Weights are not initialised. */
 int yolov3_new(struct darknet_net *net, const struct jobspec *spec, struct device *dev, struct model **ret_model, struct err *err);

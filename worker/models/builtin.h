@@ -1,0 +1,5 @@
+/* worker/models/builtin.h - the networks of this program. A new family is a row here and in proto/presets.h, and a folder beside yolo/. */
+#pragma once
+#include "worker/models/registry.h"
+
+extern const struct model_registry models_builtin;

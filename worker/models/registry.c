@@ -1,0 +1,54 @@
+#include "worker/models/registry.h"
+
+#include <string.h>
+
+#include "proto/err.h"
+#include "proto/jobspec.h"
+#include "worker/models/weights.h"
+#include "worker/ops/families.h"
+
+const struct model_family *model_family_find(const struct model_registry *r, const char *name)
+{
+    for (int i = 0; i < r->nfamilies; i++)
+        if (strcmp(r->family[i]->name, name) == 0)
+            return r->family[i];
+    return NULL;
+}
+
+static int choose(const struct model_registry *r, const struct jobspec *spec, const struct device *dev, const struct model_family **ret,
+                  struct err *err)
+{
+    const char *key = spec->preset ? "model.preset" : "model.cfg", *name = spec->preset ? spec->preset->name : spec->model_cfg, *lacking;
+
+    *ret = model_family_find(r, spec->family->name);
+    if (!*ret)
+        return err_field(err, ERR_UNSUPPORTED, key, "%s: '%s' is of the family %s, which this worker does not have", key, name,
+                         spec->family->name);
+    lacking = families_lacking(dev->on, (*ret)->needs);
+    if (lacking)
+        return err_field(err, ERR_UNSUPPORTED, key, "%s: '%s' needs operations of the family %s, which the device does not have", key, name,
+                         lacking);
+    return 0;
+}
+
+int model_open(const struct model_registry *r, const struct jobspec *spec, int classes, struct device *dev, struct model **ret_model,
+               struct err *err)
+{
+    const struct model_family *f;
+    struct model *m;
+    int rc = choose(r, spec, dev, &f, err);
+
+    if (rc >= 0)
+        rc = f->open(spec, classes, dev, &m, err);
+    if (rc < 0)
+        return rc;
+    rc = model_init_weights(m, (uint64_t)spec->train_seed, err);
+    if (rc >= 0 && spec->model_init)
+        rc = f->load ? f->load(m, spec, err) : weights_load(m, spec->model_init, f->renames, err);
+    if (rc < 0) {
+        model_free(m);
+        return rc;
+    }
+    *ret_model = m;
+    return 0;
+}

@@ -1,0 +1,35 @@
+/* worker/models/registry.h - families of models: how the networks that proto/presets.h names are built, and what they need. A program has one registry,
+ * which its main() names; ours is builtin.h. */
+#pragma once
+#include "proto/presets.h"
+#include "worker/models/model.h"
+
+struct err;
+struct jobspec;
+struct rename;
+
+struct model_family {
+    const char *name; /* as in proto/presets.h */
+    const char *task; /* what a sample is made of: "boxes" */
+    unsigned needs;   /* families of operations: NEEDS_conv | ... of ops/families.h */
+    /* Builds the network of spec->preset, or of model.cfg; `classes` is the data set's count. Weights are not initialised. Errors name the key or the
+     * file. */
+    int (*open)(const struct jobspec *spec, int classes, struct device *dev, struct model **ret_model, struct err *err);
+    const struct rename *renames; /* of weights.h: arrays of other programs; NULL: none */
+    /* Takes weights from spec->model_init and says in m->loaded what was taken. NULL: weights_load() with `renames`. Errors name file and
+     * array; a wrong file is ERR_DATA. */
+    int (*load)(struct model *m, const struct jobspec *spec, struct err *err);
+};
+
+struct model_registry {
+    const struct job_presets *presets;
+    const struct model_family *const *family;
+    int nfamilies;
+};
+
+/* NULL: there is none of that name. */
+const struct model_family *model_family_find(const struct model_registry *r, const char *name);
+/* Builds the model a job file describes for `classes` classes, with initial weights that depend on (seed, names) alone; loads model.init
+ * where given. A device without a family of operations that it needs is ERR_UNSUPPORTED. Caller frees with model_free(). */
+int model_open(const struct model_registry *r, const struct jobspec *spec, int classes, struct device *dev, struct model **ret_model,
+               struct err *err);

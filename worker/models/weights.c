@@ -1,0 +1,298 @@
+#include "worker/models/weights.h"
+
+#include <stdarg.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "proto/err.h"
+#include "worker/core/safetensors.h"
+#include "worker/models/model.h"
+
+enum { SHAPE_BYTES = 8 * 24, RENAME_NUMBERS = 4 };
+
+/* A number inside a name. */
+struct digits {
+    const char *text;
+    int len;
+};
+
+/* to[k][c][r][s] = from[k][r][s][c], or back. */
+static void krsc_to_oihw(const struct param *p, const float *from, float *to)
+{
+    for (int k = 0; k < p->k; k++)
+        for (int y = 0; y < p->r; y++)
+            for (int x = 0; x < p->s; x++)
+                for (int c = 0; c < p->c; c++)
+                    to[(((size_t)k * p->c + c) * p->r + y) * p->s + x] = from[(((size_t)k * p->r + y) * p->s + x) * p->c + c];
+}
+
+static void oihw_to_krsc(const struct param *p, const float *from, float *to)
+{
+    for (int k = 0; k < p->k; k++)
+        for (int y = 0; y < p->r; y++)
+            for (int x = 0; x < p->s; x++)
+                for (int c = 0; c < p->c; c++)
+                    to[(((size_t)k * p->r + y) * p->s + x) * p->c + c] = from[(((size_t)k * p->c + c) * p->r + y) * p->s + x];
+}
+
+/* The shape as stored: [k, c, r, s], vectors [k]. */
+static int stored_shape(const struct param *p, int64_t shape[4])
+{
+    shape[0] = p->k;
+    if (p->kind != PARAM_CONV)
+        return 1;
+    shape[1] = p->c;
+    shape[2] = p->r;
+    shape[3] = p->s;
+    return 4;
+}
+
+int weights_put(struct model *m, struct param *p, const float *krsc, struct err *err)
+{
+    int rc = m->dev->ops->upload(m->dev, p->data, krsc, p->count * sizeof *krsc, err);
+
+    p->version++;
+    return rc;
+}
+
+/* "[255, 1024, 1, 1]" */
+static const char *shape_text(int ndims, const int64_t *shape, char text[SHAPE_BYTES])
+{
+    int at = snprintf(text, SHAPE_BYTES, "[");
+
+    for (int i = 0; i < ndims; i++)
+        at += snprintf(text + at, SHAPE_BYTES - (size_t)at, "%s%lld", i ? ", " : "", (long long)shape[i]);
+    snprintf(text + at, SHAPE_BYTES - (size_t)at, "]");
+    return text;
+}
+
+static int import_one(struct model *m, struct param *p, const struct st_array *a, struct err *err)
+{
+    char theirs[SHAPE_BYTES], ours[SHAPE_BYTES];
+    int64_t want[4];
+    int ndims = stored_shape(p, want), rc;
+    float *stored, *krsc;
+
+    if (a->ndims != ndims || memcmp(a->shape, want, (size_t)ndims * sizeof *want) != 0)
+        return err_set(err, ERR_CORRUPT, "%s is %s in the file and %s in the model", p->name, shape_text(a->ndims, a->shape, theirs),
+                       shape_text(ndims, want, ours));
+    stored = malloc(p->count * sizeof *stored);
+    krsc = malloc(p->count * sizeof *krsc);
+    rc = stored && krsc ? safetensors_f32(a, stored, err) : err_set(err, ERR_DEVICE, "out of memory: %s", p->name);
+    if (rc >= 0) {
+        oihw_to_krsc(p, stored, krsc);
+        rc = weights_put(m, p, krsc, err);
+    }
+    free(stored);
+    free(krsc);
+    return rc;
+}
+
+/* ---- names of others ---- */
+
+/* Whether the pattern is the name; ret[k]: the k-th number. */
+static bool matches(const char *pattern, const char *name, struct digits ret[RENAME_NUMBERS])
+{
+    int n = 0;
+
+    for (; *pattern; pattern++) {
+        size_t len = *pattern == '#' ? strspn(name, "0123456789") : *pattern == *name;
+
+        if (len == 0 || n == RENAME_NUMBERS)
+            return false;
+        if (*pattern == '#')
+            ret[n++] = (struct digits){ name, (int)len };
+        name += len;
+    }
+    return *name == '\0';
+}
+
+/* The name that r gives ours, in buf; NULL: none. */
+static const char *renamed(const struct rename *r, const char *ours, char *buf, size_t size)
+{
+    struct digits number[RENAME_NUMBERS];
+    size_t at = 0;
+    int n = 0;
+
+    if (!matches(r->ours, ours, number))
+        return NULL;
+    for (const char *p = r->theirs; *p && at < size; p++) {
+        if (*p == '#')
+            at += (size_t)snprintf(buf + at, size - at, "%.*s", number[n].len, number[n].text);
+        else
+            at += (size_t)snprintf(buf + at, size - at, "%c", *p);
+        n += *p == '#';
+    }
+    return buf;
+}
+
+/* By our name, or the first of the others. NULL: the file has it not. */
+static const struct st_array *find(const struct safetensors *file, const struct param *p, const struct rename *renames)
+{
+    const struct st_array *a = safetensors_find(file, p->name);
+    char buf[2 * sizeof p->name];
+
+    for (const struct rename *r = renames; !a && r && r->ours; r++) {
+        const char *theirs = renamed(r, p->name, buf, sizeof buf);
+
+        a = theirs ? safetensors_find(file, theirs) : NULL;
+    }
+    return a;
+}
+
+/* ---- from files ---- */
+
+static int take_one(struct model *m, struct param *p, const struct st_array *a, struct err *err)
+{
+    return a ? import_one(m, p, a, err) : err_set(err, ERR_CORRUPT, "%s is not in the file", p->name);
+}
+
+static int take(struct model *m, const struct safetensors *file, const struct weights_wanted *w, struct weights_taken *taken,
+                struct err *err)
+{
+    size_t known = 0;
+
+    for (int i = 0; i < m->nparams; i++) {
+        struct param *p = m->params[i];
+        const struct st_array *a = find(file, p, w->renames);
+        bool wanted = !w->wants || w->wants(w->arg, p);
+        int rc = wanted ? take_one(m, p, a, err) : 0;
+
+        if (rc < 0) {
+            taken->bad = p;
+            return rc;
+        }
+        taken->loaded[i] = wanted;
+        taken->n += wanted;
+        known += a != NULL;
+    }
+    taken->homeless = safetensors_count(file) - known;
+    return 0;
+}
+
+static bool *flags(const struct model *m, struct err *err)
+{
+    bool *all = calloc((size_t)m->nparams + 1, sizeof *all);
+
+    if (!all)
+        err_set(err, ERR_DEVICE, "out of memory");
+    return all;
+}
+
+int weights_import(struct model *m, const struct safetensors *file, struct err *err)
+{
+    struct weights_taken taken = { .loaded = flags(m, err) };
+    int rc = taken.loaded ? take(m, file, &(struct weights_wanted){ 0 }, &taken, err) : err->code;
+
+    free(taken.loaded);
+    return rc;
+}
+
+int weights_take(struct model *m, const char *path, const struct weights_wanted *w, struct weights_taken *taken, struct err *err)
+{
+    struct safetensors *file;
+    int rc = safetensors_open(path, &file, err);
+
+    if (rc >= 0) {
+        rc = take(m, file, w, taken, err);
+        safetensors_close(file);
+    }
+    if (rc == ERR_CORRUPT)
+        rc = err->code = ERR_DATA;
+    return rc;
+}
+
+int weights_load(struct model *m, const char *path, const struct rename *renames, struct err *err)
+{
+    struct weights_taken taken = { .loaded = flags(m, err) };
+    int rc = taken.loaded ? weights_take(m, path, &(struct weights_wanted){ .renames = renames }, &taken, err) : err->code;
+
+    free(taken.loaded);
+    if (rc < 0) {
+        err_prefix(err, "model.init '%.200s'", path);
+        return rc;
+    }
+    weights_say_taken(m, path, taken.n);
+    weights_say_homeless(m, taken.homeless);
+    return 0;
+}
+
+/* ---- what was loaded ---- */
+
+void weights_say(struct model *m, const char *fmt, ...)
+{
+    size_t at = strlen(m->loaded);
+    va_list ap;
+
+    va_start(ap, fmt);
+    vsnprintf(m->loaded + at, sizeof m->loaded - at, fmt, ap);
+    va_end(ap);
+}
+
+void weights_say_taken(struct model *m, const char *path, int n)
+{
+    weights_say(m, "model.init '%.200s': %d of %d arrays loaded", path, n, m->nparams);
+}
+
+void weights_say_homeless(struct model *m, size_t n)
+{
+    if (n > 0)
+        weights_say(m, "; arrays of the file without a place in the model: %zu", n);
+}
+
+float *weights_get(struct model *m, const struct param *p, struct err *err)
+{
+    float *w = p ? malloc(p->count * sizeof *w) : NULL;
+
+    if (p && (!w || m->dev->ops->download(m->dev, w, p->data, p->count * sizeof *w, err) < 0)) {
+        free(w);
+        err_set(err, ERR_DEVICE, "out of memory: %s", p->name);
+        return NULL;
+    }
+    return w;
+}
+
+/* ---- export ---- */
+
+static int export_one(struct model *m, const struct param *p, struct st_array *a, struct err *err)
+{
+    float *krsc = weights_get(m, p, err), *stored = malloc(p->count * sizeof *stored);
+
+    if (!krsc || !stored) {
+        free(krsc);
+        free(stored);
+        return err_set(err, ERR_DEVICE, "out of memory: %s", p->name);
+    }
+    krsc_to_oihw(p, krsc, stored);
+    free(krsc);
+    a->name = p->name;
+    a->dtype = ST_F32;
+    a->ndims = stored_shape(p, a->shape);
+    a->data = stored;
+    return 0;
+}
+
+int weights_export(struct model *m, struct st_array **ret_arrays, struct err *err)
+{
+    struct st_array *a = calloc((size_t)m->nparams, sizeof *a);
+    int rc = a ? 0 : err_set(err, ERR_DEVICE, "out of memory");
+
+    for (int i = 0; i < m->nparams && rc >= 0; i++)
+        rc = export_one(m, m->params[i], &a[i], err);
+    if (rc < 0) {
+        weights_export_free(m, a);
+        return rc;
+    }
+    *ret_arrays = a;
+    return 0;
+}
+
+void weights_export_free(struct model *m, struct st_array *arrays)
+{
+    for (int i = 0; arrays && i < m->nparams; i++)
+        free((void *)arrays[i].data);
+    free(arrays);
+}

@@ -1,0 +1,49 @@
+/* worker/models/weights.h - a model's parameters as named arrays (OIHW, as the reference implementation stores them), and from files. */
+#pragma once
+#include <stdbool.h>
+#include <stddef.h>
+
+struct err;
+struct model;
+struct param;
+struct safetensors;
+struct st_array;
+
+/* How other programs call an array. Each '#' of `ours` stands for a number; those of `theirs` are the same numbers, in order. A list of them ends
+ * with ours NULL; our own names need no row. */
+struct rename {
+    const char *ours, *theirs;
+};
+
+struct weights_wanted {
+    const struct rename *renames;                    /* NULL: none */
+    bool (*wants)(void *arg, const struct param *p); /* NULL: all */
+    void *arg;
+};
+
+struct weights_taken {
+    bool *loaded; /* [nparams], the caller's: set for what was in the file */
+    int n;
+    size_t homeless;         /* arrays of the file without a place in the model */
+    const struct param *bad; /* what an error is about, or NULL */
+};
+
+/* model.init, a .safetensors file: everything the model has, by name. Says in m->loaded what was taken. Errors name file and array; a wrong
+ * file is ERR_DATA. */
+int weights_load(struct model *m, const char *path, const struct rename *renames, struct err *err);
+/* The same of what is wanted, for a family that says more: errors name the array alone. */
+int weights_take(struct model *m, const char *path, const struct weights_wanted *w, struct weights_taken *taken, struct err *err);
+/* Sentences of m->loaded: a family's own, and those of weights_load(). */
+void weights_say(struct model *m, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+void weights_say_taken(struct model *m, const char *path, int n);
+void weights_say_homeless(struct model *m, size_t n);
+
+/* One array, as the device has it (KRSC): a copy that the caller frees, NULL where p is NULL or memory is short (*err is filled then); and back. */
+float *weights_get(struct model *m, const struct param *p, struct err *err);
+int weights_put(struct model *m, struct param *p, const float *krsc, struct err *err);
+
+/* All parameters from an opened file; missing or differently shaped ones are ERR_CORRUPT. */
+int weights_import(struct model *m, const struct safetensors *file, struct err *err);
+/* Host copies of all parameters, [nparams] in *ret_arrays. Caller frees with weights_export_free(). */
+int weights_export(struct model *m, struct st_array **ret_arrays, struct err *err);
+void weights_export_free(struct model *m, struct st_array *arrays);

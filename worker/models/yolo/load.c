@@ -1,0 +1,221 @@
+#include "worker/models/yolo/load.h"
+
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "proto/err.h"
+#include "proto/jobspec.h"
+#include "worker/models/weights.h"
+#include "worker/models/yolo/darknet_net.h"
+#include "worker/models/yolo/darknet_weights.h"
+#include "worker/models/yolo/yolov3.h"
+
+const struct rename yolo_renames[] = {
+    { "module_list.#.conv_#.weight", "module_list.#.Conv2d.weight" },
+    { "module_list.#.conv_#.bias", "module_list.#.Conv2d.bias" },
+    { "module_list.#.batch_norm_#.weight", "module_list.#.BatchNorm2d.weight" },
+    { "module_list.#.batch_norm_#.bias", "module_list.#.BatchNorm2d.bias" },
+    { "module_list.#.batch_norm_#.running_mean", "module_list.#.BatchNorm2d.running_mean" },
+    { "module_list.#.batch_norm_#.running_var", "module_list.#.BatchNorm2d.running_var" },
+    { NULL, NULL },
+};
+
+/* "module_list.N.…": N. */
+static int layer_of(const struct param *p)
+{
+    int layer = 0;
+
+    sscanf(p->name, "module_list.%d.", &layer);
+    return layer;
+}
+
+/* ---- what was loaded ---- */
+
+/* The next convolution from layer i on that is loaded, or is not; the number of layers where there is none. */
+static int next_layer(const struct model *m, const bool *loaded, int i, bool is)
+{
+    const struct darknet_net *net = yolov3_net(m);
+
+    while (i < net->nlayers && (net->layers[i].type != DARKNET_CONV || loaded[yolov3_conv(m, i)->weight->index] != is))
+        i++;
+    return i;
+}
+
+/* ", all but layers 15 to 18, 22": runs of convolutions. */
+static void add_left_out(struct model *m, const bool *loaded)
+{
+    int nlayers = yolov3_net(m)->nlayers, end, last;
+    const char *before = ", all but layers";
+
+    for (int from = next_layer(m, loaded, 0, false); from < nlayers; from = next_layer(m, loaded, end, false)) {
+        end = next_layer(m, loaded, from, true);
+        last = from;
+        for (int i = from; i < end; i = next_layer(m, loaded, i + 1, false))
+            last = i;
+        weights_say(m, last > from ? "%s %d to %d" : "%s %d", before, from, last);
+        before = ",";
+    }
+}
+
+static void describe(struct model *m, const char *path, const bool *loaded)
+{
+    int n = 0;
+
+    for (int i = 0; i < m->nparams; i++)
+        n += loaded[i];
+    weights_say_taken(m, path, n);
+    add_left_out(m, loaded);
+}
+
+/* ---- darknet .weights ---- */
+
+static void block_free(struct darknet_block *b)
+{
+    free(b->bias);
+    free(b->scale);
+    free(b->mean);
+    free(b->var);
+    free(b->weights);
+}
+
+static int block_get(struct model *m, int layer, struct darknet_block *b, struct err *err)
+{
+    const struct yolov3_conv *p = yolov3_conv(m, layer);
+
+    b->layer = layer;
+    b->filters = p->weight->k;
+    b->channels = p->weight->c;
+    b->size = p->weight->r;
+    if (darknet_net_is_head_conv(yolov3_net(m), layer))
+        b->anchors = yolov3_net(m)->layers[layer + 1].yolo.nanchors;
+    b->bias = weights_get(m, p->gamma ? p->beta : p->bias, err);
+    b->scale = weights_get(m, p->gamma, err);
+    b->mean = weights_get(m, p->mean, err);
+    b->var = weights_get(m, p->var, err);
+    b->weights = weights_get(m, p->weight, err);
+    return b->bias && b->weights && (!p->gamma || (b->scale && b->mean && b->var)) ? 0 : err->code;
+}
+
+static int block_put(struct model *m, const struct darknet_block *b, struct err *err)
+{
+    const struct yolov3_conv *p = yolov3_conv(m, b->layer);
+    int rc = weights_put(m, p->gamma ? p->beta : p->bias, b->bias, err);
+
+    if (rc >= 0 && p->gamma)
+        rc = weights_put(m, p->gamma, b->scale, err);
+    if (rc >= 0 && p->gamma)
+        rc = weights_put(m, p->mean, b->mean, err);
+    if (rc >= 0 && p->gamma)
+        rc = weights_put(m, p->var, b->var, err);
+    return rc < 0 ? rc : weights_put(m, p->weight, b->weights, err);
+}
+
+static void mark(bool *loaded, const struct yolov3_conv *c)
+{
+    const struct param *all[] = { c->weight, c->bias, c->gamma, c->beta, c->mean, c->var };
+
+    for (size_t i = 0; i < sizeof all / sizeof *all; i++)
+        if (all[i])
+            loaded[all[i]->index] = true;
+}
+
+/* blocks: room for all convolutions. */
+static int load_blocks(struct model *m, const char *path, int load_until, struct darknet_block *blocks, bool *loaded, struct err *err)
+{
+    const struct darknet_net *net = yolov3_net(m);
+    struct darknet_weights_info info;
+    size_t n = 0;
+    int rc = 0;
+
+    for (int i = 0; i < net->nlayers && rc >= 0; i++)
+        if (net->layers[i].type == DARKNET_CONV)
+            rc = block_get(m, i, &blocks[n++], err);
+    if (rc >= 0)
+        rc = darknet_weights_load(path, blocks, n, load_until, &info, err);
+    for (size_t i = 0; rc >= 0 && i < n; i++) {
+        if (!blocks[i].loaded)
+            continue;
+        rc = block_put(m, &blocks[i], err);
+        mark(loaded, yolov3_conv(m, blocks[i].layer));
+    }
+    if (rc < 0)
+        return rc;
+    describe(m, path, loaded);
+    if (info.classes > 0)
+        weights_say(m, "; the file is of %d classes, the job of %d", info.classes, net->classes);
+    if (info.note[0])
+        weights_say(m, "; %s", info.note);
+    return 0;
+}
+
+static int load_weights(struct model *m, const char *path, int load_until, bool *loaded, struct err *err)
+{
+    int nlayers = yolov3_net(m)->nlayers;
+    struct darknet_block *blocks = calloc((size_t)nlayers, sizeof *blocks);
+    int rc = blocks ? load_blocks(m, path, load_until, blocks, loaded, err) : err_set(err, ERR_DEVICE, "out of memory");
+
+    for (int i = 0; blocks && i < nlayers; i++)
+        block_free(&blocks[i]);
+    free(blocks);
+    if (rc < 0)
+        err_prefix(err, "model.init");
+    return rc;
+}
+
+/* ---- .safetensors ---- */
+
+static bool in_front(void *arg, const struct param *p)
+{
+    const int *load_until = arg;
+
+    return *load_until < 0 || layer_of(p) < *load_until;
+}
+
+/* What the array that is not there, or of another shape, looks like. */
+static void add_hint(const struct model *m, const struct param *bad, struct err *err)
+{
+    int layer = layer_of(bad), code = err->code;
+    const char *guess = darknet_net_is_head_conv(yolov3_net(m), layer) ? "another class count" : "another network or model.width";
+    struct err why = *err;
+
+    if (layer > 0)
+        err_set(err, code, "%s: %s? model.load_until=%d takes the layers in front of it", why.msg, guess, layer);
+    else
+        err_set(err, code, "%s: %s", why.msg, guess);
+}
+
+static int load_safetensors(struct model *m, const char *path, int load_until, bool *loaded, struct err *err)
+{
+    const struct weights_wanted wanted = { yolo_renames, in_front, &load_until };
+    struct weights_taken taken = { .loaded = loaded };
+    int rc = weights_take(m, path, &wanted, &taken, err);
+
+    if (rc < 0) {
+        if (taken.bad)
+            add_hint(m, taken.bad, err);
+        err_prefix(err, "model.init '%.200s'", path);
+        return rc;
+    }
+    describe(m, path, loaded);
+    weights_say_homeless(m, taken.homeless);
+    return 0;
+}
+
+int yolo_load(struct model *m, const struct jobspec *spec, struct err *err)
+{
+    const char *path = spec->model_init;
+    size_t len = strlen(path);
+    bool *loaded = calloc((size_t)m->nparams, sizeof *loaded);
+    int rc;
+
+    if (!loaded)
+        return err_set(err, ERR_DEVICE, "out of memory");
+    if (len < 12 || strcmp(path + len - 12, ".safetensors") != 0)
+        rc = load_weights(m, path, (int)spec->model_load_until, loaded, err);
+    else
+        rc = load_safetensors(m, path, (int)spec->model_load_until, loaded, err);
+    free(loaded);
+    return rc;
+}

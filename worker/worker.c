@@ -1,0 +1,292 @@
+#include "worker/worker.h"
+
+#include <getopt.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "proto/err.h"
+#include "proto/jobspec.h"
+#include "proto/report.h"
+#include "worker/backend/devices.h"
+#include "worker/core/file.h"
+#include "worker/datacheck.h"
+#include "worker/models/registry.h"
+#include "worker/predict/predict.h"
+#include "worker/train/trainer.h"
+
+static const char usage[] =
+    "detd-worker trains one rank of a job. detd-job starts it; by hand it runs alone:\n"
+    "\n"
+    "  detd-worker [--dir DIR] FILE [key=value ...]     train with one rank; reports go to stdout as JSON lines, checkpoints\n"
+    "                                                   into DIR (default: the job's name)\n"
+    "  detd-worker --check FILE [key=value ...]         check the job file and its data set, train nothing\n"
+    "  detd-worker --predict --job-dir DIR --out DIR [--conf X] [--checkpoint STEP|best|last] IMAGE...\n"
+    "                                                   draw what a trained model finds, and write results.json\n"
+    "  detd-worker --job-dir DIR --rank R --ranks P --local-rank L --attempt N     as detd-job starts it\n"
+    "\n"
+    "Example: detd-worker bccd.json train.steps=100 run.threads=2\n"
+    "Exit status: 0 done, 1 failed or refused, 2 usage.\n";
+
+struct args {
+    const struct model_registry *models;
+    bool check, predict;
+    const char *dir, *job_dir;
+    int rank, ranks, local_rank, attempt;
+    struct predict_options predict_opt;
+};
+
+static int usage_error(const char *what)
+{
+    fprintf(stderr, "detd-worker: %s\nTry: detd-worker --help\n", what);
+    return 2;
+}
+
+static int failed(const struct err *err)
+{
+    fprintf(stderr, "detd-worker: %s\n", err->msg);
+    return 1;
+}
+
+/* The job file of a command line, overrides applied, paths absolute. */
+static int read_job(const struct args *a, int argc, char **argv, struct jobspec **ret_spec, struct err *err)
+{
+    char *slash, *file = NULL, *dir;
+    json_t *root = NULL;
+    int rc = jobspec_read(argv[0], &root, err);
+
+    for (int i = 1; i < argc && rc >= 0; i++)
+        rc = jobspec_override(root, argv[i], err);
+    if (rc >= 0 && !(file = realpath(argv[0], NULL)))
+        rc = err_sys(err, "'%s'", argv[0]);
+    if (rc >= 0) {
+        slash = strrchr(file, '/');
+        dir = slash == file ? strdup("/") : strndup(file, (size_t)(slash - file));
+        rc = dir ? jobspec_absolute(root, dir, err) : err_set(err, ERR_DEVICE, "out of memory");
+        free(dir);
+    }
+    if (rc >= 0)
+        rc = jobspec_parse_for(a->models->presets, root, false, ret_spec, err);
+    free(file);
+    json_decref(root);
+    return rc;
+}
+
+static int run_check(const struct args *a, int argc, char **argv)
+{
+    struct jobspec *spec;
+    struct err err;
+    int rc;
+
+    if (argc < 1)
+        return usage_error("--check needs a job file");
+    rc = read_job(a, argc, argv, &spec, &err);
+    if (rc < 0)
+        return failed(&err);
+    rc = datacheck_run(spec, stdout, &err);
+    jobspec_free(spec);
+    return rc < 0 ? failed(&err) : 0;
+}
+
+static int run_predict(const struct args *a, int argc, char **argv)
+{
+    struct predict_options opt = a->predict_opt;
+    struct err err;
+
+    if (!a->job_dir || !opt.out_dir || argc < 1)
+        return usage_error("--predict needs --job-dir, --out and at least one image");
+    opt.job_dir = a->job_dir;
+    opt.models = a->models;
+    return predict_run(&opt, argv, argc, stdout, &err) < 0 ? failed(&err) : 0;
+}
+
+static int run_trainer(const struct jobspec *spec, struct trainer_options opt)
+{
+    struct err err, why = { 0 };
+    int rc = device_choose(spec->run_device, spec->run_isa, &opt.backend, &why, &err);
+
+    if (rc >= 0 && why.code != 0 && strcmp(spec->run_precision, "fp32") != 0)
+        rc = err_field(&err, ERR_UNSUPPORTED, "run.precision", "run.precision: %s needs a GPU: %s", spec->run_precision, why.msg);
+    if (rc >= 0 && why.code != 0) {
+        fprintf(stderr, "detd-worker: run.device auto: the CPU is used: %s\n", why.msg);
+        opt.why_cpu = why.msg;
+    }
+    rc = rc < 0 ? trainer_refuse(&opt, &err) : trainer_run(spec, &opt, &err);
+    return rc < 0 ? failed(&err) : 0;
+}
+
+/* What predict reads later, as a job's folder has it. */
+static int write_spec(const struct jobspec *spec, const char *dir, struct err *err)
+{
+    json_t *root = jobspec_json(spec);
+    char *text = root ? json_dumps(root, JSON_INDENT(2)) : NULL, path[4096];
+    struct file_out *out;
+    int rc = text ? 0 : err_set(err, ERR_DEVICE, "out of memory");
+
+    snprintf(path, sizeof path, "%s/spec.json", dir);
+    if (rc >= 0)
+        rc = file_out_open(path, &out, err);
+    if (rc >= 0 && text) {
+        file_out_printf(out, err, "%s\n", text);
+        rc = file_out_commit(out, err);
+    }
+    free(text);
+    json_decref(root);
+    return rc;
+}
+
+static int run_alone(const struct args *a, int argc, char **argv)
+{
+    struct trainer_options opt = { .models = a->models, .nranks = 1, .attempt = 1, .control_fd = -1, .comm_fd = -1, .progress_fd = -1 };
+    struct jobspec *spec;
+    struct err err;
+    int rc = read_job(a, argc, argv, &spec, &err);
+
+    if (rc < 0)
+        return failed(&err);
+    opt.job_dir = a->dir ? a->dir : spec->name;
+    if (mkdir(opt.job_dir, 0777) < 0 && access(opt.job_dir, W_OK) < 0) {
+        err_sys(&err, "folder '%s'", opt.job_dir);
+        rc = failed(&err);
+    } else if (spec->run_ranks != 1) {
+        rc = usage_error("alone means run.ranks=1; submit the job to detd for more");
+    } else if (write_spec(spec, opt.job_dir, &err) < 0) {
+        rc = failed(&err);
+    } else {
+        rc = run_trainer(spec, opt);
+    }
+    jobspec_free(spec);
+    return rc;
+}
+
+static int run_rank(const struct args *a)
+{
+    struct trainer_options opt = { .models = a->models,
+                                   .job_dir = a->job_dir,
+                                   .rank = a->rank,
+                                   .nranks = a->ranks,
+                                   .local_rank = a->local_rank,
+                                   .attempt = a->attempt,
+                                   .control_fd = WORKER_FD_CONTROL,
+                                   .comm_fd = WORKER_FD_COMM,
+                                   .progress_fd = WORKER_FD_PROGRESS };
+    char path[4096];
+    struct jobspec *spec;
+    json_t *root;
+    struct err err;
+    int rc;
+
+    prctl(PR_SET_NAME, "detd-worker"); /* it was executed from a descriptor, whose number would be its name */
+    snprintf(path, sizeof path, "%s/spec.json", a->job_dir);
+    rc = jobspec_read(path, &root, &err);
+    if (rc < 0)
+        return failed(&err);
+    rc = jobspec_parse_for(a->models->presets, root, true, &spec, &err);
+    json_decref(root);
+    if (rc < 0)
+        return failed(&err);
+    rc = run_trainer(spec, opt);
+    jobspec_free(spec);
+    return rc;
+}
+
+static int number(const char *text, int *ret)
+{
+    char *end;
+    long n = strtol(text, &end, 10);
+
+    if (*text == '\0' || *end || n < 0 || n > 1 << 20)
+        return -1;
+    *ret = (int)n;
+    return 0;
+}
+
+/* Returns -1, or the status to exit with. */
+static int parse(int argc, char **argv, struct args *a)
+{
+    static const struct option options[] = {
+        { "help", no_argument, NULL, 'h' },
+        { "check", no_argument, NULL, 'c' },
+        { "predict", no_argument, NULL, 'p' },
+        { "dir", required_argument, NULL, 'd' },
+        { "job-dir", required_argument, NULL, 'j' },
+        { "out", required_argument, NULL, 'o' },
+        { "conf", required_argument, NULL, 'f' },
+        { "checkpoint", required_argument, NULL, 'k' },
+        { "rank", required_argument, NULL, 'r' },
+        { "ranks", required_argument, NULL, 'n' },
+        { "attempt", required_argument, NULL, 'a' },
+        { "local-rank", required_argument, NULL, 'l' },
+        { NULL, 0, NULL, 0 },
+    };
+    int c, bad = 0;
+    char *end;
+
+    while ((c = getopt_long(argc, argv, "+h", options, NULL)) != -1) {
+        switch (c) {
+        case 'h':
+            fputs(usage, stdout);
+            return 0;
+        case 'c':
+            a->check = true;
+            break;
+        case 'p':
+            a->predict = true;
+            break;
+        case 'd':
+            a->dir = optarg;
+            break;
+        case 'j':
+            a->job_dir = optarg;
+            break;
+        case 'o':
+            a->predict_opt.out_dir = optarg;
+            break;
+        case 'k':
+            a->predict_opt.checkpoint = optarg;
+            break;
+        case 'f':
+            a->predict_opt.conf = strtod(optarg, &end);
+            bad |= *optarg == '\0' || *end || !(a->predict_opt.conf >= 0 && a->predict_opt.conf <= 1);
+            break;
+        case 'r':
+            bad |= number(optarg, &a->rank);
+            break;
+        case 'n':
+            bad |= number(optarg, &a->ranks);
+            break;
+        case 'a':
+            bad |= number(optarg, &a->attempt);
+            break;
+        case 'l':
+            bad |= number(optarg, &a->local_rank);
+            break;
+        default:
+            return usage_error("unknown option");
+        }
+    }
+    return bad ? usage_error("an option's number is out of range") : -1;
+}
+
+int worker_main(int argc, char **argv, const struct model_registry *models)
+{
+    struct args a = { .models = models, .predict_opt = { .conf = 0.25, .checkpoint = "best" } };
+    int status = parse(argc, argv, &a);
+
+    if (status >= 0)
+        return status;
+    argc -= optind;
+    argv += optind;
+    if (a.check)
+        return run_check(&a, argc, argv);
+    if (a.predict)
+        return run_predict(&a, argc, argv);
+    if (a.job_dir && a.ranks > 0 && a.rank < a.ranks)
+        return run_rank(&a);
+    if (argc < 1)
+        return usage_error("a job file is needed");
+    return run_alone(&a, argc, argv);
+}

@@ -1,10 +1,11 @@
 // cuda/optim.cu - parameter updates: all parameters of a step in one launch, blocks of 4096 numbers of one parameter each. Where
-// convolutions read a bf16 copy of a weight, it is written beside the weight.
+// convolutions read a bf16 copy of a weight, it is written beside the weight. The norm of the gradient stays on the device.
 #include "cuda/cuda.h"
 
 #include <assert.h>
 #include <errno.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "cuda/derived.h"
 #include "cuda/vec.h"
@@ -13,14 +14,43 @@
 enum { THREADS = 256, PER_THREAD = 16, BLOCK_NUMBERS = THREADS * PER_THREAD };
 
 struct step_item {
-    float *w, *m;
+    float *w, *state[OPTIM_STATES];
     const float *g;
     float *ema; /* NULL: none */
     bf16 *copy; /* NULL: none, or stale */
     size_t count;
     unsigned first; /* block */
     bool wide;      /* all may be read and written four at a time */
-    struct sgd sgd;
+    float lr, decay, ema_decay;
+};
+
+/* ---- the optimizers: how many arrays they keep, and the body of one element ---- */
+
+struct sgd_how {
+    enum { STATES = 1 };
+    struct sgd how;
+    __device__ void operator()(float *w, float *const s[], float g, const struct step_item *t) const
+    {
+        sgd_element(w, s[0], g, t->lr, t->decay, &how);
+    }
+};
+
+struct adam_how {
+    enum { STATES = 2 };
+    struct adam how;
+    __device__ void operator()(float *w, float *const s[], float g, const struct step_item *t) const
+    {
+        adam_element(w, s[0], s[1], g, t->lr, t->decay, &how);
+    }
+};
+
+struct adamw_how {
+    enum { STATES = 2 };
+    struct adam how;
+    __device__ void operator()(float *w, float *const s[], float g, const struct step_item *t) const
+    {
+        adamw_element(w, s[0], s[1], g, t->lr, t->decay, &how);
+    }
 };
 
 /* The item of a block: the last that starts at or before it. Items without numbers have no block. */
@@ -40,57 +70,74 @@ DEVICE_FN const struct step_item *item_of_block(const struct step_item *items, i
 }
 
 /* W numbers from index i on. */
-template <int W> DEVICE_FN void step_numbers(const struct step_item *t, const struct sgd *sgd, size_t i)
+template <int W, class HOW> DEVICE_FN void step_numbers(const struct step_item *t, const HOW &how, float factor, size_t i)
 {
-    float w[W], m[W], g[W], ema[W];
-    pack<float, W> pw = vec_load<W>((const float *)t->w + i), pm = vec_load<W>((const float *)t->m + i), pg = vec_load<W>(t->g + i);
+    float w[W], s[HOW::STATES][W], g[W], ema[W];
+    pack<float, W> pw = vec_load<W>((const float *)t->w + i), ps[HOW::STATES], pg = vec_load<W>(t->g + i);
 
+#pragma unroll
+    for (int k = 0; k < HOW::STATES; k++)
+        ps[k] = vec_load<W>((const float *)t->state[k] + i);
     vec_unpack(w, pw);
-    vec_unpack(m, pm);
     vec_unpack(g, pg);
 #pragma unroll
-    for (int j = 0; j < W; j++)
-        sgd_element(&w[j], &m[j], g[j], sgd);
+    for (int k = 0; k < HOW::STATES; k++)
+        vec_unpack(s[k], ps[k]);
+#pragma unroll
+    for (int j = 0; j < W; j++) {
+        float *const mine[OPTIM_STATES] = { &s[0][j], &s[HOW::STATES - 1][j] };
+
+        how(&w[j], mine, factor * g[j], t);
+    }
     if (t->ema) {
         vec_unpack(ema, vec_load<W>((const float *)t->ema + i));
 #pragma unroll
         for (int j = 0; j < W; j++)
-            ema_element(&ema[j], w[j], sgd->ema_decay);
+            ema_element(&ema[j], w[j], t->ema_decay);
         vec_store(t->ema + i, ema);
     }
     vec_store(t->w + i, w);
-    vec_store(t->m + i, m);
+#pragma unroll
+    for (int k = 0; k < HOW::STATES; k++)
+        vec_store(t->state[k] + i, s[k]);
     if (t->copy)
         vec_store(t->copy + i, w);
 }
 
-static __global__ void __launch_bounds__(THREADS) sgd_blocks_kernel(const struct step_item *items, int n, const int32_t *skip)
+template <class HOW>
+static __global__ void __launch_bounds__(THREADS)
+    step_blocks_kernel(const struct step_item *items, int n, const HOW how, const struct clip *clip)
 {
     const struct step_item *found = item_of_block(items, n);
     struct step_item t = *found;
+    struct clip c = *clip;
     size_t first = (size_t)(blockIdx.x - t.first) * BLOCK_NUMBERS, end = t.count - first < BLOCK_NUMBERS ? t.count : first + BLOCK_NUMBERS;
     size_t wide_end = t.wide ? end / 4 * 4 : first;
 
-    if (*skip)
+    if (c.skip)
         return;
 #pragma unroll
     for (int r = 0; r < PER_THREAD / 4; r++) {
         size_t i = first + ((size_t)r * THREADS + threadIdx.x) * 4;
 
         if (i < wide_end)
-            step_numbers<4>(&t, &t.sgd, i);
+            step_numbers<4>(&t, how, c.factor, i);
     }
     for (size_t i = wide_end + threadIdx.x; i < end; i += THREADS)
-        step_numbers<1>(&t, &t.sgd, i);
+        step_numbers<1>(&t, how, c.factor, i);
 }
 
 static bool all_aligned(const struct step_item *t)
 {
-    return (((uintptr_t)t->w | (uintptr_t)t->m | (uintptr_t)t->g | (uintptr_t)t->ema | (uintptr_t)t->copy) & 15) == 0;
+    uintptr_t any = (uintptr_t)t->w | (uintptr_t)t->g | (uintptr_t)t->ema | (uintptr_t)t->copy;
+
+    for (int k = 0; k < OPTIM_STATES; k++)
+        any |= (uintptr_t)t->state[k];
+    return (any & 15) == 0;
 }
 
 /* Returns the number of blocks. */
-static unsigned fill_items(struct step_item *to, const struct sgd_item *items, int nitems)
+static unsigned fill_items(struct step_item *to, const struct optim_item *items, int nitems)
 {
     unsigned blocks = 0;
 
@@ -98,21 +145,23 @@ static unsigned fill_items(struct step_item *to, const struct sgd_item *items, i
         struct param *p = items[i].param;
 
         to[i].w = p->data;
-        to[i].m = items[i].momentum;
+        memcpy(to[i].state, items[i].state, sizeof(to[i].state));
         to[i].g = items[i].grad;
         to[i].ema = items[i].ema;
         to[i].copy = derived_fresh(p) ? (bf16 *)cuda_derived(p)->bf16 : NULL;
         to[i].count = p->count;
         to[i].first = blocks;
         to[i].wide = all_aligned(&to[i]);
-        to[i].sgd = items[i].sgd;
+        to[i].lr = items[i].lr;
+        to[i].decay = items[i].decay;
+        to[i].ema_decay = items[i].ema_decay;
         blocks += (unsigned)((p->count + BLOCK_NUMBERS - 1) / BLOCK_NUMBERS);
     }
     return blocks;
 }
 
 /* The copies that were written are those of the new weights. */
-static void bump_versions(const struct sgd_item *items, int nitems)
+static void bump_versions(const struct optim_item *items, int nitems)
 {
     for (int i = 0; i < nitems; i++) {
         struct param *p = items[i].param;
@@ -124,7 +173,9 @@ static void bump_versions(const struct sgd_item *items, int nitems)
     }
 }
 
-int cuda_optim_sgd(struct device *dev, const struct sgd_item *items, int nitems, const int32_t *skip, struct err *err)
+template <class HOW>
+static int run(struct device *dev, const struct optim_item *items, int nitems, const HOW &how, const struct clip *clip, const char *what,
+               struct err *err)
 {
     struct step_item *host = (struct step_item *)calloc((size_t)nitems + 1, sizeof(*host));
     const struct step_item *table;
@@ -132,18 +183,109 @@ int cuda_optim_sgd(struct device *dev, const struct sgd_item *items, int nitems,
     int rc = 0;
 
     if (!host)
-        return err_set(err, -ENOMEM, "sgd_step: out of memory for %d parameters", nitems);
+        return err_set(err, -ENOMEM, "%s: out of memory for %d parameters", what, nitems);
     blocks = fill_items(host, items, nitems);
     if (blocks > 0) {
         table = (const struct step_item *)cuda_table(dev, host, (size_t)nitems * sizeof(*host), err);
         rc = table ? 0 : -ENOMEM;
         if (table)
-            CUDA_LAUNCH(sgd_blocks_kernel, blocks, THREADS, cuda_device(dev)->stream, table, nitems, skip);
+            CUDA_LAUNCH(step_blocks_kernel<HOW>, blocks, THREADS, cuda_device(dev)->stream, table, nitems, how, clip);
     }
     if (rc == 0)
-        rc = cuda_check(cudaPeekAtLastError(), "sgd_step", err);
+        rc = cuda_check(cudaPeekAtLastError(), what, err);
     if (rc == 0)
         bump_versions(items, nitems);
     free(host);
     return rc;
+}
+
+int cuda_optim_sgd(struct device *dev, const struct optim_item *items, int nitems, const struct sgd *how, const struct clip *clip,
+                   struct err *err)
+{
+    struct sgd_how h = { *how };
+
+    return run(dev, items, nitems, h, clip, "sgd", err);
+}
+
+int cuda_optim_adam(struct device *dev, const struct optim_item *items, int nitems, const struct adam *how, const struct clip *clip,
+                    struct err *err)
+{
+    struct adam_how h = { *how };
+
+    return run(dev, items, nitems, h, clip, "adam", err);
+}
+
+int cuda_optim_adamw(struct device *dev, const struct optim_item *items, int nitems, const struct adam *how, const struct clip *clip,
+                     struct err *err)
+{
+    struct adamw_how h = { *how };
+
+    return run(dev, items, nitems, h, clip, "adamw", err);
+}
+
+/* ---- the length of the gradient ---- */
+
+enum { SUM_THREADS = 512, SUM_NUMBERS = 2 * SUM_THREADS }; /* a power of two: what a block of threads adds is a subtree */
+
+/* Level by level: neighbours are added, an odd one goes up as it is. That is the binary counter of tree_sum(). */
+DEVICE_FN double tree_of_block(double *sum, const double *x, const uint32_t *order, int n)
+{
+    for (int i = threadIdx.x; i < n; i += SUM_THREADS)
+        sum[i] = x[order ? order[i] : (unsigned)i];
+    for (; n > 1; n = (n + 1) / 2) {
+        double up = 0.0;
+        int i = 2 * (int)threadIdx.x;
+
+        __syncthreads();
+        if (i < n)
+            up = i + 1 < n ? sum[i] + sum[i + 1] : sum[i];
+        __syncthreads();
+        if (i < n)
+            sum[i / 2] = up;
+    }
+    __syncthreads();
+    return n > 0 ? sum[0] : 0.0;
+}
+
+static __global__ void __launch_bounds__(SUM_THREADS) tree_kernel(double *to, const double *x, const uint32_t *order, int n)
+{
+    SHARED(double, sum, SUM_NUMBERS);
+    int first = (int)blockIdx.x * SUM_NUMBERS, rest = n - first < SUM_NUMBERS ? n - first : SUM_NUMBERS;
+    double all = tree_of_block(sum, order ? x : x + first, order ? order + first : NULL, rest);
+
+    if (threadIdx.x == 0)
+        to[blockIdx.x] = all;
+}
+
+static __global__ void __launch_bounds__(SUM_THREADS)
+    clip_kernel(struct clip *ret, const double *x, const uint32_t *order, int n, double max_norm)
+{
+    SHARED(double, sum, SUM_NUMBERS);
+    double all = tree_of_block(sum, x, order, n);
+
+    if (threadIdx.x == 0)
+        *ret = clip_of(all, max_norm);
+}
+
+int cuda_optim_clip(struct device *dev, struct clip *ret, const double *blocks, const uint32_t *order, int n, double max_norm,
+                    struct err *err)
+{
+    cudaStream_t stream = cuda_device(dev)->stream;
+    double *sums = NULL;
+
+    if (n > SUM_NUMBERS)
+        sums = (double *)cuda_scratch(dev, (size_t)(n + SUM_NUMBERS - 1) / SUM_NUMBERS * 2 * sizeof(*sums), "clip", err);
+    if (n > SUM_NUMBERS && !sums)
+        return -ENOMEM;
+    while (n > SUM_NUMBERS) {
+        unsigned subtrees = cuda_blocks((size_t)n, SUM_NUMBERS);
+
+        CUDA_LAUNCH(tree_kernel, subtrees, SUM_THREADS, stream, sums, blocks, order, n);
+        blocks = sums;
+        sums += subtrees;
+        order = NULL;
+        n = (int)subtrees;
+    }
+    CUDA_LAUNCH(clip_kernel, 1, SUM_THREADS, stream, ret, blocks, order, n, max_norm);
+    return cuda_check(cudaPeekAtLastError(), "clip", err);
 }

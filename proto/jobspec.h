@@ -78,9 +78,14 @@ enum { JOB_SIZE_GRAIN = 32 }; /* input sides are multiples of it, pixels */
     X(train_waves, "train.waves", INT, "1", "-", "", 1, 64, "waves", "",                                                                  \
       "parts in which a rank computes its shards; saves memory, changes no bits")                                                         \
     X(train_seed, "train.seed", INT, "1", "-", "", 0, 9007199254740991, "", "", "of everything random")                                   \
-    X(train_optimizer, "train.optimizer", ENUM, "\"sgd\"", "-", "", 0, 0, "", "sgd", "momentum SGD")                                      \
+    X(train_optimizer, "train.optimizer", ENUM, "\"sgd\"", "-", "", 0, 0, "", "sgd|adam|adamw",                                           \
+      "momentum SGD; Adam; Adam with weight decay apart from the moments")                                                                \
     X(train_lr, "train.lr", REAL, "0.001", "-", "", 1e-300, 1e3, "", "", "learning rate after burn-in")                                   \
-    X(train_momentum, "train.momentum", REAL, "0.9", "-", "", 0, 0.9999, "", "", "")                                                      \
+    X(train_momentum, "train.momentum", REAL, "0.9", "-", "", 0, 0.9999, "", "", "of sgd")                                                \
+    X(train_nesterov, "train.nesterov", BOOL, "false", "false", "", 0, 0, "", "", "Nesterov's momentum, of sgd")                          \
+    X(train_beta1, "train.beta1", REAL, "0.9", "0.9", "", 0, 0.9999, "", "", "decay of the mean of gradients, of adam and adamw")         \
+    X(train_beta2, "train.beta2", REAL, "0.999", "0.999", "", 0, 0.999999, "", "", "decay of the mean of their squares")                  \
+    X(train_eps, "train.eps", REAL, "1e-8", "1e-8", "", 1e-300, 1, "", "", "added to the root of that mean")                              \
     X(train_weight_decay, "train.weight_decay", REAL, "0.0005", "-", "", 0, 10, "", "", "on convolution weights only")                    \
     X(train_burn_in, "train.burn_in", INT, "null", "-", "", 0, 100000000, "steps", "", "warm-up; default min(1000, steps/20)")            \
     X(train_burn_in_power, "train.burn_in_power", REAL, "4", "-", "", 0.1, 10, "", "", "lr * (t / burn_in) ^ power")                      \

@@ -117,6 +117,27 @@ static int finish_schedule(struct jobspec *s, struct err *err)
     return 0;
 }
 
+/* A key at its default says nothing, whoever wrote it. */
+static int finish_optimizer(struct jobspec *s, struct err *err)
+{
+    bool sgd = strcmp(s->train_optimizer, "sgd") == 0;
+    const struct {
+        const char *key;
+        bool said, fits;
+        const char *needs;
+    } keys[] = { { "train.momentum", s->train_momentum != 0.9, sgd, "train.optimizer sgd" },
+                 { "train.nesterov", s->train_nesterov, sgd, "train.optimizer sgd" },
+                 { "train.nesterov", s->train_nesterov, s->train_momentum > 0, "train.momentum above 0" },
+                 { "train.beta1", s->train_beta1 != 0.9, !sgd, "train.optimizer adam or adamw" },
+                 { "train.beta2", s->train_beta2 != 0.999, !sgd, "train.optimizer adam or adamw" },
+                 { "train.eps", s->train_eps != 1e-8, !sgd, "train.optimizer adam or adamw" } };
+
+    for (size_t i = 0; i < sizeof keys / sizeof *keys; i++)
+        if (keys[i].said && !keys[i].fits)
+            return job_error(err, keys[i].key, "needs %s", keys[i].needs);
+    return 0;
+}
+
 static int finish_val(struct jobspec *s, struct err *err)
 {
     int64_t tenth = s->train_steps / 10 > 0 ? s->train_steps / 10 : 1;
@@ -136,8 +157,8 @@ static int finish_val(struct jobspec *s, struct err *err)
 
 int jobspec_finish(struct jobspec *s, struct err *err)
 {
-    static int (*const rules[])(struct jobspec *, struct err *) = { finish_model, finish_sizes,    finish_shards,
-                                                                    finish_run,   finish_schedule, finish_val };
+    static int (*const rules[])(struct jobspec *, struct err *) = { finish_model,     finish_sizes,    finish_shards, finish_run,
+                                                                    finish_optimizer, finish_schedule, finish_val };
     int rc = 0;
 
     for (size_t i = 0; i < sizeof rules / sizeof *rules && rc == 0; i++)

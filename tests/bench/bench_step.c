@@ -105,9 +105,9 @@ struct bench {
     struct box_list *truth;
     double **raw, **stats;
     double *raw_host;
-    struct sgd_item *items;
+    struct optim_item *items;
     int nitems;
-    int32_t *skip;
+    struct clip *clip;
     struct clocks clocks;
     double seconds[MAX_STEPS], conv_share[MAX_STEPS]; /* [step] */
 };
@@ -195,7 +195,7 @@ static void make_batch(struct bench *b)
         b->raw[v] = put(b, NULL, b->model->raw_terms * sizeof(double));
         b->stats[v] = put(b, NULL, (stats + 1) * sizeof(double));
     }
-    b->skip = put(b, &(int32_t){ 0 }, sizeof(int32_t));
+    b->clip = put(b, NULL, sizeof *b->clip);
 }
 
 static enum precision precision_of(const char *name)
@@ -240,9 +240,8 @@ static void bench_open(struct bench *b, const struct options *o, int shards, enu
         struct param *p = b->model->params[i];
 
         if (param_trainable(p))
-            b->items[b->nitems++] = (struct sgd_item){ .param = p,
-                                                       .momentum = put(b, NULL, p->count * sizeof(float)),
-                                                       .sgd = { .lr = 1e-6f, .momentum = 0.9f, .decay = 5e-4f, .scale = 1 } };
+            b->items[b->nitems++] =
+                (struct optim_item){ .param = p, .state = { put(b, NULL, p->count * sizeof(float)) }, .lr = 1e-6f, .decay = 5e-4f };
     }
     make_batch(b);
     json_decref(root);
@@ -252,6 +251,8 @@ static void step(struct bench *b)
 {
     const struct tape_hooks hooks = { b, grad_dest, grad_ready, stats_dest, NULL };
     const struct model_batch mb = { b->images, b->truth };
+    const struct sgd sgd = { .momentum = 0.9f };
+    struct square_sums squares;
     struct err err = { 0 };
 
     b->dev->ops->set_tier(b->dev, b->tier);
@@ -263,8 +264,10 @@ static void step(struct bench *b)
         die(&err);
     for (int i = 0; i < b->nitems; i++)
         b->items[i].grad = gradients_sum(b->gradients, b->items[i].param);
+    squares = gradients_squares(b->gradients);
     if (b->dev->ops->download(b->dev, b->raw_host, b->raw[0], b->model->raw_terms * sizeof(double), &err) < 0 ||
-        b->dev->on->optim->sgd(b->dev, b->items, b->nitems, b->skip, &err) < 0 ||
+        b->dev->on->optim->clip(b->dev, b->clip, squares.blocks, squares.order, squares.n, 0, &err) < 0 ||
+        b->dev->on->optim->sgd(b->dev, b->items, b->nitems, &sgd, b->clip, &err) < 0 ||
         (b->dev->host_memory ? 0 : b->dev->ops->sync(b->dev, &err)) < 0)
         die(&err);
 }

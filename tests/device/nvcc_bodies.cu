@@ -73,7 +73,7 @@ __global__ void bodies_yolo(double *terms, float *dz, const float *z, struct yol
     ret[slot] = c;
 }
 
-__global__ void bodies_flat(float *w, float *m, const float *g, size_t count, struct sgd s, const struct tree_part *parts, int nparts,
+__global__ void bodies_flat(float *w, float *m, const float *g, size_t count, struct sgd s, struct adam a, struct clip *clip, const struct tree_part *parts, int nparts,
                             double *blocks, uint64_t *sums)
 {
     size_t i = (size_t)blockIdx.x * blockDim.x + threadIdx.x;
@@ -81,7 +81,10 @@ __global__ void bodies_flat(float *w, float *m, const float *g, size_t count, st
 
     philox4x32(counter, key, word);
     w[i] = tree_element(parts, nparts, i) + philox_to_uniform(word[0]);
-    sgd_element(&w[i], &m[i], g[i], &s);
+    sgd_element(&w[i], &m[i], g[i], 0.1f, 0.01f, &s);
+    adam_element(&w[i], &m[i], &m[i + count], g[i], 0.1f, 0.01f, &a);
+    adamw_element(&w[i], &m[i], &m[i + count], g[i], 0.1f, 0.01f, &a);
+    *clip = clip_of(blocks[i], 3.0);
     blocks[i] = sum_squares_block(g + i * SUM_BLOCK, count);
     sums[i] = hash_word(word[1], 7, i, HASH_MUL_0);
 }

@@ -1,4 +1,5 @@
-/* tests/device/test_optimizer.c - momentum SGD over lists of parameters: the vector, clipping, averages, skipped steps.
+/* tests/device/test_optimizer.c - steps of every optimizer over lists of parameters: the vector, clipping, averages, skipped steps; and what the
+ * length of a gradient makes of it.
  * uses: proto worker/core cpu cuda */
 #include "tests/device/bf16.h"
 
@@ -10,17 +11,48 @@
 
 enum { STEPS = 3, MAX_ITEMS = 300, MAX_NUMBERS = 40000 };
 
-/* Parameters of any sizes; results are w, m and the average of each in turn. */
-struct sgd_case {
+enum kind { SGD, NESTEROV, ADAM, ADAMW, KINDS };
+
+/* Parameters of any sizes; results are w, both states and the average of each in turn. */
+struct step_case {
+    enum kind kind;
     int nitems;
     int count[MAX_ITEMS];
     int32_t skip;
     bool odd; /* addresses that no wide load can use */
 };
 
-static struct sgd settings(int item)
+/* Of an item: rate and decay. Adam's numbers are of step t. */
+static const float lr = 0.1f, momentum = 0.9f, ema_decay = 0.75f, factor = 0.25f;
+static const double beta1 = 0.8, beta2 = 0.95, eps = 0.01;
+
+static float decay_of(int item)
 {
-    return (struct sgd){ .lr = 0.1f, .momentum = 0.9f, .decay = item % 2 ? 0.0f : 0.01f, .scale = 0.25f, .ema_decay = 0.75f };
+    return item % 2 ? 0.0f : 0.01f;
+}
+
+static struct adam adam_of(int t)
+{
+    return (struct adam){ (float)beta1,
+                          (float)(1 - beta1),
+                          (float)beta2,
+                          (float)(1 - beta2),
+                          (float)eps,
+                          (float)(1 / (1 - pow(beta1, t))),
+                          (float)(1 / sqrt(1 - pow(beta2, t))) };
+}
+
+static int step_of(struct device *dev, const struct step_case *t, int step, const struct optim_item *items, const struct clip *clip,
+                   struct err *err)
+{
+    const struct sgd sgd = { momentum, t->kind == NESTEROV };
+    const struct adam adam = adam_of(step);
+
+    if (t->kind == ADAM)
+        return dev->on->optim->adam(dev, items, t->nitems, &adam, clip, err);
+    if (t->kind == ADAMW)
+        return dev->on->optim->adamw(dev, items, t->nitems, &adam, clip, err);
+    return dev->on->optim->sgd(dev, items, t->nitems, &sgd, clip, err);
 }
 
 /* Every third item keeps an average. */
@@ -29,7 +61,7 @@ static bool averages(int item)
     return item % 3 == 0;
 }
 
-static size_t total(const struct sgd_case *t)
+static size_t total(const struct step_case *t)
 {
     size_t n = 0;
 
@@ -38,12 +70,12 @@ static size_t total(const struct sgd_case *t)
     return n;
 }
 
-static float *grads(const struct sgd_case *t, int item, int step)
+static float *grads(const struct step_case *t, int item, int step)
 {
     return numbers((size_t)t->count[item], 1000 + (uint64_t)(item * STEPS + step), -1.0f, 1.0f);
 }
 
-static float *weights(const struct sgd_case *t, int item)
+static float *weights(const struct step_case *t, int item)
 {
     return numbers((size_t)t->count[item], 1 + (uint64_t)item, -1.0f, 1.0f);
 }
@@ -62,7 +94,7 @@ static float *next_place(struct place *p, int n)
     return ret;
 }
 
-static struct place memory(struct device *dev, const struct sgd_case *t)
+static struct place memory(struct device *dev, const struct step_case *t)
 {
     return (struct place){ put(dev, NULL, (total(t) + 8 * MAX_ITEMS) * sizeof(float)), t->odd };
 }
@@ -76,7 +108,7 @@ static void fill(struct device *dev, float *dst, float *host, int n)
 }
 
 /* Where the device keeps bf16 copies of weights, some items have one: fresh or stale. */
-static void add_copy(struct device *dev, const struct sgd_case *t, struct param *p, struct cuda_derived *copy, int item)
+static void add_copy(struct device *dev, const struct step_case *t, struct param *p, struct cuda_derived *copy, int item)
 {
     if (held_as(dev, DTYPE_BF16) != DTYPE_BF16 || item % 4 == 0 || item > 40)
         return;
@@ -86,7 +118,7 @@ static void add_copy(struct device *dev, const struct sgd_case *t, struct param 
 }
 
 /* A fresh one is the new weights', unless the step was skipped; a stale one stays stale, whatever it holds. */
-static void check_copy(struct device *dev, const struct sgd_case *t, const struct param *p, int item, const float *w)
+static void check_copy(struct device *dev, const struct step_case *t, const struct param *p, int item, const float *w)
 {
     uint16_t *half;
 
@@ -101,20 +133,22 @@ static void check_copy(struct device *dev, const struct sgd_case *t, const struc
     free(half);
 }
 
-static void run_sgd(struct device *dev, const void *arg, void *ret)
+static void run_steps(struct device *dev, const void *arg, void *ret)
 {
-    const struct sgd_case *t = arg;
-    struct place w = memory(dev, t), m = memory(dev, t), g = memory(dev, t), e = memory(dev, t);
-    static struct sgd_item item[MAX_ITEMS];
+    const struct step_case *t = arg;
+    struct place w = memory(dev, t), m = memory(dev, t), v = memory(dev, t), g = memory(dev, t), e = memory(dev, t);
+    static struct optim_item item[MAX_ITEMS];
     static struct param param[MAX_ITEMS];
     static struct cuda_derived copy[MAX_ITEMS];
-    int32_t *skip = put(dev, &t->skip, sizeof(t->skip));
+    const struct clip *clip = put(dev, &(struct clip){ 0.0, factor, t->skip }, sizeof(*clip));
     float *out = ret, *grad[MAX_ITEMS];
     struct err err;
 
     for (int i = 0; i < t->nitems; i++) {
         param[i] = (struct param){ .count = (size_t)t->count[i], .data = next_place(&w, t->count[i]), .version = 5 };
-        item[i] = (struct sgd_item){ .param = &param[i], .momentum = next_place(&m, t->count[i]), .sgd = settings(i) };
+        item[i] = (struct optim_item){ .param = &param[i], .lr = lr, .decay = decay_of(i), .ema_decay = ema_decay };
+        item[i].state[0] = next_place(&m, t->count[i]);
+        item[i].state[1] = t->kind >= ADAM ? next_place(&v, t->count[i]) : NULL;
         item[i].grad = grad[i] = next_place(&g, t->count[i]);
         item[i].ema = averages(i) ? next_place(&e, t->count[i]) : NULL;
         add_copy(dev, t, &param[i], &copy[i], i);
@@ -125,61 +159,88 @@ static void run_sgd(struct device *dev, const void *arg, void *ret)
     for (int s = 0; s < STEPS; s++) {
         for (int i = 0; i < t->nitems; i++)
             fill(dev, grad[i], grads(t, i, s), t->count[i]);
-        assert_int_equal(dev->on->optim->sgd(dev, item, t->nitems, skip, &err), 0);
+        assert_int_equal(step_of(dev, t, s + 1, item, clip, &err), 0);
     }
-    for (int i = 0; i < t->nitems; out += 3 * t->count[i++]) {
+    for (int i = 0; i < t->nitems; out += 4 * t->count[i++]) {
         size_t bytes = (size_t)t->count[i] * sizeof(float);
 
         assert_int_equal(param[i].version, 5 + STEPS);
         get(dev, out, param[i].data, bytes);
         check_copy(dev, t, &param[i], i, out);
-        get(dev, out + t->count[i], item[i].momentum, bytes);
+        memset(out + t->count[i], 0, 3 * bytes);
+        for (int k = 0; k < OPTIM_STATES && item[i].state[k]; k++)
+            get(dev, out + (1 + k) * t->count[i], item[i].state[k], bytes);
         if (item[i].ema)
-            get(dev, out + 2 * t->count[i], item[i].ema, bytes);
-        else
-            memset(out + 2 * t->count[i], 0, bytes);
+            get(dev, out + 3 * t->count[i], item[i].ema, bytes);
     }
 }
 
-static void check_item(const struct sgd_case *t, int i, const float *out)
+/* One number, in double. */
+struct plain {
+    double w, m, v, average;
+};
+
+static void plain_step(const struct step_case *t, struct plain *x, double g, double decay, int step)
 {
-    struct sgd s = settings(i);
+    const double rate = (double)lr, mu = (double)momentum;
+
+    if (t->kind == ADAMW)
+        x->w -= rate * decay * x->w;
+    else
+        g += decay * x->w;
+    if (t->kind < ADAM) {
+        x->m = mu * x->m + g;
+        x->w -= rate * (t->kind == NESTEROV ? g + mu * x->m : x->m);
+    } else {
+        x->m = beta1 * x->m + (1 - beta1) * g;
+        x->v = beta2 * x->v + (1 - beta2) * g * g;
+        x->w -= rate * (x->m / (1 - pow(beta1, step))) / (sqrt(x->v / (1 - pow(beta2, step))) + eps);
+    }
+    x->average += (1 - (double)ema_decay) * (x->w - x->average);
+}
+
+static void check_item(const struct step_case *t, int i, const float *out)
+{
     float *w0 = weights(t, i), *g[STEPS];
+    double tolerance = t->skip ? 0 : t->kind < ADAM ? 1e-6 : 4e-6;
+    size_t n = (size_t)t->count[i];
 
     for (int k = 0; k < STEPS; k++)
         g[k] = grads(t, i, k);
-    for (int j = 0; j < t->count[i]; j++) {
-        double w = (double)w0[j], m = 0, e = w;
+    for (size_t j = 0; j < n; j++) {
+        struct plain x = { (double)w0[j], 0, 0, (double)w0[j] };
 
-        for (int k = 0; k < STEPS && !t->skip; k++) {
-            m = 0.9 * m + (0.25 * (double)g[k][j] + (double)s.decay * w);
-            w -= 0.1 * m;
-            e = 0.75 * e + 0.25 * w;
-        }
-        near((double)out[j], w, t->skip ? 0 : 1e-6, "w", (size_t)j);
-        near((double)out[t->count[i] + j], m, t->skip ? 0 : 1e-6, "m", (size_t)j);
+        for (int k = 0; k < STEPS && !t->skip; k++)
+            plain_step(t, &x, (double)factor * (double)g[k][j], (double)decay_of(i), k + 1);
+        near((double)out[j], x.w, tolerance, "w", j);
+        near((double)out[n + j], x.m, tolerance, "m", j);
+        near((double)out[2 * n + j], x.v, tolerance, "v", j);
         if (averages(i))
-            near((double)out[2 * t->count[i] + j], e, t->skip ? 0 : 1e-6, "average", (size_t)j);
+            near((double)out[3 * n + j], x.average, tolerance, "average", j);
     }
     for (int k = 0; k < STEPS; k++)
         free(g[k]);
     free(w0);
 }
 
-static void check_case(const struct sgd_case *t)
+static void check_case(const struct step_case *given)
 {
-    static float out[3 * MAX_NUMBERS];
-    const float *at = out;
+    static float out[4 * MAX_NUMBERS];
+    struct step_case t = *given;
 
-    assert_true(total(t) <= MAX_NUMBERS);
-    same_on_all(run_sgd, t, out, 3 * total(t) * sizeof(float));
-    for (int i = 0; i < t->nitems; at += 3 * t->count[i++])
-        check_item(t, i, at);
+    assert_true(total(&t) <= MAX_NUMBERS);
+    for (t.kind = SGD; t.kind < KINDS; t.kind++) {
+        const float *at = out;
+
+        same_on_all(run_steps, &t, out, 4 * total(&t) * sizeof(float));
+        for (int i = 0; i < t.nitems; at += 4 * t.count[i++])
+            check_item(&t, i, at);
+    }
 }
 
 static void steps(void **state)
 {
-    struct sgd_case t = { .nitems = 1, .count = { 1003 } };
+    struct step_case t = { .nitems = 1, .count = { 1003 } };
 
     (void)state;
     check_case(&t);
@@ -192,7 +253,7 @@ static void steps(void **state)
 /* Sizes around those of vectors and of blocks, an empty one too. */
 static void lists(void **state)
 {
-    struct sgd_case t = { .nitems = 9, .count = { 3, 4096, 1, 0, 4097, 12289, 4, 0, 255 } };
+    struct step_case t = { .nitems = 9, .count = { 3, 4096, 1, 0, 4097, 12289, 4, 0, 255 } };
 
     (void)state;
     check_case(&t);
@@ -206,13 +267,13 @@ static void lists(void **state)
 static void many_items(void **state)
 {
     struct philox_key k = { .seed = 31 };
-    struct sgd_case t = { .nitems = MAX_ITEMS };
+    struct step_case t = { .nitems = MAX_ITEMS };
 
     (void)state;
     for (int i = 0; i < MAX_ITEMS; i++)
         t.count[i] = i % 50 == 7 ? 5000 : (int)philox_below(&k, (uint64_t)i, 20);
     check_case(&t);
-    check_case(&(struct sgd_case){ .nitems = 0 });
+    check_case(&(struct step_case){ .nitems = 0 });
 }
 
 static double number(json_t *object, const char *name)
@@ -223,8 +284,8 @@ static double number(json_t *object, const char *name)
 static void vector(void **state)
 {
     json_t *root = json_load_file("../shared/specs/vectors/yolov3_misc.json", 0, NULL), *t = json_object_get(root, "sgd");
-    struct sgd s = { .scale = 1.0f };
-    float w, m = 0.0f;
+    struct sgd s = { 0 };
+    float w, m = 0.0f, rate, decay;
 
     (void)state;
     if (!t) {
@@ -233,20 +294,113 @@ static void vector(void **state)
         return;
     }
     w = (float)number(t, "w0");
-    s.lr = (float)number(t, "lr");
+    rate = (float)number(t, "lr");
     s.momentum = (float)number(t, "momentum");
-    s.decay = (float)number(t, "decay");
+    decay = (float)number(t, "decay");
     for (size_t i = 0; i < json_array_size(json_object_get(t, "grads")); i++) {
-        sgd_element(&w, &m, (float)json_number_value(json_array_get(json_object_get(t, "grads"), i)), &s);
+        sgd_element(&w, &m, (float)json_number_value(json_array_get(json_object_get(t, "grads"), i)), rate, decay, &s);
         near((double)w, json_number_value(json_array_get(json_object_get(t, "w"), i)), 1e-6, "w", i);
     }
     json_decref(root);
 }
 
+/* ---- the length of a gradient ---- */
+
+enum { MAX_BLOCKS = 1100000 };
+
+struct clip_case {
+    int n;
+    double max_norm;
+    bool ordered;
+    double bad; /* stands in the middle; 0: nothing does */
+};
+
+static struct {
+    double blocks[MAX_BLOCKS], placed[MAX_BLOCKS];
+    uint32_t order[MAX_BLOCKS];
+} squares;
+
+/* Numbers of very different size; the k-th of the flat order lies at (7 k + 3) mod n where n is no multiple of 7. */
+static void make_squares(const struct clip_case *t)
+{
+    struct philox_key key = { .seed = 77 };
+
+    for (int i = 0; i < t->n; i++) {
+        squares.order[i] = t->ordered ? (uint32_t)((7 * (int64_t)i + 3) % t->n) : (uint32_t)i;
+        squares.blocks[i] =
+            ldexp((double)philox_below(&key, (uint64_t)i, 1 << 20), -(int)(philox_below(&key, (uint64_t)i + (1 << 30), 30)));
+        if (t->bad != 0 && i == t->n / 2)
+            squares.blocks[i] = t->bad;
+    }
+    for (int i = 0; i < t->n; i++)
+        squares.placed[squares.order[i]] = squares.blocks[i];
+}
+
+static void run_clip(struct device *dev, const void *arg, void *ret)
+{
+    const struct clip_case *t = arg;
+    const double *blocks = put(dev, squares.placed, (size_t)t->n * sizeof(double));
+    const uint32_t *order = t->ordered ? put(dev, squares.order, (size_t)t->n * sizeof(uint32_t)) : NULL;
+    struct clip *clip = put(dev, NULL, sizeof(*clip));
+    struct err err;
+
+    assert_int_equal(dev->on->optim->clip(dev, clip, blocks, order, t->n, t->max_norm, &err), 0);
+    get(dev, ret, clip, sizeof(*clip));
+}
+
+/* The tree from its definition: both halves, the left one a power of two. */
+static double tree_from(const double *x, int n)
+{
+    int left = 1;
+
+    if (n == 1)
+        return x[0];
+    while (2 * left < n)
+        left *= 2;
+    return tree_from(x, left) + tree_from(x + left, n - left);
+}
+
+static void check_clip(const struct clip_case *t)
+{
+    struct clip c;
+    double want;
+
+    make_squares(t);
+    want = tree_from(squares.blocks, t->n);
+    same_on_all(run_clip, t, &c, sizeof(c));
+    assert_int_equal(c.skip != 0, t->bad != 0);
+    if (t->bad != 0)
+        return;
+    assert_memory_equal(&c.square, &want, sizeof(want));
+    if (t->max_norm > 0 && sqrt(want) > t->max_norm)
+        assert_true(c.factor == (float)(t->max_norm / sqrt(want)) && c.factor < 1.0f);
+    else
+        assert_true(c.factor == 1.0f);
+}
+
+static void clips(void **state)
+{
+    static const int counts[] = { 1, 2, 3, 5, 31, 1023, 1024, 1025, 2047, 2050, 10001, 65536, 1048577, 1050001 };
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(counts) / sizeof(*counts); i++) {
+        check_clip(&(struct clip_case){ .n = counts[i], .max_norm = i % 3 ? 10 : 0 });
+        check_clip(&(struct clip_case){ .n = counts[i], .max_norm = 1e15, .ordered = counts[i] % 7 != 0 });
+    }
+}
+
+static void not_finite(void **state)
+{
+    (void)state;
+    check_clip(&(struct clip_case){ .n = 3000, .bad = (double)INFINITY });
+    check_clip(&(struct clip_case){ .n = 3000, .bad = (double)NAN, .max_norm = 1 });
+    check_clip(&(struct clip_case){ .n = 1, .bad = (double)NAN });
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = { cmocka_unit_test(steps), cmocka_unit_test(lists), cmocka_unit_test(many_items),
-                                        cmocka_unit_test(vector) };
+    const struct CMUnitTest tests[] = { cmocka_unit_test(steps),  cmocka_unit_test(lists), cmocka_unit_test(many_items),
+                                        cmocka_unit_test(vector), cmocka_unit_test(clips), cmocka_unit_test(not_finite) };
 
     return cmocka_run_group_tests(tests, open_devices, close_devices);
 }

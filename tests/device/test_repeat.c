@@ -37,10 +37,10 @@ struct run {
     double *raw[SHARDS], *stats[SHARDS];
     struct tensor images[SHARDS];
     struct box_list truth[SHARDS];
-    struct sgd_item *items;
+    struct optim_item *items;
     float **start; /* the weights every repeat begins with; host memory */
     int nitems;
-    int32_t *skip;
+    struct clip *clip;
 };
 
 #define OK(call)                     \
@@ -102,7 +102,7 @@ static void make_batch(struct run *r, int size)
         r->raw[v] = take(r, NULL, r->model->raw_terms * sizeof(double));
         r->stats[v] = take(r, NULL, stats * sizeof(double));
     }
-    r->skip = take(r, &(int32_t){ 0 }, sizeof(int32_t));
+    r->clip = take(r, &(struct clip){ .factor = 1 }, sizeof(struct clip));
     free(pixels);
     free(box);
 }
@@ -143,9 +143,7 @@ static void run_open(struct run *r, const struct device_ops *ops, enum precision
             continue;
         r->start[r->nitems] = malloc(p->count * sizeof(float));
         OK(r->dev->ops->download(r->dev, r->start[r->nitems], p->data, p->count * sizeof(float), &err));
-        r->items[r->nitems++] = (struct sgd_item){ .param = p,
-                                                   .momentum = take(r, NULL, p->count * sizeof(float)),
-                                                   .sgd = { .lr = 1e-3f, .momentum = 0.9f, .scale = 1 } };
+        r->items[r->nitems++] = (struct optim_item){ .param = p, .state = { take(r, NULL, p->count * sizeof(float)) }, .lr = 1e-3f };
     }
     make_batch(r, size);
 }
@@ -153,7 +151,7 @@ static void run_open(struct run *r, const struct device_ops *ops, enum precision
 static void run_close(struct run *r)
 {
     for (int i = 0; i < r->nitems; i++) {
-        r->dev->ops->free(r->dev, r->items[i].momentum);
+        r->dev->ops->free(r->dev, r->items[i].state[0]);
         free(r->start[i]);
     }
     for (int v = 0; v < SHARDS; v++) {
@@ -164,7 +162,7 @@ static void run_close(struct run *r)
         r->dev->ops->free(r->dev, r->stats[v]);
     }
     r->dev->ops->free(r->dev, r->images[0].data);
-    r->dev->ops->free(r->dev, r->skip);
+    r->dev->ops->free(r->dev, r->clip);
     free(r->items);
     free(r->start);
     gradients_close(r->gradients);
@@ -190,7 +188,7 @@ static void train(struct run *r, uint64_t ret_hash[2])
         struct param *p = r->items[i].param;
 
         OK(r->dev->ops->upload(r->dev, p->data, r->start[i], p->count * sizeof(float), &err));
-        OK(r->dev->ops->zero(r->dev, r->items[i].momentum, p->count * sizeof(float), &err));
+        OK(r->dev->ops->zero(r->dev, r->items[i].state[0], p->count * sizeof(float), &err));
         p->version++;
     }
     for (int s = 0; s < STEPS; s++) {
@@ -208,7 +206,7 @@ static void train(struct run *r, uint64_t ret_hash[2])
             OK(r->dev->on->reduce->hash(r->dev, ret_hash, r->items[i].grad, r->items[i].param->count * sizeof(float), (uint64_t)i,
                                         (uint64_t)s << 40, &err));
         }
-        OK(r->dev->on->optim->sgd(r->dev, r->items, r->nitems, r->skip, &err));
+        OK(r->dev->on->optim->sgd(r->dev, r->items, r->nitems, &(struct sgd){ .momentum = 0.9f }, r->clip, &err));
     }
     for (int i = 0; i < r->nitems; i++)
         OK(r->dev->on->reduce->hash(r->dev, ret_hash, r->items[i].param->data, r->items[i].param->count * sizeof(float), (uint64_t)i, 0,

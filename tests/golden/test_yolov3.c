@@ -63,7 +63,7 @@ struct net {
     float *grad[MAX_SHARDS][MAX_PARAMS], *momentum[MAX_PARAMS], *images;
     double *raw[MAX_SHARDS], *stats[MAX_SHARDS];
     void *lists[MAX_SHARDS][3];
-    int32_t *skip;
+    struct clip *clip;
     struct tensor x[MAX_SHARDS];
     struct box_list truth[MAX_SHARDS];
 };
@@ -147,7 +147,7 @@ static void split(struct net *n)
         n->raw[v] = put(n, NULL, n->model->raw_terms * sizeof(double));
         n->stats[v] = put(n, NULL, MAX_STATS * sizeof(double));
     }
-    n->skip = put(n, &(int32_t){ 0 }, sizeof(int32_t));
+    n->clip = put(n, &(struct clip){ .factor = 1 }, sizeof(struct clip));
 }
 
 static void net_open(struct net *n, const struct device_ops *ops, const char *cfg, int nshards, int threads)
@@ -189,7 +189,7 @@ static void net_close(struct net *n)
         n->dev->ops->free(n->dev, n->raw[v]);
         n->dev->ops->free(n->dev, n->stats[v]);
     }
-    n->dev->ops->free(n->dev, n->skip);
+    n->dev->ops->free(n->dev, n->clip);
     n->dev->ops->free(n->dev, n->images);
     tape_free(n->tape);
     arena_free(n->arena);
@@ -253,7 +253,7 @@ static double step(struct net *n)
 
 static void update(struct net *n)
 {
-    struct sgd_item items[MAX_PARAMS];
+    struct optim_item items[MAX_PARAMS];
     struct err err;
     int count = 0;
 
@@ -261,13 +261,13 @@ static void update(struct net *n)
         struct param *p = n->model->params[i];
 
         if (param_trainable(p))
-            items[count++] =
-                (struct sgd_item){ .param = p,
-                                   .momentum = n->momentum[i],
-                                   .grad = n->grad[0][i],
-                                   .sgd = { .lr = 0.002f, .momentum = 0.9f, .decay = p->kind == PARAM_CONV ? 0.0005f : 0, .scale = 1 } };
+            items[count++] = (struct optim_item){ .param = p,
+                                                  .state = { n->momentum[i] },
+                                                  .grad = n->grad[0][i],
+                                                  .lr = 0.002f,
+                                                  .decay = 0.0005f * n->model->groups[p->group].decay };
     }
-    assert_int_equal(n->dev->on->optim->sgd(n->dev, items, count, n->skip, &err), 0);
+    assert_int_equal(n->dev->on->optim->sgd(n->dev, items, count, &(struct sgd){ .momentum = 0.9f }, n->clip, &err), 0);
 }
 
 /* Squared distance of a parameter's gradient from the golden one, and the golden one's squared norm. */

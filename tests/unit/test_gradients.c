@@ -115,7 +115,8 @@ static double expected_norm(const struct gradients *r)
 
 static void check_step(const struct gradients *r, const struct config *cfg, int ranks, int step)
 {
-    double norm = gradients_square_norm(r), want = expected_norm(r);
+    struct square_sums s = gradients_squares(r);
+    double norm = tree_sum_ordered(s.blocks, s.order, s.n), want = expected_norm(r);
 
     for (int p = 0; p < NPARAMS; p++) {
         const float *g = gradients_sum(r, plist[p]);

@@ -213,7 +213,13 @@ static void refused(void **state)
         { "train.steps=2.5", "train.steps", "train.steps: must be a whole number, is 2.5" },
         { "train.steps=null", "train.steps", "train.steps: must be a whole number, is null" },
         { "train.batch=99999", "train.batch", "train.batch: must be at most 65536, is 99999" },
-        { "train.optimizer=sdg", "train.optimizer", "train.optimizer: must be sgd, is \"sdg\"" },
+        { "train.optimizer=sdg", "train.optimizer", "train.optimizer: must be sgd, adam or adamw, is \"sdg\"" },
+        { "train.optimizer=adam;train.momentum=0.8", "train.momentum", "train.momentum: needs train.optimizer sgd" },
+        { "train.optimizer=adamw;train.nesterov=true", "train.nesterov", "train.nesterov: needs train.optimizer sgd" },
+        { "train.momentum=0;train.nesterov=true", "train.nesterov", "train.nesterov: needs train.momentum above 0" },
+        { "train.beta1=0.8", "train.beta1", "train.beta1: needs train.optimizer adam or adamw" },
+        { "train.beta2=0.9", "train.beta2", "train.beta2: needs train.optimizer adam or adamw" },
+        { "train.eps=1e-6", "train.eps", "train.eps: needs train.optimizer adam or adamw" },
         { "data.on_bad=ignore", "data.on_bad", "data.on_bad: must be error or skip, is \"ignore\"" },
         { "run.device=3", "run.device", "run.device: must be auto, cpu or cuda, is \"3\"" },
         { "model.sync_bn=1", "model.sync_bn", "model.sync_bn: must be true or false, is 1" },
@@ -569,6 +575,16 @@ static char *read_all(const char *path)
     return text;
 }
 
+/* Keys that the optimizer has no use for; at their defaults they say nothing. */
+static void optimizers(void **state)
+{
+    struct jobspec *s = good("train.optimizer=adamw;train.beta2=0.99;train.momentum=0.9");
+
+    (void)state;
+    assert_string_equal(s->train_optimizer, "adamw");
+    jobspec_free(s);
+}
+
 static void schema_is_current(void **state)
 {
     char *now = written(jobspec_write_schema), *stored;
@@ -633,6 +649,7 @@ int main(void)
         cmocka_unit_test(keys_of_later_days),
         cmocka_unit_test(other_networks),
         cmocka_unit_test(reading),
+        cmocka_unit_test(optimizers),
         cmocka_unit_test(schema_is_current),
         cmocka_unit_test(manual_is_current),
         cmocka_unit_test(help_names_every_key),

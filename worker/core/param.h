@@ -24,6 +24,13 @@ struct param {
     uint64_t version; /* bumped by every writer (optimizer, load, EMA swap); derived forms compare it */
     void *derived;    /* owned by the device (Winograd U, packed panels, bf16 copies ...); freed by ops->param_release */
     int index;        /* position in the model's parameter list */
+    int group;        /* of the model's parameter groups */
+};
+
+/* Parameters that the optimizer treats alike. */
+struct param_group {
+    const char *name;
+    float lr, decay; /* factors of the job's learning rate and weight decay */
 };
 
 /* What `trainable` is where nothing else is said. */

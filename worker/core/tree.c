@@ -81,19 +81,30 @@ void tree_add_host(float *dst, const struct tree_part *parts, int nparts, size_t
         memcpy(dst, parts[0].data, count * sizeof(*dst));
 }
 
-double tree_sum(const double *x, size_t stride, int n)
+/* Leaf i is x[order[i]], without an order x[i * stride]. */
+static double sum_leaves(const double *x, size_t stride, const uint32_t *order, int n)
 {
     double sum[TREE_DEPTH] = { 0.0 };
     int depth = 0;
 
     for (int i = 0; i < n; i++) {
-        sum[depth++] = x[(size_t)i * stride];
+        sum[depth++] = x[order ? order[i] : (size_t)i * stride];
         for (int below = i + 1; below % 2 == 0; below /= 2, depth--)
             sum[depth - 2] += sum[depth - 1];
     }
     for (; depth > 1; depth--)
         sum[depth - 2] += sum[depth - 1];
     return sum[0];
+}
+
+double tree_sum(const double *x, size_t stride, int n)
+{
+    return sum_leaves(x, stride, NULL, n);
+}
+
+double tree_sum_ordered(const double *x, const uint32_t *order, int n)
+{
+    return sum_leaves(x, 1, order, n);
 }
 
 void tree_sum_rows(double *dst, const double *const *rows, int nrows, size_t count)

@@ -5,6 +5,7 @@
 #pragma once
 #include <stdbool.h>
 #include <stddef.h>
+#include <stdint.h>
 
 #include "worker/kernels/moments.h"
 
@@ -36,6 +37,8 @@ void tree_add_host(float *dst, const struct tree_part *parts, int nparts, size_t
 
 /* The tree over n doubles x[0], x[stride], ... Where n is not a power of two the missing leaves on the right are left out. n = 0: 0. */
 double tree_sum(const double *x, size_t stride, int n);
+/* The same over x[order[0]], x[order[1]] ...; order NULL: over x[0], x[1] ... */
+double tree_sum_ordered(const double *x, const uint32_t *order, int n);
 /* dst[j] = the tree over rows[0][j], rows[1][j], ...; nrows >= 1. dst may be rows[0]. */
 void tree_sum_rows(double *dst, const double *const *rows, int nrows, size_t count);
 /* Merges batch statistics [2c + 1] (count, mean[c], M2[c]) of nstats shards in tree order (Chan, kernels/moments.h). nstats >= 1.

@@ -1,38 +1,112 @@
 /* worker/cpu/optim.c - parameter updates over flat arrays. */
 #include "worker/kernels/optim.h"
 
+#include "worker/core/tree.h"
 #include "worker/cpu/rows.h"
+
+int cpu_optim_clip(struct device *dev, struct clip *ret, const double *blocks, const uint32_t *order, int n, double max_norm,
+                   struct err *err)
+{
+    (void)dev;
+    (void)err;
+    *ret = clip_of(tree_sum_ordered(blocks, order, n), max_norm);
+    return 0;
+}
+
+struct step {
+    const struct optim_item *items;
+    const void *how;
+    float factor;
+};
 
 static size_t item_count(const void *arg, int i)
 {
-    const struct sgd_item *items = arg;
+    const struct step *s = arg;
 
-    return items[i].param->count;
+    return s->items[i].param->count;
 }
 
-static void step_item(const void *arg, int index, size_t from, size_t to)
+static void average(const struct optim_item *item, size_t from, size_t to)
 {
-    const struct sgd_item *item = (const struct sgd_item *)arg + index;
-    const struct sgd s = item->sgd;
-    float *w = item->param->data, *m = item->momentum, *ema = item->ema;
-    const float *g = item->grad;
+    const float *w = item->param->data, decay = item->ema_decay;
+    float *ema = item->ema;
+
+    CPU_LANES
+    for (size_t i = from; ema && i < to; i++)
+        ema_element(&ema[i], w[i], decay);
+}
+
+static void sgd_part(const void *arg, int index, size_t from, size_t to)
+{
+    const struct step *s = arg;
+    const struct optim_item *item = &s->items[index];
+    const struct sgd how = *(const struct sgd *)s->how;
+    const float *g = item->grad, factor = s->factor, lr = item->lr, decay = item->decay;
+    float *w = item->param->data, *m = item->state[0];
 
     CPU_LANES
     for (size_t i = from; i < to; i++)
-        sgd_element(&w[i], &m[i], g[i], &s);
-    if (!ema)
-        return;
-    CPU_LANES
-    for (size_t i = from; i < to; i++)
-        ema_element(&ema[i], w[i], s.ema_decay);
+        sgd_element(&w[i], &m[i], factor * g[i], lr, decay, &how);
+    average(item, from, to);
 }
 
-int cpu_optim_sgd(struct device *dev, const struct sgd_item *items, int nitems, const int32_t *skip, struct err *err)
+static void adam_part(const void *arg, int index, size_t from, size_t to)
 {
-    (void)err;
-    if (!*skip)
-        cpu_over_shards(dev, &(struct shard_work){ nitems, item_count, step_item, items });
+    const struct step *s = arg;
+    const struct optim_item *item = &s->items[index];
+    const struct adam how = *(const struct adam *)s->how;
+    const float *g = item->grad, factor = s->factor, lr = item->lr, decay = item->decay;
+    float *w = item->param->data, *m = item->state[0], *v = item->state[1];
+
+    CPU_LANES
+    for (size_t i = from; i < to; i++)
+        adam_element(&w[i], &m[i], &v[i], factor * g[i], lr, decay, &how);
+    average(item, from, to);
+}
+
+static void adamw_part(const void *arg, int index, size_t from, size_t to)
+{
+    const struct step *s = arg;
+    const struct optim_item *item = &s->items[index];
+    const struct adam how = *(const struct adam *)s->how;
+    const float *g = item->grad, factor = s->factor, lr = item->lr, decay = item->decay;
+    float *w = item->param->data, *m = item->state[0], *v = item->state[1];
+
+    CPU_LANES
+    for (size_t i = from; i < to; i++)
+        adamw_element(&w[i], &m[i], &v[i], factor * g[i], lr, decay, &how);
+    average(item, from, to);
+}
+
+static int run(struct device *dev, const struct optim_item *items, int nitems, const void *how, const struct clip *clip,
+               void (*part)(const void *arg, int index, size_t from, size_t to))
+{
+    const struct step s = { items, how, clip->factor };
+
+    if (!clip->skip)
+        cpu_over_shards(dev, &(struct shard_work){ nitems, item_count, part, &s });
     for (int i = 0; i < nitems; i++)
         items[i].param->version++;
     return 0;
+}
+
+int cpu_optim_sgd(struct device *dev, const struct optim_item *items, int nitems, const struct sgd *how, const struct clip *clip,
+                  struct err *err)
+{
+    (void)err;
+    return run(dev, items, nitems, how, clip, sgd_part);
+}
+
+int cpu_optim_adam(struct device *dev, const struct optim_item *items, int nitems, const struct adam *how, const struct clip *clip,
+                   struct err *err)
+{
+    (void)err;
+    return run(dev, items, nitems, how, clip, adam_part);
+}
+
+int cpu_optim_adamw(struct device *dev, const struct optim_item *items, int nitems, const struct adam *how, const struct clip *clip,
+                    struct err *err)
+{
+    (void)err;
+    return run(dev, items, nitems, how, clip, adamw_part);
 }

@@ -35,8 +35,10 @@ struct allreduce {
     struct outline segments, sums, *sent; /* sent: of this step */
     const void **view;                    /* [most chunks] */
     size_t *cut;
-    size_t *square_cut;         /* [ranks + 1], bytes: each rank's blocks, bucket by bucket */
-    double *squares, *gathered; /* shared memory in that order; host memory in flat order */
+    size_t *square_cut;            /* [ranks + 1], bytes: each rank's blocks, bucket by bucket */
+    double *squares;               /* shared memory, in that order */
+    uint32_t *order;               /* device memory: where the blocks of the flat space lie in it. NULL: in their order */
+    struct device_mark *all_there; /* passed when a step's squares are */
 
     pthread_t thread;
     bool started;
@@ -45,7 +47,6 @@ struct allreduce {
     int issued, done; /* buckets of this step; done counts one more for the squares. Under lock, like all below */
     bool quit;
     struct err failure; /* code 0: none */
-    double square_norm;
 };
 
 /* ---- the communication thread ---- */
@@ -90,31 +91,12 @@ static int sum_bucket(struct allreduce *r, int bucket, size_t *squares_at, struc
     return rc;
 }
 
-/* The ranks' blocks back into flat order, which knows neither ranks nor buckets, then the tree over them. The one wait for the side queue:
- * buckets before it are only queued there. */
-static int sum_all_squares(struct allreduce *r, double *ret_sum, struct err *err)
+/* The last of a step. Nobody waits for the side queue: what is queued on dev afterwards does. */
+static int gather_squares(struct allreduce *r, struct err *err)
 {
-    size_t n = r->layout->blocks;
-    double *host = r->gathered + n;
-    const double *from = host;
     int rc = comm_allgather(r->comm, COMM_GRAD, r->squares, r->square_cut, err);
 
-    if (rc == 0)
-        rc = r->side->ops->download(r->side, host, r->squares, n * sizeof(double), err);
-    if (rc == 0)
-        rc = comm_check(r->comm, COMM_GRAD, err);
-    if (rc < 0)
-        return rc;
-    for (int j = 0; j < r->nranks; j++)
-        for (int i = 0; i < r->layout->nbuckets; i++) {
-            const struct layout_bucket *b = &r->layout->bucket[i];
-            size_t lo = layout_chunk(b, j, r->nranks), hi = layout_chunk(b, j + 1, r->nranks);
-
-            memcpy(r->gathered + lo, from, (hi - lo) * sizeof(double));
-            from += hi - lo;
-        }
-    *ret_sum = tree_sum(r->gathered, 1, (int)n);
-    return 0;
+    return rc < 0 ? rc : r->side->ops->mark(r->side, r->all_there, err);
 }
 
 /* Waits for the next thing to do: a bucket's number, nbuckets for the squares, -1 to leave. */
@@ -138,14 +120,13 @@ static int next_task(struct allreduce *r)
     return task;
 }
 
-static void finish_task(struct allreduce *r, int rc, const struct err *err, double square_norm)
+static void finish_task(struct allreduce *r, int rc, const struct err *err)
 {
     pthread_mutex_lock(&r->lock);
     if (rc < 0)
         r->failure = *err;
     else
         r->done++;
-    r->square_norm = square_norm;
     pthread_cond_broadcast(&r->changed);
     pthread_mutex_unlock(&r->lock);
 }
@@ -157,13 +138,12 @@ static void *communicate(void *arg)
 
     for (int task; (task = next_task(r)) >= 0;) {
         struct err err;
-        double sum = 0;
         int rc;
 
         if (task == 0)
             squares_at = r->square_cut[r->rank] / sizeof(double);
-        rc = task < r->layout->nbuckets ? sum_bucket(r, task, &squares_at, &err) : sum_all_squares(r, &sum, &err);
-        finish_task(r, rc, &err, sum); /* who is woken by the abort finds the reason */
+        rc = task < r->layout->nbuckets ? sum_bucket(r, task, &squares_at, &err) : gather_squares(r, &err);
+        finish_task(r, rc, &err); /* who is woken by the abort finds the reason */
         if (rc < 0)
             comm_abort(r->comm); /* the others must not wait for what will not come */
     }
@@ -244,20 +224,45 @@ static int take_memory(struct allreduce *r, struct err *err)
     return r->planes ? 0 : err->code;
 }
 
+/* The flat order knows neither ranks nor buckets. One rank's blocks lie in it already. */
+static int take_order(struct allreduce *r, struct err *err)
+{
+    const struct layout *p = r->layout;
+    size_t bytes = p->blocks * sizeof(*r->order);
+    uint32_t *host, at = 0;
+    int rc;
+
+    if (r->nranks == 1)
+        return 0;
+    host = malloc(bytes);
+    r->order = r->dev->ops->alloc(r->dev, bytes);
+    if (!host || !r->order) {
+        free(host);
+        return no_memory(err);
+    }
+    for (int j = 0; j < r->nranks; j++)
+        for (int i = 0; i < p->nbuckets; i++)
+            for (size_t k = layout_chunk(&p->bucket[i], j, r->nranks); k < layout_chunk(&p->bucket[i], j + 1, r->nranks); k++)
+                host[k] = at++;
+    rc = r->dev->ops->upload(r->dev, r->order, host, bytes, err);
+    free(host);
+    return rc;
+}
+
 static int take_host(struct allreduce *r, struct err *err)
 {
     const struct layout *p = r->layout;
 
     r->mark = calloc((size_t)p->nbuckets, sizeof(*r->mark));
-    r->gathered = calloc(2 * p->blocks, sizeof(*r->gathered)); /* flat order, then as it came */
-    if (!r->mark || !r->gathered)
+    r->all_there = r->side->ops->mark_new(r->side);
+    if (!r->mark || !r->all_there)
         return no_memory(err);
     for (int i = 0; i < p->nbuckets; i++) {
         r->mark[i] = r->dev->ops->mark_new(r->dev);
         if (!r->mark[i])
             return no_memory(err);
     }
-    return 0;
+    return take_order(r, err);
 }
 
 static void begin(struct allreduce *r, struct outline *sent)
@@ -284,6 +289,10 @@ static int rehearse(struct allreduce *r, struct err *err)
         pthread_cond_broadcast(&r->changed);
         pthread_mutex_unlock(&r->lock);
         rc = allreduce_wait(r, err);
+        if (rc == 0)
+            rc = r->dev->ops->sync(r->dev, err);
+        if (rc == 0)
+            rc = comm_check(r->comm, COMM_GRAD, err);
     }
     return rc;
 }
@@ -352,7 +361,10 @@ void allreduce_close(struct allreduce *r)
     free(r->view);
     free(r->cut);
     free(r->square_cut);
-    free(r->gathered);
+    if (r->all_there)
+        r->side->ops->mark_free(r->side, r->all_there);
+    if (r->order)
+        r->dev->ops->free(r->dev, r->order);
     pthread_cond_destroy(&r->changed);
     pthread_mutex_destroy(&r->lock);
     free(r);
@@ -370,9 +382,9 @@ float *allreduce_sum(const struct allreduce *r)
     return r->sum;
 }
 
-double allreduce_square_norm(const struct allreduce *r)
+struct square_sums allreduce_squares(const struct allreduce *r)
 {
-    return r->square_norm;
+    return (struct square_sums){ r->squares, r->order, (int)r->layout->blocks };
 }
 
 void allreduce_begin(struct allreduce *r, bool merged)
@@ -417,7 +429,7 @@ int allreduce_wait(struct allreduce *r, struct err *err)
         pthread_cond_wait(&r->changed, &r->lock);
     rc = failure_of(r, err);
     pthread_mutex_unlock(&r->lock);
-    return rc;
+    return rc < 0 ? rc : r->dev->ops->wait(r->dev, r->all_there, err);
 }
 
 int allreduce_state(struct allreduce *r, struct err *err)

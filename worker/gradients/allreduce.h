@@ -19,10 +19,11 @@ float *allreduce_planes(const struct allreduce *r);
 void allreduce_begin(struct allreduce *r, bool merged);
 /* Buckets before n are computed, as far as work is queued by now: they are summed in their order. */
 int allreduce_issue(struct allreduce *r, int n, struct err *err);
-/* After the last bucket was handed over: waits until all is summed. Where some was not it does not wait. What the thread failed with is final. */
+/* After the last bucket was handed over: waits until the thread has queued all it has to do; what is queued on dev from now on comes after that.
+ * Where some was not handed over it does not wait. What the thread failed with is final. */
 int allreduce_wait(struct allreduce *r, struct err *err);
 /* 0, or what the thread failed with. Never waits. err may be NULL. */
 int allreduce_state(struct allreduce *r, struct err *err);
-/* After allreduce_wait(), until allreduce_begin(): the whole flat space, and the sum of its squares. */
+/* After allreduce_wait(), until allreduce_begin(): the whole flat space, and its squares. */
 float *allreduce_sum(const struct allreduce *r);
-double allreduce_square_norm(const struct allreduce *r);
+struct square_sums allreduce_squares(const struct allreduce *r);

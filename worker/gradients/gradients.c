@@ -251,7 +251,7 @@ float *gradients_sum(const struct gradients *g, const struct param *p)
     return i < 0 ? NULL : allreduce_sum(g->allreduce) + g->layout->entry[i].at;
 }
 
-double gradients_square_norm(const struct gradients *g)
+struct square_sums gradients_squares(const struct gradients *g)
 {
-    return allreduce_square_norm(g->allreduce);
+    return allreduce_squares(g->allreduce);
 }

@@ -16,6 +16,7 @@
 #pragma once
 #include <stdbool.h>
 #include <stddef.h>
+#include <stdint.h>
 
 #include "worker/core/param.h"
 
@@ -50,13 +51,20 @@ float *gradients_dest(struct gradients *g, const struct param *p, int shard, boo
 /* The gradients of p of all shards of this wave are written (queued), zeros where a shard has none. Once per wave and trainable parameter.
  * Fails when a shard's memory was never asked for, or when the communication thread has failed. */
 int gradients_ready(struct gradients *g, const struct param *p, struct err *err);
-/* Waits for the communication thread. After the last wave only. Any error is final: the comm has failed, or backward was not complete. */
+/* Waits until the communication thread has queued all it has to do; what is queued on dev from now on comes after that. After the last wave
+ * only. Any error is final: the comm has failed, or backward was not complete. On a link comm_check() of COMM_GRAD says whether everything has
+ * arrived, once the host has waited for dev. */
 int gradients_wait(struct gradients *g, struct err *err);
 /* 0, or what the communication thread failed with. Never waits. */
 int gradients_state(struct gradients *g, struct err *err);
 /* After gradients_wait(), until gradients_begin(): the sum over all shards of the job, p->count contiguous floats (not divided by V). NULL: no
  * gradient. */
 float *gradients_sum(const struct gradients *g, const struct param *p);
-/* Sum of squares of all gradients above: 1024-element blocks, then a pairwise tree in fp64. Not finite: some gradient is not, or overflows.
- */
-double gradients_square_norm(const struct gradients *g);
+/* Sums of squares of all gradients above, of 1024 elements each, in device memory: what op clip takes. blocks[order[i]] is that of block i of
+ * the flat space, order NULL: in order. */
+struct square_sums {
+    const double *blocks;
+    const uint32_t *order;
+    int n;
+};
+struct square_sums gradients_squares(const struct gradients *g);

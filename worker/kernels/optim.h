@@ -1,15 +1,46 @@
-/* worker/kernels/optim.h - parameter updates of one element. Source: Sutskever et al. 2013 (classical momentum); specs yolov3 section 6.1. */
+/* worker/kernels/optim.h - parameter updates of one element, and what the length of a gradient makes of it. Sources: worker/ops/optim.h; specs
+ * yolov3 section 6.1. g is the gradient times the clip factor. */
 #pragma once
-#include "worker/ops/optim.h"
 #include "worker/kernels/math.h"
+#include "worker/ops/optim.h"
 
-/* m = momentum * m + (scale * g + decay * w); w = w - lr * m. */
-KERNEL_FN void sgd_element(float *w, float *m, float g, const struct sgd *s)
+/* A norm above max_norm (> 0: there is a limit) is brought down to it. */
+KERNEL_FN struct clip clip_of(double square, double max_norm)
 {
-    float step = fmaf(s->decay, *w, s->scale * g);
+    double norm = sqrt(square);
+    struct clip c;
+
+    c.square = square;
+    c.factor = max_norm > 0.0 && norm > max_norm ? (float)(max_norm / norm) : 1.0f;
+    c.skip = !(square - square == 0.0); /* neither NaN nor infinity */
+    return c;
+}
+
+KERNEL_FN void sgd_element(float *w, float *m, float g, float lr, float decay, const struct sgd *s)
+{
+    float step = fmaf(decay, *w, g);
 
     *m = fmaf(s->momentum, *m, step);
-    *w = fmaf(-s->lr, *m, *w);
+    *w = fmaf(-lr, s->nesterov ? fmaf(s->momentum, *m, step) : *m, *w);
+}
+
+/* The part of both Adams that knows no decay. */
+KERNEL_FN void adam_move(float *w, float *m, float *v, float g, float lr, const struct adam *a)
+{
+    *m = fmaf(a->beta1, *m, a->rest1 * g);
+    *v = fmaf(a->beta2, *v, a->rest2 * g * g);
+    *w = fmaf(-lr, a->unbias1 * *m / fmaf(a->unbias2, sqrtf(*v), a->eps), *w);
+}
+
+KERNEL_FN void adam_element(float *w, float *m, float *v, float g, float lr, float decay, const struct adam *a)
+{
+    adam_move(w, m, v, fmaf(decay, *w, g), lr, a);
+}
+
+KERNEL_FN void adamw_element(float *w, float *m, float *v, float g, float lr, float decay, const struct adam *a)
+{
+    *w = fmaf(-lr * decay, *w, *w);
+    adam_move(w, m, v, g, lr, a);
 }
 
 /* Moving average of the weights after the step: ema = w + decay * (ema - w). decay 1 keeps it, 0 takes w. */

@@ -60,7 +60,8 @@ struct model {
     struct device *dev;
     struct param **params; /* all, by index; running statistics too */
     int nparams;
-    struct norm *norms; /* normalisations with trainable statistics, by norm.index */
+    const struct param_group *groups; /* by param.group */
+    struct norm *norms;               /* normalisations with trainable statistics, by norm.index */
     int nnorms;
     size_t raw_terms;     /* doubles of a shard that loss() writes */
     struct canvas canvas; /* nominal network input: of validation and prediction */

@@ -1,29 +1,59 @@
-/* worker/ops/optim.h - steps of optimizers over flat fp32 arrays. */
+/* worker/ops/optim.h - steps of optimizers over lists of flat fp32 arrays, and what the length of the whole gradient makes of them. */
 #pragma once
+#include <stdbool.h>
+
 #include "worker/core/device.h"
 #include "worker/ops/family.h"
 
-struct sgd {
-    float lr, momentum, decay; /* decay is 0 where it does not apply */
-    float scale;               /* multiplies the gradient first: clipping. 1: off */
-    float ema_decay;           /* of the item's average, where it has one */
+enum { OPTIM_STATES = 2 }; /* most arrays that an optimizer keeps of a parameter */
+
+/* What a step knows of the gradient as a whole. In device memory. */
+struct clip {
+    double square; /* squared norm */
+    float factor;  /* multiplies the gradient: 1, or less where it is longer than allowed */
+    int32_t skip;  /* not 0: square is not finite, so nothing is written in this step */
 };
 
 /* One parameter of an optimizer step. */
-struct sgd_item {
+struct optim_item {
     struct param *param;
-    float *momentum;   /* [count] */
-    const float *grad; /* [count] */
-    float *ema;        /* [count], or NULL: a moving average of the weights is not kept */
-    struct sgd sgd;
+    const float *grad;          /* [count] */
+    float *state[OPTIM_STATES]; /* [count] each, as many as the optimizer has */
+    float *ema;                 /* [count], or NULL: a moving average of the weights is not kept */
+    float lr, decay;            /* decay is 0 where it does not apply */
+    float ema_decay;
+};
+
+/* SGD keeps m. Source: Sutskever et al. 2013, in the form of torch.optim.SGD with dampening 0. */
+struct sgd {
+    float momentum;
+    bool nesterov; /* moves by g + momentum * m instead of m */
+};
+
+/* Adam keeps the first moment m and the second v. Source: Kingma and Ba 2015, arXiv:1412.6980, algorithm 1. */
+struct adam {
+    float beta1, rest1, beta2, rest2; /* rest: 1 - beta, rounded once */
+    float eps;
+    float unbias1, unbias2; /* of step t: 1 / (1 - beta1^t), 1 / sqrt(1 - beta2^t) */
 };
 
 /* clang-format off */
 #define OPTIM_OPS(X)                                                                                                                       \
-    /* Of every item: m = momentum * m + (scale * g + decay * w); w = w - lr * m; ema = w + ema_decay * (ema - w). *skip != 0: nothing is  \
-     * written. Bumps the parameters' versions. */                                                                                         \
-    X(optim, sgd, (struct device *dev, const struct sgd_item *items, int nitems, const int32_t *skip, struct err *err),                    \
-      (dev, items, nitems, skip, err))
+    /* *ret = what n block sums of squares (op sum_squares) add up to, in the tree over blocks[order[0]], blocks[order[1]] ... (core/tree.h \
+     * tree_sum()); order NULL: as they lie. max_norm <= 0: no gradient is too long. */                                                    \
+    X(optim, clip, (struct device *dev, struct clip *ret, const double *blocks, const uint32_t *order, int n, double max_norm, struct err *err), \
+      (dev, ret, blocks, order, n, max_norm, err))                                                                                         \
+    /* Of every item, with g = clip->factor * gradient: the new state and weights, then ema = w + ema_decay * (ema - w). Nothing is written \
+     * where clip->skip says so. Bumps the parameters' versions. Bodies: kernels/optim.h.                                                  \
+     * sgd: g += decay * w; m = momentum * m + g; w -= lr * m, or lr * (g + momentum * m). */                                              \
+    X(optim, sgd, (struct device *dev, const struct optim_item *items, int nitems, const struct sgd *how, const struct clip *clip, struct err *err), \
+      (dev, items, nitems, how, clip, err))                                                                                                \
+    /* g += decay * w; m and v are averages of g and of its square; w -= lr * unbias1 * m / (unbias2 * sqrt(v) + eps). */                  \
+    X(optim, adam, (struct device *dev, const struct optim_item *items, int nitems, const struct adam *how, const struct clip *clip, struct err *err), \
+      (dev, items, nitems, how, clip, err))                                                                                                \
+    /* The same with w -= lr * decay * w instead of decay in g. Source: Loshchilov and Hutter 2019, arXiv:1711.05101, algorithm 2. */      \
+    X(optim, adamw, (struct device *dev, const struct optim_item *items, int nitems, const struct adam *how, const struct clip *clip, struct err *err), \
+      (dev, items, nitems, how, clip, err))
 /* clang-format on */
 
 OPS_FAMILY(optim, OPTIM_OPS)

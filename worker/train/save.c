@@ -13,6 +13,7 @@
 #include "worker/models/weights.h"
 #include "worker/checkpoint/ckpt.h"
 #include "worker/optim/ema.h"
+#include "worker/optim/optimizer.h"
 #include "worker/checkpoint/identity.h"
 #include "worker/report/progress.h"
 #include "worker/train/trainer_impl.h"
@@ -96,21 +97,22 @@ static int copy_vector(struct trainer *t, struct state *s, const char *of, const
 
 static int copy_vectors(struct trainer *t, struct state *s, struct err *err)
 {
+    const struct ema *ema = optimizer_ema(t->optimizer);
     const struct model *m = t->model;
+    struct optimizer_array a;
     int rc = 0;
 
+    for (int i = 0; rc >= 0 && optimizer_array(t->optimizer, i, &a); i++)
+        rc = copy_vector(t, s, a.of, a.param, a.data, err);
     for (int i = 0; i < m->nparams && rc >= 0; i++)
-        if (t->momentum[i])
-            rc = copy_vector(t, s, "momentum", m->params[i], t->momentum[i], err);
-    for (int i = 0; i < m->nparams && rc >= 0; i++)
-        if (ema_other(t->ema, i))
+        if (ema_other(ema, i))
             rc = copy_vector(t, s, "raw", m->params[i], m->params[i]->data, err);
     return rc;
 }
 
 static int state_fill(struct trainer *t, struct state *s, struct err *err)
 {
-    size_t vectors = 2 * (size_t)t->model->nparams;
+    size_t vectors = (OPTIM_STATES + 1) * (size_t)t->model->nparams;
     int rc;
 
     memset(s, 0, sizeof *s);
@@ -175,16 +177,16 @@ static int load_raw(struct trainer *t, const struct safetensors *f, struct param
 
 static int load_vectors(struct trainer *t, const struct safetensors *f, struct err *err)
 {
+    const struct ema *ema = optimizer_ema(t->optimizer);
     const struct model *m = t->model;
+    struct optimizer_array a;
     int rc = 0;
 
-    for (int i = 0; i < m->nparams && rc >= 0; i++) {
-        if (!t->momentum[i])
-            continue;
-        rc = load_vector(t, f, "momentum", m->params[i], t->momentum[i], err);
-        if (rc >= 0)
-            rc = load_raw(t, f, m->params[i], ema_other(t->ema, i) != NULL, err);
-    }
+    for (int i = 0; rc >= 0 && optimizer_array(t->optimizer, i, &a); i++)
+        rc = load_vector(t, f, a.of, a.param, a.data, err);
+    for (int i = 0; i < m->nparams && rc >= 0; i++)
+        if (param_trainable(m->params[i]))
+            rc = load_raw(t, f, m->params[i], ema_other(ema, i) != NULL, err);
     return rc;
 }
 
@@ -222,9 +224,9 @@ static int export_model(struct trainer *t, struct st_array **ret_arrays, struct 
 {
     int rc;
 
-    ema_swap(t->ema);
+    ema_swap(optimizer_ema(t->optimizer));
     rc = weights_export(t->model, ret_arrays, err);
-    ema_swap(t->ema);
+    ema_swap(optimizer_ema(t->optimizer));
     return rc;
 }
 
@@ -312,9 +314,9 @@ static int load(struct trainer *t, const char *dir, int64_t step, const struct c
 
     if (rc < 0)
         return rc;
-    ema_swap(t->ema);
+    ema_swap(optimizer_ema(t->optimizer));
     rc = weights_import(t->model, c->model, err);
-    ema_swap(t->ema);
+    ema_swap(optimizer_ema(t->optimizer));
     if (rc >= 0)
         rc = state_load(t, c->state, err);
     *ret_bytes = c->bytes;

@@ -18,7 +18,7 @@
 #include "worker/data/problems.h"
 #include "worker/layers/layers.h"
 #include "worker/models/registry.h"
-#include "worker/optim/ema.h"
+#include "worker/optim/optimizer.h"
 #include "worker/train/feed.h"
 #include "worker/report/progress.h"
 #include "worker/train/losses.h"
@@ -185,30 +185,6 @@ static int open_loaders(struct trainer *t, struct err *err)
 
 /* ---- model ---- */
 
-/* What the optimizer step keeps of every trainable parameter. */
-static int open_update(struct trainer *t, struct err *err)
-{
-    const struct model *m = t->model;
-    int rc = t->spec->train_ema > 0 ? ema_open(t->machine.dev, m->params, m->nparams, &t->ema, err) : 0;
-
-    if (rc < 0)
-        return rc;
-    t->momentum = calloc((size_t)m->nparams, sizeof *t->momentum);
-    t->update = calloc((size_t)m->nparams, sizeof *t->update);
-    t->skip = t->machine.dev->ops->alloc(t->machine.dev, sizeof *t->skip);
-    if (!t->momentum || !t->update || !t->skip)
-        return err_set(err, ERR_DEVICE, "out of memory");
-    for (int i = 0; i < m->nparams; i++) {
-        if (!param_trainable(m->params[i]))
-            continue;
-        t->momentum[i] = t->machine.dev->ops->alloc(t->machine.dev, m->params[i]->count * sizeof(float));
-        if (!t->momentum[i])
-            return err_set(err, ERR_DEVICE, "out of memory: momentum of %s", m->params[i]->name);
-        t->update[t->nupdates++] = (struct sgd_item){ .param = m->params[i], .momentum = t->momentum[i], .ema = ema_other(t->ema, i) };
-    }
-    return 0;
-}
-
 /* What a step leaves besides gradients: losses, batch statistics. */
 static int open_numbers(struct trainer *t, struct err *err)
 {
@@ -264,7 +240,9 @@ static int open_model(struct trainer *t, struct err *err)
         rc = open_numbers(t, err);
     if (rc >= 0)
         rc = open_shapes(t, err);
-    return rc < 0 ? rc : open_update(t, err);
+    if (rc >= 0)
+        rc = optimizer_open(t->machine.dev, s, t->model->params, t->model->nparams, t->model->groups, &t->optimizer, err);
+    return rc;
 }
 
 static int open_identity(struct trainer *t, struct err *err)
@@ -308,13 +286,7 @@ void trainer_close(struct trainer *t)
     feed_close(t->val_feed);
     loader_close(t->loader);
     loader_close(t->val_loader);
-    for (int i = 0; t->momentum && i < t->model->nparams; i++)
-        t->machine.dev->ops->free(t->machine.dev, t->momentum[i]);
-    free(t->momentum);
-    ema_close(t->ema);
-    free(t->update);
-    if (t->skip)
-        t->machine.dev->ops->free(t->machine.dev, t->skip);
+    optimizer_close(t->optimizer);
     losses_close(t->losses);
     statistics_close(t->statistics);
     gather_close(t->val_losses);

@@ -7,6 +7,7 @@
 #include <time.h>
 
 #include "proto/err.h"
+#include "worker/comm/comm.h"
 #include "worker/layers/tape.h"
 #include "worker/core/tree.h"
 #include "worker/data/loader.h"
@@ -14,7 +15,7 @@
 #include "worker/layers/layers.h"
 #include "worker/models/model.h"
 #include "worker/ops/families.h"
-#include "worker/optim/ema.h"
+#include "worker/optim/optimizer.h"
 #include "worker/train/feed.h"
 #include "worker/report/progress.h"
 #include "worker/optim/schedule.h"
@@ -149,24 +150,6 @@ static int check_finite(struct trainer *t, struct err *err)
     return shard < 0 ? 0 : nonfinite(t, shard, term, err);
 }
 
-static int update_params(struct trainer *t, float scale, struct err *err)
-{
-    const struct jobspec *s = t->spec;
-    float lr = schedule_lr(s, t->step + 1), ema = ema_decay(s->train_ema, t->step + 1);
-
-    for (int i = 0; i < t->nupdates; i++) {
-        struct param *p = t->update[i].param;
-
-        t->update[i].grad = gradients_sum(t->gradients, p);
-        t->update[i].sgd = (struct sgd){ .lr = lr,
-                                         .momentum = (float)s->train_momentum,
-                                         .decay = p->kind == PARAM_CONV ? (float)s->train_weight_decay : 0,
-                                         .scale = scale,
-                                         .ema_decay = ema };
-    }
-    return t->machine.dev->on->optim->sgd(t->machine.dev, t->update, t->nupdates, t->skip, err);
-}
-
 /* 1 where some number of the gradient is not finite. `host` has room for it. */
 static int grad_nonfinite(struct trainer *t, const struct param *p, float *host, struct err *err)
 {
@@ -183,10 +166,12 @@ static int hopeless(struct trainer *t, struct err *err)
     const char *first = "";
     int rc = 0;
 
-    for (int i = 0; i < t->nupdates && rc == 0; i++) {
-        const struct param *p = t->update[i].param;
-        float *host = malloc(p->count * sizeof *host);
+    for (int i = 0; i < t->model->nparams && rc == 0; i++) {
+        const struct param *p = t->model->params[i];
+        float *host = param_trainable(p) ? malloc(p->count * sizeof *host) : NULL;
 
+        if (!param_trainable(p))
+            continue;
         rc = host ? grad_nonfinite(t, p, host, err) : err_set(err, ERR_DEVICE, "out of memory: gradient of %s", p->name);
         first = p->name;
         free(host);
@@ -211,19 +196,23 @@ static int skip_step(struct trainer *t, struct err *err)
 
 static int update(struct trainer *t, struct err *err)
 {
-    double square = gradients_square_norm(t->gradients), norm = sqrt(square);
-    int32_t skip = !isfinite(square);
-    float scale = t->spec->train_clip_norm > 0 && norm > t->spec->train_clip_norm ? (float)(t->spec->train_clip_norm / norm) : 1;
-    int rc = t->machine.dev->ops->upload(t->machine.dev, t->skip, &skip, sizeof skip, err);
+    float lr = schedule_lr(t->spec, t->step + 1);
+    struct clip found = { 0 };
+    int rc;
 
     progress_phase(t->machine.progress, PHASE_OPTIMIZER);
-    if (!skip)
-        t->skips = 0;
-    else if (rc >= 0)
-        rc = skip_step(t, err);
+    rc = optimizer_step(t->optimizer, t->gradients, lr, t->step + 1, err);
     if (rc >= 0)
-        rc = update_params(t, scale, err);
-    return rc < 0 ? rc : statistics_update(t->statistics, (float)t->spec->model_bn_momentum, t->skip, err);
+        rc = statistics_update(t->statistics, (float)t->spec->model_bn_momentum, optimizer_skip(t->optimizer), err);
+    if (rc >= 0)
+        rc = optimizer_found(t->optimizer, &found, err);
+    if (rc >= 0)
+        rc = comm_check(t->machine.link, COMM_GRAD, err);
+    if (rc >= 0 && found.skip)
+        rc = skip_step(t, err);
+    else
+        t->skips = 0;
+    return rc;
 }
 
 /* In losses_gather() and gradients_wait() the host waits for the device, and nowhere else in a step. */

@@ -13,7 +13,7 @@
 #include "worker/train/trainer.h"
 #include "worker/train/window.h"
 
-struct ema;
+struct optimizer;
 struct shapes;
 struct feed;
 struct identity;
@@ -37,11 +37,7 @@ struct trainer {
     struct losses *losses;
     struct statistics *statistics;
     struct gather *val_losses; /* made at the first validation */
-    float **momentum;          /* [nparams], NULL for running statistics */
-    struct ema *ema;           /* NULL: train.ema is 0 */
-    struct sgd_item *update;   /* [nupdates], working memory of the optimizer step */
-    int nupdates;
-    int32_t *skip; /* device memory: not 0 = the gradient is not finite, nothing is written */
+    struct optimizer *optimizer;
     /* data */
     struct dataset *train, *val; /* val: NULL without validation */
     struct loader *loader, *val_loader;

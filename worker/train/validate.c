@@ -15,6 +15,7 @@
 #include "worker/eval/voc_ap.h"
 #include "worker/models/model.h"
 #include "worker/optim/ema.h"
+#include "worker/optim/optimizer.h"
 #include "worker/train/feed.h"
 #include "worker/report/progress.h"
 #include "worker/train/losses.h"
@@ -211,10 +212,10 @@ int trainer_validate(struct trainer *t, struct err *err)
         return 0;
     progress_phase(t->machine.progress, PHASE_VALIDATE);
     rc = pass_open(&p, t, err);
-    ema_swap(t->ema);
+    ema_swap(optimizer_ema(t->optimizer));
     if (rc >= 0)
         rc = all_shards(&p, err);
-    ema_swap(t->ema);
+    ema_swap(optimizer_ema(t->optimizer));
     if (rc >= 0)
         rc = finish(&p, err);
     pass_close(&p);

@@ -49,6 +49,9 @@ static const struct loss_term yolo_terms[] = {
 };
 enum { NTERMS = sizeof yolo_terms / sizeof *yolo_terms };
 
+enum { GROUP_WEIGHTS, GROUP_REST }; /* decay is for convolutions' weights alone: specs yolov3 section 6.1 */
+static const struct param_group groups[] = { { "weights", 1, 1 }, { "rest", 1, 0 } };
+
 static struct yolov3 *self(const struct model *m)
 {
     return (struct yolov3 *)m;
@@ -360,6 +363,7 @@ static struct param *add_param(struct yolov3 *y, enum param_kind kind, int layer
     snprintf(p->name, sizeof p->name, "module_list.%d.%s", layer, part);
     p->kind = kind;
     p->trainable = param_kind_trains(kind);
+    p->group = kind == PARAM_CONV ? GROUP_WEIGHTS : GROUP_REST;
     p->k = k;
     p->r = r;
     p->s = s;
@@ -479,6 +483,7 @@ int yolov3_new(struct darknet_net *net, const struct jobspec *spec, struct devic
     }
     y->base.ops = &yolov3_ops;
     y->base.dev = dev;
+    y->base.groups = groups;
     y->base.canvas = (struct canvas){ net->height, net->width };
     y->base.grain = darknet_net_stride(net);
     y->base.raw_terms = (size_t)net->nheads * YOLO_TERMS;

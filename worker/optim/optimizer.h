@@ -1,0 +1,53 @@
+/* worker/optim/optimizer.h - what turns a gradient into a step: the kinds of optimizers, what they keep of each parameter, and everything about a
+ * step that stays on the device: how long the gradient is, whether it is finite, the moving averages of the weights.
+ *
+ * A new optimizer: a row of worker/ops/optim.h with its bodies, a struct optimizer_kind in a file beside this one, its line in optimizer.c and
+ * its word in train.optimizer of proto/jobspec.h. */
+#pragma once
+#include <stdint.h>
+
+#include "worker/ops/optim.h"
+
+struct ema;
+struct err;
+struct jobspec;
+struct optimizer;
+struct gradients;
+
+struct optimizer_kind {
+    const char *name;                /* as in train.optimizer */
+    const char *state[OPTIM_STATES]; /* names of the arrays it keeps of a parameter, as checkpoints list them: "<name>.<parameter>" */
+    /* Queues step t, counted from 1, of all items. */
+    int (*step)(struct device *dev, const struct jobspec *spec, int64_t t, const struct optim_item *items, int nitems,
+                const struct clip *clip, struct err *err);
+};
+
+extern const struct optimizer_kind optimizer_sgd, optimizer_adam, optimizer_adamw;
+/* Of that name, or NULL. */
+const struct optimizer_kind *optimizer_kind_of(const char *name);
+
+/* For the parameters that train; arrays start as zeros, averages (train.ema > 0) as the weights. groups: by param.group. spec, params and groups
+ * are the caller's and outlive it, as the device does. ERR_DEVICE: out of memory, names the parameter; ERR_UNSUPPORTED: no such optimizer. */
+int optimizer_open(struct device *dev, const struct jobspec *spec, struct param *const *params, int nparams,
+                   const struct param_group *groups, struct optimizer **ret_optimizer, struct err *err);
+void optimizer_close(struct optimizer *o);
+
+/* Queues step t, counted from 1: with the gradient of `from`, clipped, at the rate lr times the group's. A gradient that is not finite changes
+ * nothing but the versions of the parameters; t counts such steps too. Waits for nothing. */
+int optimizer_step(struct optimizer *o, const struct gradients *from, float lr, int64_t t, struct err *err);
+/* Device memory, for what else is written in the step: not 0 = it is skipped. */
+const int32_t *optimizer_skip(const struct optimizer *o);
+/* Waits until the gradient of the last step was looked at, and says what was found. */
+int optimizer_found(struct optimizer *o, struct clip *ret, struct err *err);
+
+/* NULL: none are kept. */
+struct ema *optimizer_ema(const struct optimizer *o);
+
+/* One array that a checkpoint holds. */
+struct optimizer_array {
+    const char *of; /* name of the state */
+    const struct param *param;
+    float *data; /* device memory, [param->count] */
+};
+/* Array i of all, state after state in the order of the parameters; false: there are no more. */
+bool optimizer_array(const struct optimizer *o, int i, struct optimizer_array *ret);

@@ -235,7 +235,7 @@ static int write_files(struct trainer *t, const char *dir, int64_t *ret_bytes, s
     struct ckpt_identity id;
     struct st_array *arrays = NULL;
     struct state s = { 0 };
-    char *classes = classes_json(t->train), size[32];
+    char *classes = classes_json(t->train.set), size[32];
     const struct canvas canvas = t->model->canvas;
     const struct st_meta meta[] = { { "classes", classes ? classes : "[]" }, { "size", size } };
     int rc = whose(t, NULL, &id, err);
@@ -265,7 +265,7 @@ static int save(struct trainer *t, struct err *err)
 {
     char dir[PATH_BYTES], path[PATH_BYTES + 32];
     int64_t bytes = 0;
-    bool best = t->val && t->best_step == t->step;
+    bool best = t->val.set && t->best_step == t->step;
     int rc;
 
     folder(t, dir);
@@ -332,7 +332,7 @@ static int report_resume(struct trainer *t, int64_t step, const char *path, int6
     if (rc < 0 || step == 0)
         return rc;
     return report_ckpt_published(t->machine.report, step, path, bytes, t->val_step == step ? t->val_loss : NAN,
-                                 t->val && t->best_step == step, err);
+                                 t->val.set && t->best_step == step, err);
 }
 
 /* Of a checkpoint that ckpt_pick() found to be of another job: no attempt can do better, so it is an error of the job. Where the checkpoint

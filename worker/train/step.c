@@ -111,7 +111,7 @@ static int all_waves(struct trainer *t, struct err *err)
         int rc;
 
         progress_phase(t->machine.progress, PHASE_DATA);
-        rc = feed_next(t->feed, &b, &mb, err);
+        rc = feed_next(t->train.feed, &b, &mb, err);
         if (rc >= 0)
             rc = run_wave(t, &b, &mb, err);
         if (rc < 0)
@@ -129,14 +129,14 @@ static int nonfinite(struct trainer *t, int shard, int term, struct err *err)
     int per_shard = (int)(t->spec->train_batch / t->spec->train_shards), rc;
     char text[256] = "";
 
-    rc = sampler_new((uint64_t)t->spec->train_seed, t->train->nimages, &sampler, err);
+    rc = sampler_new((uint64_t)t->spec->train_seed, t->train.set->nimages, &sampler, err);
     if (rc < 0)
         return rc;
     for (int i = 0; i < per_shard && i < 8; i++) {
         struct draw d = sampler_at(sampler, stream_position(t->step + 1, t->spec->train_batch, (int)t->spec->train_shards, shard, i));
         size_t used = strlen(text);
 
-        snprintf(text + used, sizeof text - used, "%s%s", i ? ", " : "", t->train->images[d.sample].file);
+        snprintf(text + used, sizeof text - used, "%s%s", i ? ", " : "", t->train.set->images[d.sample].file);
     }
     sampler_free(sampler);
     return err_set(err, ERR_NONFINITE, "step %lld: loss term '%s' of shard %d is not finite (learning rate %g; images %s)",
@@ -227,7 +227,7 @@ static int gather_step(struct trainer *t, struct err *err)
         rc = control_poll(&t->control, t->step + 1, &word, err);
     control_pack(&word, losses_head(t->losses));
     progress_phase(t->machine.progress, PHASE_REDUCE);
-    feed_ahead(t->feed); /* while the device is at the waves */
+    feed_ahead(t->train.feed); /* while the device is at the waves */
     if (rc >= 0)
         rc = losses_gather(t->losses, err); /* while the last gradients are reduced */
     if (rc >= 0)
@@ -276,7 +276,7 @@ int trainer_step(struct trainer *t, struct err *err)
         rc = update(t, err);
     if (rc < 0)
         return reason(t, rc, err);
-    feed_ahead(t->feed); /* if it was not decoded before */
+    feed_ahead(t->train.feed); /* if it was not decoded before */
     losses_sum(t->losses, sums);
     window_add(&t->window, sums, t->spec->train_batch);
     t->step++;
@@ -290,7 +290,7 @@ int trainer_report(struct trainer *t, const char *split, const struct window *w,
     struct report_term terms[WINDOW_MAX_TERMS];
     struct report_loss loss = { split,
                                 t->step,
-                                (double)t->step * (double)t->spec->train_batch / t->train->nimages,
+                                (double)t->step * (double)t->spec->train_batch / t->train.set->nimages,
                                 tier_name(control_tier_at(&t->control, t->step)),
                                 images_per_s,
                                 w->nterms,

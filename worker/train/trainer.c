@@ -19,7 +19,7 @@ static int after_step(struct trainer *t, const char **ret_outcome, struct err *e
 
     if (schedule_due(s->train_log_every, t->step, s->train_steps))
         rc = trainer_log(t, err);
-    if (rc >= 0 && t->val && (word == WORD_EVAL || schedule_due(s->val_every, t->step, s->train_steps)))
+    if (rc >= 0 && t->val.set && (word == WORD_EVAL || schedule_due(s->val_every, t->step, s->train_steps)))
         rc = trainer_validate(t, err);
     if (rc >= 0 && (word == WORD_CHECKPOINT || word == WORD_PAUSE || t->step == s->train_steps ||
                     schedule_due(s->checkpoint_every, t->step, s->train_steps)))

@@ -10,12 +10,12 @@
 #include "worker/train/control.h"
 #include "worker/train/course.h"
 #include "worker/train/machine.h"
+#include "worker/train/splits.h"
 #include "worker/train/trainer.h"
 #include "worker/train/window.h"
 
 struct optimizer;
 struct shapes;
-struct feed;
 struct identity;
 struct losses;
 struct statistics;
@@ -39,9 +39,7 @@ struct trainer {
     struct gather *val_losses; /* made at the first validation */
     struct optimizer *optimizer;
     /* data */
-    struct dataset *train, *val; /* val: NULL without validation */
-    struct loader *loader, *val_loader;
-    struct feed *feed, *val_feed;
+    struct split train, val;
     struct shapes *shapes; /* that the device was told to expect */
     /* the job's state */
     int64_t step;         /* completed */

@@ -38,7 +38,7 @@ static int pass_open(struct pass *p, struct trainer *t, struct err *err)
 
     memset(p, 0, sizeof *p);
     p->t = t;
-    p->nshards = val_shards(t->val->nimages, (int)t->spec->val_batch);
+    p->nshards = val_shards(t->val.set->nimages, (int)t->spec->val_batch);
     p->found = calloc((size_t)t->spec->val_max_det, sizeof *p->found);
     p->raw = calloc(t->model->raw_terms, sizeof *p->raw);
     if (!p->found || !p->raw)
@@ -57,7 +57,7 @@ static void pass_close(struct pass *p)
 
 static int keep(struct pass *p, int image, const struct candidate *c, const struct placement *place, struct err *err)
 {
-    const struct dataset_image *img = &p->t->val->images[image];
+    const struct dataset_image *img = &p->t->val.set->images[image];
     const float corners[4] = { c->x1, c->y1, c->x2, c->y2 };
     struct detection *d;
 
@@ -87,7 +87,7 @@ static int detect(struct pass *p, const struct shard_batch *b, struct err *err)
     int rc = 0;
 
     for (int i = 0; i < b->n && rc >= 0; i++) {
-        const struct dataset_image *img = &p->t->val->images[b->index[i]];
+        const struct dataset_image *img = &p->t->val.set->images[b->index[i]];
         struct placement place = place_letterbox(img->w, img->h, b->canvas);
         int n = 0;
 
@@ -117,7 +117,7 @@ static int one_shard(struct pass *p, const struct batch *b, const struct model_b
     term = window_nonfinite(record, ops->nterms);
     if (term >= 0)
         return err_set(err, ERR_NONFINITE, "validation after step %lld: loss term '%s' is not finite on %d images from '%s' on",
-                       (long long)t->step, ops->terms[term].name, b->shard[0].n, t->val->images[b->shard[0].index[0]].file);
+                       (long long)t->step, ops->terms[term].name, b->shard[0].n, t->val.set->images[b->shard[0].index[0]].file);
     return detect(p, &b->shard[0], err);
 }
 
@@ -126,13 +126,13 @@ static int all_shards(struct pass *p, struct err *err)
     struct trainer *t = p->t;
     int mine = val_shards_of_rank(p->nshards, t->opt.rank, t->opt.nranks), rc = 0;
 
-    feed_rewind(t->val_feed);
+    feed_rewind(t->val.feed);
     for (int k = 0; rc >= 0; k++) {
         struct model_batch mb;
         struct batch b;
 
         progress_done(t->machine.progress, (uint64_t)k, (uint64_t)mine);
-        rc = feed_next(t->val_feed, &b, &mb, err);
+        rc = feed_next(t->val.feed, &b, &mb, err);
         if (rc == LOADER_END)
             return 0;
         if (rc >= 0)
@@ -159,7 +159,7 @@ static struct truth *truths(const struct dataset *d)
 
 static int score(struct trainer *t, const struct detection *dets, size_t ndets, struct err *err)
 {
-    const struct dataset *d = t->val;
+    const struct dataset *d = t->val.set;
     struct truth *truth = truths(d);
     size_t ntruths = (size_t)d->offset[d->nimages];
     struct coco_ap coco = { 0 };

@@ -1,0 +1,170 @@
+#include "worker/train/splits.h"
+
+#include <errno.h>
+#include <sched.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "proto/err.h"
+#include "proto/jobspec.h"
+#include "worker/comm/comm.h"
+#include "worker/core/device.h"
+#include "worker/data/check.h"
+#include "worker/data/loader.h"
+#include "worker/data/problems.h"
+#include "worker/report/progress.h"
+#include "worker/report/report.h"
+#include "worker/train/course.h"
+#include "worker/train/feed.h"
+#include "worker/train/machine.h"
+#include "worker/train/trainer.h"
+
+static const size_t cache_bytes = (size_t)1 << 30;
+
+enum { GPU_WORKERS = 16 }; /* at most, where nobody said: no GPU eats more than they decode */
+
+/* Compute threads of this rank; a rank that runs alone was told none and has all the cores it may use. */
+static int threads(const struct machine *m)
+{
+    cpu_set_t set;
+
+    if (m->spec->run_threads > 0)
+        return (int)m->spec->run_threads;
+    return sched_getaffinity(0, sizeof set, &set) == 0 ? CPU_COUNT(&set) : 1;
+}
+
+/* The CPU device computes on the same cores; beside a GPU they have little else to do. */
+static int workers(const struct machine *m)
+{
+    int n = m->dev->host_memory ? threads(m) / 4 : threads(m) - 1;
+
+    if (m->spec->data_workers > 0)
+        return (int)m->spec->data_workers;
+    if (!m->dev->host_memory && n > GPU_WORKERS)
+        return GPU_WORKERS;
+    return n > 1 ? n : 1;
+}
+
+static int report_split(const struct machine *m, const char *split, const struct dataset *d, const struct problems *p, struct err *err)
+{
+    const char *bad[20];
+    int nbad = 0;
+
+    while (nbad < p->kept && nbad < (int)(sizeof bad / sizeof *bad)) {
+        bad[nbad] = p->text[nbad];
+        nbad++;
+    }
+    return report_data(m->report, split, d->nimages, d->offset[d->nimages], p->count, nbad, bad, err);
+}
+
+/* Rank 0 checks a split once in the life of the job and writes the index; everybody else, and every later attempt, reads that. */
+static int check_once(const struct machine *m, const char *split, const struct check_options *opt, const char *index, struct err *err)
+{
+    struct problems *problems;
+    struct dataset *d;
+    int rc;
+
+    if (m->opt->rank != 0 || access(index, F_OK) == 0)
+        return 0;
+    problems = calloc(1, sizeof *problems);
+    if (!problems)
+        return err_set(err, -ENOMEM, "out of memory");
+    rc = check_split(opt, problems, &d, err);
+    if (rc >= 0) {
+        rc = index_write(index, d, err);
+        if (rc >= 0)
+            rc = report_split(m, split, d, problems, err);
+        dataset_free(d);
+    }
+    free(problems);
+    return rc;
+}
+
+static int open_split(const struct machine *m, const char *split, const char *annotations, const char *images, struct dataset **ret,
+                      struct err *err)
+{
+    struct check_options opt = { annotations, images, strcmp(m->spec->data_on_bad, "skip") == 0 ? BAD_SKIP : BAD_ERROR,
+                                 m->spec->run_threads > 0 ? (int)m->spec->run_threads : 1 };
+    char index[4096 + 32];
+    int rc;
+
+    snprintf(index, sizeof index, "%s/index.%s", m->opt->job_dir, split);
+    rc = check_once(m, split, &opt, index, err);
+    if (rc >= 0)
+        rc = comm_barrier(m->comm, COMM_SYNC, err);
+    return rc < 0 ? rc : index_load(index, &opt, ret, err);
+}
+
+static int same_classes(const struct dataset *a, const struct dataset *b, struct err *err)
+{
+    for (int i = 0; i < a->nclasses || i < b->nclasses; i++)
+        if (i >= a->nclasses || i >= b->nclasses || a->classes[i].id != b->classes[i].id)
+            return err_set(err, ERR_DATA, "%s and %s list different categories: both splits need the same ids", a->source, b->source);
+    return 0;
+}
+
+int splits_open(const struct machine *m, struct split *ret_train, struct split *ret_val, struct err *err)
+{
+    const struct jobspec *s = m->spec;
+    int rc;
+
+    progress_phase(m->progress, PHASE_CHECK_DATA);
+    rc = open_split(m, "train", s->data_train_annotations, s->data_train_images, &ret_train->set, err);
+    if (rc < 0 || !s->data_val_annotations)
+        return rc;
+    rc = open_split(m, "val", s->data_val_annotations, s->data_val_images, &ret_val->set, err);
+    return rc < 0 ? rc : same_classes(ret_train->set, ret_val->set, err);
+}
+
+static int begin(const struct machine *m, const struct loader_options *o, struct split *split, struct err *err)
+{
+    int rc = loader_open(split->set, o, &split->loader, err);
+
+    if (rc < 0)
+        return rc;
+    split->feed = feed_open(m->dev, m->carrier, split->loader);
+    return split->feed ? 0 : err_set(err, ERR_DEVICE, "out of memory: batches");
+}
+
+int splits_begin(const struct machine *m, const struct course *course, int64_t first, struct canvas canvas, struct split *train,
+                 struct split *val, struct err *err)
+{
+    const struct jobspec *s = m->spec;
+    struct loader_options o = {
+        .train = true,
+        .seed = course->seed,
+        .batch = (int)course->batch,
+        .shards = course->shards,
+        .shard_lo = course->mine.lo,
+        .shard_hi = course->mine.hi,
+        .waves = course->waves,
+        .first_step = first,
+        .steps = course->steps,
+        .scales = course->scales,
+        .augment = { (float)s->data_augment_flip, (float)s->data_augment_vflip, (float)s->data_augment_jitter, (float)s->data_augment_scale,
+                     (float)s->data_augment_hue, (float)s->data_augment_saturation, (float)s->data_augment_exposure },
+        .on_bad = strcmp(s->data_on_bad, "skip") == 0 ? BAD_SKIP : BAD_ERROR,
+        .dev = m->dev,
+        .workers = workers(m),
+        .cache_bytes = cache_bytes / (size_t)course->nranks,
+    };
+    int rc = first <= course->steps ? begin(m, &o, train, err) : 0;
+
+    if (rc < 0 || !val->set)
+        return rc;
+    o.train = false;
+    o.batch = (int)s->val_batch;
+    o.canvas = canvas;
+    o.rank = course->rank;
+    o.ranks = course->nranks;
+    return begin(m, &o, val, err);
+}
+
+void split_close(struct split *s)
+{
+    feed_close(s->feed);
+    loader_close(s->loader);
+    dataset_free(s->set);
+}

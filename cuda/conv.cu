@@ -272,11 +272,11 @@ int cuda_conv_bwd_data(struct device *dev, struct tensor *dx, float beta, const 
 }
 
 /* Do all shards have one destination? */
-static bool merged(struct device *dev, float *const *dst, int nshards)
+static bool one_dest(struct device *dev, float *const *dst, int nshards)
 {
     bool one = nshards > 1 && dst[0] == dst[1];
 
-    assert(!one || dev->merges);
+    assert(!one || dev->one_dest);
     (void)dev;
     return one;
 }
@@ -285,7 +285,7 @@ int cuda_conv_bwd_weights(struct device *dev, float *const *dw, float beta, cons
                           const struct conv *cv, const struct param *w, int nshards, struct err *err)
 {
     struct conv_call q = { dev, CONV_BWD_WEIGHTS, cv, w, x, NULL, dy, nshards, false, false };
-    bool one = merged(dev, dw, nshards);
+    bool one = one_dest(dev, dw, nshards);
     struct conv_args args = {};
     struct engine *engine;
     int rc = engine_of(dev, &engine, err);
@@ -492,7 +492,7 @@ int cuda_conv_bwd_bias(struct device *dev, float *const *db, float beta, const s
     float *memory;
 
     a.c = dy[0].c;
-    a.one = merged(dev, db, nshards);
+    a.one = one_dest(dev, db, nshards);
     a.beta = beta;
     for (int v = 0; v < nshards; v++) {
         assert(dy[v].c == a.c && dy[v].dtype == dy[0].dtype && tensor_pixels(&dy[v]) < (size_t)1 << 31);

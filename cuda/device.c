@@ -259,7 +259,7 @@ void cuda_info(struct device *dev, struct device_info *ret)
 void cuda_set_tier(struct device *dev, enum tier tier)
 {
     cuda_device(dev)->tier = tier;
-    dev->merges = tier != TIER_WORLD;
+    dev->one_dest = tier != TIER_WORLD;
 }
 
 int cuda_sync(struct device *dev, struct err *err)

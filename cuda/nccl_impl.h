@@ -97,7 +97,7 @@ int link_watch(struct link *l, struct err *err);
 void link_unwatch(struct link *l);
 
 /* nccl_move.c: rows of struct comm_ops. */
-int link_alltoall(struct comm *c, const struct comm_op *op, const struct comm_exchange *x, const void **ret_views, struct err *err);
+int link_alltoall(struct comm *c, const struct comm_op *op, const struct comm_planes *x, const void **ret_views, struct err *err);
 int link_allgather(struct comm *c, const struct comm_op *op, void *buffer, const size_t *cut, struct err *err);
 int link_exchange(struct comm *c, const struct comm_op *op, const void *mine, size_t bytes, int reader, const void **ret_views,
                   size_t *ret_sizes, struct err *err);

@@ -44,7 +44,7 @@ static int want_stage(struct link *l, struct link_channel *c, size_t bytes, stru
 }
 
 /* Where chunks lie: the own ones where they are, peers' in the stage one after the other. Returns the bytes of the stage. */
-static size_t place_chunks(const struct comm *c, const struct comm_exchange *x, char *stage, const void **views)
+static size_t place_chunks(const struct comm *c, const struct comm_planes *x, char *stage, const void **views)
 {
     size_t place = align_up(x->cut[c->rank + 1] - x->cut[c->rank], STAGE_ALIGN), at = 0;
 
@@ -67,7 +67,7 @@ static bool accepted(ncclResult_t r)
 }
 
 /* Inside a group. Between two ranks the planes go in order; who has nothing to send or to get is left out by both. */
-static ncclResult_t send_and_receive(struct link *l, struct link_channel *c, const struct comm_exchange *x, const void *const *views)
+static ncclResult_t send_and_receive(struct link *l, struct link_channel *c, const struct comm_planes *x, const void *const *views)
 {
     int me = l->comm.rank, v = 0;
     size_t mine = x->cut[me + 1] - x->cut[me];
@@ -115,9 +115,9 @@ static ncclResult_t gather_parts(struct link *l, struct link_channel *c, char *b
 
 /* ---- queueing ---- */
 
-/* One operation, as a group: either the exchange or the gathered buffer. */
+/* One operation, as a group: either the planes or the gathered buffer. */
 struct movement {
-    const struct comm_exchange *x;
+    const struct comm_planes *x;
     const void *const *views;
     char *buffer;
     const size_t *cut;
@@ -151,7 +151,7 @@ static int queue(struct link *l, const struct comm_op *op, const struct movement
     return rc < 0 ? rc : link_queued(l, op, err);
 }
 
-int link_alltoall(struct comm *comm, const struct comm_op *op, const struct comm_exchange *x, const void **ret_views, struct err *err)
+int link_alltoall(struct comm *comm, const struct comm_op *op, const struct comm_planes *x, const void **ret_views, struct err *err)
 {
     struct link *l = (struct link *)comm;
     struct link_channel *c = &l->channel[op->channel];

@@ -322,10 +322,10 @@ static double *part_memory(struct device *dev, const struct tensor *t, int nshar
 static int sums_launch(struct device *dev, const struct sums_shard *shards, const struct sums_dest dest[2], int c, unsigned per,
                        int nshards, struct err *err)
 {
-    bool merged = nshards > 1 && dest[0].dst[0] == dest[0].dst[1];
+    bool one_dest = nshards > 1 && dest[0].dst[0] == dest[0].dst[1];
     struct sums_args a = {};
 
-    assert(!merged || (dev->merges && dest[1].dst[0] == dest[1].dst[1]));
+    assert(!one_dest || (dev->one_dest && dest[1].dst[0] == dest[1].dst[1]));
     if (nshards > SHARDS_AT_ONCE) {
         a.table = (const struct sums_shard *)cuda_table(dev, shards, (size_t)nshards * sizeof *shards, err);
         if (!a.table)
@@ -338,7 +338,7 @@ static int sums_launch(struct device *dev, const struct sums_shard *shards, cons
     a.beta[0] = dest[0].beta;
     a.beta[1] = dest[1].beta;
     a.c = c;
-    CUDA_LAUNCH(bwd_fold_kernel, dim3(cuda_blocks(2 * (size_t)c, FOLD_WIDTH), merged ? 1u : (unsigned)nshards), dim3(FOLD_WIDTH, FOLD_RUNS),
+    CUDA_LAUNCH(bwd_fold_kernel, dim3(cuda_blocks(2 * (size_t)c, FOLD_WIDTH), one_dest ? 1u : (unsigned)nshards), dim3(FOLD_WIDTH, FOLD_RUNS),
                 cuda_device(dev)->stream, a);
     return norm_checked("norm_bwd_reduce", err);
 }

@@ -278,7 +278,7 @@ static void try_channel(struct bench *b, enum comm_channel ch, float *sent, floa
     int me = comm_rank(b->host), nranks = comm_ranks(b->host), planes[MAX_RANKS];
     struct device *dev = ch == COMM_SYNC ? b->dev : b->side;
     size_t part = (size_t)PARAM / (size_t)nranks / 256 * 256, cut[MAX_RANKS + 1] = { 0 };
-    const struct comm_exchange x = { sent, part * (size_t)nranks, planes, cut };
+    const struct comm_planes x = { sent, part * (size_t)nranks, planes, cut };
     const void *views[MAX_RANKS];
     struct err err;
 

@@ -153,7 +153,7 @@ static void gpu_merged(struct device *dev, int i)
 
     dev->ops->set_tier(dev, TIER_RERUN);
     use_device(i);
-    for (size_t n = 0; dev->merges && n < sizeof kinds / sizeof *kinds; n++) {
+    for (size_t n = 0; dev->one_dest && n < sizeof kinds / sizeof *kinds; n++) {
         struct data d;
 
         make(&kinds[n], dev->dtype, &d);
@@ -206,9 +206,9 @@ static void gpu_crowd(struct device *dev, int i)
     bias_of_crowd(dev, false, got);
     assert_memory_equal(want, got, sizeof want);
     dev->ops->set_tier(dev, TIER_RERUN);
-    if (dev->merges)
+    if (dev->one_dest)
         bias_of_crowd(dev, true, got);
-    for (size_t k = 0; dev->merges && k < CROWD_C; k++) {
+    for (size_t k = 0; dev->one_dest && k < CROWD_C; k++) {
         double sum = 0;
 
         for (size_t v = 0; v < CROWD; v++)
@@ -272,7 +272,7 @@ static void planned_for(struct device *dev, int k)
         assert_int_equal(dev->on->conv->fwd(dev, y, in, &cv, &w, bias, NULL, 2, &err), 0);
         assert_int_equal(dev->on->conv->bwd_data(dev, x, (float)added, y, &cv, &w, 2, &err), 0);
         for (int beta = 0; beta < 2; beta++) /* the same plan */
-            assert_int_equal(dev->on->conv->bwd_weights(dev, dw, (float)beta, in, y, &cv, &w, dev->merges ? 2 : 1, &err), 0);
+            assert_int_equal(dev->on->conv->bwd_weights(dev, dw, (float)beta, in, y, &cv, &w, dev->one_dest ? 2 : 1, &err), 0);
         assert_int_equal(dev->on->plan->text(dev, &after, &err), 0);
         assert_non_null(before);
         assert_non_null(after);

@@ -370,11 +370,11 @@ static void what_it_says_of_itself(void **state)
     (void)state;
     assert_int_equal(dev->dtype, DTYPE_BF16);
     assert_int_equal(other->dtype, DTYPE_F32);
-    assert_false(dev->host_memory || dev->pending || dev->merges);
+    assert_false(dev->host_memory || dev->pending || dev->one_dest);
     dev->ops->set_tier(dev, TIER_RERUN);
-    assert_true(dev->merges);
+    assert_true(dev->one_dest);
     dev->ops->set_tier(dev, TIER_WORLD);
-    assert_false(dev->merges);
+    assert_false(dev->one_dest);
     dev->ops->info(dev, &info);
     assert_int_equal(strncmp(info.uuid, "GPU-", 4), 0);
     assert_int_equal(strlen(info.uuid), 40);

@@ -52,7 +52,7 @@ static void queued(struct rank *r)
     for (int i = 0; i < COUNT; i++)
         NEED(host[i] == 0.0f);
     for (int b = 0; b < BUCKETS_QUEUED; b++) {
-        struct comm_exchange x = { mine, BUCKETS_QUEUED * bytes, planes, cut };
+        struct comm_planes x = { mine, BUCKETS_QUEUED * bytes, planes, cut };
 
         for (int i = 0; i < COUNT; i++)
             host[i] = (float)((i * 7 + b * 3 + r->rank) % 1000) / 16.0f;
@@ -130,7 +130,7 @@ static void traffic(struct rank *r)
     static const int planes[] = { 2, 1 };
     static const size_t cut[] = { 0, 256, 768 }, even[] = { 0, 64, 128 }, half[] = { 0, 0, 64 }, none[] = { 64, 64, 64 };
     struct nccl_seen before, after;
-    struct comm_exchange x = { NULL, 4096, planes, cut };
+    struct comm_planes x = { NULL, 4096, planes, cut };
     const void *views[3];
     struct err err;
     char *mem = comm_alloc(r->link, 8192, &err), *shared = comm_alloc_shared(r->link, 4096, &err);
@@ -307,7 +307,7 @@ static void no_memory(struct rank *r)
 {
     static const int planes[] = { 1, 1 };
     static const size_t cut[] = { 0, 64, 128 };
-    struct comm_exchange x = { NULL, 1024, planes, cut };
+    struct comm_planes x = { NULL, 1024, planes, cut };
     const void *views[2];
     struct err err;
     int rc;

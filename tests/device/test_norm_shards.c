@@ -177,7 +177,7 @@ static void merged(void **state)
             struct crowd c;
 
             dev->ops->set_tier(dev, TIER_RERUN);
-            if (!dev->merges)
+            if (!dev->one_dest)
                 continue;
             use_device(d);
             crowd_put(dev, DTYPE_F32, true, &c);
@@ -193,7 +193,7 @@ static void merged(void **state)
                 assert_true(after[j] == (j < CROWD_C ? (float)sum : before[j] + (float)sum));
             }
             dev->ops->set_tier(dev, TIER_WORLD);
-            assert_false(dev->merges);
+            assert_false(dev->one_dest);
             free_buffers();
         }
 }

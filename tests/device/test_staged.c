@@ -54,7 +54,7 @@ static void no_memory(struct comm *shm, void *arg)
     static const int planes[] = { 1, 1 };
     static const size_t cut[] = { 0, 64, 128 };
     struct device *dev = device_open();
-    struct comm_exchange x = { NULL, 1024, planes, cut };
+    struct comm_planes x = { NULL, 1024, planes, cut };
     const void *views[2];
     struct comm *c;
     struct err err;

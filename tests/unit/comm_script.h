@@ -70,7 +70,7 @@ static inline void draw_cuts(int nranks, unsigned draw, size_t lo, size_t *cut)
 static inline void exchange_bucket(struct lane *l, int step, int bucket)
 {
     int nranks = comm_ranks(l->comm), me = comm_rank(l->comm), planes[MAX_RANKS], n = step * BUCKETS + bucket, v = 0;
-    struct comm_exchange x = { l->planes, plane_bytes, planes, NULL };
+    struct comm_planes x = { l->planes, plane_bytes, planes, NULL };
     const void *views[MAX_RANKS * MAX_PLANES];
     size_t cut[MAX_RANKS + 1], lo = (size_t)bucket * BUCKET_BYTES;
     struct err err;

@@ -25,8 +25,8 @@ static const size_t counts[NPARAMS] = { 1, 16, 5000, 16, 1024, 70000, 1025, 3, 9
 struct config {
     int nshards, nwaves;
     size_t first_bytes, bucket_bytes;
-    bool delays, merges; /* merges: in every other step the device gives one sum for all shards of a rank */
-    int poison;          /* step in which shard 1 has an infinite gradient, -1: none */
+    bool delays, one_dest; /* one_dest: in every other step the device gives one sum for all shards of a rank */
+    int poison;            /* step in which shard 1 has an infinite gradient, -1: none */
 };
 
 static struct param params[NPARAMS];
@@ -67,7 +67,7 @@ static float tree_of(const struct config *cfg, int step, int lo, int hi, int par
     return tree_of(cfg, step, lo, mid, param, i) + tree_of(cfg, step, mid, hi, param, i);
 }
 
-/* What a rank's device gives where it merges: here one chain over its shards. */
+/* What a rank's device gives where it adds its shards: here one chain over its shards. */
 static float chain_of(const struct config *cfg, int step, struct span shards, int param, size_t i)
 {
     float sum = leaf(cfg, step, shards.lo, param, i);
@@ -91,7 +91,7 @@ static float ranks_of(const struct config *cfg, int step, int ranks, int lo, int
 
 static bool merged_in(const struct config *cfg, int step)
 {
-    return cfg->merges && step % 2 == 0;
+    return cfg->one_dest && step % 2 == 0;
 }
 
 static double expected_norm(const struct gradients *r)
@@ -220,7 +220,7 @@ static void reduce_ranks(struct comm *c, void *arg)
     struct err err;
 
     for (int step = 0; step < STEPS; step++) {
-        s.dev->merges = merged_in(cfg, step);
+        s.dev->one_dest = merged_in(cfg, step);
         NEED_OK(run_step(s.gradients, cfg, mine, step, &seed, &err));
         check_step(s.gradients, cfg, comm_ranks(c), step);
     }
@@ -244,7 +244,7 @@ static void test_merged(void **state)
 {
     (void)state;
     for (int ranks = 1; ranks <= 7; ranks++) {
-        struct config cfg = { .nshards = 8, .nwaves = 1 + ranks % 3, .bucket_bytes = 65536, .merges = true, .poison = -1 };
+        struct config cfg = { .nshards = 8, .nwaves = 1 + ranks % 3, .bucket_bytes = 65536, .one_dest = true, .poison = -1 };
 
         assert_int_equal(run_ranks(ranks, TIMEOUT, reduce_ranks, &cfg), 0);
     }

@@ -38,7 +38,7 @@ static void alltoall_ranks(struct comm *c, void *arg)
     mem = comm_alloc(c, 3 * 8192, &err);
     NEED(mem);
     for (int round = 0; round < ROUNDS; round++) {
-        struct comm_exchange x = { mem, 8192, planes, cut };
+        struct comm_planes x = { mem, 8192, planes, cut };
         int v = 0;
 
         for (int k = 0; k < planes[me]; k++)

@@ -57,7 +57,7 @@ static void alone(struct comm *shm, void *arg)
     static const size_t cut[] = { 64, 256 };
     struct device *dev = device_open();
     char *mem = dev->ops->alloc(dev, 2048);
-    struct comm_exchange x = { mem, 1024, planes, cut };
+    struct comm_planes x = { mem, 1024, planes, cut };
     const void *views[2];
     struct comm *c;
     struct err err;
@@ -84,7 +84,7 @@ static void foreign_memory(struct comm *shm, void *arg)
     struct device *dev = device_open();
     static const int planes[] = { 1, 1 };
     static const size_t cut[] = { 0, 64, 128 };
-    struct comm_exchange x = { NULL, 1024, planes, cut };
+    struct comm_planes x = { NULL, 1024, planes, cut };
     const void *views[2];
     struct comm *c;
     struct err err;

@@ -74,7 +74,7 @@ void *comm_alloc_shared(struct comm *c, size_t bytes, struct err *err)
     return take(c, bytes, true, err);
 }
 
-int comm_alltoall(struct comm *c, enum comm_channel ch, const struct comm_exchange *x, const void **ret_views, struct err *err)
+int comm_alltoall(struct comm *c, enum comm_channel ch, const struct comm_planes *x, const void **ret_views, struct err *err)
 {
     uint64_t detail = mix_cuts(x->plane_bytes, c, x->cut);
     struct comm_op op;

@@ -49,7 +49,7 @@ struct comm_options {
 };
 
 /* Memory planes that all ranks hold alike: rank i sends planes[i] planes, rank j gets bytes [cut[j], cut[j + 1]) of each of them. */
-struct comm_exchange {
+struct comm_planes {
     const void *mem;    /* plane 0, inside comm_alloc() memory, the same place on every rank; on one rank any memory */
     size_t plane_bytes; /* from one plane to the next */
     const int *planes;  /* [nranks] */
@@ -72,7 +72,7 @@ void *comm_alloc(struct comm *c, size_t bytes, struct err *err);
 void *comm_alloc_shared(struct comm *c, size_t bytes, struct err *err);
 
 /* ret_views: [sum of planes], rank by rank then plane by plane: this rank's chunk of that plane, readable until the next operation. */
-int comm_alltoall(struct comm *c, enum comm_channel ch, const struct comm_exchange *x, const void **ret_views, struct err *err);
+int comm_alltoall(struct comm *c, enum comm_channel ch, const struct comm_planes *x, const void **ret_views, struct err *err);
 /* buffer: inside comm_alloc_shared() memory. Rank r wrote bytes [cut[r], cut[r + 1]); afterwards all of them are there. */
 int comm_allgather(struct comm *c, enum comm_channel ch, void *buffer, const size_t *cut, struct err *err);
 /* Rank 0's bytes go to all; private memory of any size. */

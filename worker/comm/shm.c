@@ -191,7 +191,7 @@ static const char *peer_memory(const struct shm *s, const void *mem, int peer)
     return NULL;
 }
 
-static int shm_alltoall(struct comm *c, const struct comm_op *op, const struct comm_exchange *x, const void **ret_views, struct err *err)
+static int shm_alltoall(struct comm *c, const struct comm_op *op, const struct comm_planes *x, const void **ret_views, struct err *err)
 {
     struct shm *s = (struct shm *)c;
     int rc = enter(s, op, 0, err), view = 0;

@@ -77,7 +77,7 @@ static int from_twin(struct device *dev, char *mem, const char *twin, size_t lo,
 /* ---- alltoall ---- */
 
 /* What peers will read of every plane: all but this rank's own chunk. */
-static int put_planes(struct staged *s, struct device *dev, const struct comm_exchange *x, char *twin, struct err *err)
+static int put_planes(struct staged *s, struct device *dev, const struct comm_planes *x, char *twin, struct err *err)
 {
     int me = s->comm.rank, rc = 0;
 
@@ -113,7 +113,7 @@ static int want_stage(struct channel *ch, size_t bytes, struct err *err)
 }
 
 /* Views of the twins become views of device memory: the own chunks where they are, the peers' in the stage. */
-static int take_chunks(struct staged *s, struct channel *ch, const struct comm_exchange *x, const void **views, struct err *err)
+static int take_chunks(struct staged *s, struct channel *ch, const struct comm_planes *x, const void **views, struct err *err)
 {
     int me = s->comm.rank, nranks = s->comm.nranks, foreign = 0, rc;
     size_t bytes = x->cut[me + 1] - x->cut[me], place = align_up(bytes, STAGE_ALIGN);
@@ -137,13 +137,13 @@ static int take_chunks(struct staged *s, struct channel *ch, const struct comm_e
     return rc;
 }
 
-static int staged_alltoall(struct comm *c, const struct comm_op *op, const struct comm_exchange *x, const void **ret_views, struct err *err)
+static int staged_alltoall(struct comm *c, const struct comm_op *op, const struct comm_planes *x, const void **ret_views, struct err *err)
 {
     struct staged *s = (struct staged *)c;
     struct channel *ch = &s->channel[op->channel];
     struct region *g = region_of(s, x->mem, false);
     struct comm_op on_host = comm_op_on(s->host, op);
-    struct comm_exchange twins = *x;
+    struct comm_planes twins = *x;
     int rc;
 
     if (c->nranks == 1) /* any memory */

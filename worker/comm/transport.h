@@ -28,7 +28,7 @@ struct comm_op {
 struct comm_ops {
     const char *name;
     void *(*alloc)(struct comm *c, size_t bytes, bool shared, struct err *err);
-    int (*alltoall)(struct comm *c, const struct comm_op *op, const struct comm_exchange *x, const void **ret_views, struct err *err);
+    int (*alltoall)(struct comm *c, const struct comm_op *op, const struct comm_planes *x, const void **ret_views, struct err *err);
     int (*allgather)(struct comm *c, const struct comm_op *op, void *buffer, const size_t *cut, struct err *err);
     /* Every rank offers up to COMM_STAGE_BYTES (0 is legal); ret_views[r], ret_sizes[r] (both NULL: nobody looks) hold until the next
      * operation. reader: the only rank that looks at bytes, or -1; sizes are known to all. */

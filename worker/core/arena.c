@@ -15,7 +15,7 @@ enum { ARENA_ALIGN = 256 }; /* the choice of an algorithm may depend on the alig
  * time it did not do. */
 enum { GAP_PARTS = 2, MOST_GAP_PARTS = 4 };
 
-/* Blocks of all chunks in one list, ascending inside a chunk; `first` marks a chunk's first block, which is never merged backwards. */
+/* Blocks of all chunks in one list, ascending inside a chunk; `first` marks a chunk's first block, which is never joined backwards. */
 struct block {
     char *at;
     size_t bytes;
@@ -151,7 +151,7 @@ void *arena_alloc(struct arena *a, size_t bytes)
 }
 
 /* Joins block i with the one after it if both are free and of one chunk. */
-static void merge_next(struct arena *a, int i)
+static void join_next(struct arena *a, int i)
 {
     if (i < 0 || i + 1 >= a->count || a->blocks[i].used || a->blocks[i + 1].used || a->blocks[i + 1].first)
         return;
@@ -171,8 +171,8 @@ void arena_release(struct arena *a, void *ptr)
     assert(i < a->count && a->blocks[i].used);
     a->blocks[i].used = false;
     a->in_use -= a->blocks[i].bytes;
-    merge_next(a, i);
-    merge_next(a, i - 1);
+    join_next(a, i);
+    join_next(a, i - 1);
 }
 
 /* Every chunk is one free block again. */

@@ -33,7 +33,7 @@ struct device {
     enum dtype dtype; /* of activations and their gradients: DTYPE_F32 or DTYPE_BF16. Parameters, their gradients and moments are fp32 */
     bool host_memory; /* alloc() gives memory the host can read and write: shared-memory transports need no staging */
     bool pending;     /* convolutions read values with a pending activation; where not, layers have it computed first (act_fwd) */
-    bool merges; /* in the tier set last, the *_bwd ops of parameters take one destination for all local shards; see conv_bwd_weights */
+    bool one_dest; /* in the tier set last, the *_bwd ops of parameters take one destination for all local shards; see conv_bwd_weights */
     int row; /* bytes that a pixel of activations should be a multiple of: values have gaps after their channels. 0: no gaps are wanted */
 };
 
@@ -79,7 +79,7 @@ struct device_ops {
     int (*open)(int index, const struct device_options *opt, struct device **ret_dev, struct err *err);
     void (*close)(struct device *dev);
     void (*info)(struct device *dev, struct device_info *ret);
-    /* From the next op on. Never while a tape holds records. May change dev->merges. Devices that know one way to compute ignore it. */
+    /* From the next op on. Never while a tape holds records. May change dev->one_dest. Devices that know one way to compute ignore it. */
     void (*set_tier)(struct device *dev, enum tier tier);
     int (*sync)(struct device *dev, struct err *err);
     /* Marks: mark() notes what is queued on dev so far (a mark may be used again), wait() makes what is queued on dev from now on, on

@@ -53,7 +53,7 @@ struct allreduce {
 
 static int all_to_all(struct allreduce *r, const struct layout_bucket *b, struct err *err)
 {
-    struct comm_exchange x = { r->planes, r->layout->blocks * LAYOUT_BLOCK * sizeof(float), r->sent->planes, r->cut };
+    struct comm_planes x = { r->planes, r->layout->blocks * LAYOUT_BLOCK * sizeof(float), r->sent->planes, r->cut };
     int rc;
 
     for (int j = 0; j <= r->nranks; j++)
@@ -387,9 +387,9 @@ struct square_sums allreduce_squares(const struct allreduce *r)
     return (struct square_sums){ r->squares, r->order, (int)r->layout->blocks };
 }
 
-void allreduce_begin(struct allreduce *r, bool merged)
+void allreduce_begin(struct allreduce *r, bool one_sum)
 {
-    begin(r, merged ? &r->sums : &r->segments);
+    begin(r, one_sum ? &r->sums : &r->segments);
 }
 
 int allreduce_issue(struct allreduce *r, int n, struct err *err)

@@ -15,8 +15,8 @@ void allreduce_close(struct allreduce *r);
 
 /* What peers read: the layout's nsegments planes, one behind the other. On one rank the first is the sum itself. */
 float *allreduce_planes(const struct allreduce *r);
-/* Starts a step. merged: each rank sends one sum of all its shards, on the first plane; else its canonical segments, one a plane. */
-void allreduce_begin(struct allreduce *r, bool merged);
+/* Starts a step. one_sum: each rank sends one sum of all its shards, on the first plane; else its canonical segments, one a plane. */
+void allreduce_begin(struct allreduce *r, bool one_sum);
 /* Buckets before n are computed, as far as work is queued by now: they are summed in their order. */
 int allreduce_issue(struct allreduce *r, int n, struct err *err);
 /* After the last bucket was handed over: waits until the thread has queued all it has to do; what is queued on dev from now on comes after that.

@@ -31,7 +31,7 @@ struct gradients {
     bool last;
     int *missing; /* [buckets]: parameters that are not ready */
     int issued;   /* buckets of this step that were handed over */
-    bool merged;  /* in this step */
+    bool one_sum; /* in this step */
     int waves;    /* begun in this step */
 };
 
@@ -131,8 +131,8 @@ void gradients_begin(struct gradients *g)
 {
     const struct layout *p = g->layout;
 
-    g->merged = g->dev->merges;
-    allreduce_begin(g->allreduce, g->merged);
+    g->one_sum = g->dev->one_dest;
+    allreduce_begin(g->allreduce, g->one_sum);
     g->issued = 0;
     g->waves = 0;
     for (int i = 0; i < p->nbuckets; i++)
@@ -161,8 +161,8 @@ float *gradients_dest(struct gradients *g, const struct param *p, int shard, boo
     float **leaf;
 
     assert(i >= 0 && shard < g->wave->shards.hi - g->wave->shards.lo);
-    *ret_written = g->merged && g->waves > 1;
-    if (g->merged)
+    *ret_written = g->one_sum && g->waves > 1;
+    if (g->one_sum)
         return g->plane[0] + g->layout->entry[i].at;
     leaf = &g->leaf[i * g->max_wave + shard];
     if (!*leaf)
@@ -216,9 +216,9 @@ int gradients_ready(struct gradients *g, const struct param *p, struct err *err)
     assert(i >= 0);
     err = err ? err : &local;
     leaf = &g->leaf[i * g->max_wave];
-    for (int f = 0; rc == 0 && !g->merged && f < g->wave->nfolds; f++)
+    for (int f = 0; rc == 0 && !g->one_sum && f < g->wave->nfolds; f++)
         rc = fold(g, &g->wave->fold[f], &g->layout->entry[i], leaf, err);
-    if (!g->merged)
+    if (!g->one_sum)
         drop_leaves(g, leaf);
     if (rc == 0 && g->last) {
         int bucket = g->layout->entry[i].bucket;

@@ -9,7 +9,7 @@
  * The communication thread (allreduce.h) never runs on the compute threads: it adds on a device instance of its own (`side`: the same backend
  * opened once more with one thread; on CUDA that is another stream).
  *
- * Where the device merges in the tier of a step (device.h), the local shards of a rank come as one sum, which travels as a leaf of a tree
+ * Where the device adds them in the tier of a step (device.h), the local shards of a rank come as one sum, which travels as a leaf of a tree
  * over ranks: that depends on the number of ranks, as TIER_OFF and TIER_RERUN may, and spares a gradient-sized array per shard.
  *
  * One rank: the last segment's place is the gathered buffer itself, and a single shard writes straight into it: nothing is copied. */
@@ -45,7 +45,7 @@ void gradients_begin(struct gradients *g);
 /* Starts a wave; the shards it expects are wave_shards(). Waves come in ascending order, empty ones may be left out. */
 void gradients_wave(struct gradients *g, int wave);
 /* Memory for the gradient of p of local shard `shard` of this wave (from 0), p->count floats, contents undefined; the same address until
- * gradients_ready(). Where the device merges all shards have one address, and *ret_written says that an earlier wave's sum stands there, to be
+ * gradients_ready(). Where the device adds them all shards have one address, and *ret_written says that an earlier wave's sum stands there, to be
  * added to. NULL: the device has no memory. */
 float *gradients_dest(struct gradients *g, const struct param *p, int shard, bool *ret_written);
 /* The gradients of p of all shards of this wave are written (queued), zeros where a shard has none. Once per wave and trainable parameter.

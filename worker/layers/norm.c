@@ -41,7 +41,7 @@ static int merged(struct tape *t, enum merge_kind kind, double **local, int n, s
 /* Where the gradient of a frozen parameter goes, which nobody reads. */
 static float *const *nowhere(struct tape *t, const struct param *p)
 {
-    int own = tape_device(t)->merges ? 0 : 1;
+    int own = tape_device(t)->one_dest ? 0 : 1;
     float **dest = tape_host(t, (size_t)tape_shards(t) * sizeof *dest);
     float *mem = tape_device_mem(t, p->count * (own ? (size_t)tape_shards(t) : 1) * sizeof *mem, p->name);
 

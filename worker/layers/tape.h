@@ -32,7 +32,7 @@ enum merge_kind { MERGE_MOMENTS /* [2c + 1] count, mean, M2: Chan */, MERGE_SUMS
 struct tape_hooks {
     void *arg;
     /* Where the gradient of this shard goes, p->count floats of device memory; the same address for every use in this wave. Where
-     * dev->merges, all shards have the address of shard 0, and *ret_written says whether an earlier wave has written it. */
+     * dev->one_dest, all shards have the address of shard 0, and *ret_written says whether an earlier wave has written it. */
     float *(*grad_dest)(void *arg, const struct param *p, int shard, bool *ret_written);
     /* Every shard's gradient of p is complete for this wave. Called once per wave for every trainable parameter. */
     int (*grad_ready)(void *arg, const struct param *p, struct err *err);

@@ -17,7 +17,7 @@ struct conv {
     /* dx (gradient of act(x), i.e. after activation) = beta * dx + conv_transpose(dy, w). */                                              \
     X(conv, bwd_data, (struct device *dev, struct tensor *dx, float beta, const struct tensor *dy, const struct conv *cv, struct param *w, \
                  int nshards, struct err *err), (dev, dx, beta, dy, cv, w, nshards, err))                                                  \
-    /* dw[v] (KRSC floats of shard v) = beta * dw[v] + gradient; slabs cut by the shard's shape alone. Where dev->merges, here, in bwd_bias \
+    /* dw[v] (KRSC floats of shard v) = beta * dw[v] + gradient; slabs cut by the shard's shape alone. Where dev->one_dest, here, in bwd_bias \
      * and in norm's bwd_reduce: all entries may be one address, which gets the sum over all local shards, added in an order of the        \
      * device's choice. */                                                                                                                 \
     X(conv, bwd_weights, (struct device *dev, float *const *dw, float beta, const struct operand *x, const struct tensor *dy,              \

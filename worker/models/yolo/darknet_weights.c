@@ -11,7 +11,7 @@
 enum { HEADER_SHORT = 16, HEADER_LONG = 20 }; /* `seen` has 4 or 8 bytes */
 
 /* The file while it is checked: the blocks it holds, and where its floats start. */
-struct plan {
+struct reading {
     const unsigned char *bytes;
     size_t size, header;
     const char *label;
@@ -36,7 +36,7 @@ static uint64_t block_floats(const struct darknet_block *b, int classes)
     return filter_count(b, classes) * ((uint64_t)b->channels * (uint64_t)b->size * (uint64_t)b->size + (b->scale ? 4 : 1));
 }
 
-static const struct darknet_block *first_head(const struct plan *p)
+static const struct darknet_block *first_head(const struct reading *p)
 {
     for (size_t i = 0; i < p->nblocks; i++)
         if (p->blocks[i].anchors > 0)
@@ -45,7 +45,7 @@ static const struct darknet_block *first_head(const struct plan *p)
 }
 
 /* How many blocks end exactly at `floats`; -1: a boundary lies elsewhere. */
-static long blocks_at(const struct plan *p, uint64_t floats)
+static long blocks_at(const struct reading *p, uint64_t floats)
 {
     uint64_t sum = 0;
 
@@ -58,7 +58,7 @@ static long blocks_at(const struct plan *p, uint64_t floats)
 }
 
 /* The class count at which the whole network has that many numbers, if it is another than the blocks'; else 0. Each class adds the same. */
-static int other_classes(const struct plan *p, uint64_t floats)
+static int other_classes(const struct reading *p, uint64_t floats)
 {
     uint64_t one = 0, two = 0, each;
 
@@ -74,7 +74,7 @@ static int other_classes(const struct plan *p, uint64_t floats)
 }
 
 /* Blocks in front of a layer; -1: the file does not hold them all. */
-static long blocks_below(const struct plan *p, int layer)
+static long blocks_below(const struct reading *p, int layer)
 {
     uint64_t sum = 0;
     long n = 0;
@@ -84,7 +84,7 @@ static long blocks_below(const struct plan *p, int layer)
     return (p->size - p->header) / 4 >= sum ? n : -1;
 }
 
-static struct fit fits(const struct plan *p, size_t header)
+static struct fit fits(const struct reading *p, size_t header)
 {
     uint64_t floats = (p->size - header) / 4;
 
@@ -94,7 +94,7 @@ static struct fit fits(const struct plan *p, size_t header)
 }
 
 /* What to do. */
-static void hint(const struct plan *p, char *text, size_t size)
+static void hint(const struct reading *p, char *text, size_t size)
 {
     const struct darknet_block *head = first_head(p);
 
@@ -104,7 +104,7 @@ static void hint(const struct plan *p, char *text, size_t size)
         snprintf(text, size, "another network or model.width? model.load_until takes the part in front");
 }
 
-static int boundary_err(const struct plan *p, struct err *err)
+static int boundary_err(const struct reading *p, struct err *err)
 {
     uint64_t floats = (p->size - p->header) / 4, below = 0, above = 0;
     char what[128];
@@ -129,7 +129,7 @@ static int boundary_err(const struct plan *p, struct err *err)
         p->blocks[n].layer, what);
 }
 
-static int64_t read_seen(const struct plan *p)
+static int64_t read_seen(const struct reading *p)
 {
     int64_t wide;
     int32_t narrow;
@@ -139,7 +139,7 @@ static int64_t read_seen(const struct plan *p)
     return p->header == HEADER_LONG ? wide : narrow;
 }
 
-static int read_header(struct plan *p, struct darknet_weights_info *info, struct err *err)
+static int read_header(struct reading *p, struct darknet_weights_info *info, struct err *err)
 {
     int32_t version[3];
 
@@ -157,7 +157,7 @@ static int read_header(struct plan *p, struct darknet_weights_info *info, struct
 }
 
 /* Some writers put a header of the other width behind their version number: the boundary tells. */
-static void try_other_header(struct plan *p, struct darknet_weights_info *info, struct fit *f)
+static void try_other_header(struct reading *p, struct darknet_weights_info *info, struct fit *f)
 {
     size_t other = p->header == HEADER_LONG ? HEADER_SHORT : HEADER_LONG;
     struct fit found = fits(p, other);
@@ -172,7 +172,7 @@ static void try_other_header(struct plan *p, struct darknet_weights_info *info, 
 }
 
 /* How many blocks lie in the file, and of which class count it is. */
-static int choose(struct plan *p, int load_until, struct darknet_weights_info *info, long *ret_n, struct err *err)
+static int choose(struct reading *p, int load_until, struct darknet_weights_info *info, long *ret_n, struct err *err)
 {
     const struct darknet_block *head = first_head(p);
     struct fit f = fits(p, p->header);
@@ -198,13 +198,13 @@ static int choose(struct plan *p, int load_until, struct darknet_weights_info *i
     return f.n < 0 ? boundary_err(p, err) : 0;
 }
 
-static bool wanted(const struct plan *p, const struct darknet_block *b, int load_until)
+static bool wanted(const struct reading *p, const struct darknet_block *b, int load_until)
 {
     return (load_until < 0 || b->layer < load_until) && (b->anchors == 0 || p->classes == p->own);
 }
 
 /* bias, scale, mean, var: a shift by a layer's breadth puts weights where variances should be, and half of them are negative. */
-static int check_variances(const struct plan *p, const struct darknet_block *b, const unsigned char *from, struct err *err)
+static int check_variances(const struct reading *p, const struct darknet_block *b, const unsigned char *from, struct err *err)
 {
     for (int k = 0; b->scale && k < b->filters; k++) {
         float v;
@@ -249,7 +249,7 @@ static void take_block(const struct darknet_block *b, const unsigned char *from)
 }
 
 /* Looks at the n blocks of the file (take false), or takes what is wanted of them. */
-static int walk(const struct plan *p, long n, int load_until, bool take_them, struct darknet_weights_info *info, struct err *err)
+static int walk(const struct reading *p, long n, int load_until, bool take_them, struct darknet_weights_info *info, struct err *err)
 {
     const unsigned char *from = p->bytes + p->header;
     int rc = 0;
@@ -271,7 +271,7 @@ static int walk(const struct plan *p, long n, int load_until, bool take_them, st
 int darknet_weights_parse(const void *bytes, size_t size, const char *label, struct darknet_block *blocks, size_t n, int load_until,
                           struct darknet_weights_info *ret_info, struct err *err)
 {
-    struct plan p = { .bytes = bytes, .size = size, .label = label, .blocks = blocks, .nblocks = n };
+    struct reading p = { .bytes = bytes, .size = size, .label = label, .blocks = blocks, .nblocks = n };
     struct darknet_weights_info info = { 0 };
     const struct darknet_block *head = first_head(&p);
     int rc = read_header(&p, &info, err);

@@ -88,7 +88,14 @@ enum { JOB_SIZE_GRAIN = 32 }; /* input sides are multiples of it, pixels */
     X(train_eps, "train.eps", REAL, "1e-8", "1e-8", "", 1e-300, 1, "", "", "added to the root of that mean")                              \
     X(train_weight_decay, "train.weight_decay", REAL, "0.0005", "-", "", 0, 10, "", "", "on convolution weights only")                    \
     X(train_burn_in, "train.burn_in", INT, "null", "-", "", 0, 100000000, "steps", "", "warm-up; default min(1000, steps/20)")            \
+    X(train_warmup, "train.warmup", ENUM, "\"power\"", "\"power\"", "", 0, 0, "", "power|linear",                                         \
+      "form of the warm-up: (t / burn_in) ^ burn_in_power, or a line from train.warmup_factor to 1")                                      \
+    X(train_warmup_factor, "train.warmup_factor", REAL, "0.001", "0.001", "", 0, 1, "x", "", "where a linear warm-up begins")             \
     X(train_burn_in_power, "train.burn_in_power", REAL, "4", "-", "", 0.1, 10, "", "", "lr * (t / burn_in) ^ power")                      \
+    X(train_schedule, "train.schedule", ENUM, "\"steps\"", "\"steps\"", "", 0, 0, "", "steps|cosine|poly|constant",                       \
+      "how the rate falls after the warm-up: at train.lr_steps, to train.lr_end at the end of the job, or not at all")                    \
+    X(train_lr_end, "train.lr_end", REAL, "0", "0", "", 0, 1, "x", "", "what cosine and poly fall to, as a factor of train.lr")           \
+    X(train_poly_power, "train.poly_power", REAL, "0.9", "0.9", "", 0.1, 10, "", "", "poly: (1 - part done) ^ power")                     \
     X(train_lr_steps, "train.lr_steps", REALS, "[0.8, 0.9]", "-", "", 0, 64, "steps", "",                                                 \
       "where the rate is scaled; values below 1 are fractions of train.steps")                                                            \
     X(train_lr_scale, "train.lr_scale", REAL, "0.1", "-", "", 1e-300, 1, "x", "", "factor at each of train.lr_steps")                     \

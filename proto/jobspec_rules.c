@@ -99,6 +99,51 @@ static int finish_run(struct jobspec *s, struct err *err)
     return 0;
 }
 
+/* A key that was given a meaning, and whether it has one here. A key at its default says nothing, whoever wrote it. */
+struct wanted {
+    const char *key;
+    bool said, fits;
+    const char *needs;
+};
+
+static int all_fit(const struct wanted *keys, size_t n, struct err *err)
+{
+    for (size_t i = 0; i < n; i++)
+        if (keys[i].said && !keys[i].fits)
+            return job_error(err, keys[i].key, "needs %s", keys[i].needs);
+    return 0;
+}
+
+static int finish_optimizer(struct jobspec *s, struct err *err)
+{
+    bool sgd = strcmp(s->train_optimizer, "sgd") == 0;
+    const struct wanted keys[] = { { "train.momentum", s->train_momentum != 0.9, sgd, "train.optimizer sgd" },
+                                   { "train.nesterov", s->train_nesterov, sgd, "train.optimizer sgd" },
+                                   { "train.nesterov", s->train_nesterov, s->train_momentum > 0, "train.momentum above 0" },
+                                   { "train.beta1", s->train_beta1 != 0.9, !sgd, "train.optimizer adam or adamw" },
+                                   { "train.beta2", s->train_beta2 != 0.999, !sgd, "train.optimizer adam or adamw" },
+                                   { "train.eps", s->train_eps != 1e-8, !sgd, "train.optimizer adam or adamw" } };
+
+    return all_fit(keys, sizeof keys / sizeof *keys, err);
+}
+
+static int fit_schedule(const struct jobspec *s, struct err *err)
+{
+    const struct jobspec_list *at = &s->train_lr_steps;
+    const char *form = s->train_schedule;
+    bool steps = strcmp(form, "steps") == 0, poly = strcmp(form, "poly") == 0, power = strcmp(s->train_warmup, "power") == 0;
+    bool said = at->n > 0 && !(at->n == 2 && at->v[0] == 0.8 && at->v[1] == 0.9);
+    const struct wanted keys[] = { { "train.lr_steps", said, steps, "train.schedule steps" },
+                                   { "train.lr_scale", s->train_lr_scale != 0.1, steps, "train.schedule steps" },
+                                   { "train.lr_end", s->train_lr_end != 0, poly || strcmp(form, "cosine") == 0,
+                                     "train.schedule cosine or poly" },
+                                   { "train.poly_power", s->train_poly_power != 0.9, poly, "train.schedule poly" },
+                                   { "train.burn_in_power", s->train_burn_in_power != 4, power, "train.warmup power" },
+                                   { "train.warmup_factor", s->train_warmup_factor != 0.001, !power, "train.warmup linear" } };
+
+    return all_fit(keys, sizeof keys / sizeof *keys, err);
+}
+
 static int finish_schedule(struct jobspec *s, struct err *err)
 {
     double last = 0;
@@ -114,28 +159,7 @@ static int finish_schedule(struct jobspec *s, struct err *err)
             return job_error(err, "train.lr_steps", "must ascend; number %d is step %g after step %g", i + 1, at, last);
         last = at;
     }
-    return 0;
-}
-
-/* A key at its default says nothing, whoever wrote it. */
-static int finish_optimizer(struct jobspec *s, struct err *err)
-{
-    bool sgd = strcmp(s->train_optimizer, "sgd") == 0;
-    const struct {
-        const char *key;
-        bool said, fits;
-        const char *needs;
-    } keys[] = { { "train.momentum", s->train_momentum != 0.9, sgd, "train.optimizer sgd" },
-                 { "train.nesterov", s->train_nesterov, sgd, "train.optimizer sgd" },
-                 { "train.nesterov", s->train_nesterov, s->train_momentum > 0, "train.momentum above 0" },
-                 { "train.beta1", s->train_beta1 != 0.9, !sgd, "train.optimizer adam or adamw" },
-                 { "train.beta2", s->train_beta2 != 0.999, !sgd, "train.optimizer adam or adamw" },
-                 { "train.eps", s->train_eps != 1e-8, !sgd, "train.optimizer adam or adamw" } };
-
-    for (size_t i = 0; i < sizeof keys / sizeof *keys; i++)
-        if (keys[i].said && !keys[i].fits)
-            return job_error(err, keys[i].key, "needs %s", keys[i].needs);
-    return 0;
+    return fit_schedule(s, err);
 }
 
 static int finish_val(struct jobspec *s, struct err *err)

@@ -15,7 +15,9 @@ static struct jobspec darknet(void)
                              .train_burn_in_power = 4,
                              .train_steps = 500200,
                              .train_lr_steps = { 2, { 400000, 450000 } },
-                             .train_lr_scale = 0.1 };
+                             .train_lr_scale = 0.1,
+                             .train_warmup = "power",
+                             .train_schedule = "steps" };
 }
 
 static void is_close(float have, double want)
@@ -52,6 +54,47 @@ static void fractions_of_the_job(void **state)
     is_close(schedule_lr(&s, 800), 1e-4);
 }
 
+static void linear_warm_up(void **state)
+{
+    struct jobspec s = darknet();
+
+    (void)state;
+    s.train_warmup = "linear";
+    s.train_warmup_factor = 0.1;
+    is_close(schedule_lr(&s, 1), 1.009e-4);
+    is_close(schedule_lr(&s, 500), 5.5e-4);
+    is_close(schedule_lr(&s, 999), 9.991e-4);
+    is_close(schedule_lr(&s, 1000), 1e-3);
+}
+
+/* From the full rate at the end of the warm-up; the last step still has some. */
+static void falling_to_the_end(void **state)
+{
+    struct jobspec s = darknet();
+
+    (void)state;
+    s.train_steps = 1100;
+    s.train_burn_in = 101;
+    s.train_poly_power = 2;
+    s.train_schedule = "constant";
+    is_close(schedule_lr(&s, 101), 1e-3);
+    is_close(schedule_lr(&s, 1100), 1e-3);
+    s.train_schedule = "cosine";
+    is_close(schedule_lr(&s, 101), 1e-3);
+    is_close(schedule_lr(&s, 601), 0.5e-3);
+    is_close(schedule_lr(&s, 1100), 2.4674e-9);
+    s.train_lr_end = 0.2;
+    is_close(schedule_lr(&s, 101), 1e-3);
+    is_close(schedule_lr(&s, 601), 0.6e-3);
+    s.train_schedule = "poly";
+    is_close(schedule_lr(&s, 601), 0.4e-3);
+    s.train_burn_in = 0;
+    s.train_lr_end = 0;
+    is_close(schedule_lr(&s, 1), 1e-3);
+    is_close(schedule_lr(&s, 551), 0.25e-3);
+    is_close(schedule_lr(&s, 1100), 1e-3 / 1100 / 1100);
+}
+
 static void due_by_number_and_at_the_end(void **state)
 {
     (void)state;
@@ -64,6 +107,7 @@ static void due_by_number_and_at_the_end(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = { cmocka_unit_test(burn_in_and_steps), cmocka_unit_test(fractions_of_the_job),
+                                        cmocka_unit_test(linear_warm_up), cmocka_unit_test(falling_to_the_end),
                                         cmocka_unit_test(due_by_number_and_at_the_end) };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -42,29 +42,6 @@ uint32_t philox_below(const struct philox_key *k, uint64_t element, uint32_t n)
     return (uint32_t)((uint64_t)philox_word(k, element) * n >> 32);
 }
 
-/* cos(2 pi u), u in [0, 1). u is a multiple of 2^-32, so folding into the first octant is exact; Taylor beyond double's precision there. */
-static double cos_turns(double u)
-{
-    double t = u > 0.5 ? 1.0 - u : u, sign = 1.0, x, q, sum = 0.0;
-
-    if (t > 0.25) {
-        t = 0.5 - t;
-        sign = -1.0;
-    }
-    if (t > 0.125) { /* sine of the rest */
-        x = (0.25 - t) * 6.283185307179586477;
-        q = -x * x;
-        for (int i = 19; i > 1; i -= 2)
-            sum = (sum + 1.0) * (q / (double)(i * (i - 1)));
-        return sign * (x + x * sum);
-    }
-    x = t * 6.283185307179586477;
-    q = -x * x;
-    for (int i = 20; i > 0; i -= 2)
-        sum = (sum + 1.0) * (q / (double)(i * (i - 1)));
-    return sign * (1.0 + sum);
-}
-
 double philox_normal(const struct philox_key *k, uint64_t element)
 {
     const double step = 1.0 / 4294967296.0;
@@ -74,5 +51,5 @@ double philox_normal(const struct philox_key *k, uint64_t element)
     philox_block(k, element / 2, word);
     radius = sqrt(-2.0 * math_log64(((double)word[element % 2 * 2] + 1.0) * step)); /* (0, 1] */
     turn = (double)word[element % 2 * 2 + 1] * step;
-    return radius * cos_turns(turn);
+    return radius * math_cos_turns64(turn);
 }

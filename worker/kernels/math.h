@@ -129,6 +129,30 @@ KERNEL_FN double math_log64(double x)
     return p.e * 1.90821492927058770002e-10 + math_atanh2((p.m - 1.0) / (p.m + 1.0)) + p.e * 0.693147180369123816490;
 }
 
+/* cos(2 pi u) in double, u in [0, 1]: folded into the first octant (exactly where u is a multiple of 2^-52), Taylor beyond double's precision
+ * there. */
+KERNEL_FN double math_cos_turns64(double u)
+{
+    double t = u > 0.5 ? 1.0 - u : u, sign = 1.0, x, q, sum = 0.0;
+
+    if (t > 0.25) {
+        t = 0.5 - t;
+        sign = -1.0;
+    }
+    if (t > 0.125) { /* sine of the rest */
+        x = (0.25 - t) * 6.283185307179586477;
+        q = -x * x;
+        for (int i = 19; i > 1; i -= 2)
+            sum = (sum + 1.0) * (q / (double)(i * (i - 1)));
+        return sign * (x + x * sum);
+    }
+    x = t * 6.283185307179586477;
+    q = -x * x;
+    for (int i = 20; i > 0; i -= 2)
+        sum = (sum + 1.0) * (q / (double)(i * (i - 1)));
+    return sign * (1.0 + sum);
+}
+
 /* x^y in double for 0 <= x < infinity and any finite y; else NaN. 0^0 = 1. Results outside of 1e-60 .. 1e60 are within 32 ulp.
  * ln x is carried as a sum of two doubles, since e^(y ln x) makes of an error of it one as large beside 1: with s + t = (m - 1) / (m + 1)
  * to twice the digits, ln x = 2 (s + t) + the rest of the series + e ln 2. */

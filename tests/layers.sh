@@ -29,14 +29,19 @@ for isa in avx512 avx2 generic; do
     allow worker/cpu $below proto
     rm -f "$build/worker/cpu"
 done
+inside() { # INSIDE FLOOR: the folders in it, which make one floor with it
+    case $1 in models) echo worker/models/yolo ;; data) echo worker/data/sample ;; esac
+}
 for floor in backend comm gradients eval data layers optim models report checkpoint predict train; do
+    for folder in $(inside "$floor"); do
+        # shellcheck disable=SC2086
+        allow "$folder" "worker/$floor" $below proto
+    done
     # shellcheck disable=SC2086
-    [ "$floor" != models ] || allow worker/models/yolo worker/models $below proto
-    # shellcheck disable=SC2086
-    allow "worker/$floor" $([ "$floor" = models ] && echo worker/models/yolo) $below proto
+    allow "worker/$floor" $(inside "$floor") $below proto
     # shellcheck disable=SC2086
     [ "$floor" != comm ] || allow cuda worker/comm $below proto
-    below="worker/$floor $below"
+    below="worker/$floor $(inside "$floor") $below"
 done
 # shellcheck disable=SC2086
 allow worker $below proto

@@ -1,4 +1,4 @@
-/* tests/bench/bench_loader.c - uses: proto worker/core worker/data
+/* tests/bench/bench_loader.c - uses: proto worker/core worker/data worker/data/sample
  * Images per second and core: JPEG file to augmented network input. pillow_loader.py does the same work with Pillow and NumPy.
  *     bench_loader annotations=FILE images=FOLDER [size=416] [repeats=5]
  * A record "loader" a kind of work; images_per_s are those of one core. */
@@ -13,6 +13,7 @@
 #include "worker/data/image.h"
 #include "worker/data/loader.h"
 #include "worker/data/problems.h"
+#include "worker/data/sample/boxes.h"
 
 static double cpu_seconds(void)
 {
@@ -41,27 +42,32 @@ static double decode_rate(const struct dataset *d, int repeats)
 
 static double loader_rate(const struct dataset *d, int size, int repeats, bool colour, size_t cache_bytes)
 {
-    struct loader_options o = {
+    const struct boxes_options boxes = {
         .train = true,
         .seed = 1,
+        .steps = (int64_t)d->nimages * repeats / 8,
+        .scales = { { size, size }, size, size, size, size },
+        .augment = { .flip = .5f, .jitter = .3f, .hue = colour ? .1f : 0, .saturation = colour ? 1.5f : 1, .exposure = colour ? 1.5f : 1 },
+        .cache_bytes = cache_bytes,
+    };
+    const struct loader_options o = {
+        .train = true,
         .batch = 8,
         .shards = 1,
         .shard_hi = 1,
         .waves = 1,
         .first_step = 1,
-        .steps = (int64_t)d->nimages * repeats / 8,
-        .scales = { { size, size }, size, size, size, size },
-        .augment = { .flip = .5f, .jitter = .3f, .hue = colour ? .1f : 0, .saturation = colour ? 1.5f : 1, .exposure = colour ? 1.5f : 1 },
+        .steps = boxes.steps,
         .workers = 1,
-        .cache_bytes = cache_bytes,
     };
+    struct task *task;
     struct loader *l;
     struct batch b;
     struct err err = { 0 };
     double start;
     long images = 0;
 
-    if (loader_open(d, &o, &l, &err) < 0) {
+    if (boxes_open(d, &boxes, &task, &err) < 0 || loader_open(task, &o, &l, &err) < 0) {
         fprintf(stderr, "%s\n", err.msg);
         exit(1);
     }
@@ -70,6 +76,7 @@ static double loader_rate(const struct dataset *d, int size, int repeats, bool c
         images += b.shard[0].n;
     start = cpu_seconds() - start;
     loader_close(l);
+    task_free(task);
     return (double)images / start;
 }
 

@@ -11,6 +11,7 @@
 
 #include "proto/err.h"
 #include "proto/jobspec.h"
+#include "tests/batches.h"
 #include "tests/bench/bench.h"
 #include "worker/comm/comm.h"
 #include "worker/comm/staged.h"
@@ -250,7 +251,8 @@ static void bench_open(struct bench *b, const struct options *o, int shards, enu
 static void step(struct bench *b)
 {
     const struct tape_hooks hooks = { b, grad_dest, grad_ready, stats_dest, NULL };
-    const struct model_batch mb = { b->images, b->truth };
+    struct shard_batch shard[JOB_MAX_SHARDS];
+    const struct batch mb = boxes_batch(shard, b->images, b->truth, b->shards);
     const struct sgd sgd = { .momentum = 0.9f };
     struct square_sums squares;
     struct err err = { 0 };

@@ -8,6 +8,7 @@
 #include <stdatomic.h>
 
 #include "proto/jobspec.h"
+#include "tests/batches.h"
 #include "worker/comm/comm.h"
 #include "worker/comm/staged.h"
 #include "worker/core/arena.h"
@@ -181,7 +182,8 @@ static void run_close(struct run *r)
 static void train(struct run *r, uint64_t ret_hash[2])
 {
     const struct tape_hooks hooks = { r, grad_dest, grad_ready, stats_dest, NULL };
-    const struct model_batch mb = { r->images, r->truth };
+    struct shard_batch shard[SHARDS];
+    const struct batch mb = boxes_batch(shard, r->images, r->truth, SHARDS);
 
     ret_hash[0] = ret_hash[1] = 0;
     for (int i = 0; i < r->nitems; i++) {

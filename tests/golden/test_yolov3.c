@@ -1,5 +1,5 @@
 /* tests/golden/test_yolov3.c - the whole YOLOv3 graph against PyTorch: losses of ten steps, gradients of step 0 (make_yolov3.py).
- * uses: proto worker/models worker/models/yolo worker/layers worker/eval worker/comm worker/core cpu cuda */
+ * uses: proto worker/models worker/models/yolo worker/layers worker/data worker/data/sample worker/eval worker/comm worker/core cpu cuda */
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -12,6 +12,7 @@
 
 #include "proto/err.h"
 #include "proto/jobspec.h"
+#include "tests/batches.h"
 #include "tests/device/plugin.h"
 #include "worker/core/arena.h"
 #include "worker/core/safetensors.h"
@@ -234,7 +235,8 @@ static double *stats_dest(void *arg, int index, int use, int shard)
 static double step(struct net *n)
 {
     const struct tape_hooks hooks = { n, grad_dest, grad_ready, stats_dest, NULL };
-    const struct model_batch b = { n->x, n->truth };
+    struct shard_batch shard[MAX_SHARDS];
+    const struct batch b = boxes_batch(shard, n->x, n->truth, n->nshards);
     double raw[64], record[64], total = 0;
     struct err err = { 0 };
 

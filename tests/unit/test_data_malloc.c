@@ -1,4 +1,4 @@
-/* tests/unit/test_data_malloc.c - uses: proto worker/core worker/data
+/* tests/unit/test_data_malloc.c - uses: proto worker/core worker/data worker/data/sample
  * Every allocation of our own code in reading, checking, indexing and loading a data set fails in turn: an error each time, nothing lost, no crash. */
 #include <errno.h>
 #include <setjmp.h>
@@ -18,6 +18,7 @@
 #include "worker/data/check.h"
 #include "worker/data/image.h"
 #include "worker/data/loader.h"
+#include "worker/data/sample/boxes.h"
 #include "worker/data/problems.h"
 
 /* Sanitizers have an allocator of their own. */
@@ -125,22 +126,31 @@ static int load_batches(struct err *err)
     struct loader_options o = {
         .train = true, .batch = 2, .shards = 1, .shard_hi = 1, .waves = 1, .first_step = 1, .steps = 3, .workers = 1
     };
+    const struct boxes_options boxes = { .train = true,
+                                         .steps = 3,
+                                         .scales = { { 32, 32 }, 32, 32, 32, 32 },
+                                         .augment = { .saturation = 1, .exposure = 1 },
+                                         .cache_bytes = 4096 };
     struct dataset *d;
+    struct task *task;
     struct loader *l;
     struct batch b;
     int rc = index_load(list, &opt, &d, err);
 
     if (rc < 0)
         return rc;
-    o.scales = (struct scales){ { 32, 32 }, 32, 32, 32, 32 };
-    o.augment = (struct augment){ .saturation = 1, .exposure = 1 };
-    o.cache_bytes = 4096;
-    rc = loader_open(d, &o, &l, err);
+    rc = boxes_open(d, &boxes, &task, err);
+    if (rc < 0) {
+        dataset_free(d);
+        return rc;
+    }
+    rc = loader_open(task, &o, &l, err);
     if (rc == 0) {
         while ((rc = loader_next(l, &b, err)) == 0)
             ;
         loader_close(l);
     }
+    task_free(task);
     dataset_free(d);
     return rc < 0 ? rc : 0;
 }

@@ -1,5 +1,5 @@
 /* tests/unit/test_forward.c - the passes of a model, as its device sees them: the convolutions are those that plan() had announced, and what no later
- * layer reads is given back. uses: proto worker/models worker/models/yolo worker/layers worker/eval worker/comm worker/core cpu */
+ * layer reads is given back. uses: proto worker/models worker/models/yolo worker/layers worker/data worker/data/sample worker/eval worker/comm worker/core cpu */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -10,6 +10,7 @@
 
 #include "proto/err.h"
 #include "proto/jobspec.h"
+#include "tests/batches.h"
 #include "worker/core/arena.h"
 #include "worker/core/device.h"
 #include "worker/layers/tape.h"
@@ -226,6 +227,8 @@ static void train(struct net *n, double *raw, float *first)
     size_t most = 2 * 1024 + 1, pixels = (size_t)IMAGES * SIZE * SIZE * 3;
     const struct box_list truth = { no_boxes, NULL, NULL, 0 };
     struct tape_hooks hooks = { .grad_dest = grad_dest, .grad_ready = grad_ready, .stats_dest = stats_dest };
+    struct shard_batch shard;
+    struct batch batch;
     struct tensor x;
     float *image = calloc(pixels, sizeof *image);
     struct err err;
@@ -237,8 +240,9 @@ static void train(struct net *n, double *raw, float *first)
     for (size_t i = 0; i < pixels; i++)
         image[i] = (float)(i * 2654435761u % 1024) / 1024.0f;
     x = tensor_f32(image, IMAGES, SIZE, SIZE, 3);
+    batch = boxes_batch(&shard, &x, &truth, 1);
     tape_begin(n->tape, TAPE_TRAIN, 1, &hooks);
-    if (n->model->ops->loss(n->model, n->tape, &(struct model_batch){ &x, &truth }, 1.0f, &raw, &err) < 0 ||
+    if (n->model->ops->loss(n->model, n->tape, &batch, 1.0f, &raw, &err) < 0 ||
         tape_backward(n->tape, n->model->params, n->model->nparams, &err) < 0)
         fail_msg("%s", err.msg);
     if (first) /* written last */

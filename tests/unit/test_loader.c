@@ -1,4 +1,4 @@
-/* tests/unit/test_loader.c - uses: proto worker/core worker/data
+/* tests/unit/test_loader.c - uses: proto worker/core worker/data worker/data/sample
  * The stream of batches is the same whoever makes it: threads, memory, ranks, waves and where a run resumes change no bit. */
 #include <errno.h>
 #include <setjmp.h>
@@ -19,7 +19,9 @@
 #include "worker/data/check.h"
 #include "worker/data/image.h"
 #include "worker/data/loader.h"
+#include "worker/data/pictures.h"
 #include "worker/data/problems.h"
+#include "worker/data/sample/boxes.h"
 #include "worker/data/sampler.h"
 
 enum { IMAGES = 11, BATCH = 8, SHARDS = 4, STEPS = 12 };
@@ -97,60 +99,83 @@ static int teardown(void **state)
     return 0;
 }
 
+static struct boxes_options drawn(void)
+{
+    return (struct boxes_options){
+        .train = true,
+        .seed = 9,
+        .steps = STEPS,
+        .scales = { { 48, 64 }, 32, 96, 32, 16 },
+        .augment = { .flip = 0.5f, .vflip = 0.2f, .jitter = 0.3f, .scale = 0.2f, .hue = 0.1f, .saturation = 1.5f, .exposure = 1.5f },
+    };
+}
+
+static struct task *task_of(const struct dataset *d, struct boxes_options o)
+{
+    struct task *t;
+    struct err err = { 0 };
+
+    if (boxes_open(d, &o, &t, &err) < 0)
+        fail_msg("%s", err.msg);
+    return t;
+}
+
 static struct loader_options training(void)
 {
     return (struct loader_options){
         .train = true,
-        .seed = 9,
         .batch = BATCH,
         .shards = SHARDS,
         .shard_hi = SHARDS,
         .waves = 1,
         .first_step = 1,
         .steps = STEPS,
-        .scales = { { 48, 64 }, 32, 96, 32, 16 },
-        .augment = { .flip = 0.5f, .vflip = 0.2f, .jitter = 0.3f, .scale = 0.2f, .hue = 0.1f, .saturation = 1.5f, .exposure = 1.5f },
         .on_bad = BAD_ERROR,
         .workers = 1,
     };
 }
 
-static size_t floats_of(const struct shard_batch *s)
+static uint64_t hash_shard(const struct batch *b, const struct shard_batch *s)
 {
-    return (size_t)s->n * (size_t)s->canvas.h * (size_t)s->canvas.w * 3;
-}
+    struct hash128 h = hash_bytes(s->index, (size_t)s->n * sizeof(int32_t), 5);
 
-static uint64_t hash_shard(const struct shard_batch *s)
-{
-    struct hash128 h = hash_bytes(s->image, floats_of(s) * sizeof(float), 1);
-
-    h = hash_fold(h, hash_bytes(s->truth.offset, ((size_t)s->n + 1) * sizeof(int32_t), 2));
-    h = hash_fold(h, hash_bytes(s->truth.cls, (size_t)s->truth.rows * sizeof(int32_t), 3));
-    h = hash_fold(h, hash_bytes(s->truth.box, (size_t)s->truth.rows * 4 * sizeof(float), 4));
-    return hash_fold(h, hash_bytes(s->index, (size_t)s->n * sizeof(int32_t), 5)).lane[0];
+    for (int i = 0; i < b->form->narrays; i++)
+        h = hash_fold(h, hash_bytes(s->array[i], batch_bytes(b->form, s, i), (uint64_t)i));
+    for (int l = 0; l < b->form->nlists; l++)
+        h = hash_fold(h, hash_bytes(s->offset[l], ((size_t)batch_rows(s, b->form->list[l].of) + 1) * sizeof(int32_t), 2));
+    return h.lane[0];
 }
 
 /* Hash of every (step, shard) that a loader delivers; 0 where it delivers nothing. */
-static void run(const struct dataset *d, const struct loader_options *o, uint64_t ret[STEPS][SHARDS])
+static void run_task(struct task *t, const struct loader_options *o, uint64_t ret[STEPS][SHARDS])
 {
     struct loader *l;
     struct batch b;
     struct err err = { 0 };
     int rc;
 
-    if (loader_open(d, o, &l, &err) != 0)
+    if (loader_open(t, o, &l, &err) != 0)
         fail_msg("%s", err.msg);
     while ((rc = loader_next(l, &b, &err)) == 0)
         for (int k = 0; k < b.nshards; k++) {
-            assert_int_equal(b.shard[k].truth.offset[b.shard[k].n], b.shard[k].truth.rows);
-            assert_int_equal(b.epoch, stream_position(b.step, BATCH, SHARDS, b.shard[0].shard, 0) / IMAGES);
+            assert_int_equal(b.shard[k].offset[0][b.shard[k].n], b.shard[k].rows[0]);
+            assert_int_equal(b.epoch, stream_position(b.step, BATCH, SHARDS, b.shard[0].shard, 0) / t->samples);
+            assert_int_equal(b.seed, t->seed);
             if (k > 0)
-                assert_ptr_equal(b.shard[k].image, b.shard[k - 1].image + floats_of(&b.shard[k - 1]));
-            ret[b.step - 1][b.shard[k].shard] = hash_shard(&b.shard[k]);
+                assert_ptr_equal(b.shard[k].array[0], (char *)b.shard[k - 1].array[0] + batch_bytes(b.form, &b.shard[k - 1], 0));
+            ret[b.step - 1][b.shard[k].shard] = hash_shard(&b, &b.shard[k]);
         }
     if (rc != LOADER_END)
         fail_msg("%s", err.msg);
     loader_close(l);
+}
+
+static void run(const struct dataset *d, const struct boxes_options *boxes, const struct loader_options *o, uint64_t ret[STEPS][SHARDS])
+{
+    struct task *t = task_of(d, *boxes);
+
+    run_task(t, o, ret);
+    task_free(t);
 }
 
 static void nothing_but_seed_and_step_matters(void **state)
@@ -158,30 +183,31 @@ static void nothing_but_seed_and_step_matters(void **state)
     struct fixture *f = *state;
     static uint64_t want[STEPS][SHARDS], got[STEPS][SHARDS];
     struct loader_options o = training();
+    struct boxes_options boxes = drawn();
 
-    run(f->d, &o, want);
+    run(f->d, &boxes, &o, want);
     for (int variant = 0; variant < 6; variant++) {
         static const int cut[6][5] = { { 0, 4 }, { 0, 4 }, { 0, 2, 4 }, { 0, 1, 4 }, { 0, 1, 2, 3, 4 }, { 0, 4 } };
 
         memset(got, 0, sizeof got);
         o = training();
         o.workers = 1 + variant;
-        o.cache_bytes = variant % 2 ? 1 << 20 : variant == 4 ? 10000 : 0;
+        boxes.cache_bytes = variant % 2 ? 1 << 20 : variant == 4 ? 10000 : 0;
         o.waves = variant == 5 ? 3 : 1 + variant % 3;
         for (int r = 0; cut[variant][r] < SHARDS; r++) {
             o.shard_lo = cut[variant][r];
             o.shard_hi = cut[variant][r + 1];
-            run(f->d, &o, got);
+            run(f->d, &boxes, &o, got);
         }
         assert_memory_equal(got, want, sizeof want);
     }
     o = training();
     o.first_step = 7;
     memset(got, 0, sizeof got);
-    run(f->d, &o, got);
+    run(f->d, &boxes, &o, got);
     assert_memory_equal(got[6], want[6], (STEPS - 6) * sizeof want[0]);
-    o.seed = 10;
-    run(f->d, &o, got);
+    boxes.seed = 10;
+    run(f->d, &boxes, &o, got);
     assert_memory_not_equal(got[6], want[6], (STEPS - 6) * sizeof want[0]);
 }
 
@@ -193,10 +219,11 @@ static void waves_cover_the_shards(void **state)
     struct batch b;
     struct err err;
     int images = 0;
+    struct task *t = task_of(f->d, drawn());
 
     o.waves = 6; /* more than shards: two are empty */
     o.shards = 4;
-    assert_int_equal(loader_open(f->d, &o, &l, &err), 0);
+    assert_int_equal(loader_open(t, &o, &l, &err), 0);
     for (int k = 0; k < 4; k++) {
         assert_int_equal(loader_next(l, &b, &err), 0);
         assert_int_equal(b.step, 1);
@@ -206,6 +233,7 @@ static void waves_cover_the_shards(void **state)
     }
     assert_int_equal(images, BATCH);
     loader_close(l);
+    task_free(t);
 }
 
 /* Truth against the data set itself, through the letterbox. */
@@ -213,24 +241,24 @@ static void check_truth(const struct dataset *d, const struct shard_batch *s)
 {
     for (int i = 0; i < s->n; i++) {
         const struct dataset_box *boxes = d->boxes + d->offset[s->index[i]];
-        int row = s->truth.offset[i];
+        int row = s->offset[0][i];
 
         for (int k = 0; k < d->offset[s->index[i] + 1] - d->offset[s->index[i]]; k++) {
             const struct dataset_image *im = &d->images[s->index[i]];
             struct placement p = place_letterbox(im->w, im->h, s->canvas);
-            const float *b = s->truth.box + 4 * row, w = (float)s->canvas.w, h = (float)s->canvas.h;
+            const float *b = (const float *)s->array[2] + 4 * row, w = (float)s->canvas.w, h = (float)s->canvas.h;
             float corners[4] = { (b[0] - b[2] / 2) * w, (b[1] - b[3] / 2) * h, (b[0] + b[2] / 2) * w, (b[1] + b[3] / 2) * h };
             double back[4];
 
             if (boxes[k].crowd)
                 continue;
             unplace_box(&p, im->w, im->h, corners, back);
-            assert_int_equal(s->truth.cls[row], boxes[k].cls);
+            assert_int_equal(((const int32_t *)s->array[1])[row], boxes[k].cls);
             assert_float_equal(back[0], boxes[k].x, 1e-3);
             assert_float_equal(back[3], boxes[k].h, 1e-3);
             row++;
         }
-        assert_int_equal(row, s->truth.offset[i + 1]);
+        assert_int_equal(row, s->offset[0][i + 1]);
     }
 }
 
@@ -242,14 +270,13 @@ static void validation_sees_each_image_once(void **state)
         int seen[IMAGES] = { 0 };
 
         for (int rank = 0; rank < ranks; rank++) {
-            struct loader_options o = {
-                .batch = 3, .canvas = { 32, 40 }, .rank = rank, .ranks = ranks, .workers = 2, .cache_bytes = 1 << 20
-            };
+            struct loader_options o = { .batch = 3, .rank = rank, .ranks = ranks, .workers = 2 };
+            struct task *t = task_of(f->d, (struct boxes_options){ .scales.nominal = { 32, 40 }, .cache_bytes = 1 << 20 });
             struct loader *l;
             struct batch b;
             struct err err;
 
-            assert_int_equal(loader_open(f->d, &o, &l, &err), 0);
+            assert_int_equal(loader_open(t, &o, &l, &err), 0);
             if (ranks == 1) { /* a pass that is left in the middle does not show in the next */
                 assert_int_equal(loader_next(l, &b, &err), 0);
                 loader_rewind(l);
@@ -265,6 +292,7 @@ static void validation_sees_each_image_once(void **state)
                         seen[b.shard[0].index[i]]++;
                 }
             loader_close(l);
+            task_free(t);
         }
         for (int i = 0; i < IMAGES; i++)
             assert_int_equal(seen[i], 2);
@@ -276,7 +304,8 @@ static void lost_files_are_named_or_replaced(void **state)
     struct fixture *f = *state;
     static uint64_t one[STEPS][SHARDS], two[STEPS][SHARDS];
     struct loader_options o = training();
-    struct loader_stats stats;
+    struct boxes_options boxes = drawn();
+    struct task *t = task_of(f->d, boxes);
     struct loader *l;
     struct batch b;
     struct err err = { 0 };
@@ -285,57 +314,53 @@ static void lost_files_are_named_or_replaced(void **state)
 
     snprintf(path, sizeof path, "%s/4.png", f->dir);
     unlink(path);
-    assert_int_equal(loader_open(f->d, &o, &l, &err), 0);
+    assert_int_equal(loader_open(t, &o, &l, &err), 0);
     while ((rc = loader_next(l, &b, &err)) == 0)
         ;
     assert_true(rc < 0);
     assert_non_null(strstr(err.msg, "4.png"));
     assert_int_equal(loader_next(l, &b, &err), rc);
-    loader_stats(l, &stats);
-    assert_int_equal(stats.cache_hits, 0); /* there is no cache, and a picture that is lost is none either */
     loader_close(l);
     o.on_bad = BAD_SKIP;
-    run(f->d, &o, one);
+    run(f->d, &boxes, &o, one);
     o.workers = 3;
     o.shard_hi = 2;
-    run(f->d, &o, two);
+    run(f->d, &boxes, &o, two);
     o.shard_lo = 2;
     o.shard_hi = 4;
-    run(f->d, &o, two);
+    run(f->d, &boxes, &o, two);
     assert_memory_equal(one, two, sizeof one);
-    assert_int_equal(loader_open(f->d, &o, &l, &err), 0);
+    assert_int_equal(loader_open(t, &o, &l, &err), 0);
     while (loader_next(l, &b, &err) == 0)
         for (int k = 0; k < b.nshards; k++)
             for (int i = 0; i < b.shard[k].n; i++)
                 assert_int_not_equal(b.shard[k].index[i], 4);
-    loader_stats(l, &stats);
-    assert_true(stats.replaced > 0);
     loader_close(l);
+    task_free(t);
     write_image(f->dir, 4);
 }
 
+/* What is kept is read no more: its file may go. */
 static void pictures_are_decoded_or_kept(void **state)
 {
     struct fixture *f = *state;
-    struct loader_options o = training();
+    struct decoder *dec = decoder_new();
+    const uint8_t *first, *again;
+    struct err err;
+    char path[128];
 
+    snprintf(path, sizeof path, "%s/2.png", f->dir);
     for (int kept = 0; kept < 2; kept++) {
-        struct loader_stats stats;
-        struct loader *l;
-        struct batch b;
-        struct err err;
+        struct pictures *p = pictures_new(f->d, kept ? 1 << 20 : 0);
 
-        o.cache_bytes = kept ? 1 << 20 : 0;
-        assert_int_equal(loader_open(f->d, &o, &l, &err), 0);
-        while (loader_next(l, &b, &err) == 0)
-            ;
-        loader_stats(l, &stats);
-        assert_int_equal(stats.decoded, kept ? IMAGES : STEPS * BATCH); /* by one thread: each once */
-        assert_int_equal(stats.cache_hits, STEPS * BATCH - stats.decoded);
-        assert_int_equal(stats.replaced, 0);
-        assert_int_equal(stats.cached_bytes > 0, kept);
-        loader_close(l);
+        assert_int_equal(pictures_get(p, dec, 2, &first, &err), 0);
+        assert_int_equal(unlink(path), 0);
+        assert_int_equal(pictures_get(p, dec, 2, &again, &err), kept ? 0 : -ENOENT);
+        assert_true(!kept || memcmp(first, again, (size_t)f->d->images[2].w * (size_t)f->d->images[2].h * 3) == 0);
+        pictures_free(p);
+        write_image(f->dir, 2);
     }
+    decoder_free(dec);
 }
 
 static void the_cache_keeps_to_its_limit(void **state)
@@ -414,17 +439,19 @@ static void the_first_of_two_bad_pictures_is_told(void **state)
     struct fixture *f = *state;
 
     for (int slow = 0; slow < 2; slow++) {
-        struct loader_options o = { .batch = IMAGES, .canvas = { 32, 32 }, .ranks = 1, .workers = 8 };
+        struct loader_options o = { .batch = IMAGES, .ranks = 1, .workers = 8 };
+        struct task *t = task_of(f->d, (struct boxes_options){ .scales.nominal = { 32, 32 } });
         struct loader *l;
         struct batch b;
         struct err err;
 
         replace_by(f, 3, slow == 0 ? 1500 : 0);
         replace_by(f, 7, slow == 1 ? 1500 : 0);
-        assert_int_equal(loader_open(f->d, &o, &l, &err), 0);
+        assert_int_equal(loader_open(t, &o, &l, &err), 0);
         assert_int_equal(loader_next(l, &b, &err), slow == 0 ? ERR_DATA : -ENOENT);
         assert_non_null(strstr(err.msg, "/3.png"));
         loader_close(l);
+        task_free(t);
         write_image(f->dir, 3);
         write_image(f->dir, 7);
     }
@@ -434,20 +461,22 @@ static void closes_at_any_moment(void **state)
 {
     struct fixture *f = *state;
     struct loader_options o = training();
+    struct task *t = task_of(f->d, drawn());
     struct loader *l;
     struct batch b;
     struct err err;
 
     o.workers = 3;
     for (int n = 0; n < 8; n++) {
-        assert_int_equal(loader_open(f->d, &o, &l, &err), 0);
+        assert_int_equal(loader_open(t, &o, &l, &err), 0);
         for (int k = 0; k < n; k++)
             assert_int_equal(loader_next(l, &b, &err), 0);
         loader_close(l);
     }
     o.shards = 3;
-    assert_int_equal(loader_open(f->d, &o, &l, &err), ERR_INPUT);
+    assert_int_equal(loader_open(t, &o, &l, &err), ERR_INPUT);
     loader_close(NULL);
+    task_free(t);
 }
 
 int main(void)

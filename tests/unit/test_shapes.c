@@ -11,6 +11,8 @@
 
 #include "proto/err.h"
 #include "proto/jobspec.h"
+#include "worker/data/dataset.h"
+#include "worker/data/sample/boxes.h"
 #include "worker/models/model.h"
 #include "worker/ops/families.h"
 #include "worker/report/progress.h"
@@ -59,21 +61,32 @@ struct job {
     struct course course;
     struct control control;
     struct machine machine;
+    struct dataset val_set;
+    struct task *train, *val;
     struct shapes *shapes;
 };
 
 static void open_job(struct job *j, int rank, int val_images)
 {
-    struct shapes_options o = { &j->machine, &model, &j->course, &j->control, val_images, 8 };
+    const struct task_options train = { &j->spec, true, { 96, 192 }, 32, 0 }, val = { &j->spec, false, { 96, 192 }, 32, 0 };
+    static const struct dataset train_set;
+    struct shapes_options o = { &j->machine, &model, &j->course, &j->control, NULL, NULL, 8 };
     struct err err;
 
     j->spec.train_batch = 24;
     j->spec.train_seed = 1;
-    course_init(&j->course, &j->spec, rank, 3, (struct canvas){ 96, 192 }, 32);
+    course_init(&j->course, &j->spec, rank, 3);
     control_init(&j->control, NULL, 10, TIER_RERUN);
     j->machine.dev = &device;
     assert_int_equal(progress_open(-1, &j->machine.progress, &err), 0);
     assert_int_equal(report_open(-1, rank, rank, 3, &j->machine.report, &err), 0);
+    assert_int_equal(task_boxes.open(&train_set, &train, &j->train, &err), 0);
+    o.train = j->train;
+    if (val_images > 0) {
+        j->val_set.nimages = val_images;
+        assert_int_equal(task_boxes.open(&j->val_set, &val, &j->val, &err), 0);
+        o.val = j->val;
+    }
     j->shapes = shapes_new(&o);
     assert_non_null(j->shapes);
 }
@@ -92,6 +105,8 @@ static const char *told_before(struct job *j, int64_t step)
 static void close_job(struct job *j)
 {
     shapes_free(j->shapes);
+    task_free(j->train);
+    task_free(j->val);
     progress_close(j->machine.progress);
     report_close(j->machine.report);
 }
@@ -141,7 +156,7 @@ static void canvases_keep_their_ratio(void **state)
     (void)state;
     open_job(&j, 2, 0);
     for (int step = 1; step <= 1900; step++) {
-        struct canvas c = course_canvas(&j.course, step);
+        struct canvas c = j.train->ops->canvas(j.train, step, NULL, 0);
 
         assert_true(c.w % 32 == 0 && c.h % 32 == 0 && c.w >= 2 * c.h - 32 && c.w <= 2 * c.h + 32);
         largest = c.w > largest ? c.w : largest;

@@ -5,13 +5,13 @@
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 #include "proto/err.h"
 #include "worker/core/shards.h"
-#include "worker/data/cache.h"
 #include "worker/data/image.h"
+#include "worker/data/sample/task.h"
 #include "worker/data/sampler.h"
+#include "worker/data/wave_store.h"
 #include "worker/data/whole_file.h"
 
 /* One wave is with the caller, the others are being made. */
@@ -22,29 +22,24 @@ struct wave {
     int number, lo, hi;
 };
 
-/* A wave being made. Each image has its own place in every array, so threads never meet. */
+/* A wave being made. */
 struct slot {
     struct batch batch;
     struct shard_batch *shard; /* [most shards of a wave] */
+    int *first;                /* [most shards of a wave]: its first image of the wave */
     struct draw *draw;         /* [most images of a wave] */
-    float *image;
-    int32_t *cls;    /* [images][max_boxes], closed up shard by shard when the wave is whole */
-    float (*box)[4]; /* likewise */
-    int32_t *kept;   /* [images] boxes of each image */
-    int32_t *offset; /* [images + shards] */
-    int32_t *index;  /* [images] */
+    struct wave_store *store;
     int images, taken, done;
     int bad;        /* first image that failed, or -1 */
     struct err err; /* its error */
 };
 
 struct loader {
-    const struct dataset *d;
+    struct task *task;
     struct loader_options opt;
     struct sampler *sampler; /* training */
-    struct cache *cache;
     struct wave wave[64];
-    int nwaves, shard_images, max_boxes, val_shards; /* val_shards: of this rank */
+    int nwaves, shard_images, val_shards; /* val_shards: of this rank */
     struct slot slot[SLOTS];
 
     pthread_mutex_t lock;
@@ -55,35 +50,22 @@ struct loader {
     int64_t next;     /* to be delivered */
     bool stop, pass_over;
     struct err failed;
-    struct loader_stats stats;
 
     pthread_t thread[MAX_WORKERS];
     int nthreads;
 };
-
-static struct canvas largest(const struct loader_options *o)
-{
-    return o->train ? scales_largest(&o->scales) : o->canvas;
-}
-
-static size_t pixel_floats(struct canvas c)
-{
-    return (size_t)c.h * (size_t)c.w * 3;
-}
 
 /* ---- what each wave holds ---- */
 
 static int plan_waves(struct loader *l, struct err *err)
 {
     const struct loader_options *o = &l->opt;
-    const struct scales *z = &o->scales;
     int local = o->shard_hi - o->shard_lo;
-    struct canvas nominal = o->train ? o->scales.nominal : o->canvas;
 
-    if (o->batch < 1 || o->workers < 1 || nominal.w < 1 || nominal.h < 1)
-        return err_set(err, ERR_INPUT, "loader: batch %d, workers %d, canvas %d x %d", o->batch, o->workers, nominal.w, nominal.h);
+    if (o->batch < 1 || o->workers < 1)
+        return err_set(err, ERR_INPUT, "loader: batch %d, workers %d", o->batch, o->workers);
     if (!o->train) {
-        int all = val_shards(l->d->nimages, o->batch);
+        int all = val_shards(l->task->samples, o->batch);
 
         if (o->ranks < 1 || o->rank < 0 || o->rank >= o->ranks)
             return err_set(err, ERR_INPUT, "loader: rank %d of %d", o->rank, o->ranks);
@@ -96,9 +78,8 @@ static int plan_waves(struct loader *l, struct err *err)
     if (o->shards < 1 || o->batch % o->shards || o->shard_lo < 0 || local < 1 || o->shard_hi > o->shards || o->waves < 1 || o->waves > 64)
         return err_set(err, ERR_INPUT, "loader: shards %d .. %d of %d, batch %d, waves %d do not fit", o->shard_lo, o->shard_hi, o->shards,
                        o->batch, o->waves);
-    if (z->min > z->max || o->first_step < 1 ||
-        (z->min < z->max && (z->min < 1 || z->grain < 1 || z->apart < 1 || (z->max - z->min) % z->apart)))
-        return err_set(err, ERR_INPUT, "loader: sizes %d .. %d, first step %lld", z->min, z->max, (long long)o->first_step);
+    if (o->first_step < 1)
+        return err_set(err, ERR_INPUT, "loader: first step %lld", (long long)o->first_step);
     l->shard_images = o->batch / o->shards;
     for (int w = 0; w < o->waves; w++) {
         struct span part = wave_shards((struct span){ 0, local }, w, o->waves);
@@ -110,22 +91,14 @@ static int plan_waves(struct loader *l, struct err *err)
     return 0;
 }
 
-static void add_shard(struct loader *l, struct slot *s, int number, int images, struct canvas canvas)
+/* Its draws stand at the end of the slot's. */
+static void add_shard(struct loader *l, struct slot *s, int number, int images)
 {
-    int before = s->batch.nshards; /* each shard before this one took an offset more than it has images */
-    struct shard_batch *last = before ? &s->shard[before - 1] : NULL;
+    const struct task *t = l->task;
+    int v = s->batch.nshards++;
+    struct canvas canvas = t->ops->canvas(t, s->batch.step, s->draw + s->images, images);
 
-    s->shard[before] = (struct shard_batch){
-        .shard = number,
-        .n = images,
-        .canvas = canvas,
-        .image = last ? last->image + (size_t)last->n * pixel_floats(last->canvas) : s->image,
-        .index = s->index + s->images,
-        .truth = { .offset = s->offset + s->images + before,
-                   .cls = s->cls + (size_t)s->images * (size_t)l->max_boxes,
-                   .box = s->box[(size_t)s->images * (size_t)l->max_boxes] },
-    };
-    s->batch.nshards++;
+    wave_store_add(s->store, number, images, canvas, &s->shard[v], &s->first[v]);
     s->images += images;
 }
 
@@ -134,7 +107,6 @@ static void plan_training(struct loader *l, struct slot *s, int64_t seq)
     const struct loader_options *o = &l->opt;
     const struct wave *w = &l->wave[seq % l->nwaves];
     int64_t step = o->first_step + seq / l->nwaves;
-    struct canvas canvas = scales_canvas(&o->scales, o->seed, step, o->steps);
 
     s->batch.step = step;
     s->batch.wave = w->number;
@@ -142,7 +114,7 @@ static void plan_training(struct loader *l, struct slot *s, int64_t seq)
     for (int v = o->shard_lo + w->lo; v < o->shard_lo + w->hi; v++) {
         for (int i = 0; i < l->shard_images; i++)
             s->draw[s->images + i] = sampler_at(l->sampler, stream_position(step, o->batch, o->shards, v, i));
-        add_shard(l, s, v, l->shard_images, canvas);
+        add_shard(l, s, v, l->shard_images);
     }
     s->batch.epoch = s->draw[0].epoch;
 }
@@ -150,13 +122,13 @@ static void plan_training(struct loader *l, struct slot *s, int64_t seq)
 static void plan_validation(struct loader *l, struct slot *s, int64_t seq)
 {
     const struct loader_options *o = &l->opt;
-    int64_t k = seq % l->val_shards, first = (o->rank + k * o->ranks) * o->batch, left = l->d->nimages - first;
+    int64_t k = seq % l->val_shards, first = (o->rank + k * o->ranks) * o->batch, left = l->task->samples - first;
     int n = left < o->batch ? (int)left : o->batch;
 
     s->batch.last = k == l->val_shards - 1;
     for (int i = 0; i < n; i++)
         s->draw[i] = (struct draw){ 0, (int32_t)(first + i) };
-    add_shard(l, s, (int)(first / o->batch), n, o->canvas);
+    add_shard(l, s, (int)(first / o->batch), n);
 }
 
 /* Whether there is a wave of that number at all. */
@@ -173,8 +145,9 @@ static void plan(struct loader *l)
     for (; l->planned < l->released + SLOTS && exists(l, l->planned); l->planned++) {
         struct slot *s = &l->slot[l->planned % SLOTS];
 
-        s->batch = (struct batch){ .shard = s->shard };
+        s->batch = (struct batch){ .form = l->task->form, .seed = l->task->seed, .shard = s->shard };
         s->images = s->taken = s->done = 0;
+        wave_store_clear(s->store);
         s->bad = -1;
         if (l->opt.train)
             plan_training(l, s, l->planned);
@@ -186,100 +159,25 @@ static void plan(struct loader *l)
 
 /* ---- the threads ---- */
 
-struct worker {
-    struct loader *l;
-    struct decoder *dec;
-    float *scratch;
-    size_t scratch_floats;
-};
-
-/* Pixels of a sample, from memory or from its file. */
-static int fetch(struct worker *w, int32_t sample, const uint8_t **ret_rgb, struct err *err)
+/* Makes image i of a slot. Under BAD_SKIP the next sample that can be read stands in: which one does not depend on thread or rank. */
+static int make_image(struct loader *l, struct hand *hand, struct slot *s, int i, struct err *err)
 {
-    struct loader *l = w->l;
-    const struct dataset_image *im = &l->d->images[sample];
-    char path[DATASET_MAX_PATH];
-    struct image img;
-    int rc;
+    struct task *t = l->task;
+    struct draw draw = s->draw[i];
+    bool replace = l->opt.train && l->opt.on_bad == BAD_SKIP;
+    struct sample place;
+    int v = 0, skipped = 0, rc;
 
-    *ret_rgb = cache_get(l->cache, sample);
-    if (*ret_rgb)
-        return 0;
-    rc = image_read(w->dec, dataset_path(l->d, sample, path), &img, err);
-    if (rc < 0)
-        return rc;
-    if (img.w != im->w || img.h != im->h)
-        return err_set(err, ERR_DATA, "%s: is %d x %d pixels now, was %d x %d when it was checked", path, img.w, img.h, im->w, im->h);
-    cache_put(l->cache, sample, img.rgb, (size_t)im->w * (size_t)im->h * 3);
-    *ret_rgb = img.rgb;
-    return 1;
-}
-
-/* Under BAD_SKIP the next readable sample stands in: which one does not depend on thread or rank. Returns how many were passed over. */
-static int fetch_or_replace(struct worker *w, int32_t *sample, const uint8_t **ret_rgb, int64_t *decoded, struct err *err)
-{
-    struct loader *l = w->l;
-    int skipped = 0, rc = fetch(w, *sample, ret_rgb, err);
-
-    while (rc < 0 && file_at_fault(rc) && l->opt.train && l->opt.on_bad == BAD_SKIP && ++skipped < l->d->nimages) {
-        *sample = (*sample + 1) % l->d->nimages;
-        rc = fetch(w, *sample, ret_rgb, err);
+    while (i >= s->first[v] + s->shard[v].n)
+        v++;
+    wave_store_place(s->store, &s->shard[v], s->first[v], i - s->first[v], &place);
+    rc = t->ops->make(t, hand, s->batch.step, draw, s->shard[v].canvas, &place, err);
+    while (rc < 0 && file_at_fault(rc) && replace && ++skipped < t->samples) {
+        draw.sample = (draw.sample + 1) % t->samples;
+        rc = t->ops->make(t, hand, s->batch.step, draw, s->shard[v].canvas, &place, err);
     }
-    *decoded = rc == 1;
-    return rc < 0 ? rc : skipped;
-}
-
-static int grow_scratch(struct worker *w, size_t floats, struct err *err)
-{
-    if (floats <= w->scratch_floats)
-        return 0;
-    free(w->scratch);
-    w->scratch_floats = 0;
-    w->scratch = malloc(floats * sizeof *w->scratch);
-    if (!w->scratch)
-        return err_set(err, -ENOMEM, "loader: no memory for %zu floats", floats);
-    w->scratch_floats = floats;
-    return 0;
-}
-
-static const struct shard_batch *shard_of(const struct slot *s, int image, int *ret_first)
-{
-    int v = 0, first = 0;
-
-    while (image >= first + s->shard[v].n)
-        first += s->shard[v++].n;
-    *ret_first = first;
-    return &s->shard[v];
-}
-
-/* Makes image i of a slot. Returns how many samples were passed over, or the error. */
-static int make_image(struct worker *w, struct slot *s, int i, int64_t *decoded, struct err *err)
-{
-    struct loader *l = w->l;
-    const struct loader_options *o = &l->opt;
-    int32_t sample = s->draw[i].sample;
-    int first, skipped, rc;
-    const struct shard_batch *shard = shard_of(s, i, &first);
-    struct canvas canvas = shard->canvas;
-    size_t place = (size_t)i * (size_t)l->max_boxes;
-    const struct dataset_image *im;
-    struct placement p;
-    const uint8_t *rgb;
-
-    skipped = fetch_or_replace(w, &sample, &rgb, decoded, err);
-    if (skipped < 0)
-        return skipped;
-    im = &l->d->images[sample];
-    rc = grow_scratch(w, render_scratch(im->w, canvas), err);
-    if (rc < 0)
-        return rc;
-    p = o->train ? place_random(&o->augment, o->seed, s->draw[i].epoch, sample, im->w, im->h, canvas)
-                 : place_letterbox(im->w, im->h, canvas);
-    render(&p, rgb, im->w, im->h, shard->image + (size_t)(i - first) * pixel_floats(canvas), w->scratch);
-    s->kept[i] = place_boxes(&p, l->d->boxes + l->d->offset[sample], (int)(l->d->offset[sample + 1] - l->d->offset[sample]), im->w, im->h,
-                             s->cls + place, s->box + place);
-    s->index[i] = sample;
-    return skipped;
+    *place.index = draw.sample;
+    return rc;
 }
 
 /* The next image that no thread has taken, or false when the loader stops. Called and returns with the lock held. */
@@ -302,22 +200,17 @@ static bool take(struct loader *l, struct slot **ret_slot, int *ret_image)
 
 static void *work(void *arg)
 {
-    struct worker w = { .l = arg, .dec = decoder_new() };
-    struct loader *l = w.l;
+    struct loader *l = arg;
+    struct hand hand = { .decoder = decoder_new() };
     struct slot *s;
     struct err err;
-    int64_t decoded;
     int i, rc;
 
     pthread_mutex_lock(&l->lock);
     while (take(l, &s, &i)) {
         pthread_mutex_unlock(&l->lock);
-        decoded = 0;
-        rc = w.dec ? make_image(&w, s, i, &decoded, &err) : err_set(&err, -ENOMEM, "loader: no memory for a decoder");
+        rc = hand.decoder ? make_image(l, &hand, s, i, &err) : err_set(&err, -ENOMEM, "loader: no memory for a decoder");
         pthread_mutex_lock(&l->lock);
-        l->stats.decoded += decoded;
-        l->stats.cache_hits += rc >= 0 && !decoded;
-        l->stats.replaced += rc > 0 ? rc : 0;
         if (rc < 0 && (s->bad < 0 || i < s->bad)) {
             s->bad = i;
             s->err = err;
@@ -326,8 +219,7 @@ static void *work(void *arg)
             pthread_cond_signal(&l->ready);
     }
     pthread_mutex_unlock(&l->lock);
-    decoder_free(w.dec);
-    free(w.scratch);
+    hand_free(&hand);
     return NULL;
 }
 
@@ -347,48 +239,41 @@ static int start_threads(struct loader *l, struct err *err)
 
 /* ---- open and close ---- */
 
-static int make_slot(struct loader *l, struct slot *s, size_t images, size_t shards)
+static int make_slot(struct loader *l, struct slot *s, int images, int shards)
 {
-    size_t bytes = (images * pixel_floats(largest(&l->opt)) * sizeof(float) + 63) / 64 * 64, rows = images * (size_t)l->max_boxes;
-
-    s->image = l->opt.dev ? l->opt.dev->ops->host_alloc(l->opt.dev, bytes) : aligned_alloc(64, bytes);
-    s->shard = calloc(shards, sizeof *s->shard);
-    s->draw = calloc(images, sizeof *s->draw);
-    s->cls = calloc(rows, sizeof *s->cls);
-    s->box = calloc(rows, sizeof *s->box);
-    s->kept = calloc(images, sizeof *s->kept);
-    s->offset = calloc(images + shards, sizeof *s->offset);
-    s->index = calloc(images, sizeof *s->index);
-    return s->image && s->shard && s->draw && s->cls && s->box && s->kept && s->offset && s->index ? 0 : -ENOMEM;
+    s->store = wave_store_new(l->task, l->opt.dev, images, shards);
+    s->shard = calloc((size_t)shards, sizeof *s->shard);
+    s->first = calloc((size_t)shards, sizeof *s->first);
+    s->draw = calloc((size_t)images, sizeof *s->draw);
+    return s->store && s->shard && s->first && s->draw ? 0 : -ENOMEM;
 }
 
 static int make_slots(struct loader *l, struct err *err)
 {
+    const struct canvas *c = &l->task->largest;
     int shards = 1;
 
     for (int w = 0; w < l->nwaves; w++)
         if (l->wave[w].hi - l->wave[w].lo > shards)
             shards = l->wave[w].hi - l->wave[w].lo;
-    l->max_boxes = l->d->max_boxes > 0 ? l->d->max_boxes : 1;
-    l->cache = cache_new(l->d->nimages, l->opt.cache_bytes);
     for (int i = 0; i < SLOTS; i++)
-        if (!l->cache || make_slot(l, &l->slot[i], (size_t)shards * (size_t)l->shard_images, (size_t)shards) < 0)
+        if (make_slot(l, &l->slot[i], shards * l->shard_images, shards) < 0)
             return err_set(err, -ENOMEM, "loader: no memory for %d waves of %d images of %d x %d pixels", SLOTS, shards * l->shard_images,
-                           largest(&l->opt).w, largest(&l->opt).h);
+                           c->w, c->h);
     return 0;
 }
 
-int loader_open(const struct dataset *d, const struct loader_options *opt, struct loader **ret_loader, struct err *err)
+int loader_open(struct task *task, const struct loader_options *opt, struct loader **ret_loader, struct err *err)
 {
     struct loader *l;
     int rc;
 
-    if (d->nimages == 0)
-        return err_set(err, ERR_DATA, "%s: no images", d->source);
+    if (task->samples == 0)
+        return err_set(err, ERR_DATA, "%s: no images", task->source);
     l = calloc(1, sizeof *l);
     if (!l)
         return err_set(err, -ENOMEM, "loader: no memory");
-    l->d = d;
+    l->task = task;
     l->opt = *opt;
     pthread_mutex_init(&l->lock, NULL);
     pthread_cond_init(&l->work, NULL);
@@ -397,7 +282,7 @@ int loader_open(const struct dataset *d, const struct loader_options *opt, struc
     if (rc == 0)
         rc = make_slots(l, err);
     if (rc == 0 && opt->train)
-        rc = sampler_new(opt->seed, d->nimages, &l->sampler, err);
+        rc = sampler_new(task->seed, task->samples, &l->sampler, err);
     if (rc == 0) {
         plan(l);
         rc = start_threads(l, err);
@@ -420,22 +305,12 @@ void loader_close(struct loader *l)
     while (l->nthreads > 0)
         pthread_join(l->thread[--l->nthreads], NULL);
     for (int i = 0; i < SLOTS; i++) {
-        struct slot *s = &l->slot[i];
-
-        if (s->image && l->opt.dev)
-            l->opt.dev->ops->host_free(l->opt.dev, s->image);
-        else
-            free(s->image);
-        free(s->shard);
-        free(s->draw);
-        free(s->cls);
-        free(s->box);
-        free(s->kept);
-        free(s->offset);
-        free(s->index);
+        wave_store_free(l->slot[i].store);
+        free(l->slot[i].shard);
+        free(l->slot[i].first);
+        free(l->slot[i].draw);
     }
     sampler_free(l->sampler);
-    cache_free(l->cache);
     pthread_cond_destroy(&l->ready);
     pthread_cond_destroy(&l->work);
     pthread_mutex_destroy(&l->lock);
@@ -444,48 +319,13 @@ void loader_close(struct loader *l)
 
 /* ---- delivery ---- */
 
-/* Closes the gaps between the boxes of a shard's images and fills in its offsets. */
-static void close_up(struct loader *l, struct slot *s)
-{
-    int image = 0;
-
-    for (int v = 0; v < s->batch.nshards; v++) {
-        size_t base = (size_t)image * (size_t)l->max_boxes;
-        int32_t *offset = s->offset + image + v, rows = 0;
-
-        for (int i = 0; i < s->shard[v].n; i++, image++) {
-            size_t from = (size_t)image * (size_t)l->max_boxes, n = (size_t)s->kept[image];
-
-            offset[i] = rows;
-            memmove(s->cls + base + rows, s->cls + from, n * sizeof *s->cls);
-            memmove(s->box + base + rows, s->box + from, n * sizeof *s->box);
-            rows += s->kept[image];
-        }
-        offset[s->shard[v].n] = rows;
-        s->shard[v].truth.rows = rows;
-    }
-}
-
-static int64_t now_ns(void)
-{
-    struct timespec t;
-
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (int64_t)t.tv_sec * 1000000000 + t.tv_nsec;
-}
-
 /* Waits for wave l->next with the lock held. */
 static struct slot *wait_for(struct loader *l)
 {
     struct slot *s = &l->slot[l->next % SLOTS];
-    int64_t start;
 
-    if (s->done < s->images) {
-        start = now_ns();
-        while (s->done < s->images)
-            pthread_cond_wait(&l->ready, &l->lock);
-        l->stats.wait_ns += now_ns() - start;
-    }
+    while (s->done < s->images)
+        pthread_cond_wait(&l->ready, &l->lock);
     return s;
 }
 
@@ -513,7 +353,8 @@ int loader_next(struct loader *l, struct batch *ret, struct err *err)
             if (err)
                 *err = s->err;
         } else {
-            close_up(l, s);
+            for (int v = 0; v < s->batch.nshards; v++)
+                wave_store_close_up(s->store, &s->shard[v], s->first[v]);
             l->next++;
             l->pass_over = !l->opt.train && s->batch.last;
             *ret = s->batch;
@@ -546,13 +387,5 @@ void loader_rewind(struct loader *l)
         l->next++;
     }
     l->pass_over = false;
-    pthread_mutex_unlock(&l->lock);
-}
-
-void loader_stats(struct loader *l, struct loader_stats *ret)
-{
-    pthread_mutex_lock(&l->lock);
-    *ret = l->stats;
-    ret->cached_bytes = cache_bytes(l->cache);
     pthread_mutex_unlock(&l->lock);
 }

@@ -8,9 +8,11 @@
 #include "worker/layers/tape.h"
 #include "worker/ops/yolo.h"
 
+struct batch;
 struct err;
 struct model;
 struct norm;
+struct task_kind;
 
 enum aggregate {
     TERM_RATIO, /* sum of numerators / sum of denominators, over everything */
@@ -20,11 +22,6 @@ enum aggregate {
 struct loss_term {
     const char *name; /* as in the store; terms[0] is "total", the optimised objective */
     enum aggregate aggregate;
-};
-
-struct model_batch {
-    const struct tensor *images; /* one per local shard, f32 in device memory */
-    const struct box_list *truth;
 };
 
 struct detect_options {
@@ -38,9 +35,9 @@ struct model_ops {
     int nterms;
     /* Initial values of p where those that its kind has are not to be: w is [p->count], filled with those. NULL: they all are. */
     void (*init)(const struct model *m, const struct param *p, float *w);
-    /* Forward with losses on the tape, in the tape's mode. raw[shard]: [m->raw_terms] doubles of device memory, written.
+    /* Forward with losses on the tape, in the tape's mode; arrays and lists of b lie in device memory. raw[shard]: [m->raw_terms] doubles of device memory, written.
      * The seeds of the gradients are multiplied by grad_scale: 1 / (images of the global batch) where a loss is a sum over images. */
-    int (*loss)(struct model *m, struct tape *t, const struct model_batch *b, float grad_scale, double *const *raw, struct err *err);
+    int (*loss)(struct model *m, struct tape *t, const struct batch *b, float grad_scale, double *const *raw, struct err *err);
     /* What loss() left of one shard of `images` images, now in host memory, as [2 * nterms] doubles: numerator and denominator of each
      * term. Pure. */
     void (*sum_terms)(const struct model *m, const double *raw, int images, double *ret);
@@ -58,7 +55,8 @@ struct model_ops {
 struct model {
     const struct model_ops *ops;
     struct device *dev;
-    struct param **params; /* all, by index; running statistics too */
+    const struct task_kind *task; /* what its batches are made of */
+    struct param **params;        /* all, by index; running statistics too */
     int nparams;
     const struct param_group *groups; /* by param.group */
     struct norm *norms;               /* normalisations with trainable statistics, by norm.index */

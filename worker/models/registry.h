@@ -7,10 +7,11 @@
 struct err;
 struct jobspec;
 struct rename;
+struct task_kind;
 
 struct model_family {
     const char *name; /* as in proto/presets.h */
-    const char *task; /* what a sample is made of: "boxes" */
+    const struct task_kind *task; /* what a sample is made of */
     unsigned needs;   /* families of operations: NEEDS_conv | ... of ops/families.h */
     /* Builds the network of spec->preset, or of model.cfg; `classes` is the data set's count. Weights are not initialised. Errors name the key or the
      * file. */

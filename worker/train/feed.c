@@ -9,14 +9,13 @@
 #include "worker/core/device.h"
 #include "worker/data/loader.h"
 
-/* Device memory of one batch: images, then the box lists. Grown only. */
+/* Device memory of one batch: of each array of pictures all shards, then the rest shard by shard. Grown only. */
 struct place {
     char *mem;
     size_t room;
     struct device_mark *sent, *read; /* on the side queue: the copy is done; on the computing one: nobody reads it any more */
-    struct batch batch;
-    struct tensor images[JOB_MAX_SHARDS];
-    struct box_list truth[JOB_MAX_SHARDS];
+    struct batch host, batch;
+    struct shard_batch shard[JOB_MAX_SHARDS]; /* of batch */
 };
 
 struct feed {
@@ -74,27 +73,24 @@ static size_t align(size_t bytes)
     return (bytes + 255) / 256 * 256;
 }
 
-static size_t list_bytes(const struct shard_batch *b)
+static size_t offset_bytes(const struct batch_form *f, const struct shard_batch *b, int list)
 {
-    size_t rows = (size_t)b->truth.rows;
-
-    return align(((size_t)b->n + 1) * sizeof(int32_t)) + align(rows * sizeof(int32_t)) + align(rows * 4 * sizeof(float));
-}
-
-static size_t image_floats(const struct shard_batch *b)
-{
-    return (size_t)b->n * (size_t)b->canvas.h * (size_t)b->canvas.w * 3;
+    return ((size_t)batch_rows(b, f->list[list].of) + 1) * sizeof(int32_t);
 }
 
 /* Room for the whole batch. Growing waits for the device, which happens in the first steps and when sizes change. */
 static int make_room(struct feed *f, struct place *p, struct err *err)
 {
+    const struct batch_form *form = p->host.form;
     size_t need = 0;
     int rc;
 
-    for (int s = 0; s < p->batch.nshards; s++)
-        need += image_floats(&p->batch.shard[s]) * sizeof(float) + list_bytes(&p->batch.shard[s]);
-    need = align(need + 256);
+    for (int s = 0; s < p->host.nshards; s++) {
+        for (int i = 0; i < form->narrays; i++)
+            need += align(batch_bytes(form, &p->host.shard[s], i));
+        for (int l = 0; l < form->nlists; l++)
+            need += align(offset_bytes(form, &p->host.shard[s], l));
+    }
     if (need <= p->room)
         return 0;
     rc = f->dev->ops->reach(f->dev, p->read, err);
@@ -103,7 +99,7 @@ static int make_room(struct feed *f, struct place *p, struct err *err)
     if (p->mem)
         f->dev->ops->free(f->dev, p->mem);
     p->room = 0;
-    need += need / 4; /* box lists differ from batch to batch */
+    need += need / 4; /* lists differ from batch to batch */
     p->mem = f->dev->ops->alloc(f->dev, need);
     if (!p->mem)
         return err_set(err, ERR_DEVICE, "out of memory: a batch of %zu MiB", need >> 20);
@@ -111,29 +107,50 @@ static int make_room(struct feed *f, struct place *p, struct err *err)
     return 0;
 }
 
-/* Copies one array and moves `*at` behind it. */
+/* Copies one array to *at and moves that behind it. */
 static int send(struct feed *f, char **at, const void *host, size_t bytes, struct err *err)
 {
-    int rc = bytes ? f->side->ops->upload(f->side, *at, host, bytes, err) : 0;
+    int rc = bytes ? f->side->ops->copy_async(f->side, *at, host, bytes, err) : 0;
 
-    *at += align(bytes);
+    *at += bytes;
     return rc;
 }
 
-static int send_list(struct feed *f, char **at, const struct shard_batch *b, struct box_list *ret, struct err *err)
+/* Shards follow each other without a gap: one batch for the device. */
+static int send_pictures(struct feed *f, struct place *p, int array, char **at, struct err *err)
 {
-    const struct box_list *from = &b->truth;
-    size_t rows = (size_t)from->rows;
-    int rc;
+    int rc = 0;
 
-    ret->rows = from->rows;
-    ret->offset = (const int32_t *)(const void *)*at;
-    rc = send(f, at, from->offset, ((size_t)b->n + 1) * sizeof *from->offset, err);
-    ret->cls = (const int32_t *)(const void *)*at;
-    if (rc >= 0)
-        rc = send(f, at, from->cls, rows * sizeof *from->cls, err);
-    ret->box = (const float *)(const void *)*at;
-    return rc < 0 ? rc : send(f, at, from->box, rows * 4 * sizeof *from->box, err);
+    for (int s = 0; s < p->host.nshards && rc >= 0; s++) {
+        const struct shard_batch *from = &p->host.shard[s];
+
+        p->shard[s].array[array] = *at;
+        rc = send(f, at, from->array[array], batch_bytes(p->host.form, from, array), err);
+    }
+    *at = p->mem + align((size_t)(*at - p->mem));
+    return rc;
+}
+
+/* What is no picture. */
+static int send_rest(struct feed *f, struct place *p, int s, char **at, struct err *err)
+{
+    const struct batch_form *form = p->host.form;
+    const struct shard_batch *from = &p->host.shard[s];
+    int rc = 0;
+
+    for (int i = 0; i < form->narrays && rc >= 0; i++) {
+        if (form->array[i].canvas)
+            continue;
+        p->shard[s].array[i] = *at;
+        rc = send(f, at, from->array[i], batch_bytes(form, from, i), err);
+        *at = p->mem + align((size_t)(*at - p->mem));
+    }
+    for (int l = 0; l < form->nlists && rc >= 0; l++) {
+        p->shard[s].offset[l] = (int32_t *)(void *)*at;
+        rc = send(f, at, from->offset[l], offset_bytes(form, from, l), err);
+        *at = p->mem + align((size_t)(*at - p->mem));
+    }
+    return rc;
 }
 
 static int send_batch(struct feed *f, struct place *p, struct err *err)
@@ -144,17 +161,14 @@ static int send_batch(struct feed *f, struct place *p, struct err *err)
 
     if (rc >= 0)
         rc = side->ops->wait(side, p->read, err);
-    for (int s = 0; s < p->batch.nshards && rc >= 0; s++) {
-        const struct shard_batch *b = &p->batch.shard[s];
-        size_t floats = image_floats(b);
-
-        p->images[s] = tensor_f32((float *)(void *)at, b->n, b->canvas.h, b->canvas.w, 3);
-        rc = side->ops->copy_async(side, at, b->image, floats * sizeof(float), err);
-        at += floats * sizeof(float); /* shards follow each other without a gap: one batch for the device */
-    }
-    at = p->mem + align((size_t)(at - p->mem));
-    for (int s = 0; s < p->batch.nshards && rc >= 0; s++)
-        rc = send_list(f, &at, &p->batch.shard[s], &p->truth[s], err);
+    memcpy(p->shard, p->host.shard, (size_t)p->host.nshards * sizeof p->shard[0]);
+    for (int i = 0; i < p->host.form->narrays && rc >= 0; i++)
+        if (p->host.form->array[i].canvas)
+            rc = send_pictures(f, p, i, &at, err);
+    for (int s = 0; s < p->host.nshards && rc >= 0; s++)
+        rc = send_rest(f, p, s, &at, err);
+    p->batch = p->host;
+    p->batch.shard = p->shard;
     return rc < 0 ? rc : side->ops->mark(side, p->sent, err);
 }
 
@@ -164,30 +178,17 @@ static int fetch(struct feed *f, struct place *p, struct err *err)
     int rc = f->side->ops->reach(f->side, f->place[f->at].sent, err);
 
     if (rc >= 0)
-        rc = loader_next(f->loader, &p->batch, err);
+        rc = loader_next(f->loader, &p->host, err);
     return rc != 0 ? rc : send_batch(f, p, err);
 }
 
-static int point_at(struct feed *f, struct place *p, struct err *err)
-{
-    int rc = loader_next(f->loader, &p->batch, err);
-
-    for (int s = 0; rc == 0 && s < p->batch.nshards; s++) {
-        const struct shard_batch *b = &p->batch.shard[s];
-
-        p->images[s] = tensor_f32(b->image, b->n, b->canvas.h, b->canvas.w, 3);
-        p->truth[s] = b->truth;
-    }
-    return rc;
-}
-
-int feed_next(struct feed *f, struct batch *ret_batch, struct model_batch *ret, struct err *err)
+int feed_next(struct feed *f, struct batch *ret, struct err *err)
 {
     struct place *p = &f->place[1 - f->at];
     int rc;
 
     if (f->dev->host_memory) {
-        rc = point_at(f, p, err);
+        rc = loader_next(f->loader, &p->batch, err);
     } else if (f->ahead) {
         rc = f->rc;
         *err = f->err;
@@ -199,8 +200,7 @@ int feed_next(struct feed *f, struct batch *ret_batch, struct model_batch *ret, 
     if (rc != 0)
         return rc;
     f->at = 1 - f->at;
-    *ret_batch = p->batch;
-    *ret = (struct model_batch){ p->images, p->truth };
+    *ret = p->batch;
     return f->dev->ops->wait(f->dev, p->sent, err);
 }
 

@@ -2,9 +2,8 @@
  * own while the present one is computed, so that the way to the device is not waited for; on the CPU the loader's memory is used as it
  * is. */
 #pragma once
-#include "worker/models/model.h"
+#include "worker/data/batch.h"
 
-struct batch;
 struct device;
 struct err;
 struct feed;
@@ -15,9 +14,8 @@ struct loader;
 struct feed *feed_open(struct device *dev, struct device *side, struct loader *loader);
 /* NULL is nothing. */
 void feed_close(struct feed *f);
-/* As loader_next(), LOADER_END included. *ret_batch is host memory, *ret device memory that ops queued on dev may read; both hold until the
- * next call. */
-int feed_next(struct feed *f, struct batch *ret_batch, struct model_batch *ret, struct err *err);
+/* As loader_next(), LOADER_END included, with arrays and lists in device memory that ops queued on dev may read. It holds until the next call. */
+int feed_next(struct feed *f, struct batch *ret, struct err *err);
 /* All ops that read the batch are queued: its memory may be used again, and the next batch is sent ahead if it is decoded; this is not waited
  * for. An error shows in the next feed_next(). */
 void feed_ahead(struct feed *f);

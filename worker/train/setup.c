@@ -65,7 +65,8 @@ static int open_shapes(struct trainer *t, struct err *err)
         .model = t->model,
         .course = &t->course,
         .control = &t->control,
-        .val_images = t->val.set ? t->val.set->nimages : 0,
+        .train = t->train.task,
+        .val = t->val.task,
         .val_batch = (int)t->spec->val_batch,
     };
 
@@ -81,7 +82,7 @@ static int open_model(struct trainer *t, struct err *err)
 
     if (rc < 0)
         return rc;
-    course_init(&t->course, s, t->opt.rank, t->opt.nranks, t->model->canvas, t->model->grain);
+    course_init(&t->course, s, t->opt.rank, t->opt.nranks);
     r.dev = t->machine.dev;
     r.side = t->machine.side;
     r.comm = t->machine.link;
@@ -92,6 +93,8 @@ static int open_model(struct trainer *t, struct err *err)
     rc = gradients_open(&r, t->model->params, t->model->nparams, &t->gradients, err);
     if (rc >= 0)
         rc = open_numbers(t, err);
+    if (rc >= 0)
+        rc = splits_sample(&t->machine, &t->course, t->model, &t->train, &t->val, err);
     if (rc >= 0)
         rc = open_shapes(t, err);
     if (rc >= 0)
@@ -130,7 +133,7 @@ int trainer_open(struct trainer *t, const struct jobspec *spec, const struct tra
         rc = trainer_resume(t, err);
     if (rc >= 0 && opt->rank == 0 && t->step == 0 && t->model->loaded[0])
         rc = report_event(t->machine.report, err, "info", "init", "%s", t->model->loaded);
-    return rc < 0 ? rc : splits_begin(&t->machine, &t->course, t->step + 1, t->model->canvas, &t->train, &t->val, err);
+    return rc < 0 ? rc : splits_begin(&t->machine, &t->course, t->step + 1, &t->train, &t->val, err);
 }
 
 void trainer_close(struct trainer *t)

@@ -8,6 +8,7 @@
 #include "proto/err.h"
 #include "worker/core/device.h"
 #include "worker/core/shards.h"
+#include "worker/data/sample/task.h"
 #include "worker/layers/tape.h"
 #include "worker/models/model.h"
 #include "worker/ops/families.h"
@@ -93,6 +94,12 @@ static int tell(struct shapes *k, const struct shape *s, struct err *err)
     return rc;
 }
 
+/* The one that all shards of a step have whatever samples they hold. A task that looks at the samples has none, and is not planned for. */
+static struct canvas canvas_of(const struct task *task, int64_t step)
+{
+    return task->ops->canvas(task, step, NULL, 0);
+}
+
 static int tell_step(struct shapes *k, int64_t step, struct err *err)
 {
     const struct course *c = k->opt.course;
@@ -100,9 +107,10 @@ static int tell_step(struct shapes *k, int64_t step, struct err *err)
 
     for (int w = 0; w < c->waves && rc >= 0; w++) {
         struct span wave = wave_shards(c->mine, w, c->waves);
-        struct shape shape = { TAPE_TRAIN, control_tier_at(k->opt.control, step), c->images, wave.hi - wave.lo, course_canvas(c, step) };
+        struct shape shape = { TAPE_TRAIN, control_tier_at(k->opt.control, step), c->images, wave.hi - wave.lo,
+                               canvas_of(k->opt.train, step) };
 
-        if (shape.shards > 0)
+        if (shape.shards > 0 && shape.canvas.h > 0)
             rc = tell(k, &shape, err);
     }
     return rc;
@@ -113,12 +121,14 @@ static int tell_validation(struct shapes *k, int64_t step, struct err *err)
 {
     const struct course *c = k->opt.course;
     int batch = k->opt.val_batch, whole, rest, rc = 0;
-    struct shape shape = { TAPE_EVAL, control_tier_at(k->opt.control, step), batch, 1, c->scales.nominal };
+    struct shape shape = { TAPE_EVAL, control_tier_at(k->opt.control, step), batch, 1, { 0 } };
 
-    if (k->opt.val_images == 0)
+    if (k->opt.val)
+        shape.canvas = canvas_of(k->opt.val, 0);
+    if (shape.canvas.h == 0)
         return 0;
-    whole = k->opt.val_images / batch;
-    rest = k->opt.val_images % batch;
+    whole = k->opt.val->samples / batch;
+    rest = k->opt.val->samples % batch;
     if (c->rank < whole)
         rc = tell(k, &shape, err);
     shape.images = rest;
@@ -135,8 +145,8 @@ static int tell_all(struct shapes *k, int64_t first, struct err *err)
     int rc = 0;
 
     for (int64_t step = first; step <= k->opt.course->steps && rc >= 0; step++) {
-        struct canvas now = course_canvas(k->opt.course, step);
-        bool other_tier = canvas.h == 0 || control_tier_at(k->opt.control, step) != tier;
+        struct canvas now = canvas_of(k->opt.train, step);
+        bool other_tier = step == first || control_tier_at(k->opt.control, step) != tier;
 
         if (!other_tier && canvas_equal(now, canvas))
             continue;

@@ -9,13 +9,15 @@ struct err;
 struct machine;
 struct model;
 struct shapes;
+struct task;
 
 struct shapes_options {
     const struct machine *machine;
     struct model *model;
     const struct course *course;
     const struct control *control;
-    int val_images, val_batch; /* of the validation split, 0: none; of a shard of it */
+    const struct task *train, *val; /* val NULL: no validation */
+    int val_batch;                  /* images of a validation shard */
 };
 
 /* Everything in opt is borrowed. NULL: out of memory. */

@@ -14,6 +14,8 @@
 #include "worker/data/check.h"
 #include "worker/data/loader.h"
 #include "worker/data/problems.h"
+#include "worker/data/sample/task.h"
+#include "worker/models/model.h"
 #include "worker/report/progress.h"
 #include "worker/report/report.h"
 #include "worker/train/course.h"
@@ -118,9 +120,25 @@ int splits_open(const struct machine *m, struct split *ret_train, struct split *
     return rc < 0 ? rc : same_classes(ret_train->set, ret_val->set, err);
 }
 
+static int sample(const struct machine *m, const struct course *course, const struct model *model, bool train, struct split *split,
+                  struct err *err)
+{
+    const struct task_options o = { m->spec, train, model->canvas, model->grain, cache_bytes / (size_t)course->nranks };
+
+    return split->set ? model->task->open(split->set, &o, &split->task, err) : 0;
+}
+
+int splits_sample(const struct machine *m, const struct course *course, const struct model *model, struct split *train, struct split *val,
+                  struct err *err)
+{
+    int rc = sample(m, course, model, true, train, err);
+
+    return rc < 0 ? rc : sample(m, course, model, false, val, err);
+}
+
 static int begin(const struct machine *m, const struct loader_options *o, struct split *split, struct err *err)
 {
-    int rc = loader_open(split->set, o, &split->loader, err);
+    int rc = loader_open(split->task, o, &split->loader, err);
 
     if (rc < 0)
         return rc;
@@ -128,13 +146,12 @@ static int begin(const struct machine *m, const struct loader_options *o, struct
     return split->feed ? 0 : err_set(err, ERR_DEVICE, "out of memory: batches");
 }
 
-int splits_begin(const struct machine *m, const struct course *course, int64_t first, struct canvas canvas, struct split *train,
-                 struct split *val, struct err *err)
+int splits_begin(const struct machine *m, const struct course *course, int64_t first, struct split *train, struct split *val,
+                 struct err *err)
 {
     const struct jobspec *s = m->spec;
     struct loader_options o = {
         .train = true,
-        .seed = course->seed,
         .batch = (int)course->batch,
         .shards = course->shards,
         .shard_lo = course->mine.lo,
@@ -142,13 +159,9 @@ int splits_begin(const struct machine *m, const struct course *course, int64_t f
         .waves = course->waves,
         .first_step = first,
         .steps = course->steps,
-        .scales = course->scales,
-        .augment = { (float)s->data_augment_flip, (float)s->data_augment_vflip, (float)s->data_augment_jitter, (float)s->data_augment_scale,
-                     (float)s->data_augment_hue, (float)s->data_augment_saturation, (float)s->data_augment_exposure },
         .on_bad = strcmp(s->data_on_bad, "skip") == 0 ? BAD_SKIP : BAD_ERROR,
         .dev = m->dev,
         .workers = workers(m),
-        .cache_bytes = cache_bytes / (size_t)course->nranks,
     };
     int rc = first <= course->steps ? begin(m, &o, train, err) : 0;
 
@@ -156,7 +169,6 @@ int splits_begin(const struct machine *m, const struct course *course, int64_t f
         return rc;
     o.train = false;
     o.batch = (int)s->val_batch;
-    o.canvas = canvas;
     o.rank = course->rank;
     o.ranks = course->nranks;
     return begin(m, &o, val, err);
@@ -166,5 +178,6 @@ void split_close(struct split *s)
 {
     feed_close(s->feed);
     loader_close(s->loader);
+    task_free(s->task);
     dataset_free(s->set);
 }

@@ -76,7 +76,7 @@ static int merge(void *arg, enum merge_kind kind, const double *const *local, in
 
 /* ---- a wave ---- */
 
-static int run_wave(struct trainer *t, const struct batch *b, const struct model_batch *mb, struct err *err)
+static int run_wave(struct trainer *t, const struct batch *b, struct err *err)
 {
     struct wave w = { t, { b->shard[0].shard, b->shard[0].shard + b->nshards } };
     struct tape_hooks hooks = { &w, grad_dest, grad_ready, stats_dest, merge };
@@ -89,7 +89,7 @@ static int run_wave(struct trainer *t, const struct batch *b, const struct model
     for (int s = 0; s < b->nshards; s++)
         raw[s] = losses_raw(t->losses, b->shard[s].shard);
     progress_phase(t->machine.progress, PHASE_FORWARD);
-    rc = m->ops->loss(m, t->tape, mb, 1.0f / (float)t->spec->train_batch, raw, err);
+    rc = m->ops->loss(m, t->tape, b, 1.0f / (float)t->spec->train_batch, raw, err);
     if (rc < 0)
         return rc;
     for (int i = 0; i < m->nnorms; i++)
@@ -107,13 +107,12 @@ static int all_waves(struct trainer *t, struct err *err)
 
     gradients_begin(t->gradients);
     while (!b.last) {
-        struct model_batch mb;
         int rc;
 
         progress_phase(t->machine.progress, PHASE_DATA);
-        rc = feed_next(t->train.feed, &b, &mb, err);
+        rc = feed_next(t->train.feed, &b, err);
         if (rc >= 0)
-            rc = run_wave(t, &b, &mb, err);
+            rc = run_wave(t, &b, err);
         if (rc < 0)
             return rc;
     }

@@ -98,7 +98,7 @@ static int detect(struct pass *p, const struct shard_batch *b, struct err *err)
     return rc;
 }
 
-static int one_shard(struct pass *p, const struct batch *b, const struct model_batch *mb, struct err *err)
+static int one_shard(struct pass *p, const struct batch *b, struct err *err)
 {
     struct trainer *t = p->t;
     const struct model_ops *ops = t->model->ops;
@@ -107,7 +107,7 @@ static int one_shard(struct pass *p, const struct batch *b, const struct model_b
     int term, rc;
 
     tape_begin(t->tape, TAPE_EVAL, 1, NULL);
-    rc = ops->loss(t->model, t->tape, mb, 1, &raw, err);
+    rc = ops->loss(t->model, t->tape, b, 1, &raw, err);
     if (rc >= 0)
         rc = t->machine.dev->ops->download(t->machine.dev, p->raw, raw, t->model->raw_terms * sizeof *raw, err);
     if (rc < 0)
@@ -128,15 +128,14 @@ static int all_shards(struct pass *p, struct err *err)
 
     feed_rewind(t->val.feed);
     for (int k = 0; rc >= 0; k++) {
-        struct model_batch mb;
         struct batch b;
 
         progress_done(t->machine.progress, (uint64_t)k, (uint64_t)mine);
-        rc = feed_next(t->val.feed, &b, &mb, err);
+        rc = feed_next(t->val.feed, &b, err);
         if (rc == LOADER_END)
             return 0;
         if (rc >= 0)
-            rc = one_shard(p, &b, &mb, err);
+            rc = one_shard(p, &b, err);
     }
     return rc;
 }

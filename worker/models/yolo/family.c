@@ -1,3 +1,4 @@
+#include "worker/data/sample/boxes.h"
 #include "worker/models/yolo/family.h"
 
 #include "proto/err.h"
@@ -75,7 +76,7 @@ static int yolo_open(const struct jobspec *spec, int classes, struct device *dev
 }
 
 const struct model_family yolo_models = { .name = "yolo",
-                                          .task = "boxes",
+                                          .task = &task_boxes,
                                           .needs = NEEDS_conv | NEEDS_norm | NEEDS_map | NEEDS_pool | NEEDS_resample | NEEDS_reduce |
                                                    NEEDS_optim | NEEDS_yolo,
                                           .open = yolo_open,

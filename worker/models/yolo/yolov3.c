@@ -8,6 +8,8 @@
 
 #include "proto/err.h"
 #include "proto/jobspec.h"
+#include "worker/data/batch.h"
+#include "worker/data/sample/boxes.h"
 #include "worker/eval/nms.h"
 #include "worker/kernels/math.h"
 #include "worker/layers/layers.h"
@@ -27,7 +29,8 @@ struct yolov3 {
     struct yolo_head *heads;  /* [nheads] */
     double obj_prior;
     struct candidate *candidates;
-    int room; /* of candidates */
+    int room;                   /* of candidates */
+    int image, truth, cls, box; /* places of these in a batch */
 };
 
 /* Terms of the store, and where their numerator and denominator come from. -1: the number of images. */
@@ -191,18 +194,28 @@ static void yolov3_sum_terms(const struct model *m, const double *raw, int image
         }
 }
 
-static int yolov3_loss(struct model *m, struct tape *t, const struct model_batch *b, float grad_scale, double *const *raw, struct err *err)
+static int yolov3_loss(struct model *m, struct tape *t, const struct batch *b, float grad_scale, double *const *raw, struct err *err)
 {
     struct yolov3 *y = self(m);
     double *terms[MAX_LOCAL_SHARDS];
-    int head = 0, rc = forward(y, t, b->images, err);
+    struct tensor images[MAX_LOCAL_SHARDS];
+    struct box_list truth[MAX_LOCAL_SHARDS];
+    int head = 0, rc;
+
+    for (int s = 0; s < b->nshards; s++) {
+        const struct shard_batch *shard = &b->shard[s];
+
+        images[s] = batch_tensor(b->form, shard, y->image);
+        truth[s] = (struct box_list){ shard->offset[y->truth], shard->array[y->cls], shard->array[y->box], shard->rows[y->truth] };
+    }
+    rc = forward(y, t, images, err);
 
     for (int i = 0; i < y->net->nlayers && rc >= 0; i++) {
         if (y->net->layers[i].type != DARKNET_YOLO)
             continue;
         for (int s = 0; s < tape_shards(t); s++)
             terms[s] = raw[s] + (size_t)head * YOLO_TERMS;
-        rc = layer_yolo_loss(t, y->out[i], &y->heads[head++], grad_scale, b->truth, terms);
+        rc = layer_yolo_loss(t, y->out[i], &y->heads[head++], grad_scale, truth, terms);
     }
     return tape_status(t, err);
 }
@@ -484,6 +497,10 @@ int yolov3_new(struct darknet_net *net, const struct jobspec *spec, struct devic
     y->base.ops = &yolov3_ops;
     y->base.dev = dev;
     y->base.groups = groups;
+    y->image = batch_array_of(task_boxes.form, "image");
+    y->truth = batch_list_of(task_boxes.form, "truth");
+    y->cls = batch_array_of(task_boxes.form, "truth.class");
+    y->box = batch_array_of(task_boxes.form, "truth.box");
     y->base.canvas = (struct canvas){ net->height, net->width };
     y->base.grain = darknet_net_stride(net);
     y->base.raw_terms = (size_t)net->nheads * YOLO_TERMS;

@@ -1,0 +1,34 @@
+#include "worker/data/batch.h"
+
+#include <string.h>
+
+int batch_array_of(const struct batch_form *f, const char *name)
+{
+    for (int i = 0; i < f->narrays; i++)
+        if (strcmp(f->array[i].name, name) == 0)
+            return i;
+    return -1;
+}
+
+int batch_list_of(const struct batch_form *f, const char *name)
+{
+    for (int i = 0; i < f->nlists; i++)
+        if (strcmp(f->list[i].name, name) == 0)
+            return i;
+    return -1;
+}
+
+struct tensor batch_tensor(const struct batch_form *f, const struct shard_batch *b, int array)
+{
+    const struct batch_array *a = &f->array[array];
+    int h = a->canvas ? b->canvas.h : 1, w = a->canvas ? b->canvas.w : 1;
+
+    return (struct tensor){ b->array[array], batch_rows(b, a->of), h, w, a->width, a->width, a->dtype };
+}
+
+size_t batch_bytes(const struct batch_form *f, const struct shard_batch *b, int array)
+{
+    struct tensor t = batch_tensor(f, b, array);
+
+    return tensor_count(&t) * dtype_bytes(t.dtype);
+}

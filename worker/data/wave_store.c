@@ -1,0 +1,169 @@
+#include "worker/data/wave_store.h"
+
+#include <assert.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "worker/core/device.h"
+#include "worker/data/sample/task.h"
+
+struct wave_store {
+    const struct task *task;
+    struct device *dev;
+    int images, shards;          /* so far */
+    char *mem;                   /* all of it */
+    char *end[BATCH_MAX_ARRAYS]; /* of pictures: behind those of the last shard */
+    char *array[BATCH_MAX_ARRAYS];
+    size_t step[BATCH_MAX_ARRAYS]; /* bytes from a sample's place to the next one's; of pictures the most */
+    int32_t *length[BATCH_MAX_LISTS], *offset[BATCH_MAX_LISTS];
+    int32_t *rows[BATCH_MAX_LISTS]; /* [images] of each sample */
+    int32_t *index;                 /* [images] */
+};
+
+/* Most rows of one sample. */
+static size_t room_of(const struct task *t, int of)
+{
+    return of == BATCH_IMAGES ? 1 : (size_t)t->room[of];
+}
+
+static size_t align(size_t bytes)
+{
+    return (bytes + 63) / 64 * 64;
+}
+
+/* Where everything lies behind `mem`, or with NULL how long it is. */
+static size_t lay_out(struct wave_store *s, char *mem, size_t images, size_t shards)
+{
+    const struct batch_form *f = s->task->form;
+    size_t at = 0;
+
+    for (int i = 0; i < f->narrays; i++) {
+        const struct batch_array *a = &f->array[i];
+        size_t pixels = a->canvas ? (size_t)s->task->largest.h * (size_t)s->task->largest.w : 1;
+
+        s->array[i] = mem + at;
+        s->step[i] = room_of(s->task, a->of) * pixels * (size_t)a->width * dtype_bytes(a->dtype);
+        at += align(images * s->step[i]);
+    }
+    for (int l = 0; l < f->nlists; l++) {
+        size_t divided = images * room_of(s->task, f->list[l].of);
+
+        s->length[l] = (void *)(mem + at);
+        at += align(divided * sizeof(int32_t));
+        s->offset[l] = (void *)(mem + at);
+        at += align((divided + shards) * sizeof(int32_t));
+        s->rows[l] = (void *)(mem + at);
+        at += align(images * sizeof(int32_t));
+    }
+    s->index = (void *)(mem + at);
+    return at + align(images * sizeof(int32_t));
+}
+
+struct wave_store *wave_store_new(const struct task *task, struct device *dev, int images, int shards)
+{
+    struct wave_store *s = calloc(1, sizeof *s);
+    size_t bytes;
+
+    if (!s)
+        return NULL;
+    s->task = task;
+    s->dev = dev;
+    bytes = lay_out(s, NULL, (size_t)images, (size_t)shards);
+    s->mem = dev ? dev->ops->host_alloc(dev, bytes) : aligned_alloc(64, bytes);
+    if (!s->mem) {
+        free(s);
+        return NULL;
+    }
+    lay_out(s, s->mem, (size_t)images, (size_t)shards);
+    return s;
+}
+
+void wave_store_free(struct wave_store *s)
+{
+    if (!s)
+        return;
+    if (s->dev)
+        s->dev->ops->host_free(s->dev, s->mem);
+    else
+        free(s->mem);
+    free(s);
+}
+
+void wave_store_clear(struct wave_store *s)
+{
+    s->images = s->shards = 0;
+    memcpy(s->end, s->array, sizeof s->end);
+}
+
+void wave_store_add(struct wave_store *s, int shard, int n, struct canvas canvas, struct shard_batch *ret, int *ret_first)
+{
+    const struct batch_form *f = s->task->form;
+    size_t first = (size_t)s->images;
+
+    assert(canvas.h <= s->task->largest.h && canvas.w <= s->task->largest.w);
+    *ret = (struct shard_batch){ .shard = shard, .n = n, .canvas = canvas, .index = s->index + first };
+    for (int i = 0; i < f->narrays; i++) {
+        ret->array[i] = f->array[i].canvas ? s->end[i] : s->array[i] + first * s->step[i];
+        if (f->array[i].canvas)
+            s->end[i] += batch_bytes(f, ret, i);
+    }
+    for (int l = 0; l < f->nlists; l++) /* each shard before took an offset more than it has rows */
+        ret->offset[l] = s->offset[l] + first * room_of(s->task, f->list[l].of) + s->shards;
+    *ret_first = s->images;
+    s->images += n;
+    s->shards++;
+}
+
+void wave_store_place(struct wave_store *s, const struct shard_batch *b, int first, int i, struct sample *ret)
+{
+    const struct batch_form *f = s->task->form;
+    size_t at = (size_t)(first + i);
+
+    ret->index = &s->index[at];
+    for (int k = 0; k < f->narrays; k++)
+        ret->array[k] =
+            f->array[k].canvas ? (char *)b->array[k] + batch_bytes(f, b, k) / (size_t)b->n * (size_t)i : s->array[k] + at * s->step[k];
+    for (int l = 0; l < f->nlists; l++)
+        ret->length[l] = s->length[l] + at * room_of(s->task, f->list[l].of);
+}
+
+/* Moves the rows that sample `at` has of list l behind the `before` rows of the samples before it. */
+static void move_rows(struct wave_store *s, struct shard_batch *b, int l, size_t at, size_t before, size_t rows)
+{
+    const struct batch_form *f = s->task->form;
+
+    for (int k = 0; k < f->narrays; k++) {
+        size_t row = (size_t)f->array[k].width * dtype_bytes(f->array[k].dtype);
+
+        if (f->array[k].of == l)
+            memmove((char *)b->array[k] + before * row, s->array[k] + at * s->step[k], rows * row);
+    }
+}
+
+static void close_list(struct wave_store *s, struct shard_batch *b, int first, int l)
+{
+    int of = s->task->form->list[l].of, divided = 0, total = 0;
+
+    for (int i = 0; i < b->n; i++) {
+        size_t at = (size_t)(first + i), room = room_of(s->task, of);
+        const int32_t *length = s->length[l] + at * room;
+        int owners = of == BATCH_IMAGES ? 1 : s->rows[of][at], rows = 0;
+
+        for (int r = 0; r < owners; r++) {
+            b->offset[l][divided++] = total + rows;
+            rows += length[r];
+        }
+        assert(rows <= s->task->room[l]);
+        move_rows(s, b, l, at, (size_t)total, (size_t)rows);
+        s->rows[l][at] = rows;
+        total += rows;
+    }
+    b->offset[l][divided] = total;
+    b->rows[l] = total;
+}
+
+void wave_store_close_up(struct wave_store *s, struct shard_batch *b, int first)
+{
+    for (int l = 0; l < s->task->form->nlists; l++) /* what a list divides stands before it */
+        close_list(s, b, first, l);
+}

@@ -1,0 +1,26 @@
+/* worker/data/wave_store.h - host memory of one wave. Each sample has a place of its own in every array, with room for its most rows, so that threads
+ * never meet; when all are made, the gaps between them are closed and the offset lists filled in. */
+#pragma once
+#include <stddef.h>
+#include <stdint.h>
+
+#include "worker/data/batch.h"
+
+struct device;
+struct sample;
+struct task;
+struct wave_store;
+
+/* Room for so many images and shards of a task. The memory is dev's host_alloc(), so that it can be copied from without a stop; NULL: plain. Caller
+ * frees; task and dev outlive it. NULL: out of memory. */
+struct wave_store *wave_store_new(const struct task *task, struct device *dev, int images, int shards);
+void wave_store_free(struct wave_store *s);
+/* Starts anew: no shards. */
+void wave_store_clear(struct wave_store *s);
+/* The next shard: ret's number, images, canvas and where its arrays and lists lie; rows follow in wave_store_close_up(). Its first image is the wave's
+ * image *ret_first. */
+void wave_store_add(struct wave_store *s, int shard, int n, struct canvas canvas, struct shard_batch *ret, int *ret_first);
+/* Place of image i of a shard whose first is `first`. */
+void wave_store_place(struct wave_store *s, const struct shard_batch *b, int first, int i, struct sample *ret);
+/* All samples of a shard are made. */
+void wave_store_close_up(struct wave_store *s, struct shard_batch *b, int first);

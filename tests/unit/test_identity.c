@@ -1,5 +1,5 @@
 /* tests/unit/test_identity.c - what is said when an attempt computes on something else than the one before, and which choices of algorithms are kept.
- * uses: proto worker/checkpoint worker/report worker/data worker/core */
+ * uses: proto worker/checkpoint worker/report worker/data worker/data/sample worker/core */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

@@ -1,8 +1,8 @@
-#include "worker/data/sample/boxes.h"
 #include "worker/models/yolo/family.h"
 
 #include "proto/err.h"
 #include "proto/jobspec.h"
+#include "worker/data/sample/boxes.h"
 #include "worker/models/yolo/darknet_cfg.h"
 #include "worker/models/yolo/load.h"
 #include "worker/models/yolo/presets.h"

@@ -2,6 +2,7 @@
  * uses: proto worker/backend trainer cpu
  * Usage: bench_step [device=cpu] [model=yolov3_tiny] [precision=fp32] [tier=off] [threads=2] [size=416] [batch=8] [shards=1] [freeze=0] [steps=5]
  *                   [isa=auto]
+ * size=608x320 is an input of that width and height.
  * A record "step" a case: its median step, its best step (best_ms) and, on the CPU, the median share of convolutions in a step; then "op" records:
  * where its time goes.
  * shards=1,4,8 and tier=off,rerun,world take turns between the cases, step by step, so that a busy machine slows all alike. */
@@ -86,7 +87,8 @@ static const struct families *with_clocks(const struct families *on)
 /* ---- the step ---- */
 
 struct options {
-    int threads, size, batch, shards[MAX_CASES], nshardings, freeze, steps, ntiers;
+    int threads, batch, shards[MAX_CASES], nshardings, freeze, steps, ntiers;
+    struct canvas size;
     enum tier tier[MAX_CASES];
     char isa[16], device[16], precision[16], model[32];
     struct device *dev, *side;
@@ -94,7 +96,8 @@ struct options {
 };
 
 struct bench {
-    int batch, size, shards;
+    int batch, shards;
+    struct canvas size;
     enum tier tier;
     struct device *dev;
     struct jobspec *spec;
@@ -176,7 +179,7 @@ static struct box_list make_truth(struct bench *b, int images)
 static void make_batch(struct bench *b)
 {
     int per = b->batch / b->shards;
-    size_t count = (size_t)b->size * (size_t)b->size * 3, stats = 0;
+    size_t count = (size_t)b->size.h * (size_t)b->size.w * 3, stats = 0;
     float *pixels = malloc((size_t)b->batch * count * sizeof *pixels), *mem;
 
     for (size_t i = 0; i < (size_t)b->batch * count; i++)
@@ -191,7 +194,7 @@ static void make_batch(struct bench *b)
     b->stats = calloc((size_t)b->shards, sizeof *b->stats);
     b->raw_host = calloc(b->model->raw_terms, sizeof *b->raw_host);
     for (int v = 0; v < b->shards; v++) {
-        b->images[v] = tensor_f32(mem + (size_t)v * (size_t)per * count, per, b->size, b->size, 3);
+        b->images[v] = tensor_f32(mem + (size_t)v * (size_t)per * count, per, b->size.h, b->size.w, 3);
         b->truth[v] = make_truth(b, per);
         b->raw[v] = put(b, NULL, b->model->raw_terms * sizeof(double));
         b->stats[v] = put(b, NULL, (stats + 1) * sizeof(double));
@@ -224,9 +227,9 @@ static void devices_open(struct options *o)
 static void bench_open(struct bench *b, const struct options *o, int shards, enum tier tier)
 {
     struct gradients_options r = { .dev = o->dev, .side = o->side, .comm = o->link, .nshards = shards, .nwaves = 1 };
-    json_t *root =
-        json_pack("{s:{s:s,s:i,s:b},s:{s:{s:s,s:s}},s:{s:i,s:i,s:i}}", "model", "preset", o->model, "size", o->size, "freeze_bn", o->freeze,
-                  "data", "train", "annotations", "none", "images", "none", "train", "steps", 1000, "batch", o->batch, "shards", shards);
+    json_t *root = json_pack("{s:{s:s,s:[i,i],s:b},s:{s:{s:s,s:s}},s:{s:i,s:i,s:i}}", "model", "preset", o->model, "size", o->size.w,
+                             o->size.h, "freeze_bn", o->freeze, "data", "train", "annotations", "none", "images", "none", "train", "steps",
+                             1000, "batch", o->batch, "shards", shards);
     struct err err = { 0 };
 
     *b = (struct bench){ .batch = o->batch, .size = o->size, .shards = shards, .tier = tier, .dev = o->dev };
@@ -309,9 +312,7 @@ static void parse(struct options *o, int argc, char **argv)
     const struct {
         const char *name;
         int *value;
-    } number[] = {
-        { "threads=", &o->threads }, { "size=", &o->size }, { "batch=", &o->batch }, { "freeze=", &o->freeze }, { "steps=", &o->steps }
-    };
+    } number[] = { { "threads=", &o->threads }, { "batch=", &o->batch }, { "freeze=", &o->freeze }, { "steps=", &o->steps } };
 
     for (int i = 1; i < argc; i++) {
         const struct {
@@ -325,6 +326,8 @@ static void parse(struct options *o, int argc, char **argv)
 
         if (strncmp(argv[i], "shards=", 7) == 0)
             parse_shards(o, argv[i] + 7);
+        if (strncmp(argv[i], "size=", 5) == 0 && sscanf(argv[i] + 5, "%dx%d", &o->size.w, &o->size.h) == 1)
+            o->size.h = o->size.w;
         if (strncmp(argv[i], "tier=", 5) == 0)
             parse_tiers(o, argv[i] + 5);
         for (size_t k = 0; k < sizeof word / sizeof *word; k++)
@@ -368,9 +371,14 @@ static void print(struct bench *b, int steps)
 int main(int argc, char **argv)
 {
     static struct bench bench[MAX_CASES * MAX_CASES];
-    struct options o = {
-        .threads = 2, .size = 416, .batch = 8, .steps = 5, .isa = "auto", .device = "cpu", .precision = "fp32", .model = "yolov3_tiny"
-    };
+    struct options o = { .threads = 2,
+                         .size = { 416, 416 },
+                         .batch = 8,
+                         .steps = 5,
+                         .isa = "auto",
+                         .device = "cpu",
+                         .precision = "fp32",
+                         .model = "yolov3_tiny" };
     int cases = 0;
 
     parse(&o, argc, argv);

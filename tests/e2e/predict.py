@@ -22,12 +22,12 @@ JOB = {"name": "tiny", "model": {"preset": "yolov3_tiny", "size": 64, "width": 0
 WORKER = ""
 
 
-def train(folder):
+def train(folder, name="job", **model):
     subprocess.run([sys.executable, os.path.join(ROOT, "tests", "demo", "make_shapes.py"), os.path.join(folder, "shapes"),
                     "--train", "4", "--val", "2", "--size", "64"], check=True, stdout=subprocess.DEVNULL)
-    with open(os.path.join(folder, "job.json"), "w", encoding="utf-8") as f:
-        json.dump(JOB, f)
-    subprocess.run([WORKER, "--dir", os.path.join(folder, "job"), os.path.join(folder, "job.json")], check=True, stdout=subprocess.DEVNULL)
+    with open(os.path.join(folder, name + ".json"), "w", encoding="utf-8") as f:
+        json.dump({**JOB, "model": {**JOB["model"], **model}}, f)
+    subprocess.run([WORKER, "--dir", os.path.join(folder, name), os.path.join(folder, name + ".json")], check=True, stdout=subprocess.DEVNULL)
 
 
 class Place:
@@ -72,6 +72,17 @@ class Place:
 
     def records(self, out):
         return json.loads(self.read(out + "/results.json").decode("utf-8"))
+
+
+def test_an_input_that_is_no_square_finds_boxes_in_the_whole_picture(place):
+    train(place.trained, "wide", size=[96, 64])
+    with open(os.path.join(place.trained, "wide", "spec.json"), encoding="utf-8") as f:
+        assert json.load(f)["model"]["size"] == [96, 64]
+    place.expect(place.predict("out", place.picture("a.png", 40), job="wide"), 0)
+    found = [r["bbox"] for r in place.records("out")]
+    assert found and all(x >= 0 and y >= 0 and x + w <= 40.001 and y + h <= 40.001 for x, y, w, h in found), found
+    for at in (0, 1):  # of a letterbox that is too wide or too high boxes would miss a side
+        assert min(b[at] for b in found) < 8 and max(b[at] + b[at + 2] for b in found) > 32, found
 
 
 def test_a_picture_given_is_never_written_to(place):

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """The same bits whatever the number of ranks. Every job of a group must store the rows and the model of the group's first job, which one
 rank trained: other ranks, threads, waves, ISAs and tiers, ranks and supervisors killed at random moments, a tier changed in mid-job,
-averaged weights, a larger network."""
+averaged weights, a larger network, an input that is no square."""
 import hashlib
 import json
 import os
@@ -281,6 +281,16 @@ def enlarge(d, base):
     return [(what, submit(d, merged(spec, run_keys(ranks=p)), what)) for p, what in ((1, "1 rank, larger"), (4, "4 ranks, larger"))]
 
 
+# ---- an input that is no square ----
+
+def widen(d, base):
+    """(what, job). Of changing sizes; the shorter side follows the longer one."""
+    spec = merged(base, {"model": {"size": [96, 64]}, "data": {"augment": {"multiscale": True, "size_min": 64, "size_max": 128}},
+                         "train": {"steps": 12, "lr": 0.002}, "val": {"every": 6}})
+    few = [("1 rank, wide", {}), ("3 ranks, wide, 2 waves", merged(run_keys(ranks=3, isa=isas()[-1]), {"train": {"waves": 2}}))]
+    return [(what, submit(d, merged(spec, keys), what)) for what, keys in few]
+
+
 # ---- all of it ----
 
 def draw(data):
@@ -318,6 +328,7 @@ def main():
         for what, job in averaged[1:]:
             assert models(d, job, "state") == models(d, averaged[0][1], "state"), what + ": other state.safetensors"
         compare(d, "larger", enlarge(d, base))
+        compare(d, "wide", widen(d, base))
     print("%.0f s" % (time.time() - began))
 
 

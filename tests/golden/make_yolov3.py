@@ -1,10 +1,11 @@
 #!/usr/bin/python3
-"""Makes tests/golden/yolov3_{logistic,leaky}.{cfg,safetensors} with PyTorch (Debian: python3-torch): the whole YOLOv3 graph with few
+"""Makes tests/golden/yolov3_{logistic,wide,leaky}.safetensors and their cfg files with PyTorch (Debian: python3-torch): the whole YOLOv3 graph with few
 channels, trained for ten steps on made-up images, written down as losses and as the gradients of step 0.
 
 Everything that goes in is a formula that tests/golden/test_yolov3.c has too (weight(), pixel(), BOXES), so only results are stored.
   logistic  fp64, batch of 4 at 64 x 64, lr .002, momentum .9, decay .0005 on convolutions: losses [10] and gradients for V = 1 and V = 2
             (V = 2: the reference runs each half batch with its own batch statistics)
+  wide      the logistic net at 96 x 64: five losses for V = 1 and V = 2, and of step 0 the gradients of the first convolution and of the heads'
   leaky     fp64 gradient and loss of step 0 at V = 1, and how far the same in fp32 is from it
 Run from the repository root: /usr/bin/python3 tests/golden/make_yolov3.py"""
 import math
@@ -14,7 +15,7 @@ import torch
 
 import yolo
 
-SIZE, BATCH, CLASSES, STEPS = 64, 4, 3, 10
+SIZE, WIDE, BATCH, CLASSES, STEPS, WIDE_STEPS = 64, 96, 4, 3, 10, 5
 ANCHORS = [(5, 6), (8, 14), (15, 11), (14, 28), (28, 21), (27, 48), (44, 40), (50, 24), (56, 58)]
 # image, class, centre x, centre y, width, height; image 2 has none
 BOXES = [(0, 0, .30, .65, .42, .60), (0, 2, .71, .22, .13, .11), (1, 1, .52, .48, .85, .9), (1, 1, .12, .83, .2, .15),
@@ -75,16 +76,16 @@ def pixel(i):
     return struct.unpack("f", struct.pack("f", (noise(i + 77) >> 24) / 255.0))[0]
 
 
-def batch(dtype):
-    n = BATCH * SIZE * SIZE * 3
-    x = torch.tensor([pixel(i) for i in range(n)], dtype=dtype).reshape(BATCH, SIZE, SIZE, 3).permute(0, 3, 1, 2).contiguous()
+def batch(net, dtype):
+    n = BATCH * net.height * net.width * 3
+    x = torch.tensor([pixel(i) for i in range(n)], dtype=dtype).reshape(BATCH, net.height, net.width, 3).permute(0, 3, 1, 2).contiguous()
     boxes = [[b[1:] for b in BOXES if b[0] == im] for im in range(BATCH)]
     return x, boxes
 
 
 def step(net, shards, dtype):
     """Loss per image and gradients of one step with `shards` shards."""
-    x, boxes = batch(dtype)
+    x, boxes = batch(net, dtype)
     per, total = BATCH // shards, 0.0
     for p in net.params.values():
         p.grad = None
@@ -95,10 +96,10 @@ def step(net, shards, dtype):
     return total, [p.grad.clone() for p in net.params.values()]
 
 
-def train(net, shards, dtype):
+def train(net, shards, dtype, steps=STEPS):
     params = list(net.params.values())
     momentum, losses, first = [torch.zeros_like(p) for p in params], [], None
-    for _ in range(STEPS):
+    for _ in range(steps):
         loss, grads = step(net, shards, dtype)
         first = first or grads
         losses.append(loss)
@@ -136,6 +137,16 @@ def main():
     with open("tests/golden/yolov3_logistic.cfg", "w") as f:
         f.write(text)
     yolo.write("tests/golden/yolov3_logistic.safetensors", arrays)
+
+    arrays, wide = {}, text.replace(f"width={SIZE}", f"width={WIDE}")
+    for shards in (1, 2):
+        losses, grads = train(net := new_net(wide, torch.float64), shards, torch.float64, WIDE_STEPS)
+        arrays[f"v{shards}.losses"] = losses
+        names = list(net.params)
+        heads = [k for n in names if n.endswith(".conv_" + n.split(".")[1] + ".bias") for k in (n, n.replace("bias", "weight"))]
+        arrays.update({f"v{shards}.grad.{n}": g for n, g in zip(net.params, grads) if n in heads + names[:1]})
+        print("wide, V =", shards, losses)
+    yolo.write("tests/golden/yolov3_wide.safetensors", arrays)
 
     text = cfg("leaky")
     exact_loss, exact = step(net := new_net(text, torch.float64), 1, torch.float64)

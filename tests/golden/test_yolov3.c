@@ -25,7 +25,7 @@ const struct device_ops *cpu_backend_avx2(void);
 const struct device_ops *cpu_backend_generic(void);
 const struct device_ops *cuda_backend_emu(void);
 
-enum { SIZE = 64, BATCH = 4, CLASSES = 3, STEPS = 10, MAX_PARAMS = 512, MAX_SHARDS = 4, MAX_STATS = 1 << 16 };
+enum { BATCH = 4, CLASSES = 3, STEPS = 10, WIDE_STEPS = 5, MAX_PARAMS = 512, MAX_SHARDS = 4, MAX_STATS = 1 << 16 };
 
 /* image, class, centre x, centre y, width, height; as BOXES in make_yolov3.py */
 static const struct {
@@ -121,12 +121,15 @@ static void *put(struct net *n, const void *host, size_t bytes)
 
 static void split(struct net *n)
 {
-    static float images[BATCH * SIZE * SIZE * 3];
+    struct canvas c = n->model->canvas;
+    size_t count = (size_t)c.h * (size_t)c.w * 3;
+    float *images = calloc(BATCH * count, sizeof *images);
     int per = BATCH / n->nshards;
 
-    for (uint32_t i = 0; i < BATCH * SIZE * SIZE * 3; i++)
+    for (uint32_t i = 0; i < BATCH * count; i++)
         images[i] = (float)((noise(i + 77) >> 24) / 255.0);
-    n->images = put(n, images, sizeof images);
+    n->images = put(n, images, BATCH * count * sizeof *images);
+    free(images);
     for (int v = 0; v < n->nshards; v++) {
         int32_t offset[BATCH + 1] = { 0 }, cls[NBOXES], rows = 0;
         float box[NBOXES][4];
@@ -140,7 +143,7 @@ static void split(struct net *n)
             }
             offset[im + 1] = rows;
         }
-        n->x[v] = tensor_f32(n->images + (size_t)v * (size_t)per * SIZE * SIZE * 3, per, SIZE, SIZE, 3);
+        n->x[v] = tensor_f32(n->images + (size_t)v * (size_t)per * count, per, c.h, c.w, 3);
         n->lists[v][0] = put(n, offset, sizeof offset);
         n->lists[v][1] = put(n, cls, (size_t)rows * sizeof *cls);
         n->lists[v][2] = put(n, box, (size_t)rows * sizeof *box);
@@ -151,7 +154,8 @@ static void split(struct net *n)
     n->clip = put(n, &(struct clip){ .factor = 1 }, sizeof(struct clip));
 }
 
-static void net_open(struct net *n, const struct device_ops *ops, const char *cfg, int nshards, int threads)
+/* size: of the job file, NULL: that of the cfg. */
+static void net_open(struct net *n, const struct device_ops *ops, const char *cfg, json_t *size, int nshards, int threads)
 {
     struct device_options opt = { threads, "auto", PRECISION_FP32 };
     struct err err = { 0 };
@@ -161,6 +165,8 @@ static void net_open(struct net *n, const struct device_ops *ops, const char *cf
     memset(n, 0, sizeof *n);
     n->nshards = nshards;
     assert_int_equal(json_object_set_new(json_object_get(root, "model"), "ignore_thresh", json_real(0.5)), 0);
+    if (size)
+        assert_int_equal(json_object_set_new(json_object_get(root, "model"), "size", size), 0);
     if (jobspec_parse(root, &n->spec, &err) < 0 || ops->open(0, &opt, &n->dev, &err) < 0 ||
         model_open(&models_builtin, n->spec, CLASSES, n->dev, &n->model, &err) < 0)
         fail_msg("%s", err.msg);
@@ -323,33 +329,50 @@ static const struct st_array *array(const struct safetensors *f, const char *fmt
 
 /* ---- tests ---- */
 
-static void logistic(const struct device_ops *ops, int nshards, uint64_t *ret_bits)
+#define SQUARE "tests/golden/yolov3_logistic.safetensors"
+#define WIDE   "tests/golden/yolov3_wide.safetensors"
+
+/* NULL: the file has none. */
+static const struct st_array *gradient(const struct safetensors *f, int nshards, const struct param *p)
 {
-    struct safetensors *f = open_golden("tests/golden/yolov3_logistic.safetensors");
+    char name[160];
+
+    snprintf(name, sizeof name, "v%d.grad.%s", nshards, p->name);
+    return safetensors_find(f, name);
+}
+
+/* Losses of `steps` steps, and those gradients of the first that the file has. size: as net_open(). */
+static void logistic(const struct device_ops *ops, const char *golden, json_t *size, int steps, int nshards, uint64_t *ret_bits)
+{
+    struct safetensors *f = open_golden(golden);
     float want[STEPS];
     struct err err;
     struct net n;
+    int compared = 0;
 
-    net_open(&n, ops, "tests/golden/yolov3_logistic.cfg", nshards, 2);
+    net_open(&n, ops, "tests/golden/yolov3_logistic.cfg", size, nshards, 2);
     safetensors_f32(array(f, "v%d.losses", nshards), want, &err);
-    for (int i = 0; i < STEPS; i++) {
+    for (int i = 0; i < steps; i++) {
         double loss = step(&n);
 
         if (fabs(loss - (double)want[i]) > 1e-4 * (double)want[i])
             fail_msg("V = %d step %d: loss %.7g, reference %.7g", nshards, i, loss, (double)want[i]);
         for (int k = 0; i == 0 && k < n.model->nparams; k++) {
             const struct param *p = n.model->params[k];
+            const struct st_array *a = gradient(f, nshards, p);
             double distance, norm;
 
-            if (!param_trainable(p))
+            if (!a)
                 continue;
-            compare(&n, p, array(f, "v%d.grad.%s", nshards, p->name), &distance, &norm);
+            compared++;
+            compare(&n, p, a, &distance, &norm);
             if (!(sqrt(distance) <= 1e-4 * sqrt(norm)))
                 fail_msg("V = %d: gradient of %s is %.2g of its norm off", nshards, p->name, sqrt(distance / norm));
         }
         memcpy(&ret_bits[i], &loss, sizeof loss);
         update(&n);
     }
+    assert_true(compared >= 7); /* the first convolution, three heads */
     net_close(&n);
     safetensors_close(f);
 }
@@ -364,24 +387,37 @@ static void logistic_net(void **state)
         uint64_t first[STEPS], bits[STEPS];
 
         for (int b = 0; list[b]; b++) {
-            logistic(list[b], nshards, b ? bits : first);
+            logistic(list[b], SQUARE, NULL, STEPS, nshards, b ? bits : first);
             if (b)
                 assert_memory_equal(bits, first, sizeof first);
         }
     }
 }
 
+/* The same net where the input is no square: cells and anchors have two measures. */
+static void wide_net(void **state)
+{
+    (void)state;
+    for (int nshards = 1; nshards <= 2; nshards++) {
+        uint64_t bits[WIDE_STEPS];
+
+        logistic(backends()[0], WIDE, json_pack("[i, i]", 96, 64), WIDE_STEPS, nshards, bits);
+    }
+}
+
 /* The CUDA device, on a real GPU where one is named, else on an emulated one: the same losses and gradients, within the same bounds. */
 static void logistic_net_on_gpus(void **state)
 {
-    const struct device_ops *plugin = cuda_plugin();
+    const struct device_ops *plugin = cuda_plugin(), *ops = plugin ? plugin : cuda_backend_emu();
+    uint64_t wide[WIDE_STEPS];
 
     (void)state;
     for (int nshards = 1; nshards <= 2; nshards++) {
         uint64_t bits[STEPS];
 
-        logistic(plugin ? plugin : cuda_backend_emu(), nshards, bits);
+        logistic(ops, SQUARE, NULL, STEPS, nshards, bits);
     }
+    logistic(ops, WIDE, json_pack("[i, i]", 96, 64), WIDE_STEPS, 2, wide);
 }
 
 /* Kinks flip between precisions, so only step 0 can be compared: the reference's own fp32 is the yardstick. */
@@ -394,7 +430,7 @@ static void leaky_net(void **state)
     struct net n;
 
     (void)state;
-    net_open(&n, backends()[0], "tests/golden/yolov3_leaky.cfg", 1, 1);
+    net_open(&n, backends()[0], "tests/golden/yolov3_leaky.cfg", NULL, 1, 1);
     safetensors_f32(array(f, "loss"), &want, &err);
     safetensors_f32(array(f, "fp32_distance"), &fp32, &err);
     loss = step(&n);
@@ -416,7 +452,7 @@ static void leaky_net(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = { cmocka_unit_test(logistic_net), cmocka_unit_test(logistic_net_on_gpus),
+    const struct CMUnitTest tests[] = { cmocka_unit_test(logistic_net), cmocka_unit_test(wide_net), cmocka_unit_test(logistic_net_on_gpus),
                                         cmocka_unit_test(leaky_net) };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -26,21 +26,20 @@ def sections(text):
 class Head:
     """Logits of a [yolo] section, and what it says of them."""
 
-    def __init__(self, z, o, size):
+    def __init__(self, z, o, width, height):
         numbers = [float(a) for a in o["anchors"].split(",")]
-        self.anchors = [(w / size, h / size) for w, h in zip(numbers[::2], numbers[1::2])]  # parts of the input's side
+        self.anchors = [(w / width, h / height) for w, h in zip(numbers[::2], numbers[1::2])]  # parts of the input's sides
         self.mask = [int(m) for m in o["mask"].split(",")]
         self.classes, self.ignore_thresh = int(o["classes"]), float(o["ignore_thresh"])
-        b, _, g, _ = z.shape
-        self.cells = g
-        self.z = z.reshape(b, len(self.mask), 5 + self.classes, g, g).permute(0, 1, 3, 4, 2)  # [image, anchor, row, column, number]
+        b, _, self.rows, self.columns = z.shape
+        self.z = z.reshape(b, len(self.mask), 5 + self.classes, self.rows, self.columns).permute(0, 1, 3, 4, 2)  # [image, anchor, row, column, number]
 
     def boxes(self):
-        """Centre x, y, width, height of every slot, in parts of the input's side."""
-        z, g = self.z, self.cells
-        col, row = torch.arange(g, dtype=z.dtype).view(1, 1, 1, g), torch.arange(g, dtype=z.dtype).view(1, 1, g, 1)
+        """Centre x, y, width, height of every slot, in parts of the input's sides."""
+        z, gw, gh = self.z, self.columns, self.rows
+        col, row = torch.arange(gw, dtype=z.dtype).view(1, 1, 1, gw), torch.arange(gh, dtype=z.dtype).view(1, 1, gh, 1)
         pw, ph = (torch.tensor([self.anchors[m][i] for m in self.mask], dtype=z.dtype).view(1, -1, 1, 1) for i in (0, 1))
-        return (torch.sigmoid(z[..., 0]) + col) / g, (torch.sigmoid(z[..., 1]) + row) / g, pw * torch.exp(z[..., 2]), ph * torch.exp(z[..., 3])
+        return (torch.sigmoid(z[..., 0]) + col) / gw, (torch.sigmoid(z[..., 1]) + row) / gh, pw * torch.exp(z[..., 2]), ph * torch.exp(z[..., 3])
 
 
 class Net:
@@ -49,7 +48,7 @@ class Net:
 
     def __init__(self, text, dtype, start):
         (_, net), *self.layers = sections(text)
-        self.size, self.params, self.running, self.batch = int(net["width"]), {}, {}, {}
+        self.width, self.height, self.params, self.running, self.batch = int(net["width"]), int(net["height"]), {}, {}, {}
         out, c = [], 3
 
         def add(into, name, shape, fan_in=None):
@@ -98,7 +97,7 @@ class Net:
             elif kind == "upsample":
                 x = F.interpolate(x, scale_factor=2, mode="nearest")
             else:
-                heads.append(Head(x, o, self.size))
+                heads.append(Head(x, o, self.width, self.height))
             outs.append(x)
         return heads
 
@@ -114,7 +113,7 @@ def overlap(a, b):
 def head_terms(head, boxes, gains):
     """Rule `darknet` (specs yolov3, 4.3), summed over the images; boxes: per image [(class, centre x, centre y, width, height)]; gains: of
     box, obj, noobj, cls in the total."""
-    z, g = head.z, head.cells
+    z, gw, gh = head.z, head.columns, head.rows
     with torch.no_grad():
         predicted = head.boxes()
         ignored = torch.zeros(z.shape[:-1], dtype=torch.bool)
@@ -127,10 +126,10 @@ def head_terms(head, boxes, gains):
                 iou = [s / (bw * bh + aw * ah - s) for s, (aw, ah) in zip(shape, head.anchors)]
                 n = iou.index(max(iou))
                 if n in head.mask:
-                    i, j = min(int(cx * g), g - 1), min(int(cy * g), g - 1)
+                    i, j = min(int(cx * gw), gw - 1), min(int(cy * gh), gh - 1)
                     slot = (im, head.mask.index(n), j, i)
                     classes = (target[slot][0] if slot in target else set()) | {c}
-                    target[slot] = (classes, (cx, cy, bw, bh), (cx * g - i, cy * g - j, math.log(bw / head.anchors[n][0]), math.log(bh / head.anchors[n][1])))
+                    target[slot] = (classes, (cx, cy, bw, bh), (cx * gw - i, cy * gh - j, math.log(bw / head.anchors[n][0]), math.log(bh / head.anchors[n][1])))
                     positive[slot] = True
     bce = F.binary_cross_entropy_with_logits
     terms = {t: z.new_zeros(()) for t in TERMS + (POSITIVES,)}

@@ -94,7 +94,7 @@ const void *losses_read_head(const struct losses *l, int rank)
     return gather_read_head(l->gather, rank);
 }
 
-int losses_gather(struct losses *l, struct err *err)
+int losses_take(struct losses *l, struct err *err)
 {
     const struct model *m = l->opt.model;
     int rc = l->opt.dev->ops->reach(l->opt.dev, l->sent, err);
@@ -107,7 +107,12 @@ int losses_gather(struct losses *l, struct err *err)
         m->ops->sum_terms(m, l->host + (size_t)(v - l->mine.lo) * m->raw_terms, l->opt.images, record);
         window_record(m->ops->terms, m->ops->nterms, record);
     }
-    return rc < 0 ? rc : gather_all(l->gather, err);
+    return rc;
+}
+
+int losses_gather(struct losses *l, struct err *err)
+{
+    return gather_all(l->gather, err);
 }
 
 int losses_nonfinite(const struct losses *l, int *ret_term)

@@ -30,7 +30,9 @@ int losses_send(struct losses *l, struct err *err);
 /* What this rank sends along, to be filled before losses_gather(), and what a rank has sent. */
 void *losses_head(struct losses *l);
 const void *losses_read_head(const struct losses *l, int rank);
-/* Waits for the device, then for the other ranks. */
+/* Waits until what was sent last is there; the next losses_gather() carries it, and the next losses_send() may be called. */
+int losses_take(struct losses *l, struct err *err);
+/* Waits for the other ranks: the heads, and the losses taken since the last one. Where none were taken nothing may be read below. */
 int losses_gather(struct losses *l, struct err *err);
 
 /* Of a shard of the job that has a term which is not finite, *ret_term: the first such; -1: all are finite. */

@@ -119,7 +119,7 @@ static int all_waves(struct trainer *t, struct err *err)
     return 0;
 }
 
-/* ---- the update ---- */
+/* ---- what became of the last step: t->step ---- */
 
 /* Names the images of a shard, up to a few: pure, so rank 0 can name those of any rank. */
 static int nonfinite(struct trainer *t, int shard, int term, struct err *err)
@@ -132,14 +132,14 @@ static int nonfinite(struct trainer *t, int shard, int term, struct err *err)
     if (rc < 0)
         return rc;
     for (int i = 0; i < per_shard && i < 8; i++) {
-        struct draw d = sampler_at(sampler, stream_position(t->step + 1, t->spec->train_batch, (int)t->spec->train_shards, shard, i));
+        struct draw d = sampler_at(sampler, stream_position(t->step, t->spec->train_batch, (int)t->spec->train_shards, shard, i));
         size_t used = strlen(text);
 
         snprintf(text + used, sizeof text - used, "%s%s", i ? ", " : "", t->train.set->images[d.sample].file);
     }
     sampler_free(sampler);
     return err_set(err, ERR_NONFINITE, "step %lld: loss term '%s' of shard %d is not finite (learning rate %g; images %s)",
-                   (long long)t->step + 1, t->model->ops->terms[term].name, shard, (double)schedule_lr(t->spec, t->step + 1), text);
+                   (long long)t->step, t->model->ops->terms[term].name, shard, (double)schedule_lr(t->spec, t->step), text);
 }
 
 static int check_finite(struct trainer *t, struct err *err)
@@ -179,7 +179,7 @@ static int hopeless(struct trainer *t, struct err *err)
         return rc;
     return err_set(err, ERR_NONFINITE,
                    "step %lld: the gradient is not finite, %d steps in a row; the first such parameter is '%s' (learning rate %g)",
-                   (long long)t->step + 1, SKIPS_MAX, first, (double)schedule_lr(t->spec, t->step + 1));
+                   (long long)t->step, SKIPS_MAX, first, (double)schedule_lr(t->spec, t->step));
 }
 
 /* A step without a finite gradient is passed over, since an unlucky batch must not end a long job; weights that give none do not mend. */
@@ -190,36 +190,52 @@ static int skip_step(struct trainer *t, struct err *err)
     if (t->opt.rank != 0)
         return 0;
     return report_event(t->machine.report, err, "warning", "gradient", "step %lld: the gradient is not finite, the step is skipped",
-                        (long long)t->step + 1);
+                        (long long)t->step);
 }
 
-static int update(struct trainer *t, struct err *err)
+/* Its losses are gathered. */
+static int judge(struct trainer *t, struct err *err)
 {
-    float lr = schedule_lr(t->spec, t->step + 1);
-    struct clip found = { 0 };
-    int rc;
+    double sums[2 * WINDOW_MAX_TERMS];
+    struct clip found;
+    int rc = check_finite(t, err);
 
-    progress_phase(t->machine.progress, PHASE_OPTIMIZER);
-    rc = optimizer_step(t->optimizer, t->gradients, lr, t->step + 1, err);
-    if (rc >= 0)
-        rc = statistics_update(t->statistics, (float)t->spec->model_bn_momentum, optimizer_skip(t->optimizer), err);
+    t->unread = false;
     if (rc >= 0)
         rc = optimizer_found(t->optimizer, &found, err);
     if (rc >= 0)
         rc = comm_check(t->machine.link, COMM_GRAD, err);
-    if (rc >= 0 && found.skip)
-        rc = skip_step(t, err);
-    else
-        t->skips = 0;
-    return rc;
+    if (rc < 0)
+        return rc;
+    losses_sum(t->losses, sums);
+    window_add(&t->window, sums, t->spec->train_batch);
+    if (found.skip)
+        return skip_step(t, err);
+    t->skips = 0;
+    return 0;
 }
 
-/* In losses_gather() and gradients_wait() the host waits for the device, and nowhere else in a step. */
+/* ---- the update ---- */
+
+static int update(struct trainer *t, struct err *err)
+{
+    float lr = schedule_lr(t->spec, t->step + 1);
+    int rc;
+
+    progress_phase(t->machine.progress, PHASE_OPTIMIZER);
+    rc = optimizer_step(t->optimizer, t->gradients, lr, t->step + 1, err);
+    return rc < 0 ? rc : statistics_update(t->statistics, (float)t->spec->model_bn_momentum, optimizer_skip(t->optimizer), err);
+}
+
+/* What this step's losses left is sent, and with the words of this step the losses of the step before are gathered, which the device has left behind:
+ * the host waits for the other ranks, and for work of this step nowhere. */
 static int gather_step(struct trainer *t, struct err *err)
 {
     struct control_word word = { WORD_NONE, 0, 0 };
     int rc = statistics_gather(t->statistics, err);
 
+    if (rc >= 0 && t->unread)
+        rc = losses_take(t->losses, err);
     if (rc >= 0)
         rc = losses_send(t->losses, err);
     if (rc >= 0 && t->opt.rank == 0)
@@ -229,13 +245,13 @@ static int gather_step(struct trainer *t, struct err *err)
     feed_ahead(t->train.feed); /* while the device is at the waves */
     if (rc >= 0)
         rc = losses_gather(t->losses, err); /* while the last gradients are reduced */
-    if (rc >= 0)
-        rc = gradients_wait(t->gradients, err);
-    if (rc < 0)
-        return rc;
-    word = control_unpack(losses_read_head(t->losses, 0));
-    control_take(&t->control, t->step + 1, &word);
-    return rc;
+    if (rc >= 0) {
+        word = control_unpack(losses_read_head(t->losses, 0));
+        control_take(&t->control, t->step + 1, &word);
+    }
+    if (rc >= 0 && t->unread)
+        rc = judge(t, err);
+    return rc < 0 ? rc : gradients_wait(t->gradients, err);
 }
 
 /* Where the communication thread failed it has aborted the comm, which this thread may meet first: the reason is what counts. */
@@ -252,14 +268,13 @@ static int reason(struct trainer *t, int rc, struct err *err)
 
 int trainer_step(struct trainer *t, struct err *err)
 {
-    double sums[2 * WINDOW_MAX_TERMS];
     int64_t began;
     int rc;
 
     t->machine.dev->ops->set_tier(t->machine.dev, control_tier_at(&t->control, t->step + 1));
     began = now_ns();
     rc = shapes_ready(t->shapes, t->step + 1, err);
-    if (t->window.images == 0 || t->window_ns == 0) { /* a resumed window has images that were trained before */
+    if (t->window_ns == 0) { /* a resumed window has images that were trained before */
         t->window_ns = now_ns();
         t->window_resumed = t->window.images;
     } else {
@@ -270,18 +285,31 @@ int trainer_step(struct trainer *t, struct err *err)
     if (rc >= 0)
         rc = gather_step(t, err);
     if (rc >= 0)
-        rc = check_finite(t, err);
-    if (rc >= 0)
         rc = update(t, err);
     if (rc < 0)
         return reason(t, rc, err);
     feed_ahead(t->train.feed); /* if it was not decoded before */
-    losses_sum(t->losses, sums);
-    window_add(&t->window, sums, t->spec->train_batch);
     t->step++;
+    t->unread = true;
     progress_step(t->machine.progress, (uint64_t)t->step);
     progress_images(t->machine.progress, (uint64_t)t->images_rank, (uint64_t)(t->step * t->spec->train_batch));
-    return 0;
+    return t->skips == SKIPS_MAX - 1 ? trainer_settle(t, err) : 0; /* the gradient of one that ends the job is still there */
+}
+
+int trainer_settle(struct trainer *t, struct err *err)
+{
+    const struct control_word none = { WORD_NONE, 0, 0 };
+    int rc;
+
+    if (!t->unread)
+        return 0;
+    rc = losses_take(t->losses, err);
+    control_pack(&none, losses_head(t->losses));
+    if (rc >= 0)
+        rc = losses_gather(t->losses, err);
+    if (rc >= 0)
+        rc = judge(t, err);
+    return rc < 0 ? reason(t, rc, err) : 0;
 }
 
 int trainer_report(struct trainer *t, const char *split, const struct window *w, double images_per_s, struct err *err)
@@ -308,5 +336,6 @@ int trainer_log(struct trainer *t, struct err *err)
     if (t->opt.rank == 0)
         rc = trainer_report(t, "train", &t->window, t->images_per_s, err);
     window_reset(&t->window, t->model->ops->nterms);
+    t->window_ns = 0;
     return rc;
 }

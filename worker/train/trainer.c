@@ -15,14 +15,17 @@ static int after_step(struct trainer *t, const char **ret_outcome, struct err *e
 {
     const struct jobspec *s = t->spec;
     enum report_word word = control_due(&t->control, t->step);
-    int rc = 0;
+    bool log = schedule_due(s->train_log_every, t->step, s->train_steps);
+    bool validate = t->val.set && (word == WORD_EVAL || schedule_due(s->val_every, t->step, s->train_steps));
+    bool save = word == WORD_CHECKPOINT || word == WORD_PAUSE || t->step == s->train_steps ||
+                schedule_due(s->checkpoint_every, t->step, s->train_steps);
+    int rc = log || validate || save || word != WORD_NONE ? trainer_settle(t, err) : 0;
 
-    if (schedule_due(s->train_log_every, t->step, s->train_steps))
+    if (rc >= 0 && log)
         rc = trainer_log(t, err);
-    if (rc >= 0 && t->val.set && (word == WORD_EVAL || schedule_due(s->val_every, t->step, s->train_steps)))
+    if (rc >= 0 && validate)
         rc = trainer_validate(t, err);
-    if (rc >= 0 && (word == WORD_CHECKPOINT || word == WORD_PAUSE || t->step == s->train_steps ||
-                    schedule_due(s->checkpoint_every, t->step, s->train_steps)))
+    if (rc >= 0 && save)
         rc = trainer_save(t, err);
     if (t->step == s->train_steps)
         *ret_outcome = "completed";

@@ -42,8 +42,9 @@ struct trainer {
     struct split train, val;
     struct shapes *shapes; /* that the device was told to expect */
     /* the job's state */
-    int64_t step;         /* completed */
-    int64_t skips;        /* the last so many steps were skipped: their gradient was not finite */
+    int64_t step;  /* completed */
+    bool unread;   /* the losses of the last step, and what was found of its gradient, are on their way; skips and window lack them */
+    int64_t skips; /* the last so many steps were skipped: their gradient was not finite */
     struct window window; /* open log window */
     double images_per_s;
     int64_t window_ns;           /* when the log window began */
@@ -61,9 +62,12 @@ int trainer_open(struct trainer *t, const struct jobspec *spec, const struct tra
 void trainer_close(struct trainer *t);
 
 /* ---- step.c ---- */
-/* One optimizer step: all waves, reduction, update, window sums. ERR_NONFINITE names step, term and images, or after
- * three steps in a row without a finite gradient step and parameter. */
+/* One optimizer step: all waves, reduction, update; nothing waits for what the device makes of it. The losses of the step before are read.
+ * ERR_NONFINITE names step, term and images, or after three steps in a row without a finite gradient step and parameter. */
 int trainer_step(struct trainer *t, struct err *err);
+/* Reads the last step's losses now: before a window is logged, a validation, a checkpoint and the end. All ranks alike. Fails as
+ * trainer_step(). */
+int trainer_settle(struct trainer *t, struct err *err);
 /* Rank 0 reports the open window as the losses up to t->step, all ranks start a new one. */
 int trainer_log(struct trainer *t, struct err *err);
 

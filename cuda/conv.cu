@@ -196,13 +196,10 @@ static struct conv_key key_of(const struct conv_call *q, int v, int shards)
     return key;
 }
 
-static void check_shapes(const struct conv_call *q)
+static void check_nothing_pends(const struct conv_call *q)
 {
-    for (int v = 0; v < q->nshards; v++) {
-        assert(x_of(q, v)->c == q->w->c && q->y[v].c == q->w->k && q->cv->stride >= 1);
-        assert(x_of(q, v)->dtype == q->dev->dtype && q->y[v].dtype == q->dev->dtype);
+    for (int v = 0; v < q->nshards; v++)
         assert(!q->in || !q->in[v].act.scale); /* dev->pending is false: layers have it computed first */
-    }
     (void)q;
 }
 
@@ -225,7 +222,7 @@ int cuda_conv_fwd(struct device *dev, struct tensor *y, const struct operand *x,
     struct engine *engine;
     int rc = engine_of(dev, &engine, err);
 
-    check_shapes(&q);
+    check_nothing_pends(&q);
     if (rc < 0)
         return rc;
     args.w = weights(dev, w, err);
@@ -252,7 +249,7 @@ int cuda_conv_bwd_data(struct device *dev, struct tensor *dx, float beta, const 
     struct engine *engine;
     int rc = engine_of(dev, &engine, err);
 
-    check_shapes(&q);
+    check_nothing_pends(&q);
     assert(beta == 0.0f || beta == 1.0f);
     if (rc < 0)
         return rc;
@@ -290,7 +287,7 @@ int cuda_conv_bwd_weights(struct device *dev, float *const *dw, float beta, cons
     struct engine *engine;
     int rc = engine_of(dev, &engine, err);
 
-    check_shapes(&q);
+    check_nothing_pends(&q);
     assert(beta == 0.0f || beta == 1.0f);
     for (int v = 0, n; v < nshards && rc >= 0; v += n) {
         struct conv_key key;
@@ -349,7 +346,7 @@ int cuda_plan_conv(struct device *dev, const struct tensor *x, const struct conv
         y[v].c = w->k;
         y[v].stride = device_stride(dev, w->k);
     }
-    check_shapes(&q);
+    check_nothing_pends(&q);
     rc = plan_all(&q, passes, err);
     free(y);
     return rc;
@@ -495,7 +492,7 @@ int cuda_conv_bwd_bias(struct device *dev, float *const *db, float beta, const s
     a.one = one_dest(dev, db, nshards);
     a.beta = beta;
     for (int v = 0; v < nshards; v++) {
-        assert(dy[v].c == a.c && dy[v].dtype == dy[0].dtype && tensor_pixels(&dy[v]) < (size_t)1 << 31);
+        assert(tensor_pixels(&dy[v]) < (size_t)1 << 31);
         wide = wide && vec_fits(&dy[v], vec_width(dy[v].dtype));
         floats += (size_t)bias_slabs((unsigned)tensor_pixels(&dy[v])) * (size_t)a.c;
     }

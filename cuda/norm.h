@@ -28,13 +28,12 @@ static inline int norm_checked(const char *what, struct err *err)
     return cuda_check(cudaPeekAtLastError(), what, err);
 }
 
-static inline void norm_check_shapes(const struct operand *x, const struct tensor *da, int nshards)
+/* Kernels count pixels in 32 bits. */
+static inline void norm_check_pixels(const struct tensor *da, int nshards)
 {
-    for (int v = 0; v < nshards; v++) {
-        assert(x[v].act.scale && tensor_count(&x[v].x) == tensor_count(&da[v]) && x[v].x.c == da[v].c && da[v].c == da[0].c);
-        assert(x[v].x.dtype == da[v].dtype && da[v].dtype == da[0].dtype && tensor_pixels(&da[v]) < (size_t)1 << 31);
-    }
-    (void)x, (void)da, (void)nshards;
+    for (int v = 0; v < nshards; v++)
+        assert(tensor_pixels(&da[v]) < (size_t)1 << 31);
+    (void)da, (void)nshards;
 }
 
 /* Can x and da of all shards be read 16 bytes at a time? */

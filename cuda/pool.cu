@@ -361,9 +361,7 @@ static void fill_shard(struct pool_call *c, int v, const struct operand *x, cons
     struct pool_shard *s = &c->a.shard[v];
     const struct tensor *t = &x->x;
 
-    assert(c->a.p.pad_total >= 0 && c->a.p.pad_total < c->a.p.size && c->a.p.stride >= 1 && c->a.p.size < 256);
-    assert(y->n == t->n && y->c == t->c && y->h == maxpool_out(t->h, &c->a.p) && y->w == maxpool_out(t->w, &c->a.p));
-    assert(y->dtype == t->dtype && tensor_pixels(t) < 1u << 31);
+    assert(c->a.p.size < 256 && tensor_pixels(t) < 1u << 31);
     s->x = t->data;
     s->act = x->act;
     s->n = t->n;
@@ -424,7 +422,6 @@ static bool fill_bwd(struct pool_call *c, int v, struct tensor *dx, const struct
     struct pool_shard *s = &c->a.shard[v];
     int w = vec_width(dx->dtype);
 
-    assert(dx->n == x->x.n && dx->h == x->x.h && dx->w == x->x.w && dx->c == x->x.c && dx->dtype == x->x.dtype);
     fill_shard(c, v, x, dy);
     s->dst = dx->data;
     s->dst_stride = dx->stride;

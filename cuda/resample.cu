@@ -151,8 +151,7 @@ static void fill_shard(struct upsample_call *c, int v, const struct tensor *dst,
     struct upsample_shard *s = &c->a.shard[v];
     int w = vec_width(dst->dtype);
 
-    assert(large->n == small->n && large->h == small->h * c->a.factor && large->w == small->w * c->a.factor && large->c == small->c);
-    assert(large->dtype == small->dtype && tensor_pixels(large) < 1u << 31);
+    assert(tensor_pixels(large) < 1u << 31);
     s->src = src->data;
     s->dst = dst->data;
     s->src_stride = src->stride;

@@ -2,7 +2,6 @@
 // sums as on the CPU. A slot's 5 + classes gradients are written by all lanes, so that neighbouring lanes write neighbouring addresses.
 #include "cuda/cuda.h"
 
-#include <assert.h>
 #include <errno.h>
 #include <string.h>
 
@@ -350,11 +349,8 @@ int cuda_yolo_loss(struct device *dev, const struct yolo_head *head, struct tens
     char *scratch;
     int rc = 0;
 
-    for (int v = 0; v < nshards; v++) {
-        assert(logits[v].n > 0 && logits[v].c == head->nanchors * (5 + head->classes) && logits[v].dtype == logits[0].dtype);
-        assert(!dlogits || (tensor_count(&dlogits[v]) == tensor_count(&logits[v]) && dlogits[v].dtype == logits[v].dtype));
+    for (int v = 0; v < nshards; v++)
         bytes += shard_bytes(head, &logits[v]);
-    }
     scratch = (char *)cuda_scratch(dev, bytes, "yolo_loss", err);
     if (!scratch)
         return -ENOMEM;

@@ -1,7 +1,6 @@
 /* worker/cpu/conv.c - the convolution ops: runs of equal shards go to the path of their shape together; and the bias gradient. */
 #include "worker/cpu/conv.h"
 
-#include <assert.h>
 #include <errno.h>
 
 #include "worker/core/simd.h"
@@ -45,7 +44,6 @@ int cpu_conv_fwd(struct device *dev, struct tensor *y, const struct operand *x, 
         struct conv_call q = { .dev = dev, .x = x + v, .y = y + v, .w = w, .bias = bias };
         int rc;
 
-        assert(x[v].x.c == w->c && y[v].c == w->k && cv->stride >= 1);
         n = equal_shards(x, NULL, y, v, nshards);
         set_kernel(&q, cv, w, n);
         q.stats = stats ? stats + v : NULL;
@@ -63,7 +61,6 @@ int cpu_conv_bwd_data(struct device *dev, struct tensor *dx, float beta, const s
         struct conv_call q = { .dev = dev, .y = dx + v, .dy = dy + v, .w = w, .beta = beta };
         int rc;
 
-        assert(dx[v].c == w->c && dy[v].c == w->k && cv->stride >= 1);
         n = equal_shards(NULL, dy, dx, v, nshards);
         set_kernel(&q, cv, w, n);
         rc = is_wino(cv, w) && wino_fits(dx[v].h, dx[v].w, w->k, w->c) ? wino_conv_bwd_data(&q, err) : rows_conv_bwd_data(&q, err);
@@ -80,7 +77,6 @@ int cpu_conv_bwd_weights(struct device *dev, float *const *dw, float beta, const
         struct conv_call q = { .dev = dev, .x = x + v, .dy = dy + v, .beta = beta };
         int rc;
 
-        assert(x[v].x.c == w->c && dy[v].c == w->k && cv->stride >= 1);
         n = equal_shards(x, NULL, dy, v, nshards);
         set_kernel(&q, cv, w, n);
         q.dw = dw + v;

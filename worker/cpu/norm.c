@@ -1,7 +1,6 @@
 /* worker/cpu/norm.c - batch normalisation: scale and shift from statistics, its backward in two passes over memory, running statistics. */
 #include "worker/kernels/norm.h"
 
-#include <assert.h>
 #include <errno.h>
 
 #include "worker/core/tree.h"
@@ -164,13 +163,6 @@ static void fold_part(const void *arg, int v, size_t from, size_t to)
     }
 }
 
-static void check_shapes(const struct operand *x, const struct tensor *da, int nshards)
-{
-    for (int v = 0; v < nshards; v++)
-        assert(x[v].act.scale && tensor_count(&x[v].x) == tensor_count(&da[v]) && x[v].x.c == da[v].c);
-    (void)x, (void)da, (void)nshards;
-}
-
 static void narrow(const struct sums_dest *dest, const double *sums, int v, int c)
 {
     float *dst = dest->dst[v];
@@ -185,7 +177,6 @@ int cpu_norm_bwd_reduce(struct device *dev, double *const *sums, const struct su
     struct reduce_args a = { x, mean, invstd, da, NULL, sums };
     size_t floats = 0;
 
-    check_shapes(x, da, nshards);
     for (int v = 0; v < nshards; v++)
         floats += slabs(&a, v) * 2 * (size_t)x[v].x.c;
     a.partial = cpu_scratch(dev, floats * sizeof(float), err);
@@ -269,8 +260,6 @@ int cpu_norm_bwd_apply(struct device *dev, struct tensor *dx, const struct tenso
     struct apply_args a = { x, mean, invstd, dx, da, NULL };
     size_t floats = 0;
 
-    check_shapes(x, da, nshards);
-    check_shapes(x, dx, nshards);
     if (!sums) {
         cpu_over_shards(dev, &(struct shard_work){ nshards, apply_pixels, apply_frozen_part, &a });
         return 0;

@@ -263,6 +263,7 @@ static struct value *value_of(struct tape *t, const struct tensor *shape, enum d
 
     assert(!v->needs_grad || dtype == DTYPE_F32 || dtype == DTYPE_BF16);
     for (int s = 0; s < t->nshards; s++) {
+        assert(shape[s].n >= 0 && shape[s].h >= 1 && shape[s].w >= 1 && shape[s].c == shape[0].c && shape[s].c >= 1);
         v->x[s] = shape[s];
         v->x[s].dtype = dtype;
         v->x[s].stride = dense ? shape[s].c : device_stride(t->dev, shape[s].c);

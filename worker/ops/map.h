@@ -1,4 +1,6 @@
-/* worker/ops/map.h - element by element: activations, sums of two values, copies into slices and other dtypes. All but cast read pending values. */
+/* worker/ops/map.h - element by element: activations, sums of two values, copies into slices and other dtypes. All but cast read pending values.
+ *
+ * Values are f32 or bf16, whatever the device's dtype: all of one call are of one shape, and but for cast of one dtype. */
 #pragma once
 #include "worker/core/device.h"
 #include "worker/ops/family.h"

@@ -1,4 +1,5 @@
-/* worker/ops/norm.h - batch normalisation: statistics, what pends on a value because of them, the way back, and running statistics. */
+/* worker/ops/norm.h - batch normalisation: statistics, what pends on a value because of them, the way back, and running statistics.
+ * Values are f32 or bf16, whatever the device's dtype. */
 #pragma once
 #include "worker/core/device.h"
 #include "worker/ops/family.h"

@@ -1,4 +1,4 @@
-/* worker/ops/resample.h - values at another resolution. Reads pending values. */
+/* worker/ops/resample.h - values at another resolution. Reads pending values. f32 or bf16, whatever the device's dtype; x and y have the same. */
 #pragma once
 #include "worker/core/device.h"
 #include "worker/ops/family.h"

@@ -15,7 +15,7 @@ struct net {
     struct tape *tape;
     struct tape_hooks hooks;
     struct param *param[NET_PARAMS];
-    int nparams, nnorms, nshards;
+    int nparams, nnorms, first, nshards;
     float *grad[NET_PARAMS][NET_SHARDS];     /* NULL: nobody may ask for it */
     int ready[NET_PARAMS];                   /* since net_begin() */
     double *stats[NET_STATS][2][NET_SHARDS]; /* by normalisation and use */
@@ -67,10 +67,11 @@ __attribute__((unused)) static void net_free(struct net *n)
     free_buffers();
 }
 
-/* Shards of `images` images of h[s] x w[s] pixels and c channels. */
-__attribute__((unused)) static void net_open_on(struct net *n, int device, int nshards, int images, const int *h, const int *w, int c)
+/* Shards from `first` on, which alone or beside others are the same: `images` images of h[s] x w[s] pixels and c channels. */
+__attribute__((unused)) static void net_open_on(struct net *n, int device, int first, int nshards, int images, const int *h, const int *w,
+                                                int c)
 {
-    *n = (struct net){ .dev = devices.dev[device], .nshards = nshards };
+    *n = (struct net){ .dev = devices.dev[device], .nshards = nshards, .first = first };
     use_device(device);
     n->dev->ops->set_tier(n->dev, TIER_WORLD); /* a gradient of each shard */
     n->arena = arena_new(n->dev, 1 << 20);
@@ -78,10 +79,10 @@ __attribute__((unused)) static void net_open_on(struct net *n, int device, int n
     assert_true(n->arena && n->tape);
     n->hooks = (struct tape_hooks){ .arg = n, .grad_dest = net_grad_dest, .grad_ready = net_grad_ready, .stats_dest = net_stats_dest };
     for (int s = 0; s < nshards; s++) {
-        size_t count = (size_t)(images * h[s] * w[s] * c);
-        float *x = numbers(count, 20 + (uint64_t)s, -1.0f, 1.0f);
+        size_t count = (size_t)(images * h[first + s] * w[first + s] * c);
+        float *x = numbers(count, 20 + (uint64_t)(first + s), -1.0f, 1.0f);
 
-        n->image[s] = tensor_f32(put(n->dev, x, count * sizeof *x), images, h[s], w[s], c);
+        n->image[s] = tensor_f32(put(n->dev, x, count * sizeof *x), images, h[first + s], w[first + s], c);
         free(x);
     }
 }
@@ -139,7 +140,7 @@ __attribute__((unused)) static void net_seed(struct net *n, struct value *v, uin
     assert_true(beta == 0.0f);
     for (int s = 0; s < n->nshards; s++) {
         const struct tensor *to = &v->grad[s];
-        float *g = numbers(tensor_count(to), 1000 + 8 * which + (uint64_t)s, -1.0f, 1.0f);
+        float *g = numbers(tensor_count(to), 1000 + 8 * which + (uint64_t)(n->first + s), -1.0f, 1.0f);
 
         assert_int_equal(to->dtype, DTYPE_F32);
         for (size_t i = 0; i < tensor_pixels(to); i++)

@@ -71,7 +71,7 @@ static void frozen_parts(void **state)
         struct net n;
 
         for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-            net_open_on(&n, d, 2, 2, side, side, C);
+            net_open_on(&n, d, 0, 2, 2, side, side, C);
             run_middle(&n, &cases[i], p);
             for (int k = 0; k < 6; k++)
                 if (i == 0)
@@ -100,7 +100,7 @@ static void half_an_affine(void **state)
             struct param *w;
             struct value *v;
 
-            net_open_on(&n, d, 2, 2, side, side, C);
+            net_open_on(&n, d, 0, 2, 2, side, side, C);
             w = net_param(&n, PARAM_CONV, C, 3, C, false);
             norm = net_norm(&n, C, true, false);
             norm.gamma->trainable = which != 1;
@@ -169,16 +169,16 @@ static void frozen_backbone(void **state)
         for (int i = 0; i < 2; i++) {
             int depth = i ? 7 : 3;
 
-            net_open_on(&n, d, 2, 1, large, large, C);
+            net_open_on(&n, d, 0, 2, 1, large, large, C);
             train[i] = backbone(&n, depth, true, true, want);
             net_free(&n);
-            net_open_on(&n, d, 2, 1, large, large, C);
+            net_open_on(&n, d, 0, 2, 1, large, large, C);
             frozen[i] = backbone(&n, depth, false, true, got);
             for (int s = 0; s < 2; s++)
                 assert_memory_equal(want[s], got[s], C * C * 9 * sizeof(float));
             free_grad(&n, got);
             net_free(&n);
-            net_open_on(&n, d, 2, 1, large, large, C);
+            net_open_on(&n, d, 0, 2, 1, large, large, C);
             assert_true(backbone(&n, depth, false, false, got) > frozen[i]);
             for (int s = 0; s < 2; s++)
                 assert_memory_equal(want[s], got[s], C * C * 9 * sizeof(float));
@@ -205,7 +205,7 @@ static void detached(void **state)
             struct param *p, *q;
             struct value *raw, *stop;
 
-            net_open_on(&n, d, 2, 2, side, side, C);
+            net_open_on(&n, d, 0, 2, 2, side, side, C);
             p = net_param(&n, PARAM_CONV, C, 3, C, true);
             q = net_param(&n, PARAM_CONV, C, 3, C, true);
             raw = layer_conv(n.tape, net_begin(&n), &cv, p, NULL);
@@ -277,7 +277,7 @@ static void dropped(void **state)
             struct norm norm[2];
             struct net n;
 
-            net_open_on(&n, d, 2, 2, side, side, C);
+            net_open_on(&n, d, 0, 2, 2, side, side, C);
             for (int i = 0; i < 4; i++)
                 p[i] = net_param(&n, PARAM_CONV, C, 3, i == 3 ? 2 * C : C, true);
             for (int i = 0; i < 2; i++)

@@ -99,7 +99,7 @@ static void run(int device, const struct safetensors *f, bool sync)
     int32_t *skip;
     char name[32];
 
-    net_open_on(n, device, SHARDS, IMAGES, h, w, C);
+    net_open_on(n, device, 0, SHARDS, IMAGES, h, w, C);
     n->hooks.stats_dest = record_dest;
     n->hooks.merge = merge;
     for (int i = 0; i < 2; i++) {

@@ -13,7 +13,8 @@
 
 #include "proto/err.h"
 #include "tests/harness.h"
-#include "worker/eval/coco_ap.h"
+#include "tests/unit/eval_scores.h"
+#include "worker/eval/coco_eval.h"
 
 #define DATA "../shared/data/"
 
@@ -152,12 +153,11 @@ static bool run_case(struct set *s, const json_t *c)
     json_t *gt = load(json_string_value(json_object_get(c, "gt"))), *dets = load(json_string_value(json_object_get(c, "detections")));
     bool scored = has_boxes(c, dets);
     struct coco_ap ap;
-    struct err err;
 
     if (scored) {
         read_truths(s, gt);
         read_dets(s, dets);
-        assert_int_equal(coco_ap_compute(s->dets, s->ndets, s->truths, s->ntruths, s->classes.n, &ap, &err), 0);
+        ap = coco_scores(s->dets, s->ndets, s->truths, s->ntruths, s->classes.n);
         compare(s, &ap, c);
         coco_ap_free(&ap);
     } else {
@@ -193,10 +193,9 @@ static void nothing_to_find_is_minus_one(void **state)
 {
     struct detection d = { .score = .5, .box = { 0, 0, 10, 10 } };
     struct coco_ap ap;
-    struct err err;
 
     (void)state;
-    assert_int_equal(coco_ap_compute(&d, 1, NULL, 0, 2, &ap, &err), 0);
+    ap = coco_scores(&d, 1, NULL, 0, 2);
     for (int i = 0; i < COCO_STATS; i++)
         assert_true(ap.stat[i] == -1);
     assert_true(ap.class_ap[1] == -1);
@@ -207,10 +206,9 @@ static void nothing_found_is_zero(void **state)
 {
     struct truth t = { .area = 100, .box = { 0, 0, 10, 10 } };
     struct coco_ap ap;
-    struct err err;
 
     (void)state;
-    assert_int_equal(coco_ap_compute(NULL, 0, &t, 1, 1, &ap, &err), 0);
+    ap = coco_scores(NULL, 0, &t, 1, 1);
     assert_true(ap.stat[COCO_AP] == 0);
     assert_true(ap.stat[COCO_AP_SMALL] == 0);
     assert_true(ap.stat[COCO_AP_LARGE] == -1);
@@ -223,16 +221,15 @@ static void the_101st_detection_does_not_count(void **state)
     struct truth t = { .area = 100, .box = { 0, 0, 10, 10 } };
     struct detection d[101];
     struct coco_ap ap;
-    struct err err;
 
     (void)state;
     for (int i = 0; i < 101; i++)
         d[i] = (struct detection){ .slot = i, .score = 1 - i / 200.0, .box = { 50, 50, 10, 10 } };
     memcpy(d[100].box, t.box, sizeof t.box);
-    assert_int_equal(coco_ap_compute(d, 101, &t, 1, 1, &ap, &err), 0);
+    ap = coco_scores(d, 101, &t, 1, 1);
     assert_true(ap.stat[COCO_AP] == 0 && ap.stat[COCO_AR100] == 0);
     coco_ap_free(&ap);
-    assert_int_equal(coco_ap_compute(d + 1, 100, &t, 1, 1, &ap, &err), 0);
+    ap = coco_scores(d + 1, 100, &t, 1, 1);
     assert_float_equal(ap.stat[COCO_AP], .01, 1e-12);
     assert_true(ap.stat[COCO_AR100] == 1 && ap.stat[COCO_AR10] == 0);
     coco_ap_free(&ap);
@@ -243,17 +240,16 @@ static void an_overlap_of_exactly_the_threshold_counts(void **state)
     struct truth t = { .area = 100, .box = { 0, 0, 10, 10 } };
     struct detection d = { .score = .5, .box = { 0, 0, 10, 5 } };
     struct coco_ap ap;
-    struct err err;
 
     (void)state;
-    assert_int_equal(coco_ap_compute(&d, 1, &t, 1, 1, &ap, &err), 0);
+    ap = coco_scores(&d, 1, &t, 1, 1);
     assert_float_equal(ap.at_iou[0], 1, 1e-9);
     assert_true(ap.at_iou[1] == 0);
     coco_ap_free(&ap);
     for (int k = 0; k < COCO_THRESHOLDS; k++) { /* the reference's thresholds, in its own arithmetic */
         memcpy(d.box, (double[]){ 0, 0, 20, 10 + k }, sizeof d.box);
         memcpy(t.box, (double[]){ 0, 0, 20, 20 }, sizeof t.box);
-        assert_int_equal(coco_ap_compute(&d, 1, &t, 1, 1, &ap, &err), 0);
+        ap = coco_scores(&d, 1, &t, 1, 1);
         assert_float_equal(ap.at_iou[k], 1, 1e-9);
         assert_true(k + 1 == COCO_THRESHOLDS || ap.at_iou[k + 1] == 0);
         coco_ap_free(&ap);
@@ -261,30 +257,47 @@ static void an_overlap_of_exactly_the_threshold_counts(void **state)
     memcpy(t.box, (double[]){ 0, 0, 10, 10 }, sizeof t.box);
     memcpy(d.box, (double[]){ 0, 0, 10, 5 }, sizeof d.box);
     d.box[3] = 4.9999999;
-    assert_int_equal(coco_ap_compute(&d, 1, &t, 1, 1, &ap, &err), 0);
+    ap = coco_scores(&d, 1, &t, 1, 1);
     assert_true(ap.at_iou[0] == 0);
     coco_ap_free(&ap);
+}
+
+static void check_truths(const struct truth *t, const char *said)
+{
+    const struct eval_split split = { .nimages = 1, .nclasses = 3, .truths = t, .ntruths = 1 };
+    struct evaluator *e;
+    struct err err;
+
+    assert_int_equal(coco_boxes.open(&split, &e, &err), ERR_INPUT);
+    assert_string_equal(err.msg, said);
+}
+
+static void check_dets(const struct detection *d, const char *said)
+{
+    const struct eval_split split = { .nimages = 1, .nclasses = 3 };
+    const struct result r = { .kind = RESULT_BOXES, .n = 2, .boxes = d };
+    struct evaluator *e;
+    struct err err;
+
+    assert_int_equal(coco_boxes.open(&split, &e, &err), 0);
+    assert_int_equal(coco_boxes.add(e, &r, &err), ERR_INPUT);
+    assert_string_equal(err.msg, said);
+    coco_boxes.close(e);
 }
 
 static void bad_records_are_named(void **state)
 {
     struct detection d[2] = { { .score = .5 }, { .score = .5, .cls = 3 } };
     struct truth t = { .box = { 0, 0, NAN, 1 } };
-    struct coco_ap ap;
-    struct err err;
 
     (void)state;
-    assert_int_equal(coco_ap_compute(d, 2, NULL, 0, 3, &ap, &err), ERR_INPUT);
-    assert_string_equal(err.msg, "detection 1: class 3 of 3");
+    check_dets(d, "detection 1: class 3 of 3");
     d[1].cls = 0;
     d[1].score = NAN;
-    assert_int_equal(coco_ap_compute(d, 2, NULL, 0, 3, &ap, &err), ERR_INPUT);
-    assert_string_equal(err.msg, "detection 1: a number is not finite");
-    assert_int_equal(coco_ap_compute(d, 1, &t, 1, 3, &ap, &err), ERR_INPUT);
-    assert_string_equal(err.msg, "truth 0: a number is not finite");
+    check_dets(d, "detection 1: a number is not finite");
+    check_truths(&t, "truth 0: a number is not finite");
     t.image = -1;
-    assert_int_equal(coco_ap_compute(d, 1, &t, 1, 3, &ap, &err), ERR_INPUT);
-    assert_string_equal(err.msg, "truth 0: image -1");
+    check_truths(&t, "truth 0: image -1");
 }
 
 int main(void)

@@ -12,7 +12,7 @@
 
 #include "proto/err.h"
 #include "tests/harness.h"
-#include "worker/eval/results.h"
+#include "worker/eval/results_file.h"
 
 static const int64_t ids[2] = { 0, 900100204805 }, classes[2] = { 3, 90 };
 static const char *const names[2] = { "a/\"\\\n\xc3\xa9.png", "\xe9.png" };

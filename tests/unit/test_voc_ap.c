@@ -9,7 +9,8 @@
 #include <cmocka.h>
 
 #include "proto/err.h"
-#include "worker/eval/voc_ap.h"
+#include "tests/unit/eval_scores.h"
+#include "worker/eval/voc_eval.h"
 
 static const struct {
     const char *flags; /* 'T' hit, 'F' miss, 'i' ignored, by falling score */
@@ -54,10 +55,9 @@ static const struct detection dets[] = {
 static double map_of(const struct detection *d, size_t nd, const struct truth *t, size_t nt, int nclasses)
 {
     struct voc_ap ap;
-    struct err err;
     double map;
 
-    assert_int_equal(voc_ap_compute(d, nd, t, nt, nclasses, .5, PR_ALL_POINTS, &ap, &err), 0);
+    ap = voc_scores(d, nd, t, nt, nclasses);
     map = ap.map;
     voc_ap_free(&ap);
     return map;
@@ -66,11 +66,10 @@ static double map_of(const struct detection *d, size_t nd, const struct truth *t
 static void matching_follows_the_vector(void **state)
 {
     struct voc_ap ap;
-    struct err err;
     struct detection late[4];
 
     (void)state;
-    assert_int_equal(voc_ap_compute(dets, 4, truths, 2, 1, .5, PR_ALL_POINTS, &ap, &err), 0);
+    ap = voc_scores(dets, 4, truths, 2, 1);
     assert_int_equal(ap.npos[0], 1);
     assert_true(fabs(ap.map - 1) < 1e-12);
     voc_ap_free(&ap);
@@ -149,14 +148,18 @@ static void equal_detections_are_ordered_by_their_boxes(void **state)
 
 static void bad_records_are_refused(void **state)
 {
+    const struct eval_split split = { .nimages = 1, .nclasses = 1, .truths = truths, .ntruths = 2 };
     struct detection d = dets[0];
-    struct voc_ap ap;
+    const struct result r = { .kind = RESULT_BOXES, .n = 1, .boxes = &d };
+    struct evaluator *e;
     struct err err;
 
     (void)state;
     d.cls = -1;
-    assert_int_equal(voc_ap_compute(&d, 1, truths, 2, 1, .5, PR_ALL_POINTS, &ap, &err), ERR_INPUT);
+    assert_int_equal(voc_boxes.open(&split, &e, &err), 0);
+    assert_int_equal(voc_boxes.add(e, &r, &err), ERR_INPUT);
     assert_string_equal(err.msg, "detection 0: class -1 of 1");
+    voc_boxes.close(e);
 }
 
 int main(void)

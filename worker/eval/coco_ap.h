@@ -3,11 +3,11 @@
 #pragma once
 #include <stddef.h>
 
-#include "worker/eval/detection.h"
+#include "worker/eval/coco_match.h"
 
 struct err;
 
-enum { COCO_THRESHOLDS = 10, COCO_STATS = 12 };
+enum { COCO_STATS = 12 };
 
 /* AP, AP50, AP75, AP small, medium, large; AR with 1, 10, 100 detections an image and class, AR small, medium, large. */
 /* clang-format off */
@@ -27,9 +27,8 @@ struct coco_ap {
     double *class_ap, *class_ap50, *class_ar100; /* [nclasses] */
 };
 
-/* Scores detections against truths; their order does not matter, except that of truths with exactly equal overlap (the later one is taken).
- * Errors: a class outside 0 .. nclasses - 1, a negative image, a number that is not finite (ERR_INPUT), -ENOMEM.
- * Caller frees the result's arrays with coco_ap_free(). */
-int coco_ap_compute(const struct detection *dets, size_t ndets, const struct truth *truths, size_t ntruths, int nclasses,
-                    struct coco_ap *ret_ap, struct err *err);
+/* Puts the verdicts on all detections (coco_match.h) in an order of its own. truths: all of the split; classes are 0 .. nclasses - 1. -ENOMEM. Caller frees
+ * the result's arrays with coco_ap_free(). */
+int coco_ap_score(struct coco_verdict *verdicts, size_t n, const struct truth *truths, size_t ntruths, int nclasses, struct coco_ap *ret_ap,
+                  struct err *err);
 void coco_ap_free(struct coco_ap *ap);

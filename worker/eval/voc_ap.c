@@ -1,27 +1,33 @@
 #include "worker/eval/voc_ap.h"
 
 #include <errno.h>
+#include <stdbool.h>
 #include <stdlib.h>
 
 #include "proto/err.h"
 
-struct matching {
-    struct detection *dets;      /* by class, falling score, image, slot */
+struct voc_matcher {
     const struct truth **truths; /* by class, image, as given */
-    bool *taken;                 /* beside truths */
-    uint8_t *flags;              /* beside dets */
-    size_t ndets, ntruths;
+    size_t ntruths;
+    bool *taken; /* beside truths */
+    double iou;
+    struct detection *dets; /* of one image, sorted by detection_compare() */
+    size_t dets_room;
+    struct voc_verdict *verdicts;
+    size_t nverdicts, room;
 };
 
-static int compare_dets(const void *a, const void *b)
+static int compare_verdicts(const void *a, const void *b)
 {
-    const struct detection *p = a, *q = b;
+    const struct voc_verdict *p = a, *q = b;
 
     if (p->cls != q->cls)
         return p->cls < q->cls ? -1 : 1;
     if (p->score != q->score)
         return p->score > q->score ? -1 : 1;
-    return detection_compare(a, b);
+    if (p->image != q->image)
+        return p->image < q->image ? -1 : 1;
+    return (p->rank > q->rank) - (p->rank < q->rank);
 }
 
 static int compare_truths(const void *a, const void *b)
@@ -36,7 +42,7 @@ static int compare_truths(const void *a, const void *b)
 }
 
 /* First truth at or behind (cls, image). */
-static size_t find_truths(const struct matching *m, int32_t cls, int32_t image)
+static size_t find_truths(const struct voc_matcher *m, int32_t cls, int32_t image)
 {
     size_t lo = 0, hi = m->ntruths;
 
@@ -53,7 +59,7 @@ static size_t find_truths(const struct matching *m, int32_t cls, int32_t image)
 }
 
 /* A detection stands or falls with the truth it overlaps most; the second best is not tried. */
-static enum pr_flag judge(struct matching *m, const struct detection *d, double iou)
+static enum pr_flag judge(struct voc_matcher *m, const struct detection *d)
 {
     double best = -1;
     size_t at = 0;
@@ -68,7 +74,7 @@ static enum pr_flag judge(struct matching *m, const struct detection *d, double 
             at = g;
         }
     }
-    if (best < iou)
+    if (best < m->iou)
         return PR_FP;
     if (m->truths[at]->difficult || m->truths[at]->crowd)
         return PR_IGNORED;
@@ -78,67 +84,119 @@ static enum pr_flag judge(struct matching *m, const struct detection *d, double 
     return PR_TP;
 }
 
-static int prepare(struct matching *m, const struct detection *dets, const struct truth *truths)
+int voc_matcher_open(const struct truth *truths, size_t ntruths, double iou, struct voc_matcher **ret, struct err *err)
 {
-    m->dets = malloc((m->ndets + 1) * sizeof *m->dets);
-    m->truths = malloc((m->ntruths + 1) * sizeof *m->truths);
-    m->taken = calloc(m->ntruths + 1, sizeof *m->taken);
-    m->flags = calloc(m->ndets + 1, 1);
-    if (!m->dets || !m->truths || !m->taken || !m->flags)
-        return -ENOMEM;
-    for (size_t i = 0; i < m->ndets; i++)
-        m->dets[i] = dets[i];
-    for (size_t i = 0; i < m->ntruths; i++)
+    struct voc_matcher *m = calloc(1, sizeof *m);
+
+    if (m) {
+        m->ntruths = ntruths;
+        m->iou = iou;
+        m->truths = malloc((ntruths + 1) * sizeof *m->truths);
+        m->taken = calloc(ntruths + 1, sizeof *m->taken);
+    }
+    if (!m || !m->truths || !m->taken) {
+        voc_matcher_close(m);
+        return err_set(err, -ENOMEM, "VOC evaluation: out of memory");
+    }
+    for (size_t i = 0; i < ntruths; i++)
         m->truths[i] = &truths[i];
-    qsort(m->dets, m->ndets, sizeof *m->dets, compare_dets);
-    qsort(m->truths, m->ntruths, sizeof *m->truths, compare_truths);
+    qsort(m->truths, ntruths, sizeof *m->truths, compare_truths);
+    *ret = m;
     return 0;
 }
 
-static void summarize(struct matching *m, double iou, enum pr_points points, struct voc_ap *ap)
+void voc_matcher_close(struct voc_matcher *m)
+{
+    if (!m)
+        return;
+    free(m->truths);
+    free(m->taken);
+    free(m->dets);
+    free(m->verdicts);
+    free(m);
+}
+
+static bool make_room(struct voc_matcher *m, size_t ndets)
+{
+    if (m->nverdicts + ndets > m->room) {
+        size_t room = 2 * (m->nverdicts + ndets);
+        struct voc_verdict *more = realloc(m->verdicts, room * sizeof *more);
+
+        if (!more)
+            return false;
+        m->verdicts = more;
+        m->room = room;
+    }
+    if (ndets > m->dets_room) {
+        struct detection *more = realloc(m->dets, 2 * ndets * sizeof *more);
+
+        if (!more)
+            return false;
+        m->dets = more;
+        m->dets_room = 2 * ndets;
+    }
+    return true;
+}
+
+int voc_match(struct voc_matcher *m, const struct detection *dets, size_t ndets, struct err *err)
+{
+    if (!make_room(m, ndets))
+        return err_set(err, -ENOMEM, "VOC evaluation: out of memory");
+    for (size_t i = 0; i < ndets; i++)
+        m->dets[i] = dets[i];
+    if (ndets > 0)
+        qsort(m->dets, ndets, sizeof *m->dets, detection_compare);
+    for (size_t i = 0; i < ndets; i++) {
+        const struct detection *d = &m->dets[i];
+
+        m->verdicts[m->nverdicts++] = (struct voc_verdict){ d->image, d->cls, (int32_t)i, (int32_t)judge(m, d), d->score };
+    }
+    return 0;
+}
+
+const struct voc_verdict *voc_verdicts(const struct voc_matcher *m, size_t *ret_n)
+{
+    *ret_n = m->nverdicts;
+    return m->verdicts;
+}
+
+static void summarize(const struct voc_verdict *v, size_t n, uint8_t *flags, enum pr_points points, struct voc_ap *ap)
 {
     int counted = 0;
 
-    for (size_t i = 0; i < m->ndets; i++)
-        m->flags[i] = (uint8_t)judge(m, &m->dets[i], iou);
-    for (size_t g = 0; g < m->ntruths; g++)
-        ap->npos[m->truths[g]->cls] += !m->truths[g]->difficult && !m->truths[g]->crowd;
+    for (size_t i = 0; i < n; i++)
+        flags[i] = (uint8_t)v[i].flag;
     for (size_t from = 0, to, cls = 0; cls < (size_t)ap->nclasses; cls++, from = to) {
-        for (to = from; to < m->ndets && m->dets[to].cls == (int32_t)cls;)
+        for (to = from; to < n && v[to].cls == (int32_t)cls;)
             to++;
-        ap->class_ap[cls] = ap->npos[cls] ? pr_average_precision(m->flags + from, to - from, ap->npos[cls], points) : -1;
+        ap->class_ap[cls] = ap->npos[cls] ? pr_average_precision(flags + from, to - from, ap->npos[cls], points) : -1;
         ap->map += ap->npos[cls] ? ap->class_ap[cls] : 0;
         counted += ap->npos[cls] > 0;
     }
     ap->map = counted ? ap->map / counted : -1;
 }
 
-int voc_ap_compute(const struct detection *dets, size_t ndets, const struct truth *truths, size_t ntruths, int nclasses, double iou,
-                   enum pr_points points, struct voc_ap *ret_ap, struct err *err)
+int voc_ap_score(struct voc_verdict *verdicts, size_t n, const struct truth *truths, size_t ntruths, int nclasses, enum pr_points points,
+                 struct voc_ap *ret_ap, struct err *err)
 {
-    struct matching m = { .ndets = ndets, .ntruths = ntruths };
     struct voc_ap ap = { .nclasses = nclasses };
-    int rc = detections_check(dets, ndets, nclasses, err);
+    uint8_t *flags = calloc(n + 1, 1);
 
-    if (rc == 0)
-        rc = truths_check(truths, ntruths, nclasses, err);
-    if (rc < 0)
-        return rc;
     ap.class_ap = calloc((size_t)nclasses + 1, sizeof *ap.class_ap);
     ap.npos = calloc((size_t)nclasses + 1, sizeof *ap.npos);
-    rc = ap.class_ap && ap.npos ? prepare(&m, dets, truths) : -ENOMEM;
-    if (rc == 0) {
-        summarize(&m, iou, points, &ap);
-        *ret_ap = ap;
-    } else {
+    if (!flags || !ap.class_ap || !ap.npos) {
+        free(flags);
         voc_ap_free(&ap);
-        err_set(err, rc, "VOC evaluation: out of memory");
+        return err_set(err, -ENOMEM, "VOC evaluation: out of memory");
     }
-    free(m.dets);
-    free(m.truths);
-    free(m.taken);
-    free(m.flags);
-    return rc;
+    for (size_t i = 0; i < ntruths; i++)
+        ap.npos[truths[i].cls] += !truths[i].difficult && !truths[i].crowd;
+    if (n > 0)
+        qsort(verdicts, n, sizeof *verdicts, compare_verdicts);
+    summarize(verdicts, n, flags, points, &ap);
+    free(flags);
+    *ret_ap = ap;
+    return 0;
 }
 
 void voc_ap_free(struct voc_ap *ap)

@@ -11,8 +11,8 @@
 struct batch;
 struct err;
 struct model;
+struct model_family;
 struct norm;
-struct task_kind;
 
 enum aggregate {
     TERM_RATIO, /* sum of numerators / sum of denominators, over everything */
@@ -54,9 +54,9 @@ struct model_ops {
 
 struct model {
     const struct model_ops *ops;
+    const struct model_family *family; /* of registry.h */
     struct device *dev;
-    const struct task_kind *task; /* what its batches are made of */
-    struct param **params;        /* all, by index; running statistics too */
+    struct param **params; /* all, by index; running statistics too */
     int nparams;
     const struct param_group *groups; /* by param.group */
     struct norm *norms;               /* normalisations with trainable statistics, by norm.index */

@@ -42,7 +42,7 @@ int model_open(const struct model_registry *r, const struct jobspec *spec, int c
         rc = f->open(spec, classes, dev, &m, err);
     if (rc < 0)
         return rc;
-    m->task = f->task;
+    m->family = f;
     rc = model_init_weights(m, (uint64_t)spec->train_seed, err);
     if (rc >= 0 && spec->model_init)
         rc = f->load ? f->load(m, spec, err) : weights_load(m, spec->model_init, f->renames, err);

@@ -5,14 +5,16 @@
 #include "worker/models/model.h"
 
 struct err;
+struct evaluator_ops;
 struct jobspec;
 struct rename;
 struct task_kind;
 
 struct model_family {
-    const char *name;             /* as in proto/presets.h */
-    const struct task_kind *task; /* what a sample is made of */
-    unsigned needs;               /* families of operations: NEEDS_conv | ... of ops/families.h */
+    const char *name;                              /* as in proto/presets.h */
+    const struct task_kind *task;                  /* what a sample is made of */
+    unsigned needs;                                /* families of operations: NEEDS_conv | ... of ops/families.h */
+    const struct evaluator_ops *const *evaluators; /* of its results in a validation; ends with NULL */
     /* Builds the network of spec->preset, or of model.cfg; `classes` is the data set's count. Weights are not initialised. Errors name the key or the
      * file. */
     int (*open)(const struct jobspec *spec, int classes, struct device *dev, struct model **ret_model, struct err *err);

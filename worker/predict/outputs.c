@@ -11,7 +11,7 @@
 
 #include "proto/err.h"
 #include "worker/data/image.h"
-#include "worker/eval/results.h"
+#include "worker/eval/results_file.h"
 
 enum { PATH_BYTES = PATH_MAX + NAME_MAX, STEM_BYTES = NAME_MAX - 48 }; /* room for a number, .png and what a temporary name adds */
 

@@ -17,7 +17,7 @@
 #include "worker/data/whole_file.h"
 #include "worker/backend/devices.h"
 #include "worker/eval/draw.h"
-#include "worker/eval/results.h"
+#include "worker/eval/results_file.h"
 #include "worker/models/registry.h"
 #include "worker/models/weights.h"
 #include "worker/predict/outputs.h"

@@ -15,7 +15,7 @@
 #include "worker/data/loader.h"
 #include "worker/data/problems.h"
 #include "worker/data/sample/task.h"
-#include "worker/models/model.h"
+#include "worker/models/registry.h"
 #include "worker/report/progress.h"
 #include "worker/report/report.h"
 #include "worker/train/course.h"
@@ -125,7 +125,7 @@ static int sample(const struct machine *m, const struct course *course, const st
 {
     const struct task_options o = { m->spec, train, model->canvas, model->grain, cache_bytes / (size_t)course->nranks };
 
-    return split->set ? model->task->open(split->set, &o, &split->task, err) : 0;
+    return split->set ? model->family->task->open(split->set, &o, &split->task, err) : 0;
 }
 
 int splits_sample(const struct machine *m, const struct course *course, const struct model *model, struct split *train, struct split *val,

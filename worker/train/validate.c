@@ -11,73 +11,110 @@
 #include "worker/layers/tape.h"
 #include "worker/data/augment.h"
 #include "worker/data/loader.h"
-#include "worker/eval/coco_ap.h"
-#include "worker/eval/voc_ap.h"
-#include "worker/models/model.h"
+#include "worker/eval/evaluator.h"
+#include "worker/models/registry.h"
 #include "worker/optim/ema.h"
 #include "worker/optim/optimizer.h"
 #include "worker/train/feed.h"
 #include "worker/report/progress.h"
 #include "worker/train/losses.h"
-#include "worker/train/scores.h"
 #include "worker/train/trainer_impl.h"
+
+/* What there is to be found, as evaluators see it. */
+struct answers {
+    struct eval_split eval;
+    struct truth *truths;
+    int64_t *class_ids;
+    const char **class_names;
+};
 
 /* What a pass collects. */
 struct pass {
     struct trainer *t;
     int nshards;
+    struct answers answers;
+    struct evaluators *evaluators;
     struct candidate *found; /* [max_det] */
-    struct detection *dets;
-    size_t ndets, room;
-    double *raw; /* [model->raw_terms], what the losses of a shard leave */
+    struct detection *dets;  /* [max_det], of one image */
+    double *raw;             /* [model->raw_terms], what the losses of a shard leave */
 };
+
+static int answers_open(struct answers *s, const struct dataset *d, struct err *err)
+{
+    size_t ntruths = (size_t)d->offset[d->nimages];
+
+    s->truths = calloc(ntruths + 1, sizeof *s->truths);
+    s->class_ids = calloc((size_t)d->nclasses + 1, sizeof *s->class_ids);
+    s->class_names = calloc((size_t)d->nclasses + 1, sizeof *s->class_names);
+    if (!s->truths || !s->class_ids || !s->class_names)
+        return err_set(err, ERR_DEVICE, "out of memory: scores");
+    for (int c = 0; c < d->nclasses; c++) {
+        s->class_ids[c] = d->classes[c].id;
+        s->class_names[c] = d->classes[c].name;
+    }
+    for (int i = 0; i < d->nimages; i++)
+        for (int64_t k = d->offset[i]; k < d->offset[i + 1]; k++) {
+            const struct dataset_box *b = &d->boxes[k];
+
+            s->truths[k] = (struct truth){ i, b->cls, b->crowd, false, b->area, { b->x, b->y, b->w, b->h } };
+        }
+    s->eval = (struct eval_split){ d->nimages, d->nclasses, s->class_ids, s->class_names, s->truths, ntruths };
+    return 0;
+}
+
+static void answers_close(struct answers *s)
+{
+    free(s->truths);
+    free(s->class_ids);
+    free(s->class_names);
+}
 
 static int pass_open(struct pass *p, struct trainer *t, struct err *err)
 {
     struct gather_options losses = { .comm = t->machine.comm, .deal = GATHER_TURNS, .buffers = 1 };
+    int rc;
 
     memset(p, 0, sizeof *p);
     p->t = t;
     p->nshards = val_shards(t->val.set->nimages, (int)t->spec->val_batch);
     p->found = calloc((size_t)t->spec->val_max_det, sizeof *p->found);
+    p->dets = calloc((size_t)t->spec->val_max_det, sizeof *p->dets);
     p->raw = calloc(t->model->raw_terms, sizeof *p->raw);
-    if (!p->found || !p->raw)
+    if (!p->found || !p->dets || !p->raw)
         return err_set(err, ERR_DEVICE, "out of memory: validation");
+    rc = answers_open(&p->answers, t->val.set, err);
+    if (rc >= 0)
+        rc = evaluators_open(t->model->family->evaluators, &p->answers.eval, &p->evaluators, err);
+    if (rc < 0 || t->val_losses)
+        return rc;
     losses.nrecords = p->nshards;
     losses.record_bytes = 2 * (size_t)t->model->ops->nterms * sizeof(double);
-    return t->val_losses ? 0 : gather_open(&losses, &t->val_losses, err);
+    return gather_open(&losses, &t->val_losses, err);
 }
 
 static void pass_close(struct pass *p)
 {
+    evaluators_close(p->evaluators);
+    answers_close(&p->answers);
     free(p->found);
     free(p->dets);
     free(p->raw);
 }
 
-static int keep(struct pass *p, int image, const struct candidate *c, const struct placement *place, struct err *err)
+/* Of one image, in its own pixels. */
+static int add_result(struct pass *p, int image, int n, const struct placement *place, struct err *err)
 {
     const struct dataset_image *img = &p->t->val.set->images[image];
-    const float corners[4] = { c->x1, c->y1, c->x2, c->y2 };
-    struct detection *d;
+    const struct result r = { .kind = RESULT_BOXES, .image = image, .n = n, .boxes = p->dets };
 
-    if (p->ndets == p->room) {
-        size_t room = p->room ? 2 * p->room : 1024;
-        struct detection *more = realloc(p->dets, room * sizeof *more);
+    for (int k = 0; k < n; k++) {
+        const struct candidate *c = &p->found[k];
+        const float corners[4] = { c->x1, c->y1, c->x2, c->y2 };
 
-        if (!more)
-            return err_set(err, ERR_DEVICE, "out of memory: %zu detections", room);
-        p->dets = more;
-        p->room = room;
+        p->dets[k] = (struct detection){ .image = image, .cls = c->cls, .slot = c->slot, .score = (double)c->score };
+        unplace_box(place, img->w, img->h, corners, p->dets[k].box);
     }
-    d = &p->dets[p->ndets++];
-    memset(d, 0, sizeof *d); /* padding travels between ranks too */
-    d->image = image;
-    d->cls = c->cls;
-    d->slot = c->slot;
-    d->score = (double)c->score;
-    unplace_box(place, img->w, img->h, corners, d->box);
-    return 0;
+    return evaluators_add(p->evaluators, &r, err);
 }
 
 static int detect(struct pass *p, const struct shard_batch *b, struct err *err)
@@ -92,8 +129,8 @@ static int detect(struct pass *p, const struct shard_batch *b, struct err *err)
         int n = 0;
 
         rc = p->t->model->ops->detect(p->t->model, 0, i, &opt, p->found, &n, err);
-        for (int k = 0; k < n && rc >= 0; k++)
-            rc = keep(p, b->index[i], &p->found[k], &place, err);
+        if (rc >= 0)
+            rc = add_result(p, b->index[i], n, &place, err);
     }
     return rc;
 }
@@ -140,65 +177,68 @@ static int all_shards(struct pass *p, struct err *err)
     return rc;
 }
 
-/* ---- scores, on rank 0 ---- */
+/* ---- the end of a pass ---- */
 
-static struct truth *truths(const struct dataset *d)
+/* Sums over all shards, in the order of the split. */
+static int sum_losses(struct pass *p, struct window *ret, struct err *err)
 {
-    int64_t n = d->offset[d->nimages];
-    struct truth *t = calloc((size_t)n + 1, sizeof *t);
+    const double **rows = calloc((size_t)p->nshards, sizeof *rows);
+    int rc = rows ? gather_all(p->t->val_losses, err) : err_set(err, ERR_DEVICE, "out of memory: losses");
 
-    for (int i = 0; t && i < d->nimages; i++)
-        for (int64_t k = d->offset[i]; k < d->offset[i + 1]; k++) {
-            const struct dataset_box *b = &d->boxes[k];
-
-            t[k] = (struct truth){ i, b->cls, b->crowd, false, b->area, { b->x, b->y, b->w, b->h } };
-        }
-    return t;
+    if (rc >= 0) {
+        gather_rows(p->t->val_losses, 0, rows);
+        window_reset(ret, p->t->model->ops->nterms);
+        window_sum(ret->nterms, rows, p->nshards, ret->sum);
+    }
+    free(rows);
+    return rc;
 }
 
-static int score(struct trainer *t, const struct detection *dets, size_t ndets, struct err *err)
+/* Rank 0 has the records of all ranks scored. */
+static int score(struct pass *p, struct evaluator *e, struct metrics *m, struct err *err)
 {
-    const struct dataset *d = t->val.set;
-    struct truth *truth = truths(d);
-    size_t ntruths = (size_t)d->offset[d->nimages];
-    struct coco_ap coco = { 0 };
-    struct voc_ap voc = { 0 };
-    int rc =
-        truth ? coco_ap_compute(dets, ndets, truth, ntruths, d->nclasses, &coco, err) : err_set(err, ERR_DEVICE, "out of memory: scores");
+    struct trainer *t = p->t;
+    size_t *cut = calloc((size_t)t->opt.nranks + 1, sizeof *cut), bytes;
+    const void *mine = e->ops->pack(e, &bytes);
+    void *all = NULL;
+    int rc = cut ? comm_gather(t->machine.comm, COMM_SYNC, mine, bytes, &all, cut, err) : err_set(err, ERR_DEVICE, "out of memory: scores");
 
+    if (rc >= 0 && t->opt.rank == 0)
+        rc = e->ops->score(e, all, cut[t->opt.nranks], m, err);
+    free(all);
+    free(cut);
+    return rc;
+}
+
+static int report_scores(struct pass *p, const struct metrics *m, struct err *err)
+{
+    struct report_metric *rows = calloc((size_t)m->n + 1, sizeof *rows);
+    int rc = rows ? 0 : err_set(err, ERR_DEVICE, "out of memory: scores");
+
+    for (int i = 0; i < m->n && rows; i++)
+        rows[i] = (struct report_metric){ m->row[i].name, m->row[i].value };
     if (rc >= 0)
-        rc = voc_ap_compute(dets, ndets, truth, ntruths, d->nclasses, 0.5, PR_ALL_POINTS, &voc, err);
-    if (rc >= 0)
-        rc = scores_report(t->machine.report, t->step, d, &coco, &voc, err);
-    coco_ap_free(&coco);
-    voc_ap_free(&voc);
-    free(truth);
+        rc = report_eval(p->t->machine.report, p->t->step, m->n, rows, err);
+    free(rows);
     return rc;
 }
 
 static int finish(struct pass *p, struct err *err)
 {
     struct trainer *t = p->t;
+    struct metrics m = { 0 };
     struct window w;
-    size_t *cut = calloc((size_t)t->opt.nranks + 1, sizeof *cut);
-    const double **rows = calloc((size_t)p->nshards, sizeof *rows);
-    void *all = NULL;
-    int rc = cut && rows ? gather_all(t->val_losses, err) : err_set(err, ERR_DEVICE, "out of memory");
+    int rc = sum_losses(p, &w, err);
 
-    if (rc >= 0) {
-        gather_rows(t->val_losses, 0, rows);
-        window_reset(&w, t->model->ops->nterms);
-        window_sum(w.nterms, rows, p->nshards, w.sum);
+    if (rc >= 0)
         t->val_loss = window_value(&w, 0);
-        rc = comm_gather(t->machine.comm, COMM_SYNC, p->dets, p->ndets * sizeof *p->dets, &all, cut, err);
-    }
+    for (int i = 0; i < p->evaluators->n && rc >= 0; i++)
+        rc = score(p, p->evaluators->each[i], &m, err);
     if (rc >= 0 && t->opt.rank == 0)
         rc = trainer_report(t, "val", &w, 0, err);
     if (rc >= 0 && t->opt.rank == 0)
-        rc = score(t, all, cut[t->opt.nranks] / sizeof(struct detection), err);
-    free(all);
-    free(cut);
-    free(rows);
+        rc = report_scores(p, &m, err);
+    free(m.row);
     return rc;
 }
 

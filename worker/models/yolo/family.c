@@ -3,6 +3,8 @@
 #include "proto/err.h"
 #include "proto/jobspec.h"
 #include "worker/data/sample/boxes.h"
+#include "worker/eval/coco_eval.h"
+#include "worker/eval/voc_eval.h"
 #include "worker/models/yolo/darknet_cfg.h"
 #include "worker/models/yolo/load.h"
 #include "worker/models/yolo/presets.h"
@@ -75,10 +77,13 @@ static int yolo_open(const struct jobspec *spec, int classes, struct device *dev
     return rc < 0 ? rc : yolov3_new(net, spec, dev, ret_model, err);
 }
 
+static const struct evaluator_ops *const evaluators[] = { &coco_boxes, &voc_boxes, NULL };
+
 const struct model_family yolo_models = { .name = "yolo",
                                           .task = &task_boxes,
                                           .needs = NEEDS_conv | NEEDS_norm | NEEDS_map | NEEDS_pool | NEEDS_resample | NEEDS_reduce |
                                                    NEEDS_optim | NEEDS_yolo,
+                                          .evaluators = evaluators,
                                           .open = yolo_open,
                                           .renames = yolo_renames,
                                           .load = yolo_load };

@@ -1,4 +1,4 @@
-#include "worker/eval/results.h"
+#include "worker/eval/results_file.h"
 
 #include <errno.h>
 #include <inttypes.h>

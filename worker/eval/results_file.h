@@ -1,4 +1,4 @@
-/* worker/eval/results.h - detections as a COCO results file: [{"image_id", "file_name", "category_id", "bbox": [x, y, width, height], "score"}, ...].
+/* worker/eval/results_file.h - detections as a COCO results file: [{"image_id", "file_name", "category_id", "bbox": [x, y, width, height], "score"}, ...].
  * COCO's tools do not look at file_name; it is for whoever has no annotations that tell which picture an id means. */
 #pragma once
 #include <stdbool.h>

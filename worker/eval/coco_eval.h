@@ -1,0 +1,6 @@
+/* worker/eval/coco_eval.h - average precision of boxes as COCO has it: AP, AP50 ... ARl, and "AP50:<class>" of every class. */
+#pragma once
+#include "worker/eval/evaluator.h"
+
+/* A class's name is cut to what the store takes; where two classes would share one all carry their id. */
+extern const struct evaluator_ops coco_boxes;

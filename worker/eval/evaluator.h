@@ -1,0 +1,48 @@
+/* worker/eval/evaluator.h - how results become scores. Every rank adds the results of its pictures, each of which is matched with what is there at
+ * once; records of the matches, never pictures' worth of pixels, go to rank 0, which scores. Which rank saw which picture, and in which order, does
+ * not show. Another measure is another struct evaluator_ops; a family of models lists those of its results (models/registry.h). */
+#pragma once
+#include <stddef.h>
+#include <stdint.h>
+
+#include "worker/eval/metrics.h"
+#include "worker/eval/result.h"
+
+struct err;
+
+/* What there is to be found. Borrowed for the life of an evaluator. */
+struct eval_split {
+    int nimages, nclasses;
+    const int64_t *class_id;       /* [nclasses] */
+    const char *const *class_name; /* [nclasses] */
+    const struct truth *truths;
+    size_t ntruths;
+};
+
+/* An implementation's own struct begins with this one. */
+struct evaluator {
+    const struct evaluator_ops *ops;
+};
+
+struct evaluator_ops {
+    const char *name;
+    int (*open)(const struct eval_split *split, struct evaluator **ret, struct err *err);
+    /* One picture's result, once each. ERR_INPUT where it is none of these, or of another kind than the evaluator takes. */
+    int (*add)(struct evaluator *e, const struct result *r, struct err *err);
+    /* Records of all that was added: plain bytes, borrowed until the next call. */
+    const void *(*pack)(const struct evaluator *e, size_t *ret_bytes);
+    /* The records of all ranks, one after the other; may be put in another order. Appends to *ret. */
+    int (*score)(const struct evaluator *e, void *records, size_t bytes, struct metrics *ret, struct err *err);
+    void (*close)(struct evaluator *e);
+};
+
+/* Several, over one split. */
+struct evaluators {
+    int n;
+    struct evaluator *each[]; /* [n] */
+};
+
+/* list ends with NULL. Caller closes. */
+int evaluators_open(const struct evaluator_ops *const *list, const struct eval_split *split, struct evaluators **ret, struct err *err);
+void evaluators_close(struct evaluators *all);
+int evaluators_add(struct evaluators *all, const struct result *r, struct err *err);

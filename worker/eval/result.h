@@ -1,0 +1,39 @@
+/* worker/eval/result.h - what a model found in one picture, in pixels of that picture: what evaluators score and predict writes. */
+#pragma once
+#include <stdint.h>
+
+#include "worker/eval/detection.h"
+
+enum result_kind {
+    RESULT_BOXES,
+    RESULT_MASKS, /* boxes, and which pixels inside each are the object's */
+    RESULT_DEPTH,
+};
+
+/* The object's pixels inside its box: rows from the top, each begins a byte, bit 7 is the leftmost pixel. */
+struct result_mask {
+    int x, y, w, h;
+    const uint8_t *bits; /* [h][(w + 7) / 8] */
+};
+
+struct err;
+
+struct result_map {
+    int w, h;
+    const float *value; /* [h][w], metres */
+};
+
+/* Belongs to the model that gave it, until it is asked for the next one. */
+struct result {
+    enum result_kind kind;
+    int32_t image;                 /* as detection.image */
+    int n;                         /* objects, best first */
+    const struct detection *boxes; /* [n]; RESULT_BOXES, RESULT_MASKS */
+    union {
+        const struct result_mask *masks; /* [n] */
+        struct result_map depth;
+    };
+};
+
+/* ERR_INPUT where r has no boxes, where a class lies outside 0 .. nclasses - 1, another image is named or a number is not finite. */
+int result_boxes_check(const struct result *r, int nclasses, struct err *err);

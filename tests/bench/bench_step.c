@@ -256,6 +256,7 @@ static void step(struct bench *b)
     const struct tape_hooks hooks = { b, grad_dest, grad_ready, stats_dest, NULL };
     struct shard_batch shard[JOB_MAX_SHARDS];
     const struct batch mb = boxes_batch(shard, b->images, b->truth, b->shards);
+    const struct model_want want = { .raw = b->raw, .images_of_step = b->batch, .shards_of_step = b->shards };
     const struct sgd sgd = { .momentum = 0.9f };
     struct square_sums squares;
     struct err err = { 0 };
@@ -264,7 +265,7 @@ static void step(struct bench *b)
     gradients_begin(b->gradients);
     gradients_wave(b->gradients, 0);
     tape_begin(b->tape, TAPE_TRAIN, b->shards, &hooks);
-    if (b->model->ops->loss(b->model, b->tape, &mb, 1.0f / (float)b->batch, b->raw, &err) < 0 ||
+    if (b->model->ops->forward(b->model, b->tape, &mb, &want, &err) < 0 ||
         tape_backward(b->tape, b->model->params, b->model->nparams, &err) < 0 || gradients_wait(b->gradients, &err) < 0)
         die(&err);
     for (int i = 0; i < b->nitems; i++)

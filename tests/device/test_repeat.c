@@ -184,6 +184,7 @@ static void train(struct run *r, uint64_t ret_hash[2])
     const struct tape_hooks hooks = { r, grad_dest, grad_ready, stats_dest, NULL };
     struct shard_batch shard[SHARDS];
     const struct batch mb = boxes_batch(shard, r->images, r->truth, SHARDS);
+    const struct model_want want = { .raw = r->raw, .images_of_step = BATCH, .shards_of_step = SHARDS };
 
     ret_hash[0] = ret_hash[1] = 0;
     for (int i = 0; i < r->nitems; i++) {
@@ -197,7 +198,7 @@ static void train(struct run *r, uint64_t ret_hash[2])
         gradients_begin(r->gradients);
         gradients_wave(r->gradients, 0);
         tape_begin(r->tape, TAPE_TRAIN, SHARDS, &hooks);
-        OK(r->model->ops->loss(r->model, r->tape, &mb, 1.0f / BATCH, r->raw, &err));
+        OK(r->model->ops->forward(r->model, r->tape, &mb, &want, &err));
         OK(tape_backward(r->tape, r->model->params, r->model->nparams, &err));
         OK(gradients_wait(r->gradients, &err));
         for (int v = 0; v < SHARDS; v++)

@@ -243,12 +243,13 @@ static double step(struct net *n)
     const struct tape_hooks hooks = { n, grad_dest, grad_ready, stats_dest, NULL };
     struct shard_batch shard[MAX_SHARDS];
     const struct batch b = boxes_batch(shard, n->x, n->truth, n->nshards);
+    const struct model_want want = { .raw = n->raw, .images_of_step = BATCH, .shards_of_step = n->nshards };
     double raw[64], record[64], total = 0;
     struct err err = { 0 };
 
     n->dev->ops->set_tier(n->dev, TIER_WORLD);
     tape_begin(n->tape, TAPE_TRAIN, n->nshards, &hooks);
-    if (n->model->ops->loss(n->model, n->tape, &b, 1.0f / BATCH, n->raw, &err) < 0 ||
+    if (n->model->ops->forward(n->model, n->tape, &b, &want, &err) < 0 ||
         tape_backward(n->tape, n->model->params, n->model->nparams, &err) < 0)
         fail_msg("%s", err.msg);
     for (int v = 0; v < n->nshards; v++) {

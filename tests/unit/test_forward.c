@@ -157,14 +157,18 @@ static int net_close(void **state)
 static void forward(struct net *n, int size)
 {
     float *pixels = calloc((size_t)(SHARDS * IMAGES * size * size * 3), sizeof *pixels);
+    const struct box_list none[SHARDS] = { { 0 } };
+    struct shard_batch shard[SHARDS];
+    struct batch batch;
     struct tensor x[SHARDS];
     struct err err;
 
     assert_non_null(pixels);
     for (int s = 0; s < SHARDS; s++)
         x[s] = tensor_f32(pixels + s * IMAGES * size * size * 3, IMAGES, size, size, 3);
+    batch = boxes_batch(shard, x, none, SHARDS);
     tape_begin(n->tape, TAPE_EVAL, SHARDS, NULL);
-    if (n->model->ops->forward(n->model, n->tape, x, &err) < 0)
+    if (n->model->ops->forward(n->model, n->tape, &batch, &(struct model_want){ .results = true }, &err) < 0)
         fail_msg("%s", err.msg);
     free(pixels);
 }
@@ -242,7 +246,7 @@ static void train(struct net *n, double *raw, float *first)
     x = tensor_f32(image, IMAGES, SIZE, SIZE, 3);
     batch = boxes_batch(&shard, &x, &truth, 1);
     tape_begin(n->tape, TAPE_TRAIN, 1, &hooks);
-    if (n->model->ops->loss(n->model, n->tape, &batch, 1.0f, &raw, &err) < 0 ||
+    if (n->model->ops->forward(n->model, n->tape, &batch, &(struct model_want){ .raw = &raw, .images_of_step = 1 }, &err) < 0 ||
         tape_backward(n->tape, n->model->params, n->model->nparams, &err) < 0)
         fail_msg("%s", err.msg);
     if (first) /* written last */

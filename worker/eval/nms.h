@@ -2,7 +2,7 @@
 #pragma once
 #include <stddef.h>
 
-#include "worker/ops/yolo.h"
+#include "worker/ops/candidate.h"
 
 /* Sorts cand by score, highest first (ties: lower slot, then lower class), drops every box whose IoU with a kept box of its class is
  * over iou_thresh, and stops at max_det kept boxes over all classes. Boxes with a score that is not a number are dropped.

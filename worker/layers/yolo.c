@@ -3,6 +3,37 @@
 
 #include <assert.h>
 
+int layer_yolo_rows(const struct tape *t, const struct tensor *images)
+{
+    int n = 0;
+
+    for (int s = 0; s < tape_shards(t); s++)
+        n += tape_mode_of(t) == TAPE_TRAIN ? 1 : images[s].n;
+    return n;
+}
+
+/* Each image as a shard of its own, so that each has its terms. */
+static int loss_of_images(struct tape *t, const struct value *logits, const struct yolo_head *head, const struct box_list *truth,
+                          double *const *terms)
+{
+    struct device *dev = tape_device(t);
+    int n = layer_yolo_rows(t, logits->x), at = 0;
+    struct tensor *x = tape_host(t, (size_t)n * sizeof *x);
+    struct box_list *of = tape_host(t, (size_t)n * sizeof *of);
+
+    for (int s = 0; s < tape_shards(t); s++)
+        for (int i = 0; i < logits->x[s].n; i++, at++) {
+            size_t elements = (size_t)i * (size_t)logits->x[s].h * (size_t)logits->x[s].w * (size_t)logits->x[s].stride;
+
+            x[at] = logits->x[s];
+            x[at].n = 1;
+            x[at].data = (char *)logits->x[s].data + elements * dtype_bytes(logits->x[s].dtype);
+            of[at] = truth[s];
+            of[at].offset += i;
+        }
+    return dev->on->yolo->loss(dev, head, NULL, 0, terms, x, of, n, tape_err(t));
+}
+
 int layer_yolo_loss(struct tape *t, struct value *logits, const struct yolo_head *head, float grad_scale, const struct box_list *truth,
                     double *const *terms)
 {
@@ -14,6 +45,8 @@ int layer_yolo_loss(struct tape *t, struct value *logits, const struct yolo_head
         return tape_status(t, NULL);
     for (int s = 0; s < tape_shards(t); s++)
         assert(logits->x[s].c == head->nanchors * (5 + head->classes) && logits->x[s].n > 0 && !logits->act);
+    if (tape_mode_of(t) == TAPE_EVAL)
+        return tape_fail(t, loss_of_images(t, logits, head, truth, terms), err);
     if (logits->needs_grad && tape_fail(t, tape_grad(t, logits, &beta, err), err) < 0)
         return err->code;
     return tape_fail(

@@ -6,6 +6,10 @@
 #include "proto/err.h"
 #include "worker/core/hash.h"
 #include "worker/core/philox.h"
+#include "worker/data/batch.h"
+
+/* In keys of validation, which no shard of a step has. */
+enum { NO_SHARD = UINT16_MAX };
 
 void model_free(struct model *m)
 {
@@ -61,4 +65,13 @@ int model_init_weights(struct model *m, uint64_t seed, struct err *err)
     for (int i = 0; i < m->nparams && rc >= 0; i++)
         rc = init_param(m, m->params[i], seed, err);
     return rc;
+}
+
+struct philox_key model_key(const struct batch *b, const char *purpose, int shard, int image)
+{
+    const struct shard_batch *s = &b->shard[shard];
+
+    if (b->step == 0)
+        return (struct philox_key){ b->seed, (uint32_t)s->index[image], philox_op(purpose), NO_SHARD, 0 };
+    return (struct philox_key){ b->seed, (uint32_t)(b->step - 1), philox_op(purpose), (uint16_t)s->shard, (uint16_t)image };
 }

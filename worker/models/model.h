@@ -1,10 +1,14 @@
 /* worker/models/model.h - what the trainer knows of a model: parameters, loss terms, and how to compute them.
  * A model is a sequence of layer calls and losses. Two-stage detectors, depth networks with several encoders: another struct model_ops. */
 #pragma once
+#include <stdbool.h>
 #include <stdint.h>
 
 #include "worker/core/canvas.h"
 #include "worker/core/device.h"
+#include "worker/core/philox.h"
+#include "worker/data/augment.h"
+#include "worker/eval/result.h"
 #include "worker/layers/tape.h"
 #include "worker/ops/yolo.h"
 
@@ -24,30 +28,38 @@ struct loss_term {
     enum aggregate aggregate;
 };
 
-struct detect_options {
-    float conf, nms; /* lowest score; IoU of suppression within a class */
-    int max_det;
+/* What forward() is asked for. */
+struct model_want {
+    bool results; /* model_ops.result() may be called afterwards */
+    /* Losses; NULL: none. Rows of [m->raw_terms] doubles of device memory, written: in training one a shard, in TAPE_EVAL one an image, shard after
+     * shard: normalisers are the image's then. */
+    double *const *raw;
+    /* Training: of the whole job. Seeds of the gradients are 1 / images_of_step for losses that are sums over images, 1 / shards_of_step for means over
+     * shards. */
+    int images_of_step, shards_of_step;
+};
+
+/* A picture and where it lies on the canvas. */
+struct model_picture {
+    int32_t index; /* as result.image */
+    int w, h;
+    struct placement place;
 };
 
 struct model_ops {
     const char *name;
-    const struct loss_term *terms;
-    int nterms;
     /* Initial values of p where those that its kind has are not to be: w is [p->count], filled with those. NULL: they all are. */
     void (*init)(const struct model *m, const struct param *p, float *w);
-    /* Forward with losses on the tape, in the tape's mode; arrays and lists of b lie in device memory. raw[shard]: [m->raw_terms] doubles of device memory, written.
-     * The seeds of the gradients are multiplied by grad_scale: 1 / (images of the global batch) where a loss is a sum over images. */
-    int (*loss)(struct model *m, struct tape *t, const struct batch *b, float grad_scale, double *const *raw, struct err *err);
-    /* What loss() left of one shard of `images` images, now in host memory, as [2 * nterms] doubles: numerator and denominator of each
-     * term. Pure. */
+    /* One pass over the batch in the tape's mode, for all that is wanted. Arrays and lists of b lie in device memory; what no loss is wanted of may lack
+     * all that is none of the network's input. */
+    int (*forward)(struct model *m, struct tape *t, const struct batch *b, const struct model_want *want, struct err *err);
+    /* A row of raw, now in host memory, as [2 * nterms] doubles: numerator and denominator of each term, over `images` images. For TERM_RATIO terms the
+     * row may also be the sum of several images' rows. Pure. */
     void (*sum_terms)(const struct model *m, const double *raw, int images, double *ret);
     /* Lets the device make ready what nshards shards of n images of that canvas will need in its tier: a hint of what is coming. */
     int (*plan)(struct model *m, enum tape_mode mode, int n, int nshards, struct canvas canvas, struct err *err);
-    /* Forward only, for prediction. */
-    int (*forward)(struct model *m, struct tape *t, const struct tensor *images, struct err *err);
-    /* Detections of one image of the last loss() or forward(), best first, in pixels of the network input. At most opt->max_det; host
-     * memory. */
-    int (*detect)(struct model *m, int shard, int image, const struct detect_options *opt, struct candidate *ret, int *ret_count,
+    /* What was found in one image of the last forward(), at least `least` sure; NAN: as the job says. *ret is the model's, until the next call. */
+    int (*result)(struct model *m, int shard, int image, const struct model_picture *picture, double least, struct result *ret,
                   struct err *err);
     void (*free)(struct model *m);
 };
@@ -61,7 +73,9 @@ struct model {
     const struct param_group *groups; /* by param.group */
     struct norm *norms;               /* normalisations with trainable statistics, by norm.index */
     int nnorms;
-    size_t raw_terms;     /* doubles of a shard that loss() writes */
+    const struct loss_term *terms; /* [nterms]; may depend on the job. Outlive the model */
+    int nterms;
+    size_t raw_terms;     /* doubles of a row of raw */
     struct canvas canvas; /* nominal network input: of validation and prediction */
     int grain;            /* input sides must be multiples of it */
     char loaded[400];     /* what came from model.init and what did not, in a sentence; "" without */
@@ -70,3 +84,6 @@ struct model {
 /* Initial weights of every parameter, which depend on (seed, name) alone. */
 int model_init_weights(struct model *m, uint64_t seed, struct err *err);
 void model_free(struct model *m);
+/* The key of image `image` of local shard `shard` for one purpose ("rcnn.sample"): of (seed, step, shard, image) in training, of (seed, place in the
+ * data set) in validation. */
+struct philox_key model_key(const struct batch *b, const char *purpose, int shard, int image);

@@ -1,6 +1,7 @@
 /* worker/ops/yolo.h - the heads of YOLOv3: losses with their gradients, and candidate boxes. */
 #pragma once
 #include "worker/core/device.h"
+#include "worker/ops/candidate.h"
 #include "worker/ops/family.h"
 
 /* One YOLO head; see specs yolov3 section 4. All lengths in pixels of the network input. */
@@ -38,14 +39,6 @@ enum yolo_term {
     YOLO_RECALL75,
     YOLO_SUM_OBJ_POS,
     YOLO_TERMS
-};
-
-/* One candidate box of the decoder: network-input pixels, corner form. */
-struct candidate {
-    float x1, y1, x2, y2;
-    float score; /* objectness * class probability */
-    int32_t cls;
-    int32_t slot; /* head by head, then anchor, row, column: breaks ties */
 };
 
 /* clang-format off */

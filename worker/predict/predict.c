@@ -13,6 +13,7 @@
 #include "worker/core/arena.h"
 #include "worker/layers/tape.h"
 #include "worker/data/augment.h"
+#include "worker/data/sample/task.h"
 #include "worker/data/image.h"
 #include "worker/data/whole_file.h"
 #include "worker/backend/devices.h"
@@ -21,6 +22,7 @@
 #include "worker/models/registry.h"
 #include "worker/models/weights.h"
 #include "worker/predict/outputs.h"
+#include "worker/models/pass.h"
 #include "worker/checkpoint/ckpt.h"
 
 enum { PATH_BYTES = 4096 + 64, SMALL_SIDE = 320 };
@@ -45,7 +47,8 @@ struct predictor {
     struct outputs *outputs;
     float *input, *scratch; /* [canvas.h][canvas.w][3]; render()'s, grows */
     size_t scratch_floats;
-    struct candidate *found;
+    float *x; /* the same in device memory */
+    struct pass *pass;
     struct detection *dets; /* of all images */
     size_t ndets, room;
 };
@@ -212,16 +215,19 @@ static int predictor_open(struct predictor *p, char *const *images, int nimages,
     p->tape = p->arena ? tape_new(p->dev, p->arena, p->model->nparams) : NULL;
     p->decoder = decoder_new();
     p->input = calloc((size_t)p->model->canvas.h * (size_t)p->model->canvas.w * 3, sizeof *p->input);
-    p->found = calloc((size_t)p->spec->val_max_det, sizeof *p->found);
-    if (!p->tape || !p->decoder || !p->input || !p->found)
+    p->x = p->dev->ops->alloc(p->dev, (size_t)p->model->canvas.h * (size_t)p->model->canvas.w * 3 * sizeof *p->x);
+    if (!p->tape || !p->decoder || !p->input || !p->x)
         return err_set(err, ERR_DEVICE, "out of memory");
-    return outputs_open(p->opt->out_dir, images, nimages, &p->outputs, err);
+    rc = pass_open(&(struct pass_options){ p->model, p->tape, 1, .results = true }, &p->pass, err);
+    return rc < 0 ? rc : outputs_open(p->opt->out_dir, images, nimages, &p->outputs, err);
 }
 
 static void predictor_close(struct predictor *p)
 {
     free(p->dets);
-    free(p->found);
+    pass_close(p->pass);
+    if (p->x)
+        p->dev->ops->free(p->dev, p->x);
     free(p->input);
     free(p->scratch);
     free(p->classes.id);
@@ -242,8 +248,9 @@ static void predictor_close(struct predictor *p)
 static int run_network(struct predictor *p, const struct placement *place, const struct image *img, struct err *err)
 {
     size_t floats = render_scratch(img->w, place->canvas);
-    struct tensor x;
-    float *mem;
+    const struct batch_form *form = p->model->family->task->form;
+    const int32_t index = 0;
+    struct shard_batch shard = { .n = 1, .canvas = place->canvas, .index = &index };
     int rc;
 
     if (floats > p->scratch_floats) {
@@ -254,20 +261,20 @@ static int run_network(struct predictor *p, const struct placement *place, const
             return err_set(err, ERR_DEVICE, "out of memory");
     }
     render(place, img->rgb, img->w, img->h, p->input, p->scratch);
-    tape_begin(p->tape, TAPE_EVAL, 1, NULL);
-    x = tensor_f32(NULL, 1, place->canvas.h, place->canvas.w, 3);
-    mem = tape_device_mem(p->tape, tensor_count(&x) * sizeof *mem, "image");
-    if (!mem)
-        return tape_status(p->tape, err);
-    x.data = mem;
-    rc = p->dev->ops->upload(p->dev, mem, p->input, tensor_count(&x) * sizeof *mem, err);
-    return rc < 0 ? rc : p->model->ops->forward(p->model, p->tape, &x, err);
+    rc = p->dev->ops->upload(p->dev, p->x, p->input, (size_t)place->canvas.h * (size_t)place->canvas.w * 3 * sizeof *p->x, err);
+    shard.array[batch_array_of(form, "image")] = p->x;
+    return rc < 0 ? rc : pass_run(p->pass, &(struct batch){ .form = form, .nshards = 1, .shard = &shard }, err);
 }
 
-static int collect(struct predictor *p, int index, const struct placement *place, const struct image *img, int n, struct err *err)
+/* Of one image, behind those of the images before. */
+static int collect(struct predictor *p, const struct result *r, struct err *err)
 {
-    if (p->ndets + (size_t)n > p->room) {
-        size_t room = (p->ndets + (size_t)n) * 2;
+    size_t n = (size_t)r->n;
+
+    if (r->kind != RESULT_BOXES)
+        return err_set(err, ERR_UNSUPPORTED, "preset '%s': only boxes can be drawn", p->spec->model_preset);
+    if (p->ndets + n > p->room) {
+        size_t room = (p->ndets + n) * 2;
         struct detection *more = realloc(p->dets, room * sizeof *more);
 
         if (!more)
@@ -275,14 +282,8 @@ static int collect(struct predictor *p, int index, const struct placement *place
         p->dets = more;
         p->room = room;
     }
-    for (int i = 0; i < n; i++) {
-        const struct candidate *c = &p->found[i];
-        const float corners[4] = { c->x1, c->y1, c->x2, c->y2 };
-        struct detection *d = &p->dets[p->ndets++];
-
-        *d = (struct detection){ index, c->cls, c->slot, (double)c->score, { 0 } };
-        unplace_box(place, img->w, img->h, corners, d->box);
-    }
+    for (size_t i = 0; i < n; i++)
+        p->dets[p->ndets++] = r->boxes[i];
     return 0;
 }
 
@@ -316,12 +317,12 @@ static int write_drawn(struct predictor *p, const char *path, const struct image
 /* *ret_bad: the picture itself is at fault. */
 static int predict_image(struct predictor *p, const char *path, int index, bool *ret_bad, struct err *err)
 {
-    struct detect_options opt = { (float)p->opt->conf, (float)p->spec->val_nms, (int)p->spec->val_max_det };
     size_t first = p->ndets;
     const char *drawn;
     struct placement place;
+    struct result found;
     struct image img;
-    int n = 0, rc = image_read(p->decoder, path, &img, err);
+    int rc = image_read(p->decoder, path, &img, err);
 
     *ret_bad = rc < 0 && file_at_fault(rc);
     if (rc < 0)
@@ -329,15 +330,15 @@ static int predict_image(struct predictor *p, const char *path, int index, bool 
     place = place_letterbox(img.w, img.h, p->model->canvas);
     rc = run_network(p, &place, &img, err);
     if (rc >= 0)
-        rc = p->model->ops->detect(p->model, 0, 0, &opt, p->found, &n, err);
+        rc = pass_result(p->pass, 0, index, img.w, img.h, p->opt->conf, &found, err);
     if (rc >= 0)
-        rc = collect(p, index, &place, &img, n, err);
+        rc = collect(p, &found, err);
     if (rc >= 0)
         rc = outputs_picture(p->outputs, path, &drawn, err);
     if (rc >= 0)
-        rc = write_drawn(p, drawn, &img, p->dets + first, (size_t)n, err);
+        rc = write_drawn(p, drawn, &img, p->dets + first, (size_t)found.n, err);
     if (rc >= 0)
-        fprintf(p->out, "%s: %d objects -> %s\n", path, n, drawn);
+        fprintf(p->out, "%s: %d objects -> %s\n", path, found.n, drawn);
     return rc;
 }
 

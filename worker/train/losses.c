@@ -29,7 +29,7 @@ int losses_open(const struct losses_options *opt, struct losses **ret_losses, st
     const struct gather_options o = { .comm = opt->comm,
                                       .nrecords = opt->shards,
                                       .buffers = 2,
-                                      .record_bytes = 2 * (size_t)opt->model->ops->nterms * sizeof(double),
+                                      .record_bytes = 2 * (size_t)opt->model->nterms * sizeof(double),
                                       .head_bytes = opt->head_bytes };
     struct device *dev = opt->dev;
     struct losses *l = calloc(1, sizeof *l);
@@ -105,7 +105,7 @@ int losses_take(struct losses *l, struct err *err)
         double *record = gather_record(l->gather, v);
 
         m->ops->sum_terms(m, l->host + (size_t)(v - l->mine.lo) * m->raw_terms, l->opt.images, record);
-        window_record(m->ops->terms, m->ops->nterms, record);
+        window_record(m->terms, m->nterms, record);
     }
     return rc;
 }
@@ -118,7 +118,7 @@ int losses_gather(struct losses *l, struct err *err)
 int losses_nonfinite(const struct losses *l, int *ret_term)
 {
     for (int v = 0; v < l->opt.shards; v++) {
-        *ret_term = window_nonfinite(gather_read(l->gather, v), l->opt.model->ops->nterms);
+        *ret_term = window_nonfinite(gather_read(l->gather, v), l->opt.model->nterms);
         if (*ret_term >= 0)
             return v;
     }
@@ -130,5 +130,5 @@ void losses_sum(const struct losses *l, double *ret_sums)
     const double *rows[JOB_MAX_SHARDS];
 
     gather_rows(l->gather, 0, rows);
-    window_sum(l->opt.model->ops->nterms, rows, l->opt.shards, ret_sums);
+    window_sum(l->opt.model->nterms, rows, l->opt.shards, ret_sums);
 }

@@ -126,7 +126,7 @@ int trainer_open(struct trainer *t, const struct jobspec *spec, const struct tra
         rc = open_model(t, err);
     if (rc < 0)
         return rc;
-    window_reset(&t->window, t->model->ops->nterms);
+    window_reset(&t->window, t->model->nterms);
     progress_phase(t->machine.progress, PHASE_LOAD);
     rc = open_identity(t, err);
     if (rc >= 0)

@@ -82,6 +82,9 @@ static int run_wave(struct trainer *t, const struct batch *b, struct err *err)
     struct tape_hooks hooks = { &w, grad_dest, grad_ready, stats_dest, merge };
     struct model *m = t->model;
     double *raw[JOB_MAX_SHARDS];
+    const struct model_want want = { .raw = raw,
+                                     .images_of_step = (int)t->spec->train_batch,
+                                     .shards_of_step = (int)t->spec->train_shards };
     int rc;
 
     tape_begin(t->tape, TAPE_TRAIN, b->nshards, &hooks);
@@ -89,7 +92,7 @@ static int run_wave(struct trainer *t, const struct batch *b, struct err *err)
     for (int s = 0; s < b->nshards; s++)
         raw[s] = losses_raw(t->losses, b->shard[s].shard);
     progress_phase(t->machine.progress, PHASE_FORWARD);
-    rc = m->ops->loss(m, t->tape, b, 1.0f / (float)t->spec->train_batch, raw, err);
+    rc = m->ops->forward(m, t->tape, b, &want, err);
     if (rc < 0)
         return rc;
     for (int i = 0; i < m->nnorms; i++)
@@ -139,7 +142,7 @@ static int nonfinite(struct trainer *t, int shard, int term, struct err *err)
     }
     sampler_free(sampler);
     return err_set(err, ERR_NONFINITE, "step %lld: loss term '%s' of shard %d is not finite (learning rate %g; images %s)",
-                   (long long)t->step, t->model->ops->terms[term].name, shard, (double)schedule_lr(t->spec, t->step), text);
+                   (long long)t->step, t->model->terms[term].name, shard, (double)schedule_lr(t->spec, t->step), text);
 }
 
 static int check_finite(struct trainer *t, struct err *err)
@@ -324,7 +327,7 @@ int trainer_report(struct trainer *t, const char *split, const struct window *w,
                                 terms };
 
     for (int k = 0; k < w->nterms; k++)
-        terms[k] = (struct report_term){ t->model->ops->terms[k].name, w->sum[2 * k], w->sum[2 * k + 1] };
+        terms[k] = (struct report_term){ t->model->terms[k].name, w->sum[2 * k], w->sum[2 * k + 1] };
     return report_loss(t->machine.report, &loss, err);
 }
 
@@ -335,7 +338,7 @@ int trainer_log(struct trainer *t, struct err *err)
     t->images_per_s = (double)(t->window.images - t->window_resumed) / ((double)(now_ns() - t->window_ns) * 1e-9);
     if (t->opt.rank == 0)
         rc = trainer_report(t, "train", &t->window, t->images_per_s, err);
-    window_reset(&t->window, t->model->ops->nterms);
+    window_reset(&t->window, t->model->nterms);
     t->window_ns = 0;
     return rc;
 }

@@ -9,12 +9,12 @@
 #include "worker/comm/gather.h"
 #include "worker/core/shards.h"
 #include "worker/layers/tape.h"
-#include "worker/data/augment.h"
 #include "worker/data/loader.h"
 #include "worker/eval/evaluator.h"
 #include "worker/models/registry.h"
 #include "worker/optim/ema.h"
 #include "worker/optim/optimizer.h"
+#include "worker/models/pass.h"
 #include "worker/train/feed.h"
 #include "worker/report/progress.h"
 #include "worker/train/losses.h"
@@ -28,15 +28,13 @@ struct answers {
     const char **class_names;
 };
 
-/* What a pass collects. */
-struct pass {
+/* What a validation works with. */
+struct validation {
     struct trainer *t;
     int nshards;
     struct answers answers;
     struct evaluators *evaluators;
-    struct candidate *found; /* [max_det] */
-    struct detection *dets;  /* [max_det], of one image */
-    double *raw;             /* [model->raw_terms], what the losses of a shard leave */
+    struct pass *pass;
 };
 
 static int answers_open(struct answers *s, const struct dataset *d, struct err *err)
@@ -69,99 +67,71 @@ static void answers_close(struct answers *s)
     free(s->class_names);
 }
 
-static int pass_open(struct pass *p, struct trainer *t, struct err *err)
+static int validation_open(struct validation *v, struct trainer *t, struct err *err)
 {
     struct gather_options losses = { .comm = t->machine.comm, .deal = GATHER_TURNS, .buffers = 1 };
+    struct pass_options pass = { t->model, t->tape, (int)t->spec->val_batch, true, true };
     int rc;
 
-    memset(p, 0, sizeof *p);
-    p->t = t;
-    p->nshards = val_shards(t->val.set->nimages, (int)t->spec->val_batch);
-    p->found = calloc((size_t)t->spec->val_max_det, sizeof *p->found);
-    p->dets = calloc((size_t)t->spec->val_max_det, sizeof *p->dets);
-    p->raw = calloc(t->model->raw_terms, sizeof *p->raw);
-    if (!p->found || !p->dets || !p->raw)
-        return err_set(err, ERR_DEVICE, "out of memory: validation");
-    rc = answers_open(&p->answers, t->val.set, err);
+    memset(v, 0, sizeof *v);
+    v->t = t;
+    v->nshards = val_shards(t->val.set->nimages, (int)t->spec->val_batch);
+    rc = answers_open(&v->answers, t->val.set, err);
     if (rc >= 0)
-        rc = evaluators_open(t->model->family->evaluators, &p->answers.eval, &p->evaluators, err);
+        rc = evaluators_open(t->model->family->evaluators, &v->answers.eval, &v->evaluators, err);
+    if (rc >= 0)
+        rc = pass_open(&pass, &v->pass, err);
     if (rc < 0 || t->val_losses)
         return rc;
-    losses.nrecords = p->nshards;
-    losses.record_bytes = 2 * (size_t)t->model->ops->nterms * sizeof(double);
+    losses.nrecords = v->nshards;
+    losses.record_bytes = 2 * (size_t)t->model->nterms * sizeof(double);
     return gather_open(&losses, &t->val_losses, err);
 }
 
-static void pass_close(struct pass *p)
+static void validation_close(struct validation *v)
 {
-    evaluators_close(p->evaluators);
-    answers_close(&p->answers);
-    free(p->found);
-    free(p->dets);
-    free(p->raw);
+    evaluators_close(v->evaluators);
+    answers_close(&v->answers);
+    pass_close(v->pass);
 }
 
-/* Of one image, in its own pixels. */
-static int add_result(struct pass *p, int image, int n, const struct placement *place, struct err *err)
+static int add_results(struct validation *v, const struct shard_batch *b, struct err *err)
 {
-    const struct dataset_image *img = &p->t->val.set->images[image];
-    const struct result r = { .kind = RESULT_BOXES, .image = image, .n = n, .boxes = p->dets };
-
-    for (int k = 0; k < n; k++) {
-        const struct candidate *c = &p->found[k];
-        const float corners[4] = { c->x1, c->y1, c->x2, c->y2 };
-
-        p->dets[k] = (struct detection){ .image = image, .cls = c->cls, .slot = c->slot, .score = (double)c->score };
-        unplace_box(place, img->w, img->h, corners, p->dets[k].box);
-    }
-    return evaluators_add(p->evaluators, &r, err);
-}
-
-static int detect(struct pass *p, const struct shard_batch *b, struct err *err)
-{
-    const struct jobspec *s = p->t->spec;
-    const struct detect_options opt = { (float)s->val_conf, (float)s->val_nms, (int)s->val_max_det };
     int rc = 0;
 
     for (int i = 0; i < b->n && rc >= 0; i++) {
-        const struct dataset_image *img = &p->t->val.set->images[b->index[i]];
-        struct placement place = place_letterbox(img->w, img->h, b->canvas);
-        int n = 0;
+        const struct dataset_image *img = &v->t->val.set->images[b->index[i]];
+        struct result r;
 
-        rc = p->t->model->ops->detect(p->t->model, 0, i, &opt, p->found, &n, err);
+        rc = pass_result(v->pass, i, b->index[i], img->w, img->h, NAN, &r, err);
         if (rc >= 0)
-            rc = add_result(p, b->index[i], n, &place, err);
+            rc = evaluators_add(v->evaluators, &r, err);
     }
     return rc;
 }
 
-static int one_shard(struct pass *p, const struct batch *b, struct err *err)
+static int one_shard(struct validation *v, const struct batch *b, struct err *err)
 {
-    struct trainer *t = p->t;
-    const struct model_ops *ops = t->model->ops;
-    double *record = gather_record(t->val_losses, b->shard[0].shard);
-    double *raw = losses_raw(t->losses, t->course.mine.lo);
+    struct trainer *t = v->t;
+    const struct shard_batch *shard = &b->shard[0];
+    double *record = gather_record(t->val_losses, shard->shard);
     int term, rc;
 
-    tape_begin(t->tape, TAPE_EVAL, 1, NULL);
-    rc = ops->loss(t->model, t->tape, b, 1, &raw, err);
-    if (rc >= 0)
-        rc = t->machine.dev->ops->download(t->machine.dev, p->raw, raw, t->model->raw_terms * sizeof *raw, err);
+    rc = pass_run(v->pass, b, err);
     if (rc < 0)
         return rc;
-    ops->sum_terms(t->model, p->raw, b->shard[0].n, record);
-    window_record(ops->terms, ops->nterms, record);
-    term = window_nonfinite(record, ops->nterms);
+    pass_losses(v->pass, record);
+    term = window_nonfinite(record, t->model->nterms);
     if (term >= 0)
         return err_set(err, ERR_NONFINITE, "validation after step %lld: loss term '%s' is not finite on %d images from '%s' on",
-                       (long long)t->step, ops->terms[term].name, b->shard[0].n, t->val.set->images[b->shard[0].index[0]].file);
-    return detect(p, &b->shard[0], err);
+                       (long long)t->step, t->model->terms[term].name, shard->n, t->val.set->images[shard->index[0]].file);
+    return add_results(v, shard, err);
 }
 
-static int all_shards(struct pass *p, struct err *err)
+static int all_shards(struct validation *v, struct err *err)
 {
-    struct trainer *t = p->t;
-    int mine = val_shards_of_rank(p->nshards, t->opt.rank, t->opt.nranks), rc = 0;
+    struct trainer *t = v->t;
+    int mine = val_shards_of_rank(v->nshards, t->opt.rank, t->opt.nranks), rc = 0;
 
     feed_rewind(t->val.feed);
     for (int k = 0; rc >= 0; k++) {
@@ -172,7 +142,7 @@ static int all_shards(struct pass *p, struct err *err)
         if (rc == LOADER_END)
             return 0;
         if (rc >= 0)
-            rc = one_shard(p, &b, err);
+            rc = one_shard(v, &b, err);
     }
     return rc;
 }
@@ -180,24 +150,24 @@ static int all_shards(struct pass *p, struct err *err)
 /* ---- the end of a pass ---- */
 
 /* Sums over all shards, in the order of the split. */
-static int sum_losses(struct pass *p, struct window *ret, struct err *err)
+static int sum_losses(struct validation *v, struct window *ret, struct err *err)
 {
-    const double **rows = calloc((size_t)p->nshards, sizeof *rows);
-    int rc = rows ? gather_all(p->t->val_losses, err) : err_set(err, ERR_DEVICE, "out of memory: losses");
+    const double **rows = calloc((size_t)v->nshards, sizeof *rows);
+    int rc = rows ? gather_all(v->t->val_losses, err) : err_set(err, ERR_DEVICE, "out of memory: losses");
 
     if (rc >= 0) {
-        gather_rows(p->t->val_losses, 0, rows);
-        window_reset(ret, p->t->model->ops->nterms);
-        window_sum(ret->nterms, rows, p->nshards, ret->sum);
+        gather_rows(v->t->val_losses, 0, rows);
+        window_reset(ret, v->t->model->nterms);
+        window_sum(ret->nterms, rows, v->nshards, ret->sum);
     }
     free(rows);
     return rc;
 }
 
 /* Rank 0 has the records of all ranks scored. */
-static int score(struct pass *p, struct evaluator *e, struct metrics *m, struct err *err)
+static int score(struct validation *v, struct evaluator *e, struct metrics *m, struct err *err)
 {
-    struct trainer *t = p->t;
+    struct trainer *t = v->t;
     size_t *cut = calloc((size_t)t->opt.nranks + 1, sizeof *cut), bytes;
     const void *mine = e->ops->pack(e, &bytes);
     void *all = NULL;
@@ -210,7 +180,7 @@ static int score(struct pass *p, struct evaluator *e, struct metrics *m, struct 
     return rc;
 }
 
-static int report_scores(struct pass *p, const struct metrics *m, struct err *err)
+static int report_scores(struct validation *v, const struct metrics *m, struct err *err)
 {
     struct report_metric *rows = calloc((size_t)m->n + 1, sizeof *rows);
     int rc = rows ? 0 : err_set(err, ERR_DEVICE, "out of memory: scores");
@@ -218,46 +188,46 @@ static int report_scores(struct pass *p, const struct metrics *m, struct err *er
     for (int i = 0; i < m->n && rows; i++)
         rows[i] = (struct report_metric){ m->row[i].name, m->row[i].value };
     if (rc >= 0)
-        rc = report_eval(p->t->machine.report, p->t->step, m->n, rows, err);
+        rc = report_eval(v->t->machine.report, v->t->step, m->n, rows, err);
     free(rows);
     return rc;
 }
 
-static int finish(struct pass *p, struct err *err)
+static int finish(struct validation *v, struct err *err)
 {
-    struct trainer *t = p->t;
+    struct trainer *t = v->t;
     struct metrics m = { 0 };
     struct window w;
-    int rc = sum_losses(p, &w, err);
+    int rc = sum_losses(v, &w, err);
 
     if (rc >= 0)
         t->val_loss = window_value(&w, 0);
-    for (int i = 0; i < p->evaluators->n && rc >= 0; i++)
-        rc = score(p, p->evaluators->each[i], &m, err);
+    for (int i = 0; i < v->evaluators->n && rc >= 0; i++)
+        rc = score(v, v->evaluators->each[i], &m, err);
     if (rc >= 0 && t->opt.rank == 0)
         rc = trainer_report(t, "val", &w, 0, err);
     if (rc >= 0 && t->opt.rank == 0)
-        rc = report_scores(p, &m, err);
+        rc = report_scores(v, &m, err);
     free(m.row);
     return rc;
 }
 
 int trainer_validate(struct trainer *t, struct err *err)
 {
-    struct pass p;
+    struct validation v;
     int rc;
 
     if (t->val_step == t->step)
         return 0;
     progress_phase(t->machine.progress, PHASE_VALIDATE);
-    rc = pass_open(&p, t, err);
+    rc = validation_open(&v, t, err);
     ema_swap(optimizer_ema(t->optimizer));
     if (rc >= 0)
-        rc = all_shards(&p, err);
+        rc = all_shards(&v, err);
     ema_swap(optimizer_ema(t->optimizer));
     if (rc >= 0)
-        rc = finish(&p, err);
-    pass_close(&p);
+        rc = finish(&v, err);
+    validation_close(&v);
     t->val_step = t->step;
     if (rc >= 0 && t->val_loss < t->best) {
         t->best = t->val_loss;

@@ -29,7 +29,10 @@ struct yolov3 {
     struct yolo_head *heads;  /* [nheads] */
     double obj_prior;
     struct candidate *candidates;
-    int room;                   /* of candidates */
+    int room;        /* of candidates */
+    float conf, nms; /* lowest score; IoU of suppression within a class */
+    int max_det;
+    struct detection *dets;     /* [max_det], of the last result */
     int image, truth, cls, box; /* places of these in a batch */
 };
 
@@ -72,6 +75,7 @@ static void yolov3_free(struct model *m)
     free(y->logits);
     free(y->heads);
     free(y->candidates);
+    free(y->dets);
     free(y);
 }
 
@@ -156,7 +160,7 @@ static void drop_read(struct yolov3 *y, struct tape *t, int i)
     }
 }
 
-static int forward(struct yolov3 *y, struct tape *t, const struct tensor *images, struct err *err)
+static int network(struct yolov3 *y, struct tape *t, const struct tensor *images, struct err *err)
 {
     struct value *image = tape_input(t, images);
     int head = 0;
@@ -174,11 +178,6 @@ static int forward(struct yolov3 *y, struct tape *t, const struct tensor *images
     return tape_status(t, err);
 }
 
-static int yolov3_forward(struct model *m, struct tape *t, const struct tensor *images, struct err *err)
-{
-    return forward(self(m), t, images, err);
-}
-
 /* ---- losses ---- */
 
 static void yolov3_sum_terms(const struct model *m, const double *raw, int images, double *ret)
@@ -194,30 +193,39 @@ static void yolov3_sum_terms(const struct model *m, const double *raw, int image
         }
 }
 
-static int yolov3_loss(struct model *m, struct tape *t, const struct batch *b, float grad_scale, double *const *raw, struct err *err)
+/* terms of head h stand in each row behind those of the head before. */
+static int losses(struct yolov3 *y, struct tape *t, const struct batch *b, const struct model_want *want, struct err *err)
 {
-    struct yolov3 *y = self(m);
-    double *terms[MAX_LOCAL_SHARDS];
-    struct tensor images[MAX_LOCAL_SHARDS];
+    float scale = tape_mode_of(t) == TAPE_TRAIN ? 1.0f / (float)want->images_of_step : 1;
+    int nrows = layer_yolo_rows(t, y->logits), head = 0, rc = 0;
+    double **terms = tape_host(t, (size_t)nrows * sizeof *terms);
     struct box_list truth[MAX_LOCAL_SHARDS];
-    int head = 0, rc;
 
     for (int s = 0; s < b->nshards; s++) {
         const struct shard_batch *shard = &b->shard[s];
 
-        images[s] = batch_tensor(b->form, shard, y->image);
         truth[s] = (struct box_list){ shard->offset[y->truth], shard->array[y->cls], shard->array[y->box], shard->rows[y->truth] };
     }
-    rc = forward(y, t, images, err);
-
     for (int i = 0; i < y->net->nlayers && rc >= 0; i++) {
         if (y->net->layers[i].type != DARKNET_YOLO)
             continue;
-        for (int s = 0; s < tape_shards(t); s++)
-            terms[s] = raw[s] + (size_t)head * YOLO_TERMS;
-        rc = layer_yolo_loss(t, y->out[i], &y->heads[head++], grad_scale, truth, terms);
+        for (int r = 0; r < nrows; r++)
+            terms[r] = want->raw[r] + (size_t)head * YOLO_TERMS;
+        rc = layer_yolo_loss(t, y->out[i], &y->heads[head++], scale, truth, terms);
     }
     return tape_status(t, err);
+}
+
+static int yolov3_forward(struct model *m, struct tape *t, const struct batch *b, const struct model_want *want, struct err *err)
+{
+    struct yolov3 *y = self(m);
+    struct tensor images[MAX_LOCAL_SHARDS];
+    int rc;
+
+    for (int s = 0; s < b->nshards; s++)
+        images[s] = batch_tensor(b->form, &b->shard[s], y->image);
+    rc = network(y, t, images, err);
+    return rc >= 0 && want->raw ? losses(y, t, b, want, err) : rc;
 }
 
 /* Whose value the output of a layer is: routes of one source and heads hand on what they read. */
@@ -317,17 +325,23 @@ static int decode(struct yolov3 *y, int shard, int image, float conf, int *ret_c
     return 0;
 }
 
-static int yolov3_detect(struct model *m, int shard, int image, const struct detect_options *opt, struct candidate *ret, int *ret_count,
+static int yolov3_result(struct model *m, int shard, int image, const struct model_picture *picture, double least, struct result *ret,
                          struct err *err)
 {
     struct yolov3 *y = self(m);
-    int n = 0, rc = decode(y, shard, image, opt->conf, &n, err);
+    int n = 0, rc = decode(y, shard, image, isnan(least) ? y->conf : (float)least, &n, err);
 
     if (rc < 0)
         return rc;
-    n = (int)nms(y->candidates, (size_t)n, opt->nms, opt->max_det);
-    memcpy(ret, y->candidates, (size_t)n * sizeof *ret);
-    *ret_count = n;
+    n = (int)nms(y->candidates, (size_t)n, y->nms, y->max_det);
+    for (int k = 0; k < n; k++) {
+        const struct candidate *c = &y->candidates[k];
+        const float corners[4] = { c->x1, c->y1, c->x2, c->y2 };
+
+        y->dets[k] = (struct detection){ .image = picture->index, .cls = c->cls, .slot = c->slot, .score = (double)c->score };
+        unplace_box(&picture->place, picture->w, picture->h, corners, y->dets[k].box);
+    }
+    *ret = (struct result){ .kind = RESULT_BOXES, .image = picture->index, .n = n, .boxes = y->dets };
     return 0;
 }
 
@@ -353,13 +367,10 @@ static void yolov3_init(const struct model *m, const struct param *p, float *w)
 
 static const struct model_ops yolov3_ops = { .name = "yolov3",
                                              .init = yolov3_init,
-                                             .terms = yolo_terms,
-                                             .nterms = NTERMS,
-                                             .loss = yolov3_loss,
                                              .sum_terms = yolov3_sum_terms,
                                              .plan = yolov3_plan,
                                              .forward = yolov3_forward,
-                                             .detect = yolov3_detect,
+                                             .result = yolov3_result,
                                              .free = yolov3_free };
 
 /* ---- building ---- */
@@ -477,9 +488,10 @@ static int allocate(struct yolov3 *y, struct err *err)
     y->heads = calloc(heads, sizeof *y->heads);
     y->room = CANDIDATES;
     y->candidates = calloc(CANDIDATES, sizeof *y->candidates);
+    y->dets = calloc((size_t)y->max_det, sizeof *y->dets);
     y->base.params = calloc(n * 5, sizeof *y->base.params);
     y->base.norms = calloc(n, sizeof *y->base.norms);
-    if (!y->conv || !y->norm_of || !y->last_reader || !y->out || !y->logits || !y->heads || !y->candidates || !y->base.params ||
+    if (!y->conv || !y->norm_of || !y->last_reader || !y->out || !y->logits || !y->heads || !y->candidates || !y->dets || !y->base.params ||
         !y->base.norms)
         return err_set(err, ERR_DEVICE, "out of memory");
     return 0;
@@ -506,6 +518,11 @@ int yolov3_new(struct darknet_net *net, const struct jobspec *spec, struct devic
     y->base.raw_terms = (size_t)net->nheads * YOLO_TERMS;
     y->net = net;
     y->obj_prior = spec->model_obj_prior;
+    y->conf = (float)spec->val_conf;
+    y->nms = (float)spec->val_nms;
+    y->max_det = (int)spec->val_max_det;
+    y->base.terms = yolo_terms;
+    y->base.nterms = NTERMS;
     rc = net->nheads ? allocate(y, err) : err_set(err, ERR_INPUT, "%s: no [yolo] section, nothing to train", net->name);
     for (int i = 0; i < net->nlayers && rc >= 0; i++) {
         y->norm_of[i] = -1;

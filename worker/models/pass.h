@@ -1,0 +1,29 @@
+/* worker/models/pass.h - a model looks at pictures: a batch goes in, its losses and its results, in the pictures' own pixels, come out. Validation and
+ * predict share it. */
+#pragma once
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "worker/models/model.h"
+
+struct batch;
+struct err;
+struct pass;
+
+struct pass_options {
+    struct model *model;
+    struct tape *tape;
+    int images; /* of a batch, at most */
+    bool losses, results;
+};
+
+/* Model and tape stay the caller's and outlive the pass. Caller closes. */
+int pass_open(const struct pass_options *opt, struct pass **ret, struct err *err);
+void pass_close(struct pass *p);
+/* One shard of pictures, in evaluation mode. What was there before is gone. */
+int pass_run(struct pass *p, const struct batch *b, struct err *err);
+/* Where losses are wanted: [2 * model->nterms], numerator and denominator of each term over the images of the batch: of a TERM_MEAN term the sum of the images'
+ * quotients, over their number. */
+void pass_losses(const struct pass *p, double *ret);
+/* Where results are: of image i of the batch, a letterboxed picture of w x h pixels that *ret shall call `index`; `least` as in model.h. */
+int pass_result(struct pass *p, int i, int32_t index, int w, int h, double least, struct result *ret, struct err *err);

@@ -90,7 +90,7 @@ static json_t *property(const struct job_key *k)
     char text[256];
 
     snprintf(text, sizeof text, "%s%s%s%s%s%s%s", k->help, *k->unit ? " [" : "", k->unit, *k->unit ? "]" : "",
-             *k->families ? " (only " : "", k->families, *k->families ? ")" : "");
+             *k->families ? " (only of the family " : "", k->families, *k->families ? ")" : "");
     if (*text)
         json_object_set_new(out, "description", json_string(text[0] == ' ' ? text + 1 : text));
     if (strcmp(k->def, "-") != 0)
@@ -200,7 +200,7 @@ int jobspec_write_help(FILE *out)
 
         describe_values(k, values, sizeof values);
         fprintf(out, "%-26s %s%s%s; %s%s%s\n", k->path, values, *k->unit ? " " : "", k->unit, describe_default(k, def, sizeof def),
-                *k->families ? "; only " : "", k->families);
+                *k->families ? "; only of the family " : "", k->families);
         if (*k->help)
             fprintf(out, "%-26s     %s\n", "", k->help);
     }
@@ -238,7 +238,7 @@ int jobspec_write_man(FILE *out)
         roff(out, values);
         fprintf(out, "%s%s; ", *k->unit ? " " : "", k->unit);
         roff(out, describe_default(k, def, sizeof def));
-        fprintf(out, "%s%s.\n", *k->families ? "; only " : "", k->families);
+        fprintf(out, "%s%s.\n", *k->families ? "; only of the family " : "", k->families);
         if (*k->help) {
             fputs(".br\n", out);
             roff(out, k->help);

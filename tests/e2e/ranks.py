@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """The same bits whatever the number of ranks. Every job of a group must store the rows and the model of the group's first job, which one
 rank trained: other ranks, threads, waves, ISAs and tiers, ranks and supervisors killed at random moments, a tier changed in mid-job,
-averaged weights, a larger network, an input that is no square."""
+averaged weights, another optimizer, a larger network, an input that is no square."""
 import hashlib
 import json
 import os
@@ -213,17 +213,22 @@ def losses(d, job, split):
     return {name: bits for name, (bits, _) in rows(d, job).items() if name.startswith(split + " ")}
 
 
-def average(d, base, rng):
-    """Jobs that must not differ: (what, job). Those of several ranks, and one of one rank, are killed between two checkpoints."""
-    spec = merged(base, {"train": {"steps": AVERAGED_STEPS, "ema": 0.9}, "val": {"every": 6}, "checkpoint": {"every": 4}})
-    plain = submit(d, merged(spec, {"train": {"ema": 0}}), "not averaged")
-    jobs = [("averaged, 1 rank", submit(d, spec, "averaged"))]
+def undisturbed_and_killed(d, spec, title, rng):
+    """Jobs that must not differ: (what, job). Those of several ranks, and one of one rank, are killed between two checkpoints, 4 steps apart."""
+    jobs = [(title + ", 1 rank", submit(d, spec, title))]
     for p in (1, 2, 3):
-        jobs.append(("averaged, %d ranks, killed" % p, submit(d, merged(spec, run_keys(ranks=p)), "averaged, killed %d" % p)))
+        jobs.append(("%s, %d ranks, killed" % (title, p), submit(d, merged(spec, run_keys(ranks=p)), "%s, killed %d" % (title, p))))
         d.wait(jobs[-1][1], lambda j, s=5 + rng.randrange(4): j["step"] >= s, PATIENCE_S)
         strike(d, jobs[-1][1], "detd-worker", rng)
         ended = finish(d, jobs[-1][1])
         assert ended["attempt"] == 2 and max(a["resume_step"] for a in ended["attempts"]) >= 4, ended["attempts"]
+    return jobs
+
+
+def average(d, base, rng):
+    spec = merged(base, {"train": {"steps": AVERAGED_STEPS, "ema": 0.9}, "val": {"every": 6}, "checkpoint": {"every": 4}})
+    plain = submit(d, merged(spec, {"train": {"ema": 0}}), "not averaged")
+    jobs = undisturbed_and_killed(d, spec, "averaged", rng)
     finish(d, plain)
     check_average(d, spec, plain, jobs[0][1])
     return jobs
@@ -242,6 +247,20 @@ def check_average(d, spec, plain, job):
         found = [d.sql("SELECT num, den FROM loss WHERE job=? AND split='val' AND term=? ORDER BY step DESC LIMIT 1", j, term)
                  for j in (job, still)]
         assert found[0] == found[1], "loss '%s' of the averages is %s, of the checkpoint that holds them %s" % (term, *found)
+
+
+# ---- another optimizer ----
+
+def adapt(d, base, rng):
+    """AdamW on a rate that rises in a line and falls as a cosine; windows are open across checkpoints."""
+    spec = merged(base, {"train": {"steps": AVERAGED_STEPS, "optimizer": "adamw", "weight_decay": 0.05, "lr": 0.002, "clip_norm": 30, "log_every": 3,
+                                   "schedule": "cosine", "lr_end": 0.1, "warmup": "linear", "warmup_factor": 0.1, "burn_in": 6},
+                         "val": {"every": 6}, "checkpoint": {"every": 4}})
+    jobs = undisturbed_and_killed(d, spec, "adamw", rng)
+    finish(d, jobs[0][1])
+    totals = [v for (v,) in d.sql("SELECT value FROM loss WHERE job=? AND split='train' AND term='total' ORDER BY step", jobs[0][1])]
+    assert totals[-1] < 0.9 * totals[0], totals
+    return jobs
 
 
 # ---- SyncBN ----
@@ -323,10 +342,10 @@ def main():
             check_moved(d, jobs[0][1])
         assert models(d, groups[0][1][0][1]) != models(d, groups[1][1][0][1]), "model.sync_bn changes nothing"
         whole_batch(d, base)
-        averaged = average(d, base, rng)
-        compare(d, "averaged weights", averaged)
-        for what, job in averaged[1:]:
-            assert models(d, job, "state") == models(d, averaged[0][1], "state"), what + ": other state.safetensors"
+        for title, jobs in (("averaged weights", average(d, base, rng)), ("AdamW, cosine", adapt(d, base, rng))):
+            compare(d, title, jobs)
+            for what, job in jobs[1:]:
+                assert models(d, job, "state") == models(d, jobs[0][1], "state"), what + ": other state.safetensors"
         compare(d, "larger", enlarge(d, base))
         compare(d, "wide", widen(d, base))
     print("%.0f s" % (time.time() - began))

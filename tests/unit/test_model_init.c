@@ -337,12 +337,40 @@ static void names_are_whole(void **state)
     model_free(m);
 }
 
+/* Numbers keep their order. */
+static void numbers_are_in_order(void **state)
+{
+    static const struct rename renames[] = { { "module_list.1#.conv_#.weight", "#-#.w" }, { NULL, NULL } };
+    struct model *m = opened(THEIRS, 0.02, 7, NULL, ALL);
+    char path[TEMP_MAX + 32];
+    struct st_array *arrays;
+    struct err err;
+    int found = 0;
+
+    (void)state;
+    snprintf(path, sizeof path, "%s/numbers.safetensors", root);
+    assert_int_equal(weights_export(m, &arrays, &err), 0);
+    for (int i = 0; i < m->nparams; i++)
+        if (strcmp(arrays[i].name, "module_list.15.conv_15.weight") == 0) {
+            arrays[i].name = "5-15.w";
+            found++;
+        }
+    assert_int_equal(found, 1);
+    assert_int_equal(safetensors_write(path, arrays, (size_t)m->nparams, NULL, 0, &err), 0);
+    weights_export_free(m, arrays);
+    if (weights_load(m, path, renames, &err) < 0)
+        fail_msg("%s", err.msg);
+    assert_non_null(strstr(m->loaded, "': 59 of 59 arrays loaded"));
+    model_free(m);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(weights_of_the_same_count), cmocka_unit_test(weights_of_another_count),
         cmocka_unit_test(weights_of_another_width),  cmocka_unit_test(safetensors),
         cmocka_unit_test(names_of_others),           cmocka_unit_test(names_are_whole),
+        cmocka_unit_test(numbers_are_in_order),
     };
 
     return cmocka_run_group_tests(tests, setup, teardown);

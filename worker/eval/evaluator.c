@@ -30,7 +30,10 @@ int evaluators_open(const struct evaluator_ops *const *list, const struct eval_s
 void evaluators_close(struct evaluators *all)
 {
     for (int i = 0; all && i < all->n; i++)
-        all->each[i]->ops->close(all->each[i]);
+        if (all->each[i]->ops->close)
+            all->each[i]->ops->close(all->each[i]);
+        else
+            free(all->each[i]);
     free(all);
 }
 

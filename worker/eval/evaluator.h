@@ -33,7 +33,7 @@ struct evaluator_ops {
     const void *(*pack)(const struct evaluator *e, size_t *ret_bytes);
     /* The records of all ranks, one after the other; may be put in another order. Appends to *ret. */
     int (*score)(const struct evaluator *e, void *records, size_t bytes, struct metrics *ret, struct err *err);
-    void (*close)(struct evaluator *e);
+    void (*close)(struct evaluator *e); /* NULL: it is one block of memory */
 };
 
 /* Several, over one split. */

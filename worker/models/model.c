@@ -1,12 +1,15 @@
 #include "worker/models/model.h"
 
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 
 #include "proto/err.h"
+#include "proto/jobspec.h"
 #include "worker/core/hash.h"
 #include "worker/core/philox.h"
 #include "worker/data/batch.h"
+#include "worker/layers/layers.h"
 
 /* In keys of validation, which no shard of a step has. */
 enum { NO_SHARD = UINT16_MAX };
@@ -25,7 +28,70 @@ void model_free(struct model *m)
     }
     free(m->params);
     free(m->norms);
-    m->ops->free(m);
+    if (m->ops->free)
+        m->ops->free(m);
+    else
+        free(m);
+}
+
+/* ---- for constructors ---- */
+
+/* Room for one more in an array that is doubled whenever its length is a power of two. */
+static void *one_more(void *array, int n, size_t bytes)
+{
+    return n & (n - 1) ? array : realloc(array, (n ? 2 * (size_t)n : 1) * bytes);
+}
+
+struct param *model_add_param(struct model *m, const char *name, enum param_kind kind, int k, int r, int s, int c, struct err *err)
+{
+    struct param **list = one_more(m->params, m->nparams, sizeof *list), *p = list ? calloc(1, sizeof *p) : NULL;
+
+    m->params = list ? list : m->params;
+    if (!p) {
+        err_set(err, ERR_DEVICE, "out of memory: %s", name);
+        return NULL;
+    }
+    *p = (struct param){
+        .kind = kind, .trainable = param_kind_trains(kind), .k = k, .r = r, .s = s, .c = c, .index = m->nparams, .version = 1
+    };
+    snprintf(p->name, sizeof p->name, "%s", name);
+    p->count = (size_t)k * (size_t)r * (size_t)s * (size_t)c;
+    m->params[m->nparams++] = p;
+    p->data = m->dev->ops->alloc(m->dev, p->count * sizeof(float));
+    if (!p->data) {
+        err_set(err, ERR_DEVICE, "out of memory: %s, %zu MiB", p->name, p->count * sizeof(float) >> 20);
+        return NULL;
+    }
+    return p;
+}
+
+int model_add_norm(struct model *m, const char *name, int k, const struct jobspec *spec, struct err *err)
+{
+    static const enum param_kind kind[4] = { PARAM_SCALE, PARAM_SHIFT, PARAM_MEAN, PARAM_VAR };
+    static const char *const part[4] = { "weight", "bias", "running_mean", "running_var" };
+    struct norm *list = one_more(m->norms, m->nnorms, sizeof *list);
+    struct param *p[4];
+    char full[sizeof p[0]->name];
+
+    if (!list)
+        return err_set(err, ERR_DEVICE, "out of memory: %s", name);
+    m->norms = list;
+    for (int i = 0; i < 4; i++) {
+        snprintf(full, sizeof full, "%s.%s", name, part[i]);
+        p[i] = model_add_param(m, full, kind[i], k, 1, 1, 1, err);
+        if (!p[i])
+            return err->code;
+    }
+    m->norms[m->nnorms] = (struct norm){ .gamma = p[0],
+                                         .beta = p[1],
+                                         .mean = p[2],
+                                         .var = p[3],
+                                         .eps = 1e-5f,
+                                         .index = m->nnorms,
+                                         .uses = 1,
+                                         .sync = spec->model_sync_bn,
+                                         .frozen = spec->model_freeze_bn };
+    return m->nnorms++;
 }
 
 /* ---- initial weights: pure functions of (seed, name, element) ---- */

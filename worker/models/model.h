@@ -14,6 +14,7 @@
 
 struct batch;
 struct err;
+struct jobspec;
 struct model;
 struct model_family;
 struct norm;
@@ -61,7 +62,7 @@ struct model_ops {
     /* What was found in one image of the last forward(), at least `least` sure; NAN: as the job says. *ret is the model's, until the next call. */
     int (*result)(struct model *m, int shard, int image, const struct model_picture *picture, double least, struct result *ret,
                   struct err *err);
-    void (*free)(struct model *m);
+    void (*free)(struct model *m); /* NULL: it is one block of memory */
 };
 
 struct model {
@@ -81,6 +82,12 @@ struct model {
     char loaded[400];     /* what came from model.init and what did not, in a sentence; "" without */
 };
 
+/* For constructors. Adds a parameter behind those there are, [k][r][s][c] (vectors: r = s = c = 1), with memory on the device: of group 0, and it trains
+ * if its kind does. NULL: out of memory, *err names it. */
+struct param *model_add_param(struct model *m, const char *name, enum param_kind kind, int k, int r, int s, int c, struct err *err);
+/* Adds a normalisation of k channels that layers have once in a step, as the job's model.sync_bn and model.freeze_bn say, with its parameters: NAME.weight,
+ * .bias, .running_mean and .running_var. Returns its index in m->norms, or ERR_DEVICE: out of memory. */
+int model_add_norm(struct model *m, const char *name, int k, const struct jobspec *spec, struct err *err);
 /* Initial weights of every parameter, which depend on (seed, name) alone. */
 int model_init_weights(struct model *m, uint64_t seed, struct err *err);
 void model_free(struct model *m);

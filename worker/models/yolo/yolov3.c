@@ -375,32 +375,12 @@ static const struct model_ops yolov3_ops = { .name = "yolov3",
 
 /* ---- building ---- */
 
-static struct param *add_param(struct yolov3 *y, enum param_kind kind, int layer, const char *part, int k, int r, int s, int c,
-                               struct err *err)
+static struct param *add_param(struct yolov3 *y, enum param_kind kind, const char *name, int k, int size, int c, struct err *err)
 {
-    struct param *p = calloc(1, sizeof *p);
+    struct param *p = model_add_param(&y->base, name, kind, k, size, size, c, err);
 
-    if (!p) {
-        err_set(err, ERR_DEVICE, "out of memory");
-        return NULL;
-    }
-    snprintf(p->name, sizeof p->name, "module_list.%d.%s", layer, part);
-    p->kind = kind;
-    p->trainable = param_kind_trains(kind);
-    p->group = kind == PARAM_CONV ? GROUP_WEIGHTS : GROUP_REST;
-    p->k = k;
-    p->r = r;
-    p->s = s;
-    p->c = c;
-    p->count = (size_t)k * (size_t)r * (size_t)s * (size_t)c;
-    p->index = y->base.nparams;
-    p->version = 1;
-    y->base.params[y->base.nparams++] = p;
-    p->data = y->base.dev->ops->alloc(y->base.dev, p->count * sizeof(float));
-    if (!p->data) {
-        err_set(err, ERR_DEVICE, "out of memory: %s, %zu MiB", p->name, p->count * sizeof(float) >> 20);
-        return NULL;
-    }
+    if (p)
+        p->group = kind == PARAM_CONV ? GROUP_WEIGHTS : GROUP_REST;
     return p;
 }
 
@@ -409,35 +389,28 @@ static int add_conv(struct yolov3 *y, int i, const struct jobspec *spec, struct 
 {
     const struct darknet_layer *l = &y->net->layers[i];
     struct yolov3_conv *p = &y->conv[i];
-    struct {
-        enum param_kind kind;
-        const char *part;
-        struct param **ret;
-    } parts[] = { { PARAM_SCALE, "weight", &p->gamma },
-                  { PARAM_SHIFT, "bias", &p->beta },
-                  { PARAM_MEAN, "running_mean", &p->mean },
-                  { PARAM_VAR, "running_var", &p->var } };
-    char part[64];
+    char name[64];
+    int norm;
 
-    snprintf(part, sizeof part, "conv_%d.weight", i);
-    p->weight = add_param(y, PARAM_CONV, i, part, l->filters, l->size, l->size, l->in.c, err);
+    snprintf(name, sizeof name, "module_list.%d.conv_%d.weight", i, i);
+    p->weight = add_param(y, PARAM_CONV, name, l->filters, l->size, l->in.c, err);
     if (!p->weight)
         return err->code;
     if (!l->bn) {
-        snprintf(part, sizeof part, "conv_%d.bias", i);
-        p->bias = add_param(y, PARAM_BIAS, i, part, l->filters, 1, 1, 1, err);
+        snprintf(name, sizeof name, "module_list.%d.conv_%d.bias", i, i);
+        p->bias = add_param(y, PARAM_BIAS, name, l->filters, 1, 1, err);
         return p->bias ? 0 : err->code;
     }
-    for (size_t k = 0; k < sizeof parts / sizeof *parts; k++) {
-        snprintf(part, sizeof part, "batch_norm_%d.%s", i, parts[k].part);
-        *parts[k].ret = add_param(y, parts[k].kind, i, part, l->filters, 1, 1, 1, err);
-        if (!*parts[k].ret)
-            return err->code;
-    }
-    y->norm_of[i] = y->base.nnorms;
-    y->base.norms[y->base.nnorms] =
-        (struct norm){ p->gamma, p->beta, p->mean, p->var, 1e-5f, y->base.nnorms, 1, spec->model_sync_bn, spec->model_freeze_bn };
-    y->base.nnorms++;
+    snprintf(name, sizeof name, "module_list.%d.batch_norm_%d", i, i);
+    norm = model_add_norm(&y->base, name, l->filters, spec, err);
+    if (norm < 0)
+        return norm;
+    y->norm_of[i] = norm;
+    p->gamma = y->base.norms[norm].gamma;
+    p->beta = y->base.norms[norm].beta;
+    p->mean = y->base.norms[norm].mean;
+    p->var = y->base.norms[norm].var;
+    p->gamma->group = p->beta->group = p->mean->group = p->var->group = GROUP_REST;
     return 0;
 }
 
@@ -489,10 +462,7 @@ static int allocate(struct yolov3 *y, struct err *err)
     y->room = CANDIDATES;
     y->candidates = calloc(CANDIDATES, sizeof *y->candidates);
     y->dets = calloc((size_t)y->max_det, sizeof *y->dets);
-    y->base.params = calloc(n * 5, sizeof *y->base.params);
-    y->base.norms = calloc(n, sizeof *y->base.norms);
-    if (!y->conv || !y->norm_of || !y->last_reader || !y->out || !y->logits || !y->heads || !y->candidates || !y->dets || !y->base.params ||
-        !y->base.norms)
+    if (!y->conv || !y->norm_of || !y->last_reader || !y->out || !y->logits || !y->heads || !y->candidates || !y->dets)
         return err_set(err, ERR_DEVICE, "out of memory");
     return 0;
 }

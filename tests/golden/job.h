@@ -25,6 +25,7 @@
 #define GOLDEN "tests/golden/trainer"
 
 static char root[64]; /* of all jobs of the program */
+static const struct model_registry *job_models = &models_builtin;
 
 static inline int make_root(void **state)
 {
@@ -80,7 +81,7 @@ static inline void be_rank(const struct jobspec *spec, struct trainer_options *o
     int rc;
 
     snprintf(log, sizeof log, "%s/rank-%d", opt->job_dir, opt->rank);
-    opt->models = &models_builtin;
+    opt->models = job_models;
     if (!freopen(log, "w", stdout))
         _exit(1);
     rc = device_backend(spec->run_device, spec->run_isa, &opt->backend, &err);

@@ -1,5 +1,5 @@
 /* tests/unit/test_identity.c - what is said when an attempt computes on something else than the one before, and which choices of algorithms are kept.
- * uses: proto worker/checkpoint worker/report worker/data worker/data/sample worker/core */
+ * uses: proto trainer cpu */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

@@ -7,7 +7,7 @@
 #include <stdint.h>
 #include <cmocka.h>
 
-#include "worker/train/window.h"
+#include "worker/report/window.h"
 
 static const struct loss_term terms[] = { { "total", TERM_RATIO }, { "depth", TERM_MEAN } };
 

@@ -9,7 +9,7 @@
 #include "worker/core/device.h"
 #include "worker/core/shards.h"
 #include "worker/models/model.h"
-#include "worker/train/window.h"
+#include "worker/report/window.h"
 
 struct losses {
     struct losses_options opt;

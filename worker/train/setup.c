@@ -1,6 +1,5 @@
 /* worker/train/setup.c - opens and closes what a rank works with. */
 #include <errno.h>
-#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -116,9 +115,7 @@ int trainer_open(struct trainer *t, const struct jobspec *spec, const struct tra
     memset(t, 0, sizeof *t);
     t->spec = spec;
     t->opt = *opt;
-    t->best = INFINITY;
-    t->val_loss = NAN;
-    t->saved_step = t->val_step = -1;
+    t->saved_step = -1;
     rc = open_machine(t, err);
     if (rc >= 0)
         rc = splits_open(&t->machine, &t->train, &t->val, err);
@@ -126,14 +123,14 @@ int trainer_open(struct trainer *t, const struct jobspec *spec, const struct tra
         rc = open_model(t, err);
     if (rc < 0)
         return rc;
-    window_reset(&t->window, t->model->nterms);
+    state_init(&t->state, t->model->nterms);
     progress_phase(t->machine.progress, PHASE_LOAD);
     rc = open_identity(t, err);
     if (rc >= 0)
         rc = trainer_resume(t, err);
-    if (rc >= 0 && opt->rank == 0 && t->step == 0 && t->model->loaded[0])
+    if (rc >= 0 && opt->rank == 0 && t->state.step == 0 && t->model->loaded[0])
         rc = report_event(t->machine.report, err, "info", "init", "%s", t->model->loaded);
-    return rc < 0 ? rc : splits_begin(&t->machine, &t->course, t->step + 1, &t->train, &t->val, err);
+    return rc < 0 ? rc : splits_begin(&t->machine, &t->course, t->state.step + 1, &t->train, &t->val, err);
 }
 
 void trainer_close(struct trainer *t)

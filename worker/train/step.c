@@ -122,7 +122,7 @@ static int all_waves(struct trainer *t, struct err *err)
     return 0;
 }
 
-/* ---- what became of the last step: t->step ---- */
+/* ---- what became of the last step: t->state.step ---- */
 
 /* Names the images of a shard, up to a few: pure, so rank 0 can name those of any rank. */
 static int nonfinite(struct trainer *t, int shard, int term, struct err *err)
@@ -135,14 +135,14 @@ static int nonfinite(struct trainer *t, int shard, int term, struct err *err)
     if (rc < 0)
         return rc;
     for (int i = 0; i < per_shard && i < 8; i++) {
-        struct draw d = sampler_at(sampler, stream_position(t->step, t->spec->train_batch, (int)t->spec->train_shards, shard, i));
+        struct draw d = sampler_at(sampler, stream_position(t->state.step, t->spec->train_batch, (int)t->spec->train_shards, shard, i));
         size_t used = strlen(text);
 
         snprintf(text + used, sizeof text - used, "%s%s", i ? ", " : "", t->train.set->images[d.sample].file);
     }
     sampler_free(sampler);
     return err_set(err, ERR_NONFINITE, "step %lld: loss term '%s' of shard %d is not finite (learning rate %g; images %s)",
-                   (long long)t->step, t->model->terms[term].name, shard, (double)schedule_lr(t->spec, t->step), text);
+                   (long long)t->state.step, t->model->terms[term].name, shard, (double)schedule_lr(t->spec, t->state.step), text);
 }
 
 static int check_finite(struct trainer *t, struct err *err)
@@ -182,18 +182,18 @@ static int hopeless(struct trainer *t, struct err *err)
         return rc;
     return err_set(err, ERR_NONFINITE,
                    "step %lld: the gradient is not finite, %d steps in a row; the first such parameter is '%s' (learning rate %g)",
-                   (long long)t->step, SKIPS_MAX, first, (double)schedule_lr(t->spec, t->step));
+                   (long long)t->state.step, SKIPS_MAX, first, (double)schedule_lr(t->spec, t->state.step));
 }
 
 /* A step without a finite gradient is passed over, since an unlucky batch must not end a long job; weights that give none do not mend. */
 static int skip_step(struct trainer *t, struct err *err)
 {
-    if (++t->skips >= SKIPS_MAX)
+    if (++t->state.skips >= SKIPS_MAX)
         return hopeless(t, err);
     if (t->opt.rank != 0)
         return 0;
     return report_event(t->machine.report, err, "warning", "gradient", "step %lld: the gradient is not finite, the step is skipped",
-                        (long long)t->step);
+                        (long long)t->state.step);
 }
 
 /* Its losses are gathered. */
@@ -211,10 +211,10 @@ static int judge(struct trainer *t, struct err *err)
     if (rc < 0)
         return rc;
     losses_sum(t->losses, sums);
-    window_add(&t->window, sums, t->spec->train_batch);
+    window_add(&t->state.window, sums, t->spec->train_batch);
     if (found.skip)
         return skip_step(t, err);
-    t->skips = 0;
+    t->state.skips = 0;
     return 0;
 }
 
@@ -222,11 +222,11 @@ static int judge(struct trainer *t, struct err *err)
 
 static int update(struct trainer *t, struct err *err)
 {
-    float lr = schedule_lr(t->spec, t->step + 1);
+    float lr = schedule_lr(t->spec, t->state.step + 1);
     int rc;
 
     progress_phase(t->machine.progress, PHASE_OPTIMIZER);
-    rc = optimizer_step(t->optimizer, t->gradients, lr, t->step + 1, err);
+    rc = optimizer_step(t->optimizer, t->gradients, lr, t->state.step + 1, err);
     return rc < 0 ? rc : statistics_update(t->statistics, (float)t->spec->model_bn_momentum, optimizer_skip(t->optimizer), err);
 }
 
@@ -242,7 +242,7 @@ static int gather_step(struct trainer *t, struct err *err)
     if (rc >= 0)
         rc = losses_send(t->losses, err);
     if (rc >= 0 && t->opt.rank == 0)
-        rc = control_poll(&t->control, t->step + 1, &word, err);
+        rc = control_poll(&t->control, t->state.step + 1, &word, err);
     control_pack(&word, losses_head(t->losses));
     progress_phase(t->machine.progress, PHASE_REDUCE);
     feed_ahead(t->train.feed); /* while the device is at the waves */
@@ -250,7 +250,7 @@ static int gather_step(struct trainer *t, struct err *err)
         rc = losses_gather(t->losses, err); /* while the last gradients are reduced */
     if (rc >= 0) {
         word = control_unpack(losses_read_head(t->losses, 0));
-        control_take(&t->control, t->step + 1, &word);
+        control_take(&t->control, t->state.step + 1, &word);
     }
     if (rc >= 0 && t->unread)
         rc = judge(t, err);
@@ -274,12 +274,12 @@ int trainer_step(struct trainer *t, struct err *err)
     int64_t began;
     int rc;
 
-    t->machine.dev->ops->set_tier(t->machine.dev, control_tier_at(&t->control, t->step + 1));
+    t->machine.dev->ops->set_tier(t->machine.dev, control_tier_at(&t->control, t->state.step + 1));
     began = now_ns();
-    rc = shapes_ready(t->shapes, t->step + 1, err);
+    rc = shapes_ready(t->shapes, t->state.step + 1, err);
     if (t->window_ns == 0) { /* a resumed window has images that were trained before */
         t->window_ns = now_ns();
-        t->window_resumed = t->window.images;
+        t->window_resumed = t->state.window.images;
     } else {
         t->window_ns += now_ns() - began; /* planning is no training */
     }
@@ -292,11 +292,11 @@ int trainer_step(struct trainer *t, struct err *err)
     if (rc < 0)
         return reason(t, rc, err);
     feed_ahead(t->train.feed); /* if it was not decoded before */
-    t->step++;
+    t->state.step++;
     t->unread = true;
-    progress_step(t->machine.progress, (uint64_t)t->step);
-    progress_images(t->machine.progress, (uint64_t)t->images_rank, (uint64_t)(t->step * t->spec->train_batch));
-    return t->skips == SKIPS_MAX - 1 ? trainer_settle(t, err) : 0; /* the gradient of one that ends the job is still there */
+    progress_step(t->machine.progress, (uint64_t)t->state.step);
+    progress_images(t->machine.progress, (uint64_t)t->images_rank, (uint64_t)(t->state.step * t->spec->train_batch));
+    return t->state.skips == SKIPS_MAX - 1 ? trainer_settle(t, err) : 0; /* the gradient of one that ends the job is still there */
 }
 
 int trainer_settle(struct trainer *t, struct err *err)
@@ -319,9 +319,9 @@ int trainer_report(struct trainer *t, const char *split, const struct window *w,
 {
     struct report_term terms[WINDOW_MAX_TERMS];
     struct report_loss loss = { split,
-                                t->step,
-                                (double)t->step * (double)t->spec->train_batch / t->train.set->nimages,
-                                tier_name(control_tier_at(&t->control, t->step)),
+                                t->state.step,
+                                (double)t->state.step * (double)t->spec->train_batch / t->train.set->nimages,
+                                tier_name(control_tier_at(&t->control, t->state.step)),
                                 images_per_s,
                                 w->nterms,
                                 terms };
@@ -335,10 +335,10 @@ int trainer_log(struct trainer *t, struct err *err)
 {
     int rc = 0;
 
-    t->images_per_s = (double)(t->window.images - t->window_resumed) / ((double)(now_ns() - t->window_ns) * 1e-9);
+    t->images_per_s = (double)(t->state.window.images - t->window_resumed) / ((double)(now_ns() - t->window_ns) * 1e-9);
     if (t->opt.rank == 0)
-        rc = trainer_report(t, "train", &t->window, t->images_per_s, err);
-    window_reset(&t->window, t->model->nterms);
+        rc = trainer_report(t, "train", &t->state.window, t->images_per_s, err);
+    window_reset(&t->state.window, t->model->nterms);
     t->window_ns = 0;
     return rc;
 }

@@ -9,16 +9,16 @@
 #include "worker/optim/schedule.h"
 #include "worker/train/trainer_impl.h"
 
-/* What is due after step t->step by number or by word; a step validates at most once, before its checkpoint. *ret_outcome is set when the
+/* What is due after step t->state.step by number or by word; a step validates at most once, before its checkpoint. *ret_outcome is set when the
  * job ends here. */
 static int after_step(struct trainer *t, const char **ret_outcome, struct err *err)
 {
     const struct jobspec *s = t->spec;
-    enum report_word word = control_due(&t->control, t->step);
-    bool log = schedule_due(s->train_log_every, t->step, s->train_steps);
-    bool validate = t->val.set && (word == WORD_EVAL || schedule_due(s->val_every, t->step, s->train_steps));
-    bool save = word == WORD_CHECKPOINT || word == WORD_PAUSE || t->step == s->train_steps ||
-                schedule_due(s->checkpoint_every, t->step, s->train_steps);
+    enum report_word word = control_due(&t->control, t->state.step);
+    bool log = schedule_due(s->train_log_every, t->state.step, s->train_steps);
+    bool validate = t->val.set && (word == WORD_EVAL || schedule_due(s->val_every, t->state.step, s->train_steps));
+    bool save = word == WORD_CHECKPOINT || word == WORD_PAUSE || t->state.step == s->train_steps ||
+                schedule_due(s->checkpoint_every, t->state.step, s->train_steps);
     int rc = log || validate || save || word != WORD_NONE ? trainer_settle(t, err) : 0;
 
     if (rc >= 0 && log)
@@ -27,7 +27,7 @@ static int after_step(struct trainer *t, const char **ret_outcome, struct err *e
         rc = trainer_validate(t, err);
     if (rc >= 0 && save)
         rc = trainer_save(t, err);
-    if (t->step == s->train_steps)
+    if (t->state.step == s->train_steps)
         *ret_outcome = "completed";
     else if (word == WORD_PAUSE)
         *ret_outcome = "paused";
@@ -40,7 +40,7 @@ static int train(struct trainer *t, const char **ret_outcome, struct err *err)
 {
     int rc = 0;
 
-    if (t->step >= t->spec->train_steps)
+    if (t->state.step >= t->spec->train_steps)
         *ret_outcome = "completed";
     while (!*ret_outcome && rc >= 0) {
         rc = trainer_step(t, err);

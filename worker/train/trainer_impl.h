@@ -5,6 +5,7 @@
 #include <stdint.h>
 
 #include "proto/jobspec.h"
+#include "worker/checkpoint/state.h"
 #include "worker/gradients/gradients.h"
 #include "worker/report/report.h"
 #include "worker/train/control.h"
@@ -12,7 +13,6 @@
 #include "worker/train/machine.h"
 #include "worker/train/splits.h"
 #include "worker/train/trainer.h"
-#include "worker/train/window.h"
 
 struct optimizer;
 struct shapes;
@@ -41,19 +41,14 @@ struct trainer {
     /* data */
     struct split train, val;
     struct shapes *shapes; /* that the device was told to expect */
-    /* the job's state */
-    int64_t step;  /* completed */
-    bool unread;   /* the losses of the last step, and what was found of its gradient, are on their way; skips and window lack them */
-    int64_t skips; /* the last so many steps were skipped: their gradient was not finite */
-    struct window window; /* open log window */
+    struct state state;
+    int64_t saved_step; /* of the last checkpoint, -1: none */
+    /* of this attempt */
+    bool unread; /* the losses of the last step, and what was found of its gradient, are on their way; skips and window lack them */
     double images_per_s;
-    int64_t window_ns;           /* when the log window began */
-    int64_t window_resumed;      /* images in it that an earlier attempt trained */
-    double best;                 /* lowest validation loss so far, INFINITY before the first */
-    int64_t best_step, val_step; /* of it; of the last validation */
-    double val_loss;             /* of the last validation, NAN before the first */
-    int64_t saved_step;          /* of the last checkpoint, -1: none */
-    int64_t images_rank;         /* trained by this rank in this attempt */
+    int64_t window_ns;      /* when the log window began */
+    int64_t window_resumed; /* images in it that an earlier attempt trained */
+    int64_t images_rank;    /* trained by this rank */
 };
 
 /* ---- setup.c ---- */
@@ -68,7 +63,7 @@ int trainer_step(struct trainer *t, struct err *err);
 /* Reads the last step's losses now: before a window is logged, a validation, a checkpoint and the end. All ranks alike. Fails as
  * trainer_step(). */
 int trainer_settle(struct trainer *t, struct err *err);
-/* Rank 0 reports the open window as the losses up to t->step, all ranks start a new one. */
+/* Rank 0 reports the open window as the losses up to t->state.step, all ranks start a new one. */
 int trainer_log(struct trainer *t, struct err *err);
 
 /* Rank 0: one loss record of the job's state as it is now. */
@@ -80,5 +75,5 @@ int trainer_validate(struct trainer *t, struct err *err);
 
 /* ---- save.c ---- */
 int trainer_save(struct trainer *t, struct err *err);
-/* Rank 0 picks the newest good checkpoint, all ranks load it. t->step stays 0 where there is none. */
+/* Rank 0 picks the newest good checkpoint, all ranks load it. t->state.step stays 0 where there is none. */
 int trainer_resume(struct trainer *t, struct err *err);

@@ -124,7 +124,7 @@ static int one_shard(struct validation *v, const struct batch *b, struct err *er
     term = window_nonfinite(record, t->model->nterms);
     if (term >= 0)
         return err_set(err, ERR_NONFINITE, "validation after step %lld: loss term '%s' is not finite on %d images from '%s' on",
-                       (long long)t->step, t->model->terms[term].name, shard->n, t->val.set->images[shard->index[0]].file);
+                       (long long)t->state.step, t->model->terms[term].name, shard->n, t->val.set->images[shard->index[0]].file);
     return add_results(v, shard, err);
 }
 
@@ -188,7 +188,7 @@ static int report_scores(struct validation *v, const struct metrics *m, struct e
     for (int i = 0; i < m->n && rows; i++)
         rows[i] = (struct report_metric){ m->row[i].name, m->row[i].value };
     if (rc >= 0)
-        rc = report_eval(v->t->machine.report, v->t->step, m->n, rows, err);
+        rc = report_eval(v->t->machine.report, v->t->state.step, m->n, rows, err);
     free(rows);
     return rc;
 }
@@ -201,7 +201,7 @@ static int finish(struct validation *v, struct err *err)
     int rc = sum_losses(v, &w, err);
 
     if (rc >= 0)
-        t->val_loss = window_value(&w, 0);
+        t->state.val_loss = window_value(&w, 0);
     for (int i = 0; i < v->evaluators->n && rc >= 0; i++)
         rc = score(v, v->evaluators->each[i], &m, err);
     if (rc >= 0 && t->opt.rank == 0)
@@ -217,7 +217,7 @@ int trainer_validate(struct trainer *t, struct err *err)
     struct validation v;
     int rc;
 
-    if (t->val_step == t->step)
+    if (t->state.val_step == t->state.step)
         return 0;
     progress_phase(t->machine.progress, PHASE_VALIDATE);
     rc = validation_open(&v, t, err);
@@ -228,10 +228,10 @@ int trainer_validate(struct trainer *t, struct err *err)
     if (rc >= 0)
         rc = finish(&v, err);
     validation_close(&v);
-    t->val_step = t->step;
-    if (rc >= 0 && t->val_loss < t->best) {
-        t->best = t->val_loss;
-        t->best_step = t->step;
+    t->state.val_step = t->state.step;
+    if (rc >= 0 && t->state.val_loss < t->state.best) {
+        t->state.best = t->state.val_loss;
+        t->state.best_step = t->state.step;
     }
     return rc;
 }

@@ -1,4 +1,4 @@
-#include "worker/train/window.h"
+#include "worker/report/window.h"
 
 #include <assert.h>
 #include <math.h>

@@ -1,0 +1,11 @@
+/* worker/checkpoint/owner.h - which job a checkpoint is of: the database that numbered the job, and those keys of the job file that decide results. */
+#pragma once
+#include "worker/checkpoint/ckpt.h"
+
+struct err;
+struct jobspec;
+
+int owner_identity(const struct jobspec *spec, const char *store_id, struct ckpt_identity *ret, struct err *err);
+/* Of a checkpoint in `dir` that ckpt_pick() found to be of another job, as *err says: no attempt can do better, so it is an error of the job. Where the
+ * checkpoint is older than a key, the key is named. Returns the error. */
+int owner_refuse(const struct jobspec *spec, const char *store_id, const char *dir, struct err *err);

@@ -1,0 +1,42 @@
+/* worker/checkpoint/state.h - what a job goes on from: its counters and sums, what the optimizer keeps, and the weights, to and from checkpoints. A
+ * resumed run is the uninterrupted one, to the bit, rows included. */
+#pragma once
+#include <stdint.h>
+
+#include "worker/report/window.h"
+
+struct ckpt_identity;
+struct dataset;
+struct device;
+struct err;
+struct jobspec;
+struct model;
+struct optimizer;
+
+struct state {
+    int64_t step;                /* completed */
+    int64_t skips;               /* the last so many steps were skipped: their gradient was not finite */
+    struct window window;        /* open log window */
+    double best;                 /* lowest validation loss so far, INFINITY before the first */
+    int64_t best_step, val_step; /* of it; of the last validation, -1 before the first */
+    double val_loss;             /* of the last validation, NAN before the first */
+};
+
+/* Of a job that begins. nterms: the model's losses. */
+void state_init(struct state *s, int nterms);
+
+/* Whose arrays a checkpoint holds besides; all are the caller's. */
+struct trained {
+    const struct jobspec *spec;
+    struct device *dev;
+    struct model *model;
+    struct optimizer *optimizer;
+    const struct dataset *classes; /* whose classes predict is to know */
+};
+
+/* As ckpt_write(), of step s->step. */
+int state_save(const struct state *s, const struct trained *of, const char *dir, const struct ckpt_identity *id, int64_t *ret_bytes,
+               struct err *err);
+/* From the checkpoint of `step`, as ckpt_open(), into state, weights and optimizer; ret_bytes: of its files. After a failure all of them are unknown. */
+int state_load(struct state *s, const struct trained *to, const char *dir, int64_t step, const struct ckpt_identity *id, int64_t *ret_bytes,
+               struct err *err);

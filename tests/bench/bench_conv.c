@@ -13,6 +13,7 @@
 #include "tests/bench/bench.h"
 #include "worker/core/device.h"
 #include "worker/core/threads.h"
+#include "worker/ops/families.h"
 
 const struct device_ops *cpu_backend_avx512(void);
 const struct device_ops *cpu_backend_avx2(void);
@@ -168,14 +169,14 @@ enum pass { FWD, BWD_DATA, BWD_WEIGHTS, PASSES };
 
 static int pass_once(struct run *r, enum pass p, struct err *err)
 {
-    const struct device_ops *o = r->dev->ops;
+    const struct conv_ops *conv = r->dev->on->conv;
 
     r->w.version++; /* as in training: derived forms are made anew in every step */
     if (p == FWD)
-        return o->conv_fwd(r->dev, &r->y, &r->x, &r->cv, &r->w, NULL, &r->stats, 1, err);
+        return conv->fwd(r->dev, &r->y, &r->x, &r->cv, &r->w, NULL, &r->stats, 1, err);
     if (p == BWD_DATA)
-        return o->conv_bwd_data(r->dev, &r->dx, 0.0f, &r->y, &r->cv, &r->w, 1, err);
-    return o->conv_bwd_weights(r->dev, &r->dw, 0.0f, &r->x, &r->y, &r->cv, &r->w, 1, err);
+        return conv->bwd_data(r->dev, &r->dx, 0.0f, &r->y, &r->cv, &r->w, 1, err);
+    return conv->bwd_weights(r->dev, &r->dw, 0.0f, &r->x, &r->y, &r->cv, &r->w, 1, err);
 }
 
 /* Of the best of at least five runs; with seconds=0 of the first. */

@@ -1,66 +1,64 @@
-/* worker/train/save.c - checkpoints of a running job: written, told of, found again. */
+#include "worker/train/save.h"
+
 #include <math.h>
 #include <stdio.h>
 
 #include "proto/err.h"
+#include "proto/jobspec.h"
 #include "worker/checkpoint/ckpt.h"
 #include "worker/checkpoint/identity.h"
 #include "worker/checkpoint/owner.h"
 #include "worker/comm/comm.h"
 #include "worker/report/progress.h"
-#include "worker/train/trainer_impl.h"
+#include "worker/report/report.h"
+#include "worker/train/machine.h"
+#include "worker/train/trainer.h"
 
 enum { PATH_BYTES = 4096 + 64 };
 
-static void folder(const struct trainer *t, char ret[PATH_BYTES])
+static void folder(const struct keeper *k, char ret[PATH_BYTES])
 {
-    snprintf(ret, PATH_BYTES, "%s/checkpoints", t->opt.job_dir);
-}
-
-static struct trained trained(const struct trainer *t)
-{
-    return (struct trained){ t->spec, t->machine.dev, t->model, t->optimizer, t->train.set };
+    snprintf(ret, PATH_BYTES, "%s/checkpoints", k->machine->opt->job_dir);
 }
 
 /* Written, then durable reports, then published: a checkpoint never knows more than the spool. */
-static int save(struct trainer *t, struct err *err)
+static int save(const struct keeper *k, const struct state *state, struct err *err)
 {
-    struct trained of = trained(t);
     struct ckpt_identity id;
     char dir[PATH_BYTES], path[PATH_BYTES + 32];
     int64_t bytes = 0;
-    bool best = t->val.set && t->state.best_step == t->state.step;
+    bool best = k->validates && state->best_step == state->step;
     int rc;
 
-    folder(t, dir);
-    rc = owner_identity(t->spec, t->store_id, &id, err);
+    folder(k, dir);
+    rc = owner_identity(k->machine->spec, k->store_id, &id, err);
     if (rc >= 0)
-        rc = state_save(&t->state, &of, dir, &id, &bytes, err);
+        rc = state_save(state, &k->of, dir, &id, &bytes, err);
     if (rc != 0)
         return rc < 0 ? rc : 0;
-    rc = ckpt_path(dir, t->state.step, path, sizeof path, err);
+    rc = ckpt_path(dir, state->step, path, sizeof path, err);
     if (rc >= 0)
-        rc = report_ckpt_wait_publish(t->machine.report, t->state.step, path, err);
+        rc = report_ckpt_wait_publish(k->machine->report, state->step, path, err);
     if (rc >= 0)
-        rc = ckpt_publish(dir, t->state.step, err);
+        rc = ckpt_publish(dir, state->step, err);
     if (rc >= 0)
-        rc = report_ckpt_published(t->machine.report, t->state.step, path, bytes,
-                                   t->state.val_step == t->state.step ? t->state.val_loss : NAN, best, err);
-    return rc < 0 ? rc : ckpt_prune(dir, (int)t->spec->checkpoint_keep, t->state.best_step > 0 ? t->state.best_step : -1, err);
+        rc = report_ckpt_published(k->machine->report, state->step, path, bytes, state->val_step == state->step ? state->val_loss : NAN,
+                                   best, err);
+    return rc < 0 ? rc : ckpt_prune(dir, (int)k->machine->spec->checkpoint_keep, state->best_step > 0 ? state->best_step : -1, err);
 }
 
-int trainer_save(struct trainer *t, struct err *err)
+int keeper_save(struct keeper *k, const struct state *state, struct err *err)
 {
     int rc = 0;
 
-    if (t->saved_step == t->state.step)
+    if (k->saved_step == state->step)
         return 0;
-    progress_phase(t->machine.progress, PHASE_CHECKPOINT);
-    if (t->opt.rank == 0)
-        rc = save(t, err);
-    if (rc >= 0 && t->opt.rank == 0)
-        rc = identity_save(t->identity, err);
-    t->saved_step = t->state.step;
+    progress_phase(k->machine->progress, PHASE_CHECKPOINT);
+    if (k->machine->opt->rank == 0)
+        rc = save(k, state, err);
+    if (rc >= 0 && k->machine->opt->rank == 0)
+        rc = identity_save(k->identity, err);
+    k->saved_step = state->step;
     return rc;
 }
 
@@ -68,47 +66,46 @@ int trainer_save(struct trainer *t, struct err *err)
 
 static void passed_over(void *arg, const char *text)
 {
-    struct trainer *t = arg;
+    const struct keeper *k = arg;
     struct err ignored;
 
-    report_event(t->machine.report, &ignored, "warning", "checkpoint", "%s", text);
+    report_event(k->machine->report, &ignored, "warning", "checkpoint", "%s", text);
 }
 
 /* Rank 0. The rank before may have died between publishing and saying so: it is said again, the store takes it twice. */
-static int report_resume(struct trainer *t, int64_t step, const char *path, int64_t bytes, struct err *err)
+static int report_resume(const struct keeper *k, const struct state *state, int64_t step, const char *path, int64_t bytes, struct err *err)
 {
-    int rc = report_start(t->machine.report, step, step > 0 ? path : NULL, err);
+    int rc = report_start(k->machine->report, step, step > 0 ? path : NULL, err);
 
     if (rc < 0 || step == 0)
         return rc;
-    return report_ckpt_published(t->machine.report, step, path, bytes, t->state.val_step == step ? t->state.val_loss : NAN,
-                                 t->val.set && t->state.best_step == step, err);
+    return report_ckpt_published(k->machine->report, step, path, bytes, state->val_step == step ? state->val_loss : NAN,
+                                 k->validates && state->best_step == step, err);
 }
 
-int trainer_resume(struct trainer *t, struct err *err)
+int keeper_resume(struct keeper *k, struct state *state, struct err *err)
 {
-    struct trained to = trained(t);
     struct ckpt_identity id;
     char dir[PATH_BYTES], path[PATH_BYTES + 32];
     int64_t step = 0, bytes = 0;
-    int rc = owner_identity(t->spec, t->store_id, &id, err);
+    int rc = owner_identity(k->machine->spec, k->store_id, &id, err);
 
-    folder(t, dir);
-    if (rc >= 0 && t->opt.rank == 0)
-        rc = ckpt_pick(dir, &id, passed_over, t, &step, err);
+    folder(k, dir);
+    if (rc >= 0 && k->machine->opt->rank == 0)
+        rc = ckpt_pick(dir, &id, passed_over, k, &step, err);
     if (rc == ERR_STATE)
-        rc = owner_refuse(t->spec, t->store_id, dir, err);
+        rc = owner_refuse(k->machine->spec, k->store_id, dir, err);
     if (rc >= 0)
-        rc = comm_broadcast(t->machine.comm, COMM_SYNC, &step, sizeof step, err);
+        rc = comm_broadcast(k->machine->comm, COMM_SYNC, &step, sizeof step, err);
     if (rc >= 0 && step > 0)
-        rc = state_load(&t->state, &to, dir, step, &id, &bytes, err);
+        rc = state_load(state, &k->of, dir, step, &id, &bytes, err);
     if (rc >= 0)
         rc = ckpt_path(dir, step, path, sizeof path, err);
-    if (rc >= 0 && t->opt.rank == 0)
-        rc = report_resume(t, step, path, bytes, err);
+    if (rc >= 0 && k->machine->opt->rank == 0)
+        rc = report_resume(k, state, step, path, bytes, err);
     if (rc < 0)
         return rc;
-    t->saved_step = step > 0 ? step : -1;
-    progress_step(t->machine.progress, (uint64_t)step);
-    return t->identity ? identity_check(t->identity, step, err) : 0;
+    k->saved_step = step > 0 ? step : -1;
+    progress_step(k->machine->progress, (uint64_t)step);
+    return k->identity ? identity_check(k->identity, step, err) : 0;
 }

@@ -1,4 +1,5 @@
-/* worker/train/step.c - one optimizer step of this rank, in lockstep with all others. */
+#include "worker/train/step.h"
+
 #include <assert.h>
 #include <math.h>
 #include <stdio.h>
@@ -7,24 +8,54 @@
 #include <time.h>
 
 #include "proto/err.h"
+#include "proto/jobspec.h"
+#include "worker/checkpoint/state.h"
 #include "worker/comm/comm.h"
-#include "worker/layers/tape.h"
-#include "worker/core/tree.h"
+#include "worker/core/device.h"
+#include "worker/data/dataset.h"
 #include "worker/data/loader.h"
 #include "worker/data/sampler.h"
+#include "worker/gradients/gradients.h"
 #include "worker/layers/layers.h"
+#include "worker/layers/tape.h"
 #include "worker/models/model.h"
-#include "worker/ops/families.h"
+#include "worker/ops/optim.h"
 #include "worker/optim/optimizer.h"
-#include "worker/train/feed.h"
-#include "worker/report/progress.h"
 #include "worker/optim/schedule.h"
+#include "worker/report/progress.h"
+#include "worker/report/report.h"
+#include "worker/train/control.h"
+#include "worker/train/course.h"
+#include "worker/train/feed.h"
 #include "worker/train/losses.h"
+#include "worker/train/machine.h"
+#include "worker/train/rows.h"
 #include "worker/train/shapes.h"
+#include "worker/train/splits.h"
 #include "worker/train/statistics.h"
-#include "worker/train/trainer_impl.h"
 
 enum { SKIPS_MAX = 3 }; /* steps in a row without a finite gradient, the last of which ends the job */
+
+struct stepper {
+    const struct jobspec *spec;
+    const struct machine *machine;
+    const struct course *course;
+    struct control *control;
+    struct model *model;
+    struct tape *tape;
+    struct optimizer *optimizer;
+    const struct split *train;
+    const struct rows *rows;
+    struct state *state;
+    struct gradients *gradients;
+    struct losses *losses;
+    struct statistics *statistics;
+    struct shapes *shapes; /* that the device was told to expect */
+    bool unread;       /* the losses of the last step, and what was found of its gradient, are on their way; skips and window lack them */
+    int64_t window_ns; /* when the log window began */
+    int64_t window_resumed; /* images in it that an earlier attempt trained */
+    int64_t images_rank;    /* trained by this rank in this attempt */
+};
 
 static int64_t now_ns(void)
 {
@@ -37,7 +68,7 @@ static int64_t now_ns(void)
 /* ---- how gradients and statistics leave a wave ---- */
 
 struct wave {
-    struct trainer *t;
+    struct stepper *t;
     struct span shards;
 };
 
@@ -65,18 +96,18 @@ static double *stats_dest(void *arg, int index, int use, int shard)
 static int merge(void *arg, enum merge_kind kind, const double *const *local, int n, double *ret, struct err *err)
 {
     const struct wave *w = arg;
-    struct trainer *t = w->t;
+    struct stepper *t = w->t;
     int rc;
 
-    progress_phase(t->machine.progress, PHASE_SYNC);
+    progress_phase(t->machine->progress, PHASE_SYNC);
     rc = statistics_merge(t->statistics, kind, w->shards, local, n, ret, err);
-    progress_phase(t->machine.progress, kind == MERGE_MOMENTS ? PHASE_FORWARD : PHASE_BACKWARD);
+    progress_phase(t->machine->progress, kind == MERGE_MOMENTS ? PHASE_FORWARD : PHASE_BACKWARD);
     return rc;
 }
 
 /* ---- a wave ---- */
 
-static int run_wave(struct trainer *t, const struct batch *b, struct err *err)
+static int run_wave(struct stepper *t, const struct batch *b, struct err *err)
 {
     struct wave w = { t, { b->shard[0].shard, b->shard[0].shard + b->nshards } };
     struct tape_hooks hooks = { &w, grad_dest, grad_ready, stats_dest, merge };
@@ -91,20 +122,20 @@ static int run_wave(struct trainer *t, const struct batch *b, struct err *err)
     gradients_wave(t->gradients, b->wave);
     for (int s = 0; s < b->nshards; s++)
         raw[s] = losses_raw(t->losses, b->shard[s].shard);
-    progress_phase(t->machine.progress, PHASE_FORWARD);
+    progress_phase(t->machine->progress, PHASE_FORWARD);
     rc = m->ops->forward(m, t->tape, b, &want, err);
     if (rc < 0)
         return rc;
     for (int i = 0; i < m->nnorms; i++)
         assert(m->norms[i].frozen || tape_norm_uses(t->tape, i) == m->norms[i].uses); /* all of a record is written */
-    progress_phase(t->machine.progress, PHASE_BACKWARD);
+    progress_phase(t->machine->progress, PHASE_BACKWARD);
     rc = tape_backward(t->tape, m->params, m->nparams, err);
     for (int s = 0; s < b->nshards; s++)
         t->images_rank += b->shard[s].n;
     return rc;
 }
 
-static int all_waves(struct trainer *t, struct err *err)
+static int all_waves(struct stepper *t, struct err *err)
 {
     struct batch b = { 0 };
 
@@ -112,8 +143,8 @@ static int all_waves(struct trainer *t, struct err *err)
     while (!b.last) {
         int rc;
 
-        progress_phase(t->machine.progress, PHASE_DATA);
-        rc = feed_next(t->train.feed, &b, err);
+        progress_phase(t->machine->progress, PHASE_DATA);
+        rc = feed_next(t->train->feed, &b, err);
         if (rc >= 0)
             rc = run_wave(t, &b, err);
         if (rc < 0)
@@ -122,30 +153,30 @@ static int all_waves(struct trainer *t, struct err *err)
     return 0;
 }
 
-/* ---- what became of the last step: t->state.step ---- */
+/* ---- what became of the last step: t->state->step ---- */
 
 /* Names the images of a shard, up to a few: pure, so rank 0 can name those of any rank. */
-static int nonfinite(struct trainer *t, int shard, int term, struct err *err)
+static int nonfinite(struct stepper *t, int shard, int term, struct err *err)
 {
     struct sampler *sampler;
     int per_shard = (int)(t->spec->train_batch / t->spec->train_shards), rc;
     char text[256] = "";
 
-    rc = sampler_new((uint64_t)t->spec->train_seed, t->train.set->nimages, &sampler, err);
+    rc = sampler_new((uint64_t)t->spec->train_seed, t->train->set->nimages, &sampler, err);
     if (rc < 0)
         return rc;
     for (int i = 0; i < per_shard && i < 8; i++) {
-        struct draw d = sampler_at(sampler, stream_position(t->state.step, t->spec->train_batch, (int)t->spec->train_shards, shard, i));
+        struct draw d = sampler_at(sampler, stream_position(t->state->step, t->spec->train_batch, (int)t->spec->train_shards, shard, i));
         size_t used = strlen(text);
 
-        snprintf(text + used, sizeof text - used, "%s%s", i ? ", " : "", t->train.set->images[d.sample].file);
+        snprintf(text + used, sizeof text - used, "%s%s", i ? ", " : "", t->train->set->images[d.sample].file);
     }
     sampler_free(sampler);
     return err_set(err, ERR_NONFINITE, "step %lld: loss term '%s' of shard %d is not finite (learning rate %g; images %s)",
-                   (long long)t->state.step, t->model->terms[term].name, shard, (double)schedule_lr(t->spec, t->state.step), text);
+                   (long long)t->state->step, t->model->terms[term].name, shard, (double)schedule_lr(t->spec, t->state->step), text);
 }
 
-static int check_finite(struct trainer *t, struct err *err)
+static int check_finite(struct stepper *t, struct err *err)
 {
     int term, shard = losses_nonfinite(t->losses, &term);
 
@@ -153,9 +184,9 @@ static int check_finite(struct trainer *t, struct err *err)
 }
 
 /* 1 where some number of the gradient is not finite. `host` has room for it. */
-static int grad_nonfinite(struct trainer *t, const struct param *p, float *host, struct err *err)
+static int grad_nonfinite(struct stepper *t, const struct param *p, float *host, struct err *err)
 {
-    int rc = t->machine.dev->ops->download(t->machine.dev, host, gradients_sum(t->gradients, p), p->count * sizeof *host, err);
+    int rc = t->machine->dev->ops->download(t->machine->dev, host, gradients_sum(t->gradients, p), p->count * sizeof *host, err);
 
     for (size_t i = 0; i < p->count && rc == 0; i++)
         rc = !isfinite(host[i]);
@@ -163,7 +194,7 @@ static int grad_nonfinite(struct trainer *t, const struct param *p, float *host,
 }
 
 /* Names the first parameter in the model's order. The gradient is the same everywhere, so each rank finds the same. */
-static int hopeless(struct trainer *t, struct err *err)
+static int hopeless(struct stepper *t, struct err *err)
 {
     const char *first = "";
     int rc = 0;
@@ -182,22 +213,22 @@ static int hopeless(struct trainer *t, struct err *err)
         return rc;
     return err_set(err, ERR_NONFINITE,
                    "step %lld: the gradient is not finite, %d steps in a row; the first such parameter is '%s' (learning rate %g)",
-                   (long long)t->state.step, SKIPS_MAX, first, (double)schedule_lr(t->spec, t->state.step));
+                   (long long)t->state->step, SKIPS_MAX, first, (double)schedule_lr(t->spec, t->state->step));
 }
 
 /* A step without a finite gradient is passed over, since an unlucky batch must not end a long job; weights that give none do not mend. */
-static int skip_step(struct trainer *t, struct err *err)
+static int skip_step(struct stepper *t, struct err *err)
 {
-    if (++t->state.skips >= SKIPS_MAX)
+    if (++t->state->skips >= SKIPS_MAX)
         return hopeless(t, err);
-    if (t->opt.rank != 0)
+    if (t->course->rank != 0)
         return 0;
-    return report_event(t->machine.report, err, "warning", "gradient", "step %lld: the gradient is not finite, the step is skipped",
-                        (long long)t->state.step);
+    return report_event(t->machine->report, err, "warning", "gradient", "step %lld: the gradient is not finite, the step is skipped",
+                        (long long)t->state->step);
 }
 
 /* Its losses are gathered. */
-static int judge(struct trainer *t, struct err *err)
+static int judge(struct stepper *t, struct err *err)
 {
     double sums[2 * WINDOW_MAX_TERMS];
     struct clip found;
@@ -207,32 +238,32 @@ static int judge(struct trainer *t, struct err *err)
     if (rc >= 0)
         rc = optimizer_found(t->optimizer, &found, err);
     if (rc >= 0)
-        rc = comm_check(t->machine.link, COMM_GRAD, err);
+        rc = comm_check(t->machine->link, COMM_GRAD, err);
     if (rc < 0)
         return rc;
     losses_sum(t->losses, sums);
-    window_add(&t->state.window, sums, t->spec->train_batch);
+    window_add(&t->state->window, sums, t->spec->train_batch);
     if (found.skip)
         return skip_step(t, err);
-    t->state.skips = 0;
+    t->state->skips = 0;
     return 0;
 }
 
 /* ---- the update ---- */
 
-static int update(struct trainer *t, struct err *err)
+static int update(struct stepper *t, struct err *err)
 {
-    float lr = schedule_lr(t->spec, t->state.step + 1);
+    float lr = schedule_lr(t->spec, t->state->step + 1);
     int rc;
 
-    progress_phase(t->machine.progress, PHASE_OPTIMIZER);
-    rc = optimizer_step(t->optimizer, t->gradients, lr, t->state.step + 1, err);
+    progress_phase(t->machine->progress, PHASE_OPTIMIZER);
+    rc = optimizer_step(t->optimizer, t->gradients, lr, t->state->step + 1, err);
     return rc < 0 ? rc : statistics_update(t->statistics, (float)t->spec->model_bn_momentum, optimizer_skip(t->optimizer), err);
 }
 
 /* What this step's losses left is sent, and with the words of this step the losses of the step before are gathered, which the device has left behind:
  * the host waits for the other ranks, and for work of this step nowhere. */
-static int gather_step(struct trainer *t, struct err *err)
+static int gather_step(struct stepper *t, struct err *err)
 {
     struct control_word word = { WORD_NONE, 0, 0 };
     int rc = statistics_gather(t->statistics, err);
@@ -241,16 +272,16 @@ static int gather_step(struct trainer *t, struct err *err)
         rc = losses_take(t->losses, err);
     if (rc >= 0)
         rc = losses_send(t->losses, err);
-    if (rc >= 0 && t->opt.rank == 0)
-        rc = control_poll(&t->control, t->state.step + 1, &word, err);
+    if (rc >= 0 && t->course->rank == 0)
+        rc = control_poll(t->control, t->state->step + 1, &word, err);
     control_pack(&word, losses_head(t->losses));
-    progress_phase(t->machine.progress, PHASE_REDUCE);
-    feed_ahead(t->train.feed); /* while the device is at the waves */
+    progress_phase(t->machine->progress, PHASE_REDUCE);
+    feed_ahead(t->train->feed); /* while the device is at the waves */
     if (rc >= 0)
         rc = losses_gather(t->losses, err); /* while the last gradients are reduced */
     if (rc >= 0) {
         word = control_unpack(losses_read_head(t->losses, 0));
-        control_take(&t->control, t->state.step + 1, &word);
+        control_take(t->control, t->state->step + 1, &word);
     }
     if (rc >= 0 && t->unread)
         rc = judge(t, err);
@@ -258,7 +289,7 @@ static int gather_step(struct trainer *t, struct err *err)
 }
 
 /* Where the communication thread failed it has aborted the comm, which this thread may meet first: the reason is what counts. */
-static int reason(struct trainer *t, int rc, struct err *err)
+static int reason(struct stepper *t, int rc, struct err *err)
 {
     struct err why;
     int first = rc == ERR_ABORTED ? gradients_state(t->gradients, &why) : 0;
@@ -269,17 +300,17 @@ static int reason(struct trainer *t, int rc, struct err *err)
     return first;
 }
 
-int trainer_step(struct trainer *t, struct err *err)
+int stepper_run(struct stepper *t, struct err *err)
 {
     int64_t began;
     int rc;
 
-    t->machine.dev->ops->set_tier(t->machine.dev, control_tier_at(&t->control, t->state.step + 1));
+    t->machine->dev->ops->set_tier(t->machine->dev, control_tier_at(t->control, t->state->step + 1));
     began = now_ns();
-    rc = shapes_ready(t->shapes, t->state.step + 1, err);
+    rc = shapes_ready(t->shapes, t->state->step + 1, err);
     if (t->window_ns == 0) { /* a resumed window has images that were trained before */
         t->window_ns = now_ns();
-        t->window_resumed = t->state.window.images;
+        t->window_resumed = t->state->window.images;
     } else {
         t->window_ns += now_ns() - began; /* planning is no training */
     }
@@ -291,15 +322,15 @@ int trainer_step(struct trainer *t, struct err *err)
         rc = update(t, err);
     if (rc < 0)
         return reason(t, rc, err);
-    feed_ahead(t->train.feed); /* if it was not decoded before */
-    t->state.step++;
+    feed_ahead(t->train->feed); /* if it was not decoded before */
+    t->state->step++;
     t->unread = true;
-    progress_step(t->machine.progress, (uint64_t)t->state.step);
-    progress_images(t->machine.progress, (uint64_t)t->images_rank, (uint64_t)(t->state.step * t->spec->train_batch));
-    return t->state.skips == SKIPS_MAX - 1 ? trainer_settle(t, err) : 0; /* the gradient of one that ends the job is still there */
+    progress_step(t->machine->progress, (uint64_t)t->state->step);
+    progress_images(t->machine->progress, (uint64_t)t->images_rank, (uint64_t)(t->state->step * t->spec->train_batch));
+    return t->state->skips == SKIPS_MAX - 1 ? stepper_settle(t, err) : 0; /* the gradient of one that ends the job is still there */
 }
 
-int trainer_settle(struct trainer *t, struct err *err)
+int stepper_settle(struct stepper *t, struct err *err)
 {
     const struct control_word none = { WORD_NONE, 0, 0 };
     int rc;
@@ -315,30 +346,100 @@ int trainer_settle(struct trainer *t, struct err *err)
     return rc < 0 ? reason(t, rc, err) : 0;
 }
 
-int trainer_report(struct trainer *t, const char *split, const struct window *w, double images_per_s, struct err *err)
+int stepper_log(struct stepper *t, struct err *err)
 {
-    struct report_term terms[WINDOW_MAX_TERMS];
-    struct report_loss loss = { split,
-                                t->state.step,
-                                (double)t->state.step * (double)t->spec->train_batch / t->train.set->nimages,
-                                tier_name(control_tier_at(&t->control, t->state.step)),
-                                images_per_s,
-                                w->nterms,
-                                terms };
+    struct window *w = &t->state->window;
+    double images_per_s = (double)(w->images - t->window_resumed) / ((double)(now_ns() - t->window_ns) * 1e-9);
+    int rc = t->course->rank == 0 ? rows_report(t->rows, "train", t->state->step, w, images_per_s, err) : 0;
 
-    for (int k = 0; k < w->nterms; k++)
-        terms[k] = (struct report_term){ t->model->terms[k].name, w->sum[2 * k], w->sum[2 * k + 1] };
-    return report_loss(t->machine.report, &loss, err);
-}
-
-int trainer_log(struct trainer *t, struct err *err)
-{
-    int rc = 0;
-
-    t->images_per_s = (double)(t->state.window.images - t->window_resumed) / ((double)(now_ns() - t->window_ns) * 1e-9);
-    if (t->opt.rank == 0)
-        rc = trainer_report(t, "train", &t->state.window, t->images_per_s, err);
-    window_reset(&t->state.window, t->model->nterms);
+    window_reset(w, w->nterms);
+    t->window_ns = 0;
     t->window_ns = 0;
     return rc;
+}
+
+/* ---- opening ---- */
+
+static int open_gradients(struct stepper *t, struct err *err)
+{
+    const struct gradients_options o = {
+        .dev = t->machine->dev, .side = t->machine->side, .comm = t->machine->link, .nshards = t->course->shards, .nwaves = t->course->waves
+    };
+
+    return gradients_open(&o, t->model->params, t->model->nparams, &t->gradients, err);
+}
+
+/* What a step leaves besides gradients: losses, batch statistics. */
+static int open_numbers(struct stepper *t, struct err *err)
+{
+    const struct losses_options losses = { .dev = t->machine->dev,
+                                           .comm = t->machine->comm,
+                                           .link = t->machine->link,
+                                           .model = t->model,
+                                           .shards = t->course->shards,
+                                           .images = t->course->images,
+                                           .head_bytes = CONTROL_WORDS * sizeof(uint64_t) };
+    const struct statistics_options statistics = {
+        .dev = t->machine->dev, .link = t->machine->link, .model = t->model, .shards = t->course->shards
+    };
+    int rc = losses_open(&losses, &t->losses, err);
+
+    return rc < 0 ? rc : statistics_open(&statistics, &t->statistics, err);
+}
+
+static int open_shapes(struct stepper *t, const struct split *val, struct err *err)
+{
+    const struct shapes_options o = {
+        .machine = t->machine,
+        .model = t->model,
+        .course = t->course,
+        .control = t->control,
+        .train = t->train->task,
+        .val = val->task,
+        .val_batch = (int)t->spec->val_batch,
+    };
+
+    t->shapes = shapes_new(&o);
+    return t->shapes ? 0 : err_set(err, ERR_DEVICE, "out of memory");
+}
+
+int stepper_open(const struct stepper_options *opt, struct stepper **ret_stepper, struct err *err)
+{
+    struct stepper *t = calloc(1, sizeof *t);
+    int rc;
+
+    if (!t)
+        return err_set(err, ERR_DEVICE, "out of memory");
+    *t = (struct stepper){ .spec = opt->machine->spec,
+                           .machine = opt->machine,
+                           .course = opt->course,
+                           .control = opt->control,
+                           .model = opt->model,
+                           .tape = opt->tape,
+                           .optimizer = opt->optimizer,
+                           .train = opt->train,
+                           .rows = opt->rows,
+                           .state = opt->state };
+    rc = open_gradients(t, err);
+    if (rc >= 0)
+        rc = open_numbers(t, err);
+    if (rc >= 0)
+        rc = open_shapes(t, opt->val, err);
+    if (rc < 0) {
+        stepper_close(t);
+        return rc;
+    }
+    *ret_stepper = t;
+    return 0;
+}
+
+void stepper_close(struct stepper *t)
+{
+    if (!t)
+        return;
+    shapes_free(t->shapes);
+    losses_close(t->losses);
+    statistics_close(t->statistics);
+    gradients_close(t->gradients);
+    free(t);
 }

@@ -1,13 +1,175 @@
 #include "worker/train/trainer.h"
 
+#include <errno.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "proto/err.h"
+#include "proto/jobspec.h"
+#include "worker/checkpoint/identity.h"
+#include "worker/checkpoint/state.h"
 #include "worker/comm/comm.h"
-#include "worker/report/progress.h"
+#include "worker/comm/gather.h"
+#include "worker/core/arena.h"
+#include "worker/core/device.h"
+#include "worker/data/dataset.h"
+#include "worker/layers/tape.h"
+#include "worker/models/registry.h"
+#include "worker/optim/optimizer.h"
 #include "worker/optim/schedule.h"
-#include "worker/train/trainer_impl.h"
+#include "worker/report/progress.h"
+#include "worker/report/report.h"
+#include "worker/train/control.h"
+#include "worker/train/course.h"
+#include "worker/train/machine.h"
+#include "worker/train/rows.h"
+#include "worker/train/save.h"
+#include "worker/train/splits.h"
+#include "worker/train/step.h"
+#include "worker/train/validate.h"
+
+static const size_t arena_chunk = (size_t)256 << 20, gpu_arena_chunk = (size_t)1 << 30;
+
+/* What a rank works with: what stands below uses what stands above. */
+struct trainer {
+    const struct jobspec *spec;
+    struct trainer_options opt;
+    struct machine machine;
+    char store_id[REPORT_STORE_ID]; /* whose job it is, see ckpt.h */
+    struct control control;
+    struct split train, val;
+    struct model *model;
+    struct arena *arena;
+    struct tape *tape;
+    struct optimizer *optimizer;
+    struct course course;
+    struct state state;
+    struct identity *identity; /* rank 0 */
+    struct rows rows;
+    struct stepper *stepper;
+    struct validator validator;
+    struct keeper keeper;
+};
+
+/* ---- opening ---- */
+
+/* Tiers that earlier attempts agreed on come with the word to go. */
+static int open_machine(struct trainer *t, struct err *err)
+{
+    struct report_go *go = calloc(1, sizeof *go);
+    int rc = go ? machine_open(&t->machine, t->spec, &t->opt, go, err) : err_set(err, -ENOMEM, "out of memory");
+
+    control_init(&t->control, t->machine.report, t->spec->train_log_every, tier_of(t->spec->run_deterministic));
+    for (int i = 0; rc >= 0 && i < go->ntiers; i++)
+        control_tier(&t->control, go->tiers[i].step, tier_of(go->tiers[i].tier));
+    if (rc >= 0)
+        memcpy(t->store_id, go->store_id, sizeof go->store_id);
+    free(go);
+    return rc;
+}
+
+static int open_model(struct trainer *t, struct err *err)
+{
+    struct device *dev = t->machine.dev;
+    int rc = model_open(t->opt.models, t->spec, t->train.set->nclasses, dev, &t->model, err);
+
+    if (rc < 0)
+        return rc;
+    t->arena = arena_new(dev, dev->host_memory ? arena_chunk : gpu_arena_chunk);
+    t->tape = t->arena ? tape_new(dev, t->arena, t->model->nparams) : NULL;
+    if (!t->tape)
+        return err_set(err, ERR_DEVICE, "out of memory");
+    return optimizer_open(dev, t->spec, t->model->params, t->model->nparams, t->model->groups, &t->optimizer, err);
+}
+
+static int open_stepper(struct trainer *t, struct err *err)
+{
+    const struct stepper_options o = { .machine = &t->machine,
+                                       .course = &t->course,
+                                       .control = &t->control,
+                                       .model = t->model,
+                                       .tape = t->tape,
+                                       .optimizer = t->optimizer,
+                                       .train = &t->train,
+                                       .val = &t->val,
+                                       .rows = &t->rows,
+                                       .state = &t->state };
+    int rc;
+
+    course_init(&t->course, t->spec, t->opt.rank, t->opt.nranks);
+    state_init(&t->state, t->model->nterms);
+    t->rows = (struct rows){ t->machine.report, t->model, &t->control, t->course.batch, t->train.set->nimages };
+    rc = splits_sample(&t->machine, &t->course, t->model, &t->train, &t->val, err);
+    return rc < 0 ? rc : stepper_open(&o, &t->stepper, err);
+}
+
+static void join_rest(struct trainer *t)
+{
+    t->validator = (struct validator){ .machine = &t->machine,
+                                       .model = t->model,
+                                       .tape = t->tape,
+                                       .optimizer = t->optimizer,
+                                       .val = &t->val,
+                                       .rows = &t->rows,
+                                       .state = &t->state };
+    t->keeper = (struct keeper){ .machine = &t->machine,
+                                 .store_id = t->store_id,
+                                 .identity = t->identity,
+                                 .of = { t->spec, t->machine.dev, t->model, t->optimizer, t->train.set },
+                                 .validates = t->val.set != NULL,
+                                 .saved_step = -1 };
+}
+
+static int open_identity(struct trainer *t, struct err *err)
+{
+    const struct identity_options o = { t->opt.job_dir, t->spec->run_precision, t->machine.dev, t->machine.report };
+
+    return t->opt.rank == 0 ? identity_open(&o, &t->identity, err) : 0;
+}
+
+/* Everything up to the state that the job starts from, the checkpoint loaded. On failure close_all() frees what there is. */
+static int open_all(struct trainer *t, const struct jobspec *spec, const struct trainer_options *opt, struct err *err)
+{
+    int rc;
+
+    t->spec = spec;
+    t->opt = *opt;
+    rc = open_machine(t, err);
+    if (rc >= 0)
+        rc = splits_open(&t->machine, &t->train, &t->val, err);
+    if (rc >= 0)
+        rc = open_model(t, err);
+    if (rc >= 0)
+        rc = open_stepper(t, err);
+    if (rc < 0)
+        return rc;
+    progress_phase(t->machine.progress, PHASE_LOAD);
+    rc = open_identity(t, err);
+    join_rest(t);
+    if (rc >= 0)
+        rc = keeper_resume(&t->keeper, &t->state, err);
+    if (rc >= 0 && opt->rank == 0 && t->state.step == 0 && t->model->loaded[0])
+        rc = report_event(t->machine.report, err, "info", "init", "%s", t->model->loaded);
+    return rc < 0 ? rc : splits_begin(&t->machine, &t->course, t->state.step + 1, &t->train, &t->val, err);
+}
+
+static void close_all(struct trainer *t)
+{
+    gather_close(t->validator.losses);
+    stepper_close(t->stepper);
+    split_close(&t->train);
+    split_close(&t->val);
+    optimizer_close(t->optimizer);
+    tape_free(t->tape);
+    arena_free(t->arena);
+    model_free(t->model);
+    identity_close(t->identity);
+    machine_close(&t->machine);
+}
+
+/* ---- the loop ---- */
 
 /* What is due after step t->state.step by number or by word; a step validates at most once, before its checkpoint. *ret_outcome is set when the
  * job ends here. */
@@ -19,14 +181,14 @@ static int after_step(struct trainer *t, const char **ret_outcome, struct err *e
     bool validate = t->val.set && (word == WORD_EVAL || schedule_due(s->val_every, t->state.step, s->train_steps));
     bool save = word == WORD_CHECKPOINT || word == WORD_PAUSE || t->state.step == s->train_steps ||
                 schedule_due(s->checkpoint_every, t->state.step, s->train_steps);
-    int rc = log || validate || save || word != WORD_NONE ? trainer_settle(t, err) : 0;
+    int rc = log || validate || save || word != WORD_NONE ? stepper_settle(t->stepper, err) : 0;
 
     if (rc >= 0 && log)
-        rc = trainer_log(t, err);
+        rc = stepper_log(t->stepper, err);
     if (rc >= 0 && validate)
-        rc = trainer_validate(t, err);
+        rc = validator_run(&t->validator, err);
     if (rc >= 0 && save)
-        rc = trainer_save(t, err);
+        rc = keeper_save(&t->keeper, &t->state, err);
     if (t->state.step == s->train_steps)
         *ret_outcome = "completed";
     else if (word == WORD_PAUSE)
@@ -43,7 +205,7 @@ static int train(struct trainer *t, const char **ret_outcome, struct err *err)
     if (t->state.step >= t->spec->train_steps)
         *ret_outcome = "completed";
     while (!*ret_outcome && rc >= 0) {
-        rc = trainer_step(t, err);
+        rc = stepper_run(t->stepper, err);
         if (rc >= 0)
             rc = after_step(t, ret_outcome, err);
     }
@@ -85,7 +247,7 @@ int trainer_run(const struct jobspec *spec, const struct trainer_options *opt, s
 
     if (!t)
         return err_set(err, ERR_DEVICE, "out of memory");
-    rc = trainer_open(t, spec, opt, err);
+    rc = open_all(t, spec, opt, err);
     if (rc >= 0)
         rc = train(t, &outcome, err);
     if (rc >= 0) {
@@ -94,7 +256,7 @@ int trainer_run(const struct jobspec *spec, const struct trainer_options *opt, s
     } else {
         report_failure(t, rc, err);
     }
-    trainer_close(t);
+    close_all(t);
     free(t);
     return rc < 0 ? rc : 0;
 }

@@ -1,10 +1,12 @@
-/* worker/train/validate.c - the validation split: losses in eval mode and detections, from the same forward pass. Its shards do not depend
- * on the number of ranks; ranks take them in turn, and nothing is exchanged before the end. */
+#include "worker/train/validate.h"
+
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "proto/err.h"
+#include "proto/jobspec.h"
+#include "worker/checkpoint/state.h"
 #include "worker/comm/comm.h"
 #include "worker/comm/gather.h"
 #include "worker/core/shards.h"
@@ -17,8 +19,11 @@
 #include "worker/models/pass.h"
 #include "worker/train/feed.h"
 #include "worker/report/progress.h"
-#include "worker/train/losses.h"
-#include "worker/train/trainer_impl.h"
+#include "worker/report/report.h"
+#include "worker/train/machine.h"
+#include "worker/train/rows.h"
+#include "worker/train/splits.h"
+#include "worker/train/trainer.h"
 
 /* What there is to be found, as evaluators see it. */
 struct answers {
@@ -30,7 +35,7 @@ struct answers {
 
 /* What a validation works with. */
 struct validation {
-    struct trainer *t;
+    struct validator *t;
     int nshards;
     struct answers answers;
     struct evaluators *evaluators;
@@ -67,25 +72,25 @@ static void answers_close(struct answers *s)
     free(s->class_names);
 }
 
-static int validation_open(struct validation *v, struct trainer *t, struct err *err)
+static int validation_open(struct validation *v, struct validator *t, struct err *err)
 {
-    struct gather_options losses = { .comm = t->machine.comm, .deal = GATHER_TURNS, .buffers = 1 };
-    struct pass_options pass = { t->model, t->tape, (int)t->spec->val_batch, true, true };
+    struct gather_options losses = { .comm = t->machine->comm, .deal = GATHER_TURNS, .buffers = 1 };
+    struct pass_options pass = { t->model, t->tape, (int)t->machine->spec->val_batch, true, true };
     int rc;
 
     memset(v, 0, sizeof *v);
     v->t = t;
-    v->nshards = val_shards(t->val.set->nimages, (int)t->spec->val_batch);
-    rc = answers_open(&v->answers, t->val.set, err);
+    v->nshards = val_shards(t->val->set->nimages, (int)t->machine->spec->val_batch);
+    rc = answers_open(&v->answers, t->val->set, err);
     if (rc >= 0)
         rc = evaluators_open(t->model->family->evaluators, &v->answers.eval, &v->evaluators, err);
     if (rc >= 0)
         rc = pass_open(&pass, &v->pass, err);
-    if (rc < 0 || t->val_losses)
+    if (rc < 0 || t->losses)
         return rc;
     losses.nrecords = v->nshards;
     losses.record_bytes = 2 * (size_t)t->model->nterms * sizeof(double);
-    return gather_open(&losses, &t->val_losses, err);
+    return gather_open(&losses, &t->losses, err);
 }
 
 static void validation_close(struct validation *v)
@@ -100,7 +105,7 @@ static int add_results(struct validation *v, const struct shard_batch *b, struct
     int rc = 0;
 
     for (int i = 0; i < b->n && rc >= 0; i++) {
-        const struct dataset_image *img = &v->t->val.set->images[b->index[i]];
+        const struct dataset_image *img = &v->t->val->set->images[b->index[i]];
         struct result r;
 
         rc = pass_result(v->pass, i, b->index[i], img->w, img->h, NAN, &r, err);
@@ -112,9 +117,9 @@ static int add_results(struct validation *v, const struct shard_batch *b, struct
 
 static int one_shard(struct validation *v, const struct batch *b, struct err *err)
 {
-    struct trainer *t = v->t;
+    struct validator *t = v->t;
     const struct shard_batch *shard = &b->shard[0];
-    double *record = gather_record(t->val_losses, shard->shard);
+    double *record = gather_record(t->losses, shard->shard);
     int term, rc;
 
     rc = pass_run(v->pass, b, err);
@@ -124,21 +129,21 @@ static int one_shard(struct validation *v, const struct batch *b, struct err *er
     term = window_nonfinite(record, t->model->nterms);
     if (term >= 0)
         return err_set(err, ERR_NONFINITE, "validation after step %lld: loss term '%s' is not finite on %d images from '%s' on",
-                       (long long)t->state.step, t->model->terms[term].name, shard->n, t->val.set->images[shard->index[0]].file);
+                       (long long)t->state->step, t->model->terms[term].name, shard->n, t->val->set->images[shard->index[0]].file);
     return add_results(v, shard, err);
 }
 
 static int all_shards(struct validation *v, struct err *err)
 {
-    struct trainer *t = v->t;
-    int mine = val_shards_of_rank(v->nshards, t->opt.rank, t->opt.nranks), rc = 0;
+    struct validator *t = v->t;
+    int mine = val_shards_of_rank(v->nshards, t->machine->opt->rank, t->machine->opt->nranks), rc = 0;
 
-    feed_rewind(t->val.feed);
+    feed_rewind(t->val->feed);
     for (int k = 0; rc >= 0; k++) {
         struct batch b;
 
-        progress_done(t->machine.progress, (uint64_t)k, (uint64_t)mine);
-        rc = feed_next(t->val.feed, &b, err);
+        progress_done(t->machine->progress, (uint64_t)k, (uint64_t)mine);
+        rc = feed_next(t->val->feed, &b, err);
         if (rc == LOADER_END)
             return 0;
         if (rc >= 0)
@@ -153,10 +158,10 @@ static int all_shards(struct validation *v, struct err *err)
 static int sum_losses(struct validation *v, struct window *ret, struct err *err)
 {
     const double **rows = calloc((size_t)v->nshards, sizeof *rows);
-    int rc = rows ? gather_all(v->t->val_losses, err) : err_set(err, ERR_DEVICE, "out of memory: losses");
+    int rc = rows ? gather_all(v->t->losses, err) : err_set(err, ERR_DEVICE, "out of memory: losses");
 
     if (rc >= 0) {
-        gather_rows(v->t->val_losses, 0, rows);
+        gather_rows(v->t->losses, 0, rows);
         window_reset(ret, v->t->model->nterms);
         window_sum(ret->nterms, rows, v->nshards, ret->sum);
     }
@@ -167,14 +172,15 @@ static int sum_losses(struct validation *v, struct window *ret, struct err *err)
 /* Rank 0 has the records of all ranks scored. */
 static int score(struct validation *v, struct evaluator *e, struct metrics *m, struct err *err)
 {
-    struct trainer *t = v->t;
-    size_t *cut = calloc((size_t)t->opt.nranks + 1, sizeof *cut), bytes;
+    struct validator *t = v->t;
+    size_t *cut = calloc((size_t)t->machine->opt->nranks + 1, sizeof *cut), bytes;
     const void *mine = e->ops->pack(e, &bytes);
     void *all = NULL;
-    int rc = cut ? comm_gather(t->machine.comm, COMM_SYNC, mine, bytes, &all, cut, err) : err_set(err, ERR_DEVICE, "out of memory: scores");
+    int rc =
+        cut ? comm_gather(t->machine->comm, COMM_SYNC, mine, bytes, &all, cut, err) : err_set(err, ERR_DEVICE, "out of memory: scores");
 
-    if (rc >= 0 && t->opt.rank == 0)
-        rc = e->ops->score(e, all, cut[t->opt.nranks], m, err);
+    if (rc >= 0 && t->machine->opt->rank == 0)
+        rc = e->ops->score(e, all, cut[t->machine->opt->nranks], m, err);
     free(all);
     free(cut);
     return rc;
@@ -188,38 +194,38 @@ static int report_scores(struct validation *v, const struct metrics *m, struct e
     for (int i = 0; i < m->n && rows; i++)
         rows[i] = (struct report_metric){ m->row[i].name, m->row[i].value };
     if (rc >= 0)
-        rc = report_eval(v->t->machine.report, v->t->state.step, m->n, rows, err);
+        rc = report_eval(v->t->machine->report, v->t->state->step, m->n, rows, err);
     free(rows);
     return rc;
 }
 
 static int finish(struct validation *v, struct err *err)
 {
-    struct trainer *t = v->t;
+    struct validator *t = v->t;
     struct metrics m = { 0 };
     struct window w;
     int rc = sum_losses(v, &w, err);
 
     if (rc >= 0)
-        t->state.val_loss = window_value(&w, 0);
+        t->state->val_loss = window_value(&w, 0);
     for (int i = 0; i < v->evaluators->n && rc >= 0; i++)
         rc = score(v, v->evaluators->each[i], &m, err);
-    if (rc >= 0 && t->opt.rank == 0)
-        rc = trainer_report(t, "val", &w, 0, err);
-    if (rc >= 0 && t->opt.rank == 0)
+    if (rc >= 0 && t->machine->opt->rank == 0)
+        rc = rows_report(t->rows, "val", t->state->step, &w, 0, err);
+    if (rc >= 0 && t->machine->opt->rank == 0)
         rc = report_scores(v, &m, err);
     free(m.row);
     return rc;
 }
 
-int trainer_validate(struct trainer *t, struct err *err)
+int validator_run(struct validator *t, struct err *err)
 {
     struct validation v;
     int rc;
 
-    if (t->state.val_step == t->state.step)
+    if (t->state->val_step == t->state->step)
         return 0;
-    progress_phase(t->machine.progress, PHASE_VALIDATE);
+    progress_phase(t->machine->progress, PHASE_VALIDATE);
     rc = validation_open(&v, t, err);
     ema_swap(optimizer_ema(t->optimizer));
     if (rc >= 0)
@@ -228,10 +234,10 @@ int trainer_validate(struct trainer *t, struct err *err)
     if (rc >= 0)
         rc = finish(&v, err);
     validation_close(&v);
-    t->state.val_step = t->state.step;
-    if (rc >= 0 && t->state.val_loss < t->state.best) {
-        t->state.best = t->state.val_loss;
-        t->state.best_step = t->state.step;
+    t->state->val_step = t->state->step;
+    if (rc >= 0 && t->state->val_loss < t->state->best) {
+        t->state->best = t->state->val_loss;
+        t->state->best_step = t->state->step;
     }
     return rc;
 }

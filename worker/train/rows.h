@@ -1,0 +1,19 @@
+/* worker/train/rows.h - rows of losses as the store takes them. */
+#pragma once
+#include <stdint.h>
+
+struct control;
+struct err;
+struct model;
+struct report;
+struct window;
+
+struct rows {
+    struct report *report;
+    const struct model *model;     /* whose loss terms they are */
+    const struct control *control; /* of the tiers of steps */
+    int64_t batch, images;         /* of a step; of an epoch */
+};
+
+/* Rank 0: the sums of w as the losses of `split` after `step`. images_per_s: 0 where it is not known. */
+int rows_report(const struct rows *r, const char *split, int64_t step, const struct window *w, double images_per_s, struct err *err);

@@ -1,0 +1,24 @@
+/* worker/train/save.h - checkpoints of a running job: written, told of, found again. */
+#pragma once
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "worker/checkpoint/state.h"
+
+struct err;
+struct identity;
+struct machine;
+
+struct keeper {
+    const struct machine *machine;
+    const char *store_id;      /* of the database that numbered the job, see ckpt.h */
+    struct identity *identity; /* rank 0 */
+    struct trained of;
+    bool validates;
+    int64_t saved_step; /* of the last checkpoint, -1: none */
+};
+
+/* After state->step. A step is saved once. */
+int keeper_save(struct keeper *k, const struct state *state, struct err *err);
+/* Rank 0 picks the newest good checkpoint, all ranks load it. state->step stays 0 where there is none. */
+int keeper_resume(struct keeper *k, struct state *state, struct err *err);

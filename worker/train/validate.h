@@ -1,0 +1,27 @@
+/* worker/train/validate.h - the validation split: losses in eval mode and detections, from the same forward pass. Its shards do not depend on the number
+ * of ranks; ranks take them in turn, and nothing is exchanged before the end. */
+#pragma once
+
+struct err;
+struct gather;
+struct machine;
+struct model;
+struct optimizer;
+struct rows;
+struct split;
+struct state;
+struct tape;
+
+struct validator {
+    const struct machine *machine;
+    struct model *model;
+    struct tape *tape;
+    struct optimizer *optimizer; /* whose averages are validated, where it keeps some */
+    const struct split *val;
+    const struct rows *rows;
+    struct state *state;
+    struct gather *losses; /* of all shards; opened by the first validation, closed by the caller */
+};
+
+/* Of the state after state->step, once: losses and detections of the whole split; rank 0 scores and reports. */
+int validator_run(struct validator *t, struct err *err);

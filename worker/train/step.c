@@ -1,10 +1,7 @@
 #include "worker/train/step.h"
 
 #include <assert.h>
-#include <math.h>
-#include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 #include <time.h>
 
 #include "proto/err.h"
@@ -14,7 +11,6 @@
 #include "worker/core/device.h"
 #include "worker/data/dataset.h"
 #include "worker/data/loader.h"
-#include "worker/data/sampler.h"
 #include "worker/gradients/gradients.h"
 #include "worker/layers/layers.h"
 #include "worker/layers/tape.h"
@@ -29,6 +25,7 @@
 #include "worker/train/feed.h"
 #include "worker/train/losses.h"
 #include "worker/train/machine.h"
+#include "worker/train/nonfinite.h"
 #include "worker/train/rows.h"
 #include "worker/train/shapes.h"
 #include "worker/train/splits.h"
@@ -155,76 +152,28 @@ static int all_waves(struct stepper *t, struct err *err)
 
 /* ---- what became of the last step: t->state->step ---- */
 
-/* Names the images of a shard, up to a few: pure, so rank 0 can name those of any rank. */
-static int nonfinite(struct stepper *t, int shard, int term, struct err *err)
-{
-    struct sampler *sampler;
-    int per_shard = (int)(t->spec->train_batch / t->spec->train_shards), rc;
-    char text[256] = "";
-
-    rc = sampler_new((uint64_t)t->spec->train_seed, t->train->set->nimages, &sampler, err);
-    if (rc < 0)
-        return rc;
-    for (int i = 0; i < per_shard && i < 8; i++) {
-        struct draw d = sampler_at(sampler, stream_position(t->state->step, t->spec->train_batch, (int)t->spec->train_shards, shard, i));
-        size_t used = strlen(text);
-
-        snprintf(text + used, sizeof text - used, "%s%s", i ? ", " : "", t->train->set->images[d.sample].file);
-    }
-    sampler_free(sampler);
-    return err_set(err, ERR_NONFINITE, "step %lld: loss term '%s' of shard %d is not finite (learning rate %g; images %s)",
-                   (long long)t->state->step, t->model->terms[term].name, shard, (double)schedule_lr(t->spec, t->state->step), text);
-}
-
 static int check_finite(struct stepper *t, struct err *err)
 {
+    int64_t step = t->state->step;
     int term, shard = losses_nonfinite(t->losses, &term);
 
-    return shard < 0 ? 0 : nonfinite(t, shard, term, err);
-}
-
-/* 1 where some number of the gradient is not finite. `host` has room for it. */
-static int grad_nonfinite(struct stepper *t, const struct param *p, float *host, struct err *err)
-{
-    int rc = t->machine->dev->ops->download(t->machine->dev, host, gradients_sum(t->gradients, p), p->count * sizeof *host, err);
-
-    for (size_t i = 0; i < p->count && rc == 0; i++)
-        rc = !isfinite(host[i]);
-    return rc;
-}
-
-/* Names the first parameter in the model's order. The gradient is the same everywhere, so each rank finds the same. */
-static int hopeless(struct stepper *t, struct err *err)
-{
-    const char *first = "";
-    int rc = 0;
-
-    for (int i = 0; i < t->model->nparams && rc == 0; i++) {
-        const struct param *p = t->model->params[i];
-        float *host = param_trainable(p) ? malloc(p->count * sizeof *host) : NULL;
-
-        if (!param_trainable(p))
-            continue;
-        rc = host ? grad_nonfinite(t, p, host, err) : err_set(err, ERR_DEVICE, "out of memory: gradient of %s", p->name);
-        first = p->name;
-        free(host);
-    }
-    if (rc < 0)
-        return rc;
-    return err_set(err, ERR_NONFINITE,
-                   "step %lld: the gradient is not finite, %d steps in a row; the first such parameter is '%s' (learning rate %g)",
-                   (long long)t->state->step, SKIPS_MAX, first, (double)schedule_lr(t->spec, t->state->step));
+    if (shard < 0)
+        return 0;
+    return nonfinite_loss(t->course, t->train->set, step, shard, t->model->terms[term].name, schedule_lr(t->spec, step), err);
 }
 
 /* A step without a finite gradient is passed over, since an unlucky batch must not end a long job; weights that give none do not mend. */
 static int skip_step(struct stepper *t, struct err *err)
 {
+    int64_t step = t->state->step;
+
     if (++t->state->skips >= SKIPS_MAX)
-        return hopeless(t, err);
+        return nonfinite_gradient(t->machine->dev, t->gradients, t->model->params, t->model->nparams, step, SKIPS_MAX,
+                                  schedule_lr(t->spec, step), err);
     if (t->course->rank != 0)
         return 0;
     return report_event(t->machine->report, err, "warning", "gradient", "step %lld: the gradient is not finite, the step is skipped",
-                        (long long)t->state->step);
+                        (long long)step);
 }
 
 /* Its losses are gathered. */

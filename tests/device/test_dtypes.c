@@ -144,7 +144,7 @@ static void beside_bf16(void **state)
 #endif
 }
 
-/* No gaps, whatever the device wants for activations, and no gradient. */
+/* No gaps, whatever the device wants for activations, and no gradient; those that come from outside are read where they lie. */
 static void integers(void **state)
 {
     (void)state;
@@ -152,9 +152,15 @@ static void integers(void **state)
         struct tensor shape[SHARDS];
         struct value *v;
         struct net n;
+        int32_t *given;
 
         net_on(&n, d);
         net_begin(&n);
+        given = put(n.dev, NULL, 3 * sizeof *given);
+        for (int s = 0; s < SHARDS; s++)
+            shape[s] = (struct tensor){ .data = given + s, .n = 1 + s, .h = 1, .w = 1, .c = 1, .stride = 1, .dtype = DTYPE_I32 };
+        v = tape_input(n.tape, shape);
+        assert_true(v && v->x[1].dtype == DTYPE_I32 && v->x[1].data == given + 1 && !v->needs_grad);
         for (int s = 0; s < SHARDS; s++)
             shape[s] = (struct tensor){ .n = 7 + s, .h = 1, .w = 1, .c = 3, .dtype = DTYPE_I32 };
         v = tape_value(n.tape, shape, false, "rows");

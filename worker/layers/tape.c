@@ -286,7 +286,7 @@ struct value *tape_input(struct tape *t, const struct tensor *x)
 {
     struct value *v;
 
-    if (x[0].dtype != t->dev->dtype) {
+    if (x[0].dtype == DTYPE_F32 && t->dev->dtype != DTYPE_F32) {
         v = value_of(t, x, t->dev->dtype, true, false, "images");
         return v && tape_fail(t, t->dev->on->map->cast(t->dev, v->x, x, t->nshards, &t->err), &t->err) >= 0 ? v : NULL;
     }

@@ -103,7 +103,8 @@ void *tape_device_mem(struct tape *t, size_t bytes, const char *what);
  * dtype than the device's are dense.
  * NULL fails the tape. */
 struct value *tape_value(struct tape *t, const struct tensor *shape, bool needs_grad, const char *what);
-/* A value over memory the caller keeps (images, fp32), in the device's dtype: a copy where that is another. NULL fails the tape. */
+/* A value over memory the caller keeps. fp32 (images) in the device's dtype, a copy where that is another; all else as it is. NULL fails the
+ * tape. */
 struct value *tape_input(struct tape *t, const struct tensor *x);
 /* A value that shares v's memory and has another pending part. */
 struct value *tape_alias(struct tape *t, struct value *v, struct affine *act, bool needs_grad);

@@ -9,7 +9,7 @@ import sys
 from daemon import HERE, Daemon
 
 PLUGIN, REAL = os.path.abspath(os.environ["DETD_PLUGIN"]), "DETD_REAL_GPU" in os.environ
-EMULATED_UUID = "GPU-e0e1e2e3-e4e5-e6e7-e8e9-eaebecedeeef"  # as tests/emu says of itself
+EMULATED_UUID = "GPU-e0e1e2e3-e4e5-e6e7-e8e9-eaeb%08x" % os.getpid()  # each node has a GPU of its own; the emulated one is what it is asked for
 
 
 class Node(Daemon):

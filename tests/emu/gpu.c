@@ -1,5 +1,6 @@
 /* tests/emu/gpu.c - what the emulated GPU says of itself: one device that looks like an H100 with few multiprocessors. */
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "tests/emu/internal.h"
@@ -59,6 +60,21 @@ cudaError_t cudaGetDevice(int *device)
     return check(0);
 }
 
+/* Of the GPU that was asked for, so that nodes of several tests have each their own; else one that stays the same. */
+static void uuid_bytes(char ret[16])
+{
+    const char *at = getenv("CUDA_VISIBLE_DEVICES");
+    unsigned byte;
+
+    for (int i = 0; i < 16; i++)
+        ret[i] = (char)(0xE0 + i);
+    if (!at || strncmp(at, "GPU-", 4) != 0)
+        return;
+    at += 4;
+    for (int i = 0; i < 16 && sscanf(at += *at == '-', "%2x", &byte) == 1; i++, at += 2)
+        ret[i] = (char)byte;
+}
+
 cudaError_t cudaGetDeviceProperties(struct cudaDeviceProp *prop, int device)
 {
     cudaError_t e = check(device);
@@ -67,8 +83,7 @@ cudaError_t cudaGetDeviceProperties(struct cudaDeviceProp *prop, int device)
     if (e != cudaSuccess)
         return e;
     snprintf(prop->name, sizeof prop->name, "Emulated GPU");
-    for (int i = 0; i < 16; i++)
-        prop->uuid.bytes[i] = (char)(0xE0 + i);
+    uuid_bytes(prop->uuid.bytes);
     cudaMemGetInfo(&prop->sharedMemPerBlock, &prop->totalGlobalMem);
     prop->sharedMemPerBlock = 48 << 10;
     prop->major = 9;

@@ -53,8 +53,3 @@ void cache_put(struct cache *c, int picture, const uint8_t *rgb, size_t size)
         atomic_fetch_sub(&c->used, size);
     }
 }
-
-size_t cache_bytes(struct cache *c)
-{
-    return atomic_load(&c->used);
-}

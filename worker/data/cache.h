@@ -13,4 +13,3 @@ void cache_free(struct cache *c);
 const uint8_t *cache_get(struct cache *c, int picture);
 /* Copies size bytes in if there is room; never fails, since not keeping is always right. */
 void cache_put(struct cache *c, int picture, const uint8_t *rgb, size_t size);
-size_t cache_bytes(struct cache *c);

@@ -32,7 +32,8 @@ struct task_ops {
     /* The canvas of a shard that holds these samples, in a step (0: validation). Pure. draw NULL: of any samples; { 0, 0 } where it depends on them. */
     struct canvas (*canvas)(const struct task *t, int64_t step, const struct draw *draw, int n);
     /* Makes one sample for a shard of that canvas in *ret, where there is room for as much as the task says. What it draws depends on its seed, the step
-     * and the draw alone. Several threads call it, each with a hand of its own. Errors name the file. */
+     * and the draw alone. It may stand in
+     * for one that could not be read, so it fits whatever canvas there is. Several threads call it, each with a hand of its own. Errors name the file. */
     int (*make)(struct task *t, struct hand *hand, int64_t step, struct draw draw, struct canvas canvas, const struct sample *ret,
                 struct err *err);
     void (*free)(struct task *t);

@@ -23,6 +23,7 @@ struct loss_shard {
     uint32_t *bits; /* [n][slots][words]: classes */
     double *slabs;  /* [n][slabs][YOLO_TERMS] */
     int n, gh, gw, slots, nslabs, z_stride, dz_stride;
+    struct canvas net;
 };
 
 struct loss_args {
@@ -49,10 +50,10 @@ static __device__ void claim_row(const struct loss_args *a, const struct loss_sh
                                  int t)
 {
     const float *box = truth->box + (size_t)t * 4;
-    int best = yolo_best_anchor(&a->head, box[2], box[3]);
+    int best = yolo_best_anchor(&a->head, s->net, box[2], box[3]);
 
     for (int i = 0; i < a->head.nanchors; i++) {
-        int kind = yolo_claim(&a->head, box, best, i);
+        int kind = yolo_claim(&a->head, s->net, box, best, i);
 
         if (kind)
             atomicMax(&owner[yolo_slot(box, i, s->gh, s->gw)], yolo_owner(kind, t));
@@ -64,10 +65,10 @@ static __device__ void unite_row(const struct loss_args *a, const struct loss_sh
                                  const struct yolo_truth *truth, int t)
 {
     const float *box = truth->box + (size_t)t * 4;
-    int best = yolo_best_anchor(&a->head, box[2], box[3]), cls = truth->cls[t];
+    int best = yolo_best_anchor(&a->head, s->net, box[2], box[3]), cls = truth->cls[t];
 
     for (int i = 0; i < a->head.nanchors && cls >= 0 && cls < a->head.classes; i++) {
-        int kind = yolo_claim(&a->head, box, best, i), slot = yolo_slot(box, i, s->gh, s->gw);
+        int kind = yolo_claim(&a->head, s->net, box, best, i), slot = yolo_slot(box, i, s->gh, s->gw);
 
         if (kind && owner[slot] >> YOLO_KIND_SHIFT == kind)
             atomicOr(&bits[(size_t)slot * (size_t)a->words + (size_t)cls / 32], 1u << (cls % 32));
@@ -186,7 +187,7 @@ static __device__ void warp_slots(double terms[YOLO_TERMS], const struct loss_ar
                                   int first, int nslots, int lane)
 {
     struct yolo_truth truth = yolo_truth(&s->truth, (int)image);
-    struct yolo_cell cell = yolo_cell(first + lane, s->gh, s->gw);
+    struct yolo_cell cell = yolo_cell(first + lane, s->gh, s->gw, s->net);
     struct slot_at at = slot_at(s, image, cell, 5 + a->head.classes);
     size_t claim = (size_t)image * (size_t)s->slots + (size_t)(first + lane);
     struct yolo_answer answer = { -1, 0.0f, { NULL, -1 }, true };
@@ -296,7 +297,7 @@ static size_t shard_bytes(const struct yolo_head *head, const struct tensor *z)
     return (slabs * YOLO_TERMS * sizeof(double) + slots * (1 + (size_t)class_words(head)) * sizeof(int32_t) + 7) / 8 * 8;
 }
 
-static void fill_shard(struct loss_shard *s, const struct yolo_head *head, const struct tensor *dz, double *terms, const struct tensor *z,
+static void fill_shard(struct loss_shard *s, const struct yolo_head *head, struct canvas net, const struct tensor *dz, double *terms, const struct tensor *z,
                        const struct box_list *truth, void *scratch)
 {
     s->z = z->data;
@@ -306,6 +307,7 @@ static void fill_shard(struct loss_shard *s, const struct yolo_head *head, const
     s->n = z->n;
     s->gh = z->h;
     s->gw = z->w;
+    s->net = net;
     s->slots = slots_of(head, z);
     s->nslabs = slabs_of(head, z);
     s->z_stride = z->stride;
@@ -341,7 +343,7 @@ static int launch_loss(struct cuda_device *d, struct loss_args *a, enum dtype dt
     return cuda_check(cudaPeekAtLastError(), "yolo_loss", err);
 }
 
-int cuda_yolo_loss(struct device *dev, const struct yolo_head *head, struct tensor *dlogits, float grad_scale, double *const *terms,
+int cuda_yolo_loss(struct device *dev, const struct yolo_head *head, const struct canvas *net, struct tensor *dlogits, float grad_scale, double *const *terms,
                    const struct tensor *logits, const struct box_list *truth, int nshards, struct err *err)
 {
     struct loss_args a;
@@ -361,7 +363,7 @@ int cuda_yolo_loss(struct device *dev, const struct yolo_head *head, struct tens
     for (int v = 0; v < nshards && rc == 0; v += a.nshards) {
         a.nshards = nshards - v < SHARDS_AT_ONCE ? nshards - v : SHARDS_AT_ONCE;
         for (int i = 0; i < a.nshards; i++) {
-            fill_shard(&a.shard[i], head, dlogits ? &dlogits[v + i] : NULL, terms[v + i], &logits[v + i], &truth[v + i], scratch);
+            fill_shard(&a.shard[i], head, net[v + i], dlogits ? &dlogits[v + i] : NULL, terms[v + i], &logits[v + i], &truth[v + i], scratch);
             scratch += shard_bytes(head, &logits[v + i]);
         }
         rc = launch_loss(cuda_device(dev), &a, logits[0].dtype, err);

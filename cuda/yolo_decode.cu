@@ -20,6 +20,7 @@ struct decode_args {
     int *count; /* [slots], then the sum */
     struct candidate *found;
     struct yolo_head head;
+    struct canvas net;
 };
 
 template <class T> static __device__ const T *decode_logits(const struct decode_args *a, struct yolo_cell c)
@@ -30,7 +31,7 @@ template <class T> static __device__ const T *decode_logits(const struct decode_
 /* A warp counts the candidates of a slot and, where `ret` is not NULL, writes them from index `at` on, in order of class. */
 template <class T> static __device__ int decode_slot(const struct decode_args *a, int slot, struct candidate *ret, int at, int lane)
 {
-    struct yolo_cell c = yolo_cell(slot, a->gh, a->gw);
+    struct yolo_cell c = yolo_cell(slot, a->gh, a->gw, a->net);
     const T *z = decode_logits<T>(a, c);
     float head[5], obj;
     struct box b;
@@ -118,7 +119,7 @@ static int launch_decode(struct cuda_device *d, const struct decode_args *a, enu
     return cuda_check(cudaPeekAtLastError(), "yolo_decode", err);
 }
 
-int cuda_yolo_decode(struct device *dev, const struct yolo_head *head, const struct tensor *logits, int image, float conf, int first_slot,
+int cuda_yolo_decode(struct device *dev, const struct yolo_head *head, struct canvas net, const struct tensor *logits, int image, float conf, int first_slot,
                      struct candidate *ret, int cap, int *ret_count, struct err *err)
 {
     size_t image_bytes = (size_t)logits->h * (size_t)logits->w * (size_t)logits->stride * dtype_bytes(logits->dtype), counts;
@@ -134,6 +135,7 @@ int cuda_yolo_decode(struct device *dev, const struct yolo_head *head, const str
         return -ENOMEM;
     a.found = (struct candidate *)(a.count + slots + 1);
     a.z = (const char *)logits->data + (size_t)image * image_bytes;
+    a.net = net;
     a.gh = logits->h;
     a.gw = logits->w;
     a.stride = logits->stride;

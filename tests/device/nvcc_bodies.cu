@@ -58,18 +58,18 @@ __global__ void bodies_pool(float *y, float *dx, const float *dy, struct pooling
     dx[win] += upsample_grad(dy, m.stride, ow, factor, oy, ox);
 }
 
-__global__ void bodies_yolo(double *terms, float *dz, const float *z, struct yolo_head head, struct box_list list, int32_t *owner,
+__global__ void bodies_yolo(double *terms, float *dz, const float *z, struct yolo_head head, struct canvas net, struct box_list list, int32_t *owner,
                             uint32_t *bits, struct candidate *ret)
 {
-    int slot = blockIdx.x * blockDim.x + threadIdx.x, image = blockIdx.y, gh = head.net_h / 32, gw = head.net_w / 32;
+    int slot = blockIdx.x * blockDim.x + threadIdx.x, image = blockIdx.y, gh = net.h / 32, gw = net.w / 32;
     struct yolo_truth truth = yolo_truth(&list, image);
     const float *box = truth.box + 4 * threadIdx.x;
-    int best = yolo_best_anchor(&head, box[2], box[3]), kind = yolo_claim(&head, box, best, 0);
-    struct box b = yolo_box_pixels(&head, z, yolo_cell(slot, gh, gw));
+    int best = yolo_best_anchor(&head, net, box[2], box[3]), kind = yolo_claim(&head, net, box, best, 0);
+    struct box b = yolo_box_pixels(&head, z, yolo_cell(slot, gh, gw, net));
     struct candidate c = { b.x1, b.y1, b.x2, b.y2, yolo_score(math_sigmoid(z[4]), z[5]), 0, slot };
 
     atomicMax(&owner[yolo_slot(box, 0, gh, gw)], yolo_owner(kind, (int)threadIdx.x));
-    yolo_slot_loss(terms, dz, 1.0f, &head, z, yolo_cell(slot, gh, gw), &truth, owner[slot], bits);
+    yolo_slot_loss(terms, dz, 1.0f, &head, z, yolo_cell(slot, gh, gw, net), &truth, owner[slot], bits);
     ret[slot] = c;
 }
 

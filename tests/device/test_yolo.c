@@ -13,6 +13,8 @@ enum { MAX_IMAGES = 8, MAX_ROWS = 64 };
 /* A batch on the host: NHWC logits and boxes of up to 8 images, cut into shards. */
 struct yolo_case {
     struct yolo_head head;
+    struct canvas net;                       /* of all shards */
+    struct canvas second;                    /* of the second one, where h is not 0 */
     int gh, gw, nshards, images[MAX_IMAGES]; /* images of each shard */
     float *logits;
     int32_t offset[MAX_IMAGES + 1], cls[MAX_ROWS];
@@ -98,6 +100,7 @@ static void run_loss(struct device *dev, const void *arg, void *ret)
     const struct yolo_case *t = arg;
     struct tensor z[MAX_IMAGES] = { 0 }, dz[MAX_IMAGES] = { 0 };
     struct box_list list[MAX_IMAGES];
+    struct canvas net[MAX_IMAGES];
     struct yolo_result *r = ret;
     double *terms[MAX_IMAGES] = { NULL };
     const int32_t *cls = put(dev, t->cls, sizeof(t->cls));
@@ -107,13 +110,16 @@ static void run_loss(struct device *dev, const void *arg, void *ret)
     for (int v = 0, first = 0; v < t->nshards; first += t->images[v++]) {
         const float *logits = t->logits + (size_t)first * image_floats(t);
 
+        net[v] = t->net;
+        if (v == 1 && t->second.h > 0)
+            net[v] = t->second;
         z[v] = put_slice(dev, t, logits, t->images[v]);
         dz[v] = put_slice(dev, t, logits, t->images[v]); /* anything but zeros: every element is written */
         terms[v] = put(dev, NULL, sizeof(r->terms[v]));
         list[v] = (struct box_list){ put(dev, t->offset + first, (size_t)(t->images[v] + 1) * sizeof(int32_t)), cls, box,
                                      t->offset[first + t->images[v]] - t->offset[first] };
     }
-    assert_int_equal(dev->on->yolo->loss(dev, &t->head, t->validate ? NULL : dz, t->grad_scale, terms, z, list, t->nshards, &err), 0);
+    assert_int_equal(dev->on->yolo->loss(dev, &t->head, net, t->validate ? NULL : dz, t->grad_scale, terms, z, list, t->nshards, &err), 0);
     memset(r->terms, 0, sizeof(r->terms));
     for (int v = 0, first = 0; v < t->nshards; first += t->images[v++]) {
         get(dev, r->terms[v], terms[v], sizeof(r->terms[v]));
@@ -166,7 +172,7 @@ static void load_case(json_t *j, struct yolo_case *t)
     for (size_t i = 0; i < json_array_size(mask); i++)
         t->head.mask[i] = (int)item(mask, i);
     t->head.classes = (int)number(j, "classes");
-    t->head.net_w = t->head.net_h = (int)number(j, "img");
+    t->net.w = t->net.h = (int)number(j, "img");
     t->head.ignore_thresh = (float)number(mode, "ignore_thresh");
     t->head.truth_thresh = (float)number(mode, "truth_thresh");
     t->head.assign_iou_thresh = (float)number(mode, "assign_iou_thresh");
@@ -240,13 +246,12 @@ static void random_case(struct yolo_case *t, int classes)
     int row = 0;
 
     memset(t, 0, sizeof(*t));
+    t->net = (struct canvas){ 96, 128 };
     t->head = (struct yolo_head){ .nanchors = 3,
                                   .mask = { 1, 2, 4 },
                                   .ntotal = 5,
                                   .anchor = { { 8, 10 }, { 14, 30 }, { 30, 20 }, { 40, 44 }, { 90, 80 } },
                                   .classes = classes,
-                                  .net_w = 128,
-                                  .net_h = 96,
                                   .ignore_thresh = 0.5f,
                                   .truth_thresh = 1.0f,
                                   .assign_iou_thresh = 0.4f,
@@ -316,6 +321,34 @@ static void empty_images_and_shards(void **state)
     free(t.logits);
 }
 
+/* Anchors are pixels of an input that each shard has for itself. */
+static void shards_have_inputs_of_their_own(void **state)
+{
+    struct yolo_case t;
+    struct yolo_result *small, *large, *both;
+    size_t half;
+
+    (void)state;
+    random_case(&t, 3);
+    half = MAX_IMAGES / 2 * image_floats(&t);
+    t.nshards = 2;
+    t.images[0] = t.images[1] = MAX_IMAGES / 2;
+    small = loss_of(&t);
+    t.second = (struct canvas){ 192, 160 };
+    both = loss_of(&t);
+    t.net = t.second;
+    large = loss_of(&t);
+    assert_memory_equal(both->terms[0], small->terms[0], sizeof(small->terms[0]));
+    assert_memory_equal(both->terms[1], large->terms[1], sizeof(large->terms[1]));
+    assert_memory_equal(both->grad, small->grad, half * sizeof(float));
+    assert_memory_equal(both->grad + half, large->grad + half, half * sizeof(float));
+    assert_memory_not_equal(small->terms[1], large->terms[1], sizeof(large->terms[1]));
+    free(small);
+    free(large);
+    free(both);
+    free(t.logits);
+}
+
 /* Heads, grids, batches and boxes of any kind, in fp32 and bf16, dense and sliced, with and without gradients: the same bits on all
  * devices. */
 static void random_heads(void **state)
@@ -357,6 +390,7 @@ static void run_many(struct device *dev, const void *arg, void *ret)
     const struct yolo_case *t = arg;
     struct tensor z[MANY_SHARDS], dz[MANY_SHARDS];
     struct box_list list[MANY_SHARDS];
+    struct canvas net[MANY_SHARDS];
     double *terms[MANY_SHARDS], *out = ret;
     const int32_t *cls = put(dev, t->cls, sizeof(t->cls));
     const float *box = put(dev, t->box, sizeof(t->box));
@@ -365,12 +399,13 @@ static void run_many(struct device *dev, const void *arg, void *ret)
     for (int v = 0; v < MANY_SHARDS; v++) {
         int image = v % MAX_IMAGES;
 
+        net[v] = t->net;
         z[v] = put_slice(dev, t, t->logits + (size_t)image * image_floats(t), 1);
         dz[v] = put_slice(dev, t, t->logits, 1);
         terms[v] = put(dev, NULL, YOLO_TERMS * sizeof(double));
         list[v] = (struct box_list){ put(dev, t->offset + image, 2 * sizeof(int32_t)), cls, box, rows_per_image[image] };
     }
-    assert_int_equal(dev->on->yolo->loss(dev, &t->head, dz, t->grad_scale, terms, z, list, MANY_SHARDS, &err), 0);
+    assert_int_equal(dev->on->yolo->loss(dev, &t->head, net, dz, t->grad_scale, terms, z, list, MANY_SHARDS, &err), 0);
     for (int v = 0; v < MANY_SHARDS; v++)
         get(dev, out + v * YOLO_TERMS, terms[v], YOLO_TERMS * sizeof(double));
     get_slice(dev, t, (float *)(out + MANY_SHARDS * YOLO_TERMS), &dz[0]);
@@ -485,13 +520,12 @@ static float one_slot_logits[6];
  * high, so their IoU is exactly .5; the anchor that fits it best is another head's. */
 static struct yolo_case one_slot(void)
 {
-    return (struct yolo_case){ .head = { .nanchors = 1,
+    return (struct yolo_case){ .net = { 64, 64 },
+                               .head = { .nanchors = 1,
                                          .mask = { 0 },
                                          .ntotal = 2,
                                          .anchor = { { 32, 32 }, { 32, 64 } },
                                          .classes = 1,
-                                         .net_w = 64,
-                                         .net_h = 64,
                                          .ignore_thresh = 1,
                                          .truth_thresh = 1,
                                          .assign_iou_thresh = 1,
@@ -659,6 +693,7 @@ static void a_class_out_of_range_sets_nothing(void **state)
 
 struct decode_case {
     struct yolo_head head;
+    struct canvas net;
     const float *logits;
     int g, cap;
     float conf;
@@ -683,7 +718,7 @@ static void run_decode(struct device *dev, const void *arg, void *ret)
 
     z.dtype = held_as(dev, t->dtype);
     memset(r, 0, sizeof(*r));
-    assert_int_equal(dev->on->yolo->decode(dev, &t->head, &z, 1, t->conf, 1000, r->c, t->cap, &r->count, &err), 0);
+    assert_int_equal(dev->on->yolo->decode(dev, &t->head, t->net, &z, 1, t->conf, 1000, r->c, t->cap, &r->count, &err), 0);
 }
 
 static void decode_vector(void **state)
@@ -705,7 +740,7 @@ static void decode_vector(void **state)
         float *z = malloc(2 * (size_t)g * (size_t)g * (size_t)n * sizeof(float));
         size_t at = 0;
 
-        t.head.net_w = t.head.net_h = (int)number(j, "img");
+        t.net.w = t.net.h = (int)number(j, "img");
         t.head.anchor[0][0] = (float)item(json_object_get(j, "anchor"), 0);
         t.head.anchor[0][1] = (float)item(json_object_get(j, "anchor"), 1);
         for (int k = 0; k < 2 * g * g * n; k++)
@@ -831,7 +866,8 @@ int main(void)
                                         cmocka_unit_test(a_score_on_the_threshold),
                                         cmocka_unit_test(an_iou_on_a_threshold),
                                         cmocka_unit_test(a_recall_on_its_border),
-                                        cmocka_unit_test(equal_anchors) };
+                                        cmocka_unit_test(equal_anchors),
+                                        cmocka_unit_test(shards_have_inputs_of_their_own) };
 
     return cmocka_run_group_tests(tests, open_devices, close_devices);
 }

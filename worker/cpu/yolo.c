@@ -11,6 +11,7 @@
 
 struct loss_args {
     const struct yolo_head *head;
+    const struct canvas *net; /* [nshards] */
     struct tensor *dlogits;
     float grad_scale;
     const struct tensor *logits;
@@ -43,14 +44,14 @@ static int find_shard(const struct loss_args *a, size_t index, int *ret_image)
 }
 
 /* Who answers for each slot: the highest claim. */
-static void claim_slots(const struct yolo_head *head, int32_t *owner, const struct yolo_truth *truth, int gh, int gw)
+static void claim_slots(const struct yolo_head *head, struct canvas net, int32_t *owner, const struct yolo_truth *truth, int gh, int gw)
 {
     for (int t = 0; t < truth->count; t++) {
         const float *box = truth->box + (size_t)t * 4;
-        int best = yolo_best_anchor(head, box[2], box[3]);
+        int best = yolo_best_anchor(head, net, box[2], box[3]);
 
         for (int a = 0; a < head->nanchors; a++) {
-            int kind = yolo_claim(head, box, best, a), slot = yolo_slot(box, a, gh, gw);
+            int kind = yolo_claim(head, net, box, best, a), slot = yolo_slot(box, a, gh, gw);
 
             if (kind && yolo_owner(kind, t) > owner[slot])
                 owner[slot] = yolo_owner(kind, t);
@@ -59,17 +60,17 @@ static void claim_slots(const struct yolo_head *head, int32_t *owner, const stru
 }
 
 /* Classes of a slot: those of every claim of the kind that won. A class out of range sets nothing. */
-static void unite_classes(const struct yolo_head *head, uint32_t *bits, const int32_t *owner, const struct yolo_truth *truth, int gh,
-                          int gw)
+static void unite_classes(const struct yolo_head *head, struct canvas net, uint32_t *bits, const int32_t *owner,
+                          const struct yolo_truth *truth, int gh, int gw)
 {
     int words = class_words(head);
 
     for (int t = 0; t < truth->count; t++) {
         const float *box = truth->box + (size_t)t * 4;
-        int best = yolo_best_anchor(head, box[2], box[3]), cls = truth->cls[t];
+        int best = yolo_best_anchor(head, net, box[2], box[3]), cls = truth->cls[t];
 
         for (int a = 0; a < head->nanchors && cls >= 0 && cls < head->classes; a++) {
-            int kind = yolo_claim(head, box, best, a), slot = yolo_slot(box, a, gh, gw);
+            int kind = yolo_claim(head, net, box, best, a), slot = yolo_slot(box, a, gh, gw);
 
             if (kind && owner[slot] >> YOLO_KIND_SHIFT == kind)
                 bits[(size_t)slot * (size_t)words + (size_t)cls / 32] |= 1u << (cls % 32);
@@ -78,13 +79,13 @@ static void unite_classes(const struct yolo_head *head, uint32_t *bits, const in
 }
 
 /* One slab of slots, in order. logits and dlogits are the image's. */
-static void slab_loss(double terms[YOLO_TERMS], const struct loss_args *a, const struct tensor *z, int image, struct tensor *dz,
-                      const struct yolo_truth *truth, const int32_t *owner, const uint32_t *bits, int from, int to)
+static void slab_loss(double terms[YOLO_TERMS], const struct loss_args *a, struct canvas net, const struct tensor *z, int image,
+                      struct tensor *dz, const struct yolo_truth *truth, const int32_t *owner, const uint32_t *bits, int from, int to)
 {
     int step = 5 + a->head->classes, words = class_words(a->head);
 
     for (int s = from; s < to; s++) {
-        struct yolo_cell c = yolo_cell(s, z->h, z->w);
+        struct yolo_cell c = yolo_cell(s, z->h, z->w, net);
         size_t pixel = ((size_t)image * (size_t)z->h + (size_t)c.row) * (size_t)z->w + (size_t)c.col, first = (size_t)c.a * (size_t)step;
         float *grad = dz ? (float *)dz->data + pixel * (size_t)dz->stride + first : NULL;
 
@@ -136,20 +137,20 @@ static void image_loss(void *arg, size_t index, int thread)
     struct term_tree tree = { .depth = 0, .leaves = 0 };
 
     memset(owner, 0, (size_t)slots * (1 + (size_t)class_words(a->head)) * sizeof(*owner));
-    claim_slots(a->head, owner, &truth, z->h, z->w);
-    unite_classes(a->head, bits, owner, &truth, z->h, z->w);
+    claim_slots(a->head, a->net[v], owner, &truth, z->h, z->w);
+    unite_classes(a->head, a->net[v], bits, owner, &truth, z->h, z->w);
     for (int s = 0; s < slots; s += YOLO_SLAB) {
-        slab_loss(next_leaf(&tree), a, z, image, a->dlogits ? &a->dlogits[v] : NULL, &truth, owner, bits, s,
+        slab_loss(next_leaf(&tree), a, a->net[v], z, image, a->dlogits ? &a->dlogits[v] : NULL, &truth, owner, bits, s,
                   s + YOLO_SLAB < slots ? s + YOLO_SLAB : slots);
         fold_leaf(&tree);
     }
     memcpy(a->terms + index * YOLO_TERMS, close_tree(&tree), sizeof(tree.sum[0]));
 }
 
-int cpu_yolo_loss(struct device *dev, const struct yolo_head *head, struct tensor *dlogits, float grad_scale, double *const *terms,
-                  const struct tensor *logits, const struct box_list *truth, int nshards, struct err *err)
+int cpu_yolo_loss(struct device *dev, const struct yolo_head *head, const struct canvas *net, struct tensor *dlogits, float grad_scale,
+                  double *const *terms, const struct tensor *logits, const struct box_list *truth, int nshards, struct err *err)
 {
-    struct loss_args a = { head, dlogits, grad_scale, logits, truth, nshards, NULL, NULL, 0 };
+    struct loss_args a = { head, net, dlogits, grad_scale, logits, truth, nshards, NULL, NULL, 0 };
     size_t images = 0, first = 0, threads = (size_t)threads_count(cpu_threads(dev));
 
     for (int v = 0; v < nshards; v++) {
@@ -192,15 +193,15 @@ static int decode_slot(const struct yolo_head *head, const float *z, struct yolo
     return n;
 }
 
-int cpu_yolo_decode(struct device *dev, const struct yolo_head *head, const struct tensor *logits, int image, float conf, int first_slot,
-                    struct candidate *ret, int cap, int *ret_count, struct err *err)
+int cpu_yolo_decode(struct device *dev, const struct yolo_head *head, struct canvas net, const struct tensor *logits, int image, float conf,
+                    int first_slot, struct candidate *ret, int cap, int *ret_count, struct err *err)
 {
     int found = 0, step = 5 + head->classes;
 
     (void)dev, (void)err;
     assert(image >= 0 && image < logits->n && logits->c == head->nanchors * step);
     for (int s = 0; s < slots_of(head, logits); s++) {
-        struct yolo_cell c = yolo_cell(s, logits->h, logits->w);
+        struct yolo_cell c = yolo_cell(s, logits->h, logits->w, net);
         size_t pixel = ((size_t)image * (size_t)logits->h + (size_t)c.row) * (size_t)logits->w + (size_t)c.col;
         const float *z = (const float *)logits->data + pixel * (size_t)logits->stride + c.a * step;
         int room = found < cap ? cap - found : 0;

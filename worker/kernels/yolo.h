@@ -18,9 +18,10 @@ enum {
 /* Where a slot stands. Slots of an image are numbered anchor position, row, column. */
 struct yolo_cell {
     int a, row, col, gh, gw; /* gh x gw cells */
+    struct canvas net;       /* of the network's input */
 };
 
-KERNEL_FN struct yolo_cell yolo_cell(int slot, int gh, int gw)
+KERNEL_FN struct yolo_cell yolo_cell(int slot, int gh, int gw, struct canvas net)
 {
     struct yolo_cell c;
 
@@ -29,6 +30,7 @@ KERNEL_FN struct yolo_cell yolo_cell(int slot, int gh, int gw)
     c.col = slot % gw;
     c.gh = gh;
     c.gw = gw;
+    c.net = net;
     return c;
 }
 
@@ -48,14 +50,14 @@ KERNEL_FN float yolo_clamp01(float x)
 }
 
 /* Width of anchor i; anchors are pixels of the network input. */
-KERNEL_FN float yolo_anchor_w(const struct yolo_head *head, int i)
+KERNEL_FN float yolo_anchor_w(const struct yolo_head *head, struct canvas net, int i)
 {
-    return head->anchor[i][0] / (float)head->net_w;
+    return head->anchor[i][0] / (float)net.w;
 }
 
-KERNEL_FN float yolo_anchor_h(const struct yolo_head *head, int i)
+KERNEL_FN float yolo_anchor_h(const struct yolo_head *head, struct canvas net, int i)
 {
-    return head->anchor[i][1] / (float)head->net_h;
+    return head->anchor[i][1] / (float)net.h;
 }
 
 /* Decodes the box of a slot from its logits. exp is cut at e^10 so that wild logits stay finite. */
@@ -65,17 +67,17 @@ KERNEL_FN struct box yolo_box(const struct yolo_head *head, const float *z, stru
     float zw = z[2] > 10.0f ? 10.0f : z[2], zh = z[3] > 10.0f ? 10.0f : z[3];
 
     return box_of_centre((math_sigmoid(z[0]) + (float)c.col) / (float)c.gw, (math_sigmoid(z[1]) + (float)c.row) / (float)c.gh,
-                         yolo_anchor_w(head, n) * math_exp(zw), yolo_anchor_h(head, n) * math_exp(zh));
+                         yolo_anchor_w(head, c.net, n) * math_exp(zw), yolo_anchor_h(head, c.net, n) * math_exp(zh));
 }
 
 /* The anchor of the whole network whose shape fits best; ties: the lowest. */
-KERNEL_FN int yolo_best_anchor(const struct yolo_head *head, float w, float h)
+KERNEL_FN int yolo_best_anchor(const struct yolo_head *head, struct canvas net, float w, float h)
 {
     int best = 0;
     float best_iou = -1.0f;
 
     for (int i = 0; i < head->ntotal; i++) {
-        float iou = box_shape_iou(w, h, yolo_anchor_w(head, i), yolo_anchor_h(head, i));
+        float iou = box_shape_iou(w, h, yolo_anchor_w(head, net, i), yolo_anchor_h(head, net, i));
 
         if (iou > best_iou) {
             best_iou = iou;
@@ -86,13 +88,14 @@ KERNEL_FN int yolo_best_anchor(const struct yolo_head *head, float w, float h)
 }
 
 /* How a box [cx, cy, w, h] claims anchor position a of its cell: 0 (not), YOLO_EXTRA or YOLO_BEST. best: yolo_best_anchor() of it. */
-KERNEL_FN int yolo_claim(const struct yolo_head *head, const float *box, int best, int a)
+KERNEL_FN int yolo_claim(const struct yolo_head *head, struct canvas net, const float *box, int best, int a)
 {
     int n = head->mask[a];
 
     if (n == best)
         return YOLO_BEST;
-    return box_shape_iou(box[2], box[3], yolo_anchor_w(head, n), yolo_anchor_h(head, n)) > head->assign_iou_thresh ? YOLO_EXTRA : 0;
+    return box_shape_iou(box[2], box[3], yolo_anchor_w(head, net, n), yolo_anchor_h(head, net, n)) > head->assign_iou_thresh ? YOLO_EXTRA
+                                                                                                                             : 0;
 }
 
 /* The slot of an image that a box claims at anchor position a. */
@@ -157,7 +160,7 @@ KERNEL_FN float yolo_box_loss(float dz[4], const struct yolo_head *head, const f
     int n = head->mask[c.a];
     float m = 2.0f - box[2] * box[3]; /* small boxes count up to twice */
     float tx = yolo_clamp01(box[0] * (float)c.gw - (float)c.col), ty = yolo_clamp01(box[1] * (float)c.gh - (float)c.row);
-    float dw = z[2] - math_log(box[2] / yolo_anchor_w(head, n)), dh = z[3] - math_log(box[3] / yolo_anchor_h(head, n));
+    float dw = z[2] - math_log(box[2] / yolo_anchor_w(head, c.net, n)), dh = z[3] - math_log(box[3] / yolo_anchor_h(head, c.net, n));
 
     dz[0] = m * (math_sigmoid(z[0]) - tx);
     dz[1] = m * (math_sigmoid(z[1]) - ty);
@@ -294,9 +297,9 @@ KERNEL_FN struct box yolo_box_pixels(const struct yolo_head *head, const float *
 {
     struct box b = yolo_box(head, z, c);
 
-    b.x1 *= (float)head->net_w;
-    b.x2 *= (float)head->net_w;
-    b.y1 *= (float)head->net_h;
-    b.y2 *= (float)head->net_h;
+    b.x1 *= (float)c.net.w;
+    b.x2 *= (float)c.net.w;
+    b.y1 *= (float)c.net.h;
+    b.y2 *= (float)c.net.h;
     return b;
 }

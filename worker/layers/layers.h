@@ -35,9 +35,9 @@ struct value *layer_detach(struct tape *t, struct value *v);
 struct value *layer_concat(struct tape *t, struct value *const *parts, int nparts);
 struct value *layer_upsample(struct tape *t, struct value *x, int factor);
 struct value *layer_maxpool(struct tape *t, struct value *x, const struct pooling *p);
-/* yolo.c: the loss of one head. terms: rows of [YOLO_TERMS] doubles, written: in training one a shard, else one an image, shard after shard. In training
+/* yolo.c: the loss of one head. net: [shards] the network's input. terms: rows of [YOLO_TERMS] doubles, written: in training one a shard, else one an image, shard after shard. In training
  * the gradient, times grad_scale, is put on logits at once. */
-int layer_yolo_loss(struct tape *t, struct value *logits, const struct yolo_head *head, float grad_scale, const struct box_list *truth,
-                    double *const *terms);
+int layer_yolo_loss(struct tape *t, struct value *logits, const struct yolo_head *head, const struct canvas *net, float grad_scale,
+                    const struct box_list *truth, double *const *terms);
 /* How many rows that are. */
 int layer_yolo_rows(const struct tape *t, const struct tensor *images);

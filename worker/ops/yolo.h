@@ -1,5 +1,6 @@
 /* worker/ops/yolo.h - the heads of YOLOv3: losses with their gradients, and candidate boxes. */
 #pragma once
+#include "worker/core/canvas.h"
 #include "worker/core/device.h"
 #include "worker/ops/candidate.h"
 #include "worker/ops/family.h"
@@ -11,7 +12,6 @@ struct yolo_head {
     int ntotal;
     float anchor[YOLO_MAX_ANCHORS][2]; /* all anchors of the network, w and h */
     int classes;
-    int net_w, net_h;
     float ignore_thresh, truth_thresh, assign_iou_thresh;
     float box_gain, obj_gain, noobj_gain, cls_gain;
 };
@@ -43,15 +43,15 @@ enum yolo_term {
 
 /* clang-format off */
 #define YOLO_OPS(X)                                                                                                                        \
-    /* dlogits (NULL in validation) = grad_scale * d total / d logits, every element written. terms[v]: [YOLO_TERMS] doubles. */           \
-    X(yolo, loss, (struct device *dev, const struct yolo_head *head, struct tensor *dlogits, float grad_scale, double *const *terms,       \
+    /* net: [nshards] the network's input of each shard. dlogits (NULL in validation) = grad_scale * d total / d logits, every element written. terms[v]: [YOLO_TERMS] doubles. */           \
+    X(yolo, loss, (struct device *dev, const struct yolo_head *head, const struct canvas *net, struct tensor *dlogits, float grad_scale, double *const *terms,       \
              const struct tensor *logits, const struct box_list *truth, int nshards, struct err *err),                                     \
-      (dev, head, dlogits, grad_scale, terms, logits, truth, nshards, err))                                                                \
+      (dev, head, net, dlogits, grad_scale, terms, logits, truth, nshards, err))                                                                \
     /* Candidates with score > conf of image i of one shard, in slot order then class; at most cap, *ret_count is the number found (may    \
      * pass cap). Host memory; waits. */                                                                                                   \
-    X(yolo, decode, (struct device *dev, const struct yolo_head *head, const struct tensor *logits, int image, float conf, int first_slot, \
+    X(yolo, decode, (struct device *dev, const struct yolo_head *head, struct canvas net, const struct tensor *logits, int image, float conf, int first_slot, \
                struct candidate *ret, int cap, int *ret_count, struct err *err),                                                           \
-      (dev, head, logits, image, conf, first_slot, ret, cap, ret_count, err))
+      (dev, head, net, logits, image, conf, first_slot, ret, cap, ret_count, err))
 /* clang-format on */
 
 OPS_FAMILY(yolo, YOLO_OPS)

@@ -97,8 +97,6 @@ static int shape_yolo(struct darknet_net *net, int i, struct err *err)
                        l->yolo.classes, net->classes);
     net->classes = l->yolo.classes;
     net->nheads++;
-    l->yolo.net_w = net->width;
-    l->yolo.net_h = net->height;
     l->out = l->in;
     return 0;
 }

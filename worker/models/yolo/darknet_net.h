@@ -39,7 +39,7 @@ struct darknet_layer {
     int source[DARKNET_MAX_SOURCES]; /* absolute, below the layer's own index */
     double learning_rate;            /* factor on the network's rate, 1 */
     bool stop_backward;              /* no gradient goes below this layer */
-    struct yolo_head yolo;           /* yolo: gains 1, net_w/net_h those of the net */
+    struct yolo_head yolo;           /* yolo: gains 1 */
     double jitter;                   /* yolo */
     bool random;                     /* yolo: multi-scale training */
     int max_boxes;                   /* yolo, for information */

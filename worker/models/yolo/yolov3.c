@@ -21,12 +21,13 @@ enum { CANDIDATES = 4096, MAX_LOCAL_SHARDS = JOB_MAX_SHARDS };
 struct yolov3 {
     struct model base;
     struct darknet_net *net;
-    struct yolov3_conv *conv; /* [nlayers] */
-    int *norm_of;             /* [nlayers]: index of its normalisation, or -1 */
-    int *last_reader;         /* [nlayers]: the layer that reads its output last */
-    struct value **out;       /* [nlayers]: of the wave on the tape */
-    struct tensor *logits;    /* [nheads][MAX_LOCAL_SHARDS]: of the last forward */
-    struct yolo_head *heads;  /* [nheads] */
+    struct yolov3_conv *conv;               /* [nlayers] */
+    int *norm_of;                           /* [nlayers]: index of its normalisation, or -1 */
+    int *last_reader;                       /* [nlayers]: the layer that reads its output last */
+    struct value **out;                     /* [nlayers]: of the wave on the tape */
+    struct tensor *logits;                  /* [nheads][MAX_LOCAL_SHARDS]: of the last forward */
+    struct canvas net_of[MAX_LOCAL_SHARDS]; /* the input of each shard: likewise */
+    struct yolo_head *heads;                /* [nheads] */
     double obj_prior;
     struct candidate *candidates;
     int room;        /* of candidates */
@@ -166,12 +167,13 @@ static int network(struct yolov3 *y, struct tape *t, const struct tensor *images
     int head = 0;
 
     assert(tape_shards(t) <= MAX_LOCAL_SHARDS);
+    for (int s = 0; s < tape_shards(t); s++)
+        y->net_of[s] = (struct canvas){ images[s].h, images[s].w };
     for (int i = 0; i < y->net->nlayers && !tape_failed(t); i++) {
         y->out[i] = layer_forward(y, t, i, image);
         if (y->net->layers[i].type == DARKNET_YOLO && y->out[i]) {
             memcpy(y->logits + (size_t)head * MAX_LOCAL_SHARDS, y->out[i]->x, (size_t)tape_shards(t) * sizeof *y->logits);
-            y->heads[head].net_h = images[0].h;
-            y->heads[head++].net_w = images[0].w;
+            head++;
         }
         drop_read(y, t, i);
     }
@@ -211,7 +213,7 @@ static int losses(struct yolov3 *y, struct tape *t, const struct batch *b, const
             continue;
         for (int r = 0; r < nrows; r++)
             terms[r] = want->raw[r] + (size_t)head * YOLO_TERMS;
-        rc = layer_yolo_loss(t, y->out[i], &y->heads[head++], scale, truth, terms);
+        rc = layer_yolo_loss(t, y->out[i], &y->heads[head++], y->net_of, scale, truth, terms);
     }
     return tape_status(t, err);
 }
@@ -303,8 +305,8 @@ static int decode(struct yolov3 *y, int shard, int image, float conf, int *ret_c
 
     for (int h = 0; h < y->net->nheads; h++) {
         const struct tensor *z = &y->logits[(size_t)h * MAX_LOCAL_SHARDS + (size_t)shard];
-        int found, rc = y->base.dev->on->yolo->decode(y->base.dev, &y->heads[h], z, image, conf, slot, y->candidates + total,
-                                                      y->room - total, &found, err);
+        int found, rc = y->base.dev->on->yolo->decode(y->base.dev, &y->heads[h], y->net_of[shard], z, image, conf, slot,
+                                                      y->candidates + total, y->room - total, &found, err);
 
         if (rc < 0)
             return rc;

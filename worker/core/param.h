@@ -6,12 +6,30 @@
 #include "worker/core/tensor.h"
 
 enum param_kind {
-    PARAM_CONV,  /* [k][r][s][c]; weight decay applies */
+    PARAM_CONV,  /* [k][r][s][c] */
     PARAM_BIAS,  /* [k] */
     PARAM_SCALE, /* [k], normalisation gamma */
     PARAM_SHIFT, /* [k], normalisation beta */
     PARAM_MEAN,  /* [k], running mean: no gradient */
     PARAM_VAR,   /* [k], running variance: no gradient */
+};
+
+enum param_init {
+    INIT_FILL,   /* value everywhere; with a period at elements first, first + period ... only, and 0 elsewhere */
+    INIT_NORMAL, /* mean 0, standard deviation `value` */
+};
+
+/* How its values begin: a function of the job's seed and the name alone. */
+struct param_start {
+    enum param_init init;
+    double value;
+    int first, period; /* period 0: everywhere */
+};
+
+/* How model.safetensors has it. */
+enum param_layout {
+    LAYOUT_VECTOR, /* [k] */
+    LAYOUT_OIHW,   /* [k][c][r][s] */
 };
 
 struct param {
@@ -25,6 +43,8 @@ struct param {
     void *derived;    /* owned by the device (Winograd U, packed panels, bf16 copies ...); freed by ops->param_release */
     int index;        /* position in the model's parameter list */
     int group;        /* of the model's parameter groups */
+    struct param_start start;
+    enum param_layout layout;
 };
 
 /* Parameters that the optimizer treats alike. */

@@ -42,6 +42,14 @@ static void *one_more(void *array, int n, size_t bytes)
     return n & (n - 1) ? array : realloc(array, (n ? 2 * (size_t)n : 1) * bytes);
 }
 
+/* Convolutions as He et al. 2015, arXiv:1502.01852: variance 2 / (what an output sums over). */
+static struct param_start start_of(enum param_kind kind, int r, int s, int c)
+{
+    if (kind == PARAM_CONV)
+        return (struct param_start){ .init = INIT_NORMAL, .value = sqrt(2.0 / ((double)r * s * c)) };
+    return (struct param_start){ .init = INIT_FILL, .value = kind == PARAM_SCALE || kind == PARAM_VAR };
+}
+
 struct param *model_add_param(struct model *m, const char *name, enum param_kind kind, int k, int r, int s, int c, struct err *err)
 {
     struct param **list = one_more(m->params, m->nparams, sizeof *list), *p = list ? calloc(1, sizeof *p) : NULL;
@@ -54,6 +62,8 @@ struct param *model_add_param(struct model *m, const char *name, enum param_kind
     *p = (struct param){
         .kind = kind, .trainable = param_kind_trains(kind), .k = k, .r = r, .s = s, .c = c, .index = m->nparams, .version = 1
     };
+    p->start = start_of(kind, r, s, c);
+    p->layout = kind == PARAM_CONV ? LAYOUT_OIHW : LAYOUT_VECTOR;
     snprintf(p->name, sizeof p->name, "%s", name);
     p->count = (size_t)k * (size_t)r * (size_t)s * (size_t)c;
     m->params[m->nparams++] = p;
@@ -96,30 +106,28 @@ int model_add_norm(struct model *m, const char *name, int k, const struct jobspe
 
 /* ---- initial weights: pure functions of (seed, name, element) ---- */
 
-static void init_conv(const struct param *p, uint64_t seed, float *w)
+static void fill_normal(const struct param *p, uint64_t seed, float *w)
 {
     const uint64_t name = hash_name(p->name);
     const struct philox_key key = { seed, (uint32_t)name, philox_op("model.weights"), (uint16_t)(name >> 32), (uint16_t)(name >> 48) };
-    double scale = sqrt(2.0 / ((double)p->r * p->s * p->c));
 
     for (size_t i = 0; i < p->count; i++)
-        w[i] = (float)(philox_normal(&key, i) * scale);
+        w[i] = (float)(philox_normal(&key, i) * p->start.value);
 }
 
-static int init_param(struct model *m, struct param *p, uint64_t seed, struct err *err)
+static int init_param(struct device *dev, struct param *p, uint64_t seed, struct err *err)
 {
     float *w = calloc(p->count, sizeof *w);
     int rc;
 
     if (!w)
         return err_set(err, ERR_DEVICE, "out of memory: %s", p->name);
-    if (p->kind == PARAM_CONV)
-        init_conv(p, seed, w);
-    for (size_t i = 0; (p->kind == PARAM_SCALE || p->kind == PARAM_VAR) && i < p->count; i++)
-        w[i] = 1;
-    if (m->ops->init)
-        m->ops->init(m, p, w);
-    rc = m->dev->ops->upload(m->dev, p->data, w, p->count * sizeof *w, err);
+    if (p->start.init == INIT_NORMAL)
+        fill_normal(p, seed, w);
+    else
+        for (size_t i = (size_t)p->start.first; i<p->count; i += p->start.period> 0 ? (size_t)p->start.period : 1)
+            w[i] = (float)p->start.value;
+    rc = dev->ops->upload(dev, p->data, w, p->count * sizeof *w, err);
     free(w);
     return rc;
 }
@@ -129,7 +137,7 @@ int model_init_weights(struct model *m, uint64_t seed, struct err *err)
     int rc = 0;
 
     for (int i = 0; i < m->nparams && rc >= 0; i++)
-        rc = init_param(m, m->params[i], seed, err);
+        rc = init_param(m->dev, m->params[i], seed, err);
     return rc;
 }
 

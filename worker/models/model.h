@@ -49,8 +49,6 @@ struct model_picture {
 
 struct model_ops {
     const char *name;
-    /* Initial values of p where those that its kind has are not to be: w is [p->count], filled with those. NULL: they all are. */
-    void (*init)(const struct model *m, const struct param *p, float *w);
     /* One pass over the batch in the tape's mode, for all that is wanted. Arrays and lists of b lie in device memory; what no loss is wanted of may lack
      * all that is none of the network's input. */
     int (*forward)(struct model *m, struct tape *t, const struct batch *b, const struct model_want *want, struct err *err);
@@ -83,7 +81,8 @@ struct model {
 };
 
 /* For constructors. Adds a parameter behind those there are, [k][r][s][c] (vectors: r = s = c = 1), with memory on the device: of group 0, and it trains
- * if its kind does. NULL: out of memory, *err names it. */
+ * if its kind does; convolutions begin as He et al. have them and are stored OIHW, the rest are vectors of 0, scales and variances of 1. What is to be
+ * otherwise is set afterwards. NULL: out of memory, *err names it. */
 struct param *model_add_param(struct model *m, const char *name, enum param_kind kind, int k, int r, int s, int c, struct err *err);
 /* Adds a normalisation of k channels that layers have once in a step, as the job's model.sync_bn and model.freeze_bn say, with its parameters: NAME.weight,
  * .bias, .running_mean and .running_var. Returns its index in m->norms, or ERR_DEVICE: out of memory. */

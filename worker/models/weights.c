@@ -38,11 +38,11 @@ static void oihw_to_krsc(const struct param *p, const float *from, float *to)
                     to[(((size_t)k * p->r + y) * p->s + x) * p->c + c] = from[(((size_t)k * p->c + c) * p->r + y) * p->s + x];
 }
 
-/* The shape as stored: [k, c, r, s], vectors [k]. */
+/* The shape as stored. */
 static int stored_shape(const struct param *p, int64_t shape[4])
 {
     shape[0] = p->k;
-    if (p->kind != PARAM_CONV)
+    if (p->layout == LAYOUT_VECTOR)
         return 1;
     shape[1] = p->c;
     shape[2] = p->r;

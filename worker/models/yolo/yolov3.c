@@ -28,7 +28,6 @@ struct yolov3 {
     struct tensor *logits;                  /* [nheads][MAX_LOCAL_SHARDS]: of the last forward */
     struct canvas net_of[MAX_LOCAL_SHARDS]; /* the input of each shard: likewise */
     struct yolo_head *heads;                /* [nheads] */
-    double obj_prior;
     struct candidate *candidates;
     int room;        /* of candidates */
     float conf, nms; /* lowest score; IoU of suppression within a class */
@@ -347,28 +346,7 @@ static int yolov3_result(struct model *m, int shard, int image, const struct mod
     return 0;
 }
 
-/* ---- initial weights ---- */
-
-/* Objectness of a new head starts at its prior, so that the first steps are not spent on the background. */
-static void init_head_bias(const struct yolo_head *head, double prior, float *b)
-{
-    int per_anchor = head->classes + 5;
-
-    for (int a = 0; a < head->nanchors && prior > 0; a++)
-        b[a * per_anchor + 4] = (float)-math_log64((1 - prior) / prior);
-}
-
-static void yolov3_init(const struct model *m, const struct param *p, float *w)
-{
-    const struct darknet_net *net = self(m)->net;
-
-    for (int i = 0; i + 1 < net->nlayers; i++)
-        if (net->layers[i + 1].type == DARKNET_YOLO && self(m)->conv[i].bias == p)
-            init_head_bias(&net->layers[i + 1].yolo, self(m)->obj_prior, w);
-}
-
 static const struct model_ops yolov3_ops = { .name = "yolov3",
-                                             .init = yolov3_init,
                                              .sum_terms = yolov3_sum_terms,
                                              .plan = yolov3_plan,
                                              .forward = yolov3_forward,
@@ -376,6 +354,14 @@ static const struct model_ops yolov3_ops = { .name = "yolov3",
                                              .free = yolov3_free };
 
 /* ---- building ---- */
+
+/* Objectness of a new head starts at its prior, so that the first steps are not spent on the background. */
+static struct param_start head_start(const struct yolo_head *head, double prior)
+{
+    if (prior <= 0)
+        return (struct param_start){ .init = INIT_FILL };
+    return (struct param_start){ INIT_FILL, -math_log64((1 - prior) / prior), 4, head->classes + 5 };
+}
 
 static struct param *add_param(struct yolov3 *y, enum param_kind kind, const char *name, int k, int size, int c, struct err *err)
 {
@@ -401,7 +387,11 @@ static int add_conv(struct yolov3 *y, int i, const struct jobspec *spec, struct 
     if (!l->bn) {
         snprintf(name, sizeof name, "module_list.%d.conv_%d.bias", i, i);
         p->bias = add_param(y, PARAM_BIAS, name, l->filters, 1, 1, err);
-        return p->bias ? 0 : err->code;
+        if (!p->bias)
+            return err->code;
+        if (i + 1 < y->net->nlayers && l[1].type == DARKNET_YOLO)
+            p->bias->start = head_start(&l[1].yolo, spec->model_obj_prior);
+        return 0;
     }
     snprintf(name, sizeof name, "module_list.%d.batch_norm_%d", i, i);
     norm = model_add_norm(&y->base, name, l->filters, spec, err);
@@ -489,7 +479,6 @@ int yolov3_new(struct darknet_net *net, const struct jobspec *spec, struct devic
     y->base.grain = darknet_net_stride(net);
     y->base.raw_terms = (size_t)net->nheads * YOLO_TERMS;
     y->net = net;
-    y->obj_prior = spec->model_obj_prior;
     y->conf = (float)spec->val_conf;
     y->nms = (float)spec->val_nms;
     y->max_det = (int)spec->val_max_det;

@@ -187,7 +187,7 @@ static int run(struct device *dev, const struct optim_item *items, int nitems, c
     blocks = fill_items(host, items, nitems);
     if (blocks > 0) {
         table = (const struct step_item *)cuda_table(dev, host, (size_t)nitems * sizeof(*host), err);
-        rc = table ? 0 : -ENOMEM;
+        rc = table ? 0 : err->code;
         if (table)
             CUDA_LAUNCH(step_blocks_kernel<HOW>, blocks, THREADS, cuda_device(dev)->stream, table, nitems, how, clip);
     }

@@ -304,7 +304,7 @@ static int fill_all(struct jobspec *s, const struct job_presets *presets, bool s
     return rc;
 }
 
-/* null sets nothing. */
+/* A key that is null is not given. */
 static int refuse_foreign(const struct jobspec *s, const json_t *const *given, struct err *err)
 {
     for (size_t i = 0; i < JOB_KEY_COUNT; i++) {
@@ -312,6 +312,8 @@ static int refuse_foreign(const struct jobspec *s, const json_t *const *given, s
 
         if (!given[i] || json_is_null(given[i]) || job_key_of(k, s->family))
             continue;
+        if (!s->model_preset)
+            return job_error(err, k->path, "not a key of what model.cfg describes, only of models of the family %s", k->families);
         return job_error(err, k->path, "not a key of preset '%s', only of models of the family %s", s->model_preset, k->families);
     }
     return 0;
@@ -333,7 +335,7 @@ int jobspec_parse_for(const struct job_presets *presets, const json_t *root, boo
         rc = fill_all(s, presets, stored, given, err);
     if (rc == 0)
         rc = jobspec_choose(s, presets, err);
-    if (rc == 0)
+    if (rc == 0 && !stored) /* a stored job may hold what was a key of all families once */
         rc = refuse_foreign(s, given, err);
     if (rc == 0)
         rc = jobspec_finish(s, err);

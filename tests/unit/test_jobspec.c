@@ -217,6 +217,7 @@ static void refused(void **state)
         { "train.optimizer=adam;train.momentum=0.8", "train.momentum", "train.momentum: needs train.optimizer sgd" },
         { "train.optimizer=adamw;train.nesterov=true", "train.nesterov", "train.nesterov: needs train.optimizer sgd" },
         { "train.momentum=0;train.nesterov=true", "train.nesterov", "train.nesterov: needs train.momentum above 0" },
+        { "train.optimizer=adam;train.eps=1e-50", "train.eps", "train.eps: must be at least 1e-30, is 1e-50" },
         { "train.beta1=0.8", "train.beta1", "train.beta1: needs train.optimizer adam or adamw" },
         { "train.beta2=0.9", "train.beta2", "train.beta2: needs train.optimizer adam or adamw" },
         { "train.schedule=cosine;train.lr_steps=[0.5]", "train.lr_steps", "train.lr_steps: needs train.schedule steps" },
@@ -507,6 +508,8 @@ static void other_networks(void **state)
     assert_int_equal(jobspec_parse_for(&presets, root, false, &again, &err), ERR_INPUT);
     assert_string_equal(err.msg, "model.box_gain: not a key of preset 'toy_small', only of models of the family yolo");
     assert_string_equal(err.field, "model.box_gain");
+    assert_int_equal(jobspec_parse_for(&presets, root, true, &again, &err), 0); /* stored when it was a key of all */
+    jobspec_free(again);
     json_decref(root);
     root = job("model.preset=null;model.cfg=x.cfg");
     assert_int_equal(jobspec_parse_for(&presets, root, false, &again, &err), ERR_INPUT);

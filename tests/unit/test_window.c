@@ -56,6 +56,9 @@ static void not_finite(void **state)
     assert_int_equal(window_nonfinite(record, 2), 0);
     window_reset(&w, 2);
     assert_true(isnan(window_value(&w, 0)));
+    record[1] = record[3] = 0; /* nothing to divide by hides nothing */
+    window_record(terms, 2, record);
+    assert_int_equal(window_nonfinite(record + 2, 1), 0);
 }
 
 int main(void)

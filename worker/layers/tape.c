@@ -418,7 +418,7 @@ void tape_record(struct tape *t, int (*backward)(struct tape *, struct node *, s
     for (int i = 0; i < nin; i++) {
         n->in[i] = in[i];
         if (reads & READS_CONV_INPUTS)
-            node_reads(n, in[i]->plain ? in[i]->plain_mem : in[i]->mem);
+            node_reads(n, in[i]->plain && !t->dev->pending ? in[i]->plain_mem : in[i]->mem); /* as tape_conv_operands() */
         else if (reads & READS_INPUTS)
             node_reads(n, in[i]->mem);
     }

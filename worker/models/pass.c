@@ -1,6 +1,7 @@
 #include "worker/models/pass.h"
 
 #include <assert.h>
+#include <math.h>
 #include <stdlib.h>
 
 #include "proto/err.h"
@@ -92,7 +93,7 @@ static void mean_term(const struct pass *p, int term, double *ret)
     for (int i = 0; i < p->images; i++) {
         double *r = p->each + (size_t)i * stride + 2 * term;
 
-        r[0] = r[1] != 0 ? r[0] / r[1] : 0;
+        r[0] = r[1] != 0 || !isfinite(r[0]) ? r[0] / r[1] : 0; /* what is not finite stays so */
     }
     ret[0] = tree_sum(p->each + 2 * term, stride, p->images);
     ret[1] = p->images;

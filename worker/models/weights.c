@@ -101,7 +101,7 @@ static bool matches(const char *pattern, const char *name, struct digits ret[REN
     for (; *pattern; pattern++) {
         size_t len = *pattern == '#' ? strspn(name, "0123456789") : *pattern == *name;
 
-        if (len == 0 || n == RENAME_NUMBERS)
+        if (len == 0 || (*pattern == '#' && n == RENAME_NUMBERS))
             return false;
         if (*pattern == '#')
             ret[n++] = (struct digits){ name, (int)len };
@@ -169,7 +169,7 @@ static int take(struct model *m, const struct safetensors *file, const struct we
         taken->n += wanted;
         known += a != NULL;
     }
-    taken->homeless = safetensors_count(file) - known;
+    taken->homeless = safetensors_count(file) > known ? safetensors_count(file) - known : 0; /* two parameters may have one array */
     return 0;
 }
 

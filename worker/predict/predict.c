@@ -13,6 +13,7 @@
 #include "worker/core/arena.h"
 #include "worker/layers/tape.h"
 #include "worker/data/augment.h"
+#include "worker/data/sample/boxes.h"
 #include "worker/data/sample/task.h"
 #include "worker/data/image.h"
 #include "worker/data/whole_file.h"
@@ -209,6 +210,8 @@ static int predictor_open(struct predictor *p, char *const *images, int nimages,
         rc = ops->open(0, &dev, &p->dev, err);
     if (rc >= 0)
         rc = load_model(p, dir, step, err);
+    if (rc >= 0 && p->model->family->task != &task_boxes)
+        rc = err_set(err, ERR_UNSUPPORTED, "models of the family %s: only boxes can be drawn", p->model->family->name);
     if (rc < 0)
         return rc;
     p->arena = arena_new(p->dev, (size_t)64 << 20);
@@ -271,8 +274,6 @@ static int collect(struct predictor *p, const struct result *r, struct err *err)
 {
     size_t n = (size_t)r->n;
 
-    if (r->kind != RESULT_BOXES)
-        return err_set(err, ERR_UNSUPPORTED, "preset '%s': only boxes can be drawn", p->spec->model_preset);
     if (p->ndets + n > p->room) {
         size_t room = (p->ndets + n) * 2;
         struct detection *more = realloc(p->dets, room * sizeof *more);

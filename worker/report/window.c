@@ -20,7 +20,7 @@ void window_record(const struct loss_term *terms, int nterms, double *record)
 
         if (terms[k].aggregate == TERM_RATIO)
             continue;
-        r[0] = r[1] != 0 ? r[0] / r[1] : 0;
+        r[0] = r[1] != 0 || !isfinite(r[0]) ? r[0] / r[1] : 0; /* what is not finite stays so */
         r[1] = 1;
     }
 }

@@ -39,6 +39,8 @@ int statistics_open(const struct statistics_options *opt, struct statistics **re
         return err_set(err, ERR_DEVICE, "out of memory: statistics");
     s->opt = *opt;
     rc = running_open(&s->running, opt->model->norms, opt->model->nnorms, err);
+    if (rc >= 0 && s->running.widest > 0 && opt->waves > 1)
+        rc = err_set(err, ERR_UNSUPPORTED, "train.waves: must be 1 where batch statistics are those of all shards, is %d", opt->waves);
     if (rc >= 0)
         rc = open_gather(s, s->running.doubles, &s->all, err);
     if (rc >= 0)

@@ -16,10 +16,10 @@ struct statistics_options {
     struct device *dev;
     struct comm *link; /* over device memory */
     const struct model *model;
-    int shards; /* of the job */
+    int shards, waves; /* of the job */
 };
 
-/* Everything in opt is borrowed. All ranks open alike, while no operation is under way. Caller closes. */
+/* ERR_UNSUPPORTED: normalisations over all shards of the job, which then must be one wave. Everything in opt is borrowed. All ranks open alike, while no operation is under way. Caller closes. */
 int statistics_open(const struct statistics_options *opt, struct statistics **ret_statistics, struct err *err);
 /* NULL is nothing. */
 void statistics_close(struct statistics *s);

@@ -217,6 +217,7 @@ static int gather_step(struct stepper *t, struct err *err)
     struct control_word word = { WORD_NONE, 0, 0 };
     int rc = statistics_gather(t->statistics, err);
 
+    progress_phase(t->machine->progress, PHASE_REDUCE); /* what is waited for from here on is another's work */
     if (rc >= 0 && t->unread)
         rc = losses_take(t->losses, err);
     if (rc >= 0)
@@ -224,7 +225,6 @@ static int gather_step(struct stepper *t, struct err *err)
     if (rc >= 0 && t->course->rank == 0)
         rc = control_poll(t->control, t->state->step + 1, &word, err);
     control_pack(&word, losses_head(t->losses));
-    progress_phase(t->machine->progress, PHASE_REDUCE);
     feed_ahead(t->train->feed); /* while the device is at the waves */
     if (rc >= 0)
         rc = losses_gather(t->losses, err); /* while the last gradients are reduced */
@@ -234,6 +234,7 @@ static int gather_step(struct stepper *t, struct err *err)
     }
     if (rc >= 0 && t->unread)
         rc = judge(t, err);
+    progress_phase(t->machine->progress, PHASE_REDUCE); /* a report may have been waited for */
     return rc < 0 ? rc : gradients_wait(t->gradients, err);
 }
 
@@ -286,10 +287,12 @@ int stepper_settle(struct stepper *t, struct err *err)
 
     if (!t->unread)
         return 0;
+    progress_phase(t->machine->progress, PHASE_REDUCE);
     rc = losses_take(t->losses, err);
     control_pack(&none, losses_head(t->losses));
     if (rc >= 0)
         rc = losses_gather(t->losses, err);
+    progress_phase(t->machine->progress, PHASE_OPTIMIZER);
     if (rc >= 0)
         rc = judge(t, err);
     return rc < 0 ? reason(t, rc, err) : 0;
@@ -302,7 +305,6 @@ int stepper_log(struct stepper *t, struct err *err)
     int rc = t->course->rank == 0 ? rows_report(t->rows, "train", t->state->step, w, images_per_s, err) : 0;
 
     window_reset(w, w->nterms);
-    t->window_ns = 0;
     t->window_ns = 0;
     return rc;
 }
@@ -329,7 +331,7 @@ static int open_numbers(struct stepper *t, struct err *err)
                                            .images = t->course->images,
                                            .head_bytes = CONTROL_WORDS * sizeof(uint64_t) };
     const struct statistics_options statistics = {
-        .dev = t->machine->dev, .link = t->machine->link, .model = t->model, .shards = t->course->shards
+        .dev = t->machine->dev, .link = t->machine->link, .model = t->model, .shards = t->course->shards, .waves = t->course->waves
     };
     int rc = losses_open(&losses, &t->losses, err);
 

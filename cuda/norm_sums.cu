@@ -338,8 +338,8 @@ static int sums_launch(struct device *dev, const struct sums_shard *shards, cons
     a.beta[0] = dest[0].beta;
     a.beta[1] = dest[1].beta;
     a.c = c;
-    CUDA_LAUNCH(bwd_fold_kernel, dim3(cuda_blocks(2 * (size_t)c, FOLD_WIDTH), one_dest ? 1u : (unsigned)nshards), dim3(FOLD_WIDTH, FOLD_RUNS),
-                cuda_device(dev)->stream, a);
+    CUDA_LAUNCH(bwd_fold_kernel, dim3(cuda_blocks(2 * (size_t)c, FOLD_WIDTH), one_dest ? 1u : (unsigned)nshards),
+                dim3(FOLD_WIDTH, FOLD_RUNS), cuda_device(dev)->stream, a);
     return norm_checked("norm_bwd_reduce", err);
 }
 

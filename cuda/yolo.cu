@@ -297,8 +297,8 @@ static size_t shard_bytes(const struct yolo_head *head, const struct tensor *z)
     return (slabs * YOLO_TERMS * sizeof(double) + slots * (1 + (size_t)class_words(head)) * sizeof(int32_t) + 7) / 8 * 8;
 }
 
-static void fill_shard(struct loss_shard *s, const struct yolo_head *head, struct canvas net, const struct tensor *dz, double *terms, const struct tensor *z,
-                       const struct box_list *truth, void *scratch)
+static void fill_shard(struct loss_shard *s, const struct yolo_head *head, struct canvas net, const struct tensor *dz, double *terms,
+                       const struct tensor *z, const struct box_list *truth, void *scratch)
 {
     s->z = z->data;
     s->dz = dz ? dz->data : NULL;
@@ -343,8 +343,8 @@ static int launch_loss(struct cuda_device *d, struct loss_args *a, enum dtype dt
     return cuda_check(cudaPeekAtLastError(), "yolo_loss", err);
 }
 
-int cuda_yolo_loss(struct device *dev, const struct yolo_head *head, const struct canvas *net, struct tensor *dlogits, float grad_scale, double *const *terms,
-                   const struct tensor *logits, const struct box_list *truth, int nshards, struct err *err)
+int cuda_yolo_loss(struct device *dev, const struct yolo_head *head, const struct canvas *net, struct tensor *dlogits, float grad_scale,
+                   double *const *terms, const struct tensor *logits, const struct box_list *truth, int nshards, struct err *err)
 {
     struct loss_args a;
     size_t bytes = 0;
@@ -363,7 +363,8 @@ int cuda_yolo_loss(struct device *dev, const struct yolo_head *head, const struc
     for (int v = 0; v < nshards && rc == 0; v += a.nshards) {
         a.nshards = nshards - v < SHARDS_AT_ONCE ? nshards - v : SHARDS_AT_ONCE;
         for (int i = 0; i < a.nshards; i++) {
-            fill_shard(&a.shard[i], head, net[v + i], dlogits ? &dlogits[v + i] : NULL, terms[v + i], &logits[v + i], &truth[v + i], scratch);
+            fill_shard(&a.shard[i], head, net[v + i], dlogits ? &dlogits[v + i] : NULL, terms[v + i], &logits[v + i], &truth[v + i],
+                       scratch);
             scratch += shard_bytes(head, &logits[v + i]);
         }
         rc = launch_loss(cuda_device(dev), &a, logits[0].dtype, err);

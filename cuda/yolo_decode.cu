@@ -119,8 +119,8 @@ static int launch_decode(struct cuda_device *d, const struct decode_args *a, enu
     return cuda_check(cudaPeekAtLastError(), "yolo_decode", err);
 }
 
-int cuda_yolo_decode(struct device *dev, const struct yolo_head *head, struct canvas net, const struct tensor *logits, int image, float conf, int first_slot,
-                     struct candidate *ret, int cap, int *ret_count, struct err *err)
+int cuda_yolo_decode(struct device *dev, const struct yolo_head *head, struct canvas net, const struct tensor *logits, int image,
+                     float conf, int first_slot, struct candidate *ret, int cap, int *ret_count, struct err *err)
 {
     size_t image_bytes = (size_t)logits->h * (size_t)logits->w * (size_t)logits->stride * dtype_bytes(logits->dtype), counts;
     int slots = head->nanchors * logits->h * logits->w, most = slots * head->classes, count, rc;

@@ -58,8 +58,8 @@ __global__ void bodies_pool(float *y, float *dx, const float *dy, struct pooling
     dx[win] += upsample_grad(dy, m.stride, ow, factor, oy, ox);
 }
 
-__global__ void bodies_yolo(double *terms, float *dz, const float *z, struct yolo_head head, struct canvas net, struct box_list list, int32_t *owner,
-                            uint32_t *bits, struct candidate *ret)
+__global__ void bodies_yolo(double *terms, float *dz, const float *z, struct yolo_head head, struct canvas net, struct box_list list,
+                            int32_t *owner, uint32_t *bits, struct candidate *ret)
 {
     int slot = blockIdx.x * blockDim.x + threadIdx.x, image = blockIdx.y, gh = net.h / 32, gw = net.w / 32;
     struct yolo_truth truth = yolo_truth(&list, image);
@@ -73,8 +73,8 @@ __global__ void bodies_yolo(double *terms, float *dz, const float *z, struct yol
     ret[slot] = c;
 }
 
-__global__ void bodies_flat(float *w, float *m, const float *g, size_t count, struct sgd s, struct adam a, struct clip *clip, const struct tree_part *parts, int nparts,
-                            double *blocks, uint64_t *sums)
+__global__ void bodies_flat(float *w, float *m, const float *g, size_t count, struct sgd s, struct adam a, struct clip *clip,
+                            const struct tree_part *parts, int nparts, double *blocks, uint64_t *sums)
 {
     size_t i = (size_t)blockIdx.x * blockDim.x + threadIdx.x;
     uint32_t counter[4] = { (uint32_t)i, 1, 2, 3 }, key[2] = { 4, 5 }, word[4];

@@ -58,8 +58,10 @@ static char *sources(void)
 
         assert_non_null(f);
         do {
-            text = realloc(text, n + 65536 + 1);
-            assert_non_null(text);
+            char *more = realloc(text, n + 65536 + 1);
+
+            assert_non_null(more);
+            text = more;
             got = fread(text + n, 1, 65536, f);
             n += got;
         } while (got > 0);

@@ -46,7 +46,7 @@ static struct result result_of(int image)
 static struct metrics scored(int ranks, bool backwards)
 {
     struct metrics m = { 0 };
-    struct evaluators *of[3];
+    struct evaluators *of[3] = { NULL };
     char *all = calloc(1, 1 << 20);
     struct err err;
 

@@ -31,6 +31,11 @@ static size_t align(size_t bytes)
     return (bytes + 63) / 64 * 64;
 }
 
+static void *place(char *mem, size_t at)
+{
+    return mem ? mem + at : NULL;
+}
+
 /* Where everything lies behind `mem`, or with NULL how long it is. */
 static size_t lay_out(struct wave_store *s, char *mem, size_t images, size_t shards)
 {
@@ -41,21 +46,21 @@ static size_t lay_out(struct wave_store *s, char *mem, size_t images, size_t sha
         const struct batch_array *a = &f->array[i];
         size_t pixels = a->canvas ? (size_t)s->task->largest.h * (size_t)s->task->largest.w : 1;
 
-        s->array[i] = mem + at;
+        s->array[i] = place(mem, at);
         s->step[i] = room_of(s->task, a->of) * pixels * (size_t)a->width * dtype_bytes(a->dtype);
         at += align(images * s->step[i]);
     }
     for (int l = 0; l < f->nlists; l++) {
         size_t divided = images * room_of(s->task, f->list[l].of);
 
-        s->length[l] = (void *)(mem + at);
+        s->length[l] = place(mem, at);
         at += align(divided * sizeof(int32_t));
-        s->offset[l] = (void *)(mem + at);
+        s->offset[l] = place(mem, at);
         at += align((divided + shards) * sizeof(int32_t));
-        s->rows[l] = (void *)(mem + at);
+        s->rows[l] = place(mem, at);
         at += align(images * sizeof(int32_t));
     }
-    s->index = (void *)(mem + at);
+    s->index = place(mem, at);
     return at + align(images * sizeof(int32_t));
 }
 
@@ -117,7 +122,7 @@ void wave_store_add(struct wave_store *s, int shard, int n, struct canvas canvas
 void wave_store_place(struct wave_store *s, const struct shard_batch *b, int first, int i, struct sample *ret)
 {
     const struct batch_form *f = s->task->form;
-    size_t at = (size_t)(first + i);
+    size_t at = (size_t)first + (size_t)i;
 
     ret->index = &s->index[at];
     for (int k = 0; k < f->narrays; k++)
@@ -145,7 +150,7 @@ static void close_list(struct wave_store *s, struct shard_batch *b, int first, i
     int of = s->task->form->list[l].of, divided = 0, total = 0;
 
     for (int i = 0; i < b->n; i++) {
-        size_t at = (size_t)(first + i), room = room_of(s->task, of);
+        size_t at = (size_t)first + (size_t)i, room = room_of(s->task, of);
         const int32_t *length = s->length[l] + at * room;
         int owners = of == BATCH_IMAGES ? 1 : s->rows[of][at], rows = 0;
 

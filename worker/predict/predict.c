@@ -318,7 +318,6 @@ static int write_drawn(struct predictor *p, const char *path, const struct image
 /* *ret_bad: the picture itself is at fault. */
 static int predict_image(struct predictor *p, const char *path, int index, bool *ret_bad, struct err *err)
 {
-    size_t first = p->ndets;
     const char *drawn;
     struct placement place;
     struct result found;
@@ -333,11 +332,11 @@ static int predict_image(struct predictor *p, const char *path, int index, bool 
     if (rc >= 0)
         rc = pass_result(p->pass, 0, index, img.w, img.h, p->opt->conf, &found, err);
     if (rc >= 0)
-        rc = collect(p, &found, err);
-    if (rc >= 0)
         rc = outputs_picture(p->outputs, path, &drawn, err);
     if (rc >= 0)
-        rc = write_drawn(p, drawn, &img, p->dets + first, (size_t)found.n, err);
+        rc = write_drawn(p, drawn, &img, found.boxes, (size_t)found.n, err);
+    if (rc >= 0)
+        rc = collect(p, &found, err);
     if (rc >= 0)
         fprintf(p->out, "%s: %d objects -> %s\n", path, found.n, drawn);
     return rc;

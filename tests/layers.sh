@@ -37,7 +37,7 @@ for floor in backend comm gradients eval data layers optim models report checkpo
         # shellcheck disable=SC2086
         allow "$folder" "worker/$floor" $below proto
     done
-    # shellcheck disable=SC2086
+    # shellcheck disable=SC2086,SC2046
     allow "worker/$floor" $(inside "$floor") $below proto
     # shellcheck disable=SC2086
     [ "$floor" != comm ] || allow cuda worker/comm $below proto

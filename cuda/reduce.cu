@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "worker/kernels/hash.h"
+#include "proto/hash_mix.h"
 #include "worker/kernels/reduce.h"
 
 enum {

@@ -4,7 +4,7 @@
 
 #include <math.h>
 
-#include "worker/core/hash.h"
+#include "proto/hash.h"
 #include "worker/core/tree.h"
 #include "worker/kernels/reduce.h"
 

@@ -22,7 +22,7 @@
 
 #include "proto/err.h"
 #include "tests/harness.h"
-#include "worker/core/hash.h"
+#include "proto/hash.h"
 #include "worker/checkpoint/ckpt.h"
 
 static const struct ckpt_identity ours = { "store-a", "spec-1" };

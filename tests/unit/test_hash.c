@@ -6,7 +6,7 @@
 #include <string.h>
 #include <cmocka.h>
 
-#include "worker/core/hash.h"
+#include "proto/hash.h"
 #include "worker/core/philox.h"
 
 enum { WORDS = 200 };

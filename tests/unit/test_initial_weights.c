@@ -13,7 +13,7 @@
 #include "proto/err.h"
 #include "proto/jobspec.h"
 #include "tests/harness.h"
-#include "worker/core/hash.h"
+#include "proto/hash.h"
 #include "worker/models/builtin.h"
 
 const struct device_ops *cpu_backend_generic(void);

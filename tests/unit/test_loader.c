@@ -14,7 +14,7 @@
 
 #include "proto/err.h"
 #include "tests/harness.h"
-#include "worker/core/hash.h"
+#include "proto/hash.h"
 #include "worker/data/cache.h"
 #include "worker/data/check.h"
 #include "worker/data/image.h"

@@ -13,7 +13,7 @@
 #include "proto/version.h"
 #include "worker/core/device.h"
 #include "worker/core/file.h"
-#include "worker/core/hash.h"
+#include "proto/hash.h"
 #include "worker/data/image.h"
 #include "worker/ops/families.h"
 #include "worker/report/report.h"

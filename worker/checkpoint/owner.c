@@ -7,7 +7,7 @@
 
 #include "proto/err.h"
 #include "proto/jobspec.h"
-#include "worker/core/hash.h"
+#include "proto/hash.h"
 
 /* but: as jobspec_deciding() says. */
 static int identity_but(const struct jobspec *job, const char *store_id, const char *but, struct ckpt_identity *ret, struct err *err)

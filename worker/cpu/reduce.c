@@ -3,10 +3,10 @@
 
 #include <string.h>
 
-#include "worker/core/hash.h"
+#include "proto/hash.h"
 #include "worker/core/tree.h"
 #include "worker/cpu/rows.h"
-#include "worker/kernels/hash.h"
+#include "proto/hash_mix.h"
 
 enum { PARTS_AT_ONCE = 64 };
 

@@ -5,7 +5,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "worker/core/hash.h"
+#include "proto/hash.h"
 
 enum {
     DATASET_MAX_IMAGES = 1 << 28,

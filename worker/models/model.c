@@ -6,7 +6,7 @@
 
 #include "proto/err.h"
 #include "proto/jobspec.h"
-#include "worker/core/hash.h"
+#include "proto/hash.h"
 #include "worker/core/philox.h"
 #include "worker/data/batch.h"
 #include "worker/layers/layers.h"

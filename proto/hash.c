@@ -1,8 +1,8 @@
-#include "worker/core/hash.h"
+#include "proto/hash.h"
 
 #include <string.h>
 
-#include "worker/kernels/hash.h"
+#include "proto/hash_mix.h"
 
 static uint64_t tail_word(const unsigned char *bytes, size_t n)
 {

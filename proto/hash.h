@@ -1,6 +1,6 @@
-/* worker/core/hash.h - evidence: 128-bit hashes of tensors and of steps, so that two runs can be compared number by number.
+/* proto/hash.h - evidence: 128-bit hashes of tensors and of steps, so that two runs can be compared number by number.
  * Order-free over a tensor (sums of mixed words, position included), so any cut of the work gives the same hash. Not cryptographic.
- * Source: specs determinism sections 9.2 and 9.3. The word mix is kernels/hash.h; on devices it is op `hash`. */
+ * Source: specs determinism sections 9.2 and 9.3. The word mix is hash_mix.h; on devices it is op `hash`. */
 #pragma once
 #include <stddef.h>
 #include <stdint.h>

@@ -1,5 +1,7 @@
 #include <errno.h>
 #include <fcntl.h>
+#include <math.h>
+#include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -86,16 +88,33 @@ static json_t *holder(json_t *root, const char *path, int create, const char **r
     return obj;
 }
 
+/* What is meant as a number or as a list, and is no JSON: left as a string, it would only be refused as one. */
+static int refuse_near_json(const struct job_key *k, const char *text, struct err *err)
+{
+    bool one = k->type == TYPE_INT || k->type == TYPE_REAL || k->type == TYPE_SIZE, list = k->type == TYPE_REALS || k->type == TYPE_SIZE;
+    char *end;
+    double x = strtod(text, &end);
+
+    if (one && end != text && *end == '\0' && isfinite(x))
+        return job_error(err, k->path, "'%.40s' is not how JSON writes a number; %.15g is", text, x);
+    if (list && text[0] == '[')
+        return job_error(err, k->path, "'%.80s' is not how JSON writes a list of numbers; [0.8, 0.9] is one", text);
+    return 0;
+}
+
 /* The value of an assignment: JSON, else a string; keys that are text take anything as text. */
-static json_t *value_of(const struct job_key *k, const char *text)
+static int value_of(const struct job_key *k, const char *path, const char *text, json_t **ret, struct err *err)
 {
     json_t *v = json_loads(text, JSON_DECODE_ANY | JSON_REJECT_DUPLICATES, NULL);
 
+    if (!v && k && refuse_near_json(k, text, err) < 0)
+        return ERR_INPUT;
     if (v && k && (k->type <= TYPE_ENUM || k->type == TYPE_MAP) && !json_is_string(v) && !json_is_null(v) && !json_is_object(v)) {
         json_decref(v);
         v = NULL;
     }
-    return v ? v : json_string(text);
+    *ret = v ? v : json_string(text);
+    return *ret ? 0 : err_field(err, ERR_INPUT, path, "%s: not valid UTF-8", path);
 }
 
 int jobspec_override(json_t *root, const char *assignment, struct err *err)
@@ -116,12 +135,15 @@ int jobspec_override(json_t *root, const char *assignment, struct err *err)
         return err_field(err, ERR_INPUT, path, "%s: unknown key%s%s%s", path, near ? "; did you mean " : "", near ? near : "",
                          near ? "?" : "");
     }
-    json_t *obj = holder(root, path, 1, &name), *value = value_of(k, equals + 1);
-    if (!obj || !value || json_object_set(obj, name, value) < 0) {
-        json_decref(value);
+    json_t *value, *obj;
+    if (value_of(k, path, equals + 1, &value, err) < 0)
+        return ERR_INPUT;
+    obj = holder(root, path, 1, &name);
+    if (!obj || json_object_set_new(obj, name, value) < 0) {
+        if (!obj)
+            json_decref(value);
         return err_field(err, ERR_INPUT, path, obj ? "%s: not valid UTF-8" : "%s: what holds it is not an object", path);
     }
-    json_decref(value);
     return 0;
 }
 

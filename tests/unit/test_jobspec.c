@@ -325,11 +325,16 @@ static void overrides(void **state)
         { "train.lrx=3", "train.lrx: unknown key; did you mean train.lr?" },
         { "zzz=3", "zzz: unknown key" },
         { "run.env.=3", "run.env.: unknown key" },
+        { "train.lr=.9", "train.lr: '.9' is not how JSON writes a number; 0.9 is" },
+        { "train.steps=+0x10", "train.steps: '+0x10' is not how JSON writes a number; 16 is" },
+        { "model.size=064", "model.size: '064' is not how JSON writes a number; 64 is" },
+        { "train.lr_steps=[.8,.9]", "train.lr_steps: '[.8,.9]' is not how JSON writes a list of numbers; [0.8, 0.9] is one" },
     };
-    struct jobspec *s = good("name=true;train.lr=1e-2;run.env.OMP=3;run.env.B=x=y;train.steps=1e3;model.bn_momentum=0.1");
+    struct jobspec *s = good("name=true;run.env.C=.5;train.lr=1e-2;run.env.OMP=3;run.env.B=x=y;train.steps=1e3;model.bn_momentum=0.1");
 
     (void)state;
     assert_string_equal(s->name, "true");
+    assert_string_equal(json_string_value(json_object_get(s->run_env, "C")), ".5");
     assert_float_equal(s->train_lr, 0.01, 0);
     assert_string_equal(json_string_value(json_object_get(s->run_env, "OMP")), "3");
     assert_string_equal(json_string_value(json_object_get(s->run_env, "B")), "x=y");

@@ -6,7 +6,8 @@
 const struct command commands[] = {
     { "submit", "FILE [KEY=VALUE ...] [--wait | --watch]", "Queues a job and prints its id",
       "FILE is a job file (FILE.json is tried too); KEY=VALUE changes one of its keys. Paths are relative to FILE, in\n"
-      "KEY=VALUE too; each is opened before anything is queued.\n\n"
+      "KEY=VALUE too; each is opened before anything is queued. train.epochs becomes train.steps: detd-worker counts the\n"
+      "images, with data.on_bad=skip by reading all of them.\n\n"
       "  --wait       wait without a word until the job ends\n"
       "  --watch      follow it as detctl watch does\n"
       "  --help-keys  list the keys of a job file\n",

@@ -6,6 +6,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "client/epochs.h"
 #include "client/spec.h"
 #include "proto/err.h"
 #include "proto/jobspec.h"
@@ -74,11 +75,21 @@ static int try_paths(const struct jobspec *s, struct err *err)
     return rc;
 }
 
+/* Sees that what can be known of the job is right. The caller frees *ret. */
+static int check(const json_t *root, const char *path, struct jobspec **ret, struct err *err)
+{
+    int rc = jobspec_parse_uncounted(&job_presets, root, ret, err);
+
+    if (rc < 0)
+        err_prefix(err, "%s", path);
+    return rc == 0 ? try_paths(*ret, err) : rc;
+}
+
 int spec_load(const char *file, char *const *assignments, int count, json_t **ret_spec, struct err *err)
 {
     char path[PATH_MAX];
     json_t *root = NULL;
-    struct jobspec *s = NULL;
+    struct jobspec *s = NULL, *counted = NULL;
     int rc = find(file, path, err);
 
     if (rc == 0)
@@ -87,14 +98,35 @@ int spec_load(const char *file, char *const *assignments, int count, json_t **re
         rc = jobspec_override(root, assignments[i], err);
     if (rc == 0)
         rc = make_absolute(root, path, err);
-    if (rc == 0 && (rc = jobspec_parse(root, &s, err)) < 0)
-        err_prefix(err, "%s", path);
     if (rc == 0)
-        rc = try_paths(s, err);
+        rc = check(root, path, &s, err);
+    if (rc == 0 && s->train_steps < 0) {
+        rc = epochs_count(root, s, path, err);
+        if (rc == 0)
+            rc = check(root, path, &counted, err);
+    }
     jobspec_free(s);
+    jobspec_free(counted);
     if (rc == 0)
         *ret_spec = root;
     else
         json_decref(root);
+    return rc;
+}
+
+int spec_file(const json_t *spec, char ret_path[PATH_MAX], struct err *err)
+{
+    const char *folder = getenv("TMPDIR");
+    int fd, rc = 0;
+
+    snprintf(ret_path, PATH_MAX, "%s/detctl-XXXXXX", folder && *folder ? folder : "/tmp");
+    fd = mkostemp(ret_path, O_CLOEXEC);
+    if (fd < 0)
+        return err_sys(err, "create '%s'", ret_path);
+    if (json_dumpfd(spec, fd, JSON_INDENT(2)) < 0) {
+        rc = err_sys(err, "write '%s'", ret_path);
+        unlink(ret_path);
+    }
+    close(fd);
     return rc;
 }

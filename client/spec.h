@@ -1,10 +1,14 @@
 /* client/spec.h - a job file as the user means it: found, overridden, checked, its paths absolute and seen to exist. */
 #pragma once
 #include <jansson.h>
+#include <limits.h>
 
 struct err;
 
 /* Reads `file` (or file.json where no such file is) and applies `count` assignments. Paths are relative to the file,
- * in assignments too. Everything that can be said without detd is checked as the user: keys, and that each path opens.
+ * in assignments too. Everything that can be said without detd is checked as the user: keys, and that each path opens. train.epochs becomes
+ * train.steps, which is said on stderr.
  * *ret_spec: the object as it is sent, a new reference. */
 int spec_load(const char *file, char *const *assignments, int count, json_t **ret_spec, struct err *err);
+/* That object as a file for detd-worker, in the folder for temporary ones; the caller unlinks it. */
+int spec_file(const json_t *spec, char ret_path[PATH_MAX], struct err *err);

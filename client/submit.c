@@ -1,10 +1,7 @@
 #include "client/spec.h"
 
-#include <fcntl.h>
 #include <getopt.h>
 #include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/random.h>
 #include <unistd.h>
 
@@ -77,29 +74,11 @@ int command_submit(struct context *ctx, int argc, char **argv)
     return wait ? watch_job(ctx, id, "total", WATCH_QUIETLY) : CODE_DONE;
 }
 
-/* The spec, overrides applied and paths absolute, as a file for detd-worker; the caller unlinks it. */
-static int spec_file(const json_t *spec, char *ret_path, size_t size, struct err *err)
-{
-    const char *folder = getenv("TMPDIR");
-    int fd, rc = 0;
-
-    snprintf(ret_path, size, "%s/detctl-check-XXXXXX", folder && *folder ? folder : "/tmp");
-    fd = mkostemp(ret_path, O_CLOEXEC);
-    if (fd < 0)
-        return err_sys(err, "create '%s'", ret_path);
-    if (json_dumpfd(spec, fd, JSON_INDENT(2)) < 0) {
-        rc = err_sys(err, "write '%s'", ret_path);
-        unlink(ret_path);
-    }
-    close(fd);
-    return rc;
-}
-
 int command_check(struct context *ctx, int argc, char **argv)
 {
     static const struct option options[] = { { 0 } };
     struct err err = { 0 };
-    char path[4096];
+    char path[PATH_MAX];
     json_t *spec;
     int rc;
 
@@ -109,7 +88,7 @@ int command_check(struct context *ctx, int argc, char **argv)
         return misuse(ctx, "no job file given");
     if (spec_load(argv[optind], argv + optind + 1, argc - optind - 1, &spec, &err) < 0)
         return complain(&err);
-    rc = spec_file(spec, path, sizeof path, &err);
+    rc = spec_file(spec, path, &err);
     json_decref(spec);
     if (rc < 0)
         return complain(&err);

@@ -1,9 +1,12 @@
 #include "client/worker.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <limits.h>
 #include <signal.h>
+#include <stdbool.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -25,31 +28,49 @@ static int find(char path[PATH_MAX])
     return 0;
 }
 
-int worker_run(char **argv)
-{
-    char path[PATH_MAX];
-    int status;
+struct child {
     pid_t pid;
+    void (*on_interrupt)(int); /* ours, when it is gone again */
+};
+
+/* Begins it, its standard output going to `out`. Returns 0, or -1 after complaining. */
+static int start(struct child *c, char **argv, int out)
+{
+    static char path[PATH_MAX];
 
     if (find(path) < 0 || access(path, X_OK) < 0) {
         fprintf(stderr, "detctl: detd-worker is not beside detctl: %s\n", strerror(errno));
-        return CODE_REFUSED;
+        return -1;
     }
     argv[0] = path;
     fflush(stdout);
-    signal(SIGINT, SIG_IGN); /* Ctrl-C is for the worker; we say how it ended */
-    pid = fork();
-    if (pid == 0) {
+    c->on_interrupt = signal(SIGINT, SIG_IGN); /* Ctrl-C is for the worker; we say how it ended */
+    c->pid = fork();
+    if (c->pid == 0) {
         signal(SIGINT, SIG_DFL);
-        execv(path, argv);
+        if (out == STDOUT_FILENO || dup2(out, STDOUT_FILENO) >= 0)
+            execv(path, argv);
         fprintf(stderr, "detctl: run '%s': %s\n", path, strerror(errno));
         _exit(127);
     }
-    while (pid > 0 && waitpid(pid, &status, 0) < 0)
-        if (errno != EINTR)
-            pid = -1;
-    if (pid < 0) {
-        fprintf(stderr, "detctl: run '%s': %s\n", path, strerror(errno));
+    if (c->pid > 0)
+        return 0;
+    fprintf(stderr, "detctl: run '%s': %s\n", path, strerror(errno));
+    signal(SIGINT, c->on_interrupt);
+    return -1;
+}
+
+/* Waits for its end and says what was wrong with it. */
+static int end(const struct child *c)
+{
+    int status;
+    pid_t rc;
+
+    while ((rc = waitpid(c->pid, &status, 0)) < 0 && errno == EINTR)
+        ;
+    signal(SIGINT, c->on_interrupt);
+    if (rc < 0) {
+        fprintf(stderr, "detctl: wait for detd-worker: %s\n", strerror(errno));
         return CODE_REFUSED;
     }
     if (WIFSIGNALED(status) && WTERMSIG(status) == SIGINT)
@@ -57,4 +78,45 @@ int worker_run(char **argv)
     if (WIFSIGNALED(status))
         fprintf(stderr, "detctl: detd-worker was ended by signal %d (%s)\n", WTERMSIG(status), strsignal(WTERMSIG(status)));
     return WIFEXITED(status) && WEXITSTATUS(status) == 0 ? CODE_DONE : CODE_REFUSED;
+}
+
+int worker_run(char **argv)
+{
+    struct child c;
+
+    return start(&c, argv, STDOUT_FILENO) < 0 ? CODE_REFUSED : end(&c);
+}
+
+/* Reads to the end of the stream what is one number on a line of its own, above 0. */
+static int read_count(FILE *in, int64_t *ret)
+{
+    char line[32], *stop;
+
+    if (!fgets(line, sizeof line, in) || line[0] < '1' || line[0] > '9')
+        return -1;
+    errno = 0;
+    *ret = strtoll(line, &stop, 10);
+    return errno || *stop != '\n' || fgetc(in) != EOF ? -1 : 0;
+}
+
+int worker_count(char **argv, int64_t *ret_count)
+{
+    int ends[2], rc;
+    FILE *in = NULL;
+    struct child c;
+    bool counted;
+
+    if (pipe2(ends, O_CLOEXEC) < 0 || !(in = fdopen(ends[0], "r"))) {
+        fprintf(stderr, "detctl: a pipe for detd-worker: %s\n", strerror(errno));
+        return CODE_REFUSED;
+    }
+    rc = start(&c, argv, ends[1]);
+    close(ends[1]);
+    counted = rc == 0 && read_count(in, ret_count) == 0;
+    fclose(in);
+    if (rc < 0 || (rc = end(&c)) != CODE_DONE)
+        return rc < 0 ? CODE_REFUSED : rc;
+    if (!counted)
+        fputs("detctl: detd-worker is of another version: it says no number\n", stderr);
+    return counted ? CODE_DONE : CODE_REFUSED;
 }

@@ -319,7 +319,8 @@ static int refuse_foreign(const struct jobspec *s, const json_t *const *given, s
     return 0;
 }
 
-int jobspec_parse_for(const struct job_presets *presets, const json_t *root, bool stored, struct jobspec **ret_spec, struct err *err)
+static int parse(const struct job_presets *presets, const json_t *root, bool stored, bool uncounted, struct jobspec **ret_spec,
+                 struct err *err)
 {
     const json_t *given[JOB_KEY_COUNT] = { NULL };
     struct jobspec *s;
@@ -338,12 +339,22 @@ int jobspec_parse_for(const struct job_presets *presets, const json_t *root, boo
     if (rc == 0 && !stored) /* a stored job may hold what was a key of all families once */
         rc = refuse_foreign(s, given, err);
     if (rc == 0)
-        rc = jobspec_finish(s, err);
+        rc = jobspec_finish(s, uncounted, err);
     if (rc == 0)
         *ret_spec = s;
     else
         jobspec_free(s);
     return rc;
+}
+
+int jobspec_parse_for(const struct job_presets *presets, const json_t *root, bool stored, struct jobspec **ret_spec, struct err *err)
+{
+    return parse(presets, root, stored, false, ret_spec, err);
+}
+
+int jobspec_parse_uncounted(const struct job_presets *presets, const json_t *root, struct jobspec **ret_spec, struct err *err)
+{
+    return parse(presets, root, false, true, ret_spec, err);
 }
 
 int jobspec_parse(const json_t *root, struct jobspec **ret_spec, struct err *err)

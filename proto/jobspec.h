@@ -18,7 +18,8 @@ enum { JOB_SIZE_GRAIN = 32 }; /* input sides are multiples of it, pixels */
  *   def      default as JSON text; "null" = worked out by jobspec_finish() or absent, as the help says; "-" = required
  *   neutral  the value, as JSON text, that means "as before this key existed": at it a key is left out of what jobspec_deciding() gives,
  *            so that checkpoints older than the key stay good; a stored job that lacks the key has this value, whatever the default is.
- *            "-" = always given: the keys of the first day; "*" = never given, the key decides no result
+ *            "-" = always given: the keys of the first day; "*" = never given, the key decides no result; "~" = neither given nor stored: who
+ *            submits turns the key into another one
  *   families the families of models (presets.h) it is a key of, separated by blanks; "" = all. For a model of another one it is an error, and
  *            neither jobspec_json() nor jobspec_deciding() gives it
  *   min,max  range of numbers, or length of strings and lists (REAL: a min written as 1e-300 means "> 0")
@@ -71,7 +72,9 @@ enum { JOB_SIZE_GRAIN = 32 }; /* input sides are multiples of it, pixels */
       "of the longer side, the other keeps its ratio; default: model.size - 96, at least 32")                                             \
     X(data_augment_size_max, "data.augment.size_max", INT, "null", "-", "", 32, 2048, "px", "",                                           \
       "likewise; default: model.size + 96, at most 2048")                                                                                 \
-    X(train_steps, "train.steps", INT, "-", "-", "", 1, 100000000, "steps", "", "optimizer steps")                                        \
+    X(train_steps, "train.steps", INT, "null", "-", "", 1, 100000000, "steps", "", "optimizer steps; this or train.epochs")               \
+    X(train_epochs, "train.epochs", REAL, "null", "~", "", 1e-300, 1e8, "epochs", "",                                                     \
+      "passes over the training images; detctl submit counts them and sends train.steps, rounded up")                                     \
     X(train_batch, "train.batch", INT, "-", "-", "", 1, 65536, "images", "", "global batch: all ranks, all waves")                        \
     X(train_shards, "train.shards", INT, "null", "-", "", 1, 64, "shards", "",                                                            \
       "virtual ranks, a power of two that divides the batch; default: largest <= 8 with >= 4 images each")                                \
@@ -166,6 +169,9 @@ int jobspec_parse(const json_t *root, struct jobspec **ret_spec, struct err *err
 int jobspec_parse_stored(const json_t *root, struct jobspec **ret_spec, struct err *err);
 /* Either of both with other networks than job_presets; they must outlive the spec. */
 int jobspec_parse_for(const struct job_presets *presets, const json_t *root, bool stored, struct jobspec **ret_spec, struct err *err);
+/* For who counts images: like jobspec_parse_for() of a new job, but train.epochs may stand for train.steps. That is then -1, and what follows from it
+ * is neither checked nor filled in. */
+int jobspec_parse_uncounted(const struct job_presets *presets, const json_t *root, struct jobspec **ret_spec, struct err *err);
 void jobspec_free(struct jobspec *s);
 /* The nested JSON form with every default filled in (new reference), the keys of its family in table order: what spec.json holds. */
 json_t *jobspec_json(const struct jobspec *s);
@@ -176,6 +182,9 @@ json_t *jobspec_deciding(const struct jobspec *s, const char *but);
 int jobspec_read(const char *path, json_t **ret_root, struct err *err);
 /* Applies "train.lr=0.01" to the nested object: the value is JSON, else a string. */
 int jobspec_override(json_t *root, const char *assignment, struct err *err);
+/* Puts train.steps into the nested object and takes train.epochs out. s: what jobspec_parse_uncounted() made of it, with train.epochs. images: of the
+ * training split as it is trained on, at least 1. ERR_INPUT: more steps than a job may have. */
+int jobspec_count_steps(json_t *root, const struct jobspec *s, int64_t images, int64_t *ret_steps, struct err *err);
 /* Makes PATH values absolute, relative to `dir`. */
 int jobspec_absolute(json_t *root, const char *dir, struct err *err);
 /* For receivers that have no folder to resolve against: every PATH must be absolute; the error names the key. */

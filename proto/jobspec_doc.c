@@ -146,7 +146,8 @@ int jobspec_write_schema(FILE *out)
 {
     json_t *root =
         json_pack("{s:s, s:s, s:s}", "$schema", "https://json-schema.org/draft/2020-12/schema", "title", "detd job file", "description",
-                  "Relative paths are relative to the job file. Exactly one of model.preset and model.cfg is given.");
+                  "Relative paths are relative to the job file. Exactly one of model.preset and model.cfg is given, and of train.steps and "
+                  "train.epochs.");
     json_t *body = group_new();
 
     for (size_t i = 0; i < JOB_KEY_COUNT; i++)

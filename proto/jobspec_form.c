@@ -72,7 +72,8 @@ json_t *jobspec_json(const struct jobspec *s)
     json_t *root = json_object();
 
     for (size_t i = 0; i < JOB_KEY_COUNT && root; i++) {
-        if (job_key_of(&job_keys[i], s->family) && put(root, job_keys[i].path, member_json(s, &job_keys[i])) < 0) {
+        if (job_key_is_stored(&job_keys[i]) && job_key_of(&job_keys[i], s->family) &&
+            put(root, job_keys[i].path, member_json(s, &job_keys[i])) < 0) {
             json_decref(root);
             root = NULL;
         }

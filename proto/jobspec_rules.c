@@ -127,7 +127,18 @@ static int finish_optimizer(struct jobspec *s, struct err *err)
     return all_fit(keys, sizeof keys / sizeof *keys, err);
 }
 
-static int fit_schedule(const struct jobspec *s, struct err *err)
+static int finish_steps(struct jobspec *s, struct err *err)
+{
+    bool epochs = !isnan(s->train_epochs);
+
+    if (s->train_steps < 0 && !epochs)
+        return job_error(err, "train.steps", "is required (or train.epochs)");
+    if (s->train_steps >= 0 && epochs)
+        return job_error(err, "train.epochs", "cannot be combined with train.steps (train.steps=null takes that out)");
+    return 0;
+}
+
+static int finish_form(struct jobspec *s, struct err *err)
 {
     const struct jobspec_list *at = &s->train_lr_steps;
     const char *form = s->train_schedule;
@@ -144,6 +155,7 @@ static int fit_schedule(const struct jobspec *s, struct err *err)
     return all_fit(keys, sizeof keys / sizeof *keys, err);
 }
 
+/* A rule of steps. */
 static int finish_schedule(struct jobspec *s, struct err *err)
 {
     double last = 0;
@@ -159,12 +171,11 @@ static int finish_schedule(struct jobspec *s, struct err *err)
             return job_error(err, "train.lr_steps", "must ascend; number %d is step %g after step %g", i + 1, at, last);
         last = at;
     }
-    return fit_schedule(s, err);
+    return 0;
 }
 
 static int finish_val(struct jobspec *s, struct err *err)
 {
-    int64_t tenth = s->train_steps / 10 > 0 ? s->train_steps / 10 : 1;
     bool have = s->data_val_annotations;
 
     if (have != (s->data_val_images != NULL))
@@ -172,20 +183,45 @@ static int finish_val(struct jobspec *s, struct err *err)
                     : job_error(err, "data.val.annotations", "is required with data.val.images");
     if (!have && s->val_every > 0)
         return job_error(err, "val.every", "needs data.val");
+    if (!have)
+        s->val_every = 0;
+    return 0;
+}
+
+/* A rule of steps. */
+static int finish_intervals(struct jobspec *s, struct err *err)
+{
+    int64_t tenth = s->train_steps / 10 > 0 ? s->train_steps / 10 : 1;
+
+    (void)err;
     if (s->val_every < 0)
-        s->val_every = have ? tenth : 0;
+        s->val_every = tenth;
     if (s->checkpoint_every < 0)
         s->checkpoint_every = s->val_every > 0 ? s->val_every : tenth;
     return 0;
 }
 
-int jobspec_finish(struct jobspec *s, struct err *err)
+typedef int rule(struct jobspec *s, struct err *err);
+
+static int follow(rule *const *rules, size_t n, struct jobspec *s, struct err *err)
 {
-    static int (*const rules[])(struct jobspec *, struct err *) = { finish_model,     finish_sizes,    finish_shards, finish_run,
-                                                                    finish_optimizer, finish_schedule, finish_val };
     int rc = 0;
 
-    for (size_t i = 0; i < sizeof rules / sizeof *rules && rc == 0; i++)
+    for (size_t i = 0; i < n && rc == 0; i++)
         rc = rules[i](s, err);
     return rc;
+}
+
+int jobspec_finish(struct jobspec *s, bool uncounted, struct err *err)
+{
+    static rule *const all[] = { finish_model,     finish_sizes, finish_shards, finish_run,
+                                 finish_optimizer, finish_form,  finish_val,    finish_steps };
+    static rule *const of_steps[] = { finish_schedule, finish_intervals };
+    int rc = follow(all, sizeof all / sizeof *all, s, err);
+
+    if (rc < 0 || (s->train_steps < 0 && uncounted))
+        return rc;
+    if (s->train_steps < 0)
+        return job_error(err, "train.epochs", "only detctl submit and detctl check make steps of it; train.steps is needed here");
+    return follow(of_steps, sizeof of_steps / sizeof *of_steps, s, err);
 }

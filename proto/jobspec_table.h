@@ -14,7 +14,7 @@ struct job_key {
     const char *path;
     enum job_type type;
     const char *def;      /* JSON text, or "-" */
-    const char *neutral;  /* JSON text, or "-" or "*" */
+    const char *neutral;  /* JSON text, or "-", "*" or "~" */
     const char *families; /* separated by blanks; "": all */
     double min, max;
     const char *unit, *values, *help;
@@ -33,7 +33,12 @@ extern const struct job_key job_keys[JOB_KEY_COUNT];
 /* Whether there is a neutral value. */
 static inline int job_key_has_neutral(const struct job_key *k)
 {
-    return strcmp(k->neutral, "-") != 0 && strcmp(k->neutral, "*") != 0;
+    return strcmp(k->neutral, "-") != 0 && strcmp(k->neutral, "*") != 0 && strcmp(k->neutral, "~") != 0;
+}
+/* Whether stored jobs have it. */
+static inline int job_key_is_stored(const struct job_key *k)
+{
+    return strcmp(k->neutral, "~") != 0;
 }
 /* Whether models of a family have the key. NULL: no family is known, then all keys are had. */
 int job_key_of(const struct job_key *k, const struct job_family *family);
@@ -48,8 +53,9 @@ const struct job_key *job_key_find(const char *path, size_t len);
 int job_error(struct err *err, const char *path, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
 /* Sets preset and family, from model.preset and model.cfg. */
 int jobspec_choose(struct jobspec *s, const struct job_presets *presets, struct err *err);
-/* The rules between keys, and the defaults that depend on others; every member is filled in but for those. */
-int jobspec_finish(struct jobspec *s, struct err *err);
+/* The rules between keys, and the defaults that depend on others; every member is filled in but for those. uncounted: train.epochs may stand for
+ * train.steps, and what follows from that is left alone. */
+int jobspec_finish(struct jobspec *s, bool uncounted, struct err *err);
 /* Whether the len bytes at path are an object that holds keys, as "data.train". */
 int job_key_is_group(const char *path, size_t len);
 /* The most similar path (of a key or a group), or NULL when nothing is near. */

@@ -24,6 +24,7 @@ static const char usage[] =
     "  detd-worker [--dir DIR] FILE [key=value ...]     train with one rank; reports go to stdout as JSON lines, checkpoints\n"
     "                                                   into DIR (default: the job's name)\n"
     "  detd-worker --check FILE [key=value ...]         check the job file and its data set, train nothing\n"
+    "  detd-worker --count-images FILE [key=value ...]  print how many images of the training split are trained on\n"
     "  detd-worker --predict --job-dir DIR --out DIR [--conf X] [--checkpoint STEP|best|last] IMAGE...\n"
     "                                                   draw what a trained model finds, and write results.json\n"
     "  detd-worker --job-dir DIR --rank R --ranks P --local-rank L --attempt N     as detd-job starts it\n"
@@ -33,7 +34,7 @@ static const char usage[] =
 
 struct args {
     const struct model_registry *models;
-    bool check, predict;
+    bool check, count, predict;
     const char *dir, *job_dir;
     int rank, ranks, local_rank, attempt;
     struct predict_options predict_opt;
@@ -51,7 +52,7 @@ static int failed(const struct err *err)
     return 1;
 }
 
-/* The job file of a command line, overrides applied, paths absolute. */
+/* The job file of a command line, overrides applied, paths absolute. Where images are only counted, train.epochs may stand for train.steps. */
 static int read_job(const struct args *a, int argc, char **argv, struct jobspec **ret_spec, struct err *err)
 {
     char *slash, *file = NULL, *dir;
@@ -69,7 +70,8 @@ static int read_job(const struct args *a, int argc, char **argv, struct jobspec 
         free(dir);
     }
     if (rc >= 0)
-        rc = jobspec_parse_for(a->models->presets, root, false, ret_spec, err);
+        rc = a->count ? jobspec_parse_uncounted(a->models->presets, root, ret_spec, err)
+                      : jobspec_parse_for(a->models->presets, root, false, ret_spec, err);
     free(file);
     json_decref(root);
     return rc;
@@ -89,6 +91,25 @@ static int run_check(const struct args *a, int argc, char **argv)
     rc = datacheck_run(spec, stdout, &err);
     jobspec_free(spec);
     return rc < 0 ? failed(&err) : 0;
+}
+
+static int run_count(const struct args *a, int argc, char **argv)
+{
+    struct jobspec *spec;
+    struct err err;
+    int rc, images;
+
+    if (argc < 1)
+        return usage_error("--count-images needs a job file");
+    rc = read_job(a, argc, argv, &spec, &err);
+    if (rc < 0)
+        return failed(&err);
+    rc = datacheck_count(spec, &images, stderr, &err);
+    jobspec_free(spec);
+    if (rc < 0)
+        return failed(&err);
+    printf("%d\n", images);
+    return 0;
 }
 
 static int run_predict(const struct args *a, int argc, char **argv)
@@ -210,6 +231,7 @@ static int parse(int argc, char **argv, struct args *a)
     static const struct option options[] = {
         { "help", no_argument, NULL, 'h' },
         { "check", no_argument, NULL, 'c' },
+        { "count-images", no_argument, NULL, 'i' },
         { "predict", no_argument, NULL, 'p' },
         { "dir", required_argument, NULL, 'd' },
         { "job-dir", required_argument, NULL, 'j' },
@@ -232,6 +254,9 @@ static int parse(int argc, char **argv, struct args *a)
             return 0;
         case 'c':
             a->check = true;
+            break;
+        case 'i':
+            a->count = true;
             break;
         case 'p':
             a->predict = true;
@@ -282,6 +307,8 @@ int worker_main(int argc, char **argv, const struct model_registry *models)
     argv += optind;
     if (a.check)
         return run_check(&a, argc, argv);
+    if (a.count)
+        return run_count(&a, argc, argv);
     if (a.predict)
         return run_predict(&a, argc, argv);
     if (a.job_dir && a.ranks > 0 && a.rank < a.ranks)

@@ -38,6 +38,7 @@ def every_refusal_names_its_field():
         spec = {"model": {"preset": "yolov3_tiny"}, "data": {"train": {"annotations": "/a", "images": "/b"}}, "train": {"steps": 1, "batch": 8}}
         assert refusal(d, "job.check", spec=dict(spec, run={"device": "cuda"})) == ("INPUT", "run.device")
         assert refusal(d, "job.check", spec=dict(spec, colour=1)) == ("INPUT", "colour")
+        assert refusal(d, "job.submit", token="t", spec=dict(spec, train={"epochs": 2, "batch": 8})) == ("INPUT", "train.epochs")
         spec["data"]["train"]["images"] = "b"
         assert refusal(d, "job.check", spec=spec) == ("INPUT", "data.train.images")
         assert d.call("job.list")["jobs"] == []

@@ -202,6 +202,63 @@ def test_a_job_that_fails(node):
     expect(node.ctl("check", "job"), 0)
 
 
+def some_images(folder, empty):
+    """Five pictures of the data set in folder/e, the first `empty` of them without a byte; annotations name no others."""
+    os.makedirs(folder + "/e/images", exist_ok=True)
+    with open(DATA + "/train.json", encoding="utf-8") as f:
+        truth = json.load(f)
+    truth["images"] = truth["images"][:5]
+    truth["annotations"] = []
+    for i, image in enumerate(truth["images"]):
+        with open(DATA + "/images/" + image["file_name"], "rb") as f, open(folder + "/e/images/" + image["file_name"], "wb") as g:
+            g.write(b"" if i < empty else f.read())
+    with open(folder + "/e/some.json", "w", encoding="utf-8") as f:
+        json.dump(truth, f)
+    return "data.train.annotations=e/some.json", "data.train.images=e/images"
+
+
+def test_epochs_become_steps(node):
+    epochs = ["train.steps=null", "train.epochs=3"]
+    data = some_images(node.folder, 1)
+    expect(node.ctl("submit", "job", "train.epochs=3", *data), 1, r"job\.json: train\.epochs: cannot be combined with train\.steps")
+    expect(node.ctl("submit", "job", "train.epochs=.9"), 1, r"train\.epochs: '\.9' is not how JSON writes a number; 0\.9 is")
+    done = node.ctl("submit", "job", *epochs, *data, "--wait")  # of a picture that cannot be read no step is made: ceil(3 * 4 / 8)
+    expect(done, 0, "^train.epochs 3 of 4 images, batch 8: 2 steps\njob 1 completed")
+    job = node.job("1")
+    assert (done.stdout, job["steps"], job["spec"]["train"]["steps"]) == ("1\n", 2, 2) and "epochs" not in job["spec"]["train"], job
+    strict = node.ctl("check", "job", *epochs, *data, "data.on_bad=error")  # the annotations are good, all five count; then the picture is found
+    expect(strict, 1, "^train.epochs 3 of 5 images, batch 8: 2 steps\n.*1 problem")
+    assert "file is empty" in strict.stdout, strict.stdout
+    expect(node.ctl("check", "job", *epochs, *data), 0, "3 of 4 images")
+
+
+def refused_epochs(node, program, said, *args):
+    done = subprocess.run([program, "submit", "job", "train.steps=null", *args], cwd=node.folder, env=node.environment(), capture_output=True,
+                          text=True, timeout=60, check=False)
+    expect(done, 1, said + r".*\n.*/job\.json: train\.epochs: the images cannot be counted\n$")
+    assert done.stdout == "", done.stdout
+
+
+def test_epochs_that_cannot_be_counted(node):
+    data = some_images(node.folder, 5)
+    refused_epochs(node, DETCTL, r"some\.json: 5 problems", "train.epochs=1", *data)
+    with open(node.folder + "/none.json", "w", encoding="utf-8") as f:
+        json.dump({"images": [], "annotations": [], "categories": [{"id": 1, "name": "cell"}]}, f)
+    refused_epochs(node, DETCTL, r"none\.json: no images", "train.epochs=1", "data.train.annotations=none.json")
+    refused_epochs(node, DETCTL, r"annotation \d+ .*no area(.|\n)*train\.json: 1 problem", "train.epochs=1", "data.on_bad=error")
+    expect(node.ctl("submit", "job", "train.steps=null", "train.epochs=1", "data.train.annotations=x.json"), 1, r"open '/.*/x\.json'")
+    expect(node.ctl("submit", "job", "train.steps=null", "train.epochs=1e8", "train.batch=1", "train.shards=1", "run.ranks=1"), 1,
+           r"job\.json: train\.epochs: 100000000 epochs of 205 images, batch 1, are 20500000000 steps; at most 100000000 are possible")
+    shutil.copy(DETCTL, node.folder + "/detctl")
+    refused_epochs(node, node.folder + "/detctl", "detd-worker is not beside detctl", "train.epochs=1")
+    with open(node.folder + "/detd-worker", "w", encoding="utf-8") as f:
+        f.write("#!/bin/sh\necho 5 images\n")
+    os.chmod(node.folder + "/detd-worker", 0o755)
+    refused_epochs(node, node.folder + "/detctl", "detd-worker is of another version", "train.epochs=1")
+    assert json.loads(node.ctl("ls", "--json").stdout) == []
+    assert not [name for name in os.listdir(tempfile.gettempdir()) if re.fullmatch("detctl-[A-Za-z0-9]{6}", name)], "the job file is left"
+
+
 def test_cancel(node):
     waiting = node.begin("submit", "job", "--wait", *LONG)
     number = waiting.stdout.readline().strip()

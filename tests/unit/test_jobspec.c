@@ -211,7 +211,13 @@ static void refused(void **state)
         { "train.lr=null", "train.lr", "train.lr: must be a number, is null" },
         { "train.steps=0", "train.steps", "train.steps: must be at least 1, is 0" },
         { "train.steps=2.5", "train.steps", "train.steps: must be a whole number, is 2.5" },
-        { "train.steps=null", "train.steps", "train.steps: must be a whole number, is null" },
+        { "train.steps=null", "train.steps", "train.steps: is required (or train.epochs)" },
+        { "train.steps=5;train.epochs=2", "train.epochs",
+          "train.epochs: cannot be combined with train.steps (train.steps=null takes that out)" },
+        { "train.steps=null;train.epochs=2", "train.epochs",
+          "train.epochs: only detctl submit and detctl check make steps of it; train.steps is needed here" },
+        { "train.epochs=0", "train.epochs", "train.epochs: must be > 0, is 0" },
+        { "train.epochs=all", "train.epochs", "train.epochs: must be a number, is \"all\"" },
         { "train.batch=99999", "train.batch", "train.batch: must be at most 65536, is 99999" },
         { "train.optimizer=sdg", "train.optimizer", "train.optimizer: must be sgd, adam or adamw, is \"sdg\"" },
         { "train.optimizer=adam;train.momentum=0.8", "train.momentum", "train.momentum: needs train.optimizer sgd" },
@@ -374,6 +380,92 @@ static void paths(void **state)
     json_decref(root);
 }
 
+/* What becomes of train.epochs, once somebody has counted the images. */
+static void epochs_become_steps(void **state)
+{
+    static const struct {
+        const char *epochs;
+        int batch;
+        int64_t images, steps;
+    } rows[] = { { "12", 16, 117266, 87950 },                        /* 87949.5 */
+                 { "0.5", 8, 160, 10 },       { "0.07", 1, 100, 7 }, /* 7.000000000000001 in doubles */
+                 { "1", 16, 161, 11 },        { "1e-300", 16, 1, 1 }, { "1e8", 1, 1, 100000000 } };
+
+    (void)state;
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        json_t *root, *want;
+        struct jobspec *s = NULL;
+        struct err err = { 0 };
+        int64_t steps = 0;
+        char set[96];
+
+        snprintf(set, sizeof set, "train.steps=null;train.epochs=%s;train.batch=%d", rows[i].epochs, rows[i].batch);
+        root = job(set);
+        snprintf(set, sizeof set, "train.steps=%lld;train.batch=%d", (long long)rows[i].steps, rows[i].batch);
+        want = job(set);
+        assert_int_equal(jobspec_parse_uncounted(&job_presets, root, &s, &err), 0);
+        assert_int_equal(s->train_steps, -1);
+        assert_int_equal(jobspec_count_steps(root, s, rows[i].images, &steps, &err), 0);
+        assert_true(steps == rows[i].steps);
+        assert_true(json_equal(root, want));
+        jobspec_free(s);
+        json_decref(root);
+        json_decref(want);
+    }
+}
+
+static void epochs_are_bounded(void **state)
+{
+    json_t *root = job("train.steps=null;train.epochs=1e8;train.lr_steps=[0.5,90]"), *before = json_deep_copy(root);
+    struct jobspec *s = NULL;
+    struct err err = { 0 };
+    int64_t steps = 7;
+
+    (void)state;
+    assert_int_equal(jobspec_parse_uncounted(&job_presets, root, &s, &err), 0); /* whether 90 comes after half of them, nobody knows yet */
+    assert_int_equal(jobspec_count_steps(root, s, 24, &steps, &err), ERR_INPUT);
+    assert_string_equal(err.msg,
+                        "train.epochs: 100000000 epochs of 24 images, batch 16, are 150000000 steps; at most 100000000 are possible");
+    assert_string_equal(err.field, "train.epochs");
+    assert_true(json_equal(root, before) && steps == 7);
+    jobspec_free(s);
+    json_decref(root);
+    json_decref(before);
+}
+
+/* Where train.steps is given, counting has nothing to do; no rule is left out that does not need it. */
+static void uncounted_jobs_are_checked(void **state)
+{
+    static const char *const refused[] = { "train.lr_steps=[0.9,100]", "train.steps=null", "train.epochs=2",
+                                           "train.steps=null;train.epochs=2;train.shards=3",
+                                           "train.steps=null;train.epochs=2;val.every=10" };
+    struct jobspec *s = NULL;
+    struct err err = { 0 };
+    json_t *root = job("");
+
+    (void)state;
+    assert_int_equal(jobspec_parse_uncounted(&job_presets, root, &s, &err), 0);
+    assert_true(s->train_steps == 4000 && s->checkpoint_every == 400);
+    jobspec_free(s);
+    json_decref(root);
+    for (size_t i = 0; i < sizeof refused / sizeof *refused; i++) {
+        root = job(refused[i]);
+        assert_int_equal(jobspec_parse_uncounted(&job_presets, root, &s, &err), ERR_INPUT);
+        json_decref(root);
+    }
+}
+
+/* The member at "a.b.c", or NULL. */
+static const json_t *at(const json_t *object, const char *path)
+{
+    char copy[96], *save = NULL;
+
+    snprintf(copy, sizeof copy, "%s", path);
+    for (char *name = strtok_r(copy, ".", &save); name; name = strtok_r(NULL, ".", &save))
+        object = json_object_get(object, name);
+    return object;
+}
+
 /* The full form parses to itself. */
 static void full_form(void **state)
 {
@@ -384,6 +476,7 @@ static void full_form(void **state)
     (void)state;
     assert_int_equal(json_integer_value(json_object_get(json_object_get(full, "train"), "shards")), 4);
     assert_true(json_is_null(json_object_get(json_object_get(full, "run"), "threads")));
+    assert_null(at(full, "train.epochs"));
     if (jobspec_parse(full, &again, &err) < 0)
         fail_msg("%s", err.msg);
     second = jobspec_json(again);
@@ -405,17 +498,6 @@ static size_t leaves(const json_t *object)
     return n;
 }
 
-/* The member at "a.b.c", or NULL. */
-static const json_t *at(const json_t *object, const char *path)
-{
-    char copy[96], *save = NULL;
-
-    snprintf(copy, sizeof copy, "%s", path);
-    for (char *name = strtok_r(copy, ".", &save); name; name = strtok_r(NULL, ".", &save))
-        object = json_object_get(object, name);
-    return object;
-}
-
 static void neutral_values(void **state)
 {
     static const struct {
@@ -435,7 +517,7 @@ static void neutral_values(void **state)
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         given += strcmp(rows[i].neutral, "-") == 0;
         snprintf(set, sizeof set, "%s=%s", rows[i].key, rows[i].neutral);
-        if (strcmp(rows[i].neutral, "-") != 0 && strcmp(rows[i].neutral, "*") != 0)
+        if (!strchr("-*~", rows[i].neutral[0]))
             assert_int_equal(jobspec_override(root, set, &err), 0);
     }
     assert_int_equal(jobspec_parse(root, &s, &err), 0);
@@ -658,6 +740,9 @@ int main(void)
         cmocka_unit_test(unknown_keys),
         cmocka_unit_test(overrides),
         cmocka_unit_test(paths),
+        cmocka_unit_test(epochs_become_steps),
+        cmocka_unit_test(epochs_are_bounded),
+        cmocka_unit_test(uncounted_jobs_are_checked),
         cmocka_unit_test(full_form),
         cmocka_unit_test(neutral_values),
         cmocka_unit_test(keys_of_later_days),

@@ -135,6 +135,11 @@ static int check_files(struct dataset *d, const struct check_options *opt, struc
     return rc;
 }
 
+static int no_images(const struct dataset *d, const struct problems *problems, struct err *err)
+{
+    return problems->count ? problems_err(problems, d->source, err) : err_set(err, ERR_DATA, "%s: no images", d->source);
+}
+
 int check_split(const struct check_options *opt, struct problems *problems, struct dataset **ret, struct err *err)
 {
     struct dataset *d;
@@ -147,10 +152,26 @@ int check_split(const struct check_options *opt, struct problems *problems, stru
     if (rc == 0 && opt->on_bad == BAD_ERROR && problems->count)
         rc = problems_err(problems, d->source, err);
     if (rc == 0 && d->nimages == 0)
-        rc = problems->count ? problems_err(problems, d->source, err) : err_set(err, ERR_DATA, "%s: no images", d->source);
+        rc = no_images(d, problems, err);
     if (rc < 0)
         dataset_free(d);
     else
         *ret = d;
+    return rc;
+}
+
+int check_count(const struct check_options *opt, struct problems *problems, int *ret_images, struct err *err)
+{
+    struct dataset *d;
+    int rc = opt->on_bad == BAD_SKIP ? check_split(opt, problems, &d, err)
+                                     : coco_read(opt->annotations, opt->images, opt->on_bad, problems, &d, err);
+
+    if (rc < 0)
+        return rc;
+    if (d->nimages == 0)
+        rc = no_images(d, problems, err);
+    else
+        *ret_images = d->nimages;
+    dataset_free(d);
     return rc;
 }

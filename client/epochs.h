@@ -1,0 +1,10 @@
+/* client/epochs.h - train.epochs becomes train.steps: detd-worker counts the images. */
+#pragma once
+#include <jansson.h>
+
+struct err;
+struct jobspec;
+
+/* Changes `root`, the object form of s, which has train.epochs, and says on stderr what became of it. file: the job file, for messages. -EINTR: the user
+ * would not wait. */
+int epochs_count(json_t *root, const struct jobspec *s, const char *file, struct err *err);

@@ -41,7 +41,7 @@ static int make_absolute(json_t *root, const char *path, struct err *err)
 static int try_path(const char *key, const char *path, struct err *err)
 {
     const char *last = strrchr(key, '.');
-    bool folder = last && strcmp(last, ".images") == 0;
+    bool folder = last && (strcmp(last, ".images") == 0 || strcmp(last, ".evidence") == 0);
     struct stat st;
     int rc = 0, fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
 

@@ -131,7 +131,16 @@ enum { JOB_SIZE_GRAIN = 32 }; /* input sides are multiples of it, pixels */
       "consecutive failures without a newer checkpoint that are retried")                                                                 \
     X(run_on_hang, "run.on_hang", ENUM, "\"restart\"", "*", "", 0, 0, "", "restart|fail", "what a hang verdict does")                     \
     X(run_priority, "run.priority", INT, "0", "*", "", -1000, 1000, "", "", "higher runs first")                                          \
-    X(run_env, "run.env", MAP, "{}", "*", "", 0, 64, "", "", "environment variables of the ranks")
+    X(run_env, "run.env", MAP, "{}", "*", "", 0, 64, "", "", "environment variables of the ranks")                                        \
+    X(run_evidence, "run.evidence", ENUM, "\"tensors\"", "*", "", 0, 0, "", "off|losses|tensors",                                         \
+      "what is kept of each step, to be compared with another run: hashes of data, losses and state; of all tensors too")                 \
+    X(run_data_hash, "run.data_hash", STR, "null", "*", "", 32, 32, "", "",                                                               \
+      "refuse a training set of another hash, 32 hexadecimal digits")                                                                     \
+    X(verify_evidence, "verify.evidence", PATH, "null", "*", "", 0, 4095, "", "",                                                         \
+      "folder of another run of this job: train its steps again, compare each with its evidence, save nothing")                           \
+    X(verify_from, "verify.from", INT, "null", "*", "", 0, 100000000, "step", "",                                                         \
+      "begin at the newest of its checkpoints at or before that step; default 0: from scratch")                                           \
+    X(verify_to, "verify.to", INT, "null", "*", "", 1, 100000000, "step", "", "end after that step; default: train.steps")
 /* clang-format on */
 
 struct jobspec_list {

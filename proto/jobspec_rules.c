@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "proto/err.h"
+#include "proto/hash.h"
 #include "proto/jobspec_table.h"
 
 int job_error(struct err *err, const char *path, const char *fmt, ...)
@@ -94,8 +95,12 @@ static int finish_shards(struct jobspec *s, struct err *err)
 
 static int finish_run(struct jobspec *s, struct err *err)
 {
+    struct hash128 hash;
+
     if (strcmp(s->run_device, "cpu") == 0 && strcmp(s->run_precision, "fp32") != 0)
         return job_error(err, "run.precision", "the CPU computes in fp32 only; %s needs run.device cuda", s->run_precision);
+    if (s->run_data_hash && hash_parse(s->run_data_hash, &hash) < 0)
+        return job_error(err, "run.data_hash", "must be 32 hexadecimal digits, 0-9 and a-f, is '%s'", s->run_data_hash);
     return 0;
 }
 
@@ -201,6 +206,26 @@ static int finish_intervals(struct jobspec *s, struct err *err)
     return 0;
 }
 
+/* A rule of steps. */
+static int finish_verify(struct jobspec *s, struct err *err)
+{
+    const struct wanted keys[] = { { "verify.from", s->verify_from >= 0, s->verify_evidence, "verify.evidence" },
+                                   { "verify.to", s->verify_to >= 0, s->verify_evidence, "verify.evidence" } };
+
+    if (!s->verify_evidence)
+        return all_fit(keys, sizeof keys / sizeof *keys, err);
+    if (s->verify_from < 0)
+        s->verify_from = 0;
+    if (s->verify_to < 0)
+        s->verify_to = s->train_steps;
+    if (s->verify_to > s->train_steps)
+        return job_error(err, "verify.to", "must be at most train.steps (%lld), is %lld", (long long)s->train_steps,
+                         (long long)s->verify_to);
+    if (s->verify_from >= s->verify_to)
+        return job_error(err, "verify.from", "must be below verify.to (%lld), is %lld", (long long)s->verify_to, (long long)s->verify_from);
+    return 0;
+}
+
 typedef int rule(struct jobspec *s, struct err *err);
 
 static int follow(rule *const *rules, size_t n, struct jobspec *s, struct err *err)
@@ -216,7 +241,7 @@ int jobspec_finish(struct jobspec *s, bool uncounted, struct err *err)
 {
     static rule *const all[] = { finish_model,     finish_sizes, finish_shards, finish_run,
                                  finish_optimizer, finish_form,  finish_val,    finish_steps };
-    static rule *const of_steps[] = { finish_schedule, finish_intervals };
+    static rule *const of_steps[] = { finish_schedule, finish_intervals, finish_verify };
     int rc = follow(all, sizeof all / sizeof *all, s, err);
 
     if (rc < 0 || (s->train_steps < 0 && uncounted))

@@ -2,6 +2,7 @@
 """detd-worker on small nets made for one question each; alone from a job file where one rank is enough, else under detd."""
 import json
 import os
+import re
 import shutil
 import struct
 import subprocess
@@ -275,6 +276,26 @@ def whose(d):
         assert os.path.exists("%s/jobs/%d/spool.0.%s" % (other.state, ended["id"], ours))
 
 
+# ---- which data ----
+
+def wanted_data(root):
+    """run.data_hash is of what the training set holds, wherever it lies; another set is refused before anything is trained, naming both hashes."""
+    base, asked = marked(root, {}), "0" * 32
+    status, said = alone(root, "data-no", merged(base, {"run": {"data_hash": asked}}))
+    (end,) = of_type(said, "end")
+    assert status == 1 and end["class"] == "data" and not of_type(said, "start"), said
+    theirs = re.search("/marked.json: .* its hash is ([0-9a-f]{32}), run.data_hash is %s$" % asked, end["reason"])
+    assert theirs, end
+    held = {"run": {"data_hash": theirs.group(1)}}
+    os.mkdir(root + "/elsewhere")
+    there = {"data": {"train": flat_images(root + "/elsewhere", "marked", 64, [120])}}
+    for name, spec in ("data-here", {}), ("data-there", there):
+        status, said = alone(root, name, merged(merged(base, spec), held))
+        assert status == 0 and of_type(said, "end")[0]["outcome"] == "completed", said
+    status, said = alone(root, "data-other", merged(merged(base, {"data": {"train": flat_images(root, "lighter", 64, [121])}}), held))
+    assert status == 1 and of_type(said, "end")[0]["class"] == "data", said
+
+
 # ---- a picture that is late ----
 
 def late_picture(root):
@@ -318,6 +339,7 @@ def main():
         sizes(d.root)
         many_classes(d)
         whose(d)
+        wanted_data(d.root)
         late_picture(d.root)
     print("%.0f s" % (time.time() - began))
 

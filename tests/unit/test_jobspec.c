@@ -256,6 +256,17 @@ static void refused(void **state)
         { "model.sync_bn=true;train.waves=2", "train.waves", "train.waves: must be 1 with model.sync_bn, is 2" },
         { "run.device=cpu;run.precision=bf16", "run.precision",
           "run.precision: the CPU computes in fp32 only; bf16 needs run.device cuda" },
+        { "run.evidence=all", "run.evidence", "run.evidence: must be off, losses or tensors, is \"all\"" },
+        { "run.data_hash=0123456789abcdef0123456789abcdeg", "run.data_hash",
+          "run.data_hash: must be 32 hexadecimal digits, 0-9 and a-f, is '0123456789abcdef0123456789abcdeg'" },
+        { "run.data_hash=0123456789abcdef0123456789abcde", "run.data_hash",
+          "run.data_hash: must be 32 hexadecimal digits, 0-9 and a-f, is '0123456789abcdef0123456789abcde'" },
+        { "verify.from=3", "verify.from", "verify.from: needs verify.evidence" },
+        { "verify.from=0", "verify.from", "verify.from: needs verify.evidence" },
+        { "verify.to=3", "verify.to", "verify.to: needs verify.evidence" },
+        { "verify.evidence=/e;verify.to=4001", "verify.to", "verify.to: must be at most train.steps (4000), is 4001" },
+        { "verify.evidence=/e;verify.from=20;verify.to=20", "verify.from", "verify.from: must be below verify.to (20), is 20" },
+        { "verify.evidence=/e;verify.from=4000", "verify.from", "verify.from: must be below verify.to (4000), is 4000" },
         { "model.sync_bn=true;model.freeze_bn=true", "model.sync_bn", "model.sync_bn: cannot be combined with model.freeze_bn" },
         { "data.val.annotations=v.json", "data.val.images", "data.val.images: is required with data.val.annotations" },
         { "data.val.images=v", "data.val.annotations", "data.val.annotations: is required with data.val.images" },
@@ -555,6 +566,38 @@ static void keys_of_later_days(void **state)
     jobspec_free(again);
 }
 
+/* What is compared with what decides no result, and from nothing to the end is what a job is compared with where nobody says. */
+static void verifying(void **state)
+{
+    struct jobspec *plain = good(""), *s = good("verify.evidence=/jobs/3"),
+                   *part = good("verify.evidence=/jobs/3;verify.from=9;verify.to=10"),
+                   *sure = good("run.data_hash=0123456789abcdef0123456789abcdef;run.evidence=off"), *again = NULL;
+    json_t *a = jobspec_deciding(plain, NULL), *b = jobspec_deciding(part, NULL), *c = jobspec_deciding(sure, NULL),
+           *full = jobspec_json(plain);
+    struct err err;
+
+    (void)state;
+    assert_true(plain->verify_from == -1 && plain->verify_to == -1 && !plain->verify_evidence && !plain->run_data_hash);
+    assert_string_equal(plain->run_evidence, "tensors");
+    assert_true(s->verify_from == 0 && s->verify_to == 4000);
+    assert_true(part->verify_from == 9 && part->verify_to == 10);
+    assert_true(json_equal(a, b) && json_equal(a, c));
+    json_object_del(full, "verify"); /* a stored job that is older than these keys */
+    json_object_del(json_object_get(full, "run"), "evidence");
+    assert_int_equal(jobspec_parse_stored(full, &again, &err), 0);
+    assert_true(again->verify_from == -1 && !again->verify_evidence);
+    assert_string_equal(again->run_evidence, "tensors");
+    json_decref(a);
+    json_decref(b);
+    json_decref(c);
+    json_decref(full);
+    jobspec_free(plain);
+    jobspec_free(s);
+    jobspec_free(part);
+    jobspec_free(sure);
+    jobspec_free(again);
+}
+
 static void write_file(const char *path, const char *text)
 {
     FILE *f = fopen(path, "w");
@@ -746,6 +789,7 @@ int main(void)
         cmocka_unit_test(full_form),
         cmocka_unit_test(neutral_values),
         cmocka_unit_test(keys_of_later_days),
+        cmocka_unit_test(verifying),
         cmocka_unit_test(other_networks),
         cmocka_unit_test(reading),
         cmocka_unit_test(optimizers),

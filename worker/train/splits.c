@@ -84,7 +84,7 @@ static int check_once(const struct machine *m, const char *split, const struct c
     return rc;
 }
 
-static int open_split(const struct machine *m, const char *split, const char *annotations, const char *images, struct dataset **ret,
+static int open_split(const struct machine *m, const char *split, const char *annotations, const char *images, struct split *ret,
                       struct err *err)
 {
     struct check_options opt = { annotations, images, strcmp(m->spec->data_on_bad, "skip") == 0 ? BAD_SKIP : BAD_ERROR,
@@ -96,7 +96,22 @@ static int open_split(const struct machine *m, const char *split, const char *an
     rc = check_once(m, split, &opt, index, err);
     if (rc >= 0)
         rc = comm_barrier(m->comm, COMM_SYNC, err);
-    return rc < 0 ? rc : index_load(index, &opt, ret, err);
+    if (rc >= 0)
+        rc = index_load(index, &opt, &ret->set, err);
+    return rc < 0 ? rc : index_hash(ret->set, &ret->hash, err);
+}
+
+/* A job that is to be trained as another one was has that one's hash. */
+static int wanted_data(const struct jobspec *s, const struct split *train, struct err *err)
+{
+    char hex[33];
+
+    hash_hex(train->hash, hex);
+    if (!s->run_data_hash || strcmp(s->run_data_hash, hex) == 0)
+        return 0;
+    return err_field(err, ERR_DATA, "run.data_hash",
+                     "%s: the training set is another one than the job is to be trained on: its hash is %s, run.data_hash is %s",
+                     train->set->source, hex, s->run_data_hash);
 }
 
 static int same_classes(const struct dataset *a, const struct dataset *b, struct err *err)
@@ -113,10 +128,12 @@ int splits_open(const struct machine *m, struct split *ret_train, struct split *
     int rc;
 
     progress_phase(m->progress, PHASE_CHECK_DATA);
-    rc = open_split(m, "train", s->data_train_annotations, s->data_train_images, &ret_train->set, err);
+    rc = open_split(m, "train", s->data_train_annotations, s->data_train_images, ret_train, err);
+    if (rc >= 0)
+        rc = wanted_data(s, ret_train, err);
     if (rc < 0 || !s->data_val_annotations)
         return rc;
-    rc = open_split(m, "val", s->data_val_annotations, s->data_val_images, &ret_val->set, err);
+    rc = open_split(m, "val", s->data_val_annotations, s->data_val_images, ret_val, err);
     return rc < 0 ? rc : same_classes(ret_train->set, ret_val->set, err);
 }
 

@@ -50,7 +50,10 @@ static void sgd_part(const void *arg, int index, size_t from, size_t to)
     average(item, from, to);
 }
 
-static void adam_part(const void *arg, int index, size_t from, size_t to)
+typedef void adam_fn(float *w, float *m, float *v, float g, float lr, float decay, const struct adam *a);
+
+/* Inlined with a constant `element`: each Adam is a loop of its own, without a call in it. */
+static inline __attribute__((always_inline)) void adams(const void *arg, int index, size_t from, size_t to, adam_fn *element)
 {
     const struct step *s = arg;
     const struct optim_item *item = &s->items[index];
@@ -60,22 +63,18 @@ static void adam_part(const void *arg, int index, size_t from, size_t to)
 
     CPU_LANES
     for (size_t i = from; i < to; i++)
-        adam_element(&w[i], &m[i], &v[i], factor * g[i], lr, decay, &how);
+        element(&w[i], &m[i], &v[i], factor * g[i], lr, decay, &how);
     average(item, from, to);
+}
+
+static void adam_part(const void *arg, int index, size_t from, size_t to)
+{
+    adams(arg, index, from, to, adam_element);
 }
 
 static void adamw_part(const void *arg, int index, size_t from, size_t to)
 {
-    const struct step *s = arg;
-    const struct optim_item *item = &s->items[index];
-    const struct adam how = *(const struct adam *)s->how;
-    const float *g = item->grad, factor = s->factor, lr = item->lr, decay = item->decay;
-    float *w = item->param->data, *m = item->state[0], *v = item->state[1];
-
-    CPU_LANES
-    for (size_t i = from; i < to; i++)
-        adamw_element(&w[i], &m[i], &v[i], factor * g[i], lr, decay, &how);
-    average(item, from, to);
+    adams(arg, index, from, to, adamw_element);
 }
 
 static int run(struct device *dev, const struct optim_item *items, int nitems, const void *how, const struct clip *clip,

@@ -34,16 +34,8 @@
 enum { SKIPS_MAX = 3 }; /* steps in a row without a finite gradient, the last of which ends the job */
 
 struct stepper {
+    struct stepper_options opt;
     const struct jobspec *spec;
-    const struct machine *machine;
-    const struct course *course;
-    struct control *control;
-    struct model *model;
-    struct tape *tape;
-    struct optimizer *optimizer;
-    const struct split *train;
-    const struct rows *rows;
-    struct state *state;
     struct gradients *gradients;
     struct losses *losses;
     struct statistics *statistics;
@@ -96,9 +88,9 @@ static int merge(void *arg, enum merge_kind kind, const double *const *local, in
     struct stepper *t = w->t;
     int rc;
 
-    progress_phase(t->machine->progress, PHASE_SYNC);
+    progress_phase(t->opt.machine->progress, PHASE_SYNC);
     rc = statistics_merge(t->statistics, kind, w->shards, local, n, ret, err);
-    progress_phase(t->machine->progress, kind == MERGE_MOMENTS ? PHASE_FORWARD : PHASE_BACKWARD);
+    progress_phase(t->opt.machine->progress, kind == MERGE_MOMENTS ? PHASE_FORWARD : PHASE_BACKWARD);
     return rc;
 }
 
@@ -108,25 +100,25 @@ static int run_wave(struct stepper *t, const struct batch *b, struct err *err)
 {
     struct wave w = { t, { b->shard[0].shard, b->shard[0].shard + b->nshards } };
     struct tape_hooks hooks = { &w, grad_dest, grad_ready, stats_dest, merge };
-    struct model *m = t->model;
+    struct model *m = t->opt.model;
     double *raw[JOB_MAX_SHARDS];
     const struct model_want want = { .raw = raw,
                                      .images_of_step = (int)t->spec->train_batch,
                                      .shards_of_step = (int)t->spec->train_shards };
     int rc;
 
-    tape_begin(t->tape, TAPE_TRAIN, b->nshards, &hooks);
+    tape_begin(t->opt.tape, TAPE_TRAIN, b->nshards, &hooks);
     gradients_wave(t->gradients, b->wave);
     for (int s = 0; s < b->nshards; s++)
         raw[s] = losses_raw(t->losses, b->shard[s].shard);
-    progress_phase(t->machine->progress, PHASE_FORWARD);
-    rc = m->ops->forward(m, t->tape, b, &want, err);
+    progress_phase(t->opt.machine->progress, PHASE_FORWARD);
+    rc = m->ops->forward(m, t->opt.tape, b, &want, err);
     if (rc < 0)
         return rc;
     for (int i = 0; i < m->nnorms; i++)
-        assert(m->norms[i].frozen || tape_norm_uses(t->tape, i) == m->norms[i].uses); /* all of a record is written */
-    progress_phase(t->machine->progress, PHASE_BACKWARD);
-    rc = tape_backward(t->tape, m->params, m->nparams, err);
+        assert(m->norms[i].frozen || tape_norm_uses(t->opt.tape, i) == m->norms[i].uses); /* all of a record is written */
+    progress_phase(t->opt.machine->progress, PHASE_BACKWARD);
+    rc = tape_backward(t->opt.tape, m->params, m->nparams, err);
     for (int s = 0; s < b->nshards; s++)
         t->images_rank += b->shard[s].n;
     return rc;
@@ -140,8 +132,8 @@ static int all_waves(struct stepper *t, struct err *err)
     while (!b.last) {
         int rc;
 
-        progress_phase(t->machine->progress, PHASE_DATA);
-        rc = feed_next(t->train->feed, &b, err);
+        progress_phase(t->opt.machine->progress, PHASE_DATA);
+        rc = feed_next(t->opt.train->feed, &b, err);
         if (rc >= 0)
             rc = run_wave(t, &b, err);
         if (rc < 0)
@@ -150,29 +142,29 @@ static int all_waves(struct stepper *t, struct err *err)
     return 0;
 }
 
-/* ---- what became of the last step: t->state->step ---- */
+/* ---- what became of the last step: t->opt.state->step ---- */
 
 static int check_finite(struct stepper *t, struct err *err)
 {
-    int64_t step = t->state->step;
+    int64_t step = t->opt.state->step;
     int term, shard = losses_nonfinite(t->losses, &term);
 
     if (shard < 0)
         return 0;
-    return nonfinite_loss(t->course, t->train->set, step, shard, t->model->terms[term].name, schedule_lr(t->spec, step), err);
+    return nonfinite_loss(t->opt.course, t->opt.train->set, step, shard, t->opt.model->terms[term].name, schedule_lr(t->spec, step), err);
 }
 
 /* A step without a finite gradient is passed over, since an unlucky batch must not end a long job; weights that give none do not mend. */
 static int skip_step(struct stepper *t, struct err *err)
 {
-    int64_t step = t->state->step;
+    int64_t step = t->opt.state->step;
 
-    if (++t->state->skips >= SKIPS_MAX)
-        return nonfinite_gradient(t->machine->dev, t->gradients, t->model->params, t->model->nparams, step, SKIPS_MAX,
+    if (++t->opt.state->skips >= SKIPS_MAX)
+        return nonfinite_gradient(t->opt.machine->dev, t->gradients, t->opt.model->params, t->opt.model->nparams, step, SKIPS_MAX,
                                   schedule_lr(t->spec, step), err);
-    if (t->course->rank != 0)
+    if (t->opt.course->rank != 0)
         return 0;
-    return report_event(t->machine->report, err, "warning", "gradient", "step %lld: the gradient is not finite, the step is skipped",
+    return report_event(t->opt.machine->report, err, "warning", "gradient", "step %lld: the gradient is not finite, the step is skipped",
                         (long long)step);
 }
 
@@ -185,16 +177,16 @@ static int judge(struct stepper *t, struct err *err)
 
     t->unread = false;
     if (rc >= 0)
-        rc = optimizer_found(t->optimizer, &found, err);
+        rc = optimizer_found(t->opt.optimizer, &found, err);
     if (rc >= 0)
-        rc = comm_check(t->machine->link, COMM_GRAD, err);
+        rc = comm_check(t->opt.machine->link, COMM_GRAD, err);
     if (rc < 0)
         return rc;
     losses_sum(t->losses, sums);
-    window_add(&t->state->window, sums, t->spec->train_batch);
+    window_add(&t->opt.state->window, sums, t->spec->train_batch);
     if (found.skip)
         return skip_step(t, err);
-    t->state->skips = 0;
+    t->opt.state->skips = 0;
     return 0;
 }
 
@@ -202,12 +194,12 @@ static int judge(struct stepper *t, struct err *err)
 
 static int update(struct stepper *t, struct err *err)
 {
-    float lr = schedule_lr(t->spec, t->state->step + 1);
+    float lr = schedule_lr(t->spec, t->opt.state->step + 1);
     int rc;
 
-    progress_phase(t->machine->progress, PHASE_OPTIMIZER);
-    rc = optimizer_step(t->optimizer, t->gradients, lr, t->state->step + 1, err);
-    return rc < 0 ? rc : statistics_update(t->statistics, (float)t->spec->model_bn_momentum, optimizer_skip(t->optimizer), err);
+    progress_phase(t->opt.machine->progress, PHASE_OPTIMIZER);
+    rc = optimizer_step(t->opt.optimizer, t->gradients, lr, t->opt.state->step + 1, err);
+    return rc < 0 ? rc : statistics_update(t->statistics, (float)t->spec->model_bn_momentum, optimizer_skip(t->opt.optimizer), err);
 }
 
 /* What this step's losses left is sent, and with the words of this step the losses of the step before are gathered, which the device has left behind:
@@ -217,24 +209,24 @@ static int gather_step(struct stepper *t, struct err *err)
     struct control_word word = { WORD_NONE, 0, 0 };
     int rc = statistics_gather(t->statistics, err);
 
-    progress_phase(t->machine->progress, PHASE_REDUCE); /* what is waited for from here on is another's work */
+    progress_phase(t->opt.machine->progress, PHASE_REDUCE); /* what is waited for from here on is another's work */
     if (rc >= 0 && t->unread)
         rc = losses_take(t->losses, err);
     if (rc >= 0)
         rc = losses_send(t->losses, err);
-    if (rc >= 0 && t->course->rank == 0)
-        rc = control_poll(t->control, t->state->step + 1, &word, err);
+    if (rc >= 0 && t->opt.course->rank == 0)
+        rc = control_poll(t->opt.control, t->opt.state->step + 1, &word, err);
     control_pack(&word, losses_head(t->losses));
-    feed_ahead(t->train->feed); /* while the device is at the waves */
+    feed_ahead(t->opt.train->feed); /* while the device is at the waves */
     if (rc >= 0)
         rc = losses_gather(t->losses, err); /* while the last gradients are reduced */
     if (rc >= 0) {
         word = control_unpack(losses_read_head(t->losses, 0));
-        control_take(t->control, t->state->step + 1, &word);
+        control_take(t->opt.control, t->opt.state->step + 1, &word);
     }
     if (rc >= 0 && t->unread)
         rc = judge(t, err);
-    progress_phase(t->machine->progress, PHASE_REDUCE); /* a report may have been waited for */
+    progress_phase(t->opt.machine->progress, PHASE_REDUCE); /* a report may have been waited for */
     return rc < 0 ? rc : gradients_wait(t->gradients, err);
 }
 
@@ -255,12 +247,12 @@ int stepper_run(struct stepper *t, struct err *err)
     int64_t began;
     int rc;
 
-    t->machine->dev->ops->set_tier(t->machine->dev, control_tier_at(t->control, t->state->step + 1));
+    t->opt.machine->dev->ops->set_tier(t->opt.machine->dev, control_tier_at(t->opt.control, t->opt.state->step + 1));
     began = now_ns();
-    rc = shapes_ready(t->shapes, t->state->step + 1, err);
+    rc = shapes_ready(t->shapes, t->opt.state->step + 1, err);
     if (t->window_ns == 0) { /* a resumed window has images that were trained before */
         t->window_ns = now_ns();
-        t->window_resumed = t->state->window.images;
+        t->window_resumed = t->opt.state->window.images;
     } else {
         t->window_ns += now_ns() - began; /* planning is no training */
     }
@@ -272,12 +264,12 @@ int stepper_run(struct stepper *t, struct err *err)
         rc = update(t, err);
     if (rc < 0)
         return reason(t, rc, err);
-    feed_ahead(t->train->feed); /* if it was not decoded before */
-    t->state->step++;
+    feed_ahead(t->opt.train->feed); /* if it was not decoded before */
+    t->opt.state->step++;
     t->unread = true;
-    progress_step(t->machine->progress, (uint64_t)t->state->step);
-    progress_images(t->machine->progress, (uint64_t)t->images_rank, (uint64_t)(t->state->step * t->spec->train_batch));
-    return t->state->skips == SKIPS_MAX - 1 ? stepper_settle(t, err) : 0; /* the gradient of one that ends the job is still there */
+    progress_step(t->opt.machine->progress, (uint64_t)t->opt.state->step);
+    progress_images(t->opt.machine->progress, (uint64_t)t->images_rank, (uint64_t)(t->opt.state->step * t->spec->train_batch));
+    return t->opt.state->skips == SKIPS_MAX - 1 ? stepper_settle(t, err) : 0; /* the gradient of one that ends the job is still there */
 }
 
 int stepper_settle(struct stepper *t, struct err *err)
@@ -287,12 +279,12 @@ int stepper_settle(struct stepper *t, struct err *err)
 
     if (!t->unread)
         return 0;
-    progress_phase(t->machine->progress, PHASE_REDUCE);
+    progress_phase(t->opt.machine->progress, PHASE_REDUCE);
     rc = losses_take(t->losses, err);
     control_pack(&none, losses_head(t->losses));
     if (rc >= 0)
         rc = losses_gather(t->losses, err);
-    progress_phase(t->machine->progress, PHASE_OPTIMIZER);
+    progress_phase(t->opt.machine->progress, PHASE_OPTIMIZER);
     if (rc >= 0)
         rc = judge(t, err);
     return rc < 0 ? reason(t, rc, err) : 0;
@@ -300,9 +292,9 @@ int stepper_settle(struct stepper *t, struct err *err)
 
 int stepper_log(struct stepper *t, struct err *err)
 {
-    struct window *w = &t->state->window;
+    struct window *w = &t->opt.state->window;
     double images_per_s = (double)(w->images - t->window_resumed) / ((double)(now_ns() - t->window_ns) * 1e-9);
-    int rc = t->course->rank == 0 ? rows_report(t->rows, "train", t->state->step, w, images_per_s, err) : 0;
+    int rc = t->opt.course->rank == 0 ? rows_report(t->opt.rows, "train", t->opt.state->step, w, images_per_s, err) : 0;
 
     window_reset(w, w->nterms);
     t->window_ns = 0;
@@ -313,40 +305,44 @@ int stepper_log(struct stepper *t, struct err *err)
 
 static int open_gradients(struct stepper *t, struct err *err)
 {
-    const struct gradients_options o = {
-        .dev = t->machine->dev, .side = t->machine->side, .comm = t->machine->link, .nshards = t->course->shards, .nwaves = t->course->waves
-    };
+    const struct gradients_options o = { .dev = t->opt.machine->dev,
+                                         .side = t->opt.machine->side,
+                                         .comm = t->opt.machine->link,
+                                         .nshards = t->opt.course->shards,
+                                         .nwaves = t->opt.course->waves };
 
-    return gradients_open(&o, t->model->params, t->model->nparams, &t->gradients, err);
+    return gradients_open(&o, t->opt.model->params, t->opt.model->nparams, &t->gradients, err);
 }
 
 /* What a step leaves besides gradients: losses, batch statistics. */
 static int open_numbers(struct stepper *t, struct err *err)
 {
-    const struct losses_options losses = { .dev = t->machine->dev,
-                                           .comm = t->machine->comm,
-                                           .link = t->machine->link,
-                                           .model = t->model,
-                                           .shards = t->course->shards,
-                                           .images = t->course->images,
+    const struct losses_options losses = { .dev = t->opt.machine->dev,
+                                           .comm = t->opt.machine->comm,
+                                           .link = t->opt.machine->link,
+                                           .model = t->opt.model,
+                                           .shards = t->opt.course->shards,
+                                           .images = t->opt.course->images,
                                            .head_bytes = CONTROL_WORDS * sizeof(uint64_t) };
-    const struct statistics_options statistics = {
-        .dev = t->machine->dev, .link = t->machine->link, .model = t->model, .shards = t->course->shards, .waves = t->course->waves
-    };
+    const struct statistics_options statistics = { .dev = t->opt.machine->dev,
+                                                   .link = t->opt.machine->link,
+                                                   .model = t->opt.model,
+                                                   .shards = t->opt.course->shards,
+                                                   .waves = t->opt.course->waves };
     int rc = losses_open(&losses, &t->losses, err);
 
     return rc < 0 ? rc : statistics_open(&statistics, &t->statistics, err);
 }
 
-static int open_shapes(struct stepper *t, const struct split *val, struct err *err)
+static int open_shapes(struct stepper *t, struct err *err)
 {
     const struct shapes_options o = {
-        .machine = t->machine,
-        .model = t->model,
-        .course = t->course,
-        .control = t->control,
-        .train = t->train->task,
-        .val = val->task,
+        .machine = t->opt.machine,
+        .model = t->opt.model,
+        .course = t->opt.course,
+        .control = t->opt.control,
+        .train = t->opt.train->task,
+        .val = t->opt.val->task,
         .val_batch = (int)t->spec->val_batch,
     };
 
@@ -361,21 +357,13 @@ int stepper_open(const struct stepper_options *opt, struct stepper **ret_stepper
 
     if (!t)
         return err_set(err, ERR_DEVICE, "out of memory");
-    *t = (struct stepper){ .spec = opt->machine->spec,
-                           .machine = opt->machine,
-                           .course = opt->course,
-                           .control = opt->control,
-                           .model = opt->model,
-                           .tape = opt->tape,
-                           .optimizer = opt->optimizer,
-                           .train = opt->train,
-                           .rows = opt->rows,
-                           .state = opt->state };
+    t->opt = *opt;
+    t->spec = opt->machine->spec;
     rc = open_gradients(t, err);
     if (rc >= 0)
         rc = open_numbers(t, err);
     if (rc >= 0)
-        rc = open_shapes(t, opt->val, err);
+        rc = open_shapes(t, err);
     if (rc < 0) {
         stepper_close(t);
         return rc;

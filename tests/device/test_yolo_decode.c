@@ -1,0 +1,170 @@
+/* tests/device/test_yolo_decode.c - what a YOLO head has found: the vectors, order, thresholds, no room.
+ * uses: proto worker/core cpu cuda */
+#include "tests/device/yolo_cases.h"
+
+struct decode_case {
+    struct yolo_head head;
+    struct canvas net;
+    const float *logits;
+    int g, cap;
+    float conf;
+    enum dtype dtype;
+};
+
+enum { MAX_FOUND = 4096 };
+
+struct decode_result {
+    int count;
+    struct candidate c[MAX_FOUND];
+};
+
+static void run_decode(struct device *dev, const void *arg, void *ret)
+{
+    const struct decode_case *t = arg;
+    int c = channels(&t->head);
+    void *data = put_numbers(dev, t->logits, 2 * (size_t)t->g * (size_t)t->g * (size_t)c, t->dtype);
+    struct tensor z = tensor_f32(data, 2, t->g, t->g, c);
+    struct decode_result *r = ret;
+    struct err err;
+
+    z.dtype = held_as(dev, t->dtype);
+    memset(r, 0, sizeof(*r));
+    assert_int_equal(dev->on->yolo->decode(dev, &t->head, t->net, &z, 1, t->conf, 1000, r->c, t->cap, &r->count, &err), 0);
+}
+
+static void decode_vector(void **state)
+{
+    json_t *root = json_load_file("../shared/specs/vectors/yolov3_misc.json", 0, NULL), *cases = json_object_get(root, "decode");
+    struct decode_result *r = calloc(1, sizeof(*r));
+
+    (void)state;
+    if (!cases) {
+        json_decref(root);
+        free(r);
+        SKIP("no ../shared/specs/vectors/yolov3_misc.json");
+        return;
+    }
+    for (size_t i = 0; i < json_array_size(cases); i++) {
+        json_t *j = json_array_get(cases, i), *logits = json_object_get(j, "logits"), *box = json_object_get(j, "box_cxcywh_px");
+        int g = (int)number(j, "grid"), n = (int)json_array_size(logits), slot = (int)number(j, "row") * g + (int)number(j, "col");
+        struct decode_case t = { .head = { .nanchors = 1, .ntotal = 1, .classes = n - 5 }, .g = g, .cap = MAX_FOUND };
+        float *z = malloc(2 * (size_t)g * (size_t)g * (size_t)n * sizeof(float));
+        size_t at = 0;
+
+        t.net.w = t.net.h = (int)number(j, "img");
+        t.head.anchor[0][0] = (float)item(json_object_get(j, "anchor"), 0);
+        t.head.anchor[0][1] = (float)item(json_object_get(j, "anchor"), 1);
+        for (int k = 0; k < 2 * g * g * n; k++)
+            z[k] = -200.0f;
+        for (int k = 0; k < n; k++)
+            z[(g * g + slot) * n + k] = (float)item(logits, (size_t)k);
+        t.logits = z;
+        same_on_all(run_decode, &t, r, sizeof(*r));
+        for (int k = 0; k < n - 5; k++) {
+            double want = item(json_object_get(j, "scores"), (size_t)k);
+
+            if (!(want > 1e-30))
+                continue;
+            assert_true(at < (size_t)r->count && r->c[at].cls == k && r->c[at].slot == 1000 + slot);
+            near((double)r->c[at].score, want, 1e-6, "score", at);
+            near((double)(r->c[at].x1 + r->c[at].x2) / 2, item(box, 0), 1e-6, "x", at);
+            near((double)(r->c[at].y1 + r->c[at].y2) / 2, item(box, 1), 1e-6, "y", at);
+            near((double)(r->c[at].x2 - r->c[at].x1), item(box, 2), 2e-6, "w", at);
+            near((double)(r->c[at].y2 - r->c[at].y1), item(box, 3), 2e-6, "h", at);
+            at++;
+        }
+        free(z);
+    }
+    free(r);
+    json_decref(root);
+}
+
+static void decode_order_and_cap(void **state)
+{
+    struct decode_case t = { .g = 7, .cap = MAX_FOUND, .conf = 0.3f };
+    struct decode_result *all = calloc(1, sizeof(*all)), *some = calloc(1, sizeof(*some));
+    struct yolo_case y;
+    float *z;
+    int found = 0, c;
+
+    (void)state;
+    random_case(&y, 4);
+    t.head = y.head;
+    c = channels(&t.head);
+    t.logits = z = numbers(2 * 49 * (size_t)c, 91, -2.0f, 2.0f);
+    same_on_all(run_decode, &t, all, sizeof(*all));
+    for (int a = 0; a < 3; a++)
+        for (int cell = 0; cell < 49; cell++)
+            for (int k = 0; k < 4; k++) {
+                const float *slot = z + (49 + cell) * c + a * 9;
+                double score = 1 / (1 + exp(-(double)slot[4])) / (1 + exp(-(double)slot[5 + k]));
+
+                if (fabs(score - 0.3) < 1e-6 || score < 0.3)
+                    continue;
+                assert_true(all->c[found].slot == 1000 + a * 49 + cell && all->c[found].cls == k);
+                near((double)all->c[found++].score, score, 1e-6, "score", (size_t)k);
+            }
+    assert_int_equal(all->count, found);
+    assert_true(found > 20);
+    t.cap = 10;
+    same_on_all(run_decode, &t, some, sizeof(*some));
+    assert_int_equal(some->count, found); /* how many there were, also beyond cap */
+    assert_memory_equal(some->c, all->c, 10 * sizeof(all->c[0]));
+    assert_true(some->c[10].score == 0.0f);
+    free(z);
+    free(y.logits);
+    free(all);
+    free(some);
+}
+
+/* What scores exactly conf is no candidate, be it by its objectness or by its class. */
+static void a_score_on_the_threshold(void **state)
+{
+    float z[2][6] = { { 0 } };
+    struct decode_case t = { .head = one_slot().head, .logits = z[0], .g = 1, .cap = MAX_FOUND };
+    struct decode_result *r = calloc(1, sizeof *r);
+
+    (void)state;
+    for (int i = 0; i < 4; i++) {
+        z[1][4] = i % 2 ? 200 : 0; /* sigmoids of 1 and .5; run_decode() looks at the second image */
+        z[1][5] = i % 2 ? 0 : 200;
+        t.conf = i < 2 ? .5f : nextafterf(.5f, 0);
+        same_on_all(run_decode, &t, r, sizeof *r);
+        assert_int_equal(r->count, i >= 2);
+        assert_true(i < 2 || r->c[0].score == .5f);
+    }
+    free(r);
+}
+
+/* Many classes, bf16, nothing found, no room. */
+static void decode_cases(void **state)
+{
+    struct decode_result *r = calloc(1, sizeof(*r));
+    const int classes[] = { 1, 33, 80 };
+
+    (void)state;
+    for (int i = 0; i < 9; i++) {
+        struct decode_case t = { .g = 3 + 4 * (i % 3), .cap = i == 5 ? 0 : MAX_FOUND, .conf = i == 4 ? 0.999f : 0.4f };
+        struct yolo_case y;
+        float *z;
+
+        random_case(&y, classes[i / 3]);
+        t.head = y.head;
+        t.dtype = i % 2 ? DTYPE_BF16 : DTYPE_F32;
+        t.logits = z = numbers_of(t.dtype, 2 * (size_t)(t.g * t.g * channels(&t.head)), 92 + (uint64_t)i, -2.0f, 2.0f);
+        same_on_all(run_decode, &t, r, sizeof(*r));
+        assert_true(i == 4 ? r->count == 0 : r->count > 0);
+        assert_true(t.cap > 0 || r->c[0].score == 0.0f);
+        free(z);
+        free(y.logits);
+    }
+    free(r);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = { cmocka_unit_test(decode_vector), cmocka_unit_test(decode_order_and_cap),
+                                        cmocka_unit_test(decode_cases), cmocka_unit_test(a_score_on_the_threshold) };
+
+    return cmocka_run_group_tests(tests, open_devices, close_devices);
+}

@@ -462,6 +462,25 @@ static void refuses_heads(void **state)
     assert_int_equal(evidence_head_check(&h, &err), ERR_INPUT);
 }
 
+/* Its check is good, what it says is not. */
+static void impossible_record(void **state)
+{
+    struct hash128 start = { { 1, 2 } };
+    unsigned char bytes[EVIDENCE_RECORD_BYTES];
+    struct evidence_record r = record_of(4), got;
+
+    (void)state;
+    evidence_put_record(start, &r, bytes);
+    assert_true(evidence_get_record(start, bytes, 4, &got));
+    r.tier = EVIDENCE_TIERS;
+    evidence_put_record(start, &r, bytes);
+    assert_false(evidence_get_record(start, bytes, 4, &got));
+    r.tier = 0;
+    r.attempt = -1;
+    evidence_put_record(start, &r, bytes);
+    assert_false(evidence_get_record(start, bytes, 4, &got));
+}
+
 /* Everything but attempt, ranks and tier. */
 static void chain(void **state)
 {
@@ -501,9 +520,19 @@ int main(void)
 {
 #define TEST(fn) cmocka_unit_test_setup_teardown(fn, make_dir, remove_dir)
     const struct CMUnitTest tests[] = {
-        TEST(comes_back),        TEST(has_its_form), TEST(range),   TEST(goes_on),
-        TEST(begins_anew),       TEST(damaged_head), TEST(torn),    TEST(of_another_run),
-        TEST(without_details),   TEST(says_why_not), TEST(no_room), cmocka_unit_test(refuses_heads),
+        TEST(comes_back),
+        TEST(has_its_form),
+        TEST(range),
+        TEST(goes_on),
+        TEST(begins_anew),
+        TEST(damaged_head),
+        TEST(torn),
+        TEST(of_another_run),
+        TEST(without_details),
+        TEST(says_why_not),
+        TEST(no_room),
+        cmocka_unit_test(refuses_heads),
+        cmocka_unit_test(impossible_record),
         cmocka_unit_test(chain),
     };
 

@@ -1,4 +1,4 @@
-/* Replays tests/fuzz/{frame,rpc,jobspec}: each seed whole, cut short at every place, and with single bytes changed. Nothing may
+/* Replays tests/fuzz/{frame,rpc,jobspec,evidence}: each seed whole, cut short at every place, and with single bytes changed. Nothing may
  * crash, loop or leak, and every refusal has words. uses: proto */
 #include <dirent.h>
 #include <setjmp.h>
@@ -13,6 +13,7 @@
 #include <cmocka.h>
 
 #include "proto/err.h"
+#include "proto/evidence_form.h"
 #include "proto/frame.h"
 #include "proto/jobspec.h"
 #include "proto/rpc.h"
@@ -122,6 +123,29 @@ static void feed_jobspec(const char *bytes, size_t len)
     json_decref(root);
 }
 
+/* The head of evidence. What is taken is in bounds, and what we write of it we read. */
+static void feed_evidence(const char *bytes, size_t len)
+{
+    struct evidence_head *h = NULL, *again = NULL;
+    struct err err = { 0 };
+    char *text;
+    int rc = evidence_head_parse(bytes, len, &h, &err);
+
+    if (rc == 0) {
+        assert_int_equal(evidence_head_check(h, &err), 0);
+        assert_int_equal(evidence_head_text(h, &text, &len, &err), 0);
+        assert_int_equal(evidence_head_parse(text, len, &again, &err), 0);
+        assert_true(evidence_head_equal(h, again));
+        free(text);
+        free(again);
+        free(h);
+    } else {
+        assert_true((rc == ERR_INPUT || rc == ERR_UNSUPPORTED) && err.code == rc && !h);
+        assert_true(strncmp(err.msg, err.field, strlen(err.field)) == 0 && err.msg[0]);
+        assert_int_equal(err.field[0] == '\0', !is_json(bytes, len, JSON_REJECT_DUPLICATES));
+    }
+}
+
 static void vary(void (*feed)(const char *, size_t), const char *seed, size_t len)
 {
     size_t stride = len / VARIANTS + 1;
@@ -186,9 +210,16 @@ static void job_files(void **state)
     replay("jobspec", feed_jobspec);
 }
 
+static void evidence_heads(void **state)
+{
+    (void)state;
+    replay("evidence", feed_evidence);
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = { cmocka_unit_test(frames), cmocka_unit_test(messages), cmocka_unit_test(job_files) };
+    const struct CMUnitTest tests[] = { cmocka_unit_test(frames), cmocka_unit_test(messages), cmocka_unit_test(job_files),
+                                        cmocka_unit_test(evidence_heads) };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

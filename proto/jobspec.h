@@ -131,6 +131,8 @@ enum { JOB_SIZE_GRAIN = 32 }; /* input sides are multiples of it, pixels */
       "consecutive failures without a newer checkpoint that are retried")                                                                 \
     X(run_on_hang, "run.on_hang", ENUM, "\"restart\"", "*", "", 0, 0, "", "restart|fail", "what a hang verdict does")                     \
     X(run_priority, "run.priority", INT, "0", "*", "", -1000, 1000, "", "", "higher runs first")                                          \
+    X(run_stress, "run.stress", INT, "null", "*", "", 0, 9007199254740991, "", "",                                                        \
+      "seed that forces what is else chance: contents and places of memory, order of pictures and ranks; shows that no bit depends on it")\
     X(run_env, "run.env", MAP, "{}", "*", "", 0, 64, "", "", "environment variables of the ranks")                                        \
     X(run_evidence, "run.evidence", ENUM, "\"tensors\"", "*", "", 0, 0, "", "off|losses|tensors",                                         \
       "what is kept of each step, to be compared with another run: hashes of data, losses and state; of all tensors too")                 \

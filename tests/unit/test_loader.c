@@ -15,6 +15,7 @@
 #include "proto/err.h"
 #include "tests/harness.h"
 #include "proto/hash.h"
+#include "worker/core/stress.h"
 #include "worker/data/cache.h"
 #include "worker/data/check.h"
 #include "worker/data/image.h"
@@ -199,6 +200,15 @@ static void nothing_but_seed_and_step_matters(void **state)
             o.shard_hi = cut[variant][r + 1];
             run(f->d, &boxes, &o, got);
         }
+        assert_memory_equal(got, want, sizeof want);
+    }
+    for (int workers = 1; workers <= 9; workers += 4) { /* the order in which pictures are made is forced */
+        memset(got, 0, sizeof got);
+        o = training();
+        o.workers = workers;
+        o.waves = 2;
+        o.stress = &(const struct stress){ (uint64_t)workers, 0, 1 };
+        run(f->d, &boxes, &o, got);
         assert_memory_equal(got, want, sizeof want);
     }
     o = training();
@@ -436,8 +446,10 @@ static void the_first_of_two_bad_pictures_is_told(void **state)
 {
     struct fixture *f = *state;
 
-    for (int slow = 0; slow < 2; slow++) {
-        struct loader_options o = { .batch = IMAGES, .ranks = 1, .workers = 8 };
+    for (int round = 0; round < 8; round++) {
+        const struct stress forced = { (uint64_t)round, 0, 1 };
+        struct loader_options o = { .batch = IMAGES, .ranks = 1, .workers = 8, .stress = round < 2 ? NULL : &forced };
+        int slow = round % 2;
         struct task *t = task_of(f->d, (struct boxes_options){ .scales.nominal = { 32, 32 } });
         struct loader *l;
         struct batch b;
@@ -465,9 +477,12 @@ static void closes_at_any_moment(void **state)
     struct err err;
 
     o.workers = 3;
-    for (int n = 0; n < 8; n++) {
+    for (int n = 0; n < 16; n++) {
+        const struct stress forced = { (uint64_t)n, 0, 1 };
+
+        o.stress = n < 8 ? NULL : &forced;
         assert_int_equal(loader_open(t, &o, &l, &err), 0);
-        for (int k = 0; k < n; k++)
+        for (int k = 0; k < n % 8; k++)
             assert_int_equal(loader_next(l, &b, &err), 0);
         loader_close(l);
     }

@@ -2,10 +2,12 @@
 
 #include <assert.h>
 #include <stdbool.h>
+#include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "worker/core/device.h"
+#include "worker/core/stress.h"
 
 enum { FIRST_CHUNK = 16 << 20 }; /* of a device with memory of its own */
 
@@ -20,6 +22,7 @@ struct block {
     char *at;
     size_t bytes;
     bool used, first;
+    size_t shift; /* of a chunk's first block: bytes of the chunk before it */
 };
 
 struct arena {
@@ -29,6 +32,8 @@ struct arena {
     int gap_parts;  /* sixteenths */
     struct block *blocks;
     int count, room;
+    const struct stress *stress; /* NULL: none */
+    uint64_t drawn;              /* chunks and blocks that it was asked about */
 };
 
 struct arena *arena_new(struct device *dev, size_t chunk_bytes)
@@ -43,11 +48,16 @@ struct arena *arena_new(struct device *dev, size_t chunk_bytes)
     return a;
 }
 
+void arena_stress(struct arena *a, const struct stress *s)
+{
+    a->stress = s;
+}
+
 static void free_chunks(struct arena *a)
 {
     for (int i = 0; i < a->count; i++)
         if (a->blocks[i].first)
-            a->dev->ops->free(a->dev, a->blocks[i].at);
+            a->dev->ops->free(a->dev, a->blocks[i].at - a->blocks[i].shift);
     a->count = 0;
     a->held = 0;
 }
@@ -96,11 +106,12 @@ static size_t chunk_of(const struct arena *a, size_t bytes)
 /* By a chunk of that size. */
 static bool grow_by(struct arena *a, size_t chunk)
 {
-    char *mem = a->dev->ops->alloc(a->dev, chunk);
+    size_t shift = a->stress ? stress_shift(a->stress, a->drawn++) : 0;
+    char *mem = a->dev->ops->alloc(a->dev, shift + chunk);
 
     if (!mem)
         return false;
-    if (!insert(a, a->count, (struct block){ mem, chunk, false, true })) {
+    if (!insert(a, a->count, (struct block){ mem + shift, chunk, false, true, shift })) {
         a->dev->ops->free(a->dev, mem);
         return false;
     }
@@ -123,6 +134,17 @@ static int find(const struct arena *a, size_t bytes)
     return -1;
 }
 
+/* Its memory, with what is forced to be there; NULL: the device has failed. */
+static void *filled(struct arena *a, const struct block *b)
+{
+    char *at = b->at;
+
+    if (stress_fill(a->stress, a->dev, at, b->bytes, a->drawn++, NULL) >= 0)
+        return at;
+    arena_release(a, at);
+    return NULL;
+}
+
 void *arena_alloc(struct arena *a, size_t bytes)
 {
     size_t need = round_up(bytes);
@@ -130,6 +152,8 @@ void *arena_alloc(struct arena *a, size_t bytes)
 
     if (need == 0)
         need = ARENA_ALIGN;
+    if (a->stress)
+        need += stress_gap(a->stress, a->drawn++);
     i = find(a, need);
     if (i < 0) {
         if (!grow(a, need))
@@ -137,7 +161,7 @@ void *arena_alloc(struct arena *a, size_t bytes)
         i = a->count - 1;
     }
     if (a->blocks[i].bytes > need) {
-        struct block rest = { a->blocks[i].at + need, a->blocks[i].bytes - need, false, false };
+        struct block rest = { a->blocks[i].at + need, a->blocks[i].bytes - need, false, false, 0 };
 
         if (!insert(a, i + 1, rest))
             return NULL;
@@ -147,7 +171,7 @@ void *arena_alloc(struct arena *a, size_t bytes)
     a->in_use += need;
     if (a->in_use > a->peak)
         a->peak = a->in_use;
-    return a->blocks[i].at;
+    return a->stress ? filled(a, &a->blocks[i]) : a->blocks[i].at;
 }
 
 /* Joins block i with the one after it if both are free and of one chunk. */

@@ -7,11 +7,14 @@
 
 struct arena;
 struct device;
+struct stress;
 
 /* Memory is taken from the device in chunks of about chunk_bytes, smaller ones at first on devices with memory of their own. NULL: out of
  * memory. Caller frees. */
 struct arena *arena_new(struct device *dev, size_t chunk_bytes);
 void arena_free(struct arena *a);
+/* From now on blocks begin at drawn places and are filled with what nobody wants to read. s is borrowed; before the first arena_alloc(). */
+void arena_stress(struct arena *a, const struct stress *s);
 /* 256-byte aligned, contents undefined. NULL: the device has no more memory. */
 void *arena_alloc(struct arena *a, size_t bytes);
 /* Gives one allocation back. NULL is nothing. */

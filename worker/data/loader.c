@@ -8,6 +8,7 @@
 
 #include "proto/err.h"
 #include "worker/core/shards.h"
+#include "worker/core/stress.h"
 #include "worker/data/image.h"
 #include "worker/data/sample/task.h"
 #include "worker/data/sampler.h"
@@ -30,8 +31,9 @@ struct slot {
     struct draw *draw;         /* [most images of a wave] */
     struct wave_store *store;
     int images, taken, done;
-    int bad;        /* first image that failed, or -1 */
-    struct err err; /* its error */
+    int *order, *turn; /* [most images of a wave]: under stress, which is taken k-th, and how many are done before it; NULL: none */
+    int bad;           /* first image that failed, or -1 */
+    struct err err;    /* its error */
 };
 
 struct loader {
@@ -43,7 +45,7 @@ struct loader {
     struct slot slot[SLOTS];
 
     pthread_mutex_t lock;
-    pthread_cond_t work, ready;
+    pthread_cond_t work, ready, turn;
     int64_t planned;  /* waves [0, planned) have been given a slot */
     int64_t working;  /* first wave with an image that no thread has taken */
     int64_t released; /* waves [0, released) have been given back */
@@ -139,6 +141,11 @@ static bool exists(const struct loader *l, int64_t seq)
     return l->val_shards > 0;
 }
 
+static int threads_of(const struct loader *l)
+{
+    return l->opt.workers < MAX_WORKERS ? l->opt.workers : MAX_WORKERS;
+}
+
 /* Gives free slots to the next waves. The caller holds the lock, or is alone. */
 static void plan(struct loader *l)
 {
@@ -153,6 +160,10 @@ static void plan(struct loader *l)
             plan_training(l, s, l->planned);
         else
             plan_validation(l, s, l->planned);
+        if (l->opt.stress) {
+            stress_order(l->opt.stress, (uint64_t)l->planned, s->images, s->order);
+            stress_turns(l->opt.stress, (uint64_t)l->planned, s->images, threads_of(l), s->turn);
+        }
     }
     pthread_cond_broadcast(&l->work);
 }
@@ -180,15 +191,15 @@ static int make_image(struct loader *l, struct hand *hand, struct slot *s, int i
     return rc;
 }
 
-/* The next image that no thread has taken, or false when the loader stops. Called and returns with the lock held. */
-static bool take(struct loader *l, struct slot **ret_slot, int *ret_image)
+/* The next image that no thread has taken, the k-th of its wave, or false when the loader stops. Called and returns with the lock held. */
+static bool take(struct loader *l, struct slot **ret_slot, int *ret_k)
 {
     while (!l->stop) {
         if (l->working < l->planned) {
             struct slot *s = &l->slot[l->working % SLOTS];
 
             *ret_slot = s;
-            *ret_image = s->taken++;
+            *ret_k = s->taken++;
             if (s->taken == s->images)
                 l->working++;
             return true;
@@ -198,25 +209,39 @@ static bool take(struct loader *l, struct slot **ret_slot, int *ret_image)
     return false;
 }
 
+/* Under stress the k-th image that was taken is done when so many of its wave are as it was drawn. With the lock held. */
+static void wait_turn(struct loader *l, const struct slot *s, int k)
+{
+    while (s->done != s->turn[k] && !l->stop)
+        pthread_cond_wait(&l->turn, &l->lock);
+}
+
 static void *work(void *arg)
 {
     struct loader *l = arg;
     struct hand hand = { .decoder = decoder_new() };
     struct slot *s;
     struct err err;
-    int i, rc;
+    int k, i, rc;
 
     pthread_mutex_lock(&l->lock);
-    while (take(l, &s, &i)) {
+    while (take(l, &s, &k)) {
+        i = s->order ? s->order[k] : k;
         pthread_mutex_unlock(&l->lock);
         rc = hand.decoder ? make_image(l, &hand, s, i, &err) : err_set(&err, -ENOMEM, "loader: no memory for a decoder");
+        if (l->opt.stress)
+            stress_pause(l->opt.stress, (uint64_t)s->batch.step << 32 | (uint64_t)k);
         pthread_mutex_lock(&l->lock);
+        if (l->opt.stress)
+            wait_turn(l, s, k);
         if (rc < 0 && (s->bad < 0 || i < s->bad)) {
             s->bad = i;
             s->err = err;
         }
         if (++s->done == s->images)
             pthread_cond_signal(&l->ready);
+        if (l->opt.stress)
+            pthread_cond_broadcast(&l->turn);
     }
     pthread_mutex_unlock(&l->lock);
     hand_free(&hand);
@@ -226,7 +251,7 @@ static void *work(void *arg)
 /* Signals belong to the thread that trains. */
 static int start_threads(struct loader *l, struct err *err)
 {
-    int workers = l->opt.workers < MAX_WORKERS ? l->opt.workers : MAX_WORKERS, rc = 0;
+    int workers = threads_of(l), least = l->opt.stress ? workers : 1, rc = 0; /* those under stress wait for each other */
     sigset_t all, old;
 
     sigfillset(&all);
@@ -234,7 +259,7 @@ static int start_threads(struct loader *l, struct err *err)
     while (l->nthreads < workers && (rc = pthread_create(&l->thread[l->nthreads], NULL, work, l)) == 0)
         l->nthreads++;
     pthread_sigmask(SIG_SETMASK, &old, NULL);
-    return l->nthreads > 0 ? 0 : err_set(err, -rc, "loader: cannot start a thread: %s", strerror(rc));
+    return l->nthreads >= least ? 0 : err_set(err, -rc, "loader: cannot start a thread: %s", strerror(rc));
 }
 
 /* ---- open and close ---- */
@@ -245,7 +270,11 @@ static int make_slot(struct loader *l, struct slot *s, int images, int shards)
     s->shard = calloc((size_t)shards, sizeof *s->shard);
     s->first = calloc((size_t)shards, sizeof *s->first);
     s->draw = calloc((size_t)images, sizeof *s->draw);
-    return s->store && s->shard && s->first && s->draw ? 0 : -ENOMEM;
+    if (l->opt.stress) {
+        s->order = calloc((size_t)images, sizeof *s->order);
+        s->turn = calloc((size_t)images, sizeof *s->turn);
+    }
+    return s->store && s->shard && s->first && s->draw && (!l->opt.stress || (s->order && s->turn)) ? 0 : -ENOMEM;
 }
 
 static int make_slots(struct loader *l, struct err *err)
@@ -278,6 +307,7 @@ int loader_open(struct task *task, const struct loader_options *opt, struct load
     pthread_mutex_init(&l->lock, NULL);
     pthread_cond_init(&l->work, NULL);
     pthread_cond_init(&l->ready, NULL);
+    pthread_cond_init(&l->turn, NULL);
     rc = plan_waves(l, err);
     if (rc == 0)
         rc = make_slots(l, err);
@@ -301,6 +331,7 @@ void loader_close(struct loader *l)
     pthread_mutex_lock(&l->lock);
     l->stop = true;
     pthread_cond_broadcast(&l->work);
+    pthread_cond_broadcast(&l->turn);
     pthread_mutex_unlock(&l->lock);
     while (l->nthreads > 0)
         pthread_join(l->thread[--l->nthreads], NULL);
@@ -309,9 +340,12 @@ void loader_close(struct loader *l)
         free(l->slot[i].shard);
         free(l->slot[i].first);
         free(l->slot[i].draw);
+        free(l->slot[i].order);
+        free(l->slot[i].turn);
     }
     sampler_free(l->sampler);
     pthread_cond_destroy(&l->ready);
+    pthread_cond_destroy(&l->turn);
     pthread_cond_destroy(&l->work);
     pthread_mutex_destroy(&l->lock);
     free(l);

@@ -13,6 +13,7 @@
 struct device;
 struct err;
 struct loader;
+struct stress;
 struct task;
 
 struct loader_options {
@@ -26,8 +27,9 @@ struct loader_options {
     /* validation */
     int rank, ranks;
     /* both */
-    struct device *dev; /* batches lie in its host_alloc() memory; NULL: in plain memory. Outlives the loader */
-    int workers;        /* decoding threads, >= 1 */
+    struct device *dev;          /* batches lie in its host_alloc() memory; NULL: in plain memory. Outlives the loader */
+    int workers;                 /* decoding threads, >= 1 */
+    const struct stress *stress; /* forces the order in which images are taken and made; NULL: none. Borrowed */
 };
 
 enum { LOADER_END = 1 };

@@ -59,7 +59,7 @@ static int take_planes(struct gradients *g, struct err *err)
     return 0;
 }
 
-static int take_host(struct gradients *g, int nshards, struct err *err)
+static int take_host(struct gradients *g, const struct gradients_options *opt, struct err *err)
 {
     const struct layout *p = g->layout;
 
@@ -69,8 +69,10 @@ static int take_host(struct gradients *g, int nshards, struct err *err)
         g->max_wave = m > g->max_wave ? m : g->max_wave;
     }
     g->arena = arena_new(g->dev, ARENA_CHUNK);
+    if (g->arena && opt->stress)
+        arena_stress(g->arena, opt->stress);
     g->leaf = calloc((size_t)p->nentries * (size_t)g->max_wave, sizeof(*g->leaf));
-    g->part = calloc((size_t)nshards, sizeof(*g->part));
+    g->part = calloc((size_t)opt->nshards, sizeof(*g->part));
     g->missing = calloc((size_t)p->nbuckets, sizeof(*g->missing));
     return g->arena && g->leaf && g->part && g->missing ? 0 : no_memory(err);
 }
@@ -92,7 +94,7 @@ int gradients_open(const struct gradients_options *opt, struct param *const *par
     if (rc == 0)
         rc = take_planes(g, err);
     if (rc == 0)
-        rc = take_host(g, opt->nshards, err);
+        rc = take_host(g, opt, err);
     if (rc < 0) {
         gradients_close(g);
         return rc;

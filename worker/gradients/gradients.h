@@ -24,12 +24,14 @@ struct comm;
 struct device;
 struct err;
 struct gradients;
+struct stress;
 
 struct gradients_options {
     struct device *dev, *side; /* of the compute thread, of the communication thread; both stay the caller's and outlive the gradients */
     struct comm *comm;         /* over device memory; COMM_GRAD is used by the communication thread alone */
     int nshards, nwaves;       /* V, a power of two, at least the number of ranks; W >= 1 */
     size_t first_bytes, bucket_bytes; /* of the first bucket, of the others; 0: 1 MiB, 16 MiB. Not visible in the bits */
+    const struct stress *stress;      /* of the memory of shards' gradients; NULL: none. Borrowed */
 };
 
 /* Runs the collectives once, with zeros, on a device with memory of its own.

@@ -23,8 +23,9 @@ static void on_collective(void *arg, int channel, uint32_t number, uint64_t fing
 {
     struct machine *m = arg;
 
-    (void)number;
     progress_collective(m->progress, (enum progress_channel)channel, fingerprint);
+    if (m->stress)
+        stress_arrive(m->stress, channel, number);
 }
 
 static void on_wait(void *arg, bool waiting)
@@ -116,6 +117,10 @@ int machine_open(struct machine *m, const struct jobspec *spec, const struct tra
 
     m->spec = spec;
     m->opt = opt;
+    if (spec->run_stress >= 0) {
+        m->forced = (struct stress){ (uint64_t)spec->run_stress, opt->rank, opt->nranks };
+        m->stress = &m->forced;
+    }
     if (rc >= 0)
         rc = report_open(opt->control_fd, opt->rank, opt->local_rank, opt->nranks, &m->report, err);
     if (rc < 0)

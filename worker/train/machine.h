@@ -1,5 +1,6 @@
 /* worker/train/machine.h - what a rank works on and talks over: queues of its device, links to the other ranks, reports, the progress page. */
 #pragma once
+#include "worker/core/stress.h"
 
 struct comm;
 struct device;
@@ -18,6 +19,8 @@ struct machine {
     struct progress *progress;
     const struct jobspec *spec;
     const struct trainer_options *opt;
+    struct stress forced;
+    const struct stress *stress; /* run.stress; NULL: off */
 };
 
 /* Opens the device, says hello, waits for detd-job's word and meets the other ranks. *ret_go: that word. On failure machine_close() closes what there

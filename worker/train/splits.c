@@ -179,6 +179,7 @@ int splits_begin(const struct machine *m, const struct course *course, int64_t f
         .on_bad = strcmp(s->data_on_bad, "skip") == 0 ? BAD_SKIP : BAD_ERROR,
         .dev = m->dev,
         .workers = workers(m),
+        .stress = m->stress,
     };
     int rc = first <= course->steps ? begin(m, &o, train, err) : 0;
 

@@ -78,6 +78,8 @@ static int open_model(struct trainer *t, struct err *err)
     if (rc < 0)
         return rc;
     t->arena = arena_new(dev, dev->host_memory ? arena_chunk : gpu_arena_chunk);
+    if (t->arena && t->machine.stress)
+        arena_stress(t->arena, t->machine.stress);
     t->tape = t->arena ? tape_new(dev, t->arena, t->model->nparams) : NULL;
     if (!t->tape)
         return err_set(err, ERR_DEVICE, "out of memory");

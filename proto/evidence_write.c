@@ -80,7 +80,7 @@ static int open_file(struct evidence_log *l, int file, bool anew, struct err *er
     l->fd[file] = openat(l->dirfd, names[file], O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0644);
     if (l->fd[file] < 0)
         return err_sys(err, "open '%s/%s'", l->dir, names[file]);
-    if (anew && (ftruncate(l->fd[file], 0) < 0 || fsync(l->fd[file]) < 0))
+    if (anew && lseek(l->fd[file], 0, SEEK_END) != 0 && (ftruncate(l->fd[file], 0) < 0 || fsync(l->fd[file]) < 0))
         return err_sys(err, "empty '%s/%s'", l->dir, names[file]);
     return 0;
 }

@@ -1,0 +1,373 @@
+#include "proto/evidence_diff.h"
+
+#include <errno.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "proto/err.h"
+#include "proto/evidence_form.h"
+
+enum { CHUNK = 512, NEAR = 64 }; /* records read at a time; tries for a record where some are missing */
+
+struct search {
+    const struct evidence *e[2];
+    const struct evidence_diff_options *opt;
+    struct evidence_head head; /* what both have in common; tensors are a's */
+    bool same_start;           /* of the chains */
+    int64_t last;              /* of the shorter run */
+    struct evidence_diff *d;
+    struct evidence_record *chunk[2]; /* [CHUNK] */
+};
+
+static bool same(struct hash128 a, struct hash128 b)
+{
+    return a.lane[0] == b.lane[0] && a.lane[1] == b.lane[1];
+}
+
+static int64_t smaller(int64_t a, int64_t b)
+{
+    return a < b ? a : b;
+}
+
+static void compare_heads(struct search *s)
+{
+    struct evidence_head a = *evidence_head(s->e[0]), b = *evidence_head(s->e[1]);
+
+    s->d->same_spec = same(a.spec, b.spec);
+    s->d->same_data = same(a.data, b.data);
+    s->d->same_level = a.tensors == b.tensors;
+    s->d->same_shards = a.shards == b.shards;
+    s->head = a;
+    s->head.tensors = a.tensors && b.tensors;
+    b.spec = a.spec;
+    b.data = a.data;
+    b.tensors = a.tensors;
+    b.shards = a.shards;
+    s->d->same_tensors = evidence_head_equal(&a, &b);
+    s->same_start = s->d->same_spec && s->d->same_data && s->d->same_level && s->d->same_shards && s->d->same_tensors;
+}
+
+static bool stopped(const struct search *s)
+{
+    return s->opt->stop && *s->opt->stop;
+}
+
+/* ---- by chain ---- */
+
+/* Whether the chains of a step are equal: 1 or 0; -1 where one of them has no record of it. */
+static int chains_equal(const struct search *s, int64_t step)
+{
+    struct evidence_record a, b;
+
+    if (!evidence_read(s->e[0], step, &a) || !evidence_read(s->e[1], step, &b))
+        return -1;
+    return same(a.chain, b.chain);
+}
+
+/* A step between the two, near their middle, of which both have a record; 0: none. */
+static int64_t middle(const struct search *s, int64_t lo, int64_t hi, int *ret_equal)
+{
+    int64_t mid = lo + (hi - lo) / 2;
+
+    for (int64_t step = mid; step < hi && step < mid + NEAR; step++)
+        if ((*ret_equal = chains_equal(s, step)) >= 0)
+            return step;
+    return 0;
+}
+
+/* The first step whose chains differ; those of lo are equal, those of hi are not. 0: records are missing just there. */
+static int64_t bisect(const struct search *s, int64_t lo, int64_t hi)
+{
+    while (hi - lo > 1) {
+        int equal = -1;
+        int64_t mid = middle(s, lo, hi, &equal);
+
+        if (mid == 0)
+            return 0;
+        *(equal ? &lo : &hi) = mid;
+    }
+    return hi;
+}
+
+/* From the first step that both have: whether the chains answered. */
+static bool by_chain(struct search *s, int64_t first)
+{
+    int64_t hi = s->last;
+    int equal = -1;
+
+    if (!s->same_start)
+        return false;
+    while (hi >= first && hi > s->last - NEAR && (equal = chains_equal(s, hi)) < 0)
+        hi--;
+    if (equal < 0)
+        return false;
+    s->d->missing = hi < s->last ? hi + 1 : 0;
+    s->d->to = hi;
+    s->d->apart = equal == 0;
+    if (equal == 1)
+        return true;
+    if (chains_equal(s, first) == 1)
+        s->d->step = bisect(s, first, hi);
+    else if (first == 1)
+        s->d->step = 1;
+    return s->d->step > 0;
+}
+
+/* ---- record by record ---- */
+
+/* The first step from `from` on that both have; 0: none, or none yet: then `next` is set. */
+static int64_t first_common(const struct search *s, int64_t from)
+{
+    struct evidence_record a, b;
+
+    for (int64_t tries = 0; from <= s->last && !stopped(s); tries++) {
+        if (tries > s->opt->limit) {
+            s->d->next = from;
+            break;
+        }
+        int64_t na = evidence_next(s->e[0], from), nb = evidence_next(s->e[1], na);
+
+        if (nb > na || na > from)
+            from = nb > na ? nb : na;
+        else if (evidence_read(s->e[0], from, &a) && evidence_read(s->e[1], from, &b))
+            return from;
+        else
+            from++;
+    }
+    return 0;
+}
+
+/* Compares n records from `first` on. False: the end is reached, by a difference or because one is missing. */
+static bool compare_chunk(struct search *s, int64_t first, int n)
+{
+    struct evidence_difference ignored;
+
+    for (int k = 0; k < 2; k++)
+        evidence_read_range(s->e[k], first, n, s->chunk[k]);
+    for (int i = 0; i < n; i++) {
+        const struct evidence_record *a = &s->chunk[0][i], *b = &s->chunk[1][i];
+
+        if (a->step == 0 || b->step == 0) {
+            s->d->missing = first + i;
+            return false;
+        }
+        s->d->to = first + i;
+        if (s->same_start)
+            s->d->apart = s->d->apart || !same(a->chain, b->chain);
+        if (evidence_compare(&s->head, a, NULL, b, NULL, &ignored)) {
+            s->d->step = first + i;
+            return false;
+        }
+    }
+    return true;
+}
+
+static int one_by_one(struct search *s, int64_t first, struct err *err)
+{
+    int64_t end = smaller(s->last, first + s->opt->limit - 1), at = first;
+    bool more = true;
+
+    s->d->missing = 0;
+    for (int k = 0; k < 2; k++) {
+        s->chunk[k] = malloc(CHUNK * sizeof *s->chunk[k]);
+        if (!s->chunk[k])
+            return err_set(err, -ENOMEM, "out of memory");
+    }
+    for (; at <= end && more && !stopped(s); at += CHUNK)
+        more = compare_chunk(s, at, (int)smaller(CHUNK, end - at + 1));
+    if (more && end < s->last)
+        s->d->next = end + 1;
+    return 0;
+}
+
+/* ---- the step that differs ---- */
+
+static int rank_of(int shard, int shards, int ranks)
+{
+    return shard < 0 || shard >= shards || ranks < 1 || ranks > shards ? -1 : ((shard + 1) * ranks - 1) / shards;
+}
+
+static int look_at_details(struct search *s, struct evidence_detail detail[2], struct err *err)
+{
+    struct evidence_diff_side *side = s->d->side;
+    bool both, apply = s->d->same_shards && s->d->same_tensors;
+    int rc = 0;
+
+    for (int k = 0; k < 2 && rc == 0; k++) {
+        evidence_read(s->e[k], s->d->step, &side[k].record);
+        rc = evidence_detail_new(evidence_head(s->e[k]), &detail[k], err);
+        side[k].kept = rc == 0 && evidence_read_detail(s->e[k], s->d->step, &detail[k]);
+    }
+    both = apply && side[0].kept && side[1].kept;
+    if (rc == 0 && !evidence_compare(&s->head, &side[0].record, both ? &detail[0] : NULL, &side[1].record, both ? &detail[1] : NULL,
+                                     &s->d->difference))
+        s->d->step = 0; /* the chain differs, its record does not */
+    for (int k = 0; k < 2; k++)
+        side[k].rank = s->d->step ? rank_of(s->d->difference.shard, s->head.shards, side[k].record.ranks) : -1;
+    return rc;
+}
+
+static int look_at_step(struct search *s, struct err *err)
+{
+    struct evidence_detail detail[2] = { 0 };
+    int rc = look_at_details(s, detail, err);
+
+    evidence_detail_free(&detail[0]);
+    evidence_detail_free(&detail[1]);
+    return rc;
+}
+
+/* ---- words ---- */
+
+/* "data and losses are equal": what comes before the part that differs. */
+static void add_equal(const struct search *s, char *text, size_t size)
+{
+    static const int parts[] = { EVIDENCE_DATA, EVIDENCE_LOSS, EVIDENCE_GRADIENT, EVIDENCE_RATE, EVIDENCE_WEIGHT };
+    static const char *const names[] = { "data", "losses", "gradients", "learning rate", "updates" };
+    const char *list[5];
+    size_t n = 0, used;
+
+    for (size_t i = 0; i < 5 && parts[i] != s->d->difference.part; i++)
+        if (s->head.tensors || (parts[i] != EVIDENCE_GRADIENT && parts[i] != EVIDENCE_WEIGHT))
+            list[n++] = names[i];
+    for (size_t i = 0; i < n; i++) {
+        used = strlen(text);
+        snprintf(text + used, size - used, "%s%s", i == 0 ? "; " : i + 1 < n ? ", " : " and ", list[i]);
+    }
+    used = strlen(text);
+    if (n > 0)
+        snprintf(text + used, size - used, " are equal");
+}
+
+static void describe_step(const struct search *s, char *text, size_t size)
+{
+    const struct evidence_record *a = &s->d->side[0].record, *b = &s->d->side[1].record;
+    char what[256];
+    size_t used;
+
+    snprintf(text, size, "step %lld: %s", (long long)s->d->step, evidence_difference_text(&s->head, &s->d->difference, what, sizeof what));
+    used = strlen(text);
+    if (s->d->difference.part == EVIDENCE_RATE)
+        snprintf(text + used, size - used, " %.9g | %.9g", (double)a->lr, (double)b->lr);
+    if (s->d->side[0].rank >= 0 && s->d->side[1].rank >= 0)
+        snprintf(text + used, size - used, " (of rank %d | %d)", s->d->side[0].rank, s->d->side[1].rank);
+    add_equal(s, text, size);
+    used = strlen(text);
+    snprintf(text + used, size - used, "; tier %s | %s; ranks %d | %d", evidence_tier_name(a->tier), evidence_tier_name(b->tier), a->ranks,
+             b->ranks);
+}
+
+static void describe(const struct search *s)
+{
+    struct evidence_diff *d = s->d;
+    size_t size = sizeof d->text, used;
+
+    if (d->step > 0)
+        describe_step(s, d->text, size);
+    else if (d->from == 0)
+        snprintf(d->text, size, "there is no step of which both have a record");
+    else
+        snprintf(d->text, size, "%s: steps %lld .. %lld", d->apart ? "records are equal, chains are not" : "equal", (long long)d->from,
+                 (long long)d->to);
+    used = strlen(d->text);
+    if (d->step == 0 && d->missing > 0)
+        snprintf(d->text + used, size - used, "; of step %lld one has no record", (long long)d->missing);
+}
+
+/* ---- all together ---- */
+
+static int find(struct search *s, struct err *err)
+{
+    int64_t first = first_common(s, s->opt->from);
+    int rc = 0;
+
+    if (first == 0 || stopped(s))
+        return 0;
+    s->d->from = first;
+    if (by_chain(s, first)) {
+        rc = s->d->step > 0 ? look_at_step(s, err) : 0;
+        if (rc < 0 || s->d->step > 0 || !s->d->apart)
+            return rc;
+    }
+    rc = one_by_one(s, first, err);
+    return rc == 0 && s->d->step > 0 ? look_at_step(s, err) : rc;
+}
+
+int evidence_diff(const struct evidence *a, const struct evidence *b, const struct evidence_diff_options *opt, struct evidence_diff *ret,
+                  struct err *err)
+{
+    struct search s = { .e = { a, b }, .opt = opt, .d = ret };
+    int rc;
+
+    if (opt->from < 1 || opt->from > EVIDENCE_MAX_STEPS)
+        return err_field(err, ERR_INPUT, "from", "from: must be 1 to %d, is %lld", EVIDENCE_MAX_STEPS, (long long)opt->from);
+    *ret = (struct evidence_diff){ .side = { { .rank = -1 }, { .rank = -1 } }, .difference = { .shard = -1, .tensor = -1 } };
+    for (int k = 0; k < 2; k++)
+        ret->side[k].steps = evidence_steps(s.e[k]);
+    s.last = smaller(ret->side[0].steps, ret->side[1].steps);
+    compare_heads(&s);
+    rc = find(&s, err);
+    free(s.chunk[0]);
+    free(s.chunk[1]);
+    if (rc == 0 && stopped(&s))
+        rc = err_set(err, -EINTR, "interrupted");
+    if (rc < 0)
+        return rc;
+    if (ret->step > 0) {
+        ret->to = ret->step;
+        ret->missing = 0;
+        ret->apart = false;
+    }
+    describe(&s);
+    return 0;
+}
+
+/* ---- JSON ---- */
+
+static json_t *number_or_null(int64_t value, bool known)
+{
+    return known ? json_integer(value) : json_null();
+}
+
+/* JSON has no infinities, and nothing that is not a number. */
+static json_t *real_or_null(float value)
+{
+    return isfinite(value) ? json_real((double)value) : json_null();
+}
+
+static json_t *side_json(const struct evidence_diff *d, int k)
+{
+    const struct evidence_diff_side *s = &d->side[k];
+    const struct evidence_record *r = &s->record;
+    json_t *o = json_pack("{s:I}", "steps", (json_int_t)s->steps);
+
+    if (o && d->step > 0)
+        json_object_update_new(o, json_pack("{s:i, s:i, s:s, s:b, s:o, s:o, s:b, s:o}", "attempt", r->attempt, "ranks", r->ranks, "tier",
+                                            evidence_tier_name(r->tier), "skipped", r->skipped, "lr", real_or_null(r->lr), "loss",
+                                            real_or_null(r->loss), "kept", s->kept, "rank", number_or_null(s->rank, s->rank >= 0)));
+    return o;
+}
+
+static json_t *difference_json(const struct evidence_head *h, const struct evidence_diff *d)
+{
+    const struct evidence_difference *at = &d->difference;
+    bool state = at->located && at->part == EVIDENCE_STATE, tensor = at->located && at->tensor >= 0;
+
+    return d->step == 0
+               ? json_null()
+               : json_pack("{s:I, s:s, s:b, s:o, s:o, s:o, s:o}", "step", (json_int_t)d->step, "part", evidence_part_name(at->part),
+                           "located", at->located, "shard", number_or_null(at->shard, at->located && at->shard >= 0), "tensor",
+                           tensor ? json_string(h->tensor[at->tensor].name) : json_null(), "tensors", number_or_null(at->ntensors, tensor),
+                           "state", state ? json_string(evidence_state_name(at->state)) : json_null());
+}
+
+json_t *evidence_diff_json(const struct evidence_head *h, const struct evidence_diff *d)
+{
+    return json_pack("{s:s, s:b, s:I, s:I, s:o, s:o, s:b, s:o, s:{s:b, s:b, s:b, s:b, s:b}, s:[o, o]}", "text", d->text, "equal",
+                     d->step == 0 && d->from > 0 && !d->apart, "from", (json_int_t)d->from, "to", (json_int_t)d->to, "missing",
+                     number_or_null(d->missing, d->missing > 0), "next", number_or_null(d->next, d->next > 0), "apart", d->apart,
+                     "difference", difference_json(h, d), "same", "spec", d->same_spec, "data", d->same_data, "level", d->same_level,
+                     "shards", d->same_shards, "tensors", d->same_tensors, "sides", side_json(d, 0), side_json(d, 1));
+}

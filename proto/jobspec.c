@@ -340,6 +340,8 @@ static int parse(const struct job_presets *presets, const json_t *root, bool sto
         rc = refuse_foreign(s, given, err);
     if (rc == 0)
         rc = jobspec_finish(s, uncounted, err);
+    if (rc == 0 && !stored) /* likewise */
+        rc = jobspec_refuse_idle(s, err);
     if (rc == 0)
         *ret_spec = s;
     else

@@ -250,3 +250,11 @@ int jobspec_finish(struct jobspec *s, bool uncounted, struct err *err)
         return job_error(err, "train.epochs", "only detctl submit and detctl check make steps of it; train.steps is needed here");
     return follow(of_steps, sizeof of_steps / sizeof *of_steps, s, err);
 }
+
+int jobspec_refuse_idle(const struct jobspec *s, struct err *err)
+{
+    const struct wanted warmup = { "train.warmup", strcmp(s->train_warmup, "power") != 0, s->train_burn_in != 0,
+                                   "train.burn_in above 0 (its default is a twentieth of the steps)" };
+
+    return all_fit(&warmup, 1, err);
+}

@@ -231,6 +231,10 @@ static void refused(void **state)
         { "train.lr_end=0.1", "train.lr_end", "train.lr_end: needs train.schedule cosine or poly" },
         { "train.schedule=cosine;train.poly_power=2", "train.poly_power", "train.poly_power: needs train.schedule poly" },
         { "train.warmup=linear;train.burn_in_power=2", "train.burn_in_power", "train.burn_in_power: needs train.warmup power" },
+        { "train.warmup=linear;train.burn_in=0", "train.warmup",
+          "train.warmup: needs train.burn_in above 0 (its default is a twentieth of the steps)" },
+        { "train.warmup=linear;train.steps=19", "train.warmup",
+          "train.warmup: needs train.burn_in above 0 (its default is a twentieth of the steps)" },
         { "train.warmup_factor=0.5", "train.warmup_factor", "train.warmup_factor: needs train.warmup linear" },
         { "train.eps=1e-6", "train.eps", "train.eps: needs train.optimizer adam or adamw" },
         { "data.on_bad=ignore", "data.on_bad", "data.on_bad: must be error or skip, is \"ignore\"" },
@@ -546,6 +550,23 @@ static void neutral_values(void **state)
     jobspec_free(s);
 }
 
+/* What is refused of new jobs alone: stored ones go on as they were. */
+static void idle_keys_of_stored_jobs(void **state)
+{
+    struct jobspec *s = good("train.warmup=linear;train.burn_in=1"), *again = NULL;
+    json_t *full = jobspec_json(s);
+    struct err err;
+
+    (void)state;
+    assert_int_equal(jobspec_override(full, "train.burn_in=0", &err), 0);
+    assert_int_equal(jobspec_parse(full, &again, &err), ERR_INPUT);
+    assert_int_equal(jobspec_parse_stored(full, &again, &err), 0);
+    assert_int_equal(again->train_burn_in, 0);
+    json_decref(full);
+    jobspec_free(s);
+    jobspec_free(again);
+}
+
 /* At another value a key is given; a stored job that lacks it has the neutral one. */
 static void keys_of_later_days(void **state)
 {
@@ -788,6 +809,7 @@ int main(void)
         cmocka_unit_test(uncounted_jobs_are_checked),
         cmocka_unit_test(full_form),
         cmocka_unit_test(neutral_values),
+        cmocka_unit_test(idle_keys_of_stored_jobs),
         cmocka_unit_test(keys_of_later_days),
         cmocka_unit_test(verifying),
         cmocka_unit_test(other_networks),

@@ -255,6 +255,15 @@ def test_epochs_that_cannot_be_counted(node):
         f.write("#!/bin/sh\necho 5 images\n")
     os.chmod(node.folder + "/detd-worker", 0o755)
     refused_epochs(node, node.folder + "/detctl", "detd-worker is of another version", "train.epochs=1")
+    with open(node.folder + "/detd-worker", "w", encoding="utf-8") as f:
+        f.write("#!/bin/sh\n>begun && exec sleep 60\n")
+    with subprocess.Popen([node.folder + "/detctl", "submit", "job", "train.steps=null", "train.epochs=1"], cwd=node.folder,
+                          env=node.environment(), start_new_session=True) as counting:
+        while not os.path.exists(node.folder + "/begun"):
+            assert counting.poll() is None, "it does not wait for its worker"
+            time.sleep(0.05)
+        os.killpg(counting.pid, signal.SIGINT)  # as a terminal sends it, to both
+        assert counting.wait(60) == 130, counting.returncode
     assert json.loads(node.ctl("ls", "--json").stdout) == []
     assert not [name for name in os.listdir(tempfile.gettempdir()) if re.fullmatch("detctl-[A-Za-z0-9]{6}", name)], "the job file is left"
 

@@ -7,6 +7,7 @@
 
 #include "client/command.h"
 #include "client/print.h"
+#include "proto/identity.h"
 
 enum { LS_DEFAULT = 50, EVENTS_DEFAULT = 50, PAGE = 200, CHECKPOINTS_SHOWN = 3 };
 
@@ -178,8 +179,33 @@ static void print_losses(const json_t *job)
     }
 }
 
+/* The oldest attempt that told what it depends on, NULL: none did. */
+static const json_t *first_told(const json_t *attempts)
+{
+    for (size_t i = json_array_size(attempts); i-- > 0;)
+        if (json_is_object(json_object_get(json_array_get(attempts, i), "identity")))
+            return json_array_get(attempts, i);
+    return NULL;
+}
+
+/* In short; --json has all of it. */
+static void print_identity(const json_t *attempt, const json_t *first)
+{
+    const json_t *identity = json_object_get(attempt, "identity");
+    char said[1000], text[1400];
+
+    if (!json_is_object(identity))
+        return;
+    snprintf(text, sizeof text, "%.100s, %.20s, worker %.40s, %.8s", text_of(identity, "device"), text_of(identity, "precision"),
+             text_of(json_object_get(json_object_get(identity, "files"), "worker"), "version"), text_of(identity, "hash"));
+    if (identity_compare(json_object_get(first, "identity"), identity, said, sizeof said) > 0)
+        snprintf(text + strlen(text), sizeof text - strlen(text), "; differs from attempt %lld: %s", int_of(first, "attempt"), said);
+    field("identity", text);
+}
+
 static void print_attempts(const json_t *attempts)
 {
+    const json_t *first = first_told(attempts);
     json_t *a;
     size_t i;
 
@@ -190,6 +216,7 @@ static void print_attempts(const json_t *attempts)
         fputs(*text_of(a, "reason") ? ", " : "", stdout);
         print_clean(stdout, text_of(a, "reason"));
         putchar('\n');
+        print_identity(a, first);
     }
 }
 

@@ -12,6 +12,8 @@
 /* The first versions that know all GPUs of this build, sm_80 to sm_100. */
 enum { CUDNN_MIN = 90700, CUBLASLT_MIN = 120800, NCCL_MIN = 22501 };
 
+static struct library_found nvrtc; /* a part of cuDNN; no handle: it has none */
+
 static long size_version(void *symbol)
 {
     return (long)((size_t(*)(void))symbol)();
@@ -75,24 +77,25 @@ static void open_cublaslt(void)
         cublaslt.rc = resolve(&cublaslt, symbols, COUNT(symbols));
 }
 
-static long any_version(void *symbol)
+static long compiler_version(void *symbol)
 {
-    (void)symbol;
-    return 1;
+    int major = 0, minor = 0;
+
+    return ((int (*)(int *, int *))symbol)(&major, &minor) == 0 ? 10000L * major + 100L * minor : 0;
 }
 
 /* cuDNN asks the linker for the runtime compiler by its bare name when it builds a fused engine. One that is open already answers to that
  * name, wherever it lies; where there is none cuDNN does without these engines. */
 static void preload_compiler(void)
 {
-    struct library compiler = { .name = "NVRTC", .version_symbol = "nvrtcVersion", .version = any_version, .minimum = 1 };
-    struct library_found found;
+    struct library compiler = { .name = "NVRTC", .version_symbol = "nvrtcVersion", .version = compiler_version, .minimum = 1 };
     struct err ignored;
     char soname[32];
 
     snprintf(soname, sizeof soname, "libnvrtc.so.%zu", cudnn_api.cudnnGetCudartVersion() / 1000);
     compiler.soname[0] = soname;
-    (void)library_find(&compiler, &found, &ignored);
+    if (library_find(&compiler, &nvrtc, &ignored) < 0)
+        nvrtc.handle = NULL;
 }
 
 static void open_cudnn(void)
@@ -168,13 +171,13 @@ int libs_check(struct err *err)
 
 void libs_info(struct device_info *ret)
 {
-    const struct slot *slots[] = { &cudnn, &cublaslt, &nccl };
-    static const char *const names[] = { "cudnn", "cublasLt", "nccl" };
+    const struct library_found *found[] = { &cudnn.found, &cublaslt.found, &nccl.found, &nvrtc };
+    static const char *const names[] = { "cudnn", "cublasLt", "nccl", "nvrtc" };
 
-    for (size_t i = 0; i < COUNT(slots) && ret->nversions < DEVICE_MAX_VERSIONS; i++) {
-        if (!slots[i]->found.handle)
+    for (size_t i = 0; i < COUNT(found) && ret->nversions < DEVICE_MAX_VERSIONS; i++) {
+        if (!found[i]->handle)
             continue;
         snprintf(ret->version[ret->nversions].name, sizeof ret->version[0].name, "%s", names[i]);
-        library_version_text(slots[i]->found.version, ret->version[ret->nversions++].value, sizeof ret->version[0].value);
+        library_version_text(found[i]->version, ret->version[ret->nversions++].value, sizeof ret->version[0].value);
     }
 }

@@ -498,6 +498,7 @@ bool jobs_report(struct daemon *d, struct job *j, const struct report *rep)
             snprintf(j->trouble, sizeof j->trouble, "%.255s", rep->text);
         return false;
     case REPORT_DATA:
+    case REPORT_IDENTITY:
         return false;
     }
     job_changed(d, j);

@@ -8,6 +8,7 @@
 
 #include "daemon/job.h"
 #include "proto/err.h"
+#include "proto/identity.h"
 
 static int bad(struct err *err, const char *key, const char *what)
 {
@@ -167,6 +168,21 @@ static int parse_attempt(struct report *r, const json_t *rec, struct err *err)
     return rc < 0 ? rc : count_of(rec, "resume_step", &r->step, err);
 }
 
+/* One that is too large, which no detd-job passes on, is none. */
+static int parse_identity(struct report *r, const json_t *rec, struct err *err)
+{
+    const json_t *identity = json_object_get(rec, "identity");
+    int64_t attempt = 0;
+    int rc = count_of(rec, "attempt", &attempt, err);
+
+    r->attempt = attempt > INT32_MAX ? INT32_MAX : (int)attempt;
+    if (rc == 0 && !json_is_object(identity))
+        return bad(err, "identity", "must be an object");
+    if (rc == 0 && json_dumpb(identity, r->json, IDENTITY_MAX_BYTES, JSON_COMPACT) > IDENTITY_MAX_BYTES)
+        r->json[0] = '\0';
+    return rc;
+}
+
 static int parse_outcome(struct report *r, const json_t *rec, struct err *err)
 {
     text_of(rec, "outcome", r->kind, sizeof r->kind);
@@ -208,6 +224,7 @@ static const struct {
     [REPORT_DATA] = { "data", parse_data },
     [REPORT_EVENT] = { "event", parse_event },
     [REPORT_ATTEMPT] = { "attempt", parse_attempt },
+    [REPORT_IDENTITY] = { "identity", parse_identity },
     [REPORT_ENDED] = { "ended", parse_ended },
     [REPORT_END] = { "end", parse_end },
 };
@@ -225,6 +242,7 @@ int report_parse(const json_t *rec, int64_t job, int64_t seq, double now, struct
 {
     const char *name = json_string_value(json_object_get(rec, "type"));
     size_t room = json_object_size(json_object_get(rec, "terms")) + json_object_size(json_object_get(rec, "metrics"));
+    size_t bytes = json_object_get(rec, "identity") ? IDENTITY_MAX_BYTES + 1 : 0;
     struct report *r;
     int rc = -1;
 
@@ -232,9 +250,10 @@ int report_parse(const json_t *rec, int64_t job, int64_t seq, double now, struct
         return bad(err, "type", "missing");
     if (room > REPORT_MAX_TERMS)
         return bad(err, "terms", "more than 256");
-    r = calloc(1, sizeof *r + room * sizeof *r->values);
+    r = calloc(1, sizeof *r + room * sizeof *r->values + bytes);
     if (!r)
         return err_set(err, -ENOMEM, "out of memory for a record");
+    r->json = bytes ? (char *)&r->values[room] : NULL;
     r->job = job;
     r->seq = seq;
     r->time = real_of(rec, "time", now);

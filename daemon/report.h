@@ -15,6 +15,7 @@ enum report_type {
     REPORT_DATA,
     REPORT_EVENT,
     REPORT_ATTEMPT,
+    REPORT_IDENTITY,
     REPORT_ENDED,
     REPORT_END
 };
@@ -36,12 +37,13 @@ struct report {
     int64_t max_rss;    /* likewise, bytes of the largest rank */
     bool val, best;     /* LOSS: the split; CHECKPOINT */
     int tier;           /* LOSS TIER */
-    int attempt;        /* ATTEMPT ENDED */
+    int attempt;        /* ATTEMPT IDENTITY ENDED */
     int64_t bytes;
     double val_loss;
     char kind[REPORT_NAME_MAX + 1];  /* EVENT: level, ENDED END: outcome, DATA: split */
     char label[REPORT_NAME_MAX + 1]; /* EVENT: kind, END: class */
     char text[REPORT_TEXT_MAX + 1];  /* EVENT: text, CHECKPOINT: path, ENDED END: reason, DATA: a sentence */
+    char *json;                      /* IDENTITY: the object as text; NULL elsewhere. Behind the values */
     int count;
     struct report_value values[]; /* LOSS EVAL, sorted by name as they came */
 };

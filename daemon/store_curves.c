@@ -13,6 +13,12 @@ enum { MAX_SERIES = 1024, MAX_LISTED = 1000 };
 
 /* ---- rows as JSON ---- */
 
+/* Of a column that holds JSON itself: "" is null. */
+static bool is_json(const char *declared)
+{
+    return declared && strcmp(declared, "JSON TEXT") == 0;
+}
+
 static void add_column(struct text *out, sqlite3_stmt *st, int at)
 {
     const char *declared = sqlite3_column_decltype(st, at);
@@ -32,7 +38,10 @@ static void add_column(struct text *out, sqlite3_stmt *st, int at)
         text_add(out, "null");
         break;
     default:
-        text_json(out, (const char *)sqlite3_column_text(st, at));
+        if (is_json(declared))
+            text_add(out, sqlite3_column_bytes(st, at) > 0 ? (const char *)sqlite3_column_text(st, at) : "null");
+        else
+            text_json(out, (const char *)sqlite3_column_text(st, at));
     }
 }
 
@@ -377,9 +386,10 @@ int store_job_details(struct store *s, int64_t id, struct text *out, struct err 
     int rc;
 
     text_add(out, "\"attempts\":");
-    rc = list(
-        db, "SELECT attempt, node, resume_step, started, ended, outcome, reason FROM attempts WHERE job=?1 ORDER BY attempt DESC LIMIT ?2",
-        id, out, err);
+    rc = list(db,
+              "SELECT attempt, node, resume_step, started, ended, outcome, reason, identity FROM attempts WHERE job=?1 "
+              "ORDER BY attempt DESC LIMIT ?2",
+              id, out, err);
     text_add(out, ",\"checkpoints\":");
     if (rc == 0)
         rc = list(db, "SELECT step, path, bytes, val_loss, best, time FROM checkpoints WHERE job=?1 ORDER BY step DESC LIMIT ?2", id, out,

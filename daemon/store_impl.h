@@ -52,6 +52,7 @@ enum stmt_name {
     ST_CHECKPOINT,
     ST_TIER,
     ST_ATTEMPT,
+    ST_IDENTITY,
     ST_ENDED,
     ST_REWIND_POINT,
     ST_REWIND_EVAL,

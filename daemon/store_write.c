@@ -35,6 +35,7 @@ static const char *const sql[ST_COUNT] = {
     [ST_TIER] = "INSERT INTO tiers VALUES (?1, ?2, ?3) ON CONFLICT (job, step) DO UPDATE SET tier=excluded.tier",
     [ST_ATTEMPT] = "INSERT INTO attempts (job, attempt, node, resume_step, started) VALUES (?1, ?2, ?3, ?4, ?5) ON CONFLICT (job, attempt) "
                    "DO UPDATE SET node=excluded.node, resume_step=excluded.resume_step, started=excluded.started",
+    [ST_IDENTITY] = "UPDATE attempts SET identity=?3 WHERE job=?1 AND attempt=?2",
     [ST_ENDED] = "UPDATE attempts SET ended=?3, outcome=?4, reason=?5 WHERE job=?1 AND attempt=?2 AND ended IS NULL",
     [ST_REWIND_POINT] = "DELETE FROM point WHERE step>?2 AND series IN (SELECT id FROM series WHERE job=?1)",
     [ST_REWIND_EVAL] = "DELETE FROM eval WHERE job=?1 AND step>?2",
@@ -458,6 +459,16 @@ static int add_attempt(struct writer *w, const struct report *rep, const struct 
     return run(st);
 }
 
+static int identify_attempt(struct writer *w, const struct report *rep)
+{
+    sqlite3_stmt *st = w->stmt[ST_IDENTITY];
+
+    sqlite3_bind_int64(st, 1, rep->job);
+    sqlite3_bind_int(st, 2, rep->attempt);
+    bind_text(st, 3, rep->json);
+    return run(st);
+}
+
 static int end_attempt(struct writer *w, const struct report *rep, int attempt)
 {
     sqlite3_stmt *st = w->stmt[ST_ENDED];
@@ -500,6 +511,8 @@ static int add_report(struct writer *w, const struct report *rep, const struct j
         return add_event(w, rep->job, rep->time, rep->kind, rep->label, rep->text);
     case REPORT_ATTEMPT:
         return add_attempt(w, rep, row);
+    case REPORT_IDENTITY:
+        return identify_attempt(w, rep);
     case REPORT_ENDED:
         return end_attempt(w, rep, rep->attempt);
     case REPORT_END:

@@ -135,6 +135,12 @@ void line_null(struct line *l, const char *key)
     put(l, "null", 4);
 }
 
+void line_json(struct line *l, const char *key, const char *json)
+{
+    key_part(l, key);
+    put(l, json, strlen(json));
+}
+
 void line_open(struct line *l, const char *key, char bracket)
 {
     key_part(l, key);

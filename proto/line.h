@@ -23,7 +23,8 @@ void line_int(struct line *l, const char *key, int64_t value);
 void line_real(struct line *l, const char *key, double value); /* 17 digits; not finite: null */
 void line_bool(struct line *l, const char *key, bool value);
 void line_null(struct line *l, const char *key);
-void line_open(struct line *l, const char *key, char bracket); /* '{' or '[' */
-void line_close(struct line *l, char bracket);                 /* '}' or ']' */
+void line_json(struct line *l, const char *key, const char *json); /* a value that is JSON on one line already */
+void line_open(struct line *l, const char *key, char bracket);     /* '{' or '[' */
+void line_close(struct line *l, char bracket);                     /* '}' or ']' */
 /* Ends the object with "}\n" and a NUL. Returns 0, or ERR_INPUT when it did not fit. */
 int line_done(struct line *l, struct err *err);

@@ -4,9 +4,11 @@
 #include <string.h>
 
 #include "proto/err.h"
+#include "proto/hash.h"
+#include "proto/identity.h"
 
-/* COUNT: integer >= 0. WORD: one of `words`. PAIRS: {name: [num, den]}. NUMBERS: {name: num}. NULL_OK and MAYBE may be added. */
-enum kind { COUNT, NUMBER, STRING, WORD, BOOLEAN, PAIRS, NUMBERS, STRINGS, KIND_MASK = 15, NULL_OK = 16, MAYBE = 32 };
+/* COUNT: integer >= 0. WORD: one of `words`. PAIRS: {name: [num, den]}. NUMBERS: {name: num}. IDENTITY: proto/identity.h. NULL_OK and MAYBE may be added. */
+enum kind { COUNT, NUMBER, STRING, WORD, BOOLEAN, PAIRS, NUMBERS, STRINGS, IDENTITY, KIND_MASK = 15, NULL_OK = 16, MAYBE = 32 };
 
 struct field {
     const char *name;
@@ -45,6 +47,7 @@ static const struct field checkpoint[] = { { "step", COUNT, 0 },
 static const struct field tier[] = { { "step", COUNT, 0 }, { "tier", WORD, TIERS }, { 0 } };
 static const struct field data[] = { { "split", STRING, 0 },  { "images", COUNT, 0 },        { "boxes", COUNT, 0 },
                                      { "skipped", COUNT, 0 }, { "bad", STRINGS | MAYBE, 0 }, { 0 } };
+static const struct field identity[] = { { "identity", IDENTITY, 0 }, { 0 } };
 static const struct field event[] = { { "level", WORD, "info|warning|error" }, { "kind", STRING, 0 }, { "text", STRING, 0 }, { 0 } };
 static const struct field end[] = { { "outcome", WORD, "completed|failed|cancelled|paused" },
                                     { "reason", STRING | NULL_OK | MAYBE, 0 },
@@ -61,6 +64,7 @@ static const struct {
               [RECORD_CHECKPOINT] = { "checkpoint", checkpoint },
               [RECORD_TIER] = { "tier", tier },
               [RECORD_DATA] = { "data", data },
+              [RECORD_IDENTITY] = { "identity", identity },
               [RECORD_EVENT] = { "event", event },
               [RECORD_END] = { "end", end } };
 
@@ -107,6 +111,16 @@ static bool are_strings(const json_t *array)
     return json_is_array(array);
 }
 
+/* What it holds is for people, and for others to compare; only its size and its hash matter to those who pass it on. */
+static bool is_identity(const json_t *object)
+{
+    size_t bytes = json_dumpb(object, NULL, 0, JSON_COMPACT);
+    struct hash128 hash;
+    const char *hex = json_string_value(json_object_get(object, "hash"));
+
+    return json_is_object(object) && bytes > 0 && bytes <= IDENTITY_MAX_BYTES && hex && hash_parse(hex, &hash) == 0;
+}
+
 static bool fits(const struct field *f, const json_t *v)
 {
     if (!v)
@@ -126,6 +140,8 @@ static bool fits(const struct field *f, const json_t *v)
         return json_is_boolean(v);
     case STRINGS:
         return are_strings(v);
+    case IDENTITY:
+        return is_identity(v);
     default:
         return are_values(v, (f->kind & KIND_MASK) == PAIRS);
     }
@@ -140,7 +156,8 @@ static const char *wanted(const struct field *f)
                                          "true or false",
                                          "an object of at most 256 [number, number], names of 1 to 63 bytes",
                                          "an object of at most 256 numbers, names of 1 to 63 bytes",
-                                         "an array of strings" };
+                                         "an array of strings",
+                                         "an object of at most 3072 bytes with a hash of 32 hexadecimal digits" };
 
     return names[f->kind & KIND_MASK];
 }

@@ -14,10 +14,11 @@
  *                  {step, phase:"published", path, bytes, val_loss|null, best:bool}
  *   tier   (0)  {step, tier}                   proposal: from step `step` on; waits for `tier_ok`
  *   data   (0)  {split, images, boxes, skipped, bad:[up to 20 messages]}      after the data set was checked
+ *   identity (0) {identity:{hash, ...}}        what the bits of this attempt depend on (proto/identity.h); once more where it has changed
  *   event       {level:"info"|"warning"|"error", kind, text}
  *   end         {outcome:"completed"|"failed"|"cancelled"|"paused", reason, class:"user"|"data"|"nonfinite"|"fault"|""}   a rank's last line.
  *               class says who has to act: only "fault" (and leaving without an `end`) is tried again
- *   loss, eval and checkpoint are faults before `start`. A line that is malformed, or longer than REPORT_MAX_LINE, is a fault of its rank.
+ *   loss, eval, identity and checkpoint are faults before `start`. A line that is malformed, or longer than REPORT_MAX_LINE, is a fault of its rank.
  *
  * fd 3, detd-job -> rank:
  *   go          {nccl_id|null, store_id|null, attempt, tiers:[{step, tier}, ...]}    after all ranks' hello. store_id: of the database
@@ -38,6 +39,7 @@
  *     T = event                    {level, kind, text, time, rank|null, attempt}     rank null: from detd-job. kind "hang" also has phase, step
  *     T = tier                     {step, tier, time}                          durable change of tier from that step on
  *     T = attempt                  {attempt, resume_step, time, ranks, device} detd deletes the job's rows with step > resume_step
+ *     T = identity                 {attempt, time, identity:{hash, ...}}       of that attempt; a later one replaces it
  *     T = ended                    {attempt, outcome:"failed"|"stopped", reason, class, time, cpu_seconds, max_rss}   an attempt is over and the job is
  *                                  not: another one follows, or an `end`. "stopped": not the job's fault (detd-job was told to stop). It may
  *                                  come without `attempt` before it, when the ranks did not come so far as `start`

@@ -186,6 +186,22 @@ static int take_tier(struct job *j, const struct message *m, struct err *err)
     return answer_when_durable(j, "tier_ok", step, tier, err);
 }
 
+static int take_identity(struct job *j, const struct message *m, struct err *err)
+{
+    char *text = json_dumps(json_object_get(m->msg, "identity"), JSON_COMPACT);
+    struct line l;
+
+    if (!text)
+        return err_set(err, -ENOMEM, "out of memory");
+    line_begin(&l, j->record, sizeof j->record, "identity");
+    line_int(&l, "attempt", j->attempt);
+    line_real(&l, "time", job_time());
+    line_json(&l, "identity", text);
+    job_append(j, &l, NULL);
+    free(text);
+    return 0;
+}
+
 static int take_event(struct job *j, const struct message *m, struct err *err)
 {
     (void)err;
@@ -224,6 +240,7 @@ static const struct {
     [RECORD_CHECKPOINT] = { ZERO | STARTED, take_checkpoint },
     [RECORD_TIER] = { ZERO, take_tier },
     [RECORD_DATA] = { ZERO, take_record },
+    [RECORD_IDENTITY] = { ZERO | STARTED, take_identity },
     [RECORD_EVENT] = { 0, take_event },
     [RECORD_END] = { 0, take_end },
 };

@@ -2,15 +2,18 @@
 """Jobs under a real detd and a real detd-job, with rank.py as the trainer: each scenario of DESIGN's life of a job, kills included."""
 import concurrent.futures
 import contextlib
+import json
 import os
 import random
+import re
 import shutil
 import signal
+import subprocess
 import sys
 import threading
 import time
 
-from daemon import SEED, Daemon, Refused
+from daemon import BUILD, SEED, Daemon, Refused
 
 
 def runs_to_the_end():
@@ -83,6 +86,19 @@ def supervisor_dies():
         kinds = [e["kind"] for e in d.call("event.query", id=job)["events"]]
         assert kinds.count("supervisor_lost") == 2 and kinds.count("rewound") >= 2, kinds
         d.check_rows(job, 100)
+        identities(d, job, done["attempts"])
+
+
+def identities(d, job, attempts):
+    """Each attempt has what it told last of itself; `show` says what differs from the first."""
+    for a in attempts:
+        assert a["identity"]["versions"] == {"math": "1.%d" % a["attempt"]} and a["identity"]["hash"] == "%032x" % a["attempt"], a
+    stored = d.sql("SELECT attempt, identity FROM attempts WHERE job=? ORDER BY attempt DESC", job)
+    assert [(n, json.loads(text)) for n, text in stored] == [(a["attempt"], a["identity"]) for a in attempts], stored
+    shown = subprocess.run([BUILD + "/detctl", "--socket", d.path, "show", str(job)], check=True, capture_output=True, text=True).stdout
+    told = re.findall(r"^identity +(.*)$", shown, re.M)
+    assert len(told) == len(attempts) and told[-1] == "made up, fp32, worker 0.1.0, " + "0" * 8, shown
+    assert told[0] == "made up, fp32, worker 0.1.0, 00000000; differs from attempt 1: math 1.%d (was 1.1)" % attempts[0]["attempt"], shown
 
 
 def supervisor_dies_too_often():

@@ -140,6 +140,13 @@ def shown_to_users(node, job):
     shown = dict(re.findall(r"^(\w+) +(.*)$", node.ctl("show").stdout, re.M))
     assert (shown["id"], shown["name"], shown["state"], shown["step"]) == ("1", "tiny", "completed", "8/8"), shown
     assert shown["run"] == "2 ranks on cpu, tier rerun" and "phase" not in shown, shown
+    (attempt,) = job["attempts"]
+    told = attempt["identity"]
+    assert re.fullmatch("[0-9a-f]{32}", told["data"]["train"]) and told["data"]["train"] != told["data"]["val"], told
+    assert shown["identity"] == "cpu, fp32, worker %s, %s" % (told["files"]["worker"]["version"], told["hash"][:8]), shown
+    with open(node.folder + "/state/jobs/1/identity.json", encoding="utf-8") as f:
+        kept = json.load(f)
+    assert told == {name: value for name, value in kept.items() if name != "plans"} and kept["plans"] == [], (told, kept)
     assert shown["folder"] == os.path.join(node.folder, "state/jobs/1"), shown
     screen = on_terminal(node, 30, 60, "watch", "1")
     lines = re.sub(r"\033\[[0-9;]*[A-Za-z]", "", screen).split("\r\n")

@@ -126,7 +126,7 @@ static void from_hello_to_the_end(void **state)
     json_decref(expect(&r, "start", "data event"));
     for (int step = 1; step <= STEPS; step++) {
         char publish[64];
-        json_t *msg = expect(&r, "checkpoint", "loss event");
+        json_t *msg = expect(&r, "checkpoint", "identity loss event");
 
         assert_string_equal(text_of(msg, "phase"), "ready");
         assert_int_equal(int_of(msg, "step"), step);

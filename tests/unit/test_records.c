@@ -15,6 +15,7 @@
 #include "daemon/report.h"
 #include "daemon/view.h"
 #include "proto/err.h"
+#include "proto/identity.h"
 
 static int parse(const char *text, struct report **ret, struct err *err)
 {
@@ -60,6 +61,8 @@ static void what_is_wrong_is_named(void **state)
         { "{\"type\":\"loss\",\"split\":\"train\",\"step\":1,\"tier\":\"off\",\"terms\":{\"\":[1,2]}}", "terms" },
         { "{\"type\":\"attempt\",\"attempt\":0,\"resume_step\":0}", "attempt" },
         { "{\"type\":\"attempt\",\"attempt\":1}", "resume_step" },
+        { "{\"type\":\"identity\",\"attempt\":1}", "identity" },
+        { "{\"type\":\"identity\",\"identity\":{}}", "attempt" },
         { "{\"type\":\"end\",\"outcome\":\"exploded\"}", "outcome" },
         { "{\"type\":\"end\"}", "outcome" },
         { "{\"type\":\"ended\",\"outcome\":\"failed\"}", "attempt" },
@@ -102,6 +105,27 @@ static void sizes_are_bounded(void **state)
     free(r);
     free(text);
     json_decref(rec);
+}
+
+static void an_identity(void **state)
+{
+    char large[IDENTITY_MAX_BYTES + 1], *text;
+    struct report *r;
+
+    (void)state;
+    assert_int_equal(parse("{\"type\":\"identity\",\"attempt\":2,\"identity\":{ \"hash\": \"00\" }}", &r, NULL), 0);
+    assert_true(r->type == REPORT_IDENTITY && r->attempt == 2);
+    assert_string_equal(r->json, "{\"hash\":\"00\"}");
+    free(r);
+    for (int over = 0; over < 2; over++) { /* {"a":""} is eight bytes more */
+        memset(large, 'x', sizeof large);
+        large[IDENTITY_MAX_BYTES - 8 + over] = '\0';
+        assert_true(asprintf(&text, "{\"type\":\"identity\",\"attempt\":2,\"identity\":{\"a\":\"%s\"}}", large) > 0);
+        assert_int_equal(parse(text, &r, NULL), 0);
+        assert_int_equal(strlen(r->json), over ? 0 : IDENTITY_MAX_BYTES);
+        free(text);
+        free(r);
+    }
 }
 
 static void a_newer_supervisor_loses_nothing(void **state)
@@ -227,6 +251,7 @@ int main(void)
         cmocka_unit_test(a_loss),
         cmocka_unit_test(what_is_wrong_is_named),
         cmocka_unit_test(sizes_are_bounded),
+        cmocka_unit_test(an_identity),
         cmocka_unit_test(a_newer_supervisor_loses_nothing),
         cmocka_unit_test(the_view_is_json),
         cmocka_unit_test(numbers_come_back),

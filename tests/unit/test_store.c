@@ -338,6 +338,36 @@ static void an_attempt_rewinds(void **state)
     assert_string_equal(sql(f, "SELECT step || tier FROM tiers"), "1rerun");
 }
 
+/* Each attempt has its own; what it tells later replaces what it told first. */
+static void identities_are_kept(void **state)
+{
+    static const char want[] = "\"outcome\":\"\",\"reason\":\"\",\"identity\":null},{\"attempt\":1,",
+                      first[] = "\"outcome\":\"\",\"reason\":\"\",\"identity\":{\"hash\":\"02\",\"versions\":{}}}]";
+    struct fixture *f = *state;
+    struct text t = { 0 };
+    struct job_row row;
+
+    submit(f, "a", 1);
+    store_get_job(f->s, 1, &row, NULL);
+    for (int i = 1; i <= 2; i++) {
+        row.attempt = i;
+        row.last_seq = 3 * i - 2;
+        report(f, 1, row.last_seq, &row,
+               i == 1 ? "{\"type\":\"attempt\",\"attempt\":1,\"resume_step\":0}"
+                      : "{\"type\":\"attempt\",\"attempt\":2,\"resume_step\":0}");
+        if (i == 2)
+            break;
+        report(f, 1, 2, NULL, "{\"type\":\"identity\",\"attempt\":1,\"identity\":{\"hash\":\"01\"}}");
+        report(f, 1, 3, NULL, "{\"type\":\"identity\",\"attempt\":1,\"identity\":{\"hash\":\"02\",\"versions\":{}}}");
+    }
+    wait_all(f);
+    assert_int_equal(store_job_details(f->s, 1, &t, NULL), 0);
+    if (!strstr(t.p, want) || !strstr(t.p, first))
+        fail_msg("%s", t.p);
+    text_free(&t);
+    assert_string_equal(sql(f, "SELECT group_concat(identity, ';') FROM attempts"), "{\"hash\":\"02\",\"versions\":{}};");
+}
+
 static void a_number_told_twice_is_refused_and_noted(void **state)
 {
     struct fixture *f = *state;
@@ -442,10 +472,11 @@ static void refuses_what_it_does_not_know(void **state)
     open_again(f);
 }
 
-/* A database of the first release: its jobs had one rank a GPU, and its GPUs were healthy. */
+/* A database of the first release: its jobs had one rank a GPU, its GPUs were healthy, and its attempts told nothing of themselves. */
 static void an_older_schema_is_brought_up(void **state)
 {
     struct fixture *f = *state;
+    struct text t = { 0 };
     struct job_row row;
     char *statements;
 
@@ -454,6 +485,7 @@ static void an_older_schema_is_brought_up(void **state)
                          "PRAGMA journal_mode=WAL; %s PRAGMA application_id=%d; PRAGMA user_version=1;"
                          "INSERT INTO jobs (name, user, uid, token, spec, state, tier, device, ranks, steps, submitted) "
                          "VALUES ('j', 'u', 1, 't', '{}', 'queued', 'rerun', 'cuda', 2, 9, 5);"
+                         "INSERT INTO attempts (job, attempt, node, resume_step, started) VALUES (1, 1, 'n', 0, 5);"
                          "INSERT INTO gpus VALUES ('GPU-1', 'N', 7, 5)",
                          schema_migration(1), SCHEMA_APPLICATION) > 0);
     make_database(f, statements);
@@ -462,6 +494,9 @@ static void an_older_schema_is_brought_up(void **state)
     assert_int_equal(store_get_job(f->s, 1, &row, NULL), 0);
     assert_true(row.cuda && row.ranks == 2 && row.ranks_per_gpu == 1);
     assert_string_equal(sql(f, "SELECT uuid || quarantine || ecc_errors FROM gpus WHERE quarantined IS NULL"), "GPU-1-1");
+    assert_int_equal(store_job_details(f->s, 1, &t, NULL), 0);
+    assert_non_null(strstr(t.p, "\"reason\":\"\",\"identity\":null}]"));
+    text_free(&t);
 }
 
 static void keep_gpu(void *arg, const struct store_gpu *gpu)
@@ -682,6 +717,7 @@ int main(void)
         TEST(losses_come_out_as_they_went_in),
         TEST(a_curve_is_thinned_by_seeks),
         TEST(an_attempt_rewinds),
+        TEST(identities_are_kept),
         TEST(a_number_told_twice_is_refused_and_noted),
         TEST(not_finite_is_null),
         TEST(events_and_pages),

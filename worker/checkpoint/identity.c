@@ -3,6 +3,7 @@
 #include <dlfcn.h>
 #include <errno.h>
 #include <jansson.h>
+#include <stdbool.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -10,19 +11,22 @@
 #include <unistd.h>
 
 #include "proto/err.h"
+#include "proto/hash.h"
+#include "proto/identity.h"
 #include "proto/version.h"
 #include "worker/core/device.h"
 #include "worker/core/file.h"
-#include "proto/hash.h"
 #include "worker/data/image.h"
 #include "worker/ops/families.h"
 #include "worker/report/report.h"
 
 enum { PATH_BYTES = 4096 + 32, SAID_BYTES = 2000 };
+enum { NAME_MAX_BYTES = 63, VALUE_MAX = 100, ENVIRONMENT_MAX = 900 }; /* of the environment, bytes */
 
 struct identity {
     struct identity_options opt;
-    json_t *root; /* without the algorithms */
+    json_t *root;  /* without the choices and the hash */
+    char told[33]; /* hash of what was reported last */
 };
 
 static void path_of(const struct identity *id, char ret[PATH_BYTES])
@@ -70,6 +74,84 @@ static json_t *files_json(const struct identity *id)
     return files;
 }
 
+/* ---- environment ---- */
+
+static bool is_read(const char *name, size_t len)
+{
+    static const char *const groups[] = { "CUBLAS_", "CUBLASLT_", "CUDNN_", "NCCL_", "CUDA_", "NVIDIA_TF32_OVERRIDE=" };
+    static const char *const places[] = {
+        "CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER", "CUDA_DEVICE_MAX_CONNECTIONS", "CUDA_HOME", "CUDA_PATH",
+        "CUDA_CACHE_PATH",      "NCCL_SOCKET_IFNAME"
+    }; /* where things are and how many at once: decide no bits */
+
+    for (size_t i = 0; i < sizeof places / sizeof *places; i++)
+        if (strlen(places[i]) == len && strncmp(name, places[i], len) == 0)
+            return false;
+    for (size_t i = 0; i < sizeof groups / sizeof *groups; i++)
+        if (strncmp(name, groups[i], strlen(groups[i])) == 0)
+            return true;
+    return false;
+}
+
+static bool is_plain(const char *text)
+{
+    size_t n = strlen(text);
+
+    for (size_t i = 0; i < n; i++)
+        if (text[i] < ' ' || text[i] > '~')
+            return false;
+    return n <= VALUE_MAX;
+}
+
+static struct hash128 text_hash(const char *text)
+{
+    return hash_bytes(text, strlen(text), hash_name("text"));
+}
+
+/* Variables that the GPU's libraries read. Long values are told by their hash, and what has no room by one hash of all that: an identity is small. */
+static json_t *environment_json(char **env)
+{
+    json_t *out = json_object();
+    struct hash128 rest = { { 0, 0 } }, one;
+    size_t bytes = 0, more = 0;
+    char hex[33], name[NAME_MAX_BYTES + 1];
+
+    for (; env && *env; env++) {
+        size_t len = strcspn(*env, "=");
+        const char *value = *env + len + ((*env)[len] == '=');
+
+        if (!is_read(*env, len))
+            continue;
+        hash_hex(text_hash(value), hex);
+        value = is_plain(value) ? value : hex;
+        snprintf(name, sizeof name, "%.*s", (int)(len > NAME_MAX_BYTES ? NAME_MAX_BYTES : len), *env);
+        if (len <= NAME_MAX_BYTES && is_plain(name) && bytes + len + 2 * strlen(value) <= ENVIRONMENT_MAX) {
+            json_object_set_new(out, name, json_string(value));
+            bytes += len + 2 * strlen(value) + 6; /* a byte may need an escape */
+            continue;
+        }
+        one = text_hash(*env);
+        rest.lane[0] += one.lane[0]; /* in whatever order they stand */
+        rest.lane[1] += one.lane[1];
+        more++;
+    }
+    hash_hex(rest, hex);
+    if (more > 0)
+        json_object_set_new(out, "others", json_string(hex));
+    return out;
+}
+
+static json_t *data_json(const struct identity *id)
+{
+    char train[33], val[33];
+
+    hash_hex(id->opt.train, train);
+    if (!id->opt.val)
+        return json_pack("{s:s}", "train", train);
+    hash_hex(*id->opt.val, val);
+    return json_pack("{s:s, s:s}", "train", train, "val", val);
+}
+
 /* NULL: out of memory. */
 static json_t *describe(const struct identity *id)
 {
@@ -78,12 +160,15 @@ static json_t *describe(const struct identity *id)
     json_t *root = json_object(), *versions = json_object();
 
     dev->ops->info(dev, &info);
+    json_object_set_new(root, "spec", json_string(id->opt.spec));
+    json_object_set_new(root, "data", data_json(id));
     json_object_set_new(root, "device", json_string(dev->host_memory ? "cpu" : info.name));
     json_object_set_new(root, "precision", json_string(id->opt.precision));
     json_object_set_new(root, "files", files_json(id));
     for (int i = 0; i < info.nversions && !dev->host_memory; i++)
         json_object_set_new(versions, info.version[i].name, json_string(info.version[i].value));
-    if (json_object_set_new(root, "versions", versions) < 0) {
+    json_object_set_new(root, "versions", versions);
+    if (json_object_set_new(root, "environment", dev->host_memory ? json_object() : environment_json(environ)) < 0) {
         json_decref(root);
         return NULL;
     }
@@ -112,83 +197,6 @@ void identity_close(struct identity *id)
         return;
     json_decref(id->root);
     free(id);
-}
-
-static const char *text_of(const json_t *object, const char *key)
-{
-    const char *text = json_string_value(json_object_get(object, key));
-
-    return text ? text : "none";
-}
-
-/* Adds ", cudnn 9.19.0 (was 9.18.0)" where a value is another one; `of` stands before the key. */
-static void compare(const json_t *old, const json_t *new, const char *of, const char *key, char *said)
-{
-    const char *was = text_of(old, key), *is = text_of(new, key);
-    size_t at = strlen(said);
-
-    if (strcmp(was, is) != 0)
-        snprintf(said + at, SAID_BYTES - at, "%s%s%s%s %s (was %s)", at ? ", " : "", of, *of ? " " : "", key, is, was);
-}
-
-/* Of files that both know: an older version kept none. */
-static void compare_files(const json_t *old, const json_t *new, char *said)
-{
-    static const char *const keys[] = { "version", "hash" };
-    const char *name;
-    json_t *is, *was;
-
-    json_object_foreach ((json_t *)new, name, is) {
-        was = json_object_get(old, name);
-        for (size_t k = 0; k < sizeof keys / sizeof *keys; k++)
-            if (json_object_get(was, keys[k]) && json_object_get(is, keys[k]))
-                compare(was, is, name, keys[k], said);
-    }
-}
-
-static int write_new(const struct identity *id, json_t *root, struct err *err)
-{
-    char path[PATH_BYTES], hex[33], *text = json_dumps(root, JSON_COMPACT | JSON_SORT_KEYS);
-    struct file_out *out = NULL;
-    int rc;
-
-    if (!text)
-        return err_set(err, ERR_DEVICE, "out of memory: identity.json");
-    hash_hex(hash_bytes(text, strlen(text), hash_name("identity")), hex);
-    free(text);
-    json_object_set_new(root, "hash", json_string(hex));
-    text = json_dumps(root, JSON_INDENT(1) | JSON_SORT_KEYS);
-    path_of(id, path);
-    rc = text ? file_out_open(path, &out, err) : err_set(err, ERR_DEVICE, "out of memory: identity.json");
-    if (rc >= 0) {
-        file_out_printf(out, err, "%s\n", text);
-        rc = file_out_commit(out, err);
-    }
-    free(text);
-    return rc;
-}
-
-int identity_check(const struct identity *id, int64_t step, struct err *err)
-{
-    char said[SAID_BYTES] = "";
-    json_t *old = step > 0 ? read_old(id) : NULL, *versions, *value;
-    const char *name;
-    int rc = 0;
-
-    if (!old)
-        return 0;
-    compare(old, id->root, "", "device", said);
-    compare(old, id->root, "", "precision", said);
-    compare_files(json_object_get(old, "files"), json_object_get(id->root, "files"), said);
-    versions = json_object_get(id->root, "versions");
-    json_object_foreach (versions, name, value) {
-        compare(json_object_get(old, "versions"), versions, "", name, said);
-    }
-    if (said[0])
-        rc = report_event(id->opt.report, err, "warning", "identity", "from step %lld on the bits may be others than before: %s",
-                          (long long)step + 1, said);
-    json_decref(old);
-    return rc;
 }
 
 /* ---- plans: lines "KEY: CHOICE", or "KEY: CHOICE; REMARK" on how it came about ---- */
@@ -248,29 +256,131 @@ static json_t *split_lines(char *text)
     return list;
 }
 
-int identity_save(const struct identity *id, struct err *err)
+/* Of the choices alone, in whatever order they were made. */
+static void add_plans(json_t *root, const json_t *plans)
 {
-    json_t *old = read_old(id), *new = json_copy(id->root), *plans = NULL;
+    struct hash128 sum = { { 0, 0 } };
+    json_t *line;
+    char hex[33];
+    size_t i;
+
+    json_array_foreach (plans, i, line) {
+        const char *text = json_string_value(line);
+
+        if (text)
+            hash_add(sum.lane, text, choice_length(text), hash_name("plan"), 0);
+    }
+    hash_hex(sum, hex);
+    json_object_set_new(root, "plan_count", json_integer((json_int_t)json_array_size(plans)));
+    json_object_set_new(root, "plan_hash", json_string(hex));
+}
+
+/* ---- the whole ---- */
+
+/* With these choices; NULL: out of memory. */
+static json_t *whole(const struct identity *id, const json_t *plans)
+{
+    json_t *root = json_copy(id->root);
+    char *text, hex[33];
+
+    add_plans(root, plans);
+    text = json_dumps(root, JSON_COMPACT | JSON_SORT_KEYS);
+    if (text) {
+        hash_hex(hash_bytes(text, strlen(text), hash_name("identity")), hex);
+        json_object_set_new(root, "hash", json_string(hex));
+        free(text);
+        return root;
+    }
+    json_decref(root);
+    return NULL;
+}
+
+/* Once for each hash. */
+static int tell(struct identity *id, const json_t *whole, struct err *err)
+{
+    const char *hash = json_string_value(json_object_get(whole, "hash"));
+    char *text = json_dumps(whole, JSON_COMPACT);
+    int rc = 0;
+
+    if (!text || !hash) {
+        rc = err_set(err, ERR_DEVICE, "out of memory: identity");
+    } else if (strcmp(id->told, hash) != 0) {
+        rc = report_identity(id->opt.report, text, err);
+        snprintf(id->told, sizeof id->told, "%s", hash);
+    }
+    free(text);
+    return rc;
+}
+
+/* The choices are kept beside it. */
+static int write_new(const struct identity *id, const json_t *whole, const json_t *plans, struct err *err)
+{
+    json_t *root = json_copy((json_t *)whole);
+    char path[PATH_BYTES], *text;
+    struct file_out *out = NULL;
+    int rc;
+
+    json_object_set(root, "plans", (json_t *)plans);
+    text = root ? json_dumps(root, JSON_INDENT(1) | JSON_SORT_KEYS) : NULL;
+    path_of(id, path);
+    rc = text ? file_out_open(path, &out, err) : err_set(err, ERR_DEVICE, "out of memory: identity.json");
+    if (rc >= 0 && text) {
+        file_out_printf(out, err, "%s\n", text);
+        rc = file_out_commit(out, err);
+    }
+    free(text);
+    json_decref(root);
+    return rc;
+}
+
+int identity_begin(struct identity *id, int64_t step, struct err *err)
+{
+    json_t *old = step > 0 ? read_old(id) : NULL, *now = whole(id, json_object_get(old, "plans"));
+    char said[SAID_BYTES] = "";
+    int rc = now ? tell(id, now, err) : err_set(err, ERR_DEVICE, "out of memory: identity");
+
+    if (rc >= 0 && old && identity_compare(old, now, said, sizeof said) > 0)
+        rc = report_event(id->opt.report, err, "warning", "identity", "from step %lld on the bits may be others than before: %s",
+                          (long long)step + 1, said);
+    json_decref(old);
+    json_decref(now);
+    return rc;
+}
+
+/* The choices of this attempt and, of earlier ones, those that it has not met. */
+static int all_plans(const struct identity *id, json_t **ret_plans, struct err *err)
+{
     const struct plan_ops *plan = id->opt.dev->on->plan;
+    json_t *old = read_old(id);
     const char *first = NULL;
     char *text = NULL;
-    struct err why;
-    int rc = new ? 0 : err_set(err, ERR_DEVICE, "out of memory: identity.json"), changed;
+    int rc = plan ? plan->text(id->opt.dev, &text, err) : 0, changed;
 
-    if (rc >= 0 && plan)
-        rc = plan->text(id->opt.dev, &text, err);
-    if (rc >= 0 && text) {
-        plans = split_lines(text);
-        changed = keep_others(plans, json_object_get(old, "plans"), &first);
+    if (rc >= 0) {
+        *ret_plans = text ? split_lines(text) : json_array();
+        changed = keep_others(*ret_plans, json_object_get(old, "plans"), &first);
         if (changed > 0)
             rc = report_event(id->opt.report, err, "warning", "identity",
                               "%d convolutions are computed by other algorithms than before, as %.100s", changed, first);
-        json_object_set_new(new, "plans", plans);
     }
-    if (rc >= 0 && write_new(id, new, &why) < 0) /* what only serves to warn does not end a training */
-        rc = report_event(id->opt.report, err, "warning", "identity", "not kept: %s", why.msg);
     free(text);
     json_decref(old);
-    json_decref(new);
+    return rc;
+}
+
+int identity_save(struct identity *id, struct err *err)
+{
+    json_t *plans = NULL, *now = NULL;
+    struct err why;
+    int rc = all_plans(id, &plans, err);
+
+    if (rc >= 0) {
+        now = whole(id, plans);
+        rc = now ? tell(id, now, err) : err_set(err, ERR_DEVICE, "out of memory: identity");
+    }
+    if (rc >= 0 && write_new(id, now, plans, &why) < 0) /* what only serves to warn does not end a training */
+        rc = report_event(id->opt.report, err, "warning", "identity", "not kept: %s", why.msg);
+    json_decref(plans);
+    json_decref(now);
     return rc;
 }

@@ -294,6 +294,12 @@ int report_start(struct report *r, int64_t resume_step, const char *checkpoint, 
     return finish(r, err);
 }
 
+int report_identity(struct report *r, const char *json, struct err *err)
+{
+    line_json(begin(r, "identity"), "identity", json);
+    return finish(r, err);
+}
+
 static void put_nonfinite(struct line *l, int n, const struct report_term *terms)
 {
     bool any = false;

@@ -50,6 +50,8 @@ int report_wait_go(struct report *r, struct report_go *ret, struct err *err);
 
 /* ---- rank 0 only ---- */
 int report_start(struct report *r, int64_t resume_step, const char *checkpoint, struct err *err); /* checkpoint NULL: from scratch */
+/* json: the object of proto/identity.h, at most IDENTITY_MAX_BYTES, without line breaks. After `start`. */
+int report_identity(struct report *r, const char *json, struct err *err);
 
 struct report_term {
     const char *name;

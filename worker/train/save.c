@@ -107,5 +107,5 @@ int keeper_resume(struct keeper *k, struct state *state, struct err *err)
         return rc;
     k->saved_step = step > 0 ? step : -1;
     progress_step(k->machine->progress, (uint64_t)step);
-    return k->identity ? identity_check(k->identity, step, err) : 0;
+    return k->identity ? identity_begin(k->identity, step, err) : 0;
 }

@@ -9,6 +9,7 @@
 #include "proto/err.h"
 #include "proto/jobspec.h"
 #include "worker/checkpoint/identity.h"
+#include "worker/checkpoint/owner.h"
 #include "worker/checkpoint/state.h"
 #include "worker/comm/comm.h"
 #include "worker/comm/gather.h"
@@ -126,9 +127,20 @@ static void join_rest(struct trainer *t)
 
 static int open_identity(struct trainer *t, struct err *err)
 {
-    const struct identity_options o = { t->opt.job_dir, t->spec->run_precision, t->machine.dev, t->machine.report };
+    struct identity_options o = { .job_dir = t->opt.job_dir,
+                                  .precision = t->spec->run_precision,
+                                  .train = t->train.hash,
+                                  .val = t->val.set ? &t->val.hash : NULL,
+                                  .dev = t->machine.dev,
+                                  .report = t->machine.report };
+    struct ckpt_identity owner;
+    int rc;
 
-    return t->opt.rank == 0 ? identity_open(&o, &t->identity, err) : 0;
+    if (t->opt.rank != 0)
+        return 0;
+    rc = owner_identity(t->spec, "", &owner, err);
+    o.spec = owner.spec;
+    return rc < 0 ? rc : identity_open(&o, &t->identity, err);
 }
 
 /* Everything up to the state that the job starts from, the checkpoint loaded. On failure close_all() frees what there is. */

@@ -1,0 +1,3 @@
+-- What the bits of an attempt depend on.
+
+ALTER TABLE attempts ADD COLUMN identity JSON TEXT NOT NULL DEFAULT ''; -- an object: program, device, libraries, data; '': not told

@@ -1,5 +1,6 @@
 // cuda/optim.cu - parameter updates: all parameters of a step in one launch, blocks of 4096 numbers of one parameter each. Where
-// convolutions read a bf16 copy of a weight, it is written beside the weight. The norm of the gradient stays on the device.
+// convolutions read a bf16 copy of a weight, it is written beside the weight; where hashes of the new weights are wanted, they are made of what is in
+// registers. The norm of the gradient stays on the device.
 #include "cuda/cuda.h"
 
 #include <assert.h>
@@ -8,16 +9,18 @@
 #include <string.h>
 
 #include "cuda/derived.h"
-#include "cuda/vec.h"
+#include "cuda/hash.h"
+#include "cuda/items.h"
 #include "worker/kernels/optim.h"
 
-enum { THREADS = 256, PER_THREAD = 16, BLOCK_NUMBERS = THREADS * PER_THREAD };
+enum { THREADS = HASH_THREADS, BLOCK_NUMBERS = HASH_NUMBERS };
 
 struct step_item {
     float *w, *state[OPTIM_STATES];
     const float *g;
-    float *ema; /* NULL: none */
-    bf16 *copy; /* NULL: none, or stale */
+    float *ema;             /* NULL: none */
+    bf16 *copy;             /* NULL: none, or stale */
+    struct hash128 *hashes; /* NULL: not wanted */
     size_t count;
     unsigned first; /* block */
     bool wide;      /* all may be read and written four at a time */
@@ -53,26 +56,10 @@ struct adamw_how {
     }
 };
 
-/* The item of a block: the last that starts at or before it. Items without numbers have no block. */
-DEVICE_FN const struct step_item *item_of_block(const struct step_item *items, int n)
+/* W numbers from index i on; w: the new weights. */
+template <int W, class HOW> DEVICE_FN void step_numbers(float (&w)[W], const struct step_item *t, const HOW &how, float factor, size_t i)
 {
-    int lo = 0, hi = n;
-
-    while (hi - lo > 1) {
-        int mid = (lo + hi) / 2;
-
-        if (items[mid].first <= blockIdx.x)
-            lo = mid;
-        else
-            hi = mid;
-    }
-    return &items[lo];
-}
-
-/* W numbers from index i on. */
-template <int W, class HOW> DEVICE_FN void step_numbers(const struct step_item *t, const HOW &how, float factor, size_t i)
-{
-    float w[W], s[HOW::STATES][W], g[W], ema[W];
+    float s[HOW::STATES][W], g[W], ema[W];
     pack<float, W> pw = vec_load<W>((const float *)t->w + i), ps[HOW::STATES], pg = vec_load<W>(t->g + i);
 
 #pragma unroll
@@ -104,27 +91,57 @@ template <int W, class HOW> DEVICE_FN void step_numbers(const struct step_item *
         vec_store(t->copy + i, w);
 }
 
-template <class HOW>
+/* The same of fours that were not written as fours, read again. */
+DEVICE_FN void hash_rest(uint64_t (&sums)[HASH_SUMS], const struct step_item *t, size_t first, size_t from, size_t end)
+{
+#pragma unroll
+    for (int r = 0; r < HASH_AT_ONCE; r++) {
+        size_t i = first + ((size_t)r * THREADS + threadIdx.x) * 4;
+        float v[4];
+
+        if (i < from)
+            continue;
+#pragma unroll
+        for (size_t k = 0; k < 4; k++)
+            v[k] = i + k < end ? t->w[i + k] : 0.0f;
+        hash_four(sums, r, v);
+    }
+}
+
+template <class HOW, bool HASH>
 static __global__ void __launch_bounds__(THREADS)
     step_blocks_kernel(const struct step_item *items, int n, const HOW how, const struct clip *clip)
 {
-    const struct step_item *found = item_of_block(items, n);
-    struct step_item t = *found;
+    SHARED(uint64_t, shared, HASH_SUMS * HASH_WARPS);
+    struct step_item t = *item_of_block(items, n);
     struct clip c = *clip;
     size_t first = (size_t)(blockIdx.x - t.first) * BLOCK_NUMBERS, end = t.count - first < BLOCK_NUMBERS ? t.count : first + BLOCK_NUMBERS;
     size_t wide_end = t.wide ? end / 4 * 4 : first;
+    uint64_t sums[HASH_SUMS];
 
     if (c.skip)
         return;
 #pragma unroll
-    for (int r = 0; r < PER_THREAD / 4; r++) {
+    for (int r = 0; r < HASH_AT_ONCE; r++) {
         size_t i = first + ((size_t)r * THREADS + threadIdx.x) * 4;
+        float w[4];
 
-        if (i < wide_end)
-            step_numbers<4>(&t, how, c.factor, i);
+        if (i >= wide_end)
+            continue;
+        step_numbers<4>(w, &t, how, c.factor, i);
+        if (HASH)
+            hash_four(sums, r, w);
     }
-    for (size_t i = wide_end + threadIdx.x; i < end; i += THREADS)
-        step_numbers<1>(&t, how, c.factor, i);
+    for (size_t i = wide_end + threadIdx.x; i < end; i += THREADS) {
+        float w[1];
+
+        step_numbers<1>(w, &t, how, c.factor, i);
+    }
+    if (!HASH || !t.hashes)
+        return;
+    __syncthreads();
+    hash_rest(sums, &t, first, wide_end, end);
+    hash_store(t.hashes + first / HASH_BLOCK, (unsigned)((end - first + HASH_BLOCK - 1) / HASH_BLOCK * HASH_LANES), sums, shared);
 }
 
 static bool all_aligned(const struct step_item *t)
@@ -149,6 +166,7 @@ static unsigned fill_items(struct step_item *to, const struct optim_item *items,
         to[i].g = items[i].grad;
         to[i].ema = items[i].ema;
         to[i].copy = derived_fresh(p) ? (bf16 *)cuda_derived(p)->bf16 : NULL;
+        to[i].hashes = items[i].hashes;
         to[i].count = p->count;
         to[i].first = blocks;
         to[i].wide = all_aligned(&to[i]);
@@ -173,6 +191,26 @@ static void bump_versions(const struct optim_item *items, int nitems)
     }
 }
 
+static bool any_hashes(const struct optim_item *items, int nitems)
+{
+    for (int i = 0; i < nitems; i++)
+        if (items[i].hashes)
+            return true;
+    return false;
+}
+
+template <class HOW>
+static void launch_step(struct device *dev, unsigned blocks, const struct step_item *table, const struct optim_item *items, int nitems,
+                        const HOW &how, const struct clip *clip)
+{
+    cudaStream_t stream = cuda_device(dev)->stream;
+
+    if (any_hashes(items, nitems))
+        CUDA_LAUNCH((step_blocks_kernel<HOW, true>), blocks, THREADS, stream, table, nitems, how, clip);
+    else
+        CUDA_LAUNCH((step_blocks_kernel<HOW, false>), blocks, THREADS, stream, table, nitems, how, clip);
+}
+
 template <class HOW>
 static int run(struct device *dev, const struct optim_item *items, int nitems, const HOW &how, const struct clip *clip, const char *what,
                struct err *err)
@@ -189,7 +227,7 @@ static int run(struct device *dev, const struct optim_item *items, int nitems, c
         table = (const struct step_item *)cuda_table(dev, host, (size_t)nitems * sizeof(*host), err);
         rc = table ? 0 : err->code;
         if (table)
-            CUDA_LAUNCH(step_blocks_kernel<HOW>, blocks, THREADS, cuda_device(dev)->stream, table, nitems, how, clip);
+            launch_step(dev, blocks, table, items, nitems, how, clip);
     }
     if (rc == 0)
         rc = cuda_check(cudaPeekAtLastError(), what, err);

@@ -1,4 +1,4 @@
-// cuda/reduce.cu - sums over flat arrays with a fixed shape, and the evidence hash. Memory-bound: four numbers a load where addresses
+// cuda/reduce.cu - sums over flat arrays with a fixed shape, and evidence hashes. Memory-bound: four numbers a load where addresses
 // allow.
 #include "cuda/cuda.h"
 
@@ -7,7 +7,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "proto/hash_mix.h"
+#include "cuda/hash.h"
+#include "cuda/items.h"
 #include "worker/kernels/reduce.h"
 
 enum {
@@ -201,143 +202,170 @@ enum {
     SQUARES_AHEAD = 32     /* loads of a thread that are on their way together */
 };
 
+static_assert((int)SUM_BLOCK == (int)HASH_BLOCK, "a block is squared and hashed in one pass");
+
+/* Numbers 16 i + lane of a block from row i = `row` on: a word has its halves in two neighbouring threads, of which the even one adds to the hash's lane
+ * 0 and the odd one to lane 1. */
+DEVICE_FN uint64_t hash_rows(const float (&v)[SQUARES_AHEAD], unsigned row)
+{
+    unsigned odd = threadIdx.x % 2;
+    const uint64_t *key = HASH_KEY + row * (SUM_LANES / 2) + threadIdx.x % SUM_LANES / 2 + odd;
+    uint64_t sum = 0;
+
+#pragma unroll
+    for (unsigned i = 0; i < SQUARES_AHEAD; i++) {
+        float other = __shfl_xor_sync(0xFFFFFFFFu, v[i], 1);
+
+        sum += hash_product(odd ? hash_word_of(other, v[i]) : hash_word_of(v[i], other), key[i * (SUM_LANES / 2)]);
+    }
+    return sum;
+}
+
 /* 16 threads own the lanes of a block of 1024 numbers; see sum_squares_block(). The loads stand behind a test of their own, or the compiler
- * would move each down to where it is used. */
-static __global__ void __launch_bounds__(SQUARES_THREADS) squares_kernel(double *blocks, const float *g, size_t count)
+ * would move each down to where it is used. Where hashes are wanted, all threads of a warp go through all rows: they need each other. */
+template <bool HASH>
+static __global__ void __launch_bounds__(SQUARES_THREADS)
+    squares_kernel(double *blocks, struct hash128 *hashes, const float *g, size_t count)
 {
     size_t block = ((size_t)blockIdx.x * SQUARES_THREADS + threadIdx.x) / SUM_LANES, first = block * SUM_BLOCK;
-    unsigned lane = threadIdx.x % SUM_LANES, left = 0;
+    unsigned lane = threadIdx.x % SUM_LANES, rows = 0;
     double sum = 0.0;
+    uint64_t hash = 0;
 
     if (first < count)
-        left = ((count - first < SUM_BLOCK ? (unsigned)(count - first) : SUM_BLOCK) + SUM_LANES - 1 - lane) / SUM_LANES;
+        rows = ((count - first < SUM_BLOCK ? (unsigned)(count - first) : SUM_BLOCK) + SUM_LANES - 1 - lane) / SUM_LANES;
     g += first + lane;
-    for (unsigned n; left > 0; left -= n, g += SQUARES_AHEAD * SUM_LANES) {
+    for (unsigned row = 0; row < (HASH ? SUM_BLOCK / SUM_LANES : rows); row += SQUARES_AHEAD, g += SQUARES_AHEAD * SUM_LANES) {
         float v[SQUARES_AHEAD];
 
-        n = left < SQUARES_AHEAD ? left : SQUARES_AHEAD;
 #pragma unroll
         for (unsigned i = 0; i < SQUARES_AHEAD; i++)
-            if (i < n)
-                v[i] = g[i * SUM_LANES];
+            v[i] = row + i < rows ? g[i * SUM_LANES] : 0.0f;
 #pragma unroll
         for (unsigned i = 0; i < SQUARES_AHEAD; i++) {
-            if (i >= n)
+            if (row + i >= rows)
                 break;
             sum += (double)v[i] * (double)v[i];
         }
+        if (HASH)
+            hash += hash_rows(v, row);
     }
     for (int step = 1; step < SUM_LANES; step *= 2)
         sum += __shfl_down_sync(0xFFFFFFFFu, sum, (unsigned)step, SUM_LANES);
+    for (int step = HASH_LANES; HASH && step < SUM_LANES; step *= 2)
+        hash += __shfl_down_sync(0xFFFFFFFFu, (unsigned long long)hash, (unsigned)step, SUM_LANES);
     if (lane == 0 && first < count)
         blocks[block] = sum;
+    if (HASH && lane < HASH_LANES && first < count)
+        hashes[block].lane[lane] = hash;
 }
 
-int cuda_reduce_sum_squares(struct device *dev, double *blocks, const float *g, size_t count, struct err *err)
+int cuda_reduce_sum_squares(struct device *dev, double *blocks, struct hash128 *hashes, const float *g, size_t count, struct err *err)
 {
-    size_t nblocks = (count + SUM_BLOCK - 1) / SUM_BLOCK;
+    unsigned grid = cuda_blocks((count + SUM_BLOCK - 1) / SUM_BLOCK, SQUARES_THREADS / SUM_LANES);
+    cudaStream_t stream = cuda_device(dev)->stream;
 
     if (count == 0)
         return 0;
-    CUDA_LAUNCH(squares_kernel, cuda_blocks(nblocks, SQUARES_THREADS / SUM_LANES), SQUARES_THREADS, cuda_device(dev)->stream, blocks, g,
-                count);
+    if (hashes)
+        CUDA_LAUNCH(squares_kernel<true>, grid, SQUARES_THREADS, stream, blocks, hashes, g, count);
+    else
+        CUDA_LAUNCH(squares_kernel<false>, grid, SQUARES_THREADS, stream, blocks, hashes, g, count);
     return cuda_check(cudaPeekAtLastError(), "sum_squares", err);
 }
 
-/* ---- evidence hash ---- */
+/* ---- hashes ---- */
 
-enum { WORDS_PER_THREAD = 16, WARPS = THREADS / 32 };
+struct blocks_item {
+    struct hash_item of;
+    unsigned first; /* block of threads */
+    bool wide;      /* may be read four at a time */
+};
 
-/* Words of 8 bytes, little-endian; `have` of them are there, the others count as zero. T: the widest type the address is aligned to. */
-template <class T> static __device__ uint64_t read_word(const unsigned char *p, size_t have)
+static __global__ void __launch_bounds__(HASH_THREADS) hash_blocks_kernel(const struct blocks_item *items, int n)
 {
-    uint64_t word = 0;
+    SHARED(uint64_t, shared, HASH_SUMS * HASH_WARPS);
+    struct blocks_item t = *item_of_block(items, n);
+    size_t first = (size_t)(blockIdx.x - t.first) * HASH_NUMBERS, rest = t.of.count - first,
+           here = rest < HASH_NUMBERS ? rest : HASH_NUMBERS;
+    const float *data = t.of.data + first;
+    uint64_t sums[HASH_SUMS];
 
-    if (have >= 8)
-        for (int i = 0; i < (int)(8 / sizeof(T)); i++)
-            word |= (uint64_t)((const T *)p)[i] << (8 * sizeof(T) * (size_t)i % 64);
-    else
-        for (size_t i = 0; i < have; i++)
-            word |= (uint64_t)p[i] << (8 * i);
-    return word;
-}
+#pragma unroll
+    for (int r = 0; r < HASH_AT_ONCE; r++) {
+        size_t i = ((size_t)r * HASH_THREADS + threadIdx.x) * 4;
+        float v[4];
 
-static __device__ uint64_t add_over_warp(uint64_t s)
-{
-    for (unsigned step = 16; step > 0; step /= 2)
-        s += __shfl_down_sync(0xFFFFFFFFu, (unsigned long long)s, step);
-    return s;
-}
-
-/* Integer sums need no order. */
-template <class T>
-static __global__ void __launch_bounds__(THREADS)
-    hash_words_kernel(unsigned long long *out, const unsigned char *data, size_t bytes, uint64_t kappa, uint64_t first_word)
-{
-    SHARED(unsigned long long, part, 2 * WARPS);
-    size_t first = (size_t)blockIdx.x * THREADS * WORDS_PER_THREAD + threadIdx.x, words = (bytes + 7) / 8;
-    int warp = (int)threadIdx.x / 32;
-    uint64_t s0 = 0, s1 = 0;
-
-    for (int i = 0; i < WORDS_PER_THREAD; i++) {
-        size_t j = first + (size_t)i * THREADS;
-
-        if (j < words) {
-            uint64_t w = read_word<T>(data + 8 * j, bytes - 8 * j);
-
-            s0 += hash_word(w, kappa, first_word + j, HASH_MUL_0);
-            s1 += hash_word(w, kappa, first_word + j, HASH_MUL_1);
-        }
+        if (t.wide && i + 4 <= here)
+            vec_unpack(v, vec_load<4>(data + i));
+        else
+#pragma unroll
+            for (size_t k = 0; k < 4; k++)
+                v[k] = i + k < here ? data[i + k] : 0.0f;
+        hash_four(sums, r, v);
     }
-    s0 = add_over_warp(s0);
-    s1 = add_over_warp(s1);
-    if (threadIdx.x % 32 == 0) {
-        part[warp] = s0;
-        part[WARPS + warp] = s1;
-    }
-    __syncthreads();
-    if (threadIdx.x < 2) {
-        unsigned long long sum = 0;
-
-        for (int i = 0; i < WARPS; i++)
-            sum += part[(int)threadIdx.x * WARPS + i];
-        atomicAdd(out + threadIdx.x, sum);
-    }
+    hash_store(t.of.blocks + first / HASH_BLOCK, (unsigned)((here + HASH_BLOCK - 1) / HASH_BLOCK * HASH_LANES), sums, shared);
 }
 
-static void launch_hash(struct device *dev, unsigned long long *out, const unsigned char *data, size_t bytes, uint64_t kappa,
-                        uint64_t first_word)
+/* Returns the number of blocks of threads. */
+static unsigned fill_items(struct blocks_item *to, const struct hash_item *items, int nitems)
 {
-    unsigned blocks = cuda_blocks((bytes + 7) / 8, THREADS * WORDS_PER_THREAD);
-    cudaStream_t stream = cuda_device(dev)->stream;
+    unsigned blocks = 0;
 
-    if (is_aligned(data, 8))
-        CUDA_LAUNCH(hash_words_kernel<uint64_t>, blocks, THREADS, stream, out, data, bytes, kappa, first_word);
-    else if (is_aligned(data, 4))
-        CUDA_LAUNCH(hash_words_kernel<uint32_t>, blocks, THREADS, stream, out, data, bytes, kappa, first_word);
-    else
-        CUDA_LAUNCH(hash_words_kernel<unsigned char>, blocks, THREADS, stream, out, data, bytes, kappa, first_word);
+    for (int i = 0; i < nitems; i++) {
+        to[i].of = items[i];
+        to[i].first = blocks;
+        to[i].wide = is_aligned(items[i].data, sizeof(float4));
+        blocks += (unsigned)((items[i].count + HASH_NUMBERS - 1) / HASH_NUMBERS);
+    }
+    return blocks;
 }
 
-int cuda_reduce_hash(struct device *dev, uint64_t out[2], const void *data, size_t bytes, uint64_t kappa, uint64_t first_word,
-                     struct err *err)
+int cuda_reduce_hash_blocks(struct device *dev, const struct hash_item *items, int nitems, struct err *err)
 {
-    unsigned long long host[2], *sums;
-    int rc;
+    struct blocks_item *host = (struct blocks_item *)calloc((size_t)nitems + 1, sizeof(*host));
+    const struct blocks_item *table;
+    unsigned blocks;
+    int rc = 0;
 
-    if (bytes == 0)
+    if (!host)
+        return err_set(err, -ENOMEM, "hash_blocks: out of memory for %d tensors", nitems);
+    blocks = fill_items(host, items, nitems);
+    if (blocks > 0) {
+        table = (const struct blocks_item *)cuda_table(dev, host, (size_t)nitems * sizeof(*host), err);
+        rc = table ? 0 : err->code;
+        if (table)
+            CUDA_LAUNCH(hash_blocks_kernel, blocks, HASH_THREADS, cuda_device(dev)->stream, table, nitems);
+    }
+    free(host);
+    return rc < 0 ? rc : cuda_check(cudaPeekAtLastError(), "hash_blocks", err);
+}
+
+/* A block of threads a piece. */
+static __global__ void __launch_bounds__(HASH_THREADS) hash_tensors_kernel(struct hash128 *ret, const struct hash_piece *pieces)
+{
+    SHARED(uint64_t, shared, HASH_LANES * HASH_WARPS);
+    struct hash_piece p = pieces[blockIdx.x];
+    uint64_t sums[HASH_LANES] = { 0, 0 };
+
+    for (int i = (int)threadIdx.x; i < p.nblocks; i += HASH_THREADS) {
+        uint64_t b = (uint64_t)p.first + (uint64_t)i;
+
+        sums[0] += hash_word(p.blocks[i].lane[0], p.kappa, b, HASH_MUL_0);
+        sums[1] += hash_word(p.blocks[i].lane[1], p.kappa, b, HASH_MUL_1);
+    }
+    hash_store(ret + blockIdx.x, HASH_LANES, sums, shared);
+}
+
+int cuda_reduce_hash_tensors(struct device *dev, struct hash128 *ret, const struct hash_piece *pieces, int npieces, struct err *err)
+{
+    const struct hash_piece *table;
+
+    if (npieces == 0)
         return 0;
-    sums = (unsigned long long *)cuda_scratch(dev, sizeof(host), "hash", err);
-    if (!sums)
-        return -ENOMEM;
-    rc = cuda_zero(dev, sums, sizeof(host), err);
-    if (rc < 0)
-        return rc;
-    launch_hash(dev, sums, (const unsigned char *)data, bytes, kappa, first_word);
-    rc = cuda_check(cudaPeekAtLastError(), "hash", err);
-    if (rc == 0)
-        rc = cuda_download(dev, host, sums, sizeof(host), err);
-    for (int i = 0; rc == 0 && i < 2; i++)
-        out[i] += host[i];
-    return rc;
+    table = (const struct hash_piece *)cuda_table(dev, pieces, (size_t)npieces * sizeof(*pieces), err);
+    if (!table)
+        return err->code;
+    CUDA_LAUNCH(hash_tensors_kernel, (unsigned)npieces, HASH_THREADS, cuda_device(dev)->stream, ret, table);
+    return cuda_check(cudaPeekAtLastError(), "hash_tensors", err);
 }

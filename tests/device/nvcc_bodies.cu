@@ -2,7 +2,7 @@
 // What it finds: a body that only C understands, or that calls something a GPU does not have.
 #include "worker/kernels/act.h"
 #include "worker/kernels/box.h"
-#include "proto/hash_mix.h"
+#include "proto/hash_keys.h"
 #include "worker/kernels/kernel.h"
 #include "worker/kernels/math.h"
 #include "worker/kernels/moments.h"
@@ -86,5 +86,5 @@ __global__ void bodies_flat(float *w, float *m, const float *g, size_t count, st
     adamw_element(&w[i], &m[i], &m[i + count], g[i], 0.1f, 0.01f, &a);
     *clip = clip_of(blocks[i], 3.0);
     blocks[i] = sum_squares_block(g + i * SUM_BLOCK, count);
-    sums[i] = hash_word(word[1], 7, i, HASH_MUL_0);
+    sums[i] = hash_word(hash_product(word[1], HASH_KEY[i]), 7, i, HASH_MUL_0);
 }

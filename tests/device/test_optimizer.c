@@ -6,6 +6,7 @@
 #include <jansson.h>
 
 #include "cuda/derived.h"
+#include "tests/device/hashes.h"
 #include "tests/harness.h"
 #include "worker/kernels/optim.h"
 
@@ -19,7 +20,8 @@ struct step_case {
     int nitems;
     int count[MAX_ITEMS];
     int32_t skip;
-    bool odd; /* addresses that no wide load can use */
+    bool odd;    /* addresses that no wide load can use */
+    bool hashes; /* of some items are wanted */
 };
 
 /* Of an item: rate and decay. Adam's numbers are of step t. */
@@ -133,6 +135,41 @@ static void check_copy(struct device *dev, const struct step_case *t, const stru
     free(half);
 }
 
+enum { MAX_HASHES = MAX_NUMBERS / 1024 + 2 * MAX_ITEMS };
+
+/* What stands there is seen to be written, and what stands behind it not. */
+static struct hash128 *hashes_of_all(struct device *dev)
+{
+    static struct hash128 fill[MAX_HASHES];
+
+    memset(fill, 0xCD, sizeof fill);
+    return put(dev, fill, sizeof fill);
+}
+
+/* Every fifth item goes without. */
+static struct hash128 *next_hashes(struct hash128 **at, const struct step_case *t, int item)
+{
+    struct hash128 *ret = *at;
+
+    *at += (t->count[item] + 1023) / 1024 + 1;
+    return t->hashes && item % 5 != 4 ? ret : NULL;
+}
+
+/* They are those of the weights w that the step left. */
+static void check_hashes(struct device *dev, const struct step_case *t, const struct optim_item *item, const float *w)
+{
+    struct hash128 got[MAX_NUMBERS / 1024 + 2], unwritten;
+    size_t count = item->param->count, n = (count + 1023) / 1024;
+
+    if (!item->hashes)
+        return;
+    memset(&unwritten, 0xCD, sizeof unwritten);
+    get(dev, got, item->hashes, (n + 1) * sizeof *got);
+    for (size_t b = 0; b < n; b++)
+        assert_true(same_hash(got[b], t->skip ? unwritten : plain_block(w + b * 1024, count - b * 1024 < 1024 ? count - b * 1024 : 1024)));
+    assert_true(same_hash(got[n], unwritten));
+}
+
 static void run_steps(struct device *dev, const void *arg, void *ret)
 {
     const struct step_case *t = arg;
@@ -142,6 +179,7 @@ static void run_steps(struct device *dev, const void *arg, void *ret)
     static struct cuda_derived copy[MAX_ITEMS];
     const struct clip *clip = put(dev, &(struct clip){ 0.0, factor, t->skip }, sizeof(*clip));
     float *out = ret, *grad[MAX_ITEMS];
+    struct hash128 *hashes = hashes_of_all(dev);
     struct err err;
 
     for (int i = 0; i < t->nitems; i++) {
@@ -151,6 +189,7 @@ static void run_steps(struct device *dev, const void *arg, void *ret)
         item[i].state[1] = t->kind >= ADAM ? next_place(&v, t->count[i]) : NULL;
         item[i].grad = grad[i] = next_place(&g, t->count[i]);
         item[i].ema = averages(i) ? next_place(&e, t->count[i]) : NULL;
+        item[i].hashes = next_hashes(&hashes, t, i);
         add_copy(dev, t, &param[i], &copy[i], i);
         fill(dev, param[i].data, weights(t, i), t->count[i]);
         if (item[i].ema)
@@ -167,6 +206,7 @@ static void run_steps(struct device *dev, const void *arg, void *ret)
         assert_int_equal(param[i].version, 5 + STEPS);
         get(dev, out, param[i].data, bytes);
         check_copy(dev, t, &param[i], i, out);
+        check_hashes(dev, t, &item[i], out);
         memset(out + t->count[i], 0, 3 * bytes);
         for (int k = 0; k < OPTIM_STATES && item[i].state[k]; k++)
             get(dev, out + (1 + k) * t->count[i], item[i].state[k], bytes);
@@ -223,16 +263,21 @@ static void check_item(const struct step_case *t, int i, const float *out)
     free(w0);
 }
 
+/* Whoever asks for hashes gets the same numbers. */
 static void check_case(const struct step_case *given)
 {
-    static float out[4 * MAX_NUMBERS];
+    static float out[4 * MAX_NUMBERS], hashed[4 * MAX_NUMBERS];
     struct step_case t = *given;
 
     assert_true(total(&t) <= MAX_NUMBERS);
     for (t.kind = SGD; t.kind < KINDS; t.kind++) {
         const float *at = out;
 
+        t.hashes = true;
+        same_on_all(run_steps, &t, hashed, 4 * total(&t) * sizeof(float));
+        t.hashes = false;
         same_on_all(run_steps, &t, out, 4 * total(&t) * sizeof(float));
+        assert_memory_equal(out, hashed, 4 * total(&t) * sizeof(float));
         for (int i = 0; i < t.nitems; at += 4 * t.count[i++])
             check_item(&t, i, at);
     }

@@ -1,10 +1,9 @@
-/* tests/device/test_reduce.c - the canonical tree over gradients, sums of squares in blocks, the evidence hash.
+/* tests/device/test_reduce.c - the canonical tree over gradients, sums of squares in blocks.
  * uses: proto worker/core cpu cuda */
 #include "tests/device/devices.h"
 
 #include <math.h>
 
-#include "proto/hash.h"
 #include "worker/core/tree.h"
 #include "worker/kernels/reduce.h"
 
@@ -236,7 +235,7 @@ static void run_squares(struct device *dev, const void *arg, void *ret)
     double *blocks = put(dev, NULL, nblocks * sizeof(double));
     struct err err;
 
-    assert_int_equal(dev->on->reduce->sum_squares(dev, blocks, put(dev, g, count * sizeof(float)), count, &err), 0);
+    assert_int_equal(dev->on->reduce->sum_squares(dev, blocks, NULL, put(dev, g, count * sizeof(float)), count, &err), 0);
     get(dev, ret, blocks, nblocks * sizeof(double));
     free(g);
 }
@@ -271,7 +270,7 @@ static void run_wide_squares(struct device *dev, const void *arg, void *ret)
     struct err err;
 
     assert_int_equal(
-        dev->on->reduce->sum_squares(dev, blocks, put(dev, g, (2 * SUM_BLOCK + 100) * sizeof(float)), 2 * SUM_BLOCK + 100, &err), 0);
+        dev->on->reduce->sum_squares(dev, blocks, NULL, put(dev, g, (2 * SUM_BLOCK + 100) * sizeof(float)), 2 * SUM_BLOCK + 100, &err), 0);
     get(dev, ret, blocks, 3 * sizeof(double));
 }
 
@@ -301,54 +300,11 @@ static void squares_of_all_sizes(void **state)
     free(g);
 }
 
-struct hash_case {
-    size_t bytes, cut; /* cut: where the second piece starts, a multiple of 8 */
-    size_t shift;      /* bytes that the data stands behind an aligned address */
-};
-
-static void run_hash(struct device *dev, const void *arg, void *ret)
-{
-    const struct hash_case *t = arg;
-    float *x = numbers(COUNT, 400, -1.0f, 1.0f);
-    char *data = (char *)put(dev, NULL, t->bytes + t->shift) + t->shift;
-    uint64_t out[2] = { 0, 0 };
-    struct err err;
-
-    assert_int_equal(dev->ops->upload(dev, data, x, t->bytes, &err), 0);
-    assert_int_equal(dev->on->reduce->hash(dev, out, data, t->cut, 7, 0, &err), 0);
-    assert_int_equal(dev->on->reduce->hash(dev, out, data + t->cut, t->bytes - t->cut, 7, t->cut / 8, &err), 0);
-    memcpy(ret, out, sizeof(out));
-    free(x);
-}
-
-static void hashes(void **state)
-{
-    float *x = numbers(COUNT, 400, -1.0f, 1.0f);
-
-    (void)state;
-    for (size_t bytes = 0; bytes < COUNT * sizeof(*x); bytes = bytes * 3 + 1) {
-        struct hash128 want = hash_bytes(x, bytes, 7), got;
-        struct hash_case t = { bytes, 0, 0 };
-
-        same_on_all(run_hash, &t, &got, sizeof(got));
-        assert_memory_equal(&got, &want, sizeof(got));
-        t.cut = bytes / 16 * 8;
-        for (t.shift = 0; t.shift < 8; t.shift = 2 * t.shift + 1) {
-            same_on_all(run_hash, &t, &got, sizeof(got));
-            assert_memory_equal(&got, &want, sizeof(got));
-        }
-        t.shift = 4;
-        same_on_all(run_hash, &t, &got, sizeof(got));
-        assert_memory_equal(&got, &want, sizeof(got));
-    }
-    free(x);
-}
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(trees),         cmocka_unit_test(leftovers), cmocka_unit_test(many_parts),           cmocka_unit_test(deep_parts),
-        cmocka_unit_test(odd_addresses), cmocka_unit_test(squares),   cmocka_unit_test(squares_of_all_sizes), cmocka_unit_test(hashes)
+        cmocka_unit_test(trees),         cmocka_unit_test(leftovers), cmocka_unit_test(many_parts),          cmocka_unit_test(deep_parts),
+        cmocka_unit_test(odd_addresses), cmocka_unit_test(squares),   cmocka_unit_test(squares_of_all_sizes)
     };
 
     return cmocka_run_group_tests(tests, open_devices, close_devices);

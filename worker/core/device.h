@@ -18,7 +18,7 @@ struct comm_options;
 struct err;
 struct families;
 
-#define DEVICE_ABI 9 /* bump on any change to the structs of this file */
+#define DEVICE_ABI 10 /* bump on any change to the structs of this file */
 
 /* What the order of additions and the choice of algorithms may depend on; see DESIGN section 6. Contents are per shard in every tier. */
 enum tier {

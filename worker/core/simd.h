@@ -5,6 +5,8 @@
 #pragma once
 #include <math.h>
 #include <stddef.h>
+#include <stdint.h>
+#include <string.h>
 
 #define SIMD_FN static inline __attribute__((always_inline, unused))
 
@@ -101,6 +103,31 @@ SIMD_FN void vtranspose(vec t[VW])
     }
 }
 
+/* Words of 64 bits. wadd32() adds both halves of each, none carries into the other; wmul32() multiplies a word's lower half by its upper one. */
+#define WW 8
+typedef __m512i words;
+
+SIMD_FN words wload(const void *p)
+{
+    return _mm512_loadu_si512(p);
+}
+SIMD_FN words wzero(void)
+{
+    return _mm512_setzero_si512();
+}
+SIMD_FN words wadd(words a, words b)
+{
+    return _mm512_add_epi64(a, b);
+}
+SIMD_FN words wadd32(words a, words b)
+{
+    return _mm512_add_epi32(a, b);
+}
+SIMD_FN words wmul32(words a)
+{
+    return _mm512_mul_epu32(a, _mm512_srli_epi64(a, 32));
+}
+
 #elif defined(__AVX2__) && defined(__FMA__)
 #include <immintrin.h>
 #define VW      8
@@ -177,6 +204,30 @@ SIMD_FN void vtranspose(vec t[VW])
     }
 }
 
+#define WW 4
+typedef __m256i words;
+
+SIMD_FN words wload(const void *p)
+{
+    return _mm256_loadu_si256(p);
+}
+SIMD_FN words wzero(void)
+{
+    return _mm256_setzero_si256();
+}
+SIMD_FN words wadd(words a, words b)
+{
+    return _mm256_add_epi64(a, b);
+}
+SIMD_FN words wadd32(words a, words b)
+{
+    return _mm256_add_epi32(a, b);
+}
+SIMD_FN words wmul32(words a)
+{
+    return _mm256_mul_epu32(a, _mm256_srli_epi64(a, 32));
+}
+
 #else
 #define VW      4
 #define GEMM_MR 4
@@ -249,7 +300,45 @@ SIMD_FN void vtranspose(vec t[VW])
         }
 }
 #undef SIMD_EACH
+
+#define WW 1
+typedef uint64_t words;
+
+SIMD_FN words wload(const void *p)
+{
+    words w;
+
+    memcpy(&w, p, sizeof w);
+    return w;
+}
+SIMD_FN words wzero(void)
+{
+    return 0;
+}
+SIMD_FN words wadd(words a, words b)
+{
+    return a + b;
+}
+SIMD_FN words wadd32(words a, words b)
+{
+    return (uint64_t)((uint32_t)(a >> 32) + (uint32_t)(b >> 32)) << 32 | ((uint32_t)a + (uint32_t)b);
+}
+SIMD_FN words wmul32(words a)
+{
+    return (a & UINT32_MAX) * (a >> 32);
+}
 #endif
+
+/* The sum of all lanes, mod 2^64. */
+SIMD_FN uint64_t wsum(words a)
+{
+    uint64_t lane[WW], sum = 0;
+
+    memcpy(lane, &a, sizeof a);
+    for (int i = 0; i < WW; i++)
+        sum += lane[i];
+    return sum;
+}
 
 #if !defined(VSTREAMS)
 #define VSTREAMS 0

@@ -1,12 +1,12 @@
-/* worker/cpu/reduce.c - sums over flat arrays with a fixed shape, and the evidence hash. */
+/* worker/cpu/reduce.c - sums over flat arrays with a fixed shape, and evidence hashes. */
 #include "worker/kernels/reduce.h"
 
-#include <string.h>
-
-#include "proto/hash.h"
+#include "proto/hash_keys.h"
 #include "worker/core/tree.h"
+#include "worker/cpu/hash.h"
 #include "worker/cpu/rows.h"
-#include "proto/hash_mix.h"
+
+_Static_assert((int)SUM_BLOCK == (int)HASH_BLOCK, "a block is squared and hashed in one pass");
 
 enum { PARTS_AT_ONCE = 64 };
 
@@ -43,6 +43,7 @@ int cpu_reduce_tree_add(struct device *dev, float *dst, const struct tree_part *
 
 struct squares_args {
     double *blocks;
+    struct hash128 *hashes;
     const float *g;
     size_t count;
 };
@@ -52,52 +53,72 @@ static void squares_part(void *arg, size_t from, size_t to)
     const struct squares_args *a = arg;
 
     for (size_t j = from; j < to; j++) {
-        size_t rest = a->count - j * SUM_BLOCK;
+        size_t rest = a->count - j * SUM_BLOCK, n = rest < SUM_BLOCK ? rest : SUM_BLOCK;
 
-        a->blocks[j] = sum_squares_block(a->g + j * SUM_BLOCK, rest < SUM_BLOCK ? rest : SUM_BLOCK);
+        a->blocks[j] = sum_squares_block(a->g + j * SUM_BLOCK, n);
+        if (a->hashes)
+            a->hashes[j] = cpu_hash_block(a->g + j * SUM_BLOCK, n);
     }
 }
 
-int cpu_reduce_sum_squares(struct device *dev, double *blocks, const float *g, size_t count, struct err *err)
+int cpu_reduce_sum_squares(struct device *dev, double *blocks, struct hash128 *hashes, const float *g, size_t count, struct err *err)
 {
-    struct squares_args a = { blocks, g, count };
+    struct squares_args a = { blocks, hashes, g, count };
 
     (void)err;
     threads_run(cpu_threads(dev), (count + SUM_BLOCK - 1) / SUM_BLOCK, squares_part, &a);
     return 0;
 }
 
-struct hash_args {
-    uint64_t *out;
-    const unsigned char *data;
-    uint64_t kappa, first_word;
-};
-
-/* Whole words [from, to). Integer sums need no order, so threads add theirs as they finish. */
-static void hash_part(void *arg, size_t from, size_t to)
+static size_t blocks_of_item(const void *arg, int i)
 {
-    const struct hash_args *a = arg;
-    uint64_t s0 = 0, s1 = 0;
-
-    for (size_t i = from; i < to; i++) {
-        uint64_t w, j = a->first_word + i;
-
-        memcpy(&w, a->data + i * 8, sizeof(w));
-        s0 += hash_word(w, a->kappa, j, HASH_MUL_0);
-        s1 += hash_word(w, a->kappa, j, HASH_MUL_1);
-    }
-    __atomic_fetch_add(&a->out[0], s0, __ATOMIC_RELAXED);
-    __atomic_fetch_add(&a->out[1], s1, __ATOMIC_RELAXED);
+    return (((const struct hash_item *)arg)[i].count + HASH_BLOCK - 1) / HASH_BLOCK;
 }
 
-int cpu_reduce_hash(struct device *dev, uint64_t out[2], const void *data, size_t bytes, uint64_t kappa, uint64_t first_word,
-                    struct err *err)
+static void hash_item_blocks(const void *arg, int i, size_t from, size_t to)
 {
-    struct hash_args a = { out, data, kappa, first_word };
-    size_t words = bytes / 8;
+    const struct hash_item *item = &((const struct hash_item *)arg)[i];
+
+    for (size_t b = from; b < to; b++) {
+        size_t rest = item->count - b * HASH_BLOCK;
+
+        item->blocks[b] = cpu_hash_block(item->data + b * HASH_BLOCK, rest < HASH_BLOCK ? rest : HASH_BLOCK);
+    }
+}
+
+int cpu_reduce_hash_blocks(struct device *dev, const struct hash_item *items, int nitems, struct err *err)
+{
+    (void)err;
+    cpu_over_shards(dev, &(struct shard_work){ nitems, blocks_of_item, hash_item_blocks, items });
+    return 0;
+}
+
+struct pieces_args {
+    struct hash128 *ret;
+    const struct hash_piece *pieces;
+};
+
+static void hash_piece(void *arg, size_t index, int thread)
+{
+    const struct pieces_args *a = arg;
+    const struct hash_piece *p = &a->pieces[index];
+    struct hash128 sum = { { 0, 0 } };
+
+    (void)thread;
+    for (int i = 0; i < p->nblocks; i++) {
+        uint64_t b = (uint64_t)p->first + (uint64_t)i;
+
+        sum.lane[0] += hash_word(p->blocks[i].lane[0], p->kappa, b, HASH_MUL_0);
+        sum.lane[1] += hash_word(p->blocks[i].lane[1], p->kappa, b, HASH_MUL_1);
+    }
+    a->ret[index] = sum;
+}
+
+int cpu_reduce_hash_tensors(struct device *dev, struct hash128 *ret, const struct hash_piece *pieces, int npieces, struct err *err)
+{
+    struct pieces_args a = { ret, pieces };
 
     (void)err;
-    threads_run(cpu_threads(dev), words, hash_part, &a);
-    hash_add(out, a.data + words * 8, bytes % 8, kappa, first_word + words);
+    threads_each(cpu_threads(dev), (size_t)npieces, hash_piece, &a);
     return 0;
 }

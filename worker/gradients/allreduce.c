@@ -84,7 +84,7 @@ static int sum_bucket(struct allreduce *r, int bucket, size_t *squares_at, struc
     if (rc == 0)
         rc = add_chunk(r, dst, count, err);
     if (rc == 0 && count)
-        rc = r->side->on->reduce->sum_squares(r->side, r->squares + *squares_at, dst, count, err);
+        rc = r->side->on->reduce->sum_squares(r->side, r->squares + *squares_at, NULL, dst, count, err);
     *squares_at += hi - lo;
     if (rc == 0)
         rc = comm_allgather(r->comm, COMM_GRAD, r->sum, r->cut, err);

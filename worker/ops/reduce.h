@@ -1,8 +1,23 @@
 /* worker/ops/reduce.h - sums over flat arrays: trees over shards (core/tree.h), norms and hashes. */
 #pragma once
+#include "proto/hash.h"
 #include "worker/core/device.h"
 #include "worker/core/tree.h"
 #include "worker/ops/family.h"
+
+/* Hashes of blocks (proto/hash_keys.h) of a flat array: ceil(count / 1024). */
+struct hash_item {
+    const float *data; /* [count] */
+    size_t count;
+    struct hash128 *blocks;
+};
+
+/* A tensor, or some neighbouring blocks of one: the first has number `first` in the tensor. kappa: hash_name() of its name. */
+struct hash_piece {
+    const struct hash128 *blocks; /* [nblocks] */
+    int nblocks, first;
+    uint64_t kappa;
+};
 
 /* clang-format off */
 #define REDUCE_OPS(X)                                                                                                                      \
@@ -15,12 +30,15 @@
       (dev, dst, stats, nstats, c, err))                                                                                                   \
     X(reduce, tree_sums, (struct device *dev, double *dst, const double *const *rows, int nrows, size_t count, struct err *err),           \
       (dev, dst, rows, nrows, count, err))                                                                                                 \
-    /* blocks[j] = sum of squares of g[1024 j .. 1024 j + 1023] (16 virtual lanes, pairwise), as double. */                                \
-    X(reduce, sum_squares, (struct device *dev, double *blocks, const float *g, size_t count, struct err *err), (dev, blocks, g, count, err)) \
-    /* Evidence hash of `bytes` bytes (determinism 9.2): out[0], out[1] (host) += the two lanes' sums, words counted from first_word.      \
-     * Waits. */                                                                                                                           \
-    X(reduce, hash, (struct device *dev, uint64_t out[2], const void *data, size_t bytes, uint64_t kappa, uint64_t first_word, struct err *err), \
-      (dev, out, data, bytes, kappa, first_word, err))
+    /* blocks[j] = sum of squares of g[1024 j .. 1024 j + 1023] (16 virtual lanes, pairwise), as double; hashes[j] = that block's hash, NULL: \
+     * not wanted. */                                                                                                                      \
+    X(reduce, sum_squares, (struct device *dev, double *blocks, struct hash128 *hashes, const float *g, size_t count, struct err *err),    \
+      (dev, blocks, hashes, g, count, err))                                                                                                \
+    /* Evidence (proto/hash.h): the hashes of all blocks of the items. */                                                                  \
+    X(reduce, hash_blocks, (struct device *dev, const struct hash_item *items, int nitems, struct err *err), (dev, items, nitems, err))    \
+    /* ret[i] = the hash of piece i, from those of its blocks. Hashes of a tensor's pieces add up to the tensor's, lane by lane. */        \
+    X(reduce, hash_tensors, (struct device *dev, struct hash128 *ret, const struct hash_piece *pieces, int npieces, struct err *err),      \
+      (dev, ret, pieces, npieces, err))
 /* clang-format on */
 
 OPS_FAMILY(reduce, REDUCE_OPS)

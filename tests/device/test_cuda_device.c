@@ -252,9 +252,10 @@ static void tables(void **state)
 
 static void out_of_memory(void **state)
 {
-    enum { C = 4096, PIXELS = 64 };
+    enum { SQUARES = 2000 }; /* more than clip adds up at once */
     struct device *dev;
-    void *mem, *half;
+    void *half;
+    double *mem;
 
     (void)state;
     emu_seed(1);
@@ -264,21 +265,21 @@ static void out_of_memory(void **state)
     assert_non_null(half);
     assert_null(dev->ops->alloc(dev, (size_t)8 << 20));
     assert_null(dev->ops->alloc(dev, SIZE_MAX / 2));
-    mem = dev->ops->alloc(dev, 1000); /* what is left can still be had */
+    mem = dev->ops->alloc(dev, SQUARES * sizeof *mem + sizeof(struct clip)); /* what is left can still be had */
     assert_non_null(mem);
     dev->ops->free(dev, half);
     half = dev->ops->alloc(dev, ((size_t)63 << 20) - 4096);
     assert_non_null(half);
     {
         /* an op that needs working memory: none is left */
-        uint64_t out[2] = { 0, 0 };
-        int rc = dev->on->reduce->hash(dev, out, mem, 1000, 1, 0, &e);
+        struct clip *clip = (struct clip *)(mem + SQUARES);
+        int rc = dev->on->optim->clip(dev, clip, mem, NULL, SQUARES, 0, &e);
 
         assert_int_equal(rc, -ENOMEM);
-        assert_non_null(strstr(e.msg, "hash: out of GPU memory: 2 MiB more are needed"));
+        assert_non_null(strstr(e.msg, "clip: out of GPU memory: 2 MiB more are needed"));
         assert_non_null(strstr(e.msg, "of 64 MiB are free"));
         dev->ops->free(dev, half);
-        OK(dev->on->reduce->hash(dev, out, mem, 1000, 1, 0, &e));
+        OK(dev->on->optim->clip(dev, clip, mem, NULL, SQUARES, 0, &e));
     }
     dev->ops->free(dev, mem);
     dev->ops->close(dev);

@@ -7,6 +7,7 @@
 #include <pthread.h>
 #include <stdatomic.h>
 
+#include "proto/hash.h"
 #include "proto/jobspec.h"
 #include "tests/batches.h"
 #include "worker/comm/comm.h"
@@ -42,6 +43,8 @@ struct run {
     float **start; /* the weights every repeat begins with; host memory */
     int nitems;
     struct clip *clip;
+    struct hash128 *blocks; /* of the largest array that is hashed, then that array's own; device memory */
+    size_t nblocks;
 };
 
 #define OK(call)                     \
@@ -104,6 +107,10 @@ static void make_batch(struct run *r, int size)
         r->stats[v] = take(r, NULL, stats * sizeof(double));
     }
     r->clip = take(r, &(struct clip){ .factor = 1 }, sizeof(struct clip));
+    r->nblocks = 2 * r->model->raw_terms / 1024 + 1;
+    for (int i = 0; i < r->nitems; i++)
+        r->nblocks = r->items[i].param->count / 1024 + 1 > r->nblocks ? r->items[i].param->count / 1024 + 1 : r->nblocks;
+    r->blocks = take(r, NULL, (r->nblocks + 1) * sizeof *r->blocks);
     free(pixels);
     free(box);
 }
@@ -164,6 +171,7 @@ static void run_close(struct run *r)
     }
     r->dev->ops->free(r->dev, r->images[0].data);
     r->dev->ops->free(r->dev, r->clip);
+    r->dev->ops->free(r->dev, r->blocks);
     free(r->items);
     free(r->start);
     gradients_close(r->gradients);
@@ -178,15 +186,27 @@ static void run_close(struct run *r)
     jobspec_free(r->spec);
 }
 
+/* *sum, then count numbers of any kind that fill as many floats. */
+static void add_hash(struct run *r, struct hash128 *sum, const void *data, size_t count)
+{
+    struct hash128 *whole = r->blocks + r->nblocks, hash;
+    const struct hash_piece piece = { r->blocks, (int)((count + 1023) / 1024), 0, 7 };
+
+    OK(r->dev->on->reduce->hash_blocks(r->dev, &(struct hash_item){ data, count, r->blocks }, 1, &err));
+    OK(r->dev->on->reduce->hash_tensors(r->dev, whole, &piece, 1, &err));
+    OK(r->dev->ops->download(r->dev, &hash, whole, sizeof hash, &err));
+    *sum = hash_fold(*sum, hash);
+}
+
 /* Losses, gradients and weights of a few steps from the same start. */
-static void train(struct run *r, uint64_t ret_hash[2])
+static struct hash128 train(struct run *r)
 {
     const struct tape_hooks hooks = { r, grad_dest, grad_ready, stats_dest, NULL };
     struct shard_batch shard[SHARDS];
     const struct batch mb = boxes_batch(shard, r->images, r->truth, SHARDS);
     const struct model_want want = { .raw = r->raw, .images_of_step = BATCH, .shards_of_step = SHARDS };
+    struct hash128 sum = { { 0, 0 } };
 
-    ret_hash[0] = ret_hash[1] = 0;
     for (int i = 0; i < r->nitems; i++) {
         struct param *p = r->items[i].param;
 
@@ -202,18 +222,16 @@ static void train(struct run *r, uint64_t ret_hash[2])
         OK(tape_backward(r->tape, r->model->params, r->model->nparams, &err));
         OK(gradients_wait(r->gradients, &err));
         for (int v = 0; v < SHARDS; v++)
-            OK(r->dev->on->reduce->hash(r->dev, ret_hash, r->raw[v], r->model->raw_terms * sizeof(double), 7,
-                                        (uint64_t)(s * SHARDS + v) << 32, &err));
+            add_hash(r, &sum, r->raw[v], 2 * r->model->raw_terms);
         for (int i = 0; i < r->nitems; i++) {
             r->items[i].grad = gradients_sum(r->gradients, r->items[i].param);
-            OK(r->dev->on->reduce->hash(r->dev, ret_hash, r->items[i].grad, r->items[i].param->count * sizeof(float), (uint64_t)i,
-                                        (uint64_t)s << 40, &err));
+            add_hash(r, &sum, r->items[i].grad, r->items[i].param->count);
         }
         OK(r->dev->on->optim->sgd(r->dev, r->items, r->nitems, &(struct sgd){ .momentum = 0.9f }, r->clip, &err));
     }
     for (int i = 0; i < r->nitems; i++)
-        OK(r->dev->on->reduce->hash(r->dev, ret_hash, r->items[i].param->data, r->items[i].param->count * sizeof(float), (uint64_t)i, 0,
-                                    &err));
+        add_hash(r, &sum, r->items[i].param->data, r->items[i].param->count);
+    return sum;
 }
 
 /* ---- the other queue ---- */
@@ -256,16 +274,16 @@ static void repeat(const struct device_ops *ops, enum precision precision, enum 
     static const char *const names[] = { "fp32", "tf32", "bf16" };
     int times = (int)setting("DETD_TEST_REPEATS", 2);
     struct noise noise = { .ops = ops };
-    uint64_t first[2], again[2];
+    struct hash128 first, again;
     pthread_t thread;
     struct run r;
 
     run_open(&r, ops, precision, tier);
-    train(&r, first);
+    first = train(&r);
     assert_int_equal(pthread_create(&thread, NULL, make_noise, &noise), 0);
     for (int i = 1; i < times; i++) {
-        train(&r, again);
-        if (memcmp(first, again, sizeof first) != 0)
+        again = train(&r);
+        if (memcmp(&first, &again, sizeof first) != 0)
             fail_msg("%s %s, tier %d: repeat %d has other bits than the first", ops->name, names[precision], (int)tier, i);
     }
     atomic_store(&noise.stop, true);

@@ -16,6 +16,7 @@ SCRIPTS = {
     "daemon_jobs.sh": {"daemon", "supervisor"},
     "daemon_socket.sh": {"daemon"},
     "gpus.sh": {"daemon", "supervisor", "client"},
+    "diff.sh": {"daemon", "supervisor", "client"},
     "protocol_examples.sh": {"daemon"},
     "super_job.sh": {"supervisor"},
     "super_train.sh": {"supervisor"} | TRAINER,

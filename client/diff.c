@@ -29,18 +29,29 @@ static void side_free(struct side *s)
     json_decref(s->identity);
 }
 
+/* Of the newest attempt that told one; they come newest first. New reference, or NULL. */
+static json_t *identity_of(const json_t *attempts)
+{
+    json_t *attempt, *found = NULL;
+    size_t i;
+
+    json_array_foreach (attempts, i, attempt) {
+        if (!found && json_is_object(json_object_get(attempt, "identity")))
+            found = json_copy(json_object_get(attempt, "identity"));
+    }
+    return found;
+}
+
 static int take_job(struct context *ctx, int64_t id, struct side *s)
 {
-    json_t *job, *attempts, *last;
+    json_t *job;
     int rc = call(ctx, "job.get", json_pack("{s:I}", "id", (json_int_t)id), &job);
 
     if (rc)
         return rc;
-    attempts = json_object_get(job, "attempts");
-    last = json_array_get(attempts, json_array_size(attempts) - 1);
     s->id = id;
     s->spec = json_incref(json_object_get(job, "spec"));
-    s->identity = json_incref(json_object_get(last, "identity"));
+    s->identity = identity_of(json_object_get(job, "attempts"));
     s->dir = strdup(json_string_value(json_object_get(job, "dir")) ? json_string_value(json_object_get(job, "dir")) : "");
     snprintf(s->name, sizeof s->name, "job %lld", (long long)id);
     json_decref(job);
@@ -188,15 +199,27 @@ static void print_all(const struct side s[2], const json_t *keys, const json_t *
     print_hint(s, run);
 }
 
+/* Without what says no more than the rest (hashes of all of it and of keys), and without the list of choices, which only files have. */
+static void compare_keys(const struct side s[2], json_t *keys)
+{
+    static const char *const left_out[] = { "hash", "spec", "plans" };
+
+    for (size_t k = 0; k < 2; k++)
+        for (size_t i = 0; i < sizeof left_out / sizeof *left_out; i++)
+            json_object_del(s[k].identity, left_out[i]);
+    if (s[0].spec && s[1].spec)
+        differences_add(keys, "", s[0].spec, s[1].spec);
+    if (s[0].identity && s[1].identity)
+        differences_add(keys, "identity", s[0].identity, s[1].identity);
+}
+
 static int diff(const struct side s[2], struct context *ctx, bool json)
 {
     json_t *run = NULL, *keys = json_array(), *whole;
     int rc = s[0].id && s[1].id ? diff_jobs(ctx, s, &run) : diff_folders(s, &run);
 
-    if (rc == 0 && s[0].spec && s[1].spec)
-        differences_add(keys, "", s[0].spec, s[1].spec);
-    if (rc == 0 && s[0].identity && s[1].identity)
-        differences_add(keys, "identity", s[0].identity, s[1].identity);
+    if (rc == 0)
+        compare_keys(s, keys);
     if (rc == 0 && json) {
         whole = whole_json(s, keys, run);
         print_json(whole);

@@ -334,7 +334,7 @@ static void test_plans(void **state)
 
                         for (int k = 0; k < fold->nparts; k++)
                             parts[k] = (struct tree_part){ part[k].lo, part[k].hi, NULL };
-                        assert_true(tree_parts_valid(parts, fold->nparts));
+                        assert_true(tree_parts_adjacent(parts, fold->nparts) && tree_is_segment(fold->lo, fold->hi));
                         assert_int_equal(parts[0].lo, fold->lo);
                         assert_int_equal(parts[fold->nparts - 1].hi, fold->hi);
                     }

@@ -16,6 +16,7 @@
 
 #include "proto/err.h"
 #include "tests/harness.h"
+#include "tests/jpeg.h"
 #include "worker/data/image.h"
 #include "worker/data/whole_file.h"
 
@@ -123,7 +124,7 @@ static void written_pictures_come_back(void **state)
     assert_true(img.w == 33 && img.h == 17);
     assert_memory_equal(img.rgb, rgb, 33 * 17 * 3);
     assert_true(image_is_own_png(path));
-    assert_int_equal(image_write_jpeg(path, rgb, 33, 17, 95, &err), 0);
+    write_jpeg(path, rgb, 33, 17, 95);
     assert_false(image_is_own_png(path));
     assert_int_equal(image_read(dec, path, &img, &err), 0);
     for (int i = 0; i < 33 * 17 * 3; i++)
@@ -139,6 +140,16 @@ static void written_pictures_come_back(void **state)
     free(rgb);
 }
 
+static void write_picture(const char *path, const uint8_t *rgb, bool png)
+{
+    struct err err;
+
+    if (png)
+        assert_int_equal(image_write_png(path, rgb, 24, 16, &err), 0);
+    else
+        write_jpeg(path, rgb, 24, 16, 80);
+}
+
 /* Every prefix, and every file with one byte changed, is an answer and not a crash. */
 static void damage_is_survived(void **state)
 {
@@ -151,7 +162,7 @@ static void damage_is_survived(void **state)
     (void)state;
     close(mkstemp(temp_path(path, sizeof path, "detd-image-XXXXXX")));
     for (int png = 0; png < 2; png++) {
-        assert_int_equal(png ? image_write_png(path, rgb, 24, 16, &err) : image_write_jpeg(path, rgb, 24, 16, 80, &err), 0);
+        write_picture(path, rgb, png);
         assert_int_equal(image_read(dec, path, &whole, &err), 0);
         copy = malloc(whole.size_bytes);
         for (size_t n = 0; n < whole.size_bytes; n++) {
@@ -225,7 +236,7 @@ static void headers_over_a_limit_are_refused(void **state)
         bool png = i % 2, over = rows[i / 2].over;
         FILE *f;
 
-        assert_int_equal(png ? image_write_png(path, rgb, 24, 16, &err) : image_write_jpeg(path, rgb, 24, 16, 80, &err), 0);
+        write_picture(path, rgb, png);
         assert_int_equal(image_read(dec, path, &img, &err), 0);
         claim((uint8_t *)img.bytes, img.size_bytes, png, rows[i / 2].w, rows[i / 2].h);
         f = fopen(path, "w");

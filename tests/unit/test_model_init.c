@@ -14,6 +14,7 @@
 #include "proto/err.h"
 #include "proto/jobspec.h"
 #include "tests/harness.h"
+#include "tests/unit/darknet_file.h"
 #include "worker/core/safetensors.h"
 #include "worker/models/yolo/darknet_net.h"
 #include "worker/models/yolo/darknet_weights.h"
@@ -93,7 +94,6 @@ static void write_weights(const struct model *m, const char *file, size_t n)
 {
     const struct darknet_net *net = yolov3_net(m);
     struct darknet_block b[MAX_CONVS];
-    struct err err;
     char path[TEMP_MAX + 32];
     size_t k = 0;
 
@@ -112,7 +112,7 @@ static void write_weights(const struct model *m, const char *file, size_t n)
                                              .weights = host(c->weight) };
     }
     snprintf(path, sizeof path, "%s/%s", root, file);
-    assert_int_equal(darknet_weights_save(path, b, k, 0, &err), 0);
+    write_darknet_file(path, b, k, 0);
     while (k-- > 0) {
         free(b[k].bias);
         free(b[k].scale);

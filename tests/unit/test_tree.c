@@ -45,19 +45,14 @@ static void segments_of_ranks(void **state)
     }
 }
 
-static void valid_parts(void **state)
+static void adjacent_parts(void **state)
 {
     const float *none = NULL;
     const struct tree_part good[] = { { 4, 6, none }, { 6, 7, none }, { 7, 8, none } }, gap[] = { { 0, 1, none }, { 2, 4, none } };
     const struct tree_part odd[] = { { 0, 1, none }, { 1, 3, none }, { 3, 4, none } };
 
     (void)state;
-    assert_true(tree_parts_valid(good, 3) && tree_parts_valid(good, 1));
-    assert_false(tree_parts_valid(good, 2));
-    assert_false(tree_parts_valid(good, 0));
-    assert_false(tree_parts_valid(gap, 2));
-    assert_false(tree_parts_valid(odd, 3));
-    assert_true(tree_parts_adjacent(good, 2));
+    assert_true(tree_parts_adjacent(good, 3) && tree_parts_adjacent(good, 2) && tree_parts_adjacent(good, 1));
     assert_false(tree_parts_adjacent(good, 0) || tree_parts_adjacent(gap, 2) || tree_parts_adjacent(odd, 3));
 }
 
@@ -238,7 +233,7 @@ static void add_host_leftovers(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = { cmocka_unit_test(segments), cmocka_unit_test(segments_of_ranks), cmocka_unit_test(valid_parts),
+    const struct CMUnitTest tests[] = { cmocka_unit_test(segments), cmocka_unit_test(segments_of_ranks), cmocka_unit_test(adjacent_parts),
                                         cmocka_unit_test(sums),     cmocka_unit_test(moments),           cmocka_unit_test(moments_in_order),
                                         cmocka_unit_test(add_host), cmocka_unit_test(add_host_leftovers) };
 

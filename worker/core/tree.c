@@ -37,11 +37,6 @@ bool tree_parts_adjacent(const struct tree_part *parts, int nparts)
     return nparts > 0;
 }
 
-bool tree_parts_valid(const struct tree_part *parts, int nparts)
-{
-    return tree_parts_adjacent(parts, nparts) && tree_is_segment(parts[0].lo, parts[nparts - 1].hi);
-}
-
 static void add_two(float *dst, const float *a, const float *b, size_t count)
 {
     for (size_t i = 0; i < count; i++)

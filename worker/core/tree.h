@@ -28,8 +28,6 @@ int tree_segments(int lo, int hi, struct tree_span ret[TREE_MAX_SEGMENTS]);
 bool tree_is_segment(int lo, int hi);
 /* Are parts ascending, adjacent subtrees? What device op tree_add asks for. */
 bool tree_parts_adjacent(const struct tree_part *parts, int nparts);
-/* Are they also one subtree together, so that their sum has the shape that no cut of the shards can change? */
-bool tree_parts_valid(const struct tree_part *parts, int nparts);
 /* dst[i] = the tree over parts, single-threaded, the bits of device op tree_add: for threads that do not own the compute
  * threads. What is left over where the parts form no subtree is added from the right. dst may be one of the parts' data, but must not
  * overlap them otherwise. */

@@ -74,7 +74,7 @@ int image_read(struct decoder *dec, const char *path, struct image *ret, struct 
 
     if (rc < 0)
         return rc;
-    rc = decode(dec, path, dec->file.bytes, dec->file.size, 0, ret, err);
+    rc = image_decode(dec, path, dec->file.bytes, dec->file.size, ret, err);
     ret->bytes = dec->file.bytes;
     ret->size_bytes = dec->file.size;
     ret->mtime_ns = dec->file.mtime_ns;

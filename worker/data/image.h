@@ -1,4 +1,4 @@
-/* worker/data/image.h - JPEG and PNG files to RGB bytes and back. The type is told by content, not by name. Everything a header claims is
+/* worker/data/image.h - JPEG and PNG files to RGB bytes, and these to PNG files. The type is told by content, not by name. Everything a header claims is
  * checked against the limits before memory is taken; a decoder's warning counts as damage, since it means invented pixels.
  * EXIF orientation is not applied (boxes in COCO files are in stored pixels). Grey, palette, 16-bit, alpha and CMYK become RGB8: alpha is
  * dropped, 16 bits keep the high byte, CMYK follows the Adobe convention (stored inverted). */
@@ -27,12 +27,12 @@ void decoder_free(struct decoder *dec);
 /* All of these fail with ERR_DATA (damaged, or over a limit), ERR_UNSUPPORTED (a kind of file that is not read) or -errno; the message names the file.
  * The result is borrowed from dec until its next call. */
 int image_read(struct decoder *dec, const char *path, struct image *ret, struct err *err);
+/* The same from memory; `name` is what messages call it. */
 int image_decode(struct decoder *dec, const char *name, const uint8_t *bytes, size_t size_bytes, struct image *ret, struct err *err);
 /* Width and height from the header alone. */
 int image_size(struct decoder *dec, const char *path, int *ret_w, int *ret_h, struct err *err);
-/* Written whole or not at all (a temporary file beside path, then rename). A PNG says that detd made it. quality: 1 .. 100. */
+/* Written whole or not at all (a temporary file beside path, then rename). It says that detd made it. */
 int image_write_png(const char *path, const uint8_t *rgb, int w, int h, struct err *err);
-int image_write_jpeg(const char *path, const uint8_t *rgb, int w, int h, int quality, struct err *err);
 /* The libraries that decode: pixels depend on them. */
 enum { IMAGE_CODECS = 2 };
 struct image_codec {

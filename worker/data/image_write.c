@@ -4,7 +4,6 @@
 #include <png.h>
 #include <stdlib.h>
 #include <string.h>
-#include <turbojpeg.h>
 
 #include "proto/err.h"
 #include "worker/core/file.h"
@@ -14,18 +13,17 @@ static const uint8_t own[] = { 0,   0,   0,   13, 't', 'E', 'X', 't', 'S',  'o',
                                'a', 'r', 'e', 0,  'd', 'e', 't', 'd', 0xc1, 0x7b, 0xd7, 0xa7 };
 enum { OWN_AT = 8 + 25 };
 
-/* size bytes, with `own` put in before byte `at` where that is one of them. */
-static int publish(const char *path, const uint8_t *bytes, size_t size, size_t at, struct err *err)
+/* size bytes, with `own` put in. */
+static int publish(const char *path, const uint8_t *bytes, size_t size, struct err *err)
 {
     struct file_out *out;
     int rc = file_out_open_new(path, &out, err);
 
     if (rc < 0)
         return rc;
-    file_out_write(out, bytes, at, err);
-    if (at < size)
-        file_out_write(out, own, sizeof own, err);
-    file_out_write(out, bytes + at, size - at, err);
+    file_out_write(out, bytes, OWN_AT, err);
+    file_out_write(out, own, sizeof own, err);
+    file_out_write(out, bytes + OWN_AT, size - OWN_AT, err);
     return file_out_commit(out, err);
 }
 
@@ -39,28 +37,10 @@ int image_write_png(const char *path, const uint8_t *rgb, int w, int h, struct e
     if (!bytes)
         return err_set(err, -ENOMEM, "%s: no memory for %zu bytes", path, (size_t)size);
     if (png_image_write_to_memory(&image, bytes, &size, 0, rgb, 0, NULL))
-        rc = publish(path, bytes, size, OWN_AT, err);
+        rc = publish(path, bytes, size, err);
     else
         rc = err_set(err, ERR_STATE, "%s: cannot encode: %s", path, image.message);
     free(bytes);
-    return rc;
-}
-
-int image_write_jpeg(const char *path, const uint8_t *rgb, int w, int h, int quality, struct err *err)
-{
-    tjhandle tj = tjInitCompress();
-    unsigned char *bytes = NULL;
-    unsigned long size = 0;
-    int rc;
-
-    if (!tj)
-        return err_set(err, -ENOMEM, "%s: no memory for a JPEG encoder", path);
-    if (tjCompress2(tj, rgb, w, 0, h, TJPF_RGB, &bytes, &size, TJSAMP_444, quality, TJFLAG_ACCURATEDCT) < 0)
-        rc = err_set(err, ERR_STATE, "%s: cannot encode: %s", path, tjGetErrorStr2(tj));
-    else
-        rc = publish(path, bytes, size, size, err);
-    tjFree(bytes);
-    tjDestroy(tj);
     return rc;
 }
 

@@ -252,12 +252,15 @@ static void render_with(void (*make)(struct work *, const struct placement *, co
     }
 }
 
-void render(const struct placement *p, const uint8_t *rgb, int w, int h, float *out, float *scratch)
-{
-    render_with(HAVE_AVX2 ? make_row_avx2 : make_row_any, p, rgb, w, h, out, scratch);
-}
-
 void render_any(const struct placement *p, const uint8_t *rgb, int w, int h, float *out, float *scratch)
 {
     render_with(make_row_any, p, rgb, w, h, out, scratch);
+}
+
+void render(const struct placement *p, const uint8_t *rgb, int w, int h, float *out, float *scratch)
+{
+    if (HAVE_AVX2)
+        render_with(make_row_avx2, p, rgb, w, h, out, scratch);
+    else
+        render_any(p, rgb, w, h, out, scratch);
 }

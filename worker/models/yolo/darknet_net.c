@@ -274,13 +274,3 @@ int64_t darknet_layer_floats(const struct darknet_layer *l)
 {
     return l->type == DARKNET_CONV ? conv_weights(l) + (int64_t)l->filters * (l->bn ? 4 : 1) : 0;
 }
-
-int64_t darknet_layer_trainable(const struct darknet_layer *l)
-{
-    return l->type == DARKNET_CONV ? conv_weights(l) + (int64_t)l->filters * (l->bn ? 2 : 1) : 0;
-}
-
-double darknet_layer_flop(const struct darknet_layer *l)
-{
-    return l->type == DARKNET_CONV ? 2.0 * (double)conv_weights(l) * l->out.h * l->out.w : 0.0;
-}

@@ -80,5 +80,3 @@ int darknet_net_set_width(struct darknet_net *net, double factor, struct err *er
 int darknet_net_stride(const struct darknet_net *net);                   /* largest scale of a layer: 32 */
 bool darknet_net_is_head_conv(const struct darknet_net *net, int layer); /* a convolution right before a yolo layer */
 int64_t darknet_layer_floats(const struct darknet_layer *l);             /* in a .weights file: 0 for all but convolutions */
-int64_t darknet_layer_trainable(const struct darknet_layer *l);          /* without running statistics */
-double darknet_layer_flop(const struct darknet_layer *l);                /* forward, one image, 2 per multiply-add, convolutions only */

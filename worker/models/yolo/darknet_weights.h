@@ -36,5 +36,3 @@ int darknet_weights_load(const char *path, struct darknet_block *blocks, size_t 
 /* The same from memory; `label` is what messages call it. */
 int darknet_weights_parse(const void *bytes, size_t size, const char *label, struct darknet_block *blocks, size_t n, int load_until,
                           struct darknet_weights_info *ret_info, struct err *err);
-/* Writes version 0.2.0 atomically (worker/core/file.h). */
-int darknet_weights_save(const char *path, const struct darknet_block *blocks, size_t n, int64_t seen, struct err *err);

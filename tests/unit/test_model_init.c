@@ -364,13 +364,52 @@ static void numbers_are_in_order(void **state)
     model_free(m);
 }
 
+/* weights_load() of a model whose first parameter has this name, from a file that calls it `theirs`. */
+static int load_renamed(const char *name, const char *theirs, const struct rename *renames, struct model **ret, struct err *err)
+{
+    struct model *m = opened(THEIRS, 0.02, 7, NULL, ALL);
+    char path[TEMP_MAX + 32];
+    struct st_array *arrays;
+
+    snprintf(m->params[0]->name, sizeof m->params[0]->name, "%s", name);
+    snprintf(path, sizeof path, "%s/four.safetensors", root);
+    assert_int_equal(weights_export(m, &arrays, err), 0);
+    arrays[0].name = theirs;
+    assert_int_equal(safetensors_write(path, arrays, (size_t)m->nparams, NULL, 0, err), 0);
+    weights_export_free(m, arrays);
+    *ret = m;
+    return weights_load(m, path, renames, err);
+}
+
+/* Towers of stages of blocks of layers: four, and no more. */
+static void a_name_has_four_numbers_at_most(void **state)
+{
+    static const struct rename renames[] = { { "tower.#.stage.#.block.#.conv#.weight", "t#.s#.b#.c#.w" },
+                                             { "tower.#.stage.#.block.#.conv#.part.#.weight", "t#.s#.b#.c#.p#.w" },
+                                             { NULL, NULL } };
+    struct model *m;
+    struct err err;
+
+    (void)state;
+    assert_int_equal(load_renamed("tower.1.stage.20.block.317.conv4.weight", "t1.s20.b317.c4.w", renames, &m, &err), 0);
+    assert_non_null(strstr(m->loaded, "': 59 of 59 arrays loaded"));
+    assert_null(strstr(m->loaded, "without a place"));
+    model_free(m);
+    assert_int_equal(load_renamed("tower.1.stage.20.block.317.conv4.weight", "t1.s20.b4.c317.w", renames, &m, &err), ERR_DATA);
+    assert_non_null(strstr(err.msg, "tower.1.stage.20.block.317.conv4.weight is not in the file"));
+    model_free(m);
+    assert_int_equal(load_renamed("tower.1.stage.2.block.3.conv4.part.5.weight", "t1.s2.b3.c4.p5.w", renames, &m, &err), ERR_DATA);
+    assert_non_null(strstr(err.msg, "tower.1.stage.2.block.3.conv4.part.5.weight is not in the file"));
+    model_free(m);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(weights_of_the_same_count), cmocka_unit_test(weights_of_another_count),
         cmocka_unit_test(weights_of_another_width),  cmocka_unit_test(safetensors),
         cmocka_unit_test(names_of_others),           cmocka_unit_test(names_are_whole),
-        cmocka_unit_test(numbers_are_in_order),
+        cmocka_unit_test(numbers_are_in_order),      cmocka_unit_test(a_name_has_four_numbers_at_most),
     };
 
     return cmocka_run_group_tests(tests, setup, teardown);

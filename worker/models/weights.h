@@ -9,8 +9,8 @@ struct param;
 struct safetensors;
 struct st_array;
 
-/* How other programs call an array. Each '#' of `ours` stands for a number; those of `theirs` are the same numbers, in order. A list of them ends
- * with ours NULL; our own names need no row. */
+/* How other programs call an array. Each '#' of `ours`, four at most, stands for a number; those of `theirs` are the same numbers, in order. A list of
+ * them ends with ours NULL; our own names need no row. */
 struct rename {
     const char *ours, *theirs;
 };

@@ -1,5 +1,6 @@
 /* tests/unit/test_loader.c - uses: proto worker/core worker/data worker/data/sample
  * The stream of batches is the same whoever makes it: threads, memory, ranks, waves and where a run resumes change no bit. */
+#include <assert.h>
 #include <errno.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -467,6 +468,79 @@ static void the_first_of_two_bad_pictures_is_told(void **state)
     }
 }
 
+/* ---- a task whose samples have rows as it is told ---- */
+
+enum { THINGS, POINTS, MOST_THINGS = 2, MOST_POINTS = 5 };
+
+static int32_t rows_told[1 + MOST_THINGS]; /* things; points of each */
+
+static struct canvas no_canvas(const struct task *t, int64_t step, const struct draw *draw, int n)
+{
+    (void)t, (void)step, (void)draw, (void)n;
+    return (struct canvas){ 1, 1 };
+}
+
+static int make_told(struct task *t, struct hand *hand, int64_t step, struct draw draw, struct canvas canvas, const struct sample *ret,
+                     struct err *err)
+{
+    (void)t, (void)hand, (void)step, (void)draw, (void)canvas, (void)err;
+    assert(ret->room[THINGS] == MOST_THINGS && ret->room[POINTS] == MOST_POINTS);
+    *ret->length[THINGS] = rows_told[0];
+    for (int i = 0; i < rows_told[0] && i < ret->room[THINGS]; i++)
+        ret->length[POINTS][i] = rows_told[1 + i];
+    return 0;
+}
+
+static void nothing(struct task *t)
+{
+    (void)t;
+}
+
+static int batch_told(struct batch *ret, struct loader **ret_loader, struct err *err)
+{
+    static const struct task_ops ops = { no_canvas, make_told, nothing };
+    static const struct batch_form form = { .nlists = 2, .list = { { "things", BATCH_IMAGES }, { "points", THINGS } } };
+    static struct task task = {
+        .ops = &ops, .form = &form, .samples = 3, .source = "made up", .largest = { 1, 1 }, .room = { MOST_THINGS, MOST_POINTS }
+    };
+    const struct loader_options o = { .batch = 3, .ranks = 1, .workers = 2 };
+
+    assert_int_equal(loader_open(&task, &o, ret_loader, err), 0);
+    return loader_next(*ret_loader, ret, err);
+}
+
+static void rows_keep_to_their_room(void **state)
+{
+    static const struct {
+        int32_t told[1 + MOST_THINGS];
+        const char *said;
+    } over[] = {
+        { { 3, 1, 1 }, "made up: sample 0 has 3 rows in list 'things', which has room for 2" },
+        { { 2, 3, 3 }, "made up: sample 0 has 6 rows in list 'points', which has room for 5" },
+        { { 2, 6, -1 }, "made up: sample 0 has 6 rows in list 'points', which has room for 5" },
+        { { 2, INT32_MAX, INT32_MAX }, "made up: sample 0 has 2147483647 rows in list 'points', which has room for 5" },
+        { { 2, 5, INT32_MAX }, "made up: sample 0 has 2147483652 rows in list 'points', which has room for 5" },
+        { { -1, 0, 0 }, "made up: sample 0 has -1 rows in list 'things', which has room for 2" },
+    };
+    struct loader *l;
+    struct batch b;
+    struct err err;
+
+    (void)state;
+    for (size_t i = 0; i < sizeof over / sizeof *over; i++) {
+        memcpy(rows_told, over[i].told, sizeof rows_told);
+        assert_int_equal(batch_told(&b, &l, &err), ERR_DATA);
+        assert_string_equal(err.msg, over[i].said);
+        loader_close(l);
+    }
+    memcpy(rows_told, (int32_t[]){ 2, 1, 4 }, sizeof rows_told);
+    assert_int_equal(batch_told(&b, &l, &err), 0);
+    assert_true(b.shard[0].rows[THINGS] == 3 * MOST_THINGS && b.shard[0].rows[POINTS] == 3 * MOST_POINTS);
+    for (int i = 0; i <= 3 * MOST_THINGS; i++)
+        assert_int_equal(b.shard[0].offset[POINTS][i], i / 2 * 5 + i % 2);
+    loader_close(l);
+}
+
 static void closes_at_any_moment(void **state)
 {
     struct fixture *f = *state;
@@ -503,6 +577,7 @@ int main(void)
         cmocka_unit_test(the_cache_keeps_to_its_limit),
         cmocka_unit_test(lost_pictures_leave_with_their_boxes),
         cmocka_unit_test(the_first_of_two_bad_pictures_is_told),
+        cmocka_unit_test(rows_keep_to_their_room),
         cmocka_unit_test(closes_at_any_moment),
     };
 

@@ -188,7 +188,7 @@ static int make_image(struct loader *l, struct hand *hand, struct slot *s, int i
         rc = t->ops->make(t, hand, s->batch.step, draw, s->shard[v].canvas, &place, err);
     }
     *place.index = draw.sample;
-    return rc;
+    return rc < 0 ? rc : wave_store_count(s->store, i, err);
 }
 
 /* The next image that no thread has taken, the k-th of its wave, or false when the loader stops. Called and returns with the lock held. */

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "proto/err.h"
 #include "worker/core/device.h"
 #include "worker/data/sample/task.h"
 
@@ -130,6 +131,35 @@ void wave_store_place(struct wave_store *s, const struct shard_batch *b, int fir
             f->array[k].canvas ? (char *)b->array[k] + batch_bytes(f, b, k) / (size_t)b->n * (size_t)i : s->array[k] + at * s->step[k];
     for (int l = 0; l < f->nlists; l++)
         ret->length[l] = s->length[l] + at * room_of(s->task, f->list[l].of);
+    ret->room = s->task->room;
+}
+
+/* Lengths that sample `at` has of list l. */
+static int owners(const struct wave_store *s, int l, size_t at)
+{
+    int of = s->task->form->list[l].of;
+
+    return of == BATCH_IMAGES ? 1 : s->rows[of][at];
+}
+
+int wave_store_count(struct wave_store *s, int i, struct err *err)
+{
+    const struct task *t = s->task;
+    size_t at = (size_t)i;
+
+    for (int l = 0; l < t->form->nlists; l++) { /* what a list divides stands before it */
+        const int32_t *length = s->length[l] + at * room_of(t, t->form->list[l].of);
+        int64_t rows = 0;
+
+        for (int r = 0; r < owners(s, l, at); r++) {
+            if (length[r] < 0 || rows + length[r] > t->room[l])
+                return err_set(err, ERR_DATA, "%s: sample %d has %lld rows in list '%s', which has room for %d", t->source, s->index[at],
+                               (long long)rows + length[r], t->form->list[l].name, t->room[l]);
+            rows += length[r];
+        }
+        s->rows[l][at] = (int32_t)rows;
+    }
+    return 0;
 }
 
 /* Moves the rows that sample `at` has of list l behind the `before` rows of the samples before it. */
@@ -147,21 +177,18 @@ static void move_rows(struct wave_store *s, struct shard_batch *b, int l, size_t
 
 static void close_list(struct wave_store *s, struct shard_batch *b, int first, int l)
 {
-    int of = s->task->form->list[l].of, divided = 0, total = 0;
+    int divided = 0, total = 0;
 
     for (int i = 0; i < b->n; i++) {
-        size_t at = (size_t)first + (size_t)i, room = room_of(s->task, of);
-        const int32_t *length = s->length[l] + at * room;
-        int owners = of == BATCH_IMAGES ? 1 : s->rows[of][at], rows = 0;
+        size_t at = (size_t)first + (size_t)i;
+        const int32_t *length = s->length[l] + at * room_of(s->task, s->task->form->list[l].of);
+        int before = total;
 
-        for (int r = 0; r < owners; r++) {
-            b->offset[l][divided++] = total + rows;
-            rows += length[r];
+        for (int r = 0; r < owners(s, l, at); r++) {
+            b->offset[l][divided++] = total;
+            total += length[r];
         }
-        assert(rows <= s->task->room[l]);
-        move_rows(s, b, l, at, (size_t)total, (size_t)rows);
-        s->rows[l][at] = rows;
-        total += rows;
+        move_rows(s, b, l, at, (size_t)before, (size_t)(total - before));
     }
     b->offset[l][divided] = total;
     b->rows[l] = total;

@@ -7,6 +7,7 @@
 #include "worker/data/batch.h"
 
 struct device;
+struct err;
 struct sample;
 struct task;
 struct wave_store;
@@ -22,5 +23,7 @@ void wave_store_clear(struct wave_store *s);
 void wave_store_add(struct wave_store *s, int shard, int n, struct canvas canvas, struct shard_batch *ret, int *ret_first);
 /* Place of image i of a shard whose first is `first`. */
 void wave_store_place(struct wave_store *s, const struct shard_batch *b, int first, int i, struct sample *ret);
-/* All samples of a shard are made. */
+/* Image i of the wave is made, with its index: counts its rows. ERR_DATA: more of a list than there is room for; names data set, sample and list. */
+int wave_store_count(struct wave_store *s, int i, struct err *err);
+/* All samples of a shard are made and counted. */
 void wave_store_close_up(struct wave_store *s, struct shard_batch *b, int first);

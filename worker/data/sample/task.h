@@ -21,19 +21,20 @@ struct hand {
     size_t bytes;
 };
 
-/* Where one sample is made. length[l]: how many rows of list l each row of what it divides has; one number where that is the image. */
+/* Where one sample is made. length[l]: how many rows of list l each row of what it divides has; one number where that is the image. A sample that has more
+ * rows than there is room for counts them all and writes none beyond: the loader makes an error of it. */
 struct sample {
     void *array[BATCH_MAX_ARRAYS];
     int32_t *length[BATCH_MAX_LISTS];
-    int32_t *index; /* position in the data set; the loader's */
+    const int *room; /* [lists]: most rows of each, and so most lengths of a list that divides them */
+    int32_t *index;  /* position in the data set; the loader's */
 };
 
 struct task_ops {
     /* The canvas of a shard that holds these samples, in a step (0: validation). Pure. draw NULL: of any samples; { 0, 0 } where it depends on them. */
     struct canvas (*canvas)(const struct task *t, int64_t step, const struct draw *draw, int n);
-    /* Makes one sample for a shard of that canvas in *ret, where there is room for as much as the task says. What it draws depends on its seed, the step
-     * and the draw alone. It may stand in
-     * for one that could not be read, so it fits whatever canvas there is. Several threads call it, each with a hand of its own. Errors name the file. */
+    /* Makes one sample for a shard of that canvas in *ret. What it draws depends on its seed, the step and the draw alone. It may stand in for one that
+     * could not be read, so it fits whatever canvas there is. Several threads call it, each with a hand of its own. Errors name the file. */
     int (*make)(struct task *t, struct hand *hand, int64_t step, struct draw draw, struct canvas canvas, const struct sample *ret,
                 struct err *err);
     void (*free)(struct task *t);

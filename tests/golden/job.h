@@ -122,8 +122,8 @@ static inline void run_job(const struct jobspec *spec, const char *dir, int nran
     close(fd);
 }
 
-/* What rank 0 reported: an array of messages in order (proto/report.h). Caller drops it. */
-static inline json_t *reports(const char *dir)
+/* What a rank reported: an array of messages in order (proto/report.h). Caller drops it. */
+static inline json_t *reports_of(const char *dir, int rank)
 {
     char path[192], *line = NULL;
     json_t *all = json_array(), *msg;
@@ -131,7 +131,7 @@ static inline json_t *reports(const char *dir)
     size_t room = 0;
     FILE *f;
 
-    snprintf(path, sizeof path, "%s/rank-0", dir);
+    snprintf(path, sizeof path, "%s/rank-%d", dir, rank);
     f = fopen(path, "re");
     assert_non_null(f);
     while (getline(&line, &room, f) > 0) {
@@ -143,6 +143,11 @@ static inline json_t *reports(const char *dir)
     free(line);
     fclose(f);
     return all;
+}
+
+static inline json_t *reports(const char *dir)
+{
+    return reports_of(dir, 0);
 }
 
 static inline const char *text_of(const json_t *msg, const char *key)

@@ -1,5 +1,6 @@
 #include "worker/train/losses.h"
 
+#include <stdbool.h>
 #include <stdlib.h>
 
 #include "proto/err.h"
@@ -17,6 +18,7 @@ struct losses {
     double *raw, *host;       /* [shards of this rank][model->raw_terms]: on the device, and a copy */
     struct device_mark *sent; /* the copy is made */
     struct gather *gather;    /* numerators and denominators */
+    bool taken;               /* this rank's are in the gather's records; what is on the host may be the next step's */
 };
 
 static size_t raw_bytes(const struct losses *l)
@@ -107,12 +109,30 @@ int losses_take(struct losses *l, struct err *err)
         m->ops->sum_terms(m, l->host + (size_t)(v - l->mine.lo) * m->raw_terms, l->opt.images, record);
         window_record(m->terms, m->nterms, record);
     }
+    l->taken = rc >= 0;
     return rc;
 }
 
 int losses_gather(struct losses *l, struct err *err)
 {
-    return gather_all(l->gather, err);
+    int rc = gather_all(l->gather, err);
+
+    l->taken = l->taken && rc < 0;
+    return rc;
+}
+
+int losses_own_nonfinite(struct losses *l, int *ret_term)
+{
+    struct err ignored;
+
+    if (!l->taken && losses_take(l, &ignored) < 0)
+        return -1;
+    for (int v = l->mine.lo; v < l->mine.hi; v++) {
+        *ret_term = window_nonfinite(gather_record(l->gather, v), l->opt.model->nterms);
+        if (*ret_term >= 0)
+            return v;
+    }
+    return -1;
 }
 
 int losses_nonfinite(const struct losses *l, int *ret_term)

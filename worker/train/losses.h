@@ -35,6 +35,9 @@ int losses_take(struct losses *l, struct err *err);
 /* Waits for the other ranks: the heads, and the losses taken since the last one. Where none were taken nothing may be read below. */
 int losses_gather(struct losses *l, struct err *err);
 
+/* Of this rank's shards, where no rank can be waited for any more: those of the last losses_send() that no losses_gather() has carried. As
+ * losses_nonfinite() below; -1 also where the device fails. */
+int losses_own_nonfinite(struct losses *l, int *ret_term);
 /* Of a shard of the job that has a term which is not finite, *ret_term: the first such; -1: all are finite. */
 int losses_nonfinite(const struct losses *l, int *ret_term);
 /* Sums over all shards, in tree order: [2 * nterms], numerator and denominator of each term. */

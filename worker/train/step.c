@@ -144,14 +144,18 @@ static int all_waves(struct stepper *t, struct err *err)
 
 /* ---- what became of the last step: t->opt.state->step ---- */
 
-static int check_finite(struct stepper *t, struct err *err)
+static int blame(const struct stepper *t, int shard, int term, struct err *err)
 {
     int64_t step = t->opt.state->step;
+
+    return nonfinite_loss(t->opt.course, t->opt.train->set, step, shard, t->opt.model->terms[term].name, schedule_lr(t->spec, step), err);
+}
+
+static int check_finite(struct stepper *t, struct err *err)
+{
     int term, shard = losses_nonfinite(t->losses, &term);
 
-    if (shard < 0)
-        return 0;
-    return nonfinite_loss(t->opt.course, t->opt.train->set, step, shard, t->opt.model->terms[term].name, schedule_lr(t->spec, step), err);
+    return shard < 0 ? 0 : blame(t, shard, term, err);
 }
 
 /* A step without a finite gradient is passed over, since an unlucky batch must not end a long job; weights that give none do not mend. */
@@ -230,16 +234,23 @@ static int gather_step(struct stepper *t, struct err *err)
     return rc < 0 ? rc : gradients_wait(t->gradients, err);
 }
 
-/* Where the communication thread failed it has aborted the comm, which this thread may meet first: the reason is what counts. */
+/* What failed before the losses of the last step were judged. Where the communication thread failed it has aborted the comm, which this thread may meet
+ * first: the reason is what counts. And a loss that is not finite came first, whatever failed since. Others that have such a loss can be asked no more, but
+ * they fail as well, and say it themselves. */
 static int reason(struct stepper *t, int rc, struct err *err)
 {
     struct err why;
-    int first = rc == ERR_ABORTED ? gradients_state(t->gradients, &why) : 0;
+    int first = rc == ERR_ABORTED ? gradients_state(t->gradients, &why) : 0, term, shard;
 
-    if (first >= 0 || first == ERR_ABORTED)
+    if (first < 0 && first != ERR_ABORTED) {
+        *err = why;
+        rc = first;
+    }
+    shard = t->unread ? losses_own_nonfinite(t->losses, &term) : -1;
+    if (shard < 0 || blame(t, shard, term, &why) != ERR_NONFINITE)
         return rc;
     *err = why;
-    return first;
+    return ERR_NONFINITE;
 }
 
 int stepper_run(struct stepper *t, struct err *err)

@@ -13,7 +13,13 @@
 #include "worker/core/safetensors.h"
 #include "worker/optim/schedule.h"
 
-enum { BATCH = 8, SHARDS = 4, PER_SHARD = BATCH / SHARDS, PATIENCE_MS = 60000 }; /* the patience is for a rank that is stuck */
+enum {
+    BATCH = 8,
+    SHARDS = 4,
+    PER_SHARD = BATCH / SHARDS,
+    SLOW_MS = 50,
+    PATIENCE_MS = 60000
+}; /* the patience is for a rank that is stuck */
 
 /* What goes wrong; steps count from 1, 0: never. */
 static struct plan {
@@ -23,6 +29,7 @@ static struct plan {
     int64_t data_step;       /* rank data_rank has no data */
     int data_rank;
     int stop_call; /* rank 1 stops where it takes its losses for the call-th time */
+    bool slow;     /* losses are taken when the gradients that are under way meanwhile have arrived */
 } plan;
 
 static struct seen {
@@ -71,6 +78,8 @@ static void late_sum_terms(const struct model *m, const double *raw, int images,
 {
     if (this_rank == 1 && ++calls == plan.stop_call)
         raise(SIGSTOP);
+    if (plan.slow)
+        nanosleep(&(struct timespec){ 0, SLOW_MS * 1000000 }, NULL);
     toy_sum_terms(m, raw, images, ret);
 }
 
@@ -335,6 +344,34 @@ static void a_window_has_all_of_its_steps(void **state)
     jobspec_free(three);
 }
 
+/* Eight steps of a window are trained before the job goes on: they count for its losses, and not for how fast the ninth is. */
+static void a_rate_is_of_the_images_since_the_job_goes_on(void **state)
+{
+    struct jobspec *spec = spec_of(9, 9, 8);
+    const struct st_array *counters;
+    struct safetensors *f;
+    char dir[128], path[256];
+    struct err err;
+    json_t *rows;
+
+    (void)state;
+    plan = (struct plan){ 0 };
+    train(spec, "rate", 1, true, dir);
+    snprintf(path, sizeof path, "%s/checkpoints/step-8/state.safetensors", dir);
+    assert_int_equal(safetensors_open(path, &f, &err), 0);
+    counters = safetensors_find(f, "counters");
+    assert_int_equal(((const int64_t *)counters->data)[0], 8 * BATCH); /* images of the window */
+    safetensors_close(f);
+    snprintf(path, sizeof path, "rm -r '%s/checkpoints/step-9'", dir);
+    assert_int_equal(system(path), 0);
+    plan.slow = true; /* so the ninth cannot be faster than this */
+    train(spec, "rate", 1, true, dir);
+    rows = told(dir, 0, "loss");
+    assert_true(json_number_value(json_object_get(json_array_get(rows, 0), "images_per_s")) <= BATCH * 1000.0 / (SHARDS * SLOW_MS));
+    json_decref(rows);
+    jobspec_free(spec);
+}
+
 /* ---- skipped steps ---- */
 
 static void check_skips(const char *dir, const char *steps)
@@ -355,14 +392,14 @@ static void check_skips(const char *dir, const char *steps)
 
 static void skipped_steps_are_counted_in_a_row(void **state)
 {
-    struct jobspec *spec = spec_of(9, 4, 3);
+    struct jobspec *spec = spec_of(9, 9, 3); /* no step but each third is settled for another reason */
     char dir[128], cmd[256];
 
     (void)state;
     plan = (struct plan){ .gradient_steps = 1 << 2 | 1 << 3 | 1 << 5 | 1 << 6 | 1 << 8 };
     train(spec, "skips", 2, true, dir);
     check_skips(dir, "2 3 5 6 8 ");
-    plan = (struct plan){ .gradient_steps = 1 << 2 | 1 << 3 | 1 << 4 };
+    plan = (struct plan){ .gradient_steps = 1 << 2 | 1 << 3 | 1 << 4, .slow = true }; /* the next gradient has no such parameter */
     train(spec, "skips-3", 2, false, dir);
     check_skips(dir, "2 3 ");
     for (int rank = 0; rank < 2; rank++)
@@ -483,8 +520,9 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_loss_of_a_step_is_told_as_its_own), cmocka_unit_test(lost_data_hides_no_loss),
-        cmocka_unit_test(a_window_has_all_of_its_steps),         cmocka_unit_test(skipped_steps_are_counted_in_a_row),
-        cmocka_unit_test(a_skipped_step_is_a_step_of_adam),      cmocka_unit_test(who_stops_is_told_and_not_who_waits),
+        cmocka_unit_test(a_window_has_all_of_its_steps),         cmocka_unit_test(a_rate_is_of_the_images_since_the_job_goes_on),
+        cmocka_unit_test(skipped_steps_are_counted_in_a_row),    cmocka_unit_test(a_skipped_step_is_a_step_of_adam),
+        cmocka_unit_test(who_stops_is_told_and_not_who_waits),
     };
 
     job_models = &toy_models;

@@ -10,7 +10,7 @@
 #include "proto/err.h"
 #include "proto/evidence_diff.h"
 
-enum { RECORDS_A_CALL = 1000000 }; /* read one by one, where chains do not tell: under a second */
+enum { RECORDS_A_CALL = 1000000 }; /* read one by one, where chains do not tell: about a second */
 
 struct diff {
     struct request *rq;

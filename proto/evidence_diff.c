@@ -326,6 +326,19 @@ int evidence_diff(const struct evidence *a, const struct evidence *b, const stru
 
 /* ---- JSON ---- */
 
+/* An object that is put together; o NULL: some member could not be made. */
+struct object {
+    json_t *o;
+};
+
+static void set(struct object *to, const char *name, json_t *value)
+{
+    if (json_object_set_new(to->o, name, value) == 0)
+        return;
+    json_decref(to->o);
+    to->o = NULL;
+}
+
 static json_t *number_or_null(int64_t value, bool known)
 {
     return known ? json_integer(value) : json_null();
@@ -337,37 +350,83 @@ static json_t *real_or_null(float value)
     return isfinite(value) ? json_real((double)value) : json_null();
 }
 
+static json_t *string_or_null(const char *text)
+{
+    return text ? json_string(text) : json_null();
+}
+
 static json_t *side_json(const struct evidence_diff *d, int k)
 {
     const struct evidence_diff_side *s = &d->side[k];
-    const struct evidence_record *r = &s->record;
-    json_t *o = json_pack("{s:I}", "steps", (json_int_t)s->steps);
+    struct object o = { json_object() };
 
-    if (o && d->step > 0)
-        json_object_update_new(o, json_pack("{s:i, s:i, s:s, s:b, s:o, s:o, s:b, s:o}", "attempt", r->attempt, "ranks", r->ranks, "tier",
-                                            evidence_tier_name(r->tier), "skipped", r->skipped, "lr", real_or_null(r->lr), "loss",
-                                            real_or_null(r->loss), "kept", s->kept, "rank", number_or_null(s->rank, s->rank >= 0)));
-    return o;
+    set(&o, "steps", json_integer(s->steps));
+    if (d->step == 0)
+        return o.o;
+    set(&o, "attempt", json_integer(s->record.attempt));
+    set(&o, "ranks", json_integer(s->record.ranks));
+    set(&o, "tier", json_string(evidence_tier_name(s->record.tier)));
+    set(&o, "skipped", json_boolean(s->record.skipped));
+    set(&o, "lr", real_or_null(s->record.lr));
+    set(&o, "loss", real_or_null(s->record.loss));
+    set(&o, "kept", json_boolean(s->kept));
+    set(&o, "rank", number_or_null(s->rank, s->rank >= 0));
+    return o.o;
 }
 
 static json_t *difference_json(const struct evidence_head *h, const struct evidence_diff *d)
 {
     const struct evidence_difference *at = &d->difference;
     bool state = at->located && at->part == EVIDENCE_STATE, tensor = at->located && at->tensor >= 0;
+    struct object o = { json_object() };
 
-    return d->step == 0
-               ? json_null()
-               : json_pack("{s:I, s:s, s:b, s:o, s:o, s:o, s:o}", "step", (json_int_t)d->step, "part", evidence_part_name(at->part),
-                           "located", at->located, "shard", number_or_null(at->shard, at->located && at->shard >= 0), "tensor",
-                           tensor ? json_string(h->tensor[at->tensor].name) : json_null(), "tensors", number_or_null(at->ntensors, tensor),
-                           "state", state ? json_string(evidence_state_name(at->state)) : json_null());
+    set(&o, "step", json_integer(d->step));
+    set(&o, "part", json_string(evidence_part_name(at->part)));
+    set(&o, "located", json_boolean(at->located));
+    set(&o, "shard", number_or_null(at->shard, at->located && at->shard >= 0));
+    set(&o, "tensor", string_or_null(tensor ? h->tensor[at->tensor].name : NULL));
+    set(&o, "tensors", number_or_null(at->ntensors, tensor));
+    set(&o, "state", string_or_null(state ? evidence_state_name(at->state) : NULL));
+    return o.o;
+}
+
+static json_t *same_json(const struct evidence_diff *d)
+{
+    struct object o = { json_object() };
+
+    set(&o, "spec", json_boolean(d->same_spec));
+    set(&o, "data", json_boolean(d->same_data));
+    set(&o, "level", json_boolean(d->same_level));
+    set(&o, "shards", json_boolean(d->same_shards));
+    set(&o, "tensors", json_boolean(d->same_tensors));
+    return o.o;
+}
+
+static json_t *sides_json(const struct evidence_diff *d)
+{
+    json_t *list = json_array();
+
+    for (int k = 0; k < 2; k++)
+        if (json_array_append_new(list, side_json(d, k)) < 0) {
+            json_decref(list);
+            return NULL;
+        }
+    return list;
 }
 
 json_t *evidence_diff_json(const struct evidence_head *h, const struct evidence_diff *d)
 {
-    return json_pack("{s:s, s:b, s:I, s:I, s:o, s:o, s:b, s:o, s:{s:b, s:b, s:b, s:b, s:b}, s:[o, o]}", "text", d->text, "equal",
-                     d->step == 0 && d->from > 0 && !d->apart, "from", (json_int_t)d->from, "to", (json_int_t)d->to, "missing",
-                     number_or_null(d->missing, d->missing > 0), "next", number_or_null(d->next, d->next > 0), "apart", d->apart,
-                     "difference", difference_json(h, d), "same", "spec", d->same_spec, "data", d->same_data, "level", d->same_level,
-                     "shards", d->same_shards, "tensors", d->same_tensors, "sides", side_json(d, 0), side_json(d, 1));
+    struct object o = { json_object() };
+
+    set(&o, "text", json_string(d->text));
+    set(&o, "equal", json_boolean(d->step == 0 && d->from > 0 && !d->apart));
+    set(&o, "from", json_integer(d->from));
+    set(&o, "to", json_integer(d->to));
+    set(&o, "missing", number_or_null(d->missing, d->missing > 0));
+    set(&o, "next", number_or_null(d->next, d->next > 0));
+    set(&o, "apart", json_boolean(d->apart));
+    set(&o, "difference", d->step > 0 ? difference_json(h, d) : json_null());
+    set(&o, "same", same_json(d));
+    set(&o, "sides", sides_json(d));
+    return o.o;
 }

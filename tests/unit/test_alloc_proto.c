@@ -11,6 +11,8 @@
 #include <cmocka.h>
 
 #include "proto/err.h"
+#include "proto/evidence_diff.h"
+#include "proto/evidence_form.h"
 #include "proto/jobspec.h"
 #include "proto/rpc.h"
 
@@ -129,6 +131,50 @@ static bool one_job(void)
     return ok;
 }
 
+static bool one_head(void)
+{
+    struct evidence_tensor t[] = { { "conv.weight", 432, true }, { "bn.running_mean", 16, false } };
+    struct evidence_head h = { .tensors = true, .shards = 4, .ntensors = 2, .tensor = t }, *again = NULL;
+    struct err err = { 0 };
+    char *text = NULL;
+    size_t len = 0;
+    int rc = evidence_head_text(&h, &text, &len, &err);
+
+    if (rc == 0)
+        rc = evidence_head_parse(text, len, &again, &err);
+    if (rc == 0)
+        assert_true(evidence_head_equal(&h, again));
+    else
+        assert_true(err.code == rc && err.msg[0] && !again);
+    free(again);
+    free(text);
+    return rc == 0;
+}
+
+static bool one_diff(void)
+{
+    struct evidence_tensor t = { "conv.weight", 432, true };
+    struct evidence_head h = { .tensors = true, .shards = 4, .ntensors = 1, .tensor = &t };
+    struct evidence_diff d = { .from = 1,
+                               .step = 7,
+                               .difference = { .part = EVIDENCE_GRADIENT, .located = true, .shard = -1, .ntensors = 1 } };
+    json_t *json = evidence_diff_json(&h, &d);
+    bool ok = json != NULL;
+
+    if (ok) /* whole, or not at all */
+        assert_true(json_is_object(json_object_get(json, "difference")) &&
+                    json_object_size(json_array_get(json_object_get(json, "sides"), 1)) == 9);
+    json_decref(json);
+    return ok;
+}
+
+static void evidence(void **state)
+{
+    (void)state;
+    with_each_failing(one_head);
+    with_each_failing(one_diff);
+}
+
 static void messages(void **state)
 {
     (void)state;
@@ -149,7 +195,7 @@ static void job_files(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = { cmocka_unit_test(messages), cmocka_unit_test(job_files) };
+    const struct CMUnitTest tests[] = { cmocka_unit_test(messages), cmocka_unit_test(job_files), cmocka_unit_test(evidence) };
 
     left = -1;
     json_set_alloc_funcs(allocate, free);

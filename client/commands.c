@@ -34,7 +34,7 @@ const struct command commands[] = {
       "  --points N  thin each curve to about N rows\n"
       "  --csv       header job,split,term,step,epoch,value,tier,time; reals with 17 digits\n"
       "  --json      an array of rows\n"
-      "  --plot      draw the curves\n",
+      "  --plot      draw the curves, and where the deterministic tier changed\n",
       "  detctl loss 3 --split val --term total --csv > val.csv\n", command_loss },
     { "eval", "[ID] [--metric NAME] [--csv | --json] [--now]", "Prints evaluation results: the newest, or the history of one metric",
       "  --metric NAME  only this metric, all of its history\n"

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 
 #include "client/command.h"
+#include "client/plot.h"
 
 static json_t *params_of(const struct curve_query *q, json_t *cursor)
 {
@@ -85,4 +86,19 @@ void curve_free(struct curve *c)
     free(c->x);
     free(c->y);
     *c = (struct curve){ 0 };
+}
+
+/* Of many the newest; the first entry is what it began with. */
+void curve_tiers(const json_t *job, struct plot *p)
+{
+    const json_t *tiers = json_object_get(job, "tiers");
+    size_t n = json_array_size(tiers), i = n > PLOT_CHANGES ? n - PLOT_CHANGES : 1;
+
+    for (p->nchanges = 0; i < n; i++) {
+        const json_t *entry = json_array_get(tiers, i);
+        const char *tier = json_string_value(json_object_get(entry, "tier"));
+
+        if (tier)
+            p->change[p->nchanges++] = (struct plot_change){ json_number_value(json_object_get(entry, "step")), tier };
+    }
 }

@@ -5,6 +5,7 @@
 #include <stdint.h>
 
 struct context;
+struct plot;
 
 struct curve_query {
     int64_t job;
@@ -22,3 +23,5 @@ struct curve {
 /* The values of one split and term against the step; the caller frees with curve_free(). Rows that are not finite become NAN. */
 int curve_fetch(struct context *ctx, const struct curve_query *q, struct curve *ret);
 void curve_free(struct curve *c);
+/* Marks in a plot where the deterministic tier changed, of a job object of job.get, which must outlive the plot. */
+void curve_tiers(const json_t *job, struct plot *p);

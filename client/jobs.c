@@ -251,6 +251,21 @@ static void print_times(const json_t *job)
         printf("%-12s %s, after %s\n", "ended", text_time(ended).s, text_duration(ended - (started > 0 ? started : ended)).s);
 }
 
+/* Where it has changed. */
+static void print_tiers(const json_t *tiers)
+{
+    json_t *entry;
+    size_t i;
+
+    if (json_array_size(tiers) < 2)
+        return;
+    printf("%-12s ", "tiers");
+    json_array_foreach (tiers, i, entry) {
+        printf("%s%s from step %lld", i ? ", " : "", text_of(entry, "tier"), int_of(entry, "step"));
+    }
+    putchar('\n');
+}
+
 static void print_job(const json_t *job)
 {
     printf("%-12s %lld\n", "id", int_of(job, "id"));
@@ -262,6 +277,7 @@ static void print_job(const json_t *job)
     field("phase", text_of(job, "phase"));
     printf("%-12s %lld rank%s on %s, tier %s\n", "run", int_of(job, "ranks"), int_of(job, "ranks") == 1 ? "" : "s", text_of(job, "device"),
            text_of(job, "tier"));
+    print_tiers(json_object_get(job, "tiers"));
     field("gpus", text_of(job, "gpus"));
     printf("%-12s ", "use");
     if (strcmp(text_of(job, "state"), "running") == 0)

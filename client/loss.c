@@ -124,9 +124,11 @@ static int print_plot(struct context *ctx, const struct curve_query *q)
     struct curve curve[PLOT_CURVES] = { 0 };
     struct plot p = { .height = PLOT_ROWS, .utf8 = print_utf8(), .colour = print_colour(stdout), .title = q->term };
     struct curve_query one = *q;
-    int rows, rc = 0;
+    json_t *job = NULL;
     char *text;
+    int rows, rc = call(ctx, "job.get", json_pack("{s:I}", "id", (json_int_t)q->job), &job);
 
+    curve_tiers(job, &p);
     print_size(&p.width, &rows);
     for (int k = 0; k < PLOT_CURVES && rc == 0; k++) {
         one.split = splits[k];
@@ -137,12 +139,14 @@ static int print_plot(struct context *ctx, const struct curve_query *q)
     }
     if (rc == 0 && p.curve[0].n + p.curve[1].n == 0) {
         fprintf(stderr, "job %lld has no such losses yet\n", (long long)q->job);
+        json_decref(job);
         return CODE_DONE;
     }
     text = rc == 0 ? plot_text(&p) : NULL;
     if (text)
         fputs(text, stdout);
     free(text);
+    json_decref(job);
     for (int k = 0; k < PLOT_CURVES; k++)
         curve_free(&curve[k]);
     return rc;

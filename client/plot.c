@@ -193,16 +193,63 @@ static void put_grid(FILE *out, const struct plot *p, const struct grid *g)
     }
 }
 
+/* The column of the axis at which something changed, -1: beyond what is drawn. */
+static int column_of(const struct grid *g, const struct plot_change *c)
+{
+    return c->x >= g->x.min && c->x <= g->x.max ? dot_x(g, c->x) / g->sx : -1;
+}
+
+static bool is_blank(const char *row, int columns, int at, int n)
+{
+    for (int i = at - 1; i <= at + n; i++)
+        if (i >= 0 && i < columns && row[i] != ' ')
+            return false;
+    return true;
+}
+
+/* The steps at the ends of the axis, and between them what changed. */
+static void put_labels(FILE *out, const struct plot *p, const struct grid *g, const char *from, const char *to)
+{
+    char row[MAX_SIDE + 1];
+    int columns = g->columns, end = columns - (int)strlen(to);
+
+    memset(row, ' ', (size_t)columns);
+    row[columns] = '\0';
+    memcpy(row, from, strlen(from));
+    memcpy(row + end, to, strlen(to));
+    for (int i = 0; i < p->nchanges; i++) {
+        int n = (int)strlen(p->change[i].label), at = column_of(g, &p->change[i]);
+
+        if (at >= 0 && at + n <= columns && is_blank(row, columns, at, n))
+            memcpy(row + at, p->change[i].label, (size_t)n);
+    }
+    fprintf(out, "\n%*s%s\n", LABEL_CHARS, "", row);
+}
+
+static bool is_change(const struct plot *p, const struct grid *g, int column)
+{
+    for (int i = 0; i < p->nchanges; i++)
+        if (column_of(g, &p->change[i]) == column)
+            return true;
+    return false;
+}
+
 static void put_axis(FILE *out, const struct plot *p, const struct grid *g)
 {
     char from[32], to[32];
 
     fprintf(out, "%*s%s", LABEL_CHARS - 1, "", p->utf8 ? "└" : "+");
     for (int i = 0; i < g->columns; i++)
-        fputs(p->utf8 ? "─" : "-", out);
+        if (is_change(p, g, i))
+            fputs(p->utf8 ? "┼" : "|", out);
+        else
+            fputs(p->utf8 ? "─" : "-", out);
     snprintf(from, sizeof from, "%.10g", g->x.min);
     snprintf(to, sizeof to, "%.10g", g->x.max);
-    fprintf(out, "\n%*s%s%*s\n", LABEL_CHARS, "", from, g->columns - (int)strlen(from), to);
+    if ((int)(strlen(from) + strlen(to)) < g->columns)
+        put_labels(out, p, g, from, to);
+    else
+        fprintf(out, "\n%*s%s%*s\n", LABEL_CHARS, "", from, g->columns - (int)strlen(from), to);
 }
 
 static void put_legend(FILE *out, const struct plot *p, bool log_y)

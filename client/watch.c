@@ -22,6 +22,7 @@ struct watch {
     json_t *job;     /* as detd told last */
     char state[24];  /* told to the user last */
     int64_t attempt; /* of the rows printed */
+    size_t tiers;    /* WATCH_LINES: entries of the history printed */
     int64_t seen[2]; /* WATCH_LINES: last step printed of train and val */
     int lines;       /* WATCH_SCREEN: lines of the picture on the screen */
     double rate;     /* steps a second, smoothed */
@@ -124,12 +125,25 @@ static void notice_rewind(struct watch *w)
             w->seen[k] = step;
 }
 
+/* Changes alone: what the job began with is not said. */
+static void notice_tiers(struct watch *w)
+{
+    const json_t *tiers = json_object_get(w->job, "tiers"), *entry;
+
+    for (; w->tiers < json_array_size(tiers); w->tiers++) {
+        entry = json_array_get(tiers, w->tiers);
+        if (w->tiers > 0)
+            printf("tier %s from step %lld on\n", text_of(entry, "tier"), (long long)int_of(entry, "step"));
+    }
+}
+
 static int show_lines(struct watch *w)
 {
     static const char *const splits[] = { "train", "val" };
     int rc = 0;
 
     notice_rewind(w);
+    notice_tiers(w);
     for (int k = 0; k < 2 && rc == 0; k++) {
         struct curve_query q = { .job = w->id, .split = splits[k], .term = w->term, .from = w->seen[k] + 1 };
 
@@ -220,6 +234,7 @@ static int picture(struct watch *w, char **ret_text)
                       .colour = print_colour(stdout),
                       .title = w->term,
                       .curve = { { "train", train.x, train.y, train.n, false }, { "val", val.x, val.y, val.n, true } } };
+    curve_tiers(w->job, &p);
     char *plot = rc == 0 ? plot_text(&p) : NULL;
 
     if (plot && (out = open_memstream(ret_text, &len))) {

@@ -380,6 +380,8 @@ int store_events(struct store *s, int64_t id, const struct store_page *page, str
     return rc < 0 ? rc : 0;
 }
 
+#define TIERS_SELECT "SELECT step, tier FROM tiers WHERE job=?1 ORDER BY step LIMIT ?2"
+
 int store_job_details(struct store *s, int64_t id, struct text *out, struct err *err)
 {
     sqlite3 *db = reader_take(s);
@@ -394,6 +396,9 @@ int store_job_details(struct store *s, int64_t id, struct text *out, struct err 
     if (rc == 0)
         rc = list(db, "SELECT step, path, bytes, val_loss, best, time FROM checkpoints WHERE job=?1 ORDER BY step DESC LIMIT ?2", id, out,
                   err);
+    text_add(out, ",\"tiers\":");
+    if (rc == 0)
+        rc = list(db, TIERS_SELECT, id, out, err);
     reader_give(s, db);
     return rc;
 }
@@ -401,7 +406,7 @@ int store_job_details(struct store *s, int64_t id, struct text *out, struct err 
 int store_tiers(struct store *s, int64_t id, struct text *out, struct err *err)
 {
     sqlite3 *db = reader_take(s);
-    int rc = list(db, "SELECT step, tier FROM tiers WHERE job=?1 ORDER BY step LIMIT ?2", id, out, err);
+    int rc = list(db, TIERS_SELECT, id, out, err);
 
     reader_give(s, db);
     return rc;

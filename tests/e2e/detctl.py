@@ -353,6 +353,24 @@ def test_pause_resume_checkpoint_tier(node):
     expect(node.ctl("deterministic", "on", "--tier", "world", "--job", number), 0)
     node.until(number, lambda j: j["tier"] == "world")
     assert "world" in node.ctl("deterministic", "--job", number).stdout
+    changed = node.job(number)["tiers"][-1]["step"]
+    node.until(number, lambda j: j["step"] > changed + 2)
+    assert re.search("^tiers +rerun from step 1, world from step %d$" % changed, node.ctl("show", number).stdout, re.M)
+    deadline = time.time() + 60
+    while True:  # the rows of steps that are done are on disk in a moment
+        rows = [line.split(",") for line in node.ctl("loss", number, "--split", "train", "--term", "total", "--csv").stdout.splitlines()[1:]]
+        assert all(row[6] == ("world" if int(row[3]) >= changed else "rerun") for row in rows), rows
+        if rows and int(rows[-1][3]) > changed:
+            break
+        assert time.time() < deadline, rows
+        time.sleep(0.1)
+    plot = node.ctl("loss", number, "--plot").stdout.splitlines()
+    assert re.search(r"[|┼]", plot[-2][9:]), plot
+    watching = node.begin("watch", number)
+    said = [watching.stdout.readline() for _ in range(3)]
+    assert "tier world from step %d on\n" % changed in said, said
+    watching.send_signal(signal.SIGINT)
+    watching.communicate(timeout=60)
     expect(node.ctl("pause", number), 0)
     node.until(number, lambda j: j["state"] == "paused")
     assert "paused" in node.ctl("why", number).stdout

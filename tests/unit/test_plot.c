@@ -44,6 +44,24 @@ static void a_line_and_marks(void **state)
     free(text);
 }
 
+/* A label that has no room is left out, its mark stays; what lies beyond the curves is not there. */
+static void changes(void **state)
+{
+    static const double x[] = { 0, 10, 20, 30 }, y[] = { 4, 3, 2, 1 };
+    struct plot p = { .width = 40,
+                      .height = 6,
+                      .curve = { { "train", x, y, 4, false } },
+                      .nchanges = 5,
+                      .change = { { 10, "world" }, { 13, "off" }, { 17, "rerun" }, { 29, "off" }, { 31, "world" } } };
+    char *text = plot_text(&p);
+
+    (void)state;
+    assert_non_null(text);
+    assert_string_equal(strstr(text, "        +"), "        +----------|--|---|-----------|-\n"
+                                                   "         0         world  rerun       30\n");
+    free(text);
+}
+
 /* Every corner of the grid in braille: one character has 2 x 4 dots. */
 static void braille(void **state)
 {
@@ -122,8 +140,8 @@ static void colours_end(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_line_and_marks), cmocka_unit_test(braille),     cmocka_unit_test(log_axis),
-        cmocka_unit_test(odd_input),        cmocka_unit_test(colours_end),
+        cmocka_unit_test(a_line_and_marks), cmocka_unit_test(changes),   cmocka_unit_test(braille),
+        cmocka_unit_test(log_axis),         cmocka_unit_test(odd_input), cmocka_unit_test(colours_end),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

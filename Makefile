@@ -135,6 +135,8 @@ tests: $(TESTS)
 -include tests/emu/rules.mk
 # A worker of a later version.
 -include tests/checkpoints/rules.mk
+# What is proved beside our own networks.
+-include tests/prove/rules.mk
 
 # Every kernel body must also be device code.
 $(B)/nvcc_bodies.o: tests/device/nvcc_bodies.cu $(wildcard worker/kernels/*.h)
@@ -164,6 +166,13 @@ LONG     := tests/cuda_msan.sh $(filter %/test_cuda_plans %/test_fuzz_data %/tes
 check-long: deps
 	@$(MAKE) --no-print-directory -j$$(nproc) B=$(B) SAN=$(SAN) check-parts
 	@TEST_LONG=1 DETD_FUZZ_ROUNDS=20000 DETD_TEST_REPEATS=20 RANKS_SEED=2 tests/run.sh $(B) $(LONG)
+
+# The matrix: are a job's bits a function of its spec and data alone? N runs a cell, about two hours with the default; ONLY=cells or models, separated by
+# commas. Report: $(B)/prove.txt.
+N ?= 59
+prove: deps
+	@$(MAKE) --no-print-directory -j$$(nproc) B=$(B) SAN=$(SAN) all $(TOY_WORKER) $(B)/emu/libdetd-cuda.so $(B)/emu/detd-worker
+	@python3 tests/prove/prove.py $(B) --runs $(N) $(if $(ONLY),--only '$(ONLY)')
 
 # One-line faults, put into copies of the tree one at a time: how many does a test notice? ONLY=folders, files or numbers of faults; about half an hour
 # without it.
@@ -254,10 +263,11 @@ help:
 	@echo 'make pack-gpu   an archive for a machine with a GPU on which nothing can be built     BCCD=FOLDER: with that data set'
 	@echo 'make bench      speed, as ratios against a peer or a limit'
 	@echo 'make mutants    faults put into the code one at a time: how many would the tests notice?     ONLY=worker/train, or a file, or a number'
+	@echo 'make prove      jobs under everything that must not change a bit     N=59 runs a cell, ONLY=cells or models'
 	@echo 'make lint       clang-format, clang-tidy, cppcheck, shellcheck    make layers: include direction'
 	@echo 'make bundle     build/detd-bundle-VERSION-MACHINE.tar.gz: runs from any folder of a host with glibc 2.36 or newer'
 	@echo 'make install    PREFIX=$(PREFIX) DESTDIR=                         make uninstall'
 	@echo 'make check-fresh  check and demo in a bare Debian 12 root (root, debootstrap)'
 
 -include $(shell find $(B) -name '*.d' 2>/dev/null)
-.PHONY: all tests check check-parts check-long mutants check-gpu pack-gpu layers deps demo bench bench-gpu bundle lint install uninstall check-fresh clean help
+.PHONY: all tests check check-parts check-long prove mutants check-gpu pack-gpu layers deps demo bench bench-gpu bundle lint install uninstall check-fresh clean help

@@ -7,14 +7,6 @@
 #include "tests/toy/toy.h"
 #include "worker/core/safetensors.h"
 
-static const struct evaluator_ops depth = { .name = "depth", .open = toy_eval_open }, *const evaluators[] = { &depth, NULL };
-static const struct model_family toy = { "toy", &toy_pairs, NEEDS_conv | NEEDS_norm | NEEDS_map, evaluators, toy_open, NULL, NULL };
-static const struct model_family *const families[] = { &toy };
-static const struct job_family keys = { "toy", 1 };
-static const struct job_preset preset = { "toy", &keys, 32 };
-static const struct job_presets presets = { &preset, 1, NULL };
-static const struct model_registry toy_models = { &presets, families, 1 };
-
 enum { STEPS = 8, SAVED = 4, DATA = 1 << 16 };
 
 static struct jobspec *spec_of(void)
@@ -27,7 +19,7 @@ static struct jobspec *spec_of(void)
     struct jobspec *spec;
     struct err err = { 0 };
 
-    if (!json || jobspec_parse_for(&presets, json, false, &spec, &err) < 0)
+    if (!json || jobspec_parse_for(&toy_presets, json, false, &spec, &err) < 0)
         fail_msg("%s", err.msg);
     json_decref(json);
     return spec;

@@ -1,0 +1,183 @@
+#!/usr/bin/env python3
+"""prove.py BUILD [--runs N] [--only WORDS] [--jobs J] [--report FILE] - is a job's result a function of its spec and data alone?
+
+Every cell of the matrix (cells.py) trains a micro job N times, each time with other seeds for what the cell varies, and holds every step's evidence, every
+row that was measured and every tensor of the last checkpoint against an undisturbed reference. Ranks are run without detd (micro.py). Prints a table,
+and writes it to FILE (default BUILD/prove.txt): runs and mismatches of each cell, and what N runs without a mismatch show: with 95 % confidence a run
+differs with a probability below 1 - 0.05^(1/N) (specs determinism section 10.1). WORDS: cells or models, separated by commas. Status 0: no mismatch."""
+import argparse
+import concurrent.futures
+import hashlib
+import json
+import multiprocessing
+import os
+import random
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+
+import cells
+import evidence
+import micro
+from cells import STEPS, merged
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+KEPT = {name: os.environ[name] for name in ("PATH", "HOME", "TMPDIR", "ASAN_OPTIONS", "UBSAN_OPTIONS", "TSAN_OPTIONS") if name in os.environ}
+
+
+class Bench:
+    """Where runs are made. programs: of "cpu", "cuda" and "toy"; a program that is planted with a fault may stand in for one."""
+
+    def __init__(self, root, build, programs=None):
+        self.root, self.data = root, root + "/shapes"
+        self.programs = programs or {"cpu": build + "/detd-worker", "cuda": build + "/emu/detd-worker", "toy": build + "/prove/detd-worker"}
+
+    def draw(self):
+        subprocess.run([sys.executable, HERE + "/../demo/make_shapes.py", self.data, "--train", "40", "--val", "11", "--size", "96"], check=True,
+                       stdout=subprocess.DEVNULL)
+
+    def program(self, model, device):
+        return self.programs["toy" if model == "toy" else device]
+
+    def spec(self, model, device):
+        """All keys of the job, as a worker that runs alone writes them."""
+        folder = "%s/fill-%s-%s" % (self.root, model.replace(" ", "-"), device)
+        job = merged(merged(cells.base(self.data), cells.MODELS[model]), {"run": {"device": device}})
+        if not os.path.exists(folder + "/spec.json"):
+            with open(folder + ".job", "w", encoding="utf-8") as f:
+                json.dump(job, f)
+            done = subprocess.run([self.program(model, device), "--dir", folder, folder + ".job"], env=KEPT, stdin=subprocess.DEVNULL,
+                                  stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False)
+            if done.returncode:
+                raise micro.Broken("alone: " + done.stdout[-400:])
+        with open(folder + "/spec.json", encoding="utf-8") as f:
+            return json.load(f)
+
+    def run(self, name, model, device, how):
+        """Trains one; returns what it left, and how many attempts it took."""
+        folder, here = "%s/%s" % (self.root, name), os.getcwd()
+        hogs = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(os.cpu_count() if how.hog else 0)]
+        os.mkdir(folder)
+        try:
+            if how.folder:
+                os.chdir(how.folder)
+            rows, attempts = micro.train(folder, merged(self.spec(model, device), how.keys), self.program(model, device), dict(KEPT, **how.env),
+                                         how.kills, how.ranks)
+        finally:
+            os.chdir(here)
+            for hog in hogs:
+                hog.kill()
+                hog.wait()
+        return evidence.Left(folder, STEPS, rows), attempts
+
+
+def device_of(cell):
+    return "cuda" if cell in cells.ON_GPU else "cpu"
+
+
+def one(bench, cell, model, k, reference):
+    """(what differs or None, attempts) of run k of a cell."""
+    rng = random.Random(int.from_bytes(hashlib.sha256(("%s/%s/%d" % (cell, model, k)).encode()).digest()[:8], "little"))
+    name = "%s-%s-%d" % (cell.replace(" ", "-"), model.replace(" ", "-"), k)
+    how = cells.CELLS[cell](rng, model)
+    try:
+        left, attempts = bench.run(name, model, device_of(cell), how)
+        return reference.difference(left), attempts
+    except micro.Broken as e:
+        return str(e), 0
+    finally:
+        shutil.rmtree(bench.root + "/" + name, ignore_errors=True)
+
+
+def reference_of(bench, model, device):
+    return bench.run("reference-%s-%s" % (model.replace(" ", "-"), device), model, device, cells.Run(ranks=[1]))[0]
+
+
+def chosen(only):
+    """[(cell, model)]"""
+    words = [w for w in (only or "").split(",") if w]
+    unknown = [w for w in words if w not in cells.CELLS and w not in cells.MODELS]
+    if unknown:
+        raise SystemExit("neither a cell nor a model: %s\ncells: %s\nmodels: %s" % (", ".join(unknown), ", ".join(cells.CELLS), ", ".join(cells.MODELS)))
+    some, models = [w for w in words if w in cells.CELLS], [w for w in words if w in cells.MODELS]
+    return [(c, m) for m in models or cells.MODELS for c in some or cells.CELLS if cells.fits(c, m)]
+
+
+def bound(n):
+    return 1 - 0.05 ** (1 / n)
+
+
+class Table:
+    def __init__(self):
+        self.rows, self.wrong = {}, []
+
+    def add(self, cell, model, k, said, attempts):
+        row = self.rows.setdefault((cell, model), [0, 0, 0])
+        row[0] += 1
+        row[1] += said is not None
+        row[2] += max(attempts - 1, 0)
+        if said is not None:
+            self.wrong.append("%s, %s, run %d: %s" % (cell, model, k, said))
+
+    def line(self, cell, model):
+        n, wrong, kills = self.rows[cell, model]
+        bits = "p < %4.1f %%" % (100 * bound(n)) if wrong == 0 else "differs"
+        return "%-22s %-14s %4d %6d %6s   %s" % (cell, model, n, wrong, kills or "-", bits)
+
+    def text(self, heads, seconds):
+        head = "%-22s %-14s %4s %6s %6s   %s" % ("CELL", "MODEL", "RUNS", "WRONG", "KILLS", "a run differs with")
+        n, wrong = sum(r[0] for r in self.rows.values()), len(self.wrong)
+        end = "%d runs of %d steps in %d s: %s" % (n, STEPS, seconds, "%d differ" % wrong if wrong else "every step, row and tensor the same")
+        return "\n".join(heads + [head] + [self.line(c, m) for c, m in self.rows] + self.wrong + [end]) + "\n"
+
+
+def compared(reference):
+    return "evidence of every step, rows, last checkpoint" if reference.records is not None else "rows, last checkpoint; there is no evidence"
+
+
+def prove(bench, pairs, runs, jobs, say=lambda text: None):
+    """A table, and the references."""
+    table, references = Table(), {}
+    for cell, model in pairs:
+        key = model, device_of(cell)
+        if key not in references:
+            references[key] = reference_of(bench, *key)
+    with concurrent.futures.ProcessPoolExecutor(jobs, multiprocessing.get_context("fork"), initializer=signal.signal,
+                                                initargs=(signal.SIGINT, signal.SIG_IGN)) as pool:
+        for cell, model in pairs:
+            tasks = [pool.submit(one, bench, cell, model, k, references[model, device_of(cell)]) for k in range(runs)]
+            for k, task in enumerate(tasks):
+                table.add(cell, model, k, *task.result())
+            say(table.line(cell, model))
+    return table, references
+
+
+def main():
+    p = argparse.ArgumentParser()
+    p.add_argument("build")
+    p.add_argument("--runs", type=int, default=59)
+    p.add_argument("--only")
+    p.add_argument("--jobs", type=int, default=os.cpu_count())
+    p.add_argument("--report")
+    a = p.parse_args()
+    sys.stdout.reconfigure(line_buffering=True)
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
+    build, began = os.path.abspath(a.build), time.monotonic()
+    with tempfile.TemporaryDirectory(prefix="detd-prove-") as root:
+        bench = Bench(root, build)
+        bench.draw()
+        table, references = prove(bench, chosen(a.only), a.runs, a.jobs, print)
+    heads = ["compared: %s" % compared(next(iter(references.values()))), "locales: %s; builds of the CPU device: %s" % (
+        " ".join(cells.languages()), " ".join(cells.isas()))]
+    text = table.text(heads, time.monotonic() - began)
+    with open(a.report or build + "/prove.txt", "w", encoding="utf-8") as f:
+        f.write(text)
+    print("\n".join(table.wrong + [text.splitlines()[-1]]))
+    sys.exit(1 if table.wrong else 0)
+
+
+if __name__ == "__main__":
+    main()

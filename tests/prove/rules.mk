@@ -1,0 +1,6 @@
+# What make prove needs besides the programs: a worker with the toy family of models.
+TOY_WORKER := $(B)/prove/detd-worker
+$(TOY_WORKER): $(B)/tests/prove/toy_worker.o $(WORKER) $(CPU) $(PROTO)
+	@mkdir -p $(@D)
+	$(LINK) -ljansson -lturbojpeg -lpng -lm -ldl
+CHECK_TOO += $(TOY_WORKER)

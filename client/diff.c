@@ -185,7 +185,7 @@ static void print_hint(const struct side s[2], const json_t *run)
         print_clean(stdout, s[k].name);
         printf(" keeps no hashes of single tensors and shards of step %lld", step);
         if (s[k].id)
-            printf("; detctl verify %lld --from %lld --steps 1 trains it again, as a job that does", (long long)s[k].id, step);
+            printf("; detctl verify %lld --from %lld --steps 1 trains that step again, as a job that does", (long long)s[k].id, step - 1);
         putchar('\n');
     }
 }

@@ -45,7 +45,7 @@ static void compare_heads(struct search *s)
     b.data = a.data;
     b.tensors = a.tensors;
     b.shards = a.shards;
-    s->d->same_tensors = evidence_head_equal(&a, &b);
+    s->d->same_tensors = evidence_head_equal(&a, &b) || (!s->d->same_level && (a.ntensors == 0 || b.ntensors == 0)); /* one tells none */
     s->same_start = s->d->same_spec && s->d->same_data && s->d->same_level && s->d->same_shards && s->d->same_tensors;
 }
 

@@ -318,8 +318,25 @@ static void other_levels(void **state)
     b.step = 20;
     b.part = EVIDENCE_GRADIENT;
     d = diff_of(&a, &b);
-    assert_false(d.same_level);
+    assert_true(!d.same_level && d.same_tensors);
     assert_string_equal(d.text, "step 20: open log window; data, losses and learning rate are equal; tier rerun | rerun; ranks 1 | 1");
+}
+
+/* The same, and it does not tell which tensors there are. */
+static void untold_tensors(void **state)
+{
+    struct plan a = plan_of(50), b = plan_of(50);
+    struct evidence_diff d;
+
+    (void)state;
+    b.head.tensors = false;
+    b.head.ntensors = 0;
+    d = diff_of(&a, &b);
+    assert_true(!d.same_level && d.same_tensors && d.to == 50 && d.step == 0);
+    b.step = 20;
+    b.part = EVIDENCE_LOSS;
+    d = diff_of(&a, &b);
+    assert_true(d.step == 20 && d.difference.shard == 5);
 }
 
 /* Other shards and tensors: parts are compared, shards and tensors are not named. */
@@ -401,9 +418,9 @@ static void stops(void **state)
 int main(void)
 {
 #define TEST(fn) cmocka_unit_test_setup_teardown(fn, make_dirs, remove_dirs)
-    const struct CMUnitTest tests[] = { TEST(equal),         TEST(finds_the_step), TEST(says_what),     TEST(names_the_rank),
-                                        TEST(other_lengths), TEST(begins_later),   TEST(parted_before), TEST(other_levels),
-                                        TEST(other_heads),   TEST(goes_on),        TEST(stops) };
+    const struct CMUnitTest tests[] = { TEST(equal),          TEST(finds_the_step), TEST(says_what),     TEST(names_the_rank),
+                                        TEST(other_lengths),  TEST(begins_later),   TEST(parted_before), TEST(other_levels),
+                                        TEST(untold_tensors), TEST(other_heads),    TEST(goes_on),       TEST(stops) };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

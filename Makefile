@@ -19,7 +19,7 @@ objs = $(patsubst %.c,$(B)/%.o,$(wildcard $(1)/*.c))
 lib  = $(filter-out %/main.o,$(foreach d,$(1),$(call objs,$(d))))
 
 PROTO  := $(call lib,proto)
-TRAINER := $(addprefix worker/,train checkpoint report models models/yolo optim layers data data/sample eval gradients comm core)
+TRAINER := $(addprefix worker/,train evidence checkpoint report models models/yolo optim layers data data/sample eval gradients comm core)
 WORKER  := $(call lib,worker worker/predict worker/backend $(TRAINER))
 
 # ---- the CPU device: one source, one object per ISA, its only symbol cpu_backend_<isa>. ISAS="avx2 generic" builds fewer, which is quicker; the

@@ -41,6 +41,7 @@ struct evidence_record {
     int attempt, ranks; /* who trained it; not part of the chain, as tier is not */
     int tier;           /* enum evidence_tier */
     bool skipped;       /* the gradient was not finite */
+    bool validated;     /* between the step before and this one there was a validation; not part of the chain */
     float lr, loss;     /* learning rate; total loss of the step */
     struct hash128 part[EVIDENCE_PARTS];
     struct hash128 chain; /* evidence_chain() of the step before's and of this record */

@@ -9,13 +9,14 @@ enum {
     AT_ATTEMPT = 8,
     AT_RANKS = 12,
     AT_TIER = 14,
-    AT_SKIPPED = 15,
+    AT_FLAGS = 15,
     AT_LR = 16,
     AT_LOSS = 20,
     AT_PART = 24,
     AT_CHAIN = 104,
     AT_CHECK = 120
 };
+enum { FLAG_SKIPPED = 1, FLAG_VALIDATED = 2, FLAGS = 4 };
 _Static_assert(AT_PART + EVIDENCE_PARTS * 16 == AT_CHAIN && AT_CHECK + 8 == EVIDENCE_RECORD_BYTES, "the record is full");
 
 static unsigned char *put_u64(unsigned char *at, uint64_t v)
@@ -91,7 +92,7 @@ void evidence_put_record(struct hash128 start, const struct evidence_record *r, 
     ret[AT_RANKS] = (unsigned char)r->ranks;
     ret[AT_RANKS + 1] = (unsigned char)(r->ranks >> 8);
     ret[AT_TIER] = (unsigned char)r->tier;
-    ret[AT_SKIPPED] = r->skipped;
+    ret[AT_FLAGS] = (unsigned char)((r->skipped ? FLAG_SKIPPED : 0) | (r->validated ? FLAG_VALIDATED : 0));
     put_float(ret + AT_LR, r->lr);
     put_float(ret + AT_LOSS, r->loss);
     put_hashes(ret + AT_PART, r->part, EVIDENCE_PARTS);
@@ -104,13 +105,14 @@ bool evidence_get_record(struct hash128 start, const unsigned char bytes[EVIDENC
     uint32_t attempt = get_u32(bytes + AT_ATTEMPT);
 
     if (get_u64(bytes + AT_STEP) != (uint64_t)step || get_u64(bytes + AT_CHECK) != check(start, bytes, AT_CHECK, step) ||
-        attempt > INT32_MAX || bytes[AT_TIER] >= EVIDENCE_TIERS || bytes[AT_SKIPPED] > 1)
+        attempt > INT32_MAX || bytes[AT_TIER] >= EVIDENCE_TIERS || bytes[AT_FLAGS] >= FLAGS)
         return false;
     *ret = (struct evidence_record){ .step = step,
                                      .attempt = (int)attempt,
                                      .ranks = bytes[AT_RANKS] | bytes[AT_RANKS + 1] << 8,
                                      .tier = bytes[AT_TIER],
-                                     .skipped = bytes[AT_SKIPPED],
+                                     .skipped = (bytes[AT_FLAGS] & FLAG_SKIPPED) != 0,
+                                     .validated = (bytes[AT_FLAGS] & FLAG_VALIDATED) != 0,
                                      .lr = get_float(bytes + AT_LR),
                                      .loss = get_float(bytes + AT_LOSS) };
     get_hashes(bytes + AT_PART, ret->part, EVIDENCE_PARTS);

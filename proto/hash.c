@@ -2,6 +2,7 @@
 
 #include <string.h>
 
+#include "proto/hash_keys.h"
 #include "proto/hash_mix.h"
 
 static uint64_t tail_word(const unsigned char *bytes, size_t n)
@@ -33,6 +34,35 @@ struct hash128 hash_bytes(const void *data, size_t bytes, uint64_t kappa)
 
     hash_add(h.lane, data, bytes, kappa, 0);
     return h;
+}
+
+/* Of at most a block. */
+static struct hash128 sum_products(const unsigned char *bytes, size_t n)
+{
+    struct hash128 h = { { 0, 0 } };
+
+    for (size_t i = 0; i < n; i += 8) {
+        uint64_t w = tail_word(bytes + i, n - i < 8 ? n - i : 8);
+
+        h.lane[0] += hash_product(w, HASH_KEY[i / 8]);
+        h.lane[1] += hash_product(w, HASH_KEY[i / 8 + 1]);
+    }
+    return h;
+}
+
+struct hash128 hash_data(const void *data, size_t bytes)
+{
+    const size_t block = HASH_BLOCK_WORDS * 8;
+    struct hash128 sum = { { 0, 0 } };
+    const unsigned char *from = data;
+
+    for (size_t b = 0; b * block < bytes; b++) {
+        struct hash128 h = sum_products(from + b * block, bytes - b * block < block ? bytes - b * block : block);
+
+        sum.lane[0] += hash_word(h.lane[0], bytes, b, HASH_MUL_0);
+        sum.lane[1] += hash_word(h.lane[1], bytes, b, HASH_MUL_1);
+    }
+    return sum;
 }
 
 /* The length goes in first, so that names that differ only in trailing zero bytes differ. */

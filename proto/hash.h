@@ -23,6 +23,8 @@ uint64_t hash_name(const char *name);
 void hash_add(uint64_t out[2], const void *data, size_t bytes, uint64_t kappa, uint64_t first_word);
 /* Hash of one whole buffer. */
 struct hash128 hash_bytes(const void *data, size_t bytes, uint64_t kappa);
+/* Of a buffer that is hashed in every step, as a tensor is: quicker, and another hash than hash_bytes(). Its length goes in. */
+struct hash128 hash_data(const void *data, size_t bytes);
 /* fold(x, y): x, then y. Not commutative: the order of folds is part of the record. A chain starts from the identity's hash. */
 struct hash128 hash_fold(struct hash128 x, struct hash128 y);
 struct hash128 hash_fold_u64(struct hash128 x, uint64_t y);

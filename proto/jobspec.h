@@ -136,6 +136,8 @@ enum { JOB_SIZE_GRAIN = 32 }; /* input sides are multiples of it, pixels */
     X(run_env, "run.env", MAP, "{}", "*", "", 0, 64, "", "", "environment variables of the ranks")                                        \
     X(run_evidence, "run.evidence", ENUM, "\"tensors\"", "*", "", 0, 0, "", "off|losses|tensors",                                         \
       "what is kept of each step, to be compared with another run: hashes of data, losses and state; of all tensors too")                 \
+    X(run_on_corruption, "run.on_corruption", ENUM, "\"restart\"", "*", "", 0, 0, "", "restart|fail",                                       \
+      "what a rank with other weights than the rest does to the job: from the last checkpoint again, or fail")                            \
     X(run_data_hash, "run.data_hash", STR, "null", "*", "", 32, 32, "", "",                                                               \
       "refuse a training set of another hash, 32 hexadecimal digits")                                                                     \
     X(verify_evidence, "verify.evidence", PATH, "null", "*", "", 0, 4095, "", "",                                                         \
@@ -189,6 +191,8 @@ json_t *jobspec_json(const struct jobspec *s);
 /* What decides the results: that form without keys at their neutral value, and without the key `but` (its path; NULL: none). NULL: out of
  * memory. Checkpoints keep a hash of it, so what it gives for a job must never change. */
 json_t *jobspec_deciding(const struct jobspec *s, const char *but);
+/* The same without the keys of type PATH: it is alike wherever the files lie, whose contents are hashed elsewhere. */
+json_t *jobspec_portable(const struct jobspec *s);
 /* Reads a file of at most JOB_MAX_BYTES; syntax errors name file, line and column; duplicate keys are errors. */
 int jobspec_read(const char *path, json_t **ret_root, struct err *err);
 /* Applies "train.lr=0.01" to the nested object: the value is JSON, else a string. */

@@ -101,14 +101,15 @@ static int decides(const struct job_key *k, const json_t *value)
     return differs;
 }
 
-json_t *jobspec_deciding(const struct jobspec *s, const char *but)
+/* paths: of type PATH too. */
+static json_t *deciding(const struct jobspec *s, const char *but, bool paths)
 {
     json_t *root = json_object();
 
     for (size_t i = 0; i < JOB_KEY_COUNT && root; i++) {
         const struct job_key *k = &job_keys[i];
         json_t *value = member_json(s, k);
-        bool left_out = (but && strcmp(k->path, but) == 0) || !job_key_of(k, s->family);
+        bool left_out = (but && strcmp(k->path, but) == 0) || !job_key_of(k, s->family) || (k->type == TYPE_PATH && !paths);
         int rc = left_out ? 0 : decides(k, value);
 
         if (rc > 0)
@@ -120,4 +121,14 @@ json_t *jobspec_deciding(const struct jobspec *s, const char *but)
         }
     }
     return root;
+}
+
+json_t *jobspec_deciding(const struct jobspec *s, const char *but)
+{
+    return deciding(s, but, true);
+}
+
+json_t *jobspec_portable(const struct jobspec *s)
+{
+    return deciding(s, NULL, false);
 }

@@ -19,7 +19,7 @@ import sys
 import faults
 
 SEED, COUNT, TRIES = 20261122, 100, 40
-FOLDERS = ("proto", "supervisor", "client", "worker", "worker/train", "worker/predict", "worker/report", "worker/checkpoint", "worker/models",
+FOLDERS = ("proto", "supervisor", "client", "worker", "worker/train", "worker/predict", "worker/report", "worker/checkpoint", "worker/evidence", "worker/models",
            "worker/models/yolo", "worker/optim", "worker/layers", "worker/data", "worker/data/sample", "worker/eval", "worker/gradients", "worker/comm", "worker/backend",
            "worker/core", "worker/kernels", "worker/cpu", "cuda")
 

@@ -324,6 +324,29 @@ int ckpt_pick(const char *dir, const struct ckpt_identity *id, ckpt_tell *tell, 
     return 0;
 }
 
+int ckpt_newest(const char *dir, const struct ckpt_identity *id, int64_t most, int64_t *ret_step, struct err *err)
+{
+    char folder[PATH_BYTES];
+    int64_t *steps = NULL, found = 0;
+    struct manifest m;
+    size_t n = 0;
+    int rc = list_steps(dir, PUBLISHED, &steps, &n, err);
+
+    for (size_t i = 0; rc == 0 && i < n && found == 0; i++) {
+        if (steps[i] > most)
+            continue;
+        rc = step_path(folder, dir, PUBLISHED, steps[i], "", err);
+        if (rc == 0)
+            rc = manifest_verify(folder, steps[i], id, &m, err);
+        if (rc == 0)
+            found = steps[i];
+        rc = rc == ERR_CORRUPT ? 0 : rc;
+    }
+    free(steps);
+    *ret_step = found;
+    return rc;
+}
+
 int ckpt_open(const char *dir, int64_t step, const struct ckpt_identity *id, struct ckpt **ret_ckpt, struct err *err)
 {
     char folder[PATH_BYTES], path[PATH_BYTES];

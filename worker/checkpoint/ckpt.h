@@ -50,6 +50,9 @@ typedef void ckpt_tell(void *arg, const char *text);
  * taken. */
 int ckpt_pick(const char *dir, const struct ckpt_identity *id, ckpt_tell *tell, void *arg, int64_t *ret_step, struct err *err);
 
+/* The newest step up to `most` that verifies, 0 when there is none. Touches nothing, so it may be another job's folder. Errors as ckpt_pick(). */
+int ckpt_newest(const char *dir, const struct ckpt_identity *id, int64_t most, int64_t *ret_step, struct err *err);
+
 struct ckpt {
     int64_t step, bytes;
     struct ckpt_identity id;

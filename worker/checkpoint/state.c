@@ -85,7 +85,7 @@ static int arrays_fill(const struct state *from, const struct trained *of, struc
     int rc;
 
     memset(s, 0, sizeof *s);
-    s->arrays = calloc(vectors + 5, sizeof *s->arrays);
+    s->arrays = calloc(vectors + 7, sizeof *s->arrays);
     s->names = calloc(vectors, sizeof *s->names);
     if (!s->arrays || !s->names)
         return err_set(err, ERR_DEVICE, "out of memory: checkpoint");
@@ -100,6 +100,10 @@ static int arrays_fill(const struct state *from, const struct trained *of, struc
     s->arrays[s->n++] = vector("best_step", ST_I64, 1, &from->best_step);
     s->arrays[s->n++] = vector("scores", ST_F64, SCORES, s->scores);
     s->arrays[s->n++] = vector("skips", ST_I64, 1, &from->skips);
+    if (from->proof)
+        s->arrays[s->n++] = vector("evidence.chain", ST_I64, 2, &from->proof->chain);
+    if (from->proof && from->proof->weight)
+        s->arrays[s->n++] = vector("evidence.weights", ST_I64, 2 * (int64_t)of->model->nparams, from->proof->weight);
     return rc;
 }
 
@@ -160,7 +164,20 @@ static int load_vectors(const struct trained *of, const struct safetensors *f, s
     return rc;
 }
 
-static int load_state(struct state *to, const struct safetensors *f, struct err *err)
+/* Checkpoints that were saved without evidence have none. */
+static int load_proof(struct proof *to, int nparams, const struct safetensors *f, struct err *err)
+{
+    int rc = 0;
+
+    to->known = safetensors_find(f, "evidence.chain") && (!to->weight || safetensors_find(f, "evidence.weights"));
+    if (to->known)
+        rc = read_exact(f, "evidence.chain", ST_I64, 2, &to->chain, err);
+    if (rc >= 0 && to->known && to->weight)
+        rc = read_exact(f, "evidence.weights", ST_I64, 2 * (int64_t)nparams, to->weight, err);
+    return rc;
+}
+
+static int load_state(struct state *to, int nparams, const struct safetensors *f, struct err *err)
 {
     int64_t counters[COUNTERS];
     double scores[SCORES];
@@ -174,6 +191,8 @@ static int load_state(struct state *to, const struct safetensors *f, struct err 
         rc = read_exact(f, "scores", ST_F64, SCORES, scores, err);
     if (rc >= 0 && safetensors_find(f, "skips")) /* older checkpoints have none */
         rc = read_exact(f, "skips", ST_I64, 1, &to->skips, err);
+    if (rc >= 0 && to->proof)
+        rc = load_proof(to->proof, nparams, f, err);
     if (rc < 0)
         return rc;
     to->window.images = counters[COUNT_WINDOW_IMAGES];
@@ -250,7 +269,7 @@ int state_load(struct state *s, const struct trained *to, const char *dir, int64
     rc = weights_import(to->model, c->model, err);
     ema_swap(optimizer_ema(to->optimizer));
     if (rc >= 0)
-        rc = load_state(s, c->state, err);
+        rc = load_state(s, to->model->nparams, c->state, err);
     if (rc >= 0)
         rc = load_vectors(to, c->state, err);
     s->step = step;

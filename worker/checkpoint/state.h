@@ -1,8 +1,10 @@
 /* worker/checkpoint/state.h - what a job goes on from: its counters and sums, what the optimizer keeps, and the weights, to and from checkpoints. A
  * resumed run is the uninterrupted one, to the bit, rows included. */
 #pragma once
+#include <stdbool.h>
 #include <stdint.h>
 
+#include "proto/hash.h"
 #include "worker/report/window.h"
 
 struct ckpt_identity;
@@ -13,6 +15,13 @@ struct jobspec;
 struct model;
 struct optimizer;
 
+/* What evidence of a run a checkpoint holds, so that who goes on from it can tell that it was read as it was written. */
+struct proof {
+    bool known;             /* the checkpoint had it */
+    struct hash128 chain;   /* proto/evidence.h */
+    struct hash128 *weight; /* [model->nparams] of the parameters as they are trained; NULL: none are kept */
+};
+
 struct state {
     int64_t step;                /* completed */
     int64_t skips;               /* the last so many steps were skipped: their gradient was not finite */
@@ -20,6 +29,7 @@ struct state {
     double best;                 /* lowest validation loss so far, INFINITY before the first */
     int64_t best_step, val_step; /* of it; of the last validation, -1 before the first */
     double val_loss;             /* of the last validation, NAN before the first */
+    struct proof *proof;         /* the recorder's; NULL: no evidence is kept */
 };
 
 /* Of a job that begins. nterms: the model's losses. */

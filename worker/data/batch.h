@@ -4,6 +4,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "proto/hash.h"
 #include "worker/core/canvas.h"
 #include "worker/core/tensor.h"
 
@@ -36,6 +37,7 @@ struct shard_batch {
     int n;     /* images; only the last validation shard may be short */
     struct canvas canvas;
     const int32_t *index;             /* [n]: position of each sample in the data set */
+    const struct hash128 *hash;       /* [n]: of each sample as it was made; NULL: not asked for */
     void *array[BATCH_MAX_ARRAYS];    /* as the form says. Pictures of the shards of a wave follow each other without a gap */
     int32_t *offset[BATCH_MAX_LISTS]; /* [rows of what it divides + 1] */
     int rows[BATCH_MAX_LISTS];

@@ -29,6 +29,7 @@ struct slot {
     struct shard_batch *shard; /* [most shards of a wave] */
     int *first;                /* [most shards of a wave]: its first image of the wave */
     struct draw *draw;         /* [most images of a wave] */
+    struct hash128 *hash;      /* [most images of a wave]; NULL: not wanted */
     struct wave_store *store;
     int images, taken, done;
     int *order, *turn; /* [most images of a wave]: under stress, which is taken k-th, and how many are done before it; NULL: none */
@@ -101,6 +102,7 @@ static void add_shard(struct loader *l, struct slot *s, int number, int images)
     struct canvas canvas = t->ops->canvas(t, s->batch.step, s->draw + s->images, images);
 
     wave_store_add(s->store, number, images, canvas, &s->shard[v], &s->first[v]);
+    s->shard[v].hash = s->hash ? s->hash + s->images : NULL;
     s->images += images;
 }
 
@@ -170,6 +172,29 @@ static void plan(struct loader *l)
 
 /* ---- the threads ---- */
 
+/* Of all that was made for one sample: its place in the data set, its pictures, the rows of its lists. */
+static struct hash128 hash_sample(const struct batch_form *f, struct canvas canvas, const struct sample *s)
+{
+    struct hash128 h = hash_data(s->index, sizeof *s->index);
+    int rows[BATCH_MAX_LISTS];
+
+    for (int l = 0; l < f->nlists; l++) {
+        int owners = f->list[l].of == BATCH_IMAGES ? 1 : rows[f->list[l].of];
+
+        rows[l] = 0;
+        for (int r = 0; r < owners; r++)
+            rows[l] += s->length[l][r];
+        h = hash_fold(h, hash_data(s->length[l], (size_t)owners * sizeof *s->length[l]));
+    }
+    for (int i = 0; i < f->narrays; i++) {
+        const struct batch_array *a = &f->array[i];
+        size_t n = a->of == BATCH_IMAGES ? 1 : (size_t)rows[a->of], pixels = a->canvas ? (size_t)canvas.h * (size_t)canvas.w : 1;
+
+        h = hash_fold(h, hash_data(s->array[i], n * pixels * (size_t)a->width * dtype_bytes(a->dtype)));
+    }
+    return h;
+}
+
 /* Makes image i of a slot. Under BAD_SKIP the next sample that can be read stands in: which one does not depend on thread or rank. */
 static int make_image(struct loader *l, struct hand *hand, struct slot *s, int i, struct err *err)
 {
@@ -188,7 +213,11 @@ static int make_image(struct loader *l, struct hand *hand, struct slot *s, int i
         rc = t->ops->make(t, hand, s->batch.step, draw, s->shard[v].canvas, &place, err);
     }
     *place.index = draw.sample;
-    return rc < 0 ? rc : wave_store_count(s->store, i, err);
+    if (rc >= 0)
+        rc = wave_store_count(s->store, i, err);
+    if (rc >= 0 && s->hash)
+        s->hash[i] = hash_sample(t->form, s->shard[v].canvas, &place);
+    return rc;
 }
 
 /* The next image that no thread has taken, the k-th of its wave, or false when the loader stops. Called and returns with the lock held. */
@@ -270,11 +299,14 @@ static int make_slot(struct loader *l, struct slot *s, int images, int shards)
     s->shard = calloc((size_t)shards, sizeof *s->shard);
     s->first = calloc((size_t)shards, sizeof *s->first);
     s->draw = calloc((size_t)images, sizeof *s->draw);
+    s->hash = l->opt.hashes ? calloc((size_t)images, sizeof *s->hash) : NULL;
     if (l->opt.stress) {
         s->order = calloc((size_t)images, sizeof *s->order);
         s->turn = calloc((size_t)images, sizeof *s->turn);
     }
-    return s->store && s->shard && s->first && s->draw && (!l->opt.stress || (s->order && s->turn)) ? 0 : -ENOMEM;
+    return s->store && s->shard && s->first && s->draw && (s->hash || !l->opt.hashes) && (!l->opt.stress || (s->order && s->turn))
+               ? 0
+               : -ENOMEM;
 }
 
 static int make_slots(struct loader *l, struct err *err)
@@ -342,6 +374,7 @@ void loader_close(struct loader *l)
         free(l->slot[i].draw);
         free(l->slot[i].order);
         free(l->slot[i].turn);
+        free(l->slot[i].hash);
     }
     sampler_free(l->sampler);
     pthread_cond_destroy(&l->ready);

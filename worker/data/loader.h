@@ -23,6 +23,7 @@ struct loader_options {
     int shards, shard_lo, shard_hi; /* global number, and this rank's */
     int waves;
     int64_t first_step, steps; /* first step to deliver, counted from 1; all steps of the job */
+    bool hashes;               /* shard_batch.hash is wanted */
     enum bad_policy on_bad;    /* a sample whose file cannot be read any more: BAD_ERROR, or BAD_SKIP: the next that can takes its place */
     /* validation */
     int rank, ranks;

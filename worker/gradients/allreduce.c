@@ -37,6 +37,7 @@ struct allreduce {
     size_t *cut;
     size_t *square_cut;            /* [ranks + 1], bytes: each rank's blocks, bucket by bucket */
     double *squares;               /* shared memory, in that order */
+    struct hash128 *hashes;        /* of this rank's blocks, in that order, in device memory; NULL: not wanted */
     uint32_t *order;               /* device memory: where the blocks of the flat space lie in it. NULL: in their order */
     struct device_mark *all_there; /* passed when a step's squares are */
 
@@ -72,6 +73,12 @@ static int add_chunk(struct allreduce *r, float *dst, size_t count, struct err *
     return r->side->on->reduce->tree_add(r->side, dst, r->sent->chunk, r->sent->nchunk, count, err);
 }
 
+/* Of this rank's blocks, of which the squares stand at `at`. */
+static struct hash128 *hashes_at(const struct allreduce *r, size_t at)
+{
+    return r->hashes ? r->hashes + (at - r->square_cut[r->rank] / sizeof(double)) : NULL;
+}
+
 static int sum_bucket(struct allreduce *r, int bucket, size_t *squares_at, struct err *err)
 {
     const struct layout_bucket *b = &r->layout->bucket[bucket];
@@ -84,7 +91,7 @@ static int sum_bucket(struct allreduce *r, int bucket, size_t *squares_at, struc
     if (rc == 0)
         rc = add_chunk(r, dst, count, err);
     if (rc == 0 && count)
-        rc = r->side->on->reduce->sum_squares(r->side, r->squares + *squares_at, NULL, dst, count, err);
+        rc = r->side->on->reduce->sum_squares(r->side, r->squares + *squares_at, hashes_at(r, *squares_at), dst, count, err);
     *squares_at += hi - lo;
     if (rc == 0)
         rc = comm_allgather(r->comm, COMM_GRAD, r->sum, r->cut, err);
@@ -224,6 +231,14 @@ static int take_memory(struct allreduce *r, struct err *err)
     return r->planes ? 0 : err->code;
 }
 
+static int take_hashes(struct allreduce *r, struct err *err)
+{
+    size_t blocks = (r->square_cut[r->rank + 1] - r->square_cut[r->rank]) / sizeof(double);
+
+    r->hashes = r->dev->ops->alloc(r->dev, (blocks + 1) * sizeof *r->hashes); /* of a small model a rank may have none */
+    return r->hashes ? 0 : no_memory(err);
+}
+
 /* The flat order knows neither ranks nor buckets. One rank's blocks lie in it already. */
 static int take_order(struct allreduce *r, struct err *err)
 {
@@ -318,6 +333,8 @@ int allreduce_open(const struct gradients_options *opt, const struct layout *lay
         rc = take_memory(r, err);
     if (rc == 0)
         rc = take_host(r, err);
+    if (rc == 0 && opt->hashes)
+        rc = take_hashes(r, err);
     if (rc == 0)
         rc = start_thread(r, err);
     if (rc == 0)
@@ -365,6 +382,8 @@ void allreduce_close(struct allreduce *r)
         r->side->ops->mark_free(r->side, r->all_there);
     if (r->order)
         r->dev->ops->free(r->dev, r->order);
+    if (r->hashes)
+        r->dev->ops->free(r->dev, r->hashes);
     pthread_cond_destroy(&r->changed);
     pthread_mutex_destroy(&r->lock);
     free(r);
@@ -385,6 +404,15 @@ float *allreduce_sum(const struct allreduce *r)
 struct square_sums allreduce_squares(const struct allreduce *r)
 {
     return (struct square_sums){ r->squares, r->order, (int)r->layout->blocks };
+}
+
+const struct hash128 *allreduce_hashes(const struct allreduce *r, int bucket)
+{
+    size_t at = r->square_cut[r->rank] / sizeof(double);
+
+    for (int i = 0; i < bucket; i++)
+        at += layout_chunk(&r->layout->bucket[i], r->rank + 1, r->nranks) - layout_chunk(&r->layout->bucket[i], r->rank, r->nranks);
+    return hashes_at(r, at);
 }
 
 void allreduce_begin(struct allreduce *r, bool one_sum)

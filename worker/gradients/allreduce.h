@@ -27,3 +27,5 @@ int allreduce_state(struct allreduce *r, struct err *err);
 /* After allreduce_wait(), until allreduce_begin(): the whole flat space, and its squares. */
 float *allreduce_sum(const struct allreduce *r);
 struct square_sums allreduce_squares(const struct allreduce *r);
+/* Where hashes were asked for: of this rank's chunk of a bucket, block by block, from its first on; in device memory, written as the squares are. */
+const struct hash128 *allreduce_hashes(const struct allreduce *r, int bucket);

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "proto/err.h"
+#include "proto/hash_keys.h"
 #include "worker/comm/comm.h"
 #include "worker/core/arena.h"
 #include "worker/core/device.h"
@@ -17,8 +18,11 @@
 
 enum { ARENA_CHUNK = 32 << 20 };
 
+_Static_assert((int)LAYOUT_BLOCK == (int)HASH_BLOCK, "blocks of the layout are those that are hashed");
+
 struct gradients {
     struct device *dev;
+    int rank, nranks;
     struct layout *layout;
     struct allreduce *allreduce;
 
@@ -88,7 +92,9 @@ int gradients_open(const struct gradients_options *opt, struct param *const *par
     if (!g)
         return no_memory(err);
     g->dev = opt->dev;
-    rc = layout_new(opt, comm_rank(opt->comm), comm_ranks(opt->comm), params, nparams, &g->layout, err);
+    g->rank = comm_rank(opt->comm);
+    g->nranks = comm_ranks(opt->comm);
+    rc = layout_new(opt, g->rank, g->nranks, params, nparams, &g->layout, err);
     if (rc == 0)
         rc = allreduce_open(opt, g->layout, &g->allreduce, err);
     if (rc == 0)
@@ -256,4 +262,27 @@ float *gradients_sum(const struct gradients *g, const struct param *p)
 struct square_sums gradients_squares(const struct gradients *g)
 {
     return allreduce_squares(g->allreduce);
+}
+
+struct hash_piece gradients_hashes(const struct gradients *g, const struct param *p, uint64_t kappa)
+{
+    const struct layout *l = g->layout;
+    int i = entry_index(g, p);
+    struct hash_piece none = { NULL, 0, 0, kappa };
+    const struct layout_bucket *b;
+    size_t first, lo, hi, from, to;
+
+    if (i < 0)
+        return none;
+    b = &l->bucket[l->entry[i].bucket];
+    first = l->entry[i].at / LAYOUT_BLOCK;
+    lo = layout_chunk(b, g->rank, g->nranks);
+    hi = layout_chunk(b, g->rank + 1, g->nranks);
+    from = first > lo ? first : lo;
+    to = first + (p->count + LAYOUT_BLOCK - 1) / LAYOUT_BLOCK;
+    to = to < hi ? to : hi;
+    if (from >= to)
+        return none;
+    return (struct hash_piece){ allreduce_hashes(g->allreduce, l->entry[i].bucket) + (from - lo), (int)(to - from), (int)(from - first),
+                                kappa };
 }

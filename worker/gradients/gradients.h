@@ -19,6 +19,7 @@
 #include <stdint.h>
 
 #include "worker/core/param.h"
+#include "worker/ops/reduce.h"
 
 struct comm;
 struct device;
@@ -32,6 +33,7 @@ struct gradients_options {
     int nshards, nwaves;       /* V, a power of two, at least the number of ranks; W >= 1 */
     size_t first_bytes, bucket_bytes; /* of the first bucket, of the others; 0: 1 MiB, 16 MiB. Not visible in the bits */
     const struct stress *stress;      /* of the memory of shards' gradients; NULL: none. Borrowed */
+    bool hashes;                      /* gradients_hashes() will be asked for */
 };
 
 /* Runs the collectives once, with zeros, on a device with memory of its own.
@@ -70,3 +72,6 @@ struct square_sums {
     int n;
 };
 struct square_sums gradients_squares(const struct gradients *g);
+/* Where hashes of p's gradient lie after gradients_wait(), of those blocks of it that this rank adds up; no blocks where it has none. The same in every
+ * step. */
+struct hash_piece gradients_hashes(const struct gradients *g, const struct param *p, uint64_t kappa);

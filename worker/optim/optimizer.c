@@ -136,6 +136,12 @@ int optimizer_step(struct optimizer *o, const struct gradients *from, float lr, 
     return rc < 0 ? rc : o->kind->step(o->dev, s, t, o->items, o->nitems, o->clip, err);
 }
 
+void optimizer_hash(struct optimizer *o, struct hash128 *const *blocks)
+{
+    for (int i = 0; i < o->nitems; i++)
+        o->items[i].hashes = blocks[o->items[i].param->index];
+}
+
 const int32_t *optimizer_skip(const struct optimizer *o)
 {
     return &o->clip->skip;

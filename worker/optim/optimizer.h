@@ -35,6 +35,8 @@ void optimizer_close(struct optimizer *o);
 /* Queues step t, counted from 1: with the gradient of `from`, clipped, at the rate lr times the group's. A gradient that is not finite changes
  * nothing but the versions of the parameters; t counts such steps too. Waits for nothing. */
 int optimizer_step(struct optimizer *o, const struct gradients *from, float lr, int64_t t, struct err *err);
+/* From now on a step leaves the hashes of what it has written: of the blocks of a parameter at blocks[param.index], in device memory. */
+void optimizer_hash(struct optimizer *o, struct hash128 *const *blocks);
 /* Device memory, for what else is written in the step: not 0 = it is skipped. */
 const int32_t *optimizer_skip(const struct optimizer *o);
 /* Waits until the gradient of the last step was looked at, and says what was found. */

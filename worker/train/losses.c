@@ -145,6 +145,11 @@ int losses_nonfinite(const struct losses *l, int *ret_term)
     return -1;
 }
 
+void losses_rows(const struct losses *l, const double **ret_rows)
+{
+    gather_rows(l->gather, 0, ret_rows);
+}
+
 void losses_sum(const struct losses *l, double *ret_sums)
 {
     const double *rows[JOB_MAX_SHARDS];

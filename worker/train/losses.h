@@ -40,5 +40,7 @@ int losses_gather(struct losses *l, struct err *err);
 int losses_own_nonfinite(struct losses *l, int *ret_term);
 /* Of a shard of the job that has a term which is not finite, *ret_term: the first such; -1: all are finite. */
 int losses_nonfinite(const struct losses *l, int *ret_term);
+/* Numerators and denominators of each shard, [2 * nterms], of all shards of the job. */
+void losses_rows(const struct losses *l, const double **ret_rows);
 /* Sums over all shards, in tree order: [2 * nterms], numerator and denominator of each term. */
 void losses_sum(const struct losses *l, double *ret_sums);

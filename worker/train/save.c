@@ -9,6 +9,7 @@
 #include "worker/checkpoint/identity.h"
 #include "worker/checkpoint/owner.h"
 #include "worker/comm/comm.h"
+#include "worker/evidence/recorder.h"
 #include "worker/report/progress.h"
 #include "worker/report/report.h"
 #include "worker/train/machine.h"
@@ -16,9 +17,12 @@
 
 enum { PATH_BYTES = 4096 + 64 };
 
+/* A job that verifies another begins from that one's. */
 static void folder(const struct keeper *k, char ret[PATH_BYTES])
 {
-    snprintf(ret, PATH_BYTES, "%s/checkpoints", k->machine->opt->job_dir);
+    const char *other = k->machine->spec->verify_evidence;
+
+    snprintf(ret, PATH_BYTES, "%s/checkpoints", other ? other : k->machine->opt->job_dir);
 }
 
 /* Written, then durable reports, then published: a checkpoint never knows more than the spool. */
@@ -49,12 +53,13 @@ static int save(const struct keeper *k, const struct state *state, struct err *e
 
 int keeper_save(struct keeper *k, const struct state *state, struct err *err)
 {
-    int rc = 0;
+    int rc;
 
-    if (k->saved_step == state->step)
+    if (k->saved_step == state->step || k->machine->spec->verify_evidence)
         return 0;
     progress_phase(k->machine->progress, PHASE_CHECKPOINT);
-    if (k->machine->opt->rank == 0)
+    rc = recorder_sync(k->recorder, err);
+    if (rc >= 0 && k->machine->opt->rank == 0)
         rc = save(k, state, err);
     if (rc >= 0 && k->machine->opt->rank == 0)
         rc = identity_save(k->identity, err);
@@ -77,10 +82,27 @@ static int report_resume(const struct keeper *k, const struct state *state, int6
 {
     int rc = report_start(k->machine->report, step, step > 0 ? path : NULL, err);
 
-    if (rc < 0 || step == 0)
+    if (rc < 0 || step == 0 || k->machine->spec->verify_evidence) /* what is verified is not this job's */
         return rc;
     return report_ckpt_published(k->machine->report, step, path, bytes, state->val_step == step ? state->val_loss : NAN,
                                  k->validates && state->best_step == step, err);
+}
+
+/* Evidence says whether a run that is verified had the same spec, whatever database numbered it and wherever its data lie. */
+static int whose(const struct keeper *k, struct ckpt_identity *ret, struct err *err)
+{
+    *ret = (struct ckpt_identity){ .store_id = "" };
+    return k->machine->spec->verify_evidence ? 0 : owner_identity(k->machine->spec, k->store_id, ret, err);
+}
+
+/* Rank 0. */
+static int pick(const struct keeper *k, const char *dir, const struct ckpt_identity *id, int64_t *ret_step, struct err *err)
+{
+    const struct jobspec *s = k->machine->spec;
+
+    if (s->verify_evidence)
+        return ckpt_newest(dir, id, s->verify_from, ret_step, err);
+    return ckpt_pick(dir, id, passed_over, (void *)k, ret_step, err);
 }
 
 int keeper_resume(struct keeper *k, struct state *state, struct err *err)
@@ -88,11 +110,11 @@ int keeper_resume(struct keeper *k, struct state *state, struct err *err)
     struct ckpt_identity id;
     char dir[PATH_BYTES], path[PATH_BYTES + 32];
     int64_t step = 0, bytes = 0;
-    int rc = owner_identity(k->machine->spec, k->store_id, &id, err);
+    int rc = whose(k, &id, err);
 
     folder(k, dir);
     if (rc >= 0 && k->machine->opt->rank == 0)
-        rc = ckpt_pick(dir, &id, passed_over, k, &step, err);
+        rc = pick(k, dir, &id, &step, err);
     if (rc == ERR_STATE)
         rc = owner_refuse(k->machine->spec, k->store_id, dir, err);
     if (rc >= 0)

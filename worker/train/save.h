@@ -8,11 +8,13 @@
 struct err;
 struct identity;
 struct machine;
+struct recorder;
 
 struct keeper {
     const struct machine *machine;
     const char *store_id;      /* of the database that numbered the job, see ckpt.h */
     struct identity *identity; /* rank 0 */
+    struct recorder *recorder;
     struct trained of;
     bool validates;
     int64_t saved_step; /* of the last checkpoint, -1: none */

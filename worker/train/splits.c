@@ -176,6 +176,7 @@ int splits_begin(const struct machine *m, const struct course *course, int64_t f
         .waves = course->waves,
         .first_step = first,
         .steps = course->steps,
+        .hashes = strcmp(s->run_evidence, "off") != 0,
         .on_bad = strcmp(s->data_on_bad, "skip") == 0 ? BAD_SKIP : BAD_ERROR,
         .dev = m->dev,
         .workers = workers(m),
@@ -185,7 +186,7 @@ int splits_begin(const struct machine *m, const struct course *course, int64_t f
 
     if (rc < 0 || !val->set)
         return rc;
-    o.train = false;
+    o.train = o.hashes = false;
     o.batch = (int)s->val_batch;
     o.rank = course->rank;
     o.ranks = course->nranks;

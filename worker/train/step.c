@@ -2,6 +2,7 @@
 
 #include <assert.h>
 #include <stdlib.h>
+#include <string.h>
 #include <time.h>
 
 #include "proto/err.h"
@@ -11,6 +12,7 @@
 #include "worker/core/device.h"
 #include "worker/data/dataset.h"
 #include "worker/data/loader.h"
+#include "worker/evidence/recorder.h"
 #include "worker/gradients/gradients.h"
 #include "worker/layers/layers.h"
 #include "worker/layers/tape.h"
@@ -30,7 +32,9 @@
 #include "worker/train/shapes.h"
 #include "worker/train/splits.h"
 #include "worker/train/statistics.h"
+#include "worker/train/trainer.h"
 
+enum { CONTROL_BYTES = CONTROL_WORDS * sizeof(uint64_t) };
 enum { SKIPS_MAX = 3 }; /* steps in a row without a finite gradient, the last of which ends the job */
 
 struct stepper {
@@ -39,6 +43,7 @@ struct stepper {
     struct gradients *gradients;
     struct losses *losses;
     struct statistics *statistics;
+    struct recorder *recorder;
     struct shapes *shapes; /* that the device was told to expect */
     bool unread;       /* the losses of the last step, and what was found of its gradient, are on their way; skips and window lack them */
     int64_t window_ns; /* when the log window began */
@@ -134,8 +139,10 @@ static int all_waves(struct stepper *t, struct err *err)
 
         progress_phase(t->opt.machine->progress, PHASE_DATA);
         rc = feed_next(t->opt.train->feed, &b, err);
-        if (rc >= 0)
+        if (rc >= 0) {
+            recorder_batch(t->recorder, &b);
             rc = run_wave(t, &b, err);
+        }
         if (rc < 0)
             return rc;
     }
@@ -159,17 +166,38 @@ static int check_finite(struct stepper *t, struct err *err)
 }
 
 /* A step without a finite gradient is passed over, since an unlucky batch must not end a long job; weights that give none do not mend. */
-static int skip_step(struct stepper *t, struct err *err)
+static int tell_skip(struct stepper *t, struct err *err)
 {
     int64_t step = t->opt.state->step;
 
-    if (++t->opt.state->skips >= SKIPS_MAX)
+    if (t->opt.state->skips >= SKIPS_MAX)
         return nonfinite_gradient(t->opt.machine->dev, t->gradients, t->opt.model->params, t->opt.model->nparams, step, SKIPS_MAX,
                                   schedule_lr(t->spec, step), err);
     if (t->opt.course->rank != 0)
         return 0;
     return report_event(t->opt.machine->report, err, "warning", "gradient", "step %lld: the gradient is not finite, the step is skipped",
                         (long long)step);
+}
+
+/* Its losses are gathered; sums: of all shards. */
+static int record(struct stepper *t, const double *sums, bool skipped, struct err *err)
+{
+    const void *heads[JOB_MAX_RANKS];
+    const double *losses[JOB_MAX_SHARDS];
+    int64_t step = t->opt.state->step;
+    const struct recorder_step s = { .step = step,
+                                     .heads = heads,
+                                     .losses = losses,
+                                     .state = t->opt.state,
+                                     .loss = sums[0] / sums[1],
+                                     .lr = schedule_lr(t->spec, step),
+                                     .tier = control_tier_at(t->opt.control, step),
+                                     .skipped = skipped };
+
+    for (int q = 0; q < t->opt.course->nranks; q++)
+        heads[q] = (const char *)losses_read_head(t->losses, q) + CONTROL_BYTES;
+    losses_rows(t->losses, losses);
+    return recorder_step(t->recorder, &s, err);
 }
 
 /* Its losses are gathered. */
@@ -188,10 +216,9 @@ static int judge(struct stepper *t, struct err *err)
         return rc;
     losses_sum(t->losses, sums);
     window_add(&t->opt.state->window, sums, t->spec->train_batch);
-    if (found.skip)
-        return skip_step(t, err);
-    t->opt.state->skips = 0;
-    return 0;
+    t->opt.state->skips = found.skip ? t->opt.state->skips + 1 : 0;
+    rc = record(t, sums, found.skip, err);
+    return rc < 0 || !found.skip ? rc : tell_skip(t, err);
 }
 
 /* ---- the update ---- */
@@ -203,7 +230,17 @@ static int update(struct stepper *t, struct err *err)
 
     progress_phase(t->opt.machine->progress, PHASE_OPTIMIZER);
     rc = optimizer_step(t->opt.optimizer, t->gradients, lr, t->opt.state->step + 1, err);
-    return rc < 0 ? rc : statistics_update(t->statistics, (float)t->spec->model_bn_momentum, optimizer_skip(t->opt.optimizer), err);
+    if (rc >= 0)
+        rc = statistics_update(t->statistics, (float)t->spec->model_bn_momentum, optimizer_skip(t->opt.optimizer), err);
+    return rc < 0 ? rc : recorder_send(t->recorder, err);
+}
+
+/* What the last step left is there, and goes along with what is gathered next. */
+static int take(struct stepper *t, struct err *err)
+{
+    int rc = losses_take(t->losses, err);
+
+    return rc < 0 ? rc : recorder_take(t->recorder, t->opt.state->step, (char *)losses_head(t->losses) + CONTROL_BYTES, err);
 }
 
 /* What this step's losses left is sent, and with the words of this step the losses of the step before are gathered, which the device has left behind:
@@ -215,7 +252,7 @@ static int gather_step(struct stepper *t, struct err *err)
 
     progress_phase(t->opt.machine->progress, PHASE_REDUCE); /* what is waited for from here on is another's work */
     if (rc >= 0 && t->unread)
-        rc = losses_take(t->losses, err);
+        rc = take(t, err);
     if (rc >= 0)
         rc = losses_send(t->losses, err);
     if (rc >= 0 && t->opt.course->rank == 0)
@@ -291,7 +328,7 @@ int stepper_settle(struct stepper *t, struct err *err)
     if (!t->unread)
         return 0;
     progress_phase(t->opt.machine->progress, PHASE_REDUCE);
-    rc = losses_take(t->losses, err);
+    rc = take(t, err);
     control_pack(&none, losses_head(t->losses));
     if (rc >= 0)
         rc = losses_gather(t->losses, err);
@@ -320,9 +357,29 @@ static int open_gradients(struct stepper *t, struct err *err)
                                          .side = t->opt.machine->side,
                                          .comm = t->opt.machine->link,
                                          .nshards = t->opt.course->shards,
-                                         .nwaves = t->opt.course->waves };
+                                         .nwaves = t->opt.course->waves,
+                                         .hashes = strcmp(t->spec->run_evidence, "tensors") == 0 };
 
     return gradients_open(&o, t->opt.model->params, t->opt.model->nparams, &t->gradients, err);
+}
+
+static int open_recorder(struct stepper *t, struct err *err)
+{
+    const struct machine *m = t->opt.machine;
+    const struct recorder_options o = { .spec = t->spec,
+                                        .dev = m->dev,
+                                        .model = t->opt.model,
+                                        .gradients = t->gradients,
+                                        .optimizer = t->opt.optimizer,
+                                        .report = m->report,
+                                        .job_dir = m->opt->job_dir,
+                                        .data = hash_fold(t->opt.train->hash, t->opt.val->hash),
+                                        .rank = t->opt.course->rank,
+                                        .nranks = t->opt.course->nranks,
+                                        .attempt = m->opt->attempt,
+                                        .shards = t->opt.course->shards };
+
+    return recorder_open(&o, &t->recorder, err);
 }
 
 /* What a step leaves besides gradients: losses, batch statistics. */
@@ -334,7 +391,7 @@ static int open_numbers(struct stepper *t, struct err *err)
                                            .model = t->opt.model,
                                            .shards = t->opt.course->shards,
                                            .images = t->opt.course->images,
-                                           .head_bytes = CONTROL_WORDS * sizeof(uint64_t) };
+                                           .head_bytes = CONTROL_BYTES + recorder_bytes(t->recorder) };
     const struct statistics_options statistics = { .dev = t->opt.machine->dev,
                                                    .link = t->opt.machine->link,
                                                    .model = t->opt.model,
@@ -372,6 +429,8 @@ int stepper_open(const struct stepper_options *opt, struct stepper **ret_stepper
     t->spec = opt->machine->spec;
     rc = open_gradients(t, err);
     if (rc >= 0)
+        rc = open_recorder(t, err);
+    if (rc >= 0)
         rc = open_numbers(t, err);
     if (rc >= 0)
         rc = open_shapes(t, err);
@@ -383,6 +442,11 @@ int stepper_open(const struct stepper_options *opt, struct stepper **ret_stepper
     return 0;
 }
 
+struct recorder *stepper_recorder(const struct stepper *t)
+{
+    return t->recorder;
+}
+
 void stepper_close(struct stepper *t)
 {
     if (!t)
@@ -390,6 +454,7 @@ void stepper_close(struct stepper *t)
     shapes_free(t->shapes);
     losses_close(t->losses);
     statistics_close(t->statistics);
+    recorder_close(t->recorder);
     gradients_close(t->gradients);
     free(t);
 }

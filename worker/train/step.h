@@ -7,6 +7,7 @@ struct err;
 struct machine;
 struct model;
 struct optimizer;
+struct recorder;
 struct rows;
 struct split;
 struct state;
@@ -27,6 +28,8 @@ struct stepper_options {
 
 /* Everything in opt is borrowed. All ranks open alike. Closed with stepper_close(), before any of it. */
 int stepper_open(const struct stepper_options *opt, struct stepper **ret_stepper, struct err *err);
+/* Of its steps, the stepper's. */
+struct recorder *stepper_recorder(const struct stepper *t);
 /* NULL is nothing. */
 void stepper_close(struct stepper *t);
 /* All waves, sums over ranks, update; state->step is one more. Nothing waits for what the device makes of it; the losses of the step before are read.

@@ -16,6 +16,7 @@
 #include "worker/core/arena.h"
 #include "worker/core/device.h"
 #include "worker/data/dataset.h"
+#include "worker/evidence/recorder.h"
 #include "worker/layers/tape.h"
 #include "worker/models/registry.h"
 #include "worker/optim/optimizer.h"
@@ -105,7 +106,11 @@ static int open_stepper(struct trainer *t, struct err *err)
     state_init(&t->state, t->model->nterms);
     t->rows = (struct rows){ t->machine.report, t->model, &t->control, t->course.batch, t->train.set->nimages };
     rc = splits_sample(&t->machine, &t->course, t->model, &t->train, &t->val, err);
-    return rc < 0 ? rc : stepper_open(&o, &t->stepper, err);
+    if (rc >= 0)
+        rc = stepper_open(&o, &t->stepper, err);
+    if (rc >= 0)
+        t->state.proof = recorder_proof(stepper_recorder(t->stepper));
+    return rc;
 }
 
 static void join_rest(struct trainer *t)
@@ -120,6 +125,7 @@ static void join_rest(struct trainer *t)
     t->keeper = (struct keeper){ .machine = &t->machine,
                                  .store_id = t->store_id,
                                  .identity = t->identity,
+                                 .recorder = stepper_recorder(t->stepper),
                                  .of = { t->spec, t->machine.dev, t->model, t->optimizer, t->train.set },
                                  .validates = t->val.set != NULL,
                                  .saved_step = -1 };
@@ -143,6 +149,17 @@ static int open_identity(struct trainer *t, struct err *err)
     return rc < 0 ? rc : identity_open(&o, &t->identity, err);
 }
 
+/* Where another run is verified, each step has the tier that it had there. */
+static void replay_tiers(struct trainer *t)
+{
+    const struct recorder *r = stepper_recorder(t->stepper);
+    enum tier tier;
+
+    for (int64_t step = t->state.step + 1; t->spec->verify_evidence && step <= t->spec->verify_to; step++)
+        if (recorder_tier(r, step, &tier) && tier != control_tier_at(&t->control, step))
+            control_tier(&t->control, step, tier);
+}
+
 /* Everything up to the state that the job starts from, the checkpoint loaded. On failure close_all() frees what there is. */
 static int open_all(struct trainer *t, const struct jobspec *spec, const struct trainer_options *opt, struct err *err)
 {
@@ -164,6 +181,10 @@ static int open_all(struct trainer *t, const struct jobspec *spec, const struct 
     join_rest(t);
     if (rc >= 0)
         rc = keeper_resume(&t->keeper, &t->state, err);
+    if (rc >= 0)
+        rc = recorder_begin(stepper_recorder(t->stepper), t->state.step, err);
+    if (rc >= 0)
+        replay_tiers(t);
     if (rc >= 0 && opt->rank == 0 && t->state.step == 0 && t->model->loaded[0])
         rc = report_event(t->machine.report, err, "info", "init", "%s", t->model->loaded);
     return rc < 0 ? rc : splits_begin(&t->machine, &t->course, t->state.step + 1, &t->train, &t->val, err);
@@ -185,6 +206,11 @@ static void close_all(struct trainer *t)
 
 /* ---- the loop ---- */
 
+static int64_t last_step(const struct trainer *t)
+{
+    return t->spec->verify_evidence ? t->spec->verify_to : t->spec->train_steps;
+}
+
 /* What is due after step t->state.step by number or by word; a step validates at most once, before its checkpoint. *ret_outcome is set when the
  * job ends here. */
 static int after_step(struct trainer *t, const char **ret_outcome, struct err *err)
@@ -193,9 +219,13 @@ static int after_step(struct trainer *t, const char **ret_outcome, struct err *e
     enum report_word word = control_due(&t->control, t->state.step);
     bool log = schedule_due(s->train_log_every, t->state.step, s->train_steps);
     bool validate = t->val.set && (word == WORD_EVAL || schedule_due(s->val_every, t->state.step, s->train_steps));
-    bool save = word == WORD_CHECKPOINT || word == WORD_PAUSE || t->state.step == s->train_steps ||
+    bool save = word == WORD_CHECKPOINT || word == WORD_PAUSE || t->state.step == last_step(t) ||
                 schedule_due(s->checkpoint_every, t->state.step, s->train_steps);
-    int rc = log || validate || save || word != WORD_NONE ? stepper_settle(t->stepper, err) : 0;
+    int rc;
+
+    if (t->val.set)
+        recorder_validates(stepper_recorder(t->stepper), t->state.step, &validate);
+    rc = log || validate || save || word != WORD_NONE ? stepper_settle(t->stepper, err) : 0;
 
     if (rc >= 0 && log)
         rc = stepper_log(t->stepper, err);
@@ -203,7 +233,7 @@ static int after_step(struct trainer *t, const char **ret_outcome, struct err *e
         rc = validator_run(&t->validator, err);
     if (rc >= 0 && save)
         rc = keeper_save(&t->keeper, &t->state, err);
-    if (t->state.step == s->train_steps)
+    if (t->state.step == last_step(t))
         *ret_outcome = "completed";
     else if (word == WORD_PAUSE)
         *ret_outcome = "paused";
@@ -216,7 +246,7 @@ static int train(struct trainer *t, const char **ret_outcome, struct err *err)
 {
     int rc = 0;
 
-    if (t->state.step >= t->spec->train_steps)
+    if (t->state.step >= last_step(t))
         *ret_outcome = "completed";
     while (!*ret_outcome && rc >= 0) {
         rc = stepper_run(t->stepper, err);
@@ -266,7 +296,7 @@ int trainer_run(const struct jobspec *spec, const struct trainer_options *opt, s
         rc = train(t, &outcome, err);
     if (rc >= 0) {
         progress_phase(t->machine.progress, PHASE_ENDING);
-        rc = report_end(t->machine.report, outcome, "", "", err);
+        rc = report_end(t->machine.report, outcome, recorder_verdict(stepper_recorder(t->stepper)), "", err);
     } else {
         report_failure(t, rc, err);
     }

@@ -1,0 +1,538 @@
+#include "worker/evidence/recorder.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <jansson.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "proto/err.h"
+#include "proto/evidence.h"
+#include "proto/jobspec.h"
+#include "worker/checkpoint/state.h"
+#include "worker/core/device.h"
+#include "worker/core/shards.h"
+#include "worker/data/batch.h"
+#include "worker/evidence/tensors.h"
+#include "worker/models/model.h"
+#include "worker/report/report.h"
+
+enum { TEXT_BYTES = 256 };
+
+struct recorder {
+    struct recorder_options opt;
+    bool on;
+    struct evidence_head head;
+    struct tensors *tensors;   /* NULL: level losses */
+    struct hash128 *sample[2]; /* [shards] of this rank's, in even and in odd steps: a step is recorded while the next is computed */
+    struct proof proof;
+    struct evidence *other; /* of the run that is verified; NULL: none is */
+
+    /* Rank 0. */
+    struct evidence_log *log;
+    struct evidence *before; /* what an earlier attempt left; NULL: nothing */
+    struct evidence_detail detail, theirs;
+    bool told, full;     /* that a step came out differently; that nothing can be written */
+    int64_t first, last; /* steps that were verified; 0: none yet */
+    char verdict[160];
+};
+
+static int no_memory(struct err *err)
+{
+    return err_set(err, ERR_DEVICE, "out of memory: evidence");
+}
+
+/* ---- the head ---- */
+
+static int hash_spec(const struct jobspec *spec, struct hash128 *ret, struct err *err)
+{
+    json_t *keys = jobspec_portable(spec);
+    char *text = keys ? json_dumps(keys, JSON_COMPACT | JSON_SORT_KEYS) : NULL;
+
+    json_decref(keys);
+    if (!text)
+        return no_memory(err);
+    *ret = hash_bytes(text, strlen(text), hash_name("spec"));
+    free(text);
+    return 0;
+}
+
+static int make_head(struct recorder *r, struct err *err)
+{
+    const struct model *m = r->opt.model;
+    struct evidence_head *h = &r->head;
+    int rc = hash_spec(r->opt.spec, &h->spec, err);
+
+    h->tensors = strcmp(r->opt.spec->run_evidence, "tensors") == 0;
+    h->shards = r->opt.shards;
+    h->data = r->opt.data;
+    if (rc < 0 || !h->tensors)
+        return rc;
+    h->tensor = calloc((size_t)m->nparams, sizeof *h->tensor);
+    if (!h->tensor)
+        return no_memory(err);
+    h->ntensors = m->nparams;
+    for (int i = 0; i < m->nparams; i++) {
+        snprintf(h->tensor[i].name, sizeof h->tensor[i].name, "%s", m->params[i]->name);
+        h->tensor[i].count = (int64_t)m->params[i]->count;
+        h->tensor[i].gradient = param_trainable(m->params[i]);
+    }
+    return 0;
+}
+
+/* ---- opening ---- */
+
+/* The run that this one verifies: of the same spec and data. */
+static int open_other(struct recorder *r, struct err *err)
+{
+    const char *folder = r->opt.spec->verify_evidence;
+    const struct evidence_head *h;
+    int rc = evidence_open(folder, &r->other, err);
+
+    if (rc < 0)
+        return rc;
+    h = evidence_head(r->other);
+    if (memcmp(&h->spec, &r->head.spec, sizeof h->spec) != 0)
+        return err_field(err, ERR_INPUT, "verify.evidence", "verify.evidence: '%s' is of a run with other keys", folder);
+    if (memcmp(&h->data, &r->head.data, sizeof h->data) != 0)
+        return err_field(err, ERR_INPUT, "verify.evidence", "verify.evidence: '%s' is of a run with other data", folder);
+    return 0;
+}
+
+static int open_files(struct recorder *r, struct err *err)
+{
+    struct err none;
+    bool anew = true;
+    int rc = evidence_log_open(r->opt.job_dir, &r->head, &r->log, &anew, err);
+
+    if (rc >= 0 && !anew && evidence_open(r->opt.job_dir, &r->before, &none) < 0)
+        r->before = NULL; /* there is nothing to compare with */
+    if (rc >= 0)
+        rc = evidence_detail_new(&r->head, &r->detail, err);
+    return rc < 0 ? rc : evidence_detail_new(&r->head, &r->theirs, err);
+}
+
+static int fill(struct recorder *r, struct err *err)
+{
+    const struct recorder_options *o = &r->opt;
+    int rc = make_head(r, err);
+
+    for (int i = 0; i < 2 && rc >= 0; i++) {
+        r->sample[i] = calloc((size_t)o->shards, sizeof *r->sample[i]);
+        rc = r->sample[i] ? 0 : no_memory(err);
+    }
+    if (rc >= 0 && r->head.tensors) {
+        r->proof.weight = calloc((size_t)o->model->nparams, sizeof *r->proof.weight);
+        rc = r->proof.weight ? tensors_open(o->dev, o->model, o->gradients, o->optimizer, &r->tensors, err) : no_memory(err);
+    }
+    if (rc >= 0 && o->spec->verify_evidence)
+        rc = open_other(r, err);
+    return rc < 0 || o->rank != 0 ? rc : open_files(r, err);
+}
+
+int recorder_open(const struct recorder_options *opt, struct recorder **ret_recorder, struct err *err)
+{
+    struct recorder *r = calloc(1, sizeof *r);
+    int rc;
+
+    if (!r)
+        return no_memory(err);
+    r->opt = *opt;
+    r->on = strcmp(opt->spec->run_evidence, "off") != 0;
+    rc = r->on ? fill(r, err) : 0;
+    if (rc < 0) {
+        recorder_close(r);
+        return rc;
+    }
+    *ret_recorder = r;
+    return 0;
+}
+
+void recorder_close(struct recorder *r)
+{
+    if (!r)
+        return;
+    tensors_close(r->tensors);
+    evidence_log_close(r->log);
+    evidence_close(r->before);
+    evidence_close(r->other);
+    evidence_detail_free(&r->detail);
+    evidence_detail_free(&r->theirs);
+    for (int i = 0; i < 2; i++)
+        free(r->sample[i]);
+    free(r->proof.weight);
+    free(r->head.tensor);
+    free(r);
+}
+
+struct proof *recorder_proof(const struct recorder *r)
+{
+    return r->on ? (struct proof *)&r->proof : NULL;
+}
+
+/* ---- where it begins ---- */
+
+static bool equal(const struct hash128 *a, const struct hash128 *b)
+{
+    return a->lane[0] == b->lane[0] && a->lane[1] == b->lane[1];
+}
+
+static int check_weights(struct recorder *r, int64_t step, struct err *err)
+{
+    const struct model *m = r->opt.model;
+    const struct hash128 *now;
+    int rc = tensors_begin(r->tensors, &now, err);
+
+    for (int i = 0; i < m->nparams && rc >= 0 && r->proof.known; i++)
+        if (!equal(&now[i], &r->proof.weight[i]))
+            rc = err_set(err, ERR_CORRUPT, "checkpoint of step %lld: what was read of %s is not what was saved, its hash differs",
+                         (long long)step, m->params[i]->name);
+    if (rc >= 0)
+        memcpy(r->proof.weight, now, (size_t)m->nparams * sizeof *now);
+    return rc;
+}
+
+/* Where the checkpoint has no chain another begins. */
+static int check_chain(struct recorder *r, int64_t step, struct err *err)
+{
+    struct evidence_record was;
+    bool known = r->proof.known;
+
+    if (step == 0 || !known)
+        r->proof.chain = evidence_start(&r->head);
+    if (step == 0 || r->opt.rank != 0)
+        return 0;
+    if (!known && r->other && evidence_read(r->other, step, &was)) {
+        r->proof.chain = was.chain;
+        return 0;
+    }
+    if (!known)
+        return report_event(r->opt.report, err, "warning", "evidence", "the checkpoint of step %lld has none: its chain begins anew",
+                            (long long)step);
+    if (r->before && evidence_read(r->before, step, &was) && !equal(&was.chain, &r->proof.chain))
+        return report_event(r->opt.report, err, "warning", "evidence", "evidence.log has another chain at step %lld than the checkpoint",
+                            (long long)step);
+    return 0;
+}
+
+int recorder_begin(struct recorder *r, int64_t step, struct err *err)
+{
+    int rc;
+
+    if (!r->on)
+        return 0;
+    r->proof.known = r->proof.known && step > 0;
+    rc = r->tensors ? check_weights(r, step, err) : 0;
+    if (rc >= 0)
+        rc = check_chain(r, step, err);
+    r->proof.known = true;
+    return rc;
+}
+
+/* ---- a step, on every rank ---- */
+
+/* What a rank sends along: hashes of gradients and of weights, [ntensors] each, then of samples, [shards], its own filled in. */
+static struct hash128 *gradients_in(const struct recorder *r, const void *head)
+{
+    (void)r;
+    return (struct hash128 *)head;
+}
+
+static struct hash128 *weights_in(const struct recorder *r, const void *head)
+{
+    return gradients_in(r, head) + r->head.ntensors;
+}
+
+static struct hash128 *samples_in(const struct recorder *r, const void *head)
+{
+    return gradients_in(r, head) + 2 * r->head.ntensors;
+}
+
+size_t recorder_bytes(const struct recorder *r)
+{
+    return r->on ? (2 * (size_t)r->head.ntensors + (size_t)r->head.shards) * sizeof(struct hash128) : 0;
+}
+
+void recorder_batch(struct recorder *r, const struct batch *b)
+{
+    for (int s = 0; r->on && s < b->nshards; s++) {
+        const struct shard_batch *shard = &b->shard[s];
+        struct hash128 h = { { 0, 0 } };
+
+        for (int i = 0; i < shard->n; i++)
+            h = hash_fold(h, shard->hash[i]);
+        r->sample[b->step & 1][shard->shard] = h;
+    }
+}
+
+int recorder_send(struct recorder *r, struct err *err)
+{
+    return r->tensors ? tensors_send(r->tensors, err) : 0;
+}
+
+int recorder_take(struct recorder *r, int64_t step, void *ret, struct err *err)
+{
+    size_t bytes = (size_t)r->head.ntensors * sizeof(struct hash128);
+    struct tensor_hashes mine;
+    int rc = r->tensors ? tensors_take(r->tensors, &mine, err) : 0;
+
+    if (!r->on || rc < 0)
+        return rc;
+    if (r->tensors) {
+        memcpy(gradients_in(r, ret), mine.gradient, bytes);
+        memcpy(weights_in(r, ret), mine.weight, bytes);
+    }
+    memcpy(samples_in(r, ret), r->sample[step & 1], (size_t)r->head.shards * sizeof(struct hash128));
+    return 0;
+}
+
+/* ---- whether all ranks have the same weights ---- */
+
+/* The rank that is wrong: the one which differs where all others agree; -1: it cannot be told. */
+static int odd_one(const struct recorder *r, const struct recorder_step *s)
+{
+    size_t bytes = (size_t)r->head.ntensors * sizeof(struct hash128);
+    int odd = -1;
+
+    for (int q = 0; q < r->opt.nranks && r->opt.nranks > 2; q++) {
+        const void *mine = weights_in(r, s->heads[q]);
+        int alike = 0;
+
+        for (int other = 0; other < r->opt.nranks; other++)
+            alike += memcmp(mine, weights_in(r, s->heads[other]), bytes) == 0;
+        if (2 * alike > r->opt.nranks)
+            continue;
+        if (odd >= 0)
+            return -1;
+        odd = q;
+    }
+    return odd;
+}
+
+/* *ret_tensor: the first that is not that of rank 0. 0: all ranks have the same. */
+static int other_weights(const struct recorder *r, const struct recorder_step *s, int *ret_tensor)
+{
+    const struct hash128 *first = weights_in(r, s->heads[0]);
+
+    for (int q = 1; q < r->opt.nranks; q++)
+        for (int i = 0; i < r->head.ntensors; i++)
+            if (!equal(&first[i], &weights_in(r, s->heads[q])[i])) {
+                *ret_tensor = i;
+                return q;
+            }
+    return 0;
+}
+
+static int compare_ranks(const struct recorder *r, const struct recorder_step *s, struct err *err)
+{
+    int code = strcmp(r->opt.spec->run_on_corruption, "fail") == 0 ? ERR_INPUT : ERR_DEVICE; /* which is tried again */
+    int tensor, other = other_weights(r, s, &tensor), odd;
+
+    if (other == 0)
+        return 0;
+    odd = odd_one(r, s);
+    if (odd >= 0)
+        return err_set(err, code, "step %lld: rank %d has other weights than the rest, first in %s: its device or memory fails",
+                       (long long)s->step, odd, r->head.tensor[tensor].name);
+    return err_set(err, code, "step %lld: ranks 0 and %d have different weights, first in %s: the device or memory of one of them fails",
+                   (long long)s->step, other, r->head.tensor[tensor].name);
+}
+
+/* ---- the record, on rank 0 ---- */
+
+static struct hash128 fold_all(const struct hash128 *h, int n)
+{
+    struct hash128 all = { { 0, 0 } };
+
+    for (int i = 0; i < n; i++)
+        all = hash_fold(all, h[i]);
+    return all;
+}
+
+static void fill_shards(struct recorder *r, const struct recorder_step *s)
+{
+    size_t bytes = 2 * (size_t)r->opt.model->nterms * sizeof(double);
+
+    for (int v = 0; v < r->head.shards; v++) {
+        int owner = rank_of_shard(v, r->opt.nranks, r->head.shards);
+
+        r->detail.data[v] = samples_in(r, s->heads[owner])[v];
+        r->detail.loss[v] = hash_data(s->losses[v], bytes);
+    }
+}
+
+/* The gradient of a step that was skipped has no bits worth keeping: those of a NaN are its device's. */
+static void fill_tensors(struct recorder *r, const struct recorder_step *s)
+{
+    for (int i = 0; i < r->head.ntensors; i++) {
+        struct hash128 sum = { { 0, 0 } };
+
+        for (int q = 0; q < r->opt.nranks && !s->skipped; q++) {
+            const struct hash128 *part = &gradients_in(r, s->heads[q])[i];
+
+            sum.lane[0] += part->lane[0];
+            sum.lane[1] += part->lane[1];
+        }
+        r->detail.gradient[i] = sum;
+        r->detail.weight[i] = weights_in(r, s->heads[0])[i];
+    }
+}
+
+static void fill_state(struct recorder *r, const struct state *s)
+{
+    const double scores[] = { s->best, s->val_loss };
+    const int64_t steps[] = { s->best_step, s->val_step };
+    struct hash128 *to = r->detail.state;
+
+    to[EVIDENCE_WINDOW] = hash_fold(hash_data(s->window.sum, 2 * (size_t)s->window.nterms * sizeof(double)),
+                                    hash_data(&s->window.images, sizeof s->window.images));
+    to[EVIDENCE_VALIDATION] = hash_fold(hash_data(scores, sizeof scores), hash_data(steps, sizeof steps));
+    to[EVIDENCE_SKIPS] = hash_data(&s->skips, sizeof s->skips);
+}
+
+static void compose(struct recorder *r, const struct recorder_step *s, struct evidence_record *ret)
+{
+    struct evidence_detail *d = &r->detail;
+
+    d->step = s->step;
+    fill_shards(r, s);
+    fill_tensors(r, s);
+    fill_state(r, s->state);
+    *ret = (struct evidence_record){ .step = s->step,
+                                     .attempt = r->opt.attempt,
+                                     .ranks = r->opt.nranks,
+                                     .tier = s->tier,
+                                     .skipped = s->skipped,
+                                     .validated = s->state->val_step == s->step - 1,
+                                     .lr = s->lr,
+                                     .loss = (float)s->loss };
+    ret->part[EVIDENCE_DATA] = fold_all(d->data, r->head.shards);
+    ret->part[EVIDENCE_LOSS] = fold_all(d->loss, r->head.shards);
+    ret->part[EVIDENCE_GRADIENT] = fold_all(d->gradient, r->head.ntensors);
+    ret->part[EVIDENCE_WEIGHT] = fold_all(d->weight, r->head.ntensors);
+    ret->part[EVIDENCE_STATE] = fold_all(d->state, EVIDENCE_STATES);
+    ret->chain = evidence_chain(r->proof.chain, ret);
+}
+
+/* 1: it differs from theirs, and how; 0: it does not, -1: they have none. */
+static int differs(struct recorder *r, const struct evidence *e, const struct evidence_record *now, char text[TEXT_BYTES],
+                   struct evidence_record *was)
+{
+    struct evidence_difference d;
+    bool detail = r->head.tensors && evidence_head(e)->tensors;
+
+    if (!evidence_read(e, now->step, was))
+        return -1;
+    detail = detail && evidence_read_detail(e, now->step, &r->theirs);
+    if (!evidence_compare(&r->head, was, detail ? &r->theirs : NULL, now, detail ? &r->detail : NULL, &d))
+        return 0;
+    evidence_difference_text(&r->head, &d, text, TEXT_BYTES);
+    return 1;
+}
+
+/* What the tiers promise of two attempts of a job. */
+static bool should_agree(const struct recorder *r, const struct evidence_record *was, const struct evidence_record *now)
+{
+    if (r->opt.dev->host_memory)
+        return true;
+    return was->tier == now->tier && (now->tier == TIER_WORLD || (now->tier == TIER_RERUN && was->ranks == now->ranks));
+}
+
+/* A step that was trained before. */
+static int check_before(struct recorder *r, const struct evidence_record *now, struct err *err)
+{
+    struct evidence_record was;
+    char text[TEXT_BYTES];
+
+    if (!r->before || r->told || differs(r, r->before, now, text, &was) != 1 || !should_agree(r, &was, now))
+        return 0;
+    r->told = true;
+    return report_event(r->opt.report, err, "error", "determinism",
+                        "step %lld was trained again after attempt %d and came out differently: %s", (long long)now->step, was.attempt,
+                        text);
+}
+
+static int check_other(struct recorder *r, const struct evidence_record *now, struct err *err)
+{
+    struct evidence_record was;
+    char text[TEXT_BYTES];
+    int rc = r->other ? differs(r, r->other, now, text, &was) : 0;
+
+    if (rc < 0)
+        return err_set(err, ERR_INPUT, "'%s' has no evidence of step %lld", r->opt.spec->verify_evidence, (long long)now->step);
+    if (rc > 0)
+        return err_set(err, ERR_INPUT, "step %lld differs: %s", (long long)now->step, text);
+    if (r->other) {
+        r->first = r->first ? r->first : now->step;
+        r->last = now->step;
+        snprintf(r->verdict, sizeof r->verdict, "equal: steps %lld .. %lld", (long long)r->first, (long long)r->last);
+    }
+    return 0;
+}
+
+/* What only proves does not end a training. */
+static int write_record(struct recorder *r, const struct evidence_record *now, struct err *err)
+{
+    struct evidence_record was;
+    struct err why;
+    bool full = r->full;
+
+    r->full = evidence_log_write(r->log, now, r->head.tensors ? &r->detail : NULL, &was, &why) < 0;
+    if (!r->full || full)
+        return 0;
+    return report_event(r->opt.report, err, "warning", "evidence", "step %lld is not recorded: %s", (long long)now->step, why.msg);
+}
+
+int recorder_step(struct recorder *r, const struct recorder_step *s, struct err *err)
+{
+    struct evidence_record now;
+    int rc = r->tensors ? compare_ranks(r, s, err) : 0;
+
+    if (!r->on || rc < 0)
+        return rc;
+    if (r->tensors)
+        memcpy(r->proof.weight, weights_in(r, s->heads[0]), (size_t)r->head.ntensors * sizeof(struct hash128));
+    if (r->opt.rank != 0)
+        return 0;
+    compose(r, s, &now);
+    r->proof.chain = now.chain;
+    rc = check_before(r, &now, err);
+    if (rc >= 0)
+        rc = write_record(r, &now, err);
+    return rc < 0 ? rc : check_other(r, &now, err);
+}
+
+int recorder_sync(struct recorder *r, struct err *err)
+{
+    struct err why;
+
+    if (!r->log || evidence_log_sync(r->log, &why) >= 0)
+        return 0;
+    return report_event(r->opt.report, err, "warning", "evidence", "not durable: %s", why.msg);
+}
+
+bool recorder_tier(const struct recorder *r, int64_t step, enum tier *ret)
+{
+    struct evidence_record was;
+
+    if (!r->other || !evidence_read(r->other, step, &was))
+        return false;
+    *ret = (enum tier)was.tier;
+    return true;
+}
+
+bool recorder_validates(const struct recorder *r, int64_t step, bool *ret)
+{
+    struct evidence_record next;
+
+    if (!r->other || !evidence_read(r->other, step + 1, &next))
+        return false;
+    *ret = next.validated;
+    return true;
+}
+
+const char *recorder_verdict(const struct recorder *r)
+{
+    return r->verdict;
+}

@@ -3,7 +3,7 @@
 
     bench.py BUILD [--only PART,...] [--json FILE] [--smoke]
 
-Parts: step, shards, conv, ranks, loader, comm, report, daemon. Whatever a part is compared with takes turns with it, and the best of each side
+Parts: step, shards, hashes, conv, ranks, loader, comm, report, daemon. Whatever a part is compared with takes turns with it, and the best of each side
 counts, so that a busy machine does less harm. A part that lacks something is skipped and says so; one that dies takes none of the others' rows along.
 --smoke does all of it once in its smallest form, for the sake of the table's shape: its numbers mean nothing. Peers need Python packages; the variable
 DETD_TORCH_PYTHON names an interpreter that has them:
@@ -123,6 +123,22 @@ class Bench:
         ms = {int(r.word("shards")): r.number("best_ms") for r in records(text, "step")}
         for v, most in ((4, 1.08), (8, 1.2)):
             at_most("shards", "step of one rank, V = %d, BN frozen" % v, ("%.0f ms", ms[v]), "%.0f ms: V = 1" % ms[1], ms[v] / ms[1], most)
+
+    # ---- evidence ----
+
+    def hashes(self):
+        step, ms = math.inf, {}
+        for _ in self.rounds(3):
+            step = min(step, record(self.bench_step(steps=1 if self.smoke else 3), "step").number("best_ms"))
+            for r in records(self.program("bench_hash", threads=THREADS, repeats=1 if self.smoke else None), "hash"):
+                mine = r.number("plain_ms"), r.number("hashed_ms")
+                ms[r.word("op")] = [min(pair) for pair in zip(mine, ms.get(r.word("op"), mine))]
+        more = {op: max(0, hashed - plain) for op, (plain, hashed) in ms.items()}
+        total = sum(more[op] for op in ("sgd", "sum_squares", "hash_tensors"))
+        for op, (plain, hashed) in ms.items():
+            row("hashes", "%s of yolov3-tiny's parameters, hashed" % op if plain else op + " of yolov3-tiny's parameters", ("%.2f ms", hashed),
+                "%.2f ms: without" % plain if plain else NO_PEER, hashed / plain if plain else None)
+        at_most("hashes", "hashes of all weights and gradients", ("%.2f ms", total), "%.2f ms: 1 %% of the step" % (step / 100), 100 * total / step, 1)
 
     # ---- convolutions ----
 
@@ -272,7 +288,7 @@ class Bench:
 
 
 # Each part, and how many rows it has at least.
-PARTS = {"step": 2, "shards": 2, "ranks": 2, "conv": 2, "loader": 4, "comm": 7, "report": 1, "daemon": 8}
+PARTS = {"step": 2, "shards": 2, "hashes": 6, "ranks": 2, "conv": 2, "loader": 4, "comm": 7, "report": 1, "daemon": 8}
 
 
 def run(bench, part):

@@ -228,22 +228,27 @@ static __global__ void __launch_bounds__(SQUARES_THREADS)
     squares_kernel(double *blocks, struct hash128 *hashes, const float *g, size_t count)
 {
     size_t block = ((size_t)blockIdx.x * SQUARES_THREADS + threadIdx.x) / SUM_LANES, first = block * SUM_BLOCK;
-    unsigned lane = threadIdx.x % SUM_LANES, rows = 0;
+    unsigned lane = threadIdx.x % SUM_LANES, left = 0;
     double sum = 0.0;
     uint64_t hash = 0;
 
     if (first < count)
-        rows = ((count - first < SUM_BLOCK ? (unsigned)(count - first) : SUM_BLOCK) + SUM_LANES - 1 - lane) / SUM_LANES;
+        left = ((count - first < SUM_BLOCK ? (unsigned)(count - first) : SUM_BLOCK) + SUM_LANES - 1 - lane) / SUM_LANES;
     g += first + lane;
-    for (unsigned row = 0; row < (HASH ? SUM_BLOCK / SUM_LANES : rows); row += SQUARES_AHEAD, g += SQUARES_AHEAD * SUM_LANES) {
+    for (unsigned n, row = 0; HASH ? row < SUM_BLOCK / SUM_LANES : left > 0;
+         left -= n, row += SQUARES_AHEAD, g += SQUARES_AHEAD * SUM_LANES) {
         float v[SQUARES_AHEAD];
 
+        n = left < SQUARES_AHEAD ? left : SQUARES_AHEAD;
 #pragma unroll
         for (unsigned i = 0; i < SQUARES_AHEAD; i++)
-            v[i] = row + i < rows ? g[i * SUM_LANES] : 0.0f;
+            if (i < n)
+                v[i] = g[i * SUM_LANES];
+            else if (HASH)
+                v[i] = 0.0f;
 #pragma unroll
         for (unsigned i = 0; i < SQUARES_AHEAD; i++) {
-            if (row + i >= rows)
+            if (i >= n)
                 break;
             sum += (double)v[i] * (double)v[i];
         }

@@ -250,7 +250,7 @@ static void describe_step(const struct search *s, char *text, size_t size)
     snprintf(text, size, "step %lld: %s", (long long)s->d->step, evidence_difference_text(&s->head, &s->d->difference, what, sizeof what));
     used = strlen(text);
     if (s->d->difference.part == EVIDENCE_RATE)
-        snprintf(text + used, size - used, " %.9g | %.9g", (double)a->lr, (double)b->lr);
+        snprintf(text + used, size - used, " %.6g | %.6g", (double)a->lr, (double)b->lr);
     if (s->d->side[0].rank >= 0 && s->d->side[1].rank >= 0)
         snprintf(text + used, size - used, " (of rank %d | %d)", s->d->side[0].rank, s->d->side[1].rank);
     add_equal(s, text, size);

@@ -17,6 +17,7 @@ SCRIPTS = {
     "daemon_socket.sh": {"daemon"},
     "gpus.sh": {"daemon", "supervisor", "client"},
     "diff.sh": {"daemon", "supervisor", "client"},
+    "diff_train.sh": {"daemon", "supervisor", "client"} | TRAINER,
     "protocol_examples.sh": {"daemon"},
     "super_job.sh": {"supervisor"},
     "super_train.sh": {"supervisor"} | TRAINER,

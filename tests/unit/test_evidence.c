@@ -64,7 +64,7 @@ static struct hash128 some(int64_t step, uint64_t what)
 static struct evidence_record record_of(int64_t step)
 {
     struct evidence_record r = {
-        .step = step, .attempt = 3, .ranks = 2, .tier = EVIDENCE_WORLD, .skipped = step % 7 == 0, .lr = 0.5f, .loss = -0.0f
+        .step = step, .attempt = 3, .ranks = 0x102, .tier = EVIDENCE_WORLD, .skipped = step % 7 == 0, .lr = 0.5f, .loss = -0.0f
     };
 
     for (int i = 0; i < EVIDENCE_PARTS; i++)
@@ -128,7 +128,8 @@ static void check_record(const struct evidence_record *got, int64_t step)
 {
     struct evidence_record want = record_of(step);
 
-    assert_true(got->step == step && got->attempt == 3 && got->ranks == 2 && got->tier == EVIDENCE_WORLD && got->skipped == want.skipped);
+    assert_true(got->step == step && got->attempt == 3 && got->ranks == 0x102 && got->tier == EVIDENCE_WORLD &&
+                got->skipped == want.skipped);
     assert_memory_equal(&got->lr, &want.lr, sizeof want.lr);
     assert_memory_equal(&got->loss, &want.loss, sizeof want.loss);
     assert_memory_equal(got->part, want.part, sizeof want.part);
@@ -199,7 +200,7 @@ static void has_its_form(void **state)
     assert_true(pread(fd, bytes, sizeof bytes, 99 * EVIDENCE_RECORD_BYTES) == sizeof bytes);
     close(fd);
     memcpy(&step, bytes, 8);
-    assert_true(step == 100 && bytes[8] == 3 && bytes[12] == 2 && bytes[14] == EVIDENCE_WORLD && bytes[15] == 0);
+    assert_true(step == 100 && bytes[8] == 3 && bytes[12] == 2 && bytes[13] == 1 && bytes[14] == EVIDENCE_WORLD && bytes[15] == 0);
 }
 
 static void range(void **state)
@@ -297,6 +298,21 @@ static void damaged_head(void **state)
     assert_true(strstr(err.msg, "/evidence.json': not JSON: line 1") != NULL);
     evidence_log_close(open_log(&head, true));
     evidence_close(open_evidence());
+}
+
+/* A newer version's is another one to write, and is told to who reads. */
+static void newer_head(void **state)
+{
+    static const char newer[] = "{\"format\":2}";
+    struct evidence *e = NULL;
+    struct err err = { 0 };
+
+    (void)state;
+    evidence_log_close(open_log(&head, true));
+    assert_int_equal(truncate(in_dir(EVIDENCE_HEAD_FILE), 0), 0);
+    patch(EVIDENCE_HEAD_FILE, 0, newer, sizeof newer - 1);
+    assert_int_equal(evidence_open(dir, &e, &err), ERR_UNSUPPORTED);
+    evidence_log_close(open_log(&head, true));
 }
 
 /* Every bit of a record and of a detail is under its check. */
@@ -447,6 +463,8 @@ static void refuses_heads(void **state)
     assert_int_equal(evidence_head_check(&h, &err), ERR_INPUT);
     strcpy(t.name, "a\nb");
     assert_int_equal(evidence_head_check(&h, &err), ERR_INPUT);
+    strcpy(t.name, "\nb");
+    assert_int_equal(evidence_head_check(&h, &err), ERR_INPUT);
     strcpy(t.name, "caf\xc3\xa9");
     assert_int_equal(evidence_head_check(&h, &err), ERR_INPUT);
     strcpy(t.name, "a");
@@ -526,6 +544,7 @@ int main(void)
         TEST(goes_on),
         TEST(begins_anew),
         TEST(damaged_head),
+        TEST(newer_head),
         TEST(torn),
         TEST(of_another_run),
         TEST(without_details),

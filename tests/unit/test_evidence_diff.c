@@ -31,6 +31,7 @@ struct plan {
     int part;
     int64_t hole; /* the record of this step is damaged; 0: none */
     int ranks;
+    int shard; /* that differs */
 };
 
 static struct plan plan_of(int64_t last)
@@ -39,7 +40,8 @@ static struct plan plan_of(int64_t last)
                           .first = 1,
                           .last = last,
                           .step = INT64_MAX,
-                          .ranks = 1 };
+                          .ranks = 1,
+                          .shard = 5 };
 }
 
 static int make_dirs(void **state)
@@ -75,7 +77,7 @@ static struct hash128 some(int64_t step, int what, bool other)
     return hash_fold_u64(hash_fold_u64((struct hash128){ { 7, 8 } }, (uint64_t)step), (uint64_t)what * 2 + other);
 }
 
-/* Of shards the sixth differs, of tensors the last two. */
+/* Of shards one differs, of tensors the last two. */
 static void fill(const struct plan *p, int64_t step, struct evidence_record *r, struct evidence_detail *d)
 {
     static const int rank[EVIDENCE_PARTS] = { 0, 1, 2, 4, 5 }; /* the rate is 3 */
@@ -87,8 +89,8 @@ static void fill(const struct plan *p, int64_t step, struct evidence_record *r, 
         r->part[i] = some(step, i, rank[i] >= from);
     d->step = step;
     for (int i = 0; i < p->head.shards; i++) {
-        d->data[i] = some(step, 100 + i, i == 5 && from == 0);
-        d->loss[i] = some(step, 200 + i, i == 5 && from <= 1);
+        d->data[i] = some(step, 100 + i, i == p->shard && from == 0);
+        d->loss[i] = some(step, 200 + i, i == p->shard && from <= 1);
     }
     for (int i = 0; i < p->head.ntensors; i++) {
         d->gradient[i] = some(step, 300 + i, i > 0 && from <= 2);
@@ -132,6 +134,21 @@ static void write_run(int k, const struct plan *p)
         damage(k, p->hole);
 }
 
+/* Shard, tensor and state are told where they are known. */
+static void check_located(const json_t *json, const struct evidence_difference *d)
+{
+    const json_t *shard = json_object_get(json, "shard"), *tensor = json_object_get(json, "tensor"),
+                 *state = json_object_get(json, "state");
+
+    if (!json_is_object(json))
+        return;
+    assert_int_equal(json_is_integer(shard) ? json_integer_value(shard) : -1, d->located ? d->shard : -1);
+    assert_int_equal(json_is_string(tensor), d->located && d->tensor >= 0);
+    assert_int_equal(json_is_string(state), d->located && d->part == EVIDENCE_STATE);
+    if (json_is_string(tensor))
+        assert_string_equal(json_string_value(tensor), tensors[d->tensor].name);
+}
+
 static struct evidence_diff diff_with(const struct evidence_diff_options *opt)
 {
     struct evidence *e[2];
@@ -146,6 +163,7 @@ static struct evidence_diff diff_with(const struct evidence_diff_options *opt)
     assert_non_null(json);
     assert_int_equal(json_is_null(json_object_get(json, "difference")), d.step == 0);
     assert_string_equal(json_string_value(json_object_get(json, "text")), d.text);
+    check_located(json_object_get(json, "difference"), &d.difference);
     assert_int_equal(json_is_true(json_object_get(json, "equal")), strncmp(d.text, "equal", 5) == 0);
     json_decref(json);
     evidence_close(e[0]);
@@ -230,21 +248,27 @@ static void says_what(void **state)
     }
 }
 
-/* Every shard of every number of ranks, against the rule of the specification. */
+/* Of any number of ranks, against the rule of the specification. */
 static void names_the_rank(void **state)
 {
+    static const int shards[] = { 0, 5, SHARDS - 1 };
     struct plan a = plan_of(2), b = plan_of(2);
 
     (void)state;
     b.step = 2;
     b.part = EVIDENCE_DATA;
-    for (b.ranks = 1; b.ranks <= SHARDS; b.ranks++) {
-        int rank = 0;
+    write_run(0, &a);
+    for (size_t i = 0; i < 3; i++)
+        for (b.ranks = 1; b.ranks <= SHARDS; b.ranks++) {
+            int rank = 0;
 
-        while ((rank + 1) * SHARDS / b.ranks <= 5)
-            rank++;
-        assert_int_equal(diff_of(&a, &b).side[1].rank, rank);
-    }
+            b.shard = shards[i];
+            while ((rank + 1) * SHARDS / b.ranks <= b.shard)
+                rank++;
+            write_run(1, &b);
+            assert_int_equal(diff().side[1].rank, rank);
+            assert_int_equal(diff().side[0].rank, 0);
+        }
     b.ranks = SHARDS + 1; /* cannot be */
     assert_int_equal(diff_of(&a, &b).side[1].rank, -1);
 }
@@ -373,7 +397,7 @@ static void goes_on(void **state)
     write_run(1, &b);
     do {
         d = diff_with(&opt);
-        assert_true(d.step > 0 || d.to == opt.from + 99);
+        assert_true(d.step > 0 || (d.to == opt.from + 99 && d.next == d.to + 1));
         opt.from = d.next;
         calls++;
     } while (d.next > 0);

@@ -1,0 +1,60 @@
+#!/usr/bin/env python3
+"""Runs of the real trainer that differ in one thing, which detctl diff names: seed, learning rate at a later step, batch; and runs that do not differ."""
+import os
+import subprocess
+import sys
+
+from daemon import BUILD, HERE, Daemon
+from ranks import merged
+
+STEPS = 12
+
+
+def submit(d, data, change):
+    spec = {"model": {"preset": "yolov3_tiny", "size": 64, "width": 0.01},
+            "data": {"train": {"annotations": data + "/train.json", "images": data + "/images"},
+                     "val": {"annotations": data + "/val.json", "images": data + "/images"}},
+            "train": {"steps": STEPS, "batch": 8, "shards": 4, "log_every": 5, "burn_in": 2, "lr_steps": [9]}, "val": {"every": 6},
+            "run": {"device": "cpu", "threads": 1}}
+    return d.call("job.submit", spec=merged(spec, change), token=os.urandom(8).hex())["id"]
+
+
+def detctl(d, *args):
+    return subprocess.run([BUILD + "/detctl", "--socket", d.path, *map(str, args)], stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+                          universal_newlines=True, timeout=300, check=False)
+
+
+def check(d, a, b, code, said):
+    done = detctl(d, "diff", a, b)
+    assert done.returncode == code and not done.stderr and said in done.stdout, (said, done.returncode, done.stdout, done.stderr)
+    print("ok ", done.stdout.strip().split("\n")[-1], flush=True)
+    return done.stdout
+
+
+def main():
+    changes = {"first": {}, "again": {}, "ranks": {"run": {"ranks": 3, "deterministic": "world"}}, "seed": {"train": {"seed": 2}},
+               "rate": {"train": {"lr_steps": [7]}}, "decay": {"train": {"weight_decay": 0.001}}, "losses": {"run": {"evidence": "losses"}},
+               "off": {"run": {"evidence": "off"}}}
+    with Daemon(foreign=False) as d:
+        data = d.root + "/shapes"
+        subprocess.run([sys.executable, HERE + "/../demo/make_shapes.py", data, "--train", "16", "--val", "2", "--size", "32"], check=True,
+                       stdout=subprocess.DEVNULL)
+        jobs = {name: submit(d, data, change) for name, change in changes.items()}
+        for name, job in jobs.items():
+            done = d.wait(job, lambda j: j["state"] in ("completed", "failed"))
+            assert done["state"] == "completed", (name, done["reason"])
+        first = jobs["first"]
+        check(d, first, jobs["again"], 0, "equal: steps 1 .. %d\n" % STEPS)
+        said = check(d, first, jobs["ranks"], 0, "equal: steps 1 .. %d\n" % STEPS)
+        assert "run.ranks" in said and "train." not in said and "identity" not in said, said
+        said = check(d, first, jobs["seed"], 1, "step 1: data of shard 0 (of rank 0 | 0); tier rerun | rerun; ranks 1 | 1\n")
+        assert "train.seed  1      2" in said, said
+        check(d, first, jobs["rate"], 1, "step 7: learning rate 0.001 | 0.0001; data, losses and gradients are equal; ")
+        check(d, first, jobs["decay"], 1, "step 1: update of ")
+        check(d, first, jobs["losses"], 0, "equal: steps 1 .. %d\n" % STEPS)
+        done = detctl(d, "diff", first, jobs["off"])
+        assert done.returncode == 1 and "job %d has no evidence" % jobs["off"] in done.stderr, done
+
+
+if __name__ == "__main__":
+    main()

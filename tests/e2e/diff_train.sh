@@ -1,0 +1,7 @@
+#!/usr/bin/env bash
+# detctl diff of runs of the real trainer: what was changed is what it names.
+set -eu
+cd "$(dirname "$0")"
+build=${DETD_BUILD:-build}
+case $build in /*) ;; *) build=$(cd ../.. && pwd)/$build ;; esac
+DETD_BUILD=$build exec python3 diff_train.py

@@ -97,14 +97,10 @@ static int late_open(const struct jobspec *spec, int classes, struct device *dev
     return 0;
 }
 
-static const struct evaluator_ops depth = { .name = "depth", .open = toy_eval_open }, *const evaluators[] = { &depth, NULL };
-static const struct task_kind pairs = { "pairs", &toy_form, late_task_open };
-static const struct model_family toy = { "toy", &pairs, NEEDS_conv | NEEDS_norm | NEEDS_map, evaluators, late_open, NULL, NULL };
-static const struct model_family *const families[] = { &toy };
-static const struct job_family keys = { "toy", 1 };
-static const struct job_preset preset = { "toy", &keys, 32 };
-static const struct job_presets presets = { &preset, 1, NULL };
-static const struct model_registry toy_models = { &presets, families, 1 };
+static const struct task_kind late_pairs = { "pairs", &toy_form, late_task_open };
+static const struct model_family late = { "toy", &late_pairs, NEEDS_conv | NEEDS_norm | NEEDS_map, toy_evaluators, late_open, NULL, NULL };
+static const struct model_family *const late_families[] = { &late };
+static const struct model_registry late_models = { &toy_presets, late_families, 1 };
 
 /* ---- jobs ---- */
 
@@ -118,7 +114,7 @@ static struct jobspec *spec_of(int steps, int log_every, int save_every)
     struct jobspec *spec;
     struct err err = { 0 };
 
-    if (!json || jobspec_parse_for(&presets, json, false, &spec, &err) < 0)
+    if (!json || jobspec_parse_for(&toy_presets, json, false, &spec, &err) < 0)
         fail_msg("%s", err.msg);
     json_decref(json);
     return spec;
@@ -525,7 +521,7 @@ int main(void)
         cmocka_unit_test(who_stops_is_told_and_not_who_waits),
     };
 
-    job_models = &toy_models;
+    job_models = &late_models;
     seen = mmap(NULL, sizeof *seen, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     return cmocka_run_group_tests_name("late", tests, make_root, remove_root);
 }

@@ -24,9 +24,9 @@ class Bench:
             daemon.wait(job, lambda j: j["state"] == "completed")
         self.folders = [f"{daemon.state}/jobs/{job}" for job in self.jobs]
 
-    def put(self, a, b, last=(LAST, LAST)):
+    def put(self, a, b, last=(LAST, LAST), first=1):
         for run, folder, steps in zip((a, b), self.folders, last):
-            run.write(folder, steps)
+            run.write(folder, steps, first)
 
     def detctl(self, *args):
         return subprocess.run([BUILD + "/detctl", "--socket", self.daemon.path, "diff", *map(str, args)], stdout=subprocess.PIPE,
@@ -86,6 +86,18 @@ def test_other_starts(bench):
     bench.check(1, "the networks differ")
     bench.put(Run(level="losses"), Parting(LAST, "gradient"))
     bench.check(1, "one of them keeps no hashes of gradients and weights", f"step {LAST}: state; data, losses and learning rate are equal; ")
+
+
+def test_many_calls(bench):
+    """More records than one call compares: garbage that is no record, and at its end two that are."""
+    last = 250000
+    bench.put(Run(spec="other keys"), Parting(last, "loss"), last=(last, last), first=last - 2)
+    for folder in bench.folders:
+        with open(folder + "/evidence.log", "r+b") as f:
+            f.write(b"x" * 128 * (last - 3))
+    answer = bench.diff()
+    assert answer["from"] == 0 and 1 < answer["next"] < last and answer["difference"] is None and not answer["equal"], answer
+    bench.check(1, f"step {last}: loss of shard 0 (of rank 0 | 0); data are equal; ")
 
 
 def test_json(bench):

@@ -1,0 +1,7 @@
+#!/usr/bin/env bash
+# The evidence of a real training: the same for any number of ranks and kills, of what was trained, and a flipped bit shows.
+set -eu
+cd "$(dirname "$0")"
+build=${DETD_BUILD:-build}
+case $build in /*) ;; *) build=$(cd ../.. && pwd)/$build ;; esac
+DETD_BUILD=$build exec python3 recorder.py

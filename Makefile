@@ -145,7 +145,7 @@ $(B)/nvcc_bodies.o: tests/device/nvcc_bodies.cu $(wildcard worker/kernels/*.h)
 
 E2E      ?= $(sort $(wildcard tests/e2e/*.sh)) tests/bench/smoke.sh tests/bench/smoke_gpu.sh
 # What looks at code instead of running it.
-SCANS    := $(filter-out tests/cuda_msan.sh,$(wildcard tests/cuda_*.sh)) tests/layers.sh tests/mutants.sh
+SCANS    := $(filter-out tests/cuda_msan.sh,$(wildcard tests/cuda_*.sh)) tests/layers.sh tests/mutants.sh tests/planted.sh
 # Those that last longest, which start first; a name that is not here costs time, nothing else.
 SLOW     := $(addprefix tests/e2e/,ranks gpus cuda_train daemon_jobs super_job super_train detctl)
 SLOW     := $(addsuffix .sh,$(SLOW)) $(B)/tests/golden/test_yolov3 $(B)/tests/device/test_conv
@@ -162,7 +162,7 @@ check: deps
 	@tests/run.sh $(B) $(call IN_ORDER,$(TESTS) $(RUN_E2E)) $(SCANS) tests/run_self.sh tests/gpu_self.sh $(LEFT_OUT)
 
 # What searches rather than checks: the same tests with more rounds, seeds and shapes, and the kernels under another sanitizer.
-LONG     := tests/cuda_msan.sh $(filter %/test_cuda_plans %/test_fuzz_data %/test_repeat,$(TESTS)) $(filter %/ranks.sh,$(RUN_E2E))
+LONG     := tests/cuda_msan.sh $(filter %/test_cuda_plans %/test_fuzz_data %/test_repeat,$(TESTS)) $(filter %/ranks.sh,$(RUN_E2E)) $(if $(SAN),,tests/prove/short.sh tests/prove/planted.sh)
 check-long: deps
 	@$(MAKE) --no-print-directory -j$$(nproc) B=$(B) SAN=$(SAN) check-parts
 	@TEST_LONG=1 DETD_FUZZ_ROUNDS=20000 DETD_TEST_REPEATS=20 RANKS_SEED=2 tests/run.sh $(B) $(LONG)

@@ -39,10 +39,53 @@ def base(data):
 
 TINY = {"model": {"preset": "yolov3_tiny", "size": 64, "width": 0.125},
         "data": {"augment": {"scale": 0.2, "multiscale": True, "size_min": 32, "size_max": 64}}}
+# Layers that the tiny one lacks: activations that compute, a short cut, no batch norm.
+CFG = """[net]
+width=64
+height=64
+channels=3
+[convolutional]
+filters=16
+size=3
+stride=2
+pad=1
+activation=logistic
+[convolutional]
+batch_normalize=1
+filters=16
+size=3
+stride=1
+pad=1
+activation=leaky
+[shortcut]
+from=-2
+activation=linear
+[maxpool]
+size=2
+stride=2
+[convolutional]
+filters=32
+size=3
+stride=2
+pad=1
+activation=logistic
+[convolutional]
+filters=24
+size=1
+stride=1
+pad=1
+activation=linear
+[yolo]
+mask=0,1,2
+anchors=10,14, 23,27, 37,58
+num=3
+classes=3
+"""
 MODELS = {
     "tiny sgd": merged(TINY, {"train": {"lr": 0.004, "clip_norm": 30, "ema": 0.9}}),
     "tiny sync_bn": merged(TINY, {"model": {"sync_bn": True}, "train": {"lr": 0.004, "nesterov": True, "clip_norm": 30}}),
     "tiny adamw": merged(TINY, {"train": {"optimizer": "adamw", "lr": 0.002, "weight_decay": 0.05, "schedule": "cosine", "ema": 0.9}}),
+    "cfg": {"model": {"cfg": "net.cfg"}, "data": {"augment": {"scale": 0.2}}, "train": {"lr": 0.01, "momentum": 0.9}},
     "toy": {"model": {"preset": "toy"}, "train": {"optimizer": "adamw", "lr": 0.01, "batch": 8, "shards": 8}},
 }
 

@@ -86,11 +86,11 @@ class Rank:
 
 
 class Attempt:
-    """All ranks, from hello to their end. rows: what was measured, by (split, step); filled in."""
+    """All ranks, from hello to their end. rows: what was measured, by (split, step), and errors: what was said of it that should not be; both filled in."""
 
-    def __init__(self, folder, program, ranks, number, env, rows):
+    def __init__(self, folder, program, ranks, number, env, rows, errors):
         comm = high(os.memfd_create("comm"))
-        self.rows, self.number, self.outcome, self.hellos, self.pending = rows, number, None, 0, None
+        self.rows, self.errors, self.number, self.outcome, self.hellos, self.pending = rows, errors, number, None, 0, None
         try:
             self.ranks = [Rank(folder, program, comm, (r, ranks, number), env) for r in range(ranks)]
         finally:
@@ -106,7 +106,7 @@ class Attempt:
             key += " " + next(iter(message["metrics"]))  # metrics may come in several records
         row = json.dumps({k: v for k, v in message.items() if k not in ("time", "images_per_s", "tier", "type")}, sort_keys=True)
         if self.rows.setdefault(key, row) != row:
-            raise Broken("%s was measured twice: %s and %s" % (key, self.rows[key], row))
+            self.errors.append("%s was measured twice: %s and %s" % (key, self.rows[key], row))
 
     def take(self, rank, message):
         kind = message["type"]
@@ -119,6 +119,8 @@ class Attempt:
             self.measured(message)
         elif kind == "checkpoint" and message["phase"] == "ready":
             self.pending = (rank, message["step"])
+        elif kind == "event" and message["level"] == "error":
+            self.errors.append("attempt %d said: %s" % (self.number, message["text"]))
         elif kind == "end":
             if message["outcome"] != "completed":
                 raise Broken("attempt %d ended as %s: %s" % (self.number, message["outcome"], message["reason"]))
@@ -161,18 +163,18 @@ class Attempt:
 
 def train(folder, spec, program, env, kills=(), ranks=()):
     """Trains the job in an existing folder to its end. ranks: of each attempt in turn, the last one's of all that follow; default: run.ranks. Returns
-    (rows, attempts)."""
-    rows, until, number, kills = {}, time.monotonic() + PATIENCE_S, 0, list(kills)
+    (rows, attempts, errors)."""
+    rows, errors, until, number, kills = {}, [], time.monotonic() + PATIENCE_S, 0, list(kills)
     ranks = list(ranks) or [spec["run"]["ranks"]]
     while True:
         number += 1
         now = ranks.pop(0) if len(ranks) > 1 else ranks[0]
         with open(folder + "/spec.json", "w", encoding="utf-8") as f:
             json.dump(dict(spec, run=dict(spec["run"], ranks=now, ranks_per_gpu=min(now, 8))), f)
-        attempt = Attempt(folder, program, now, number, env, rows)
+        attempt = Attempt(folder, program, now, number, env, rows, errors)
         try:
             if attempt.run(kills.pop(0) if kills else None, until):
-                return rows, number
+                return rows, number, errors
         except Broken as e:
             raise Broken("%s%s" % (e, last_words(folder))) from None
         finally:

@@ -38,6 +38,8 @@ class Bench:
     def draw(self):
         subprocess.run([sys.executable, HERE + "/../demo/make_shapes.py", self.data, "--train", "40", "--val", "11", "--size", "96"], check=True,
                        stdout=subprocess.DEVNULL)
+        with open(self.root + "/net.cfg", "w", encoding="utf-8") as f:
+            f.write(cells.CFG)
 
     def program(self, model, device):
         return self.programs["toy" if model == "toy" else device]
@@ -57,21 +59,21 @@ class Bench:
             return json.load(f)
 
     def run(self, name, model, device, how):
-        """Trains one; returns what it left, and how many attempts it took."""
+        """Trains one; returns what it left, how many attempts it took, and what it said that should not be."""
         folder, here = "%s/%s" % (self.root, name), os.getcwd()
         hogs = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(os.cpu_count() if how.hog else 0)]
         os.mkdir(folder)
         try:
             if how.folder:
                 os.chdir(how.folder)
-            rows, attempts = micro.train(folder, merged(self.spec(model, device), how.keys), self.program(model, device), dict(KEPT, **how.env),
+            rows, attempts, errors = micro.train(folder, merged(self.spec(model, device), how.keys), self.program(model, device), dict(KEPT, **how.env),
                                          how.kills, how.ranks)
         finally:
             os.chdir(here)
             for hog in hogs:
                 hog.kill()
                 hog.wait()
-        return evidence.Left(folder, STEPS, rows), attempts
+        return evidence.Left(folder, STEPS, rows), attempts, errors
 
 
 def device_of(cell):
@@ -84,8 +86,8 @@ def one(bench, cell, model, k, reference):
     name = "%s-%s-%d" % (cell.replace(" ", "-"), model.replace(" ", "-"), k)
     how = cells.CELLS[cell](rng, model)
     try:
-        left, attempts = bench.run(name, model, device_of(cell), how)
-        return reference.difference(left), attempts
+        left, attempts, errors = bench.run(name, model, device_of(cell), how)
+        return errors[0] if errors else reference.difference(left), attempts
     except micro.Broken as e:
         return str(e), 0
     finally:

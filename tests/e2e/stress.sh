@@ -1,0 +1,7 @@
+#!/usr/bin/env bash
+# Jobs under run.stress, on one to three ranks, on the CPU and on an emulated GPU, leave the same evidence, rows and tensors as undisturbed ones.
+set -eu
+cd "$(dirname "$0")/../.."
+prove() { python3 tests/prove/prove.py "${DETD_BUILD:-build}" --report /dev/null "$@"; }
+prove --runs 3 --only 'stress,tiny sgd,tiny sync_bn'
+prove --runs 1 --only 'gpu stress,tiny sync_bn'

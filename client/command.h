@@ -8,13 +8,13 @@
 struct err;
 struct link;
 
-#define EXIT_CODES(X)                                                                        \
-    X(DONE, 0, "done")                                                                       \
-    X(REFUSED, 1, "refused: bad input, not allowed, not possible; of diff: the runs differ") \
-    X(USAGE, 2, "wrong use of detctl")                                                       \
-    X(NO_DAEMON, 3, "no detd answers at the socket")                                         \
-    X(JOB_FAILED, 4, "the job that was waited for failed")                                   \
-    X(JOB_CANCELLED, 5, "the job that was waited for was cancelled")                         \
+#define EXIT_CODES(X)                                                                                   \
+    X(DONE, 0, "done")                                                                                  \
+    X(REFUSED, 1, "refused: bad input, not allowed, not possible; of diff and verify: the runs differ") \
+    X(USAGE, 2, "wrong use of detctl")                                                                  \
+    X(NO_DAEMON, 3, "no detd answers at the socket")                                                    \
+    X(JOB_FAILED, 4, "the job that was waited for failed")                                              \
+    X(JOB_CANCELLED, 5, "the job that was waited for was cancelled")                                    \
     X(INTERRUPTED, 130, "interrupted; the job goes on")
 #define X(name, code, text) CODE_##name = code,
 enum exit_code { EXIT_CODES(X) };
@@ -47,6 +47,9 @@ int command_watch(struct context *ctx, int argc, char **argv);         /* watch.
 int command_loss(struct context *ctx, int argc, char **argv);          /* loss.c */
 int command_eval(struct context *ctx, int argc, char **argv);          /* eval.c */
 int command_logs(struct context *ctx, int argc, char **argv);          /* logs.c */
+int command_verify(struct context *ctx, int argc, char **argv);        /* verify.c */
+int command_repro(struct context *ctx, int argc, char **argv);         /* verify.c */
+int command_evidence(struct context *ctx, int argc, char **argv);      /* evidence.c */
 int command_gpus(struct context *ctx, int argc, char **argv);          /* gpus.c */
 int command_info(struct context *ctx, int argc, char **argv);          /* node.c */
 int command_diff(struct context *ctx, int argc, char **argv);          /* diff.c */

@@ -61,6 +61,24 @@ const struct command commands[] = {
       "shard, a shard's loss, the gradient or the update of a tensor, or state. Exit code 0: equal as far as both go; 1: not.\n\n"
       "  --json  everything, for scripts\n",
       "  detctl diff 6 7\n", command_diff },
+    { "verify", "ID|FOLDER [KEY=VALUE ...] [--from STEP] [--steps N] [--ranks P] [--isa I] [--device D] [--json]",
+      "Trains steps of a run again and says whether they come out equal",
+      "A job is queued that begins at a checkpoint of the run, compares each step with the evidence that the run left, saves\n"
+      "nothing, and ends at the first step that differs. FOLDER is one that evidence export wrote: KEY=VALUE tells where its\n"
+      "data lies here (data.train.annotations, data.train.images, ...). Exit status 0: equal, 1: not equal.\n\n"
+      "  --from STEP  the steps after this one (0: all); the newest checkpoint at or before it is where it begins\n"
+      "  --steps N    so many of them; all that are recorded without it\n"
+      "  --ranks P    with so many ranks, --isa I on that CPU build, --device D on that device\n"
+      "  --json       the verdict as an object: outcome (equal, differs, ...), reason, first and last step, or the step\n",
+      "  detctl verify 3 --from 200 --steps 100 --ranks 1\n", command_verify },
+    { "repro", "ID [--wait | --watch]", "Queues a job with the keys of another one, and prints its id",
+      "It refuses to train where the training data is not what that job was trained on (run.data_hash).\n\n"
+      "  --wait   wait without a word until the job ends\n"
+      "  --watch  follow it as detctl watch does\n",
+      "  detctl repro 3\n", command_repro },
+    { "evidence", "export ID FOLDER", "Copies what a job left to be compared with into a new folder, to verify it elsewhere",
+      "spec.json, identity.json and the evidence; no data and no checkpoints, so it is verified from the first step on.\n",
+      "  detctl evidence export 3 bccd-evidence\n", command_evidence },
     { "gpus", "[--json | --release UUID]", "Lists the GPUs of the node: who uses them, and why one is not granted",
       "  --json          an array of GPU objects\n"
       "  --release UUID  grant a GPU again that was put into quarantine; for admins, after they saw to it\n",

@@ -85,6 +85,19 @@ static int check(const json_t *root, const char *path, struct jobspec **ret, str
     return rc == 0 ? try_paths(*ret, err) : rc;
 }
 
+int spec_check(const json_t *root, const char *name, struct err *err)
+{
+    struct jobspec *s = NULL;
+    int rc = jobspec_parse(root, &s, err);
+
+    if (rc < 0)
+        err_prefix(err, "%s", name);
+    else
+        rc = try_paths(s, err);
+    jobspec_free(s);
+    return rc;
+}
+
 int spec_load(const char *file, char *const *assignments, int count, json_t **ret_spec, struct err *err)
 {
     char path[PATH_MAX];

@@ -10,5 +10,7 @@ struct err;
  * train.steps, which is said on stderr.
  * *ret_spec: the object as it is sent, a new reference. */
 int spec_load(const char *file, char *const *assignments, int count, json_t **ret_spec, struct err *err);
+/* The same checks of an object whose paths are absolute and whose steps are given; name stands before what is said of its keys. */
+int spec_check(const json_t *root, const char *name, struct err *err);
 /* That object as a file for detd-worker, in the folder for temporary ones; the caller unlinks it. */
 int spec_file(const json_t *spec, char ret_path[PATH_MAX], struct err *err);

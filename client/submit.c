@@ -1,4 +1,4 @@
-#include "client/spec.h"
+#include "client/submit.h"
 
 #include <getopt.h>
 #include <stdio.h>
@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include "client/command.h"
+#include "client/spec.h"
 #include "client/watch.h"
 #include "client/worker.h"
 #include "proto/err.h"
@@ -23,7 +24,7 @@ static int make_token(char ret_token[33], struct err *err)
     return 0;
 }
 
-static int submit(struct context *ctx, json_t *spec, int64_t *ret_id)
+int submit_spec(struct context *ctx, json_t *spec, int64_t *ret_id)
 {
     char token[33];
     struct err err = { 0 };
@@ -40,6 +41,15 @@ static int submit(struct context *ctx, json_t *spec, int64_t *ret_id)
     *ret_id = json_integer_value(json_object_get(result, "id"));
     json_decref(result);
     return 0;
+}
+
+int submitted(struct context *ctx, int64_t id, bool wait, bool watch)
+{
+    printf("%lld\n", (long long)id);
+    fflush(stdout);
+    if (watch)
+        return watch_job(ctx, id, "total", isatty(STDOUT_FILENO) ? WATCH_SCREEN : WATCH_LINES);
+    return wait ? watch_job(ctx, id, "total", WATCH_QUIETLY) : CODE_DONE;
 }
 
 int command_submit(struct context *ctx, int argc, char **argv)
@@ -65,13 +75,7 @@ int command_submit(struct context *ctx, int argc, char **argv)
         return misuse(ctx, "no job file given");
     if (spec_load(argv[optind], argv + optind + 1, argc - optind - 1, &spec, &err) < 0)
         return complain(&err);
-    if ((rc = submit(ctx, spec, &id)))
-        return rc;
-    printf("%lld\n", (long long)id);
-    fflush(stdout);
-    if (watch)
-        return watch_job(ctx, id, "total", isatty(STDOUT_FILENO) ? WATCH_SCREEN : WATCH_LINES);
-    return wait ? watch_job(ctx, id, "total", WATCH_QUIETLY) : CODE_DONE;
+    return (rc = submit_spec(ctx, spec, &id)) ? rc : submitted(ctx, id, wait, watch);
 }
 
 int command_check(struct context *ctx, int argc, char **argv)

@@ -82,6 +82,14 @@ static void print_state(struct watch *w)
     free(why);
 }
 
+/* The step that it ends with: one that verifies may stop before it is trained. */
+static int64_t last_step(const json_t *job)
+{
+    const json_t *to = json_object_get(json_object_get(json_object_get(job, "spec"), "verify"), "to");
+
+    return json_is_integer(to) ? json_integer_value(to) : int_of(job, "steps");
+}
+
 /* ---- lines ---- */
 
 static int print_row(void *arg, const json_t *row)
@@ -89,7 +97,7 @@ static int print_row(void *arg, const json_t *row)
     struct watch *w = arg;
     bool val = strcmp(text_of(row, "split"), "val") == 0;
 
-    printf("step %lld/%lld  %s  %s  %s\n", (long long)int_of(row, "step"), (long long)int_of(w->job, "steps"), text_of(row, "split"),
+    printf("step %lld/%lld  %s  %s  %s\n", (long long)int_of(row, "step"), (long long)last_step(w->job), text_of(row, "split"),
            text_of(row, "term"), text_number(json_object_get(row, "value")).s);
     if (int_of(row, "step") > w->seen[val])
         w->seen[val] = int_of(row, "step");
@@ -192,7 +200,7 @@ static void measure_rate(struct watch *w)
 static void head(struct watch *w, FILE *out)
 {
     const json_t *j = w->job;
-    int64_t step = int_of(j, "step"), steps = int_of(j, "steps");
+    int64_t step = int_of(j, "step"), steps = last_step(j);
     const char *phase = text_of(j, "phase");
     char *why;
 
@@ -294,6 +302,31 @@ static int show_screen(struct watch *w)
     return 0;
 }
 
+/* ---- one line ---- */
+
+static void show_steps(struct watch *w)
+{
+    int64_t step = int_of(w->job, "step"), steps = last_step(w->job);
+    const char *state = text_of(w->job, "state");
+    bool over = outcome(state) >= 0;
+    char *why;
+
+    if (!isatty(STDERR_FILENO))
+        return;
+    measure_rate(w);
+    why = why_queued(w);
+    fputs("\r\033[K", stderr);
+    if (!over) {
+        fprintf(stderr, "%s  step %lld/%lld", state, (long long)step, (long long)steps);
+        if (w->rate > 0 && step < steps)
+            fprintf(stderr, "  %s left", text_duration((double)(steps - step) / w->rate).s);
+        fputs(why ? "  " : "", stderr);
+        print_clean(stderr, why ? why : "");
+    }
+    fflush(stderr);
+    free(why);
+}
+
 /* ---- the loop ---- */
 
 static int look(struct watch *w)
@@ -309,7 +342,9 @@ static int look(struct watch *w)
         rc = show_lines(w);
     else if (w->how == WATCH_SCREEN)
         rc = show_screen(w);
-    if (rc == 0 && w->how == WATCH_QUIETLY && strcmp(text_of(job, "state"), "paused") == 0 && strcmp(w->state, "paused") != 0)
+    else if (w->how == WATCH_STEPS)
+        show_steps(w);
+    if (rc == 0 && w->how <= WATCH_STEPS && strcmp(text_of(job, "state"), "paused") == 0 && strcmp(w->state, "paused") != 0)
         fprintf(stderr, "detctl: job %lld is paused; `detctl resume %lld` goes on\n", (long long)w->id, (long long)w->id);
     snprintf(w->state, sizeof w->state, "%s", text_of(job, "state"));
     return rc;
@@ -327,23 +362,43 @@ static void tell_outcome(const struct watch *w)
     fputc('\n', out);
 }
 
-int watch_job(struct context *ctx, int64_t id, const char *term, enum watch_how how)
+static int until_end(struct watch *w)
 {
-    struct watch w = { .ctx = ctx, .id = id, .term = term, .how = how };
+    long long id = w->id;
     int rc;
 
     catch_interrupt();
-    while ((rc = look(&w)) == 0 && outcome(w.state) < 0 && !interrupted)
+    while ((rc = look(w)) == 0 && outcome(w->state) < 0 && !interrupted)
         sleep_ms(POLL_MS);
-    if (rc == CODE_INTERRUPTED || (rc == 0 && interrupted && outcome(w.state) < 0)) {
-        fprintf(stderr, "\ndetctl: job %lld goes on; `detctl watch %lld` looks again, `detctl cancel %lld` ends it\n", (long long)id,
-                (long long)id, (long long)id);
+    if (rc == CODE_INTERRUPTED || (rc == 0 && interrupted && outcome(w->state) < 0)) {
+        fprintf(stderr, "\ndetctl: job %lld goes on; `detctl watch %lld` looks again, `detctl cancel %lld` ends it\n", id, id, id);
         rc = CODE_INTERRUPTED;
-    } else if (rc == 0) {
+    }
+    return rc;
+}
+
+int watch_job(struct context *ctx, int64_t id, const char *term, enum watch_how how)
+{
+    struct watch w = { .ctx = ctx, .id = id, .term = term, .how = how };
+    int rc = until_end(&w);
+
+    if (rc == 0) {
         rc = outcome(w.state);
         tell_outcome(&w);
     }
     json_decref(w.job);
+    return rc;
+}
+
+int watch_until_end(struct context *ctx, int64_t id, enum watch_how how, const char *term, json_t **ret_job)
+{
+    struct watch w = { .ctx = ctx, .id = id, .term = term, .how = how };
+    int rc = until_end(&w);
+
+    if (rc == 0)
+        *ret_job = w.job;
+    else
+        json_decref(w.job);
     return rc;
 }
 

@@ -345,6 +345,110 @@ def test_supervisor_is_killed_while_watching(node):
     assert watching.returncode == 5, watching.returncode
 
 
+def verify(node, *args):
+    """detctl verify, and what it says with --json of the job that it made."""
+    done = node.ctl("verify", "--json", *args)
+    assert done.stdout, done.stderr
+    said = json.loads(done.stdout)
+    return done.returncode, said, node.job(str(said["job"]))
+
+
+def test_verify(node):
+    """A run is compared with itself from any step, on other ranks; one that was something else is found out."""
+    expect(node.ctl("submit", "job", "checkpoint.every=4", "--wait"), 0)
+    done = node.ctl("verify", "1")
+    expect(done, 0, "job 2 verifies job 1")
+    assert done.stdout == "equal: steps 1 .. 8 of job 1\n", done.stdout
+    made, spec = node.job("2"), node.job("1")["spec"]
+    assert (made["name"], made["state"], made["checkpoints"]) == ("verify 1", "completed", []), made
+    assert made["spec"]["verify"] == {"evidence": node.folder + "/state/jobs/1", "from": 0, "to": 8}, made["spec"]
+    for spec_of in (spec, made["spec"]):
+        del spec_of["verify"], spec_of["name"]
+    assert made["spec"] == spec, (made["spec"], spec)
+    code, said, made = verify(node, "1", "--from", "5", "--steps", "2", "--ranks", "1", "--isa", "generic", "run.threads=1")
+    assert (code, said["outcome"], said["first"], said["last"]) == (0, "equal", 5, 7), said  # the checkpoint of step 4 is where it begins
+    assert said["of"] == {"job": 1, "dir": node.folder + "/state/jobs/1"}, said
+    assert (made["spec"]["run"]["ranks"], made["spec"]["run"]["isa"], made["ranks"]) == (1, "generic", 1), made
+    expect(node.ctl("verify", "1", "--from", "8"), 1, "job 1 has evidence of 8 steps, none after step 8")
+    expect(node.ctl("verify", "1", "--from", "3", "--steps", "6"), 1, "job 1 has evidence of 8 steps, which are 5 after step 3")
+    expect(node.ctl("verify", "2"), 1, "job 2 verifies another run itself: '.*/jobs/1'")
+    expect(node.ctl("verify", "1", "train.lr=-1"), 1, r"job 1: train\.lr: must be > 0")
+    expect(node.ctl("verify", "1", "--steps", "0"), 2, "'0' is not a number from 1 on")
+    expect(node.ctl("verify"), 2, "no job id or folder given")
+    code, said, made = verify(node, "1", "train.lr=0.5")  # other keys: nothing is compared
+    assert (code, said["outcome"], made["state"]) == (4, "failed", "failed") and "other keys" in said["reason"], said
+    differs(node)
+
+
+def differs(node):
+    """A run that began with other weights is told from one that did not; from its own checkpoint on it is the same."""
+    init = "model.init=state/jobs/1/checkpoints/step-8/model.safetensors"
+    expect(node.ctl("submit", "job", init, "checkpoint.every=4", "--wait"), 0)
+    number = str(json.loads(node.ctl("ls", "--json").stdout)[0]["id"])
+    done = node.ctl("verify", number, "model.init=null")
+    expect(done, 1)
+    assert re.fullmatch(r"differs: step 1 of job %s: loss .+\n" % number, done.stdout), done.stdout
+    code, said, made = verify(node, number, "model.init=null", "--steps", "3")
+    assert (code, said["outcome"], said["step"], made["state"]) == (1, "differs", 1, "failed") and len(made["attempts"]) == 1, said
+    code, said, _ = verify(node, number, "model.init=null", "--from", "4")
+    assert (code, said["first"], said["last"]) == (0, 5, 8), said
+
+
+def exported(node, *folder):
+    return sorted(os.listdir(os.path.join(node.folder, *folder)))
+
+
+def test_evidence_goes_elsewhere(node):
+    expect(node.ctl("submit", "job", "--wait"), 0)
+    expect(node.ctl("evidence", "export", "1", "there"), 0)
+    assert exported(node, "there") == ["evidence.json", "evidence.log", "evidence.ring", "evidence.tensors", "identity.json", "spec.json"], \
+        exported(node, "there")
+    for name in exported(node, "there"):
+        with open(node.folder + "/there/" + name, "rb") as f, open(node.folder + "/state/jobs/1/" + name, "rb") as g:
+            assert f.read() == g.read(), name
+    expect(node.ctl("evidence", "export", "1", "there/"), 1, "'there/' is there already and not empty")
+    os.mkdir(node.folder + "/empty")
+    expect(node.ctl("evidence", "export", "1", "empty"), 0)
+    expect(node.ctl("evidence", "export", "1", "none/there"), 1, "create folder 'none/there.*No such file")
+    expect(node.ctl("submit", "job", "run.evidence=off", "--wait"), 0)
+    expect(node.ctl("evidence", "export", "2", "off"), 1, "evidence.json': No such file")
+    expect(node.ctl("verify", "2"), 1, "job 2: .*evidence")
+    assert not [name for name in exported(node) if name.startswith(("off", "there."))], exported(node)
+    expect(node.ctl("evidence", "import", "1", "x"), 2, "export ID FOLDER")
+    os.rename(node.folder + "/d", node.folder + "/moved")  # the data lies elsewhere too
+    expect(node.ctl("verify", "there"), 1, "data.train.annotations: open")
+    data = ["data.%s=moved/%s" % (key, place) for key, place in (("train.annotations", "train.json"), ("train.images", "images"),
+                                                                 ("val.annotations", "val.json"), ("val.images", "images"))]
+    done = node.ctl("verify", "there", *data)
+    expect(done, 0)
+    assert done.stdout == "equal: steps 1 .. 8 of there\n", (done.stdout, done.stderr)
+    assert node.job("3")["name"] == "verify there"
+    with open(node.folder + "/there/evidence.log", "r+b") as f:
+        f.truncate(3 * 128)
+    code, said, _ = verify(node, "there", *data)
+    assert (code, said["last"], said["of"]["job"]) == (0, 3, None), said
+
+
+def test_repro(node):
+    shutil.copyfile(DATA + "/train.json", node.folder + "/own.json")
+    expect(node.ctl("submit", "job", "train.steps=4", "data.train.annotations=own.json", "--wait"), 0)
+    done = node.ctl("repro", "1", "--wait")
+    expect(done, 0, "job 2 completed")
+    first, second = node.job("1"), node.job("2")
+    assert done.stdout == "2\n" and second["spec"]["run"]["data_hash"] == first["attempts"][0]["identity"]["data"]["train"], second["spec"]
+    second["spec"]["run"]["data_hash"] = None
+    assert first["spec"] == second["spec"] and first["losses"] == second["losses"], (first, second)
+    assert first["attempts"][0]["identity"]["hash"] == second["attempts"][0]["identity"]["hash"]
+    with open(node.folder + "/own.json", encoding="utf-8") as f:
+        truth = json.load(f)
+    truth["annotations"].pop()
+    with open(node.folder + "/own.json", "w", encoding="utf-8") as f:
+        json.dump(truth, f)
+    expect(node.ctl("repro", "1", "--wait"), 4, "job 3 failed: .*the training set is another one")
+    expect(node.ctl("repro", "9"), 1, "no job 9")
+    expect(node.ctl("repro", "d"), 2, "'d' is not a job id")
+
+
 def test_pause_resume_checkpoint_tier(node):
     number = node.submit(*LONG)
     node.until(number, lambda j: j["step"] > 0)

@@ -1,0 +1,268 @@
+/* client/verify.c - verify, repro: a run once more, to be compared with itself. */
+#include <errno.h>
+#include <getopt.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "client/command.h"
+#include "client/print.h"
+#include "client/run.h"
+#include "client/spec.h"
+#include "client/submit.h"
+#include "client/watch.h"
+#include "proto/err.h"
+#include "proto/evidence.h"
+#include "proto/jobspec.h"
+
+/* What is asked for; -1 and NULL: nothing was said. */
+struct wish {
+    int64_t from, steps, ranks;
+    const char *isa, *device;
+    bool json;
+};
+
+static int take_number(const struct context *ctx, const char *text, int64_t least, int64_t *ret)
+{
+    char *end;
+
+    errno = 0;
+    *ret = strtoll(text, &end, 10);
+    return errno || end == text || *end || *ret < least ? misuse(ctx, "'%s' is not a number from %lld on", text, (long long)least) : 0;
+}
+
+/* ---- the job ---- */
+
+static json_t *group(json_t *root, const char *name)
+{
+    if (!json_object_get(root, name))
+        json_object_set_new(root, name, json_object());
+    return json_object_get(root, name);
+}
+
+/* Steps first .. last of the run are there to be compared with. */
+static int take_steps(const struct run *r, const struct wish *w, int64_t *ret_from, int64_t *ret_to, struct err *err)
+{
+    const json_t *of = json_object_get(json_object_get(r->spec, "verify"), "evidence");
+    struct evidence *e = NULL;
+    int64_t last;
+    int rc;
+
+    if (json_is_string(of))
+        return err_set(err, ERR_INPUT, "%s verifies another run itself: '%s'", r->name, json_string_value(of));
+    rc = evidence_open(r->dir, &e, err);
+    if (rc < 0) {
+        err_prefix(err, "%s", r->name);
+        return rc;
+    }
+    last = evidence_steps(e);
+    evidence_close(e);
+    *ret_from = w->from > 0 ? w->from : 0;
+    *ret_to = w->steps > 0 && w->steps < last - *ret_from ? *ret_from + w->steps : last;
+    if (*ret_from >= last)
+        return err_set(err, ERR_INPUT, "%s has evidence of %lld steps, none after step %lld", r->name, (long long)last,
+                       (long long)*ret_from);
+    if (w->steps > last - *ret_from)
+        return err_set(err, ERR_INPUT, "%s has evidence of %lld steps, which are %lld after step %lld", r->name, (long long)last,
+                       (long long)(last - *ret_from), (long long)*ret_from);
+    return 0;
+}
+
+/* Paths in assignments are relative to where detctl runs. */
+static int assign(json_t *root, char *const *assignments, int count, struct err *err)
+{
+    char here[PATH_MAX];
+    int rc = getcwd(here, sizeof here) ? 0 : err_sys(err, "folder");
+
+    for (int i = 0; i < count && rc == 0; i++)
+        rc = jobspec_override(root, assignments[i], err);
+    return rc == 0 ? jobspec_absolute(root, here, err) : rc;
+}
+
+/* *ret: the job that compares, a new reference. */
+static int build(const struct run *r, const struct wish *w, char *const *assignments, int count, json_t **ret, struct err *err)
+{
+    json_t *root = json_deep_copy(r->spec), *run = group(root, "run"), *verify = group(root, "verify");
+    int64_t from = 0, to = 0;
+    char name[65];
+    int rc = take_steps(r, w, &from, &to, err);
+
+    snprintf(name, sizeof name, "verify %.*s", r->id ? 40 : 56, r->id ? r->name + strlen("job ") : r->name);
+    json_object_set_new(root, "name", json_string(name));
+    json_object_set_new(verify, "evidence", json_string(r->dir));
+    json_object_set_new(verify, "from", json_integer(from));
+    json_object_set_new(verify, "to", json_integer(to));
+    if (w->ranks > 0)
+        json_object_set_new(run, "ranks", json_integer(w->ranks));
+    if (w->isa)
+        json_object_set_new(run, "isa", json_string(w->isa));
+    if (w->device)
+        json_object_set_new(run, "device", json_string(w->device));
+    if (rc == 0)
+        rc = assign(root, assignments, count, err);
+    if (rc == 0)
+        rc = spec_check(root, r->name, err);
+    if (rc == 0)
+        *ret = root;
+    else
+        json_decref(root);
+    return rc;
+}
+
+/* ---- the verdict: the words of the trainer ---- */
+
+struct verdict {
+    const char *state, *reason;
+    const char *outcome; /* "equal", "differs", or the state */
+    long long first, last, step;
+    const char *what; /* that differs */
+};
+
+static struct verdict verdict_of(const json_t *job)
+{
+    const char *state = json_string_value(json_object_get(job, "state")), *reason = json_string_value(json_object_get(job, "reason"));
+    struct verdict v = { .state = state ? state : "", .reason = reason ? reason : "" };
+    int end = 0;
+
+    v.outcome = v.state;
+    if (strcmp(v.state, "completed") == 0 && sscanf(v.reason, "equal: steps %lld .. %lld", &v.first, &v.last) == 2)
+        v.outcome = "equal";
+    else if (strcmp(v.state, "failed") == 0 && sscanf(v.reason, "step %lld differs: %n", &v.step, &end) == 1 && end > 0)
+        v.outcome = "differs";
+    v.what = v.reason + end;
+    return v;
+}
+
+static int code_of(const struct verdict *v)
+{
+    if (strcmp(v->outcome, "equal") == 0)
+        return CODE_DONE;
+    if (strcmp(v->outcome, "differs") == 0)
+        return CODE_REFUSED;
+    return strcmp(v->state, "cancelled") == 0 ? CODE_JOB_CANCELLED : CODE_JOB_FAILED;
+}
+
+static json_t *verdict_json(const struct run *r, int64_t id, const struct verdict *v)
+{
+    json_t *of = json_pack("{s:o, s:s}", "job", r->id ? json_integer(r->id) : json_null(), "dir", r->dir);
+    json_t *out = json_pack("{s:I, s:o, s:s, s:s}", "job", (json_int_t)id, "of", of, "outcome", v->outcome, "reason", v->reason);
+
+    if (strcmp(v->outcome, "equal") == 0) {
+        json_object_set_new(out, "first", json_integer(v->first));
+        json_object_set_new(out, "last", json_integer(v->last));
+    } else if (strcmp(v->outcome, "differs") == 0) {
+        json_object_set_new(out, "step", json_integer(v->step));
+    }
+    return out;
+}
+
+static void print_verdict(const struct run *r, int64_t id, const struct verdict *v)
+{
+    if (strcmp(v->outcome, "equal") == 0) {
+        printf("equal: steps %lld .. %lld of ", v->first, v->last);
+        print_clean(stdout, r->name);
+    } else if (strcmp(v->outcome, "differs") == 0) {
+        printf("differs: step %lld of ", v->step);
+        print_clean(stdout, r->name);
+        fputs(": ", stdout);
+        print_clean(stdout, v->what);
+    } else {
+        printf("not compared: job %lld %s%s", (long long)id, v->state, *v->reason ? ": " : "");
+        print_clean(stdout, v->reason);
+    }
+    putchar('\n');
+}
+
+static int compare(struct context *ctx, const struct run *r, json_t *spec, bool json)
+{
+    struct verdict v;
+    json_t *job = NULL, *out;
+    int64_t id = 0;
+    int rc = submit_spec(ctx, spec, &id);
+
+    if (rc)
+        return rc;
+    fprintf(stderr, "job %lld verifies ", (long long)id);
+    print_clean(stderr, r->name);
+    fputc('\n', stderr);
+    rc = watch_until_end(ctx, id, WATCH_STEPS, NULL, &job);
+    if (rc == 0) {
+        v = verdict_of(job);
+        rc = code_of(&v);
+        out = json ? verdict_json(r, id, &v) : NULL;
+        if (json)
+            print_json(out);
+        else
+            print_verdict(r, id, &v);
+        json_decref(out);
+    }
+    json_decref(job);
+    return rc;
+}
+
+int command_verify(struct context *ctx, int argc, char **argv)
+{
+    static const struct option options[] = { { "from", required_argument, NULL, 'f' },
+                                             { "steps", required_argument, NULL, 's' },
+                                             { "ranks", required_argument, NULL, 'r' },
+                                             { "isa", required_argument, NULL, 'i' },
+                                             { "device", required_argument, NULL, 'd' },
+                                             { "json", no_argument, NULL, 'j' },
+                                             { 0 } };
+    struct wish w = { .from = -1, .steps = -1, .ranks = -1 };
+    struct err err = { 0 };
+    json_t *spec = NULL;
+    struct run r;
+    int rc, o;
+
+    while ((o = getopt_long(argc, argv, "", options, NULL)) != -1) {
+        if (o == '?' || (o == 'f' && take_number(ctx, optarg, 0, &w.from)) || (o == 's' && take_number(ctx, optarg, 1, &w.steps)) ||
+            (o == 'r' && take_number(ctx, optarg, 1, &w.ranks)))
+            return CODE_USAGE;
+        w.isa = o == 'i' ? optarg : w.isa;
+        w.device = o == 'd' ? optarg : w.device;
+        w.json |= o == 'j';
+    }
+    if (optind >= argc)
+        return misuse(ctx, "no job id or folder given");
+    if ((rc = run_take(ctx, argv[optind], &r)))
+        return rc;
+    if (build(&r, &w, argv + optind + 1, argc - optind - 1, &spec, &err) < 0)
+        rc = complain(&err);
+    else
+        rc = compare(ctx, &r, spec, w.json);
+    run_free(&r);
+    return rc;
+}
+
+/* ---- repro ---- */
+
+int command_repro(struct context *ctx, int argc, char **argv)
+{
+    static const struct option options[] = { { "wait", no_argument, NULL, 'w' }, { "watch", no_argument, NULL, 'W' }, { 0 } };
+    bool wait = false, watch = false;
+    struct run r;
+    int64_t id = 0;
+    int rc, o;
+
+    while ((o = getopt_long(argc, argv, "", options, NULL)) != -1) {
+        if (o == '?')
+            return CODE_USAGE;
+        wait |= o == 'w';
+        watch |= o == 'W';
+    }
+    if (argc - optind != 1)
+        return misuse(ctx, "one job id is needed");
+    if ((rc = take_id(ctx, argv[optind], &id)) || (rc = run_take(ctx, argv[optind], &r)))
+        return rc;
+    if (!r.data_hash[0]) {
+        fprintf(stderr, "detctl: %s did not tell which data it was trained on\n", r.name);
+        rc = CODE_REFUSED;
+    } else {
+        json_object_set_new(group(r.spec, "run"), "data_hash", json_string(r.data_hash));
+        rc = submit_spec(ctx, json_incref(r.spec), &id);
+    }
+    run_free(&r);
+    return rc ? rc : submitted(ctx, id, wait, watch);
+}

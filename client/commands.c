@@ -56,10 +56,11 @@ const struct command commands[] = {
       "Without --job it is that of new jobs; with it that of a running job, from a step on that its ranks agree on.\n"
       "on: rerun (same bits at every rerun) or the given tier. world: the same at any number of ranks too.\n",
       "  detctl deterministic on --tier world --job 3\n", command_deterministic },
-    { "diff", "A B [--json]", "Compares two runs: keys and identities that differ, and the first step where they part",
+    { "diff", "A B [--rerun] [--json]", "Compares two runs: keys and identities that differ, and the first step where they part",
       "A and B are jobs, or folders with evidence. Of the first step that differs it names what came first: the data of a\n"
       "shard, a shard's loss, the gradient or the update of a tensor, or state. Exit code 0: equal as far as both go; 1: not.\n\n"
-      "  --json  everything, for scripts\n",
+      "  --rerun  where shard and tensor are not kept of that step, train it again, as jobs, to find them\n"
+      "  --json   everything, for scripts\n",
       "  detctl diff 6 7\n", command_diff },
     { "verify", "ID|FOLDER [KEY=VALUE ...] [--from STEP] [--steps N] [--ranks P] [--isa I] [--device D] [--json]",
       "Trains steps of a run again and says whether they come out equal",

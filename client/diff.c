@@ -8,97 +8,19 @@
 #include "client/command.h"
 #include "client/differences.h"
 #include "client/print.h"
+#include "client/run.h"
+#include "client/verify.h"
+#include "client/watch.h"
 #include "proto/err.h"
 #include "proto/evidence_diff.h"
-#include "proto/jobspec.h"
 
 enum { RECORDS_A_LOOK = 1 << 16 };
-
-/* One of the two: a job of detd, or a folder with evidence. */
-struct side {
-    int64_t id; /* 0: a folder */
-    char *dir;
-    json_t *spec, *identity; /* NULL: not known */
-    char name[80];           /* "job 7" */
-};
-
-static void side_free(struct side *s)
-{
-    free(s->dir);
-    json_decref(s->spec);
-    json_decref(s->identity);
-}
-
-/* Of the newest attempt that told one; they come newest first. New reference, or NULL. */
-static json_t *identity_of(const json_t *attempts)
-{
-    json_t *attempt, *found = NULL;
-    size_t i;
-
-    json_array_foreach (attempts, i, attempt) {
-        if (!found && json_is_object(json_object_get(attempt, "identity")))
-            found = json_copy(json_object_get(attempt, "identity"));
-    }
-    return found;
-}
-
-static int take_job(struct context *ctx, int64_t id, struct side *s)
-{
-    json_t *job;
-    int rc = call(ctx, "job.get", json_pack("{s:I}", "id", (json_int_t)id), &job);
-
-    if (rc)
-        return rc;
-    s->id = id;
-    s->spec = json_incref(json_object_get(job, "spec"));
-    s->identity = identity_of(json_object_get(job, "attempts"));
-    s->dir = strdup(json_string_value(json_object_get(job, "dir")) ? json_string_value(json_object_get(job, "dir")) : "");
-    snprintf(s->name, sizeof s->name, "job %lld", (long long)id);
-    json_decref(job);
-    return 0;
-}
-
-/* A file of the folder; *ret NULL: it has none. */
-static int read_file(const char *dir, const char *name, json_t **ret)
-{
-    struct err err = { 0 };
-    char *path;
-    int rc;
-
-    if (asprintf(&path, "%s/%s", dir, name) < 0)
-        abort();
-    rc = jobspec_read(path, ret, &err);
-    free(path);
-    return rc == 0 || rc == -ENOENT ? 0 : complain(&err);
-}
-
-static int take_folder(const char *dir, struct side *s)
-{
-    int rc;
-
-    s->dir = strdup(dir);
-    snprintf(s->name, sizeof s->name, "%.79s", dir);
-    rc = read_file(dir, "spec.json", &s->spec);
-    return rc ? rc : read_file(dir, "identity.json", &s->identity);
-}
-
-static int take_side(struct context *ctx, const char *text, struct side *s)
-{
-    int64_t id;
-    int rc;
-
-    if (strspn(text, "0123456789") < strlen(text))
-        return take_folder(text, s);
-    rc = take_id(ctx, text, &id);
-    return rc ? rc : take_job(ctx, id, s);
-}
 
 /* ---- evidence ---- */
 
 /* Both by detd, which may read what the caller may not; several calls where the runs are long. */
-static int diff_jobs(struct context *ctx, const struct side s[2], json_t **ret)
+static int diff_jobs(struct context *ctx, const struct run s[2], json_int_t from, json_t **ret)
 {
-    json_int_t from = 1;
     int rc;
 
     while ((rc = call(ctx, "run.diff", json_pack("{s:I, s:I, s:I}", "a", (json_int_t)s[0].id, "b", (json_int_t)s[1].id, "from", from),
@@ -113,9 +35,9 @@ static int diff_jobs(struct context *ctx, const struct side s[2], json_t **ret)
     return rc;
 }
 
-static int diff_opened(const struct evidence *a, const struct evidence *b, json_t **ret, struct err *err)
+static int diff_opened(const struct evidence *a, const struct evidence *b, int64_t from, json_t **ret, struct err *err)
 {
-    struct evidence_diff_options opt = { .from = 1, .limit = RECORDS_A_LOOK, .stop = &interrupted };
+    struct evidence_diff_options opt = { .from = from, .limit = RECORDS_A_LOOK, .stop = &interrupted };
     struct evidence_diff d;
     int rc;
 
@@ -127,7 +49,7 @@ static int diff_opened(const struct evidence *a, const struct evidence *b, json_
     return *ret ? 0 : err_set(err, -ENOMEM, "out of memory");
 }
 
-static int diff_folders(const struct side s[2], json_t **ret)
+static int diff_folders(const struct run s[2], int64_t from, json_t **ret)
 {
     struct evidence *a = NULL, *b = NULL;
     struct err err = { 0 };
@@ -136,27 +58,123 @@ static int diff_folders(const struct side s[2], json_t **ret)
     if (rc == 0)
         rc = evidence_open(s[1].dir, &b, &err);
     if (rc == 0)
-        rc = diff_opened(a, b, ret, &err);
+        rc = diff_opened(a, b, from, ret, &err);
     evidence_close(a);
     evidence_close(b);
     return rc == 0 ? 0 : complain(&err);
 }
 
-/* ---- what is printed ---- */
-
-static json_t *side_json(const struct side *s)
+static int diff_runs(struct context *ctx, const struct run s[2], int64_t from, json_t **ret)
 {
-    return s->id ? json_pack("{s:I, s:s}", "job", (json_int_t)s->id, "dir", s->dir) : json_pack("{s:n, s:s}", "job", "dir", s->dir);
-}
-
-static json_t *whole_json(const struct side s[2], json_t *keys, json_t *run)
-{
-    return json_pack("{s:o, s:o, s:O, s:O}", "a", side_json(&s[0]), "b", side_json(&s[1]), "keys", keys, "run", run);
+    return s[0].id && s[1].id ? diff_jobs(ctx, s, from, ret) : diff_folders(s, from, ret);
 }
 
 static bool differs(const json_t *run, const char *what)
 {
     return json_is_false(json_object_get(json_object_get(run, "same"), what));
+}
+
+/* The step of which shard, tensor and state are not known because its details are not kept; 0: there is none. */
+static int64_t unlocated_step(const json_t *run)
+{
+    const json_t *d = json_object_get(run, "difference");
+    bool alike = !differs(run, "tensors") && !differs(run, "shards") && !differs(run, "level");
+
+    return json_is_object(d) && alike && !json_is_true(json_object_get(d, "located")) ? json_integer_value(json_object_get(d, "step")) : 0;
+}
+
+static bool is_kept(const json_t *run, size_t k)
+{
+    return json_is_true(json_object_get(json_array_get(json_object_get(run, "sides"), k), "kept"));
+}
+
+/* ---- the step once more ---- */
+
+/* Waits for the job that trains it again; *ret: what that left. */
+static int take_again(struct context *ctx, const struct run *of, int64_t id, struct run *ret)
+{
+    json_t *job;
+    char text[24];
+    const char *state, *reason;
+    int rc = watch_until_end(ctx, id, WATCH_STEPS, NULL, &job);
+
+    if (rc)
+        return rc;
+    state = json_string_value(json_object_get(job, "state"));
+    reason = json_string_value(json_object_get(job, "reason"));
+    if (!state || strcmp(state, "completed") != 0) {
+        fputs("detctl: ", stderr);
+        print_clean(stderr, of->name);
+        fprintf(stderr, " did not come out as before: job %lld: ", (long long)id);
+        print_clean(stderr, reason && *reason ? reason : state ? state : "");
+        fputc('\n', stderr);
+        rc = CODE_REFUSED;
+    }
+    json_decref(job);
+    snprintf(text, sizeof text, "%lld", (long long)id);
+    return rc ? rc : run_take(ctx, text, ret);
+}
+
+static int submit_again(struct context *ctx, const struct run *of, int64_t step, int64_t *ret_id)
+{
+    int rc = verify_step(ctx, of, step, ret_id);
+
+    if (rc)
+        return rc;
+    fprintf(stderr, "job %lld trains step %lld of ", (long long)*ret_id, (long long)step);
+    print_clean(stderr, of->name);
+    fputs(" again\n", stderr);
+    return 0;
+}
+
+/* What differs at that step, as the jobs found it that trained it again; *run is replaced. */
+static int locate(struct context *ctx, const struct run again[2], int64_t step, json_t **run)
+{
+    json_t *found;
+    int rc = diff_runs(ctx, again, step, &found);
+
+    if (rc)
+        return rc;
+    if (unlocated_step(found) == 0 && json_is_object(json_object_get(found, "difference"))) {
+        json_decref(*run);
+        *run = found;
+        return 0;
+    }
+    json_decref(found);
+    fprintf(stderr, "detctl: trained again, step %lld does not tell\n", (long long)step);
+    return CODE_REFUSED;
+}
+
+/* Both jobs are queued before the first is waited for. A side that has the details is not trained again. */
+static int rerun(struct context *ctx, const struct run s[2], json_t **run)
+{
+    struct run again[2] = { 0 }, pair[2] = { s[0], s[1] };
+    int64_t step = unlocated_step(*run), id[2] = { 0 };
+    int rc = 0;
+
+    for (size_t k = 0; k < 2 && rc == 0; k++)
+        if (!is_kept(*run, k))
+            rc = submit_again(ctx, &s[k], step, &id[k]);
+    for (size_t k = 0; k < 2 && rc == 0; k++)
+        if (id[k] && (rc = take_again(ctx, &s[k], id[k], &again[k])) == 0)
+            pair[k] = again[k];
+    if (rc == 0)
+        rc = locate(ctx, pair, step, run);
+    run_free(&again[0]);
+    run_free(&again[1]);
+    return rc;
+}
+
+/* ---- what is printed ---- */
+
+static json_t *side_json(const struct run *s)
+{
+    return s->id ? json_pack("{s:I, s:s}", "job", (json_int_t)s->id, "dir", s->dir) : json_pack("{s:n, s:s}", "job", "dir", s->dir);
+}
+
+static json_t *whole_json(const struct run s[2], const json_t *keys, const json_t *run)
+{
+    return json_pack("{s:o, s:o, s:O, s:O}", "a", side_json(&s[0]), "b", side_json(&s[1]), "keys", keys, "run", run);
 }
 
 /* What the runs start from, beyond keys and identities. */
@@ -171,26 +189,23 @@ static void print_heads(const json_t *run)
 }
 
 /* Where the step is known and the tensor is not. */
-static void print_hint(const struct side s[2], const json_t *run)
+static void print_hint(const struct run s[2], const json_t *run)
 {
-    const json_t *d = json_object_get(run, "difference"), *sides = json_object_get(run, "sides");
-    long long step = json_integer_value(json_object_get(d, "step"));
+    long long step = unlocated_step(run);
 
-    if (!json_is_object(d) || json_is_true(json_object_get(d, "located")) || differs(run, "tensors") || differs(run, "shards") ||
-        differs(run, "level"))
-        return;
-    for (size_t k = 0; k < 2; k++) {
-        if (json_is_true(json_object_get(json_array_get(sides, k), "kept")))
+    for (size_t k = 0; k < 2 && step > 0; k++) {
+        if (is_kept(run, k))
             continue;
         print_clean(stdout, s[k].name);
-        printf(" keeps no hashes of single tensors and shards of step %lld", step);
-        if (s[k].id)
-            printf("; detctl verify %lld --from %lld --steps 1 trains that step again, as a job that does", (long long)s[k].id, step - 1);
-        putchar('\n');
+        printf(" keeps no hashes of single tensors and shards of step %lld; detctl verify ", step);
+        print_clean(stdout, s[k].id ? s[k].name + strlen("job ") : s[k].name);
+        printf(" --from %lld --steps 1 trains that step again, as a job that does\n", step - 1);
     }
+    if (step > 0)
+        puts("detctl diff --rerun does so where it is needed, and compares");
 }
 
-static void print_all(const struct side s[2], const json_t *keys, const json_t *run)
+static void print_all(const struct run s[2], const json_t *keys, const json_t *run)
 {
     differences_print(keys, s[0].name, s[1].name);
     print_heads(run);
@@ -200,7 +215,7 @@ static void print_all(const struct side s[2], const json_t *keys, const json_t *
 }
 
 /* Without what says no more than the rest (hashes of all of it and of keys), and without the list of choices, which only files have. */
-static void compare_keys(const struct side s[2], json_t *keys)
+static void compare_keys(const struct run s[2], json_t *keys)
 {
     static const char *const left_out[] = { "hash", "spec", "plans" };
 
@@ -213,48 +228,65 @@ static void compare_keys(const struct side s[2], json_t *keys)
         differences_add(keys, "identity", s[0].identity, s[1].identity);
 }
 
-static int diff(const struct side s[2], struct context *ctx, bool json)
-{
-    json_t *run = NULL, *keys = json_array(), *whole;
-    int rc = s[0].id && s[1].id ? diff_jobs(ctx, s, &run) : diff_folders(s, &run);
+/* What is asked for. */
+struct wish {
+    bool json, rerun;
+};
 
-    if (rc == 0)
-        compare_keys(s, keys);
-    if (rc == 0 && json) {
+static void print(const struct run s[2], const json_t *run, bool json)
+{
+    json_t *keys = json_array(), *whole;
+
+    compare_keys(s, keys);
+    if (json) {
         whole = whole_json(s, keys, run);
         print_json(whole);
         json_decref(whole);
-    } else if (rc == 0) {
+    } else {
         print_all(s, keys, run);
     }
+    json_decref(keys);
+}
+
+static int diff(struct context *ctx, const struct run s[2], const struct wish *w)
+{
+    json_t *run = NULL;
+    int rc = diff_runs(ctx, s, 1, &run);
+
+    if (rc)
+        return rc;
+    if (w->rerun && unlocated_step(run) > 0)
+        rc = rerun(ctx, s, &run);
+    if (rc != CODE_INTERRUPTED)
+        print(s, run, w->json);
     if (rc == 0 && !json_is_true(json_object_get(run, "equal")))
         rc = CODE_REFUSED;
     json_decref(run);
-    json_decref(keys);
     return rc;
 }
 
 int command_diff(struct context *ctx, int argc, char **argv)
 {
-    static const struct option options[] = { { "json", no_argument, NULL, 'j' }, { 0 } };
-    struct side s[2] = { 0 };
-    bool json = false;
+    static const struct option options[] = { { "json", no_argument, NULL, 'j' }, { "rerun", no_argument, NULL, 'r' }, { 0 } };
+    struct run s[2] = { 0 };
+    struct wish w = { 0 };
     int rc, o;
 
     while ((o = getopt_long(argc, argv, "", options, NULL)) != -1) {
         if (o == '?')
             return CODE_USAGE;
-        json = true;
+        w.json |= o == 'j';
+        w.rerun |= o == 'r';
     }
     if (argc - optind != 2)
         return misuse(ctx, "two jobs or folders are needed");
     catch_interrupt();
-    rc = take_side(ctx, argv[optind], &s[0]);
+    rc = run_take(ctx, argv[optind], &s[0]);
     if (rc == 0)
-        rc = take_side(ctx, argv[optind + 1], &s[1]);
+        rc = run_take(ctx, argv[optind + 1], &s[1]);
     if (rc == 0)
-        rc = diff(s, ctx, json);
-    side_free(&s[0]);
-    side_free(&s[1]);
+        rc = diff(ctx, s, &w);
+    run_free(&s[0]);
+    run_free(&s[1]);
     return rc;
 }

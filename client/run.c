@@ -9,11 +9,16 @@
 #include "proto/hash.h"
 #include "proto/jobspec.h"
 
-static void take_hash(const json_t *identity, struct run *r)
+/* Of an attempt or a folder; the newest attempt comes last. */
+static void take_identity(json_t *identity, struct run *r)
 {
     const char *hex = json_string_value(json_object_get(json_object_get(identity, "data"), "train"));
     struct hash128 hash;
 
+    if (!json_is_object(identity))
+        return;
+    json_decref(r->identity);
+    r->identity = json_incref(identity);
     if (hex && hash_parse(hex, &hash) == 0)
         snprintf(r->data_hash, sizeof r->data_hash, "%s", hex);
 }
@@ -49,7 +54,7 @@ static int take_job(struct context *ctx, const char *text, struct run *r)
     snprintf(r->dir, sizeof r->dir, "%s", dir ? dir : "");
     attempts = json_object_get(job, "attempts");
     for (size_t i = json_array_size(attempts); i-- > 0;) /* newest first, and the newest that tells one counts */
-        take_hash(json_object_get(json_array_get(attempts, i), "identity"), r);
+        take_identity(json_object_get(json_array_get(attempts, i), "identity"), r);
     rc = take_spec(json_object_get(job, "spec"), r, &err) < 0 ? complain(&err) : 0;
     json_decref(job);
     return rc;
@@ -75,7 +80,7 @@ static int take_folder(const char *text, struct run *r)
     if (rc == 0)
         rc = take_spec(spec, r, &err);
     if (rc == 0 && read_file(r, "identity.json", &identity, &none) == 0)
-        take_hash(identity, r);
+        take_identity(identity, r);
     json_decref(spec);
     json_decref(identity);
     return rc < 0 ? complain(&err) : 0;
@@ -95,5 +100,6 @@ int run_take(struct context *ctx, const char *text, struct run *ret)
 void run_free(struct run *r)
 {
     json_decref(r->spec);
-    r->spec = NULL;
+    json_decref(r->identity);
+    r->spec = r->identity = NULL;
 }

@@ -11,6 +11,7 @@ struct run {
     char name[80];      /* "job 12", or the folder as it was given */
     char dir[PATH_MAX]; /* absolute: of the job, or the folder */
     json_t *spec;       /* its job file with all keys; one that is younger than the run has its neutral value */
+    json_t *identity;   /* of its newest attempt that told one, NULL: none did */
     char data_hash[33]; /* of the training data, "": not known */
 };
 

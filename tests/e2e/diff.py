@@ -125,7 +125,7 @@ def test_refused(bench):
     bench.put(Run(), Run())
     shutil.copytree(bench.folders[0], bench.daemon.root + "/copy", ignore=shutil.ignore_patterns("*.log"))  # without a log
     for operands, code, said in ((bench.jobs[:1], 2, "two jobs or folders"), (("1", "0"), 2, "not a job id"), ((1, 99), 1, "no job 99"),
-                                 ((1, "/nowhere"), 1, "'/nowhere'"), ((1, bench.daemon.root), 1, "no evidence in"),
+                                 ((1, "/nowhere"), 1, "'/nowhere'"), ((1, bench.daemon.root), 1, "spec.json': No such file"),
                                  ((1, bench.daemon.root + "/copy"), 1, "evidence.log': No such file")):
         done = bench.detctl(*operands)
         assert done.returncode == code and said in done.stderr and not done.stdout, (operands, done)

@@ -31,6 +31,19 @@ def check(d, a, b, code, said):
     return done.stdout
 
 
+def again(d, *jobs):
+    """As if the step were long gone from what is kept: of one of them, then of both; it is trained again."""
+    for n, job in enumerate(jobs):
+        for name in ("ring", "tensors"):
+            os.truncate("%s/jobs/%d/evidence.%s" % (d.state, job, name), 0)
+        check(d, *jobs, 1, "step 1: update; data, losses, gradients and learning rate are equal; ")
+        done = detctl(d, "diff", "--rerun", *jobs)
+        assert done.returncode == 1 and done.stderr.count(" trains step 1 of job ") == n + 1, done
+        assert "step 1: update of module_list.0.conv_0.weight (13 of 59 tensors); " in done.stdout and "verify" not in done.stdout, done.stdout
+        print("ok  again:", done.stderr.strip().split("\n"), flush=True)
+    assert "equal: steps 1 .. %d" % STEPS in detctl(d, "diff", "--rerun", jobs[0], jobs[0]).stdout  # nothing to train again
+
+
 def main():
     changes = {"first": {}, "again": {}, "ranks": {"run": {"ranks": 3, "deterministic": "world"}}, "seed": {"train": {"seed": 2}},
                "rate": {"train": {"lr_steps": [7]}}, "decay": {"train": {"weight_decay": 0.001}}, "losses": {"run": {"evidence": "losses"}},
@@ -52,6 +65,7 @@ def main():
         check(d, first, jobs["rate"], 1, "step 7: learning rate 0.001 | 0.0001; data, losses and gradients are equal; ")
         check(d, first, jobs["decay"], 1, "step 1: update of ")
         check(d, first, jobs["losses"], 0, "equal: steps 1 .. %d\n" % STEPS)
+        again(d, first, jobs["decay"])
         done = detctl(d, "diff", first, jobs["off"])
         assert done.returncode == 1 and "job %d has no evidence" % jobs["off"] in done.stderr, done
 

@@ -34,16 +34,7 @@ chmod 700 "$dir"
 say "Drawing 400 training and 80 validation images"
 python3 tests/demo/make_shapes.py "$dir/shapes" --train 400 --val 80 --seed 1
 
-cat >"$dir/job.json" <<'JOB'
-{ "name": "shapes",
-  "model": { "preset": "yolov3_tiny", "size": 160, "width": 0.5 },
-  "data":  { "train": { "format": "coco", "annotations": "shapes/train.json", "images": "shapes/images" },
-             "val":   { "format": "coco", "annotations": "shapes/val.json",   "images": "shapes/images" },
-             "augment": { "flip": 0.5, "jitter": 0.2, "scale": 0.2 } },
-  "train": { "steps": 600, "batch": 16, "shards": 2, "lr": 0.004, "burn_in": 50, "lr_steps": [0.8], "log_every": 10 },
-  "val":   { "every": 100 },
-  "run":   { "ranks": 2, "deterministic": "rerun" } }
-JOB
+cp tests/demo/job.json "$dir/job.json"
 
 say "Starting a private detd in $dir"
 # In a session of its own: Ctrl-C must reach the daemon as cancel, not as a signal, which would leave the job running.

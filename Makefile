@@ -12,7 +12,9 @@ DEPS := build-essential pkg-config libuv1-dev libjansson-dev libsqlite3-dev libt
 
 WARN := -Wall -Wextra -Werror -Wshadow -Wstrict-prototypes -Wmissing-prototypes -Wvla
 SANF := $(if $(SAN),-fsanitize=$(SAN) -fno-sanitize-recover=all -fno-omit-frame-pointer)
-BASE := -std=c17 -O2 -g -ffp-contract=off -fno-math-errno $(WARN) -D_GNU_SOURCE -I. -MMD -MP $(SANF)
+# The number of the interface between trainer and plugin: of the text of all its headers (worker/comm/abi.h).
+ABI  := $(shell d=$$($(CC) -I. -MM worker/comm/abi.h 2>/dev/null) && cat $$(sed 's/^[^:]*://; s/\\$$//' <<<"$$d") | sha256sum | sed 's/^\(.\{8\}\).*/0x\1u/')
+BASE := -std=c17 -O2 -g -ffp-contract=off -fno-math-errno $(WARN) -D_GNU_SOURCE -DDEVICE_ABI=$(ABI) -I. -MMD -MP $(SANF)
 LINK  = $(CC) $(SANF) -g -o $@ $(filter %.o,$^) $(LDFLAGS) -lpthread
 
 objs = $(patsubst %.c,$(B)/%.o,$(wildcard $(1)/*.c))
@@ -159,7 +161,7 @@ CHECK_TOO += $(if $(PLUGIN),$(patsubst cuda/%.cu,$(B)/cuda/%.ptx,$(wildcard cuda
 check-parts: all tests $(CHECK_TOO)
 check: deps
 	@$(MAKE) --no-print-directory -j$$(nproc) B=$(B) SAN=$(SAN) check-parts $(BENCH) $(if $(NVCC),$(B)/nvcc_bodies.o)
-	@tests/run.sh $(B) $(call IN_ORDER,$(TESTS) $(RUN_E2E)) $(SCANS) tests/run_self.sh tests/gpu_self.sh $(LEFT_OUT)
+	@tests/run.sh $(B) $(call IN_ORDER,$(TESTS) $(RUN_E2E)) $(SCANS) tests/run_self.sh tests/abi.sh tests/gpu_self.sh $(LEFT_OUT)
 
 # What searches rather than checks: the same tests with more rounds, seeds and shapes, and the kernels under another sanitizer.
 LONG     := tests/cuda_msan.sh $(filter %/test_cuda_plans %/test_fuzz_data %/test_repeat,$(TESTS)) $(filter %/ranks.sh,$(RUN_E2E)) $(if $(SAN),,tests/prove/short.sh tests/prove/planted.sh)
@@ -192,6 +194,9 @@ $(B)/tests/bench/libdetd-cuda.so: $(B)/libdetd-cuda.so
 	@mkdir -p $(@D)
 	ln -f $< $@
 
+abi:
+	@echo $(ABI)
+
 # The include direction, read off what the compiler wrote down.
 layers: all
 	@DETD_BUILD=$(B) tests/layers.sh
@@ -223,7 +228,7 @@ lint: deps
 	clang-format --dry-run -Werror $(FORMATTED)
 	cppcheck --quiet --error-exitcode=1 --std=c11 --language=c --enable=warning,performance,portability --inline-suppr \
 	    --suppress=missingIncludeSystem --suppress=invalidPointerCast --suppress='ctunullpointer:worker/cpu/*' -D_GNU_SOURCE -D__x86_64__ -I. $(filter %.c,$(SOURCES))
-	printf '%s\n' $(filter-out worker/cpu/% tests/%,$(filter %.c,$(SOURCES))) | xargs -P $$(nproc) -I{} clang-tidy --quiet --warnings-as-errors='*' {} -- -std=c17 -D_GNU_SOURCE -I. $(addprefix -isystem ,$(CUDA_INC)) 2>/dev/null
+	printf '%s\n' $(filter-out worker/cpu/% tests/%,$(filter %.c,$(SOURCES))) | xargs -P $$(nproc) -I{} clang-tidy --quiet --warnings-as-errors='*' {} -- -std=c17 -D_GNU_SOURCE -DDEVICE_ABI=$(ABI) -I. $(addprefix -isystem ,$(CUDA_INC)) 2>/dev/null
 	shellcheck -x $(SCRIPTS)
 
 # ---- install ----
@@ -270,4 +275,4 @@ help:
 	@echo 'make check-fresh  check and demo in a bare Debian 12 root (root, debootstrap)'
 
 -include $(shell find $(B) -name '*.d' 2>/dev/null)
-.PHONY: all tests check check-parts check-long prove mutants check-gpu pack-gpu layers deps demo bench bench-gpu bundle lint install uninstall check-fresh clean help
+.PHONY: abi all tests check check-parts check-long prove mutants check-gpu pack-gpu layers deps demo bench bench-gpu bundle lint install uninstall check-fresh clean help

@@ -2,6 +2,7 @@
 #include "cuda/cuda.h"
 
 #include "proto/version.h"
+#include "worker/comm/abi.h"
 
 static const struct device_ops ops = { .abi = DEVICE_ABI,
                                        .name = "cuda",

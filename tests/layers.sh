@@ -32,7 +32,7 @@ done
 inside() { # INSIDE FLOOR: the folders in it, which make one floor with it
     case $1 in models) echo worker/models/yolo ;; data) echo worker/data/sample ;; esac
 }
-for floor in backend comm gradients eval data layers optim models report checkpoint evidence predict train; do
+for floor in comm backend gradients eval data layers optim models report checkpoint evidence predict train; do
     for folder in $(inside "$floor"); do
         # shellcheck disable=SC2086
         allow "$folder" "worker/$floor" $below proto

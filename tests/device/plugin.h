@@ -4,7 +4,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "worker/core/device.h"
+#include "worker/comm/abi.h"
 
 /* NULL: none is named. One that cannot be loaded, or of another version, ends the program. */
 __attribute__((unused)) static const struct device_ops *cuda_plugin(void)
@@ -22,8 +22,7 @@ __attribute__((unused)) static const struct device_ops *cuda_plugin(void)
         exit(1);
     }
     if (backend()->abi != DEVICE_ABI) {
-        fprintf(stderr, "DETD_TEST_CUDA=%s: its device interface is number %u, this program's %u\n", path, backend()->abi,
-                (unsigned)DEVICE_ABI);
+        fprintf(stderr, "DETD_TEST_CUDA=%s: its device interface is number %08x, this program's %08x\n", path, backend()->abi, DEVICE_ABI);
         exit(1);
     }
     return backend();

@@ -65,7 +65,6 @@ static void the_cpu_is_asked_for(void **state)
 
     (void)state;
     assert_int_equal(device_choose("cpu", "generic", &ops, &why, &err), 0);
-    assert_int_equal(ops->abi, DEVICE_ABI);
     assert_string_equal(ops->version, DETD_VERSION);
     assert_int_equal(why.code, 0);
     assert_int_equal(device_backend("cpu", "mmx", &ops, &err), ERR_INPUT);
@@ -81,7 +80,6 @@ static void no_plugin(void **state)
     (void)state;
     assert_non_null(strstr(refusal(&err), "there is no '/"));
     assert_int_equal(device_choose("auto", "auto", &ops, &why, &err), 0);
-    assert_int_equal(ops->abi, DEVICE_ABI);
     assert_string_equal(ops->version, DETD_VERSION);
     assert_int_equal(why.code, ERR_UNSUPPORTED);
     assert_non_null(strstr(why.msg, WORKER_PLUGIN));
@@ -123,7 +121,7 @@ static void another_version(void **state)
     (void)state;
     if (!offer("static const unsigned abi = 1; const void *detd_backend(void) { return &abi; }"))
         SKIP("no C compiler to make a plugin with");
-    assert_non_null(strstr(refusal(&err), "is of another version: its device interface is number 1"));
+    assert_non_null(strstr(refusal(&err), "is of another version: its device interface is number 00000001, this program needs "));
     withdraw();
 }
 

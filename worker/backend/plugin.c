@@ -10,7 +10,7 @@
 
 #include "proto/err.h"
 #include "proto/report.h"
-#include "worker/core/device.h"
+#include "worker/comm/abi.h"
 
 #define PLUGIN WORKER_PLUGIN
 
@@ -72,7 +72,7 @@ static int load(const char *path, const struct device_ops **ret_ops, struct err 
     dlclose(handle);
     if (!ops)
         return err_set(err, ERR_UNSUPPORTED, PLUGIN " is no device: it has no detd_backend()");
-    return err_set(err, ERR_UNSUPPORTED, PLUGIN " is of another version: its device interface is number %u, this program needs %u", abi,
+    return err_set(err, ERR_UNSUPPORTED, PLUGIN " is of another version: its device interface is number %08x, this program needs %08x", abi,
                    DEVICE_ABI);
 }
 

@@ -18,8 +18,6 @@ struct comm_options;
 struct err;
 struct families;
 
-#define DEVICE_ABI 10 /* bump on any change to the structs of this file */
-
 /* What the order of additions and the choice of algorithms may depend on; see DESIGN section 6. Contents are per shard in every tier. */
 enum tier {
     TIER_OFF,   /* nothing is promised */
@@ -70,7 +68,7 @@ struct device_info {
 };
 
 struct device_ops {
-    unsigned abi; /* stays first; the loader refuses any other number */
+    unsigned abi; /* of a plugin, and stays first: DEVICE_ABI (worker/comm/abi.h); the loader refuses any other number */
     const char *name;
     const char *version; /* DETD_VERSION of the sources it was built from */
     /* 0, or the one sentence why this machine cannot run it: no driver, no GPU, a library that is missing or too old (found, needed). Opens

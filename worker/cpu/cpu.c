@@ -332,7 +332,7 @@ int cpu_zero(struct device *dev, void *dst, size_t bytes, struct err *err)
 const struct device_ops *detd_backend(void)
 {
 #define X(row) .row = cpu_##row,
-    static const struct device_ops ops = { .abi = DEVICE_ABI, .name = "cpu-" ISA_NAME, .version = DETD_VERSION, CPU_MACHINE(X) };
+    static const struct device_ops ops = { .name = "cpu-" ISA_NAME, .version = DETD_VERSION, CPU_MACHINE(X) };
 #undef X
 
     return &ops;

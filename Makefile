@@ -21,7 +21,9 @@ objs = $(patsubst %.c,$(B)/%.o,$(wildcard $(1)/*.c))
 lib  = $(filter-out %/main.o,$(foreach d,$(1),$(call objs,$(d))))
 
 PROTO  := $(call lib,proto)
-TRAINER := $(addprefix worker/,train evidence checkpoint report models models/yolo optim layers data data/sample eval gradients comm core)
+# Folders inside models/ and data/ are families of models and tasks.
+INSIDE   = $(patsubst %/,%,$(wildcard $(1:%=worker/%/*/)))
+TRAINER := $(addprefix worker/,train evidence checkpoint report models optim layers data eval gradients comm core) $(call INSIDE,models data)
 WORKER  := $(call lib,worker worker/predict worker/backend $(TRAINER))
 
 # ---- the CPU device: one source, one object per ISA, its only symbol cpu_backend_<isa>. ISAS="avx2 generic" builds fewer, which is quicker; the

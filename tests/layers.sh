@@ -4,8 +4,10 @@
 set -u
 build=${DETD_BUILD:-build}
 bad=0
+checked=
 allow() { # allow FOLDER ALLOWED...: includes of FOLDER's files stay inside FOLDER and ALLOWED
     local folder=$1 pattern d
+    checked+=" $folder "
     pattern="^($(echo "$@" | tr ' ' '|'))/[^/]*$"
     for d in "$build/$folder"/*.d; do
         [ -f "$d" ] || continue
@@ -30,7 +32,7 @@ for isa in avx512 avx2 generic; do
     rm -f "$build/worker/cpu"
 done
 inside() { # INSIDE FLOOR: the folders in it, which make one floor with it
-    case $1 in models) echo worker/models/yolo ;; data) echo worker/data/sample ;; esac
+    case $1 in models | data) find "worker/$1" -mindepth 1 -maxdepth 1 -type d | sort ;; esac
 }
 for floor in comm backend gradients eval data layers optim models report checkpoint evidence predict train; do
     for folder in $(inside "$floor"); do
@@ -45,6 +47,9 @@ for floor in comm backend gradients eval data layers optim models report checkpo
 done
 # shellcheck disable=SC2086
 allow worker $below proto
+while read -r folder; do
+    [[ $checked = *" $folder "* ]] || { echo "$folder: is compiled, but no row says what it may use" >&2; bad=1; }
+done < <(find worker -name '*.c' -printf '%h\n' | sort -u)
 python3 "$(dirname "$0")/layers_circles.py" || bad=1
 # A function of ours with the name of a library's would be called instead of it.
 ours=$(nm --defined-only "$build"/detd "$build"/detctl "$build"/detd-job "$build"/detd-worker 2>/dev/null | awk '$2 == "T" {print $3}' | sort -u)

@@ -2,7 +2,7 @@
 # what lies here, see tests/e2e/resume.sh. Only what sees the table is compiled again, and quickly: optimisation changes no bits.
 LATER := $(B)/later
 LATER_ROW := X(train_later, "train.later", REAL, "0.5", "0", "", 0, 1, "", "", "a key of a later version")
-LATER_OBJ := $(patsubst $(B)/%,$(LATER)/%,$(B)/worker/main.o $(filter $(B)/proto/jobspec% $(B)/worker/%,$(call lib,proto worker $(addprefix worker/,train predict checkpoint evidence optim models models/yolo data/sample))))
+LATER_OBJ := $(patsubst $(B)/%,$(LATER)/%,$(B)/worker/main.o $(filter $(B)/proto/jobspec% $(B)/worker/%,$(call lib,proto worker $(addprefix worker/,train predict checkpoint evidence optim models) $(call INSIDE,models data))))
 SAME_OBJ  := $(filter-out $(LATER_OBJ:$(LATER)/%=$(B)/%),$(PROTO) $(WORKER))
 $(LATER)/proto/jobspec.h: proto/jobspec.h tests/checkpoints/rules.mk
 	@mkdir -p $(@D)

@@ -3,7 +3,8 @@ import glob
 import os
 import re
 
-FLOORS = {"worker/" + floor for floor in ("train report checkpoint models models/yolo optim layers data data/sample eval gradients comm core").split()}
+FLOORS = {"worker/" + floor for floor in "train evidence checkpoint report models optim layers data eval gradients comm core".split()}
+FLOORS |= {folder.rstrip("/") for floor in ("models", "data") for folder in glob.glob("worker/%s/*/" % floor)}
 TRAINER = {"worker", "worker/predict", "worker/backend", "cpu"} | FLOORS
 
 # What a script runs of ours, besides proto; one that is not listed runs all of it, and the CUDA device where it names the emulated one.

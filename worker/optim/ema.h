@@ -1,6 +1,6 @@
 /* worker/optim/ema.h - a moving average of the weights: trained beside them, validated and saved in their place. Every trainable parameter
  * has one; running statistics are averages already and stay what they are. The averaging itself is part of the optimizer step
- * (core/device.h, sgd_step()). Source: Polyak and Juditsky 1992; the decay of the first steps is that of TensorFlow's
+ * (ops/optim.h). Source: Polyak and Juditsky 1992; the decay of the first steps is that of TensorFlow's
  * ExponentialMovingAverage with num_updates. */
 #pragma once
 #include <stdint.h>

@@ -282,6 +282,35 @@ static void variances_are_not_negative(void **state)
     }
 }
 
+/* Ten numbers of layer 0, 8 biases and 16 weights of layer 1, six numbers of layer 3. */
+static void numbers_are_finite(void **state)
+{
+    static const struct {
+        size_t at;
+        float bad;
+        const char *said;
+    } rows[] = { { 1, NAN, "f: layer 0: number 1 of the shift is " },      { 2, INFINITY, "f: layer 0: number 0 of the scale is inf" },
+                 { 5, -INFINITY, "f: layer 0: number 1 of the mean is " }, { 9, NAN, "f: layer 0: number 1 of the weights is " },
+                 { 17, INFINITY, "f: layer 1: number 7 of the bias is " }, { 39, NAN, "f: layer 3: number 1 of the weights is " } };
+    unsigned char bytes[512];
+    struct darknet_weights_info info;
+    struct darknet_block b[3];
+    float v[64] = { 0 };
+    struct err err;
+
+    (void)state;
+    describe_head(v, b, 3);
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        size_t size = count_up(bytes, 3);
+
+        memcpy(bytes + 20 + 4 * rows[i].at, &rows[i].bad, 4);
+        assert_int_equal(darknet_weights_parse(bytes, size, "f", b, 3, -1, &info, &err), ERR_DATA);
+        if (strncmp(err.msg, rows[i].said, strlen(rows[i].said)) != 0)
+            fail_msg("said '%s'", err.msg);
+        assert_true(v[0] == 0);
+    }
+}
+
 /* What these tests write is what others do. */
 static void written_files_have_the_published_bytes(void **state)
 {
@@ -354,6 +383,7 @@ int main(void)
         cmocka_unit_test(classes_have_a_limit),
         cmocka_unit_test(a_size_that_fits_twice_is_refused),
         cmocka_unit_test(variances_are_not_negative),
+        cmocka_unit_test(numbers_are_finite),
         cmocka_unit_test(written_files_have_the_published_bytes),
         cmocka_unit_test(weights_change_their_layout),
     };

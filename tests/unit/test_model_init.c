@@ -1,5 +1,6 @@
 /* model.init: what is taken from a file of another class count or width, what is left out, what is refused, and what is said of it.
  * uses: proto worker/models worker/models/yolo worker/layers worker/data worker/data/sample worker/eval worker/comm worker/core cpu */
+#include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdbool.h>
@@ -403,6 +404,34 @@ static void a_name_has_four_numbers_at_most(void **state)
     model_free(m);
 }
 
+/* Number k of an array of theirs, as root/file. */
+static void write_with(const char *file, const char *name, size_t k, float number)
+{
+    struct model *m = opened(THEIRS, 0.02, 7, NULL, ALL);
+    struct err err;
+
+    disturb(m);
+    for (int i = 0; i < m->nparams; i++)
+        if (strcmp(m->params[i]->name, name) == 0)
+            assert_true(dev->ops->upload(dev, m->params[i]->data + k, &number, sizeof number, &err) >= 0);
+    write_safetensors(m, file);
+    model_free(m);
+}
+
+static void safetensors_of_no_network(void **state)
+{
+    (void)state;
+    write_with("nan.safetensors", "module_list.0.conv_0.weight", 3, NAN);
+    refuses("nan.safetensors", 15, "nan.safetensors': module_list.0.conv_0.weight: number ");
+    refuses("nan.safetensors", 15, "nan, which is not finite");
+    write_with("far.safetensors", "module_list.0.batch_norm_0.running_mean", 1, INFINITY);
+    refuses("far.safetensors", 15, "': module_list.0.batch_norm_0.running_mean: number 1 is inf, which is not finite");
+    write_with("below.safetensors", "module_list.0.batch_norm_0.running_var", 0, -0.5f);
+    refuses("below.safetensors", 15, "': module_list.0.batch_norm_0.running_var: number 0 is -0.5, which is no variance");
+    write_with("head.safetensors", "module_list.15.conv_15.bias", 0, NAN);
+    loads("head.safetensors", OURS, 15, 15, "': 45 of 59 arrays loaded"); /* what is not wanted may be anything */
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -410,6 +439,7 @@ int main(void)
         cmocka_unit_test(weights_of_another_width),  cmocka_unit_test(safetensors),
         cmocka_unit_test(names_of_others),           cmocka_unit_test(names_are_whole),
         cmocka_unit_test(numbers_are_in_order),      cmocka_unit_test(a_name_has_four_numbers_at_most),
+        cmocka_unit_test(safetensors_of_no_network),
     };
 
     return cmocka_run_group_tests(tests, setup, teardown);

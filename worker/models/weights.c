@@ -1,5 +1,6 @@
 #include "worker/models/weights.h"
 
+#include <math.h>
 #include <stdarg.h>
 #include <stdbool.h>
 #include <stdint.h>
@@ -69,7 +70,18 @@ static const char *shape_text(int ndims, const int64_t *shape, char text[SHAPE_B
     return text;
 }
 
-static int import_one(struct model *m, struct param *p, const struct st_array *a, struct err *err)
+static int check_sound(const struct param *p, const float *v, struct err *err)
+{
+    bool variance = p->kind == PARAM_VAR;
+
+    for (size_t i = 0; i < p->count; i++)
+        if (!isfinite(v[i]) || (variance && v[i] < 0))
+            return err_set(err, ERR_DATA, "%s: number %zu is %g, which %s", p->name, i, (double)v[i],
+                           variance ? "is no variance" : "is not finite");
+    return 0;
+}
+
+static int import_one(struct model *m, struct param *p, const struct st_array *a, bool own, struct err *err)
 {
     char theirs[SHAPE_BYTES], ours[SHAPE_BYTES];
     int64_t want[4];
@@ -82,6 +94,8 @@ static int import_one(struct model *m, struct param *p, const struct st_array *a
     stored = malloc(p->count * sizeof *stored);
     krsc = malloc(p->count * sizeof *krsc);
     rc = stored && krsc ? safetensors_f32(a, stored, err) : err_set(err, ERR_DEVICE, "out of memory: %s", p->name);
+    if (rc >= 0 && !own)
+        rc = check_sound(p, stored, err);
     if (rc >= 0) {
         oihw_to_krsc(p, stored, krsc);
         rc = weights_put(m, p, krsc, err);
@@ -145,9 +159,9 @@ static const struct st_array *find(const struct safetensors *file, const struct 
 
 /* ---- from files ---- */
 
-static int take_one(struct model *m, struct param *p, const struct st_array *a, struct err *err)
+static int take_one(struct model *m, struct param *p, const struct st_array *a, bool own, struct err *err)
 {
-    return a ? import_one(m, p, a, err) : err_set(err, ERR_CORRUPT, "%s is not in the file", p->name);
+    return a ? import_one(m, p, a, own, err) : err_set(err, ERR_CORRUPT, "%s is not in the file", p->name);
 }
 
 static int take(struct model *m, const struct safetensors *file, const struct weights_wanted *w, struct weights_taken *taken,
@@ -159,10 +173,10 @@ static int take(struct model *m, const struct safetensors *file, const struct we
         struct param *p = m->params[i];
         const struct st_array *a = find(file, p, w->renames);
         bool wanted = !w->wants || w->wants(w->arg, p);
-        int rc = wanted ? take_one(m, p, a, err) : 0;
+        int rc = wanted ? take_one(m, p, a, w->own, err) : 0;
 
         if (rc < 0) {
-            taken->bad = p;
+            taken->bad = rc == ERR_CORRUPT ? p : NULL;
             return rc;
         }
         taken->loaded[i] = wanted;
@@ -185,7 +199,7 @@ static bool *flags(const struct model *m, struct err *err)
 int weights_import(struct model *m, const struct safetensors *file, struct err *err)
 {
     struct weights_taken taken = { .loaded = flags(m, err) };
-    int rc = taken.loaded ? take(m, file, &(struct weights_wanted){ 0 }, &taken, err) : err->code;
+    int rc = taken.loaded ? take(m, file, &(struct weights_wanted){ .own = true }, &taken, err) : err->code;
 
     free(taken.loaded);
     return rc;

@@ -19,17 +19,18 @@ struct weights_wanted {
     const struct rename *renames;                    /* NULL: none */
     bool (*wants)(void *arg, const struct param *p); /* NULL: all */
     void *arg;
+    bool own; /* a checkpoint of ours, whose numbers are what training left; any other file must have those of a sound network */
 };
 
 struct weights_taken {
     bool *loaded; /* [nparams], the caller's: set for what was in the file */
     int n;
     size_t homeless;         /* arrays of the file without a place in the model */
-    const struct param *bad; /* what an error is about, or NULL */
+    const struct param *bad; /* the array that is missing or of another shape, or NULL */
 };
 
 /* model.init, a .safetensors file: everything the model has, by name. Says in m->loaded what was taken. Errors name file and array; a wrong
- * file is ERR_DATA. */
+ * file, or a number in it that is not finite or is a running variance below 0, is ERR_DATA. */
 int weights_load(struct model *m, const char *path, const struct rename *renames, struct err *err);
 /* The same of what is wanted, for a family that says more: errors name the array alone. */
 int weights_take(struct model *m, const char *path, const struct weights_wanted *w, struct weights_taken *taken, struct err *err);

@@ -218,6 +218,38 @@ static int check_variances(const struct reading *p, const struct darknet_block *
     return 0;
 }
 
+/* Every number of a block is to be finite. */
+static int check_finite(const struct reading *p, const struct darknet_block *b, const unsigned char *from, struct err *err)
+{
+    const uint64_t filters = (uint64_t)b->filters, each = (uint64_t)b->channels * (uint64_t)b->size * (uint64_t)b->size;
+    const struct {
+        const char *name;
+        uint64_t count;
+    } arrays[] = { { b->scale ? "shift" : "bias", filters },
+                   { "scale", b->scale ? filters : 0 },
+                   { "mean", b->scale ? filters : 0 },
+                   { "variance", b->scale ? filters : 0 },
+                   { "weights", filters * each } };
+
+    for (size_t a = 0; a < sizeof arrays / sizeof *arrays; a++)
+        for (uint64_t i = 0; i < arrays[a].count; i++, from += 4) {
+            float v;
+
+            memcpy(&v, from, 4);
+            if (!isfinite(v))
+                return err_set(err, ERR_DATA, "%s: layer %d: number %llu of the %s is %g, which is not finite", p->label, b->layer,
+                               (unsigned long long)i, arrays[a].name, (double)v);
+        }
+    return 0;
+}
+
+static int check_block(const struct reading *p, const struct darknet_block *b, const unsigned char *from, struct err *err)
+{
+    int rc = check_variances(p, b, from, err);
+
+    return rc < 0 ? rc : check_finite(p, b, from, err);
+}
+
 static const unsigned char *take(float *dst, const unsigned char *from, size_t count)
 {
     memcpy(dst, from, count * 4);
@@ -258,7 +290,7 @@ static int walk(const struct reading *p, long n, int load_until, bool take_them,
         struct darknet_block *b = &p->blocks[i];
 
         if (wanted(p, b, load_until) && !take_them)
-            rc = check_variances(p, b, from, err);
+            rc = check_block(p, b, from, err);
         else if (wanted(p, b, load_until))
             take_block(b, from);
         b->loaded = take_them && wanted(p, b, load_until);

@@ -29,8 +29,8 @@ struct darknet_weights_info {
 
 /* Fills blocks (ascending layers) from the file: all that it holds, but only layers < load_until when that is >= 0. Such a file may be of
  * another class count, which its size tells: then blocks before heads are left out. In front of the first head it may hold anything behind.
- * ERR_DATA where sizes do not fit (the message names the two nearest boundaries), where they leave a choice, and where a running variance
- * is none, which means that the numbers are shifted. On errors nothing is written. */
+ * ERR_DATA where sizes do not fit (the message names the two nearest boundaries), where they leave a choice, where a running variance
+ * is none, which means that the numbers are shifted, and where a number is not finite. On errors nothing is written. */
 int darknet_weights_load(const char *path, struct darknet_block *blocks, size_t n, int load_until, struct darknet_weights_info *ret_info,
                          struct err *err);
 /* The same from memory; `label` is what messages call it. */

@@ -188,7 +188,7 @@ static void add_hint(const struct model *m, const struct param *bad, struct err 
 
 static int load_safetensors(struct model *m, const char *path, int load_until, bool *loaded, struct err *err)
 {
-    const struct weights_wanted wanted = { yolo_renames, in_front, &load_until };
+    const struct weights_wanted wanted = { .renames = yolo_renames, .wants = in_front, .arg = &load_until };
     struct weights_taken taken = { .loaded = loaded };
     int rc = weights_take(m, path, &wanted, &taken, err);
 

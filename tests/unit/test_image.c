@@ -180,6 +180,22 @@ static void damage_is_survived(void **state)
     free(rgb);
 }
 
+/* To the library these are whole files, of tables. */
+static void a_jpeg_without_a_picture_is_refused(void **state)
+{
+    static const uint8_t begun[] = { 0xff, 0xd8 }, ended[] = { 0xff, 0xd8, 0xff, 0xd9 };
+    struct decoder *dec = decoder_new();
+    struct image img;
+    struct err err = { 0 };
+
+    (void)state;
+    assert_int_equal(image_decode(dec, "begun.jpg", begun, sizeof begun, &img, &err), ERR_DATA);
+    assert_string_equal(err.msg, "begun.jpg: damaged JPEG: it ends before its picture");
+    assert_int_equal(image_decode(dec, "ended.jpg", ended, sizeof ended, &img, &err), ERR_DATA);
+    assert_string_equal(err.msg, "ended.jpg: damaged JPEG: it ends before its picture");
+    decoder_free(dec);
+}
+
 static void big_endian(uint8_t *to, uint32_t v, int bytes)
 {
     for (int i = 0; i < bytes; i++)
@@ -282,8 +298,11 @@ static void a_file_is_read_whole_or_told(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(odd_images_are_read_or_told),  cmocka_unit_test(written_pictures_come_back),
-        cmocka_unit_test(damage_is_survived),           cmocka_unit_test(headers_over_a_limit_are_refused),
+        cmocka_unit_test(odd_images_are_read_or_told),
+        cmocka_unit_test(written_pictures_come_back),
+        cmocka_unit_test(damage_is_survived),
+        cmocka_unit_test(a_jpeg_without_a_picture_is_refused),
+        cmocka_unit_test(headers_over_a_limit_are_refused),
         cmocka_unit_test(a_file_is_read_whole_or_told),
     };
 

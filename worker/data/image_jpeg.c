@@ -49,11 +49,13 @@ static int pixels(struct decoder *dec, const uint8_t *bytes, size_t size, uint8_
 static int decompress(struct decoder *dec, const char *name, const uint8_t *bytes, size_t size, int header_only, struct image *ret,
                       struct err *err)
 {
-    int w, h, sampling, space, rc;
+    int w = 0, h = 0, sampling = -1, space = -1, rc;
     size_t count;
 
     if (tjDecompressHeader3(dec->jpeg, bytes, size, &w, &h, &sampling, &space) < 0)
         return fail(dec, name, err);
+    if (w == 0 || h == 0) /* a file of nothing but tables is one to TurboJPEG, which then leaves the numbers alone */
+        return err_set(err, ERR_DATA, "%s: damaged JPEG: it ends before its picture", name);
     rc = image_check_size(name, w, h, err);
     if (rc < 0)
         return rc;

@@ -9,7 +9,7 @@
 
 #include "supervisor/watch.h"
 #include "tests/harness.h"
-#include "tests/toy/toy.h"
+#include "tests/toy/registry.h"
 #include "worker/core/safetensors.h"
 #include "worker/optim/schedule.h"
 

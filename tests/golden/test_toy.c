@@ -3,22 +3,28 @@
  * uses: proto worker/backend trainer cpu */
 #include "tests/golden/job.h"
 
+#include <math.h>
+
 #include "tests/harness.h"
-#include "tests/toy/toy.h"
+#include "tests/toy/registry.h"
 #include "worker/core/safetensors.h"
 
 enum { STEPS = 8, SAVED = 4, DATA = 1 << 16 };
 
-static struct jobspec *spec_of(void)
+/* assignments ("train.batch=1"): the last one NULL; NULL: none. */
+static struct jobspec *spec_of(const char *const *assignments)
 {
     json_t *json = json_pack("{s:{s:s},s:{s:{s:s,s:s},s:{s:s,s:s}},s:{s:i,s:i,s:i,s:s,s:f,s:i,s:i},s:{s:i,s:i},s:{s:i,s:i}}", "model",
                              "preset", "toy", "data", "train", "annotations", "tests/checkpoints/train.json", "images",
                              "tests/checkpoints/images", "val", "annotations", "tests/checkpoints/val.json", "images",
                              "tests/checkpoints/images", "train", "steps", STEPS, "batch", 8, "shards", 4, "optimizer", "adamw", "lr", 0.01,
-                             "burn_in", 0, "log_every", 1, "val", "every", SAVED, "batch", 1, "checkpoint", "every", SAVED, "keep", 9);
+                             "burn_in", 0, "log_every", 1, "val", "every", SAVED, "batch", 1, "checkpoint", "every", 1, "keep", STEPS);
     struct jobspec *spec;
     struct err err = { 0 };
 
+    for (int i = 0; assignments && assignments[i]; i++)
+        if (jobspec_override(json, assignments[i], &err) < 0)
+            fail_msg("%s", err.msg);
     if (!json || jobspec_parse_for(&toy_presets, json, false, &spec, &err) < 0)
         fail_msg("%s", err.msg);
     json_decref(json);
@@ -89,7 +95,7 @@ static void same_rows(const char *a, const char *b, int from)
 
 static void ranks(void **state)
 {
-    struct jobspec *spec = spec_of();
+    struct jobspec *spec = spec_of(NULL);
     char dir[4][128];
 
     (void)state;
@@ -108,17 +114,21 @@ static void ranks(void **state)
     jobspec_free(spec);
 }
 
-/* The checkpoint after the last step is lost; the job goes on from the one before. */
+/* The last checkpoints are lost; the job goes on from the one before them. */
 static void resume(void **state)
 {
-    struct jobspec *spec = spec_of();
-    char dir[128], first[128], cmd[512];
+    struct jobspec *spec = spec_of(NULL);
+    char dir[128], first[128], cmd[768];
 
     (void)state;
     job_folder("ranks-1", first);
     job_folder("resumed", dir);
-    snprintf(cmd, sizeof cmd, "cp -r '%s/.' '%s' && rm -r '%s/checkpoints/step-%d'", first, dir, dir, STEPS);
+    snprintf(cmd, sizeof cmd, "cp -r '%s/.' '%s'", first, dir);
     assert_int_equal(system(cmd), 0);
+    for (int step = SAVED + 1; step <= STEPS; step++) {
+        snprintf(cmd, sizeof cmd, "rm -r '%s/checkpoints/step-%d'", dir, step);
+        assert_int_equal(system(cmd), 0);
+    }
     run_job(spec, dir, 2);
     same_rows(first, dir, SAVED);
     same_files(first, dir, STEPS);
@@ -148,11 +158,41 @@ static struct safetensors *open_file(const char *dir, int step, const char *name
     return f;
 }
 
+/* Numerator (part 0) or denominator (1) of a loss. */
+static double term(const json_t *row, const char *name, size_t part)
+{
+    return json_number_value(json_array_get(json_object_get(json_object_get(row, "terms"), name), part));
+}
+
 static double total(const json_t *rows, size_t i)
 {
-    const json_t *t = json_object_get(json_object_get(json_array_get(rows, i), "terms"), "total");
+    const json_t *row = json_array_get(rows, i);
 
-    return json_number_value(json_array_get(t, 0)) / json_number_value(json_array_get(t, 1));
+    return term(row, "total", 0) / term(row, "total", 1);
+}
+
+/* The farthest that a number of a parameter has moved. Memory of the CPU device is the host's. */
+static double farthest(const struct model *m, const struct safetensors *f, const char *name)
+{
+    const struct st_array *a = safetensors_find(f, name);
+    double most = 0;
+
+    assert_non_null(a);
+    for (int i = 0; i < m->nparams; i++) {
+        const struct param *p = m->params[i];
+
+        if (strcmp(p->name, name) != 0)
+            continue;
+        assert_int_equal(st_count(a), p->count);
+        for (int k = 0; k < p->k; k++)
+            for (int rs = 0; rs < p->r * p->s; rs++)
+                for (int c = 0; c < p->c; c++) { /* OIHW in the file, KRSC here */
+                    double is = (double)((const float *)a->data)[(k * p->c + c) * p->r * p->s + rs];
+
+                    most = fmax(most, fabs(is - (double)p->data[(k * p->r * p->s + rs) * p->c + c]));
+                }
+    }
+    return most;
 }
 
 /* Equal bits of a training that stands still would prove nothing. */
@@ -183,9 +223,132 @@ static void moves(void **state)
     json_decref(r);
 }
 
+/* Adam's first step is as long as the rate for every number with a gradient, so groups with factors of their own show. */
+static void groups(void **state)
+{
+    static const struct {
+        const char *name;
+        double rate;
+    } rows[] = { { "left", 0.01 }, { "right", 0.01 }, { "class", 0.02 }, { "count", 0.02 } };
+    struct device_options opt = { 1, "auto", PRECISION_FP32 };
+    struct jobspec *spec = spec_of(NULL);
+    const struct device_ops *ops;
+    struct safetensors *after;
+    struct model *before;
+    struct device *dev;
+    char dir[128];
+    struct err err;
+
+    (void)state;
+    job_folder("ranks-1", dir);
+    after = open_file(dir, 1, "model");
+    assert_int_equal(device_backend("cpu", "auto", &ops, &err), 0);
+    assert_int_equal(ops->open(0, &opt, &dev, &err), 0);
+    if (model_open(&toy_models, spec, 1, dev, &before, &err) < 0)
+        fail_msg("%s", err.msg);
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        double moved = farthest(before, after, rows[i].name);
+
+        if (fabs(moved - rows[i].rate) > 0.02 * rows[i].rate)
+            fail_msg("%s: %g in the first step instead of %g", rows[i].name, moved, rows[i].rate);
+    }
+    model_free(before);
+    dev->ops->close(dev);
+    safetensors_close(after);
+    jobspec_free(spec);
+}
+
+/* Every mark of an image counts up to the room that the list has, which the data set passes. */
+static void picks(void **state)
+{
+    json_t *file = json_load_file("tests/checkpoints/train.json", 0, NULL), *marks, *mark, *r;
+    int per_image[64] = { 0 }, kept = 0, all = 0;
+    const char *batch[] = { "train.batch=6", "train.shards=2", "train.steps=2", NULL };
+    struct jobspec *spec = spec_of(batch);
+    char dir[128];
+    size_t i;
+
+    (void)state;
+    marks = json_object_get(file, "annotations");
+    json_array_foreach (marks, i, mark) {
+        json_int_t id = json_integer_value(json_object_get(mark, "image_id"));
+
+        assert_in_range(id, 0, 63);
+        kept += per_image[id]++ < ROOM;
+        all++;
+    }
+    assert_true(kept < all);
+    assert_int_equal(json_array_size(json_object_get(file, "images")), 6);
+    job_folder("picks", dir);
+    run_job(spec, dir, 1);
+    r = rows(dir, 0);
+    for (i = 0; i < 2; i++)
+        assert_int_equal(term(json_array_get(r, i), "class", 1), kept);
+    json_decref(r);
+    json_decref(file);
+    jobspec_free(spec);
+}
+
+/* The training set with its first image alone, as root/one.json. */
+static void write_one(char path[128])
+{
+    json_t *file = json_load_file("tests/checkpoints/train.json", 0, NULL), *images = json_object_get(file, "images");
+    json_t *marks = json_object_get(file, "annotations"), *id = json_object_get(json_array_get(images, 0), "id");
+
+    while (json_array_size(images) > 1)
+        json_array_remove(images, 1);
+    for (size_t i = json_array_size(marks); i-- > 0;)
+        if (!json_equal(json_object_get(json_array_get(marks, i), "image_id"), id))
+            json_array_remove(marks, i);
+    snprintf(path, 128, "%s/one.json", root);
+    assert_int_equal(json_dump_file(file, path, 0), 0);
+    json_decref(file);
+}
+
+/* What a model that stands still loses in two steps over the same image, and in the validation after the second. */
+static void lose(const char *job, const char *seed, double ret[3])
+{
+    char dir[128], from[128], one[128], init[224], data[160];
+    const char *still[] = {
+        "train.batch=1", "train.shards=1", "train.steps=2", "train.lr=1e-300", "model.freeze_bn=true", init, data, seed, NULL
+    };
+    struct jobspec *spec;
+    json_t *r;
+
+    write_one(one);
+    job_folder("ranks-1", from);
+    snprintf(data, sizeof data, "data.train.annotations=%s", one);
+    snprintf(init, sizeof init, "model.init=%s/checkpoints/step-%d/model.safetensors", from, STEPS);
+    job_folder(job, dir);
+    spec = spec_of(still);
+    run_job(spec, dir, 1);
+    r = rows(dir, 0);
+    assert_true(json_array_size(r) >= 3);
+    for (size_t i = 0; i < 3; i++)
+        ret[i] = term(json_array_get(r, i), "class", 0);
+    json_decref(r);
+    jobspec_free(spec);
+}
+
+/* Then nothing but the model's draws can differ: between steps and between seeds, not between runs. */
+static void draws(void **state)
+{
+    double one[3], again[3], two[3];
+
+    (void)state;
+    lose("draws-1", "train.seed=1", one);
+    lose("draws-again", "train.seed=1", again);
+    lose("draws-2", "train.seed=2", two);
+    assert_memory_equal(one, again, sizeof one);
+    assert_true(one[0] != one[1]);
+    for (int i = 0; i < 3; i++)
+        assert_true(one[i] != two[i]);
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = { cmocka_unit_test(ranks), cmocka_unit_test(resume), cmocka_unit_test(moves) };
+    const struct CMUnitTest tests[] = { cmocka_unit_test(ranks),  cmocka_unit_test(resume), cmocka_unit_test(moves),
+                                        cmocka_unit_test(groups), cmocka_unit_test(picks),  cmocka_unit_test(draws) };
 
     job_models = &toy_models;
     return cmocka_run_group_tests_name("toy", tests, make_root, remove_root);

@@ -1,5 +1,5 @@
 /* tests/prove/toy_worker.c - detd-worker with the toy family of models (tests/toy), to be proved as any other. */
-#include "tests/toy/toy.h"
+#include "tests/toy/registry.h"
 #include "worker/worker.h"
 
 int main(int argc, char **argv)

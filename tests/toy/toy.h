@@ -12,7 +12,7 @@
 #include "worker/layers/layers.h"
 #include "worker/models/registry.h"
 
-enum { CHANNELS = 8, ROOM = 8, SIDE = 16 }; /* of features; of picks; of the right picture */
+enum { CHANNELS = 8, ROOM = 4, SIDE = 16 }; /* of features; of picks; of the right picture */
 enum { LEFT, RIGHT, MARK };                 /* arrays of a sample */
 static const struct batch_form toy_form = { 3,
                                             1,
@@ -37,7 +37,6 @@ static int toy_make(struct task *base, struct hand *hand, int64_t step, struct d
 {
     const struct toy_task *t = (const struct toy_task *)base;
     const struct dataset_image *im = &t->d->images[draw.sample];
-    const struct dataset_box *box = t->d->boxes + t->d->offset[draw.sample];
     const struct canvas right = { SIDE, SIDE };
     const struct placement p = place_letterbox(im->w, im->h, left), q = place_letterbox(im->w, im->h, right);
     const uint8_t *rgb;
@@ -52,7 +51,7 @@ static int toy_make(struct task *base, struct hand *hand, int64_t step, struct d
     render(&q, rgb, im->w, im->h, ret->array[RIGHT], scratch);
     *ret->length[0] = (int32_t)(t->d->offset[draw.sample + 1] - t->d->offset[draw.sample]);
     for (int k = 0; k < *ret->length[0]; k++)
-        ((int32_t *)ret->array[MARK])[k] = box[k].cls;
+        ((int32_t *)ret->array[MARK])[k] = t->d->boxes[t->d->offset[draw.sample] + k].cls;
     return 0;
 }
 
@@ -70,8 +69,9 @@ static int toy_task_open(const struct dataset *d, const struct task_options *opt
 
     if (!t || !pictures)
         return err_set(err, ERR_DEVICE, "out of memory: samples");
-    *t = (struct toy_task){ { &ops, &toy_form, 0, d->nimages, d->source, { 32, 64 }, { d->max_boxes } }, d, pictures };
-    t->base.seed = (uint64_t)opt->spec->train_seed;
+    *t = (struct toy_task){ { &ops, &toy_form, (uint64_t)opt->spec->train_seed, d->nimages, d->source, { 32, 64 }, { d->max_boxes } },
+                            d,
+                            pictures };
     *ret_task = &t->base;
     return 0;
 }
@@ -89,15 +89,14 @@ struct toy {
     struct tensor depth[JOB_MAX_SHARDS]; /* of the last forward */
 };
 
-/* At pixels that are drawn, one for each mark of an image, the left head is to be the mark's class, the right one the number of marks. Which pixels they
- * are lies in a list with room for ROOM, of which the number behind it count. Both heads' gradients follow at once. */
+/* At pixels that are drawn, one for each mark of an image, the left head is to be the mark's class, the right one their number. They are a list with room
+ * for ROOM pixels, counted from 1, and behind it how many they are; rows beyond these are zero, and all are read. Gradients follow at once. */
 static void toy_loss(struct tape *t, const struct batch *b, const struct model_want *want, struct value *const head[2])
 {
     bool train = tape_mode_of(t) == TAPE_TRAIN;
-    struct tensor *shape = tape_host(t, (size_t)b->nshards * sizeof *shape);
+    struct tensor shape[JOB_MAX_SHARDS];
     struct value *picks;
     float seed = train ? 1 / (float)want->images_of_step : 0, beta;
-    int row = 0;
 
     for (int s = 0; s < b->nshards; s++)
         shape[s] = (struct tensor){ .n = b->shard[s].n, .h = 1, .w = 1, .c = ROOM + 1, .dtype = DTYPE_I32 };
@@ -106,25 +105,28 @@ static void toy_loss(struct tape *t, const struct batch *b, const struct model_w
         if (tape_fail(t, tape_grad(t, head[h], &beta, tape_err(t)), tape_err(t)) >= 0)
             for (int s = 0; s < b->nshards; s++)
                 memset(head[h]->grad[s].data, 0, tensor_count(&head[h]->grad[s]) * sizeof(float));
-    for (int s = 0; s < b->nshards && !tape_failed(t); s++)
+    for (int s = 0, row = 0; s < b->nshards && !tape_failed(t); s++)
         for (int i = 0; i < b->shard[s].n; i++) {
             const int32_t *first = b->shard[s].offset[0] + i, *mark = (const int32_t *)b->shard[s].array[MARK] + first[0];
             int32_t *at = (int32_t *)picks->x[s].data + i * (ROOM + 1), *n = at + ROOM;
             const struct philox_key key = model_key(b, "toy.pick", s, i);
-            double *raw = want->raw[train ? s : row++], e;
+            double *raw = want->raw[train ? s : row++];
 
-            *n = first[1] - first[0] < ROOM ? first[1] - first[0] : ROOM;
             if (i == 0 || !train)
                 memset(raw, 0, RAW * sizeof *raw);
-            for (int h = 0; h < 2; h++)
-                for (int k = 0, pixels = head[h]->x[s].h * head[h]->x[s].w; k < *n; k++) {
-                    at[k] = i * pixels + (int32_t)philox_below(&key, (uint64_t)k, (uint32_t)pixels);
-                    e = (double)((const float *)head[h]->x[s].data)[at[k]] - (h ? *n : mark[k]);
+            *n = first[1] - first[0] < ROOM ? first[1] - first[0] : ROOM;
+            for (int k = 0; k < ROOM; k++)
+                at[k] = k < *n ? 1 + (int32_t)philox_below(&key, (uint64_t)k, (uint32_t)(head[0]->x[s].h * head[0]->x[s].w)) : 0;
+            for (int k = 0; k < 2 * ROOM; k++)
+                if (at[k % ROOM] > 0) {
+                    int h = k / ROOM, pixels = head[h]->x[s].h * head[h]->x[s].w, pixel = i * pixels + (at[k % ROOM] - 1) % pixels;
+                    double e = (double)((const float *)head[h]->x[s].data)[pixel] - (h ? *n : mark[k]);
+
                     raw[LEFT + h] += e * e;
+                    raw[PICKS] += h;
                     if (train)
-                        ((float *)head[h]->grad[s].data)[at[k]] += 2 * (float)e * seed;
+                        ((float *)head[h]->grad[s].data)[pixel] += 2 * (float)e * seed;
                 }
-            raw[PICKS] += *n;
         }
 }
 
@@ -179,9 +181,8 @@ static int toy_open(const struct jobspec *spec, int classes, struct device *dev,
     (void)classes;
     if (!m)
         return err_set(err, ERR_DEVICE, "out of memory");
-    m->base =
-        (struct model){ &ops, .dev = dev, .groups = toy_groups, .terms = toy_terms, .nterms = 3, .raw_terms = RAW, .canvas = { 32, 32 } };
-    m->base.grain = 2;
+    m->base = (struct model){ &ops,        .dev = dev,       .groups = toy_groups, .terms = toy_terms,
+                              .nterms = 3, .raw_terms = RAW, .canvas = { 32, 32 }, .grain = 2 };
     for (int i = 0; i < CONVS && (i == 0 || m->w[i - 1]); i++) {
         int k = i < OF_LEFT_HEAD ? CHANNELS : 1, size = i < OF_LEFT_HEAD ? 3 : 1, c = i == FROZEN || i == OF_RIGHT ? 3 : CHANNELS;
 
@@ -219,10 +220,8 @@ static int toy_eval_add(struct evaluator *base, const struct result *r, struct e
 
 static const void *toy_eval_pack(const struct evaluator *base, size_t *ret_bytes)
 {
-    const struct toy_eval *e = (const struct toy_eval *)base;
-
-    *ret_bytes = (size_t)e->n * sizeof *e->mean;
-    return e->mean;
+    *ret_bytes = (size_t)((const struct toy_eval *)base)->n * sizeof(double);
+    return ((const struct toy_eval *)base)->mean;
 }
 
 static int toy_eval_score(const struct evaluator *base, void *records, size_t bytes, struct metrics *ret, struct err *err)
@@ -247,15 +246,3 @@ static int toy_eval_open(const struct eval_split *split, struct evaluator **ret,
     *ret = &e->base;
     return 0;
 }
-
-/* ---- the registry that has it ---- */
-
-static const struct evaluator_ops toy_depth = { .name = "depth", .open = toy_eval_open }, *const toy_evaluators[] = { &toy_depth, NULL };
-static const struct model_family toy_family = {
-    "toy", &toy_pairs, NEEDS_conv | NEEDS_norm | NEEDS_map, toy_evaluators, toy_open, NULL, NULL
-};
-static const struct model_family *const toy_families[] = { &toy_family };
-static const struct job_family toy_keys = { "toy", 1 };
-static const struct job_preset toy_preset = { "toy", &toy_keys, 32 };
-static const struct job_presets toy_presets = { &toy_preset, 1, NULL };
-static const struct model_registry toy_models = { &toy_presets, toy_families, 1 };

@@ -123,6 +123,8 @@ static int take_size(struct jobspec_size *ret, const struct job_key *k, const js
         rc = take_side(&ret->w, k, json_array_get(v, 0), err);
         return rc == 0 ? take_side(&ret->h, k, json_array_get(v, 1), err) : rc;
     }
+    if (json_is_array(v))
+        return job_error(err, k->path, "must be a whole number or [width, height], is a list of %zu", json_array_size(v));
     if (!json_is_number(v))
         return job_error(err, k->path, "must be a whole number or [width, height], is %s", show(v).text);
     rc = take_side(&ret->w, k, v, err);

@@ -253,8 +253,12 @@ int jobspec_finish(struct jobspec *s, bool uncounted, struct err *err)
 
 int jobspec_refuse_idle(const struct jobspec *s, struct err *err)
 {
-    const struct wanted warmup = { "train.warmup", strcmp(s->train_warmup, "power") != 0, s->train_burn_in != 0,
-                                   "train.burn_in above 0 (its default is a twentieth of the steps)" };
+    static const char needs[] = "train.burn_in above 0 (its default is a twentieth of the steps)";
+    const struct wanted warmup[] = { { "train.warmup", strcmp(s->train_warmup, "power") != 0, s->train_burn_in != 0, needs },
+                                     { "train.burn_in_power", s->train_burn_in_power != 4, s->train_burn_in != 0, needs } };
 
-    return all_fit(&warmup, 1, err);
+    if (s->train_steps >= 0 && s->train_burn_in > s->train_steps)
+        return job_error(err, "train.burn_in", "must be at most train.steps (%lld), is %lld", (long long)s->train_steps,
+                         (long long)s->train_burn_in);
+    return all_fit(warmup, sizeof warmup / sizeof *warmup, err);
 }

@@ -21,7 +21,7 @@ struct rank {
 
 static void start(struct rank *r)
 {
-    static const char *const assignments[] = { "train.steps=2", "train.burn_in=0", "train.lr_steps=[]", "checkpoint.every=1", NULL };
+    static const char *const assignments[] = { "train.steps=2", "train.burn_in=1", "train.lr_steps=[]", "checkpoint.every=1", NULL };
     int page = memfd_create("test-page", 0), pair[2];
     struct jobspec *spec = read_job("shard", assignments);
     char dir[128];

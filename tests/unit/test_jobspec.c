@@ -235,6 +235,9 @@ static void refused(void **state)
           "train.warmup: needs train.burn_in above 0 (its default is a twentieth of the steps)" },
         { "train.warmup=linear;train.steps=19", "train.warmup",
           "train.warmup: needs train.burn_in above 0 (its default is a twentieth of the steps)" },
+        { "train.burn_in=0;train.burn_in_power=2", "train.burn_in_power",
+          "train.burn_in_power: needs train.burn_in above 0 (its default is a twentieth of the steps)" },
+        { "train.steps=100;train.burn_in=101", "train.burn_in", "train.burn_in: must be at most train.steps (100), is 101" },
         { "train.warmup_factor=0.5", "train.warmup_factor", "train.warmup_factor: needs train.warmup linear" },
         { "train.eps=1e-6", "train.eps", "train.eps: needs train.optimizer adam or adamw" },
         { "data.on_bad=ignore", "data.on_bad", "data.on_bad: must be error or skip, is \"ignore\"" },
@@ -249,8 +252,8 @@ static void refused(void **state)
         { "model.size=[64,100]", "model.size", "model.size: must be a multiple of 32, is 100" },
         { "model.size=[16,64]", "model.size", "model.size: must be at least 32, is 16" },
         { "model.size=[64,4096]", "model.size", "model.size: must be at most 2048, is 4096" },
-        { "model.size=[64,96,128]", "model.size", "model.size: must be a whole number or [width, height], is a list" },
-        { "model.size=[64]", "model.size", "model.size: must be a whole number or [width, height], is a list" },
+        { "model.size=[64,96,128]", "model.size", "model.size: must be a whole number or [width, height], is a list of 3" },
+        { "model.size=[64]", "model.size", "model.size: must be a whole number or [width, height], is a list of 1" },
         { "model.size=[64,\"96\"]", "model.size", "model.size: sides must be whole numbers, one is \"96\"" },
         { "model.size=64x96", "model.size", "model.size: must be a whole number or [width, height], is \"64x96\"" },
         { "model.load_until=3", "model.load_until", "model.load_until: needs model.init" },
@@ -553,18 +556,26 @@ static void neutral_values(void **state)
 /* What is refused of new jobs alone: stored ones go on as they were. */
 static void idle_keys_of_stored_jobs(void **state)
 {
-    struct jobspec *s = good("train.warmup=linear;train.burn_in=1"), *again = NULL;
-    json_t *full = jobspec_json(s);
-    struct err err;
+    static const struct {
+        const char *set, *then;
+    } rows[] = { { "train.warmup=linear;train.burn_in=1", "train.burn_in=0" },
+                 { "train.burn_in_power=2;train.burn_in=1", "train.burn_in=0" },
+                 { "train.steps=20;train.burn_in=20", "train.burn_in=21" } };
 
     (void)state;
-    assert_int_equal(jobspec_override(full, "train.burn_in=0", &err), 0);
-    assert_int_equal(jobspec_parse(full, &again, &err), ERR_INPUT);
-    assert_int_equal(jobspec_parse_stored(full, &again, &err), 0);
-    assert_int_equal(again->train_burn_in, 0);
-    json_decref(full);
-    jobspec_free(s);
-    jobspec_free(again);
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        struct jobspec *s = good(rows[i].set), *again = NULL;
+        json_t *full = jobspec_json(s);
+        struct err err;
+
+        assert_int_equal(jobspec_override(full, rows[i].then, &err), 0);
+        assert_int_equal(jobspec_parse(full, &again, &err), ERR_INPUT);
+        assert_int_equal(jobspec_parse_stored(full, &again, &err), 0);
+        assert_int_equal(again->train_burn_in, atoi(strchr(rows[i].then, '=') + 1));
+        json_decref(full);
+        jobspec_free(s);
+        jobspec_free(again);
+    }
 }
 
 /* At another value a key is given; a stored job that lacks it has the neutral one. */

@@ -1,6 +1,7 @@
 /* proto/jobspec_rules.c - rules between keys, and defaults that depend on other keys. */
 #include <math.h>
 #include <stdarg.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "proto/err.h"
@@ -119,17 +120,56 @@ static int all_fit(const struct wanted *keys, size_t n, struct err *err)
     return 0;
 }
 
+/* Which keys are whose: a row for each word of train.optimizer, or no job can have it. */
+static const struct optimizer_keys {
+    const char *optimizer, *keys[4];
+} optimizer_keys[] = { { "sgd", { "train.momentum", "train.nesterov" } },
+                       { "adam", { "train.beta1", "train.beta2", "train.eps" } },
+                       { "adamw", { "train.beta1", "train.beta2", "train.eps" } } };
+enum { OPTIMIZERS = sizeof optimizer_keys / sizeof *optimizer_keys };
+
+static bool has_key(const struct optimizer_keys *o, const char *key)
+{
+    for (size_t i = 0; i < sizeof o->keys / sizeof *o->keys && o->keys[i]; i++)
+        if (strcmp(o->keys[i], key) == 0)
+            return true;
+    return false;
+}
+
+static int refuse_of_another(const char *key, struct err *err)
+{
+    char whose[128] = "";
+    size_t used = 0;
+
+    for (int i = 0; i < OPTIMIZERS && used < sizeof whose; i++)
+        if (has_key(&optimizer_keys[i], key))
+            used += (size_t)snprintf(whose + used, sizeof whose - used, "%s%s", used ? " or " : "", optimizer_keys[i].optimizer);
+    return job_error(err, key, "needs train.optimizer %s", whose);
+}
+
 static int finish_optimizer(struct jobspec *s, struct err *err)
 {
-    bool sgd = strcmp(s->train_optimizer, "sgd") == 0;
-    const struct wanted keys[] = { { "train.momentum", s->train_momentum != 0.9, sgd, "train.optimizer sgd" },
-                                   { "train.nesterov", s->train_nesterov, sgd, "train.optimizer sgd" },
-                                   { "train.nesterov", s->train_nesterov, s->train_momentum > 0, "train.momentum above 0" },
-                                   { "train.beta1", s->train_beta1 != 0.9, !sgd, "train.optimizer adam or adamw" },
-                                   { "train.beta2", s->train_beta2 != 0.999, !sgd, "train.optimizer adam or adamw" },
-                                   { "train.eps", s->train_eps != 1e-8, !sgd, "train.optimizer adam or adamw" } };
+    const struct {
+        const char *key;
+        bool said;
+    } keys[] = { { "train.momentum", s->train_momentum != 0.9 },
+                 { "train.nesterov", s->train_nesterov },
+                 { "train.beta1", s->train_beta1 != 0.9 },
+                 { "train.beta2", s->train_beta2 != 0.999 },
+                 { "train.eps", s->train_eps != 1e-8 } };
+    const struct optimizer_keys *own = NULL;
 
-    return all_fit(keys, sizeof keys / sizeof *keys, err);
+    for (int i = 0; i < OPTIMIZERS; i++)
+        if (strcmp(optimizer_keys[i].optimizer, s->train_optimizer) == 0)
+            own = &optimizer_keys[i];
+    if (!own)
+        return job_error(err, "train.optimizer", "'%s' has no row of keys in this program", s->train_optimizer);
+    for (size_t i = 0; i < sizeof keys / sizeof *keys; i++)
+        if (keys[i].said && !has_key(own, keys[i].key))
+            return refuse_of_another(keys[i].key, err);
+    if (s->train_nesterov && !(s->train_momentum > 0))
+        return job_error(err, "train.nesterov", "needs train.momentum above 0");
+    return 0;
 }
 
 static int finish_steps(struct jobspec *s, struct err *err)

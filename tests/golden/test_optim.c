@@ -152,14 +152,57 @@ static void check(const char *of, struct jobspec spec)
     run_close(&r);
 }
 
+/* As make_optim.py calls them. */
+static const struct {
+    const char *golden;
+    struct jobspec spec;
+} trained[] = {
+    { "plain", { .train_optimizer = "sgd" } },
+    { "sgd", { .train_optimizer = "sgd", .train_momentum = 0.8 } },
+    { "nesterov", { .train_optimizer = "sgd", .train_momentum = 0.8, .train_nesterov = true } },
+    { "adam", { .train_optimizer = "adam", .train_beta1 = 0.8, .train_beta2 = 0.95, .train_eps = 1e-3 } },
+    { "adamw", { .train_optimizer = "adamw", .train_beta1 = 0.8, .train_beta2 = 0.95, .train_eps = 1e-3 } },
+};
+enum { TRAINED = sizeof trained / sizeof *trained };
+
 static void steps(void **state)
 {
     (void)state;
-    check("plain", (struct jobspec){ .train_optimizer = "sgd" });
-    check("sgd", (struct jobspec){ .train_optimizer = "sgd", .train_momentum = 0.8 });
-    check("nesterov", (struct jobspec){ .train_optimizer = "sgd", .train_momentum = 0.8, .train_nesterov = true });
-    check("adam", (struct jobspec){ .train_optimizer = "adam", .train_beta1 = 0.8, .train_beta2 = 0.95, .train_eps = 1e-3 });
-    check("adamw", (struct jobspec){ .train_optimizer = "adamw", .train_beta1 = 0.8, .train_beta2 = 0.95, .train_eps = 1e-3 });
+    for (size_t i = 0; i < TRAINED; i++)
+        check(trained[i].golden, trained[i].spec);
+}
+
+/* "sgd|adam|adamw" */
+static const char *words(void)
+{
+#define X(field, key, type, def, neutral, families, min, max, unit, values, help) \
+    if (strcmp(key, "train.optimizer") == 0)                                      \
+        return values;
+    JOB_KEYS(X)
+#undef X
+    return "";
+}
+
+/* Every word of train.optimizer is an optimizer, whose steps are held beside torch's above. */
+static void words_are_kinds(void **state)
+{
+    char list[256], *rest = list, *word;
+    int n = 0;
+
+    (void)state;
+    snprintf(list, sizeof list, "%s", words());
+    for (; (word = strsep(&rest, "|")); n++) {
+        const struct optimizer_kind *kind = optimizer_kind_of(word);
+        size_t i = 0;
+
+        if (!kind)
+            fail_msg("train.optimizer has the word '%s', optimizer.c no such kind", word);
+        while (i < TRAINED && strcmp(trained[i].spec.train_optimizer, word) != 0)
+            i++;
+        if (i == TRAINED)
+            fail_msg("no steps of '%s' are held beside torch's", word);
+    }
+    assert_true(n >= 3);
 }
 
 /* What a checkpoint lists, in its order. */
@@ -219,7 +262,8 @@ static void rates(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = { cmocka_unit_test(steps), cmocka_unit_test(arrays), cmocka_unit_test(rates) };
+    const struct CMUnitTest tests[] = { cmocka_unit_test(steps), cmocka_unit_test(words_are_kinds), cmocka_unit_test(arrays),
+                                        cmocka_unit_test(rates) };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -746,12 +746,29 @@ static char *read_all(const char *path)
     return text;
 }
 
-/* Keys that the optimizer has no use for; at their defaults they say nothing. */
+/* "a|b|c" */
+static const char *words_of(const char *of)
+{
+#define X(field, key, type, def, neutral, families, min, max, unit, values, help) \
+    if (strcmp(key, of) == 0)                                                     \
+        return values;
+    JOB_KEYS(X)
+#undef X
+    return "";
+}
+
+/* Keys that the optimizer has no use for; at their defaults they say nothing. Every word has its keys. */
 static void optimizers(void **state)
 {
     struct jobspec *s = good("train.optimizer=adamw;train.beta2=0.99;train.momentum=0.9");
+    char words[256], set[320], *rest = words, *word;
 
     (void)state;
+    snprintf(words, sizeof words, "%s", words_of("train.optimizer"));
+    while ((word = strsep(&rest, "|"))) {
+        snprintf(set, sizeof set, "train.optimizer=%s", word);
+        jobspec_free(good(set));
+    }
     assert_string_equal(s->train_optimizer, "adamw");
     jobspec_free(s);
 }

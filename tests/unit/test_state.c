@@ -100,7 +100,7 @@ static void same_numbers(struct job *a, struct job *b)
 
 static struct trained trained(struct job *j)
 {
-    return (struct trained){ &j->spec, j->dev, &j->model, j->optimizer, &j->data };
+    return (struct trained){ &j->spec, j->dev, &j->model, j->optimizer, &j->data, NULL };
 }
 
 static const struct ckpt_identity ours = { "store", "spec" };

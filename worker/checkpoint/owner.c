@@ -8,15 +8,28 @@
 #include "proto/err.h"
 #include "proto/jobspec.h"
 #include "proto/hash.h"
+#include "worker/checkpoint/state.h"
 
 /* but: as jobspec_deciding() says. */
-static int identity_but(const struct jobspec *job, const char *store_id, const char *but, struct ckpt_identity *ret, struct err *err)
+static char *text_but(const struct jobspec *job, const char *but)
 {
     json_t *spec = jobspec_deciding(job, but);
     char *text = spec ? json_dumps(spec, JSON_COMPACT | JSON_SORT_KEYS) : NULL;
 
-    memset(ret, 0, sizeof *ret);
     json_decref(spec);
+    return text;
+}
+
+char *owner_text(const struct jobspec *spec)
+{
+    return text_but(spec, NULL);
+}
+
+static int identity_but(const struct jobspec *job, const char *store_id, const char *but, struct ckpt_identity *ret, struct err *err)
+{
+    char *text = text_but(job, but);
+
+    memset(ret, 0, sizeof *ret);
     if (!text)
         return err_set(err, ERR_DEVICE, "out of memory: job file");
     hash_hex(hash_bytes(text, strlen(text), hash_name("spec")), ret->spec);
@@ -30,20 +43,96 @@ int owner_identity(const struct jobspec *spec, const char *store_id, struct ckpt
     return identity_but(spec, store_id, NULL, ret, err);
 }
 
+/* ---- what differs ---- */
+
+static const struct job_word {
+    const char *path, *neutral;
+} keys[] = {
+#define X(field, key, type, def, neutral, ...) { key, neutral },
+    JOB_KEYS(X)
+#undef X
+};
+enum { KEYS = sizeof keys / sizeof *keys };
+
+/* The value at "train.lr" of what owner_text() gives, as JSON text; the neutral one where it is left out. Caller frees. */
+static char *value_text(const json_t *spec, const struct job_word *key)
+{
+    char path[64], *rest = path, *name;
+
+    snprintf(path, sizeof path, "%s", key->path);
+    while ((name = strsep(&rest, ".")))
+        spec = json_object_get(spec, name);
+    return spec ? json_dumps(spec, JSON_ENCODE_ANY | JSON_COMPACT | JSON_REAL_PRECISION(15)) : strdup(key->neutral);
+}
+
+/* "train.optimizer "sgd", train.lr 0.1"; ret_first: the first of these keys, NULL where none differs. */
+static void differences(const json_t *theirs, const json_t *ours, char *text, size_t size, const char **ret_first)
+{
+    size_t used = 0;
+
+    *ret_first = NULL;
+    text[0] = '\0';
+    for (int i = 0; i < KEYS; i++) {
+        char *was = value_text(theirs, &keys[i]), *is = value_text(ours, &keys[i]);
+
+        if (was && is && strcmp(was, is) != 0) {
+            if (used < size)
+                used += (size_t)snprintf(text + used, size - used, "%s%s %.60s", *ret_first ? ", " : "", keys[i].path, was);
+            *ret_first = *ret_first ? *ret_first : keys[i].path;
+        }
+        free(was);
+        free(is);
+    }
+}
+
+/* The job that the newest checkpoint of this store was made by, as it says itself; NULL: it does not. */
+static json_t *job_of_newest(const char *store_id, const char *dir, int64_t *ret_step)
+{
+    struct ckpt_identity anybody = { .spec = "" };
+    const char *text;
+    json_t *job = NULL;
+    struct err ignored;
+    struct ckpt *c;
+
+    snprintf(anybody.store_id, sizeof anybody.store_id, "%s", store_id);
+    if (ckpt_pick(dir, &anybody, NULL, NULL, ret_step, &ignored) < 0 || *ret_step == 0 ||
+        ckpt_open(dir, *ret_step, &anybody, &c, &ignored) < 0)
+        return NULL;
+    text = safetensors_meta(c->state, STATE_JOB);
+    if (text)
+        job = json_loads(text, 0, NULL);
+    ckpt_close(c);
+    return job;
+}
+
+/* 0: the checkpoint says nothing, or nothing differs. */
+static int refuse_by_its_word(const struct jobspec *spec, const char *store_id, const char *dir, struct err *err)
+{
+    int64_t step = 0;
+    json_t *theirs = job_of_newest(store_id, dir, &step), *ours = theirs ? jobspec_deciding(spec, NULL) : NULL;
+    const char *first = NULL;
+    char text[160];
+
+    if (ours)
+        differences(theirs, ours, text, sizeof text, &first);
+    json_decref(theirs);
+    json_decref(ours);
+    if (!first)
+        return 0;
+    return err_field(err, ERR_INPUT, first, "%s: '%.150s/step-%lld' was trained with %s; other values need a new job", first, dir,
+                     (long long)step, text);
+}
+
 int owner_refuse(const struct jobspec *spec, const char *store_id, const char *dir, struct err *err)
 {
-    static const struct {
-        const char *path, *neutral;
-    } keys[] = {
-#define X(field, key, type, def, neutral, ...) { key, neutral },
-        JOB_KEYS(X)
-#undef X
-    };
     struct err why = *err, ignored;
     struct ckpt_identity id;
     int64_t step;
+    int rc = refuse_by_its_word(spec, store_id, dir, err);
 
-    for (size_t i = 0; i < sizeof keys / sizeof *keys; i++)
+    if (rc < 0)
+        return rc;
+    for (int i = 0; i < KEYS; i++)
         if (identity_but(spec, store_id, keys[i].path, &id, &ignored) >= 0 && ckpt_pick(dir, &id, NULL, NULL, &step, &ignored) >= 0 &&
             step > 0)
             return err_field(err, ERR_INPUT, keys[i].path, "%s: '%s/step-%lld' was trained with %s; another value needs a new job",

@@ -5,7 +5,9 @@
 struct err;
 struct jobspec;
 
+/* Those keys, as one text whose hash says whose a checkpoint is. NULL: out of memory. Caller frees with free(). */
+char *owner_text(const struct jobspec *spec);
 int owner_identity(const struct jobspec *spec, const char *store_id, struct ckpt_identity *ret, struct err *err);
-/* Of a checkpoint in `dir` that ckpt_pick() found to be of another job, as *err says: no attempt can do better, so it is an error of the job. Where the
- * checkpoint is older than a key, the key is named. Returns the error. */
+/* Of a checkpoint in `dir` that ckpt_pick() found to be of another job, as *err says: no attempt can do better, so it is an error of the job. Names the
+ * keys that differ, which a checkpoint of an earlier version tells only where it is older than a key. Returns the error. */
 int owner_refuse(const struct jobspec *spec, const char *store_id, const char *dir, struct err *err);

@@ -236,6 +236,7 @@ int state_save(const struct state *s, const struct trained *of, const char *dir,
     char *classes = classes_json(of->classes), size[32];
     const struct canvas canvas = of->model->canvas;
     const struct st_meta meta[] = { { "classes", classes ? classes : "[]" }, { "size", size } };
+    const struct st_meta job = { STATE_JOB, of->job };
     int rc;
 
     if (canvas.w == canvas.h)
@@ -247,7 +248,7 @@ int state_save(const struct state *s, const struct trained *of, const char *dir,
         rc = arrays_fill(s, of, &a, err);
     if (rc >= 0) {
         struct ckpt_part model = { arrays, (size_t)of->model->nparams, meta, sizeof meta / sizeof *meta };
-        struct ckpt_part state = { a.arrays, a.n, NULL, 0 };
+        struct ckpt_part state = { a.arrays, a.n, &job, of->job != NULL };
 
         rc = ckpt_write(dir, s->step, id, &model, &state, ret_bytes, err);
     }

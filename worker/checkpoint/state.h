@@ -22,6 +22,8 @@ struct proof {
     struct hash128 *weight; /* [model->nparams] of the parameters as they are trained; NULL: none are kept */
 };
 
+#define STATE_JOB "job" /* the job, in the metadata of state.safetensors; checkpoints of earlier versions have none */
+
 struct state {
     int64_t step;                /* completed */
     int64_t skips;               /* the last so many steps were skipped: their gradient was not finite */
@@ -42,6 +44,7 @@ struct trained {
     struct model *model;
     struct optimizer *optimizer;
     const struct dataset *classes; /* whose classes predict is to know */
+    const char *job;               /* owner_text(), kept for who has to say what differs; NULL: not kept */
 };
 
 /* As ckpt_write(), of step s->step. */

@@ -2,6 +2,7 @@
 
 #include <math.h>
 #include <stdio.h>
+#include <stdlib.h>
 
 #include "proto/err.h"
 #include "proto/jobspec.h"
@@ -29,15 +30,18 @@ static void folder(const struct keeper *k, char ret[PATH_BYTES])
 static int save(const struct keeper *k, const struct state *state, struct err *err)
 {
     struct ckpt_identity id;
-    char dir[PATH_BYTES], path[PATH_BYTES + 32];
+    struct trained of = k->of;
+    char dir[PATH_BYTES], path[PATH_BYTES + 32], *job = owner_text(k->machine->spec);
     int64_t bytes = 0;
     bool best = k->validates && state->best_step == state->step;
     int rc;
 
+    of.job = job;
     folder(k, dir);
     rc = owner_identity(k->machine->spec, k->store_id, &id, err);
     if (rc >= 0)
-        rc = state_save(state, &k->of, dir, &id, &bytes, err);
+        rc = state_save(state, &of, dir, &id, &bytes, err);
+    free(job);
     if (rc != 0)
         return rc < 0 ? rc : 0;
     rc = ckpt_path(dir, state->step, path, sizeof path, err);

@@ -126,7 +126,7 @@ static void join_rest(struct trainer *t)
                                  .store_id = t->store_id,
                                  .identity = t->identity,
                                  .recorder = stepper_recorder(t->stepper),
-                                 .of = { t->spec, t->machine.dev, t->model, t->optimizer, t->train.set },
+                                 .of = { t->spec, t->machine.dev, t->model, t->optimizer, t->train.set, NULL },
                                  .validates = t->val.set != NULL,
                                  .saved_step = -1 };
 }

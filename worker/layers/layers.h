@@ -31,10 +31,11 @@ struct value *layer_add(struct tape *t, struct value *a, struct value *b);
 struct value *layer_cast(struct tape *t, struct value *x, enum dtype dtype);
 /* The same numbers, and no gradient goes back. Shares v's memory; both are dropped when both are done with. */
 struct value *layer_detach(struct tape *t, struct value *v);
+/* pool.c */
+struct value *layer_maxpool(struct tape *t, struct value *x, const struct pooling *p);
 /* resample.c */
 struct value *layer_concat(struct tape *t, struct value *const *parts, int nparts);
 struct value *layer_upsample(struct tape *t, struct value *x, int factor);
-struct value *layer_maxpool(struct tape *t, struct value *x, const struct pooling *p);
 /* yolo.c: the loss of one head. net: [shards] the network's input. terms: rows of [YOLO_TERMS] doubles, written: in training one a shard, else one an image, shard after shard. In training
  * the gradient, times grad_scale, is put on logits at once. */
 int layer_yolo_loss(struct tape *t, struct value *logits, const struct yolo_head *head, const struct canvas *net, float grad_scale,

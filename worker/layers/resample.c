@@ -1,7 +1,6 @@
-/* worker/layers/resample.c - operations that move pixels or channels: concat, upsample, max-pool. All read pending values. */
+/* worker/layers/resample.c - operations that move pixels or channels: concat, upsample. Both read pending values. */
 #include <assert.h>
 
-#include "worker/kernels/pool.h"
 #include "worker/layers/layer_op.h"
 
 static void concat_shape(const struct layer_call *c, int shard, struct tensor *y)
@@ -76,31 +75,4 @@ struct value *layer_upsample(struct tape *t, struct value *x, int factor)
 {
     assert(factor >= 1);
     return layer_op(t, &upsample, &x, 1, &factor, sizeof factor);
-}
-
-static void maxpool_shape(const struct layer_call *c, int shard, struct tensor *y)
-{
-    const struct pooling *p = c->args;
-
-    (void)shard;
-    y->h = maxpool_out(y->h, p);
-    y->w = maxpool_out(y->w, p);
-}
-
-static int maxpool_fwd(const struct layer_call *c, struct err *err)
-{
-    return c->dev->on->pool->max_fwd(c->dev, c->args, c->out->x, tape_operands(c->t, c->in[0]), c->nshards, err);
-}
-
-static int maxpool_bwd(const struct layer_call *c, int i, float beta, struct err *err)
-{
-    return c->dev->on->pool->max_bwd(c->dev, c->args, c->in[i]->grad, beta, c->out->grad, tape_operands(c->t, c->in[i]), c->nshards, err);
-}
-
-static const struct layer_kind maxpool = { "maxpool", READS_INPUTS, maxpool_shape, maxpool_fwd, maxpool_bwd };
-
-struct value *layer_maxpool(struct tape *t, struct value *x, const struct pooling *p)
-{
-    assert(p->pad_total >= 0 && p->pad_total < p->size && p->stride >= 1);
-    return layer_op(t, &maxpool, &x, 1, p, sizeof *p);
 }

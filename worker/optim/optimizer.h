@@ -1,8 +1,7 @@
 /* worker/optim/optimizer.h - what turns a gradient into a step: the kinds of optimizers, what they keep of each parameter, and everything about a
  * step that stays on the device: how long the gradient is, whether it is finite, the moving averages of the weights.
  *
- * A new optimizer: a row of worker/ops/optim.h with its bodies, a struct optimizer_kind in a file beside this one, its line in optimizer.c and
- * its word in train.optimizer of proto/jobspec.h. */
+ * A new optimizer: worker/README.md. */
 #pragma once
 #include <stdint.h>
 

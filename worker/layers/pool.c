@@ -1,0 +1,32 @@
+/* worker/layers/pool.c - pooling of windows of pixels. Reads pending values. */
+#include <assert.h>
+
+#include "worker/kernels/pool.h"
+#include "worker/layers/layer_op.h"
+
+static void maxpool_shape(const struct layer_call *c, int shard, struct tensor *y)
+{
+    const struct pooling *p = c->args;
+
+    (void)shard;
+    y->h = maxpool_out(y->h, p);
+    y->w = maxpool_out(y->w, p);
+}
+
+static int maxpool_fwd(const struct layer_call *c, struct err *err)
+{
+    return c->dev->on->pool->max_fwd(c->dev, c->args, c->out->x, tape_operands(c->t, c->in[0]), c->nshards, err);
+}
+
+static int maxpool_bwd(const struct layer_call *c, int i, float beta, struct err *err)
+{
+    return c->dev->on->pool->max_bwd(c->dev, c->args, c->in[i]->grad, beta, c->out->grad, tape_operands(c->t, c->in[i]), c->nshards, err);
+}
+
+static const struct layer_kind maxpool = { "maxpool", READS_INPUTS, maxpool_shape, maxpool_fwd, maxpool_bwd };
+
+struct value *layer_maxpool(struct tape *t, struct value *x, const struct pooling *p)
+{
+    assert(p->pad_total >= 0 && p->pad_total < p->size && p->stride >= 1);
+    return layer_op(t, &maxpool, &x, 1, p, sizeof *p);
+}

@@ -96,6 +96,28 @@ static void each_part(void **state)
     assert_true(evidence_compare(&head, &a, &da, &b, &db, &d) && d.part == EVIDENCE_DATA && d.shard == 0 && d.tensor == -1);
 }
 
+/* What differs is known only where its detail says so. */
+static void unlocated(void **state)
+{
+    static const struct {
+        int part;
+        const char *want;
+    } parts[] = {
+        { EVIDENCE_STATE, "state" }, { EVIDENCE_WEIGHT, "update" }, { EVIDENCE_GRADIENT, "gradient" }, { EVIDENCE_LOSS, "loss" }
+    };
+    struct evidence_difference d;
+
+    (void)state;
+    for (size_t i = 0; i < sizeof parts / sizeof *parts; i++) {
+        b.part[parts[i].part].lane[0]++;
+        check(parts[i].want, parts[i].want);
+        assert_true(evidence_compare(&head, &a, &da, &b, &db, &d) && !d.located);
+    }
+    b = a;
+    b.lr = 0.25f;
+    assert_true(evidence_compare(&head, &a, NULL, &b, NULL, &d) && d.located); /* the record tells all of it */
+}
+
 /* Floats by their bits; a step that one of them skipped; a part that differs though no shard of it does. */
 static void beside_hashes(void **state)
 {
@@ -120,7 +142,7 @@ static void cut(void **state)
 int main(void)
 {
 #define TEST(fn) cmocka_unit_test_setup_teardown(fn, set_up, tear_down)
-    const struct CMUnitTest tests[] = { TEST(equal), TEST(each_part), TEST(beside_hashes), cmocka_unit_test(cut) };
+    const struct CMUnitTest tests[] = { TEST(equal), TEST(each_part), TEST(unlocated), TEST(beside_hashes), cmocka_unit_test(cut) };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -281,6 +281,9 @@ static void other_lengths(void **state)
     (void)state;
     d = diff_of(&a, &b);
     assert_string_equal(d.text, "equal: steps 1 .. 600");
+    b.hole = 300; /* chains do not ask for it */
+    d = diff_of(&a, &b);
+    assert_string_equal(d.text, "equal: steps 1 .. 600");
     b.hole = 600; /* torn */
     d = diff_of(&a, &b);
     assert_string_equal(d.text, "equal: steps 1 .. 599; of step 600 one has no record");

@@ -48,7 +48,7 @@ static const struct families computes = { .plan = &plan };
 
 static char folder[TEMP_MAX];
 static struct device device = { .ops = &ops, .on = &computes };
-static const char *precision;
+static const char *precision, *cfg;
 static int fds[2];
 static json_t *told; /* what was told last */
 static int times;    /* in an attempt */
@@ -102,7 +102,9 @@ static void take(char *lines, char *said, size_t size)
 static const char *attempt(int64_t step, const char *plans)
 {
     static char lines[16384], said[4096];
-    struct identity_options opt = { .job_dir = folder, .precision = precision, .spec = "0123", .train = { { 1, 2 } }, .dev = &device };
+    struct identity_options opt = {
+        .job_dir = folder, .precision = precision, .cfg = cfg, .spec = "0123", .train = { { 1, 2 } }, .dev = &device
+    };
     struct identity *id;
     struct err err = { 0 };
     ssize_t n;
@@ -267,6 +269,37 @@ static void environment_is_told(void **state)
     unsetenv("NVIDIA_TF32_OVERRIDES");
 }
 
+/* A file that describes the network is part of it, wherever it lies. */
+static void another_network_is_named(void **state)
+{
+    static const char *const texts[] = { "[net]\n", "[net]\n", "[net]\nwidth=32\n" };
+    char path[3][TEMP_MAX + 32];
+    char *said[3];
+
+    (void)state;
+    gpu = "H100";
+    cudnn = "9.1";
+    for (int i = 0; i < 3; i++) {
+        FILE *f;
+
+        snprintf(path[i], sizeof path[i], "%s/net-%d.cfg", folder, i);
+        f = fopen(path[i], "w");
+        assert_non_null(f);
+        assert_true(fputs(texts[i], f) >= 0);
+        fclose(f);
+        cfg = path[i];
+        said[i] = strdup(attempt(i ? 4 : 0, "")); /* each is compared with the one before */
+        assert_non_null(json_object_get(json_object_get(json_object_get(told, "files"), "model.cfg"), "hash"));
+    }
+    cfg = NULL;
+    assert_string_equal(said[1], "");
+    assert_non_null(strstr(said[2], "before: model.cfg hash "));
+    for (int i = 0; i < 3; i++) {
+        unlink(path[i]);
+        free(said[i]);
+    }
+}
+
 /* Two as they are told; what only one tells of files and data is no difference. */
 static void compared(void **state)
 {
@@ -307,6 +340,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(another_gpu_or_library_is_named, open_job, close_job),
         cmocka_unit_test_setup_teardown(the_identity_is_told, open_job, close_job),
         cmocka_unit_test_setup_teardown(environment_is_told, open_job, close_job),
+        cmocka_unit_test_setup_teardown(another_network_is_named, open_job, close_job),
         cmocka_unit_test(compared),
     };
 

@@ -43,21 +43,26 @@ static json_t *read_old(const struct identity *id)
     return json_load_file(path, JSON_REJECT_DUPLICATES, NULL);
 }
 
-/* What cannot be read has no hash, and what has none is not compared. */
+/* version NULL: it has none. What cannot be read has no hash, and what has none is not compared. */
 static json_t *file_json(const char *version, const char *path)
 {
     struct file_map map;
     struct err ignored;
     char hex[33];
 
+    json_t *out = json_object();
+
+    if (version)
+        json_object_set_new(out, "version", json_string(version));
     if (!path || !path[0] || file_map_open(path, SIZE_MAX, &map, &ignored) < 0)
-        return json_pack("{s:s}", "version", version);
+        return out;
     hash_hex(hash_bytes(map.data, map.size, hash_name("file")), hex);
     file_map_close(&map);
-    return json_pack("{s:s, s:s}", "version", version, "hash", hex);
+    json_object_set_new(out, "hash", json_string(hex));
+    return out;
 }
 
-/* The program, the plugin and what decodes pictures: as they were executed and loaded, not what lies in their place by now. */
+/* The program, the plugin, what describes the network and what decodes pictures: the programs as they were executed and loaded, not what lies in their place by now. */
 static json_t *files_json(const struct identity *id)
 {
     struct image_codec codecs[IMAGE_CODECS];
@@ -68,6 +73,8 @@ static json_t *files_json(const struct identity *id)
     if (!id->opt.dev->host_memory)
         json_object_set_new(files, "plugin",
                             file_json(id->opt.dev->ops->version, dladdr(id->opt.dev->ops, &plugin) ? plugin.dli_fname : NULL));
+    if (id->opt.cfg)
+        json_object_set_new(files, "model.cfg", file_json(NULL, id->opt.cfg));
     image_codecs(codecs);
     for (int i = 0; i < IMAGE_CODECS; i++)
         json_object_set_new(files, codecs[i].name, file_json(codecs[i].version, codecs[i].path));

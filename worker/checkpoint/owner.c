@@ -10,31 +10,46 @@
 #include "proto/hash.h"
 #include "worker/checkpoint/state.h"
 
-/* but: as jobspec_deciding() says. */
-static char *text_but(const struct jobspec *job, const char *but)
+/* keys is stolen. NULL, also where keys is: out of memory. */
+static char *text_of(json_t *keys)
 {
-    json_t *spec = jobspec_deciding(job, but);
-    char *text = spec ? json_dumps(spec, JSON_COMPACT | JSON_SORT_KEYS) : NULL;
+    char *text = keys ? json_dumps(keys, JSON_COMPACT | JSON_SORT_KEYS) : NULL;
 
-    json_decref(spec);
+    json_decref(keys);
     return text;
 }
 
 char *owner_text(const struct jobspec *spec)
 {
-    return text_but(spec, NULL);
+    return text_of(jobspec_deciding(spec, NULL));
 }
 
-static int identity_but(const struct jobspec *job, const char *store_id, const char *but, struct ckpt_identity *ret, struct err *err)
+/* text is stolen; NULL: out of memory. */
+static int hash_text(char *text, struct hash128 *ret, struct err *err)
 {
-    char *text = text_but(job, but);
-
-    memset(ret, 0, sizeof *ret);
     if (!text)
         return err_set(err, ERR_DEVICE, "out of memory: job file");
-    hash_hex(hash_bytes(text, strlen(text), hash_name("spec")), ret->spec);
-    snprintf(ret->store_id, sizeof ret->store_id, "%s", store_id);
+    *ret = hash_bytes(text, strlen(text), hash_name("spec"));
     free(text);
+    return 0;
+}
+
+int owner_keys(const struct jobspec *spec, struct hash128 *ret, struct err *err)
+{
+    return hash_text(text_of(jobspec_portable(spec)), ret, err);
+}
+
+/* but: as jobspec_deciding() says. */
+static int identity_but(const struct jobspec *job, const char *store_id, const char *but, struct ckpt_identity *ret, struct err *err)
+{
+    struct hash128 hash;
+    int rc = hash_text(text_of(jobspec_deciding(job, but)), &hash, err);
+
+    memset(ret, 0, sizeof *ret);
+    if (rc < 0)
+        return rc;
+    hash_hex(hash, ret->spec);
+    snprintf(ret->store_id, sizeof ret->store_id, "%s", store_id);
     return 0;
 }
 

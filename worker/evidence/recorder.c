@@ -2,7 +2,6 @@
 
 #include <assert.h>
 #include <errno.h>
-#include <jansson.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -10,6 +9,7 @@
 #include "proto/err.h"
 #include "proto/evidence.h"
 #include "proto/jobspec.h"
+#include "worker/checkpoint/owner.h"
 #include "worker/checkpoint/state.h"
 #include "worker/core/device.h"
 #include "worker/core/shards.h"
@@ -45,24 +45,11 @@ static int no_memory(struct err *err)
 
 /* ---- the head ---- */
 
-static int hash_spec(const struct jobspec *spec, struct hash128 *ret, struct err *err)
-{
-    json_t *keys = jobspec_portable(spec);
-    char *text = keys ? json_dumps(keys, JSON_COMPACT | JSON_SORT_KEYS) : NULL;
-
-    json_decref(keys);
-    if (!text)
-        return no_memory(err);
-    *ret = hash_bytes(text, strlen(text), hash_name("spec"));
-    free(text);
-    return 0;
-}
-
 static int make_head(struct recorder *r, struct err *err)
 {
     const struct model *m = r->opt.model;
     struct evidence_head *h = &r->head;
-    int rc = hash_spec(r->opt.spec, &h->spec, err);
+    int rc = owner_keys(r->opt.spec, &h->spec, err);
 
     h->tensors = strcmp(r->opt.spec->run_evidence, "tensors") == 0;
     h->shards = r->opt.shards;

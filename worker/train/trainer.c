@@ -135,18 +135,23 @@ static int open_identity(struct trainer *t, struct err *err)
 {
     struct identity_options o = { .job_dir = t->opt.job_dir,
                                   .precision = t->spec->run_precision,
+                                  .cfg = t->spec->model_cfg,
                                   .train = t->train.hash,
                                   .val = t->val.set ? &t->val.hash : NULL,
                                   .dev = t->machine.dev,
                                   .report = t->machine.report };
-    struct ckpt_identity owner;
+    struct hash128 keys;
+    char spec[33];
     int rc;
 
     if (t->opt.rank != 0)
         return 0;
-    rc = owner_identity(t->spec, "", &owner, err);
-    o.spec = owner.spec;
-    return rc < 0 ? rc : identity_open(&o, &t->identity, err);
+    rc = owner_keys(t->spec, &keys, err);
+    if (rc < 0)
+        return rc;
+    hash_hex(keys, spec);
+    o.spec = spec;
+    return identity_open(&o, &t->identity, err);
 }
 
 /* Where another run is verified, each step has the tier that it had there. */

@@ -62,7 +62,7 @@ const struct command commands[] = {
       "  --rerun  where shard and tensor are not kept of that step, train it again, as jobs, to find them\n"
       "  --json   everything, for scripts\n",
       "  detctl diff 6 7\n", command_diff },
-    { "verify", "ID|FOLDER [KEY=VALUE ...] [--from STEP] [--steps N] [--ranks P] [--isa I] [--device D] [--json]",
+    { "verify", "ID|FOLDER [KEY=VALUE ...] [--from STEP] [--steps N] [--ranks P] [--isa I] [--device D] [--stress SEED] [--json]",
       "Trains steps of a run again and says whether they come out equal",
       "A job is queued that begins at a checkpoint of the run, compares each step with the evidence that the run left, saves\n"
       "nothing, and ends at the first step that differs. FOLDER is one that evidence export wrote: KEY=VALUE tells where its\n"
@@ -70,6 +70,7 @@ const struct command commands[] = {
       "  --from STEP  the steps after this one (0: all); the newest checkpoint at or before it is where it begins\n"
       "  --steps N    so many of them; all that are recorded without it\n"
       "  --ranks P    with so many ranks, --isa I on that CPU build, --device D on that device\n"
+      "  --stress S   with what is else chance forced by a seed (run.stress)\n"
       "  --json       the verdict as an object: outcome (equal, differs, ...), reason, first and last step, or the step\n",
       "  detctl verify 3 --from 200 --steps 100 --ranks 1\n", command_verify },
     { "repro", "ID [--wait | --watch]", "Queues a job with the keys of another one, and prints its id",

@@ -19,7 +19,7 @@
 
 /* What is asked for; -1 and NULL: nothing was said. */
 struct wish {
-    int64_t from, steps, ranks;
+    int64_t from, steps, ranks, stress;
     const char *isa, *device;
     bool json;
 };
@@ -96,6 +96,8 @@ static int build(const struct run *r, const struct wish *w, char *const *assignm
     json_object_set_new(verify, "to", json_integer(to));
     if (w->ranks > 0)
         json_object_set_new(run, "ranks", json_integer(w->ranks));
+    if (w->stress >= 0)
+        json_object_set_new(run, "stress", json_integer(w->stress));
     if (w->isa)
         json_object_set_new(run, "isa", json_string(w->isa));
     if (w->device)
@@ -113,7 +115,7 @@ static int build(const struct run *r, const struct wish *w, char *const *assignm
 
 int verify_step(struct context *ctx, const struct run *r, int64_t step, int64_t *ret_id)
 {
-    struct wish w = { .from = step - 1, .steps = 1, .ranks = -1 };
+    struct wish w = { .from = step - 1, .steps = 1, .ranks = -1, .stress = -1 };
     struct err err = { 0 };
     json_t *spec;
 
@@ -215,14 +217,11 @@ static int compare(struct context *ctx, const struct run *r, json_t *spec, bool 
 
 int command_verify(struct context *ctx, int argc, char **argv)
 {
-    static const struct option options[] = { { "from", required_argument, NULL, 'f' },
-                                             { "steps", required_argument, NULL, 's' },
-                                             { "ranks", required_argument, NULL, 'r' },
-                                             { "isa", required_argument, NULL, 'i' },
-                                             { "device", required_argument, NULL, 'd' },
-                                             { "json", no_argument, NULL, 'j' },
-                                             { 0 } };
-    struct wish w = { .from = -1, .steps = -1, .ranks = -1 };
+    static const struct option options[] = { { "from", required_argument, NULL, 'f' },   { "steps", required_argument, NULL, 's' },
+                                             { "ranks", required_argument, NULL, 'r' },  { "isa", required_argument, NULL, 'i' },
+                                             { "device", required_argument, NULL, 'd' }, { "stress", required_argument, NULL, 'S' },
+                                             { "json", no_argument, NULL, 'j' },         { 0 } };
+    struct wish w = { .from = -1, .steps = -1, .ranks = -1, .stress = -1 };
     struct err err = { 0 };
     json_t *spec = NULL;
     struct run r;
@@ -230,7 +229,7 @@ int command_verify(struct context *ctx, int argc, char **argv)
 
     while ((o = getopt_long(argc, argv, "", options, NULL)) != -1) {
         if (o == '?' || (o == 'f' && take_number(ctx, optarg, 0, &w.from)) || (o == 's' && take_number(ctx, optarg, 1, &w.steps)) ||
-            (o == 'r' && take_number(ctx, optarg, 1, &w.ranks)))
+            (o == 'r' && take_number(ctx, optarg, 1, &w.ranks)) || (o == 'S' && take_number(ctx, optarg, 0, &w.stress)))
             return CODE_USAGE;
         w.isa = o == 'i' ? optarg : w.isa;
         w.device = o == 'd' ? optarg : w.device;

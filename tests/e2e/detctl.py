@@ -365,10 +365,11 @@ def test_verify(node):
     for spec_of in (spec, made["spec"]):
         del spec_of["verify"], spec_of["name"]
     assert made["spec"] == spec, (made["spec"], spec)
-    code, said, made = verify(node, "1", "--from", "5", "--steps", "2", "--ranks", "1", "--isa", "generic", "run.threads=1")
+    code, said, made = verify(node, "1", "--from", "5", "--steps", "2", "--ranks", "1", "--isa", "generic", "--stress", "7", "run.threads=1")
     assert (code, said["outcome"], said["first"], said["last"]) == (0, "equal", 5, 7), said  # the checkpoint of step 4 is where it begins
     assert said["of"] == {"job": 1, "dir": node.folder + "/state/jobs/1"}, said
-    assert (made["spec"]["run"]["ranks"], made["spec"]["run"]["isa"], made["ranks"]) == (1, "generic", 1), made
+    run = made["spec"]["run"]
+    assert (run["ranks"], run["isa"], run["stress"], made["ranks"]) == (1, "generic", 7, 1), made
     expect(node.ctl("verify", "1", "--from", "8"), 1, "job 1 has evidence of 8 steps, none after step 8")
     expect(node.ctl("verify", "1", "--from", "3", "--steps", "6"), 1, "job 1 has evidence of 8 steps, which are 5 after step 3")
     expect(node.ctl("verify", "2"), 1, "job 2 verifies another run itself: '.*/jobs/1'")

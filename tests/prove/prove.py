@@ -147,14 +147,26 @@ def prove(bench, pairs, runs, jobs, say=lambda text: None):
         key = model, device_of(cell)
         if key not in references:
             references[key] = reference_of(bench, *key)
-    with concurrent.futures.ProcessPoolExecutor(jobs, multiprocessing.get_context("fork"), initializer=signal.signal,
-                                                initargs=(signal.SIGINT, signal.SIG_IGN)) as pool:
+    pool = concurrent.futures.ProcessPoolExecutor(jobs, multiprocessing.get_context("fork"), initializer=signal.signal,
+                                                  initargs=(signal.SIGINT, signal.SIG_IGN))
+    try:
         for cell, model in pairs:
             tasks = [pool.submit(one, bench, cell, model, k, references[model, device_of(cell)]) for k in range(runs)]
             for k, task in enumerate(tasks):
                 table.add(cell, model, k, *task.result())
             say(table.line(cell, model))
+    finally:
+        pool.shutdown(cancel_futures=True)
     return table, references
+
+
+def copy_programs(build, to):
+    """So that who builds meanwhile changes nothing."""
+    for name in ("detd-worker", "emu/detd-worker", "emu/libdetd-cuda.so", "prove/detd-worker"):
+        if os.path.exists(build + "/" + name):
+            os.makedirs(os.path.dirname(to + "/" + name), exist_ok=True)
+            shutil.copy(build + "/" + name, to + "/" + name)
+    return to
 
 
 def main():
@@ -169,7 +181,7 @@ def main():
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     build, began = os.path.abspath(a.build), time.monotonic()
     with tempfile.TemporaryDirectory(prefix="detd-prove-") as root:
-        bench = Bench(root, build)
+        bench = Bench(root, copy_programs(build, root + "/programs"))
         bench.draw()
         table, references = prove(bench, chosen(a.only), a.runs, a.jobs, print)
     heads = ["compared: %s" % compared(next(iter(references.values()))), "locales: %s; builds of the CPU device: %s" % (

@@ -193,8 +193,10 @@ static int compare(struct context *ctx, const struct run *r, json_t *spec, bool 
     struct verdict v;
     json_t *job = NULL, *out;
     int64_t id = 0;
-    int rc = submit_spec(ctx, spec, &id);
+    int rc;
 
+    catch_interrupt();
+    rc = submit_spec(ctx, spec, &id);
     if (rc)
         return rc;
     fprintf(stderr, "job %lld verifies ", (long long)id);

@@ -395,6 +395,29 @@ def differs(node):
     assert (code, said["first"], said["last"]) == (0, 5, 8), said
 
 
+def test_verify_waits(node):
+    """Behind a job that has all the slots: a terminal says so, Ctrl-C leaves the job alone, and one that is cancelled compares nothing."""
+    expect(node.ctl("submit", "job", "--wait"), 0)
+    holder = node.submit(*LONG)
+    node.until(holder, lambda j: j["state"] == "running")
+    waiting = node.begin("verify", "1")
+    assert waiting.stderr.readline() == "job 3 verifies job 1\n"
+    waiting.send_signal(signal.SIGINT)
+    said = waiting.communicate(timeout=60)
+    assert waiting.returncode == 130 and said[0] == "" and "job 3 goes on" in said[1], (waiting.returncode, said)
+    assert node.job("3")["state"] == "queued", node.job("3")
+    ours, theirs = pty.openpty()
+    with subprocess.Popen([DETCTL, "verify", "1", "--steps", "2"], cwd=node.folder, env=node.environment(), stdout=subprocess.PIPE,
+                          stderr=theirs) as shown:
+        os.close(theirs)
+        said = b""
+        while b"queued  step 0/2  " not in said:
+            said += os.read(ours, 4096)
+        expect(node.ctl("cancel", "4"), 0)
+        assert shown.stdout.read() == b"not compared: job 4 cancelled\n" and shown.wait(60) == 5, shown.returncode
+    os.close(ours)
+
+
 def exported(node, *folder):
     return sorted(os.listdir(os.path.join(node.folder, *folder)))
 

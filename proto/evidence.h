@@ -3,7 +3,8 @@
  * section 6.
  *
  *   evidence.json     the head: what the chain starts from, and which tensors there are
- *   evidence.log      the record of step s stands at (s - 1) * EVIDENCE_RECORD_BYTES, and is written over when the step is trained again
+ *   evidence.log      the record of step s stands at (s - 1) * EVIDENCE_RECORD_BYTES, and is written over when the step is trained again. Where its
+ *                     chain is another one then, the log ends there: records behind it, and details of such steps, are not there
  *   evidence.ring     the detail of the last EVIDENCE_RING steps: that of step s in place s % EVIDENCE_RING
  *   evidence.tensors  the detail of every EVIDENCE_EVERY-th step s, in place s / EVIDENCE_EVERY - 1
  *
@@ -84,7 +85,7 @@ void evidence_detail_free(struct evidence_detail *d);
 int evidence_log_open(const char *dir, const struct evidence_head *h, struct evidence_log **ret_log, bool *ret_anew, struct err *err);
 void evidence_log_close(struct evidence_log *l);
 /* Writes the detail of a step (NULL: level losses) and then its record; r->step is 1 .. EVIDENCE_MAX_STEPS. *ret_before: the record that stood there, step 0
- * where there was none. Does not allocate. */
+ * where there was none. Where it has not this chain, or is damaged, records of later steps are dropped. Does not allocate. */
 int evidence_log_write(struct evidence_log *l, const struct evidence_record *r, const struct evidence_detail *d,
                        struct evidence_record *ret_before, struct err *err);
 /* Everything written so far is durable. */
@@ -104,7 +105,7 @@ int64_t evidence_next(const struct evidence *e, int64_t step);
 bool evidence_read(const struct evidence *e, int64_t step, struct evidence_record *ret);
 /* The records of n steps from `first` on, step 0 where there is no good one. */
 void evidence_read_range(const struct evidence *e, int64_t first, int n, struct evidence_record *ret);
-/* Whether it is kept; ret as evidence_detail_new() made it. */
+/* Whether it is kept, of a step up to evidence_steps(); ret as evidence_detail_new() made it. */
 bool evidence_read_detail(const struct evidence *e, int64_t step, struct evidence_detail *ret);
 
 /* ---- comparing ---- */

@@ -129,9 +129,10 @@ static bool read_detail(const struct evidence *e, int fd, int64_t at, int64_t st
            evidence_get_detail(e->head, e->start, e->bytes, step, ret);
 }
 
+/* Behind the end of the log there may be details of an attempt that was trained again and came out differently. */
 bool evidence_read_detail(const struct evidence *e, int64_t step, struct evidence_detail *ret)
 {
-    if (step < 1 || step > EVIDENCE_MAX_STEPS)
+    if (step < 1 || step > evidence_steps(e))
         return false;
     return read_detail(e, e->ring, evidence_ring_at(e->head, step), step, ret) ||
            read_detail(e, e->kept, evidence_kept_at(e->head, step), step, ret);

@@ -168,7 +168,8 @@ static int write_detail(const struct evidence_log *l, const struct evidence_deta
     return rc;
 }
 
-static int read_before(const struct evidence_log *l, int64_t step, struct evidence_record *ret, struct err *err)
+/* *ret_behind: the log does not end before this step. */
+static int read_before(const struct evidence_log *l, int64_t step, struct evidence_record *ret, bool *ret_behind, struct err *err)
 {
     unsigned char old[EVIDENCE_RECORD_BYTES];
     ssize_t n = evidence_pread(l->fd[LOG], old, sizeof old, (step - 1) * EVIDENCE_RECORD_BYTES);
@@ -177,7 +178,21 @@ static int read_before(const struct evidence_log *l, int64_t step, struct eviden
         return err_sys(err, "read '%s/" EVIDENCE_LOG_FILE "'", l->dir);
     if (n < (ssize_t)sizeof old || !evidence_get_record(l->start, old, step, ret))
         *ret = (struct evidence_record){ 0 };
+    *ret_behind = n > 0;
     return 0;
+}
+
+/* From this step on, before another is written there: a log that ends early claims nothing, one that goes on with another run's records would. */
+static int drop_from(const struct evidence_log *l, int64_t step, struct err *err)
+{
+    if (ftruncate(l->fd[LOG], (step - 1) * EVIDENCE_RECORD_BYTES) < 0)
+        return err_sys(err, "shorten '%s/" EVIDENCE_LOG_FILE "'", l->dir);
+    return 0;
+}
+
+static bool same_chain(const struct evidence_record *before, const struct evidence_record *r)
+{
+    return before->step == r->step && memcmp(&before->chain, &r->chain, sizeof r->chain) == 0;
 }
 
 int evidence_log_write(struct evidence_log *l, const struct evidence_record *r, const struct evidence_detail *d,
@@ -185,12 +200,15 @@ int evidence_log_write(struct evidence_log *l, const struct evidence_record *r, 
 {
     unsigned char bytes[EVIDENCE_RECORD_BYTES];
     struct evidence_record before;
+    bool behind = false;
     int rc;
 
     assert(!d || d->step == r->step);
     if (r->step < 1 || r->step > EVIDENCE_MAX_STEPS)
         return err_set(err, ERR_INPUT, "evidence of step %lld: must be 1 to %d", (long long)r->step, EVIDENCE_MAX_STEPS);
-    rc = read_before(l, r->step, &before, err);
+    rc = read_before(l, r->step, &before, &behind, err);
+    if (rc == 0 && behind && !same_chain(&before, r))
+        rc = drop_from(l, r->step, err);
     if (rc == 0 && d)
         rc = write_detail(l, d, err);
     evidence_put_record(l->start, r, bytes);

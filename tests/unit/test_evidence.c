@@ -93,6 +93,14 @@ static void fill_detail(int64_t step, struct evidence_detail *d)
         d->state[i] = some(step, 500 + (uint64_t)i);
 }
 
+static void patch(const char *name, int64_t at, const void *bytes, size_t n)
+{
+    int fd = open(in_dir(name), O_WRONLY);
+
+    assert_true(fd >= 0 && pwrite(fd, bytes, n, at) == (ssize_t)n);
+    close(fd);
+}
+
 static struct evidence_log *open_log(const struct evidence_head *h, bool want_anew)
 {
     struct evidence_log *l = NULL;
@@ -116,17 +124,24 @@ static struct evidence *open_evidence(void)
 }
 
 /* Returns the step of the record that stood there. */
-static int64_t write_step(struct evidence_log *l, int64_t step)
+static int64_t write_record(struct evidence_log *l, const struct evidence_record *r)
 {
-    struct evidence_record r = record_of(step), before;
+    struct evidence_record before;
     struct evidence_detail d;
     struct err err = { 0 };
 
     assert_int_equal(evidence_detail_new(&head, &d, &err), 0);
-    fill_detail(step, &d);
-    assert_int_equal(evidence_log_write(l, &r, &d, &before, &err), 0);
+    fill_detail(r->step, &d);
+    assert_int_equal(evidence_log_write(l, r, &d, &before, &err), 0);
     evidence_detail_free(&d);
     return before.step;
+}
+
+static int64_t write_step(struct evidence_log *l, int64_t step)
+{
+    struct evidence_record r = record_of(step);
+
+    return write_record(l, &r);
 }
 
 static void check_record(const struct evidence_record *got, int64_t step)
@@ -245,6 +260,43 @@ static void goes_on(void **state)
     evidence_close(e);
 }
 
+/* Another chain in place of one: what follows is of a run that is no more, records and details. The same chain leaves it. */
+static void drops_what_followed(void **state)
+{
+    struct evidence_log *l = open_log(&head, true);
+    struct evidence *e = open_evidence();
+    struct evidence_record r;
+
+    (void)state;
+    for (int64_t s = 1; s <= 301; s++)
+        write_step(l, s);
+    assert_true(write_step(l, 298) == 298 && evidence_steps(e) == 301 && detail_is_there(e, 301));
+    r = record_of(299);
+    r.chain.lane[1]++;
+    assert_true(write_record(l, &r) == 299 && evidence_steps(e) == 299);
+    assert_true(evidence_read(e, 299, &r) && !evidence_read(e, 300, &r) && !evidence_read(e, 301, &r));
+    assert_true(detail_is_there(e, 299) && !detail_is_there(e, 300) && !detail_is_there(e, 301)); /* of the ring, and of the kept ones */
+    assert_true(write_step(l, 300) == 0 && detail_is_there(e, 300) && !detail_is_there(e, 301));
+    evidence_close(e);
+    evidence_log_close(l);
+}
+
+/* A record that is damaged tells no chain: what follows may be of any run. */
+static void drops_what_follows_damage(void **state)
+{
+    struct evidence_log *l = open_log(&head, true);
+    struct evidence *e = open_evidence();
+    struct evidence_record r;
+
+    (void)state;
+    for (int64_t s = 1; s <= 20; s++)
+        write_step(l, s);
+    patch(EVIDENCE_LOG_FILE, 10 * EVIDENCE_RECORD_BYTES + 50, "x", 1);
+    assert_true(write_step(l, 11) == 0 && evidence_steps(e) == 11 && evidence_read(e, 11, &r));
+    evidence_close(e);
+    evidence_log_close(l);
+}
+
 /* Any member of the head makes a new run. */
 static void begins_anew(void **state)
 {
@@ -280,14 +332,6 @@ static void begins_anew(void **state)
         assert_true(evidence_head_equal(evidence_head(e), &other[i]) && evidence_steps(e) == 0 && !evidence_read(e, 100, &r));
         evidence_close(e);
     }
-}
-
-static void patch(const char *name, int64_t at, const void *bytes, size_t n)
-{
-    int fd = open(in_dir(name), O_WRONLY);
-
-    assert_true(fd >= 0 && pwrite(fd, bytes, n, at) == (ssize_t)n);
-    close(fd);
 }
 
 /* A head that cannot be read is another one. */
@@ -518,6 +562,8 @@ int main(void)
         TEST(has_its_form),
         TEST(range),
         TEST(goes_on),
+        TEST(drops_what_followed),
+        TEST(drops_what_follows_damage),
         TEST(begins_anew),
         TEST(damaged_head),
         TEST(newer_head),

@@ -254,6 +254,8 @@ static int finish_verify(struct jobspec *s, struct err *err)
 
     if (!s->verify_evidence)
         return all_fit(keys, sizeof keys / sizeof *keys, err);
+    if (strcmp(s->run_evidence, "off") == 0)
+        return job_error(err, "run.evidence", "must not be off where verify.evidence is given");
     if (s->verify_from < 0)
         s->verify_from = 0;
     if (s->verify_to < 0)

@@ -77,7 +77,7 @@ static int move_folder(const char *dir, const char *from, const char *to, struct
 }
 
 /* Of several damaged ones of a step the last is kept. */
-static int set_aside(const char *dir, int64_t step, struct err *err)
+int ckpt_set_aside(const char *dir, int64_t step, struct err *err)
 {
     char from[PATH_BYTES], to[PATH_BYTES];
     int rc = step_path(from, dir, PUBLISHED, step, "", err);
@@ -160,7 +160,7 @@ static int settle_existing(const char *dir, int64_t step, const struct ckpt_iden
         return errno == ENOENT ? 0 : err_sys(err, "look for '%s'", folder);
     rc = manifest_verify(folder, step, id, &m, err);
     if (rc == ERR_CORRUPT)
-        return set_aside(dir, step, err);
+        return ckpt_set_aside(dir, step, err);
     if (rc < 0)
         return rc;
     *ret_bytes = m.bytes;
@@ -296,7 +296,7 @@ static int consider(const char *dir, int64_t step, const struct ckpt_identity *i
     snprintf(text, sizeof(text), "checkpoint of step %lld is damaged: %s", (long long)step, err->msg);
     if (tell)
         tell(arg, text);
-    return set_aside(dir, step, err);
+    return ckpt_set_aside(dir, step, err);
 }
 
 int ckpt_pick(const char *dir, const struct ckpt_identity *id, ckpt_tell *tell, void *arg, int64_t *ret_step, struct err *err)

@@ -50,6 +50,8 @@ typedef void ckpt_tell(void *arg, const char *text);
  * taken. */
 int ckpt_pick(const char *dir, const struct ckpt_identity *id, ckpt_tell *tell, void *arg, int64_t *ret_step, struct err *err);
 
+/* Renames step-<n> to step-<n>.bad, in place of one that is there. */
+int ckpt_set_aside(const char *dir, int64_t step, struct err *err);
 /* The newest step up to `most` that verifies, 0 when there is none. Touches nothing, so it may be another job's folder. Errors as ckpt_pick(). */
 int ckpt_newest(const char *dir, const struct ckpt_identity *id, int64_t most, int64_t *ret_step, struct err *err);
 

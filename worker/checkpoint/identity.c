@@ -40,6 +40,8 @@ static json_t *read_old(const struct identity *id)
     char path[PATH_BYTES];
 
     path_of(id, path);
+    if (id->opt.other)
+        snprintf(path, sizeof path, "%s/identity.json", id->opt.other);
     return json_load_file(path, JSON_REJECT_DUPLICATES, NULL);
 }
 
@@ -342,13 +344,13 @@ static int write_new(const struct identity *id, const json_t *whole, const json_
 
 int identity_begin(struct identity *id, int64_t step, struct err *err)
 {
-    json_t *old = step > 0 ? read_old(id) : NULL, *now = whole(id, json_object_get(old, "plans"));
+    json_t *old = step > 0 || id->opt.other ? read_old(id) : NULL, *now = whole(id, json_object_get(old, "plans"));
     char said[SAID_BYTES] = "";
     int rc = now ? tell(id, now, err) : err_set(err, ERR_DEVICE, "out of memory: identity");
 
     if (rc >= 0 && old && identity_compare(old, now, said, sizeof said) > 0)
-        rc = report_event(id->opt.report, err, "warning", "identity", "from step %lld on the bits may be others than before: %s",
-                          (long long)step + 1, said);
+        rc = report_event(id->opt.report, err, "warning", "identity", "from step %lld on the bits may be others than %s: %s",
+                          (long long)step + 1, id->opt.other ? "in the run that is verified" : "before", said);
     json_decref(old);
     json_decref(now);
     return rc;

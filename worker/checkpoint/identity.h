@@ -13,6 +13,7 @@ struct report;
 
 struct identity_options {
     const char *job_dir, *precision;
+    const char *other;         /* folder of the run that is verified: it is compared with that one's; NULL: with the attempt before */
     const char *cfg;           /* file that describes the network; NULL: there is none */
     const char *spec;          /* hash of the keys that decide results, as text, see owner_keys() */
     struct hash128 train;      /* of the data, see index_hash() */
@@ -21,7 +22,7 @@ struct identity_options {
     struct report *report;
 };
 
-/* Reads the program's and the libraries' files, and the environment. What opt points to is borrowed; its texts until this returns, but job_dir. Caller closes. */
+/* Reads the program's and the libraries' files, and the environment. What opt points to is borrowed; its texts until this returns, but job_dir and other. Caller closes. */
 int identity_open(const struct identity_options *opt, struct identity **ret_identity, struct err *err);
 /* NULL is nothing. */
 void identity_close(struct identity *id);

@@ -1,10 +1,9 @@
 #include "worker/evidence/recorder.h"
 
-#include <assert.h>
-#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 
 #include "proto/err.h"
 #include "proto/evidence.h"
@@ -14,6 +13,7 @@
 #include "worker/core/device.h"
 #include "worker/core/shards.h"
 #include "worker/data/batch.h"
+#include "worker/evidence/replay.h"
 #include "worker/evidence/tensors.h"
 #include "worker/models/model.h"
 #include "worker/report/report.h"
@@ -27,12 +27,13 @@ struct recorder {
     struct tensors *tensors;   /* NULL: level losses */
     struct hash128 *sample[2]; /* [shards] of this rank's, in even and in odd steps: a step is recorded while the next is computed */
     struct proof proof;
-    struct evidence *other; /* of the run that is verified; NULL: none is */
+    struct replay *other; /* the run that is verified; NULL: none is */
 
     /* Rank 0. */
     struct evidence_log *log;
-    struct evidence *before; /* what an earlier attempt left; NULL: nothing */
-    struct evidence_detail detail, theirs;
+    struct replay *before;         /* what an earlier attempt left; NULL: nothing */
+    struct evidence_record record; /* that is still to be written, with its detail; step 0: none is */
+    struct evidence_detail detail;
     bool told, full;     /* that a step came out differently; that nothing can be written */
     int64_t first, last; /* steps that were verified; 0: none yet */
     char verdict[160];
@@ -70,34 +71,20 @@ static int make_head(struct recorder *r, struct err *err)
 
 /* ---- opening ---- */
 
-/* The run that this one verifies: of the same spec and data. */
+/* The run that this one verifies, which must not be this one: its records would be written over before they are read. */
 static int open_other(struct recorder *r, struct err *err)
 {
     const char *folder = r->opt.spec->verify_evidence;
-    const struct evidence_head *h;
-    int rc = evidence_open(folder, &r->other, err);
+    struct stat own, other;
+    struct err why;
+    int rc = replay_open(folder, &r->head, &r->other, err);
 
-    if (rc < 0)
-        return rc;
-    h = evidence_head(r->other);
-    if (memcmp(&h->spec, &r->head.spec, sizeof h->spec) != 0)
-        return err_field(err, ERR_INPUT, "verify.evidence", "verify.evidence: '%s' is of a run with other keys", folder);
-    if (memcmp(&h->data, &r->head.data, sizeof h->data) != 0)
-        return err_field(err, ERR_INPUT, "verify.evidence", "verify.evidence: '%s' is of a run with other data", folder);
-    return 0;
-}
-
-static int open_files(struct recorder *r, struct err *err)
-{
-    struct err none;
-    bool anew = true;
-    int rc = evidence_log_open(r->opt.job_dir, &r->head, &r->log, &anew, err);
-
-    if (rc >= 0 && !anew && evidence_open(r->opt.job_dir, &r->before, &none) < 0)
-        r->before = NULL; /* there is nothing to compare with */
+    if (rc >= 0 && stat(folder, &other) == 0 && stat(r->opt.job_dir, &own) == 0 && own.st_dev == other.st_dev && own.st_ino == other.st_ino)
+        rc = err_set(err, ERR_INPUT, "'%s' is this job's own folder", folder);
     if (rc >= 0)
-        rc = evidence_detail_new(&r->head, &r->detail, err);
-    return rc < 0 ? rc : evidence_detail_new(&r->head, &r->theirs, err);
+        return 0;
+    why = *err;
+    return err_field(err, ERR_INPUT, "verify.evidence", "verify.evidence: %s", why.msg);
 }
 
 static int fill(struct recorder *r, struct err *err)
@@ -115,7 +102,7 @@ static int fill(struct recorder *r, struct err *err)
     }
     if (rc >= 0 && o->spec->verify_evidence)
         rc = open_other(r, err);
-    return rc < 0 || o->rank != 0 ? rc : open_files(r, err);
+    return rc < 0 || o->rank != 0 ? rc : evidence_detail_new(&r->head, &r->detail, err);
 }
 
 int recorder_open(const struct recorder_options *opt, struct recorder **ret_recorder, struct err *err)
@@ -136,26 +123,9 @@ int recorder_open(const struct recorder_options *opt, struct recorder **ret_reco
     return 0;
 }
 
-void recorder_close(struct recorder *r)
+struct proof *recorder_proof(struct recorder *r)
 {
-    if (!r)
-        return;
-    tensors_close(r->tensors);
-    evidence_log_close(r->log);
-    evidence_close(r->before);
-    evidence_close(r->other);
-    evidence_detail_free(&r->detail);
-    evidence_detail_free(&r->theirs);
-    for (int i = 0; i < 2; i++)
-        free(r->sample[i]);
-    free(r->proof.weight);
-    free(r->head.tensor);
-    free(r);
-}
-
-struct proof *recorder_proof(const struct recorder *r)
-{
-    return r->on ? (struct proof *)&r->proof : NULL;
+    return r->on ? &r->proof : NULL;
 }
 
 /* ---- where it begins ---- */
@@ -180,6 +150,24 @@ static int check_weights(struct recorder *r, int64_t step, struct err *err)
     return rc;
 }
 
+/* Only now, as a job that is refused its checkpoint must not lose what it has. */
+static int open_files(struct recorder *r, int64_t step, struct err *err)
+{
+    bool anew = true;
+    int rc = evidence_log_open(r->opt.job_dir, &r->head, &r->log, &anew, err);
+    struct err none;
+
+    if (rc < 0)
+        return rc;
+    if (!anew && replay_open(r->opt.job_dir, &r->head, &r->before, &none) < 0)
+        r->before = NULL; /* there is nothing to compare with */
+    if (anew && step > 0 && !r->other)
+        return report_event(r->opt.report, err, "warning", "evidence",
+                            "there is none of earlier attempts with these keys, data and tensors: it begins at step %lld",
+                            (long long)step + 1);
+    return 0;
+}
+
 /* Where the checkpoint has no chain another begins. */
 static int check_chain(struct recorder *r, int64_t step, struct err *err)
 {
@@ -190,14 +178,14 @@ static int check_chain(struct recorder *r, int64_t step, struct err *err)
         r->proof.chain = evidence_start(&r->head);
     if (step == 0 || r->opt.rank != 0)
         return 0;
-    if (!known && r->other && evidence_read(r->other, step, &was)) {
+    if (!known && r->other && replay_record(r->other, step, &was)) {
         r->proof.chain = was.chain;
         return 0;
     }
     if (!known)
         return report_event(r->opt.report, err, "warning", "evidence", "the checkpoint of step %lld has none: its chain begins anew",
                             (long long)step);
-    if (r->before && evidence_read(r->before, step, &was) && !equal(&was.chain, &r->proof.chain))
+    if (r->before && replay_record(r->before, step, &was) && !equal(&was.chain, &r->proof.chain))
         return report_event(r->opt.report, err, "warning", "evidence", "evidence.log has another chain at step %lld than the checkpoint",
                             (long long)step);
     return 0;
@@ -211,6 +199,10 @@ int recorder_begin(struct recorder *r, int64_t step, struct err *err)
         return 0;
     r->proof.known = r->proof.known && step > 0;
     rc = r->tensors ? check_weights(r, step, err) : 0;
+    if (rc >= 0 && r->other)
+        rc = replay_has(r->other, step + 1, r->opt.spec->verify_to, err);
+    if (rc >= 0 && r->opt.rank == 0)
+        rc = open_files(r, step, err);
     if (rc >= 0)
         rc = check_chain(r, step, err);
     r->proof.known = true;
@@ -220,20 +212,19 @@ int recorder_begin(struct recorder *r, int64_t step, struct err *err)
 /* ---- a step, on every rank ---- */
 
 /* What a rank sends along: hashes of gradients and of weights, [ntensors] each, then of samples, [shards], its own filled in. */
-static struct hash128 *gradients_in(const struct recorder *r, const void *head)
+static struct hash128 *gradients_in(const void *head)
 {
-    (void)r;
     return (struct hash128 *)head;
 }
 
 static struct hash128 *weights_in(const struct recorder *r, const void *head)
 {
-    return gradients_in(r, head) + r->head.ntensors;
+    return gradients_in(head) + r->head.ntensors;
 }
 
 static struct hash128 *samples_in(const struct recorder *r, const void *head)
 {
-    return gradients_in(r, head) + 2 * r->head.ntensors;
+    return gradients_in(head) + 2 * r->head.ntensors;
 }
 
 size_t recorder_bytes(const struct recorder *r)
@@ -267,7 +258,7 @@ int recorder_take(struct recorder *r, int64_t step, void *ret, struct err *err)
     if (!r->on || rc < 0)
         return rc;
     if (r->tensors) {
-        memcpy(gradients_in(r, ret), mine.gradient, bytes);
+        memcpy(gradients_in(ret), mine.gradient, bytes);
         memcpy(weights_in(r, ret), mine.weight, bytes);
     }
     memcpy(samples_in(r, ret), r->sample[step & 1], (size_t)r->head.shards * sizeof(struct hash128));
@@ -311,14 +302,28 @@ static int other_weights(const struct recorder *r, const struct recorder_step *s
     return 0;
 }
 
+/* Who is wrong knows best on what it computes. */
+static int name_device(const struct recorder *r, int64_t step, struct err *err)
+{
+    struct device_info info;
+
+    r->opt.dev->ops->info(r->opt.dev, &info);
+    return report_event(r->opt.report, err, "error", "corruption",
+                        "step %lld: rank %d, which computes on %s%s%s, has other weights than the rest", (long long)step, r->opt.rank,
+                        info.name[0] ? info.name : "the CPU", info.uuid[0] ? " " : "", info.uuid);
+}
+
 static int compare_ranks(const struct recorder *r, const struct recorder_step *s, struct err *err)
 {
     int code = strcmp(r->opt.spec->run_on_corruption, "fail") == 0 ? ERR_INPUT : ERR_DEVICE; /* which is tried again */
     int tensor, other = other_weights(r, s, &tensor), odd;
+    struct err ignored;
 
     if (other == 0)
         return 0;
     odd = odd_one(r, s);
+    if (odd == r->opt.rank || (odd < 0 && (r->opt.rank == 0 || r->opt.rank == other)))
+        name_device(r, s->step, &ignored);
     if (odd >= 0)
         return err_set(err, code, "step %lld: rank %d has other weights than the rest, first in %s: its device or memory fails",
                        (long long)s->step, odd, r->head.tensor[tensor].name);
@@ -356,7 +361,7 @@ static void fill_tensors(struct recorder *r, const struct recorder_step *s)
         struct hash128 sum = { { 0, 0 } };
 
         for (int q = 0; q < r->opt.nranks && !s->skipped; q++) {
-            const struct hash128 *part = &gradients_in(r, s->heads[q])[i];
+            const struct hash128 *part = &gradients_in(s->heads[q])[i];
 
             sum.lane[0] += part->lane[0];
             sum.lane[1] += part->lane[1];
@@ -402,78 +407,52 @@ static void compose(struct recorder *r, const struct recorder_step *s, struct ev
     ret->chain = evidence_chain(r->proof.chain, ret);
 }
 
-/* 1: it differs from theirs, and how; 0: it does not, -1: they have none. */
-static int differs(struct recorder *r, const struct evidence *e, const struct evidence_record *now, char text[TEXT_BYTES],
-                   struct evidence_record *was)
+/* A step that was trained before. A validation that a user asked for is not asked for again. */
+static int check_before(struct recorder *r, const struct replay_step *now, struct err *err)
 {
     struct evidence_difference d;
-    bool detail = r->head.tensors && evidence_head(e)->tensors;
-
-    if (!evidence_read(e, now->step, was))
-        return -1;
-    detail = detail && evidence_read_detail(e, now->step, &r->theirs);
-    if (!evidence_compare(&r->head, was, detail ? &r->theirs : NULL, now, detail ? &r->detail : NULL, &d))
-        return 0;
-    evidence_difference_text(&r->head, &d, text, TEXT_BYTES);
-    return 1;
-}
-
-/* What the tiers promise of two attempts of a job. */
-static bool should_agree(const struct recorder *r, const struct evidence_record *was, const struct evidence_record *now)
-{
-    if (r->opt.dev->host_memory)
-        return true;
-    return was->tier == now->tier && (now->tier == TIER_WORLD || (now->tier == TIER_RERUN && was->ranks == now->ranks));
-}
-
-/* A step that was trained before. */
-static int check_before(struct recorder *r, const struct evidence_record *now, struct err *err)
-{
-    struct evidence_record was;
     char text[TEXT_BYTES];
 
-    if (!r->before || r->told || differs(r, r->before, now, text, &was) != 1 || !should_agree(r, &was, now))
+    if (!r->before || r->told || replay_compare(r->before, now, &d) != REPLAY_DIFFERS)
+        return 0;
+    if (d.part == EVIDENCE_STATE && (!d.located || d.state == EVIDENCE_VALIDATION))
+        return 0;
+    if (!replay_promised(r->before, now->record, r->opt.dev, text, sizeof text))
         return 0;
     r->told = true;
-    return report_event(r->opt.report, err, "error", "determinism",
-                        "step %lld was trained again after attempt %d and came out differently: %s", (long long)now->step, was.attempt,
-                        text);
+    return report_event(r->opt.report, err, "error", "determinism", "step %lld came out differently than in an earlier attempt: %s",
+                        (long long)now->record->step, evidence_difference_text(&r->head, &d, text, sizeof text));
 }
 
-static int check_other(struct recorder *r, const struct evidence_record *now, struct err *err)
+static int check_other(struct recorder *r, const struct replay_step *now, struct err *err)
 {
-    struct evidence_record was;
-    char text[TEXT_BYTES];
-    int rc = r->other ? differs(r, r->other, now, text, &was) : 0;
+    int64_t step = now->record->step;
+    struct evidence_difference d;
+    char how[TEXT_BYTES], why[TEXT_BYTES];
 
-    if (rc < 0)
-        return err_set(err, ERR_INPUT, "'%s' has no evidence of step %lld", r->opt.spec->verify_evidence, (long long)now->step);
-    if (rc > 0)
-        return err_set(err, ERR_INPUT, "step %lld differs: %s", (long long)now->step, text);
-    if (r->other) {
-        r->first = r->first ? r->first : now->step;
-        r->last = now->step;
-        snprintf(r->verdict, sizeof r->verdict, "equal: steps %lld .. %lld", (long long)r->first, (long long)r->last);
-    }
-    return 0;
-}
-
-/* What only proves does not end a training. */
-static int write_record(struct recorder *r, const struct evidence_record *now, struct err *err)
-{
-    struct evidence_record was;
-    struct err why;
-    bool full = r->full;
-
-    r->full = evidence_log_write(r->log, now, r->head.tensors ? &r->detail : NULL, &was, &why) < 0;
-    if (!r->full || full)
+    if (!r->other)
         return 0;
-    return report_event(r->opt.report, err, "warning", "evidence", "step %lld is not recorded: %s", (long long)now->step, why.msg);
+    switch (replay_compare(r->other, now, &d)) {
+    case REPLAY_NONE:
+        return err_set(err, ERR_INPUT, "'%s' has no evidence of step %lld any more", r->opt.spec->verify_evidence, (long long)step);
+    case REPLAY_DIFFERS:
+        evidence_difference_text(&r->head, &d, how, sizeof how);
+        if (replay_promised(r->other, now->record, r->opt.dev, why, sizeof why))
+            return err_set(err, ERR_INPUT, "step %lld differs: %s", (long long)step, how);
+        return err_set(err, ERR_INPUT, "step %lld differs: %s (%s)", (long long)step, how, why);
+    case REPLAY_EQUAL:
+        break;
+    }
+    r->first = r->first ? r->first : step;
+    r->last = step;
+    snprintf(r->verdict, sizeof r->verdict, "equal: steps %lld .. %lld%s", (long long)r->first, (long long)r->last,
+             replay_tensors(r->other) ? "" : ", data and losses alone");
+    return 0;
 }
 
 int recorder_step(struct recorder *r, const struct recorder_step *s, struct err *err)
 {
-    struct evidence_record now;
+    struct replay_step now = { &r->record, &r->detail };
     int rc = r->tensors ? compare_ranks(r, s, err) : 0;
 
     if (!r->on || rc < 0)
@@ -482,12 +461,34 @@ int recorder_step(struct recorder *r, const struct recorder_step *s, struct err 
         memcpy(r->proof.weight, weights_in(r, s->heads[0]), (size_t)r->head.ntensors * sizeof(struct hash128));
     if (r->opt.rank != 0)
         return 0;
-    compose(r, s, &now);
-    r->proof.chain = now.chain;
+    compose(r, s, &r->record);
+    r->proof.chain = r->record.chain;
     rc = check_before(r, &now, err);
-    if (rc >= 0)
-        rc = write_record(r, &now, err);
     return rc < 0 ? rc : check_other(r, &now, err);
+}
+
+static int write_record(struct recorder *r, struct err *err)
+{
+    struct evidence_record was;
+    int rc = evidence_log_write(r->log, &r->record, r->head.tensors ? &r->detail : NULL, &was, err);
+
+    r->record.step = 0;
+    return rc;
+}
+
+/* What only proves does not end a training. */
+int recorder_write(struct recorder *r, struct err *err)
+{
+    int64_t step = r->record.step;
+    struct err why;
+    bool full = r->full;
+
+    if (step == 0)
+        return 0;
+    r->full = write_record(r, &why) < 0;
+    if (!r->full || full)
+        return 0;
+    return report_event(r->opt.report, err, "warning", "evidence", "step %lld is not recorded: %s", (long long)step, why.msg);
 }
 
 int recorder_sync(struct recorder *r, struct err *err)
@@ -503,7 +504,7 @@ bool recorder_tier(const struct recorder *r, int64_t step, enum tier *ret)
 {
     struct evidence_record was;
 
-    if (!r->other || !evidence_read(r->other, step, &was))
+    if (!r->other || !replay_record(r->other, step, &was))
         return false;
     *ret = (enum tier)was.tier;
     return true;
@@ -513,13 +514,33 @@ bool recorder_validates(const struct recorder *r, int64_t step, bool *ret)
 {
     struct evidence_record next;
 
-    if (!r->other || !evidence_read(r->other, step + 1, &next))
+    if (!r->other)
         return false;
-    *ret = next.validated;
+    *ret = step < r->opt.spec->verify_to && replay_record(r->other, step + 1, &next) && next.validated;
     return true;
 }
 
 const char *recorder_verdict(const struct recorder *r)
 {
     return r->verdict;
+}
+
+void recorder_close(struct recorder *r)
+{
+    struct err ignored;
+
+    if (!r)
+        return;
+    if (r->record.step > 0) /* the run ends with what it says */
+        write_record(r, &ignored);
+    tensors_close(r->tensors);
+    evidence_log_close(r->log);
+    replay_close(r->before);
+    replay_close(r->other);
+    evidence_detail_free(&r->detail);
+    for (int i = 0; i < 2; i++)
+        free(r->sample[i]);
+    free(r->proof.weight);
+    free(r->head.tensor);
+    free(r);
 }

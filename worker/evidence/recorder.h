@@ -35,12 +35,12 @@ struct recorder_options {
 };
 
 /* Level off opens a recorder too, for which everything below is nothing. Everything in opt is borrowed. All ranks open alike. Caller closes.
- * ERR_INPUT: verify.evidence names none, or that of another spec or other data. */
+ * ERR_INPUT: verify.evidence names none, this job's own, or that of a run with another spec, data or network. */
 int recorder_open(const struct recorder_options *opt, struct recorder **ret_recorder, struct err *err);
 /* NULL is nothing. */
 void recorder_close(struct recorder *r);
 /* What checkpoints hold of it, filled by recorder_begin() and recorder_step(). NULL: level off. */
-struct proof *recorder_proof(const struct recorder *r);
+struct proof *recorder_proof(struct recorder *r);
 /* Before the first step: `step` are complete, weights are on the device, the proof is as the checkpoint had it. ERR_CORRUPT: weights are not those that
  * were saved; names the first. Events tell where the chain of an earlier attempt does not fit. */
 int recorder_begin(struct recorder *r, int64_t step, struct err *err);
@@ -65,11 +65,13 @@ struct recorder_step {
     int tier;
     bool skipped;
 };
-/* ERR_DEVICE: the ranks' weights differ; names rank, step and tensor. ERR_INPUT: the step differs from that of the run which this one verifies. */
+/* Rank 0 holds the step against what is known of it, recorder_write() writes it. ERR_DEVICE or, where run.on_corruption says fail, ERR_INPUT: the ranks' weights differ; names rank, step and tensor. ERR_INPUT: the step differs from that of the run which this one verifies. */
 int recorder_step(struct recorder *r, const struct recorder_step *s, struct err *err);
+/* What recorder_step() was given last, where it is not written yet: once there is work for the device. */
+int recorder_write(struct recorder *r, struct err *err);
 /* Where another run is verified: the tier that its step had. false: it has no record of it, or none is verified. */
 bool recorder_tier(const struct recorder *r, int64_t step, enum tier *ret);
-/* Likewise: whether it was followed by a validation, as far as the record of the next step says. */
+/* Likewise: whether a validation follows that matters for a later step. */
 bool recorder_validates(const struct recorder *r, int64_t step, bool *ret);
 /* Rank 0: what verifying has come to so far, in a sentence; "" where nothing is verified. */
 const char *recorder_verdict(const struct recorder *r);

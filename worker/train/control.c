@@ -98,6 +98,9 @@ int control_poll(struct control *c, int64_t step, struct control_word *ret, stru
     rc = report_control(c->report, &heard, err);
     if (rc < 0 || heard.word == WORD_NONE)
         return rc;
+    if (heard.word == WORD_TIER && c->replays)
+        return report_event(c->report, err, "warning", "tier",
+                            "tier %s is not taken: each step has the tier that it had in the run that is verified", heard.tier);
     if (heard.word == WORD_TIER)
         return propose(c, step, heard.tier, err);
     ret->word = heard.word;

@@ -26,6 +26,7 @@ struct control {
     int64_t after;          /* the step that it acts after */
     struct tier_change tiers[REPORT_MAX_TIERS + 1];
     int ntiers;
+    bool replays;                /* tiers are those of a run that is verified, and cannot be changed */
     struct tier_change proposal; /* rank 0: from > 0 while a change is being agreed */
 };
 

@@ -135,3 +135,13 @@ int keeper_resume(struct keeper *k, struct state *state, struct err *err)
     progress_step(k->machine->progress, (uint64_t)step);
     return k->identity ? identity_begin(k->identity, step, err) : 0;
 }
+
+void keeper_reject(const struct keeper *k, int64_t step)
+{
+    char dir[PATH_BYTES];
+    struct err ignored;
+
+    folder(k, dir);
+    if (k->machine->opt->rank == 0 && step > 0 && !k->machine->spec->verify_evidence)
+        ckpt_set_aside(dir, step, &ignored);
+}

@@ -24,3 +24,5 @@ struct keeper {
 int keeper_save(struct keeper *k, const struct state *state, struct err *err);
 /* Rank 0 picks the newest good checkpoint, all ranks load it. state->step stays 0 where there is none. */
 int keeper_resume(struct keeper *k, struct state *state, struct err *err);
+/* Rank 0 puts that checkpoint aside, as one that is damaged: what was read of it is not what was saved. */
+void keeper_reject(const struct keeper *k, int64_t step);

@@ -232,7 +232,9 @@ static int update(struct stepper *t, struct err *err)
     rc = optimizer_step(t->opt.optimizer, t->gradients, lr, t->opt.state->step + 1, err);
     if (rc >= 0)
         rc = statistics_update(t->statistics, (float)t->spec->model_bn_momentum, optimizer_skip(t->opt.optimizer), err);
-    return rc < 0 ? rc : recorder_send(t->recorder, err);
+    if (rc >= 0)
+        rc = recorder_send(t->recorder, err);
+    return rc < 0 ? rc : recorder_write(t->recorder, err);
 }
 
 /* What the last step left is there, and goes along with what is gathered next. */
@@ -335,6 +337,8 @@ int stepper_settle(struct stepper *t, struct err *err)
     progress_phase(t->opt.machine->progress, PHASE_OPTIMIZER);
     if (rc >= 0)
         rc = judge(t, err);
+    if (rc >= 0)
+        rc = recorder_write(t->recorder, err);
     return rc < 0 ? reason(t, rc, err) : 0;
 }
 

@@ -136,6 +136,7 @@ static int open_identity(struct trainer *t, struct err *err)
     struct identity_options o = { .job_dir = t->opt.job_dir,
                                   .precision = t->spec->run_precision,
                                   .cfg = t->spec->model_cfg,
+                                  .other = t->spec->verify_evidence,
                                   .train = t->train.hash,
                                   .val = t->val.set ? &t->val.hash : NULL,
                                   .dev = t->machine.dev,
@@ -155,14 +156,31 @@ static int open_identity(struct trainer *t, struct err *err)
 }
 
 /* Where another run is verified, each step has the tier that it had there. */
-static void replay_tiers(struct trainer *t)
+static int replay_tiers(struct trainer *t, struct err *err)
 {
     const struct recorder *r = stepper_recorder(t->stepper);
+    struct control *c = &t->control;
     enum tier tier;
 
-    for (int64_t step = t->state.step + 1; t->spec->verify_evidence && step <= t->spec->verify_to; step++)
-        if (recorder_tier(r, step, &tier) && tier != control_tier_at(&t->control, step))
-            control_tier(&t->control, step, tier);
+    c->replays = t->spec->verify_evidence != NULL;
+    for (int64_t step = t->state.step + 1; c->replays && step <= t->spec->verify_to; step++) {
+        if (!recorder_tier(r, step, &tier) || tier == control_tier_at(c, step))
+            continue;
+        if (c->ntiers >= REPORT_MAX_TIERS)
+            return err_field(err, ERR_INPUT, "verify.to", "verify.to: the tier changes more than %d times up to it", REPORT_MAX_TIERS);
+        control_tier(c, step, tier);
+    }
+    return 0;
+}
+
+/* The weights on the device are those that were saved. Where they are not, the checkpoint is put aside: the next attempt takes the one before. */
+static int begin_evidence(struct trainer *t, struct err *err)
+{
+    int rc = recorder_begin(stepper_recorder(t->stepper), t->state.step, err);
+
+    if (rc == ERR_CORRUPT)
+        keeper_reject(&t->keeper, t->state.step);
+    return rc < 0 ? rc : replay_tiers(t, err);
 }
 
 /* Everything up to the state that the job starts from, the checkpoint loaded. On failure close_all() frees what there is. */
@@ -187,9 +205,7 @@ static int open_all(struct trainer *t, const struct jobspec *spec, const struct 
     if (rc >= 0)
         rc = keeper_resume(&t->keeper, &t->state, err);
     if (rc >= 0)
-        rc = recorder_begin(stepper_recorder(t->stepper), t->state.step, err);
-    if (rc >= 0)
-        replay_tiers(t);
+        rc = begin_evidence(t, err);
     if (rc >= 0 && opt->rank == 0 && t->state.step == 0 && t->model->loaded[0])
         rc = report_event(t->machine.report, err, "info", "init", "%s", t->model->loaded);
     return rc < 0 ? rc : splits_begin(&t->machine, &t->course, t->state.step + 1, &t->train, &t->val, err);
@@ -226,12 +242,12 @@ static int after_step(struct trainer *t, const char **ret_outcome, struct err *e
     bool validate = t->val.set && (word == WORD_EVAL || schedule_due(s->val_every, t->state.step, s->train_steps));
     bool save = word == WORD_CHECKPOINT || word == WORD_PAUSE || t->state.step == last_step(t) ||
                 schedule_due(s->checkpoint_every, t->state.step, s->train_steps);
-    int rc;
+    int rc = 0;
 
     if (t->val.set)
         recorder_validates(stepper_recorder(t->stepper), t->state.step, &validate);
-    rc = log || validate || save || word != WORD_NONE ? stepper_settle(t->stepper, err) : 0;
-
+    if (log || validate || save || word != WORD_NONE)
+        rc = stepper_settle(t->stepper, err);
     if (rc >= 0 && log)
         rc = stepper_log(t->stepper, err);
     if (rc >= 0 && validate)

@@ -88,6 +88,13 @@ class Left:
         wrong = sorted(n for n in self.tensors.keys() | other.tensors.keys() if self.tensors.get(n) != other.tensors.get(n))
         return "step %d: %s (%d of %d tensors of the checkpoint)" % (self.steps, wrong[0], len(wrong), len(self.tensors)) if wrong else None
 
+    def broken_off(self, folder):
+        """Where a run that did not come to its end parts from this one; "" where its records are the same."""
+        other = Left.__new__(Left)
+        other.folder, (other.records, other.head) = folder, load(folder)
+        said = self.records_part(other) if self.records and other.records else None
+        return "" if said is None or said.endswith("no record") else said
+
     def records_part(self, other):
         for step in range(1, self.steps + 1):
             a, b = self.records.get(step), (other.records or {}).get(step)

@@ -89,7 +89,7 @@ def one(bench, cell, model, k, reference):
         left, attempts, errors = bench.run(name, model, device_of(cell), how)
         return errors[0] if errors else reference.difference(left), attempts
     except micro.Broken as e:
-        return str(e), 0
+        return "; ".join(filter(None, (reference.broken_off(bench.root + "/" + name), str(e)))), 0
     finally:
         shutil.rmtree(bench.root + "/" + name, ignore_errors=True)
 

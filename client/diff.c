@@ -21,15 +21,18 @@ enum { RECORDS_A_LOOK = 1 << 16 };
 /* Both by detd, which may read what the caller may not; several calls where the runs are long. */
 static int diff_jobs(struct context *ctx, const struct run s[2], json_int_t from, json_t **ret)
 {
+    json_int_t begin = 0;
     int rc;
 
-    while ((rc = call(ctx, "run.diff", json_pack("{s:I, s:I, s:I}", "a", (json_int_t)s[0].id, "b", (json_int_t)s[1].id, "from", from),
+    while ((rc = call(ctx, "run.diff",
+                      json_pack("{s:I, s:I, s:I, s:I}", "a", (json_int_t)s[0].id, "b", (json_int_t)s[1].id, "from", from, "begin", begin),
                       ret)) == 0) {
         json_t *next = json_object_get(*ret, "next");
 
         if (!json_is_integer(next) || json_integer_value(next) <= from)
             return 0;
         from = json_integer_value(next);
+        begin = json_integer_value(json_object_get(*ret, "from"));
         json_decref(*ret);
     }
     return rc;
@@ -41,8 +44,10 @@ static int diff_opened(const struct evidence *a, const struct evidence *b, int64
     struct evidence_diff d;
     int rc;
 
-    while ((rc = evidence_diff(a, b, &opt, &d, err)) == 0 && d.next > 0)
+    while ((rc = evidence_diff(a, b, &opt, &d, err)) == 0 && d.next > 0) {
+        opt.begin = d.from;
         opt.from = d.next;
+    }
     if (rc < 0)
         return rc;
     *ret = evidence_diff_json(evidence_head(a), &d);

@@ -278,14 +278,16 @@ static void describe(const struct search *s)
 
 /* ---- all together ---- */
 
+/* What goes on where both had records has no step to look for: one that is missing there ends it. */
 static int find(struct search *s, struct err *err)
 {
-    int64_t first = first_common(s, s->opt->from);
+    int64_t first = s->opt->begin > 0 ? s->opt->from : first_common(s, s->opt->from);
     int rc = 0;
 
     if (first == 0 || stopped(s))
         return 0;
-    s->d->from = first;
+    s->d->from = s->opt->begin > 0 ? s->opt->begin : first;
+    s->d->to = first - 1;
     if (by_chain(s, first)) {
         rc = s->d->step > 0 ? look_at_step(s, err) : 0;
         if (rc < 0 || s->d->step > 0 || !s->d->apart)
@@ -303,6 +305,8 @@ int evidence_diff(const struct evidence *a, const struct evidence *b, const stru
 
     if (opt->from < 1 || opt->from > EVIDENCE_MAX_STEPS)
         return err_field(err, ERR_INPUT, "from", "from: must be 1 to %d, is %lld", EVIDENCE_MAX_STEPS, (long long)opt->from);
+    if (opt->begin < 0 || opt->begin > opt->from)
+        return err_field(err, ERR_INPUT, "begin", "begin: must be 0 to %lld, is %lld", (long long)opt->from, (long long)opt->begin);
     *ret = (struct evidence_diff){ .side = { { .rank = -1 }, { .rank = -1 } }, .difference = { .shard = -1, .tensor = -1 } };
     for (int k = 0; k < 2; k++)
         ret->side[k].steps = evidence_steps(s.e[k]);

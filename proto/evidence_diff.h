@@ -10,6 +10,7 @@ enum { EVIDENCE_DIFF_TEXT = 512 };
 
 struct evidence_diff_options {
     int64_t from;                      /* the first step to look at, 1 or more */
+    int64_t begin;                     /* where steps before `from` were found equal: the `from` of what that found; else 0 */
     int64_t limit;                     /* of records compared one by one, 1 or more; then `next` says where to go on */
     const volatile sig_atomic_t *stop; /* NULL, or ends it early where it becomes other than 0 */
 };
@@ -23,7 +24,7 @@ struct evidence_diff_side {
 
 struct evidence_diff {
     bool same_spec, same_data, same_level, same_shards, same_tensors; /* of the heads */
-    int64_t from, to; /* the steps of which both have records, up to the first of which one has not; 0: none */
+    int64_t from, to; /* the steps of which both have records, up to the first of which one has not, `begin` .. included; 0: none */
     int64_t missing;  /* that first one, where the shorter run goes further; 0: none */
     int64_t next;     /* 0, or nothing differs so far and the limit was reached: go on from this step */
     bool apart;       /* though no record differs, their chains do: they parted before `from`, or where there is none */
@@ -33,7 +34,7 @@ struct evidence_diff {
     char text[EVIDENCE_DIFF_TEXT]; /* all this as a sentence */
 };
 
-/* ERR_INPUT: no such step to look at; -EINTR: stopped; -ENOMEM. */
+/* ERR_INPUT: no such step to look at, or to have begun at; -EINTR: stopped; -ENOMEM. */
 int evidence_diff(const struct evidence *a, const struct evidence *b, const struct evidence_diff_options *opt, struct evidence_diff *ret,
                   struct err *err);
 /* New reference; h: the head of a. NULL: out of memory. */

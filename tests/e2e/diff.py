@@ -9,7 +9,7 @@ import sys
 import time
 
 from daemon import BUILD, Daemon, Refused
-from evidence import Parting, Run
+from evidence import GAMMA, MASK, MUL, Parting, Run, hash_bytes, mix
 
 LAST = 420
 
@@ -100,6 +100,31 @@ def test_many_calls(bench):
     bench.check(1, f"step {last}: loss of shard 0 (of rank 0 | 0); data are equal; ")
 
 
+def write_alike(run, folder, last):
+    """Records that are alike but for the step: their checks differ in one word."""
+    run.write(folder, 1)
+    kappa = run.start()[0] + GAMMA & MASK
+    with open(folder + "/evidence.log", "r+b") as f:
+        rest = f.read(128)[8:120]
+        others = hash_bytes(bytes(8) + rest, run.start()[0])[0] - mix(kappa, MUL[0])
+        for step in range(2, last + 1):
+            check = mix((others + mix(step ^ kappa, MUL[0])) * GAMMA + step & MASK, MUL[0])
+            f.write(step.to_bytes(8, "little") + rest + check.to_bytes(8, "little"))
+
+
+def test_equal_in_many_calls(bench):
+    """More records than one call, and than one look at folders, compares: it is told where the first began."""
+    last = 100100
+    for run, folder in zip((Run(), Run(spec="other keys")), bench.folders):
+        write_alike(run, folder, last)
+    first = bench.diff()
+    assert first["from"] == 1 and first["next"] == first["to"] + 1 <= last, first
+    bench.check(0, f"equal: steps 1 .. {last}\n")
+    for operands in (bench.jobs, bench.folders):
+        found = json.loads(bench.detctl("--json", *operands).stdout)["run"]
+        assert (found["from"], found["to"], found["next"]) == (1, last, None), found
+
+
 def test_json(bench):
     bench.put(Run(), Parting(LAST, "update", 2))
     done = bench.detctl("--json", *bench.jobs)
@@ -131,7 +156,8 @@ def test_refused(bench):
         assert done.returncode == code and said in done.stderr and not done.stdout, (operands, done)
     with open(bench.folders[1] + "/evidence.json", "r+", encoding="utf-8") as f:
         f.write("[")
-    for call, reason, field in ((dict(a=1, b=2), "CORRUPT", "b"), (dict(a=99, b=2), "NOTFOUND", "a"), (dict(a=1, b=1, **{"from": 0}), "INPUT", "from")):
+    for call, reason, field in ((dict(a=1, b=2), "CORRUPT", "b"), (dict(a=99, b=2), "NOTFOUND", "a"), (dict(a=1, b=1, **{"from": 0}), "INPUT", "from"),
+                                (dict(a=1, b=1, begin=2), "INPUT", "begin")):
         try:
             raise AssertionError(bench.daemon.call("run.diff", **call))
         except Refused as e:

@@ -183,6 +183,19 @@ static struct evidence_diff diff(void)
     return diff_with(&(struct evidence_diff_options){ .from = 1, .limit = 1000000 });
 }
 
+/* Of at most `limit` records a call, as detctl asks. */
+static struct evidence_diff diff_in_calls(int64_t limit)
+{
+    struct evidence_diff_options opt = { .from = 1, .limit = limit };
+    struct evidence_diff d;
+
+    while ((d = diff_with(&opt)).next > 0) {
+        opt.begin = d.from;
+        opt.from = d.next;
+    }
+    return d;
+}
+
 static struct evidence_diff diff_of(const struct plan *a, const struct plan *b)
 {
     write_run(0, a);
@@ -439,6 +452,33 @@ static void goes_on(void **state)
     assert_true(d.from == 601);
 }
 
+/* Where the calls before began is not forgotten, and what the next finds missing is said of the whole. */
+static void goes_on_from_the_first(void **state)
+{
+    struct plan a = plan_of(LONG_RUN), b = plan_of(LONG_RUN);
+    struct evidence_diff d;
+
+    (void)state;
+    b.head.spec.lane[0]++;
+    b.first = 57;
+    write_run(0, &a);
+    write_run(1, &b);
+    d = diff_in_calls(100);
+    assert_string_equal(d.text, "equal: steps 57 .. 1300");
+    assert_true(d.from == 57 && d.to == LONG_RUN && d.missing == 0);
+    b.hole = 257; /* the first of a call */
+    write_run(1, &b);
+    d = diff_in_calls(100);
+    assert_string_equal(d.text, "equal: steps 57 .. 256; of step 257 one has no record");
+    assert_true(d.from == 57 && d.to == 256 && d.missing == 257);
+    b.hole = 0;
+    b.step = 257;
+    b.part = EVIDENCE_LOSS;
+    write_run(1, &b);
+    d = diff_in_calls(100);
+    assert_true(d.from == 57 && d.to == 257 && d.step == 257);
+}
+
 static void stops(void **state)
 {
     struct plan a = plan_of(20), b = plan_of(20);
@@ -459,6 +499,12 @@ static void stops(void **state)
     opt.from = 0;
     assert_int_equal(evidence_diff(e[0], e[1], &opt, &d, &err), ERR_INPUT);
     assert_string_equal(err.field, "from");
+    opt.from = 5;
+    for (opt.begin = -1; opt.begin <= 6; opt.begin += 7) {
+        assert_int_equal(evidence_diff(e[0], e[1], &opt, &d, &err), ERR_INPUT);
+        assert_string_equal(err.field, "begin");
+    }
+    opt.begin = 0;
     opt.from = INT64_MAX;
     assert_int_equal(evidence_diff(e[0], e[1], &opt, &d, &err), ERR_INPUT);
     evidence_close(e[0]);
@@ -468,9 +514,19 @@ static void stops(void **state)
 int main(void)
 {
 #define TEST(fn) cmocka_unit_test_setup_teardown(fn, make_dirs, remove_dirs)
-    const struct CMUnitTest tests[] = { TEST(equal),         TEST(finds_the_step), TEST(says_what),     TEST(names_the_rank),
-                                        TEST(other_lengths), TEST(begins_later),   TEST(parted_before), TEST(trained_again),
-                                        TEST(other_levels),  TEST(untold_tensors), TEST(other_heads),   TEST(goes_on),
+    const struct CMUnitTest tests[] = { TEST(equal),
+                                        TEST(finds_the_step),
+                                        TEST(says_what),
+                                        TEST(names_the_rank),
+                                        TEST(other_lengths),
+                                        TEST(begins_later),
+                                        TEST(parted_before),
+                                        TEST(trained_again),
+                                        TEST(other_levels),
+                                        TEST(untold_tensors),
+                                        TEST(other_heads),
+                                        TEST(goes_on),
+                                        TEST(goes_on_from_the_first),
                                         TEST(stops) };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

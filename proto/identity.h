@@ -5,7 +5,7 @@
  *   spec                 hash of the keys of the job that decide results, but for paths
  *   data                 {train, val}: hashes of what the sets hold
  *   device, precision    "cpu", or the product name of the GPU
- *   files                {worker, plugin, model.cfg, codecs of pictures}: {version, hash} of each
+ *   files                {worker, plugin, model.cfg, model.init, codecs of pictures}: {version, hash} of each
  *   versions             {driver, cudnn, ...}: of the GPU's libraries; empty on CPUs, which all give the same bits
  *   environment          variables that these libraries read
  *   plan_count, plan_hash   algorithms that were chosen so far

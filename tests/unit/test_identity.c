@@ -48,7 +48,7 @@ static const struct families computes = { .plan = &plan };
 
 static char folder[TEMP_MAX];
 static struct device device = { .ops = &ops, .on = &computes };
-static const char *precision, *cfg;
+static const char *precision, *cfg, *init, *other;
 static int fds[2];
 static json_t *told; /* what was told last */
 static int times;    /* in an attempt */
@@ -102,9 +102,14 @@ static void take(char *lines, char *said, size_t size)
 static const char *attempt(int64_t step, const char *plans)
 {
     static char lines[16384], said[4096];
-    struct identity_options opt = {
-        .job_dir = folder, .precision = precision, .cfg = cfg, .spec = "0123", .train = { { 1, 2 } }, .dev = &device
-    };
+    struct identity_options opt = { .job_dir = folder,
+                                    .precision = precision,
+                                    .cfg = cfg,
+                                    .init = init,
+                                    .other = other,
+                                    .spec = "0123",
+                                    .train = { { 1, 2 } },
+                                    .dev = &device };
     struct identity *id;
     struct err err = { 0 };
     ssize_t n;
@@ -269,6 +274,15 @@ static void environment_is_told(void **state)
     unsetenv("NVIDIA_TF32_OVERRIDES");
 }
 
+static void write_file(const char *path, const char *text)
+{
+    FILE *f = fopen(path, "w");
+
+    assert_non_null(f);
+    assert_true(fputs(text, f) >= 0);
+    fclose(f);
+}
+
 /* A file that describes the network is part of it, wherever it lies. */
 static void another_network_is_named(void **state)
 {
@@ -280,13 +294,8 @@ static void another_network_is_named(void **state)
     gpu = "H100";
     cudnn = "9.1";
     for (int i = 0; i < 3; i++) {
-        FILE *f;
-
         snprintf(path[i], sizeof path[i], "%s/net-%d.cfg", folder, i);
-        f = fopen(path[i], "w");
-        assert_non_null(f);
-        assert_true(fputs(texts[i], f) >= 0);
-        fclose(f);
+        write_file(path[i], texts[i]);
         cfg = path[i];
         said[i] = strdup(attempt(i ? 4 : 0, "")); /* each is compared with the one before */
         assert_non_null(json_object_get(json_object_get(json_object_get(told, "files"), "model.cfg"), "hash"));
@@ -298,6 +307,51 @@ static void another_network_is_named(void **state)
         unlink(path[i]);
         free(said[i]);
     }
+}
+
+static const char *told_init(void)
+{
+    const char *hash = json_string_value(json_object_get(json_object_get(json_object_get(told, "files"), "model.init"), "hash"));
+
+    return hash ? hash : "none";
+}
+
+/* Weights to start from are read by who starts, and remain what a run began with however often it goes on. */
+static void other_initial_weights_are_named(void **state)
+{
+    char path[TEMP_MAX + 32], first[33], said[600];
+    json_t *was;
+
+    (void)state;
+    gpu = "H100";
+    cudnn = "9.1";
+    attempt(0, "");
+    assert_string_equal(told_init(), "none");
+    snprintf(path, sizeof path, "%s/start.weights", folder);
+    init = path;
+    assert_string_equal(attempt(4, NULL), "");
+    assert_string_equal(told_init(), "none"); /* what it began with was not told */
+    write_file(path, "1");
+    attempt(0, "");
+    snprintf(first, sizeof first, "%s", told_init());
+    assert_int_equal(strlen(first), 32);
+    was = json_incref(told);
+    write_file(path, "2");
+    assert_string_equal(attempt(4, ""), "");
+    assert_string_equal(told_init(), first);
+    unlink(path);
+    assert_string_equal(attempt(8, NULL), "");
+    assert_string_equal(told_init(), first);
+    write_file(path, "2");
+    other = folder; /* of a run that began with the first ones */
+    assert_non_null(strstr(attempt(0, NULL), "than in the run that is verified: model.init hash "));
+    other = NULL;
+    assert_string_not_equal(told_init(), first);
+    assert_int_equal(identity_compare(was, told, said, sizeof said), 1);
+    assert_int_equal(strncmp(said, "model.init hash ", 16), 0);
+    json_decref(was);
+    unlink(path);
+    init = NULL;
 }
 
 /* Two as they are told; what only one tells of files and data is no difference. */
@@ -341,6 +395,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(the_identity_is_told, open_job, close_job),
         cmocka_unit_test_setup_teardown(environment_is_told, open_job, close_job),
         cmocka_unit_test_setup_teardown(another_network_is_named, open_job, close_job),
+        cmocka_unit_test_setup_teardown(other_initial_weights_are_named, open_job, close_job),
         cmocka_unit_test(compared),
     };
 

@@ -342,12 +342,27 @@ static int write_new(const struct identity *id, const json_t *whole, const json_
     return rc;
 }
 
+/* Weights to start from: who goes on does not read them, and has what the run began with. */
+static void add_init(struct identity *id, int64_t step, const json_t *old)
+{
+    json_t *files = json_object_get(id->root, "files"), *was = json_object_get(json_object_get(old, "files"), "model.init");
+    const char *hash = json_string_value(json_object_get(was, "hash"));
+
+    if (id->opt.init && step == 0)
+        json_object_set_new(files, "model.init", file_json(NULL, id->opt.init));
+    else if (id->opt.init && hash && is_plain(hash))
+        json_object_set_new(files, "model.init", json_pack("{s:s}", "hash", hash));
+}
+
 int identity_begin(struct identity *id, int64_t step, struct err *err)
 {
-    json_t *old = step > 0 || id->opt.other ? read_old(id) : NULL, *now = whole(id, json_object_get(old, "plans"));
+    json_t *old = step > 0 || id->opt.other ? read_old(id) : NULL, *now;
     char said[SAID_BYTES] = "";
-    int rc = now ? tell(id, now, err) : err_set(err, ERR_DEVICE, "out of memory: identity");
+    int rc;
 
+    add_init(id, step, old);
+    now = whole(id, json_object_get(old, "plans"));
+    rc = now ? tell(id, now, err) : err_set(err, ERR_DEVICE, "out of memory: identity");
     if (rc >= 0 && old && identity_compare(old, now, said, sizeof said) > 0)
         rc = report_event(id->opt.report, err, "warning", "identity", "from step %lld on the bits may be others than %s: %s",
                           (long long)step + 1, id->opt.other ? "in the run that is verified" : "before", said);

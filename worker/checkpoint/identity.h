@@ -15,6 +15,7 @@ struct identity_options {
     const char *job_dir, *precision;
     const char *other;         /* folder of the run that is verified: it is compared with that one's; NULL: with the attempt before */
     const char *cfg;           /* file that describes the network; NULL: there is none */
+    const char *init;          /* file with weights to start from; NULL: there is none */
     const char *spec;          /* hash of the keys that decide results, as text, see owner_keys() */
     struct hash128 train;      /* of the data, see index_hash() */
     const struct hash128 *val; /* NULL: no such set */
@@ -22,12 +23,13 @@ struct identity_options {
     struct report *report;
 };
 
-/* Reads the program's and the libraries' files, and the environment. What opt points to is borrowed; its texts until this returns, but job_dir and other. Caller closes. */
+/* Reads the program's and the libraries' files, and the environment. What opt points to is borrowed; its texts until this returns, but job_dir, other
+ * and init. Caller closes. */
 int identity_open(const struct identity_options *opt, struct identity **ret_identity, struct err *err);
 /* NULL is nothing. */
 void identity_close(struct identity *id);
-/* After `start` of an attempt that goes on after a checkpoint of `step` (0: it begins anew): reports the identity, choices of earlier attempts counted,
- * and an event names what differs from the attempt before. */
+/* After `start` of an attempt that goes on after a checkpoint of `step` (0: it begins anew): reports the identity, choices of earlier attempts counted
+ * and the weights that the first began with, and an event names what differs from the attempt before. */
 int identity_begin(struct identity *id, int64_t step, struct err *err);
 /* With a checkpoint: keeps the choices made so far, and reports the identity again where they are others than were reported. An event names those that
  * have changed, or why they could not be kept. */

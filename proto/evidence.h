@@ -9,6 +9,7 @@
  *   evidence.tensors  the detail of every EVIDENCE_EVERY-th step s, in place s / EVIDENCE_EVERY - 1
  *
  * Records and details are little endian, of one size in a run, and end with a check of their bytes: one that was cut short or never written is not there.
+ * Averaged weights (train.ema) are in none of this: no step reads them. Those of a checkpoint are under the hashes of its manifest.
  * What is read may come from anybody: everything is bounded. Nothing in them depends on ranks, hosts or times but what says so. */
 #pragma once
 #include <stdbool.h>
@@ -29,7 +30,7 @@ enum evidence_part {
     EVIDENCE_DATA,     /* of the samples; detail: by shard */
     EVIDENCE_LOSS,     /* of the terms of the loss, forward; detail: by shard */
     EVIDENCE_GRADIENT, /* of the sum over all shards; detail: by tensor. Zero in a step that was skipped, whose gradient is not finite */
-    EVIDENCE_WEIGHT,   /* of parameters and running statistics after the update; detail: by tensor */
+    EVIDENCE_WEIGHT,   /* of parameters and running statistics after the update, not of their averages (train.ema); detail: by tensor */
     EVIDENCE_STATE,    /* of what else goes on to the next step; detail: enum evidence_state */
     EVIDENCE_PARTS
 };

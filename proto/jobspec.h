@@ -135,7 +135,8 @@ enum { JOB_SIZE_GRAIN = 32 }; /* input sides are multiples of it, pixels */
       "seed that forces what is else chance: contents and places of memory, order of pictures and ranks; shows that no bit depends on it")\
     X(run_env, "run.env", MAP, "{}", "*", "", 0, 64, "", "", "environment variables of the ranks")                                        \
     X(run_evidence, "run.evidence", ENUM, "\"tensors\"", "*", "", 0, 0, "", "off|losses|tensors",                                         \
-      "what is kept of each step, to be compared with another run: hashes of data, losses and state; of all tensors too")                 \
+      "what is kept of each step, to be compared with another run: hashes of data, losses and state; of gradients and weights too, "      \
+      "but not of averages (train.ema), which the hashes of a checkpoint's files protect")                                                \
     X(run_on_corruption, "run.on_corruption", ENUM, "\"restart\"", "*", "", 0, 0, "", "restart|fail",                                       \
       "what a rank with other weights than the rest does to the job: from the last checkpoint again, or fail")                            \
     X(run_data_hash, "run.data_hash", STR, "null", "*", "", 32, 32, "", "",                                                               \

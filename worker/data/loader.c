@@ -176,7 +176,7 @@ static void plan(struct loader *l)
 static struct hash128 hash_sample(const struct batch_form *f, struct canvas canvas, const struct sample *s)
 {
     struct hash128 h = hash_data(s->index, sizeof *s->index);
-    int rows[BATCH_MAX_LISTS];
+    int rows[BATCH_MAX_LISTS] = { 0 };
 
     for (int l = 0; l < f->nlists; l++) {
         int owners = f->list[l].of == BATCH_IMAGES ? 1 : rows[f->list[l].of];

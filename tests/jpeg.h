@@ -5,7 +5,7 @@
 #include <turbojpeg.h>
 
 /* rgb [h][w][3]; quality: 1 .. 100. */
-static void write_jpeg(const char *path, const uint8_t *rgb, int w, int h, int quality)
+static inline void write_jpeg(const char *path, const uint8_t *rgb, int w, int h, int quality)
 {
     tjhandle tj = tjInitCompress();
     unsigned char *bytes = NULL;

@@ -136,6 +136,7 @@ static int open_identity(struct trainer *t, struct err *err)
     struct identity_options o = { .job_dir = t->opt.job_dir,
                                   .precision = t->spec->run_precision,
                                   .cfg = t->spec->model_cfg,
+                                  .init = t->spec->model_init,
                                   .other = t->spec->verify_evidence,
                                   .train = t->train.hash,
                                   .val = t->val.set ? &t->val.hash : NULL,

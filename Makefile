@@ -15,7 +15,7 @@ SANF := $(if $(SAN),-fsanitize=$(SAN) -fno-sanitize-recover=all -fno-omit-frame-
 # The number of the interface between trainer and plugin: of the text of all its headers (worker/comm/abi.h).
 ABI  := $(shell d=$$($(CC) -I. -MM worker/comm/abi.h 2>/dev/null) && cat $$(sed 's/^[^:]*://; s/\\$$//' <<<"$$d") | sha256sum | sed 's/^\(.\{8\}\).*/0x\1u/')
 # Only who includes worker/comm/abi.h reads the number: all else is compiled alike whatever it is.
-BASE  = -std=c17 -O2 -g -ffp-contract=off -fno-math-errno $(WARN) -D_GNU_SOURCE $(if $(filter %/backend.c %/plugin.c tests/device/%,$<),-DDEVICE_ABI=$(ABI)) -I. -MMD -MP $(SANF)
+BASE  = -std=c17 -O2 -g -ffp-contract=off -fno-math-errno $(WARN) -D_GNU_SOURCE $(if $(filter %/backend.c %/plugin.c tests/%,$<),-DDEVICE_ABI=$(ABI)) -I. -MMD -MP $(SANF)
 LINK  = $(CC) $(SANF) -g -o $@ $(filter %.o,$^) $(LDFLAGS) -lpthread
 
 objs = $(patsubst %.c,$(B)/%.o,$(wildcard $(1)/*.c))

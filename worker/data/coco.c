@@ -140,7 +140,8 @@ static int build_images(struct build *b)
     struct coco_raw *raw = (struct coco_raw *)b->raw;
     struct dataset *d = b->d;
 
-    qsort(raw->images, (size_t)raw->nimages, sizeof *raw->images, by_image_id);
+    if (raw->nimages > 0)
+        qsort(raw->images, (size_t)raw->nimages, sizeof *raw->images, by_image_id);
     for (int i = 1; i < raw->nimages; i++)
         if (raw->images[i].has_id && raw->images[i - 1].has_id && raw->images[i].id == raw->images[i - 1].id)
             return err_set(b->err, ERR_DATA, "%s: image id %lld is used twice ('%s' and '%s'): its boxes cannot be told apart", b->source,

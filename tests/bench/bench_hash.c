@@ -176,6 +176,25 @@ static void measure(struct bench *b, int op, int repeats)
     printf("hash op=%s plain_ms=%.3f hashed_ms=%.3f\n", ops[op].name, 1e3 * best[0], 1e3 * best[1]);
 }
 
+static void close_all(struct bench *b)
+{
+    const struct device_ops *backend = b->dev->ops;
+
+    for (int i = 0; i < b->nitems; i++)
+        for (int k = 0; k < OPTIM_STATES; k++)
+            backend->free(b->dev, b->items[i].state[k]);
+    backend->free(b->dev, (void *)(uintptr_t)b->grad);
+    backend->free(b->dev, b->squares);
+    backend->free(b->dev, b->hashes);
+    backend->free(b->dev, (void *)(uintptr_t)b->clip);
+    free(b->items);
+    free(b->pieces);
+    model_free(b->model);
+    jobspec_free(b->spec);
+    backend->close(b->side);
+    backend->close(b->dev);
+}
+
 int main(int argc, char **argv)
 {
     struct device_options opt = { .threads = bench_count(argc, argv, "threads", 2), .isa = bench_word(argc, argv, "isa", "auto") },
@@ -192,5 +211,6 @@ int main(int argc, char **argv)
     add_items(&b);
     for (size_t op = 0; op < sizeof ops / sizeof *ops; op++)
         measure(&b, (int)op, bench_count(argc, argv, "repeats", 40));
+    close_all(&b);
     return 0;
 }

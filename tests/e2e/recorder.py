@@ -114,7 +114,7 @@ def places(pid, pattern):
         for line in maps:
             span, rights = line.split()[:2]
             lo, hi = (int(x, 16) for x in span.split("-"))
-            if not rights.startswith("rw") or "/dev/shm" in line:
+            if not rights.startswith("rw") or "/dev/shm" in line or hi - lo > 1 << 30:  # a sanitizer keeps terabytes
                 continue
             try:
                 mem.seek(lo)

@@ -241,6 +241,15 @@ static unsigned backoff_ms(int tries)
     return 1000 * (s > BACKOFF_MAX_S ? BACKOFF_MAX_S : s);
 }
 
+/* Ranks say again what they begin from: only a newer one is progress. */
+void job_saved(struct job *j, int64_t step)
+{
+    if (step <= j->saved)
+        return;
+    j->saved = step;
+    j->failures = 0;
+}
+
 static void next_attempt(struct job *j)
 {
     j->attempt++;

@@ -54,6 +54,7 @@ struct job {
 
     enum job_state state;
     int attempt, failures; /* failures in a row without a newer checkpoint */
+    int64_t saved;         /* step of the newest checkpoint that is known of */
     bool lost;             /* the detd-job before this one was, in mid-attempt */
     bool unheard;          /* a checkpoint is in the spool that detd has not stored */
     int refusals;          /* times in a row that the system refused what a start needs */
@@ -90,6 +91,8 @@ void job_log(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
 void job_fatal(struct job *j, const struct err *err);
 /* A record begun with line_begin() on j->record: ends it, appends it, and sends it when it can. */
 void job_append(struct job *j, struct line *l, uint64_t *ret_seq);
+/* A checkpoint of that step is there: failures count anew where it is newer than all before. */
+void job_saved(struct job *j, int64_t step);
 void job_append_text(struct job *j, const char *text, size_t len);
 void job_event(struct job *j, int rank, const char *level, const char *kind, const char *text);
 /* Kills the ranks after grace_ms; 0: at once. cause "": their own words count. */

@@ -138,6 +138,7 @@ static int take_start(struct job *j, const struct message *m, struct err *err)
         return 0;
     }
     j->started = true;
+    job_saved(j, integer_of(m->msg, "resume_step"));
     line_begin(&l, j->record, sizeof j->record, "attempt");
     line_int(&l, "attempt", j->attempt);
     line_int(&l, "resume_step", integer_of(m->msg, "resume_step"));
@@ -161,7 +162,7 @@ static int take_checkpoint(struct job *j, const struct message *m, struct err *e
     if (strcmp(string_of(m->msg, "phase"), "ready") == 0)
         return answer_when_durable(j, "publish", integer_of(m->msg, "step"), "", err);
     job_append_text(j, m->text, m->len);
-    j->failures = 0;
+    job_saved(j, integer_of(m->msg, "step"));
     return 0;
 }
 

@@ -92,11 +92,15 @@ static void take_milestone(struct job *j, const json_t *rec, const char *type, u
         j->attempt = n + 1;
     if (attempt)
         *ret_open = n;
+    if (attempt)
+        job_saved(j, json_integer_value(json_object_get(rec, "resume_step")));
     if (ended || end)
         *ret_open = 0;
     if (ended && outcome && strcmp(outcome, "failed") == 0)
         j->failures++;
-    if (end || checkpoint)
+    if (checkpoint)
+        job_saved(j, json_integer_value(json_object_get(rec, "step")));
+    if (end)
         j->failures = 0;
     if (checkpoint && seq > j->options.last_seq)
         j->unheard = true;

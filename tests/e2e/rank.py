@@ -189,7 +189,12 @@ class Rank:
         if self.rank == 0:
             self.say("start", resume_step=step, checkpoint="checkpoints/step-%d" % step if step else None)
             self.tell_identity()
+            if step:  # the one before may have died between publishing and saying so
+                self.published(step)
         return step
+
+    def published(self, step):
+        self.say("checkpoint", step=step, phase="published", path="checkpoints/step-%d" % step, bytes=4, val_loss=None, best=False)
 
     def tell_identity(self):
         """Each attempt has a library of its own version, and tells of one more when it has met that."""
@@ -208,7 +213,7 @@ class Rank:
         self.say("checkpoint", step=step, phase="ready", path=tmp)
         assert self.await_msg("publish")["step"] == step
         os.rename(tmp, path)
-        self.say("checkpoint", step=step, phase="published", path=path, bytes=4, val_loss=None, best=False)
+        self.published(step)
 
     def loss(self, step, split):
         self.say("loss", split=split, step=step, epoch=step / 10, tier=[t for at, t in self.tiers if at <= step][-1], time=time.time(), images_per_s=100.0,

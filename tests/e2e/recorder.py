@@ -260,6 +260,12 @@ def check_refusals(root, base):
     assert said == "equal: steps 1 .. 6, data and losses alone", said
     assert alone(root, "one", merged(spec, {"train": {"lr": 0.5}}))["outcome"] == "failed"
     assert os.path.getsize(log) == size, "who is refused his checkpoint has lost his evidence"
+    shutil.copytree(root + "/one", root + "/pipe")
+    os.unlink(root + "/pipe/identity.json")
+    os.mkfifo(root + "/pipe/identity.json")
+    assert alone(root, "piped", verifying(spec, root + "/pipe", 6))["reason"] == "equal: steps 1 .. 6"
+    os.makedirs(root + "/none/evidence.json.tmp")
+    assert alone(root, "none", spec)["outcome"] == "completed" and not os.path.exists(root + "/none/evidence.log"), "what only proves ends a training"
     print("evidence of anything else is refused")
 
 

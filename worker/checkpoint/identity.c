@@ -21,6 +21,7 @@
 #include "worker/report/report.h"
 
 enum { PATH_BYTES = 4096 + 32, SAID_BYTES = 2000 };
+enum { FILE_MAX = 4 << 20 };                                          /* bytes of identity.json that are read: it may be anybody's */
 enum { NAME_MAX_BYTES = 63, VALUE_MAX = 100, ENVIRONMENT_MAX = 900 }; /* of the environment, bytes */
 
 struct identity {
@@ -38,11 +39,18 @@ static void path_of(const struct identity *id, char ret[PATH_BYTES])
 static json_t *read_old(const struct identity *id)
 {
     char path[PATH_BYTES];
+    struct file_map map;
+    struct err ignored;
+    json_t *root;
 
     path_of(id, path);
     if (id->opt.other)
         snprintf(path, sizeof path, "%s/identity.json", id->opt.other);
-    return json_load_file(path, JSON_REJECT_DUPLICATES, NULL);
+    if (file_map_open(path, FILE_MAX, &map, &ignored) < 0)
+        return NULL;
+    root = json_loadb((const char *)map.data, map.size, JSON_REJECT_DUPLICATES, NULL);
+    file_map_close(&map);
+    return root;
 }
 
 /* version NULL: it has none. What cannot be read has no hash, and what has none is not compared. */

@@ -154,11 +154,10 @@ static int check_weights(struct recorder *r, int64_t step, struct err *err)
 static int open_files(struct recorder *r, int64_t step, struct err *err)
 {
     bool anew = true;
-    int rc = evidence_log_open(r->opt.job_dir, &r->head, &r->log, &anew, err);
-    struct err none;
+    struct err none, why;
 
-    if (rc < 0)
-        return rc;
+    if (evidence_log_open(r->opt.job_dir, &r->head, &r->log, &anew, &why) < 0)
+        return report_event(r->opt.report, err, "warning", "evidence", "this attempt leaves none: %s", why.msg);
     if (!anew && replay_open(r->opt.job_dir, &r->head, &r->before, &none) < 0)
         r->before = NULL; /* there is nothing to compare with */
     if (anew && step > 0 && !r->other)
@@ -483,7 +482,7 @@ int recorder_write(struct recorder *r, struct err *err)
     struct err why;
     bool full = r->full;
 
-    if (step == 0)
+    if (step == 0 || !r->log)
         return 0;
     r->full = write_record(r, &why) < 0;
     if (!r->full || full)
@@ -531,7 +530,7 @@ void recorder_close(struct recorder *r)
 
     if (!r)
         return;
-    if (r->record.step > 0) /* the run ends with what it says */
+    if (r->record.step > 0 && r->log) /* the run ends with what it says */
         write_record(r, &ignored);
     tensors_close(r->tensors);
     evidence_log_close(r->log);

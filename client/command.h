@@ -8,13 +8,14 @@
 struct err;
 struct link;
 
-#define EXIT_CODES(X)                                                                                   \
-    X(DONE, 0, "done")                                                                                  \
-    X(REFUSED, 1, "refused: bad input, not allowed, not possible; of diff and verify: the runs differ") \
-    X(USAGE, 2, "wrong use of detctl")                                                                  \
-    X(NO_DAEMON, 3, "no detd answers at the socket")                                                    \
-    X(JOB_FAILED, 4, "the job that was waited for failed")                                              \
-    X(JOB_CANCELLED, 5, "the job that was waited for was cancelled")                                    \
+#define EXIT_CODES(X)                                                \
+    X(DONE, 0, "done")                                               \
+    X(REFUSED, 1, "refused: bad input, not allowed, not possible")   \
+    X(USAGE, 2, "wrong use of detctl")                               \
+    X(NO_DAEMON, 3, "no detd answers at the socket")                 \
+    X(JOB_FAILED, 4, "the job that was waited for failed")           \
+    X(JOB_CANCELLED, 5, "the job that was waited for was cancelled") \
+    X(DIFFERS, 6, "of diff and verify: the runs differ")             \
     X(INTERRUPTED, 130, "interrupted; the job goes on")
 #define X(name, code, text) CODE_##name = code,
 enum exit_code { EXIT_CODES(X) };

@@ -58,7 +58,8 @@ const struct command commands[] = {
       "  detctl deterministic on --tier world --job 3\n", command_deterministic },
     { "diff", "A B [--rerun] [--json]", "Compares two runs: keys and identities that differ, and the first step where they part",
       "A and B are jobs, or folders with evidence. Of the first step that differs it names what came first: the data of a\n"
-      "shard, a shard's loss, the gradient or the update of a tensor, or state. Exit code 0: equal as far as both go; 1: not.\n\n"
+      "shard, a shard's loss, the gradient or the update of a tensor, or state. Exit code 0: equal as far as both go; 6:\n"
+      "they differ; 1: nothing says which, as no step, or none after a gap to the end, has a record in both.\n\n"
       "  --rerun  where shard and tensor are not kept of that step, train it again, as jobs, to find them\n"
       "  --json   everything, for scripts\n",
       "  detctl diff 6 7\n", command_diff },
@@ -66,7 +67,8 @@ const struct command commands[] = {
       "Trains steps of a run again and says whether they come out equal",
       "A job is queued that begins at a checkpoint of the run, compares each step with the evidence that the run left, saves\n"
       "nothing, and ends at the first step that differs. FOLDER is one that evidence export wrote: KEY=VALUE tells where its\n"
-      "data lies here (data.train.annotations, data.train.images, ...). Exit status 0: equal, 1: not equal.\n\n"
+      "data lies here (data.train.annotations, data.train.images, ...). Exit code 0: equal, 6: not equal,\n"
+      "4: the job failed before it could tell (other keys or data, no evidence of a step), 1: refused.\n\n"
       "  --from STEP  the steps after this one (0: all); the newest checkpoint at or before it is where it begins\n"
       "  --steps N    so many of them; all that are recorded without it\n"
       "  --ranks P    with so many ranks, --isa I on that CPU build, --device D on that device\n"

@@ -18,21 +18,32 @@ enum { RECORDS_A_LOOK = 1 << 16 };
 
 /* ---- evidence ---- */
 
+static json_int_t number(const json_t *object, const char *name)
+{
+    return json_integer_value(json_object_get(object, name));
+}
+
+/* Of run.diff from that step on; found: what the call before answered, or NULL. */
+static json_t *diff_params(const struct run s[2], json_int_t from, const json_t *found)
+{
+    return json_pack("{s:I, s:I, s:I, s:I, s:I, s:I, s:I}", "a", (json_int_t)s[0].id, "b", (json_int_t)s[1].id, "from", from, "begin",
+                     number(found, "from"), "to", number(found, "to"), "missing", number(found, "missing"), "lacking",
+                     number(found, "lacking"));
+}
+
 /* Both by detd, which may read what the caller may not; several calls where the runs are long. */
 static int diff_jobs(struct context *ctx, const struct run s[2], json_int_t from, json_t **ret)
 {
-    json_int_t begin = 0;
+    json_t *params = diff_params(s, from, NULL);
     int rc;
 
-    while ((rc = call(ctx, "run.diff",
-                      json_pack("{s:I, s:I, s:I, s:I}", "a", (json_int_t)s[0].id, "b", (json_int_t)s[1].id, "from", from, "begin", begin),
-                      ret)) == 0) {
-        json_t *next = json_object_get(*ret, "next");
+    while ((rc = call(ctx, "run.diff", params, ret)) == 0) {
+        json_int_t next = number(*ret, "next");
 
-        if (!json_is_integer(next) || json_integer_value(next) <= from)
+        if (next <= from)
             return 0;
-        from = json_integer_value(next);
-        begin = json_integer_value(json_object_get(*ret, "from"));
+        from = next;
+        params = diff_params(s, from, *ret);
         json_decref(*ret);
     }
     return rc;
@@ -46,6 +57,9 @@ static int diff_opened(const struct evidence *a, const struct evidence *b, int64
 
     while ((rc = evidence_diff(a, b, &opt, &d, err)) == 0 && d.next > 0) {
         opt.begin = d.from;
+        opt.to = d.from > 0 ? d.to : 0;
+        opt.missing = d.missing;
+        opt.lacking = d.lacking;
         opt.from = d.next;
     }
     if (rc < 0)
@@ -253,6 +267,14 @@ static void print(const struct run s[2], const json_t *run, bool json)
     json_decref(keys);
 }
 
+/* Where they do not differ and are not equal either, there was nothing to compare, or not to the end. */
+static int code_of(const json_t *run)
+{
+    if (json_is_true(json_object_get(run, "equal")))
+        return CODE_DONE;
+    return json_is_object(json_object_get(run, "difference")) || json_is_true(json_object_get(run, "apart")) ? CODE_DIFFERS : CODE_REFUSED;
+}
+
 static int diff(struct context *ctx, const struct run s[2], const struct wish *w)
 {
     json_t *run = NULL;
@@ -264,8 +286,7 @@ static int diff(struct context *ctx, const struct run s[2], const struct wish *w
         rc = rerun(ctx, s, &run);
     if (rc != CODE_INTERRUPTED)
         print(s, run, w->json);
-    if (rc == 0 && !json_is_true(json_object_get(run, "equal")))
-        rc = CODE_REFUSED;
+    rc = rc ? rc : code_of(run);
     json_decref(run);
     return rc;
 }

@@ -153,7 +153,7 @@ static int code_of(const struct verdict *v)
     if (strcmp(v->outcome, "equal") == 0)
         return CODE_DONE;
     if (strcmp(v->outcome, "differs") == 0)
-        return CODE_REFUSED;
+        return CODE_DIFFERS;
     return strcmp(v->state, "cancelled") == 0 ? CODE_JOB_CANCELLED : CODE_JOB_FAILED;
 }
 

@@ -15,7 +15,8 @@ enum { RECORDS_A_CALL = 100000 };
 
 struct diff {
     struct request *rq;
-    int64_t id[2], from, begin;
+    int64_t id[2];
+    struct evidence_diff_options opt;
     bool known[2]; /* in memory, so it exists */
     json_t *result;
     int rc;
@@ -45,9 +46,8 @@ static int open_evidence(const struct diff *f, int k, struct evidence **ret, str
 
 static int compare(struct diff *f, const struct evidence *a, const struct evidence *b, struct err *err)
 {
-    struct evidence_diff_options opt = { .from = f->from, .begin = f->begin, .limit = RECORDS_A_CALL };
     struct evidence_diff found;
-    int rc = evidence_diff(a, b, &opt, &found, err);
+    int rc = evidence_diff(a, b, &f->opt, &found, err);
 
     if (rc < 0)
         return rc;
@@ -80,17 +80,19 @@ static void diff_after(void *arg)
 
 int do_run_diff(struct request *rq, struct err *err)
 {
-    json_int_t a, b, from = 1, begin = 0;
-    int rc = params_unpack(rq, err, "{s:I, s:I, s?I, s?I}", "a", &a, "b", &b, "from", &from, "begin", &begin);
+    json_int_t a, b, from = 1, begin = 0, to = 0, missing = 0, lacking = 0;
+    int rc = params_unpack(rq, err, "{s:I, s:I, s?I, s?I, s?I, s?I, s?I}", "a", &a, "b", &b, "from", &from, "begin", &begin, "to", &to,
+                           "missing", &missing, "lacking", &lacking);
     struct diff *f = rc == 0 ? calloc(1, sizeof *f) : NULL;
 
     if (rc < 0)
         return rc;
     if (!f)
         return err_set(err, -ENOMEM, "out of memory");
-    *f = (struct diff){
-        .rq = rq, .id = { a, b }, .from = from, .begin = begin, .known = { jobs_find(rq->d, a) != NULL, jobs_find(rq->d, b) != NULL }
-    };
+    *f = (struct diff){ .rq = rq,
+                        .id = { a, b },
+                        .opt = { .from = from, .begin = begin, .to = to, .missing = missing, .lacking = lacking, .limit = RECORDS_A_CALL },
+                        .known = { jobs_find(rq->d, a) != NULL, jobs_find(rq->d, b) != NULL } };
     rc = request_work(rq, diff_work, diff_after, f, err);
     if (rc < 0)
         free(f);

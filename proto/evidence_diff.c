@@ -103,7 +103,9 @@ static bool by_chain(struct search *s, int64_t first)
         hi--;
     if (equal < 0)
         return false;
-    s->d->missing = hi < s->last ? hi + 1 : 0;
+    if (hi < s->last && !s->d->missing)
+        s->d->missing = hi + 1;
+    s->d->lacking += s->last - hi;
     s->d->to = hi;
     s->d->apart = equal == 0;
     if (equal == 1)
@@ -139,7 +141,13 @@ static int64_t first_common(const struct search *s, int64_t from)
     return 0;
 }
 
-/* Compares n records from `first` on. False: the end is reached, by a difference or because one is missing. */
+static void note_missing(struct evidence_diff *d, int64_t step)
+{
+    d->missing = d->missing ? d->missing : step;
+    d->lacking++;
+}
+
+/* Compares n records from `first` on, those that both have. False: one differs. */
 static bool compare_chunk(struct search *s, int64_t first, int n)
 {
     struct evidence_difference ignored;
@@ -150,8 +158,8 @@ static bool compare_chunk(struct search *s, int64_t first, int n)
         const struct evidence_record *a = &s->chunk[0][i], *b = &s->chunk[1][i];
 
         if (a->step == 0 || b->step == 0) {
-            s->d->missing = first + i;
-            return false;
+            note_missing(s->d, first + i);
+            continue;
         }
         s->d->to = first + i;
         if (s->same_start)
@@ -164,12 +172,23 @@ static bool compare_chunk(struct search *s, int64_t first, int n)
     return true;
 }
 
+/* What was found before step `first`. */
+static void begin_with(struct search *s, int64_t first)
+{
+    bool went_on = s->opt->begin > 0;
+
+    s->d->from = went_on ? s->opt->begin : first;
+    s->d->to = !went_on ? first - 1 : s->opt->to ? s->opt->to : s->opt->from - 1;
+    s->d->missing = s->opt->missing;
+    s->d->lacking = s->opt->lacking;
+}
+
 static int one_by_one(struct search *s, int64_t first, struct err *err)
 {
     int64_t end = smaller(s->last, first + s->opt->limit - 1), at = first;
     bool more = true;
 
-    s->d->missing = 0;
+    begin_with(s, first);
     for (int k = 0; k < 2; k++) {
         s->chunk[k] = malloc(CHUNK * sizeof *s->chunk[k]);
         if (!s->chunk[k])
@@ -259,26 +278,75 @@ static void describe_step(const struct search *s, char *text, size_t size)
              b->ranks);
 }
 
+/* "steps 289 .. 290 have no record in A" */
+static void describe_missing(struct evidence_diff *d)
+{
+    static const char *const where[2][2] = { { "", "B" }, { "A", "A and B" } };
+    int64_t first = d->missing_to - d->missing + 1;
+    size_t size = sizeof d->text, used = strlen(d->text);
+
+    snprintf(d->text + used, size - used, "; steps %lld .. %lld have no record in %s", (long long)d->missing, (long long)d->missing_to,
+             where[d->side[0].lacks][d->side[1].lacks]);
+    used = strlen(d->text);
+    if (d->lacking > first)
+        snprintf(d->text + used, size - used, ", nor have %lld steps after them in one of both", (long long)(d->lacking - first));
+}
+
 static void describe(const struct search *s)
 {
     struct evidence_diff *d = s->d;
-    size_t size = sizeof d->text, used;
+    size_t size = sizeof d->text;
 
     if (d->step > 0)
         describe_step(s, d->text, size);
     else if (d->from == 0)
         snprintf(d->text, size, "there is no step of which both have a record");
+    else if (d->cut && !d->apart)
+        snprintf(d->text, size, "not shown to be equal: steps %lld .. %lld are, nothing after them can be compared", (long long)d->from,
+                 (long long)d->to);
     else
         snprintf(d->text, size, "%s: steps %lld .. %lld", d->apart ? "records are equal, chains are not" : "equal", (long long)d->from,
                  (long long)d->to);
-    used = strlen(d->text);
-    if (d->step == 0 && d->missing > 0)
-        snprintf(d->text + used, size - used, "; of step %lld one has no record", (long long)d->missing);
+    if (d->missing > 0)
+        describe_missing(d);
+}
+
+/* ---- what is missing ---- */
+
+/* How far the first gap goes, and whose it is. */
+static void look_at_gap(const struct search *s)
+{
+    struct evidence_diff *d = s->d;
+    struct evidence_record r;
+    int64_t step = d->missing, end = smaller(s->last, d->missing + smaller(d->lacking, CHUNK) - 1);
+
+    for (int k = 0; k < 2; k++)
+        d->side[k].lacks = !evidence_read(s->e[k], step, &r);
+    while (step < end && !evidence_read(s->e[0], step + 1, &r) == d->side[0].lacks &&
+           !evidence_read(s->e[1], step + 1, &r) == d->side[1].lacks)
+        step++;
+    d->missing_to = step;
+}
+
+static void finish(const struct search *s)
+{
+    struct evidence_diff *d = s->d;
+
+    if (d->step > 0) {
+        d->to = d->step;
+        d->apart = false;
+    }
+    if (d->step > 0 && d->missing > d->step)
+        d->missing = d->lacking = 0;
+    if (d->missing > 0)
+        look_at_gap(s);
+    d->cut = d->step == 0 && d->from > 0 && d->next == 0 && d->to < s->last;
+    describe(s);
 }
 
 /* ---- all together ---- */
 
-/* What goes on where both had records has no step to look for: one that is missing there ends it. */
+/* What goes on where both had records has no step to look for. */
 static int find(struct search *s, struct err *err)
 {
     int64_t first = s->opt->begin > 0 ? s->opt->from : first_common(s, s->opt->from);
@@ -286,8 +354,7 @@ static int find(struct search *s, struct err *err)
 
     if (first == 0 || stopped(s))
         return 0;
-    s->d->from = s->opt->begin > 0 ? s->opt->begin : first;
-    s->d->to = first - 1;
+    begin_with(s, first);
     if (by_chain(s, first)) {
         rc = s->d->step > 0 ? look_at_step(s, err) : 0;
         if (rc < 0 || s->d->step > 0 || !s->d->apart)
@@ -307,6 +374,11 @@ int evidence_diff(const struct evidence *a, const struct evidence *b, const stru
         return err_field(err, ERR_INPUT, "from", "from: must be 1 to %d, is %lld", EVIDENCE_MAX_STEPS, (long long)opt->from);
     if (opt->begin < 0 || opt->begin > opt->from)
         return err_field(err, ERR_INPUT, "begin", "begin: must be 0 to %lld, is %lld", (long long)opt->from, (long long)opt->begin);
+    if (opt->to < 0 || opt->to >= opt->from || (opt->to > 0 && opt->to < opt->begin))
+        return err_field(err, ERR_INPUT, "to", "to: must be 0 to %lld, is %lld", (long long)opt->from - 1, (long long)opt->to);
+    if (opt->missing < 0 || opt->missing >= opt->from || (opt->missing > 0) != (opt->lacking > 0) || opt->lacking > opt->from)
+        return err_field(err, ERR_INPUT, "missing", "missing: no %lld steps from %lld on can be missing before step %lld",
+                         (long long)opt->lacking, (long long)opt->missing, (long long)opt->from);
     *ret = (struct evidence_diff){ .side = { { .rank = -1 }, { .rank = -1 } }, .difference = { .shard = -1, .tensor = -1 } };
     for (int k = 0; k < 2; k++)
         ret->side[k].steps = evidence_steps(s.e[k]);
@@ -319,12 +391,7 @@ int evidence_diff(const struct evidence *a, const struct evidence *b, const stru
         rc = err_set(err, -EINTR, "interrupted");
     if (rc < 0)
         return rc;
-    if (ret->step > 0) {
-        ret->to = ret->step;
-        ret->missing = 0;
-        ret->apart = false;
-    }
-    describe(&s);
+    finish(&s);
     return 0;
 }
 
@@ -365,6 +432,7 @@ static json_t *side_json(const struct evidence_diff *d, int k)
     struct object o = { json_object() };
 
     set(&o, "steps", json_integer(s->steps));
+    set(&o, "lacks", json_boolean(s->lacks));
     if (d->step == 0)
         return o.o;
     set(&o, "attempt", json_integer(s->record.attempt));
@@ -423,10 +491,13 @@ json_t *evidence_diff_json(const struct evidence_head *h, const struct evidence_
     struct object o = { json_object() };
 
     set(&o, "text", json_string(d->text));
-    set(&o, "equal", json_boolean(d->step == 0 && d->from > 0 && !d->apart));
+    set(&o, "equal", json_boolean(d->step == 0 && d->from > 0 && !d->apart && !d->cut));
     set(&o, "from", json_integer(d->from));
     set(&o, "to", json_integer(d->to));
     set(&o, "missing", number_or_null(d->missing, d->missing > 0));
+    set(&o, "missing_to", number_or_null(d->missing_to, d->missing > 0));
+    set(&o, "lacking", json_integer(d->lacking));
+    set(&o, "cut", json_boolean(d->cut));
     set(&o, "next", number_or_null(d->next, d->next > 0));
     set(&o, "apart", json_boolean(d->apart));
     set(&o, "difference", d->step > 0 ? difference_json(h, d) : json_null());

@@ -387,10 +387,10 @@ def differs(node):
     expect(node.ctl("submit", "job", init, "checkpoint.every=4", "--wait"), 0)
     number = str(json.loads(node.ctl("ls", "--json").stdout)[0]["id"])
     done = node.ctl("verify", number, "model.init=null")
-    expect(done, 1)
+    expect(done, 6)
     assert re.fullmatch(r"differs: step 1 of job %s: loss .+\n" % number, done.stdout), done.stdout
     code, said, made = verify(node, number, "model.init=null", "--steps", "3")
-    assert (code, said["outcome"], said["step"], made["state"]) == (1, "differs", 1, "failed") and len(made["attempts"]) == 1, said
+    assert (code, said["outcome"], said["step"], made["state"]) == (6, "differs", 1, "failed") and len(made["attempts"]) == 1, said
     code, said, _ = verify(node, number, "model.init=null", "--from", "4")
     assert (code, said["first"], said["last"]) == (0, 5, 8), said
 

@@ -60,7 +60,7 @@ def test_each_part(bench):
                               ("update", 1, "update of bn.running_mean (1 of 3 tensors); data, losses, gradients and learning rate are equal; "),
                               ("state", 2, "number of skipped steps; data, losses, gradients, learning rate and updates are equal; ")):
         bench.put(Run(), Parting(LAST - 9, part, which, ranks=2, tier=2))
-        bench.check(1, f"step {LAST - 9}: {said}{ends}")
+        bench.check(6, f"step {LAST - 9}: {said}{ends}")
         found = bench.diff()
         assert found["difference"]["part"] == part and found["difference"]["located"] and not found["equal"], found
 
@@ -68,24 +68,24 @@ def test_each_part(bench):
 def test_tensor_is_not_kept(bench):
     """Of a step that is neither among the last nor a hundredth."""
     bench.put(Run(), Parting(150, "gradient"))
-    bench.check(1, "step 150: gradient; data and losses are equal; ", "keeps no hashes of single tensors and shards of step 150")
+    bench.check(6, "step 150: gradient; data and losses are equal; ", "keeps no hashes of single tensors and shards of step 150")
     said = bench.detctl(*bench.jobs).stdout
     for job in bench.jobs:
         assert f"detctl verify {job} --from 149 --steps 1 " in said, said
     bench.put(Run(), Parting(200, "gradient"))
-    bench.check(1, "step 200: gradient of conv.weight (1 of 3 tensors); ")
+    bench.check(6, "step 200: gradient of conv.weight (1 of 3 tensors); ")
 
 
 def test_other_starts(bench):
     """Other keys, other data, another network: the steps are compared all the same."""
     bench.put(Run(), Parting(150, "loss", spec="other keys"))
-    bench.check(1, "step 150: loss; data are equal; ")
+    bench.check(6, "step 150: loss; data are equal; ")
     bench.put(Run(), Parting(150, "loss", data="other data"))
-    bench.check(1, "the data differ", "step 150: loss; ")
+    bench.check(6, "the data differ", "step 150: loss; ")
     bench.put(Run(), Parting(LAST, "gradient", tensors=(("conv.weight", 432, True),)))
-    bench.check(1, "the networks differ")
+    bench.check(6, "the networks differ")
     bench.put(Run(level="losses"), Parting(LAST, "gradient"))
-    bench.check(1, "one of them keeps no hashes of gradients and weights", f"step {LAST}: state; data, losses and learning rate are equal; ")
+    bench.check(6, "one of them keeps no hashes of gradients and weights", f"step {LAST}: state; data, losses and learning rate are equal; ")
 
 
 def test_many_calls(bench):
@@ -97,7 +97,35 @@ def test_many_calls(bench):
             f.write(b"x" * 128 * (last - 3))
     answer = bench.diff()
     assert answer["from"] == 0 and 1 < answer["next"] < last and answer["difference"] is None and not answer["equal"], answer
-    bench.check(1, f"step {last}: loss of shard 0 (of rank 0 | 0); data are equal; ")
+    bench.check(6, f"step {last}: loss of shard 0 (of rank 0 | 0); data are equal; ")
+
+
+def damage(folder, *steps):
+    with open(folder + "/evidence.log", "r+b") as f:
+        for step in steps:
+            f.seek((step - 1) * 128 + 50)
+            f.write(b"damaged!")
+
+
+def test_holes(bench):
+    """What lies behind a record that is not there is compared; where nothing does, nothing is said of it."""
+    hole = "; steps 289 .. 289 have no record in A\n"
+    for b in (Run(spec="other keys"), Parting(289, "gradient"), Parting(400, "gradient", spec="other keys")):
+        bench.put(Run(), b)
+        damage(bench.folders[0], 289)
+        if isinstance(b, Parting):
+            bench.check(6, "step %d: " % max(b.at, 290), hole)
+        else:
+            bench.check(0, f"equal: steps 1 .. {LAST}{hole}")
+        found = bench.diff()
+        assert (found["missing"], found["missing_to"], found["lacking"]) == (289, 289, 1) and [s["lacks"] for s in found["sides"]] == [True, False]
+    bench.put(Run(), Run(spec="other keys"))
+    damage(bench.folders[1], *range(289, LAST + 1))
+    bench.check(1, f"not shown to be equal: steps 1 .. 288 are, nothing after them can be compared; steps 289 .. {LAST} have no record in B\n")
+    assert bench.diff()["cut"] and not bench.diff()["equal"], bench.diff()
+    bench.put(Run(), Run(), last=(100, 200), first=1)
+    damage(bench.folders[0], *range(1, 101))
+    bench.check(1, "there is no step of which both have a record\n")
 
 
 def write_alike(run, folder, last):
@@ -120,6 +148,8 @@ def test_equal_in_many_calls(bench):
     first = bench.diff()
     assert first["from"] == 1 and first["next"] == first["to"] + 1 <= last, first
     bench.check(0, f"equal: steps 1 .. {last}\n")
+    damage(bench.folders[1], 70, first["next"])  # of the first call and of the second
+    bench.check(0, f"equal: steps 1 .. {last}; steps 70 .. 70 have no record in B, nor have 1 steps after them in one of both\n")
     for operands in (bench.jobs, bench.folders):
         found = json.loads(bench.detctl("--json", *operands).stdout)["run"]
         assert (found["from"], found["to"], found["next"]) == (1, last, None), found
@@ -129,7 +159,7 @@ def test_json(bench):
     bench.put(Run(), Parting(LAST, "update", 2))
     done = bench.detctl("--json", *bench.jobs)
     found = json.loads(done.stdout)
-    assert done.returncode == 1 and found["run"] == bench.diff(), found
+    assert done.returncode == 6 and found["run"] == bench.diff(), found
     assert found["run"]["difference"] == {"step": LAST, "part": "update", "located": True, "shard": None, "tensor": "head.bias", "tensors": 1,
                                           "state": None}, found
     assert [found[k]["job"] for k in "ab"] == bench.jobs and [found[k]["dir"] for k in "ab"] == bench.folders
@@ -157,7 +187,8 @@ def test_refused(bench):
     with open(bench.folders[1] + "/evidence.json", "r+", encoding="utf-8") as f:
         f.write("[")
     for call, reason, field in ((dict(a=1, b=2), "CORRUPT", "b"), (dict(a=99, b=2), "NOTFOUND", "a"), (dict(a=1, b=1, **{"from": 0}), "INPUT", "from"),
-                                (dict(a=1, b=1, begin=2), "INPUT", "begin")):
+                                (dict(a=1, b=1, begin=2), "INPUT", "begin"), (dict(a=1, b=1, to=1), "INPUT", "to"),
+                                (dict(a=1, b=1, missing=1, lacking=1), "INPUT", "missing")):
         try:
             raise AssertionError(bench.daemon.call("run.diff", **call))
         except Refused as e:

@@ -163,7 +163,7 @@ static bool one_diff(void)
 
     if (ok) /* whole, or not at all */
         assert_true(json_is_object(json_object_get(json, "difference")) &&
-                    json_object_size(json_array_get(json_object_get(json, "sides"), 1)) == 9);
+                    json_object_size(json_array_get(json_object_get(json, "sides"), 1)) == 10);
     json_decref(json);
     return ok;
 }

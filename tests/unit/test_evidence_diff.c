@@ -107,7 +107,7 @@ static void damage(int k, int64_t step)
 
     snprintf(path, sizeof path, "%s/evidence.log", dir[k]);
     fd = open(path, O_WRONLY);
-    assert_true(fd >= 0 && pwrite(fd, "x", 1, (step - 1) * EVIDENCE_RECORD_BYTES + 50) == 1);
+    assert_true(fd >= 0 && pwrite(fd, "damaged!", 8, (step - 1) * EVIDENCE_RECORD_BYTES + 50) == 8);
     close(fd);
 }
 
@@ -191,6 +191,9 @@ static struct evidence_diff diff_in_calls(int64_t limit)
 
     while ((d = diff_with(&opt)).next > 0) {
         opt.begin = d.from;
+        opt.to = d.to;
+        opt.missing = d.missing;
+        opt.lacking = d.lacking;
         opt.from = d.next;
     }
     return d;
@@ -306,7 +309,9 @@ static void other_lengths(void **state)
     assert_string_equal(d.text, "equal: steps 1 .. 600");
     b.hole = 600; /* torn */
     d = diff_of(&a, &b);
-    assert_string_equal(d.text, "equal: steps 1 .. 599; of step 600 one has no record");
+    assert_string_equal(
+        d.text, "not shown to be equal: steps 1 .. 599 are, nothing after them can be compared; steps 600 .. 600 have no record in B");
+    assert_true(d.cut && d.to == 599 && d.lacking == 1);
     b.hole = 300; /* where bisection looks */
     b.part = EVIDENCE_GRADIENT;
     b.step = 20;
@@ -315,8 +320,8 @@ static void other_lengths(void **state)
     assert_int_equal(diff_of(&a, &b).step, 580);
     b.step = 300;
     d = diff_of(&a, &b);
-    assert_true(d.step == 0 && d.missing == 300 && d.to == 299 && d.apart);
-    assert_string_equal(d.text, "records are equal, chains are not: steps 1 .. 299; of step 300 one has no record");
+    assert_true(d.step == 301 && d.missing == 300 && d.missing_to == 300 && d.lacking == 1 && d.to == 301 && !d.apart);
+    assert_string_equal(strstr(d.text, "; steps"), "; steps 300 .. 300 have no record in B");
 }
 
 /* A run that began at a later step, as one does that verifies; and two that have no step in common. */
@@ -469,14 +474,65 @@ static void goes_on_from_the_first(void **state)
     b.hole = 257; /* the first of a call */
     write_run(1, &b);
     d = diff_in_calls(100);
-    assert_string_equal(d.text, "equal: steps 57 .. 256; of step 257 one has no record");
-    assert_true(d.from == 57 && d.to == 256 && d.missing == 257);
+    assert_string_equal(d.text, "equal: steps 57 .. 1300; steps 257 .. 257 have no record in B");
+    assert_true(d.from == 57 && d.to == LONG_RUN && d.missing == 257 && d.lacking == 1 && !d.cut);
     b.hole = 0;
     b.step = 257;
     b.part = EVIDENCE_LOSS;
     write_run(1, &b);
     d = diff_in_calls(100);
     assert_true(d.from == 57 && d.to == 257 && d.step == 257);
+}
+
+/* Starts differ, so nothing but records tells. What lies behind a gap is compared, by one call or by many. */
+static void compares_behind_gaps(void **state)
+{
+    static const int64_t limits[] = { LONG_RUN, 100, 7, 1 };
+    struct plan a = plan_of(LONG_RUN), b = plan_of(LONG_RUN);
+    struct evidence_diff d;
+
+    (void)state;
+    b.head.spec.lane[0]++;
+    b.step = 700;
+    b.part = EVIDENCE_LOSS;
+    for (size_t i = 0; i < sizeof limits / sizeof *limits; i++) {
+        write_run(0, &a);
+        write_run(1, &b);
+        for (int64_t step = 289; step < 311; step++)
+            damage(0, step);
+        damage(1, 500);
+        damage(1, 900); /* is not come to */
+        d = diff_in_calls(limits[i]);
+        assert_true(d.step == 700 && d.from == 1 && d.missing == 289 && d.missing_to == 310 && d.lacking == 23);
+        assert_true(d.side[0].lacks && !d.side[1].lacks);
+        assert_string_equal(strstr(d.text, "; steps"),
+                            "; steps 289 .. 310 have no record in A, nor have 1 steps after them in one of both");
+        damage(1, 700); /* the step itself: the next one tells */
+        assert_int_equal(diff_in_calls(limits[i]).step, 701);
+    }
+}
+
+/* The gap goes on to the end: nothing says that the rest is equal. */
+static void nothing_behind_the_gap(void **state)
+{
+    static const int64_t limits[] = { LONG_RUN, 100, 7 };
+    struct plan a = plan_of(LONG_RUN), b = plan_of(LONG_RUN);
+    struct evidence_diff d;
+
+    (void)state;
+    for (int other = 0; other < 2; other++) {
+        b.head.spec.lane[0] = 1 + (uint64_t)other;
+        write_run(0, &a);
+        write_run(1, &b);
+        for (int64_t step = 289; step <= LONG_RUN; step++)
+            damage(step % 2, step);
+        for (size_t i = 0; i < sizeof limits / sizeof *limits; i++) {
+            d = diff_in_calls(limits[i]);
+            assert_true(d.cut && d.step == 0 && d.from == 1 && d.to == 288 && d.missing == 289 && d.missing_to == 289);
+            assert_string_equal(d.text, "not shown to be equal: steps 1 .. 288 are, nothing after them can be compared; steps 289 .. 289 "
+                                        "have no record in B, nor have 1011 steps after them in one of both");
+        }
+    }
 }
 
 static void stops(void **state)
@@ -504,7 +560,16 @@ static void stops(void **state)
         assert_int_equal(evidence_diff(e[0], e[1], &opt, &d, &err), ERR_INPUT);
         assert_string_equal(err.field, "begin");
     }
-    opt.begin = 0;
+    opt.begin = 2;
+    for (opt.to = -1; opt.to <= 5; opt.to += opt.to < 0 ? 2 : 4) { /* -1, 1, 5 */
+        assert_int_equal(evidence_diff(e[0], e[1], &opt, &d, &err), ERR_INPUT);
+        assert_string_equal(err.field, "to");
+    }
+    opt.to = 4;
+    opt.missing = 3; /* of 0 steps */
+    assert_int_equal(evidence_diff(e[0], e[1], &opt, &d, &err), ERR_INPUT);
+    assert_string_equal(err.field, "missing");
+    opt.missing = opt.to = opt.begin = 0;
     opt.from = INT64_MAX;
     assert_int_equal(evidence_diff(e[0], e[1], &opt, &d, &err), ERR_INPUT);
     evidence_close(e[0]);
@@ -527,6 +592,8 @@ int main(void)
                                         TEST(other_heads),
                                         TEST(goes_on),
                                         TEST(goes_on_from_the_first),
+                                        TEST(compares_behind_gaps),
+                                        TEST(nothing_behind_the_gap),
                                         TEST(stops) };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

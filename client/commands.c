@@ -73,7 +73,8 @@ const struct command commands[] = {
       "  --steps N    so many of them; all that are recorded without it\n"
       "  --ranks P    with so many ranks, --isa I on that CPU build, --device D on that device\n"
       "  --stress S   with what is else chance forced by a seed (run.stress)\n"
-      "  --json       the verdict as an object: outcome (equal, differs, ...), reason, first and last step, or the step\n",
+      "  --json       the verdict as an object: outcome (equal, differs, ...), reason, first and last step, or the step;\n"
+      "               compared (all, or data, losses), and identity: what else the bits depend on and is another here\n",
       "  detctl verify 3 --from 200 --steps 100 --ranks 1\n", command_verify },
     { "repro", "ID [--wait | --watch]", "Queues a job with the keys of another one, and prints its id",
       "It refuses to train where the training data is not what that job was trained on (run.data_hash).\n\n"

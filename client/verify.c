@@ -11,6 +11,7 @@
 #include "client/run.h"
 #include "client/spec.h"
 #include "client/submit.h"
+#include "client/verdict.h"
 #include "client/verify.h"
 #include "client/watch.h"
 #include "proto/err.h"
@@ -42,8 +43,8 @@ static json_t *group(json_t *root, const char *name)
     return json_object_get(root, name);
 }
 
-/* Steps first .. last of the run are there to be compared with. */
-static int take_steps(const struct run *r, const struct wish *w, int64_t *ret_from, int64_t *ret_to, struct err *err)
+/* Steps *ret_from + 1 .. *ret_to of the run are there to be compared with, *ret_recorded in all. */
+static int take_steps(const struct run *r, const struct wish *w, int64_t *ret_from, int64_t *ret_to, int64_t *ret_recorded, struct err *err)
 {
     const json_t *of = json_object_get(json_object_get(r->spec, "verify"), "evidence");
     struct evidence *e = NULL;
@@ -59,6 +60,7 @@ static int take_steps(const struct run *r, const struct wish *w, int64_t *ret_fr
     }
     last = evidence_steps(e);
     evidence_close(e);
+    *ret_recorded = last;
     *ret_from = w->from > 0 ? w->from : 0;
     *ret_to = w->steps > 0 && w->steps < last - *ret_from ? *ret_from + w->steps : last;
     if (*ret_from >= last)
@@ -81,13 +83,14 @@ static int assign(json_t *root, char *const *assignments, int count, struct err 
     return rc == 0 ? jobspec_absolute(root, here, err) : rc;
 }
 
-/* *ret: the job that compares, a new reference. */
-static int build(const struct run *r, const struct wish *w, char *const *assignments, int count, json_t **ret, struct err *err)
+/* *ret: the job that compares, a new reference. *ret_recorded: the steps that the run has evidence of. */
+static int build(const struct run *r, const struct wish *w, char *const *assignments, int count, json_t **ret, int64_t *ret_recorded,
+                 struct err *err)
 {
     json_t *root = json_deep_copy(r->spec), *run = group(root, "run"), *verify = group(root, "verify");
     int64_t from = 0, to = 0;
     char name[65];
-    int rc = take_steps(r, w, &from, &to, err);
+    int rc = take_steps(r, w, &from, &to, ret_recorded, err);
 
     snprintf(name, sizeof name, "verify %.*s", r->id ? 40 : 56, r->id ? r->name + strlen("job ") : r->name);
     json_object_set_new(root, "name", json_string(name));
@@ -117,102 +120,36 @@ int verify_step(struct context *ctx, const struct run *r, int64_t step, int64_t 
 {
     struct wish w = { .from = step - 1, .steps = 1, .ranks = -1, .stress = -1 };
     struct err err = { 0 };
+    int64_t recorded;
     json_t *spec;
 
-    if (build(r, &w, NULL, 0, &spec, &err) < 0)
+    if (build(r, &w, NULL, 0, &spec, &recorded, &err) < 0)
         return complain(&err);
     return submit_spec(ctx, spec, ret_id);
 }
 
-/* ---- the verdict: the words of the trainer ---- */
-
-struct verdict {
-    const char *state, *reason;
-    const char *outcome; /* "equal", "differs", or the state */
-    long long first, last, step;
-    const char *what; /* that differs */
-};
-
-static struct verdict verdict_of(const json_t *job)
+/* The job runs to its end; what it found is told. recorded: steps that the run has evidence of. */
+static int compare(struct context *ctx, const struct run *r, json_t *spec, int64_t recorded, bool json)
 {
-    const char *state = json_string_value(json_object_get(job, "state")), *reason = json_string_value(json_object_get(job, "reason"));
-    struct verdict v = { .state = state ? state : "", .reason = reason ? reason : "" };
-    int end = 0;
-
-    v.outcome = v.state;
-    if (strcmp(v.state, "completed") == 0 && sscanf(v.reason, "equal: steps %lld .. %lld", &v.first, &v.last) == 2)
-        v.outcome = "equal";
-    else if (strcmp(v.state, "failed") == 0 && sscanf(v.reason, "step %lld differs: %n", &v.step, &end) == 1 && end > 0)
-        v.outcome = "differs";
-    v.what = v.reason + end;
-    return v;
-}
-
-static int code_of(const struct verdict *v)
-{
-    if (strcmp(v->outcome, "equal") == 0)
-        return CODE_DONE;
-    if (strcmp(v->outcome, "differs") == 0)
-        return CODE_DIFFERS;
-    return strcmp(v->state, "cancelled") == 0 ? CODE_JOB_CANCELLED : CODE_JOB_FAILED;
-}
-
-static json_t *verdict_json(const struct run *r, int64_t id, const struct verdict *v)
-{
-    json_t *of = json_pack("{s:o, s:s}", "job", r->id ? json_integer(r->id) : json_null(), "dir", r->dir);
-    json_t *out = json_pack("{s:I, s:o, s:s, s:s}", "job", (json_int_t)id, "of", of, "outcome", v->outcome, "reason", v->reason);
-
-    if (strcmp(v->outcome, "equal") == 0) {
-        json_object_set_new(out, "first", json_integer(v->first));
-        json_object_set_new(out, "last", json_integer(v->last));
-    } else if (strcmp(v->outcome, "differs") == 0) {
-        json_object_set_new(out, "step", json_integer(v->step));
-    }
-    return out;
-}
-
-static void print_verdict(const struct run *r, int64_t id, const struct verdict *v)
-{
-    if (strcmp(v->outcome, "equal") == 0) {
-        printf("equal: steps %lld .. %lld of ", v->first, v->last);
-        print_clean(stdout, r->name);
-    } else if (strcmp(v->outcome, "differs") == 0) {
-        printf("differs: step %lld of ", v->step);
-        print_clean(stdout, r->name);
-        fputs(": ", stdout);
-        print_clean(stdout, v->what);
-    } else {
-        printf("not compared: job %lld %s%s", (long long)id, v->state, *v->reason ? ": " : "");
-        print_clean(stdout, v->reason);
-    }
-    putchar('\n');
-}
-
-static int compare(struct context *ctx, const struct run *r, json_t *spec, bool json)
-{
-    struct verdict v;
-    json_t *job = NULL, *out;
-    int64_t id = 0;
+    struct verdict v = { .of = r, .recorded = recorded };
+    json_t *job = NULL;
     int rc;
 
     catch_interrupt();
-    rc = submit_spec(ctx, spec, &id);
+    rc = submit_spec(ctx, spec, &v.id);
     if (rc)
         return rc;
-    fprintf(stderr, "job %lld verifies ", (long long)id);
+    fprintf(stderr, "job %lld verifies ", (long long)v.id);
     print_clean(stderr, r->name);
     fputc('\n', stderr);
-    rc = watch_until_end(ctx, id, WATCH_STEPS, NULL, &job);
+    rc = watch_until_end(ctx, v.id, WATCH_STEPS, NULL, &job);
+    if (rc == 0)
+        rc = verdict_take(ctx, job, &v);
     if (rc == 0) {
-        v = verdict_of(job);
-        rc = code_of(&v);
-        out = json ? verdict_json(r, id, &v) : NULL;
-        if (json)
-            print_json(out);
-        else
-            print_verdict(r, id, &v);
-        json_decref(out);
+        rc = verdict_code(&v);
+        (json ? verdict_print_json : verdict_print)(&v);
     }
+    verdict_free(&v);
     json_decref(job);
     return rc;
 }
@@ -227,6 +164,7 @@ int command_verify(struct context *ctx, int argc, char **argv)
     struct err err = { 0 };
     json_t *spec = NULL;
     struct run r;
+    int64_t recorded;
     int rc, o;
 
     while ((o = getopt_long(argc, argv, "", options, NULL)) != -1) {
@@ -241,10 +179,10 @@ int command_verify(struct context *ctx, int argc, char **argv)
         return misuse(ctx, "no job id or folder given");
     if ((rc = run_take(ctx, argv[optind], &r)))
         return rc;
-    if (build(&r, &w, argv + optind + 1, argc - optind - 1, &spec, &err) < 0)
+    if (build(&r, &w, argv + optind + 1, argc - optind - 1, &spec, &recorded, &err) < 0)
         rc = complain(&err);
     else
-        rc = compare(ctx, &r, spec, w.json);
+        rc = compare(ctx, &r, spec, recorded, w.json);
     run_free(&r);
     return rc;
 }

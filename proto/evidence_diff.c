@@ -282,14 +282,14 @@ static void describe_step(const struct search *s, char *text, size_t size)
 static void describe_missing(struct evidence_diff *d)
 {
     static const char *const where[2][2] = { { "", "B" }, { "A", "A and B" } };
-    int64_t first = d->missing_to - d->missing + 1;
+    int64_t first = d->missing_to - d->missing + 1; /* so many are in that gap */
     size_t size = sizeof d->text, used = strlen(d->text);
 
     snprintf(d->text + used, size - used, "; steps %lld .. %lld have no record in %s", (long long)d->missing, (long long)d->missing_to,
              where[d->side[0].lacks][d->side[1].lacks]);
     used = strlen(d->text);
     if (d->lacking > first)
-        snprintf(d->text + used, size - used, ", nor have %lld steps after them in one of both", (long long)(d->lacking - first));
+        snprintf(d->text + used, size - used, "; further steps without: %lld", (long long)(d->lacking - first));
 }
 
 static void describe(const struct search *s)

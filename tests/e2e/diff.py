@@ -149,7 +149,7 @@ def test_equal_in_many_calls(bench):
     assert first["from"] == 1 and first["next"] == first["to"] + 1 <= last, first
     bench.check(0, f"equal: steps 1 .. {last}\n")
     damage(bench.folders[1], 70, first["next"])  # of the first call and of the second
-    bench.check(0, f"equal: steps 1 .. {last}; steps 70 .. 70 have no record in B, nor have 1 steps after them in one of both\n")
+    bench.check(0, f"equal: steps 1 .. {last}; steps 70 .. 70 have no record in B; further steps without: 1\n")
     for operands in (bench.jobs, bench.folders):
         found = json.loads(bench.detctl("--json", *operands).stdout)["run"]
         assert (found["from"], found["to"], found["next"]) == (1, last, None), found

@@ -36,17 +36,26 @@ struct hash128 hash_bytes(const void *data, size_t bytes, uint64_t kappa)
     return h;
 }
 
+static void add_product(struct hash128 *sum, uint64_t word, size_t j)
+{
+    sum->lane[0] += hash_product(word, HASH_KEY[j]);
+    sum->lane[1] += hash_product(word, HASH_KEY[j + 1]);
+}
+
 /* Of at most a block. */
 static struct hash128 sum_products(const unsigned char *bytes, size_t n)
 {
     struct hash128 h = { { 0, 0 } };
+    size_t words = n / 8;
 
-    for (size_t i = 0; i < n; i += 8) {
-        uint64_t w = tail_word(bytes + i, n - i < 8 ? n - i : 8);
+    for (size_t j = 0; j < words; j++) {
+        uint64_t w;
 
-        h.lane[0] += hash_product(w, HASH_KEY[i / 8]);
-        h.lane[1] += hash_product(w, HASH_KEY[i / 8 + 1]);
+        memcpy(&w, bytes + j * 8, sizeof w);
+        add_product(&h, w, j);
     }
+    if (n % 8)
+        add_product(&h, tail_word(bytes + words * 8, n % 8), words);
     return h;
 }
 

@@ -406,7 +406,8 @@ static void compose(struct recorder *r, const struct recorder_step *s, struct ev
     ret->chain = evidence_chain(r->proof.chain, ret);
 }
 
-/* A step that was trained before. A validation that a user asked for is not asked for again. */
+/* A step that was trained before. A validation that a user asked for is not asked for again; what an earlier attempt left behind such a step goes with its
+ * chain, and is not compared. */
 static int check_before(struct recorder *r, const struct replay_step *now, struct err *err)
 {
     struct evidence_difference d;

@@ -293,11 +293,20 @@ def unheard(d, job, steps):
     """The job trains on till a checkpoint of `steps` more, while detd stands still; in the block detd goes on, and the job stands still."""
     goal = d.newest_checkpoint(job) + steps
     os.kill(d.proc.pid, signal.SIGSTOP)
+    open("%s/jobs/%d/go" % (d.state, job), "w").close()  # for one that waits with HOLD
     d.until(lambda: d.newest_checkpoint(job) >= goal, "no checkpoint")
     d.signal_session(job, signal.SIGSTOP)
     os.kill(d.proc.pid, signal.SIGCONT)
     yield
     d.kill_session(job)
+
+
+def leave_fault(d, job, fault):
+    """It lies there whole or not at all, however soon the rank looks."""
+    path = "%s/jobs/%d/fault-0" % (d.state, job)
+    with open(path + ".new", "w", encoding="utf-8") as f:
+        f.write(fault)
+    os.rename(path + ".new", path)
 
 
 def check_reported(d, job):
@@ -322,18 +331,18 @@ def ends_without_a_supervisor():
 def budget_counts_from_the_newest_checkpoint():
     """Also from one that detd has not heard of when the supervisor dies for the second time. The next one, which was to end the job, goes on
     with it, for longer than one that only reads a spool may take."""
-    with Daemon(step_s=0) as d:
-        job = d.submit(10100, every=5000, restarts=1)
-        d.wait(job, lambda j: j["step"] > 2)
+    with Daemon() as d:
+        job = d.submit(120, every=50, restarts=1, env={"STEP_S": "0", "HOLD": "3"})
+        d.wait(job, lambda j: j["step"] == 2)
         d.kill_session(job)
         d.wait(job, lambda j: j["state"] == "running" and j["attempt"] == 2)
-        with unheard(d, job, 5000):
-            with open("%s/jobs/%d/fault-0" % (d.state, job), "w") as f:
-                f.write("rest 1")
+        leave_fault(d, job, "hold 51")
+        with unheard(d, job, 50):
+            leave_fault(d, job, "rest 51")
         done = d.wait(job, lambda j: j["state"] in ("completed", "failed"))
         assert done["state"] == "completed", (done["reason"], done["attempts"])
-        assert [a["resume_step"] for a in done["attempts"]] == [5000, 0, 0] and not d.events("kill", job), done["attempts"]
-        d.check_rows(job, 10100)
+        assert [a["resume_step"] for a in done["attempts"]] == [50, 0, 0] and not d.events("kill", job), done["attempts"]
+        d.check_rows(job, 120)
 
 
 def a_forgotten_job_is_not_run_again():
@@ -387,7 +396,7 @@ def bad_ends():
     with Daemon() as d:
         job = d.submit(50, restarts=0)
         d.wait(job, lambda j: j["step"] > 2)
-        open("%s/jobs/%d/fault-0" % (d.state, job), "w").write("data 10")
+        leave_fault(d, job, "data 10")
         failed = d.wait(job, "failed")
         assert "annotation 7 of image 12" in failed["reason"], failed["reason"]
         assert "annotation 7" in d.call("job.why", id=job)["text"]

@@ -3,6 +3,7 @@
 
 It "trains" a number that every rank can compute, keeps checkpoints as files, resumes from the newest, and obeys commands. Faults
 for tests lie in the job directory: a file fault-RANK holds one line "WHAT STEP", carried out once when that step is reached.
+HOLD in its environment is a step at which it waits until the job directory has a file "go".
 """
 import argparse
 import json
@@ -126,6 +127,12 @@ class Rank:
                     return msg
             self.hear(True)
 
+    def hold(self, step):
+        if step == int(os.environ.get("HOLD", "0")):
+            self.page.phase("report_wait")  # which has no deadline
+            while not os.path.exists("go"):
+                time.sleep(0.01)
+
     def fault(self, step):
         name = "fault-%d" % self.rank
         if not os.path.exists(name):
@@ -160,6 +167,9 @@ class Rank:
         elif what == "rest":
             self.page.phase("report_wait")  # which has no deadline
             time.sleep(23)
+        elif what == "hold":
+            self.page.phase("report_wait")
+            time.sleep(600)
         elif what == "exit":
             os._exit(3)
         elif what == "garbage":
@@ -264,6 +274,7 @@ class Rank:
         while step < steps:
             step += 1
             self.page.phase("forward")
+            self.hold(step)
             self.fault(step)
             time.sleep(pause)
             self.shared.barrier(step)

@@ -144,7 +144,10 @@ class Job:
                 self.detd.turn(0)
 
     def fault(self, rank, what, step):
-        open(os.path.join(self.dir, "fault-%d" % rank), "w").write("%s %d" % (what, step))
+        path = os.path.join(self.dir, "fault-%d" % rank)
+        with open(path + ".new", "w", encoding="utf-8") as f:
+            f.write("%s %d" % (what, step))
+        os.rename(path + ".new", path)  # there whole or not at all, however soon the rank looks
 
     def exited(self):
         return self.proc.poll() is not None

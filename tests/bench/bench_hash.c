@@ -9,6 +9,7 @@
 #include "proto/err.h"
 #include "proto/jobspec.h"
 #include "tests/bench/bench.h"
+#include "tests/bench/device_memory.h"
 #include "worker/backend/devices.h"
 #include "worker/models/builtin.h"
 #include "worker/ops/families.h"
@@ -35,18 +36,6 @@ static void die(const struct err *err)
     exit(1);
 }
 
-static void *take(struct bench *b, const void *host, size_t bytes)
-{
-    void *p = b->dev->ops->alloc(b->dev, bytes);
-    struct err err = { 0 };
-
-    if (!p)
-        err_set(&err, ERR_DEVICE, "out of memory: %zu bytes", bytes);
-    if (!p || (host && b->dev->ops->upload(b->dev, p, host, bytes, &err) < 0))
-        die(&err);
-    return p;
-}
-
 /* Small numbers, none of them zero: as gradients and moments are. */
 static void *take_numbers(struct bench *b, size_t count)
 {
@@ -54,7 +43,7 @@ static void *take_numbers(struct bench *b, size_t count)
 
     for (size_t i = 0; i < count; i++)
         x[i] = ((float)(i * 2654435761u >> 8 & 1023) - 511.5f) * 1e-5f;
-    p = take(b, x, count * sizeof *x);
+    p = bench_device_memory(b->dev, x, count * sizeof *x);
     free(x);
     return p;
 }
@@ -84,8 +73,8 @@ static void add_items(struct bench *b)
     for (int i = 0; i < b->model->nparams; i++)
         b->nblocks += param_trainable(b->model->params[i]) ? blocks_of(b->model->params[i]) : 0;
     b->grad = take_numbers(b, b->nblocks * BLOCK);
-    b->squares = take(b, NULL, b->nblocks * sizeof *b->squares);
-    b->hashes = take(b, NULL, (2 * b->nblocks + (size_t)b->model->nparams) * sizeof *b->hashes);
+    b->squares = bench_device_memory(b->dev, NULL, b->nblocks * sizeof *b->squares);
+    b->hashes = bench_device_memory(b->dev, NULL, (2 * b->nblocks + (size_t)b->model->nparams) * sizeof *b->hashes);
     for (int i = 0; i < b->model->nparams; i++) {
         struct param *p = b->model->params[i];
 
@@ -99,7 +88,7 @@ static void add_items(struct bench *b)
                                                      .decay = 5e-4f };
         at += blocks_of(p);
     }
-    b->clip = take(b, &(struct clip){ .factor = 1 }, sizeof *b->clip);
+    b->clip = bench_device_memory(b->dev, &(struct clip){ .factor = 1 }, sizeof *b->clip);
 }
 
 /* ---- the ops: which device they run on, and whether there is anything without hashes ---- */

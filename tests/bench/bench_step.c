@@ -14,6 +14,7 @@
 #include "proto/jobspec.h"
 #include "tests/batches.h"
 #include "tests/bench/bench.h"
+#include "tests/bench/device_memory.h"
 #include "worker/comm/comm.h"
 #include "worker/comm/staged.h"
 #include "worker/core/arena.h"
@@ -143,18 +144,6 @@ static double *stats_dest(void *arg, int index, int use, int shard)
     return b->stats[shard] + at;
 }
 
-static void *put(struct bench *b, const void *host, size_t bytes)
-{
-    void *p = b->dev->ops->alloc(b->dev, bytes);
-    struct err err = { 0 };
-
-    if (!p)
-        err_set(&err, ERR_DEVICE, "out of memory: %zu bytes", bytes);
-    if (!p || (host && b->dev->ops->upload(b->dev, p, host, bytes, &err) < 0))
-        die(&err);
-    return p;
-}
-
 static struct box_list make_truth(struct bench *b, int images)
 {
     int32_t *offset = calloc((size_t)images + 1, sizeof *offset), *cls = calloc((size_t)images * BOXES, sizeof *cls);
@@ -167,9 +156,9 @@ static struct box_list make_truth(struct bench *b, int images)
         for (int k = 0; k < 4; k++)
             box[i * 4 + k] = 0.1f + 0.05f * (float)((i * 7 + k * 3) % 11);
     }
-    list.offset = put(b, offset, ((size_t)images + 1) * sizeof *offset);
-    list.cls = put(b, cls, (size_t)list.rows * sizeof *cls);
-    list.box = put(b, box, (size_t)list.rows * 4 * sizeof *box);
+    list.offset = bench_device_memory(b->dev, offset, ((size_t)images + 1) * sizeof *offset);
+    list.cls = bench_device_memory(b->dev, cls, (size_t)list.rows * sizeof *cls);
+    list.box = bench_device_memory(b->dev, box, (size_t)list.rows * 4 * sizeof *box);
     free(offset);
     free(cls);
     free(box);
@@ -184,7 +173,7 @@ static void make_batch(struct bench *b)
 
     for (size_t i = 0; i < (size_t)b->batch * count; i++)
         pixels[i] = (float)((i * 2654435761u >> 8) & 255) / 255.0f;
-    mem = put(b, pixels, (size_t)b->batch * count * sizeof *mem);
+    mem = bench_device_memory(b->dev, pixels, (size_t)b->batch * count * sizeof *mem);
     free(pixels);
     for (int i = 0; i < b->model->nnorms; i++)
         stats += 2 * b->model->norms[i].mean->count + 1;
@@ -196,10 +185,10 @@ static void make_batch(struct bench *b)
     for (int v = 0; v < b->shards; v++) {
         b->images[v] = tensor_f32(mem + (size_t)v * (size_t)per * count, per, b->size.h, b->size.w, 3);
         b->truth[v] = make_truth(b, per);
-        b->raw[v] = put(b, NULL, b->model->raw_terms * sizeof(double));
-        b->stats[v] = put(b, NULL, (stats + 1) * sizeof(double));
+        b->raw[v] = bench_device_memory(b->dev, NULL, b->model->raw_terms * sizeof(double));
+        b->stats[v] = bench_device_memory(b->dev, NULL, (stats + 1) * sizeof(double));
     }
-    b->clip = put(b, NULL, sizeof *b->clip);
+    b->clip = bench_device_memory(b->dev, NULL, sizeof *b->clip);
 }
 
 static enum precision precision_of(const char *name)
@@ -244,8 +233,9 @@ static void bench_open(struct bench *b, const struct options *o, int shards, enu
         struct param *p = b->model->params[i];
 
         if (param_trainable(p))
-            b->items[b->nitems++] =
-                (struct optim_item){ .param = p, .state = { put(b, NULL, p->count * sizeof(float)) }, .lr = 1e-6f, .decay = 5e-4f };
+            b->items[b->nitems++] = (struct optim_item){
+                .param = p, .state = { bench_device_memory(b->dev, NULL, p->count * sizeof(float)) }, .lr = 1e-6f, .decay = 5e-4f
+            };
     }
     make_batch(b);
     json_decref(root);

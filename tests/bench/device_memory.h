@@ -1,0 +1,21 @@
+/* tests/bench/device_memory.h - what a benchmark keeps on a device. */
+#pragma once
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "proto/err.h"
+#include "worker/core/device.h"
+
+/* `bytes` of device memory with what stands at host (NULL: undefined). Ends the program where there are none; the caller frees it. */
+static inline void *bench_device_memory(struct device *dev, const void *host, size_t bytes)
+{
+    void *p = dev->ops->alloc(dev, bytes);
+    struct err err = { 0 };
+
+    if (!p)
+        err_set(&err, ERR_DEVICE, "out of memory: %zu bytes", bytes);
+    if (p && (!host || dev->ops->upload(dev, p, host, bytes, &err) >= 0))
+        return p;
+    fprintf(stderr, "%s\n", err.msg);
+    exit(1);
+}

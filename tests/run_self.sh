@@ -19,7 +19,10 @@ more=(STRICT=0)
 echo '.*/listed.sh | the moon is .* | tides' >"$tmp/skips"
 
 write clean <<'T'
-f=$(mktemp) && sleep 1000 & kill $! && wait $! || rm -f "$f"
+f=$(mktemp)
+sleep 1000 &
+kill $!
+wait $! || rm "$f"
 T
 write process <<'T'
 env -i setsid bash -c 'sleep 1000 & echo $! >"$1"; wait' sh "${0%.sh}.pid" >/dev/null 2>&1 &

@@ -25,7 +25,7 @@ DEVICE_FN float to_float(bf16 x)
     return __bfloat162float(x);
 }
 
-/* The one rounding of a result (bf16: nearest, ties to even). */
+/* The one rounding of a result (bf16: nearest, ties to even; every NaN becomes 0x7FFF). */
 DEVICE_FN void from_float(float *ret, float x)
 {
     *ret = x;

@@ -144,6 +144,39 @@ static void beside_bf16(void **state)
 #endif
 }
 
+/* Whatever sign and payload a NaN has, in bf16 it is stored as one, so that evidence does not depend on where it came from. */
+static void one_nan_is_stored(void **state)
+{
+    static const uint32_t wide[] = { 0x7FC00000u, 0xFFC00000u, 0x7F800001u, 0xFF8ABCDEu, 0x7FFFFFFFu, 0xFFFFFFFFu };
+    static const uint16_t half[] = { 0x7FC0, 0xFFC0, 0x7F81, 0xFF8A, 0x7FFF, 0xFFFF };
+    enum { N = sizeof half / sizeof *half };
+
+    (void)state;
+    for (int d = 0; d < devices.n; d++) {
+        struct device *dev = devices.dev[d];
+        uint16_t got[3][N];
+        void *mem[] = { put(dev, wide, sizeof wide), put(dev, half, sizeof half), put(dev, NULL, sizeof got) };
+        struct tensor x = tensor_f32(mem[0], 1, 1, N, 1), b = tensor_f32(mem[1], 1, 1, N, 1), y[3];
+        struct operand of = { .x = b };
+        struct err err;
+
+        b.dtype = of.x.dtype = DTYPE_BF16;
+        for (int i = 0; i < 3; i++) {
+            y[i] = b;
+            y[i].data = (uint16_t *)mem[2] + i * N;
+        }
+        if (held_as(dev, DTYPE_BF16) == DTYPE_BF16) {
+            assert_int_equal(dev->on->map->cast(dev, &y[0], &x, 1, &err), 0);
+            assert_int_equal(dev->on->map->act_fwd(dev, ACT_LEAKY, &y[1], &of, 1, &err), 0);
+            assert_int_equal(dev->on->map->add_fwd(dev, &y[2], &of, &of, 1, &err), 0);
+            get(dev, got, mem[2], sizeof got);
+            for (int i = 0; i < 3 * N; i++)
+                assert_int_equal(got[i / N][i % N], 0x7FFF);
+        }
+        free_buffers();
+    }
+}
+
 /* No gaps, whatever the device wants for activations, and no gradient; those that come from outside are read where they lie. */
 static void integers(void **state)
 {
@@ -172,7 +205,7 @@ static void integers(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = { cmocka_unit_test(beside_bf16), cmocka_unit_test(integers) };
+    const struct CMUnitTest tests[] = { cmocka_unit_test(beside_bf16), cmocka_unit_test(one_nan_is_stored), cmocka_unit_test(integers) };
 
     return cmocka_run_group_tests(tests, open_devices, close_devices);
 }

@@ -7,9 +7,11 @@ share the GPU, of waves, and after a killed rank. And losses beside the CPU's, i
 import json
 import os
 import random
+import subprocess
 import tempfile
 import time
 
+from daemon import BUILD
 from gpu_node import REAL, Node
 from ranks import base_spec, change_tier, compare, draw, finish, merged, strike, submit
 
@@ -99,6 +101,19 @@ def new_shapes(d, base):
     assert len(said) == 2 and all(" convolutions planned in " in t for t in said), said  # at the start, and when the tier was agreed
 
 
+def toggled(d, base):
+    """The tier changes in mid-run: `verify` trains the steps of both tiers again, from the start and from checkpoints of either, and finds every step the same."""
+    spec = merged(base, {"train": {"steps": 24}, "checkpoint": {"every": 6, "keep": 9}, "val": {"every": 8}})
+    job = submit(d, merged(spec, cuda(ranks=2, deterministic="rerun")), "toggled")
+    change_tier(d, job)
+    finish(d, job)
+    (_, first), (start, second) = d.sql("SELECT step, tier FROM tiers WHERE job=? ORDER BY step", job)
+    assert (first, second) == ("rerun", "world") and 3 < start < 24, (start, second)
+    for at in (0, 6, 18):
+        done = subprocess.run([BUILD + "/detctl", "--socket", d.path, "verify", str(job), "--from", str(at)], capture_output=True, text=True, check=False)
+        assert done.returncode == 0 and "equal: steps %d .. 24" % (at + 1) in done.stdout, (at, start, done.returncode, done.stdout, done.stderr)
+
+
 def check_plans():
     """Of all jobs so far."""
     if os.path.exists(UNPLANNED):
@@ -125,6 +140,7 @@ def main():
         compare(d, "killed", killed(d, base))
         other_identity(d, base)
         new_shapes(d, base)
+        toggled(d, base)
         slow = merged(base, {"train": {"lr": 0.0005}})  # at the usual rate a last bit grows to percents in five steps
         cpu = submit(d, slow, "on the CPU")
         finish(d, cpu)

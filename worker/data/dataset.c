@@ -15,6 +15,7 @@ void dataset_free(struct dataset *d)
     free(d->images);
     free(d->offset);
     free(d->boxes);
+    masks_free(d->masks);
     free(d->source);
     free(d->folder);
     free(d);

@@ -6,6 +6,7 @@
 #include <stdint.h>
 
 #include "proto/hash.h"
+#include "worker/data/mask.h"
 
 enum {
     DATASET_MAX_IMAGES = 1 << 28,
@@ -48,6 +49,7 @@ struct dataset {
     struct dataset_image *images;  /* ascending ids; image index = position here, everywhere */
     int64_t *offset;               /* [nimages + 1]: image i owns boxes offset[i] .. offset[i + 1] - 1, in the order of the file */
     struct dataset_box *boxes;
+    struct masks *masks;        /* of the boxes, in their order (dataset_mask()); NULL: not asked for */
     int max_boxes;              /* most boxes of an image */
     int64_t clipped;            /* boxes that reached over their image and were cut (legal, told for information) */
     struct hash128 source_hash; /* of the annotation file's bytes */

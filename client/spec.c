@@ -98,6 +98,14 @@ int spec_check(const json_t *root, const char *name, struct err *err)
     return rc;
 }
 
+int spec_read(const char *file, json_t **ret_root, struct err *err)
+{
+    char path[PATH_MAX];
+    int rc = find(file, path, err);
+
+    return rc == 0 ? jobspec_read(path, ret_root, err) : rc;
+}
+
 int spec_load(const char *file, char *const *assignments, int count, json_t **ret_spec, struct err *err)
 {
     char path[PATH_MAX];

@@ -5,6 +5,8 @@
 
 struct err;
 
+/* The object in `file` (or file.json where no such file is) as it stands, a new reference. */
+int spec_read(const char *file, json_t **ret_root, struct err *err);
 /* Reads `file` (or file.json where no such file is) and applies `count` assignments. Paths are relative to the file,
  * in assignments too. Everything that can be said without detd is checked as the user: keys, and that each path opens. train.epochs becomes
  * train.steps, which is said on stderr.

@@ -2,6 +2,7 @@
 
 #include <getopt.h>
 #include <stdio.h>
+#include <string.h>
 #include <sys/random.h>
 #include <unistd.h>
 
@@ -52,25 +53,49 @@ int submitted(struct context *ctx, int64_t id, bool wait, bool watch)
     return wait ? watch_job(ctx, id, "total", WATCH_QUIETLY) : CODE_DONE;
 }
 
+/* --help-keys [FILE] [KEY=VALUE ...]: keys of the preset that these name, or of all. */
+static int help_keys(int count, char *const *words)
+{
+    json_t *root = NULL;
+    struct err err = { 0 };
+    int rc = 0;
+
+    if (count > 0 && !strchr(words[0], '=')) {
+        rc = spec_read(words[0], &root, &err);
+        count--, words++;
+    } else {
+        root = json_object();
+    }
+    for (int i = 0; i < count && rc == 0; i++)
+        rc = jobspec_override(root, words[i], &err);
+    if (rc == 0)
+        rc = jobspec_write_help(stdout, jobspec_family(root)) < 0 ? CODE_REFUSED : CODE_DONE;
+    else
+        rc = complain(&err);
+    json_decref(root);
+    return rc;
+}
+
 int command_submit(struct context *ctx, int argc, char **argv)
 {
     static const struct option options[] = {
         { "wait", no_argument, NULL, 'w' }, { "watch", no_argument, NULL, 'W' }, { "help-keys", no_argument, NULL, 'k' }, { 0 }
     };
-    bool wait = false, watch = false;
+    bool wait = false, watch = false, keys = false;
     struct err err = { 0 };
     json_t *spec;
     int64_t id = 0;
     int rc, o;
 
     while ((o = getopt_long(argc, argv, "", options, NULL)) != -1) {
-        if (o == 'k')
-            return jobspec_write_help(stdout) < 0 ? CODE_REFUSED : CODE_DONE;
         if (o == '?')
             return CODE_USAGE;
+        keys |= o == 'k';
         wait |= o == 'w';
         watch |= o == 'W';
     }
+    if (keys)
+        return help_keys(argc - optind, argv + optind);
     if (optind >= argc)
         return misuse(ctx, "no job file given");
     if (spec_load(argv[optind], argv + optind + 1, argc - optind - 1, &spec, &err) < 0)

@@ -306,6 +306,47 @@ static int fill_all(struct jobspec *s, const struct job_presets *presets, bool s
     return rc;
 }
 
+/* Batch statistics over all shards are those of one large batch: nothing has to be frozen. */
+static const char *family_default(const struct jobspec *s, const struct job_default *d)
+{
+    if (s->model_sync_bn && strcmp(d->key, "model.freeze_bn") == 0)
+        return d->value;
+    return s->model_init && d->with_init ? d->with_init : d->value;
+}
+
+static int fill_from_family(struct jobspec *s, const struct job_key *k, const struct job_default *d, struct err *err)
+{
+    json_t *value = json_loads(family_default(s, d), JSON_DECODE_ANY, NULL);
+    int rc;
+
+    if (!value)
+        return err_set(err, -ENOMEM, "out of memory");
+    if (k->type <= TYPE_ENUM) {
+        free(*(char **)member(s, k));
+        *(char **)member(s, k) = NULL;
+    }
+    rc = take(s, k, value, err);
+    json_decref(value);
+    if (rc == 0 && d->batch)
+        *(double *)member(s, k) *= (double)s->train_batch / d->batch;
+    return rc;
+}
+
+/* Keys that are not given have the family's default. */
+static int fill_family(struct jobspec *s, bool stored, const json_t *const *given, struct err *err)
+{
+    int rc = 0;
+
+    for (size_t i = 0; i < JOB_KEY_COUNT && rc == 0; i++) {
+        const struct job_key *k = &job_keys[i];
+        const struct job_default *d = job_default_find(s->family, k->path);
+
+        if (d && !given[i] && !(stored && job_key_has_neutral(k)))
+            rc = fill_from_family(s, k, d, err);
+    }
+    return rc;
+}
+
 /* A key that is null is not given. */
 static int refuse_foreign(const struct jobspec *s, const json_t *const *given, struct err *err)
 {
@@ -314,6 +355,8 @@ static int refuse_foreign(const struct jobspec *s, const json_t *const *given, s
 
         if (!given[i] || json_is_null(given[i]) || job_key_of(k, s->family))
             continue;
+        if (*k->families == '!')
+            return job_error(err, k->path, "not a key of preset '%s'", s->model_preset);
         if (!s->model_preset)
             return job_error(err, k->path, "not a key of what model.cfg describes, only of models of the family %s", k->families);
         return job_error(err, k->path, "not a key of preset '%s', only of models of the family %s", s->model_preset, k->families);
@@ -338,6 +381,8 @@ static int parse(const struct job_presets *presets, const json_t *root, bool sto
         rc = fill_all(s, presets, stored, given, err);
     if (rc == 0)
         rc = jobspec_choose(s, presets, err);
+    if (rc == 0)
+        rc = fill_family(s, stored, given, err);
     if (rc == 0 && !stored) /* a stored job may hold what was a key of all families once */
         rc = refuse_foreign(s, given, err);
     if (rc == 0)
@@ -349,6 +394,14 @@ static int parse(const struct job_presets *presets, const json_t *root, bool sto
     else
         jobspec_free(s);
     return rc;
+}
+
+const struct job_family *jobspec_family(const json_t *root)
+{
+    const json_t *name = json_object_get(json_object_get(root, "model"), "preset");
+    const struct job_preset *p = json_is_string(name) ? job_preset_find(&job_presets, json_string_value(name)) : NULL;
+
+    return p ? p->family : NULL;
 }
 
 int jobspec_parse_for(const struct job_presets *presets, const json_t *root, bool stored, struct jobspec **ret_spec, struct err *err)

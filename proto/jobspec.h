@@ -20,8 +20,9 @@ enum { JOB_SIZE_GRAIN = 32 }; /* input sides are multiples of it, pixels */
  *            so that checkpoints older than the key stay good; a stored job that lacks the key has this value, whatever the default is.
  *            "-" = always given: the keys of the first day; "*" = never given, the key decides no result; "~" = neither given nor stored: who
  *            submits turns the key into another one
- *   families the families of models (presets.h) it is a key of, separated by blanks; "" = all. For a model of another one it is an error, and
- *            neither jobspec_json() nor jobspec_deciding() gives it
+ *   families the families of models (presets.h) it is a key of, separated by blanks; "" = all, "!rcnn" = all but that one. For a model of
+ *            another one it is an error, and neither jobspec_json() nor jobspec_deciding() gives it. A family may have a default of its own, see
+ *            job_defaults of presets.h
  *   min,max  range of numbers, or length of strings and lists (REAL: a min written as 1e-300 means "> 0")
  *   unit     "" where there is none        values   ENUM: allowed words, separated by '|'
  * Types: PATHs are made absolute by the client, relative to the job file. */
@@ -30,9 +31,9 @@ enum { JOB_SIZE_GRAIN = 32 }; /* input sides are multiples of it, pixels */
     X(name, "name", STR, "\"job\"", "*", "", 1, 64, "", "", "name shown in lists")                                                        \
     X(model_preset, "model.preset", ENUM, "null", "-", "", 0, 0, "", JOB_PRESET_WORDS, "network by name; this or model.cfg")              \
     X(model_cfg, "model.cfg", PATH, "null", "-", "yolo", 0, 4095, "", "", "darknet .cfg of the YOLOv3 family")                            \
-    X(model_size, "model.size", SIZE, "null", "-", "", 32, 2048, "px", "",                                                                \
+    X(model_size, "model.size", SIZE, "null", "-", "!rcnn", 32, 2048, "px", "",                                                                \
       "network input: the side of a square or [width, height], multiples of 32; default from the preset or cfg")                          \
-    X(model_width, "model.width", REAL, "1.0", "-", "yolo", 1e-2, 8, "x", "", "scales the channels of all hidden layers of a preset")     \
+    X(model_width, "model.width", REAL, "1.0", "-", "yolo rcnn", 1e-2, 8, "x", "", "scales the channels of all hidden layers of a preset")     \
     X(model_init, "model.init", PATH, "null", "-", "", 0, 4095, "", "", "weights to start from: .safetensors, or darknet .weights")       \
     X(model_load_until, "model.load_until", INT, "null", "-", "yolo", 0, 10000, "layer", "",                                              \
       "load only layers before this one from model.init")                                                                                 \
@@ -48,6 +49,30 @@ enum { JOB_SIZE_GRAIN = 32 }; /* input sides are multiples of it, pixels */
     X(model_obj_gain, "model.obj_gain", REAL, "1.0", "-", "yolo", 0, 1e6, "x", "", "weight of the objectness term of positives")          \
     X(model_noobj_gain, "model.noobj_gain", REAL, "1.0", "-", "yolo", 0, 1e6, "x", "", "weight of the objectness term of negatives")      \
     X(model_cls_gain, "model.cls_gain", REAL, "1.0", "-", "yolo", 0, 1e6, "x", "", "weight of the class term")                            \
+    X(model_flavor, "model.flavor", ENUM, "\"d2\"", "-", "rcnn", 0, 0, "", "d2|tv",                                                       \
+      "whose details: of detectron2 or of torchvision")                                                                                   \
+    X(model_backbone, "model.backbone", ENUM, "null", "-", "rcnn", 0, 0, "", "msra|torchvision",                                          \
+      "whose ImageNet weights fit: place of strides, order and scale of colours; default by model.flavor")                                \
+    X(model_freeze_at, "model.freeze_at", INT, "0", "-", "rcnn", 0, 5, "stages", "",                                                      \
+      "so many stages of the backbone, stem first, do not train; needs model.init")                                                       \
+    X(model_bn_eps, "model.bn_eps", REAL, "1e-5", "-", "rcnn", 0, 1, "", "", "added to variances; 0 for torchvision's COCO_V1 weights")   \
+    X(model_fpn_channels, "model.fpn_channels", INT, "256", "-", "rcnn", 1, 4096, "", "", "of the feature pyramid and the RPN")           \
+    X(model_head_channels, "model.head_channels", INT, "1024", "-", "rcnn", 1, 16384, "", "", "of both hidden layers of the box head")    \
+    X(model_mask_channels, "model.mask_channels", INT, "256", "-", "rcnn", 1, 4096, "", "", "of the mask head")                           \
+    X(model_anchors, "model.anchors", REALS, "[32, 64, 128, 256, 512]", "-", "rcnn", 5, 5, "px", "", "sides of the anchors of P2 to P6")  \
+    X(model_rpn_batch, "model.rpn_batch", INT, "256", "-", "rcnn", 1, 4096, "anchors", "", "sampled in an image for the RPN's losses")    \
+    X(model_rpn_positive, "model.rpn_positive", REAL, "0.5", "-", "rcnn", 0, 1, "", "", "of these, positive at most")                     \
+    X(model_rpn_pre_nms, "model.rpn_pre_nms", INT, "2000", "-", "rcnn", 1, 8192, "boxes", "",                                             \
+      "best of a level that go into suppression, in training")                                                                            \
+    X(model_rpn_pre_nms_val, "model.rpn_pre_nms_val", INT, "1000", "-", "rcnn", 1, 8192, "boxes", "", "likewise, in validation")          \
+    X(model_rpn_post_nms, "model.rpn_post_nms", INT, "null", "-", "rcnn", 1, 8192, "boxes", "",                                           \
+      "proposals of an image, in training; default 1000, 2000 with model.flavor tv")                                                      \
+    X(model_rpn_post_nms_val, "model.rpn_post_nms_val", INT, "1000", "-", "rcnn", 1, 8192, "boxes", "", "likewise, in validation")        \
+    X(model_rpn_nms, "model.rpn_nms", REAL, "0.7", "-", "rcnn", 0, 1, "IoU", "", "suppression within a level")                            \
+    X(model_roi_batch, "model.roi_batch", INT, "512", "-", "rcnn", 1, 4096, "boxes", "", "sampled in an image for the losses of the heads") \
+    X(model_roi_positive, "model.roi_positive", REAL, "0.25", "-", "rcnn", 0, 1, "", "", "of these, foreground at most")                  \
+    X(model_mask_rois, "model.mask_rois", INT, "null", "-", "rcnn", 1, 4096, "boxes", "",                                                 \
+      "of these, in the mask head at most; default: all of the foreground")                                                               \
     X(data_train_format, "data.train.format", ENUM, "\"coco\"", "-", "", 0, 0, "", "coco", "annotation format")                           \
     X(data_train_annotations, "data.train.annotations", PATH, "-", "-", "", 1, 4095, "", "", "annotation file of the training split")     \
     X(data_train_images, "data.train.images", PATH, "-", "-", "", 1, 4095, "", "", "folder of its images")                                \
@@ -110,9 +135,9 @@ enum { JOB_SIZE_GRAIN = 32 }; /* input sides are multiples of it, pixels */
     X(val_every, "val.every", INT, "null", "-", "", 0, 100000000, "steps", "",                                                            \
       "validate after so many steps, and after the last; 0: never; default steps/10 where there is data.val")                             \
     X(val_batch, "val.batch", INT, "8", "-", "", 1, 4096, "images", "", "images of a validation shard")                                   \
-    X(val_conf, "val.conf", REAL, "0.005", "-", "yolo", 0, 1, "score", "", "detections below it are dropped")                             \
-    X(val_nms, "val.nms", REAL, "0.45", "-", "yolo", 0, 1, "IoU", "", "per-class suppression")                                            \
-    X(val_max_det, "val.max_det", INT, "100", "-", "yolo", 1, 10000, "boxes", "", "detections kept of an image")                          \
+    X(val_conf, "val.conf", REAL, "0.005", "-", "yolo rcnn", 0, 1, "score", "", "detections below it are dropped")                             \
+    X(val_nms, "val.nms", REAL, "0.45", "-", "yolo rcnn", 0, 1, "IoU", "", "per-class suppression")                                            \
+    X(val_max_det, "val.max_det", INT, "100", "-", "yolo rcnn", 1, 10000, "boxes", "", "detections kept of an image")                          \
     X(checkpoint_every, "checkpoint.every", INT, "null", "-", "", 0, 100000000, "steps", "",                                              \
       "0: only at the end; default: val.every, or steps/10 without validation")                                                           \
     X(checkpoint_keep, "checkpoint.keep", INT, "3", "-", "", 1, 1000, "", "",                                                             \
@@ -207,8 +232,10 @@ int jobspec_absolute(json_t *root, const char *dir, struct err *err);
 int jobspec_require_absolute(const struct jobspec *s, struct err *err);
 /* Derived, pure: shards for a batch by the default rule, of at least shard_images images each. */
 int jobspec_default_shards(int64_t batch, int shard_images);
-/* From the table: schema/job.schema.json, the `--help-keys` text, and the key list of man/detd-job-file.5 (roff).
+/* The family that has the preset of a job that need not be complete, or NULL: none of job_presets. */
+const struct job_family *jobspec_family(const json_t *root);
+/* From the table: schema/job.schema.json, the `--help-keys` text (of a family's keys, with its defaults; NULL: of all), and the key list of man/detd-job-file.5 (roff).
  * -EIO: not written whole. */
 int jobspec_write_schema(FILE *out);
-int jobspec_write_help(FILE *out);
+int jobspec_write_help(FILE *out, const struct job_family *family);
 int jobspec_write_man(FILE *out);

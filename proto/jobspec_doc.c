@@ -84,13 +84,29 @@ static void add_limits(json_t *out, const struct job_key *k)
     }
 }
 
+/* "only of the family yolo", or "". */
+static const char *whose(const struct job_key *k)
+{
+    static char text[80];
+
+    if (*k->families == '!')
+        snprintf(text, sizeof text, "not of the family %s", k->families + 1);
+    else
+        snprintf(text, sizeof text, "%s%s",
+                 !*k->families              ? ""
+                 : strchr(k->families, ' ') ? "only of the families "
+                                            : "only of the family ",
+                 k->families);
+    return text;
+}
+
 static json_t *property(const struct job_key *k)
 {
     json_t *out = json_pack("{s:o}", "type", type_of(k));
     char text[256];
 
-    snprintf(text, sizeof text, "%s%s%s%s%s%s%s", k->help, *k->unit ? " [" : "", k->unit, *k->unit ? "]" : "",
-             *k->families ? " (only of the family " : "", k->families, *k->families ? ")" : "");
+    snprintf(text, sizeof text, "%s%s%s%s%s%s%s", k->help, *k->unit ? " [" : "", k->unit, *k->unit ? "]" : "", *k->families ? " (" : "",
+             whose(k), *k->families ? ")" : "");
     if (*text)
         json_object_set_new(out, "description", json_string(text[0] == ' ' ? text + 1 : text));
     if (strcmp(k->def, "-") != 0)
@@ -183,25 +199,55 @@ static void describe_values(const struct job_key *k, char *text, size_t size)
     }
 }
 
-static const char *describe_default(const struct job_key *k, char *text, size_t size)
+static const char *describe_default(const struct job_key *k, const struct job_family *family, char *text, size_t size)
 {
-    if (strcmp(k->def, "-") == 0)
+    const struct job_default *d = job_default_find(family, k->path);
+
+    if (d && d->batch)
+        snprintf(text, size, "default %s * train.batch / %d", d->value, d->batch);
+    else if (d && d->with_init)
+        snprintf(text, size, "default %s, %s with model.init", d->value, d->with_init);
+    else if (d)
+        snprintf(text, size, "default %s", d->value);
+    else if (strcmp(k->def, "-") == 0)
         return "required";
-    if (strcmp(k->def, "null") == 0)
+    else if (strcmp(k->def, "null") == 0)
         return "optional";
-    snprintf(text, size, "default %s", k->def);
+    else
+        snprintf(text, size, "default %s", k->def);
     return text;
 }
 
-int jobspec_write_help(FILE *out)
+/* "; default 0.05 of the family rcnn", where it is another than the table's. */
+static const char *other_defaults(const struct job_key *k, char *text, size_t size)
+{
+    size_t used = 0;
+    char def[80];
+
+    *text = '\0';
+    for (const struct job_default *d = job_defaults; d->family && used < size; d++) {
+        const struct job_family family = { d->family, 0 };
+
+        if (strcmp(d->key, k->path) == 0)
+            used += (size_t)snprintf(text + used, size - used, "; of the family %s %s", d->family,
+                                     describe_default(k, &family, def, sizeof def));
+    }
+    return text;
+}
+
+int jobspec_write_help(FILE *out, const struct job_family *family)
 {
     for (size_t i = 0; i < JOB_KEY_COUNT; i++) {
         const struct job_key *k = &job_keys[i];
-        char values[160], def[80];
+        char values[320], def[80], others[160] = "";
+        const char *of = family ? "" : whose(k);
 
+        if (!job_key_of(k, family))
+            continue;
         describe_values(k, values, sizeof values);
-        fprintf(out, "%-26s %s%s%s; %s%s%s\n", k->path, values, *k->unit ? " " : "", k->unit, describe_default(k, def, sizeof def),
-                *k->families ? "; only of the family " : "", k->families);
+        fprintf(out, "%-26s %s%s%s; %s%s%s%s\n", k->path, values, *k->unit ? " " : "", k->unit,
+                describe_default(k, family, def, sizeof def), family ? others : other_defaults(k, others, sizeof others), *of ? "; " : "",
+                of);
         if (*k->help)
             fprintf(out, "%-26s     %s\n", "", k->help);
     }
@@ -230,7 +276,7 @@ int jobspec_write_man(FILE *out)
 {
     for (size_t i = 0; i < JOB_KEY_COUNT; i++) {
         const struct job_key *k = &job_keys[i];
-        char values[160], def[80];
+        char values[320], def[80], others[160];
 
         describe_values(k, values, sizeof values);
         fputs(".TP\n.B ", out);
@@ -238,8 +284,9 @@ int jobspec_write_man(FILE *out)
         fputs("\n", out);
         roff(out, values);
         fprintf(out, "%s%s; ", *k->unit ? " " : "", k->unit);
-        roff(out, describe_default(k, def, sizeof def));
-        fprintf(out, "%s%s.\n", *k->families ? "; only of the family " : "", k->families);
+        roff(out, describe_default(k, NULL, def, sizeof def));
+        roff(out, other_defaults(k, others, sizeof others));
+        fprintf(out, "%s%s.\n", *k->families ? "; " : "", whose(k));
         if (*k->help) {
             fputs(".br\n", out);
             roff(out, k->help);

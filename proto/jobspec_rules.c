@@ -1,4 +1,5 @@
 /* proto/jobspec_rules.c - rules between keys, and defaults that depend on other keys. */
+#include <errno.h>
 #include <math.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -48,13 +49,56 @@ static int finish_model(struct jobspec *s, struct err *err)
 {
     if (s->model_cfg && s->model_width != 1.0)
         return job_error(err, "model.width", "scales presets only, not model.cfg");
-    if (s->model_size.w < 0 && s->preset)
+    if (s->model_size.w < 0 && s->preset && s->preset->size > 0)
         s->model_size = (struct jobspec_size){ s->preset->size, s->preset->size };
     if (s->model_load_until >= 0 && !s->model_init)
         return job_error(err, "model.load_until", "needs model.init");
     if (s->model_sync_bn && s->model_freeze_bn)
         return job_error(err, "model.sync_bn", "cannot be combined with model.freeze_bn");
     return 0;
+}
+
+/* Frozen statistics of random weights let activations grow until nothing is finite: specs rcnn section 2.2. */
+static int refuse_frozen(const struct jobspec *s, struct err *err)
+{
+    if (s->model_init)
+        return 0;
+    if (s->model_freeze_bn)
+        return job_error(err, "model.freeze_bn", "needs model.init: without weights there are no statistics to normalise with");
+    if (s->model_freeze_at > 0)
+        return job_error(err, "model.freeze_at", "needs model.init: what has no weights has to train, is %lld",
+                         (long long)s->model_freeze_at);
+    return 0;
+}
+
+static int set_word(char **field, const char *word, struct err *err)
+{
+    *field = strdup(word);
+    return *field ? 0 : err_set(err, -ENOMEM, "out of memory");
+}
+
+/* Of the family rcnn: what follows from the flavor. */
+static int finish_rcnn(struct jobspec *s, struct err *err)
+{
+    bool tv = s->model_flavor && strcmp(s->model_flavor, "tv") == 0;
+    int rc = 0;
+
+    if (strcmp(s->family->name, "rcnn") != 0)
+        return 0;
+    if (!s->model_backbone)
+        rc = set_word(&s->model_backbone, tv ? "torchvision" : "msra", err);
+    if (s->model_rpn_post_nms < 0)
+        s->model_rpn_post_nms = tv ? 2000 : 1000;
+    if (s->model_mask_rois < 0)
+        s->model_mask_rois = (int64_t)((double)s->model_roi_batch * s->model_roi_positive) > 0
+                                 ? (int64_t)((double)s->model_roi_batch * s->model_roi_positive)
+                                 : 1;
+    if (s->model_anchors.n != 5)
+        return job_error(err, "model.anchors", "must be 5 numbers, of P2 to P6, are %d", s->model_anchors.n);
+    for (int i = 0; i < 5; i++)
+        if (!(s->model_anchors.v[i] >= 1 && s->model_anchors.v[i] <= 8192))
+            return job_error(err, "model.anchors", "must be 1 .. 8192 pixels; number %d is %g", i + 1, s->model_anchors.v[i]);
+    return rc < 0 ? rc : refuse_frozen(s, err);
 }
 
 /* With model.cfg and no model.size the sizes stay null: only the worker reads the cfg. */
@@ -281,8 +325,8 @@ static int follow(rule *const *rules, size_t n, struct jobspec *s, struct err *e
 
 int jobspec_finish(struct jobspec *s, bool uncounted, struct err *err)
 {
-    static rule *const all[] = { finish_model,     finish_sizes, finish_shards, finish_run,
-                                 finish_optimizer, finish_form,  finish_val,    finish_steps };
+    static rule *const all[] = { finish_model,     finish_rcnn, finish_sizes, finish_shards, finish_run,
+                                 finish_optimizer, finish_form, finish_val,   finish_steps };
     static rule *const of_steps[] = { finish_schedule, finish_intervals, finish_verify };
     int rc = follow(all, sizeof all / sizeof *all, s, err);
 
@@ -296,7 +340,8 @@ int jobspec_finish(struct jobspec *s, bool uncounted, struct err *err)
 int jobspec_refuse_idle(const struct jobspec *s, struct err *err)
 {
     static const char needs[] = "train.burn_in above 0 (its default is a twentieth of the steps)";
-    const struct wanted warmup[] = { { "train.warmup", strcmp(s->train_warmup, "power") != 0, s->train_burn_in != 0, needs },
+    const char *form = job_default_find(s->family, "train.warmup") ? "linear" : "power";
+    const struct wanted warmup[] = { { "train.warmup", strcmp(s->train_warmup, form) != 0, s->train_burn_in != 0, needs },
                                      { "train.burn_in_power", s->train_burn_in_power != 4, s->train_burn_in != 0, needs } };
 
     if (s->train_steps >= 0 && s->train_burn_in > s->train_steps)

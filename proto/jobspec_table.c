@@ -25,18 +25,24 @@ int job_key_is_group(const char *path, size_t len)
     return 0;
 }
 
-int job_key_of(const struct job_key *k, const struct job_family *family)
+/* Whether the word is one of a list with blanks between. */
+static int among(const char *list, const char *word)
 {
-    if (!family || !*k->families)
-        return 1;
-    for (const char *p = k->families; *p;) {
+    for (const char *p = list; *p;) {
         size_t n = strcspn(p, " ");
 
-        if (strlen(family->name) == n && strncmp(family->name, p, n) == 0)
+        if (strlen(word) == n && strncmp(word, p, n) == 0)
             return 1;
         p += n + (p[n] == ' ');
     }
     return 0;
+}
+
+int job_key_of(const struct job_key *k, const struct job_family *family)
+{
+    if (!family || !*k->families)
+        return 1;
+    return *k->families == '!' ? !among(k->families + 1, family->name) : among(k->families, family->name);
 }
 
 /* Edit distance (insert, delete, replace, swap of neighbours); words longer than the table's longest path are far from everything. */

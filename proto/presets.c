@@ -20,3 +20,24 @@ const struct job_preset *job_preset_find(const struct job_presets *presets, cons
             return &presets->row[i];
     return NULL;
 }
+
+/* specs rcnn section 7; statistics that are no network's own only work frozen, and small shards make poor ones. */
+const struct job_default job_defaults[] = {
+    { "rcnn", "model.freeze_bn", "false", "true", 0 },
+    { "rcnn", "model.freeze_at", "0", "2", 0 },
+    { "rcnn", "model.bn_momentum", "0.1", NULL, 0 },
+    { "rcnn", "train.lr", "0.02", NULL, 16 },
+    { "rcnn", "train.weight_decay", "0.0001", NULL, 0 },
+    { "rcnn", "train.warmup", "\"linear\"", NULL, 0 },
+    { "rcnn", "val.conf", "0.05", NULL, 0 },
+    { "rcnn", "val.nms", "0.5", NULL, 0 },
+    { NULL, NULL, NULL, NULL, 0 },
+};
+
+const struct job_default *job_default_find(const struct job_family *family, const char *key)
+{
+    for (const struct job_default *d = job_defaults; family && d->family; d++)
+        if (strcmp(d->family, family->name) == 0 && strcmp(d->key, key) == 0)
+            return d;
+    return NULL;
+}

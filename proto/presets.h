@@ -10,7 +10,7 @@ struct job_family {
 struct job_preset {
     const char *name;
     const struct job_family *family;
-    int size; /* default of model.size, pixels */
+    int size; /* default of model.size, pixels; 0: none */
 };
 
 struct job_presets {
@@ -20,16 +20,39 @@ struct job_presets {
 };
 
 /* X(name, least images of a shard) */
-#define JOB_FAMILIES(X) X(yolo, 4)
+#define JOB_FAMILIES(X) \
+    X(yolo, 4)          \
+    X(rcnn, 1)
 /* X(name, family, size) */
-#define JOB_PRESETS(X)        \
-    X(yolov3, yolo, 416)      \
-    X(yolov3_tiny, yolo, 416) \
-    X(yolov3_spp, yolo, 416)
+#define JOB_PRESETS(X)               \
+    X(yolov3, yolo, 416)             \
+    X(yolov3_tiny, yolo, 416)        \
+    X(yolov3_spp, yolo, 416)         \
+    X(faster_rcnn_r18_fpn, rcnn, 0)  \
+    X(faster_rcnn_r34_fpn, rcnn, 0)  \
+    X(faster_rcnn_r50_fpn, rcnn, 0)  \
+    X(faster_rcnn_r101_fpn, rcnn, 0) \
+    X(mask_rcnn_r18_fpn, rcnn, 0)    \
+    X(mask_rcnn_r34_fpn, rcnn, 0)    \
+    X(mask_rcnn_r50_fpn, rcnn, 0)    \
+    X(mask_rcnn_r101_fpn, rcnn, 0)
 
 /* "yolov3|yolov3_tiny|..." */
 #define JOB_PRESET_WORD(name, family, size) "|" #name
 #define JOB_PRESET_WORDS                    (&JOB_PRESETS(JOB_PRESET_WORD)[1])
+
+/* The default of a key where a family has another than the table of keys. */
+struct job_default {
+    const char *family, *key;
+    const char *value;     /* as JSON text */
+    const char *with_init; /* likewise, of jobs with model.init; NULL: the same */
+    int batch;             /* the value is a number that belongs to a batch of so many images and goes with it; 0: it does not */
+};
+
+/* Ends with family NULL. */
+extern const struct job_default job_defaults[];
+/* NULL: the family's default is that of the table, or no family is known. */
+const struct job_default *job_default_find(const struct job_family *family, const char *key);
 
 /* Those above. */
 extern const struct job_presets job_presets;

@@ -516,12 +516,17 @@ static size_t leaves(const json_t *object)
     return n;
 }
 
+static bool of_yolo(const char *families)
+{
+    return !*families || *families == '!' || strstr(families, "yolo");
+}
+
 static void neutral_values(void **state)
 {
     static const struct {
-        const char *key, *neutral;
+        const char *key, *neutral, *families;
     } rows[] = {
-#define X(field, key, type, def, neutral, ...) { key, neutral },
+#define X(field, key, type, def, neutral, families, ...) { key, neutral, families },
         JOB_KEYS(X)
 #undef X
     };
@@ -533,6 +538,8 @@ static void neutral_values(void **state)
 
     (void)state;
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        if (!of_yolo(rows[i].families))
+            continue;
         given += strcmp(rows[i].neutral, "-") == 0;
         snprintf(set, sizeof set, "%s=%s", rows[i].key, rows[i].neutral);
         if (!strchr("-*~", rows[i].neutral[0]))
@@ -542,7 +549,7 @@ static void neutral_values(void **state)
     all = jobspec_deciding(s, NULL);
     assert_int_equal(leaves(all), given);
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
-        assert_int_equal(at(all, rows[i].key) != NULL, strcmp(rows[i].neutral, "-") == 0);
+        assert_int_equal(at(all, rows[i].key) != NULL, of_yolo(rows[i].families) && strcmp(rows[i].neutral, "-") == 0);
         but = jobspec_deciding(s, rows[i].key);
         assert_null(at(but, rows[i].key));
         assert_int_equal(leaves(but), given - (at(all, rows[i].key) != NULL));
@@ -651,7 +658,9 @@ static void other_networks(void **state)
 
     (void)state;
     assert_int_equal(jobspec_parse(root, &s, &err), ERR_INPUT);
-    assert_string_equal(err.msg, "model.preset: must be yolov3, yolov3_tiny or yolov3_spp, is \"toy_small\"");
+    assert_string_equal(
+        err.msg, "model.preset: must be yolov3, yolov3_tiny, yolov3_spp, faster_rcnn_r18_fpn, faster_rcnn_r34_fpn, faster_rcnn_r50_fpn, "
+                 "faster_rcnn_r101_fpn, mask_rcnn_r18_fpn, mask_rcnn_r34_fpn, mask_rcnn_r50_fpn or mask_rcnn_r101_fpn, is \"toy_small\"");
     assert_int_equal(jobspec_parse_for(&presets, root, false, &s, &err), 0);
     assert_ptr_equal(s->preset, &rows[0]);
     assert_ptr_equal(s->family, &toy);
@@ -684,6 +693,59 @@ static void other_networks(void **state)
     json_decref(full);
     json_decref(part);
     jobspec_free(s);
+}
+
+static void bad(const char *set, const char *field, const char *msg)
+{
+    json_t *root = job(set);
+    struct jobspec *s = NULL;
+    struct err err = { 0 };
+
+    assert_int_equal(jobspec_parse(root, &s, &err), ERR_INPUT);
+    assert_string_equal(err.field, field);
+    assert_string_equal(err.msg, msg);
+    json_decref(root);
+}
+
+#define RCNN "model.preset=mask_rcnn_r50_fpn;"
+
+/* What is not given follows from the family, the flavor and whether there are weights; what is given stands. */
+static void defaults_of_a_family(void **state)
+{
+    struct jobspec *s = good(RCNN "train.batch=4");
+
+    (void)state;
+    assert_true(s->train_lr == 0.005);
+    assert_true(s->train_weight_decay == 0.0001 && s->val_conf == 0.05 && s->val_nms == 0.5);
+    assert_string_equal(s->train_warmup, "linear");
+    assert_string_equal(s->model_backbone, "msra");
+    assert_int_equal(s->train_shards, 4);
+    assert_int_equal(s->model_rpn_post_nms, 1000);
+    assert_int_equal(s->model_mask_rois, 128);
+    assert_false(s->model_freeze_bn);
+    assert_int_equal(s->model_freeze_at, 0);
+    assert_int_equal(s->model_size.w, -1);
+    jobspec_free(s);
+    s = good(RCNN "model.init=/w;model.flavor=tv;train.lr=0.5;val.conf=0.25");
+    assert_true(s->model_freeze_bn);
+    assert_int_equal(s->model_freeze_at, 2);
+    assert_string_equal(s->model_backbone, "torchvision");
+    assert_int_equal(s->model_rpn_post_nms, 2000);
+    assert_true(s->train_lr == 0.5 && s->val_conf == 0.25);
+    jobspec_free(s);
+    s = good(RCNN "model.init=/w;model.sync_bn=true");
+    assert_false(s->model_freeze_bn);
+    jobspec_free(s);
+    s = good(RCNN "train.steps=5"); /* too short for the warm-up that nobody asked for */
+    assert_int_equal(s->train_burn_in, 0);
+    jobspec_free(s);
+    bad(RCNN "model.freeze_bn=true", "model.freeze_bn",
+        "model.freeze_bn: needs model.init: without weights there are no statistics to normalise with");
+    bad(RCNN "model.freeze_at=1", "model.freeze_at", "model.freeze_at: needs model.init: what has no weights has to train, is 1");
+    bad(RCNN "model.size=416", "model.size", "model.size: not a key of preset 'mask_rcnn_r50_fpn'");
+    bad(RCNN "model.anchors=[8,16,32]", "model.anchors", "model.anchors: must be 5 numbers, of P2 to P6, are 3");
+    bad(RCNN "model.anchors=[8,16,32,64,0]", "model.anchors", "model.anchors: must be 1 .. 8192 pixels; number 5 is 0");
+    bad("model.flavor=tv", "model.flavor", "model.flavor: not a key of preset 'yolov3_tiny', only of models of the family rcnn");
 }
 
 static void reading(void **state)
@@ -809,9 +871,35 @@ static void manual_is_current(void **state)
     free(want);
 }
 
+static int write_help_of_all(FILE *out)
+{
+    return jobspec_write_help(out, NULL);
+}
+
+static int write_help_of_rcnn(FILE *out)
+{
+    return jobspec_write_help(out, job_preset_find(&job_presets, "mask_rcnn_r50_fpn")->family);
+}
+
+/* Only what such a model has, with its own defaults. */
+static void help_of_a_family(void **state)
+{
+    char *text = written(write_help_of_rcnn);
+
+    (void)state;
+    assert_non_null(strstr(text, "model.roi_batch "));
+    assert_non_null(strstr(text, "train.batch "));
+    assert_non_null(strstr(text, "default 0.02 * train.batch / 16"));
+    assert_non_null(strstr(text, "default false, true with model.init"));
+    assert_null(strstr(text, "model.obj_gain "));
+    assert_null(strstr(text, "\nmodel.size "));
+    assert_null(strstr(text, "family"));
+    free(text);
+}
+
 static void help_names_every_key(void **state)
 {
-    char *text = written(jobspec_write_help);
+    char *text = written(write_help_of_all);
 
     (void)state;
 #define X(field, key, ...) assert_non_null(strstr(text, key " "));
@@ -841,11 +929,13 @@ int main(void)
         cmocka_unit_test(keys_of_later_days),
         cmocka_unit_test(verifying),
         cmocka_unit_test(other_networks),
+        cmocka_unit_test(defaults_of_a_family),
         cmocka_unit_test(reading),
         cmocka_unit_test(optimizers),
         cmocka_unit_test(schema_is_current),
         cmocka_unit_test(manual_is_current),
         cmocka_unit_test(help_names_every_key),
+        cmocka_unit_test(help_of_a_family),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -21,6 +21,7 @@
 #include "worker/ops/pool.h"
 #include "worker/ops/reduce.h"
 #include "worker/ops/resample.h"
+#include "worker/ops/roi.h"
 #include "worker/ops/yolo.h"
 
 /* Every device has these. */

@@ -160,6 +160,25 @@ static int take_reals(struct jobspec_list *ret, const struct job_key *k, const j
     return 0;
 }
 
+/* A whole number, or a list of at least one. */
+static int take_ints(struct jobspec_list *ret, const struct job_key *k, const json_t *v, struct err *err)
+{
+    size_t n = json_is_array(v) ? json_array_size(v) : 1;
+    int64_t x = 0;
+    int rc = 0;
+
+    if (!json_is_number(v) && !json_is_array(v))
+        return job_error(err, k->path, "must be a whole number or a list of them, is %s", show(v).text);
+    if (n < 1 || n > JOB_MAX_LIST)
+        return job_error(err, k->path, "must have 1 to %d numbers, has %zu", JOB_MAX_LIST, n);
+    for (size_t i = 0; i < n && rc == 0; i++) {
+        rc = take_int(&x, k, json_is_array(v) ? json_array_get(v, i) : v, err);
+        ret->v[i] = (double)x;
+    }
+    ret->n = (int)n;
+    return rc;
+}
+
 static int take_map(json_t **ret, const struct job_key *k, const json_t *v, struct err *err)
 {
     const char *name;
@@ -199,6 +218,8 @@ static int take(struct jobspec *s, const struct job_key *k, const json_t *v, str
         return take_map(at, k, v, err);
     case TYPE_SIZE:
         return take_size(at, k, v, err);
+    case TYPE_INTS:
+        return take_ints(at, k, v, err);
     case TYPE_BOOL:
         break;
     }
@@ -216,6 +237,8 @@ static void take_null(struct jobspec *s, const struct job_key *k)
         *(struct jobspec_size *)member(s, k) = (struct jobspec_size){ -1, -1 };
     else if (k->type == TYPE_REAL)
         *(double *)member(s, k) = NAN;
+    else if (k->type == TYPE_INTS)
+        ((struct jobspec_list *)member(s, k))->n = 0;
 }
 
 /* ---- the walk over the object ---- */

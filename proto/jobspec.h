@@ -15,6 +15,7 @@ enum { JOB_SIZE_GRAIN = 32 }; /* input sides are multiples of it, pixels */
 /* A key of the job file.
  *   field    member of struct jobspec    key   its place in the JSON
  *   type     STR PATH ENUM INT REAL BOOL REALS (list of numbers) MAP (object of strings) SIZE (a whole number: both sides; or a list of two)
+ *            INTS (a whole number, or a list of them)
  *   def      default as JSON text; "null" = worked out by jobspec_finish() or absent, as the help says; "-" = required
  *   neutral  the value, as JSON text, that means "as before this key existed": at it a key is left out of what jobspec_deciding() gives,
  *            so that checkpoints older than the key stay good; a stored job that lacks the key has this value, whatever the default is.
@@ -23,7 +24,7 @@ enum { JOB_SIZE_GRAIN = 32 }; /* input sides are multiples of it, pixels */
  *   families the families of models (presets.h) it is a key of, separated by blanks; "" = all, "!rcnn" = all but that one. For a model of
  *            another one it is an error, and neither jobspec_json() nor jobspec_deciding() gives it. A family may have a default of its own, see
  *            job_defaults of presets.h
- *   min,max  range of numbers, or length of strings and lists (REAL: a min written as 1e-300 means "> 0")
+ *   min,max  range of numbers (INTS: of each), or length of strings and lists (REAL: a min written as 1e-300 means "> 0")
  *   unit     "" where there is none        values   ENUM: allowed words, separated by '|'
  * Types: PATHs are made absolute by the client, relative to the job file. */
 /* clang-format off */
@@ -31,14 +32,14 @@ enum { JOB_SIZE_GRAIN = 32 }; /* input sides are multiples of it, pixels */
     X(name, "name", STR, "\"job\"", "*", "", 1, 64, "", "", "name shown in lists")                                                        \
     X(model_preset, "model.preset", ENUM, "null", "-", "", 0, 0, "", JOB_PRESET_WORDS, "network by name; this or model.cfg")              \
     X(model_cfg, "model.cfg", PATH, "null", "-", "yolo", 0, 4095, "", "", "darknet .cfg of the YOLOv3 family")                            \
-    X(model_size, "model.size", SIZE, "null", "-", "!rcnn", 32, 2048, "px", "",                                                                \
+    X(model_size, "model.size", SIZE, "null", "-", "!rcnn", 32, 2048, "px", "",                                                           \
       "network input: the side of a square or [width, height], multiples of 32; default from the preset or cfg")                          \
-    X(model_width, "model.width", REAL, "1.0", "-", "yolo rcnn", 1e-2, 8, "x", "", "scales the channels of all hidden layers of a preset")     \
+    X(model_width, "model.width", REAL, "1.0", "-", "yolo rcnn", 1e-2, 8, "x", "", "scales the channels of all hidden layers of a preset") \
     X(model_init, "model.init", PATH, "null", "-", "", 0, 4095, "", "", "weights to start from: .safetensors, or darknet .weights")       \
     X(model_load_until, "model.load_until", INT, "null", "-", "yolo", 0, 10000, "layer", "",                                              \
       "load only layers before this one from model.init")                                                                                 \
     X(model_sync_bn, "model.sync_bn", BOOL, "false", "-", "", 0, 0, "", "", "batch statistics over all shards instead of each shard")     \
-    X(model_freeze_bn, "model.freeze_bn", BOOL, "false", "-", "", 0, 0, "", "", "normalise with running statistics, which stay as loaded")\
+    X(model_freeze_bn, "model.freeze_bn", BOOL, "false", "-", "", 0, 0, "", "", "normalise with running statistics, which stay as loaded") \
     X(model_bn_momentum, "model.bn_momentum", REAL, "0.03", "-", "", 1e-300, 1, "", "", "weight of a step in the running statistics")     \
     X(model_obj_prior, "model.obj_prior", REAL, "0.01", "-", "yolo", 0, 0.5, "", "",                                                      \
       "initial objectness of new heads; 0 leaves the biases at 0")                                                                        \
@@ -73,6 +74,13 @@ enum { JOB_SIZE_GRAIN = 32 }; /* input sides are multiples of it, pixels */
     X(model_roi_positive, "model.roi_positive", REAL, "0.25", "-", "rcnn", 0, 1, "", "", "of these, foreground at most")                  \
     X(model_mask_rois, "model.mask_rois", INT, "null", "-", "rcnn", 1, 4096, "boxes", "",                                                 \
       "of these, in the mask head at most; default: all of the foreground")                                                               \
+    X(model_min_size, "model.min_size", INTS, "null", "-", "rcnn", 1, 4096, "px", "",                                                     \
+      "shorter side of pictures: one, or several to draw from for each shard of a step, of which validation takes the last; "             \
+      "default 640, 672 .. 800, with model.flavor tv 800")                                                                                \
+    X(model_max_size, "model.max_size", INT, "1333", "-", "rcnn", 1, 8192, "px", "",                                                      \
+      "the longer side is no longer, whatever becomes of the shorter")                                                                    \
+    X(model_size_divisible, "model.size_divisible", INT, "32", "-", "rcnn", 32, 1024, "px", "",                                           \
+      "sides of a canvas are rounded up to multiples of it, itself one of 32")                                                            \
     X(data_train_format, "data.train.format", ENUM, "\"coco\"", "-", "", 0, 0, "", "coco", "annotation format")                           \
     X(data_train_annotations, "data.train.annotations", PATH, "-", "-", "", 1, 4095, "", "", "annotation file of the training split")     \
     X(data_train_images, "data.train.images", PATH, "-", "-", "", 1, 4095, "", "", "folder of its images")                                \
@@ -84,18 +92,20 @@ enum { JOB_SIZE_GRAIN = 32 }; /* input sides are multiples of it, pixels */
       "bad records: refuse the data set, or skip and count them")                                                                         \
     X(data_workers, "data.workers", INT, "null", "-", "", 1, 256, "threads", "",                                                          \
       "decoding threads of a rank; default run.threads / 4, beside a GPU run.threads - 1 and at most 16")                                 \
+    X(data_aspect_groups, "data.aspect_groups", BOOL, "true", "-", "rcnn", 0, 0, "", "",                                                  \
+      "the pictures of a shard are of one shape as far as an epoch has them: upright or not (d2), or of one of eight ratios (tv)")        \
     X(data_augment_flip, "data.augment.flip", REAL, "0.5", "-", "", 0, 1, "prob", "", "mirror left-right")                                \
-    X(data_augment_vflip, "data.augment.vflip", REAL, "0", "-", "", 0, 1, "prob", "", "mirror top-bottom")                                \
-    X(data_augment_jitter, "data.augment.jitter", REAL, "0.3", "-", "", 0, 0.9, "", "", "aspect and placement jitter")                    \
-    X(data_augment_scale, "data.augment.scale", REAL, "0", "-", "", 0, 0.9, "", "",                                                       \
+    X(data_augment_vflip, "data.augment.vflip", REAL, "0", "-", "!rcnn", 0, 1, "prob", "", "mirror top-bottom")                           \
+    X(data_augment_jitter, "data.augment.jitter", REAL, "0.3", "-", "!rcnn", 0, 0.9, "", "", "aspect and placement jitter")               \
+    X(data_augment_scale, "data.augment.scale", REAL, "0", "-", "!rcnn", 0, 0.9, "", "",                                                  \
       "zoom by 1 - scale .. 1 + scale, cropping what leaves the picture")                                                                 \
-    X(data_augment_hue, "data.augment.hue", REAL, "0.1", "-", "", 0, 0.5, "", "", "hue shift, of a full turn")                            \
-    X(data_augment_saturation, "data.augment.saturation", REAL, "1.5", "-", "", 1, 10, "x", "", "saturation is multiplied by 1/x .. x")   \
-    X(data_augment_exposure, "data.augment.exposure", REAL, "1.5", "-", "", 1, 10, "x", "", "brightness is multiplied by 1/x .. x")       \
-    X(data_augment_multiscale, "data.augment.multiscale", BOOL, "false", "-", "", 0, 0, "", "", "new network size every 10 steps")        \
-    X(data_augment_size_min, "data.augment.size_min", INT, "null", "-", "", 32, 2048, "px", "",                                           \
+    X(data_augment_hue, "data.augment.hue", REAL, "0.1", "-", "!rcnn", 0, 0.5, "", "", "hue shift, of a full turn")                       \
+    X(data_augment_saturation, "data.augment.saturation", REAL, "1.5", "-", "!rcnn", 1, 10, "x", "", "saturation is multiplied by 1/x .. x") \
+    X(data_augment_exposure, "data.augment.exposure", REAL, "1.5", "-", "!rcnn", 1, 10, "x", "", "brightness is multiplied by 1/x .. x")  \
+    X(data_augment_multiscale, "data.augment.multiscale", BOOL, "false", "-", "!rcnn", 0, 0, "", "", "new network size every 10 steps")   \
+    X(data_augment_size_min, "data.augment.size_min", INT, "null", "-", "!rcnn", 32, 2048, "px", "",                                      \
       "of the longer side, the other keeps its ratio; default: model.size - 96, at least 32")                                             \
-    X(data_augment_size_max, "data.augment.size_max", INT, "null", "-", "", 32, 2048, "px", "",                                           \
+    X(data_augment_size_max, "data.augment.size_max", INT, "null", "-", "!rcnn", 32, 2048, "px", "",                                      \
       "likewise; default: model.size + 96, at most 2048")                                                                                 \
     X(train_steps, "train.steps", INT, "null", "-", "", 1, 100000000, "steps", "", "optimizer steps; this or train.epochs")               \
     X(train_epochs, "train.epochs", REAL, "null", "~", "", 1e-300, 1e8, "epochs", "",                                                     \
@@ -135,9 +145,9 @@ enum { JOB_SIZE_GRAIN = 32 }; /* input sides are multiples of it, pixels */
     X(val_every, "val.every", INT, "null", "-", "", 0, 100000000, "steps", "",                                                            \
       "validate after so many steps, and after the last; 0: never; default steps/10 where there is data.val")                             \
     X(val_batch, "val.batch", INT, "8", "-", "", 1, 4096, "images", "", "images of a validation shard")                                   \
-    X(val_conf, "val.conf", REAL, "0.005", "-", "yolo rcnn", 0, 1, "score", "", "detections below it are dropped")                             \
-    X(val_nms, "val.nms", REAL, "0.45", "-", "yolo rcnn", 0, 1, "IoU", "", "per-class suppression")                                            \
-    X(val_max_det, "val.max_det", INT, "100", "-", "yolo rcnn", 1, 10000, "boxes", "", "detections kept of an image")                          \
+    X(val_conf, "val.conf", REAL, "0.005", "-", "yolo rcnn", 0, 1, "score", "", "detections below it are dropped")                        \
+    X(val_nms, "val.nms", REAL, "0.45", "-", "yolo rcnn", 0, 1, "IoU", "", "per-class suppression")                                       \
+    X(val_max_det, "val.max_det", INT, "100", "-", "yolo rcnn", 1, 10000, "boxes", "", "detections kept of an image")                     \
     X(checkpoint_every, "checkpoint.every", INT, "null", "-", "", 0, 100000000, "steps", "",                                              \
       "0: only at the end; default: val.every, or steps/10 without validation")                                                           \
     X(checkpoint_keep, "checkpoint.keep", INT, "3", "-", "", 1, 1000, "", "",                                                             \
@@ -157,12 +167,12 @@ enum { JOB_SIZE_GRAIN = 32 }; /* input sides are multiples of it, pixels */
     X(run_on_hang, "run.on_hang", ENUM, "\"restart\"", "*", "", 0, 0, "", "restart|fail", "what a hang verdict does")                     \
     X(run_priority, "run.priority", INT, "0", "*", "", -1000, 1000, "", "", "higher runs first")                                          \
     X(run_stress, "run.stress", INT, "null", "*", "", 0, 9007199254740991, "", "",                                                        \
-      "seed that forces what is else chance: contents and places of memory, order of pictures and ranks; shows that no bit depends on it")\
+      "seed that forces what is else chance: contents and places of memory, order of pictures and ranks; shows that no bit depends on it") \
     X(run_env, "run.env", MAP, "{}", "*", "", 0, 64, "", "", "environment variables of the ranks")                                        \
     X(run_evidence, "run.evidence", ENUM, "\"tensors\"", "*", "", 0, 0, "", "off|losses|tensors",                                         \
       "what is kept of each step, to be compared with another run: hashes of data, losses and state; of gradients and weights too, "      \
       "but not of averages (train.ema), which the hashes of a checkpoint's files protect")                                                \
-    X(run_on_corruption, "run.on_corruption", ENUM, "\"restart\"", "*", "", 0, 0, "", "restart|fail",                                       \
+    X(run_on_corruption, "run.on_corruption", ENUM, "\"restart\"", "*", "", 0, 0, "", "restart|fail",                                     \
       "what a rank with other weights than the rest does to the job: from the last checkpoint again, or fail")                            \
     X(run_data_hash, "run.data_hash", STR, "null", "*", "", 32, 32, "", "",                                                               \
       "refuse a training set of another hash, 32 hexadecimal digits")                                                                     \
@@ -174,7 +184,7 @@ enum { JOB_SIZE_GRAIN = 32 }; /* input sides are multiples of it, pixels */
 /* clang-format on */
 
 struct jobspec_list {
-    int n;
+    int n; /* INTS: 0 when null */
     double v[JOB_MAX_LIST];
 };
 struct jobspec_size {
@@ -182,7 +192,7 @@ struct jobspec_size {
 };
 
 /* Members have the C type of their key: STR PATH ENUM: char * (NULL when null); INT: int64_t (-1 when null); REAL: double (NAN
- * when null); BOOL: bool; REALS: struct jobspec_list; MAP: json_t * (object of strings); SIZE: struct jobspec_size (w -1 when null). */
+ * when null); BOOL: bool; REALS INTS: struct jobspec_list; MAP: json_t * (object of strings); SIZE: struct jobspec_size (w -1 when null). */
 struct jobspec {
 #define JOB_TYPE_STR             char *
 #define JOB_TYPE_PATH            char *
@@ -193,6 +203,7 @@ struct jobspec {
 #define JOB_TYPE_REALS           struct jobspec_list
 #define JOB_TYPE_MAP             json_t *
 #define JOB_TYPE_SIZE            struct jobspec_size
+#define JOB_TYPE_INTS            struct jobspec_list
 #define X(field, key, type, ...) JOB_TYPE_##type field;
     JOB_KEYS(X)
 #undef X

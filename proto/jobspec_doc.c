@@ -8,10 +8,11 @@
 
 static json_t *type_of(const struct job_key *k)
 {
-    static const char *const names[] = { "string", "string", "string", "integer", "number", "boolean", "array", "object", "integer" };
+    static const char *const names[] = { "string",  "string", "string", "integer", "number",
+                                         "boolean", "array",  "object", "integer", "integer" };
     json_t *all = json_pack("[s]", names[k->type]);
 
-    if (k->type == TYPE_SIZE)
+    if (k->type == TYPE_SIZE || k->type == TYPE_INTS)
         json_array_append_new(all, json_string("array"));
     if (strcmp(k->def, "null") == 0)
         json_array_append_new(all, json_string("null"));
@@ -74,6 +75,13 @@ static void add_limits(json_t *out, const struct job_key *k)
         add_range(json_object_get(out, "items"), k);
         json_object_set_new(out, "minItems", json_integer(2));
         json_object_set_new(out, "maxItems", json_integer(2));
+        break;
+    case TYPE_INTS:
+        add_range(out, k);
+        json_object_set_new(out, "items", json_pack("{s:s}", "type", "integer"));
+        add_range(json_object_get(out, "items"), k);
+        json_object_set_new(out, "minItems", json_integer(1));
+        json_object_set_new(out, "maxItems", json_integer(JOB_MAX_LIST));
         break;
     case TYPE_MAP:
         json_object_set_new(out, "additionalProperties", json_pack("{s:s}", "type", "string"));
@@ -181,9 +189,16 @@ int jobspec_write_schema(FILE *out)
 
 static void describe_values(const struct job_key *k, char *text, size_t size)
 {
-    static const char *const names[] = {
-        "string", "path", "", "integer", "number", "true or false", "list of numbers", "object of strings", "integer or [integer, integer]"
-    };
+    static const char *const names[] = { "string",
+                                         "path",
+                                         "",
+                                         "integer",
+                                         "number",
+                                         "true or false",
+                                         "list of numbers",
+                                         "object of strings",
+                                         "integer or [integer, integer]",
+                                         "integer or list of integers" };
 
     if (k->type == TYPE_ENUM) {
         snprintf(text, size, "%s", k->values);
@@ -192,7 +207,7 @@ static void describe_values(const struct job_key *k, char *text, size_t size)
                 *p = ' ';
     } else if (job_key_positive(k)) {
         snprintf(text, size, "%s > 0, at most %.16g", names[k->type], k->max);
-    } else if (k->type == TYPE_INT || k->type == TYPE_REAL || k->type == TYPE_SIZE) {
+    } else if (k->type == TYPE_INT || k->type == TYPE_REAL || k->type == TYPE_SIZE || k->type == TYPE_INTS) {
         snprintf(text, size, "%s %.16g .. %.16g", names[k->type], k->min, k->max);
     } else {
         snprintf(text, size, "%s", names[k->type]);

@@ -91,7 +91,8 @@ static json_t *holder(json_t *root, const char *path, int create, const char **r
 /* What is meant as a number or as a list, and is no JSON: left as a string, it would only be refused as one. */
 static int refuse_near_json(const struct job_key *k, const char *text, struct err *err)
 {
-    bool one = k->type == TYPE_INT || k->type == TYPE_REAL || k->type == TYPE_SIZE, list = k->type == TYPE_REALS || k->type == TYPE_SIZE;
+    bool either = k->type == TYPE_SIZE || k->type == TYPE_INTS, one = k->type == TYPE_INT || k->type == TYPE_REAL || either,
+         list = k->type == TYPE_REALS || either;
     char *end;
     double x = strtod(text, &end);
 

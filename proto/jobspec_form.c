@@ -28,6 +28,14 @@ static json_t *size_json(const struct jobspec_size *size)
     return size->w == size->h ? json_integer(size->w) : json_pack("[I, I]", (json_int_t)size->w, (json_int_t)size->h);
 }
 
+/* One is a plain number, however it was written. */
+static json_t *ints_json(const struct jobspec_list *list)
+{
+    if (list->n == 0)
+        return json_null();
+    return list->n == 1 ? json_integer((json_int_t)list->v[0]) : reals_json(list);
+}
+
 static json_t *member_json(const struct jobspec *s, const struct job_key *k)
 {
     const void *at = (const char *)s + k->offset;
@@ -44,6 +52,8 @@ static json_t *member_json(const struct jobspec *s, const struct job_key *k)
         return reals_json(at);
     case TYPE_SIZE:
         return size_json(at);
+    case TYPE_INTS:
+        return ints_json(at);
     case TYPE_MAP:
         return json_deep_copy(*(json_t *const *)at);
     default:

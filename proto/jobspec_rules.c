@@ -121,6 +121,27 @@ static int finish_sizes(struct jobspec *s, struct err *err)
     return 0;
 }
 
+/* Of models that keep a picture's shape. */
+static int finish_pictures(struct jobspec *s, struct err *err)
+{
+    struct jobspec_list *sizes = &s->model_min_size;
+
+    if (!job_key_of(&job_keys[JOB_KEY_model_min_size], s->family))
+        return 0;
+    if (sizes->n == 0 && strcmp(s->model_flavor, "tv") == 0)
+        *sizes = (struct jobspec_list){ 1, { 800 } };
+    else if (sizes->n == 0)
+        *sizes = (struct jobspec_list){ 6, { 640, 672, 704, 736, 768, 800 } };
+    for (int i = 0; i < sizes->n; i++)
+        if (sizes->v[i] > (double)s->model_max_size)
+            return job_error(err, "model.min_size", "must be at most model.max_size (%lld), one is %.0f", (long long)s->model_max_size,
+                             sizes->v[i]);
+    if (s->model_size_divisible % JOB_SIZE_GRAIN != 0)
+        return job_error(err, "model.size_divisible", "must be a multiple of %d, is %lld", JOB_SIZE_GRAIN,
+                         (long long)s->model_size_divisible);
+    return 0;
+}
+
 static int finish_shards(struct jobspec *s, struct err *err)
 {
     if (s->train_shards < 0)
@@ -325,8 +346,8 @@ static int follow(rule *const *rules, size_t n, struct jobspec *s, struct err *e
 
 int jobspec_finish(struct jobspec *s, bool uncounted, struct err *err)
 {
-    static rule *const all[] = { finish_model,     finish_rcnn, finish_sizes, finish_shards, finish_run,
-                                 finish_optimizer, finish_form, finish_val,   finish_steps };
+    static rule *const all[] = { finish_model, finish_rcnn,      finish_sizes, finish_pictures, finish_shards,
+                                 finish_run,   finish_optimizer, finish_form,  finish_val,      finish_steps };
     static rule *const of_steps[] = { finish_schedule, finish_intervals, finish_verify };
     int rc = follow(all, sizeof all / sizeof *all, s, err);
 

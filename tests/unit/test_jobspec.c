@@ -748,6 +748,40 @@ static void defaults_of_a_family(void **state)
     bad("model.flavor=tv", "model.flavor", "model.flavor: not a key of preset 'yolov3_tiny', only of models of the family rcnn");
 }
 
+/* One number or several; what is not given follows from the flavor. */
+static void sizes_of_pictures(void **state)
+{
+    struct jobspec *s = good(RCNN);
+    json_t *part;
+
+    (void)state;
+    assert_true(s->model_min_size.n == 6 && s->model_min_size.v[0] == 640 && s->model_min_size.v[5] == 800);
+    assert_true(s->model_max_size == 1333 && s->model_size_divisible == 32 && s->data_aspect_groups);
+    part = jobspec_deciding(s, NULL);
+    assert_int_equal(json_array_size(at(part, "model.min_size")), 6);
+    assert_null(at(part, "data.augment.jitter"));
+    assert_non_null(at(part, "data.augment.flip"));
+    json_decref(part);
+    jobspec_free(s);
+    s = good(RCNN "model.flavor=tv");
+    assert_true(s->model_min_size.n == 1 && s->model_min_size.v[0] == 800);
+    part = jobspec_json(s);
+    assert_int_equal(json_integer_value(at(part, "model.min_size")), 800);
+    json_decref(part);
+    jobspec_free(s);
+    s = good(RCNN "model.min_size=[480, 640];model.max_size=640");
+    assert_true(s->model_min_size.n == 2 && s->model_min_size.v[0] == 480 && s->model_min_size.v[1] == 640);
+    jobspec_free(s);
+    bad(RCNN "model.min_size=[]", "model.min_size", "model.min_size: must have 1 to 64 numbers, has 0");
+    bad(RCNN "model.min_size=big", "model.min_size", "model.min_size: must be a whole number or a list of them, is \"big\"");
+    bad(RCNN "model.min_size=[480, 2.5]", "model.min_size", "model.min_size: must be a whole number, is 2.5");
+    bad(RCNN "model.min_size=[480, 0]", "model.min_size", "model.min_size: must be at least 1, is 0");
+    bad(RCNN "model.min_size=800;model.max_size=640", "model.min_size", "model.min_size: must be at most model.max_size (640), one is 800");
+    bad(RCNN "model.size_divisible=48", "model.size_divisible", "model.size_divisible: must be a multiple of 32, is 48");
+    bad(RCNN "data.augment.jitter=0.1", "data.augment.jitter", "data.augment.jitter: not a key of preset 'mask_rcnn_r50_fpn'");
+    bad("model.min_size=480", "model.min_size", "model.min_size: not a key of preset 'yolov3_tiny', only of models of the family rcnn");
+}
+
 static void reading(void **state)
 {
     char dir[TEMP_MAX], path[TEMP_MAX + 16], want[256];
@@ -930,6 +964,7 @@ int main(void)
         cmocka_unit_test(verifying),
         cmocka_unit_test(other_networks),
         cmocka_unit_test(defaults_of_a_family),
+        cmocka_unit_test(sizes_of_pictures),
         cmocka_unit_test(reading),
         cmocka_unit_test(optimizers),
         cmocka_unit_test(schema_is_current),

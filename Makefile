@@ -24,7 +24,7 @@ lib  = $(filter-out %/main.o,$(foreach d,$(1),$(call objs,$(d))))
 PROTO  := $(call lib,proto)
 # Folders inside models/ and data/ are families of models and tasks.
 INSIDE   = $(patsubst %/,%,$(wildcard $(1:%=worker/%/*/)))
-TRAINER := $(addprefix worker/,train evidence checkpoint report models optim layers data eval gradients comm core) $(call INSIDE,models data)
+TRAINER := $(addprefix worker/,train evidence checkpoint report models optim layers data eval mask gradients comm core) $(call INSIDE,models data)
 WORKER  := $(call lib,worker worker/predict worker/backend $(TRAINER))
 
 # ---- the CPU device: one source, one object per ISA, its only symbol cpu_backend_<isa>. ISAS="avx2 generic" builds fewer, which is quicker; the

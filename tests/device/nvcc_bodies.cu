@@ -9,6 +9,7 @@
 #include "worker/kernels/norm.h"
 #include "worker/kernels/optim.h"
 #include "worker/kernels/philox.h"
+#include "worker/kernels/polygon.h"
 #include "worker/kernels/pool.h"
 #include "worker/kernels/reduce.h"
 #include "worker/kernels/resample.h"
@@ -25,6 +26,16 @@ __global__ void bodies_math(float *y, double *d, const float *x)
     d[0] = math_exp64(d[1]);
     d[2] = math_log64(d[3]);
     d[4] = math_pow64(d[5], d[6]);
+}
+
+__global__ void bodies_polygon(int *row, const double *xy)
+{
+    struct polygon_edge e = polygon_edge(xy, xy + 2);
+    int first, last;
+
+    polygon_columns(&e, 28, &first, &last);
+    for (int c = first; c <= last; c++)
+        row[c] = polygon_row(&e, c, 28);
 }
 
 __global__ void bodies_act(float *y, const float *x, struct affine p, int kind, float beta)

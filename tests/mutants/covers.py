@@ -3,7 +3,7 @@ import glob
 import os
 import re
 
-FLOORS = {"worker/" + floor for floor in "train evidence checkpoint report models optim layers data eval gradients comm core".split()}
+FLOORS = {"worker/" + floor for floor in "train evidence checkpoint report models optim layers data eval mask gradients comm core".split()}
 FLOORS |= {folder.rstrip("/") for floor in ("models", "data") for folder in glob.glob("worker/%s/*/" % floor)}
 TRAINER = {"worker", "worker/predict", "worker/backend", "cpu"} | FLOORS
 

@@ -20,7 +20,7 @@ import faults
 
 SEED, COUNT, TRIES = 20261122, 100, 40
 FOLDERS = ("proto", "supervisor", "client", "worker", "worker/train", "worker/predict", "worker/report", "worker/checkpoint", "worker/evidence", "worker/models",
-           "worker/models/yolo", "worker/optim", "worker/layers", "worker/data", "worker/data/sample", "worker/eval", "worker/gradients", "worker/comm", "worker/backend",
+           "worker/models/yolo", "worker/optim", "worker/layers", "worker/data", "worker/data/sample", "worker/eval", "worker/mask", "worker/gradients", "worker/comm", "worker/backend",
            "worker/core", "worker/kernels", "worker/cpu", "cuda")
 
 # Files that are left out.

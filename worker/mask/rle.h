@@ -1,0 +1,64 @@
+/* worker/mask/rle.h - masks as run lengths, as COCO has them: the bitmap of a picture is read column by column, runs of 0 and of 1 take turns, and the
+ * first is of 0 and may be empty. Pure. Source: specs rcnn sections 8.2 and 8.3. (Stands below data/ and eval/, which both use it.) */
+#pragma once
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+struct err;
+
+enum {
+    RLE_MAX_SIDE = 16384,     /* pixels */
+    RLE_TEXT_MOST = 6,        /* characters a run of the compressed form, at most */
+    RLE_MAX_POINTS = 1 << 24, /* of a polygon */
+};
+
+/* All zero: nothing, of no size. May be filled again and again; its memory grows. */
+struct rle {
+    int h, w;     /* of the picture */
+    int32_t *run; /* [n]; their sum is h * w */
+    size_t n, room;
+    int32_t left; /* pixels without a run yet, between rle_begin() and rle_end() */
+};
+
+/* Some pixels of a picture: the w x h of them at (x, y), which may lie outside in part. Rows from the top, each begins a byte, bit 7 is the leftmost
+ * pixel. Bits behind a row's end are not looked at. */
+struct rle_crop {
+    int x, y, w, h;
+    const uint8_t *bits; /* [h][(w + 7) / 8] */
+};
+
+void rle_free(struct rle *m);
+
+/* Run by run; what was there is gone. ERR_DATA with what is wrong ("a run is negative"): sizes outside 1 .. RLE_MAX_SIDE, runs below 0 or beyond the
+ * picture, and at the end runs that do not fill it; -ENOMEM. */
+int rle_begin(struct rle *m, int64_t h, int64_t w, struct err *err);
+int rle_add(struct rle *m, int64_t run, struct err *err);
+int rle_end(struct rle *m, struct err *err);
+
+/* The compressed form: text[len], no terminator needed. Besides the errors above: characters outside '0' .. 'o', a number that ends or grows past
+ * 32 bits in the middle. */
+int rle_from_text(struct rle *m, int64_t h, int64_t w, const char *text, size_t len, struct err *err);
+/* Writes m->n * RLE_TEXT_MOST characters at most, no terminator. Returns their number. */
+size_t rle_to_text(const struct rle *m, char *ret);
+
+/* What `parts` polygons cover together: points[i] points x, y each, one polygon behind the other in xy; pixels of a picture h x w. Sizes are asserted. A
+ * polygon's inside is by the even-odd rule; coordinates may be any number. -ENOMEM. */
+int rle_from_polygons(struct rle *m, int h, int w, const double *xy, const int32_t *points, size_t parts, struct err *err);
+/* x, y, width, height, as COCO's tools see a box in the place of a mask. -ENOMEM. */
+int rle_from_box(struct rle *m, int h, int w, const double box[4], struct err *err);
+/* What of a crop lies in a picture h x w. -ENOMEM. */
+int rle_from_crop(struct rle *m, int h, int w, const struct rle_crop *crop, struct err *err);
+/* The other way: the crop (x, y, w, h) into bits [h][(w + 7) / 8]; 0 outside of the picture and behind a row's end. */
+void rle_to_crop(const struct rle *m, int x, int y, int w, int h, uint8_t *bits);
+
+/* Pixels. */
+int64_t rle_area(const struct rle *m);
+/* x, y, width, height of what is set, all 0 where nothing is. */
+void rle_bounds(const struct rle *m, int ret_box[4]);
+/* Both or either of two masks of a size, which is asserted; ret is none of them. -ENOMEM. */
+int rle_merge(const struct rle *a, const struct rle *b, bool both, struct rle *ret, struct err *err);
+/* Pixels of both; 0 where sizes differ. */
+int64_t rle_common(const struct rle *a, const struct rle *b);
+/* Intersection over union; with `crowd`, over the detection alone; 0 where they do not meet, -1 where sizes differ. */
+double rle_overlap(const struct rle *det, const struct rle *truth, bool crowd);

@@ -1,0 +1,101 @@
+#include "worker/mask/rle.h"
+
+#include <stdlib.h>
+
+#include "worker/kernels/polygon.h"
+#include "worker/mask/rle_writer.h"
+
+/* Places (column * h + row) at which polygons are crossed; in the end pairs: from here to there is inside. */
+struct places {
+    int32_t *at;
+    size_t n, room;
+};
+
+static bool make_room(struct places *p, size_t more)
+{
+    if (p->n + more > p->room) {
+        size_t room = 2 * (p->n + more);
+        int32_t *at = realloc(p->at, room * sizeof *at);
+
+        if (!at)
+            return false;
+        p->at = at;
+        p->room = room;
+    }
+    return true;
+}
+
+static bool add_edge(struct places *p, const double *a, const double *b, int h, int w)
+{
+    struct polygon_edge e = polygon_edge(a, b);
+    int first, last;
+
+    polygon_columns(&e, w, &first, &last);
+    if (first > last)
+        return true;
+    if (!make_room(p, (size_t)(last - first) + 1))
+        return false;
+    for (int c = first; c <= last; c++)
+        p->at[p->n++] = c * h + polygon_row(&e, c, h);
+    return true;
+}
+
+static int compare_places(const void *a, const void *b)
+{
+    int32_t p = *(const int32_t *)a, q = *(const int32_t *)b;
+
+    return (p > q) - (p < q);
+}
+
+/* Sorts those from `from` on. What is crossed twice at a place is not crossed there. */
+static void settle(struct places *p, size_t from)
+{
+    size_t to = from;
+
+    qsort(p->at + from, p->n - from, sizeof *p->at, compare_places);
+    for (size_t i = from; i < p->n; i++)
+        if (to > from && p->at[to - 1] == p->at[i])
+            to--;
+        else
+            p->at[to++] = p->at[i];
+    p->n = to;
+}
+
+static bool add_polygon(struct places *p, const double *xy, int32_t points, int h, int w)
+{
+    size_t from = p->n;
+    bool ok = true;
+
+    for (int32_t i = 0; i < points && ok; i++)
+        ok = add_edge(p, xy + 2 * (size_t)i, xy + 2 * (size_t)((i + 1) % points), h, w);
+    if (ok && p->n > from)
+        settle(p, from);
+    return ok;
+}
+
+int rle_from_polygons(struct rle *m, int h, int w, const double *xy, const int32_t *points, size_t parts, struct err *err)
+{
+    struct places p = { 0 };
+    struct rle_writer o;
+    bool ok = true;
+
+    for (size_t i = 0; i < parts && ok; i++) {
+        ok = add_polygon(&p, xy, points[i], h, w);
+        xy += 2 * (size_t)points[i];
+    }
+    if (ok && parts > 1)
+        qsort(p.at, p.n / 2, 2 * sizeof *p.at, compare_places); /* by where they begin */
+    rle_write_begin(&o, m, h, w);
+    for (size_t i = 0; i + 1 < p.n; i += 2)
+        rle_write(&o, p.at[i], p.at[i + 1]);
+    free(p.at);
+    o.failed = !ok;
+    return rle_write_end(&o, err);
+}
+
+int rle_from_box(struct rle *m, int h, int w, const double box[4], struct err *err)
+{
+    const double l = box[0], t = box[1], r = box[0] + box[2], b = box[1] + box[3];
+
+    return rle_from_polygons(m, h, w, (const double[]){ l, t, l, b, r, b, r, t }, &(const int32_t){ 4 }, 1, err);
+}

@@ -88,25 +88,25 @@ static void same_mask(const char *what, const struct rle *m, const json_t *c)
 
 static void draw(struct rle *m, int h, int w, const json_t *polygons)
 {
-    size_t parts = json_array_size(polygons), points = 0, n = 0, i, k;
-    int32_t *count = calloc(parts + 1, sizeof *count);
+    size_t parts = json_array_size(polygons), points = 0, i, k;
+    int64_t *first = calloc(parts + 1, sizeof *first);
     json_t *p, *v;
-    double *xy;
+    double(*xy)[2];
     struct err err;
 
     json_array_foreach (polygons, i, p) {
-        points += json_array_size(p);
+        points += json_array_size(p) / 2;
+        first[i + 1] = (int64_t)points;
     }
     xy = calloc(points + 1, sizeof *xy);
     json_array_foreach (polygons, i, p) {
-        count[i] = (int32_t)(json_array_size(p) / 2);
         json_array_foreach (p, k, v) {
-            xy[n++] = json_number_value(v);
+            xy[(size_t)first[i] + k / 2][k % 2] = json_number_value(v);
         }
     }
-    assert_int_equal(rle_from_polygons(m, h, w, xy, count, parts, &err), 0);
+    assert_int_equal(rle_from_polygons(m, h, w, xy, first, (int)parts, &err), 0);
     free(xy);
-    free(count);
+    free(first);
 }
 
 static void check_polygons(const json_t *list)
@@ -185,24 +185,24 @@ static void agrees_with_the_golden_masks(void **state)
 static void the_polygons_of_the_specification(void **state)
 {
     static const struct {
-        double xy[8];
-        int32_t points;
+        double xy[4][2];
+        int64_t points;
         int side;
         const char *text;
         int area;
     } all[] = {
-        { { 2, 2, 6, 2, 6, 6, 2, 6 }, 4, 8, "b04400000>", 16 },
-        { { 1, 1, 6, 1, 1, 6 }, 3, 8, "944O1O1Oh0", 10 },
-        { { .5, .5, 4.5, .5, 4.5, 3.5, .5, 3.5 }, 4, 6, "733000005", 12 },
-        { { 1.2, .4, 6.7, 2.9, 3.1, 7.6 }, 3, 8, "8183L2ON1O?", 18 },
-        { { -2, -2, 3, -2, 3, 3, -2, 3 }, 4, 6, "033000b0", 9 },
+        { { { 2, 2 }, { 6, 2 }, { 6, 6 }, { 2, 6 } }, 4, 8, "b04400000>", 16 },
+        { { { 1, 1 }, { 6, 1 }, { 1, 6 } }, 3, 8, "944O1O1Oh0", 10 },
+        { { { .5, .5 }, { 4.5, .5 }, { 4.5, 3.5 }, { .5, 3.5 } }, 4, 6, "733000005", 12 },
+        { { { 1.2, .4 }, { 6.7, 2.9 }, { 3.1, 7.6 } }, 3, 8, "8183L2ON1O?", 18 },
+        { { { -2, -2 }, { 3, -2 }, { 3, 3 }, { -2, 3 } }, 4, 6, "033000b0", 9 },
     };
     struct rle m = { 0 };
     struct err err;
 
     (void)state;
     for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
-        assert_int_equal(rle_from_polygons(&m, all[i].side, all[i].side, all[i].xy, &all[i].points, 1, &err), 0);
+        assert_int_equal(rle_from_polygons(&m, all[i].side, all[i].side, all[i].xy, (const int64_t[]){ 0, all[i].points }, 1, &err), 0);
         same_text("a polygon", &m, all[i].text);
         assert_int_equal(rle_area(&m), all[i].area);
     }
@@ -265,17 +265,18 @@ static void the_largest_picture(void **state)
 {
     static const int32_t runs[] = { 1, (1 << 28) - 2, 1 };
     struct rle m = { RLE_MAX_SIDE, RLE_MAX_SIDE, (int32_t *)runs, 3, 3, 0 }, back = { 0 };
-    const double far[8] = { -1e300, -1e300, 1e300, -1e300, INFINITY, INFINITY, -INFINITY, 1e300 },
-                 none[8] = { NAN, 1, 2, NAN, NAN, NAN, 3, 4 };
+    const double far[4][2] = { { -1e300, -1e300 }, { 1e300, -1e300 }, { INFINITY, INFINITY }, { -INFINITY, 1e300 } };
+    const double none[4][2] = { { NAN, 1 }, { 2, NAN }, { NAN, NAN }, { 3, 4 } };
+    const int64_t first[2] = { 0, 4 };
     char text[3 * RLE_TEXT_MOST];
     struct err err;
 
     (void)state;
     assert_int_equal(rle_from_text(&back, m.h, m.w, text, rle_to_text(&m, text), &err), 0);
     assert_memory_equal(back.run, runs, sizeof runs);
-    assert_int_equal(rle_from_polygons(&back, m.h, m.w, far, &(const int32_t){ 4 }, 1, &err), 0);
+    assert_int_equal(rle_from_polygons(&back, m.h, m.w, far, first, 1, &err), 0);
     assert_int_equal(rle_area(&back), 1 << 28);
-    assert_int_equal(rle_from_polygons(&back, 8, 9, none, &(const int32_t){ 4 }, 1, &err), 0);
+    assert_int_equal(rle_from_polygons(&back, 8, 9, none, first, 1, &err), 0);
     assert_in_range(rle_area(&back), 0, 8 * 9); /* anything, but no harm */
     rle_free(&back);
 }

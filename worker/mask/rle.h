@@ -8,9 +8,8 @@
 struct err;
 
 enum {
-    RLE_MAX_SIDE = 16384,     /* pixels */
-    RLE_TEXT_MOST = 6,        /* characters a run of the compressed form, at most */
-    RLE_MAX_POINTS = 1 << 24, /* of a polygon */
+    RLE_MAX_SIDE = 16384, /* pixels */
+    RLE_TEXT_MOST = 6,    /* characters a run of the compressed form, at most */
 };
 
 /* All zero: nothing, of no size. May be filled again and again; its memory grows. */
@@ -42,9 +41,9 @@ int rle_from_text(struct rle *m, int64_t h, int64_t w, const char *text, size_t 
 /* Writes m->n * RLE_TEXT_MOST characters at most, no terminator. Returns their number. */
 size_t rle_to_text(const struct rle *m, char *ret);
 
-/* What `parts` polygons cover together: points[i] points x, y each, one polygon behind the other in xy; pixels of a picture h x w. Sizes are asserted. A
- * polygon's inside is by the even-odd rule; coordinates may be any number. -ENOMEM. */
-int rle_from_polygons(struct rle *m, int h, int w, const double *xy, const int32_t *points, size_t parts, struct err *err);
+/* What `parts` polygons cover together; polygon k has points xy[first[k]] .. xy[first[k + 1] - 1], pixels of a picture h x w. Sizes are asserted. A polygon's
+ * inside is by the even-odd rule; coordinates may be any number. -ENOMEM. */
+int rle_from_polygons(struct rle *m, int h, int w, const double (*xy)[2], const int64_t *first, int parts, struct err *err);
 /* x, y, width, height, as COCO's tools see a box in the place of a mask. -ENOMEM. */
 int rle_from_box(struct rle *m, int h, int w, const double box[4], struct err *err);
 /* What of a crop lies in a picture h x w. -ENOMEM. */

@@ -61,29 +61,27 @@ static void settle(struct places *p, size_t from)
     p->n = to;
 }
 
-static bool add_polygon(struct places *p, const double *xy, int32_t points, int h, int w)
+static bool add_polygon(struct places *p, const double (*xy)[2], int64_t points, int h, int w)
 {
     size_t from = p->n;
     bool ok = true;
 
-    for (int32_t i = 0; i < points && ok; i++)
-        ok = add_edge(p, xy + 2 * (size_t)i, xy + 2 * (size_t)((i + 1) % points), h, w);
+    for (int64_t i = 0; i < points && ok; i++)
+        ok = add_edge(p, xy[i], xy[i + 1 < points ? i + 1 : 0], h, w);
     if (ok && p->n > from)
         settle(p, from);
     return ok;
 }
 
-int rle_from_polygons(struct rle *m, int h, int w, const double *xy, const int32_t *points, size_t parts, struct err *err)
+int rle_from_polygons(struct rle *m, int h, int w, const double (*xy)[2], const int64_t *first, int parts, struct err *err)
 {
     struct places p = { 0 };
     struct rle_writer o;
     bool ok = true;
 
-    for (size_t i = 0; i < parts && ok; i++) {
-        ok = add_polygon(&p, xy, points[i], h, w);
-        xy += 2 * (size_t)points[i];
-    }
-    if (ok && parts > 1)
+    for (int k = 0; k < parts && ok; k++)
+        ok = add_polygon(&p, xy + first[k], first[k + 1] - first[k], h, w);
+    if (ok && parts > 1 && p.n > 0)
         qsort(p.at, p.n / 2, 2 * sizeof *p.at, compare_places); /* by where they begin */
     rle_write_begin(&o, m, h, w);
     for (size_t i = 0; i + 1 < p.n; i += 2)
@@ -97,5 +95,5 @@ int rle_from_box(struct rle *m, int h, int w, const double box[4], struct err *e
 {
     const double l = box[0], t = box[1], r = box[0] + box[2], b = box[1] + box[3];
 
-    return rle_from_polygons(m, h, w, (const double[]){ l, t, l, b, r, b, r, t }, &(const int32_t){ 4 }, 1, err);
+    return rle_from_polygons(m, h, w, (const double[][2]){ { l, t }, { l, b }, { r, b }, { r, t } }, (const int64_t[]){ 0, 4 }, 1, err);
 }

@@ -10,7 +10,8 @@ enum result_kind {
     RESULT_DEPTH,
 };
 
-/* The object's pixels inside its box: rows from the top, each begins a byte, bit 7 is the leftmost pixel. */
+/* The pixels that are the object's: those set of the w x h at (x, y), all within the picture. Rows from the top, each begins a byte, bit 7 is the leftmost
+ * pixel; bits behind the end of a row are not looked at. */
 struct result_mask {
     int x, y, w, h;
     const uint8_t *bits; /* [h][(w + 7) / 8] */

@@ -1,0 +1,204 @@
+#!/usr/bin/env python3
+"""The peer of Mask R-CNN and Faster R-CNN: torchvision's own model, trained on the CPU.
+
+peer_rcnn.py step  [--px 480 --batch 2 --classes 80 --steps N] ...   a record "peer" of the quickest training step, in fp32, plain and channels_last
+peer_rcnn.py train TRAIN.json VAL.json IMAGES --seconds S ...        trains for S seconds and scores the validation set now and then: a record "ap" each
+Both: --threads N, --backbone resnet18|34|50|101, --fpn CHANNELS, --head UNITS, --mask CHANNELS (torchvision's: 256 1024 256), --boxes: without masks,
+--frozen: frozen normalisation and first two stages, as with weights of ImageNet; without it everything trains, as from scratch.
+train: --px, --max (default 1333), --batch, --lr (default .02 / 16 x batch), --seed, --workers.
+
+Needs torch and torchvision; train needs pycocotools too."""
+import argparse
+import os
+import random
+import time
+
+import torch
+import torchvision
+from torchvision.models.detection import FasterRCNN, MaskRCNN
+from torchvision.models.detection.backbone_utils import BackboneWithFPN
+from torchvision.models.detection.faster_rcnn import FastRCNNPredictor, TwoMLPHead
+from torchvision.models.detection.mask_rcnn import MaskRCNNHeads, MaskRCNNPredictor
+from torchvision.ops import misc
+
+LIMIT_S = 120  # of a mode of `step`
+
+
+def model_of(a, classes):
+    norm = misc.FrozenBatchNorm2d if a.frozen else torch.nn.BatchNorm2d
+    body = getattr(torchvision.models, a.backbone)(weights=None, norm_layer=norm)
+    if a.frozen:
+        for name, p in body.named_parameters():
+            p.requires_grad_(name.startswith(("layer2", "layer3", "layer4")))
+    last = body.fc.in_features
+    backbone = BackboneWithFPN(body, {"layer%d" % i: str(i - 1) for i in range(1, 5)}, [last // 8, last // 4, last // 2, last], a.fpn)
+    keys = dict(min_size=a.px, max_size=a.max, box_head=TwoMLPHead(a.fpn * 49, a.head), box_predictor=FastRCNNPredictor(a.head, classes + 1))
+    if a.boxes:
+        return FasterRCNN(backbone, **keys)
+    return MaskRCNN(backbone, mask_head=MaskRCNNHeads(a.fpn, (a.mask,) * 4, 1), mask_predictor=MaskRCNNPredictor(a.mask, a.mask, classes + 1), **keys)
+
+
+def optimizer_of(model, lr):
+    return torch.optim.SGD([p for p in model.parameters() if p.requires_grad], lr=lr, momentum=0.9, weight_decay=1e-4)
+
+
+def step(model, opt, images, targets):
+    loss = sum(model(images, targets).values())
+    opt.zero_grad(set_to_none=True)
+    loss.backward()
+    opt.step()
+    return loss.item()
+
+
+# ---- how long a step takes ----
+
+def made_up(a):
+    """Pictures of px x 4/3 px with seven objects each, as COCO's have on average."""
+    rng, w = random.Random(1), a.px * 4 // 3
+    images, targets = [], []
+    for _ in range(a.batch):
+        boxes, masks = [], torch.zeros(7, a.px, w, dtype=torch.uint8)
+        for k in range(7):
+            bw, bh = rng.randint(a.px // 16, w // 2), rng.randint(a.px // 16, a.px // 2)
+            x, y = rng.randint(0, w - bw), rng.randint(0, a.px - bh)
+            boxes.append([x, y, x + bw, y + bh])
+            masks[k, y:y + bh, x:x + bw] = 1
+        images.append(torch.rand(3, a.px, w))
+        targets.append({"boxes": torch.tensor(boxes, dtype=torch.float32), "labels": torch.tensor([rng.randint(1, a.classes) for _ in range(7)]), "masks": masks})
+    return images, targets
+
+
+def time_steps(a):
+    for layout in ("plain", "channels_last"):
+        torch.manual_seed(1)
+        model = model_of(a, a.classes).train()
+        if layout == "channels_last":
+            model = model.to(memory_format=torch.channels_last)
+        opt, best, began = optimizer_of(model, 1e-5), 1e9, time.perf_counter()
+        images, targets = made_up(a)
+        for i in range(a.steps + 1):
+            start = time.perf_counter()
+            step(model, opt, images, targets)
+            if i:
+                best = min(best, time.perf_counter() - start)
+            if i > 1 and time.perf_counter() - began > LIMIT_S:
+                break
+        print("peer model=%s layout=%s images_per_s=%.3f" % ("faster_rcnn" if a.boxes else "mask_rcnn", layout, a.batch / best), flush=True)
+
+
+# ---- how well it learns ----
+
+class Coco(torch.utils.data.Dataset):
+    def __init__(self, path, images, train, masks):
+        from pycocotools.coco import COCO
+        self.coco, self.images, self.train, self.masks = COCO(path), images, train, masks
+        self.labels = {c: i + 1 for i, c in enumerate(sorted(self.coco.cats))}
+        usable = [i for i in sorted(self.coco.imgs) if self.objects(i)]
+        self.ids = usable if train else sorted(self.coco.imgs)
+
+    def objects(self, image):
+        return [o for o in self.coco.imgToAnns[image] if not o.get("iscrowd") and o["bbox"][2] > 0 and o["bbox"][3] > 0]
+
+    def __len__(self):
+        return len(self.ids)
+
+    def __getitem__(self, n):
+        info = self.coco.imgs[self.ids[n]]
+        image = torchvision.io.read_image(os.path.join(self.images, info["file_name"]), torchvision.io.ImageReadMode.RGB).float() / 255
+        objects = self.objects(self.ids[n])
+        boxes = torch.tensor([o["bbox"] for o in objects], dtype=torch.float32).reshape(-1, 4)
+        boxes[:, 2:] += boxes[:, :2]
+        target = {"boxes": boxes, "labels": torch.tensor([self.labels[o["category_id"]] for o in objects], dtype=torch.int64)}
+        if self.masks:
+            target["masks"] = torch.stack([torch.from_numpy(self.coco.annToMask(o)) for o in objects]) if objects else torch.zeros(0, info["height"], info["width"])
+        if self.train and random.random() < 0.5:
+            image = image.flip(-1)
+            target["boxes"] = torch.stack([info["width"] - boxes[:, 2], boxes[:, 1], info["width"] - boxes[:, 0], boxes[:, 3]], 1)
+            if self.masks:
+                target["masks"] = target["masks"].flip(-1)
+        return image, target, self.ids[n]
+
+
+@torch.inference_mode()
+def score(model, data):
+    """{task: (AP, AP at .5)}"""
+    import contextlib
+    import io
+
+    import numpy
+    from pycocotools import mask as rle
+    from pycocotools.cocoeval import COCOeval
+    model.eval()
+    found, names = [], {v: k for k, v in data.labels.items()}
+    for n in range(len(data)):
+        image, _, number = data[n]
+        out = model([image])[0]
+        for k in range(len(out["scores"])):
+            x1, y1, x2, y2 = out["boxes"][k].tolist()
+            one = {"image_id": number, "category_id": names[int(out["labels"][k])], "score": float(out["scores"][k]), "bbox": [x1, y1, x2 - x1, y2 - y1]}
+            if data.masks:
+                one["segmentation"] = rle.encode(numpy.asfortranarray((out["masks"][k, 0] > 0.5).numpy().astype("uint8")))
+            found.append(one)
+    model.train()
+    ret = {}
+    for task in ("bbox",) + (("segm",) if data.masks else ()):
+        ret[task] = (0.0, 0.0)
+        if found:
+            with contextlib.redirect_stdout(io.StringIO()):
+                shown = [{k: v for k, v in one.items() if task == "bbox" or k != "bbox"} for one in found]
+                e = COCOeval(data.coco, data.coco.loadRes(shown), task)
+                e.evaluate()
+                e.accumulate()
+                e.summarize()
+            ret[task] = (float(e.stats[0]), float(e.stats[1]))
+    return ret
+
+
+def learn(a):
+    torch.manual_seed(a.seed)
+    random.seed(a.seed)
+    train, val = Coco(a.train, a.images, True, not a.boxes), Coco(a.val, a.images, False, not a.boxes)
+    model = model_of(a, len(train.labels)).train().to(memory_format=torch.channels_last)
+    lr = a.lr or 0.02 / 16 * a.batch
+    opt = optimizer_of(model, lr)
+    spent, steps, marks = 0.0, 0, [a.seconds * k / 5 for k in range(1, 6)]
+    while marks:
+        loader = torch.utils.data.DataLoader(train, a.batch, shuffle=True, drop_last=True, num_workers=a.workers, collate_fn=lambda rows: list(zip(*rows)))
+        start = time.perf_counter()
+        for images, targets, _ in loader:
+            done = spent + time.perf_counter() - start
+            for group in opt.param_groups:  # linear warm-up, a tenth in the last fifth of the time
+                group["lr"] = lr * min(1, (steps + 1) / 100) * (0.1 if done > 0.8 * a.seconds else 1)
+            loss = step(model, opt, images, targets)
+            steps += 1
+            if spent + time.perf_counter() - start >= marks[0]:
+                break
+        spent += time.perf_counter() - start  # scoring does not count
+        if spent >= marks[0]:
+            marks.pop(0)
+            for task, (ap, ap50) in score(model, val).items():
+                print("ap task=%s seconds=%.0f steps=%d loss=%.4f ap=%.4f ap50=%.4f" % (task, spent, steps, loss, ap, ap50), flush=True)
+
+
+def main():
+    p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    p.add_argument("what", choices=("step", "train"))
+    p.add_argument("files", nargs="*")
+    for name, kind, default in (("threads", int, 2), ("backbone", str, "resnet50"), ("fpn", int, 256), ("head", int, 1024), ("mask", int, 256), ("px", int, 480),
+                                ("max", int, 1333), ("batch", int, 2), ("classes", int, 80), ("steps", int, 5), ("seconds", float, 600), ("lr", float, 0),
+                                ("seed", int, 1), ("workers", int, 0)):
+        p.add_argument("--" + name, type=kind, default=default)
+    p.add_argument("--boxes", action="store_true")
+    p.add_argument("--frozen", action="store_true")
+    a = p.parse_args()
+    if len(a.files) != (3 if a.what == "train" else 0):
+        p.error("train takes TRAIN.json VAL.json IMAGES, step no files")
+    torch.set_num_threads(a.threads)
+    if a.what == "step":
+        time_steps(a)
+    else:
+        a.train, a.val, a.images = a.files
+        learn(a)
+
+
+main()

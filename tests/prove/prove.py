@@ -3,8 +3,8 @@
 
 Every cell of the matrix (cells.py) trains a micro job N times, each time with other seeds for what the cell varies, and holds every step's evidence, every
 row that was measured and every tensor of the last checkpoint against an undisturbed reference. Ranks are run without detd (micro.py). Prints a table,
-and writes it to FILE (default BUILD/prove.txt): runs and mismatches of each cell, and what N runs without a mismatch show: with 95 % confidence a run
-differs with a probability below 1 - 0.05^(1/N) (specs determinism section 10.1). WORDS: cells or models, separated by commas. Status 0: no mismatch."""
+and writes it to FILE (default BUILD/prove.txt): runs and mismatches of each cell with each model and with all, and what N runs without a mismatch show:
+with 95 % confidence a run differs with a probability below 1 - 0.05^(1/N) (specs determinism section 10.1). WORDS: cells or models, separated by commas. Status 0: no mismatch."""
 import argparse
 import concurrent.futures
 import hashlib
@@ -124,8 +124,16 @@ class Table:
         if said is not None:
             self.wrong.append("%s, %s, run %d: %s" % (cell, model, k, said))
 
-    def line(self, cell, model):
-        n, wrong, kills = self.rows[cell, model]
+    def over_models(self):
+        """{cell: [runs, wrong, kills]}"""
+        found = {}
+        for (cell, _), row in self.rows.items():
+            found[cell] = [a + b for a, b in zip(found.get(cell, (0, 0, 0)), row)]
+        return found
+
+    @staticmethod
+    def line(cell, model, row):
+        n, wrong, kills = row
         bits = "p < %4.1f %%" % (100 * bound(n)) if wrong == 0 else "differs"
         return "%-22s %-14s %4d %6d %6s   %s" % (cell, model, n, wrong, kills or "-", bits)
 
@@ -133,7 +141,8 @@ class Table:
         head = "%-22s %-14s %4s %6s %6s   %s" % ("CELL", "MODEL", "RUNS", "WRONG", "KILLS", "a run differs with")
         n, wrong = sum(r[0] for r in self.rows.values()), len(self.wrong)
         end = "%d runs of %d steps in %d s: %s" % (n, STEPS, seconds, "%d differ" % wrong if wrong else "every step, row and tensor the same")
-        return "\n".join(heads + [head] + [self.line(c, m) for c, m in self.rows] + self.wrong + [end]) + "\n"
+        return "\n".join(heads + [head] + [self.line(c, m, row) for (c, m), row in self.rows.items()]
+                         + [self.line(c, "all", row) for c, row in self.over_models().items()] + self.wrong + [end]) + "\n"
 
 
 def compared(reference):
@@ -154,7 +163,7 @@ def prove(bench, pairs, runs, jobs, say=lambda text: None):
             tasks = [pool.submit(one, bench, cell, model, k, references[model, device_of(cell)]) for k in range(runs)]
             for k, task in enumerate(tasks):
                 table.add(cell, model, k, *task.result())
-            say(table.line(cell, model))
+            say(table.line(cell, model, table.rows[cell, model]))
     finally:
         pool.shutdown(cancel_futures=True)
     return table, references

@@ -19,9 +19,11 @@
 #include "worker/ops/optim.h"
 #include "worker/ops/plan.h"
 #include "worker/ops/pool.h"
+#include "worker/ops/rcnn.h"
 #include "worker/ops/reduce.h"
 #include "worker/ops/resample.h"
 #include "worker/ops/roi.h"
+#include "worker/ops/rpn.h"
 #include "worker/ops/yolo.h"
 
 /* Every device has these. */
@@ -39,19 +41,24 @@
     X(plan, PLAN_OPS)       \
     X(norm_apart, NORM_OPS_APART)
 #define FAMILIES(X) FAMILIES_OF_ALL(X) FAMILIES_OF_SOME(X)
+/* No device has these yet. */
+#define FAMILIES_OF_NONE(X) \
+    X(rpn, RPN_OPS)         \
+    X(rcnn, RCNN_OPS)
 
 #define FAMILY(family, LIST) const struct family##_ops *family;
 struct families {
     FAMILIES(FAMILY)
+    FAMILIES_OF_NONE(FAMILY)
 };
 #undef FAMILY
 
 /* Sets of families: NEEDS_conv | NEEDS_norm ... */
 #define FAMILY(family, LIST) FAMILY_INDEX_##family,
-enum { FAMILIES(FAMILY) };
+enum { FAMILIES(FAMILY) FAMILIES_OF_NONE(FAMILY) };
 #undef FAMILY
 #define FAMILY(family, LIST) NEEDS_##family = 1u << FAMILY_INDEX_##family,
-enum { FAMILIES(FAMILY) };
+enum { FAMILIES(FAMILY) FAMILIES_OF_NONE(FAMILY) };
 #undef FAMILY
 
 /* The name of a family of the set that the device lacks, or NULL. */
@@ -61,6 +68,7 @@ static inline const char *families_lacking(const struct families *on, unsigned n
     if ((needs & NEEDS_##family) && !on->family) \
         return #family;
     FAMILIES(FAMILY)
+    FAMILIES_OF_NONE(FAMILY)
 #undef FAMILY
     return NULL;
 }

@@ -78,6 +78,25 @@ static void check_dataset(const struct dataset *d)
         }
 }
 
+static void check_masks(const struct dataset *d)
+{
+    double sum = 0;
+
+    for (int i = 0; i < d->nimages; i++)
+        for (int64_t k = d->offset[i]; k < d->offset[i + 1]; k++) {
+            struct mask m = dataset_mask(d, k);
+            int64_t pixels = 0;
+
+            assert_true(d->boxes[k].crowd || m.kind != MASK_NONE);
+            for (int64_t p = m.kind == MASK_POLYGONS ? m.first[0] : 0; m.kind == MASK_POLYGONS && p < m.first[m.n]; p++)
+                sum += m.xy[p][0] + m.xy[p][1];
+            for (int r = 0; m.kind == MASK_RUNS && r < m.n; r++)
+                pixels += m.run[r];
+            assert_true(m.kind != MASK_RUNS || pixels == (int64_t)d->images[i].w * d->images[i].h);
+        }
+    assert_true(sum == sum);
+}
+
 static void parse_coco(const char *name, const uint8_t *bytes, size_t size)
 {
     struct problems *p = calloc(1, sizeof *p);
@@ -93,6 +112,11 @@ static void parse_coco(const char *name, const uint8_t *bytes, size_t size)
         } else {
             assert_non_null(strstr(err.msg, temporary()));
         }
+        if (coco_read_masks(temporary(), "tests/fuzz/coco", policy, p, &d, &err) == 0) {
+            check_dataset(d);
+            check_masks(d);
+            dataset_free(d);
+        }
     }
     unlink(temporary());
     free(p);
@@ -101,7 +125,7 @@ static void parse_coco(const char *name, const uint8_t *bytes, size_t size)
 /* The hash at the end is made to fit, or nothing behind it would ever be reached. */
 static void parse_index(const char *name, const uint8_t *bytes, size_t size)
 {
-    struct check_options opt = { "a.json", "images", BAD_ERROR, 1 };
+    struct check_options opt = { "a.json", "images", BAD_ERROR, 1, false };
     uint8_t *copy = malloc(size + 1);
     struct dataset *d = NULL;
     struct hash128 hash;
@@ -115,6 +139,8 @@ static void parse_index(const char *name, const uint8_t *bytes, size_t size)
     }
     write_file(temporary(), copy, size);
     assert_true(index_load(temporary(), &opt, &d, &err) < 0); /* its pictures are not here */
+    opt.masks = true;
+    assert_true(index_load(temporary(), &opt, &d, &err) < 0);
     unlink(temporary());
     free(copy);
 }

@@ -49,7 +49,7 @@ static int setup(void **state)
                         " \"annotations\": [{\"id\": 1, \"image_id\": 4, \"category_id\": 3, \"bbox\": [1, 2, 3, 4.5], \"iscrowd\": 1},"
                         " {\"id\": 2, \"image_id\": 4, \"category_id\": 9, \"bbox\": [0, 0, 80, 6], \"area\": 7}],"
                         " \"categories\": [{\"id\": 9, \"name\": \"nine\"}, {\"id\": 3, \"name\": \"three\"}]}");
-    f->opt = (struct check_options){ f->json, f->images, BAD_ERROR, 1 };
+    f->opt = (struct check_options){ f->json, f->images, BAD_ERROR, 1, false };
     *state = f;
     return 0;
 }
@@ -109,6 +109,61 @@ static void comes_back_as_it_was(void **state)
     assert_memory_not_equal(&a, &b, sizeof a);
     dataset_free(d);
     dataset_free(back);
+}
+
+/* Masks are part of the index and of its hash where they are asked for; without them both are what they were before there were masks. */
+static void masks_come_back_too(void **state)
+{
+    struct fixture *f = *state;
+    struct dataset *d, *back;
+    struct hash128 boxes, masks, again;
+    struct err err = { 0 };
+    struct mask m;
+    char hex[33];
+
+    write_text(f->json,
+               "{\"images\": [{\"id\": 4, \"file_name\": \"x.png\", \"width\": 8, \"height\": 6}],"
+               " \"annotations\": [{\"id\": 1, \"image_id\": 4, \"category_id\": 9, \"bbox\": [1, 2, 3, 4.5], \"iscrowd\": 1},"
+               " {\"id\": 2, \"image_id\": 4, \"category_id\": 9, \"bbox\": [0, 0, 8, 6], \"segmentation\": [[0, 0, 8, 0, 8.5, 6],"
+               " [1, 1, 2, 1, 2, 2, 1, 2]]}, {\"id\": 3, \"image_id\": 4, \"category_id\": 9, \"bbox\": [0, 0, 8, 6],"
+               " \"segmentation\": {\"size\": [6, 8], \"counts\": [7, 1, 40]}}], \"categories\": [{\"id\": 9, \"name\": \"nine\"}]}");
+    d = checked(f);
+    assert_int_equal(index_hash(d, &boxes, &err), 0);
+    d->source_hash = d->images[0].hash = (struct hash128){ { 1, 2 } };
+    d->source_bytes = d->images[0].size_bytes = 99;
+    assert_int_equal(index_hash(d, &again, &err), 0);
+    hash_hex(again, hex);
+    assert_string_equal(hex, "f2aa35eec05e979de2530d65d9ff5577");
+    dataset_free(d);
+    f->opt.masks = true;
+    d = checked(f);
+    assert_int_equal(index_hash(d, &masks, &err), 0);
+    assert_memory_not_equal(&masks, &boxes, sizeof masks);
+    assert_int_equal(index_write(f->index, d, &err), 0);
+    dataset_free(d);
+    if (index_load(f->index, &f->opt, &back, &err) != 0)
+        fail_msg("%s", err.msg);
+    assert_int_equal(dataset_mask(back, 0).kind, MASK_NONE);
+    m = dataset_mask(back, 1);
+    assert_true(m.kind == MASK_POLYGONS && m.n == 2 && m.first[1] == 3 && m.first[2] == 7 && m.xy[2][0] == 8.5 && m.xy[6][1] == 2);
+    m = dataset_mask(back, 2);
+    assert_true(m.kind == MASK_RUNS && m.n == 3 && m.run[0] == 7 && m.run[1] == 1 && m.run[2] == 40);
+    assert_int_equal(index_hash(back, &again, &err), 0);
+    assert_memory_equal(&masks, &again, sizeof masks);
+    back->masks->xy[4][1] = 1.5;
+    assert_int_equal(index_hash(back, &again, &err), 0);
+    assert_memory_not_equal(&masks, &again, sizeof masks);
+    dataset_free(back);
+    f->opt.masks = false;
+    assert_int_equal(index_load(f->index, &f->opt, &back, &err), ERR_CORRUPT);
+    assert_non_null(strstr(err.msg, "holds masks that are not asked for"));
+    d = checked(f);
+    assert_int_equal(index_write(f->index, d, &err), 0);
+    dataset_free(d);
+    f->opt.masks = true;
+    assert_int_equal(index_load(f->index, &f->opt, &back, &err), ERR_CORRUPT);
+    assert_non_null(strstr(err.msg, "lacks the masks"));
+    f->opt.masks = false;
 }
 
 /* Images of short names and nothing on them take the fewest bytes. */
@@ -285,6 +340,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(comes_back_as_it_was, setup, teardown),
+        cmocka_unit_test_setup_teardown(masks_come_back_too, setup, teardown),
         cmocka_unit_test_setup_teardown(no_box_at_all, setup, teardown),
         cmocka_unit_test_setup_teardown(damage_is_noticed, setup, teardown),
         cmocka_unit_test_setup_teardown(changed_files_are_data_errors, setup, teardown),

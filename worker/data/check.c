@@ -99,6 +99,8 @@ static void drop_images(struct dataset *d, char **flaw)
             continue;
         }
         memmove(&d->boxes[boxes], &d->boxes[first], (size_t)count * sizeof *d->boxes);
+        if (d->masks)
+            memmove(&d->masks->ref[boxes], &d->masks->ref[first], (size_t)count * sizeof *d->masks->ref);
         d->images[kept] = d->images[i];
         d->offset[kept++] = boxes;
         boxes += count;
@@ -140,11 +142,17 @@ static int no_images(const struct dataset *d, const struct problems *problems, s
     return problems->count ? problems_err(problems, d->source, err) : err_set(err, ERR_DATA, "%s: no images", d->source);
 }
 
+static int read_records(const struct check_options *opt, enum bad_policy on_bad, struct problems *problems, struct dataset **ret,
+                        struct err *err)
+{
+    return (opt->masks ? coco_read_masks : coco_read)(opt->annotations, opt->images, on_bad, problems, ret, err);
+}
+
 int check_split(const struct check_options *opt, struct problems *problems, struct dataset **ret, struct err *err)
 {
     struct dataset *d;
     /* also under BAD_ERROR all is looked at before the verdict, so that one look is enough to repair everything */
-    int rc = coco_read(opt->annotations, opt->images, BAD_SKIP, problems, &d, err);
+    int rc = read_records(opt, BAD_SKIP, problems, &d, err);
 
     if (rc < 0)
         return rc;
@@ -163,8 +171,7 @@ int check_split(const struct check_options *opt, struct problems *problems, stru
 int check_count(const struct check_options *opt, struct problems *problems, int *ret_images, struct err *err)
 {
     struct dataset *d;
-    int rc = opt->on_bad == BAD_SKIP ? check_split(opt, problems, &d, err)
-                                     : coco_read(opt->annotations, opt->images, opt->on_bad, problems, &d, err);
+    int rc = opt->on_bad == BAD_SKIP ? check_split(opt, problems, &d, err) : read_records(opt, opt->on_bad, problems, &d, err);
 
     if (rc < 0)
         return rc;

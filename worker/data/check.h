@@ -11,6 +11,7 @@ struct check_options {
     const char *annotations, *images; /* COCO JSON and the folder of its pictures */
     enum bad_policy on_bad;           /* BAD_ERROR or BAD_SKIP */
     int threads;                      /* >= 1 */
+    bool masks;                       /* segmentations are wanted (mask.h); they are part of the index and its hash then */
 };
 
 /* coco_read(), then each picture: it is there, decodes, and has the stated size. All problems are collected first. Under BAD_SKIP bad pictures leave
@@ -23,7 +24,7 @@ int check_count(const struct check_options *opt, struct problems *problems, int 
 
 /* Writes `d` with a hash over everything, atomically and durably. */
 int index_write(const char *path, const struct dataset *d, struct err *err);
-/* Reads it back. ERR_CORRUPT: not whole; -ENOENT: none yet. Then compares the annotation file and each picture with what was checked: size, then
+/* Reads it back. ERR_CORRUPT: not whole, or with masks where none are wanted and the other way round; -ENOENT: none yet. Then compares the annotation file and each picture with what was checked: size, then
  * modification time, and where only the time differs the content; a difference is ERR_DATA naming the file. Caller frees *ret. */
 int index_load(const char *path, const struct check_options *opt, struct dataset **ret, struct err *err);
 /* Hash of what the data set holds (labels and file contents, not paths and times): equal on all ranks, or they do not train on the same data.

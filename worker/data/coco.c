@@ -194,6 +194,23 @@ static void tell_box(struct build *b, const struct raw_annotation *a, const stru
                  im->file, flaw, a->box[0], a->box[1], a->box[2], a->box[3], im->w, im->h);
 }
 
+/* What is wrong with the segmentation of an annotation, where they are asked for. */
+static const char *mask_flaw(const struct build *b, const struct raw_annotation *a, const struct dataset_image *im)
+{
+    const struct masks *m = b->raw->masks;
+    int64_t i = a - b->raw->annotations;
+    struct mask mask;
+
+    if (!m || a->crowd || b->on_bad == BAD_KEEP)
+        return NULL;
+    mask = i < m->refs_cap ? masks_view(m, &m->ref[i]) : (struct mask){ .kind = MASK_NONE };
+    if (mask.kind == MASK_NONE)
+        return "has no segmentation, and its mask is asked for";
+    if (mask_inside(&mask, im->w, im->h))
+        return NULL;
+    return mask.kind == MASK_RUNS ? "its segmentation is empty" : "its segmentation lies outside its image";
+}
+
 /* Resolves and checks one annotation. Returns the image index, or -1 when it is left out; *ret is then undefined. */
 static int32_t resolve(struct build *b, const struct raw_annotation *a, struct dataset_box *ret, bool tell)
 {
@@ -204,6 +221,8 @@ static int32_t resolve(struct build *b, const struct raw_annotation *a, struct d
 
     if (!flaw && image >= 0 && cls >= 0 && a->rle_w && (a->rle_w != d->images[image].w || a->rle_h != d->images[image].h))
         flaw = "the size of its segmentation is not that of the image";
+    if (!flaw && image >= 0 && cls >= 0)
+        flaw = mask_flaw(b, a, &d->images[image]);
     if (flaw || cls < 0 || image < 0) {
         if (!tell || (!flaw && image < 0 && idmap_get(&b->gone, a->image_id) >= 0))
             return -1;
@@ -252,6 +271,28 @@ static int count_boxes(struct build *b, struct idmap *seen)
     return 0;
 }
 
+/* Refs go where the boxes went; what was left out stays in the stores and is never looked at. next: where the boxes of each image begin. */
+static int build_masks(struct build *b, int64_t *next)
+{
+    struct masks *m = b->raw->masks;
+    int64_t nboxes = b->d->offset[b->d->nimages];
+    struct mask_ref *ref;
+
+    if (!m)
+        return 0;
+    ref = calloc((size_t)nboxes + 1, sizeof *ref);
+    if (!ref)
+        return no_memory(b);
+    for (int64_t i = 0; i < b->raw->nannotations && i < m->refs_cap; i++)
+        if (b->image_of[i] >= 0)
+            ref[next[b->image_of[i]]++] = m->ref[i];
+    free(m->ref);
+    m->ref = ref;
+    m->refs_cap = nboxes + 1;
+    masks_trim(m, nboxes);
+    return 0;
+}
+
 static int build_boxes(struct build *b)
 {
     const struct coco_raw *raw = b->raw;
@@ -282,8 +323,10 @@ static int build_boxes(struct build *b)
     for (int64_t i = 0; i < raw->nannotations; i++)
         if (b->image_of[i] >= 0)
             resolve(b, &raw->annotations[i], &d->boxes[next[b->image_of[i]]++], false);
+    memcpy(next, d->offset, (size_t)d->nimages * sizeof *next);
+    rc = build_masks(b, next);
     free(next);
-    return 0;
+    return rc;
 }
 
 static int build(struct build *b)
@@ -317,16 +360,20 @@ static int read_all(const char *annotations, const char *images, enum bad_policy
     return rc;
 }
 
-int coco_read(const char *annotations, const char *images, enum bad_policy on_bad, struct problems *problems, struct dataset **ret,
-              struct err *err)
+static int read_file(const char *annotations, const char *images, enum bad_policy on_bad, bool masks, struct problems *problems,
+                     struct dataset **ret, struct err *err)
 {
     struct dataset *d = calloc(1, sizeof *d);
     struct whole_file file = { 0 };
     struct coco_raw raw = { 0 };
     int rc;
 
-    if (!d)
+    if (d && masks)
+        d->masks = raw.masks = masks_new();
+    if (!d || (masks && !d->masks)) {
+        free(d);
         return err_set(err, -ENOMEM, "%s: no memory", annotations);
+    }
     rc = whole_file_read(&file, annotations, COCO_MAX_BYTES, err);
     if (rc == 0) {
         raw.bytes = (const char *)file.bytes;
@@ -342,4 +389,16 @@ int coco_read(const char *annotations, const char *images, enum bad_policy on_ba
     else
         *ret = d;
     return rc;
+}
+
+int coco_read(const char *annotations, const char *images, enum bad_policy on_bad, struct problems *problems, struct dataset **ret,
+              struct err *err)
+{
+    return read_file(annotations, images, on_bad, false, problems, ret, err);
+}
+
+int coco_read_masks(const char *annotations, const char *images, enum bad_policy on_bad, struct problems *problems, struct dataset **ret,
+                    struct err *err)
+{
+    return read_file(annotations, images, on_bad, true, problems, ret, err);
 }

@@ -211,6 +211,30 @@ static bool read_crowd(struct json_scan *s, bool *ret)
     return true;
 }
 
+/* A reservation doubles, as the annotations do. */
+static bool keep_mask(struct coco_raw *raw, const struct mask_ref *mask)
+{
+    struct masks *m = raw->masks;
+
+    if (raw->nannotations > m->refs_cap && !masks_reserve(m, raw->annotations_cap))
+        return false;
+    m->ref[raw->nannotations - 1] = *mask;
+    return true;
+}
+
+static void read_mask(struct json_scan *s, struct coco_raw *raw, struct raw_annotation *a)
+{
+    struct coco_segm segm;
+    const char *why = coco_segm_read(s, &raw->text, &raw->text_cap, raw->masks, &segm);
+
+    a->rle_w = segm.rle_w;
+    a->rle_h = segm.rle_h;
+    if (why)
+        flaw(&a->flaw, why);
+    if (raw->masks && !keep_mask(raw, &segm.mask))
+        no_memory(s);
+}
+
 static void annotation_member(struct json_scan *s, struct coco_raw *raw, struct raw_annotation *a)
 {
     if (scan_key_is(s, "id")) {
@@ -234,10 +258,7 @@ static void annotation_member(struct json_scan *s, struct coco_raw *raw, struct 
         else if (!read_crowd(s, &a->crowd))
             flaw(&a->flaw, "iscrowd is neither 0 nor 1");
     } else if (scan_key_is(s, "segmentation")) {
-        const char *why = coco_segm_check(s, &raw->text, &raw->text_cap, &a->rle_w, &a->rle_h);
-
-        if (why)
-            flaw(&a->flaw, why);
+        read_mask(s, raw, a);
     } else {
         scan_skip(s);
     }

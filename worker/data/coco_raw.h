@@ -6,9 +6,10 @@
 #include <stdint.h>
 
 struct err;
+struct masks;
 
 #define COCO_MAX_BYTES ((int64_t)8 << 30)
-enum { COCO_MAX_NAME = 1024, COCO_MAX_POLYGON = 1 << 20 };
+enum { COCO_MAX_NAME = 1024 };
 
 struct raw_class {
     int64_t id;
@@ -40,7 +41,8 @@ struct coco_raw {
     int nclasses, nimages;
     int64_t annotations_cap;
     int classes_cap, images_cap;
-    char *text; /* of the last long string */
+    struct masks *masks; /* of the annotations, by their number here, where they are asked for; the caller's. NULL: they are not */
+    char *text;          /* of the last long string */
     size_t text_cap;
 };
 

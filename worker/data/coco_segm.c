@@ -1,58 +1,110 @@
 #include "worker/data/coco_segm.h"
 
+#include <errno.h>
+#include <math.h>
 #include <stdbool.h>
 #include <stdint.h>
 
 #include "worker/data/image.h"
 #include "worker/data/json_scan.h"
 
-static const char *check_polygon(struct json_scan *s)
+static const double COORDINATE_MAX = 1e7; /* pixels, as of boxes */
+
+static void no_memory(struct json_scan *s)
 {
+    if (!scan_failed(s))
+        err_set(&s->err, -ENOMEM, "%s: no memory", s->name);
+}
+
+/* A polygon being read. before: the last x. */
+struct ring {
+    int64_t count; /* coordinates */
+    double before;
+    const char *why;
+};
+
+static void add_coordinate(struct json_scan *s, struct masks *keep, struct ring *r)
+{
+    struct json_num n;
+
+    if (!scan_number(s, &n))
+        return;
+    if (!(fabs(n.real) <= COORDINATE_MAX))
+        r->why = "segmentation: a polygon holds an impossible number";
+    else if (r->count >= 2 * (int64_t)MASK_MAX_POINTS)
+        r->why = "segmentation: a polygon has more points than any object needs";
+    else if (r->count % 2 && !masks_add_point(keep, r->before, n.real))
+        no_memory(s);
+    r->before = n.real;
+}
+
+static const char *read_polygon(struct json_scan *s, struct masks *keep)
+{
+    struct ring r = { 0 };
     bool numbers = true;
-    int64_t count = 0;
 
     if (scan_peek(s) != JSON_ARRAY) {
         scan_skip(s);
         return "segmentation: a polygon is not a list inside the list";
     }
     scan_array(s);
-    for (; scan_element(s); count++) {
+    for (; scan_element(s); r.count++) {
         numbers = scan_peek(s) == JSON_NUMBER && numbers;
-        scan_skip(s); /* checks their shape too; their values are the masks' business */
+        if (keep && numbers && !r.why)
+            add_coordinate(s, keep, &r);
+        else
+            scan_skip(s); /* checks their shape too */
     }
     if (!numbers)
         return "segmentation: a polygon holds something that is not a number";
-    if (count % 2)
+    if (r.why)
+        return r.why;
+    if (r.count % 2)
         return "segmentation: a polygon has an odd number of coordinates";
-    return count < 6 ? "segmentation: a polygon has fewer than three points" : NULL;
+    if (keep && !masks_end_polygon(keep))
+        no_memory(s);
+    return r.count < 6 ? "segmentation: a polygon has fewer than three points" : NULL;
 }
 
-static const char *check_polygons(struct json_scan *s)
+static const char *read_polygons(struct json_scan *s, struct masks *keep, struct mask_ref *ret)
 {
+    struct masks_mark before = keep ? masks_mark(keep) : (struct masks_mark){ 0 };
     const char *why = NULL, *first = NULL;
+    int64_t n = 0;
 
     scan_array(s);
-    while (scan_element(s)) {
-        why = check_polygon(s);
+    for (; scan_element(s); n++) {
+        why = read_polygon(s, first ? NULL : keep);
         if (!first)
             first = why;
+        if (!first && keep && (n >= MASK_MAX_POLYGONS || keep->npoints - before.npoints > MASK_MAX_POINTS))
+            first = "segmentation: more polygons or points than any object needs";
     }
+    if (first && keep)
+        masks_rewind(keep, before);
+    else if (keep && n > 0)
+        *ret = (struct mask_ref){ before.npolygons, (int32_t)n, MASK_POLYGONS };
     return first;
 }
 
 struct runs {
-    int64_t sum;
+    int64_t sum, count;
     const char *why;
+    struct masks *keep; /* NULL: nowhere */
 };
 
-static void add_run(struct runs *r, int64_t run)
+static void add_run(struct json_scan *s, struct runs *r, int64_t run)
 {
     if (run < 0)
         r->why = "segmentation: a run is negative";
     else if (run > IMAGE_MAX_PIXELS || r->sum > IMAGE_MAX_PIXELS)
         r->why = "segmentation: runs pass any image";
-    else
-        r->sum += run;
+    else if (r->keep && r->count >= MASK_MAX_RUNS)
+        r->why = "segmentation: more runs than any object needs";
+    else if (r->keep && !masks_add_run(r->keep, (uint32_t)run))
+        no_memory(s);
+    r->count++;
+    r->sum += r->why ? 0 : run;
 }
 
 static void number_runs(struct json_scan *s, struct runs *r)
@@ -68,14 +120,14 @@ static void number_runs(struct json_scan *s, struct runs *r)
             if (!n.is_integer)
                 r->why = "segmentation: a run is not an integer";
             else if (!r->why)
-                add_run(r, n.integer);
+                add_run(s, r, n.integer);
         }
     }
 }
 
 /* The compressed form: 6 bits a character from '0', 5 of them value, low first, the sixth says that more follow; from the
  * fourth run on each is the difference to the run two before. Source: the COCO API's description of its RLE strings. */
-static void text_runs(const char *p, size_t len, struct runs *r)
+static void text_runs(struct json_scan *s, const char *p, size_t len, struct runs *r)
 {
     int64_t before[2] = { 0, 0 }, v;
     const char *end = p + len;
@@ -98,7 +150,7 @@ static void text_runs(const char *p, size_t len, struct runs *r)
         if (n > 2)
             v += before[n & 1];
         before[n & 1] = v;
-        add_run(r, v);
+        add_run(s, r, v);
     }
 }
 
@@ -126,12 +178,36 @@ static bool read_size(struct json_scan *s, int64_t size[2])
     return ok && n == 2 && size[0] > 0 && size[0] <= IMAGE_MAX_SIDE && size[1] > 0 && size[1] <= IMAGE_MAX_SIDE;
 }
 
-static const char *check_rle(struct json_scan *s, char **text, size_t *cap, int *ret_w, int *ret_h)
+static void read_counts(struct json_scan *s, char **text, size_t *cap, struct runs *r)
 {
-    struct runs r = { 0 };
+    size_t len;
+
+    if (scan_peek(s) == JSON_ARRAY) {
+        number_runs(s, r);
+    } else if (scan_peek(s) != JSON_STRING) {
+        scan_skip(s);
+        r->why = "segmentation: counts are neither a list nor a string";
+    } else if (scan_text(s, text, cap, &len)) {
+        text_runs(s, *text, len, r);
+    }
+}
+
+static const char *rle_flaw(const struct runs *r, bool has_both, const int64_t size[2])
+{
+    if (!has_both)
+        return "segmentation: run lengths need a size of two positive integers, and counts";
+    if (r->why)
+        return r->why;
+    return r->sum != size[0] * size[1] ? "segmentation: the runs do not fill its size" : NULL;
+}
+
+static const char *read_rle(struct json_scan *s, char **text, size_t *cap, struct masks *keep, struct coco_segm *ret)
+{
+    struct masks_mark before = keep ? masks_mark(keep) : (struct masks_mark){ 0 };
+    struct runs r = { .keep = keep };
     int64_t size[2] = { 0, 0 };
     bool has_size = false, has_counts = false;
-    size_t len;
+    const char *flaw;
 
     scan_object(s);
     while (scan_member(s)) {
@@ -139,35 +215,31 @@ static const char *check_rle(struct json_scan *s, char **text, size_t *cap, int 
             has_size = read_size(s, size);
         } else if (scan_key_is(s, "counts") && !has_counts) {
             has_counts = true;
-            if (scan_peek(s) == JSON_ARRAY)
-                number_runs(s, &r);
-            else if (scan_peek(s) != JSON_STRING) {
-                scan_skip(s);
-                r.why = "segmentation: counts are neither a list nor a string";
-            } else if (scan_text(s, text, cap, &len))
-                text_runs(*text, len, &r);
+            read_counts(s, text, cap, &r);
         } else {
             scan_skip(s);
         }
     }
-    if (!has_size || !has_counts)
-        return "segmentation: run lengths need a size of two positive integers, and counts";
-    if (r.why)
-        return r.why;
-    if (r.sum != size[0] * size[1])
-        return "segmentation: the runs do not fill its size";
-    *ret_h = (int)size[0];
-    *ret_w = (int)size[1];
+    flaw = rle_flaw(&r, has_size && has_counts, size);
+    if (flaw && keep)
+        masks_rewind(keep, before);
+    if (flaw)
+        return flaw;
+    ret->rle_h = (int)size[0];
+    ret->rle_w = (int)size[1];
+    if (keep)
+        ret->mask = (struct mask_ref){ before.nruns, (int32_t)r.count, MASK_RUNS };
     return NULL;
 }
 
-const char *coco_segm_check(struct json_scan *s, char **text, size_t *cap, int *ret_w, int *ret_h)
+const char *coco_segm_read(struct json_scan *s, char **text, size_t *cap, struct masks *keep, struct coco_segm *ret)
 {
+    *ret = (struct coco_segm){ 0 };
     switch (scan_peek(s)) {
     case JSON_ARRAY:
-        return check_polygons(s);
+        return read_polygons(s, keep, &ret->mask);
     case JSON_OBJECT:
-        return check_rle(s, text, cap, ret_w, ret_h);
+        return read_rle(s, text, cap, keep, ret);
     case JSON_NULL:
         scan_skip(s);
         return NULL;

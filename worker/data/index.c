@@ -12,7 +12,8 @@
 #include "worker/data/image.h"
 #include "worker/data/whole_file.h"
 
-static const char MAGIC[8] = { 'd', 'e', 't', 'd', 'i', 'd', 'x', '1' };
+/* The second is of data sets with masks, which stand behind all else. */
+static const char MAGIC[2][8] = { { 'd', 'e', 't', 'd', 'i', 'd', 'x', '1' }, { 'd', 'e', 't', 'd', 'i', 'd', 'x', '2' } };
 static const size_t INDEX_MAX_BYTES = (size_t)64 << 30;
 /* Bytes of a class, an image and a box whose names are empty and which hold nothing; see put_dataset(). */
 enum { CLASS_LEAST = 2 * 8, IMAGE_LEAST = 7 * 8 + 16, BOX_LEAST = 7 * 8 };
@@ -64,9 +65,23 @@ static void put_box(struct writer *w, const struct dataset_box *b)
     put_int(w, (int64_t)b->cls * 2 + b->crowd);
 }
 
+/* Kind and count; of each polygon its points; the runs. */
+static void put_mask(struct writer *w, struct mask m)
+{
+    put_int(w, (int64_t)m.n * 4 + m.kind);
+    for (int k = 0; k < m.n && m.kind == MASK_POLYGONS; k++) {
+        int64_t points = m.first[k + 1] - m.first[k];
+
+        put_int(w, points);
+        put(w, m.xy[m.first[k]], (size_t)points * sizeof *m.xy);
+    }
+    if (m.kind == MASK_RUNS)
+        put(w, m.run, (size_t)m.n * sizeof *m.run);
+}
+
 static void put_dataset(struct writer *w, const struct dataset *d)
 {
-    put(w, MAGIC, sizeof MAGIC);
+    put(w, MAGIC[d->masks != NULL], sizeof MAGIC[0]);
     put_text(w, w->with_places ? d->source : "");
     put_text(w, w->with_places ? d->folder : "");
     put_int(w, d->source_bytes);
@@ -93,6 +108,8 @@ static void put_dataset(struct writer *w, const struct dataset *d)
         for (int64_t k = d->offset[i]; k < d->offset[i + 1]; k++)
             put_box(w, &d->boxes[k]);
     }
+    for (int64_t k = 0; d->masks && k < d->offset[d->nimages]; k++)
+        put_mask(w, dataset_mask(d, k));
 }
 
 int index_write(const char *path, const struct dataset *d, struct err *err)
@@ -234,14 +251,67 @@ static void get_image(struct reader *r, struct dataset *d, int64_t *boxes_cap)
     d->offset[d->nimages] = first + n;
 }
 
+static void get_polygon(struct reader *r, struct masks *m)
+{
+    int n = get_count(r, MASK_MAX_POINTS, sizeof *m->xy);
+    double xy[2];
+
+    r->bad |= n < 3;
+    for (int i = 0; i < n && !r->bad; i++) {
+        get(r, xy, sizeof xy);
+        r->bad |= !isfinite(xy[0]) || !isfinite(xy[1]) || !masks_add_point(m, xy[0], xy[1]);
+    }
+    r->bad |= !masks_end_polygon(m);
+}
+
+/* They fill the picture, or who unpacks them would write elsewhere. */
+static void get_runs(struct reader *r, struct masks *m, int n, int64_t pixels)
+{
+    int64_t sum = 0;
+    uint32_t run;
+
+    for (int i = 0; i < n && !r->bad; i++) {
+        get(r, &run, sizeof run);
+        sum += run;
+        r->bad |= sum > pixels || !masks_add_run(m, run);
+    }
+    r->bad |= sum != pixels;
+}
+
+static void get_mask(struct reader *r, struct masks *m, struct mask_ref *ref, int64_t pixels)
+{
+    int64_t word = get_int(r, 0, (int64_t)MASK_MAX_RUNS * 4 + 3), n = word / 4;
+
+    *ref = (struct mask_ref){ .n = (int32_t)n, .kind = (int32_t)(word % 4) };
+    ref->at = ref->kind == MASK_POLYGONS ? m->npolygons : m->nruns;
+    r->bad |= ref->kind > MASK_RUNS || (ref->kind == MASK_NONE) != (n == 0) || (ref->kind == MASK_POLYGONS && n > MASK_MAX_POLYGONS);
+    for (int64_t k = 0; k < n && !r->bad && ref->kind == MASK_POLYGONS; k++)
+        get_polygon(r, m);
+    if (!r->bad && ref->kind == MASK_RUNS)
+        get_runs(r, m, ref->n, pixels);
+}
+
+static void get_masks(struct reader *r, struct dataset *d)
+{
+    d->masks = masks_new();
+    r->bad |= !d->masks || !masks_reserve(d->masks, d->offset[d->nimages] + 1);
+    for (int i = 0; i < d->nimages && !r->bad; i++)
+        for (int64_t k = d->offset[i]; k < d->offset[i + 1] && !r->bad; k++)
+            get_mask(r, d->masks, &d->masks->ref[k], (int64_t)d->images[i].w * d->images[i].h);
+    if (!r->bad)
+        masks_trim(d->masks, d->offset[d->nimages]);
+}
+
 static void get_dataset(struct reader *r, struct dataset *d)
 {
     int64_t boxes_cap = 0;
     char magic[8];
+    bool masks;
     int n;
 
     get(r, magic, sizeof magic);
-    r->bad |= memcmp(magic, MAGIC, sizeof magic) != 0;
+    masks = memcmp(magic, MAGIC[1], sizeof magic) == 0;
+    r->bad |= !masks && memcmp(magic, MAGIC[0], sizeof magic) != 0;
     d->source = get_text(r, DATASET_MAX_PATH);
     d->folder = get_text(r, DATASET_MAX_PATH);
     d->source_bytes = get_int(r, 0, COCO_MAX_BYTES);
@@ -256,6 +326,8 @@ static void get_dataset(struct reader *r, struct dataset *d)
     r->bad |= !d->images || !d->offset || !d->boxes;
     while (d->nimages < n && !r->bad)
         get_image(r, d, &boxes_cap);
+    if (masks && !r->bad)
+        get_masks(r, d);
     r->bad |= r->at != r->end;
 }
 
@@ -264,7 +336,7 @@ static int parse(const char *path, const struct file_map *map, struct dataset *d
     struct hash128 want, got;
     struct reader r;
 
-    if (map->size < sizeof MAGIC + sizeof want)
+    if (map->size < sizeof MAGIC[0] + sizeof want)
         return err_set(err, ERR_CORRUPT, "%s: %zu bytes are no index", path, map->size);
     memcpy(&want, map->data + map->size - sizeof want, sizeof want);
     got = hash_bytes(map->data, map->size - sizeof want, 0);
@@ -333,6 +405,8 @@ int index_load(const char *path, const struct check_options *opt, struct dataset
         rc = parse(path, &map, d, err);
         file_map_close(&map);
     }
+    if (rc == 0 && opt->masks != (d->masks != NULL))
+        rc = err_set(err, ERR_CORRUPT, "%s: the index %s", path, opt->masks ? "lacks the masks" : "holds masks that are not asked for");
     if (rc == 0)
         rc = verify(d, opt, path, err);
     if (rc < 0)

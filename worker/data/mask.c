@@ -106,6 +106,18 @@ void masks_trim(struct masks *m, int64_t refs)
     m->run = trimmed(m->run, m->nruns, &m->runs_cap, sizeof *m->run);
 }
 
+struct masks_mark masks_mark(const struct masks *m)
+{
+    return (struct masks_mark){ m->npolygons, m->npoints, m->nruns };
+}
+
+void masks_rewind(struct masks *m, struct masks_mark mark)
+{
+    m->npolygons = mark.npolygons;
+    m->npoints = mark.npoints;
+    m->nruns = mark.nruns;
+}
+
 struct mask masks_view(const struct masks *m, const struct mask_ref *ref)
 {
     struct mask mask = { .kind = (enum mask_kind)ref->kind, .n = ref->n };

@@ -1,5 +1,5 @@
 /* worker/data/mask.h - the segmentations of a data set's boxes, as they stand in its file: polygons, or run lengths. Kept only where they are asked for
- * (coco_read(), check_options.masks); dataset.masks is NULL otherwise. Once made they never change, so any number of threads may read them. */
+ * (coco_read_masks(), check_options.masks); dataset.masks is NULL otherwise. Once made they never change, so any number of threads may read them. */
 #pragma once
 #include <stdbool.h>
 #include <stddef.h>
@@ -10,6 +10,7 @@ struct dataset;
 enum {
     MASK_MAX_POLYGONS = 1 << 16, /* of a box */
     MASK_MAX_POINTS = 1 << 20,   /* of a box, all its polygons together */
+    MASK_MAX_RUNS = 1 << 28,     /* of a box */
 };
 
 enum mask_kind {
@@ -26,7 +27,7 @@ struct mask {
      * one; finite, but they may lie outside the picture. Not closed: the last point joins the first. */
     const int64_t *first;
     const double (*xy)[2];
-    /* MASK_RUNS: lengths of runs of 0 and 1 by turns, zeros first (they may be 0 long), down the columns of the picture, left to right: pixel (x, y) has number
+    /* MASK_RUNS: lengths of runs of 0 and 1 by turns, zeros first (any may be 0 long), down the columns of the picture, left to right: pixel (x, y) has number
      * x * h + y. Their sum is w * h of the box's image. */
     const uint32_t *run;
 };
@@ -69,5 +70,11 @@ bool masks_add_run(struct masks *m, uint32_t run);
 bool masks_reserve(struct masks *m, int64_t boxes);
 /* Gives back what lies behind the last of each; refs: how many are in use. */
 void masks_trim(struct masks *m, int64_t refs);
+/* How much the stores hold, and back to that: what was added since is garbage no more. */
+struct masks_mark {
+    int64_t npolygons, npoints, nruns;
+};
+struct masks_mark masks_mark(const struct masks *m);
+void masks_rewind(struct masks *m, struct masks_mark mark);
 /* The view of a ref. */
 struct mask masks_view(const struct masks *m, const struct mask_ref *ref);

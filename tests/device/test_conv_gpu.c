@@ -182,13 +182,13 @@ static void bias_of_crowd(struct device *dev, bool one, float *ret)
     struct err err;
 
     for (int v = 0; v < CROWD; v++) {
-        t[v] = (struct tensor){ mem + (size_t)v * CROWD_PIXELS * CROWD_C * dtype_bytes(dev->dtype),
-                                1,
-                                1,
-                                1 + v * 97 % CROWD_PIXELS,
-                                CROWD_C,
-                                CROWD_C,
-                                dev->dtype };
+        t[v] = (struct tensor){ .data = mem + (size_t)v * CROWD_PIXELS * CROWD_C * dtype_bytes(dev->dtype),
+                                .n = 1,
+                                .h = 1,
+                                .w = 1 + v * 97 % CROWD_PIXELS,
+                                .c = CROWD_C,
+                                .stride = CROWD_C,
+                                .dtype = dev->dtype };
         to[v] = one ? db : db + v * CROWD_C;
     }
     assert_int_equal(dev->on->conv->bwd_bias(dev, to, 0.0f, t, CROWD, &err), 0);
@@ -251,8 +251,8 @@ static void planned_for(struct device *dev, int k)
     w.data = put(dev, NULL, w.count * sizeof(float));
     dw[0] = dw[1] = put(dev, NULL, w.count * sizeof(float));
     for (int v = 0; v < 2; v++) {
-        x[v] = (struct tensor){ NULL, 2, 7, 6, 16, 16, dev->dtype };
-        y[v] = (struct tensor){ NULL, 2, 4, 3, k, stride, dev->dtype };
+        x[v] = (struct tensor){ .data = NULL, .n = 2, .h = 7, .w = 6, .c = 16, .stride = 16, .dtype = dev->dtype };
+        y[v] = (struct tensor){ .data = NULL, .n = 2, .h = 4, .w = 3, .c = k, .stride = stride, .dtype = dev->dtype };
     }
     for (int turn = 0; turn < 6; turn++) {
         bool added = turn % 2;

@@ -103,7 +103,9 @@ static void crowd_put(struct device *dev, enum dtype dtype, bool one_grad, struc
     for (int v = 0; v < CROWD; v++) {
         size_t at = (size_t)v * CROWD_PIXELS * CROWD_C * dtype_bytes(held_as(dev, dtype));
 
-        c->t[v] = (struct tensor){ c->da + at, 1, 1, (int)crowd_pixels(v), CROWD_C, CROWD_C, held_as(dev, dtype) };
+        c->t[v] = (struct tensor){
+            .data = c->da + at, .n = 1, .h = 1, .w = (int)crowd_pixels(v), .c = CROWD_C, .stride = CROWD_C, .dtype = held_as(dev, dtype)
+        };
         c->in[v] = (struct operand){ c->t[v], { vectors, vectors + CROWD_C, vectors + 2 * CROWD_C } };
         c->in[v].x.data = x_mem + at;
         c->vector[v] = vectors + 3 * CROWD_C;

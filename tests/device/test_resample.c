@@ -17,7 +17,13 @@ static const struct tensor shape[SHARDS] = { { .n = 2, .h = 3, .w = 5 }, { .n = 
 
 static struct tensor sized(const struct up_case *t, int v, int factor)
 {
-    return (struct tensor){ NULL, shape[v].n, shape[v].h * factor, shape[v].w * factor, t->c, t->slice ? t->c + 2 : t->c, DTYPE_F32 };
+    return (struct tensor){ .data = NULL,
+                            .n = shape[v].n,
+                            .h = shape[v].h * factor,
+                            .w = shape[v].w * factor,
+                            .c = t->c,
+                            .stride = t->slice ? t->c + 2 : t->c,
+                            .dtype = DTYPE_F32 };
 }
 
 static size_t floats_of(const struct tensor *t)

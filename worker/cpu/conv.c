@@ -2,89 +2,165 @@
 #include "worker/cpu/conv.h"
 
 #include <errno.h>
+#include <string.h>
 
 #include "worker/core/simd.h"
+#include "worker/cpu/rows.h"
 
 enum { STREAM_BYTES = 8 << 20 }; /* results this large are written past the caches: reading lines only to replace them costs more */
 
+/* Of a shard where only the data decides how many images are in use: those alone. Pixels that are images of their own are one row of pixels, which the
+ * paths take in larger pieces. */
+static struct tensor in_use(const struct tensor *t)
+{
+    struct tensor u = *t;
+
+    u.n = tensor_rows(t);
+    u.rows = NULL;
+    if (u.h == 1 && u.w == 1) {
+        u.w = u.n;
+        u.n = u.n > 0;
+    }
+    return u;
+}
+
 static bool same_shape(const struct tensor *a, const struct tensor *b)
 {
-    return a->n == b->n && a->h == b->h && a->w == b->w && a->c == b->c;
-}
-
-static bool is_wino(const struct conv *cv, const struct param *w)
-{
-    return w->r == 3 && w->s == 3 && cv->stride == 1;
-}
-
-static void set_kernel(struct conv_call *q, const struct conv *cv, const struct param *w, int nshards)
-{
-    q->r = w->r;
-    q->s = w->s;
-    q->stride = cv->stride;
-    q->pad = cv->pad;
-    q->nshards = nshards;
+    return a->n == b->n && a->h == b->h && a->w == b->w && a->c == b->c && !a->rows && !b->rows;
 }
 
 /* Shards from v on that have v's shapes. */
-static int equal_shards(const struct operand *x, const struct tensor *x_plain, const struct tensor *y, int v, int nshards)
+static int equal_shards(const struct conv_call *q, int v)
 {
     int n = 1;
 
-    while (v + n < nshards && same_shape(&y[v], &y[v + n]) &&
-           (x ? same_shape(&x[v].x, &x[v + n].x) : same_shape(&x_plain[v], &x_plain[v + n])))
+    while (v + n < q->nshards && (!q->x || same_shape(&q->x[v].x, &q->x[v + n].x)) && (!q->y || same_shape(&q->y[v], &q->y[v + n])) &&
+           (!q->dy || same_shape(&q->dy[v], &q->dy[v + n])))
         n++;
     return n;
+}
+
+static bool is_wino(const struct conv_call *q)
+{
+    return q->r == 3 && q->s == 3 && q->stride == 1;
+}
+
+typedef int path(const struct conv_call *q, struct err *err);
+
+static int fwd(const struct conv_call *q, struct err *err)
+{
+    const struct tensor *y = q->y;
+
+    return is_wino(q) && wino_fits(y->h, y->w, q->x->x.c, y->c) ? wino_conv_fwd(q, err) : rows_conv_fwd(q, err);
+}
+
+static int bwd_data(const struct conv_call *q, struct err *err)
+{
+    const struct tensor *dx = q->y;
+
+    return is_wino(q) && wino_fits(dx->h, dx->w, q->dy->c, dx->c) ? wino_conv_bwd_data(q, err) : rows_conv_bwd_data(q, err);
+}
+
+static int bwd_weights(const struct conv_call *q, struct err *err)
+{
+    const struct tensor *dy = q->dy;
+
+    return is_wino(q) && wino_fits(dy->h, dy->w, q->x->x.c, dy->c) ? wino_conv_bwd_weights(q, err) : rows_conv_bwd_weights(q, err);
+}
+
+/* No image is in use. */
+static void nothing(const struct conv_call *q)
+{
+    if (q->dw && q->beta == 0.0f)
+        memset(q->dw[0], 0, (size_t)q->r * (size_t)q->s * (size_t)q->x->x.c * (size_t)q->dy->c * sizeof(float));
+}
+
+/* q: of one shard. */
+static int run_in_use(const struct conv_call *q, path *run, struct err *err)
+{
+    struct conv_call one = *q;
+    struct operand x;
+    struct tensor y, dy;
+
+    if (q->x) {
+        x = (struct operand){ in_use(&q->x->x), q->x->act };
+        one.x = &x;
+    }
+    if (q->y) {
+        y = in_use(q->y);
+        one.y = &y;
+    }
+    if (q->dy) {
+        dy = in_use(q->dy);
+        one.dy = &dy;
+    }
+    if ((q->y ? y.n : dy.n) > 0)
+        return run(&one, err);
+    nothing(q);
+    return 0;
+}
+
+static int over_shards(const struct conv_call *all, path *run, struct err *err)
+{
+    for (int v = 0, n; v < all->nshards; v += n) {
+        struct conv_call q = *all;
+        int rc;
+
+        n = equal_shards(all, v);
+        q.nshards = n;
+        q.x = all->x ? all->x + v : NULL;
+        q.y = all->y ? all->y + v : NULL;
+        q.dy = all->dy ? all->dy + v : NULL;
+        q.dw = all->dw ? all->dw + v : NULL;
+        q.stats = all->stats ? all->stats + v : NULL;
+        rc = (q.y ? q.y : q.dy)->rows ? run_in_use(&q, run, err) : run(&q, err);
+        if (rc < 0)
+            return rc;
+    }
+    return 0;
+}
+
+/* What all three have. */
+static struct conv_call call(struct device *dev, const struct conv *cv, const struct param *w, int nshards)
+{
+    return (struct conv_call){ .dev = dev, .r = w->r, .s = w->s, .stride = cv->stride, .pad = cv->pad, .nshards = nshards };
 }
 
 int cpu_conv_fwd(struct device *dev, struct tensor *y, const struct operand *x, const struct conv *cv, struct param *w, const float *bias,
                  double *const *stats, int nshards, struct err *err)
 {
-    for (int v = 0, n; v < nshards; v += n) {
-        struct conv_call q = { .dev = dev, .x = x + v, .y = y + v, .w = w, .bias = bias };
-        int rc;
+    struct conv_call q = call(dev, cv, w, nshards);
 
-        n = equal_shards(x, NULL, y, v, nshards);
-        set_kernel(&q, cv, w, n);
-        q.stats = stats ? stats + v : NULL;
-        rc = is_wino(cv, w) && wino_fits(y[v].h, y[v].w, w->c, w->k) ? wino_conv_fwd(&q, err) : rows_conv_fwd(&q, err);
-        if (rc < 0)
-            return rc;
-    }
-    return 0;
+    q.x = x;
+    q.y = y;
+    q.w = w;
+    q.bias = bias;
+    q.stats = stats;
+    return over_shards(&q, fwd, err);
 }
 
 int cpu_conv_bwd_data(struct device *dev, struct tensor *dx, float beta, const struct tensor *dy, const struct conv *cv, struct param *w,
                       int nshards, struct err *err)
 {
-    for (int v = 0, n; v < nshards; v += n) {
-        struct conv_call q = { .dev = dev, .y = dx + v, .dy = dy + v, .w = w, .beta = beta };
-        int rc;
+    struct conv_call q = call(dev, cv, w, nshards);
 
-        n = equal_shards(NULL, dy, dx, v, nshards);
-        set_kernel(&q, cv, w, n);
-        rc = is_wino(cv, w) && wino_fits(dx[v].h, dx[v].w, w->k, w->c) ? wino_conv_bwd_data(&q, err) : rows_conv_bwd_data(&q, err);
-        if (rc < 0)
-            return rc;
-    }
-    return 0;
+    q.y = dx;
+    q.dy = dy;
+    q.w = w;
+    q.beta = beta;
+    return over_shards(&q, bwd_data, err);
 }
 
 int cpu_conv_bwd_weights(struct device *dev, float *const *dw, float beta, const struct operand *x, const struct tensor *dy,
                          const struct conv *cv, const struct param *w, int nshards, struct err *err)
 {
-    for (int v = 0, n; v < nshards; v += n) {
-        struct conv_call q = { .dev = dev, .x = x + v, .dy = dy + v, .beta = beta };
-        int rc;
+    struct conv_call q = call(dev, cv, w, nshards);
 
-        n = equal_shards(x, NULL, dy, v, nshards);
-        set_kernel(&q, cv, w, n);
-        q.dw = dw + v;
-        rc = is_wino(cv, w) && wino_fits(dy[v].h, dy[v].w, w->c, w->k) ? wino_conv_bwd_weights(&q, err) : rows_conv_bwd_weights(&q, err);
-        if (rc < 0)
-            return rc;
-    }
-    return 0;
+    q.x = x;
+    q.dy = dy;
+    q.beta = beta;
+    q.dw = dw;
+    return over_shards(&q, bwd_weights, err);
 }
 
 bool conv_streams(const struct conv_call *q)
@@ -115,7 +191,7 @@ static void bias_slab(void *arg, size_t slab, int thread)
 {
     const struct bias_args *a = arg;
     const struct tensor *t = a->dy;
-    size_t from = slab * BIAS_SLAB, to = from + BIAS_SLAB < tensor_pixels(t) ? from + BIAS_SLAB : tensor_pixels(t);
+    size_t from = slab * BIAS_SLAB, to = from + BIAS_SLAB < cpu_pixels(t) ? from + BIAS_SLAB : cpu_pixels(t);
 
     (void)thread;
     for (int c = 0; c < t->c; c += VW) {
@@ -132,11 +208,15 @@ static void bias_slab(void *arg, size_t slab, int thread)
 int cpu_conv_bwd_bias(struct device *dev, float *const *db, float beta, const struct tensor *dy, int nshards, struct err *err)
 {
     for (int v = 0; v < nshards; v++) {
-        size_t slabs = (tensor_pixels(&dy[v]) + BIAS_SLAB - 1) / BIAS_SLAB;
+        size_t slabs = (cpu_pixels(&dy[v]) + BIAS_SLAB - 1) / BIAS_SLAB;
         struct bias_args a = { &dy[v], cpu_scratch(dev, slabs * (size_t)dy[v].c * sizeof(float), err) };
 
         if (!a.part)
             return -ENOMEM;
+        if (slabs == 0 && beta == 0.0f)
+            memset(db[v], 0, (size_t)dy[v].c * sizeof(float));
+        if (slabs == 0)
+            continue;
         threads_each(cpu_threads(dev), slabs, bias_slab, &a);
         slab_sum(cpu_threads(dev), db[v], beta, a.part, (int)slabs, (size_t)dy[v].c);
     }

@@ -17,7 +17,7 @@ static size_t pixels(const void *arg, int v)
 {
     const struct act_args *a = arg;
 
-    return tensor_pixels(&a->dst[v]);
+    return cpu_pixels(&a->dst[v]);
 }
 
 static float *at(const struct tensor *t, size_t pixel)

@@ -202,7 +202,7 @@ static size_t apply_pixels(const void *arg, int v)
 {
     const struct apply_args *a = arg;
 
-    return tensor_pixels(&a->da[v]);
+    return cpu_pixels(&a->da[v]);
 }
 
 static float *means_of(const struct apply_args *a, int v)

@@ -5,6 +5,12 @@
 /* Each loop below it has no dependency from one turn to the next, also where source and destination are the same array. */
 #define CPU_LANES _Pragma("GCC ivdep")
 
+/* Pixels of the images in use. */
+static inline size_t cpu_pixels(const struct tensor *t)
+{
+    return (size_t)tensor_rows(t) * (size_t)t->h * (size_t)t->w;
+}
+
 struct shard_work {
     int nshards;
     size_t (*units)(const void *arg, int shard);

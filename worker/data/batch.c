@@ -23,7 +23,9 @@ struct tensor batch_tensor(const struct batch_form *f, const struct shard_batch 
     const struct batch_array *a = &f->array[array];
     int h = a->canvas ? b->canvas.h : 1, w = a->canvas ? b->canvas.w : 1;
 
-    return (struct tensor){ b->array[array], batch_rows(b, a->of), h, w, a->width, a->width, a->dtype };
+    return (struct tensor){
+        .data = b->array[array], .n = batch_rows(b, a->of), .h = h, .w = w, .c = a->width, .stride = a->width, .dtype = a->dtype
+    };
 }
 
 size_t batch_bytes(const struct batch_form *f, const struct shard_batch *b, int array)

@@ -8,8 +8,7 @@
  * checked once, by the layer that records the operation.
  *
  * A new operation is a row of its family's list, a function <device>_<family>_<row>() in the file of the family in worker/cpu and cuda, and a
- * test in tests/device; a new family also is a line below. Data-dependent row counts are a tensor with static capacity n and a device count: rows
- * beyond it are zero. */
+ * test in tests/device; a new family also is a line below. Data-dependent row counts: tensor.rows. */
 #pragma once
 #include <stddef.h>
 

@@ -209,14 +209,15 @@ int cpu_conv_bwd_bias(struct device *dev, float *const *db, float beta, const st
 {
     for (int v = 0; v < nshards; v++) {
         size_t slabs = (cpu_pixels(&dy[v]) + BIAS_SLAB - 1) / BIAS_SLAB;
-        struct bias_args a = { &dy[v], cpu_scratch(dev, slabs * (size_t)dy[v].c * sizeof(float), err) };
+        struct bias_args a = { .dy = &dy[v] };
 
-        if (!a.part)
-            return -ENOMEM;
         if (slabs == 0 && beta == 0.0f)
             memset(db[v], 0, (size_t)dy[v].c * sizeof(float));
         if (slabs == 0)
             continue;
+        a.part = cpu_scratch(dev, slabs * (size_t)dy[v].c * sizeof(float), err);
+        if (!a.part)
+            return -ENOMEM;
         threads_each(cpu_threads(dev), slabs, bias_slab, &a);
         slab_sum(cpu_threads(dev), db[v], beta, a.part, (int)slabs, (size_t)dy[v].c);
     }

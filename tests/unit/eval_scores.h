@@ -41,7 +41,7 @@ static inline struct coco_ap coco_scores(const struct detection *dets, size_t n,
     assert_int_equal(coco_matcher_open(truths, ntruths, &m, &err), 0);
     for (size_t end = n, from; end > 0; end = from) {
         from = picture_begin(all, end);
-        assert_int_equal(coco_match(m, all + from, end - from, &err), 0);
+        assert_int_equal(coco_match(m, all + from, end - from, NULL, &err), 0);
     }
     coco_verdicts(m, &nverdicts);
     verdicts = calloc(nverdicts + 1, sizeof *verdicts);

@@ -1,5 +1,5 @@
 /* tests/unit/test_evaluator.c - results become scores by name: whoever saw which picture does not show, and what cannot be scored is refused.
- * uses: proto worker/eval worker/core */
+ * uses: proto worker/eval worker/mask worker/core */
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -20,7 +20,7 @@ static const int64_t ids[CLASSES] = { 7, 9, 11 };
 static const char *const names[CLASSES] = { "a cat", "dog", "a cat" };
 static struct truth truths[IMAGES];
 static struct detection dets[IMAGES][EACH];
-static const struct eval_split split = { IMAGES, CLASSES, ids, names, truths, IMAGES };
+static const struct eval_split split = { IMAGES, CLASSES, ids, names, truths, IMAGES, NULL };
 static const struct evaluator_ops *const both[] = { &coco_boxes, &voc_boxes, NULL };
 
 /* A box in every picture; what was found lies ever further from it, and every other picture has one of another class. */
@@ -137,7 +137,7 @@ static void other_results_are_refused(void **state)
 static void bad_truths_are_named(void **state)
 {
     struct truth bad = { .box = { 0, 0, NAN, 1 } };
-    const struct eval_split of_it = { 1, CLASSES, ids, names, &bad, 1 };
+    const struct eval_split of_it = { 1, CLASSES, ids, names, &bad, 1, NULL };
 
     (void)state;
     for (int k = 0; both[k]; k++) {

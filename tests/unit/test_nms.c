@@ -1,5 +1,5 @@
 /* tests/unit/test_nms.c - non-maximum suppression: the vector, ties, classes, limits.
- * uses: proto worker/core worker/eval */
+ * uses: proto worker/core worker/eval worker/mask */
 #include <jansson.h>
 #include <math.h>
 #include <setjmp.h>

@@ -1,5 +1,5 @@
 /* VOC average precision and the precision/recall curve under it; numbers from the vectors average_precision and voc_matching of the
- * specification. uses: proto worker/eval worker/core */
+ * specification. uses: proto worker/eval worker/mask worker/core */
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>

@@ -9,11 +9,13 @@
 
 #include "proto/err.h"
 #include "worker/eval/coco_ap.h"
+#include "worker/eval/coco_masks.h"
 
 struct coco_eval {
     struct evaluator base;
     const struct eval_split *split;
     struct coco_matcher *matcher;
+    struct coco_masks *masks; /* of coco_segm, where there are any */
 };
 
 static struct coco_eval *self(const struct evaluator *e)
@@ -24,10 +26,11 @@ static struct coco_eval *self(const struct evaluator *e)
 static void coco_close(struct evaluator *e)
 {
     coco_matcher_close(self(e)->matcher);
+    coco_masks_close(self(e)->masks);
     free(e);
 }
 
-static int coco_open(const struct eval_split *split, struct evaluator **ret, struct err *err)
+static int open_eval(const struct evaluator_ops *ops, const struct eval_split *split, struct coco_eval **ret, struct err *err)
 {
     struct coco_eval *e = calloc(1, sizeof *e);
     int rc =
@@ -39,17 +42,61 @@ static int coco_open(const struct eval_split *split, struct evaluator **ret, str
         free(e);
         return rc;
     }
-    e->base.ops = &coco_boxes;
+    e->base.ops = ops;
     e->split = split;
-    *ret = &e->base;
+    *ret = e;
     return 0;
 }
 
-static int coco_add(struct evaluator *e, const struct result *r, struct err *err)
+static int boxes_open(const struct eval_split *split, struct evaluator **ret, struct err *err)
+{
+    struct coco_eval *e;
+    int rc = open_eval(&coco_boxes, split, &e, err);
+
+    if (rc >= 0)
+        *ret = &e->base;
+    return rc;
+}
+
+static int segm_open(const struct eval_split *split, struct evaluator **ret, struct err *err)
+{
+    struct coco_eval *e;
+    int rc = open_eval(&coco_segm, split, &e, err);
+
+    if (rc < 0)
+        return rc;
+    if (split->masks)
+        rc = coco_masks_open(split, &e->masks, err);
+    if (rc < 0)
+        coco_close(&e->base);
+    else
+        *ret = &e->base;
+    return rc;
+}
+
+static int boxes_add(struct evaluator *e, const struct result *r, struct err *err)
 {
     int rc = result_boxes_check(r, self(e)->split->nclasses, err);
 
-    return rc < 0 ? rc : coco_match(self(e)->matcher, r->boxes, (size_t)r->n, err);
+    return rc < 0 ? rc : coco_match(self(e)->matcher, r->boxes, (size_t)r->n, NULL, err);
+}
+
+static int segm_add(struct evaluator *e, const struct result *r, struct err *err)
+{
+    struct coco_eval *s = self(e);
+    struct coco_measure by;
+    const struct truth *const *truths;
+    size_t ntruths;
+    int rc;
+
+    if (!s->masks)
+        return result_boxes_check(r, s->split->nclasses, err);
+    rc = result_masks_check(r, s->split->nclasses, err);
+    if (rc < 0)
+        return rc;
+    truths = coco_truths_of(s->matcher, r->image, &ntruths);
+    rc = coco_masks_begin(s->masks, r, truths, ntruths, &by, err);
+    return rc < 0 ? rc : coco_match(s->matcher, r->boxes, (size_t)r->n, &by, err);
 }
 
 static const void *coco_pack(const struct evaluator *e, size_t *ret_bytes)
@@ -68,19 +115,19 @@ struct name {
 };
 
 /* Cut at a character, so that the id stays whole; what would break a line of text is blank. */
-static struct name class_metric(const struct eval_split *s, int c, bool with_id)
+static struct name class_metric(const struct eval_split *s, const char *what, int c, bool with_id)
 {
     static const char prefix[] = "AP50:";
     struct name n;
     char id[32] = "";
-    size_t room = RECORD_MAX_NAME - (sizeof prefix - 1), len = strlen(s->class_name[c]);
+    size_t room = RECORD_MAX_NAME - (sizeof prefix - 1) - strlen(what), len = strlen(s->class_name[c]);
 
     if (with_id)
         room -= (size_t)snprintf(id, sizeof id, " #%lld", (long long)s->class_id[c]);
     if (len > room)
         for (len = room; len > 0 && ((unsigned char)s->class_name[c][len] & 0xc0) == 0x80;)
             len--;
-    snprintf(n.text, sizeof n.text, "%s%.*s%s", prefix, (int)len, s->class_name[c], id);
+    snprintf(n.text, sizeof n.text, "%s%s%.*s%s", what, prefix, (int)len, s->class_name[c], id);
     for (char *p = n.text; *p; p++)
         if ((unsigned char)*p < 0x20)
             *p = ' ';
@@ -103,15 +150,15 @@ static bool any_twice(struct name *names, int n)
     return twice;
 }
 
-static void name_classes(const struct eval_split *s, struct name *ret)
+static void name_classes(const struct eval_split *s, const char *what, struct name *ret)
 {
     bool with_id;
 
     for (int c = 0; c < s->nclasses; c++)
-        ret[c] = class_metric(s, c, false);
+        ret[c] = class_metric(s, what, c, false);
     with_id = any_twice(ret, s->nclasses);
     for (int c = 0; c < s->nclasses; c++)
-        ret[c] = class_metric(s, c, with_id);
+        ret[c] = class_metric(s, what, c, with_id);
 }
 
 /* Scores are -1 where there is nothing to score; users read that as null. */
@@ -120,22 +167,24 @@ static double score_or_nan(double score)
     return score < 0 ? NAN : score;
 }
 
-static int add_metrics(const struct eval_split *s, const struct coco_ap *ap, struct metrics *ret, struct err *err)
+static int add_metrics(const struct eval_split *s, const char *what, const struct coco_ap *ap, struct metrics *ret, struct err *err)
 {
-    struct name *names = calloc((size_t)s->nclasses + 1, sizeof *names);
+    struct name *names = calloc((size_t)s->nclasses + 1, sizeof *names), stat;
     int rc = names ? 0 : err_set(err, -ENOMEM, "COCO evaluation: out of memory");
 
-    for (int i = 0; i < COCO_STATS && rc >= 0; i++)
-        rc = metrics_add(ret, coco_stat_name[i], score_or_nan(ap->stat[i]), err);
+    for (int i = 0; i < COCO_STATS && rc >= 0; i++) {
+        snprintf(stat.text, sizeof stat.text, "%s%s", what, coco_stat_name[i]);
+        rc = metrics_add(ret, stat.text, score_or_nan(ap->stat[i]), err);
+    }
     if (rc >= 0)
-        name_classes(s, names);
+        name_classes(s, what, names);
     for (int c = 0; c < s->nclasses && rc >= 0; c++)
         rc = metrics_add(ret, names[c].text, score_or_nan(ap->class_ap50[c]), err);
     free(names);
     return rc;
 }
 
-static int coco_score(const struct evaluator *e, void *records, size_t bytes, struct metrics *ret, struct err *err)
+static int score(const struct evaluator *e, const char *what, void *records, size_t bytes, struct metrics *ret, struct err *err)
 {
     const struct eval_split *s = self(e)->split;
     struct coco_ap ap;
@@ -143,9 +192,20 @@ static int coco_score(const struct evaluator *e, void *records, size_t bytes, st
 
     if (rc < 0)
         return rc;
-    rc = add_metrics(s, &ap, ret, err);
+    rc = add_metrics(s, what, &ap, ret, err);
     coco_ap_free(&ap);
     return rc;
 }
 
-const struct evaluator_ops coco_boxes = { "COCO boxes", coco_open, coco_add, coco_pack, coco_score, coco_close };
+static int boxes_score(const struct evaluator *e, void *records, size_t bytes, struct metrics *ret, struct err *err)
+{
+    return score(e, "", records, bytes, ret, err);
+}
+
+static int segm_score(const struct evaluator *e, void *records, size_t bytes, struct metrics *ret, struct err *err)
+{
+    return self(e)->masks ? score(e, "segm_", records, bytes, ret, err) : 0;
+}
+
+const struct evaluator_ops coco_boxes = { "COCO boxes", boxes_open, boxes_add, coco_pack, boxes_score, coco_close };
+const struct evaluator_ops coco_segm = { "COCO masks", segm_open, segm_add, coco_pack, segm_score, coco_close };

@@ -11,13 +11,15 @@
 static const double area_range[COCO_AREAS][2] = { { 0, 1e10 }, { 0, 32 * 32 }, { 32 * 32, 96 * 96 }, { 96 * 96, 1e10 } };
 
 struct coco_matcher {
+    const struct truth *given;
     const struct truth **truths; /* by image and class, else as given */
     size_t ntruths;
     struct coco_verdict *verdicts;
     size_t nverdicts, room;
-    struct detection *dets; /* of one image, sorted by detection_compare() */
+    const struct detection **dets; /* of one image, sorted by detection_compare() */
     size_t dets_room;
     /* Scratch of one image and class, as many as the largest group of truths. */
+    double area[COCO_KEPT];     /* of detections */
     double *overlap;            /* [COCO_KEPT][truths] */
     const struct truth **order; /* those that count first */
     int *column;                /* of order[i] in overlap */
@@ -86,7 +88,7 @@ static int best_truth(const struct coco_matcher *s, const double *overlap, int n
     return best;
 }
 
-static void match(struct coco_matcher *s, struct coco_verdict *v, const struct detection *dets, int ndets, int ntruths, int a, int t)
+static void match(struct coco_matcher *s, struct coco_verdict *v, int ndets, int ntruths, int a, int t)
 {
     memset(s->taken, 0, (size_t)ntruths * sizeof *s->taken);
     for (int d = 0; d < ndets; d++) {
@@ -96,30 +98,48 @@ static void match(struct coco_matcher *s, struct coco_verdict *v, const struct d
             s->taken[g] = true;
             v[d].flag[a][t] = s->ignored[g] ? PR_IGNORED : PR_TP;
         } else {
-            v[d].flag[a][t] = in_range(dets[d].box[2] * dets[d].box[3], a) ? PR_FP : PR_IGNORED;
+            v[d].flag[a][t] = in_range(s->area[d], a) ? PR_FP : PR_IGNORED;
         }
     }
 }
 
+/* dets[0] is where `by` counts from. */
+struct measured {
+    const struct detection *dets;
+    const struct coco_measure *by;
+};
+
+static double area_of(const struct measured *m, const struct detection *d)
+{
+    return m->by ? m->by->area(m->by->of, (size_t)(d - m->dets)) : d->box[2] * d->box[3];
+}
+
+static double overlap_of(const struct coco_matcher *s, const struct measured *m, const struct detection *d, const struct truth *t)
+{
+    return m->by ? m->by->overlap(m->by->of, (size_t)(d - m->dets), (size_t)(t - s->given)) : box_overlap(d->box, t->box, t->crowd);
+}
+
 /* One image and class. */
-static void match_group(struct coco_matcher *s, const struct detection *dets, size_t found, const struct truth *const *truths, int ntruths)
+static void match_group(struct coco_matcher *s, const struct measured *m, const struct detection *const *dets, size_t found,
+                        const struct truth *const *truths, int ntruths)
 {
     int ndets = found < COCO_KEPT ? (int)found : COCO_KEPT;
     struct coco_verdict *v = s->verdicts + s->nverdicts;
 
     for (int d = 0; d < ndets; d++) {
         memset(&v[d], 0, sizeof v[d]); /* padding travels between ranks too */
-        v[d].image = dets[d].image;
-        v[d].cls = dets[d].cls;
+        v[d].image = dets[d]->image;
+        v[d].cls = dets[d]->cls;
         v[d].rank = d;
-        v[d].score = dets[d].score;
+        v[d].score = dets[d]->score;
+        s->area[d] = area_of(m, dets[d]);
         for (int g = 0; g < ntruths; g++)
-            s->overlap[d * ntruths + g] = box_overlap(dets[d].box, truths[g]->box, truths[g]->crowd);
+            s->overlap[d * ntruths + g] = overlap_of(s, m, dets[d], truths[g]);
     }
     for (int a = 0; a < COCO_AREAS; a++) {
         order_truths(s, truths, ntruths, a);
         for (int t = 0; t < COCO_THRESHOLDS; t++)
-            match(s, v, dets, ndets, ntruths, a, t);
+            match(s, v, ndets, ntruths, a, t);
     }
     s->nverdicts += (size_t)ndets;
 }
@@ -179,8 +199,10 @@ int coco_matcher_open(const struct truth *truths, size_t ntruths, struct coco_ma
     struct coco_matcher *s = calloc(1, sizeof *s);
     size_t room;
 
-    if (s)
+    if (s) {
+        s->given = truths;
         s->ntruths = ntruths;
+    }
     if (s && sort_truths(s, truths)) {
         room = largest_group(s);
         s->overlap = calloc(room, COCO_KEPT * sizeof *s->overlap);
@@ -224,7 +246,7 @@ static bool make_room(struct coco_matcher *s, size_t ndets)
         s->room = room;
     }
     if (ndets > s->dets_room) {
-        struct detection *more = realloc(s->dets, 2 * ndets * sizeof *more);
+        const struct detection **more = realloc(s->dets, 2 * ndets * sizeof *more);
 
         if (!more)
             return false;
@@ -234,24 +256,44 @@ static bool make_room(struct coco_matcher *s, size_t ndets)
     return true;
 }
 
-int coco_match(struct coco_matcher *s, const struct detection *dets, size_t ndets, struct err *err)
+static int compare_detections(const void *a, const void *b)
 {
+    const struct detection *p = *(const struct detection *const *)a, *q = *(const struct detection *const *)b;
+    int order = detection_compare(p, q);
+
+    return order ? order : (p > q) - (p < q);
+}
+
+int coco_match(struct coco_matcher *s, const struct detection *dets, size_t ndets, const struct coco_measure *by, struct err *err)
+{
+    const struct measured m = { dets, by };
+
     if (!make_room(s, ndets))
         return err_set(err, -ENOMEM, "COCO evaluation: out of memory");
     for (size_t i = 0; i < ndets; i++)
-        s->dets[i] = dets[i];
+        s->dets[i] = &dets[i];
     if (ndets > 0)
-        qsort(s->dets, ndets, sizeof *s->dets, detection_compare);
+        qsort(s->dets, ndets, sizeof *s->dets, compare_detections);
     for (size_t d = 0, end; d < ndets; d = end) {
-        size_t g = find_truths(s, s->dets[d].image, s->dets[d].cls), gend = g;
+        size_t g = find_truths(s, s->dets[d]->image, s->dets[d]->cls), gend = g;
 
-        for (end = d; end < ndets && s->dets[end].cls == s->dets[d].cls;)
+        for (end = d; end < ndets && s->dets[end]->cls == s->dets[d]->cls;)
             end++;
-        if (g < s->ntruths && s->truths[g]->image == s->dets[d].image && s->truths[g]->cls == s->dets[d].cls)
+        if (g < s->ntruths && s->truths[g]->image == s->dets[d]->image && s->truths[g]->cls == s->dets[d]->cls)
             gend = group_end(s, g);
-        match_group(s, s->dets + d, end - d, s->truths + g, (int)(gend - g));
+        match_group(s, &m, s->dets + d, end - d, s->truths + g, (int)(gend - g));
     }
     return 0;
+}
+
+const struct truth *const *coco_truths_of(const struct coco_matcher *s, int32_t image, size_t *ret_n)
+{
+    size_t first = find_truths(s, image, INT32_MIN), end = first;
+
+    while (end < s->ntruths && s->truths[end]->image == image)
+        end++;
+    *ret_n = end - first;
+    return s->truths + first;
 }
 
 const struct coco_verdict *coco_verdicts(const struct coco_matcher *s, size_t *ret_n)

@@ -26,8 +26,17 @@ struct coco_verdict {
 /* truths must stay; their order only matters for those with exactly equal overlap (the later one is taken). -ENOMEM. Caller closes. */
 int coco_matcher_open(const struct truth *truths, size_t ntruths, struct coco_matcher **ret, struct err *err);
 void coco_matcher_close(struct coco_matcher *s);
-/* All detections of one image, in any order, once. */
-int coco_match(struct coco_matcher *s, const struct detection *dets, size_t ndets, struct err *err);
+/* How detections and truths are measured, where not by their boxes: by place in the arrays that were given. Of a class, its 100 best detections are asked
+ * for, and each of them before its overlaps. */
+struct coco_measure {
+    void *of;
+    double (*area)(void *of, size_t det);
+    double (*overlap)(void *of, size_t det, size_t truth);
+};
+/* All detections of one image, in any order, once. by: NULL: boxes. */
+int coco_match(struct coco_matcher *s, const struct detection *dets, size_t ndets, const struct coco_measure *by, struct err *err);
+/* The truths of an image, by class, else as given; borrowed. */
+const struct truth *const *coco_truths_of(const struct coco_matcher *s, int32_t image, size_t *ret_n);
 /* Of all images so far; borrowed until the next call. */
 const struct coco_verdict *coco_verdicts(const struct coco_matcher *s, size_t *ret_n);
 /* Whether a truth is to be found in a size class. */

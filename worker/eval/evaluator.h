@@ -9,6 +9,14 @@
 #include "worker/eval/result.h"
 
 struct err;
+struct rle;
+
+/* Masks of truths, read when their picture is scored. */
+struct eval_masks {
+    void *of;
+    /* Of truths[k], as large as its picture (mask/rle.h). Errors are those of reading it. */
+    int (*read)(void *of, size_t k, struct rle *ret, struct err *err);
+};
 
 /* What there is to be found. Borrowed for the life of an evaluator. */
 struct eval_split {
@@ -17,6 +25,7 @@ struct eval_split {
     const char *const *class_name; /* [nclasses] */
     const struct truth *truths;
     size_t ntruths;
+    const struct eval_masks *masks; /* NULL: there are none, and nothing is said of masks */
 };
 
 /* An implementation's own struct begins with this one. */

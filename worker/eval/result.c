@@ -1,6 +1,7 @@
 #include "worker/eval/result.h"
 
 #include "proto/err.h"
+#include "worker/mask/rle.h"
 
 int result_boxes_check(const struct result *r, int nclasses, struct err *err)
 {
@@ -10,4 +11,22 @@ int result_boxes_check(const struct result *r, int nclasses, struct err *err)
         if (r->boxes[i].image != r->image)
             return err_set(err, ERR_INPUT, "detection %d: image %d in a result of image %d", i, r->boxes[i].image, r->image);
     return detections_check(r->boxes, (size_t)r->n, nclasses, err);
+}
+
+static int outside(int from, int size)
+{
+    return from < 0 || size < 0 || size > RLE_MAX_SIDE || from > RLE_MAX_SIDE - size;
+}
+
+int result_masks_check(const struct result *r, int nclasses, struct err *err)
+{
+    if (r->kind != RESULT_MASKS)
+        return err_set(err, ERR_INPUT, "a result without masks");
+    for (int i = 0; i < r->n; i++) {
+        const struct result_mask *m = &r->masks[i];
+
+        if (outside(m->x, m->w) || outside(m->y, m->h))
+            return err_set(err, ERR_INPUT, "detection %d: a mask of %d x %d pixels at %d, %d", i, m->w, m->h, m->x, m->y);
+    }
+    return result_boxes_check(r, nclasses, err);
 }

@@ -38,3 +38,5 @@ struct result {
 
 /* ERR_INPUT where r has no boxes, where a class lies outside 0 .. nclasses - 1, another image is named or a number is not finite. */
 int result_boxes_check(const struct result *r, int nclasses, struct err *err);
+/* The same of boxes with masks; and where a mask lies outside of any picture. */
+int result_masks_check(const struct result *r, int nclasses, struct err *err);

@@ -13,6 +13,7 @@
 #include "proto/err.h"
 #include "worker/eval/coco_eval.h"
 #include "worker/eval/voc_eval.h"
+#include "worker/mask/rle.h"
 
 enum { IMAGES = 6, CLASSES = 3, EACH = 5, METRICS = 12 + CLASSES + 1 };
 
@@ -21,7 +22,19 @@ static const char *const names[CLASSES] = { "a cat", "dog", "a cat" };
 static struct truth truths[IMAGES];
 static struct detection dets[IMAGES][EACH];
 static const struct eval_split split = { IMAGES, CLASSES, ids, names, truths, IMAGES, NULL };
-static const struct evaluator_ops *const both[] = { &coco_boxes, &voc_boxes, NULL };
+static uint8_t full[50 * 7];
+static struct result_mask masks[IMAGES][EACH]; /* which fill their boxes */
+static const struct evaluator_ops *const both[] = { &coco_boxes, &voc_boxes, NULL }, *const all_three[] = { &coco_boxes, &coco_segm,
+                                                                                                            &voc_boxes, NULL };
+
+static int mask_of_truth(void *of, size_t k, struct rle *ret, struct err *err)
+{
+    (void)of;
+    return rle_from_box(ret, 100, 120, truths[k].box, err);
+}
+
+static const struct eval_masks truth_masks = { NULL, mask_of_truth };
+static const struct eval_split with_masks = { IMAGES, CLASSES, ids, names, truths, IMAGES, &truth_masks };
 
 /* A box in every picture; what was found lies ever further from it, and every other picture has one of another class. */
 static int setup(void **state)
@@ -29,11 +42,14 @@ static int setup(void **state)
     (void)state;
     for (int i = 0; i < IMAGES; i++) {
         truths[i] = (struct truth){ .image = i, .cls = i % CLASSES, .area = 2500, .box = { 10, 10, 50, 50 } };
-        for (int k = 0; k < EACH; k++)
-            dets[i][k] = (struct detection){
-                i, (i + (k == 1 && i % 2)) % CLASSES, k, 0.9 - 0.1 * k - 0.01 * i, { 10.0 + 4 * i * (k + 1), 10, 50, 50 }
-            };
+        for (int k = 0; k < EACH; k++) {
+            int x = 10 + 4 * i * (k + 1);
+
+            dets[i][k] = (struct detection){ i, (i + (k == 1 && i % 2)) % CLASSES, k, 0.9 - 0.1 * k - 0.01 * i, { x, 10, 50, 50 } };
+            masks[i][k] = (struct result_mask){ x, 10, 50, 50, full };
+        }
     }
+    memset(full, 0xff, sizeof full);
     return 0;
 }
 
@@ -42,8 +58,13 @@ static struct result result_of(int image)
     return (struct result){ .kind = RESULT_BOXES, .image = image, .n = EACH, .boxes = dets[image] };
 }
 
+static struct result masked_result_of(int image)
+{
+    return (struct result){ .kind = RESULT_MASKS, .image = image, .n = EACH, .boxes = dets[image], .masks = masks[image] };
+}
+
 /* Scores where rank r of `ranks` saw the pictures that leave r, last ones first if `backwards`. */
-static struct metrics scored(int ranks, bool backwards)
+static struct metrics scored_by(const struct evaluator_ops *const *list, const struct eval_split *of_what, int ranks, bool backwards)
 {
     struct metrics m = { 0 };
     struct evaluators *of[3] = { NULL };
@@ -52,9 +73,10 @@ static struct metrics scored(int ranks, bool backwards)
 
     assert_non_null(all);
     for (int r = 0; r < ranks; r++) {
-        assert_int_equal(evaluators_open(both, &split, &of[r], &err), 0);
+        assert_int_equal(evaluators_open(list, of_what, &of[r], &err), 0);
         for (int k = 0; k < IMAGES; k++) {
-            struct result result = result_of(backwards ? IMAGES - 1 - k : k);
+            int image = backwards ? IMAGES - 1 - k : k;
+            struct result result = list == both ? result_of(image) : masked_result_of(image);
 
             if (result.image % ranks == r)
                 assert_int_equal(evaluators_add(of[r], &result, &err), 0);
@@ -66,7 +88,8 @@ static struct metrics scored(int ranks, bool backwards)
         for (int r = 0; r < ranks; r++, used += bytes) {
             const void *mine = of[r]->each[k]->ops->pack(of[r]->each[k], &bytes);
 
-            memcpy(all + used, mine, bytes);
+            if (bytes > 0)
+                memcpy(all + used, mine, bytes);
         }
         assert_int_equal(of[0]->each[k]->ops->score(of[0]->each[k], all, used, &m, &err), 0);
     }
@@ -76,22 +99,105 @@ static struct metrics scored(int ranks, bool backwards)
     return m;
 }
 
+static struct metrics scored(int ranks, bool backwards)
+{
+    return scored_by(both, &split, ranks, backwards);
+}
+
+static void same_metrics(const struct metrics *a, const struct metrics *b)
+{
+    assert_int_equal(a->n, b->n);
+    for (int i = 0; i < a->n; i++) {
+        assert_string_equal(a->row[i].name, b->row[i].name);
+        assert_memory_equal(&a->row[i].value, &b->row[i].value, sizeof a->row[i].value);
+    }
+}
+
 static void ranks_and_order_do_not_show(void **state)
 {
-    struct metrics one = scored(1, false);
+    struct metrics one = scored(1, false), masked = scored_by(all_three, &with_masks, 1, false);
 
     (void)state;
     for (int ranks = 1; ranks <= 3; ranks++) {
-        struct metrics other = scored(ranks, true);
+        struct metrics other = scored(ranks, true), others = scored_by(all_three, &with_masks, ranks, true);
 
-        assert_int_equal(other.n, one.n);
-        for (int i = 0; i < one.n; i++) {
-            assert_string_equal(other.row[i].name, one.row[i].name);
-            assert_memory_equal(&other.row[i].value, &one.row[i].value, sizeof one.row[i].value);
-        }
+        same_metrics(&other, &one);
+        same_metrics(&others, &masked);
         free(other.row);
+        free(others.row);
     }
     free(one.row);
+    free(masked.row);
+}
+
+/* Between the metrics of boxes and the last one stand those of masks, by the same names behind "segm_". */
+static void masks_that_fill_their_boxes_score_as_boxes(void **state)
+{
+    struct metrics boxes = scored(1, false), m = scored_by(all_three, &with_masks, 2, true);
+
+    (void)state;
+    assert_int_equal(m.n, 2 * METRICS - 1);
+    for (int i = 0; i < METRICS - 1; i++) {
+        assert_string_equal(m.row[i].name, boxes.row[i].name);
+        assert_memory_equal(m.row[METRICS - 1 + i].name, "segm_", 5);
+        assert_string_equal(m.row[METRICS - 1 + i].name + 5, boxes.row[i].name);
+        assert_memory_equal(&m.row[i].value, &boxes.row[i].value, sizeof m.row[i].value);
+        assert_memory_equal(&m.row[METRICS - 1 + i].value, &boxes.row[i].value, sizeof m.row[i].value);
+    }
+    free(boxes.row);
+    free(m.row);
+}
+
+/* A data set that nobody asked for masks: nothing is said of them, and boxes alone will do. */
+static void without_masks_nothing_is_said_of_them(void **state)
+{
+    struct metrics boxes = scored(1, false), m = scored_by(all_three, &split, 2, true);
+    const struct result r = result_of(0);
+    struct evaluator *e;
+    struct err err;
+
+    (void)state;
+    same_metrics(&m, &boxes);
+    assert_int_equal(coco_segm.open(&split, &e, &err), 0);
+    assert_int_equal(coco_segm.add(e, &r, &err), 0);
+    coco_segm.close(e);
+    free(boxes.row);
+    free(m.row);
+}
+
+static int no_mask(void *of, size_t k, struct rle *ret, struct err *err)
+{
+    (void)of;
+    (void)ret;
+    return err_set(err, ERR_DATA, "truth %zu has no mask", k);
+}
+
+static void bad_masks_are_named(void **state)
+{
+    static const struct eval_masks broken = { NULL, no_mask };
+    const struct eval_split of_broken = { IMAGES, CLASSES, ids, names, truths, IMAGES, &broken };
+    struct result_mask bad[EACH];
+    struct result r = masked_result_of(1), boxes = result_of(1);
+    struct evaluator *e;
+    struct err err;
+
+    (void)state;
+    assert_int_equal(coco_segm.open(&of_broken, &e, &err), 0);
+    assert_int_equal(coco_segm.add(e, &r, &err), ERR_DATA);
+    assert_string_equal(err.msg, "truth 1 has no mask");
+    coco_segm.close(e);
+    assert_int_equal(coco_segm.open(&with_masks, &e, &err), 0);
+    assert_int_equal(coco_segm.add(e, &boxes, &err), ERR_INPUT);
+    assert_string_equal(err.msg, "a result without masks");
+    r.masks = memcpy(bad, masks[1], sizeof bad);
+    bad[2].x = -1;
+    assert_int_equal(coco_segm.add(e, &r, &err), ERR_INPUT);
+    assert_string_equal(err.msg, "detection 2: a mask of 50 x 50 pixels at -1, 10");
+    bad[2] = (struct result_mask){ 16380, 0, 5, 1, full };
+    assert_int_equal(coco_segm.add(e, &r, &err), ERR_INPUT);
+    bad[2] = (struct result_mask){ 0 }; /* a mask may be empty */
+    assert_int_equal(coco_segm.add(e, &r, &err), 0);
+    coco_segm.close(e);
 }
 
 static void scores_have_names(void **state)
@@ -153,6 +259,9 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(ranks_and_order_do_not_show),
+        cmocka_unit_test(masks_that_fill_their_boxes_score_as_boxes),
+        cmocka_unit_test(without_masks_nothing_is_said_of_them),
+        cmocka_unit_test(bad_masks_are_named),
         cmocka_unit_test(scores_have_names),
         cmocka_unit_test(other_results_are_refused),
         cmocka_unit_test(bad_truths_are_named),

@@ -12,6 +12,7 @@
 #include "worker/core/shards.h"
 #include "worker/layers/tape.h"
 #include "worker/data/loader.h"
+#include "worker/data/mask_rle.h"
 #include "worker/eval/evaluator.h"
 #include "worker/models/registry.h"
 #include "worker/optim/ema.h"
@@ -28,6 +29,8 @@
 /* What there is to be found, as evaluators see it. */
 struct answers {
     struct eval_split eval;
+    struct eval_masks masks;
+    const struct dataset *set;
     struct truth *truths;
     int64_t *class_ids;
     const char **class_names;
@@ -42,10 +45,20 @@ struct validation {
     struct pass *pass;
 };
 
+/* Truths stand in the order of the data set's boxes. */
+static int read_mask(void *of, size_t k, struct rle *ret, struct err *err)
+{
+    const struct answers *s = of;
+
+    return dataset_mask_rle(s->set, s->truths[k].image, (int64_t)k, ret, err);
+}
+
 static int answers_open(struct answers *s, const struct dataset *d, struct err *err)
 {
     size_t ntruths = (size_t)d->offset[d->nimages];
 
+    s->set = d;
+    s->masks = (struct eval_masks){ s, read_mask };
     s->truths = calloc(ntruths + 1, sizeof *s->truths);
     s->class_ids = calloc((size_t)d->nclasses + 1, sizeof *s->class_ids);
     s->class_names = calloc((size_t)d->nclasses + 1, sizeof *s->class_names);
@@ -61,7 +74,7 @@ static int answers_open(struct answers *s, const struct dataset *d, struct err *
 
             s->truths[k] = (struct truth){ i, b->cls, b->crowd, false, b->area, { b->x, b->y, b->w, b->h } };
         }
-    s->eval = (struct eval_split){ d->nimages, d->nclasses, s->class_ids, s->class_names, s->truths, ntruths };
+    s->eval = (struct eval_split){ d->nimages, d->nclasses, s->class_ids, s->class_names, s->truths, ntruths, d->masks ? &s->masks : NULL };
     return 0;
 }
 

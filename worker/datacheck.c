@@ -9,13 +9,16 @@
 #include "worker/core/device.h"
 #include "worker/data/check.h"
 #include "worker/data/problems.h"
+#include "worker/data/sample/task.h"
+#include "worker/models/registry.h"
 
-static struct check_options options(const struct jobspec *spec, const char *annotations, const char *images)
+static struct check_options options(const struct model_registry *models, const struct jobspec *spec, const char *annotations,
+                                    const char *images)
 {
     long cpus = sysconf(_SC_NPROCESSORS_ONLN);
 
     return (struct check_options){ annotations, images, strcmp(spec->data_on_bad, "skip") == 0 ? BAD_SKIP : BAD_ERROR,
-                                   cpus > 0 ? (int)cpus : 1 };
+                                   cpus > 0 ? (int)cpus : 1, model_masks(models, spec) };
 }
 
 /* Lists the problems kept; a failure because of them needs no more than their number then. */
@@ -28,9 +31,10 @@ static int tell_problems(const struct problems *p, const char *split, const char
     return rc;
 }
 
-static int check_one(const struct jobspec *spec, const char *split, const char *annotations, const char *images, FILE *out, struct err *err)
+static int check_one(const struct model_registry *models, const struct jobspec *spec, const char *split, const char *annotations,
+                     const char *images, FILE *out, struct err *err)
 {
-    struct check_options opt = options(spec, annotations, images);
+    struct check_options opt = options(models, spec, annotations, images);
     struct problems *p = calloc(1, sizeof *p);
     struct dataset *d = NULL;
     int rc;
@@ -46,26 +50,33 @@ static int check_one(const struct jobspec *spec, const char *split, const char *
     return rc;
 }
 
-int datacheck_run(const struct jobspec *spec, FILE *out, struct err *err)
+int datacheck_run(const struct model_registry *models, const struct jobspec *spec, FILE *out, struct err *err)
 {
-    int rc = check_one(spec, "train", spec->data_train_annotations, spec->data_train_images, out, err);
+    int rc = check_one(models, spec, "train", spec->data_train_annotations, spec->data_train_images, out, err);
 
     if (rc < 0 || !spec->data_val_annotations)
         return rc;
-    return check_one(spec, "val", spec->data_val_annotations, spec->data_val_images, out, err);
+    return check_one(models, spec, "val", spec->data_val_annotations, spec->data_val_images, out, err);
 }
 
-int datacheck_count(const struct jobspec *spec, int *ret_images, FILE *complaints, struct err *err)
+int datacheck_count(const struct model_registry *models, const struct jobspec *spec, int *ret_images, FILE *complaints, struct err *err)
 {
-    struct check_options opt = options(spec, spec->data_train_annotations, spec->data_train_images);
+    struct check_options opt = options(models, spec, spec->data_train_annotations, spec->data_train_images);
+    const struct model_family *family = model_family_find(models, spec->family->name);
     struct problems *p = calloc(1, sizeof *p);
+    struct dataset *d = NULL;
     int rc;
 
     if (!p)
         return err_set(err, ERR_DEVICE, "out of memory");
-    rc = check_count(&opt, p, ret_images, err);
+    rc = check_list(&opt, p, &d, err);
     if (rc < 0)
         rc = tell_problems(p, "train", opt.annotations, rc, complaints, err);
+    else
+        *ret_images = family && family->task->count ? family->task->count(d, spec) : d->nimages;
+    if (rc >= 0 && *ret_images == 0)
+        rc = err_set(err, ERR_DATA, "%s: no image has an object to train on", opt.annotations);
+    dataset_free(d);
     free(p);
     return rc;
 }

@@ -4,8 +4,9 @@
 
 struct err;
 struct jobspec;
+struct model_registry;
 
 /* Prints a line per split and every problem kept. Errors as a job would fail with. */
-int datacheck_run(const struct jobspec *spec, FILE *out, struct err *err);
+int datacheck_run(const struct model_registry *models, const struct jobspec *spec, FILE *out, struct err *err);
 /* Images of the training split that a job would train on, at least 1. Why they cannot be counted, problem by problem, goes to `complaints`. */
-int datacheck_count(const struct jobspec *spec, int *ret_images, FILE *complaints, struct err *err);
+int datacheck_count(const struct model_registry *models, const struct jobspec *spec, int *ret_images, FILE *complaints, struct err *err);

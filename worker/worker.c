@@ -88,7 +88,7 @@ static int run_check(const struct args *a, int argc, char **argv)
     rc = read_job(a, argc, argv, &spec, &err);
     if (rc < 0)
         return failed(&err);
-    rc = datacheck_run(spec, stdout, &err);
+    rc = datacheck_run(a->models, spec, stdout, &err);
     jobspec_free(spec);
     return rc < 0 ? failed(&err) : 0;
 }
@@ -104,7 +104,7 @@ static int run_count(const struct args *a, int argc, char **argv)
     rc = read_job(a, argc, argv, &spec, &err);
     if (rc < 0)
         return failed(&err);
-    rc = datacheck_count(spec, &images, stderr, &err);
+    rc = datacheck_count(a->models, spec, &images, stderr, &err);
     jobspec_free(spec);
     if (rc < 0)
         return failed(&err);

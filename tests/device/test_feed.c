@@ -168,7 +168,7 @@ static void check_batch(struct device *dev, const struct batch *b)
         struct draw draw[BATCH];
 
         for (int i = 0; i < s->n; i++)
-            draw[i] = (struct draw){ 0, s->index[i] };
+            draw[i] = (struct draw){ .sample = s->index[i] };
         assert_true(canvas_equal(s->canvas, largest_wish(draw, s->n)));
         if (v > 0) /* pictures follow each other */
             assert_ptr_equal(s->array[PICTURE], (char *)b->shard[v - 1].array[PICTURE] + batch_bytes(&form, &b->shard[v - 1], PICTURE));

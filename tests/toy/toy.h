@@ -69,14 +69,20 @@ static int toy_task_open(const struct dataset *d, const struct task_options *opt
 
     if (!t || !pictures)
         return err_set(err, ERR_DEVICE, "out of memory: samples");
-    *t = (struct toy_task){ { &ops, &toy_form, (uint64_t)opt->spec->train_seed, d->nimages, d->source, { 32, 64 }, { d->max_boxes } },
+    *t = (struct toy_task){ { .ops = &ops,
+                              .form = &toy_form,
+                              .seed = (uint64_t)opt->spec->train_seed,
+                              .samples = d->nimages,
+                              .source = d->source,
+                              .largest = { 32, 64 },
+                              .room = { d->max_boxes } },
                             d,
                             pictures };
     *ret_task = &t->base;
     return 0;
 }
 
-static const struct task_kind toy_pairs = { "pairs", &toy_form, toy_task_open };
+static const struct task_kind toy_pairs = { "pairs", &toy_form, toy_task_open, NULL };
 
 enum { FROZEN, OF_LEFT, OF_RIGHT, OF_LEFT_HEAD, OF_RIGHT_HEAD, OF_DEPTH, CONVS, BODY = 0, HEADS };
 static const struct param_group toy_groups[] = { { "body", 1, 1 }, { "heads", 2, 0 } };

@@ -161,13 +161,115 @@ static void rectangles_keep_their_ratio(void **state)
     }
 }
 
+/* ---- groups ---- */
+
+enum { MOST = 60 };
+
+static struct sampler *grouped(uint64_t seed, int n, const uint8_t *group, int shard_images)
+{
+    struct sampler *s = NULL;
+    struct err err;
+
+    assert_int_equal(sampler_new(seed, n, &s, &err), 0);
+    assert_int_equal(sampler_group(s, group, shard_images, &err), 0);
+    return s;
+}
+
+/* Epoch e of n samples in groups, shards of b: nothing lost or doubled; the places before the first whole shard as they were drawn; of the whole
+ * shards no more are mixed than the groups' rests can fill, and they are the last. */
+static void check_epoch(struct sampler *s, uint64_t seed, const uint8_t *group, int groups, int n, int b, int e)
+{
+    int first = (b - (int)((int64_t)e * n % b)) % b, mixed = 0, whole = 0;
+    int32_t drawn[MOST], order[MOST];
+    char seen[MOST] = { 0 };
+
+    first = first < n ? first : n;
+    sampler_order(seed, e, n, drawn);
+    for (int i = 0; i < n; i++) {
+        struct draw d = sampler_at(s, (int64_t)e * n + i);
+
+        assert_int_equal(d.epoch, e);
+        assert_int_equal(seen[d.sample]++, 0);
+        order[i] = d.sample;
+        assert_true(i >= first || d.sample == drawn[i]);
+    }
+    for (int i = first; i + b <= n; i += b, whole++) {
+        bool alike = true;
+
+        for (int k = 1; k < b; k++)
+            alike = alike && group[order[i + k]] == group[order[i]];
+        mixed += !alike;
+        assert_true(!alike || mixed == 0 || i + b > n - groups * (b - 1));
+    }
+    assert_true(whole == 0 || mixed <= groups - 1);
+}
+
+static void groups_share_shards(void **state)
+{
+    uint8_t group[MOST];
+
+    (void)state;
+    for (uint64_t seed = 1; seed <= 300; seed++) {
+        int n = 1 + (int)(seed * 7 % MOST), b = 1 + (int)(seed % 9), groups = 1 + (int)(seed % 4);
+        struct sampler *s;
+
+        for (int i = 0; i < n; i++)
+            group[i] = (uint8_t)((uint64_t)i * i * seed / 3 % (uint64_t)groups);
+        s = grouped(seed, n, group, b);
+        for (int e = 0; e < 7; e++)
+            check_epoch(s, seed, group, groups, n, b, e);
+        sampler_free(s);
+    }
+}
+
+/* By hand: 10 samples of which the even ones are of group 1, shards of 4. */
+static void groups_by_hand(void **state)
+{
+    static const uint8_t group[10] = { 1, 0, 1, 0, 1, 0, 1, 0, 1, 0 };
+    struct sampler *s = grouped(5, 10, group, 4), *late = grouped(5, 10, group, 4);
+    int32_t drawn[2][10], want[20], to = 0, waiting[2][4], n[2];
+
+    (void)state;
+    for (int e = 0; e < 2; e++) {
+        sampler_order(5, e, 10, drawn[e]);
+        n[0] = n[1] = 0;
+        for (int i = 0; i < 10; i++) {
+            int g = group[drawn[e][i]];
+
+            if (e == 1 && i < 2) { /* 10 = 2 * 4 + 2: the third shard has two of the next epoch */
+                want[to++] = drawn[e][i];
+                continue;
+            }
+            waiting[g][n[g]++] = drawn[e][i];
+            for (int k = 0; n[g] == 4 && k < 4; k++)
+                want[to++] = waiting[g][k];
+            n[g] %= 4;
+        }
+        for (int g = 0; g < 2; g++)
+            for (int k = 0; k < n[g]; k++)
+                want[to++] = waiting[g][k];
+    }
+    assert_int_equal(to, 20);
+    for (int i = 0; i < 20; i++)
+        assert_int_equal(sampler_at(s, i).sample, want[i]);
+    for (int i = 19; i >= 0; i -= 3) /* wherever one starts */
+        assert_int_equal(sampler_at(late, i).sample, want[i]);
+    sampler_free(s);
+    sampler_free(late);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(epochs_are_permutations_and_differ), cmocka_unit_test(every_place_is_equally_likely),
-        cmocka_unit_test(stream_runs_across_epochs),          cmocka_unit_test(sizes_follow_the_vector),
-        cmocka_unit_test(sizes_are_as_far_apart_as_asked),    cmocka_unit_test(the_end_is_of_the_largest_size),
+        cmocka_unit_test(epochs_are_permutations_and_differ),
+        cmocka_unit_test(every_place_is_equally_likely),
+        cmocka_unit_test(stream_runs_across_epochs),
+        cmocka_unit_test(sizes_follow_the_vector),
+        cmocka_unit_test(sizes_are_as_far_apart_as_asked),
+        cmocka_unit_test(the_end_is_of_the_largest_size),
         cmocka_unit_test(rectangles_keep_their_ratio),
+        cmocka_unit_test(groups_share_shards),
+        cmocka_unit_test(groups_by_hand),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

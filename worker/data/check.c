@@ -168,17 +168,16 @@ int check_split(const struct check_options *opt, struct problems *problems, stru
     return rc;
 }
 
-int check_count(const struct check_options *opt, struct problems *problems, int *ret_images, struct err *err)
+int check_list(const struct check_options *opt, struct problems *problems, struct dataset **ret, struct err *err)
 {
     struct dataset *d;
     int rc = opt->on_bad == BAD_SKIP ? check_split(opt, problems, &d, err) : read_records(opt, opt->on_bad, problems, &d, err);
 
-    if (rc < 0)
-        return rc;
-    if (d->nimages == 0)
+    if (rc >= 0 && d->nimages == 0) {
         rc = no_images(d, problems, err);
-    else
-        *ret_images = d->nimages;
-    dataset_free(d);
+        dataset_free(d);
+    }
+    if (rc >= 0)
+        *ret = d;
     return rc;
 }

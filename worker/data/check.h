@@ -18,9 +18,9 @@ struct check_options {
  * with their boxes. Caller frees *ret. ERR_DATA also when no image is left. */
 int check_split(const struct check_options *opt, struct problems *problems, struct dataset **ret, struct err *err);
 
-/* How many images check_split() would leave; pictures are read only where that depends on them, under BAD_SKIP. What is wrong with pictures is then
- * seen by check_split() alone. */
-int check_count(const struct check_options *opt, struct problems *problems, int *ret_images, struct err *err);
+/* The images and boxes that check_split() would leave; pictures are read only where that depends on them, under BAD_SKIP. What is wrong with pictures is
+ * else seen by check_split() alone. Caller frees *ret. */
+int check_list(const struct check_options *opt, struct problems *problems, struct dataset **ret, struct err *err);
 
 /* Writes `d` with a hash over everything, atomically and durably. */
 int index_write(const char *path, const struct dataset *d, struct err *err);

@@ -118,6 +118,8 @@ static void plan_training(struct loader *l, struct slot *s, int64_t seq)
     for (int v = o->shard_lo + w->lo; v < o->shard_lo + w->hi; v++) {
         for (int i = 0; i < l->shard_images; i++)
             s->draw[s->images + i] = sampler_at(l->sampler, stream_position(step, o->batch, o->shards, v, i));
+        for (int i = 0; i < l->shard_images; i++)
+            s->draw[s->images + i].shard = v;
         add_shard(l, s, v, l->shard_images);
     }
     s->batch.epoch = s->draw[0].epoch;
@@ -131,7 +133,7 @@ static void plan_validation(struct loader *l, struct slot *s, int64_t seq)
 
     s->batch.last = k == l->val_shards - 1;
     for (int i = 0; i < n; i++)
-        s->draw[i] = (struct draw){ 0, (int32_t)(first + i) };
+        s->draw[i] = (struct draw){ .sample = (int32_t)(first + i) };
     add_shard(l, s, (int)(first / o->batch), n);
 }
 
@@ -212,7 +214,7 @@ static int make_image(struct loader *l, struct hand *hand, struct slot *s, int i
         draw.sample = (draw.sample + 1) % t->samples;
         rc = t->ops->make(t, hand, s->batch.step, draw, s->shard[v].canvas, &place, err);
     }
-    *place.index = draw.sample;
+    *place.index = task_image(t, draw.sample);
     if (rc >= 0)
         rc = wave_store_count(s->store, i, err);
     if (rc >= 0 && s->hash)
@@ -344,7 +346,7 @@ int loader_open(struct task *task, const struct loader_options *opt, struct load
     if (rc == 0)
         rc = make_slots(l, err);
     if (rc == 0 && opt->train)
-        rc = sampler_new(task->seed, task->samples, &l->sampler, err);
+        rc = task_sampler(task, l->shard_images, &l->sampler, err);
     if (rc == 0) {
         plan(l);
         rc = start_threads(l, err);

@@ -2,6 +2,7 @@
 
 #include <errno.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "proto/err.h"
 #include "worker/core/philox.h"
@@ -12,6 +13,10 @@ struct sampler {
     int32_t samples;
     int64_t epoch[2]; /* -1: none yet */
     int32_t *order[2];
+    const uint8_t *group; /* NULL: none */
+    int shard_images;
+    int32_t *drawn;   /* [samples]: an order before it is grouped */
+    int32_t *waiting; /* [SAMPLER_MAX_GROUPS][shard_images] */
 };
 
 int sampler_new(uint64_t seed, int32_t samples, struct sampler **ret_sampler, struct err *err)
@@ -44,6 +49,8 @@ void sampler_free(struct sampler *s)
         return;
     free(s->order[0]);
     free(s->order[1]);
+    free(s->drawn);
+    free(s->waiting);
     free(s);
 }
 
@@ -68,16 +75,65 @@ void sampler_order(uint64_t seed, int64_t epoch, int32_t samples, int32_t *ret)
     }
 }
 
+int sampler_group(struct sampler *s, const uint8_t *group, int shard_images, struct err *err)
+{
+    s->drawn = malloc((size_t)s->samples * sizeof *s->drawn);
+    s->waiting = malloc((size_t)SAMPLER_MAX_GROUPS * (size_t)shard_images * sizeof *s->waiting);
+    if (!s->drawn || !s->waiting)
+        return err_set(err, -ENOMEM, "no memory for the order of %d samples", s->samples);
+    s->group = group;
+    s->shard_images = shard_images;
+    return 0;
+}
+
+/* Places of an epoch that belong to a shard of the epoch before: -epoch * samples modulo the images of a shard. */
+static int32_t places_before(const struct sampler *s, int64_t epoch)
+{
+    int64_t b = s->shard_images, begun = epoch % b * (s->samples % b) % b, left = (b - begun) % b;
+
+    return left < s->samples ? (int32_t)left : s->samples;
+}
+
+static void group_order(struct sampler *s, int64_t epoch, int32_t *ret)
+{
+    int32_t to = places_before(s, epoch);
+    int waiting[SAMPLER_MAX_GROUPS] = { 0 }, b = s->shard_images;
+
+    memcpy(ret, s->drawn, (size_t)to * sizeof *ret);
+    for (int32_t i = to; i < s->samples; i++) {
+        int g = s->group[s->drawn[i]];
+        int32_t *of = s->waiting + (size_t)g * (size_t)b;
+
+        of[waiting[g]++] = s->drawn[i];
+        if (waiting[g] == b) {
+            memcpy(ret + to, of, (size_t)b * sizeof *ret);
+            to += b;
+            waiting[g] = 0;
+        }
+    }
+    for (int g = 0; g < SAMPLER_MAX_GROUPS; g++) {
+        memcpy(ret + to, s->waiting + (size_t)g * (size_t)b, (size_t)waiting[g] * sizeof *ret);
+        to += waiting[g];
+    }
+}
+
+static void make_order(struct sampler *s, int64_t epoch, int32_t *ret)
+{
+    sampler_order(s->seed, epoch, s->samples, s->group ? s->drawn : ret);
+    if (s->group)
+        group_order(s, epoch, ret);
+}
+
 struct draw sampler_at(struct sampler *s, int64_t position)
 {
     int64_t epoch = position / s->samples;
     int k = (int)(epoch & 1);
 
     if (s->epoch[k] != epoch) {
-        sampler_order(s->seed, epoch, s->samples, s->order[k]);
+        make_order(s, epoch, s->order[k]);
         s->epoch[k] = epoch;
     }
-    return (struct draw){ epoch, s->order[k][position % s->samples] };
+    return (struct draw){ .epoch = epoch, .sample = s->order[k][position % s->samples] };
 }
 
 static uint64_t splitmix(uint64_t z)

@@ -12,6 +12,7 @@ struct sampler;
 struct draw {
     int64_t epoch;
     int32_t sample;
+    int32_t shard; /* of the step, for which it was drawn; the loader's */
 };
 
 /* samples >= 1. Keeps the orders of two epochs, 8 bytes a sample. Caller frees. Not to be used by two threads at once. */
@@ -21,6 +22,14 @@ void sampler_free(struct sampler *s);
 struct draw sampler_at(struct sampler *s, int64_t position);
 /* The order of one epoch. ret: [samples]. */
 void sampler_order(uint64_t seed, int64_t epoch, int32_t samples, int32_t *ret);
+
+enum { SAMPLER_MAX_GROUPS = 16 };
+
+/* Samples of a group (of SAMPLER_MAX_GROUPS, borrowed: [samples]) come together: the stream is cut into shards of so many images, and within an epoch's
+ * order, after its first places, which complete the shard that the epoch before began, a group's samples wait until they fill a shard. What waits at the
+ * end of the epoch follows group by group, so that a few shards are mixed; none is lost, doubled or taken into another epoch. Before the first
+ * sampler_at(). */
+int sampler_group(struct sampler *s, const uint8_t *group, int shard_images, struct err *err);
 
 /* Position of image i of shard v of the batch of a step (counted from 1). batch = shards * images of a shard. */
 static inline int64_t stream_position(int64_t step, int64_t batch, int shards, int v, int i)

@@ -31,6 +31,13 @@ static int choose(const struct model_registry *r, const struct jobspec *spec, co
     return 0;
 }
 
+bool model_masks(const struct model_registry *r, const struct jobspec *spec)
+{
+    const struct model_family *family = model_family_find(r, spec->family->name);
+
+    return family && family->masks && family->masks(spec);
+}
+
 int model_open(const struct model_registry *r, const struct jobspec *spec, int classes, struct device *dev, struct model **ret_model,
                struct err *err)
 {

@@ -22,6 +22,7 @@ struct model_family {
     /* Takes weights from spec->model_init and says in m->loaded what was taken. NULL: weights_load() with `renames`. Errors name file and
      * array; a wrong file is ERR_DATA. */
     int (*load)(struct model *m, const struct jobspec *spec, struct err *err);
+    bool (*masks)(const struct jobspec *spec); /* whether a job needs the segmentations of its data sets; NULL: none does */
 };
 
 struct model_registry {
@@ -30,6 +31,8 @@ struct model_registry {
     int nfamilies;
 };
 
+/* Whether a job of that model needs the segmentations of its data sets. */
+bool model_masks(const struct model_registry *r, const struct jobspec *spec);
 /* NULL: there is none of that name. */
 const struct model_family *model_family_find(const struct model_registry *r, const char *name);
 /* Builds the model a job file describes for `classes` classes, with initial weights that depend on (seed, names) alone; loads model.init

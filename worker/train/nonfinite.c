@@ -9,18 +9,18 @@
 #include "worker/core/device.h"
 #include "worker/core/param.h"
 #include "worker/data/dataset.h"
-#include "worker/data/sampler.h"
+#include "worker/data/sample/task.h"
 #include "worker/gradients/gradients.h"
 #include "worker/train/course.h"
 
 enum { NAMED = 8 }; /* images at most */
 
-int nonfinite_loss(const struct course *course, const struct dataset *d, int64_t step, int shard, const char *term, float lr,
-                   struct err *err)
+int nonfinite_loss(const struct course *course, const struct task *task, const struct dataset *d, int64_t step, int shard, const char *term,
+                   float lr, struct err *err)
 {
     struct sampler *sampler;
     char text[256] = "";
-    int rc = sampler_new(course->seed, d->nimages, &sampler, err);
+    int rc = task_sampler(task, course->images, &sampler, err);
 
     if (rc < 0)
         return rc;
@@ -28,7 +28,7 @@ int nonfinite_loss(const struct course *course, const struct dataset *d, int64_t
         struct draw draw = sampler_at(sampler, stream_position(step, course->batch, course->shards, shard, i));
         size_t used = strlen(text);
 
-        snprintf(text + used, sizeof text - used, "%s%s", i ? ", " : "", d->images[draw.sample].file);
+        snprintf(text + used, sizeof text - used, "%s%s", i ? ", " : "", d->images[task_image(task, draw.sample)].file);
     }
     sampler_free(sampler);
     return err_set(err, ERR_NONFINITE, "step %lld: loss term '%s' of shard %d is not finite (learning rate %g; images %s)", (long long)step,

@@ -155,7 +155,8 @@ static int blame(const struct stepper *t, int shard, int term, struct err *err)
 {
     int64_t step = t->opt.state->step;
 
-    return nonfinite_loss(t->opt.course, t->opt.train->set, step, shard, t->opt.model->terms[term].name, schedule_lr(t->spec, step), err);
+    return nonfinite_loss(t->opt.course, t->opt.train->task, t->opt.train->set, step, shard, t->opt.model->terms[term].name,
+                          schedule_lr(t->spec, step), err);
 }
 
 static int check_finite(struct stepper *t, struct err *err)

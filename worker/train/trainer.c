@@ -16,6 +16,7 @@
 #include "worker/core/arena.h"
 #include "worker/core/device.h"
 #include "worker/data/dataset.h"
+#include "worker/data/sample/task.h"
 #include "worker/evidence/recorder.h"
 #include "worker/layers/tape.h"
 #include "worker/models/registry.h"
@@ -104,10 +105,11 @@ static int open_stepper(struct trainer *t, struct err *err)
 
     course_init(&t->course, t->spec, t->opt.rank, t->opt.nranks);
     state_init(&t->state, t->model->nterms);
-    t->rows = (struct rows){ t->machine.report, t->model, &t->control, t->course.batch, t->train.set->nimages };
     rc = splits_sample(&t->machine, &t->course, t->model, &t->train, &t->val, err);
-    if (rc >= 0)
-        rc = stepper_open(&o, &t->stepper, err);
+    if (rc < 0)
+        return rc;
+    t->rows = (struct rows){ t->machine.report, t->model, &t->control, t->course.batch, t->train.task->samples };
+    rc = stepper_open(&o, &t->stepper, err);
     if (rc >= 0)
         t->state.proof = recorder_proof(stepper_recorder(t->stepper));
     return rc;

@@ -135,4 +135,4 @@ static int open_for_job(const struct dataset *d, const struct task_options *opt,
     return boxes_open(d, &o, ret_task, err);
 }
 
-const struct task_kind task_boxes = { "boxes", &form, open_for_job };
+const struct task_kind task_boxes = { "boxes", &form, open_for_job, NULL };

@@ -45,7 +45,9 @@ struct task {
     const struct task_ops *ops;
     const struct batch_form *form;
     uint64_t seed;
-    int32_t samples;           /* of the data set */
+    int32_t samples;           /* of the data set; */
+    const int32_t *image;      /* [samples]: place of each in the data set; NULL: all of it in its order */
+    const uint8_t *group;      /* [samples]: those of a group shall share shards, see sampler_group(); NULL: there are none. Training */
     const char *source;        /* its name for messages */
     struct canvas largest;     /* no canvas is higher or wider */
     int room[BATCH_MAX_LISTS]; /* most rows of each list in one sample, >= 1 */
@@ -66,6 +68,8 @@ struct task_kind {
     const struct batch_form *form;
     /* The data set outlives the task. Caller frees with task_free(). */
     int (*open)(const struct dataset *d, const struct task_options *opt, struct task **ret_task, struct err *err);
+    /* Images of a training set that such a job trains on. NULL: all. */
+    int (*count)(const struct dataset *d, const struct jobspec *spec);
 };
 
 /* NULL is nothing. */
@@ -74,6 +78,13 @@ static inline void task_free(struct task *t)
     if (t)
         t->ops->free(t);
 }
+/* Place of a sample in the data set. */
+static inline int32_t task_image(const struct task *t, int32_t sample)
+{
+    return t->image ? t->image[sample] : sample;
+}
+/* Of the training stream: with the groups of the task. Caller frees with sampler_free(). */
+int task_sampler(const struct task *t, int shard_images, struct sampler **ret_sampler, struct err *err);
 /* At least so many bytes, with what they last held only if there were as many. NULL: no memory, and err says so. */
 void *hand_memory(struct hand *h, size_t bytes, struct err *err);
 void hand_free(struct hand *h);

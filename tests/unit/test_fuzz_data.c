@@ -1,4 +1,4 @@
-/* tests/unit/test_fuzz_data.c - uses: proto worker/core worker/data worker/data/sample
+/* tests/unit/test_fuzz_data.c - uses: proto worker/core worker/mask worker/data worker/data/sample
  * Seeds of tests/fuzz for the parsers of worker/data, as they are and with bytes changed, cut and doubled in a fixed pseudo-random way: an answer or
  * an error that names the file, and nothing for the sanitizers to see. DETD_FUZZ_ROUNDS (default 60) changes of each seed. */
 #include <dirent.h>

@@ -57,6 +57,35 @@ static void a_frame_lies_on_its_box(void **state)
     free(p.rgb);
 }
 
+/* Half of the colour inside, nearly all of it at the edge, nothing beside; the best lies on top; what lies outside is clipped. */
+static void masks_cover_their_pixels(void **state)
+{
+    static const uint8_t block[3] = { 0xe0, 0xe0, 0xe0 }, row[2] = { 0xff, 0xff };
+    const struct result_mask masks[2] = { { 5, 4, 3, 3, block }, { 0, 5, 10, 1, row } };
+    const struct result_mask outside[3] = { { 9, 7, 3, 3, block }, { 300, 2, 3, 3, block }, { 0, 0, 0, 0, NULL } };
+    struct picture p = blank(10 * 4, 8 * 4);
+    uint8_t color[2][3];
+
+    (void)state;
+    draw_class_color(0, color[0]);
+    draw_class_color(1, color[1]);
+    draw_masks(&p, masks, 2, 4);
+    for (int k = 0; k < 3; k++) {
+        assert_int_equal(at(&p, 26, 18)[k], (60 * 145 + color[0][k] * 110 + 127) / 255); /* row 4: the block alone, within */
+        assert_int_equal(at(&p, 20, 18)[k], (60 * 25 + color[0][k] * 230 + 127) / 255);  /* its left border */
+        assert_int_equal(at(&p, 10, 22)[k], (60 * 145 + color[1][k] * 110 + 127) / 255); /* row 5 beside the block */
+        assert_int_equal(at(&p, 10, 20)[k], (60 * 25 + color[1][k] * 230 + 127) / 255);  /* the row's upper border */
+        assert_int_equal(at(&p, 26, 22)[k], ((60 * 145 + color[1][k] * 110 + 127) / 255 * 145 + color[0][k] * 110 + 127) / 255); /* both */
+        assert_int_equal(at(&p, 19, 18)[k], 60);
+        assert_int_equal(at(&p, 33, 18)[k], 60);
+        assert_int_equal(at(&p, 26, 29)[k], 60);
+    }
+    draw_masks(&p, outside, 3, 4);
+    for (int k = 0; k < 3; k++)
+        assert_int_equal(at(&p, 38, 30)[k], (60 * 145 + color[0][k] * 110 + 127) / 255);
+    free(p.rgb);
+}
+
 enum { GUARD = 4096 };
 
 /* Draws one box on a blank picture; what lies before and behind the picture must stay. Returns whether anything was drawn. */
@@ -291,6 +320,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_frame_lies_on_its_box),
+        cmocka_unit_test(masks_cover_their_pixels),
         cmocka_unit_test(the_best_is_on_top_and_scores_end_at_one),
         cmocka_unit_test(letters_stand_out),
         cmocka_unit_test(letters_leave_a_rim),

@@ -7,12 +7,14 @@
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <unistd.h>
 #include <cmocka.h>
 
 #include "proto/err.h"
 #include "tests/harness.h"
 #include "worker/eval/results_file.h"
+#include "worker/mask/rle.h"
 
 static const int64_t ids[2] = { 0, 900100204805 }, classes[2] = { 3, 90 };
 static const char *const names[2] = { "a/\"\\\n\xc3\xa9.png", "\xe9.png" };
@@ -47,6 +49,51 @@ static void original_ids_and_exact_numbers_come_back(void **state)
     json_decref(list);
     assert_true(results_is_own(path));
     unlink(path);
+}
+
+/* The tool that reads it takes the area of the box where it finds one, so there is none; and there is a backslash among the run lengths. */
+static void masks_come_back_as_run_lengths(void **state)
+{
+    static const uint8_t rows[3 * 2] = { 0xff, 0xc0, 0x81, 0x40, 0xff, 0xff }; /* 10 x 3 pixels, and rubbish behind the last row's end */
+    const struct detection dets[2] = { { 1, 1, 0, .5, { 1.5, 0, 1, 6 } }, { 0, 0, 0, 1, { 0, 0, 1, 1 } } };
+    const struct result_mask masks[2] = { { 5, 48, 10, 3, rows }, { 0 } };
+    struct results_mask text[2];
+    struct rle scratch = { 0 }, back = { 0 };
+    char path[TEMP_MAX];
+    uint8_t bits[3 * 2];
+    struct err err;
+    int fd = mkstemp(temp_path(path, sizeof path, "detd-results-XXXXXX"));
+    json_t *list, *segm;
+
+    (void)state;
+    close(fd);
+    for (int i = 0; i < 2; i++)
+        assert_int_equal(results_mask_make(&masks[i], 700, 300, &scratch, &text[i], &err), 0);
+    assert_non_null(strchr(text[0].counts, '\\'));
+    assert_int_equal(results_write_masks(path, dets, text, 2, &images, classes, 2, &err), 0);
+    list = json_load_file(path, 0, NULL);
+    assert_int_equal(json_array_size(list), 2);
+    segm = json_object_get(json_array_get(list, 0), "segmentation");
+    assert_null(json_object_get(json_array_get(list, 0), "bbox"));
+    assert_int_equal(json_integer_value(json_object_get(json_array_get(list, 0), "category_id")), 90);
+    assert_int_equal(json_integer_value(json_array_get(json_object_get(segm, "size"), 0)), 300);
+    assert_int_equal(json_integer_value(json_array_get(json_object_get(segm, "size"), 1)), 700);
+    segm = json_object_get(segm, "counts");
+    assert_int_equal(rle_from_text(&back, 300, 700, json_string_value(segm), json_string_length(segm), &err), 0);
+    rle_to_crop(&back, 5, 48, 10, 3, bits);
+    assert_memory_equal(bits, rows, 5);
+    assert_int_equal(bits[5], 0xc0);
+    assert_int_equal(rle_area(&back), 10 + 3 + 10);
+    segm = json_object_get(json_object_get(json_array_get(list, 1), "segmentation"), "counts");
+    assert_int_equal(rle_from_text(&back, 300, 700, json_string_value(segm), json_string_length(segm), &err), 0);
+    assert_int_equal(rle_area(&back), 0);
+    json_decref(list);
+    assert_true(results_is_own(path));
+    unlink(path);
+    rle_free(&scratch);
+    rle_free(&back);
+    for (int i = 0; i < 2; i++)
+        free(text[i].counts);
 }
 
 static void bad_records_write_nothing(void **state)
@@ -100,6 +147,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(original_ids_and_exact_numbers_come_back),
+        cmocka_unit_test(masks_come_back_as_run_lengths),
         cmocka_unit_test(bad_records_write_nothing),
         cmocka_unit_test(results_of_others_are_told_apart),
     };

@@ -2,6 +2,7 @@
 
 #include <errno.h>
 #include <math.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -195,6 +196,43 @@ int draw_detections(struct picture *p, const struct detection *dets, size_t n, c
     }
     free(labels);
     return 0;
+}
+
+/* ---- masks ---- */
+
+static bool in_mask(const struct result_mask *m, int x, int y)
+{
+    if (x < 0 || y < 0 || x >= m->w || y >= m->h)
+        return false;
+    return m->bits[(size_t)y * ((size_t)(m->w + 7) / 8) + (size_t)(x / 8)] >> (7 - x % 8) & 1;
+}
+
+/* Pixel (x, y) of the mask, enlarged: its sides towards what is not in the mask are lines. */
+static void draw_mask_pixel(struct picture *p, const struct result_mask *m, int x, int y, int factor, const uint8_t color[3])
+{
+    int line = (factor + 3) / 4, x0 = (m->x + x) * factor, y0 = (m->y + y) * factor;
+    struct area inside = { x0, y0, x0 + factor, y0 + factor };
+
+    inside.x0 += in_mask(m, x - 1, y) ? 0 : line;
+    inside.y0 += in_mask(m, x, y - 1) ? 0 : line;
+    inside.x1 -= in_mask(m, x + 1, y) ? 0 : line;
+    inside.y1 -= in_mask(m, x, y + 1) ? 0 : line;
+    for (int v = most(y0, 0); v < least(y0 + factor, p->h); v++)
+        for (int u = most(x0, 0); u < least(x0 + factor, p->w); u++)
+            blend(p, u, v, color, u >= inside.x0 && u < inside.x1 && v >= inside.y0 && v < inside.y1 ? 110 : 230);
+}
+
+void draw_masks(struct picture *p, const struct result_mask *masks, int n, int factor)
+{
+    for (int i = n; i-- > 0;) {
+        uint8_t color[3];
+
+        draw_class_color(i, color);
+        for (int y = 0; y < masks[i].h; y++)
+            for (int x = 0; x < masks[i].w; x++)
+                if (in_mask(&masks[i], x, y))
+                    draw_mask_pixel(p, &masks[i], x, y, factor, color);
+    }
 }
 
 /* Hues a golden section apart never come close early; brightness alternates as well. */

@@ -1,9 +1,9 @@
-/* worker/eval/draw.h - boxes with class names and scores on an RGB picture. Sizes of lines and letters follow the picture's. */
+/* worker/eval/draw.h - boxes with class names and scores on an RGB picture, and masks below them. Sizes of lines and letters follow the picture's. */
 #pragma once
 #include <stddef.h>
 #include <stdint.h>
 
-#include "worker/eval/detection.h"
+#include "worker/eval/result.h"
 
 struct err;
 
@@ -17,6 +17,9 @@ struct picture {
  * finite are left out. names[nnames] are UTF-8 (letters that the built-in font lacks become '?'); a class without a name is shown
  * by its number. Fails only with -ENOMEM. */
 int draw_detections(struct picture *p, const struct detection *dets, size_t n, const char *const *names, int nnames, struct err *err);
+/* Covers masks[n] (best first: the best is on top) with a half-transparent colour and a border; the colours go by the place in the list, so that neighbours of
+ * a class are told apart. The picture is `factor` times as large as the one the masks are of; what lies outside is clipped. */
+void draw_masks(struct picture *p, const struct result_mask *masks, int n, int factor);
 /* The colour of a class: bright, far from those of neighbouring numbers. */
 void draw_class_color(int cls, uint8_t ret_rgb[3]);
 enum { DRAW_MAX_FACTOR = 32 };

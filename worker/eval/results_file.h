@@ -1,13 +1,16 @@
-/* worker/eval/results_file.h - detections as a COCO results file: [{"image_id", "file_name", "category_id", "bbox": [x, y, width, height], "score"}, ...].
- * COCO's tools do not look at file_name; it is for whoever has no annotations that tell which picture an id means. */
+/* worker/eval/results_file.h - detections as COCO results files: [{"image_id", "file_name", "category_id", "bbox": [x, y, width, height], "score"}, ...], and
+ * of masks with "segmentation": {"size": [height, width], "counts": compressed run lengths} in the place of "bbox". They are two files, as COCO has them: where
+ * a record has both, its tools take the box's area for the mask's. They do not look at file_name; it is for whoever has no annotations that tell which
+ * picture an id means. */
 #pragma once
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
-#include "worker/eval/detection.h"
+#include "worker/eval/result.h"
 
 struct err;
+struct rle;
 
 /* The pictures by their index: original id, and name (bytes that are not UTF-8 are written as '?'). */
 struct results_images {
@@ -20,5 +23,15 @@ struct results_images {
  * outside of them or of the pictures, or a number that is not finite. */
 int results_write(const char *path, const struct detection *dets, size_t ndets, const struct results_images *images,
                   const int64_t *category_ids, int nclasses, struct err *err);
-/* Whether results_write() wrote the file, as far as its first bytes tell. */
+/* A mask as the file has it: compressed run lengths of its whole picture (mask/rle.h). */
+struct results_mask {
+    int w, h;
+    char *counts;
+};
+/* Of one mask of a picture of w x h pixels; *scratch is the caller's, as is ret->counts, which is malloc'ed. -ENOMEM. */
+int results_mask_make(const struct result_mask *m, int w, int h, struct rle *scratch, struct results_mask *ret, struct err *err);
+/* As results_write(), with masks[ndets] instead of boxes. */
+int results_write_masks(const char *path, const struct detection *dets, const struct results_mask *masks, size_t ndets,
+                        const struct results_images *images, const int64_t *category_ids, int nclasses, struct err *err);
+/* Whether results_write() or results_write_masks() wrote the file, as far as its first bytes tell. */
 bool results_is_own(const char *path);

@@ -22,7 +22,7 @@ struct identity {
 
 struct outputs {
     const char *dir;
-    char results[PATH_BYTES], picture[PATH_BYTES];
+    char results[OUTPUTS_FILES][PATH_BYTES], picture[PATH_BYTES];
     void *inputs; /* tree of struct identity: the files given. Links are not written to in any case */
     void *given;  /* tree of the names given away */
 };
@@ -82,12 +82,13 @@ static int may_write(const struct outputs *o, const char *path, bool (*is_own)(c
     return S_ISREG(st.st_mode) && !is_input(o, &st) && is_own(path);
 }
 
-static int check_results(const struct outputs *o, struct err *err)
+static int check_results(const struct outputs *o, enum outputs_file file, struct err *err)
 {
-    int rc = may_write(o, o->results, results_is_own, err);
+    const char *path = o->results[file];
+    int rc = may_write(o, path, results_is_own, err);
 
     if (rc == 0)
-        return err_set(err, ERR_INPUT, "'%s' is there and would be lost: it is a picture given, or not of an earlier predict", o->results);
+        return err_set(err, ERR_INPUT, "'%s' is there and would be lost: it is a picture given, or not of an earlier predict", path);
     return rc < 0 ? rc : 0;
 }
 
@@ -111,8 +112,10 @@ int outputs_open(const char *dir, char *const *inputs, int n, struct outputs **r
         rc = make_folder(dir, err);
     if (rc >= 0) {
         o->dir = dir;
-        snprintf(o->results, sizeof o->results, "%s/results.json", dir);
-        rc = check_results(o, err);
+        for (int k = 0; k < OUTPUTS_FILES && rc >= 0; k++) {
+            snprintf(o->results[k], sizeof o->results[k], "%s/%s", dir, k == OUTPUTS_MASKS ? "results_segm.json" : "results.json");
+            rc = check_results(o, (enum outputs_file)k, err);
+        }
     }
     if (rc < 0)
         outputs_close(o);
@@ -130,12 +133,12 @@ void outputs_close(struct outputs *o)
     free(o);
 }
 
-int outputs_results(const struct outputs *o, const char **ret_path, struct err *err)
+int outputs_results(const struct outputs *o, enum outputs_file file, const char **ret_path, struct err *err)
 {
-    int rc = check_results(o, err);
+    int rc = check_results(o, file, err);
 
     if (rc >= 0)
-        *ret_path = o->results;
+        *ret_path = o->results[file];
     return rc;
 }
 

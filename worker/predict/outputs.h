@@ -4,12 +4,15 @@
 struct err;
 struct outputs;
 
+/* The files of results: of boxes (results.json) and of masks (results_segm.json). */
+enum outputs_file { OUTPUTS_BOXES, OUTPUTS_MASKS, OUTPUTS_FILES };
+
 /* Makes the folder where it is not there. inputs[n] are the pictures given: none of them is ever written to, whatever link or name leads to it.
- * ERR_INPUT: the folder's results.json is one of them, or not predict's. Caller frees. */
+ * ERR_INPUT: a file of results in the folder is one of them, or not predict's. Caller frees. */
 int outputs_open(const char *dir, char *const *inputs, int n, struct outputs **ret_out, struct err *err);
 void outputs_close(struct outputs *o);
 /* Where the results go, looked at again: much time may have passed since outputs_open(). ERR_INPUT as there. Borrowed. */
-int outputs_results(const struct outputs *o, const char **ret_path, struct err *err);
+int outputs_results(const struct outputs *o, enum outputs_file file, const char **ret_path, struct err *err);
 /* DIR/STEM.png for the picture `input`; DIR/STEM-2.png and so on where that is a file that may not be replaced, or was given away before. Borrowed until
  * the next call. */
 int outputs_picture(struct outputs *o, const char *input, const char **ret_path, struct err *err);

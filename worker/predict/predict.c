@@ -12,9 +12,7 @@
 #include "proto/jobspec.h"
 #include "worker/core/arena.h"
 #include "worker/layers/tape.h"
-#include "worker/data/augment.h"
-#include "worker/data/sample/boxes.h"
-#include "worker/data/sample/task.h"
+#include "worker/data/batch.h"
 #include "worker/data/image.h"
 #include "worker/data/whole_file.h"
 #include "worker/backend/devices.h"
@@ -22,6 +20,8 @@
 #include "worker/eval/results_file.h"
 #include "worker/models/registry.h"
 #include "worker/models/weights.h"
+#include "worker/mask/rle.h"
+#include "worker/predict/input.h"
 #include "worker/predict/outputs.h"
 #include "worker/models/pass.h"
 #include "worker/checkpoint/ckpt.h"
@@ -46,11 +46,11 @@ struct predictor {
     struct decoder *decoder;
     struct class_list classes;
     struct outputs *outputs;
-    float *input, *scratch; /* [canvas.h][canvas.w][3]; render()'s, grows */
-    size_t scratch_floats;
-    float *x; /* the same in device memory */
+    struct input *input;
     struct pass *pass;
-    struct detection *dets; /* of all images */
+    struct detection *dets;     /* of all images */
+    struct results_mask *masks; /* theirs, where the model finds masks; else NULL */
+    struct rle scratch;
     size_t ndets, room;
 };
 
@@ -210,29 +210,28 @@ static int predictor_open(struct predictor *p, char *const *images, int nimages,
         rc = ops->open(0, &dev, &p->dev, err);
     if (rc >= 0)
         rc = load_model(p, dir, step, err);
-    if (rc >= 0 && p->model->family->task != &task_boxes)
-        rc = err_set(err, ERR_UNSUPPORTED, "models of the family %s: only boxes can be drawn", p->model->family->name);
     if (rc < 0)
         return rc;
     p->arena = arena_new(p->dev, (size_t)64 << 20);
     p->tape = p->arena ? tape_new(p->dev, p->arena, p->model->nparams) : NULL;
     p->decoder = decoder_new();
-    p->input = calloc((size_t)p->model->canvas.h * (size_t)p->model->canvas.w * 3, sizeof *p->input);
-    p->x = p->dev->ops->alloc(p->dev, (size_t)p->model->canvas.h * (size_t)p->model->canvas.w * 3 * sizeof *p->x);
-    if (!p->tape || !p->decoder || !p->input || !p->x)
+    if (!p->tape || !p->decoder)
         return err_set(err, ERR_DEVICE, "out of memory");
-    rc = pass_open(&(struct pass_options){ p->model, p->tape, 1, .results = true }, &p->pass, err);
+    rc = input_open(p->model, p->spec, &p->input, err);
+    if (rc >= 0)
+        rc = pass_open(&(struct pass_options){ p->model, p->tape, 1, .results = true }, &p->pass, err);
     return rc < 0 ? rc : outputs_open(p->opt->out_dir, images, nimages, &p->outputs, err);
 }
 
 static void predictor_close(struct predictor *p)
 {
+    for (size_t i = 0; p->masks && i < p->ndets; i++)
+        free(p->masks[i].counts);
+    free(p->masks);
     free(p->dets);
+    rle_free(&p->scratch);
     pass_close(p->pass);
-    if (p->x)
-        p->dev->ops->free(p->dev, p->x);
-    free(p->input);
-    free(p->scratch);
+    input_close(p->input);
     free(p->classes.id);
     free(p->classes.name);
     json_decref(p->classes.root);
@@ -248,53 +247,51 @@ static void predictor_close(struct predictor *p)
 
 /* ---- an image ---- */
 
-static int run_network(struct predictor *p, const struct placement *place, const struct image *img, struct err *err)
+static bool make_room(struct predictor *p, size_t n, bool masks)
 {
-    size_t floats = render_scratch(img->w, place->canvas);
-    const struct batch_form *form = p->model->family->task->form;
-    const int32_t index = 0;
-    struct shard_batch shard = { .n = 1, .canvas = place->canvas, .index = &index };
-    int rc;
+    size_t room = (p->ndets + n) * 2;
+    struct results_mask *more_masks;
+    struct detection *more;
 
-    if (floats > p->scratch_floats) {
-        free(p->scratch);
-        p->scratch = malloc(floats * sizeof *p->scratch);
-        p->scratch_floats = p->scratch ? floats : 0;
-        if (!p->scratch)
-            return err_set(err, ERR_DEVICE, "out of memory");
+    if (p->ndets + n <= p->room)
+        return true;
+    more = realloc(p->dets, room * sizeof *more);
+    if (!more)
+        return false;
+    p->dets = more;
+    if (masks) {
+        more_masks = realloc(p->masks, room * sizeof *more_masks);
+        if (!more_masks)
+            return false;
+        p->masks = more_masks;
     }
-    render(place, img->rgb, img->w, img->h, p->input, p->scratch);
-    rc = p->dev->ops->upload(p->dev, p->x, p->input, (size_t)place->canvas.h * (size_t)place->canvas.w * 3 * sizeof *p->x, err);
-    shard.array[batch_array_of(form, "image")] = p->x;
-    return rc < 0 ? rc : pass_run(p->pass, &(struct batch){ .form = form, .nshards = 1, .shard = &shard }, err);
+    p->room = room;
+    return true;
 }
 
-/* Of one image, behind those of the images before. */
-static int collect(struct predictor *p, const struct result *r, struct err *err)
+/* Of one image of w x h pixels, behind those of the images before. */
+static int collect(struct predictor *p, const struct result *r, int w, int h, struct err *err)
 {
-    size_t n = (size_t)r->n;
+    bool masks = r->kind == RESULT_MASKS;
+    int rc = 0;
 
-    if (p->ndets + n > p->room) {
-        size_t room = (p->ndets + n) * 2;
-        struct detection *more = realloc(p->dets, room * sizeof *more);
-
-        if (!more)
-            return err_set(err, ERR_DEVICE, "out of memory");
-        p->dets = more;
-        p->room = room;
+    if (!make_room(p, (size_t)r->n, masks))
+        return err_set(err, ERR_DEVICE, "out of memory");
+    for (int i = 0; i < r->n && rc >= 0; i++) {
+        p->dets[p->ndets] = r->boxes[i];
+        if (masks)
+            rc = results_mask_make(&r->masks[i], w, h, &p->scratch, &p->masks[p->ndets], err);
+        p->ndets += rc >= 0;
     }
-    for (size_t i = 0; i < n; i++)
-        p->dets[p->ndets++] = r->boxes[i];
-    return 0;
+    return rc;
 }
 
 /* Small pictures are enlarged, so that letters can be read. */
-static int write_drawn(struct predictor *p, const char *path, const struct image *img, const struct detection *dets, size_t n,
-                       struct err *err)
+static int write_drawn(struct predictor *p, const char *path, const struct image *img, const struct result *found, struct err *err)
 {
     int side = img->w > img->h ? img->w : img->h, factor = (SMALL_SIDE + side - 1) / side, rc;
     struct picture small = { (uint8_t *)img->rgb, img->w, img->h }, big;
-    struct detection *scaled = malloc((n + 1) * sizeof *scaled);
+    struct detection *scaled = malloc(((size_t)found->n + 1) * sizeof *scaled);
 
     factor = factor > DRAW_MAX_FACTOR ? DRAW_MAX_FACTOR : factor;
     rc = scaled ? draw_enlarge(&small, factor, &big, err) : err_set(err, ERR_DEVICE, "out of memory");
@@ -302,12 +299,14 @@ static int write_drawn(struct predictor *p, const char *path, const struct image
         free(scaled);
         return rc;
     }
-    for (size_t i = 0; i < n; i++) {
-        scaled[i] = dets[i];
+    for (int i = 0; i < found->n; i++) {
+        scaled[i] = found->boxes[i];
         for (int k = 0; k < 4; k++)
             scaled[i].box[k] *= factor;
     }
-    rc = draw_detections(&big, scaled, n, p->classes.name, p->classes.n, err);
+    if (found->kind == RESULT_MASKS)
+        draw_masks(&big, found->masks, found->n, factor);
+    rc = draw_detections(&big, scaled, (size_t)found->n, p->classes.name, p->classes.n, err);
     if (rc >= 0)
         rc = image_write_png(path, big.rgb, big.w, big.h, err);
     free(big.rgb);
@@ -315,11 +314,24 @@ static int write_drawn(struct predictor *p, const char *path, const struct image
     return rc;
 }
 
+static int look(struct predictor *p, const char *path, int index, const struct image *img, struct result *ret, struct err *err)
+{
+    struct batch batch;
+    int rc = input_make(p->input, path, img->w, img->h, &batch, err);
+
+    if (rc >= 0)
+        rc = pass_run(p->pass, &batch, err);
+    if (rc >= 0)
+        rc = pass_result(p->pass, 0, index, img->w, img->h, p->opt->conf, ret, err);
+    if (rc >= 0 && ret->kind != RESULT_BOXES && ret->kind != RESULT_MASKS)
+        rc = err_set(err, ERR_UNSUPPORTED, "models of the family %s: only boxes and masks can be drawn", p->model->family->name);
+    return rc;
+}
+
 /* *ret_bad: the picture itself is at fault. */
 static int predict_image(struct predictor *p, const char *path, int index, bool *ret_bad, struct err *err)
 {
     const char *drawn;
-    struct placement place;
     struct result found;
     struct image img;
     int rc = image_read(p->decoder, path, &img, err);
@@ -327,35 +339,45 @@ static int predict_image(struct predictor *p, const char *path, int index, bool 
     *ret_bad = rc < 0 && file_at_fault(rc);
     if (rc < 0)
         return rc;
-    place = place_letterbox(img.w, img.h, p->model->canvas);
-    rc = run_network(p, &place, &img, err);
-    if (rc >= 0)
-        rc = pass_result(p->pass, 0, index, img.w, img.h, p->opt->conf, &found, err);
+    rc = look(p, path, index, &img, &found, err);
     if (rc >= 0)
         rc = outputs_picture(p->outputs, path, &drawn, err);
     if (rc >= 0)
-        rc = write_drawn(p, drawn, &img, found.boxes, (size_t)found.n, err);
+        rc = write_drawn(p, drawn, &img, &found, err);
     if (rc >= 0)
-        rc = collect(p, &found, err);
+        rc = collect(p, &found, img.w, img.h, err);
     if (rc >= 0)
         fprintf(p->out, "%s: %d objects -> %s\n", path, found.n, drawn);
     return rc;
 }
 
-static int write_results(struct predictor *p, char *const *images, int nimages, struct err *err)
+static int write_file(struct predictor *p, enum outputs_file file, const struct results_images *of, struct err *err)
 {
     const char *path;
+    int rc = outputs_results(p->outputs, file, &path, err);
+
+    if (rc >= 0 && file == OUTPUTS_MASKS)
+        rc = results_write_masks(path, p->dets, p->masks, p->ndets, of, p->classes.id, p->classes.n, err);
+    else if (rc >= 0)
+        rc = results_write(path, p->dets, p->ndets, of, p->classes.id, p->classes.n, err);
+    if (rc >= 0)
+        fprintf(p->out, "%zu %s -> %s\n", p->ndets, file == OUTPUTS_MASKS ? "masks" : "detections", path);
+    return rc;
+}
+
+static int write_results(struct predictor *p, char *const *images, int nimages, struct err *err)
+{
     int64_t *ids = calloc((size_t)nimages, sizeof *ids);
     struct results_images of = { ids, (const char *const *)images, nimages };
-    int rc = ids ? outputs_results(p->outputs, &path, err) : err_set(err, ERR_DEVICE, "out of memory");
+    int rc = ids ? 0 : err_set(err, ERR_DEVICE, "out of memory");
 
     for (int i = 0; i < nimages && rc >= 0; i++)
         ids[i] = i + 1;
     if (rc >= 0)
-        rc = results_write(path, p->dets, p->ndets, &of, p->classes.id, p->classes.n, err);
+        rc = write_file(p, OUTPUTS_BOXES, &of, err);
+    if (rc >= 0 && p->masks)
+        rc = write_file(p, OUTPUTS_MASKS, &of, err);
     free(ids);
-    if (rc >= 0)
-        fprintf(p->out, "%zu detections -> %s\n", p->ndets, path);
     return rc;
 }
 

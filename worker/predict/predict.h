@@ -13,6 +13,6 @@ struct predict_options {
 };
 
 /* Draws the detections of each image into out_dir (names: worker/predict/outputs.h) and writes all of them to out_dir/results.json in COCO form, image_id counting
- * the arguments from 1. Prints a line per image. Images that cannot be read are told and left out; ERR_DATA at the end when there was one. Where there is no
+ * the arguments from 1; masks, where the model finds them, to out_dir/results_segm.json. Prints a line per image. Images that cannot be read are told and left out; ERR_DATA at the end when there was one. Where there is no
  * checkpoint out_dir is not made. */
 int predict_run(const struct predict_options *opt, char *const *images, int nimages, FILE *out, struct err *err);

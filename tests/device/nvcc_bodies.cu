@@ -13,6 +13,7 @@
 #include "worker/kernels/pool.h"
 #include "worker/kernels/reduce.h"
 #include "worker/kernels/resample.h"
+#include "worker/kernels/roi.h"
 #include "worker/kernels/yolo.h"
 
 __global__ void bodies_math(float *y, double *d, const float *x)
@@ -67,6 +68,18 @@ __global__ void bodies_pool(float *y, float *dx, const float *dy, struct pooling
     dx[oy * m.w + ox] = maxpool_grad(&p, &m, dy, m.stride, oh, ow, oy, ox, dx[oy * m.w + ox]);
     dx[win] = maxpool4_grad(y[0], y[1], y[2], y[3], ox & 3, dy[ox], dx[win]);
     dx[win] += upsample_grad(dy, m.stride, ow, factor, oy, ox);
+}
+
+__global__ void bodies_roi(float *y, float *dx, const float *x, struct roi_align roi, const float *box, struct roi_table t, int h, int w)
+{
+    int row = blockIdx.x, i = threadIdx.y, j = threadIdx.x, level = roi_level(&roi, box + 4 * row);
+    struct roi_axis a = roi_axis(&roi, box[4 * row], box[4 * row + 2], roi.scale[level], w);
+    struct roi_view v = roi_view(&t, row);
+
+    roi_bands(&t, row, ROI_X)[j] = roi_band(&roi, &a, j, roi_weights(&t, row, ROI_X));
+    if (roi_touches(&t.place[row], level, 0, i, h, j, w))
+        y[row] = roi_value(&v, i, j, x, w, 1);
+    dx[i * w + j] = roi_gradient(&v, roi.pool, i, j, y, 1, dx[i * w + j]);
 }
 
 __global__ void bodies_yolo(double *terms, float *dz, const float *z, struct yolo_head head, struct canvas net, struct box_list list,

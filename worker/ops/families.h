@@ -34,7 +34,8 @@
     X(resample, RESAMPLE_OPS) \
     X(reduce, REDUCE_OPS)     \
     X(optim, OPTIM_OPS)       \
-    X(yolo, YOLO_OPS)
+    X(yolo, YOLO_OPS)         \
+    X(roi, ROI_OPS)
 /* Devices that choose algorithms, and read a convolution's output again for its statistics. */
 #define FAMILIES_OF_SOME(X) \
     X(plan, PLAN_OPS)       \

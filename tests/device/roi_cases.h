@@ -47,12 +47,12 @@ static inline struct tensor map_of(const struct roi_case *t, int level, int v)
 {
     int h = t->h[v] >> level, w = t->w[v] >> level;
 
-    return (struct tensor){ NULL, t->n[v], h > 0 ? h : 1, w > 0 ? w : 1, t->c, t->slice ? t->c + 3 : t->c, DTYPE_F32 };
+    return (struct tensor){ NULL, t->n[v], h > 0 ? h : 1, w > 0 ? w : 1, t->c, t->slice ? t->c + 3 : t->c, DTYPE_F32, NULL };
 }
 
 static inline struct tensor bins_of(const struct roi_case *t)
 {
-    return (struct tensor){ NULL, t->cap, t->roi.pool, t->roi.pool, t->c, t->slice ? t->c + 1 : t->c, DTYPE_F32 };
+    return (struct tensor){ NULL, t->cap, t->roi.pool, t->roi.pool, t->c, t->slice ? t->c + 1 : t->c, DTYPE_F32, NULL };
 }
 
 static inline size_t numbers_in(const struct tensor *t)

@@ -36,7 +36,7 @@ struct value *layer_maxpool(struct tape *t, struct value *x, const struct poolin
 /* resample.c */
 struct value *layer_concat(struct tape *t, struct value *const *parts, int nparts);
 struct value *layer_upsample(struct tape *t, struct value *x, int factor);
-/* roi.c: RoIAlign of roi->nlevels levels, [cap, pool, pool, c]; boxes get no gradient. roi and rows ([shards], host) are copied; what rows point to stays
+/* roi.c: RoIAlign of roi->nlevels levels, [cap, pool, pool, c], of which count are in use; boxes get no gradient. roi and rows ([shards], host) are copied; what rows point to stays
  * as it is until the backward pass is over. */
 struct value *layer_roi_align(struct tape *t, struct value *const *level, const struct roi_align *roi, const struct roi_rows *rows);
 /* yolo.c: the loss of one head. net: [shards] the network's input. terms: rows of [YOLO_TERMS] doubles, written: in training one a shard, else one an image, shard after shard. In training

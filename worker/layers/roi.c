@@ -51,6 +51,7 @@ static struct value *output(struct tape *t, struct value *const *level, const st
         y[s] = level[0]->x[s];
         y[s].n = rows[s].cap;
         y[s].h = y[s].w = roi->pool;
+        y[s].rows = rows[s].count;
     }
     return tape_value(t, y, needs_grad, "roi_align");
 }

@@ -34,8 +34,8 @@ struct roi_align {
     int nlevels;                 /* 1 .. ROI_MAX_LEVELS; one level takes every box */
     float scale[ROI_MAX_LEVELS]; /* cells of a level a pixel of the canvas: 1/4, 1/8 ... */
     enum roi_levels levels;
-    int first_level,
-        canonical_level;  /* numbers of the first level that is given, and of the one that a box of canonical_side takes: 2 and 4 */
+    int first_level;      /* number of the first level that is given: 2, where that is P2 */
+    int canonical_level;  /* number of the level that a box of canonical_side takes: 4 */
     float canonical_side; /* pixels of the canvas; 224 */
     int pool;             /* P, 1 .. ROI_MAX_POOL */
     int sampling;         /* points a bin and axis; 0: as many as the bin has cells, rounded up */

@@ -1,0 +1,83 @@
+#!/usr/bin/env python3
+"""Writes tests/golden/resize.json: what Pillow and PyTorch make of pictures of other sizes, and the sizes that detectron2's and torchvision's rules give.
+Needs Pillow, numpy and torch.
+
+Pictures are a formula that tests/unit/test_resize.c has too (pixel()).
+  fixed  [h, w, to h, to w, FNV-1a of the bytes]: Image.resize() with BILINEAR, first to the new width and then to the
+         new height: versions of Pillow differ in the order where rows are the cheaper ones to begin with
+  float  [h, w, to h, to w, values]: interpolate(mode="bilinear") of the picture between 0 and 1, in levels of a byte
+  near   [from, to, ...]: rows that Image.resize() with NEAREST takes (d2); likewise interpolate(mode="nearest") (tv)
+  sizes  [h, w, shorter, longest, h and w of d2, h and w of tv]
+Run from the repository root: tests/golden/make_resize.py"""
+import json
+import pathlib
+import random
+
+import numpy as np
+import torch
+from PIL import Image
+
+r = random.Random(5)
+
+
+def pixel(y, x, c):
+    """Noise in the low places, a gradient in the high ones, and some columns black and white."""
+    v = (y * 2654435761 + x * 40503 + c * 2246822519 + y * x * 97) & 0xffffffff
+    v = ((v ^ v >> 15) * 2246822519) & 0xffffffff
+    return 255 * (c & 1) if x % 7 == 3 else (v >> 13 & 127) + (y * 3 + x * 5) % 128
+
+
+def picture(h, w):
+    return np.array([[[pixel(y, x, c) for c in range(3)] for x in range(w)] for y in range(h)], dtype=np.uint8)
+
+
+def fnv(data):
+    h = 0xcbf29ce484222325
+    for b in data:
+        h = ((h ^ b) * 0x100000001b3) & 0xffffffffffffffff
+    return "%016x" % h
+
+
+def fixed(h, w, th, tw):
+    out = Image.fromarray(picture(h, w)).resize((tw, h), Image.BILINEAR).resize((tw, th), Image.BILINEAR)
+    return [h, w, th, tw, fnv(np.asarray(out).tobytes())]
+
+
+def as_float(h, w, th, tw):
+    """As GeneralizedRCNNTransform calls it: the scale is worked out again from the sizes."""
+    x = torch.from_numpy(picture(h, w)).permute(2, 0, 1)[None].float() / 255
+    y = torch.nn.functional.interpolate(x, size=(th, tw), mode="bilinear", align_corners=False)[0].permute(1, 2, 0) * 255
+    return [h, w, th, tw, [round(float(v), 3) for v in y.reshape(-1)]]
+
+
+def near(n, to):
+    d2 = np.asarray(Image.fromarray(np.arange(n, dtype=np.int32)[:, None]).resize((1, to), Image.NEAREST))[:, 0]
+    x = torch.arange(n, dtype=torch.float32)[None, None]
+    tv = torch.nn.functional.interpolate(x, size=to, mode="nearest")[0, 0]
+    return [n, to, [int(v) for v in d2], [int(v) for v in tv]]
+
+
+def sizes(h, w, s, m):
+    scale = s * 1.0 / min(h, w)
+    newh, neww = (s, scale * w) if h < w else (scale * h, s)
+    if max(newh, neww) > m:
+        scale = m * 1.0 / max(newh, neww)
+        newh, neww = newh * scale, neww * scale
+    tv = float(min(np.float32(s) / np.float32(min(h, w)), np.float32(m) / np.float32(max(h, w))))
+    return [h, w, s, m, int(newh + 0.5), int(neww + 0.5), int(np.floor(h * tv)), int(np.floor(w * tv))]
+
+
+def main():
+    some = [(5, 7, 5, 7), (5, 7, 10, 14), (7, 5, 3, 2), (1, 50, 4, 64), (50, 1, 64, 3), (1, 1, 9, 9), (9, 9, 1, 1), (37, 50, 64, 86), (40, 30, 21, 16),
+            (3, 100, 40, 9), (100, 3, 9, 40), (64, 64, 64, 31), (64, 64, 31, 64), (1, 5000, 1, 333), (240, 320, 200, 267), (33, 77, 800, 13)]
+    some += [tuple(r.randint(1, 90) for _ in range(4)) for _ in range(40)]
+    rows = {"fixed": [fixed(*z) for z in some],
+            "float": [as_float(*z) for z in [(5, 7, 5, 7), (4, 3, 9, 7), (9, 11, 4, 5), (1, 12, 3, 7), (6, 6, 13, 2)]],
+            "near": [near(*z) for z in [(5, 5), (7, 3), (3, 7), (1, 4), (100, 33), (33, 100), (480, 799)]],
+            "sizes": [sizes(r.randint(20, 2000), r.randint(20, 2000), r.choice([480, 640, 672, 704, 736, 768, 800]), r.choice([800, 1333]))
+                      for _ in range(300)]}
+    text = ",\n".join('"%s": [\n%s]' % (k, ",\n".join(json.dumps(row, separators=(",", ":")) for row in v)) for k, v in rows.items())
+    pathlib.Path("tests/golden/resize.json").write_text("{%s}\n" % text)
+
+
+main()

@@ -3,12 +3,12 @@
 
     bench.py BUILD [--only PART,...] [--json FILE] [--smoke]
 
-Parts: step, shards, hashes, conv, ranks, loader, comm, report, daemon. Whatever a part is compared with takes turns with it, and the best of each side
+Parts: step, shards, hashes, conv, roi, ranks, loader, comm, report, daemon. Whatever a part is compared with takes turns with it, and the best of each side
 counts, so that a busy machine does less harm. A part that lacks something is skipped and says so; one that dies takes none of the others' rows along.
 --smoke does all of it once in its smallest form, for the sake of the table's shape: its numbers mean nothing. Peers need Python packages; the variable
 DETD_TORCH_PYTHON names an interpreter that has them:
 
-    python3 -m venv torchenv && torchenv/bin/pip install torch --index-url https://download.pytorch.org/whl/cpu && torchenv/bin/pip install numpy pillow
+    python3 -m venv torchenv && torchenv/bin/pip install torch torchvision --index-url https://download.pytorch.org/whl/cpu && torchenv/bin/pip install numpy pillow
     DETD_TORCH_PYTHON=torchenv/bin/python make bench
 """
 import argparse
@@ -158,6 +158,28 @@ class Bench:
                 (" / ".join(["%.0f"] * len(passes)) + " GF/s", *(r.number("gflops") for r in passes)), "%.0f GF/s: FMA peak" % peaks[count],
                 [r.number("of_peak") for r in passes])
 
+    # ---- RoIAlign ----
+
+    def roi(self):
+        images, height, width, channels = (1, 64, 96, 16) if self.smoke else (2, 480, 640, 256)
+        python, ours, peer, repeats = peer_python("torchvision"), {}, {}, 1 if self.smoke else 5
+        if not python:
+            skip("roi against torchvision", HOW_TO % "torch and torchvision")
+        for _ in self.rounds(3):
+            text = self.program("bench_roi", threads=THREADS, images=images, height=height, width=width, channels=channels, repeats=repeats)
+            found = [(ours, (r.word("head"), r.word("flavor")), r.number("fwd_ms") + r.number("bwd_ms")) for r in records(text, "roi")]
+            if python:
+                text = output(python, HERE / "peer_roi.py", THREADS, repeats, images, height, width, channels)
+                found += [(peer, (r.word("head"), r.word("flavor")), r.number("ms")) for r in records(text, "peer")]
+            for side, key, ms in found:
+                side[key] = min(side.get(key, math.inf), ms)
+        for (head, flavor), ms in ours.items():
+            what, measured = "RoIAlign there and back, %d px, %s head, %s" % (height, head, flavor), ("%.1f ms", ms)
+            if (head, flavor) in peer:
+                at_least("roi", what, measured, "%.0f ms: torchvision" % peer[head, flavor], peer[head, flavor] / ms, 2)
+            else:
+                row("roi", what, measured, NO_PEER, None)
+
     # ---- jobs ----
 
     def images(self, count):
@@ -288,7 +310,7 @@ class Bench:
 
 
 # Each part, and how many rows it has at least.
-PARTS = {"step": 2, "shards": 2, "hashes": 6, "ranks": 2, "conv": 2, "loader": 4, "comm": 7, "report": 1, "daemon": 8}
+PARTS = {"step": 2, "shards": 2, "hashes": 6, "ranks": 2, "conv": 2, "roi": 4, "loader": 4, "comm": 7, "report": 1, "daemon": 8}
 
 
 def run(bench, part):

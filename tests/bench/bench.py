@@ -3,12 +3,12 @@
 
     bench.py BUILD [--only PART,...] [--json FILE] [--smoke]
 
-Parts: step, shards, hashes, conv, roi, ranks, loader, comm, report, daemon. Whatever a part is compared with takes turns with it, and the best of each side
+Parts: step, shards, hashes, conv, roi, ranks, loader, evaluate, comm, report, daemon. Whatever a part is compared with takes turns with it, and the best of each side
 counts, so that a busy machine does less harm. A part that lacks something is skipped and says so; one that dies takes none of the others' rows along.
 --smoke does all of it once in its smallest form, for the sake of the table's shape: its numbers mean nothing. Peers need Python packages; the variable
 DETD_TORCH_PYTHON names an interpreter that has them:
 
-    python3 -m venv torchenv && torchenv/bin/pip install torch torchvision --index-url https://download.pytorch.org/whl/cpu && torchenv/bin/pip install numpy pillow
+    python3 -m venv torchenv && torchenv/bin/pip install torch torchvision --index-url https://download.pytorch.org/whl/cpu && torchenv/bin/pip install numpy pillow pycocotools
     DETD_TORCH_PYTHON=torchenv/bin/python make bench
 """
 import argparse
@@ -267,6 +267,27 @@ class Bench:
             row("loader", "image file to input, %d px: %s" % (self.size, work), ("%.0f images/s per core", rate),
                 "%.0f: Pillow" % peer[work] if work in peer else NO_PEER, rate / peer[work] if work in peer else None)
 
+    # ---- evaluation ----
+
+    def evaluate(self):
+        images, python, seconds, ap = 30 if self.smoke else 5000, peer_python("pycocotools, numpy"), {}, {}
+        if not python:
+            skip("evaluation against pycocotools", HOW_TO % "pycocotools")
+        for i in self.rounds(3):
+            text = self.program("bench_eval", images=images, out=self.folder if i == 0 and python else None)
+            for r in records(text, "eval"):
+                kind = r.word("kind")
+                seconds[kind], ap[kind] = min(seconds.get(kind, math.inf), r.number("seconds")), r.number("ap")
+        for kind, best in seconds.items():
+            what, measured = "COCO evaluation of %d images: %s" % (images, kind), ("%.2f s", best)
+            if not python:
+                row("evaluate", what, measured, NO_PEER, None)
+                continue
+            peer = record(output(python, HERE / "peer_eval.py", self.folder, kind), "peer")
+            if abs(peer.number("ap") - ap[kind]) > 1e-6:
+                raise Failed("AP of %s is %.9f, pycocotools says %.9f" % (kind, ap[kind], peer.number("ap")))
+            at_least("evaluate", what, measured, "%.1f s: pycocotools" % peer.number("seconds"), peer.number("seconds") / best, 10)
+
     # ---- between ranks ----
 
     def comm(self):
@@ -310,7 +331,7 @@ class Bench:
 
 
 # Each part, and how many rows it has at least.
-PARTS = {"step": 2, "shards": 2, "hashes": 6, "ranks": 2, "conv": 2, "roi": 4, "loader": 4, "comm": 7, "report": 1, "daemon": 8}
+PARTS = {"step": 2, "shards": 2, "hashes": 6, "ranks": 2, "conv": 2, "roi": 4, "loader": 4, "evaluate": 2, "comm": 7, "report": 1, "daemon": 8}
 
 
 def run(bench, part):

@@ -94,6 +94,8 @@ enum { JOB_SIZE_GRAIN = 32 }; /* input sides are multiples of it, pixels */
       "decoding threads of a rank; default run.threads / 4, beside a GPU run.threads - 1 and at most 16")                                 \
     X(data_aspect_groups, "data.aspect_groups", BOOL, "true", "-", "rcnn", 0, 0, "", "",                                                  \
       "the pictures of a shard are of one shape as far as an epoch has them: upright or not (d2), or of one of eight ratios (tv)")        \
+    X(data_keep_empty, "data.keep_empty", BOOL, "false", "-", "rcnn", 0, 0, "", "",                                                       \
+      "train on images without an object too: all of them is background")                                                                 \
     X(data_augment_flip, "data.augment.flip", REAL, "0.5", "-", "", 0, 1, "prob", "", "mirror left-right")                                \
     X(data_augment_vflip, "data.augment.vflip", REAL, "0", "-", "!rcnn", 0, 1, "prob", "", "mirror top-bottom")                           \
     X(data_augment_jitter, "data.augment.jitter", REAL, "0.3", "-", "!rcnn", 0, 0.9, "", "", "aspect and placement jitter")               \

@@ -4,7 +4,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-enum dtype { DTYPE_F32, DTYPE_BF16, DTYPE_I32, DTYPE_U8 };
+enum dtype { DTYPE_F32, DTYPE_BF16, DTYPE_I32, DTYPE_U8, DTYPE_F64 };
 
 /* Element (i, y, x, k) stands at data[((i * h + y) * w + x) * stride + k]. stride >= c; larger where the tensor is a
  * slice of channels of a wider one (concat), or a value whose pixels have a gap at their end (device_stride()). Images
@@ -40,7 +40,7 @@ static inline size_t tensor_count(const struct tensor *t)
 
 static inline size_t dtype_bytes(enum dtype d)
 {
-    return d == DTYPE_U8 ? 1 : d == DTYPE_BF16 ? 2 : 4;
+    return d == DTYPE_U8 ? 1 : d == DTYPE_BF16 ? 2 : d == DTYPE_F64 ? 8 : 4;
 }
 
 static inline struct tensor tensor_f32(float *data, int n, int h, int w, int c)

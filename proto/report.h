@@ -38,10 +38,11 @@
  *     T = checkpoint               as the rank wrote it, phase "published" only; the rest of it is as `ready` said
  *     T = event                    {level, kind, text, time, rank|null, attempt}     rank null: from detd-job. kind "hang" also has phase, step
  *     T = tier                     {step, tier, time}                          durable change of tier from that step on
- *     T = attempt                  {attempt, resume_step, time, ranks, device} detd deletes the job's rows with step > resume_step
+ *     T = attempt                  {attempt, resume_step, time, ranks, device, first} detd deletes the job's rows with step > resume_step. first: none
+ *                                  before it is of this detd-job, which counts cpu_seconds from 0
  *     T = identity                 {attempt, time, identity:{hash, ...}}       of that attempt; a later one replaces it
  *     T = ended                    {attempt, outcome:"failed"|"stopped", reason, class, time, cpu_seconds, max_rss}   an attempt is over and the job is
- *                                  not: another one follows, or an `end`. "stopped": not the job's fault (detd-job was told to stop). It may
+ *                                  not: another one follows, or an `end`. "stopped": not the job's fault, an `end` follows. It may
  *                                  come without `attempt` before it, when the ranks did not come so far as `start`
  *     T = end                      {attempt, outcome, reason, class, time, cpu_seconds, max_rss}     of the job (outcomes as of ranks); nothing follows
  *   status  {attempt, step, phase, images_per_s, cpu_seconds, max_rss, ranks:[{rank, phase, step, pid}]}     once a second while it changes; not

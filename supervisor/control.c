@@ -53,10 +53,7 @@ static void stop_job(struct job *j, enum job_pending word, double deadline_s)
 {
     if (j->state == JOB_BACKOFF) {
         uv_timer_stop(&j->state_timer);
-        if (j->want_cancel || j->want_pause)
-            job_end(j, j->want_cancel ? "cancelled" : "paused", "", "");
-        else
-            uv_stop(j->loop);
+        job_end_stopped(j, "");
     } else if (j->state == JOB_HELLO) {
         job_stop_ranks(j, 0, "stopped before it began");
     } else if (j->state == JOB_RUNNING) {

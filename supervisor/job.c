@@ -9,17 +9,21 @@
 
 #include "proto/report.h"
 #include "supervisor/job_impl.h"
+#include "supervisor/left.h"
 #include "supervisor/spawn.h"
 
 enum {
     HELLO_MS = 120000,  /* every rank has to say hello within */
     END_ACK_MS = 10000, /* detd has so long to ack the outcome; later it asks the spool */
     BACKOFF_MAX_S = 30,
+    LEFT_MS = 50, /* between two looks at what ranks left behind */
+    LEFT_LOOKS = 200,
     OTHERS_MS = 3000,    /* after the first rank broke, the others may still say what they saw */
     ROOM_BYTES = 1 << 20 /* kept free in the spool for records of our own when ranks fill it */
 };
 
 static void start_attempt(struct job *j);
+static void clean_up(struct job *j);
 static void arm(struct job *j, uv_timer_cb cb, unsigned ms);
 
 double job_time(void)
@@ -138,7 +142,7 @@ static void on_end_waited(uv_timer_t *timer)
 static void wait_for_ack(struct job *j)
 {
     j->state = JOB_ENDED;
-    if (spool_acked(j->spool) >= j->end_seq)
+    if (spool_acked(j->spool) >= j->end_seq || (j->leaving && !link_is_up(j->link))) /* a node that shuts down does not wait */
         uv_stop(j->loop);
     else
         arm(j, on_end_waited, END_ACK_MS);
@@ -158,6 +162,13 @@ void job_end(struct job *j, const char *outcome, const char *reason, const char 
         job_fatal(j, &err);
     job_log("job %s%s%s", outcome, reason[0] ? ": " : "", reason);
     wait_for_ack(j);
+}
+
+void job_end_stopped(struct job *j, const char *reason)
+{
+    bool told = j->leaving && !j->want_cancel && !j->want_pause;
+
+    job_end(j, j->want_cancel ? "cancelled" : "paused", told ? "detd-job was told to stop" : reason, "");
 }
 
 /* ---- one attempt ---- */
@@ -279,12 +290,7 @@ static bool granted_anyway(struct job *j, const struct outcome *o)
     if (!o->retry || (!j->want_cancel && !j->want_pause && !j->leaving))
         return false;
     append_ended(j, "stopped", o->reason, "");
-    if (j->want_cancel)
-        job_end(j, "cancelled", "", "");
-    else if (j->want_pause)
-        job_end(j, "paused", "", "");
-    else
-        uv_stop(j->loop);
+    job_end_stopped(j, "");
     return true;
 }
 
@@ -309,12 +315,33 @@ static void attempt_over(struct job *j)
             return;
         append_ended(j, "failed", o.reason, o.class);
         after_failure(j, &o);
-    } else if (j->leaving && strcmp(o.outcome, "paused") == 0 && !j->want_pause) {
-        append_ended(j, "stopped", "detd-job was told to stop", "");
-        uv_stop(j->loop);
+    } else if (strcmp(o.outcome, "paused") == 0) {
+        job_end_stopped(j, o.reason);
     } else {
         job_end(j, o.outcome, o.reason, "");
     }
+}
+
+static void on_left(uv_timer_t *timer)
+{
+    clean_up(timer->data);
+}
+
+/* Processes that ranks started hold the job's lock and memory of its GPUs: the attempt is over when they are gone. */
+static void clean_up(struct job *j)
+{
+    char text[128], told[200];
+    int left = left_kill(text, sizeof text);
+
+    if (left > 0 && j->left_looks++ < LEFT_LOOKS) {
+        arm(j, on_left, LEFT_MS);
+        return;
+    }
+    if (left > 0) {
+        snprintf(told, sizeof told, "%s of the job was killed and stays", text);
+        job_event(j, -1, "warning", "left", told);
+    }
+    attempt_over(j);
 }
 
 /* Mostly the last moment of a process; but one that lives on cannot be heard any more. */
@@ -346,8 +373,9 @@ static void on_gone(void *arg, int rank, int status)
     for (int i = 0; i < j->nranks; i++)
         if (!j->rank[i].gone)
             return;
+    j->left_looks = 0;
     if (!j->fatal.code)
-        attempt_over(j);
+        clean_up(j);
 }
 
 static void start_attempt(struct job *j)

@@ -6,8 +6,8 @@
  * An attempt: ranks start -> hello of all -> go -> reports -> `end` of all, and they leave -> outcome. A failed one is followed by the
  * next after a pause of 1, 2, 4 ... 30 s, unless run.restarts failures in a row came without a newer checkpoint between them.
  *
- * SIGTERM and SIGINT: the ranks write a checkpoint and leave, the attempt is recorded as "stopped" and the job as nothing: detd starts
- * it again when it finds the lock free (a node that shuts down). Whoever does not obey within 60 s is killed. */
+ * SIGTERM and SIGINT (a node that shuts down): the ranks, which ignore them, are told to write a checkpoint and to leave, and the job ends as one
+ * that was paused though nobody asked for it: detd queues it again. Whoever does not obey within 60 s is killed. */
 #pragma once
 #include <stdint.h>
 #include <uv.h>

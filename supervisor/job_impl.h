@@ -60,6 +60,7 @@ struct job {
     int refusals;          /* times in a row that the system refused what a start needs */
     char refusal[512];     /* the last one */
     bool started;          /* rank 0 said `start` in this attempt */
+    bool told;             /* rank 0 said it in some attempt of this process */
     bool hung;             /* this attempt ended by a hang verdict */
     bool leaving;          /* SIGTERM came */
     bool want_pause, want_cancel;
@@ -67,6 +68,7 @@ struct job {
     char want_tier[16];
     char cause[OUTCOME_TEXT]; /* why we stopped the ranks ourselves */
     int order;
+    int left_looks; /* at processes that the ranks of this attempt left behind */
     uint64_t end_seq;
     struct ranks *ranks;
     struct watch *watch;
@@ -98,6 +100,8 @@ void job_event(struct job *j, int rank, const char *level, const char *kind, con
 /* Kills the ranks after grace_ms; 0: at once. cause "": their own words count. */
 void job_stop_ranks(struct job *j, unsigned grace_ms, const char *cause);
 void job_end(struct job *j, const char *outcome, const char *reason, const char *class);
+/* The end of a job that is not to go on for now, as was wished. One that only was told to leave is queued again by detd. */
+void job_end_stopped(struct job *j, const char *reason);
 void job_to_rank(struct job *j, int rank, struct line *l); /* `l` is begun on j->record */
 
 /* The first thing of an opened job: an attempt, or only the wait for an ack, or the end. lost: the attempt that no record ended, 0: none. */

@@ -14,6 +14,7 @@
 
 #include "proto/err.h"
 #include "supervisor/job.h"
+#include "supervisor/left.h"
 
 enum { MAX_GPUS = 1024, ABOVE_LOW_FDS = 10 };
 
@@ -226,6 +227,7 @@ int main(int argc, char **argv)
 
     signal(SIGPIPE, SIG_IGN);
     prctl(PR_SET_NAME, "detd-job");
+    left_adopt();
     if (rc == 0)
         rc = parse_options(argc, argv, &options, &err);
     if (rc == 0 && chdir(options.job_dir) < 0)

@@ -145,6 +145,8 @@ static int take_start(struct job *j, const struct message *m, struct err *err)
     line_real(&l, "time", job_time());
     line_int(&l, "ranks", j->nranks);
     line_str(&l, "device", j->device);
+    line_bool(&l, "first", !j->told);
+    j->told = true;
     job_append(j, &l, NULL);
     job_log("attempt %d starts after step %lld", j->attempt, (long long)integer_of(m->msg, "resume_step"));
     return 0;

@@ -2,6 +2,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -357,21 +358,48 @@ void ranks_kill(struct ranks *all, int signal)
             kill(all->rank[i].pid, signal); /* not reaped yet, so the number is still its own */
 }
 
+static void rank_exited(struct rank *r, int status, const struct rusage *u)
+{
+    r->exited = true;
+    r->status = status;
+    r->cpu_seconds = (double)(u->ru_utime.tv_sec + u->ru_stime.tv_sec) + 1e-6 * (double)(u->ru_utime.tv_usec + u->ru_stime.tv_usec);
+    r->max_rss = (long long)u->ru_maxrss << 10;
+    set_poll(r);
+    if (!r->held)
+        read_rank(r);
+}
+
+static bool is_rank(const struct ranks *all, pid_t pid)
+{
+    for (int i = 0; i < all->config.nranks; i++)
+        if (!all->rank[i].exited && all->rank[i].pid == pid)
+            return true;
+    return false;
+}
+
+/* Of what ranks started and nobody waits for. One that is a rank has died a moment ago, and another signal tells of it. */
+static void reap_orphans(const struct ranks *all)
+{
+    siginfo_t dead = { 0 };
+
+    while (waitid(P_ALL, 0, &dead, WEXITED | WNOHANG | WNOWAIT) == 0 && dead.si_pid != 0 && !is_rank(all, dead.si_pid)) {
+        waitpid(dead.si_pid, NULL, WNOHANG);
+        dead.si_pid = 0;
+    }
+}
+
+/* Ranks in their order: the first that is told of is the one that is blamed. */
 void ranks_reap(struct ranks *all)
 {
     for (int i = 0; i < all->config.nranks; i++) {
         struct rank *r = &all->rank[i];
         struct rusage u;
+        int status;
 
-        if (r->exited || wait4(r->pid, &r->status, WNOHANG, &u) != r->pid)
-            continue;
-        r->exited = true;
-        r->cpu_seconds = (double)(u.ru_utime.tv_sec + u.ru_stime.tv_sec) + 1e-6 * (double)(u.ru_utime.tv_usec + u.ru_stime.tv_usec);
-        r->max_rss = (long long)u.ru_maxrss << 10;
-        set_poll(r);
-        if (!r->held)
-            read_rank(r);
+        if (!r->exited && wait4(r->pid, &status, WNOHANG, &u) == r->pid)
+            rank_exited(r, status, &u);
     }
+    reap_orphans(all);
 }
 
 pid_t ranks_pid(const struct ranks *all, int rank)

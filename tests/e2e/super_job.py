@@ -202,6 +202,18 @@ def session_members(session):
     return found
 
 
+def helpers_of(job):
+    """Processes that work in the job's folder and are not of its session."""
+    found = []
+    for pid in filter(str.isdigit, os.listdir("/proc")):
+        try:
+            if os.readlink("/proc/%s/cwd" % pid) == job.dir and int(pid) not in session_members(job.proc.pid):
+                found.append(int(pid))
+        except OSError:
+            pass
+    return found
+
+
 def ranks_of(job):
     return [pid for pid in session_members(job.proc.pid) if pid != job.proc.pid]
 
@@ -556,13 +568,32 @@ test_everything_is_killed_at_random.job = dict(every=2, restarts=100)
 def test_told_to_stop(job):
     job.start()
     job.until(lambda: len(job.store.rows("train")) >= 5)
-    job.proc.terminate()
+    for pid in session_members(job.proc.pid):  # as when a node shuts down
+        os.kill(pid, signal.SIGTERM)
     job.until(job.exited)
-    assert not job.store.of("end") and job.store.of("ended")[-1]["outcome"] == "stopped"
+    end, saved = job.store.of("end")[0], job.store.rows("train")[-1]
+    assert (end["outcome"], end["reason"]) == ("paused", "detd-job was told to stop") and not job.store.of("ended"), end
+    assert job.store.of("checkpoint")[-1]["step"] == saved
     job.detd.close()
     job.start()
+    job.until(job.exited)
+    assert [e["outcome"] for e in job.store.of("end")] == ["paused", "completed"]
+    assert job.store.of("attempt")[-1]["resume_step"] == saved and job.store.rows("train") == list(range(1, 31))
+
+
+def test_nothing_is_left_behind(job):
+    """A process that a rank started, of another session, holds the lock: it ends before the next attempt begins, and before the job."""
+    job.fault(0, "helper", 5)
+    job.fault(1, "kill", 15)
+    job.start()
+    job.until(lambda: len(job.store.rows("train")) >= 6)
+    helpers = helpers_of(job)
+    assert len(helpers) == 1, helpers
+    job.until(lambda: len(job.store.of("attempt")) == 2)
+    assert not helpers_of(job), "it outlived the attempt"
+    job.fault(1, "helper", 1)
     job.finish("completed")
-    assert job.store.rows("train") == list(range(1, 31))
+    assert not helpers_of(job), "it outlived the job"
 
 
 def test_full_spool_holds_the_ranks(job):

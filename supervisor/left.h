@@ -1,0 +1,9 @@
+/* supervisor/left.h - what ranks leave behind. This program is a subreaper: every process of the job that has lost its parent is its child. */
+#pragma once
+#include <stddef.h>
+
+/* From here on orphans of the job fall to this process. */
+void left_adopt(void);
+/* Kills every child and takes the dead ones away; only while no rank lives. Returns how many are still there, being killed or in a state that
+ * cannot be; `ret` names one of them: "process 12 (name, state D)". */
+int left_kill(char *ret, size_t size);

@@ -35,6 +35,14 @@ double now_s(void)
     return (double)t.tv_sec + (double)t.tv_nsec / 1e9;
 }
 
+double mono_s(void)
+{
+    struct timespec t;
+
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + (double)t.tv_nsec / 1e9;
+}
+
 /* ---- events ---- */
 
 void daemon_tell_event(struct daemon *d, int64_t job, const char *level, const char *kind, const char *text, double time)
@@ -294,7 +302,7 @@ static int start(struct daemon *d, struct err *err)
     if (rc < 0)
         return rc;
     look_at_node(d);
-    run_take_slots(d);
+    run_adopt(d);
     rc = conns_open(d, d->cfg.socket, listen_fd, !d->private && d->everyone_reads, &d->conns, err);
     if (rc < 0)
         return rc;

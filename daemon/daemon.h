@@ -45,7 +45,8 @@ struct daemon {
 /* Runs until SIGTERM or SIGINT. Returns 0, or why it could not start or go on: its state folder was removed. */
 int daemon_run(const struct config *cfg, struct err *err);
 
-double now_s(void);
+double now_s(void);  /* Unix time: for what is stored and shown */
+double mono_s(void); /* of a clock that nobody sets: for pauses and deadlines */
 /* Tells subscribers of an event that the store gets by another way. */
 void daemon_tell_event(struct daemon *d, int64_t job, const char *level, const char *kind, const char *text, double time);
 /* An event of a job (0: of the node): stored, and told to subscribers. */

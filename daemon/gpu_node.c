@@ -99,8 +99,9 @@ static void move_job(struct gpu_node *n, const struct gpu *g)
     ingest_send_word(j, "pause", NULL);
 }
 
-static void tell_quarantine(struct gpu_node *n, const struct gpu *g)
+static void tell_quarantine(struct gpu_node *n, struct gpu *g)
 {
+    g->quarantined = now_s(); /* it is stored, so not of the clock that pauses are measured with */
     save(n, g, NULL, NULL);
     daemon_event(n->d, g->job, "error", "gpu_quarantined", "GPU %d (%s, %s) is quarantined: %s", g->seen.index, g->seen.uuid, g->seen.name,
                  g->quarantine);
@@ -138,7 +139,7 @@ static void on_seen(void *arg, const struct gpu_seen *seen)
     foreign = g->foreign[0] != '\0';
     sick = g->quarantine[0] != '\0';
     job = g->job ? g->job : g->left_by;
-    gpu_take(g, seen, job ? launch_session(n->d->jobs_dir, job) : 0, now_s());
+    gpu_take(g, seen, job ? launch_session(n->d->jobs_dir, job) : 0, mono_s());
     if (!sick && g->quarantine[0])
         tell_quarantine(n, g);
     else if (fresh)
@@ -156,7 +157,7 @@ static void look_for_missing(struct gpu_node *n)
 
         if (n->shown[i])
             continue;
-        if (gpu_vanish(g, now_s()))
+        if (gpu_vanish(g, mono_s()))
             gpus_remove(all, g);
         else if (!sick)
             tell_quarantine(n, g);
@@ -196,7 +197,7 @@ static void on_done(void *arg)
     struct gpus *all = &n->d->gpus;
 
     look_for_missing(n);
-    n->looked = now_s();
+    n->looked = mono_s();
     n->retry_s = 0;
     all->absent[0] = '\0';
     if (all->trouble[0])
@@ -211,7 +212,7 @@ static void on_failed(void *arg, bool absent, const char *why)
     struct gpu_node *n = arg;
     struct gpus *all = &n->d->gpus;
 
-    n->looked = now_s();
+    n->looked = mono_s();
     if (absent && all->count == 0) {
         snprintf(all->absent, sizeof all->absent, "%s", why);
         all->trouble[0] = '\0';
@@ -235,7 +236,7 @@ static void on_xid(void *arg, const char *uuid, int64_t number)
         return;
     sick = g->quarantine[0] != '\0';
     daemon_event(n->d, g->job, "warning", "gpu_xid", "GPU %d (%s) reports Xid %lld", g->seen.index, uuid, (long long)number);
-    if (!gpu_xid(g, number, now_s()))
+    if (!gpu_xid(g, number, mono_s()))
         return;
     if (!sick)
         tell_quarantine(n, g);
@@ -281,7 +282,7 @@ static double pause_s(const struct gpu_node *n, double now)
 void gpu_node_tick(struct gpu_node *n)
 {
     const struct gpus *all = &n->d->gpus;
-    double now = now_s(), pause = pause_s(n, now);
+    double now = mono_s(), pause = pause_s(n, now);
 
     if (n->d->stopping || all->absent[0])
         return;
@@ -294,7 +295,7 @@ void gpu_node_tick(struct gpu_node *n)
 void gpu_node_await(struct gpu_node *n, double age_s, void (*fn)(void *arg), void *arg)
 {
     const struct gpus *all = &n->d->gpus;
-    double now = now_s();
+    double now = mono_s();
     struct waiter *w = malloc(sizeof *w), **end = &n->waiters;
 
     n->asked = now;
@@ -329,7 +330,7 @@ void gpu_node_job_left(struct gpu_node *n, int64_t job)
 
     for (int i = 0; i < all->count; i++)
         if (all->all[i].job == job) {
-            gpu_leave(&all->all[i], now_s());
+            gpu_leave(&all->all[i], mono_s());
             any = true;
         }
     if (any && !n->d->stopping && !all->trouble[0])

@@ -146,8 +146,9 @@ static void on_hello(struct sup *s, const json_t *msg)
         wire_close(j->sup->wire);
     }
     j->sup = s;
-    j->known = true;
     s->job = j;
+    j->life.beats = json_is_true(json_object_get(msg, "beats"));
+    run_connected(s->in->d, j);
     send_json(s, json_pack("{s:s, s:I, s:s, s:o}", "type", "welcome", "last_seq", (json_int_t)j->committed, "store_id",
                            store_id(s->in->d->store), "control", jobs_wishes(j)));
     send_ack(s); /* the ack of what was committed last may have been lost with the connection */
@@ -232,7 +233,8 @@ static void on_status(struct sup *s, const json_t *msg)
         snprintf(j->phase, sizeof j->phase, "%s", phase);
     if (json_is_number(rate))
         j->row.images_per_s = json_number_value(rate);
-    if (json_is_number(cpu))
+    if (json_is_number(cpu) && j->counts &&
+        int_of(msg, "attempt", 0) == j->row.attempt) /* else it is of attempts that are not stored yet */
         j->row.cpu_seconds = j->row.cpu_before + json_number_value(cpu);
     if (rss > j->row.max_rss)
         j->row.max_rss = rss;
@@ -249,6 +251,8 @@ static void on_line(struct wire *w, const char *line, size_t len)
     const char *type = json_string_value(json_object_get(msg, "type"));
     struct err err;
 
+    if (s->job)
+        s->job->life.silent_s = 0;
     if (!type) {
         err_set(&err, ERR_PROTO, "supervisor: %s", msg ? "a line without a type" : where.text);
         reject(s, &err);
@@ -292,7 +296,7 @@ static void on_closed(struct wire *w)
     if (j && j->sup == s)
         j->sup = NULL;
     if (j && !j->sup && !s->in->d->stopping)
-        run_supervisor_gone(s->in->d, j);
+        run_disconnected(s->in->d, j);
     free(s);
 }
 

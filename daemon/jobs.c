@@ -16,7 +16,6 @@
 #include "proto/err.h"
 
 enum { REQUEUE_S = 2 };
-enum { OBEY_S = 60 }; /* detd-job gives its ranks 30 s after a cancel; after twice that detd kills the session */
 
 /* ---- the table ---- */
 
@@ -48,6 +47,13 @@ struct job *jobs_find(struct daemon *d, int64_t id)
     int at = position(&d->jobs, id);
 
     return at < d->jobs.count && d->jobs.all[at]->row.id == id ? d->jobs.all[at] : NULL;
+}
+
+struct job *jobs_after(struct daemon *d, int64_t id)
+{
+    int at = position(&d->jobs, id + 1);
+
+    return at < d->jobs.count ? d->jobs.all[at] : NULL;
 }
 
 struct job *jobs_add(struct daemon *d, const struct job_row *row)
@@ -98,7 +104,7 @@ void jobs_trim(struct daemon *d)
     for (int i = 0; i < jobs->count; i++) {
         struct job *j = jobs->all[i];
 
-        if (done > JOBS_RECENT && job_is_done(j->row.state) && !j->sup) {
+        if (done > JOBS_RECENT && job_is_done(j->row.state) && j->life.phase == LIFE_IDLE) {
             done--;
             if (jobs->floor <= j->row.id) /* an old job may end after newer ones were forgotten */
                 jobs->floor = j->row.id + 1;
@@ -144,8 +150,7 @@ int jobs_load(struct daemon *d, struct err *err)
             j->losses = json_loads(losses.p, 0, NULL);
         }
         text_free(&losses);
-        if (j->row.state == JOB_STOPPING)
-            j->leave_before = j->row.want == JOB_WANT_CANCEL ? now_s() + OBEY_S : 0;
+        j->counts = j->row.state == JOB_RUNNING || j->row.state == JOB_STOPPING;
     }
     return rc;
 }
@@ -269,10 +274,10 @@ int jobs_command(struct daemon *d, struct job *j, enum job_event event, store_do
 
     if (rc < 0)
         return rc;
-    if (row.want == JOB_WANT_CANCEL && row.state == JOB_STOPPING && j->leave_before == 0)
-        j->leave_before = now_s() + OBEY_S;
+    if (row.want == JOB_WANT_CANCEL && row.state == JOB_STOPPING)
+        life_within(&j->life, mono_s(), LIFE_OBEY_S);
     if (row.want == JOB_WANT_CANCEL)
-        j->not_before = 0; /* whatever it waits for, the next try is now */
+        j->life.not_before = 0; /* whatever it waits for, the next try is now */
     rc = save_wish(d, j, &row, word, NULL, done, arg, err);
     if (rc == 0 && row.state != JOB_STOPPING)
         daemon_event(d, row.id, "info", "state", "%s", job_state_name(row.state));
@@ -446,6 +451,8 @@ static void on_end(struct daemon *d, struct job *j, const struct report *rep)
     }
     j->hidden_until = rep->seq;
     take_usage(j, rep);
+    if (rep->attempt > 0 && rep->attempt < j->row.attempt) /* it had ended before the start that found that out */
+        j->row.attempt = rep->attempt;
     j->phase[0] = '\0';
     j->row.want_checkpoint = j->row.want_eval = false;
     if (job_is_done(j->row.state))
@@ -453,8 +460,8 @@ static void on_end(struct daemon *d, struct job *j, const struct report *rep)
     else
         j->row.deaths = 0;
     if (j->row.state == JOB_QUEUED) /* it gave its slots back on its own: what kept it from running may need a moment */
-        j->not_before = now_s() + REQUEUE_S;
-    j->leave_before = now_s() + OBEY_S;
+        j->life.not_before = mono_s() + REQUEUE_S;
+    life_next(&j->life, LIFE_FACT_ENDED, mono_s());
 }
 
 bool jobs_report(struct daemon *d, struct job *j, const struct report *rep)
@@ -466,8 +473,8 @@ bool jobs_report(struct daemon *d, struct job *j, const struct report *rep)
     case REPORT_CHECKPOINT:
         j->row.deaths = 0;
         if (j->row.want != JOB_WANT_CANCEL) { /* a supervisor that was to end it for its deaths goes on with it */
-            j->drains = 0;
-            j->leave_before = 0;
+            j->life.drains = 0;
+            j->life.deadline = 0;
         }
         j->row.want_checkpoint = false;
         break;
@@ -477,6 +484,9 @@ bool jobs_report(struct daemon *d, struct job *j, const struct report *rep)
             j->row.want_tier = -1;
         break;
     case REPORT_ATTEMPT:
+        if (rep->first)
+            j->row.cpu_before = j->row.cpu_seconds;
+        j->counts = true;
         job_apply(&j->row, JOB_EV_ATTEMPT, NULL, rep->time, NULL);
         j->row.attempt = rep->attempt;
         j->row.step = rep->step;

@@ -8,6 +8,7 @@
 #include <stdint.h>
 
 #include "daemon/job.h"
+#include "daemon/life.h"
 #include "daemon/store.h"
 
 struct daemon;
@@ -26,16 +27,11 @@ struct job {
     int64_t hidden_until; /* seq of an `end` that is not on disk yet: till then clients see the job as it was; 0: none */
     int64_t committed;    /* newest seq on disk; row.last_seq is the newest that came */
     struct sup *sup;      /* its supervisor's connection, NULL while there is none */
-    bool to_launch;       /* granted and committed; the supervisor is not started yet */
-    bool launching;       /* a thread of the pool is at it, or the commit before it */
-    bool known;           /* a supervisor of it was started or heard by this daemon */
-    char trouble[256];    /* why it cannot start just now, "": it can */
-    int failed_starts;    /* of its supervisor, in a row */
-    int drains;           /* supervisors started to read its spool to the end, in a row */
+    struct life life;     /* of its processes */
+    char trouble[256];    /* why it cannot start, or end, just now; "": it can */
+    bool counts;          /* an attempt of the running supervisor was reported: its CPU time comes on top of row.cpu_before */
     int cpu_slots;        /* held */
     bool off_gpu;         /* told to leave a GPU that is quarantined */
-    double not_before;    /* no supervisor is started earlier */
-    double leave_before;  /* 0, or when the session is killed if it is still there */
 };
 
 struct jobs {
@@ -49,6 +45,8 @@ int jobs_load(struct daemon *d, struct err *err);
 void jobs_free(struct daemon *d);
 /* NULL: not in memory, so either finished long ago or never there. */
 struct job *jobs_find(struct daemon *d, int64_t id);
+/* The next one in order of ids, NULL after the last. */
+struct job *jobs_after(struct daemon *d, int64_t id);
 /* A job that the store has just accepted. NULL: out of memory; the next start of the daemon finds it. */
 struct job *jobs_add(struct daemon *d, const struct job_row *row);
 int jobs_live(const struct daemon *d);

@@ -10,13 +10,15 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/file.h>
+#include <sys/mman.h>
+#include <sys/pidfd.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include "daemon/store.h"
 #include "proto/err.h"
 
-enum { PATH_ROOM = 4096 + 64, LOCK_FD = 3, MAX_ARGS = 24 };
+enum { PATH_ROOM = 4096 + 64, LOCK_FD = 3, TROUBLE_FD = 4, MAX_ARGS = 28, TROUBLE_MAX = 255 };
 
 static void job_path(char *ret, const char *jobs_dir, int64_t job, const char *name)
 {
@@ -110,7 +112,9 @@ int launch_prepare(struct store *s, const struct launch_request *rq, struct err 
     fd = open_lock(path, err);
     if (fd < 0)
         return fd;
-    rc = spec_text(s, rq, &text, err);
+    rc = rq->last_seq > 0 && !launch_has_spool(rq->jobs_dir, rq->job)
+             ? err_set(err, -ENODATA, "the spool of job %lld, in '%s', is missing", (long long)rq->job, rq->jobs_dir)
+             : spec_text(s, rq, &text, err);
     job_path(path, rq->jobs_dir, rq->job, "spec.json");
     if (rc == 0)
         rc = write_durably(path, text, err);
@@ -125,24 +129,30 @@ int launch_prepare(struct store *s, const struct launch_request *rq, struct err 
 struct child {
     uv_process_t process;
     int64_t job;
-    void (*on_exit)(void *arg, int64_t job);
+    int trouble_fd; /* of a file in memory: why it could not begin */
+    launch_exit *on_exit;
     void *arg;
 };
 
 static void child_closed(uv_handle_t *handle)
 {
-    free(handle->data);
+    struct child *c = handle->data;
+
+    if (c->trouble_fd >= 0)
+        close(c->trouble_fd);
+    free(c);
 }
 
 static void child_exited(uv_process_t *process, int64_t status, int signal)
 {
     struct child *c = process->data;
+    char why[TROUBLE_MAX + 1];
+    ssize_t n = pread(c->trouble_fd, why, TROUBLE_MAX, 0);
 
-    (void)status;
-    (void)signal;
+    why[n > 0 ? n : 0] = '\0';
     uv_close((uv_handle_t *)process, child_closed);
     if (c->on_exit)
-        c->on_exit(c->arg, c->job);
+        c->on_exit(c->arg, c->job, signal ? 128 + signal : (int)status, why);
 }
 
 void launch_forget(uv_process_t *process)
@@ -190,7 +200,7 @@ static void env_fill(struct environment *e)
 
 static int spawn(uv_loop_t *loop, struct child *c, const struct launch_request *rq, int lock_fd, int log_fd, struct err *err)
 {
-    char bin[PATH_ROOM], program[PATH_ROOM + 16], folder[PATH_ROOM], number[4][24];
+    char bin[PATH_ROOM], program[PATH_ROOM + 16], folder[PATH_ROOM], number[5][24];
     struct environment env;
     int rc = launch_program_dir(bin, sizeof bin, err);
 
@@ -202,10 +212,13 @@ static int spawn(uv_loop_t *loop, struct child *c, const struct launch_request *
     snprintf(number[1], sizeof number[1], "%d", rq->attempt);
     snprintf(number[2], sizeof number[2], "%d", LOCK_FD);
     snprintf(number[3], sizeof number[3], "%lld", (long long)rq->last_seq);
+    snprintf(number[4], sizeof number[4], "%d", TROUBLE_FD);
     char *args[MAX_ARGS] = { program,     "--job-dir", folder,       "--job",   number[0], "--attempt",      number[1],
                              "--lock-fd", number[2],   "--last-seq", number[3], "--nonce", (char *)rq->nonce };
     size_t n = 13;
 
+    args[n++] = "--trouble-fd";
+    args[n++] = number[4];
     args[n++] = "--store-id";
     args[n++] = (char *)rq->store_id;
     if (rq->gpus[0]) {
@@ -218,10 +231,11 @@ static int spawn(uv_loop_t *loop, struct child *c, const struct launch_request *
         args[n++] = "--reason";
         args[n++] = (char *)rq->reason;
     }
-    uv_stdio_container_t stdio[LOCK_FD + 1] = { { .flags = UV_IGNORE },
-                                                { .flags = UV_INHERIT_FD, .data.fd = log_fd },
-                                                { .flags = UV_INHERIT_FD, .data.fd = log_fd },
-                                                { .flags = UV_INHERIT_FD, .data.fd = lock_fd } };
+    uv_stdio_container_t stdio[TROUBLE_FD + 1] = { { .flags = UV_IGNORE },
+                                                   { .flags = UV_INHERIT_FD, .data.fd = log_fd },
+                                                   { .flags = UV_INHERIT_FD, .data.fd = log_fd },
+                                                   { .flags = UV_INHERIT_FD, .data.fd = lock_fd },
+                                                   { .flags = UV_INHERIT_FD, .data.fd = c->trouble_fd } };
     env_fill(&env);
     uv_process_options_t options = { .exit_cb = child_exited,
                                      .file = program,
@@ -229,15 +243,21 @@ static int spawn(uv_loop_t *loop, struct child *c, const struct launch_request *
                                      .env = env.vars,
                                      .cwd = folder,
                                      .flags = UV_PROCESS_DETACHED,
-                                     .stdio_count = LOCK_FD + 1,
+                                     .stdio_count = TROUBLE_FD + 1,
                                      .stdio = stdio };
     rc = uv_spawn(loop, &c->process, &options);
     uv_unref((uv_handle_t *)&c->process); /* a running job does not keep a stopping daemon */
     return rc < 0 ? err_set(err, rc, "start '%s': %s", program, uv_strerror(rc)) : 0;
 }
 
-int launch_start(uv_loop_t *loop, const struct launch_request *rq, int lock_fd, void (*on_exit)(void *arg, int64_t job), void *arg,
-                 struct err *err)
+static int make_child(struct child *c, const struct launch_request *rq, launch_exit *on_exit, void *arg, struct err *err)
+{
+    *c = (struct child){ .job = rq->job, .on_exit = on_exit, .arg = arg, .trouble_fd = memfd_create("detd-trouble", MFD_CLOEXEC) };
+    c->process.data = c;
+    return c->trouble_fd < 0 ? err_sys(err, "start the supervisor of job %lld", (long long)rq->job) : 0;
+}
+
+int launch_start(uv_loop_t *loop, const struct launch_request *rq, int lock_fd, launch_exit *on_exit, void *arg, struct err *err)
 {
     char path[PATH_ROOM];
     struct child *c = calloc(1, sizeof *c);
@@ -245,15 +265,15 @@ int launch_start(uv_loop_t *loop, const struct launch_request *rq, int lock_fd, 
 
     job_path(path, rq->jobs_dir, rq->job, "log/supervisor.log");
     log_fd = open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600);
-    if (log_fd < 0 || !c) {
-        rc = log_fd < 0 ? err_sys(err, "create '%s'", path) : err_set(err, -ENOMEM, "out of memory");
-        free(c);
-    } else {
-        *c = (struct child){ .job = rq->job, .on_exit = on_exit, .arg = arg };
-        c->process.data = c;
+    rc = log_fd < 0 ? err_sys(err, "create '%s'", path)
+         : !c       ? err_set(err, -ENOMEM, "out of memory")
+                    : make_child(c, rq, on_exit, arg, err);
+    if (rc == 0) {
         rc = spawn(loop, c, rq, lock_fd, log_fd, err);
         if (rc < 0)
             uv_close((uv_handle_t *)&c->process, child_closed);
+    } else {
+        free(c);
     }
     if (log_fd >= 0)
         close(log_fd);
@@ -320,60 +340,107 @@ long launch_session(const char *jobs_dir, int64_t job)
     return session;
 }
 
-/* Session of a process, from the sixth field of /proc/PID/stat; the second, the name, may hold anything but ends at the last ')'. */
-static long session_of(const char *pid)
+struct process {
+    char name[64], state;
+    long session; /* -1: it cannot be read */
+};
+
+/* From /proc/PID/stat; the second field, the name, may hold anything but ends at the last ')'. */
+static void look_at(const char *pid, struct process *ret)
 {
-    char path[64], text[512];
-    const char *at;
-    long session = -1;
+    char path[64], text[512], *open, *close;
     FILE *f;
 
+    *ret = (struct process){ .session = -1 };
     snprintf(path, sizeof path, "/proc/%.20s/stat", pid);
     f = fopen(path, "re");
     if (!f)
-        return -1;
-    at = fgets(text, sizeof text, f) ? strrchr(text, ')') : NULL;
-    if (!at || sscanf(at + 1, " %*c %*d %*d %ld", &session) != 1)
-        session = -1;
+        return;
+    if (fgets(text, sizeof text, f) && (open = strchr(text, '(')) && (close = strrchr(text, ')')) &&
+        sscanf(close + 1, " %c %*d %*d %ld", &ret->state, &ret->session) == 2) {
+        *close = '\0';
+        snprintf(ret->name, sizeof ret->name, "%s", open + 1);
+    }
     fclose(f);
-    return session;
 }
 
-static bool session_has_members(long session)
+static bool is_locked_by(const char *pid, const char *fd)
 {
-    DIR *proc = opendir("/proc");
-    struct dirent *entry;
+    char path[96], line[160];
     bool found = false;
+    FILE *f;
 
-    while (proc && !found && (entry = readdir(proc)))
-        found = entry->d_name[0] >= '1' && entry->d_name[0] <= '9' && session_of(entry->d_name) == session;
-    if (proc)
-        closedir(proc);
+    snprintf(path, sizeof path, "/proc/%.20s/fdinfo/%.20s", pid, fd);
+    f = fopen(path, "re");
+    while (f && !found && fgets(line, sizeof line, f))
+        found = strncmp(line, "lock:", 5) == 0 && strstr(line, "FLOCK");
+    if (f)
+        fclose(f);
     return found;
 }
 
-/* Supervisor and ranks share one session and one process group of the same number. A number can only be given to somebody else after the last
- * member is gone, and then the lock would be free. */
-int launch_kill(const char *jobs_dir, int64_t job, struct err *err)
+/* Whether the process has a descriptor over which the file is locked: that has been handed down from a supervisor. */
+static bool holds(const char *pid, const struct stat *lock)
+{
+    char path[96];
+    struct dirent *entry;
+    struct stat st;
+    bool found = false;
+    DIR *fds;
+
+    snprintf(path, sizeof path, "/proc/%.20s/fd", pid);
+    fds = opendir(path);
+    while (fds && !found && (entry = readdir(fds))) {
+        snprintf(path, sizeof path, "/proc/%.20s/fd/%.20s", pid, entry->d_name);
+        found = stat(path, &st) == 0 && st.st_ino == lock->st_ino && st.st_dev == lock->st_dev && is_locked_by(pid, entry->d_name);
+    }
+    if (fds)
+        closedir(fds);
+    return found;
+}
+
+/* The number is that of a process that was looked at after it was opened, so that no other one can have got it meanwhile. */
+static bool kill_holder(const char *pid, long session, const struct stat *lock, struct process *ret)
+{
+    int fd = pidfd_open(atoi(pid), 0);
+    bool found;
+
+    if (fd < 0)
+        return false;
+    look_at(pid, ret);
+    found = (session > 0 && ret->session == session) || holds(pid, lock);
+    if (found && ret->state != 'Z')
+        pidfd_send_signal(fd, SIGKILL, NULL, 0);
+    close(fd);
+    return found && ret->state != 'Z';
+}
+
+int launch_kill(const char *jobs_dir, int64_t job, char *ret, size_t size)
 {
     char path[PATH_ROOM];
-    int fd, held, rc = 0;
+    struct dirent *entry;
+    struct stat lock;
+    int fd, held, found = 0;
     long session;
+    DIR *proc;
 
+    snprintf(ret, size, "a process that cannot be seen");
     job_path(path, jobs_dir, job, "lock");
     held = lock_state(path, &fd);
-    if (fd < 0 || held != 0) {
-        if (fd >= 0)
-            close(fd);
+    if (fd < 0)
         return 0;
-    }
     session = session_in(fd);
-    if (!session)
-        rc = err_set(err, ERR_STATE, "'%s' is held and names no session yet", path);
-    else if (!session_has_members(session))
-        rc = err_set(err, ERR_STATE, "'%s' is held and session %ld, which it names, has no member", path, session);
-    else if (kill((pid_t)-session, SIGKILL) < 0)
-        rc = err_sys(err, "kill session %ld", session);
+    proc = held == 0 && fstat(fd, &lock) == 0 ? opendir("/proc") : NULL;
+    while (proc && (entry = readdir(proc))) {
+        struct process p;
+
+        if (entry->d_name[0] < '1' || entry->d_name[0] > '9' || !kill_holder(entry->d_name, session, &lock, &p))
+            continue;
+        snprintf(ret, size, "process %.20s (%s, state %c)", entry->d_name, p.name, p.state);
+        found++;
+    }
+    if (proc)
+        closedir(proc);
     close(fd);
-    return rc;
+    return found;
 }

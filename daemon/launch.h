@@ -26,11 +26,12 @@ struct launch_request {
 };
 
 /* File work, for a thread of the pool: makes the job's folder and its spec.json (from the store), opens and locks the lock. Returns the descriptor,
- * or -EWOULDBLOCK while processes of the job live. */
+ * -EWOULDBLOCK while processes of the job live, or -ENODATA where it had a spool that is missing. */
 int launch_prepare(struct store *s, const struct launch_request *rq, struct err *err);
-/* Starts detd-job, which lies beside this program, with the lock; closes lock_fd in every case. on_exit runs on the loop when it left. */
-int launch_start(uv_loop_t *loop, const struct launch_request *rq, int lock_fd, void (*on_exit)(void *arg, int64_t job), void *arg,
-                 struct err *err);
+/* Runs on the loop when a supervisor has left. status: SUP_EXIT_... (proto/report.h), or any other; why: in its own words, "": it said nothing. */
+typedef void launch_exit(void *arg, int64_t job, int status, const char *why);
+/* Starts detd-job, which lies beside this program, with the lock; closes lock_fd in every case. */
+int launch_start(uv_loop_t *loop, const struct launch_request *rq, int lock_fd, launch_exit *on_exit, void *arg, struct err *err);
 /* Drops what is kept about a supervisor that runs on; for the end of the daemon. */
 void launch_forget(uv_process_t *process);
 /* true: no process of the job lives. A job without a folder never had one. */
@@ -39,7 +40,8 @@ bool launch_lock_is_free(const char *jobs_dir, int64_t job);
 bool launch_has_spool(const char *jobs_dir, int64_t job);
 /* Session of the job's processes, as its lock says; 0: not known. */
 long launch_session(const char *jobs_dir, int64_t job);
-/* Sends SIGKILL to the job's session. Only while the lock is held, and only after a process of that session was seen. */
-int launch_kill(const char *jobs_dir, int64_t job, struct err *err);
+/* Sends SIGKILL to the job's session, and to every other process that holds its lock. Only while the lock is held, and to those of the session only
+ * after one of them was seen. Returns how many there are; `ret` names one: "process 12 (name, state D)". */
+int launch_kill(const char *jobs_dir, int64_t job, char *ret, size_t size);
 /* Folder of this program, without a slash at the end. */
 int launch_program_dir(char *ret, size_t size, struct err *err);

@@ -165,6 +165,7 @@ static int parse_attempt(struct report *r, const json_t *rec, struct err *err)
     if (rc == 0 && (attempt < 1 || attempt > INT32_MAX))
         rc = bad(err, "attempt", "out of range");
     r->attempt = (int)attempt;
+    r->first = json_is_true(json_object_get(rec, "first"));
     return rc < 0 ? rc : count_of(rec, "resume_step", &r->step, err);
 }
 
@@ -205,8 +206,10 @@ static int parse_ended(struct report *r, const json_t *rec, struct err *err)
 static int parse_end(struct report *r, const json_t *rec, struct err *err)
 {
     static const char *const known[] = { "completed", "failed", "cancelled", "paused" };
+    int64_t attempt = size_of(rec, "attempt");
     int rc = parse_outcome(r, rec, err);
 
+    r->attempt = attempt > INT32_MAX ? INT32_MAX : (int)attempt;
     for (size_t i = 0; rc == 0 && i < sizeof known / sizeof *known; i++)
         if (strcmp(r->kind, known[i]) == 0)
             return 0;

@@ -37,7 +37,8 @@ struct report {
     int64_t max_rss;    /* likewise, bytes of the largest rank */
     bool val, best;     /* LOSS: the split; CHECKPOINT */
     int tier;           /* LOSS TIER */
-    int attempt;        /* ATTEMPT IDENTITY ENDED */
+    int attempt;        /* ATTEMPT IDENTITY ENDED END; END: 0 where it is not said */
+    bool first;         /* ATTEMPT: of its supervisor */
     int64_t bytes;
     double val_loss;
     char kind[REPORT_NAME_MAX + 1];  /* EVENT: level, ENDED END: outcome, DATA: split */

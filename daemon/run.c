@@ -12,14 +12,13 @@
 #include "daemon/launch.h"
 #include "daemon/sched.h"
 #include "proto/err.h"
-
-enum { BACKOFF_MAX_S = 60, LEAVE_S = 20 };
+#include "proto/report.h"
 
 /* ---- slots ---- */
 
 static bool holds_slots(const struct job *j)
 {
-    return job_is_live(j->row.state) || j->sup;
+    return j->life.phase != LIFE_IDLE;
 }
 
 static bool gpu_is_of(const struct gpu *g, const struct job *j)
@@ -55,7 +54,7 @@ static struct sched_job sched_view(const struct job *j)
                                .ranks = j->row.ranks,
                                .ranks_per_gpu = j->row.ranks_per_gpu,
                                .threads = j->row.threads,
-                               .not_before = j->not_before };
+                               .not_before = j->life.not_before };
 }
 
 static struct sched_node node_view(const struct daemon *d)
@@ -108,13 +107,70 @@ static void take_gpus(struct daemon *d, struct job *j, int count)
 static void release(struct daemon *d, struct job *j)
 {
     j->cpu_slots = 0;
-    j->leave_before = 0;
-    j->to_launch = false;
+    j->trouble[0] = '\0';
     if (!j->row.gpus[0])
         return;
     j->row.gpus[0] = '\0';
     gpu_node_job_left(d->gpu_node, j->row.id);
     job_changed(d, j);
+}
+
+/* ---- facts ---- */
+
+static void tell_life(struct daemon *d, struct job *j, enum life_fact fact, const char *why);
+
+/* The lock tells whether any process of the job lives. */
+static void look(struct daemon *d, struct job *j)
+{
+    if (!j->sup && life_is_to_look(&j->life) && launch_lock_is_free(d->jobs_dir, j->row.id))
+        tell_life(d, j, job_is_live(j->row.state) ? LIFE_FACT_LOST : LIFE_FACT_LEFT, "");
+}
+
+static void look_at_clock(struct daemon *d, struct job *j)
+{
+    enum life_fact fact = life_clock(&j->life, mono_s());
+
+    if (fact != LIFE_FACT_COUNT && !d->stopping)
+        tell_life(d, j, fact, "");
+}
+
+/* ---- ends that detd writes itself ---- */
+
+/* Nothing of it is to run any more, and its end is still to be written. */
+static bool is_to_end(const struct job *j)
+{
+    return j->row.want == JOB_WANT_CANCEL || j->row.deaths > j->row.restarts;
+}
+
+static void tell_end(const struct job *j, char *ret, size_t size)
+{
+    ret[0] = '\0';
+    if (j->row.want != JOB_WANT_CANCEL)
+        snprintf(ret, size, "the supervisor was lost %d times in a row without a newer checkpoint", j->row.deaths);
+}
+
+static void end(struct daemon *d, struct job *j, enum job_event event, const char *why)
+{
+    job_apply(&j->row, event, why, now_s(), NULL);
+    j->phase[0] = '\0';
+    store_save(d->store, &j->row, NULL, NULL);
+    daemon_event(d, j->row.id, why[0] ? "error" : "info", "end", "%s%s%s", job_state_name(j->row.state), why[0] ? ": " : "", why);
+    job_changed(d, j);
+    tell_life(d, j, LIFE_FACT_ENDED, "");
+    look(d, j);
+    run_schedule(d);
+}
+
+/* No supervisor of it ever came so far as to have a spool: there is nothing to read, and it ends here. */
+static bool end_unrecorded(struct daemon *d, struct job *j)
+{
+    char why[120];
+
+    if (!is_to_end(j) || j->row.last_seq > 0 || launch_has_spool(d->jobs_dir, j->row.id))
+        return false;
+    tell_end(j, why, sizeof why);
+    end(d, j, j->row.want == JOB_WANT_CANCEL ? JOB_EV_END_CANCELLED : JOB_EV_END_FAILED, why);
+    return true;
 }
 
 /* ---- starting ---- */
@@ -134,92 +190,21 @@ static void launch_work(uv_work_t *req)
     l->lock_fd = launch_prepare(l->d->store, &l->rq, &l->err);
 }
 
-static double backoff_s(int tries)
-{
-    double s = 1;
-
-    for (int i = 1; i < tries && s < BACKOFF_MAX_S; i++)
-        s *= 2;
-    return tries == 0 ? 0 : s < BACKOFF_MAX_S ? s : BACKOFF_MAX_S;
-}
-
-/* Nothing of it is to run any more, and its end is still to be written. */
-static bool is_to_end(const struct job *j)
-{
-    return j->row.want == JOB_WANT_CANCEL || j->row.deaths > j->row.restarts;
-}
-
-static void tell_end(const struct job *j, char *ret, size_t size)
-{
-    ret[0] = '\0';
-    if (j->row.want != JOB_WANT_CANCEL)
-        snprintf(ret, size, "the supervisor was lost %d times in a row without a newer checkpoint", j->row.deaths);
-}
-
-/* No supervisor of it ever came so far as to have a spool: there is nothing to read, and it ends here. */
-static bool end_unrecorded(struct daemon *d, struct job *j)
-{
-    char why[120];
-
-    if (!is_to_end(j) || launch_has_spool(d->jobs_dir, j->row.id))
-        return false;
-    tell_end(j, why, sizeof why);
-    job_apply(&j->row, j->row.want == JOB_WANT_CANCEL ? JOB_EV_END_CANCELLED : JOB_EV_END_FAILED, why, now_s(), NULL);
-    j->phase[0] = '\0';
-    release(d, j);
-    store_save(d->store, &j->row, NULL, NULL);
-    daemon_event(d, j->row.id, why[0] ? "error" : "info", "end", "%s%s%s", job_state_name(j->row.state), why[0] ? ": " : "", why);
-    job_changed(d, j);
-    return true;
-}
-
-static void on_supervisor_exit(void *arg, int64_t id)
+static void on_supervisor_exit(void *arg, int64_t id, int status, const char *why)
 {
     struct daemon *d = arg;
     struct job *j = jobs_find(d, id);
 
-    if (j && !j->sup)
-        run_supervisor_gone(d, j);
-}
-
-static void tell_trouble(struct daemon *d, struct job *j, const char *why)
-{
-    if (strncmp(j->trouble, why, sizeof j->trouble - 1) != 0)
-        daemon_event(d, j->row.id, "warning", "waits", "its supervisor cannot be started and is tried again: %s", why);
-    snprintf(j->trouble, sizeof j->trouble, "%.255s", why);
-}
-
-/* Whatever it is, it may pass, and the spool may hold the end of the job: it waits, and says why. */
-static void start_failed(struct daemon *d, struct job *j, const char *why)
-{
-    if (end_unrecorded(d, j)) {
-        run_schedule(d);
+    if (!j || d->stopping)
         return;
-    }
-    tell_trouble(d, j, why);
-    j->not_before = now_s() + backoff_s(++j->failed_starts);
-}
-
-/* No error while an earlier supervisor of the job is on its way out. One that stays may be of another database, whose job has this number too. */
-static void lock_held(struct daemon *d, struct job *j)
-{
-    char why[120];
-
-    j->not_before = now_s() + 1;
-    if (++j->failed_starts < 2)
-        return;
-    snprintf(why, sizeof why, "processes of session %ld hold the lock of its folder, jobs/%lld", launch_session(d->jobs_dir, j->row.id),
-             (long long)j->row.id);
-    tell_trouble(d, j, why);
-}
-
-static void start_done(struct job *j)
-{
-    j->to_launch = false;
-    j->known = true;
-    j->failed_starts = 0;
-    if (j->drains < 2)
-        j->trouble[0] = '\0';
+    tell_life(d, j, LIFE_FACT_EXITED, "");
+    if (status == SUP_EXIT_REFUSED)
+        tell_life(d, j, LIFE_FACT_REFUSED, why);
+    else if (status == SUP_EXIT_UNREADABLE)
+        tell_life(d, j, LIFE_FACT_UNREADABLE, why);
+    j = jobs_find(d, id);
+    if (j)
+        look(d, j);
 }
 
 static void launch_after(uv_work_t *req, int status)
@@ -227,52 +212,56 @@ static void launch_after(uv_work_t *req, int status)
     struct launching *l = req->data;
     struct daemon *d = l->d;
     struct job *j = jobs_find(d, l->rq.job);
-    bool wanted = j && j->to_launch && !d->stopping, held = l->lock_fd == -EWOULDBLOCK;
+    bool wanted = j && j->life.phase == LIFE_PREPARING && !d->stopping, held = l->lock_fd == -EWOULDBLOCK;
     int rc = l->lock_fd;
 
     (void)status;
-    if (j)
-        j->launching = false;
     if (rc >= 0 && wanted)
         rc = launch_start(d->loop, &l->rq, l->lock_fd, on_supervisor_exit, d, &l->err);
     else if (rc >= 0)
         uv_fs_close(d->loop, &(uv_fs_t){ 0 }, rc, NULL);
-    if (wanted && held)
-        lock_held(d, j);
-    else if (wanted && rc < 0)
-        start_failed(d, j, l->err.msg);
+    if (wanted && rc >= 0)
+        tell_life(d, j, LIFE_FACT_READY, "");
     else if (wanted)
-        start_done(j);
+        tell_life(d, j, held ? LIFE_FACT_HELD : rc == -ENODATA ? LIFE_FACT_UNREADABLE : LIFE_FACT_REFUSED, l->err.msg);
     free(l);
 }
 
-static void launch(struct daemon *d, struct job *j)
+static void fill_request(struct daemon *d, const struct job *j, struct launch_request *rq)
 {
-    struct launching *l = calloc(1, sizeof *l);
+    *rq = (struct launch_request){ .job = j->row.id,
+                                   .attempt = j->row.attempt,
+                                   .last_seq = j->row.last_seq,
+                                   .store_id = store_id(d->store),
+                                   .threads = j->row.threads,
+                                   .tier = j->row.tier,
+                                   .jobs_dir = d->jobs_dir };
+    if (is_to_end(j)) {
+        rq->drain = j->row.want == JOB_WANT_CANCEL ? JOB_CANCELLED : JOB_FAILED;
+        tell_end(j, rq->reason, sizeof rq->reason);
+    }
+    memcpy(rq->nonce, j->row.nonce, sizeof rq->nonce);
+    memcpy(rq->gpus, j->row.gpus, sizeof rq->gpus);
+}
 
-    j->launching = true;
+static void prepare(struct daemon *d, struct job *j, const char *why)
+{
+    struct launching *l;
+
+    (void)why;
+    if (end_unrecorded(d, j))
+        return;
+    l = calloc(1, sizeof *l);
     if (!l) {
-        j->launching = false; /* the next tick tries again */
+        tell_life(d, j, LIFE_FACT_REFUSED, "out of memory");
         return;
     }
     l->req.data = l;
     l->d = d;
-    l->rq = (struct launch_request){ .job = j->row.id,
-                                     .attempt = j->row.attempt,
-                                     .last_seq = j->row.last_seq,
-                                     .store_id = store_id(d->store),
-                                     .threads = j->row.threads,
-                                     .tier = j->row.tier,
-                                     .jobs_dir = d->jobs_dir };
-    if (is_to_end(j)) {
-        l->rq.drain = j->row.want == JOB_WANT_CANCEL ? JOB_CANCELLED : JOB_FAILED;
-        tell_end(j, l->rq.reason, sizeof l->rq.reason);
-    }
-    memcpy(l->rq.nonce, j->row.nonce, sizeof l->rq.nonce);
-    memcpy(l->rq.gpus, j->row.gpus, sizeof l->rq.gpus);
+    fill_request(d, j, &l->rq);
     if (uv_queue_work(d->loop, &l->req, launch_work, launch_after) < 0) {
-        j->launching = false;
         free(l);
+        tell_life(d, j, LIFE_FACT_REFUSED, "no thread takes it");
     }
 }
 
@@ -289,9 +278,9 @@ static void start_committed(void *arg, int rc, int64_t value, const struct err *
     (void)value;
     (void)err;
     if (j)
-        j->launching = false;
-    if (j && rc == 0 && j->to_launch && !c->d->stopping && now_s() >= j->not_before) /* else the clock does it */
-        launch(c->d, j);
+        tell_life(c->d, j, rc == 0 ? LIFE_FACT_COMMITTED : LIFE_FACT_UNCOMMITTED, "");
+    if (j)
+        look_at_clock(c->d, j);
     free(c);
 }
 
@@ -307,18 +296,19 @@ static int new_nonce(char *ret)
 }
 
 /* Attempt, nonce and slots are durable before the fork: whatever dies in between, the next detd knows which supervisor may speak for the job. */
-static void commit_start(struct daemon *d, struct job *j)
+static void commit(struct daemon *d, struct job *j, const char *why)
 {
     struct commit *c = malloc(sizeof *c);
 
+    (void)why;
     if (!c || new_nonce(j->row.nonce) < 0) {
         free(c);
+        tell_life(d, j, LIFE_FACT_UNCOMMITTED, "");
         return;
     }
     *c = (struct commit){ d, j->row.id };
     j->row.attempt += !is_to_end(j);
-    j->row.cpu_before = j->row.cpu_seconds;
-    j->to_launch = j->launching = true;
+    j->counts = false;
     snprintf(j->phase, sizeof j->phase, "starting");
     job_changed(d, j);
     store_save(d->store, &j->row, start_committed, c);
@@ -333,23 +323,21 @@ static void grant(struct daemon *d, const struct sched_grant *g)
     j->row.threads = g->threads;
     j->row.want = JOB_WANT_RUN;
     j->cpu_slots = g->cpu_slots;
-    j->leave_before = 0;
-    j->known = j->off_gpu = false;
-    j->drains = 0;
+    j->off_gpu = false;
+    j->life = (struct life){ 0 };
     take_gpus(d, j, g->gpus);
     daemon_event(d, j->row.id, "info", "state", "starting");
-    commit_start(d, j);
+    tell_life(d, j, LIFE_FACT_GRANTED, "");
 }
 
-/* The supervisor of an earlier run may still be on its way out: until it left, or came back for its last ack, the job keeps its nonce. */
-static bool may_start(struct daemon *d, struct job *j, double now)
+/* Processes of an earlier run may still be on their way out: the job keeps its nonce until they have left. */
+static bool may_start(struct daemon *d, struct job *j)
 {
-    if (j->row.state != JOB_QUEUED || j->sup || j->launching)
+    if (j->row.state != JOB_QUEUED || j->life.phase != LIFE_IDLE)
         return false;
     if (j->row.attempt == 0 || launch_lock_is_free(d->jobs_dir, j->row.id))
         return true;
-    if (j->leave_before == 0)
-        j->leave_before = now + LEAVE_S;
+    tell_life(d, j, LIFE_FACT_FOUND, "");
     return false;
 }
 
@@ -357,7 +345,6 @@ void run_schedule(struct daemon *d)
 {
     struct sched_job *queue;
     struct sched_grant *grants;
-    double now = now_s();
     bool cuda = false;
     int n = 0, granted;
 
@@ -368,89 +355,179 @@ void run_schedule(struct daemon *d)
     for (int i = 0; queue && grants && i < d->jobs.count; i++) {
         struct job *j = d->jobs.all[i];
 
-        if (may_start(d, j, now)) {
+        if (may_start(d, j)) {
             queue[n++] = sched_view(j);
             cuda = cuda || j->row.cuda;
         }
     }
     if (cuda)
         gpu_node_look_at_locks(d->gpu_node);
-    granted = n ? sched_pick(queue, n, node_view(d), now, grants) : 0;
+    granted = n ? sched_pick(queue, n, node_view(d), mono_s(), grants) : 0;
     for (int i = 0; i < granted; i++)
         grant(d, &grants[i]);
     free(queue);
     free(grants);
 }
 
-/* ---- losing ---- */
+/* ---- why it waits ---- */
+
+static void tell_trouble(struct daemon *d, struct job *j, const char *kind, const char *why)
+{
+    if (strncmp(j->trouble, why, sizeof j->trouble - 1) != 0)
+        daemon_event(d, j->row.id, "warning", kind, "%s", why);
+    snprintf(j->trouble, sizeof j->trouble, "%.255s", why);
+}
+
+/* Whatever it is, it may pass, and the spool may hold the end of the job: it waits, and says why. */
+static void tell_refused(struct daemon *d, struct job *j, const char *why)
+{
+    char text[sizeof j->trouble];
+
+    snprintf(text, sizeof text, "its supervisor cannot be started and is tried again: %.190s", why);
+    if (!end_unrecorded(d, j))
+        tell_trouble(d, j, "waits", text);
+}
+
+/* What it reported since detd heard of it last is lost with the spool: to begin anew would hide that. */
+static void tell_unreadable(struct daemon *d, struct job *j, const char *why)
+{
+    char text[sizeof j->trouble];
+
+    snprintf(text, sizeof text, "spool lost: %.200s", why);
+    if (j->life.unreadable < LIFE_UNREADABLE_MAX)
+        tell_refused(d, j, why);
+    else
+        end(d, j, JOB_EV_END_FAILED, text);
+}
+
+/* No error while an earlier supervisor of the job is on its way out. One that stays may be of another database, whose job has this number too. */
+static void tell_held(struct daemon *d, struct job *j, const char *why)
+{
+    char text[sizeof j->trouble];
+
+    (void)why;
+    snprintf(text, sizeof text, "its supervisor cannot be started: processes of session %ld hold the lock of its folder, jobs/%lld",
+             launch_session(d->jobs_dir, j->row.id), (long long)j->row.id);
+    if (j->life.refusals >= 2)
+        tell_trouble(d, j, "waits", text);
+}
+
+/* ---- losing and leaving ---- */
 
 /* No process of the job lives and it has not ended. A supervisor that left while no detd watched may have ended the job: the next one finds
  * that in the spool; so only deaths that this daemon saw count against the budget. A job that is not to go on gets a supervisor too: what its
  * spool holds is stored before its end, which may be another one than was asked for. */
-static void lost(struct daemon *d, struct job *j)
+static void lose(struct daemon *d, struct job *j, const char *why)
 {
-    bool counted = j->known;
+    bool counted = j->life.known;
 
     j->row.deaths += counted && !is_to_end(j);
-    if (end_unrecorded(d, j)) {
-        run_schedule(d);
-        return;
-    }
     if (counted)
         daemon_event(d, j->row.id, "warning", "supervisor_lost", "detd-job and its ranks are gone without an end; %s",
                      is_to_end(j) ? "their reports are read to the end" : "another attempt follows");
-    if (counted && j->drains > 0)
+    j->trouble[0] = '\0';
+    if (counted && j->life.drains > 0)
         snprintf(j->trouble, sizeof j->trouble, "detd-job did not come to the end of the spool; log/supervisor.log says why");
-    j->known = false;
-    j->not_before = now_s() + backoff_s(is_to_end(j) ? j->drains++ : j->row.deaths);
-    if (is_to_end(j))
-        j->leave_before = j->not_before + LEAVE_S;
+    j->life.known = false;
+    j->life.not_before = mono_s() + life_backoff_s(is_to_end(j) ? j->life.drains++ : j->row.deaths);
     job_apply(&j->row, JOB_EV_RETRY, "", now_s(), NULL);
-    commit_start(d, j);
+    commit(d, j, why);
 }
 
-void run_supervisor_gone(struct daemon *d, struct job *j)
+static void left(struct daemon *d, struct job *j, const char *why)
 {
-    if (job_is_live(j->row.state)) {
-        if (!j->sup && !j->to_launch && !j->launching && launch_lock_is_free(d->jobs_dir, j->row.id))
-            lost(d, j);
-        return;
-    }
+    (void)why;
     release(d, j);
     jobs_trim(d);
     run_schedule(d);
 }
 
-static void kill_session(struct daemon *d, struct job *j, double now)
+static void kill_all(struct daemon *d, struct job *j, const char *why)
 {
-    struct err err;
+    char who[160];
 
-    j->leave_before = now + LEAVE_S;
-    if (launch_kill(d->jobs_dir, j->row.id, &err) < 0)
-        daemon_event(d, j->row.id, "warning", "kill", "%s", err.msg);
-    else
-        daemon_event(d, j->row.id, "warning", "kill", "the job did not leave in time; its processes were killed");
+    (void)why;
+    if (launch_kill(d->jobs_dir, j->row.id, who, sizeof who) > 0)
+        daemon_event(d, j->row.id, "warning", "kill", "the job did not leave in time, or say anything; its processes were killed: %s", who);
 }
 
-static void tick_job(struct daemon *d, struct job *j, double now)
+static void name(struct daemon *d, struct job *j, const char *why)
 {
-    if (j->leave_before != 0 && now > j->leave_before && !j->to_launch && !launch_lock_is_free(d->jobs_dir, j->row.id))
-        kill_session(d, j, now);
-    if (!job_is_live(j->row.state) || j->sup || j->launching || now < j->not_before)
-        return;
-    if (j->to_launch)
-        launch(d, j);
-    else
-        run_supervisor_gone(d, j);
+    char who[160], text[sizeof j->trouble];
+
+    (void)why;
+    launch_kill(d->jobs_dir, j->row.id, who, sizeof who);
+    snprintf(text, sizeof text, "its slots are held: %s was killed and does not end", who);
+    tell_trouble(d, j, "stuck", text);
+}
+
+typedef void action(struct daemon *d, struct job *j, const char *why);
+static action *const actions[] = {
+    [LIFE_COMMIT] = commit,
+    [LIFE_PREPARE] = prepare,
+    [LIFE_TELL_REFUSED] = tell_refused,
+    [LIFE_TELL_UNREADABLE] = tell_unreadable,
+    [LIFE_TELL_HELD] = tell_held,
+    [LIFE_LOSE] = lose,
+    [LIFE_RELEASE] = left,
+    [LIFE_KILL] = kill_all,
+    [LIFE_NAME] = name,
+};
+
+/* Afterwards the job may be gone from memory. */
+static void tell_life(struct daemon *d, struct job *j, enum life_fact fact, const char *why)
+{
+    enum life_action next = life_next(&j->life, fact, mono_s());
+
+    if (next != LIFE_NOTHING)
+        actions[next](d, j, why);
+}
+
+/* ---- from outside ---- */
+
+void run_connected(struct daemon *d, struct job *j)
+{
+    if (j->life.refusals + j->life.unreadable > 0)
+        j->trouble[0] = '\0';
+    tell_life(d, j, LIFE_FACT_HELLO, "");
+    if (j->life.drains > 0)
+        life_within(&j->life, mono_s(), LIFE_LEAVE_S);
+    else if (j->row.want == JOB_WANT_CANCEL)
+        life_within(&j->life, mono_s(), LIFE_OBEY_S);
+}
+
+void run_disconnected(struct daemon *d, struct job *j)
+{
+    tell_life(d, j, LIFE_FACT_GONE, "");
+    look(d, j);
+}
+
+void run_adopt(struct daemon *d)
+{
+    for (int i = 0; i < d->jobs.count; i++) {
+        struct job *j = d->jobs.all[i];
+
+        if (job_is_live(j->row.state))
+            tell_life(d, j, LIFE_FACT_ADOPTED, "");
+        else if (j->row.attempt > 0 && !launch_lock_is_free(d->jobs_dir, j->row.id))
+            tell_life(d, j, LIFE_FACT_FOUND, "");
+    }
+    run_take_slots(d);
 }
 
 void run_tick(struct daemon *d)
 {
-    double now = now_s();
+    bool heard = store_backlog(d->store) <= STORE_QUEUE_ROWS / 2; /* else supervisors are not read */
+    int64_t id = 0;
 
-    for (int i = 0; i < d->jobs.count; i++)
-        if (!job_is_done(d->jobs.all[i]->row.state) || d->jobs.all[i]->sup)
-            tick_job(d, d->jobs.all[i], now);
+    for (struct job *j; (j = jobs_after(d, id));) { /* by id: what follows may forget jobs */
+        id = j->row.id;
+        j->life.silent_s = j->sup && heard ? j->life.silent_s + 1 : 0;
+        look(d, j);
+        j = jobs_find(d, id);
+        if (j)
+            look_at_clock(d, j);
+    }
     run_schedule(d);
 }
 
@@ -498,8 +575,12 @@ void run_why(struct daemon *d, const struct job *j, char *ret, unsigned long siz
     struct gpu_counts gpus;
 
     gpus_count(&d->gpus, &gpus);
-    if (j->row.state != JOB_QUEUED) {
-        snprintf(ret, size, "has its slots and waits: %s", j->trouble);
+    if (j->trouble[0]) {
+        snprintf(ret, size, "%s%s", job_is_live(j->row.state) ? "has its slots and waits: " : "", j->trouble);
+        return;
+    }
+    if (j->life.phase != LIFE_IDLE) {
+        snprintf(ret, size, "waits till the processes of its last run have left");
         return;
     }
     if (waits_behind(d, j, &node, ret, size))

@@ -488,7 +488,7 @@ static int end_attempt(struct writer *w, const struct report *rep, int attempt)
 static int end_job(struct writer *w, const struct report *rep, const struct job_row *row)
 {
     char text[REPORT_TEXT_MAX + REPORT_NAME_MAX + 8];
-    int rc = end_attempt(w, rep, row ? row->attempt : 0);
+    int rc = end_attempt(w, rep, rep->attempt > 0 || !row ? rep->attempt : row->attempt);
 
     snprintf(text, sizeof text, "%s%s%s", rep->kind, rep->text[0] ? ": " : "", rep->text);
     return rc == SQLITE_OK ? add_event(w, rep->job, rep->time, strcmp(rep->kind, "failed") == 0 ? "error" : "info", "end", text) : rc;

@@ -73,6 +73,16 @@ bool err_is_system(const struct err *err)
     return err->code < 0 && err->code > ERR_PROTO;
 }
 
+bool err_is_shortage(const struct err *err)
+{
+    static const int codes[] = { ENOSPC, EDQUOT, ENOMEM, ENFILE, EMFILE, EAGAIN, ETXTBSY };
+
+    for (size_t i = 0; i < sizeof codes / sizeof *codes; i++)
+        if (err->code == -codes[i])
+            return true;
+    return false;
+}
+
 const char *err_name(int code)
 {
     switch (code) {

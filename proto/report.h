@@ -32,7 +32,7 @@
  *   End of file on fd 3: detd-job is gone; the rank has to leave.
  *
  * sup.sock (in the state folder; jobs/<id>/ is the working directory of detd-job, so it connects to ../../sup.sock), detd-job -> detd:
- *   hello   {protocol, job, attempt, nonce, pid}         nonce as given by --nonce (string)
+ *   hello   {protocol, job, attempt, nonce, pid, beats}  beats true: a status comes every 10 s, changed or not. nonce as given by --nonce (string)
  *   report  {seq, rec:{"type":T, ...}}                   seq counts per job across attempts, without a gap
  *     T = loss, eval, data         as the rank wrote it
  *     T = checkpoint               as the rank wrote it, phase "published" only; the rest of it is as `ready` said
@@ -54,6 +54,10 @@
  *   control {word, tier?, deadline?}                     deadline: seconds until the ranks are killed if they do not obey (cancel: 30 by default;
  *           the other words: none). A pause or cancel given twice is one; without a running attempt it acts at once
  *
+ * Exit status of detd-job where it has not come so far as to connect; what it says of it stands in the file of --trouble-fd too:
+ *   SUP_EXIT_UNREADABLE   its spool cannot be read
+ *   SUP_EXIT_REFUSED      the system has not what it needs (room for the spool, memory, descriptors): it may be started again
+ *
  * The environment and descriptors of a rank, set by detd-job: argv = detd-worker --job-dir DIR --rank R --ranks P --local-rank L --attempt N;
  * fd 3 = this socket, fd 4 = memfd of the shared-memory transport (one for all ranks of an attempt, empty at first: the ranks set its size),
  * fd 5 = its progress page (proto/progress.h), fd 6 = the job's lock (kept open, never used: lock free = no process of the job lives),
@@ -64,7 +68,7 @@
  * CUDA_VISIBLE_DEVICES = the UUID of its GPU where GPUs were granted. */
 #pragma once
 
-enum { REPORT_MAX_LINE = 64 << 10, SUP_PROTOCOL = 1 };
+enum { REPORT_MAX_LINE = 64 << 10, SUP_PROTOCOL = 1, SUP_EXIT_UNREADABLE = 74, SUP_EXIT_REFUSED = 75 };
 enum { WORKER_FD_CONTROL = 3, WORKER_FD_COMM = 4, WORKER_FD_PROGRESS = 5, WORKER_FD_LOCK = 6, WORKER_FD_PLUGIN = 7 };
 #define WORKER_ENV_PLUGIN "DETD_PLUGIN_FD"
 #define WORKER_PLUGIN     "libdetd-cuda.so" /* its name beside the programs */

@@ -378,6 +378,17 @@ static void on_gone(void *arg, int rank, int status)
         clean_up(j);
 }
 
+/* What the system refuses may pass, and is no failure of the job. */
+static void wait_refused(struct job *j, const struct err *err, uv_timer_cb again)
+{
+    if (strcmp(j->refusal, err->msg) != 0)
+        job_event(j, -1, "warning", "waits", err->msg);
+    job_log("cannot start yet: %s", err->msg);
+    snprintf(j->refusal, sizeof j->refusal, "%s", err->msg);
+    j->state = JOB_BACKOFF;
+    arm(j, again, backoff_ms(++j->refusals));
+}
+
 static void start_attempt(struct job *j)
 {
     struct ranks_config config = { .loop = j->loop,
@@ -409,6 +420,8 @@ static void start_attempt(struct job *j)
         j->pending |= PENDING_TIER;
     j->watch = watch_new(j->nranks);
     if (j->watch && ranks_start(&config, &j->ranks, &err) == 0) {
+        j->refusals = 0;
+        j->refusal[0] = '\0';
         j->state = JOB_HELLO;
         job_log("attempt %d: %d rank%s started", j->attempt, j->nranks, j->nranks == 1 ? "" : "s");
         arm(j, on_no_hello, HELLO_MS);
@@ -416,7 +429,13 @@ static void start_attempt(struct job *j)
     }
     watch_free(j->watch);
     j->watch = NULL;
-    snprintf(o.reason, sizeof o.reason, "%s", err.code ? err.msg : "out of memory");
+    if (!err.code)
+        err_set(&err, -ENOMEM, "out of memory");
+    if (err_is_shortage(&err)) {
+        wait_refused(j, &err, on_backoff_over);
+        return;
+    }
+    snprintf(o.reason, sizeof o.reason, "%s", err.msg);
     append_ended(j, "failed", o.reason, "fault");
     after_failure(j, &o);
 }
@@ -465,12 +484,7 @@ static void prepare(struct job *j)
     } else if (!err_is_system(&err)) {
         job_end(j, "failed", err.msg, "user");
     } else {
-        if (strcmp(j->refusal, err.msg) != 0)
-            job_event(j, -1, "warning", "waits", err.msg);
-        job_log("cannot start yet: %s", err.msg);
-        snprintf(j->refusal, sizeof j->refusal, "%s", err.msg);
-        j->state = JOB_BACKOFF;
-        arm(j, on_refusal_over, backoff_ms(++j->refusals));
+        wait_refused(j, &err, on_refusal_over);
     }
 }
 

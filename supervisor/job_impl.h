@@ -77,6 +77,7 @@ struct job {
     struct ranks_usage usage; /* of the attempts before */
     struct job_rate rate;
     char status[16 << 10]; /* last status line sent */
+    int quiet;             /* lines since that were the same */
 
     int syncs; /* uv_work of publish and tier_ok under way */
     int handles;

@@ -13,6 +13,7 @@
 #include <unistd.h>
 
 #include "proto/err.h"
+#include "proto/report.h"
 #include "supervisor/job.h"
 #include "supervisor/left.h"
 
@@ -20,7 +21,7 @@ enum { MAX_GPUS = 1024, ABOVE_LOW_FDS = 10 };
 
 static const char usage[] =
     "detd-job --job-dir DIR --job ID [--attempt N] [--last-seq N] [--nonce TEXT] [--store-id ID]\n"
-    "         [--lock-fd FD] [--socket PATH] [--worker PATH] [--gpus UUID,UUID,...] [--drain OUTCOME [--reason TEXT]]\n"
+    "         [--lock-fd FD] [--trouble-fd FD] [--socket PATH] [--worker PATH] [--gpus UUID,UUID,...] [--drain OUTCOME [--reason TEXT]]\n"
     "Runs the job in DIR/spec.json: starts its ranks, keeps their reports in DIR/spool.*, watches and restarts them.\n"
     "detd starts it; it goes on while detd is away.\n"
     "  --attempt N    number of the first attempt (1)\n"
@@ -28,6 +29,7 @@ static const char usage[] =
     "  --nonce TEXT   proves to detd that it started this process\n"
     "  --store-id ID  of the database that numbered the job; reports and checkpoints of another one are refused\n"
     "  --lock-fd FD   descriptor of DIR/lock, already locked; otherwise DIR/lock is opened and locked\n"
+    "  --trouble-fd FD  a file for the reason where it cannot begin\n"
     "  --socket PATH  where detd listens (../../sup.sock, seen from DIR)\n"
     "  --worker PATH  the trainer; any program that speaks the lines of proto/report.h on descriptor 3 (detd-worker beside detd-job)\n"
     "  --gpus LIST    UUIDs of the granted GPUs, dealt out to the ranks in order ($DETD_GPUS)\n"
@@ -38,6 +40,8 @@ struct options {
     struct job_options job;
     char *gpus[MAX_GPUS + 1];
     char worker[PATH_MAX], job_dir[PATH_MAX];
+    int trouble_fd;
+    bool unopened; /* it failed at its spool */
 };
 
 static int parse_number(const char *name, const char *text, long long min, long long max, long long *ret, struct err *err)
@@ -110,6 +114,10 @@ static int take_option(struct options *o, int c, char *value, struct err *err)
         rc = parse_number("lock-fd", value, 3, INT_MAX, &n, err);
         o->job.lock_fd = (int)n;
         return rc;
+    case 't':
+        rc = parse_number("trouble-fd", value, 3, INT_MAX, &n, err);
+        o->trouble_fd = (int)n;
+        return rc;
     case 'n':
         o->job.nonce = value;
         return 0;
@@ -136,15 +144,14 @@ static int take_option(struct options *o, int c, char *value, struct err *err)
 
 static int parse_options(int argc, char **argv, struct options *o, struct err *err)
 {
-    static const struct option names[] = { { "job-dir", 1, 0, 'd' }, { "job", 1, 0, 'j' },
-                                           { "attempt", 1, 0, 'a' }, { "last-seq", 1, 0, 's' },
-                                           { "nonce", 1, 0, 'n' },   { "store-id", 1, 0, 'i' },
-                                           { "lock-fd", 1, 0, 'l' }, { "socket", 1, 0, 'S' },
-                                           { "worker", 1, 0, 'w' },  { "gpus", 1, 0, 'g' },
-                                           { "drain", 1, 0, 'D' },   { "reason", 1, 0, 'r' },
-                                           { "help", 0, 0, 'h' },    { 0 } };
+    static const struct option names[] = { { "job-dir", 1, 0, 'd' },  { "job", 1, 0, 'j' },        { "attempt", 1, 0, 'a' },
+                                           { "last-seq", 1, 0, 's' }, { "nonce", 1, 0, 'n' },      { "store-id", 1, 0, 'i' },
+                                           { "lock-fd", 1, 0, 'l' },  { "trouble-fd", 1, 0, 't' }, { "socket", 1, 0, 'S' },
+                                           { "worker", 1, 0, 'w' },   { "gpus", 1, 0, 'g' },       { "drain", 1, 0, 'D' },
+                                           { "reason", 1, 0, 'r' },   { "help", 0, 0, 'h' },       { 0 } };
     int c, rc = 0;
 
+    o->trouble_fd = -1;
     o->job = (struct job_options){ .attempt = 1, .nonce = "", .reason = "", .socket = "../../sup.sock", .lock_fd = -1 };
     while (rc == 0 && (c = getopt_long(argc, argv, "", names, NULL)) != -1) {
         if (c == 'h') {
@@ -211,12 +218,27 @@ static int run(struct options *o, struct err *err)
     struct job *job = NULL;
     int rc = job_open(loop, &o->job, &job, err);
 
-    if (rc < 0)
+    if (rc < 0) {
+        o->unopened = true;
         return rc;
+    }
     uv_run(loop, UV_RUN_DEFAULT);
     rc = job_close(job, err);
     uv_loop_close(loop);
     return rc;
+}
+
+/* detd reads the reason from a file that needs no room on any disk. */
+static int tell_trouble(const struct options *o, const struct err *err)
+{
+    fprintf(stderr, "detd-job: %s\n", err->msg);
+    if (o->trouble_fd >= 0 && pwrite(o->trouble_fd, err->msg, strlen(err->msg), 0) < 0)
+        perror("detd-job: tell detd");
+    if (err_is_shortage(err))
+        return SUP_EXIT_REFUSED;
+    if (o->unopened)
+        return SUP_EXIT_UNREADABLE;
+    return err->code == ERR_INPUT ? 2 : 1;
 }
 
 int main(int argc, char **argv)
@@ -238,6 +260,5 @@ int main(int argc, char **argv)
         rc = run(&options, &err);
     if (rc == 0)
         return 0;
-    fprintf(stderr, "detd-job: %s\n", err.msg);
-    return err.code == ERR_INPUT ? 2 : 1;
+    return tell_trouble(&options, &err);
 }

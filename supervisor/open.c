@@ -192,6 +192,7 @@ void job_write_hello(struct job *j)
     line_int(&l, "attempt", j->attempt);
     line_text(&l, "nonce", j->options.nonce, MAX_NONCE);
     line_int(&l, "pid", getpid());
+    line_bool(&l, "beats", true);
     if (line_done(&l, &err) < 0)
         job_fatal(j, &err);
 }

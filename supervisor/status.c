@@ -4,6 +4,8 @@
 
 #include "supervisor/job_impl.h"
 
+enum { BEAT_LOOKS = 10 }; /* one in so many is sent though nothing has changed: a sign of life */
+
 void job_usage(const struct job *j, struct ranks_usage *ret)
 {
     struct ranks_usage now = { 0 };
@@ -95,8 +97,9 @@ void job_send_status(struct job *j)
     line_int(&l, "max_rss", u.max_rss);
     if (j->ranks)
         put_ranks(j, &l);
-    if (line_done(&l, &err) < 0 || strcmp(text, j->status) == 0)
+    if (line_done(&l, &err) < 0 || (strcmp(text, j->status) == 0 && ++j->quiet < BEAT_LOOKS))
         return;
+    j->quiet = 0;
     if (link_send(j->link, text, l.len))
         memcpy(j->status, text, l.len + 1);
 }

@@ -88,7 +88,7 @@ class Daemon:
         until = time.time() + 60
         while True:
             for job in os.listdir(self.state + "/jobs") if os.path.isdir(self.state + "/jobs") else []:
-                self.kill_session(int(job))
+                self.kill_session(job)
             left = self.own()  # what detd started a moment ago has no session yet
             if not left:
                 break
@@ -128,7 +128,7 @@ class Daemon:
 
     def session(self, job):
         try:
-            return int(open("%s/jobs/%d/lock" % (self.state, job)).read() or 0)
+            return int(open("%s/jobs/%s/lock" % (self.state, job)).read() or 0)
         except OSError:
             return 0
 

@@ -72,6 +72,12 @@ def job_ends_while_nobody_listens():
         done = d.wait(job, "completed")
         assert done["step"] == 60 and len(done["attempts"]) == 1, done
         d.check_rows(job, 60)
+        d.wait_left(job)
+        done = d.job(job)
+        assert (done["attempt"], done["attempts"][0]["outcome"]) == (1, "completed") and done["attempts"][0]["ended"], done
+        spool = open("%s/jobs/%d/spool.0" % (d.state, job), "rb").read()
+        end = json.loads(re.search(rb'\{"type":"end".*?\}', spool)[0])
+        assert done["cpu_seconds"] == end["cpu_seconds"], (done["cpu_seconds"], end)
 
 
 def supervisor_dies():
@@ -376,6 +382,77 @@ def a_forgotten_job_is_not_run_again():
             assert [j["id"] for j in d.call("job.list", limit=limit)["jobs"]] == ids[:limit], "a forgotten job is not listed"
 
 
+def the_node_shuts_down():
+    """Everybody gets SIGTERM: the job writes a checkpoint, and goes on from there when detd is back."""
+    with Daemon() as d:
+        job = d.submit(60, every=1000, ranks=2)
+        d.wait(job, lambda j: j["step"] > 5)
+        d.signal_session(job, signal.SIGTERM)
+        d.stop()
+        d.wait_left(job)
+        saved = d.newest_checkpoint(job)
+        assert saved > 5, saved
+        d.start()
+        done = d.wait(job, "completed")
+        assert [a["resume_step"] for a in done["attempts"]] == [saved, 0], done["attempts"]
+        assert d.events("end", job)[-1] == "paused: detd-job was told to stop" and not d.events("supervisor_lost", job)
+        d.check_rows(job, 60)
+
+
+def told_to_stop_while_detd_runs():
+    with Daemon() as d:
+        job = d.submit(60, every=1000, restarts=0)
+        d.wait(job, lambda j: j["step"] > 5)
+        os.kill(d.session(job), signal.SIGTERM)
+        done = d.wait(job, "completed")
+        assert done["attempts"][0]["resume_step"] > 5 and not d.events("supervisor_lost", job), done["attempts"]
+        d.check_rows(job, 60)
+
+
+def what_holds_the_lock_is_killed():
+    """A process of another session that a rank has started outlives its supervisor."""
+    with Daemon() as d:
+        job = d.submit(40)
+        d.wait(job, lambda j: j["step"] > 2)
+        leave_fault(d, job, "helper 5")
+        d.wait(job, lambda j: j["step"] > 8)
+        os.kill(d.session(job), signal.SIGKILL)
+        assert "(sleep, state" in d.wait_event("kill", job)[0]
+        d.wait(job, "completed")
+        d.check_rows(job, 40)
+
+
+def a_silent_supervisor_is_killed():
+    with Daemon() as d:
+        job = d.submit(40, env={"STEP_S": "0", "HOLD": "20"})
+        d.wait(job, lambda j: j["step"] > 5)
+        os.kill(d.session(job), signal.SIGSTOP)
+        d.wait_event("kill", job, 150)
+        open("%s/jobs/%d/go" % (d.state, job), "w").close()
+        assert d.wait(job, "completed")["attempt"] == 2
+        d.check_rows(job, 40)
+
+
+def the_spool_is_lost():
+    """It is missing, or cannot be read: what it held is lost, and the job ends so instead of beginning anew."""
+    for damage in (os.unlink, lambda path: (os.unlink(path), os.mkdir(path))):
+        with Daemon() as d:
+            jobs = [d.submit(1000000, every=1000000, threads=1) for _ in range(2)]
+            for job in jobs:
+                d.wait(job, lambda j: j["step"] > 5)
+            d.kill()
+            for job in jobs:
+                d.kill_session(job)
+                d.wait_left(job)
+                for name in ("spool.0", "spool.1"):
+                    damage("%s/jobs/%d/%s" % (d.state, job, name))
+            d.start()
+            d.call("job.cancel", id=jobs[1])
+            assert "spool lost: " in d.wait(jobs[0], "failed")["reason"]
+            assert "spool lost: " in d.wait(jobs[1], "cancelled")["reason"]
+            d.until(lambda: d.call("daemon.info")["cpu_free"] == 4, "the slots are not free")
+
+
 def state_folder_is_removed():
     """detd leaves and says so; what runs is left alone."""
     with Daemon() as d:
@@ -405,9 +482,10 @@ def bad_ends():
 SCENARIOS = [runs_to_the_end, daemon_dies_again_and_again, job_ends_while_nobody_listens, supervisor_dies, supervisor_dies_too_often, both_die, commands,
              wishes_survive_the_daemon, queue, accepted_jobs_are_never_lost, supervisor_cannot_be_started, trainer_cannot_be_opened,
              another_database_while_a_job_runs, ends_without_a_supervisor, budget_counts_from_the_newest_checkpoint, a_forgotten_job_is_not_run_again,
+             the_node_shuts_down, told_to_stop_while_detd_runs, what_holds_the_lock_is_killed, a_silent_supervisor_is_killed, the_spool_is_lost,
              state_folder_is_removed, bad_ends]
 
-BESIDE = [budget_counts_from_the_newest_checkpoint]  # mostly waits
+BESIDE = [budget_counts_from_the_newest_checkpoint, a_silent_supervisor_is_killed]  # mostly waits
 
 
 def carry_out(scenario):

@@ -1,0 +1,89 @@
+/* daemon/life.h - the launch life cycle: whether processes of a job live, and what detd does about it. Pure: a table of phases and facts, the time is
+ * an argument (of a clock that nobody sets). What a job is to its user is the other state machine, job.h; run.c carries the actions out. */
+#pragma once
+#include <stdbool.h>
+
+#define LIFE_PHASES(X)                                                                   \
+    X(IDLE, "idle")             /* no process of it lives and none is wanted */          \
+    X(COMMITTING, "committing") /* its nonce is on the way to the disk */                \
+    X(WAITING, "waiting")       /* to be prepared, not before a moment */                \
+    X(PREPARING, "preparing")   /* a thread makes its folder and takes its lock */       \
+    X(STARTED, "started")       /* its supervisor was started, and has not said hello */ \
+    X(CONNECTED, "connected")                                                            \
+    X(LEAVING, "leaving") /* its end is recorded */                                      \
+    X(STUCK, "stuck")     /* its processes were killed, and the lock is held still */
+#define X(ident, name) LIFE_##ident,
+enum life_phase { LIFE_PHASES(X) LIFE_PHASE_COUNT };
+#undef X
+
+#define LIFE_FACTS(X)                                                                    \
+    X(ADOPTED, "adopted") /* it lived when detd was started */                           \
+    X(FOUND, "found")     /* the lock is held though nothing of it should live */        \
+    X(GRANTED, "granted") /* it has its slots */                                         \
+    X(COMMITTED, "committed")                                                            \
+    X(UNCOMMITTED, "uncommitted")                                                        \
+    X(DUE, "due")               /* the moment has come */                                \
+    X(READY, "ready")           /* its supervisor was started, with the lock */          \
+    X(REFUSED, "refused")       /* the system has not what a start needs */              \
+    X(UNREADABLE, "unreadable") /* its spool is missing or cannot be read */             \
+    X(HELD, "held")             /* the lock could not be taken */                        \
+    X(HELLO, "hello")                                                                    \
+    X(GONE, "gone")     /* its connection is closed */                                   \
+    X(EXITED, "exited") /* its supervisor has left */                                    \
+    X(ENDED, "ended")   /* an end is recorded */                                         \
+    X(LOST, "lost")     /* the lock is free, and the job has no end */                   \
+    X(LEFT, "left")     /* the lock is free, and the job has ended or is queued again */ \
+    X(OVERDUE, "overdue")
+#define X(ident, name) LIFE_FACT_##ident,
+enum life_fact { LIFE_FACTS(X) LIFE_FACT_COUNT };
+#undef X
+
+enum life_action {
+    LIFE_NOTHING,
+    LIFE_COMMIT,          /* give it a nonce and store its row */
+    LIFE_PREPARE,         /* prepare and start its supervisor */
+    LIFE_TELL_REFUSED,    /* it waits: say why */
+    LIFE_TELL_UNREADABLE, /* likewise; the third time it ends */
+    LIFE_TELL_HELD,
+    LIFE_LOSE,    /* count the death where one was seen, and commit another start */
+    LIFE_RELEASE, /* its slots are free */
+    LIFE_KILL,
+    LIFE_NAME /* kill once more, and say which process stays */
+};
+
+enum {
+    LIFE_HELLO_S = 60,  /* a supervisor says hello, or comes back, within */
+    LIFE_OBEY_S = 60,   /* detd-job gives its ranks 30 s after a cancel; after twice that its session is killed */
+    LIFE_LEAVE_S = 20,  /* what only has to leave, or to read a spool */
+    LIFE_EXIT_S = 5,    /* processes that a supervisor has left behind */
+    LIFE_NAME_S = 60,   /* between two tries to kill what does not die */
+    LIFE_SILENT_S = 60, /* without a line of a supervisor that beats */
+    LIFE_BACKOFF_MAX_S = 60,
+    LIFE_UNREADABLE_MAX = 3
+};
+
+struct life {
+    enum life_phase phase;
+    bool known;        /* a supervisor of it was started or heard by this daemon: its death counts */
+    bool child;        /* its supervisor is a child of this daemon, which will hear of its exit */
+    bool beats;        /* its supervisor says something every few seconds */
+    int silent_s;      /* since it said something */
+    int refusals;      /* of starts, in a row */
+    int unreadable;    /* times in a row that its spool was missing or could not be read */
+    int drains;        /* supervisors started to read its spool to the end, in a row */
+    double not_before; /* no supervisor is started earlier */
+    double deadline;   /* 0: none */
+};
+
+/* What follows from the fact. One that means nothing in this phase changes nothing. */
+enum life_action life_next(struct life *l, enum life_fact fact, double now);
+/* The fact that time alone brings: DUE, OVERDUE, or LIFE_FACT_COUNT for none. */
+enum life_fact life_clock(const struct life *l, double now);
+/* Whether to look if its lock is free: nobody else would tell. */
+bool life_is_to_look(const struct life *l);
+/* The deadline is `seconds` away, or where it was if that is sooner. */
+void life_within(struct life *l, double now, double seconds);
+/* Seconds before try number `tries` + 1: 0, 1, 2, 4 ... LIFE_BACKOFF_MAX_S. */
+double life_backoff_s(int tries);
+const char *life_phase_name(enum life_phase p);
+const char *life_fact_name(enum life_fact f);

@@ -552,8 +552,9 @@ def test_everything_is_killed_at_random(job):
         if job.exited():
             break
         victims = ranks_of(job)
-        os.kill(rng.choice(victims) if i % 3 and victims else job.proc.pid, signal.SIGKILL)
-        if i % 3 == 0:
+        victim = rng.choice(victims) if i % 3 and victims else job.proc.pid
+        os.kill(victim, signal.SIGKILL)
+        if victim == job.proc.pid:
             job.proc.wait()
             job.lock_is_free()
             job.detd.close()

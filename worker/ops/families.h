@@ -21,6 +21,7 @@
 #include "worker/ops/rcnn.h"
 #include "worker/ops/reduce.h"
 #include "worker/ops/resample.h"
+#include "worker/ops/view.h"
 #include "worker/ops/roi.h"
 #include "worker/ops/rpn.h"
 #include "worker/ops/yolo.h"
@@ -34,6 +35,7 @@
     X(resample, RESAMPLE_OPS) \
     X(reduce, REDUCE_OPS)     \
     X(optim, OPTIM_OPS)       \
+    X(view, VIEW_OPS)         \
     X(yolo, YOLO_OPS)         \
     X(roi, ROI_OPS)
 /* Devices that choose algorithms, and read a convolution's output again for its statistics. */

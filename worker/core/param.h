@@ -15,8 +15,9 @@ enum param_kind {
 };
 
 enum param_init {
-    INIT_FILL,   /* value everywhere; with a period at elements first, first + period ... only, and 0 elsewhere */
-    INIT_NORMAL, /* mean 0, standard deviation `value` */
+    INIT_FILL,    /* value everywhere; with a period at elements first, first + period ... only, and 0 elsewhere */
+    INIT_NORMAL,  /* mean 0, standard deviation `value` */
+    INIT_UNIFORM, /* -value .. value */
 };
 
 /* How its values begin: a function of the job's seed and the name alone. */
@@ -30,6 +31,8 @@ struct param_start {
 enum param_layout {
     LAYOUT_VECTOR, /* [k] */
     LAYOUT_OIHW,   /* [k][c][r][s] */
+    LAYOUT_FLAT,   /* [k][c], r = s = 1; where the inputs are pixels of `pixels`, channel by channel: memory has them pixel by pixel */
+    LAYOUT_IOHW,   /* of a transposed convolution without overlap: [c][k / 4][2][2], r = s = 1; memory has outputs pixel by pixel */
 };
 
 struct param {
@@ -45,6 +48,7 @@ struct param {
     int group;        /* of the model's parameter groups */
     struct param_start start;
     enum param_layout layout;
+    int pixels; /* of LAYOUT_FLAT */
 };
 
 /* Parameters that the optimizer treats alike. */

@@ -18,7 +18,7 @@ struct tensor conv_shape(const struct tensor *x, const struct conv *cv, const st
     return y;
 }
 
-static int bias_backward(struct tape *t, const struct param *bias, const struct tensor *dy, struct err *err)
+int conv_bias_backward(struct tape *t, const struct param *bias, const struct tensor *dy, struct err *err)
 {
     struct device *dev = tape_device(t);
     float beta;
@@ -59,7 +59,7 @@ static int conv_backward(struct tape *t, struct node *n, struct err *err)
     int rc = 0;
 
     if (c->bias && param_trainable(c->bias))
-        rc = bias_backward(t, c->bias, dy, err);
+        rc = conv_bias_backward(t, c->bias, dy, err);
     if (rc >= 0 && param_trainable(c->w))
         rc = weights_backward(t, c, x, dy, err);
     if (rc < 0 || !x->needs_grad)

@@ -36,6 +36,13 @@ struct value *layer_maxpool(struct tape *t, struct value *x, const struct poolin
 /* resample.c */
 struct value *layer_concat(struct tape *t, struct value *const *parts, int nparts);
 struct value *layer_upsample(struct tape *t, struct value *x, int factor);
+/* view.c: pictures of bytes as numbers of the device's dtype, 0 beyond size[shard][image] (height, width; device memory). */
+struct value *layer_pictures(struct tape *t, const struct tensor *images, const int32_t *const *size, const struct view_colours *colours);
+/* Each image as one pixel of h * w * c channels: what a layer that sees all of an image reads. x lies without gaps. */
+struct value *layer_flat(struct tape *t, struct value *x);
+/* A transposed convolution 2x2 of stride 2: w is [4 * outputs][1][1][c] (LAYOUT_IOHW), outputs a multiple of 4 where the device wants rows without
+ * gaps. */
+struct value *layer_enlarge(struct tape *t, struct value *x, struct param *w, struct param *bias);
 /* roi.c: RoIAlign of roi->nlevels levels, [cap, pool, pool, c], of which count are in use; boxes get no gradient. roi and rows ([shards], host) are copied; what rows point to stays
  * as it is until the backward pass is over. */
 struct value *layer_roi_align(struct tape *t, struct value *const *level, const struct roi_align *roi, const struct roi_rows *rows);

@@ -281,6 +281,24 @@ struct value *tape_value(struct tape *t, const struct tensor *shape, bool needs_
     return value_of(t, shape, shape->dtype, shape->dtype != t->dev->dtype, needs_grad, what);
 }
 
+struct value *tape_dense(struct tape *t, const struct tensor *shape, const char *what)
+{
+    return value_of(t, shape, shape->dtype, true, false, what);
+}
+
+struct value *tape_reshape(struct tape *t, struct value *v, const struct tensor *shape)
+{
+    struct value *a = tape_alias(t, v, NULL, v->needs_grad);
+
+    for (int s = 0; s < t->nshards; s++) {
+        assert(!v->act && v->x[s].stride == v->x[s].c && tensor_count(&v->x[s]) == tensor_count(&shape[s]));
+        a->x[s] = shape[s];
+        a->x[s].data = v->x[s].data;
+        a->x[s].stride = shape[s].c;
+    }
+    return a;
+}
+
 /* Dense: most of an image's pixel would be its gap. */
 struct value *tape_input(struct tape *t, const struct tensor *x)
 {
@@ -518,14 +536,19 @@ int tape_grad(struct tape *t, struct value *v, float *ret_beta, struct err *err)
 
 int tape_grad_hand_on(struct tape *t, struct value *from, struct value *to, struct err *err)
 {
+    struct tensor *given = tape_host(t, (size_t)t->nshards * sizeof *given);
     float beta;
     int rc;
 
+    for (int s = 0; s < t->nshards; s++) {
+        given[s] = to->x[s];
+        given[s].data = from->grad[s].data;
+    }
     if (to->grad_mem) {
         rc = tape_grad(t, to, &beta, err);
-        return rc < 0 ? rc : t->dev->on->map->act_bwd(t->dev, ACT_LINEAR, to->grad, beta, from->grad, from->x, t->nshards, err);
+        return rc < 0 ? rc : t->dev->on->map->act_bwd(t->dev, ACT_LINEAR, to->grad, beta, given, to->x, t->nshards, err);
     }
-    memcpy(to->grad, from->grad, (size_t)t->nshards * sizeof *to->grad);
+    memcpy(to->grad, given, (size_t)t->nshards * sizeof *to->grad);
     to->grad_mem = from->grad_mem;
     to->grad_mem->refs++;
     return 0;

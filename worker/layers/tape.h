@@ -103,11 +103,15 @@ void *tape_device_mem(struct tape *t, size_t bytes, const char *what);
  * dtype than the device's are dense.
  * NULL fails the tape. */
 struct value *tape_value(struct tape *t, const struct tensor *shape, bool needs_grad, const char *what);
+/* The same without gaps, whatever the device would like: pictures, most of whose pixel would be its gap. No gradient. */
+struct value *tape_dense(struct tape *t, const struct tensor *shape, const char *what);
 /* A value over memory the caller keeps. fp32 (images) in the device's dtype, a copy where that is another; all else as it is. NULL fails the
  * tape. */
 struct value *tape_input(struct tape *t, const struct tensor *x);
 /* A value that shares v's memory and has another pending part. */
 struct value *tape_alias(struct tape *t, struct value *v, struct affine *act, bool needs_grad);
+/* A value of the same numbers, seen as tensors of other sides and channels: x without gaps, and nothing pending on it. */
+struct value *tape_reshape(struct tape *t, struct value *v, const struct tensor *shape);
 /* What device ops read: x and act of every shard, from tape_host(). */
 struct operand *tape_operands(struct tape *t, const struct value *v);
 /* The activated value of every shard: v itself where nothing is pending, else computed when it is first asked for and kept as long as v. NULL
@@ -133,7 +137,7 @@ int tape_grad(struct tape *t, struct value *v, float *ret_beta, struct err *err)
 /* In backward, where each number of v's gradient becomes another: *ret_from is read, v->grad is written. The same memory, or new where
  * other values have that gradient too. */
 int tape_grad_turn(struct tape *t, struct value *v, const struct tensor **ret_from, struct err *err);
-/* In backward: from's gradient as it stands is that of `to` too, a value of the same shape. They have one memory, until one of them is
+/* In backward: from's gradient as it stands is that of `to` too, a value of the same shape, or of another over the same numbers. They have one memory, until one of them is
  * written; or it is added to what other readers of `to` have left there. */
 int tape_grad_hand_on(struct tape *t, struct value *from, struct value *to, struct err *err);
 /* [c] floats of device memory, all equal to f; kept for the life of the tape. */

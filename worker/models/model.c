@@ -60,7 +60,7 @@ struct param *model_add_param(struct model *m, const char *name, enum param_kind
         return NULL;
     }
     *p = (struct param){
-        .kind = kind, .trainable = param_kind_trains(kind), .k = k, .r = r, .s = s, .c = c, .index = m->nparams, .version = 1
+        .kind = kind, .trainable = param_kind_trains(kind), .k = k, .r = r, .s = s, .c = c, .index = m->nparams, .version = 1, .pixels = 1
     };
     p->start = start_of(kind, r, s, c);
     p->layout = kind == PARAM_CONV ? LAYOUT_OIHW : LAYOUT_VECTOR;
@@ -106,13 +106,13 @@ int model_add_norm(struct model *m, const char *name, int k, const struct jobspe
 
 /* ---- initial weights: pure functions of (seed, name, element) ---- */
 
-static void fill_normal(const struct param *p, uint64_t seed, float *w)
+static void fill_random(const struct param *p, uint64_t seed, float *w)
 {
     const uint64_t name = hash_name(p->name);
     const struct philox_key key = { seed, (uint32_t)name, philox_op("model.weights"), (uint16_t)(name >> 32), (uint16_t)(name >> 48) };
 
     for (size_t i = 0; i < p->count; i++)
-        w[i] = (float)(philox_normal(&key, i) * p->start.value);
+        w[i] = (float)(p->start.value * (p->start.init == INIT_NORMAL ? philox_normal(&key, i) : 2 * (double)philox_uniform(&key, i) - 1));
 }
 
 static int init_param(struct device *dev, struct param *p, uint64_t seed, struct err *err)
@@ -122,8 +122,8 @@ static int init_param(struct device *dev, struct param *p, uint64_t seed, struct
 
     if (!w)
         return err_set(err, ERR_DEVICE, "out of memory: %s", p->name);
-    if (p->start.init == INIT_NORMAL)
-        fill_normal(p, seed, w);
+    if (p->start.init != INIT_FILL)
+        fill_random(p, seed, w);
     else
         for (size_t i = (size_t)p->start.first; i<p->count; i += p->start.period> 0 ? (size_t)p->start.period : 1)
             w[i] = (float)p->start.value;

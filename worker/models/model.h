@@ -77,7 +77,7 @@ struct model {
     size_t raw_terms;     /* doubles of a row of raw */
     struct canvas canvas; /* nominal network input: of validation and prediction */
     int grain;            /* input sides must be multiples of it */
-    char loaded[400];     /* what came from model.init and what did not, in a sentence; "" without */
+    char loaded[1000];    /* what came from model.init and what did not, in a sentence; "" without */
 };
 
 /* For constructors. Adds a parameter behind those there are, [k][r][s][c] (vectors: r = s = c = 1), with memory on the device: of group 0, and it trains

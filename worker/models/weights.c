@@ -20,34 +20,51 @@ struct digits {
     int len;
 };
 
-/* to[k][c][r][s] = from[k][r][s][c], or back. */
-static void krsc_to_oihw(const struct param *p, const float *from, float *to)
+/* Where the file has element [k][y][x][c] of memory. */
+static size_t stored_at(const struct param *p, int k, int y, int x, int c)
+{
+    int outputs = p->k / 4;
+
+    if (p->layout == LAYOUT_FLAT)
+        return (size_t)k * (size_t)p->c + (size_t)(c % (p->c / p->pixels)) * (size_t)p->pixels + (size_t)(c / (p->c / p->pixels));
+    if (p->layout == LAYOUT_IOHW)
+        return ((size_t)c * (size_t)outputs + (size_t)(k % outputs)) * 4 + (size_t)(k / outputs);
+    return (((size_t)k * (size_t)p->c + (size_t)c) * (size_t)p->r + (size_t)y) * (size_t)p->s + (size_t)x;
+}
+
+static void krsc_to_stored(const struct param *p, const float *from, float *to)
 {
     for (int k = 0; k < p->k; k++)
         for (int y = 0; y < p->r; y++)
             for (int x = 0; x < p->s; x++)
                 for (int c = 0; c < p->c; c++)
-                    to[(((size_t)k * p->c + c) * p->r + y) * p->s + x] = from[(((size_t)k * p->r + y) * p->s + x) * p->c + c];
+                    to[stored_at(p, k, y, x, c)] = *from++;
 }
 
-static void oihw_to_krsc(const struct param *p, const float *from, float *to)
+static void stored_to_krsc(const struct param *p, const float *from, float *to)
 {
     for (int k = 0; k < p->k; k++)
         for (int y = 0; y < p->r; y++)
             for (int x = 0; x < p->s; x++)
                 for (int c = 0; c < p->c; c++)
-                    to[(((size_t)k * p->r + y) * p->s + x) * p->c + c] = from[(((size_t)k * p->c + c) * p->r + y) * p->s + x];
+                    *to++ = from[stored_at(p, k, y, x, c)];
 }
 
-/* The shape as stored. */
-static int stored_shape(const struct param *p, int64_t shape[4])
+int weights_shape(const struct param *p, int64_t shape[4])
 {
     shape[0] = p->k;
     if (p->layout == LAYOUT_VECTOR)
         return 1;
     shape[1] = p->c;
+    if (p->layout == LAYOUT_FLAT)
+        return 2;
     shape[2] = p->r;
     shape[3] = p->s;
+    if (p->layout == LAYOUT_IOHW) {
+        shape[0] = p->c;
+        shape[1] = p->k / 4;
+        shape[2] = shape[3] = 2;
+    }
     return 4;
 }
 
@@ -81,27 +98,36 @@ static int check_sound(const struct param *p, const float *v, struct err *err)
     return 0;
 }
 
-static int import_one(struct model *m, struct param *p, const struct st_array *a, bool own, struct err *err)
+int weights_put_stored(struct model *m, struct param *p, const float *stored, bool own, struct err *err)
+{
+    float *krsc = malloc(p->count * sizeof *krsc);
+    int rc = krsc ? 0 : err_set(err, ERR_DEVICE, "out of memory: %s", p->name);
+
+    if (rc >= 0 && !own)
+        rc = check_sound(p, stored, err);
+    if (rc >= 0) {
+        stored_to_krsc(p, stored, krsc);
+        rc = weights_put(m, p, krsc, err);
+    }
+    free(krsc);
+    return rc;
+}
+
+int weights_put_array(struct model *m, struct param *p, const struct st_array *a, bool own, struct err *err)
 {
     char theirs[SHAPE_BYTES], ours[SHAPE_BYTES];
     int64_t want[4];
-    int ndims = stored_shape(p, want), rc;
-    float *stored, *krsc;
+    int ndims = weights_shape(p, want), rc;
+    float *stored;
 
     if (a->ndims != ndims || memcmp(a->shape, want, (size_t)ndims * sizeof *want) != 0)
         return err_set(err, ERR_CORRUPT, "%s is %s in the file and %s in the model", p->name, shape_text(a->ndims, a->shape, theirs),
                        shape_text(ndims, want, ours));
     stored = malloc(p->count * sizeof *stored);
-    krsc = malloc(p->count * sizeof *krsc);
-    rc = stored && krsc ? safetensors_f32(a, stored, err) : err_set(err, ERR_DEVICE, "out of memory: %s", p->name);
-    if (rc >= 0 && !own)
-        rc = check_sound(p, stored, err);
-    if (rc >= 0) {
-        oihw_to_krsc(p, stored, krsc);
-        rc = weights_put(m, p, krsc, err);
-    }
+    rc = stored ? safetensors_f32(a, stored, err) : err_set(err, ERR_DEVICE, "out of memory: %s", p->name);
+    if (rc >= 0)
+        rc = weights_put_stored(m, p, stored, own, err);
     free(stored);
-    free(krsc);
     return rc;
 }
 
@@ -161,7 +187,7 @@ static const struct st_array *find(const struct safetensors *file, const struct 
 
 static int take_one(struct model *m, struct param *p, const struct st_array *a, bool own, struct err *err)
 {
-    return a ? import_one(m, p, a, own, err) : err_set(err, ERR_CORRUPT, "%s is not in the file", p->name);
+    return a ? weights_put_array(m, p, a, own, err) : err_set(err, ERR_CORRUPT, "%s is not in the file", p->name);
 }
 
 static int take(struct model *m, const struct safetensors *file, const struct weights_wanted *w, struct weights_taken *taken,
@@ -271,22 +297,28 @@ float *weights_get(struct model *m, const struct param *p, struct err *err)
 
 /* ---- export ---- */
 
-static int export_one(struct model *m, const struct param *p, struct st_array *a, struct err *err)
+float *weights_get_stored(struct model *m, const struct param *p, struct err *err)
 {
     float *krsc = weights_get(m, p, err), *stored = malloc(p->count * sizeof *stored);
 
     if (!krsc || !stored) {
         free(krsc);
         free(stored);
-        return err_set(err, ERR_DEVICE, "out of memory: %s", p->name);
+        err_set(err, ERR_DEVICE, "out of memory: %s", p->name);
+        return NULL;
     }
-    krsc_to_oihw(p, krsc, stored);
+    krsc_to_stored(p, krsc, stored);
     free(krsc);
+    return stored;
+}
+
+static int export_one(struct model *m, const struct param *p, struct st_array *a, struct err *err)
+{
     a->name = p->name;
     a->dtype = ST_F32;
-    a->ndims = stored_shape(p, a->shape);
-    a->data = stored;
-    return 0;
+    a->ndims = weights_shape(p, a->shape);
+    a->data = weights_get_stored(m, p, err);
+    return a->data ? 0 : err->code;
 }
 
 int weights_export(struct model *m, struct st_array **ret_arrays, struct err *err)

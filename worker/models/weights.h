@@ -2,6 +2,7 @@
 #pragma once
 #include <stdbool.h>
 #include <stddef.h>
+#include <stdint.h>
 
 struct err;
 struct model;
@@ -42,6 +43,15 @@ void weights_say_homeless(struct model *m, size_t n);
 /* One array, as the device has it (KRSC): a copy that the caller frees, NULL where p is NULL or memory is short (*err is filled then); and back. */
 float *weights_get(struct model *m, const struct param *p, struct err *err);
 int weights_put(struct model *m, struct param *p, const float *krsc, struct err *err);
+
+/* The shape as stored, of param.layout: how many dimensions. */
+int weights_shape(const struct param *p, int64_t shape[4]);
+/* The numbers of one as they are stored. own: as in weights_wanted; else a number that no sound network has is ERR_DATA. */
+int weights_put_stored(struct model *m, struct param *p, const float *stored, bool own, struct err *err);
+/* The numbers as they are stored, a copy that the caller frees; NULL: memory is short. */
+float *weights_get_stored(struct model *m, const struct param *p, struct err *err);
+/* From an array of a file; another shape is ERR_CORRUPT. */
+int weights_put_array(struct model *m, struct param *p, const struct st_array *a, bool own, struct err *err);
 
 /* All parameters from an opened file; missing or differently shaped ones are ERR_CORRUPT. */
 int weights_import(struct model *m, const struct safetensors *file, struct err *err);

@@ -1,0 +1,47 @@
+#include "worker/models/rcnn/columns.h"
+
+#include <string.h>
+
+bool rcnn_has_rows(enum rcnn_place place)
+{
+    return place == RCNN_CLASSES || place == RCNN_BOXES || place == RCNN_PREDICTOR;
+}
+
+/* Rows of one class. */
+static int rows_each(enum rcnn_place place)
+{
+    return place == RCNN_BOXES ? 4 : 1;
+}
+
+/* The first row of class k, or of the background: k = classes. -1: it has none. */
+static int first_row(const struct rcnn_rows *r, int k)
+{
+    int at = k;
+
+    if (r->background_first)
+        at = k == r->classes ? 0 : k + 1;
+    else if (k == r->classes && r->place != RCNN_CLASSES)
+        return -1;
+    return at * rows_each(r->place);
+}
+
+int rcnn_row_count(const struct rcnn_rows *r)
+{
+    bool background = r->background_first || r->place == RCNN_CLASSES;
+
+    return (r->classes + (background ? 1 : 0)) * rows_each(r->place);
+}
+
+void rcnn_turn_rows(const struct rcnn_rows *a, const float *from, const struct rcnn_rows *b, float *to, size_t width)
+{
+    size_t each = (size_t)rows_each(a->place) * width;
+
+    for (int k = 0; k <= a->classes; k++) {
+        int src = first_row(a, k), dst = first_row(b, k);
+
+        if (dst >= 0 && src >= 0)
+            memcpy(to + (size_t)dst * width, from + (size_t)src * width, each * sizeof *to);
+        else if (dst >= 0)
+            memset(to + (size_t)dst * width, 0, each * sizeof *to);
+    }
+}

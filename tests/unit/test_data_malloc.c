@@ -20,6 +20,7 @@
 #include "worker/data/image.h"
 #include "worker/data/loader.h"
 #include "worker/data/sample/boxes.h"
+#include "worker/data/sample/instances.h"
 #include "worker/data/problems.h"
 
 /* Sanitizers have an allocator of their own. */
@@ -122,30 +123,16 @@ static int load_index(struct err *err)
     return rc;
 }
 
-static int load_batches(struct err *err)
+/* With samples of any task. Frees task and data set. */
+static int load_all(struct dataset *d, struct task *task, struct err *err)
 {
     struct loader_options o = {
         .train = true, .batch = 2, .shards = 1, .shard_hi = 1, .waves = 1, .first_step = 1, .steps = 3, .workers = 1
     };
-    const struct boxes_options boxes = { .train = true,
-                                         .steps = 3,
-                                         .scales = { { 32, 32 }, 32, 32, 32, 32 },
-                                         .augment = { .saturation = 1, .exposure = 1 },
-                                         .cache_bytes = 4096 };
-    struct dataset *d;
-    struct task *task;
     struct loader *l;
     struct batch b;
-    int rc = index_load(list, &opt, &d, err);
+    int rc = loader_open(task, &o, &l, err);
 
-    if (rc < 0)
-        return rc;
-    rc = boxes_open(d, &boxes, &task, err);
-    if (rc < 0) {
-        dataset_free(d);
-        return rc;
-    }
-    rc = loader_open(task, &o, &l, err);
     if (rc == 0) {
         while ((rc = loader_next(l, &b, err)) == 0)
             ;
@@ -154,6 +141,58 @@ static int load_batches(struct err *err)
     task_free(task);
     dataset_free(d);
     return rc < 0 ? rc : 0;
+}
+
+static int load_batches(struct err *err)
+{
+    const struct boxes_options boxes = { .train = true,
+                                         .steps = 3,
+                                         .scales = { { 32, 32 }, 32, 32, 32, 32 },
+                                         .augment = { .saturation = 1, .exposure = 1 },
+                                         .cache_bytes = 4096 };
+    struct dataset *d;
+    struct task *task;
+    int rc = index_load(list, &opt, &d, err);
+
+    if (rc < 0)
+        return rc;
+    rc = boxes_open(d, &boxes, &task, err);
+    if (rc < 0)
+        dataset_free(d);
+    return rc < 0 ? rc : load_all(d, task, err);
+}
+
+static int load_instances(enum resize_rule rule, struct err *err)
+{
+    const struct instances_options instances = { .train = true,
+                                                 .rule = rule,
+                                                 .nsizes = 2,
+                                                 .size = { 16, 24 },
+                                                 .longest = 40,
+                                                 .grain = 32,
+                                                 .flip = 0.5f,
+                                                 .groups = true,
+                                                 .keep_empty = true };
+    struct dataset *d;
+    struct task *task;
+    int rc = index_load(list, &opt, &d, err);
+
+    if (rc < 0)
+        return rc;
+    rc = instances_open(d, &instances, &task, err);
+    if (rc < 0)
+        dataset_free(d);
+    return rc < 0 ? rc : load_all(d, task, err);
+}
+
+static int load_instances_d2(struct err *err)
+{
+    return load_instances(RESIZE_D2, err);
+}
+
+static int load_instances_tv(struct err *err)
+{
+    return load_instances(RESIZE_TV, err);
 }
 
 /* Fails allocation after allocation until a run gets by without one. may_do: some failures are made up for (a cache not filled, masks not shrunk). */
@@ -208,6 +247,8 @@ static void every_allocation_may_fail(void **state)
     fail_each("check", read_and_check, true);
     fail_each("index", load_index, true);
     fail_each("loader", load_batches, true);
+    fail_each("instances, d2", load_instances_d2, true);
+    fail_each("instances, tv", load_instances_tv, true);
     for (int i = 0; i < 3; i++)
         unlink(path[i]);
     unlink(json);

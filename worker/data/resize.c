@@ -4,6 +4,9 @@
 #pragma GCC optimize("O3")
 #include "worker/data/resize.h"
 
+#ifdef __x86_64__
+#include <immintrin.h>
+#endif
 #include <math.h>
 #include <string.h>
 
@@ -192,11 +195,43 @@ INNER void widen_pixel(const struct axis *a, const uint8_t *row, int t, uint8_t 
     out[2] = to_byte(b);
 }
 
-INNER void widen_row(const struct axis *a, const struct resizing *z, const uint8_t *row, uint8_t *out)
+static void widen_row_any(const struct axis *a, const struct resizing *z, const uint8_t *row, uint8_t *out)
 {
     for (int t = 0; t < z->to.w; t++)
         widen_pixel(a, row, t, out + (size_t)(z->flip ? z->to.w - 1 - t : t) * 3);
 }
+
+#ifdef __x86_64__
+/* The three colours at once, with a byte of the next pixel, which has to be there. */
+__attribute__((target("avx2"))) static inline void widen_pixel_avx2(const struct axis *a, const uint8_t *row, int t, uint8_t *out)
+{
+    const int32_t *k = a->weight + (size_t)t * (size_t)a->taps;
+    const uint8_t *p = row + (size_t)a->first[t] * 3;
+    __m128i sum = _mm_set1_epi32(1 << (BITS - 1));
+    uint32_t pixel;
+
+    for (int i = 0; i < a->count[t]; i++, p += 3) {
+        memcpy(&pixel, p, sizeof pixel);
+        sum = _mm_add_epi32(sum, _mm_mullo_epi32(_mm_cvtepu8_epi32(_mm_cvtsi32_si128((int)pixel)), _mm_set1_epi32(k[i])));
+    }
+    sum = _mm_srai_epi32(sum, BITS);
+    sum = _mm_packus_epi16(_mm_packus_epi32(sum, sum), sum);
+    pixel = (uint32_t)_mm_cvtsi128_si32(sum);
+    memcpy(out, &pixel, 3);
+}
+
+__attribute__((target("avx2"))) static void widen_row_avx2(const struct axis *a, const struct resizing *z, const uint8_t *row, uint8_t *out)
+{
+    int t = 0;
+
+    for (; t < z->to.w && a->first[t] + a->count[t] < z->w; t++)
+        widen_pixel_avx2(a, row, t, out + (size_t)(z->flip ? z->to.w - 1 - t : t) * 3);
+    for (; t < z->to.w; t++)
+        widen_pixel(a, row, t, out + (size_t)(z->flip ? z->to.w - 1 - t : t) * 3);
+}
+#endif
+
+typedef void widen_fn(const struct axis *a, const struct resizing *z, const uint8_t *row, uint8_t *out);
 
 enum { BLOCK = 64 };
 
@@ -218,12 +253,12 @@ INNER void sum_rows(const struct work *k, int u, size_t from, size_t n, uint8_t 
         out[from + j] = to_byte(sum[j]);
 }
 
-INNER void make_row(struct work *k, const struct resizing *z, const uint8_t *rgb, int u, uint8_t *out)
+INNER void make_row(struct work *k, widen_fn *widen, const struct resizing *z, const uint8_t *rgb, int u, uint8_t *out)
 {
     size_t bytes = (size_t)z->to.w * 3, from = 0;
 
     for (; k->have < k->down.first[u] + k->down.count[u]; k->have++)
-        widen_row(&k->across, z, rgb + (size_t)k->have * (size_t)z->w * 3, k->ring + (size_t)(k->have % k->rows) * k->row);
+        widen(&k->across, z, rgb + (size_t)k->have * (size_t)z->w * 3, k->ring + (size_t)(k->have % k->rows) * k->row);
     for (; from + BLOCK <= bytes; from += BLOCK)
         sum_rows(k, u, from, BLOCK, out);
     sum_rows(k, u, from, bytes - from, out);
@@ -294,7 +329,7 @@ size_t resize_scratch(const struct resizing *z)
     return tables_bytes(z) + (size_t)taps_of(z->h, z->to.h) * row_bytes(z);
 }
 
-INNER void resize_with(const struct resizing *z, const uint8_t *rgb, uint8_t *out, size_t pitch, void *scratch)
+INNER void resize_with(widen_fn *widen, const struct resizing *z, const uint8_t *rgb, uint8_t *out, size_t pitch, void *scratch)
 {
     struct work k;
 
@@ -304,19 +339,19 @@ INNER void resize_with(const struct resizing *z, const uint8_t *rgb, uint8_t *ou
     }
     lay_out(&k, z, scratch);
     for (int u = 0; u < z->to.h; u++)
-        make_row(&k, z, rgb, u, out + (size_t)u * pitch);
+        make_row(&k, widen, z, rgb, u, out + (size_t)u * pitch);
 }
 
 void resize_any(const struct resizing *z, const uint8_t *rgb, uint8_t *out, size_t pitch, void *scratch)
 {
-    resize_with(z, rgb, out, pitch, scratch);
+    resize_with(widen_row_any, z, rgb, out, pitch, scratch);
 }
 
 #ifdef __x86_64__
 __attribute__((target("avx2"))) static void resize_avx2(const struct resizing *z, const uint8_t *rgb, uint8_t *out, size_t pitch,
                                                         void *scratch)
 {
-    resize_with(z, rgb, out, pitch, scratch);
+    resize_with(widen_row_avx2, z, rgb, out, pitch, scratch);
 }
 #define HAVE_AVX2 __builtin_cpu_supports("avx2")
 #else

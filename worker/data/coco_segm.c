@@ -7,6 +7,7 @@
 
 #include "worker/data/image.h"
 #include "worker/data/json_scan.h"
+#include "worker/mask/rle.h"
 
 static const double COORDINATE_MAX = 1e7; /* pixels, as of boxes */
 
@@ -125,28 +126,17 @@ static void number_runs(struct json_scan *s, struct runs *r)
     }
 }
 
-/* The compressed form: 6 bits a character from '0', 5 of them value, low first, the sixth says that more follow; from the
- * fourth run on each is the difference to the run two before. Source: the COCO API's description of its RLE strings. */
+/* The compressed form; from the fourth run on each is the difference to the run two before. */
 static void text_runs(struct json_scan *s, const char *p, size_t len, struct runs *r)
 {
     int64_t before[2] = { 0, 0 }, v;
     const char *end = p + len;
 
     for (int64_t n = 0; p < end && !r->why; n++) {
-        int shift = 0, c;
-
-        v = 0;
-        do {
-            if (p == end || *p < 48 || *p > 111 || shift > 30) {
-                r->why = "segmentation: the run string is malformed";
-                return;
-            }
-            c = *p++ - 48;
-            v |= (int64_t)(c & 31) << shift;
-            shift += 5;
-        } while (c & 32);
-        if (c & 16)
-            v -= (int64_t)1 << shift;
+        if (!rle_text_number(&p, end, &v)) {
+            r->why = "segmentation: the run string is malformed";
+            return;
+        }
         if (n > 2)
             v += before[n & 1];
         before[n & 1] = v;

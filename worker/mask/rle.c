@@ -72,8 +72,7 @@ int rle_end(struct rle *m, struct err *err)
 
 enum { FIRST = 48, LAST = 111, MORE = 32, SIGN = 16, GROUP = 5 };
 
-/* Takes a number from *at on. False: malformed. */
-static bool text_number(const char **at, const char *end, int64_t *ret)
+bool rle_text_number(const char **at, const char *end, int64_t *ret)
 {
     int64_t v = 0;
     int shift = 0, c;
@@ -97,7 +96,7 @@ int rle_from_text(struct rle *m, int64_t h, int64_t w, const char *text, size_t 
     while (rc == 0 && text < end) {
         int64_t v;
 
-        if (!text_number(&text, end, &v))
+        if (!rle_text_number(&text, end, &v))
             return err_set(err, ERR_DATA, "the run string is malformed");
         rc = rle_add(m, m->n > 2 ? v + m->run[m->n - 2] : v, err);
     }

@@ -38,6 +38,8 @@ int rle_end(struct rle *m, struct err *err);
 /* The compressed form: text[len], no terminator needed. Besides the errors above: characters outside '0' .. 'o', a number that ends or grows past
  * 32 bits in the middle. */
 int rle_from_text(struct rle *m, int64_t h, int64_t w, const char *text, size_t len, struct err *err);
+/* Takes one number of it from *at on, which is moved behind it; from the fourth on they are differences to the run two before. False: malformed. */
+bool rle_text_number(const char **at, const char *end, int64_t *ret);
 /* Writes m->n * RLE_TEXT_MOST characters at most, no terminator. Returns their number. */
 size_t rle_to_text(const struct rle *m, char *ret);
 

@@ -107,6 +107,27 @@ static void agrees_with_pytorch(void **state)
     json_decref(all);
 }
 
+/* A probability of exactly one half: of the object for the one, not for the other. */
+static void one_half_is_the_object_by_one_way_only(void **state)
+{
+    struct mask_paster *p = mask_paster_new();
+    const struct result_mask *m;
+    float half[16];
+
+    (void)state;
+    for (int i = 0; i < 16; i++)
+        half[i] = .5f;
+    m = paste(p, MASK_PASTE_HALF_PIXEL, half, 4, (float[]){ 2, 3, 6, 7 }, 10, 8);
+    for (int y = 0; y < 8; y++)
+        for (int x = 0; x < 10; x++)
+            assert_int_equal(set(m, x, y), x >= 2 && x < 6 && y >= 3 && y < 7);
+    m = paste(p, MASK_PASTE_RESIZE, half, 4, (float[]){ 2, 3, 6, 7 }, 10, 8);
+    for (int y = 0; y < 8; y++)
+        for (int x = 0; x < 10; x++)
+            assert_false(set(m, x, y));
+    mask_paster_free(p);
+}
+
 static void nothing_to_paste_has_no_size(void **state)
 {
     static const float boxes[][4] = {
@@ -187,8 +208,11 @@ static void masks_of_a_picture_keep_apart(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(the_example_of_the_specification), cmocka_unit_test(agrees_with_pytorch),
-        cmocka_unit_test(nothing_to_paste_has_no_size),     cmocka_unit_test(wild_numbers_do_no_harm),
+        cmocka_unit_test(the_example_of_the_specification),
+        cmocka_unit_test(agrees_with_pytorch),
+        cmocka_unit_test(one_half_is_the_object_by_one_way_only),
+        cmocka_unit_test(nothing_to_paste_has_no_size),
+        cmocka_unit_test(wild_numbers_do_no_harm),
         cmocka_unit_test(masks_of_a_picture_keep_apart),
     };
 

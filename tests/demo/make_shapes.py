@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Writes a small detection data set: coloured circles, squares and triangles on noisy, textured ground, with COCO annotations.
 
-    make_shapes.py OUTDIR [--train N] [--val M] [--seed S] [--size PIXELS]
+    make_shapes.py OUTDIR [--train N] [--val M] [--seed S] [--size PIXELS] [--masks]
 
 makes OUTDIR/{train,val}.json and OUTDIR/images/*.png. The same arguments give the same bytes. Standard library only; pixels are handled
 a row at a time, and noise is added to a whole picture as one long number (no byte of the sum passes 255, so nothing carries)."""
@@ -68,8 +68,8 @@ def span(kind, radius, turn, dy):
 
 
 def paint(rows, size, kind, cx, cy, radius, turn, color):
-    """Fills the shape, edges blended, a little darker towards the bottom. Returns the box of the pixels it covers."""
-    left, right, top, bottom = size, 0, size, 0
+    """Fills the shape, edges blended, a little darker towards the bottom. Returns the box of the pixels it covers, and the left and right end of its rows."""
+    left, right, top, bottom, spans = size, 0, size, 0, []
     for y in range(max(0, int(cy - radius)), min(size, int(cy + radius) + 1)):
         ends = span(kind, radius, turn, y + 0.5 - cy)
         if not ends:
@@ -89,7 +89,19 @@ def paint(rows, size, kind, cx, cy, radius, turn, color):
             row[3 * first : 3 * last] = pixel * (last - first)
         left, right = min(left, a), max(right, b)
         top, bottom = min(top, y), max(bottom, y + 1)
-    return [left, top, right - left, bottom - top]
+        spans.append((y, a, b))
+    return [left, top, right - left, bottom - top], spans
+
+
+def outline(spans):
+    """A polygon through the ends of rows: down the left side, up the right one."""
+    rows = [(spans[0][0] - 0.5, *spans[0][1:]), *spans, (spans[-1][0] + 0.5, *spans[-1][1:])]
+    return [round(v, 2) for y, a, _ in rows for v in (a, y + 0.5)] + [round(v, 2) for y, _, b in reversed(rows) for v in (b, y + 0.5)]
+
+
+def area(polygon):
+    points = list(zip(polygon[::2], polygon[1::2]))
+    return abs(sum(ax * by - bx * ay for (ax, ay), (bx, by) in zip(points, points[1:] + points[:1]))) / 2
 
 
 def covered(a, b):
@@ -108,7 +120,7 @@ def bright_color(rng):
 
 
 def picture(rng, size):
-    """One picture's PNG bytes and its objects as (class, box)."""
+    """One picture's PNG bytes and its objects as (class, box, rows)."""
     rows, objects = ground(rng, size), []
     wanted = rng.randint(1, 5)
     for _ in range(20):
@@ -117,11 +129,11 @@ def picture(rng, size):
         radius = size * rng.uniform(0.07, 0.2)
         cx, cy = rng.uniform(radius * 0.8, size - radius * 0.8), rng.uniform(radius * 0.8, size - radius * 0.8)
         around = [cx - radius, cy - radius, 2 * radius, 2 * radius]
-        if any(covered(box, around) > 0.3 or covered(around, box) > 0.3 for _, box in objects):
+        if any(covered(box, around) > 0.3 or covered(around, box) > 0.3 for _, box, _ in objects):
             continue
         kind = rng.randrange(3)
         turn = rng.uniform(-0.35, 0.35) + (math.pi / 4 if kind == 1 else -math.pi / 2)
-        objects.append((kind, paint(rows, size, kind, cx, cy, radius, turn, bright_color(rng))))
+        objects.append((kind, *paint(rows, size, kind, cx, cy, radius, turn, bright_color(rng))))
     table = bytes(i * NOISE // 256 for i in range(256))
     pixels = b"".join(rows)
     noise = rng.randbytes(len(pixels)).translate(table)
@@ -129,7 +141,7 @@ def picture(rng, size):
     return png(size, size, [total[i : i + 3 * size] for i in range(0, len(total), 3 * size)]), objects
 
 
-def split(out, name, count, seed, size):
+def split(out, name, count, seed, size, masks):
     """One split: pictures and its annotation file."""
     rng = random.Random(f"{name}:{seed}")
     images, annotations = [], []
@@ -138,10 +150,13 @@ def split(out, name, count, seed, size):
         file = f"{name}-{i:04}.png"
         (out / "images" / file).write_bytes(data)
         images.append({"id": i, "file_name": file, "width": size, "height": size})
-        for kind, box in objects:
+        for kind, box, spans in objects:
             box = [round(v, 2) for v in box]
             annotations.append({"id": len(annotations) + 1, "image_id": i, "category_id": kind + 1, "bbox": box,
                                 "area": round(box[2] * box[3], 2), "iscrowd": 0})
+            if masks:
+                polygon = outline(spans)
+                annotations[-1].update(area=round(area(polygon), 2), segmentation=[polygon])
     categories = [{"id": i + 1, "name": c} for i, c in enumerate(CLASSES)]
     text = json.dumps({"images": images, "annotations": annotations, "categories": categories}, indent=0)
     (out / f"{name}.json").write_text(text + "\n")
@@ -154,12 +169,13 @@ def main():
     parser.add_argument("--val", type=int, default=60, metavar="M", help="validation pictures (60)")
     parser.add_argument("--seed", type=int, default=1, metavar="S", help="another seed, other pictures (1)")
     parser.add_argument("--size", type=int, default=192, metavar="PIXELS", help="side of a picture (192)")
+    parser.add_argument("--masks", action="store_true", help="with the outlines of the shapes")
     args = parser.parse_args()
     if args.train < 0 or args.val < 0 or not 32 <= args.size <= 2048:
         parser.error("counts must be >= 0, --size 32 to 2048")
     (args.outdir / "images").mkdir(parents=True, exist_ok=True)
-    split(args.outdir, "train", args.train, args.seed, args.size)
-    split(args.outdir, "val", args.val, args.seed, args.size)
+    split(args.outdir, "train", args.train, args.seed, args.size, args.masks)
+    split(args.outdir, "val", args.val, args.seed, args.size, args.masks)
 
 
 if __name__ == "__main__":

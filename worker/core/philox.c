@@ -17,11 +17,7 @@ uint16_t philox_op(const char *name)
 
 void philox_block(const struct philox_key *k, uint64_t block, uint32_t ret[4])
 {
-    uint32_t key[2] = { (uint32_t)k->seed, (uint32_t)(k->seed >> 32) };
-    uint32_t counter[4] = { (uint32_t)block, (uint32_t)k->op << 16 | (uint32_t)(block >> 32 & 0xFFFFu),
-                            (uint32_t)k->shard << 16 | k->substream, k->step };
-
-    philox4x32(counter, key, ret);
+    philox_block_of(k, block, ret);
 }
 
 uint32_t philox_word(const struct philox_key *k, uint64_t element)

@@ -3,6 +3,7 @@
 #pragma once
 #include <stdint.h>
 
+#include "worker/core/philox.h"
 #include "worker/kernels/kernel.h"
 
 KERNEL_FN void philox4x32(const uint32_t counter[4], const uint32_t key[2], uint32_t ret[4])
@@ -23,6 +24,16 @@ KERNEL_FN void philox4x32(const uint32_t counter[4], const uint32_t key[2], uint
     ret[1] = c1;
     ret[2] = c2;
     ret[3] = c3;
+}
+
+/* The words of block `block` of a key, as philox_block() gives them: the layout of specs determinism section 3.8. */
+KERNEL_FN void philox_block_of(const struct philox_key *k, uint64_t block, uint32_t ret[4])
+{
+    uint32_t key[2] = { (uint32_t)k->seed, (uint32_t)(k->seed >> 32) };
+    uint32_t counter[4] = { (uint32_t)block, (uint32_t)k->op << 16 | (uint32_t)(block >> 32 & 0xFFFFu),
+                            (uint32_t)k->shard << 16 | k->substream, k->step };
+
+    philox4x32(counter, key, ret);
 }
 
 /* [0, 1), exact. */

@@ -59,3 +59,13 @@ KERNEL_FN double sum_squares_block(const float *g, size_t count)
         lane[l] += (double)g[i] * (double)g[i];
     return sum_lanes(lane);
 }
+
+/* Sum of n numbers, x[0], x[stride] ...: number i goes to lane i mod 16. */
+KERNEL_FN double sum_in_lanes(const double *x, size_t stride, int n)
+{
+    double lane[SUM_LANES] = { 0.0 };
+
+    for (int i = 0; i < n; i++)
+        lane[i % SUM_LANES] += x[(size_t)i * stride];
+    return sum_lanes(lane);
+}

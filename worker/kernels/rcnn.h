@@ -1,0 +1,205 @@
+/* worker/kernels/rcnn.h - one region of a second stage: what its outputs cost, what its mask should be, what it detects. Specs rcnn sections 4 to 6. */
+#pragma once
+#include "worker/ops/rcnn.h"
+#include "worker/kernels/delta.h"
+#include "worker/kernels/polygon.h"
+#include "worker/kernels/reduce.h"
+#include "worker/kernels/select.h"
+
+enum { MASK_CELLS = RCNN_MASK_SIDE * RCNN_MASK_SIDE };
+
+/* What a candidate is after the draw. */
+enum rcnn_choice { RCNN_LEFT, RCNN_BACKGROUND, RCNN_CHOSEN, RCNN_MASKED /* chosen, and its mask is drawn */ };
+
+/* ---- the box head ---- */
+
+/* Columns of class c (head->classes: the background), and of its deltas. */
+KERNEL_FN int rcnn_column(const struct rcnn_head *h, int c)
+{
+    return h->background_first ? (c == h->classes ? 0 : c + 1) : c;
+}
+
+KERNEL_FN int rcnn_delta_column(const struct rcnn_head *h, int c)
+{
+    return h->agnostic ? 0 : 4 * rcnn_column(h, c);
+}
+
+/* NaN is passed over: the sum finds it. */
+KERNEL_FN float softmax_max(const float *z, int n, int *ret_at)
+{
+    int at = 0;
+
+    for (int i = 1; i < n; i++)
+        at = z[i] > z[at] ? i : at;
+    *ret_at = at;
+    return z[at];
+}
+
+/* Sum of e^(z - m): number i goes to lane i mod 16. */
+KERNEL_FN float softmax_sum(const float *z, int n, float m)
+{
+    float lane[SUM_LANES] = { 0.0f };
+    int i = 0;
+
+    for (; i + SUM_LANES <= n; i += SUM_LANES)
+        for (int l = 0; l < SUM_LANES; l++)
+            lane[l] += math_exp(z[i + l] - m);
+    for (int l = 0; i < n; i++, l++)
+        lane[l] += math_exp(z[i] - m);
+    for (int half = SUM_LANES / 2; half > 0; half /= 2)
+        for (int l = 0; l < half; l++)
+            lane[l] = lane[2 * l] + lane[2 * l + 1];
+    return lane[0];
+}
+
+/* What a row costs: cross-entropy, smooth L1; right: its class is. */
+struct rcnn_cost {
+    float cls, box;
+    int right;
+};
+
+/* z [classes + 1], dz likewise, or NULL: all are written. */
+KERNEL_FN struct rcnn_cost rcnn_class_cost(float *dz, const float *z, const struct rcnn_head *h, int label, float scale)
+{
+    int n = h->classes + 1, column = rcnn_column(h, label), top;
+    float m = softmax_max(z, n, &top), sum = softmax_sum(z, n, m);
+    struct rcnn_cost c;
+
+    c.cls = math_log(sum) + m - z[column];
+    c.box = 0.0f;
+    c.right = top == column;
+    for (int k = 0; dz && k < n; k++)
+        dz[k] = scale * (math_exp(z[k] - m) / sum);
+    if (dz)
+        dz[column] = scale * (math_exp(z[column] - m) / sum - 1.0f);
+    return c;
+}
+
+/* Of a foreground row; d and dd (or NULL) are the whole row's, of which four numbers are read and written. */
+KERNEL_FN float rcnn_box_cost(float *dd, const float *d, const struct rcnn_head *h, int label, const float *box, const float *truth,
+                              float scale)
+{
+    int at = rcnn_delta_column(h, label);
+    float target[4];
+
+    delta_encode(target, box_at(box), box_at(truth), h->weights);
+    return delta_loss(dd ? dd + at : dd, d + at, target, h->beta, scale);
+}
+
+/* sums: of the rows, in the order of the terms. */
+KERNEL_FN void rcnn_box_finish(double *terms, const double *sums, int rows)
+{
+    terms[RCNN_CLS] = mean_of(sums[RCNN_CLS], (double)rows);
+    terms[RCNN_BOX] = mean_of(sums[RCNN_BOX], (double)rows);
+    terms[RCNN_ROWS] = (double)rows;
+    terms[RCNN_FOREGROUND] = sums[RCNN_FOREGROUND];
+    terms[RCNN_RIGHT] = sums[RCNN_RIGHT];
+}
+
+/* ---- detections ---- */
+
+/* Class c of a row whose softmax has maximum m and sum: 1 where it is a candidate. */
+KERNEL_FN int rcnn_candidate(struct candidate *ret, const struct rcnn_head *h, const float *z, float m, float sum, const float *d,
+                             const float *box, int c, float score, float min_side, float height, float width)
+{
+    float p = math_exp(z[rcnn_column(h, c)] - m) / sum;
+    struct box b;
+
+    if (!(p > score))
+        return 0;
+    b = delta_decode(box_at(box), d + rcnn_delta_column(h, c), h->weights);
+    if (!box_finite(b))
+        return 0;
+    b = box_clip(b, height, width);
+    ret->x1 = b.x1;
+    ret->y1 = b.y1;
+    ret->x2 = b.x2;
+    ret->y2 = b.y2;
+    ret->score = p;
+    ret->cls = c;
+    return b.x2 - b.x1 >= min_side && b.y2 - b.y1 >= min_side;
+}
+
+/* ---- masks: outlines drawn on the region's cells ---- */
+
+/* A point of the picture on the cells of a region. */
+struct mask_frame {
+    double x, y, cells_x, cells_y; /* cells a pixel */
+};
+
+KERNEL_FN struct mask_frame mask_frame(struct box b)
+{
+    double w = (double)(b.x2 - b.x1), h = (double)(b.y2 - b.y1);
+    struct mask_frame f;
+
+    f.x = (double)b.x1;
+    f.y = (double)b.y1;
+    f.cells_x = RCNN_MASK_SIDE / (w > 0.1 ? w : 0.1);
+    f.cells_y = RCNN_MASK_SIDE / (h > 0.1 ? h : 0.1);
+    return f;
+}
+
+/* Edge i of a polygon of n points, on a region's cells. */
+KERNEL_FN struct polygon_edge mask_edge(const struct mask_frame *f, const double *xy, int n, int i)
+{
+    const double *p = xy + (size_t)i * 2, *q = xy + (size_t)(i + 1 < n ? i + 1 : 0) * 2;
+    double a[2], b[2];
+
+    a[0] = (p[0] - f->x) * f->cells_x;
+    a[1] = (p[1] - f->y) * f->cells_y;
+    b[0] = (q[0] - f->x) * f->cells_x;
+    b[1] = (q[1] - f->y) * f->cells_y;
+    return polygon_edge(a, b);
+}
+
+/* What an edge turns over in column c: all cells from a row on, of at most 32. */
+KERNEL_FN uint32_t mask_turned(const struct polygon_edge *e, int c)
+{
+    int row = polygon_row(e, c, RCNN_MASK_SIDE);
+
+    return row < RCNN_MASK_SIDE ? ~0u << row : 0u;
+}
+
+/* ---- masks: bitmaps sampled. Bits stand in columns of words, low bits above ---- */
+
+KERNEL_FN int bit_words(int height)
+{
+    return (height + 31) / 32;
+}
+
+/* Each bit becomes whether an odd number of bits at or before it were set; carry: all ones where that held before the word. */
+KERNEL_FN uint32_t bits_parity(uint32_t w, uint32_t carry)
+{
+    w ^= w << 1;
+    w ^= w << 2;
+    w ^= w << 4;
+    w ^= w << 8;
+    w ^= w << 16;
+    return w ^ carry;
+}
+
+/* Word k of a column whose bits [from, to) are ones. */
+KERNEL_FN uint32_t bits_between(int k, int from, int to)
+{
+    int lo = from - 32 * k, hi = to - 32 * k;
+
+    if (hi <= 0 || lo >= 32 || hi <= lo)
+        return 0;
+    return (lo > 0 ? ~0u << lo : ~0u) & (hi < 32 ? ~(~0u << hi) : ~0u);
+}
+
+/* ---- the mask head ---- */
+
+/* Of one cell: its cost, and (dz not NULL) its slope. */
+KERNEL_FN float mask_cost(float *dz, float z, float target, float scale)
+{
+    if (dz)
+        *dz = scale * (math_sigmoid(z) - target);
+    return math_bce(z, target);
+}
+
+KERNEL_FN void rcnn_mask_finish(double *terms, double sum, int rows)
+{
+    terms[RCNN_MASK] = mean_of(sum, (double)rows * MASK_CELLS);
+    terms[RCNN_MASK_ROWS] = (double)rows;
+}

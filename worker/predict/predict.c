@@ -49,7 +49,8 @@ struct predictor {
     struct input *input;
     struct pass *pass;
     struct detection *dets;     /* of all images */
-    struct results_mask *masks; /* theirs, where the model finds masks; else NULL */
+    struct results_mask *masks; /* theirs, where the model finds masks */
+    bool masked;                /* it does */
     struct rle scratch;
     size_t ndets, room;
 };
@@ -225,7 +226,7 @@ static int predictor_open(struct predictor *p, char *const *images, int nimages,
 
 static void predictor_close(struct predictor *p)
 {
-    for (size_t i = 0; p->masks && i < p->ndets; i++)
+    for (size_t i = 0; p->masked && i < p->ndets; i++)
         free(p->masks[i].counts);
     free(p->masks);
     free(p->dets);
@@ -247,7 +248,7 @@ static void predictor_close(struct predictor *p)
 
 /* ---- an image ---- */
 
-static bool make_room(struct predictor *p, size_t n, bool masks)
+static bool make_room(struct predictor *p, size_t n)
 {
     size_t room = (p->ndets + n) * 2;
     struct results_mask *more_masks;
@@ -259,7 +260,7 @@ static bool make_room(struct predictor *p, size_t n, bool masks)
     if (!more)
         return false;
     p->dets = more;
-    if (masks) {
+    if (p->masked) {
         more_masks = realloc(p->masks, room * sizeof *more_masks);
         if (!more_masks)
             return false;
@@ -272,14 +273,14 @@ static bool make_room(struct predictor *p, size_t n, bool masks)
 /* Of one image of w x h pixels, behind those of the images before. */
 static int collect(struct predictor *p, const struct result *r, int w, int h, struct err *err)
 {
-    bool masks = r->kind == RESULT_MASKS;
     int rc = 0;
 
-    if (!make_room(p, (size_t)r->n, masks))
+    p->masked = r->kind == RESULT_MASKS;
+    if (!make_room(p, (size_t)r->n))
         return err_set(err, ERR_DEVICE, "out of memory");
     for (int i = 0; i < r->n && rc >= 0; i++) {
         p->dets[p->ndets] = r->boxes[i];
-        if (masks)
+        if (p->masked)
             rc = results_mask_make(&r->masks[i], w, h, &p->scratch, &p->masks[p->ndets], err);
         p->ndets += rc >= 0;
     }
@@ -375,7 +376,7 @@ static int write_results(struct predictor *p, char *const *images, int nimages, 
         ids[i] = i + 1;
     if (rc >= 0)
         rc = write_file(p, OUTPUTS_BOXES, &of, err);
-    if (rc >= 0 && p->masks)
+    if (rc >= 0 && p->masked)
         rc = write_file(p, OUTPUTS_MASKS, &of, err);
     free(ids);
     return rc;

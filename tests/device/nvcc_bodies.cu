@@ -4,6 +4,7 @@
 #include "worker/kernels/box.h"
 #include "proto/hash_keys.h"
 #include "worker/kernels/kernel.h"
+#include "worker/kernels/mask_bits.h"
 #include "worker/kernels/math.h"
 #include "worker/kernels/moments.h"
 #include "worker/kernels/norm.h"
@@ -13,7 +14,9 @@
 #include "worker/kernels/pool.h"
 #include "worker/kernels/reduce.h"
 #include "worker/kernels/resample.h"
+#include "worker/kernels/rcnn.h"
 #include "worker/kernels/roi.h"
+#include "worker/kernels/rpn.h"
 #include "worker/kernels/view.h"
 #include "worker/kernels/yolo.h"
 

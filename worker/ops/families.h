@@ -37,30 +37,27 @@
     X(optim, OPTIM_OPS)       \
     X(view, VIEW_OPS)         \
     X(yolo, YOLO_OPS)         \
-    X(roi, ROI_OPS)
+    X(roi, ROI_OPS)           \
+    X(rpn, RPN_OPS)           \
+    X(rcnn, RCNN_OPS)
 /* Devices that choose algorithms, and read a convolution's output again for its statistics. */
 #define FAMILIES_OF_SOME(X) \
     X(plan, PLAN_OPS)       \
     X(norm_apart, NORM_OPS_APART)
 #define FAMILIES(X) FAMILIES_OF_ALL(X) FAMILIES_OF_SOME(X)
-/* No device has these yet. */
-#define FAMILIES_OF_NONE(X) \
-    X(rpn, RPN_OPS)         \
-    X(rcnn, RCNN_OPS)
 
 #define FAMILY(family, LIST) const struct family##_ops *family;
 struct families {
     FAMILIES(FAMILY)
-    FAMILIES_OF_NONE(FAMILY)
 };
 #undef FAMILY
 
 /* Sets of families: NEEDS_conv | NEEDS_norm ... */
 #define FAMILY(family, LIST) FAMILY_INDEX_##family,
-enum { FAMILIES(FAMILY) FAMILIES_OF_NONE(FAMILY) };
+enum { FAMILIES(FAMILY) };
 #undef FAMILY
 #define FAMILY(family, LIST) NEEDS_##family = 1u << FAMILY_INDEX_##family,
-enum { FAMILIES(FAMILY) FAMILIES_OF_NONE(FAMILY) };
+enum { FAMILIES(FAMILY) };
 #undef FAMILY
 
 /* The name of a family of the set that the device lacks, or NULL. */
@@ -70,7 +67,7 @@ static inline const char *families_lacking(const struct families *on, unsigned n
     if ((needs & NEEDS_##family) && !on->family) \
         return #family;
     FAMILIES(FAMILY)
-    FAMILIES_OF_NONE(FAMILY)
+
 #undef FAMILY
     return NULL;
 }

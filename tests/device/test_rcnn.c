@@ -1,0 +1,903 @@
+/* tests/device/test_rcnn.c - regions of a second stage: draws, losses, masks and detections, the same on every device, and what a slow reference says.
+ * uses: proto worker/core worker/layers cpu cuda */
+#include "tests/device/rcnn_cases.h"
+
+#include <math.h>
+
+#include "worker/kernels/rcnn.h"
+
+enum { POST = 60, ROWS = CASE_IMAGES * 1400, MASKS = 64, FOUND = 4000, CELLS = RCNN_MASK_SIDE * RCNN_MASK_SIDE, POINTS = 20000, GAP = 1 };
+
+/* A case and what stands between its images and the second stage. */
+struct second {
+    struct rcnn_case *c;
+    float box[CASE_SHARDS][CASE_IMAGES * POST][4];
+    int32_t image[CASE_SHARDS][CASE_IMAGES * POST], offset[CASE_SHARDS][CASE_IMAGES + 1];
+    float *logits[CASE_SHARDS], *deltas[CASE_SHARDS], *masks[CASE_SHARDS]; /* for as many rows as there is room for */
+    int32_t polygon[CASE_SHARDS][CASE_TRUTH + 1], point[CASE_SHARDS][2 * CASE_TRUTH + 1], run[CASE_SHARDS][CASE_TRUTH + 1];
+    double xy[CASE_SHARDS][POINTS][2];
+    int32_t length[CASE_SHARDS][POINTS];
+    bool runs;
+    float score;
+};
+
+struct outcome {
+    float box[CASE_SHARDS][ROWS][4], mask_box[CASE_SHARDS][MASKS][4];
+    int32_t image[CASE_SHARDS][ROWS], label[CASE_SHARDS][ROWS], truth[CASE_SHARDS][ROWS], offset[CASE_SHARDS][CASE_IMAGES + 1];
+    int32_t mask_image[CASE_SHARDS][MASKS], mask_label[CASE_SHARDS][MASKS], mask_truth[CASE_SHARDS][MASKS],
+        mask_offset[CASE_SHARDS][CASE_IMAGES + 1];
+    double terms[CASE_SHARDS][RCNN_BOX_TERMS], by_image[CASE_ALL][RCNN_BOX_TERMS];
+    double mask_terms[CASE_SHARDS][RCNN_MASK_TERMS], mask_by_image[CASE_ALL][RCNN_MASK_TERMS];
+    float dz[CASE_SHARDS][ROWS][8], dd[CASE_SHARDS][ROWS][32];
+    float target[CASE_SHARDS][MASKS][CELLS];
+    uint64_t mask_hash;
+    struct candidate found[CASE_ALL][FOUND];
+    int nfound[CASE_ALL];
+};
+
+static int box_room(const struct rcnn_case *c, int v)
+{
+    return c->n[v] * (c->rcnn.batch > POST ? c->rcnn.batch : POST);
+}
+
+/* Proposals: some near boxes, others anywhere. */
+static void draw_proposals(struct second *s, int v, uint64_t seed)
+{
+    const struct rcnn_case *c = s->c;
+    float *x = numbers(CASE_IMAGES * POST * 4, seed, -1, 1);
+    int at = 0;
+
+    for (int i = 0; i < c->n[v]; i++) {
+        int first = c->offset[v][i], count = c->offset[v][i + 1] - first, n = POST - 3 * i;
+
+        s->offset[v][i] = at;
+        for (int k = 0; k < n; k++, at++) {
+            const float far[4] = { 5, 5, 30, 30 }, *near_to = count > 0 && k % 2 ? c->truth[v][first + k % count] : far;
+            float size = count > 0 && k % 2 ? 0.15f : 1.0f, w = near_to[2] - near_to[0], h = near_to[3] - near_to[1];
+
+            s->box[v][at][0] = near_to[0] + size * w * x[4 * at];
+            s->box[v][at][1] = near_to[1] + size * h * x[4 * at + 1];
+            s->box[v][at][2] = fmaxf(near_to[2] + size * w * x[4 * at + 2], s->box[v][at][0] + 1);
+            s->box[v][at][3] = fmaxf(near_to[3] + size * h * x[4 * at + 3], s->box[v][at][1] + 1);
+            s->image[v][at] = i;
+        }
+        s->offset[v][i + 1] = at;
+    }
+    free(x);
+}
+
+/* Two polygons for a box, a triangle and a ragged one; or runs: every other column of it. */
+static void draw_outlines(struct second *s, int v)
+{
+    const struct rcnn_case *c = s->c;
+    int points = 0, polygons = 0, runs = 0;
+
+    for (int i = 0; i < c->n[v]; i++)
+        for (int t = c->offset[v][i]; t < c->offset[v][i + 1]; t++) {
+            const float *b = c->truth[v][t];
+            const double w = (double)b[2] - b[0], h = (double)b[3] - b[1];
+            const double shape[8][2] = { { 0, 0 }, { .5, .2 }, { 0, 1 }, { .4, .3 }, { 1, .1 }, { .8, .5 }, { 1, 1 }, { .3, .9 } };
+            const int height = c->size[v][i][0];
+            const int x0 = (int)b[0], x1 = (int)b[2], y0 = (int)b[1], y1 = (int)b[3];
+
+            s->polygon[v][t] = polygons;
+            s->run[v][t] = runs;
+            if (s->runs && t % 2 == 0) {
+                int32_t at = 0;
+
+                for (int x = x0; x < x1; x += 2, runs += 2) {
+                    s->length[v][runs] = x * height + y0 - at;
+                    s->length[v][runs + 1] = y1 - y0 + (x % 3 == 0 ? height - (y1 - y0) : 0);
+                    at = x * height + y0 + s->length[v][runs + 1];
+                }
+                continue;
+            }
+            for (int k = 0; k < 8; k++, points++) {
+                if (k == 0 || k == 3)
+                    s->point[v][polygons++] = points;
+                s->xy[v][points][0] = b[0] + w * shape[k][0];
+                s->xy[v][points][1] = b[1] + h * shape[k][1];
+            }
+            assert_true(points < POINTS - 8 && runs < POINTS - 2000);
+        }
+    s->point[v][polygons] = points;
+    for (int t = c->offset[v][c->n[v]]; t <= CASE_TRUTH; t++) {
+        s->polygon[v][t] = polygons;
+        s->run[v][t] = runs;
+    }
+}
+
+static struct second *second_new(bool tv, int nshards, int boxes, uint64_t seed, bool runs)
+{
+    struct second *s = calloc(1, sizeof *s);
+
+    assert_non_null(s);
+    s->c = case_new(tv, nshards, boxes, seed);
+    s->runs = runs;
+    s->score = 0.2f;
+    for (int v = 0; v < nshards; v++) {
+        size_t rows = (size_t)box_room(s->c, v);
+
+        draw_proposals(s, v, seed + 300 + (uint64_t)v);
+        draw_outlines(s, v);
+        s->logits[v] = numbers(rows * 6, seed + 400 + (uint64_t)v, -3, 3);
+        s->deltas[v] = numbers(rows * 24, seed + 500 + (uint64_t)v, -2, 2);
+        s->masks[v] = numbers((size_t)(s->c->n[v] * s->c->rcnn.max_masks * CELLS * 6), seed + 600 + (uint64_t)v, -2, 2);
+    }
+    return s;
+}
+
+static void second_free(struct second *s)
+{
+    for (int v = 0; v < CASE_SHARDS; v++) {
+        free(s->logits[v]);
+        free(s->deltas[v]);
+        free(s->masks[v]);
+    }
+    case_free(s->c);
+    free(s);
+}
+
+static void put_samples(struct device *dev, const struct rcnn_case *c, int v, struct rcnn_samples *s)
+{
+    int cap = c->n[v] * c->rcnn.batch, masks = c->n[v] * c->rcnn.max_masks;
+    size_t n = (size_t)cap * 4, m = (size_t)masks * 4, o = ((size_t)c->n[v] + 1) * 4;
+
+    assert_true(cap <= ROWS && masks <= MASKS);
+    *s = (struct rcnn_samples){ cap,
+                                masks,
+                                put(dev, NULL, 4 * n),
+                                put(dev, NULL, n),
+                                put(dev, NULL, n),
+                                put(dev, NULL, n),
+                                put(dev, NULL, o),
+                                put(dev, NULL, 4 * m),
+                                put(dev, NULL, m),
+                                put(dev, NULL, m),
+                                put(dev, NULL, m),
+                                put(dev, NULL, o) };
+}
+
+static void get_samples(struct device *dev, const struct rcnn_case *c, int v, const struct rcnn_samples *s, struct outcome *r)
+{
+    size_t n = (size_t)s->cap * 4, m = (size_t)s->mask_cap * 4, o = ((size_t)c->n[v] + 1) * 4;
+
+    get(dev, r->box[v], s->box, 4 * n);
+    get(dev, r->image[v], s->image, n);
+    get(dev, r->label[v], s->label, n);
+    get(dev, r->truth[v], s->truth, n);
+    get(dev, r->offset[v], s->offset, o);
+    get(dev, r->mask_box[v], s->mask_box, 4 * m);
+    get(dev, r->mask_image[v], s->mask_image, m);
+    get(dev, r->mask_label[v], s->mask_label, m);
+    get(dev, r->mask_truth[v], s->mask_truth, m);
+    get(dev, r->mask_offset[v], s->mask_offset, o);
+}
+
+/* What the calls below share. */
+struct there {
+    struct rcnn_there t;
+    struct rpn_proposals proposals[CASE_SHARDS];
+    struct rcnn_samples samples[CASE_SHARDS];
+    double *terms[CASE_ALL], *by_image[CASE_ALL];
+};
+
+static void put_terms(struct device *dev, const struct rcnn_case *c, struct there *t, size_t n)
+{
+    for (int i = 0; i < case_images(c); i++) {
+        t->terms[i] = put(dev, NULL, n * sizeof(double));
+        t->by_image[i] = put(dev, NULL, n * sizeof(double));
+    }
+}
+
+static void run_boxes(struct device *dev, const struct second *s, struct there *t, struct outcome *r)
+{
+    const struct rcnn_case *c = s->c;
+    struct tensor z[CASE_SHARDS], d[CASE_SHARDS], dz[CASE_SHARDS], dd[CASE_SHARDS];
+
+    put_terms(dev, c, t, RCNN_BOX_TERMS);
+    for (int v = 0; v < c->nshards; v++) {
+        int cap = t->samples[v].cap;
+
+        z[v] = dz[v] = tensor_f32(NULL, cap, 1, 1, c->rcnn.classes + 1);
+        d[v] = dd[v] = tensor_f32(NULL, cap, 1, 1, rcnn_box_columns(&c->rcnn));
+        put_tensor(dev, &z[v], s->logits[v], GAP);
+        put_tensor(dev, &d[v], s->deltas[v], 0);
+        put_tensor(dev, &dz[v], NULL, GAP);
+        put_tensor(dev, &dd[v], NULL, GAP);
+    }
+    CALL(dev->on->rcnn->box_loss(dev, &c->rcnn, t->t.images, t->t.truth, dz, dd, 0.5f, t->terms, false, z, d, t->samples, c->nshards, err));
+    CALL(dev->on->rcnn->box_loss(dev, &c->rcnn, t->t.images, t->t.truth, NULL, NULL, 0, t->by_image, true, z, d, t->samples, c->nshards,
+                                 err));
+    for (int v = 0; v < c->nshards; v++) {
+        get(dev, r->terms[v], t->terms[v], sizeof r->terms[v]);
+        get_tensor(dev, &r->dz[v][0][0], &dz[v]);
+        get_tensor(dev, &r->dd[v][0][0], &dd[v]);
+    }
+    for (int i = 0; i < case_images(c); i++)
+        get(dev, r->by_image[i], t->by_image[i], sizeof r->by_image[i]);
+}
+
+static void run_masks(struct device *dev, const struct second *s, struct there *t, struct outcome *r)
+{
+    const struct rcnn_case *c = s->c;
+    struct rcnn_outlines outlines[CASE_SHARDS];
+    struct tensor z[CASE_SHARDS], dz[CASE_SHARDS];
+    float *target[CASE_SHARDS];
+
+    put_terms(dev, c, t, RCNN_MASK_TERMS);
+    for (int v = 0; v < c->nshards; v++) {
+        int cap = t->samples[v].mask_cap;
+
+        outlines[v] = (struct rcnn_outlines){ put(dev, s->polygon[v], sizeof s->polygon[v]), put(dev, s->point[v], sizeof s->point[v]),
+                                              put(dev, s->xy[v], sizeof s->xy[v]), s->runs ? put(dev, s->run[v], sizeof s->run[v]) : NULL,
+                                              s->runs ? put(dev, s->length[v], sizeof s->length[v]) : NULL };
+        z[v] = dz[v] = tensor_f32(NULL, cap, RCNN_MASK_SIDE, RCNN_MASK_SIDE, rcnn_mask_channels(&c->rcnn));
+        put_tensor(dev, &z[v], s->masks[v], 0);
+        put_tensor(dev, &dz[v], NULL, GAP);
+        target[v] = put(dev, NULL, (size_t)cap * CELLS * 4);
+    }
+    CALL(dev->on->rcnn->mask_targets(dev, &c->rcnn, t->t.images, outlines, target, t->samples, c->nshards, err));
+    CALL(dev->on->rcnn->mask_loss(dev, &c->rcnn, t->t.images, dz, 0.5f, t->terms, false, z, (const float *const *)target, t->samples,
+                                  c->nshards, err));
+    CALL(dev->on->rcnn->mask_loss(dev, &c->rcnn, t->t.images, NULL, 0, t->by_image, true, z, (const float *const *)target, t->samples,
+                                  c->nshards, err));
+    for (int v = 0; v < c->nshards; v++) {
+        size_t n = tensor_count(&dz[v]);
+        float *grad = malloc(n * sizeof *grad + 1);
+
+        get(dev, r->mask_terms[v], t->terms[v], sizeof r->mask_terms[v]);
+        get(dev, r->target[v], target[v], (size_t)t->samples[v].mask_cap * CELLS * 4);
+        get_tensor(dev, grad, &dz[v]);
+        for (size_t i = 0; i < n; i++) {
+            size_t row = i / (size_t)(CELLS * dz[v].c), cell = i / (size_t)dz[v].c % CELLS, channel = i % (size_t)dz[v].c;
+            int count = r->mask_offset[v][c->n[v]];
+            double want = 0;
+
+            r->mask_hash = r->mask_hash * 1099511628211u + float_bits(grad[i]);
+            if ((int)row < count && (int)channel == r->mask_label[v][row] + c->rcnn.background_first)
+                want = (1 / (1 + exp(-(double)s->masks[v][i])) - (double)r->target[v][row][cell]) / (count * (double)CELLS) * 0.5;
+            near(grad[i] * 1e4, want * 1e4, 1e-5, "slope of a mask", i);
+        }
+        free(grad);
+    }
+    for (int i = 0; i < case_images(c); i++)
+        get(dev, r->mask_by_image[i], t->by_image[i], sizeof r->mask_by_image[i]);
+}
+
+/* The heads' outputs as those of all proposals. */
+static void run_decode(struct device *dev, const struct second *s, struct there *t, struct outcome *r)
+{
+    const struct rcnn_case *c = s->c;
+
+    for (int v = 0, at = 0; v < c->nshards; v++) {
+        struct tensor z = tensor_f32(NULL, c->n[v] * POST, 1, 1, c->rcnn.classes + 1), d = z;
+
+        d.c = rcnn_box_columns(&c->rcnn);
+        put_tensor(dev, &z, s->logits[v], GAP);
+        put_tensor(dev, &d, s->deltas[v], 0);
+        for (int i = 0; i < c->n[v]; i++, at++) {
+            int few;
+
+            CALL(dev->on->rcnn->decode(dev, &c->rcnn, &t->t.images[v], &z, &d, &t->proposals[v], i, s->score, 0.01f, r->found[at], FOUND,
+                                       &r->nfound[at], err));
+            assert_true(r->nfound[at] <= FOUND);
+            CALL(dev->on->rcnn->decode(dev, &c->rcnn, &t->t.images[v], &z, &d, &t->proposals[v], i, s->score, 0.01f, r->found[at], 5, &few,
+                                       err));
+            assert_int_equal(few, r->nfound[at]);
+        }
+    }
+}
+
+static void run(struct device *dev, const void *arg, void *ret)
+{
+    const struct second *s = arg;
+    const struct rcnn_case *c = s->c;
+    struct there *t = calloc(1, sizeof *t);
+    struct outcome *r = ret;
+
+    memset(r, 0, sizeof *r);
+    put_case(dev, c, &t->t);
+    for (int v = 0; v < c->nshards; v++) {
+        t->proposals[v] =
+            (struct rpn_proposals){ put(dev, s->box[v], sizeof s->box[v]),       NULL, put(dev, s->image[v], sizeof s->image[v]),
+                                    put(dev, s->offset[v], sizeof s->offset[v]), NULL, c->n[v] * POST };
+        put_samples(dev, c, v, &t->samples[v]);
+    }
+    CALL(dev->on->rcnn->sample(dev, &c->rcnn, t->t.images, t->t.truth, t->proposals, c->key[2], c->key[3], t->samples, c->nshards, err));
+    for (int v = 0; v < c->nshards; v++)
+        get_samples(dev, c, v, &t->samples[v], r);
+    run_boxes(dev, s, t, r);
+    run_masks(dev, s, t, r);
+    run_decode(dev, s, t, r);
+    free(t);
+}
+
+static struct outcome *outcome_of(const struct second *s)
+{
+    struct outcome *r = malloc(sizeof *r);
+
+    assert_non_null(r);
+    same_on_all(run, s, r, sizeof *r);
+    return r;
+}
+
+/* ---- the reference ---- */
+
+static int ascending(const void *a, const void *b)
+{
+    uint64_t x = *(const uint64_t *)a, y = *(const uint64_t *)b;
+
+    return (x > y) - (x < y);
+}
+
+static float plain_iou(const float *g, const float *a)
+{
+    float w = fminf(g[2], a[2]) - fmaxf(g[0], a[0]), h = fminf(g[3], a[3]) - fmaxf(g[1], a[1]), inter = fmaxf(w, 0) * fmaxf(h, 0);
+
+    return inter > 0 ? inter / ((g[2] - g[0]) * (g[3] - g[1]) + (a[2] - a[0]) * (a[3] - a[1]) - inter) : 0;
+}
+
+/* The keys of an image's candidates that are foreground or not, ascending. */
+static int keys_of(const struct philox_key *key, const int *foreground, int n, int wanted, uint64_t *ret)
+{
+    int count = 0;
+
+    for (int i = 0; i < n; i++)
+        if (foreground[i] == wanted)
+            ret[count++] = (uint64_t)philox_word(key, (uint64_t)i) << 32 | (uint64_t)i;
+    qsort(ret, (size_t)count, sizeof *ret, ascending);
+    return count;
+}
+
+static int smaller(int a, int b)
+{
+    return a < b ? a : b;
+}
+
+static void check_image(const struct second *s, const struct outcome *r, int v, int i, int at)
+{
+    const struct rcnn_case *c = s->c;
+    int nprop = s->offset[v][i + 1] - s->offset[v][i], ntruth = c->offset[v][i + 1] - c->offset[v][i];
+    int n = nprop + (c->rcnn.append_truth ? ntruth : 0), foreground[2000], arg[2000], choice[2000] = { 0 }, nf, nb, row, mask;
+    uint64_t key[2000];
+
+    for (int k = 0; k < n; k++) {
+        const float *box = k < nprop ? s->box[v][s->offset[v][i] + k] : c->truth[v][c->offset[v][i] + k - nprop];
+        float best = -1;
+
+        for (int t = 0; t < ntruth; t++)
+            if (plain_iou(c->truth[v][c->offset[v][i] + t], box) > best) {
+                best = plain_iou(c->truth[v][c->offset[v][i] + t], box);
+                arg[k] = t;
+            }
+        foreground[k] = best >= c->rcnn.fg_iou;
+    }
+    nf = smaller(keys_of(&c->key[2][at], foreground, n, 1, key), c->rcnn.max_foreground);
+    for (int k = 0; k < nf; k++)
+        choice[(uint32_t)key[k]] = k < c->rcnn.max_masks ? 3 : 2;
+    nb = smaller(keys_of(&c->key[3][at], foreground, n, 0, key), c->rcnn.batch - nf);
+    for (int k = 0; k < nb; k++)
+        choice[(uint32_t)key[k]] = 1;
+    row = r->offset[v][i];
+    mask = r->mask_offset[v][i];
+    for (int k = 0; k < n; k++) {
+        const float *box = k < nprop ? s->box[v][s->offset[v][i] + k] : c->truth[v][c->offset[v][i] + k - nprop];
+        int truth = choice[k] > 1 ? c->offset[v][i] + arg[k] : -1;
+
+        if (choice[k] == 0)
+            continue;
+        assert_memory_equal(r->box[v][row], box, 16);
+        assert_int_equal(r->image[v][row], i);
+        assert_int_equal(r->truth[v][row], truth);
+        assert_int_equal(r->label[v][row++], truth < 0 ? c->rcnn.classes : c->cls[v][truth]);
+        if (choice[k] < 3)
+            continue;
+        assert_memory_equal(r->mask_box[v][mask], box, 16);
+        assert_int_equal(r->mask_image[v][mask], i);
+        assert_int_equal(r->mask_truth[v][mask], truth);
+        assert_int_equal(r->mask_label[v][mask++], c->cls[v][truth]);
+    }
+    assert_int_equal(row, r->offset[v][i + 1]);
+    assert_int_equal(mask, r->mask_offset[v][i + 1]);
+}
+
+static void check_samples(const struct second *s, const struct outcome *r)
+{
+    for (int v = 0, at = 0; v < s->c->nshards; v++) {
+        int n = s->c->n[v], cap = n * s->c->rcnn.batch;
+
+        assert_int_equal(r->offset[v][0], 0);
+        assert_int_equal(r->mask_offset[v][0], 0);
+        for (int i = 0; i < n; i++)
+            check_image(s, r, v, i, at++);
+        for (int row = r->offset[v][n]; row < cap; row++)
+            assert_true(r->box[v][row][2] == 0 && r->label[v][row] == 0);
+    }
+}
+
+/* Cost of a row in double; slopes[0 ..]: of the logits, then of the deltas. */
+static void plain_row(const struct second *s, const struct outcome *r, int v, int row, double *ret_cls, double *ret_box, double *slopes)
+{
+    const struct rcnn_head *h = &s->c->rcnn;
+    int classes = h->classes + 1, columns = rcnn_box_columns(h), label = r->label[v][row], first = h->background_first;
+    int column = !first ? label : label == h->classes ? 0 : label + 1;
+    const float *z = s->logits[v] + row * classes, *d = s->deltas[v] + row * columns, *b = r->box[v][row];
+    double sum = 0;
+
+    for (int k = 0; k < classes; k++)
+        sum += exp(z[k]);
+    for (int k = 0; k < classes + columns; k++)
+        slopes[k] = k < classes ? exp(z[k]) / sum - (k == column) : 0;
+    *ret_cls = log(sum) - z[column];
+    *ret_box = 0;
+    if (label == h->classes)
+        return;
+    for (int k = 0; k < 4; k++) {
+        const float *t = s->c->truth[v][r->truth[v][row]];
+        double lo = b[k % 2], side = (double)b[k % 2 + 2] - lo, tlo = t[k % 2], tside = (double)t[k % 2 + 2] - tlo, beta = h->beta, e;
+        int at = h->agnostic ? k : 4 * column + k;
+
+        e = d[at] - h->weights[k] * (k < 2 ? (tlo + tside / 2 - lo - side / 2) / side : log(tside / side));
+        *ret_box += fabs(e) < beta ? e * e / 2 / beta : fabs(e) - beta / 2;
+        slopes[classes + at] = fabs(e) < beta ? e / beta : copysign(1, e);
+    }
+}
+
+static void check_boxes(const struct second *s, const struct outcome *r)
+{
+    const struct rcnn_case *c = s->c;
+    int classes = c->rcnn.classes + 1, columns = rcnn_box_columns(&c->rcnn), at = 0;
+
+    for (int v = 0; v < c->nshards; v++) {
+        const float *dz = &r->dz[v][0][0], *dd = &r->dd[v][0][0];
+        int count = r->offset[v][c->n[v]], cap = c->n[v] * c->rcnn.batch;
+        double all_cls = 0, all_box = 0, slopes[64];
+
+        for (int i = 0; i < c->n[v]; i++, at++) {
+            int from = r->offset[v][i], n = r->offset[v][i + 1] - from;
+            double sum_cls = 0, sum_box = 0, cls, box;
+
+            for (int row = from; row < from + n; row++) {
+                plain_row(s, r, v, row, &cls, &box, slopes);
+                sum_cls += cls;
+                sum_box += box;
+                for (int k = 0; k < classes; k++)
+                    near(dz[row * classes + k], slopes[k] / count * 0.5, 1e-6, "dz", (size_t)row);
+                for (int k = 0; k < columns; k++)
+                    near(dd[row * columns + k], slopes[classes + k] / count * 0.5, 1e-6, "dd", (size_t)row);
+            }
+            near(r->by_image[at][RCNN_CLS], n ? sum_cls / n : 0, 1e-5, "cls of an image", (size_t)i);
+            near(r->by_image[at][RCNN_BOX], n ? sum_box / n : 0, 1e-5, "box of an image", (size_t)i);
+            assert_true(r->by_image[at][RCNN_ROWS] == n);
+            all_cls += sum_cls;
+            all_box += sum_box;
+        }
+        near(r->terms[v][RCNN_CLS], count ? all_cls / count : 0, 1e-5, "cls", (size_t)v);
+        near(r->terms[v][RCNN_BOX], count ? all_box / count : 0, 1e-5, "box", (size_t)v);
+        for (int k = count * classes; k < cap * classes; k++)
+            assert_true(dz[k] == 0);
+        for (int k = count * columns; k < cap * columns; k++)
+            assert_true(dd[k] == 0);
+    }
+}
+
+static void check_masks(const struct second *s, const struct outcome *r)
+{
+    const struct rcnn_case *c = s->c;
+    int at = 0;
+
+    for (int v = 0; v < c->nshards; v++) {
+        int count = r->mask_offset[v][c->n[v]], channels = rcnn_mask_channels(&c->rcnn);
+        double all = 0;
+
+        for (int i = 0; i < c->n[v]; i++, at++) {
+            int from = r->mask_offset[v][i], n = r->mask_offset[v][i + 1] - from;
+            double sum = 0;
+
+            for (int row = from; row < from + n; row++)
+                for (int k = 0; k < CELLS; k++) {
+                    double t = r->target[v][row][k];
+                    double z = s->masks[v][(row * CELLS + k) * channels + r->mask_label[v][row] + c->rcnn.background_first];
+
+                    assert_true(t >= 0 && t <= 1.0001);
+                    sum += fmax(z, 0) - z * t + log1p(exp(-fabs(z)));
+                }
+            near(r->mask_by_image[at][RCNN_MASK], n ? sum / n / CELLS : 0, 1e-5, "mask of an image", (size_t)i);
+            assert_true(r->mask_by_image[at][RCNN_MASK_ROWS] == n);
+            all += sum;
+        }
+        near(r->mask_terms[v][RCNN_MASK], count ? all / count / CELLS : 0, 1e-5, "mask", (size_t)v);
+    }
+}
+
+static void check_found(const struct second *s, const struct outcome *r)
+{
+    const struct rcnn_head *h = &s->c->rcnn;
+    int classes = h->classes + 1, columns = rcnn_box_columns(h);
+
+    for (int v = 0, at = 0; v < s->c->nshards; v++)
+        for (int i = 0; i < s->c->n[v]; i++, at++) {
+            int n = 0;
+
+            for (int row = s->offset[v][i]; row < s->offset[v][i + 1]; row++)
+                for (int k = 0; k < h->classes; k++) {
+                    const float *z = s->logits[v] + row * classes, *d;
+                    const struct candidate *f = &r->found[at][n];
+                    float height = (float)s->c->size[v][i][0], width = (float)s->c->size[v][i][1];
+                    struct box b;
+                    double sum = 0, p;
+
+                    for (int j = 0; j < classes; j++)
+                        sum += exp(z[j]);
+                    p = exp(z[k + h->background_first]) / sum;
+                    d = s->deltas[v] + row * columns + (h->agnostic ? 0 : 4 * (k + h->background_first));
+                    b = delta_decode(box_at(s->box[v][row]), d, h->weights);
+                    b = (struct box){ fminf(fmaxf(b.x1, 0), width), fminf(fmaxf(b.y1, 0), height), fminf(fmaxf(b.x2, 0), width),
+                                      fminf(fmaxf(b.y2, 0), height) };
+                    if (p <= (double)s->score || b.x2 - b.x1 < 0.01f || b.y2 - b.y1 < 0.01f)
+                        continue;
+                    assert_true(n < r->nfound[at]);
+                    assert_memory_equal(f, &b, 16);
+                    near(f->score, p, 1e-5, "score", (size_t)n);
+                    assert_int_equal(f->cls, k);
+                    assert_int_equal(f->slot, row * h->classes + k);
+                    n++;
+                }
+            assert_int_equal(n, r->nfound[at]);
+        }
+}
+
+static void check_all(struct second *s)
+{
+    struct outcome *r = outcome_of(s);
+
+    check_samples(s, r);
+    check_boxes(s, r);
+    check_masks(s, r);
+    check_found(s, r);
+    free(r);
+    second_free(s);
+}
+
+static void flavors(void **state)
+{
+    (void)state;
+    check_all(second_new(false, 3, 6, 11, false));
+    check_all(second_new(true, 3, 6, 12, false));
+}
+
+static void bitmaps_and_agnostic(void **state)
+{
+    struct second *s = second_new(false, 2, 6, 21, true);
+
+    (void)state;
+    s->c->rcnn.agnostic = true;
+    check_all(s);
+    check_all(second_new(true, 2, 6, 22, true));
+}
+
+static void few_and_many(void **state)
+{
+    struct second *s = second_new(false, 2, 0, 31, false); /* no truth: all background */
+
+    (void)state;
+    check_all(s);
+    s = second_new(false, 1, 500, 32, false);
+    s->c->rcnn.batch = 100;
+    s->c->rcnn.max_foreground = 60;
+    s->c->rcnn.max_masks = 20;
+    free(s->logits[0]);
+    free(s->deltas[0]);
+    free(s->masks[0]);
+    s->logits[0] = numbers(600 * 6, 1, -3, 3);
+    s->deltas[0] = numbers(600 * 24, 2, -2, 2);
+    s->masks[0] = numbers((size_t)(2 * 20 * CELLS * 6), 3, -2, 2);
+    check_all(s);
+    s = second_new(false, 2, 4, 33, false); /* no proposals at all, nor truth among them */
+    s->c->rcnn.append_truth = false;
+    s->c->rcnn.max_masks = 0;
+    memset(s->offset, 0, sizeof s->offset);
+    check_all(s);
+}
+
+/* One proposal more than there is room for changes who is drawn, but not by how many; turned around they are the same boxes. */
+static void order_of_proposals(void **state)
+{
+    struct second *s = second_new(false, 1, 5, 41, false);
+    struct outcome *a, *b;
+
+    (void)state;
+    s->c->rcnn.batch = 96;
+    s->c->rcnn.max_foreground = 96; /* all */
+    s->c->rcnn.max_masks = 0;
+    free(s->logits[0]);
+    free(s->deltas[0]);
+    s->logits[0] = numbers(400 * 6, 1, -3, 3);
+    s->deltas[0] = numbers(400 * 24, 2, -2, 2);
+    a = outcome_of(s);
+    for (int i = 0; i < s->offset[0][1] / 2; i++)
+        for (int k = 0; k < 4; k++) {
+            float x = s->box[0][i][k];
+
+            s->box[0][i][k] = s->box[0][s->offset[0][1] - 1 - i][k];
+            s->box[0][s->offset[0][1] - 1 - i][k] = x;
+        }
+    b = outcome_of(s);
+    for (int i = 0; i < s->offset[0][1]; i++) {
+        assert_memory_equal(a->box[0][i], b->box[0][s->offset[0][1] - 1 - i], 16);
+        assert_int_equal(a->truth[0][i], b->truth[0][s->offset[0][1] - 1 - i]);
+    }
+    free(a);
+    free(b);
+    second_free(s);
+}
+
+/* ---- masks: specs rcnn section 13.3, and pixel by pixel ---- */
+
+struct mask_case {
+    struct rcnn_head head;
+    double xy[16][2];
+    int npoints, npolygons;
+    int32_t point[4];
+    int32_t length[512];
+    int nruns;
+    int32_t size[2];
+    float box[4];
+};
+
+static void run_mask(struct device *dev, const void *arg, void *ret)
+{
+    const struct mask_case *m = arg;
+    const int32_t zero[2] = { 0, 0 }, one[2] = { 0, 1 }, polygons[2] = { 0, m->nruns ? 0 : m->npolygons }, runs[2] = { 0, m->nruns };
+    struct rcnn_images images = { 1, { 64, 64 }, put(dev, m->size, sizeof m->size) };
+    struct rcnn_outlines o = { put(dev, polygons, 8), put(dev, m->point, sizeof m->point), put(dev, m->xy, sizeof m->xy), put(dev, runs, 8),
+                               put(dev, m->length, sizeof m->length) };
+    struct rcnn_samples s = { .mask_cap = 1,
+                              .mask_box = put(dev, m->box, 16),
+                              .mask_image = put(dev, zero, 8),
+                              .mask_label = put(dev, zero, 8),
+                              .mask_truth = put(dev, zero, 8),
+                              .mask_offset = put(dev, one, 8) };
+    float *target = put(dev, NULL, CELLS * 4);
+
+    CALL(dev->on->rcnn->mask_targets(dev, &m->head, &images, &o, &target, &s, 1, err));
+    get(dev, ret, target, CELLS * 4);
+}
+
+static double bit_at(const struct mask_case *m, int y, int x)
+{
+    int at = 0, value = 0;
+
+    for (int r = 0; r < m->nruns; r++, value = !value) {
+        at += m->length[r];
+        if (x * m->size[0] + y < at)
+            return value;
+    }
+    return 0;
+}
+
+/* RoIAlign of a bitmap, point by point. */
+static double plain_align(const struct mask_case *m, bool aligned, int py, int px)
+{
+    double o = aligned ? 0.5 : 0, sx = m->box[0] - o, sy = m->box[1] - o, w = m->box[2] - o - sx, h = m->box[3] - o - sy, sum = 0;
+    int gx, gy;
+
+    if (!aligned) {
+        w = fmax(w, 1);
+        h = fmax(h, 1);
+    }
+    gx = (int)ceil(w / 28);
+    gy = (int)ceil(h / 28);
+    for (int iy = 0; iy < gy; iy++)
+        for (int ix = 0; ix < gx; ix++) {
+            double y = sy + py * h / 28 + (iy + 0.5) * h / 28 / gy, x = sx + px * w / 28 + (ix + 0.5) * w / 28 / gx;
+            int H = m->size[0], W = m->size[1], y0, x0;
+
+            if (y < -1 || y > H || x < -1 || x > W)
+                continue;
+            y = fmin(fmax(y, 0), H - 1);
+            x = fmin(fmax(x, 0), W - 1);
+            y0 = (int)y < H - 1 ? (int)y : H - 2;
+            x0 = (int)x < W - 1 ? (int)x : W - 2;
+            y -= y0;
+            x -= x0;
+            sum += (1 - y) * (1 - x) * bit_at(m, y0, x0) + (1 - y) * x * bit_at(m, y0, x0 + 1) + y * (1 - x) * bit_at(m, y0 + 1, x0) +
+                   y * x * bit_at(m, y0 + 1, x0 + 1);
+        }
+    return gx * gy > 0 ? sum / (gx * gy) : 0;
+}
+
+static void check_bitmap(struct mask_case *m)
+{
+    float got[CELLS];
+
+    for (int aligned = 0; aligned < 2; aligned++) {
+        m->head.masks = aligned ? RCNN_MASKS_OF_OUTLINES : RCNN_MASKS_OF_BITMAPS;
+        same_on_all(run_mask, m, got, sizeof got);
+        for (int i = 0; i < CELLS; i++) {
+            double want = plain_align(m, aligned, i / 28, i % 28);
+
+            if (!aligned)
+                near(got[i], want, 1e-5, "target", (size_t)i);
+            else if (fabs(want - 0.5) > 1e-4)
+                assert_true(got[i] == (want > 0.5 ? 1.0f : 0.0f));
+        }
+    }
+}
+
+static void sampled_bitmaps(void **state)
+{
+    struct mask_case m = { .size = { 40, 50 }, .nruns = 101 };
+    const float boxes[5][4] = {
+        { 3.3f, 4.1f, 44.7f, 36.2f }, { 10, 10, 14, 13 }, { -4, -6, 70, 60 }, { 48, 38, 50, 40 }, { 20, 20, 20, 20 }
+    };
+    struct philox_key key = { .seed = 5 };
+
+    (void)state;
+    for (int i = 0; i < 100; i++)
+        m.length[i] = (int32_t)philox_below(&key, (uint64_t)i, 38);
+    m.length[100] = 4000;
+    for (int i = 0; i < 5; i++) {
+        memcpy(m.box, boxes[i], sizeof m.box);
+        check_bitmap(&m);
+    }
+}
+
+/* Which cells of a polygon are inside, by the walk of section 8.3, literally. */
+static void plain_polygon(unsigned char *ret, const double *x, const double *y, int k, int h, int w)
+{
+    static int u[4000000], v[4000000];
+    unsigned char turn[64 * 64 + 1] = { 0 }, inside = 0;
+    int n = 0;
+
+    for (int j = 0; j < k; j++) {
+        int xs = (int)(5 * x[j] + .5), ys = (int)(5 * y[j] + .5), xe = (int)(5 * x[(j + 1) % k] + .5), ye = (int)(5 * y[(j + 1) % k] + .5);
+        int dx = abs(xe - xs), dy = abs(ye - ys), flip = (dx >= dy && xs > xe) || (dx < dy && ys > ye), t;
+
+        if (flip) {
+            t = xs, xs = xe, xe = t;
+            t = ys, ys = ye, ye = t;
+        }
+        for (int d = 0; d <= (dx >= dy ? dx : dy) && dx + dy > 0; d++, n++) {
+            t = flip ? (dx >= dy ? dx : dy) - d : d;
+            u[n] = dx >= dy ? t + xs : (int)(xs + (double)(xe - xs) / dy * t + .5);
+            v[n] = dx >= dy ? (int)(ys + (double)(ye - ys) / dx * t + .5) : t + ys;
+        }
+    }
+    for (int j = 1; j < n; j++) {
+        double xd = u[j] < u[j - 1] ? u[j] : u[j] - 1, yd = v[j] < v[j - 1] ? v[j] : v[j - 1];
+
+        if (u[j] == u[j - 1])
+            continue;
+        xd = (xd + .5) / 5 - .5;
+        if (floor(xd) != xd || xd < 0 || xd > w - 1)
+            continue;
+        yd = (yd + .5) / 5 - .5;
+        yd = ceil(yd < 0 ? 0 : yd > h ? h : yd);
+        turn[(int)(xd * h + yd)] ^= 1;
+    }
+    for (int i = 0; i < h * w; i++) {
+        inside ^= turn[i];
+        ret[i % h * w + i / h] |= inside;
+    }
+}
+
+static void check_outline(const struct mask_case *m)
+{
+    unsigned char want[CELLS] = { 0 };
+    float got[CELLS];
+
+    for (int p = 0; p < m->npolygons; p++) {
+        double x[16], y[16], w = (double)(m->box[2] - m->box[0]), h = (double)(m->box[3] - m->box[1]);
+        int n = m->point[p + 1] - m->point[p];
+
+        for (int i = 0; i < n; i++) {
+            x[i] = (m->xy[m->point[p] + i][0] - (double)m->box[0]) * (28 / fmax(w, 0.1));
+            y[i] = (m->xy[m->point[p] + i][1] - (double)m->box[1]) * (28 / fmax(h, 0.1));
+        }
+        plain_polygon(want, x, y, n, 28, 28);
+    }
+    same_on_all(run_mask, m, got, sizeof got);
+    for (int i = 0; i < CELLS; i++)
+        if (got[i] != (float)want[i])
+            fail_msg("cell %d, %d is %g", i / 28, i % 28, (double)got[i]);
+}
+
+static void drawn_outlines(void **state)
+{
+    struct philox_key key = { .seed = 6 };
+
+    (void)state;
+    for (uint64_t i = 0; i < 40; i++) {
+        struct mask_case m = {
+            .head.masks = RCNN_MASKS_OF_OUTLINES, .size = { 64, 64 }, .npolygons = 2, .point = { 0, 5 + (int)i % 4, 13 }
+        };
+
+        for (uint64_t k = 0; k < 13; k++)
+            for (uint64_t d = 0; d < 2; d++) {
+                double x = -20 + 100 * (double)philox_uniform(&key, i * 64 + 2 * k + d);
+
+                m.xy[k][d] = i % 3 == 0 ? floor(x) / 2 : x;
+            }
+        for (uint64_t d = 0; d < 4; d++)
+            m.box[d] = (d < 2 ? 0.0f : 32.0f) + 20 * philox_uniform(&key, i * 64 + 32 + d);
+        if (i % 8 == 7)
+            m.box[2] = m.box[0] + 0.01f;
+        check_outline(&m);
+    }
+}
+
+/* Section 13.3: polygon 4,4 20,4 20,16 4,16 and box (6, 2, 18, 14), on cells seven times as fine. */
+static void mask_vector(void **state)
+{
+    struct mask_case m = {
+        .xy = { { 4, 4 }, { 20, 4 }, { 20, 16 }, { 4, 16 } }, .npolygons = 1, .point = { 0, 4 }, .size = { 20, 24 }, .box = { 6, 2, 18, 14 }
+    };
+    float got[CELLS];
+
+    (void)state;
+    m.head.masks = RCNN_MASKS_OF_OUTLINES;
+    same_on_all(run_mask, &m, got, sizeof got);
+    for (int i = 0; i < CELLS; i++) /* two of twelve pixels above the polygon: 4 2/3 cells */
+        assert_true(got[i] == (i / 28 < 5 ? 0.0f : 1.0f));
+    m.head.masks = RCNN_MASKS_OF_BITMAPS;
+    same_on_all(run_mask, &m, got, sizeof got);
+    for (int i = 0; i < CELLS; i++) {
+        double y = 2 + (i / 28 + 0.5) * 12 / 28;
+
+        near(got[i], fmin(fmax(y - 3, 0), 1), 1e-5, "soft target", (size_t)i);
+    }
+}
+
+/* ---- detections ---- */
+
+static void one_after_the_other(void **state)
+{
+    /* Section 13.2: boxes and scores; every class of its own is left alone. */
+    const float box[5][4] = { { 0, 0, 10, 10 }, { 1, 1, 11, 11 }, { 0, 0, 10, 5 }, { 20, 20, 30, 30 }, { 20, 20, 30, 30 } };
+    const float score[5] = { .9f, .8f, .95f, .5f, .5f };
+    const int want[2][4] = { { 2, 0, 3, -1 }, { 2, 0, 1, 3 } };
+    const int32_t offset[2] = { 0, 5 }, size[2] = { 100, 100 };
+    float logits[5][2], deltas[5][4] = { { 0 } };
+
+    (void)state;
+    for (int i = 0; i < 5; i++) {
+        logits[i][0] = logf(score[i]);
+        logits[i][1] = logf(1 - score[i]);
+    }
+    for (int d = 0; d < devices.n; d++)
+        for (int k = 0; k < 2; k++) {
+            struct device *dev = devices.dev[d];
+            struct rcnn_head head = { .classes = 1, .weights = { 10, 10, 5, 5 } };
+            struct rcnn_detection_options opt = { .score = 0.05f, .nms = k ? 0.7f : 0.5f, .max = 100 };
+            struct rcnn_images images = { 1, { 100, 100 }, put(dev, size, 8) };
+            struct rpn_proposals p = { .box = put(dev, box, sizeof box), .offset = put(dev, offset, 8), .cap = 5 };
+            struct tensor z = tensor_f32(put(dev, logits, sizeof logits), 5, 1, 1, 2),
+                          t = tensor_f32(put(dev, deltas, sizeof deltas), 5, 1, 1, 4);
+            struct candidate found[100];
+            int n;
+
+            use_device(d);
+            CALL(rcnn_detect(dev, &head, &opt, &images, &z, &t, &p, 0, found, &n, err));
+            assert_int_equal(n, k ? 4 : 3);
+            for (int i = 0; i < n; i++)
+                assert_int_equal(found[i].slot, want[k][i]);
+            opt.max = 2;
+            CALL(rcnn_detect(dev, &head, &opt, &images, &z, &t, &p, 0, found, &n, err));
+            assert_int_equal(n, 2);
+            free_buffers();
+        }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(flavors),         cmocka_unit_test(bitmaps_and_agnostic),
+        cmocka_unit_test(few_and_many),    cmocka_unit_test(order_of_proposals),
+        cmocka_unit_test(sampled_bitmaps), cmocka_unit_test(drawn_outlines),
+        cmocka_unit_test(mask_vector),     cmocka_unit_test(one_after_the_other),
+    };
+
+    return cmocka_run_group_tests(tests, open_devices, close_devices);
+}

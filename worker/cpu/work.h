@@ -1,0 +1,45 @@
+/* worker/cpu/work.h - for operations that go image by image: which image a number of work is, and one piece of working memory cut into arrays. */
+#pragma once
+#include <stddef.h>
+
+#include "worker/ops/rpn.h"
+
+/* at NULL: only measures, and cut() gives NULL. */
+struct cut {
+    char *at;
+    size_t bytes;
+};
+
+static inline void *cut(struct cut *c, size_t bytes)
+{
+    void *p = c->at ? c->at + c->bytes : NULL;
+
+    c->bytes += (bytes + 63) / 64 * 64;
+    return p;
+}
+
+/* Shard and image of the index-th of all images. */
+static inline int shard_of_image(const struct rcnn_images *images, size_t index, int *ret_image)
+{
+    int v = 0;
+
+    for (; index >= (size_t)images[v].n; v++)
+        index -= (size_t)images[v].n;
+    *ret_image = (int)index;
+    return v;
+}
+
+static inline size_t count_images(const struct rcnn_images *images, int nshards)
+{
+    size_t n = 0;
+
+    for (int v = 0; v < nshards; v++)
+        n += (size_t)images[v].n;
+    return n;
+}
+
+/* The number of a shard's first image. */
+static inline size_t first_image(const struct rcnn_images *images, int shard)
+{
+    return count_images(images, shard);
+}

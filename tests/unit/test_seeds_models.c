@@ -1,6 +1,6 @@
 /* Replays tests/fuzz/{cfg,weights,safetensors}, each seed whole, cut short and with bytes changed: nothing crashes, leaks or writes where it
  * refuses, and every refusal has words.
- * uses: proto worker/models worker/models/yolo worker/layers worker/data worker/data/sample worker/eval worker/mask worker/core */
+ * uses: proto worker/models worker/models/yolo worker/models/rcnn worker/layers worker/data worker/data/sample worker/eval worker/mask worker/core */
 #include <dirent.h>
 #include <setjmp.h>
 #include <stdarg.h>

@@ -1,0 +1,27 @@
+#include "worker/models/rcnn/family.h"
+
+#include <string.h>
+
+#include "proto/jobspec.h"
+#include "worker/data/sample/instances.h"
+#include "worker/eval/coco_eval.h"
+#include "worker/eval/voc_eval.h"
+#include "worker/models/rcnn/load.h"
+#include "worker/models/rcnn/rcnn.h"
+#include "worker/ops/families.h"
+
+static bool learns_masks(const struct jobspec *spec)
+{
+    return spec->preset && strncmp(spec->preset->name, "mask_", 5) == 0;
+}
+
+static const struct evaluator_ops *const evaluators[] = { &coco_boxes, &coco_segm, &voc_boxes, NULL };
+
+const struct model_family rcnn_models = { .name = "rcnn",
+                                          .task = &task_instances,
+                                          .needs = NEEDS_conv | NEEDS_norm | NEEDS_map | NEEDS_pool | NEEDS_resample | NEEDS_reduce |
+                                                   NEEDS_optim | NEEDS_view | NEEDS_roi | NEEDS_rpn | NEEDS_rcnn,
+                                          .masks = learns_masks,
+                                          .evaluators = evaluators,
+                                          .open = rcnn_new,
+                                          .load = rcnn_load };

@@ -1,0 +1,5 @@
+/* worker/models/rcnn/family.h - Faster and Mask R-CNN: ResNet 18, 34, 50 and 101 with a feature pyramid. */
+#pragma once
+#include "worker/models/registry.h"
+
+extern const struct model_family rcnn_models;

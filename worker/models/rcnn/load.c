@@ -1,0 +1,304 @@
+#include "worker/models/rcnn/load.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "proto/err.h"
+#include "proto/jobspec.h"
+#include "worker/core/safetensors.h"
+#include "worker/models/model.h"
+#include "worker/models/rcnn/columns.h"
+#include "worker/models/rcnn/network.h"
+#include "worker/models/rcnn/rcnn.h"
+#include "worker/models/weights.h"
+
+enum { NAME_BYTES = 160, LISTED = 3 /* names of arrays that are told */ };
+
+static const char *const program[] = { [RCNN_TV] = "torchvision's names",           [RCNN_D2] = "detectron2's names",
+                                       [RCNN_TV_OLD] = "torchvision's old names",   [RCNN_TV_BODY] = "a backbone of torchvision",
+                                       [RCNN_D2_BODY] = "a backbone of detectron2", [RCNN_CAFFE2] = "a backbone of Detectron" };
+
+struct load {
+    struct model *m;
+    const struct rcnn_network *n;
+    const struct safetensors *file;
+    enum rcnn_spelling spelling;
+    bool *used; /* [arrays of the file] */
+    int taken;
+    int classes; /* the file's; 0: it has no such arrays */
+    bool background_first;
+    bool left_out; /* columns of another class count */
+};
+
+static const struct st_array *array_of(const struct load *l, enum rcnn_spelling spelling, const struct rcnn_named *a)
+{
+    char name[NAME_BYTES];
+
+    return rcnn_spell(spelling, &a->part, a->array, name, sizeof name) ? safetensors_find(l->file, name) : NULL;
+}
+
+/* The spelling in which the file has most. */
+static enum rcnn_spelling spelling_of(const struct load *l)
+{
+    enum rcnn_spelling best = RCNN_TV;
+    int most = 0;
+
+    for (int s = 0; s < RCNN_SPELLINGS; s++) {
+        int have = 0;
+
+        for (int i = 0; i < l->n->nnamed; i++)
+            have += array_of(l, (enum rcnn_spelling)s, &l->n->named[i]) != NULL;
+        if (have > most) {
+            most = have;
+            best = (enum rcnn_spelling)s;
+        }
+    }
+    return best;
+}
+
+static void mark(struct load *l, const struct st_array *a)
+{
+    for (size_t i = 0; i < safetensors_count(l->file); i++)
+        if (safetensors_at(l->file, i) == a)
+            l->used[i] = true;
+}
+
+/* ---- columns of classes ---- */
+
+static int64_t rows_in_file(const struct load *l, enum rcnn_place place)
+{
+    const struct rcnn_named named = { .part = { .place = place }, .array = RCNN_BIAS };
+    const struct st_array *a = array_of(l, l->spelling, &named);
+
+    return a && a->ndims == 1 ? a->shape[0] : 0;
+}
+
+/* How many classes, and where the background is: the boxes tell, which have columns for it only where it is first. */
+static int read_columns(struct load *l, struct err *err)
+{
+    int64_t scores = rows_in_file(l, RCNN_CLASSES), boxes = rows_in_file(l, RCNN_BOXES);
+
+    if (scores == 0 && boxes == 0)
+        return 0;
+    if (scores < 2 || scores > 1 << 24 || (boxes != 4 * scores && boxes != 4 * (scores - 1)))
+        return err_set(err, ERR_DATA, "%lld scores and %lld numbers of boxes belong to no count of classes", (long long)scores,
+                       (long long)boxes);
+    l->classes = (int)scores - 1;
+    l->background_first = boxes == 4 * scores;
+    return 0;
+}
+
+static int put_turned(struct load *l, const struct rcnn_named *a, const struct st_array *in, struct err *err)
+{
+    const struct rcnn_rows from = { a->part.place, l->classes, l->background_first };
+    const struct rcnn_rows to = { a->part.place, l->classes, rcnn_background_first(l->m) };
+    size_t width = a->p->count / (size_t)rcnn_row_count(&to);
+    float *theirs, *ours;
+    int rc;
+
+    if (st_count(in) != (uint64_t)rcnn_row_count(&from) * width || in->ndims < 1 || in->shape[0] != rcnn_row_count(&from))
+        return err_set(err, ERR_CORRUPT, "%s has %llu numbers in the file; %d rows of %zu are wanted", a->p->name,
+                       (unsigned long long)st_count(in), rcnn_row_count(&from), width);
+    theirs = malloc((size_t)st_count(in) * sizeof *theirs);
+    ours = malloc(a->p->count * sizeof *ours);
+    rc = theirs && ours ? safetensors_f32(in, theirs, err) : err_set(err, ERR_DEVICE, "out of memory: %s", a->p->name);
+    if (rc >= 0) {
+        rcnn_turn_rows(&from, theirs, &to, ours, width);
+        rc = weights_put_stored(l->m, a->p, ours, false, err);
+    }
+    free(theirs);
+    free(ours);
+    return rc;
+}
+
+/* ---- all arrays ---- */
+
+static int put_one(struct load *l, const struct rcnn_named *a, const struct st_array *in, struct err *err)
+{
+    int rc;
+
+    mark(l, in);
+    if (rcnn_has_rows(a->part.place) && l->classes != rcnn_classes(l->m)) {
+        l->left_out = true;
+        return 0;
+    }
+    rc = rcnn_has_rows(a->part.place) ? put_turned(l, a, in, err) : weights_put_array(l->m, a->p, in, false, err);
+    l->taken += rc >= 0;
+    return rc;
+}
+
+static bool same_group(const struct rcnn_named *a, const char *group)
+{
+    return strcmp(rcnn_group(a->part.place), group) == 0;
+}
+
+/* Has the file any array of the group? */
+static bool has_group(const struct load *l, const char *group)
+{
+    for (int i = 0; i < l->n->nnamed; i++)
+        if (same_group(&l->n->named[i], group) && array_of(l, l->spelling, &l->n->named[i]))
+            return true;
+    return false;
+}
+
+/* What a spelling has no word for stays as it begins. */
+static bool may_lack(const struct load *l, const struct rcnn_named *a)
+{
+    const char *group = rcnn_group(a->part.place);
+    char name[NAME_BYTES];
+
+    return !rcnn_spell(l->spelling, &a->part, a->array, name, sizeof name) || (a->part.place > RCNN_SHORTCUT && !has_group(l, group));
+}
+
+static int put_all(struct load *l, struct err *err)
+{
+    int rc = read_columns(l, err);
+
+    for (int i = 0; i < l->n->nnamed && rc >= 0; i++) {
+        const struct rcnn_named *a = &l->n->named[i];
+        const struct st_array *in = array_of(l, l->spelling, a);
+
+        if (in)
+            rc = put_one(l, a, in, err);
+        else if (!may_lack(l, a))
+            rc = err_set(err, ERR_DATA, "%s is not in the file, which has %s", a->p->name, program[l->spelling]);
+    }
+    return rc;
+}
+
+/* ---- what is said of it ---- */
+
+static void say_missing(const struct load *l)
+{
+    const char *before = "; not in the file: ", *last = "";
+
+    for (int i = 0; i < l->n->nnamed; i++) {
+        const char *group = rcnn_group(l->n->named[i].part.place);
+
+        if (strcmp(group, last) == 0 || l->n->named[i].part.place <= RCNN_SHORTCUT || has_group(l, group))
+            continue;
+        weights_say(l->m, "%s%s", before, group);
+        before = ", ";
+        last = group;
+    }
+}
+
+static void say_homeless(const struct load *l)
+{
+    size_t n = 0;
+
+    for (size_t i = 0; i < safetensors_count(l->file); i++) {
+        const char *name = safetensors_at(l->file, i)->name;
+
+        if (l->used[i] || rcnn_is_idle(name))
+            continue;
+        n++;
+        if (n <= LISTED)
+            weights_say(l->m, "%s%.80s", n == 1 ? "; without a place in the model: " : ", ", name);
+    }
+    if (n > LISTED)
+        weights_say(l->m, " and %zu more", n - LISTED);
+}
+
+static void say(const struct load *l, const char *path)
+{
+    weights_say_taken(l->m, path, l->taken);
+    weights_say(l->m, " (%s)", program[l->spelling]);
+    if (l->left_out)
+        weights_say(l->m, "; left out, as the file is of %d classes and the job of %d: the box predictor%s", l->classes, rcnn_classes(l->m),
+                    l->n->masks && has_group(l, rcnn_group(RCNN_PREDICTOR)) ? ", the mask predictor" : "");
+    say_missing(l);
+    say_homeless(l);
+}
+
+static int load_file(struct model *m, const char *path, const struct safetensors *file, struct err *err)
+{
+    struct load l = { .m = m, .n = rcnn_network_of(m), .file = file, .used = calloc(safetensors_count(file) + 1, sizeof *l.used) };
+    int rc;
+
+    if (!l.used)
+        return err_set(err, ERR_DEVICE, "out of memory");
+    l.spelling = spelling_of(&l);
+    rc = put_all(&l, err);
+    if (rc >= 0)
+        say(&l, path);
+    free(l.used);
+    return rc;
+}
+
+int rcnn_load(struct model *m, const struct jobspec *spec, struct err *err)
+{
+    struct safetensors *file;
+    int rc = safetensors_open(spec->model_init, &file, err);
+
+    if (rc >= 0) {
+        rc = load_file(m, spec->model_init, file, err);
+        safetensors_close(file);
+    }
+    if (rc == ERR_CORRUPT)
+        rc = err->code = ERR_DATA;
+    if (rc < 0)
+        err_prefix(err, "model.init '%.200s'", spec->model_init);
+    return rc;
+}
+
+/* ---- to files ---- */
+
+/* The numbers of p as they are stored, in the columns of `spelling`. Caller frees. */
+static float *stored_copy(struct model *m, const struct rcnn_named *a, enum rcnn_spelling spelling, struct st_array *ret, struct err *err)
+{
+    const struct rcnn_rows from = { a->part.place, rcnn_classes(m), rcnn_background_first(m) };
+    const struct rcnn_rows to = { a->part.place, rcnn_classes(m), spelling == RCNN_TV };
+    float *ours = weights_get_stored(m, a->p, err), *theirs;
+    size_t width;
+
+    ret->ndims = weights_shape(a->p, ret->shape);
+    if (!ours || !rcnn_has_rows(a->part.place))
+        return ours;
+    width = a->p->count / (size_t)rcnn_row_count(&from);
+    theirs = malloc((size_t)rcnn_row_count(&to) * width * sizeof *theirs);
+    if (theirs)
+        rcnn_turn_rows(&from, ours, &to, theirs, width);
+    else
+        err_set(err, ERR_DEVICE, "out of memory: %s", a->p->name);
+    ret->shape[0] = rcnn_row_count(&to);
+    free(ours);
+    return theirs;
+}
+
+static int export_one(struct model *m, const struct rcnn_named *a, enum rcnn_spelling spelling, struct st_array *ret, struct err *err)
+{
+    char name[NAME_BYTES];
+
+    rcnn_spell(spelling, &a->part, a->array, name, sizeof name);
+    ret->dtype = ST_F32;
+    ret->data = stored_copy(m, a, spelling, ret, err);
+    ret->name = ret->data ? strdup(name) : NULL;
+    return ret->name ? 0 : err_set(err, ERR_DEVICE, "out of memory: %s", name);
+}
+
+int rcnn_export(struct model *m, enum rcnn_spelling spelling, struct st_array **ret_arrays, size_t *ret_n, struct err *err)
+{
+    const struct rcnn_network *n = rcnn_network_of(m);
+    struct st_array *a = calloc((size_t)n->nnamed, sizeof *a);
+    int rc = a ? 0 : err_set(err, ERR_DEVICE, "out of memory");
+
+    for (int i = 0; i < n->nnamed && rc >= 0; i++)
+        rc = export_one(m, &n->named[i], spelling, &a[i], err);
+    if (rc < 0) {
+        rcnn_export_free(a, (size_t)n->nnamed);
+        return rc;
+    }
+    *ret_arrays = a;
+    *ret_n = (size_t)n->nnamed;
+    return 0;
+}
+
+void rcnn_export_free(struct st_array *arrays, size_t n)
+{
+    for (size_t i = 0; arrays && i < n; i++) {
+        free((void *)arrays[i].data);
+        free((void *)arrays[i].name);
+    }
+    free(arrays);
+}

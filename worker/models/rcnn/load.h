@@ -1,0 +1,18 @@
+/* worker/models/rcnn/load.h - weights of Faster and Mask R-CNN from and to files in the names of torchvision and detectron2. */
+#pragma once
+#include <stddef.h>
+
+#include "worker/models/rcnn/names.h"
+
+struct err;
+struct jobspec;
+struct model;
+struct st_array;
+
+/* model.init, a .safetensors file in any of the spellings of names.h: the backbone whole, and each other part whole or not at all. Columns that depend on
+ * the class count are put in the model's order; of another count they are left out, as is said in m->loaded with what else was missing or had no place.
+ * Errors name file and array; a wrong file is ERR_DATA. */
+int rcnn_load(struct model *m, const struct jobspec *spec, struct err *err);
+/* Host copies of all arrays in the names, and the order of columns, of another program. Caller frees with rcnn_export_free(). */
+int rcnn_export(struct model *m, enum rcnn_spelling spelling, struct st_array **ret_arrays, size_t *ret_n, struct err *err);
+void rcnn_export_free(struct st_array *arrays, size_t n);

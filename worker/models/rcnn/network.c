@@ -1,0 +1,530 @@
+#include "worker/models/rcnn/network.h"
+
+#include <assert.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "proto/err.h"
+#include "proto/jobspec.h"
+#include "worker/models/model.h"
+#include "worker/models/rcnn/rcnn.h"
+
+enum { STEM_CHANNELS = 64, EXPANSION = 4 /* of a bottleneck */, GRAIN = 8 /* of channels */ };
+
+static const struct depth {
+    int layers, blocks[RCNN_STAGES];
+    bool bottleneck;
+} depths[] = {
+    { 18, { 2, 2, 2, 2 }, false },
+    { 34, { 3, 4, 6, 3 }, false },
+    { 50, { 3, 4, 6, 3 }, true },
+    { 101, { 3, 4, 23, 3 }, true },
+};
+
+/* ---- building ---- */
+
+struct build {
+    struct rcnn_network *n;
+    const struct jobspec *spec;
+    enum rcnn_spelling spelling;
+    bool tv;
+    bool frozen; /* what is added now */
+    int rc;
+    struct err *err;
+};
+
+/* "mask_rcnn_r50_fpn": 50. */
+static const struct depth *depth_of(const char *preset)
+{
+    const char *r = strstr(preset, "_r");
+    int layers = 0;
+
+    while (r && sscanf(r, "_r%d_", &layers) != 1)
+        r = strstr(r + 1, "_r");
+    for (size_t i = 0; i < sizeof depths / sizeof *depths; i++)
+        if (depths[i].layers == layers)
+            return &depths[i];
+    return NULL;
+}
+
+static int scaled(int channels, double width)
+{
+    int n = (int)floor(channels * width / GRAIN + 0.5) * GRAIN;
+
+    return n > GRAIN ? n : GRAIN;
+}
+
+static int note(struct build *b, struct param *p, const struct rcnn_part *part, enum rcnn_array array)
+{
+    struct rcnn_network *n = b->n;
+    struct rcnn_named *more =
+        n->nnamed & (n->nnamed - 1) ? n->named : realloc(n->named, (n->nnamed ? 2 * (size_t)n->nnamed : 1) * sizeof *more);
+
+    if (!more)
+        return err_set(b->err, ERR_DEVICE, "out of memory: %s", p->name);
+    n->named = more;
+    assert(p->index == n->nnamed);
+    more[n->nnamed++] = (struct rcnn_named){ p, *part, array };
+    return 0;
+}
+
+static struct param *add(struct build *b, const struct rcnn_part *part, enum rcnn_array array, int k, int size, int c)
+{
+    char name[96];
+    struct param *p;
+
+    if (b->rc < 0)
+        return NULL;
+    rcnn_spell(b->spelling, part, array, name, sizeof name);
+    p = model_add_param(b->n->m, name, array == RCNN_WEIGHT ? PARAM_CONV : PARAM_BIAS, k, size, size, c, b->err);
+    b->rc = p ? note(b, p, part, array) : b->err->code;
+    if (b->rc < 0)
+        return NULL;
+    p->trainable = !b->frozen;
+    p->group = array == RCNN_WEIGHT ? RCNN_GROUP_WEIGHTS : RCNN_GROUP_BIASES;
+    return p;
+}
+
+static void start(struct param *p, enum param_init init, double value)
+{
+    if (p)
+        p->start = (struct param_start){ .init = init, .value = value };
+}
+
+/* ---- the backbone ---- */
+
+/* Statistics of a frozen stage stay, and so do scale and shift wherever statistics are not of the batch. */
+static void add_norm(struct build *b, struct rcnn_conv *c, int k)
+{
+    char name[96];
+    struct norm *norm;
+
+    if (b->rc < 0)
+        return;
+    rcnn_spell_norm(b->spelling, &c->part, name, sizeof name);
+    c->norm = b->rc = model_add_norm(b->n->m, name, k, b->spec, b->err);
+    if (b->rc < 0)
+        return;
+    norm = &b->n->m->norms[c->norm];
+    norm->frozen = norm->frozen || b->frozen;
+    norm->sync = norm->sync && !norm->frozen;
+    norm->eps = (float)b->spec->model_bn_eps;
+    for (int i = 0; i < 4 && b->rc >= 0; i++) {
+        struct param *p = (struct param *[]){ norm->gamma, norm->beta, norm->mean, norm->var }[i];
+
+        p->trainable = p->trainable && !norm->frozen;
+        p->group = RCNN_GROUP_NORMS;
+        b->rc = note(b, p, &c->part, (enum rcnn_array)(RCNN_GAMMA + i));
+    }
+}
+
+static struct rcnn_conv body_conv(struct build *b, struct rcnn_part part, int k, int size, int c, int stride)
+{
+    struct rcnn_conv conv = { .norm = -1, .cv = { stride, size / 2 }, .part = part };
+
+    conv.w = add(b, &part, RCNN_WEIGHT, k, size, c);
+    start(conv.w, INIT_NORMAL, sqrt(2.0 / ((double)k * size * size)));
+    add_norm(b, &conv, k);
+    return conv;
+}
+
+struct body {
+    bool bottleneck, first_strides; /* the stride of a bottleneck is its 1x1's */
+    int in;                         /* channels that the next block reads */
+};
+
+static void add_block(struct build *b, struct body *body, int stage, int block, int mid)
+{
+    struct rcnn_block *x = &b->n->block[stage][block];
+    int out = body->bottleneck ? EXPANSION * mid : mid, stride = stage > 0 && block == 0 ? 2 : 1;
+    int first = body->bottleneck && !body->first_strides ? 1 : stride, second = body->bottleneck && !body->first_strides ? stride : 1;
+    struct rcnn_part part = { RCNN_BLOCK, stage, block, 0 };
+
+    x->nconvs = body->bottleneck ? 3 : 2;
+    for (int i = 0; i < x->nconvs; i++) {
+        int size = body->bottleneck && i != 1 ? 1 : 3;
+
+        part.i = i;
+        x->conv[i] = body_conv(b, part, i == x->nconvs - 1 ? out : mid, size, i == 0 ? body->in : mid,
+                               i == 0   ? first
+                               : i == 1 ? second
+                                        : 1);
+    }
+    if (body->in != out || stride != 1)
+        x->shortcut = body_conv(b, (struct rcnn_part){ RCNN_SHORTCUT, stage, block, 0 }, out, 1, body->in, stride);
+    body->in = out;
+}
+
+static void add_body(struct build *b, const struct depth *d, int ret_channels[RCNN_STAGES])
+{
+    const struct jobspec *s = b->spec;
+    struct body body = { d->bottleneck, strcmp(s->model_backbone, "msra") == 0, scaled(STEM_CHANNELS, s->model_width) };
+
+    b->frozen = s->model_freeze_at >= 1;
+    b->n->stem = body_conv(b, (struct rcnn_part){ RCNN_STEM, 0, 0, 0 }, body.in, 7, 3, 2);
+    for (int stage = 0; stage < RCNN_STAGES; stage++) {
+        b->frozen = s->model_freeze_at >= stage + 2;
+        b->n->nblocks[stage] = d->blocks[stage];
+        for (int i = 0; i < d->blocks[stage]; i++)
+            add_block(b, &body, stage, i, scaled(STEM_CHANNELS << stage, s->model_width));
+        ret_channels[stage] = body.in;
+    }
+    b->frozen = false;
+}
+
+/* ---- what stands on it: convolutions with a bias, which begins as 0 ---- */
+
+static struct rcnn_conv head_conv(struct build *b, enum rcnn_place place, int i, int k, int size, int c)
+{
+    struct rcnn_conv conv = { .norm = -1, .cv = { 1, size / 2 }, .part = { place, 0, 0, i } };
+
+    conv.w = add(b, &conv.part, RCNN_WEIGHT, k, size, c);
+    conv.bias = add(b, &conv.part, RCNN_BIAS, k, 1, 1);
+    return conv;
+}
+
+/* A layer that sees all of its input, of `pixels` pixels of c channels. */
+static struct rcnn_conv linear(struct build *b, enum rcnn_place place, int i, int k, int pixels, int c)
+{
+    struct rcnn_conv conv = head_conv(b, place, i, k, 1, pixels * c);
+
+    if (conv.w) {
+        conv.w->layout = LAYOUT_FLAT;
+        conv.w->pixels = pixels;
+    }
+    return conv;
+}
+
+/* Of the weight and the bias, as torch.nn.Linear has them. */
+static void start_linear(struct rcnn_conv *c, double inputs)
+{
+    start(c->w, INIT_UNIFORM, 1 / sqrt(inputs));
+    start(c->bias, INIT_UNIFORM, 1 / sqrt(inputs));
+}
+
+static void add_pyramid(struct build *b, const int channels[RCNN_STAGES], int fpn)
+{
+    for (int i = 0; i < RCNN_POOLED; i++) {
+        b->n->lateral[i] = head_conv(b, RCNN_LATERAL, i, fpn, 1, channels[i]);
+        start(b->n->lateral[i].w, INIT_UNIFORM, sqrt(3.0 / channels[i]));
+        b->n->output[i] = head_conv(b, RCNN_OUTPUT, i, fpn, 3, fpn);
+        start(b->n->output[i].w, INIT_UNIFORM, sqrt(3.0 / (9.0 * fpn)));
+    }
+}
+
+static void add_rpn(struct build *b, int fpn)
+{
+    struct rcnn_network *n = b->n;
+
+    n->rpn = head_conv(b, RCNN_RPN, 0, fpn, 3, fpn);
+    n->objectness = head_conv(b, RCNN_OBJECTNESS, 0, RCNN_RATIOS, 1, fpn);
+    n->deltas = head_conv(b, RCNN_DELTAS, 0, 4 * RCNN_RATIOS, 1, fpn);
+    start(n->rpn.w, INIT_NORMAL, 0.01);
+    start(n->objectness.w, INIT_NORMAL, 0.01);
+    start(n->deltas.w, INIT_NORMAL, 0.01);
+}
+
+static void add_box_head(struct build *b, int fpn, const struct rcnn_columns *columns)
+{
+    struct rcnn_network *n = b->n;
+    int wide = (int)b->spec->model_head_channels, inputs = RCNN_BOX_POOL * RCNN_BOX_POOL * fpn;
+
+    n->fc1 = linear(b, RCNN_FC, 0, wide, RCNN_BOX_POOL * RCNN_BOX_POOL, fpn);
+    n->fc2 = linear(b, RCNN_FC, 1, wide, 1, wide);
+    n->cls = linear(b, RCNN_CLASSES, 0, columns->cls, 1, wide);
+    n->box = linear(b, RCNN_BOXES, 0, columns->box, 1, wide);
+    if (b->tv) {
+        start_linear(&n->fc1, inputs);
+        start_linear(&n->fc2, wide);
+        start_linear(&n->cls, wide);
+        start_linear(&n->box, wide);
+        return;
+    }
+    start(n->fc1.w, INIT_UNIFORM, sqrt(3.0 / inputs));
+    start(n->fc2.w, INIT_UNIFORM, sqrt(3.0 / wide));
+    start(n->cls.w, INIT_NORMAL, 0.01);
+    start(n->box.w, INIT_NORMAL, 0.001);
+}
+
+static void add_deconv(struct build *b, int channels)
+{
+    struct rcnn_conv *c = &b->n->deconv;
+
+    *c = (struct rcnn_conv){ .norm = -1, .cv = { 1, 0 }, .part = { RCNN_DECONV, 0, 0, 0 } };
+    c->w = add(b, &c->part, RCNN_WEIGHT, 4 * channels, 1, channels);
+    c->bias = add(b, &c->part, RCNN_BIAS, channels, 1, 1);
+    if (c->w)
+        c->w->layout = LAYOUT_IOHW;
+    start(c->w, INIT_NORMAL, sqrt(2.0 / (4.0 * channels)));
+}
+
+static void add_mask_head(struct build *b, int fpn, const struct rcnn_columns *columns)
+{
+    struct rcnn_network *n = b->n;
+    int wide = (int)b->spec->model_mask_channels;
+
+    for (int i = 0; i < RCNN_MASK_CONVS; i++) {
+        n->mask[i] = head_conv(b, RCNN_MASK_CONV, i, wide, 3, i == 0 ? fpn : wide);
+        start(n->mask[i].w, INIT_NORMAL, sqrt(2.0 / (9.0 * wide)));
+    }
+    add_deconv(b, wide);
+    n->predictor = head_conv(b, RCNN_PREDICTOR, 0, columns->mask, 1, wide);
+    start(n->predictor.w, INIT_NORMAL, b->tv ? sqrt(2.0 / columns->mask) : 0.001);
+    if (b->tv) {
+        start(n->deconv.bias, INIT_UNIFORM, 1 / sqrt(4.0 * wide));
+        start(n->predictor.bias, INIT_UNIFORM, 1 / sqrt(wide));
+    }
+}
+
+/* Specs rcnn section 1.3. Torchvision's 0 .. 1 is the same numbers, times 255. */
+static const struct view_colours msra = { { 103.530f, 116.280f, 123.675f }, { 1, 1, 1 }, true };
+static const struct view_colours torchvision = { { 123.675f, 116.280f, 103.530f }, { 58.395f, 57.120f, 57.375f }, false };
+
+int rcnn_network_open(struct rcnn_network *n, struct model *m, const struct jobspec *spec, const struct rcnn_columns *columns,
+                      struct err *err)
+{
+    const struct depth *d = depth_of(spec->model_preset);
+    bool tv = strcmp(spec->model_flavor, "tv") == 0;
+    struct build b = { .n = n, .spec = spec, .spelling = tv ? RCNN_TV : RCNN_D2, .tv = tv, .err = err };
+    int channels[RCNN_STAGES], fpn = (int)spec->model_fpn_channels;
+
+    if (!d)
+        return err_field(err, ERR_UNSUPPORTED, "model.preset", "model.preset: '%s' names no depth", spec->model_preset);
+    n->m = m;
+    n->masks = columns->mask > 0;
+    n->colours = strcmp(spec->model_backbone, "msra") == 0 ? msra : torchvision;
+    add_body(&b, d, channels);
+    add_pyramid(&b, channels, fpn);
+    add_rpn(&b, fpn);
+    add_box_head(&b, fpn, columns);
+    if (n->masks)
+        add_mask_head(&b, fpn, columns);
+    return b.rc;
+}
+
+void rcnn_network_close(struct rcnn_network *n)
+{
+    free(n->named);
+}
+
+/* ---- forward ---- */
+
+static struct value *normed(struct rcnn_network *n, struct tape *t, struct value *x, const struct rcnn_conv *c, float slope)
+{
+    return tape_failed(t) ? NULL : layer_conv_norm(t, x, &c->cv, c->w, &n->m->norms[c->norm], slope);
+}
+
+static struct value *plain(struct tape *t, struct value *x, const struct rcnn_conv *c)
+{
+    return layer_conv(t, x, &c->cv, c->w, c->bias);
+}
+
+/* x has no other reader. */
+static struct value *relu(struct tape *t, struct value *x)
+{
+    struct value *v = layer_act(t, x, ACT_RELU);
+
+    if (v != x)
+        tape_drop(t, x);
+    return v;
+}
+
+static struct value *last_reader(struct tape *t, struct value *x, struct value *y)
+{
+    tape_drop(t, x);
+    return y;
+}
+
+static struct value *block_forward(struct rcnn_network *n, struct tape *t, struct value *x, const struct rcnn_block *b)
+{
+    struct value *y = x, *side = x, *sum;
+
+    for (int i = 0; i < b->nconvs; i++) {
+        struct value *next = normed(n, t, y, &b->conv[i], i == b->nconvs - 1 ? 1 : 0);
+
+        if (y != x)
+            tape_drop(t, y);
+        y = next;
+    }
+    if (b->shortcut.w)
+        side = normed(n, t, x, &b->shortcut, 1);
+    sum = layer_add(t, y, side);
+    tape_drop(t, y);
+    if (side != x)
+        tape_drop(t, side);
+    return relu(t, sum);
+}
+
+/* C2 .. C5. */
+static void body_forward(struct rcnn_network *n, struct tape *t, struct value *pictures, struct value *ret[RCNN_STAGES])
+{
+    struct value *x = last_reader(t, pictures, normed(n, t, pictures, &n->stem, 0));
+
+    x = last_reader(t, x, layer_maxpool(t, x, &(struct pooling){ 3, 2, 2 }));
+    for (int stage = 0; stage < RCNN_STAGES; stage++) {
+        for (int i = 0; i < n->nblocks[stage]; i++) {
+            struct value *y = block_forward(n, t, x, &n->block[stage][i]);
+
+            if (i > 0 || stage == 0) /* what a stage begins with is the one before's, which the pyramid reads too */
+                tape_drop(t, x);
+            x = y;
+        }
+        ret[stage] = x;
+    }
+}
+
+void rcnn_pyramid(struct rcnn_network *n, struct tape *t, const struct tensor *images, const int32_t *const *size,
+                  struct value *ret[RCNN_LEVELS])
+{
+    struct value *c[RCNN_STAGES], *m, *above = NULL;
+
+    body_forward(n, t, layer_pictures(t, images, size, &n->colours), c);
+    for (int i = RCNN_POOLED - 1; i >= 0; i--, above = m) {
+        m = last_reader(t, c[i], plain(t, c[i], &n->lateral[i]));
+        if (above) {
+            struct value *up = last_reader(t, above, layer_upsample(t, above, 2)), *lateral = m;
+
+            m = last_reader(t, lateral, layer_add(t, lateral, up));
+            tape_drop(t, up);
+        }
+        ret[i] = plain(t, m, &n->output[i]);
+    }
+    tape_drop(t, above);
+    ret[RCNN_POOLED] = layer_maxpool(t, ret[RCNN_POOLED - 1], &(struct pooling){ 1, 2, 0 });
+}
+
+/* A value that losses and selections read. */
+static struct value *result(struct tape *t, struct value *x)
+{
+    struct value *v = layer_cast(t, x, DTYPE_F32);
+
+    if (v != x)
+        tape_drop(t, x);
+    return v;
+}
+
+void rcnn_proposal_head(struct rcnn_network *n, struct tape *t, struct value *const p[RCNN_LEVELS], struct value *ret_logits[RCNN_LEVELS],
+                        struct value *ret_deltas[RCNN_LEVELS])
+{
+    for (int i = 0; i < RCNN_LEVELS; i++) {
+        struct value *x = relu(t, plain(t, p[i], &n->rpn));
+
+        ret_logits[i] = result(t, plain(t, x, &n->objectness));
+        ret_deltas[i] = result(t, plain(t, x, &n->deltas));
+        tape_drop(t, x);
+    }
+}
+
+void rcnn_box_head(struct rcnn_network *n, struct tape *t, struct value *pooled, struct value **ret_logits, struct value **ret_deltas)
+{
+    struct value *x = last_reader(t, pooled, layer_flat(t, pooled));
+
+    x = last_reader(t, x, relu(t, plain(t, x, &n->fc1)));
+    x = last_reader(t, x, relu(t, plain(t, x, &n->fc2)));
+    *ret_logits = result(t, plain(t, x, &n->cls));
+    *ret_deltas = result(t, plain(t, x, &n->box));
+    tape_drop(t, x);
+}
+
+struct value *rcnn_mask_head(struct rcnn_network *n, struct tape *t, struct value *pooled)
+{
+    struct value *x = pooled;
+
+    for (int i = 0; i < RCNN_MASK_CONVS; i++)
+        x = last_reader(t, x, relu(t, plain(t, x, &n->mask[i])));
+    x = last_reader(t, x, relu(t, layer_enlarge(t, x, n->deconv.w, n->deconv.bias)));
+    return last_reader(t, x, result(t, plain(t, x, &n->predictor)));
+}
+
+/* ---- what is coming ---- */
+
+struct visit {
+    int (*fn)(void *arg, const struct rcnn_use *use, struct err *err);
+    void *arg;
+    struct err *err;
+    int rc;
+};
+
+static void visit(struct visit *v, const struct rcnn_use *use)
+{
+    if (v->rc >= 0)
+        v->rc = v->fn(v->arg, use, v->err);
+}
+
+static int halved(int side)
+{
+    return (side + 1) / 2;
+}
+
+/* Of a block whose input is h x w; returns its first stride. What the first convolution reads, the shortcut or the sum reads later. */
+static int visit_block(struct visit *v, const struct rcnn_block *b, int h, int w)
+{
+    int stride = 1;
+
+    for (int i = 0; i < b->nconvs; i++) {
+        visit(v,
+              &(struct rcnn_use){ .conv = &b->conv[i], .h = stride == 2 ? halved(h) : h, .w = stride == 2 ? halved(w) : w, .last = i > 0 });
+        stride *= b->conv[i].cv.stride;
+    }
+    return stride;
+}
+
+static void visit_body(struct visit *v, const struct rcnn_network *n, struct canvas canvas)
+{
+    int h = halved(halved(canvas.h)), w = halved(halved(canvas.w));
+
+    visit(v, &(struct rcnn_use){ .conv = &n->stem, .h = canvas.h, .w = canvas.w, .picture = true });
+    for (int stage = 0; stage < RCNN_STAGES; stage++)
+        for (int i = 0; i < n->nblocks[stage]; i++) {
+            const struct rcnn_block *b = &n->block[stage][i];
+            int stride = visit_block(v, b, h, w);
+
+            if (b->shortcut.w) /* the pyramid reads what a stage begins with later, but for the first */
+                visit(v, &(struct rcnn_use){ .conv = &b->shortcut, .h = h, .w = w, .last = stage == 0 });
+            h = stride == 2 ? halved(h) : h;
+            w = stride == 2 ? halved(w) : w;
+        }
+}
+
+static void visit_levels(struct visit *v, const struct rcnn_network *n, struct canvas canvas)
+{
+    int h = halved(halved(canvas.h)), w = halved(halved(canvas.w));
+
+    for (int i = 0; i < RCNN_LEVELS; i++, h = halved(h), w = halved(w)) {
+        if (i < RCNN_POOLED) {
+            visit(v, &(struct rcnn_use){ .conv = &n->lateral[i], .h = h, .w = w, .last = true });
+            visit(v, &(struct rcnn_use){ .conv = &n->output[i], .h = h, .w = w, .last = i == 0 });
+        }
+        visit(v, &(struct rcnn_use){ .conv = &n->rpn, .h = h, .w = w, .last = i == RCNN_POOLED });
+        visit(v, &(struct rcnn_use){ .conv = &n->objectness, .h = h, .w = w });
+        visit(v, &(struct rcnn_use){ .conv = &n->deltas, .h = h, .w = w, .last = true });
+    }
+}
+
+static void visit_heads(struct visit *v, const struct rcnn_network *n)
+{
+    const struct rcnn_conv *box[] = { &n->fc1, &n->fc2, &n->cls, &n->box };
+    int side = RCNN_MASK_POOL;
+
+    for (int i = 0; i < 4; i++)
+        visit(v, &(struct rcnn_use){ .conv = box[i], .h = 1, .w = 1, .rows = true, .last = i != 2 });
+    for (int i = 0; i < RCNN_MASK_CONVS && n->masks; i++)
+        visit(v, &(struct rcnn_use){ .conv = &n->mask[i], .h = side, .w = side, .rows = true, .mask = true, .last = true });
+    if (!n->masks)
+        return;
+    visit(v, &(struct rcnn_use){ .conv = &n->deconv, .h = side, .w = side, .rows = true, .mask = true, .last = true });
+    visit(v, &(struct rcnn_use){ .conv = &n->predictor, .h = 2 * side, .w = 2 * side, .rows = true, .mask = true, .last = true });
+}
+
+int rcnn_each_conv(const struct rcnn_network *n, struct canvas canvas, int (*fn)(void *arg, const struct rcnn_use *use, struct err *err),
+                   void *arg, struct err *err)
+{
+    struct visit v = { fn, arg, err, 0 };
+
+    visit_body(&v, n, canvas);
+    visit_levels(&v, n, canvas);
+    visit_heads(&v, n);
+    return v.rc;
+}

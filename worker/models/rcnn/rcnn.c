@@ -1,0 +1,617 @@
+#include "worker/models/rcnn/rcnn.h"
+
+#include <assert.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "proto/err.h"
+#include "proto/jobspec.h"
+#include "worker/data/batch.h"
+#include "worker/data/sample/instances.h"
+#include "worker/eval/mask_paste.h"
+#include "worker/kernels/math.h"
+#include "worker/layers/rcnn.h"
+#include "worker/models/rcnn/network.h"
+#include "worker/ops/families.h"
+
+enum { MAX_LOCAL_SHARDS = JOB_MAX_SHARDS };
+
+/* Terms of a row of raw, one behind the other. */
+enum { RAW_RPN = 0, RAW_BOX = RAW_RPN + RPN_TERMS, RAW_MASK = RAW_BOX + RCNN_BOX_TERMS, RAW_TERMS = RAW_MASK + RCNN_MASK_TERMS };
+
+/* What the last forward() with results left for result(). */
+struct found {
+    struct tape *tape;
+    struct value *level[RCNN_POOLED];
+    struct value *logits, *deltas;
+    const struct rpn_proposals *proposals;
+    struct rcnn_images images[MAX_LOCAL_SHARDS];
+};
+
+struct rcnn {
+    struct model base;
+    struct rcnn_network net;
+    bool tv;
+    struct rpn_head rpn;
+    struct rpn_selection train, val;
+    struct rcnn_head head;
+    struct roi_align box_align, mask_align;
+    struct rcnn_detection_options detection;
+    struct found found;
+    struct candidate *candidates; /* [detection.max] */
+    struct detection *dets;       /* [detection.max], of the last result */
+    struct mask_paster *paster;   /* NULL: boxes alone */
+    float *maps, *map;            /* [detection.max][28][28][channels] as the mask head gives them; one of them, of one class */
+    /* places in a batch */
+    int image, size, truth, cls, box, polygon, point, xy, run, length;
+};
+
+static const struct loss_term terms_of_boxes[] = {
+    { "total", TERM_MEAN }, { "rpn_cls", TERM_MEAN }, { "rpn_box", TERM_MEAN }, { "cls", TERM_MEAN }, { "box", TERM_MEAN },
+};
+static const struct loss_term terms_of_masks[] = {
+    { "total", TERM_MEAN }, { "rpn_cls", TERM_MEAN }, { "rpn_box", TERM_MEAN },
+    { "cls", TERM_MEAN },   { "box", TERM_MEAN },     { "mask", TERM_MEAN },
+};
+static const int term_source[] = { -1, RAW_RPN + RPN_CLS, RAW_RPN + RPN_BOX, RAW_BOX + RCNN_CLS, RAW_BOX + RCNN_BOX, RAW_MASK + RCNN_MASK };
+
+/* Scale and shift of normalisations: specs rcnn section 7.2. */
+static const struct param_group groups_d2[] = { { "weights", 1, 1 }, { "biases", 1, 1 }, { "norms", 1, 0 } };
+static const struct param_group groups_tv[] = { { "weights", 1, 1 }, { "biases", 1, 1 }, { "norms", 1, 1 } };
+
+static struct rcnn *self(const struct model *m)
+{
+    return (struct rcnn *)m;
+}
+
+static void rcnn_free(struct model *m)
+{
+    struct rcnn *r = self(m);
+
+    rcnn_network_close(&r->net);
+    mask_paster_free(r->paster);
+    free(r->candidates);
+    free(r->dets);
+    free(r->maps);
+    free(r->map);
+    free(r);
+}
+
+/* ---- a batch as the layers read it ---- */
+
+struct inputs {
+    struct tensor picture[MAX_LOCAL_SHARDS];
+    const int32_t *size[MAX_LOCAL_SHARDS];
+    struct rcnn_images images[MAX_LOCAL_SHARDS];
+    struct rcnn_truth truth[MAX_LOCAL_SHARDS];
+    struct rcnn_outlines outlines[MAX_LOCAL_SHARDS];
+    int total; /* images of all shards */
+};
+
+static void read_batch(const struct rcnn *r, const struct batch *b, bool losses, struct inputs *in)
+{
+    assert(b->nshards <= MAX_LOCAL_SHARDS);
+    in->total = 0;
+    for (int s = 0; s < b->nshards; s++) {
+        const struct shard_batch *shard = &b->shard[s];
+
+        in->picture[s] = batch_tensor(b->form, shard, r->image);
+        in->size[s] = shard->array[r->size];
+        in->images[s] = (struct rcnn_images){ shard->n, shard->canvas, in->size[s] };
+        in->total += shard->n;
+        if (!losses)
+            continue;
+        in->truth[s] = (struct rcnn_truth){ shard->offset[r->truth], shard->array[r->cls], shard->array[r->box], shard->rows[r->truth] };
+        in->outlines[s] = (struct rcnn_outlines){ shard->offset[r->polygon], shard->offset[r->point], shard->array[r->xy],
+                                                  shard->offset[r->run], shard->array[r->length] };
+    }
+}
+
+/* Of every image, for one purpose. */
+static struct philox_key *keys(struct tape *t, const struct batch *b, int total, const char *purpose)
+{
+    struct philox_key *k = tape_host(t, (size_t)total * sizeof *k);
+    int at = 0;
+
+    for (int s = 0; s < b->nshards; s++)
+        for (int i = 0; i < b->shard[s].n; i++)
+            k[at++] = model_key(b, purpose, s, i);
+    return k;
+}
+
+/* ---- losses ---- */
+
+struct stage {
+    struct rcnn *r;
+    struct tape *t;
+    const struct batch *b;
+    const struct inputs *in;
+    const struct model_want *want;
+    float scale; /* of gradients */
+    int nrows;   /* of want->raw */
+};
+
+static double **terms(const struct stage *s, int first)
+{
+    double **rows = tape_host(s->t, (size_t)s->nrows * sizeof *rows);
+
+    for (int i = 0; i < s->nrows; i++)
+        rows[i] = s->want->raw[i] + first;
+    return rows;
+}
+
+static struct philox_key *keys_of(const struct stage *s, const char *purpose)
+{
+    return keys(s->t, s->b, s->in->total, purpose);
+}
+
+static struct value *align(const struct stage *s, struct value *const *p, const struct roi_align *how, const struct roi_rows *rows)
+{
+    return tape_failed(s->t) ? NULL : layer_roi_align(s->t, p, how, rows);
+}
+
+static void box_losses(const struct stage *s, struct value *const *p, const struct rcnn_samples *samples)
+{
+    struct rcnn *r = s->r;
+    struct value *logits, *deltas;
+    struct roi_rows *rows;
+
+    if (tape_failed(s->t))
+        return;
+    rows = tape_host(s->t, (size_t)tape_shards(s->t) * sizeof *rows);
+    for (int v = 0; v < tape_shards(s->t); v++)
+        rows[v] = rcnn_rows(&samples[v], s->in->images[v].n);
+    rcnn_box_head(&r->net, s->t, align(s, p, &r->box_align, rows), &logits, &deltas);
+    layer_rcnn_box_loss(s->t, logits, deltas, &r->head, s->in->images, s->in->truth, samples, s->scale, terms(s, RAW_BOX));
+    tape_drop(s->t, logits);
+    tape_drop(s->t, deltas);
+}
+
+static void mask_losses(const struct stage *s, struct value *const *p, const struct rcnn_samples *samples)
+{
+    struct rcnn *r = s->r;
+    struct value *logits;
+    struct roi_rows *rows;
+
+    if (tape_failed(s->t))
+        return;
+    rows = tape_host(s->t, (size_t)tape_shards(s->t) * sizeof *rows);
+    for (int v = 0; v < tape_shards(s->t); v++)
+        rows[v] = rcnn_mask_rows(&samples[v], s->in->images[v].n);
+    logits = rcnn_mask_head(&r->net, s->t, align(s, p, &r->mask_align, rows));
+    layer_rcnn_mask_loss(s->t, logits, &r->head, s->in->images, s->in->outlines, samples, s->scale, terms(s, RAW_MASK));
+    tape_drop(s->t, logits);
+}
+
+static void losses(const struct stage *s, struct value *const *p, struct value *const *logits, struct value *const *deltas,
+                   const struct rpn_proposals *proposals)
+{
+    struct rcnn *r = s->r;
+    const struct inputs *in = s->in;
+    const struct rpn_samples *anchors =
+        layer_rpn_sample(s->t, logits, &r->rpn, in->images, in->truth, keys_of(s, "rpn.pos"), keys_of(s, "rpn.neg"));
+    const struct rcnn_samples *samples;
+
+    layer_rpn_loss(s->t, logits, deltas, &r->rpn, in->images, in->truth, anchors, proposals, s->scale, terms(s, RAW_RPN));
+    samples = layer_rcnn_sample(s->t, &r->head, in->images, in->truth, proposals, keys_of(s, "rcnn.fg"), keys_of(s, "rcnn.bg"));
+    box_losses(s, p, samples);
+    if (r->net.masks)
+        mask_losses(s, p, samples);
+}
+
+/* A row of raw, of one shard in training, else of one image, has the quotients already. */
+static void rcnn_sum_terms(const struct model *m, const double *raw, int images, double *ret)
+{
+    (void)images;
+    ret[0] = 0;
+    for (int k = 1; k < m->nterms; k++) {
+        ret[2 * k] = raw[term_source[k]];
+        ret[2 * k + 1] = 1;
+        ret[0] += ret[2 * k];
+    }
+    ret[1] = 1;
+}
+
+/* ---- forward ---- */
+
+/* The box head over all proposals, and what result() needs besides. */
+static void keep_results(const struct stage *s, struct value *const *p, const struct rpn_proposals *proposals)
+{
+    struct rcnn *r = s->r;
+    struct found *f = &r->found;
+    struct roi_rows *rows;
+
+    if (tape_failed(s->t))
+        return;
+    rows = tape_host(s->t, (size_t)tape_shards(s->t) * sizeof *rows);
+    for (int v = 0; v < tape_shards(s->t); v++)
+        rows[v] = rpn_rows(&proposals[v], s->in->images[v].n);
+    f->tape = s->t;
+    f->proposals = proposals;
+    memcpy(f->images, s->in->images, (size_t)tape_shards(s->t) * sizeof *f->images);
+    memcpy(f->level, p, sizeof f->level);
+    rcnn_box_head(&r->net, s->t, align(s, p, &r->box_align, rows), &f->logits, &f->deltas);
+}
+
+static void drop(struct tape *t, struct value *const *v, int n)
+{
+    for (int i = 0; i < n; i++)
+        tape_drop(t, v[i]);
+}
+
+static int rcnn_forward(struct model *m, struct tape *t, const struct batch *b, const struct model_want *want, struct err *err)
+{
+    struct rcnn *r = self(m);
+    bool train = tape_mode_of(t) == TAPE_TRAIN;
+    struct value *p[RCNN_LEVELS], *logits[RCNN_LEVELS], *deltas[RCNN_LEVELS];
+    const struct rpn_proposals *proposals;
+    struct inputs in;
+    struct stage s = { .r = r, .t = t, .b = b, .in = &in, .want = want };
+
+    read_batch(r, b, want->raw, &in);
+    s.scale = train ? 1.0f / (float)want->shards_of_step : 1;
+    s.nrows = train ? b->nshards : in.total;
+    rcnn_pyramid(&r->net, t, in.picture, in.size, p);
+    rcnn_proposal_head(&r->net, t, p, logits, deltas);
+    tape_drop(t, p[RCNN_POOLED]);
+    proposals = layer_rpn_propose(t, logits, deltas, &r->rpn, train ? &r->train : &r->val, in.images);
+    if (want->raw)
+        losses(&s, p, logits, deltas, proposals);
+    drop(t, logits, RCNN_LEVELS);
+    drop(t, deltas, RCNN_LEVELS);
+    if (want->results)
+        keep_results(&s, p, proposals);
+    if (!want->results || !r->net.masks)
+        drop(t, p, RCNN_POOLED);
+    return tape_status(t, err);
+}
+
+/* ---- plans ---- */
+
+struct planning {
+    const struct rcnn *r;
+    enum tape_mode mode;
+    int n, nshards;
+};
+
+static int rows_of(const struct planning *p, bool mask)
+{
+    const struct rcnn *r = p->r;
+
+    if (p->mode == TAPE_TRAIN)
+        return p->n * (mask ? r->head.max_masks : r->head.batch);
+    return mask ? r->detection.max : p->n * r->val.post;
+}
+
+static enum conv_passes passes_of(const struct planning *p, const struct rcnn_use *use)
+{
+    if (p->mode == TAPE_EVAL || !param_trainable(use->conv->w))
+        return CONV_FORWARD;
+    if (use->picture)
+        return CONV_WEIGHTS;
+    return use->last ? CONV_DATA : CONV_DATA_ADD;
+}
+
+static int plan_conv(void *arg, const struct rcnn_use *use, struct err *err)
+{
+    const struct planning *p = arg;
+    struct device *dev = p->r->base.dev;
+    const struct rcnn_conv *c = use->conv;
+    struct tensor x[MAX_LOCAL_SHARDS];
+
+    for (int s = 0; s < p->nshards; s++) {
+        x[s] = tensor_f32(NULL, use->rows ? rows_of(p, use->mask) : p->n, use->h, use->w, c->w->c);
+        x[s].dtype = dev->dtype;
+        if (!use->picture)
+            x[s].stride = device_stride(dev, x[s].c);
+    }
+    return dev->on->plan->conv(dev, x, &c->cv, c->w, c->bias && c->part.place != RCNN_DECONV, passes_of(p, use), p->nshards, err);
+}
+
+static int rcnn_plan(struct model *m, enum tape_mode mode, int n, int nshards, struct canvas canvas, struct err *err)
+{
+    struct planning p = { self(m), mode, n, nshards };
+
+    return m->dev->on->plan ? rcnn_each_conv(&p.r->net, canvas, plan_conv, &p, err) : 0;
+}
+
+/* ---- results ---- */
+
+/* From the canvas to the picture, whose height and width on the canvas are size[2]: specs rcnn section 6.2. */
+static void to_picture(const struct rcnn *r, const struct candidate *c, const int32_t size[2], const struct model_picture *picture,
+                       double box[4])
+{
+    double sx = (double)picture->w / (double)size[1], sy = (double)picture->h / (double)size[0];
+
+    box[0] = (double)c->x1 * sx;
+    box[1] = (double)c->y1 * sy;
+    box[2] = (double)c->x2 * sx;
+    box[3] = (double)c->y2 * sy;
+    for (int i = 0; i < 4 && !r->tv; i++) {
+        double most = i % 2 ? picture->h : picture->w;
+
+        box[i] = box[i] < 0 ? 0 : box[i] > most ? most : box[i];
+    }
+}
+
+/* Those that are nothing in the picture go. Returns how many are left; candidates and detections stay side by side. */
+static int to_detections(struct rcnn *r, int n, const int32_t size[2], const struct model_picture *picture)
+{
+    int kept = 0;
+
+    for (int i = 0; i < n; i++) {
+        const struct candidate c = r->candidates[i];
+        struct detection *d = &r->dets[kept];
+        double box[4];
+
+        to_picture(r, &c, size, picture, box);
+        if (!(box[2] > box[0]) || !(box[3] > box[1]))
+            continue;
+        *d = (struct detection){ .image = picture->index,
+                                 .cls = c.cls,
+                                 .slot = c.slot,
+                                 .score = (double)c.score,
+                                 .box = { box[0], box[1], box[2] - box[0], box[3] - box[1] } };
+        r->candidates[kept++] = c;
+    }
+    return kept;
+}
+
+/* The mask head's rows for n candidates of an image: boxes of the canvas, in device memory. */
+static int mask_rows(struct rcnn *r, int image, int n, struct roi_rows *ret, struct err *err)
+{
+    struct device *dev = r->base.dev;
+    struct tape *t = r->found.tape;
+    size_t boxes = (size_t)n * 4 * sizeof(float), images = (size_t)n * sizeof(int32_t);
+    float *box = tape_host(t, boxes);
+    int32_t *of = tape_host(t, images + sizeof *of);
+    char *mem = tape_device_mem(t, boxes + images + sizeof *of, "regions");
+    int rc;
+
+    if (!mem)
+        return tape_status(t, err);
+    for (int i = 0; i < n; i++) {
+        const struct candidate *c = &r->candidates[i];
+
+        memcpy(box + 4 * i, (float[4]){ c->x1, c->y1, c->x2, c->y2 }, 4 * sizeof *box);
+        of[i] = image;
+    }
+    of[n] = n;
+    rc = dev->ops->upload(dev, mem, box, boxes, err);
+    if (rc >= 0)
+        rc = dev->ops->upload(dev, mem + boxes, of, images + sizeof *of, err);
+    *ret = (struct roi_rows){ (const float *)(void *)mem, (const int32_t *)(void *)(mem + boxes),
+                              (const int32_t *)(void *)(mem + boxes + images), n };
+    return rc;
+}
+
+/* r->maps: logits of n candidates of an image. Shards but the one asked for have no rows. */
+static int mask_maps(struct rcnn *r, int shard, int image, int n, int *ret_stride, struct err *err)
+{
+    struct tape *t = r->found.tape;
+    const struct stage s = { .r = r, .t = t };
+    struct device *dev = r->base.dev;
+    struct roi_rows rows = { 0 };
+    struct value *logits;
+    const struct tensor *x;
+    int rc = mask_rows(r, image, n, &rows, err);
+
+    assert(tape_shards(t) == 1 && shard == 0);
+    if (rc < 0)
+        return rc;
+    logits = rcnn_mask_head(&r->net, t, align(&s, r->found.level, &r->mask_align, &rows));
+    rc = tape_status(t, err);
+    if (rc < 0)
+        return rc;
+    x = &logits->x[0];
+    *ret_stride = x->stride;
+    rc = dev->ops->download(dev, r->maps, x->data, tensor_pixels(x) * (size_t)x->stride * sizeof *r->maps, err);
+    tape_drop(t, logits);
+    return rc;
+}
+
+static int paste(struct rcnn *r, int i, int stride, struct err *err)
+{
+    enum { CELLS = RCNN_MASK_SIDE * RCNN_MASK_SIDE };
+    const struct detection *d = &r->dets[i];
+    const float *logit = r->maps + (size_t)i * CELLS * (size_t)stride + d->cls + (r->head.background_first ? 1 : 0);
+    const double *b = d->box;
+    const float box[4] = { (float)b[0], (float)b[1], (float)(b[0] + b[2]), (float)(b[1] + b[3]) };
+
+    for (int k = 0; k < CELLS; k++)
+        r->map[k] = math_sigmoid(logit[(size_t)k * (size_t)stride]);
+    return mask_paste(r->paster, r->tv ? MASK_PASTE_RESIZE : MASK_PASTE_HALF_PIXEL, r->map, RCNN_MASK_SIDE, box, err);
+}
+
+static int masks(struct rcnn *r, int shard, int image, const struct model_picture *picture, struct result *ret, struct err *err)
+{
+    int stride = 0, pasted, rc = ret->n > 0 ? mask_maps(r, shard, image, ret->n, &stride, err) : 0;
+
+    mask_paste_begin(r->paster, picture->w, picture->h);
+    for (int i = 0; i < ret->n && rc >= 0; i++)
+        rc = paste(r, i, stride, err);
+    ret->kind = RESULT_MASKS;
+    ret->masks = mask_paste_masks(r->paster, &pasted);
+    return rc;
+}
+
+static int rcnn_result(struct model *m, int shard, int image, const struct model_picture *picture, double least, struct result *ret,
+                       struct err *err)
+{
+    struct rcnn *r = self(m);
+    const struct found *f = &r->found;
+    const struct rcnn_images *images = &f->images[shard];
+    struct rcnn_detection_options o = r->detection;
+    int32_t size[2];
+    int n = 0, rc;
+
+    if (!isnan(least))
+        o.score = (float)least;
+    rc = rcnn_detect(m->dev, &r->head, &o, images, &f->logits->x[shard], &f->deltas->x[shard], &f->proposals[shard], image, r->candidates,
+                     &n, err);
+    if (rc >= 0)
+        rc = m->dev->ops->download(m->dev, size, images->size + 2 * (size_t)image, sizeof size, err);
+    if (rc < 0)
+        return rc;
+    *ret = (struct result){ .kind = RESULT_BOXES, .image = picture->index, .n = to_detections(r, n, size, picture), .boxes = r->dets };
+    return r->paster ? masks(r, shard, image, picture, ret, err) : 0;
+}
+
+static const struct model_ops rcnn_ops = {
+    .name = "rcnn", .sum_terms = rcnn_sum_terms, .plan = rcnn_plan, .forward = rcnn_forward, .result = rcnn_result, .free = rcnn_free
+};
+
+/* ---- building ---- */
+
+static void set_rpn(struct rcnn *r, const struct jobspec *s)
+{
+    static const double ratio[RCNN_RATIOS] = { 0.5, 1, 2 };
+    struct rpn_head *h = &r->rpn;
+    float side[RCNN_LEVELS];
+
+    h->nlevels = RCNN_LEVELS;
+    h->nratios = RCNN_RATIOS;
+    for (int i = 0; i < RCNN_LEVELS; i++) {
+        side[i] = (float)s->model_anchors.v[i];
+        h->stride[i] = 4 << i;
+    }
+    rpn_set_anchors(h, side, ratio, r->tv);
+    h->infer_stride = r->tv;
+    h->pos_iou = 0.7f;
+    h->neg_iou = 0.3f;
+    h->low_quality = true;
+    h->batch = (int)s->model_rpn_batch;
+    h->max_positive = (int)((double)s->model_rpn_batch * s->model_rpn_positive);
+    h->beta = r->tv ? 1.0f / 9.0f : 0.0f;
+    h->count_sampled = r->tv;
+}
+
+static struct rpn_selection selection(const struct rcnn *r, const struct jobspec *s, bool train)
+{
+    return (struct rpn_selection){ .pre = (int)(train ? s->model_rpn_pre_nms : s->model_rpn_pre_nms_val),
+                                   .post = (int)(train ? s->model_rpn_post_nms : s->model_rpn_post_nms_val),
+                                   .nms = (float)s->model_rpn_nms,
+                                   .min_side = r->tv ? 1e-3f : 0.0f,
+                                   .keep_min = r->tv,
+                                   .sigmoid = r->tv };
+}
+
+static void set_head(struct rcnn *r, const struct jobspec *s, int classes)
+{
+    static const float weights[4] = { 10, 10, 5, 5 };
+    struct rcnn_head *h = &r->head;
+
+    h->classes = classes;
+    h->background_first = r->tv;
+    h->append_truth = true;
+    h->fg_iou = 0.5f;
+    h->batch = (int)s->model_roi_batch;
+    h->max_foreground = (int)((double)s->model_roi_batch * s->model_roi_positive);
+    h->max_masks = (int)s->model_mask_rois;
+    memcpy(h->weights, weights, sizeof weights);
+    h->beta = r->tv ? 1.0f / 9.0f : 0.0f;
+    h->masks = r->tv ? RCNN_MASKS_OF_BITMAPS : RCNN_MASKS_OF_OUTLINES;
+}
+
+static struct roi_align align_of(const struct rcnn *r, int pool)
+{
+    struct roi_align a = { .nlevels = RCNN_POOLED,
+                           .levels = r->tv ? ROI_LEVELS_TV : ROI_LEVELS_D2,
+                           .canonical_level = 2,
+                           .canonical_side = 224,
+                           .pool = pool,
+                           .sampling = r->tv ? 2 : 0,
+                           .aligned = !r->tv };
+
+    for (int i = 0; i < RCNN_POOLED; i++)
+        a.scale[i] = 1.0f / (float)(4 << i);
+    return a;
+}
+
+static void set_places(struct rcnn *r)
+{
+    const struct batch_form *f = task_instances.form;
+
+    r->image = batch_array_of(f, "image");
+    r->size = batch_array_of(f, "size");
+    r->truth = batch_list_of(f, "truth");
+    r->cls = batch_array_of(f, "truth.class");
+    r->box = batch_array_of(f, "truth.box");
+    r->polygon = batch_list_of(f, "polygon");
+    r->point = batch_list_of(f, "point");
+    r->xy = batch_array_of(f, "point.xy");
+    r->run = batch_list_of(f, "run");
+    r->length = batch_array_of(f, "run.length");
+}
+
+static int allocate(struct rcnn *r, bool masks, struct err *err)
+{
+    enum { CELLS = RCNN_MASK_SIDE * RCNN_MASK_SIDE };
+    size_t n = (size_t)r->detection.max;
+
+    r->candidates = calloc(n, sizeof *r->candidates);
+    r->dets = calloc(n, sizeof *r->dets);
+    if (masks) {
+        r->paster = mask_paster_new();
+        r->maps = malloc(n * CELLS * (size_t)device_stride(r->base.dev, rcnn_mask_channels(&r->head)) * sizeof *r->maps);
+        r->map = malloc(CELLS * sizeof *r->map);
+    }
+    if (!r->candidates || !r->dets || (masks && (!r->paster || !r->maps || !r->map)))
+        return err_set(err, ERR_DEVICE, "out of memory");
+    return 0;
+}
+
+int rcnn_new(const struct jobspec *spec, int classes, struct device *dev, struct model **ret_model, struct err *err)
+{
+    struct rcnn *r = calloc(1, sizeof *r);
+    bool masks = strncmp(spec->model_preset, "mask_", 5) == 0;
+    int grain = (int)spec->model_size_divisible, side = ((int)spec->model_max_size + grain - 1) / grain * grain, rc;
+    struct rcnn_columns columns;
+
+    if (!r)
+        return err_set(err, ERR_DEVICE, "out of memory");
+    r->tv = strcmp(spec->model_flavor, "tv") == 0;
+    r->base.ops = &rcnn_ops;
+    r->base.dev = dev;
+    r->base.groups = r->tv ? groups_tv : groups_d2;
+    r->base.terms = masks ? terms_of_masks : terms_of_boxes;
+    r->base.nterms = (int)(masks ? sizeof terms_of_masks / sizeof *terms_of_masks : sizeof terms_of_boxes / sizeof *terms_of_boxes);
+    r->base.raw_terms = RAW_TERMS;
+    r->base.canvas = (struct canvas){ side, side };
+    r->base.grain = grain;
+    set_places(r);
+    set_rpn(r, spec);
+    r->train = selection(r, spec, true);
+    r->val = selection(r, spec, false);
+    set_head(r, spec, classes);
+    r->box_align = align_of(r, RCNN_BOX_POOL);
+    r->mask_align = align_of(r, RCNN_MASK_POOL);
+    r->detection =
+        (struct rcnn_detection_options){ (float)spec->val_conf, (float)spec->val_nms, r->tv ? 0.01f : 0.0f, (int)spec->val_max_det };
+    columns = (struct rcnn_columns){ classes + 1, rcnn_box_columns(&r->head), masks ? rcnn_mask_channels(&r->head) : 0 };
+    rc = allocate(r, masks, err);
+    if (rc >= 0)
+        rc = rcnn_network_open(&r->net, &r->base, spec, &columns, err);
+    if (rc < 0) {
+        model_free(&r->base);
+        return rc;
+    }
+    *ret_model = &r->base;
+    return 0;
+}
+
+const struct rcnn_network *rcnn_network_of(const struct model *m)
+{
+    return &self(m)->net;
+}
+
+bool rcnn_background_first(const struct model *m)
+{
+    return self(m)->tv;
+}
+
+int rcnn_classes(const struct model *m)
+{
+    return self(m)->head.classes;
+}

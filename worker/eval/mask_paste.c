@@ -27,11 +27,10 @@ struct axis {
 struct mask_paster {
     int w, h;
     struct tap *taps;          /* [w] at most, of one mask's columns */
-    struct result_mask *masks; /* bits are told by mask_paste_masks() */
-    size_t *offset;            /* [n] in bits */
+    struct result_mask *masks; /* [n]; their bits follow each other, and are told by mask_paste_masks() */
     uint8_t *bits;
-    int n, masks_room, taps_room;
-    size_t used, bits_room;
+    int n;
+    size_t used, masks_room, taps_room, bits_room;
 };
 
 struct mask_paster *mask_paster_new(void)
@@ -45,7 +44,6 @@ void mask_paster_free(struct mask_paster *p)
         return;
     free(p->taps);
     free(p->masks);
-    free(p->offset);
     free(p->bits);
     free(p);
 }
@@ -59,38 +57,31 @@ void mask_paste_begin(struct mask_paster *p, int w, int h)
     p->used = 0;
 }
 
+/* Room for `need` elements; false: out of memory. */
+static bool grow(void **array, size_t need, size_t *room, size_t size)
+{
+    void *more;
+
+    if (*array && need <= *room)
+        return true;
+    more = realloc(*array, (2 * need + 64) * size);
+    if (!more)
+        return false;
+    *array = more;
+    *room = 2 * need + 64;
+    return true;
+}
+
 static bool make_room(struct mask_paster *p, int columns, size_t bytes)
 {
-    if (p->n == p->masks_room) {
-        size_t room = p->masks_room ? 2 * (size_t)p->masks_room : 128;
-        struct result_mask *masks = realloc(p->masks, room * sizeof *masks);
-        size_t *offset;
+    void *masks = p->masks, *taps = p->taps, *bits = p->bits;
+    bool ok = grow(&masks, (size_t)p->n + 1, &p->masks_room, sizeof *p->masks) &&
+              grow(&taps, (size_t)columns, &p->taps_room, sizeof *p->taps) && grow(&bits, p->used + bytes, &p->bits_room, 1);
 
-        p->masks = masks ? masks : p->masks;
-        offset = masks ? realloc(p->offset, room * sizeof *offset) : NULL;
-        if (!offset)
-            return false;
-        p->offset = offset;
-        p->masks_room = (int)room;
-    }
-    if (columns > p->taps_room) {
-        struct tap *taps = realloc(p->taps, (size_t)columns * sizeof *taps);
-
-        if (!taps)
-            return false;
-        p->taps = taps;
-        p->taps_room = columns;
-    }
-    if (p->used + bytes > p->bits_room) {
-        size_t room = 2 * (p->used + bytes);
-        uint8_t *bits = realloc(p->bits, room);
-
-        if (!bits)
-            return false;
-        p->bits = bits;
-        p->bits_room = room;
-    }
-    return true;
+    p->masks = masks;
+    p->taps = taps;
+    p->bits = bits;
+    return ok;
 }
 
 static int clamped(double v, int most)
@@ -191,10 +182,16 @@ static void paste(const struct mask_paster *p, const float *map, int side, const
     }
 }
 
+static size_t mask_bytes(const struct result_mask *m)
+{
+    return (size_t)(m->w + 7) / 8 * (size_t)m->h;
+}
+
 int mask_paste(struct mask_paster *p, enum mask_paste how, const float *map, int side, const float box[4], struct err *err)
 {
     bool sound = isfinite(box[0]) && isfinite(box[1]) && isfinite(box[2]) && isfinite(box[3]) && box[2] > box[0] && box[3] > box[1];
     struct axis x = { 0 }, y = { 0 };
+    struct result_mask mask;
     size_t bytes;
 
     assert(side > 0 && side <= MASK_PASTE_MAX_SIDE);
@@ -204,21 +201,25 @@ int mask_paste(struct mask_paster *p, enum mask_paste how, const float *map, int
     }
     if (x.from >= x.to || y.from >= y.to)
         x = y = (struct axis){ 0 };
-    bytes = (size_t)(x.to - x.from + 7) / 8 * (size_t)(y.to - y.from);
+    mask = (struct result_mask){ x.from, y.from, x.to - x.from, y.to - y.from, NULL };
+    bytes = mask_bytes(&mask);
     if (!make_room(p, x.to - x.from, bytes))
         return err_set(err, -ENOMEM, "masks: out of memory");
     if (bytes > 0)
         paste(p, map, side, &x, &y, p->bits + p->used);
-    p->masks[p->n] = (struct result_mask){ x.from, y.from, x.to - x.from, y.to - y.from, NULL };
-    p->offset[p->n++] = p->used;
+    p->masks[p->n++] = mask;
     p->used += bytes;
     return 0;
 }
 
 const struct result_mask *mask_paste_masks(struct mask_paster *p, int *ret_n)
 {
-    for (int i = 0; i < p->n; i++)
-        p->masks[i].bits = p->bits + p->offset[i];
+    const uint8_t *at = p->bits;
+
+    for (int i = 0; i < p->n; i++) {
+        p->masks[i].bits = at;
+        at += mask_bytes(&p->masks[i]);
+    }
     *ret_n = p->n;
     return p->masks;
 }

@@ -172,8 +172,7 @@ int rle_from_crop(struct rle *m, int h, int w, const struct rle_crop *crop, stru
 
     assert(crop->h <= RLE_MAX_SIDE);
     rle_write_begin(&o, m, h, w);
-    for (int c = 0; c < COLUMNS; c++)
-        memset(s.column[c] + crop->h / 8, 0, 9); /* words are read as a whole */
+    memset(&s, 0, sizeof s); /* words are read as a whole */
     for (int b = 0; b < (int)stride; b++) {
         get_strip(&s, b, crop->h, stride, crop->bits);
         for (int c = 0; c < COLUMNS; c++) {

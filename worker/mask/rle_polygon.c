@@ -13,7 +13,7 @@ struct places {
 
 static bool make_room(struct places *p, size_t more)
 {
-    if (p->n + more > p->room) {
+    if (!p->at || p->n + more > p->room) {
         size_t room = 2 * (p->n + more);
         int32_t *at = realloc(p->at, room * sizeof *at);
 

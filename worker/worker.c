@@ -27,6 +27,9 @@ static const char usage[] =
     "  detd-worker --count-images FILE [key=value ...]  print how many images of the training split are trained on\n"
     "  detd-worker --predict --job-dir DIR --out DIR [--conf X] [--checkpoint STEP|best|last] IMAGE...\n"
     "                                                   draw what a trained model finds, and write results.json\n"
+    "  detd-worker --export NAMES --job-dir DIR --out FILE [--checkpoint STEP|best|last]\n"
+    "                                                   write its weights in the names of another program: torchvision,\n"
+    "                                                   detectron2\n"
     "  detd-worker --job-dir DIR --rank R --ranks P --local-rank L --attempt N     as detd-job starts it\n"
     "\n"
     "Example: detd-worker bccd.json train.steps=100 run.threads=2\n"
@@ -36,6 +39,7 @@ struct args {
     const struct model_registry *models;
     bool check, count, predict;
     const char *dir, *job_dir;
+    const char *dialect; /* NULL: nothing is exported */
     int rank, ranks, local_rank, attempt;
     struct predict_options predict_opt;
 };
@@ -122,6 +126,18 @@ static int run_predict(const struct args *a, int argc, char **argv)
     opt.job_dir = a->job_dir;
     opt.models = a->models;
     return predict_run(&opt, argv, argc, stdout, &err) < 0 ? failed(&err) : 0;
+}
+
+static int run_export(const struct args *a)
+{
+    struct predict_options opt = a->predict_opt;
+    struct err err;
+
+    if (!a->job_dir || !opt.out_dir)
+        return usage_error("--export needs --job-dir and --out");
+    opt.job_dir = a->job_dir;
+    opt.models = a->models;
+    return predict_export(&opt, a->dialect, opt.out_dir, stdout, &err) < 0 ? failed(&err) : 0;
 }
 
 static int run_trainer(const struct jobspec *spec, struct trainer_options opt)
@@ -233,6 +249,7 @@ static int parse(int argc, char **argv, struct args *a)
         { "check", no_argument, NULL, 'c' },
         { "count-images", no_argument, NULL, 'i' },
         { "predict", no_argument, NULL, 'p' },
+        { "export", required_argument, NULL, 'e' },
         { "dir", required_argument, NULL, 'd' },
         { "job-dir", required_argument, NULL, 'j' },
         { "out", required_argument, NULL, 'o' },
@@ -260,6 +277,9 @@ static int parse(int argc, char **argv, struct args *a)
             break;
         case 'p':
             a->predict = true;
+            break;
+        case 'e':
+            a->dialect = optarg;
             break;
         case 'd':
             a->dir = optarg;
@@ -309,6 +329,8 @@ int worker_main(int argc, char **argv, const struct model_registry *models)
         return run_check(&a, argc, argv);
     if (a.count)
         return run_count(&a, argc, argv);
+    if (a.dialect)
+        return run_export(&a);
     if (a.predict)
         return run_predict(&a, argc, argv);
     if (a.job_dir && a.ranks > 0 && a.rank < a.ranks)

@@ -8,6 +8,7 @@ struct err;
 struct evaluator_ops;
 struct jobspec;
 struct rename;
+struct st_array;
 struct task_kind;
 
 struct model_family {
@@ -22,6 +23,9 @@ struct model_family {
     /* Takes weights from spec->model_init and says in m->loaded what was taken. NULL: weights_load() with `renames`. Errors name file and
      * array; a wrong file is ERR_DATA. */
     int (*load)(struct model *m, const struct jobspec *spec, struct err *err);
+    /* Programs in whose names and shapes its arrays can be written too; ends with NULL. NULL: none. Caller frees with weights_named_free(). */
+    const char *const *dialects;
+    int (*export_as)(struct model *m, int dialect, struct st_array **ret_arrays, size_t *ret_n, struct err *err);
     bool (*masks)(const struct jobspec *spec); /* whether a job needs the segmentations of its data sets; NULL: none does */
 };
 

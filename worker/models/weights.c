@@ -342,3 +342,12 @@ void weights_export_free(struct model *m, struct st_array *arrays)
         free((void *)arrays[i].data);
     free(arrays);
 }
+
+void weights_named_free(struct st_array *arrays, size_t n)
+{
+    for (size_t i = 0; arrays && i < n; i++) {
+        free((void *)arrays[i].data);
+        free((void *)arrays[i].name);
+    }
+    free(arrays);
+}

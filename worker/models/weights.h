@@ -58,3 +58,5 @@ int weights_import(struct model *m, const struct safetensors *file, struct err *
 /* Host copies of all parameters, [nparams] in *ret_arrays. Caller frees with weights_export_free(). */
 int weights_export(struct model *m, struct st_array **ret_arrays, struct err *err);
 void weights_export_free(struct model *m, struct st_array *arrays);
+/* The same of arrays whose names were malloc'ed too: those of model_family.export_as(). */
+void weights_named_free(struct st_array *arrays, size_t n);

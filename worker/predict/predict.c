@@ -11,6 +11,7 @@
 #include "proto/err.h"
 #include "proto/jobspec.h"
 #include "worker/core/arena.h"
+#include "worker/core/safetensors.h"
 #include "worker/layers/tape.h"
 #include "worker/data/batch.h"
 #include "worker/data/image.h"
@@ -193,7 +194,8 @@ static int load_model(struct predictor *p, const char *dir, int64_t step, struct
     return rc;
 }
 
-static int predictor_open(struct predictor *p, char *const *images, int nimages, struct err *err)
+/* The job, a device and the model of the checkpoint. */
+static int trained_open(struct predictor *p, struct err *err)
 {
     struct device_options dev = { .isa = "auto" };
     const struct device_ops *ops = NULL;
@@ -211,6 +213,13 @@ static int predictor_open(struct predictor *p, char *const *images, int nimages,
         rc = ops->open(0, &dev, &p->dev, err);
     if (rc >= 0)
         rc = load_model(p, dir, step, err);
+    return rc;
+}
+
+static int predictor_open(struct predictor *p, char *const *images, int nimages, struct err *err)
+{
+    int rc = trained_open(p, err);
+
     if (rc < 0)
         return rc;
     p->arena = arena_new(p->dev, (size_t)64 << 20);
@@ -402,5 +411,44 @@ int predict_run(const struct predict_options *opt, char *const *images, int nima
     predictor_close(&p);
     if (rc >= 0 && nbad > 0)
         return err_set(err, ERR_DATA, "%d of %d images could not be read", nbad, nimages);
+    return rc;
+}
+
+/* ---- weights for other programs ---- */
+
+/* -1: the family knows none of that name; err lists those it knows. */
+static int dialect_of(const struct model_family *f, const char *name, struct err *err)
+{
+    char known[160] = "";
+    size_t used = 0;
+
+    for (int i = 0; f->dialects && f->dialects[i]; i++) {
+        if (strcmp(f->dialects[i], name) == 0)
+            return i;
+        used += (size_t)snprintf(known + used, sizeof known - used, "%s%s", used ? ", " : "", f->dialects[i]);
+        used = used < sizeof known ? used : sizeof known - 1;
+    }
+    err_set(err, ERR_INPUT, "models of the family %s cannot be written in the names of '%.60s'; known: %s", f->name, name,
+            *known ? known : "none");
+    return -1;
+}
+
+int predict_export(const struct predict_options *opt, const char *dialect, const char *path, FILE *out, struct err *err)
+{
+    struct predictor p = { .opt = opt, .out = out };
+    struct st_array *arrays = NULL;
+    size_t n = 0;
+    int which, rc = trained_open(&p, err);
+
+    if (rc >= 0) {
+        which = dialect_of(p.model->family, dialect, err);
+        rc = which < 0 ? err->code : p.model->family->export_as(p.model, which, &arrays, &n, err);
+    }
+    if (rc >= 0)
+        rc = safetensors_write(path, arrays, n, NULL, 0, err);
+    if (rc >= 0)
+        fprintf(out, "%zu arrays -> %s\n", n, path);
+    weights_named_free(arrays, n);
+    predictor_close(&p);
     return rc;
 }

@@ -16,3 +16,6 @@ struct predict_options {
  * the arguments from 1; masks, where the model finds them, to out_dir/results_segm.json. Prints a line per image. Images that cannot be read are told and left out; ERR_DATA at the end when there was one. Where there is no
  * checkpoint out_dir is not made. */
 int predict_run(const struct predict_options *opt, char *const *images, int nimages, FILE *out, struct err *err);
+/* Writes the weights of the checkpoint to the file `path`, .safetensors, in the names and shapes of another program, one that the model's family knows.
+ * conf and out_dir are not read. ERR_INPUT: the family knows none of that name. */
+int predict_export(const struct predict_options *opt, const char *dialect, const char *path, FILE *out, struct err *err);

@@ -24,4 +24,6 @@ const struct model_family rcnn_models = { .name = "rcnn",
                                           .masks = learns_masks,
                                           .evaluators = evaluators,
                                           .open = rcnn_new,
-                                          .load = rcnn_load };
+                                          .load = rcnn_load,
+                                          .dialects = rcnn_dialects,
+                                          .export_as = rcnn_export_as };

@@ -277,28 +277,22 @@ static int export_one(struct model *m, const struct rcnn_named *a, enum rcnn_spe
     return ret->name ? 0 : err_set(err, ERR_DEVICE, "out of memory: %s", name);
 }
 
-int rcnn_export(struct model *m, enum rcnn_spelling spelling, struct st_array **ret_arrays, size_t *ret_n, struct err *err)
+const char *const rcnn_dialects[] = { "torchvision", "detectron2", NULL };
+
+int rcnn_export_as(struct model *m, int dialect, struct st_array **ret_arrays, size_t *ret_n, struct err *err)
 {
+    static const enum rcnn_spelling spelling[] = { RCNN_TV, RCNN_D2 };
     const struct rcnn_network *n = rcnn_network_of(m);
     struct st_array *a = calloc((size_t)n->nnamed, sizeof *a);
     int rc = a ? 0 : err_set(err, ERR_DEVICE, "out of memory");
 
     for (int i = 0; i < n->nnamed && rc >= 0; i++)
-        rc = export_one(m, &n->named[i], spelling, &a[i], err);
+        rc = export_one(m, &n->named[i], spelling[dialect], &a[i], err);
     if (rc < 0) {
-        rcnn_export_free(a, (size_t)n->nnamed);
+        weights_named_free(a, (size_t)n->nnamed);
         return rc;
     }
     *ret_arrays = a;
     *ret_n = (size_t)n->nnamed;
     return 0;
-}
-
-void rcnn_export_free(struct st_array *arrays, size_t n)
-{
-    for (size_t i = 0; arrays && i < n; i++) {
-        free((void *)arrays[i].data);
-        free((void *)arrays[i].name);
-    }
-    free(arrays);
 }

@@ -13,6 +13,6 @@ struct st_array;
  * the class count are put in the model's order; of another count they are left out, as is said in m->loaded with what else was missing or had no place.
  * Errors name file and array; a wrong file is ERR_DATA. */
 int rcnn_load(struct model *m, const struct jobspec *spec, struct err *err);
-/* Host copies of all arrays in the names, and the order of columns, of another program. Caller frees with rcnn_export_free(). */
-int rcnn_export(struct model *m, enum rcnn_spelling spelling, struct st_array **ret_arrays, size_t *ret_n, struct err *err);
-void rcnn_export_free(struct st_array *arrays, size_t n);
+/* model_family.export_as(): torchvision's, then detectron2's names, and the order of columns that goes with them. */
+extern const char *const rcnn_dialects[];
+int rcnn_export_as(struct model *m, int dialect, struct st_array **ret_arrays, size_t *ret_n, struct err *err);

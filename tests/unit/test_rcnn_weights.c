@@ -1,0 +1,375 @@
+/* tests/unit/test_rcnn_weights.c - weights of Faster and Mask R-CNN from files of torchvision and detectron2, and into them.
+ * uses: proto worker/models worker/models/yolo worker/models/rcnn worker/layers worker/data worker/data/sample worker/eval worker/mask worker/comm worker/core cpu */
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+#include <cmocka.h>
+
+#include "proto/err.h"
+#include "proto/jobspec.h"
+#include "tests/harness.h"
+#include "worker/core/safetensors.h"
+#include "worker/models/builtin.h"
+#include "worker/models/rcnn/load.h"
+#include "worker/models/rcnn/network.h"
+#include "worker/models/rcnn/rcnn.h"
+#include "worker/models/weights.h"
+
+const struct device_ops *cpu_backend_generic(void);
+
+enum { CLASSES = 3 };
+
+static struct device *dev;
+static char folder[TEMP_MAX];
+
+static struct jobspec *spec_of(const char *preset, const char *flavor, const char *init)
+{
+    json_t *root = json_pack("{s:{s:s,s:s,s:f,s:i,s:i,s:i},s:{s:{s:s,s:s}},s:{s:i,s:i}}", "model", "preset", preset, "flavor", flavor,
+                             "width", 0.0625, "fpn_channels", 8, "head_channels", 16, "mask_channels", 8, "data", "train", "annotations",
+                             "a", "images", "i", "train", "steps", 1, "batch", 1);
+    struct jobspec *spec = NULL;
+    struct err err;
+
+    assert_non_null(root);
+    if (init)
+        json_object_set_new(json_object_get(root, "model"), "init", json_string(init));
+    if (jobspec_parse(root, &spec, &err) < 0)
+        fail_msg("%s", err.msg);
+    json_decref(root);
+    return spec;
+}
+
+static int try_open(const char *preset, const char *flavor, const char *init, int classes, struct model **ret, struct err *err)
+{
+    struct jobspec *spec = spec_of(preset, flavor, init);
+    int rc = model_open(&models_builtin, spec, classes, dev, ret, err);
+
+    jobspec_free(spec);
+    return rc;
+}
+
+static struct model *opened(const char *preset, const char *flavor, const char *init, int classes)
+{
+    struct model *m = NULL;
+    struct err err = { 0 };
+
+    if (try_open(preset, flavor, init, classes, &m, &err) < 0)
+        fail_msg("%s", err.msg);
+    return m;
+}
+
+/* The exported arrays of m, `change`d, as a file. */
+typedef void change(struct st_array *a, size_t *n);
+
+static const char *file_of(struct model *m, int dialect, change *how)
+{
+    static char path[TEMP_MAX + 32];
+    struct st_array *a, *kept;
+    struct err err;
+    size_t n, all;
+
+    snprintf(path, sizeof path, "%s/weights.safetensors", folder);
+    assert_int_equal(rcnn_export_as(m, dialect, &a, &n, &err), 0);
+    all = n;
+    kept = calloc(n + 2, sizeof *kept);
+    assert_non_null(kept);
+    memcpy(kept, a, n * sizeof *kept);
+    if (how)
+        how(kept, &n);
+    if (safetensors_write(path, kept, n, NULL, 0, &err) < 0)
+        fail_msg("%s", err.msg);
+    free(kept);
+    weights_named_free(a, all);
+    return path;
+}
+
+/* Are the numbers of both, of one flavor, the same, but for those of places that `left` says? */
+static void same_weights(struct model *a, struct model *b, bool but_columns)
+{
+    const struct rcnn_network *n = rcnn_network_of(a);
+    struct err err;
+
+    assert_int_equal(a->nparams, b->nparams);
+    for (int i = 0; i < a->nparams; i++) {
+        enum rcnn_place place = n->named[i].part.place;
+        float *x = weights_get(a, a->params[i], &err), *y = weights_get(b, b->params[i], &err);
+
+        if (!but_columns || (place != RCNN_CLASSES && place != RCNN_BOXES && place != RCNN_PREDICTOR))
+            if (memcmp(x, y, a->params[i]->count * sizeof *x) != 0)
+                fail_msg("%s differs", a->params[i]->name);
+        free(x);
+        free(y);
+    }
+}
+
+/* There and back: each flavor's file, in either's names, gives the same numbers again; of d2 the background's boxes do not exist. */
+static void both_ways(void **state)
+{
+    static const char *const preset[] = { "faster_rcnn_r50_fpn", "mask_rcnn_r18_fpn" };
+
+    (void)state;
+    for (int p = 0; p < 2; p++)
+        for (int dialect = 0; dialect < 2; dialect++) {
+            struct model *m = opened(preset[p], "d2", NULL, CLASSES), *again;
+
+            again = opened(preset[p], "d2", file_of(m, dialect, NULL), CLASSES);
+            same_weights(m, again, false);
+            assert_non_null(strstr(again->loaded, dialect == 0 ? "torchvision's names" : "detectron2's names"));
+            assert_null(strstr(again->loaded, "not in the file"));
+            assert_null(strstr(again->loaded, "without a place"));
+            model_free(m);
+            model_free(again);
+        }
+}
+
+static float number(struct model *m, const struct rcnn_conv *c, bool bias, int row)
+{
+    struct param *p = bias ? c->bias : c->w;
+    struct err err;
+    float *w = weights_get(m, p, &err), x = w[(size_t)row * (bias ? 1 : (size_t)p->c)];
+
+    free(w);
+    return x;
+}
+
+/* Torchvision has the background first, and boxes and masks of it; detectron2 last, and none. */
+static void columns_change_places(void **state)
+{
+    struct model *tv = opened("mask_rcnn_r18_fpn", "tv", NULL, CLASSES), *d2;
+    const struct rcnn_network *a = rcnn_network_of(tv), *b;
+
+    (void)state;
+    d2 = opened("mask_rcnn_r18_fpn", "d2", file_of(tv, 0, NULL), CLASSES);
+    b = rcnn_network_of(d2);
+    for (int bias = 0; bias < 2; bias++)
+        for (int k = 0; k < CLASSES; k++) {
+            assert_true(number(tv, &a->cls, bias, k + 1) == number(d2, &b->cls, bias, k));
+            assert_true(number(tv, &a->predictor, bias, k + 1) == number(d2, &b->predictor, bias, k));
+            for (int i = 0; i < 4; i++)
+                assert_true(number(tv, &a->box, bias, 4 * (k + 1) + i) == number(d2, &b->box, bias, 4 * k + i));
+        }
+    assert_true(number(tv, &a->cls, true, 0) == number(d2, &b->cls, true, CLASSES));
+    model_free(tv);
+    tv = opened("mask_rcnn_r18_fpn", "tv", file_of(d2, 1, NULL), CLASSES);
+    a = rcnn_network_of(tv);
+    assert_true(number(tv, &a->box, true, 0) == 0.0f && number(tv, &a->predictor, true, 0) == 0.0f);
+    assert_true(number(tv, &a->cls, true, 0) == number(d2, &b->cls, true, CLASSES));
+    model_free(tv);
+    model_free(d2);
+}
+
+/* Linear layers and transposed convolutions as the files have them. */
+static void layouts(void **state)
+{
+    struct model *m = opened("mask_rcnn_r18_fpn", "tv", NULL, CLASSES);
+    const struct rcnn_network *n = rcnn_network_of(m);
+    struct err err;
+    float *krsc = weights_get(m, n->fc1.w, &err), *stored = weights_get_stored(m, n->fc1.w, &err);
+    int64_t shape[4];
+
+    (void)state;
+    assert_int_equal(weights_shape(n->fc1.w, shape), 2);
+    assert_true(shape[0] == 16 && shape[1] == 49 * 8);
+    for (int k = 0; k < 16; k += 5) /* file: channel, then pixel; memory: pixel, then channel */
+        for (int c = 0; c < 8; c++)
+            for (int p = 0; p < 49; p++)
+                assert_true(stored[k * 392 + c * 49 + p] == krsc[k * 392 + p * 8 + c]);
+    free(krsc);
+    free(stored);
+    krsc = weights_get(m, n->deconv.w, &err);
+    stored = weights_get_stored(m, n->deconv.w, &err);
+    assert_int_equal(weights_shape(n->deconv.w, shape), 4);
+    assert_true(shape[0] == 8 && shape[1] == 8 && shape[2] == 2 && shape[3] == 2);
+    for (int in = 0; in < 8; in++)
+        for (int out = 0; out < 8; out++)
+            for (int q = 0; q < 4; q++)
+                assert_true(stored[(in * 8 + out) * 4 + q] == krsc[(q * 8 + out) * 8 + in]);
+    free(krsc);
+    free(stored);
+    model_free(m);
+}
+
+static void rename_to(struct st_array *a, const char *from, const char *to)
+{
+    static char name[512][96];
+    static int used;
+
+    snprintf(name[used], sizeof name[used], "%s%s", to, a->name + strlen(from));
+    a->name = name[used++ % 512];
+}
+
+static const char prefix[] = "backbone.body.";
+
+/* Only what an ImageNet file has: names without the prefix, and a classifier. */
+static void backbone_alone(struct st_array *a, size_t *n)
+{
+    static const float zero[4];
+    size_t kept = 0;
+
+    for (size_t i = 0; i < *n; i++)
+        if (strncmp(a[i].name, prefix, sizeof prefix - 1) == 0) {
+            rename_to(&a[i], prefix, "");
+            a[kept++] = a[i];
+        }
+    a[kept++] = (struct st_array){ "fc.bias", ST_F32, 1, { 4 }, zero };
+    a[kept++] = (struct st_array){ "layer9.extra", ST_F32, 1, { 2 }, zero };
+    *n = kept;
+}
+
+static void old_names(struct st_array *a, size_t *n)
+{
+    static const char *const rename[][2] = { { "rpn.head.conv.0.0", "rpn.head.conv" },
+                                             { "roi_heads.mask_head.0.0", "roi_heads.mask_head.mask_fcn1" },
+                                             { "roi_heads.mask_head.1.0", "roi_heads.mask_head.mask_fcn2" },
+                                             { "roi_heads.mask_head.2.0", "roi_heads.mask_head.mask_fcn3" },
+                                             { "roi_heads.mask_head.3.0", "roi_heads.mask_head.mask_fcn4" } };
+    char from[64], to[64];
+
+    for (size_t i = 0; i < *n; i++) {
+        for (size_t k = 0; k < sizeof rename / sizeof *rename; k++)
+            if (strncmp(a[i].name, rename[k][0], strlen(rename[k][0])) == 0) {
+                rename_to(&a[i], rename[k][0], rename[k][1]);
+                break;
+            }
+        for (int level = 0; level < 8; level++) {
+            snprintf(from, sizeof from, "backbone.fpn.%s_blocks.%d.0", level < 4 ? "inner" : "layer", level % 4);
+            snprintf(to, sizeof to, "backbone.fpn.%s_blocks.%d", level < 4 ? "inner" : "layer", level % 4);
+            if (strncmp(a[i].name, from, strlen(from)) == 0)
+                rename_to(&a[i], from, to);
+        }
+    }
+}
+
+static void other_files(void **state)
+{
+    struct model *m = opened("mask_rcnn_r18_fpn", "tv", NULL, CLASSES), *again;
+
+    (void)state;
+    again = opened("mask_rcnn_r18_fpn", "tv", file_of(m, 0, old_names), CLASSES);
+    same_weights(m, again, false);
+    assert_non_null(strstr(again->loaded, "torchvision's old names"));
+    model_free(again);
+    again = opened("mask_rcnn_r18_fpn", "d2", file_of(m, 0, backbone_alone), CLASSES);
+    assert_non_null(strstr(again->loaded, "a backbone of torchvision"));
+    assert_non_null(strstr(again->loaded,
+                           "not in the file: the feature pyramid, the RPN, the box head, the box predictor, the mask head, the "
+                           "mask predictor"));
+    assert_non_null(strstr(again->loaded, "without a place in the model: layer9.extra"));
+    assert_null(strstr(again->loaded, "fc.bias"));
+    model_free(again);
+    again = opened("mask_rcnn_r18_fpn", "tv", file_of(m, 0, NULL), CLASSES + 1);
+    assert_non_null(strstr(again->loaded, "left out, as the file is of 3 classes and the job of 4: the box predictor, the mask predictor"));
+    model_free(again);
+    again = opened("faster_rcnn_r18_fpn", "tv", file_of(m, 0, NULL), CLASSES);
+    assert_non_null(strstr(again->loaded, "without a place in the model: roi_heads.mask_head.0.0.bias"));
+    model_free(again);
+    model_free(m);
+}
+
+static void without_a_scale(struct st_array *a, size_t *n)
+{
+    for (size_t i = 0; i < *n; i++)
+        if (strcmp(a[i].name, "backbone.body.layer2.0.bn1.weight") == 0)
+            a[i] = a[--*n];
+}
+
+static void half_an_rpn(struct st_array *a, size_t *n)
+{
+    for (size_t i = 0; i < *n; i++)
+        if (strcmp(a[i].name, "rpn.head.cls_logits.bias") == 0)
+            a[i] = a[--*n];
+}
+
+static void odd_boxes(struct st_array *a, size_t *n)
+{
+    for (size_t i = 0; i < *n; i++)
+        if (strcmp(a[i].name, "roi_heads.box_predictor.bbox_pred.bias") == 0)
+            a[i].shape[0] = 15;
+}
+
+static void not_a_number(struct st_array *a, size_t *n)
+{
+    static const float bad[8] = { 1, 2, NAN };
+
+    for (size_t i = 0; i < *n; i++)
+        if (strcmp(a[i].name, "backbone.body.bn1.bias") == 0)
+            a[i].data = bad;
+}
+
+static void wrong_files(void **state)
+{
+    static const struct {
+        change *how;
+        const char *said;
+    } rows[] = {
+        { without_a_scale, "backbone.body.layer2.0.bn1.weight is not in the file, which has torchvision's names" },
+        { half_an_rpn, "rpn.head.cls_logits.bias is not in the file" },
+        { odd_boxes, "4 scores and 15 numbers of boxes belong to no count of classes" },
+        { not_a_number, "backbone.body.bn1.bias: number 2 is nan, which is not finite" },
+    };
+    struct model *m = opened("faster_rcnn_r18_fpn", "tv", NULL, CLASSES), *again = NULL;
+    struct err err = { 0 };
+
+    (void)state;
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        assert_int_equal(try_open("faster_rcnn_r18_fpn", "tv", file_of(m, 0, rows[i].how), CLASSES, &again, &err), ERR_DATA);
+        if (!strstr(err.msg, rows[i].said))
+            fail_msg("%s", err.msg);
+    }
+    assert_int_equal(try_open("faster_rcnn_r34_fpn", "tv", file_of(m, 0, NULL), CLASSES, &again, &err), ERR_DATA);
+    assert_int_equal(try_open("faster_rcnn_r50_fpn", "tv", file_of(m, 0, NULL), CLASSES, &again, &err), ERR_DATA);
+    model_free(m);
+}
+
+/* What is frozen, and what a frozen normalisation's scale is. */
+static void freezing(void **state)
+{
+    struct model *m = opened("faster_rcnn_r18_fpn", "d2", NULL, CLASSES),
+                 *again = opened("faster_rcnn_r18_fpn", "d2", file_of(m, 1, NULL), CLASSES);
+    const struct rcnn_network *a = rcnn_network_of(m), *b = rcnn_network_of(again);
+
+    (void)state;
+    assert_true(a->stem.w->trainable && m->norms[a->stem.norm].gamma->trainable && !m->norms[a->stem.norm].frozen);
+    assert_true(!b->stem.w->trainable && again->norms[b->stem.norm].frozen && !again->norms[b->stem.norm].gamma->trainable);
+    assert_true(!b->block[0][1].conv[1].w->trainable);
+    assert_true(b->block[1][0].conv[0].w->trainable && again->norms[b->block[1][0].conv[0].norm].frozen);
+    assert_true(b->lateral[0].w->trainable);
+    model_free(m);
+    model_free(again);
+}
+
+static int set_up(void **state)
+{
+    struct device_options opt = { .threads = 1 };
+    struct err err;
+
+    (void)state;
+    return mkdtemp(temp_path(folder, sizeof folder, "test_rcnn_weights.XXXXXX")) ? cpu_backend_generic()->open(0, &opt, &dev, &err) : -1;
+}
+
+static int tear_down(void **state)
+{
+    char path[TEMP_MAX + 32];
+
+    (void)state;
+    snprintf(path, sizeof path, "%s/weights.safetensors", folder);
+    unlink(path);
+    rmdir(folder);
+    dev->ops->close(dev);
+    return 0;
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(both_ways),   cmocka_unit_test(columns_change_places), cmocka_unit_test(layouts),
+        cmocka_unit_test(other_files), cmocka_unit_test(wrong_files),           cmocka_unit_test(freezing),
+    };
+    return cmocka_run_group_tests_name("rcnn_weights", tests, set_up, tear_down);
+}

@@ -274,6 +274,53 @@ def test_drawings_cover_the_enlarged_picture(place):
     assert place.read("two/plain.png") == place.read("out/plain.png")
 
 
+def train_masks(folder):
+    """A Mask R-CNN that has seen next to nothing. Returns what its worker reported."""
+    subprocess.run([sys.executable, os.path.join(ROOT, "tests", "demo", "make_shapes.py"), os.path.join(folder, "outlines"),
+                    "--train", "4", "--val", "2", "--size", "64", "--masks"], check=True, stdout=subprocess.DEVNULL)
+    data = {split: {"annotations": "outlines/%s.json" % split, "images": "outlines/images"} for split in ("train", "val")}
+    model = {"preset": "mask_rcnn_r18_fpn", "width": 0.125, "min_size": 64, "max_size": 96, "anchors": [8, 16, 32, 64, 128], "fpn_channels": 16,
+             "head_channels": 16, "mask_channels": 8, "roi_batch": 16, "rpn_post_nms": 50, "rpn_post_nms_val": 50}
+    with open(os.path.join(folder, "masks.json"), "w", encoding="utf-8") as f:
+        json.dump({"name": "masks", "model": model, "data": data, "train": {"steps": 2, "batch": 2, "lr": 0.001}, "val": {"every": 2}, "run": {"device": "cpu"}}, f)
+    done = subprocess.run([WORKER, "--dir", os.path.join(folder, "masks"), os.path.join(folder, "masks.json")], check=True, stdout=subprocess.PIPE)
+    return [json.loads(line) for line in done.stdout.splitlines()]
+
+
+def runs(text):
+    """Of COCO's compressed form."""
+    found, value, shift = [], 0, 0
+    for c in (ord(letter) - 48 for letter in text):
+        value |= (c & 31) << shift
+        shift += 5
+        if not c & 32:
+            found.append(value - (1 << shift if c & 16 else 0) + (found[-2] if len(found) > 2 else 0))
+            value = shift = 0
+    return found
+
+
+def test_masks_are_scored_drawn_and_written(place):
+    metrics = [r["metrics"] for r in train_masks(place.trained) if r["type"] == "eval"][-1]
+    boxes = [name for name in metrics if not name.startswith(("segm_", "voc_"))]
+    assert boxes and set("segm_" + name for name in boxes) == {name for name in metrics if name.startswith("segm_")}, metrics
+    place.write("wide.png", make_shapes.png(50, 30, [bytes([200, 90, 40] * 50)] * 30))
+    place.expect(place.predict("out", "wide.png", place.picture("p.png", 40), job="masks"), 0, b"masks -> out/results_segm.json\n")
+    assert place.files("out") == ["p.png", "results.json", "results_segm.json", "wide.png"]
+    found, masks, some = place.records("out"), json.loads(place.read("out/results_segm.json")), 0
+    assert len(found) == len(masks) > 50
+    for box, mask in zip(found, masks):
+        assert "bbox" not in mask and all(box[k] == mask[k] for k in ("image_id", "file_name", "category_id", "score")), (box, mask)
+        counts = runs(mask["segmentation"]["counts"])
+        assert mask["segmentation"]["size"] == ([30, 50] if box["file_name"] == "wide.png" else [40, 40]), mask
+        assert min(counts[1:] or [1]) > 0 and sum(counts) == (1500 if box["file_name"] == "wide.png" else 1600), counts
+        some += sum(counts[1::2]) > 0
+    rows = decode(place.read("out/wide.png"))
+    assert len(rows[0]) == 350 and any(row[x] != bytes((200, 90, 40)) for row in rows for x in range(350))
+    assert some > 0
+    place.expect(place.predict("out", "wide.png", job="masks", more=("--conf", "1")), 0)
+    assert json.loads(place.read("out/results_segm.json")) == [], "there are none, and those of before are gone"
+
+
 def main():
     global WORKER
     if len(sys.argv) < 2:

@@ -104,7 +104,7 @@ void jobs_trim(struct daemon *d)
     for (int i = 0; i < jobs->count; i++) {
         struct job *j = jobs->all[i];
 
-        if (done > JOBS_RECENT && job_is_done(j->row.state) && j->life.phase == LIFE_IDLE) {
+        if (done > JOBS_RECENT && job_is_done(j->row.state) && j->life.phase == LIFE_IDLE && !j->wishes) {
             done--;
             if (jobs->floor <= j->row.id) /* an old job may end after newer ones were forgotten */
                 jobs->floor = j->row.id + 1;
@@ -231,12 +231,57 @@ json_t *jobs_wishes(const struct job *j)
 
 /* A wish on its way to the disk; the supervisor hears of it when it is durable. */
 struct wish {
+    struct wish *next;
     struct daemon *d;
     int64_t id;
     const char *word, *tier; /* static; word NULL: nothing to say */
+    struct job_row before, after;
     store_done *done;
     void *arg;
 };
+
+static void granted(struct wish *w, struct job *j)
+{
+    if (w->word)
+        ingest_send_word(j, w->word, w->tier);
+    if (w->after.want == JOB_WANT_CANCEL) {
+        j->life.not_before = 0; /* whatever it waits for, the next try is now */
+        if (w->after.state == JOB_STOPPING)
+            life_within(&j->life, mono_s(), LIFE_OBEY_S);
+    }
+    if (w->after.state != w->before.state && w->after.state != JOB_STOPPING)
+        daemon_event(w->d, w->id, "info", "state", "%s", job_state_name(w->after.state));
+}
+
+/* What the wish changed, and nobody since, is as it was. */
+static void undo(const struct wish *w, struct job_row *row)
+{
+    const struct job_row *old = &w->before, *new = &w->after;
+
+    if (row->state == new->state && old->state != new->state) {
+        row->state = old->state;
+        row->ended = old->ended;
+        memcpy(row->reason, old->reason, sizeof row->reason);
+    }
+    row->want = row->want == new->want ? old->want : row->want;
+    row->want_tier = row->want_tier == new->want_tier ? old->want_tier : row->want_tier;
+    row->tier = row->tier == new->tier ? old->tier : row->tier;
+    row->want_checkpoint = row->want_checkpoint == new->want_checkpoint ? old->want_checkpoint : row->want_checkpoint;
+    row->want_eval = row->want_eval == new->want_eval ? old->want_eval : row->want_eval;
+}
+
+/* Later wishes were made of a job that had this one. A row that went to the disk with it meanwhile is followed by one without. */
+static void take_back(struct wish *w, struct job *j)
+{
+    for (struct wish *later = j->wishes; later; later = later->next) {
+        undo(w, &later->before);
+        undo(w, &later->after);
+    }
+    undo(w, &j->row);
+    job_changed(w->d, j);
+    if (memcmp(&j->row, &w->before, sizeof j->row) != 0)
+        store_save(w->d->store, &j->row, NULL, NULL);
+}
 
 static void wish_durable(void *arg, int rc, int64_t value, const struct err *err)
 {
@@ -244,8 +289,12 @@ static void wish_durable(void *arg, int rc, int64_t value, const struct err *err
     struct job *j = jobs_find(w->d, w->id);
 
     (void)value;
-    if (rc == 0 && j && w->word)
-        ingest_send_word(j, w->word, w->tier);
+    if (j)
+        j->wishes = w->next; /* answers come in order */
+    if (j && rc == 0)
+        granted(w, j);
+    else if (j)
+        take_back(w, j);
     if (w->done)
         w->done(w->arg, rc, w->id, err);
     run_schedule(w->d);
@@ -255,14 +304,17 @@ static void wish_durable(void *arg, int rc, int64_t value, const struct err *err
 static int save_wish(struct daemon *d, struct job *j, const struct job_row *row, const char *word, const char *tier, store_done *done,
                      void *arg, struct err *err)
 {
-    struct wish *w = malloc(sizeof *w);
+    struct wish *w = malloc(sizeof *w), **end = &j->wishes;
 
     if (!w)
         return err_set(err, -ENOMEM, "out of memory");
-    *w = (struct wish){ d, row->id, word, tier, done, arg };
-    j->row = *row;
+    *w = (struct wish){ .d = d, .id = row->id, .word = word, .tier = tier, .before = j->row, .after = *row, .done = done, .arg = arg };
+    memcpy(&j->row, row, sizeof j->row);
+    while (*end)
+        end = &(*end)->next;
+    *end = w;
     job_changed(d, j);
-    store_save(d->store, &j->row, wish_durable, w);
+    store_wish(d->store, &j->row, wish_durable, w);
     return 0;
 }
 
@@ -274,14 +326,7 @@ int jobs_command(struct daemon *d, struct job *j, enum job_event event, store_do
 
     if (rc < 0)
         return rc;
-    if (row.want == JOB_WANT_CANCEL && row.state == JOB_STOPPING)
-        life_within(&j->life, mono_s(), LIFE_OBEY_S);
-    if (row.want == JOB_WANT_CANCEL)
-        j->life.not_before = 0; /* whatever it waits for, the next try is now */
-    rc = save_wish(d, j, &row, word, NULL, done, arg, err);
-    if (rc == 0 && row.state != JOB_STOPPING)
-        daemon_event(d, row.id, "info", "state", "%s", job_state_name(row.state));
-    return rc;
+    return save_wish(d, j, &row, word, NULL, done, arg, err);
 }
 
 static int refuse_done(const struct job *j, const char *what, struct err *err)

@@ -15,6 +15,7 @@ struct daemon;
 struct err;
 struct report;
 struct sup;
+struct wish;
 
 enum { JOBS_RECENT = 128, JOBS_MAX_LIVE = 10000 };
 
@@ -31,6 +32,7 @@ struct job {
     char trouble[256];    /* why it cannot start, or end, just now; "": it can */
     bool counts;          /* an attempt of the running supervisor was reported: its CPU time comes on top of row.cpu_before */
     int cpu_slots;        /* held */
+    struct wish *wishes;  /* of users, on their way to the disk, oldest first */
     bool off_gpu;         /* told to leave a GPU that is quarantined */
 };
 

@@ -588,12 +588,20 @@ static void tier_durable(void *arg, int rc, int64_t id, const struct err *err)
     request_done(rq, rc, err);
 }
 
+static void node_tier_durable(void *arg, int rc, int64_t id, const struct err *err)
+{
+    struct request *rq = arg;
+
+    if (rc == 0)
+        rq->d->tier = job_tier_parse(json_string_value(json_object_get(rq->params, "tier")));
+    tier_durable(arg, rc, id, err);
+}
+
 static int set_node_tier(struct request *rq, int tier, struct err *err)
 {
     if (!rq->caller.admin)
         return err_set(err, ERR_DENIED, "the tier of new jobs is the admins' to change");
-    rq->d->tier = tier;
-    store_setting(rq->d->store, "tier", job_tier_name(tier), tier_durable, rq);
+    store_setting(rq->d->store, "tier", job_tier_name(tier), node_tier_durable, rq);
     return REQUEST_LATER;
 }
 

@@ -333,7 +333,7 @@ static void grant(struct daemon *d, const struct sched_grant *g)
 /* Processes of an earlier run may still be on their way out: the job keeps its nonce until they have left. */
 static bool may_start(struct daemon *d, struct job *j)
 {
-    if (j->row.state != JOB_QUEUED || j->life.phase != LIFE_IDLE)
+    if (j->row.state != JOB_QUEUED || j->life.phase != LIFE_IDLE || j->wishes)
         return false;
     if (j->row.attempt == 0 || launch_lock_is_free(d->jobs_dir, j->row.id))
         return true;

@@ -202,12 +202,17 @@ static struct op *op_new(enum op_kind kind, const struct job_row *row, struct re
     return NULL;
 }
 
+static void ask(struct store *s, struct op *op)
+{
+    if (!op)
+        return;
+    op->asked = true;
+    enqueue(s, op);
+}
+
 void store_submit(struct store *s, const struct job_row *row, const char *token, const char *spec, store_done *done, void *arg)
 {
-    struct op *op = op_new(OP_SUBMIT, row, NULL, (const char *const[3]){ token, spec, NULL }, done, arg);
-
-    if (op)
-        enqueue(s, op);
+    ask(s, op_new(OP_SUBMIT, row, NULL, (const char *const[3]){ token, spec, NULL }, done, arg));
 }
 
 void store_save(struct store *s, const struct job_row *row, store_done *done, void *arg)
@@ -216,6 +221,11 @@ void store_save(struct store *s, const struct job_row *row, store_done *done, vo
 
     if (op)
         enqueue(s, op);
+}
+
+void store_wish(struct store *s, const struct job_row *row, store_done *done, void *arg)
+{
+    ask(s, op_new(OP_SAVE, row, NULL, NULL, done, arg));
 }
 
 void store_report(struct store *s, struct report *rep, const struct job_row *row, store_done *done, void *arg)
@@ -239,10 +249,7 @@ void store_event(struct store *s, int64_t job, const char *level, const char *ki
 
 void store_setting(struct store *s, const char *key, const char *value, store_done *done, void *arg)
 {
-    struct op *op = op_new(OP_SETTING, NULL, NULL, (const char *const[3]){ key, value, NULL }, done, arg);
-
-    if (op)
-        enqueue(s, op);
+    ask(s, op_new(OP_SETTING, NULL, NULL, (const char *const[3]){ key, value, NULL }, done, arg));
 }
 
 void store_gpu(struct store *s, const struct store_gpu *gpu, double now, store_done *done, void *arg)
@@ -356,27 +363,6 @@ static bool wait_to_retry(struct store *s, int *tries_after_stop)
     return again;
 }
 
-/* Tries until it is committed. Only a stop gives up: supervisors keep what was not acked, clients hear of the error. */
-static void commit_batch(struct store *s, struct op *first)
-{
-    int tries = 0, rc;
-
-    while ((rc = writer_batch(&s->w, first)) != SQLITE_OK) {
-        char text[256];
-
-        /* by now the connection's own text is of the rollback */
-        snprintf(text, sizeof text, "detd.db cannot be written: %.180s; trying again", sqlite3_errstr(rc));
-        set_trouble(s, text);
-        if (wait_to_retry(s, &tries))
-            continue;
-        for (struct op *op = first; op; op = op->next)
-            op->rc = err_set(&op->err, ERR_CORRUPT, "%s", text);
-        return;
-    }
-    if (s->trouble[0])
-        set_trouble(s, "");
-}
-
 static void hand_back(struct store *s, struct op *first)
 {
     pthread_mutex_lock(&s->lock);
@@ -389,6 +375,65 @@ static void hand_back(struct store *s, struct op *first)
     }
     pthread_mutex_unlock(&s->lock);
     uv_async_send(&s->async);
+}
+
+/* Takes what users asked off the queue; the rest keeps its order. */
+static struct op *take_asked(struct op_queue *q)
+{
+    struct op_queue kept = { 0 }, asked = { 0 };
+
+    for (struct op *op = q->head, *next; op; op = next) {
+        next = op->next;
+        push(op->asked ? &asked : &kept, op);
+    }
+    *q = kept;
+    return asked.head;
+}
+
+static void refuse(struct store *s, struct op *asked)
+{
+    for (struct op *op = asked; op; op = op->next)
+        op->rc = err_set(&op->err, -ENOSPC, "the disk is full: '%.300s' cannot be written, and nothing was changed", s->path);
+    if (asked)
+        hand_back(s, asked);
+}
+
+/* On a full disk users hear so at once, those of the batch and those that came since. Returns what is left of the batch. */
+static struct op *refuse_asked(struct store *s, struct op *first)
+{
+    struct op_queue batch = { .head = first };
+    struct op *asked;
+
+    refuse(s, take_asked(&batch));
+    pthread_mutex_lock(&s->lock);
+    asked = take_asked(&s->todo);
+    pthread_mutex_unlock(&s->lock);
+    refuse(s, asked);
+    return batch.head;
+}
+
+/* Tries until it is committed. Only a stop gives up: supervisors keep what was not acked, clients hear of the error. Returns what was not refused. */
+static struct op *commit_batch(struct store *s, struct op *first)
+{
+    int tries = 0, rc;
+
+    while (first && (rc = writer_batch(&s->w, first)) != SQLITE_OK) {
+        char text[256];
+
+        /* by now the connection's own text is of the rollback */
+        snprintf(text, sizeof text, "detd.db cannot be written: %.180s; trying again", sqlite3_errstr(rc));
+        set_trouble(s, text);
+        if (s->w.full)
+            first = refuse_asked(s, first);
+        if (!first || wait_to_retry(s, &tries))
+            continue;
+        for (struct op *op = first; op; op = op->next)
+            op->rc = err_set(&op->err, ERR_CORRUPT, "%s", text);
+        return first;
+    }
+    if (first && s->trouble[0])
+        set_trouble(s, "");
+    return first;
 }
 
 static void shrink_if_asked(struct store *s, const struct op *first)
@@ -414,7 +459,7 @@ static void *writer_main(void *arg)
     struct op *first;
 
     while ((first = next_batch(s))) {
-        commit_batch(s, first);
+        first = commit_batch(s, first);
         shrink_if_asked(s, first);
         hand_back(s, first);
     }

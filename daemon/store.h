@@ -2,7 +2,8 @@
  *
  * One writer thread owns the writing connection: changes are queued by the loop, committed in batches (up to 2,000 rows or 250 ms of losses; anything
  * that somebody waits for goes at once) with synchronous=FULL, and answered on the loop in the order in which they were queued. A full disk or
- * a locked database is waited out: the batch is tried again, nothing is dropped. Queries run on reading connections, on any other thread. */
+ * a locked database is waited out: the batch is tried again, nothing is dropped but what a user asks while the disk is full: that is refused at once
+ * (-ENOSPC). Queries run on reading connections, on any other thread. */
 #pragma once
 #include <stdbool.h>
 #include <stddef.h>
@@ -32,6 +33,8 @@ typedef void store_done(void *arg, int rc, int64_t value, const struct err *err)
 enum { STORE_REPEATED = 1 };
 void store_submit(struct store *s, const struct job_row *row, const char *token, const char *spec, store_done *done, void *arg);
 void store_save(struct store *s, const struct job_row *row, store_done *done, void *arg);
+/* The same for what a user asks: it may be refused. */
+void store_wish(struct store *s, const struct job_row *row, store_done *done, void *arg);
 /* A record of a supervisor with the job's row after it (NULL: unchanged but for last_seq and step), in one transaction. Takes rep. */
 void store_report(struct store *s, struct report *rep, const struct job_row *row, store_done *done, void *arg);
 void store_event(struct store *s, int64_t job, const char *level, const char *kind, const char *text, double now);

@@ -24,6 +24,7 @@ struct op {
     char *text[3]; /* SUBMIT: token, spec; EVENT: level, kind, text; SETTING: key, value; GPU: uuid, name, quarantine */
     int64_t number[2];
     double time, since;
+    bool asked; /* by a user, who is told at once where the disk is full */
     void (*done)(void *arg, int rc, int64_t value, const struct err *err);
     void *arg;
     int rc;
@@ -87,6 +88,7 @@ struct writer {
     struct seq_mark *marks;
     int nmarks, marks_cap;
     char node[65];
+    bool full; /* the last batch found no room on the disk */
 };
 
 struct store {

@@ -586,6 +586,9 @@ static int apply(struct writer *w, struct op *op)
 
 static int roll_back(struct writer *w, int rc)
 {
+    int why = sqlite3_system_errno(w->db);
+
+    w->full = rc == SQLITE_FULL || (rc == SQLITE_IOERR && (why == ENOSPC || why == EDQUOT || why == EFBIG));
     sqlite3_exec(w->db, "ROLLBACK", NULL, NULL, NULL);
     forget_series(w);
     w->npoints = w->nmarks = 0;

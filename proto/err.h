@@ -35,9 +35,9 @@ int err_field(struct err *err, int code, const char *field, const char *fmt, ...
 /* Puts "what: " in front of the message, for callers who know more: err_prefix(err, "job %d", id). */
 void err_prefix(struct err *err, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 /* Whether the operating system (or libuv) refused, which may pass, and not one of our own rules. */
-/* Whether it is one that passes by itself: no room, no memory, no descriptors, a program that is being replaced. */
-bool err_is_shortage(const struct err *err);
 bool err_is_system(const struct err *err);
+/* Whether it is one of those that pass by themselves: no room, no memory, no descriptors, a program that is being replaced. */
+bool err_is_shortage(const struct err *err);
 /* Name of one of our codes, as "STATE"; NULL for any other number. */
 const char *err_name(int code);
 

@@ -61,10 +61,13 @@ class Client:
 class Daemon:
     """detd and detd-job of the build; the trainer is detd-worker, or rank.py in its place, whose steps take step_s."""
 
-    def __init__(self, foreign=True, step_s=0.02, slots=4):
+    def __init__(self, foreign=True, step_s=0.02, slots=4, disk_mb=0):
         self.root = tempfile.mkdtemp(prefix="detd-e2e-")
         self.state, self.path, self.bin = self.root + "/state", self.root + "/run/detd.sock", self.root + "/bin"
         self.slots, self.step_s, self.proc = slots, step_s, None
+        if disk_mb:
+            os.mkdir(self.state)
+            self.resize(disk_mb)
         os.mkdir(self.bin)
         for name in ("detd", "detd-job", "detd-worker"):
             source = HERE + "/rank.py" if name == "detd-worker" and foreign else BUILD + "/" + name
@@ -96,7 +99,26 @@ class Daemon:
             for pid in left:
                 self.signal(pid, signal.SIGKILL)
             time.sleep(0.01)
+        if os.path.ismount(self.state):
+            subprocess.run(["umount", "--lazy", self.state], check=True)
         shutil.rmtree(self.root, ignore_errors=True)
+
+    def resize(self, disk_mb):
+        """The state folder is a disk of its own; only in a mount namespace (see PRIVATE in daemon_jobs.py)."""
+        again = ["-o", "remount,size=%dm" % disk_mb] if os.path.ismount(self.state) else ["-o", "size=%dm" % disk_mb, "-t", "tmpfs", "detd-e2e"]
+        subprocess.run(["mount", *again, self.state], check=True)
+
+    def fill(self):
+        """Until not a byte is free. Returns the file that has taken the room."""
+        path = self.state + "/filler"
+        with open(path, "ab", buffering=0) as f:
+            for size in (1 << 20, 4096, 1):
+                try:
+                    while True:
+                        f.write(b"x" * size)
+                except OSError:
+                    continue
+        return path
 
     def start(self, wait=True):
         log = open(self.root + "/log", "a")

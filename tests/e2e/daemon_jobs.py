@@ -453,6 +453,61 @@ def the_spool_is_lost():
             d.until(lambda: d.call("daemon.info")["cpu_free"] == 4, "the slots are not free")
 
 
+def no_room_for_the_spool():
+    """A start waits, says why and counts as no death; jobs begin when there is room."""
+    with Daemon(disk_mb=20) as d:
+        jobs = [d.submit(10, threads=1, restarts=0) for _ in range(4)]
+        for job in jobs:
+            assert "No space left" in d.wait_event("waits", job)[0]
+            assert "No space left" in d.call("job.why", id=job)["text"], d.call("job.why", id=job)
+        d.until(lambda: all("cannot be started" in d.call("job.why", id=job)["text"] for job in jobs), "they do not wait")
+        assert not d.events("supervisor_lost") and not d.events("end"), d.events("end")
+        d.call("job.cancel", id=jobs[0])  # of which nothing ran
+        d.wait(jobs[0], "cancelled")
+        d.resize(200)
+        for job in jobs[1:]:
+            assert d.wait(job, "completed")["attempt"] == 1
+            d.check_rows(job, 10)
+
+
+def the_disk_is_full():
+    """Who asks for something hears so at once and it is not done later; what runs, runs on, and all that it reported is stored in the end."""
+    with Daemon(disk_mb=120) as d:
+        job = d.submit(400, every=10000, threads=1, env={"STEP_S": "0.01", "HOLD": "300"})
+        waiting = d.submit(10, ranks=4)  # of the whole node
+        paused = d.submit(10, threads=1, priority=-1)
+        d.call("job.pause", id=paused)
+        d.wait(job, lambda j: j["step"] > 5)
+        full = d.fill()
+        asked = [("job.pause", dict(id=job)), ("job.cancel", dict(id=job)), ("job.checkpoint", dict(id=job)), ("job.eval", dict(id=job)),
+                 ("deterministic.set", dict(id=job, tier="world")), ("deterministic.set", dict(tier="off")), ("job.resume", dict(id=paused)),
+                 ("job.cancel", dict(id=waiting)), ("job.pause", dict(id=waiting))]
+        for method, params in asked * 2:
+            refused(d, method, **params)
+        refused(d, "job.submit", spec={"model": {"preset": "yolov3_tiny"}, "data": {"train": {"annotations": "/a", "images": "/b"}},
+                                       "train": {"steps": 1, "batch": 8}, "run": {"device": "cpu"}}, token="full")
+        assert "full" in d.call("daemon.info")["trouble"], d.call("daemon.info")
+        assert [d.job(j)["state"] for j in (job, waiting, paused)] == ["running", "queued", "paused"]
+        assert d.call("deterministic.get", id=job)["pending"] is None and d.call("daemon.info")["tier"] == "rerun"
+        os.unlink(full)
+        d.until(lambda: not d.call("daemon.info")["trouble"], "there is room, and it is not seen")
+        open("%s/jobs/%d/go" % (d.state, job), "w").close()
+        done = d.wait(job, "completed")
+        assert (done["attempt"], done["tier"]) == (1, "rerun") and [c["step"] for c in done["checkpoints"]] == [400], done["checkpoints"]
+        d.check_rows(job, 400)
+        d.wait(waiting, "completed")
+        assert d.job(paused)["state"] == "paused" and len(d.call("job.list")["jobs"]) == 3
+        assert not [t for t in d.events("state", waiting) + d.events("state", job) if t in ("paused", "cancelled")]
+
+
+def refused(d, method, **params):
+    try:
+        d.call(method, **params)
+        assert False, "%s was accepted on a full disk" % method
+    except Refused as e:
+        assert "the disk is full" in str(e), str(e)
+
+
 def state_folder_is_removed():
     """detd leaves and says so; what runs is left alone."""
     with Daemon() as d:
@@ -483,13 +538,29 @@ SCENARIOS = [runs_to_the_end, daemon_dies_again_and_again, job_ends_while_nobody
              wishes_survive_the_daemon, queue, accepted_jobs_are_never_lost, supervisor_cannot_be_started, trainer_cannot_be_opened,
              another_database_while_a_job_runs, ends_without_a_supervisor, budget_counts_from_the_newest_checkpoint, a_forgotten_job_is_not_run_again,
              the_node_shuts_down, told_to_stop_while_detd_runs, what_holds_the_lock_is_killed, a_silent_supervisor_is_killed, the_spool_is_lost,
-             state_folder_is_removed, bad_ends]
+             no_room_for_the_spool, the_disk_is_full, state_folder_is_removed, bad_ends]
+
+PRIVATE = [no_room_for_the_spool, the_disk_is_full]  # have disks of their own, which nobody else is to see
 
 BESIDE = [budget_counts_from_the_newest_checkpoint, a_silent_supervisor_is_killed]  # mostly waits
 
 
+INSIDE = os.environ.get("DETD_MOUNTS") == "1"
+UNSHARE = ["unshare", "--user", "--map-root-user", "--mount"]
+
+
+def in_private(scenario):
+    if subprocess.run(UNSHARE + ["sh", "-c", "mount -t tmpfs detd-e2e /mnt"], capture_output=True, check=False).returncode != 0:
+        print("skip: no mounts in a user namespace", flush=True)
+        return
+    subprocess.run(UNSHARE + [sys.executable, __file__, scenario.__name__], check=True, env=dict(os.environ, DETD_MOUNTS="1"))
+
+
 def carry_out(scenario):
     began = time.time()
+    if scenario in PRIVATE and not INSIDE:
+        in_private(scenario)
+        return
     scenario()
     print("ok %s (%.1f s)" % (scenario.__name__, time.time() - began), flush=True)
 

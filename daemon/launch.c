@@ -94,22 +94,84 @@ static int open_lock(const char *path, struct err *err)
     return fd;
 }
 
-/* The lock comes first: spec.json of a job whose processes live is not touched. */
-int launch_prepare(struct store *s, const struct launch_request *rq, struct err *err)
+static int lock_folder(const struct launch_request *rq, struct err *err)
 {
-    char path[PATH_ROOM], *text = NULL;
-    int rc, fd;
+    char path[PATH_ROOM];
+    int rc;
 
     job_path(path, rq->jobs_dir, rq->job, "");
     rc = make_folder(path, err);
     if (rc < 0)
         return rc;
-    job_path(path, rq->jobs_dir, rq->job, "log");
-    rc = make_folder(path, err);
-    if (rc < 0)
-        return rc;
     job_path(path, rq->jobs_dir, rq->job, "lock");
-    fd = open_lock(path, err);
+    return open_lock(path, err);
+}
+
+/* Each folder has the identity of the database that numbered its job. One without is of the time before that, or new. */
+static bool is_of_another(const struct launch_request *rq, char *ret_id, size_t size)
+{
+    char path[PATH_ROOM];
+    FILE *f;
+
+    job_path(path, rq->jobs_dir, rq->job, "store");
+    f = fopen(path, "re");
+    snprintf(ret_id, size, "old");
+    if (!f)
+        return rq->last_seq == 0 && rq->attempt <= 1 && launch_has_spool(rq->jobs_dir, rq->job);
+    if (!fgets(ret_id, (int)size, f))
+        ret_id[0] = '\0';
+    fclose(f);
+    ret_id[strcspn(ret_id, "/\n")] = '\0';
+    return strcmp(ret_id, rq->store_id) != 0;
+}
+
+static int move_aside(struct launch_request *rq, const char *id, struct err *err)
+{
+    char from[PATH_ROOM], to[PATH_ROOM + sizeof rq->moved];
+
+    job_path(from, rq->jobs_dir, rq->job, "");
+    for (int i = 1;; i++) {
+        snprintf(rq->moved, sizeof rq->moved, i == 1 ? "%lld.%.40s" : "%lld.%.40s.%d", (long long)rq->job, id, i);
+        snprintf(to, sizeof to, "%s/%s", rq->jobs_dir, rq->moved);
+        if (access(to, F_OK) != 0)
+            break;
+    }
+    if (rename(from, to) < 0) {
+        rq->moved[0] = '\0';
+        return err_sys(err, "move '%s', which is of another database, to '%s'", from, to);
+    }
+    return 0;
+}
+
+static int take_folder(struct launch_request *rq, struct err *err)
+{
+    char path[PATH_ROOM], id[64];
+    int fd = lock_folder(rq, err), rc = 0;
+
+    if (fd >= 0 && is_of_another(rq, id, sizeof id)) {
+        rc = move_aside(rq, id, err);
+        close(fd);
+        fd = rc < 0 ? rc : lock_folder(rq, err);
+    }
+    if (fd < 0)
+        return fd;
+    job_path(path, rq->jobs_dir, rq->job, "store");
+    if (access(path, F_OK) != 0)
+        rc = write_durably(path, rq->store_id, err);
+    job_path(path, rq->jobs_dir, rq->job, "log");
+    if (rc == 0)
+        rc = make_folder(path, err);
+    if (rc < 0)
+        close(fd);
+    return rc < 0 ? rc : fd;
+}
+
+/* The lock comes first: what lies in the folder of a job whose processes live is not touched. */
+int launch_prepare(struct store *s, struct launch_request *rq, struct err *err)
+{
+    char path[PATH_ROOM], *text = NULL;
+    int rc, fd = take_folder(rq, err);
+
     if (fd < 0)
         return fd;
     rc = rq->last_seq > 0 && !launch_has_spool(rq->jobs_dir, rq->job)

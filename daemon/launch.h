@@ -23,11 +23,12 @@ struct launch_request {
     char gpus[JOB_GPUS_MAX * (JOB_UUID_MAX + 1)]; /* UUIDs with commas, "": none */
     enum job_state drain;                         /* not 0: gives detd what the spool holds and ends the job so */
     char reason[120];                             /* of that end */
+    char moved[80]; /* out: what the folder is called now that another database had left here; "": there was none */
 };
 
 /* File work, for a thread of the pool: makes the job's folder and its spec.json (from the store), opens and locks the lock. Returns the descriptor,
  * -EWOULDBLOCK while processes of the job live, or -ENODATA where it had a spool that is missing. */
-int launch_prepare(struct store *s, const struct launch_request *rq, struct err *err);
+int launch_prepare(struct store *s, struct launch_request *rq, struct err *err);
 /* Runs on the loop when a supervisor has left. status: SUP_EXIT_... (proto/report.h), or any other; why: in its own words, "": it said nothing. */
 typedef void launch_exit(void *arg, int64_t job, int status, const char *why);
 /* Starts detd-job, which lies beside this program, with the lock; closes lock_fd in every case. */

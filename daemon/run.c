@@ -216,6 +216,9 @@ static void launch_after(uv_work_t *req, int status)
     int rc = l->lock_fd;
 
     (void)status;
+    if (j && l->rq.moved[0])
+        daemon_event(d, j->row.id, "warning", "folder", "jobs/%lld was left by a job of another database; it is called jobs/%s now",
+                     (long long)j->row.id, l->rq.moved);
     if (rc >= 0 && wanted)
         rc = launch_start(d->loop, &l->rq, l->lock_fd, on_supervisor_exit, d, &l->err);
     else if (rc >= 0)

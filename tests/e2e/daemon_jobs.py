@@ -277,9 +277,10 @@ def trainer_cannot_be_opened():
 
 
 def another_database_while_a_job_runs():
-    """The first job of the new one finds its folder taken: it says by whom, and runs when they are gone."""
+    """The first job of the new one finds its folder taken: it says by whom, and runs when they are gone, in a folder of its own."""
     with Daemon() as d:
-        d.wait(d.submit(100000, every=100000), "running")
+        d.wait(d.submit(100000, every=10), lambda j: j["checkpoints"])
+        (store,), = d.sql("SELECT value FROM meta WHERE key='store_id'")
         d.kill()
         for name in os.listdir(d.state):
             if name.startswith("detd.db"):
@@ -290,8 +291,10 @@ def another_database_while_a_job_runs():
         assert session in d.wait_event("waits", job)[0]
         assert session in d.call("job.why", id=job)["text"], d.call("job.why", id=job)
         d.kill_session(job)
-        d.wait(job, "completed")
+        assert [a["resume_step"] for a in d.wait(job, "completed")["attempts"]] == [0]
         d.check_rows(job, 20)
+        assert "jobs/%d.%s" % (job, store) in d.wait_event("folder", job)[0]
+        assert os.path.isdir("%s/jobs/%d.%s/checkpoints" % (d.state, job, store))
 
 
 @contextlib.contextmanager

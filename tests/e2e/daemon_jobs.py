@@ -13,7 +13,7 @@ import sys
 import threading
 import time
 
-from daemon import BUILD, SEED, Daemon, Refused
+from daemon import BUILD, HERE, SEED, Daemon, Refused
 
 
 def runs_to_the_end():
@@ -503,6 +503,31 @@ def the_disk_is_full():
         assert not [t for t in d.events("state", waiting) + d.events("state", job) if t in ("paused", "cancelled")]
 
 
+def a_checkpoint_without_room():
+    """detd-worker trains on without it; one that the job ends with is tried till there is room."""
+    with Daemon(foreign=False, disk_mb=200) as d:
+        data = d.root + "/shapes"
+        subprocess.run([sys.executable, HERE + "/../demo/make_shapes.py", data, "--train", "16", "--val", "4", "--size", "96"], check=True,
+                       stdout=subprocess.DEVNULL)
+        split = {"annotations": data + "/train.json", "images": data + "/images"}
+        job = d.call("job.submit", token="real", spec={
+            "model": {"preset": "yolov3_tiny", "size": 96, "width": 0.25}, "data": {"train": split}, "checkpoint": {"every": 3},
+            "train": {"steps": 60, "batch": 4, "shards": 2, "log_every": 1}, "run": {"ranks": 2, "device": "cpu", "restarts": 0}})["id"]
+        d.until(lambda: d.newest_checkpoint(job), "no checkpoint")
+        d.signal_session(job, signal.SIGSTOP)
+        full, before = d.fill(), d.newest_checkpoint(job)
+        d.signal_session(job, signal.SIGCONT)
+        d.wait(job, lambda j: j["step"] >= before + 7, 120)
+        assert d.newest_checkpoint(job) in (before, before + 3), "there was room"  # one may have been written already
+        assert d.job(job)["state"] == "running"
+        os.unlink(full)
+        done = d.wait(job, "completed", 120)
+        assert done["attempt"] == 1 and done["checkpoints"][0]["step"] == 60, done["attempts"]
+        assert any("no room for that of step" in text for text in d.events("checkpoint", job)), d.events("checkpoint", job)
+        rows = d.sql("SELECT step FROM loss WHERE job=? AND split='train' AND term='total' ORDER BY step", job)
+        assert [s for (s,) in rows] == list(range(1, 61)), rows
+
+
 def refused(d, method, **params):
     try:
         d.call(method, **params)
@@ -541,9 +566,9 @@ SCENARIOS = [runs_to_the_end, daemon_dies_again_and_again, job_ends_while_nobody
              wishes_survive_the_daemon, queue, accepted_jobs_are_never_lost, supervisor_cannot_be_started, trainer_cannot_be_opened,
              another_database_while_a_job_runs, ends_without_a_supervisor, budget_counts_from_the_newest_checkpoint, a_forgotten_job_is_not_run_again,
              the_node_shuts_down, told_to_stop_while_detd_runs, what_holds_the_lock_is_killed, a_silent_supervisor_is_killed, the_spool_is_lost,
-             no_room_for_the_spool, the_disk_is_full, state_folder_is_removed, bad_ends]
+             no_room_for_the_spool, the_disk_is_full, a_checkpoint_without_room, state_folder_is_removed, bad_ends]
 
-PRIVATE = [no_room_for_the_spool, the_disk_is_full]  # have disks of their own, which nobody else is to see
+PRIVATE = [no_room_for_the_spool, the_disk_is_full, a_checkpoint_without_room]  # have disks of their own, which nobody else is to see
 
 BESIDE = [budget_counts_from_the_newest_checkpoint, a_silent_supervisor_is_killed]  # mostly waits
 

@@ -175,7 +175,9 @@ class Job:
                 assert time.monotonic() < end, "a process of the job still lives"
                 time.sleep(0.02)
         os.close(fd)
-        assert not session_members(self.proc.pid), "left behind: %s" % session_members(self.proc.pid)
+        while session_members(self.proc.pid):  # what has closed its files may take a moment to go
+            assert time.monotonic() < end, "left behind: %s" % session_members(self.proc.pid)
+            time.sleep(0.02)
 
     def close(self):
         if self.detd:

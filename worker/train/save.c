@@ -1,8 +1,10 @@
 #include "worker/train/save.h"
 
+#include <errno.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <unistd.h>
 
 #include "proto/err.h"
 #include "proto/jobspec.h"
@@ -16,7 +18,7 @@
 #include "worker/train/machine.h"
 #include "worker/train/trainer.h"
 
-enum { PATH_BYTES = 4096 + 64 };
+enum { PATH_BYTES = 4096 + 64, ROOM_S = 2 };
 
 /* A job that verifies another begins from that one's. */
 static void folder(const struct keeper *k, char ret[PATH_BYTES])
@@ -55,7 +57,33 @@ static int save(const struct keeper *k, const struct state *state, struct err *e
     return rc < 0 ? rc : ckpt_prune(dir, (int)k->machine->spec->checkpoint_keep, state->best_step > 0 ? state->best_step : -1, err);
 }
 
-int keeper_save(struct keeper *k, const struct state *state, struct err *err)
+static bool is_no_room(int rc)
+{
+    return rc == -ENOSPC || rc == -EDQUOT;
+}
+
+/* Rank 0. The others know nothing of it: they go on, or have said how it ended. */
+static int save_where_there_is_room(struct keeper *k, const struct state *state, bool last, struct err *err)
+{
+    bool told = false;
+    int rc;
+
+    while (is_no_room(rc = save(k, state, err))) {
+        struct err ignored;
+
+        if (!told)
+            report_event(k->machine->report, &ignored, "warning", "checkpoint", "no room for that of step %lld: %s; %s",
+                         (long long)state->step, err->msg, last ? "it is tried till there is" : "training goes on without it");
+        told = true;
+        if (!last)
+            return 0;
+        progress_phase(k->machine->progress, PHASE_REPORT_WAIT); /* which has no deadline */
+        sleep(ROOM_S);
+    }
+    return rc;
+}
+
+int keeper_save(struct keeper *k, const struct state *state, bool last, struct err *err)
 {
     int rc;
 
@@ -64,7 +92,7 @@ int keeper_save(struct keeper *k, const struct state *state, struct err *err)
     progress_phase(k->machine->progress, PHASE_CHECKPOINT);
     rc = recorder_sync(k->recorder, err);
     if (rc >= 0 && k->machine->opt->rank == 0)
-        rc = save(k, state, err);
+        rc = save_where_there_is_room(k, state, last, err);
     if (rc >= 0 && k->machine->opt->rank == 0)
         rc = identity_save(k->identity, err);
     k->saved_step = state->step;

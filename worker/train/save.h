@@ -20,8 +20,9 @@ struct keeper {
     int64_t saved_step; /* of the last checkpoint, -1: none */
 };
 
-/* After state->step. A step is saved once. */
-int keeper_save(struct keeper *k, const struct state *state, struct err *err);
+/* After state->step. A step is saved once. Where the disk has no room, training goes on without it, and an event says so; a checkpoint that the job
+ * is about to end with (`last`) waits for room instead. */
+int keeper_save(struct keeper *k, const struct state *state, bool last, struct err *err);
 /* Rank 0 picks the newest good checkpoint, all ranks load it. state->step stays 0 where there is none. */
 int keeper_resume(struct keeper *k, struct state *state, struct err *err);
 /* Rank 0 puts that checkpoint aside, as one that is damaged: what was read of it is not what was saved. */

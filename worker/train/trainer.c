@@ -256,7 +256,7 @@ static int after_step(struct trainer *t, const char **ret_outcome, struct err *e
     if (rc >= 0 && validate)
         rc = validator_run(&t->validator, err);
     if (rc >= 0 && save)
-        rc = keeper_save(&t->keeper, &t->state, err);
+        rc = keeper_save(&t->keeper, &t->state, word == WORD_PAUSE || t->state.step == last_step(t), err);
     if (t->state.step == last_step(t))
         *ret_outcome = "completed";
     else if (word == WORD_PAUSE)

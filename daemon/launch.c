@@ -486,7 +486,7 @@ int launch_kill(const char *jobs_dir, int64_t job, char *ret, size_t size)
     long session;
     DIR *proc;
 
-    snprintf(ret, size, "a process that cannot be seen");
+    ret[0] = '\0';
     job_path(path, jobs_dir, job, "lock");
     held = lock_state(path, &fd);
     if (fd < 0)

@@ -459,8 +459,10 @@ static void name(struct daemon *d, struct job *j, const char *why)
     char who[160], text[sizeof j->trouble];
 
     (void)why;
-    launch_kill(d->jobs_dir, j->row.id, who, sizeof who);
-    snprintf(text, sizeof text, "its slots are held: %s was killed and does not end", who);
+    if (launch_kill(d->jobs_dir, j->row.id, who, sizeof who) > 0)
+        snprintf(text, sizeof text, "its slots are held: %s was killed and does not end", who);
+    else
+        snprintf(text, sizeof text, "its slots are held: the lock of its folder is, and by no process that can be seen");
     tell_trouble(d, j, "stuck", text);
 }
 

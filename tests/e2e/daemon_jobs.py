@@ -2,12 +2,14 @@
 """Jobs under a real detd and a real detd-job, with rank.py as the trainer: each scenario of DESIGN's life of a job, kills included."""
 import concurrent.futures
 import contextlib
+import fcntl
 import json
 import os
 import random
 import re
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -436,6 +438,28 @@ def a_silent_supervisor_is_killed():
         d.check_rows(job, 40)
 
 
+def a_lock_that_stays_held():
+    """By nobody who can be killed: a descriptor on its way through a socket. The slots stay taken, and `why` says by what."""
+    with Daemon() as d:
+        job = d.submit(40)
+        d.wait(job, lambda j: j["step"] > 5)
+        os.kill(d.proc.pid, signal.SIGSTOP)
+        d.kill_session(job)
+        d.wait_left(job)
+        pair = socket.socketpair()
+        with open("%s/jobs/%d/lock" % (d.state, job), "r+b") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            socket.send_fds(pair[0], [b"x"], [lock.fileno()])
+        os.kill(d.proc.pid, signal.SIGCONT)
+        assert "by no process that can be seen" in d.wait_event("stuck", job, 120)[0]
+        assert "its slots are held" in d.call("job.why", id=job)["text"], d.call("job.why", id=job)
+        assert d.call("daemon.info")["cpu_free"] == 0
+        for end in pair:
+            end.close()
+        d.wait(job, "completed")
+        d.check_rows(job, 40)
+
+
 def the_spool_is_lost():
     """It is missing, or cannot be read: what it held is lost, and the job ends so instead of beginning anew."""
     for damage in (os.unlink, lambda path: (os.unlink(path), os.mkdir(path))):
@@ -458,19 +482,31 @@ def the_spool_is_lost():
 
 def no_room_for_the_spool():
     """A start waits, says why and counts as no death; jobs begin when there is room."""
-    with Daemon(disk_mb=20) as d:
+    with Daemon(disk_mb=120) as d:
+        holder = d.submit(1000000, ranks=4)
+        d.wait(holder, "running")
         jobs = [d.submit(10, threads=1, restarts=0) for _ in range(4)]
+        d.resize(55)  # the holder's spool has 32, and one more finds no room
+        d.call("job.cancel", id=holder)
         for job in jobs:
             assert "No space left" in d.wait_event("waits", job)[0]
             assert "No space left" in d.call("job.why", id=job)["text"], d.call("job.why", id=job)
         d.until(lambda: all("cannot be started" in d.call("job.why", id=job)["text"] for job in jobs), "they do not wait")
-        assert not d.events("supervisor_lost") and not d.events("end"), d.events("end")
-        d.call("job.cancel", id=jobs[0])  # of which nothing ran
-        d.wait(jobs[0], "cancelled")
+        assert not d.events("supervisor_lost") and len(d.events("end")) == 1, d.events("end")
+        d.until(lambda: accepted(d, "job.cancel", id=jobs[0]), "it cannot be cancelled")  # a spool that is being made may have all the room
+        d.wait(jobs[0], "cancelled")  # of which nothing ran
         d.resize(200)
         for job in jobs[1:]:
             assert d.wait(job, "completed")["attempt"] == 1
             d.check_rows(job, 10)
+
+
+def accepted(d, method, **params):
+    try:
+        d.call(method, **params)
+        return True
+    except Refused:
+        return False
 
 
 def the_disk_is_full():
@@ -565,12 +601,12 @@ def bad_ends():
 SCENARIOS = [runs_to_the_end, daemon_dies_again_and_again, job_ends_while_nobody_listens, supervisor_dies, supervisor_dies_too_often, both_die, commands,
              wishes_survive_the_daemon, queue, accepted_jobs_are_never_lost, supervisor_cannot_be_started, trainer_cannot_be_opened,
              another_database_while_a_job_runs, ends_without_a_supervisor, budget_counts_from_the_newest_checkpoint, a_forgotten_job_is_not_run_again,
-             the_node_shuts_down, told_to_stop_while_detd_runs, what_holds_the_lock_is_killed, a_silent_supervisor_is_killed, the_spool_is_lost,
+             the_node_shuts_down, told_to_stop_while_detd_runs, what_holds_the_lock_is_killed, a_silent_supervisor_is_killed, a_lock_that_stays_held, the_spool_is_lost,
              no_room_for_the_spool, the_disk_is_full, a_checkpoint_without_room, state_folder_is_removed, bad_ends]
 
 PRIVATE = [no_room_for_the_spool, the_disk_is_full, a_checkpoint_without_room]  # have disks of their own, which nobody else is to see
 
-BESIDE = [budget_counts_from_the_newest_checkpoint, a_silent_supervisor_is_killed]  # mostly waits
+BESIDE = [budget_counts_from_the_newest_checkpoint, a_silent_supervisor_is_killed, a_lock_that_stays_held]  # mostly waits
 
 
 INSIDE = os.environ.get("DETD_MOUNTS") == "1"

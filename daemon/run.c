@@ -580,6 +580,13 @@ void run_why(struct daemon *d, const struct job *j, char *ret, unsigned long siz
     struct gpu_counts gpus;
 
     gpus_count(&d->gpus, &gpus);
+    if (j->life.phase == LIFE_COMMITTING) {
+        char full[200];
+
+        store_trouble(d->store, full, sizeof full);
+        snprintf(ret, size, "has its slots and waits till that is stored%s%s", full[0] ? ": " : "", full);
+        return;
+    }
     if (j->trouble[0]) {
         snprintf(ret, size, "%s%s", job_is_live(j->row.state) ? "has its slots and waits: " : "", j->trouble);
         return;

@@ -526,13 +526,15 @@ def the_disk_is_full():
         refused(d, "job.submit", spec={"model": {"preset": "yolov3_tiny"}, "data": {"train": {"annotations": "/a", "images": "/b"}},
                                        "train": {"steps": 1, "batch": 8}, "run": {"device": "cpu"}}, token="full")
         assert "full" in d.call("daemon.info")["trouble"], d.call("daemon.info")
-        assert [d.job(j)["state"] for j in (job, waiting, paused)] == ["running", "queued", "paused"]
+        d.kill_session(job)  # its next start is to be stored first
+        d.until(lambda: "till that is stored: detd.db cannot be written" in d.call("job.why", id=job)["text"], "it does not say why it waits")
+        assert [d.job(j)["state"] for j in (job, waiting, paused)] == ["starting", "queued", "paused"]
         assert d.call("deterministic.get", id=job)["pending"] is None and d.call("daemon.info")["tier"] == "rerun"
         os.unlink(full)
         d.until(lambda: not d.call("daemon.info")["trouble"], "there is room, and it is not seen")
         open("%s/jobs/%d/go" % (d.state, job), "w").close()
         done = d.wait(job, "completed")
-        assert (done["attempt"], done["tier"]) == (1, "rerun") and [c["step"] for c in done["checkpoints"]] == [400], done["checkpoints"]
+        assert (done["attempt"], done["tier"]) == (2, "rerun") and [c["step"] for c in done["checkpoints"]] == [400], done["checkpoints"]
         d.check_rows(job, 400)
         d.wait(waiting, "completed")
         assert d.job(paused)["state"] == "paused" and len(d.call("job.list")["jobs"]) == 3

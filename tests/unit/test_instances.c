@@ -13,6 +13,7 @@
 #include <cmocka.h>
 
 #include "proto/err.h"
+#include "proto/jobspec.h"
 #include "tests/harness.h"
 #include "worker/data/check.h"
 #include "worker/data/coco.h"
@@ -478,6 +479,41 @@ static void which_pictures_train(void **state)
     close_set(&f);
 }
 
+/* What a job's keys say. */
+static void tasks_of_jobs(void **state)
+{
+    static const int sizes[][2] = { { 8, 8 }, { 8, 30 }, { 8, 8 }, { 8, 8 }, { 0, 0 } };
+    struct fixture f = open_set(sizes, OBJECT(1, 2, 1, 4, 4) "," OBJECT(2, 3, 0, 1, 4) "," OBJECT(3, 4, 0, 3, 3), false);
+    struct jobspec spec = {
+        .train_seed = 3, .model_flavor = (char *)"d2", .model_min_size = { 2, { 16, 40 } }, .model_max_size = 70, .model_size_divisible = 64
+    };
+    struct task_options o = { .spec = &spec, .train = true, .grain = 64 };
+    struct task *t;
+    struct err err;
+
+    (void)state;
+    assert_int_equal(task_instances.count(f.d, &spec), 2);
+    assert_int_equal(task_instances.open(f.d, &o, &t, &err), 0);
+    assert_true(t->samples == 2 && t->seed == 3 && !t->group && t->largest.h == 64 && t->largest.w == 64);
+    task_free(t);
+    o.train = false;
+    assert_int_equal(task_instances.open(f.d, &o, &t, &err), 0);
+    assert_true(t->samples == 4 && t->largest.h == 128 && t->largest.w == 64);
+    task_free(t);
+    o.train = spec.data_aspect_groups = spec.data_keep_empty = true;
+    assert_int_equal(task_instances.count(f.d, &spec), 4);
+    assert_int_equal(task_instances.open(f.d, &o, &t, &err), 0);
+    assert_true(t->samples == 4 && t->group[0] == 1);
+    task_free(t);
+    spec.data_keep_empty = false;
+    spec.model_flavor = (char *)"tv";
+    assert_int_equal(task_instances.count(f.d, &spec), 2);
+    assert_int_equal(task_instances.open(f.d, &o, &t, &err), 0);
+    assert_true(task_image(t, 0) == 1 && t->group[0] == 7 && t->group[1] == 4);
+    task_free(t);
+    close_set(&f);
+}
+
 static void options_that_do_not_fit(void **state)
 {
     static const int sizes[][2] = { { 8, 8 }, { 0, 0 } };
@@ -886,14 +922,23 @@ static void real_sets_train(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(runs_are_the_bitmap_s),     cmocka_unit_test(a_sample_to_the_number),
-        cmocka_unit_test(flavors_and_mirrors),       cmocka_unit_test(odd_shapes),
-        cmocka_unit_test(a_thousand_objects),        cmocka_unit_test(boxes_alone),
-        cmocka_unit_test(which_pictures_train),      cmocka_unit_test(options_that_do_not_fit),
-        cmocka_unit_test(groups_by_shape),           cmocka_unit_test(what_is_drawn),
-        cmocka_unit_test(ranks_threads_and_resumes), cmocka_unit_test(a_substitute_fits),
-        cmocka_unit_test(mirrors_are_drawn),         cmocka_unit_test(masks_stay_with_their_boxes),
-        cmocka_unit_test(polygons_and_runs_agree),   cmocka_unit_test(real_sets_train),
+        cmocka_unit_test(runs_are_the_bitmap_s),
+        cmocka_unit_test(a_sample_to_the_number),
+        cmocka_unit_test(flavors_and_mirrors),
+        cmocka_unit_test(odd_shapes),
+        cmocka_unit_test(a_thousand_objects),
+        cmocka_unit_test(boxes_alone),
+        cmocka_unit_test(which_pictures_train),
+        cmocka_unit_test(tasks_of_jobs),
+        cmocka_unit_test(options_that_do_not_fit),
+        cmocka_unit_test(groups_by_shape),
+        cmocka_unit_test(what_is_drawn),
+        cmocka_unit_test(ranks_threads_and_resumes),
+        cmocka_unit_test(a_substitute_fits),
+        cmocka_unit_test(mirrors_are_drawn),
+        cmocka_unit_test(masks_stay_with_their_boxes),
+        cmocka_unit_test(polygons_and_runs_agree),
+        cmocka_unit_test(real_sets_train),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

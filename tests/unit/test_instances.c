@@ -15,6 +15,7 @@
 #include "proto/err.h"
 #include "proto/jobspec.h"
 #include "tests/harness.h"
+#include "worker/core/stress.h"
 #include "worker/data/check.h"
 #include "worker/data/coco.h"
 #include "worker/data/image.h"
@@ -592,6 +593,8 @@ struct seen {
 /* What ranks of a job see from a step on. */
 static void look(const struct dataset *d, const struct instances_options *o, int first, int ranks, int waves, int workers, struct seen *ret)
 {
+    const struct stress forced = { (uint64_t)(ranks * 10 + waves), 0, 1 }; /* pictures are taken and made in another order */
+
     for (int rank = 0; rank < ranks; rank++) {
         struct loader_options l = { .train = true,
                                     .batch = BATCH,
@@ -602,7 +605,8 @@ static void look(const struct dataset *d, const struct instances_options *o, int
                                     .first_step = first,
                                     .steps = STEPS,
                                     .hashes = true,
-                                    .workers = workers };
+                                    .workers = workers,
+                                    .stress = workers > 1 ? &forced : NULL };
         struct task *t = task_of(d, o);
         struct loader *loader;
         struct batch b;
@@ -634,7 +638,7 @@ static void ranks_threads_and_resumes(void **state)
 {
     struct fixture f = many();
     struct instances_options o = drawn();
-    static struct seen want, got;
+    static struct seen want, got, tv;
     int drawn_of[PICTURES] = { 0 }, mixed = 0;
 
     (void)state;
@@ -645,6 +649,14 @@ static void ranks_threads_and_resumes(void **state)
             look(f.d, &o, 1, ranks, waves, 3, &got);
             assert_memory_equal(&got, &want, sizeof want);
         }
+    o.rule = RESIZE_TV;
+    memset(&tv, 0, sizeof tv);
+    look(f.d, &o, 1, 1, 1, 1, &tv);
+    memset(&got, 0, sizeof got);
+    look(f.d, &o, 1, 3, 2, 4, &got);
+    assert_memory_equal(&got, &tv, sizeof tv);
+    assert_memory_not_equal(&want, &tv, sizeof tv);
+    o.rule = RESIZE_D2;
     memset(&got, 0, sizeof got);
     look(f.d, &o, 6, 2, 1, 2, &got);
     assert_memory_equal(got.hash[6], want.hash[6], sizeof want.hash[6] * (STEPS - 5));

@@ -24,8 +24,9 @@ int check_list(const struct check_options *opt, struct problems *problems, struc
 
 /* Writes `d` with a hash over everything, atomically and durably. */
 int index_write(const char *path, const struct dataset *d, struct err *err);
-/* Reads it back. ERR_CORRUPT: not whole, or with masks where none are wanted and the other way round; -ENOENT: none yet. Then compares the annotation file and each picture with what was checked: size, then
- * modification time, and where only the time differs the content; a difference is ERR_DATA naming the file. Caller frees *ret. */
+/* Reads it back. ERR_CORRUPT: not whole, or with masks where none are wanted and the other way round; -ENOENT: none yet. Then compares the annotation file
+ * and each picture with what was checked: size, then modification time, and where only the time differs the content; a difference is ERR_DATA naming
+ * the file. Caller frees *ret. */
 int index_load(const char *path, const struct check_options *opt, struct dataset **ret, struct err *err);
 /* Hash of what the data set holds (labels and file contents, not paths and times): equal on all ranks, or they do not train on the same data.
  * 0 or -ENOMEM. */

@@ -14,7 +14,7 @@ enum {
 };
 
 enum mask_kind {
-    MASK_NONE,     /* none is stated: only crowds may lack one */
+    MASK_NONE,     /* none is stated: only crowds may lack one, and under BAD_KEEP anything */
     MASK_POLYGONS, /* at least one, each of at least three points */
     MASK_RUNS,     /* at least one run; they fill the picture */
 };

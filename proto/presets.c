@@ -29,6 +29,7 @@ const struct job_default job_defaults[] = {
     { "rcnn", "train.lr", "0.02", NULL, 16 },
     { "rcnn", "train.weight_decay", "0.0001", NULL, 0 },
     { "rcnn", "train.warmup", "\"linear\"", NULL, 0 },
+    { "rcnn", "val.batch", "1", NULL, 0 },
     { "rcnn", "val.conf", "0.05", NULL, 0 },
     { "rcnn", "val.nms", "0.5", NULL, 0 },
     { NULL, NULL, NULL, NULL, 0 },

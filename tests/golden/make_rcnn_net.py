@@ -1,6 +1,9 @@
 #!/usr/bin/env python3
-"""Makes tests/golden/rcnn_net_{faster,mask}.safetensors with PyTorch and torchvision: Faster and Mask R-CNN of few channels, trained for ten steps on two
+"""Makes tests/golden/rcnn_net_{faster,mask,d2}.safetensors with PyTorch and torchvision: Faster and Mask R-CNN of few channels, trained for ten steps on two
 made-up images, written down as what each stage gives, the losses of every step and the gradient of each parameter in step 0, and the detections.
+
+The first two are torchvision's own models (flavor tv). The third is its network set up as detectron2's, and what stands between the convolutions by the
+formulas of specs rcnn, every row of section 10 as detectron2 has it (flavor d2). Arrays have torchvision's names in all.
 
 Nothing is random: weights, pixels and boxes are formulas that tests/golden/test_rcnn_net.c has too, and so many anchors and regions may be drawn that all are.
 Normalisations have frozen statistics. Run from the repository root with any Python that has torchvision: tests/golden/make_rcnn_net.py"""
@@ -104,7 +107,7 @@ def narrow(channels):
     return max(8, int(math.floor(channels / 16 / 8 + 0.5)) * 8)
 
 
-def model_of(mask, block, layers):
+def model_of(mask, block, layers, d2=False):
     body = Narrow(block, layers)
     channels = [narrow(64 << i) * block.expansion for i in range(4)]
     backbone = BackboneWithFPN(body, {f"layer{i + 1}": str(i) for i in range(4)}, channels, FPN)
@@ -118,19 +121,26 @@ def model_of(mask, block, layers):
     if mask:
         kinds.update(mask_head=MaskRCNNHeads(FPN, [MASK] * 4, 1), mask_predictor=MaskRCNNPredictor(MASK, MASK, CLASSES + 1))
     m = (MaskRCNN if mask else FasterRCNN)(backbone, **kinds)
+    if d2:
+        m.roi_heads.box_predictor.bbox_pred = torch.nn.Linear(HEAD, 4 * CLASSES)
+        m.roi_heads.mask_predictor = MaskRCNNPredictor(MASK, MASK, CLASSES)
+        for layer in (body.layer2, body.layer3, body.layer4):
+            layer[0].conv1.stride, layer[0].conv2.stride = (2, 2), (1, 1)
     state = {k: value(k, tuple(v.shape)) for k, v in m.state_dict().items()}
+    if d2:  # pictures reach 150 there
+        state["backbone.body.conv1.weight"] *= 1 / 64
     m.load_state_dict(state)
     return m.train()
 
 
-def pictures():
+def pictures(d2=False):
     bytes_ = (noise(np.arange(2 * H * W * 3) + 77) >> 24).reshape(2, H, W, 3).astype(np.float32)
     mean, std = np.array([123.675, 116.280, 103.530], np.float32), np.array([58.395, 57.120, 57.375], np.float32)
-    x = (bytes_ - mean) / std
+    x = bytes_[..., ::-1] - mean[::-1] if d2 else (bytes_ - mean) / std
     for i, (h, w) in enumerate(SIZES):
         x[i, h:] = 0
         x[i, :, w:] = 0
-    return torch.from_numpy(x).permute(0, 3, 1, 2).contiguous()
+    return torch.from_numpy(x.copy()).permute(0, 3, 1, 2).contiguous()
 
 
 def bitmap(box, h, w):
@@ -168,37 +178,185 @@ def freeze(m, stages):
             p.requires_grad_(False)
 
 
-def run(name, mask, block, layers):
-    torch.manual_seed(0)
-    m = model_of(mask, block, layers)
+# ---- detectron2 ----
+
+RPN_BATCH, PRE, POST, CLAMP = 4096, 200, 60, math.log(1000 / 16)
+
+
+def exact_anchors(level, h, w):
+    cells = []
+    for a in (0.5, 1.0, 2.0):
+        bw = math.sqrt(ANCHORS[level] ** 2 / a)
+        cells.append([-bw / 2, -a * bw / 2, bw / 2, a * bw / 2])
+    cells = torch.tensor(cells, dtype=torch.float64).float()
+    y, x = torch.meshgrid(torch.arange(h) * 4.0 * 2 ** level, torch.arange(w) * 4.0 * 2 ** level, indexing="ij")
+    at = torch.stack([x, y, x, y], 2).reshape(-1, 1, 4)
+    return (at + cells).reshape(-1, 4)
+
+
+def encode(src, dst, weights):
+    w, h = src[:, 2] - src[:, 0], src[:, 3] - src[:, 1]
+    tw, th = dst[:, 2] - dst[:, 0], dst[:, 3] - dst[:, 1]
+    d = [(dst[:, 0] + tw / 2 - src[:, 0] - w / 2) / w, (dst[:, 1] + th / 2 - src[:, 1] - h / 2) / h, (tw / w).log(), (th / h).log()]
+    return torch.stack([k * v for k, v in zip(weights, d)], 1)
+
+
+def decode(src, d, weights):
+    w, h = src[:, 2] - src[:, 0], src[:, 3] - src[:, 1]
+    dx, dy, dw, dh = (d[:, i] / weights[i] for i in range(4))
+    cx, cy = dx * w + src[:, 0] + w / 2, dy * h + src[:, 1] + h / 2
+    pw, ph = w * dw.clamp(max=CLAMP).exp(), h * dh.clamp(max=CLAMP).exp()
+    return torch.stack([cx - pw / 2, cy - ph / 2, cx + pw / 2, cy + ph / 2], 1)
+
+
+def clipped(box, size):
+    return torch.stack([box[:, 0].clamp(0, size[1]), box[:, 1].clamp(0, size[0]), box[:, 2].clamp(0, size[1]), box[:, 3].clamp(0, size[0])], 1)
+
+
+def flat(x, numbers):
+    """[n, 3 * numbers, h, w] to [n, h * w * 3, numbers]."""
+    n, _, h, w = x.shape
+    return x.view(n, 3, numbers, h, w).permute(0, 3, 4, 1, 2).reshape(n, -1, numbers)
+
+
+def propose(levels, anchors, i, size):
+    boxes, scores, of = [], [], []
+    for level, (logits, deltas) in enumerate(levels):
+        order = torch.argsort(logits[i, :, 0], descending=True, stable=True)[:PRE]
+        boxes.append(clipped(decode(anchors[level][order], deltas[i, order], (1, 1, 1, 1)), size))
+        scores.append(logits[i, order, 0])
+        of.append(torch.full((len(order),), level))
+    boxes, scores, of = torch.cat(boxes), torch.cat(scores), torch.cat(of)
+    whole = (boxes[:, 2] > boxes[:, 0]) & (boxes[:, 3] > boxes[:, 1])
+    boxes, scores, of = boxes[whole], scores[whole], of[whole]
+    kept = [torch.nonzero(of == level)[:, 0] for level in range(len(levels))]
+    kept = torch.cat([k[torchvision.ops.nms(boxes[k], scores[k], 0.7)] for k in kept])
+    kept = kept[torch.argsort(scores[kept], descending=True, stable=True)][:POST]
+    return boxes[kept]
+
+
+def rpn_losses(levels, anchors, t):
+    every, logits, deltas = torch.cat(anchors), torch.cat([l for l, _ in levels], 1)[..., 0], torch.cat([d for _, d in levels], 1)
+    cls = box = 0
+    for i, one in enumerate(t):
+        iou = torchvision.ops.box_iou(one["boxes"], every)
+        best, arg = iou.max(0)
+        label = torch.where(best < 0.3, 0, torch.where(best < 0.7, -1, 1))
+        label[(iou == iou.max(1, keepdim=True)[0]).any(0)] = 1
+        fg = label == 1
+        cls = cls + torch.nn.functional.binary_cross_entropy_with_logits(logits[i][label >= 0], label[label >= 0].float(), reduction="sum")
+        box = box + (deltas[i][fg] - encode(every[fg], one["boxes"][arg[fg]], (1, 1, 1, 1))).abs().sum()
+    return cls / (RPN_BATCH * len(t)), box / (RPN_BATCH * len(t))
+
+
+def pool(features, rois, side):
+    """rois: image, x1, y1, x2, y2."""
+    area = ((rois[:, 3] - rois[:, 1]) * (rois[:, 4] - rois[:, 2])).clamp(min=0)
+    level = torch.floor(4 + torch.log2(area.sqrt() / 224 + 1e-8)).clamp(2, 5).long() - 2
+    out = torch.zeros(len(rois), FPN, side, side)
+    for k in range(4):
+        at = torch.nonzero(level == k)[:, 0]
+        out = out.index_put((at,), torchvision.ops.roi_align(features[str(k)], rois[at], (side, side), 1 / 2 ** (k + 2), 0, True))
+    return out
+
+
+def rois_of(boxes):
+    return torch.cat([torch.cat([torch.full((len(b), 1), float(i)), b], 1) for i, b in enumerate(boxes)])
+
+
+def outlines(roi, box):
+    """The rectangle of the object, drawn anew on the cells of the region."""
+    from pycocotools import mask as coco
+    x1, y1, x2, y2 = (float(v) for v in roi)
+    sx, sy = 28 / max(x2 - x1, 0.1), 28 / max(y2 - y1, 0.1)
+    a, b, c, d = (float(v) for v in box)
+    points = [a, b, c, b, c, d, a, d]
+    points = [(v - (y1 if k % 2 else x1)) * (sy if k % 2 else sx) for k, v in enumerate(points)]
+    return torch.from_numpy(coco.decode(coco.frPyObjects([points], 28, 28))[:, :, 0].astype(np.float32))
+
+
+def d2_losses(m, x, t):
+    features = m.backbone(x)
+    objectness, deltas = m.rpn.head(list(features.values()))
+    levels = [(flat(a, 1), flat(b, 4)) for a, b in zip(objectness, deltas)]
+    anchors = [exact_anchors(k, *a.shape[-2:]) for k, a in enumerate(objectness)]
+    rpn = rpn_losses(levels, anchors, t)
+    with torch.no_grad():
+        proposals = [propose(levels, anchors, i, SIZES[i]) for i in range(len(t))]
+        boxes = [torch.cat([p, one["boxes"]]) for p, one in zip(proposals, t)]
+        match = [torchvision.ops.box_iou(one["boxes"], b).max(0) for b, one in zip(boxes, t)]
+        label = torch.cat([torch.where(best >= 0.5, one["labels"][arg] - 1, CLASSES) for (best, arg), one in zip(match, t)])
+        goal = torch.cat([one["boxes"][arg] for (_, arg), one in zip(match, t)])
+        rois = rois_of(boxes)
+    head = m.roi_heads
+    cls, reg = head.box_predictor(head.box_head(pool(features, rois, 7)))
+    fg = torch.nonzero(label < CLASSES)[:, 0]
+    box = (reg.view(-1, CLASSES, 4)[fg, label[fg]] - encode(rois[fg, 1:], goal[fg], (10, 10, 5, 5))).abs().sum() / len(rois)
+    logits = head.mask_predictor(head.mask_head(pool(features, rois[fg], 14)))[torch.arange(len(fg)), label[fg]]
+    want = torch.stack([outlines(rois[k, 1:], goal[k]) for k in fg])
+    mask = torch.nn.functional.binary_cross_entropy_with_logits(logits, want)
+    terms = dict(loss_objectness=rpn[0], loss_rpn_box_reg=rpn[1], loss_classifier=torch.nn.functional.cross_entropy(cls, label), loss_box_reg=box,
+                 loss_mask=mask)
+    return terms, features, proposals
+
+
+def d2_found(m, x):
+    features = m.backbone(x)
+    objectness, deltas = m.rpn.head(list(features.values()))
+    levels = [(flat(a, 1), flat(b, 4)) for a, b in zip(objectness, deltas)]
+    anchors = [exact_anchors(k, *a.shape[-2:]) for k, a in enumerate(objectness)]
+    out = []
+    for i, size in enumerate(SIZES):
+        box = propose(levels, anchors, i, size)
+        rois = torch.cat([torch.full((len(box), 1), float(i)), box], 1)
+        cls, reg = m.roi_heads.box_predictor(m.roi_heads.box_head(pool(features, rois, 7)))
+        score = cls.softmax(1)
+        rows = []
+        for k in range(CLASSES):
+            at = torch.nonzero(score[:, k] > 0.05)[:, 0]
+            mine = clipped(decode(box[at], reg.view(-1, CLASSES, 4)[at, k], (10, 10, 5, 5)), size)
+            kept = torchvision.ops.nms(mine, score[at, k], 0.5)
+            rows.append(torch.cat([mine[kept], score[at, k][kept][:, None], torch.full((len(kept), 1), k + 1.0)], 1))
+        rows = torch.cat(rows)
+        out.append(rows[torch.argsort(rows[:, 4], descending=True, stable=True)][:100])
+    return out
+
+
+def tv_found(m, x):
+    m.eval()
+    images = ImageList(x, SIZES)
+    features = m.backbone(images.tensors)
+    found, _ = m.roi_heads(features, m.rpn(images, features)[0], images.image_sizes)
+    return [torch.cat([d["boxes"], d["scores"][:, None], d["labels"][:, None].float()], 1) for d in found]
+
+
+# ---- all ----
+
+
+def run(name, mask, block, layers, d2=False):
+    m = model_of(mask, block, layers, d2)
     freeze(m, 2)
-    x, t = pictures(), targets(mask)
+    x, t = pictures(d2), targets(mask)
     order = ["loss_objectness", "loss_rpn_box_reg", "loss_classifier", "loss_box_reg"] + (["loss_mask"] if mask else [])
     trained = [p for p in m.parameters() if p.requires_grad]
     opt = torch.optim.SGD(trained, lr=LR, momentum=0.9, weight_decay=1e-4)
     out, rows = {}, []
     for step in range(STEPS):
-        terms, features, proposals = losses_of(m, x, t)
+        terms, features, _ = (d2_losses if d2 else losses_of)(m, x, t)
         rows.append([terms[k].item() for k in order])
         opt.zero_grad()
         sum(terms.values()).backward()
         if step == 0:
             for k, f in features.items():
                 out[f"feature.{k}"] = f.detach()[:, ::4].contiguous()
-            for i, p in enumerate(proposals):
-                out[f"proposals.{i}"] = p.detach()
             for k, p in m.named_parameters():
                 if p.requires_grad:
                     out["grad." + k] = part(p.grad)
         opt.step()
     out["losses"] = torch.tensor(rows, dtype=torch.float64)
-    m.eval()
     with torch.no_grad():
-        images = ImageList(x, SIZES)
-        features = m.backbone(images.tensors)
-        found, _ = m.roi_heads(features, m.rpn(images, features)[0], images.image_sizes)
-    for i, d in enumerate(found):
-        out[f"found.{i}"] = torch.cat([d["boxes"], d["scores"][:, None], d["labels"][:, None].float()], 1)[:20].contiguous()
+        for i, found in enumerate((d2_found if d2 else tv_found)(m, x)):
+            out[f"found.{i}"] = found[:20].contiguous()
     save(out, f"tests/golden/{name}.safetensors")
     print(name, torchvision.__version__, rows[0], rows[-1], {k: tuple(v.shape) for k, v in out.items() if "grad" not in k})
 
@@ -207,3 +365,4 @@ if __name__ == "__main__":
     torch.set_num_threads(2)
     run("rcnn_net_faster", False, Bottleneck, [3, 4, 6, 3])
     run("rcnn_net_mask", True, BasicBlock, [2, 2, 2, 2])
+    run("rcnn_net_d2", True, Bottleneck, [3, 4, 6, 3], d2=True)

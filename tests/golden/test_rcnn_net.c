@@ -1,4 +1,4 @@
-/* tests/golden/test_rcnn_net.c - Faster and Mask R-CNN against torchvision: features, losses of ten steps, gradients of step 0, detections (make_rcnn_net.py).
+/* tests/golden/test_rcnn_net.c - Faster and Mask R-CNN against torchvision, set up as detectron2 too: features, losses of ten steps, gradients of step 0, detections (make_rcnn_net.py).
  * uses: proto worker/models worker/models/yolo worker/models/rcnn worker/layers worker/data worker/data/sample worker/eval worker/mask worker/comm worker/core cpu cuda */
 #include <math.h>
 #include <setjmp.h>
@@ -84,6 +84,7 @@ static float value(const char *name, uint32_t i, bool vector, int fan_in)
 struct net {
     struct device *dev;
     struct jobspec *spec;
+    bool tv;
     struct model *model;
     struct arena *arena;
     struct tape *tape;
@@ -95,16 +96,28 @@ struct net {
     void *buffer[16];
 };
 
+/* What torchvision calls parameter i, whatever the flavor does. */
+static const char *name_of(const struct net *n, int i)
+{
+    static char name[128];
+    const struct rcnn_named *a = &rcnn_network_of(n->model)->named[i];
+
+    assert_true(rcnn_spell(RCNN_TV, &a->part, a->array, name, sizeof name));
+    return name;
+}
+
 static void fill(struct net *n)
 {
     for (int i = 0; i < n->model->nparams; i++) {
         struct param *p = n->model->params[i];
+        const char *name = name_of(n, i);
         float *w = calloc(p->count, sizeof *w);
         int fan_in = p->layout == LAYOUT_IOHW ? p->c : p->c * p->r * p->s;
+        float scale = !n->tv && strcmp(name, "backbone.body.conv1.weight") == 0 ? 1.0f / 64 : 1; /* pictures reach 150 there */
         struct err err;
 
         for (size_t e = 0; e < p->count; e++)
-            w[e] = value(p->name, (uint32_t)e, p->layout == LAYOUT_VECTOR, fan_in);
+            w[e] = scale * value(name, (uint32_t)e, p->layout == LAYOUT_VECTOR, fan_in);
         assert_int_equal(weights_put_stored(n->model, p, w, false, &err), 0);
         free(w);
     }
@@ -155,6 +168,8 @@ static void make_batch(struct net *n)
     static uint8_t pixel[IMAGES * H * W * 3];
     static int32_t run[MAX_RUNS];
     int32_t offset[IMAGES + 1] = { 0 }, cls[NBOXES], at[NBOXES + 1] = { 0 }, none[NBOXES + 1] = { 0 };
+    int32_t polygon[NBOXES + 1] = { 0 }, point[NBOXES + 1] = { 0 };
+    double xy[NBOXES * 8];
     float box[NBOXES][4];
     struct shard_batch *s = &n->shard;
     static const int32_t index[IMAGES] = { 0, 1 };
@@ -167,6 +182,10 @@ static void make_batch(struct net *n)
         offset[boxes[b].image + 1] = b + 1;
         at[b + 1] = at[b] + runs_of(b, run + at[b]);
         assert_true(at[b + 1] < MAX_RUNS - 1024);
+        polygon[b + 1] = b + 1;
+        point[b + 1] = 4 * (b + 1);
+        for (int k = 0; k < 8; k++) /* the box, corner by corner */
+            xy[8 * b + k] = (double)boxes[b].box[(k % 2 ? 1 : 0) + (k % 2 ? k >= 4 : k == 2 || k == 4) * 2];
     }
     *s = (struct shard_batch){ .n = IMAGES, .canvas = { H, W }, .index = index };
     s->array[batch_array_of(f, "image")] = put(n, pixel, sizeof pixel);
@@ -174,22 +193,24 @@ static void make_batch(struct net *n)
     s->array[batch_array_of(f, "truth.class")] = put(n, cls, sizeof cls);
     s->array[batch_array_of(f, "truth.box")] = put(n, box, sizeof box);
     s->array[batch_array_of(f, "run.length")] = put(n, run, (size_t)at[NBOXES] * sizeof *run);
-    s->array[batch_array_of(f, "point.xy")] = put(n, NULL, 16);
+    s->array[batch_array_of(f, "point.xy")] = put(n, xy, sizeof xy);
     s->offset[batch_list_of(f, "truth")] = put(n, offset, sizeof offset);
-    s->offset[batch_list_of(f, "run")] = put(n, at, sizeof at);
-    s->offset[batch_list_of(f, "polygon")] = put(n, none, sizeof none);
-    s->offset[batch_list_of(f, "point")] = put(n, none, sizeof none);
+    s->offset[batch_list_of(f, "run")] = put(n, n->tv ? at : none, sizeof at);
+    s->offset[batch_list_of(f, "polygon")] = put(n, n->tv ? none : polygon, sizeof polygon);
+    s->offset[batch_list_of(f, "point")] = put(n, point, sizeof point);
     s->rows[batch_list_of(f, "truth")] = NBOXES;
-    s->rows[batch_list_of(f, "run")] = at[NBOXES];
+    s->rows[batch_list_of(f, "run")] = n->tv ? at[NBOXES] : 0;
+    s->rows[batch_list_of(f, "polygon")] = n->tv ? 0 : NBOXES;
+    s->rows[batch_list_of(f, "point")] = n->tv ? 0 : 4 * NBOXES;
     n->batch = (struct batch){ .form = f, .seed = 1, .step = 1, .nshards = 1, .shard = s };
 }
 
 /* ---- a model ---- */
 
-static struct jobspec *spec_of(const char *preset)
+static struct jobspec *spec_of(const char *preset, bool tv)
 {
     static const char text[] =
-        "{\"model\":{\"preset\":\"%s\",\"flavor\":\"tv\",\"init\":\"/none\",\"width\":0.0625,\"fpn_channels\":16,\"head_channels\":24,"
+        "{\"model\":{\"preset\":\"%s\",\"flavor\":\"%s\",\"init\":\"/none\",\"width\":0.0625,\"fpn_channels\":16,\"head_channels\":24,"
         "\"mask_channels\":8,\"anchors\":[8,16,32,64,128],\"rpn_batch\":4096,\"rpn_pre_nms\":200,\"rpn_pre_nms_val\":200,"
         "\"rpn_post_nms\":60,\"rpn_post_nms_val\":60,\"roi_positive\":0.5},"
         "\"data\":{\"train\":{\"annotations\":\"a\",\"images\":\"i\"}},\"train\":{\"steps\":10,\"batch\":2,\"shards\":1}}";
@@ -198,7 +219,7 @@ static struct jobspec *spec_of(const char *preset)
     struct err err = { 0 };
     json_t *root;
 
-    assert_true(asprintf(&full, text, preset) > 0);
+    assert_true(asprintf(&full, text, preset, tv ? "tv" : "d2") > 0);
     root = json_loads(full, 0, NULL);
     assert_non_null(root);
     if (jobspec_parse(root, &spec, &err) < 0)
@@ -210,13 +231,14 @@ static struct jobspec *spec_of(const char *preset)
     return spec;
 }
 
-static void net_open(struct net *n, const struct device_ops *ops, const char *preset)
+static void net_open(struct net *n, const struct device_ops *ops, const char *preset, bool tv)
 {
     struct device_options opt = { 2, "auto", PRECISION_FP32 };
     struct err err = { 0 };
 
     memset(n, 0, sizeof *n);
-    n->spec = spec_of(preset);
+    n->tv = tv;
+    n->spec = spec_of(preset, tv);
     if (ops->open(0, &opt, &n->dev, &err) < 0 || model_open(&models_builtin, n->spec, CLASSES, n->dev, &n->model, &err) < 0)
         fail_msg("%s", err.msg);
     n->arena = arena_new(n->dev, 16 << 20);
@@ -368,7 +390,7 @@ static void check_gradients(struct net *n, const struct safetensors *f, double t
         float *got;
         size_t count;
 
-        snprintf(name, sizeof name, "grad.%s", p->name);
+        snprintf(name, sizeof name, "grad.%s", name_of(n, i));
         if (!param_trainable(p)) {
             assert_null(safetensors_find(f, name));
             continue;
@@ -464,13 +486,13 @@ static void check_found(struct net *n, const struct safetensors *f)
     }
 }
 
-static void check(const struct device_ops *ops, const char *preset, const char *file, int steps, double tol)
+static void check(const struct device_ops *ops, const char *preset, bool tv, const char *file, int steps, double tol)
 {
     struct safetensors *f = golden(file);
     double got[8];
     struct net n;
 
-    net_open(&n, ops, preset);
+    net_open(&n, ops, preset, tv);
     check_features(&n, f);
     for (int s = 0; s < steps; s++) {
         step(&n, got);
@@ -495,19 +517,25 @@ static const struct device_ops *cpu(void)
 static void faster(void **state)
 {
     (void)state;
-    check(cpu(), "faster_rcnn_r50_fpn", "rcnn_net_faster", STEPS, 2e-3);
+    check(cpu(), "faster_rcnn_r50_fpn", true, "rcnn_net_faster", STEPS, 2e-3);
 }
 
 static void mask(void **state)
 {
     (void)state;
-    check(cpu(), "mask_rcnn_r18_fpn", "rcnn_net_mask", STEPS, 2e-3);
+    check(cpu(), "mask_rcnn_r18_fpn", true, "rcnn_net_mask", STEPS, 2e-3);
+}
+
+static void detectron(void **state)
+{
+    (void)state;
+    check(cpu(), "mask_rcnn_r50_fpn", false, "rcnn_net_d2", STEPS, 2e-3);
 }
 
 static void mask_on_emulated_gpu(void **state)
 {
     (void)state;
-    check(cuda_backend_emu(), "mask_rcnn_r18_fpn", "rcnn_net_mask", 1, 2e-3);
+    check(cuda_backend_emu(), "mask_rcnn_r18_fpn", true, "rcnn_net_mask", 1, 2e-3);
 }
 
 int main(void)
@@ -515,6 +543,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(faster),
         cmocka_unit_test(mask),
+        cmocka_unit_test(detectron),
         cmocka_unit_test(mask_on_emulated_gpu),
     };
     return cmocka_run_group_tests_name("rcnn_net", tests, NULL, NULL);

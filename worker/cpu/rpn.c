@@ -30,8 +30,9 @@ struct sample_args {
     const struct philox_key *positive, *negative;
     struct rpn_samples *ret;
     float *row;     /* per thread: boxes of a row */
-    uint64_t *keys; /* per thread: [2][most anchors] */
+    uint64_t *keys; /* per slot: [most anchors + batch] */
     size_t row_floats, most;
+    struct slots slots; /* of images */
 };
 
 /* Row `row` of the grids of one image. */
@@ -200,7 +201,7 @@ static void sample_image(void *arg, size_t index, int thread)
     const struct sample_shard *s = &a->shard[v];
     size_t at = (size_t)image * (size_t)s->grid.anchors;
     int32_t *anchor = a->ret[v].anchor + (size_t)image * (size_t)batch, *truth = a->ret[v].truth + (size_t)image * (size_t)batch;
-    uint64_t *keys = a->keys + (size_t)thread * 2 * a->most;
+    uint64_t *keys = a->keys + slot_of(a->slots, index, thread) * (a->most + (size_t)batch);
 
     positive = draw(a, s, at, 1, &a->positive[index], a->head->max_positive < batch ? a->head->max_positive : batch, anchor, keys);
     drawn = positive + draw(a, s, at, 0, &a->negative[index], batch - positive, anchor + positive, keys);
@@ -232,7 +233,7 @@ static void cut_arrays(struct cut *c, struct sample_args *a, const struct tensor
     a->most = a->row_floats = 0;
     a->shard = cut(c, (size_t)nshards * sizeof *a->shard);
     for (int v = 0; v < nshards; v++) {
-        struct sample_shard measured, *s = a->shard ? &a->shard[v] : &measured;
+        struct sample_shard measured = { .rows = 0 }, *s = a->shard ? &a->shard[v] : &measured;
         size_t anchors = 0, rows = 0, all;
 
         for (int l = 0; l < a->head->nlevels; l++) {
@@ -252,7 +253,7 @@ static void cut_arrays(struct cut *c, struct sample_args *a, const struct tensor
         s->truth = &a->truth[v];
     }
     a->row = cut(c, threads * a->row_floats * sizeof(float));
-    a->keys = cut(c, threads * 2 * a->most * sizeof(uint64_t));
+    a->keys = cut(c, a->slots.n * (a->most + (size_t)a->head->batch) * sizeof(uint64_t));
 }
 
 int cpu_rpn_sample(struct device *dev, const struct rpn_head *head, const struct rcnn_images *images, const struct rcnn_truth *truth,
@@ -264,6 +265,7 @@ int cpu_rpn_sample(struct device *dev, const struct rpn_head *head, const struct
     struct cut c = { NULL, 0 };
     size_t rows;
 
+    a.slots = slots_for(count_images(images, nshards), (size_t)threads_count(threads));
     cut_arrays(&c, &a, shape, nshards, (size_t)threads_count(threads));
     c.at = cpu_scratch(dev, c.bytes, err);
     if (!c.at)

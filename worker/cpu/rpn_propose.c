@@ -26,9 +26,10 @@ struct propose_args {
     uint64_t *best;            /* [images][most of an image]: keys of an image's proposals */
     size_t most, widest;       /* keys of an image; of a level, before selection */
     int pre;                   /* of a level, at most */
-    uint64_t *keys;            /* per thread: [widest + pre] */
-    float *boxes;              /* per thread */
-    int32_t *gone;             /* per thread: [2][pre] */
+    struct slots slots;        /* of levels of images; images are no more */
+    uint64_t *keys;            /* per slot: [widest + pre] */
+    float *boxes;              /* per slot */
+    int32_t *gone;             /* per slot: [2][pre] */
 };
 
 static int not_finite(float x)
@@ -80,10 +81,11 @@ static void propose_level(void *arg, size_t index, int thread)
     int image, levels = a->head->nlevels, l = (int)(index % (size_t)levels);
     int v = shard_of_image(a->images, index / (size_t)levels, &image);
     struct rpn_grid g = rpn_grid(a->head, a->images[v].canvas, a->logits, v);
-    uint64_t *key = a->keys + (size_t)thread * (a->widest + (size_t)a->pre);
-    struct overlap_boxes b = overlap_boxes(a->boxes + (size_t)thread * (size_t)a->pre * (OVERLAP_FLOATS + 1), (size_t)a->pre);
+    size_t slot = slot_of(a->slots, index, thread);
+    uint64_t *key = a->keys + slot * (a->widest + (size_t)a->pre);
+    struct overlap_boxes b = overlap_boxes(a->boxes + slot * (size_t)a->pre * (OVERLAP_FLOATS + 1), (size_t)a->pre);
     float *score = b.area + a->pre;
-    int32_t *gone = a->gone + (size_t)thread * 2 * (size_t)a->pre, *keep = gone + a->pre;
+    int32_t *gone = a->gone + slot * 2 * (size_t)a->pre, *keep = gone + a->pre;
     size_t n = (size_t)a->logits[l][v].h * (size_t)a->logits[l][v].w * (size_t)g.nratios;
     struct level_found *f = &a->found[index];
 
@@ -108,7 +110,7 @@ static void propose_level(void *arg, size_t index, int thread)
 static void merge_levels(void *arg, size_t index, int thread)
 {
     const struct propose_args *a = arg;
-    uint64_t *key = a->best + index * a->most, *tmp = a->keys + (size_t)thread * (a->widest + (size_t)a->pre);
+    uint64_t *key = a->best + index * a->most, *tmp = a->keys + slot_of(a->slots, index, thread) * (a->widest + (size_t)a->pre);
     size_t n = 0;
 
     for (int l = 0; l < a->head->nlevels; l++) {
@@ -169,7 +171,7 @@ static void write_shard(const struct propose_args *a, int v, const struct rpn_pr
     memset(ret->image + rows, 0, ((size_t)ret->cap - rows) * sizeof *ret->image);
 }
 
-static void cut_arrays(struct cut *c, struct propose_args *a, size_t images, int nshards, size_t threads)
+static void cut_arrays(struct cut *c, struct propose_args *a, size_t images, int nshards)
 {
     size_t found = images * (size_t)a->head->nlevels, room;
 
@@ -187,11 +189,11 @@ static void cut_arrays(struct cut *c, struct propose_args *a, size_t images, int
     a->best = cut(c, images * a->most * sizeof *a->best);
     if (a->widest < a->most)
         a->widest = a->most; /* merging sorts there, too */
-    a->keys = cut(c, threads * (a->widest + (size_t)a->pre) * sizeof *a->keys);
-    a->boxes = cut(c, threads * (size_t)a->pre * (OVERLAP_FLOATS + 1) * sizeof *a->boxes);
-    a->gone = cut(c, threads * 2 * (size_t)a->pre * sizeof *a->gone);
+    a->keys = cut(c, a->slots.n * (a->widest + (size_t)a->pre) * sizeof *a->keys);
+    a->boxes = cut(c, a->slots.n * (size_t)a->pre * (OVERLAP_FLOATS + 1) * sizeof *a->boxes);
+    a->gone = cut(c, a->slots.n * 2 * (size_t)a->pre * sizeof *a->gone);
     for (size_t i = 0; i < found; i++) {
-        struct level_found measured, *f = a->found ? &a->found[i] : &measured;
+        struct level_found measured = { .n = 0 }, *f = a->found ? &a->found[i] : &measured;
 
         f->box = cut(c, room * sizeof *f->box);
         f->score = cut(c, room * sizeof *f->score);
@@ -204,15 +206,16 @@ int cpu_rpn_propose(struct device *dev, const struct rpn_head *head, const struc
                     struct err *err)
 {
     struct propose_args a = { .head = head, .sel = sel, .images = images, .logits = logits, .deltas = deltas };
-    size_t n = count_images(images, nshards), threads = (size_t)threads_count(cpu_threads(dev));
+    size_t n = count_images(images, nshards);
     struct cut c = { NULL, 0 };
 
-    cut_arrays(&c, &a, n, nshards, threads);
+    a.slots = slots_for(n * (size_t)head->nlevels, (size_t)threads_count(cpu_threads(dev)));
+    cut_arrays(&c, &a, n, nshards);
     c.at = cpu_scratch(dev, c.bytes, err);
     if (!c.at)
         return -ENOMEM;
     c.bytes = 0;
-    cut_arrays(&c, &a, n, nshards, threads);
+    cut_arrays(&c, &a, n, nshards);
     threads_each(cpu_threads(dev), n * (size_t)head->nlevels, propose_level, &a);
     threads_each(cpu_threads(dev), n, merge_levels, &a);
     for (int v = 0; v < nshards; v++)

@@ -1,5 +1,6 @@
 /* worker/cpu/work.h - for operations that go image by image: which image a number of work is, and one piece of working memory cut into arrays. */
 #pragma once
+#include <stdbool.h>
 #include <stddef.h>
 
 #include "worker/ops/rpn.h"
@@ -16,6 +17,22 @@ static inline void *cut(struct cut *c, size_t bytes)
 
     c->bytes += (bytes + 63) / 64 * 64;
     return p;
+}
+
+/* Working memory of units of work that run at once: one a unit where those are fewer than the threads, else one a thread. */
+struct slots {
+    size_t n;
+    bool by_unit;
+};
+
+static inline struct slots slots_for(size_t units, size_t threads)
+{
+    return (struct slots){ units < threads ? units : threads, units < threads };
+}
+
+static inline size_t slot_of(struct slots s, size_t unit, int thread)
+{
+    return s.by_unit ? unit : (size_t)thread;
 }
 
 /* Shard and image of the index-th of all images. */

@@ -255,7 +255,7 @@ static void other_files(void **state)
     same_weights(m, again, false);
     assert_non_null(strstr(again->loaded, "torchvision's old names"));
     model_free(again);
-    again = opened("mask_rcnn_r18_fpn", "d2", file_of(m, 0, backbone_alone), CLASSES);
+    again = opened("mask_rcnn_r18_fpn", "tv", file_of(m, 0, backbone_alone), CLASSES);
     assert_non_null(strstr(again->loaded, "a backbone of torchvision"));
     assert_non_null(strstr(again->loaded,
                            "not in the file: the feature pyramid, the RPN, the box head, the box predictor, the mask head, the "
@@ -322,6 +322,9 @@ static void wrong_files(void **state)
         if (!strstr(err.msg, rows[i].said))
             fail_msg("%s", err.msg);
     }
+    assert_int_equal(try_open("faster_rcnn_r18_fpn", "d2", file_of(m, 0, backbone_alone), CLASSES, &again, &err), ERR_DATA);
+    assert_non_null(strstr(err.msg, "the file is a backbone of torchvision, which fits model.backbone=torchvision; it is msra"));
+    assert_string_equal(err.field, "model.backbone");
     assert_int_equal(try_open("faster_rcnn_r34_fpn", "tv", file_of(m, 0, NULL), CLASSES, &again, &err), ERR_DATA);
     assert_int_equal(try_open("faster_rcnn_r50_fpn", "tv", file_of(m, 0, NULL), CLASSES, &again, &err), ERR_DATA);
     model_free(m);

@@ -211,7 +211,18 @@ static void say(const struct load *l, const char *path)
     say_homeless(l);
 }
 
-static int load_file(struct model *m, const char *path, const struct safetensors *file, struct err *err)
+/* A backbone alone says by its names where its strides and what its pictures were; with the others it would only be worse, and nobody would know why. */
+static int check_backbone(enum rcnn_spelling spelling, const char *backbone, struct err *err)
+{
+    const char *fits = spelling == RCNN_TV_BODY ? "torchvision" : spelling == RCNN_CAFFE2 ? "msra" : backbone;
+
+    if (strcmp(fits, backbone) == 0)
+        return 0;
+    return err_field(err, ERR_DATA, "model.backbone", "the file is %s, which fits model.backbone=%s; it is %s", program[spelling], fits,
+                     backbone);
+}
+
+static int load_file(struct model *m, const struct jobspec *spec, const struct safetensors *file, struct err *err)
 {
     struct load l = { .m = m, .n = rcnn_network_of(m), .file = file, .used = calloc(safetensors_count(file) + 1, sizeof *l.used) };
     int rc;
@@ -219,9 +230,11 @@ static int load_file(struct model *m, const char *path, const struct safetensors
     if (!l.used)
         return err_set(err, ERR_DEVICE, "out of memory");
     l.spelling = spelling_of(&l);
-    rc = put_all(&l, err);
+    rc = check_backbone(l.spelling, spec->model_backbone, err);
     if (rc >= 0)
-        say(&l, path);
+        rc = put_all(&l, err);
+    if (rc >= 0)
+        say(&l, spec->model_init);
     free(l.used);
     return rc;
 }
@@ -232,7 +245,7 @@ int rcnn_load(struct model *m, const struct jobspec *spec, struct err *err)
     int rc = safetensors_open(spec->model_init, &file, err);
 
     if (rc >= 0) {
-        rc = load_file(m, spec->model_init, file, err);
+        rc = load_file(m, spec, file, err);
         safetensors_close(file);
     }
     if (rc == ERR_CORRUPT)

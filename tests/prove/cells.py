@@ -81,11 +81,16 @@ anchors=10,14, 23,27, 37,58
 num=3
 classes=3
 """
+# Few channels and few proposals, but each draw of them, every level and both sizes of a picture occur.
+MASKS = {"model": {"preset": "mask_rcnn_r18_fpn", "width": 0.125, "fpn_channels": 16, "head_channels": 32, "mask_channels": 8, "min_size": [48, 64], "max_size": 96,
+                   "anchors": [8, 16, 32, 48, 64], "rpn_batch": 64, "rpn_pre_nms": 100, "rpn_pre_nms_val": 100, "rpn_post_nms": 50, "rpn_post_nms_val": 50,
+                   "roi_batch": 32}}
 MODELS = {
     "tiny sgd": merged(TINY, {"train": {"lr": 0.004, "clip_norm": 30, "ema": 0.9}}),
     "tiny sync_bn": merged(TINY, {"model": {"sync_bn": True}, "train": {"lr": 0.004, "nesterov": True, "clip_norm": 30}}),
     "tiny adamw": merged(TINY, {"train": {"optimizer": "adamw", "lr": 0.002, "weight_decay": 0.05, "schedule": "cosine", "ema": 0.9}}),
     "cfg": {"model": {"cfg": "net.cfg"}, "data": {"augment": {"scale": 0.2}}, "train": {"lr": 0.01, "momentum": 0.9}},
+    "mask rcnn": merged(MASKS, {"train": {"lr": 0.005}}),
     "toy": {"model": {"preset": "toy"}, "train": {"optimizer": "adamw", "lr": 0.01, "batch": 8, "shards": 8}},
 }
 

@@ -36,7 +36,7 @@ class Bench:
         self.programs = programs or {"cpu": build + "/detd-worker", "cuda": build + "/emu/detd-worker", "toy": build + "/prove/detd-worker"}
 
     def draw(self):
-        subprocess.run([sys.executable, HERE + "/../demo/make_shapes.py", self.data, "--train", "40", "--val", "11", "--size", "96"], check=True,
+        subprocess.run([sys.executable, HERE + "/../demo/make_shapes.py", self.data, "--train", "40", "--val", "11", "--size", "96", "--masks"], check=True,
                        stdout=subprocess.DEVNULL)
         with open(self.root + "/net.cfg", "w", encoding="utf-8") as f:
             f.write(cells.CFG)

@@ -541,16 +541,44 @@ def the_disk_is_full():
         assert not [t for t in d.events("state", waiting) + d.events("state", job) if t in ("paused", "cancelled")]
 
 
+def train_shapes(d, **run):
+    """A small job of detd-worker: 60 steps, a checkpoint every 3."""
+    data = d.root + "/shapes"
+    subprocess.run([sys.executable, HERE + "/../demo/make_shapes.py", data, "--train", "16", "--val", "4", "--size", "96"], check=True,
+                   stdout=subprocess.DEVNULL)
+    split = {"annotations": data + "/train.json", "images": data + "/images"}
+    return d.call("job.submit", token="real", spec={
+        "model": {"preset": "yolov3_tiny", "size": 96, "width": 0.25}, "data": {"train": split}, "checkpoint": {"every": 3},
+        "train": {"steps": 60, "batch": 4, "shards": 2, "log_every": 1}, "run": dict({"ranks": 2, "device": "cpu"}, **run)})["id"]
+
+
+def an_upgrade_in_mid_job():
+    """New programs are put in place and detd is started again: the job goes on with those that it was started with, also in its next attempt."""
+    with Daemon(foreign=False) as d:
+        job = train_shapes(d)
+        d.until(lambda: d.newest_checkpoint(job), "no checkpoint")
+        ranks = [pid for pid, name in d.members(job).items() if name == "detd-worker"]
+        for pid in ranks:  # it is not to end before the upgrade has
+            os.kill(pid, signal.SIGSTOP)
+        for name in ("detd", "detd-job", "detd-worker"):
+            path = d.bin + "/" + name
+            with open(path + ".new", "wb") as f:
+                f.write(open(path, "rb").read() if name == "detd" else b"#!/bin/false\n")
+            os.chmod(path + ".new", 0o755)
+            os.rename(path + ".new", path)
+        d.stop()
+        d.start()
+        for pid in ranks:
+            os.kill(pid, signal.SIGKILL)
+        done = d.wait(job, "completed", 120)
+        assert [a["attempt"] for a in done["attempts"]] == [2, 1] and not d.events("supervisor_lost", job), done["attempts"]
+        assert done["attempts"][0]["identity"]["files"] == done["attempts"][1]["identity"]["files"], done["attempts"]
+
+
 def a_checkpoint_without_room():
     """detd-worker trains on without it; one that the job ends with is tried till there is room."""
     with Daemon(foreign=False, disk_mb=200) as d:
-        data = d.root + "/shapes"
-        subprocess.run([sys.executable, HERE + "/../demo/make_shapes.py", data, "--train", "16", "--val", "4", "--size", "96"], check=True,
-                       stdout=subprocess.DEVNULL)
-        split = {"annotations": data + "/train.json", "images": data + "/images"}
-        job = d.call("job.submit", token="real", spec={
-            "model": {"preset": "yolov3_tiny", "size": 96, "width": 0.25}, "data": {"train": split}, "checkpoint": {"every": 3},
-            "train": {"steps": 60, "batch": 4, "shards": 2, "log_every": 1}, "run": {"ranks": 2, "device": "cpu", "restarts": 0}})["id"]
+        job = train_shapes(d, restarts=0)
         d.until(lambda: d.newest_checkpoint(job), "no checkpoint")
         d.signal_session(job, signal.SIGSTOP)
         full, before = d.fill(), d.newest_checkpoint(job)
@@ -604,7 +632,7 @@ SCENARIOS = [runs_to_the_end, daemon_dies_again_and_again, job_ends_while_nobody
              wishes_survive_the_daemon, queue, accepted_jobs_are_never_lost, supervisor_cannot_be_started, trainer_cannot_be_opened,
              another_database_while_a_job_runs, ends_without_a_supervisor, budget_counts_from_the_newest_checkpoint, a_forgotten_job_is_not_run_again,
              the_node_shuts_down, told_to_stop_while_detd_runs, what_holds_the_lock_is_killed, a_silent_supervisor_is_killed, a_lock_that_stays_held, the_spool_is_lost,
-             no_room_for_the_spool, the_disk_is_full, a_checkpoint_without_room, state_folder_is_removed, bad_ends]
+             no_room_for_the_spool, the_disk_is_full, a_checkpoint_without_room, an_upgrade_in_mid_job, state_folder_is_removed, bad_ends]
 
 PRIVATE = [no_room_for_the_spool, the_disk_is_full, a_checkpoint_without_room]  # have disks of their own, which nobody else is to see
 

@@ -279,7 +279,7 @@ static void take_back(struct wish *w, struct job *j)
     }
     undo(w, &j->row);
     job_changed(w->d, j);
-    if (memcmp(&j->row, &w->before, sizeof j->row) != 0)
+    if (j->wishes || j->row.last_seq != w->before.last_seq || strcmp(j->row.nonce, w->before.nonce) != 0)
         store_save(w->d->store, &j->row, NULL, NULL);
 }
 

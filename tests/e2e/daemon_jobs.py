@@ -299,6 +299,15 @@ def another_database_while_a_job_runs():
         assert os.path.isdir("%s/jobs/%d.%s/checkpoints" % (d.state, job, store))
 
 
+def spooled_checkpoint(d, job):
+    """Step of the newest that is recorded in the spool."""
+    steps = [0]
+    for name in ("spool.0", "spool.1"):
+        with open("%s/jobs/%d/%s" % (d.state, job, name), "rb") as f:
+            steps += [int(s) for s in re.findall(rb'"type": "checkpoint", "step": (\d+), "phase": "published"', f.read())]
+    return max(steps)
+
+
 @contextlib.contextmanager
 def unheard(d, job, steps):
     """The job trains on till a checkpoint of `steps` more, while detd stands still; in the block detd goes on, and the job stands still."""
@@ -306,6 +315,7 @@ def unheard(d, job, steps):
     os.kill(d.proc.pid, signal.SIGSTOP)
     open("%s/jobs/%d/go" % (d.state, job), "w").close()  # for one that waits with HOLD
     d.until(lambda: d.newest_checkpoint(job) >= goal, "no checkpoint")
+    d.until(lambda: spooled_checkpoint(d, job) >= goal, "it is not reported")  # its rank says so after it lies there
     d.signal_session(job, signal.SIGSTOP)
     os.kill(d.proc.pid, signal.SIGCONT)
     yield

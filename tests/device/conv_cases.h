@@ -70,6 +70,12 @@ static const struct conv_case cases[] = {
     { SLICE, 255, 24, 1, 1, 0, TWO(1, 5, 7) },
     { PENDING | SLICE, 96, 64, 1, 1, 0, FOUR(2, 13, 13) },
     { PENDING, 20, 12, 1, 2, 0, ONE(2, 7, 9) },
+    /* points that are read where they lie, or lie too far apart for that */
+    { SLICE, 36, 64, 1, 2, 0, TWO(2, 8, 9) },
+    { 0, 24, 48, 1, 1, 0, ONE(2, 9, 31) },
+    { 0, 512, 16, 1, 2, 0, ONE(1, 5, 6) },
+    { 0, 1024, 40, 1, 1, 0, ONE(1, 1, 19) },
+    { 0, 16, 32, 1, 1, 1, ONE(1, 4, 6) },
     { PENDING, 5, 7, 5, 3, 2, ONE(1, 11, 14) },
     { 0, 4, 6, 2, 4, 0, ONE(1, 11, 9) },
     { PENDING, 1, 1, 3, 1, 1, ONE(1, 6, 6) },

@@ -66,6 +66,72 @@ static void large_results(void **state)
     }
 }
 
+/* What is read where it lies has the bits of a copy: x, and x with something pending that changes no number. Sums go straight to their place or, for
+ * statistics, through a buffer: the same bits again. */
+static void where_it_lies(void **state)
+{
+    static const struct conv_case kinds[] = {
+        { 0, 48, 96, 1, 1, 0, TWO(2, 11, 13) },
+        { SLICE, 40, 40, 1, 2, 0, ONE(2, 9, 12) },
+        { 0, 600, 16, 1, 1, 0, ONE(1, 1, 150) },
+        { 0, 16, 32, 3, 2, 1, ONE(2, 9, 7) },
+    };
+
+    (void)state;
+    for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++)
+        for (int n = 0; n < devices.n; n++) {
+            struct conv cv = { .stride = kinds[i].stride, .pad = kinds[i].pad };
+            struct device *dev = devices.dev[n];
+            struct on_device o;
+            struct data d;
+            float *got[3], *dw[2], *channels;
+            size_t bytes, dw_bytes, c = (size_t)kinds[i].c;
+            struct err err;
+
+            make(&kinds[i], DTYPE_F32, &d);
+            bytes = floats_of(&d.s[0].y) * sizeof(float);
+            dw_bytes = d.w_count * sizeof(float);
+            channels = malloc(2 * c * sizeof *channels);
+            assert_non_null(channels);
+            for (size_t k = 0; k < c; k++) {
+                channels[k] = 1.0f;
+                channels[c + k] = 0.0f;
+            }
+            for (int way = 0; way < 3; way++) {
+                struct param w = {
+                    .k = kinds[i].k, .r = kinds[i].size, .s = kinds[i].size, .c = kinds[i].c, .count = d.w_count, .version = 1
+                };
+                double *stats = put(dev, NULL, (2 * (size_t)kinds[i].k + 1) * sizeof *stats);
+                float *to = put(dev, NULL, dw_bytes);
+
+                upload(dev, &d, &o);
+                w.data = put(dev, d.w, dw_bytes);
+                if (way == 1) {
+                    const float *one = put(dev, channels, c * sizeof(float));
+
+                    o.x[0].act = (struct affine){ one, put(dev, channels + c, c * sizeof(float)), one };
+                }
+                assert_int_equal(dev->on->conv->fwd(dev, o.y, o.x, &cv, &w, NULL, way == 2 ? &stats : NULL, 1, &err), 0);
+                got[way] = malloc(bytes);
+                get(dev, got[way], o.y[0].data, bytes);
+                if (way < 2) {
+                    assert_int_equal(dev->on->conv->bwd_weights(dev, &to, 0.0f, o.x, o.y, &cv, &w, 1, &err), 0);
+                    dw[way] = malloc(dw_bytes);
+                    get(dev, dw[way], to, dw_bytes);
+                }
+                dev->ops->param_release(dev, &w);
+                free_buffers();
+            }
+            assert_memory_equal(got[0], got[1], bytes);
+            assert_memory_equal(got[0], got[2], bytes);
+            assert_memory_equal(dw[0], dw[1], dw_bytes);
+            for (int way = 0; way < 3; way++)
+                free(got[way]);
+            free(dw[0]), free(dw[1]), free(channels);
+            drop(&d);
+        }
+}
+
 static void versions(void **state)
 {
     (void)state;
@@ -99,10 +165,8 @@ static int open_all(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(definition),
-        cmocka_unit_test(large_results),
-        cmocka_unit_test(versions),
-        cmocka_unit_test(far_from_zero),
+        cmocka_unit_test(definition), cmocka_unit_test(large_results), cmocka_unit_test(where_it_lies),
+        cmocka_unit_test(versions),   cmocka_unit_test(far_from_zero),
     };
 
     return cmocka_run_group_tests(tests, open_all, close_devices);

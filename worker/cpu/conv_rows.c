@@ -13,6 +13,7 @@ enum {
     PART_PIXELS_THIN = 512, /* the same for few channels: fewer rows are copied twice */
     THIN = 16,              /* channels */
     SEG_PIXELS = 128,       /* outputs of a row of a part */
+    FAR = 1024,             /* floats, see collides() */
 };
 
 static int cut(int length, int most)
@@ -20,16 +21,19 @@ static int cut(int length, int most)
     return (length + most - 1) / most;
 }
 
+static bool single(const struct rows *g)
+{
+    return g->taps_y == 1 && g->taps_x == 1;
+}
+
 void rows_cut(struct rows *g)
 {
-    bool single = g->taps_y == 1 && g->taps_x == 1 && g->stride == 1;
-
-    if (single && g->off_y == 0 && g->off_x == 0 && g->out_step == 1 && g->ih == g->oh && g->iw == g->ow) {
+    if (single(g) && g->stride == 1 && g->off_y == 0 && g->off_x == 0 && g->out_step == 1 && g->ih == g->oh && g->iw == g->ow) {
         g->ow *= g->oh;
         g->iw = g->out_w = g->ow;
         g->oh = g->ih = g->out_h = 1;
     }
-    g->pitch = single ? gemm_ld(g->c) : g->c;
+    g->pitch = single(g) ? gemm_ld(g->c) : g->c;
     g->segs = cut(g->ow, SEG_PIXELS);
     g->band_rows = (g->c <= THIN ? PART_PIXELS_THIN : PART_PIXELS) / cut(g->ow, g->segs);
     if (g->band_rows > g->oh)
@@ -85,12 +89,20 @@ static void copy_pixels(const struct rows *g, const float *from, int stride, con
     }
 }
 
+/* The pixels of a part's outputs, when each reads one that is there. */
+static void copy_points(const struct rows *g, const struct rows_part *p, const float *from, const struct operand *in, float *buf)
+{
+    for (int i = 0; i < p->h; i++)
+        copy_pixels(g, from + (long)i * g->stride * g->iw * in->x.stride, g->stride * in->x.stride, &in->act, p->w,
+                    buf + (long)i * p->w * g->pitch);
+}
+
 static int clamp(int v, int lo, int hi)
 {
     return v < lo ? lo : v > hi ? hi : v;
 }
 
-void rows_copy(const struct rows *g, const struct rows_part *p, const struct operand *x, float *buf)
+static void copy_rows(const struct rows *g, const struct rows_part *p, const struct operand *x, float *buf)
 {
     const struct operand *in = &x[p->image / g->per];
     const float *image = (const float *)in->x.data + (long)(p->image % g->per) * g->ih * g->iw * in->x.stride;
@@ -111,6 +123,29 @@ void rows_copy(const struct rows *g, const struct rows_part *p, const struct ope
     }
 }
 
+/* Pixels so far apart meet in so few sets of the L1 cache that a tile of the GEMM finds none of its rows there again. */
+static bool collides(const struct operand *in, int stride)
+{
+    return (long)in->x.stride * stride % FAR == 0;
+}
+
+struct rows_input rows_input(const struct rows *g, const struct rows_part *p, const struct operand *x, float *buf)
+{
+    const struct operand *in = &x[p->image / g->per];
+    long row = (long)g->stride * g->iw * in->x.stride, pixel = (long)g->stride * in->x.stride;
+    const float *from = (const float *)in->x.data + (long)(p->image % g->per) * g->ih * g->iw * in->x.stride;
+
+    if (!single(g) || g->off_y != 0 || g->off_x != 0 || (g->oh - 1) * g->stride >= g->ih || (g->ow - 1) * g->stride >= g->iw) {
+        copy_rows(g, p, x, buf);
+        return (struct rows_input){ buf, g->stride * rows_width(g, p), (long)g->stride * g->pitch };
+    }
+    from += p->y * row + p->x * pixel;
+    if (!in->act.scale && !collides(in, g->stride))
+        return (struct rows_input){ from, row, pixel };
+    copy_points(g, p, from, in, buf);
+    return (struct rows_input){ buf, (long)p->w * g->pitch, g->pitch };
+}
+
 /* ---- one convolution ---- */
 struct job {
     struct rows g;
@@ -128,30 +163,6 @@ struct job {
     int ld_out; /* 32, or 16 where there are no more outputs */
     size_t out_size;
 };
-
-static void multiply(const struct job *j, const struct rows_part *p, const float *buf, int k, float *out)
-{
-    const struct rows *g = &j->g;
-    long width = rows_width(g, p), depth = (long)g->taps_x * g->c;
-
-    for (int i = 0; i < p->h; i++) {
-        struct gemm mm = { .a = buf + i * g->stride * width,
-                           .a_row = (long)g->stride * g->pitch,
-                           .a_seg = width,
-                           .a_depth = 1,
-                           .b = j->panels + (long)(k / GEMM_NP) * g->taps_y * depth * GEMM_NP,
-                           .b_seg = depth * GEMM_NP,
-                           .b_depth = GEMM_NP,
-                           .c = out + (long)i * p->w * j->ld_out,
-                           .c_row = j->ld_out,
-                           .rows = p->w,
-                           .cols = g->k - k > 16 ? 32 : 16,
-                           .segs = g->taps_y,
-                           .depth = (int)depth };
-
-        gemm_run(&mm);
-    }
-}
 
 static float *place(const struct job *j, const struct rows_part *p, int row)
 {
@@ -177,6 +188,52 @@ static void moments_of(const float *out, int ld_out, int pixels, float *to, int 
     vstore(to, shift);
     vstore(to + ld, vadd(vadd(sum[0], sum[1]), vadd(sum[2], sum[3])));
     vstore(to + 2 * ld, vadd(vadd(square[0], square[1]), vadd(square[2], square[3])));
+}
+
+/* Outputs [k, k + 32) of row i of a part, to c. */
+static struct gemm product(const struct job *j, const struct rows_part *p, const struct rows_input *in, int k, int i)
+{
+    const struct rows *g = &j->g;
+    long depth = (long)g->taps_x * g->c;
+
+    return (struct gemm){ .a = in->at + i * in->row,
+                          .a_row = in->pixel,
+                          .a_seg = rows_width(g, p),
+                          .a_depth = 1,
+                          .b = j->panels + (long)(k / GEMM_NP) * g->taps_y * depth * GEMM_NP,
+                          .b_seg = depth * GEMM_NP,
+                          .b_depth = GEMM_NP,
+                          .rows = p->w,
+                          .cols = g->k - k > 16 ? 32 : 16,
+                          .segs = g->taps_y,
+                          .depth = (int)depth };
+}
+
+/* Straight to where they belong. */
+static void multiply_in_place(const struct job *j, const struct rows_part *p, const struct rows_input *in, int k)
+{
+    const struct gemm_end end = { j->bias ? j->bias + k : NULL, j->beta, j->stream };
+
+    for (int i = 0; i < p->h; i++) {
+        struct gemm mm = product(j, p, in, k, i);
+
+        mm.c = place(j, p, i) + k;
+        mm.c_row = (long)j->y[p->image / j->g.per].stride * j->g.out_step;
+        mm.end = j->bias || j->beta != 0.0f || j->stream ? &end : NULL;
+        gemm_run(&mm);
+    }
+}
+
+/* Into a buffer. */
+static void multiply(const struct job *j, const struct rows_part *p, const struct rows_input *in, int k, float *out)
+{
+    for (int i = 0; i < p->h; i++) {
+        struct gemm mm = product(j, p, in, k, i);
+
+        mm.c = out + (long)i * p->w * j->ld_out;
+        mm.c_row = j->ld_out;
+        gemm_run(&mm);
+    }
 }
 
 /* Outputs [k, k + 32) of a part go where they belong. */
@@ -212,15 +269,25 @@ static void finish(const struct job *j, const struct rows_part *p, int part, int
     }
 }
 
+/* Do outputs go straight to where they belong? Statistics are quicker of a buffer, and outputs that do not fill vectors need one. */
+static bool in_place(const struct job *j, int k)
+{
+    return !j->moments && (j->g.k - k >= GEMM_NP || j->g.k - k == 16);
+}
+
 static void part_run(void *arg, size_t index, int thread)
 {
     const struct job *j = arg;
     struct rows_part p = rows_part(&j->g, (int)index);
     float *buf = j->buf + (size_t)thread * j->buf_size, *out = j->out + (size_t)thread * j->out_size;
+    struct rows_input in = rows_input(&j->g, &p, j->x, buf);
 
-    rows_copy(&j->g, &p, j->x, buf);
     for (int k = 0; k < j->g.k; k += GEMM_NP) {
-        multiply(j, &p, buf, k, out);
+        if (in_place(j, k)) {
+            multiply_in_place(j, &p, &in, k);
+            continue;
+        }
+        multiply(j, &p, &in, k, out);
         finish(j, &p, (int)index, k, out);
     }
     if (j->stream)

@@ -1,5 +1,6 @@
 /* worker/cpu/conv_rows.h - convolutions of any size and stride as GEMM on rows: input rows are copied once, padded and activated, into a
- * buffer where the window of an output is R runs of S * C consecutive floats; no window is ever gathered. */
+ * buffer where the window of an output is R runs of S * C consecutive floats; no window is ever gathered. Windows of one pixel are read where
+ * they lie, if nothing is pending on them. */
 #pragma once
 #include <stdbool.h>
 
@@ -34,5 +35,10 @@ struct rows_part rows_part(const struct rows *g, int index);
 /* Floats of the buffer of one part, and of one row of it. */
 size_t rows_buffer(const struct rows *g);
 long rows_width(const struct rows *g, const struct rows_part *p);
-/* Copies what part p reads. */
-void rows_copy(const struct rows *g, const struct rows_part *p, const struct operand *x, float *buf);
+/* Where a part finds its inputs: tap (r, 0) of output (i, j) at at + i * row + j * pixel + r * rows_width(). */
+struct rows_input {
+    const float *at;
+    long row, pixel;
+};
+/* What part p reads: as it lies, where an output reads one pixel with nothing pending, else a copy in buf. */
+struct rows_input rows_input(const struct rows *g, const struct rows_part *p, const struct operand *x, float *buf);

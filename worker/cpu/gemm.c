@@ -7,13 +7,32 @@
 #define FETCH_AHEAD 24
 
 /* What is known of a: strides that are constants leave registers to the tile. */
-enum layout { ANY_ROWS /* a_depth 1 */, ROWS_16, ROWS_32 /* a_row so long, a_depth 1 */, COLUMNS /* a_row 1 */, LAYOUTS };
+enum layout {
+    ANY_ROWS /* a_depth 1; the only one that knows an end */,
+    ROWS_16,
+    ROWS_32 /* a_row so long, a_depth 1 */,
+    COLUMNS /* a_row 1 */,
+    LAYOUTS
+};
+
+SIMD_FN void end_vec(const struct gemm_end *e, vec y, float *c, long col)
+{
+    if (e->bias)
+        y = vadd(y, vload(e->bias + col));
+    if (e->beta != 0.0f)
+        y = vfma(vset1(e->beta), vload(c), y);
+    if (e->stream)
+        vstream(c, y);
+    else
+        vstore(c, y);
+}
 
 /* mr, nv and layout are constants where this is expanded. */
 SIMD_FN void tile(const struct gemm *g, const float *a, const float *ahead, const float *b, float *c, int mr, int nv, enum layout layout)
 {
     const long a_row = layout == ANY_ROWS ? g->a_row : layout == ROWS_16 ? 16 : layout == ROWS_32 ? 32 : 1;
     const long a_depth = layout == COLUMNS ? g->a_depth : 1, b_depth = g->b_depth, c_row = g->c_row;
+    const long col = b - g->b;
     const long a_skip = g->a_seg - g->depth * a_depth, b_skip = g->b_seg - g->depth * b_depth;
     vec x[GEMM_MR], y[GEMM_MR];
 
@@ -57,6 +76,15 @@ SIMD_FN void tile(const struct gemm *g, const float *a, const float *ahead, cons
         a += a_skip;
         ahead += g->a_seg;
         b += b_skip;
+    }
+    if (layout == ANY_ROWS && g->end) {
+#pragma GCC unroll 16
+        for (int i = 0; i < mr; i++) {
+            end_vec(g->end, x[i], c + i * c_row, col);
+            if (nv == 2)
+                end_vec(g->end, y[i], c + i * c_row + VW, col + VW);
+        }
+        return;
     }
 #pragma GCC unroll 16
     for (int i = 0; i < mr; i++) {
@@ -105,6 +133,8 @@ static enum layout layout_of(const struct gemm *g)
 {
     if (g->a_depth != 1)
         return COLUMNS;
+    if (g->end)
+        return ANY_ROWS;
     return g->a_row == 16 ? ROWS_16 : g->a_row == 32 ? ROWS_32 : ANY_ROWS;
 }
 

@@ -8,6 +8,13 @@
 
 #define GEMM_NP 32 /* columns of a packed panel, on every ISA */
 
+/* What becomes of a sum y on its way to c. */
+struct gemm_end {
+    const float *bias; /* y += bias[j]; or NULL */
+    float beta;        /* y += beta * c[i][j]; 0: c is not read */
+    bool stream;       /* past the caches: rows of c begin and end with whole lines */
+};
+
 struct gemm {
     const float *a; /* element (i, g, d) at a[i * a_row + g * a_seg + d * a_depth]; a_row or a_depth is 1 */
     const float *b; /* row (g, d) at b + g * b_seg + d * b_depth; `cols` floats of it are read */
@@ -18,7 +25,8 @@ struct gemm {
     int rows, cols; /* cols: a multiple of 16 */
     int segs, depth;
     bool add;
-    const float *next; /* first row of a of the call that follows, to be fetched meanwhile; NULL where that is not known */
+    const struct gemm_end *end; /* NULL: nothing; only where a_depth is 1 */
+    const float *next;          /* first row of a of the call that follows, to be fetched meanwhile; NULL where that is not known */
 };
 
 static inline int round_up(int n, int to)

@@ -79,8 +79,8 @@ static void nothing(const struct conv_call *q)
 static int run_in_use(const struct conv_call *q, path *run, struct err *err)
 {
     struct conv_call one = *q;
+    struct tensor y = { 0 }, dy = { 0 };
     struct operand x;
-    struct tensor y, dy;
 
     if (q->x) {
         x = (struct operand){ in_use(&q->x->x), q->x->act };

@@ -79,9 +79,11 @@ static struct param *add(struct build *b, const struct rcnn_part *part, enum rcn
         return NULL;
     rcnn_spell(b->spelling, part, array, name, sizeof name);
     p = model_add_param(b->n->m, name, array == RCNN_WEIGHT ? PARAM_CONV : PARAM_BIAS, k, size, size, c, b->err);
-    b->rc = p ? note(b, p, part, array) : b->err->code;
-    if (b->rc < 0)
+    if (!p) {
+        b->rc = b->err->code;
         return NULL;
+    }
+    b->rc = note(b, p, part, array);
     p->trainable = !b->frozen;
     p->group = array == RCNN_WEIGHT ? RCNN_GROUP_WEIGHTS : RCNN_GROUP_BIASES;
     return p;

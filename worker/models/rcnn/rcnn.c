@@ -92,7 +92,7 @@ struct inputs {
 static void read_batch(const struct rcnn *r, const struct batch *b, bool losses, struct inputs *in)
 {
     assert(b->nshards <= MAX_LOCAL_SHARDS);
-    in->total = 0;
+    *in = (struct inputs){ 0 };
     for (int s = 0; s < b->nshards; s++) {
         const struct shard_batch *shard = &b->shard[s];
 

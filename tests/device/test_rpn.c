@@ -442,6 +442,7 @@ static void wild_numbers(void **state)
     struct outcome *r;
 
     (void)state;
+    c->sel.pre = 40; /* each that is chosen in vain shows */
     for (size_t i = 0; i < 200; i++)
         c->deltas[0][1][4 * i + i % 4] = i % 2 ? NAN : 1e38f;
     for (size_t i = 0; i < 9; i++)
@@ -563,12 +564,27 @@ static void box_coding(void **state)
     assert_true(smooth_l1(-2, 0) == 2 && smooth_l1_slope(-2, 0) == -1 && smooth_l1_slope(0, 0) == 0);
 }
 
+/* Keys are those of philox_word(), all of it, and the number; better scores have smaller ones. */
+static void keys(void **state)
+{
+    const float falling[] = { INFINITY, 3e38f, 1, 1e-40f, 0, -1e-40f, -1, -INFINITY, NAN };
+    struct philox_key key = { .seed = 3, .op = 7, .shard = 1, .substream = 2, .step = 5 };
+
+    (void)state;
+    for (uint32_t i = 0; i < 9; i++)
+        assert_true(select_draw(&key, 1000 * i + i) == ((uint64_t)philox_word(&key, 1000 * i + i) << 32 | (1000 * i + i)));
+    for (uint32_t i = 1; i < 9; i++)
+        assert_true(select_by_score(falling[i - 1], 100) < select_by_score(falling[i], 0));
+    assert_true(select_by_score(0.0f, 5) == select_by_score(-0.0f, 5) && select_by_score(-NAN, 1) == select_by_score(NAN, 1));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(anchors),
         cmocka_unit_test(inferred_strides),
         cmocka_unit_test(box_coding),
+        cmocka_unit_test(keys),
         cmocka_unit_test(flavors),
         cmocka_unit_test(no_truth_and_much_of_it),
         cmocka_unit_test(all_labels),

@@ -140,7 +140,7 @@ static void run(const struct head *h, int sampling)
 
 int main(int argc, char **argv)
 {
-    const struct device_ops *(*const backend[])(void) = { cpu_backend_avx512, cpu_backend_avx2, cpu_backend_generic };
+    static const struct device_ops *(*const backend[])(void) = { cpu_backend_avx512, cpu_backend_avx2, cpu_backend_generic };
     struct device_options options = { .threads = bench_count(argc, argv, "threads", 2) };
     const char *isa = bench_word(argc, argv, "isa", "");
     struct err err;

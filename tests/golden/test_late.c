@@ -98,8 +98,9 @@ static int late_open(const struct jobspec *spec, int classes, struct device *dev
 }
 
 static const struct task_kind late_pairs = { "pairs", &toy_form, late_task_open, NULL };
-static const struct model_family late = { "toy", &late_pairs, NEEDS_conv | NEEDS_norm | NEEDS_map, toy_evaluators, late_open, NULL,
-                                          NULL,  NULL };
+static const struct model_family late = {
+    .name = "toy", .task = &late_pairs, .needs = NEEDS_conv | NEEDS_norm | NEEDS_map, .evaluators = toy_evaluators, .open = late_open
+};
 static const struct model_family *const late_families[] = { &late };
 static const struct model_registry late_models = { &toy_presets, late_families, 1 };
 

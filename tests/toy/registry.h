@@ -3,8 +3,9 @@
 #include "tests/toy/toy.h"
 
 static const struct evaluator_ops toy_depth = { .name = "depth", .open = toy_eval_open }, *const toy_evaluators[] = { &toy_depth, NULL };
-static const struct model_family toy_family = { "toy", &toy_pairs, NEEDS_conv | NEEDS_norm | NEEDS_map, toy_evaluators, toy_open, NULL,
-                                                NULL,  NULL };
+static const struct model_family toy_family = {
+    .name = "toy", .task = &toy_pairs, .needs = NEEDS_conv | NEEDS_norm | NEEDS_map, .evaluators = toy_evaluators, .open = toy_open
+};
 static const struct model_family *const toy_families[] = { &toy_family };
 static const struct job_family toy_keys = { "toy", 1 };
 static const struct job_preset toy_preset = { "toy", &toy_keys, 32 };

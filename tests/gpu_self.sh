@@ -37,7 +37,7 @@ says "^skipped device/test_norm: the part's time is over$"
 says '^\| device/test_memory \| ok \| [0-9]+ \| cuda: 3 times the same bits; \|$'
 says '^\| device/test_conv_gpu \| \*\*no end after [0-9]+ s\*\* \| [0-9]+ \| NO PLAN: for anything; \|$'
 says '^GPU: a made-up one, driver 1.2$'
-says '^2 passed, 2 failed, 15 skipped; logs in '
+says '^2 passed, 2 failed, [0-9]+ skipped; logs in '
 ! kill -0 "$(cat "$tmp/b/tests/device/test_conv_gpu.pid")" 2>/dev/null || fail "what never ends is still there"
 grep -q 'NO PLAN' "$tmp"/b/gpu-log/device/*test_conv_gpu.log || fail "no log of what was ended"
 

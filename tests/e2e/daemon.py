@@ -71,7 +71,8 @@ class Daemon:
         os.mkdir(self.bin)
         for name in ("detd", "detd-job", "detd-worker"):
             source = HERE + "/rank.py" if name == "detd-worker" and foreign else BUILD + "/" + name
-            shutil.copy(source, self.bin + "/" + name)
+            # by a process of its own: what another thread starts meanwhile must not have the copy open for writing
+            subprocess.run(["cp", source, self.bin + "/" + name], check=True)
         with open(self.root + "/conf", "w") as f:
             f.write("slots = %d   # not those of the machine\n" % slots)
 

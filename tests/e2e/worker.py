@@ -252,12 +252,13 @@ def begin_with(d, left, spec):
     folder = "%s/jobs/%d" % (d.state, job)
     shutil.copytree(left, folder)
     shutil.rmtree(folder + "/checkpoints/step-4")
-    assert d.call("job.submit", spec=spec, token="begins with others")["id"] == job
+    assert d.call("job.submit", spec=spec, token="begins with others %d" % job)["id"] == job
     return d.wait(job, lambda j: j["state"] in ("completed", "failed"))
 
 
 def whose(d):
-    """A checkpoint says which database numbered its job; one of another database is refused, one without belongs to anybody."""
+    """A folder and its checkpoints say which database numbered the job. A folder of another is moved aside, a checkpoint of another refused; one without belongs
+    to anybody."""
     spec = marked(d.root, {})
     job = d.call("job.submit", spec=spec, token="marked")["id"]
     d.wait(job, "completed")
@@ -270,10 +271,17 @@ def whose(d):
     assert ended["state"] == "completed" and ended["attempts"][0]["resume_step"] == 2, ended
     with Daemon(foreign=False) as other:
         theirs = other.call("daemon.info")["store_id"]
-        ended = begin_with(other, first, spec)
+        ended = begin_with(other, first, spec)  # a folder that says whose it is makes room
+        assert ended["state"] == "completed" and ended["attempts"][0]["resume_step"] == 0, ended
+        assert os.path.exists("%s/jobs/%d.%s/checkpoints/step-2" % (other.state, ended["id"], ours))
+        assert other.events("folder", ended["id"]), other.call("event.query", id=ended["id"])
+        silent = shutil.copytree(first, d.root + "/silent")
+        for name in os.listdir(silent):
+            if name == "store" or name.startswith("spool"):
+                os.unlink(silent + "/" + name)
+        ended = begin_with(other, silent, spec)
         assert ended["state"] == "failed" and len(ended["attempts"]) <= 1, ended
         assert "its store_id is %s, the job's is %s" % (ours, theirs) in ended["reason"], ended
-        assert os.path.exists("%s/jobs/%d/spool.0.%s" % (other.state, ended["id"], ours))
 
 
 # ---- which data ----

@@ -180,7 +180,7 @@ static struct sampler *grouped(uint64_t seed, int n, const uint8_t *group, int s
 static void check_epoch(struct sampler *s, uint64_t seed, const uint8_t *group, int groups, int n, int b, int e)
 {
     int first = (b - (int)((int64_t)e * n % b)) % b, mixed = 0, whole = 0;
-    int32_t drawn[MOST], order[MOST];
+    int32_t drawn[MOST], order[MOST] = { 0 };
     char seen[MOST] = { 0 };
 
     first = first < n ? first : n;

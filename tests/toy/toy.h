@@ -69,15 +69,11 @@ static int toy_task_open(const struct dataset *d, const struct task_options *opt
 
     if (!t || !pictures)
         return err_set(err, ERR_DEVICE, "out of memory: samples");
-    *t = (struct toy_task){ { .ops = &ops,
-                              .form = &toy_form,
-                              .seed = (uint64_t)opt->spec->train_seed,
-                              .samples = d->nimages,
-                              .source = d->source,
-                              .largest = { 32, 64 },
-                              .room = { d->max_boxes } },
-                            d,
-                            pictures };
+    t->base = (struct task){ .ops = &ops, .form = &toy_form, .samples = d->nimages, .source = d->source, .largest = { 32, 64 } };
+    t->base.seed = (uint64_t)opt->spec->train_seed;
+    t->base.room[0] = d->max_boxes;
+    t->d = d;
+    t->pictures = pictures;
     *ret_task = &t->base;
     return 0;
 }

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "cuda/select.h"
+#include "cuda/terms.h"
 #include "worker/kernels/rcnn.h"
 #include "worker/kernels/rpn.h"
 
@@ -163,14 +164,14 @@ static __global__ void __launch_bounds__(SELECT_THREADS) write_kernel(const stru
     }
 }
 
-static size_t fill_samples(struct cuda_cut *c, struct regions_image *item, const struct rcnn_head *head, const struct rcnn_images *images,
+static size_t fill_samples(struct carve *c, struct regions_image *item, const struct rcnn_head *head, const struct rcnn_images *images,
                            const struct rcnn_truth *truth, const struct rpn_proposals *proposals, const struct philox_key *const key[2],
                            const struct rcnn_samples *ret, int nshards)
 {
     size_t n = 0;
 
     for (int v = 0; v < nshards; v++) {
-        int32_t *count = (int32_t *)cuda_cut(c, 2 * (size_t)images[v].n * sizeof(int32_t));
+        int32_t *count = (int32_t *)cuda_carve(c, 2 * (size_t)images[v].n * sizeof(int32_t));
 
         for (int i = 0; i < images[v].n; i++, n++) {
             struct regions_image one, *s = item ? &item[n] : &one;
@@ -183,10 +184,10 @@ static size_t fill_samples(struct cuda_cut *c, struct regions_image *item, const
             s->images = images[v].n;
             s->most = (int)most;
             s->count = count;
-            s->arg = (int32_t *)cuda_cut(c, most * sizeof(int32_t));
-            s->choice = (int32_t *)cuda_cut(c, most * sizeof(int32_t));
+            s->arg = (int32_t *)cuda_carve(c, most * sizeof(int32_t));
+            s->choice = (int32_t *)cuda_carve(c, most * sizeof(int32_t));
             for (int kind = 0; kind < 2; kind++) {
-                s->draw[kind] = (uint64_t *)cuda_cut(c, most * sizeof(uint64_t));
+                s->draw[kind] = (uint64_t *)cuda_carve(c, most * sizeof(uint64_t));
                 s->key[kind] = key[kind][n];
             }
         }
@@ -200,7 +201,7 @@ int cuda_rcnn_sample(struct device *dev, const struct rcnn_head *head, const str
 {
     const struct philox_key *const key[2] = { background, foreground };
     struct cuda_device *d = cuda_device(dev);
-    struct cuda_cut c = { NULL, 0 };
+    struct carve c = { NULL, 0 };
     struct regions_image *item;
     struct regions_args a;
     size_t n = fill_samples(&c, NULL, head, images, truth, proposals, key, ret, nshards);
@@ -208,12 +209,12 @@ int cuda_rcnn_sample(struct device *dev, const struct rcnn_head *head, const str
     item = (struct regions_image *)calloc(n, sizeof *item);
     if (!item)
         return err_set(err, -ENOMEM, "out of memory: rcnn_sample");
-    c.at = (char *)cuda_scratch(dev, c.bytes, "rcnn_sample", err);
-    c.bytes = 0;
-    if (c.at)
+    c.base = (char *)cuda_scratch(dev, c.used, "rcnn_sample", err);
+    c.used = 0;
+    if (c.base)
         fill_samples(&c, item, head, images, truth, proposals, key, ret, nshards);
     a.head = *head;
-    a.image = c.at ? (const struct regions_image *)cuda_table(dev, item, n * sizeof *item, err) : NULL;
+    a.image = c.base ? (const struct regions_image *)cuda_table(dev, item, n * sizeof *item, err) : NULL;
     free(item);
     if (!a.image)
         return err->code;
@@ -230,13 +231,6 @@ struct box_shard {
     float *dz, *dd;
     int images, z_stride, d_stride, dz_stride, dd_stride;
     double *rows; // [cap][RCNN_BOX_TERMS]
-};
-
-// Where terms of rows [*from, *to) go.
-struct terms_of {
-    const int32_t *from, *to;
-    const double *rows;
-    double *terms;
 };
 
 struct box_loss_args {
@@ -293,20 +287,6 @@ static __global__ void __launch_bounds__(SELECT_THREADS) box_terms_kernel(const 
         sums[i] = block_lanes(rows + i, RCNN_BOX_TERMS, n);
     if (threadIdx.x == 0)
         rcnn_box_finish(t->terms, sums, n);
-}
-
-// The shard's first offset, as a start of all its rows, is 0.
-static int fill_terms(struct terms_of *item, const int32_t *offset, int images, const double *rows, double *const *terms, bool by_image)
-{
-    int n = by_image ? images : 1;
-
-    for (int i = 0; i < n; i++) {
-        item[i].from = offset + i;
-        item[i].to = offset + (by_image ? i + 1 : images);
-        item[i].rows = rows;
-        item[i].terms = terms[i];
-    }
-    return n;
 }
 
 int cuda_rcnn_box_loss(struct device *dev, const struct rcnn_head *head, const struct rcnn_images *images, const struct rcnn_truth *truth,

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "cuda/select.h"
+#include "cuda/terms.h"
 #include "worker/kernels/mask_bits.h"
 #include "worker/kernels/rpn.h"
 
@@ -197,13 +198,6 @@ struct mask_loss_shard {
     double *rows; // [mask_cap]
 };
 
-// Rows [*from, *to) of a shard are a row of terms.
-struct terms_of {
-    const int32_t *from, *to;
-    const double *rows;
-    double *terms;
-};
-
 struct mask_loss_args {
     const struct mask_loss_shard *shard;
     const struct terms_of *terms;
@@ -255,19 +249,6 @@ static __global__ void __launch_bounds__(SELECT_THREADS) mask_terms_kernel(const
 
     if (threadIdx.x == 0)
         rcnn_mask_finish(t->terms, sum, n);
-}
-
-static int fill_terms(struct terms_of *item, const int32_t *offset, int images, const double *rows, double *const *terms, bool by_image)
-{
-    int n = by_image ? images : 1;
-
-    for (int i = 0; i < n; i++) {
-        item[i].from = offset + i;
-        item[i].to = offset + (by_image ? i + 1 : images);
-        item[i].rows = rows;
-        item[i].terms = terms[i];
-    }
-    return n;
 }
 
 static int launch_loss(struct cuda_device *d, const struct mask_loss_args *a, bool gradients, int most, int nshards, int nterms,

@@ -120,7 +120,7 @@ static __global__ void __launch_bounds__(SELECT_THREADS) draw_kernel(const struc
 
 // ---- launching ----
 
-static size_t fill_images(struct cuda_cut *c, struct anchors_image *item, const struct rpn_head *head, const struct rcnn_images *images,
+static size_t fill_images(struct carve *c, struct anchors_image *item, const struct rpn_head *head, const struct rcnn_images *images,
                           const struct rcnn_truth *truth, const struct tensor *const *shape, const struct philox_key *const key[2],
                           struct rpn_samples *ret, int nshards, int *ret_most)
 {
@@ -129,7 +129,7 @@ static size_t fill_images(struct cuda_cut *c, struct anchors_image *item, const 
     *ret_most = 0;
     for (int v = 0; v < nshards; v++) {
         struct rpn_grid grid = rpn_grid(head, images[v].canvas, shape, v);
-        int32_t *top = (int32_t *)cuda_cut(c, (size_t)truth[v].rows * sizeof(int32_t)); // first of each shard's
+        int32_t *top = (int32_t *)cuda_carve(c, (size_t)truth[v].rows * sizeof(int32_t)); // first of each shard's
 
         *ret_most = grid.anchors > *ret_most ? grid.anchors : *ret_most;
         for (int i = 0; i < images[v].n; i++, n++) {
@@ -140,13 +140,13 @@ static size_t fill_images(struct cuda_cut *c, struct anchors_image *item, const 
             s->offset = truth[v].offset + i;
             s->box = truth[v].box;
             s->top = top;
-            s->best = (float *)cuda_cut(c, anchors * sizeof(float));
-            s->arg = (int32_t *)cuda_cut(c, anchors * sizeof(int32_t));
+            s->best = (float *)cuda_carve(c, anchors * sizeof(float));
+            s->arg = (int32_t *)cuda_carve(c, anchors * sizeof(int32_t));
             for (int kind = 0; kind < 2; kind++) {
-                s->draw[kind] = (uint64_t *)cuda_cut(c, anchors * sizeof(uint64_t));
+                s->draw[kind] = (uint64_t *)cuda_carve(c, anchors * sizeof(uint64_t));
                 s->key[kind] = key[kind][n];
             }
-            s->selected = (uint64_t *)cuda_cut(c, select_room(head->batch) * sizeof(uint64_t));
+            s->selected = (uint64_t *)cuda_carve(c, select_room(head->batch) * sizeof(uint64_t));
             s->anchor = ret[v].anchor + rows;
             s->truth = ret[v].truth + rows;
             s->count = ret[v].count + 2 * i;
@@ -161,19 +161,19 @@ int cuda_rpn_sample(struct device *dev, const struct rpn_head *head, const struc
 {
     const struct philox_key *const key[2] = { negative, positive };
     struct cuda_device *d = cuda_device(dev);
-    struct cuda_cut c = { NULL, 0 };
+    struct carve c = { NULL, 0 };
     struct anchors_args a;
     struct anchors_image *item;
     int most, rc = 0;
     size_t n = fill_images(&c, NULL, head, images, truth, shape, key, ret, nshards, &most);
 
     item = (struct anchors_image *)calloc(n, sizeof *item);
-    c.at = item ? (char *)cuda_scratch(dev, c.bytes, "rpn_sample", err) : NULL;
-    if (!c.at) {
+    c.base = item ? (char *)cuda_scratch(dev, c.used, "rpn_sample", err) : NULL;
+    if (!c.base) {
         free(item);
         return item ? -ENOMEM : err_set(err, -ENOMEM, "out of memory: rpn_sample");
     }
-    c.bytes = 0;
+    c.used = 0;
     fill_images(&c, item, head, images, truth, shape, key, ret, nshards, &most);
     a.head = *head;
     a.image = (const struct anchors_image *)cuda_table(dev, item, n * sizeof *item, err);

@@ -157,7 +157,7 @@ struct propose_call {
     int nshards, nimages;
 };
 
-static void fill_level(struct cuda_cut *c, struct propose_level *s, const struct propose_call *k, int v, int i, int l)
+static void fill_level(struct carve *c, struct propose_level *s, const struct propose_call *k, int v, int i, int l)
 {
     const struct tensor *z = &k->logits[l][v], *d = &k->deltas[l][v];
     size_t pixels = (size_t)z->h * (size_t)z->w, best;
@@ -170,19 +170,19 @@ static void fill_level(struct cuda_cut *c, struct propose_level *s, const struct
     s->z_stride = z->stride;
     s->d_stride = d->stride;
     s->level = l;
-    s->key = (uint64_t *)cuda_cut(c, (size_t)s->anchors * sizeof(uint64_t));
-    s->sorted = (uint64_t *)cuda_cut(c, select_room(s->best) * sizeof(uint64_t));
-    s->box = (float *)cuda_cut(c, best * 4 * sizeof(float));
-    s->score = (float *)cuda_cut(c, best * sizeof(float));
-    s->gone = (int32_t *)cuda_cut(c, best * sizeof(int32_t));
-    s->keep = (int32_t *)cuda_cut(c, best * sizeof(int32_t));
+    s->key = (uint64_t *)cuda_carve(c, (size_t)s->anchors * sizeof(uint64_t));
+    s->sorted = (uint64_t *)cuda_carve(c, select_room(s->best) * sizeof(uint64_t));
+    s->box = (float *)cuda_carve(c, best * 4 * sizeof(float));
+    s->score = (float *)cuda_carve(c, best * sizeof(float));
+    s->gone = (int32_t *)cuda_carve(c, best * sizeof(int32_t));
+    s->keep = (int32_t *)cuda_carve(c, best * sizeof(int32_t));
 }
 
 // Counters of all images come first, to be zeroed.
-static void fill(struct cuda_cut *c, struct propose_level *level, struct propose_image *image, struct propose_shard *shard,
+static void fill(struct carve *c, struct propose_level *level, struct propose_image *image, struct propose_shard *shard,
                  const struct propose_call *k, size_t *ret_widest)
 {
-    int32_t *counters = (int32_t *)cuda_cut(c, 2 * (size_t)k->nimages * sizeof(int32_t));
+    int32_t *counters = (int32_t *)cuda_carve(c, 2 * (size_t)k->nimages * sizeof(int32_t));
     int n = 0;
 
     *ret_widest = 0;
@@ -206,8 +206,8 @@ static void fill(struct cuda_cut *c, struct propose_level *level, struct propose
                 m->most += s->best;
                 *ret_widest = (size_t)s->anchors > *ret_widest ? (size_t)s->anchors : *ret_widest;
             }
-            m->kept = (uint64_t *)cuda_cut(c, (size_t)m->most * sizeof(uint64_t));
-            m->sorted = (uint64_t *)cuda_cut(c, select_room(k->sel->post) * sizeof(uint64_t));
+            m->kept = (uint64_t *)cuda_carve(c, (size_t)m->most * sizeof(uint64_t));
+            m->sorted = (uint64_t *)cuda_carve(c, select_room(k->sel->post) * sizeof(uint64_t));
             for (int l = 0, at = 0; l < k->head->nlevels; at += level[n * k->head->nlevels + l++].best)
                 level[n * k->head->nlevels + l].kept = m->kept + at;
         }
@@ -220,7 +220,7 @@ int cuda_rpn_propose(struct device *dev, const struct rpn_head *head, const stru
 {
     struct propose_call k = { head, sel, images, logits, deltas, ret, nshards, 0 };
     struct cuda_device *d = cuda_device(dev);
-    struct cuda_cut c = { NULL, 0 };
+    struct carve c = { NULL, 0 };
     struct propose_args a;
     size_t levels, bytes[3], widest;
     char *host;
@@ -237,15 +237,15 @@ int cuda_rpn_propose(struct device *dev, const struct rpn_head *head, const stru
     if (!host)
         return err_set(err, -ENOMEM, "out of memory: rpn_propose");
     for (int round = 0; round < 2; round++) {
-        c.bytes = 0;
+        c.used = 0;
         fill(&c, (struct propose_level *)host, (struct propose_image *)(host + bytes[0]),
              (struct propose_shard *)(host + bytes[0] + bytes[1]), &k, &widest);
         if (round == 0)
-            c.at = (char *)cuda_scratch(dev, c.bytes, "rpn_propose", err);
-        if (!c.at)
+            c.base = (char *)cuda_scratch(dev, c.used, "rpn_propose", err);
+        if (!c.base)
             break;
     }
-    table = c.at ? (const char *)cuda_table(dev, host, bytes[0] + bytes[1] + bytes[2], err) : NULL;
+    table = c.base ? (const char *)cuda_table(dev, host, bytes[0] + bytes[1] + bytes[2], err) : NULL;
     free(host);
     if (!table)
         return err->code;
@@ -254,7 +254,7 @@ int cuda_rpn_propose(struct device *dev, const struct rpn_head *head, const stru
     a.shard = (const struct propose_shard *)(table + bytes[0] + bytes[1]);
     a.head = *head;
     a.sel = *sel;
-    rc = cuda_zero(dev, c.at, 2 * (size_t)k.nimages * sizeof(int32_t), err);
+    rc = cuda_zero(dev, c.base, 2 * (size_t)k.nimages * sizeof(int32_t), err);
     if (rc < 0)
         return rc;
     CUDA_LAUNCH(keys_kernel, dim3(cuda_blocks(widest, THREADS), (unsigned)levels), THREADS, d->stream, a);

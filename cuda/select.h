@@ -2,6 +2,7 @@
  * together, and all get the answer; none depends on the order in which threads run. */
 #pragma once
 #include "cuda/vec.h"
+#include "worker/core/carve.h"
 #include "worker/kernels/reduce.h"
 #include "worker/kernels/select.h"
 
@@ -162,16 +163,8 @@ DEVICE_FN double block_lanes(const double *x, size_t stride, int n)
     return sum_lanes(all);
 }
 
-/* Working memory cut into arrays of 256 bytes' alignment; at NULL: only measures. */
-struct cuda_cut {
-    char *at;
-    size_t bytes;
-};
-
-static inline void *cuda_cut(struct cuda_cut *c, size_t bytes)
+/* carve() of working memory, at what all kernels may want. */
+static inline void *cuda_carve(struct carve *c, size_t bytes)
 {
-    void *p = c->at ? c->at + c->bytes : NULL;
-
-    c->bytes += (bytes + 255) / 256 * 256;
-    return p;
+    return carve_aligned(c, bytes, 256);
 }

@@ -4,22 +4,8 @@
 #include <stdbool.h>
 #include <stddef.h>
 
+#include "worker/core/carve.h"
 #include "worker/cpu/cpu.h"
-
-/* Cuts one block of scratch memory in parts. A layout function runs twice: with base NULL to count, then with the block. */
-struct carve {
-    char *base;
-    size_t used;
-};
-
-/* bytes of it, 64-byte aligned; NULL while counting. */
-static inline void *carve(struct carve *c, size_t bytes)
-{
-    void *p = c->base ? c->base + c->used : NULL;
-
-    c->used += (bytes + 63) / 64 * 64;
-    return p;
-}
 
 static inline float *carve_floats(struct carve *c, size_t count)
 {

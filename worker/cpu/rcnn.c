@@ -143,13 +143,13 @@ static void write_shard(const struct sample_args *a, int v, struct rcnn_samples 
     zero_rows(s->mask_box, s->mask_image, s->mask_label, s->mask_truth, mask_at, s->mask_cap);
 }
 
-static void cut_arrays(struct cut *c, struct sample_args *a, size_t images, size_t threads)
+static void layout(struct carve *c, struct sample_args *a, size_t images, size_t threads)
 {
-    a->arg = cut(c, images * a->most * sizeof *a->arg);
-    a->choice = cut(c, images * a->most * sizeof *a->choice);
-    a->count = cut(c, images * sizeof *a->count);
-    a->boxes = cut(c, threads * a->most * (OVERLAP_FLOATS + 1) * sizeof *a->boxes);
-    a->keys = cut(c, threads * 2 * a->most * sizeof *a->keys);
+    a->arg = carve(c, images * a->most * sizeof *a->arg);
+    a->choice = carve(c, images * a->most * sizeof *a->choice);
+    a->count = carve(c, images * sizeof *a->count);
+    a->boxes = carve(c, threads * a->most * (OVERLAP_FLOATS + 1) * sizeof *a->boxes);
+    a->keys = carve(c, threads * 2 * a->most * sizeof *a->keys);
 }
 
 int cpu_rcnn_sample(struct device *dev, const struct rcnn_head *head, const struct rcnn_images *images, const struct rcnn_truth *truth,
@@ -158,7 +158,7 @@ int cpu_rcnn_sample(struct device *dev, const struct rcnn_head *head, const stru
 {
     struct sample_args a = { head, images, truth, proposals, foreground, background, 1, NULL, NULL, NULL, NULL, NULL };
     size_t n = count_images(images, nshards), threads = (size_t)threads_count(cpu_threads(dev));
-    struct cut c = { NULL, 0 };
+    struct carve c = { NULL, 0 };
 
     for (int v = 0; v < nshards; v++)
         for (int i = 0; i < images[v].n; i++) {
@@ -166,12 +166,12 @@ int cpu_rcnn_sample(struct device *dev, const struct rcnn_head *head, const stru
 
             a.most = (size_t)all > a.most ? (size_t)all : a.most;
         }
-    cut_arrays(&c, &a, n, threads);
-    c.at = cpu_scratch(dev, c.bytes, err);
-    if (!c.at)
+    layout(&c, &a, n, threads);
+    c.base = cpu_scratch(dev, c.used, err);
+    if (!c.base)
         return -ENOMEM;
-    c.bytes = 0;
-    cut_arrays(&c, &a, n, threads);
+    c.used = 0;
+    layout(&c, &a, n, threads);
     threads_each(cpu_threads(dev), n, sample_image, &a);
     for (int v = 0; v < nshards; v++)
         write_shard(&a, v, &ret[v]);

@@ -6,6 +6,7 @@
 #include <errno.h>
 #include <string.h>
 
+#include "worker/core/carve.h"
 #include "worker/core/simd.h"
 #include "worker/cpu/rows.h"
 
@@ -13,7 +14,6 @@ enum {
     TILE = 16,  /* cells a side: with SLAB channels a quarter of a core's second cache */
     SLAB = 256, /* channels of a tile */
     VECS = 8,   /* vectors that are summed at once */
-    ALIGN = 64
 };
 
 /* A weight and the cell, or bin, it is for. */
@@ -49,15 +49,6 @@ struct roi_args {
 
 /* ---- memory: one piece of scratch ---- */
 
-/* Cuts a piece off: *at == NULL only counts. */
-static void *cut(char **at, size_t *total, size_t bytes)
-{
-    char *piece = *at ? *at + *total : NULL;
-
-    *total += (bytes + ALIGN - 1) / ALIGN * ALIGN;
-    return piece;
-}
-
 static int longest(const struct roi_args *a, const struct tensor *const *level, int v, bool width)
 {
     int most = 1;
@@ -71,39 +62,39 @@ static int longest(const struct roi_args *a, const struct tensor *const *level, 
     return most;
 }
 
-static void cut_table(struct roi_args *a, const struct tensor *const *level, int v, char **at, size_t *total)
+static void layout_table(struct roi_args *a, const struct tensor *const *level, int v, struct carve *c)
 {
     size_t cap = (size_t)a->rows[v].cap, pool = (size_t)a->roi->pool;
     struct roi_table t = { .pool = a->roi->pool };
 
     t.room[ROI_Y] = roi_room(a->roi, longest(a, level, v, false));
     t.room[ROI_X] = roi_room(a->roi, longest(a, level, v, true));
-    t.place = cut(at, total, cap * sizeof *t.place);
-    t.band = cut(at, total, cap * ROI_AXES * pool * sizeof *t.band);
-    t.weight = cut(at, total, cap * ((size_t)t.room[ROI_Y] + (size_t)t.room[ROI_X]) * sizeof *t.weight);
-    if (*at)
+    t.place = carve(c, cap * sizeof *t.place);
+    t.band = carve(c, cap * ROI_AXES * pool * sizeof *t.band);
+    t.weight = carve(c, cap * ((size_t)t.room[ROI_Y] + (size_t)t.room[ROI_X]) * sizeof *t.weight);
+    if (c->base)
         a->table[v] = t;
 }
 
-static size_t cut_all(struct roi_args *a, const struct tensor *const *level, char *at, int threads)
+static void layout(struct roi_args *a, const struct tensor *const *level, struct carve *c, int threads)
 {
-    size_t total = 0, terms = (size_t)TILE * (size_t)a->roi->pool;
+    size_t terms = (size_t)TILE * (size_t)a->roi->pool;
 
-    a->table = cut(&at, &total, (size_t)a->nshards * sizeof *a->table);
-    a->turns = cut(&at, &total, (size_t)a->nshards * sizeof(*a->turns));
-    a->first_unit = cut(&at, &total, ((size_t)a->roi->nlevels * (size_t)a->nshards + 1) * sizeof *a->first_unit);
+    a->table = carve(c, (size_t)a->nshards * sizeof *a->table);
+    a->turns = carve(c, (size_t)a->nshards * sizeof(*a->turns));
+    a->first_unit = carve(c, ((size_t)a->roi->nlevels * (size_t)a->nshards + 1) * sizeof *a->first_unit);
     for (int v = 0; v < a->nshards; v++) {
         size_t room = (size_t)roi_room(a->roi, longest(a, level, v, true));
-        struct turn *turns = cut(&at, &total, (size_t)a->rows[v].cap * sizeof *turns);
+        struct turn *turns = carve(c, (size_t)a->rows[v].cap * sizeof *turns);
 
-        if (at)
+        if (c->base)
             a->turns[v] = turns;
-        cut_table(a, level, v, &at, &total);
+        layout_table(a, level, v, c);
         terms = room > terms ? room : terms;
     }
-    a->bytes_per_thread = (size_t)a->roi->pool * SLAB * sizeof(float) + (terms * sizeof(struct term) + ALIGN - 1) / ALIGN * ALIGN;
-    a->mem = cut(&at, &total, (size_t)threads * a->bytes_per_thread);
-    return total;
+    a->bytes_per_thread =
+        (size_t)a->roi->pool * SLAB * sizeof(float) + (terms * sizeof(struct term) + CARVE_ALIGN - 1) / CARVE_ALIGN * CARVE_ALIGN;
+    a->mem = carve(c, (size_t)threads * a->bytes_per_thread);
 }
 
 /* ---- bands ---- */
@@ -174,12 +165,15 @@ static int start(struct roi_args *a, struct device *dev, const struct tensor *co
 {
     struct place_args p = { a, level };
     int threads = threads_count(cpu_threads(dev));
-    char *at = cpu_scratch(dev, cut_all(a, level, NULL, threads), err);
+    struct carve c = { NULL, 0 };
 
     assert(a->roi->nlevels >= 1 && a->roi->nlevels <= ROI_MAX_LEVELS && a->roi->pool >= 1 && a->roi->pool <= ROI_MAX_POOL);
-    if (!at)
+    layout(a, level, &c, threads);
+    c.base = cpu_scratch(dev, c.used, err);
+    if (!c.base)
         return -ENOMEM;
-    cut_all(a, level, at, threads);
+    c.used = 0;
+    layout(a, level, &c, threads);
     cpu_over_shards(dev, &(struct shard_work){ a->nshards, place_units, place_part, &p });
     return 0;
 }

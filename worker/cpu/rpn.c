@@ -228,10 +228,10 @@ static void measure(const struct sample_args *a, const struct tensor *const *sha
     }
 }
 
-static void cut_arrays(struct cut *c, struct sample_args *a, const struct tensor *const *shape, int nshards, size_t threads)
+static void layout(struct carve *c, struct sample_args *a, const struct tensor *const *shape, int nshards, size_t threads)
 {
     a->most = a->row_floats = 0;
-    a->shard = cut(c, (size_t)nshards * sizeof *a->shard);
+    a->shard = carve(c, (size_t)nshards * sizeof *a->shard);
     for (int v = 0; v < nshards; v++) {
         struct sample_shard measured = { .rows = 0 }, *s = a->shard ? &a->shard[v] : &measured;
         size_t anchors = 0, rows = 0, all;
@@ -245,15 +245,15 @@ static void cut_arrays(struct cut *c, struct sample_args *a, const struct tensor
         }
         a->most = anchors > a->most ? anchors : a->most;
         all = (size_t)a->images[v].n * anchors;
-        s->best = cut(c, all * sizeof(float));
-        s->arg = cut(c, all * sizeof(int32_t));
-        s->low = cut(c, all * sizeof(int32_t));
-        s->peak = cut(c, (size_t)a->truth[v].rows * rows * sizeof(float));
-        s->top = cut(c, (size_t)a->truth[v].rows * sizeof(float));
+        s->best = carve(c, all * sizeof(float));
+        s->arg = carve(c, all * sizeof(int32_t));
+        s->low = carve(c, all * sizeof(int32_t));
+        s->peak = carve(c, (size_t)a->truth[v].rows * rows * sizeof(float));
+        s->top = carve(c, (size_t)a->truth[v].rows * sizeof(float));
         s->truth = &a->truth[v];
     }
-    a->row = cut(c, threads * a->row_floats * sizeof(float));
-    a->keys = cut(c, a->slots.n * (a->most + (size_t)a->head->batch) * sizeof(uint64_t));
+    a->row = carve(c, threads * a->row_floats * sizeof(float));
+    a->keys = carve(c, a->slots.n * (a->most + (size_t)a->head->batch) * sizeof(uint64_t));
 }
 
 int cpu_rpn_sample(struct device *dev, const struct rpn_head *head, const struct rcnn_images *images, const struct rcnn_truth *truth,
@@ -262,16 +262,16 @@ int cpu_rpn_sample(struct device *dev, const struct rpn_head *head, const struct
 {
     struct sample_args a = { .head = head, .images = images, .truth = truth, .positive = positive, .negative = negative, .ret = ret };
     struct threads *threads = cpu_threads(dev);
-    struct cut c = { NULL, 0 };
+    struct carve c = { NULL, 0 };
     size_t rows;
 
     a.slots = slots_for(count_images(images, nshards), (size_t)threads_count(threads));
-    cut_arrays(&c, &a, shape, nshards, (size_t)threads_count(threads));
-    c.at = cpu_scratch(dev, c.bytes, err);
-    if (!c.at)
+    layout(&c, &a, shape, nshards, (size_t)threads_count(threads));
+    c.base = cpu_scratch(dev, c.used, err);
+    if (!c.base)
         return -ENOMEM;
-    c.bytes = 0;
-    cut_arrays(&c, &a, shape, nshards, (size_t)threads_count(threads));
+    c.used = 0;
+    layout(&c, &a, shape, nshards, (size_t)threads_count(threads));
     measure(&a, shape, nshards, &rows);
     threads_each(threads, rows, match_row, &a);
     for (int v = 0; v < nshards; v++)

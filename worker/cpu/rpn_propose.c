@@ -171,7 +171,7 @@ static void write_shard(const struct propose_args *a, int v, const struct rpn_pr
     memset(ret->image + rows, 0, ((size_t)ret->cap - rows) * sizeof *ret->image);
 }
 
-static void cut_arrays(struct cut *c, struct propose_args *a, size_t images, int nshards)
+static void layout(struct carve *c, struct propose_args *a, size_t images, int nshards)
 {
     size_t found = images * (size_t)a->head->nlevels, room;
 
@@ -184,20 +184,20 @@ static void cut_arrays(struct cut *c, struct propose_args *a, size_t images, int
     a->pre = (size_t)a->sel->pre < a->widest ? a->sel->pre : (int)a->widest;
     room = (size_t)(a->pre < a->sel->post ? a->pre : a->sel->post);
     a->most = room * (size_t)a->head->nlevels;
-    a->found = cut(c, found * sizeof *a->found);
-    a->count = cut(c, images * sizeof *a->count);
-    a->best = cut(c, images * a->most * sizeof *a->best);
+    a->found = carve(c, found * sizeof *a->found);
+    a->count = carve(c, images * sizeof *a->count);
+    a->best = carve(c, images * a->most * sizeof *a->best);
     if (a->widest < a->most)
         a->widest = a->most; /* merging sorts there, too */
-    a->keys = cut(c, a->slots.n * (a->widest + (size_t)a->pre) * sizeof *a->keys);
-    a->boxes = cut(c, a->slots.n * (size_t)a->pre * (OVERLAP_FLOATS + 1) * sizeof *a->boxes);
-    a->gone = cut(c, a->slots.n * 2 * (size_t)a->pre * sizeof *a->gone);
+    a->keys = carve(c, a->slots.n * (a->widest + (size_t)a->pre) * sizeof *a->keys);
+    a->boxes = carve(c, a->slots.n * (size_t)a->pre * (OVERLAP_FLOATS + 1) * sizeof *a->boxes);
+    a->gone = carve(c, a->slots.n * 2 * (size_t)a->pre * sizeof *a->gone);
     for (size_t i = 0; i < found; i++) {
         struct level_found measured = { .n = 0 }, *f = a->found ? &a->found[i] : &measured;
 
-        f->box = cut(c, room * sizeof *f->box);
-        f->score = cut(c, room * sizeof *f->score);
-        f->key = cut(c, room * sizeof *f->key);
+        f->box = carve(c, room * sizeof *f->box);
+        f->score = carve(c, room * sizeof *f->score);
+        f->key = carve(c, room * sizeof *f->key);
     }
 }
 
@@ -207,15 +207,15 @@ int cpu_rpn_propose(struct device *dev, const struct rpn_head *head, const struc
 {
     struct propose_args a = { .head = head, .sel = sel, .images = images, .logits = logits, .deltas = deltas };
     size_t n = count_images(images, nshards);
-    struct cut c = { NULL, 0 };
+    struct carve c = { NULL, 0 };
 
     a.slots = slots_for(n * (size_t)head->nlevels, (size_t)threads_count(cpu_threads(dev)));
-    cut_arrays(&c, &a, n, nshards);
-    c.at = cpu_scratch(dev, c.bytes, err);
-    if (!c.at)
+    layout(&c, &a, n, nshards);
+    c.base = cpu_scratch(dev, c.used, err);
+    if (!c.base)
         return -ENOMEM;
-    c.bytes = 0;
-    cut_arrays(&c, &a, n, nshards);
+    c.used = 0;
+    layout(&c, &a, n, nshards);
     threads_each(cpu_threads(dev), n * (size_t)head->nlevels, propose_level, &a);
     threads_each(cpu_threads(dev), n, merge_levels, &a);
     for (int v = 0; v < nshards; v++)

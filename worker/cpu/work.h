@@ -1,23 +1,10 @@
-/* worker/cpu/work.h - for operations that go image by image: which image a number of work is, and one piece of working memory cut into arrays. */
+/* worker/cpu/work.h - for operations that go image by image: which image a number of work is, and whose part of the working memory. */
 #pragma once
 #include <stdbool.h>
 #include <stddef.h>
 
+#include "worker/core/carve.h"
 #include "worker/ops/rpn.h"
-
-/* at NULL: only measures, and cut() gives NULL. */
-struct cut {
-    char *at;
-    size_t bytes;
-};
-
-static inline void *cut(struct cut *c, size_t bytes)
-{
-    void *p = c->at ? c->at + c->bytes : NULL;
-
-    c->bytes += (bytes + 63) / 64 * 64;
-    return p;
-}
 
 /* Working memory of units of work that run at once: one a unit where those are fewer than the threads, else one a thread. */
 struct slots {

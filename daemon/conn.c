@@ -9,8 +9,7 @@
 #include <sys/un.h>
 #include <unistd.h>
 
-#include "daemon/daemon.h"
-#include "daemon/methods.h"
+#include "daemon/event.h"
 #include "daemon/text.h"
 #include "daemon/wire.h"
 #include "proto/err.h"
@@ -29,11 +28,12 @@ struct conn {
 };
 
 struct conns {
-    struct daemon *d;
+    struct conns_config c;
     uv_pipe_t server;
     bool server_open;
     struct conn *first;
     int count;
+    uint64_t requests;
     unsigned topics; /* of all clients together */
     char *path;      /* NULL: not ours to remove */
 };
@@ -160,7 +160,7 @@ int request_work(struct request *rq, void (*work)(void *arg), void (*after)(void
         return err_set(err, -ENOMEM, "out of memory");
     *w = (struct work){ .work = work, .after = after, .arg = arg };
     w->req.data = w;
-    rc = uv_queue_work(rq->d->loop, &w->req, run_work, after_work);
+    rc = uv_queue_work(rq->conn->all->c.loop, &w->req, run_work, after_work);
     if (rc < 0) {
         free(w);
         return err_set(err, rc, "%s", uv_strerror(rc));
@@ -181,9 +181,9 @@ static void start_request(struct conn *c, struct rpc_request *parsed)
         rpc_request_clear(parsed);
         return;
     }
-    *rq = (struct request){ c->all->d, c, c->caller, parsed->id, parsed->params, parsed->root, NULL, NULL, 0 };
+    *rq = (struct request){ c->all->c.d, c, c->caller, parsed->id, parsed->params, parsed->root, NULL, NULL, 0 };
     c->in_flight++;
-    rc = method_call(rq, parsed->method, &err);
+    rc = c->all->c.call(rq, parsed->method, &err);
     if (rc != REQUEST_LATER)
         request_done(rq, rc, &err);
 }
@@ -253,7 +253,7 @@ static void start_long(struct conn *c, const char *line, size_t len)
     l->len = len;
     c->in_flight++;
     wire_hold(c->wire, true);
-    uv_queue_work(c->all->d->loop, &l->req, parse_long, parsed_long); /* fails only without a callback */
+    uv_queue_work(c->all->c.loop, &l->req, parse_long, parsed_long); /* fails only without a callback */
 }
 
 /* ---- wires ---- */
@@ -265,7 +265,7 @@ static void on_line(struct wire *w, const char *line, size_t len)
     struct err err = { 0 };
     int rc, code = RPC_INTERNAL;
 
-    c->all->d->requests++;
+    c->all->requests++;
     if (len > CONN_INLINE_BYTES) {
         start_long(c, line, len);
         return;
@@ -328,25 +328,25 @@ static const struct wire_events events = { on_line, on_broken, on_ended, on_drai
 
 /* ---- who calls ---- */
 
-static bool in_admin_group(const struct daemon *d, int fd, gid_t primary)
+static bool in_admin_group(const struct conns_config *c, int fd, gid_t primary)
 {
     gid_t groups[CONN_MAX_GROUPS];
     socklen_t len = sizeof groups;
 
-    if (d->admin_gid == (gid_t)-1)
+    if (c->admin_gid == (gid_t)-1)
         return false;
-    if (primary == d->admin_gid)
+    if (primary == c->admin_gid)
         return true;
     if (getsockopt(fd, SOL_SOCKET, SO_PEERGROUPS, groups, &len) < 0)
         return false;
     for (size_t i = 0; i < len / sizeof *groups; i++)
-        if (groups[i] == d->admin_gid)
+        if (groups[i] == c->admin_gid)
             return true;
     return false;
 }
 
 /* A private daemon serves its own user and nobody else. */
-static int identify(const struct daemon *d, int fd, struct caller *ret)
+static int identify(const struct conns_config *c, int fd, struct caller *ret)
 {
     struct ucred cred;
     socklen_t len = sizeof cred;
@@ -354,11 +354,11 @@ static int identify(const struct daemon *d, int fd, struct caller *ret)
     if (getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &cred, &len) < 0)
         return -1;
     ret->uid = cred.uid;
-    if (d->private)
+    if (c->private)
         ret->admin = cred.uid == geteuid();
     else
-        ret->admin = cred.uid == 0 || cred.uid == geteuid() || in_admin_group(d, fd, cred.gid);
-    return ret->admin || d->everyone_reads ? 0 : -1;
+        ret->admin = cred.uid == 0 || cred.uid == geteuid() || in_admin_group(c, fd, cred.gid);
+    return ret->admin || c->everyone_reads ? 0 : -1;
 }
 
 static void refuse(struct wire *w, const char *why)
@@ -380,12 +380,12 @@ static void on_connection(uv_stream_t *server, int status)
     struct conns *all = server->data;
     struct err err;
     struct conn *c;
-    struct wire *w = status < 0 ? NULL : wire_accept(&all->d->wires, server, RPC_MAX_LINE, &events, &err);
+    struct wire *w = status < 0 ? NULL : wire_accept(all->c.wires, server, RPC_MAX_LINE, &events, &err);
 
     if (!w)
         return;
     c = calloc(1, sizeof *c);
-    if (!c || all->count >= CONN_MAX || identify(all->d, wire_fd(w), &c->caller) < 0) {
+    if (!c || all->count >= CONN_MAX || identify(&all->c, wire_fd(w), &c->caller) < 0) {
         refuse(w, c && all->count < CONN_MAX ? "this daemon serves another user" : "too many connections");
         free(c);
         return;
@@ -461,8 +461,9 @@ static int somebody_serves(const char *path)
     return rc == 0;
 }
 
-static int bind_path(struct conns *all, const char *path, bool everyone, struct err *err)
+static int bind_path(struct conns *all, struct err *err)
 {
+    const char *path = all->c.path;
     struct stat st;
     mode_t mask;
     int rc;
@@ -474,7 +475,7 @@ static int bind_path(struct conns *all, const char *path, bool everyone, struct 
             return err_set(err, ERR_STATE, "socket '%s': another daemon serves it", path);
         unlink(path);
     }
-    mask = umask(everyone ? 0111 : 0177);
+    mask = umask(!all->c.private && all->c.everyone_reads ? 0111 : 0177);
     rc = uv_pipe_bind(&all->server, path);
     umask(mask);
     if (rc < 0)
@@ -483,29 +484,29 @@ static int bind_path(struct conns *all, const char *path, bool everyone, struct 
     return 0;
 }
 
-int conns_open(struct daemon *d, const char *path, int listen_fd, bool everyone, struct conns **ret, struct err *err)
+int conns_open(const struct conns_config *config, struct conns **ret, struct err *err)
 {
     struct conns *all = calloc(1, sizeof *all);
     int rc;
 
     if (!all)
         return err_set(err, -ENOMEM, "out of memory");
-    all->d = d;
-    uv_pipe_init(d->loop, &all->server, 0);
+    all->c = *config;
+    uv_pipe_init(config->loop, &all->server, 0);
     all->server.data = all;
     all->server_open = true;
     *ret = all; /* from here on the caller closes */
-    if (listen_fd >= 0) {
-        rc = uv_pipe_open(&all->server, listen_fd);
+    if (config->listen_fd >= 0) {
+        rc = uv_pipe_open(&all->server, config->listen_fd);
         if (rc < 0)
             return err_set(err, rc, "inherited socket: %s", uv_strerror(rc));
     } else {
-        rc = bind_path(all, path, everyone, err);
+        rc = bind_path(all, err);
         if (rc < 0)
             return rc;
     }
     rc = uv_listen((uv_stream_t *)&all->server, 128, on_connection);
-    return rc < 0 ? err_set(err, rc, "socket '%s': %s", path, uv_strerror(rc)) : 0;
+    return rc < 0 ? err_set(err, rc, "socket '%s': %s", config->path, uv_strerror(rc)) : 0;
 }
 
 void conns_close(struct conns *all)
@@ -541,4 +542,9 @@ void conns_free(struct conns *all)
 int conns_count(const struct conns *all)
 {
     return all->count;
+}
+
+uint64_t conns_requests(const struct conns *all)
+{
+    return all->requests;
 }

@@ -9,6 +9,7 @@
 struct daemon;
 struct err;
 struct text;
+struct wires;
 
 enum { CONN_MAX = 512, CONN_MAX_GROUPS = 64, CONN_QUEUE_BYTES = 1 << 20, CONN_NOTIFY_BYTES = 256 << 10, CONN_INLINE_BYTES = 128 << 10 };
 
@@ -21,7 +22,7 @@ struct caller {
 /* A request on its way. A method either fills the answer and returns 0 or an error, or keeps the request, returns REQUEST_LATER and
  * answers with request_done() on the loop. Its client may be gone by then. */
 struct request {
-    struct daemon *d;
+    struct daemon *d; /* whose methods are called */
     struct conn *conn;
     struct caller caller;
     json_t *id, *params; /* params: object; both borrowed from root */
@@ -41,19 +42,33 @@ int request_take(struct request *rq, struct text *t, struct err *err);
 /* Runs work(arg) on libuv's pool, then after(arg) on the loop. For file work and queries. */
 int request_work(struct request *rq, void (*work)(void *arg), void (*after)(void *arg), void *arg, struct err *err);
 
+/* All borrowed. */
+struct conns_config {
+    uv_loop_t *loop;
+    struct wires *wires;
+    const char *path; /* of the socket */
+    int listen_fd;    /* >= 0: that listens already */
+    bool private;     /* serves its own user and nobody else */
+    bool everyone_reads;
+    gid_t admin_gid; /* -1: there is no such group */
+    /* Answers as struct request says. */
+    int (*call)(struct request *rq, const char *method, struct err *err);
+    struct daemon *d; /* for the requests */
+};
+
 struct conns;
-/* Listens at path (0600, or 0666 for everyone), or on the descriptor listen_fd >= 0. A socket that somebody serves is refused, a stale one replaced. */
-int conns_open(struct daemon *d, const char *path, int listen_fd, bool everyone, struct conns **ret, struct err *err);
+/* Listens at path (0600, or 0666 where everyone reads), or on listen_fd. A socket that somebody serves is refused, a stale one replaced. */
+int conns_open(const struct conns_config *config, struct conns **ret, struct err *err);
 /* Stops listening, closes all clients after what is queued for them, removes the socket. */
 void conns_close(struct conns *all);
 /* Closes what is still open, answered or not. */
 void conns_drop(struct conns *all);
 void conns_free(struct conns *all);
 int conns_count(const struct conns *all);
+/* Lines of clients so far. */
+uint64_t conns_requests(const struct conns *all);
 
-/* Topics of subscribe. */
-enum { TOPIC_JOBS = 1, TOPIC_LOSSES = 2, TOPIC_EVENTS = 4, TOPIC_ALL = 7 };
-/* From now on the client hears of these topics; job 0: of all jobs. */
+/* From now on the client hears of these topics (event.h); job 0: of all jobs. */
 void conn_subscribe(struct conn *c, unsigned topics, int64_t job);
 /* Is anybody listening? Saves building the text. */
 bool conns_wanted(const struct conns *all, unsigned topic);

@@ -4,80 +4,140 @@
 #include <fcntl.h>
 #include <grp.h>
 #include <signal.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/file.h>
 #include <sys/stat.h>
-#include <time.h>
 #include <unistd.h>
 
+#include "daemon/clock.h"
 #include "daemon/conn.h"
 #include "daemon/gpu_node.h"
 #include "daemon/ingest.h"
 #include "daemon/launch.h"
+#include "daemon/methods.h"
 #include "daemon/node.h"
 #include "daemon/notify.h"
-#include "daemon/run.h"
 #include "daemon/store.h"
-#include "daemon/text.h"
 #include "proto/err.h"
 #include "proto/report.h"
 
 enum { TICK_MS = 1000, IDLE_TICKS = 5, STOP_MS = 2000, LOCK_TRIES = 200, LOCK_PAUSE_US = 10000 };
 
-double now_s(void)
-{
-    struct timespec t;
+/* ---- what the parts have to tell each other ---- */
 
-    clock_gettime(CLOCK_REALTIME, &t);
-    return (double)t.tv_sec + (double)t.tv_nsec / 1e9;
+static bool wanted(void *arg, unsigned topic)
+{
+    struct daemon *d = arg;
+
+    return conns_wanted(d->conns, topic);
 }
 
-double mono_s(void)
+static void tell(void *arg, unsigned topic, int64_t job, const char *json)
 {
-    struct timespec t;
+    struct daemon *d = arg;
 
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + (double)t.tv_nsec / 1e9;
+    conns_notify(d->conns, topic, job, json);
 }
 
-/* ---- events ---- */
-
-void daemon_tell_event(struct daemon *d, int64_t job, const char *level, const char *kind, const char *text, double time)
+static void send_word(void *arg, struct job *j, const char *word, const char *tier)
 {
-    struct text t = { 0 };
-
-    if (!conns_wanted(d->conns, TOPIC_EVENTS))
-        return;
-    if (job)
-        text_addf(&t, "{\"job\":%lld,\"time\":", (long long)job);
-    else
-        text_add(&t, "{\"job\":null,\"time\":");
-    text_real(&t, time);
-    text_add(&t, ",\"level\":");
-    text_json(&t, level);
-    text_add(&t, ",\"kind\":");
-    text_json(&t, kind);
-    text_add(&t, ",\"text\":");
-    text_json(&t, text);
-    text_add(&t, "}");
-    if (!t.failed)
-        conns_notify(d->conns, TOPIC_EVENTS, job, t.p);
-    text_free(&t);
+    (void)arg;
+    ingest_send_word(j, word, tier);
 }
 
-void daemon_event(struct daemon *d, int64_t job, const char *level, const char *kind, const char *fmt, ...)
+static void look_who_runs(void *arg)
 {
-    char text[1024];
-    va_list ap;
+    struct daemon *d = arg;
 
-    va_start(ap, fmt);
-    vsnprintf(text, sizeof text, fmt, ap);
-    va_end(ap);
-    store_event(d->store, job, level, kind, text, now_s());
-    daemon_tell_event(d, job, level, kind, text, now_s());
+    run_schedule(&d->runner);
+}
+
+static void take_slots(void *arg)
+{
+    struct daemon *d = arg;
+
+    run_take_slots(&d->runner);
+}
+
+static void connected(void *arg, struct job *j)
+{
+    struct daemon *d = arg;
+
+    run_connected(&d->runner, j);
+}
+
+static void gone(void *arg, struct job *j)
+{
+    struct daemon *d = arg;
+
+    run_disconnected(&d->runner, j);
+}
+
+static void tie(struct daemon *d)
+{
+    d->events = (struct events){ .wanted = wanted, .tell = tell, .arg = d };
+    d->jobs = (struct jobs){
+        .loop = d->loop, .events = &d->events, .folder = d->jobs_dir, .hooks = { .word = send_word, .wished = look_who_runs, .arg = d }
+    };
+    d->runner = (struct runner){ .loop = d->loop, .jobs = &d->jobs, .gpus = &d->gpus, .events = &d->events };
+}
+
+static int open_store(struct daemon *d, struct err *err)
+{
+    int rc = store_open(d->cfg.state, d->loop, &d->store, err);
+
+    d->events.store = d->jobs.store = d->runner.store = d->store;
+    return rc;
+}
+
+static int open_ingest(struct daemon *d, struct err *err)
+{
+    const struct ingest_config config = { .loop = d->loop,
+                                          .wires = &d->wires,
+                                          .store = d->store,
+                                          .jobs = &d->jobs,
+                                          .events = &d->events,
+                                          .state = d->cfg.state,
+                                          .connected = connected,
+                                          .gone = gone,
+                                          .arg = d };
+
+    return ingest_open(&config, &d->ingest, err);
+}
+
+/* listen_fd: -1 for a socket of its own. */
+static int open_conns(struct daemon *d, int listen_fd, struct err *err)
+{
+    const struct conns_config config = { .loop = d->loop,
+                                         .wires = &d->wires,
+                                         .path = d->cfg.socket,
+                                         .listen_fd = listen_fd,
+                                         .private = d->private,
+                                         .everyone_reads = d->everyone_reads,
+                                         .admin_gid = d->admin_gid,
+                                         .call = method_call,
+                                         .d = d };
+
+    return conns_open(&config, &d->conns, err);
+}
+
+static int open_gpus(struct daemon *d, struct err *err)
+{
+    const struct gpu_node_config config = { .loop = d->loop,
+                                            .store = d->store,
+                                            .jobs = &d->jobs,
+                                            .gpus = &d->gpus,
+                                            .events = &d->events,
+                                            .deadline_s = d->cfg.gpu_deadline_s,
+                                            .looked = take_slots,
+                                            .ready = look_who_runs,
+                                            .arg = d };
+    int rc = gpu_node_open(&config, &d->gpu_node, err);
+
+    d->runner.gpu_node = d->gpu_node;
+    return rc;
 }
 
 /* ---- folders ---- */
@@ -156,7 +216,7 @@ static void look_at_node(struct daemon *d)
     const struct group *g = d->private ? NULL : getgrnam("detd");
 
     d->admin_gid = g ? g->gr_gid : (gid_t)-1;
-    d->cpu_slots = d->cfg.slots > 0 ? d->cfg.slots : node_cpu_slots();
+    d->runner.cpu_slots = d->cfg.slots > 0 ? d->cfg.slots : node_cpu_slots();
     if (launch_program_dir(folder, sizeof folder, NULL) == 0) {
         snprintf(path, sizeof path, "%s/" WORKER_PLUGIN, folder);
         d->plugin = access(path, R_OK) == 0;
@@ -186,7 +246,7 @@ static void stop(struct daemon *d)
 {
     if (d->stopping)
         return;
-    d->stopping = true;
+    d->stopping = d->runner.stopping = true;
     notify_systemd("STOPPING=1");
     gpu_node_stop(d->gpu_node);
     conns_close(d->conns);
@@ -219,14 +279,14 @@ static bool has_state(struct daemon *d)
 static void on_tick(uv_timer_t *timer)
 {
     struct daemon *d = timer->data;
-    uint64_t activity = d->requests + d->rows;
+    uint64_t activity = conns_requests(d->conns) + d->jobs.rows;
 
     if (!has_state(d)) {
         stop(d);
         return;
     }
     gpu_node_tick(d->gpu_node);
-    run_tick(d);
+    run_tick(&d->runner);
     d->idle_ticks = activity == d->last_activity ? d->idle_ticks + 1 : 0;
     d->last_activity = activity;
     if (d->idle_ticks == IDLE_TICKS) /* once an idle period */
@@ -261,7 +321,7 @@ static void free_all(struct daemon *d)
     }
     conns_free(d->conns);
     ingest_free(d->ingest);
-    jobs_free(d);
+    jobs_free(&d->jobs);
     gpu_node_free(d->gpu_node);
     if (d->state_lock >= 0)
         close(d->state_lock);
@@ -290,23 +350,23 @@ static int start(struct daemon *d, struct err *err)
     if (rc == 0)
         rc = wires_open(&d->wires, d->loop, err);
     if (rc == 0)
-        rc = store_open(d->cfg.state, d->loop, &d->store, err);
+        rc = open_store(d, err);
     if (rc == 0)
         rc = load_tier(d, err);
     if (rc == 0)
-        rc = jobs_load(d, err);
+        rc = jobs_load(&d->jobs, err);
     if (rc == 0)
-        rc = ingest_open(d, &d->ingest, err);
+        rc = open_ingest(d, err);
     if (rc == 0 && listen_fd < 0)
         rc = make_socket_folder(d->cfg.socket, err);
     if (rc < 0)
         return rc;
     look_at_node(d);
-    run_adopt(d);
-    rc = conns_open(d, d->cfg.socket, listen_fd, !d->private && d->everyone_reads, &d->conns, err);
+    run_adopt(&d->runner);
+    rc = open_conns(d, listen_fd, err);
     if (rc < 0)
         return rc;
-    rc = gpu_node_open(d, &d->gpu_node, err);
+    rc = open_gpus(d, err);
     if (rc < 0)
         return rc;
     rc = start_clock(d);
@@ -331,6 +391,7 @@ int daemon_run(const struct config *cfg, struct err *err)
     }
     d->loop = &loop;
     d->cfg = *cfg;
+    tie(d);
     d->private = cfg->private;
     d->everyone_reads = cfg->everyone_reads && !cfg->private;
     d->state_lock = -1;

@@ -5,11 +5,12 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "daemon/daemon.h"
+#include "daemon/clock.h"
+#include "daemon/event.h"
+#include "daemon/gpu.h"
 #include "daemon/gpu_child.h"
-#include "daemon/ingest.h"
+#include "daemon/jobs.h"
 #include "daemon/launch.h"
-#include "daemon/run.h"
 #include "proto/err.h"
 #include "proto/gpulock.h"
 
@@ -28,13 +29,13 @@ struct stored {
 };
 
 struct gpu_node {
-    struct daemon *d;
+    struct gpu_node_config c;
     struct gpu_child *child;
     struct waiter *waiters;
     struct stored *stored;
     bool shown[GPU_MAX]; /* by the look under way */
     double looked, asked, retry_at, retry_s;
-    bool overflow;
+    bool overflow, stopped;
 };
 
 /* ---- what is stored ---- */
@@ -71,7 +72,7 @@ static void save(struct gpu_node *n, const struct gpu *g, store_done *done, void
         known->gpu = row;
     else
         load_one(n, &row);
-    store_gpu(n->d->store, &row, now_s(), done, arg);
+    store_gpu(n->c.store, &row, now_s(), done, arg);
 }
 
 static void recall(struct gpu_node *n, struct gpu *g)
@@ -90,29 +91,29 @@ static void recall(struct gpu_node *n, struct gpu *g)
 /* A job on a GPU that is not to be trusted writes a checkpoint, or loses what it did since the last one, and is queued for another. */
 static void move_job(struct gpu_node *n, const struct gpu *g)
 {
-    struct job *j = g->job ? jobs_find(n->d, g->job) : NULL;
+    struct job *j = g->job ? jobs_find(n->c.jobs, g->job) : NULL;
 
     if (!j || !j->sup || j->off_gpu || j->row.state != JOB_RUNNING)
         return;
     j->off_gpu = true;
-    daemon_event(n->d, j->row.id, "warning", "gpu", "leaves GPU %s, which is quarantined, and is queued again", g->seen.uuid);
-    ingest_send_word(j, "pause", NULL);
+    event_add(n->c.events, j->row.id, "warning", "gpu", "leaves GPU %s, which is quarantined, and is queued again", g->seen.uuid);
+    n->c.jobs->hooks.word(n->c.jobs->hooks.arg, j, "pause", NULL);
 }
 
 static void tell_quarantine(struct gpu_node *n, struct gpu *g)
 {
     g->quarantined = now_s(); /* it is stored, so not of the clock that pauses are measured with */
     save(n, g, NULL, NULL);
-    daemon_event(n->d, g->job, "error", "gpu_quarantined", "GPU %d (%s, %s) is quarantined: %s", g->seen.index, g->seen.uuid, g->seen.name,
-                 g->quarantine);
+    event_add(n->c.events, g->job, "error", "gpu_quarantined", "GPU %d (%s, %s) is quarantined: %s", g->seen.index, g->seen.uuid,
+              g->seen.name, g->quarantine);
 }
 
 static void tell_foreign(struct gpu_node *n, const struct gpu *g, bool before)
 {
     if (g->foreign[0] && !before)
-        daemon_event(n->d, g->job, "warning", "gpu_foreign", "GPU %d (%s) is %s", g->seen.index, g->seen.uuid, g->foreign);
+        event_add(n->c.events, g->job, "warning", "gpu_foreign", "GPU %d (%s) is %s", g->seen.index, g->seen.uuid, g->foreign);
     else if (!g->foreign[0] && before)
-        daemon_event(n->d, g->job, "info", "gpu_foreign", "GPU %d (%s) is no longer in foreign use", g->seen.index, g->seen.uuid);
+        event_add(n->c.events, g->job, "info", "gpu_foreign", "GPU %d (%s) is no longer in foreign use", g->seen.index, g->seen.uuid);
 }
 
 /* ---- a look ---- */
@@ -120,7 +121,7 @@ static void tell_foreign(struct gpu_node *n, const struct gpu *g, bool before)
 static void on_seen(void *arg, const struct gpu_seen *seen)
 {
     struct gpu_node *n = arg;
-    struct gpus *all = &n->d->gpus;
+    struct gpus *all = n->c.gpus;
     struct gpu *g = gpus_find(all, seen->uuid);
     bool fresh = !g, foreign, sick;
     int64_t job;
@@ -129,7 +130,7 @@ static void on_seen(void *arg, const struct gpu_seen *seen)
         g = gpus_add(all, seen);
     if (!g) {
         if (!n->overflow)
-            daemon_event(n->d, 0, "warning", "gpus", "the node has more than %d GPUs; the others are not used", GPU_MAX);
+            event_add(n->c.events, 0, "warning", "gpus", "the node has more than %d GPUs; the others are not used", GPU_MAX);
         n->overflow = true;
         return;
     }
@@ -139,7 +140,7 @@ static void on_seen(void *arg, const struct gpu_seen *seen)
     foreign = g->foreign[0] != '\0';
     sick = g->quarantine[0] != '\0';
     job = g->job ? g->job : g->left_by;
-    gpu_take(g, seen, job ? launch_session(n->d->jobs_dir, job) : 0, mono_s());
+    gpu_take(g, seen, job ? launch_session(n->c.jobs->folder, job) : 0, mono_s());
     if (!sick && g->quarantine[0])
         tell_quarantine(n, g);
     else if (fresh)
@@ -149,7 +150,7 @@ static void on_seen(void *arg, const struct gpu_seen *seen)
 
 static void look_for_missing(struct gpu_node *n)
 {
-    struct gpus *all = &n->d->gpus;
+    struct gpus *all = n->c.gpus;
 
     for (int i = all->count - 1; i >= 0; i--) {
         struct gpu *g = &all->all[i];
@@ -180,28 +181,28 @@ static void call_waiters(struct gpu_node *n)
 
 static void look_ended(struct gpu_node *n)
 {
-    struct daemon *d = n->d;
+    struct gpus *all = n->c.gpus;
 
-    d->gpus.known = true;
-    run_take_slots(d);
-    for (int i = 0; i < d->gpus.count; i++)
-        if (d->gpus.all[i].quarantine[0])
-            move_job(n, &d->gpus.all[i]);
+    all->known = true;
+    n->c.looked(n->c.arg);
+    for (int i = 0; i < all->count; i++)
+        if (all->all[i].quarantine[0])
+            move_job(n, &all->all[i]);
     call_waiters(n);
-    run_schedule(d);
+    n->c.ready(n->c.arg);
 }
 
 static void on_done(void *arg)
 {
     struct gpu_node *n = arg;
-    struct gpus *all = &n->d->gpus;
+    struct gpus *all = n->c.gpus;
 
     look_for_missing(n);
     n->looked = mono_s();
     n->retry_s = 0;
     all->absent[0] = '\0';
     if (all->trouble[0])
-        daemon_event(n->d, 0, "info", "gpus", "the GPU driver answers again");
+        event_add(n->c.events, 0, "info", "gpus", "the GPU driver answers again");
     all->trouble[0] = '\0';
     look_ended(n);
 }
@@ -210,7 +211,7 @@ static void on_done(void *arg)
 static void on_failed(void *arg, bool absent, const char *why)
 {
     struct gpu_node *n = arg;
-    struct gpus *all = &n->d->gpus;
+    struct gpus *all = n->c.gpus;
 
     n->looked = mono_s();
     if (absent && all->count == 0) {
@@ -220,7 +221,7 @@ static void on_failed(void *arg, bool absent, const char *why)
         n->retry_s = n->retry_s == 0 ? RETRY_FIRST_S : 2 * n->retry_s < RETRY_MAX_S ? 2 * n->retry_s : RETRY_MAX_S;
         n->retry_at = n->looked + n->retry_s;
         if (strcmp(all->trouble, why) != 0)
-            daemon_event(n->d, 0, "error", "gpus", "%s; no GPU is granted till it answers", why);
+            event_add(n->c.events, 0, "error", "gpus", "%s; no GPU is granted till it answers", why);
         snprintf(all->trouble, sizeof all->trouble, "%s", why);
     }
     look_ended(n);
@@ -229,13 +230,13 @@ static void on_failed(void *arg, bool absent, const char *why)
 static void on_xid(void *arg, const char *uuid, int64_t number)
 {
     struct gpu_node *n = arg;
-    struct gpu *g = gpus_find(&n->d->gpus, uuid);
+    struct gpu *g = gpus_find(n->c.gpus, uuid);
     bool sick;
 
     if (!g)
         return;
     sick = g->quarantine[0] != '\0';
-    daemon_event(n->d, g->job, "warning", "gpu_xid", "GPU %d (%s) reports Xid %lld", g->seen.index, uuid, (long long)number);
+    event_add(n->c.events, g->job, "warning", "gpu_xid", "GPU %d (%s) reports Xid %lld", g->seen.index, uuid, (long long)number);
     if (!gpu_xid(g, number, mono_s()))
         return;
     if (!sick)
@@ -253,10 +254,10 @@ static void look(struct gpu_node *n)
 
 /* ---- when ---- */
 
-static bool jobs_need_gpus(const struct daemon *d)
+static bool jobs_need_gpus(const struct jobs *jobs)
 {
-    for (int i = 0; i < d->jobs.count; i++) {
-        const struct job *j = d->jobs.all[i];
+    for (int i = 0; i < jobs->count; i++) {
+        const struct job *j = jobs->all[i];
 
         if (j->row.cuda && (job_is_live(j->row.state) || j->row.state == JOB_QUEUED))
             return true;
@@ -274,17 +275,17 @@ static bool is_checking(const struct gpus *all)
 
 static double pause_s(const struct gpu_node *n, double now)
 {
-    if (is_checking(&n->d->gpus))
+    if (is_checking(n->c.gpus))
         return CHECK_EVERY_S;
-    return now - n->asked < ASKED_S || jobs_need_gpus(n->d) ? WANTED_EVERY_S : RARELY_EVERY_S;
+    return now - n->asked < ASKED_S || jobs_need_gpus(n->c.jobs) ? WANTED_EVERY_S : RARELY_EVERY_S;
 }
 
 void gpu_node_tick(struct gpu_node *n)
 {
-    const struct gpus *all = &n->d->gpus;
+    const struct gpus *all = n->c.gpus;
     double now = mono_s(), pause = pause_s(n, now);
 
-    if (n->d->stopping || all->absent[0])
+    if (n->stopped || all->absent[0])
         return;
     if (!all->known || (all->trouble[0] ? now >= n->retry_at : now - n->looked >= pause))
         look(n);
@@ -294,12 +295,12 @@ void gpu_node_tick(struct gpu_node *n)
 
 void gpu_node_await(struct gpu_node *n, double age_s, void (*fn)(void *arg), void *arg)
 {
-    const struct gpus *all = &n->d->gpus;
+    const struct gpus *all = n->c.gpus;
     double now = mono_s();
     struct waiter *w = malloc(sizeof *w), **end = &n->waiters;
 
     n->asked = now;
-    if (!w || n->d->stopping || (all->known && (now - n->looked <= age_s || (all->trouble[0] && now < n->retry_at)))) {
+    if (!w || n->stopped || (all->known && (now - n->looked <= age_s || (all->trouble[0] && now < n->retry_at)))) {
         free(w);
         fn(arg);
         return;
@@ -313,7 +314,7 @@ void gpu_node_await(struct gpu_node *n, double age_s, void (*fn)(void *arg), voi
 
 void gpu_node_look_at_locks(struct gpu_node *n)
 {
-    struct gpus *all = &n->d->gpus;
+    struct gpus *all = n->c.gpus;
 
     for (int i = 0; i < all->count; i++) {
         struct gpu *g = &all->all[i];
@@ -325,7 +326,7 @@ void gpu_node_look_at_locks(struct gpu_node *n)
 
 void gpu_node_job_left(struct gpu_node *n, int64_t job)
 {
-    struct gpus *all = &n->d->gpus;
+    struct gpus *all = n->c.gpus;
     bool any = false;
 
     for (int i = 0; i < all->count; i++)
@@ -333,20 +334,20 @@ void gpu_node_job_left(struct gpu_node *n, int64_t job)
             gpu_leave(&all->all[i], mono_s());
             any = true;
         }
-    if (any && !n->d->stopping && !all->trouble[0])
+    if (any && !n->stopped && !all->trouble[0])
         look(n);
 }
 
 int gpu_node_release(struct gpu_node *n, const char *uuid, store_done *done, void *arg, struct err *err)
 {
-    struct gpu *g = gpus_find(&n->d->gpus, uuid);
+    struct gpu *g = gpus_find(n->c.gpus, uuid);
 
     if (!g)
         return err_field(err, ERR_NOTFOUND, "uuid", "no GPU '%.60s' on this node", uuid);
     if (!g->quarantine[0])
         return err_field(err, ERR_STATE, "uuid", "GPU %s is not quarantined", uuid);
-    daemon_event(n->d, 0, "info", "gpu_released", "GPU %d (%s) is released from quarantine, where it was for: %s", g->seen.index, uuid,
-                 g->quarantine);
+    event_add(n->c.events, 0, "info", "gpu_released", "GPU %d (%s) is released from quarantine, where it was for: %s", g->seen.index, uuid,
+              g->quarantine);
     g->quarantine[0] = '\0';
     g->quarantined = 0;
     save(n, g, done, arg);
@@ -356,23 +357,23 @@ int gpu_node_release(struct gpu_node *n, const char *uuid, store_done *done, voi
 
 /* ---- life ---- */
 
-int gpu_node_open(struct daemon *d, struct gpu_node **ret, struct err *err)
+int gpu_node_open(const struct gpu_node_config *config, struct gpu_node **ret, struct err *err)
 {
     struct gpu_node *n = calloc(1, sizeof *n);
-    struct gpu_child_config config = { .loop = d->loop,
-                                       .deadline_ms = 1000u * (unsigned)d->cfg.gpu_deadline_s,
-                                       .seen = on_seen,
-                                       .xid = on_xid,
-                                       .done = on_done,
-                                       .failed = on_failed,
-                                       .arg = n };
+    struct gpu_child_config child = { .loop = config->loop,
+                                      .deadline_ms = 1000u * (unsigned)config->deadline_s,
+                                      .seen = on_seen,
+                                      .xid = on_xid,
+                                      .done = on_done,
+                                      .failed = on_failed,
+                                      .arg = n };
     int rc;
 
     if (!n)
         return err_set(err, -ENOMEM, "out of memory");
-    n->d = d;
-    rc = store_load_gpus(d->store, load_one, n, err);
-    n->child = rc == 0 ? gpu_child_new(&config) : NULL;
+    n->c = *config;
+    rc = store_load_gpus(config->store, load_one, n, err);
+    n->child = rc == 0 ? gpu_child_new(&child) : NULL;
     if (rc == 0 && !n->child)
         rc = err_set(err, -ENOMEM, "out of memory");
     if (rc < 0) {
@@ -387,6 +388,7 @@ void gpu_node_stop(struct gpu_node *n)
 {
     if (!n)
         return;
+    n->stopped = true;
     gpu_child_free(n->child);
     n->child = NULL;
     call_waiters(n);

@@ -9,10 +9,10 @@
 #include <unistd.h>
 #include <uv.h>
 
-#include "daemon/daemon.h"
+#include "daemon/clock.h"
+#include "daemon/event.h"
 #include "daemon/jobs.h"
 #include "daemon/report.h"
-#include "daemon/run.h"
 #include "daemon/store.h"
 #include "daemon/wire.h"
 #include "proto/err.h"
@@ -30,7 +30,7 @@ struct sup {
 };
 
 struct ingest {
-    struct daemon *d;
+    struct ingest_config c;
     uv_pipe_t server;
     bool open, held; /* held: the writer is behind, nobody is read */
     struct sup *first;
@@ -56,7 +56,7 @@ static void send_json(struct sup *s, json_t *msg)
 /* Says why in the event list of the job, where its user looks, and hangs up. */
 static void reject(struct sup *s, const struct err *err)
 {
-    daemon_event(s->in->d, s->job ? s->job->row.id : 0, "error", "supervisor", "%s", err->msg);
+    event_add(s->in->c.events, s->job ? s->job->row.id : 0, "error", "supervisor", "%s", err->msg);
     wire_close(s->wire);
 }
 
@@ -72,12 +72,6 @@ void ingest_send_word(struct job *j, const char *word, const char *tier)
     send_json(j->sup, msg);
 }
 
-void ingest_drop(struct job *j)
-{
-    if (j->sup && j->sup->wire)
-        wire_close(j->sup->wire);
-}
-
 static void send_ack(struct sup *s)
 {
     char line[64];
@@ -91,7 +85,7 @@ static void send_ack(struct sup *s)
 static void send_acks(void *arg)
 {
     struct ingest *in = arg;
-    bool behind = store_backlog(in->d->store) > STORE_QUEUE_ROWS / 2;
+    bool behind = store_backlog(in->c.store) > STORE_QUEUE_ROWS / 2;
 
     for (struct sup *s = in->first; s; s = s->next)
         if (s->job && s->job->committed > s->acked)
@@ -118,7 +112,7 @@ static int check_hello(struct sup *s, const json_t *msg, struct job **ret, struc
 {
     int64_t protocol = int_of(msg, "protocol", 0), id = int_of(msg, "job", 0);
     const char *nonce = json_string_value(json_object_get(msg, "nonce"));
-    struct job *j = jobs_find(s->in->d, id);
+    struct job *j = jobs_find(s->in->c.jobs, id);
 
     if (protocol < OLDEST_PROTOCOL || protocol > SUP_PROTOCOL)
         return err_set(err, ERR_PROTO, "a supervisor speaks protocol %lld, this detd %d", (long long)protocol, SUP_PROTOCOL);
@@ -148,14 +142,14 @@ static void on_hello(struct sup *s, const json_t *msg)
     j->sup = s;
     s->job = j;
     j->life.beats = json_is_true(json_object_get(msg, "beats"));
-    run_connected(s->in->d, j);
+    s->in->c.connected(s->in->c.arg, j);
     send_json(s, json_pack("{s:s, s:I, s:s, s:o}", "type", "welcome", "last_seq", (json_int_t)j->committed, "store_id",
-                           store_id(s->in->d->store), "control", jobs_wishes(j)));
+                           store_id(s->in->c.store), "control", jobs_wishes(j)));
     send_ack(s); /* the ack of what was committed last may have been lost with the connection */
 }
 
 struct pending {
-    struct daemon *d;
+    struct jobs *jobs;
     int64_t job, seq;
 };
 
@@ -163,18 +157,18 @@ struct pending {
 static void on_committed(void *arg, int rc, int64_t value, const struct err *err)
 {
     struct pending *p = arg;
-    struct job *j = jobs_find(p->d, p->job);
+    struct job *j = jobs_find(p->jobs, p->job);
 
     (void)value;
     (void)err;
     if (j && (rc == 0 || rc == ERR_STATE))
-        job_committed(p->d, j, p->seq);
+        job_committed(p->jobs, j, p->seq);
     free(p);
 }
 
 static int take_record(struct sup *s, const json_t *rec, int64_t seq, struct err *err)
 {
-    struct daemon *d = s->in->d;
+    const struct ingest_config *c = &s->in->c;
     struct job *j = s->job;
     struct pending *p;
     struct report *rep;
@@ -188,14 +182,14 @@ static int take_record(struct sup *s, const json_t *rec, int64_t seq, struct err
         free(rep);
         return err_set(err, -ENOMEM, "out of memory");
     }
-    *p = (struct pending){ d, j->row.id, seq };
+    *p = (struct pending){ c->jobs, j->row.id, seq };
     rewound = rep->type == REPORT_ATTEMPT && rep->attempt > 1;
     if (rep->type == REPORT_EVENT)
-        daemon_tell_event(d, j->row.id, rep->kind, rep->label, rep->text, rep->time);
-    save = jobs_report(d, j, rep);
-    store_report(d->store, rep, save ? &j->row : NULL, on_committed, p);
+        event_tell(c->events, j->row.id, rep->kind, rep->label, rep->text, rep->time);
+    save = jobs_report(c->jobs, j, rep);
+    store_report(c->store, rep, save ? &j->row : NULL, on_committed, p);
     if (rewound)
-        jobs_reload_losses(d, j);
+        jobs_reload_losses(c->jobs, j);
     return 0;
 }
 
@@ -240,7 +234,7 @@ static void on_status(struct sup *s, const json_t *msg)
         j->row.max_rss = rss;
     if (step > j->row.step && step <= j->row.steps)
         j->row.step = step;
-    job_changed(s->in->d, j);
+    job_changed(s->in->c.jobs, j);
 }
 
 static void on_line(struct wire *w, const char *line, size_t len)
@@ -267,7 +261,7 @@ static void on_line(struct wire *w, const char *line, size_t len)
         on_status(s, msg);
     }
     json_decref(msg);
-    if (store_backlog(s->in->d->store) > STORE_QUEUE_ROWS) {
+    if (store_backlog(s->in->c.store) > STORE_QUEUE_ROWS) {
         s->in->held = true;
         wire_hold(w, true);
     }
@@ -295,8 +289,8 @@ static void on_closed(struct wire *w)
     s->in->count--;
     if (j && j->sup == s)
         j->sup = NULL;
-    if (j && !j->sup && !s->in->d->stopping)
-        run_disconnected(s->in->d, j);
+    if (j && !j->sup && s->in->open)
+        s->in->c.gone(s->in->c.arg, j);
     free(s);
 }
 
@@ -315,7 +309,7 @@ static void on_connection(uv_stream_t *server, int status)
     struct ingest *in = server->data;
     struct err err;
     struct sup *s;
-    struct wire *w = status < 0 ? NULL : wire_accept(&in->d->wires, server, SUP_MAX_LINE, &events, &err);
+    struct wire *w = status < 0 ? NULL : wire_accept(in->c.wires, server, SUP_MAX_LINE, &events, &err);
 
     if (!w)
         return;
@@ -336,7 +330,7 @@ static void on_connection(uv_stream_t *server, int status)
 
 /* ---- life ---- */
 
-int ingest_open(struct daemon *d, struct ingest **ret, struct err *err)
+int ingest_open(const struct ingest_config *config, struct ingest **ret, struct err *err)
 {
     struct ingest *in = calloc(1, sizeof *in);
     mode_t mask;
@@ -344,9 +338,9 @@ int ingest_open(struct daemon *d, struct ingest **ret, struct err *err)
 
     if (!in)
         return err_set(err, -ENOMEM, "out of memory");
-    in->d = d;
+    in->c = *config;
     in->open = true;
-    uv_pipe_init(d->loop, &in->server, 0);
+    uv_pipe_init(config->loop, &in->server, 0);
     in->server.data = in;
     *ret = in;          /* from here on the caller closes */
     unlink("sup.sock"); /* the state folder is locked: whoever made it is gone */
@@ -355,8 +349,8 @@ int ingest_open(struct daemon *d, struct ingest **ret, struct err *err)
     umask(mask);
     if (rc == 0)
         rc = uv_listen((uv_stream_t *)&in->server, 128, on_connection);
-    store_on_batch(d->store, send_acks, in);
-    return rc < 0 ? err_set(err, rc, "socket '%s/sup.sock': %s", d->cfg.state, uv_strerror(rc)) : 0;
+    store_on_batch(config->store, send_acks, in);
+    return rc < 0 ? err_set(err, rc, "socket '%s/sup.sock': %s", config->state, uv_strerror(rc)) : 0;
 }
 
 void ingest_close(struct ingest *in)

@@ -1,16 +1,33 @@
 /* daemon/ingest.h - sup.sock: what supervisors report, and what detd tells them. Lines as proto/report.h has them. */
 #pragma once
 
-struct daemon;
+#include <uv.h>
+
 struct err;
+struct events;
 struct ingest;
 struct job;
+struct jobs;
+struct store;
+struct wires;
+
+/* All borrowed. */
+struct ingest_config {
+    uv_loop_t *loop;
+    struct wires *wires;
+    struct store *store;
+    struct jobs *jobs;
+    const struct events *events;
+    const char *state; /* folder, for messages */
+    /* A supervisor of the job said hello; its connection is closed, and there is no newer one. Never after ingest_close(). */
+    void (*connected)(void *arg, struct job *j);
+    void (*gone)(void *arg, struct job *j);
+    void *arg;
+};
 
 /* Listens at <state>/sup.sock; the process must stand in the state folder, since the path may be longer than a socket's name. */
-int ingest_open(struct daemon *d, struct ingest **ret, struct err *err);
+int ingest_open(const struct ingest_config *config, struct ingest **ret, struct err *err);
 void ingest_close(struct ingest *in);
 void ingest_free(struct ingest *in);
 /* Sends a command. Nothing happens while no supervisor is connected: its welcome will say it. tier NULL: the word has none. */
 void ingest_send_word(struct job *j, const char *word, const char *tier);
-/* The job is leaving memory: its connection, if any, is closed. */
-void ingest_drop(struct job *j);

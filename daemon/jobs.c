@@ -6,11 +6,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "daemon/conn.h"
-#include "daemon/daemon.h"
-#include "daemon/ingest.h"
+#include "daemon/clock.h"
+#include "daemon/event.h"
 #include "daemon/report.h"
-#include "daemon/run.h"
 #include "daemon/text.h"
 #include "daemon/view.h"
 #include "proto/err.h"
@@ -42,23 +40,22 @@ static int position(const struct jobs *jobs, int64_t id)
     return lo;
 }
 
-struct job *jobs_find(struct daemon *d, int64_t id)
+struct job *jobs_find(struct jobs *jobs, int64_t id)
 {
-    int at = position(&d->jobs, id);
+    int at = position(jobs, id);
 
-    return at < d->jobs.count && d->jobs.all[at]->row.id == id ? d->jobs.all[at] : NULL;
+    return at < jobs->count && jobs->all[at]->row.id == id ? jobs->all[at] : NULL;
 }
 
-struct job *jobs_after(struct daemon *d, int64_t id)
+struct job *jobs_after(struct jobs *jobs, int64_t id)
 {
-    int at = position(&d->jobs, id + 1);
+    int at = position(jobs, id + 1);
 
-    return at < d->jobs.count ? d->jobs.all[at] : NULL;
+    return at < jobs->count ? jobs->all[at] : NULL;
 }
 
-struct job *jobs_add(struct daemon *d, const struct job_row *row)
+struct job *jobs_add(struct jobs *jobs, const struct job_row *row)
 {
-    struct jobs *jobs = &d->jobs;
     struct job *j = calloc(1, sizeof *j);
     int at = position(jobs, row->id);
 
@@ -85,18 +82,17 @@ struct job *jobs_add(struct daemon *d, const struct job_row *row)
     return j;
 }
 
-int jobs_live(const struct daemon *d)
+int jobs_live(const struct jobs *jobs)
 {
     int n = 0;
 
-    for (int i = 0; i < d->jobs.count; i++)
-        n += !job_is_done(d->jobs.all[i]->row.state);
+    for (int i = 0; i < jobs->count; i++)
+        n += !job_is_done(jobs->all[i]->row.state);
     return n;
 }
 
-void jobs_trim(struct daemon *d)
+void jobs_trim(struct jobs *jobs)
 {
-    struct jobs *jobs = &d->jobs;
     int done = 0, kept = 0;
 
     for (int i = 0; i < jobs->count; i++)
@@ -117,7 +113,7 @@ void jobs_trim(struct daemon *d)
 }
 
 struct loading {
-    struct daemon *d;
+    struct jobs *jobs;
     int64_t lowest_done; /* every finished job from here on was loaded */
     int rows;
     bool failed;
@@ -127,24 +123,24 @@ static void load_one(void *arg, const struct job_row *row)
 {
     struct loading *l = arg;
 
-    l->failed = l->failed || !jobs_add(l->d, row);
+    l->failed = l->failed || !jobs_add(l->jobs, row);
     if (l->rows++ < JOBS_RECENT)
         l->lowest_done = row->id;
 }
 
-int jobs_load(struct daemon *d, struct err *err)
+int jobs_load(struct jobs *jobs, struct err *err)
 {
-    struct loading l = { .d = d };
-    int rc = store_load_jobs(d->store, JOBS_RECENT, load_one, &l, err);
+    struct loading l = { .jobs = jobs };
+    int rc = store_load_jobs(jobs->store, JOBS_RECENT, load_one, &l, err);
 
     if (rc == 0 && l.failed)
         rc = err_set(err, -ENOMEM, "out of memory for the jobs");
-    d->jobs.floor = l.rows < JOBS_RECENT ? 1 : l.lowest_done;
-    for (int i = 0; rc == 0 && i < d->jobs.count; i++) {
-        struct job *j = d->jobs.all[i];
+    jobs->floor = l.rows < JOBS_RECENT ? 1 : l.lowest_done;
+    for (int i = 0; rc == 0 && i < jobs->count; i++) {
+        struct job *j = jobs->all[i];
         struct text losses = { 0 };
 
-        rc = store_losses(d->store, j->row.id, &losses, err);
+        rc = store_losses(jobs->store, j->row.id, &losses, err);
         if (rc == 0 && losses.p) {
             json_decref(j->losses);
             j->losses = json_loads(losses.p, 0, NULL);
@@ -155,23 +151,24 @@ int jobs_load(struct daemon *d, struct err *err)
     return rc;
 }
 
-void jobs_free(struct daemon *d)
+void jobs_free(struct jobs *jobs)
 {
-    for (int i = 0; i < d->jobs.count; i++)
-        job_free(d->jobs.all[i]);
-    free(d->jobs.all);
-    d->jobs = (struct jobs){ 0 };
+    for (int i = 0; i < jobs->count; i++)
+        job_free(jobs->all[i]);
+    free(jobs->all);
+    jobs->all = NULL;
+    jobs->count = jobs->cap = 0;
 }
 
 /* ---- what clients see ---- */
 
-const char *job_json(struct daemon *d, struct job *j, size_t *ret_len)
+const char *job_json(struct jobs *jobs, struct job *j, size_t *ret_len)
 {
     if (!j->json) {
         struct text t = { 0 };
         char *losses = json_dumps(j->losses, JSON_COMPACT);
 
-        view_job(&t, &j->row, d->jobs_dir, j->phase, losses ? losses : "{}");
+        view_job(&t, &j->row, jobs->folder, j->phase, losses ? losses : "{}");
         text_add(&t, "}");
         free(losses);
         j->json = text_take(&t, &j->json_len);
@@ -190,23 +187,23 @@ static void drop_view(struct job *j)
     j->json = NULL;
 }
 
-void job_committed(struct daemon *d, struct job *j, int64_t seq)
+void job_committed(struct jobs *jobs, struct job *j, int64_t seq)
 {
     j->committed = seq;
     if (j->hidden_until == 0 || seq < j->hidden_until)
         return;
     j->hidden_until = 0;
-    job_changed(d, j);
+    job_changed(jobs, j);
 }
 
-void job_changed(struct daemon *d, struct job *j)
+void job_changed(struct jobs *jobs, struct job *j)
 {
     drop_view(j);
-    if (!j->hidden_until && conns_wanted(d->conns, TOPIC_JOBS)) {
-        const char *json = job_json(d, j, NULL);
+    if (!j->hidden_until && events_wanted(jobs->events, TOPIC_JOBS)) {
+        const char *json = job_json(jobs, j, NULL);
 
         if (json)
-            conns_notify(d->conns, TOPIC_JOBS, j->row.id, json);
+            events_tell(jobs->events, TOPIC_JOBS, j->row.id, json);
     }
 }
 
@@ -232,7 +229,7 @@ json_t *jobs_wishes(const struct job *j)
 /* A wish on its way to the disk; the supervisor hears of it when it is durable. */
 struct wish {
     struct wish *next;
-    struct daemon *d;
+    struct jobs *jobs;
     int64_t id;
     const char *word, *tier; /* static; word NULL: nothing to say */
     struct job_row before, after;
@@ -243,14 +240,14 @@ struct wish {
 static void granted(struct wish *w, struct job *j)
 {
     if (w->word)
-        ingest_send_word(j, w->word, w->tier);
+        w->jobs->hooks.word(w->jobs->hooks.arg, j, w->word, w->tier);
     if (w->after.want == JOB_WANT_CANCEL) {
         j->life.not_before = 0; /* whatever it waits for, the next try is now */
         if (w->after.state == JOB_STOPPING)
             life_within(&j->life, mono_s(), LIFE_OBEY_S);
     }
     if (w->after.state != w->before.state && w->after.state != JOB_STOPPING)
-        daemon_event(w->d, w->id, "info", "state", "%s", job_state_name(w->after.state));
+        event_add(w->jobs->events, w->id, "info", "state", "%s", job_state_name(w->after.state));
 }
 
 /* What the wish changed, and nobody since, is as it was. */
@@ -278,15 +275,15 @@ static void take_back(struct wish *w, struct job *j)
         undo(w, &later->after);
     }
     undo(w, &j->row);
-    job_changed(w->d, j);
+    job_changed(w->jobs, j);
     if (j->wishes || j->row.last_seq != w->before.last_seq || strcmp(j->row.nonce, w->before.nonce) != 0)
-        store_save(w->d->store, &j->row, NULL, NULL);
+        store_save(w->jobs->store, &j->row, NULL, NULL);
 }
 
 static void wish_durable(void *arg, int rc, int64_t value, const struct err *err)
 {
     struct wish *w = arg;
-    struct job *j = jobs_find(w->d, w->id);
+    struct job *j = jobs_find(w->jobs, w->id);
 
     (void)value;
     if (j)
@@ -297,28 +294,29 @@ static void wish_durable(void *arg, int rc, int64_t value, const struct err *err
         take_back(w, j);
     if (w->done)
         w->done(w->arg, rc, w->id, err);
-    run_schedule(w->d);
+    w->jobs->hooks.wished(w->jobs->hooks.arg);
     free(w);
 }
 
-static int save_wish(struct daemon *d, struct job *j, const struct job_row *row, const char *word, const char *tier, store_done *done,
+static int save_wish(struct jobs *jobs, struct job *j, const struct job_row *row, const char *word, const char *tier, store_done *done,
                      void *arg, struct err *err)
 {
     struct wish *w = malloc(sizeof *w), **end = &j->wishes;
 
     if (!w)
         return err_set(err, -ENOMEM, "out of memory");
-    *w = (struct wish){ .d = d, .id = row->id, .word = word, .tier = tier, .before = j->row, .after = *row, .done = done, .arg = arg };
+    *w =
+        (struct wish){ .jobs = jobs, .id = row->id, .word = word, .tier = tier, .before = j->row, .after = *row, .done = done, .arg = arg };
     memcpy(&j->row, row, sizeof j->row);
     while (*end)
         end = &(*end)->next;
     *end = w;
-    job_changed(d, j);
-    store_wish(d->store, &j->row, wish_durable, w);
+    job_changed(jobs, j);
+    store_wish(jobs->store, &j->row, wish_durable, w);
     return 0;
 }
 
-int jobs_command(struct daemon *d, struct job *j, enum job_event event, store_done *done, void *arg, struct err *err)
+int jobs_command(struct jobs *jobs, struct job *j, enum job_event event, store_done *done, void *arg, struct err *err)
 {
     struct job_row row = j->row;
     const char *word = event == JOB_EV_CANCEL ? "cancel" : event == JOB_EV_PAUSE ? "pause" : NULL;
@@ -326,7 +324,7 @@ int jobs_command(struct daemon *d, struct job *j, enum job_event event, store_do
 
     if (rc < 0)
         return rc;
-    return save_wish(d, j, &row, word, NULL, done, arg, err);
+    return save_wish(jobs, j, &row, word, NULL, done, arg, err);
 }
 
 static int refuse_done(const struct job *j, const char *what, struct err *err)
@@ -336,7 +334,7 @@ static int refuse_done(const struct job *j, const char *what, struct err *err)
     return err_field(err, ERR_STATE, "id", "job %lld is %s: %s is not possible", (long long)j->row.id, job_state_name(j->row.state), what);
 }
 
-int jobs_want_checkpoint(struct daemon *d, struct job *j, bool eval, store_done *done, void *arg, struct err *err)
+int jobs_want_checkpoint(struct jobs *jobs, struct job *j, bool eval, store_done *done, void *arg, struct err *err)
 {
     struct job_row row = j->row;
     int rc = refuse_done(j, eval ? "eval" : "checkpoint", err);
@@ -347,10 +345,10 @@ int jobs_want_checkpoint(struct daemon *d, struct job *j, bool eval, store_done 
         row.want_eval = true;
     else
         row.want_checkpoint = true;
-    return save_wish(d, j, &row, eval ? "eval" : "checkpoint", NULL, done, arg, err);
+    return save_wish(jobs, j, &row, eval ? "eval" : "checkpoint", NULL, done, arg, err);
 }
 
-int jobs_want_tier(struct daemon *d, struct job *j, int tier, store_done *done, void *arg, struct err *err)
+int jobs_want_tier(struct jobs *jobs, struct job *j, int tier, store_done *done, void *arg, struct err *err)
 {
     struct job_row row = j->row;
     int rc = refuse_done(j, "a change of tier", err);
@@ -359,19 +357,19 @@ int jobs_want_tier(struct daemon *d, struct job *j, int tier, store_done *done, 
         return rc;
     if (row.attempt == 0) { /* nothing of it was trained: it simply starts so */
         row.tier = tier;
-        return save_wish(d, j, &row, NULL, NULL, done, arg, err);
+        return save_wish(jobs, j, &row, NULL, NULL, done, arg, err);
     }
     row.want_tier = tier == row.tier ? -1 : tier;
-    return save_wish(d, j, &row, "tier", job_tier_name(tier), done, arg, err);
+    return save_wish(jobs, j, &row, "tier", job_tier_name(tier), done, arg, err);
 }
 
 /* ---- records ---- */
 
-static void tell_losses(struct daemon *d, const struct report *rep)
+static void tell_losses(struct jobs *jobs, const struct report *rep)
 {
     struct text t = { 0 };
 
-    if (!conns_wanted(d->conns, TOPIC_LOSSES))
+    if (!events_wanted(jobs->events, TOPIC_LOSSES))
         return;
     text_addf(&t, "{\"job\":%lld,\"split\":\"%s\",\"step\":%lld,\"tier\":\"%s\",\"epoch\":", (long long)rep->job,
               rep->val ? "val" : "train", (long long)rep->step, job_tier_name(rep->tier));
@@ -388,11 +386,11 @@ static void tell_losses(struct daemon *d, const struct report *rep)
     }
     text_add(&t, "}}");
     if (!t.failed)
-        conns_notify(d->conns, TOPIC_LOSSES, rep->job, t.p);
+        events_tell(jobs->events, TOPIC_LOSSES, rep->job, t.p);
     text_free(&t);
 }
 
-static bool on_loss(struct daemon *d, struct job *j, const struct report *rep)
+static bool on_loss(struct jobs *jobs, struct job *j, const struct report *rep)
 {
     json_t *split = json_object_get(j->losses, rep->val ? "val" : "train");
     bool obeyed = rep->val && j->row.want_eval;
@@ -408,15 +406,15 @@ static bool on_loss(struct daemon *d, struct job *j, const struct report *rep)
         j->row.images_per_s = rep->images_per_s;
     if (obeyed)
         j->row.want_eval = false;
-    d->rows += (uint64_t)rep->count;
+    jobs->rows += (uint64_t)rep->count;
     drop_view(j);
-    tell_losses(d, rep);
+    tell_losses(jobs, rep);
     return obeyed;
 }
 
 struct reload {
     uv_work_t req;
-    struct daemon *d;
+    struct jobs *jobs;
     int64_t id;
     struct text losses;
     int rc;
@@ -426,13 +424,13 @@ static void reload_work(uv_work_t *req)
 {
     struct reload *r = req->data;
 
-    r->rc = store_losses(r->d->store, r->id, &r->losses, NULL);
+    r->rc = store_losses(r->jobs->store, r->id, &r->losses, NULL);
 }
 
 static void reload_after(uv_work_t *req, int status)
 {
     struct reload *r = req->data;
-    struct job *j = jobs_find(r->d, r->id);
+    struct job *j = jobs_find(r->jobs, r->id);
     json_t *old = r->rc == 0 && r->losses.p ? json_loads(r->losses.p, 0, NULL) : NULL;
 
     (void)status;
@@ -441,7 +439,7 @@ static void reload_after(uv_work_t *req, int status)
         json_object_update(json_object_get(old, "val"), json_object_get(j->losses, "val"));
         json_decref(j->losses);
         j->losses = old;
-        job_changed(r->d, j);
+        job_changed(r->jobs, j);
     } else {
         json_decref(old);
     }
@@ -455,11 +453,11 @@ static void rewound(void *arg, int rc, int64_t value, const struct err *err)
 
     (void)value;
     (void)err;
-    if (rc < 0 || uv_queue_work(r->d->loop, &r->req, reload_work, reload_after) < 0)
+    if (rc < 0 || uv_queue_work(r->jobs->loop, &r->req, reload_work, reload_after) < 0)
         free(r);
 }
 
-void jobs_reload_losses(struct daemon *d, struct job *j)
+void jobs_reload_losses(struct jobs *jobs, struct job *j)
 {
     struct reload *r = calloc(1, sizeof *r);
 
@@ -468,9 +466,9 @@ void jobs_reload_losses(struct daemon *d, struct job *j)
     if (!r)
         return;
     r->req.data = r;
-    r->d = d;
+    r->jobs = jobs;
     r->id = j->row.id;
-    store_save(d->store, &j->row, rewound, r);
+    store_save(jobs->store, &j->row, rewound, r);
 }
 
 static void take_usage(struct job *j, const struct report *rep)
@@ -481,7 +479,7 @@ static void take_usage(struct job *j, const struct report *rep)
         j->row.max_rss = rep->max_rss;
 }
 
-static void on_end(struct daemon *d, struct job *j, const struct report *rep)
+static void on_end(struct jobs *jobs, struct job *j, const struct report *rep)
 {
     enum job_event event = strcmp(rep->kind, "completed") == 0 ? JOB_EV_END_COMPLETED
                            : strcmp(rep->kind, "failed") == 0  ? JOB_EV_END_FAILED
@@ -489,9 +487,9 @@ static void on_end(struct daemon *d, struct job *j, const struct report *rep)
                                                                : JOB_EV_END_CANCELLED;
     struct err err;
 
-    job_json(d, j, NULL); /* what clients see till the commit */
+    job_json(jobs, j, NULL); /* what clients see till the commit */
     if (job_apply(&j->row, event, rep->text, rep->time, &err) < 0) {
-        daemon_event(d, j->row.id, "warning", "late_end", "%s", err.msg);
+        event_add(jobs->events, j->row.id, "warning", "late_end", "%s", err.msg);
         return;
     }
     j->hidden_until = rep->seq;
@@ -509,12 +507,12 @@ static void on_end(struct daemon *d, struct job *j, const struct report *rep)
     life_next(&j->life, LIFE_FACT_ENDED, mono_s());
 }
 
-bool jobs_report(struct daemon *d, struct job *j, const struct report *rep)
+bool jobs_report(struct jobs *jobs, struct job *j, const struct report *rep)
 {
     j->row.last_seq = rep->seq;
     switch (rep->type) {
     case REPORT_LOSS:
-        return on_loss(d, j, rep);
+        return on_loss(jobs, j, rep);
     case REPORT_CHECKPOINT:
         j->row.deaths = 0;
         if (j->row.want != JOB_WANT_CANCEL) { /* a supervisor that was to end it for its deaths goes on with it */
@@ -538,7 +536,7 @@ bool jobs_report(struct daemon *d, struct job *j, const struct report *rep)
         j->trouble[0] = '\0';
         break;
     case REPORT_END:
-        on_end(d, j, rep);
+        on_end(jobs, j, rep);
         break;
     case REPORT_EVAL:
         if (!j->row.want_eval)
@@ -556,6 +554,6 @@ bool jobs_report(struct daemon *d, struct job *j, const struct report *rep)
     case REPORT_IDENTITY:
         return false;
     }
-    job_changed(d, j);
+    job_changed(jobs, j);
     return true;
 }

@@ -11,8 +11,8 @@
 #include "daemon/life.h"
 #include "daemon/store.h"
 
-struct daemon;
 struct err;
+struct events;
 struct report;
 struct sup;
 struct wish;
@@ -36,39 +36,54 @@ struct job {
     bool off_gpu;         /* told to leave a GPU that is quarantined */
 };
 
+/* What those above do about it. */
+struct jobs_hooks {
+    /* Tells the job's supervisor; tier NULL: the word has none. Nothing happens while none is connected: its welcome will say it. */
+    void (*word)(void *arg, struct job *j, const char *word, const char *tier);
+    /* A wish is durable, or was refused: who may run now is to be looked at. */
+    void (*wished)(void *arg);
+    void *arg;
+};
+
 struct jobs {
+    uv_loop_t *loop;
+    struct store *store;
+    const struct events *events;
+    const char *folder; /* of the job folders */
+    struct jobs_hooks hooks;
     struct job **all; /* by id, ascending */
     int count, cap;
     int64_t floor; /* every job with an id >= floor is here */
+    uint64_t rows; /* of losses that came since the start */
 };
 
-/* The newest jobs and all that live, from the store. */
-int jobs_load(struct daemon *d, struct err *err);
-void jobs_free(struct daemon *d);
+/* The newest jobs and all that live, from the store. What is above `all` is set before, and stays. */
+int jobs_load(struct jobs *jobs, struct err *err);
+void jobs_free(struct jobs *jobs);
 /* NULL: not in memory, so either finished long ago or never there. */
-struct job *jobs_find(struct daemon *d, int64_t id);
+struct job *jobs_find(struct jobs *jobs, int64_t id);
 /* The next one in order of ids, NULL after the last. */
-struct job *jobs_after(struct daemon *d, int64_t id);
+struct job *jobs_after(struct jobs *jobs, int64_t id);
 /* A job that the store has just accepted. NULL: out of memory; the next start of the daemon finds it. */
-struct job *jobs_add(struct daemon *d, const struct job_row *row);
-int jobs_live(const struct daemon *d);
+struct job *jobs_add(struct jobs *jobs, const struct job_row *row);
+int jobs_live(const struct jobs *jobs);
 /* The cached object, NUL-terminated. NULL: out of memory. Valid until the job changes. */
-const char *job_json(struct daemon *d, struct job *j, size_t *ret_len);
+const char *job_json(struct jobs *jobs, struct job *j, size_t *ret_len);
 /* The job's view is stale: it is rebuilt on demand, and subscribers are told. */
-void job_changed(struct daemon *d, struct job *j);
+void job_changed(struct jobs *jobs, struct job *j);
 /* Everything up to seq is on disk. */
-void job_committed(struct daemon *d, struct job *j, int64_t seq);
+void job_committed(struct jobs *jobs, struct job *j, int64_t seq);
 /* Forgets the oldest finished jobs beyond JOBS_RECENT. */
-void jobs_trim(struct daemon *d);
+void jobs_trim(struct jobs *jobs);
 
 /* What users ask. `done` runs when it is durable; rc < 0 is returned at once and nothing is done. */
-int jobs_command(struct daemon *d, struct job *j, enum job_event event, store_done *done, void *arg, struct err *err);
-int jobs_want_checkpoint(struct daemon *d, struct job *j, bool eval, store_done *done, void *arg, struct err *err);
-int jobs_want_tier(struct daemon *d, struct job *j, int tier, store_done *done, void *arg, struct err *err);
+int jobs_command(struct jobs *jobs, struct job *j, enum job_event event, store_done *done, void *arg, struct err *err);
+int jobs_want_checkpoint(struct jobs *jobs, struct job *j, bool eval, store_done *done, void *arg, struct err *err);
+int jobs_want_tier(struct jobs *jobs, struct job *j, int tier, store_done *done, void *arg, struct err *err);
 /* {word, tier?} of everything the user wants and the job has not carried out; new array. */
 json_t *jobs_wishes(const struct job *j);
 
 /* A record of the job's supervisor, in order of seq: changes the row where the record says so. True: the row is to be stored with it. */
-bool jobs_report(struct daemon *d, struct job *j, const struct report *rep);
+bool jobs_report(struct jobs *jobs, struct job *j, const struct report *rep);
 /* After a rewind was queued: the newest losses are older ones and are read again, once the rewind is committed. */
-void jobs_reload_losses(struct daemon *d, struct job *j);
+void jobs_reload_losses(struct jobs *jobs, struct job *j);

@@ -92,7 +92,7 @@ int do_run_diff(struct request *rq, struct err *err)
     *f = (struct diff){ .rq = rq,
                         .id = { a, b },
                         .opt = { .from = from, .begin = begin, .to = to, .missing = missing, .lacking = lacking, .limit = RECORDS_A_CALL },
-                        .known = { jobs_find(rq->d, a) != NULL, jobs_find(rq->d, b) != NULL } };
+                        .known = { jobs_find(&rq->d->jobs, a) != NULL, jobs_find(&rq->d->jobs, b) != NULL } };
     rc = request_work(rq, diff_work, diff_after, f, err);
     if (rc < 0)
         free(f);

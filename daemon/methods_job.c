@@ -6,11 +6,12 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "daemon/clock.h"
 #include "daemon/conn.h"
 #include "daemon/daemon.h"
+#include "daemon/event.h"
 #include "daemon/gpu_node.h"
 #include "daemon/methods.h"
-#include "daemon/run.h"
 #include "daemon/sched.h"
 #include "daemon/store.h"
 #include "daemon/text.h"
@@ -182,13 +183,13 @@ static void submitted(void *arg, int rc, int64_t id, const struct err *err)
         struct job *j;
 
         s->row.id = id;
-        j = jobs_add(d, &s->row);
+        j = jobs_add(&d->jobs, &s->row);
         if (j) {
-            daemon_event(d, id, "info", "state", "queued");
+            event_add(&d->events, id, "info", "state", "queued");
             if (s->device[0])
-                daemon_event(d, id, "info", "device", "%s", s->device);
-            job_changed(d, j);
-            run_schedule(d);
+                event_add(&d->events, id, "info", "device", "%s", s->device);
+            job_changed(&d->jobs, j);
+            run_schedule(&d->runner);
         }
     }
     if (rc >= 0)
@@ -264,7 +265,7 @@ int do_job_submit(struct request *rq, struct err *err)
         return rc;
     if (!token[0] || strlen(token) > TOKEN_MAX)
         return err_field(err, ERR_INPUT, "token", "token: must have 1 to %d bytes", TOKEN_MAX);
-    if (jobs_live(rq->d) >= JOBS_MAX_LIVE)
+    if (jobs_live(&rq->d->jobs) >= JOBS_MAX_LIVE)
         return err_set(err, ERR_STATE, "%d jobs are queued or running, the most this daemon takes", JOBS_MAX_LIVE);
     return start_submission(rq, spec, token, err);
 }
@@ -366,7 +367,7 @@ static bool list_from_memory(struct daemon *d, const struct store_page *page, in
             continue;
         if (out->len > STORE_PAGE_BYTES)
             break;
-        json = job_json(d, j, &len);
+        json = job_json(&d->jobs, j, &len);
         if (!json)
             return false;
         if (count++)
@@ -444,9 +445,9 @@ static void look_work(void *arg)
 static void add_details(struct looking *l)
 {
     struct daemon *d = l->rq->d;
-    struct job *j = jobs_find(d, l->id);
+    struct job *j = jobs_find(&d->jobs, l->id);
     size_t len;
-    const char *json = j ? job_json(d, j, &len) : NULL;
+    const char *json = j ? job_json(&d->jobs, j, &len) : NULL;
 
     if (json)
         text_add_bytes(&l->out, json, len - 1); /* without its closing brace */
@@ -500,7 +501,7 @@ int do_job_get(struct request *rq, struct err *err)
 static void command_durable(void *arg, int rc, int64_t id, const struct err *err)
 {
     struct request *rq = arg;
-    struct job *j = jobs_find(rq->d, id);
+    struct job *j = jobs_find(&rq->d->jobs, id);
 
     if (rc == 0)
         rq->result = json_pack("{s:s}", "state", j ? job_state_name(j->row.state) : "cancelled");
@@ -523,7 +524,7 @@ static int own_job(struct request *rq, const char *what, struct job **ret, struc
     *ret = NULL;
     if (rc < 0)
         return rc;
-    *ret = jobs_find(rq->d, id);
+    *ret = jobs_find(&rq->d->jobs, id);
     if (!*ret)
         return look(rq, id, what, err);
     return check_owner(rq, *ret, err);
@@ -536,7 +537,7 @@ static int command(struct request *rq, enum job_event event, const char *what, s
 
     if (rc < 0 || !j)
         return rc;
-    rc = jobs_command(rq->d, j, event, command_durable, rq, err);
+    rc = jobs_command(&rq->d->jobs, j, event, command_durable, rq, err);
     return rc < 0 ? rc : REQUEST_LATER;
 }
 
@@ -562,7 +563,7 @@ static int want(struct request *rq, bool eval, struct err *err)
 
     if (rc < 0 || !j)
         return rc;
-    rc = jobs_want_checkpoint(rq->d, j, eval, command_durable, rq, err);
+    rc = jobs_want_checkpoint(&rq->d->jobs, j, eval, command_durable, rq, err);
     return rc < 0 ? rc : REQUEST_LATER;
 }
 
@@ -619,11 +620,11 @@ int do_deterministic_set(struct request *rq, struct err *err)
         return err_field(err, ERR_INPUT, "tier", "tier: '%.40s' is none of off, rerun, world", name);
     if (!json_object_get(rq->params, "id"))
         return set_node_tier(rq, tier, err);
-    j = jobs_find(rq->d, id);
+    j = jobs_find(&rq->d->jobs, id);
     if (!j)
         return look(rq, id, "a change of tier", err);
     rc = check_owner(rq, j, err);
     if (rc == 0)
-        rc = jobs_want_tier(rq->d, j, tier, tier_durable, rq, err);
+        rc = jobs_want_tier(&rq->d->jobs, j, tier, tier_durable, rq, err);
     return rc < 0 ? rc : REQUEST_LATER;
 }

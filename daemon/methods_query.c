@@ -8,7 +8,6 @@
 #include "daemon/conn.h"
 #include "daemon/daemon.h"
 #include "daemon/methods.h"
-#include "daemon/run.h"
 #include "daemon/store.h"
 #include "daemon/text.h"
 #include "proto/err.h"
@@ -52,7 +51,7 @@ static void query_after(void *arg)
 static int start(struct request *rq, const struct query *filled, struct err *err)
 {
     struct query *q = malloc(sizeof *q);
-    const struct job *j = jobs_find(rq->d, filled->id);
+    const struct job *j = jobs_find(&rq->d->jobs, filled->id);
     int rc;
 
     if (!q)
@@ -267,10 +266,10 @@ int do_job_why(struct request *rq, struct err *err)
 
     if (rc < 0)
         return rc;
-    j = jobs_find(rq->d, id);
+    j = jobs_find(&rq->d->jobs, id);
     if (!j || (j->row.state != JOB_QUEUED && j->life.phase != LIFE_COMMITTING && !j->trouble[0]))
         return start(rq, &(struct query){ .run = run_why_work, .id = id }, err);
-    run_why(rq->d, j, text, sizeof text);
+    run_why(&rq->d->runner, j, text, sizeof text);
     rq->result = json_pack("{s:s, s:s}", "state", job_state_name(j->row.state), "text", text);
     return 0;
 }

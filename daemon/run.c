@@ -6,11 +6,14 @@
 #include <string.h>
 #include <sys/random.h>
 
-#include "daemon/daemon.h"
+#include "daemon/clock.h"
+#include "daemon/event.h"
+#include "daemon/gpu.h"
 #include "daemon/gpu_node.h"
-#include "daemon/ingest.h"
+#include "daemon/jobs.h"
 #include "daemon/launch.h"
 #include "daemon/sched.h"
+#include "daemon/store.h"
 #include "proto/err.h"
 #include "proto/report.h"
 
@@ -29,21 +32,13 @@ static bool gpu_is_of(const struct gpu *g, const struct job *j)
     return at && (at == j->row.gpus || at[-1] == ',') && (at[n] == '\0' || at[n] == ',');
 }
 
-int run_cpu_free(const struct daemon *d)
+int run_cpu_free(const struct runner *r)
 {
-    int free_slots = d->cpu_slots;
+    int free_slots = r->cpu_slots;
 
-    for (int i = 0; i < d->jobs.count; i++)
-        free_slots -= d->jobs.all[i]->cpu_slots;
+    for (int i = 0; i < r->jobs->count; i++)
+        free_slots -= r->jobs->all[i]->cpu_slots;
     return free_slots < 0 ? 0 : free_slots;
-}
-
-int run_gpus_free(const struct daemon *d)
-{
-    struct gpu_counts counts;
-
-    gpus_count(&d->gpus, &counts);
-    return counts.free;
 }
 
 static struct sched_job sched_view(const struct job *j)
@@ -57,35 +52,35 @@ static struct sched_job sched_view(const struct job *j)
                                .not_before = j->life.not_before };
 }
 
-static struct sched_node node_view(const struct daemon *d)
+static struct sched_node node_view(const struct runner *r)
 {
     struct gpu_counts gpus;
 
-    gpus_count(&d->gpus, &gpus);
-    return (struct sched_node){ d->cpu_slots, run_cpu_free(d), gpus.usable, gpus.free };
+    gpus_count(r->gpus, &gpus);
+    return (struct sched_node){ r->cpu_slots, run_cpu_free(r), gpus.usable, gpus.free };
 }
 
-void run_take_slots(struct daemon *d)
+void run_take_slots(struct runner *r)
 {
-    struct sched_node node = node_view(d);
+    struct sched_node node = node_view(r);
 
-    for (int i = 0; i < d->jobs.count; i++) {
-        struct job *j = d->jobs.all[i];
+    for (int i = 0; i < r->jobs->count; i++) {
+        struct job *j = r->jobs->all[i];
         struct sched_job view = sched_view(j);
 
         if (!holds_slots(j))
             continue;
         j->cpu_slots = sched_cpu_need(&view, &node);
-        for (int g = 0; g < d->gpus.count; g++)
-            if (gpu_is_of(&d->gpus.all[g], j))
-                d->gpus.all[g].job = j->row.id;
+        for (int g = 0; g < r->gpus->count; g++)
+            if (gpu_is_of(&r->gpus->all[g], j))
+                r->gpus->all[g].job = j->row.id;
     }
 }
 
-static int take_some(struct daemon *d, struct job *j, int count, bool instances)
+static int take_some(struct runner *r, struct job *j, int count, bool instances)
 {
-    for (int i = 0; i < d->gpus.count && count > 0; i++) {
-        struct gpu *g = &d->gpus.all[i];
+    for (int i = 0; i < r->gpus->count && count > 0; i++) {
+        struct gpu *g = &r->gpus->all[i];
         size_t len = strlen(j->row.gpus);
 
         if (gpu_state(g) != GPU_FREE || (strncmp(g->seen.uuid, "MIG-", 4) == 0) != instances)
@@ -98,40 +93,40 @@ static int take_some(struct daemon *d, struct job *j, int count, bool instances)
 }
 
 /* Whole GPUs first: ranks keep step, and the slowest device sets the pace of all. */
-static void take_gpus(struct daemon *d, struct job *j, int count)
+static void take_gpus(struct runner *r, struct job *j, int count)
 {
     j->row.gpus[0] = '\0';
-    take_some(d, j, take_some(d, j, count, false), true);
+    take_some(r, j, take_some(r, j, count, false), true);
 }
 
-static void release(struct daemon *d, struct job *j)
+static void release(struct runner *r, struct job *j)
 {
     j->cpu_slots = 0;
     j->trouble[0] = '\0';
     if (!j->row.gpus[0])
         return;
     j->row.gpus[0] = '\0';
-    gpu_node_job_left(d->gpu_node, j->row.id);
-    job_changed(d, j);
+    gpu_node_job_left(r->gpu_node, j->row.id);
+    job_changed(r->jobs, j);
 }
 
 /* ---- facts ---- */
 
-static void tell_life(struct daemon *d, struct job *j, enum life_fact fact, const char *why);
+static void tell_life(struct runner *r, struct job *j, enum life_fact fact, const char *why);
 
 /* The lock tells whether any process of the job lives. */
-static void look(struct daemon *d, struct job *j)
+static void look(struct runner *r, struct job *j)
 {
-    if (!j->sup && life_is_to_look(&j->life) && launch_lock_is_free(d->jobs_dir, j->row.id))
-        tell_life(d, j, job_is_live(j->row.state) ? LIFE_FACT_LOST : LIFE_FACT_LEFT, "");
+    if (!j->sup && life_is_to_look(&j->life) && launch_lock_is_free(r->jobs->folder, j->row.id))
+        tell_life(r, j, job_is_live(j->row.state) ? LIFE_FACT_LOST : LIFE_FACT_LEFT, "");
 }
 
-static void look_at_clock(struct daemon *d, struct job *j)
+static void look_at_clock(struct runner *r, struct job *j)
 {
     enum life_fact fact = life_clock(&j->life, mono_s());
 
-    if (fact != LIFE_FACT_COUNT && !d->stopping)
-        tell_life(d, j, fact, "");
+    if (fact != LIFE_FACT_COUNT && !r->stopping)
+        tell_life(r, j, fact, "");
 }
 
 /* ---- ends that detd writes itself ---- */
@@ -149,27 +144,27 @@ static void tell_end(const struct job *j, char *ret, size_t size)
         snprintf(ret, size, "the supervisor was lost %d times in a row without a newer checkpoint", j->row.deaths);
 }
 
-static void end(struct daemon *d, struct job *j, enum job_event event, const char *why)
+static void end(struct runner *r, struct job *j, enum job_event event, const char *why)
 {
     job_apply(&j->row, event, why, now_s(), NULL);
     j->phase[0] = '\0';
-    store_save(d->store, &j->row, NULL, NULL);
-    daemon_event(d, j->row.id, why[0] ? "error" : "info", "end", "%s%s%s", job_state_name(j->row.state), why[0] ? ": " : "", why);
-    job_changed(d, j);
-    tell_life(d, j, LIFE_FACT_ENDED, "");
-    look(d, j);
-    run_schedule(d);
+    store_save(r->store, &j->row, NULL, NULL);
+    event_add(r->events, j->row.id, why[0] ? "error" : "info", "end", "%s%s%s", job_state_name(j->row.state), why[0] ? ": " : "", why);
+    job_changed(r->jobs, j);
+    tell_life(r, j, LIFE_FACT_ENDED, "");
+    look(r, j);
+    run_schedule(r);
 }
 
 /* No supervisor of it ever came so far as to have a spool: there is nothing to read, and it ends here. */
-static bool end_unrecorded(struct daemon *d, struct job *j)
+static bool end_unrecorded(struct runner *r, struct job *j)
 {
     char why[120];
 
-    if (!is_to_end(j) || j->row.last_seq > 0 || launch_has_spool(d->jobs_dir, j->row.id))
+    if (!is_to_end(j) || j->row.last_seq > 0 || launch_has_spool(r->jobs->folder, j->row.id))
         return false;
     tell_end(j, why, sizeof why);
-    end(d, j, j->row.want == JOB_WANT_CANCEL ? JOB_EV_END_CANCELLED : JOB_EV_END_FAILED, why);
+    end(r, j, j->row.want == JOB_WANT_CANCEL ? JOB_EV_END_CANCELLED : JOB_EV_END_FAILED, why);
     return true;
 }
 
@@ -177,7 +172,7 @@ static bool end_unrecorded(struct daemon *d, struct job *j)
 
 struct launching {
     uv_work_t req;
-    struct daemon *d;
+    struct runner *r;
     struct launch_request rq;
     int lock_fd;
     struct err err;
@@ -187,58 +182,58 @@ static void launch_work(uv_work_t *req)
 {
     struct launching *l = req->data;
 
-    l->lock_fd = launch_prepare(l->d->store, &l->rq, &l->err);
+    l->lock_fd = launch_prepare(l->r->store, &l->rq, &l->err);
 }
 
 static void on_supervisor_exit(void *arg, int64_t id, int status, const char *why)
 {
-    struct daemon *d = arg;
-    struct job *j = jobs_find(d, id);
+    struct runner *r = arg;
+    struct job *j = jobs_find(r->jobs, id);
 
-    if (!j || d->stopping)
+    if (!j || r->stopping)
         return;
-    tell_life(d, j, LIFE_FACT_EXITED, "");
+    tell_life(r, j, LIFE_FACT_EXITED, "");
     if (status == SUP_EXIT_REFUSED)
-        tell_life(d, j, LIFE_FACT_REFUSED, why);
+        tell_life(r, j, LIFE_FACT_REFUSED, why);
     else if (status == SUP_EXIT_UNREADABLE)
-        tell_life(d, j, LIFE_FACT_UNREADABLE, why);
-    j = jobs_find(d, id);
+        tell_life(r, j, LIFE_FACT_UNREADABLE, why);
+    j = jobs_find(r->jobs, id);
     if (j)
-        look(d, j);
+        look(r, j);
 }
 
 static void launch_after(uv_work_t *req, int status)
 {
     struct launching *l = req->data;
-    struct daemon *d = l->d;
-    struct job *j = jobs_find(d, l->rq.job);
-    bool wanted = j && j->life.phase == LIFE_PREPARING && !d->stopping, held = l->lock_fd == -EWOULDBLOCK;
+    struct runner *r = l->r;
+    struct job *j = jobs_find(r->jobs, l->rq.job);
+    bool wanted = j && j->life.phase == LIFE_PREPARING && !r->stopping, held = l->lock_fd == -EWOULDBLOCK;
     int rc = l->lock_fd;
 
     (void)status;
     if (j && l->rq.moved[0])
-        daemon_event(d, j->row.id, "warning", "folder", "jobs/%lld was left by a job of another database; it is called jobs/%s now",
-                     (long long)j->row.id, l->rq.moved);
+        event_add(r->events, j->row.id, "warning", "folder", "jobs/%lld was left by a job of another database; it is called jobs/%s now",
+                  (long long)j->row.id, l->rq.moved);
     if (rc >= 0 && wanted)
-        rc = launch_start(d->loop, &l->rq, l->lock_fd, on_supervisor_exit, d, &l->err);
+        rc = launch_start(r->loop, &l->rq, l->lock_fd, on_supervisor_exit, r, &l->err);
     else if (rc >= 0)
-        uv_fs_close(d->loop, &(uv_fs_t){ 0 }, rc, NULL);
+        uv_fs_close(r->loop, &(uv_fs_t){ 0 }, rc, NULL);
     if (wanted && rc >= 0)
-        tell_life(d, j, LIFE_FACT_READY, "");
+        tell_life(r, j, LIFE_FACT_READY, "");
     else if (wanted)
-        tell_life(d, j, held ? LIFE_FACT_HELD : rc == -ENODATA ? LIFE_FACT_UNREADABLE : LIFE_FACT_REFUSED, l->err.msg);
+        tell_life(r, j, held ? LIFE_FACT_HELD : rc == -ENODATA ? LIFE_FACT_UNREADABLE : LIFE_FACT_REFUSED, l->err.msg);
     free(l);
 }
 
-static void fill_request(struct daemon *d, const struct job *j, struct launch_request *rq)
+static void fill_request(struct runner *r, const struct job *j, struct launch_request *rq)
 {
     *rq = (struct launch_request){ .job = j->row.id,
                                    .attempt = j->row.attempt,
                                    .last_seq = j->row.last_seq,
-                                   .store_id = store_id(d->store),
+                                   .store_id = store_id(r->store),
                                    .threads = j->row.threads,
                                    .tier = j->row.tier,
-                                   .jobs_dir = d->jobs_dir };
+                                   .jobs_dir = r->jobs->folder };
     if (is_to_end(j)) {
         rq->drain = j->row.want == JOB_WANT_CANCEL ? JOB_CANCELLED : JOB_FAILED;
         tell_end(j, rq->reason, sizeof rq->reason);
@@ -247,43 +242,43 @@ static void fill_request(struct daemon *d, const struct job *j, struct launch_re
     memcpy(rq->gpus, j->row.gpus, sizeof rq->gpus);
 }
 
-static void prepare(struct daemon *d, struct job *j, const char *why)
+static void prepare(struct runner *r, struct job *j, const char *why)
 {
     struct launching *l;
 
     (void)why;
-    if (end_unrecorded(d, j))
+    if (end_unrecorded(r, j))
         return;
     l = calloc(1, sizeof *l);
     if (!l) {
-        tell_life(d, j, LIFE_FACT_REFUSED, "out of memory");
+        tell_life(r, j, LIFE_FACT_REFUSED, "out of memory");
         return;
     }
     l->req.data = l;
-    l->d = d;
-    fill_request(d, j, &l->rq);
-    if (uv_queue_work(d->loop, &l->req, launch_work, launch_after) < 0) {
+    l->r = r;
+    fill_request(r, j, &l->rq);
+    if (uv_queue_work(r->loop, &l->req, launch_work, launch_after) < 0) {
         free(l);
-        tell_life(d, j, LIFE_FACT_REFUSED, "no thread takes it");
+        tell_life(r, j, LIFE_FACT_REFUSED, "no thread takes it");
     }
 }
 
 struct commit {
-    struct daemon *d;
+    struct runner *r;
     int64_t id;
 };
 
 static void start_committed(void *arg, int rc, int64_t value, const struct err *err)
 {
     struct commit *c = arg;
-    struct job *j = jobs_find(c->d, c->id);
+    struct job *j = jobs_find(c->r->jobs, c->id);
 
     (void)value;
     (void)err;
     if (j)
-        tell_life(c->d, j, rc == 0 ? LIFE_FACT_COMMITTED : LIFE_FACT_UNCOMMITTED, "");
+        tell_life(c->r, j, rc == 0 ? LIFE_FACT_COMMITTED : LIFE_FACT_UNCOMMITTED, "");
     if (j)
-        look_at_clock(c->d, j);
+        look_at_clock(c->r, j);
     free(c);
 }
 
@@ -299,27 +294,27 @@ static int new_nonce(char *ret)
 }
 
 /* Attempt, nonce and slots are durable before the fork: whatever dies in between, the next detd knows which supervisor may speak for the job. */
-static void commit(struct daemon *d, struct job *j, const char *why)
+static void commit(struct runner *r, struct job *j, const char *why)
 {
     struct commit *c = malloc(sizeof *c);
 
     (void)why;
     if (!c || new_nonce(j->row.nonce) < 0) {
         free(c);
-        tell_life(d, j, LIFE_FACT_UNCOMMITTED, "");
+        tell_life(r, j, LIFE_FACT_UNCOMMITTED, "");
         return;
     }
-    *c = (struct commit){ d, j->row.id };
+    *c = (struct commit){ r, j->row.id };
     j->row.attempt += !is_to_end(j);
     j->counts = false;
     snprintf(j->phase, sizeof j->phase, "starting");
-    job_changed(d, j);
-    store_save(d->store, &j->row, start_committed, c);
+    job_changed(r->jobs, j);
+    store_save(r->store, &j->row, start_committed, c);
 }
 
-static void grant(struct daemon *d, const struct sched_grant *g)
+static void grant(struct runner *r, const struct sched_grant *g)
 {
-    struct job *j = jobs_find(d, g->id);
+    struct job *j = jobs_find(r->jobs, g->id);
 
     if (!j || job_apply(&j->row, JOB_EV_GRANT, "", now_s(), NULL) < 0)
         return;
@@ -328,91 +323,91 @@ static void grant(struct daemon *d, const struct sched_grant *g)
     j->cpu_slots = g->cpu_slots;
     j->off_gpu = false;
     j->life = (struct life){ 0 };
-    take_gpus(d, j, g->gpus);
-    daemon_event(d, j->row.id, "info", "state", "starting");
-    tell_life(d, j, LIFE_FACT_GRANTED, "");
+    take_gpus(r, j, g->gpus);
+    event_add(r->events, j->row.id, "info", "state", "starting");
+    tell_life(r, j, LIFE_FACT_GRANTED, "");
 }
 
 /* Processes of an earlier run may still be on their way out: the job keeps its nonce until they have left. */
-static bool may_start(struct daemon *d, struct job *j)
+static bool may_start(struct runner *r, struct job *j)
 {
     if (j->row.state != JOB_QUEUED || j->life.phase != LIFE_IDLE || j->wishes)
         return false;
-    if (j->row.attempt == 0 || launch_lock_is_free(d->jobs_dir, j->row.id))
+    if (j->row.attempt == 0 || launch_lock_is_free(r->jobs->folder, j->row.id))
         return true;
-    tell_life(d, j, LIFE_FACT_FOUND, "");
+    tell_life(r, j, LIFE_FACT_FOUND, "");
     return false;
 }
 
-void run_schedule(struct daemon *d)
+void run_schedule(struct runner *r)
 {
     struct sched_job *queue;
     struct sched_grant *grants;
     bool cuda = false;
     int n = 0, granted;
 
-    if (d->stopping || d->jobs.count == 0)
+    if (r->stopping || r->jobs->count == 0)
         return;
-    queue = calloc((size_t)d->jobs.count, sizeof *queue);
-    grants = calloc((size_t)d->jobs.count, sizeof *grants);
-    for (int i = 0; queue && grants && i < d->jobs.count; i++) {
-        struct job *j = d->jobs.all[i];
+    queue = calloc((size_t)r->jobs->count, sizeof *queue);
+    grants = calloc((size_t)r->jobs->count, sizeof *grants);
+    for (int i = 0; queue && grants && i < r->jobs->count; i++) {
+        struct job *j = r->jobs->all[i];
 
-        if (may_start(d, j)) {
+        if (may_start(r, j)) {
             queue[n++] = sched_view(j);
             cuda = cuda || j->row.cuda;
         }
     }
     if (cuda)
-        gpu_node_look_at_locks(d->gpu_node);
-    granted = n ? sched_pick(queue, n, node_view(d), mono_s(), grants) : 0;
+        gpu_node_look_at_locks(r->gpu_node);
+    granted = n ? sched_pick(queue, n, node_view(r), mono_s(), grants) : 0;
     for (int i = 0; i < granted; i++)
-        grant(d, &grants[i]);
+        grant(r, &grants[i]);
     free(queue);
     free(grants);
 }
 
 /* ---- why it waits ---- */
 
-static void tell_trouble(struct daemon *d, struct job *j, const char *kind, const char *why)
+static void tell_trouble(struct runner *r, struct job *j, const char *kind, const char *why)
 {
     if (strncmp(j->trouble, why, sizeof j->trouble - 1) != 0)
-        daemon_event(d, j->row.id, "warning", kind, "%s", why);
+        event_add(r->events, j->row.id, "warning", kind, "%s", why);
     snprintf(j->trouble, sizeof j->trouble, "%.255s", why);
 }
 
 /* Whatever it is, it may pass, and the spool may hold the end of the job: it waits, and says why. */
-static void tell_refused(struct daemon *d, struct job *j, const char *why)
+static void tell_refused(struct runner *r, struct job *j, const char *why)
 {
     char text[sizeof j->trouble];
 
     snprintf(text, sizeof text, "its supervisor cannot be started and is tried again: %.190s", why);
-    if (!end_unrecorded(d, j))
-        tell_trouble(d, j, "waits", text);
+    if (!end_unrecorded(r, j))
+        tell_trouble(r, j, "waits", text);
 }
 
 /* What it reported since detd heard of it last is lost with the spool: to begin anew would hide that. */
-static void tell_unreadable(struct daemon *d, struct job *j, const char *why)
+static void tell_unreadable(struct runner *r, struct job *j, const char *why)
 {
     char text[sizeof j->trouble];
 
     snprintf(text, sizeof text, "spool lost: %.200s", why);
     if (j->life.unreadable < LIFE_UNREADABLE_MAX)
-        tell_refused(d, j, why);
+        tell_refused(r, j, why);
     else
-        end(d, j, JOB_EV_END_FAILED, text);
+        end(r, j, JOB_EV_END_FAILED, text);
 }
 
 /* No error while an earlier supervisor of the job is on its way out. One that stays may be of another database, whose job has this number too. */
-static void tell_held(struct daemon *d, struct job *j, const char *why)
+static void tell_held(struct runner *r, struct job *j, const char *why)
 {
     char text[sizeof j->trouble];
 
     (void)why;
     snprintf(text, sizeof text, "its supervisor cannot be started: processes of session %ld hold the lock of its folder, jobs/%lld",
-             launch_session(d->jobs_dir, j->row.id), (long long)j->row.id);
+             launch_session(r->jobs->folder, j->row.id), (long long)j->row.id);
     if (j->life.refusals >= 2)
-        tell_trouble(d, j, "waits", text);
+        tell_trouble(r, j, "waits", text);
 }
 
 /* ---- losing and leaving ---- */
@@ -420,53 +415,54 @@ static void tell_held(struct daemon *d, struct job *j, const char *why)
 /* No process of the job lives and it has not ended. A supervisor that left while no detd watched may have ended the job: the next one finds
  * that in the spool; so only deaths that this daemon saw count against the budget. A job that is not to go on gets a supervisor too: what its
  * spool holds is stored before its end, which may be another one than was asked for. */
-static void lose(struct daemon *d, struct job *j, const char *why)
+static void lose(struct runner *r, struct job *j, const char *why)
 {
     bool counted = j->life.known;
 
     j->row.deaths += counted && !is_to_end(j);
     if (counted)
-        daemon_event(d, j->row.id, "warning", "supervisor_lost", "detd-job and its ranks are gone without an end; %s",
-                     is_to_end(j) ? "their reports are read to the end" : "another attempt follows");
+        event_add(r->events, j->row.id, "warning", "supervisor_lost", "detd-job and its ranks are gone without an end; %s",
+                  is_to_end(j) ? "their reports are read to the end" : "another attempt follows");
     j->trouble[0] = '\0';
     if (counted && j->life.drains > 0)
         snprintf(j->trouble, sizeof j->trouble, "detd-job did not come to the end of the spool; log/supervisor.log says why");
     j->life.known = false;
     j->life.not_before = mono_s() + life_backoff_s(is_to_end(j) ? j->life.drains++ : j->row.deaths);
     job_apply(&j->row, JOB_EV_RETRY, "", now_s(), NULL);
-    commit(d, j, why);
+    commit(r, j, why);
 }
 
-static void left(struct daemon *d, struct job *j, const char *why)
+static void left(struct runner *r, struct job *j, const char *why)
 {
     (void)why;
-    release(d, j);
-    jobs_trim(d);
-    run_schedule(d);
+    release(r, j);
+    jobs_trim(r->jobs);
+    run_schedule(r);
 }
 
-static void kill_all(struct daemon *d, struct job *j, const char *why)
+static void kill_all(struct runner *r, struct job *j, const char *why)
 {
     char who[160];
 
     (void)why;
-    if (launch_kill(d->jobs_dir, j->row.id, who, sizeof who) > 0)
-        daemon_event(d, j->row.id, "warning", "kill", "the job did not leave in time, or say anything; its processes were killed: %s", who);
+    if (launch_kill(r->jobs->folder, j->row.id, who, sizeof who) > 0)
+        event_add(r->events, j->row.id, "warning", "kill", "the job did not leave in time, or say anything; its processes were killed: %s",
+                  who);
 }
 
-static void name(struct daemon *d, struct job *j, const char *why)
+static void name(struct runner *r, struct job *j, const char *why)
 {
     char who[160], text[sizeof j->trouble];
 
     (void)why;
-    if (launch_kill(d->jobs_dir, j->row.id, who, sizeof who) > 0)
+    if (launch_kill(r->jobs->folder, j->row.id, who, sizeof who) > 0)
         snprintf(text, sizeof text, "its slots are held: %s was killed and does not end", who);
     else
         snprintf(text, sizeof text, "its slots are held: the lock of its folder is, and by no process that can be seen");
-    tell_trouble(d, j, "stuck", text);
+    tell_trouble(r, j, "stuck", text);
 }
 
-typedef void action(struct daemon *d, struct job *j, const char *why);
+typedef void action(struct runner *r, struct job *j, const char *why);
 static action *const actions[] = {
     [LIFE_COMMIT] = commit,
     [LIFE_PREPARE] = prepare,
@@ -480,66 +476,66 @@ static action *const actions[] = {
 };
 
 /* Afterwards the job may be gone from memory. */
-static void tell_life(struct daemon *d, struct job *j, enum life_fact fact, const char *why)
+static void tell_life(struct runner *r, struct job *j, enum life_fact fact, const char *why)
 {
     enum life_action next = life_next(&j->life, fact, mono_s());
 
     if (next != LIFE_NOTHING)
-        actions[next](d, j, why);
+        actions[next](r, j, why);
 }
 
 /* ---- from outside ---- */
 
-void run_connected(struct daemon *d, struct job *j)
+void run_connected(struct runner *r, struct job *j)
 {
     if (j->life.refusals + j->life.unreadable > 0)
         j->trouble[0] = '\0';
-    tell_life(d, j, LIFE_FACT_HELLO, "");
+    tell_life(r, j, LIFE_FACT_HELLO, "");
     if (j->life.drains > 0)
         life_within(&j->life, mono_s(), LIFE_LEAVE_S);
     else if (j->row.want == JOB_WANT_CANCEL)
         life_within(&j->life, mono_s(), LIFE_OBEY_S);
 }
 
-void run_disconnected(struct daemon *d, struct job *j)
+void run_disconnected(struct runner *r, struct job *j)
 {
-    tell_life(d, j, LIFE_FACT_GONE, "");
-    look(d, j);
+    tell_life(r, j, LIFE_FACT_GONE, "");
+    look(r, j);
 }
 
-void run_adopt(struct daemon *d)
+void run_adopt(struct runner *r)
 {
-    for (int i = 0; i < d->jobs.count; i++) {
-        struct job *j = d->jobs.all[i];
+    for (int i = 0; i < r->jobs->count; i++) {
+        struct job *j = r->jobs->all[i];
 
         if (job_is_live(j->row.state))
-            tell_life(d, j, LIFE_FACT_ADOPTED, "");
-        else if (j->row.attempt > 0 && !launch_lock_is_free(d->jobs_dir, j->row.id))
-            tell_life(d, j, LIFE_FACT_FOUND, "");
+            tell_life(r, j, LIFE_FACT_ADOPTED, "");
+        else if (j->row.attempt > 0 && !launch_lock_is_free(r->jobs->folder, j->row.id))
+            tell_life(r, j, LIFE_FACT_FOUND, "");
     }
-    run_take_slots(d);
+    run_take_slots(r);
 }
 
-void run_tick(struct daemon *d)
+void run_tick(struct runner *r)
 {
-    bool heard = store_backlog(d->store) <= STORE_QUEUE_ROWS / 2; /* else supervisors are not read */
+    bool heard = store_backlog(r->store) <= STORE_QUEUE_ROWS / 2; /* else supervisors are not read */
     int64_t id = 0;
 
-    for (struct job *j; (j = jobs_after(d, id));) { /* by id: what follows may forget jobs */
+    for (struct job *j; (j = jobs_after(r->jobs, id));) { /* by id: what follows may forget jobs */
         id = j->row.id;
         j->life.silent_s = j->sup && heard ? j->life.silent_s + 1 : 0;
-        look(d, j);
-        j = jobs_find(d, id);
+        look(r, j);
+        j = jobs_find(r->jobs, id);
         if (j)
-            look_at_clock(d, j);
+            look_at_clock(r, j);
     }
-    run_schedule(d);
+    run_schedule(r);
 }
 
-static bool waits_behind(const struct daemon *d, const struct job *j, const struct sched_node *node, char *ret, size_t size)
+static bool waits_behind(const struct runner *r, const struct job *j, const struct sched_node *node, char *ret, size_t size)
 {
-    for (int i = 0; i < d->jobs.count; i++) {
-        const struct job *other = d->jobs.all[i];
+    for (int i = 0; i < r->jobs->count; i++) {
+        const struct job *other = r->jobs->all[i];
         struct sched_job view = sched_view(other);
         bool ahead = other->row.priority > j->row.priority || (other->row.priority == j->row.priority && other->row.id < j->row.id);
 
@@ -555,12 +551,12 @@ static bool waits_behind(const struct daemon *d, const struct job *j, const stru
 }
 
 /* "; GPU 2 is quarantined: Xid 79 ..." of each that is neither free nor a job's. */
-static void tell_gpus(const struct daemon *d, char *ret, size_t size)
+static void tell_gpus(const struct runner *r, char *ret, size_t size)
 {
     size_t len = strlen(ret);
 
-    for (int i = 0; i < d->gpus.count && len + 1 < size; i++) {
-        const struct gpu *g = &d->gpus.all[i];
+    for (int i = 0; i < r->gpus->count && len + 1 < size; i++) {
+        const struct gpu *g = &r->gpus->all[i];
         enum gpu_state state = gpu_state(g);
         char why[GPU_REASON];
 
@@ -572,18 +568,18 @@ static void tell_gpus(const struct daemon *d, char *ret, size_t size)
     }
 }
 
-void run_why(struct daemon *d, const struct job *j, char *ret, unsigned long size)
+void run_why(struct runner *r, const struct job *j, char *ret, size_t size)
 {
     struct sched_job view = sched_view(j);
-    struct sched_node node = node_view(d);
+    struct sched_node node = node_view(r);
 
     struct gpu_counts gpus;
 
-    gpus_count(&d->gpus, &gpus);
+    gpus_count(r->gpus, &gpus);
     if (j->life.phase == LIFE_COMMITTING) {
         char full[200];
 
-        store_trouble(d->store, full, sizeof full);
+        store_trouble(r->store, full, sizeof full);
         snprintf(ret, size, "has its slots and waits till that is stored%s%s", full[0] ? ": " : "", full);
         return;
     }
@@ -595,16 +591,16 @@ void run_why(struct daemon *d, const struct job *j, char *ret, unsigned long siz
         snprintf(ret, size, "waits till the processes of its last run have left");
         return;
     }
-    if (waits_behind(d, j, &node, ret, size))
+    if (waits_behind(r, j, &node, ret, size))
         return;
     if (!j->row.cuda) {
         snprintf(ret, size, "needs %d CPU slots at once, %d of %d are free", sched_cpu_need(&view, &node), node.cpu_free, node.cpu_slots);
-    } else if (d->gpus.trouble[0] || !d->gpus.known) {
+    } else if (r->gpus->trouble[0] || !r->gpus->known) {
         snprintf(ret, size, "needs %d GPUs, and none is granted now: %s", sched_gpu_need(&view),
-                 d->gpus.known ? d->gpus.trouble : "the GPU driver has not answered yet");
+                 r->gpus->known ? r->gpus->trouble : "the GPU driver has not answered yet");
     } else {
         snprintf(ret, size, "needs %d GPUs at once, %d of %d are free", sched_gpu_need(&view), gpus.free, gpus.devices);
-        tell_gpus(d, ret, size);
+        tell_gpus(r, ret, size);
     }
     if (j->row.reason[0]) {
         size_t len = strlen(ret);

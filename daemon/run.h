@@ -1,23 +1,40 @@
 /* daemon/run.h - who runs: slots granted, supervisors started, lost supervisors found by their locks. Everything runs on the loop. */
 #pragma once
+#include <stdbool.h>
+#include <stddef.h>
+#include <uv.h>
 
-struct daemon;
-struct err;
+struct events;
+struct gpu_node;
+struct gpus;
 struct job;
+struct jobs;
+struct store;
+
+/* All borrowed. */
+struct runner {
+    uv_loop_t *loop;
+    struct store *store;
+    struct jobs *jobs;
+    struct gpus *gpus;
+    struct gpu_node *gpu_node;
+    const struct events *events;
+    int cpu_slots; /* of the node */
+    bool stopping; /* nothing is started any more, and whatever ends is left to the next daemon */
+};
 
 /* Grants slots to queued jobs and starts their supervisors. */
-void run_schedule(struct daemon *d);
+void run_schedule(struct runner *r);
 /* Its supervisor said hello. */
-void run_connected(struct daemon *d, struct job *j);
+void run_connected(struct runner *r, struct job *j);
 /* The connection of its supervisor is closed: its lock is tried. */
-void run_disconnected(struct daemon *d, struct job *j);
+void run_disconnected(struct runner *r, struct job *j);
 /* Once a second: what time brings (life.h). */
-void run_tick(struct daemon *d);
-int run_cpu_free(const struct daemon *d);
-int run_gpus_free(const struct daemon *d);
+void run_tick(struct runner *r);
+int run_cpu_free(const struct runner *r);
 /* After the start of detd: which jobs may have processes. */
-void run_adopt(struct daemon *d);
+void run_adopt(struct runner *r);
 /* Then, and when the GPUs are known: jobs with processes take the slots they hold. */
-void run_take_slots(struct daemon *d);
+void run_take_slots(struct runner *r);
 /* One sentence about why a job waits: queued, or with its slots and without a supervisor (job.trouble). */
-void run_why(struct daemon *d, const struct job *j, char *ret, unsigned long size);
+void run_why(struct runner *r, const struct job *j, char *ret, size_t size);

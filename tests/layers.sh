@@ -50,6 +50,28 @@ allow worker $below proto
 while read -r folder; do
     [[ $checked = *" $folder "* ]] || { echo "$folder: is compiled, but no row says what it may use" >&2; bad=1; }
 done < <(find worker -name '*.c' -printf '%h\n' | sort -u)
+# The floors of the daemon, by file, from the ground up: a file may use headers of its own room (what its pattern matches) and those of the floors below.
+# Only the highest sees struct daemon.
+rooms=
+for floor in "clock job life node notify schema sched text" "config gpu gpu_nvml report view wire" "gpu_child gpu_probe store*" "event launch" "jobs" \
+    "gpu_node ingest" "run" "conn" "daemon+main+methods*"; do
+    lower=$rooms
+    for room in $floor; do
+        pattern=${room//+/|}
+        pattern=${pattern//\*/[a-z_]*}
+        rooms+="$pattern|"
+        while read -r d; do
+            while read -r file; do
+                echo "$d: includes $file, which is not below it" >&2
+                bad=1
+            done < <(sed -n '1,/^$/p' "$d" | tr -s ' :' '\n' | sed 's|^\./||' | grep -E '^daemon/.*\.h$' | grep -vE "^daemon/($lower$pattern)\.h$")
+        done < <(find "$build/daemon" -name '*.d' | grep -E "/($pattern)\.d$")
+    done
+done
+while read -r file; do
+    echo "$file: stands on no floor of the daemon" >&2
+    bad=1
+done < <(find daemon -name '*.c' | grep -vE "^daemon/(${rooms%|})\.c$")
 python3 "$(dirname "$0")/layers_circles.py" || bad=1
 # A function of ours with the name of a library's would be called instead of it.
 ours=$(nm --defined-only "$build"/detd "$build"/detctl "$build"/detd-job "$build"/detd-worker 2>/dev/null | awk '$2 == "T" {print $3}' | sort -u)

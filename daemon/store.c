@@ -80,6 +80,24 @@ static int migrate(sqlite3 *db, const char *path, int version, struct err *err)
     return 0;
 }
 
+/* The mode that the journal has then is a row: where WAL is not possible, none of this is an error to SQLite. */
+static int keep_log(sqlite3 *db, const char *path, struct err *err)
+{
+    sqlite3_stmt *st = NULL;
+    char mode[16] = "unknown";
+    int rc = sqlite3_prepare_v2(db, "PRAGMA journal_mode=WAL", -1, &st, NULL);
+
+    if (rc == SQLITE_OK && (rc = sqlite3_step(st)) == SQLITE_ROW)
+        snprintf(mode, sizeof mode, "%s", (const char *)sqlite3_column_text(st, 0));
+    sqlite3_finalize(st);
+    if (rc != SQLITE_ROW)
+        return db_error(db, err, path);
+    if (strcmp(mode, "wal") == 0)
+        return 0;
+    return err_set(err, ERR_CORRUPT, "'%s' has to be kept in mode WAL, and stays in mode %s; choose a --state on a local file system", path,
+                   mode);
+}
+
 static int open_writer(struct store *s, struct err *err)
 {
     int version = 0, rc;
@@ -90,7 +108,10 @@ static int open_writer(struct store *s, struct err *err)
     rc = check_identity(s->w.db, s->path, &version, err);
     if (rc < 0)
         return rc;
-    if (exec(s->w.db, "PRAGMA journal_mode=WAL; PRAGMA synchronous=FULL; PRAGMA cache_size=-2048; PRAGMA wal_autocheckpoint=1000;"
+    rc = keep_log(s->w.db, s->path, err);
+    if (rc < 0)
+        return rc;
+    if (exec(s->w.db, "PRAGMA synchronous=FULL; PRAGMA cache_size=-2048; PRAGMA wal_autocheckpoint=1000;"
                       "PRAGMA journal_size_limit=16777216; PRAGMA temp_store=MEMORY") != SQLITE_OK)
         return db_error(s->w.db, err, s->path);
     rc = migrate(s->w.db, s->path, version, err);

@@ -472,6 +472,40 @@ static void refuses_what_it_does_not_know(void **state)
     open_again(f);
 }
 
+/* Files as those of a file system on which no memory can be shared. */
+static sqlite3_io_methods without_shared_memory;
+
+static int open_without(sqlite3_vfs *vfs, const char *name, sqlite3_file *file, int flags, int *ret_flags)
+{
+    sqlite3_vfs *usual = vfs->pAppData;
+    int rc = usual->xOpen(usual, name, file, flags, ret_flags);
+
+    if (rc == SQLITE_OK && (flags & SQLITE_OPEN_MAIN_DB)) {
+        without_shared_memory = *file->pMethods;
+        without_shared_memory.iVersion = 1; /* which has none of it */
+        file->pMethods = &without_shared_memory;
+    }
+    return rc;
+}
+
+/* SQLite says in a row, not with an error, that the mode of the journal stays as it was. */
+static void refuses_a_database_without_a_log(void **state)
+{
+    struct fixture *f = *state;
+    sqlite3_vfs *usual = sqlite3_vfs_find(NULL), vfs = *usual;
+
+    close_store(f);
+    make_database(f, "");
+    vfs.zName = "without";
+    vfs.pAppData = usual;
+    vfs.xOpen = open_without;
+    sqlite3_vfs_register(&vfs, 1);
+    assert_refused(f, "delete");
+    sqlite3_vfs_unregister(&vfs);
+    sqlite3_vfs_register(usual, 1);
+    open_again(f);
+}
+
 /* A database of the first release: its jobs had one rank a GPU, its GPUs were healthy, and its attempts told nothing of themselves. */
 static void an_older_schema_is_brought_up(void **state)
 {
@@ -722,6 +756,7 @@ int main(void)
         TEST(not_finite_is_null),
         TEST(events_and_pages),
         TEST(refuses_what_it_does_not_know),
+        TEST(refuses_a_database_without_a_log),
         TEST(an_older_schema_is_brought_up),
         TEST(gpus_are_kept),
         TEST(kill_in_mid_commit),

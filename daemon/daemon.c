@@ -21,6 +21,7 @@
 #include "daemon/notify.h"
 #include "daemon/store.h"
 #include "proto/err.h"
+#include "proto/folder.h"
 #include "proto/report.h"
 
 enum { TICK_MS = 1000, IDLE_TICKS = 5, STOP_MS = 2000, LOCK_TRIES = 200, LOCK_PAUSE_US = 10000 };
@@ -151,8 +152,8 @@ static int make_path(const char *path, struct err *err)
             continue;
         memcpy(part, path, i);
         part[i] = '\0';
-        if (mkdir(part, 0700) < 0 && errno != EEXIST)
-            return err_sys(err, "create '%s'", part);
+        if (access(part, F_OK) < 0 && folder_make(part, 0700, err) < 0)
+            return err->code;
     }
     return 0;
 }
@@ -193,10 +194,8 @@ static int enter_state(struct daemon *d, struct err *err)
     rc = lock_state(d, err);
     if (rc < 0)
         return rc;
-    if (mkdir("jobs", 0700) < 0 && errno != EEXIST)
-        return err_sys(err, "create '%s/jobs'", real);
     snprintf(d->jobs_dir, sizeof d->jobs_dir, "%s/jobs", real);
-    return 0;
+    return folder_make(d->jobs_dir, 0700, err);
 }
 
 static int make_socket_folder(const char *socket, struct err *err)

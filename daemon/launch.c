@@ -17,6 +17,7 @@
 
 #include "daemon/store.h"
 #include "proto/err.h"
+#include "proto/folder.h"
 
 enum { PATH_ROOM = 4096 + 64, LOCK_FD = 3, TROUBLE_FD = 4, MAX_ARGS = 28, TROUBLE_MAX = 255 };
 
@@ -26,13 +27,6 @@ static void job_path(char *ret, const char *jobs_dir, int64_t job, const char *n
 }
 
 /* ---- preparing ---- */
-
-static int make_folder(const char *path, struct err *err)
-{
-    if (mkdir(path, 0700) < 0 && errno != EEXIST)
-        return err_sys(err, "create '%s'", path);
-    return 0;
-}
 
 static int write_durably(const char *path, const char *text, struct err *err)
 {
@@ -100,7 +94,7 @@ static int lock_folder(const struct launch_request *rq, struct err *err)
     int rc;
 
     job_path(path, rq->jobs_dir, rq->job, "");
-    rc = make_folder(path, err);
+    rc = folder_make(path, 0700, err);
     if (rc < 0)
         return rc;
     job_path(path, rq->jobs_dir, rq->job, "lock");
@@ -160,7 +154,7 @@ static int take_folder(struct launch_request *rq, struct err *err)
         rc = write_durably(path, rq->store_id, err);
     job_path(path, rq->jobs_dir, rq->job, "log");
     if (rc == 0)
-        rc = make_folder(path, err);
+        rc = folder_make(path, 0700, err);
     if (rc < 0)
         close(fd);
     return rc < 0 ? rc : fd;

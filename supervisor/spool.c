@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include "proto/err.h"
+#include "proto/folder.h"
 
 static const char magic[8] = { 'D', 'E', 'T', 'D', 'S', 'P', 'L', '1' };
 
@@ -167,18 +168,6 @@ static int open_segments(struct spool *s, const char *dir, struct err *err)
     return rc;
 }
 
-static int sync_dir(const char *dir, struct err *err)
-{
-    int rc = 0, fd = open(dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-
-    if (fd < 0)
-        return err_sys(err, "open '%s'", dir);
-    if (fsync(fd) < 0)
-        rc = err_sys(err, "sync '%s'", dir);
-    close(fd);
-    return rc;
-}
-
 static int write_head(struct spool *s, int i, struct err *err)
 {
     struct head h = { .first_seq = s->seg[i].first };
@@ -318,7 +307,7 @@ int spool_open(const char *dir, size_t segment_bytes, uint64_t last_seq, struct 
     s->seg[0].fd = s->seg[1].fd = -1;
     rc = open_segments(s, dir, err);
     if (rc == 0)
-        rc = sync_dir(dir, err);
+        rc = folder_sync(dir, err);
     if (rc == 0)
         rc = load(s, last_seq, err);
     if (rc < 0)

@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include "proto/err.h"
+#include "proto/folder.h"
 #include "proto/line.h"
 
 enum { TIER_TEXT = 16, LINE_TEXT = 48 };
@@ -70,6 +71,8 @@ int tiers_open(const char *path, struct tiers **ret, struct err *err)
     rc = t->fd < 0 ? err_sys(err, "open '%s'", path) : load(t, path, err);
     if (rc == 0 && ftruncate(t->fd, t->end) < 0)
         rc = err_sys(err, "cut '%s'", path);
+    if (rc == 0)
+        rc = folder_sync_name(path, err);
     if (rc < 0)
         tiers_close(t);
     else

@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include "proto/err.h"
+#include "proto/folder.h"
 #include "worker/checkpoint/manifest.h"
 
 enum { PATH_BYTES = CKPT_PATH_BYTES, STEP_DIGITS = 15 };
@@ -37,18 +38,6 @@ int ckpt_path(const char *dir, int64_t step, char *ret, size_t size, struct err 
     return n >= 0 && (size_t)n < size ? 0 : too_long(dir, err);
 }
 
-/* New names are durable when the folder that holds them is. */
-static int sync_folder(const char *path, struct err *err)
-{
-    int fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC), rc = 0;
-
-    if (fd < 0 || fsync(fd) < 0)
-        rc = err_sys(err, "sync folder '%s'", path);
-    if (fd >= 0)
-        close(fd);
-    return rc;
-}
-
 /* A folder of files, with what is in it. One that does not exist is removed already. */
 static int remove_folder(const char *path, struct err *err)
 {
@@ -73,7 +62,7 @@ static int move_folder(const char *dir, const char *from, const char *to, struct
 {
     if (rename(from, to) < 0)
         return err_sys(err, "rename '%s' to '%s'", from, to);
-    return sync_folder(dir, err);
+    return folder_sync(dir, err);
 }
 
 /* Of several damaged ones of a step the last is kept. */
@@ -196,7 +185,7 @@ int ckpt_write(const char *dir, int64_t step, const struct ckpt_identity *id, co
 
     if (step < 1)
         return err_set(err, ERR_INPUT, "checkpoint of step %lld: steps count from 1", (long long)step);
-    rc = make_folder(dir, err);
+    rc = folder_make(dir, 0777, err);
     if (rc == 0)
         rc = settle_existing(dir, step, id, ret_bytes, err);
     if (rc != 0)
@@ -224,7 +213,7 @@ int ckpt_publish(const char *dir, int64_t step, struct err *err)
     if (rc == 0)
         rc = step_path(folder, dir, PUBLISHED, step, "", err);
     if (rc == 0)
-        rc = sync_folder(tmp, err);
+        rc = folder_sync(tmp, err);
     if (rc == 0)
         rc = move_folder(dir, tmp, folder, err);
     return rc;

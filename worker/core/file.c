@@ -2,7 +2,6 @@
 
 #include <errno.h>
 #include <fcntl.h>
-#include <libgen.h>
 #include <stdarg.h>
 #include <stdbool.h>
 #include <stdint.h>
@@ -14,6 +13,7 @@
 #include <unistd.h>
 
 #include "proto/err.h"
+#include "proto/folder.h"
 
 enum { MAX_TMPS = 100 }; /* left by writers that were killed */
 
@@ -169,23 +169,6 @@ int file_out_printf(struct file_out *o, struct err *err, const char *fmt, ...)
     return n < 0 ? keep_failure(o, err) : 0;
 }
 
-/* The rename itself must survive a power cut. */
-static int sync_folder(const char *path, struct err *err)
-{
-    char *copy = strdup(path);
-    int fd, rc = 0;
-
-    if (!copy)
-        return err_set(err, -ENOMEM, "sync the folder of '%s': out of memory", path);
-    fd = open(dirname(copy), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    if (fd < 0 || fsync(fd) < 0)
-        rc = err_sys(err, "sync the folder of '%s'", path);
-    if (fd >= 0)
-        close(fd);
-    free(copy);
-    return rc;
-}
-
 int file_out_commit(struct file_out *o, struct err *err)
 {
     int rc = o->rc;
@@ -197,7 +180,7 @@ int file_out_commit(struct file_out *o, struct err *err)
     if (rc < 0)
         unlink(o->tmp);
     else
-        rc = sync_folder(o->path, err);
+        rc = folder_sync_name(o->path, err); /* the rename itself must survive a loss of power */
     file_out_free(o);
     return rc;
 }

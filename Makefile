@@ -167,10 +167,15 @@ check: deps
 	@tests/run.sh $(B) $(call IN_ORDER,$(TESTS) $(RUN_E2E)) $(SCANS) tests/run_self.sh tests/abi.sh tests/gpu_self.sh $(LEFT_OUT)
 
 # What searches rather than checks: the same tests with more rounds, seeds and shapes, and the kernels under another sanitizer.
-LONG     := tests/cuda_msan.sh $(filter %/test_cuda_plans %/test_fuzz_data %/test_repeat,$(TESTS)) $(filter %/ranks.sh %/order.sh,$(RUN_E2E)) $(if $(SAN),,tests/prove/short.sh tests/prove/planted.sh)
+LONG     := tests/cuda_msan.sh $(filter %/test_cuda_plans %/test_fuzz_data %/test_repeat,$(TESTS)) $(filter %/ranks.sh %/order.sh,$(RUN_E2E)) $(if $(SAN),,tests/prove/short.sh tests/prove/planted.sh) $(if $(findstring thread,$(SAN)),,tests/torture/torture.sh)
 check-long: deps
 	@$(MAKE) --no-print-directory -j$$(nproc) B=$(B) SAN=$(SAN) check-parts
 	@TEST_LONG=1 DETD_FUZZ_ROUNDS=20000 DETD_TEST_REPEATS=20 RANKS_SEED=2 tests/run.sh $(B) $(LONG)
+
+# Everything that can die does, at random, while jobs run; SEED= repeats what was drawn. Two daemons at once, about SECONDS and what it takes jobs to end.
+torture: deps
+	@$(MAKE) --no-print-directory -j$$(nproc) B=$(B) SAN=$(SAN) all
+	@DETD_BUILD=$(abspath $(B)) SECONDS_OF_TORTURE=$(or $(SECONDS),600) SEED=$(SEED) python3 tests/torture/torture.py
 
 # The matrix: are a job's bits a function of its spec and data alone? N runs a cell, about two hours with the default; ONLY=cells or models, separated by
 # commas. Report: $(B)/prove.txt.
@@ -272,10 +277,11 @@ help:
 	@echo 'make bench      speed, as ratios against a peer or a limit'
 	@echo 'make mutants    faults put into the code one at a time: how many would the tests notice?     ONLY=worker/train, or a file, or a number'
 	@echo 'make prove      jobs under everything that must not change a bit     N=59 runs a cell, ONLY=cells or models'
+	@echo 'make torture    kills, stops, full disks and a wrong clock while jobs run     SECONDS=600 SEED=n'
 	@echo 'make lint       clang-format, clang-tidy, cppcheck, shellcheck    make layers: include direction'
 	@echo 'make bundle     build/detd-bundle-VERSION-MACHINE.tar.gz: runs from any folder of a host with glibc 2.36 or newer'
 	@echo 'make install    PREFIX=$(PREFIX) DESTDIR=                         make uninstall'
 	@echo 'make check-fresh  check and demo in a bare Debian 12 root (root, debootstrap)'
 
 -include $(shell find $(B) -name '*.d' 2>/dev/null)
-.PHONY: abi all tests check check-parts check-long prove mutants check-gpu pack-gpu layers deps demo bench bench-gpu bundle lint install uninstall check-fresh clean help
+.PHONY: abi all tests check check-parts check-long torture prove mutants check-gpu pack-gpu layers deps demo bench bench-gpu bundle lint install uninstall check-fresh clean help

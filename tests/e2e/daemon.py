@@ -64,7 +64,7 @@ class Daemon:
     def __init__(self, foreign=True, step_s=0.02, slots=4, disk_mb=0):
         self.root = tempfile.mkdtemp(prefix="detd-e2e-")
         self.state, self.path, self.bin = self.root + "/state", self.root + "/run/detd.sock", self.root + "/bin"
-        self.slots, self.step_s, self.proc = slots, step_s, None
+        self.slots, self.step_s, self.proc, self.env = slots, step_s, None, {}
         if disk_mb:
             os.mkdir(self.state)
             self.resize(disk_mb)
@@ -124,7 +124,7 @@ class Daemon:
     def start(self, wait=True):
         log = open(self.root + "/log", "a")
         self.proc = subprocess.Popen([self.bin + "/detd", "--state", self.state, "--socket", self.path, "--config", self.root + "/conf"],
-                                     stdout=log, stderr=log, stdin=subprocess.DEVNULL)
+                                     stdout=log, stderr=log, stdin=subprocess.DEVNULL, env=dict(os.environ, **self.env))
         return self.client() if wait else None
 
     def client(self):

@@ -73,15 +73,6 @@ class Watched(Daemon):
         os.chmod(self.bin + "/detd-job", 0o755)
         open(self.log, "w", encoding="utf-8").close()
 
-    def start(self, wait=True):
-        os.environ.update(self.env)
-        try:
-            super().start(wait=False)
-        finally:
-            for name in self.env:
-                del os.environ[name]
-        return self.client() if wait else None
-
 
 def record(shim, data):
     """A job whose tier changes and one of whose attempts is killed; then detd stops. Returns the watched daemon, which has stopped."""

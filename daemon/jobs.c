@@ -207,6 +207,58 @@ void job_changed(struct jobs *jobs, struct job *j)
     }
 }
 
+/* ---- new ones ---- */
+
+struct submission {
+    struct jobs *jobs;
+    struct job_row row;
+    char *note;
+    store_done *done;
+    void *arg;
+};
+
+static void submission_free(struct submission *s)
+{
+    free(s->note);
+    free(s);
+}
+
+static void submitted(void *arg, int rc, int64_t id, const struct err *err)
+{
+    struct submission *s = arg;
+    struct jobs *jobs = s->jobs;
+    struct job *j;
+
+    s->row.id = id;
+    j = rc == 0 ? jobs_add(jobs, &s->row) : NULL;
+    if (j) {
+        event_add(jobs->events, id, "info", "state", "queued");
+        if (s->note[0])
+            event_add(jobs->events, id, "info", "device", "%s", s->note);
+        job_changed(jobs, j);
+        jobs->hooks.wished(jobs->hooks.arg);
+    }
+    s->done(s->arg, rc, id, err);
+    submission_free(s);
+}
+
+void jobs_submit(struct jobs *jobs, const struct job_row *row, const char *token, const char *spec, const char *note, store_done *done,
+                 void *arg)
+{
+    struct submission *s = calloc(1, sizeof *s);
+    char *copy = strdup(note);
+    struct err err;
+
+    if (!s || !copy) {
+        free(s);
+        free(copy);
+        done(arg, err_set(&err, -ENOMEM, "out of memory"), 0, &err);
+        return;
+    }
+    *s = (struct submission){ jobs, *row, copy, done, arg };
+    store_submit(jobs->store, row, token, spec, submitted, s);
+}
+
 /* ---- wishes ---- */
 
 json_t *jobs_wishes(const struct job *j)

@@ -76,6 +76,10 @@ void job_committed(struct jobs *jobs, struct job *j, int64_t seq);
 /* Forgets the oldest finished jobs beyond JOBS_RECENT. */
 void jobs_trim(struct jobs *jobs);
 
+/* A new job, queued once it is stored; done gets its id. A token that its user sent before: rc STORE_REPEATED, the id is the one it got then. note: an event of
+ * the new job, "": none. */
+void jobs_submit(struct jobs *jobs, const struct job_row *row, const char *token, const char *spec, const char *note, store_done *done,
+                 void *arg);
 /* What users ask. `done` runs when it is durable; rc < 0 is returned at once and nothing is done. */
 int jobs_command(struct jobs *jobs, struct job *j, enum job_event event, store_done *done, void *arg, struct err *err);
 int jobs_want_checkpoint(struct jobs *jobs, struct job *j, bool eval, store_done *done, void *arg, struct err *err);

@@ -177,21 +177,7 @@ static void submit_work(void *arg)
 static void submitted(void *arg, int rc, int64_t id, const struct err *err)
 {
     struct submission *s = arg;
-    struct daemon *d = s->rq->d;
 
-    if (rc == 0) {
-        struct job *j;
-
-        s->row.id = id;
-        j = jobs_add(&d->jobs, &s->row);
-        if (j) {
-            event_add(&d->events, id, "info", "state", "queued");
-            if (s->device[0])
-                event_add(&d->events, id, "info", "device", "%s", s->device);
-            job_changed(&d->jobs, j);
-            run_schedule(&d->runner);
-        }
-    }
     if (rc >= 0)
         s->rq->result = json_pack("{s:I}", "id", (json_int_t)id);
     request_done(s->rq, rc < 0 ? rc : 0, err);
@@ -207,7 +193,7 @@ static void submit_after(void *arg)
         submission_free(s);
         return;
     }
-    store_submit(s->rq->d->store, &s->row, s->token, s->text, submitted, s);
+    jobs_submit(&s->rq->d->jobs, &s->row, s->token, s->text, s->device, submitted, s);
 }
 
 static void check_after(void *arg)

@@ -142,6 +142,8 @@ tests: $(TESTS)
 -include tests/checkpoints/rules.mk
 # What is proved beside our own networks.
 -include tests/prove/rules.mk
+# The simulator of the daemon.
+-include tests/sim/rules.mk
 
 # Every kernel body must also be device code.
 $(B)/nvcc_bodies.o: tests/device/nvcc_bodies.cu $(wildcard worker/kernels/*.h)
@@ -161,13 +163,13 @@ RUN_E2E   = $(if $(findstring thread,$(SAN)),,$(E2E))
 LEFT_OUT  = $(patsubst %.c,'%=skip:no headers of the CUDA libraries here',$(filter-out $(TEST_SRC),$(TEST_ALL))) \
             $(patsubst %,'%=skip:the thread sanitizer is too slow for jobs',$(filter-out $(RUN_E2E),$(E2E)))
 CHECK_TOO += $(if $(PLUGIN),$(patsubst cuda/%.cu,$(B)/cuda/%.ptx,$(wildcard cuda/*.cu)))
-check-parts: all tests $(CHECK_TOO)
+check-parts: all tests $(SIM) $(CHECK_TOO)
 check: deps
 	@$(MAKE) --no-print-directory -j$$(nproc) B=$(B) SAN=$(SAN) check-parts $(BENCH) $(if $(NVCC),$(B)/nvcc_bodies.o)
-	@tests/run.sh $(B) $(call IN_ORDER,$(TESTS) $(RUN_E2E)) $(SCANS) tests/run_self.sh tests/abi.sh tests/gpu_self.sh $(LEFT_OUT)
+	@tests/run.sh $(B) $(call IN_ORDER,$(TESTS) $(SIM) $(RUN_E2E)) $(SCANS) tests/run_self.sh tests/abi.sh tests/gpu_self.sh $(LEFT_OUT)
 
 # What searches rather than checks: the same tests with more rounds, seeds and shapes, and the kernels under another sanitizer.
-LONG     := tests/cuda_msan.sh $(filter %/test_cuda_plans %/test_fuzz_data %/test_repeat,$(TESTS)) $(filter %/ranks.sh %/order.sh,$(RUN_E2E)) $(if $(SAN),,tests/prove/short.sh tests/prove/planted.sh) $(if $(findstring thread,$(SAN)),,tests/torture/torture.sh)
+LONG     := $(SIM) tests/cuda_msan.sh $(filter %/test_cuda_plans %/test_fuzz_data %/test_repeat,$(TESTS)) $(filter %/ranks.sh %/order.sh,$(RUN_E2E)) $(if $(SAN),,tests/prove/short.sh tests/prove/planted.sh) $(if $(findstring thread,$(SAN)),,tests/torture/torture.sh)
 check-long: deps
 	@$(MAKE) --no-print-directory -j$$(nproc) B=$(B) SAN=$(SAN) check-parts
 	@TEST_LONG=1 DETD_FUZZ_ROUNDS=20000 DETD_TEST_REPEATS=20 RANKS_SEED=2 tests/run.sh $(B) $(LONG)

@@ -7,6 +7,7 @@ FLOORS = {"worker/" + floor for floor in "train evidence checkpoint report model
 FLOORS |= {folder.rstrip("/") for floor in ("models", "data") for folder in glob.glob("worker/%s/*/" % floor)}
 TRAINER = {"worker", "worker/predict", "worker/backend", "cpu"} | FLOORS
 
+SIMULATOR = "tests/sim/sim"  # a program of several files, which runs the daemon
 # What a script runs of ours, besides proto; one that is not listed runs all of it, and the CUDA device where it names the emulated one.
 SCRIPTS = {
     "bundle.sh": None,  # how programs are packed
@@ -57,6 +58,8 @@ class Covers:
                 uses = re.search(r"uses: ([a-z_/ ]*)", "".join(f.readlines()[:3]))
             words = set(uses[1].split() if uses else ())
             self.tests[program] = words | (FLOORS if "trainer" in words else set()) | {program}
+        if os.path.exists(os.path.join(tree, build, SIMULATOR)):
+            self.tests[SIMULATOR] = {"daemon", SIMULATOR}
         for path in sorted(glob.glob("tests/e2e/*.sh", root_dir=tree)):
             runs = SCRIPTS.get(os.path.basename(path), TRAINER | {"daemon", "supervisor", "client"} | ({"cuda"} if names_emulator(tree, path) else set()))
             if runs is not None:

@@ -1,0 +1,288 @@
+/* tests/sim/detd.c - the daemon: its real parts, tied together as daemon/daemon.c ties them, and what its clients ask. It is killed by forgetting it: no
+ * part of it runs any more, and what it had not committed is gone. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "daemon/clock.h"
+#include "daemon/event.h"
+#include "daemon/gpu.h"
+#include "daemon/gpu_node.h"
+#include "daemon/ingest.h"
+#include "daemon/jobs.h"
+#include "daemon/run.h"
+#include "daemon/wire.h"
+#include "proto/err.h"
+#include "tests/sim/world.h"
+
+#define SPEC "{\"run\":{\"threads\":1,\"deterministic\":\"rerun\"}}"
+
+struct detd {
+    uv_loop_t loop;
+    struct wires wires;
+    struct store *store;
+    struct events events;
+    struct jobs jobs;
+    struct gpus gpus;
+    struct runner runner;
+    struct gpu_node *gpu_node;
+    struct ingest *ingest;
+};
+static struct detd *detd; /* NULL: none runs */
+static int started;
+int detd_number;
+
+/* ---- hooks ---- */
+
+static bool wanted(void *arg, unsigned topic)
+{
+    (void)arg;
+    return topic == TOPIC_JOBS || topic == TOPIC_EVENTS;
+}
+
+static void tell(void *arg, unsigned topic, int64_t job, const char *json)
+{
+    (void)arg;
+    if (topic == TOPIC_EVENTS)
+        say("job %lld: event %s", (long long)job, json);
+    else
+        check_view(job, json);
+}
+
+static void send_word(void *arg, struct job *j, const char *word, const char *tier)
+{
+    (void)arg;
+    ingest_send_word(j, word, tier);
+}
+
+static void look_who_runs(void *arg)
+{
+    struct detd *d = arg;
+
+    run_schedule(&d->runner);
+}
+
+static void take_slots(void *arg)
+{
+    struct detd *d = arg;
+
+    run_take_slots(&d->runner);
+}
+
+static void connected(void *arg, struct job *j)
+{
+    struct detd *d = arg;
+
+    run_connected(&d->runner, j);
+}
+
+static void gone(void *arg, struct job *j)
+{
+    struct detd *d = arg;
+
+    run_disconnected(&d->runner, j);
+}
+
+/* ---- life ---- */
+
+static int open_parts(struct detd *d, struct err *err)
+{
+    struct ingest_config ingest = { &d->loop, &d->wires, NULL, &d->jobs, &d->events, "state", connected, gone, d };
+    struct gpu_node_config gpus = { &d->loop, NULL, &d->jobs, &d->gpus, &d->events, 10, take_slots, look_who_runs, d };
+    int rc = store_open(world.plan.folder, &d->loop, &d->store, err);
+
+    ingest.store = gpus.store = d->events.store = d->jobs.store = d->runner.store = d->store;
+    if (rc == 0)
+        rc = jobs_load(&d->jobs, err);
+    if (rc == 0)
+        rc = ingest_open(&ingest, &d->ingest, err);
+    if (rc < 0)
+        return rc;
+    run_adopt(&d->runner);
+    rc = gpu_node_open(&gpus, &d->gpu_node, err);
+    d->runner.gpu_node = d->gpu_node;
+    return rc;
+}
+
+void detd_start(void)
+{
+    struct detd *d = calloc(1, sizeof *d);
+    struct err err;
+
+    if (!d)
+        abort();
+    d->events = (struct events){ .wanted = wanted, .tell = tell, .arg = d };
+    d->jobs = (struct jobs){
+        .loop = &d->loop, .events = &d->events, .folder = "jobs", .hooks = { .word = send_word, .wished = look_who_runs, .arg = d }
+    };
+    d->runner = (struct runner){ .loop = &d->loop, .jobs = &d->jobs, .gpus = &d->gpus, .events = &d->events, .cpu_slots = WORLD_SLOTS };
+    detd = d;
+    detd_number = ++started;
+    say("detd %d starts", detd_number);
+    if (open_parts(d, &err) < 0)
+        fail("detd does not start: %s", err.msg);
+    check_open();
+}
+
+static void forget(void)
+{
+    loop_forget();
+    launch_detd_died();
+    detd = NULL;
+    detd_number = 0;
+}
+
+void detd_crash(void)
+{
+    say("detd %d is killed", detd_number);
+    forget();
+    check_store();
+    for (int i = 0; i < world.njobs; i++)
+        check_rows(&world.jobs[i]);
+}
+
+/* As daemon_run() ends: answers under way are given, jobs run on. */
+void detd_stop(void)
+{
+    struct detd *d = detd;
+
+    say("detd %d stops", detd_number);
+    d->runner.stopping = true;
+    gpu_node_stop(d->gpu_node);
+    ingest_close(d->ingest);
+    while (pool_step() || loop_turn())
+        ;
+    store_close(d->store);
+    forget();
+    check_store();
+}
+
+static void tick_due(void *arg)
+{
+    struct detd *d = arg;
+
+    gpu_node_tick(d->gpu_node);
+    run_tick(&d->runner);
+    if (chance(5))
+        store_shrink(d->store);
+}
+
+void detd_tick(void)
+{
+    if (detd)
+        loop_post(tick_due, detd);
+}
+
+/* ---- clients ---- */
+
+static void submitted(void *arg, int rc, int64_t id, const struct err *err)
+{
+    struct folder *f = arg;
+
+    if (rc < 0) {
+        say("submission %s is refused: %s", f->token, err->msg);
+        return;
+    }
+    say("submission %s is job %lld%s", f->token, (long long)id, rc ? ", again" : "");
+    check_store();
+    if (f->id != id)
+        fail("submission %s is job %lld for the client, and job %lld in the store", f->token, (long long)id, (long long)f->id);
+    f->answered = true;
+}
+
+static void send_submission(struct folder *f)
+{
+    struct job_row row = { .state = JOB_QUEUED,
+                           .want_tier = -1,
+                           .tier = 1,
+                           .cuda = f->cuda,
+                           .ranks = f->ranks,
+                           .ranks_per_gpu = 1,
+                           .threads = f->threads,
+                           .priority = f->slot % 3,
+                           .restarts = f->restarts,
+                           .steps = f->steps,
+                           .submitted = now_s(),
+                           .name = "sim",
+                           .user = "ann" };
+
+    f->submits++;
+    jobs_submit(&detd->jobs, &row, f->token, SPEC, "", submitted, f);
+}
+
+static void new_submission(void)
+{
+    struct folder *f = &world.jobs[world.njobs];
+
+    bool cuda = world.plan.gpus && chance(50);
+
+    *f = (struct folder){ .slot = world.njobs,
+                          .cuda = cuda,
+                          .ranks = 1 + (int)roll(cuda ? (uint32_t)world.plan.gpus : 2),
+                          .threads = 1 + (int)roll(2),
+                          .steps = 4 + (int)roll(WORLD_STEPS - 3),
+                          .restarts = (int)roll(4),
+                          .fails_at = chance(15) ? 1 + (int)roll(8) : 0 };
+    snprintf(f->token, sizeof f->token, "t%d", world.njobs);
+    world.njobs++;
+    send_submission(f);
+}
+
+static void wish_done(void *arg, int rc, int64_t id, const struct err *err)
+{
+    (void)arg;
+    if (rc < 0)
+        say("job %lld: a wish is refused: %s", (long long)id, err->msg);
+}
+
+static void wish(struct folder *f, struct job *j)
+{
+    struct err err;
+    uint32_t what = roll(8);
+
+    say("job %lld: a user wishes %s", (long long)f->id,
+        what == 0   ? "cancel"
+        : what <= 2 ? "pause"
+        : what <= 4 ? "resume"
+        : what <= 6 ? "a checkpoint or eval"
+                    : "a tier");
+    f->cancelled = f->cancelled || what == 0;
+    f->paused = f->paused || what == 1 || what == 2;
+    if (what <= 4)
+        jobs_command(&detd->jobs, j, what == 0 ? JOB_EV_CANCEL : what <= 2 ? JOB_EV_PAUSE : JOB_EV_RESUME, wish_done, NULL, &err);
+    else if (what <= 6)
+        jobs_want_checkpoint(&detd->jobs, j, what == 5, wish_done, NULL, &err);
+    else
+        jobs_want_tier(&detd->jobs, j, (int)roll(3), wish_done, NULL, &err);
+}
+
+void client_step(void)
+{
+    struct folder *f = world.njobs ? &world.jobs[roll((uint32_t)world.njobs)] : NULL;
+    struct job *j;
+
+    if (!detd)
+        return;
+    if (world.njobs < WORLD_JOBS && (!f || chance(40)))
+        new_submission();
+    else if (!f->answered || chance(15))
+        send_submission(f);
+    else if ((j = jobs_find(&detd->jobs, f->id)))
+        wish(f, j);
+}
+
+/* In the end users want all jobs to have ended. */
+void clients_resume(void)
+{
+    struct err err;
+
+    for (int i = 0; detd && i < world.njobs; i++) {
+        struct folder *f = &world.jobs[i];
+        struct job *j = jobs_find(&detd->jobs, f->id);
+
+        if (!f->answered)
+            send_submission(f);
+        else if (j && (j->row.state == JOB_PAUSED || j->row.want == JOB_WANT_PAUSE))
+            jobs_command(&detd->jobs, j, JOB_EV_RESUME, wish_done, NULL, &err);
+    }
+}

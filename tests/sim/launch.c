@@ -1,0 +1,225 @@
+/* tests/sim/launch.c - folders, locks and processes as detd finds them (daemon/launch.h), and a driver that lists healthy GPUs. */
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "daemon/gpu.h"
+#include "daemon/gpu_child.h"
+#include "daemon/launch.h"
+#include "proto/err.h"
+#include "proto/gpulock.h"
+#include "tests/sim/world.h"
+
+enum { FD_BASE = 1000 };
+
+static const char *const troubles[] = { "no room on the disk", "too many open files", "out of memory", "text file busy" };
+
+int launch_prepare(struct store *s, struct launch_request *rq, struct err *err)
+{
+    struct folder *f = folder_of(rq->job);
+    char *spec = NULL;
+
+    if (f->lock != LOCK_FREE)
+        return err_set(err, -EWOULDBLOCK, "lock of job %lld", (long long)rq->job);
+    if (world.faults && chance(12)) {
+        say("job %lld: cannot be prepared", (long long)f->id);
+        return err_set(err, chance(50) ? -ENOSPC : -EMFILE, "%s", troubles[roll(4)]);
+    }
+    if (rq->last_seq > 0 && f->count == 0)
+        fail("job %lld: detd believes in reports up to %lld of a job that never wrote one", (long long)f->id, (long long)rq->last_seq);
+    if (store_get_spec(s, rq->job, &spec, err) < 0)
+        fail("job %lld: its spec is not in the store: %s", (long long)f->id, err->msg);
+    free(spec);
+    f->lock = LOCK_DETD;
+    return FD_BASE + f->slot;
+}
+
+static void let_go(struct folder *f)
+{
+    if (f->lock == LOCK_DETD)
+        f->lock = LOCK_FREE;
+}
+
+int uv_fs_close(uv_loop_t *loop, uv_fs_t *req, uv_file fd, uv_fs_cb cb)
+{
+    (void)loop;
+    (void)req;
+    (void)cb;
+    let_go(&world.jobs[fd - FD_BASE]);
+    return 0;
+}
+
+struct watcher {
+    launch_exit *on_exit;
+    void *arg;
+};
+static struct watcher watchers[WORLD_JOBS];
+
+int launch_start(uv_loop_t *loop, const struct launch_request *rq, int lock_fd, launch_exit *on_exit, void *arg, struct err *err)
+{
+    struct folder *f = folder_of(rq->job);
+
+    (void)loop;
+    if (f->lock != LOCK_DETD || lock_fd != FD_BASE + f->slot)
+        fail("job %lld: a supervisor is started without the lock", (long long)f->id);
+    let_go(f);
+    if (world.faults && chance(8)) {
+        say("job %lld: cannot be started", (long long)f->id);
+        return err_set(err, -ENOENT, "start detd-job: no such file");
+    }
+    check_start(f, rq);
+    watchers[f->slot] = (struct watcher){ on_exit, arg };
+    sup_start(f, rq);
+    return 0;
+}
+
+struct exited {
+    struct watcher watcher;
+    int64_t job;
+    int status;
+    const char *why;
+};
+
+static void exit_due(void *arg)
+{
+    struct exited *e = arg;
+
+    e->watcher.on_exit(e->watcher.arg, e->job, e->status, e->why);
+    free(e);
+}
+
+void launch_sup_left(struct folder *f, int detd, int status, const char *why)
+{
+    struct exited *e = malloc(sizeof *e);
+
+    if (!e)
+        abort();
+    *e = (struct exited){ watchers[f->slot], f->id, status, why };
+    if (detd == detd_number)
+        loop_post(exit_due, e);
+    else
+        free(e);
+}
+
+void launch_detd_died(void)
+{
+    for (int i = 0; i < world.njobs; i++)
+        let_go(&world.jobs[i]);
+}
+
+void launch_tick(void)
+{
+    for (int i = 0; i < world.njobs; i++) {
+        struct folder *f = &world.jobs[i];
+
+        if (f->lock == LOCK_STRAY && f->stray_s > 0 && --f->stray_s == 0)
+            f->lock = LOCK_FREE;
+    }
+}
+
+bool launch_lock_is_free(const char *jobs_dir, int64_t job)
+{
+    const struct folder *f = folder_of(job);
+
+    (void)jobs_dir;
+    return !f || f->lock == LOCK_FREE;
+}
+
+bool launch_has_spool(const char *jobs_dir, int64_t job)
+{
+    (void)jobs_dir;
+    return folder_of(job)->count > 0;
+}
+
+long launch_session(const char *jobs_dir, int64_t job)
+{
+    (void)jobs_dir;
+    return folder_of(job)->lock == LOCK_FREE ? 0 : 100 + (long)job;
+}
+
+int launch_kill(const char *jobs_dir, int64_t job, char *ret, size_t size)
+{
+    struct folder *f = folder_of(job);
+
+    (void)jobs_dir;
+    snprintf(ret, size, "process %lld (detd-worker, state S)", 100 + (long long)job);
+    if (f->lock != LOCK_SUP && f->lock != LOCK_STRAY)
+        return 0;
+    say("job %lld: detd kills its processes", (long long)job);
+    if (f->stubborn > 0 && f->stubborn--)
+        return 1;
+    if (f->sup)
+        sup_kill(f);
+    f->lock = LOCK_FREE;
+    return 1;
+}
+
+/* ---- GPUs ---- */
+
+struct gpu_child {
+    struct gpu_child_config c;
+    bool looking, freed;
+};
+
+struct gpu_child *gpu_child_new(const struct gpu_child_config *config)
+{
+    struct gpu_child *c = calloc(1, sizeof *c);
+
+    if (c)
+        c->c = *config;
+    return c;
+}
+
+static void look_due(void *arg)
+{
+    struct gpu_child *c = arg;
+    struct gpu_seen seen = { .name = "Simulated", .driver = "1", .memory_bytes = 1LL << 34, .ecc_errors = 0 };
+
+    if (c->freed) {
+        free(c);
+        return;
+    }
+    for (int i = 0; i < world.plan.gpus; i++) {
+        seen.index = i;
+        snprintf(seen.uuid, sizeof seen.uuid, "GPU-%d", i);
+        c->c.seen(c->c.arg, &seen);
+    }
+    c->looking = false;
+    if (world.plan.gpus)
+        c->c.done(c->c.arg);
+    else
+        c->c.failed(c->c.arg, true, "no driver");
+}
+
+void gpu_child_look(struct gpu_child *c)
+{
+    if (c->looking)
+        return;
+    c->looking = true;
+    loop_post(look_due, c);
+}
+
+bool gpu_child_is_looking(const struct gpu_child *c)
+{
+    return c->looking;
+}
+
+void gpu_child_rest(struct gpu_child *c)
+{
+    (void)c;
+}
+
+void gpu_child_free(struct gpu_child *c)
+{
+    if (c && c->looking)
+        c->freed = true;
+    else
+        free(c);
+}
+
+bool gpulock_is_held(const char *uuid)
+{
+    (void)uuid;
+    return false;
+}

@@ -1,0 +1,284 @@
+/* tests/sim/sim.c - detd's scheduler, life cycle, jobs, sup.sock protocol and store under faults, without a process or a second of real time. README.md
+ * says what is real in it and what holds.
+ *
+ *     sim [--seed N] [--seeds COUNT] [--events N] [--verbose]
+ *
+ * runs COUNT seeds (500; DETD_SIM_SEEDS; 10,000 where TEST_LONG is set) from N on (1), each in a process of its own. With --verbose they tell what happens.
+ * A seed that fails says how to run it alone, and does the same again. */
+#include <errno.h>
+#include <getopt.h>
+#include <signal.h>
+#include <sqlite3.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "tests/sim/world.h"
+
+enum { SEEDS = 500, SEEDS_LONG = 10000, EVENTS = 600, SETTLE_STEPS = 60000, SECONDS_A_SEED = 60, SHOWN = 10, PATH_ROOM = 4096 };
+
+/* ---- the disk ---- */
+
+static ssize_t write_at(int fd, const void *bytes, size_t len, off_t at)
+{
+    if (world.disk_full) {
+        errno = ENOSPC;
+        return -1;
+    }
+    return syscall(SYS_pwrite64, fd, bytes, len, at);
+}
+
+static int no_sync(int fd)
+{
+    (void)fd;
+    return 0;
+}
+
+/* No power fails here, so nothing waits for the disk. */
+int fdatasync(int fd)
+{
+    return no_sync(fd);
+}
+
+int fsync(int fd)
+{
+    return no_sync(fd);
+}
+
+static void take_disk(void)
+{
+    sqlite3_vfs *vfs = sqlite3_vfs_find("unix");
+
+    if (!vfs || vfs->xSetSystemCall(vfs, "pwrite64", (sqlite3_syscall_ptr)write_at) != SQLITE_OK ||
+        vfs->xSetSystemCall(vfs, "pwrite", (sqlite3_syscall_ptr)write_at) != SQLITE_OK) {
+        fputs("sim: this SQLite does not let its writes be refused\n", stderr);
+        _exit(2);
+    }
+}
+
+/* ---- steps of the world ---- */
+
+static void second(void)
+{
+    world.mono += 1;
+    sups_tick();
+    launch_tick();
+    detd_tick();
+}
+
+static void fault(void)
+{
+    switch (roll(10)) {
+    case 0:
+        if (detd_number)
+            detd_crash();
+        else
+            detd_start();
+        return;
+    case 1:
+        if (detd_number && !world.disk_full && chance(50))
+            detd_stop();
+        return;
+    case 2:
+        world.disk_full = !world.disk_full;
+        say("the disk is %s", world.disk_full ? "full" : "not full any more");
+        return;
+    case 3:
+        world.wall_offset += chance(50) ? -3600 : 3600;
+        return;
+    case 4:
+        sup_impostor();
+        return;
+    default:
+        sup_fault();
+    }
+}
+
+static bool threads_and_check(void)
+{
+    if (!threads_step())
+        return false;
+    check_store();
+    return true;
+}
+
+/* One of what could happen now; false: nothing can but that time passes. */
+static bool happen(void)
+{
+    uint32_t at = roll(5);
+
+    for (int i = 0; i < 5; i++, at++)
+        switch (at % 5) {
+        case 0:
+            if (loop_turn())
+                return true;
+            break;
+        case 1:
+            if (threads_and_check())
+                return true;
+            break;
+        case 2:
+            if (pool_step())
+                return true;
+            break;
+        case 3:
+            if (links_step())
+                return true;
+            break;
+        default:
+            if (sups_step())
+                return true;
+        }
+    return false;
+}
+
+static void step(void)
+{
+    world.steps++;
+    if (world.faults && chance(4))
+        client_step();
+    else if (world.faults && chance(3))
+        fault();
+    else if (world.faults && !detd_number && chance(10))
+        detd_start();
+    else if (chance(6) || !happen())
+        second();
+}
+
+/* Faults have stopped, and time goes on: every job comes to its end. */
+static void settle(void)
+{
+    say("faults stop");
+    world.faults = world.disk_full = false;
+    if (!detd_number)
+        detd_start();
+    for (int i = 0; i < SETTLE_STEPS && !check_done(); i++) {
+        if (i % 200 == 0)
+            clients_resume();
+        step();
+    }
+    check_end();
+}
+
+static void run_seed(void)
+{
+    world.faults = true;
+    take_disk();
+    alarm(SECONDS_A_SEED);
+    world.plan.gpus = chance(50) ? 1 + (int)roll(WORLD_GPUS) : 0;
+    detd_start();
+    while (world.steps < world.plan.events)
+        step();
+    settle();
+    say("%d jobs have ended", world.njobs);
+}
+
+/* ---- seeds ---- */
+
+static void remove_database(const char *folder)
+{
+    static const char *const names[] = { "detd.db", "detd.db-wal", "detd.db-shm" };
+    char path[PATH_ROOM + 16];
+
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        snprintf(path, sizeof path, "%s/%s", folder, names[i]);
+        unlink(path);
+    }
+}
+
+/* 0: all that should hold did. */
+static int try_seed(const struct plan *plan)
+{
+    int status;
+    pid_t pid = fork();
+
+    if (pid < 0)
+        return -1;
+    if (pid == 0) {
+        world.plan = *plan;
+        run_seed();
+        fflush(stdout);
+        _exit(0);
+    }
+    if (waitpid(pid, &status, 0) < 0)
+        return -1;
+    remove_database(plan->folder);
+    if (WIFSIGNALED(status))
+        fprintf(stderr, "seed %llu: died of signal %d (%s)\n", (unsigned long long)plan->seed, WTERMSIG(status),
+                strsignal(WTERMSIG(status)));
+    return status;
+}
+
+static uint64_t number(const char *text, const char *what)
+{
+    char *end;
+    unsigned long long n = strtoull(text, &end, 10);
+
+    if (!*text || *end) {
+        fprintf(stderr, "sim: %s: '%s' is no number\n", what, text);
+        exit(2);
+    }
+    return n;
+}
+
+static int take_options(int argc, char **argv, struct plan *plan, uint64_t *ret_seeds)
+{
+    static const struct option options[] = { { "seed", required_argument, NULL, 's' },
+                                             { "seeds", required_argument, NULL, 'n' },
+                                             { "events", required_argument, NULL, 'e' },
+                                             { "verbose", no_argument, NULL, 'v' },
+                                             { 0 } };
+    const char *count = getenv("DETD_SIM_SEEDS");
+    int c;
+
+    *ret_seeds = count ? number(count, "DETD_SIM_SEEDS") : getenv("TEST_LONG") ? SEEDS_LONG : SEEDS;
+    while ((c = getopt_long(argc, argv, "v", options, NULL)) >= 0)
+        switch (c) {
+        case 's':
+            plan->seed = number(optarg, "--seed");
+            if (!count)
+                *ret_seeds = 1;
+            break;
+        case 'n':
+            *ret_seeds = number(optarg, "--seeds");
+            break;
+        case 'e':
+            plan->events = (int)number(optarg, "--events");
+            break;
+        case 'v':
+            plan->verbose = true;
+            break;
+        default:
+            return -1;
+        }
+    return 0;
+}
+
+int main(int argc, char **argv)
+{
+    struct plan plan = { .seed = 1, .events = EVENTS };
+    char folder[PATH_ROOM];
+    uint64_t seeds, failed = 0;
+
+    if (take_options(argc, argv, &plan, &seeds) < 0)
+        return 2;
+    snprintf(folder, sizeof folder, "%s/sim-XXXXXX", getenv("TMPDIR") ? getenv("TMPDIR") : "/tmp");
+    if (!mkdtemp(folder)) {
+        perror(folder);
+        return 2;
+    }
+    plan.folder = folder;
+    for (uint64_t i = 0; i < seeds; i++, plan.seed++) {
+        if (try_seed(&plan) == 0)
+            continue;
+        if (failed++ < SHOWN)
+            fprintf(stderr, "    again: %s --seed %llu --events %d --verbose\n", argv[0], (unsigned long long)plan.seed, plan.events);
+    }
+    rmdir(folder);
+    printf("%llu seeds, %llu failed\n", (unsigned long long)seeds, (unsigned long long)failed);
+    puts(failed ? "[  FAILED  ] 1 test(s)." : "[  PASSED  ] 1 test(s)."); /* one, for tests/run.py */
+    return failed != 0;
+}

@@ -1,8 +1,11 @@
 /* tests/bench/bench.h - what the bench programs share. They take "key=value" arguments and print records, a line each: a name, then key=value words, numbers
  * without units (the key names them). bench.py reads those and no other line, see records.py. */
 #pragma once
+#include <stdint.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <time.h>
 
 static inline double bench_now(void)
@@ -11,6 +14,44 @@ static inline double bench_now(void)
 
     clock_gettime(CLOCK_MONOTONIC, &t);
     return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
+}
+
+/* Processor time of all threads so far, in seconds. */
+static inline double bench_cpu_seconds(void)
+{
+    struct rusage r;
+
+    getrusage(RUSAGE_SELF, &r);
+    return (double)(r.ru_utime.tv_sec + r.ru_stime.tv_sec) + (double)(r.ru_utime.tv_usec + r.ru_stime.tv_usec) * 1e-6;
+}
+
+/* The most memory that this process ever held, in MiB (VmHWM): ru_maxrss begins with what the parent held. */
+static inline double bench_peak_mib(void)
+{
+    FILE *f = fopen("/proc/self/status", "r");
+    char line[128];
+    long kb = 0;
+
+    while (f && fgets(line, sizeof line, f))
+        if (sscanf(line, "VmHWM: %ld", &kb) == 1)
+            break;
+    if (f)
+        fclose(f);
+    return (double)kb / 1024;
+}
+
+/* Number i of a sequence without pattern, and one that is uniform in [0, 1): what both sides of a comparison make their inputs of (made_up.py). */
+static inline uint32_t bench_noise(uint32_t i)
+{
+    i = i * 2654435761u + 1;
+    i ^= i >> 15;
+    i *= 2246822519u;
+    return i ^ i >> 13;
+}
+
+static inline double bench_uniform(uint32_t i)
+{
+    return (bench_noise(i) >> 8) / 16777216.0;
 }
 
 /* The value of the argument "key=...", or fallback. Borrowed from argv. */

@@ -3,7 +3,7 @@
 
     bench.py BUILD [--only PART,...] [--json FILE] [--smoke]
 
-Parts: step, shards, hashes, conv, roi, ranks, loader, evaluate, comm, report, daemon. Whatever a part is compared with takes turns with it, and the best of each side
+Parts: step, shards, rcnn, hashes, conv, roi, ranks, loader, evaluate, comm, report, daemon. Whatever a part is compared with takes turns with it, and the best of each side
 counts, so that a busy machine does less harm. A part that lacks something is skipped and says so; one that dies takes none of the others' rows along.
 --smoke does all of it once in its smallest form, for the sake of the table's shape: its numbers mean nothing. Peers need Python packages; the variable
 DETD_TORCH_PYTHON names an interpreter that has them:
@@ -123,6 +123,34 @@ class Bench:
         ms = {int(r.word("shards")): r.number("best_ms") for r in records(text, "step")}
         for v, most in ((4, 1.08), (8, 1.2)):
             at_most("shards", "step of one rank, V = %d, BN frozen" % v, ("%.0f ms", ms[v]), "%.0f ms: V = 1" % ms[1], ms[v] / ms[1], most)
+
+    def rcnn(self):
+        """A step of Mask R-CNN beside torchvision's: the same pictures, frozen statistics and two frozen stages on both sides. How many proposals lie on objects, and so
+        how many regions the mask head has, is the weights' luck: the peer's seed is one of few."""
+        depth, px, batch, steps = (18, 96, 1, 1) if self.smoke else (50, 480, 2, 3)
+        python, ours, peer = peer_python("torchvision, numpy"), {}, {}
+        if not python:
+            skip("rcnn against torchvision", HOW_TO % "torch, torchvision and numpy")
+        for _ in self.rounds(2):
+            for flavor in ("d2", "tv"):
+                text = self.program("bench_step", threads=THREADS, model="mask_rcnn_r%d_fpn" % depth, flavor=flavor, freeze=1, steps=steps, batch=batch,
+                                    size="%dx%d" % (px * 4 // 3, px))
+                r = record(text, "step")
+                ours[flavor] = max(ours.get(flavor, (0,)), (batch * 1e3 / r.number("best_ms"), r.number("peak_mib"), r.number("masks")))
+            for layout in ("plain", "channels_last") if python else ():
+                r = record(output(python, HERE / "peer_rcnn.py", "step", "--frozen", "--layout", layout, "--threads", THREADS, "--backbone", "resnet%d" % depth,
+                                  "--px", px, "--batch", batch, "--steps", steps, "--seed", 5), "peer")
+                peer[layout] = max(peer.get(layout, (0,)), (r.number("images_per_s"), r.number("peak_mib"), r.number("masks")))
+        for flavor, mine in ours.items():
+            what = "training step, mask_rcnn_r%d_fpn %d px, batch %d, fp32, %d threads, flavor %s" % (depth, px, batch, THREADS, flavor)
+            measured = ("%.2f images/s, %.0f MiB, %d masks", *mine)
+            if not peer:
+                row("rcnn", what, measured, NO_PEER, None)
+                continue
+            layout, best = max(peer.items(), key=lambda p: p[1])
+            if mine[2] < 0.7 * best[2]:
+                warnings.append("rcnn: flavor %s had %d regions in the mask head, the peer %d: the peer had more work" % (flavor, mine[2], best[2]))
+            at_least("rcnn", what, measured, "%.2f, %.0f MiB, %d masks: torchvision %s" % (*best, layout), mine[0] / best[0], 1.7, " (goal 2.2)")
 
     # ---- evidence ----
 
@@ -331,7 +359,7 @@ class Bench:
 
 
 # Each part, and how many rows it has at least.
-PARTS = {"step": 2, "shards": 2, "hashes": 6, "ranks": 2, "conv": 2, "roi": 4, "loader": 4, "evaluate": 2, "comm": 7, "report": 1, "daemon": 8}
+PARTS = {"step": 2, "shards": 2, "rcnn": 2, "hashes": 6, "ranks": 2, "conv": 2, "roi": 4, "loader": 4, "evaluate": 2, "comm": 7, "report": 1, "daemon": 8}
 
 
 def run(bench, part):

@@ -40,22 +40,12 @@ static void *take(size_t bytes)
     return p;
 }
 
-/* Uniform in [0, 1): the same in peer_roi.py. */
-static double uniform(uint32_t i)
-{
-    i = i * 2654435761u + 1;
-    i ^= i >> 15;
-    i *= 2246822519u;
-    i ^= i >> 13;
-    return (i >> 8) / 16777216.0;
-}
-
 static float *noise(size_t n)
 {
     float *x = take(n * sizeof *x);
 
     for (size_t i = 0; i < n; i++)
-        x[i] = (float)uniform((uint32_t)i) - 0.5f;
+        x[i] = (float)bench_uniform((uint32_t)i) - 0.5f;
     return x;
 }
 
@@ -72,9 +62,9 @@ static struct roi_rows rows_of(const struct head *h)
 
     for (int r = 0; r < cap; r++) {
         const uint32_t at = (uint32_t)r * 4;
-        double side = 16, shape = 0.5 + uniform(at + 1), x = uniform(at + 2) * width, y = uniform(at + 3) * height;
+        double side = 16, shape = 0.5 + bench_uniform(at + 1), x = bench_uniform(at + 2) * width, y = bench_uniform(at + 3) * height;
 
-        for (double u = uniform(at) * 5; u > 0; u -= 1) /* 16 * 2^5u, piece by piece */
+        for (double u = bench_uniform(at) * 5; u > 0; u -= 1) /* 16 * 2^5u, piece by piece */
             side *= u < 1 ? 1 + u : 2;
         box[4 * r] = clip(x - side * shape / 2, width);
         box[4 * r + 1] = clip(y - side / shape / 2, height);

@@ -1,11 +1,12 @@
-/* tests/bench/bench_step.c - images per second of a YOLOv3 training step on one device, with synthetic images.
+/* tests/bench/bench_step.c - images per second of a training step on one device, with synthetic images.
  * uses: proto worker/backend trainer cpu
  * Usage: bench_step [device=cpu] [model=yolov3_tiny] [precision=fp32] [tier=off] [threads=2] [size=416] [batch=8] [shards=1] [freeze=0] [steps=5]
- *                   [isa=auto]
- * size=608x320 is an input of that width and height.
- * A record "step" a case: its median step, its best step (best_ms) and, on the CPU, the median share of convolutions in a step; then "op" records:
- * where its time goes.
+ *                   [flavor=d2] [isa=auto]
+ * size=608x320 is an input of that width and height. freeze=1: frozen statistics, of R-CNN the first two stages too.
+ * A record "step" a case: its median step, its best step (best_ms), processors busy during all, memory at most so far (peak_mib), of R-CNN the regions of
+ * the mask head (on the CPU) and, on the CPU, the median share of convolutions in a step; then "op" records: where its time goes.
  * shards=1,4,8 and tier=off,rerun,world take turns between the cases, step by step, so that a busy machine slows all alike. */
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -15,6 +16,7 @@
 #include "tests/batches.h"
 #include "tests/bench/bench.h"
 #include "tests/bench/device_memory.h"
+#include "tests/bench/made_up.h"
 #include "worker/comm/comm.h"
 #include "worker/comm/staged.h"
 #include "worker/core/arena.h"
@@ -22,10 +24,14 @@
 #include "worker/backend/devices.h"
 #include "worker/layers/layers.h"
 #include "worker/models/builtin.h"
+#include "worker/models/rcnn/network.h"
+#include "worker/models/rcnn/rcnn.h"
+#include "worker/models/weights.h"
 #include "worker/ops/families.h"
 #include "worker/gradients/gradients.h"
 
-enum { CLASSES = 80, BOXES = 4, MAX_TIMED = 40, MAX_STEPS = 200, MAX_CASES = 4 };
+enum { CLASSES = 80, BOXES = 4, MAX_TIMED = 80, MAX_STEPS = 200, MAX_CASES = 4 };
+#define LAST_SCALE 0.2f /* of the last normalisation of a block of ResNet: as in peer_rcnn.py */
 
 /* ---- the device with a stop watch around every op ---- */
 
@@ -74,14 +80,30 @@ FAMILIES(TABLE)
 #undef TABLE
 #undef ROW
 
+static int masks; /* regions that were last pooled for the mask head, of all shards */
+
+static int counted_align_fwd(struct device *dev, const struct roi_align *roi, struct tensor *y, const struct tensor *const *x,
+                             const struct roi_rows *rows, int nshards, struct err *err)
+{
+    if (roi->pool == RCNN_MASK_POOL)
+        masks = 0;
+    for (int v = 0; v < nshards && roi->pool == RCNN_MASK_POOL; v++)
+        masks += *rows[v].count;
+    return timed_roi_align_fwd(dev, roi, y, x, rows, nshards, err);
+}
+
 static const struct families *with_clocks(const struct families *on)
 {
     static struct families timed;
+    static struct roi_ops roi;
 
     real = on;
 #define FAMILY(family, LIST) timed.family = on->family ? &timed_##family : NULL;
     FAMILIES(FAMILY)
 #undef FAMILY
+    roi = timed_roi;
+    roi.align_fwd = counted_align_fwd;
+    timed.roi = on->roi ? &roi : NULL;
     return &timed;
 }
 
@@ -91,7 +113,7 @@ struct options {
     int threads, batch, shards[MAX_CASES], nshardings, freeze, steps, ntiers;
     struct canvas size;
     enum tier tier[MAX_CASES];
-    char isa[16], device[16], precision[16], model[32];
+    char isa[16], device[16], precision[16], model[32], flavor[4];
     struct device *dev, *side;
     struct comm *host, *link;
 };
@@ -106,8 +128,8 @@ struct bench {
     struct arena *arena;
     struct tape *tape;
     struct gradients *gradients;
-    struct tensor *images;
-    struct box_list *truth;
+    struct shard_batch shard[JOB_MAX_SHARDS];
+    struct batch inputs;
     double **raw, **stats;
     double *raw_host;
     struct optim_item *items;
@@ -115,12 +137,19 @@ struct bench {
     struct clip *clip;
     struct clocks clocks;
     double seconds[MAX_STEPS], conv_share[MAX_STEPS]; /* [step] */
+    double cpu_seconds;
+    int masks;
 };
 
 static void die(const struct err *err)
 {
     fprintf(stderr, "bench_step: %s\n", err->msg);
     exit(1);
+}
+
+static bool is_rcnn(const struct bench *b)
+{
+    return strcmp(b->spec->family->name, "rcnn") == 0;
 }
 
 static float *grad_dest(void *arg, const struct param *p, int shard, bool *ret_written)
@@ -165,30 +194,93 @@ static struct box_list make_truth(struct bench *b, int images)
     return list;
 }
 
-static void make_batch(struct bench *b)
+static void make_boxes(struct bench *b, int per)
 {
-    int per = b->batch / b->shards;
-    size_t count = (size_t)b->size.h * (size_t)b->size.w * 3, stats = 0;
+    size_t count = (size_t)b->size.h * (size_t)b->size.w * 3;
     float *pixels = malloc((size_t)b->batch * count * sizeof *pixels), *mem;
+    struct tensor images[JOB_MAX_SHARDS];
+    struct box_list truth[JOB_MAX_SHARDS];
 
     for (size_t i = 0; i < (size_t)b->batch * count; i++)
         pixels[i] = (float)((i * 2654435761u >> 8) & 255) / 255.0f;
     mem = bench_device_memory(b->dev, pixels, (size_t)b->batch * count * sizeof *mem);
     free(pixels);
+    for (int v = 0; v < b->shards; v++) {
+        images[v] = tensor_f32(mem + (size_t)v * (size_t)per * count, per, b->size.h, b->size.w, 3);
+        truth[v] = make_truth(b, per);
+    }
+    b->inputs = boxes_batch(b->shard, images, truth, b->shards);
+}
+
+static void make_instances(struct bench *b, int per)
+{
+    for (int v = 0; v < b->shards; v++)
+        b->shard[v] = made_up_instances(b->dev, v, v * per, per, b->size, CLASSES, strcmp(b->spec->model_flavor, "tv") == 0);
+    b->inputs = (struct batch){ .form = task_instances.form, .seed = 1, .step = 1, .nshards = b->shards, .shard = b->shard };
+}
+
+static void make_batch(struct bench *b)
+{
+    size_t stats = 0;
+
     for (int i = 0; i < b->model->nnorms; i++)
         stats += 2 * b->model->norms[i].mean->count + 1;
-    b->images = calloc((size_t)b->shards, sizeof *b->images);
-    b->truth = calloc((size_t)b->shards, sizeof *b->truth);
     b->raw = calloc((size_t)b->shards, sizeof *b->raw);
     b->stats = calloc((size_t)b->shards, sizeof *b->stats);
     b->raw_host = calloc(b->model->raw_terms, sizeof *b->raw_host);
     for (int v = 0; v < b->shards; v++) {
-        b->images[v] = tensor_f32(mem + (size_t)v * (size_t)per * count, per, b->size.h, b->size.w, 3);
-        b->truth[v] = make_truth(b, per);
         b->raw[v] = bench_device_memory(b->dev, NULL, b->model->raw_terms * sizeof(double));
         b->stats[v] = bench_device_memory(b->dev, NULL, (stats + 1) * sizeof(double));
     }
     b->clip = bench_device_memory(b->dev, NULL, sizeof *b->clip);
+    (is_rcnn(b) ? make_instances : make_boxes)(b, b->batch / b->shards);
+}
+
+/* Each block adds to what it is given: with random weights and frozen statistics, sixteen of them would make numbers that no trained network has. */
+static void calm(struct bench *b)
+{
+    const struct rcnn_network *net = rcnn_network_of(b->model);
+    struct err err;
+
+    for (int i = 0; i < net->nnamed; i++) {
+        const struct rcnn_named *a = &net->named[i];
+        float *scale;
+
+        if (a->array != RCNN_GAMMA || a->part.place != RCNN_BLOCK || a->part.i != net->block[a->part.stage][a->part.block].nconvs - 1)
+            continue;
+        scale = malloc(a->p->count * sizeof *scale);
+        for (size_t k = 0; k < a->p->count; k++)
+            scale[k] = LAST_SCALE;
+        if (weights_put(b->model, a->p, scale, &err) < 0)
+            die(&err);
+        free(scale);
+    }
+}
+
+/* A step without foreground is less work than any step of a job, so it is no measurement. */
+static void check_masks(const struct bench *b)
+{
+    const struct rcnn_network *net = rcnn_network_of(b->model);
+    const struct param *p = net->predictor.w;
+    float *grad;
+    bool any = false;
+    struct err err = { 0 };
+
+    if (!net->masks)
+        return;
+    grad = malloc(p->count * sizeof *grad);
+    if (b->dev->ops->download(b->dev, grad, gradients_sum(b->gradients, p), p->count * sizeof *grad, &err) < 0)
+        die(&err);
+    for (size_t i = 0; i < p->count; i++) {
+        any = any || grad[i] != 0;
+        if (!isfinite(grad[i]))
+            err_set(&err, ERR_DEVICE, "a gradient of the mask head is not finite");
+    }
+    if (!any || (b->dev->host_memory && b->masks == 0))
+        err_set(&err, ERR_DEVICE, "no foreground in a step: %d regions for the mask head, gradients %s", b->masks, any ? "" : "zero");
+    if (err.code)
+        die(&err);
+    free(grad);
 }
 
 static enum precision precision_of(const char *name)
@@ -213,17 +305,42 @@ static void devices_open(struct options *o)
         o->dev->on = with_clocks(o->dev->on);
 }
 
+/* The model's keys. Frozen statistics ask for weights to begin with. */
+static json_t *model_of(const struct options *o)
+{
+    const struct job_preset *preset = job_preset_find(&job_presets, o->model);
+
+    if (!preset || strcmp(preset->family->name, "rcnn") != 0)
+        return json_pack("{s:s,s:[i,i],s:b}", "preset", o->model, "size", o->size.w, o->size.h, "freeze_bn", o->freeze);
+    return json_pack("{s:s,s:s,s:i,s:b,s:s}", "preset", o->model, "flavor", o->flavor, "freeze_at", o->freeze ? 2 : 0, "freeze_bn",
+                     o->freeze, "init", "/made/up");
+}
+
+static struct jobspec *spec_of(const struct options *o, int shards)
+{
+    json_t *root = json_pack("{s:o,s:{s:{s:s,s:s}},s:{s:i,s:i,s:i}}", "model", model_of(o), "data", "train", "annotations", "none",
+                             "images", "none", "train", "steps", 1000, "batch", o->batch, "shards", shards);
+    struct jobspec *spec;
+    struct err err;
+
+    if (jobspec_parse(root, &spec, &err) < 0)
+        die(&err);
+    json_decref(root);
+    free(spec->model_init);
+    spec->model_init = NULL;
+    return spec;
+}
+
 static void bench_open(struct bench *b, const struct options *o, int shards, enum tier tier)
 {
     struct gradients_options r = { .dev = o->dev, .side = o->side, .comm = o->link, .nshards = shards, .nwaves = 1 };
-    json_t *root = json_pack("{s:{s:s,s:[i,i],s:b},s:{s:{s:s,s:s}},s:{s:i,s:i,s:i}}", "model", "preset", o->model, "size", o->size.w,
-                             o->size.h, "freeze_bn", o->freeze, "data", "train", "annotations", "none", "images", "none", "train", "steps",
-                             1000, "batch", o->batch, "shards", shards);
     struct err err = { 0 };
 
-    *b = (struct bench){ .batch = o->batch, .size = o->size, .shards = shards, .tier = tier, .dev = o->dev };
-    if (jobspec_parse(root, &b->spec, &err) < 0 || model_open(&models_builtin, b->spec, CLASSES, b->dev, &b->model, &err) < 0)
+    *b = (struct bench){ .batch = o->batch, .size = o->size, .shards = shards, .tier = tier, .dev = o->dev, .spec = spec_of(o, shards) };
+    if (model_open(&models_builtin, b->spec, CLASSES, b->dev, &b->model, &err) < 0)
         die(&err);
+    if (is_rcnn(b) && o->freeze)
+        calm(b);
     b->arena = arena_new(b->dev, (size_t)256 << 20);
     b->tape = tape_new(b->dev, b->arena, b->model->nparams);
     if (gradients_open(&r, b->model->params, b->model->nparams, &b->gradients, &err) < 0)
@@ -238,14 +355,11 @@ static void bench_open(struct bench *b, const struct options *o, int shards, enu
             };
     }
     make_batch(b);
-    json_decref(root);
 }
 
 static void step(struct bench *b)
 {
     const struct tape_hooks hooks = { b, grad_dest, grad_ready, stats_dest, NULL };
-    struct shard_batch shard[JOB_MAX_SHARDS];
-    const struct batch mb = boxes_batch(shard, b->images, b->truth, b->shards);
     const struct model_want want = { .raw = b->raw, .images_of_step = b->batch, .shards_of_step = b->shards };
     const struct sgd sgd = { .momentum = 0.9f };
     struct square_sums squares;
@@ -255,7 +369,7 @@ static void step(struct bench *b)
     gradients_begin(b->gradients);
     gradients_wave(b->gradients, 0);
     tape_begin(b->tape, TAPE_TRAIN, b->shards, &hooks);
-    if (b->model->ops->forward(b->model, b->tape, &mb, &want, &err) < 0 ||
+    if (b->model->ops->forward(b->model, b->tape, &b->inputs, &want, &err) < 0 ||
         tape_backward(b->tape, b->model->params, b->model->nparams, &err) < 0 || gradients_wait(b->gradients, &err) < 0)
         die(&err);
     for (int i = 0; i < b->nitems; i++)
@@ -270,12 +384,16 @@ static void step(struct bench *b)
 
 static void timed_step(struct bench *b, int number)
 {
-    double start = bench_now(), conv;
+    double start = bench_now(), cpu = bench_cpu_seconds(), conv;
 
     spent = &b->clocks;
     conv = conv_seconds();
     step(b);
     b->seconds[number] = bench_now() - start;
+    b->cpu_seconds += bench_cpu_seconds() - cpu;
+    b->masks = masks;
+    if (is_rcnn(b))
+        check_masks(b);
     b->conv_share[number] = (conv_seconds() - conv) / b->seconds[number];
 }
 
@@ -313,7 +431,8 @@ static void parse(struct options *o, int argc, char **argv)
         } word[] = { { "isa=", o->isa, sizeof o->isa },
                      { "device=", o->device, sizeof o->device },
                      { "precision=", o->precision, sizeof o->precision },
-                     { "model=", o->model, sizeof o->model } };
+                     { "model=", o->model, sizeof o->model },
+                     { "flavor=", o->flavor, sizeof o->flavor } };
 
         if (strncmp(argv[i], "shards=", 7) == 0)
             parse_shards(o, argv[i] + 7);
@@ -352,8 +471,9 @@ static void print(struct bench *b, int steps)
     median = (b->seconds[(steps - 1) / 2] + b->seconds[steps / 2]) / 2;
     for (int i = 0; i < steps; i++)
         total += b->seconds[i];
-    printf("step shards=%d tier=%s images_per_s=%.3f ms=%.3f best_ms=%.3f conv_share=%.4f arena_mib=%zu\n", b->shards, tiers[b->tier],
-           b->batch / median, 1e3 * median, 1e3 * b->seconds[0], b->conv_share[steps / 2], arena_held(b->arena) >> 20);
+    printf("step shards=%d tier=%s images_per_s=%.3f ms=%.3f best_ms=%.3f conv_share=%.4f cpus=%.2f arena_mib=%zu peak_mib=%.0f masks=%d\n",
+           b->shards, tiers[b->tier], b->batch / median, 1e3 * median, 1e3 * b->seconds[0], b->conv_share[steps / 2],
+           b->cpu_seconds / total, arena_held(b->arena) >> 20, bench_peak_mib(), b->masks);
     for (int i = 0; i < b->clocks.n; i++)
         printf("op shards=%d tier=%s name=%-18s ms=%-8.2f share=%.3f\n", b->shards, tiers[b->tier], b->clocks.op[i].name,
                1e3 * b->clocks.op[i].seconds / steps, b->clocks.op[i].seconds / total);
@@ -369,7 +489,8 @@ int main(int argc, char **argv)
                          .isa = "auto",
                          .device = "cpu",
                          .precision = "fp32",
-                         .model = "yolov3_tiny" };
+                         .model = "yolov3_tiny",
+                         .flavor = "d2" };
     int cases = 0;
 
     parse(&o, argc, argv);
@@ -381,6 +502,7 @@ int main(int argc, char **argv)
         timed_step(&bench[k], 0); /* arena, derived weights and plans are made */
         timed_step(&bench[k], 0);
         bench[k].clocks = (struct clocks){ 0 };
+        bench[k].cpu_seconds = 0;
     }
     for (int i = 0; i < o.steps; i++)
         for (int k = 0; k < cases; k++)

@@ -1,11 +1,12 @@
 #!/usr/bin/env python3
 """The peer of Mask R-CNN and Faster R-CNN: torchvision's own model, trained on the CPU.
 
-peer_rcnn.py step  [--px 480 --batch 2 --classes 80 --steps N] ...   a record "peer" of the quickest training step, in fp32, plain and channels_last
+peer_rcnn.py step  [--px 480 --batch 2 --classes 80 --steps N --layout plain|channels_last] ...
+    a record "peer" of the quickest training step, in fp32, of the most memory that the process held, and of the last step's regions in the mask head
 peer_rcnn.py train TRAIN.json VAL.json IMAGES --seconds S ...        trains for S seconds and scores the validation set now and then: a record "ap" each
 Both: --threads N, --backbone resnet18|34|50|101, --fpn CHANNELS, --head UNITS, --mask CHANNELS (torchvision's: 256 1024 256), --boxes: without masks,
 --frozen: frozen normalisation and first two stages, as with weights of ImageNet; without it everything trains, as from scratch.
-train: --px, --max (default 1333), --batch, --lr (default .02 / 16 x batch), --seed, --workers.
+--seed of the weights. train: --px, --max (default 1333), --batch, --lr (default .02 / 16 x batch), --workers.
 
 Needs torch and torchvision; train needs pycocotools too."""
 import argparse
@@ -21,7 +22,9 @@ from torchvision.models.detection.faster_rcnn import FastRCNNPredictor, TwoMLPHe
 from torchvision.models.detection.mask_rcnn import MaskRCNNHeads, MaskRCNNPredictor
 from torchvision.ops import misc
 
-LIMIT_S = 120  # of a mode of `step`
+import made_up
+
+LIMIT_S = 60  # of `step`
 
 
 def model_of(a, classes):
@@ -52,38 +55,46 @@ def step(model, opt, images, targets):
 
 # ---- how long a step takes ----
 
-def made_up(a):
-    """Pictures of px x 4/3 px with seven objects each, as COCO's have on average."""
-    rng, w = random.Random(1), a.px * 4 // 3
-    images, targets = [], []
-    for _ in range(a.batch):
-        boxes, masks = [], torch.zeros(7, a.px, w, dtype=torch.uint8)
-        for k in range(7):
-            bw, bh = rng.randint(a.px // 16, w // 2), rng.randint(a.px // 16, a.px // 2)
-            x, y = rng.randint(0, w - bw), rng.randint(0, a.px - bh)
-            boxes.append([x, y, x + bw, y + bh])
-            masks[k, y:y + bh, x:x + bw] = 1
-        images.append(torch.rand(3, a.px, w))
-        targets.append({"boxes": torch.tensor(boxes, dtype=torch.float32), "labels": torch.tensor([rng.randint(1, a.classes) for _ in range(7)]), "masks": masks})
-    return images, targets
+def shown(a):
+    """Pictures of px x 4/3 px with seven objects each, those of bench_step."""
+    w = a.px * 4 // 3
+    images, targets = torch.from_numpy(made_up.pictures(a.batch, a.px, w)).permute(0, 3, 1, 2).float() / 255, []
+    for i in range(a.batch):
+        boxes, masks = made_up.boxes(i, a.px, w, a.classes), torch.zeros(made_up.OBJECTS, a.px, w, dtype=torch.uint8)
+        for k, (x1, y1, x2, y2, _) in enumerate(boxes):
+            masks[k, y1:y2, x1:x2] = 1
+        targets.append({"boxes": torch.tensor([b[:4] for b in boxes], dtype=torch.float32), "labels": torch.tensor([1 + b[4] for b in boxes]), "masks": masks})
+    return list(images), targets
+
+
+def peak_mib():
+    with open("/proc/self/status", encoding="ascii") as f:
+        return next(int(line.split()[1]) / 1024 for line in f if line.startswith("VmHWM:"))
 
 
 def time_steps(a):
-    for layout in ("plain", "channels_last"):
-        torch.manual_seed(1)
-        model = model_of(a, a.classes).train()
-        if layout == "channels_last":
-            model = model.to(memory_format=torch.channels_last)
-        opt, best, began = optimizer_of(model, 1e-5), 1e9, time.perf_counter()
-        images, targets = made_up(a)
-        for i in range(a.steps + 1):
-            start = time.perf_counter()
-            step(model, opt, images, targets)
-            if i:
-                best = min(best, time.perf_counter() - start)
-            if i > 1 and time.perf_counter() - began > LIMIT_S:
-                break
-        print("peer model=%s layout=%s images_per_s=%.3f" % ("faster_rcnn" if a.boxes else "mask_rcnn", layout, a.batch / best), flush=True)
+    torch.manual_seed(a.seed)
+    model = model_of(a, a.classes).train()
+    if a.frozen:
+        for name, scale in model.backbone.body.named_buffers():  # as bench_step: random weights under frozen statistics grow beyond what a trained network has
+            if name.startswith("layer") and name.endswith("bn%d.weight" % (2 if a.backbone in ("resnet18", "resnet34") else 3)):
+                scale.fill_(0.2)
+    if a.layout == "channels_last":
+        model = model.to(memory_format=torch.channels_last)
+    regions = [0]
+    if not a.boxes:
+        model.roi_heads.mask_head.register_forward_pre_hook(lambda _, args: regions.__setitem__(0, len(args[0])))
+    opt, best, began = optimizer_of(model, 1e-6), 1e9, time.perf_counter()
+    images, targets = shown(a)
+    for i in range(a.steps + 1):
+        start = time.perf_counter()
+        step(model, opt, images, targets)
+        if i:
+            best = min(best, time.perf_counter() - start)
+        if i > 1 and time.perf_counter() - began > LIMIT_S:
+            break
+    print("peer model=%s layout=%s images_per_s=%.3f peak_mib=%.0f masks=%d" % ("faster_rcnn" if a.boxes else "mask_rcnn", a.layout, a.batch / best,
+                                                                                peak_mib(), regions[0]), flush=True)
 
 
 # ---- how well it learns ----
@@ -188,6 +199,7 @@ def main():
                                 ("max", int, 1333), ("batch", int, 2), ("classes", int, 80), ("steps", int, 5), ("seconds", float, 600), ("lr", float, 0),
                                 ("seed", int, 1), ("workers", int, 0)):
         p.add_argument("--" + name, type=kind, default=default)
+    p.add_argument("--layout", choices=("plain", "channels_last"), default="channels_last")
     p.add_argument("--boxes", action="store_true")
     p.add_argument("--frozen", action="store_true")
     a = p.parse_args()

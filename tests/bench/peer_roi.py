@@ -8,20 +8,13 @@ import time
 import torch
 from torchvision.ops import roi_align
 
+from made_up import uniform
+
 THREADS, REPEATS = int(sys.argv[1]), int(sys.argv[2])
 IMAGES, HEIGHT, WIDTH, CHANNELS = (int(a) for a in sys.argv[3:7]) if len(sys.argv) > 6 else (2, 480, 640, 256)
 LEVELS, HEADS = 4, {"box": (512, 7), "mask": (128, 14)}
 LIMIT_S = 20  # of a head and flavor
 torch.set_num_threads(THREADS)
-
-
-def uniform(i):
-    """Uniform in [0, 1): the same in bench_roi.c."""
-    i = (i * 2654435761 + 1) & 0xffffffff
-    i ^= i >> 15
-    i = (i * 2246822519) & 0xffffffff
-    i ^= i >> 13
-    return (i >> 8) / 16777216.0
 
 
 def box(r):

@@ -179,6 +179,10 @@ def check_checkpoints(log, says):
     told = {msg["step"]: at for at, msg in says.of("detd-worker", type="checkpoint", phase="published")[::-1]}
     ready = {msg["step"]: at for at, msg in says.of("detd-worker", type="checkpoint", phase="ready")}
     words = {msg["step"]: at for at, msg in says.of("detd-job", type="publish")}
+    for at, msg in says.of("detd-worker", type="checkpoint", phase="published"):  # also by one that goes on from what a killed one has left
+        pid = log.events[at].pid
+        assert any(e.what == "synced" and e.pid == pid and e.path.endswith("/checkpoints") for e in log.events[:at]), \
+            "step %d is said to be published by a process that cannot know whether its name is durable" % msg["step"]
     for at, e, step in published:
         assert ready[step] < words[step] < at, "step %d was published at %d without the word, which came at %s" % (step, at, words.get(step))
         kept = spool(disk.State(log, log.durable(words[step])))
@@ -272,13 +276,14 @@ def newest(published, log, moment):
 def recover(log, chosen, data, env, accepted, published, calm):
     """The programs go on from a state."""
     d = Daemon(foreign=False)
-    state = disk.State(log, chosen.changes)
-    if state.find("state"):
-        os.mkdir(d.state)
-        state.write(d.state, state.find("state"), left_out=lambda name: name in VOLATILE)
-    began = time.time()
-    with d:
+    state, began = disk.State(log, chosen.changes), time.time()
+    with contextlib.ExitStack() as undo:
+        undo.push(d)
         try:
+            if state.find("state"):
+                os.mkdir(d.state)
+                state.write(d.state, state.find("state"), left_out=lambda name: name in VOLATILE)
+            d.start()
             jobs = d.call("job.list")["jobs"]
             assert len(jobs) == 1 if chosen.moment > accepted else len(jobs) <= 1, "an accepted job is lost"
             assert submit(d, data, env) == 1

@@ -307,6 +307,8 @@ int ckpt_pick(const char *dir, const struct ckpt_identity *id, ckpt_tell *tell, 
             found = steps[i];
     }
     free(steps);
+    if (rc >= 0 && found > 0)
+        rc = folder_sync(dir, err); /* who published it may have been killed before its name was durable */
     if (rc < 0)
         return rc;
     *ret_step = found;

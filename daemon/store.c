@@ -115,6 +115,10 @@ static int open_writer(struct store *s, struct err *err)
                       "PRAGMA journal_size_limit=16777216; PRAGMA temp_store=MEMORY") != SQLITE_OK)
         return db_error(s->w.db, err, s->path);
     rc = migrate(s->w.db, s->path, version, err);
+    /* What a killed detd has committed and not synced is found like all else, and will be told: it is synced first. A full disk is no trouble here:
+     * what cannot be moved stays in the log, of which that sync is. */
+    if (rc == 0)
+        sqlite3_wal_checkpoint_v2(s->w.db, NULL, SQLITE_CHECKPOINT_PASSIVE, NULL, NULL);
     return rc < 0 ? rc : writer_open(&s->w, err);
 }
 

@@ -33,7 +33,7 @@ static void send_word(struct job *j, const char *word, const char *tier)
 
 void job_send_pending(struct job *j)
 {
-    if (j->state != JOB_RUNNING)
+    if (j->state != RUN_GOING)
         return;
     if (j->pending & PENDING_TIER)
         send_word(j, "tier", j->want_tier);
@@ -51,12 +51,12 @@ void job_send_pending(struct job *j)
 /* A wish to stop. Without ranks it is granted at once; ranks that have not got to `go` have nothing to save. */
 static void stop_job(struct job *j, enum job_pending word, double deadline_s)
 {
-    if (j->state == JOB_BACKOFF) {
+    if (j->state == RUN_BACKOFF) {
         uv_timer_stop(&j->state_timer);
         job_end_stopped(j, "");
-    } else if (j->state == JOB_HELLO) {
+    } else if (j->state == RUN_HELLO) {
         job_stop_ranks(j, 0, "stopped before it began");
-    } else if (j->state == JOB_RUNNING) {
+    } else if (j->state == RUN_GOING) {
         j->pending |= word;
         job_send_pending(j);
         if (deadline_s > 0)
@@ -109,7 +109,7 @@ void job_leave(struct job *j)
         return;
     j->leaving = true;
     job_log("told to stop");
-    if (j->state == JOB_ENDED)
+    if (j->state == RUN_ENDED)
         uv_stop(j->loop);
     else
         stop_job(j, PENDING_PAUSE, LEAVE_S);

@@ -141,7 +141,7 @@ static void on_end_waited(uv_timer_t *timer)
 
 static void wait_for_ack(struct job *j)
 {
-    j->state = JOB_ENDED;
+    j->state = RUN_ENDED;
     if (spool_acked(j->spool) >= j->end_seq || (j->leaving && !link_is_up(j->link))) /* a node that shuts down does not wait */
         uv_stop(j->loop);
     else
@@ -200,9 +200,9 @@ static void on_grace_over(uv_timer_t *timer)
 
 void job_stop_ranks(struct job *j, unsigned grace_ms, const char *cause)
 {
-    if (j->state != JOB_HELLO && j->state != JOB_RUNNING)
+    if (j->state != RUN_HELLO && j->state != RUN_GOING)
         return;
-    j->state = JOB_STOPPING;
+    j->state = RUN_STOPPING;
     snprintf(j->cause, sizeof j->cause, "%s", cause);
     if (grace_ms > 0)
         arm(j, on_grace_over, grace_ms);
@@ -264,7 +264,7 @@ void job_saved(struct job *j, int64_t step)
 static void next_attempt(struct job *j)
 {
     j->attempt++;
-    j->state = JOB_BACKOFF;
+    j->state = RUN_BACKOFF;
     arm(j, on_backoff_over, backoff_ms(j->failures));
 }
 
@@ -385,7 +385,7 @@ static void wait_refused(struct job *j, const struct err *err, uv_timer_cb again
         job_event(j, -1, "warning", "waits", err->msg);
     job_log("cannot start yet: %s", err->msg);
     snprintf(j->refusal, sizeof j->refusal, "%s", err->msg);
-    j->state = JOB_BACKOFF;
+    j->state = RUN_BACKOFF;
     arm(j, again, backoff_ms(++j->refusals));
 }
 
@@ -422,7 +422,7 @@ static void start_attempt(struct job *j)
     if (j->watch && ranks_start(&config, &j->ranks, &err) == 0) {
         j->refusals = 0;
         j->refusal[0] = '\0';
-        j->state = JOB_HELLO;
+        j->state = RUN_HELLO;
         job_log("attempt %d: %d rank%s started", j->attempt, j->nranks, j->nranks == 1 ? "" : "s");
         arm(j, on_no_hello, HELLO_MS);
         return;

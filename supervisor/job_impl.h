@@ -16,12 +16,13 @@
 #include "supervisor/tiers.h"
 #include "supervisor/watch.h"
 
-enum job_state {
-    JOB_BACKOFF,  /* no ranks; the timer starts the next attempt */
-    JOB_HELLO,    /* ranks started, not all said hello */
-    JOB_RUNNING,  /* after go */
-    JOB_STOPPING, /* ranks are on their way out; the timer kills them */
-    JOB_ENDED     /* `end` is recorded; detd has until the timer to ack it */
+/* How far this supervisor is with the job. */
+enum run_state {
+    RUN_BACKOFF,  /* no ranks; the timer starts the next attempt */
+    RUN_HELLO,    /* ranks started, not all said hello */
+    RUN_GOING,    /* after go */
+    RUN_STOPPING, /* ranks are on their way out; the timer kills them */
+    RUN_ENDED     /* `end` is recorded; detd has until the timer to ack it */
 };
 
 /* Commands that wait until rank 0 can take them. */
@@ -52,7 +53,7 @@ struct job {
     struct tiers *tiers;
     struct err fatal; /* code 0: none */
 
-    enum job_state state;
+    enum run_state state;
     int attempt, failures; /* failures in a row without a newer checkpoint */
     int64_t saved;         /* step of the newest checkpoint that is known of */
     bool lost;             /* the detd-job before this one was, in mid-attempt */

@@ -99,7 +99,7 @@ static void send_go(struct job *j)
         job_to_rank(j, i, &l);
     }
     uv_timer_stop(&j->state_timer);
-    j->state = JOB_RUNNING;
+    j->state = RUN_GOING;
     job_log("attempt %d: all ranks are there (%s), go", j->attempt, j->device);
     job_send_pending(j);
 }
@@ -122,7 +122,7 @@ static int take_hello(struct job *j, const struct message *m, struct err *err)
     for (int i = 0; i < j->nranks; i++)
         if (!j->rank[i].hello)
             return 0;
-    if (j->state == JOB_HELLO)
+    if (j->state == RUN_HELLO)
         send_go(j);
     return 0;
 }

@@ -53,7 +53,7 @@ static void on_acked(void *arg)
 {
     struct job *j = arg;
 
-    if (j->state == JOB_ENDED && spool_acked(j->spool) >= j->end_seq)
+    if (j->state == RUN_ENDED && spool_acked(j->spool) >= j->end_seq)
         uv_stop(j->loop);
     else if (j->ranks)
         ranks_resume(j->ranks);

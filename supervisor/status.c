@@ -108,13 +108,13 @@ void job_tick(struct job *j)
 {
     struct watch_page pages[JOB_MAX_RANKS];
 
-    if (j->state == JOB_ENDED)
+    if (j->state == RUN_ENDED)
         return;
     for (int i = 0; j->ranks && i < j->nranks; i++) {
         watch_read(ranks_page(j->ranks, i), &pages[i]);
         pages[i].gone = j->rank[i].gone || j->rank[i].out.ended || ranks_pid(j->ranks, i) == 0;
     }
-    if (j->state == JOB_HELLO || j->state == JOB_RUNNING)
+    if (j->state == RUN_HELLO || j->state == RUN_GOING)
         look(j, pages);
     if (link_is_up(j->link))
         job_send_status(j);

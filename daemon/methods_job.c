@@ -9,17 +9,17 @@
 #include "daemon/clock.h"
 #include "daemon/conn.h"
 #include "daemon/daemon.h"
+#include "daemon/device.h"
 #include "daemon/event.h"
 #include "daemon/gpu_node.h"
 #include "daemon/methods.h"
-#include "daemon/sched.h"
 #include "daemon/store.h"
 #include "daemon/text.h"
 #include "daemon/view.h"
 #include "proto/err.h"
 #include "proto/jobspec.h"
 
-enum { LIST_DEFAULT = 100, LIST_MAX = 1000, TOKEN_MAX = 128, DEVICE_TEXT = 500, NODE_TEXT = 400 };
+enum { LIST_DEFAULT = 100, LIST_MAX = 1000, TOKEN_MAX = 128 };
 
 /* ---- submit and check: the spec is parsed on a thread of the pool, it may have a megabyte ---- */
 
@@ -28,10 +28,8 @@ struct submission {
     const json_t *spec; /* borrowed from the request */
     const char *token;
     /* of the node, when the request came */
-    struct gpu_counts gpus;
-    char why_none[256];
+    struct device_node node;
     int tier;
-    bool plugin;
     /* result */
     struct job_row row;
     char device[DEVICE_TEXT]; /* how `auto` was decided, "": it was not asked for */
@@ -44,70 +42,6 @@ static void submission_free(struct submission *s)
 {
     free(s->text);
     free(s);
-}
-
-static int replace_word(char **word, const char *with, struct err *err)
-{
-    char *copy = strdup(with);
-
-    if (!copy)
-        return err_set(err, -ENOMEM, "out of memory");
-    free(*word);
-    *word = copy;
-    return 0;
-}
-
-/* "of the 3 GPUs of this node 1 is quarantined", or why there are none. */
-static void tell_node(const struct submission *s, char *ret, size_t size)
-{
-    if (s->gpus.devices == 0)
-        snprintf(ret, size, "this node has no GPUs%s%s%s", s->why_none[0] ? " (" : "", s->why_none, s->why_none[0] ? ")" : "");
-    else if (s->gpus.quarantined)
-        snprintf(ret, size, "this node has %d, of which %d cannot be trusted (detctl gpus says why)", s->gpus.devices, s->gpus.quarantined);
-    else
-        snprintf(ret, size, "this node has %d", s->gpus.devices);
-}
-
-static int choose_device(struct submission *s, struct jobspec *spec, int need, struct err *err)
-{
-    char node[NODE_TEXT];
-    bool cuda = s->plugin && need <= s->gpus.usable && need <= JOB_GPUS_MAX;
-
-    tell_node(s, node, sizeof node);
-    if (cuda)
-        snprintf(s->device, sizeof s->device, "run.device auto: runs on GPUs: needs %d, %s", need, node);
-    else if (!s->plugin)
-        snprintf(s->device, sizeof s->device, "run.device auto: runs on the CPU: libdetd-cuda.so does not lie beside detd");
-    else if (s->gpus.devices == 0)
-        snprintf(s->device, sizeof s->device, "run.device auto: runs on the CPU: %s", node);
-    else
-        snprintf(s->device, sizeof s->device, "run.device auto: runs on the CPU: needs %d GPUs, %s", need, node);
-    if (!cuda && strcmp(spec->run_precision, "fp32") != 0)
-        return err_field(err, ERR_INPUT, "run.precision", "run.precision: %s needs a GPU, but %s", spec->run_precision, s->device);
-    return replace_word(&spec->run_device, cuda ? "cuda" : "cpu", err);
-}
-
-/* device auto: GPUs where there are enough of them and something to use them with. One in use, or in foreign use, counts: it will be free again. One that is
- * quarantined does not, unless the user asked for GPUs: then the job waits for an admin. */
-static int resolve_device(struct submission *s, struct jobspec *spec, struct err *err)
-{
-    struct sched_job job = { .cuda = true, .ranks = (int)spec->run_ranks, .ranks_per_gpu = (int)spec->run_ranks_per_gpu };
-    int need = sched_gpu_need(&job);
-    char node[NODE_TEXT];
-
-    if (strcmp(spec->run_device, "auto") == 0)
-        return choose_device(s, spec, need, err);
-    if (strcmp(spec->run_device, "cuda") != 0)
-        return 0;
-    if (!s->plugin)
-        return err_field(err, ERR_INPUT, "run.device", "run.device: cuda needs libdetd-cuda.so beside detd, which is not there");
-    tell_node(s, node, sizeof node);
-    if (need > s->gpus.devices)
-        return err_field(err, ERR_INPUT, s->gpus.devices ? "run.ranks" : "run.device", "%s: asks for %d GPUs, %s",
-                         s->gpus.devices ? "run.ranks" : "run.device", need, node);
-    if (need > JOB_GPUS_MAX)
-        return err_field(err, ERR_INPUT, "run.ranks", "run.ranks: asks for %d GPUs, a job has at most %d", need, JOB_GPUS_MAX);
-    return 0;
 }
 
 static void fill_row(struct submission *s, const struct jobspec *spec)
@@ -130,6 +64,12 @@ static void fill_row(struct submission *s, const struct jobspec *spec)
     row->submitted = now_s();
 }
 
+static int fill_tier(struct jobspec *spec, int tier, struct err *err)
+{
+    spec->run_deterministic = strdup(job_tier_name(tier));
+    return spec->run_deterministic ? 0 : err_set(err, -ENOMEM, "out of memory");
+}
+
 static int check_spec(struct submission *s, struct err *err)
 {
     struct jobspec *spec = NULL;
@@ -139,9 +79,9 @@ static int check_spec(struct submission *s, struct err *err)
     if (rc == 0)
         rc = jobspec_require_absolute(spec, err);
     if (rc == 0)
-        rc = resolve_device(s, spec, err);
+        rc = device_resolve(spec, &s->node, s->device, err);
     if (rc == 0 && !spec->run_deterministic)
-        rc = replace_word(&spec->run_deterministic, job_tier_name(s->tier), err);
+        rc = fill_tier(spec, s->tier, err);
     if (rc == 0) {
         fill_row(s, spec);
         whole = jobspec_json(spec);
@@ -218,8 +158,8 @@ static void gpus_ready(void *arg)
     struct daemon *d = s->rq->d;
     int rc;
 
-    gpus_count(&d->gpus, &s->gpus);
-    snprintf(s->why_none, sizeof s->why_none, "%s", d->gpus.trouble[0] ? d->gpus.trouble : d->gpus.absent);
+    gpus_count(&d->gpus, &s->node.gpus);
+    snprintf(s->node.why_none, sizeof s->node.why_none, "%s", d->gpus.trouble[0] ? d->gpus.trouble : d->gpus.absent);
     rc = request_work(s->rq, submit_work, s->token ? submit_after : check_after, s, &s->err);
     if (rc >= 0)
         return;
@@ -233,7 +173,7 @@ static int start_submission(struct request *rq, const json_t *spec, const char *
 
     if (!s)
         return err_set(err, -ENOMEM, "out of memory");
-    *s = (struct submission){ .rq = rq, .spec = spec, .token = token, .tier = rq->d->tier, .plugin = rq->d->plugin };
+    *s = (struct submission){ .rq = rq, .spec = spec, .token = token, .tier = rq->d->tier, .node.plugin = rq->d->plugin };
     if (rq->d->plugin && !rq->d->gpus.known)
         gpu_node_await(rq->d->gpu_node, INFINITY, gpus_ready, s);
     else

@@ -53,7 +53,7 @@ done < <(find worker -name '*.c' -printf '%h\n' | sort -u)
 # The floors of the daemon, by file, from the ground up: a file may use headers of its own room (what its pattern matches) and those of the floors below.
 # Only the highest sees struct daemon.
 rooms=
-for floor in "clock job life node notify schema sched text" "config gpu gpu_nvml report view wire" "gpu_child gpu_probe store*" "event launch" "jobs" \
+for floor in "clock job life node notify schema sched text" "config gpu gpu_nvml report view wire" "device gpu_child gpu_probe store*" "event launch" "jobs" \
     "gpu_node ingest" "run" "conn" "daemon+main+methods*"; do
     lower=$rooms
     for room in $floor; do

@@ -18,7 +18,7 @@
 
 #include "tests/sim/world.h"
 
-enum { SEEDS = 500, SEEDS_LONG = 10000, EVENTS = 600, SETTLE_STEPS = 60000, SECONDS_A_SEED = 60, SHOWN = 10, PATH_ROOM = 4096 };
+enum { SEEDS = 500, SEEDS_LONG = 10000, EVENTS = 600, SETTLE_STEPS = 20000, SECONDS_A_SEED = 60, SHOWN = 10, PATH_ROOM = 4096 };
 
 /* ---- the disk ---- */
 

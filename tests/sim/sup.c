@@ -424,14 +424,15 @@ static void take_line(struct sup *s, const char *line)
     const char *type = json_string_value(json_object_get(msg, "type"));
     size_t i;
 
-    if (!type)
+    if (!type) {
         fail("job %lld: detd sends '%s'", (long long)s->f->id, line);
-    if (strcmp(type, "welcome") == 0) {
+    } else if (strcmp(type, "welcome") == 0) {
         s->welcomed = true;
         s->sent = json_integer_value(json_object_get(msg, "last_seq"));
         acked(s, s->sent);
-        json_array_foreach (json_object_get(msg, "control"), i, word)
+        json_array_foreach (json_object_get(msg, "control"), i, word) {
             take_word(s, word);
+        }
     } else if (strcmp(type, "ack") == 0) {
         acked(s, json_integer_value(json_object_get(msg, "seq")));
     } else if (strcmp(type, "control") == 0) {
@@ -558,7 +559,7 @@ void sups_tick(void)
             "\"ranks\":[]}",
             s->attempt, (long long)s->step);
         link_send(s->link, line);
-        if (s->link && world.faults && s->sent < last_of(s->f) && chance(2)) /* told too much once more */
+        if (world.faults && s->sent < last_of(s->f) && chance(2)) /* told too much once more */
             s->sent = s->f->acked;
     }
 }

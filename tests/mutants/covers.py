@@ -21,6 +21,7 @@ SCRIPTS = {
     "diff.sh": {"daemon", "supervisor", "client"},
     "diff_train.sh": {"daemon", "supervisor", "client"} | TRAINER,
     "protocol_examples.sh": {"daemon"},
+    "ingest.sh": {"daemon"},
     "order.sh": {"daemon", "supervisor"} | TRAINER,
     "super_job.sh": {"supervisor"},
     "super_train.sh": {"supervisor"} | TRAINER,

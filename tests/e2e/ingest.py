@@ -1,0 +1,196 @@
+#!/usr/bin/env python3
+"""detd's side of sup.sock. In the place of detd-job stands a script that holds the job's lock and does nothing; what a supervisor says, this test says:
+with a wrong nonce, a gap, the same number twice, while the database is locked, over a second connection, as another user."""
+import json
+import os
+import signal
+import socket
+import sqlite3
+import time
+
+from daemon import Daemon
+
+IDLE = "#!/bin/sh\necho \"$@\" >args.new\nmv args.new args\nexec sleep 600\n"
+
+
+class House(Daemon):
+    def __init__(self):
+        super().__init__()
+        with open(self.bin + "/detd-job", "w", encoding="utf-8") as f:
+            f.write(IDLE)
+
+    def begin(self):
+        """A job whose supervisor has been started: (job, nonce)"""
+        job = self.submit(1000)
+        path = "%s/jobs/%d/args" % (self.state, job)
+        self.until(lambda: os.path.exists(path), "no supervisor is started")
+        with open(path, encoding="utf-8") as f:
+            words = f.read().split()
+        return job, words[words.index("--nonce") + 1]
+
+    def stored(self, job):
+        """(number of the last report, its rows)"""
+        rows = self.sql("SELECT step, value FROM loss WHERE job=? ORDER BY step", job)
+        return self.sql("SELECT last_seq FROM jobs WHERE id=?", job)[0][0], rows
+
+    def __exit__(self, kind, value, trace):
+        if self.proc:
+            self.kill()
+        for pid in self.idle():
+            self.signal(pid, signal.SIGKILL)
+        super().__exit__(kind, value, trace)
+
+    def idle(self):
+        """Those scripts: nothing in their command names this daemon, but they work in its folder."""
+        found = []
+        for pid in filter(str.isdigit, os.listdir("/proc")):
+            try:
+                if os.readlink("/proc/%s/cwd" % pid).startswith(self.state + "/jobs/"):
+                    found.append(int(pid))
+            except OSError:
+                pass
+        return found
+
+
+class Supervisor:
+    def __init__(self, d, job, nonce):
+        self.sock = socket.socket(socket.AF_UNIX)
+        self.sock.settimeout(30)
+        self.sock.connect(d.state + "/sup.sock")
+        self.file = self.sock.makefile("rb")
+        self.say(type="hello", protocol=1, job=job, attempt=1, nonce=nonce, pid=os.getpid(), beats=False)
+
+    def say(self, **message):
+        self.sock.sendall((json.dumps(message) + "\n").encode())
+
+    def report(self, seq, step, value):
+        self.say(type="report", seq=seq, rec={"type": "loss", "split": "train", "step": step, "epoch": 0.5, "tier": "rerun", "time": 1.0,
+                                              "images_per_s": 1.0, "terms": {"total": [value, 1]}})
+
+    def hear(self):
+        """The next message; None when detd has hung up."""
+        try:
+            line = self.file.readline()
+        except ConnectionResetError:
+            return None
+        return json.loads(line) if line else None
+
+    def acked(self, seq):
+        """Hears acks up to that number."""
+        while True:
+            msg = self.hear()
+            assert msg, "detd hung up, and not acked report %d" % seq
+            if msg["type"] == "ack" and msg["seq"] >= seq:
+                assert msg["seq"] == seq, msg
+                return
+
+    def welcomed(self):
+        msg = self.hear()
+        assert msg and msg["type"] == "welcome", msg
+        return msg["last_seq"]
+
+
+def the_one_that_was_started():
+    with House() as d:
+        job, nonce = d.begin()
+        for wrong in ("", nonce[:-1], nonce + "0", ("1" if nonce[0] == "0" else "0") + nonce[1:]):
+            assert Supervisor(d, job, wrong).hear() is None, "a wrong nonce is welcome"
+        assert "not the one that was started last" in d.wait_event("supervisor")[0]
+        assert Supervisor(d, job + 1, nonce).hear() is None, "a job that there is not"
+        assert Supervisor(d, job, nonce).welcomed() == 0
+
+
+def gaps_and_repetitions():
+    """A gap ends the connection, and nothing of it is stored; what is told again is acked and stored once, as it was told first."""
+    with House() as d:
+        job, nonce = d.begin()
+        s = Supervisor(d, job, nonce)
+        assert s.welcomed() == 0
+        s.report(2, 2, 7.0)
+        assert [m["seq"] for m in iter(s.hear, None)] == [0], "a report after one that never came"
+        assert "report 2 came after 0" in d.wait_event("supervisor", job)[0] and d.stored(job) == (0, [])
+        s = Supervisor(d, job, nonce)
+        assert s.welcomed() == 0
+        for seq in (1, 2, 3):
+            s.report(seq, seq, float(seq))
+        s.acked(3)
+        for seq in (3, 2, 1):
+            s.report(seq, seq, 9.0)
+            s.acked(3)
+        s.report(4, 4, 4.0)
+        s.acked(4)
+        assert d.stored(job) == (4, [(n, float(n)) for n in (1, 2, 3, 4)]), d.stored(job)
+        d.kill()
+        d.start()
+        assert Supervisor(d, job, nonce).welcomed() == 4
+
+
+def nothing_is_acked_before_it_is_stored():
+    """While somebody else holds the database: who tells a report again hears at once how far detd is."""
+    with House() as d:
+        job, nonce = d.begin()
+        s = Supervisor(d, job, nonce)
+        assert s.welcomed() == 0
+        s.report(1, 1, 1.0)
+        s.acked(1)
+        with sqlite3.connect(d.state + "/detd.db", isolation_level=None) as db:
+            db.execute("BEGIN IMMEDIATE")
+            for _ in range(2):
+                s.report(2, 2, 2.0)
+            msg = s.hear()
+            assert msg == {"type": "ack", "seq": 1}, msg
+            again = Supervisor(d, job, nonce)
+            assert again.welcomed() == 1, "it is told that more is stored than is"
+            db.execute("COMMIT")
+        db.close()
+        again.report(2, 2, 2.0)
+        again.acked(2)
+        assert d.stored(job) == (2, [(1, 1.0), (2, 2.0)])
+
+
+def the_second_connection_counts():
+    """A supervisor comes again before detd has seen that its first connection is lost: the job stays connected when that ends."""
+    with House() as d:
+        job, nonce = d.begin()
+        first = Supervisor(d, job, nonce)
+        first.welcomed()
+        second = Supervisor(d, job, nonce)
+        second.welcomed()
+        assert [m["type"] for m in iter(first.hear, None)] == ["ack"], "the first one is not hung up on"
+        second.report(1, 1, 1.0)
+        second.acked(1)
+        d.call("job.cancel", id=job)
+        assert second.hear() == {"type": "control", "word": "cancel"}, "a wish does not reach the second one"
+
+
+def of_another_user():
+    """Even where the folder's rights would let him in."""
+    if os.getuid() != 0:
+        print("skip: only root may become other users")
+        return
+    with House() as d:
+        job, nonce = d.begin()
+        for path in (d.root, d.state):
+            os.chmod(path, 0o711)
+        os.chmod(d.state + "/sup.sock", 0o666)
+        pid = os.fork()
+        if pid == 0:
+            try:
+                os.setgroups([])
+                os.setgid(65534)
+                os.setuid(65534)
+                try:
+                    heard = Supervisor(d, job, nonce).hear()
+                except BrokenPipeError:  # detd was quicker
+                    heard = None
+                os._exit(0 if heard is None else 1)
+            finally:
+                os._exit(2)
+        assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0, "another user speaks for a job"
+        assert Supervisor(d, job, nonce).welcomed() == 0
+
+
+for scenario in (the_one_that_was_started, gaps_and_repetitions, nothing_is_acked_before_it_is_stored, the_second_connection_counts, of_another_user):
+    began = time.time()
+    scenario()
+    print("ok %s (%.1f s)" % (scenario.__name__, time.time() - began), flush=True)

@@ -225,6 +225,8 @@ def test_runs_to_the_end(job):
     job.until(lambda: job.store.of("loss"))
     lock = open(os.path.join(job.dir, "lock")).read()
     assert int(lock) == job.proc.pid, lock
+    for rank in ranks_of(job):  # the first to go when memory runs out
+        assert open("/proc/%d/oom_score_adj" % rank).read() == "500\n"
     end = job.finish("completed")
     assert end["cpu_seconds"] > 0 and end["max_rss"] > 1 << 20 and end["attempt"] == 1
     assert job.store.rows("train") == list(range(1, 31)) and job.store.rows("val") == [10, 20, 30]

@@ -24,6 +24,7 @@ SCRIPTS = {
     "ingest.sh": {"daemon"},
     "order.sh": {"daemon", "supervisor"} | TRAINER,
     "super_job.sh": {"supervisor"},
+    "systemd.sh": {"daemon", "supervisor"},
     "super_train.sh": {"supervisor"} | TRAINER,
     "ranks.sh": {"supervisor"} | TRAINER,
     "cuda_train.sh": {"cuda", "supervisor"} | TRAINER,

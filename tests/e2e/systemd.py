@@ -1,0 +1,285 @@
+#!/usr/bin/env python3
+"""A systemd of our own, pid 1 of namespaces of its own, on the machine's programs: /etc is a copy, /usr/local what `make install` has made, and of the
+distribution's units there are only those that a bare node needs. detd, as user detd under the shipped unit, trains with rank.py, which tells what
+it sees of the machine.
+
+usage: systemd.py TMP     TMP/root has the installed files; run by systemd.sh"""
+import glob
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+TMP = sys.argv[1]
+ROOT = TMP + "/root"
+UNITS = """basic.target sysinit.target shutdown.target umount.target final.target sockets.target multi-user.target local-fs.target remote-fs.target
+nss-user-lookup.target poweroff.target systemd-poweroff.service systemd-journald.service systemd-journald.socket systemd-journald-dev-log.socket""".split()
+NODE = "/sys/fs/cgroup"
+
+# Runs as the first process of the namespaces, in a control group of its own: what systemd makes of it is its own hierarchy.
+BOOT = r"""
+set -e
+cd "$1" # it stays in reach when its own place is covered
+cp -a /etc "./etc"
+rm -rf "./etc/systemd/system" "./etc/detd.conf" "./etc/fstab"
+mkdir -p "./etc/systemd/system/multi-user.target.wants" "./etc/systemd/system/sockets.target.wants"
+cp mounted.service ./etc/systemd/system/
+ln -s ../mounted.service /usr/lib/systemd/system/remote-fs.target "./etc/systemd/system/multi-user.target.wants/"
+ln -s /usr/local/lib/systemd/system/detd.service "./etc/systemd/system/multi-user.target.wants/"
+ln -s /usr/local/lib/systemd/system/detd.socket "./etc/systemd/system/sockets.target.wants/"
+: >>"./console"
+umount -R /sys/fs/cgroup
+mount -t cgroup2 cgroup /sys/fs/cgroup
+mount -t proc proc /proc
+mount -t tmpfs dev "./dev"
+for d in null zero full random urandom; do : >"./dev/$d"; mount --bind "/dev/$d" "./dev/$d"; done
+ln -s /proc/self/fd "./dev/fd"; ln -s /proc/self/fd/0 "./dev/stdin"; ln -s /proc/self/fd/1 "./dev/stdout"; ln -s /proc/self/fd/2 "./dev/stderr"
+: >"./dev/console"; mount --bind "./console" "./dev/console"
+mkdir "./dev/shm"; mount -t tmpfs -o mode=1777 shm "./dev/shm"
+mount --bind "./units" /usr/lib/systemd/system
+mount --bind "./etc" /etc
+mount --bind "./root/usr/local" /usr/local
+mount --bind "./home" /home
+mount --bind "./var" /var
+mount --rbind "./dev" /dev
+mount -t tmpfs run /run
+mount -t tmpfs -o mode=1777 tmp /tmp
+mkdir -p /run/lock /var/tmp /var/lib && chmod 1777 /run/lock /var/tmp
+hostname node
+systemd-sysusers /usr/local/lib/sysusers.d/detd.conf
+systemd-tmpfiles --create /usr/local/lib/tmpfiles.d/detd.conf
+exec env -i PATH=/usr/sbin:/usr/bin:/sbin:/bin container=detd-e2e /lib/systemd/systemd --system --unit=multi-user.target --show-status=no --log-target=journal
+"""
+
+# In the place of folders of other machines: tells which checkpoints there are when they go.
+MOUNTED = """[Unit]
+Before=remote-fs.target
+[Service]
+Type=oneshot
+RemainAfterExit=yes
+ExecStart=/bin/true
+ExecStop=/bin/sh -c 'ls /var/lib/detd/jobs/*/checkpoints >/var/seen'
+"""
+
+# In the trainer's place: tells what the unit leaves of the machine, then trains.
+TRAINER = r"""#!/usr/bin/python3
+import json, os, resource, socket, sys
+status = dict(line.rstrip().split(":\t", 1) for line in open("/proc/self/status") if ":\t" in line)
+def tried(what):
+    try:
+        return what() or "done"
+    except OSError as e:
+        return e.strerror
+facts = {"data": tried(lambda: open("/home/ann/data.json").read()), "interfaces": tried(lambda: [name for _, name in socket.if_nameindex()]),
+         "oom": int(open("/proc/self/oom_score_adj").read()), "oom_detd_job": int(open("/proc/%d/oom_score_adj" % os.getppid()).read()),
+         "capabilities": int(status["CapBnd"], 16) | int(status["CapEff"], 16), "seccomp": status["Seccomp"], "new_privileges": status["NoNewPrivs"],
+         "lock": tried(lambda: os.close(os.open("/run/lock/detd-test.lock", os.O_RDWR | os.O_CREAT))),
+         "tmp": tried(lambda: os.close(os.open("/tmp/x", os.O_RDWR | os.O_CREAT))), "usr": tried(lambda: os.mkdir("/usr/local/x")),
+         "affinity": tried(lambda: os.sched_setaffinity(0, os.sched_getaffinity(0))), "hostname": tried(lambda: socket.sethostname("x")),
+         "init": tried(lambda: open("/proc/1/status").read()[:4]), "locked": resource.getrlimit(resource.RLIMIT_MEMLOCK)[0]}
+with open("facts.new", "w") as f:
+    json.dump(facts, f)
+os.rename("facts.new", "facts")
+os.execv("/usr/local/bin/rank.py", ["/usr/local/bin/rank.py"] + sys.argv[1:])
+"""
+
+
+def write(path, text, mode=0o644):
+    os.makedirs(os.path.dirname(path), exist_ok=True)
+    with open(path, "w", encoding="utf-8") as f:
+        f.write(text)
+    os.chmod(path, mode)
+
+
+def lay_out():
+    """The node's files in TMP, which the namespaces see where they belong."""
+    os.chmod(TMP, 0o755)
+    for name in ("var", "home/ann", "units", "dev"):
+        os.makedirs(TMP + "/" + name)
+    write(TMP + "/home/ann/data.json", "of ann")
+    write(TMP + "/mounted.service", MOUNTED)
+    write(ROOT + "/usr/local/bin/detd-worker", TRAINER, 0o755)
+    shutil.copy(HERE + "/rank.py", ROOT + "/usr/local/bin/rank.py")
+    os.chmod(ROOT + "/usr/local/bin/rank.py", 0o755)
+    if os.path.exists(ROOT + "/usr/local/bin/libdetd-cuda.so"):
+        os.unlink(ROOT + "/usr/local/bin/libdetd-cuda.so")  # rank.py would look for words in it
+    for unit in UNITS:
+        shutil.copy("/usr/lib/systemd/system/" + unit, TMP + "/units/" + unit)
+
+
+def hierarchy():
+    """Where control groups of version 2 are mounted."""
+    for line in open("/proc/self/mounts"):
+        _, where, kind = line.split()[:3]
+        if kind == "cgroup2":
+            return where
+    return None
+
+
+class Node:
+    """One boot. Its processes are in a control group of their own, below which systemd makes its tree."""
+
+    def __init__(self):
+        self.group = "%s/detd-e2e-%d" % (hierarchy(), os.getpid())
+        os.mkdir(self.group)
+        join = "echo $$ >'%s/cgroup.procs'; exec unshare --mount --pid --cgroup --ipc --uts --fork --kill-child sh -c '%s' boot '%s'" % (
+            self.group, BOOT.replace("'", "'\\''"), TMP)
+        shutil.rmtree(TMP + "/etc", ignore_errors=True)
+        self.outer = subprocess.Popen(["sh", "-c", join], stdin=subprocess.DEVNULL, stdout=open(TMP + "/boot", "a"), stderr=subprocess.STDOUT)
+
+    def await_socket(self):
+        self.until(lambda: self.outer.poll() is not None or self.inside("test", "-S", "/run/detd/detd.sock").returncode == 0, "no socket")
+        assert self.outer.poll() is None, "it does not boot"
+
+    def init(self):
+        with open("/proc/%d/task/%d/children" % (self.outer.pid, self.outer.pid)) as f:
+            return f.read().split()[0]
+
+    def inside(self, *command, check=False):
+        """As root in the node's namespaces, outside every unit."""
+        try:
+            enter = ["nsenter", "--target", self.init(), "--root", "--wd=/", "--mount", "--pid", "--ipc", "--uts", "--cgroup"]
+        except (OSError, IndexError):
+            enter = ["false"]
+        return subprocess.run(enter + list(command), capture_output=True, text=True, timeout=60, check=check)
+
+    def ctl(self, *words):
+        return self.inside("/usr/local/bin/detctl", "--socket", "/run/detd/detd.sock", *words)
+
+    def show(self, job):
+        got = self.ctl("show", str(job), "--json")
+        return json.loads(got.stdout) if got.returncode == 0 else {"state": got.stderr, "step": 0}
+
+    def property(self, name):
+        return self.inside("systemctl", "show", "-p", name, "--value", "detd.service").stdout.strip()
+
+    @staticmethod
+    def until(test, what, seconds=60):
+        until = time.monotonic() + seconds
+        while not test():
+            assert time.monotonic() < until, what
+            time.sleep(0.1)
+
+    def wait(self, job, test, seconds=60):
+        self.until(lambda: test(self.show(job)), "job %d: %s" % (job, self.show(job)["state"]), seconds)
+        return self.show(job)
+
+    @staticmethod
+    def ranks(job):
+        """Their numbers outside the node."""
+        found = []
+        for path in glob.glob("/proc/[0-9]*/cmdline"):
+            try:
+                with open(path, "rb") as f:
+                    words = f.read().split(b"\0")
+            except OSError:
+                continue
+            if b"/usr/local/bin/rank.py" in words and b"/var/lib/detd/jobs/%d" % job in words:
+                found.append(path)
+        return found
+
+    def submit(self, steps):
+        spec = {"model": {"preset": "yolov3_tiny"}, "data": {"train": {"annotations": "/home/ann/data.json", "images": "/home/ann"}},
+                "train": {"steps": steps, "batch": 8, "shards": 4, "log_every": 1}, "checkpoint": {"every": 1000000},
+                "run": {"device": "cpu", "ranks": 1, "env": {"STEP_S": "0.05"}}}
+        write(TMP + "/home/ann/job.json", json.dumps(spec))
+        return int(self.inside("/usr/local/bin/detctl", "--socket", "/run/detd/detd.sock", "submit", "/home/ann/job.json", check=True).stdout)
+
+    def journal(self):
+        return self.inside("journalctl", "--no-pager", "-u", "detd.service", "-o", "json").stdout
+
+    def close(self):
+        if self.outer.poll() is None:
+            self.outer.send_signal(signal.SIGKILL)
+        self.outer.wait()
+        until = time.monotonic() + 20
+        for folder, _, _ in os.walk(self.group, topdown=False):
+            while True:
+                try:
+                    os.rmdir(folder)
+                    break
+                except OSError:
+                    assert time.monotonic() < until, "processes stay in " + folder
+                    time.sleep(0.05)
+
+
+def check_facts(path):
+    """What ranks inherit of the unit, and what they do not."""
+    with open(path, encoding="utf-8") as f:
+        facts = json.load(f)
+    assert facts["data"] == "of ann" and "lo" in facts["interfaces"], facts
+    assert facts["oom"] > 0 >= facts["oom_detd_job"], facts
+    assert facts["capabilities"] == 0 and facts["seccomp"] == "2" and facts["new_privileges"] == "1", facts
+    assert facts["lock"] == facts["tmp"] == facts["affinity"] == "done", facts
+    assert facts["usr"] == "Read-only file system" and facts["hostname"] == "Operation not permitted", facts
+    assert facts["init"] == "No such file or directory", facts
+
+
+def restarts(node):
+    """Stopped, killed again and again, started anew: the job's rank is the same process all the time."""
+    job = node.submit(1000000)
+    node.wait(job, lambda j: j["step"] > 3)
+    check_facts(TMP + "/var/lib/detd/jobs/%d/facts" % job)
+    rank = node.ranks(job)
+    assert len(rank) == 1, rank
+    node.inside("systemctl", "restart", "detd.service", check=True)
+    for _ in range(7):  # more often than a start limit would allow
+        before = node.property("MainPID")
+        node.inside("kill", "-KILL", before, check=True)
+        node.until(lambda: node.property("MainPID") not in (before, "0") and node.property("ActiveState") == "active", "detd is not started again")
+    at = node.show(job)["step"]
+    node.wait(job, lambda j: j["step"] > at)
+    assert node.ranks(job) == rank, "the rank was %s and is %s" % (rank, node.ranks(job))
+    assert node.show(job)["attempt"] == 1
+    assert int(node.property("NRestarts")) >= 7, node.property("NRestarts")
+    return job
+
+
+def shutdown(node, job):
+    """The node shuts down while the job runs: it writes a checkpoint first, while its data is still there."""
+    node.inside("systemctl", "--no-block", "poweroff", check=True)
+    node.outer.wait(110)
+    saved = os.listdir(TMP + "/var/lib/detd/jobs/%d/checkpoints" % job)
+    assert len(saved) == 1 and saved[0].startswith("step-"), saved
+    with open(TMP + "/var/seen", encoding="utf-8") as f:
+        assert saved[0] in f.read(), "folders of other machines went before the job had left"
+    return int(saved[0][5:])
+
+
+def tell(node):
+    print(node.inside("systemctl", "--no-pager", "status", "systemd-journald", "detd").stdout)
+    for path in [TMP + "/boot", TMP + "/console"] + glob.glob(TMP + "/var/lib/detd/jobs/*/log/*"):
+        with open(path, encoding="utf-8", errors="replace") as f:
+            print(path, ":\n", f.read()[-2000:])
+
+
+def main():
+    if os.geteuid() != 0 or not hierarchy() or not os.access(hierarchy(), os.W_OK):
+        print("skip: no systemd of our own can run here")
+        return
+    lay_out()
+    node = Node()
+    try:
+        node.await_socket()
+        job = restarts(node)
+        saved = shutdown(node, job)
+        node.close()
+        node = Node()
+        node.await_socket()
+        done = node.wait(job, lambda j: j["step"] > saved + 3)
+        assert [a["resume_step"] for a in done["attempts"]] == [saved, 0], (saved, done["attempts"])
+        node.ctl("cancel", str(job))
+        node.wait(job, lambda j: j["state"] == "cancelled")
+    except BaseException:
+        tell(node)
+        raise
+    finally:
+        node.close()
+    print("ok")
+
+
+main()

@@ -1,0 +1,26 @@
+#!/usr/bin/env bash
+# The shipped units: what systemd says of them; and, where one can run in namespaces of its own, a real systemd that starts, restarts and stops an
+# installed detd, and shuts the node down in mid-job.
+set -eu
+cd "$(dirname "$0")/../.."
+build=${DETD_BUILD:-build}
+command -v systemd-analyze >/dev/null || { echo "skip: no systemd"; exit 77; }
+tmp=$(mktemp -d)
+trap 'rm -rf --one-file-system "$tmp"' EXIT
+make --no-print-directory -s B="$build" install PREFIX=/usr/local DESTDIR="$tmp/root" >/dev/null
+units=$tmp/root/usr/local/lib/systemd/system
+
+# ---- what can be told without running them: every line is known, and what is left open has a reason in the unit ----
+mkdir "$tmp/verify"
+sed "s|/usr/local/bin/|$tmp/root/usr/local/bin/|" "$units/detd.service" >"$tmp/verify/detd.service"
+cp "$units/detd.socket" "$tmp/verify"
+said=$(systemd-analyze verify --man=no "$tmp/verify/detd.service" "$tmp/verify/detd.socket" 2>&1 || echo "not valid")
+[ -z "$said" ] || { echo "verify: $said" >&2; exit 1; }
+systemd-analyze security --offline=true --no-pager --threshold=20 "$units/detd.service" >"$tmp/security" || { cat "$tmp/security" >&2; exit 1; }
+
+# ---- what they do ----
+if nm "$build/detd" 2>/dev/null | grep -qE '__[atu]san_|__ubsan_'; then
+    echo "skip: sanitizers need what the unit forbids"
+    exit 0
+fi
+python3 tests/e2e/systemd.py "$tmp"

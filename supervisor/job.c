@@ -10,6 +10,7 @@
 #include "proto/report.h"
 #include "supervisor/job_impl.h"
 #include "supervisor/left.h"
+#include "supervisor/published.h"
 #include "supervisor/spawn.h"
 
 enum {
@@ -261,6 +262,15 @@ void job_saved(struct job *j, int64_t step)
     j->failures = 0;
 }
 
+/* Who died between publishing a checkpoint and saying so has got on all the same. Its next attempt says so. */
+static void look_at_published(struct job *j)
+{
+    int64_t before = j->saved;
+
+    job_saved(j, published_newest());
+    j->unheard = j->unheard || j->saved > before;
+}
+
 static void next_attempt(struct job *j)
 {
     j->attempt++;
@@ -272,6 +282,7 @@ static void after_failure(struct job *j, const struct outcome *o)
 {
     char text[OUTCOME_TEXT + 100];
 
+    look_at_published(j);
     j->failures++;
     if (o->retry && !(j->hung && strcmp(j->spec->run_on_hang, "fail") == 0) && j->failures <= j->spec->run_restarts) {
         next_attempt(j);
@@ -450,6 +461,7 @@ static void close_lost_attempt(struct job *j, int lost)
     j->attempt = lost;
     append_ended(j, "failed", "detd-job was lost", "fault");
     j->attempt = next;
+    look_at_published(j);
     j->failures++;
     j->lost = true;
 }
@@ -509,6 +521,8 @@ void job_begin(struct job *j, int lost)
         job_event(j, -1, "error", "spool_damaged", "a spool file was damaged; reports that detd had not committed are lost");
     if (lost)
         close_lost_attempt(j, lost);
+    else
+        look_at_published(j);
     if (is_drained(j))
         job_end(j, j->options.drain, j->options.reason, strcmp(j->options.drain, "failed") == 0 ? "fault" : "");
     else

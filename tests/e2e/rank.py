@@ -102,6 +102,7 @@ class Rank:
         self.spec = json.load(open("spec.json"))
         self.sock = socket.socket(fileno=3)
         self.buf, self.inbox, self.words = b"", [], []
+        self.unsaid = ""
         self.page = Page()
         self.shared = Shared(self.rank, self.ranks, self.page)
 
@@ -181,6 +182,8 @@ class Rank:
         elif what == "endless":
             self.sock.sendall(b"x" * 100000)
             time.sleep(60)
+        elif what in ("unsaid", "unsaid-by-all"):
+            self.unsaid = what
         elif what == "data":
             self.end("failed", "annotation 7 of image 12: zero area", "data")
         elif what == "fault":
@@ -226,6 +229,8 @@ class Rank:
         self.say("checkpoint", step=step, phase="ready", path=tmp)
         assert self.await_msg("publish")["step"] == step
         os.rename(tmp, path)
+        if self.unsaid:  # dies before it says so, alone or with detd-job and all others
+            os.kill(os.getpid(), signal.SIGKILL) if self.unsaid == "unsaid" else os.killpg(0, signal.SIGKILL)
         self.published(step)
 
     def loss(self, step, split):

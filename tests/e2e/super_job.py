@@ -346,6 +346,19 @@ def test_a_checkpoint_starts_the_count_anew(job):
 test_a_checkpoint_starts_the_count_anew.job = dict(restarts=1)
 
 
+def test_a_checkpoint_that_nobody_told_of_counts(job):
+    """The second failure comes between a checkpoint and the word of it: it is the first since that checkpoint."""
+    job.fault(1, "kill", 5)
+    job.fault(0, "unsaid", 6)
+    job.start()
+    job.finish("completed")
+    assert [a["resume_step"] for a in job.store.of("attempt")] == [0, 0, 10], job.store.of("attempt")
+    assert [c["step"] for c in job.store.of("checkpoint")] == [10, 20, 30], job.store.of("checkpoint")
+
+
+test_a_checkpoint_that_nobody_told_of_counts.job = dict(restarts=1)
+
+
 def test_stopped_rank_is_named(job):
     job.fault(1, "stop", 15)
     job.start()

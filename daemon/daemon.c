@@ -19,6 +19,7 @@
 #include "daemon/methods.h"
 #include "daemon/node.h"
 #include "daemon/notify.h"
+#include "daemon/spent.h"
 #include "daemon/store.h"
 #include "proto/err.h"
 #include "proto/folder.h"
@@ -55,6 +56,14 @@ static void look_who_runs(void *arg)
     run_schedule(&d->runner);
 }
 
+static void drop_spool(void *arg, const struct job *j)
+{
+    struct daemon *d = arg;
+
+    if (!d->stopping)
+        spent_job(&d->jobs, j);
+}
+
 static void take_slots(void *arg)
 {
     struct daemon *d = arg;
@@ -79,9 +88,10 @@ static void gone(void *arg, struct job *j)
 static void tie(struct daemon *d)
 {
     d->events = (struct events){ .wanted = wanted, .tell = tell, .arg = d };
-    d->jobs = (struct jobs){
-        .loop = d->loop, .events = &d->events, .folder = d->jobs_dir, .hooks = { .word = send_word, .wished = look_who_runs, .arg = d }
-    };
+    d->jobs = (struct jobs){ .loop = d->loop,
+                             .events = &d->events,
+                             .folder = d->jobs_dir,
+                             .hooks = { .word = send_word, .wished = look_who_runs, .ended = drop_spool, .arg = d } };
     d->runner = (struct runner){ .loop = d->loop, .jobs = &d->jobs, .gpus = &d->gpus, .events = &d->events };
 }
 
@@ -362,6 +372,7 @@ static int start(struct daemon *d, struct err *err)
         return rc;
     look_at_node(d);
     run_adopt(&d->runner);
+    spent_scan(&d->jobs, &d->stopping);
     rc = open_conns(d, listen_fd, err);
     if (rc < 0)
         return rc;

@@ -146,6 +146,8 @@ int jobs_load(struct jobs *jobs, struct err *err)
             j->losses = json_loads(losses.p, 0, NULL);
         }
         text_free(&losses);
+        if (rc == 0 && !job_is_done(j->row.state))
+            rc = store_newest_checkpoint(d->store, j->row.id, &j->saved, err);
         j->counts = j->row.state == JOB_RUNNING || j->row.state == JOB_STOPPING;
     }
     return rc;
@@ -194,6 +196,7 @@ void job_committed(struct jobs *jobs, struct job *j, int64_t seq)
         return;
     j->hidden_until = 0;
     job_changed(jobs, j);
+    jobs->hooks.ended(jobs->hooks.arg, j);
 }
 
 void job_changed(struct jobs *jobs, struct job *j)
@@ -346,6 +349,8 @@ static void wish_durable(void *arg, int rc, int64_t value, const struct err *err
         take_back(w, j);
     if (w->done)
         w->done(w->arg, rc, w->id, err);
+    if (j && rc == 0 && job_is_done(j->row.state))
+        w->jobs->hooks.ended(w->jobs->hooks.arg, j);
     w->jobs->hooks.wished(w->jobs->hooks.arg);
     free(w);
 }
@@ -566,7 +571,10 @@ bool jobs_report(struct jobs *jobs, struct job *j, const struct report *rep)
     case REPORT_LOSS:
         return on_loss(jobs, j, rep);
     case REPORT_CHECKPOINT:
-        j->row.deaths = 0;
+        if (rep->step > j->saved) {
+            j->saved = rep->step;
+            j->row.deaths = 0;
+        }
         if (j->row.want != JOB_WANT_CANCEL) { /* a supervisor that was to end it for its deaths goes on with it */
             j->life.drains = 0;
             j->life.deadline = 0;

@@ -26,6 +26,7 @@ struct job {
     char *json; /* the object that clients see; NULL: to be built again */
     size_t json_len;
     int64_t hidden_until; /* seq of an `end` that is not on disk yet: till then clients see the job as it was; 0: none */
+    int64_t saved;        /* step of the newest checkpoint that is known of: ranks say again what they begin from */
     int64_t committed;    /* newest seq on disk; row.last_seq is the newest that came */
     struct sup *sup;      /* its supervisor's connection, NULL while there is none */
     struct life life;     /* of its processes */
@@ -42,6 +43,8 @@ struct jobs_hooks {
     void (*word)(void *arg, struct job *j, const char *word, const char *tier);
     /* A wish is durable, or was refused: who may run now is to be looked at. */
     void (*wished)(void *arg);
+    /* The end of the job is on disk. Its processes may live. */
+    void (*ended)(void *arg, const struct job *j);
     void *arg;
 };
 

@@ -373,6 +373,36 @@ bool launch_has_spool(const char *jobs_dir, int64_t job)
     return found;
 }
 
+static bool is_of_store(const char *jobs_dir, int64_t job, const char *store_id)
+{
+    char path[PATH_ROOM], id[64] = "";
+    FILE *f;
+
+    job_path(path, jobs_dir, job, "store");
+    f = fopen(path, "re");
+    if (!f || !fgets(id, sizeof id, f))
+        id[0] = '\0';
+    if (f)
+        fclose(f);
+    return strcmp(id, store_id) == 0;
+}
+
+void launch_drop_spool(const char *jobs_dir, int64_t job, const char *store_id)
+{
+    char path[PATH_ROOM];
+    int fd, free;
+
+    job_path(path, jobs_dir, job, "lock");
+    free = lock_state(path, &fd);
+    if (fd >= 0 && free == 1 && is_of_store(jobs_dir, job, store_id))
+        for (int i = 0; i < 2; i++) {
+            job_path(path, jobs_dir, job, i == 0 ? "spool.0" : "spool.1");
+            unlink(path);
+        }
+    if (fd >= 0)
+        close(fd);
+}
+
 static long session_in(int fd)
 {
     char text[32] = "";

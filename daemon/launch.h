@@ -12,6 +12,9 @@
 struct err;
 struct store;
 
+/* How the reason of a job begins whose reports are lost: what is left of its spool is kept. */
+#define LAUNCH_SPOOL_LOST "spool lost"
+
 struct launch_request {
     int64_t job;
     int attempt;
@@ -39,6 +42,8 @@ void launch_forget(uv_process_t *process);
 bool launch_lock_is_free(const char *jobs_dir, int64_t job);
 /* Whether a supervisor of the job ever had a spool, and so may have left reports in it. */
 bool launch_has_spool(const char *jobs_dir, int64_t job);
+/* Removes the spool of a job of this database, none of whose processes lives; where that is not so, nothing. File work. */
+void launch_drop_spool(const char *jobs_dir, int64_t job, const char *store_id);
 /* Session of the job's processes, as its lock says; 0: not known. */
 long launch_session(const char *jobs_dir, int64_t job);
 /* Sends SIGKILL to the job's session, and to every other process that holds its lock. Only while the lock is held, and to those of the session only

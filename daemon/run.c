@@ -13,6 +13,7 @@
 #include "daemon/jobs.h"
 #include "daemon/launch.h"
 #include "daemon/sched.h"
+#include "daemon/spent.h"
 #include "daemon/store.h"
 #include "proto/err.h"
 #include "proto/report.h"
@@ -391,7 +392,7 @@ static void tell_unreadable(struct runner *r, struct job *j, const char *why)
 {
     char text[sizeof j->trouble];
 
-    snprintf(text, sizeof text, "spool lost: %.200s", why);
+    snprintf(text, sizeof text, LAUNCH_SPOOL_LOST ": %.200s", why);
     if (j->life.unreadable < LIFE_UNREADABLE_MAX)
         tell_refused(r, j, why);
     else
@@ -436,6 +437,8 @@ static void left(struct runner *r, struct job *j, const char *why)
 {
     (void)why;
     release(r, j);
+    if (!r->stopping)
+        spent_job(r->jobs, j);
     jobs_trim(r->jobs);
     run_schedule(r);
 }

@@ -73,6 +73,7 @@ int store_get_job(struct store *s, int64_t id, struct job_row *ret, struct err *
 int store_get_spec(struct store *s, int64_t id, char **ret, struct err *err);         /* caller frees */
 /* {"train":{TERM:value}, "val":{...}} */
 int store_losses(struct store *s, int64_t id, struct text *out, struct err *err);
+int store_newest_checkpoint(struct store *s, int64_t id, int64_t *ret_step, struct err *err); /* 0: none */
 /* "attempts":[...],"checkpoints":[...],"tiers":[...] without braces around */
 int store_job_details(struct store *s, int64_t id, struct text *out, struct err *err);
 int store_loss_rows(struct store *s, const struct store_loss_query *q, struct text *out, struct err *err); /* {"rows":[...],"cursor":...} */

@@ -259,6 +259,23 @@ int store_get_setting(struct store *s, const char *key, char *ret, size_t size, 
     return rc;
 }
 
+int store_newest_checkpoint(struct store *s, int64_t id, int64_t *ret_step, struct err *err)
+{
+    sqlite3 *db = reader_take(s);
+    sqlite3_stmt *st;
+    int rc = reader_prepare(db, "SELECT max(step) FROM checkpoints WHERE job=?1", &st, err);
+
+    if (rc >= 0) {
+        sqlite3_bind_int64(st, 1, id);
+        rc = reader_step(db, st, err);
+    }
+    if (rc == 1)
+        *ret_step = sqlite3_column_int64(st, 0);
+    sqlite3_finalize(st);
+    reader_give(s, db);
+    return rc < 0 ? rc : 0;
+}
+
 int store_load_gpus(struct store *s, void (*each)(void *arg, const struct store_gpu *gpu), void *arg, struct err *err)
 {
     sqlite3 *db = reader_take(s);

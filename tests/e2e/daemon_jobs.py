@@ -10,6 +10,7 @@ import re
 import shutil
 import signal
 import socket
+import sqlite3
 import subprocess
 import sys
 import threading
@@ -70,6 +71,7 @@ def job_ends_while_nobody_listens():
         while d.members(job):
             assert time.time() < until, d.members(job)
             time.sleep(0.1)
+        spool = open("%s/jobs/%d/spool.0" % (d.state, job), "rb").read()
         d.start()
         done = d.wait(job, "completed")
         assert done["step"] == 60 and len(done["attempts"]) == 1, done
@@ -77,9 +79,61 @@ def job_ends_while_nobody_listens():
         d.wait_left(job)
         done = d.job(job)
         assert (done["attempt"], done["attempts"][0]["outcome"]) == (1, "completed") and done["attempts"][0]["ended"], done
-        spool = open("%s/jobs/%d/spool.0" % (d.state, job), "rb").read()
         end = json.loads(re.search(rb'\{"type":"end".*?\}', spool)[0])
         assert done["cpu_seconds"] == end["cpu_seconds"], (done["cpu_seconds"], end)
+
+
+def has_spool(d, job):
+    return any(os.path.exists("%s/jobs/%d/spool.%d" % (d.state, job, i)) for i in (0, 1))
+
+
+def spools_go_with_their_jobs():
+    """The spool of a job that has ended is removed, whenever detd is killed on the way; whoever finds none finds the end in the database."""
+    rng = random.Random(SEED)
+    with Daemon(step_s=0) as d:
+        paused = d.submit(1000000)
+        d.wait(paused, lambda j: j["step"] > 2)
+        d.call("job.pause", id=paused)
+        d.wait(paused, "paused")
+        for _ in range(8):
+            job = d.submit(10, threads=1)
+            d.until(lambda j=job: os.path.exists("%s/jobs/%d/checkpoints/step-10" % (d.state, j)), "it does not get on")
+            time.sleep(rng.random() / 20)
+            d.kill()
+            if not has_spool(d, job):
+                assert d.sql("SELECT state FROM jobs WHERE id=?", job) == [("completed",)], "neither spool nor end"
+            d.start()
+            assert len(d.wait(job, "completed")["attempts"]) == 1
+            d.until(lambda j=job: not has_spool(d, j), "the spool stays")
+            d.check_rows(job, 10)
+        d.wait_left(paused)
+        assert has_spool(d, paused)
+        d.call("job.cancel", id=paused)
+        d.until(lambda: not has_spool(d, paused), "the spool of a job that was cancelled while it was paused stays")
+
+
+def what_looks_like_a_spent_spool_is_kept():
+    """A detd that starts removes what one before has left, and nothing of a job that waits, that lost reports, or of another database."""
+    with Daemon(step_s=0) as d:
+        done, other, lost, paused = (d.submit(10, threads=1) for _ in range(4))
+        for job in (done, other, lost):
+            d.wait(job, "completed")
+            d.until(lambda j=job: not has_spool(d, j), "the spool stays")
+        d.wait(paused, "completed")
+        d.until(lambda: not has_spool(d, paused), "the spool stays")
+        d.stop()
+        for job in (done, other, lost, paused):
+            open("%s/jobs/%d/spool.1" % (d.state, job), "w").close()
+        with open("%s/jobs/%d/store" % (d.state, other), "w") as f:
+            f.write("f" * 32)
+        with sqlite3.connect(d.state + "/detd.db") as db:
+            db.execute("UPDATE jobs SET state='failed', reason='spool lost: it is damaged' WHERE id=?", (lost,))
+            db.execute("UPDATE jobs SET state='paused' WHERE id=?", (paused,))
+        db.close()
+        d.start()
+        d.until(lambda: not has_spool(d, done), "the spool stays")
+        time.sleep(0.2)
+        assert [has_spool(d, job) for job in (other, lost, paused)] == [True] * 3
 
 
 def supervisor_dies():
@@ -322,6 +376,11 @@ def unheard(d, job, steps):
     d.kill_session(job)
 
 
+def leave_fault_when_there(d, job, fault):
+    d.until(lambda: os.path.isdir("%s/jobs/%d" % (d.state, job)), "no folder")
+    leave_fault(d, job, fault)
+
+
 def leave_fault(d, job, fault):
     """It lies there whole or not at all, however soon the rank looks."""
     path = "%s/jobs/%d/fault-0" % (d.state, job)
@@ -364,6 +423,20 @@ def budget_counts_from_the_newest_checkpoint():
         assert done["state"] == "completed", (done["reason"], done["attempts"])
         assert [a["resume_step"] for a in done["attempts"]] == [50, 0, 0] and not d.events("kill", job), done["attempts"]
         d.check_rows(job, 120)
+
+
+def budget_counts_from_a_checkpoint_that_nobody_told_of():
+    """All of the job die between publishing a checkpoint and saying so: that was progress. Dying again and again after it is not."""
+    with Daemon() as d:
+        job = d.submit(100, every=50, restarts=1, env={"STEP_S": "0", "HOLD": "52"})
+        leave_fault_when_there(d, job, "unsaid-by-all 10")
+        d.wait(job, lambda j: j["state"] == "running" and j["attempt"] == 2)
+        d.until(lambda: d.newest_checkpoint(job) == 50, "no checkpoint")
+        for attempt in (2, 3):
+            d.wait(job, lambda j, a=attempt: (j["state"], j["attempt"], j["step"]) == ("running", a, 51))
+            d.kill_session(job)
+        done = d.wait(job, "failed")
+        assert "lost 2 times" in done["reason"] and [a["resume_step"] for a in done["attempts"]] == [50, 50, 0], (done["reason"], done["attempts"])
 
 
 def a_forgotten_job_is_not_run_again():
@@ -638,11 +711,13 @@ def bad_ends():
         assert "annotation 7" in d.call("job.why", id=job)["text"]
 
 
-SCENARIOS = [runs_to_the_end, daemon_dies_again_and_again, job_ends_while_nobody_listens, supervisor_dies, supervisor_dies_too_often, both_die, commands,
-             wishes_survive_the_daemon, queue, accepted_jobs_are_never_lost, supervisor_cannot_be_started, trainer_cannot_be_opened,
-             another_database_while_a_job_runs, ends_without_a_supervisor, budget_counts_from_the_newest_checkpoint, a_forgotten_job_is_not_run_again,
-             the_node_shuts_down, told_to_stop_while_detd_runs, what_holds_the_lock_is_killed, a_silent_supervisor_is_killed, a_lock_that_stays_held, the_spool_is_lost,
-             no_room_for_the_spool, the_disk_is_full, a_checkpoint_without_room, an_upgrade_in_mid_job, state_folder_is_removed, bad_ends]
+SCENARIOS = [runs_to_the_end, daemon_dies_again_and_again, job_ends_while_nobody_listens, spools_go_with_their_jobs,
+             what_looks_like_a_spent_spool_is_kept, budget_counts_from_a_checkpoint_that_nobody_told_of, supervisor_dies,
+             supervisor_dies_too_often, both_die, commands, wishes_survive_the_daemon, queue, accepted_jobs_are_never_lost,
+             supervisor_cannot_be_started, trainer_cannot_be_opened, another_database_while_a_job_runs, ends_without_a_supervisor,
+             budget_counts_from_the_newest_checkpoint, a_forgotten_job_is_not_run_again, the_node_shuts_down, told_to_stop_while_detd_runs,
+             what_holds_the_lock_is_killed, a_silent_supervisor_is_killed, a_lock_that_stays_held, the_spool_is_lost, no_room_for_the_spool,
+             the_disk_is_full, a_checkpoint_without_room, an_upgrade_in_mid_job, state_folder_is_removed, bad_ends]
 
 PRIVATE = [no_room_for_the_spool, the_disk_is_full, a_checkpoint_without_room]  # have disks of their own, which nobody else is to see
 

@@ -1,0 +1,99 @@
+#include "daemon/spent.h"
+
+#include <dirent.h>
+#include <stdlib.h>
+#include <string.h>
+#include <uv.h>
+
+#include "daemon/jobs.h"
+#include "daemon/launch.h"
+#include "daemon/store.h"
+#include "proto/err.h"
+
+enum { SCAN_A_TURN = 500 };
+
+struct spent {
+    uv_work_t req;
+    struct jobs *jobs;
+    const bool *stopping;
+    int64_t job; /* 0: those of `dir` */
+    DIR *dir;
+    bool more;
+};
+
+static void remove_spool(const struct spent *s, int64_t job)
+{
+    struct job_row row;
+    struct err err;
+
+    if (!launch_has_spool(s->jobs->folder, job) || store_get_job(s->jobs->store, job, &row, &err) < 0)
+        return;
+    if (job_is_done(row.state) && strncmp(row.reason, LAUNCH_SPOOL_LOST, strlen(LAUNCH_SPOOL_LOST)) != 0)
+        launch_drop_spool(s->jobs->folder, job, store_id(s->jobs->store));
+}
+
+static void scan(struct spent *s)
+{
+    const struct dirent *entry = NULL;
+
+    for (int i = 0; i < SCAN_A_TURN && (entry = readdir(s->dir)); i++) {
+        char *end;
+        long long job = strtoll(entry->d_name, &end, 10);
+
+        if (job > 0 && !*end)
+            remove_spool(s, job);
+    }
+    s->more = entry != NULL;
+}
+
+static void work(uv_work_t *req)
+{
+    struct spent *s = req->data;
+
+    if (s->dir)
+        scan(s);
+    else
+        remove_spool(s, s->job);
+}
+
+static void after(uv_work_t *req, int status)
+{
+    struct spent *s = req->data;
+
+    (void)status;
+    if (s->more && !*s->stopping && uv_queue_work(s->jobs->loop, &s->req, work, after) == 0)
+        return;
+    if (s->dir)
+        closedir(s->dir);
+    free(s);
+}
+
+/* What cannot be begun is left to the next start. */
+static void begin(const struct spent *what)
+{
+    struct spent *s = malloc(sizeof *s);
+
+    if (s) {
+        *s = *what;
+        s->req.data = s;
+    }
+    if (s && uv_queue_work(s->jobs->loop, &s->req, work, after) == 0)
+        return;
+    if (what->dir)
+        closedir(what->dir);
+    free(s);
+}
+
+void spent_job(struct jobs *jobs, const struct job *j)
+{
+    if (job_is_done(j->row.state) && j->life.phase == LIFE_IDLE && j->hidden_until == 0 && j->row.attempt > 0)
+        begin(&(struct spent){ .jobs = jobs, .job = j->row.id });
+}
+
+void spent_scan(struct jobs *jobs, const bool *stopping)
+{
+    DIR *dir = opendir(jobs->folder);
+
+    if (dir)
+        begin(&(struct spent){ .jobs = jobs, .stopping = stopping, .dir = dir });
+}

@@ -116,7 +116,7 @@ $(foreach i,$(ISAS),$(eval $(call ISA_RULES,$(i))))
 # "trainer" = all floors of the worker from worker/train down, "cpu" = the CPU device, "cuda" = the CUDA device on an emulated GPU, "plans" = how that chooses algorithms, "plugin" = all of the CUDA device (these two
 # need the libraries' headers) ----
 uses      = $(if $(filter undefined,$(origin uses_$(1))),$(eval uses_$(1) := $(shell sed -n '1,3s|.*uses: \([a-z_/ ]*\).*|\1|p' $(1))))$(uses_$(1))
-TEST_ALL := $(wildcard tests/unit/test_*.c tests/device/test_*.c tests/golden/test_*.c)
+TEST_ALL := $(wildcard tests/unit/test_*.c tests/device/test_*.c tests/golden/test_*.c tests/fuzz/test_*.c)
 can_build = $(if $(filter plans,$(call uses,$(1))),$(if $(CUDA),$(1)),$(if $(filter plugin,$(call uses,$(1))),$(if $(PLUGIN),$(1)),$(1)))
 TEST_SRC := $(foreach t,$(TEST_ALL),$(call can_build,$(t)))
 PLANS    := $(patsubst %.c,$(B)/%.o,$(wildcard cuda/plan*.c cuda/cudnn*.c cuda/lt*.c cuda/libs*.c cuda/search.c))
@@ -132,6 +132,17 @@ $(B)/$(1:.c=): $(B)/$(1:.c=.o) $(call parts,$(call uses,$(1)))
 endef
 $(foreach t,$(TEST_SRC) $(BENCH_SRC),$(eval $(call TEST_RULE,$(t))))
 BENCH    := $(BENCH_SRC:%.c=$(B)/%)
+# Parsers, fed by replay.c with the seeds of tests/fuzz and with changes of them; or by libFuzzer, which needs clang: `make fuzz`, in a build of its own.
+FUZZ     := $(patsubst tests/fuzz/test_%.c,%,$(wildcard tests/fuzz/test_*.c))
+$(FUZZ:%=$(B)/tests/fuzz/test_%): $(B)/tests/fuzz/replay.o
+define FUZZ_RULE
+$(B)/tests/fuzz/fuzz_$(1): $(B)/tests/fuzz/test_$(1).o $(B)/tests/fuzz/libfuzzer.o $(call parts,$(call uses,tests/fuzz/test_$(1).c))
+	$$(LINK) -fsanitize=fuzzer -lcmocka -luv -ljansson -lsqlite3 -lturbojpeg -lpng -lm -ldl
+endef
+$(foreach t,$(FUZZ),$(eval $(call FUZZ_RULE,$(t))))
+SECONDS  := 60
+fuzz:
+	@tests/fuzz/run.sh $(or $(TARGET),$(FUZZ)) -- $(SECONDS)
 # Looks at a thread between its last check and its sleep.
 $(B)/tests/unit/test_threads: LDFLAGS += $(addprefix -Wl$(comma)--wrap=pthread_,mutex_lock cond_wait cond_signal cond_broadcast)
 tests: $(TESTS)
@@ -169,7 +180,7 @@ check: deps
 	@tests/run.sh $(B) $(call IN_ORDER,$(TESTS) $(SIM) $(RUN_E2E)) $(SCANS) tests/run_self.sh tests/abi.sh tests/gpu_self.sh $(LEFT_OUT)
 
 # What searches rather than checks: the same tests with more rounds, seeds and shapes, and the kernels under another sanitizer.
-LONG     := $(SIM) tests/cuda_msan.sh $(filter %/test_cuda_plans %/test_fuzz_data %/test_repeat,$(TESTS)) $(filter %/ranks.sh %/order.sh,$(RUN_E2E)) $(if $(SAN),,tests/prove/short.sh tests/prove/planted.sh) $(if $(findstring thread,$(SAN)),,tests/torture/torture.sh)
+LONG     := $(SIM) tests/cuda_msan.sh $(filter %/test_cuda_plans %/test_repeat $(B)/tests/fuzz/%,$(TESTS)) $(filter %/ranks.sh %/order.sh,$(RUN_E2E)) $(if $(SAN),,tests/fuzz/short.sh tests/prove/short.sh tests/prove/planted.sh) $(if $(findstring thread,$(SAN)),,tests/torture/torture.sh)
 check-long: deps
 	@$(MAKE) --no-print-directory -j$$(nproc) B=$(B) SAN=$(SAN) check-parts
 	@TEST_LONG=1 DETD_FUZZ_ROUNDS=20000 DETD_TEST_REPEATS=20 RANKS_SEED=2 tests/run.sh $(B) $(LONG)
@@ -274,6 +285,7 @@ help:
 	@echo 'make demo       install packages, build, train a small detector with two ranks under a private detd'
 	@echo 'make check      install packages, build, run every test        SAN=address,undefined or SAN=thread: with sanitizers'
 	@echo 'make check-long what searches further, up to half an hour'
+	@echo 'make fuzz       libFuzzer, which needs clang, on each parser for SECONDS=60     TARGET=spool: on one'
 	@echo 'make check-gpu  what only a GPU can show                          make bench-gpu: its speed beside PyTorch'
 	@echo 'make pack-gpu   an archive for a machine with a GPU on which nothing can be built     BCCD=FOLDER: with that data set'
 	@echo 'make bench      speed, as ratios against a peer or a limit'
@@ -286,4 +298,4 @@ help:
 	@echo 'make check-fresh  check and demo in a bare Debian 12 root (root, debootstrap)'
 
 -include $(shell find $(B) -name '*.d' 2>/dev/null)
-.PHONY: abi all tests check check-parts check-long torture prove mutants check-gpu pack-gpu layers deps demo bench bench-gpu bundle lint install uninstall check-fresh clean help
+.PHONY: abi all tests check check-parts check-long fuzz torture prove mutants check-gpu pack-gpu layers deps demo bench bench-gpu bundle lint install uninstall check-fresh clean help

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # tests/fresh.sh - `make check` and `make demo` in a bare Debian 12 root: debootstrap, then chroot in mount, PID and IPC namespaces of its own, so that
-# the host is not touched and nothing outlives it; a systemd runs the shipped units there (tests/e2e/systemd.sh). A package missing from the Makefile's list shows here. Needs root and debootstrap.
+# the host is not touched and nothing outlives it; a systemd runs the shipped units there (tests/e2e/systemd.sh). A package missing from the Makefile's
+# list shows here. Needs root and debootstrap.
 # FRESH_DIR: where the root is built (default: a new folder under TMPDIR; 3 GB). FRESH_TARGETS: what to make (default: check demo).
 set -eu
 cd "$(dirname "$0")/.."

@@ -1,0 +1,38 @@
+/* tests/fuzz/fuzz.h - a fuzz target: one parser, fed with bytes from outside. Each tests/fuzz/test_NAME.c defines the two below, and is linked twice:
+ * with replay.c, as a test that feeds it the seeds in tests/fuzz/NAME and what small changes make of them; and with libFuzzer (make fuzz TARGET=NAME).
+ * Include it after cmocka.h. */
+#pragma once
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <unistd.h>
+
+#include "tests/harness.h"
+
+extern const char fuzz_name[];
+extern const int fuzz_places; /* of a seed at which replay.c cuts and puts: fewer where a turn is slow */
+/* Takes any bytes, which are a copy of exactly this size. Fails an assertion where the parser breaks its contract. */
+void fuzz_one(const uint8_t *bytes, size_t size);
+
+/* A file or folder of the target's own, for parsers that open one; the target removes it. In memory where that can be, since some of them sync. */
+static inline const char *fuzz_path(void)
+{
+    static char path[TEMP_MAX];
+    char name[40];
+
+    snprintf(name, sizeof name, "detd-fuzz-%ld", (long)getpid());
+    if (access("/dev/shm", W_OK) == 0)
+        snprintf(path, sizeof path, "/dev/shm/%s", name);
+    else
+        temp_path(path, sizeof path, name);
+    return path;
+}
+
+static inline void fuzz_write(const char *path, const void *bytes, size_t size)
+{
+    FILE *f = fopen(path, "w");
+
+    assert_non_null(f);
+    assert_int_equal(fwrite(bytes, 1, size, f), size);
+    fclose(f);
+}

@@ -147,7 +147,7 @@ int jobs_load(struct jobs *jobs, struct err *err)
         }
         text_free(&losses);
         if (rc == 0 && !job_is_done(j->row.state))
-            rc = store_newest_checkpoint(d->store, j->row.id, &j->saved, err);
+            rc = store_newest_checkpoint(jobs->store, j->row.id, &j->saved, err);
         j->counts = j->row.state == JOB_RUNNING || j->row.state == JOB_STOPPING;
     }
     return rc;

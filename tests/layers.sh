@@ -54,7 +54,7 @@ done < <(find worker -name '*.c' -printf '%h\n' | sort -u)
 # Only the highest sees struct daemon.
 rooms=
 for floor in "clock job life node notify schema sched text" "config gpu gpu_nvml report view wire" "device gpu_child gpu_probe store*" "event launch" "jobs" \
-    "gpu_node ingest" "run" "conn" "daemon+main+methods*"; do
+    "gpu_node ingest spent" "run" "conn" "daemon+main+methods*"; do
     lower=$rooms
     for room in $floor; do
         pattern=${room//+/|}

@@ -11,6 +11,7 @@
 #include "daemon/ingest.h"
 #include "daemon/jobs.h"
 #include "daemon/run.h"
+#include "daemon/spent.h"
 #include "daemon/wire.h"
 #include "proto/err.h"
 #include "tests/sim/world.h"
@@ -60,6 +61,13 @@ static void look_who_runs(void *arg)
     struct detd *d = arg;
 
     run_schedule(&d->runner);
+}
+
+static void drop_spool(void *arg, const struct job *j)
+{
+    struct detd *d = arg;
+
+    spent_job(&d->jobs, j);
 }
 
 static void take_slots(void *arg)
@@ -112,9 +120,10 @@ void detd_start(void)
     if (!d)
         abort();
     d->events = (struct events){ .wanted = wanted, .tell = tell, .arg = d };
-    d->jobs = (struct jobs){
-        .loop = &d->loop, .events = &d->events, .folder = "jobs", .hooks = { .word = send_word, .wished = look_who_runs, .arg = d }
-    };
+    d->jobs = (struct jobs){ .loop = &d->loop,
+                             .events = &d->events,
+                             .folder = "jobs",
+                             .hooks = { .word = send_word, .wished = look_who_runs, .ended = drop_spool, .arg = d } };
     d->runner = (struct runner){ .loop = &d->loop, .jobs = &d->jobs, .gpus = &d->gpus, .events = &d->events, .cpu_slots = WORLD_SLOTS };
     detd = d;
     detd_number = ++started;

@@ -20,6 +20,8 @@ int launch_prepare(struct store *s, struct launch_request *rq, struct err *err)
     struct folder *f = folder_of(rq->job);
     char *spec = NULL;
 
+    if (f->spent)
+        fail("job %lld: is to run, and its spool was removed", (long long)f->id);
     if (f->lock != LOCK_FREE)
         return err_set(err, -EWOULDBLOCK, "lock of job %lld", (long long)rq->job);
     if (world.faults && chance(12)) {
@@ -129,7 +131,22 @@ bool launch_lock_is_free(const char *jobs_dir, int64_t job)
 bool launch_has_spool(const char *jobs_dir, int64_t job)
 {
     (void)jobs_dir;
-    return folder_of(job)->count > 0;
+    return folder_of(job)->count > 0 && !folder_of(job)->spent;
+}
+
+void launch_drop_spool(const char *jobs_dir, int64_t job, const char *id)
+{
+    struct folder *f = folder_of(job);
+
+    (void)jobs_dir;
+    (void)id;
+    if (f->lock != LOCK_FREE)
+        return;
+    check_store();
+    if (!f->end)
+        fail("job %lld: its spool is removed, and its end is not stored", (long long)job);
+    say("job %lld: its spool is removed", (long long)job);
+    f->spent = true;
 }
 
 long launch_session(const char *jobs_dir, int64_t job)

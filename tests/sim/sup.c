@@ -143,17 +143,12 @@ static void leave(struct sup *s, int status, const char *why)
     sup_free(s, false);
 }
 
-static bool has_end(const struct folder *f)
-{
-    return f->count && f->records[f->count - 1].type == REC_END;
-}
-
 void sup_kill(struct folder *f)
 {
     struct sup *s = f->sup;
 
     say("job %lld: its supervisor is killed", (long long)f->id);
-    if (!has_end(f)) {
+    if (s->state != ENDED) {
         f->deaths++;
         f->died = world.mono;
         f->died_under = s->detd == detd_number ? detd_number : 0;

@@ -56,6 +56,7 @@ struct folder {
     struct record *records;
     int count, cap;
     int64_t acked, saved;
+    bool spent; /* detd has removed the spool; the records are remembered here */
     /* processes */
     enum { LOCK_FREE, LOCK_DETD, LOCK_SUP, LOCK_STRAY } lock;
     int stray_s;  /* a process that a supervisor left behind goes by itself after; -1: only when it is killed */

@@ -15,13 +15,17 @@
 #include "proto/err.h"
 #include "proto/rpc.h"
 
+enum { MARK_BYTES = 128 }; /* of a tree, for each mark of its text: an empty object has two */
+
 struct conn {
     struct conns *all;
     struct conn *prev, *next;
     struct wire *wire; /* NULL: closed; the conn lives until its last request is answered */
     struct caller caller;
     int in_flight;
-    bool ended; /* the client sends no more; close after the last reply */
+    size_t bytes; /* of the requests in flight */
+    bool parsing; /* a large one; what comes after it waits */
+    bool ended;   /* the client sends no more; close after the last reply */
     unsigned topics;
     int64_t job;
     long dropped;
@@ -34,8 +38,11 @@ struct conns {
     struct conn *first;
     int count;
     uint64_t requests;
-    unsigned topics; /* of all clients together */
-    char *path;      /* NULL: not ours to remove */
+    unsigned topics;                         /* of all clients together */
+    int large;                               /* requests that are trees */
+    struct large *first_large, **last_large; /* lines that wait */
+    size_t waiting_bytes;
+    char *path; /* NULL: not ours to remove */
 };
 
 /* ---- requests ---- */
@@ -49,7 +56,26 @@ static void conn_unref(struct conn *c)
 static void update_hold(struct conn *c)
 {
     if (c->wire)
-        wire_hold(c->wire, c->in_flight >= RPC_MAX_IN_FLIGHT || wire_queued(c->wire) > CONN_QUEUE_BYTES);
+        wire_hold(c->wire, c->parsing || c->in_flight >= RPC_MAX_IN_FLIGHT || c->bytes >= CONN_FLIGHT_BYTES ||
+                               wire_queued(c->wire) > CONN_QUEUE_BYTES);
+}
+
+static void start_large(struct conns *all);
+
+/* One request less, however it ended. The conn may be gone then. */
+static void landed(struct conn *c, size_t bytes, bool large)
+{
+    struct conns *all = c->all;
+
+    c->in_flight--;
+    c->bytes -= bytes;
+    all->large -= large;
+    if (c->wire && c->ended && c->in_flight == 0)
+        wire_close_after_send(c->wire);
+    update_hold(c);
+    conn_unref(c);
+    if (large)
+        start_large(all);
 }
 
 static void send_line(struct conn *c, char *line, size_t len)
@@ -102,7 +128,8 @@ static int rpc_error_code(const struct err *err)
 void request_done(struct request *rq, int rc, const struct err *err)
 {
     struct conn *c = rq->conn;
-    size_t len = 0;
+    size_t len = 0, bytes = rq->bytes;
+    bool large = rq->large;
 
     if (rc < 0) {
         send_error(c, rq->id, rpc_error_code(err), err);
@@ -115,11 +142,7 @@ void request_done(struct request *rq, int rc, const struct err *err)
         send_line(c, line, len);
     }
     request_free(rq);
-    c->in_flight--;
-    if (c->wire && c->ended && c->in_flight == 0)
-        wire_close_after_send(c->wire);
-    update_hold(c);
-    conn_unref(c);
+    landed(c, bytes, large);
 }
 
 int request_take(struct request *rq, struct text *t, struct err *err)
@@ -168,8 +191,8 @@ int request_work(struct request *rq, void (*work)(void *arg), void (*after)(void
     return REQUEST_LATER;
 }
 
-/* A parsed line: calls the method. The request may be answered and gone when this returns. */
-static void start_request(struct conn *c, struct rpc_request *parsed)
+/* A parsed line: calls the method. The request may be answered and gone when this returns, and the conn too. */
+static void start_request(struct conn *c, struct rpc_request *parsed, size_t bytes, bool large)
 {
     struct request *rq = calloc(1, sizeof *rq);
     struct err err = { 0 };
@@ -179,29 +202,40 @@ static void start_request(struct conn *c, struct rpc_request *parsed)
         err_set(&err, -ENOMEM, "out of memory");
         send_error(c, parsed->id, RPC_INTERNAL, &err);
         rpc_request_clear(parsed);
+        landed(c, bytes, large);
         return;
     }
-    *rq = (struct request){ c->all->c.d, c, c->caller, parsed->id, parsed->params, parsed->root, NULL, NULL, 0 };
-    c->in_flight++;
+    *rq = (struct request){ .d = c->all->c.d,
+                            .conn = c,
+                            .caller = c->caller,
+                            .id = parsed->id,
+                            .params = parsed->params,
+                            .root = parsed->root,
+                            .bytes = bytes,
+                            .large = large };
     rc = c->all->c.call(rq, parsed->method, &err);
     if (rc != REQUEST_LATER)
         request_done(rq, rc, &err);
 }
 
-static void handle_parsed(struct conn *c, int rc, struct rpc_request *parsed, int code, const struct err *err)
+/* Of a line that is counted as in flight. */
+static void handle_parsed(struct conn *c, int rc, struct rpc_request *parsed, int code, const struct err *err, size_t bytes, bool large)
 {
-    if (rc == 0) {
-        start_request(c, parsed);
+    if (rc == 0 && c->wire) {
+        start_request(c, parsed, bytes, large);
         return;
     }
-    send_error(c, parsed->id, code, err);
+    if (rc < 0)
+        send_error(c, parsed->id, code, err);
     rpc_request_clear(parsed);
+    landed(c, bytes, large);
 }
 
-/* ---- long lines are parsed off the loop; until then the connection waits, which also keeps its order ---- */
+/* ---- large requests are parsed off the loop, a few at a time; until then the connection waits, which also keeps its order ---- */
 
-struct long_line {
+struct large {
     uv_work_t req;
+    struct large *next;
     struct conn *conn;
     char *line;
     size_t len;
@@ -210,50 +244,74 @@ struct long_line {
     struct err err;
 };
 
-static void parse_long(uv_work_t *req)
+static void parse_large(uv_work_t *req)
 {
-    struct long_line *l = req->data;
+    struct large *l = req->data;
 
     l->rc = rpc_request_parse(l->line, l->len, &l->parsed, &l->code, &l->err);
 }
 
-static void parsed_long(uv_work_t *req, int status)
+static void parsed_large(uv_work_t *req, int status)
 {
-    struct long_line *l = req->data;
+    struct large *l = req->data;
     struct conn *c = l->conn;
+    bool open = c->wire != NULL; /* then it is there till the loop turns */
 
     (void)status;
-    if (c->wire)
-        handle_parsed(c, l->rc, &l->parsed, l->code, &l->err);
-    else
-        rpc_request_clear(&l->parsed);
+    c->all->waiting_bytes -= l->len;
+    c->parsing = false;
+    handle_parsed(c, l->rc, &l->parsed, l->code, &l->err, 0, true);
+    if (open)
+        update_hold(c);
     free(l->line);
     free(l);
-    c->in_flight--;
-    if (c->wire && c->ended && c->in_flight == 0)
-        wire_close_after_send(c->wire);
-    update_hold(c);
-    conn_unref(c);
 }
 
-static void start_long(struct conn *c, const char *line, size_t len)
+static void start_large(struct conns *all)
 {
-    struct long_line *l = calloc(1, sizeof *l);
+    while (all->first_large && all->large < CONN_LARGE) {
+        struct large *l = all->first_large;
+
+        all->first_large = l->next;
+        if (!l->next)
+            all->last_large = &all->first_large;
+        all->large++;
+        uv_queue_work(all->c.loop, &l->req, parse_large, parsed_large); /* fails only without a callback */
+    }
+}
+
+static void refuse_large(struct conn *c, int code, const char *why)
+{
+    struct err err;
+
+    err_set(&err, code, "%s", why);
+    send_error(c, NULL, rpc_code(code), &err);
+    wire_close_after_send(c->wire);
+}
+
+static void queue_large(struct conn *c, const char *line, size_t len)
+{
+    struct conns *all = c->all;
+    struct large *l = all->waiting_bytes + len > CONN_WAITING_BYTES ? NULL : calloc(1, sizeof *l);
 
     if (l)
         l->line = malloc(len);
     if (!l || !l->line) {
         free(l);
-        wire_close(c->wire);
+        refuse_large(c, ERR_STATE, "large requests of other clients take all the room there is; try again");
         return;
     }
     memcpy(l->line, line, len);
     l->req.data = l;
     l->conn = c;
     l->len = len;
+    all->waiting_bytes += len;
+    *all->last_large = l;
+    all->last_large = &l->next;
     c->in_flight++;
-    wire_hold(c->wire, true);
-    uv_queue_work(c->all->c.loop, &l->req, parse_long, parsed_long); /* fails only without a callback */
+    c->parsing = true;
+    update_hold(c);
+    start_large(all);
 }
 
 /* ---- wires ---- */
@@ -263,15 +321,19 @@ static void on_line(struct wire *w, const char *line, size_t len)
     struct conn *c = wire_owner(w);
     struct rpc_request parsed;
     struct err err = { 0 };
-    int rc, code = RPC_INTERNAL;
+    int rc, depth, code = RPC_INTERNAL;
+    size_t marks, bytes;
 
     c->all->requests++;
-    if (len > CONN_INLINE_BYTES) {
-        start_long(c, line, len);
+    if (len > CONN_SMALL_BYTES || (marks = rpc_marks(line, len, &depth)) > CONN_SMALL_MARKS) {
+        queue_large(c, line, len);
         return;
     }
+    bytes = 2 * len + marks * MARK_BYTES;
+    c->in_flight++;
+    c->bytes += bytes;
     rc = rpc_request_parse(line, len, &parsed, &code, &err);
-    handle_parsed(c, rc, &parsed, code, &err);
+    handle_parsed(c, rc, &parsed, code, &err, bytes, false);
     update_hold(c);
 }
 
@@ -495,6 +557,7 @@ int conns_open(const struct conns_config *config, struct conns **ret, struct err
     uv_pipe_init(config->loop, &all->server, 0);
     all->server.data = all;
     all->server_open = true;
+    all->last_large = &all->first_large;
     *ret = all; /* from here on the caller closes */
     if (config->listen_fd >= 0) {
         rc = uv_pipe_open(&all->server, config->listen_fd);

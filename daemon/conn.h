@@ -11,7 +11,10 @@ struct err;
 struct text;
 struct wires;
 
-enum { CONN_MAX = 512, CONN_MAX_GROUPS = 64, CONN_QUEUE_BYTES = 1 << 20, CONN_NOTIFY_BYTES = 256 << 10, CONN_INLINE_BYTES = 128 << 10 };
+enum { CONN_MAX = 512, CONN_MAX_GROUPS = 64, CONN_QUEUE_BYTES = 1 << 20, CONN_NOTIFY_BYTES = 256 << 10 };
+/* Requests. A small one is parsed on the loop; a connection is read while its small ones take less than CONN_FLIGHT_BYTES, all of them together. Of large
+ * ones all connections together have CONN_LARGE as trees, and CONN_WAITING_BYTES as lines that wait. */
+enum { CONN_SMALL_BYTES = 16 << 10, CONN_SMALL_MARKS = 512, CONN_FLIGHT_BYTES = 64 << 10, CONN_LARGE = 4, CONN_WAITING_BYTES = 72 << 20 };
 
 /* Who is at the other end, as the kernel says. */
 struct caller {
@@ -27,6 +30,8 @@ struct request {
     struct caller caller;
     json_t *id, *params; /* params: object; both borrowed from root */
     json_t *root;
+    size_t bytes; /* about what the tree takes */
+    bool large;   /* one of CONN_LARGE */
     /* the answer, one of the two */
     json_t *result;
     char *raw; /* JSON text for free() */

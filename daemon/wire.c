@@ -21,6 +21,7 @@ struct wire {
     struct text writing; /* with libuv */
     uv_write_t write;
     struct wire *next_dirty, *next_waiting;
+    size_t long_bytes; /* of all->long_bytes */
     bool dirty, waiting, held, reading, in_lines, end_of_file, close_after_send;
 };
 
@@ -37,6 +38,7 @@ int wires_open(struct wires *all, uv_loop_t *loop, struct err *err)
     memset(all, 0, sizeof *all);
     all->loop = loop;
     all->turn_started = uv_hrtime();
+    all->last_waiting = &all->waiting;
     rc = uv_loop_configure(loop, UV_METRICS_IDLE_TIME);
     if (rc < 0)
         return err_set(err, rc, "event loop: %s", uv_strerror(rc));
@@ -80,13 +82,34 @@ static bool turn_is_long(const struct wires *all)
 
 /* ---- closing ---- */
 
-static void unlink_from(struct wire **list, const struct wire *w, size_t link)
+static void leave_dirty(const struct wire *w)
 {
-    for (struct wire **at = list; *at; at = (struct wire **)((char *)*at + link))
+    for (struct wire **at = &w->all->dirty; *at; at = &(*at)->next_dirty)
         if (*at == w) {
-            *at = *(struct wire **)((char *)*at + link);
+            *at = w->next_dirty;
             return;
         }
+}
+
+static void leave_waiting(const struct wire *w)
+{
+    for (struct wire **at = &w->all->waiting; *at; at = &(*at)->next_waiting)
+        if (*at == w) {
+            *at = w->next_waiting;
+            if (w->all->last_waiting == &w->next_waiting)
+                w->all->last_waiting = at;
+            return;
+        }
+}
+
+/* After the frame has taken or given bytes. */
+static void count_long(struct wire *w)
+{
+    size_t bytes = frame_bytes(w->frame);
+
+    w->all->long_bytes -= w->long_bytes;
+    w->long_bytes = bytes > WIRE_SHORT_BYTES ? bytes - WIRE_SHORT_BYTES : 0;
+    w->all->long_bytes += w->long_bytes;
 }
 
 static void on_closed(uv_handle_t *handle)
@@ -94,6 +117,7 @@ static void on_closed(uv_handle_t *handle)
     struct wire *w = handle->data;
 
     w->events->closed(w);
+    w->all->long_bytes -= w->long_bytes;
     frame_free(w->frame);
     text_free(&w->out);
     text_free(&w->writing);
@@ -104,8 +128,8 @@ void wire_close(struct wire *w)
 {
     if (uv_is_closing((uv_handle_t *)&w->pipe))
         return;
-    unlink_from(&w->all->dirty, w, offsetof(struct wire, next_dirty));
-    unlink_from(&w->all->waiting, w, offsetof(struct wire, next_waiting));
+    leave_dirty(w);
+    leave_waiting(w);
     uv_close((uv_handle_t *)&w->pipe, on_closed);
 }
 
@@ -192,8 +216,9 @@ static void wait_for_next_turn(struct wire *w)
     if (w->waiting)
         return;
     w->waiting = true;
-    w->next_waiting = w->all->waiting;
-    w->all->waiting = w;
+    w->next_waiting = NULL;
+    *w->all->last_waiting = w;
+    w->all->last_waiting = &w->next_waiting;
     uv_idle_start(&w->all->idle, on_idle);
 }
 
@@ -225,22 +250,23 @@ static void hand_out(struct wire *w)
 {
     const char *line;
     size_t len;
-    int count = 0;
 
     if (w->in_lines)
         return;
     w->in_lines = true;
     while (!w->held && !uv_is_closing((uv_handle_t *)&w->pipe)) {
-        if (++count % 16 == 0 && turn_is_long(w->all)) {
-            wait_for_next_turn(w);
-            break;
-        }
         line = frame_next(w->frame, &len);
         if (!line)
             break;
         w->events->line(w, line, len);
+        if (frame_bytes(w->frame) > 0 && turn_is_long(w->all)) {
+            wait_for_next_turn(w);
+            break;
+        }
     }
     w->in_lines = false;
+    frame_trim(w->frame);
+    count_long(w);
     if (w->held || w->waiting) {
         set_reading(w, false);
         return;
@@ -268,6 +294,13 @@ static void on_read(uv_stream_t *stream, ssize_t n, const uv_buf_t *buf)
     }
     if (frame_push(w->frame, buf->base, (size_t)n, &err) < 0) {
         set_reading(w, false);
+        w->events->broken(w, &err);
+        return;
+    }
+    count_long(w);
+    if (w->all->long_bytes > WIRES_LONG_BYTES && w->long_bytes > 0) {
+        set_reading(w, false);
+        err_set(&err, ERR_STATE, "long lines of other clients take all the room there is; try again");
         w->events->broken(w, &err);
         return;
     }
@@ -316,17 +349,18 @@ static void on_prepare(uv_prepare_t *prepare)
 static void on_idle(uv_idle_t *idle)
 {
     struct wires *all = idle->data;
-    struct wire *list = all->waiting;
 
-    all->waiting = NULL;
-    uv_idle_stop(idle);
-    while (list) {
-        struct wire *w = list;
+    do { /* one at least, however long the turn was already; those left come first in the next */
+        struct wire *w = all->waiting;
 
-        list = w->next_waiting;
+        if (!w)
+            break;
+        leave_waiting(w);
         w->waiting = false;
         hand_out(w);
-    }
+    } while (!turn_is_long(all));
+    if (!all->waiting)
+        uv_idle_stop(idle);
 }
 
 /* ---- life ---- */

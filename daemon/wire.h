@@ -1,7 +1,7 @@
 /* daemon/wire.h - a connection of JSON lines on the loop: reading with flow control, an output queue, closing. Both sockets of detd use it.
  *
- * Lines of one connection are handed out in order. After 2 ms of work in one turn of the loop the rest waits for the next turn, so that no
- * client keeps the others waiting. Output is collected and written once a turn. */
+ * Lines of one connection are handed out in order. After 2 ms of work in one turn of the loop the rest waits for the next turns, in which those that
+ * have waited longest come first, so that no client keeps the others waiting. Output is collected and written once a turn. */
 #pragma once
 #include <stdbool.h>
 #include <stddef.h>
@@ -10,6 +10,9 @@
 struct err;
 struct wire;
 
+/* Each connection may have begun a line of WIRE_SHORT_BYTES; what all have that is longer shares WIRES_LONG_BYTES. */
+enum { WIRE_SHORT_BYTES = 64 << 10, WIRES_LONG_BYTES = 72 << 20 };
+
 /* What all wires of a loop share. Lives as long as the loop. */
 struct wires {
     uv_loop_t *loop;
@@ -17,13 +20,14 @@ struct wires {
     uv_idle_t idle;
     uint64_t turn_started, longest_turn, idle_time; /* ns */
     uint64_t turn_cpu, longest_cpu;                 /* ns of the loop's thread */
-    struct wire *dirty, *waiting;
+    struct wire *dirty, *waiting, **last_waiting;
+    size_t long_bytes; /* in frames, past WIRE_SHORT_BYTES of each */
 };
 
 struct wire_events {
     /* A line without its newline; it may be changed and lives until the call returns. */
     void (*line)(struct wire *w, const char *line, size_t len);
-    /* A line was too long or could not be kept. The wire closes after what is queued was sent. */
+    /* A line was too long or could not be kept, or all lines together are. The wire closes after what is queued was sent. */
     void (*broken)(struct wire *w, const struct err *err);
     /* The peer sends no more; it may still read. NULL: the wire closes after what is queued was sent. */
     void (*ended)(struct wire *w);

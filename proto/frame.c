@@ -38,7 +38,7 @@ void frame_free(struct frame *f)
 /* Moves what is left to the front and makes room for len bytes and a terminator. */
 static int make_room(struct frame *f, size_t len)
 {
-    size_t used = f->end - f->start, need = used + len + 1, cap = f->cap ? f->cap : 4096;
+    size_t used = f->end - f->start, need = used + len + 1, cap;
 
     if (f->start > 0) {
         memmove(f->buf, f->buf + f->start, used);
@@ -46,15 +46,11 @@ static int make_room(struct frame *f, size_t len)
         f->end = used;
         f->start = 0;
     }
-    if (used == 0 && f->cap > FRAME_KEEP_BYTES && need <= FRAME_KEEP_BYTES) {
-        free(f->buf);
-        f->buf = NULL;
-        f->cap = 0;
-        cap = 4096;
-    }
+    if (need <= FRAME_KEEP_BYTES)
+        frame_trim(f);
     if (need <= f->cap)
         return 0;
-    while (cap < need)
+    for (cap = f->cap ? f->cap : 4096; cap < need;)
         cap *= 2;
     char *buf = realloc(f->buf, cap);
     if (!buf)
@@ -118,4 +114,18 @@ const char *frame_next(struct frame *f, size_t *ret_len)
     if (ret_len)
         *ret_len = len;
     return line;
+}
+
+size_t frame_bytes(const struct frame *f)
+{
+    return f->end - f->start;
+}
+
+void frame_trim(struct frame *f)
+{
+    if (f->start < f->end || f->cap <= FRAME_KEEP_BYTES)
+        return;
+    free(f->buf);
+    f->buf = NULL;
+    f->cap = f->start = f->whole = f->end = 0;
 }

@@ -11,3 +11,7 @@ void frame_free(struct frame *f);
 int frame_push(struct frame *f, const char *bytes, size_t len, struct err *err);
 /* The next whole line without its newline (a CR before it is cut too), NUL-terminated, or NULL. Borrowed until the next frame_push(). */
 const char *frame_next(struct frame *f, size_t *ret_len);
+/* Bytes that were pushed and not handed out. */
+size_t frame_bytes(const struct frame *f);
+/* Gives back the room of a long line that was handed out, where nothing else is left; the line is gone. */
+void frame_trim(struct frame *f);

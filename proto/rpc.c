@@ -125,11 +125,57 @@ static int check_members(const json_t *root, int *ret_code, struct err *err)
     return 0;
 }
 
+/* Past the closing quote of the string that begins before `at`. */
+static size_t skip_string(const char *line, size_t at, size_t len)
+{
+    while (at < len && line[at] != '"')
+        at += line[at] == '\\' ? 2 : 1;
+    return at + 1;
+}
+
+size_t rpc_marks(const char *line, size_t len, int *ret_depth)
+{
+    size_t marks = 0, at = 0;
+    int depth = 0, deepest = 0;
+
+    while (at < len) {
+        char c = line[at++];
+
+        if (c == '"') {
+            at = skip_string(line, at, len);
+        } else if (c == '[' || c == '{') {
+            marks++;
+            deepest = ++depth > deepest ? depth : deepest;
+        } else if (c == ']' || c == '}') {
+            depth--;
+        } else if (c == ',' || c == ':') {
+            marks++;
+        }
+    }
+    *ret_depth = deepest;
+    return marks;
+}
+
+static int check_size(const char *line, size_t len, int *ret_code, struct err *err)
+{
+    int depth;
+    size_t marks = rpc_marks(line, len, &depth);
+
+    if (marks <= RPC_MAX_MARKS && depth <= RPC_MAX_DEPTH)
+        return 0;
+    *ret_code = RPC_INVALID;
+    if (depth > RPC_MAX_DEPTH)
+        return err_set(err, ERR_PROTO, "a request is nested %d levels deep at most", RPC_MAX_DEPTH);
+    return err_set(err, ERR_PROTO, "a request has too many values: at most %d of the characters [ { , : outside strings", RPC_MAX_MARKS);
+}
+
 int rpc_request_parse(const char *line, size_t len, struct rpc_request *req, int *ret_code, struct err *err)
 {
     json_error_t where;
 
     memset(req, 0, sizeof *req);
+    if (check_size(line, len, ret_code, err) < 0)
+        return ERR_PROTO;
     req->root = json_loadb(line, len, JSON_REJECT_DUPLICATES | JSON_DECODE_ANY, &where);
     if (!req->root) {
         *ret_code = RPC_PARSE;

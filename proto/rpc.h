@@ -5,7 +5,7 @@
 
 struct err;
 
-enum { RPC_MAX_LINE = 1 << 20, RPC_MAX_IN_FLIGHT = 64 };
+enum { RPC_MAX_LINE = 1 << 20, RPC_MAX_IN_FLIGHT = 64, RPC_MAX_MARKS = 32 << 10, RPC_MAX_DEPTH = 32 };
 enum { RPC_PARSE = -32700, RPC_INVALID = -32600, RPC_NO_METHOD = -32601, RPC_BAD_PARAMS = -32602, RPC_INTERNAL = -32603 };
 
 struct rpc_request {
@@ -15,7 +15,11 @@ struct rpc_request {
     json_t *root;       /* owned; rpc_request_clear() drops it */
 };
 
-/* One line -> request. On failure *ret_code is the JSON-RPC error code and err says why; req->id is set when it could be read. No id, or a
+/* What a line would cost as a tree, without making one: its marks [ { , : outside strings, at least as many as it has values and names (but one).
+ * *ret_depth: how deep they are nested. */
+size_t rpc_marks(const char *line, size_t len, int *ret_depth);
+/* One line -> request. One with more than RPC_MAX_MARKS marks or RPC_MAX_DEPTH levels is RPC_INVALID, and is not parsed: a mebibyte of [[],[],...] has
+ * 350,000 values of 130 bytes. On failure *ret_code is the JSON-RPC error code and err says why; req->id is set when it could be read. No id, or a
  * batch: RPC_INVALID. rpc_request_clear() is due after a failure too. */
 int rpc_request_parse(const char *line, size_t len, struct rpc_request *req, int *ret_code, struct err *err);
 void rpc_request_clear(struct rpc_request *req);

@@ -3,12 +3,14 @@
 import json
 import os
 import random
+import select
 import shutil
 import signal
 import socket
 import sqlite3
 import subprocess
 import sys
+import threading
 import time
 
 from daemon import SANITIZED, Client, Daemon, Refused
@@ -49,11 +51,11 @@ def lines_that_are_no_requests():
         c = d.client()
         cases = [(b"{\n", -32700), (b"[]\n", -32600), (b'[{"jsonrpc":"2.0"}]\n', -32600), (b'{"jsonrpc":"2.0","method":"daemon.info"}\n', -32600),
                  (b'{"jsonrpc":"2.0","id":1.5,"method":"daemon.info"}\n', -32600), (b"\xff\xfe\n", -32700), (b'"x"\n', -32600),
-                 (b'{"jsonrpc":"2.0","id":1,"id":2,"method":"daemon.info"}\n', -32700), (b"[" * 60000 + b"\n", -32700),
+                 (b'{"jsonrpc":"2.0","id":1,"id":2,"method":"daemon.info"}\n', -32700), (b"[" * 60000 + b"\n", -32600),
                  (b'{"jsonrpc":"2.0","id":"a","method":"job.fly","params":{}}\n', -32601)]
         for line, code in cases:
             assert c.raw(line)["error"]["code"] == code, line[:60]
-        # Off the loop: a line over 128 KiB. Refused: one over 1 MiB.
+        # Off the loop: a long line. Refused: one over 1 MiB.
         big = {"jsonrpc": "2.0", "id": "big", "method": "job.check", "params": {"spec": {"name": "x" * 500000}}}
         assert c.raw(json.dumps(big).encode() + b"\n")["error"]["data"]["field"] != ""
         assert c.call("daemon.info")["protocol"] == 1
@@ -63,6 +65,68 @@ def lines_that_are_no_requests():
             answer = None
         assert answer is None or answer["error"]["code"] == -32600
         assert d.call("daemon.info")["protocol"] == 1
+
+
+def peak_bytes(pid):
+    """The most memory the process ever had."""
+    status = open("/proc/%d/status" % pid).read()
+    return int(status.split("VmHWM:")[1].split()[0]) << 10
+
+
+def read_replies(clients, want):
+    """Reads what comes on all sockets till each has `want` lines or is closed. Returns the lines of each."""
+    got, open_ = [b""] * len(clients), set(range(len(clients)))
+    until = time.time() + 120
+    while any(got[i].count(b"\n") < want for i in open_):
+        assert time.time() < until, [g.count(b"\n") for g in got]
+        for s in select.select([clients[i].sock for i in open_], [], [], 1)[0]:
+            i = next(k for k in open_ if clients[k].sock is s)
+            data = s.recv(1 << 16)
+            got[i] += data
+            if not data:
+                open_.discard(i)
+    return [[json.loads(line) for line in g.splitlines()] for g in got]
+
+
+def lines_of_many_values():
+    """Sixty clients, each with lines of a mebibyte that would be 350,000 values, or as many as a request may have: all are answered, and detd stays small."""
+    with Daemon() as d:
+        line = b'{"jsonrpc":"2.0","id":%d,"method":"job.check","params":{"spec":{"name":[' + b"[],"
+        too_many = [(line % i) + b"[]," * 349000 + b"[]]}}}\n" for i in range(60)]
+        allowed = b'{"jsonrpc":"2.0","id":"most","method":"job.check","params":{"spec":{"name":[' + b"[]," * 16370 + b'[]],"out":"' + b"x" * 950000 + b'"}}}\n'
+        assert all(len(m) < 1 << 20 for m in too_many + [allowed])
+        clients = [d.client() for _ in range(60)]
+        for lines, code in ((too_many, -32600), ([allowed] * 60, -32602)):
+            threads = [threading.Thread(target=c.sock.sendall, args=(3 * m,)) for c, m in zip(clients, lines)]
+            for t in threads:
+                t.start()
+            for replies in read_replies(clients, 3):
+                assert [r["error"]["code"] for r in replies] == [code] * 3, replies
+            for t in threads:
+                t.join()
+        peak = peak_bytes(d.proc.pid)
+        print("   peak %d MB" % (peak >> 20))
+        assert SANITIZED or peak < 256 << 20, peak
+        # Lines that are never finished: those that find no room are refused, and the others wait.
+        hogs = [d.client() for _ in range(110)]
+        for c in hogs:
+            c.sock.setblocking(False)
+        left = [(1 << 20) - 1000] * len(hogs)
+        refused = set()
+        while any(n > 0 for i, n in enumerate(left) if i not in refused):
+            for i, c in enumerate(hogs):
+                try:
+                    left[i] -= c.sock.send(b" " * min(left[i], 1 << 16)) if i not in refused and left[i] else 0
+                except BlockingIOError:
+                    pass
+                except (BrokenPipeError, ConnectionResetError):
+                    refused.add(i)
+            d.call("daemon.info")
+        assert 20 < len(refused) < 60, len(refused)
+        assert SANITIZED or peak_bytes(d.proc.pid) < 256 << 20, peak_bytes(d.proc.pid)
+        for c in hogs:
+            c.sock.close()
+        assert clients[0].raw(allowed)["error"]["code"] == -32602
 
 
 def many_in_flight():
@@ -257,7 +321,7 @@ def random_bytes():
         assert d.call("daemon.info")["protocol"] == 1
 
 
-SCENARIOS = [every_refusal_names_its_field, lines_that_are_no_requests, many_in_flight, half_closed, subscriptions, a_client_that_does_not_listen,
+SCENARIOS = [every_refusal_names_its_field, lines_that_are_no_requests, lines_of_many_values, many_in_flight, half_closed, subscriptions, a_client_that_does_not_listen,
              what_it_does_not_start_with, a_stale_socket_is_replaced, another_user_is_refused, systemd_manners, random_bytes]
 
 for scenario in SCENARIOS:

@@ -1,4 +1,5 @@
 /* Line cutting: chunks, limits, CR, recycling. uses: proto */
+#include <malloc.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -111,6 +112,35 @@ static void many_and_big(void **state)
     frame_free(f);
 }
 
+/* The room of a long line is given back once nothing is left, and only then. */
+static void long_lines_leave_nothing(void **state)
+{
+    struct frame *f = frame_new(1 << 20);
+    char *big = malloc(1 << 20);
+    struct mallinfo2 before = mallinfo2(), after;
+    struct err err;
+
+    (void)state;
+    assert_non_null(big);
+    memset(big, 'x', 1 << 20);
+    big[(1 << 20) - 4] = '\n';
+    assert_int_equal(frame_push(f, big, 1 << 20, &err), 0);
+    assert_int_equal(frame_bytes(f), 1 << 20);
+    assert_non_null(frame_next(f, NULL));
+    frame_trim(f);
+    assert_int_equal(frame_bytes(f), 3);
+    assert_int_equal(frame_push(f, "y\n", 2, &err), 0);
+    assert_string_equal(frame_next(f, NULL), "xxxy");
+    assert_int_equal(frame_bytes(f), 0);
+    frame_trim(f);
+    after = mallinfo2();
+    assert_true(after.uordblks + after.hblkhd <= before.uordblks + before.hblkhd);
+    assert_int_equal(frame_push(f, "z\n", 2, &err), 0);
+    assert_string_equal(frame_next(f, NULL), "z");
+    free(big);
+    frame_free(f);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -118,6 +148,7 @@ int main(void)
         cmocka_unit_test(any_chunks),
         cmocka_unit_test(too_long),
         cmocka_unit_test(many_and_big),
+        cmocka_unit_test(long_lines_leave_nothing),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -2,6 +2,7 @@
 #include <errno.h>
 #include <setjmp.h>
 #include <stdarg.h>
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <stdlib.h>
@@ -73,6 +74,54 @@ static void bad_requests(void **state)
         assert_int_equal(req.id != NULL, rows[i].has_id);
         assert_true(err.msg[0] != '\0');
         rpc_request_clear(&req);
+    }
+}
+
+/* A request whose params hold `count` empty arrays in `depth` levels of arrays. */
+static char *wide_request(int count, int depth)
+{
+    static const char head[] = "{\"jsonrpc\":\"2.0\",\"id\":1,\"method\":\"m[,\\\"[,\",\"params\":{\"a\":";
+    char *line = malloc(sizeof head + 2 * (size_t)depth + 3 * (size_t)count + 8), *at;
+
+    assert_non_null(line);
+    at = stpcpy(line, head);
+    for (int i = 0; i < depth; i++)
+        *at++ = '[';
+    for (int i = 0; i < count; i++)
+        at = stpcpy(at, i ? ",[]" : "[]");
+    for (int i = 0; i < depth; i++)
+        *at++ = ']';
+    strcpy(at, "}}");
+    return line;
+}
+
+static void only_so_many_values(void **state)
+{
+    static const struct {
+        int count, depth, marks, levels;
+        bool good;
+    } rows[] = {
+        { 1, 1, 12, 4, true },
+        { 0, RPC_MAX_DEPTH - 2, 10 + RPC_MAX_DEPTH - 2, RPC_MAX_DEPTH, true },
+        { 0, RPC_MAX_DEPTH - 1, 10 + RPC_MAX_DEPTH - 1, RPC_MAX_DEPTH + 1, false },
+        { RPC_MAX_MARKS / 2 - 6, 3, RPC_MAX_MARKS, 6, true },
+        { RPC_MAX_MARKS / 2 - 6, 4, RPC_MAX_MARKS + 1, 7, false },
+    };
+
+    (void)state;
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        char *line = wide_request(rows[i].count, rows[i].depth);
+        struct rpc_request req;
+        struct err err = { 0 };
+        int code, depth;
+
+        assert_int_equal(rpc_marks(line, strlen(line), &depth), rows[i].marks);
+        assert_int_equal(depth, rows[i].levels);
+        assert_int_equal(parse(line, &req, &code, &err), rows[i].good ? 0 : ERR_PROTO);
+        assert_int_equal(code, rows[i].good ? 0 : RPC_INVALID);
+        assert_int_equal(req.root != NULL, rows[i].good);
+        rpc_request_clear(&req);
+        free(line);
     }
 }
 
@@ -183,9 +232,9 @@ static void bad_replies(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(good_requests),        cmocka_unit_test(bad_requests),     cmocka_unit_test(replies),
-        cmocka_unit_test(error_with_odd_bytes), cmocka_unit_test(codes_round_trip), cmocka_unit_test(calls),
-        cmocka_unit_test(bad_replies),
+        cmocka_unit_test(good_requests), cmocka_unit_test(bad_requests),         cmocka_unit_test(only_so_many_values),
+        cmocka_unit_test(replies),       cmocka_unit_test(error_with_odd_bytes), cmocka_unit_test(codes_round_trip),
+        cmocka_unit_test(calls),         cmocka_unit_test(bad_replies),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

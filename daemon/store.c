@@ -105,12 +105,14 @@ static int open_writer(struct store *s, struct err *err)
     if (sqlite3_open_v2(s->path, &s->w.db, SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE | SQLITE_OPEN_NOMUTEX, NULL) != SQLITE_OK)
         return db_error(s->w.db, err, s->path);
     sqlite3_busy_timeout(s->w.db, BUSY_MS);
+    sqlite3_db_config(s->w.db, SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1, NULL); /* what is refused keeps even its WAL as it was */
     rc = check_identity(s->w.db, s->path, &version, err);
     if (rc < 0)
         return rc;
     rc = keep_log(s->w.db, s->path, err);
     if (rc < 0)
         return rc;
+    sqlite3_db_config(s->w.db, SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 0, NULL);
     if (exec(s->w.db, "PRAGMA synchronous=FULL; PRAGMA cache_size=-2048; PRAGMA wal_autocheckpoint=1000;"
                       "PRAGMA journal_size_limit=16777216; PRAGMA temp_store=MEMORY") != SQLITE_OK)
         return db_error(s->w.db, err, s->path);
@@ -122,6 +124,18 @@ static int open_writer(struct store *s, struct err *err)
     return rc < 0 ? rc : writer_open(&s->w, err);
 }
 
+/* What each query of a reading connection has cost, when it is done. */
+static int count_steps(unsigned what, void *arg, void *statement, void *ns)
+{
+    struct store *s = arg;
+
+    (void)what;
+    (void)ns;
+    atomic_fetch_add(&s->rows_scanned, sqlite3_stmt_status(statement, SQLITE_STMTSTATUS_FULLSCAN_STEP, 1));
+    atomic_fetch_add(&s->steps, sqlite3_stmt_status(statement, SQLITE_STMTSTATUS_VM_STEP, 1));
+    return 0;
+}
+
 static int open_readers(struct store *s, struct err *err)
 {
     for (int i = 0; i < STORE_READERS; i++) {
@@ -129,6 +143,7 @@ static int open_readers(struct store *s, struct err *err)
             return db_error(s->reader[i], err, s->path);
         sqlite3_busy_timeout(s->reader[i], BUSY_MS);
         exec(s->reader[i], "PRAGMA cache_size=-1024");
+        sqlite3_trace_v2(s->reader[i], SQLITE_TRACE_PROFILE, count_steps, s);
     }
     return 0;
 }
@@ -319,6 +334,12 @@ void store_trouble(struct store *s, char *ret, size_t size)
     pthread_mutex_lock(&s->lock);
     snprintf(ret, size, "%s", s->trouble);
     pthread_mutex_unlock(&s->lock);
+}
+
+void store_effort(struct store *s, struct store_effort *ret)
+{
+    ret->rows_scanned = atomic_load(&s->rows_scanned);
+    ret->steps = atomic_load(&s->steps);
 }
 
 const char *store_id(const struct store *s)

@@ -2,6 +2,7 @@
 #pragma once
 #include <pthread.h>
 #include <sqlite3.h>
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stdint.h>
 #include <uv.h>
@@ -41,6 +42,7 @@ struct op_queue {
 enum stmt_name {
     ST_TOKEN,
     ST_SUBMIT,
+    ST_SPEC,
     ST_SAVE,
     ST_SEQ,
     ST_EVENT,
@@ -97,6 +99,7 @@ struct store {
     struct writer w;
     sqlite3 *reader[STORE_READERS];
     bool reader_busy[STORE_READERS];
+    atomic_llong rows_scanned, steps; /* of all queries so far */
     pthread_mutex_t reader_lock;
     pthread_cond_t reader_free;
     pthread_t thread;

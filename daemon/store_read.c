@@ -166,17 +166,22 @@ int store_load_jobs(struct store *s, int recent, void (*each)(void *arg, const s
     return rc;
 }
 
+/* One statement for each: an optional condition would keep both from their index. */
+static const char *const list_all = JOB_SELECT "WHERE id<?1 ORDER BY id DESC LIMIT ?2";
+static const char *const list_state = JOB_SELECT "WHERE state=?3 AND id<?1 ORDER BY id DESC LIMIT ?2";
+
 int store_list_jobs(struct store *s, const struct store_page *page, int state, store_job_fn *each, void *arg, struct err *err)
 {
     sqlite3 *db = reader_take(s);
     sqlite3_stmt *st = NULL;
     struct job_row row;
-    int rc = reader_prepare(db, JOB_SELECT "WHERE (?1=0 OR id<?1) AND (?2='' OR state=?2) ORDER BY id DESC LIMIT ?3", &st, err);
+    int rc = reader_prepare(db, state < 0 ? list_all : list_state, &st, err);
 
     if (rc == 0) {
-        sqlite3_bind_int64(st, 1, page->cursor);
-        sqlite3_bind_text(st, 2, state < 0 ? "" : job_state_name((enum job_state)state), -1, SQLITE_STATIC);
-        sqlite3_bind_int64(st, 3, page->limit);
+        sqlite3_bind_int64(st, 1, page->cursor ? page->cursor : INT64_MAX);
+        sqlite3_bind_int64(st, 2, page->limit);
+        if (state >= 0)
+            sqlite3_bind_text(st, 3, job_state_name((enum job_state)state), -1, SQLITE_STATIC);
         while ((rc = reader_step(db, st, err)) == 1) {
             struct text losses = { 0 };
 
@@ -245,7 +250,7 @@ int store_get_spec(struct store *s, int64_t id, char **ret, struct err *err)
     int rc;
 
     *ret = NULL;
-    rc = one_text(s, "SELECT spec FROM jobs WHERE id=?1", id, NULL, ret, err);
+    rc = one_text(s, "SELECT spec FROM specs WHERE job=?1", id, NULL, ret, err);
     return rc == 0 && !*ret ? no_such_job(id, err) : rc;
 }
 

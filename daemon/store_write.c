@@ -15,9 +15,10 @@
 
 static const char *const sql[ST_COUNT] = {
     [ST_TOKEN] = "SELECT id FROM jobs WHERE uid=?1 AND token=?2",
-    [ST_SUBMIT] = "INSERT INTO jobs (name, user, uid, token, spec, state, reason, tier, device, ranks, threads, priority, restarts, steps, "
+    [ST_SUBMIT] = "INSERT INTO jobs (name, user, uid, token, state, reason, tier, device, ranks, threads, priority, restarts, steps, "
                   "submitted, ranks_per_gpu) "
-                  "VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16)",
+                  "VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15)",
+    [ST_SPEC] = "INSERT INTO specs VALUES (?1, ?2)",
     [ST_SAVE] = "UPDATE jobs SET " JOB_COLUMNS " WHERE id=?1",
     [ST_SEQ] = "UPDATE jobs SET last_seq=max(last_seq, ?2), step=max(step, ?3) WHERE id=?1",
     [ST_EVENT] = "INSERT INTO events (job, time, level, kind, text) VALUES (?1, ?2, ?3, ?4, ?5)",
@@ -117,22 +118,25 @@ static int submit(struct writer *w, struct op *op)
     bind_text(st, 2, row->user);
     sqlite3_bind_int64(st, 3, row->uid);
     bind_text(st, 4, op->text[0]);
-    bind_text(st, 5, op->text[1]);
-    bind_text(st, 6, job_state_name(row->state));
-    bind_text(st, 7, row->reason);
-    bind_text(st, 8, job_tier_name(row->tier));
-    bind_text(st, 9, row->cuda ? "cuda" : "cpu");
-    sqlite3_bind_int(st, 10, row->ranks);
-    sqlite3_bind_int(st, 11, row->threads);
-    sqlite3_bind_int(st, 12, row->priority);
-    sqlite3_bind_int(st, 13, row->restarts);
-    sqlite3_bind_int64(st, 14, row->steps);
-    sqlite3_bind_double(st, 15, row->submitted);
-    sqlite3_bind_int(st, 16, row->ranks_per_gpu);
+    bind_text(st, 5, job_state_name(row->state));
+    bind_text(st, 6, row->reason);
+    bind_text(st, 7, job_tier_name(row->tier));
+    bind_text(st, 8, row->cuda ? "cuda" : "cpu");
+    sqlite3_bind_int(st, 9, row->ranks);
+    sqlite3_bind_int(st, 10, row->threads);
+    sqlite3_bind_int(st, 11, row->priority);
+    sqlite3_bind_int(st, 12, row->restarts);
+    sqlite3_bind_int64(st, 13, row->steps);
+    sqlite3_bind_double(st, 14, row->submitted);
+    sqlite3_bind_int(st, 15, row->ranks_per_gpu);
     rc = run(st);
-    if (rc == SQLITE_OK)
-        op->value = sqlite3_last_insert_rowid(w->db);
-    return rc;
+    if (rc != SQLITE_OK)
+        return rc;
+    op->value = sqlite3_last_insert_rowid(w->db);
+    st = w->stmt[ST_SPEC];
+    sqlite3_bind_int64(st, 1, op->value);
+    bind_text(st, 2, op->text[1]);
+    return run(st);
 }
 
 static int save(struct writer *w, const struct job_row *row)

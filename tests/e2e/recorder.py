@@ -205,7 +205,7 @@ def check_verify(d, base):
     steps = [r[0] for r in records(d, job)]
     wrong = next(b for a, b in zip(steps, steps[1:]) if detail(d, job, a)["weight", POINT] != detail(d, job, b)["weight", POINT])
     (saved,) = [c["step"] for c in d.job(job)["checkpoints"] if c["step"] < wrong]
-    spec = json.loads(d.sql("SELECT spec FROM jobs WHERE id=?", job)[0][0])
+    spec = json.loads(d.sql("SELECT spec FROM specs WHERE job=?", job)[0][0])
     for begin in (0, saved):
         again = submit(d, merged(spec, {"verify": {"evidence": folder(d, job), "from": begin, "to": steps[-1]}}), "verify from %d" % begin)
         ended = d.wait(again, lambda j: j["state"] in ("completed", "failed"), PATIENCE_S)

@@ -156,6 +156,19 @@ static const char *sql(struct fixture *f, const char *query)
     return ret;
 }
 
+/* Statements that return nothing, beside the store's own connection. */
+static void sql_all(struct fixture *f, const char *statements)
+{
+    char path[128];
+    sqlite3 *db;
+
+    snprintf(path, sizeof path, "%s/detd.db", f->folder);
+    assert_int_equal(sqlite3_open(path, &db), SQLITE_OK);
+    if (sqlite3_exec(db, statements, NULL, NULL, NULL) != SQLITE_OK)
+        fail_msg("%s", sqlite3_errmsg(db));
+    sqlite3_close(db);
+}
+
 static json_t *json_of(struct text *t)
 {
     json_t *root = json_loads(t->p, 0, NULL);
@@ -432,12 +445,34 @@ static void make_database(const struct fixture *f, const char *statements)
     snprintf(path, sizeof path, "%s/detd.db", f->folder);
     unlink(path);
     assert_int_equal(sqlite3_open(path, &db), SQLITE_OK);
+    sqlite3_db_config(db, SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1, NULL); /* as after a kill */
     assert_int_equal(sqlite3_exec(db, statements, NULL, NULL, NULL), SQLITE_OK);
     sqlite3_close(db);
 }
 
+/* All bytes of database and WAL, as a number. */
+static uint64_t sum_of_files(const struct fixture *f)
+{
+    uint64_t sum = 14695981039346656037u;
+
+    for (int i = 0; i < 2; i++) {
+        char path[128];
+        FILE *file;
+
+        snprintf(path, sizeof path, "%s/detd.db%s", f->folder, i ? "-wal" : "");
+        file = fopen(path, "rb");
+        for (int c; file && (c = getc(file)) != EOF;)
+            sum = (sum ^ (uint64_t)c) * 1099511628211u;
+        sum += file ? 1 : 0;
+        if (file)
+            fclose(file);
+    }
+    return sum;
+}
+
 static void assert_refused(struct fixture *f, const char *word)
 {
+    uint64_t before = sum_of_files(f);
     struct store *s;
     struct err err;
 
@@ -446,6 +481,7 @@ static void assert_refused(struct fixture *f, const char *word)
         print_error("%s\n", err.msg);
     assert_non_null(strstr(err.msg, word));
     assert_non_null(strstr(err.msg, "--state"));
+    assert_true(sum_of_files(f) == before);
 }
 
 static void refuses_what_it_does_not_know(void **state)
@@ -456,10 +492,11 @@ static void refuses_what_it_does_not_know(void **state)
 
     close_store(f);
     snprintf(newer, sizeof newer, "schema %d", SCHEMA_VERSION + 1);
-    snprintf(text, sizeof text, "PRAGMA application_id=%d; PRAGMA user_version=%d; CREATE TABLE t(a)", SCHEMA_APPLICATION,
-             SCHEMA_VERSION + 1);
+    snprintf(text, sizeof text, "PRAGMA journal_mode=WAL; PRAGMA application_id=%d; PRAGMA user_version=%d; CREATE TABLE t(a)",
+             SCHEMA_APPLICATION, SCHEMA_VERSION + 1);
     make_database(f, text);
     assert_refused(f, newer);
+    unlink(strcat(strcat(strcpy(text, f->folder), "/detd.db"), "-wal"));
     make_database(f, "CREATE TABLE photos(a)");
     assert_refused(f, "another program");
     snprintf(text, sizeof text, "%s/detd.db", f->folder);
@@ -504,6 +541,58 @@ static void refuses_a_database_without_a_log(void **state)
     sqlite3_vfs_unregister(&vfs);
     sqlite3_vfs_register(usual, 1);
     open_again(f);
+}
+
+static char *any_spec(int i)
+{
+    static char spec[4096];
+
+    snprintf(spec, sizeof spec, "{\"name\":\"%0*d\"}", 3000, i);
+    return spec;
+}
+
+/* A database as the schema before this one left it, with a job of each state: nothing of it is lost, but that spec has a table of its own. */
+static void the_schema_before_is_brought_up(void **state)
+{
+    struct fixture *f = *state;
+    struct text all = { 0 };
+    struct job_row row;
+    char *spec;
+
+    close_store(f);
+    text_addf(&all, "PRAGMA journal_mode=WAL;");
+    for (int v = 1; v < SCHEMA_VERSION; v++)
+        text_add(&all, schema_migration(v));
+    text_addf(&all, "PRAGMA application_id=%d; PRAGMA user_version=%d; INSERT INTO meta VALUES ('store_id', '%032d');", SCHEMA_APPLICATION,
+              SCHEMA_VERSION - 1, 7);
+    for (int i = 0; i < JOB_STATE_COUNT; i++) {
+        text_addf(
+            &all,
+            "INSERT INTO jobs (id, name, user, uid, token, state, want, tier, device, ranks, steps, step, submitted, gpus, spec) VALUES ");
+        text_addf(&all, "(%d, 'j%d', 'u', %d, 't%d', '%s', 'pause', 'world', 'cuda', 2, 9, %d, 5, 'GPU-1', '", 10 * i + 3, i, i, i,
+                  job_state_name((enum job_state)i), i);
+        text_add(&all, any_spec(i));
+        text_addf(&all, "'); INSERT INTO attempts (job, attempt, node, resume_step, started, identity) VALUES (%d, 1, 'n', 0, 5, '{}');",
+                  10 * i + 3);
+    }
+    text_add(&all, "INSERT INTO series VALUES (1, 3, 'train', 'total'); INSERT INTO point VALUES (1, 4, 0.5, 8, 2, 1, 6);");
+    make_database(f, all.p);
+    text_free(&all);
+    open_again(f);
+    assert_string_equal(store_id(f->s), "00000000000000000000000000000007");
+    for (int i = 0; i < JOB_STATE_COUNT; i++) {
+        assert_int_equal(store_get_job(f->s, 10 * i + 3, &row, NULL), 0);
+        assert_true((int)row.state == i && row.step == i && row.uid == (uint32_t)i && row.tier == 2 && row.want == JOB_WANT_PAUSE);
+        assert_int_equal(store_get_spec(f->s, row.id, &spec, NULL), 0);
+        assert_string_equal(spec, any_spec(i));
+        free(spec);
+    }
+    assert_string_equal(sql(f, "SELECT value FROM loss WHERE job=3"), "4.0");
+    assert_string_equal(sql(f, "SELECT count(*) FROM attempts WHERE identity='{}'"), "8");
+    assert_string_equal(sql(f, "PRAGMA integrity_check"), "ok");
+    assert_int_equal(submit(f, "t0", 0), 3); /* its token is known still */
+    assert_int_equal(f->rc, STORE_REPEATED);
+    assert_int_equal(submit(f, "new", 0), 10 * (JOB_STATE_COUNT - 1) + 4);
 }
 
 /* A database of the first release: its jobs had one rank a GPU, its GPUs were healthy, and its attempts told nothing of themselves. */
@@ -713,6 +802,60 @@ static void live_and_newest_jobs(void **state)
     assert_int_equal(sum, 2);
 }
 
+static void keep_listed(void *arg, const struct job_row *row, const char *losses)
+{
+    int64_t *last = arg;
+
+    assert_string_equal(losses, "{\"train\":{\"total\":2.0},\"val\":{}}");
+    assert_true(*last == 0 || row->id < *last);
+    *last = row->id;
+}
+
+/* What a page costs, in steps of SQLite's machine. */
+static int64_t cost_of_page(struct fixture *f, int64_t cursor, int state, int64_t *ret_last)
+{
+    struct store_page page = { .limit = 50, .cursor = cursor };
+    struct store_effort before, after;
+
+    *ret_last = 0;
+    store_effort(f->s, &before);
+    assert_int_equal(store_list_jobs(f->s, &page, state, keep_listed, ret_last, NULL), 0);
+    store_effort(f->s, &after);
+    assert_int_equal(after.rows_scanned, before.rows_scanned);
+    return after.steps - before.steps;
+}
+
+/* A page of a list costs the same whether a thousand or a hundred thousand jobs lie in between. */
+static void a_page_costs_what_it_shows(void **state)
+{
+    static const int counts[] = { 1000, 100000 };
+    struct fixture *f = *state;
+    int64_t cost[2][3], last;
+    char text[1200];
+
+    for (int i = 0; i < 2; i++) {
+        snprintf(text, sizeof text,
+                 "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < %d) "
+                 "INSERT INTO jobs (name, user, uid, token, state, tier, device, ranks, steps, submitted) "
+                 "SELECT 'n', 'u', 1, 't%d-' || i, iif(i %% (%d / 60) = 1, 'failed', 'completed'), 'rerun', 'cpu', 1, 9, 5 FROM n; "
+                 "INSERT INTO series (job, split, term) SELECT id, 'train', 'total' FROM jobs WHERE id > (SELECT coalesce(max(job), 0) "
+                 "FROM series); "
+                 "INSERT INTO point SELECT id, 5, 0, 4, 2, 1, 5 FROM series WHERE id > (SELECT coalesce(max(series), 0) FROM point);",
+                 counts[i], i, counts[i]);
+        sql_all(f, text);
+        cost[i][0] = cost_of_page(f, 0, -1, &last);
+        cost[i][1] = cost_of_page(f, last, -1, &last);
+        cost[i][2] = cost_of_page(f, 0, JOB_FAILED, &last);
+        assert_true(last > 0);
+        assert_true(cost_of_page(f, last, JOB_FAILED, &last) > 0 && last > 0);
+        assert_true(cost_of_page(f, 0, JOB_QUEUED, &last) < 100 && last == 0);
+    }
+    for (int k = 0; k < 3; k++) {
+        assert_true(cost[0][k] > 50 && cost[0][k] < 10000);
+        assert_int_equal(cost[1][k], cost[0][k]);
+    }
+}
+
 /* Nothing may grow past a byte, as on a disk that is full. */
 static void what_cannot_be_written_says_why(void **state)
 {
@@ -758,10 +901,12 @@ int main(void)
         TEST(refuses_what_it_does_not_know),
         TEST(refuses_a_database_without_a_log),
         TEST(an_older_schema_is_brought_up),
+        TEST(the_schema_before_is_brought_up),
         TEST(gpus_are_kept),
         TEST(kill_in_mid_commit),
         TEST(what_cannot_be_written_says_why),
         TEST(live_and_newest_jobs),
+        TEST(a_page_costs_what_it_shows),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

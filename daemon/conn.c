@@ -9,8 +9,10 @@
 #include <sys/un.h>
 #include <unistd.h>
 
+#include "daemon/door.h"
 #include "daemon/event.h"
 #include "daemon/text.h"
+#include "daemon/turns.h"
 #include "daemon/wire.h"
 #include "proto/err.h"
 #include "proto/rpc.h"
@@ -20,12 +22,15 @@ enum { MARK_BYTES = 128 }; /* of a tree, for each mark of its text: an empty obj
 struct conn {
     struct conns *all;
     struct conn *prev, *next;
+    struct turns_party party;
     struct wire *wire; /* NULL: closed; the conn lives until its last request is answered */
     struct caller caller;
     int in_flight;
     size_t bytes; /* of the requests in flight */
     bool parsing; /* a large one; what comes after it waits */
     bool ended;   /* the client sends no more; close after the last reply */
+    bool leaving; /* its place was given away */
+    uint64_t idle_since;
     unsigned topics;
     int64_t job;
     long dropped;
@@ -42,15 +47,25 @@ struct conns {
     int large;                               /* requests that are trees */
     struct large *first_large, **last_large; /* lines that wait */
     size_t waiting_bytes;
+    struct turns_party parser;
     char *path; /* NULL: not ours to remove */
 };
 
 /* ---- requests ---- */
 
+/* A connection counts until its last request is answered, even if nobody waits for that any more. */
 static void conn_unref(struct conn *c)
 {
-    if (!c->wire && c->in_flight == 0)
-        free(c);
+    if (c->wire || c->in_flight > 0)
+        return;
+    if (c->prev)
+        c->prev->next = c->next;
+    else
+        c->all->first = c->next;
+    if (c->next)
+        c->next->prev = c->prev;
+    c->all->count--;
+    free(c);
 }
 
 static void update_hold(struct conn *c)
@@ -69,6 +84,7 @@ static void landed(struct conn *c, size_t bytes, bool large)
 
     c->in_flight--;
     c->bytes -= bytes;
+    c->idle_since = uv_now(all->c.loop) + 1;
     all->large -= large;
     if (c->wire && c->ended && c->in_flight == 0)
         wire_close_after_send(c->wire);
@@ -151,44 +167,16 @@ int request_take(struct request *rq, struct text *t, struct err *err)
     return rq->raw ? 0 : err_set(err, -ENOMEM, "out of memory for a reply");
 }
 
-struct work {
-    uv_work_t req;
-    void (*work)(void *arg);
-    void (*after)(void *arg);
-    void *arg;
-};
-
-static void run_work(uv_work_t *req)
-{
-    struct work *w = req->data;
-
-    w->work(w->arg);
-}
-
-static void after_work(uv_work_t *req, int status)
-{
-    struct work *w = req->data;
-
-    (void)status;
-    w->after(w->arg);
-    free(w);
-}
-
 int request_work(struct request *rq, void (*work)(void *arg), void (*after)(void *arg), void *arg, struct err *err)
 {
-    struct work *w = malloc(sizeof *w);
-    int rc;
-
-    if (!w)
+    if (turns_add(rq->conn->all->c.turns, &rq->conn->party, work, after, arg) < 0)
         return err_set(err, -ENOMEM, "out of memory");
-    *w = (struct work){ .work = work, .after = after, .arg = arg };
-    w->req.data = w;
-    rc = uv_queue_work(rq->conn->all->c.loop, &w->req, run_work, after_work);
-    if (rc < 0) {
-        free(w);
-        return err_set(err, rc, "%s", uv_strerror(rc));
-    }
     return REQUEST_LATER;
+}
+
+int request_wanted(const struct request *rq, struct err *err)
+{
+    return atomic_load(&rq->conn->party.gone) ? err_set(err, ERR_STATE, "the client has hung up") : 0;
 }
 
 /* A parsed line: calls the method. The request may be answered and gone when this returns, and the conn too. */
@@ -216,6 +204,8 @@ static void start_request(struct conn *c, struct rpc_request *parsed, size_t byt
     rc = c->all->c.call(rq, parsed->method, &err);
     if (rc != REQUEST_LATER)
         request_done(rq, rc, &err);
+    else
+        update_hold(c);
 }
 
 /* Of a line that is counted as in flight. */
@@ -234,7 +224,6 @@ static void handle_parsed(struct conn *c, int rc, struct rpc_request *parsed, in
 /* ---- large requests are parsed off the loop, a few at a time; until then the connection waits, which also keeps its order ---- */
 
 struct large {
-    uv_work_t req;
     struct large *next;
     struct conn *conn;
     char *line;
@@ -244,25 +233,21 @@ struct large {
     struct err err;
 };
 
-static void parse_large(uv_work_t *req)
+static void parse_large(void *arg)
 {
-    struct large *l = req->data;
+    struct large *l = arg;
 
     l->rc = rpc_request_parse(l->line, l->len, &l->parsed, &l->code, &l->err);
 }
 
-static void parsed_large(uv_work_t *req, int status)
+static void parsed_large(void *arg)
 {
-    struct large *l = req->data;
+    struct large *l = arg;
     struct conn *c = l->conn;
-    bool open = c->wire != NULL; /* then it is there till the loop turns */
 
-    (void)status;
     c->all->waiting_bytes -= l->len;
     c->parsing = false;
     handle_parsed(c, l->rc, &l->parsed, l->code, &l->err, 0, true);
-    if (open)
-        update_hold(c);
     free(l->line);
     free(l);
 }
@@ -276,7 +261,11 @@ static void start_large(struct conns *all)
         if (!l->next)
             all->last_large = &all->first_large;
         all->large++;
-        uv_queue_work(all->c.loop, &l->req, parse_large, parsed_large); /* fails only without a callback */
+        if (turns_add(all->c.turns, &all->parser, parse_large, parsed_large, l) == 0)
+            continue;
+        l->code = RPC_INTERNAL;
+        l->rc = err_set(&l->err, -ENOMEM, "out of memory");
+        parsed_large(l);
     }
 }
 
@@ -302,7 +291,6 @@ static void queue_large(struct conn *c, const char *line, size_t len)
         return;
     }
     memcpy(l->line, line, len);
-    l->req.data = l;
     l->conn = c;
     l->len = len;
     all->waiting_bytes += len;
@@ -334,7 +322,6 @@ static void on_line(struct wire *w, const char *line, size_t len)
     c->bytes += bytes;
     rc = rpc_request_parse(line, len, &parsed, &code, &err);
     handle_parsed(c, rc, &parsed, code, &err, bytes, false);
-    update_hold(c);
 }
 
 static void on_broken(struct wire *w, const struct err *err)
@@ -357,8 +344,19 @@ static void on_drained(struct wire *w)
 {
     struct conn *c = wire_owner(w);
 
-    if (c)
-        update_hold(c);
+    if (!c)
+        return;
+    update_hold(c);
+    turns_go(c->all->c.turns);
+}
+
+/* A client that does not read its replies gets no more of them made; the less so the more lies around for all. */
+static bool may_work(const struct turns_party *p)
+{
+    const struct conn *c = (const struct conn *)((const char *)p - offsetof(struct conn, party));
+    size_t queued = c->wire ? wire_queued(c->wire) : 0;
+
+    return queued <= (c->all->c.wires->queued_bytes > CONNS_QUEUE_BYTES ? CONN_QUEUE_BYTES / 16 : CONN_QUEUE_BYTES);
 }
 
 static void sum_topics(struct conns *all)
@@ -375,14 +373,10 @@ static void on_closed(struct wire *w)
     if (!c)
         return;
     c->wire = NULL;
-    if (c->prev)
-        c->prev->next = c->next;
-    else
-        c->all->first = c->next;
-    if (c->next)
-        c->next->prev = c->prev;
-    c->all->count--;
+    c->topics = 0;
+    atomic_store(&c->party.gone, true);
     sum_topics(c->all);
+    turns_go(c->all->c.turns);
     conn_unref(c);
 }
 
@@ -423,38 +417,74 @@ static int identify(const struct conns_config *c, int fd, struct caller *ret)
     return ret->admin || c->everyone_reads ? 0 : -1;
 }
 
-static void refuse(struct wire *w, const char *why)
+static void refuse(struct wire *w, const struct err *err)
 {
-    struct err err;
     size_t len;
-    char *line;
+    char *line = rpc_error(NULL, rpc_code(err->code), err, &len);
 
-    err_set(&err, ERR_DENIED, "%s", why);
-    line = rpc_error(NULL, rpc_code(ERR_DENIED), &err, &len);
     if (line)
         wire_send(w, line, len);
     free(line);
     wire_close_after_send(w);
 }
 
+/* Makes room for one more, where there is none by closing another. */
+static int make_room(struct conns *all, const struct caller *caller, struct err *err)
+{
+    struct door_guest guests[DOOR_MAX], newcomer = { caller->uid, caller->admin, 0 };
+    struct conn *conns[DOOR_MAX];
+    int n = 0, leaves;
+
+    for (struct conn *c = all->first; c && n < DOOR_MAX; c = c->next) {
+        bool busy = !c->wire || c->in_flight > 0 || c->topics || wire_queued(c->wire) > 0;
+
+        if (c->leaving)
+            continue;
+        conns[n] = c;
+        guests[n++] = (struct door_guest){ c->caller.uid, c->caller.admin, busy ? 0 : c->idle_since };
+    }
+    leaves = door_ask(guests, n, &newcomer, err);
+    if (leaves < DOOR_ENTER)
+        return leaves;
+    if (leaves != DOOR_ENTER) {
+        conns[leaves]->leaving = true;
+        wire_close(conns[leaves]->wire);
+    }
+    return 0;
+}
+
+static int admit(struct conns *all, struct wire *w, struct conn **ret, struct err *err)
+{
+    struct caller caller;
+    struct conn *c;
+    int rc = identify(&all->c, wire_fd(w), &caller) < 0 ? err_set(err, ERR_DENIED, "this daemon serves another user") : 0;
+
+    if (rc == 0)
+        rc = make_room(all, &caller, err);
+    if (rc < 0)
+        return rc;
+    c = calloc(1, sizeof *c);
+    if (!c)
+        return err_set(err, -ENOMEM, "out of memory for a connection");
+    *c = (struct conn){ .all = all, .wire = w, .caller = caller, .next = all->first, .idle_since = uv_now(all->c.loop) + 1 };
+    c->party = (struct turns_party){ .uid = caller.uid, .may = may_work };
+    *ret = c;
+    return 0;
+}
+
 static void on_connection(uv_stream_t *server, int status)
 {
     struct conns *all = server->data;
     struct err err;
-    struct conn *c;
+    struct conn *c = NULL;
     struct wire *w = status < 0 ? NULL : wire_accept(all->c.wires, server, RPC_MAX_LINE, &events, &err);
 
     if (!w)
         return;
-    c = calloc(1, sizeof *c);
-    if (!c || all->count >= CONN_MAX || identify(&all->c, wire_fd(w), &c->caller) < 0) {
-        refuse(w, c && all->count < CONN_MAX ? "this daemon serves another user" : "too many connections");
-        free(c);
+    if (admit(all, w, &c, &err) < 0) {
+        refuse(w, &err);
         return;
     }
-    c->all = all;
-    c->wire = w;
-    c->next = all->first;
     if (c->next)
         c->next->prev = c;
     all->first = c;
@@ -558,6 +588,7 @@ int conns_open(const struct conns_config *config, struct conns **ret, struct err
     all->server.data = all;
     all->server_open = true;
     all->last_large = &all->first_large;
+    all->parser.uid = (uid_t)-1;
     *ret = all; /* from here on the caller closes */
     if (config->listen_fd >= 0) {
         rc = uv_pipe_open(&all->server, config->listen_fd);
@@ -582,7 +613,7 @@ void conns_close(struct conns *all)
     uv_close((uv_handle_t *)&all->server, NULL);
     for (struct conn *c = all->first, *next; c; c = next) {
         next = c->next;
-        if (c->in_flight == 0)
+        if (c->wire && c->in_flight == 0)
             wire_close_after_send(c->wire);
         else
             c->ended = true;
@@ -592,7 +623,8 @@ void conns_close(struct conns *all)
 void conns_drop(struct conns *all)
 {
     for (struct conn *c = all ? all->first : NULL; c; c = c->next)
-        wire_close(c->wire);
+        if (c->wire)
+            wire_close(c->wire);
 }
 
 void conns_free(struct conns *all)

@@ -9,9 +9,11 @@
 struct daemon;
 struct err;
 struct text;
+struct turns;
 struct wires;
 
-enum { CONN_MAX = 512, CONN_MAX_GROUPS = 64, CONN_QUEUE_BYTES = 1 << 20, CONN_NOTIFY_BYTES = 256 << 10 };
+/* Replies that wait to be read: no more are made for a client that has CONN_QUEUE_BYTES, or a sixteenth of that while all have CONNS_QUEUE_BYTES. */
+enum { CONN_MAX_GROUPS = 64, CONN_QUEUE_BYTES = 1 << 20, CONNS_QUEUE_BYTES = 48 << 20, CONN_NOTIFY_BYTES = 256 << 10 };
 /* Requests. A small one is parsed on the loop; a connection is read while its small ones take less than CONN_FLIGHT_BYTES, all of them together. Of large
  * ones all connections together have CONN_LARGE as trees, and CONN_WAITING_BYTES as lines that wait. */
 enum { CONN_SMALL_BYTES = 16 << 10, CONN_SMALL_MARKS = 512, CONN_FLIGHT_BYTES = 64 << 10, CONN_LARGE = 4, CONN_WAITING_BYTES = 72 << 20 };
@@ -44,16 +46,20 @@ enum { REQUEST_LATER = 1 };
 void request_done(struct request *rq, int rc, const struct err *err);
 /* Takes the text as the result. Returns 0 or -ENOMEM. */
 int request_take(struct request *rq, struct text *t, struct err *err);
-/* Runs work(arg) on libuv's pool, then after(arg) on the loop. For file work and queries. */
+/* Runs work(arg) on libuv's pool when it is the client's turn (turns.h), then after(arg) on the loop. For file work and queries. */
 int request_work(struct request *rq, void (*work)(void *arg), void (*after)(void *arg), void *arg, struct err *err);
+
+/* Whether the client is there still; else ERR_STATE. For what is asked for its answer alone; on any thread. */
+int request_wanted(const struct request *rq, struct err *err);
 
 /* All borrowed. */
 struct conns_config {
     uv_loop_t *loop;
     struct wires *wires;
-    const char *path; /* of the socket */
-    int listen_fd;    /* >= 0: that listens already */
-    bool private;     /* serves its own user and nobody else */
+    struct turns *turns; /* of request_work() */
+    const char *path;    /* of the socket */
+    int listen_fd;       /* >= 0: that listens already */
+    bool private;        /* serves its own user and nobody else */
     bool everyone_reads;
     gid_t admin_gid; /* -1: there is no such group */
     /* Answers as struct request says. */

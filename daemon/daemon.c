@@ -13,6 +13,7 @@
 
 #include "daemon/clock.h"
 #include "daemon/conn.h"
+#include "daemon/errand.h"
 #include "daemon/gpu_node.h"
 #include "daemon/ingest.h"
 #include "daemon/launch.h"
@@ -88,7 +89,9 @@ static void gone(void *arg, struct job *j)
 static void tie(struct daemon *d)
 {
     d->events = (struct events){ .wanted = wanted, .tell = tell, .arg = d };
-    d->jobs = (struct jobs){ .loop = d->loop,
+    turns_init(&d->turns, d->loop);
+    d->jobs = (struct jobs){ .turns = &d->turns,
+                             .own = { .uid = (uid_t)-1 },
                              .events = &d->events,
                              .folder = d->jobs_dir,
                              .hooks = { .word = send_word, .wished = look_who_runs, .ended = drop_spool, .arg = d } };
@@ -101,6 +104,13 @@ static int open_store(struct daemon *d, struct err *err)
 
     d->events.store = d->jobs.store = d->runner.store = d->store;
     return rc;
+}
+
+static int open_threads(struct daemon *d, struct err *err)
+{
+    int rc = errands_open(d->loop, &d->jobs.errands, err);
+
+    return rc < 0 ? rc : errands_open(d->loop, &d->names, err);
 }
 
 static int open_ingest(struct daemon *d, struct err *err)
@@ -123,6 +133,7 @@ static int open_conns(struct daemon *d, int listen_fd, struct err *err)
 {
     const struct conns_config config = { .loop = d->loop,
                                          .wires = &d->wires,
+                                         .turns = &d->turns,
                                          .path = d->cfg.socket,
                                          .listen_fd = listen_fd,
                                          .private = d->private,
@@ -315,14 +326,29 @@ static void close_left(uv_handle_t *handle, void *arg)
         uv_close(handle, NULL);
 }
 
+/* Threads that ask the store are waited for before it is closed: what they have begun breaks off, what waits is answered without it. */
+static void leave_threads(struct daemon *d)
+{
+    store_stop_reading(d->store);
+    errands_close(d->names);
+    errands_close(d->jobs.errands);
+    d->names = d->jobs.errands = NULL;
+    uv_run(d->loop, UV_RUN_NOWAIT); /* who has hung up keeps nobody from working */
+    while (d->turns.running > 0)
+        uv_run(d->loop, UV_RUN_ONCE);
+    d->jobs.turns = NULL;
+}
+
 static void free_all(struct daemon *d)
 {
+    d->stopping = d->runner.stopping = true;
     if (d->loop) {
         gpu_node_stop(d->gpu_node);
-        store_close(d->store);
         conns_close(d->conns);
         ingest_close(d->ingest);
         conns_drop(d->conns);
+        leave_threads(d);
+        store_close(d->store);
         uv_run(d->loop, UV_RUN_NOWAIT);
         uv_walk(d->loop, close_left, NULL);
         uv_run(d->loop, UV_RUN_DEFAULT);
@@ -360,6 +386,8 @@ static int start(struct daemon *d, struct err *err)
         rc = wires_open(&d->wires, d->loop, err);
     if (rc == 0)
         rc = open_store(d, err);
+    if (rc == 0)
+        rc = open_threads(d, err);
     if (rc == 0)
         rc = load_tier(d, err);
     if (rc == 0)

@@ -10,10 +10,12 @@
 #include "daemon/gpu.h"
 #include "daemon/jobs.h"
 #include "daemon/run.h"
+#include "daemon/turns.h"
 #include "daemon/wire.h"
 #include "proto/err.h"
 
 struct conns;
+struct errands;
 struct gpu_node;
 struct ingest;
 struct store;
@@ -30,6 +32,8 @@ struct daemon {
     struct gpu_node *gpu_node;
     struct conns *conns;
     struct ingest *ingest;
+    struct turns turns;    /* of queries, and whatever else a request needs a thread for */
+    struct errands *names; /* of users, which may come over a network */
     char jobs_dir[CONFIG_PATH_MAX + 8];
     int tier; /* of new jobs */
     bool private, everyone_reads, stopping;

@@ -470,27 +470,25 @@ static bool on_loss(struct jobs *jobs, struct job *j, const struct report *rep)
 }
 
 struct reload {
-    uv_work_t req;
     struct jobs *jobs;
     int64_t id;
     struct text losses;
     int rc;
 };
 
-static void reload_work(uv_work_t *req)
+static void reload_work(void *arg)
 {
-    struct reload *r = req->data;
+    struct reload *r = arg;
 
     r->rc = store_losses(r->jobs->store, r->id, &r->losses, NULL);
 }
 
-static void reload_after(uv_work_t *req, int status)
+static void reload_after(void *arg)
 {
-    struct reload *r = req->data;
+    struct reload *r = arg;
     struct job *j = jobs_find(r->jobs, r->id);
     json_t *old = r->rc == 0 && r->losses.p ? json_loads(r->losses.p, 0, NULL) : NULL;
 
-    (void)status;
     if (j && old) {
         json_object_update(json_object_get(old, "train"), json_object_get(j->losses, "train"));
         json_object_update(json_object_get(old, "val"), json_object_get(j->losses, "val"));
@@ -510,7 +508,7 @@ static void rewound(void *arg, int rc, int64_t value, const struct err *err)
 
     (void)value;
     (void)err;
-    if (rc < 0 || uv_queue_work(r->jobs->loop, &r->req, reload_work, reload_after) < 0)
+    if (rc < 0 || !r->jobs->turns || turns_add(r->jobs->turns, &r->jobs->own, reload_work, reload_after, r) < 0)
         free(r);
 }
 
@@ -522,7 +520,6 @@ void jobs_reload_losses(struct jobs *jobs, struct job *j)
     json_object_clear(json_object_get(j->losses, "val"));
     if (!r)
         return;
-    r->req.data = r;
     r->jobs = jobs;
     r->id = j->row.id;
     store_save(jobs->store, &j->row, rewound, r);

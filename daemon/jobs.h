@@ -10,8 +10,10 @@
 #include "daemon/job.h"
 #include "daemon/life.h"
 #include "daemon/store.h"
+#include "daemon/turns.h"
 
 struct err;
+struct errands;
 struct events;
 struct report;
 struct sup;
@@ -49,11 +51,13 @@ struct jobs_hooks {
 };
 
 struct jobs {
-    uv_loop_t *loop;
     struct store *store;
+    struct errands *errands; /* for files and processes of jobs, which take time; NULL: none is run any more */
+    struct turns *turns;     /* for queries of its own; NULL: none is made any more */
     const struct events *events;
     const char *folder; /* of the job folders */
     struct jobs_hooks hooks;
+    struct turns_party own;
     struct job **all; /* by id, ascending */
     int count, cap;
     int64_t floor; /* every job with an id >= floor is here */

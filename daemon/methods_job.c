@@ -11,6 +11,7 @@
 #include "daemon/daemon.h"
 #include "daemon/device.h"
 #include "daemon/event.h"
+#include "daemon/errand.h"
 #include "daemon/gpu_node.h"
 #include "daemon/methods.h"
 #include "daemon/store.h"
@@ -94,8 +95,10 @@ static int check_spec(struct submission *s, struct err *err)
     return rc;
 }
 
-static void name_user(struct job_row *row)
+/* On a thread of its own: names of users may come over a network. */
+static void name_user(void *arg)
 {
+    struct job_row *row = &((struct submission *)arg)->row;
     char room[4096];
     struct passwd entry, *found = NULL;
 
@@ -110,8 +113,6 @@ static void submit_work(void *arg)
     struct submission *s = arg;
 
     s->rc = check_spec(s, &s->err);
-    if (s->rc == 0 && s->token)
-        name_user(&s->row);
 }
 
 static void submitted(void *arg, int rc, int64_t id, const struct err *err)
@@ -124,16 +125,23 @@ static void submitted(void *arg, int rc, int64_t id, const struct err *err)
     submission_free(s);
 }
 
+static void user_named(void *arg)
+{
+    struct submission *s = arg;
+
+    jobs_submit(&s->rq->d->jobs, &s->row, s->token, s->text, s->device, submitted, s);
+}
+
 static void submit_after(void *arg)
 {
     struct submission *s = arg;
 
-    if (s->rc < 0) {
-        request_done(s->rq, s->rc, &s->err);
-        submission_free(s);
+    if (s->rc == 0 && errands_add(s->rq->d->names, name_user, user_named, s) < 0)
+        s->rc = err_set(&s->err, -ENOMEM, "out of memory");
+    if (s->rc == 0)
         return;
-    }
-    jobs_submit(&s->rq->d->jobs, &s->row, s->token, s->text, s->device, submitted, s);
+    request_done(s->rq, s->rc, &s->err);
+    submission_free(s);
 }
 
 static void check_after(void *arg)
@@ -235,7 +243,9 @@ static void list_work(void *arg)
     struct listing *l = arg;
 
     text_add(&l->out, "{\"jobs\":[");
-    l->rc = store_list_jobs(l->rq->d->store, &l->page, l->state, list_one, l, &l->err);
+    l->rc = request_wanted(l->rq, &l->err);
+    if (l->rc == 0)
+        l->rc = store_list_jobs(l->rq->d->store, &l->page, l->state, list_one, l, &l->err);
 }
 
 static void close_list(struct text *out, int64_t cursor)
@@ -359,7 +369,9 @@ static void look_work(void *arg)
     struct looking *l = arg;
     struct store *s = l->rq->d->store;
 
-    l->rc = store_get_job(s, l->id, &l->row, &l->err);
+    l->rc = request_wanted(l->rq, &l->err);
+    if (l->rc == 0)
+        l->rc = store_get_job(s, l->id, &l->row, &l->err);
     if (l->rc == 0 && l->details)
         l->rc = store_losses(s, l->id, &l->losses, &l->err);
     if (l->rc == 0 && l->details)

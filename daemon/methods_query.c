@@ -32,7 +32,9 @@ static void query_work(void *arg)
 {
     struct query *q = arg;
 
-    q->rc = q->id && !q->known ? store_get_job(q->rq->d->store, q->id, &q->row, &q->err) : 0;
+    q->rc = request_wanted(q->rq, &q->err);
+    if (q->rc == 0 && q->id && !q->known)
+        q->rc = store_get_job(q->rq->d->store, q->id, &q->row, &q->err);
     if (q->rc == 0)
         q->rc = q->run(q, &q->err);
 }

@@ -7,6 +7,7 @@
 #include <sys/random.h>
 
 #include "daemon/clock.h"
+#include "daemon/errand.h"
 #include "daemon/event.h"
 #include "daemon/gpu.h"
 #include "daemon/gpu_node.h"
@@ -172,16 +173,15 @@ static bool end_unrecorded(struct runner *r, struct job *j)
 /* ---- starting ---- */
 
 struct launching {
-    uv_work_t req;
     struct runner *r;
     struct launch_request rq;
     int lock_fd;
     struct err err;
 };
 
-static void launch_work(uv_work_t *req)
+static void launch_work(void *arg)
 {
-    struct launching *l = req->data;
+    struct launching *l = arg;
 
     l->lock_fd = launch_prepare(l->r->store, &l->rq, &l->err);
 }
@@ -203,15 +203,14 @@ static void on_supervisor_exit(void *arg, int64_t id, int status, const char *wh
         look(r, j);
 }
 
-static void launch_after(uv_work_t *req, int status)
+static void launch_after(void *arg)
 {
-    struct launching *l = req->data;
+    struct launching *l = arg;
     struct runner *r = l->r;
     struct job *j = jobs_find(r->jobs, l->rq.job);
     bool wanted = j && j->life.phase == LIFE_PREPARING && !r->stopping, held = l->lock_fd == -EWOULDBLOCK;
     int rc = l->lock_fd;
 
-    (void)status;
     if (j && l->rq.moved[0])
         event_add(r->events, j->row.id, "warning", "folder", "jobs/%lld was left by a job of another database; it is called jobs/%s now",
                   (long long)j->row.id, l->rq.moved);
@@ -255,12 +254,11 @@ static void prepare(struct runner *r, struct job *j, const char *why)
         tell_life(r, j, LIFE_FACT_REFUSED, "out of memory");
         return;
     }
-    l->req.data = l;
     l->r = r;
     fill_request(r, j, &l->rq);
-    if (uv_queue_work(r->loop, &l->req, launch_work, launch_after) < 0) {
+    if (errands_add(r->jobs->errands, launch_work, launch_after, l) < 0) {
         free(l);
-        tell_life(r, j, LIFE_FACT_REFUSED, "no thread takes it");
+        tell_life(r, j, LIFE_FACT_REFUSED, "out of memory");
     }
 }
 

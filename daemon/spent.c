@@ -3,8 +3,8 @@
 #include <dirent.h>
 #include <stdlib.h>
 #include <string.h>
-#include <uv.h>
 
+#include "daemon/errand.h"
 #include "daemon/jobs.h"
 #include "daemon/launch.h"
 #include "daemon/store.h"
@@ -13,7 +13,6 @@
 enum { SCAN_A_TURN = 500 };
 
 struct spent {
-    uv_work_t req;
     struct jobs *jobs;
     const bool *stopping;
     int64_t job; /* 0: those of `dir` */
@@ -46,9 +45,9 @@ static void scan(struct spent *s)
     s->more = entry != NULL;
 }
 
-static void work(uv_work_t *req)
+static void work(void *arg)
 {
-    struct spent *s = req->data;
+    struct spent *s = arg;
 
     if (s->dir)
         scan(s);
@@ -56,12 +55,11 @@ static void work(uv_work_t *req)
         remove_spool(s, s->job);
 }
 
-static void after(uv_work_t *req, int status)
+static void after(void *arg)
 {
-    struct spent *s = req->data;
+    struct spent *s = arg;
 
-    (void)status;
-    if (s->more && !*s->stopping && uv_queue_work(s->jobs->loop, &s->req, work, after) == 0)
+    if (s->more && !*s->stopping && errands_add(s->jobs->errands, work, after, s) == 0)
         return;
     if (s->dir)
         closedir(s->dir);
@@ -73,11 +71,9 @@ static void begin(const struct spent *what)
 {
     struct spent *s = malloc(sizeof *s);
 
-    if (s) {
+    if (s)
         *s = *what;
-        s->req.data = s;
-    }
-    if (s && uv_queue_work(s->jobs->loop, &s->req, work, after) == 0)
+    if (s && errands_add(s->jobs->errands, work, after, s) == 0)
         return;
     if (what->dir)
         closedir(what->dir);

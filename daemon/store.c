@@ -13,7 +13,7 @@
 #include "daemon/schema.h"
 #include "daemon/store_impl.h"
 
-enum { BUSY_MS = 5000, RETRY_MS = 200, RETRIES_AT_STOP = 3, ANSWERS_A_TURN = 500 };
+enum { BUSY_MS = 5000, RETRY_MS = 200, RETRIES_AT_STOP = 3, ANSWERS_A_TURN = 500, STEPS_BETWEEN_LOOKS = 10 };
 
 /* ---- opening ---- */
 
@@ -136,6 +136,20 @@ static int count_steps(unsigned what, void *arg, void *statement, void *ns)
     return 0;
 }
 
+/* A thinned curve is thousands of statements of some 20 steps, so it is asked often. */
+static int is_to_stop(void *arg)
+{
+    struct store *s = arg;
+
+    return atomic_load(&s->stop_reading);
+}
+
+void store_stop_reading(struct store *s)
+{
+    if (s)
+        atomic_store(&s->stop_reading, true);
+}
+
 static int open_readers(struct store *s, struct err *err)
 {
     for (int i = 0; i < STORE_READERS; i++) {
@@ -143,6 +157,7 @@ static int open_readers(struct store *s, struct err *err)
             return db_error(s->reader[i], err, s->path);
         sqlite3_busy_timeout(s->reader[i], BUSY_MS);
         exec(s->reader[i], "PRAGMA cache_size=-1024");
+        sqlite3_progress_handler(s->reader[i], STEPS_BETWEEN_LOOKS, is_to_stop, s);
         sqlite3_trace_v2(s->reader[i], SQLITE_TRACE_PROFILE, count_steps, s);
     }
     return 0;

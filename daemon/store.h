@@ -50,6 +50,8 @@ void store_gpu(struct store *s, const struct store_gpu *gpu, double now, store_d
 void store_shrink(struct store *s);
 /* Called on the loop after the answers of a batch were given. */
 void store_on_batch(struct store *s, void (*fn)(void *arg), void *arg);
+/* From now on queries break off: ERR_STATE. For the end, before the threads that run them are waited for. NULL is allowed. */
+void store_stop_reading(struct store *s);
 /* Rows queued and not committed: past STORE_QUEUE_ROWS supervisors are no longer read. */
 int store_backlog(struct store *s);
 /* The error the writer is waiting out, "" while all is well. Copied into `ret`. */

@@ -11,7 +11,7 @@
 #include "daemon/report.h"
 #include "proto/err.h"
 
-enum { STORE_READERS = 2, SERIES_SLOTS = 4096 };
+enum { STORE_READERS = 4, SERIES_SLOTS = 4096 };
 
 enum op_kind { OP_SUBMIT, OP_SAVE, OP_REPORT, OP_EVENT, OP_SETTING, OP_GPU, OP_SHRINK };
 
@@ -100,6 +100,7 @@ struct store {
     sqlite3 *reader[STORE_READERS];
     bool reader_busy[STORE_READERS];
     atomic_llong rows_scanned, steps; /* of all queries so far */
+    atomic_bool stop_reading;
     pthread_mutex_t reader_lock;
     pthread_cond_t reader_free;
     pthread_t thread;

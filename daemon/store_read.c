@@ -56,6 +56,8 @@ int reader_step(sqlite3 *db, sqlite3_stmt *st, struct err *err)
 
     if (rc == SQLITE_ROW)
         return 1;
+    if (rc == SQLITE_INTERRUPT)
+        return err_set(err, ERR_STATE, "the daemon is stopping");
     return rc == SQLITE_DONE ? 0 : err_set(err, ERR_CORRUPT, "detd.db: %s", sqlite3_errmsg(db));
 }
 

@@ -21,7 +21,7 @@ struct wire {
     struct text writing; /* with libuv */
     uv_write_t write;
     struct wire *next_dirty, *next_waiting;
-    size_t long_bytes; /* of all->long_bytes */
+    size_t long_bytes, queued_bytes; /* of those of all wires */
     bool dirty, waiting, held, reading, in_lines, end_of_file, close_after_send;
 };
 
@@ -102,6 +102,13 @@ static void leave_waiting(const struct wire *w)
         }
 }
 
+static void count_queued(struct wire *w)
+{
+    w->all->queued_bytes -= w->queued_bytes;
+    w->queued_bytes = wire_queued(w);
+    w->all->queued_bytes += w->queued_bytes;
+}
+
 /* After the frame has taken or given bytes. */
 static void count_long(struct wire *w)
 {
@@ -118,6 +125,7 @@ static void on_closed(uv_handle_t *handle)
 
     w->events->closed(w);
     w->all->long_bytes -= w->long_bytes;
+    w->all->queued_bytes -= w->queued_bytes;
     frame_free(w->frame);
     text_free(&w->out);
     text_free(&w->writing);
@@ -158,6 +166,7 @@ static void on_written(uv_write_t *req, int status)
     struct wire *w = req->data;
 
     text_free(&w->writing);
+    count_queued(w);
     if (status < 0)
         wire_close(w);
     else if (w->out.len)
@@ -180,6 +189,7 @@ static void flush(struct wire *w)
         w->out.len = 0;
         if (w->out.cap > (64 << 10))
             text_free(&w->out);
+        count_queued(w);
         drained(w);
         return;
     }
@@ -197,6 +207,7 @@ void wire_send(struct wire *w, const char *bytes, size_t len)
     if (uv_is_closing((uv_handle_t *)&w->pipe) || w->out.failed)
         return;
     text_add_bytes(&w->out, bytes, len);
+    count_queued(w);
     if (!w->dirty) {
         w->dirty = true;
         w->next_dirty = w->all->dirty;

@@ -21,7 +21,8 @@ struct wires {
     uint64_t turn_started, longest_turn, idle_time; /* ns */
     uint64_t turn_cpu, longest_cpu;                 /* ns of the loop's thread */
     struct wire *dirty, *waiting, **last_waiting;
-    size_t long_bytes; /* in frames, past WIRE_SHORT_BYTES of each */
+    size_t long_bytes;   /* in frames, past WIRE_SHORT_BYTES of each */
+    size_t queued_bytes; /* not handed to the kernel */
 };
 
 struct wire_events {

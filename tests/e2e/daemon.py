@@ -34,6 +34,10 @@ class Client:
         self.file = self.sock.makefile("rb")
         self.next_id, self.told = 0, []
 
+    def close(self):
+        self.file.close()  # it holds the socket, too
+        self.sock.close()
+
     def raw(self, line):
         """Sends bytes, returns the next line as an object; None at the end."""
         self.sock.sendall(line)
@@ -61,10 +65,15 @@ class Client:
 class Daemon:
     """detd and detd-job of the build; the trainer is detd-worker, or rank.py in its place, whose steps take step_s."""
 
-    def __init__(self, foreign=True, step_s=0.02, slots=4, disk_mb=0):
+    def __init__(self, foreign=True, step_s=0.02, slots=4, disk_mb=0, system=False, read="everyone"):
         self.root = tempfile.mkdtemp(prefix="detd-e2e-")
         self.state, self.path, self.bin = self.root + "/state", self.root + "/run/detd.sock", self.root + "/bin"
         self.slots, self.step_s, self.proc, self.env = slots, step_s, None, {}
+        self.options = ["--system"] if system else []
+        if system:  # other users come as far as the socket
+            os.mkdir(self.root + "/run")
+            for folder in (self.root, self.root + "/run"):
+                os.chmod(folder, 0o755)
         if disk_mb:
             os.mkdir(self.state)
             self.resize(disk_mb)
@@ -74,7 +83,7 @@ class Daemon:
             # by a process of its own: what another thread starts meanwhile must not have the copy open for writing
             subprocess.run(["cp", source, self.bin + "/" + name], check=True)
         with open(self.root + "/conf", "w") as f:
-            f.write("slots = %d   # not those of the machine\n" % slots)
+            f.write("slots = %d   # not those of the machine\nread = %s\n" % (slots, read))
 
     def __enter__(self):
         self.start()
@@ -123,7 +132,7 @@ class Daemon:
 
     def start(self, wait=True):
         log = open(self.root + "/log", "a")
-        self.proc = subprocess.Popen([self.bin + "/detd", "--state", self.state, "--socket", self.path, "--config", self.root + "/conf"],
+        self.proc = subprocess.Popen([self.bin + "/detd", "--state", self.state, "--socket", self.path, "--config", self.root + "/conf"] + self.options,
                                      stdout=log, stderr=log, stdin=subprocess.DEVNULL, env=dict(os.environ, **self.env))
         return self.client() if wait else None
 

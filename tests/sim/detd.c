@@ -23,6 +23,7 @@ struct detd {
     struct wires wires;
     struct store *store;
     struct events events;
+    struct turns turns;
     struct jobs jobs;
     struct gpus gpus;
     struct runner runner;
@@ -120,7 +121,8 @@ void detd_start(void)
     if (!d)
         abort();
     d->events = (struct events){ .wanted = wanted, .tell = tell, .arg = d };
-    d->jobs = (struct jobs){ .loop = &d->loop,
+    turns_init(&d->turns, &d->loop);
+    d->jobs = (struct jobs){ .turns = &d->turns,
                              .events = &d->events,
                              .folder = "jobs",
                              .hooks = { .word = send_word, .wished = look_who_runs, .ended = drop_spool, .arg = d } };
@@ -161,6 +163,7 @@ void detd_stop(void)
     ingest_close(d->ingest);
     while (pool_step() || loop_turn())
         ;
+    d->jobs.turns = NULL;
     store_close(d->store);
     forget();
     check_store();

@@ -8,6 +8,7 @@
 #include <sys/socket.h>
 
 #include "daemon/clock.h"
+#include "daemon/errand.h"
 #include "daemon/wire.h"
 #include "proto/err.h"
 #include "proto/frame.h"
@@ -87,6 +88,41 @@ int uv_queue_work(uv_loop_t *loop, uv_work_t *req, uv_work_cb fn, uv_after_work_
     req->work_cb = fn;
     req->after_work_cb = then;
     append(&pool, work, req);
+    return 0;
+}
+
+/* A thread of its own is one of these, too. */
+struct errand {
+    void (*work)(void *arg);
+    void (*after)(void *arg);
+    void *arg;
+};
+
+static void errand_after(void *arg)
+{
+    struct errand *it = arg;
+
+    it->after(it->arg);
+    free(it);
+}
+
+static void errand_work(void *arg)
+{
+    struct errand *it = arg;
+
+    it->work(it->arg);
+    loop_post(errand_after, it);
+}
+
+int errands_add(struct errands *e, void (*work_fn)(void *arg), void (*after_fn)(void *arg), void *arg)
+{
+    struct errand *it = malloc(sizeof *it);
+
+    (void)e;
+    if (!it)
+        abort();
+    *it = (struct errand){ work_fn, after_fn, arg };
+    append(&pool, errand_work, it);
     return 0;
 }
 

@@ -1,0 +1,194 @@
+#!/usr/bin/env python3
+"""detd with more clients than it has room for, and with clients that ask more than their share."""
+import json
+import os
+import select
+import socket
+import sqlite3
+import sys
+import threading
+import time
+
+from daemon import SANITIZED, Client, Daemon, Refused
+
+MOST, FOR_ADMINS, OF_A_USER = 512, 32, 128  # daemon/door.h
+NOBODY = 65534
+
+
+def is_closed(client):
+    """Whether the daemon has hung up; what it said before is dropped."""
+    client.sock.settimeout(20)
+    try:
+        while client.read():
+            pass
+        return True
+    except ConnectionResetError:
+        return True
+    except TimeoutError:
+        return False
+    finally:
+        client.sock.settimeout(60)
+
+
+def refusal(path):
+    """Why no more is taken, in the daemon's words."""
+    c = Client(path)
+    answer = c.read()
+    assert answer["error"]["data"]["reason"] == "STATE" and answer["id"] is None and is_closed(c), answer
+    return answer["error"]["message"]
+
+
+def as_user(uid, what, *args):
+    """Who connects so is that user to the daemon."""
+    os.seteuid(uid)
+    try:
+        return what(*args)
+    finally:
+        os.seteuid(0)
+
+
+def idle_ones_leave():
+    """One more than there is room for: the one that was idle longest goes, and nobody who waits for something."""
+    with Daemon() as d:
+        listener = d.client()
+        listener.call("subscribe", topics="events")
+        clients = [d.client() for _ in range(MOST - 1)]
+        for c in clients[::-1]:
+            c.call("daemon.info")
+            time.sleep(0.002)  # a turn of the loop has a time of its own
+        extra = [d.client() for _ in range(3)]
+        assert [c.call("daemon.info")["clients"] for c in extra][0] == MOST
+        assert all(is_closed(c) for c in clients[-3:])
+        assert all(c.call("daemon.info") for c in clients[:-3] + extra)
+        for c in clients[:-3] + extra:
+            c.call("subscribe", topics="events")
+        assert refusal(d.path) == "all %d connections are in use" % MOST
+        listener.close()
+        Daemon.until(lambda: clients[0].call("daemon.info")["clients"] < MOST, "the place is not free")
+        assert d.call("daemon.info")["protocol"] == 1
+
+
+def one_user_has_all():
+    """As others than root and admins see it: a system daemon keeps room for other users, and for admins."""
+    if os.geteuid() != 0:
+        print("skip: only root may become other users", flush=True)
+        return
+    with Daemon(system=True) as d:
+        held = []
+        for uid in (NOBODY, 1, 2):
+            mine = [as_user(uid, d.client) for _ in range(OF_A_USER)]
+            for c in mine:
+                c.call("subscribe", topics="events")
+            assert "a user has at most %d" % OF_A_USER in as_user(uid, refusal, d.path)
+            held.append(mine)
+        held.append([as_user(3, d.client) for _ in range(MOST - FOR_ADMINS - 3 * OF_A_USER)])
+        for c in held[3]:
+            c.call("subscribe", topics="events")
+        assert "no admins" in as_user(3, refusal, d.path)
+        admins = [d.client() for _ in range(FOR_ADMINS)]
+        assert all(c.call("daemon.info")["protocol"] for c in admins)
+        held[0][7].close()
+        Daemon.until(lambda: admins[0].call("daemon.info")["clients"] < MOST, "the place is not free")
+        again = as_user(NOBODY, d.client)
+        assert again.call("daemon.info")["clients"] == MOST
+        newer = as_user(NOBODY, d.client)  # `again` is idle: a user's own leave for him
+        assert newer.call("daemon.info")["clients"] == MOST and is_closed(again)
+
+
+def with_long_curve(d, steps):
+    """Job 1, completed long ago with that many steps."""
+    d.call("daemon.info")  # only then does it know what SIGTERM means
+    d.stop()
+    with sqlite3.connect(d.state + "/detd.db") as db:
+        db.execute("INSERT INTO jobs (name, user, uid, token, state, tier, device, ranks, steps, submitted) "
+                   "VALUES ('long', 'u', 0, 't', 'completed', 'rerun', 'cpu', 1, ?, 5)", (steps,))
+        db.execute("INSERT INTO specs VALUES (1, '{}')")
+        db.execute("INSERT INTO series VALUES (1, 1, 'train', 'total')")
+        db.execute("WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < ?) "
+                   "INSERT INTO point SELECT 1, i, i, 1.0 / i, 1, 1, 5 FROM n", (steps,))
+    d.start()
+
+
+def slow(count, **params):
+    """Requests of which each takes a thread for milliseconds."""
+    return b"".join(json.dumps({"jsonrpc": "2.0", "id": i, "method": "loss.query", "params": dict({"id": 1, "points": 5000}, **params)}).encode() + b"\n"
+                    for i in range(count))
+
+
+def a_pile_of_queries_delays_nobody():
+    """Three clients have 64 slow queries each in flight; another's answers come before theirs are done, and theirs come in order."""
+    with Daemon() as d:
+        with_long_curve(d, 200000)
+        hogs, other, got = [d.client() for _ in range(3)], d.client(), [[] for _ in range(3)]
+
+        def listen(i):
+            while len(got[i]) < 64:
+                got[i].append(hogs[i].read()["id"])
+
+        other.call("loss.latest", id=1)
+        threads = [threading.Thread(target=listen, args=(i,)) for i in range(3)]
+        for c, t in zip(hogs, threads):
+            c.sock.sendall(slow(64))
+            t.start()
+        Daemon.until(lambda: sum(map(len, got)), "no answer")
+        for _ in range(5):
+            assert other.call("loss.latest", id=1)["rows"][0]["step"] == 200000
+        done = sum(map(len, got))
+        print("   five answers while others got %d of 192" % done)
+        assert done < 96
+        for t in threads:
+            t.join()
+        assert all(g == list(range(64)) for g in got)
+
+
+def replies_that_nobody_reads():
+    """Sixty clients ask for 64 long replies each, and read none: detd makes no more of them than it has room for."""
+    with Daemon() as d:
+        with_long_curve(d, 20000)
+        clients = [d.client() for _ in range(60)]
+        for c in clients:
+            c.sock.sendall(slow(64))
+        seen = [0, 0]
+        while len(seen) < 6 or seen[-1] != seen[-5]:  # till nothing more comes
+            time.sleep(0.2)
+            seen.append(d.call("daemon.info")["rss_bytes"])
+        print("   %d MB" % (max(seen) >> 20))
+        assert SANITIZED or max(seen) < 256 << 20, seen
+        for c in clients[4:]:
+            c.close()
+        left = {c.sock: 64 for c in clients[:4]}  # and all of them come once they are read
+        while left:
+            for s in select.select(list(left), [], [], 60)[0]:
+                left[s] -= s.recv(1 << 20).count(b"\n")
+                if left[s] == 0:
+                    del left[s]
+
+
+def stops_in_the_midst_of_queries():
+    """Clients who do not read keep no detd from stopping, nor do queries that have begun; nothing of them is touched afterwards (with sanitizers)."""
+    with Daemon() as d:
+        with_long_curve(d, 200000)
+        clients = [d.client() for _ in range(20)]
+        for c in clients:
+            c.sock.sendall(slow(64))
+        d.call("daemon.info")
+        d.stop()
+        d.start()
+        clients = [d.client() for _ in range(20)]
+        for c in clients:
+            c.sock.sendall(slow(64, points=1))
+            c.sock.sendall(json.dumps({"jsonrpc": "2.0", "id": 99, "method": "job.list", "params": {"state": "completed"}}).encode() + b"\n")
+        for c in clients[::2]:
+            c.close()
+        d.call("daemon.info")
+        d.stop()
+        assert d.start().call("loss.latest", id=1)["rows"][0]["step"] == 200000
+
+
+SCENARIOS = [idle_ones_leave, one_user_has_all, a_pile_of_queries_delays_nobody, replies_that_nobody_reads, stops_in_the_midst_of_queries]
+
+for scenario in SCENARIOS:
+    if len(sys.argv) < 2 or scenario.__name__ in sys.argv[1:]:
+        start = time.time()
+        scenario()
+        print("ok %s (%.1f s)" % (scenario.__name__, time.time() - start), flush=True)

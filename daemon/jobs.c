@@ -322,7 +322,8 @@ static void undo(const struct wish *w, struct job_row *row)
     row->want_eval = row->want_eval == new->want_eval ? old->want_eval : row->want_eval;
 }
 
-/* Later wishes were made of a job that had this one. A row that went to the disk with it meanwhile is followed by one without. */
+/* Later wishes were made of a job that had this one. A row that went to the disk with it meanwhile is followed by one without; not before it is known what
+ * becomes of the later ones, as it must not bring back one of those. */
 static void take_back(struct wish *w, struct job *j)
 {
     for (struct wish *later = j->wishes; later; later = later->next) {
@@ -331,8 +332,15 @@ static void take_back(struct wish *w, struct job *j)
     }
     undo(w, &j->row);
     job_changed(w->jobs, j);
-    if (j->wishes || j->row.last_seq != w->before.last_seq || strcmp(j->row.nonce, w->before.nonce) != 0)
-        store_save(w->jobs->store, &j->row, NULL, NULL);
+    j->undone = j->undone || j->wishes || j->row.last_seq != w->before.last_seq || strcmp(j->row.nonce, w->before.nonce) != 0;
+}
+
+static void save_undone(struct jobs *jobs, struct job *j)
+{
+    if (!j->undone || j->wishes)
+        return;
+    j->undone = false;
+    store_save(jobs->store, &j->row, NULL, NULL);
 }
 
 static void wish_durable(void *arg, int rc, int64_t value, const struct err *err)
@@ -347,6 +355,8 @@ static void wish_durable(void *arg, int rc, int64_t value, const struct err *err
         granted(w, j);
     else if (j)
         take_back(w, j);
+    if (j)
+        save_undone(w->jobs, j);
     if (w->done)
         w->done(w->arg, rc, w->id, err);
     if (j && rc == 0 && job_is_done(j->row.state))

@@ -36,6 +36,7 @@ struct job {
     bool counts;          /* an attempt of the running supervisor was reported: its CPU time comes on top of row.cpu_before */
     int cpu_slots;        /* held */
     struct wish *wishes;  /* of users, on their way to the disk, oldest first */
+    bool undone;          /* a refused wish may stand in the store, till a row without it follows */
     bool off_gpu;         /* told to leave a GPU that is quarantined */
 };
 

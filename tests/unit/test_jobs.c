@@ -1,0 +1,221 @@
+/* tests/unit/test_jobs.c - jobs in memory and in the store: what a full disk refuses is taken back in both. uses: proto daemon */
+#include <errno.h>
+#include <setjmp.h>
+#include <sqlite3.h>
+#include <stdarg.h>
+#include <stdatomic.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+#include <cmocka.h>
+
+#include "daemon/event.h"
+#include "daemon/jobs.h"
+#include "daemon/store.h"
+#include "proto/err.h"
+#include "tests/harness.h"
+
+struct fixture {
+    char folder[TEMP_MAX];
+    uv_loop_t loop;
+    uv_timer_t awake; /* the store alone keeps no loop alive */
+    struct store *store;
+    struct events events;
+    struct jobs jobs;
+    int64_t id;
+    int waiting, refused, schedules;
+};
+
+static atomic_bool disk_full;
+
+static ssize_t write_at(int fd, const void *bytes, size_t len, off_t at)
+{
+    if (disk_full) {
+        errno = ENOSPC;
+        return -1;
+    }
+    return syscall(SYS_pwrite64, fd, bytes, len, at);
+}
+
+static void nothing(uv_timer_t *t)
+{
+    (void)t;
+}
+
+static bool nobody_listens(void *arg, unsigned topic)
+{
+    (void)arg;
+    (void)topic;
+    return false;
+}
+
+static void no_word(void *arg, struct job *j, const char *word, const char *tier)
+{
+    (void)arg;
+    (void)j;
+    (void)tier;
+    fail_msg("word '%s' to a job without a supervisor", word);
+}
+
+static void wished(void *arg)
+{
+    struct fixture *f = arg;
+
+    f->schedules++;
+}
+
+static void open_all(struct fixture *f)
+{
+    struct err err = { 0 };
+
+    if (store_open(f->folder, &f->loop, &f->store, &err) < 0)
+        fail_msg("%s", err.msg);
+    f->events = (struct events){ .store = f->store, .wanted = nobody_listens };
+    f->jobs = (struct jobs){ .loop = &f->loop,
+                             .store = f->store,
+                             .events = &f->events,
+                             .folder = f->folder,
+                             .hooks = { .word = no_word, .wished = wished, .arg = f } };
+    assert_int_equal(jobs_load(&f->jobs, &err), 0);
+}
+
+static void close_all(struct fixture *f)
+{
+    jobs_free(&f->jobs);
+    store_close(f->store);
+    uv_run(&f->loop, UV_RUN_NOWAIT);
+}
+
+static void done(void *arg, int rc, int64_t value, const struct err *err)
+{
+    struct fixture *f = arg;
+
+    (void)err;
+    f->waiting--;
+    f->refused += rc < 0;
+    if (rc == 0 && f->id == 0)
+        f->id = value;
+}
+
+static void wait_all(struct fixture *f)
+{
+    while (f->waiting > 0 || store_backlog(f->store) > 0)
+        uv_run(&f->loop, UV_RUN_ONCE);
+}
+
+static int setup(void **state)
+{
+    struct fixture *f = calloc(1, sizeof *f);
+    struct job_row row = { .state = JOB_QUEUED, .want_tier = -1, .tier = 1, .ranks = 1, .steps = 10, .name = "a", .user = "ann" };
+
+    assert_non_null(mkdtemp(temp_path(f->folder, sizeof f->folder, "jobs-XXXXXX")));
+    uv_loop_init(&f->loop);
+    uv_timer_init(&f->loop, &f->awake);
+    uv_timer_start(&f->awake, nothing, 5, 5);
+    open_all(f);
+    f->waiting = 1;
+    jobs_submit(&f->jobs, &row, "token", "{}", "", done, f);
+    wait_all(f);
+    assert_int_equal(f->schedules, 1);
+    *state = f;
+    return 0;
+}
+
+static int teardown(void **state)
+{
+    static const char *const names[] = { "detd.db", "detd.db-wal", "detd.db-shm" };
+    struct fixture *f = *state;
+    char path[TEMP_MAX + 16];
+
+    close_all(f);
+    uv_close((uv_handle_t *)&f->awake, NULL);
+    uv_run(&f->loop, UV_RUN_DEFAULT);
+    uv_loop_close(&f->loop);
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        snprintf(path, sizeof path, "%s/%s", f->folder, names[i]);
+        unlink(path);
+    }
+    rmdir(f->folder);
+    free(f);
+    return 0;
+}
+
+static struct job *the_job(struct fixture *f)
+{
+    struct job *j = jobs_find(&f->jobs, f->id);
+
+    assert_non_null(j);
+    return j;
+}
+
+/* In memory, and as the next daemon finds it. */
+static void assert_untouched(struct fixture *f)
+{
+    for (int i = 0; i < 2; i++) {
+        const struct job *j = the_job(f);
+
+        assert_string_equal(job_state_name(j->row.state), "queued");
+        assert_int_equal(j->row.want, JOB_WANT_RUN);
+        assert_false(j->row.want_checkpoint);
+        assert_true(j->row.ended == 0);
+        if (i == 0) {
+            close_all(f);
+            open_all(f);
+        }
+    }
+}
+
+static void fill_disk(void)
+{
+    sqlite3_vfs *vfs = sqlite3_vfs_find(NULL);
+
+    vfs->xSetSystemCall(vfs, "pwrite", (sqlite3_syscall_ptr)(void *)write_at);
+    vfs->xSetSystemCall(vfs, "pwrite64", (sqlite3_syscall_ptr)(void *)write_at);
+    disk_full = true;
+}
+
+static void one_refused_wish_leaves_no_trace(void **state)
+{
+    struct fixture *f = *state;
+    struct err err;
+
+    fill_disk();
+    f->waiting = 1;
+    assert_int_equal(jobs_command(&f->jobs, the_job(f), JOB_EV_CANCEL, done, f, &err), 0);
+    while (f->waiting)
+        uv_run(&f->loop, UV_RUN_ONCE);
+    disk_full = false;
+    wait_all(f);
+    assert_int_equal(f->refused, 1);
+    assert_untouched(f);
+}
+
+/* The first one's answer finds the second one's change in memory, which is not to be kept either. */
+static void nor_do_two_at_once(void **state)
+{
+    struct fixture *f = *state;
+    struct err err;
+
+    fill_disk();
+    f->waiting = 2;
+    assert_int_equal(jobs_want_checkpoint(&f->jobs, the_job(f), false, done, f, &err), 0);
+    assert_int_equal(jobs_command(&f->jobs, the_job(f), JOB_EV_CANCEL, done, f, &err), 0);
+    while (f->waiting)
+        uv_run(&f->loop, UV_RUN_ONCE);
+    disk_full = false;
+    wait_all(f);
+    assert_int_equal(f->refused, 2);
+    assert_untouched(f);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(one_refused_wish_leaves_no_trace, setup, teardown),
+        cmocka_unit_test_setup_teardown(nor_do_two_at_once, setup, teardown),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -24,7 +24,7 @@ int launch_prepare(struct store *s, struct launch_request *rq, struct err *err)
         fail("job %lld: is to run, and its spool was removed", (long long)f->id);
     if (f->lock != LOCK_FREE)
         return err_set(err, -EWOULDBLOCK, "lock of job %lld", (long long)rq->job);
-    if (world.faults && chance(12)) {
+    if (world.faults && chance(world.rates.refused)) {
         say("job %lld: cannot be prepared", (long long)f->id);
         return err_set(err, chance(50) ? -ENOSPC : -EMFILE, "%s", troubles[roll(4)]);
     }
@@ -66,7 +66,7 @@ int launch_start(uv_loop_t *loop, const struct launch_request *rq, int lock_fd, 
     if (f->lock != LOCK_DETD || lock_fd != FD_BASE + f->slot)
         fail("job %lld: a supervisor is started without the lock", (long long)f->id);
     let_go(f);
-    if (world.faults && chance(8)) {
+    if (world.faults && chance(world.rates.refused)) {
         say("job %lld: cannot be started", (long long)f->id);
         return err_set(err, -ENOENT, "start detd-job: no such file");
     }

@@ -69,32 +69,63 @@ static void second(void)
     detd_tick();
 }
 
-static void fault(void)
+static void fill_disk(void)
 {
-    switch (roll(10)) {
-    case 0:
+    world.disk_full = true;
+    world.disk_full_till = world.steps + (int)roll(150);
+    say("the disk is full");
+}
+
+static void cause(enum fault what)
+{
+    switch (what) {
+    case FAULT_CRASH:
         if (detd_number)
             detd_crash();
-        else
-            detd_start();
         return;
-    case 1:
-        if (detd_number && !world.disk_full && chance(50))
+    case FAULT_STOP:
+        if (detd_number && !world.disk_full)
             detd_stop();
         return;
-    case 2:
-        world.disk_full = !world.disk_full;
-        say("the disk is %s", world.disk_full ? "full" : "not full any more");
+    case FAULT_DISK:
+        fill_disk();
         return;
-    case 3:
+    case FAULT_CLOCK:
         world.wall_offset += chance(50) ? -3600 : 3600;
         return;
-    case 4:
+    case FAULT_IMPOSTOR:
         sup_impostor();
         return;
     default:
-        sup_fault();
+        sup_fault(what);
     }
+}
+
+static void fault(void)
+{
+    uint32_t sum = 0, at;
+    int kind = 0;
+
+    for (int i = 0; i < FAULT_KINDS; i++)
+        sum += world.rates.weight[i];
+    if (sum == 0)
+        return;
+    for (at = roll(sum); at >= world.rates.weight[kind]; kind++)
+        at -= world.rates.weight[kind];
+    cause((enum fault)kind);
+}
+
+static void mix(struct rates *r)
+{
+    static const uint32_t weights[] = { 0, 1, 1, 4, 12 };
+
+    for (int i = 0; i < FAULT_KINDS; i++)
+        r->weight[i] = weights[roll(5)];
+    r->fault = 1 + (int)roll(7);
+    r->wish = 2 + (int)roll(6);
+    r->second = 3 + (int)roll(8);
+    r->refused = chance(50) ? 0 : 5 + (int)roll(30);
+    r->lost = chance(50) ? 0 : 1 + (int)roll(4);
 }
 
 static bool threads_and_check(void)
@@ -138,13 +169,17 @@ static bool happen(void)
 static void step(void)
 {
     world.steps++;
-    if (world.faults && chance(4))
+    if (world.disk_full && world.steps >= world.disk_full_till) {
+        world.disk_full = false;
+        say("the disk has room again");
+    }
+    if (world.faults && chance(world.rates.wish))
         client_step();
-    else if (world.faults && chance(3))
+    else if (world.faults && chance(world.rates.fault))
         fault();
     else if (world.faults && !detd_number && chance(10))
         detd_start();
-    else if (chance(6) || !happen())
+    else if (chance(world.rates.second) || !happen())
         second();
 }
 
@@ -168,6 +203,7 @@ static void run_seed(void)
     world.faults = true;
     take_disk();
     alarm(SECONDS_A_SEED);
+    mix(&world.rates);
     world.plan.gpus = chance(50) ? 1 + (int)roll(WORLD_GPUS) : 0;
     detd_start();
     while (world.steps < world.plan.events)

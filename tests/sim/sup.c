@@ -254,7 +254,7 @@ static void open_up(struct sup *s)
 {
     struct folder *f = s->f;
 
-    if (world.faults && chance(5)) {
+    if (world.faults && chance(world.rates.refused / 2)) {
         f->refused = world.mono;
         f->refused_under = s->detd == detd_number ? detd_number : 0;
         leave(s, SUP_EXIT_REFUSED, "no room for the spool");
@@ -465,7 +465,7 @@ static bool send_next(struct sup *s)
     if (seq < 1)
         fail("job %lld: detd has report %lld", (long long)f->id, (long long)s->sent);
     s->sent = seq;
-    if (world.faults && chance(1)) { /* lost on the way: the next one comes after a gap, or none comes */
+    if (world.faults && chance(world.rates.lost)) { /* lost on the way: the next one comes after a gap, or none comes */
         say("job %lld: report %lld is lost", (long long)f->id, (long long)seq);
         return true;
     }
@@ -561,35 +561,26 @@ void sups_tick(void)
 
 /* ---- faults ---- */
 
-void sup_fault(void)
+void sup_fault(enum fault what)
 {
     struct sup *s = pick();
 
     if (!s)
         return;
-    switch (roll(8)) {
-    case 0:
-    case 1:
-    case 2:
+    if (what == FAULT_KILL) {
         sup_kill(s->f);
-        return;
-    case 3:
+    } else if (what == FAULT_SILENCE) {
         s->silent_s = 5 + (int)roll(150);
         say("job %lld: stands still for %d s", (long long)s->f->id, s->silent_s);
-        return;
-    case 4:
+    } else if (what == FAULT_STUBBORN) {
         s->f->stubborn = (int)roll(3);
-        return;
-    case 5:
+    } else if (what == FAULT_RANK) {
         s->fails = true;
-        return;
-    default:
-        if (s->link) {
-            say("job %lld: its connection breaks", (long long)s->f->id);
-            link_drop(s->link, true);
-            s->link = NULL;
-            s->welcomed = false;
-        }
+    } else if (s->link) {
+        say("job %lld: its connection breaks", (long long)s->f->id);
+        link_drop(s->link, true);
+        s->link = NULL;
+        s->welcomed = false;
     }
 }
 

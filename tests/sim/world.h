@@ -77,11 +77,34 @@ struct folder {
     int end; /* enum job_state; 0: none */
 };
 
+enum fault {
+    FAULT_CRASH,
+    FAULT_STOP,
+    FAULT_DISK,
+    FAULT_CLOCK,
+    FAULT_IMPOSTOR,
+    FAULT_KILL,
+    FAULT_SILENCE,
+    FAULT_STUBBORN,
+    FAULT_RANK,
+    FAULT_LINK,
+    FAULT_KINDS
+};
+
+/* How often things happen: each seed has its own mixture, as rare sequences need some faults to be frequent and others absent. */
+struct rates {
+    uint32_t weight[FAULT_KINDS];
+    int fault, wish, second; /* percent of the steps */
+    int refused, lost;       /* percent of starts, and of reports on their way */
+};
+
 struct world {
     struct plan plan;
+    struct rates rates;
     double mono, wall_offset;
     bool faults; /* they still happen */
     bool disk_full;
+    int disk_full_till; /* step */
     int steps;
     struct folder jobs[WORLD_JOBS];
     int njobs;
@@ -128,7 +151,7 @@ void sup_start(struct folder *f, const struct launch_request *rq);
 void sup_kill(struct folder *f); /* the session is dead */
 bool sups_step(void);
 void sups_tick(void);
-void sup_fault(void);
+void sup_fault(enum fault what);
 void sup_impostor(void);
 
 /* ---- detd.c ---- */

@@ -60,7 +60,7 @@ static __device__ void match(const struct regions_args *a, const struct regions_
             arg = t - first;
         }
     }
-    foreground = end > first && best >= a->head.fg_iou;
+    foreground = end > first && rcnn_foreground(&a->head, best, s->truth.cls[first + arg]);
     s->arg[i] = arg;
     s->choice[i] = RCNN_LEFT;
     for (int kind = 0; kind < 2; kind++)

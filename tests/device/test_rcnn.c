@@ -371,7 +371,8 @@ static void check_image(const struct second *s, const struct outcome *r, int v, 
                 best = plain_iou(c->truth[v][c->offset[v][i] + t], box);
                 arg[k] = t;
             }
-        foreground[k] = best >= c->rcnn.fg_iou;
+        foreground[k] =
+            best >= c->rcnn.fg_iou && c->cls[v][c->offset[v][i] + arg[k]] >= 0 && c->cls[v][c->offset[v][i] + arg[k]] < c->rcnn.classes;
     }
     nf = smaller(keys_of(&c->key[2][at], foreground, n, 1, key), c->rcnn.max_foreground);
     for (int k = 0; k < nf; k++)
@@ -599,6 +600,22 @@ static void few_and_many(void **state)
     s->c->rcnn.max_masks = 0;
     memset(s->offset, 0, sizeof s->offset);
     check_all(s);
+}
+
+/* Truth of a class that there is not: nothing of it is drawn as foreground, and no head has a column for it. */
+static void classes_that_are_none(void **state)
+{
+    static const int32_t odd[] = { -1, 5, 0, INT32_MAX, 2, INT32_MIN };
+
+    (void)state;
+    for (int tv = 0; tv < 2; tv++) {
+        struct second *s = second_new(tv, 3, 6, 51, false);
+
+        for (int v = 0; v < s->c->nshards; v++)
+            for (int t = 0; t < s->c->offset[v][CASE_IMAGES]; t++)
+                s->c->cls[v][t] = odd[t % 6];
+        check_all(s);
+    }
 }
 
 /* One proposal more than there is room for changes who is drawn, but not by how many; turned around they are the same boxes. */
@@ -893,10 +910,15 @@ static void one_after_the_other(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(flavors),         cmocka_unit_test(bitmaps_and_agnostic),
-        cmocka_unit_test(few_and_many),    cmocka_unit_test(order_of_proposals),
-        cmocka_unit_test(sampled_bitmaps), cmocka_unit_test(drawn_outlines),
-        cmocka_unit_test(mask_vector),     cmocka_unit_test(one_after_the_other),
+        cmocka_unit_test(flavors),
+        cmocka_unit_test(bitmaps_and_agnostic),
+        cmocka_unit_test(few_and_many),
+        cmocka_unit_test(classes_that_are_none),
+        cmocka_unit_test(order_of_proposals),
+        cmocka_unit_test(sampled_bitmaps),
+        cmocka_unit_test(drawn_outlines),
+        cmocka_unit_test(mask_vector),
+        cmocka_unit_test(one_after_the_other),
     };
 
     return cmocka_run_group_tests(tests, open_devices, close_devices);

@@ -30,6 +30,7 @@ struct sample_args {
 /* Candidates of an image: its proposals, then its boxes. */
 struct candidates {
     const float *proposal, *truth;
+    const int32_t *cls; /* of the truth */
     int nproposals, ntruth, n;
 };
 
@@ -39,6 +40,7 @@ static struct candidates candidates_of(const struct rcnn_head *head, const struc
 
     c.proposal = p->box + (size_t)p->offset[image] * 4;
     c.truth = t->box + (size_t)t->offset[image] * 4;
+    c.cls = t->cls + t->offset[image];
     c.n = c.nproposals + (head->append_truth ? c.ntruth : 0);
     return c;
 }
@@ -48,14 +50,25 @@ static const float *candidate_box(const struct candidates *c, int i)
     return i < c->nproposals ? c->proposal + (size_t)i * 4 : c->truth + (size_t)(i - c->nproposals) * 4;
 }
 
+/* What the candidates of an image are. */
+struct matches {
+    const float *best;
+    const int32_t *arg;
+};
+
+static bool is_foreground(const struct rcnn_head *head, const struct candidates *c, const struct matches *m, int i)
+{
+    return c->ntruth > 0 && rcnn_foreground(head, m->best[i], c->cls[m->arg[i]]);
+}
+
 /* Draws `want` of the candidates that are foreground or not; the first nmasks become RCNN_MASKED. Returns how many. */
-static int draw(const struct sample_args *a, const struct candidates *c, const float *best, bool foreground, const struct philox_key *key,
-                int want, int nmasks, uint8_t *choice, uint64_t *keys)
+static int draw(const struct sample_args *a, const struct candidates *c, const struct matches *m, bool foreground,
+                const struct philox_key *key, int want, int nmasks, uint8_t *choice, uint64_t *keys)
 {
     size_t n = 0;
 
     for (int i = 0; i < c->n; i++)
-        if ((c->ntruth > 0 && best[i] >= a->head->fg_iou) == foreground)
+        if (is_foreground(a->head, c, m, i) == foreground)
             keys[n++] = select_draw(key, (uint32_t)i);
     n = select_smallest(keys, n, (size_t)want);
     if (nmasks < (int)n)
@@ -75,6 +88,7 @@ static void sample_image(void *arg, size_t index, int thread)
     int32_t *matched = a->arg + index * a->most;
     uint8_t *choice = a->choice + index * a->most;
     uint64_t *keys = a->keys + (size_t)thread * 2 * a->most;
+    const struct matches m = { best, matched };
 
     for (int i = 0; i < c.n; i++) {
         overlap_set(&b, (size_t)i, box_at(candidate_box(&c, i)));
@@ -85,8 +99,8 @@ static void sample_image(void *arg, size_t index, int thread)
     for (int t = 0; t < c.ntruth; t++)
         overlap_match(&b, 0, (size_t)c.n, box_at(c.truth + (size_t)t * 4), t, best, matched);
     want = a->head->max_foreground < batch ? a->head->max_foreground : batch;
-    foreground = draw(a, &c, best, true, &a->foreground[index], want, a->head->max_masks, choice, keys);
-    a->count[index][0] = foreground + draw(a, &c, best, false, &a->background[index], batch - foreground, 0, choice, keys);
+    foreground = draw(a, &c, &m, true, &a->foreground[index], want, a->head->max_masks, choice, keys);
+    a->count[index][0] = foreground + draw(a, &c, &m, false, &a->background[index], batch - foreground, 0, choice, keys);
     a->count[index][1] = foreground < a->head->max_masks ? foreground : a->head->max_masks;
 }
 

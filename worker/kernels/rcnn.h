@@ -11,6 +11,15 @@ enum { MASK_CELLS = RCNN_MASK_SIDE * RCNN_MASK_SIDE };
 /* What a candidate is after the draw. */
 enum rcnn_choice { RCNN_LEFT, RCNN_BACKGROUND, RCNN_CHOSEN, RCNN_MASKED /* chosen, and its mask is drawn */ };
 
+/* ---- drawing regions ---- */
+
+/* Whether a candidate answers for the truth of class cls that it overlaps most, by `best`. What is of no class there is has no column in any head: only
+ * background is drawn of it, so that nobody behind the draw has to ask. */
+KERNEL_FN int rcnn_foreground(const struct rcnn_head *h, float best, int32_t cls)
+{
+    return best >= h->fg_iou && cls >= 0 && cls < h->classes;
+}
+
 /* ---- the box head ---- */
 
 /* Columns of class c (head->classes: the background), and of its deltas. */

@@ -51,14 +51,24 @@ def text(lanes):
     return "%016x%016x" % tuple(lanes)
 
 
+def tensor_hash(name, blocks):
+    """Both lanes, of the hashes of its blocks."""
+    kappa = name_hash(name)
+    return [sum(word_hash(b[lane], kappa, i, MULTIPLIERS[lane]) for i, b in enumerate(blocks)) & M64 for lane in range(2)]
+
+
 def tensor(name, count, seed):
     numbers = [number_bits(i, seed) for i in range(count)]
     blocks = [block_hash(numbers[i:i + 1024]) for i in range(0, count, 1024)]
-    kappa = name_hash(name)
-    whole = [sum(word_hash(b[lane], kappa, i, MULTIPLIERS[lane]) for i, b in enumerate(blocks)) & M64 for lane in range(2)]
-    return {"name": name, "count": count, "seed": seed, "kappa": "%016x" % kappa, "blocks": [text(b) for b in blocks], "tensor": text(whole)}
+    return {"name": name, "count": count, "seed": seed, "kappa": "%016x" % name_hash(name), "blocks": [text(b) for b in blocks],
+            "tensor": text(tensor_hash(name, blocks))}
 
 
-with open("tests/golden/hash.json", "w", encoding="utf-8") as f:
-    json.dump([tensor(name, count, seed) for seed, (name, count) in enumerate(TENSORS)], f, indent=1)
-    f.write("\n")
+def main():
+    with open("tests/golden/hash.json", "w", encoding="utf-8") as f:
+        json.dump([tensor(name, count, seed) for seed, (name, count) in enumerate(TENSORS)], f, indent=1)
+        f.write("\n")
+
+
+if __name__ == "__main__":
+    main()

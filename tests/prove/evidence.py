@@ -3,6 +3,10 @@ import hashlib
 import json
 import os
 import struct
+import sys
+
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "golden"))
+import make_hash  # noqa: E402
 
 RECORD, RING, EVERY = 128, 256, 100
 PARTS = ("data", "loss", "gradient", "weight", "state")
@@ -41,6 +45,13 @@ def detail(folder, head, step):
     return {key: found[8 + 16 * i:24 + 16 * i] for i, key in enumerate(keys)}
 
 
+def no_gradients(head):
+    """{name: the hashes of a gradient that is nothing} of tensors that train: of zeros, and of a step that was skipped"""
+    zeros = make_hash.block_hash([])
+    return {name: (bytes(16), struct.pack("<QQ", *make_hash.tensor_hash(name, [zeros] * -(-count // 1024))))
+            for name, count, trains in head["tensors"] if trains}
+
+
 def tensors(path):
     """{name: hash of its shape and bytes} of a safetensors file"""
     with open(path, "rb") as f:
@@ -75,6 +86,24 @@ class Left:
         self.folder, self.steps, self.rows = folder, steps, rows
         self.records, self.head = load(folder)
         self.tensors = last_checkpoint(folder, steps)
+
+    def idle(self, unused=()):
+        """None, or which part of the model did nothing: a term of the loss that is 0, a tensor that trains and has no gradient in some step. A comparison of
+        that would show nothing. unused: tensors that need none."""
+        for name, row in self.rows.items():
+            row = json.loads(row)
+            flat = [term for term, (num, _) in row.get("terms", {}).items() if not num > 0 and not term.startswith("recall")]  # a measure, no loss
+            if flat:
+                return "%s: the loss %s is nothing" % (name, flat[0])
+        if self.records is None:
+            return None
+        none = no_gradients(self.head)
+        for step in range(1, self.steps + 1):
+            have = detail(self.folder, self.head, step)
+            flat = [name for name, hashes in none.items() if name not in unused and have.get(("gradient", name), hashes[0]) in hashes]
+            if flat:
+                return "step %d: %s has no gradient (%d of %d tensors)" % (step, flat[0], len(flat), len(none))
+        return None
 
     def difference(self, other):
         """None, or where the other one first parts from this one: "step 3: gradient of conv_1.weight (7 of 46)"."""

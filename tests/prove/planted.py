@@ -74,7 +74,8 @@ def problems(listed):
                 bad.append("planted.txt, %s, line %s" % (planted.name, str(e).removeprefix("fault ")))
         if (planted.kind == "control") != bool(planted.cells) or (planted.kind == "fault") != bool(planted.says):
             bad.append("planted.txt, %s: a control has cells, another fault what is said of it" % planted.name)
-        bad += ["planted.txt, %s: there is no cell '%s'" % (planted.name, c) for c in planted.cells if c not in cells.CELLS | {"avx2": 0, "generic": 0}]
+        known = {*cells.CELLS, "avx2", "generic", "reference"}
+        bad += ["planted.txt, %s: there is no cell '%s'" % (planted.name, c) for c in planted.cells if c not in known]
     return bad
 
 
@@ -127,7 +128,7 @@ def control(planted, bench, runs):
                 if said:
                     return True, "cell '%s', run %d: %s" % (cell, k, said)
     except micro.Broken as e:
-        return False, str(e)
+        return planted.cells == ["reference"] and isinstance(e, prove.Idle), str(e)
     return False, "not by %d runs each of %s" % (runs, ", ".join(planted.cells))
 
 

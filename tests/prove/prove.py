@@ -2,9 +2,10 @@
 """prove.py BUILD [--runs N] [--only WORDS] [--jobs J] [--report FILE] - is a job's result a function of its spec and data alone?
 
 Every cell of the matrix (cells.py) trains a micro job N times, each time with other seeds for what the cell varies, and holds every step's evidence, every
-row that was measured and every tensor of the last checkpoint against an undisturbed reference. Ranks are run without detd (micro.py). Prints a table,
-and writes it to FILE (default BUILD/prove.txt): runs and mismatches of each cell with each model and with all, and what N runs without a mismatch show:
-with 95 % confidence a run differs with a probability below 1 - 0.05^(1/N) (specs determinism section 10.1). WORDS: cells or models, separated by commas. Status 0: no mismatch."""
+row that was measured and every tensor of the last checkpoint against an undisturbed reference, in each of whose steps every part of the model has a loss and
+a gradient. Ranks are run without detd (micro.py). Prints a table, and writes it to FILE (default BUILD/prove.txt): runs and mismatches of each cell with
+each model and with all, and what N runs without a mismatch show: with 95 % confidence a run differs with a probability below 1 - 0.05^(1/N) (specs
+determinism section 10.1). WORDS: cells or models, separated by commas. Status 0: no mismatch."""
 import argparse
 import concurrent.futures
 import hashlib
@@ -94,8 +95,16 @@ def one(bench, cell, model, k, reference):
         shutil.rmtree(bench.root + "/" + name, ignore_errors=True)
 
 
+class Idle(micro.Broken):
+    """A reference with which nothing can be shown."""
+
+
 def reference_of(bench, model, device):
-    return bench.run("reference-%s-%s" % (model.replace(" ", "-"), device), model, device, cells.Run(ranks=[1]))[0]
+    left = bench.run("reference-%s-%s" % (model.replace(" ", "-"), device), model, device, cells.Run(ranks=[1]))[0]
+    idle = left.idle(cells.UNUSED.get(model, ()))
+    if idle:
+        raise Idle("the reference of %s shows nothing: %s" % (model, idle))
+    return left
 
 
 def chosen(only):

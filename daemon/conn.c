@@ -386,19 +386,20 @@ static const struct wire_events events = { on_line, on_broken, on_ended, on_drai
 
 static bool in_admin_group(const struct conns_config *c, int fd, gid_t primary)
 {
-    gid_t groups[CONN_MAX_GROUPS];
-    socklen_t len = sizeof groups;
+    gid_t few[CONN_GROUPS], *groups = few, *many = NULL;
+    socklen_t len = sizeof few;
+    bool found = primary == c->admin_gid;
+    int rc;
 
     if (c->admin_gid == (gid_t)-1)
         return false;
-    if (primary == c->admin_gid)
-        return true;
-    if (getsockopt(fd, SOL_SOCKET, SO_PEERGROUPS, groups, &len) < 0)
-        return false;
-    for (size_t i = 0; i < len / sizeof *groups; i++)
-        if (groups[i] == c->admin_gid)
-            return true;
-    return false;
+    rc = getsockopt(fd, SOL_SOCKET, SO_PEERGROUPS, groups, &len);
+    if (rc < 0 && errno == ERANGE && (groups = many = malloc(len)) != NULL) /* it has said how long they are */
+        rc = getsockopt(fd, SOL_SOCKET, SO_PEERGROUPS, groups, &len);
+    for (size_t i = 0; rc == 0 && i < len / sizeof *groups; i++)
+        found = found || groups[i] == c->admin_gid;
+    free(many);
+    return found;
 }
 
 /* A private daemon serves its own user and nobody else. */
@@ -553,6 +554,18 @@ static int somebody_serves(const char *path)
     return rc == 0;
 }
 
+/* Where only admins read, their group comes as far as the socket. */
+static int let_admins_in(const struct conns *all, struct err *err)
+{
+    const struct conns_config *c = &all->c;
+
+    if (c->private || c->everyone_reads || c->admin_gid == (gid_t)-1)
+        return 0;
+    if (chown(c->path, (uid_t)-1, c->admin_gid) < 0 || chmod(c->path, 0660) < 0)
+        return err_sys(err, "socket '%s': cannot be given to group detd", c->path);
+    return 0;
+}
+
 static int bind_path(struct conns *all, struct err *err)
 {
     const char *path = all->c.path;
@@ -573,7 +586,7 @@ static int bind_path(struct conns *all, struct err *err)
     if (rc < 0)
         return err_set(err, rc, "socket '%s': %s", path, uv_strerror(rc));
     all->path = strdup(path);
-    return 0;
+    return let_admins_in(all, err);
 }
 
 int conns_open(const struct conns_config *config, struct conns **ret, struct err *err)

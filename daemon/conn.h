@@ -13,10 +13,10 @@ struct turns;
 struct wires;
 
 /* Replies that wait to be read: no more are made for a client that has CONN_QUEUE_BYTES, or a sixteenth of that while all have CONNS_QUEUE_BYTES. */
-enum { CONN_MAX_GROUPS = 64, CONN_QUEUE_BYTES = 1 << 20, CONNS_QUEUE_BYTES = 48 << 20, CONN_NOTIFY_BYTES = 256 << 10 };
+enum { CONN_GROUPS = 64, CONN_QUEUE_BYTES = 1 << 20, CONNS_QUEUE_BYTES = 48 << 20, CONN_NOTIFY_BYTES = 256 << 10 };
 /* Requests. A small one is parsed on the loop; a connection is read while its small ones take less than CONN_FLIGHT_BYTES, all of them together. Of large
  * ones all connections together have CONN_LARGE as trees, and CONN_WAITING_BYTES as lines that wait. */
-enum { CONN_SMALL_BYTES = 16 << 10, CONN_SMALL_MARKS = 512, CONN_FLIGHT_BYTES = 64 << 10, CONN_LARGE = 4, CONN_WAITING_BYTES = 72 << 20 };
+enum { CONN_SMALL_BYTES = 16 << 10, CONN_SMALL_MARKS = 512, CONN_FLIGHT_BYTES = 128 << 10, CONN_LARGE = 4, CONN_WAITING_BYTES = 72 << 20 };
 
 /* Who is at the other end, as the kernel says. */
 struct caller {
@@ -68,7 +68,7 @@ struct conns_config {
 };
 
 struct conns;
-/* Listens at path (0600, or 0666 where everyone reads), or on listen_fd. A socket that somebody serves is refused, a stale one replaced. */
+/* Listens at path (0600; 0666 where everyone reads, 0660 and the admins' group on a system daemon that answers them alone), or on listen_fd. A socket that somebody serves is refused, a stale one replaced. */
 int conns_open(const struct conns_config *config, struct conns **ret, struct err *err);
 /* Stops listening, closes all clients after what is queued for them, removes the socket. */
 void conns_close(struct conns *all);

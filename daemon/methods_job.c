@@ -364,6 +364,26 @@ static void looking_free(struct looking *l)
     free(l);
 }
 
+/* Values of the environment may be secrets: who is neither owner nor admin sees the names alone. */
+static int hide_environment(char **spec, struct err *err)
+{
+    json_t *root = json_loads(*spec, 0, NULL), *env = json_object_get(json_object_get(root, "run"), "env"), *value;
+    char *text = NULL;
+    const char *key;
+    bool whole = root != NULL;
+
+    json_object_foreach (env, key, value)
+        whole = whole && json_object_set_new(env, key, json_null()) == 0;
+    if (whole)
+        text = json_dumps(root, JSON_COMPACT);
+    json_decref(root);
+    if (!text)
+        return err_set(err, -ENOMEM, "out of memory for a job's spec");
+    free(*spec);
+    *spec = text;
+    return 0;
+}
+
 static void look_work(void *arg)
 {
     struct looking *l = arg;
@@ -378,6 +398,8 @@ static void look_work(void *arg)
         l->rc = store_job_details(s, l->id, &l->more, &l->err);
     if (l->rc == 0 && l->details)
         l->rc = store_get_spec(s, l->id, &l->spec, &l->err);
+    if (l->rc == 0 && l->details && !l->rq->caller.admin && l->rq->caller.uid != l->row.uid)
+        l->rc = hide_environment(&l->spec, &l->err);
 }
 
 static void add_details(struct looking *l)

@@ -12,6 +12,7 @@ import time
 from daemon import SANITIZED, Client, Daemon, Refused
 
 MOST, FOR_ADMINS, OF_A_USER = 512, 32, 128  # daemon/door.h
+IN_FLIGHT = 64  # proto/rpc.h
 NOBODY = 65534
 
 
@@ -141,6 +142,31 @@ def a_pile_of_queries_delays_nobody():
         assert all(g == list(range(64)) for g in got)
 
 
+def so_many_in_flight():
+    """While nothing can be written, 64 of a client's wishes are taken and the others wait in its socket; afterwards all are answered."""
+    with Daemon() as d:
+        other, c = d.client(), d.client()
+        db = sqlite3.connect(d.state + "/detd.db", isolation_level=None)
+        db.execute("BEGIN IMMEDIATE")
+        before = other.call("daemon.info")["requests"]
+        wish = '{"jsonrpc":"2.0","id":%d,"method":"deterministic.set","params":{"tier":"off"}}\n'
+        c.sock.sendall("".join(wish % i for i in range(200)).encode())
+        c.sock.setblocking(False)
+        asked = 0
+
+        def taken():
+            nonlocal asked
+            asked += 1
+            return other.call("daemon.info")["requests"] - before - asked
+
+        Daemon.until(lambda: taken() >= IN_FLIGHT, "detd does not read")
+        for _ in range(20):  # as many turns of the loop, and more
+            assert taken() == IN_FLIGHT, taken()
+        db.execute("ROLLBACK")
+        c.sock.setblocking(True)
+        assert [c.read()["id"] for _ in range(200)] == list(range(200))
+
+
 def replies_that_nobody_reads():
     """Sixty clients ask for 64 long replies each, and read none: detd makes no more of them than it has room for."""
     with Daemon() as d:
@@ -185,7 +211,7 @@ def stops_in_the_midst_of_queries():
         assert d.start().call("loss.latest", id=1)["rows"][0]["step"] == 200000
 
 
-SCENARIOS = [idle_ones_leave, one_user_has_all, a_pile_of_queries_delays_nobody, replies_that_nobody_reads, stops_in_the_midst_of_queries]
+SCENARIOS = [idle_ones_leave, one_user_has_all, a_pile_of_queries_delays_nobody, so_many_in_flight, replies_that_nobody_reads, stops_in_the_midst_of_queries]
 
 for scenario in SCENARIOS:
     if len(sys.argv) < 2 or scenario.__name__ in sys.argv[1:]:

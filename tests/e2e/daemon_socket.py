@@ -37,6 +37,8 @@ def every_refusal_names_its_field():
         assert refusal(d, "job.list", limit=0) == ("INPUT", "limit")
         assert refusal(d, "subscribe", topics="jobs,weather") == ("INPUT", "topics")
         assert refusal(d, "job.submit", token="", spec={}) == ("INPUT", "token")
+        assert refusal(d, "job.submit", token="x" * 129, spec={}) == ("INPUT", "token")
+        assert refusal(d, "job.submit", token="x" * 128, spec={})[1] != "token"
         spec = {"model": {"preset": "yolov3_tiny"}, "data": {"train": {"annotations": "/a", "images": "/b"}}, "train": {"steps": 1, "batch": 8}}
         assert refusal(d, "job.check", spec=dict(spec, run={"device": "cuda"})) == ("INPUT", "run.device")
         assert refusal(d, "job.check", spec=dict(spec, colour=1)) == ("INPUT", "colour")

@@ -17,6 +17,8 @@ SCRIPTS = {
     "worker.sh": {"daemon", "supervisor"} | TRAINER,
     "daemon_jobs.sh": {"daemon", "supervisor"},
     "daemon_socket.sh": {"daemon"},
+    "daemon_crowd.sh": {"daemon"},
+    "daemon_rights.sh": {"daemon", "supervisor"},
     "gpus.sh": {"daemon", "supervisor", "client"},
     "diff.sh": {"daemon", "supervisor", "client"},
     "diff_train.sh": {"daemon", "supervisor", "client"} | TRAINER,

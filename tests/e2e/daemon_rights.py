@@ -1,0 +1,144 @@
+#!/usr/bin/env python3
+"""Who may do what on a system daemon: root, group detd, a job's owner and others, on every method of proto/methods.h."""
+import json
+import os
+import re
+import subprocess
+import sys
+import time
+
+from daemon import HERE, Client, Daemon, Refused
+
+DETD, OTHERS = 4242, 4343  # group ids
+OWNER, OTHER, MEMBER = 1001, 1002, 1003
+SECRET = "swordfish"
+INSIDE = os.environ.get("DETD_GROUP") == "1"
+
+
+def methods():
+    """(name, access, [(parameter, type, optional)]) of each row."""
+    text = open(HERE + "/../../proto/methods.h").read()
+    for name, access, params in re.findall(r'X\(\w+, "([\w.]+)", (\w+),\s*"([^"]*)"', text):
+        yield name, access, [(p.split(":")[0], p.split(":")[1].rstrip("?"), p.endswith("?")) for p in params.split()]
+
+
+def as_user(uid, gid, groups, what):
+    """Who connects in what() is that user."""
+    os.setgroups(groups)
+    os.setegid(gid)
+    os.seteuid(uid)
+    try:
+        return what()
+    finally:
+        os.seteuid(0)
+        os.setegid(0)
+        os.setgroups([])
+
+
+# who: (uid, primary group, others), admin
+PEOPLE = {"root": ((0, 0, []), True), "primary group": ((MEMBER, DETD, []), True), "one of few groups": ((MEMBER, OTHERS, [7, DETD]), True),
+          "one of many groups": ((MEMBER, OTHERS, list(range(5000, 5300)) + [DETD]), True), "owner": ((OWNER, OTHERS, [7]), False),
+          "other": ((OTHER, OTHERS, [7]), False)}
+
+
+def value(name, kind, job):
+    words = {"token": "t", "uuid": "GPU-none", "tier": "world", "spec": {}}
+    return words.get(name, job if kind == "int" else "x")
+
+
+def denied(client, method, **params):
+    try:
+        return None, client.call(method, **params)
+    except Refused as e:
+        return (e.reason == "DENIED"), str(e)
+
+
+def calls(job):
+    """Each method with what it has to have, and deterministic.set with a job, too."""
+    for name, access, params in methods():
+        given = {p: value(p, kind, job) for p, kind, optional in params if not optional}
+        if name == "deterministic.set":
+            yield name, "WRITE", given  # of the node
+            given = dict(given, id=job)
+        yield name, access, given
+
+
+def a_finished_job(d):
+    """Of an owner who was of the group when he submitted it, and is not any more."""
+    job = as_user(OWNER, DETD, [], lambda: d.submit(3, env={"STEP_S": "0", "PASSWORD": SECRET}))
+    d.wait(job, "completed")
+    return job
+
+
+def every_method_asks_who_calls():
+    with Daemon(system=True) as d:
+        job, rows = a_finished_job(d), 0
+        for who, (ids, admin) in PEOPLE.items():
+            for name, access, params in calls(job):
+                may = admin or access == "READ" or (access == "OWNER" and who == "owner")
+                is_denied, answer = denied(as_user(*ids, d.client), name, **params)
+                assert bool(is_denied) == (not may), (who, name, params, answer)
+                shown = SECRET in json.dumps(answer)
+                assert shown == (name == "job.get" and who != "other"), (who, name, answer)
+                rows += 1
+        assert rows == len(PEOPLE) * (len(list(methods())) + 1) and rows > 100
+        spec = as_user(*PEOPLE["other"][0], d.client).call("job.get", id=job)["spec"]
+        assert spec["run"]["env"] == {"STEP_S": None, "PASSWORD": None} and spec["train"]["steps"] == 3, spec
+        assert d.job(job)["state"] == "completed"
+
+
+def a_job_is_its_owners():
+    """What others may not do is not done either."""
+    with Daemon(system=True) as d:
+        job = as_user(OWNER, DETD, [], lambda: d.submit(100000))
+        d.wait(job, "running")
+        other, owner = (as_user(*PEOPLE[who][0], d.client) for who in ("other", "owner"))
+        for method in ("job.cancel", "job.pause", "job.resume", "job.checkpoint", "job.eval"):
+            assert denied(other, method, id=job)[0], method
+        assert denied(other, "deterministic.set", id=job, tier="off")[0]
+        assert other.call("job.why", id=job)["state"] == "running" and other.call("deterministic.get", id=job)["pending"] is None
+        assert owner.call("job.cancel", id=job)["state"] == "stopping"
+        d.wait(job, "cancelled")
+
+
+def admins_alone():
+    """read = admins: others do not come as far as the socket, and are refused where somebody has opened it to them."""
+    with Daemon(system=True, read="admins") as d:
+        job = a_finished_job(d)
+        for who, (ids, admin) in PEOPLE.items():
+            if admin:
+                assert as_user(*ids, d.client).call("job.get", id=job)["state"] == "completed", who
+                continue
+            try:
+                as_user(*ids, lambda: Client(d.path))
+                raise AssertionError("%s came in" % who)
+            except PermissionError:
+                pass
+        os.chmod(d.path, 0o666)
+        for who in ("owner", "other"):
+            c = as_user(*PEOPLE[who][0], d.client)
+            assert c.read()["error"]["data"]["reason"] == "DENIED" and c.read() is None, who
+
+
+SCENARIOS = [every_method_asks_who_calls, a_job_is_its_owners, admins_alone]
+
+
+def with_group():
+    """The same program where /etc/group has the group."""
+    lines = [line for line in open("/etc/group") if not line.startswith("detd:")] + ["detd:x:%d:\n" % DETD]
+    command = 'printf %s "$0" >/run/detd-group && mount --bind /run/detd-group /etc/group && exec "$@"'
+    done = subprocess.run(["unshare", "--mount", "sh", "-c", "mount -t tmpfs detd-e2e /run && " + command, "".join(lines), sys.executable] + sys.argv,
+                          env=dict(os.environ, DETD_GROUP="1"), check=False)
+    return done.returncode
+
+
+if os.geteuid() != 0 or subprocess.run(["unshare", "--mount", "true"], capture_output=True, check=False).returncode != 0:
+    print("skip: only root may become other users", flush=True)
+elif not INSIDE:
+    sys.exit(with_group())
+else:
+    for scenario in SCENARIOS:
+        if len(sys.argv) < 2 or scenario.__name__ in sys.argv[1:]:
+            start = time.time()
+            scenario()
+            print("ok %s (%.1f s)" % (scenario.__name__, time.time() - start), flush=True)

@@ -174,6 +174,18 @@ def supervisor_dies_too_often():
         assert "lost 2 times" in done["reason"], done["reason"]
 
 
+def a_checkpoint_starts_the_count_anew():
+    """The supervisor dies three times where it may once, with a newer checkpoint between each two."""
+    with Daemon() as d:
+        job = d.submit(90, every=20, restarts=1)
+        for n in (1, 2, 3):
+            d.wait(job, lambda j, n=n: j["attempt"] == n and j["checkpoints"] and j["checkpoints"][0]["step"] >= 20 * n)
+            os.kill(d.session(job), signal.SIGKILL)
+            d.until(lambda n=n: len(d.events("supervisor_lost", job)) == n, "nobody sees that the supervisor is lost")
+        assert d.wait(job, lambda j: j["state"] in ("completed", "failed"))["state"] == "completed", d.job(job)["reason"]
+        d.check_rows(job, 90)
+
+
 def both_die():
     with Daemon() as d:
         job = d.submit(80, every=10, ranks=2)
@@ -713,7 +725,7 @@ def bad_ends():
 
 SCENARIOS = [runs_to_the_end, daemon_dies_again_and_again, job_ends_while_nobody_listens, spools_go_with_their_jobs,
              what_looks_like_a_spent_spool_is_kept, budget_counts_from_a_checkpoint_that_nobody_told_of, supervisor_dies,
-             supervisor_dies_too_often, both_die, commands, wishes_survive_the_daemon, queue, accepted_jobs_are_never_lost,
+             supervisor_dies_too_often, a_checkpoint_starts_the_count_anew, both_die, commands, wishes_survive_the_daemon, queue, accepted_jobs_are_never_lost,
              supervisor_cannot_be_started, trainer_cannot_be_opened, another_database_while_a_job_runs, ends_without_a_supervisor,
              budget_counts_from_the_newest_checkpoint, a_forgotten_job_is_not_run_again, the_node_shuts_down, told_to_stop_while_detd_runs,
              what_holds_the_lock_is_killed, a_silent_supervisor_is_killed, a_lock_that_stays_held, the_spool_is_lost, no_room_for_the_spool,

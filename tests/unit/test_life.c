@@ -106,6 +106,21 @@ static void each_start_that_is_refused_waits_longer(void **state)
     assert_int_equal(l.refusals, 0);
 }
 
+/* It is held for a moment most often: a second is enough, and it stays one. */
+static void a_lock_that_is_held_is_tried_every_second(void **state)
+{
+    struct life l = { .phase = LIFE_WAITING };
+
+    (void)state;
+    for (double now = 50; now < 55; now++) {
+        assert_int_equal(life_next(&l, LIFE_FACT_DUE, now), LIFE_PREPARE);
+        assert_int_equal(life_next(&l, LIFE_FACT_HELD, now), LIFE_TELL_HELD);
+        assert_int_equal(life_clock(&l, now + 0.9), LIFE_FACT_COUNT);
+        assert_int_equal(life_clock(&l, now + 1), LIFE_FACT_DUE);
+    }
+    assert_int_equal(l.refusals, 5);
+}
+
 static void what_is_overdue(void **state)
 {
     struct life l = { .phase = LIFE_STARTED, .deadline = 10 };
@@ -149,6 +164,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_fact_in_every_phase),
         cmocka_unit_test(each_start_that_is_refused_waits_longer),
+        cmocka_unit_test(a_lock_that_is_held_is_tried_every_second),
         cmocka_unit_test(what_is_overdue),
         cmocka_unit_test(who_looks_at_the_lock),
     };

@@ -351,6 +351,56 @@ static void an_attempt_rewinds(void **state)
     assert_string_equal(sql(f, "SELECT step || tier FROM tiers"), "1rerun");
 }
 
+/* What was reported of the step that an attempt goes on from was reported before, and is not again. An end counts once: detd and the next supervisor may both
+ * find that an attempt is lost. */
+static void the_step_itself_stays(void **state)
+{
+    struct fixture *f = *state;
+    struct job_row row;
+    char text[160];
+
+    submit(f, "a", 1);
+    store_get_job(f->s, 1, &row, NULL);
+    row.attempt = 1;
+    report(f, 1, 1, &row, "{\"type\":\"attempt\",\"attempt\":1,\"resume_step\":0,\"time\":1}");
+    for (int i = 1; i <= 2; i++) {
+        loss(f, 1, 3 * i - 1, "val", 4 * i);
+        snprintf(text, sizeof text, "{\"type\":\"eval\",\"step\":%d,\"metrics\":{\"AP\":0.5}}", 4 * i);
+        report(f, 1, 3 * i, NULL, text);
+        snprintf(text, sizeof text,
+                 "{\"type\":\"checkpoint\",\"step\":%d,\"phase\":\"published\",\"path\":\"p\",\"bytes\":7,\"val_loss\":1,\"best\":true}",
+                 4 * i);
+        report(f, 1, 3 * i + 1, NULL, text);
+    }
+    report(f, 1, 8, NULL, "{\"type\":\"ended\",\"attempt\":1,\"outcome\":\"failed\",\"reason\":\"the first\",\"time\":2}");
+    report(f, 1, 9, NULL, "{\"type\":\"ended\",\"attempt\":1,\"outcome\":\"failed\",\"reason\":\"the second\",\"time\":3}");
+    row.attempt = 2;
+    report(f, 1, 10, &row, "{\"type\":\"attempt\",\"attempt\":2,\"resume_step\":4,\"time\":4}");
+    wait_all(f);
+    assert_string_equal(sql(f, "SELECT group_concat(step) FROM eval"), "4");
+    assert_string_equal(sql(f, "SELECT group_concat(step) FROM checkpoints"), "4");
+    assert_string_equal(sql(f, "SELECT group_concat(step) FROM loss WHERE split='val' AND term='total'"), "4");
+    assert_string_equal(sql(f, "SELECT reason || ended FROM attempts WHERE attempt=1"), "the first2.0");
+}
+
+/* A job that is saved after reports of one batch is as it was saved. */
+static void what_is_saved_last_holds(void **state)
+{
+    struct fixture *f = *state;
+    struct job_row row;
+
+    submit(f, "a", 1);
+    store_get_job(f->s, 1, &row, NULL);
+    for (int i = 1; i <= 9; i++)
+        loss(f, 1, i, "train", i);
+    row.last_seq = 9;
+    row.step = 4; /* it went back there */
+    f->waiting++;
+    store_save(f->s, &row, done, f);
+    wait_all(f);
+    assert_string_equal(sql(f, "SELECT step || ' ' || last_seq FROM jobs"), "4 9");
+}
+
 /* Each attempt has its own; what it tells later replaces what it told first. */
 static void identities_are_kept(void **state)
 {
@@ -894,6 +944,8 @@ int main(void)
         TEST(losses_come_out_as_they_went_in),
         TEST(a_curve_is_thinned_by_seeks),
         TEST(an_attempt_rewinds),
+        TEST(the_step_itself_stays),
+        TEST(what_is_saved_last_holds),
         TEST(identities_are_kept),
         TEST(a_number_told_twice_is_refused_and_noted),
         TEST(not_finite_is_null),

@@ -433,7 +433,7 @@ int daemon_run(const struct config *cfg, struct err *err)
     d->private = cfg->private;
     d->everyone_reads = cfg->everyone_reads && !cfg->private;
     d->state_lock = -1;
-    d->started = now_s();
+    d->started = mono_s();
     rc = start(d, err);
     if (rc == 0)
         uv_run(&loop, UV_RUN_DEFAULT);

@@ -11,6 +11,7 @@ import shutil
 import signal
 import socket
 import sqlite3
+import struct
 import subprocess
 import sys
 import threading
@@ -555,6 +556,57 @@ def a_lock_that_stays_held():
         d.check_rows(job, 40)
 
 
+class MovedClock:
+    """detd's clock of the wall, and nobody else's, is `hours` away."""
+
+    def __init__(self, d):
+        self.path = d.root + "/moved"
+        shim = d.root + "/clock.so"
+        subprocess.run(["gcc", "-shared", "-fPIC", "-D_GNU_SOURCE", "-o", shim, HERE + "/../mock/clock.c"], check=True)
+        self.move(0)
+        d.env = dict(os.environ, LD_PRELOAD=shim, CLOCK_MOVED=self.path,
+                     ASAN_OPTIONS=os.environ.get("ASAN_OPTIONS", "") + ":verify_asan_link_order=0")
+
+    def move(self, hours):
+        with open(self.path, "r+b" if os.path.exists(self.path) else "wb") as f:  # one write: it is mapped
+            f.write(struct.pack("d", hours * 3600.0))
+
+    @staticmethod
+    def shows(hours, time_s):
+        return abs(time_s - time.time() - hours * 3600) < 120
+
+
+def the_wall_clock_is_moved():
+    """To and fro: nothing waits longer or shorter for it, nobody is taken for silent, and what is stored has the time that it showed."""
+    with Daemon() as d:
+        d.stop()
+        clock = MovedClock(d)
+        d.start()
+        job = d.submit(1000000, every=10)
+        d.wait(job, lambda j: j["checkpoints"])
+        for attempt, hours in ((1, -1), (2, 1), (3, 0), (4, -1)):
+            clock.move(hours)
+            time.sleep(1.5)  # detd looks at its deadlines once a second
+            info = d.call("daemon.info")
+            assert 0 <= info["uptime_s"] < 600 and info["cpu_free"] == 0, info
+            assert d.job(job)["attempt"] == attempt and not d.events("kill", job), d.events("kill", job)
+            d.kill_session(job)  # which waits a moment before the next one
+            d.wait(job, lambda j, a=attempt: j["state"] == "running" and j["attempt"] == a + 1, 30)
+            newest = d.call("event.query", id=job, limit=1)["events"][0]
+            lost = [e for e in d.call("event.query", id=job, limit=50)["events"] if e["kind"] == "supervisor_lost"][0]
+            assert clock.shows(hours, lost["time"]), (hours, lost["time"] - time.time(), newest)
+        clock.move(0)
+        d.call("job.cancel", id=job)
+        d.wait(job, "cancelled", 30)
+        clock.move(-1)
+        late = d.submit(20)
+        clock.move(1)
+        assert clock.shows(-1, d.job(late)["submitted"]), d.job(late)["submitted"]
+        d.wait(late, "completed", 30)
+        d.until(lambda: d.call("daemon.info")["cpu_free"] == 4, "slots are held")
+        d.check_rows(late, 20)
+
+
 def the_spool_is_lost():
     """It is missing, or cannot be read: what it held is lost, and the job ends so instead of beginning anew."""
     for damage in (os.unlink, lambda path: (os.unlink(path), os.mkdir(path))):
@@ -723,7 +775,7 @@ def bad_ends():
         assert "annotation 7" in d.call("job.why", id=job)["text"]
 
 
-SCENARIOS = [runs_to_the_end, daemon_dies_again_and_again, job_ends_while_nobody_listens, spools_go_with_their_jobs,
+SCENARIOS = [runs_to_the_end, the_wall_clock_is_moved, daemon_dies_again_and_again, job_ends_while_nobody_listens, spools_go_with_their_jobs,
              what_looks_like_a_spent_spool_is_kept, budget_counts_from_a_checkpoint_that_nobody_told_of, supervisor_dies,
              supervisor_dies_too_often, a_checkpoint_starts_the_count_anew, both_die, commands, wishes_survive_the_daemon, queue, accepted_jobs_are_never_lost,
              supervisor_cannot_be_started, trainer_cannot_be_opened, another_database_while_a_job_runs, ends_without_a_supervisor,

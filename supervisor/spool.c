@@ -204,7 +204,7 @@ static int read_head(struct spool *s, int i, struct err *err)
         return (int)n;
     if (n < (ssize_t)sizeof h || memcmp(h.magic, magic, sizeof magic) != 0 || h.crc != crc32c(0, &h, offsetof(struct head, crc)))
         return 0; /* new, or torn while it was begun: it holds nothing */
-    if (h.first_seq == 0 || h.first_seq > INT64_MAX)
+    if (h.first_seq == 0 || h.first_seq > INT64_MAX / 2)
         return 0; /* numbers that nobody gives */
     seg->used = true;
     seg->first = h.first_seq;

@@ -134,7 +134,7 @@ void fuzz_one(const uint8_t *bytes, size_t size)
     if (size < sizeof acked)
         return;
     memcpy(&acked, bytes, sizeof acked);
-    acked >>= 1; /* detd has no greater numbers */
+    acked >>= 3; /* nobody counts further */
     bytes += sizeof acked;
     size -= sizeof acked;
     half = size / 2 < SEGMENT ? size / 2 : SEGMENT;

@@ -9,15 +9,17 @@
 #include <sys/un.h>
 #include <unistd.h>
 
+#include "daemon/clock.h"
 #include "daemon/door.h"
 #include "daemon/event.h"
+#include "daemon/log.h"
 #include "daemon/text.h"
 #include "daemon/turns.h"
 #include "daemon/wire.h"
 #include "proto/err.h"
 #include "proto/rpc.h"
 
-enum { MARK_BYTES = 128 }; /* of a tree, for each mark of its text: an empty object has two */
+enum { REFUSALS_S = 10, MARK_BYTES = 128 }; /* of a tree, for each mark of its text: an empty object has two */
 
 struct conn {
     struct conns *all;
@@ -48,7 +50,9 @@ struct conns {
     struct large *first_large, **last_large; /* lines that wait */
     size_t waiting_bytes;
     struct turns_party parser;
-    char *path; /* NULL: not ours to remove */
+    char *path;     /* NULL: not ours to remove */
+    double refused; /* when the journal was told of a refused connection last; 0: never */
+    int unsaid;     /* refused since */
 };
 
 /* ---- requests ---- */
@@ -418,11 +422,29 @@ static int identify(const struct conns_config *c, int fd, struct caller *ret)
     return ret->admin || c->everyone_reads ? 0 : -1;
 }
 
-static void refuse(struct wire *w, const struct err *err)
+/* At most one line in a while, however many try. */
+static void log_refusal(struct conns *all, int fd, const char *why)
+{
+    struct ucred cred = { .uid = (uid_t)-1 };
+    socklen_t len = sizeof cred;
+
+    if (all->refused != 0 && mono_s() - all->refused < REFUSALS_S) {
+        all->unsaid++;
+        return;
+    }
+    getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &cred, &len);
+    log_line("warning", "refused a connection of user %ld: %s (%d refusals before it were not told)", (long)(int)cred.uid, why,
+             all->unsaid);
+    all->refused = mono_s();
+    all->unsaid = 0;
+}
+
+static void refuse(struct conns *all, struct wire *w, const struct err *err)
 {
     size_t len;
     char *line = rpc_error(NULL, rpc_code(err->code), err, &len);
 
+    log_refusal(all, wire_fd(w), err->msg);
     if (line)
         wire_send(w, line, len);
     free(line);
@@ -483,7 +505,7 @@ static void on_connection(uv_stream_t *server, int status)
     if (!w)
         return;
     if (admit(all, w, &c, &err) < 0) {
-        refuse(w, &err);
+        refuse(all, w, &err);
         return;
     }
     if (c->next)

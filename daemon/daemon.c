@@ -17,6 +17,7 @@
 #include "daemon/gpu_node.h"
 #include "daemon/ingest.h"
 #include "daemon/launch.h"
+#include "daemon/log.h"
 #include "daemon/methods.h"
 #include "daemon/node.h"
 #include "daemon/notify.h"
@@ -25,6 +26,7 @@
 #include "proto/err.h"
 #include "proto/folder.h"
 #include "proto/report.h"
+#include "proto/version.h"
 
 enum { TICK_MS = 1000, IDLE_TICKS = 5, STOP_MS = 2000, LOCK_TRIES = 200, LOCK_PAUSE_US = 10000 };
 
@@ -267,6 +269,7 @@ static void stop(struct daemon *d)
     if (d->stopping)
         return;
     d->stopping = d->runner.stopping = true;
+    log_line("info", "stops; jobs run on");
     notify_systemd("STOPPING=1");
     gpu_node_stop(d->gpu_node);
     conns_close(d->conns);
@@ -410,6 +413,8 @@ static int start(struct daemon *d, struct err *err)
     rc = start_clock(d);
     if (rc < 0)
         return err_set(err, rc, "signals: %s", uv_strerror(rc));
+    log_line("info", "%s serves '%s', with its state in '%s' and %d jobs that have not ended", DETD_VERSION, d->cfg.socket, d->cfg.state,
+             jobs_live(&d->jobs));
     notify_systemd("READY=1");
     return 0;
 }

@@ -39,8 +39,8 @@ struct daemon {
     bool private, everyone_reads, stopping;
     bool plugin; /* libdetd-cuda.so lies beside the program */
     gid_t admin_gid;
-    int state_lock; /* descriptor */
-    double started; /* on the clock that nobody sets */
+    int state_lock;         /* descriptor */
+    double started;         /* on the clock that nobody sets */
     uint64_t last_activity; /* requests + rows at the last tick; equal for a while: idle */
     int idle_ticks;
     uv_timer_t tick;

@@ -2,8 +2,10 @@
 
 #include <stdarg.h>
 #include <stdio.h>
+#include <string.h>
 
 #include "daemon/clock.h"
+#include "daemon/log.h"
 #include "daemon/store.h"
 #include "daemon/text.h"
 
@@ -40,6 +42,15 @@ void event_tell(const struct events *e, int64_t job, const char *level, const ch
     text_free(&t);
 }
 
+/* The journal has what is of the node, and of jobs what their users cannot be left alone with; the rest they read in `detctl events`. */
+static void log_event(int64_t job, const char *level, const char *kind, const char *text)
+{
+    if (job == 0)
+        log_line(level, "%s: %s", kind, text);
+    else if (strcmp(level, "info") != 0)
+        log_line(level, "job %lld: %s: %s", (long long)job, kind, text);
+}
+
 void event_add(const struct events *e, int64_t job, const char *level, const char *kind, const char *fmt, ...)
 {
     char text[1024];
@@ -48,6 +59,7 @@ void event_add(const struct events *e, int64_t job, const char *level, const cha
     va_start(ap, fmt);
     vsnprintf(text, sizeof text, fmt, ap);
     va_end(ap);
+    log_event(job, level, kind, text);
     store_event(e->store, job, level, kind, text, now_s());
     event_tell(e, job, level, kind, text, now_s());
 }

@@ -7,6 +7,7 @@
 #include "daemon/config.h"
 #include "daemon/daemon.h"
 #include "daemon/gpu_probe.h"
+#include "daemon/log.h"
 #include "proto/err.h"
 #include "proto/version.h"
 
@@ -40,7 +41,7 @@ int main(int argc, char **argv)
     umask(cfg.private ? 077 : 027); /* group detd of a system daemon may query the database */
     mallopt(M_ARENA_MAX, 2);        /* an arena a thread would keep what each of them once needed */
     if (daemon_run(&cfg, &err) < 0) {
-        fprintf(stderr, "detd: %s\n", err.msg);
+        log_line("error", "%s", err.msg);
         return EXIT_REFUSED;
     }
     return 0;

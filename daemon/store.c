@@ -10,6 +10,7 @@
 #include <sys/random.h>
 #include <time.h>
 
+#include "daemon/log.h"
 #include "daemon/schema.h"
 #include "daemon/store_impl.h"
 
@@ -454,12 +455,14 @@ static struct op *take_asked(struct op_queue *q)
 static void refuse(struct store *s, struct op *asked)
 {
     for (struct op *op = asked; op; op = op->next)
-        op->rc = err_set(&op->err, -ENOSPC, "the disk is full: '%.300s' cannot be written, and nothing was changed", s->path);
+        op->rc = s->w.damaged
+                     ? err_set(&op->err, ERR_CORRUPT, "the database '%.300s' is damaged, and nothing was changed", s->path)
+                     : err_set(&op->err, -ENOSPC, "the disk is full: '%.300s' cannot be written, and nothing was changed", s->path);
     if (asked)
         hand_back(s, asked);
 }
 
-/* On a full disk users hear so at once, those of the batch and those that came since. Returns what is left of the batch. */
+/* On a full disk, and of a damaged database, users hear so at once, those of the batch and those that came since. Returns what is left of the batch. */
 static struct op *refuse_asked(struct store *s, struct op *first)
 {
     struct op_queue batch = { .head = first };
@@ -473,33 +476,57 @@ static struct op *refuse_asked(struct store *s, struct op *first)
     return batch.head;
 }
 
-/* Tries until it is committed. Only a stop gives up: supervisors keep what was not acked, clients hear of the error. Returns what was not refused. */
+/* Said when it begins and when it ends, not at each try. */
+static void tell_trouble(struct store *s, int rc)
+{
+    char text[sizeof s->trouble];
+
+    if (s->w.damaged)
+        snprintf(text, sizeof text, "detd.db is damaged, and nothing is written any more; reports stay in the spools of their jobs");
+    else /* by now the connection's own text is of the rollback */
+        snprintf(text, sizeof text, "detd.db cannot be written: %.180s; trying again", sqlite3_errstr(rc));
+    if (s->trouble[0] == '\0' || s->w.damaged)
+        log_line("error", "%s", text);
+    if (s->w.damaged)
+        log_line(
+            "error",
+            "stop detd, copy its state folder, and put a whole detd.db in place: a copy of it, or what `sqlite3 detd.db .recover | sqlite3 "
+            "new.db` makes; the next detd takes up the reports that it lacks");
+    set_trouble(s, text);
+}
+
+/* Tries until it is committed. Only a stop gives up: supervisors keep what was not acked, clients hear of the error. A damaged database is not tried
+ * again, since each write may lose more of it. Returns what was not refused. */
 static struct op *commit_batch(struct store *s, struct op *first)
 {
     int tries = 0, rc;
 
-    while (first && (rc = writer_batch(&s->w, first)) != SQLITE_OK) {
-        char text[256];
+    while (first) {
+        bool damaged = s->w.damaged;
 
-        /* by now the connection's own text is of the rollback */
-        snprintf(text, sizeof text, "detd.db cannot be written: %.180s; trying again", sqlite3_errstr(rc));
-        set_trouble(s, text);
-        if (s->w.full)
+        rc = writer_batch(&s->w, first);
+        if (rc == SQLITE_OK)
+            break;
+        if (!damaged)
+            tell_trouble(s, rc);
+        if (s->w.full || s->w.damaged)
             first = refuse_asked(s, first);
         if (!first || wait_to_retry(s, &tries))
             continue;
         for (struct op *op = first; op; op = op->next)
-            op->rc = err_set(&op->err, ERR_CORRUPT, "%s", text);
+            op->rc = err_set(&op->err, ERR_CORRUPT, "%s", s->trouble);
         return first;
     }
-    if (first && s->trouble[0])
+    if (first && s->trouble[0]) {
+        log_line("info", "detd.db is written again");
         set_trouble(s, "");
+    }
     return first;
 }
 
 static void shrink_if_asked(struct store *s, const struct op *first)
 {
-    for (; first; first = first->next)
+    for (; first && !s->w.damaged; first = first->next)
         if (first->kind == OP_SHRINK) {
             sqlite3_wal_checkpoint_v2(s->w.db, NULL, SQLITE_CHECKPOINT_TRUNCATE, NULL, NULL);
             exec(s->w.db, "PRAGMA shrink_memory");
@@ -565,7 +592,9 @@ static void close_databases(struct store *s)
     writer_close(&s->w);
     for (int i = 0; i < STORE_READERS; i++)
         sqlite3_close(s->reader[i]);
-    if (s->w.db)
+    if (s->w.damaged) /* what is in the WAL stays there for who mends it */
+        sqlite3_db_config(s->w.db, SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1, NULL);
+    else if (s->w.db)
         exec(s->w.db, "PRAGMA optimize");
     sqlite3_close(s->w.db);
 }

@@ -90,7 +90,8 @@ struct writer {
     struct seq_mark *marks;
     int nmarks, marks_cap;
     char node[65];
-    bool full; /* the last batch found no room on the disk */
+    bool full;    /* the last batch found no room on the disk */
+    bool damaged; /* the database is: nothing is written any more */
 };
 
 struct store {

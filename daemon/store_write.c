@@ -592,6 +592,7 @@ static int roll_back(struct writer *w, int rc)
 {
     int why = sqlite3_system_errno(w->db);
 
+    w->damaged = rc == SQLITE_CORRUPT || rc == SQLITE_NOTADB;
     w->full = rc == SQLITE_FULL || (rc == SQLITE_IOERR && (why == ENOSPC || why == EDQUOT || why == EFBIG));
     sqlite3_exec(w->db, "ROLLBACK", NULL, NULL, NULL);
     forget_series(w);
@@ -601,8 +602,10 @@ static int roll_back(struct writer *w, int rc)
 
 int writer_batch(struct writer *w, struct op *first)
 {
-    int rc = sqlite3_exec(w->db, "BEGIN IMMEDIATE", NULL, NULL, NULL);
+    int rc = w->damaged ? SQLITE_CORRUPT : sqlite3_exec(w->db, "BEGIN IMMEDIATE", NULL, NULL, NULL);
 
+    if (w->damaged)
+        return rc;
     for (struct op *op = first; rc == SQLITE_OK && op; op = op->next) {
         op->rc = 0;
         rc = apply(w, op);

@@ -686,6 +686,43 @@ def the_disk_is_full():
         d.wait(waiting, "completed")
         assert d.job(paused)["state"] == "paused" and len(d.call("job.list")["jobs"]) == 3
         assert not [t for t in d.events("state", waiting) + d.events("state", job) if t in ("paused", "cancelled")]
+        with open(d.root + "/log") as f:
+            said = f.read()
+        assert 0 < said.count("detd.db cannot be written") == said.count("detd.db is written again"), said  # it may have been full twice
+
+
+def the_database_is_damaged_while_it_runs():
+    """Nothing is written any more, users hear why, and the log says what to do; jobs run on, and a copy of the database takes up their reports."""
+    with Daemon() as d:
+        d.wait(d.submit(10), "completed")
+        job = d.submit(60, every=10, env={"HOLD": "3"})
+        d.wait(job, lambda j: j["step"] == 2)
+        path = d.state + "/detd.db"
+        d.until(lambda: os.path.getsize(path + "-wal") == 0, "an idle detd keeps what it has written in the WAL")  # nor does it remember pages
+        shutil.copy(path, d.root + "/copy")
+        with open(path, "r+b") as f:
+            f.seek(4096)
+            f.write(b"\xff" * (os.path.getsize(path) - 4096))
+        open("%s/jobs/%d/go" % (d.state, job), "w").close()
+        d.until(lambda: "is damaged" in d.call("daemon.info")["trouble"], "nobody sees that the database is damaged")
+        try:
+            d.submit(5)
+            assert False, "a job was accepted that cannot be stored"
+        except Refused as e:
+            assert e.reason == "CORRUPT" and "is damaged, and nothing was changed" in str(e), (e.reason, str(e))
+        d.until(lambda: "job completed" in open("%s/jobs/%d/log/supervisor.log" % (d.state, job)).read(), "the job does not run on")
+        damaged = open(path, "rb").read()
+        d.stop()
+        said = open(d.root + "/log").read()
+        assert said.count("detd.db is damaged") == 1 and ".recover" in said, said
+        assert open(path, "rb").read() == damaged, "a damaged database was written to"
+        for name in ("", "-wal", "-shm"):
+            if os.path.exists(path + name):
+                os.unlink(path + name)
+        shutil.copy(d.root + "/copy", path)
+        d.start()
+        assert len(d.wait(job, "completed")["attempts"]) == 1
+        d.check_rows(job, 60)
 
 
 def train_shapes(d, **run):
@@ -775,7 +812,7 @@ def bad_ends():
         assert "annotation 7" in d.call("job.why", id=job)["text"]
 
 
-SCENARIOS = [runs_to_the_end, the_wall_clock_is_moved, daemon_dies_again_and_again, job_ends_while_nobody_listens, spools_go_with_their_jobs,
+SCENARIOS = [runs_to_the_end, the_database_is_damaged_while_it_runs, the_wall_clock_is_moved, daemon_dies_again_and_again, job_ends_while_nobody_listens, spools_go_with_their_jobs,
              what_looks_like_a_spent_spool_is_kept, budget_counts_from_a_checkpoint_that_nobody_told_of, supervisor_dies,
              supervisor_dies_too_often, a_checkpoint_starts_the_count_anew, both_die, commands, wishes_survive_the_daemon, queue, accepted_jobs_are_never_lost,
              supervisor_cannot_be_started, trainer_cannot_be_opened, another_database_while_a_job_runs, ends_without_a_supervisor,

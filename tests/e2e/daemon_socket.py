@@ -281,6 +281,8 @@ def another_user_is_refused():
         if pid == 0:
             become_nobody(d.path)
         assert os.waitpid(pid, 0)[1] == 0
+        with open(d.root + "/log") as f:
+            assert "detd: refused a connection of user 65534: this daemon serves another user" in f.read()
 
 
 def systemd_manners():

@@ -30,6 +30,7 @@ mkdir -p "./etc/systemd/system/multi-user.target.wants" "./etc/systemd/system/so
 cp mounted.service ./etc/systemd/system/
 ln -s ../mounted.service /usr/lib/systemd/system/remote-fs.target "./etc/systemd/system/multi-user.target.wants/"
 ln -s /usr/local/lib/systemd/system/detd.service "./etc/systemd/system/multi-user.target.wants/"
+ln -s /usr/lib/systemd/system/systemd-journald.socket "./etc/systemd/system/sockets.target.wants/"
 ln -s /usr/local/lib/systemd/system/detd.socket "./etc/systemd/system/sockets.target.wants/"
 : >>"./console"
 umount -R /sys/fs/cgroup
@@ -190,7 +191,9 @@ class Node:
         return int(self.inside("/usr/local/bin/detctl", "--socket", "/run/detd/detd.sock", "submit", "/home/ann/job.json", check=True).stdout)
 
     def journal(self):
-        return self.inside("journalctl", "--no-pager", "-u", "detd.service", "-o", "json").stdout
+        """[(level, line)] of detd"""
+        lines = self.inside("journalctl", "--no-pager", "-u", "detd.service", "-o", "json", check=True).stdout.splitlines()
+        return [(int(e["PRIORITY"]), e["MESSAGE"]) for e in map(json.loads, lines) if e.get("_COMM") == "detd"]
 
     def close(self):
         if self.outer.poll() is None:
@@ -236,6 +239,8 @@ def restarts(node):
     assert node.ranks(job) == rank, "the rank was %s and is %s" % (rank, node.ranks(job))
     assert node.show(job)["attempt"] == 1
     assert int(node.property("NRestarts")) >= 7, node.property("NRestarts")
+    said = node.journal()
+    assert sum("serves '/run/detd/detd.sock'" in line for level, line in said if level == 6) == 9 and (6, "stops; jobs run on") in said, said
     return job
 
 
@@ -251,7 +256,7 @@ def shutdown(node, job):
 
 
 def tell(node):
-    print(node.inside("systemctl", "--no-pager", "status", "systemd-journald", "detd").stdout)
+    print(node.inside("journalctl", "--no-pager", "-n", "60").stdout)
     for path in [TMP + "/boot", TMP + "/console"] + glob.glob(TMP + "/var/lib/detd/jobs/*/log/*"):
         with open(path, encoding="utf-8", errors="replace") as f:
             print(path, ":\n", f.read()[-2000:])

@@ -219,7 +219,7 @@ static int take_error(const json_t *error, struct err *err)
     const char *field = json_string_value(json_object_get(data, "field")), *text = json_string_value(message);
     int code = err_code_of(json_integer_value(json_object_get(error, "code")));
 
-    return err_field(err, code, field ? field : "", "%s", text ? text : "the daemon refused without a reason");
+    return err_field(err, code, field ? field : "", "%s", text && text[0] ? text : "the daemon refused without a reason");
 }
 
 int rpc_reply_parse(const char *line, size_t len, long *ret_id, json_t **ret_result, struct err *err)

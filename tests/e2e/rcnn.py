@@ -3,6 +3,7 @@
 import json
 import math
 import os
+import struct
 import subprocess
 import sys
 import tempfile
@@ -41,6 +42,55 @@ def check_losses(messages):
             assert abs(quotient["total"] - sum(quotient[k] for k in TERMS - {"total"})) < 1e-6 * quotient["total"] + 1e-9, m
 
 
+def changed(path, to, name, how):
+    """A copy of a safetensors file, in which how(header, data) has changed what stands of one array."""
+    with open(path, "rb") as f:
+        (size,) = struct.unpack("<Q", f.read(8))
+        header, data = json.loads(f.read(size)), bytearray(f.read())
+    how(header[name], data)
+    text = json.dumps(header).encode()
+    with open(to, "wb") as f:
+        f.write(struct.pack("<Q", len(text)) + text + data)
+
+
+def put_nan(array, data):
+    struct.pack_into("<f", data, array["data_offsets"][0] + 4, math.nan)
+
+
+def put_shape(array, _):
+    array["shape"] = [array["shape"][0] * array["shape"][1], *array["shape"][2:], 1]
+
+
+def put_half(array, _):
+    array["data_offsets"][1] -= 4
+
+
+def bad_weights(root, data, good):
+    """Each is a sentence that names the file and, where there is one, the array."""
+    def broken(name, how):
+        changed(good, root + "/bad.safetensors", name, how)
+
+    def cut(n):
+        with open(good, "rb") as f, open(root + "/bad.safetensors", "wb") as to:
+            to.write(f.read()[:n])
+
+    size, predictor, deconv = os.path.getsize(good), "roi_heads.box_predictor.cls_score.weight", "roi_heads.mask_predictor.conv5_mask.weight"
+    cases = [(lambda: broken("backbone.fpn.inner_blocks.0.0.weight", put_nan),
+              "'backbone.fpn.inner_blocks.0.0.weight': backbone.fpn_lateral2.weight: number 1 is nan, which is not finite"),
+             (lambda: broken(predictor, put_nan), "nan, which is not finite"),
+             (lambda: broken("rpn.head.conv.0.0.weight", put_shape), "is [1024, 3, 3, 1] in the file and [32, 32, 3, 3] in the model"),
+             (lambda: broken(deconv, put_shape), "is [256, 2, 2, 1] in the file and [16, 16, 2, 2] in the model"),
+             (lambda: broken(predictor, put_shape), "has 256 rows and 256 numbers in the file; 4 rows of 64 numbers are wanted"),
+             (lambda: broken(predictor, put_half), ""), (lambda: cut(size - 1), ""), (lambda: cut(size // 2), ""), (lambda: cut(100), ""), (lambda: cut(7), ""),
+             (lambda: cut(0), "")]
+    for i, (make, said) in enumerate(cases):
+        make()
+        code, messages, err = train("%s/bad-%d" % (root, i), data, 1, init=root + "/bad.safetensors")
+        assert code == 1 and root + "/bad.safetensors" in err and said in err, (i, said, err)
+        assert [m["outcome"] for m in messages if m["type"] == "end"] == ["failed"], messages
+        print("ok  ", err.strip()[-150:], flush=True)
+
+
 def main():
     with tempfile.TemporaryDirectory() as root:
         data = root + "/shapes"
@@ -67,6 +117,7 @@ def main():
             assert len(said) == 1 and names in said[0] and "not in the file" not in said[0], said
             again = [m for m in messages if m["type"] == "eval"][-1]["metrics"]
             assert again["AP"] >= 0.8, (names, again)
+        bad_weights(root, data, root + "/torchvision.safetensors")
         code, _, err = worker("--export", "darknet", "--job-dir", root + "/whole", "--out", root + "/x")
         assert code == 1 and "known: torchvision, detectron2" in err, err
         code, _, err = train(root + "/frozen", data, 1, freeze_at=1)

@@ -97,8 +97,8 @@ static int put_turned(struct load *l, const struct rcnn_named *a, const struct s
     int rc;
 
     if (st_count(in) != (uint64_t)rcnn_row_count(&from) * width || in->ndims < 1 || in->shape[0] != rcnn_row_count(&from))
-        return err_set(err, ERR_CORRUPT, "%s has %llu numbers in the file; %d rows of %zu are wanted", a->p->name,
-                       (unsigned long long)st_count(in), rcnn_row_count(&from), width);
+        return err_set(err, ERR_CORRUPT, "%s has %lld rows and %llu numbers in the file; %d rows of %zu numbers are wanted", a->p->name,
+                       in->ndims > 0 ? (long long)in->shape[0] : 0, (unsigned long long)st_count(in), rcnn_row_count(&from), width);
     theirs = malloc((size_t)st_count(in) * sizeof *theirs);
     ours = malloc(a->p->count * sizeof *ours);
     rc = theirs && ours ? safetensors_f32(in, theirs, err) : err_set(err, ERR_DEVICE, "out of memory: %s", a->p->name);
@@ -123,6 +123,8 @@ static int put_one(struct load *l, const struct rcnn_named *a, const struct st_a
         return 0;
     }
     rc = rcnn_has_rows(a->part.place) ? put_turned(l, a, in, err) : weights_put_array(l->m, a->p, in, false, err);
+    if (rc < 0 && strcmp(in->name, a->p->name) != 0)
+        err_prefix(err, "'%.*s'", NAME_BYTES, in->name);
     l->taken += rc >= 0;
     return rc;
 }

@@ -1,5 +1,6 @@
 #include "worker/predict/predict.h"
 
+#include <assert.h>
 #include <dirent.h>
 #include <errno.h>
 #include <jansson.h>
@@ -51,7 +52,7 @@ struct predictor {
     struct pass *pass;
     struct detection *dets;     /* of all images */
     struct results_mask *masks; /* theirs, where the model finds masks */
-    bool masked;                /* it does */
+    bool masked;                /* it does, also where no picture can be read */
     struct rle scratch;
     size_t ndets, room;
 };
@@ -208,6 +209,8 @@ static int trained_open(struct predictor *p, struct err *err)
     if (rc >= 0)
         rc = read_spec(p, err);
     if (rc >= 0)
+        p->masked = model_masks(p->opt->models, p->spec);
+    if (rc >= 0)
         rc = device_backend("cpu", "auto", &ops, err); /* GPUs are granted to jobs, and this is none */
     if (rc >= 0)
         rc = ops->open(0, &dev, &p->dev, err);
@@ -284,7 +287,7 @@ static int collect(struct predictor *p, const struct result *r, int w, int h, st
 {
     int rc = 0;
 
-    p->masked = r->kind == RESULT_MASKS;
+    assert((r->kind == RESULT_MASKS) == p->masked);
     if (!make_room(p, (size_t)r->n))
         return err_set(err, ERR_DEVICE, "out of memory");
     for (int i = 0; i < r->n && rc >= 0; i++) {

@@ -34,6 +34,7 @@ BAD = [
     ({"segmentation": None}, "has no segmentation, and its mask is asked for"),
     ({"segmentation": 5}, "segmentation is neither a list nor an object"),
     ({"segmentation": {"size": [10, 10], "counts": [50, 50]}}, "the size of its segmentation is not that of the image"),
+    ({"segmentation": {"size": [SIDE, 2], "counts": [64, 64]}}, "the size of its segmentation is not that of the image"),
     ({"segmentation": {"size": [SIDE, SIDE], "counts": [50, 50]}}, "segmentation: the runs do not fill its size"),
     ({"segmentation": {"size": [SIDE, SIDE], "counts": [50, -50, 4096]}}, "segmentation: a run is negative"),
     ({"segmentation": {"size": [SIDE, SIDE], "counts": [50.5, 4045.5]}}, "segmentation: a run is not an integer"),

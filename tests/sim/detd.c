@@ -283,11 +283,31 @@ void client_step(void)
         wish(f, j);
 }
 
+static void released(void *arg, int rc, int64_t value, const struct err *err)
+{
+    (void)arg;
+    (void)rc;
+    (void)value;
+    (void)err;
+}
+
+/* An admin has looked at the GPUs. */
+static void release_gpus(void)
+{
+    struct err err;
+
+    for (int i = 0; i < detd->gpus.count; i++)
+        if (detd->gpus.all[i].quarantine[0])
+            gpu_node_release(detd->gpu_node, detd->gpus.all[i].seen.uuid, released, NULL, &err);
+}
+
 /* In the end users want all jobs to have ended. */
 void clients_resume(void)
 {
     struct err err;
 
+    if (detd)
+        release_gpus();
     for (int i = 0; detd && i < world.njobs; i++) {
         struct folder *f = &world.jobs[i];
         struct job *j = jobs_find(&detd->jobs, f->id);

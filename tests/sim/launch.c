@@ -13,6 +13,12 @@
 
 enum { FD_BASE = 1000 };
 
+struct gpu_child {
+    struct gpu_child_config c;
+    bool looking, freed;
+};
+static struct gpu_child *child; /* of the daemon that runs */
+
 static const char *const troubles[] = { "no room on the disk", "too many open files", "out of memory", "text file busy" };
 
 int launch_prepare(struct store *s, struct launch_request *rq, struct err *err)
@@ -106,6 +112,7 @@ void launch_sup_left(struct folder *f, int detd, int status, const char *why)
 
 void launch_detd_died(void)
 {
+    child = NULL;
     for (int i = 0; i < world.njobs; i++)
         let_go(&world.jobs[i]);
 }
@@ -174,17 +181,13 @@ int launch_kill(const char *jobs_dir, int64_t job, char *ret, size_t size)
 
 /* ---- GPUs ---- */
 
-struct gpu_child {
-    struct gpu_child_config c;
-    bool looking, freed;
-};
-
 struct gpu_child *gpu_child_new(const struct gpu_child_config *config)
 {
     struct gpu_child *c = calloc(1, sizeof *c);
 
     if (c)
         c->c = *config;
+    child = c;
     return c;
 }
 
@@ -193,10 +196,8 @@ static void look_due(void *arg)
     struct gpu_child *c = arg;
     struct gpu_seen seen = { .name = "Simulated", .driver = "1", .memory_bytes = 1LL << 34, .ecc_errors = 0 };
 
-    if (c->freed) {
-        free(c);
+    if (c->freed)
         return;
-    }
     for (int i = 0; i < world.plan.gpus; i++) {
         seen.index = i;
         snprintf(seen.uuid, sizeof seen.uuid, "GPU-%d", i);
@@ -207,6 +208,24 @@ static void look_due(void *arg)
         c->c.done(c->c.arg);
     else
         c->c.failed(c->c.arg, true, "no driver");
+}
+
+/* Of those that make it useless, or of a program's own. */
+static void xid_due(void *arg)
+{
+    struct gpu_child *c = arg;
+    char uuid[16];
+
+    if (c->freed)
+        return;
+    snprintf(uuid, sizeof uuid, "GPU-%u", roll((uint32_t)world.plan.gpus));
+    c->c.xid(c->c.arg, uuid, chance(70) ? 79 : 31);
+}
+
+void gpu_fault(void)
+{
+    if (world.plan.gpus && detd_number && child)
+        loop_post(xid_due, child);
 }
 
 void gpu_child_look(struct gpu_child *c)
@@ -227,12 +246,11 @@ void gpu_child_rest(struct gpu_child *c)
     (void)c;
 }
 
+/* Callbacks may be on their way: what is left of it goes with the process. */
 void gpu_child_free(struct gpu_child *c)
 {
-    if (c && c->looking)
+    if (c)
         c->freed = true;
-    else
-        free(c);
 }
 
 bool gpulock_is_held(const char *uuid)

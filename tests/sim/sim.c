@@ -96,6 +96,9 @@ static void cause(enum fault what)
     case FAULT_IMPOSTOR:
         sup_impostor();
         return;
+    case FAULT_GPU:
+        gpu_fault();
+        return;
     default:
         sup_fault(what);
     }

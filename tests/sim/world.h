@@ -88,6 +88,7 @@ enum fault {
     FAULT_STUBBORN,
     FAULT_RANK,
     FAULT_LINK,
+    FAULT_GPU,
     FAULT_KINDS
 };
 
@@ -144,6 +145,7 @@ const char *link_line(struct link *l);
 /* ---- launch.c ---- */
 void launch_detd_died(void);
 void launch_tick(void);
+void gpu_fault(void); /* the driver reports an error of a GPU */
 void launch_sup_left(struct folder *f, int detd, int status, const char *why);
 
 /* ---- sup.c: detd-job and its ranks ---- */

@@ -1,89 +1,13 @@
-/* daemon/store_curves.c - the queries that return lists of rows: losses, evaluation, events, attempts, checkpoints, tiers. */
+/* daemon/store_curves.c - the queries about losses. */
 #include <errno.h>
-#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 
 #include "daemon/store.h"
 #include "daemon/store_impl.h"
 #include "daemon/text.h"
 
-enum { MAX_SERIES = 1024, MAX_LISTED = 1000 };
-
-/* ---- rows as JSON ---- */
-
-/* Of a column that holds JSON itself: "" is null. */
-static bool is_json(const char *declared)
-{
-    return declared && strcmp(declared, "JSON TEXT") == 0;
-}
-
-static void add_column(struct text *out, sqlite3_stmt *st, int at)
-{
-    const char *declared = sqlite3_column_decltype(st, at);
-
-    switch (sqlite3_column_type(st, at)) {
-    case SQLITE_INTEGER:
-        if (declared && strcmp(declared, "BOOLEAN") == 0) {
-            text_add(out, sqlite3_column_int(st, at) ? "true" : "false");
-            break;
-        }
-        text_addf(out, "%lld", (long long)sqlite3_column_int64(st, at));
-        break;
-    case SQLITE_FLOAT:
-        text_real(out, sqlite3_column_double(st, at));
-        break;
-    case SQLITE_NULL:
-        text_add(out, "null");
-        break;
-    default:
-        if (is_json(declared))
-            text_add(out, sqlite3_column_bytes(st, at) > 0 ? (const char *)sqlite3_column_text(st, at) : "null");
-        else
-            text_json(out, (const char *)sqlite3_column_text(st, at));
-    }
-}
-
-/* An object whose members are named like the statement's columns. */
-static void add_row(struct text *out, sqlite3_stmt *st, bool first)
-{
-    text_add(out, first ? "{" : ",{");
-    for (int i = 0; i < sqlite3_column_count(st); i++) {
-        text_addf(out, "%s\"%s\":", i ? "," : "", sqlite3_column_name(st, i));
-        add_column(out, st, i);
-    }
-    text_add(out, "}");
-}
-
-/* All rows of a statement as an array. Finalizes it. */
-static int add_rows(sqlite3 *db, sqlite3_stmt *st, struct text *out, struct err *err)
-{
-    bool first = true;
-    int rc;
-
-    text_add(out, "[");
-    for (; (rc = reader_step(db, st, err)) == 1; first = false)
-        add_row(out, st, first);
-    text_add(out, "]");
-    sqlite3_finalize(st);
-    if (rc == 0 && out->failed)
-        rc = err_set(err, -ENOMEM, "out of memory");
-    return rc;
-}
-
-static int list(sqlite3 *db, const char *sql, int64_t id, struct text *out, struct err *err)
-{
-    sqlite3_stmt *st;
-    int rc = reader_prepare(db, sql, &st, err);
-
-    if (rc < 0)
-        return rc;
-    sqlite3_bind_int64(st, 1, id);
-    if (sqlite3_bind_parameter_count(st) > 1)
-        sqlite3_bind_int(st, 2, MAX_LISTED);
-    return add_rows(db, st, out, err);
-}
+enum { MAX_SERIES = 1024 };
 
 /* ---- losses ---- */
 
@@ -138,10 +62,10 @@ static void add_point(struct text *out, const struct curve *c, sqlite3_stmt *st,
     text_json(out, c->term);
     for (int i = 0; i < 5; i++) {
         text_addf(out, ",\"%s\":", names[i]);
-        add_column(out, st, i);
+        row_add_column(out, st, i);
     }
     text_addf(out, ",\"tier\":\"%s\",\"time\":", job_tier_name(sqlite3_column_int(st, 5)));
-    add_column(out, st, 6);
+    row_add_column(out, st, 6);
     text_add(out, "}");
 }
 
@@ -295,119 +219,10 @@ int store_loss_latest(struct store *s, int64_t id, struct text *out, struct err 
     int rc;
 
     text_add(out, "{\"rows\":");
-    rc =
-        list(db, "SELECT split, term, step, epoch, value, num, den, tier, time FROM loss_latest WHERE job=?1 ORDER BY split, term LIMIT ?2",
-             id, out, err);
+    rc = rows_list(
+        db, "SELECT split, term, step, epoch, value, num, den, tier, time FROM loss_latest WHERE job=?1 ORDER BY split, term LIMIT ?2", id,
+        out, err);
     text_add(out, "}");
-    reader_give(s, db);
-    return rc;
-}
-
-/* ---- the others ---- */
-
-int store_eval_rows(struct store *s, int64_t id, const char *metric, int64_t limit, const char *cursor, struct text *out, struct err *err)
-{
-    sqlite3 *db = reader_take(s);
-    sqlite3_stmt *st = NULL;
-    char after[REPORT_NAME_MAX + 1] = "";
-    long long step = LLONG_MIN;
-    int64_t n = 0;
-    int rc = 0;
-
-    if (cursor && (sscanf(cursor, "%lld:%63[^\n]", &step, after) != 2))
-        rc = err_field(err, ERR_INPUT, "cursor", "cursor: not one that an earlier page returned");
-    if (rc == 0)
-        rc = reader_prepare(
-            db,
-            "SELECT step, metric, value, time FROM eval WHERE job=?1 AND (?2 IS NULL OR metric=?2) AND (metric, step)>(?3, ?4) "
-            "ORDER BY metric, step LIMIT ?5",
-            &st, err);
-    text_add(out, "{\"rows\":[");
-    if (rc == 0) {
-        sqlite3_bind_int64(st, 1, id);
-        sqlite3_bind_text(st, 2, metric, -1, SQLITE_STATIC);
-        sqlite3_bind_text(st, 3, after, -1, SQLITE_STATIC);
-        sqlite3_bind_int64(st, 4, step);
-        sqlite3_bind_int64(st, 5, limit);
-        for (; out->len < STORE_PAGE_BYTES && (rc = reader_step(db, st, err)) == 1; n++) {
-            add_row(out, st, n == 0);
-            step = sqlite3_column_int64(st, 0);
-            snprintf(after, sizeof after, "%s", (const char *)sqlite3_column_text(st, 1));
-        }
-    }
-    text_add(out, "],\"cursor\":");
-    if (rc >= 0 && (n == limit || rc == 1)) {
-        char next[REPORT_NAME_MAX + 24];
-
-        snprintf(next, sizeof next, "%lld:%s", step, after);
-        text_json(out, next);
-    } else {
-        text_add(out, "null");
-    }
-    text_add(out, "}");
-    sqlite3_finalize(st);
-    reader_give(s, db);
-    return rc < 0 ? rc : 0;
-}
-
-int store_events(struct store *s, int64_t id, const struct store_page *page, struct text *out, struct err *err)
-{
-    sqlite3 *db = reader_take(s);
-    sqlite3_stmt *st = NULL;
-    int64_t n = 0, last = 0;
-    int rc =
-        reader_prepare(db,
-                       id ? "SELECT id, job, time, level, kind, text FROM events WHERE job=?1 AND (?2=0 OR id<?2) ORDER BY id DESC LIMIT ?3"
-                          : "SELECT id, job, time, level, kind, text FROM events WHERE (?2=0 OR id<?2) ORDER BY id DESC LIMIT ?3",
-                       &st, err);
-
-    text_add(out, "{\"events\":[");
-    if (rc == 0) {
-        sqlite3_bind_int64(st, 1, id);
-        sqlite3_bind_int64(st, 2, page->cursor);
-        sqlite3_bind_int64(st, 3, page->limit);
-        for (; out->len < STORE_PAGE_BYTES && (rc = reader_step(db, st, err)) == 1; n++) {
-            add_row(out, st, n == 0);
-            last = sqlite3_column_int64(st, 0);
-        }
-    }
-    if (rc >= 0 && (n == page->limit || rc == 1))
-        text_addf(out, "],\"cursor\":%lld}", (long long)last);
-    else
-        text_add(out, "],\"cursor\":null}");
-    sqlite3_finalize(st);
-    reader_give(s, db);
-    return rc < 0 ? rc : 0;
-}
-
-#define TIERS_SELECT "SELECT step, tier FROM tiers WHERE job=?1 ORDER BY step LIMIT ?2"
-
-int store_job_details(struct store *s, int64_t id, struct text *out, struct err *err)
-{
-    sqlite3 *db = reader_take(s);
-    int rc;
-
-    text_add(out, "\"attempts\":");
-    rc = list(db,
-              "SELECT attempt, node, resume_step, started, ended, outcome, reason, identity FROM attempts WHERE job=?1 "
-              "ORDER BY attempt DESC LIMIT ?2",
-              id, out, err);
-    text_add(out, ",\"checkpoints\":");
-    if (rc == 0)
-        rc = list(db, "SELECT step, path, bytes, val_loss, best, time FROM checkpoints WHERE job=?1 ORDER BY step DESC LIMIT ?2", id, out,
-                  err);
-    text_add(out, ",\"tiers\":");
-    if (rc == 0)
-        rc = list(db, TIERS_SELECT, id, out, err);
-    reader_give(s, db);
-    return rc;
-}
-
-int store_tiers(struct store *s, int64_t id, struct text *out, struct err *err)
-{
-    sqlite3 *db = reader_take(s);
-    int rc = list(db, TIERS_SELECT, id, out, err);
-
     reader_give(s, db);
     return rc;
 }

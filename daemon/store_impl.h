@@ -11,6 +11,8 @@
 #include "daemon/report.h"
 #include "proto/err.h"
 
+struct text;
+
 enum { STORE_READERS = 4, SERIES_SLOTS = 4096 };
 
 enum op_kind { OP_SUBMIT, OP_SAVE, OP_REPORT, OP_EVENT, OP_SETTING, OP_GPU, OP_SHRINK };
@@ -130,3 +132,10 @@ void reader_give(struct store *s, sqlite3 *db);
 int reader_prepare(sqlite3 *db, const char *sql, sqlite3_stmt **ret, struct err *err);
 /* 1: a row; 0: no more; < 0: error. */
 int reader_step(sqlite3 *db, sqlite3_stmt *st, struct err *err);
+
+/* store_rows.c */
+void row_add_column(struct text *out, sqlite3_stmt *st, int at);
+/* An object whose members are named like the statement's columns. first: no comma before it. */
+void row_add(struct text *out, sqlite3_stmt *st, bool first);
+/* All rows of a query with a job (?1), and perhaps a limit (?2), as an array. */
+int rows_list(sqlite3 *db, const char *sql, int64_t id, struct text *out, struct err *err);

@@ -1,0 +1,114 @@
+/* daemon/store_lists.c - the queries about evaluation, events, attempts, checkpoints, tiers. */
+#include <limits.h>
+#include <stdio.h>
+
+#include "daemon/store.h"
+#include "daemon/store_impl.h"
+#include "daemon/text.h"
+
+int store_eval_rows(struct store *s, int64_t id, const char *metric, int64_t limit, const char *cursor, struct text *out, struct err *err)
+{
+    sqlite3 *db = reader_take(s);
+    sqlite3_stmt *st = NULL;
+    char after[REPORT_NAME_MAX + 1] = "";
+    long long step = LLONG_MIN;
+    int64_t n = 0;
+    int rc = 0;
+
+    if (cursor && (sscanf(cursor, "%lld:%63[^\n]", &step, after) != 2))
+        rc = err_field(err, ERR_INPUT, "cursor", "cursor: not one that an earlier page returned");
+    if (rc == 0)
+        rc = reader_prepare(
+            db,
+            "SELECT step, metric, value, time FROM eval WHERE job=?1 AND (?2 IS NULL OR metric=?2) AND (metric, step)>(?3, ?4) "
+            "ORDER BY metric, step LIMIT ?5",
+            &st, err);
+    text_add(out, "{\"rows\":[");
+    if (rc == 0) {
+        sqlite3_bind_int64(st, 1, id);
+        sqlite3_bind_text(st, 2, metric, -1, SQLITE_STATIC);
+        sqlite3_bind_text(st, 3, after, -1, SQLITE_STATIC);
+        sqlite3_bind_int64(st, 4, step);
+        sqlite3_bind_int64(st, 5, limit);
+        for (; out->len < STORE_PAGE_BYTES && (rc = reader_step(db, st, err)) == 1; n++) {
+            row_add(out, st, n == 0);
+            step = sqlite3_column_int64(st, 0);
+            snprintf(after, sizeof after, "%s", (const char *)sqlite3_column_text(st, 1));
+        }
+    }
+    text_add(out, "],\"cursor\":");
+    if (rc >= 0 && (n == limit || rc == 1)) {
+        char next[REPORT_NAME_MAX + 24];
+
+        snprintf(next, sizeof next, "%lld:%s", step, after);
+        text_json(out, next);
+    } else {
+        text_add(out, "null");
+    }
+    text_add(out, "}");
+    sqlite3_finalize(st);
+    reader_give(s, db);
+    return rc < 0 ? rc : 0;
+}
+
+int store_events(struct store *s, int64_t id, const struct store_page *page, struct text *out, struct err *err)
+{
+    sqlite3 *db = reader_take(s);
+    sqlite3_stmt *st = NULL;
+    int64_t n = 0, last = 0;
+    int rc =
+        reader_prepare(db,
+                       id ? "SELECT id, job, time, level, kind, text FROM events WHERE job=?1 AND (?2=0 OR id<?2) ORDER BY id DESC LIMIT ?3"
+                          : "SELECT id, job, time, level, kind, text FROM events WHERE (?2=0 OR id<?2) ORDER BY id DESC LIMIT ?3",
+                       &st, err);
+
+    text_add(out, "{\"events\":[");
+    if (rc == 0) {
+        sqlite3_bind_int64(st, 1, id);
+        sqlite3_bind_int64(st, 2, page->cursor);
+        sqlite3_bind_int64(st, 3, page->limit);
+        for (; out->len < STORE_PAGE_BYTES && (rc = reader_step(db, st, err)) == 1; n++) {
+            row_add(out, st, n == 0);
+            last = sqlite3_column_int64(st, 0);
+        }
+    }
+    if (rc >= 0 && (n == page->limit || rc == 1))
+        text_addf(out, "],\"cursor\":%lld}", (long long)last);
+    else
+        text_add(out, "],\"cursor\":null}");
+    sqlite3_finalize(st);
+    reader_give(s, db);
+    return rc < 0 ? rc : 0;
+}
+
+#define TIERS_SELECT "SELECT step, tier FROM tiers WHERE job=?1 ORDER BY step LIMIT ?2"
+
+int store_job_details(struct store *s, int64_t id, struct text *out, struct err *err)
+{
+    sqlite3 *db = reader_take(s);
+    int rc;
+
+    text_add(out, "\"attempts\":");
+    rc = rows_list(db,
+                   "SELECT attempt, node, resume_step, started, ended, outcome, reason, identity FROM attempts WHERE job=?1 "
+                   "ORDER BY attempt DESC LIMIT ?2",
+                   id, out, err);
+    text_add(out, ",\"checkpoints\":");
+    if (rc == 0)
+        rc = rows_list(db, "SELECT step, path, bytes, val_loss, best, time FROM checkpoints WHERE job=?1 ORDER BY step DESC LIMIT ?2", id,
+                       out, err);
+    text_add(out, ",\"tiers\":");
+    if (rc == 0)
+        rc = rows_list(db, TIERS_SELECT, id, out, err);
+    reader_give(s, db);
+    return rc;
+}
+
+int store_tiers(struct store *s, int64_t id, struct text *out, struct err *err)
+{
+    sqlite3 *db = reader_take(s);
+    int rc = rows_list(db, TIERS_SELECT, id, out, err);
+
+    reader_give(s, db);
+    return rc;
+}

@@ -1,9 +1,11 @@
 #!/usr/bin/env python3
-"""Makes tests/golden/rcnn_net_{faster,mask,d2}.safetensors with PyTorch and torchvision: Faster and Mask R-CNN of few channels, trained for ten steps on two
-made-up images, written down as what each stage gives, the losses of every step and the gradient of each parameter in step 0, and the detections.
+"""Makes tests/golden/rcnn_net_{faster,mask,d2,edges}.safetensors with PyTorch and torchvision: Faster and Mask R-CNN of few channels, trained for ten steps on
+two made-up images, written down as what each stage gives, the losses of every step and the gradient of each parameter in step 0, and the detections.
 
 The first two are torchvision's own models (flavor tv). The third is its network set up as detectron2's, and what stands between the convolutions by the
-formulas of specs rcnn, every row of section 10 as detectron2 has it (flavor d2). Arrays have torchvision's names in all.
+formulas of specs rcnn, every row of section 10 as detectron2 has it (flavor d2). Arrays have torchvision's names in all. The fourth is that once more, with
+fewer layers, where rows tell that pass unseen in the third: proposals and detections far thinner than a pixel, scores whose sigmoid is 1, an object whose level
+hangs on a guard of 1e-6, pictures that were larger than they are on the canvas, and the masks of what is found. One step, no gradients.
 
 Nothing is random: weights, pixels and boxes are formulas that tests/golden/test_rcnn_net.c has too, and so many anchors and regions may be drawn that all are.
 Normalisations have frozen statistics. Run from the repository root with any Python that has torchvision: tests/golden/make_rcnn_net.py"""
@@ -21,13 +23,27 @@ from torchvision.models.detection.image_list import ImageList
 from torchvision.models.resnet import BasicBlock, Bottleneck, ResNet
 from torchvision.ops import FrozenBatchNorm2d
 
-H, W, CLASSES, STEPS, LR = 96, 128, 3, 10, 0.002
+CLASSES, STEPS, LR = 3, 10, 0.002
 FPN, HEAD, MASK = 16, 24, 8
-SIZES = [(96, 128), (80, 112)]  # of the pictures on the canvas
 ANCHORS = [8, 16, 32, 64, 128]
+H, W = 96, 128
+SIZES = [(96, 128), (80, 112)]  # of the pictures on the canvas,
+PICTURES = SIZES                # and as they were
 # image, class from 0, x1, y1, x2, y2
 BOXES = [(0, 0, 10.5, 12.25, 52.0, 60.5), (0, 2, 60.0, 20.0, 121.5, 90.25), (0, 1, 30.25, 50.0, 44.0, 66.0), (1, 1, 8.0, 9.5, 40.0, 71.75),
          (1, 0, 50.5, 30.0, 108.25, 76.0)]
+
+
+# What biases are in the fourth, (array, element, number); and MASKS: how much larger the weights of mask logits are there.
+EDGES = [("rpn.head.cls_logits.bias", 0, 20.15), ("rpn.head.cls_logits.bias", 1, 20), ("rpn.head.cls_logits.bias", 2, 19.95),
+         ("rpn.head.bbox_pred.bias", 2, -10), ("roi_heads.box_predictor.bbox_pred.bias", 6, -55), ("roi_heads.mask_predictor.mask_fcn_logits.bias", 2, 0.85)]
+MASKS = 60
+
+
+def edges():
+    global H, W, SIZES, PICTURES, BOXES
+    H, W, SIZES, PICTURES = 96, 160, [(96, 160), (81, 141)], [(103, 167), (95, 162)]
+    BOXES = [(0, 0, 2, 8, 158.7999, 88), (0, 2, 3.5, 1.25, 157, 93.5), (0, 1, 20, 50, 44, 86), (1, 1, 15, 12, 70, 75), (1, 0, 70.5, 20, 130.25, 78)]
 
 
 def save(arrays, path):
@@ -107,7 +123,7 @@ def narrow(channels):
     return max(8, int(math.floor(channels / 16 / 8 + 0.5)) * 8)
 
 
-def model_of(mask, block, layers, d2=False):
+def model_of(mask, block, layers, d2=False, edge=False):
     body = Narrow(block, layers)
     channels = [narrow(64 << i) * block.expansion for i in range(4)]
     backbone = BackboneWithFPN(body, {f"layer{i + 1}": str(i) for i in range(4)}, channels, FPN)
@@ -124,11 +140,15 @@ def model_of(mask, block, layers, d2=False):
     if d2:
         m.roi_heads.box_predictor.bbox_pred = torch.nn.Linear(HEAD, 4 * CLASSES)
         m.roi_heads.mask_predictor = MaskRCNNPredictor(MASK, MASK, CLASSES)
-        for layer in (body.layer2, body.layer3, body.layer4):
+        for layer in (body.layer2, body.layer3, body.layer4) if block is Bottleneck else ():
             layer[0].conv1.stride, layer[0].conv2.stride = (2, 2), (1, 1)
     state = {k: value(k, tuple(v.shape)) for k, v in m.state_dict().items()}
     if d2:  # pictures reach 150 there
         state["backbone.body.conv1.weight"] *= 1 / 64
+    if edge:
+        state["roi_heads.mask_predictor.mask_fcn_logits.weight"] *= MASKS
+        for name, at, number in EDGES:
+            state[name][at] = number
     m.load_state_dict(state)
     return m.train()
 
@@ -180,7 +200,7 @@ def freeze(m, stages):
 
 # ---- detectron2 ----
 
-RPN_BATCH, PRE, POST, CLAMP = 4096, 200, 60, math.log(1000 / 16)
+RPN_BATCH, PRE, POST, CLAMP, FOUND = 4096, 200, 60, math.log(1000 / 16), 20
 
 
 def exact_anchors(level, h, w):
@@ -300,12 +320,28 @@ def d2_losses(m, x, t):
     return terms, features, proposals
 
 
+def pasted(maps, boxes, h, w):
+    """Of probabilities [n][28][28]: which pixels are the objects'."""
+    out, rows, columns = [], torch.arange(h, dtype=torch.float64) + 0.5, torch.arange(w, dtype=torch.float64) + 0.5
+    for p, (x1, y1, x2, y2) in zip(maps, boxes.double()):
+        y, x = torch.meshgrid((rows - y1) / (y2 - y1) * 2 - 1, (columns - x1) / (x2 - x1) * 2 - 1, indexing="ij")
+        out.append(torch.nn.functional.grid_sample(p.double()[None, None], torch.stack([x, y], 2)[None], align_corners=False)[0, 0] >= 0.5)
+    return out
+
+
+def d2_masks(m, features, rois, cls, boxes, h, w):
+    """rois: on the canvas; boxes: in the picture."""
+    logits = m.roi_heads.mask_predictor(m.roi_heads.mask_head(pool(features, rois, 14)))[torch.arange(len(rois)), cls]
+    return pasted(logits.sigmoid(), boxes, h, w)
+
+
 def d2_found(m, x):
+    """Of each image rows of a box in the picture, score and class from 1, and the masks of some."""
     features = m.backbone(x)
     objectness, deltas = m.rpn.head(list(features.values()))
     levels = [(flat(a, 1), flat(b, 4)) for a, b in zip(objectness, deltas)]
     anchors = [exact_anchors(k, *a.shape[-2:]) for k, a in enumerate(objectness)]
-    out = []
+    out, masks = [], []
     for i, size in enumerate(SIZES):
         box = propose(levels, anchors, i, size)
         rois = torch.cat([torch.full((len(box), 1), float(i)), box], 1)
@@ -318,8 +354,22 @@ def d2_found(m, x):
             kept = torchvision.ops.nms(mine, score[at, k], 0.5)
             rows.append(torch.cat([mine[kept], score[at, k][kept][:, None], torch.full((len(kept), 1), k + 1.0)], 1))
         rows = torch.cat(rows)
-        out.append(rows[torch.argsort(rows[:, 4], descending=True, stable=True)][:100])
-    return out
+        rows = rows[torch.argsort(rows[:, 4], descending=True, stable=True)][:100]
+        (h, w), (fh, fw) = PICTURES[i], SIZES[i]
+        scaled = clipped(rows[:, :4].double() * torch.tensor([w / fw, h / fh, w / fw, h / fh], dtype=torch.float64), (h, w))
+        whole = (scaled[:, 2] > scaled[:, 0]) & (scaled[:, 3] > scaled[:, 1])
+        rois = torch.cat([torch.full((int(whole.sum()), 1), float(i)), rows[whole, :4]], 1)[:FOUND]
+        masks.append(d2_masks(m, features, rois, rows[whole, 5].long()[:FOUND] - 1, scaled[whole].float()[:FOUND], h, w))
+        out.append(torch.cat([scaled.float(), rows[:, 4:]], 1)[whole])
+    return out, masks
+
+
+def runs(mask):
+    """Lengths of runs along the rows, zeros first."""
+    bits = mask.reshape(-1).numpy()
+    ends = np.flatnonzero(np.diff(bits)) + 1
+    lengths = np.diff(np.concatenate([[0], ends, [len(bits)]]))
+    return torch.tensor(([0] if bits[0] else []) + list(lengths), dtype=torch.float32)
 
 
 def tv_found(m, x):
@@ -333,20 +383,20 @@ def tv_found(m, x):
 # ---- all ----
 
 
-def run(name, mask, block, layers, d2=False):
-    m = model_of(mask, block, layers, d2)
+def run(name, mask, block, layers, d2=False, edge=False):
+    m = model_of(mask, block, layers, d2, edge)
     freeze(m, 2)
     x, t = pictures(d2), targets(mask)
     order = ["loss_objectness", "loss_rpn_box_reg", "loss_classifier", "loss_box_reg"] + (["loss_mask"] if mask else [])
     trained = [p for p in m.parameters() if p.requires_grad]
     opt = torch.optim.SGD(trained, lr=LR, momentum=0.9, weight_decay=1e-4)
     out, rows = {}, []
-    for step in range(STEPS):
+    for step in range(1 if edge else STEPS):
         terms, features, _ = (d2_losses if d2 else losses_of)(m, x, t)
         rows.append([terms[k].item() for k in order])
         opt.zero_grad()
         sum(terms.values()).backward()
-        if step == 0:
+        if step == 0 and not edge:
             for k, f in features.items():
                 out[f"feature.{k}"] = f.detach()[:, ::4].contiguous()
             for k, p in m.named_parameters():
@@ -355,8 +405,11 @@ def run(name, mask, block, layers, d2=False):
         opt.step()
     out["losses"] = torch.tensor(rows, dtype=torch.float64)
     with torch.no_grad():
-        for i, found in enumerate((d2_found if d2 else tv_found)(m, x)):
-            out[f"found.{i}"] = found[:20].contiguous()
+        found, masks = d2_found(m, x) if d2 else (tv_found(m, x), [])
+        for i, rows_ in enumerate(found):
+            out[f"found.{i}"] = rows_[:100 if edge else FOUND].contiguous()
+        for i, k in ((i, k) for i in range(len(masks)) for k in range(len(masks[i]) if edge else 0)):
+            out[f"mask.{i}.{k}"] = runs(masks[i][k])
     save(out, f"tests/golden/{name}.safetensors")
     print(name, torchvision.__version__, rows[0], rows[-1], {k: tuple(v.shape) for k, v in out.items() if "grad" not in k})
 
@@ -366,3 +419,5 @@ if __name__ == "__main__":
     run("rcnn_net_faster", False, Bottleneck, [3, 4, 6, 3])
     run("rcnn_net_mask", True, BasicBlock, [2, 2, 2, 2])
     run("rcnn_net_d2", True, Bottleneck, [3, 4, 6, 3], d2=True)
+    edges()
+    run("rcnn_net_edges", True, BasicBlock, [2, 2, 2, 2], d2=True, edge=True)

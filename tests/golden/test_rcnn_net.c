@@ -1,4 +1,5 @@
-/* tests/golden/test_rcnn_net.c - Faster and Mask R-CNN against torchvision, set up as detectron2 too: features, losses of ten steps, gradients of step 0, detections (make_rcnn_net.py).
+/* tests/golden/test_rcnn_net.c - Faster and Mask R-CNN against torchvision, set up as detectron2 too: features, losses, gradients of step 0, detections, masks
+ * (make_rcnn_net.py).
  * uses: proto worker/models worker/models/yolo worker/models/rcnn worker/layers worker/data worker/data/sample worker/eval worker/mask worker/comm worker/core cpu cuda */
 #include <math.h>
 #include <setjmp.h>
@@ -10,265 +11,12 @@
 #include <string.h>
 #include <cmocka.h>
 
-#include "proto/err.h"
-#include "proto/jobspec.h"
-#include "worker/core/arena.h"
-#include "worker/core/safetensors.h"
-#include "worker/data/sample/instances.h"
-#include "worker/layers/layers.h"
-#include "worker/layers/tape.h"
-#include "worker/models/builtin.h"
-#include "worker/models/rcnn/network.h"
-#include "worker/models/rcnn/rcnn.h"
-#include "worker/models/weights.h"
+#include "tests/golden/rcnn_net.h"
 
 const struct device_ops *cpu_backend_avx512(void);
 const struct device_ops *cpu_backend_avx2(void);
 const struct device_ops *cpu_backend_generic(void);
 const struct device_ops *cuda_backend_emu(void);
-
-enum { IMAGES = 2, H = 96, W = 128, CLASSES = 3, STEPS = 10, MAX_PARAMS = 512, EVERY = 5, LARGE = 1000, MAX_RUNS = 4096 };
-
-static const int32_t sizes[IMAGES][2] = { { 96, 128 }, { 80, 112 } };
-/* image, class, x1 y1 x2 y2; as BOXES in make_rcnn_net.py */
-static const struct {
-    int image, cls;
-    float box[4];
-} boxes[] = {
-    { 0, 0, { 10.5f, 12.25f, 52.0f, 60.5f } }, { 0, 2, { 60.0f, 20.0f, 121.5f, 90.25f } }, { 0, 1, { 30.25f, 50.0f, 44.0f, 66.0f } },
-    { 1, 1, { 8.0f, 9.5f, 40.0f, 71.75f } },   { 1, 0, { 50.5f, 30.0f, 108.25f, 76.0f } },
-};
-enum { NBOXES = sizeof boxes / sizeof *boxes };
-
-/* ---- what goes in: the formulas of make_rcnn_net.py ---- */
-
-static uint32_t noise(uint32_t i)
-{
-    i = i * 2654435761u + 1;
-    i ^= i >> 15;
-    i *= 2246822519u;
-    return i ^ i >> 13;
-}
-
-static uint32_t key_of(const char *name)
-{
-    uint32_t h = 2166136261u;
-
-    for (; *name; name++)
-        h = (h ^ (uint8_t)*name) * 16777619u;
-    return h;
-}
-
-static bool ends(const char *text, const char *end)
-{
-    return strlen(text) >= strlen(end) && strcmp(text + strlen(text) - strlen(end), end) == 0;
-}
-
-/* Element i of an array, of which fan_in numbers make an output (1: of a vector). */
-static float value(const char *name, uint32_t i, bool vector, int fan_in)
-{
-    double u = (noise(key_of(name) + i) >> 8) / 16777216.0;
-
-    if (ends(name, "running_mean"))
-        return (float)(0.2 * u - 0.1);
-    if (ends(name, "running_var"))
-        return (float)(0.75 + 0.5 * u);
-    if (vector && (strstr(name, ".bn") || strstr(name, "downsample.1")))
-        return (float)(ends(name, "weight") ? (0.75 + 0.5 * u) * (strstr(name, ".bn3") ? 0.25 : 1) : 0.2 * u - 0.1);
-    if (vector)
-        return (float)(0.1 * u - 0.05);
-    return (float)((u - 0.5) * sqrt((strstr(name, "rpn.head.bbox") || strstr(name, "box_predictor") ? 0.2 : 6.0) / fan_in));
-}
-
-/* A model on a device, and everything a step needs, in plain buffers. */
-struct net {
-    struct device *dev;
-    struct jobspec *spec;
-    bool tv;
-    struct model *model;
-    struct arena *arena;
-    struct tape *tape;
-    float *grad[MAX_PARAMS], *momentum[MAX_PARAMS];
-    double *raw[IMAGES];
-    struct shard_batch shard;
-    struct batch batch;
-    int nbuffers;
-    void *buffer[16];
-};
-
-/* What torchvision calls parameter i, whatever the flavor does. */
-static const char *name_of(const struct net *n, int i)
-{
-    static char name[128];
-    const struct rcnn_named *a = &rcnn_network_of(n->model)->named[i];
-
-    assert_true(rcnn_spell(RCNN_TV, &a->part, a->array, name, sizeof name));
-    return name;
-}
-
-static void fill(struct net *n)
-{
-    for (int i = 0; i < n->model->nparams; i++) {
-        struct param *p = n->model->params[i];
-        const char *name = name_of(n, i);
-        float *w = calloc(p->count, sizeof *w);
-        int fan_in = p->layout == LAYOUT_IOHW ? p->c : p->c * p->r * p->s;
-        float scale = !n->tv && strcmp(name, "backbone.body.conv1.weight") == 0 ? 1.0f / 64 : 1; /* pictures reach 150 there */
-        struct err err;
-
-        for (size_t e = 0; e < p->count; e++)
-            w[e] = scale * value(name, (uint32_t)e, p->layout == LAYOUT_VECTOR, fan_in);
-        assert_int_equal(weights_put_stored(n->model, p, w, false, &err), 0);
-        free(w);
-    }
-}
-
-static void *put(struct net *n, const void *host, size_t bytes)
-{
-    void *p = n->dev->ops->alloc(n->dev, bytes + 1);
-    struct err err;
-
-    assert_non_null(p);
-    n->buffer[n->nbuffers++] = p;
-    if (host)
-        assert_int_equal(n->dev->ops->upload(n->dev, p, host, bytes, &err), 0);
-    return p;
-}
-
-/* Is the pixel the object's? A box of whole pixels without a corner, as bitmap() in make_rcnn_net.py. */
-static bool inside(const float box[4], int y, int x)
-{
-    int x1 = (int)rintf(box[0]), y1 = (int)rintf(box[1]), x2 = (int)rintf(box[2]), y2 = (int)rintf(box[3]), corner = (y2 - y1) / 3;
-
-    return x >= x1 && x < x2 && y >= y1 && y < y2 && !(y - y1 < corner && x < x1 + corner - (y - y1));
-}
-
-/* Run lengths down the columns of the picture. */
-static int runs_of(int b, int32_t *ret)
-{
-    const int32_t *size = sizes[boxes[b].image];
-    bool now = false;
-    int n = 1;
-
-    ret[0] = 0;
-    for (int x = 0; x < size[1]; x++)
-        for (int y = 0; y < size[0]; y++) {
-            if (inside(boxes[b].box, y, x) != now) {
-                now = !now;
-                ret[n++] = 0;
-            }
-            ret[n - 1]++;
-        }
-    return n;
-}
-
-static void make_batch(struct net *n)
-{
-    const struct batch_form *f = task_instances.form;
-    static uint8_t pixel[IMAGES * H * W * 3];
-    static int32_t run[MAX_RUNS];
-    int32_t offset[IMAGES + 1] = { 0 }, cls[NBOXES], at[NBOXES + 1] = { 0 }, none[NBOXES + 1] = { 0 };
-    int32_t polygon[NBOXES + 1] = { 0 }, point[NBOXES + 1] = { 0 };
-    double xy[NBOXES * 8];
-    float box[NBOXES][4];
-    struct shard_batch *s = &n->shard;
-    static const int32_t index[IMAGES] = { 0, 1 };
-
-    for (uint32_t i = 0; i < sizeof pixel; i++)
-        pixel[i] = (uint8_t)(noise(i + 77) >> 24);
-    for (int b = 0; b < NBOXES; b++) {
-        cls[b] = boxes[b].cls;
-        memcpy(box[b], boxes[b].box, sizeof box[b]);
-        offset[boxes[b].image + 1] = b + 1;
-        at[b + 1] = at[b] + runs_of(b, run + at[b]);
-        assert_true(at[b + 1] < MAX_RUNS - 1024);
-        polygon[b + 1] = b + 1;
-        point[b + 1] = 4 * (b + 1);
-        for (int k = 0; k < 8; k++) /* the box, corner by corner */
-            xy[8 * b + k] = (double)boxes[b].box[(k % 2 ? 1 : 0) + (k % 2 ? k >= 4 : k == 2 || k == 4) * 2];
-    }
-    *s = (struct shard_batch){ .n = IMAGES, .canvas = { H, W }, .index = index };
-    s->array[batch_array_of(f, "image")] = put(n, pixel, sizeof pixel);
-    s->array[batch_array_of(f, "size")] = put(n, sizes, sizeof sizes);
-    s->array[batch_array_of(f, "truth.class")] = put(n, cls, sizeof cls);
-    s->array[batch_array_of(f, "truth.box")] = put(n, box, sizeof box);
-    s->array[batch_array_of(f, "run.length")] = put(n, run, (size_t)at[NBOXES] * sizeof *run);
-    s->array[batch_array_of(f, "point.xy")] = put(n, xy, sizeof xy);
-    s->offset[batch_list_of(f, "truth")] = put(n, offset, sizeof offset);
-    s->offset[batch_list_of(f, "run")] = put(n, n->tv ? at : none, sizeof at);
-    s->offset[batch_list_of(f, "polygon")] = put(n, n->tv ? none : polygon, sizeof polygon);
-    s->offset[batch_list_of(f, "point")] = put(n, point, sizeof point);
-    s->rows[batch_list_of(f, "truth")] = NBOXES;
-    s->rows[batch_list_of(f, "run")] = n->tv ? at[NBOXES] : 0;
-    s->rows[batch_list_of(f, "polygon")] = n->tv ? 0 : NBOXES;
-    s->rows[batch_list_of(f, "point")] = n->tv ? 0 : 4 * NBOXES;
-    n->batch = (struct batch){ .form = f, .seed = 1, .step = 1, .nshards = 1, .shard = s };
-}
-
-/* ---- a model ---- */
-
-static struct jobspec *spec_of(const char *preset, bool tv)
-{
-    static const char text[] =
-        "{\"model\":{\"preset\":\"%s\",\"flavor\":\"%s\",\"init\":\"/none\",\"width\":0.0625,\"fpn_channels\":16,\"head_channels\":24,"
-        "\"mask_channels\":8,\"anchors\":[8,16,32,64,128],\"rpn_batch\":4096,\"rpn_pre_nms\":200,\"rpn_pre_nms_val\":200,"
-        "\"rpn_post_nms\":60,\"rpn_post_nms_val\":60,\"roi_positive\":0.5},"
-        "\"data\":{\"train\":{\"annotations\":\"a\",\"images\":\"i\"}},\"train\":{\"steps\":10,\"batch\":2,\"shards\":1}}";
-    char *full = NULL;
-    struct jobspec *spec = NULL;
-    struct err err = { 0 };
-    json_t *root;
-
-    assert_true(asprintf(&full, text, preset, tv ? "tv" : "d2") > 0);
-    root = json_loads(full, 0, NULL);
-    assert_non_null(root);
-    if (jobspec_parse(root, &spec, &err) < 0)
-        fail_msg("%s", err.msg);
-    json_decref(root);
-    free(full);
-    free(spec->model_init); /* weights are a formula here */
-    spec->model_init = NULL;
-    return spec;
-}
-
-static void net_open(struct net *n, const struct device_ops *ops, const char *preset, bool tv)
-{
-    struct device_options opt = { 2, "auto", PRECISION_FP32 };
-    struct err err = { 0 };
-
-    memset(n, 0, sizeof *n);
-    n->tv = tv;
-    n->spec = spec_of(preset, tv);
-    if (ops->open(0, &opt, &n->dev, &err) < 0 || model_open(&models_builtin, n->spec, CLASSES, n->dev, &n->model, &err) < 0)
-        fail_msg("%s", err.msg);
-    n->arena = arena_new(n->dev, 16 << 20);
-    n->tape = tape_new(n->dev, n->arena, n->model->nparams);
-    assert_true(n->model->nparams <= MAX_PARAMS);
-    for (int i = 0; i < n->model->nparams; i++) {
-        n->grad[i] = n->dev->ops->alloc(n->dev, n->model->params[i]->count * sizeof(float));
-        n->momentum[i] = calloc(n->model->params[i]->count, sizeof(float));
-        assert_true(n->grad[i] && n->momentum[i]);
-    }
-    fill(n);
-    make_batch(n);
-    for (int i = 0; i < IMAGES; i++)
-        n->raw[i] = put(n, NULL, n->model->raw_terms * sizeof(double));
-}
-
-static void net_close(struct net *n)
-{
-    for (int i = 0; i < n->model->nparams; i++) {
-        n->dev->ops->free(n->dev, n->grad[i]);
-        free(n->momentum[i]);
-    }
-    while (n->nbuffers > 0)
-        n->dev->ops->free(n->dev, n->buffer[--n->nbuffers]);
-    tape_free(n->tape);
-    arena_free(n->arena);
-    model_free(n->model);
-    n->dev->ops->close(n->dev);
-    jobspec_free(n->spec);
-}
 
 static float *grad_dest(void *arg, const struct param *p, int shard, bool *ret_written)
 {
@@ -452,7 +200,52 @@ static void check_features(struct net *n, const struct safetensors *f)
     }
 }
 
-/* The best detections, after ten steps. */
+/* Which pixels of a picture the mask has, row after row. Caller frees. */
+static bool *pixels_of(const struct result_mask *m, const int32_t size[2])
+{
+    bool *ret = calloc((size_t)(size[0] * size[1]), sizeof *ret);
+    int bytes = (m->w + 7) / 8;
+
+    for (int y = 0; y < m->h; y++)
+        for (int x = 0; x < m->w; x++)
+            ret[(m->y + y) * size[1] + m->x + x] = m->bits[y * bytes + x / 8] >> (7 - x % 8) & 1;
+    return ret;
+}
+
+/* A few pixels lie on the border as far as rounding goes. Returns how many are set. */
+static int check_mask(const struct safetensors *f, int image, size_t k, const struct result_mask *m, const int32_t size[2])
+{
+    bool *got = pixels_of(m, size), want = false;
+    int wrong = 0, set = 0, at = 0;
+    char name[32];
+    const float *run;
+    size_t count;
+
+    snprintf(name, sizeof name, "mask.%d.%zu", image, k);
+    run = array(f, name, &count);
+    for (size_t i = 0; i < count; i++, want = !want)
+        for (int end = at + (int)run[i]; at < end; at++) {
+            wrong += got[at] != want;
+            set += want;
+        }
+    assert_int_equal(at, size[0] * size[1]);
+    if (wrong > set / 50)
+        fail_msg("%s: %d pixels of %d differ", name, wrong, set);
+    free(got);
+    return set;
+}
+
+static void check_masks(const struct net *n, const struct safetensors *f, int image, const struct result *r)
+{
+    char name[32];
+    int set = 0;
+
+    for (size_t k = 0; snprintf(name, sizeof name, "mask.%d.%zu", image, k) > 0 && safetensors_find(f, name); k++)
+        set += check_mask(f, image, k, &r->masks[k], n->scene->picture[image]);
+    assert_true(n->scene != &edges || set > 150);
+}
+
+/* The best detections, after all steps. */
 static void check_found(struct net *n, const struct safetensors *f)
 {
     const struct model_want want = { .results = true };
@@ -462,7 +255,7 @@ static void check_found(struct net *n, const struct safetensors *f)
     tape_begin(n->tape, TAPE_EVAL, 1, NULL);
     assert_int_equal(n->model->ops->forward(n->model, n->tape, &n->batch, &want, &err), 0);
     for (int i = 0; i < IMAGES; i++) {
-        const struct model_picture picture = { .index = i, .w = sizes[i][1], .h = sizes[i][0] };
+        const struct model_picture picture = { .index = i, .w = n->scene->picture[i][1], .h = n->scene->picture[i][0] };
         struct result r;
         char name[16];
         const float *row;
@@ -479,10 +272,12 @@ static void check_found(struct net *n, const struct safetensors *f)
             if (fabs(r.boxes[k].score - (double)row[4]) > 2e-4)
                 fail_msg("%s[%zu]: score %g, should be %g", name, k, r.boxes[k].score, (double)row[4]);
             assert_int_equal(r.boxes[k].cls, (int)row[5] - 1);
+            assert_true(n->tv || (corner[2] <= picture.w && corner[3] <= picture.h)); /* to the last bit, which scaling may pass */
             for (int c = 0; c < 4; c++)
                 if (fabs(corner[c] - (double)row[c]) > 0.02)
                     fail_msg("%s[%zu]: corner %d is %g, should be %g", name, k, c, corner[c], (double)row[c]);
         }
+        check_masks(n, f, i, &r);
     }
 }
 
@@ -492,7 +287,7 @@ static void check(const struct device_ops *ops, const char *preset, bool tv, con
     double got[8];
     struct net n;
 
-    net_open(&n, ops, preset, tv);
+    net_open(&n, ops, &plain_scene, preset, tv);
     check_features(&n, f);
     for (int s = 0; s < steps; s++) {
         step(&n, got);
@@ -503,6 +298,22 @@ static void check(const struct device_ops *ops, const char *preset, bool tv, con
     }
     if (steps == STEPS)
         check_found(&n, f);
+    net_close(&n);
+    safetensors_close(f);
+}
+
+/* One step, then what is found. */
+static void check_edges(const struct device_ops *ops, const char *preset, bool tv, const char *file)
+{
+    struct safetensors *f = golden(file);
+    double got[8];
+    struct net n;
+
+    net_open(&n, ops, &edges, preset, tv);
+    step(&n, got);
+    check_losses(&n, f, 0, got, 1e-4);
+    update(&n);
+    check_found(&n, f);
     net_close(&n);
     safetensors_close(f);
 }
@@ -532,6 +343,12 @@ static void detectron(void **state)
     check(cpu(), "mask_rcnn_r50_fpn", false, "rcnn_net_d2", STEPS, 2e-3);
 }
 
+static void detectron_at_edges(void **state)
+{
+    (void)state;
+    check_edges(cpu(), "mask_rcnn_r18_fpn", false, "rcnn_net_edges");
+}
+
 static void mask_on_emulated_gpu(void **state)
 {
     (void)state;
@@ -544,6 +361,7 @@ int main(void)
         cmocka_unit_test(faster),
         cmocka_unit_test(mask),
         cmocka_unit_test(detectron),
+        cmocka_unit_test(detectron_at_edges),
         cmocka_unit_test(mask_on_emulated_gpu),
     };
     return cmocka_run_group_tests_name("rcnn_net", tests, NULL, NULL);

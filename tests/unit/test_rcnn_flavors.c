@@ -1,0 +1,235 @@
+/* tests/unit/test_rcnn_flavors.c - what Faster and Mask R-CNN begin with in each flavor: names, distributions of weights, decay. Source: specs rcnn sections
+ * 2.5, 7.2 and 9.
+ * uses: proto worker/models worker/models/yolo worker/models/rcnn worker/layers worker/data worker/data/sample worker/eval worker/mask worker/comm worker/core cpu */
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <cmocka.h>
+
+#include "proto/err.h"
+#include "proto/jobspec.h"
+#include "worker/layers/layers.h"
+#include "worker/models/builtin.h"
+#include "worker/models/rcnn/network.h"
+#include "worker/models/rcnn/rcnn.h"
+
+const struct device_ops *cpu_backend_generic(void);
+
+enum { CLASSES = 4, WIDE = 48 /* of the mask head */, ENOUGH = 500 /* numbers whose deviation tells */ };
+
+static struct model *opened(const char *flavor)
+{
+    struct device_options opt = { 1, "generic", PRECISION_FP32 };
+    json_t *root = json_pack("{s:{s:s,s:s,s:f,s:i,s:i,s:i},s:{s:{s:s,s:s}},s:{s:i,s:i}}", "model", "preset", "mask_rcnn_r18_fpn", "flavor",
+                             flavor, "width", 0.125, "fpn_channels", 40, "head_channels", 56, "mask_channels", WIDE, "data", "train",
+                             "annotations", "a", "images", "i", "train", "steps", 1, "batch", 1);
+    struct jobspec *spec = NULL;
+    struct model *m = NULL;
+    struct device *dev;
+    struct err err = { 0 };
+
+    assert_non_null(root);
+    if (jobspec_parse(root, &spec, &err) < 0 || cpu_backend_generic()->open(0, &opt, &dev, &err) < 0 ||
+        model_open(&models_builtin, spec, CLASSES, dev, &m, &err) < 0)
+        fail_msg("%s", err.msg);
+    jobspec_free(spec);
+    json_decref(root);
+    return m;
+}
+
+static void closed(struct model *m)
+{
+    struct device *dev = m->dev;
+
+    model_free(m);
+    dev->ops->close(dev);
+}
+
+/* ---- where weights begin ---- */
+
+enum form { ZERO, UNIFORM /* at most so far from 0 */, NORMAL /* of that deviation */ };
+
+struct begin {
+    enum form form;
+    double value;
+};
+
+static struct begin uniform(double bound)
+{
+    return (struct begin){ UNIFORM, bound };
+}
+
+static struct begin normal(double deviation)
+{
+    return (struct begin){ NORMAL, deviation };
+}
+
+static struct begin begin_of_weight(bool tv, enum rcnn_place place, const struct param *p)
+{
+    double in = (double)p->r * p->s * p->c, out = (double)p->r * p->s * p->k;
+
+    switch (place) {
+    case RCNN_LATERAL:
+    case RCNN_OUTPUT:
+        return uniform(sqrt(3 / in));
+    case RCNN_RPN:
+    case RCNN_OBJECTNESS:
+    case RCNN_DELTAS:
+        return normal(0.01);
+    case RCNN_FC:
+        return uniform(tv ? 1 / sqrt(in) : sqrt(3 / in));
+    case RCNN_CLASSES:
+        return tv ? uniform(1 / sqrt(in)) : normal(0.01);
+    case RCNN_BOXES:
+        return tv ? uniform(1 / sqrt(in)) : normal(0.001);
+    case RCNN_DECONV:
+        return normal(sqrt(2.0 / (4 * WIDE)));
+    case RCNN_PREDICTOR:
+        return normal(tv ? sqrt(2.0 / (CLASSES + 1)) : 0.001);
+    case RCNN_STEM:
+    case RCNN_BLOCK:
+    case RCNN_SHORTCUT:
+    case RCNN_MASK_CONV:
+        break;
+    }
+    return normal(sqrt(2 / out));
+}
+
+/* inputs: of the layer. */
+static struct begin begin_of_bias(bool tv, enum rcnn_place place, double inputs)
+{
+    switch (place) {
+    case RCNN_FC:
+    case RCNN_CLASSES:
+    case RCNN_BOXES:
+    case RCNN_PREDICTOR:
+        return tv ? uniform(1 / sqrt(inputs)) : (struct begin){ ZERO, 0 };
+    case RCNN_DECONV:
+        return tv ? uniform(1 / sqrt(4.0 * WIDE)) : (struct begin){ ZERO, 0 };
+    default:
+        return (struct begin){ ZERO, 0 };
+    }
+}
+
+static void check_begin(const struct param *p, struct begin want)
+{
+    const float *w = p->data;
+    double most = 0, squares = 0, deviation;
+
+    for (size_t i = 0; i < p->count; i++) {
+        most = fabs((double)w[i]) > most ? fabs((double)w[i]) : most;
+        squares += (double)w[i] * (double)w[i];
+    }
+    deviation = sqrt(squares / (double)p->count);
+    if (want.form == ZERO ? most != 0 : most == 0)
+        fail_msg("%s: numbers reach %g", p->name, most);
+    if (want.form == UNIFORM && most > want.value * (1 + 1e-6))
+        fail_msg("%s: numbers reach %g, should reach %g", p->name, most, want.value);
+    if (want.form == UNIFORM && p->count >= ENOUGH && most < 0.95 * want.value)
+        fail_msg("%s: numbers reach %g only, should reach %g", p->name, most, want.value);
+    if (want.form == NORMAL && most < 2 * want.value)
+        fail_msg("%s: no number beyond %g, which a deviation of %g would have", p->name, most, want.value);
+    if (want.form == NORMAL && fabs(deviation - want.value) > want.value * (p->count >= ENOUGH ? 0.1 : 0.3))
+        fail_msg("%s: deviation %g, should be %g", p->name, deviation, want.value);
+}
+
+static void check_beginnings(const char *flavor)
+{
+    struct model *m = opened(flavor);
+    const struct rcnn_network *net = rcnn_network_of(m);
+    bool tv = strcmp(flavor, "tv") == 0;
+    double inputs = 0;
+    int weights = 0, biases = 0;
+
+    for (int i = 0; i < net->nnamed; i++) {
+        const struct rcnn_named *a = &net->named[i];
+
+        if (a->array == RCNN_WEIGHT) {
+            weights++;
+            inputs = (double)a->p->r * a->p->s * a->p->c; /* its bias follows */
+            check_begin(a->p, begin_of_weight(tv, a->part.place, a->p));
+        } else if (a->array == RCNN_BIAS) {
+            biases++;
+            check_begin(a->p, begin_of_bias(tv, a->part.place, inputs));
+        }
+    }
+    assert_int_equal(biases, 8 + 3 + 4 + 6);
+    assert_true(weights > biases);
+    closed(m);
+}
+
+static void weights_begin_as_the_flavor_says(void **state)
+{
+    (void)state;
+    check_beginnings("d2");
+    check_beginnings("tv");
+}
+
+/* ---- decay ---- */
+
+static void norms_decay_in_torchvision_alone(void **state)
+{
+    static const char *const flavors[] = { "d2", "tv" };
+
+    (void)state;
+    for (int tv = 0; tv < 2; tv++) {
+        struct model *m = opened(flavors[tv]);
+        const struct rcnn_network *net = rcnn_network_of(m);
+        int norms = 0;
+
+        for (int i = 0; i < net->nnamed; i++) {
+            const struct param_group *g = &m->groups[net->named[i].p->group];
+            bool norm = net->named[i].array == RCNN_GAMMA || net->named[i].array == RCNN_BETA;
+
+            norms += norm;
+            assert_true(g->lr == 1);
+            if (net->named[i].array <= RCNN_BETA)
+                assert_true(g->decay == (norm && !tv ? 0 : 1));
+        }
+        assert_int_equal(norms, 2 * m->nnorms);
+        closed(m);
+    }
+}
+
+/* ---- names ---- */
+
+static bool has(const struct model *m, const char *name)
+{
+    for (int i = 0; i < m->nparams; i++)
+        if (strcmp(m->params[i]->name, name) == 0)
+            return true;
+    return false;
+}
+
+static void arrays_have_the_flavors_names(void **state)
+{
+    static const char *const d2[] = { "backbone.bottom_up.stem.conv1.weight", "backbone.bottom_up.res3.0.shortcut.norm.running_var",
+                                      "backbone.fpn_lateral2.bias",           "proposal_generator.rpn_head.anchor_deltas.weight",
+                                      "roi_heads.box_head.fc1.weight",        "roi_heads.mask_head.predictor.bias" };
+    static const char *const tv[] = { "backbone.body.conv1.weight",         "backbone.body.layer2.0.downsample.1.running_var",
+                                      "backbone.fpn.inner_blocks.0.0.bias", "rpn.head.bbox_pred.weight",
+                                      "roi_heads.box_head.fc6.weight",      "roi_heads.mask_predictor.mask_fcn_logits.bias" };
+    struct model *a = opened("d2"), *b = opened("tv");
+
+    (void)state;
+    for (size_t i = 0; i < sizeof d2 / sizeof *d2; i++) {
+        assert_true(has(a, d2[i]) && !has(a, tv[i]));
+        assert_true(has(b, tv[i]) && !has(b, d2[i]));
+    }
+    closed(a);
+    closed(b);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = { cmocka_unit_test(weights_begin_as_the_flavor_says),
+                                        cmocka_unit_test(norms_decay_in_torchvision_alone),
+                                        cmocka_unit_test(arrays_have_the_flavors_names) };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

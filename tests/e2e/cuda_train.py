@@ -5,6 +5,7 @@ DETD_PLUGIN names the plugin: the one on an emulated GPU, whose threads, blocks 
 DETD_REAL_GPU set, the one for the GPU of this machine. Asked for are the same bits: of reruns in tier `rerun`; in `world` also of 1 to 4 ranks that
 share the GPU, of waves, and after a killed rank. And losses beside the CPU's, in fp32 nearly the same, in bf16 close."""
 import json
+import math
 import os
 import random
 import subprocess
@@ -13,7 +14,7 @@ import time
 
 from daemon import BUILD
 from gpu_node import REAL, Node
-from ranks import base_spec, change_tier, compare, draw, finish, merged, strike, submit
+from ranks import base_spec, change_tier, compare, draw, draw_masks, finish, mask_spec, merged, strike, submit
 
 UNPLANNED = tempfile.mktemp(prefix="detd-unplanned-")  # here the emulated GPU lists what it had to plan in the middle of a step
 NEAR = {"fp32": 1e-3, "tf32": 2e-2, "bf16": 0.1}  # of losses over a few steps, relative
@@ -114,6 +115,35 @@ def toggled(d, base):
         assert done.returncode == 0 and "equal: steps %d .. 24" % (at + 1) in done.stdout, (at, start, done.returncode, done.stdout, done.stderr)
 
 
+def terms(d, job):
+    """{(split, step): {term: value}}"""
+    found = {}
+    for split, step, term, value in d.sql("SELECT split, step, term, value FROM loss WHERE job=? ORDER BY split, step", job):
+        found.setdefault((split, step), {})[term] = value
+    return found
+
+
+def two_stages(d):
+    """Mask R-CNN: the same bits on 1 to 3 ranks with statistics of all shards; in bf16 near fp32's losses. Which regions are drawn hangs on last bits of
+    scores, so single terms of later steps may part; those of the first, before any weight has moved, do not, nor does the total."""
+    draw_masks(d.root + "/masks")
+    base = merged(mask_spec(d.root + "/masks"), {"train": {"lr": 0.001}})
+    synced = merged(base, {"model": {"sync_bn": True}})
+    compare(d, "Mask R-CNN, SyncBN", in_turn(d, synced, "Mask R-CNN, SyncBN", [("%d ranks" % n, cuda(ranks=n, deterministic="world")) for n in (1, 2, 3)]))
+    seen = {}
+    for precision in ("fp32", "bf16"):
+        ((_, job),) = in_turn(d, base, "Mask R-CNN", [(precision, cuda(precision=precision))])
+        seen[precision] = terms(d, job)
+    assert seen["fp32"].keys() == seen["bf16"].keys() and len(seen["fp32"]) == 6, seen
+    for at, want in seen["fp32"].items():
+        have, first = seen["bf16"][at], at == ("train", 1)
+        assert set(have) == {"total", "rpn_cls", "rpn_box", "cls", "box", "mask"} and all(math.isfinite(v) for v in have.values()), (at, have)
+        for term in have if first else ("total",):
+            assert abs(have[term] - want[term]) <= NEAR["bf16"] * want[term], "bf16: %s of %s is %.7g, in fp32 %.7g" % (term, at, have[term], want[term])
+    assert seen["fp32"][("train", 1)] != seen["bf16"][("train", 1)], "bf16 is fp32"
+    print("Mask R-CNN, bf16: total at most %.2g from fp32's" % max(abs(seen["bf16"][at]["total"] / v["total"] - 1) for at, v in seen["fp32"].items()))
+
+
 def check_plans():
     """Of all jobs so far."""
     if os.path.exists(UNPLANNED):
@@ -154,6 +184,7 @@ def main():
         (device,) = {row[0] for row in d.sql("SELECT device FROM jobs WHERE id=?", sizes)}
         assert device == "cuda", device
         check_plans()
+        two_stages(d)
     print("%.0f s" % (time.time() - began))
 
 

@@ -40,6 +40,17 @@ def base_spec(data):
             "val": {"every": 3, "batch": 4}, "run": {"device": "cpu", "threads": 1, "ranks": 1}}
 
 
+def mask_spec(data):
+    """A Mask R-CNN of few channels and few proposals, from scratch, over data with masks; pictures are drawn at two sizes."""
+    split = {name: {"annotations": "%s/%s.json" % (data, name), "images": data + "/images"} for name in ("train", "val")}
+    return {"name": "masks", "data": split,
+            "model": {"preset": "mask_rcnn_r18_fpn", "width": 0.125, "fpn_channels": 16, "head_channels": 32, "mask_channels": 8, "min_size": [48, 64],
+                      "max_size": 96, "anchors": [8, 16, 32, 48, 64], "rpn_batch": 64, "rpn_pre_nms": 100, "rpn_pre_nms_val": 100, "rpn_post_nms": 50,
+                      "rpn_post_nms_val": 50, "roi_batch": 32},
+            "train": {"steps": 5, "batch": 4, "shards": 4, "log_every": 1, "lr": 0.005, "burn_in": 0}, "val": {"every": 5, "batch": 2},
+            "run": {"device": "cpu", "threads": 1, "ranks": 1}}
+
+
 def isas():
     """Those that this CPU has, the best first."""
     with open("/proc/cpuinfo", encoding="utf-8") as f:
@@ -317,12 +328,29 @@ def draw(data):
                    stdout=subprocess.DEVNULL)
 
 
+def draw_masks(data):
+    subprocess.run([sys.executable, HERE + "/../demo/make_shapes.py", data, "--train", "12", "--val", "5", "--size", "64", "--masks"], check=True,
+                   stdout=subprocess.DEVNULL)
+
+
 def compare(d, title, jobs):
     for _, job in jobs:
         finish(d, job)
     for what, job in jobs[1:]:
         same(d, jobs[0][1], job, what)
     print("%s: %d jobs, %d rows and %d models each: equal" % (title, len(jobs), len(rows(d, jobs[0][1])), len(models(d, jobs[0][1]))))
+
+
+def two_stages(d):
+    """Mask R-CNN whose statistics are of all shards, in canvases that differ from shard to shard."""
+    draw_masks(d.root + "/masks")
+    spec = mask_spec(d.root + "/masks")
+    synced = merged(spec, {"model": {"sync_bn": True}})
+    jobs = [("%d ranks" % n, submit(d, merged(synced, run_keys(ranks=n, deterministic="world")), "Mask R-CNN, SyncBN, %d ranks" % n)) for n in (1, 2, 3)]
+    compare(d, "Mask R-CNN, SyncBN", jobs)
+    alone = submit(d, spec, "Mask R-CNN, BN of each shard")
+    finish(d, alone)
+    assert models(d, alone) != models(d, jobs[0][1]), "model.sync_bn changes nothing of Mask R-CNN"
 
 
 def main():
@@ -348,6 +376,7 @@ def main():
                 assert models(d, job, "state") == models(d, jobs[0][1], "state"), what + ": other state.safetensors"
         compare(d, "larger", enlarge(d, base))
         compare(d, "wide", widen(d, base))
+        two_stages(d)
     print("%.0f s" % (time.time() - began))
 
 

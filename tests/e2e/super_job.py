@@ -544,19 +544,50 @@ def test_another_store_is_refused(job):
     job.finish("completed")
 
 
+def kill_supervisor(job):
+    os.kill(job.proc.pid, signal.SIGKILL)
+    job.proc.wait()
+    job.lock_is_free()
+    if job.detd:
+        job.detd.close()
+
+
 def test_supervisor_is_killed(job):
     job.start()
     job.until(lambda: len(job.store.rows("train")) >= 15)
     assert len(ranks_of(job)) == 2
-    os.kill(job.proc.pid, signal.SIGKILL)
-    job.proc.wait()
-    job.lock_is_free()
-    job.detd.close()
+    kill_supervisor(job)
     job.start()
     job.finish("completed")
     assert job.store.rows("train") == list(range(1, 31)), job.store.rows("train")
     assert [e["reason"] for e in job.store.of("ended")] == ["detd-job was lost"]
     assert [a["attempt"] for a in job.store.of("attempt")] == [1, 2]
+
+
+def test_a_lost_supervisor_is_a_failure(job):
+    for attempt in (1, 2):
+        job.start()
+        job.until(lambda n=attempt: [a for a in job.store.of("attempt") if a["attempt"] == n])
+        kill_supervisor(job)
+    job.start()
+    end = job.finish("failed")
+    assert end["reason"] == "detd-job was lost (failure 2 in a row without a newer checkpoint)", end
+    assert [a["attempt"] for a in job.store.of("attempt")] == [1, 2]
+
+
+test_a_lost_supervisor_is_a_failure.job = dict(steps=100000, every=100000, restarts=1)
+
+
+def test_numbers_of_attempts_are_not_used_again(job):
+    """Nor those of which detd has not heard: it calls the next one 2."""
+    job.fault(1, "kill", 5)
+    job.start(detd=False)
+    job.until(lambda: "attempt 2 starts" in job.log())
+    kill_supervisor(job)
+    job.start()
+    job.finish("completed")
+    assert [a["attempt"] for a in job.store.of("attempt")] == [1, 2, 3]
+    assert [e["attempt"] for e in job.store.of("ended")] == [1, 2]
 
 
 def test_everything_is_killed_at_random(job):

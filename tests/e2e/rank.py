@@ -157,6 +157,8 @@ class Rank:
         elif what == "flood":
             for _ in range(800):
                 self.say("event", level="info", kind="flood", text="x" * 60000)
+        elif what == "burst":
+            self.burst()
         elif what == "close":
             os.close(3)
             time.sleep(600)
@@ -193,6 +195,21 @@ class Rank:
             while True:
                 self.page.step(0, 0)
                 time.sleep(0.5)
+
+    def burst(self):
+        """Stops its supervisor, says as much as fits and dies."""
+        os.kill(os.getppid(), signal.SIGSTOP)
+        line, said = json.dumps({"type": "event", "level": "info", "kind": "burst", "text": "x" * 30000}).encode() + b"\n", 0
+        self.sock.setblocking(False)
+        try:
+            while self.sock.send(line) == len(line):
+                said += 1
+        except BlockingIOError:
+            pass
+        with open("burst.new", "w", encoding="utf-8") as f:
+            f.write(str(said))
+        os.rename("burst.new", "burst")
+        os._exit(3)
 
     def end(self, outcome, reason="", cls=""):
         self.page.phase("ending")

@@ -60,6 +60,7 @@ class Detd:
         self.listener.bind(self.path)
         self.listener.listen()
         self.conn, self.buf, self.hello = None, b"", None
+        self.unheard = None  # reports that it has lost since it was told to
 
     def close(self):
         for s in (self.conn, self.listener):
@@ -98,6 +99,8 @@ class Detd:
             assert msg["protocol"] == 1 and msg["nonce"] == "n1", msg
             self.hello = msg
             self.send("welcome", last_seq=len(self.store.records), store_id=self.store_id, control=self.words)
+        elif msg["type"] == "report" and self.unheard is not None:
+            self.unheard += 1
         elif msg["type"] == "report":
             self.store.commit(msg["seq"], msg["rec"])
             if self.ack:
@@ -298,6 +301,20 @@ def test_rank_leaves_without_end(job):
     crash(job, "exit", "status 3")
 
 
+def test_a_dead_rank_is_heard_to_its_end(job):
+    """Also where it has said more than is read at a time, while its supervisor stood still."""
+    job.fault(1, "burst", 15)
+    job.start()
+    path = os.path.join(job.dir, "burst")
+    job.until(lambda: os.path.exists(path))
+    job.until(lambda: len(ranks_of(job)) == 1)
+    os.kill(job.proc.pid, signal.SIGCONT)
+    job.finish("completed")
+    with open(path, encoding="utf-8") as f:
+        said = int(f.read())
+    assert said > 1 and len([e for e in job.store.of("event") if e["kind"] == "burst"]) == said, said
+
+
 def test_rank_that_cannot_be_heard(job):
     crash(job, "close", "closed its descriptor 3")
 
@@ -430,6 +447,15 @@ def test_commands_reach_rank_0(job):
     assert {r["tier"] for r in job.store.of("loss")} == {"off", "rerun"}
 
 
+def test_a_tier_that_is_asked_for_twice_is_changed_once(job):
+    """As after a reconnect, before the ranks have agreed."""
+    job.start()
+    job.until(lambda: job.store.of("loss"))
+    job.detd.conn.sendall(b'{"type":"control","word":"tier","tier":"world"}\n' * 2)
+    job.finish("completed")
+    assert [t["tier"] for t in job.store.of("tier")] == ["world"], job.store.of("tier")
+
+
 def test_tier_survives_a_crash(job):
     job.fault(0, "kill", 8)
     job.start(words=[{"word": "tier", "tier": "world"}])
@@ -491,6 +517,21 @@ def test_cancel_that_nobody_obeys(job):
     job.until(lambda: any(s["phase"] == "data" for s in job.store.status))  # nothing else of rank.py has that phase
     job.detd.control("cancel", deadline=1)
     job.finish("cancelled", 15)
+
+
+def test_what_was_not_acked_is_sent_again(job):
+    """To a detd that has died between reading and storing it."""
+    job.start()
+    job.until(lambda: job.store.of("loss"))
+    job.detd.unheard = 0
+    job.until(lambda: job.detd.unheard >= 5)
+    job.detd.close()
+    job.detd = Detd(job.state, job.store)
+    job.finish("completed")
+    assert job.store.rows("train") == list(range(1, 61)), job.store.rows("train")
+
+
+test_what_was_not_acked_is_sent_again.job = dict(steps=60)
 
 
 def test_detd_is_away(job):

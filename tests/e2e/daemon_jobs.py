@@ -3,6 +3,7 @@
 import concurrent.futures
 import contextlib
 import fcntl
+import hashlib
 import json
 import os
 import random
@@ -725,31 +726,43 @@ def the_database_is_damaged_while_it_runs():
         d.check_rows(job, 60)
 
 
-def train_shapes(d, **run):
+def train_shapes(d, token="real", **run):
     """A small job of detd-worker: 60 steps, a checkpoint every 3."""
     data = d.root + "/shapes"
-    subprocess.run([sys.executable, HERE + "/../demo/make_shapes.py", data, "--train", "16", "--val", "4", "--size", "96"], check=True,
+    os.path.isdir(data) or subprocess.run([sys.executable, HERE + "/../demo/make_shapes.py", data, "--train", "16", "--val", "4", "--size", "96"], check=True,
                    stdout=subprocess.DEVNULL)
     split = {"annotations": data + "/train.json", "images": data + "/images"}
-    return d.call("job.submit", token="real", spec={
+    return d.call("job.submit", token=token, spec={
         "model": {"preset": "yolov3_tiny", "size": 96, "width": 0.25}, "data": {"train": split}, "checkpoint": {"every": 3},
         "train": {"steps": 60, "batch": 4, "shards": 2, "log_every": 1}, "run": dict({"ranks": 2, "device": "cpu"}, **run)})["id"]
 
 
+def install(d, programs):
+    """As `make install` does: over what is there, while it runs. programs: {name: content}"""
+    os.makedirs(d.root + "/new", exist_ok=True)
+    for name, content in programs.items():
+        with open(d.root + "/new/" + name, "wb") as f:
+            f.write(content)
+    subprocess.run(["install", "-t", d.bin] + [d.root + "/new/" + name for name in programs], check=True)
+
+
+def results(d, job):
+    with open("%s/jobs/%d/checkpoints/step-60/model.safetensors" % (d.state, job), "rb") as f:
+        model = hashlib.sha256(f.read()).hexdigest()
+    return model, d.sql("SELECT split, term, step, num, den, tier FROM loss WHERE job=? ORDER BY 1, 2, 3", job)
+
+
 def an_upgrade_in_mid_job():
-    """New programs are put in place and detd is started again: the job goes on with those that it was started with, also in its next attempt."""
+    """New programs are installed and detd is started again: the job goes on with those that it was started with, also in its next attempt, and ends as
+    one that nobody disturbed."""
     with Daemon(foreign=False) as d:
+        programs = {name: open(d.bin + "/" + name, "rb").read() for name in ("detd", "detd-job", "detd-worker")}
         job = train_shapes(d)
         d.until(lambda: d.newest_checkpoint(job), "no checkpoint")
         ranks = [pid for pid, name in d.members(job).items() if name == "detd-worker"]
         for pid in ranks:  # it is not to end before the upgrade has
             os.kill(pid, signal.SIGSTOP)
-        for name in ("detd", "detd-job", "detd-worker"):
-            path = d.bin + "/" + name
-            with open(path + ".new", "wb") as f:
-                f.write(open(path, "rb").read() if name == "detd" else b"#!/bin/false\n")
-            os.chmod(path + ".new", 0o755)
-            os.rename(path + ".new", path)
+        install(d, {"detd": programs["detd"], "detd-job": b"#!/bin/false\n", "detd-worker": b"#!/bin/false\n"})
         d.stop()
         d.start()
         for pid in ranks:
@@ -757,6 +770,10 @@ def an_upgrade_in_mid_job():
         done = d.wait(job, "completed", 120)
         assert [a["attempt"] for a in done["attempts"]] == [2, 1] and not d.events("supervisor_lost", job), done["attempts"]
         assert done["attempts"][0]["identity"]["files"] == done["attempts"][1]["identity"]["files"], done["attempts"]
+        install(d, programs)
+        alone = train_shapes(d, token="undisturbed")
+        assert d.wait(alone, "completed", 120)["attempt"] == 1
+        assert results(d, job) == results(d, alone), (job, alone)
 
 
 def a_checkpoint_without_room():

@@ -14,13 +14,14 @@ extern const int fuzz_places; /* of a seed at which replay.c cuts and puts: fewe
 /* Takes any bytes, which are a copy of exactly this size. Fails an assertion where the parser breaks its contract. */
 void fuzz_one(const uint8_t *bytes, size_t size);
 
-/* A file or folder of the target's own, for parsers that open one; the target removes it. In memory where that can be, since some of them sync. */
+/* A file or folder of the target's own, for parsers that open one; the target removes it. In memory where that can be, since some of them sync, and under
+ * a name that no other test looks for. */
 static inline const char *fuzz_path(void)
 {
     static char path[TEMP_MAX];
     char name[40];
 
-    snprintf(name, sizeof name, "detd-fuzz-%ld", (long)getpid());
+    snprintf(name, sizeof name, "fuzz-detd-%ld", (long)getpid());
     if (access("/dev/shm", W_OK) == 0)
         snprintf(path, sizeof path, "/dev/shm/%s", name);
     else

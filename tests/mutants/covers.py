@@ -23,6 +23,7 @@ SCRIPTS = {
     "diff.sh": {"daemon", "supervisor", "client"},
     "diff_train.sh": {"daemon", "supervisor", "client"} | TRAINER,
     "protocol_examples.sh": {"daemon"},
+    "older_client.sh": {"daemon", "supervisor"},
     "ingest.sh": {"daemon"},
     "order.sh": {"daemon", "supervisor"} | TRAINER,
     "super_job.sh": {"supervisor"},

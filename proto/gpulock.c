@@ -53,13 +53,28 @@ static int open_file(const char *path, bool create, struct err *err)
     return fd < 0 ? err_sys(err, "open the lock '%s'", path) : fd;
 }
 
-static int check_file(int fd, const char *path, struct err *err)
+/* What is not to be locked is in the way of every daemon, and may be gone tomorrow. */
+static int in_the_way(const char *uuid, const char *path, const char *what, struct err *err)
 {
+    return err_set(err, -EWOULDBLOCK, "GPU %s cannot be locked: '%s' is %s; remove it", uuid, path, what);
+}
+
+/* A descriptor, -EWOULDBLOCK for what is in the way, or any other error. */
+static int open_lock(const char *uuid, const char *path, bool create, struct err *err)
+{
+    int fd = open_file(path, create, err);
     struct stat st;
 
-    if (fstat(fd, &st) < 0)
-        return err_sys(err, "look at the lock '%s'", path);
-    return S_ISREG(st.st_mode) && st.st_nlink == 1 ? 0 : err_set(err, ERR_STATE, "'%s' is no plain file with one name", path);
+    if (fd == -ELOOP)
+        return in_the_way(uuid, path, "a symbolic link", err);
+    if (fd == -EACCES || fd == -EPERM || fd == -ENXIO)
+        return in_the_way(uuid, path, "of another user and no lock", err);
+    if (fd < 0)
+        return fd;
+    if (fstat(fd, &st) == 0 && S_ISREG(st.st_mode) && st.st_nlink == 1)
+        return fd;
+    close(fd);
+    return in_the_way(uuid, path, "no plain file with one name", err);
 }
 
 int gpulock_take(const char *uuid, int *ret_fd, struct err *err)
@@ -69,11 +84,10 @@ int gpulock_take(const char *uuid, int *ret_fd, struct err *err)
 
     if (rc < 0)
         return rc;
-    fd = open_file(path, true, err);
+    fd = open_lock(uuid, path, true, err);
     if (fd < 0)
         return fd;
-    rc = check_file(fd, path, err);
-    if (rc == 0 && flock(fd, LOCK_EX | LOCK_NB) < 0)
+    if (flock(fd, LOCK_EX | LOCK_NB) < 0)
         rc = errno == EWOULDBLOCK ? err_set(err, -EWOULDBLOCK, "GPU %s is locked by a job of another daemon ('%s')", uuid, path)
                                   : err_sys(err, "lock '%s'", path);
     if (rc < 0)
@@ -88,11 +102,11 @@ bool gpulock_is_held(const char *uuid)
     char path[PATH_ROOM];
     struct err err;
     bool held = false;
-    int fd = lock_path(uuid, path, &err) == 0 ? open_file(path, false, &err) : -1;
+    int fd = lock_path(uuid, path, &err) == 0 ? open_lock(uuid, path, false, &err) : -1;
 
     if (fd < 0)
-        return false;
-    if (check_file(fd, path, &err) == 0 && flock(fd, LOCK_SH | LOCK_NB) < 0)
+        return fd == -EWOULDBLOCK;
+    if (flock(fd, LOCK_SH | LOCK_NB) < 0)
         held = errno == EWOULDBLOCK;
     close(fd);
     return held;

@@ -8,8 +8,9 @@
 
 struct err;
 
-/* Takes the lock and keeps it as long as *ret_fd is open; the descriptor is not inherited. -EWOULDBLOCK: another process has it.
- * Links, and files that are no plain ones, are refused. */
+/* Takes the lock and keeps it as long as *ret_fd is open; the descriptor is not inherited. -EWOULDBLOCK: another process has it,
+ * or something lies in its place that cannot be locked: a link, a folder, a file with two names or that may not be read. Who put it there keeps the GPU
+ * from all daemons, till somebody removes it. */
 int gpulock_take(const char *uuid, int *ret_fd, struct err *err);
-/* Whether a job of any daemon has it now. False too where that cannot be found out. */
+/* Whether a job of any daemon has it now, or it cannot be taken for what lies there. False too where that cannot be found out. */
 bool gpulock_is_held(const char *uuid);

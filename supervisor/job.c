@@ -466,12 +466,23 @@ static void close_lost_attempt(struct job *j, int lost)
     j->lost = true;
 }
 
+static void start_job(struct job *j);
+
+static void on_locks_over(uv_timer_t *timer)
+{
+    start_job(timer->data);
+}
+
 static void start_job(struct job *j)
 {
     struct outcome o = { .outcome = "failed", .class = "fault", .reason = "detd-job was lost", .retry = true };
     struct err err = { 0 };
     int rc = job_lock_gpus(j, &err);
 
+    if (rc < 0 && rc != -EWOULDBLOCK && err_is_system(&err)) {
+        wait_refused(j, &err, on_locks_over);
+        return;
+    }
     if (rc < 0) { /* busy is no fault of the job: it is queued again, and the next grant may be of other GPUs */
         job_end(j, rc == -EWOULDBLOCK ? "paused" : "failed", err.msg, rc == -EWOULDBLOCK ? "" : "fault");
         return;

@@ -397,20 +397,24 @@ static void links_are_refused(void **state)
     lock_file(uuid, path, sizeof path);
     unlink(path);
     assert_int_equal(symlink(victim, path), 0);
-    assert_int_equal(gpulock_take(uuid, &lock, &err), -ELOOP);
+    assert_int_equal(gpulock_take(uuid, &lock, &err), -EWOULDBLOCK);
+    assert_true(gpulock_is_held(uuid));
     unlink(path);
     assert_int_equal(symlink(temp_path(nothing, sizeof nothing, "detd-no-such-file"), path), 0);
-    assert_int_equal(gpulock_take(uuid, &lock, &err), -ELOOP);
+    assert_int_equal(gpulock_take(uuid, &lock, &err), -EWOULDBLOCK);
+    assert_true(gpulock_is_held(uuid));
     assert_true(access(nothing, F_OK) < 0);
     unlink(path);
     assert_int_equal(mkfifo(path, 0666), 0);
-    assert_int_equal(gpulock_take(uuid, &lock, &err), ERR_STATE);
+    assert_int_equal(gpulock_take(uuid, &lock, &err), -EWOULDBLOCK);
+    assert_true(gpulock_is_held(uuid));
     unlink(path);
     assert_int_equal(gpulock_take(uuid, &lock, &err), 0);
     close(lock);
     snprintf(other, sizeof other, "%s.2", path);
     assert_int_equal(link(path, other), 0); /* a second name of anybody's file would lend it to whoever locks */
-    assert_int_equal(gpulock_take(uuid, &lock, &err), ERR_STATE);
+    assert_int_equal(gpulock_take(uuid, &lock, &err), -EWOULDBLOCK);
+    assert_true(gpulock_is_held(uuid));
     unlink(other);
     unlink(path);
     memset(longest, 'a', sizeof longest);

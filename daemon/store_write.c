@@ -285,6 +285,15 @@ static int by_series_step(const void *pa, const void *pb)
     return a->step < b->step ? -1 : a->step > b->step;
 }
 
+static int note_metric(struct writer *w, const struct report *rep, const char *metric)
+{
+    char text[REPORT_NAME_MAX + 120];
+
+    snprintf(text, sizeof text, "a second value of %s at step %lld was refused: the trainer reported it twice", metric,
+             (long long)rep->step);
+    return add_event(w, rep->job, rep->time, "error", "conflict", text);
+}
+
 /* A second value for the same series and step can only come from a supervisor that numbers wrongly. The first one stays, the event says so. */
 static int note_conflict(struct writer *w, const struct point *p)
 {
@@ -379,6 +388,8 @@ static int add_metrics(struct writer *w, const struct report *rep)
         bind_real(st, 4, rep->values[i].num);
         sqlite3_bind_double(st, 5, rep->time);
         rc = run(st);
+        if (rc == SQLITE_CONSTRAINT) /* the others of the record are not lost for it */
+            rc = note_metric(w, rep, rep->values[i].name);
     }
     return rc;
 }

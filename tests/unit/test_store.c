@@ -446,6 +446,22 @@ static void a_number_told_twice_is_refused_and_noted(void **state)
     assert_string_equal(sql(f, "SELECT last_seq FROM jobs"), "3");
 }
 
+/* The first value stays, the event says so, and the rest of the record is kept. */
+static void a_metric_told_twice_is_refused_and_noted(void **state)
+{
+    struct fixture *f = *state;
+
+    submit(f, "a", 1);
+    report(f, 1, 1, NULL, "{\"type\":\"eval\",\"step\":4,\"time\":5,\"metrics\":{\"AP\":0.5}}");
+    report(f, 1, 2, NULL, "{\"type\":\"eval\",\"step\":4,\"time\":6,\"metrics\":{\"A\":1,\"AP\":0.75,\"Z\":2}}");
+    wait_all(f);
+    assert_int_equal(f->rc, 0);
+    assert_string_equal(sql(f, "SELECT group_concat(metric || value) FROM (SELECT * FROM eval ORDER BY metric)"), "A1.0,AP0.5,Z2.0");
+    assert_string_equal(sql(f, "SELECT job || level || kind || text FROM events"),
+                        "1errorconflicta second value of AP at step 4 was refused: the trainer reported it twice");
+    assert_string_equal(sql(f, "SELECT last_seq FROM jobs"), "2");
+}
+
 static void not_finite_is_null(void **state)
 {
     struct fixture *f = *state;
@@ -948,6 +964,7 @@ int main(void)
         TEST(what_is_saved_last_holds),
         TEST(identities_are_kept),
         TEST(a_number_told_twice_is_refused_and_noted),
+        TEST(a_metric_told_twice_is_refused_and_noted),
         TEST(not_finite_is_null),
         TEST(events_and_pages),
         TEST(refuses_what_it_does_not_know),

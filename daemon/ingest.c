@@ -178,9 +178,11 @@ static int take_record(struct sup *s, const json_t *rec, int64_t seq, struct err
     if (rc < 0)
         return rc;
     p = malloc(sizeof *p);
-    if (!p) {
+    rc = p ? store_reserve(c->store, err) : err_set(err, -ENOMEM, "out of memory");
+    if (rc < 0) { /* nothing has heard of it yet: the supervisor sends it again */
+        free(p);
         free(rep);
-        return err_set(err, -ENOMEM, "out of memory");
+        return rc;
     }
     *p = (struct pending){ c->jobs, j->row.id, seq };
     rewound = rep->type == REPORT_ATTEMPT && rep->attempt > 1;

@@ -284,9 +284,40 @@ void store_wish(struct store *s, const struct job_row *row, store_done *done, vo
     ask(s, op_new(OP_SAVE, row, NULL, NULL, done, arg));
 }
 
+int store_reserve(struct store *s, struct err *err)
+{
+    struct job_row *row;
+
+    if (s->spare)
+        return 0;
+    s->spare = calloc(1, sizeof *s->spare);
+    row = s->spare ? malloc(sizeof *row) : NULL;
+    if (row) {
+        s->spare->row = row;
+        return 0;
+    }
+    free(s->spare);
+    s->spare = NULL;
+    return err_set(err, -ENOMEM, "out of memory for a report");
+}
+
+static struct op *use_spare(struct store *s, const struct job_row *row, struct report *rep, store_done *done, void *arg)
+{
+    struct op *op = s->spare;
+    struct job_row *room = op->row;
+
+    s->spare = NULL;
+    if (row)
+        *room = *row;
+    else
+        free(room);
+    *op = (struct op){ .kind = OP_REPORT, .rep = rep, .row = row ? room : NULL, .done = done, .arg = arg };
+    return op;
+}
+
 void store_report(struct store *s, struct report *rep, const struct job_row *row, store_done *done, void *arg)
 {
-    struct op *op = op_new(OP_REPORT, row, rep, NULL, done, arg);
+    struct op *op = s->spare ? use_spare(s, row, rep, done, arg) : op_new(OP_REPORT, row, rep, NULL, done, arg);
 
     if (op)
         enqueue(s, op);
@@ -666,6 +697,7 @@ void store_close(struct store *s)
     pthread_mutex_unlock(&s->lock);
     pthread_join(s->thread, NULL);
     s->on_batch = NULL;
+    op_free(s->spare);
     while (give_answers(s, INT_MAX)) /* the writer has left: nothing is added */
         ;
     close_databases(s);

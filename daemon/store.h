@@ -35,6 +35,8 @@ void store_submit(struct store *s, const struct job_row *row, const char *token,
 void store_save(struct store *s, const struct job_row *row, store_done *done, void *arg);
 /* The same for what a user asks: it may be refused. */
 void store_wish(struct store *s, const struct job_row *row, store_done *done, void *arg);
+/* Makes sure of the memory that the next store_report() needs, so that it cannot fail: memory is not to be ahead of what will be stored. 0 or -ENOMEM. */
+int store_reserve(struct store *s, struct err *err);
 /* A record of a supervisor with the job's row after it (NULL: unchanged but for last_seq and step), in one transaction. Takes rep. */
 void store_report(struct store *s, struct report *rep, const struct job_row *row, store_done *done, void *arg);
 void store_event(struct store *s, int64_t job, const char *level, const char *kind, const char *text, double now);

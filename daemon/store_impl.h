@@ -110,6 +110,7 @@ struct store {
     pthread_mutex_t lock; /* todo, finished, urgent, stopping, backlog, trouble */
     pthread_cond_t wake;
     struct op_queue todo, finished;
+    struct op *spare;   /* of the loop, with a row; for the next report */
     struct op *answers; /* taken off `finished` by the loop, not given yet */
     bool urgent, stopping;
     int backlog;

@@ -36,10 +36,12 @@ class Change:
 
 
 class Disk:
-    """root: the folder that was watched, empty when it began. Names are in folders, {folder: {name: file}}; `folders` are those of the end."""
+    """root: the folder that was watched; what was in it when that began, `known`, does not count. Names are in folders, {folder: {name: file}}; `folders`
+    are those of the end."""
 
-    def __init__(self, log, root):
-        self.events, self.root, self.changes = read_log(log), os.path.realpath(root), []
+    def __init__(self, log, root, known):
+        self.root, self.changes = os.path.realpath(root), []
+        self.events = [e for e in read_log(log) if e.path not in {self.root + "/" + name for name in known}]
         self.folders, self.inodes, self.made, self.gone = {ROOT: {}}, {os.stat(root).st_ino: ROOT}, ROOT, []
         begun, waiting = {}, collections.defaultdict(list)  # of a sync; changes that are not durable
         for at, e in enumerate(self.events):

@@ -322,7 +322,7 @@ def main():
             calm = found(d, job)
         d = record(shim, data)
         undo.callback(shutil.rmtree, d.root)
-        log = disk.Disk(d.log + ".kept", d.root)
+        log = disk.Disk(d.log + ".kept", d.root, ("log", "conf"))
         says = Says(log)
         check_whole(log, d)
         accepted, acks = check_database(log, says)

@@ -12,6 +12,7 @@ import os
 import random
 import signal
 import sqlite3
+import struct
 import subprocess
 import sys
 import tempfile
@@ -48,7 +49,7 @@ class House:
         with open(self.clock, "wb") as f:
             f.write(bytes(8))
         if clock:
-            self.d.env = {"LD_PRELOAD": clock, "CLOCK_OFF": self.clock}
+            self.d.env = {"LD_PRELOAD": clock, "CLOCK_MOVED": self.clock}
 
     # ---- jobs ----
 
@@ -186,7 +187,7 @@ class House:
             return False
         off = self.rng.choice((0, -5, 5, -3600, 3600, -30 * 86400, 30 * 86400))
         with open(self.clock, "r+b") as f:
-            f.write(off.to_bytes(8, "little", signed=True))
+            f.write(struct.pack("=d", off))
         return True
 
     def ask(self, method, **params):

@@ -1,0 +1,146 @@
+/* tests/device/test_cuda_plans_rcnn.c - cuDNN plans every convolution that Faster and Mask R-CNN ask for, at 800/1333, on GPUs that are described; with
+ * TEST_LONG of all depths, both ways up, and of 1, 2 and 4 pictures in all tiers.
+ * uses: plans cpu proto worker/models worker/models/yolo worker/models/rcnn worker/layers worker/data worker/data/sample worker/eval worker/mask worker/comm worker/core */
+#include "proto/jobspec.h"
+#include "tests/device/plan_keys.h"
+#include "worker/models/rcnn/network.h"
+#include "worker/models/rcnn/rcnn.h"
+#include "worker/models/model.h"
+#include "worker/ops/families.h"
+
+const struct device_ops *cpu_backend_generic(void);
+
+enum { CLASSES = 80 };
+
+/* ---- what a model asks its device for ---- */
+
+static struct {
+    struct keys keys;
+    enum precision precision;
+    enum tier tier;
+    int asked;
+} seen;
+
+/* As cuda/conv.cu makes keys of it. */
+static int note_conv(struct device *dev, const struct tensor *x, const struct conv *cv, const struct param *w, bool bias,
+                     enum conv_passes passes, int nshards, struct err *err)
+{
+    struct conv_key k = { .dtype = dev->dtype,
+                          .precision = seen.precision,
+                          .tier = seen.tier,
+                          .n = x->n,
+                          .h = x->h,
+                          .w = x->w,
+                          .c = x->c,
+                          .k = w->k,
+                          .r = w->r,
+                          .s = w->s,
+                          .stride = cv->stride,
+                          .pad = cv->pad,
+                          .x_stride = x->stride,
+                          .y_stride = device_stride(dev, w->k) };
+
+    (void)err;
+    assert_int_equal(nshards, 1);
+    seen.asked++;
+    k.bias = bias;
+    add_key(&seen.keys, &k);
+    k.bias = false;
+    k.dir = CONV_BWD_WEIGHTS;
+    if (passes >= CONV_WEIGHTS)
+        add_key(&seen.keys, &k);
+    k.dir = CONV_BWD_DATA;
+    k.add = passes == CONV_DATA_ADD;
+    if (passes >= CONV_DATA)
+        add_key(&seen.keys, &k);
+    return 0;
+}
+
+static const struct plan_ops notes = { .conv = note_conv };
+static const struct families noting = { .plan = &notes };
+
+/* The model itself says what it needs; to it the device is a GPU that computes so. */
+static void note_model(struct model *m, enum precision precision, enum tier tier, int n, struct canvas canvas)
+{
+    struct device gpu = { .on = &noting, .dtype = precision == PRECISION_BF16 ? DTYPE_BF16 : DTYPE_F32, .row = CUDA_ROW }, *own = m->dev;
+    struct err err;
+
+    seen.precision = precision;
+    seen.tier = tier;
+    m->dev = &gpu;
+    assert_int_equal(m->ops->plan(m, TAPE_TRAIN, n, 1, canvas, &err), 0);
+    assert_int_equal(m->ops->plan(m, TAPE_EVAL, n, 1, canvas, &err), 0);
+    m->dev = own;
+}
+
+/* With frozen stages and without: where the gradient of an input is wanted depends on it. */
+static struct jobspec *spec_of(const char *preset, bool frozen)
+{
+    json_t *root = json_pack("{s:{s:s},s:{s:{s:s,s:s}},s:{s:i,s:i}}", "model", "preset", preset, "data", "train", "annotations", "a",
+                             "images", "i", "train", "steps", 1, "batch", 1);
+    struct jobspec *spec = NULL;
+    struct err err;
+
+    assert_non_null(root);
+    if (frozen)
+        json_object_update_new(json_object_get(root, "model"), json_pack("{s:s,s:i}", "init", "/weights", "freeze_at", 2));
+    if (jobspec_parse(root, &spec, &err) < 0)
+        fail_msg("%s", err.msg);
+    json_decref(root);
+    return spec;
+}
+
+static void note_preset(struct device *dev, const char *preset, bool frozen)
+{
+    static const struct canvas canvases[] = { { 800, 1344 }, { 1344, 800 } };
+    struct jobspec *spec = spec_of(preset, frozen);
+    struct model *m;
+    struct err err;
+
+    if (rcnn_new(spec, CLASSES, dev, &m, &err) < 0)
+        fail_msg("%s", err.msg);
+    for (int precision = PRECISION_FP32; precision <= PRECISION_BF16; precision++)
+        for (int tier = TIER_OFF; tier <= TIER_WORLD; tier++)
+            for (int n = 1; n <= 4; n *= 2)
+                for (size_t c = 0; c < (test_long() ? sizeof canvases / sizeof *canvases : 1); c++)
+                    if (test_long() || (tier == TIER_RERUN && n == 2))
+                        note_model(m, (enum precision)precision, (enum tier)tier, n, canvases[c]);
+    model_free(m);
+    jobspec_free(spec);
+}
+
+static void note_presets(void)
+{
+    static const char *const presets[] = { "mask_rcnn_r50_fpn", "mask_rcnn_r18_fpn", "mask_rcnn_r34_fpn", "mask_rcnn_r101_fpn",
+                                           "faster_rcnn_r50_fpn" };
+    struct device_options opt = { 1, "generic", PRECISION_FP32 };
+    struct device *dev;
+    struct err err;
+
+    assert_int_equal(cpu_backend_generic()->open(0, &opt, &dev, &err), 0);
+    for (size_t i = 0; i < (test_long() ? sizeof presets / sizeof *presets : 1); i++) {
+        note_preset(dev, presets[i], true);
+        if (test_long())
+            note_preset(dev, presets[i], false);
+    }
+    dev->ops->close(dev);
+}
+
+static void every_convolution_has_a_plan(void **state)
+{
+    (void)state;
+    if (driver_is_there())
+        SKIP("a driver is here, and plans for other GPUs would be compiled");
+    note_presets();
+    assert_true(seen.asked >
+                2 * (53 + 8 + 5 * 3 + 4 + 6)); /* ResNet-50, pyramid, RPN of five levels, both heads; in training and validation */
+    for (size_t i = 0; i < sizeof gpus / sizeof *gpus; i++)
+        plan_all(gpus[i], &seen.keys);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = { cmocka_unit_test(every_convolution_has_a_plan) };
+
+    return cmocka_run_group_tests_name("cuda_plans_rcnn", tests, NULL, NULL);
+}

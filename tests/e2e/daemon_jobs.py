@@ -634,8 +634,8 @@ def no_room_for_the_spool():
         holder = d.submit(1000000, ranks=4)
         d.wait(holder, "running")
         jobs = [d.submit(10, threads=1, restarts=0) for _ in range(4)]
-        d.resize(55)  # the holder's spool has 32, and one more finds no room
-        d.call("job.cancel", id=holder)
+        d.resize(55)  # the holder's spool, which is kept while it is paused, has 32, and one more finds no room
+        d.call("job.pause", id=holder)
         for job in jobs:
             assert "No space left" in d.wait_event("waits", job)[0]
             assert "No space left" in d.call("job.why", id=job)["text"], d.call("job.why", id=job)
@@ -829,8 +829,8 @@ def bad_ends():
         assert "annotation 7" in d.call("job.why", id=job)["text"]
 
 
-SCENARIOS = [runs_to_the_end, the_database_is_damaged_while_it_runs, the_wall_clock_is_moved, daemon_dies_again_and_again, job_ends_while_nobody_listens, spools_go_with_their_jobs,
-             what_looks_like_a_spent_spool_is_kept, budget_counts_from_a_checkpoint_that_nobody_told_of, supervisor_dies,
+SCENARIOS = [runs_to_the_end, the_database_is_damaged_while_it_runs, the_wall_clock_is_moved, daemon_dies_again_and_again, job_ends_while_nobody_listens,
+             spools_go_with_their_jobs, what_looks_like_a_spent_spool_is_kept, budget_counts_from_a_checkpoint_that_nobody_told_of, supervisor_dies,
              supervisor_dies_too_often, a_checkpoint_starts_the_count_anew, both_die, commands, wishes_survive_the_daemon, queue, accepted_jobs_are_never_lost,
              supervisor_cannot_be_started, trainer_cannot_be_opened, another_database_while_a_job_runs, ends_without_a_supervisor,
              budget_counts_from_the_newest_checkpoint, a_forgotten_job_is_not_run_again, the_node_shuts_down, told_to_stop_while_detd_runs,

@@ -69,7 +69,7 @@ static int help_keys(int count, char *const *words)
     for (int i = 0; i < count && rc == 0; i++)
         rc = jobspec_override(root, words[i], &err);
     if (rc == 0)
-        rc = jobspec_write_help(stdout, jobspec_family(root)) < 0 ? CODE_REFUSED : CODE_DONE;
+        rc = jobspec_write_help(stdout, jobspec_preset(root)) < 0 ? CODE_REFUSED : CODE_DONE;
     else
         rc = complain(&err);
     json_decref(root);

@@ -419,12 +419,11 @@ static int parse(const struct job_presets *presets, const json_t *root, bool sto
     return rc;
 }
 
-const struct job_family *jobspec_family(const json_t *root)
+const struct job_preset *jobspec_preset(const json_t *root)
 {
     const json_t *name = json_object_get(json_object_get(root, "model"), "preset");
-    const struct job_preset *p = json_is_string(name) ? job_preset_find(&job_presets, json_string_value(name)) : NULL;
 
-    return p ? p->family : NULL;
+    return json_is_string(name) ? job_preset_find(&job_presets, json_string_value(name)) : NULL;
 }
 
 int jobspec_parse_for(const struct job_presets *presets, const json_t *root, bool stored, struct jobspec **ret_spec, struct err *err)

@@ -245,10 +245,10 @@ int jobspec_absolute(json_t *root, const char *dir, struct err *err);
 int jobspec_require_absolute(const struct jobspec *s, struct err *err);
 /* Derived, pure: shards for a batch by the default rule, of at least shard_images images each. */
 int jobspec_default_shards(int64_t batch, int shard_images);
-/* The family that has the preset of a job that need not be complete, or NULL: none of job_presets. */
-const struct job_family *jobspec_family(const json_t *root);
-/* From the table: schema/job.schema.json, the `--help-keys` text (of a family's keys, with its defaults; NULL: of all), and the key list of man/detd-job-file.5 (roff).
- * -EIO: not written whole. */
+/* The preset of a job that need not be complete, or NULL: none of job_presets. */
+const struct job_preset *jobspec_preset(const json_t *root);
+/* From the table: schema/job.schema.json, the `--help-keys` text (of a preset's keys, with its defaults; NULL: of all), and the key list of
+ * man/detd-job-file.5 (roff). -EIO: not written whole. */
 int jobspec_write_schema(FILE *out);
-int jobspec_write_help(FILE *out, const struct job_family *family);
+int jobspec_write_help(FILE *out, const struct job_preset *preset);
 int jobspec_write_man(FILE *out);

@@ -250,14 +250,16 @@ static const char *other_defaults(const struct job_key *k, char *text, size_t si
     return text;
 }
 
-int jobspec_write_help(FILE *out, const struct job_family *family)
+int jobspec_write_help(FILE *out, const struct job_preset *preset)
 {
+    const struct job_family *family = preset ? preset->family : NULL;
+
     for (size_t i = 0; i < JOB_KEY_COUNT; i++) {
         const struct job_key *k = &job_keys[i];
         char values[320], def[80], others[160] = "";
         const char *of = family ? "" : whose(k);
 
-        if (!job_key_of(k, family))
+        if (!job_key_of(k, family) || (preset && job_key_for_masks(k) && !job_preset_masks(preset)))
             continue;
         describe_values(k, values, sizeof values);
         fprintf(out, "%-26s %s%s%s; %s%s%s%s\n", k->path, values, *k->unit ? " " : "", k->unit,

@@ -77,6 +77,14 @@ static int set_word(char **field, const char *word, struct err *err)
     return *field ? 0 : err_set(err, -ENOMEM, "out of memory");
 }
 
+/* Regions that may be foreground in an image, at least one. */
+static int64_t all_foreground(const struct jobspec *s)
+{
+    int64_t n = (int64_t)((double)s->model_roi_batch * s->model_roi_positive);
+
+    return n > 0 ? n : 1;
+}
+
 /* Of the family rcnn: what follows from the flavor. */
 static int finish_rcnn(struct jobspec *s, struct err *err)
 {
@@ -90,9 +98,7 @@ static int finish_rcnn(struct jobspec *s, struct err *err)
     if (s->model_rpn_post_nms < 0)
         s->model_rpn_post_nms = tv ? 2000 : 1000;
     if (s->model_mask_rois < 0)
-        s->model_mask_rois = (int64_t)((double)s->model_roi_batch * s->model_roi_positive) > 0
-                                 ? (int64_t)((double)s->model_roi_batch * s->model_roi_positive)
-                                 : 1;
+        s->model_mask_rois = all_foreground(s);
     if (s->model_anchors.n != 5)
         return job_error(err, "model.anchors", "must be 5 numbers, of P2 to P6, are %d", s->model_anchors.n);
     for (int i = 0; i < 5; i++)
@@ -358,15 +364,28 @@ int jobspec_finish(struct jobspec *s, bool uncounted, struct err *err)
     return follow(of_steps, sizeof of_steps / sizeof *of_steps, s, err);
 }
 
+/* Of a network that finds boxes alone. What has its default may be a copy of such a job. */
+static int refuse_masks(const struct jobspec *s, struct err *err)
+{
+    static const char needs[] = "a network that finds masks, mask_rcnn_...";
+    const bool masks = job_preset_masks(s->preset);
+    const struct wanted keys[] = { { "model.mask_channels", s->model_mask_channels != 256, masks, needs },
+                                   { "model.mask_rois", s->model_mask_rois != all_foreground(s), masks, needs } };
+
+    return strcmp(s->family->name, "rcnn") == 0 ? all_fit(keys, sizeof keys / sizeof *keys, err) : 0;
+}
+
 int jobspec_refuse_idle(const struct jobspec *s, struct err *err)
 {
     static const char needs[] = "train.burn_in above 0 (its default is a twentieth of the steps)";
     const char *form = job_default_find(s->family, "train.warmup") ? "linear" : "power";
     const struct wanted warmup[] = { { "train.warmup", strcmp(s->train_warmup, form) != 0, s->train_burn_in != 0, needs },
                                      { "train.burn_in_power", s->train_burn_in_power != 4, s->train_burn_in != 0, needs } };
+    int rc;
 
     if (s->train_steps >= 0 && s->train_burn_in > s->train_steps)
         return job_error(err, "train.burn_in", "must be at most train.steps (%lld), is %lld", (long long)s->train_steps,
                          (long long)s->train_burn_in);
-    return all_fit(warmup, sizeof warmup / sizeof *warmup, err);
+    rc = all_fit(warmup, sizeof warmup / sizeof *warmup, err);
+    return rc < 0 ? rc : refuse_masks(s, err);
 }

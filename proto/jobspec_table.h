@@ -42,6 +42,11 @@ static inline int job_key_is_stored(const struct job_key *k)
 }
 /* Whether models of a family have the key. NULL: no family is known, then all keys are had. */
 int job_key_of(const struct job_key *k, const struct job_family *family);
+/* Whether only networks that find masks have it. */
+static inline int job_key_for_masks(const struct job_key *k)
+{
+    return strncmp(k->path, "model.mask_", 11) == 0;
+}
 /* A minimum that means "anything above zero". */
 static inline int job_key_positive(const struct job_key *k)
 {

@@ -21,6 +21,11 @@ const struct job_preset *job_preset_find(const struct job_presets *presets, cons
     return NULL;
 }
 
+bool job_preset_masks(const struct job_preset *p)
+{
+    return p && strncmp(p->name, "mask_", 5) == 0;
+}
+
 /* specs rcnn section 7; statistics that are no network's own only work frozen, and small shards make poor ones. */
 const struct job_default job_defaults[] = {
     { "rcnn", "model.freeze_bn", "false", "true", 0 },

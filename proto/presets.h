@@ -1,6 +1,7 @@
 /* proto/presets.h - networks by name: which family of models each is of, and what defaults of job keys depend on them. How they are built stands in
  * worker/models/registry.h. */
 #pragma once
+#include <stdbool.h>
 
 struct job_family {
     const char *name;
@@ -59,3 +60,5 @@ extern const struct job_presets job_presets;
 
 /* NULL: there is none of that name. */
 const struct job_preset *job_preset_find(const struct job_presets *presets, const char *name);
+/* Whether its networks find masks, too. NULL: no. */
+bool job_preset_masks(const struct job_preset *p);

@@ -259,7 +259,7 @@ static struct jobspec *spec_of(const char *preset, bool tv)
 {
     static const char text[] =
         "{\"model\":{\"preset\":\"%s\",\"flavor\":\"%s\",\"init\":\"/none\",\"width\":0.0625,\"fpn_channels\":16,\"head_channels\":24,"
-        "\"mask_channels\":8,\"anchors\":[8,16,32,64,128],\"rpn_batch\":4096,\"rpn_pre_nms\":200,\"rpn_pre_nms_val\":200,"
+        "%s\"anchors\":[8,16,32,64,128],\"rpn_batch\":4096,\"rpn_pre_nms\":200,\"rpn_pre_nms_val\":200,"
         "\"rpn_post_nms\":60,\"rpn_post_nms_val\":60,\"roi_positive\":0.5},"
         "\"data\":{\"train\":{\"annotations\":\"a\",\"images\":\"i\"}},\"train\":{\"steps\":10,\"batch\":2,\"shards\":1}}";
     char *full = NULL;
@@ -267,7 +267,7 @@ static struct jobspec *spec_of(const char *preset, bool tv)
     struct err err = { 0 };
     json_t *root;
 
-    assert_true(asprintf(&full, text, preset, tv ? "tv" : "d2") > 0);
+    assert_true(asprintf(&full, text, preset, tv ? "tv" : "d2", preset[0] == 'm' ? "\"mask_channels\":8," : "") > 0);
     root = json_loads(full, 0, NULL);
     assert_non_null(root);
     if (jobspec_parse(root, &spec, &err) < 0)

@@ -707,7 +707,8 @@ static void bad(const char *set, const char *field, const char *msg)
     json_decref(root);
 }
 
-#define RCNN "model.preset=mask_rcnn_r50_fpn;"
+#define RCNN  "model.preset=mask_rcnn_r50_fpn;"
+#define BOXES "model.preset=faster_rcnn_r50_fpn;"
 
 /* What is not given follows from the family, the flavor and whether there are weights; what is given stands. */
 static void defaults_of_a_family(void **state)
@@ -746,6 +747,21 @@ static void defaults_of_a_family(void **state)
     bad(RCNN "model.anchors=[8,16,32]", "model.anchors", "model.anchors: must be 5 numbers, of P2 to P6, are 3");
     bad(RCNN "model.anchors=[8,16,32,64,0]", "model.anchors", "model.anchors: must be 1 .. 8192 pixels; number 5 is 0");
     bad("model.flavor=tv", "model.flavor", "model.flavor: not a key of preset 'yolov3_tiny', only of models of the family rcnn");
+}
+
+/* What is there for masks alone is chosen in vain where none are found; a copy of a job has its defaults all the same. */
+static void keys_of_masks(void **state)
+{
+    static const char needs[] = "needs a network that finds masks, mask_rcnn_...";
+    char said[128];
+
+    (void)state;
+    jobspec_free(good(RCNN "model.mask_channels=64;model.mask_rois=4"));
+    jobspec_free(good(BOXES "model.mask_channels=256;model.mask_rois=128"));
+    snprintf(said, sizeof said, "model.mask_channels: %s", needs);
+    bad(BOXES "model.mask_channels=64", "model.mask_channels", said);
+    snprintf(said, sizeof said, "model.mask_rois: %s", needs);
+    bad(BOXES "model.mask_rois=4", "model.mask_rois", said);
 }
 
 /* One number or several; what is not given follows from the flavor. */
@@ -912,7 +928,12 @@ static int write_help_of_all(FILE *out)
 
 static int write_help_of_rcnn(FILE *out)
 {
-    return jobspec_write_help(out, job_preset_find(&job_presets, "mask_rcnn_r50_fpn")->family);
+    return jobspec_write_help(out, job_preset_find(&job_presets, "mask_rcnn_r50_fpn"));
+}
+
+static int write_help_of_boxes(FILE *out)
+{
+    return jobspec_write_help(out, job_preset_find(&job_presets, "faster_rcnn_r50_fpn"));
 }
 
 /* Only what such a model has, with its own defaults. */
@@ -928,6 +949,11 @@ static void help_of_a_family(void **state)
     assert_null(strstr(text, "model.obj_gain "));
     assert_null(strstr(text, "\nmodel.size "));
     assert_null(strstr(text, "family"));
+    assert_non_null(strstr(text, "\nmodel.mask_channels "));
+    free(text);
+    text = written(write_help_of_boxes);
+    assert_non_null(strstr(text, "\nmodel.roi_batch "));
+    assert_null(strstr(text, "\nmodel.mask_"));
     free(text);
 }
 
@@ -964,6 +990,7 @@ int main(void)
         cmocka_unit_test(verifying),
         cmocka_unit_test(other_networks),
         cmocka_unit_test(defaults_of_a_family),
+        cmocka_unit_test(keys_of_masks),
         cmocka_unit_test(sizes_of_pictures),
         cmocka_unit_test(reading),
         cmocka_unit_test(optimizers),

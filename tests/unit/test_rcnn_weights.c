@@ -30,13 +30,15 @@ static char folder[TEMP_MAX];
 
 static struct jobspec *spec_of(const char *preset, const char *flavor, const char *init)
 {
-    json_t *root = json_pack("{s:{s:s,s:s,s:f,s:i,s:i,s:i},s:{s:{s:s,s:s}},s:{s:i,s:i}}", "model", "preset", preset, "flavor", flavor,
-                             "width", 0.0625, "fpn_channels", 8, "head_channels", 16, "mask_channels", 8, "data", "train", "annotations",
-                             "a", "images", "i", "train", "steps", 1, "batch", 1);
+    json_t *root = json_pack("{s:{s:s,s:s,s:f,s:i,s:i},s:{s:{s:s,s:s}},s:{s:i,s:i}}", "model", "preset", preset, "flavor", flavor, "width",
+                             0.0625, "fpn_channels", 8, "head_channels", 16, "data", "train", "annotations", "a", "images", "i", "train",
+                             "steps", 1, "batch", 1);
     struct jobspec *spec = NULL;
     struct err err;
 
     assert_non_null(root);
+    if (preset[0] == 'm')
+        json_object_set_new(json_object_get(root, "model"), "mask_channels", json_integer(8));
     if (init)
         json_object_set_new(json_object_get(root, "model"), "init", json_string(init));
     if (jobspec_parse(root, &spec, &err) < 0)

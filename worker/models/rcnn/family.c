@@ -1,7 +1,5 @@
 #include "worker/models/rcnn/family.h"
 
-#include <string.h>
-
 #include "proto/jobspec.h"
 #include "worker/data/sample/instances.h"
 #include "worker/eval/coco_eval.h"
@@ -12,7 +10,7 @@
 
 static bool learns_masks(const struct jobspec *spec)
 {
-    return spec->preset && strncmp(spec->preset->name, "mask_", 5) == 0;
+    return job_preset_masks(spec->preset);
 }
 
 static const struct evaluator_ops *const evaluators[] = { &coco_boxes, &coco_segm, &voc_boxes, NULL };

@@ -565,7 +565,7 @@ static int allocate(struct rcnn *r, bool masks, struct err *err)
 int rcnn_new(const struct jobspec *spec, int classes, struct device *dev, struct model **ret_model, struct err *err)
 {
     struct rcnn *r = calloc(1, sizeof *r);
-    bool masks = strncmp(spec->model_preset, "mask_", 5) == 0;
+    bool masks = job_preset_masks(spec->preset);
     int grain = (int)spec->model_size_divisible, side = ((int)spec->model_max_size + grain - 1) / grain * grain, rc;
     struct rcnn_columns columns;
 

@@ -113,14 +113,17 @@ static void read_row(sqlite3_stmt *st, struct job_row *row)
     row->ranks_per_gpu = sqlite3_column_int(st, 30);
 }
 
-static int losses_of(sqlite3 *db, int64_t id, struct text *out, struct err *err)
+static int prepare_losses(sqlite3 *db, sqlite3_stmt **ret, struct err *err)
 {
-    sqlite3_stmt *st;
-    const char *open = NULL;
-    int rc = reader_prepare(db, "SELECT split, term, value FROM loss_latest WHERE job=?1 ORDER BY split, term", &st, err);
+    return reader_prepare(db, "SELECT split, term, value FROM loss_latest WHERE job=?1 ORDER BY split, term", ret, err);
+}
 
-    if (rc < 0)
-        return rc;
+/* By what prepare_losses() has made, which serves for many jobs: to prepare it takes longer than to run it. */
+static int add_losses(sqlite3 *db, sqlite3_stmt *st, int64_t id, struct text *out, struct err *err)
+{
+    const char *open = NULL;
+    int rc;
+
     sqlite3_bind_int64(st, 1, id);
     text_add(out, "{\"train\":{");
     while ((rc = reader_step(db, st, err)) == 1) {
@@ -139,6 +142,17 @@ static int losses_of(sqlite3 *db, int64_t id, struct text *out, struct err *err)
             text_real(out, sqlite3_column_double(st, 2));
     }
     text_add(out, open && strcmp(open, "val") == 0 ? "}}" : "},\"val\":{}}");
+    sqlite3_reset(st);
+    return rc;
+}
+
+static int losses_of(sqlite3 *db, int64_t id, struct text *out, struct err *err)
+{
+    sqlite3_stmt *st = NULL;
+    int rc = prepare_losses(db, &st, err);
+
+    if (rc == 0)
+        rc = add_losses(db, st, id, out, err);
     sqlite3_finalize(st);
     return rc;
 }
@@ -175,10 +189,12 @@ static const char *const list_state = JOB_SELECT "WHERE state=?3 AND id<?1 ORDER
 int store_list_jobs(struct store *s, const struct store_page *page, int state, store_job_fn *each, void *arg, struct err *err)
 {
     sqlite3 *db = reader_take(s);
-    sqlite3_stmt *st = NULL;
+    sqlite3_stmt *st = NULL, *losses_st = NULL;
     struct job_row row;
     int rc = reader_prepare(db, state < 0 ? list_all : list_state, &st, err);
 
+    if (rc == 0)
+        rc = prepare_losses(db, &losses_st, err);
     if (rc == 0) {
         sqlite3_bind_int64(st, 1, page->cursor ? page->cursor : INT64_MAX);
         sqlite3_bind_int64(st, 2, page->limit);
@@ -188,7 +204,7 @@ int store_list_jobs(struct store *s, const struct store_page *page, int state, s
             struct text losses = { 0 };
 
             read_row(st, &row);
-            rc = losses_of(db, row.id, &losses, err);
+            rc = add_losses(db, losses_st, row.id, &losses, err);
             if (rc == 0 && !losses.failed)
                 each(arg, &row, losses.p);
             text_free(&losses);
@@ -196,6 +212,7 @@ int store_list_jobs(struct store *s, const struct store_page *page, int state, s
                 break;
         }
     }
+    sqlite3_finalize(losses_st);
     sqlite3_finalize(st);
     reader_give(s, db);
     return rc;

@@ -224,7 +224,7 @@ size_t wire_queued(const struct wire *w)
 
 static void wait_for_next_turn(struct wire *w)
 {
-    if (w->waiting)
+    if (w->waiting || uv_is_closing((uv_handle_t *)&w->pipe)) /* a line may have closed it */
         return;
     w->waiting = true;
     w->next_waiting = NULL;
@@ -278,11 +278,7 @@ static void hand_out(struct wire *w)
     w->in_lines = false;
     frame_trim(w->frame);
     count_long(w);
-    if (w->held || w->waiting) {
-        set_reading(w, false);
-        return;
-    }
-    set_reading(w, true);
+    set_reading(w, !w->held && !w->waiting);
 }
 
 static void on_read(uv_stream_t *stream, ssize_t n, const uv_buf_t *buf)
@@ -311,11 +307,17 @@ static void on_read(uv_stream_t *stream, ssize_t n, const uv_buf_t *buf)
     count_long(w);
     if (w->all->long_bytes > WIRES_LONG_BYTES && w->long_bytes > 0) {
         set_reading(w, false);
+        frame_clear(w->frame); /* at once, so that nobody else is refused for it */
+        count_long(w);
         err_set(&err, ERR_STATE, "long lines of other clients take all the room there is; try again");
         w->events->broken(w, &err);
         return;
     }
     hand_out(w);
+    if (w->reading && turn_is_long(w->all)) { /* a long line is read in pieces, too */
+        set_reading(w, false);
+        wait_for_next_turn(w);
+    }
 }
 
 void wire_hold(struct wire *w, bool hold)

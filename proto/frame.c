@@ -121,6 +121,12 @@ size_t frame_bytes(const struct frame *f)
     return f->end - f->start;
 }
 
+void frame_clear(struct frame *f)
+{
+    f->start = f->whole = f->end = 0;
+    frame_trim(f);
+}
+
 void frame_trim(struct frame *f)
 {
     if (f->start < f->end || f->cap <= FRAME_KEEP_BYTES)

@@ -13,5 +13,7 @@ int frame_push(struct frame *f, const char *bytes, size_t len, struct err *err);
 const char *frame_next(struct frame *f, size_t *ret_len);
 /* Bytes that were pushed and not handed out. */
 size_t frame_bytes(const struct frame *f);
+/* Drops what was pushed and not handed out. */
+void frame_clear(struct frame *f);
 /* Gives back the room of a long line that was handed out, where nothing else is left; the line is gone. */
 void frame_trim(struct frame *f);

@@ -3,8 +3,8 @@
 
     bench.py BUILD [--only PART,...] [--json FILE] [--smoke]
 
-Parts: step, shards, rcnn, hashes, conv, roi, ranks, loader, evaluate, comm, report, daemon. Whatever a part is compared with takes turns with it, and the best of each side
-counts, so that a busy machine does less harm. A part that lacks something is skipped and says so; one that dies takes none of the others' rows along.
+Parts: step, shards, rcnn, hashes, conv, roi, ranks, loader, evaluate, comm, report, daemon, crowd. Whatever a part is compared with takes turns with it, and
+the best of each side counts, so that a busy machine does less harm. A part that lacks something is skipped and says so; one that dies takes none of the others' rows along.
 --smoke does all of it once in its smallest form, for the sake of the table's shape: its numbers mean nothing. Peers need Python packages; the variable
 DETD_TORCH_PYTHON names an interpreter that has them:
 
@@ -357,9 +357,27 @@ class Bench:
         at_least("daemon", "report ingest, committed", ("%.0f rows/s", -best["rows"]), "100000 rows/s", -best["rows"] / 100000, 1)
         at_most("daemon", "longest turn of the loop meanwhile", ("%.1f ms", best["turn"]), "5 ms", best["turn"] / 5, 1)
 
+    def crowd(self):
+        words, best = ["jobs=3000", "steps=6000", "clients=3"] if self.smoke else [], {}
+        for _ in self.rounds(2):
+            text = output(sys.executable, HERE / "bench_crowd.py", *words, env=dict(os.environ, DETD_BUILD=str(self.build)))
+            lines, pile, state = record(text, "lines"), record(text, "pile"), record(text, "state")
+            now = {
+                "turn": lines.number("loop_max_ms"),
+                "memory": lines.number("peak_mib"),
+                "beside": pile.number("beside_p99_ms"),
+                "state": state.number("median_ms"),
+            }
+            best = {k: min(v, best.get(k, v)) for k, v in now.items()}
+        crowd, jobs = "%s clients with lines of 1 MiB" % lines.word("clients"), "{:,.0f}".format(state.number("jobs"))
+        at_most("crowd", crowd + ": longest turn of the loop", ("%.1f ms", best["turn"]), "20 ms", best["turn"] / 20, 1)
+        at_most("crowd", crowd + ": memory", ("%.0f MiB", best["memory"]), "256 MiB", best["memory"] / 256, 1)
+        at_most("crowd", "job.list beside a client with 64 slow queries, p99", ("%.2f ms", best["beside"]), "5 ms", best["beside"] / 5, 1)
+        at_most("crowd", "job.list by state of %s jobs, median" % jobs, ("%.2f ms", best["state"]), "5 ms", best["state"] / 5, 1)
+
 
 # Each part, and how many rows it has at least.
-PARTS = {"step": 2, "shards": 2, "rcnn": 2, "hashes": 6, "ranks": 2, "conv": 2, "roi": 4, "loader": 4, "evaluate": 2, "comm": 7, "report": 1, "daemon": 8}
+PARTS = {"step": 2, "shards": 2, "rcnn": 2, "hashes": 6, "ranks": 2, "conv": 2, "roi": 4, "loader": 4, "evaluate": 2, "comm": 7, "report": 1, "daemon": 8, "crowd": 4}
 
 
 def run(bench, part):

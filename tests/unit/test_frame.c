@@ -135,6 +135,11 @@ static void long_lines_leave_nothing(void **state)
     frame_trim(f);
     after = mallinfo2();
     assert_true(after.uordblks + after.hblkhd <= before.uordblks + before.hblkhd);
+    assert_int_equal(frame_push(f, big, 100000, &err), 0);
+    frame_clear(f);
+    assert_int_equal(frame_bytes(f), 0);
+    after = mallinfo2();
+    assert_true(after.uordblks + after.hblkhd <= before.uordblks + before.hblkhd);
     assert_int_equal(frame_push(f, "z\n", 2, &err), 0);
     assert_string_equal(frame_next(f, NULL), "z");
     free(big);

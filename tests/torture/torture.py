@@ -274,10 +274,6 @@ class House:
         self.rows += self.d.sql("SELECT count(*) FROM loss WHERE job=?", job)[0][0]
         self.d.wait_left(job)
         self.jobs[job].update(state=now["state"], attempts=len(now["attempts"]))
-        for name in ("spool.0", "spool.1"):  # else they fill the disk
-            path = "%s/jobs/%d/%s" % (self.d.state, job, name)
-            if os.path.exists(path):
-                os.unlink(path)
 
     def leave_in_peace(self):
         for _, pid in self.stopped:

@@ -313,6 +313,7 @@ static const struct bad {
     { NET "[conv]\nstride=64\n[conv]\nstride=64\n[conv]\nstride=64\n",
       "b.cfg:9: layer 2: strides multiply to more than the largest input" },
     { NET "[route]\nlayers=0\n", "b.cfg:5: layer 0: source 0 is no layer before it" },
+    { NET "[conv]\n[shortcut]\nfrom=-1e114\n", "b.cfg:7: from: must be -1024 to 1024, is -1e+114" },
     { NET "[conv]\n[route]\nlayers=-2\n", "b.cfg:6: layer 1: source -2 is no layer before it" },
     { NET "[conv]\n[route]\n", "b.cfg:6: a [route] needs layers=" },
     { NET "[conv]\n[conv]\nstride=2\n[route]\nlayers=0,1\n", "b.cfg:8: layer 2: route joins 32x32 (layer 0) with 16x16 (layer 1)" },

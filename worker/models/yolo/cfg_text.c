@@ -232,11 +232,15 @@ int cfg_list(struct cfg_text *p, const struct cfg_section *s, const char *key, d
     int n = 0;
 
     while (*at && p->rc == 0) {
+        double next;
+
         if (n == room) {
             cfg_fail(p, e->line, "%.40s: more than %d numbers", key, room);
             break;
         }
-        v[n++] = number(p, e, &at, min, max, whole);
+        next = number(p, e, &at, min, max, whole);
+        if (p->rc == 0) /* what is out of range fits into no int */
+            v[n++] = next;
     }
     return p->rc < 0 ? 0 : n;
 }

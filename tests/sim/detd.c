@@ -234,6 +234,7 @@ static void new_submission(void)
                           .threads = 1 + (int)roll(2),
                           .steps = 4 + (int)roll(WORLD_STEPS - 3),
                           .restarts = (int)roll(4),
+                          .save_every = 1 + (int)roll(4),
                           .fails_at = chance(15) ? 1 + (int)roll(8) : 0 };
     snprintf(f->token, sizeof f->token, "t%d", world.njobs);
     world.njobs++;

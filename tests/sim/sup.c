@@ -8,7 +8,7 @@
 #include "proto/report.h"
 #include "tests/sim/world.h"
 
-enum { SPOOL_ROOM = 40, END_WAIT_S = 10, VAL_EVERY = 3, SAVE_EVERY = 4 };
+enum { SPOOL_ROOM = 40, END_WAIT_S = 10, VAL_EVERY = 3 };
 
 /* What a step still has to do, in this order. */
 enum stage { STAGE_STEP, STAGE_VAL, STAGE_EVAL, STAGE_PUBLISH, STAGE_SAVED, STAGE_WISHES };
@@ -284,7 +284,7 @@ static bool is_last(const struct sup *s)
 
 static bool is_to_save(const struct sup *s)
 {
-    return s->step > s->f->saved && (is_last(s) || s->step % SAVE_EVERY == 0 || s->want_save || (s->want_pause && !s->want_cancel));
+    return s->step > s->f->saved && (is_last(s) || s->step % s->f->save_every == 0 || s->want_save || (s->want_pause && !s->want_cancel));
 }
 
 static void obey(struct sup *s)

@@ -47,7 +47,7 @@ struct folder {
     int slot; /* place in the world */
     /* as submitted */
     bool cuda;
-    int ranks, threads, steps, restarts, fails_at; /* fails_at: the step whose ranks report a user's error; 0: none */
+    int ranks, threads, steps, restarts, save_every, fails_at; /* fails_at: the step whose ranks report a user's error; 0: none */
     /* what users did */
     bool cancelled, paused;
     int submits;

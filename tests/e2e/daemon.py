@@ -161,7 +161,7 @@ class Daemon:
     def session(self, job):
         try:
             return int(open("%s/jobs/%s/lock" % (self.state, job)).read() or 0)
-        except OSError:
+        except (OSError, ValueError):  # nothing, or zeros, where the power went away
             return 0
 
     def members(self, job):

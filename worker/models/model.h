@@ -55,7 +55,8 @@ struct model_ops {
     /* A row of raw, now in host memory, as [2 * nterms] doubles: numerator and denominator of each term, over `images` images. For TERM_RATIO terms the
      * row may also be the sum of several images' rows. Pure. */
     void (*sum_terms)(const struct model *m, const double *raw, int images, double *ret);
-    /* Lets the device make ready what nshards shards of n images of that canvas will need in its tier: a hint of what is coming. */
+    /* Lets the device make ready what nshards shards of n images of that canvas will need in its tier: a hint of what is coming. Canvas { 0, 0 }: of that
+     * what depends on no canvas, as shards of several canvases compute it together. */
     int (*plan)(struct model *m, enum tape_mode mode, int n, int nshards, struct canvas canvas, struct err *err);
     /* What was found in one image of the last forward(), at least `least` sure; NAN: as the job says. *ret is the model's, until the next call. */
     int (*result)(struct model *m, int shard, int image, const struct model_picture *picture, double least, struct result *ret,

@@ -525,8 +525,10 @@ int rcnn_each_conv(const struct rcnn_network *n, struct canvas canvas, int (*fn)
 {
     struct visit v = { fn, arg, err, 0 };
 
-    visit_body(&v, n, canvas);
-    visit_levels(&v, n, canvas);
+    if (canvas.h > 0) {
+        visit_body(&v, n, canvas);
+        visit_levels(&v, n, canvas);
+    }
     visit_heads(&v, n);
     return v.rc;
 }

@@ -62,7 +62,8 @@ void rcnn_box_head(struct rcnn_network *n, struct tape *t, struct value *pooled,
 /* [cap, 14, 14, c], dropped, to [cap, 28, 28, channels], f32. */
 struct value *rcnn_mask_head(struct rcnn_network *n, struct tape *t, struct value *pooled);
 
-/* Calls visit for each convolution that a batch of such shards needs: its input's sides, 0 images for the rows of regions. passes: as plan's conv. */
+/* Calls visit for each convolution that a batch of such shards needs: its input's sides, 0 images for the rows of regions. passes: as plan's conv.
+ * Canvas { 0, 0 }: of the heads, whose inputs are regions, alone. */
 struct rcnn_use {
     const struct rcnn_conv *conv;
     int h, w;  /* of its input */

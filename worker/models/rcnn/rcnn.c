@@ -275,13 +275,14 @@ struct planning {
     int n, nshards;
 };
 
-static int rows_of(const struct planning *p, bool mask)
+/* Rows of the heads: those that losses are of, and in validation those of results. */
+static int rows_of(const struct planning *p, bool mask, bool results)
 {
     const struct rcnn *r = p->r;
 
-    if (p->mode == TAPE_TRAIN)
-        return p->n * (mask ? r->head.max_masks : r->head.batch);
-    return mask ? r->detection.max : p->n * r->val.post;
+    if (results)
+        return mask ? r->detection.max : p->n * r->val.post;
+    return p->n * (mask ? r->head.max_masks : r->head.batch);
 }
 
 static enum conv_passes passes_of(const struct planning *p, const struct rcnn_use *use)
@@ -293,20 +294,29 @@ static enum conv_passes passes_of(const struct planning *p, const struct rcnn_us
     return use->last ? CONV_DATA : CONV_DATA_ADD;
 }
 
-static int plan_conv(void *arg, const struct rcnn_use *use, struct err *err)
+static int plan_images(const struct planning *p, const struct rcnn_use *use, int images, int nshards, struct err *err)
 {
-    const struct planning *p = arg;
     struct device *dev = p->r->base.dev;
     const struct rcnn_conv *c = use->conv;
     struct tensor x[MAX_LOCAL_SHARDS];
 
-    for (int s = 0; s < p->nshards; s++) {
-        x[s] = tensor_f32(NULL, use->rows ? rows_of(p, use->mask) : p->n, use->h, use->w, c->w->c);
+    for (int s = 0; s < nshards; s++) {
+        x[s] = tensor_f32(NULL, images, use->h, use->w, c->w->c);
         x[s].dtype = dev->dtype;
         if (!use->picture)
             x[s].stride = device_stride(dev, x[s].c);
     }
-    return dev->on->plan->conv(dev, x, &c->cv, c->w, c->bias && c->part.place != RCNN_DECONV, passes_of(p, use), p->nshards, err);
+    return dev->on->plan->conv(dev, x, &c->cv, c->w, c->bias && c->part.place != RCNN_DECONV, passes_of(p, use), nshards, err);
+}
+
+static int plan_conv(void *arg, const struct rcnn_use *use, struct err *err)
+{
+    const struct planning *p = arg;
+    int rc = plan_images(p, use, use->rows ? rows_of(p, use->mask, false) : p->n, p->nshards, err);
+
+    if (rc >= 0 && use->rows && p->mode == TAPE_EVAL)
+        rc = plan_images(p, use, rows_of(p, use->mask, true), p->nshards, err);
+    return rc;
 }
 
 static int rcnn_plan(struct model *m, enum tape_mode mode, int n, int nshards, struct canvas canvas, struct err *err)
@@ -358,12 +368,13 @@ static int to_detections(struct rcnn *r, int n, const int32_t size[2], const str
     return kept;
 }
 
-/* The mask head's rows for n candidates of an image: boxes of the canvas, in device memory. */
+/* The mask head's rows for n candidates of an image: boxes of the canvas, in device memory. There is always room for as many as there may be, so that shapes
+ * do not follow what was found. */
 static int mask_rows(struct rcnn *r, int image, int n, struct roi_rows *ret, struct err *err)
 {
     struct device *dev = r->base.dev;
     struct tape *t = r->found.tape;
-    size_t boxes = (size_t)n * 4 * sizeof(float), images = (size_t)n * sizeof(int32_t);
+    size_t cap = (size_t)r->detection.max, boxes = cap * 4 * sizeof(float), images = cap * sizeof(int32_t);
     float *box = tape_host(t, boxes);
     int32_t *of = tape_host(t, images + sizeof *of);
     char *mem = tape_device_mem(t, boxes + images + sizeof *of, "regions");
@@ -377,12 +388,12 @@ static int mask_rows(struct rcnn *r, int image, int n, struct roi_rows *ret, str
         memcpy(box + 4 * i, (float[4]){ c->x1, c->y1, c->x2, c->y2 }, 4 * sizeof *box);
         of[i] = image;
     }
-    of[n] = n;
+    of[cap] = n;
     rc = dev->ops->upload(dev, mem, box, boxes, err);
     if (rc >= 0)
         rc = dev->ops->upload(dev, mem + boxes, of, images + sizeof *of, err);
     *ret = (struct roi_rows){ (const float *)(void *)mem, (const int32_t *)(void *)(mem + boxes),
-                              (const int32_t *)(void *)(mem + boxes + images), n };
+                              (const int32_t *)(void *)(mem + boxes + images), (int)cap };
     return rc;
 }
 
@@ -406,7 +417,7 @@ static int mask_maps(struct rcnn *r, int shard, int image, int n, int *ret_strid
         return rc;
     x = &logits->x[0];
     *ret_stride = x->stride;
-    rc = dev->ops->download(dev, r->maps, x->data, tensor_pixels(x) * (size_t)x->stride * sizeof *r->maps, err);
+    rc = dev->ops->download(dev, r->maps, x->data, (size_t)(n * x->h * x->w) * (size_t)x->stride * sizeof *r->maps, err);
     tape_drop(t, logits);
     return rc;
 }

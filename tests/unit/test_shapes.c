@@ -143,6 +143,125 @@ static void validation_is_told_to_who_has_it(void **state)
     }
 }
 
+/* ---- canvases that follow from pictures ---- */
+
+enum { PICTURES = 11, SIDES = 3 };
+
+static struct canvas side_of(int32_t sample)
+{
+    return (struct canvas){ 32, 32 * (1 + sample % SIDES) };
+}
+
+static struct canvas of_first_picture(const struct task *t, int64_t step, const struct draw *draw, int n)
+{
+    (void)t, (void)step, (void)n;
+    return draw ? side_of(draw[0].sample) : (struct canvas){ 0 };
+}
+
+static const struct task_ops by_pictures = { .canvas = of_first_picture };
+
+/* All that was told from step 1 on, up to and with `step`. */
+struct heard {
+    char text[20000];
+};
+
+static void hear(struct heard *h, struct job *j, int64_t step)
+{
+    const char *now = told_before(j, step);
+
+    assert_true(strlen(h->text) + strlen(now) < sizeof h->text);
+    strcat(h->text, now);
+}
+
+static bool heard(const struct heard *h, const char *mode, const char *in_tier, int shards, int images, struct canvas c)
+{
+    char line[80];
+
+    snprintf(line, sizeof line, "%s %s %dx%d %dx%d\n", mode, in_tier, shards, images, c.w, c.h);
+    return strstr(h->text, line) != NULL;
+}
+
+static void open_pictures(struct job *j, struct task *task, int rank)
+{
+    open_job(j, rank, 0);
+    task_free(j->train);
+    *task = (struct task){ .ops = &by_pictures, .seed = 5, .samples = PICTURES };
+    j->train = task;
+    shapes_free(j->shapes);
+    j->shapes = shapes_new(&(struct shapes_options){ &j->machine, &model, &j->course, &j->control, task, task, 4 });
+    assert_non_null(j->shapes);
+}
+
+static void close_pictures(struct job *j)
+{
+    j->train = NULL;
+    close_job(j);
+}
+
+/* Rank 1 of 3 has shards 2 .. 4 of 8, each in a wave of its own. Its canvases are told eight steps before they come, and once; those of validation at the
+ * start: shard 1 of three, with pictures 4 .. 7. Of a tier that comes, all are told anew. */
+static void canvases_of_pictures_are_told_ahead(void **state)
+{
+    struct job j = { .spec = { .train_steps = 60, .train_shards = 8, .train_waves = 3 } };
+    static struct heard h;
+    struct sampler *sampler;
+    struct task task;
+    struct err err;
+
+    (void)state;
+    open_pictures(&j, &task, 1);
+    assert_int_equal(task_sampler(&task, j.course.images, &sampler, &err), 0);
+    for (int64_t step = 1; step <= 60; step++) {
+        const char *in_tier = step >= 30 ? "world" : "rerun";
+
+        if (step == 25)
+            control_tier(&j.control, 30, TIER_WORLD);
+        hear(&h, &j, step);
+        for (int64_t s = step; s <= step + 8 && s <= 60; s++)
+            for (int v = 2; v < 5; v++)
+                if (step >= 25 || s < 30)
+                    assert_true(heard(&h, "train", s >= 30 ? "world" : in_tier, 1, 3,
+                                      side_of(sampler_at(sampler, stream_position(s, 24, 8, v, 0)).sample)));
+        assert_true(heard(&h, "val", in_tier, 1, 4, side_of(4)));
+    }
+    assert_int_equal(strlen(h.text), 2 * (SIDES * strlen("train rerun 1x3 32x32\n") + strlen("val rerun 1x4 64x32\n")));
+    sampler_free(sampler);
+    close_pictures(&j);
+}
+
+/* Three shards at once: neighbours of one canvas together, and what depends on no canvas for all three. */
+static void shards_of_several_canvases(void **state)
+{
+    struct job j = { .spec = { .train_steps = 40, .train_shards = 8, .train_waves = 1 } };
+    static struct heard h;
+    struct sampler *sampler;
+    struct task task;
+    bool mixed = false;
+    struct err err;
+
+    (void)state;
+    open_pictures(&j, &task, 1);
+    assert_int_equal(task_sampler(&task, j.course.images, &sampler, &err), 0);
+    for (int64_t step = 1; step <= 40; step++) {
+        struct canvas c[3];
+
+        hear(&h, &j, step);
+        for (int v = 0; v < 3; v++)
+            c[v] = side_of(sampler_at(sampler, stream_position(step, 24, 8, 2 + v, 0)).sample);
+        if (canvas_equal(c[0], c[1]) && canvas_equal(c[1], c[2])) {
+            assert_true(heard(&h, "train", "rerun", 3, 3, c[0]));
+            continue;
+        }
+        mixed = true;
+        assert_true(heard(&h, "train", "rerun", canvas_equal(c[0], c[1]) ? 2 : 1, 3, c[0]));
+        assert_true(heard(&h, "train", "rerun", canvas_equal(c[1], c[2]) ? 2 : 1, 3, c[2]));
+        assert_true(heard(&h, "train", "rerun", 3, 3, (struct canvas){ 0 }));
+    }
+    assert_true(mixed);
+    sampler_free(sampler);
+    close_pictures(&j);
+}
+
 static void canvases_keep_their_ratio(void **state)
 {
     struct job j = { .spec = { .train_steps = 2000,
@@ -180,6 +299,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(shapes_are_told_once),
         cmocka_unit_test(validation_is_told_to_who_has_it),
+        cmocka_unit_test(canvases_of_pictures_are_told_ahead),
+        cmocka_unit_test(shards_of_several_canvases),
         cmocka_unit_test(canvases_keep_their_ratio),
     };
 

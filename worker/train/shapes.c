@@ -26,8 +26,12 @@ struct shape {
     struct canvas canvas;
 };
 
+enum { AHEAD = 8 }; /* steps whose canvases are looked up before they come, where those follow from the pictures */
+
 struct shapes {
     struct shapes_options opt;
+    struct sampler *sampler;     /* of the training stream; NULL: every shard of a step has one canvas, or nobody asked yet */
+    struct draw *draw;           /* of a shard; with the sampler */
     enum tier tier;              /* of the device, at the step that comes */
     int ntiers;                  /* changes of tier that were looked at */
     struct plan_readiness ready; /* what has come of it so far */
@@ -48,6 +52,8 @@ void shapes_free(struct shapes *s)
 {
     if (!s)
         return;
+    sampler_free(s->sampler);
+    free(s->draw);
     free(s->shape);
     free(s);
 }
@@ -77,7 +83,7 @@ static int remember(struct shapes *k, const struct shape *s, struct err *err)
     return 0;
 }
 
-/* Waits for the plans of each shape, so that a rank that plans many is seen to get on. */
+/* What the device does not know yet. */
 static int tell(struct shapes *k, const struct shape *s, struct err *err)
 {
     struct device *dev = k->opt.machine->dev;
@@ -88,13 +94,23 @@ static int tell(struct shapes *k, const struct shape *s, struct err *err)
     dev->ops->set_tier(dev, s->tier);
     rc = k->opt.model->ops->plan(k->opt.model, s->mode, s->images, s->shards, s->canvas, err);
     dev->ops->set_tier(dev, k->tier);
-    if (rc >= 0)
-        rc = dev->on->plan->ready(dev, &k->ready, err);
+    return rc;
+}
+
+/* Waits for the plans of each shape, so that a rank that plans many is seen to get on. */
+static int tell_and_wait(struct shapes *k, const struct shape *s, struct err *err)
+{
+    struct device *dev = k->opt.machine->dev;
+    int known = k->n, rc = tell(k, s, err);
+
+    if (rc < 0 || k->n == known)
+        return rc;
+    rc = dev->on->plan->ready(dev, &k->ready, err);
     progress_done(k->opt.machine->progress, (uint64_t)k->n, 0);
     return rc;
 }
 
-/* The one that all shards of a step have whatever samples they hold. A task that looks at the samples has none, and is not planned for. */
+/* The one that all shards of a step have whatever samples they hold. { 0, 0 }: a shard's follows from its samples. */
 static struct canvas canvas_of(const struct task *task, int64_t step)
 {
     return task->ops->canvas(task, step, NULL, 0);
@@ -111,7 +127,7 @@ static int tell_step(struct shapes *k, int64_t step, struct err *err)
                                canvas_of(k->opt.train, step) };
 
         if (shape.shards > 0 && shape.canvas.h > 0)
-            rc = tell(k, &shape, err);
+            rc = tell_and_wait(k, &shape, err);
     }
     return rc;
 }
@@ -130,10 +146,110 @@ static int tell_validation(struct shapes *k, int64_t step, struct err *err)
     whole = k->opt.val->samples / batch;
     rest = k->opt.val->samples % batch;
     if (c->rank < whole)
-        rc = tell(k, &shape, err);
+        rc = tell_and_wait(k, &shape, err);
     shape.images = rest;
     if (rc >= 0 && rest > 0 && whole % c->nranks == c->rank)
+        rc = tell_and_wait(k, &shape, err);
+    return rc;
+}
+
+/* ---- canvases that follow from pictures ---- */
+
+static int open_sampler(struct shapes *k, struct err *err)
+{
+    int images = k->opt.course->images > k->opt.val_batch ? k->opt.course->images : k->opt.val_batch;
+
+    if (k->sampler)
+        return 0;
+    k->draw = calloc((size_t)images, sizeof *k->draw);
+    if (!k->draw)
+        return err_set(err, -ENOMEM, "out of memory");
+    return task_sampler(k->opt.train, k->opt.course->images, &k->sampler, err);
+}
+
+/* As the loader draws it. */
+static struct canvas canvas_of_shard(struct shapes *k, int64_t step, int v)
+{
+    const struct course *c = k->opt.course;
+
+    for (int i = 0; i < c->images; i++) {
+        k->draw[i] = sampler_at(k->sampler, stream_position(step, c->batch, c->shards, v, i));
+        k->draw[i].shard = v;
+    }
+    return k->opt.train->ops->canvas(k->opt.train, step, k->draw, c->images);
+}
+
+/* Neighbours of one canvas are computed together; what depends on no canvas is, of all shards of the wave. */
+static int tell_wave(struct shapes *k, int64_t step, struct span wave, struct err *err)
+{
+    struct shape shape = { TAPE_TRAIN, control_tier_at(k->opt.control, step), k->opt.course->images, 0, { 0 } };
+    int rc = 0;
+
+    for (int v = wave.lo; v < wave.hi && rc >= 0; v++) {
+        struct canvas canvas = canvas_of_shard(k, step, v);
+
+        if (shape.shards > 0 && !canvas_equal(canvas, shape.canvas)) {
+            rc = tell(k, &shape, err);
+            shape.shards = 0;
+        }
+        shape.canvas = canvas;
+        shape.shards++;
+    }
+    if (rc >= 0 && shape.shards > 0)
         rc = tell(k, &shape, err);
+    if (rc >= 0 && shape.shards > 0 && shape.shards < wave.hi - wave.lo) {
+        shape.shards = wave.hi - wave.lo;
+        shape.canvas = (struct canvas){ 0 };
+        rc = tell(k, &shape, err);
+    }
+    return rc;
+}
+
+/* Up to the last step, if that comes first. Nothing is waited for. */
+static int tell_ahead(struct shapes *k, int64_t from, int64_t to, struct err *err)
+{
+    const struct course *c = k->opt.course;
+    int rc = 0;
+
+    for (int64_t step = from; step <= to && step <= c->steps && rc >= 0; step++)
+        for (int w = 0; w < c->waves && rc >= 0; w++)
+            rc = tell_wave(k, step, wave_shards(c->mine, w, c->waves), err);
+    return rc;
+}
+
+static int tell_pictures_of_validation(struct shapes *k, int64_t step, struct err *err)
+{
+    const struct course *c = k->opt.course;
+    const struct task *val = k->opt.val;
+    int batch = k->opt.val_batch, rc = 0;
+
+    for (int64_t first = (int64_t)c->rank * batch; first < val->samples && rc >= 0; first += (int64_t)c->nranks * batch) {
+        int64_t left = val->samples - first;
+        struct shape shape = { TAPE_EVAL, control_tier_at(k->opt.control, step), left < batch ? (int)left : batch, 1, { 0 } };
+
+        for (int i = 0; i < shape.images; i++)
+            k->draw[i] = (struct draw){ .sample = (int32_t)(first + i) };
+        shape.canvas = val->ops->canvas(val, 0, k->draw, shape.images);
+        rc = tell(k, &shape, err);
+    }
+    return rc;
+}
+
+/* At the start, and where another tier is known to come: the first steps' plans are waited for, the others are made meanwhile. */
+static int tell_pictures(struct shapes *k, int64_t step, struct err *err)
+{
+    struct device *dev = k->opt.machine->dev;
+    int rc = open_sampler(k, err);
+
+    if (rc >= 0)
+        rc = tell_ahead(k, step, step + AHEAD, err);
+    if (rc >= 0)
+        rc = dev->on->plan->ready(dev, &k->ready, err);
+    progress_done(k->opt.machine->progress, (uint64_t)k->n, 0);
+    if (rc >= 0 && k->opt.val)
+        rc = tell_pictures_of_validation(k, step, err);
+    if (rc >= 0 && k->opt.val)
+        rc = tell_pictures_of_validation(k, k->opt.course->steps, err);
     return rc;
 }
 
@@ -157,6 +273,11 @@ static int tell_all(struct shapes *k, int64_t first, struct err *err)
             rc = tell_validation(k, step, err);
     }
     return rc;
+}
+
+static bool follows_pictures(const struct shapes *k)
+{
+    return canvas_of(k->opt.train, 1).h == 0;
 }
 
 static double now_s(void)
@@ -185,11 +306,13 @@ int shapes_ready(struct shapes *k, int64_t step, struct err *err)
     double began = now_s();
     int rc;
 
-    if (!dev->on->plan || k->ntiers == k->opt.control->ntiers)
+    if (!dev->on->plan)
         return 0;
-    progress_phase(k->opt.machine->progress, PHASE_PLAN);
     k->tier = control_tier_at(k->opt.control, step);
-    rc = tell_all(k, step, err);
+    if (k->ntiers == k->opt.control->ntiers)
+        return follows_pictures(k) ? tell_ahead(k, step + AHEAD, step + AHEAD, err) : 0;
+    progress_phase(k->opt.machine->progress, PHASE_PLAN);
+    rc = follows_pictures(k) ? tell_pictures(k, step, err) : tell_all(k, step, err);
     if (rc < 0)
         return rc;
     k->ntiers = k->opt.control->ntiers;

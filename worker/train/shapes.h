@@ -1,5 +1,5 @@
 /* worker/train/shapes.h - which shapes of batches will be computed: a device that plans hears of all of them before the first step, and where the tier
- * changes as soon as that is agreed. */
+ * changes as soon as that is agreed. Where a shard's canvas follows from its pictures it hears of those a few steps before they come, and of validation's. */
 #pragma once
 #include <stdint.h>
 
@@ -23,6 +23,6 @@ struct shapes_options {
 /* Everything in opt is borrowed. NULL: out of memory. */
 struct shapes *shapes_new(const struct shapes_options *opt);
 void shapes_free(struct shapes *s);
-/* Before `step`, with the device in its tier: the device is ready for all shapes that are known to come, so that no step has to wait for a plan. Rank 0
- * reports what that took. */
+/* Before `step`, with the device in its tier: the device is ready for all shapes that are known to come, so that no step has to wait for a plan; what follows
+ * from pictures of later steps is made meanwhile. Rank 0 reports what was waited for. */
 int shapes_ready(struct shapes *s, int64_t step, struct err *err);

@@ -29,7 +29,7 @@ struct conn {
     struct caller caller;
     int in_flight;
     size_t bytes; /* of the requests in flight */
-    bool parsing; /* a large one; what comes after it waits */
+    bool large;   /* one of them is; what comes after it waits till it is answered */
     bool ended;   /* the client sends no more; close after the last reply */
     bool leaving; /* its place was given away */
     uint64_t idle_since;
@@ -72,10 +72,18 @@ static void conn_unref(struct conn *c)
     free(c);
 }
 
+/* A client that does not read its replies gets no more of them made; the less so the more lies around for all. */
+static bool has_room(const struct conn *c)
+{
+    size_t queued = c->wire ? wire_queued(c->wire) : 0;
+
+    return queued <= (c->all->c.wires->queued_bytes > CONNS_QUEUE_BYTES ? CONN_QUEUE_BYTES / 16 : CONN_QUEUE_BYTES);
+}
+
 static void update_hold(struct conn *c)
 {
     if (c->wire)
-        wire_hold(c->wire, c->parsing || c->in_flight >= RPC_MAX_IN_FLIGHT || c->bytes >= CONN_FLIGHT_BYTES ||
+        wire_hold(c->wire, c->large || c->in_flight >= RPC_MAX_IN_FLIGHT || c->bytes >= CONN_FLIGHT_BYTES ||
                                wire_queued(c->wire) > CONN_QUEUE_BYTES);
 }
 
@@ -90,12 +98,13 @@ static void landed(struct conn *c, size_t bytes, bool large)
     c->bytes -= bytes;
     c->idle_since = uv_now(all->c.loop) + 1;
     all->large -= large;
+    if (large)
+        c->large = false;
     if (c->wire && c->ended && c->in_flight == 0)
         wire_close_after_send(c->wire);
     update_hold(c);
     conn_unref(c);
-    if (large)
-        start_large(all);
+    start_large(all);
 }
 
 static void send_line(struct conn *c, char *line, size_t len)
@@ -225,7 +234,7 @@ static void handle_parsed(struct conn *c, int rc, struct rpc_request *parsed, in
     landed(c, bytes, large);
 }
 
-/* ---- large requests are parsed off the loop, a few at a time; until then the connection waits, which also keeps its order ---- */
+/* ---- large requests are parsed off the loop, a few at a time. Till such a one is answered the connection waits, which also keeps its order. ---- */
 
 struct large {
     struct large *next;
@@ -250,26 +259,40 @@ static void parsed_large(void *arg)
     struct conn *c = l->conn;
 
     c->all->waiting_bytes -= l->len;
-    c->parsing = false;
     handle_parsed(c, l->rc, &l->parsed, l->code, &l->err, 0, true);
     free(l->line);
     free(l);
 }
 
+/* Nothing else of its connection is under way then, so that what holds a place of CONN_LARGE never waits for a client to read. */
+static bool may_start(const struct large *l)
+{
+    const struct conns *all = l->conn->all;
+
+    return all->large < CONN_LARGE - !l->conn->caller.admin && l->conn->in_flight == 1 && has_room(l->conn);
+}
+
 static void start_large(struct conns *all)
 {
-    while (all->first_large && all->large < CONN_LARGE) {
-        struct large *l = all->first_large;
+    struct large **at = &all->first_large;
 
-        all->first_large = l->next;
+    while (*at && all->large < CONN_LARGE) {
+        struct large *l = *at;
+
+        if (!may_start(l)) {
+            at = &l->next;
+            continue;
+        }
+        *at = l->next;
         if (!l->next)
-            all->last_large = &all->first_large;
+            all->last_large = at;
         all->large++;
         if (turns_add(all->c.turns, &all->parser, parse_large, parsed_large, l) == 0)
             continue;
         l->code = RPC_INTERNAL;
         l->rc = err_set(&l->err, -ENOMEM, "out of memory");
-        parsed_large(l);
+        parsed_large(l); /* changes the list */
+        at = &all->first_large;
     }
 }
 
@@ -301,7 +324,7 @@ static void queue_large(struct conn *c, const char *line, size_t len)
     *all->last_large = l;
     all->last_large = &l->next;
     c->in_flight++;
-    c->parsing = true;
+    c->large = true;
     update_hold(c);
     start_large(all);
 }
@@ -351,16 +374,16 @@ static void on_drained(struct wire *w)
     if (!c)
         return;
     update_hold(c);
+    start_large(c->all);
     turns_go(c->all->c.turns);
 }
 
-/* A client that does not read its replies gets no more of them made; the less so the more lies around for all. */
+/* A large request that is alone had room when it began; notifications that came since do not stop it. */
 static bool may_work(const struct turns_party *p)
 {
     const struct conn *c = (const struct conn *)((const char *)p - offsetof(struct conn, party));
-    size_t queued = c->wire ? wire_queued(c->wire) : 0;
 
-    return queued <= (c->all->c.wires->queued_bytes > CONNS_QUEUE_BYTES ? CONN_QUEUE_BYTES / 16 : CONN_QUEUE_BYTES);
+    return (c->large && c->in_flight == 1) || has_room(c);
 }
 
 static void sum_topics(struct conns *all)
@@ -380,6 +403,7 @@ static void on_closed(struct wire *w)
     c->topics = 0;
     atomic_store(&c->party.gone, true);
     sum_topics(c->all);
+    start_large(c->all);
     turns_go(c->all->c.turns);
     conn_unref(c);
 }

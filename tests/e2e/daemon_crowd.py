@@ -190,6 +190,52 @@ def replies_that_nobody_reads():
                     del left[s]
 
 
+def padded(line, size=20000):
+    """A request as so many bytes and a newline."""
+    return line.rstrip(b"\n").ljust(size) + b"\n"
+
+
+def get(number):
+    return json.dumps({"jsonrpc": "2.0", "id": number, "method": "job.get", "params": {"id": 1}}).encode()
+
+
+def large_requests_behind_unread_replies():
+    """Four clients read no replies, and each has a large request behind those: another's large requests are answered, and theirs once they read."""
+    with Daemon() as d:
+        with_long_curve(d, 20000)
+        hogs = [d.client() for _ in range(4)]
+        for c in hogs:
+            c.sock.sendall(slow(5) + padded(get(5)))
+        seen = [0]
+        while len(seen) < 6 or seen[-1] != seen[-5]:  # till no more is made for them
+            time.sleep(0.1)
+            seen.append(d.call("daemon.info")["rss_bytes"])
+        other = d.client()
+        other.sock.settimeout(20)
+        for i in range(3):
+            assert other.raw(padded(get(i)))["result"]["id"] == 1
+        for c in hogs:
+            assert [c.read()["id"] for _ in range(6)] == list(range(6))
+
+
+def large_requests_of_a_user_delay_no_admin():
+    """A user has sixty large requests that take a thread for long; an admin's, sent after them, is answered before most of those."""
+    if os.geteuid() != 0:
+        print("skip: only root may become other users", flush=True)
+        return
+    with Daemon(system=True) as d:
+        with_long_curve(d, 200000)
+        clients, admin = [as_user(1, d.client) for _ in range(60)], d.client()
+        for c in clients:
+            c.sock.sendall(padded(slow(1, points=1)))
+        for i in range(3):
+            assert admin.raw(padded(get(i)))["result"]["id"] == 1
+        done = len(select.select([c.sock for c in clients], [], [], 0)[0])
+        print("   three answers while the user got %d of 60" % done)
+        assert done < 30
+        assert all(c.read()["id"] == 0 for c in clients)
+
+
 def stops_in_the_midst_of_queries():
     """Clients who do not read keep no detd from stopping, nor do queries that have begun; nothing of them is touched afterwards (with sanitizers)."""
     with Daemon() as d:
@@ -211,7 +257,8 @@ def stops_in_the_midst_of_queries():
         assert d.start().call("loss.latest", id=1)["rows"][0]["step"] == 200000
 
 
-SCENARIOS = [idle_ones_leave, one_user_has_all, a_pile_of_queries_delays_nobody, so_many_in_flight, replies_that_nobody_reads, stops_in_the_midst_of_queries]
+SCENARIOS = [idle_ones_leave, one_user_has_all, a_pile_of_queries_delays_nobody, so_many_in_flight, replies_that_nobody_reads,
+             large_requests_behind_unread_replies, large_requests_of_a_user_delay_no_admin, stops_in_the_midst_of_queries]
 
 for scenario in SCENARIOS:
     if len(sys.argv) < 2 or scenario.__name__ in sys.argv[1:]:

@@ -192,19 +192,19 @@ class Job:
         shutil.rmtree(self.state)
 
 
+def session_of(pid):
+    """None: it has ended."""
+    try:
+        with open("/proc/%s/stat" % pid) as f:
+            fields = f.read().rsplit(")", 1)[1].split()
+    except (FileNotFoundError, ProcessLookupError):
+        return None
+    return None if fields[0] in "ZX" else int(fields[3])
+
+
 def session_members(session):
     """Processes of a session that is our child's: never of ourselves."""
-    found = []
-    for name in os.listdir("/proc"):
-        if not name.isdigit():
-            continue
-        try:
-            fields = open("/proc/%s/stat" % name).read().rsplit(")", 1)[1].split()
-        except (FileNotFoundError, ProcessLookupError):
-            continue
-        if int(fields[3]) == session and fields[0] not in "ZX":
-            found.append(int(name))
-    return found
+    return [int(name) for name in filter(str.isdigit, os.listdir("/proc")) if session_of(name) == session]
 
 
 def helpers_of(job):
@@ -212,7 +212,7 @@ def helpers_of(job):
     found = []
     for pid in filter(str.isdigit, os.listdir("/proc")):
         try:
-            if os.readlink("/proc/%s/cwd" % pid) == job.dir and int(pid) not in session_members(job.proc.pid):
+            if os.readlink("/proc/%s/cwd" % pid) == job.dir and session_of(pid) not in (None, job.proc.pid):
                 found.append(int(pid))
         except OSError:
             pass

@@ -305,16 +305,27 @@ static void refuse_large(struct conn *c, int code, const char *why)
     wire_close_after_send(c->wire);
 }
 
+static bool may_wait(const struct conn *c, size_t len)
+{
+    struct door_load load = { c->all->waiting_bytes + len, len, len };
+
+    for (const struct large *l = c->all->first_large; l; l = l->next) {
+        load.guests += l->conn->caller.admin ? 0 : l->len;
+        load.user += l->conn->caller.uid == c->caller.uid ? l->len : 0;
+    }
+    return door_fits(&load, c->caller.admin, CONN_WAITING_BYTES);
+}
+
 static void queue_large(struct conn *c, const char *line, size_t len)
 {
     struct conns *all = c->all;
-    struct large *l = all->waiting_bytes + len > CONN_WAITING_BYTES ? NULL : calloc(1, sizeof *l);
+    struct large *l = may_wait(c, len) ? calloc(1, sizeof *l) : NULL;
 
     if (l)
         l->line = malloc(len);
     if (!l || !l->line) {
         free(l);
-        refuse_large(c, ERR_STATE, "large requests of other clients take all the room there is; try again");
+        refuse_large(c, ERR_STATE, "large requests of clients take all the room that there is for them; try again");
         return;
     }
     memcpy(l->line, line, len);
@@ -537,6 +548,8 @@ static void on_connection(uv_stream_t *server, int status)
     all->first = c;
     all->count++;
     wire_set_owner(w, c);
+    if (!c->caller.admin)
+        wire_set_guest(w, c->caller.uid);
 }
 
 /* ---- subscriptions ---- */

@@ -16,7 +16,7 @@ struct wires;
 enum { CONN_GROUPS = 64, CONN_QUEUE_BYTES = 1 << 20, CONNS_QUEUE_BYTES = 48 << 20, CONN_NOTIFY_BYTES = 256 << 10 };
 /* Requests. A small one is parsed on the loop; a connection is read while its small ones take less than CONN_FLIGHT_BYTES, all of them together. Of large
  * ones, each the only request of its connection meanwhile, all connections together have CONN_LARGE as trees, one of which is for admins alone, and
- * CONN_WAITING_BYTES as lines that wait. */
+ * CONN_WAITING_BYTES as lines that wait (shared as door_fits() says). */
 enum { CONN_SMALL_BYTES = 16 << 10, CONN_SMALL_MARKS = 512, CONN_FLIGHT_BYTES = 128 << 10, CONN_LARGE = 4, CONN_WAITING_BYTES = 72 << 20 };
 
 /* Who is at the other end, as the kernel says. */

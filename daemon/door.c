@@ -51,3 +51,8 @@ int door_ask(const struct door_guest *guests, int n, const struct door_guest *ne
     }
     return DOOR_ENTER;
 }
+
+bool door_fits(const struct door_load *load, bool admin, size_t room)
+{
+    return load->all <= room && (admin || (load->guests <= room / 4 * 3 && load->user <= room / 4));
+}

@@ -1,6 +1,7 @@
-/* daemon/door.h - whether one more connection is taken, and which one has to leave for it. Pure: no I/O. */
+/* daemon/door.h - whether one more connection is taken, and which one has to leave for it; who may take how much of a room. Pure: no I/O. */
 #pragma once
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 #include <sys/types.h>
 
@@ -20,3 +21,11 @@ enum { DOOR_ENTER = -1 };
  * reached, the one that has been idle longest leaves: of the same user, or of all who are no admins; for an admin, of all. Returns its index in guests,
  * DOOR_ENTER where there is room, or ERR_STATE with a sentence: too many, and none is idle. */
 int door_ask(const struct door_guest *guests, int n, const struct door_guest *newcomer, struct err *err);
+
+/* What lies in a room that all share, in bytes, with what shall come in. */
+struct door_load {
+    size_t all, guests, user; /* guests: of all users who are no admins; user: of the one whom it is about */
+};
+
+/* A user who is no admin has a quarter of the room, all such users three quarters. */
+bool door_fits(const struct door_load *load, bool admin, size_t room);

@@ -328,6 +328,7 @@ static void on_connection(uv_stream_t *server, int status)
     in->first = s;
     in->count++;
     wire_set_owner(w, s);
+    wire_trust(w);
 }
 
 /* ---- life ---- */

@@ -5,6 +5,7 @@
 #include <string.h>
 #include <time.h>
 
+#include "daemon/door.h"
 #include "daemon/text.h"
 #include "proto/err.h"
 #include "proto/frame.h"
@@ -20,9 +21,10 @@ struct wire {
     struct text out;     /* not handed to libuv yet */
     struct text writing; /* with libuv */
     uv_write_t write;
-    struct wire *next_dirty, *next_waiting;
+    struct wire *prev, *next, *next_dirty, *next_waiting;
+    uid_t uid;                       /* of a guest */
     size_t long_bytes, queued_bytes; /* of those of all wires */
-    bool dirty, waiting, held, reading, in_lines, end_of_file, close_after_send;
+    bool guest, trusted, dirty, waiting, held, reading, in_lines, end_of_file, close_after_send;
 };
 
 /* ---- turns of the loop ---- */
@@ -115,8 +117,21 @@ static void count_long(struct wire *w)
     size_t bytes = frame_bytes(w->frame);
 
     w->all->long_bytes -= w->long_bytes;
-    w->long_bytes = bytes > WIRE_SHORT_BYTES ? bytes - WIRE_SHORT_BYTES : 0;
+    w->long_bytes = bytes > WIRE_SHORT_BYTES && !w->trusted ? bytes - WIRE_SHORT_BYTES : 0;
     w->all->long_bytes += w->long_bytes;
+}
+
+static bool long_line_fits(const struct wire *w)
+{
+    struct door_load load = { .all = w->all->long_bytes };
+
+    if (w->long_bytes == 0)
+        return true;
+    for (const struct wire *other = w->all->first; other; other = other->next) {
+        load.guests += other->guest ? other->long_bytes : 0;
+        load.user += other->guest && other->uid == w->uid ? other->long_bytes : 0;
+    }
+    return door_fits(&load, !w->guest, WIRES_LONG_BYTES);
 }
 
 static void on_closed(uv_handle_t *handle)
@@ -124,6 +139,12 @@ static void on_closed(uv_handle_t *handle)
     struct wire *w = handle->data;
 
     w->events->closed(w);
+    if (w->prev)
+        w->prev->next = w->next;
+    else
+        w->all->first = w->next;
+    if (w->next)
+        w->next->prev = w->prev;
     w->all->long_bytes -= w->long_bytes;
     w->all->queued_bytes -= w->queued_bytes;
     frame_free(w->frame);
@@ -305,11 +326,11 @@ static void on_read(uv_stream_t *stream, ssize_t n, const uv_buf_t *buf)
         return;
     }
     count_long(w);
-    if (w->all->long_bytes > WIRES_LONG_BYTES && w->long_bytes > 0) {
+    if (!long_line_fits(w)) {
         set_reading(w, false);
         frame_clear(w->frame); /* at once, so that nobody else is refused for it */
         count_long(w);
-        err_set(&err, ERR_STATE, "long lines of other clients take all the room there is; try again");
+        err_set(&err, ERR_STATE, "long lines of clients take all the room that there is for them; try again");
         w->events->broken(w, &err);
         return;
     }
@@ -392,6 +413,10 @@ struct wire *wire_accept(struct wires *all, uv_stream_t *server, size_t max_line
     }
     w->all = all;
     w->events = events;
+    w->next = all->first;
+    if (w->next)
+        w->next->prev = w;
+    all->first = w;
     rc = uv_pipe_init(all->loop, &w->pipe, 0);
     w->pipe.data = w;
     if (rc == 0)
@@ -413,6 +438,17 @@ void wire_set_owner(struct wire *w, void *owner)
 void *wire_owner(const struct wire *w)
 {
     return w->owner;
+}
+
+void wire_set_guest(struct wire *w, uid_t uid)
+{
+    w->guest = true;
+    w->uid = uid;
+}
+
+void wire_trust(struct wire *w)
+{
+    w->trusted = true;
 }
 
 int wire_fd(const struct wire *w)

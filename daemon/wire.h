@@ -5,12 +5,13 @@
 #pragma once
 #include <stdbool.h>
 #include <stddef.h>
+#include <sys/types.h>
 #include <uv.h>
 
 struct err;
 struct wire;
 
-/* Each connection may have begun a line of WIRE_SHORT_BYTES; what all have that is longer shares WIRES_LONG_BYTES. */
+/* Each connection may have begun a line of WIRE_SHORT_BYTES; what all have that is longer shares WIRES_LONG_BYTES, as door_fits() says. */
 enum { WIRE_SHORT_BYTES = 64 << 10, WIRES_LONG_BYTES = 72 << 20 };
 
 /* What all wires of a loop share. Lives as long as the loop. */
@@ -21,14 +22,15 @@ struct wires {
     uint64_t turn_started, longest_turn, idle_time; /* ns */
     uint64_t turn_cpu, longest_cpu;                 /* ns of the loop's thread */
     struct wire *dirty, *waiting, **last_waiting;
-    size_t long_bytes;   /* in frames, past WIRE_SHORT_BYTES of each */
+    struct wire *first;
+    size_t long_bytes;   /* in frames, past WIRE_SHORT_BYTES of each, but of those that are trusted */
     size_t queued_bytes; /* not handed to the kernel */
 };
 
 struct wire_events {
     /* A line without its newline; it may be changed and lives until the call returns. */
     void (*line)(struct wire *w, const char *line, size_t len);
-    /* A line was too long or could not be kept, or all lines together are. The wire closes after what is queued was sent. */
+    /* A line was too long or could not be kept, or there is no room for long ones. The wire closes after what is queued was sent. */
     void (*broken)(struct wire *w, const struct err *err);
     /* The peer sends no more; it may still read. NULL: the wire closes after what is queued was sent. */
     void (*ended)(struct wire *w);
@@ -50,6 +52,10 @@ struct wire *wire_accept(struct wires *all, uv_stream_t *server, size_t max_line
 void wire_set_owner(struct wire *w, void *owner);
 void *wire_owner(const struct wire *w);
 int wire_fd(const struct wire *w);
+/* Its long lines are those of a user who is no admin. */
+void wire_set_guest(struct wire *w, uid_t uid);
+/* Its long lines have room of their own. */
+void wire_trust(struct wire *w);
 /* Queues bytes. Nothing happens on a closing wire. */
 void wire_send(struct wire *w, const char *bytes, size_t len);
 size_t wire_queued(const struct wire *w);

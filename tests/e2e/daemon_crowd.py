@@ -236,6 +236,26 @@ def large_requests_of_a_user_delay_no_admin():
         assert all(c.read()["id"] == 0 for c in clients)
 
 
+def lines_without_an_end():
+    """A user has begun 77 lines that never end: those over his share are refused, and what another user or root sends is not."""
+    if os.geteuid() != 0:
+        print("skip: only root may become other users", flush=True)
+        return
+    with Daemon(system=True) as d:
+        with_long_curve(d, 1)
+        hogs, fit = [as_user(1, d.client) for _ in range(77)], 19  # (1,040,000 - 64 Ki) bytes each of a quarter of 72 MiB
+        for c in hogs:
+            try:
+                c.sock.sendall(b" " * 1040000)
+            except (BrokenPipeError, ConnectionResetError):
+                pass
+        refused = lambda: [c for c in hogs if select.select([c.sock], [], [], 0)[0]]
+        Daemon.until(lambda: len(refused()) == 77 - fit, "%d are not refused" % (77 - fit), 20)
+        for client in (d.client(), as_user(2, d.client)):
+            assert client.raw(padded(get(1), 400000))["result"]["id"] == 1
+        assert all(is_closed(c) for c in refused()) and len(refused()) == 77 - fit
+
+
 def stops_in_the_midst_of_queries():
     """Clients who do not read keep no detd from stopping, nor do queries that have begun; nothing of them is touched afterwards (with sanitizers)."""
     with Daemon() as d:
@@ -258,7 +278,7 @@ def stops_in_the_midst_of_queries():
 
 
 SCENARIOS = [idle_ones_leave, one_user_has_all, a_pile_of_queries_delays_nobody, so_many_in_flight, replies_that_nobody_reads,
-             large_requests_behind_unread_replies, large_requests_of_a_user_delay_no_admin, stops_in_the_midst_of_queries]
+             large_requests_behind_unread_replies, lines_without_an_end, large_requests_of_a_user_delay_no_admin, stops_in_the_midst_of_queries]
 
 for scenario in SCENARIOS:
     if len(sys.argv) < 2 or scenario.__name__ in sys.argv[1:]:

@@ -176,7 +176,7 @@ static void long_lines_share_a_bound(void **state)
 {
     enum { HOGS = 100, PIECE = 64 << 10, SENT = (1 << 20) - PIECE };
     static char piece[PIECE];
-    int fds[HOGS], fits = WIRES_LONG_BYTES / (SENT - WIRE_SHORT_BYTES);
+    int own, fds[HOGS], fits = WIRES_LONG_BYTES / (SENT - WIRE_SHORT_BYTES);
     size_t most = 0;
 
     (void)state;
@@ -195,6 +195,16 @@ static void long_lines_share_a_bound(void **state)
         }
     assert_in_range(most, WIRES_LONG_BYTES - SENT, WIRES_LONG_BYTES);
     assert_int_equal(room->broken, HOGS - fits);
+    most = room->wires.long_bytes;
+    own = dial(); /* one that has room of its own */
+    wire_trust(room->accepted[HOGS]);
+    for (int sent = 0; sent < SENT; sent += PIECE) {
+        assert_int_equal(send(own, piece, PIECE, MSG_NOSIGNAL), PIECE);
+        for (int k = 0; k < 6; k++)
+            turn();
+    }
+    assert_int_equal(room->broken, HOGS - fits);
+    assert_int_equal(room->wires.long_bytes, most);
     assert_int_equal(write(fds[0], "\nend\n", 5), 5); /* who was there first is served */
     while (room->nseen < 2)
         turn();

@@ -188,7 +188,7 @@ check-long: deps
 # Everything that can die does, at random, while jobs run; SEED= repeats what was drawn. Two daemons at once, about SECONDS and what it takes jobs to end.
 torture: deps
 	@$(MAKE) --no-print-directory -j$$(nproc) B=$(B) SAN=$(SAN) all
-	@DETD_BUILD=$(abspath $(B)) SECONDS_OF_TORTURE=$(or $(SECONDS),600) SEED=$(SEED) python3 tests/torture/torture.py
+	@DETD_BUILD=$(abspath $(B)) SECONDS_OF_TORTURE=$(or $(SECONDS),600) $(addprefix SEED=,$(SEED)) python3 tests/torture/torture.py
 
 # The matrix: are a job's bits a function of its spec and data alone? N runs a cell, about two hours with the default; ONLY=cells or models, separated by
 # commas. Report: $(B)/prove.txt.

@@ -524,6 +524,12 @@ int wire_fd(const struct wire *w)
     return pair[0];
 }
 
+/* There is room for all here. */
+void wire_trust(struct wire *w)
+{
+    (void)w;
+}
+
 void wire_send(struct wire *w, const char *bytes, size_t len)
 {
     struct link *l = w->link;

@@ -225,14 +225,14 @@ static bool is_foreign(const struct gpu *g, const struct gpu_process *p, long se
 
 static void tell_process(const struct gpu_process *p, int others, char *ret, size_t size)
 {
+    const char *name = p->session < 0 ? "not visible from here" : p->name[0] ? p->name : "of another user";
     char memory[40] = "", more[40] = "";
 
     if (p->memory_bytes >= 0)
         snprintf(memory, sizeof memory, " with %.1f GB", gigabytes(p->memory_bytes));
     if (others > 0)
         snprintf(more, sizeof more, ", and %d more", others);
-    snprintf(ret, size, "used by process %lld (%s)%s%s", (long long)p->pid, p->session < 0 ? "not visible from here" : p->name, memory,
-             more);
+    snprintf(ret, size, "used by process %lld (%s)%s%s", (long long)p->pid, name, memory, more);
 }
 
 static void look_at_processes(struct gpu *g, long session)

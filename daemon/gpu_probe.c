@@ -152,37 +152,33 @@ static int read_temperature(const struct nvml *n, const struct device *d)
     return n->temperature && n->temperature(d->whole, NVML_TEMPERATURE_GPU, &value) == 0 ? (int)value : -1;
 }
 
-/* Name and session from /proc; the name may hold anything but ends at the last ')'. False: no such process in this container. */
-static bool read_process(unsigned pid, char *name, size_t size, long *ret_session)
+/* "": hidden, as of another user's process where /proc shows one's own only. */
+static void read_name(unsigned pid, char *ret, size_t size)
 {
-    char path[64], text[512], *from, *to;
-    bool found = false;
+    char path[64];
+    size_t n = 0;
     FILE *f;
 
-    snprintf(path, sizeof path, "/proc/%u/stat", pid);
+    snprintf(path, sizeof path, "/proc/%u/comm", pid);
     f = fopen(path, "re");
-    if (!f)
-        return false;
-    if (fgets(text, sizeof text, f) && (from = strchr(text, '(')) && (to = strrchr(text, ')')) &&
-        sscanf(to + 1, " %*c %*d %*d %ld", ret_session) == 1) {
-        snprintf(name, size, "%.*s", (int)(to - from - 1), from + 1);
-        found = true;
+    if (f) {
+        n = fread(ret, 1, size - 1, f);
+        fclose(f);
     }
-    fclose(f);
-    return found;
+    ret[n > 0 && ret[n - 1] == '\n' ? n - 1 : n] = '\0';
 }
 
 static json_t *process_json(const struct nvml_process *p)
 {
     char name[GPU_PROCESS_NAME] = "";
-    long session = -1;
+    json_int_t session = getsid((pid_t)p->pid); /* -1: no such process in this container; /proc may hide one that there is */
     json_int_t used = p->used_bytes == ~0ull ? -1 : (json_int_t)p->used_bytes;
     json_t *text;
 
-    if (!read_process(p->pid, name, sizeof name, &session))
-        session = -1;
+    if (session >= 0)
+        read_name(p->pid, name, sizeof name);
     text = json_string(name);
-    return json_pack("{s:I, s:I, s:I, s:o}", "pid", (json_int_t)p->pid, "memory_bytes", used, "session", (json_int_t)session, "name",
+    return json_pack("{s:I, s:I, s:I, s:o}", "pid", (json_int_t)p->pid, "memory_bytes", used, "session", session, "name",
                      text ? text : json_string("?"));
 }
 

@@ -157,6 +157,10 @@ static void foreign_use_begins_and_ends(void **state)
     used.processes[0].session = -1;
     gpu_take(&g, &used, 0, 6);
     assert_reason(&g, GPU_FOREIGN, "not visible from here");
+    used.processes[0].session = 77;
+    used.processes[0].name[0] = '\0';
+    gpu_take(&g, &used, 0, 7);
+    assert_reason(&g, GPU_FOREIGN, "process 4711 (of another user) with 3.0 GB");
 }
 
 static void a_job_is_not_foreign_to_itself(void **state)

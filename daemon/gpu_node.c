@@ -285,7 +285,7 @@ void gpu_node_tick(struct gpu_node *n)
     const struct gpus *all = n->c.gpus;
     double now = mono_s(), pause = pause_s(n, now);
 
-    if (n->stopped || all->absent[0])
+    if (n->stopped)
         return;
     if (!all->known || (all->trouble[0] ? now >= n->retry_at : now - n->looked >= pause))
         look(n);

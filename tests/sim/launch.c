@@ -15,7 +15,7 @@ enum { FD_BASE = 1000 };
 
 struct gpu_child {
     struct gpu_child_config c;
-    bool looking, freed;
+    bool looking, freed, loaded;
 };
 static struct gpu_child *child; /* of the daemon that runs */
 
@@ -185,8 +185,10 @@ struct gpu_child *gpu_child_new(const struct gpu_child_config *config)
 {
     struct gpu_child *c = calloc(1, sizeof *c);
 
-    if (c)
+    if (c) {
         c->c = *config;
+        c->loaded = chance(80);
+    }
     child = c;
     return c;
 }
@@ -198,16 +200,18 @@ static void look_due(void *arg)
 
     if (c->freed)
         return;
+    c->looking = false;
+    if (!world.plan.gpus || !c->loaded) { /* the driver is loaded after detd, or there is none */
+        c->loaded = true;
+        c->c.failed(c->c.arg, true, "no driver");
+        return;
+    }
     for (int i = 0; i < world.plan.gpus; i++) {
         seen.index = i;
         snprintf(seen.uuid, sizeof seen.uuid, "GPU-%d", i);
         c->c.seen(c->c.arg, &seen);
     }
-    c->looking = false;
-    if (world.plan.gpus)
-        c->c.done(c->c.arg);
-    else
-        c->c.failed(c->c.arg, true, "no driver");
+    c->c.done(c->c.arg);
 }
 
 /* Of those that make it useless, or of a program's own. */

@@ -38,6 +38,7 @@ mount -t cgroup2 cgroup /sys/fs/cgroup
 mount -t proc proc /proc
 mount -t tmpfs dev "./dev"
 for d in null zero full random urandom; do : >"./dev/$d"; mount --bind "/dev/$d" "./dev/$d"; done
+mknod -m 666 "./dev/nvidiactl" c 195 255
 ln -s /proc/self/fd "./dev/fd"; ln -s /proc/self/fd/0 "./dev/stdin"; ln -s /proc/self/fd/1 "./dev/stdout"; ln -s /proc/self/fd/2 "./dev/stderr"
 : >"./dev/console"; mount --bind "./console" "./dev/console"
 mkdir "./dev/shm"; mount -t tmpfs -o mode=1777 shm "./dev/shm"
@@ -81,6 +82,7 @@ facts = {"data": tried(lambda: open("/home/ann/data.json").read()), "interfaces"
          "lock": tried(lambda: os.close(os.open("/run/lock/detd-test.lock", os.O_RDWR | os.O_CREAT))),
          "tmp": tried(lambda: os.close(os.open("/tmp/x", os.O_RDWR | os.O_CREAT))), "usr": tried(lambda: os.mkdir("/usr/local/x")),
          "affinity": tried(lambda: os.sched_setaffinity(0, os.sched_getaffinity(0))), "hostname": tried(lambda: socket.sethostname("x")),
+         "nvidiactl": tried(lambda: os.close(os.open("/dev/nvidiactl", os.O_RDWR))), "session": tried(lambda: os.getsid(1)),
          "init": tried(lambda: open("/proc/1/status").read()[:4]), "locked": resource.getrlimit(resource.RLIMIT_MEMLOCK)[0]}
 with open("facts.new", "w") as f:
     json.dump(facts, f)
@@ -104,6 +106,7 @@ def lay_out():
     write(TMP + "/home/ann/data.json", "of ann")
     write(TMP + "/mounted.service", MOUNTED)
     write(ROOT + "/usr/local/bin/detd-worker", TRAINER, 0o755)
+    write(ROOT + "/usr/local/bin/nvidia-modprobe", '#!/bin/sh\necho "$(id -u) $*" >>/var/modprobe\n', 0o755)
     shutil.copy(HERE + "/rank.py", ROOT + "/usr/local/bin/rank.py")
     os.chmod(ROOT + "/usr/local/bin/rank.py", 0o755)
     if os.path.exists(ROOT + "/usr/local/bin/libdetd-cuda.so"):
@@ -219,7 +222,10 @@ def check_facts(path):
     assert facts["capabilities"] == 0 and facts["seccomp"] == "2" and facts["new_privileges"] == "1", facts
     assert facts["lock"] == facts["tmp"] == facts["affinity"] == "done", facts
     assert facts["usr"] == "Read-only file system" and facts["hostname"] == "Operation not permitted", facts
-    assert facts["init"] == "No such file or directory", facts
+    assert facts["init"] == "No such file or directory" and isinstance(facts["session"], int), facts
+    assert facts["nvidiactl"] in ("done", "No such device or address"), facts  # the unit lets ranks open it; most often there is no driver here
+    with open(TMP + "/var/modprobe", encoding="utf-8") as f:
+        assert f.read().splitlines()[0] == "0 -u", "files of devices are not made by root"
 
 
 def restarts(node):

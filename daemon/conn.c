@@ -5,8 +5,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
-#include <sys/stat.h>
-#include <sys/un.h>
 #include <unistd.h>
 
 #include "daemon/clock.h"
@@ -50,7 +48,7 @@ struct conns {
     struct large *first_large, **last_large; /* lines that wait */
     size_t waiting_bytes;
     struct turns_party parser;
-    char *path;     /* NULL: not ours to remove */
+    bool bound;     /* the socket's file is ours to remove */
     double refused; /* when the journal was told of a refused connection last; 0: never */
     int unsaid;     /* refused since */
 };
@@ -421,41 +419,7 @@ static void on_closed(struct wire *w)
 
 static const struct wire_events events = { on_line, on_broken, on_ended, on_drained, on_closed };
 
-/* ---- who calls ---- */
-
-static bool in_admin_group(const struct conns_config *c, int fd, gid_t primary)
-{
-    gid_t few[CONN_GROUPS], *groups = few, *many = NULL;
-    socklen_t len = sizeof few;
-    bool found = primary == c->admin_gid;
-    int rc;
-
-    if (c->admin_gid == (gid_t)-1)
-        return false;
-    rc = getsockopt(fd, SOL_SOCKET, SO_PEERGROUPS, groups, &len);
-    if (rc < 0 && errno == ERANGE && (groups = many = malloc(len)) != NULL) /* it has said how long they are */
-        rc = getsockopt(fd, SOL_SOCKET, SO_PEERGROUPS, groups, &len);
-    for (size_t i = 0; rc == 0 && i < len / sizeof *groups; i++)
-        found = found || groups[i] == c->admin_gid;
-    free(many);
-    return found;
-}
-
-/* A private daemon serves its own user and nobody else. */
-static int identify(const struct conns_config *c, int fd, struct caller *ret)
-{
-    struct ucred cred;
-    socklen_t len = sizeof cred;
-
-    if (getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &cred, &len) < 0)
-        return -1;
-    ret->uid = cred.uid;
-    if (c->private)
-        ret->admin = cred.uid == geteuid();
-    else
-        ret->admin = cred.uid == 0 || cred.uid == geteuid() || in_admin_group(c, fd, cred.gid);
-    return ret->admin || c->everyone_reads ? 0 : -1;
-}
+/* ---- who comes in ---- */
 
 /* At most one line in a while, however many try. */
 static void log_refusal(struct conns *all, int fd, const char *why)
@@ -515,7 +479,7 @@ static int admit(struct conns *all, struct wire *w, struct conn **ret, struct er
 {
     struct caller caller;
     struct conn *c;
-    int rc = identify(&all->c, wire_fd(w), &caller) < 0 ? err_set(err, ERR_DENIED, "this daemon serves another user") : 0;
+    int rc = gate_identify(&all->c.gate, wire_fd(w), &caller, err);
 
     if (rc == 0)
         rc = make_room(all, &caller, err);
@@ -600,54 +564,6 @@ void conns_notify(struct conns *all, unsigned topic, int64_t job, const char *pa
 
 /* ---- listening ---- */
 
-static int somebody_serves(const char *path)
-{
-    struct sockaddr_un addr = { .sun_family = AF_UNIX };
-    int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0), rc;
-
-    if (fd < 0)
-        return 0;
-    snprintf(addr.sun_path, sizeof addr.sun_path, "%s", path);
-    rc = connect(fd, (struct sockaddr *)&addr, sizeof addr);
-    close(fd);
-    return rc == 0;
-}
-
-/* Where only admins read, their group comes as far as the socket. */
-static int let_admins_in(const struct conns *all, struct err *err)
-{
-    const struct conns_config *c = &all->c;
-
-    if (c->private || c->everyone_reads || c->admin_gid == (gid_t)-1)
-        return 0;
-    if (chown(c->path, (uid_t)-1, c->admin_gid) < 0 || chmod(c->path, 0660) < 0)
-        return err_sys(err, "socket '%s': cannot be given to group detd", c->path);
-    return 0;
-}
-
-static int bind_path(struct conns *all, struct err *err)
-{
-    const char *path = all->c.path;
-    struct stat st;
-    mode_t mask;
-    int rc;
-
-    if (lstat(path, &st) == 0) {
-        if (!S_ISSOCK(st.st_mode))
-            return err_set(err, ERR_INPUT, "socket '%s': something that is not a socket lies there", path);
-        if (somebody_serves(path))
-            return err_set(err, ERR_STATE, "socket '%s': another daemon serves it", path);
-        unlink(path);
-    }
-    mask = umask(!all->c.private && all->c.everyone_reads ? 0111 : 0177);
-    rc = uv_pipe_bind(&all->server, path);
-    umask(mask);
-    if (rc < 0)
-        return err_set(err, rc, "socket '%s': %s", path, uv_strerror(rc));
-    all->path = strdup(path);
-    return let_admins_in(all, err);
-}
-
 int conns_open(const struct conns_config *config, struct conns **ret, struct err *err)
 {
     struct conns *all = calloc(1, sizeof *all);
@@ -667,12 +583,12 @@ int conns_open(const struct conns_config *config, struct conns **ret, struct err
         if (rc < 0)
             return err_set(err, rc, "inherited socket: %s", uv_strerror(rc));
     } else {
-        rc = bind_path(all, err);
+        rc = gate_bind(&all->c.gate, &all->server, &all->bound, err);
         if (rc < 0)
             return rc;
     }
     rc = uv_listen((uv_stream_t *)&all->server, 128, on_connection);
-    return rc < 0 ? err_set(err, rc, "socket '%s': %s", config->path, uv_strerror(rc)) : 0;
+    return rc < 0 ? err_set(err, rc, "socket '%s': %s", config->gate.path, uv_strerror(rc)) : 0;
 }
 
 void conns_close(struct conns *all)
@@ -680,8 +596,8 @@ void conns_close(struct conns *all)
     if (!all || !all->server_open)
         return;
     all->server_open = false;
-    if (all->path)
-        unlink(all->path);
+    if (all->bound)
+        unlink(all->c.gate.path);
     uv_close((uv_handle_t *)&all->server, NULL);
     for (struct conn *c = all->first, *next; c; c = next) {
         next = c->next;
@@ -701,8 +617,6 @@ void conns_drop(struct conns *all)
 
 void conns_free(struct conns *all)
 {
-    if (all)
-        free(all->path);
     free(all);
 }
 

@@ -6,6 +6,8 @@
 #include <sys/types.h>
 #include <uv.h>
 
+#include "daemon/gate.h"
+
 struct daemon;
 struct err;
 struct text;
@@ -13,17 +15,11 @@ struct turns;
 struct wires;
 
 /* Replies that wait to be read: no more are made for a client that has CONN_QUEUE_BYTES, or a sixteenth of that while all have CONNS_QUEUE_BYTES. */
-enum { CONN_GROUPS = 64, CONN_QUEUE_BYTES = 1 << 20, CONNS_QUEUE_BYTES = 48 << 20, CONN_NOTIFY_BYTES = 256 << 10 };
+enum { CONN_QUEUE_BYTES = 1 << 20, CONNS_QUEUE_BYTES = 48 << 20, CONN_NOTIFY_BYTES = 256 << 10 };
 /* Requests. A small one is parsed on the loop; a connection is read while its small ones take less than CONN_FLIGHT_BYTES, all of them together. Of large
  * ones, each the only request of its connection meanwhile, all connections together have CONN_LARGE as trees, one of which is for admins alone, and
  * CONN_WAITING_BYTES as lines that wait (shared as door_fits() says). */
 enum { CONN_SMALL_BYTES = 16 << 10, CONN_SMALL_MARKS = 512, CONN_FLIGHT_BYTES = 128 << 10, CONN_LARGE = 4, CONN_WAITING_BYTES = 72 << 20 };
-
-/* Who is at the other end, as the kernel says. */
-struct caller {
-    uid_t uid;
-    bool admin;
-};
 
 /* A request on its way. A method either fills the answer and returns 0 or an error, or keeps the request, returns REQUEST_LATER and
  * answers with request_done() on the loop. Its client may be gone by then. */
@@ -58,18 +54,15 @@ struct conns_config {
     uv_loop_t *loop;
     struct wires *wires;
     struct turns *turns; /* of request_work() */
-    const char *path;    /* of the socket */
     int listen_fd;       /* >= 0: that listens already */
-    bool private;        /* serves its own user and nobody else */
-    bool everyone_reads;
-    gid_t admin_gid; /* -1: there is no such group */
+    struct gate gate;
     /* Answers as struct request says. */
     int (*call)(struct request *rq, const char *method, struct err *err);
     struct daemon *d; /* for the requests */
 };
 
 struct conns;
-/* Listens at path (0600; 0666 where everyone reads, 0660 and the admins' group on a system daemon that answers them alone), or on listen_fd. A socket that somebody serves is refused, a stale one replaced. */
+/* Listens at the gate, or on listen_fd. */
 int conns_open(const struct conns_config *config, struct conns **ret, struct err *err);
 /* Stops listening, closes all clients after what is queued for them, removes the socket. */
 void conns_close(struct conns *all);

@@ -136,11 +136,8 @@ static int open_conns(struct daemon *d, int listen_fd, struct err *err)
     const struct conns_config config = { .loop = d->loop,
                                          .wires = &d->wires,
                                          .turns = &d->turns,
-                                         .path = d->cfg.socket,
+                                         .gate = { d->cfg.socket, d->private, d->everyone_reads, d->admin_gid },
                                          .listen_fd = listen_fd,
-                                         .private = d->private,
-                                         .everyone_reads = d->everyone_reads,
-                                         .admin_gid = d->admin_gid,
                                          .call = method_call,
                                          .d = d };
 

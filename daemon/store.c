@@ -526,12 +526,23 @@ static void tell_trouble(struct store *s, int rc)
     set_trouble(s, text);
 }
 
+/* Nothing is written after what was given up: a later report's number would say that all before it are stored, a later row what its user was refused. */
+static struct op *give_up(struct store *s, struct op *first)
+{
+    s->given_up = true;
+    for (struct op *op = first; op; op = op->next)
+        op->rc = err_set(&op->err, ERR_CORRUPT, "%s", s->trouble);
+    return first;
+}
+
 /* Tries until it is committed. Only a stop gives up: supervisors keep what was not acked, clients hear of the error. A damaged database is not tried
  * again, since each write may lose more of it. Returns what was not refused. */
 static struct op *commit_batch(struct store *s, struct op *first)
 {
     int tries = 0, rc;
 
+    if (s->given_up)
+        return give_up(s, first);
     while (first) {
         bool damaged = s->w.damaged;
 
@@ -544,9 +555,7 @@ static struct op *commit_batch(struct store *s, struct op *first)
             first = refuse_asked(s, first);
         if (!first || wait_to_retry(s, &tries))
             continue;
-        for (struct op *op = first; op; op = op->next)
-            op->rc = err_set(&op->err, ERR_CORRUPT, "%s", s->trouble);
-        return first;
+        return give_up(s, first);
     }
     if (first && s->trouble[0]) {
         log_line("info", "detd.db is written again");

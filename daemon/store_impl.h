@@ -100,6 +100,7 @@ struct store {
     char path[4096];
     char id[33];
     struct writer w;
+    bool given_up; /* the writer's: a stop found a batch that could not be written */
     sqlite3 *reader[STORE_READERS];
     bool reader_busy[STORE_READERS];
     atomic_llong rows_scanned, steps; /* of all queries so far */

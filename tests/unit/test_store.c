@@ -1,9 +1,11 @@
 /* tests/unit/test_store.c - the database: migrations, exactly-once reports, rewinds, queries, kill -9 in mid-commit. uses: proto daemon */
+#include <errno.h>
 #include <math.h>
 #include <setjmp.h>
 #include <signal.h>
 #include <sqlite3.h>
 #include <stdarg.h>
+#include <stdatomic.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -950,6 +952,54 @@ static void what_cannot_be_written_says_why(void **state)
     assert_string_equal(text, "");
 }
 
+static atomic_int failures; /* of the next writes; < 0: of all */
+
+static ssize_t failing_pwrite(int fd, const void *buf, size_t n, off_t at)
+{
+    if (failures == 0)
+        return pwrite(fd, buf, n, at);
+    if (failures > 0)
+        failures--;
+    errno = EIO;
+    return -1;
+}
+
+static void replace_pwrite(sqlite3_syscall_ptr fn)
+{
+    sqlite3_vfs *vfs = sqlite3_vfs_find(NULL);
+
+    vfs->xSetSystemCall(vfs, "pwrite", fn);
+    vfs->xSetSystemCall(vfs, "pwrite64", fn);
+}
+
+/* A stop tries three times more, four where one was under way, and then gives the first batch up. The next, which could be written, may not be: its
+ * numbers would say that the reports before it are stored, and nobody would send them again. */
+static void nothing_is_written_behind_what_was_given_up(void **state)
+{
+    struct fixture *f = *state;
+    int64_t job = submit(f, "a", 1), seq = 1;
+    char text[256] = "";
+
+    replace_pwrite((sqlite3_syscall_ptr)(void *)failing_pwrite);
+    failures = -1;
+    for (; seq <= 10; seq++)
+        loss(f, job, seq, "train", (int)seq);
+    f->waiting++;
+    store_setting(f->s, "k", "v", done, f);
+    while (!text[0])
+        store_trouble(f->s, text, sizeof text);
+    for (; seq <= 20; seq++)
+        loss(f, job, seq, "train", (int)seq);
+    failures = 5;
+    close_store(f);
+    failures = 0;
+    replace_pwrite(NULL);
+    assert_int_equal(f->waiting, 0);
+    assert_true(f->rc < 0);
+    assert_string_equal(sql(f, "SELECT last_seq || ' ' || (SELECT count(*) FROM loss) FROM jobs"), "0 0");
+    open_again(f);
+}
+
 #define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
 
 int main(void)
@@ -974,6 +1024,7 @@ int main(void)
         TEST(gpus_are_kept),
         TEST(kill_in_mid_commit),
         TEST(what_cannot_be_written_says_why),
+        TEST(nothing_is_written_behind_what_was_given_up),
         TEST(live_and_newest_jobs),
         TEST(a_page_costs_what_it_shows),
     };

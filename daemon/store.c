@@ -706,9 +706,12 @@ void store_close(struct store *s)
     pthread_mutex_unlock(&s->lock);
     pthread_join(s->thread, NULL);
     s->on_batch = NULL;
+    do {
+        while (give_answers(s, INT_MAX))
+            ;
+        writer_main(s); /* the writer has left: what the answers led to, as the event of a job that was queued, is written here */
+    } while (s->finished.head);
     op_free(s->spare);
-    while (give_answers(s, INT_MAX)) /* the writer has left: nothing is added */
-        ;
     close_databases(s);
     uv_close((uv_handle_t *)&s->async, free_after_close);
 }

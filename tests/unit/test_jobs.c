@@ -166,6 +166,24 @@ static void assert_untouched(struct fixture *f)
     }
 }
 
+static int events_of(const struct fixture *f, const char *text)
+{
+    char path[TEMP_MAX + 16];
+    sqlite3_stmt *st;
+    sqlite3 *db;
+    int n;
+
+    snprintf(path, sizeof path, "%s/detd.db", f->folder);
+    assert_int_equal(sqlite3_open(path, &db), SQLITE_OK);
+    assert_int_equal(sqlite3_prepare_v2(db, "SELECT count(*) FROM events WHERE text=?1", -1, &st, NULL), SQLITE_OK);
+    sqlite3_bind_text(st, 1, text, -1, SQLITE_STATIC);
+    assert_int_equal(sqlite3_step(st), SQLITE_ROW);
+    n = sqlite3_column_int(st, 0);
+    sqlite3_finalize(st);
+    sqlite3_close(db);
+    return n;
+}
+
 static void fill_disk(void)
 {
     sqlite3_vfs *vfs = sqlite3_vfs_find(NULL);
@@ -209,11 +227,29 @@ static void nor_do_two_at_once(void **state)
     assert_untouched(f);
 }
 
+/* The answer to what was asked last is given while the store closes, and adds an event of its own. */
+static void what_the_last_answers_add_is_written(void **state)
+{
+    struct job_row row = { .state = JOB_QUEUED, .want_tier = -1, .tier = 1, .ranks = 1, .steps = 10, .name = "b", .user = "ann" };
+    struct fixture *f = *state;
+
+    assert_int_equal(events_of(f, "queued"), 1);
+    f->waiting = 1;
+    jobs_submit(&f->jobs, &row, "other", "{}", "", done, f);
+    store_close(f->store);
+    jobs_free(&f->jobs);
+    uv_run(&f->loop, UV_RUN_NOWAIT);
+    assert_int_equal(f->waiting, 0);
+    assert_int_equal(events_of(f, "queued"), 2);
+    open_all(f);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(one_refused_wish_leaves_no_trace, setup, teardown),
         cmocka_unit_test_setup_teardown(nor_do_two_at_once, setup, teardown),
+        cmocka_unit_test_setup_teardown(what_the_last_answers_add_is_written, setup, teardown),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

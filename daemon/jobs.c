@@ -326,13 +326,13 @@ static void undo(const struct wish *w, struct job_row *row)
  * becomes of the later ones, as it must not bring back one of those. */
 static void take_back(struct wish *w, struct job *j)
 {
-    for (struct wish *later = j->wishes; later; later = later->next) {
+    for (struct wish *later = w->next; later; later = later->next) {
         undo(w, &later->before);
         undo(w, &later->after);
     }
     undo(w, &j->row);
     job_changed(w->jobs, j);
-    j->undone = j->undone || j->wishes || j->row.last_seq != w->before.last_seq || strcmp(j->row.nonce, w->before.nonce) != 0;
+    j->undone = j->undone || w->next || j->row.last_seq != w->before.last_seq || strcmp(j->row.nonce, w->before.nonce) != 0;
 }
 
 static void save_undone(struct jobs *jobs, struct job *j)
@@ -343,6 +343,16 @@ static void save_undone(struct jobs *jobs, struct job *j)
     store_save(jobs->store, &j->row, NULL, NULL);
 }
 
+/* Answers come in order, but for the wish for which there was no memory: it is refused while earlier ones wait. */
+static void unlink_wish(struct job *j, const struct wish *w)
+{
+    struct wish **at = &j->wishes;
+
+    while (*at != w)
+        at = &(*at)->next;
+    *at = w->next;
+}
+
 static void wish_durable(void *arg, int rc, int64_t value, const struct err *err)
 {
     struct wish *w = arg;
@@ -350,7 +360,7 @@ static void wish_durable(void *arg, int rc, int64_t value, const struct err *err
 
     (void)value;
     if (j)
-        j->wishes = w->next; /* answers come in order */
+        unlink_wish(j, w);
     if (j && rc == 0)
         granted(w, j);
     else if (j)

@@ -40,6 +40,21 @@ static ssize_t write_at(int fd, const void *bytes, size_t len, off_t at)
     return syscall(SYS_pwrite64, fd, bytes, len, at);
 }
 
+/* Sanitizers have an allocator of their own. */
+#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
+extern void *__libc_calloc(size_t n, size_t size);
+
+static __thread bool no_memory;
+
+void *calloc(size_t n, size_t size)
+{
+    if (!no_memory)
+        return __libc_calloc(n, size);
+    errno = ENOMEM;
+    return NULL;
+}
+#endif
+
 static void nothing(uv_timer_t *t)
 {
     (void)t;
@@ -58,6 +73,14 @@ static void no_word(void *arg, struct job *j, const char *word, const char *tier
     (void)j;
     (void)tier;
     fail_msg("word '%s' to a job without a supervisor", word);
+}
+
+static void any_word(void *arg, struct job *j, const char *word, const char *tier)
+{
+    (void)arg;
+    (void)j;
+    (void)word;
+    (void)tier;
 }
 
 static void wished(void *arg)
@@ -227,6 +250,41 @@ static void nor_do_two_at_once(void **state)
     assert_untouched(f);
 }
 
+/* It is refused while an earlier one is on its way to the disk, and takes neither that nor what comes after from the list. */
+static void a_wish_without_memory_is_refused_alone(void **state)
+{
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+    (void)state;
+    SKIP("a sanitizer has an allocator of its own");
+#else
+    struct fixture *f = *state;
+    struct job *j = the_job(f);
+    struct err err;
+
+    f->jobs.hooks.word = any_word;
+    f->waiting = 2;
+    assert_int_equal(jobs_command(&f->jobs, j, JOB_EV_PAUSE, done, f, &err), 0);
+    no_memory = true;
+    assert_int_equal(jobs_command(&f->jobs, j, JOB_EV_RESUME, done, f, &err), 0);
+    no_memory = false;
+    assert_int_equal(f->refused, 1);
+    assert_string_equal(job_state_name(j->row.state), "paused");
+    wait_all(f);
+    assert_null(j->wishes);
+    f->waiting = 1;
+    assert_int_equal(jobs_want_tier(&f->jobs, j, 2, done, f, &err), 0);
+    wait_all(f);
+    assert_null(j->wishes);
+    assert_int_equal(f->refused, 1);
+    for (int i = 0; i < 2; i++) {
+        assert_string_equal(job_state_name(the_job(f)->row.state), "paused");
+        assert_int_equal(the_job(f)->row.tier, 2);
+        close_all(f);
+        open_all(f);
+    }
+#endif
+}
+
 /* The answer to what was asked last is given while the store closes, and adds an event of its own. */
 static void what_the_last_answers_add_is_written(void **state)
 {
@@ -249,6 +307,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(one_refused_wish_leaves_no_trace, setup, teardown),
         cmocka_unit_test_setup_teardown(nor_do_two_at_once, setup, teardown),
+        cmocka_unit_test_setup_teardown(a_wish_without_memory_is_refused_alone, setup, teardown),
         cmocka_unit_test_setup_teardown(what_the_last_answers_add_is_written, setup, teardown),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

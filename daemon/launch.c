@@ -16,17 +16,16 @@
 #include <unistd.h>
 
 #include "daemon/store.h"
+#include "daemon/text.h"
 #include "proto/err.h"
 #include "proto/folder.h"
 
-enum { PATH_ROOM = 4096 + 64, LOCK_FD = 3, TROUBLE_FD = 4, MAX_ARGS = 28, TROUBLE_MAX = 255 };
+enum { PATH_ROOM = 4096 + 64, LOCK_FD = 3, TROUBLE_FD = 4, MAX_ARGS = 28, TROUBLE_MAX = 255, END_ROOM = 8 * JOB_REASON_MAX };
 
 static void job_path(char *ret, const char *jobs_dir, int64_t job, const char *name)
 {
     snprintf(ret, PATH_ROOM, "%s/%lld%s%s", jobs_dir, (long long)job, name[0] ? "/" : "", name);
 }
-
-/* ---- preparing ---- */
 
 static int write_durably(const char *path, const char *text, struct err *err)
 {
@@ -51,6 +50,62 @@ static int write_durably(const char *path, const char *text, struct err *err)
     close(fd);
     return rc;
 }
+
+/* ---- ends that outlive the spool ---- */
+
+/* Beside the number the time tells the job from one that a copy of the database, put back, gave the same number again. */
+static int write_end(const char *jobs_dir, const struct job_row *row)
+{
+    char path[PATH_ROOM];
+    struct text t = { 0 };
+    struct err err;
+    int rc;
+
+    text_add(&t, "{\"submitted\":");
+    text_real(&t, row->submitted);
+    text_addf(&t, ",\"state\":\"%s\",\"reason\":", job_state_name(row->state));
+    text_json(&t, row->reason);
+    text_add(&t, "}\n");
+    job_path(path, jobs_dir, row->id, "end");
+    rc = t.failed ? -ENOMEM : write_durably(path, t.p, &err);
+    text_free(&t);
+    return rc;
+}
+
+static void read_end(struct launch_request *rq)
+{
+    char path[PATH_ROOM], text[END_ROOM];
+    const char *state = NULL, *reason = NULL;
+    json_t *end = NULL;
+    double submitted;
+    FILE *f;
+
+    job_path(path, rq->jobs_dir, rq->job, "end");
+    f = fopen(path, "re");
+    if (f) {
+        end = json_loadb(text, fread(text, 1, sizeof text, f), 0, NULL);
+        fclose(f);
+    }
+    if (json_unpack(end, "{s:F, s:s, s:s}", "submitted", &submitted, "state", &state, "reason", &reason) == 0 &&
+        submitted == rq->submitted && job_state_parse(state) >= 0 && job_is_done((enum job_state)job_state_parse(state))) {
+        rq->end.state = (enum job_state)job_state_parse(state);
+        snprintf(rq->end.reason, sizeof rq->end.reason, "%s", reason);
+    }
+    json_decref(end);
+}
+
+/* Where the spool is gone though the database holds reports of the job, or where the job has ended, it is not to begin anew. */
+static int look_at_spool(struct launch_request *rq, struct err *err)
+{
+    if (launch_has_spool(rq->jobs_dir, rq->job))
+        return 0;
+    read_end(rq);
+    return rq->last_seq > 0 || rq->end.state
+               ? err_set(err, -ENODATA, "the spool of job %lld, in '%s', is missing", (long long)rq->job, rq->jobs_dir)
+               : 0;
+}
+
+/* ---- preparing ---- */
 
 /* The stored spec with what was worked out since: threads of a rank, tier. */
 static int spec_text(struct store *s, const struct launch_request *rq, char **ret, struct err *err)
@@ -168,9 +223,9 @@ int launch_prepare(struct store *s, struct launch_request *rq, struct err *err)
 
     if (fd < 0)
         return fd;
-    rc = rq->last_seq > 0 && !launch_has_spool(rq->jobs_dir, rq->job)
-             ? err_set(err, -ENODATA, "the spool of job %lld, in '%s', is missing", (long long)rq->job, rq->jobs_dir)
-             : spec_text(s, rq, &text, err);
+    rc = look_at_spool(rq, err);
+    if (rc == 0)
+        rc = spec_text(s, rq, &text, err);
     job_path(path, rq->jobs_dir, rq->job, "spec.json");
     if (rc == 0)
         rc = write_durably(path, text, err);
@@ -387,18 +442,30 @@ static bool is_of_store(const char *jobs_dir, int64_t job, const char *store_id)
     return strcmp(id, store_id) == 0;
 }
 
-void launch_drop_spool(const char *jobs_dir, int64_t job, const char *store_id)
+static void unlink_spool(const char *jobs_dir, int64_t job)
+{
+    char path[PATH_ROOM];
+
+    for (int i = 0; i < 2; i++) {
+        job_path(path, jobs_dir, job, i == 0 ? "spool.0" : "spool.1");
+        unlink(path);
+    }
+}
+
+void launch_drop_spool(const char *jobs_dir, const struct job_row *row, const char *store_id)
 {
     char path[PATH_ROOM];
     int fd, free;
 
-    job_path(path, jobs_dir, job, "lock");
+    job_path(path, jobs_dir, row->id, "lock");
     free = lock_state(path, &fd);
-    if (fd >= 0 && free == 1 && is_of_store(jobs_dir, job, store_id))
-        for (int i = 0; i < 2; i++) {
-            job_path(path, jobs_dir, job, i == 0 ? "spool.0" : "spool.1");
-            unlink(path);
-        }
+    if (fd >= 0 && free == 1 && is_of_store(jobs_dir, row->id, store_id)) {
+        bool written = write_end(jobs_dir, row) == 0;
+
+        unlink_spool(jobs_dir, row->id);
+        if (!written) /* the disk was full, and has room now */
+            write_end(jobs_dir, row);
+    }
     if (fd >= 0)
         close(fd);
 }

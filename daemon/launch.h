@@ -15,10 +15,17 @@ struct store;
 /* How the reason of a job begins whose reports are lost: what is left of its spool is kept. */
 #define LAUNCH_SPOOL_LOST "spool lost"
 
+/* How a job ended whose spool is gone. */
+struct launch_end {
+    enum job_state state; /* 0: it has not ended */
+    char reason[JOB_REASON_MAX + 1];
+};
+
 struct launch_request {
     int64_t job;
     int attempt;
     int64_t last_seq;
+    double submitted;
     char nonce[JOB_NONCE_LEN + 1];
     int threads, tier;                            /* go into spec.json */
     const char *jobs_dir;                         /* borrowed, absolute */
@@ -26,11 +33,12 @@ struct launch_request {
     char gpus[JOB_GPUS_MAX * (JOB_UUID_MAX + 1)]; /* UUIDs with commas, "": none */
     enum job_state drain;                         /* not 0: gives detd what the spool holds and ends the job so */
     char reason[120];                             /* of that end */
-    char moved[80]; /* out: what the folder is called now that another database had left here; "": there was none */
+    char moved[80];        /* out: what the folder is called now that another database had left here; "": there was none */
+    struct launch_end end; /* out */
 };
 
 /* File work, for a thread of the pool: makes the job's folder and its spec.json (from the store), opens and locks the lock. Returns the descriptor,
- * -EWOULDBLOCK while processes of the job live, or -ENODATA where it had a spool that is missing. */
+ * -EWOULDBLOCK while processes of the job live, or -ENODATA where it had a spool that is missing: `end` says how it ended, where it did. */
 int launch_prepare(struct store *s, struct launch_request *rq, struct err *err);
 /* Runs on the loop when a supervisor has left. status: SUP_EXIT_... (proto/report.h), or any other; why: in its own words, "": it said nothing. */
 typedef void launch_exit(void *arg, int64_t job, int status, const char *why);
@@ -42,8 +50,9 @@ void launch_forget(uv_process_t *process);
 bool launch_lock_is_free(const char *jobs_dir, int64_t job);
 /* Whether a supervisor of the job ever had a spool, and so may have left reports in it. */
 bool launch_has_spool(const char *jobs_dir, int64_t job);
-/* Removes the spool of a job of this database, none of whose processes lives; where that is not so, nothing. File work. */
-void launch_drop_spool(const char *jobs_dir, int64_t job, const char *store_id);
+/* Removes the spool of a job of this database that has ended so, and none of whose processes lives; where that is not so, nothing. How it ended stays in
+ * its folder, for a detd that finds an older copy of the database. File work. */
+void launch_drop_spool(const char *jobs_dir, const struct job_row *row, const char *store_id);
 /* Session of the job's processes, as its lock says; 0: not known. */
 long launch_session(const char *jobs_dir, int64_t job);
 /* Sends SIGKILL to the job's session, and to every other process that holds its lock. Only while the lock is held, and to those of the session only

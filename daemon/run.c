@@ -170,6 +170,19 @@ static bool end_unrecorded(struct runner *r, struct job *j)
     return true;
 }
 
+/* The database is a copy from before the job ended: its spool, which is gone since, would only say the same. */
+static void end_as_before(struct runner *r, struct job *j, const struct launch_end *was)
+{
+    enum job_event event = was->state == JOB_COMPLETED ? JOB_EV_END_COMPLETED
+                           : was->state == JOB_FAILED  ? JOB_EV_END_FAILED
+                                                       : JOB_EV_END_CANCELLED;
+
+    event_add(r->events, j->row.id, "warning", "ended_before",
+              "jobs/%lld/end says how it ended: a later database than this one knew, and had its reports after number %lld",
+              (long long)j->row.id, (long long)j->row.last_seq);
+    end(r, j, event, was->reason);
+}
+
 /* ---- starting ---- */
 
 struct launching {
@@ -218,7 +231,9 @@ static void launch_after(void *arg)
         rc = launch_start(r->loop, &l->rq, l->lock_fd, on_supervisor_exit, r, &l->err);
     else if (rc >= 0)
         uv_fs_close(r->loop, &(uv_fs_t){ 0 }, rc, NULL);
-    if (wanted && rc >= 0)
+    if (wanted && l->rq.end.state)
+        end_as_before(r, j, &l->rq.end);
+    else if (wanted && rc >= 0)
         tell_life(r, j, LIFE_FACT_READY, "");
     else if (wanted)
         tell_life(r, j, held ? LIFE_FACT_HELD : rc == -ENODATA ? LIFE_FACT_UNREADABLE : LIFE_FACT_REFUSED, l->err.msg);
@@ -230,6 +245,7 @@ static void fill_request(struct runner *r, const struct job *j, struct launch_re
     *rq = (struct launch_request){ .job = j->row.id,
                                    .attempt = j->row.attempt,
                                    .last_seq = j->row.last_seq,
+                                   .submitted = j->row.submitted,
                                    .store_id = store_id(r->store),
                                    .threads = j->row.threads,
                                    .tier = j->row.tier,

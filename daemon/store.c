@@ -522,7 +522,7 @@ static void tell_trouble(struct store *s, int rc)
         log_line(
             "error",
             "stop detd, copy its state folder, and put a whole detd.db in place: a copy of it, or what `sqlite3 detd.db .recover | sqlite3 "
-            "new.db` makes; the next detd takes up the reports that it lacks");
+            "new.db` makes; the next detd takes up the reports that it lacks, but not those of jobs that had ended");
     set_trouble(s, text);
 }
 

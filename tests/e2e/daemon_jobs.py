@@ -138,6 +138,36 @@ def what_looks_like_a_spent_spool_is_kept():
         assert [has_spool(d, job) for job in (other, lost, paused)] == [True] * 3
 
 
+def ends_outlive_an_older_database():
+    """A copy of the database is put back that was made before jobs ended: their spools are gone, and they have ended all the same, each in its way."""
+    with Daemon(slots=2) as d:
+        jobs = [d.submit(30, threads=1, env={"HOLD": "10"}), d.submit(1000000, threads=1), d.submit(30, threads=1)]  # the last one waits for slots
+        for job in jobs[:2]:
+            d.wait(job, lambda j: j["step"] > 5)
+        copy = sqlite3.connect(d.state + "/copy.db")
+        with contextlib.closing(sqlite3.connect(d.state + "/detd.db")) as db, contextlib.closing(copy):
+            db.backup(copy)
+        assert d.job(jobs[2])["state"] == "queued"
+        open("%s/jobs/%d/go" % (d.state, jobs[0]), "w").close()
+        d.wait(jobs[0], "completed")
+        d.call("job.cancel", id=jobs[1])
+        d.wait(jobs[1], "cancelled")
+        d.wait(jobs[2], "completed")
+        for job in jobs:
+            d.until(lambda j=job: not has_spool(d, j), "the spool stays")
+        d.stop()
+        os.replace(d.state + "/copy.db", d.state + "/detd.db")
+        for rest in ("-wal", "-shm"):
+            with contextlib.suppress(FileNotFoundError):
+                os.unlink(d.state + "/detd.db" + rest)
+        d.start()
+        for job, state in zip(jobs, ("completed", "cancelled", "completed")):
+            ended = d.wait(job, lambda j: j["state"] in ("completed", "cancelled", "failed"))
+            assert (ended["state"], ended["reason"]) == (state, ""), ended
+            assert "reports" in d.events("ended_before", job)[0]
+        d.until(lambda: d.call("daemon.info")["cpu_free"] == 2, "the slots are not free")
+
+
 def supervisor_dies():
     """Its ranks die with it; the next attempt goes on from the checkpoint, and what the lost steps reported is replaced."""
     with Daemon() as d:
@@ -830,7 +860,8 @@ def bad_ends():
 
 
 SCENARIOS = [runs_to_the_end, the_database_is_damaged_while_it_runs, the_wall_clock_is_moved, daemon_dies_again_and_again, job_ends_while_nobody_listens,
-             spools_go_with_their_jobs, what_looks_like_a_spent_spool_is_kept, budget_counts_from_a_checkpoint_that_nobody_told_of, supervisor_dies,
+             spools_go_with_their_jobs, what_looks_like_a_spent_spool_is_kept, ends_outlive_an_older_database,
+             budget_counts_from_a_checkpoint_that_nobody_told_of, supervisor_dies,
              supervisor_dies_too_often, a_checkpoint_starts_the_count_anew, both_die, commands, wishes_survive_the_daemon, queue, accepted_jobs_are_never_lost,
              supervisor_cannot_be_started, trainer_cannot_be_opened, another_database_while_a_job_runs, ends_without_a_supervisor,
              budget_counts_from_the_newest_checkpoint, a_forgotten_job_is_not_run_again, the_node_shuts_down, told_to_stop_while_detd_runs,

@@ -141,9 +141,9 @@ bool launch_has_spool(const char *jobs_dir, int64_t job)
     return folder_of(job)->count > 0 && !folder_of(job)->spent;
 }
 
-void launch_drop_spool(const char *jobs_dir, int64_t job, const char *id)
+void launch_drop_spool(const char *jobs_dir, const struct job_row *row, const char *id)
 {
-    struct folder *f = folder_of(job);
+    struct folder *f = folder_of(row->id);
 
     (void)jobs_dir;
     (void)id;
@@ -151,8 +151,8 @@ void launch_drop_spool(const char *jobs_dir, int64_t job, const char *id)
         return;
     check_store();
     if (!f->end)
-        fail("job %lld: its spool is removed, and its end is not stored", (long long)job);
-    say("job %lld: its spool is removed", (long long)job);
+        fail("job %lld: its spool is removed, and its end is not stored", (long long)row->id);
+    say("job %lld: its spool is removed", (long long)row->id);
     f->spent = true;
 }
 

@@ -148,6 +148,8 @@ static int exchange(struct link *l, long id, const char *line, size_t len, json_
 {
     int rc = send_all(l, line, len, err);
 
+    if (rc == -ENOTCONN)
+        rc = 0; /* what detd said before it hung up, as why it takes no more, can still be read */
     while (rc == 0) {
         size_t got_len;
         const char *got = frame_next(l->frame, &got_len);
@@ -162,8 +164,8 @@ static int exchange(struct link *l, long id, const char *line, size_t len, json_
             return rc;
         if (rc == 0)
             json_decref(*ret_result);
-        if (rc < 0 && got_id == -1 && rc != ERR_PROTO)
-            return rc; /* refused before the id could be read */
+        if (got_id == RPC_NO_ID)
+            return rc; /* refused before the id could be read, and there is no other request */
         rc = 0;
     }
     return rc;
@@ -177,12 +179,17 @@ static double now(void)
     return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
 }
 
-/* Connects again until patience ends. */
-static int redial(struct link *l, struct err *err)
+/* Connects again until patience ends, which counts from when the call found no connection first: *lost, 0 till then. */
+static int redial(struct link *l, double *lost, struct err *err)
 {
-    double start = now();
+    double start = *lost > 0 ? *lost : now();
     int rc;
 
+    if (*lost > 0 && l->patience_s >= 0 && now() - start > l->patience_s)
+        return -ENOTCONN; /* as *err says */
+    if (*lost > 0)
+        sleep_ms(RETRY_MS);
+    *lost = start;
     while ((rc = dial(l, err)) == -ENOTCONN && !interrupted) {
         if (l->patience_s >= 0 && now() - start > l->patience_s)
             return rc;
@@ -206,6 +213,7 @@ int link_call(struct link *l, const char *method, json_t *params, json_t **ret_r
     long id = ++l->next_id;
     size_t len;
     char *line = rpc_call(id, method, params, &len);
+    double lost = 0;
     int rc = -ENOTCONN;
 
     if (!line)
@@ -215,7 +223,7 @@ int link_call(struct link *l, const char *method, json_t *params, json_t **ret_r
         return err_set(err, ERR_INPUT, "request of %zu bytes; detd takes at most %d", len, RPC_MAX_LINE);
     }
     while (rc == -ENOTCONN) {
-        if (l->fd < 0 && (rc = redial(l, err)) < 0)
+        if (l->fd < 0 && (rc = redial(l, &lost, err)) < 0)
             break;
         rc = exchange(l, id, line, len, ret_result, err);
         if (rc == -ENOTCONN || rc == ERR_TIMEOUT || rc == -EINTR)

@@ -13,7 +13,7 @@ const char *link_default_path(const char *given);
 /* Connects. -ENOTCONN: nobody listens there (msg says how to start one). Caller closes. */
 int link_open(const char *path, struct link **ret_link, struct err *err);
 void link_close(struct link *l);
-/* For how long a lost connection is tried again, in seconds; < 0: until interrupted. Default 10. */
+/* For how long a call tries again after it lost the connection first, in seconds; < 0: until interrupted. Default 10. */
 void link_patience(struct link *l, double seconds);
 /* Calls a method; params are stolen. *ret_result is a new reference. Errors of the daemon come as it told them; -ENOTCONN: it
  * went away; ERR_TIMEOUT: no answer in a minute; -EINTR: a signal came (see command.h). */

@@ -228,7 +228,7 @@ int rpc_reply_parse(const char *line, size_t len, long *ret_id, json_t **ret_res
     json_t *root = json_loadb(line, len, 0, &where), *id, *error, *result;
     int rc = 0;
 
-    *ret_id = -1;
+    *ret_id = RPC_NO_REPLY;
     if (!root)
         return err_set(err, ERR_PROTO, "reply is not JSON: %s", where.text);
     id = json_object_get(root, "id");
@@ -236,6 +236,8 @@ int rpc_reply_parse(const char *line, size_t len, long *ret_id, json_t **ret_res
     result = json_object_get(root, "result");
     if (json_is_integer(id))
         *ret_id = (long)json_integer_value(id);
+    else if (json_is_object(error))
+        *ret_id = RPC_NO_ID;
     if (json_is_object(error))
         rc = take_error(error, err);
     else if (!json_is_integer(id) || !result)

@@ -31,5 +31,7 @@ char *rpc_call(long id, const char *method, json_t *params, size_t *ret_len);   
 char *rpc_notify(const char *method, json_t *params, size_t *ret_len);                   /* params stolen */
 /* The JSON-RPC code for one of our codes: INPUT -> RPC_BAD_PARAMS, others -32000 - n (documented in PROTOCOL.md). */
 int rpc_code(int err_code);
-/* A reply line -> result (new reference) or an error in *err with the server's message and field. Unknown members are ignored. */
+/* A reply line -> result (new reference) or an error in *err with the server's message and field. Unknown members are ignored. *ret_id is RPC_NO_ID in an
+ * error of a request whose id could not be read, and RPC_NO_REPLY where the line is none, as a notification. */
+enum { RPC_NO_ID = -1, RPC_NO_REPLY = -2 };
 int rpc_reply_parse(const char *line, size_t len, long *ret_id, json_t **ret_result, struct err *err);

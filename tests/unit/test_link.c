@@ -210,6 +210,75 @@ static void refused_as_a_whole(void **state)
     free(big);
 }
 
+/* What detd takes for no request has no id in its answer. */
+static void refused_without_an_id(void **state)
+{
+    static const char *const first[] = { "{\"jsonrpc\":\"2.0\",\"method\":\"news\",\"params\":{}}\n"
+                                         "{\"jsonrpc\":\"2.0\",\"id\":null,\"error\":{\"code\":-32600,\"message\":\"too deep\"}}\n",
+                                         NULL },
+                             *const *const scripts[] = { first, NULL };
+    pid_t child = serve(scripts);
+    struct err err = { 0 };
+    struct link *l = NULL;
+    json_t *result = NULL;
+
+    (void)state;
+    assert_int_equal(link_open(path, &l, &err), 0);
+    link_patience(l, 0.2);
+    assert_int_equal(link_call(l, "m", json_object(), &result, &err), ERR_PROTO);
+    assert_string_equal(err.msg, "too deep");
+    link_close(l);
+    waitpid(child, NULL, 0);
+}
+
+/* A refusal of a long line comes before all of it was read: it is heard, though the line could not be sent. */
+static void refused_while_it_sends(void **state)
+{
+    static const char *const first[] = { "{\"jsonrpc\":\"2.0\",\"id\":null,\"error\":{\"code\":-32001,\"message\":\"no room\"}}\n", NULL },
+                             *const *const scripts[] = { first, NULL };
+    pid_t child = serve(scripts);
+    struct err err = { 0 };
+    struct link *l = NULL;
+    json_t *result = NULL;
+    char *big = malloc(RPC_MAX_LINE / 2);
+
+    (void)state;
+    memset(big, 'x', RPC_MAX_LINE / 2);
+    big[RPC_MAX_LINE / 2 - 1] = '\0';
+    assert_int_equal(link_open(path, &l, &err), 0);
+    link_patience(l, 0.2);
+    assert_int_equal(link_call(l, "m", json_pack("{s:s}", "a", big), &result, &err), ERR_STATE);
+    assert_string_equal(err.msg, "no room");
+    link_close(l);
+    waitpid(child, NULL, 0);
+    free(big);
+}
+
+/* Who takes every connection and answers on none is given up, too. */
+static void no_end_of_losses(void **state)
+{
+    enum { LOSSES = 60 };
+    static const char *const dies[] = { "", NULL }, *const good[] = { OK(1), NULL };
+    const char *const *scripts[LOSSES + 2] = { NULL };
+    struct err err = { 0 };
+    struct link *l = NULL;
+    json_t *result = NULL;
+    pid_t child;
+
+    (void)state;
+    for (int i = 0; i < LOSSES; i++)
+        scripts[i] = dies;
+    scripts[LOSSES] = good;
+    child = serve(scripts);
+    assert_int_equal(link_open(path, &l, &err), 0);
+    link_patience(l, 0.2);
+    assert_int_equal(link_call(l, "m", json_object(), &result, &err), -ENOTCONN);
+    assert_non_null(strstr(err.msg, "lost detd"));
+    link_close(l);
+    kill(child, SIGKILL);
+    waitpid(child, NULL, 0);
+}
+
 /* A signal ends the wait for an answer that does not come. */
 static void interrupt(void **state)
 {
@@ -251,6 +320,9 @@ int main(void)
         cmocka_unit_test(default_paths),
         cmocka_unit_test(patience_without_end),
         cmocka_unit_test(refused_as_a_whole),
+        cmocka_unit_test(refused_without_an_id),
+        cmocka_unit_test(refused_while_it_sends),
+        cmocka_unit_test(no_end_of_losses),
     };
 
     if (!mkdtemp(temp_path(folder, sizeof folder, "test_link.XXXXXX")))

@@ -81,8 +81,7 @@ static bool has_room(const struct conn *c)
 static void update_hold(struct conn *c)
 {
     if (c->wire)
-        wire_hold(c->wire, c->large || c->in_flight >= RPC_MAX_IN_FLIGHT || c->bytes >= CONN_FLIGHT_BYTES ||
-                               wire_queued(c->wire) > CONN_QUEUE_BYTES);
+        wire_hold(c->wire, c->large || c->in_flight >= RPC_MAX_IN_FLIGHT || c->bytes >= CONN_FLIGHT_BYTES || !has_room(c));
 }
 
 static void start_large(struct conns *all);

@@ -167,6 +167,39 @@ def so_many_in_flight():
         assert [c.read()["id"] for _ in range(200)] == list(range(200))
 
 
+def stays_small(d):
+    """While the daemon makes replies that are not read, till it makes no more."""
+    seen = [0, 0]
+    while len(seen) < 6 or seen[-1] != seen[-5]:
+        time.sleep(0.2)
+        seen.append(d.call("daemon.info")["rss_bytes"])
+    print("   %d MB" % (max(seen) >> 20))
+    assert SANITIZED or max(seen) < 256 << 20, seen
+
+
+def lists_that_nobody_reads():
+    """The same of replies that are made on the loop, of what is in memory: 400 clients ask for 64 lists each."""
+    with Daemon() as d:
+        with_long_curve(d, 1)
+        d.stop()
+        with sqlite3.connect(d.state + "/detd.db") as db:
+            db.execute("WITH RECURSIVE n(i) AS (SELECT 2 UNION ALL SELECT i + 1 FROM n WHERE i < 128) "
+                       "INSERT INTO jobs (name, user, uid, token, state, tier, device, ranks, steps, submitted) SELECT 'short', 'u', 0, 't' || i, 'completed', 'rerun', 'cpu', 1, 1, 5 FROM n")
+            db.execute("INSERT INTO specs SELECT id, '{}' FROM jobs WHERE id > 1")
+        d.start()
+        clients = [d.client() for _ in range(400)]
+        line = b'{"jsonrpc":"2.0","id":%d,"method":"job.list","params":{"limit":128}}\n'
+        for c in clients:
+            c.sock.sendall(b"".join(line % i for i in range(64)))
+        stays_small(d)
+        for c in clients[4:]:
+            c.close()
+        for c in clients[:4]:  # and all of them come once they are read
+            for i in range(64):
+                reply = c.read()
+                assert reply["id"] == i and len(reply["result"]["jobs"]) == 128
+
+
 def replies_that_nobody_reads():
     """Sixty clients ask for 64 long replies each, and read none: detd makes no more of them than it has room for."""
     with Daemon() as d:
@@ -174,12 +207,7 @@ def replies_that_nobody_reads():
         clients = [d.client() for _ in range(60)]
         for c in clients:
             c.sock.sendall(slow(64))
-        seen = [0, 0]
-        while len(seen) < 6 or seen[-1] != seen[-5]:  # till nothing more comes
-            time.sleep(0.2)
-            seen.append(d.call("daemon.info")["rss_bytes"])
-        print("   %d MB" % (max(seen) >> 20))
-        assert SANITIZED or max(seen) < 256 << 20, seen
+        stays_small(d)
         for c in clients[4:]:
             c.close()
         left = {c.sock: 64 for c in clients[:4]}  # and all of them come once they are read
@@ -277,7 +305,7 @@ def stops_in_the_midst_of_queries():
         assert d.start().call("loss.latest", id=1)["rows"][0]["step"] == 200000
 
 
-SCENARIOS = [idle_ones_leave, one_user_has_all, a_pile_of_queries_delays_nobody, so_many_in_flight, replies_that_nobody_reads,
+SCENARIOS = [idle_ones_leave, one_user_has_all, a_pile_of_queries_delays_nobody, so_many_in_flight, lists_that_nobody_reads, replies_that_nobody_reads,
              large_requests_behind_unread_replies, lines_without_an_end, large_requests_of_a_user_delay_no_admin, stops_in_the_midst_of_queries]
 
 for scenario in SCENARIOS:

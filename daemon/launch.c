@@ -311,7 +311,7 @@ static void env_fill(struct environment *e)
 
 static int spawn(uv_loop_t *loop, struct child *c, const struct launch_request *rq, int lock_fd, int log_fd, struct err *err)
 {
-    char bin[PATH_ROOM], program[PATH_ROOM + 16], folder[PATH_ROOM], number[5][24];
+    char bin[PATH_ROOM], program[PATH_ROOM + 16], folder[PATH_ROOM], number[6][24];
     struct environment env;
     int rc = launch_program_dir(bin, sizeof bin, err);
 
@@ -324,6 +324,7 @@ static int spawn(uv_loop_t *loop, struct child *c, const struct launch_request *
     snprintf(number[2], sizeof number[2], "%d", LOCK_FD);
     snprintf(number[3], sizeof number[3], "%lld", (long long)rq->last_seq);
     snprintf(number[4], sizeof number[4], "%d", TROUBLE_FD);
+    snprintf(number[5], sizeof number[5], "%lld", (long long)rq->saved);
     char *args[MAX_ARGS] = { program,     "--job-dir", folder,       "--job",   number[0], "--attempt",      number[1],
                              "--lock-fd", number[2],   "--last-seq", number[3], "--nonce", (char *)rq->nonce };
     size_t n = 13;
@@ -341,6 +342,8 @@ static int spawn(uv_loop_t *loop, struct child *c, const struct launch_request *
         args[n++] = (char *)job_state_name(rq->drain);
         args[n++] = "--reason";
         args[n++] = (char *)rq->reason;
+        args[n++] = "--saved";
+        args[n++] = number[5];
     }
     uv_stdio_container_t stdio[TROUBLE_FD + 1] = { { .flags = UV_IGNORE },
                                                    { .flags = UV_INHERIT_FD, .data.fd = log_fd },

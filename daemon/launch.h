@@ -33,6 +33,7 @@ struct launch_request {
     char gpus[JOB_GPUS_MAX * (JOB_UUID_MAX + 1)]; /* UUIDs with commas, "": none */
     enum job_state drain;                         /* not 0: gives detd what the spool holds and ends the job so */
     char reason[120];                             /* of that end */
+    int64_t saved;                                /* newest checkpoint that detd has */
     char moved[80];        /* out: what the folder is called now that another database had left here; "": there was none */
     struct launch_end end; /* out */
 };

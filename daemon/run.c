@@ -246,6 +246,7 @@ static void fill_request(struct runner *r, const struct job *j, struct launch_re
                                    .attempt = j->row.attempt,
                                    .last_seq = j->row.last_seq,
                                    .submitted = j->row.submitted,
+                                   .saved = j->saved,
                                    .store_id = store_id(r->store),
                                    .threads = j->row.threads,
                                    .tier = j->row.tier,

@@ -268,7 +268,7 @@ static void look_at_published(struct job *j)
     int64_t before = j->saved;
 
     job_saved(j, published_newest());
-    j->unheard = j->unheard || j->saved > before;
+    j->unheard = j->unheard || (j->saved > before && j->saved > j->options.saved);
 }
 
 static void next_attempt(struct job *j)
@@ -522,6 +522,16 @@ static bool is_drained(const struct job *j)
     return j->options.drain && (strcmp(j->options.drain, "failed") != 0 || !j->unheard);
 }
 
+/* detd gives no number to who is only to end the job: where the spool does not tell of it any more, this one is the lost attempt's. */
+static void go_on(struct job *j, int lost)
+{
+    if (j->options.drain && !lost && j->attempt == j->options.attempt) {
+        j->attempt++;
+        close_lost_attempt(j, j->options.attempt);
+    }
+    prepare(j);
+}
+
 void job_begin(struct job *j, int lost)
 {
     if (j->end_seq) {
@@ -537,5 +547,5 @@ void job_begin(struct job *j, int lost)
     if (is_drained(j))
         job_end(j, j->options.drain, j->options.reason, strcmp(j->options.drain, "failed") == 0 ? "fault" : "");
     else
-        prepare(j);
+        go_on(j, lost);
 }

@@ -28,13 +28,15 @@ struct job_options {
     char *const *gpus;  /* NULL-terminated, or NULL */
     const char *drain;  /* "cancelled", "failed": nothing is started; the job ends so, once its spool was read to the end. NULL: it runs */
     const char *reason; /* of that end */
+    int64_t saved;      /* step of the newest checkpoint that detd has; 0: none */
 };
 
 /* Opens the spool, starts connecting, reads spec.json and starts (or, where the outcome is recorded already, only resends). A job that
  * cannot be started for what its spec says gets an outcome that says why; where the system refuses (a trainer that is missing while it is
  * replaced, no memory, no descriptors) it waits, tries again and says so. Errors are those of the spool.
  *
- * drain "failed" is detd's word for a spent budget. A checkpoint in the spool that detd has not heard of proves it wrong: the job goes on. */
+ * drain "failed" is detd's word for a spent budget. A checkpoint that detd has not heard of, in the spool or newer than `saved`, proves it wrong: the job
+ * goes on. */
 int job_open(uv_loop_t *loop, const struct job_options *options, struct job **ret, struct err *err);
 /* After the loop has ended. Returns 0, or the error that ended it early in *err. */
 int job_close(struct job *j, struct err *err);

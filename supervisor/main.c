@@ -21,7 +21,8 @@ enum { MAX_GPUS = 1024, ABOVE_LOW_FDS = 10 };
 
 static const char usage[] =
     "detd-job --job-dir DIR --job ID [--attempt N] [--last-seq N] [--nonce TEXT] [--store-id ID]\n"
-    "         [--lock-fd FD] [--trouble-fd FD] [--socket PATH] [--worker PATH] [--gpus UUID,UUID,...] [--drain OUTCOME [--reason TEXT]]\n"
+    "         [--lock-fd FD] [--trouble-fd FD] [--socket PATH] [--worker PATH] [--gpus UUID,UUID,...] [--drain OUTCOME [--reason TEXT] "
+    "[--saved STEP]]\n"
     "Runs the job in DIR/spec.json: starts its ranks, keeps their reports in DIR/spool.*, watches and restarts them.\n"
     "detd starts it; it goes on while detd is away.\n"
     "  --attempt N    number of the first attempt (1)\n"
@@ -34,7 +35,8 @@ static const char usage[] =
     "  --worker PATH  the trainer; any program that speaks the lines of proto/report.h on descriptor 3 (detd-worker beside detd-job)\n"
     "  --gpus LIST    UUIDs of the granted GPUs, dealt out to the ranks in order ($DETD_GPUS)\n"
     "  --drain OUTCOME  cancelled or failed: starts nothing; gives detd what the spool still holds, then ends the job so\n"
-    "  --reason TEXT  of that end\n";
+    "  --reason TEXT  of that end\n"
+    "  --saved STEP   newest checkpoint that detd has (0)\n";
 
 struct options {
     struct job_options job;
@@ -137,6 +139,10 @@ static int take_option(struct options *o, int c, char *value, struct err *err)
     case 'r':
         o->job.reason = value;
         return 0;
+    case 'v':
+        rc = parse_number("saved", value, 0, LLONG_MAX - 1, &n, err);
+        o->job.saved = n;
+        return rc;
     default:
         return err_set(err, ERR_INPUT, "see detd-job --help");
     }
@@ -144,11 +150,12 @@ static int take_option(struct options *o, int c, char *value, struct err *err)
 
 static int parse_options(int argc, char **argv, struct options *o, struct err *err)
 {
-    static const struct option names[] = { { "job-dir", 1, 0, 'd' },  { "job", 1, 0, 'j' },        { "attempt", 1, 0, 'a' },
-                                           { "last-seq", 1, 0, 's' }, { "nonce", 1, 0, 'n' },      { "store-id", 1, 0, 'i' },
-                                           { "lock-fd", 1, 0, 'l' },  { "trouble-fd", 1, 0, 't' }, { "socket", 1, 0, 'S' },
-                                           { "worker", 1, 0, 'w' },   { "gpus", 1, 0, 'g' },       { "drain", 1, 0, 'D' },
-                                           { "reason", 1, 0, 'r' },   { "help", 0, 0, 'h' },       { 0 } };
+    static const struct option names[] = {
+        { "job-dir", 1, 0, 'd' }, { "job", 1, 0, 'j' },      { "attempt", 1, 0, 'a' }, { "last-seq", 1, 0, 's' },
+        { "nonce", 1, 0, 'n' },   { "store-id", 1, 0, 'i' }, { "lock-fd", 1, 0, 'l' }, { "trouble-fd", 1, 0, 't' },
+        { "socket", 1, 0, 'S' },  { "worker", 1, 0, 'w' },   { "gpus", 1, 0, 'g' },    { "drain", 1, 0, 'D' },
+        { "reason", 1, 0, 'r' },  { "saved", 1, 0, 'v' },    { "help", 0, 0, 'h' },    { 0 }
+    };
     int c, rc = 0;
 
     o->trouble_fd = -1;

@@ -121,7 +121,7 @@ class Job:
         json.dump(spec, open(os.path.join(self.dir, "spec.json"), "w"))
         self.store, self.attempt, self.proc, self.detd = Store(), 0, None, None
 
-    def start(self, detd=True, worker=HERE + "/rank.py", **kw):
+    def start(self, detd=True, worker=HERE + "/rank.py", options=(), **kw):
         if detd:
             self.detd = Detd(self.state, self.store, **kw)
         lock = os.open(os.path.join(self.dir, "lock"), os.O_RDWR | os.O_CREAT)
@@ -130,7 +130,7 @@ class Job:
         os.makedirs(os.path.join(self.dir, "log"), exist_ok=True)
         log = open(os.path.join(self.dir, "log", "supervisor.log"), "a")
         self.proc = subprocess.Popen([DETD_JOB, "--job-dir", self.dir, "--job", "7", "--attempt", str(self.attempt), "--lock-fd", str(lock),
-                                      "--last-seq", str(len(self.store.records)), "--nonce", "n1", "--worker", worker],
+                                      "--last-seq", str(len(self.store.records)), "--nonce", "n1", "--worker", worker, *options],
                                      pass_fds=[lock], start_new_session=True, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
                                      stderr=log)
         os.close(lock)
@@ -629,6 +629,27 @@ def test_numbers_of_attempts_are_not_used_again(job):
     job.finish("completed")
     assert [a["attempt"] for a in job.store.of("attempt")] == [1, 2, 3]
     assert [e["attempt"] for e in job.store.of("ended")] == [1, 2]
+
+
+def drain_failed(job, saved):
+    """The spool no longer tells of attempts and checkpoints: later reports took their place, and those were acked."""
+    os.makedirs(job.dir + "/checkpoints/step-5")
+    job.attempt = 2
+    job.start(options=["--drain", "failed", "--reason", "lost too often", "--saved", str(saved)])
+
+
+def test_a_checkpoint_that_detd_knows_ends_what_is_spent(job):
+    drain_failed(job, 5)
+    end = job.finish("failed")
+    assert end["reason"] == "lost too often" and not job.store.of("attempt"), (end, job.store.records)
+
+
+def test_a_checkpoint_that_detd_does_not_know_lets_it_go_on(job):
+    """Under a number of its own: detd calls it as the attempt that was lost."""
+    drain_failed(job, 4)
+    job.finish("completed")
+    assert [a["attempt"] for a in job.store.of("attempt")] == [4], job.store.of("attempt")
+    assert [e["attempt"] for e in job.store.of("ended")] == [3], job.store.of("ended")
 
 
 def test_everything_is_killed_at_random(job):

@@ -53,6 +53,14 @@ void *calloc(size_t n, size_t size)
     errno = ENOMEM;
     return NULL;
 }
+
+static void any_word(void *arg, struct job *j, const char *word, const char *tier)
+{
+    (void)arg;
+    (void)j;
+    (void)word;
+    (void)tier;
+}
 #endif
 
 static void nothing(uv_timer_t *t)
@@ -73,14 +81,6 @@ static void no_word(void *arg, struct job *j, const char *word, const char *tier
     (void)j;
     (void)tier;
     fail_msg("word '%s' to a job without a supervisor", word);
-}
-
-static void any_word(void *arg, struct job *j, const char *word, const char *tier)
-{
-    (void)arg;
-    (void)j;
-    (void)word;
-    (void)tier;
 }
 
 static void wished(void *arg)

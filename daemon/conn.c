@@ -443,10 +443,10 @@ static void refuse(struct conns *all, struct wire *w, const struct err *err)
     char *line = rpc_error(NULL, rpc_code(err->code), err, &len);
 
     log_refusal(all, wire_fd(w), err->msg);
-    if (line)
-        wire_send(w, line, len);
+    if (line) /* an empty socket takes it; at once, since its descriptor may be the last */
+        send(wire_fd(w), line, len, MSG_NOSIGNAL | MSG_DONTWAIT);
     free(line);
-    wire_close_after_send(w);
+    wire_close(w);
 }
 
 /* Makes room for one more, where there is none by closing another. */
@@ -481,6 +481,8 @@ static int admit(struct conns *all, struct wire *w, struct conn **ret, struct er
     int rc = gate_identify(&all->c.gate, wire_fd(w), &caller, err);
 
     if (rc == 0)
+        rc = gate_spare_files(wire_fd(w), err);
+    if (rc == 0)
         rc = make_room(all, &caller, err);
     if (rc < 0)
         return rc;
@@ -500,8 +502,10 @@ static void on_connection(uv_stream_t *server, int status)
     struct conn *c = NULL;
     struct wire *w = status < 0 ? NULL : wire_accept(all->c.wires, server, RPC_MAX_LINE, &events, &err);
 
-    if (!w)
+    if (!w) {
+        log_refusal(all, -1, status < 0 ? uv_strerror(status) : err.msg);
         return;
+    }
     if (admit(all, w, &c, &err) < 0) {
         refuse(all, w, &err);
         return;

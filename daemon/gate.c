@@ -3,6 +3,7 @@
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/un.h>
@@ -93,4 +94,14 @@ int gate_bind(const struct gate *g, uv_pipe_t *server, bool *ret_bound, struct e
         return err_set(err, rc, "socket '%s': %s", path, uv_strerror(rc));
     *ret_bound = true;
     return let_admins_in(g, err);
+}
+
+/* Where there is none at all, libuv hangs up without a word to anybody. */
+int gate_spare_files(int fd, struct err *err)
+{
+    struct rlimit most;
+
+    if (getrlimit(RLIMIT_NOFILE, &most) < 0 || (rlim_t)fd + GATE_SPARE_FILES < most.rlim_cur)
+        return 0;
+    return err_set(err, ERR_STATE, "detd has nearly all files open that it may, %lld", (long long)most.rlim_cur);
 }

@@ -6,6 +6,8 @@
 
 struct err;
 
+enum { GATE_SPARE_FILES = 16 }; /* descriptors that clients leave to jobs, supervisors and the database */
+
 /* Borrowed. */
 struct gate {
     const char *path;
@@ -25,3 +27,5 @@ struct caller {
 int gate_bind(const struct gate *g, uv_pipe_t *server, bool *ret_bound, struct err *err);
 /* Who has connected by this descriptor. ERR_DENIED for whom the daemon does not serve. */
 int gate_identify(const struct gate *g, int fd, struct caller *ret, struct err *err);
+/* ERR_STATE where a connection by this descriptor, the lowest that was free, would leave fewer than GATE_SPARE_FILES. */
+int gate_spare_files(int fd, struct err *err);

@@ -18,7 +18,7 @@
 #include "proto/err.h"
 #include "proto/report.h"
 
-enum { OLDEST_PROTOCOL = 1, SUPS_MAX = 4096 };
+enum { OLDEST_PROTOCOL = 1, SUPS_MAX = 4096, REFUSALS_S = 10 };
 
 /* A supervisor's connection. */
 struct sup {
@@ -35,6 +35,7 @@ struct ingest {
     bool open, held; /* held: the writer is behind, nobody is read */
     struct sup *first;
     int count;
+    double refused; /* when an event told of a refused connection last; 0: never */
 };
 
 /* ---- talking ---- */
@@ -306,18 +307,33 @@ static bool is_own_user(const struct wire *w)
     return getsockopt(wire_fd(w), SOL_SOCKET, SO_PEERCRED, &cred, &len) == 0 && (cred.uid == geteuid() || cred.uid == 0);
 }
 
+/* At most one event in a while, however many try. */
+static void tell_refusal(struct ingest *in, const char *why)
+{
+    if (in->refused != 0 && mono_s() - in->refused < REFUSALS_S)
+        return;
+    in->refused = mono_s();
+    event_add(in->c.events, 0, "warning", "supervisor", "refused a connection to sup.sock: %s", why);
+}
+
 static void on_connection(uv_stream_t *server, int status)
 {
     struct ingest *in = server->data;
     struct err err;
-    struct sup *s;
+    struct sup *s = NULL;
     struct wire *w = status < 0 ? NULL : wire_accept(in->c.wires, server, SUP_MAX_LINE, &events, &err);
 
     if (!w)
-        return;
-    s = in->count < SUPS_MAX && is_own_user(w) ? calloc(1, sizeof *s) : NULL;
+        tell_refusal(in, status < 0 ? uv_strerror(status) : err.msg);
+    else if (!is_own_user(w))
+        tell_refusal(in, "its process is of another user");
+    else if (in->count >= SUPS_MAX)
+        tell_refusal(in, "there are too many");
+    else if (!(s = calloc(1, sizeof *s)))
+        tell_refusal(in, "out of memory");
     if (!s) {
-        wire_close(w);
+        if (w)
+            wire_close(w);
         return;
     }
     s->in = in;

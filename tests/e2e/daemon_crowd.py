@@ -2,6 +2,7 @@
 """detd with more clients than it has room for, and with clients that ask more than their share."""
 import json
 import os
+import resource
 import select
 import socket
 import sqlite3
@@ -94,6 +95,26 @@ def one_user_has_all():
         assert again.call("daemon.info")["clients"] == MOST
         newer = as_user(NOBODY, d.client)  # `again` is idle: a user's own leave for him
         assert newer.call("daemon.info")["clients"] == MOST and is_closed(again)
+
+
+def no_descriptors_left():
+    """Who comes when detd can hardly open a file any more is told so, and the journal, too; jobs and supervisors still have some."""
+    with Daemon() as d:
+        d.call("daemon.info")
+        resource.prlimit(d.proc.pid, resource.RLIMIT_NOFILE, (100, 100))
+        clients = [d.client() for _ in range(100)]
+        for c in clients:
+            try:
+                c.sock.sendall(get(1) + b"\n")
+            except BrokenPipeError:
+                pass
+        answers = [c.read() for c in clients]
+        told = [a and a["error"]["message"] for a in answers if not a or a["id"] is None]  # None: not a word
+        assert 20 < len(told) < 80 and set(told) == {"detd has nearly all files open that it may, 100"}, told
+        assert "refused a connection of user %d: detd has nearly all files open" % os.geteuid() in open(d.root + "/log").read()
+        for c in clients:
+            c.close()
+        assert d.call("daemon.info")["protocol"] == 1
 
 
 def with_long_curve(d, steps):
@@ -305,8 +326,9 @@ def stops_in_the_midst_of_queries():
         assert d.start().call("loss.latest", id=1)["rows"][0]["step"] == 200000
 
 
-SCENARIOS = [idle_ones_leave, one_user_has_all, a_pile_of_queries_delays_nobody, so_many_in_flight, lists_that_nobody_reads, replies_that_nobody_reads,
-             large_requests_behind_unread_replies, lines_without_an_end, large_requests_of_a_user_delay_no_admin, stops_in_the_midst_of_queries]
+SCENARIOS = [idle_ones_leave, one_user_has_all, no_descriptors_left, a_pile_of_queries_delays_nobody, so_many_in_flight, lists_that_nobody_reads,
+             replies_that_nobody_reads, large_requests_behind_unread_replies, lines_without_an_end, large_requests_of_a_user_delay_no_admin,
+             stops_in_the_midst_of_queries]
 
 for scenario in SCENARIOS:
     if len(sys.argv) < 2 or scenario.__name__ in sys.argv[1:]:

@@ -187,6 +187,7 @@ def of_another_user():
             finally:
                 os._exit(2)
         assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0, "another user speaks for a job"
+        assert d.wait_event("supervisor")[0] == "refused a connection to sup.sock: its process is of another user"
         assert Supervisor(d, job, nonce).welcomed() == 0
 
 

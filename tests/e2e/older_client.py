@@ -53,6 +53,13 @@ def missing(where, old, new):
     return [] if old == new else ["%s was %s, and is %s" % (where, old, new)]
 
 
+def await_state(d, job, state):
+    """One that runs has told a loss, too."""
+    d.wait(job, state)
+    if state == "running":
+        Daemon.until(lambda: d.call("job.get", id=job)["losses"].get("train"), "no loss")
+
+
 # ---- recording ----
 
 class Between:
@@ -89,7 +96,7 @@ def record():
         between = Between(d, kept)
         for what in SESSION:
             if isinstance(what, tuple):
-                d.wait(what[1], what[2])
+                await_state(d, what[1], what[2])
                 kept.append({"wait": what[1:]})
             else:
                 subprocess.run([BUILD + "/detctl", "--socket", between.path] + what.split(), cwd=d.root, timeout=60, check=False)
@@ -109,7 +116,7 @@ def replay(path):
         for number, line in enumerate(lines, 1):
             said = json.loads(line)
             if "wait" in said:
-                d.wait(*said["wait"])
+                await_state(d, *said["wait"])
                 continue
             reply = client.raw((json.dumps(said["request"]) + "\n").encode())
             asked += 1

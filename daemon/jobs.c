@@ -281,11 +281,15 @@ json_t *jobs_wishes(const struct job *j)
     return all;
 }
 
+/* What a wish asks for, whether or not an earlier one has asked for it too. A resume asks for nothing where a refused pause is taken back. */
+enum { ASKS_END = 1, ASKS_TIER = 2, ASKS_CHECKPOINT = 4, ASKS_EVAL = 8 };
+
 /* A wish on its way to the disk; the supervisor hears of it when it is durable. */
 struct wish {
     struct wish *next;
     struct jobs *jobs;
     int64_t id;
+    unsigned asks;
     const char *word, *tier; /* static; word NULL: nothing to say */
     struct job_row before, after;
     store_done *done;
@@ -305,32 +309,41 @@ static void granted(struct wish *w, struct job *j)
         event_add(w->jobs->events, w->id, "info", "state", "%s", job_state_name(w->after.state));
 }
 
-/* What the wish changed, and nobody since, is as it was. */
-static void undo(const struct wish *w, struct job_row *row)
+/* What the wish changed, and nobody since, is as it was; but not what is `asked` by others. */
+static void undo(const struct wish *w, unsigned asked, struct job_row *row)
 {
     const struct job_row *old = &w->before, *new = &w->after;
 
-    if (row->state == new->state && old->state != new->state) {
-        row->state = old->state;
-        row->ended = old->ended;
-        memcpy(row->reason, old->reason, sizeof row->reason);
+    if (!(asked & ASKS_END)) {
+        if (row->state == new->state && old->state != new->state) {
+            row->state = old->state;
+            row->ended = old->ended;
+            memcpy(row->reason, old->reason, sizeof row->reason);
+        }
+        row->want = row->want == new->want ? old->want : row->want;
     }
-    row->want = row->want == new->want ? old->want : row->want;
-    row->want_tier = row->want_tier == new->want_tier ? old->want_tier : row->want_tier;
-    row->tier = row->tier == new->tier ? old->tier : row->tier;
-    row->want_checkpoint = row->want_checkpoint == new->want_checkpoint ? old->want_checkpoint : row->want_checkpoint;
-    row->want_eval = row->want_eval == new->want_eval ? old->want_eval : row->want_eval;
+    if (!(asked & ASKS_TIER)) {
+        row->want_tier = row->want_tier == new->want_tier ? old->want_tier : row->want_tier;
+        row->tier = row->tier == new->tier ? old->tier : row->tier;
+    }
+    if (!(asked & ASKS_CHECKPOINT) && row->want_checkpoint == new->want_checkpoint)
+        row->want_checkpoint = old->want_checkpoint;
+    if (!(asked & ASKS_EVAL) && row->want_eval == new->want_eval)
+        row->want_eval = old->want_eval;
 }
 
 /* Later wishes were made of a job that had this one. A row that went to the disk with it meanwhile is followed by one without; not before it is known what
  * becomes of the later ones, as it must not bring back one of those. */
 static void take_back(struct wish *w, struct job *j)
 {
+    unsigned asked = 0;
+
     for (struct wish *later = w->next; later; later = later->next) {
-        undo(w, &later->before);
-        undo(w, &later->after);
+        undo(w, asked, &later->before);
+        asked |= later->asks;
+        undo(w, asked, &later->after);
     }
-    undo(w, &j->row);
+    undo(w, asked, &j->row);
     job_changed(w->jobs, j);
     j->undone = j->undone || w->next || j->row.last_seq != w->before.last_seq || strcmp(j->row.nonce, w->before.nonce) != 0;
 }
@@ -375,15 +388,16 @@ static void wish_durable(void *arg, int rc, int64_t value, const struct err *err
     free(w);
 }
 
-static int save_wish(struct jobs *jobs, struct job *j, const struct job_row *row, const char *word, const char *tier, store_done *done,
-                     void *arg, struct err *err)
+static int save_wish(struct jobs *jobs, struct job *j, const struct job_row *row, unsigned asks, const char *word, const char *tier,
+                     store_done *done, void *arg, struct err *err)
 {
     struct wish *w = malloc(sizeof *w), **end = &j->wishes;
 
     if (!w)
         return err_set(err, -ENOMEM, "out of memory");
-    *w =
-        (struct wish){ .jobs = jobs, .id = row->id, .word = word, .tier = tier, .before = j->row, .after = *row, .done = done, .arg = arg };
+    *w = (struct wish){
+        .jobs = jobs, .id = row->id, .asks = asks, .word = word, .tier = tier, .before = j->row, .after = *row, .done = done, .arg = arg
+    };
     memcpy(&j->row, row, sizeof j->row);
     while (*end)
         end = &(*end)->next;
@@ -401,7 +415,7 @@ int jobs_command(struct jobs *jobs, struct job *j, enum job_event event, store_d
 
     if (rc < 0)
         return rc;
-    return save_wish(jobs, j, &row, word, NULL, done, arg, err);
+    return save_wish(jobs, j, &row, word ? ASKS_END : 0, word, NULL, done, arg, err);
 }
 
 static int refuse_done(const struct job *j, const char *what, struct err *err)
@@ -422,7 +436,7 @@ int jobs_want_checkpoint(struct jobs *jobs, struct job *j, bool eval, store_done
         row.want_eval = true;
     else
         row.want_checkpoint = true;
-    return save_wish(jobs, j, &row, eval ? "eval" : "checkpoint", NULL, done, arg, err);
+    return save_wish(jobs, j, &row, eval ? ASKS_EVAL : ASKS_CHECKPOINT, eval ? "eval" : "checkpoint", NULL, done, arg, err);
 }
 
 int jobs_want_tier(struct jobs *jobs, struct job *j, int tier, store_done *done, void *arg, struct err *err)
@@ -434,10 +448,10 @@ int jobs_want_tier(struct jobs *jobs, struct job *j, int tier, store_done *done,
         return rc;
     if (row.attempt == 0) { /* nothing of it was trained: it simply starts so */
         row.tier = tier;
-        return save_wish(jobs, j, &row, NULL, NULL, done, arg, err);
+        return save_wish(jobs, j, &row, ASKS_TIER, NULL, NULL, done, arg, err);
     }
     row.want_tier = tier == row.tier ? -1 : tier;
-    return save_wish(jobs, j, &row, "tier", job_tier_name(tier), done, arg, err);
+    return save_wish(jobs, j, &row, ASKS_TIER, "tier", job_tier_name(tier), done, arg, err);
 }
 
 /* ---- records ---- */

@@ -1,5 +1,6 @@
 /* tests/unit/test_jobs.c - jobs in memory and in the store: what a full disk refuses is taken back in both. uses: proto daemon */
 #include <errno.h>
+#include <sched.h>
 #include <setjmp.h>
 #include <sqlite3.h>
 #include <stdarg.h>
@@ -75,6 +76,12 @@ static bool nobody_listens(void *arg, unsigned topic)
     return false;
 }
 
+static void any_end(void *arg, const struct job *j)
+{
+    (void)arg;
+    (void)j;
+}
+
 static void no_word(void *arg, struct job *j, const char *word, const char *tier)
 {
     (void)arg;
@@ -98,7 +105,7 @@ static void open_all(struct fixture *f)
         fail_msg("%s", err.msg);
     f->events = (struct events){ .store = f->store, .wanted = nobody_listens };
     f->jobs = (struct jobs){
-        .store = f->store, .events = &f->events, .folder = f->folder, .hooks = { .word = no_word, .wished = wished, .arg = f }
+        .store = f->store, .events = &f->events, .folder = f->folder, .hooks = { .word = no_word, .wished = wished, .ended = any_end, .arg = f }
     };
     assert_int_equal(jobs_load(&f->jobs, &err), 0);
 }
@@ -250,6 +257,30 @@ static void nor_do_two_at_once(void **state)
     assert_untouched(f);
 }
 
+/* A cancel is refused; before anybody knows, the disk has room and the same is asked again, and granted: the job is cancelled, and stays so. */
+static void what_is_asked_again_is_granted(void **state)
+{
+    struct fixture *f = *state;
+    struct err err;
+
+    f->jobs.hooks.word = any_word;
+    fill_disk();
+    f->waiting = 2;
+    assert_int_equal(jobs_command(&f->jobs, the_job(f), JOB_EV_CANCEL, done, f, &err), 0);
+    while (store_backlog(f->store))
+        sched_yield();
+    disk_full = false;
+    assert_int_equal(jobs_command(&f->jobs, the_job(f), JOB_EV_CANCEL, done, f, &err), 0);
+    wait_all(f);
+    assert_int_equal(f->refused, 1);
+    for (int i = 0; i < 2; i++) {
+        assert_string_equal(job_state_name(the_job(f)->row.state), "cancelled");
+        assert_true(the_job(f)->row.ended > 0);
+        close_all(f);
+        open_all(f);
+    }
+}
+
 /* It is refused while an earlier one is on its way to the disk, and takes neither that nor what comes after from the list. */
 static void a_wish_without_memory_is_refused_alone(void **state)
 {
@@ -307,6 +338,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(one_refused_wish_leaves_no_trace, setup, teardown),
         cmocka_unit_test_setup_teardown(nor_do_two_at_once, setup, teardown),
+        cmocka_unit_test_setup_teardown(what_is_asked_again_is_granted, setup, teardown),
         cmocka_unit_test_setup_teardown(a_wish_without_memory_is_refused_alone, setup, teardown),
         cmocka_unit_test_setup_teardown(what_the_last_answers_add_is_written, setup, teardown),
     };

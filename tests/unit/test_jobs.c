@@ -54,6 +54,7 @@ void *calloc(size_t n, size_t size)
     errno = ENOMEM;
     return NULL;
 }
+#endif
 
 static void any_word(void *arg, struct job *j, const char *word, const char *tier)
 {
@@ -62,7 +63,6 @@ static void any_word(void *arg, struct job *j, const char *word, const char *tie
     (void)word;
     (void)tier;
 }
-#endif
 
 static void nothing(uv_timer_t *t)
 {

@@ -104,9 +104,10 @@ static void open_all(struct fixture *f)
     if (store_open(f->folder, &f->loop, &f->store, &err) < 0)
         fail_msg("%s", err.msg);
     f->events = (struct events){ .store = f->store, .wanted = nobody_listens };
-    f->jobs = (struct jobs){
-        .store = f->store, .events = &f->events, .folder = f->folder, .hooks = { .word = no_word, .wished = wished, .ended = any_end, .arg = f }
-    };
+    f->jobs = (struct jobs){ .store = f->store,
+                             .events = &f->events,
+                             .folder = f->folder,
+                             .hooks = { .word = no_word, .wished = wished, .ended = any_end, .arg = f } };
     assert_int_equal(jobs_load(&f->jobs, &err), 0);
 }
 

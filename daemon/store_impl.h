@@ -121,6 +121,10 @@ struct store {
     void *on_batch_arg;
 };
 
+/* store_open.c. What was opened before a failure is left to databases_close. */
+int databases_open(struct store *s, struct err *err);
+void databases_close(struct store *s);
+
 /* store_write.c: runs on the writer thread. All return an SQLite code; anything but OK and CONSTRAINT makes the batch start again. */
 int writer_open(struct writer *w, struct err *err);
 void writer_close(struct writer *w);

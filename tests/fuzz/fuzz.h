@@ -2,10 +2,13 @@
  * with replay.c, as a test that feeds it the seeds in tests/fuzz/NAME and what small changes make of them; and with libFuzzer (make fuzz TARGET=NAME).
  * Include it after cmocka.h. */
 #pragma once
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <unistd.h>
+
+#include <jansson.h>
 
 #include "tests/harness.h"
 
@@ -36,4 +39,13 @@ static inline void fuzz_write(const char *path, const void *bytes, size_t size)
     assert_non_null(f);
     assert_int_equal(fwrite(bytes, 1, size, f), size);
     fclose(f);
+}
+
+/* flags: jansson's. */
+static inline bool fuzz_is_json(const char *bytes, size_t size, size_t flags)
+{
+    json_t *root = json_loadb(bytes, size, flags, NULL);
+
+    json_decref(root);
+    return root != NULL;
 }

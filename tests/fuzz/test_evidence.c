@@ -18,14 +18,6 @@
 const char fuzz_name[] = "evidence";
 const int fuzz_places = 120;
 
-static bool is_json(const char *bytes, size_t len, size_t flags)
-{
-    json_t *root = json_loadb(bytes, len, flags, NULL);
-
-    json_decref(root);
-    return root != NULL;
-}
-
 /* The head of evidence. What is taken is in bounds, and what we write of it we read. */
 static void feed(const char *bytes, size_t len)
 {
@@ -45,7 +37,7 @@ static void feed(const char *bytes, size_t len)
     } else {
         assert_true((rc == ERR_INPUT || rc == ERR_UNSUPPORTED) && err.code == rc && !h);
         assert_true(strncmp(err.msg, err.field, strlen(err.field)) == 0 && err.msg[0]);
-        assert_int_equal(err.field[0] == '\0', !is_json(bytes, len, JSON_REJECT_DUPLICATES));
+        assert_int_equal(err.field[0] == '\0', !fuzz_is_json(bytes, len, JSON_REJECT_DUPLICATES));
     }
 }
 

@@ -17,14 +17,6 @@
 const char fuzz_name[] = "rpc";
 const int fuzz_places = 120;
 
-static bool is_json(const char *bytes, size_t len, size_t flags)
-{
-    json_t *root = json_loadb(bytes, len, flags, NULL);
-
-    json_decref(root);
-    return root != NULL;
-}
-
 static void feed(const char *bytes, size_t len)
 {
     struct rpc_request req;
@@ -38,7 +30,7 @@ static void feed(const char *bytes, size_t len)
     } else {
         bool large = rpc_marks(bytes, len, &depth) > RPC_MAX_MARKS || depth > RPC_MAX_DEPTH; /* that is found before */
 
-        assert_int_equal(code == RPC_PARSE, !large && !is_json(bytes, len, JSON_REJECT_DUPLICATES | JSON_DECODE_ANY));
+        assert_int_equal(code == RPC_PARSE, !large && !fuzz_is_json(bytes, len, JSON_REJECT_DUPLICATES | JSON_DECODE_ANY));
         assert_true(code == RPC_PARSE || code == RPC_INVALID || code == RPC_BAD_PARAMS);
         assert_true(rc == (code == RPC_BAD_PARAMS ? ERR_INPUT : ERR_PROTO) && err.code == rc && err.msg[0]);
     }
@@ -57,7 +49,7 @@ static void feed(const char *bytes, size_t len)
     if (rc == 0)
         assert_non_null(result);
     else
-        assert_true(!result && err.code == rc && err.msg[0] && (is_json(bytes, len, 0) || rc == ERR_PROTO));
+        assert_true(!result && err.code == rc && err.msg[0] && (fuzz_is_json(bytes, len, 0) || rc == ERR_PROTO));
     json_decref(result);
 }
 

@@ -1,0 +1,211 @@
+/* tests/unit/test_store_open.c - whose a database is, older schemas, and what is refused and left as it was. uses: proto daemon */
+#include <setjmp.h>
+#include <sqlite3.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+#include <cmocka.h>
+
+#include "daemon/schema.h"
+#include "tests/unit/store_fixture.h"
+
+static void make_database(const struct fixture *f, const char *statements)
+{
+    char path[128];
+    sqlite3 *db;
+
+    snprintf(path, sizeof path, "%s/detd.db", f->folder);
+    unlink(path);
+    assert_int_equal(sqlite3_open(path, &db), SQLITE_OK);
+    sqlite3_db_config(db, SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1, NULL); /* as after a kill */
+    assert_int_equal(sqlite3_exec(db, statements, NULL, NULL, NULL), SQLITE_OK);
+    sqlite3_close(db);
+}
+
+/* All bytes of database and WAL, as a number. */
+static uint64_t sum_of_files(const struct fixture *f)
+{
+    uint64_t sum = 14695981039346656037u;
+
+    for (int i = 0; i < 2; i++) {
+        char path[128];
+        FILE *file;
+
+        snprintf(path, sizeof path, "%s/detd.db%s", f->folder, i ? "-wal" : "");
+        file = fopen(path, "rb");
+        for (int c; file && (c = getc(file)) != EOF;)
+            sum = (sum ^ (uint64_t)c) * 1099511628211u;
+        sum += file ? 1 : 0;
+        if (file)
+            fclose(file);
+    }
+    return sum;
+}
+
+static void assert_refused(struct fixture *f, const char *word)
+{
+    uint64_t before = sum_of_files(f);
+    struct store *s;
+    struct err err;
+
+    assert_int_equal(store_open(f->folder, &f->loop, &s, &err), ERR_CORRUPT);
+    if (!strstr(err.msg, word))
+        print_error("%s\n", err.msg);
+    assert_non_null(strstr(err.msg, word));
+    assert_non_null(strstr(err.msg, "--state"));
+    assert_true(sum_of_files(f) == before);
+}
+
+static void refuses_what_it_does_not_know(void **state)
+{
+    struct fixture *f = *state;
+    char text[160], newer[32];
+    FILE *file;
+
+    close_store(f);
+    snprintf(newer, sizeof newer, "schema %d", SCHEMA_VERSION + 1);
+    snprintf(text, sizeof text, "PRAGMA journal_mode=WAL; PRAGMA application_id=%d; PRAGMA user_version=%d; CREATE TABLE t(a)",
+             SCHEMA_APPLICATION, SCHEMA_VERSION + 1);
+    make_database(f, text);
+    assert_refused(f, newer);
+    unlink(strcat(strcat(strcpy(text, f->folder), "/detd.db"), "-wal"));
+    make_database(f, "CREATE TABLE photos(a)");
+    assert_refused(f, "another program");
+    snprintf(text, sizeof text, "%s/detd.db", f->folder);
+    file = fopen(text, "w");
+    for (int i = 0; i < 10000; i++)
+        fputs("this is no database ", file);
+    fclose(file);
+    assert_refused(f, "damaged");
+    unlink(text);
+    open_again(f);
+}
+
+/* Files as those of a file system on which no memory can be shared. */
+static sqlite3_io_methods without_shared_memory;
+
+static int open_without(sqlite3_vfs *vfs, const char *name, sqlite3_file *file, int flags, int *ret_flags)
+{
+    sqlite3_vfs *usual = vfs->pAppData;
+    int rc = usual->xOpen(usual, name, file, flags, ret_flags);
+
+    if (rc == SQLITE_OK && (flags & SQLITE_OPEN_MAIN_DB)) {
+        without_shared_memory = *file->pMethods;
+        without_shared_memory.iVersion = 1; /* which has none of it */
+        file->pMethods = &without_shared_memory;
+    }
+    return rc;
+}
+
+/* SQLite says in a row, not with an error, that the mode of the journal stays as it was. */
+static void refuses_a_database_without_a_log(void **state)
+{
+    struct fixture *f = *state;
+    sqlite3_vfs *usual = sqlite3_vfs_find(NULL), vfs = *usual;
+
+    close_store(f);
+    make_database(f, "");
+    vfs.zName = "without";
+    vfs.pAppData = usual;
+    vfs.xOpen = open_without;
+    sqlite3_vfs_register(&vfs, 1);
+    assert_refused(f, "delete");
+    sqlite3_vfs_unregister(&vfs);
+    sqlite3_vfs_register(usual, 1);
+    open_again(f);
+}
+
+static char *any_spec(int i)
+{
+    static char spec[4096];
+
+    snprintf(spec, sizeof spec, "{\"name\":\"%0*d\"}", 3000, i);
+    return spec;
+}
+
+/* A database as the schema before this one left it, with a job of each state: nothing of it is lost, but that spec has a table of its own. */
+static void the_schema_before_is_brought_up(void **state)
+{
+    struct fixture *f = *state;
+    struct text all = { 0 };
+    struct job_row row;
+    char *spec;
+
+    close_store(f);
+    text_addf(&all, "PRAGMA journal_mode=WAL;");
+    for (int v = 1; v < SCHEMA_VERSION; v++)
+        text_add(&all, schema_migration(v));
+    text_addf(&all, "PRAGMA application_id=%d; PRAGMA user_version=%d; INSERT INTO meta VALUES ('store_id', '%032d');", SCHEMA_APPLICATION,
+              SCHEMA_VERSION - 1, 7);
+    for (int i = 0; i < JOB_STATE_COUNT; i++) {
+        text_addf(
+            &all,
+            "INSERT INTO jobs (id, name, user, uid, token, state, want, tier, device, ranks, steps, step, submitted, gpus, spec) VALUES ");
+        text_addf(&all, "(%d, 'j%d', 'u', %d, 't%d', '%s', 'pause', 'world', 'cuda', 2, 9, %d, 5, 'GPU-1', '", 10 * i + 3, i, i, i,
+                  job_state_name((enum job_state)i), i);
+        text_add(&all, any_spec(i));
+        text_addf(&all, "'); INSERT INTO attempts (job, attempt, node, resume_step, started, identity) VALUES (%d, 1, 'n', 0, 5, '{}');",
+                  10 * i + 3);
+    }
+    text_add(&all, "INSERT INTO series VALUES (1, 3, 'train', 'total'); INSERT INTO point VALUES (1, 4, 0.5, 8, 2, 1, 6);");
+    make_database(f, all.p);
+    text_free(&all);
+    open_again(f);
+    assert_string_equal(store_id(f->s), "00000000000000000000000000000007");
+    for (int i = 0; i < JOB_STATE_COUNT; i++) {
+        assert_int_equal(store_get_job(f->s, 10 * i + 3, &row, NULL), 0);
+        assert_true((int)row.state == i && row.step == i && row.uid == (uint32_t)i && row.tier == 2 && row.want == JOB_WANT_PAUSE);
+        assert_int_equal(store_get_spec(f->s, row.id, &spec, NULL), 0);
+        assert_string_equal(spec, any_spec(i));
+        free(spec);
+    }
+    assert_string_equal(sql(f, "SELECT value FROM loss WHERE job=3"), "4.0");
+    assert_string_equal(sql(f, "SELECT count(*) FROM attempts WHERE identity='{}'"), "8");
+    assert_string_equal(sql(f, "PRAGMA integrity_check"), "ok");
+    assert_int_equal(submit(f, "t0", 0), 3); /* its token is known still */
+    assert_int_equal(f->rc, STORE_REPEATED);
+    assert_int_equal(submit(f, "new", 0), 10 * (JOB_STATE_COUNT - 1) + 4);
+}
+
+/* A database of the first release: its jobs had one rank a GPU, its GPUs were healthy, and its attempts told nothing of themselves. */
+static void an_older_schema_is_brought_up(void **state)
+{
+    struct fixture *f = *state;
+    struct text t = { 0 };
+    struct job_row row;
+    char *statements;
+
+    close_store(f);
+    assert_true(asprintf(&statements,
+                         "PRAGMA journal_mode=WAL; %s PRAGMA application_id=%d; PRAGMA user_version=1;"
+                         "INSERT INTO jobs (name, user, uid, token, spec, state, tier, device, ranks, steps, submitted) "
+                         "VALUES ('j', 'u', 1, 't', '{}', 'queued', 'rerun', 'cuda', 2, 9, 5);"
+                         "INSERT INTO attempts (job, attempt, node, resume_step, started) VALUES (1, 1, 'n', 0, 5);"
+                         "INSERT INTO gpus VALUES ('GPU-1', 'N', 7, 5)",
+                         schema_migration(1), SCHEMA_APPLICATION) > 0);
+    make_database(f, statements);
+    free(statements);
+    open_again(f);
+    assert_int_equal(store_get_job(f->s, 1, &row, NULL), 0);
+    assert_true(row.cuda && row.ranks == 2 && row.ranks_per_gpu == 1);
+    assert_string_equal(sql(f, "SELECT uuid || quarantine || ecc_errors FROM gpus WHERE quarantined IS NULL"), "GPU-1-1");
+    assert_int_equal(store_job_details(f->s, 1, &t, NULL), 0);
+    assert_non_null(strstr(t.p, "\"reason\":\"\",\"identity\":null}]"));
+    text_free(&t);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        TEST(refuses_what_it_does_not_know),
+        TEST(refuses_a_database_without_a_log),
+        TEST(an_older_schema_is_brought_up),
+        TEST(the_schema_before_is_brought_up),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

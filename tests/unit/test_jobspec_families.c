@@ -1,0 +1,175 @@
+/* Keys of the job file that only some networks have, and their defaults. uses: proto */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "tests/unit/job_file.h"
+
+/* Networks of a program of its own: their keys are those of every family, their defaults their own. */
+static void other_networks(void **state)
+{
+    static const struct job_family toy = { "toy", 1 };
+    static const struct job_preset rows[] = { { "toy_small", &toy, 96 }, { "toy_large", &toy, 128 } };
+    const struct job_presets presets = { rows, 2, NULL };
+    json_t *root = job("model.preset=toy_small;train.batch=2;model.load_until=null"), *full, *part;
+    struct jobspec *s = NULL, *again = NULL;
+    struct err err;
+
+    (void)state;
+    assert_int_equal(jobspec_parse(root, &s, &err), ERR_INPUT);
+    assert_string_equal(
+        err.msg, "model.preset: must be yolov3, yolov3_tiny, yolov3_spp, faster_rcnn_r18_fpn, faster_rcnn_r34_fpn, faster_rcnn_r50_fpn, "
+                 "faster_rcnn_r101_fpn, mask_rcnn_r18_fpn, mask_rcnn_r34_fpn, mask_rcnn_r50_fpn or mask_rcnn_r101_fpn, is \"toy_small\"");
+    assert_int_equal(jobspec_parse_for(&presets, root, false, &s, &err), 0);
+    assert_ptr_equal(s->preset, &rows[0]);
+    assert_ptr_equal(s->family, &toy);
+    assert_int_equal(s->model_size.h, 96);
+    assert_int_equal(s->train_shards, 2);
+    full = jobspec_json(s);
+    part = jobspec_deciding(s, NULL);
+    assert_null(at(full, "model.box_gain"));
+    assert_null(at(full, "val.conf"));
+    assert_non_null(at(full, "model.sync_bn"));
+    assert_null(at(part, "model.box_gain"));
+    assert_non_null(at(part, "model.sync_bn"));
+    assert_int_equal(jobspec_parse_for(&presets, full, true, &again, &err), 0);
+    jobspec_free(again);
+    assert_int_equal(jobspec_override(root, "model.box_gain=1", &err), 0);
+    assert_int_equal(jobspec_parse_for(&presets, root, false, &again, &err), ERR_INPUT);
+    assert_string_equal(err.msg, "model.box_gain: not a key of preset 'toy_small', only of models of the family yolo");
+    assert_string_equal(err.field, "model.box_gain");
+    assert_int_equal(jobspec_parse_for(&presets, root, true, &again, &err), 0); /* stored when it was a key of all */
+    jobspec_free(again);
+    json_decref(root);
+    root = job("model.preset=null;model.cfg=x.cfg");
+    assert_int_equal(jobspec_parse_for(&presets, root, false, &again, &err), ERR_INPUT);
+    assert_string_equal(err.msg, "model.cfg: describes no network of this program");
+    json_decref(root);
+    root = job("model.preset=yolov3");
+    assert_int_equal(jobspec_parse_for(&presets, root, false, &again, &err), ERR_INPUT);
+    assert_string_equal(err.msg, "model.preset: must be toy_small or toy_large, is \"yolov3\"");
+    json_decref(root);
+    json_decref(full);
+    json_decref(part);
+    jobspec_free(s);
+}
+
+static void bad(const char *set, const char *field, const char *msg)
+{
+    json_t *root = job(set);
+    struct jobspec *s = NULL;
+    struct err err = { 0 };
+
+    assert_int_equal(jobspec_parse(root, &s, &err), ERR_INPUT);
+    assert_string_equal(err.field, field);
+    assert_string_equal(err.msg, msg);
+    json_decref(root);
+}
+
+#define RCNN  "model.preset=mask_rcnn_r50_fpn;"
+#define BOXES "model.preset=faster_rcnn_r50_fpn;"
+
+/* What is not given follows from the family, the flavor and whether there are weights; what is given stands. */
+static void defaults_of_a_family(void **state)
+{
+    struct jobspec *s = good(RCNN "train.batch=4");
+
+    (void)state;
+    assert_true(s->train_lr == 0.005);
+    assert_true(s->train_weight_decay == 0.0001 && s->val_conf == 0.05 && s->val_nms == 0.5);
+    assert_string_equal(s->train_warmup, "linear");
+    assert_string_equal(s->model_backbone, "msra");
+    assert_int_equal(s->train_shards, 4);
+    assert_int_equal(s->model_rpn_post_nms, 1000);
+    assert_int_equal(s->model_mask_rois, 128);
+    assert_false(s->model_freeze_bn);
+    assert_int_equal(s->model_freeze_at, 0);
+    assert_int_equal(s->model_size.w, -1);
+    jobspec_free(s);
+    s = good(RCNN "model.init=/w;model.flavor=tv;train.lr=0.5;val.conf=0.25");
+    assert_true(s->model_freeze_bn);
+    assert_int_equal(s->model_freeze_at, 2);
+    assert_string_equal(s->model_backbone, "torchvision");
+    assert_int_equal(s->model_rpn_post_nms, 2000);
+    assert_true(s->train_lr == 0.5 && s->val_conf == 0.25);
+    jobspec_free(s);
+    s = good(RCNN "model.init=/w;model.sync_bn=true");
+    assert_false(s->model_freeze_bn);
+    jobspec_free(s);
+    s = good(RCNN "train.steps=5"); /* too short for the warm-up that nobody asked for */
+    assert_int_equal(s->train_burn_in, 0);
+    jobspec_free(s);
+    bad(RCNN "model.freeze_bn=true", "model.freeze_bn",
+        "model.freeze_bn: needs model.init: without weights there are no statistics to normalise with");
+    bad(RCNN "model.freeze_at=1", "model.freeze_at", "model.freeze_at: needs model.init: what has no weights has to train, is 1");
+    bad(RCNN "model.size=416", "model.size", "model.size: not a key of preset 'mask_rcnn_r50_fpn'");
+    bad(RCNN "model.anchors=[8,16,32]", "model.anchors", "model.anchors: must be 5 numbers, of P2 to P6, are 3");
+    bad(RCNN "model.anchors=[8,16,32,64,0]", "model.anchors", "model.anchors: must be 1 .. 8192 pixels; number 5 is 0");
+    bad("model.flavor=tv", "model.flavor", "model.flavor: not a key of preset 'yolov3_tiny', only of models of the family rcnn");
+}
+
+/* What is there for masks alone is chosen in vain where none are found; a copy of a job has its defaults all the same. */
+static void keys_of_masks(void **state)
+{
+    static const char needs[] = "needs a network that finds masks, mask_rcnn_...";
+    char said[128];
+
+    (void)state;
+    jobspec_free(good(RCNN "model.mask_channels=64;model.mask_rois=4"));
+    jobspec_free(good(BOXES "model.mask_channels=256;model.mask_rois=128"));
+    snprintf(said, sizeof said, "model.mask_channels: %s", needs);
+    bad(BOXES "model.mask_channels=64", "model.mask_channels", said);
+    snprintf(said, sizeof said, "model.mask_rois: %s", needs);
+    bad(BOXES "model.mask_rois=4", "model.mask_rois", said);
+}
+
+/* One number or several; what is not given follows from the flavor. */
+static void sizes_of_pictures(void **state)
+{
+    struct jobspec *s = good(RCNN);
+    json_t *part;
+
+    (void)state;
+    assert_true(s->model_min_size.n == 6 && s->model_min_size.v[0] == 640 && s->model_min_size.v[5] == 800);
+    assert_true(s->model_max_size == 1333 && s->model_size_divisible == 32 && s->data_aspect_groups);
+    part = jobspec_deciding(s, NULL);
+    assert_int_equal(json_array_size(at(part, "model.min_size")), 6);
+    assert_null(at(part, "data.augment.jitter"));
+    assert_non_null(at(part, "data.augment.flip"));
+    json_decref(part);
+    jobspec_free(s);
+    s = good(RCNN "model.flavor=tv");
+    assert_true(s->model_min_size.n == 1 && s->model_min_size.v[0] == 800);
+    part = jobspec_json(s);
+    assert_int_equal(json_integer_value(at(part, "model.min_size")), 800);
+    json_decref(part);
+    jobspec_free(s);
+    s = good(RCNN "model.min_size=[480, 640];model.max_size=640");
+    assert_true(s->model_min_size.n == 2 && s->model_min_size.v[0] == 480 && s->model_min_size.v[1] == 640);
+    jobspec_free(s);
+    bad(RCNN "model.min_size=[]", "model.min_size", "model.min_size: must have 1 to 64 numbers, has 0");
+    bad(RCNN "model.min_size=big", "model.min_size", "model.min_size: must be a whole number or a list of them, is \"big\"");
+    bad(RCNN "model.min_size=[480, 2.5]", "model.min_size", "model.min_size: must be a whole number, is 2.5");
+    bad(RCNN "model.min_size=[480, 0]", "model.min_size", "model.min_size: must be at least 1, is 0");
+    bad(RCNN "model.min_size=800;model.max_size=640", "model.min_size", "model.min_size: must be at most model.max_size (640), one is 800");
+    bad(RCNN "model.size_divisible=48", "model.size_divisible", "model.size_divisible: must be a multiple of 32, is 48");
+    bad(RCNN "data.augment.jitter=0.1", "data.augment.jitter", "data.augment.jitter: not a key of preset 'mask_rcnn_r50_fpn'");
+    bad("model.min_size=480", "model.min_size", "model.min_size: not a key of preset 'yolov3_tiny', only of models of the family rcnn");
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(other_networks),
+        cmocka_unit_test(defaults_of_a_family),
+        cmocka_unit_test(keys_of_masks),
+        cmocka_unit_test(sizes_of_pictures),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

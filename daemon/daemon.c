@@ -365,18 +365,28 @@ static void free_all(struct daemon *d)
 
 /* ---- life ---- */
 
-static int start_clock(struct daemon *d)
+static int hear_signals(struct daemon *d, struct err *err)
 {
-    uv_timer_init(d->loop, &d->tick);
+    int rc;
+
     uv_signal_init(d->loop, &d->sigterm);
     uv_signal_init(d->loop, &d->sigint);
-    d->tick.data = d->sigterm.data = d->sigint.data = d;
-    uv_timer_start(&d->tick, on_tick, TICK_MS, TICK_MS);
-    uv_signal_start(&d->sigterm, on_signal, SIGTERM);
-    return uv_signal_start(&d->sigint, on_signal, SIGINT);
+    d->sigterm.data = d->sigint.data = d;
+    rc = uv_signal_start(&d->sigterm, on_signal, SIGTERM);
+    if (rc == 0)
+        rc = uv_signal_start(&d->sigint, on_signal, SIGINT);
+    return rc < 0 ? err_set(err, rc, "signals: %s", uv_strerror(rc)) : 0;
 }
 
-/* In this order: the lock before anything is touched, the store before anybody can ask, supervisors before clients. */
+static void start_clock(struct daemon *d)
+{
+    uv_timer_init(d->loop, &d->tick);
+    d->tick.data = d;
+    uv_timer_start(&d->tick, on_tick, TICK_MS, TICK_MS);
+}
+
+/* In this order: the lock before anything is touched, the store before anybody can ask, signals (they wait for the loop) before anybody can know that
+ * there is a detd to stop, supervisors before clients. */
 static int start(struct daemon *d, struct err *err)
 {
     int listen_fd = notify_listen_fd(), rc;
@@ -393,6 +403,8 @@ static int start(struct daemon *d, struct err *err)
     if (rc == 0)
         rc = jobs_load(&d->jobs, err);
     if (rc == 0)
+        rc = hear_signals(d, err);
+    if (rc == 0)
         rc = open_ingest(d, err);
     if (rc == 0 && listen_fd < 0)
         rc = make_socket_folder(d->cfg.socket, err);
@@ -407,9 +419,7 @@ static int start(struct daemon *d, struct err *err)
     rc = open_gpus(d, err);
     if (rc < 0)
         return rc;
-    rc = start_clock(d);
-    if (rc < 0)
-        return err_set(err, rc, "signals: %s", uv_strerror(rc));
+    start_clock(d);
     log_line("info", "%s serves '%s', with its state in '%s' and %d jobs that have not ended", DETD_VERSION, d->cfg.socket, d->cfg.state,
              jobs_live(&d->jobs));
     notify_systemd("READY=1");

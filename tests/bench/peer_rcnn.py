@@ -4,6 +4,7 @@
 peer_rcnn.py step  [--px 480 --batch 2 --classes 80 --steps N --layout plain|channels_last] ...
     a record "peer" of the quickest training step, in fp32, of the most memory that the process held, and of the last step's regions in the mask head
 peer_rcnn.py train TRAIN.json VAL.json IMAGES --seconds S ...        trains for S seconds and scores the validation set now and then: a record "ap" each
+    --budget STEPS in place of S, on a busy machine: as many as an idle one makes in the time
 Both: --threads N, --backbone resnet18|34|50|101, --fpn CHANNELS, --head UNITS, --mask CHANNELS (torchvision's: 256 1024 256), --boxes: without masks,
 --frozen: frozen normalisation and first two stages, as with weights of ImageNet; without it everything trains, as from scratch.
 --seed of the weights. train: --px, --max (default 1333), --batch, --lr (default .02 / 16 x batch), --workers.
@@ -172,20 +173,20 @@ def learn(a):
     model = model_of(a, len(train.labels)).train().to(memory_format=torch.channels_last)
     lr = a.lr or 0.02 / 16 * a.batch
     opt = optimizer_of(model, lr)
-    spent, steps, marks = 0.0, 0, [a.seconds * k / 5 for k in range(1, 6)]
+    spent, steps, marks = 0.0, 0, [(a.budget or a.seconds) * k / 5 for k in range(1, 6)]
     while marks:
         loader = torch.utils.data.DataLoader(train, a.batch, shuffle=True, drop_last=True, num_workers=a.workers, collate_fn=lambda rows: list(zip(*rows)))
         start = time.perf_counter()
         for images, targets, _ in loader:
-            done = spent + time.perf_counter() - start
-            for group in opt.param_groups:  # linear warm-up, a tenth in the last fifth of the time
-                group["lr"] = lr * min(1, (steps + 1) / 100) * (0.1 if done > 0.8 * a.seconds else 1)
+            done = steps if a.budget else spent + time.perf_counter() - start
+            for group in opt.param_groups:  # linear warm-up, a tenth in the last fifth
+                group["lr"] = lr * min(1, (steps + 1) / 100) * (0.1 if done > 0.8 * (a.budget or a.seconds) else 1)
             loss = step(model, opt, images, targets)
             steps += 1
-            if spent + time.perf_counter() - start >= marks[0]:
+            if (steps if a.budget else spent + time.perf_counter() - start) >= marks[0]:
                 break
         spent += time.perf_counter() - start  # scoring does not count
-        if spent >= marks[0]:
+        if (steps if a.budget else spent) >= marks[0]:
             marks.pop(0)
             for task, (ap, ap50) in score(model, val).items():
                 print("ap task=%s seconds=%.0f steps=%d loss=%.4f ap=%.4f ap50=%.4f" % (task, spent, steps, loss, ap, ap50), flush=True)
@@ -196,7 +197,7 @@ def main():
     p.add_argument("what", choices=("step", "train"))
     p.add_argument("files", nargs="*")
     for name, kind, default in (("threads", int, 2), ("backbone", str, "resnet50"), ("fpn", int, 256), ("head", int, 1024), ("mask", int, 256), ("px", int, 480),
-                                ("max", int, 1333), ("batch", int, 2), ("classes", int, 80), ("steps", int, 5), ("seconds", float, 600), ("lr", float, 0),
+                                ("max", int, 1333), ("batch", int, 2), ("classes", int, 80), ("steps", int, 5), ("seconds", float, 600), ("budget", int, 0), ("lr", float, 0),
                                 ("seed", int, 1), ("workers", int, 0)):
         p.add_argument("--" + name, type=kind, default=default)
     p.add_argument("--layout", choices=("plain", "channels_last"), default="channels_last")

@@ -8,7 +8,7 @@
 #include "daemon/job.h"
 #include "proto/err.h"
 
-enum { FILE_MAX_BYTES = 64 << 10, SLOTS_MAX = 4096, GPU_DEADLINE_S = 30, GPU_DEADLINE_MAX = 600 };
+enum { FILE_MAX_BYTES = 64 << 10, SLOTS_MAX = 4096, USER_MAX = 1000000, GPU_DEADLINE_S = 30, GPU_DEADLINE_MAX = 600 };
 
 /* ---- values ---- */
 
@@ -69,6 +69,21 @@ static int set_tier(struct config *cfg, const char *value, struct err *err)
     return 0;
 }
 
+static int set_user_queued(struct config *cfg, const char *value, struct err *err)
+{
+    return set_number(&cfg->user_queued, value, USER_MAX, "user_queued", err);
+}
+
+static int set_user_running(struct config *cfg, const char *value, struct err *err)
+{
+    return set_number(&cfg->user_running, value, USER_MAX, "user_running", err);
+}
+
+static int set_user_gpus(struct config *cfg, const char *value, struct err *err)
+{
+    return set_number(&cfg->user_gpus, value, USER_MAX, "user_gpus", err);
+}
+
 static int set_read(struct config *cfg, const char *value, struct err *err)
 {
     if (strcmp(value, "everyone") != 0 && strcmp(value, "admins") != 0)
@@ -86,6 +101,9 @@ static const struct key {
     { "slots", "CPU slots; default: CPUs of the affinity mask and the cgroup's quota", set_slots },
     { "gpu_deadline", "seconds in which the GPU driver has to answer; default: 30", set_gpu_deadline },
     { "tier", "deterministic tier of new jobs till `detctl deterministic` changes it: off, rerun (default) or world", set_tier },
+    { "user_queued", "jobs of one user, root excepted, that wait or are paused, at most; default: no limit", set_user_queued },
+    { "user_running", "likewise, jobs of one user that run at the same time", set_user_running },
+    { "user_gpus", "likewise, GPUs that the jobs of one user hold together", set_user_gpus },
     { "read", "system daemon: who may look at jobs: everyone (default) or admins", set_read },
 };
 

@@ -8,13 +8,14 @@ struct err;
 enum { CONFIG_PATH_MAX = 4000, CONFIG_SOCKET_MAX = 107 };
 
 struct config {
-    char state[CONFIG_PATH_MAX + 1];    /* absolute */
-    char socket[CONFIG_SOCKET_MAX + 1]; /* absolute */
-    bool private;                       /* --state or --socket was given, or not root: serves one user */
-    bool everyone_reads;                /* system daemon: who may read; false: owner and admins */
-    int slots;                          /* CPU slots; 0: affinity and cgroup decide */
-    int gpu_deadline_s;                 /* an answer of the GPU driver */
-    int tier;                           /* of new jobs until deterministic.set changes it */
+    char state[CONFIG_PATH_MAX + 1];          /* absolute */
+    char socket[CONFIG_SOCKET_MAX + 1];       /* absolute */
+    bool private;                             /* --state or --socket was given, or not root: serves one user */
+    bool everyone_reads;                      /* system daemon: who may read; false: owner and admins */
+    int slots;                                /* CPU slots; 0: affinity and cgroup decide */
+    int gpu_deadline_s;                       /* an answer of the GPU driver */
+    int tier;                                 /* of new jobs until deterministic.set changes it */
+    int user_queued, user_running, user_gpus; /* of each user but root at most; 0: as many as there are */
 };
 
 enum config_action { CONFIG_RUN, CONFIG_HELP, CONFIG_VERSION, CONFIG_PROBE, CONFIG_WATCH };

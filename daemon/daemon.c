@@ -97,7 +97,12 @@ static void tie(struct daemon *d)
                              .events = &d->events,
                              .folder = d->jobs_dir,
                              .hooks = { .word = send_word, .wished = look_who_runs, .ended = drop_spool, .arg = d } };
-    d->runner = (struct runner){ .loop = d->loop, .jobs = &d->jobs, .gpus = &d->gpus, .events = &d->events };
+    d->runner = (struct runner){ .loop = d->loop,
+                                 .jobs = &d->jobs,
+                                 .gpus = &d->gpus,
+                                 .events = &d->events,
+                                 .user_running = d->cfg.user_running,
+                                 .user_gpus = d->cfg.user_gpus };
 }
 
 static int open_store(struct daemon *d, struct err *err)
@@ -105,6 +110,8 @@ static int open_store(struct daemon *d, struct err *err)
     int rc = store_open(d->cfg.state, d->loop, &d->store, err);
 
     d->events.store = d->jobs.store = d->runner.store = d->store;
+    if (rc == 0)
+        store_limit_queued(d->store, d->cfg.user_queued);
     return rc;
 }
 
@@ -112,7 +119,10 @@ static int open_threads(struct daemon *d, struct err *err)
 {
     int rc = errands_open(d->loop, &d->jobs.errands, err);
 
-    return rc < 0 ? rc : errands_open(d->loop, &d->names, err);
+    if (rc == 0)
+        rc = errands_open(d->loop, &d->names, err);
+    d->audit = (struct audit){ &d->events, d->names };
+    return rc;
 }
 
 static int open_ingest(struct daemon *d, struct err *err)
@@ -332,7 +342,7 @@ static void leave_threads(struct daemon *d)
     store_stop_reading(d->store);
     errands_close(d->names);
     errands_close(d->jobs.errands);
-    d->names = d->jobs.errands = NULL;
+    d->names = d->audit.names = d->jobs.errands = NULL;
     uv_run(d->loop, UV_RUN_NOWAIT); /* who has hung up keeps nobody from working */
     while (d->turns.running > 0)
         uv_run(d->loop, UV_RUN_ONCE);

@@ -5,6 +5,7 @@
 #include <sys/types.h>
 #include <uv.h>
 
+#include "daemon/audit.h"
 #include "daemon/config.h"
 #include "daemon/event.h"
 #include "daemon/gpu.h"
@@ -26,6 +27,7 @@ struct daemon {
     struct wires wires;
     struct store *store;
     struct events events;
+    struct audit audit;
     struct jobs jobs;
     struct gpus gpus;
     struct runner runner;

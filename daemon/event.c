@@ -42,12 +42,12 @@ void event_tell(const struct events *e, int64_t job, const char *level, const ch
     text_free(&t);
 }
 
-/* The journal has what is of the node, and of jobs what their users cannot be left alone with; the rest they read in `detctl events`. */
+/* The journal has what is of the node, of jobs what their users cannot be left alone with, and who asked for what; the rest they read in `detctl events`. */
 static void log_event(int64_t job, const char *level, const char *kind, const char *text)
 {
     if (job == 0)
         log_line(level, "%s: %s", kind, text);
-    else if (strcmp(level, "info") != 0)
+    else if (strcmp(level, "info") != 0 || strcmp(kind, EVENT_AUDIT) == 0)
         log_line(level, "job %lld: %s: %s", (long long)job, kind, text);
 }
 

@@ -8,6 +8,9 @@ struct store;
 /* What one can listen to. */
 enum { TOPIC_JOBS = 1, TOPIC_LOSSES = 2, TOPIC_EVENTS = 4, TOPIC_ALL = 7 };
 
+/* Kind of the events of audit.h. */
+#define EVENT_AUDIT "audit"
+
 /* The listeners sit above all who tell. */
 struct events {
     struct store *store;

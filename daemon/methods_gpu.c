@@ -3,6 +3,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "daemon/audit.h"
 #include "daemon/conn.h"
 #include "daemon/daemon.h"
 #include "daemon/gpu_node.h"
@@ -118,5 +119,8 @@ int do_gpu_release(struct request *rq, struct err *err)
 
     if (rc == 0)
         rc = gpu_node_release(rq->d->gpu_node, uuid, released, rq, err);
-    return rc < 0 ? rc : REQUEST_LATER;
+    if (rc < 0)
+        return rc;
+    audit_add(&rq->d->audit, 0, rq->caller.uid, NULL, "release of GPU %.47s", uuid);
+    return REQUEST_LATER;
 }

@@ -1,11 +1,11 @@
 /* daemon/methods_job.c - job.*: submitting, listing, looking, commanding. */
 #include <errno.h>
 #include <math.h>
-#include <pwd.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "daemon/audit.h"
 #include "daemon/clock.h"
 #include "daemon/conn.h"
 #include "daemon/daemon.h"
@@ -14,6 +14,7 @@
 #include "daemon/errand.h"
 #include "daemon/gpu_node.h"
 #include "daemon/methods.h"
+#include "daemon/sched.h"
 #include "daemon/store.h"
 #include "daemon/text.h"
 #include "daemon/view.h"
@@ -30,7 +31,7 @@ struct submission {
     const char *token;
     /* of the node, when the request came */
     struct device_node node;
-    int tier;
+    int tier, user_gpus;
     /* result */
     struct job_row row;
     char device[DEVICE_TEXT]; /* how `auto` was decided, "": it was not asked for */
@@ -65,6 +66,17 @@ static void fill_row(struct submission *s, const struct jobspec *spec)
     row->submitted = now_s();
 }
 
+/* It would wait for ever. */
+static int check_limits(const struct submission *s, const struct jobspec *spec, struct err *err)
+{
+    const struct sched_job view = { .cuda = s->row.cuda, .ranks = s->row.ranks, .ranks_per_gpu = s->row.ranks_per_gpu };
+
+    if (s->user_gpus == 0 || s->row.uid == 0 || sched_gpu_need(&view) <= s->user_gpus)
+        return 0;
+    return err_field(err, ERR_INPUT, "run.ranks", "run.ranks: %lld ranks need %d GPUs, and the jobs of a user hold at most %d (user_gpus)",
+                     (long long)spec->run_ranks, sched_gpu_need(&view), s->user_gpus);
+}
+
 static int fill_tier(struct jobspec *spec, int tier, struct err *err)
 {
     spec->run_deterministic = strdup(job_tier_name(tier));
@@ -85,6 +97,9 @@ static int check_spec(struct submission *s, struct err *err)
         rc = fill_tier(spec, s->tier, err);
     if (rc == 0) {
         fill_row(s, spec);
+        rc = check_limits(s, spec, err);
+    }
+    if (rc == 0) {
         whole = jobspec_json(spec);
         s->text = whole ? json_dumps(whole, JSON_COMPACT) : NULL;
         json_decref(whole);
@@ -95,17 +110,11 @@ static int check_spec(struct submission *s, struct err *err)
     return rc;
 }
 
-/* On a thread of its own: names of users may come over a network. */
 static void name_user(void *arg)
 {
     struct job_row *row = &((struct submission *)arg)->row;
-    char room[4096];
-    struct passwd entry, *found = NULL;
 
-    if (getpwuid_r(row->uid, &entry, room, sizeof room, &found) == 0 && found)
-        snprintf(row->user, sizeof row->user, "%s", found->pw_name);
-    else
-        snprintf(row->user, sizeof row->user, "%u", row->uid);
+    audit_name(row->uid, row->user);
 }
 
 static void submit_work(void *arg)
@@ -121,6 +130,8 @@ static void submitted(void *arg, int rc, int64_t id, const struct err *err)
 
     if (rc >= 0)
         s->rq->result = json_pack("{s:I}", "id", (json_int_t)id);
+    if (rc == 0)
+        audit_add(&s->rq->d->audit, id, s->row.uid, s->row.user, "submitted");
     request_done(s->rq, rc < 0 ? rc : 0, err);
     submission_free(s);
 }
@@ -181,7 +192,9 @@ static int start_submission(struct request *rq, const json_t *spec, const char *
 
     if (!s)
         return err_set(err, -ENOMEM, "out of memory");
-    *s = (struct submission){ .rq = rq, .spec = spec, .token = token, .tier = rq->d->tier, .node.plugin = rq->d->plugin };
+    *s = (struct submission){
+        .rq = rq, .spec = spec, .token = token, .tier = rq->d->tier, .user_gpus = rq->d->cfg.user_gpus, .node.plugin = rq->d->plugin
+    };
     if (rq->d->plugin && !rq->d->gpus.known)
         gpu_node_await(rq->d->gpu_node, INFINITY, gpus_ready, s);
     else
@@ -475,6 +488,12 @@ static int check_owner(const struct request *rq, const struct job *j, struct err
     return err_field(err, ERR_DENIED, "id", "job %lld belongs to %s", (long long)j->row.id, j->row.user);
 }
 
+/* The name is known where he is the owner. */
+static void audit(const struct request *rq, const struct job *j, const char *what)
+{
+    audit_add(&rq->d->audit, j->row.id, rq->caller.uid, rq->caller.uid == j->row.uid ? j->row.user : NULL, "%s", what);
+}
+
 /* Finds the caller's job. *ret NULL with 0 or more: the answer comes from the store. */
 static int own_job(struct request *rq, const char *what, struct job **ret, struct err *err)
 {
@@ -498,7 +517,10 @@ static int command(struct request *rq, enum job_event event, const char *what, s
     if (rc < 0 || !j)
         return rc;
     rc = jobs_command(&rq->d->jobs, j, event, command_durable, rq, err);
-    return rc < 0 ? rc : REQUEST_LATER;
+    if (rc < 0)
+        return rc;
+    audit(rq, j, what);
+    return REQUEST_LATER;
 }
 
 int do_job_cancel(struct request *rq, struct err *err)
@@ -524,7 +546,10 @@ static int want(struct request *rq, bool eval, struct err *err)
     if (rc < 0 || !j)
         return rc;
     rc = jobs_want_checkpoint(&rq->d->jobs, j, eval, command_durable, rq, err);
-    return rc < 0 ? rc : REQUEST_LATER;
+    if (rc < 0)
+        return rc;
+    audit(rq, j, eval ? "eval" : "checkpoint");
+    return REQUEST_LATER;
 }
 
 int do_job_checkpoint(struct request *rq, struct err *err)
@@ -563,6 +588,7 @@ static int set_node_tier(struct request *rq, int tier, struct err *err)
     if (!rq->caller.admin)
         return err_set(err, ERR_DENIED, "the tier of new jobs is the admins' to change");
     store_setting(rq->d->store, "tier", job_tier_name(tier), node_tier_durable, rq);
+    audit_add(&rq->d->audit, 0, rq->caller.uid, NULL, "tier %s of new jobs", job_tier_name(tier));
     return REQUEST_LATER;
 }
 
@@ -571,6 +597,7 @@ int do_deterministic_set(struct request *rq, struct err *err)
     json_int_t id = 0;
     const char *name;
     struct job *j;
+    char what[16];
     int tier, rc = params_unpack(rq, err, "{s:s, s?I}", "tier", &name, "id", &id);
 
     if (rc < 0)
@@ -586,5 +613,9 @@ int do_deterministic_set(struct request *rq, struct err *err)
     rc = check_owner(rq, j, err);
     if (rc == 0)
         rc = jobs_want_tier(&rq->d->jobs, j, tier, tier_durable, rq, err);
-    return rc < 0 ? rc : REQUEST_LATER;
+    if (rc < 0)
+        return rc;
+    snprintf(what, sizeof what, "tier %s", job_tier_name(tier));
+    audit(rq, j, what);
+    return REQUEST_LATER;
 }

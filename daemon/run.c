@@ -46,6 +46,7 @@ int run_cpu_free(const struct runner *r)
 static struct sched_job sched_view(const struct job *j)
 {
     return (struct sched_job){ .id = j->row.id,
+                               .uid = j->row.uid,
                                .priority = j->row.priority,
                                .cuda = j->row.cuda,
                                .ranks = j->row.ranks,
@@ -59,7 +60,29 @@ static struct sched_node node_view(const struct runner *r)
     struct gpu_counts gpus;
 
     gpus_count(r->gpus, &gpus);
-    return (struct sched_node){ r->cpu_slots, run_cpu_free(r), gpus.usable, gpus.free };
+    return (struct sched_node){ .cpu_slots = r->cpu_slots,
+                                .cpu_free = run_cpu_free(r),
+                                .gpus = gpus.usable,
+                                .gpus_free = gpus.free,
+                                .user_running = r->user_running,
+                                .user_gpus = r->user_gpus };
+}
+
+/* Jobs that have their slots, where users' limits ask for them. Caller frees. NULL: there are none, or no memory: *ret_failed. */
+static struct sched_job *list_holders(const struct runner *r, struct sched_node *node, bool *ret_failed)
+{
+    struct sched_job *all = NULL;
+
+    *ret_failed = false;
+    if (r->user_running + r->user_gpus == 0)
+        return NULL;
+    all = calloc((size_t)r->jobs->count + 1, sizeof *all);
+    *ret_failed = !all;
+    for (int i = 0; all && i < r->jobs->count; i++)
+        if (holds_slots(r->jobs->all[i]))
+            all[node->nholders++] = sched_view(r->jobs->all[i]);
+    node->holders = all;
+    return all;
 }
 
 void run_take_slots(struct runner *r)
@@ -357,9 +380,10 @@ static bool may_start(struct runner *r, struct job *j)
 
 void run_schedule(struct runner *r)
 {
-    struct sched_job *queue;
+    struct sched_job *queue, *holders;
     struct sched_grant *grants;
-    bool cuda = false;
+    struct sched_node node;
+    bool cuda = false, failed;
     int n = 0, granted;
 
     if (r->stopping || r->jobs->count == 0)
@@ -376,9 +400,12 @@ void run_schedule(struct runner *r)
     }
     if (cuda)
         gpu_node_look_at_locks(r->gpu_node);
-    granted = n ? sched_pick(queue, n, node_view(r), mono_s(), grants) : 0;
+    node = node_view(r);
+    holders = list_holders(r, &node, &failed);
+    granted = n && !failed ? sched_pick(queue, n, node, mono_s(), grants) : 0;
     for (int i = 0; i < granted; i++)
         grant(r, &grants[i]);
+    free(holders);
     free(queue);
     free(grants);
 }
@@ -555,9 +582,10 @@ static bool waits_behind(const struct runner *r, const struct job *j, const stru
     for (int i = 0; i < r->jobs->count; i++) {
         const struct job *other = r->jobs->all[i];
         struct sched_job view = sched_view(other);
+        int has;
         bool ahead = other->row.priority > j->row.priority || (other->row.priority == j->row.priority && other->row.id < j->row.id);
 
-        if (sched_gpu_need(&view) > node->gpus) /* passed over till more are healthy */
+        if (sched_gpu_need(&view) > node->gpus || sched_user_limit(&view, node, &has)) /* passed over till that changes */
             continue;
         if (other != j && other->row.state == JOB_QUEUED && other->row.cuda == j->row.cuda && ahead) {
             snprintf(ret, size, "waits behind job %lld, which is queued with priority %d and waits for slots itself",
@@ -566,6 +594,20 @@ static bool waits_behind(const struct runner *r, const struct job *j, const stru
         }
     }
     return false;
+}
+
+static bool waits_for_limit(const struct job *j, const struct sched_job *view, const struct sched_node *node, char *ret, size_t size)
+{
+    int has;
+    const char *limit = sched_user_limit(view, node, &has);
+
+    if (limit && limit[5] == 'g')
+        snprintf(ret, size, "needs %d GPUs; %s holds %d, and a user may hold %d (%s)", sched_gpu_need(view), j->row.user, has,
+                 node->user_gpus, limit);
+    else if (limit)
+        snprintf(ret, size, "waits till one of %s's %d running jobs has ended, the most that a user may have (%s)", j->row.user, has,
+                 limit);
+    return limit != NULL;
 }
 
 /* "; GPU 2 is quarantined: Xid 79 ..." of each that is neither free nor a job's. */
@@ -586,11 +628,22 @@ static void tell_gpus(const struct runner *r, char *ret, size_t size)
     }
 }
 
+static bool is_kept_from_queue(const struct runner *r, const struct job *j, char *ret, size_t size)
+{
+    struct sched_job view = sched_view(j), *holders;
+    struct sched_node node = node_view(r);
+    bool failed, found;
+
+    holders = list_holders(r, &node, &failed);
+    found = waits_for_limit(j, &view, &node, ret, size) || waits_behind(r, j, &node, ret, size);
+    free(holders);
+    return found;
+}
+
 void run_why(struct runner *r, const struct job *j, char *ret, size_t size)
 {
     struct sched_job view = sched_view(j);
     struct sched_node node = node_view(r);
-
     struct gpu_counts gpus;
 
     gpus_count(r->gpus, &gpus);
@@ -609,7 +662,7 @@ void run_why(struct runner *r, const struct job *j, char *ret, size_t size)
         snprintf(ret, size, "waits till the processes of its last run have left");
         return;
     }
-    if (waits_behind(r, j, &node, ret, size))
+    if (is_kept_from_queue(r, j, ret, size))
         return;
     if (!j->row.cuda) {
         snprintf(ret, size, "needs %d CPU slots at once, %d of %d are free", sched_cpu_need(&view, &node), node.cpu_free, node.cpu_slots);

@@ -19,8 +19,9 @@ struct runner {
     struct gpus *gpus;
     struct gpu_node *gpu_node;
     const struct events *events;
-    int cpu_slots; /* of the node */
-    bool stopping; /* nothing is started any more, and whatever ends is left to the next daemon */
+    int cpu_slots;               /* of the node */
+    int user_running, user_gpus; /* sched.h */
+    bool stopping;               /* nothing is started any more, and whatever ends is left to the next daemon */
 };
 
 /* Grants slots to queued jobs and starts their supervisors. */

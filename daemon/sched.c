@@ -1,6 +1,7 @@
 #include "daemon/sched.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 static int by_service(const void *pa, const void *pb)
 {
@@ -36,6 +37,48 @@ int sched_gpu_need(const struct sched_job *job)
     return job->cuda ? (job->ranks + share - 1) / share : 0;
 }
 
+/* What the user of `job` has among the first n. */
+static void count_user(const struct sched_job *job, const struct sched_job *all, int n, int *jobs, int *gpus)
+{
+    for (int i = 0; i < n; i++)
+        if (all[i].uid == job->uid) {
+            ++*jobs;
+            *gpus += sched_gpu_need(&all[i]);
+        }
+}
+
+static const char *over_limit(const struct sched_job *job, const struct sched_node *node, int jobs, int gpus)
+{
+    if (job->uid != 0 && node->user_running > 0 && jobs >= node->user_running)
+        return "user_running";
+    if (job->uid != 0 && node->user_gpus > 0 && job->cuda && gpus + sched_gpu_need(job) > node->user_gpus)
+        return "user_gpus";
+    return NULL;
+}
+
+const char *sched_user_limit(const struct sched_job *job, const struct sched_node *node, int *ret_has)
+{
+    int jobs = 0, gpus = 0;
+    const char *limit;
+
+    count_user(job, node->holders, node->nholders, &jobs, &gpus);
+    limit = over_limit(job, node, jobs, gpus);
+    *ret_has = limit && limit[5] == 'g' ? gpus : jobs;
+    return limit;
+}
+
+/* The first `granted` of the queue start now. */
+static bool user_has_enough(const struct sched_job *job, const struct sched_node *node, const struct sched_job *queue, int granted)
+{
+    int jobs = 0, gpus = 0;
+
+    if (job->uid == 0 || node->user_running + node->user_gpus == 0)
+        return false;
+    count_user(job, node->holders, node->nholders, &jobs, &gpus);
+    count_user(job, queue, granted, &jobs, &gpus);
+    return over_limit(job, node, jobs, gpus) != NULL;
+}
+
 int sched_pick(struct sched_job *queue, int n, struct sched_node node, double now, struct sched_grant *ret)
 {
     bool blocked[2] = { false, false };
@@ -47,7 +90,7 @@ int sched_pick(struct sched_job *queue, int n, struct sched_node node, double no
         const struct sched_job *job = &queue[i];
         struct sched_grant grant = { job->id, sched_cpu_need(job, &node), sched_gpu_need(job), sched_threads(job, &node) };
 
-        if (blocked[job->cuda] || job->not_before > now || grant.gpus > node.gpus)
+        if (blocked[job->cuda] || job->not_before > now || grant.gpus > node.gpus || user_has_enough(job, &node, queue, count))
             continue;
         if (grant.cpu_slots > node.cpu_free || grant.gpus > node.gpus_free) {
             blocked[job->cuda] = true;
@@ -55,6 +98,12 @@ int sched_pick(struct sched_job *queue, int n, struct sched_node node, double no
         }
         node.cpu_free -= grant.cpu_slots;
         node.gpus_free -= grant.gpus;
+        if (i > count) { /* those that start come first in the queue */
+            struct sched_job first = *job;
+
+            memmove(&queue[count + 1], &queue[count], (size_t)(i - count) * sizeof *queue);
+            queue[count] = first;
+        }
         ret[count++] = grant;
     }
     return count;

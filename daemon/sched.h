@@ -2,13 +2,14 @@
  *
  * A job gets all its slots or none (gang). Higher priority first, then the older job (smaller id). Jobs on GPUs and jobs on the CPU queue up
  * apart, and in each of the two queues nobody overtakes a job that waits for slots. A job whose retry is due later is passed over till then, and
- * one that needs more GPUs than are healthy till they are. */
+ * one that needs more GPUs than are healthy till they are, and one whose user has as much as a user may have, root excepted: others need not wait for that. */
 #pragma once
 #include <stdbool.h>
 #include <stdint.h>
 
 struct sched_job {
     int64_t id;
+    uint32_t uid;
     int priority;
     bool cuda;
     int ranks;
@@ -19,7 +20,10 @@ struct sched_job {
 
 struct sched_node {
     int cpu_slots, cpu_free;
-    int gpus, gpus_free; /* healthy ones */
+    int gpus, gpus_free;             /* healthy ones */
+    int user_running, user_gpus;     /* jobs and GPUs of a user at most; 0: no limit */
+    const struct sched_job *holders; /* jobs that have their slots; looked at where there are such limits */
+    int nholders;
 };
 
 struct sched_grant {
@@ -34,5 +38,7 @@ int sched_cpu_need(const struct sched_job *job, const struct sched_node *node);
 int sched_gpu_need(const struct sched_job *job);
 /* Threads of a rank: what the job asks for, or max(1, slots / ranks). */
 int sched_threads(const struct sched_job *job, const struct sched_node *node);
-/* Sorts `queue` into the order of service and fills `ret` (room for n) with the jobs that start now. Returns how many. */
+/* Whether a user's limit keeps the job from starting: its name in the configuration, or NULL. *ret_has: how much he has. */
+const char *sched_user_limit(const struct sched_job *job, const struct sched_node *node, int *ret_has);
+/* Sorts `queue` into the order of service, those that start first, and fills `ret` (room for n) with the jobs that start now. Returns how many. */
 int sched_pick(struct sched_job *queue, int n, struct sched_node node, double now, struct sched_grant *ret);

@@ -96,9 +96,18 @@ static void ask(struct store *s, struct op *op)
     enqueue(s, op);
 }
 
+void store_limit_queued(struct store *s, int most)
+{
+    s->user_queued = most;
+}
+
 void store_submit(struct store *s, const struct job_row *row, const char *token, const char *spec, store_done *done, void *arg)
 {
-    ask(s, op_new(OP_SUBMIT, row, NULL, (const char *const[3]){ token, spec, NULL }, done, arg));
+    struct op *op = op_new(OP_SUBMIT, row, NULL, (const char *const[3]){ token, spec, NULL }, done, arg);
+
+    if (op)
+        op->number[0] = s->user_queued;
+    ask(s, op);
 }
 
 void store_save(struct store *s, const struct job_row *row, store_done *done, void *arg)

@@ -31,6 +31,8 @@ const char *store_id(const struct store *s);
 typedef void store_done(void *arg, int rc, int64_t value, const struct err *err);
 /* New job; value = its id. A token that this user sent before: rc STORE_REPEATED, value = the id it got then, and nothing is stored. */
 enum { STORE_REPEATED = 1 };
+/* From now on a user other than root has at most so many jobs that wait or are paused (0: no limit); one more is refused with ERR_STATE. */
+void store_limit_queued(struct store *s, int most);
 void store_submit(struct store *s, const struct job_row *row, const char *token, const char *spec, store_done *done, void *arg);
 void store_save(struct store *s, const struct job_row *row, store_done *done, void *arg);
 /* The same for what a user asks: it may be refused. */

@@ -24,8 +24,8 @@ struct op {
     int64_t job;
     struct job_row *row;
     struct report *rep;
-    char *text[3]; /* SUBMIT: token, spec; EVENT: level, kind, text; SETTING: key, value; GPU: uuid, name, quarantine */
-    int64_t number[2];
+    char *text[3];     /* SUBMIT: token, spec; EVENT: level, kind, text; SETTING: key, value; GPU: uuid, name, quarantine */
+    int64_t number[2]; /* SUBMIT: most that the user may have queued; GPU: memory, errors */
     double time, since;
     bool asked; /* by a user, who is told at once where the disk is full */
     void (*done)(void *arg, int rc, int64_t value, const struct err *err);
@@ -43,6 +43,7 @@ struct op_queue {
 /* Writer statements; prepared once. */
 enum stmt_name {
     ST_TOKEN,
+    ST_QUEUED,
     ST_SUBMIT,
     ST_SPEC,
     ST_SAVE,
@@ -111,6 +112,7 @@ struct store {
     pthread_mutex_t lock; /* todo, finished, urgent, stopping, backlog, trouble */
     pthread_cond_t wake;
     struct op_queue todo, finished;
+    int user_queued;    /* of the loop */
     struct op *spare;   /* of the loop, with a row; for the next report */
     struct op *answers; /* taken off `finished` by the loop, not given yet */
     bool urgent, stopping;

@@ -15,6 +15,7 @@
 
 static const char *const sql[ST_COUNT] = {
     [ST_TOKEN] = "SELECT id FROM jobs WHERE uid=?1 AND token=?2",
+    [ST_QUEUED] = "SELECT count(*) FROM (SELECT 1 FROM jobs WHERE state IN ('queued', 'paused') AND uid=?1 LIMIT ?2)",
     [ST_SUBMIT] = "INSERT INTO jobs (name, user, uid, token, state, reason, tier, device, ranks, threads, priority, restarts, steps, "
                   "submitted, ranks_per_gpu) "
                   "VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15)",
@@ -97,6 +98,24 @@ static void bind_time(sqlite3_stmt *st, int at, double t)
 
 /* ---- jobs ---- */
 
+/* Here, in the order of submissions, no two of them can be the last one that is allowed. */
+static int refuse_queued(struct writer *w, struct op *op)
+{
+    sqlite3_stmt *st = w->stmt[ST_QUEUED];
+    int rc;
+
+    if (op->number[0] == 0 || op->row->uid == 0)
+        return SQLITE_OK;
+    sqlite3_bind_int64(st, 1, op->row->uid);
+    sqlite3_bind_int64(st, 2, op->number[0]);
+    rc = sqlite3_step(st);
+    if (rc == SQLITE_ROW && sqlite3_column_int64(st, 0) >= op->number[0])
+        op->rc = err_set(&op->err, ERR_STATE, "%s has %lld jobs that wait or are paused, the most that a user may have (user_queued)",
+                         op->row->user, (long long)op->number[0]);
+    sqlite3_reset(st);
+    return rc == SQLITE_ROW ? SQLITE_OK : rc & 0xff;
+}
+
 static int submit(struct writer *w, struct op *op)
 {
     const struct job_row *row = op->row;
@@ -113,6 +132,9 @@ static int submit(struct writer *w, struct op *op)
     sqlite3_reset(st);
     if (rc != SQLITE_DONE)
         return rc == SQLITE_ROW ? SQLITE_OK : rc & 0xff;
+    rc = refuse_queued(w, op);
+    if (rc != SQLITE_OK || op->rc < 0)
+        return rc;
     st = w->stmt[ST_SUBMIT];
     bind_text(st, 1, row->name);
     bind_text(st, 2, row->user);

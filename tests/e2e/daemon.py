@@ -65,7 +65,7 @@ class Client:
 class Daemon:
     """detd and detd-job of the build; the trainer is detd-worker, or rank.py in its place, whose steps take step_s."""
 
-    def __init__(self, foreign=True, step_s=0.02, slots=4, disk_mb=0, system=False, read="everyone"):
+    def __init__(self, foreign=True, step_s=0.02, slots=4, disk_mb=0, system=False, read="everyone", conf=""):
         self.root = tempfile.mkdtemp(prefix="detd-e2e-")
         self.state, self.path, self.bin = self.root + "/state", self.root + "/run/detd.sock", self.root + "/bin"
         self.slots, self.step_s, self.proc, self.env = slots, step_s, None, {}
@@ -83,7 +83,7 @@ class Daemon:
             # by a process of its own: what another thread starts meanwhile must not have the copy open for writing
             subprocess.run(["cp", source, self.bin + "/" + name], check=True)
         with open(self.root + "/conf", "w") as f:
-            f.write("slots = %d   # not those of the machine\nread = %s\n" % (slots, read))
+            f.write("slots = %d   # not those of the machine\nread = %s\n%s" % (slots, read, conf))
 
     def __enter__(self):
         self.start()

@@ -120,7 +120,62 @@ def admins_alone():
             assert c.read()["error"]["data"]["reason"] == "DENIED" and c.read() is None, who
 
 
-SCENARIOS = [every_method_asks_who_calls, a_job_is_its_owners, admins_alone]
+def told(client, job, kind="audit"):
+    return [e["text"] for e in reversed(client.call("event.query", id=job, limit=1000)["events"]) if e["kind"] == kind]
+
+
+def who_asked_is_an_event():
+    with Daemon(system=True) as d:
+        job = as_user(OWNER, DETD, [], lambda: d.submit(100000))
+        d.wait(job, "running")
+        owner, root = as_user(*PEOPLE["owner"][0], d.client), d.client()
+        owner.call("job.pause", id=job)
+        d.wait(job, "paused")
+        root.call("deterministic.set", id=job, tier="world")
+        root.call("deterministic.set", tier="off")
+        as_user(*PEOPLE["primary group"][0], d.client).call("job.cancel", id=job)
+        d.wait(job, "cancelled")
+        by = ["submitted by 1001 (uid 1001)", "pause by 1001 (uid 1001)", "tier world by root (uid 0)", "cancel by 1003 (uid 1003)"]
+        until = time.time() + 60
+        while told(root, job) != by:  # a name may take a while
+            assert time.time() < until, told(root, job)
+            time.sleep(0.05)
+        assert denied(as_user(*PEOPLE["other"][0], d.client), "job.cancel", id=job)[0]
+        assert told(root, job) == by
+        node = [e["text"] for e in root.call("event.query", limit=1000)["events"] if e["kind"] == "audit" and e["job"] is None]
+        assert node == ["tier off of new jobs by root (uid 0)"], node
+        log = open(d.root + "/log").read()
+        assert all("job %d: audit: %s" % (job, text) in log for text in by), log
+
+
+def a_user_has_limits():
+    """Who is over one waits, and keeps nobody else waiting; one job too many in the queue is refused, but not the same one again."""
+    with Daemon(system=True, slots=8, conf="user_running = 1\nuser_queued = 2\nuser_gpus = 1\n") as d:
+        def submit(uid, token=None):
+            return as_user(uid, DETD, [], lambda: d.submit(100000, token=token, threads=1))
+        first = submit(OWNER)
+        d.wait(first, "running")
+        second, third, root = submit(OWNER), submit(OWNER, "again"), d.client()
+        try:
+            submit(OWNER)
+            raise AssertionError("a fourth job was taken")
+        except Refused as e:
+            assert e.reason == "STATE" and "1001 has 2 jobs that wait or are paused" in str(e) and "user_queued" in str(e), e
+        assert submit(OWNER, "again") == third
+        why = root.call("job.why", id=second)["text"]
+        assert "1001's 1 running jobs" in why and "user_running" in why, why
+        theirs = submit(MEMBER)
+        d.wait(theirs, "running")
+        mine = [d.submit(100000, threads=1) for _ in range(3)]  # root has no limit
+        for job in mine:
+            d.wait(job, "running")
+        assert d.job(second)["state"] == d.job(third)["state"] == "queued"
+        root.call("job.cancel", id=first)
+        d.wait(second, "running")
+        assert d.job(third)["state"] == "queued"
+
+
+SCENARIOS = [every_method_asks_who_calls, a_job_is_its_owners, admins_alone, who_asked_is_an_event, a_user_has_limits]
 
 
 def with_group():

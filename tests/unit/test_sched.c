@@ -141,6 +141,57 @@ static void ranks_share_gpus(void **state)
     assert_int_equal(grants[1].gpus, 1);
 }
 
+static struct sched_job of(uint32_t uid, struct sched_job job)
+{
+    job.uid = uid;
+    return job;
+}
+
+static void a_user_with_enough_is_passed_over(void **state)
+{
+    struct sched_job queue[] = { of(7, cpu_job(1, 1, 1, 0)), of(7, cpu_job(2, 1, 1, 0)), of(8, cpu_job(3, 1, 1, 0)),
+                                 of(0, cpu_job(4, 1, 1, 0)), of(0, cpu_job(5, 1, 1, 0)), of(0, cpu_job(6, 1, 1, 0)) };
+    struct sched_job held[] = { of(7, cpu_job(9, 1, 1, 0)) };
+    struct sched_node node = idle8;
+    struct sched_grant grants[6];
+    int has;
+
+    (void)state;
+    node.user_running = 2;
+    node.holders = held;
+    node.nholders = 1;
+    assert_null(sched_user_limit(&queue[0], &node, &has));
+    /* One more of user 7, none of whose jobs holds the others up; root has no limit. */
+    assert_int_equal(sched_pick(queue, 6, node, 0, grants), 5);
+    assert_int_equal(grants[0].id, 1);
+    assert_int_equal(grants[1].id, 3);
+    assert_int_equal(grants[4].id, 6);
+    assert_int_equal(queue[5].id, 2);
+    node.user_running = 1;
+    assert_string_equal(sched_user_limit(&queue[5], &node, &has), "user_running");
+    assert_int_equal(has, 1);
+}
+
+static void a_users_gpus_are_counted(void **state)
+{
+    struct sched_job queue[] = { of(7, gpu_job(1, 2, 0)), of(7, gpu_job(2, 1, 0)), of(8, gpu_job(3, 1, 0)), of(7, cpu_job(4, 1, 1, 0)) };
+    struct sched_job held[] = { of(7, gpu_job(9, 1, 0)), of(8, gpu_job(10, 1, 0)) };
+    struct sched_node node = idle8;
+    struct sched_grant grants[4];
+    int has;
+
+    (void)state;
+    node.user_gpus = 2;
+    node.holders = held;
+    node.nholders = 2;
+    assert_string_equal(sched_user_limit(&queue[0], &node, &has), "user_gpus");
+    assert_int_equal(has, 1);
+    assert_int_equal(sched_pick(queue, 4, node, 0, grants), 3); /* all but the one that is too large for what is left to him */
+    assert_int_equal(grants[0].id, 2);
+    assert_int_equal(grants[1].id, 3);
+    assert_int_equal(grants[2].id, 4);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -152,6 +203,8 @@ int main(void)
         cmocka_unit_test(ranks_share_gpus),
         cmocka_unit_test(who_needs_more_gpus_than_are_healthy_holds_nobody_up),
         cmocka_unit_test(a_later_retry_is_passed_over),
+        cmocka_unit_test(a_user_with_enough_is_passed_over),
+        cmocka_unit_test(a_users_gpus_are_counted),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -11,6 +11,8 @@
 #include "client/print.h"
 #include "proto/err.h"
 
+enum { DURATION_MAX_S = 1000000000 };
+
 volatile sig_atomic_t interrupted;
 
 int complain(const struct err *err)
@@ -72,6 +74,23 @@ int take_id(const struct context *ctx, const char *text, int64_t *ret_id)
         return misuse(ctx, "'%s' is not a job id", text);
     *ret_id = id;
     return 0;
+}
+
+int take_duration(const struct context *ctx, const char *text, double *ret_s)
+{
+    static const struct {
+        char unit;
+        int seconds;
+    } units[] = { { 's', 1 }, { 'm', 60 }, { 'h', 3600 }, { 'd', 86400 }, { 'w', 7 * 86400 } };
+    char *end;
+    double n = strtod(text, &end);
+
+    for (size_t i = 0; i < sizeof units / sizeof *units; i++)
+        if (text[0] >= '0' && text[0] <= '9' && end[0] == units[i].unit && !end[1] && n <= DURATION_MAX_S / units[i].seconds) {
+            *ret_s = n * units[i].seconds;
+            return 0;
+        }
+    return misuse(ctx, "'%s' is no length of time, as 30d, 12h, 45m, 90s or 2w are", text);
 }
 
 int take_id_or_newest(struct context *ctx, const char *text, int64_t *ret_id)

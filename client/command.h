@@ -42,8 +42,9 @@ int command_ls(struct context *ctx, int argc, char **argv);            /* jobs.c
 int command_show(struct context *ctx, int argc, char **argv);          /* jobs.c */
 int command_why(struct context *ctx, int argc, char **argv);           /* jobs.c */
 int command_events(struct context *ctx, int argc, char **argv);        /* jobs.c */
-int command_control(struct context *ctx, int argc, char **argv);       /* control.c: cancel, pause, resume, checkpoint */
+int command_control(struct context *ctx, int argc, char **argv);       /* control.c: cancel, pause, resume, checkpoint, rm */
 int command_deterministic(struct context *ctx, int argc, char **argv); /* control.c */
+int command_prune(struct context *ctx, int argc, char **argv);         /* prune.c */
 int command_watch(struct context *ctx, int argc, char **argv);         /* watch.c */
 int command_loss(struct context *ctx, int argc, char **argv);          /* loss.c */
 int command_eval(struct context *ctx, int argc, char **argv);          /* eval.c */
@@ -68,6 +69,9 @@ int call_patiently(struct context *ctx, const char *method, json_t *params, json
 int take_id(const struct context *ctx, const char *text, int64_t *ret_id);
 /* The id in `text`, or that of the newest job where text is NULL. 0 or an exit code after complaining. */
 int take_id_or_newest(struct context *ctx, const char *text, int64_t *ret_id);
+
+/* A time such as 30d, 12h, 45m, 90s or 2w, in seconds. 0, or CODE_USAGE after complaining. */
+int take_duration(const struct context *ctx, const char *text, double *ret_s);
 
 /* Ctrl-C while waiting: from catch_interrupt() on SIGINT and SIGTERM only set `interrupted`, and calls return CODE_INTERRUPTED. */
 extern volatile sig_atomic_t interrupted;

@@ -52,6 +52,15 @@ const struct command commands[] = {
     { "pause", "ID ...", "Writes a checkpoint and gives the slots back", "", "  detctl pause 3\n", command_control },
     { "resume", "ID ...", "Queues paused jobs again", "", "  detctl resume 3\n", command_control },
     { "checkpoint", "ID ...", "Writes a checkpoint at the next step boundary", "", "  detctl checkpoint 3\n", command_control },
+    { "rm", "ID ...", "Removes jobs that have ended: rows, checkpoints and logs",
+      "There is no way back, and no other job gets their numbers. Where one is refused the others go, and the exit code is 1.\n",
+      "  detctl rm 3 4 7\n", command_control },
+    { "prune", "--older TIME [--keep-best] [--user NAME] [-n | --dry-run]", "Removes the jobs that ended a while ago: an admin those of all users",
+      "  --older TIME   that ended longer ago: 30d, 12h, 45m, 90s or 2w\n"
+      "  --keep-best    keep the jobs, with all rows and the best checkpoint of each; their other checkpoints and logs go\n"
+      "  --user NAME    only jobs of this user\n"
+      "  -n, --dry-run  only list them\n",
+      "  detctl prune --older 30d --dry-run\n", command_prune },
     { "deterministic", "[on | off] [--tier off|rerun|world] [--job ID] [--json]", "Shows or sets the deterministic tier",
       "Without --job it is that of new jobs; with it that of a running job, from a step on that its ranks agree on.\n"
       "on: rerun (same bits at every rerun) or the given tier. world: the same at any number of ranks too.\n",

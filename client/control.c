@@ -6,7 +6,7 @@
 #include "client/command.h"
 #include "client/print.h"
 
-/* `detctl pause 3 4` calls job.pause for each; the first refusal ends it. */
+/* `detctl pause 3 4` calls job.pause for each; one that is refused keeps no other from it. */
 int command_control(struct context *ctx, int argc, char **argv)
 {
     static const struct option options[] = { { 0 } };
@@ -18,14 +18,28 @@ int command_control(struct context *ctx, int argc, char **argv)
     if (optind >= argc)
         return misuse(ctx, "no job id given");
     snprintf(method, sizeof method, "job.%s", ctx->command->name);
-    for (int i = optind; i < argc && rc == CODE_DONE; i++) {
+    for (int i = optind; i < argc; i++) { /* before anything is asked for */
+        int64_t id;
+
+        if (take_id(ctx, argv[i], &id))
+            return CODE_USAGE;
+    }
+    for (int i = optind; i < argc && rc != CODE_NO_DAEMON && rc != CODE_INTERRUPTED; i++) {
         json_t *result;
         int64_t id = 0;
+        int failed = take_id(ctx, argv[i], &id);
 
-        if ((rc = take_id(ctx, argv[i], &id)) || (rc = call(ctx, method, json_pack("{s:I}", "id", (json_int_t)id), &result)))
-            break;
+        if (!failed)
+            failed = call(ctx, method, json_pack("{s:I}", "id", (json_int_t)id), &result);
+        if (failed) {
+            rc = failed;
+            continue;
+        }
         const char *state = json_string_value(json_object_get(result, "state"));
-        printf("job %lld: %s asked for, state %s\n", (long long)id, ctx->command->name, state ? state : "unknown");
+        if (state && strcmp(state, "removed") == 0)
+            printf("job %lld: removed\n", (long long)id);
+        else
+            printf("job %lld: %s asked for, state %s\n", (long long)id, ctx->command->name, state ? state : "unknown");
         json_decref(result);
     }
     return rc;

@@ -97,6 +97,7 @@ static void tie(struct daemon *d)
                              .events = &d->events,
                              .folder = d->jobs_dir,
                              .hooks = { .word = send_word, .wished = look_who_runs, .ended = drop_spool, .arg = d } };
+    d->removals = (struct removals){ .jobs = &d->jobs, .stopping = &d->stopping };
     d->runner = (struct runner){ .loop = d->loop,
                                  .jobs = &d->jobs,
                                  .gpus = &d->gpus,
@@ -278,6 +279,7 @@ static void stop(struct daemon *d)
     d->stopping = d->runner.stopping = true;
     log_line("info", "stops; jobs run on");
     notify_systemd("STOPPING=1");
+    removal_stop(&d->removals);
     gpu_node_stop(d->gpu_node);
     conns_close(d->conns);
     ingest_close(d->ingest);
@@ -317,6 +319,7 @@ static void on_tick(uv_timer_t *timer)
     }
     gpu_node_tick(d->gpu_node);
     run_tick(&d->runner);
+    removal_tick(&d->removals);
     d->idle_ticks = activity == d->last_activity ? d->idle_ticks + 1 : 0;
     d->last_activity = activity;
     if (d->idle_ticks == IDLE_TICKS) /* once an idle period */
@@ -423,6 +426,7 @@ static int start(struct daemon *d, struct err *err)
     look_at_node(d);
     run_adopt(&d->runner);
     spent_scan(&d->jobs, &d->stopping);
+    removal_resume(&d->removals);
     rc = open_conns(d, listen_fd, err);
     if (rc < 0)
         return rc;

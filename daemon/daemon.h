@@ -10,6 +10,7 @@
 #include "daemon/event.h"
 #include "daemon/gpu.h"
 #include "daemon/jobs.h"
+#include "daemon/removal.h"
 #include "daemon/run.h"
 #include "daemon/turns.h"
 #include "daemon/wire.h"
@@ -31,6 +32,7 @@ struct daemon {
     struct jobs jobs;
     struct gpus gpus;
     struct runner runner;
+    struct removals removals;
     struct gpu_node *gpu_node;
     struct conns *conns;
     struct ingest *ingest;

@@ -117,7 +117,7 @@ static int check_hello(struct sup *s, const json_t *msg, struct job **ret, struc
 
     if (protocol < OLDEST_PROTOCOL || protocol > SUP_PROTOCOL)
         return err_set(err, ERR_PROTO, "a supervisor speaks protocol %lld, this detd %d", (long long)protocol, SUP_PROTOCOL);
-    if (!j)
+    if (!j || j->leaving)
         return err_set(err, ERR_NOTFOUND, "a supervisor came for job %lld, which has none to expect", (long long)id);
     if (!nonce || strcmp(nonce, j->row.nonce) != 0 || !j->row.nonce[0])
         return err_set(err, ERR_DENIED, "a supervisor of job %lld is not the one that was started last", (long long)id);

@@ -91,6 +91,17 @@ int jobs_live(const struct jobs *jobs)
     return n;
 }
 
+void jobs_forget(struct jobs *jobs, int64_t id)
+{
+    int at = position(jobs, id);
+
+    if (at == jobs->count || jobs->all[at]->row.id != id)
+        return;
+    job_free(jobs->all[at]);
+    jobs->count--;
+    memmove(&jobs->all[at], &jobs->all[at + 1], (size_t)(jobs->count - at) * sizeof(struct job *));
+}
+
 void jobs_trim(struct jobs *jobs)
 {
     int done = 0, kept = 0;

@@ -38,6 +38,7 @@ struct job {
     struct wish *wishes;  /* of users, on their way to the disk, oldest first */
     bool undone;          /* a refused wish may stand in the store, till a row without it follows */
     bool off_gpu;         /* told to leave a GPU that is quarantined */
+    bool leaving;         /* its removal is on the way to the disk: no supervisor may speak for it any more */
 };
 
 /* What those above do about it. */
@@ -81,6 +82,8 @@ const char *job_json(struct jobs *jobs, struct job *j, size_t *ret_len);
 void job_changed(struct jobs *jobs, struct job *j);
 /* Everything up to seq is on disk. */
 void job_committed(struct jobs *jobs, struct job *j, int64_t seq);
+/* Forgets one that the store has no more. */
+void jobs_forget(struct jobs *jobs, int64_t id);
 /* Forgets the oldest finished jobs beyond JOBS_RECENT. */
 void jobs_trim(struct jobs *jobs);
 

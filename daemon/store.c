@@ -191,6 +191,28 @@ void store_gpu(struct store *s, const struct store_gpu *gpu, double now, store_d
     enqueue(s, op);
 }
 
+void store_remove(struct store *s, int64_t job, const char *text, double now, store_done *done, void *arg)
+{
+    struct op *op = op_new(OP_REMOVE, NULL, NULL, (const char *const[3]){ text, NULL, NULL }, done, arg);
+
+    if (!op)
+        return;
+    op->job = job;
+    op->time = now;
+    ask(s, op);
+}
+
+void store_sweep(struct store *s, int64_t job, double now, store_done *done, void *arg)
+{
+    struct op *op = op_new(OP_SWEEP, NULL, NULL, NULL, done, arg);
+
+    if (!op)
+        return;
+    op->job = job;
+    op->time = now;
+    enqueue(s, op);
+}
+
 void store_shrink(struct store *s)
 {
     struct op *op = op_new(OP_SHRINK, NULL, NULL, NULL, NULL, NULL);

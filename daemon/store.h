@@ -50,6 +50,10 @@ struct store_gpu {
     double quarantined; /* since; 0: not */
 };
 void store_gpu(struct store *s, const struct store_gpu *gpu, double now, store_done *done, void *arg);
+/* Removes a job that has ended: its row, for good, with an event of the node that says `text`. Afterwards it is pending till store_sweep() is done with it. */
+void store_remove(struct store *s, int64_t job, const char *text, double now, store_done *done, void *arg);
+/* Some of the other rows of a removed job. value 1: there are more; 0: none, and it is pending no more. */
+void store_sweep(struct store *s, int64_t job, double now, store_done *done, void *arg);
 /* Gives memory back and shortens the WAL; for when nothing happens. */
 void store_shrink(struct store *s);
 /* Called on the loop after the answers of a batch were given. */
@@ -82,9 +86,20 @@ int store_load_jobs(struct store *s, int recent, void (*each)(void *arg, const s
 typedef void store_job_fn(void *arg, const struct job_row *row, const char *losses);
 int store_list_jobs(struct store *s, const struct store_page *page, int state, store_job_fn *each, void *arg, struct err *err);
 int store_get_job(struct store *s, int64_t id, struct job_row *ret, struct err *err); /* ERR_NOTFOUND */
-int store_get_spec(struct store *s, int64_t id, char **ret, struct err *err);         /* caller frees */
+int store_next_removed(struct store *s, int64_t after, int64_t *ret_id,
+                       struct err *err);                                      /* the first pending one with a larger id; 0: none */
+int store_get_spec(struct store *s, int64_t id, char **ret, struct err *err); /* caller frees */
 /* {"train":{TERM:value}, "val":{...}} */
 int store_losses(struct store *s, int64_t id, struct text *out, struct err *err);
+/* Jobs that ended before a time, by id: at most `limit` with larger ids than `after`, of a user by number (-1: all) and by name ("": all). */
+struct store_ended_query {
+    int64_t after, limit, uid;
+    double before;
+    char user[JOB_USER_MAX + 1];
+};
+int store_ended_jobs(struct store *s, const struct store_ended_query *q, void (*each)(void *arg, const struct job_row *row), void *arg,
+                     struct err *err);
+int store_best_checkpoint(struct store *s, int64_t id, int64_t *ret_step, struct err *err); /* the newest where none is the best; 0: none */
 int store_newest_checkpoint(struct store *s, int64_t id, int64_t *ret_step, struct err *err); /* 0: none */
 /* "attempts":[...],"checkpoints":[...],"tiers":[...] without braces around */
 int store_job_details(struct store *s, int64_t id, struct text *out, struct err *err);

@@ -13,9 +13,9 @@
 
 struct text;
 
-enum { STORE_READERS = 4, SERIES_SLOTS = 4096 };
+enum { STORE_READERS = 4, SERIES_SLOTS = 4096, SWEEP_ROWS = 1000 };
 
-enum op_kind { OP_SUBMIT, OP_SAVE, OP_REPORT, OP_EVENT, OP_SETTING, OP_GPU, OP_SHRINK };
+enum op_kind { OP_SUBMIT, OP_SAVE, OP_REPORT, OP_EVENT, OP_SETTING, OP_GPU, OP_REMOVE, OP_SWEEP, OP_SHRINK };
 
 /* A change on its way: made and freed by the loop, in between read by the writer, which fills rc, value, err. */
 struct op {
@@ -24,7 +24,7 @@ struct op {
     int64_t job;
     struct job_row *row;
     struct report *rep;
-    char *text[3];     /* SUBMIT: token, spec; EVENT: level, kind, text; SETTING: key, value; GPU: uuid, name, quarantine */
+    char *text[3]; /* SUBMIT: token, spec; EVENT: level, kind, text; SETTING: key, value; GPU: uuid, name, quarantine; REMOVE: its event */
     int64_t number[2]; /* SUBMIT: most that the user may have queued; GPU: memory, errors */
     double time, since;
     bool asked; /* by a user, who is told at once where the disk is full */
@@ -132,6 +132,12 @@ int writer_open(struct writer *w, struct err *err);
 void writer_close(struct writer *w);
 int writer_batch(struct writer *w, struct op *first); /* BEGIN ... COMMIT; rolls back on failure */
 int op_rows(const struct op *op);
+int writer_run(sqlite3_stmt *st); /* a statement that returns no rows; it is reset */
+int writer_event(struct writer *w, int64_t job, double time, const char *level, const char *kind, const char *text);
+
+/* store_remove.c: likewise. */
+int writer_remove(struct writer *w, struct op *op);
+int writer_sweep(struct writer *w, struct op *op);
 
 /* store_read.c */
 sqlite3 *reader_take(struct store *s); /* waits for a free one */

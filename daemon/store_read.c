@@ -182,6 +182,33 @@ int store_load_jobs(struct store *s, int recent, void (*each)(void *arg, const s
     return rc;
 }
 
+int store_ended_jobs(struct store *s, const struct store_ended_query *q, void (*each)(void *arg, const struct job_row *row), void *arg,
+                     struct err *err)
+{
+    sqlite3 *db = reader_take(s);
+    sqlite3_stmt *st = NULL;
+    struct job_row row;
+    int rc = reader_prepare(db,
+                            JOB_SELECT "WHERE id>?1 AND state IN ('completed', 'failed', 'cancelled') AND ended<?2 AND (?3<0 OR uid=?3) "
+                                       "AND (?4='' OR user=?4) ORDER BY id LIMIT ?5",
+                            &st, err);
+
+    if (rc == 0) {
+        sqlite3_bind_int64(st, 1, q->after);
+        sqlite3_bind_double(st, 2, q->before);
+        sqlite3_bind_int64(st, 3, q->uid);
+        sqlite3_bind_text(st, 4, q->user, -1, SQLITE_STATIC);
+        sqlite3_bind_int64(st, 5, q->limit);
+        while ((rc = reader_step(db, st, err)) == 1) {
+            read_row(st, &row);
+            each(arg, &row);
+        }
+    }
+    sqlite3_finalize(st);
+    reader_give(s, db);
+    return rc;
+}
+
 /* One statement for each: an optional condition would keep both from their index. */
 static const char *const list_all = JOB_SELECT "WHERE id<?1 ORDER BY id DESC LIMIT ?2";
 static const char *const list_state = JOB_SELECT "WHERE state=?3 AND id<?1 ORDER BY id DESC LIMIT ?2";
@@ -283,21 +310,38 @@ int store_get_setting(struct store *s, const char *key, char *ret, size_t size, 
     return rc;
 }
 
-int store_newest_checkpoint(struct store *s, int64_t id, int64_t *ret_step, struct err *err)
+static int one_number(struct store *s, const char *query, int64_t id, int64_t *ret, struct err *err)
 {
     sqlite3 *db = reader_take(s);
     sqlite3_stmt *st;
-    int rc = reader_prepare(db, "SELECT max(step) FROM checkpoints WHERE job=?1", &st, err);
+    int rc = reader_prepare(db, query, &st, err);
 
     if (rc >= 0) {
         sqlite3_bind_int64(st, 1, id);
         rc = reader_step(db, st, err);
     }
     if (rc == 1)
-        *ret_step = sqlite3_column_int64(st, 0);
+        *ret = sqlite3_column_int64(st, 0);
     sqlite3_finalize(st);
     reader_give(s, db);
     return rc < 0 ? rc : 0;
+}
+
+int store_next_removed(struct store *s, int64_t after, int64_t *ret_id, struct err *err)
+{
+    return one_number(s, "SELECT min(job) FROM removed WHERE pending AND job>?1", after, ret_id, err);
+}
+
+int store_newest_checkpoint(struct store *s, int64_t id, int64_t *ret_step, struct err *err)
+{
+    return one_number(s, "SELECT max(step) FROM checkpoints WHERE job=?1", id, ret_step, err);
+}
+
+int store_best_checkpoint(struct store *s, int64_t id, int64_t *ret_step, struct err *err)
+{
+    return one_number(
+        s, "SELECT coalesce((SELECT max(step) FROM checkpoints WHERE job=?1 AND best), (SELECT max(step) FROM checkpoints WHERE job=?1))",
+        id, ret_step, err);
 }
 
 int store_load_gpus(struct store *s, void (*each)(void *arg, const struct store_gpu *gpu), void *arg, struct err *err)

@@ -14,7 +14,7 @@
     "nonce=?12, last_seq=?13, step=?14, images_per_s=?15, cpu_seconds=?16, max_rss=?17, started=?18, ended=?19, gpus=?20, cpu_before=?21"
 
 static const char *const sql[ST_COUNT] = {
-    [ST_TOKEN] = "SELECT id FROM jobs WHERE uid=?1 AND token=?2",
+    [ST_TOKEN] = "SELECT id FROM jobs WHERE uid=?1 AND token=?2 UNION ALL SELECT job FROM removed WHERE uid=?1 AND token=?2",
     [ST_QUEUED] = "SELECT count(*) FROM (SELECT 1 FROM jobs WHERE state IN ('queued', 'paused') AND uid=?1 LIMIT ?2)",
     [ST_SUBMIT] = "INSERT INTO jobs (name, user, uid, token, state, reason, tier, device, ranks, threads, priority, restarts, steps, "
                   "submitted, ranks_per_gpu) "
@@ -69,7 +69,7 @@ void writer_close(struct writer *w)
 }
 
 /* Runs a statement that returns no rows. A refused constraint is the statement's own affair, everything else the batch's. */
-static int run(sqlite3_stmt *st)
+int writer_run(sqlite3_stmt *st)
 {
     int rc = sqlite3_step(st);
 
@@ -151,14 +151,14 @@ static int submit(struct writer *w, struct op *op)
     sqlite3_bind_int64(st, 13, row->steps);
     sqlite3_bind_double(st, 14, row->submitted);
     sqlite3_bind_int(st, 15, row->ranks_per_gpu);
-    rc = run(st);
+    rc = writer_run(st);
     if (rc != SQLITE_OK)
         return rc;
     op->value = sqlite3_last_insert_rowid(w->db);
     st = w->stmt[ST_SPEC];
     sqlite3_bind_int64(st, 1, op->value);
     bind_text(st, 2, op->text[1]);
-    return run(st);
+    return writer_run(st);
 }
 
 static int save(struct writer *w, const struct job_row *row)
@@ -186,10 +186,10 @@ static int save(struct writer *w, const struct job_row *row)
     bind_time(st, 19, row->ended);
     bind_text(st, 20, row->gpus);
     bind_real(st, 21, row->cpu_before);
-    return run(st);
+    return writer_run(st);
 }
 
-static int add_event(struct writer *w, int64_t job, double time, const char *level, const char *kind, const char *text)
+int writer_event(struct writer *w, int64_t job, double time, const char *level, const char *kind, const char *text)
 {
     sqlite3_stmt *st = w->stmt[ST_EVENT];
 
@@ -199,7 +199,7 @@ static int add_event(struct writer *w, int64_t job, double time, const char *lev
     bind_text(st, 3, level);
     bind_text(st, 4, kind);
     bind_text(st, 5, text);
-    return run(st);
+    return writer_run(st);
 }
 
 /* ---- losses ---- */
@@ -231,7 +231,7 @@ static int look_up_series(struct writer *w, int64_t job, bool val, const char *t
     sqlite3_bind_int64(st, 1, job);
     bind_text(st, 2, val ? "val" : "train");
     bind_text(st, 3, term);
-    rc = run(st);
+    rc = writer_run(st);
     *ret = sqlite3_last_insert_rowid(w->db);
     return rc;
 }
@@ -313,7 +313,7 @@ static int note_metric(struct writer *w, const struct report *rep, const char *m
 
     snprintf(text, sizeof text, "a second value of %s at step %lld was refused: the trainer reported it twice", metric,
              (long long)rep->step);
-    return add_event(w, rep->job, rep->time, "error", "conflict", text);
+    return writer_event(w, rep->job, rep->time, "error", "conflict", text);
 }
 
 /* A second value for the same series and step can only come from a supervisor that numbers wrongly. The first one stays, the event says so. */
@@ -323,7 +323,7 @@ static int note_conflict(struct writer *w, const struct point *p)
 
     snprintf(text, sizeof text, "a second value of series %lld at step %lld was refused: the trainer reported it twice",
              (long long)p->series, (long long)p->step);
-    return add_event(w, 0, p->time, "error", "conflict", text);
+    return writer_event(w, 0, p->time, "error", "conflict", text);
 }
 
 /* Rows go in sorted by (series, step): the pages of a curve are touched together, five times the speed of arrival order with a small cache. */
@@ -383,7 +383,7 @@ static int flush_marks(struct writer *w)
         sqlite3_bind_int64(st, 1, w->marks[i].job);
         sqlite3_bind_int64(st, 2, w->marks[i].seq);
         sqlite3_bind_int64(st, 3, w->marks[i].step);
-        rc = run(st);
+        rc = writer_run(st);
     }
     w->nmarks = 0;
     return rc;
@@ -409,7 +409,7 @@ static int add_metrics(struct writer *w, const struct report *rep)
         sqlite3_bind_int64(st, 3, rep->step);
         bind_real(st, 4, rep->values[i].num);
         sqlite3_bind_double(st, 5, rep->time);
-        rc = run(st);
+        rc = writer_run(st);
         if (rc == SQLITE_CONSTRAINT) /* the others of the record are not lost for it */
             rc = note_metric(w, rep, rep->values[i].name);
     }
@@ -427,7 +427,7 @@ static int add_checkpoint(struct writer *w, const struct report *rep)
     bind_real(st, 5, rep->val_loss);
     sqlite3_bind_int(st, 6, rep->best);
     sqlite3_bind_double(st, 7, rep->time);
-    return run(st);
+    return writer_run(st);
 }
 
 static int set_tier(struct writer *w, int64_t job, int64_t step, int tier)
@@ -437,7 +437,7 @@ static int set_tier(struct writer *w, int64_t job, int64_t step, int tier)
     sqlite3_bind_int64(st, 1, job);
     sqlite3_bind_int64(st, 2, step);
     bind_text(st, 3, job_tier_name(tier));
-    return run(st);
+    return writer_run(st);
 }
 
 static int add_tier(struct writer *w, const struct report *rep)
@@ -446,7 +446,7 @@ static int add_tier(struct writer *w, const struct report *rep)
     int rc = set_tier(w, rep->job, rep->step, rep->tier);
 
     snprintf(text, sizeof text, "tier %s from step %lld on", job_tier_name(rep->tier), (long long)rep->step);
-    return rc == SQLITE_OK ? add_event(w, rep->job, rep->time, "info", "tier", text) : rc;
+    return rc == SQLITE_OK ? writer_event(w, rep->job, rep->time, "info", "tier", text) : rc;
 }
 
 static int delete_after(struct writer *w, enum stmt_name name, const struct report *rep, int *deleted)
@@ -456,7 +456,7 @@ static int delete_after(struct writer *w, enum stmt_name name, const struct repo
 
     sqlite3_bind_int64(st, 1, rep->job);
     sqlite3_bind_int64(st, 2, rep->step);
-    rc = run(st);
+    rc = writer_run(st);
     *deleted += rc == SQLITE_OK ? sqlite3_changes(w->db) : 0;
     return rc;
 }
@@ -476,7 +476,7 @@ static int rewind_job(struct writer *w, const struct report *rep)
         return rc;
     snprintf(text, sizeof text, "attempt %d goes on after step %lld; %d rows of later steps were removed", rep->attempt,
              (long long)rep->step, rows);
-    return add_event(w, rep->job, rep->time, "info", "rewound", text);
+    return writer_event(w, rep->job, rep->time, "info", "rewound", text);
 }
 
 static int add_attempt(struct writer *w, const struct report *rep, const struct job_row *row)
@@ -493,7 +493,7 @@ static int add_attempt(struct writer *w, const struct report *rep, const struct 
     bind_text(st, 3, w->node);
     sqlite3_bind_int64(st, 4, rep->step);
     sqlite3_bind_double(st, 5, rep->time);
-    return run(st);
+    return writer_run(st);
 }
 
 static int identify_attempt(struct writer *w, const struct report *rep)
@@ -503,7 +503,7 @@ static int identify_attempt(struct writer *w, const struct report *rep)
     sqlite3_bind_int64(st, 1, rep->job);
     sqlite3_bind_int(st, 2, rep->attempt);
     bind_text(st, 3, rep->json);
-    return run(st);
+    return writer_run(st);
 }
 
 static int end_attempt(struct writer *w, const struct report *rep, int attempt)
@@ -516,10 +516,10 @@ static int end_attempt(struct writer *w, const struct report *rep, int attempt)
     sqlite3_bind_double(st, 3, rep->time);
     bind_text(st, 4, rep->kind);
     bind_text(st, 5, rep->text);
-    rc = run(st);
+    rc = writer_run(st);
     if (rc != SQLITE_OK || rep->type == REPORT_END)
         return rc;
-    return add_event(w, rep->job, rep->time, "warning", "attempt_ended", rep->text[0] ? rep->text : rep->kind);
+    return writer_event(w, rep->job, rep->time, "warning", "attempt_ended", rep->text[0] ? rep->text : rep->kind);
 }
 
 static int end_job(struct writer *w, const struct report *rep, const struct job_row *row)
@@ -528,7 +528,7 @@ static int end_job(struct writer *w, const struct report *rep, const struct job_
     int rc = end_attempt(w, rep, rep->attempt > 0 || !row ? rep->attempt : row->attempt);
 
     snprintf(text, sizeof text, "%s%s%s", rep->kind, rep->text[0] ? ": " : "", rep->text);
-    return rc == SQLITE_OK ? add_event(w, rep->job, rep->time, strcmp(rep->kind, "failed") == 0 ? "error" : "info", "end", text) : rc;
+    return rc == SQLITE_OK ? writer_event(w, rep->job, rep->time, strcmp(rep->kind, "failed") == 0 ? "error" : "info", "end", text) : rc;
 }
 
 static int add_report(struct writer *w, const struct report *rep, const struct job_row *row)
@@ -543,9 +543,9 @@ static int add_report(struct writer *w, const struct report *rep, const struct j
     case REPORT_TIER:
         return add_tier(w, rep);
     case REPORT_DATA:
-        return add_event(w, rep->job, rep->time, rep->best ? "info" : "warning", "data", rep->text);
+        return writer_event(w, rep->job, rep->time, rep->best ? "info" : "warning", "data", rep->text);
     case REPORT_EVENT:
-        return add_event(w, rep->job, rep->time, rep->kind, rep->label, rep->text);
+        return writer_event(w, rep->job, rep->time, rep->kind, rep->label, rep->text);
     case REPORT_ATTEMPT:
         return add_attempt(w, rep, row);
     case REPORT_IDENTITY:
@@ -579,7 +579,7 @@ static int set_setting(struct writer *w, const struct op *op)
 
     bind_text(st, 1, op->text[0]);
     bind_text(st, 2, op->text[1]);
-    return run(st);
+    return writer_run(st);
 }
 
 static int set_gpu(struct writer *w, const struct op *op)
@@ -592,7 +592,7 @@ static int set_gpu(struct writer *w, const struct op *op)
     sqlite3_bind_int64(st, 5, op->number[1]);
     sqlite3_bind_double(st, 6, op->time);
     bind_time(st, 7, op->since);
-    return run(st);
+    return writer_run(st);
 }
 
 static int apply(struct writer *w, struct op *op)
@@ -608,11 +608,17 @@ static int apply(struct writer *w, struct op *op)
     case OP_REPORT:
         return apply_report(w, op);
     case OP_EVENT:
-        return add_event(w, op->job, op->time, op->text[0], op->text[1], op->text[2]);
+        return writer_event(w, op->job, op->time, op->text[0], op->text[1], op->text[2]);
     case OP_SETTING:
         return set_setting(w, op);
     case OP_GPU:
         return set_gpu(w, op);
+    case OP_REMOVE:
+    case OP_SWEEP: {
+        int rc = flush(w); /* of the same batch, before rows of it go */
+
+        return rc != SQLITE_OK ? rc : op->kind == OP_REMOVE ? writer_remove(w, op) : writer_sweep(w, op);
+    }
     case OP_SHRINK:
         break;
     }
@@ -656,5 +662,7 @@ int writer_batch(struct writer *w, struct op *first)
 
 int op_rows(const struct op *op)
 {
+    if (op->kind == OP_SWEEP)
+        return SWEEP_ROWS;
     return op->kind == OP_REPORT && op->rep->count > 1 ? op->rep->count : 1;
 }

@@ -16,6 +16,10 @@
     X(job_resume, "job.resume", OWNER, "id:int", "queue a paused job again")                                                     \
     X(job_checkpoint, "job.checkpoint", OWNER, "id:int", "write a checkpoint at the next step boundary")                         \
     X(job_eval, "job.eval", OWNER, "id:int", "validate at the next step boundary")                                               \
+    X(job_rm, "job.rm", OWNER, "id:int", "remove a job that has ended: its rows, checkpoints and logs")                          \
+    X(job_prune, "job.prune", OWNER,                                                                                             \
+      "older:number keep_best:bool? dry_run:bool? user:string? limit:int? cursor:int?",                                          \
+      "remove the caller's jobs (an admin: all) that ended so many seconds ago, a page at a time")                               \
     X(job_logs, "job.logs", READ, "id:int", "paths of the log files")                                                            \
     X(job_why, "job.why", READ, "id:int", "why a job waits, or why it ended")                                                    \
     X(job_check, "job.check", READ, "spec:object", "check a spec and return it with all defaults; opens no file")                \

@@ -42,7 +42,7 @@ PEOPLE = {"root": ((0, 0, []), True), "primary group": ((MEMBER, DETD, []), True
 
 
 def value(name, kind, job):
-    words = {"token": "t", "uuid": "GPU-none", "tier": "world", "spec": {}}
+    words = {"token": "t", "uuid": "GPU-none", "tier": "world", "spec": {}, "older": 1e9}
     return words.get(name, job if kind == "int" else "x")
 
 
@@ -53,14 +53,16 @@ def denied(client, method, **params):
         return (e.reason == "DENIED"), str(e)
 
 
-def calls(job):
-    """Each method with what it has to have, and deterministic.set with a job, too."""
+def calls(job, spare):
+    """Each method with what it has to have, and deterministic.set with a job, too. spare(): a job of the owner that may go."""
     for name, access, params in methods():
         given = {p: value(p, kind, job) for p, kind, optional in params if not optional}
         if name == "deterministic.set":
             yield name, "WRITE", given  # of the node
             given = dict(given, id=job)
-        yield name, access, given
+        if name == "job.rm":
+            given = dict(id=spare())
+        yield name, "READ" if name == "job.prune" else access, given  # of others it prunes nothing
 
 
 def a_finished_job(d):
@@ -70,11 +72,30 @@ def a_finished_job(d):
     return job
 
 
+def a_cancelled_job(d):
+    job = d.submit(100000)
+    d.call("job.cancel", id=job)
+    d.wait(job, "cancelled")
+    return job
+
+
+def nobody_prunes_jobs_of_others():
+    with Daemon(system=True) as d:
+        job = a_finished_job(d)
+        assert as_user(*PEOPLE["other"][0], d.client).call("job.prune", older=0, dry_run=True)["jobs"] == []
+        assert as_user(*PEOPLE["other"][0], d.client).call("job.prune", older=0)["jobs"] == []
+        listed = [as_user(*PEOPLE[who][0], d.client).call("job.prune", older=0, dry_run=True)["jobs"] for who in ("owner", "root")]
+        assert [[j["id"] for j in jobs] for jobs in listed] == [[job]] * 2, listed
+        assert as_user(*PEOPLE["root"][0], d.client).call("job.prune", older=0, user="nobody-of-that-name")["jobs"] == []
+        assert as_user(*PEOPLE["owner"][0], d.client).call("job.prune", older=0)["jobs"]
+        assert [t for t in d.events("removed") if "job %d ('j' of" % job in t], d.events("removed")
+
+
 def every_method_asks_who_calls():
     with Daemon(system=True) as d:
         job, rows = a_finished_job(d), 0
         for who, (ids, admin) in PEOPLE.items():
-            for name, access, params in calls(job):
+            for name, access, params in calls(job, lambda: as_user(OWNER, DETD, [], lambda: a_cancelled_job(d))):
                 may = admin or access == "READ" or (access == "OWNER" and who == "owner")
                 is_denied, answer = denied(as_user(*ids, d.client), name, **params)
                 assert bool(is_denied) == (not may), (who, name, params, answer)
@@ -175,7 +196,7 @@ def a_user_has_limits():
         assert d.job(third)["state"] == "queued"
 
 
-SCENARIOS = [every_method_asks_who_calls, a_job_is_its_owners, admins_alone, who_asked_is_an_event, a_user_has_limits]
+SCENARIOS = [every_method_asks_who_calls, nobody_prunes_jobs_of_others, a_job_is_its_owners, admins_alone, who_asked_is_an_event, a_user_has_limits]
 
 
 def with_group():

@@ -494,6 +494,37 @@ def test_repro(node):
     expect(node.ctl("repro", "d"), 2, "'d' is not a job id")
 
 
+def test_one_refusal_keeps_no_other(node):
+    first, second = node.submit(*LONG), node.submit(*LONG)
+    done = node.ctl("cancel", first, "77", second)
+    expect(done, 1, "no job 77")
+    assert len(done.stdout.split("\n")) == 3, done.stdout
+    expect(node.ctl("cancel", "77", "x"), 2, "'x' is not a job id")
+    for job in (first, second):
+        node.until(job, lambda j: j["state"] == "cancelled")
+    done = node.ctl("rm", "77", first)
+    expect(done, 1, "^detctl: no job 77\n$")
+    assert done.stdout == f"job {first}: removed\n", done.stdout
+    expect(node.ctl("show", first), 1, f"no job {first}")
+
+
+def test_prune(node):
+    expect(node.ctl("prune"), 2, "--older is missing")
+    for wrong in ("30", "d", "-3d", "1e99d", "3 d", "3dd", ""):
+        expect(node.ctl("prune", "--older", wrong), 2, "is no length of time")
+    done = node.submit("train.steps=2", "val.every=2")
+    node.until(done, lambda j: j["state"] == "completed")
+    lives = node.submit(*LONG)
+    expect(node.ctl("prune", "--older", "2w"), 0, "no job ended so long ago")
+    said = node.ctl("prune", "--older", "0s", "-n").stdout
+    assert re.fullmatch(rf"job {done} \(tiny of .*, completed 2.*\): would be removed\n", said), said
+    assert "keeps its best checkpoint only" in node.ctl("prune", "--older", "0s", "--keep-best").stdout
+    assert len(node.job(done)["attempts"]) == 1
+    assert node.ctl("prune", "--older", "0s").stdout == said.replace("would be removed", "removed")
+    expect(node.ctl("show", done), 1)
+    node.ctl("cancel", lives)
+
+
 def test_pause_resume_checkpoint_tier(node):
     number = node.submit(*LONG)
     node.until(number, lambda j: j["step"] > 0)

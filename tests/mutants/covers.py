@@ -16,6 +16,7 @@ SCRIPTS = {
     "resume.sh": {"supervisor"} | TRAINER,
     "worker.sh": {"daemon", "supervisor"} | TRAINER,
     "daemon_jobs.sh": {"daemon", "supervisor"},
+    "remove.sh": {"daemon", "supervisor"},
     "daemon_socket.sh": {"daemon"},
     "daemon_crowd.sh": {"daemon"},
     "daemon_rights.sh": {"daemon", "supervisor"},

@@ -7,7 +7,7 @@
 #include "tests/sim/world.h"
 
 static sqlite3 *db;
-static sqlite3_stmt *all_jobs, *points, *numbers;
+static sqlite3_stmt *all_jobs, *points, *numbers, *left;
 
 static sqlite3_stmt *prepare(const char *sql)
 {
@@ -29,6 +29,10 @@ void check_open(void)
         fail("%s: %s", path, sqlite3_errmsg(db));
     all_jobs = prepare("SELECT id, token, state, last_seq FROM jobs ORDER BY id");
     points = prepare("SELECT split, term, step, num, den FROM loss WHERE job=?1 ORDER BY split, term, step");
+    left = prepare("SELECT (SELECT count(*) FROM series WHERE job=?1) + (SELECT count(*) FROM eval WHERE job=?1) + "
+                   "(SELECT count(*) FROM events WHERE job=?1) + (SELECT count(*) FROM attempts WHERE job=?1) + "
+                   "(SELECT count(*) FROM checkpoints WHERE job=?1) + (SELECT count(*) FROM tiers WHERE job=?1) + "
+                   "(SELECT count(*) FROM specs WHERE job=?1), (SELECT NOT pending FROM removed WHERE job=?1)");
     numbers = prepare("SELECT (SELECT count(*) FROM events WHERE kind='conflict'), "
                       "(SELECT count(*) FROM events WHERE job=?1 AND kind='end' AND text NOT LIKE 'paused%' AND text NOT LIKE 'queued%')");
 }
@@ -71,6 +75,8 @@ static void look_at(struct folder *f, int64_t id, const char *state_name, int64_
 {
     int state = job_state_parse(state_name);
 
+    if (f->gone)
+        fail("job %lld was removed, and is there again", (long long)f->id);
     if (f->stored && f->id != id)
         fail("submission %s is two jobs, %lld and %lld", f->token, (long long)f->id, (long long)id);
     if (f->stored && seq < f->stored_seq)
@@ -89,24 +95,39 @@ static void look_at(struct folder *f, int64_t id, const char *state_name, int64_
     }
 }
 
+/* It had ended, though that may have been stored together with its removal. */
+static void check_gone(struct folder *f)
+{
+    bool ended = f->end || f->cancelled || ended_so(f, "completed") || ended_so(f, "failed") || f->deaths > f->restarts;
+
+    if (!f->removed)
+        fail("job %lld is not in the store any more, and nobody wished that", (long long)f->id);
+    if (!ended || f->lock == LOCK_SUP)
+        fail("job %lld was removed, and has not ended", (long long)f->id);
+    f->gone = true;
+    f->end = f->end ? f->end : JOB_CANCELLED;
+    say("job %lld: is removed from the store", (long long)f->id);
+}
+
 void check_store(void)
 {
-    int n = 0, rc;
+    bool seen[WORLD_JOBS] = { false };
+    int rc;
 
     if (!db)
         return;
     while ((rc = sqlite3_step(all_jobs)) == SQLITE_ROW) {
-        look_at(by_token((const char *)sqlite3_column_text(all_jobs, 1)), sqlite3_column_int64(all_jobs, 0),
-                (const char *)sqlite3_column_text(all_jobs, 2), sqlite3_column_int64(all_jobs, 3));
-        n++;
+        struct folder *f = by_token((const char *)sqlite3_column_text(all_jobs, 1));
+
+        look_at(f, sqlite3_column_int64(all_jobs, 0), (const char *)sqlite3_column_text(all_jobs, 2), sqlite3_column_int64(all_jobs, 3));
+        seen[f->slot] = true;
     }
     sqlite3_reset(all_jobs);
     if (rc != SQLITE_DONE)
         fail("the store cannot be read: %s", sqlite3_errmsg(db));
     for (int i = 0; i < world.njobs; i++)
-        n -= world.jobs[i].stored;
-    if (n != 0)
-        fail("the store has lost %d jobs", -n);
+        if (world.jobs[i].stored && !seen[i] && !world.jobs[i].gone)
+            check_gone(&world.jobs[i]);
 }
 
 /* ---- rows against records ---- */
@@ -136,7 +157,7 @@ void check_rows(const struct folder *f)
     struct expected want;
     int64_t ends;
 
-    if (!f->stored)
+    if (!f->stored || f->gone)
         return;
     replay(f, f->stored_seq, &want);
     sqlite3_bind_int64(points, 1, f->id);
@@ -195,7 +216,7 @@ void check_view(int64_t job, const char *json)
         return;
     check_store();
     f = folder_of(job);
-    if (f->end != JOB_COMPLETED)
+    if (f->end != JOB_COMPLETED && !f->gone)
         fail("job %lld is shown as completed, and is not so in the store", (long long)job);
 }
 
@@ -255,10 +276,23 @@ void check_start(struct folder *f, const struct launch_request *rq)
     f->died_under = f->refused_under = 0;
 }
 
+/* Nothing is left of it. */
+static bool is_wiped(const struct folder *f)
+{
+    bool wiped;
+
+    sqlite3_bind_int64(left, 1, f->id);
+    sqlite3_step(left);
+    wiped = sqlite3_column_int(left, 0) == 0 && sqlite3_column_int(left, 1) == 1 && f->entries == -1;
+    sqlite3_reset(left);
+    return wiped;
+}
+
 bool check_done(void)
 {
     for (int i = 0; i < world.njobs; i++)
-        if (!world.jobs[i].end || !world.jobs[i].answered || world.jobs[i].lock != LOCK_FREE)
+        if (!world.jobs[i].end || !world.jobs[i].answered || world.jobs[i].lock != LOCK_FREE ||
+            (world.jobs[i].gone && !is_wiped(&world.jobs[i])))
             return false;
     return true;
 }
@@ -274,6 +308,8 @@ void check_end(void)
                  f->lock == LOCK_FREE ? "free" : "held", f->sup ? "lives" : "does not live", f->count, (long long)f->stored_seq);
         if (!f->answered || f->lock != LOCK_FREE)
             fail("job %lld: %s", (long long)f->id, f->answered ? "a process of it stays" : "its client never heard of it");
+        if (f->gone && !is_wiped(f))
+            fail("job %lld was removed, and rows of it are left, or its folder", (long long)f->id);
         check_rows(f);
     }
 }

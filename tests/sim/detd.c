@@ -10,6 +10,7 @@
 #include "daemon/gpu_node.h"
 #include "daemon/ingest.h"
 #include "daemon/jobs.h"
+#include "daemon/removal.h"
 #include "daemon/run.h"
 #include "daemon/spent.h"
 #include "daemon/wire.h"
@@ -29,6 +30,8 @@ struct detd {
     struct runner runner;
     struct gpu_node *gpu_node;
     struct ingest *ingest;
+    struct removals removals;
+    bool stopping;
 };
 static struct detd *detd; /* NULL: none runs */
 static int started;
@@ -108,6 +111,7 @@ static int open_parts(struct detd *d, struct err *err)
     if (rc < 0)
         return rc;
     run_adopt(&d->runner);
+    removal_resume(&d->removals);
     rc = gpu_node_open(&gpus, &d->gpu_node, err);
     d->runner.gpu_node = d->gpu_node;
     return rc;
@@ -126,6 +130,7 @@ void detd_start(void)
                              .events = &d->events,
                              .folder = "jobs",
                              .hooks = { .word = send_word, .wished = look_who_runs, .ended = drop_spool, .arg = d } };
+    d->removals = (struct removals){ .jobs = &d->jobs, .stopping = &d->stopping };
     d->runner = (struct runner){ .loop = &d->loop, .jobs = &d->jobs, .gpus = &d->gpus, .events = &d->events, .cpu_slots = WORLD_SLOTS };
     detd = d;
     detd_number = ++started;
@@ -158,7 +163,8 @@ void detd_stop(void)
     struct detd *d = detd;
 
     say("detd %d stops", detd_number);
-    d->runner.stopping = true;
+    d->runner.stopping = d->stopping = true;
+    removal_stop(&d->removals);
     gpu_node_stop(d->gpu_node);
     ingest_close(d->ingest);
     while (pool_step() || loop_turn())
@@ -175,6 +181,7 @@ static void tick_due(void *arg)
 
     gpu_node_tick(d->gpu_node);
     run_tick(&d->runner);
+    removal_tick(&d->removals);
     if (chance(5))
         store_shrink(d->store);
 }
@@ -248,6 +255,31 @@ static void wish_done(void *arg, int rc, int64_t id, const struct err *err)
         say("job %lld: a wish is refused: %s", (long long)id, err->msg);
 }
 
+static void removal_done(void *arg, int rc, int64_t id, const struct err *err)
+{
+    (void)arg;
+    if (rc < 0) {
+        say("job %lld: its removal is refused: %s", (long long)id, err->msg);
+        return;
+    }
+    check_store();
+    if (!folder_of(id)->gone)
+        fail("job %lld: a user hears that it was removed, and the store has it", (long long)id);
+}
+
+/* Of any job: what lives is refused. */
+static void wish_removal(struct folder *f, const struct job *j)
+{
+    struct err err;
+
+    say("job %lld: a user wishes that it were removed", (long long)f->id);
+    f->removed = true;
+    if (removal_begin(&detd->removals, &j->row, "ann", removal_done, NULL, &err) < 0)
+        say("job %lld: that is refused: %s", (long long)f->id, err.msg);
+    else if (!job_is_done(j->row.state))
+        fail("job %lld is %s, and is removed", (long long)f->id, job_state_name(j->row.state));
+}
+
 static void wish(struct folder *f, struct job *j)
 {
     struct err err;
@@ -280,7 +312,9 @@ void client_step(void)
         new_submission();
     else if (!f->answered || chance(15))
         send_submission(f);
-    else if ((j = jobs_find(&detd->jobs, f->id)))
+    else if ((j = jobs_find(&detd->jobs, f->id)) && chance(job_is_done(j->row.state) ? 60 : 10))
+        wish_removal(f, j);
+    else if (j)
         wish(f, j);
 }
 

@@ -156,6 +156,28 @@ void launch_drop_spool(const char *jobs_dir, const struct job_row *row, const ch
     f->spent = true;
 }
 
+int launch_remove_folder(const char *jobs_dir, int64_t job, const char *store_id, int max, struct err *err)
+{
+    struct folder *f = folder_of(job);
+
+    (void)jobs_dir;
+    (void)store_id;
+    (void)max;
+    check_store();
+    if (!f->gone)
+        fail("job %lld: its folder is removed, and the store has the job", (long long)job);
+    if (f->lock != LOCK_FREE)
+        return err_set(err, -EWOULDBLOCK, "processes of job %lld live", (long long)job);
+    if (f->entries == 0)
+        f->entries = 1 + (int)roll(4);
+    if (f->entries > 0 && --f->entries > 0)
+        return 1;
+    if (f->entries == 0)
+        say("job %lld: its folder is removed", (long long)job);
+    f->entries = -1;
+    return 0;
+}
+
 long launch_session(const char *jobs_dir, int64_t job)
 {
     (void)jobs_dir;

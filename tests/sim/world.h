@@ -52,6 +52,7 @@ struct folder {
     bool cancelled, paused;
     int submits;
     bool answered; /* detd has said that it is accepted */
+    bool removed;  /* a user wished that */
     /* spool and checkpoints */
     struct record *records;
     int count, cap;
@@ -74,7 +75,9 @@ struct folder {
     /* what the store was seen to hold */
     bool stored;
     int64_t stored_seq;
-    int end; /* enum job_state; 0: none */
+    int end;     /* enum job_state; 0: none */
+    bool gone;   /* the store has no such job any more */
+    int entries; /* of its folder, once that is being removed; -1: it has none any more */
 };
 
 enum fault {

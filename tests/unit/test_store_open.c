@@ -127,26 +127,31 @@ static char *any_spec(int i)
     return spec;
 }
 
-/* A database as the schema before this one left it, with a job of each state: nothing of it is lost, but that spec has a table of its own. */
-static void the_schema_before_is_brought_up(void **state)
+/* A database as that schema left it, with a job of each state: nothing of it is lost. Up to schema 3 the spec was a column of table jobs. */
+static void schema_is_brought_up(struct fixture *f, int version)
 {
-    struct fixture *f = *state;
+    const char *const insert =
+        version <= 3
+            ? "INSERT INTO jobs (id, name, user, uid, token, state, want, tier, device, ranks, steps, step, submitted, gpus, spec) VALUES "
+            : "INSERT INTO jobs (id, name, user, uid, token, state, want, tier, device, ranks, steps, step, submitted, gpus) VALUES ";
     struct text all = { 0 };
     struct job_row row;
     char *spec;
 
     close_store(f);
     text_addf(&all, "PRAGMA journal_mode=WAL;");
-    for (int v = 1; v < SCHEMA_VERSION; v++)
+    for (int v = 1; v <= version; v++)
         text_add(&all, schema_migration(v));
     text_addf(&all, "PRAGMA application_id=%d; PRAGMA user_version=%d; INSERT INTO meta VALUES ('store_id', '%032d');", SCHEMA_APPLICATION,
-              SCHEMA_VERSION - 1, 7);
+              version, 7);
     for (int i = 0; i < JOB_STATE_COUNT; i++) {
-        text_addf(
-            &all,
-            "INSERT INTO jobs (id, name, user, uid, token, state, want, tier, device, ranks, steps, step, submitted, gpus, spec) VALUES ");
-        text_addf(&all, "(%d, 'j%d', 'u', %d, 't%d', '%s', 'pause', 'world', 'cuda', 2, 9, %d, 5, 'GPU-1', '", 10 * i + 3, i, i, i,
+        text_add(&all, insert);
+        text_addf(&all, "(%d, 'j%d', 'u', %d, 't%d', '%s', 'pause', 'world', 'cuda', 2, 9, %d, 5, 'GPU-1'", 10 * i + 3, i, i, i,
                   job_state_name((enum job_state)i), i);
+        if (version <= 3)
+            text_add(&all, ", '");
+        else
+            text_addf(&all, "); INSERT INTO specs VALUES (%d, '", 10 * i + 3);
         text_add(&all, any_spec(i));
         text_addf(&all, "'); INSERT INTO attempts (job, attempt, node, resume_step, started, identity) VALUES (%d, 1, 'n', 0, 5, '{}');",
                   10 * i + 3);
@@ -169,6 +174,16 @@ static void the_schema_before_is_brought_up(void **state)
     assert_int_equal(submit(f, "t0", 0), 3); /* its token is known still */
     assert_int_equal(f->rc, STORE_REPEATED);
     assert_int_equal(submit(f, "new", 0), 10 * (JOB_STATE_COUNT - 1) + 4);
+}
+
+static void the_schema_before_is_brought_up(void **state)
+{
+    schema_is_brought_up(*state, SCHEMA_VERSION - 1);
+}
+
+static void specs_of_jobs_get_a_table(void **state)
+{
+    schema_is_brought_up(*state, 3);
 }
 
 /* A database of the first release: its jobs had one rank a GPU, its GPUs were healthy, and its attempts told nothing of themselves. */
@@ -201,10 +216,8 @@ static void an_older_schema_is_brought_up(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        TEST(refuses_what_it_does_not_know),
-        TEST(refuses_a_database_without_a_log),
-        TEST(an_older_schema_is_brought_up),
-        TEST(the_schema_before_is_brought_up),
+        TEST(refuses_what_it_does_not_know), TEST(refuses_a_database_without_a_log), TEST(an_older_schema_is_brought_up),
+        TEST(specs_of_jobs_get_a_table),     TEST(the_schema_before_is_brought_up),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,0 +1,204 @@
+#include "daemon/removal.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "daemon/clock.h"
+#include "daemon/errand.h"
+#include "daemon/event.h"
+#include "daemon/jobs.h"
+#include "daemon/launch.h"
+#include "daemon/log.h"
+
+enum { ENTRIES_A_TURN = 200, WAIT_TICKS = 30 };
+
+/* ---- what is left of removed jobs ---- */
+
+static void look_for_next(struct removals *r);
+
+/* On the thread. The folder goes before the rows: then only a folder that is there needs a note. */
+static void work(void *arg)
+{
+    struct removals *r = arg;
+    struct jobs *jobs = r->jobs;
+
+    r->rc = r->job ? 0 : store_next_removed(jobs->store, r->after, &r->job, &r->err);
+    if (r->rc == 0 && r->job)
+        r->rc = launch_remove_folder(jobs->folder, r->job, store_id(jobs->store), ENTRIES_A_TURN, &r->err);
+}
+
+static void next_job(struct removals *r)
+{
+    r->after = r->job;
+    r->job = 0;
+    look_for_next(r);
+}
+
+static void swept(void *arg, int rc, int64_t more, const struct err *err)
+{
+    struct removals *r = arg;
+
+    (void)err;
+    if (rc < 0 || *r->stopping) /* the next detd goes on */
+        r->busy = false;
+    else if (more)
+        store_sweep(r->jobs->store, r->job, now_s(), swept, r);
+    else
+        next_job(r);
+}
+
+static void after_work(void *arg)
+{
+    struct removals *r = arg;
+
+    if (*r->stopping || (r->rc < 0 && !r->job)) {
+        r->busy = false;
+    } else if (r->rc > 0) {
+        look_for_next(r);
+    } else if (r->rc < 0) {
+        log_line("warning", "job %lld was removed, and its folder cannot be yet: %s", (long long)r->job, r->err.msg);
+        next_job(r);
+    } else if (r->job) {
+        store_sweep(r->jobs->store, r->job, now_s(), swept, r);
+    } else {
+        r->busy = false;
+        if (r->again)
+            removal_resume(r);
+    }
+}
+
+static void look_for_next(struct removals *r)
+{
+    if (*r->stopping || errands_add(r->jobs->errands, work, after_work, r) < 0)
+        r->busy = false;
+}
+
+void removal_resume(struct removals *r)
+{
+    r->again = r->busy;
+    if (r->busy)
+        return;
+    r->busy = true;
+    r->after = r->job = 0;
+    look_for_next(r);
+}
+
+/* ---- a job that goes ---- */
+
+struct leaving {
+    struct leaving *next; /* of those that wait */
+    struct removals *r;
+    int64_t id;
+    int ticks; /* so many more it may wait */
+    char text[JOB_REASON_MAX + 1];
+    store_done *done;
+    void *arg;
+};
+
+static void removed(void *arg, int rc, int64_t value, const struct err *err)
+{
+    struct leaving *l = arg;
+    struct jobs *jobs = l->r->jobs;
+    struct job *j = jobs_find(jobs, l->id);
+
+    (void)value;
+    if (j)
+        j->leaving = false;
+    if (rc == 0) {
+        jobs_forget(jobs, l->id);
+        event_tell(jobs->events, 0, "info", "removed", l->text, now_s());
+        log_line("info", "removed: %s", l->text);
+        removal_resume(l->r);
+    }
+    l->done(l->arg, rc, l->id, err);
+    free(l);
+}
+
+/* Its processes are on their way out, or its end is on its way to the disk. */
+static bool is_to_wait(const struct job *j)
+{
+    return j && (j->life.phase != LIFE_IDLE || j->sup || j->wishes || j->hidden_until);
+}
+
+static void begin(struct leaving *l)
+{
+    struct jobs *jobs = l->r->jobs;
+    struct job *j = jobs_find(jobs, l->id);
+
+    if (j)
+        j->leaving = true;
+    store_remove(jobs->store, l->id, l->text, now_s(), removed, l);
+}
+
+static void give_up(struct leaving *l, const char *why)
+{
+    struct err err;
+
+    err_field(&err, ERR_STATE, "id", "job %lld cannot be removed yet: %s", (long long)l->id, why);
+    l->done(l->arg, ERR_STATE, l->id, &err);
+    free(l);
+}
+
+void removal_tick(struct removals *r)
+{
+    struct leaving *all = r->waiting;
+
+    r->waiting = NULL;
+    for (struct leaving *l = all, *next; l; l = next) {
+        next = l->next;
+        if (!is_to_wait(jobs_find(r->jobs, l->id))) {
+            begin(l);
+        } else if (l->ticks-- == 0) {
+            give_up(l, "its processes do not leave");
+        } else {
+            l->next = r->waiting;
+            r->waiting = l;
+        }
+    }
+}
+
+void removal_stop(struct removals *r)
+{
+    struct leaving *all = r->waiting;
+
+    r->waiting = NULL;
+    for (struct leaving *l = all, *next; l; l = next) {
+        next = l->next;
+        give_up(l, "the daemon is stopping");
+    }
+}
+
+/* A job that is not in memory ended long ago; the store looks, too. */
+static int check_done(const struct job *j, struct err *err)
+{
+    long long id = j ? j->row.id : 0;
+
+    if (j && !job_is_done(j->row.state))
+        return err_field(err, ERR_STATE, "id", "job %lld is %s: only what has ended can be removed; `detctl cancel %lld` ends it", id,
+                         job_state_name(j->row.state), id);
+    return j && j->leaving ? err_field(err, ERR_STATE, "id", "job %lld is being removed", id) : 0;
+}
+
+int removal_begin(struct removals *r, const struct job_row *row, const char *by, store_done *done, void *arg, struct err *err)
+{
+    const struct job *j = jobs_find(r->jobs, row->id);
+    struct leaving *l;
+    int rc = check_done(j, err);
+
+    if (rc < 0)
+        return rc;
+    l = malloc(sizeof *l);
+    if (!l)
+        return err_set(err, -ENOMEM, "out of memory");
+    *l = (struct leaving){ .r = r, .id = row->id, .ticks = WAIT_TICKS, .done = done, .arg = arg };
+    snprintf(l->text, sizeof l->text, "job %lld ('%s' of %s, %s) was removed by %s", (long long)row->id, row->name, row->user,
+             job_state_name(row->state), by);
+    if (is_to_wait(j)) {
+        l->next = r->waiting;
+        r->waiting = l;
+    } else {
+        begin(l);
+    }
+    return 0;
+}

@@ -1,0 +1,35 @@
+/* daemon/removal.h - removes jobs that have ended: rows and folder. The row of table jobs goes first, in one transaction with a note that the job is to be removed;
+ * then its folder, in another thread, and its other rows, both piece by piece and one job after another. Whenever detd is killed, the job is there as it was, or
+ * nothing of it is seen any more and the next detd goes on with what is left. */
+#pragma once
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "daemon/store.h"
+#include "proto/err.h"
+
+struct job_row;
+struct jobs;
+struct leaving;
+
+/* All zero but for what is borrowed. */
+struct removals {
+    struct jobs *jobs;
+    const bool *stopping; /* nothing is begun any more */
+    /* of the thread while it works, else of the loop */
+    bool busy, again;
+    int64_t after, job; /* the one that is being removed; 0: to be looked for behind `after` */
+    int rc;             /* of the piece: wipe_folder()'s */
+    struct err err;
+    struct leaving *waiting; /* for processes of theirs to leave */
+};
+
+/* Removes the job; by: who asked, for its event. done runs when it is durable and nobody sees the job any more, or when its processes have not left in half a
+ * minute. Returns 0, or why that is not possible. */
+int removal_begin(struct removals *r, const struct job_row *row, const char *by, store_done *done, void *arg, struct err *err);
+/* Once a second. */
+void removal_tick(struct removals *r);
+/* Answers those who wait. */
+void removal_stop(struct removals *r);
+/* Goes on with what an earlier detd has begun, or what could not be removed then. */
+void removal_resume(struct removals *r);

@@ -1,0 +1,14 @@
+-- Jobs can be removed: what is left of one for a while.
+
+-- No row of table jobs has this id again. `token`: a submission that is sent once more is known still. A row is forgotten a week after it is done with.
+CREATE TABLE removed (
+    job     INTEGER PRIMARY KEY,
+    name    TEXT NOT NULL,
+    user    TEXT NOT NULL,
+    uid     INTEGER NOT NULL,
+    token   TEXT NOT NULL,
+    time    REAL NOT NULL,
+    pending INTEGER NOT NULL DEFAULT 1              -- rows of it, or its folder, may be there still
+);
+CREATE INDEX removed_token ON removed (uid, token);
+CREATE INDEX removed_pending ON removed (job) WHERE pending;

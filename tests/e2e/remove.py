@@ -1,0 +1,141 @@
+#!/usr/bin/env python3
+"""Jobs that are removed: what goes, what is refused, and a detd that is killed on the way."""
+import json
+import os
+import random
+import sys
+import time
+
+from daemon import SEED, Daemon, Refused
+
+TABLES = ("specs", "attempts", "series", "eval", "events", "checkpoints", "tiers", "loss")
+
+
+def refusal(d, method, **params):
+    try:
+        return d.call(method, **params)
+    except Refused as e:
+        return e.reason
+
+
+def folder(d, job):
+    return "%s/jobs/%d" % (d.state, job)
+
+
+def rows(d, job):
+    return sum(d.sql("SELECT count(*) FROM %s WHERE job=?" % table, job)[0][0] for table in TABLES)
+
+
+def finished(d, steps=20):
+    job = d.submit(steps, every=5)
+    d.wait(job, "completed")
+    return job
+
+
+def is_wiped(d, job):
+    return not [n for n in os.listdir(d.state + "/jobs") if n.split(".")[0] == str(job)] and rows(d, job) == 0 and \
+        not d.sql("SELECT 1 FROM removed WHERE job=? AND pending", job)
+
+
+def remove(d, job):
+    """At once after its end, too: its processes are waited for."""
+    assert refusal(d, "job.rm", id=job) == {"state": "removed"}
+
+
+def a_job_leaves_nothing():
+    with Daemon(step_s=0) as d:
+        job, stays = finished(d), finished(d)
+        before = rows(d, stays)
+        assert rows(d, job) > 30, rows(d, job)
+        assert os.path.exists(folder(d, job) + "/checkpoints/step-20")
+        remove(d, job)
+        assert refusal(d, "job.get", id=job) == refusal(d, "job.rm", id=job) == refusal(d, "job.rm", id=99) == "NOTFOUND"
+        assert refusal(d, "job.cancel", id=job) == "NOTFOUND"
+        assert [j["id"] for j in d.call("job.list")["jobs"]] == [stays]
+        d.until(lambda: is_wiped(d, job), "something of it stays")
+        assert rows(d, stays) == before and os.path.exists(folder(d, stays) + "/checkpoints/step-20")
+        assert d.events("removed")[0].startswith("job %d ('j' of " % job), d.events("removed")
+        remove(d, stays)
+        assert d.submit(5) == stays + 1
+
+
+def what_lives_stays():
+    with Daemon() as d:
+        runs, waits, paused = d.submit(100000, threads=4), d.submit(5, threads=4), d.submit(5, threads=4)
+        d.wait(runs, lambda j: j["step"] > 2)
+        d.call("job.pause", id=paused)
+        for job in (runs, waits, paused):
+            assert refusal(d, "job.rm", id=job) == "STATE", job
+        assert d.call("job.prune", older=0) == {"jobs": [], "refused": [], "cursor": None}
+        d.call("job.cancel", id=waits)  # of which nothing ever ran, so there is no folder
+        remove(d, waits)
+        d.call("job.cancel", id=runs)
+        d.wait(runs, "cancelled")
+        remove(d, runs)
+        d.until(lambda: is_wiped(d, runs) and is_wiped(d, waits), "something of it stays")
+        assert d.job(paused)["state"] == "paused"
+
+
+def killed_on_the_way():
+    """The job is there with all that it had, or nobody sees it any more and the next detd removes what is left."""
+    rng = random.Random(SEED)
+    with Daemon(step_s=0) as d:
+        for _ in range(6):
+            job = finished(d)
+            before = rows(d, job)
+            for i in range(1000):  # more than a piece
+                os.makedirs("%s/predictions/%d/%d" % (folder(d, job), i % 50, i))
+            d.client().call("daemon.info")
+            c = d.client()
+            c.sock.sendall((json.dumps({"jsonrpc": "2.0", "id": 1, "method": "job.rm", "params": {"id": job}}) + "\n").encode())
+            time.sleep(rng.random() ** 3 / 4)
+            d.kill()
+            c.close()
+            d.start()
+            if d.sql("SELECT count(*) FROM jobs WHERE id=?", job) == [(1,)]:
+                assert rows(d, job) == before and len(os.listdir(folder(d, job) + "/predictions")) == 50
+                assert d.job(job)["state"] == "completed"
+                remove(d, job)
+            d.until(lambda j=job: is_wiped(d, j), "something of it stays")
+            assert refusal(d, "job.get", id=job) == "NOTFOUND"
+
+
+def pruned_page_by_page():
+    with Daemon(step_s=0) as d:
+        old = [d.submit(5, threads=1) for _ in range(5)]
+        for job in old:
+            d.wait(job, "completed")
+        time.sleep(1.5)
+        new = finished(d, 5)
+        age = time.time() - d.job(old[-1])["ended"] - 0.2
+        assert [j["id"] for j in d.call("job.prune", older=age, dry_run=True)["jobs"]] == old
+        page = d.call("job.prune", older=age, dry_run=True, limit=2)
+        assert page["cursor"] == old[1] and [j["id"] for j in d.call("job.prune", older=age, dry_run=True, cursor=old[1])["jobs"]] == old[2:]
+        assert len(d.call("job.list")["jobs"]) == 6
+        assert not d.call("job.prune", older=age)["refused"]
+        assert [j["id"] for j in d.call("job.list")["jobs"]] == [new]
+        d.until(lambda: all(is_wiped(d, job) for job in old), "something of it stays")
+        for bad in (dict(older=-1), dict(older=0, limit=0), dict(older=0, limit=101), dict(older=0, user="u" * 40), {}, dict(older="x")):
+            assert refusal(d, "job.prune", **bad) == "INPUT", bad
+
+
+def the_best_is_kept():
+    with Daemon(step_s=0) as d:
+        job = finished(d)
+        kept = rows(d, job)
+        best = d.sql("SELECT coalesce(max(iif(best, step, NULL)), max(step)) FROM checkpoints WHERE job=?", job)[0][0]
+        there = os.listdir(folder(d, job) + "/checkpoints")
+        assert len(there) > 1 and "step-%d" % best in there, (best, there)
+        os.symlink(folder(d, job), folder(d, job) + "/log/link")
+        d.until(lambda: not d.call("job.prune", older=0, keep_best=True)["refused"], "it cannot be pruned")
+        assert os.listdir(folder(d, job) + "/checkpoints") == ["step-%d" % best] and os.listdir(folder(d, job) + "/log") == []
+        assert rows(d, job) == kept and d.job(job)["state"] == "completed" and os.path.exists(folder(d, job) + "/spec.json")
+        assert [j["id"] for j in d.call("job.prune", older=0, keep_best=True)["jobs"]] == [job]
+
+
+SCENARIOS = [a_job_leaves_nothing, what_lives_stays, killed_on_the_way, pruned_page_by_page, the_best_is_kept]
+for scenario in SCENARIOS:
+    if len(sys.argv) < 2 or scenario.__name__ in sys.argv[1:]:
+        began = time.time()
+        scenario()
+        print("ok %s (%.1f s)" % (scenario.__name__, time.time() - began), flush=True)

@@ -1,0 +1,221 @@
+/* tests/unit/test_store_remove.c - jobs that are removed from the database: at once for who looks, piece by piece for the disk. uses: proto daemon */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <string.h>
+#include <cmocka.h>
+
+#include "tests/unit/store_fixture.h"
+
+enum { DAY = 24 * 3600, POINTS = 3000 };
+
+/* A job with rows in every table, which ended at 100. */
+static int64_t a_job(struct fixture *f, const char *token, int points, enum job_state state)
+{
+    struct job_row row;
+    int64_t id = submit(f, token, 7), seq = 0;
+
+    report(f, id, ++seq, NULL, "{\"type\":\"attempt\",\"attempt\":1,\"resume_step\":0,\"time\":5,\"ranks\":1,\"device\":\"cpu\"}");
+    for (int i = 1; i <= points; i++)
+        loss(f, id, ++seq, i % 2 ? "train" : "val", i);
+    report(f, id, ++seq, NULL, "{\"type\":\"eval\",\"step\":4,\"time\":5,\"metrics\":{\"AP\":0.5,\"AP50\":0.5}}");
+    for (int step = 10; step < 40; step += 10) {
+        char text[200];
+
+        snprintf(text, sizeof text,
+                 "{\"type\":\"checkpoint\",\"step\":%d,\"phase\":\"published\",\"path\":\"c\",\"bytes\":1,\"val_loss\":1,\"best\":%s}",
+                 step, step == 20 ? "true" : "false");
+        report(f, id, ++seq, NULL, text);
+    }
+    report(f, id, ++seq, NULL, "{\"type\":\"tier\",\"step\":4,\"tier\":\"world\",\"time\":5}");
+    wait_all(f);
+    assert_int_equal(store_get_job(f->s, id, &row, NULL), 0);
+    row.state = state;
+    row.ended = 100;
+    f->waiting++;
+    store_save(f->s, &row, done, f);
+    wait_all(f);
+    return id;
+}
+
+static int remove_job(struct fixture *f, int64_t id)
+{
+    f->waiting++;
+    store_remove(f->s, id, "it was removed", 1000, done, f);
+    wait_all(f);
+    return f->rc;
+}
+
+static int sweep(struct fixture *f, int64_t id, double now)
+{
+    f->waiting++;
+    store_sweep(f->s, id, now, done, f);
+    wait_all(f);
+    assert_int_equal(f->rc, 0);
+    return (int)f->value;
+}
+
+/* Of the job, in all tables together. */
+static int rows_of(struct fixture *f, int64_t id)
+{
+    char query[800];
+
+    snprintf(query, sizeof query,
+             "WITH j(id) AS (VALUES (%lld)) SELECT (SELECT count(*) FROM jobs JOIN j USING (id)) + (SELECT count(*) FROM specs WHERE "
+             "job=j.id) + "
+             "(SELECT count(*) FROM attempts WHERE job=j.id) + (SELECT count(*) FROM series WHERE job=j.id) + "
+             "(SELECT count(*) FROM loss WHERE job=j.id) + (SELECT count(*) FROM eval WHERE job=j.id) + (SELECT count(*) FROM events WHERE "
+             "job=j.id) + "
+             "(SELECT count(*) FROM checkpoints WHERE job=j.id) + (SELECT count(*) FROM tiers WHERE job=j.id) FROM j",
+             (long long)id);
+    return atoi(sql(f, query));
+}
+
+static void a_job_goes_and_its_neighbours_stay(void **state)
+{
+    struct fixture *f = *state;
+    int64_t before = a_job(f, "a", 20, JOB_FAILED), id = a_job(f, "b", POINTS, JOB_COMPLETED), after = a_job(f, "c", 20, JOB_CANCELLED),
+            next = 0;
+    int rows = rows_of(f, before), pieces = 1;
+    struct job_row row;
+    char *spec;
+
+    assert_true(rows > 50 && rows_of(f, id) > 2 * POINTS);
+    assert_int_equal(remove_job(f, id), 0);
+    assert_int_equal(store_get_job(f->s, id, &row, NULL), ERR_NOTFOUND);
+    assert_int_equal(store_get_spec(f->s, id, &spec, NULL), ERR_NOTFOUND);
+    assert_string_equal(sql(f, "SELECT text FROM events WHERE job IS NULL AND kind='removed'"), "it was removed");
+    while (sweep(f, id, 1000)) {
+        pieces++;
+        assert_int_equal(store_next_removed(f->s, 0, &next, NULL), 0);
+        assert_int_equal(next, id);
+    }
+    assert_in_range(pieces, 2 * POINTS / 1000, 2 * POINTS / 1000 + 3);
+    assert_int_equal(store_next_removed(f->s, 0, &next, NULL), 0);
+    assert_int_equal(next, 0);
+    assert_int_equal(rows_of(f, id), 0);
+    assert_string_equal(sql(f, "SELECT count(*) FROM point WHERE series NOT IN (SELECT id FROM series)"), "0");
+    assert_int_equal(rows_of(f, before), rows);
+    assert_int_equal(rows_of(f, after), rows);
+}
+
+/* Whenever detd is killed: the job is gone, what is left of it is known, and is removed by the next. */
+static void the_next_detd_goes_on(void **state)
+{
+    struct fixture *f = *state;
+    int64_t id = a_job(f, "a", POINTS, JOB_COMPLETED), other = a_job(f, "b", 2, JOB_COMPLETED), next;
+
+    remove_job(f, id);
+    remove_job(f, other);
+    assert_int_equal(sweep(f, id, 1000), 1);
+    close_store(f);
+    open_again(f);
+    assert_int_equal(store_next_removed(f->s, 0, &next, NULL), 0);
+    assert_int_equal(next, id);
+    assert_int_equal(store_next_removed(f->s, id, &next, NULL), 0);
+    assert_int_equal(next, other);
+    while (sweep(f, id, 1000))
+        ;
+    assert_int_equal(rows_of(f, id), 0);
+}
+
+static void what_lives_is_refused(void **state)
+{
+    struct fixture *f = *state;
+
+    for (int s = 0; s < JOB_STATE_COUNT; s++) {
+        char token[8];
+        int64_t id;
+
+        snprintf(token, sizeof token, "t%d", s);
+        id = a_job(f, token, 1, (enum job_state)s);
+        assert_int_equal(remove_job(f, id), job_is_done((enum job_state)s) ? 0 : ERR_STATE);
+        assert_true(job_is_done((enum job_state)s) || rows_of(f, id) > 5);
+        assert_int_equal(remove_job(f, id), job_is_done((enum job_state)s) ? ERR_NOTFOUND : ERR_STATE);
+    }
+}
+
+/* The number is nobody else's, and a submission that comes once more is the one that was removed; for a week. */
+static void numbers_and_tokens_are_not_used_again(void **state)
+{
+    struct fixture *f = *state;
+    int64_t id = a_job(f, "a", 1, JOB_COMPLETED);
+
+    remove_job(f, id);
+    while (sweep(f, id, 1000))
+        ;
+    assert_int_equal(submit(f, "a", 7), id);
+    assert_int_equal(f->rc, STORE_REPEATED);
+    assert_true(submit(f, "a", 8) > id);
+    assert_int_equal(sweep(f, id, 1000 + 6 * DAY), 0);
+    assert_int_equal(submit(f, "a", 7), id);
+    assert_int_equal(sweep(f, id, 1000 + 8 * DAY), 0);
+    assert_true(submit(f, "a", 7) > id);
+}
+
+struct found {
+    int count;
+    int64_t last;
+};
+
+static void note(void *arg, const struct job_row *row)
+{
+    struct found *found = arg;
+
+    assert_true(row->id > found->last);
+    found->last = row->id;
+    found->count++;
+}
+
+static int ended(struct fixture *f, struct store_ended_query q)
+{
+    struct found found = { 0 };
+
+    assert_int_equal(store_ended_jobs(f->s, &q, note, &found, NULL), 0);
+    return found.count;
+}
+
+static void what_ended_is_found(void **state)
+{
+    struct fixture *f = *state;
+    struct store_ended_query q = { .before = 100.5, .limit = 100, .uid = -1 };
+    int64_t first = a_job(f, "t0", 1, JOB_COMPLETED), best = 0;
+
+    for (int s = 1; s < JOB_STATE_COUNT; s++) {
+        char token[8];
+
+        snprintf(token, sizeof token, "t%d", s);
+        a_job(f, token, 1, (enum job_state)s);
+    }
+    assert_int_equal(ended(f, q), 4);
+    q.limit = 2;
+    assert_int_equal(ended(f, q), 2);
+    q = (struct store_ended_query){ .before = 100.5, .limit = 100, .uid = -1, .after = first };
+    assert_int_equal(ended(f, q), 3);
+    q.uid = 8;
+    assert_int_equal(ended(f, q), 0);
+    q.uid = 7;
+    strcpy(q.user, "u");
+    assert_int_equal(ended(f, q), 3);
+    strcpy(q.user, "other");
+    assert_int_equal(ended(f, q), 0);
+    q = (struct store_ended_query){ .before = 99, .limit = 100, .uid = -1 };
+    assert_int_equal(ended(f, q), 0);
+    assert_int_equal(store_best_checkpoint(f->s, first, &best, NULL), 0);
+    assert_int_equal(best, 20);
+    sql_all(f, "UPDATE checkpoints SET best=0");
+    assert_int_equal(store_best_checkpoint(f->s, first, &best, NULL), 0);
+    assert_int_equal(best, 30);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        TEST(a_job_goes_and_its_neighbours_stay),    TEST(the_next_detd_goes_on), TEST(what_lives_is_refused),
+        TEST(numbers_and_tokens_are_not_used_again), TEST(what_ended_is_found),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -10,7 +10,7 @@ const struct command commands[] = {
       "images, with data.on_bad=skip by reading all of them.\n\n"
       "  --wait       wait without a word until the job ends\n"
       "  --watch      follow it as detctl watch does\n"
-      "  --help-keys  list the keys of a job file: of its preset, where FILE or model.preset=NAME is given, else all\n",
+      "  --help-keys  list the keys of a job file: of a preset, where FILE or the preset's name is given, else all\n",
       "  detctl submit bccd.json train.lr=0.002 run.ranks=2 --watch\n",
       command_submit },
     { "check", "FILE [KEY=VALUE ...]", "Checks a job file and all of its data, and queues nothing", "",

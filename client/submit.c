@@ -1,5 +1,6 @@
 #include "client/submit.h"
 
+#include <errno.h>
 #include <getopt.h>
 #include <stdio.h>
 #include <string.h>
@@ -12,6 +13,7 @@
 #include "client/worker.h"
 #include "proto/err.h"
 #include "proto/jobspec.h"
+#include "proto/presets.h"
 
 /* A name for this submission that nobody else will choose: repeated calls give the same job. */
 static int make_token(char ret_token[33], struct err *err)
@@ -53,7 +55,21 @@ int submitted(struct context *ctx, int64_t id, bool wait, bool watch)
     return wait ? watch_job(ctx, id, "total", WATCH_QUIETLY) : CODE_DONE;
 }
 
-/* --help-keys [FILE] [KEY=VALUE ...]: keys of the preset that these name, or of all. */
+/* A job file, or in its place the name of a preset. */
+static int read_file_or_preset(const char *word, json_t **ret_root, struct err *err)
+{
+    int rc = spec_read(word, ret_root, err);
+    struct err why = *err;
+
+    if (rc != -ENOENT)
+        return rc;
+    if (!job_preset_find(&job_presets, word))
+        return err_set(err, rc, "%s; nor is it a preset (%s)", why.msg, JOB_PRESET_WORDS);
+    *ret_root = json_pack("{s:{s:s}}", "model", "preset", word);
+    return *ret_root ? 0 : err_set(err, -ENOMEM, "out of memory");
+}
+
+/* --help-keys [FILE | PRESET] [KEY=VALUE ...]: keys of the preset that these name, or of all. */
 static int help_keys(int count, char *const *words)
 {
     json_t *root = NULL;
@@ -61,7 +77,7 @@ static int help_keys(int count, char *const *words)
     int rc = 0;
 
     if (count > 0 && !strchr(words[0], '=')) {
-        rc = spec_read(words[0], &root, &err);
+        rc = read_file_or_preset(words[0], &root, &err);
         count--, words++;
     } else {
         root = json_object();

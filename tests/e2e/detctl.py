@@ -132,6 +132,21 @@ def test_refused_before_anything_is_queued(node):
     expect(node.ctl("show"), 1, "there is no job yet")
 
 
+def keys_of(node, *words):
+    """The keys that --help-keys lists."""
+    done = node.ctl("submit", "--help-keys", *words)
+    expect(done, 0)
+    return {line.split()[0] for line in done.stdout.splitlines() if line[:1].strip()}
+
+
+def test_keys_of_a_preset(node):
+    mask = keys_of(node, "mask_rcnn_r18_fpn")
+    assert mask == keys_of(node, "model.preset=mask_rcnn_r18_fpn") and "model.rpn_nms" in mask and "model.size" not in mask, mask
+    yolo = keys_of(node, "mask_rcnn_r18_fpn", "model.preset=yolov3")
+    assert "model.rpn_nms" not in yolo and "model.size" in yolo and yolo | mask <= keys_of(node), yolo
+    expect(node.ctl("submit", "--help-keys", "mask_rcnn_r1"), 1, r"job file 'mask_rcnn_r1': No such file .*; nor is it a preset \(yolov3\|")
+
+
 def shown_to_users(node, job):
     """Tables, and a screen whose lines end where the terminal does: a character counts once, however many bytes it has."""
     head, row = node.ctl("ls").stdout.splitlines()

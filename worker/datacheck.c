@@ -8,6 +8,7 @@
 #include "proto/jobspec.h"
 #include "worker/core/device.h"
 #include "worker/data/check.h"
+#include "worker/data/dataset.h"
 #include "worker/data/problems.h"
 #include "worker/data/sample/task.h"
 #include "worker/models/registry.h"
@@ -31,8 +32,9 @@ static int tell_problems(const struct problems *p, const char *split, const char
     return rc;
 }
 
+/* *ret_set is the caller's, NULL or not, success or not. */
 static int check_one(const struct model_registry *models, const struct jobspec *spec, const char *split, const char *annotations,
-                     const char *images, FILE *out, struct err *err)
+                     const char *images, FILE *out, struct dataset **ret_set, struct err *err)
 {
     struct check_options opt = options(models, spec, annotations, images);
     struct problems *p = calloc(1, sizeof *p);
@@ -45,24 +47,41 @@ static int check_one(const struct model_registry *models, const struct jobspec *
     if (rc >= 0)
         fprintf(out, "%s: %d images, %lld boxes, %d classes, %lld bad records skipped, %lld boxes clipped\n", split, d->nimages,
                 (long long)d->offset[d->nimages], d->nclasses, (long long)p->count, (long long)d->clipped);
-    dataset_free(d);
+    *ret_set = d;
     free(p);
     return rc;
 }
 
+/* Images of an epoch. ERR_DATA: there are none. */
+static int count_images(const struct model_registry *models, const struct jobspec *spec, const struct dataset *d, int *ret_images,
+                        struct err *err)
+{
+    const struct model_family *family = model_family_find(models, spec->family->name);
+
+    *ret_images = family && family->task->count ? family->task->count(d, spec) : d->nimages;
+    return *ret_images > 0 ? 0 : err_set(err, ERR_DATA, "%s: no image has an object to train on", spec->data_train_annotations);
+}
+
 int datacheck_run(const struct model_registry *models, const struct jobspec *spec, FILE *out, struct err *err)
 {
-    int rc = check_one(models, spec, "train", spec->data_train_annotations, spec->data_train_images, out, err);
+    struct dataset *train = NULL, *val = NULL;
+    int images, rc = check_one(models, spec, "train", spec->data_train_annotations, spec->data_train_images, out, &train, err);
 
-    if (rc < 0 || !spec->data_val_annotations)
-        return rc;
-    return check_one(models, spec, "val", spec->data_val_annotations, spec->data_val_images, out, err);
+    if (rc >= 0)
+        rc = count_images(models, spec, train, &images, err);
+    if (rc >= 0 && spec->data_val_annotations) {
+        rc = check_one(models, spec, "val", spec->data_val_annotations, spec->data_val_images, out, &val, err);
+        if (rc >= 0)
+            rc = dataset_same_classes(train, val, err);
+    }
+    dataset_free(train);
+    dataset_free(val);
+    return rc;
 }
 
 int datacheck_count(const struct model_registry *models, const struct jobspec *spec, int *ret_images, FILE *complaints, struct err *err)
 {
     struct check_options opt = options(models, spec, spec->data_train_annotations, spec->data_train_images);
-    const struct model_family *family = model_family_find(models, spec->family->name);
     struct problems *p = calloc(1, sizeof *p);
     struct dataset *d = NULL;
     int rc;
@@ -70,12 +89,7 @@ int datacheck_count(const struct model_registry *models, const struct jobspec *s
     if (!p)
         return err_set(err, ERR_DEVICE, "out of memory");
     rc = check_list(&opt, p, &d, err);
-    if (rc < 0)
-        rc = tell_problems(p, "train", opt.annotations, rc, complaints, err);
-    else
-        *ret_images = family && family->task->count ? family->task->count(d, spec) : d->nimages;
-    if (rc >= 0 && *ret_images == 0)
-        rc = err_set(err, ERR_DATA, "%s: no image has an object to train on", opt.annotations);
+    rc = rc < 0 ? tell_problems(p, "train", opt.annotations, rc, complaints, err) : count_images(models, spec, d, ret_images, err);
     dataset_free(d);
     free(p);
     return rc;

@@ -88,10 +88,10 @@ class Place:
             with open("%s/images/%d.png" % (root, number), "wb") as f:
                 f.write(grey(w, h))
 
-    def dataset(self, name, images, annotations):
+    def dataset(self, name, images, annotations, categories=None):
         path = "%s/%s.json" % (self.root, name)
         with open(path, "w", encoding="utf-8") as f:
-            json.dump({"images": [{"id": i, "file_name": "%d.png" % i, "width": w, "height": h} for i, w, h in images], "categories": CATEGORIES,
+            json.dump({"images": [{"id": i, "file_name": "%d.png" % i, "width": w, "height": h} for i, w, h in images], "categories": categories or CATEGORIES,
                        "annotations": annotations}, f, indent=0)
         return path
 
@@ -122,6 +122,22 @@ def bad_ones_are_told(place):
         done = place.check(place.job(path, data_on_bad="skip"))
         assert done.returncode == 0 and said in done.stdout and "train: 1 images, 1 boxes, 3 classes, 1 bad records skipped" in done.stdout, (said, done)
     print("ok  %d bad annotations" % len(BAD), flush=True)
+
+
+def splits_that_do_not_fit_are_told(place):
+    """What would end a job at its start is told by the check already."""
+    good = place.dataset("good", [(1, SIDE, SIDE)], [annotation(1)])
+    crowds = place.dataset("crowds", [(1, SIDE, SIDE)], [annotation(1, iscrowd=1)])
+    said = place.check(place.job(crowds))
+    assert said.returncode == 1 and "%s: no image has an object to train on" % crowds in said.stderr, said
+    for categories, why in (([{"id": 7, "name": "first"}], "list different categories: both splits need the same ids"),
+                            ([dict(c, name={7: "last", 90: "first"}.get(c["id"], c["name"])) for c in CATEGORIES], "category 7 is 'first' in ")):
+        other = place.dataset("other", [(1, SIDE, SIDE)], [annotation(1)], categories)
+        job = place.job(good)
+        job["data"]["val"] = {"annotations": other, "images": place.root + "/images"}
+        said = place.check(job)
+        assert said.returncode == 1 and why in said.stderr and good in said.stderr and other in said.stderr, said
+    print("ok  splits that do not fit", flush=True)
 
 
 def ended(d, job):
@@ -191,7 +207,8 @@ def checked(place, path, on_bad):
     else:
         assert re.search(re.escape(path) + r"[:,] \S+ \S+", done.stderr), done
         told = [line for line in done.stdout.splitlines() if line.startswith("train: ")]
-        assert all(re.match(r"train: (annotation|image) (\d+|in line \d+)\b|train: annotation id \d+|train: categories \d+", line) for line in told), done
+        of_a_record = r"train: ((annotation|image) (\d+|in line \d+)\b|annotation id \d+|categories \d+|\d+ images, )"
+        assert all(re.match(of_a_record, line) for line in told), done
     return done.returncode == 0, job
 
 
@@ -220,6 +237,7 @@ def main():
     with Daemon(foreign=False) as d:
         place = Place(d.root)
         bad_ones_are_told(place)
+        splits_that_do_not_fit_are_told(place)
         jobs_train_on_the_rest(place, d)
         if os.path.exists(DATA + "/odd_json/ok_base.json"):
             collection(place, d)

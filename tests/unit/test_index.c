@@ -315,14 +315,14 @@ static void the_hash_is_of_content(void **state)
 
 static void a_picture_has_the_stated_size(void **state)
 {
-    static const int sides[2][2] = { { 8, 7 }, { 9, 6 } };
+    static const int sides[3][2] = { { 8, 7 }, { 9, 6 }, { 6, 8 } };
     struct fixture *f = *state;
     struct problems *p = calloc(1, sizeof *p);
     char text[256], want[64];
     struct dataset *d;
     struct err err;
 
-    for (int i = 0; i < 2; i++) {
+    for (int i = 0; i < 3; i++) {
         snprintf(text, sizeof text,
                  "{\"images\": [{\"id\": 4, \"file_name\": \"x.png\", \"width\": %d, \"height\": %d}], \"annotations\": [],"
                  " \"categories\": [{\"id\": 9, \"name\": \"\"}]}",
@@ -332,6 +332,7 @@ static void a_picture_has_the_stated_size(void **state)
         memset(p, 0, sizeof *p);
         assert_int_equal(check_split(&f->opt, p, &d, &err), ERR_DATA);
         assert_non_null(strstr(err.msg, want));
+        assert_true((strstr(err.msg, "EXIF") != NULL) == (sides[i][0] == 6));
     }
     free(p);
 }

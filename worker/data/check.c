@@ -35,7 +35,8 @@ static int check_image(struct dataset *d, int i, struct decoder *dec, struct err
     if (rc < 0)
         return rc;
     if (img.w != im->w || img.h != im->h)
-        return err_set(err, ERR_DATA, "%s is %d x %d pixels, but the annotations say %d x %d", path, img.w, img.h, im->w, im->h);
+        return err_set(err, ERR_DATA, "%s is %d x %d pixels, but the annotations say %d x %d%s", path, img.w, img.h, im->w, im->h,
+                       img.w == im->h && img.h == im->w ? " (an EXIF orientation is not applied)" : "");
     im->size_bytes = (int64_t)img.size_bytes;
     im->mtime_ns = img.mtime_ns;
     im->hash = hash_bytes(img.bytes, img.size_bytes, 0);

@@ -2,6 +2,9 @@
 
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
+
+#include "proto/err.h"
 
 void dataset_free(struct dataset *d)
 {
@@ -49,6 +52,18 @@ int dataset_image_index(const struct dataset *d, int64_t id)
             hi = mid;
     }
     return lo < d->nimages && d->images[lo].id == id ? lo : -1;
+}
+
+int dataset_same_classes(const struct dataset *a, const struct dataset *b, struct err *err)
+{
+    for (int i = 0; i < a->nclasses || i < b->nclasses; i++)
+        if (i >= a->nclasses || i >= b->nclasses || a->classes[i].id != b->classes[i].id)
+            return err_set(err, ERR_DATA, "%s and %s list different categories: both splits need the same ids", a->source, b->source);
+    for (int i = 0; i < a->nclasses; i++)
+        if (strcmp(a->classes[i].name, b->classes[i].name) != 0)
+            return err_set(err, ERR_DATA, "category %lld is '%.60s' in %s and '%.60s' in %s", (long long)a->classes[i].id,
+                           a->classes[i].name, a->source, b->classes[i].name, b->source);
+    return 0;
 }
 
 char *dataset_path(const struct dataset *d, int image, char *buf)

@@ -18,6 +18,8 @@ enum {
 /* What to do with a bad record. BAD_KEEP is for scoring against somebody's file as it stands: boxes are neither clipped nor dropped. */
 enum bad_policy { BAD_ERROR, BAD_SKIP, BAD_KEEP };
 
+struct err;
+
 struct dataset_class {
     int64_t id; /* as in the annotation file; the index in dataset.classes is what networks see */
     char *name;
@@ -60,5 +62,7 @@ void dataset_free(struct dataset *d);
 /* Index of a class or image by its id in the annotation file, or -1. */
 int dataset_class_index(const struct dataset *d, int64_t id);
 int dataset_image_index(const struct dataset *d, int64_t id);
+/* ERR_DATA where two splits do not have the same classes, by ids and names. */
+int dataset_same_classes(const struct dataset *a, const struct dataset *b, struct err *err);
 /* Path of image i in buf (DATASET_MAX_PATH bytes): "folder/file". Returns buf. */
 char *dataset_path(const struct dataset *d, int image, char *buf);

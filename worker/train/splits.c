@@ -114,14 +114,6 @@ static int wanted_data(const struct jobspec *s, const struct split *train, struc
                      train->set->source, hex, s->run_data_hash);
 }
 
-static int same_classes(const struct dataset *a, const struct dataset *b, struct err *err)
-{
-    for (int i = 0; i < a->nclasses || i < b->nclasses; i++)
-        if (i >= a->nclasses || i >= b->nclasses || a->classes[i].id != b->classes[i].id)
-            return err_set(err, ERR_DATA, "%s and %s list different categories: both splits need the same ids", a->source, b->source);
-    return 0;
-}
-
 int splits_open(const struct machine *m, struct split *ret_train, struct split *ret_val, struct err *err)
 {
     const struct jobspec *s = m->spec;
@@ -134,7 +126,7 @@ int splits_open(const struct machine *m, struct split *ret_train, struct split *
     if (rc < 0 || !s->data_val_annotations)
         return rc;
     rc = open_split(m, "val", s->data_val_annotations, s->data_val_images, ret_val, err);
-    return rc < 0 ? rc : same_classes(ret_train->set, ret_val->set, err);
+    return rc < 0 ? rc : dataset_same_classes(ret_train->set, ret_val->set, err);
 }
 
 static int sample(const struct machine *m, const struct course *course, const struct model *model, bool train, struct split *split,

@@ -8,7 +8,14 @@
 #include "daemon/job.h"
 #include "proto/err.h"
 
-enum { FILE_MAX_BYTES = 64 << 10, SLOTS_MAX = 4096, USER_MAX = 1000000, GPU_DEADLINE_S = 30, GPU_DEADLINE_MAX = 600 };
+enum {
+    FILE_MAX_BYTES = 64 << 10,
+    SLOTS_MAX = 4096,
+    USER_MAX = 1000000,
+    GPU_DEADLINE_S = 30,
+    GPU_DEADLINE_MAX = 600,
+    KEEP_MAX_DAYS = 36500
+};
 
 /* ---- values ---- */
 
@@ -84,6 +91,26 @@ static int set_user_gpus(struct config *cfg, const char *value, struct err *err)
     return set_number(&cfg->user_gpus, value, USER_MAX, "user_gpus", err);
 }
 
+static int set_keep_jobs(struct config *cfg, const char *value, struct err *err)
+{
+    return set_number(&cfg->keep.jobs, value, KEEP_MAX_DAYS, "keep_jobs", err);
+}
+
+static int set_keep_points(struct config *cfg, const char *value, struct err *err)
+{
+    return set_number(&cfg->keep.points, value, KEEP_MAX_DAYS, "keep_points", err);
+}
+
+static int set_keep_logs(struct config *cfg, const char *value, struct err *err)
+{
+    return set_number(&cfg->keep.logs, value, KEEP_MAX_DAYS, "keep_logs", err);
+}
+
+static int set_keep_events(struct config *cfg, const char *value, struct err *err)
+{
+    return set_number(&cfg->keep.events, value, KEEP_MAX_DAYS, "keep_events", err);
+}
+
 static int set_read(struct config *cfg, const char *value, struct err *err)
 {
     if (strcmp(value, "everyone") != 0 && strcmp(value, "admins") != 0)
@@ -104,6 +131,10 @@ static const struct key {
     { "user_queued", "jobs of one user, root excepted, that wait or are paused, at most; default: no limit", set_user_queued },
     { "user_running", "likewise, jobs of one user that run at the same time", set_user_running },
     { "user_gpus", "likewise, GPUs that the jobs of one user hold together", set_user_gpus },
+    { "keep_jobs", "days after its end till a job is removed, as `detctl rm` does; default: never", set_keep_jobs },
+    { "keep_points", "likewise, till only the last point of each of its curves is left", set_keep_points },
+    { "keep_logs", "likewise, till the logs of its ranks are removed", set_keep_logs },
+    { "keep_events", "days till an event is forgotten; default: never", set_keep_events },
     { "read", "system daemon: who may look at jobs: everyone (default) or admins", set_read },
 };
 

@@ -7,7 +7,13 @@ struct err;
 
 enum { CONFIG_PATH_MAX = 4000, CONFIG_SOCKET_MAX = 107 };
 
+/* In days; 0: for ever. */
+struct config_keep {
+    int jobs, points, logs, events;
+};
+
 struct config {
+    struct config_keep keep;
     char state[CONFIG_PATH_MAX + 1];          /* absolute */
     char socket[CONFIG_SOCKET_MAX + 1];       /* absolute */
     bool private;                             /* --state or --socket was given, or not root: serves one user */

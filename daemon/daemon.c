@@ -98,6 +98,7 @@ static void tie(struct daemon *d)
                              .folder = d->jobs_dir,
                              .hooks = { .word = send_word, .wished = look_who_runs, .ended = drop_spool, .arg = d } };
     d->removals = (struct removals){ .jobs = &d->jobs, .stopping = &d->stopping };
+    d->retention = (struct retention){ .removals = &d->removals, .days = d->cfg.keep };
     d->runner = (struct runner){ .loop = d->loop,
                                  .jobs = &d->jobs,
                                  .gpus = &d->gpus,
@@ -320,6 +321,7 @@ static void on_tick(uv_timer_t *timer)
     gpu_node_tick(d->gpu_node);
     run_tick(&d->runner);
     removal_tick(&d->removals);
+    retention_tick(&d->retention);
     d->idle_ticks = activity == d->last_activity ? d->idle_ticks + 1 : 0;
     d->last_activity = activity;
     if (d->idle_ticks == IDLE_TICKS) /* once an idle period */

@@ -11,6 +11,7 @@
 #include "daemon/gpu.h"
 #include "daemon/jobs.h"
 #include "daemon/removal.h"
+#include "daemon/retention.h"
 #include "daemon/run.h"
 #include "daemon/turns.h"
 #include "daemon/wire.h"
@@ -33,6 +34,7 @@ struct daemon {
     struct gpus gpus;
     struct runner runner;
     struct removals removals;
+    struct retention retention;
     struct gpu_node *gpu_node;
     struct conns *conns;
     struct ingest *ingest;

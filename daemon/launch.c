@@ -5,7 +5,6 @@
 #include <fcntl.h>
 #include <jansson.h>
 #include <libgen.h>
-#include <limits.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -16,9 +15,9 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "daemon/launch_impl.h"
 #include "daemon/store.h"
 #include "daemon/text.h"
-#include "daemon/wipe.h"
 #include "proto/err.h"
 #include "proto/folder.h"
 
@@ -475,8 +474,7 @@ void launch_drop_spool(const char *jobs_dir, const struct job_row *row, const ch
         close(fd);
 }
 
-/* A folder without a database's name is of the time before that. */
-static bool is_ours(const char *jobs_dir, int64_t job, const char *store_id)
+bool launch_is_ours(const char *jobs_dir, int64_t job, const char *store_id)
 {
     char path[PATH_ROOM];
 
@@ -484,72 +482,12 @@ static bool is_ours(const char *jobs_dir, int64_t job, const char *store_id)
     return access(path, F_OK) != 0 || is_of_store(jobs_dir, job, store_id);
 }
 
-static int rename_removed(const char *from, const char *to, const char *lock, struct err *err)
+int launch_lock_state(const char *jobs_dir, int64_t job, int *ret_fd)
 {
-    int fd, free = lock_state(lock, &fd), rc = 0;
+    char path[PATH_ROOM];
 
-    if (free == 0)
-        rc = err_set(err, -EWOULDBLOCK, "processes hold '%s'", lock);
-    else if (rename(from, to) < 0 && errno != ENOENT)
-        rc = err_sys(err, "rename '%s'", from);
-    if (fd >= 0)
-        close(fd);
-    return rc;
-}
-
-int launch_remove_folder(const char *jobs_dir, int64_t job, const char *store_id, int max, struct err *err)
-{
-    char path[PATH_ROOM], lock[PATH_ROOM], removed[PATH_ROOM + 16];
-    int rc;
-
-    job_path(path, jobs_dir, job, "");
-    job_path(lock, jobs_dir, job, "lock");
-    snprintf(removed, sizeof removed, "%s.removed", path);
-    rc = wipe_folder(removed, max, err);
-    if (rc != 0 || access(path, F_OK) != 0 || !is_ours(jobs_dir, job, store_id))
-        return rc;
-    rc = rename_removed(path, removed, lock, err);
-    return rc < 0 ? rc : wipe_folder(removed, max, err);
-}
-
-/* Each entry of the job's folder `name` but the one that is called `keep`. */
-static int thin(const char *jobs_dir, int64_t job, const char *name, const char *keep, struct err *err)
-{
-    char folder[PATH_ROOM], path[PATH_ROOM + 256];
-    const struct dirent *entry;
-    int rc = 0, fd;
-    DIR *dir;
-
-    job_path(folder, jobs_dir, job, name);
-    fd = open(folder, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
-    dir = fd < 0 ? NULL : fdopendir(fd);
-    while (rc == 0 && dir && (entry = readdir(dir))) {
-        if (strcmp(entry->d_name, ".") == 0 || strcmp(entry->d_name, "..") == 0 || strcmp(entry->d_name, keep) == 0)
-            continue;
-        snprintf(path, sizeof path, "%s/%s", folder, entry->d_name);
-        while ((rc = wipe_folder(path, INT_MAX, err)) > 0)
-            ;
-    }
-    if (dir)
-        closedir(dir);
-    return rc;
-}
-
-int launch_thin_folder(const char *jobs_dir, int64_t job, const char *store_id, int64_t keep, struct err *err)
-{
-    char lock[PATH_ROOM], step[32];
-    int fd, free, rc = 0;
-
-    job_path(lock, jobs_dir, job, "lock");
-    free = lock_state(lock, &fd);
-    snprintf(step, sizeof step, "step-%lld", (long long)keep);
-    if (free == 0)
-        rc = err_set(err, -EWOULDBLOCK, "processes of job %lld live", (long long)job);
-    else if (fd >= 0 && is_ours(jobs_dir, job, store_id))
-        rc = thin(jobs_dir, job, "checkpoints", step, err) < 0 ? err->code : thin(jobs_dir, job, "log", "", err);
-    if (fd >= 0)
-        close(fd);
-    return rc;
+    job_path(path, jobs_dir, job, "lock");
+    return lock_state(path, ret_fd);
 }
 
 static long session_in(int fd)

@@ -59,6 +59,8 @@ void launch_drop_spool(const char *jobs_dir, const struct job_row *row, const ch
 int launch_remove_folder(const char *jobs_dir, int64_t job, const char *store_id, int max, struct err *err);
 /* Removes the logs of a job that has ended, and its checkpoints but that of step `keep`. -EWOULDBLOCK while processes of it live. File work. */
 int launch_thin_folder(const char *jobs_dir, int64_t job, const char *store_id, int64_t keep, struct err *err);
+/* Removes the logs alone. */
+int launch_drop_logs(const char *jobs_dir, int64_t job, const char *store_id, struct err *err);
 /* Session of the job's processes, as its lock says; 0: not known. */
 long launch_session(const char *jobs_dir, int64_t job);
 /* Sends SIGKILL to the job's session, and to every other process that holds its lock. Only while the lock is held, and to those of the session only

@@ -202,15 +202,35 @@ void store_remove(struct store *s, int64_t job, const char *text, double now, st
     ask(s, op);
 }
 
-void store_sweep(struct store *s, int64_t job, double now, store_done *done, void *arg)
+static void enqueue_of(struct store *s, enum op_kind kind, int64_t job, double time, store_done *done, void *arg)
 {
-    struct op *op = op_new(OP_SWEEP, NULL, NULL, NULL, done, arg);
+    struct op *op = op_new(kind, NULL, NULL, NULL, done, arg);
 
     if (!op)
         return;
     op->job = job;
-    op->time = now;
+    op->time = time;
     enqueue(s, op);
+}
+
+void store_sweep(struct store *s, int64_t job, double now, store_done *done, void *arg)
+{
+    enqueue_of(s, OP_SWEEP, job, now, done, arg);
+}
+
+void store_thin_points(struct store *s, int64_t job, store_done *done, void *arg)
+{
+    enqueue_of(s, OP_THIN, job, 0, done, arg);
+}
+
+void store_clear_logs(struct store *s, int64_t job, store_done *done, void *arg)
+{
+    enqueue_of(s, OP_CLEAR, job, 0, done, arg);
+}
+
+void store_forget_events(struct store *s, double before, store_done *done, void *arg)
+{
+    enqueue_of(s, OP_FORGET, 0, before, done, arg);
 }
 
 void store_shrink(struct store *s)

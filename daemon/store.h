@@ -54,6 +54,12 @@ void store_gpu(struct store *s, const struct store_gpu *gpu, double now, store_d
 void store_remove(struct store *s, int64_t job, const char *text, double now, store_done *done, void *arg);
 /* Some of the other rows of a removed job. value 1: there are more; 0: none, and it is pending no more. */
 void store_sweep(struct store *s, int64_t job, double now, store_done *done, void *arg);
+/* Of the curves of a job all points but the last go; that is marked when they have. value 1: there are more. */
+void store_thin_points(struct store *s, int64_t job, store_done *done, void *arg);
+/* Marks that its logs are gone. */
+void store_clear_logs(struct store *s, int64_t job, store_done *done, void *arg);
+/* Some of the events before that time go. value 1: there may be more. */
+void store_forget_events(struct store *s, double before, store_done *done, void *arg);
 /* Gives memory back and shortens the WAL; for when nothing happens. */
 void store_shrink(struct store *s);
 /* Called on the loop after the answers of a batch were given. */
@@ -92,9 +98,11 @@ int store_get_spec(struct store *s, int64_t id, char **ret, struct err *err); /*
 /* {"train":{TERM:value}, "val":{...}} */
 int store_losses(struct store *s, int64_t id, struct text *out, struct err *err);
 /* Jobs that ended before a time, by id: at most `limit` with larger ids than `after`, of a user by number (-1: all) and by name ("": all). */
+enum { STORE_CLEARED_POINTS = 1, STORE_CLEARED_LOGS = 2 };
 struct store_ended_query {
     int64_t after, limit, uid;
     double before;
+    int not_cleared; /* STORE_CLEARED_...: only those of which that is still there; 0: all */
     char user[JOB_USER_MAX + 1];
 };
 int store_ended_jobs(struct store *s, const struct store_ended_query *q, void (*each)(void *arg, const struct job_row *row), void *arg,

@@ -15,7 +15,7 @@ struct text;
 
 enum { STORE_READERS = 4, SERIES_SLOTS = 4096, SWEEP_ROWS = 1000 };
 
-enum op_kind { OP_SUBMIT, OP_SAVE, OP_REPORT, OP_EVENT, OP_SETTING, OP_GPU, OP_REMOVE, OP_SWEEP, OP_SHRINK };
+enum op_kind { OP_SUBMIT, OP_SAVE, OP_REPORT, OP_EVENT, OP_SETTING, OP_GPU, OP_REMOVE, OP_SWEEP, OP_THIN, OP_CLEAR, OP_FORGET, OP_SHRINK };
 
 /* A change on its way: made and freed by the loop, in between read by the writer, which fills rc, value, err. */
 struct op {
@@ -138,6 +138,9 @@ int writer_event(struct writer *w, int64_t job, double time, const char *level, 
 /* store_remove.c: likewise. */
 int writer_remove(struct writer *w, struct op *op);
 int writer_sweep(struct writer *w, struct op *op);
+int writer_thin(struct writer *w, struct op *op);
+int writer_clear(struct writer *w, const struct op *op);
+int writer_forget(struct writer *w, struct op *op);
 
 /* store_read.c */
 sqlite3 *reader_take(struct store *s); /* waits for a free one */

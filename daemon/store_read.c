@@ -190,7 +190,7 @@ int store_ended_jobs(struct store *s, const struct store_ended_query *q, void (*
     struct job_row row;
     int rc = reader_prepare(db,
                             JOB_SELECT "WHERE id>?1 AND state IN ('completed', 'failed', 'cancelled') AND ended<?2 AND (?3<0 OR uid=?3) "
-                                       "AND (?4='' OR user=?4) ORDER BY id LIMIT ?5",
+                                       "AND (?4='' OR user=?4) AND (cleared & ?6)=0 ORDER BY id LIMIT ?5",
                             &st, err);
 
     if (rc == 0) {
@@ -199,6 +199,7 @@ int store_ended_jobs(struct store *s, const struct store_ended_query *q, void (*
         sqlite3_bind_int64(st, 3, q->uid);
         sqlite3_bind_text(st, 4, q->user, -1, SQLITE_STATIC);
         sqlite3_bind_int64(st, 5, q->limit);
+        sqlite3_bind_int(st, 6, q->not_cleared);
         while ((rc = reader_step(db, st, err)) == 1) {
             read_row(st, &row);
             each(arg, &row);

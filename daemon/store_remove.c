@@ -1,4 +1,4 @@
-/* daemon/store_remove.c - jobs that go: their row at once, all else of them in pieces of SWEEP_ROWS rows, so that what others report waits for no more. */
+/* daemon/store_remove.c - what is not kept. Jobs that go: their row at once, all else of them in pieces of SWEEP_ROWS rows, so that what others report waits for no more. */
 #include <stdio.h>
 #include <string.h>
 
@@ -116,4 +116,38 @@ int writer_sweep(struct writer *w, struct op *op)
     }
     op->value = left <= 0;
     return op->value ? SQLITE_OK : finish(w, op);
+}
+
+/* ---- what is kept for a while only ---- */
+
+static int mark_cleared(struct writer *w, int64_t job, int what)
+{
+    return change(w, "UPDATE jobs SET cleared = cleared | ?2 WHERE id=?1", job, what);
+}
+
+/* The last point of each curve stays: it is what a list of jobs shows. */
+int writer_thin(struct writer *w, struct op *op)
+{
+    int rc = change(w,
+                    "DELETE FROM point WHERE (series, step) IN (SELECT p.series, p.step FROM series s JOIN point p ON p.series=s.id "
+                    "WHERE s.job=?1 AND p.step<(SELECT max(step) FROM point WHERE series=s.id) LIMIT ?2)",
+                    op->job, SWEEP_ROWS);
+
+    op->value = rc == SQLITE_OK && sqlite3_changes(w->db) == SWEEP_ROWS;
+    return rc != SQLITE_OK || op->value ? rc : mark_cleared(w, op->job, STORE_CLEARED_POINTS);
+}
+
+int writer_clear(struct writer *w, const struct op *op)
+{
+    return mark_cleared(w, op->job, STORE_CLEARED_LOGS);
+}
+
+/* The oldest by number, which but for a clock that was set are the oldest by time. */
+int writer_forget(struct writer *w, struct op *op)
+{
+    int rc =
+        change(w, "DELETE FROM events WHERE id IN (SELECT id FROM events ORDER BY id LIMIT ?2) AND time<?1", (int64_t)op->time, SWEEP_ROWS);
+
+    op->value = rc == SQLITE_OK && sqlite3_changes(w->db) == SWEEP_ROWS;
+    return rc;
 }

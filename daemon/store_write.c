@@ -619,6 +619,12 @@ static int apply(struct writer *w, struct op *op)
 
         return rc != SQLITE_OK ? rc : op->kind == OP_REMOVE ? writer_remove(w, op) : writer_sweep(w, op);
     }
+    case OP_THIN:
+        return writer_thin(w, op);
+    case OP_CLEAR:
+        return writer_clear(w, op);
+    case OP_FORGET:
+        return writer_forget(w, op);
     case OP_SHRINK:
         break;
     }
@@ -662,7 +668,7 @@ int writer_batch(struct writer *w, struct op *first)
 
 int op_rows(const struct op *op)
 {
-    if (op->kind == OP_SWEEP)
+    if (op->kind == OP_SWEEP || op->kind == OP_THIN || op->kind == OP_FORGET)
         return SWEEP_ROWS;
     return op->kind == OP_REPORT && op->rep->count > 1 ? op->rep->count : 1;
 }

@@ -3,6 +3,7 @@
 import json
 import os
 import random
+import sqlite3
 import sys
 import time
 
@@ -133,7 +134,34 @@ def the_best_is_kept():
         assert [j["id"] for j in d.call("job.prune", older=0, keep_best=True)["jobs"]] == [job]
 
 
-SCENARIOS = [a_job_leaves_nothing, what_lives_stays, killed_on_the_way, pruned_page_by_page, the_best_is_kept]
+def what_is_old_goes_by_itself():
+    """As detd.conf says; of what is younger nothing does."""
+    day = 24 * 3600
+    with Daemon(step_s=0, conf="keep_jobs = 90\nkeep_points = 60\nkeep_logs=30\nkeep_events = 10\n") as d:
+        ages = [0, 20, 40, 70, 100]
+        jobs = [finished(d, 10) for _ in ages]
+        before = rows(d, jobs[0])
+        d.wait_left(jobs[-1])
+        d.stop()
+        with sqlite3.connect(d.state + "/detd.db") as db:
+            for job, age in zip(jobs, ages):
+                db.execute("UPDATE jobs SET ended=ended-? WHERE id=?", (age * day, job))
+                db.execute("UPDATE events SET time=time-? WHERE job=?", (age * day, job))
+        db.close()
+        d.start()
+        d.until(lambda: is_wiped(d, jobs[4]), "the oldest stays")
+        assert "was removed by detd (keep_jobs)" in d.wait_event("removed")[0]
+        d.until(lambda: [r[0] for r in d.sql("SELECT cleared FROM jobs ORDER BY id")] == [0, 0, 2, 3], "not all is cleared")
+        d.until(lambda: not d.sql("SELECT 1 FROM events WHERE job IN (?, ?, ?)", *jobs[1:4]), "old events stay")
+        curves = [d.sql("SELECT count(*) FROM loss WHERE job=? AND split='train' AND term='total'", j)[0][0] for j in jobs]
+        assert curves == [10, 10, 10, 1, 0], curves
+        assert d.job(jobs[3])["losses"]["train"]["total"] == 25.0
+        assert [len(os.listdir(folder(d, j) + "/log")) > 0 for j in jobs[:4]] == [True, True, False, False]
+        assert all(os.path.exists(folder(d, j) + "/checkpoints/step-10") for j in jobs[:4])
+        assert rows(d, jobs[0]) == before and "completed" in d.events("end", jobs[0])
+
+
+SCENARIOS = [a_job_leaves_nothing, what_lives_stays, killed_on_the_way, pruned_page_by_page, the_best_is_kept, what_is_old_goes_by_itself]
 for scenario in SCENARIOS:
     if len(sys.argv) < 2 or scenario.__name__ in sys.argv[1:]:
         began = time.time()

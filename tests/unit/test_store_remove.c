@@ -210,11 +210,74 @@ static void what_ended_is_found(void **state)
     assert_int_equal(best, 30);
 }
 
+static int thin(struct fixture *f, int64_t id)
+{
+    f->waiting++;
+    store_thin_points(f->s, id, done, f);
+    wait_all(f);
+    assert_int_equal(f->rc, 0);
+    return (int)f->value;
+}
+
+/* What a list shows stays. */
+static void curves_are_thinned(void **state)
+{
+    struct fixture *f = *state;
+    int64_t id = a_job(f, "a", POINTS, JOB_COMPLETED), other = a_job(f, "b", 20, JOB_COMPLETED);
+    struct store_ended_query q = { .before = 200, .limit = 9, .uid = -1, .not_cleared = STORE_CLEARED_POINTS };
+    int rows = rows_of(f, other), pieces = 1;
+
+    assert_int_equal(ended(f, q), 2);
+    while (thin(f, id)) {
+        pieces++;
+        assert_int_equal(ended(f, q), 2);
+    }
+    assert_in_range(pieces, 2 * POINTS / 1000, 2 * POINTS / 1000 + 1);
+    assert_int_equal(ended(f, q), 1);
+    assert_string_equal(sql(f, "SELECT group_concat(split || term || step) FROM (SELECT * FROM loss WHERE job=1 ORDER BY split, term)"),
+                        "trainbox2999,traintotal2999,valbox3000,valtotal3000");
+    assert_int_equal(rows_of(f, other), rows);
+    q.not_cleared = STORE_CLEARED_LOGS;
+    f->waiting++;
+    store_clear_logs(f->s, id, done, f);
+    wait_all(f);
+    assert_int_equal(ended(f, q), 1);
+    assert_string_equal(sql(f, "SELECT group_concat(cleared) FROM jobs"), "3,0");
+}
+
+static int forget(struct fixture *f, double before)
+{
+    f->waiting++;
+    store_forget_events(f->s, before, done, f);
+    wait_all(f);
+    return (int)f->value;
+}
+
+static void old_events_are_forgotten(void **state)
+{
+    struct fixture *f = *state;
+    int pieces = 1;
+
+    for (int i = 0; i < 2500; i++)
+        store_event(f->s, i % 3, "info", "k", "t", i);
+    forget(f, -1);
+    assert_string_equal(sql(f, "SELECT count(*) FROM events"), "2500");
+    while (forget(f, 2400))
+        pieces++;
+    assert_int_equal(pieces, 3);
+    assert_string_equal(sql(f, "SELECT count(*) || ' ' || min(time) FROM events"), "100 2400.0");
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        TEST(a_job_goes_and_its_neighbours_stay),    TEST(the_next_detd_goes_on), TEST(what_lives_is_refused),
-        TEST(numbers_and_tokens_are_not_used_again), TEST(what_ended_is_found),
+        TEST(a_job_goes_and_its_neighbours_stay),
+        TEST(the_next_detd_goes_on),
+        TEST(what_lives_is_refused),
+        TEST(numbers_and_tokens_are_not_used_again),
+        TEST(what_ended_is_found),
+        TEST(curves_are_thinned),
+        TEST(old_events_are_forgotten),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

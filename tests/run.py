@@ -13,7 +13,8 @@ DETD_BUILD tells tests the folder of the build.
 Reasons to skip stand in tests/skips. With STRICT=1 or CI=true one that is not listed there fails; one without a reason always does.
 
 TEST_JOBS: how many run at once (default: one more than there are CPUs, since scripts also wait). TEST_SECONDS: the limit of each (default 2400).
-TEST_GRACE: how many its processes have after its end (default 20). TEST_SKIPS: another list than tests/skips."""
+TEST_GRACE: how many its processes have after its end (default 20). TEST_SKIPS: another list than tests/skips.
+TEST_SHM: another folder than /dev/shm."""
 import ctypes
 import json
 import os
@@ -35,7 +36,7 @@ STRICT = os.environ.get("STRICT") == "1" or os.environ.get("CI") == "true"
 SLOWEST = 10
 LOG_LINES = 60
 PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER = 1, 36
-SHARED_MEMORY = "/dev/shm"
+SHARED_MEMORY = os.environ.get("TEST_SHM", "/dev/shm")
 
 
 # ---- a keeper: one process for each test, its only child and the new parent of all orphans ----

@@ -22,7 +22,7 @@ OPEN = {"spec", "losses"}
 class Client:
     def __init__(self, path):
         self.sock = socket.socket(socket.AF_UNIX)
-        self.sock.settimeout(30)
+        self.sock.settimeout(60)
         self.sock.connect(path)
         self.file = self.sock.makefile("rb")
 
@@ -70,12 +70,12 @@ def start(build, folder):
     log = open(os.path.join(folder, "log"), "wb")
     daemon = subprocess.Popen([os.path.join(build, "detd"), "--state", os.path.join(folder, "state"), "--socket", path],
                               stdout=log, stderr=log)
-    for _ in range(100):
-        if daemon.poll() is not None:
-            break
-        if os.path.exists(path):
+    until = time.time() + 60
+    while daemon.poll() is None and time.time() < until:
+        try:
             return daemon, Client(path)
-        time.sleep(0.05)
+        except OSError:  # it is not there, or nobody listens yet
+            time.sleep(0.05)
     sys.stderr.write(open(log.name).read())
     raise SystemExit("detd did not start")
 
@@ -124,7 +124,7 @@ def main():
                 lines[number] = "← " + text.replace(DATA, "/data/bccd").replace(folder + "/state", "/var/lib/detd")
     finally:
         daemon.send_signal(signal.SIGTERM)
-        daemon.wait(30)
+        daemon.wait(60)
         if problems:
             sys.stderr.write(open(os.path.join(folder, "log")).read()[-4000:])
         shutil.rmtree(folder, ignore_errors=True)

@@ -48,6 +48,8 @@ int submit_spec(struct context *ctx, json_t *spec, int64_t *ret_id)
 
 int submitted(struct context *ctx, int64_t id, bool wait, bool watch)
 {
+    if (watch || wait)
+        catch_interrupt(); /* whoever sees the id may interrupt */
     printf("%lld\n", (long long)id);
     fflush(stdout);
     if (watch)

@@ -28,7 +28,7 @@
 #include "proto/report.h"
 #include "proto/version.h"
 
-enum { TICK_MS = 1000, IDLE_TICKS = 5, STOP_MS = 2000, LOCK_TRIES = 200, LOCK_PAUSE_US = 10000 };
+enum { TICK_MS = 1000, IDLE_TICKS = 5, STOP_MS = 2000, LOCK_TRIES = 1000, LOCK_PAUSE_US = 10000 };
 
 /* ---- what the parts have to tell each other ---- */
 

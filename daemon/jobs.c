@@ -606,6 +606,16 @@ static void on_end(struct jobs *jobs, struct job *j, const struct report *rep)
     life_next(&j->life, LIFE_FACT_ENDED, mono_s());
 }
 
+/* A supervisor that was to end the job for its deaths has found a checkpoint that says otherwise. Its next attempt, or that checkpoint, whichever comes
+ * first, ends the time that it has to leave: a trainer may take longer than that till it speaks. */
+static void goes_on(struct job *j)
+{
+    if (j->row.want == JOB_WANT_CANCEL)
+        return;
+    j->life.drains = 0;
+    j->life.deadline = 0;
+}
+
 bool jobs_report(struct jobs *jobs, struct job *j, const struct report *rep)
 {
     j->row.last_seq = rep->seq;
@@ -617,10 +627,7 @@ bool jobs_report(struct jobs *jobs, struct job *j, const struct report *rep)
             j->saved = rep->step;
             j->row.deaths = 0;
         }
-        if (j->row.want != JOB_WANT_CANCEL) { /* a supervisor that was to end it for its deaths goes on with it */
-            j->life.drains = 0;
-            j->life.deadline = 0;
-        }
+        goes_on(j);
         j->row.want_checkpoint = false;
         break;
     case REPORT_TIER:
@@ -636,6 +643,7 @@ bool jobs_report(struct jobs *jobs, struct job *j, const struct report *rep)
         j->row.attempt = rep->attempt;
         j->row.step = rep->step;
         j->trouble[0] = '\0';
+        goes_on(j);
         break;
     case REPORT_END:
         on_end(jobs, j, rep);

@@ -31,6 +31,9 @@ struct job_options {
     int64_t saved;      /* step of the newest checkpoint that detd has; 0: none */
 };
 
+/* From here on SIGTERM and SIGINT wait, till job_open() has read all and hears them. */
+void job_hold_signals(void);
+
 /* Opens the spool, starts connecting, reads spec.json and starts (or, where the outcome is recorded already, only resends). A job that
  * cannot be started for what its spec says gets an outcome that says why; where the system refuses (a trainer that is missing while it is
  * replaced, no memory, no descriptors) it waits, tries again and says so. Errors are those of the spool.

@@ -252,8 +252,10 @@ int main(int argc, char **argv)
 {
     static struct options options;
     struct err err = { 0 };
-    int rc = tidy_descriptors(&err);
+    int rc;
 
+    job_hold_signals();
+    rc = tidy_descriptors(&err);
     signal(SIGPIPE, SIG_IGN);
     prctl(PR_SET_NAME, "detd-job");
     left_adopt();

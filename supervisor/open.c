@@ -233,6 +233,22 @@ static void on_sigterm(uv_signal_t *handle, int number)
     job_leave(handle->data);
 }
 
+/* Spool and history may take a while: who is told to stop meanwhile hears it when they are read, and leaves in order. */
+static void mask_stops(int how)
+{
+    sigset_t stops;
+
+    sigemptyset(&stops);
+    sigaddset(&stops, SIGTERM);
+    sigaddset(&stops, SIGINT);
+    sigprocmask(how, &stops, NULL);
+}
+
+void job_hold_signals(void)
+{
+    mask_stops(SIG_BLOCK);
+}
+
 static void open_handles(struct job *j)
 {
     uv_timer_t *timers[] = { &j->state_timer, &j->command_timer, &j->tick };
@@ -247,6 +263,7 @@ static void open_handles(struct job *j)
     uv_signal_start(&j->sigchld, on_sigchld, SIGCHLD);
     uv_signal_start(&j->sigterm, on_sigterm, SIGTERM);
     uv_signal_start(&j->sigint, on_sigterm, SIGINT);
+    mask_stops(SIG_UNBLOCK);
     j->handles = 6;
 }
 

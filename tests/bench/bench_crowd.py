@@ -82,7 +82,7 @@ def pile(d):
     alone = times(other, 200, "job.list", limit=1, cursor=2)
     hog = multiprocessing.Process(target=ask_64, args=(d.path,))
     hog.start()
-    beside = []
+    beside = times(other, 1, "job.list", limit=1, cursor=2)
     while hog.is_alive():
         beside += times(other, 1, "job.list", limit=1, cursor=2)
     assert hog.exitcode == 0

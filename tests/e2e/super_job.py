@@ -781,6 +781,25 @@ def test_told_to_stop(job):
 test_told_to_stop.job = dict(env={"HOLD": "6"})
 
 
+def test_told_to_stop_at_once(job):
+    """The word comes while the spool is opened and read: it is heard afterwards, none of its attempts counts as a death."""
+    lock = os.path.join(job.dir, "lock")
+    for n in range(5):
+        job.start()
+        while not os.path.getsize(lock):
+            assert not job.exited(), job.log()
+        job.proc.send_signal(signal.SIGTERM)
+        job.until(job.exited)
+        assert job.proc.returncode == 0, (n, job.proc.returncode, job.log())
+        job.detd.close()
+        os.truncate(lock, 0)
+    job.start()
+    job.until(job.exited)
+    *paused, last = [e["outcome"] for e in job.store.of("end")]
+    assert set(paused) == {"paused"} and last == "completed", paused  # who finds an end that detd has not heard of only tells it
+    assert job.store.rows("train") == list(range(1, 31))
+
+
 def test_nothing_is_left_behind(job):
     """A process that a rank started, of another session, holds the lock: it ends before the next attempt begins, and before the job."""
     job.fault(0, "helper", 5)

@@ -137,7 +137,7 @@ class Daemon:
         return self.client() if wait else None
 
     def client(self):
-        until = time.time() + 30
+        until = time.time() + 60
         while True:
             try:
                 return Client(self.path)
@@ -155,7 +155,7 @@ class Daemon:
 
     def stop(self):
         self.proc.send_signal(signal.SIGTERM)
-        assert self.proc.wait(20) == 0, "detd left with %d" % self.proc.returncode
+        assert self.proc.wait(60) == 0, "detd left with %d" % self.proc.returncode
         self.proc = None
 
     def session(self, job):
@@ -177,6 +177,17 @@ class Daemon:
                 pass
         return found
 
+    def rank_pid(self, job, rank):
+        for pid in self.members(job):
+            try:
+                with open("/proc/%d/cmdline" % pid, "rb") as f:
+                    words = f.read().split(b"\0")
+            except OSError:
+                continue
+            if b"--rank" in words and words[words.index(b"--rank") + 1] == b"%d" % rank:
+                return pid
+        raise AssertionError("job %d has no rank %d" % (job, rank))
+
     def own(self):
         """Processes whose command names this daemon's folder."""
         found = []
@@ -195,6 +206,11 @@ class Daemon:
         except OSError:
             pass
 
+    def signal_supervisor(self, job, number):
+        """The one that has the job now; for a moment after a start there is none yet."""
+        self.until(lambda: self.session(job) in self.members(job), "no supervisor")
+        self.signal(self.session(job), number)
+
     def signal_session(self, job, number):
         for pid in self.members(job):
             self.signal(pid, number)
@@ -211,7 +227,7 @@ class Daemon:
     def job(self, job):
         return self.call("job.get", id=job)
 
-    def wait(self, job, test, seconds=60):
+    def wait(self, job, test, seconds=120):
         """Until test(job object) holds; test may be the name of a state."""
         until = time.time() + seconds
         while True:
@@ -224,8 +240,16 @@ class Daemon:
             assert time.time() < until, "job %d: %s" % (job, now and (now["state"], now["reason"], now["step"]))
             time.sleep(0.05)
 
+    def held(self, job, step):
+        """Until its ranks wait before that step, which HOLD in its run.env names (see rank.py), and detd has the loss of the one before. Returns the job."""
+        return self.wait(job, lambda j: j["state"] == "running" and abs(j["losses"].get("train", {}).get("total", 0) - 250.0 / (step - 1)) < 1e-9)
+
+    def go(self, job, step=None):
+        """Ranks that are held at that step, or at any, go on."""
+        open("%s/jobs/%d/%s" % (self.state, job, "go-%d" % step if step else "go"), "w").close()
+
     @staticmethod
-    def until(test, what, seconds=60):
+    def until(test, what, seconds=120):
         """Until test() holds; `what` is what has not come."""
         until = time.time() + seconds
         while not test():
@@ -245,7 +269,7 @@ class Daemon:
         found = self.call("event.query", limit=1000, **({"id": job} if job else {}))["events"]
         return [e["text"] for e in found if e["kind"] == kind]
 
-    def wait_event(self, kind, job=None, seconds=20):
+    def wait_event(self, kind, job=None, seconds=120):
         self.until(lambda: self.events(kind, job), "no event " + kind, seconds)
         return self.events(kind, job)
 

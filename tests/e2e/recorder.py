@@ -9,7 +9,6 @@ import signal
 import struct
 import subprocess
 import sys
-import time
 
 import evidence
 from daemon import BUILD, Daemon
@@ -127,10 +126,19 @@ def places(pid, pattern):
                 at = data.find(pattern, at + 1)
 
 
+def stopped(pid):
+    """All its threads are."""
+    for thread in os.listdir("/proc/%d/task" % pid):
+        with open("/proc/%d/task/%s/stat" % (pid, thread), encoding="utf-8") as f:
+            if f.read().rsplit(")", 1)[1].split()[0] != "T":
+                return False
+    return True
+
+
 def flip(pid, pattern):
     """The lowest bit of the pattern's fifth number, wherever it stands. The process is stopped meanwhile."""
     os.kill(pid, signal.SIGSTOP)
-    time.sleep(0.05)
+    Daemon.until(lambda: stopped(pid), "it is not stopped")
     found = list(places(pid, pattern))
     with open("/proc/%d/mem" % pid, "r+b", buffering=0) as mem:
         for at in found:
@@ -138,18 +146,6 @@ def flip(pid, pattern):
             mem.write(bytes([pattern[16] ^ 1]))
     os.kill(pid, signal.SIGCONT)
     assert found, "the weights are nowhere"
-
-
-def rank_pid(d, job, rank):
-    for pid in d.members(job):
-        try:
-            with open("/proc/%d/cmdline" % pid, "rb") as f:
-                words = f.read().split(b"\0")
-        except OSError:
-            continue
-        if b"--rank" in words and words[words.index(b"--rank") + 1] == b"%d" % rank:
-            return pid
-    raise AssertionError("job %d has no rank %d" % (job, rank))
 
 
 def train_still(d, base, what, steps, **run):
@@ -167,13 +163,13 @@ def train_still(d, base, what, steps, **run):
 def check_ranks(d, base):
     """Rank 1 of three goes wrong: the others say so, and the job goes on from its last checkpoint, or fails where it is to."""
     job, pattern = train_still(d, base, "one of three", 800, ranks=3)
-    flip(rank_pid(d, job, 1), pattern)
+    flip(d.rank_pid(job, 1), pattern)
     ended = finish(d, job)
     reasons = [a["reason"] for a in ended["attempts"]]
     assert ended["attempt"] == 2 and any("rank 1 has other weights" in r and POINT in r for r in reasons), reasons
     assert not events(d, job, "determinism"), events(d, job, "determinism")
     job, pattern = train_still(d, base, "one of two", 100000, ranks=2, on_corruption="fail")
-    flip(rank_pid(d, job, 1), pattern)
+    flip(d.rank_pid(job, 1), pattern)
     ended = d.wait(job, lambda j: j["state"] in ("completed", "failed"), PATIENCE_S)
     assert ended["state"] == "failed" and "ranks 0 and 1 have different weights" in ended["reason"] and POINT in ended["reason"], ended["reason"]
     print("a bit in one rank: %s" % ended["reason"])
@@ -182,7 +178,7 @@ def check_ranks(d, base):
 def check_again(d, base):
     """The only rank goes wrong and dies: what its next attempt trains again comes out differently."""
     job, pattern = train_still(d, base, "alone, killed", 100000, ranks=1)
-    flip(rank_pid(d, job, 0), pattern)
+    flip(d.rank_pid(job, 0), pattern)
     at = d.job(job)["step"]
     d.wait(job, lambda j: j["step"] > at + 2, PATIENCE_S)
     strike(d, job, "detd-worker", random.Random(1))
@@ -197,7 +193,7 @@ def check_again(d, base):
 def check_verify(d, base):
     """Who verifies a run in which a bit has flipped finds the step and the tensor, from the beginning and from a checkpoint."""
     job, pattern = train_still(d, base, "alone", 100000, ranks=1)
-    flip(rank_pid(d, job, 0), pattern)
+    flip(d.rank_pid(job, 0), pattern)
     at = d.job(job)["step"]
     d.wait(job, lambda j: j["step"] > at + 2, PATIENCE_S)
     d.call("job.pause", id=job)

@@ -11,6 +11,7 @@ import time
 from daemon import HERE, Daemon
 
 STEPS = 90
+PATIENCE_S = 240
 
 
 def spec(data):
@@ -32,30 +33,26 @@ def model(d, job):
     return hashlib.sha256(open(path, "rb").read()).hexdigest()
 
 
-def processes(d, job, name):
-    return [pid for pid, command in sorted(d.members(job).items()) if command == name]
-
-
 def at_step(d, job, step):
     """Waits until a checkpoint of at least that step is published, so that there is something to go on from."""
-    return d.wait(job, lambda j: any(c["step"] >= step for c in j["checkpoints"]), 120)
+    return d.wait(job, lambda j: any(c["step"] >= step for c in j["checkpoints"]), PATIENCE_S)
 
 
 def disturb(d, job):
     at_step(d, job, 5)
-    os.kill(processes(d, job, "detd-worker")[1], signal.SIGKILL)
-    d.wait(job, lambda j: j["attempt"] >= 2, 60)
+    os.kill(d.rank_pid(job, 1), signal.SIGKILL)
+    d.wait(job, lambda j: j["attempt"] >= 2, PATIENCE_S)
     at_step(d, job, 15)
-    os.kill(processes(d, job, "detd-job")[0], signal.SIGKILL)
-    d.wait(job, lambda j: j["attempt"] >= 3, 60)
+    d.signal_supervisor(job, signal.SIGKILL)
+    d.wait(job, lambda j: j["attempt"] >= 3, PATIENCE_S)
     at_step(d, job, 25)
     d.kill()
     before = d.newest_checkpoint(job)
     d.until(lambda: d.newest_checkpoint(job) > before, "the job stands still without detd")
-    os.kill(processes(d, job, "detd-worker")[0], signal.SIGSTOP)  # while detd is away: a quick machine trains to the end before it is back
+    os.kill(d.rank_pid(job, 0), signal.SIGSTOP)  # while detd is away: a quick machine trains to the end before it is back
     stopped = time.time()
     d.start()
-    now = d.wait(job, lambda j: any("rank 0 hangs in phase" in a["reason"] for a in j["attempts"]), 60)
+    now = d.wait(job, lambda j: any("rank 0 hangs in phase" in a["reason"] for a in j["attempts"]), PATIENCE_S)
     print("verdict after %.0f s: %s" % (time.time() - stopped, [a["reason"] for a in now["attempts"] if "hangs" in a["reason"]][0]))
 
 
@@ -65,15 +62,15 @@ def main():
         subprocess.run([sys.executable, HERE + "/../demo/make_shapes.py", data, "--train", "48", "--val", "12", "--size", "96"], check=True,
                        stdout=subprocess.DEVNULL)
         calm = d.call("job.submit", spec=spec(data), token="calm")["id"]
-        d.wait(calm, "completed", 180)
+        d.wait(calm, "completed", PATIENCE_S)
         wild = d.call("job.submit", spec=spec(data), token="wild")["id"]
         disturb(d, wild)
-        done = d.wait(wild, "completed", 180)
+        done = d.wait(wild, "completed", PATIENCE_S)
         print(json.dumps([(a["attempt"], a["resume_step"], a["reason"]) for a in done["attempts"]], indent=1))
         assert done["attempt"] == 4, done["attempts"]
         assert len(rows(d, calm)) > 100 and rows(d, calm) == rows(d, wild)
         assert model(d, calm) == model(d, wild)
-        assert not d.members(wild)
+        d.wait_left(wild)
 
 
 main()

@@ -298,7 +298,7 @@ static struct outcome *run_wrong(int mode, int nranks, int timeout_ms, bool kill
 
 static void test_killed_rank(void **state)
 {
-    struct outcome *o = run_wrong(MODE_STOP, 4, 2000, true);
+    struct outcome *o = run_wrong(MODE_STOP, 4, 5000, true);
     int timeouts = 0;
 
     (void)state;

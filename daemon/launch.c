@@ -49,7 +49,7 @@ static int write_durably(const char *path, const char *text, struct err *err)
     if (rc == 0 && (fsync(fd) < 0 || rename(tmp, path) < 0))
         rc = err_sys(err, "publish '%s'", path);
     close(fd);
-    return rc;
+    return rc < 0 ? rc : folder_sync_name(path, err);
 }
 
 /* ---- ends that outlive the spool ---- */

@@ -93,6 +93,7 @@ def record(shim, data):
         if finish(d, job)["attempt"] != 2:  # it was over before its rank could be killed
             return None
         d.wait_left(job)
+        d.until(lambda: not os.path.exists("%s/%s/spool.0" % (d.state, JOB)), "the spool stays", PATIENCE_S)
         d.stop()
         os.rename(d.log, d.log + ".kept")  # programs that are not watched have the name in their environment, too
         undo.pop_all()
@@ -226,6 +227,16 @@ def check_names(log):
     assert len({os.path.basename(e.to) for _, e in files}) >= 4, files
 
 
+def check_folder(log):
+    """What detd leaves in a job's folder for its supervisor is durable before that begins, and how the job ended before its spool goes."""
+    started = next(at for at, e in enumerate(log.events) if e.program == "detd-job")
+    have = disk.State(log, log.durable(started))
+    for name in ("store", "spec.json"):
+        assert have.find("%s/%s" % (WHERE, name)), "a supervisor was started and the name of '%s' was not durable" % name
+    (gone,) = [at for at, e in enumerate(log.events) if e.what == "remove" and e.path.endswith("/spool.0")]
+    assert b'"completed"' in disk.State(log, log.durable(gone)).read(WHERE + "/end"), "a spool was removed before its job's end was durable"
+
+
 def check_tiers(log, says):
     """From before the first rank begins, so that no sync of its own is what keeps them."""
     (go, _), *_ = says.of("detd-job", type="go")
@@ -331,6 +342,7 @@ def main():
         published = check_checkpoints(log, says)
         check_removals(log)
         check_names(log)
+        check_folder(log)
         check_tiers(log, says)
         print("ok order: %d events, %d changes, %d acks, %d checkpoints (%.1f s)" %
               (len(log.events), len(log.changes), acks, len(published), time.time() - began))

@@ -157,28 +157,65 @@ static int lock_folder(const struct launch_request *rq, struct err *err)
     return open_lock(path, err);
 }
 
-/* Each folder has the identity of the database that numbered its job. One without is of the time before that, or new. */
-static bool is_of_another(const struct launch_request *rq, char *ret_id, size_t size)
+/* Each folder says whose it is: the database that numbered the job, and when the job was submitted, since a copy of the database that is put back gives
+ * numbers a second time. */
+struct owner {
+    char store_id[64]; /* "old": the folder is of the time before that, or new */
+    double submitted;  /* 0: likewise */
+};
+
+static void read_owner(const char *jobs_dir, int64_t job, struct owner *ret)
 {
-    char path[PATH_ROOM];
+    char path[PATH_ROOM], line[64] = "";
     FILE *f;
 
-    job_path(path, rq->jobs_dir, rq->job, "store");
+    *ret = (struct owner){ .store_id = "old" };
+    job_path(path, jobs_dir, job, "store");
     f = fopen(path, "re");
-    snprintf(ret_id, size, "old");
     if (!f)
-        return rq->last_seq == 0 && rq->attempt <= 1 && launch_has_spool(rq->jobs_dir, rq->job);
-    if (!fgets(ret_id, (int)size, f))
-        ret_id[0] = '\0';
+        return;
+    ret->store_id[0] = '\0';
+    if (fgets(ret->store_id, sizeof ret->store_id, f) && fgets(line, sizeof line, f))
+        ret->submitted = strtod(line, NULL);
     fclose(f);
-    ret_id[strcspn(ret_id, "/\n")] = '\0';
-    return strcmp(ret_id, rq->store_id) != 0;
+    ret->store_id[strcspn(ret->store_id, "/\n")] = '\0';
 }
 
-static int move_aside(struct launch_request *rq, const char *id, struct err *err)
+static int write_owner(const struct launch_request *rq, struct err *err)
 {
-    char from[PATH_ROOM], to[PATH_ROOM + sizeof rq->moved];
+    char path[PATH_ROOM];
+    struct text t = { 0 };
+    int rc;
 
+    text_addf(&t, "%s\n", rq->store_id);
+    text_real(&t, rq->submitted);
+    text_add(&t, "\n");
+    job_path(path, rq->jobs_dir, rq->job, "store");
+    rc = t.failed ? err_set(err, -ENOMEM, "out of memory") : write_durably(path, t.p, err);
+    text_free(&t);
+    return rc;
+}
+
+static bool is_of(const struct owner *o, const char *store_id, double submitted)
+{
+    return strcmp(o->store_id, store_id) == 0 && (o->submitted == 0 || o->submitted == submitted);
+}
+
+static bool is_of_another(const struct launch_request *rq, const struct owner *o)
+{
+    if (strcmp(o->store_id, "old") == 0)
+        return rq->last_seq == 0 && rq->attempt <= 1 && launch_has_spool(rq->jobs_dir, rq->job);
+    return !is_of(o, rq->store_id, rq->submitted);
+}
+
+/* Its name says of which database it is, or, of this one, when its job was submitted. */
+static int move_aside(struct launch_request *rq, const struct owner *o, struct err *err)
+{
+    char from[PATH_ROOM], to[PATH_ROOM + sizeof rq->moved], id[sizeof o->store_id];
+
+    snprintf(id, sizeof id, "%s", o->store_id);
+    if (strcmp(id, rq->store_id) == 0)
+        snprintf(id, sizeof id, "%.0f", o->submitted);
     job_path(from, rq->jobs_dir, rq->job, "");
     for (int i = 1;; i++) {
         snprintf(rq->moved, sizeof rq->moved, i == 1 ? "%lld.%.40s" : "%lld.%.40s.%d", (long long)rq->job, id, i);
@@ -188,26 +225,30 @@ static int move_aside(struct launch_request *rq, const char *id, struct err *err
     }
     if (rename(from, to) < 0) {
         rq->moved[0] = '\0';
-        return err_sys(err, "move '%s', which is of another database, to '%s'", from, to);
+        return err_sys(err, "move '%s', which is of another job, to '%s'", from, to);
     }
     return 0;
 }
 
 static int take_folder(struct launch_request *rq, struct err *err)
 {
-    char path[PATH_ROOM], id[64];
+    char path[PATH_ROOM];
     int fd = lock_folder(rq, err), rc = 0;
+    struct owner owner;
 
-    if (fd >= 0 && is_of_another(rq, id, sizeof id)) {
-        rc = move_aside(rq, id, err);
+    if (fd < 0)
+        return fd;
+    read_owner(rq->jobs_dir, rq->job, &owner);
+    if (is_of_another(rq, &owner)) {
+        rc = move_aside(rq, &owner, err);
         close(fd);
         fd = rc < 0 ? rc : lock_folder(rq, err);
+        owner.submitted = 0;
     }
     if (fd < 0)
         return fd;
-    job_path(path, rq->jobs_dir, rq->job, "store");
-    if (access(path, F_OK) != 0)
-        rc = write_durably(path, rq->store_id, err);
+    if (owner.submitted == 0)
+        rc = write_owner(rq, err);
     job_path(path, rq->jobs_dir, rq->job, "log");
     if (rc == 0)
         rc = folder_make(path, 0700, err);
@@ -432,20 +473,6 @@ bool launch_has_spool(const char *jobs_dir, int64_t job)
     return found;
 }
 
-static bool is_of_store(const char *jobs_dir, int64_t job, const char *store_id)
-{
-    char path[PATH_ROOM], id[64] = "";
-    FILE *f;
-
-    job_path(path, jobs_dir, job, "store");
-    f = fopen(path, "re");
-    if (!f || !fgets(id, sizeof id, f))
-        id[0] = '\0';
-    if (f)
-        fclose(f);
-    return strcmp(id, store_id) == 0;
-}
-
 static void unlink_spool(const char *jobs_dir, int64_t job)
 {
     char path[PATH_ROOM];
@@ -459,11 +486,13 @@ static void unlink_spool(const char *jobs_dir, int64_t job)
 void launch_drop_spool(const char *jobs_dir, const struct job_row *row, const char *store_id)
 {
     char path[PATH_ROOM];
+    struct owner owner;
     int fd, free;
 
     job_path(path, jobs_dir, row->id, "lock");
     free = lock_state(path, &fd);
-    if (fd >= 0 && free == 1 && is_of_store(jobs_dir, row->id, store_id)) {
+    read_owner(jobs_dir, row->id, &owner);
+    if (fd >= 0 && free == 1 && is_of(&owner, store_id, row->submitted)) {
         bool written = write_end(jobs_dir, row) == 0;
 
         unlink_spool(jobs_dir, row->id);

@@ -34,7 +34,7 @@ struct launch_request {
     enum job_state drain;                         /* not 0: gives detd what the spool holds and ends the job so */
     char reason[120];                             /* of that end */
     int64_t saved;                                /* newest checkpoint that detd has */
-    char moved[80];        /* out: what the folder is called now that another database had left here; "": there was none */
+    char moved[80];        /* out: what the folder is called now that another job had left here; "": there was none */
     struct launch_end end; /* out */
 };
 

@@ -248,7 +248,7 @@ static void launch_after(void *arg)
     int rc = l->lock_fd;
 
     if (j && l->rq.moved[0])
-        event_add(r->events, j->row.id, "warning", "folder", "jobs/%lld was left by a job of another database; it is called jobs/%s now",
+        event_add(r->events, j->row.id, "warning", "folder", "jobs/%lld was left by another job of that number; it is called jobs/%s now",
                   (long long)j->row.id, l->rq.moved);
     if (rc >= 0 && wanted)
         rc = launch_start(r->loop, &l->rq, l->lock_fd, on_supervisor_exit, r, &l->err);

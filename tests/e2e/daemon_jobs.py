@@ -134,15 +134,51 @@ def what_looks_like_a_spent_spool_is_kept():
         assert [has_spool(d, job) for job in (other, lost, paused)] == [True] * 3
 
 
+def copy_database(d):
+    """To be put back later."""
+    copy = sqlite3.connect(d.state + "/copy.db")
+    with contextlib.closing(sqlite3.connect(d.state + "/detd.db")) as db, contextlib.closing(copy):
+        db.backup(copy)
+
+
+def put_back_database(d):
+    """While no detd runs."""
+    os.replace(d.state + "/copy.db", d.state + "/detd.db")
+    for rest in ("-wal", "-shm"):
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(d.state + "/detd.db" + rest)
+
+
+def numbers_that_are_given_again():
+    """A copy of the database is put back that knows less jobs than ran: what the others left is named and moved aside, and no later job goes on from it."""
+    with Daemon(step_s=0) as d:
+        first = d.submit(10, threads=1)
+        d.wait(first, "completed")
+        copy_database(d)
+        later = d.submit(20, threads=1)
+        d.wait(later, "completed")
+        d.until(lambda: not has_spool(d, later), "the spool stays")
+        d.stop()
+        put_back_database(d)
+        d.start()
+        job = d.submit(10, threads=1)
+        assert job == later
+        done = d.wait(job, "completed")
+        assert done["step"] == 10 and done["attempts"][0]["resume_step"] == 0, "it went on from another job's checkpoint"
+        d.check_rows(job, 10)
+        (text,) = d.wait_event("folder", job)
+        aside = text.split()[-2]
+        assert "step-20" in os.listdir("%s/%s/checkpoints" % (d.state, aside)) and aside.startswith("jobs/%d." % job), text
+        assert not d.events("folder", first)
+
+
 def ends_outlive_an_older_database():
     """A copy of the database is put back that was made before jobs ended: their spools are gone, and they have ended all the same, each in its way."""
     with Daemon(slots=2) as d:
         jobs = [d.submit(30, threads=1, env={"HOLD": "10"}), d.submit(1000000, threads=1), d.submit(30, threads=1)]  # the last one waits for slots
         for job in jobs[:2]:
             d.wait(job, lambda j: j["step"] > 5)
-        copy = sqlite3.connect(d.state + "/copy.db")
-        with contextlib.closing(sqlite3.connect(d.state + "/detd.db")) as db, contextlib.closing(copy):
-            db.backup(copy)
+        copy_database(d)
         assert d.job(jobs[2])["state"] == "queued"
         d.go(jobs[0])
         d.wait(jobs[0], "completed")
@@ -152,10 +188,7 @@ def ends_outlive_an_older_database():
         for job in jobs:
             d.until(lambda j=job: not has_spool(d, j), "the spool stays")
         d.stop()
-        os.replace(d.state + "/copy.db", d.state + "/detd.db")
-        for rest in ("-wal", "-shm"):
-            with contextlib.suppress(FileNotFoundError):
-                os.unlink(d.state + "/detd.db" + rest)
+        put_back_database(d)
         d.start()
         for job, state in zip(jobs, ("completed", "cancelled", "completed")):
             ended = d.wait(job, lambda j: j["state"] in ("completed", "cancelled", "failed"))
@@ -870,7 +903,7 @@ def bad_ends():
 
 
 SCENARIOS = [runs_to_the_end, the_database_is_damaged_while_it_runs, the_wall_clock_is_moved, daemon_dies_again_and_again, job_ends_while_nobody_listens,
-             spools_go_with_their_jobs, what_looks_like_a_spent_spool_is_kept, ends_outlive_an_older_database,
+             spools_go_with_their_jobs, what_looks_like_a_spent_spool_is_kept, ends_outlive_an_older_database, numbers_that_are_given_again,
              budget_counts_from_a_checkpoint_that_nobody_told_of, supervisor_dies,
              supervisor_dies_too_often, a_checkpoint_starts_the_count_anew, both_die, commands, wishes_survive_the_daemon, queue, accepted_jobs_are_never_lost,
              supervisor_cannot_be_started, trainer_cannot_be_opened, another_database_while_a_job_runs, ends_without_a_supervisor,

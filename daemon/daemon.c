@@ -335,8 +335,8 @@ static void close_left(uv_handle_t *handle, void *arg)
     (void)arg;
     if (uv_is_closing(handle))
         return;
-    if (handle->type == UV_PROCESS && handle->data)
-        launch_forget((uv_process_t *)handle);
+    if (handle->type == UV_POLL)
+        launch_forget((uv_poll_t *)handle);
     else
         uv_close(handle, NULL);
 }

@@ -37,6 +37,7 @@ struct job {
     int cpu_slots;        /* held */
     struct wish *wishes;  /* of users, on their way to the disk, oldest first */
     bool undone;          /* a refused wish may stand in the store, till a row without it follows */
+    bool killing;         /* a thread looks for its processes */
     bool off_gpu;         /* told to leave a GPU that is quarantined */
     bool leaving;         /* its removal is on the way to the disk: no supervisor may speak for it any more */
 };

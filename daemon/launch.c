@@ -4,8 +4,8 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <jansson.h>
-#include <libgen.h>
 #include <signal.h>
+#include <spawn.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -13,9 +13,11 @@
 #include <sys/mman.h>
 #include <sys/pidfd.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include "daemon/launch_impl.h"
+#include "daemon/lock.h"
 #include "daemon/store.h"
 #include "daemon/text.h"
 #include "proto/err.h"
@@ -258,7 +260,7 @@ static int take_folder(struct launch_request *rq, struct err *err)
 }
 
 /* The lock comes first: what lies in the folder of a job whose processes live is not touched. */
-int launch_prepare(struct store *s, struct launch_request *rq, struct err *err)
+static int prepare(struct store *s, struct launch_request *rq, struct err *err)
 {
     char path[PATH_ROOM], *text = NULL;
     int rc, fd = take_folder(rq, err);
@@ -279,38 +281,22 @@ int launch_prepare(struct store *s, struct launch_request *rq, struct err *err)
 
 /* ---- starting ---- */
 
-struct child {
-    uv_process_t process;
+struct launched {
+    uv_poll_t poll; /* of pid_fd, which is readable when the process has left */
+    pid_t pid;
+    int pid_fd, trouble_fd; /* trouble: of a file in memory: why it could not begin */
     int64_t job;
-    int trouble_fd; /* of a file in memory: why it could not begin */
     launch_exit *on_exit;
     void *arg;
 };
 
-static void child_closed(uv_handle_t *handle)
+static void free_launched(struct launched *c)
 {
-    struct child *c = handle->data;
-
+    if (c->pid_fd >= 0)
+        close(c->pid_fd);
     if (c->trouble_fd >= 0)
         close(c->trouble_fd);
     free(c);
-}
-
-static void child_exited(uv_process_t *process, int64_t status, int signal)
-{
-    struct child *c = process->data;
-    char why[TROUBLE_MAX + 1];
-    ssize_t n = pread(c->trouble_fd, why, TROUBLE_MAX, 0);
-
-    why[n > 0 ? n : 0] = '\0';
-    uv_close((uv_handle_t *)process, child_closed);
-    if (c->on_exit)
-        c->on_exit(c->arg, c->job, signal ? 128 + signal : (int)status, why);
-}
-
-void launch_forget(uv_process_t *process)
-{
-    uv_close((uv_handle_t *)process, child_closed);
 }
 
 int launch_program_dir(char *ret, size_t size, struct err *err)
@@ -351,7 +337,45 @@ static void env_fill(struct environment *e)
         env_add(e, kept[i], getenv(kept[i]));
 }
 
-static int spawn(uv_loop_t *loop, struct child *c, const struct launch_request *rq, int lock_fd, int log_fd, struct err *err)
+/* A descriptor that is none of those which the child gets. */
+static int lift(int *fd)
+{
+    int above = *fd < 0 || *fd > TROUBLE_FD ? *fd : fcntl(*fd, F_DUPFD_CLOEXEC, TROUBLE_FD + 1);
+
+    if (above != *fd)
+        close(*fd);
+    *fd = above;
+    return above < 0 ? -errno : 0;
+}
+
+/* In a session of its own, without this program's descriptors and with signals as they are by default. Waits till the program is executed. */
+static int execute(struct launched *c, const char *folder, char *const args[], char *const env[], int lock_fd, int log_fd)
+{
+    posix_spawn_file_actions_t files;
+    posix_spawnattr_t attr;
+    sigset_t all, none;
+    int rc;
+
+    sigfillset(&all);
+    sigemptyset(&none);
+    posix_spawn_file_actions_init(&files);
+    posix_spawnattr_init(&attr);
+    rc = posix_spawn_file_actions_addopen(&files, STDIN_FILENO, "/dev/null", O_RDWR, 0);
+    rc = rc ? rc : posix_spawn_file_actions_adddup2(&files, log_fd, STDOUT_FILENO);
+    rc = rc ? rc : posix_spawn_file_actions_adddup2(&files, log_fd, STDERR_FILENO);
+    rc = rc ? rc : posix_spawn_file_actions_adddup2(&files, lock_fd, LOCK_FD);
+    rc = rc ? rc : posix_spawn_file_actions_adddup2(&files, c->trouble_fd, TROUBLE_FD);
+    rc = rc ? rc : posix_spawn_file_actions_addchdir_np(&files, folder);
+    posix_spawnattr_setsigdefault(&attr, &all);
+    posix_spawnattr_setsigmask(&attr, &none);
+    posix_spawnattr_setflags(&attr, POSIX_SPAWN_SETSID | POSIX_SPAWN_SETSIGDEF | POSIX_SPAWN_SETSIGMASK);
+    rc = rc ? rc : posix_spawn(&c->pid, args[0], &files, &attr, args, env);
+    posix_spawnattr_destroy(&attr);
+    posix_spawn_file_actions_destroy(&files);
+    return -rc;
+}
+
+static int spawn(struct launched *c, const struct launch_request *rq, int lock_fd, int log_fd, struct err *err)
 {
     char bin[PATH_ROOM], program[PATH_ROOM + 16], folder[PATH_ROOM], number[6][24];
     struct environment env;
@@ -387,67 +411,106 @@ static int spawn(uv_loop_t *loop, struct child *c, const struct launch_request *
         args[n++] = "--saved";
         args[n++] = number[5];
     }
-    uv_stdio_container_t stdio[TROUBLE_FD + 1] = { { .flags = UV_IGNORE },
-                                                   { .flags = UV_INHERIT_FD, .data.fd = log_fd },
-                                                   { .flags = UV_INHERIT_FD, .data.fd = log_fd },
-                                                   { .flags = UV_INHERIT_FD, .data.fd = lock_fd },
-                                                   { .flags = UV_INHERIT_FD, .data.fd = c->trouble_fd } };
     env_fill(&env);
-    uv_process_options_t options = { .exit_cb = child_exited,
-                                     .file = program,
-                                     .args = args,
-                                     .env = env.vars,
-                                     .cwd = folder,
-                                     .flags = UV_PROCESS_DETACHED,
-                                     .stdio_count = TROUBLE_FD + 1,
-                                     .stdio = stdio };
-    rc = uv_spawn(loop, &c->process, &options);
-    uv_unref((uv_handle_t *)&c->process); /* a running job does not keep a stopping daemon */
-    return rc < 0 ? err_set(err, rc, "start '%s': %s", program, uv_strerror(rc)) : 0;
+    rc = execute(c, folder, args, env.vars, lock_fd, log_fd);
+    return rc < 0 ? err_set(err, rc, "start '%s': %s", program, strerror(-rc)) : 0;
 }
 
-static int make_child(struct child *c, const struct launch_request *rq, launch_exit *on_exit, void *arg, struct err *err)
-{
-    *c = (struct child){ .job = rq->job, .on_exit = on_exit, .arg = arg, .trouble_fd = memfd_create("detd-trouble", MFD_CLOEXEC) };
-    c->process.data = c;
-    return c->trouble_fd < 0 ? err_sys(err, "start the supervisor of job %lld", (long long)rq->job) : 0;
-}
-
-int launch_start(uv_loop_t *loop, const struct launch_request *rq, int lock_fd, launch_exit *on_exit, void *arg, struct err *err)
+static int open_log(const struct launch_request *rq, struct err *err)
 {
     char path[PATH_ROOM];
-    struct child *c = calloc(1, sizeof *c);
-    int log_fd, rc;
+    int fd;
 
     job_path(path, rq->jobs_dir, rq->job, "log/supervisor.log");
-    log_fd = open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600);
-    rc = log_fd < 0 ? err_sys(err, "create '%s'", path)
-         : !c       ? err_set(err, -ENOMEM, "out of memory")
-                    : make_child(c, rq, on_exit, arg, err);
+    fd = open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600);
+    return fd < 0 ? err_sys(err, "create '%s'", path) : fd;
+}
+
+static int start(const struct launch_request *rq, int *lock_fd, struct launched **ret, struct err *err)
+{
+    struct launched *c = calloc(1, sizeof *c);
+    int log_fd = open_log(rq, err), rc = log_fd < 0 ? log_fd : 0;
+
+    if (!c)
+        rc = err_set(err, -ENOMEM, "out of memory");
+    else
+        *c = (struct launched){ .job = rq->job, .pid_fd = -1, .trouble_fd = memfd_create("detd-trouble", MFD_CLOEXEC) };
+    if (rc == 0 && (c->trouble_fd < 0 || lift(lock_fd) < 0 || lift(&log_fd) < 0 || lift(&c->trouble_fd) < 0))
+        rc = err_sys(err, "start the supervisor of job %lld", (long long)rq->job);
+    if (rc == 0)
+        rc = spawn(c, rq, *lock_fd, log_fd, err);
     if (rc == 0) {
-        rc = spawn(loop, c, rq, lock_fd, log_fd, err);
-        if (rc < 0)
-            uv_close((uv_handle_t *)&c->process, child_closed);
-    } else {
-        free(c);
+        c->pid_fd = pidfd_open(c->pid, 0); /* nobody else waits for it, so the number is still its own */
+        *ret = c;
+    } else if (c) {
+        free_launched(c);
     }
     if (log_fd >= 0)
         close(log_fd);
-    close(lock_fd);
     return rc;
 }
 
-/* ---- looking and killing ---- */
-
-static int lock_state(const char *path, int *ret_fd)
+int launch_start(struct store *s, struct launch_request *rq, const atomic_bool *stop, struct launched **ret, struct err *err)
 {
-    int fd = open(path, O_RDWR | O_CLOEXEC);
+    int lock_fd = prepare(s, rq, err), rc;
 
-    *ret_fd = fd;
-    if (fd < 0)
-        return errno == ENOENT ? 1 : -errno;
-    return flock(fd, LOCK_EX | LOCK_NB) == 0 ? 1 : 0;
+    *ret = NULL;
+    if (lock_fd < 0)
+        return lock_fd;
+    rc = *stop ? 0 : start(rq, &lock_fd, ret, err);
+    if (lock_fd >= 0)
+        close(lock_fd);
+    return rc;
 }
+
+/* ---- watching ---- */
+
+static void poll_closed(uv_handle_t *handle)
+{
+    free_launched(handle->data);
+}
+
+static void on_left(uv_poll_t *poll, int status, int events)
+{
+    struct launched *c = poll->data;
+    char why[TROUBLE_MAX + 1];
+    int left = 0;
+    ssize_t n;
+
+    (void)status;
+    (void)events;
+    if (waitpid(c->pid, &left, WNOHANG) == 0)
+        return;
+    n = pread(c->trouble_fd, why, TROUBLE_MAX, 0);
+    why[n > 0 ? n : 0] = '\0';
+    uv_close((uv_handle_t *)poll, poll_closed);
+    c->on_exit(c->arg, c->job, WIFSIGNALED(left) ? 128 + WTERMSIG(left) : WEXITSTATUS(left), why);
+}
+
+int launch_watch(uv_loop_t *loop, struct launched *c, launch_exit *on_exit, void *arg)
+{
+    int rc = c->pid_fd < 0 ? -EMFILE : uv_poll_init(loop, &c->poll, c->pid_fd);
+
+    if (rc < 0) {
+        free_launched(c);
+        return rc;
+    }
+    c->poll.data = c;
+    c->on_exit = on_exit;
+    c->arg = arg;
+    uv_unref((uv_handle_t *)&c->poll); /* a running job does not keep a stopping daemon */
+    rc = uv_poll_start(&c->poll, UV_READABLE, on_left);
+    if (rc < 0)
+        uv_close((uv_handle_t *)&c->poll, poll_closed);
+    return rc;
+}
+
+void launch_forget(uv_poll_t *poll)
+{
+    uv_close((uv_handle_t *)poll, poll_closed);
+}
+
+/* ---- locks and spools of jobs ---- */
 
 bool launch_lock_is_free(const char *jobs_dir, int64_t job)
 {
@@ -455,7 +518,7 @@ bool launch_lock_is_free(const char *jobs_dir, int64_t job)
     int fd, state;
 
     job_path(path, jobs_dir, job, "lock");
-    state = lock_state(path, &fd);
+    state = lock_try(path, &fd);
     if (fd >= 0)
         close(fd);
     return state == 1;
@@ -490,7 +553,7 @@ void launch_drop_spool(const char *jobs_dir, const struct job_row *row, const ch
     int fd, free;
 
     job_path(path, jobs_dir, row->id, "lock");
-    free = lock_state(path, &fd);
+    free = lock_try(path, &fd);
     read_owner(jobs_dir, row->id, &owner);
     if (fd >= 0 && free == 1 && is_of(&owner, store_id, row->submitted)) {
         bool written = write_end(jobs_dir, row) == 0;
@@ -505,10 +568,10 @@ void launch_drop_spool(const char *jobs_dir, const struct job_row *row, const ch
 
 bool launch_is_ours(const char *jobs_dir, int64_t job, const char *store_id)
 {
-    char path[PATH_ROOM];
+    struct owner owner;
 
-    job_path(path, jobs_dir, job, "store");
-    return access(path, F_OK) != 0 || is_of_store(jobs_dir, job, store_id);
+    read_owner(jobs_dir, job, &owner);
+    return strcmp(owner.store_id, "old") == 0 || strcmp(owner.store_id, store_id) == 0;
 }
 
 int launch_lock_state(const char *jobs_dir, int64_t job, int *ret_fd)
@@ -516,133 +579,21 @@ int launch_lock_state(const char *jobs_dir, int64_t job, int *ret_fd)
     char path[PATH_ROOM];
 
     job_path(path, jobs_dir, job, "lock");
-    return lock_state(path, ret_fd);
-}
-
-static long session_in(int fd)
-{
-    char text[32] = "";
-    long session = pread(fd, text, sizeof text - 1, 0) > 0 ? strtol(text, NULL, 10) : 0;
-
-    return session > 1 ? session : 0;
+    return lock_try(path, ret_fd);
 }
 
 long launch_session(const char *jobs_dir, int64_t job)
 {
     char path[PATH_ROOM];
-    long session;
-    int fd;
 
     job_path(path, jobs_dir, job, "lock");
-    fd = open(path, O_RDONLY | O_CLOEXEC);
-    if (fd < 0)
-        return 0;
-    session = session_in(fd);
-    close(fd);
-    return session;
-}
-
-struct process {
-    char name[64], state;
-    long session; /* -1: it cannot be read */
-};
-
-/* From /proc/PID/stat; the second field, the name, may hold anything but ends at the last ')'. */
-static void look_at(const char *pid, struct process *ret)
-{
-    char path[64], text[512], *open, *close;
-    FILE *f;
-
-    *ret = (struct process){ .session = -1 };
-    snprintf(path, sizeof path, "/proc/%.20s/stat", pid);
-    f = fopen(path, "re");
-    if (!f)
-        return;
-    if (fgets(text, sizeof text, f) && (open = strchr(text, '(')) && (close = strrchr(text, ')')) &&
-        sscanf(close + 1, " %c %*d %*d %ld", &ret->state, &ret->session) == 2) {
-        *close = '\0';
-        snprintf(ret->name, sizeof ret->name, "%s", open + 1);
-    }
-    fclose(f);
-}
-
-static bool is_locked_by(const char *pid, const char *fd)
-{
-    char path[96], line[160];
-    bool found = false;
-    FILE *f;
-
-    snprintf(path, sizeof path, "/proc/%.20s/fdinfo/%.20s", pid, fd);
-    f = fopen(path, "re");
-    while (f && !found && fgets(line, sizeof line, f))
-        found = strncmp(line, "lock:", 5) == 0 && strstr(line, "FLOCK");
-    if (f)
-        fclose(f);
-    return found;
-}
-
-/* Whether the process has a descriptor over which the file is locked: that has been handed down from a supervisor. */
-static bool holds(const char *pid, const struct stat *lock)
-{
-    char path[96];
-    struct dirent *entry;
-    struct stat st;
-    bool found = false;
-    DIR *fds;
-
-    snprintf(path, sizeof path, "/proc/%.20s/fd", pid);
-    fds = opendir(path);
-    while (fds && !found && (entry = readdir(fds))) {
-        snprintf(path, sizeof path, "/proc/%.20s/fd/%.20s", pid, entry->d_name);
-        found = stat(path, &st) == 0 && st.st_ino == lock->st_ino && st.st_dev == lock->st_dev && is_locked_by(pid, entry->d_name);
-    }
-    if (fds)
-        closedir(fds);
-    return found;
-}
-
-/* The number is that of a process that was looked at after it was opened, so that no other one can have got it meanwhile. */
-static bool kill_holder(const char *pid, long session, const struct stat *lock, struct process *ret)
-{
-    int fd = pidfd_open(atoi(pid), 0);
-    bool found;
-
-    if (fd < 0)
-        return false;
-    look_at(pid, ret);
-    found = (session > 0 && ret->session == session) || holds(pid, lock);
-    if (found && ret->state != 'Z')
-        pidfd_send_signal(fd, SIGKILL, NULL, 0);
-    close(fd);
-    return found && ret->state != 'Z';
+    return lock_session(path);
 }
 
 int launch_kill(const char *jobs_dir, int64_t job, char *ret, size_t size)
 {
     char path[PATH_ROOM];
-    struct dirent *entry;
-    struct stat lock;
-    int fd, held, found = 0;
-    long session;
-    DIR *proc;
 
-    ret[0] = '\0';
     job_path(path, jobs_dir, job, "lock");
-    held = lock_state(path, &fd);
-    if (fd < 0)
-        return 0;
-    session = session_in(fd);
-    proc = held == 0 && fstat(fd, &lock) == 0 ? opendir("/proc") : NULL;
-    while (proc && (entry = readdir(proc))) {
-        struct process p;
-
-        if (entry->d_name[0] < '1' || entry->d_name[0] > '9' || !kill_holder(entry->d_name, session, &lock, &p))
-            continue;
-        snprintf(ret, size, "process %.20s (%s, state %c)", entry->d_name, p.name, p.state);
-        found++;
-    }
-    if (proc)
-        closedir(proc);
-    close(fd);
-    return found;
+    return lock_kill(path, ret, size);
 }

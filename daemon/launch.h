@@ -3,6 +3,7 @@
  * A job's lock, jobs/<id>/lock, is held by its supervisor and ranks and by nothing else: lock free <=> no process of the job lives. detd opens and locks it,
  * hands the descriptor to detd-job and closes its own copy. detd-job runs in a session of its own and writes the session's id into the lock file. */
 #pragma once
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stdint.h>
 #include <uv.h>
@@ -38,15 +39,19 @@ struct launch_request {
     struct launch_end end; /* out */
 };
 
-/* File work, for a thread of the pool: makes the job's folder and its spec.json (from the store), opens and locks the lock. Returns the descriptor,
- * -EWOULDBLOCK while processes of the job live, or -ENODATA where it had a spool that is missing: `end` says how it ended, where it did. */
-int launch_prepare(struct store *s, struct launch_request *rq, struct err *err);
+/* A supervisor that was started. */
+struct launched;
+
+/* For a thread: makes the job's folder and its spec.json (from the store), opens and locks the lock, and starts detd-job, which lies beside this program,
+ * with it. Nothing is started, and *ret stays NULL, where *stop says so by then. -EWOULDBLOCK: processes of the job live. -ENODATA: it had a spool that is
+ * missing; `end` says how it ended, where it did. */
+int launch_start(struct store *s, struct launch_request *rq, const atomic_bool *stop, struct launched **ret, struct err *err);
 /* Runs on the loop when a supervisor has left. status: SUP_EXIT_... (proto/report.h), or any other; why: in its own words, "": it said nothing. */
 typedef void launch_exit(void *arg, int64_t job, int status, const char *why);
-/* Starts detd-job, which lies beside this program, with the lock; closes lock_fd in every case. */
-int launch_start(uv_loop_t *loop, const struct launch_request *rq, int lock_fd, launch_exit *on_exit, void *arg, struct err *err);
+/* On the loop. Takes the supervisor in every case. An error: nobody will tell that it has left, but its lock. */
+int launch_watch(uv_loop_t *loop, struct launched *l, launch_exit *on_exit, void *arg);
 /* Drops what is kept about a supervisor that runs on; for the end of the daemon. */
-void launch_forget(uv_process_t *process);
+void launch_forget(uv_poll_t *poll);
 /* true: no process of the job lives. A job without a folder never had one. */
 bool launch_lock_is_free(const char *jobs_dir, int64_t job);
 /* Whether a supervisor of the job ever had a spool, and so may have left reports in it. */
@@ -63,7 +68,7 @@ int launch_thin_folder(const char *jobs_dir, int64_t job, const char *store_id, 
 int launch_drop_logs(const char *jobs_dir, int64_t job, const char *store_id, struct err *err);
 /* Session of the job's processes, as its lock says; 0: not known. */
 long launch_session(const char *jobs_dir, int64_t job);
-/* Sends SIGKILL to the job's session, and to every other process that holds its lock. Only while the lock is held, and to those of the session only
+/* For a thread: looks at all processes. Sends SIGKILL to the job's session, and to every other process that holds its lock. Only while the lock is held, and to those of the session only
  * after one of them was seen. Returns how many there are; `ret` names one: "process 12 (name, state D)". */
 int launch_kill(const char *jobs_dir, int64_t job, char *ret, size_t size);
 /* Folder of this program, without a slash at the end. */

@@ -13,18 +13,13 @@
 #include "daemon/gpu_node.h"
 #include "daemon/jobs.h"
 #include "daemon/launch.h"
-#include "daemon/sched.h"
+#include "daemon/slots.h"
 #include "daemon/spent.h"
 #include "daemon/store.h"
 #include "proto/err.h"
 #include "proto/report.h"
 
 /* ---- slots ---- */
-
-static bool holds_slots(const struct job *j)
-{
-    return j->life.phase != LIFE_IDLE;
-}
 
 static bool gpu_is_of(const struct gpu *g, const struct job *j)
 {
@@ -34,66 +29,15 @@ static bool gpu_is_of(const struct gpu *g, const struct job *j)
     return at && (at == j->row.gpus || at[-1] == ',') && (at[n] == '\0' || at[n] == ',');
 }
 
-int run_cpu_free(const struct runner *r)
-{
-    int free_slots = r->cpu_slots;
-
-    for (int i = 0; i < r->jobs->count; i++)
-        free_slots -= r->jobs->all[i]->cpu_slots;
-    return free_slots < 0 ? 0 : free_slots;
-}
-
-static struct sched_job sched_view(const struct job *j)
-{
-    return (struct sched_job){ .id = j->row.id,
-                               .uid = j->row.uid,
-                               .priority = j->row.priority,
-                               .cuda = j->row.cuda,
-                               .ranks = j->row.ranks,
-                               .ranks_per_gpu = j->row.ranks_per_gpu,
-                               .threads = j->row.threads,
-                               .not_before = j->life.not_before };
-}
-
-static struct sched_node node_view(const struct runner *r)
-{
-    struct gpu_counts gpus;
-
-    gpus_count(r->gpus, &gpus);
-    return (struct sched_node){ .cpu_slots = r->cpu_slots,
-                                .cpu_free = run_cpu_free(r),
-                                .gpus = gpus.usable,
-                                .gpus_free = gpus.free,
-                                .user_running = r->user_running,
-                                .user_gpus = r->user_gpus };
-}
-
-/* Jobs that have their slots, where users' limits ask for them. Caller frees. NULL: there are none, or no memory: *ret_failed. */
-static struct sched_job *list_holders(const struct runner *r, struct sched_node *node, bool *ret_failed)
-{
-    struct sched_job *all = NULL;
-
-    *ret_failed = false;
-    if (r->user_running + r->user_gpus == 0)
-        return NULL;
-    all = calloc((size_t)r->jobs->count + 1, sizeof *all);
-    *ret_failed = !all;
-    for (int i = 0; all && i < r->jobs->count; i++)
-        if (holds_slots(r->jobs->all[i]))
-            all[node->nholders++] = sched_view(r->jobs->all[i]);
-    node->holders = all;
-    return all;
-}
-
 void run_take_slots(struct runner *r)
 {
-    struct sched_node node = node_view(r);
+    struct sched_node node = slots_node(r);
 
     for (int i = 0; i < r->jobs->count; i++) {
         struct job *j = r->jobs->all[i];
-        struct sched_job view = sched_view(j);
+        struct sched_job view = slots_view(j);
 
-        if (!holds_slots(j))
+        if (!slots_are_held(j))
             continue;
         j->cpu_slots = sched_cpu_need(&view, &node);
         for (int g = 0; g < r->gpus->count; g++)
@@ -211,7 +155,8 @@ static void end_as_before(struct runner *r, struct job *j, const struct launch_e
 struct launching {
     struct runner *r;
     struct launch_request rq;
-    int lock_fd;
+    struct launched *started;
+    int rc;
     struct err err;
 };
 
@@ -219,7 +164,7 @@ static void launch_work(void *arg)
 {
     struct launching *l = arg;
 
-    l->lock_fd = launch_prepare(l->r->store, &l->rq, &l->err);
+    l->rc = launch_start(l->r->store, &l->rq, &l->r->stopping, &l->started, &l->err);
 }
 
 static void on_supervisor_exit(void *arg, int64_t id, int status, const char *why)
@@ -239,27 +184,44 @@ static void on_supervisor_exit(void *arg, int64_t id, int status, const char *wh
         look(r, j);
 }
 
+static enum life_fact launch_fact(int rc)
+{
+    switch (rc) {
+    case 0:
+        return LIFE_FACT_READY;
+    case -EWOULDBLOCK:
+        return LIFE_FACT_HELD;
+    case -ENODATA:
+        return LIFE_FACT_UNREADABLE;
+    default:
+        return LIFE_FACT_REFUSED;
+    }
+}
+
+/* Its lock tells when it has left, and nobody whether it died or was refused what it needs: that counts as no death, unless it has said hello. */
+static void leave_unwatched(struct job *j)
+{
+    j->life.child = false;
+    j->life.known = j->life.phase == LIFE_CONNECTED;
+}
+
+/* It may have said hello already, and left. */
 static void launch_after(void *arg)
 {
     struct launching *l = arg;
     struct runner *r = l->r;
     struct job *j = jobs_find(r->jobs, l->rq.job);
-    bool wanted = j && j->life.phase == LIFE_PREPARING && !r->stopping, held = l->lock_fd == -EWOULDBLOCK;
-    int rc = l->lock_fd;
+    bool wanted = j && j->life.phase == LIFE_PREPARING && !r->stopping;
 
     if (j && l->rq.moved[0])
         event_add(r->events, j->row.id, "warning", "folder", "jobs/%lld was left by another job of that number; it is called jobs/%s now",
                   (long long)j->row.id, l->rq.moved);
-    if (rc >= 0 && wanted)
-        rc = launch_start(r->loop, &l->rq, l->lock_fd, on_supervisor_exit, r, &l->err);
-    else if (rc >= 0)
-        uv_fs_close(r->loop, &(uv_fs_t){ 0 }, rc, NULL);
     if (wanted && l->rq.end.state)
         end_as_before(r, j, &l->rq.end);
-    else if (wanted && rc >= 0)
-        tell_life(r, j, LIFE_FACT_READY, "");
     else if (wanted)
-        tell_life(r, j, held ? LIFE_FACT_HELD : rc == -ENODATA ? LIFE_FACT_UNREADABLE : LIFE_FACT_REFUSED, l->err.msg);
+        tell_life(r, j, launch_fact(l->rc), l->err.msg);
+    if (l->started && launch_watch(r->loop, l->started, on_supervisor_exit, r) < 0 && j)
+        leave_unwatched(j);
     free(l);
 }
 
@@ -394,14 +356,14 @@ void run_schedule(struct runner *r)
         struct job *j = r->jobs->all[i];
 
         if (may_start(r, j)) {
-            queue[n++] = sched_view(j);
+            queue[n++] = slots_view(j);
             cuda = cuda || j->row.cuda;
         }
     }
     if (cuda)
         gpu_node_look_at_locks(r->gpu_node);
-    node = node_view(r);
-    holders = list_holders(r, &node, &failed);
+    node = slots_node(r);
+    holders = slots_holders(r, &node, &failed);
     granted = n && !failed ? sched_pick(queue, n, node, mono_s(), grants) : 0;
     for (int i = 0; i < granted; i++)
         grant(r, &grants[i]);
@@ -485,27 +447,81 @@ static void left(struct runner *r, struct job *j, const char *why)
     run_schedule(r);
 }
 
-static void kill_all(struct runner *r, struct job *j, const char *why)
-{
-    char who[160];
+/* ---- killing: on the thread that starts supervisors, so that none which is started later is meant ---- */
 
-    (void)why;
-    if (launch_kill(r->jobs->folder, j->row.id, who, sizeof who) > 0)
-        event_add(r->events, j->row.id, "warning", "kill", "the job did not leave in time, or say anything; its processes were killed: %s",
-                  who);
+struct killing {
+    struct runner *r;
+    int64_t job;
+    void (*tell)(struct runner *r, struct job *j, const struct killing *k);
+    int found;
+    char who[160]; /* one of them */
+};
+
+static void kill_work(void *arg)
+{
+    struct killing *k = arg;
+
+    k->found = launch_kill(k->r->jobs->folder, k->job, k->who, sizeof k->who);
 }
 
-static void name(struct runner *r, struct job *j, const char *why)
+static void kill_after(void *arg)
 {
-    char who[160], text[sizeof j->trouble];
+    struct killing *k = arg;
+    struct job *j = jobs_find(k->r->jobs, k->job);
 
+    if (j)
+        j->killing = false;
+    if (j && !k->r->stopping)
+        k->tell(k->r, j, k);
+    free(k);
+}
+
+/* What cannot be begun is tried again when it is overdue once more. */
+static void begin_kill(struct runner *r, struct job *j, void (*tell)(struct runner *r, struct job *j, const struct killing *k))
+{
+    struct killing *k = j->killing ? NULL : malloc(sizeof *k);
+
+    if (!k)
+        return;
+    *k = (struct killing){ .r = r, .job = j->row.id, .tell = tell };
+    j->killing = errands_add(r->jobs->errands, kill_work, kill_after, k) == 0;
+    if (!j->killing)
+        free(k);
+}
+
+static void tell_killed(struct runner *r, struct job *j, const struct killing *k)
+{
+    if (k->found > 0)
+        event_add(r->events, j->row.id, "warning", "kill", "the job did not leave in time, or say anything; its processes were killed: %s",
+                  k->who);
+}
+
+static void kill_all(struct runner *r, struct job *j, const char *why)
+{
     (void)why;
-    if (launch_kill(r->jobs->folder, j->row.id, who, sizeof who) > 0)
-        snprintf(text, sizeof text, "its slots are held: %s was killed and does not end", who);
+    begin_kill(r, j, tell_killed);
+}
+
+static void tell_name(struct runner *r, struct job *j, const struct killing *k)
+{
+    char text[sizeof j->trouble];
+
+    if (j->life.phase != LIFE_STUCK) /* it has left meanwhile */
+        return;
+    if (k->found > 0)
+        snprintf(text, sizeof text, "its slots are held: %s was killed and does not end", k->who);
     else
         snprintf(text, sizeof text, "its slots are held: the lock of its folder is, and by no process that can be seen");
     tell_trouble(r, j, "stuck", text);
 }
+
+static void name(struct runner *r, struct job *j, const char *why)
+{
+    (void)why;
+    begin_kill(r, j, tell_name);
+}
+
+/* ---- actions ---- */
 
 typedef void action(struct runner *r, struct job *j, const char *why);
 static action *const actions[] = {
@@ -535,6 +551,8 @@ void run_connected(struct runner *r, struct job *j)
 {
     if (j->life.refusals + j->life.unreadable > 0)
         j->trouble[0] = '\0';
+    if (j->life.phase == LIFE_PREPARING) /* quicker than the thread that has started it */
+        tell_life(r, j, LIFE_FACT_READY, "");
     tell_life(r, j, LIFE_FACT_HELLO, "");
     if (j->life.drains > 0)
         life_within(&j->life, mono_s(), LIFE_LEAVE_S);
@@ -575,107 +593,4 @@ void run_tick(struct runner *r)
             look_at_clock(r, j);
     }
     run_schedule(r);
-}
-
-static bool waits_behind(const struct runner *r, const struct job *j, const struct sched_node *node, char *ret, size_t size)
-{
-    for (int i = 0; i < r->jobs->count; i++) {
-        const struct job *other = r->jobs->all[i];
-        struct sched_job view = sched_view(other);
-        int has;
-        bool ahead = other->row.priority > j->row.priority || (other->row.priority == j->row.priority && other->row.id < j->row.id);
-
-        if (sched_gpu_need(&view) > node->gpus || sched_user_limit(&view, node, &has)) /* passed over till that changes */
-            continue;
-        if (other != j && other->row.state == JOB_QUEUED && other->row.cuda == j->row.cuda && ahead) {
-            snprintf(ret, size, "waits behind job %lld, which is queued with priority %d and waits for slots itself",
-                     (long long)other->row.id, other->row.priority);
-            return true;
-        }
-    }
-    return false;
-}
-
-static bool waits_for_limit(const struct job *j, const struct sched_job *view, const struct sched_node *node, char *ret, size_t size)
-{
-    int has;
-    const char *limit = sched_user_limit(view, node, &has);
-
-    if (limit && limit[5] == 'g')
-        snprintf(ret, size, "needs %d GPUs; %s holds %d, and a user may hold %d (%s)", sched_gpu_need(view), j->row.user, has,
-                 node->user_gpus, limit);
-    else if (limit)
-        snprintf(ret, size, "waits till one of %s's %d running jobs has ended, the most that a user may have (%s)", j->row.user, has,
-                 limit);
-    return limit != NULL;
-}
-
-/* "; GPU 2 is quarantined: Xid 79 ..." of each that is neither free nor a job's. */
-static void tell_gpus(const struct runner *r, char *ret, size_t size)
-{
-    size_t len = strlen(ret);
-
-    for (int i = 0; i < r->gpus->count && len + 1 < size; i++) {
-        const struct gpu *g = &r->gpus->all[i];
-        enum gpu_state state = gpu_state(g);
-        char why[GPU_REASON];
-
-        if (state == GPU_FREE || state == GPU_GRANTED || state == GPU_DIVIDED)
-            continue;
-        gpu_reason(g, why, sizeof why);
-        snprintf(ret + len, size - len, "; GPU %d is %s: %s", g->seen.index, gpu_state_name(state), why);
-        len = strlen(ret);
-    }
-}
-
-static bool is_kept_from_queue(const struct runner *r, const struct job *j, char *ret, size_t size)
-{
-    struct sched_job view = sched_view(j), *holders;
-    struct sched_node node = node_view(r);
-    bool failed, found;
-
-    holders = list_holders(r, &node, &failed);
-    found = waits_for_limit(j, &view, &node, ret, size) || waits_behind(r, j, &node, ret, size);
-    free(holders);
-    return found;
-}
-
-void run_why(struct runner *r, const struct job *j, char *ret, size_t size)
-{
-    struct sched_job view = sched_view(j);
-    struct sched_node node = node_view(r);
-    struct gpu_counts gpus;
-
-    gpus_count(r->gpus, &gpus);
-    if (j->life.phase == LIFE_COMMITTING) {
-        char full[200];
-
-        store_trouble(r->store, full, sizeof full);
-        snprintf(ret, size, "has its slots and waits till that is stored%s%s", full[0] ? ": " : "", full);
-        return;
-    }
-    if (j->trouble[0]) {
-        snprintf(ret, size, "%s%s", job_is_live(j->row.state) ? "has its slots and waits: " : "", j->trouble);
-        return;
-    }
-    if (j->life.phase != LIFE_IDLE) {
-        snprintf(ret, size, "waits till the processes of its last run have left");
-        return;
-    }
-    if (is_kept_from_queue(r, j, ret, size))
-        return;
-    if (!j->row.cuda) {
-        snprintf(ret, size, "needs %d CPU slots at once, %d of %d are free", sched_cpu_need(&view, &node), node.cpu_free, node.cpu_slots);
-    } else if (r->gpus->trouble[0] || !r->gpus->known) {
-        snprintf(ret, size, "needs %d GPUs, and none is granted now: %s", sched_gpu_need(&view),
-                 r->gpus->known ? r->gpus->trouble : "the GPU driver has not answered yet");
-    } else {
-        snprintf(ret, size, "needs %d GPUs at once, %d of %d are free", sched_gpu_need(&view), gpus.free, gpus.devices);
-        tell_gpus(r, ret, size);
-    }
-    if (j->row.reason[0]) {
-        size_t len = strlen(ret);
-
-        snprintf(ret + len, size - len, "; it was stopped last because %s", j->row.reason);
-    }
 }

@@ -1,5 +1,6 @@
 /* daemon/run.h - who runs: slots granted, supervisors started, lost supervisors found by their locks. Everything runs on the loop. */
 #pragma once
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <uv.h>
@@ -21,7 +22,7 @@ struct runner {
     const struct events *events;
     int cpu_slots;               /* of the node */
     int user_running, user_gpus; /* sched.h */
-    bool stopping;               /* nothing is started any more, and whatever ends is left to the next daemon */
+    atomic_bool stopping;        /* nothing is started any more, and whatever ends is left to the next daemon */
 };
 
 /* Grants slots to queued jobs and starts their supervisors. */

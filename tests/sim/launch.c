@@ -7,11 +7,10 @@
 #include "daemon/gpu.h"
 #include "daemon/gpu_child.h"
 #include "daemon/launch.h"
+#include "daemon/life.h"
 #include "proto/err.h"
 #include "proto/gpulock.h"
 #include "tests/sim/world.h"
-
-enum { FD_BASE = 1000 };
 
 struct gpu_child {
     struct gpu_child_config c;
@@ -21,7 +20,13 @@ static struct gpu_child *child; /* of the daemon that runs */
 
 static const char *const troubles[] = { "no room on the disk", "too many open files", "out of memory", "text file busy" };
 
-int launch_prepare(struct store *s, struct launch_request *rq, struct err *err)
+static void let_go(struct folder *f)
+{
+    if (f->lock == LOCK_DETD)
+        f->lock = LOCK_FREE;
+}
+
+static int prepare(struct store *s, struct launch_request *rq, struct err *err)
 {
     struct folder *f = folder_of(rq->job);
     char *spec = NULL;
@@ -40,74 +45,99 @@ int launch_prepare(struct store *s, struct launch_request *rq, struct err *err)
         fail("job %lld: its spec is not in the store: %s", (long long)f->id, err->msg);
     free(spec);
     f->lock = LOCK_DETD;
-    return FD_BASE + f->slot;
-}
-
-static void let_go(struct folder *f)
-{
-    if (f->lock == LOCK_DETD)
-        f->lock = LOCK_FREE;
-}
-
-int uv_fs_close(uv_loop_t *loop, uv_fs_t *req, uv_file fd, uv_fs_cb cb)
-{
-    (void)loop;
-    (void)req;
-    (void)cb;
-    let_go(&world.jobs[fd - FD_BASE]);
     return 0;
 }
 
-struct watcher {
-    launch_exit *on_exit;
+struct launched {
+    struct folder *f;
+    int detd;
+    launch_exit *on_exit; /* NULL: nobody watches it yet */
     void *arg;
+    bool left;
+    int status;
+    const char *why;
 };
-static struct watcher watchers[WORLD_JOBS];
+static struct launched *children[WORLD_JOBS]; /* of each place, the one that was started last */
 
-int launch_start(uv_loop_t *loop, const struct launch_request *rq, int lock_fd, launch_exit *on_exit, void *arg, struct err *err)
+static int start(struct launch_request *rq, struct launched **ret, struct err *err)
 {
     struct folder *f = folder_of(rq->job);
+    struct launched *c = calloc(1, sizeof *c);
 
-    (void)loop;
-    if (f->lock != LOCK_DETD || lock_fd != FD_BASE + f->slot)
-        fail("job %lld: a supervisor is started without the lock", (long long)f->id);
+    if (!c)
+        abort();
     let_go(f);
     if (world.faults && chance(world.rates.refused)) {
         say("job %lld: cannot be started", (long long)f->id);
+        free(c);
         return err_set(err, -ENOENT, "start detd-job: no such file");
     }
     check_start(f, rq);
-    watchers[f->slot] = (struct watcher){ on_exit, arg };
+    *c = (struct launched){ .f = f, .detd = detd_number };
+    *ret = children[f->slot] = c;
     sup_start(f, rq);
     return 0;
 }
 
-struct exited {
-    struct watcher watcher;
-    int64_t job;
-    int status;
-    const char *why;
-};
+int launch_start(struct store *s, struct launch_request *rq, const atomic_bool *stop, struct launched **ret, struct err *err)
+{
+    int rc = prepare(s, rq, err);
+
+    *ret = NULL;
+    if (rc == 0 && *stop)
+        let_go(folder_of(rq->job));
+    else if (rc == 0)
+        rc = start(rq, ret, err);
+    return rc;
+}
+
+/* Nobody has told detd of it, nor why. */
+static void left_unseen(struct folder *f)
+{
+    f->died_under = f->refused_under = 0;
+}
 
 static void exit_due(void *arg)
 {
-    struct exited *e = arg;
+    struct launched *c = arg;
 
-    e->watcher.on_exit(e->watcher.arg, e->job, e->status, e->why);
-    free(e);
+    c->on_exit(c->arg, c->f->id, c->status, c->why);
+    free(c);
+}
+
+int launch_watch(uv_loop_t *loop, struct launched *c, launch_exit *on_exit, void *arg)
+{
+    (void)loop;
+    if (world.faults && chance(world.rates.refused)) {
+        say("job %lld: its supervisor cannot be watched", (long long)c->f->id);
+        if (c->left)
+            left_unseen(c->f);
+        else
+            children[c->f->slot] = NULL;
+        free(c);
+        return -EMFILE;
+    }
+    c->on_exit = on_exit;
+    c->arg = arg;
+    if (c->left)
+        loop_post(exit_due, c);
+    return 0;
 }
 
 void launch_sup_left(struct folder *f, int detd, int status, const char *why)
 {
-    struct exited *e = malloc(sizeof *e);
+    struct launched *c = children[f->slot];
 
-    if (!e)
-        abort();
-    *e = (struct exited){ watchers[f->slot], f->id, status, why };
-    if (detd == detd_number)
-        loop_post(exit_due, e);
-    else
-        free(e);
+    if (!c || detd != detd_number || c->detd != detd) {
+        left_unseen(f);
+        return;
+    }
+    children[f->slot] = NULL;
+    c->left = true;
+    c->status = status;
+    c->why = why;
+    if (c->on_exit)
+        loop_post(exit_due, c);
 }
 
 void launch_detd_died(void)
@@ -193,6 +223,8 @@ int launch_kill(const char *jobs_dir, int64_t job, char *ret, size_t size)
     if (f->lock != LOCK_SUP && f->lock != LOCK_STRAY)
         return 0;
     say("job %lld: detd kills its processes", (long long)job);
+    if (f->sup && world.mono - f->started < LIFE_LEAVE_S)
+        fail("job %lld: its supervisor was started %.0f s ago, and is killed for one before it", (long long)f->id, world.mono - f->started);
     if (f->stubborn > 0 && f->stubborn--)
         return 1;
     if (f->sup)

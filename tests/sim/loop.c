@@ -91,7 +91,9 @@ int uv_queue_work(uv_loop_t *loop, uv_work_t *req, uv_work_cb fn, uv_after_work_
     return 0;
 }
 
-/* A thread of its own is one of these, too. */
+/* The thread of errands does them in order. */
+static struct task *errands;
+
 struct errand {
     void (*work)(void *arg);
     void (*after)(void *arg);
@@ -122,18 +124,18 @@ int errands_add(struct errands *e, void (*work_fn)(void *arg), void (*after_fn)(
     if (!it)
         abort();
     *it = (struct errand){ work_fn, after_fn, arg };
-    append(&pool, errand_work, it);
+    append(&errands, errand_work, it);
     return 0;
 }
 
-/* Threads take work in order and finish in any. */
+/* The pool's threads take work in order and finish in any. */
 bool pool_step(void)
 {
-    struct task **at = &pool, *t;
+    struct task **at = errands && (!pool || chance(50)) ? &errands : &pool, *t;
 
-    if (!pool)
+    if (!*at)
         return false;
-    while ((*at)->next && chance(30))
+    while (at != &errands && (*at)->next && chance(30))
         at = &(*at)->next;
     t = *at;
     *at = t->next;
@@ -577,7 +579,7 @@ void wire_close_after_send(struct wire *w)
 
 void loop_forget(void)
 {
-    tasks = pool = NULL;
+    tasks = pool = errands = NULL;
     threads = NULL;
     server = NULL;
     for (struct link *l = links; l; l = l->next) {

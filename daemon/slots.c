@@ -1,0 +1,62 @@
+#include "daemon/slots.h"
+
+#include <stdlib.h>
+
+#include "daemon/gpu.h"
+#include "daemon/jobs.h"
+#include "daemon/run.h"
+
+bool slots_are_held(const struct job *j)
+{
+    return j->life.phase != LIFE_IDLE;
+}
+
+int run_cpu_free(const struct runner *r)
+{
+    int free_slots = r->cpu_slots;
+
+    for (int i = 0; i < r->jobs->count; i++)
+        free_slots -= r->jobs->all[i]->cpu_slots;
+    return free_slots < 0 ? 0 : free_slots;
+}
+
+struct sched_job slots_view(const struct job *j)
+{
+    return (struct sched_job){ .id = j->row.id,
+                               .uid = j->row.uid,
+                               .priority = j->row.priority,
+                               .cuda = j->row.cuda,
+                               .ranks = j->row.ranks,
+                               .ranks_per_gpu = j->row.ranks_per_gpu,
+                               .threads = j->row.threads,
+                               .not_before = j->life.not_before };
+}
+
+struct sched_node slots_node(const struct runner *r)
+{
+    struct gpu_counts gpus;
+
+    gpus_count(r->gpus, &gpus);
+    return (struct sched_node){ .cpu_slots = r->cpu_slots,
+                                .cpu_free = run_cpu_free(r),
+                                .gpus = gpus.usable,
+                                .gpus_free = gpus.free,
+                                .user_running = r->user_running,
+                                .user_gpus = r->user_gpus };
+}
+
+struct sched_job *slots_holders(const struct runner *r, struct sched_node *node, bool *ret_failed)
+{
+    struct sched_job *all = NULL;
+
+    *ret_failed = false;
+    if (r->user_running + r->user_gpus == 0)
+        return NULL;
+    all = calloc((size_t)r->jobs->count + 1, sizeof *all);
+    *ret_failed = !all;
+    for (int i = 0; all && i < r->jobs->count; i++)
+        if (slots_are_held(r->jobs->all[i]))
+            all[node->nholders++] = slots_view(r->jobs->all[i]);
+    node->holders = all;
+    return all;
+}

@@ -1,0 +1,117 @@
+/* daemon/why.c - run_why(): what a job waits for, in words. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "daemon/gpu.h"
+#include "daemon/jobs.h"
+#include "daemon/run.h"
+#include "daemon/slots.h"
+#include "daemon/store.h"
+
+static bool waits_behind(const struct runner *r, const struct job *j, const struct sched_node *node, char *ret, size_t size)
+{
+    for (int i = 0; i < r->jobs->count; i++) {
+        const struct job *other = r->jobs->all[i];
+        struct sched_job view = slots_view(other);
+        int has;
+        bool ahead = other->row.priority > j->row.priority || (other->row.priority == j->row.priority && other->row.id < j->row.id);
+
+        if (sched_gpu_need(&view) > node->gpus || sched_user_limit(&view, node, &has)) /* passed over till that changes */
+            continue;
+        if (other != j && other->row.state == JOB_QUEUED && other->row.cuda == j->row.cuda && ahead) {
+            snprintf(ret, size, "waits behind job %lld, which is queued with priority %d and waits for slots itself",
+                     (long long)other->row.id, other->row.priority);
+            return true;
+        }
+    }
+    return false;
+}
+
+static bool waits_for_limit(const struct job *j, const struct sched_job *view, const struct sched_node *node, char *ret, size_t size)
+{
+    int has;
+    const char *limit = sched_user_limit(view, node, &has);
+
+    if (limit && limit[5] == 'g')
+        snprintf(ret, size, "needs %d GPUs; %s holds %d, and a user may hold %d (%s)", sched_gpu_need(view), j->row.user, has,
+                 node->user_gpus, limit);
+    else if (limit)
+        snprintf(ret, size, "waits till one of %s's %d running jobs has ended, the most that a user may have (%s)", j->row.user, has,
+                 limit);
+    return limit != NULL;
+}
+
+/* "; GPU 2 is quarantined: Xid 79 ..." of each that is neither free nor a job's. */
+static void tell_gpus(const struct runner *r, char *ret, size_t size)
+{
+    size_t len = strlen(ret);
+
+    for (int i = 0; i < r->gpus->count && len + 1 < size; i++) {
+        const struct gpu *g = &r->gpus->all[i];
+        enum gpu_state state = gpu_state(g);
+        char why[GPU_REASON];
+
+        if (state == GPU_FREE || state == GPU_GRANTED || state == GPU_DIVIDED)
+            continue;
+        gpu_reason(g, why, sizeof why);
+        snprintf(ret + len, size - len, "; GPU %d is %s: %s", g->seen.index, gpu_state_name(state), why);
+        len = strlen(ret);
+    }
+}
+
+static bool is_kept_from_queue(const struct runner *r, const struct job *j, char *ret, size_t size)
+{
+    struct sched_job view = slots_view(j), *holders;
+    struct sched_node node = slots_node(r);
+    bool failed, found;
+
+    holders = slots_holders(r, &node, &failed);
+    found = waits_for_limit(j, &view, &node, ret, size) || waits_behind(r, j, &node, ret, size);
+    free(holders);
+    return found;
+}
+
+void run_why(struct runner *r, const struct job *j, char *ret, size_t size)
+{
+    struct sched_job view = slots_view(j);
+    struct sched_node node = slots_node(r);
+    struct gpu_counts gpus;
+
+    gpus_count(r->gpus, &gpus);
+    if (j->life.phase == LIFE_COMMITTING) {
+        char full[200];
+
+        store_trouble(r->store, full, sizeof full);
+        snprintf(ret, size, "has its slots and waits till that is stored%s%s", full[0] ? ": " : "", full);
+        return;
+    }
+    if (j->trouble[0]) {
+        snprintf(ret, size, "%s%s", job_is_live(j->row.state) ? "has its slots and waits: " : "", j->trouble);
+        return;
+    }
+    if (j->life.phase == LIFE_PREPARING) {
+        snprintf(ret, size, "has its slots; its folder is made and its supervisor is started");
+        return;
+    }
+    if (j->life.phase != LIFE_IDLE) {
+        snprintf(ret, size, "waits till the processes of its last run have left");
+        return;
+    }
+    if (is_kept_from_queue(r, j, ret, size))
+        return;
+    if (!j->row.cuda) {
+        snprintf(ret, size, "needs %d CPU slots at once, %d of %d are free", sched_cpu_need(&view, &node), node.cpu_free, node.cpu_slots);
+    } else if (r->gpus->trouble[0] || !r->gpus->known) {
+        snprintf(ret, size, "needs %d GPUs, and none is granted now: %s", sched_gpu_need(&view),
+                 r->gpus->known ? r->gpus->trouble : "the GPU driver has not answered yet");
+    } else {
+        snprintf(ret, size, "needs %d GPUs at once, %d of %d are free", sched_gpu_need(&view), gpus.free, gpus.devices);
+        tell_gpus(r, ret, size);
+    }
+    if (j->row.reason[0]) {
+        size_t len = strlen(ret);
+
+        snprintf(ret + len, size - len, "; it was stopped last because %s", j->row.reason);
+    }
+}

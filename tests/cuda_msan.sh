@@ -32,7 +32,7 @@ if ! env -u MAKEFLAGS make --no-print-directory -j"$(nproc)" B="$build/msan" SAN
 fi
 bad=0
 for t in "${programs[@]}"; do
-    if ! timeout 300 "$t" >"$out/log" 2>&1; then
+    if ! timeout 1200 "$t" >"$out/log" 2>&1; then
         echo "---- $t" >&2
         tail -n 40 "$out/log" >&2
         bad=1

@@ -40,9 +40,9 @@ say "Starting a private detd in $dir"
 # In a session of its own: Ctrl-C must reach the daemon as cancel, not as a signal, which would leave the job running.
 setsid "$build/detd" --state "$dir/state" --socket "$DETD_SOCKET" >"$dir/detd.log" 2>&1 &
 daemon=$!
-for _ in $(seq 100); do
+for ((i = 0; ; i++)); do
     "$detctl" info >/dev/null 2>&1 && break
-    kill -0 "$daemon" 2>/dev/null || { cat "$dir/detd.log" >&2; exit 1; }
+    { [ $i -lt 600 ] && kill -0 "$daemon" 2>/dev/null; } || { cat "$dir/detd.log" >&2; echo "detd does not come up" >&2; exit 1; }
     sleep 0.1
 done
 

@@ -54,8 +54,9 @@ clean=(env -i HOME="$tmp" DETD_SOCKET="$tmp/detd.sock")
 run() { "${clean[@]}" "$@"; }
 "${clean[@]}" "$root/bin/detd" --state "$tmp/state" --socket "$tmp/detd.sock" >"$tmp/detd.log" 2>&1 & # no function: $! has to be detd itself
 daemon=$!
-for _ in $(seq 100); do
+for ((i = 0; ; i++)); do
     run "$root/bin/detctl" info >/dev/null 2>&1 && break
+    { [ $i -lt 600 ] && kill -0 "$daemon" 2>/dev/null; } || { cat "$tmp/detd.log" >&2; fail "detd does not come up"; }
     sleep 0.1
 done
 run "$root/bin/detctl" submit "$tmp/job.json" --watch >"$tmp/job.log" 2>&1 || { cat "$tmp/job.log" "$tmp/detd.log" >&2; fail "the job"; }

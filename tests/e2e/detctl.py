@@ -42,7 +42,7 @@ class Node:
         with open(os.path.join(self.folder, "log"), "ab") as log:
             self.daemon = subprocess.Popen([DETD, "--state", os.path.join(self.folder, "state"), "--socket", self.socket],
                                            stdout=log, stderr=log)
-        deadline = time.time() + 10
+        deadline = time.time() + 60
         while self.ctl("info").returncode == 3:
             assert time.time() < deadline and self.daemon.poll() is None, "detd did not start"
             time.sleep(0.05)
@@ -70,7 +70,7 @@ class Node:
     def job(self, number):
         return json.loads(self.ctl("show", number, "--json").stdout)
 
-    def until(self, number, what, seconds=60):
+    def until(self, number, what, seconds=120):
         deadline = time.time() + seconds
         while not what(self.job(number)):
             assert time.time() < deadline, self.job(number)
@@ -82,7 +82,7 @@ class Node:
                 self.ctl("cancel", str(job["id"]))
                 self.until(str(job["id"]), lambda j: j["state"] in ("completed", "failed", "cancelled"))
         self.daemon.terminate()
-        self.daemon.wait(30)
+        self.daemon.wait(60)
         shutil.rmtree(self.folder, ignore_errors=True)
 
 

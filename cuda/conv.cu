@@ -362,6 +362,13 @@ int cuda_plan_ready(struct device *dev, struct plan_readiness *ret, struct err *
     return rc;
 }
 
+int cuda_plan_begin(struct device *dev, int keep, struct err *err)
+{
+    struct engine *e = cuda_device(dev)->engine;
+
+    return e ? engine_begin(e, keep, err) : 0;
+}
+
 int cuda_plan_text(struct device *dev, char **ret, struct err *err)
 {
     struct engine *e = cuda_device(dev)->engine;

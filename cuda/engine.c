@@ -196,6 +196,18 @@ int engine_prepare(struct engine *e, const struct conv_key *key, struct err *err
     return plan_cache_prepare(e->plans, &full, err);
 }
 
+int engine_begin(struct engine *e, int keep, struct err *err)
+{
+    int rc;
+
+    if (plan_cache_begin(e->plans, keep, ENGINE_PLANS) == 0)
+        return 0;
+    rc = cuda_check(cudaStreamSynchronize(e->d->stream), "plans of convolutions", err);
+    if (rc >= 0)
+        plan_cache_drop(e->plans, keep, ENGINE_PLANS / 4 * 3);
+    return rc;
+}
+
 void engine_ready(struct engine *e, struct plan_readiness *ret)
 {
     plan_cache_wait(e->plans, ret);

@@ -15,6 +15,10 @@ extern "C" {
 
 struct plan;
 
+enum {
+    ENGINE_PLANS = 16384
+}; /* are kept beyond those of the steps around: some 100 canvases of a Mask R-CNN, of 45 KiB each in the host */
+
 enum conv_dir { CONV_FWD, CONV_BWD_DATA, CONV_BWD_WEIGHTS };
 
 /* One convolution. All tensors NHWC in `dtype`, filters KRSC; dense images, pixels *_stride elements apart (a slice of channels has stride
@@ -55,6 +59,9 @@ void engine_gpu(const struct cuda_device *d, char *ret, size_t size);
 int engine_conv(struct engine *e, const struct conv_key *key, const struct conv_args *args, struct err *err);
 /* The same with a plan that the caller made (cuda/plan.h). */
 int engine_run(struct engine *e, struct plan *p, const struct conv_args *args, struct err *err);
+/* A step begins. Of over ENGINE_PLANS plans those go, the longest unused first and down to three quarters, that were neither asked for nor used since
+ * `keep` other steps began. That is rare: what dropping does to work that is queued the libraries do not say, so it is waited for. */
+int engine_begin(struct engine *e, int keep, struct err *err);
 /* The engine's thread builds the plan; a failure shows when it is used. */
 int engine_prepare(struct engine *e, const struct conv_key *key, struct err *err);
 /* Waits for all that was asked for. */

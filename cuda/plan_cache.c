@@ -11,14 +11,17 @@
 
 enum { BUCKETS = 1024 };
 
-enum entry_state { ENTRY_QUEUED, ENTRY_MAKING, ENTRY_MADE, ENTRY_FAILED };
+enum entry_state { ENTRY_QUEUED, ENTRY_MAKING, ENTRY_MADE, ENTRY_DROPPED, ENTRY_FAILED };
 
 struct entry {
     struct entry *next_in_bucket, *next_in_queue;
     struct plan_key key;
     enum entry_state state;
-    struct plan plan;
-    struct err err; /* of ENTRY_FAILED */
+    int64_t asked;     /* in which turn it was, last */
+    struct plan *plan; /* of ENTRY_MADE */
+    char *line;        /* of ENTRY_DROPPED: the plan's */
+    bool compiled;     /* likewise; of ENTRY_MADE too */
+    struct err err;    /* of ENTRY_FAILED */
 };
 
 struct planner {
@@ -35,6 +38,8 @@ struct plan_cache {
     pthread_cond_t asked, made;
     bool stop;
     int making;
+    int64_t turn;
+    size_t held; /* plans that are made */
     struct entry *queue;
     struct entry *bucket[BUCKETS];
 };
@@ -71,8 +76,8 @@ static void hurry(struct plan_cache *c, struct entry *e)
     enqueue(c, e, true);
 }
 
-/* The entry of the key, made and queued where there is none. NULL: out of memory. */
-static struct entry *find(struct plan_cache *c, const struct plan_key *key, bool front)
+/* The entry of the key; a new one is as one whose plan was dropped. NULL: out of memory. */
+static struct entry *find(struct plan_cache *c, const struct plan_key *key)
 {
     struct entry **head = &c->bucket[bucket_of(key)], *e;
 
@@ -83,25 +88,64 @@ static struct entry *find(struct plan_cache *c, const struct plan_key *key, bool
     if (!e)
         return NULL;
     memcpy(&e->key, key, sizeof *key);
+    e->state = ENTRY_DROPPED;
     e->next_in_bucket = *head;
     *head = e;
-    enqueue(c, e, front);
     return e;
+}
+
+/* What there is of it is asked for in this turn; if there is no plan it is queued. */
+static struct entry *ask(struct plan_cache *c, const struct plan_key *key, bool front)
+{
+    struct entry *e = find(c, key);
+
+    if (!e)
+        return NULL;
+    e->asked = c->turn;
+    if (e->state == ENTRY_DROPPED) {
+        e->state = ENTRY_QUEUED;
+        enqueue(c, e, front);
+    }
+    return e;
+}
+
+/* Caller frees with unmake(). */
+static struct plan *make_plan(const struct planner *p, const struct plan_key *key, struct err *err)
+{
+    struct plan *plan = malloc(sizeof *plan);
+
+    if (!plan)
+        err_set(err, -ENOMEM, "out of memory for plans of convolutions");
+    else if (plan_make(plan, &p->target, key, err) == 0)
+        return plan;
+    free(plan);
+    return NULL;
+}
+
+static void unmake(struct plan *p)
+{
+    plan_free(p);
+    free(p);
 }
 
 /* With the lock held, but not while it works. */
 static void make_one(struct planner *p, struct entry *e)
 {
     struct plan_cache *c = p->cache;
-    int rc;
 
     c->queue = e->next_in_queue;
     e->state = ENTRY_MAKING;
     c->making++;
     pthread_mutex_unlock(&c->lock);
-    rc = plan_make(&e->plan, &p->target, &e->key, &e->err);
+    e->plan = make_plan(p, &e->key, &e->err);
     pthread_mutex_lock(&c->lock);
-    e->state = rc < 0 ? ENTRY_FAILED : ENTRY_MADE;
+    e->state = e->plan ? ENTRY_MADE : ENTRY_FAILED;
+    if (e->plan) {
+        e->compiled = e->plan->library == PLAN_CUDNN && e->plan->dnn.runtime;
+        free(e->line);
+        e->line = NULL;
+        c->held++;
+    }
     c->making--;
     pthread_cond_broadcast(&c->made);
 }
@@ -168,7 +212,8 @@ static void free_entries(struct plan_cache *c)
 
             c->bucket[i] = e->next_in_bucket;
             if (e->state == ENTRY_MADE)
-                plan_free(&e->plan);
+                unmake(e->plan);
+            free(e->line);
             free(e);
         }
 }
@@ -197,7 +242,7 @@ int plan_cache_prepare(struct plan_cache *c, const struct plan_key *key, struct 
     struct entry *e;
 
     pthread_mutex_lock(&c->lock);
-    e = find(c, key, false);
+    e = ask(c, key, false);
     pthread_mutex_unlock(&c->lock);
     return e ? 0 : err_set(err, -ENOMEM, "out of memory for plans of convolutions");
 }
@@ -208,7 +253,7 @@ int plan_cache_get(struct plan_cache *c, const struct plan_key *key, struct plan
     int rc = 0;
 
     pthread_mutex_lock(&c->lock);
-    e = find(c, key, true);
+    e = ask(c, key, true);
     if (e && e->state == ENTRY_QUEUED)
         hurry(c, e);
     while (e && (e->state == ENTRY_QUEUED || e->state == ENTRY_MAKING))
@@ -219,9 +264,80 @@ int plan_cache_get(struct plan_cache *c, const struct plan_key *key, struct plan
     if (e->state == ENTRY_FAILED)
         rc = err_set(err, e->err.code, "%s", e->err.msg);
     else
-        *ret_plan = &e->plan;
+        *ret_plan = e->plan;
     return rc;
 }
+
+/* ---- dropping ---- */
+
+/* Nobody asked for it in the last `keep` turns. */
+static bool unused(const struct plan_cache *c, const struct entry *e, int keep)
+{
+    return e->state == ENTRY_MADE && c->turn - e->asked > keep;
+}
+
+/* Those that may go into `entry`, or with NULL only their number. */
+static size_t list_unused(const struct plan_cache *c, int keep, struct entry **entry)
+{
+    size_t n = 0;
+
+    for (size_t i = 0; i < BUCKETS; i++)
+        for (struct entry *e = c->bucket[i]; e; e = e->next_in_bucket)
+            if (unused(c, e, keep)) {
+                if (entry)
+                    entry[n] = e;
+                n++;
+            }
+    return n;
+}
+
+static int by_turn(const void *a, const void *b)
+{
+    const struct entry *x = *(const struct entry *const *)a, *y = *(const struct entry *const *)b;
+
+    return (x->asked > y->asked) - (x->asked < y->asked);
+}
+
+/* The plan, but not its line, of which the run's identity goes on to speak. */
+static void drop(struct plan_cache *c, struct entry *e)
+{
+    e->line = strdup(e->plan->text);
+    if (!e->line)
+        return;
+    unmake(e->plan);
+    e->plan = NULL;
+    e->state = ENTRY_DROPPED;
+    c->held--;
+}
+
+size_t plan_cache_begin(struct plan_cache *c, int keep, size_t most)
+{
+    size_t n;
+
+    pthread_mutex_lock(&c->lock);
+    c->turn++;
+    n = c->held > most ? list_unused(c, keep, NULL) : 0;
+    pthread_mutex_unlock(&c->lock);
+    return n;
+}
+
+void plan_cache_drop(struct plan_cache *c, int keep, size_t least)
+{
+    struct entry **entry;
+    size_t n;
+
+    pthread_mutex_lock(&c->lock);
+    entry = malloc((list_unused(c, keep, NULL) + 1) * sizeof *entry);
+    n = entry ? list_unused(c, keep, entry) : 0;
+    if (n > 0)
+        qsort(entry, n, sizeof *entry, by_turn);
+    for (size_t i = 0; i < n && c->held > least; i++)
+        drop(c, entry[i]);
+    pthread_mutex_unlock(&c->lock);
+    free(entry);
+}
+
+/* ---- what there is ---- */
 
 static int by_text(const void *a, const void *b)
 {
@@ -258,9 +374,9 @@ static size_t lines(const struct plan_cache *c, const char **line)
 
     for (size_t i = 0; i < BUCKETS; i++)
         for (const struct entry *e = c->bucket[i]; e; e = e->next_in_bucket)
-            if (e->state == ENTRY_MADE) {
+            if (e->plan || e->line) {
                 if (line)
-                    line[n] = e->plan.text;
+                    line[n] = e->plan ? e->plan->text : e->line;
                 n++;
             }
     return n;
@@ -280,9 +396,9 @@ void plan_cache_wait(struct plan_cache *c, struct plan_readiness *ret)
     wait_all(c);
     for (size_t i = 0; i < BUCKETS; i++)
         for (const struct entry *e = c->bucket[i]; e; e = e->next_in_bucket)
-            if (e->state == ENTRY_MADE) {
+            if (e->plan || e->line) {
                 ret->plans++;
-                ret->compiled += e->plan.library == PLAN_CUDNN && e->plan.dnn.runtime;
+                ret->compiled += e->compiled;
             }
     pthread_mutex_unlock(&c->lock);
 }

@@ -94,11 +94,77 @@ static void what_cannot_be_planned_says_why(void **state)
     plan_cache_free(c);
 }
 
+/* How many lines of plans, and of those that are made or known. */
+static int count_lines(struct plan_cache *c)
+{
+    char *text = plan_cache_text(c);
+    int n = 0;
+
+    for (const char *at = text; *at; at++)
+        n += *at == '\n';
+    free(text);
+    return n;
+}
+
+static struct plan *asked(struct plan_cache *c, int i)
+{
+    struct plan_key key = cached(i);
+    struct plan *p;
+    struct err err;
+
+    assert_int_equal(plan_cache_get(c, &key, &p, &err), 0);
+    assert_memory_equal(&p->key, &key, sizeof key);
+    return p;
+}
+
+/* In turn i plan i is asked for, and plan 0 in each. Of the twelve, with ten too many, those go first that were asked for longest ago: not plan 0, nor
+ * those of the last turns; their lines stay, and they come back when asked for, ahead or not, with the same line. */
+static void the_longest_unused_are_dropped(void **state)
+{
+    struct plan_cache *c = open_cache(2);
+    struct plan *kept[CACHED], *first;
+    struct plan_readiness before, after;
+    struct plan_key key;
+    char *text, *again;
+    struct err err;
+
+    (void)state;
+    for (int i = 0; i < CACHED; i++) {
+        kept[i] = asked(c, i);
+        first = asked(c, 0);
+        assert_int_equal(plan_cache_begin(c, 3, i + 1), 0); /* they are not too many */
+    }
+    text = plan_cache_text(c);
+    plan_cache_wait(c, &before);
+    assert_int_equal(plan_cache_begin(c, 3, CACHED - 1), CACHED - 1 - 2); /* the turn is CACHED + 1: 0, 10 and 11 are recent */
+    plan_cache_drop(c, 3, 8);                                             /* 1 to 4 go */
+    for (int i = 5; i < CACHED; i++)
+        assert_ptr_equal(asked(c, i), kept[i]);
+    assert_ptr_equal(asked(c, 0), first);
+    assert_int_equal(count_lines(c), CACHED);
+    assert_int_equal(plan_cache_begin(c, 0, 8), 0);
+    key = cached(1);
+    assert_int_equal(plan_cache_prepare(c, &key, &err), 0);
+    for (int i = 1; i < 5; i++)
+        asked(c, i);
+    assert_int_equal(plan_cache_begin(c, 1, 8), CACHED - 4);
+    plan_cache_drop(c, 1, 0); /* of the last turn are 1 to 4, so that they stay however few are wanted */
+    assert_int_equal(plan_cache_begin(c, 1, 3), 4);
+    again = plan_cache_text(c);
+    plan_cache_wait(c, &after);
+    assert_string_equal(again, text);
+    assert_memory_equal(&after, &before, sizeof after);
+    free(again);
+    free(text);
+    plan_cache_free(c);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(order_of_asking_does_not_matter),
         cmocka_unit_test(what_cannot_be_planned_says_why),
+        cmocka_unit_test(the_longest_unused_are_dropped),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

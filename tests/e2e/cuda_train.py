@@ -144,6 +144,22 @@ def two_stages(d):
     print("Mask R-CNN, bf16: total at most %.2g from fp32's" % max(abs(seen["bf16"][at]["total"] / v["total"] - 1) for at, v in seen["fp32"].items()))
 
 
+def forgetful(d):
+    """A device that keeps no plan longer than it has to, over steps of which some have rare canvases, and a validation, whose plans are made at the start,
+    dropped, and made again before it comes: the bits of one that keeps all."""
+    dropped = tempfile.mktemp(prefix="detd-dropped-")
+    base = merged(mask_spec(d.root + "/masks"), {"model": {"min_size": 6 * [32] + [64, 96], "max_size": 96},
+                                                 "train": {"steps": 20, "batch": 1, "shards": 1, "log_every": 5}, "val": {"every": 20}})
+    few = cuda(deterministic="world")
+    few["run"]["env"].update(EMU_PLANS="0", EMU_DROPPED=dropped)
+    compare(d, "plans are dropped", in_turn(d, base, "plans", [("all kept", cuda(deterministic="world")), ("few kept", few)]))
+    if not REAL:
+        with open(dropped, encoding="utf-8") as f:
+            lines = f.read().splitlines()
+        os.unlink(dropped)
+        assert len(set(lines)) > 50, (len(lines), len(set(lines)))
+
+
 def check_plans():
     """Of all jobs so far."""
     if os.path.exists(UNPLANNED):
@@ -184,6 +200,7 @@ def main():
         (device,) = {row[0] for row in d.sql("SELECT device FROM jobs WHERE id=?", sizes)}
         assert device == "cuda", device
         two_stages(d)
+        forgetful(d)
         check_plans()
     print("%.0f s" % (time.time() - began))
 

@@ -13,10 +13,17 @@
 #include "tests/emu/emu.h"
 #include "tests/emu/internal.h"
 
+struct plan_line {
+    char *text;
+    int asked; /* in which turn it was, last */
+    bool here; /* else it was dropped */
+};
+
 struct engine {
     struct cuda_device *d;
-    char **line; /* plans, sorted */
+    struct plan_line *line; /* sorted */
     size_t n;
+    int turn;
 };
 
 struct job {
@@ -41,7 +48,7 @@ void engine_close(struct engine *e)
     if (!e)
         return;
     for (size_t i = 0; i < e->n; i++)
-        free(e->line[i]);
+        free(e->line[i].text);
     free(e->line);
     free(e);
 }
@@ -273,13 +280,18 @@ static int run(void *arg)
 
 static int by_text(const void *a, const void *b)
 {
-    return strcmp(*(char *const *)a, *(char *const *)b);
+    const struct plan_line *x = a, *y = b;
+
+    return strcmp(x->text, y->text);
 }
 
-/* The plan that a convolution has to make itself was not told of before: tests may ask for a list of them, in the file EMU_UNPLANNED. */
-static void note_unplanned(const char *line)
+/* Tests may ask for lists, in the files that these name: of plans that a convolution had to make itself, since nothing told of it before, and of
+ * dropped ones. */
+static const char unplanned[] = "EMU_UNPLANNED", dropped[] = "EMU_DROPPED";
+
+static void note(const char *list, const char *line)
 {
-    const char *path = getenv("EMU_UNPLANNED");
+    const char *path = getenv(list);
     FILE *f = path ? fopen(path, "a") : NULL;
 
     if (f) {
@@ -288,30 +300,62 @@ static void note_unplanned(const char *line)
     }
 }
 
+static int add_line(struct engine *e, const char *text, struct plan_line **ret, struct err *err)
+{
+    struct plan_line *more = realloc(e->line, (e->n + 1) * sizeof *more), line = { .text = strdup(text) };
+
+    if (more)
+        e->line = more;
+    if (!more || !line.text) {
+        free(line.text);
+        return err_set(err, -ENOMEM, "out of memory: plan");
+    }
+    e->line[e->n++] = line;
+    qsort(e->line, e->n, sizeof *e->line, by_text);
+    *ret = bsearch(&line, e->line, e->n, sizeof *e->line, by_text);
+    return 0;
+}
+
 /* args: NULL before the convolution is asked for. */
 static int make_plan(struct engine *e, const struct conv_key *k, const struct conv_args *args, struct err *err)
 {
     static const char *const dir[] = { "fwd", "bwd_data", "bwd_weights" };
     struct plan_key full = plan_key_make(k, args);
-    char text[256], *line = text, **more;
+    char text[256];
+    struct plan_line key = { .text = text }, *line;
+    int rc;
 
     snprintf(text, sizeof text, "%s %s precision %d tier %d x %dx%dx%dx%d w %dx%dx%d stride %d pad %d pixels %d %d%s%s: %s", dir[k->dir],
              k->dtype == DTYPE_BF16 ? "bf16" : "f32", k->precision, k->tier, k->n, k->h, k->w, k->c, k->k, k->r, k->s, k->stride, k->pad,
              k->x_stride, k->y_stride, k->bias ? " bias" : "", k->add ? " add" : "", stem_takes(&full) ? "own stem" : "plain loops");
-    if (e->n > 0 && bsearch(&line, e->line, e->n, sizeof(*e->line), by_text))
-        return 0;
-    if (args)
-        note_unplanned(text);
-    more = realloc(e->line, (e->n + 1) * sizeof(*more));
-    if (more)
-        e->line = more;
-    line = strdup(text);
-    if (!more || !line) {
-        free(line);
-        return err_set(err, -ENOMEM, "out of memory: plan");
+    line = e->n > 0 ? bsearch(&key, e->line, e->n, sizeof *e->line, by_text) : NULL;
+    if (args && (!line || !line->here))
+        note(unplanned, text);
+    if (!line) {
+        rc = add_line(e, text, &line, err);
+        if (rc < 0)
+            return rc;
     }
-    e->line[e->n++] = line;
-    qsort(e->line, e->n, sizeof(*e->line), by_text);
+    line->here = true;
+    line->asked = e->turn;
+    return 0;
+}
+
+/* Tests may ask for less than ENGINE_PLANS, and where that is passed what is unused goes as a whole. */
+int engine_begin(struct engine *e, int keep, struct err *err)
+{
+    const char *text = getenv("EMU_PLANS");
+    size_t most = text ? strtoul(text, NULL, 10) : ENGINE_PLANS, n = 0;
+
+    (void)err;
+    e->turn++;
+    for (size_t i = 0; i < e->n; i++)
+        n += e->line[i].here;
+    for (size_t i = 0; i < e->n && n > most; i++)
+        if (e->line[i].here && e->turn - e->line[i].asked > keep) {
+            e->line[i].here = false;
+            note(dropped, e->line[i].text);
+        }
     return 0;
 }
 
@@ -379,13 +423,13 @@ char *engine_plans(struct engine *e)
     char *text, *at;
 
     for (size_t i = 0; i < e->n; i++)
-        bytes += strlen(e->line[i]) + 1;
+        bytes += strlen(e->line[i].text) + 1;
     text = malloc(bytes);
     if (!text)
         return NULL;
     at = text;
     *at = '\0';
     for (size_t i = 0; i < e->n; i++)
-        at += sprintf(at, "%s\n", e->line[i]);
+        at += sprintf(at, "%s\n", e->line[i].text);
     return text;
 }

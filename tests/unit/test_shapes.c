@@ -50,7 +50,17 @@ static int told_of(struct model *m, enum tape_mode mode, int n, int nshards, str
 }
 
 static const struct device_ops ops = { .name = "gpu", .set_tier = set_tier };
-static const struct plan_ops plan = { .ready = ready };
+static int begins, kept_for;
+
+static int begin(struct device *dev, int keep, struct err *err)
+{
+    (void)dev, (void)err;
+    begins++;
+    kept_for = keep;
+    return 0;
+}
+
+static const struct plan_ops plan = { .ready = ready, .begin = begin };
 static const struct families computes = { .plan = &plan };
 static const struct model_ops model_ops = { .plan = told_of };
 static struct device device = { .ops = &ops, .on = &computes };
@@ -70,7 +80,7 @@ static void open_job(struct job *j, int rank, int val_images)
 {
     const struct task_options train = { &j->spec, true, { 96, 192 }, 32, 0 }, val = { &j->spec, false, { 96, 192 }, 32, 0 };
     static const struct dataset train_set;
-    struct shapes_options o = { &j->machine, &model, &j->course, &j->control, NULL, NULL, 8 };
+    struct shapes_options o = { &j->machine, &model, &j->course, &j->control, NULL, NULL, 8, 0 };
     struct err err;
 
     j->spec.train_batch = 24;
@@ -188,7 +198,7 @@ static void open_pictures(struct job *j, struct task *task, int rank)
     *task = (struct task){ .ops = &by_pictures, .seed = 5, .samples = PICTURES };
     j->train = task;
     shapes_free(j->shapes);
-    j->shapes = shapes_new(&(struct shapes_options){ &j->machine, &model, &j->course, &j->control, task, task, 4 });
+    j->shapes = shapes_new(&(struct shapes_options){ &j->machine, &model, &j->course, &j->control, task, task, 4, j->spec.val_every });
     assert_non_null(j->shapes);
 }
 
@@ -198,12 +208,21 @@ static void close_pictures(struct job *j)
     close_job(j);
 }
 
-/* Rank 1 of 3 has shards 2 .. 4 of 8, each in a wave of its own. Its canvases are told eight steps before they come, and once; those of validation at the
- * start: shard 1 of three, with pictures 4 .. 7. Of a tier that comes, all are told anew. */
+/* In the last steps, of which a device that drops plans has to keep those. */
+static bool heard_since(const struct heard *h, int64_t step, const char *mode, const char *in_tier, int images, struct canvas c)
+{
+    for (int64_t s = step > 8 ? step - 8 : 1; s <= step; s++)
+        if (heard(&h[s], mode, in_tier, 1, images, c))
+            return true;
+    return false;
+}
+
+/* Rank 1 of 3 has shards 2 .. 4 of 8, each in a wave of its own. Its canvases are told eight steps before they come, those that the device knows too;
+ * those of validation at the start, shard 1 of three, with pictures 4 .. 7, and eight steps before one is due. Of a tier that comes, all are told anew. */
 static void canvases_of_pictures_are_told_ahead(void **state)
 {
-    struct job j = { .spec = { .train_steps = 60, .train_shards = 8, .train_waves = 3 } };
-    static struct heard h;
+    struct job j = { .spec = { .train_steps = 60, .train_shards = 8, .train_waves = 3, .val_every = 20 } };
+    static struct heard h[61];
     struct sampler *sampler;
     struct task task;
     struct err err;
@@ -211,20 +230,27 @@ static void canvases_of_pictures_are_told_ahead(void **state)
     (void)state;
     open_pictures(&j, &task, 1);
     assert_int_equal(task_sampler(&task, j.course.images, &sampler, &err), 0);
+    begins = 0;
     for (int64_t step = 1; step <= 60; step++) {
         const char *in_tier = step >= 30 ? "world" : "rerun";
 
         if (step == 25)
             control_tier(&j.control, 30, TIER_WORLD);
-        hear(&h, &j, step);
-        for (int64_t s = step; s <= step + 8 && s <= 60; s++)
-            for (int v = 2; v < 5; v++)
-                if (step >= 25 || s < 30)
-                    assert_true(heard(&h, "train", s >= 30 ? "world" : in_tier, 1, 3,
-                                      side_of(sampler_at(sampler, stream_position(s, 24, 8, v, 0)).sample)));
-        assert_true(heard(&h, "val", in_tier, 1, 4, side_of(4)));
+        hear(&h[step], &j, step);
+        for (int v = 2; v < 5; v++)
+            assert_true(heard_since(h, step, "train", in_tier, 3, side_of(sampler_at(sampler, stream_position(step, 24, 8, v, 0)).sample)));
+        if (step % 20 == 0)
+            assert_true(heard_since(h, step, "val", in_tier, 4, side_of(4)));
     }
-    assert_int_equal(strlen(h.text), 2 * (SIDES * strlen("train rerun 1x3 32x32\n") + strlen("val rerun 1x4 64x32\n")));
+    assert_true(heard(&h[1], "val", "rerun", 1, 4, side_of(4)) && heard(&h[25], "val", "world", 1, 4, side_of(4)));
+    assert_int_equal(begins, 60 - 2); /* but where all is told */
+    assert_int_equal(kept_for, 8);
+    for (int step = 2; step <= 60; step++) {
+        size_t len = strlen(h[step].text);
+
+        assert_true(step == 25 || (len > 0) == (step <= 52));
+        assert_true(step == 25 || len <= SIDES * strlen("train rerun 1x3 32x32\n") + strlen("val rerun 1x4 64x32\n")); /* each once */
+    }
     sampler_free(sampler);
     close_pictures(&j);
 }

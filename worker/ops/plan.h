@@ -24,7 +24,10 @@ struct plan_readiness {
              enum conv_passes passes, int nshards, struct err *err), (dev, x, cv, w, bias, passes, nshards, err))                          \
     /* Waits until all is ready that conv() was told of; what cannot be shows when it is computed. */                                      \
     X(plan, ready, (struct device *dev, struct plan_readiness *ret, struct err *err), (dev, ret, err))                                     \
-    /* The choices made so far, as sorted text lines: part of a run's identity. Host memory, caller frees with free(). */                  \
+    /* A step begins. The device may drop what conv() was not told of and no convolution used since `keep` other steps began, and makes it \
+     * anew when it is asked for. */                                                                                                       \
+    X(plan, begin, (struct device *dev, int keep, struct err *err), (dev, keep, err))                                                      \
+    /* The choices made so far, dropped ones too, as sorted text lines: part of a run's identity. Host memory, caller frees with free(). */\
     X(plan, text, (struct device *dev, char **ret, struct err *err), (dev, ret, err))
 /* clang-format on */
 

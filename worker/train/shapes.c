@@ -12,6 +12,7 @@
 #include "worker/layers/tape.h"
 #include "worker/models/model.h"
 #include "worker/ops/families.h"
+#include "worker/optim/schedule.h"
 #include "worker/report/progress.h"
 #include "worker/report/report.h"
 #include "worker/train/control.h"
@@ -24,6 +25,7 @@ struct shape {
     enum tier tier;
     int images, shards; /* of a shard; computed together */
     struct canvas canvas;
+    int64_t told; /* before which step the device was told of it, last */
 };
 
 enum { AHEAD = 8 }; /* steps whose canvases are looked up before they come, where those follow from the pictures */
@@ -32,7 +34,8 @@ struct shapes {
     struct shapes_options opt;
     struct sampler *sampler;     /* of the training stream; NULL: every shard of a step has one canvas, or nobody asked yet */
     struct draw *draw;           /* of a shard; with the sampler */
-    enum tier tier;              /* of the device, at the step that comes */
+    int64_t step;                /* that comes */
+    enum tier tier;              /* of the device, at that step */
     int ntiers;                  /* changes of tier that were looked at */
     struct plan_readiness ready; /* what has come of it so far */
     int n, room;
@@ -64,12 +67,17 @@ static bool same(const struct shape *a, const struct shape *b)
            canvas_equal(a->canvas, b->canvas);
 }
 
-/* 1: it is known already, 0: it is now. */
-static int remember(struct shapes *k, const struct shape *s, struct err *err)
+/* The one of those that the device was told of, NULL: none is. */
+static struct shape *known(const struct shapes *k, const struct shape *s)
 {
     for (int i = 0; i < k->n; i++)
         if (same(&k->shape[i], s))
-            return 1;
+            return &k->shape[i];
+    return NULL;
+}
+
+static int remember(struct shapes *k, const struct shape *s, struct err *err)
+{
     if (k->n == k->room) {
         int room = 2 * k->n + 16;
         struct shape *more = realloc(k->shape, (size_t)room * sizeof *more);
@@ -79,31 +87,42 @@ static int remember(struct shapes *k, const struct shape *s, struct err *err)
         k->shape = more;
         k->room = room;
     }
-    k->shape[k->n++] = *s;
+    k->shape[k->n] = *s;
+    k->shape[k->n++].told = k->step;
     return 0;
 }
 
-/* What the device does not know yet. */
+/* Before a step once. What the device knows it is told again, so that it keeps that. */
 static int tell(struct shapes *k, const struct shape *s, struct err *err)
 {
     struct device *dev = k->opt.machine->dev;
-    int rc = remember(k, s, err);
+    struct shape *old = known(k, s);
+    int rc = 0;
 
-    if (rc != 0)
-        return rc < 0 ? rc : 0;
+    if (old && old->told == k->step)
+        return 0;
+    if (old)
+        old->told = k->step;
+    else
+        rc = remember(k, s, err);
+    if (rc < 0)
+        return rc;
     dev->ops->set_tier(dev, s->tier);
     rc = k->opt.model->ops->plan(k->opt.model, s->mode, s->images, s->shards, s->canvas, err);
     dev->ops->set_tier(dev, k->tier);
     return rc;
 }
 
-/* Waits for the plans of each shape, so that a rank that plans many is seen to get on. */
+/* Once in a run. Waits for the plans of each shape, so that a rank that plans many is seen to get on. */
 static int tell_and_wait(struct shapes *k, const struct shape *s, struct err *err)
 {
     struct device *dev = k->opt.machine->dev;
-    int known = k->n, rc = tell(k, s, err);
+    int rc;
 
-    if (rc < 0 || k->n == known)
+    if (known(k, s))
+        return 0;
+    rc = tell(k, s, err);
+    if (rc < 0)
         return rc;
     rc = dev->on->plan->ready(dev, &k->ready, err);
     progress_done(k->opt.machine->progress, (uint64_t)k->n, 0);
@@ -123,8 +142,8 @@ static int tell_step(struct shapes *k, int64_t step, struct err *err)
 
     for (int w = 0; w < c->waves && rc >= 0; w++) {
         struct span wave = wave_shards(c->mine, w, c->waves);
-        struct shape shape = { TAPE_TRAIN, control_tier_at(k->opt.control, step), c->images, wave.hi - wave.lo,
-                               canvas_of(k->opt.train, step) };
+        struct shape shape = { TAPE_TRAIN,        control_tier_at(k->opt.control, step), c->images,
+                               wave.hi - wave.lo, canvas_of(k->opt.train, step),         0 };
 
         if (shape.shards > 0 && shape.canvas.h > 0)
             rc = tell_and_wait(k, &shape, err);
@@ -137,7 +156,7 @@ static int tell_validation(struct shapes *k, int64_t step, struct err *err)
 {
     const struct course *c = k->opt.course;
     int batch = k->opt.val_batch, whole, rest, rc = 0;
-    struct shape shape = { TAPE_EVAL, control_tier_at(k->opt.control, step), batch, 1, { 0 } };
+    struct shape shape = { TAPE_EVAL, control_tier_at(k->opt.control, step), batch, 1, { 0 }, 0 };
 
     if (k->opt.val)
         shape.canvas = canvas_of(k->opt.val, 0);
@@ -182,7 +201,7 @@ static struct canvas canvas_of_shard(struct shapes *k, int64_t step, int v)
 /* Neighbours of one canvas are computed together; what depends on no canvas is, of all shards of the wave. */
 static int tell_wave(struct shapes *k, int64_t step, struct span wave, struct err *err)
 {
-    struct shape shape = { TAPE_TRAIN, control_tier_at(k->opt.control, step), k->opt.course->images, 0, { 0 } };
+    struct shape shape = { TAPE_TRAIN, control_tier_at(k->opt.control, step), k->opt.course->images, 0, { 0 }, 0 };
     int rc = 0;
 
     for (int v = wave.lo; v < wave.hi && rc >= 0; v++) {
@@ -225,7 +244,7 @@ static int tell_pictures_of_validation(struct shapes *k, int64_t step, struct er
 
     for (int64_t first = (int64_t)c->rank * batch; first < val->samples && rc >= 0; first += (int64_t)c->nranks * batch) {
         int64_t left = val->samples - first;
-        struct shape shape = { TAPE_EVAL, control_tier_at(k->opt.control, step), left < batch ? (int)left : batch, 1, { 0 } };
+        struct shape shape = { TAPE_EVAL, control_tier_at(k->opt.control, step), left < batch ? (int)left : batch, 1, { 0 }, 0 };
 
         for (int i = 0; i < shape.images; i++)
             k->draw[i] = (struct draw){ .sample = (int32_t)(first + i) };
@@ -250,6 +269,20 @@ static int tell_pictures(struct shapes *k, int64_t step, struct err *err)
         rc = tell_pictures_of_validation(k, step, err);
     if (rc >= 0 && k->opt.val)
         rc = tell_pictures_of_validation(k, k->opt.course->steps, err);
+    return rc;
+}
+
+/* What comes AHEAD steps later: another step, and a validation after it. What was neither told nor computed since may be dropped. */
+static int tell_what_comes(struct shapes *k, int64_t step, struct err *err)
+{
+    struct device *dev = k->opt.machine->dev;
+    int64_t then = step + AHEAD;
+    int rc = dev->on->plan->begin(dev, AHEAD, err);
+
+    if (rc >= 0)
+        rc = tell_ahead(k, then, then, err);
+    if (rc >= 0 && k->opt.val && then <= k->opt.course->steps && schedule_due(k->opt.val_every, then, k->opt.course->steps))
+        rc = tell_pictures_of_validation(k, then, err);
     return rc;
 }
 
@@ -308,9 +341,10 @@ int shapes_ready(struct shapes *k, int64_t step, struct err *err)
 
     if (!dev->on->plan)
         return 0;
+    k->step = step;
     k->tier = control_tier_at(k->opt.control, step);
     if (k->ntiers == k->opt.control->ntiers)
-        return follows_pictures(k) ? tell_ahead(k, step + AHEAD, step + AHEAD, err) : 0;
+        return follows_pictures(k) ? tell_what_comes(k, step, err) : 0;
     progress_phase(k->opt.machine->progress, PHASE_PLAN);
     rc = follows_pictures(k) ? tell_pictures(k, step, err) : tell_all(k, step, err);
     if (rc < 0)

@@ -18,6 +18,7 @@ struct shapes_options {
     const struct control *control;
     const struct task *train, *val; /* val NULL: no validation */
     int val_batch;                  /* images of a validation shard */
+    int64_t val_every;              /* steps */
 };
 
 /* Everything in opt is borrowed. NULL: out of memory. */

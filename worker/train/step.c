@@ -417,6 +417,7 @@ static int open_shapes(struct stepper *t, struct err *err)
         .train = t->opt.train->task,
         .val = t->opt.val->task,
         .val_batch = (int)t->spec->val_batch,
+        .val_every = t->spec->val_every,
     };
 
     t->shapes = shapes_new(&o);

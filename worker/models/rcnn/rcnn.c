@@ -13,6 +13,7 @@
 #include "worker/kernels/math.h"
 #include "worker/layers/rcnn.h"
 #include "worker/models/rcnn/network.h"
+#include "worker/models/rcnn/settings.h"
 #include "worker/ops/families.h"
 
 enum { MAX_LOCAL_SHARDS = JOB_MAX_SHARDS };
@@ -32,12 +33,7 @@ struct found {
 struct rcnn {
     struct model base;
     struct rcnn_network net;
-    bool tv;
-    struct rpn_head rpn;
-    struct rpn_selection train, val;
-    struct rcnn_head head;
-    struct roi_align box_align, mask_align;
-    struct rcnn_detection_options detection;
+    struct rcnn_settings how;
     struct found found;
     struct candidate *candidates; /* [detection.max] */
     struct detection *dets;       /* [detection.max], of the last result */
@@ -162,8 +158,8 @@ static void box_losses(const struct stage *s, struct value *const *p, const stru
     rows = tape_host(s->t, (size_t)tape_shards(s->t) * sizeof *rows);
     for (int v = 0; v < tape_shards(s->t); v++)
         rows[v] = rcnn_rows(&samples[v], s->in->images[v].n);
-    rcnn_box_head(&r->net, s->t, align(s, p, &r->box_align, rows), &logits, &deltas);
-    layer_rcnn_box_loss(s->t, logits, deltas, &r->head, s->in->images, s->in->truth, samples, s->scale, terms(s, RAW_BOX));
+    rcnn_box_head(&r->net, s->t, align(s, p, &r->how.box_align, rows), &logits, &deltas);
+    layer_rcnn_box_loss(s->t, logits, deltas, &r->how.head, s->in->images, s->in->truth, samples, s->scale, terms(s, RAW_BOX));
     tape_drop(s->t, logits);
     tape_drop(s->t, deltas);
 }
@@ -179,8 +175,8 @@ static void mask_losses(const struct stage *s, struct value *const *p, const str
     rows = tape_host(s->t, (size_t)tape_shards(s->t) * sizeof *rows);
     for (int v = 0; v < tape_shards(s->t); v++)
         rows[v] = rcnn_mask_rows(&samples[v], s->in->images[v].n);
-    logits = rcnn_mask_head(&r->net, s->t, align(s, p, &r->mask_align, rows));
-    layer_rcnn_mask_loss(s->t, logits, &r->head, s->in->images, s->in->outlines, samples, s->scale, terms(s, RAW_MASK));
+    logits = rcnn_mask_head(&r->net, s->t, align(s, p, &r->how.mask_align, rows));
+    layer_rcnn_mask_loss(s->t, logits, &r->how.head, s->in->images, s->in->outlines, samples, s->scale, terms(s, RAW_MASK));
     tape_drop(s->t, logits);
 }
 
@@ -190,11 +186,11 @@ static void losses(const struct stage *s, struct value *const *p, struct value *
     struct rcnn *r = s->r;
     const struct inputs *in = s->in;
     const struct rpn_samples *anchors =
-        layer_rpn_sample(s->t, logits, &r->rpn, in->images, in->truth, keys_of(s, "rpn.pos"), keys_of(s, "rpn.neg"));
+        layer_rpn_sample(s->t, logits, &r->how.rpn, in->images, in->truth, keys_of(s, "rpn.pos"), keys_of(s, "rpn.neg"));
     const struct rcnn_samples *samples;
 
-    layer_rpn_loss(s->t, logits, deltas, &r->rpn, in->images, in->truth, anchors, proposals, s->scale, terms(s, RAW_RPN));
-    samples = layer_rcnn_sample(s->t, &r->head, in->images, in->truth, proposals, keys_of(s, "rcnn.fg"), keys_of(s, "rcnn.bg"));
+    layer_rpn_loss(s->t, logits, deltas, &r->how.rpn, in->images, in->truth, anchors, proposals, s->scale, terms(s, RAW_RPN));
+    samples = layer_rcnn_sample(s->t, &r->how.head, in->images, in->truth, proposals, keys_of(s, "rcnn.fg"), keys_of(s, "rcnn.bg"));
     box_losses(s, p, samples);
     if (r->net.masks)
         mask_losses(s, p, samples);
@@ -231,7 +227,7 @@ static void keep_results(const struct stage *s, struct value *const *p, const st
     f->proposals = proposals;
     memcpy(f->images, s->in->images, (size_t)tape_shards(s->t) * sizeof *f->images);
     memcpy(f->level, p, sizeof f->level);
-    rcnn_box_head(&r->net, s->t, align(s, p, &r->box_align, rows), &f->logits, &f->deltas);
+    rcnn_box_head(&r->net, s->t, align(s, p, &r->how.box_align, rows), &f->logits, &f->deltas);
 }
 
 static void drop(struct tape *t, struct value *const *v, int n)
@@ -255,7 +251,7 @@ static int rcnn_forward(struct model *m, struct tape *t, const struct batch *b, 
     rcnn_pyramid(&r->net, t, in.picture, in.size, p);
     rcnn_proposal_head(&r->net, t, p, logits, deltas);
     tape_drop(t, p[RCNN_POOLED]);
-    proposals = layer_rpn_propose(t, logits, deltas, &r->rpn, train ? &r->train : &r->val, in.images);
+    proposals = layer_rpn_propose(t, logits, deltas, &r->how.rpn, train ? &r->how.train : &r->how.val, in.images);
     if (want->raw)
         losses(&s, p, logits, deltas, proposals);
     drop(t, logits, RCNN_LEVELS);
@@ -281,8 +277,8 @@ static int rows_of(const struct planning *p, bool mask, bool results)
     const struct rcnn *r = p->r;
 
     if (results)
-        return mask ? r->detection.max : p->n * r->val.post;
-    return p->n * (mask ? r->head.max_masks : r->head.batch);
+        return mask ? r->how.detection.max : p->n * r->how.val.post;
+    return p->n * (mask ? r->how.head.max_masks : r->how.head.batch);
 }
 
 static enum conv_passes passes_of(const struct planning *p, const struct rcnn_use *use)
@@ -338,7 +334,7 @@ static void to_picture(const struct rcnn *r, const struct candidate *c, const in
     box[1] = (double)c->y1 * sy;
     box[2] = (double)c->x2 * sx;
     box[3] = (double)c->y2 * sy;
-    for (int i = 0; i < 4 && !r->tv; i++) {
+    for (int i = 0; i < 4 && !r->how.tv; i++) {
         double most = i % 2 ? picture->h : picture->w;
 
         box[i] = box[i] < 0 ? 0 : box[i] > most ? most : box[i];
@@ -374,7 +370,7 @@ static int mask_rows(struct rcnn *r, int image, int n, struct roi_rows *ret, str
 {
     struct device *dev = r->base.dev;
     struct tape *t = r->found.tape;
-    size_t cap = (size_t)r->detection.max, boxes = cap * 4 * sizeof(float), images = cap * sizeof(int32_t);
+    size_t cap = (size_t)r->how.detection.max, boxes = cap * 4 * sizeof(float), images = cap * sizeof(int32_t);
     float *box = tape_host(t, boxes);
     int32_t *of = tape_host(t, images + sizeof *of);
     char *mem = tape_device_mem(t, boxes + images + sizeof *of, "regions");
@@ -411,7 +407,7 @@ static int mask_maps(struct rcnn *r, int shard, int image, int n, int *ret_strid
     assert(tape_shards(t) == 1 && shard == 0);
     if (rc < 0)
         return rc;
-    logits = rcnn_mask_head(&r->net, t, align(&s, r->found.level, &r->mask_align, &rows));
+    logits = rcnn_mask_head(&r->net, t, align(&s, r->found.level, &r->how.mask_align, &rows));
     rc = tape_status(t, err);
     if (rc < 0)
         return rc;
@@ -426,13 +422,13 @@ static int paste(struct rcnn *r, int i, int stride, struct err *err)
 {
     enum { CELLS = RCNN_MASK_SIDE * RCNN_MASK_SIDE };
     const struct detection *d = &r->dets[i];
-    const float *logit = r->maps + (size_t)i * CELLS * (size_t)stride + d->cls + (r->head.background_first ? 1 : 0);
+    const float *logit = r->maps + (size_t)i * CELLS * (size_t)stride + d->cls + (r->how.head.background_first ? 1 : 0);
     const double *b = d->box;
     const float box[4] = { (float)b[0], (float)b[1], (float)(b[0] + b[2]), (float)(b[1] + b[3]) };
 
     for (int k = 0; k < CELLS; k++)
         r->map[k] = math_sigmoid(logit[(size_t)k * (size_t)stride]);
-    return mask_paste(r->paster, r->tv ? MASK_PASTE_RESIZE : MASK_PASTE_HALF_PIXEL, r->map, RCNN_MASK_SIDE, box, err);
+    return mask_paste(r->paster, r->how.tv ? MASK_PASTE_RESIZE : MASK_PASTE_HALF_PIXEL, r->map, RCNN_MASK_SIDE, box, err);
 }
 
 static int masks(struct rcnn *r, int shard, int image, const struct model_picture *picture, struct result *ret, struct err *err)
@@ -453,14 +449,14 @@ static int rcnn_result(struct model *m, int shard, int image, const struct model
     struct rcnn *r = self(m);
     const struct found *f = &r->found;
     const struct rcnn_images *images = &f->images[shard];
-    struct rcnn_detection_options o = r->detection;
+    struct rcnn_detection_options o = r->how.detection;
     int32_t size[2];
     int n = 0, rc;
 
     if (!isnan(least))
         o.score = (float)least;
-    rc = rcnn_detect(m->dev, &r->head, &o, images, &f->logits->x[shard], &f->deltas->x[shard], &f->proposals[shard], image, r->candidates,
-                     &n, err);
+    rc = rcnn_detect(m->dev, &r->how.head, &o, images, &f->logits->x[shard], &f->deltas->x[shard], &f->proposals[shard], image,
+                     r->candidates, &n, err);
     if (rc >= 0)
         rc = m->dev->ops->download(m->dev, size, images->size + 2 * (size_t)image, sizeof size, err);
     if (rc < 0)
@@ -474,71 +470,6 @@ static const struct model_ops rcnn_ops = {
 };
 
 /* ---- building ---- */
-
-static void set_rpn(struct rcnn *r, const struct jobspec *s)
-{
-    static const double ratio[RCNN_RATIOS] = { 0.5, 1, 2 };
-    struct rpn_head *h = &r->rpn;
-    float side[RCNN_LEVELS];
-
-    h->nlevels = RCNN_LEVELS;
-    h->nratios = RCNN_RATIOS;
-    for (int i = 0; i < RCNN_LEVELS; i++) {
-        side[i] = (float)s->model_anchors.v[i];
-        h->stride[i] = 4 << i;
-    }
-    rpn_set_anchors(h, side, ratio, r->tv);
-    h->infer_stride = r->tv;
-    h->pos_iou = 0.7f;
-    h->neg_iou = 0.3f;
-    h->low_quality = true;
-    h->batch = (int)s->model_rpn_batch;
-    h->max_positive = (int)((double)s->model_rpn_batch * s->model_rpn_positive);
-    h->beta = r->tv ? 1.0f / 9.0f : 0.0f;
-    h->count_sampled = r->tv;
-}
-
-static struct rpn_selection selection(const struct rcnn *r, const struct jobspec *s, bool train)
-{
-    return (struct rpn_selection){ .pre = (int)(train ? s->model_rpn_pre_nms : s->model_rpn_pre_nms_val),
-                                   .post = (int)(train ? s->model_rpn_post_nms : s->model_rpn_post_nms_val),
-                                   .nms = (float)s->model_rpn_nms,
-                                   .min_side = r->tv ? 1e-3f : 0.0f,
-                                   .keep_min = r->tv,
-                                   .sigmoid = r->tv };
-}
-
-static void set_head(struct rcnn *r, const struct jobspec *s, int classes)
-{
-    static const float weights[4] = { 10, 10, 5, 5 };
-    struct rcnn_head *h = &r->head;
-
-    h->classes = classes;
-    h->background_first = r->tv;
-    h->append_truth = true;
-    h->fg_iou = 0.5f;
-    h->batch = (int)s->model_roi_batch;
-    h->max_foreground = (int)((double)s->model_roi_batch * s->model_roi_positive);
-    h->max_masks = (int)s->model_mask_rois;
-    memcpy(h->weights, weights, sizeof weights);
-    h->beta = r->tv ? 1.0f / 9.0f : 0.0f;
-    h->masks = r->tv ? RCNN_MASKS_OF_BITMAPS : RCNN_MASKS_OF_OUTLINES;
-}
-
-static struct roi_align align_of(const struct rcnn *r, int pool)
-{
-    struct roi_align a = { .nlevels = RCNN_POOLED,
-                           .levels = r->tv ? ROI_LEVELS_TV : ROI_LEVELS_D2,
-                           .canonical_level = 2,
-                           .canonical_side = 224,
-                           .pool = pool,
-                           .sampling = r->tv ? 2 : 0,
-                           .aligned = !r->tv };
-
-    for (int i = 0; i < RCNN_POOLED; i++)
-        a.scale[i] = 1.0f / (float)(4 << i);
-    return a;
-}
 
 static void set_places(struct rcnn *r)
 {
@@ -559,13 +490,13 @@ static void set_places(struct rcnn *r)
 static int allocate(struct rcnn *r, bool masks, struct err *err)
 {
     enum { CELLS = RCNN_MASK_SIDE * RCNN_MASK_SIDE };
-    size_t n = (size_t)r->detection.max;
+    size_t n = (size_t)r->how.detection.max;
 
     r->candidates = calloc(n, sizeof *r->candidates);
     r->dets = calloc(n, sizeof *r->dets);
     if (masks) {
         r->paster = mask_paster_new();
-        r->maps = malloc(n * CELLS * (size_t)device_stride(r->base.dev, rcnn_mask_channels(&r->head)) * sizeof *r->maps);
+        r->maps = malloc(n * CELLS * (size_t)device_stride(r->base.dev, rcnn_mask_channels(&r->how.head)) * sizeof *r->maps);
         r->map = malloc(CELLS * sizeof *r->map);
     }
     if (!r->candidates || !r->dets || (masks && (!r->paster || !r->maps || !r->map)))
@@ -582,25 +513,17 @@ int rcnn_new(const struct jobspec *spec, int classes, struct device *dev, struct
 
     if (!r)
         return err_set(err, ERR_DEVICE, "out of memory");
-    r->tv = strcmp(spec->model_flavor, "tv") == 0;
+    rcnn_settings_of(spec, classes, &r->how);
     r->base.ops = &rcnn_ops;
     r->base.dev = dev;
-    r->base.groups = r->tv ? groups_tv : groups_d2;
+    r->base.groups = r->how.tv ? groups_tv : groups_d2;
     r->base.terms = masks ? terms_of_masks : terms_of_boxes;
     r->base.nterms = (int)(masks ? sizeof terms_of_masks / sizeof *terms_of_masks : sizeof terms_of_boxes / sizeof *terms_of_boxes);
     r->base.raw_terms = RAW_TERMS;
     r->base.canvas = (struct canvas){ side, side };
     r->base.grain = grain;
     set_places(r);
-    set_rpn(r, spec);
-    r->train = selection(r, spec, true);
-    r->val = selection(r, spec, false);
-    set_head(r, spec, classes);
-    r->box_align = align_of(r, RCNN_BOX_POOL);
-    r->mask_align = align_of(r, RCNN_MASK_POOL);
-    r->detection =
-        (struct rcnn_detection_options){ (float)spec->val_conf, (float)spec->val_nms, r->tv ? 0.01f : 0.0f, (int)spec->val_max_det };
-    columns = (struct rcnn_columns){ classes + 1, rcnn_box_columns(&r->head), masks ? rcnn_mask_channels(&r->head) : 0 };
+    columns = (struct rcnn_columns){ classes + 1, rcnn_box_columns(&r->how.head), masks ? rcnn_mask_channels(&r->how.head) : 0 };
     rc = allocate(r, masks, err);
     if (rc >= 0)
         rc = rcnn_network_open(&r->net, &r->base, spec, &columns, err);
@@ -619,10 +542,10 @@ const struct rcnn_network *rcnn_network_of(const struct model *m)
 
 bool rcnn_background_first(const struct model *m)
 {
-    return self(m)->tv;
+    return self(m)->how.tv;
 }
 
 int rcnn_classes(const struct model *m)
 {
-    return self(m)->head.classes;
+    return self(m)->how.head.classes;
 }

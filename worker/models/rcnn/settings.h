@@ -1,0 +1,19 @@
+/* worker/models/rcnn/settings.h - what detectron2 and torchvision do differently, and what a job sets, around the network: anchors, draws, losses, pooling and
+ * detections. Source: specs rcnn section 10. */
+#pragma once
+#include <stdbool.h>
+
+#include "worker/layers/rcnn.h"
+
+struct jobspec;
+
+struct rcnn_settings {
+    bool tv;
+    struct rpn_head rpn;
+    struct rpn_selection train, val;
+    struct rcnn_head head;
+    struct roi_align box_align, mask_align;
+    struct rcnn_detection_options detection;
+};
+
+void rcnn_settings_of(const struct jobspec *spec, int classes, struct rcnn_settings *ret);

@@ -19,7 +19,7 @@ import tempfile
 import time
 
 import disk
-from daemon import HERE, SANITIZED, SEED, Daemon
+from daemon import HERE, SANITIZED, SEED, Daemon, Refused
 
 STEPS, SAVED = 20, 4
 STATES = int(os.environ.get("STATES", "150" if os.environ.get("TEST_LONG") else "14"))
@@ -83,15 +83,18 @@ def record(shim, data):
         d.start()
         job = submit(d, data, d.env)
         d.wait(job, lambda j: j["step"] >= 2, PATIENCE_S)
-        d.call("deterministic.set", id=job, tier="world")
+        try:
+            d.call("deterministic.set", id=job, tier="world")
+        except Refused:
+            return None
         d.kill()
         d.start()
         d.until(lambda: d.newest_checkpoint(job) >= 2 * SAVED, "no checkpoint", PATIENCE_S)
         for pid, name in d.members(job).items():
             if name == "detd-worker":
-                os.kill(pid, signal.SIGKILL)
-        if finish(d, job)["attempt"] != 2:  # it was over before its rank could be killed
-            return None
+                d.signal(pid, signal.SIGKILL)
+        if finish(d, job)["attempt"] != 2 or not d.sql("SELECT 1 FROM tiers WHERE job=? AND tier='world'", job):
+            return None  # it was over before its rank could be killed, or its tier changed
         d.wait_left(job)
         d.until(lambda: not os.path.exists("%s/%s/spool.0" % (d.state, JOB)), "the spool stays", PATIENCE_S)
         d.stop()

@@ -41,9 +41,10 @@ const struct command commands[] = {
       "  --csv, --json  everything, for scripts\n"
       "  --now          ask the running job to evaluate at its next step\n",
       "  detctl eval 3 --metric AP50\n", command_eval },
-    { "logs", "[ID] [-f] [--rank N]", "Prints the log files of a job: of its ranks and of detd-job",
+    { "logs", "[ID] [-f] [--rank N] [--tail N]", "Prints the log files of a job: of its ranks and of detd-job",
       "  -f, --follow  go on until the job ends\n"
-      "  --rank N      only this rank\n",
+      "  --rank N      only this rank\n"
+      "  --tail N      begin with the last N lines of each\n",
       "  detctl logs 3 -f --rank 0\n", command_logs },
     { "events", "[ID] [-n COUNT] [--json]", "Prints what happened to a job, or to all and the node",
       "  -n, --limit COUNT  the newest so many (50)\n",

@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "client/command.h"
 #include "client/print.h"
@@ -18,6 +19,7 @@ struct logs {
     FILE **file; /* one per entry of the list; NULL: not there yet */
     size_t n;
     bool prefix;
+    long tail; /* lines to begin with; -1: all */
 };
 
 /* -1: the log of detd-job, which is no rank's. */
@@ -47,6 +49,41 @@ static int ask_paths(struct logs *l)
     return 0;
 }
 
+/* Where the first of the last n lines begins, at or after `from`. */
+static off_t find_tail(FILE *f, off_t from, long n)
+{
+    char piece[4096];
+    off_t at, end;
+
+    fseeko(f, 0, SEEK_END);
+    at = end = ftello(f);
+    while (at > from) {
+        off_t begin = at - from > (off_t)sizeof piece ? at - (off_t)sizeof piece : from;
+        size_t len = (size_t)(at - begin);
+
+        if (fseeko(f, begin, SEEK_SET) != 0 || fread(piece, 1, len, f) != len)
+            return from;
+        while (len > 0)
+            if (piece[--len] == '\n' && begin + (off_t)len + 1 < end && n-- <= 1)
+                return begin + (off_t)len + 1;
+        at = begin;
+    }
+    return from;
+}
+
+/* What has been dropped is a hole at its beginning, and the first line behind that most often a part of one. */
+static void find_begin(const struct logs *l, FILE *f)
+{
+    off_t first = lseek(fileno(f), 0, SEEK_DATA);
+    int c;
+
+    first = first < 0 ? 0 : first;
+    fseeko(f, l->tail < 0 ? first : l->tail == 0 ? 0 : find_tail(f, first, l->tail), l->tail == 0 ? SEEK_END : SEEK_SET);
+    if (first > 0 && ftello(f) == first)
+        while ((c = getc(f)) != EOF && c != '\n')
+            ;
+}
+
 /* Opens what is there; a rank that has not started yet has no log. Returns CODE_REFUSED where a file may not be read. */
 static int open_files(struct logs *l)
 {
@@ -60,6 +97,8 @@ static int open_files(struct logs *l)
             fprintf(stderr, "detctl: open '%s': %s\n", path, strerror(errno));
             return CODE_REFUSED;
         }
+        if (l->file[i])
+            find_begin(l, l->file[i]);
     }
     return 0;
 }
@@ -153,8 +192,10 @@ static int print(struct logs *l, bool following)
 
 int command_logs(struct context *ctx, int argc, char **argv)
 {
-    static const struct option options[] = { { "follow", no_argument, NULL, 'f' }, { "rank", required_argument, NULL, 'r' }, { 0 } };
-    struct logs l = { .ctx = ctx, .rank = -1 };
+    static const struct option options[] = {
+        { "follow", no_argument, NULL, 'f' }, { "rank", required_argument, NULL, 'r' }, { "tail", required_argument, NULL, 't' }, { 0 }
+    };
+    struct logs l = { .ctx = ctx, .rank = -1, .tail = -1 };
     bool following = false;
     char *end;
     int rc, o;
@@ -163,6 +204,11 @@ int command_logs(struct context *ctx, int argc, char **argv)
         if (o == '?')
             return CODE_USAGE;
         following |= o == 'f';
+        if (o == 't') {
+            l.tail = strtol(optarg, &end, 10);
+            if (end == optarg || *end || l.tail < 0)
+                return misuse(ctx, "'%s' is not a number of lines", optarg);
+        }
         if (o == 'r') {
             l.rank = (int)strtol(optarg, &end, 10);
             if (end == optarg || *end || l.rank < 0)

@@ -14,7 +14,9 @@ enum {
     USER_MAX = 1000000,
     GPU_DEADLINE_S = 30,
     GPU_DEADLINE_MAX = 600,
-    KEEP_MAX_DAYS = 36500
+    KEEP_MAX_DAYS = 36500,
+    LOG_MIB = 64,
+    LOG_MAX_MIB = 1 << 20
 };
 
 /* ---- values ---- */
@@ -91,6 +93,11 @@ static int set_user_gpus(struct config *cfg, const char *value, struct err *err)
     return set_number(&cfg->user_gpus, value, USER_MAX, "user_gpus", err);
 }
 
+static int set_log_max(struct config *cfg, const char *value, struct err *err)
+{
+    return set_number(&cfg->log_max_mib, value, LOG_MAX_MIB, "log_max", err);
+}
+
 static int set_keep_jobs(struct config *cfg, const char *value, struct err *err)
 {
     return set_number(&cfg->keep.jobs, value, KEEP_MAX_DAYS, "keep_jobs", err);
@@ -131,6 +138,7 @@ static const struct key {
     { "user_queued", "jobs of one user, root excepted, that wait or are paused, at most; default: no limit", set_user_queued },
     { "user_running", "likewise, jobs of one user that run at the same time", set_user_running },
     { "user_gpus", "likewise, GPUs that the jobs of one user hold together", set_user_gpus },
+    { "log_max", "MiB of the log of a rank; of one that grows to more the older half is dropped; default: 64", set_log_max },
     { "keep_jobs", "days after its end till a job is removed, as `detctl rm` does; default: never", set_keep_jobs },
     { "keep_points", "likewise, till only the last point of each of its curves is left", set_keep_points },
     { "keep_logs", "likewise, till the logs of its ranks are removed", set_keep_logs },
@@ -300,6 +308,7 @@ int config_read(int argc, char **argv, struct config *ret, enum config_action *r
         return rc;
     ret->tier = 1;
     ret->gpu_deadline_s = GPU_DEADLINE_S;
+    ret->log_max_mib = LOG_MIB;
     ret->everyone_reads = true;
     ret->private = !o.system && (o.state || o.socket || geteuid() != 0);
     if (o.config)

@@ -104,7 +104,8 @@ static void tie(struct daemon *d)
                                  .gpus = &d->gpus,
                                  .events = &d->events,
                                  .user_running = d->cfg.user_running,
-                                 .user_gpus = d->cfg.user_gpus };
+                                 .user_gpus = d->cfg.user_gpus,
+                                 .log_max = (int64_t)d->cfg.log_max_mib << 20 };
 }
 
 static int open_store(struct daemon *d, struct err *err)

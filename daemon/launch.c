@@ -23,7 +23,7 @@
 #include "proto/err.h"
 #include "proto/folder.h"
 
-enum { PATH_ROOM = 4096 + 64, LOCK_FD = 3, TROUBLE_FD = 4, MAX_ARGS = 28, TROUBLE_MAX = 255, END_ROOM = 8 * JOB_REASON_MAX };
+enum { PATH_ROOM = 4096 + 64, LOCK_FD = 3, TROUBLE_FD = 4, MAX_ARGS = 32, TROUBLE_MAX = 255, END_ROOM = 8 * JOB_REASON_MAX };
 
 static void job_path(char *ret, const char *jobs_dir, int64_t job, const char *name)
 {
@@ -377,7 +377,7 @@ static int execute(struct launched *c, const char *folder, char *const args[], c
 
 static int spawn(struct launched *c, const struct launch_request *rq, int lock_fd, int log_fd, struct err *err)
 {
-    char bin[PATH_ROOM], program[PATH_ROOM + 16], folder[PATH_ROOM], number[6][24];
+    char bin[PATH_ROOM], program[PATH_ROOM + 16], folder[PATH_ROOM], number[7][24];
     struct environment env;
     int rc = launch_program_dir(bin, sizeof bin, err);
 
@@ -391,12 +391,15 @@ static int spawn(struct launched *c, const struct launch_request *rq, int lock_f
     snprintf(number[3], sizeof number[3], "%lld", (long long)rq->last_seq);
     snprintf(number[4], sizeof number[4], "%d", TROUBLE_FD);
     snprintf(number[5], sizeof number[5], "%lld", (long long)rq->saved);
+    snprintf(number[6], sizeof number[6], "%lld", (long long)rq->log_max);
     char *args[MAX_ARGS] = { program,     "--job-dir", folder,       "--job",   number[0], "--attempt",      number[1],
                              "--lock-fd", number[2],   "--last-seq", number[3], "--nonce", (char *)rq->nonce };
     size_t n = 13;
 
     args[n++] = "--trouble-fd";
     args[n++] = number[4];
+    args[n++] = "--log-max";
+    args[n++] = number[6];
     args[n++] = "--store-id";
     args[n++] = (char *)rq->store_id;
     if (rq->gpus[0]) {

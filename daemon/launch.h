@@ -29,6 +29,7 @@ struct launch_request {
     double submitted;
     char nonce[JOB_NONCE_LEN + 1];
     int threads, tier;                            /* go into spec.json */
+    int64_t log_max;                              /* bytes of each log of it; 0: no bound */
     const char *jobs_dir;                         /* borrowed, absolute */
     const char *store_id;                         /* borrowed */
     char gpus[JOB_GPUS_MAX * (JOB_UUID_MAX + 1)]; /* UUIDs with commas, "": none */

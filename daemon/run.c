@@ -235,6 +235,7 @@ static void fill_request(struct runner *r, const struct job *j, struct launch_re
                                    .store_id = store_id(r->store),
                                    .threads = j->row.threads,
                                    .tier = j->row.tier,
+                                   .log_max = r->log_max,
                                    .jobs_dir = r->jobs->folder };
     if (is_to_end(j)) {
         rq->drain = j->row.want == JOB_WANT_CANCEL ? JOB_CANCELLED : JOB_FAILED;

@@ -3,6 +3,7 @@
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stddef.h>
+#include <stdint.h>
 #include <uv.h>
 
 struct events;
@@ -22,6 +23,7 @@ struct runner {
     const struct events *events;
     int cpu_slots;               /* of the node */
     int user_running, user_gpus; /* sched.h */
+    int64_t log_max;             /* launch.h */
     atomic_bool stopping;        /* nothing is started any more, and whatever ends is left to the next daemon */
 };
 

@@ -28,6 +28,7 @@ struct job_options {
     char *const *gpus;  /* NULL-terminated, or NULL */
     const char *drain;  /* "cancelled", "failed": nothing is started; the job ends so, once its spool was read to the end. NULL: it runs */
     const char *reason; /* of that end */
+    int64_t log_max;    /* bytes of each log; 0: no bound */
     int64_t saved;      /* step of the newest checkpoint that detd has; 0: none */
 };
 

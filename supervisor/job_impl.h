@@ -10,6 +10,7 @@
 #include "proto/line.h"
 #include "supervisor/job.h"
 #include "supervisor/link.h"
+#include "supervisor/logs.h"
 #include "supervisor/outcome.h"
 #include "supervisor/ranks.h"
 #include "supervisor/spool.h"
@@ -51,6 +52,7 @@ struct job {
     struct spool *spool;
     struct link *link;
     struct tiers *tiers;
+    struct logs logs;
     struct err fatal; /* code 0: none */
 
     enum run_state state;

@@ -22,7 +22,7 @@ enum { MAX_GPUS = 1024, ABOVE_LOW_FDS = 10 };
 static const char usage[] =
     "detd-job --job-dir DIR --job ID [--attempt N] [--last-seq N] [--nonce TEXT] [--store-id ID]\n"
     "         [--lock-fd FD] [--trouble-fd FD] [--socket PATH] [--worker PATH] [--gpus UUID,UUID,...] [--drain OUTCOME [--reason TEXT] "
-    "[--saved STEP]]\n"
+    "[--saved STEP]] [--log-max BYTES]\n"
     "Runs the job in DIR/spec.json: starts its ranks, keeps their reports in DIR/spool.*, watches and restarts them.\n"
     "detd starts it; it goes on while detd is away.\n"
     "  --attempt N    number of the first attempt (1)\n"
@@ -36,7 +36,8 @@ static const char usage[] =
     "  --gpus LIST    UUIDs of the granted GPUs, dealt out to the ranks in order ($DETD_GPUS)\n"
     "  --drain OUTCOME  cancelled or failed: starts nothing; gives detd what the spool still holds, then ends the job so\n"
     "  --reason TEXT  of that end\n"
-    "  --saved STEP   newest checkpoint that detd has (0)\n";
+    "  --saved STEP   newest checkpoint that detd has (0)\n"
+    "  --log-max BYTES  of a log that grows to more the older half is dropped (0: never)\n";
 
 struct options {
     struct job_options job;
@@ -139,6 +140,10 @@ static int take_option(struct options *o, int c, char *value, struct err *err)
     case 'r':
         o->job.reason = value;
         return 0;
+    case 'm':
+        rc = parse_number("log-max", value, 0, LLONG_MAX, &n, err);
+        o->job.log_max = n;
+        return rc;
     case 'v':
         rc = parse_number("saved", value, 0, LLONG_MAX - 1, &n, err);
         o->job.saved = n;
@@ -150,12 +155,23 @@ static int take_option(struct options *o, int c, char *value, struct err *err)
 
 static int parse_options(int argc, char **argv, struct options *o, struct err *err)
 {
-    static const struct option names[] = {
-        { "job-dir", 1, 0, 'd' }, { "job", 1, 0, 'j' },      { "attempt", 1, 0, 'a' }, { "last-seq", 1, 0, 's' },
-        { "nonce", 1, 0, 'n' },   { "store-id", 1, 0, 'i' }, { "lock-fd", 1, 0, 'l' }, { "trouble-fd", 1, 0, 't' },
-        { "socket", 1, 0, 'S' },  { "worker", 1, 0, 'w' },   { "gpus", 1, 0, 'g' },    { "drain", 1, 0, 'D' },
-        { "reason", 1, 0, 'r' },  { "saved", 1, 0, 'v' },    { "help", 0, 0, 'h' },    { 0 }
-    };
+    static const struct option names[] = { { "job-dir", 1, 0, 'd' },
+                                           { "job", 1, 0, 'j' },
+                                           { "attempt", 1, 0, 'a' },
+                                           { "last-seq", 1, 0, 's' },
+                                           { "nonce", 1, 0, 'n' },
+                                           { "store-id", 1, 0, 'i' },
+                                           { "lock-fd", 1, 0, 'l' },
+                                           { "trouble-fd", 1, 0, 't' },
+                                           { "socket", 1, 0, 'S' },
+                                           { "worker", 1, 0, 'w' },
+                                           { "gpus", 1, 0, 'g' },
+                                           { "drain", 1, 0, 'D' },
+                                           { "reason", 1, 0, 'r' },
+                                           { "saved", 1, 0, 'v' },
+                                           { "log-max", 1, 0, 'm' },
+                                           { "help", 0, 0, 'h' },
+                                           { 0 } };
     int c, rc = 0;
 
     o->trouble_fd = -1;

@@ -310,6 +310,7 @@ int job_open(uv_loop_t *loop, const struct job_options *options, struct job **re
     if (!j)
         return err_set(err, -ENOMEM, "out of memory");
     j->options = *options;
+    j->logs.max_bytes = options->log_max;
     j->loop = loop;
     j->worker_fd = -1;
     j->plugin_fd = -1;

@@ -107,7 +107,10 @@ void job_send_status(struct job *j)
 void job_tick(struct job *j)
 {
     struct watch_page pages[JOB_MAX_RANKS];
+    struct err err;
 
+    if (logs_bound(&j->logs, j->nranks, &err) < 0)
+        job_log("%s", err.msg);
     if (j->state == RUN_ENDED)
         return;
     for (int i = 0; j->ranks && i < j->nranks; i++) {

@@ -523,6 +523,33 @@ def test_one_refusal_keeps_no_other(node):
     expect(node.ctl("show", first), 1, f"no job {first}")
 
 
+def test_tail_of_logs(node):
+    job = node.submit("train.steps=2", "val.every=2")
+    node.until(job, lambda j: j["state"] == "completed")
+    path = f"{node.folder}/state/jobs/{job}/log/rank-1.log"
+    with open(path, "w", encoding="utf-8") as f:
+        f.write("".join(f"{i} {'x' * (i % 100)}\n" for i in range(5000)))
+    whole = open(path, encoding="utf-8").read().split("\n")[:-1]
+
+    def tail(count, *args):
+        return node.ctl("logs", job, "--rank", "1", "--tail", str(count), *args).stdout.split("\n")[:-1]
+
+    for count in (1, 2, 100, 4999, 5000, 9999):
+        assert tail(count) == whole[-count:], count
+    assert tail(0) == [] and tail(3, "-f") == whole[-3:]
+    assert node.ctl("logs", job, "--tail", "1").stdout.count("\n") == 3  # two ranks and detd-job
+    with open(path, "r+b") as f:  # as detd-job leaves one that grew too large
+        f.write(bytes(128 << 10))
+    subprocess.run(["fallocate", "--punch-hole", "-o", "0", "-l", str(128 << 10), path], check=True)
+    rest = open(path, "rb").read()[128 << 10:].decode().split("\n")[1:-1]
+    assert node.ctl("logs", job, "--rank", "1").stdout.split("\n")[:-1] == rest
+    assert tail(7) == whole[-7:] and tail(99999) == rest
+    with open(path, "w", encoding="utf-8") as f:
+        f.write("a\nb\nno end")
+    assert tail(1) == ["no end"] and tail(2) == ["b", "no end"]
+    expect(node.ctl("logs", job, "--tail", "x"), 2, "not a number of lines")
+
+
 def test_prune(node):
     expect(node.ctl("prune"), 2, "--older is missing")
     for wrong in ("30", "d", "-3d", "1e99d", "3 d", "3dd", ""):

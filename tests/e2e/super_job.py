@@ -269,6 +269,38 @@ def test_runs_to_the_end(job):
 test_runs_to_the_end.job = dict(env={"FOO": "bar", "HOLD": "20"})
 
 
+def test_logs_are_bounded(job):
+    """Of a log that grows the end stays, at its place; who has it open goes on writing behind that. Nothing else is touched that is called so."""
+    job.start(options=["--log-max", str(256 << 10)])
+    job.until(lambda: job.store.of("loss"))
+    path, other = job.dir + "/log/rank-0.log", job.dir + "/other"
+    first, again = os.path.getsize(path), 0
+    with open(other, "w", encoding="utf-8") as f:
+        f.write("x" * (1 << 20))
+    os.unlink(job.dir + "/log/rank-1.log")
+    os.symlink(other, job.dir + "/log/rank-1.log")
+    with open(path, "a", buffering=1, encoding="utf-8") as f:
+        for i in range(40000):
+            f.write("line %08d of many\n" % i)
+        job.until(lambda: os.stat(path).st_blocks * 512 <= 256 << 10)
+        f.write("the last line\n")
+    size = os.path.getsize(path)
+    assert size == first + 40000 * 22 + 14, (size, first)
+    with open(path, "rb") as f:
+        again = os.lseek(f.fileno(), 0, os.SEEK_DATA)
+        f.seek(again)
+        rest = f.read()
+    assert size - (128 << 10) - 8192 < again < size - (64 << 10), (again, size)
+    lines = rest.split(b"\n")
+    assert lines[1].startswith(b"line ") and lines[-3:] == [b"line 00039999 of many", b"the last line", b""], lines[-3:]
+    assert os.stat(other).st_blocks * 512 >= 1 << 20 and "cannot" not in job.log(), job.log()
+    job.detd.control("cancel")
+    job.finish("cancelled")
+
+
+test_logs_are_bounded.job = dict(steps=1000000)
+
+
 def test_started_by_hand(job):
     """Without a descriptor of the lock it makes and takes one; another finds it taken."""
     command = [DETD_JOB, "--job-dir", job.dir, "--job", "7", "--attempt", "1", "--nonce", "n1", "--worker", HERE + "/rank.py"]

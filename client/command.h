@@ -40,9 +40,12 @@ int command_submit(struct context *ctx, int argc, char **argv);        /* submit
 int command_check(struct context *ctx, int argc, char **argv);         /* submit.c */
 int command_ls(struct context *ctx, int argc, char **argv);            /* jobs.c */
 int command_show(struct context *ctx, int argc, char **argv);          /* jobs.c */
+int command_queue(struct context *ctx, int argc, char **argv);         /* queue.c */
+int command_wait(struct context *ctx, int argc, char **argv);          /* queue.c */
+int command_retry(struct context *ctx, int argc, char **argv);         /* queue.c */
 int command_why(struct context *ctx, int argc, char **argv);           /* jobs.c */
 int command_events(struct context *ctx, int argc, char **argv);        /* jobs.c */
-int command_control(struct context *ctx, int argc, char **argv);       /* control.c: cancel, pause, resume, checkpoint, rm */
+int command_control(struct context *ctx, int argc, char **argv);       /* control.c: cancel, pause, resume, hold, release, checkpoint, rm */
 int command_deterministic(struct context *ctx, int argc, char **argv); /* control.c */
 int command_prune(struct context *ctx, int argc, char **argv);         /* prune.c */
 int command_watch(struct context *ctx, int argc, char **argv);         /* watch.c */

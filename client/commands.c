@@ -24,6 +24,12 @@ const struct command commands[] = {
       "  --json  the job object\n",
       "  detctl show 3 --json | python3 -c 'import json,sys; print(json.load(sys.stdin)[\"step\"])'\n", command_show },
     { "why", "[ID] [--json]", "Says why a job waits, or why it ended", "", "  detctl why 3\n", command_why },
+    { "queue", "[--json]", "Lists the jobs that wait for slots, in the order in which they get them, and for what each waits",
+      "  --json  an array of job objects, with why\n",
+      "  detctl queue\n", command_queue },
+    { "wait", "ID ...", "Waits until jobs have ended",
+      "Exit code 0: all completed; 4: one failed; 5: none failed, one was cancelled; 1: there is no such job.\n",
+      "  detctl wait 3 4\n", command_wait },
     { "watch", "[ID] [--term NAME]", "Follows a job until it ends: progress, rate, time left, both loss curves",
       "In a pipe: one line per new value. Ctrl-C leaves the job alone.\n\n"
       "  --term NAME  which loss (total); all: every term, as lines\n",
@@ -52,6 +58,13 @@ const struct command commands[] = {
     { "cancel", "ID ...", "Ends jobs for good", "", "  detctl cancel 3\n", command_control },
     { "pause", "ID ...", "Writes a checkpoint and gives the slots back", "", "  detctl pause 3\n", command_control },
     { "resume", "ID ...", "Queues paused jobs again", "", "  detctl resume 3\n", command_control },
+    { "hold", "ID ...", "Keeps jobs from starting; one that runs is paused", "", "  detctl hold 3 4\n", command_control },
+    { "release", "ID ...", "Queues jobs again that are held or paused", "", "  detctl release 3 4\n", command_control },
+    { "retry", "ID [--wait | --watch]", "Queues a job that failed or was cancelled once more, as a new job, and prints its id",
+      "It begins anew, with the keys that the job had. A job goes on from its checkpoints by itself, run.restarts times.\n\n"
+      "  --wait   wait without a word until the job ends\n"
+      "  --watch  follow it as detctl watch does\n",
+      "  detctl retry 3\n", command_retry },
     { "checkpoint", "ID ...", "Writes a checkpoint at the next step boundary", "", "  detctl checkpoint 3\n", command_control },
     { "rm", "ID ...", "Removes jobs that have ended: rows, checkpoints and logs",
       "There is no way back, and no other job gets their numbers. Where one is refused the others go, and the exit code is 1.\n",

@@ -550,6 +550,37 @@ def test_tail_of_logs(node):
     expect(node.ctl("logs", job, "--tail", "x"), 2, "not a number of lines")
 
 
+def test_queue_wait_and_retry(node):
+    expect(node.ctl("queue"), 0, "no job waits")
+    runs = node.submit(*LONG)
+    node.until(runs, lambda j: j["state"] == "running")
+    everything = "run.ranks=8", "train.shards=8"  # the whole node, so it waits for all of it
+    low, high, held, last = (node.submit("train.steps=2", "val.every=2", f"run.priority={p}", *everything) for p in (1, 7, 9, 1))
+    assert "state paused" in node.ctl("hold", held).stdout
+    queue = json.loads(node.ctl("queue", "--json").stdout)
+    assert [str(j["id"]) for j in queue] == [high, low, last], queue
+    assert "CPU slots" in queue[0]["why"] and f"behind job {high}" in queue[1]["why"], queue
+    assert [line.split()[0] for line in node.ctl("queue").stdout.split("\n")[1:-1]] == [high, low, last]
+    expect(node.ctl("retry", runs), 1, "only what failed or was cancelled")
+    expect(node.ctl("wait"), 2, "no job id")
+    expect(node.ctl("wait", low, "x"), 2)
+    node.ctl("cancel", runs, last)
+    expect(node.ctl("wait", high, low), 0, f"job {high} completed\njob {low} completed")
+    expect(node.ctl("wait", high, runs), 5)
+    assert node.job(held)["state"] == "paused"
+    assert "state queued" in node.ctl("release", held).stdout
+    expect(node.ctl("wait", held), 0)
+    again = node.ctl("retry", runs).stdout.strip()
+    mine, theirs = node.job(again), node.job(runs)
+    assert int(again) > int(held) and mine["spec"] == theirs["spec"] and mine["name"] == theirs["name"], mine
+    node.ctl("cancel", again)
+    with open(node.folder + "/empty.json", "w", encoding="utf-8") as f:
+        f.write("{}")
+    fails = node.submit("data.train.annotations=empty.json")
+    expect(node.ctl("wait", fails, again, high), 4, f"job {fails} failed: .*\njob {again} cancelled\njob {high} completed")
+    expect(node.ctl("wait", again, fails, "77"), 1, "no job 77")
+
+
 def test_prune(node):
     expect(node.ctl("prune"), 2, "--older is missing")
     for wrong in ("30", "d", "-3d", "1e99d", "3 d", "3dd", ""):

@@ -290,7 +290,7 @@ def test_logs_are_bounded(job):
         again = os.lseek(f.fileno(), 0, os.SEEK_DATA)
         f.seek(again)
         rest = f.read()
-    assert size - (128 << 10) - 8192 < again < size - (64 << 10), (again, size)
+    assert size - (256 << 10) - 8192 < again < size - (64 << 10), (again, size)
     lines = rest.split(b"\n")
     assert lines[1].startswith(b"line ") and lines[-3:] == [b"line 00039999 of many", b"the last line", b""], lines[-3:]
     assert os.stat(other).st_blocks * 512 >= 1 << 20 and "cannot" not in job.log(), job.log()

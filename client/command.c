@@ -100,13 +100,13 @@ int take_id_or_newest(struct context *ctx, const char *text, int64_t *ret_id)
 
     if (text)
         return take_id(ctx, text, ret_id);
-    rc = call(ctx, "job.list", json_pack("{s:i}", "limit", 1), &result);
+    rc = call(ctx, "job.list", json_pack("{s:i, s:b}", "limit", 1, "mine", true), &result);
     if (rc)
         return rc;
     first = json_array_get(json_object_get(result, "jobs"), 0);
     *ret_id = json_integer_value(json_object_get(first, "id"));
     if (!first) {
-        fprintf(stderr, "detctl: there is no job yet; detctl submit FILE makes one\n");
+        fprintf(stderr, "detctl: there is no job of yours yet; detctl submit FILE makes one\n");
         rc = CODE_REFUSED;
     }
     json_decref(result);

@@ -46,6 +46,7 @@ int command_retry(struct context *ctx, int argc, char **argv);         /* queue.
 int command_why(struct context *ctx, int argc, char **argv);           /* jobs.c */
 int command_events(struct context *ctx, int argc, char **argv);        /* jobs.c */
 int command_control(struct context *ctx, int argc, char **argv);       /* control.c: cancel, pause, resume, hold, release, checkpoint, rm */
+int command_priority(struct context *ctx, int argc, char **argv);      /* control.c */
 int command_deterministic(struct context *ctx, int argc, char **argv); /* control.c */
 int command_prune(struct context *ctx, int argc, char **argv);         /* prune.c */
 int command_watch(struct context *ctx, int argc, char **argv);         /* watch.c */
@@ -70,7 +71,7 @@ int call(struct context *ctx, const char *method, json_t *params, json_t **ret_r
 int call_patiently(struct context *ctx, const char *method, json_t *params, json_t **ret_result);
 /* A job id. 0, or CODE_USAGE after complaining. */
 int take_id(const struct context *ctx, const char *text, int64_t *ret_id);
-/* The id in `text`, or that of the newest job where text is NULL. 0 or an exit code after complaining. */
+/* The id in `text`, or that of the caller's newest job where text is NULL. 0 or an exit code after complaining. */
 int take_id_or_newest(struct context *ctx, const char *text, int64_t *ret_id);
 
 /* A time such as 30d, 12h, 45m, 90s or 2w, in seconds. 0, or CODE_USAGE after complaining. */

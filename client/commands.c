@@ -15,12 +15,15 @@ const struct command commands[] = {
       command_submit },
     { "check", "FILE [KEY=VALUE ...]", "Checks a job file and all of its data, and queues nothing", "",
       "  detctl check bccd.json data.on_bad=skip\n", command_check },
-    { "ls", "[--state STATE] [-n COUNT] [--json]", "Lists jobs, newest first",
+    { "ls", "[--state STATE] [--user NAME | --mine] [--name PATTERN] [--since TIME] [-n COUNT] [--json]", "Lists jobs, newest first",
       "  --state STATE     queued, starting, running, stopping, paused, completed, failed or cancelled\n"
+      "  --user NAME       jobs of this user; --mine: your own\n"
+      "  --name PATTERN    jobs that are called so; * and ? stand for others, as in names of files\n"
+      "  --since TIME      submitted at most so long ago: 30d, 12h, 45m, 90s or 2w\n"
       "  -n, --limit COUNT at most so many (50)\n"
       "  --json            an array of job objects\n",
-      "  detctl ls --state running\n", command_ls },
-    { "show", "[ID] [--json]", "Shows a job with its attempts, losses and checkpoints; without ID the newest",
+      "  detctl ls --state running --since 12h\n", command_ls },
+    { "show", "[ID] [--json]", "Shows a job with its attempts, losses and checkpoints; without ID your newest",
       "  --json  the job object\n",
       "  detctl show 3 --json | python3 -c 'import json,sys; print(json.load(sys.stdin)[\"step\"])'\n", command_show },
     { "why", "[ID] [--json]", "Says why a job waits, or why it ended", "", "  detctl why 3\n", command_why },
@@ -65,6 +68,9 @@ const struct command commands[] = {
       "  --wait   wait without a word until the job ends\n"
       "  --watch  follow it as detctl watch does\n",
       "  detctl retry 3\n", command_retry },
+    { "priority", "ID N", "Changes the place of a job in the queue: who has the higher priority runs first",
+      "From -1000 to 1000; run.priority of the job file is where it begins. Of a job that runs it counts when it is queued again.\n",
+      "  detctl priority 3 10\n", command_priority },
     { "checkpoint", "ID ...", "Writes a checkpoint at the next step boundary", "", "  detctl checkpoint 3\n", command_control },
     { "rm", "ID ...", "Removes jobs that have ended: rows, checkpoints and logs",
       "There is no way back, and no other job gets their numbers. Where one is refused the others go, and the exit code is 1.\n",

@@ -1,6 +1,7 @@
 /* client/control.c - wishes: cancel, pause, resume, checkpoint, and the deterministic tier. */
 #include <getopt.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "client/command.h"
@@ -49,6 +50,32 @@ int command_control(struct context *ctx, int argc, char **argv)
         json_decref(result);
     }
     return rc;
+}
+
+int command_priority(struct context *ctx, int argc, char **argv)
+{
+    long long priority;
+    json_t *result;
+    int64_t id = 0;
+    char *end;
+    int rc;
+
+    for (int i = 1; i < argc; i++) /* a negative number is no option */
+        if (argv[i][0] == '-' && !(argv[i][1] >= '0' && argv[i][1] <= '9'))
+            return misuse(ctx, "no option '%s'", argv[i]);
+    if (argc != 3)
+        return misuse(ctx, "a job id and a number are needed");
+    if ((rc = take_id(ctx, argv[1], &id)))
+        return rc;
+    priority = strtoll(argv[2], &end, 10);
+    if (end == argv[2] || *end)
+        return misuse(ctx, "'%s' is not a number", argv[2]);
+    rc = call(ctx, "job.priority", json_pack("{s:I, s:I}", "id", (json_int_t)id, "priority", (json_int_t)priority), &result);
+    if (rc)
+        return rc;
+    json_decref(result);
+    printf("job %lld: priority %lld\n", (long long)id, priority);
+    return CODE_DONE;
 }
 
 /* ---- deterministic ---- */

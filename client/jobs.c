@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 #include "client/command.h"
 #include "client/print.h"
@@ -114,19 +115,24 @@ static void print_jobs(const json_t *jobs)
 
 int command_ls(struct context *ctx, int argc, char **argv)
 {
-    static const struct option options[] = {
-        { "json", no_argument, NULL, 'j' }, { "state", required_argument, NULL, 's' }, { "limit", required_argument, NULL, 'n' }, { 0 }
-    };
+    static const struct option options[] = { { "json", no_argument, NULL, 'j' },        { "state", required_argument, NULL, 's' },
+                                             { "limit", required_argument, NULL, 'n' }, { "user", required_argument, NULL, 'u' },
+                                             { "name", required_argument, NULL, 'N' },  { "since", required_argument, NULL, 'S' },
+                                             { "mine", no_argument, NULL, 'm' },        { 0 } };
     struct list l = { "job.list", "jobs", NULL, LS_DEFAULT };
-    const char *state = NULL;
-    bool json = false;
+    const char *state = NULL, *user = NULL, *name = NULL;
+    bool json = false, mine = false;
+    double ago = -1;
     json_t *jobs;
     int rc, o;
 
     while ((o = getopt_long(argc, argv, "n:", options, NULL)) != -1) {
-        if (o == '?' || (o == 'n' && take_limit(ctx, optarg, &l.limit)))
+        if (o == '?' || (o == 'n' && take_limit(ctx, optarg, &l.limit)) || (o == 'S' && take_duration(ctx, optarg, &ago)))
             return CODE_USAGE;
         json |= o == 'j';
+        mine |= o == 'm';
+        user = o == 'u' ? optarg : user;
+        name = o == 'N' ? optarg : name;
         state = o == 's' ? optarg : state;
     }
     if (optind < argc)
@@ -134,6 +140,14 @@ int command_ls(struct context *ctx, int argc, char **argv)
     l.params = json_object();
     if (state)
         json_object_set_new(l.params, "state", json_string(state));
+    if (user)
+        json_object_set_new(l.params, "user", json_string(user));
+    if (name)
+        json_object_set_new(l.params, "name", json_string(name));
+    if (ago >= 0)
+        json_object_set_new(l.params, "since", json_real((double)time(NULL) - ago));
+    if (mine)
+        json_object_set_new(l.params, "mine", json_true());
     if ((rc = fetch(ctx, &l, &jobs)))
         return rc;
     if (json)

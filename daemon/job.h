@@ -43,7 +43,8 @@ enum {
     JOB_REASON_MAX = 511,
     JOB_NONCE_LEN = 32,
     JOB_GPUS_MAX = 16,
-    JOB_UUID_MAX = 47
+    JOB_UUID_MAX = 47,
+    JOB_PRIORITY_MAX = 1000 /* and its negative; run.priority */
 };
 
 /* The columns of table jobs but spec and token; a plain value, so that it can be copied to the writer thread. Times are 0 where there is none yet. */

@@ -293,7 +293,7 @@ json_t *jobs_wishes(const struct job *j)
 }
 
 /* What a wish asks for, whether or not an earlier one has asked for it too. A resume asks for nothing where a refused pause is taken back. */
-enum { ASKS_END = 1, ASKS_TIER = 2, ASKS_CHECKPOINT = 4, ASKS_EVAL = 8 };
+enum { ASKS_END = 1, ASKS_TIER = 2, ASKS_CHECKPOINT = 4, ASKS_EVAL = 8, ASKS_PRIORITY = 16 };
 
 /* A wish on its way to the disk; the supervisor hears of it when it is durable. */
 struct wish {
@@ -341,6 +341,8 @@ static void undo(const struct wish *w, unsigned asked, struct job_row *row)
         row->want_checkpoint = old->want_checkpoint;
     if (!(asked & ASKS_EVAL) && row->want_eval == new->want_eval)
         row->want_eval = old->want_eval;
+    if (!(asked & ASKS_PRIORITY) && row->priority == new->priority)
+        row->priority = old->priority;
 }
 
 /* Later wishes were made of a job that had this one. A row that went to the disk with it meanwhile is followed by one without; not before it is known what
@@ -463,6 +465,18 @@ int jobs_want_tier(struct jobs *jobs, struct job *j, int tier, store_done *done,
     }
     row.want_tier = tier == row.tier ? -1 : tier;
     return save_wish(jobs, j, &row, ASKS_TIER, "tier", job_tier_name(tier), done, arg, err);
+}
+
+/* Of a job that runs it counts where it is queued again. */
+int jobs_want_priority(struct jobs *jobs, struct job *j, int priority, store_done *done, void *arg, struct err *err)
+{
+    struct job_row row = j->row;
+    int rc = refuse_done(j, "another priority", err);
+
+    if (rc < 0)
+        return rc;
+    row.priority = priority;
+    return save_wish(jobs, j, &row, ASKS_PRIORITY, NULL, NULL, done, arg, err);
 }
 
 /* ---- records ---- */

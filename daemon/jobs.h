@@ -96,6 +96,7 @@ void jobs_submit(struct jobs *jobs, const struct job_row *row, const char *token
 int jobs_command(struct jobs *jobs, struct job *j, enum job_event event, store_done *done, void *arg, struct err *err);
 int jobs_want_checkpoint(struct jobs *jobs, struct job *j, bool eval, store_done *done, void *arg, struct err *err);
 int jobs_want_tier(struct jobs *jobs, struct job *j, int tier, store_done *done, void *arg, struct err *err);
+int jobs_want_priority(struct jobs *jobs, struct job *j, int priority, store_done *done, void *arg, struct err *err);
 /* {word, tier?} of everything the user wants and the job has not carried out; new array. */
 json_t *jobs_wishes(const struct job *j);
 

@@ -230,7 +230,7 @@ int do_job_check(struct request *rq, struct err *err)
 struct listing {
     struct request *rq;
     struct store_page page;
-    int state;
+    struct store_job_filter filter;
     struct text out;
     int64_t count, last;
     int rc;
@@ -258,7 +258,7 @@ static void list_work(void *arg)
     text_add(&l->out, "{\"jobs\":[");
     l->rc = request_wanted(l->rq, &l->err);
     if (l->rc == 0)
-        l->rc = store_list_jobs(l->rq->d->store, &l->page, l->state, list_one, l, &l->err);
+        l->rc = store_list_jobs(l->rq->d->store, &l->page, &l->filter, list_one, l, &l->err);
 }
 
 static void close_list(struct text *out, int64_t cursor)
@@ -282,7 +282,7 @@ static void list_after(void *arg)
     free(l);
 }
 
-static int list_from_store(struct request *rq, const struct store_page *page, int state, struct err *err)
+static int list_from_store(struct request *rq, const struct store_page *page, const struct store_job_filter *filter, struct err *err)
 {
     struct listing *l = calloc(1, sizeof *l);
     int rc;
@@ -291,7 +291,7 @@ static int list_from_store(struct request *rq, const struct store_page *page, in
         return err_set(err, -ENOMEM, "out of memory");
     l->rq = rq;
     l->page = *page;
-    l->state = state;
+    l->filter = *filter;
     memcpy(l->jobs_dir, rq->d->jobs_dir, sizeof l->jobs_dir);
     rc = request_work(rq, list_work, list_after, l, err);
     if (rc < 0)
@@ -300,7 +300,7 @@ static int list_from_store(struct request *rq, const struct store_page *page, in
 }
 
 /* The newest jobs come from memory. False: the page reaches further back than memory does. */
-static bool list_from_memory(struct daemon *d, const struct store_page *page, int state, struct text *out)
+static bool list_from_memory(struct daemon *d, const struct store_page *page, const struct store_job_filter *filter, struct text *out)
 {
     int64_t count = 0, last = 0;
 
@@ -312,7 +312,7 @@ static bool list_from_memory(struct daemon *d, const struct store_page *page, in
 
         if (j->row.id < d->jobs.floor)
             return false;
-        if ((page->cursor && j->row.id >= page->cursor) || (state >= 0 && (int)j->row.state != state))
+        if ((page->cursor && j->row.id >= page->cursor) || !store_filter_takes(filter, &j->row))
             continue;
         if (out->len > STORE_PAGE_BYTES)
             break;
@@ -330,28 +330,53 @@ static bool list_from_memory(struct daemon *d, const struct store_page *page, in
     return true;
 }
 
+static int take_text(char *to, size_t size, const char *from, const char *name, struct err *err)
+{
+    if (strlen(from) >= size)
+        return err_field(err, ERR_INPUT, name, "%s: no %s has more than %zu bytes", name, name, size - 1);
+    memcpy(to, from, strlen(from) + 1);
+    return 0;
+}
+
+static int take_filter(struct request *rq, struct store_job_filter *f, struct err *err)
+{
+    const char *state = NULL, *user = "", *name = "";
+    double since = 0;
+    int mine = 0, rc;
+
+    rc = params_unpack(rq, err, "{s?s, s?s, s?b, s?s, s?F}", "state", &state, "user", &user, "mine", &mine, "name", &name, "since", &since);
+    if (rc < 0)
+        return rc;
+    *f = (struct store_job_filter){ .state = state ? job_state_parse(state) : -1,
+                                    .uid = mine ? (int64_t)rq->caller.uid : -1,
+                                    .since = since };
+    if (state && f->state < 0)
+        return err_field(err, ERR_INPUT, "state", "state: '%.40s' is no state of a job", state);
+    rc = take_text(f->user, sizeof f->user, user, "user", err);
+    return rc < 0 ? rc : take_text(f->name, sizeof f->name, name, "name", err);
+}
+
 int do_job_list(struct request *rq, struct err *err)
 {
     json_int_t limit = LIST_DEFAULT, cursor = 0;
-    const char *name = NULL;
+    struct store_job_filter filter;
     struct store_page page;
     struct text out = { 0 };
-    int state = -1;
-    int rc = params_unpack(rq, err, "{s?s, s?I, s?I}", "state", &name, "limit", &limit, "cursor", &cursor);
+    int rc = params_unpack(rq, err, "{s?I, s?I}", "limit", &limit, "cursor", &cursor);
 
+    if (rc == 0)
+        rc = take_filter(rq, &filter, err);
     if (rc < 0)
         return rc;
     if (limit < 1 || limit > LIST_MAX)
         return err_field(err, ERR_INPUT, "limit", "limit: must be 1 to %d, is %lld", LIST_MAX, (long long)limit);
     if (cursor < 0)
         return err_field(err, ERR_INPUT, "cursor", "cursor: must be an id");
-    if (name && (state = job_state_parse(name)) < 0)
-        return err_field(err, ERR_INPUT, "state", "state: '%.40s' is no state of a job", name);
     page = (struct store_page){ limit, cursor };
-    if (list_from_memory(rq->d, &page, state, &out))
+    if (list_from_memory(rq->d, &page, &filter, &out))
         return request_take(rq, &out, err);
     text_free(&out);
-    return list_from_store(rq, &page, state, err);
+    return list_from_store(rq, &page, &filter, err);
 }
 
 /* ---- one job: from memory where it is there, with what only the store knows ---- */
@@ -560,6 +585,38 @@ int do_job_checkpoint(struct request *rq, struct err *err)
 int do_job_eval(struct request *rq, struct err *err)
 {
     return want(rq, true, err);
+}
+
+static int unpack_priority(struct request *rq, int *ret, struct err *err)
+{
+    json_int_t priority;
+    int rc = params_unpack(rq, err, "{s:I}", "priority", &priority);
+
+    if (rc < 0)
+        return rc;
+    if (priority < -JOB_PRIORITY_MAX || priority > JOB_PRIORITY_MAX)
+        return err_field(err, ERR_INPUT, "priority", "priority: must be %d to %d, is %lld", -JOB_PRIORITY_MAX, JOB_PRIORITY_MAX,
+                         (long long)priority);
+    *ret = (int)priority;
+    return 0;
+}
+
+int do_job_priority(struct request *rq, struct err *err)
+{
+    char what[24];
+    int priority = 0, rc = unpack_priority(rq, &priority, err);
+    struct job *j = NULL;
+
+    if (rc == 0)
+        rc = own_job(rq, "another priority", &j, err);
+    if (rc < 0 || !j)
+        return rc;
+    rc = jobs_want_priority(&rq->d->jobs, j, priority, command_durable, rq, err);
+    if (rc < 0)
+        return rc;
+    snprintf(what, sizeof what, "priority %d", priority);
+    audit(rq, j, what);
+    return REQUEST_LATER;
 }
 
 /* ---- deterministic tier ---- */

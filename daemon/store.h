@@ -88,9 +88,18 @@ struct store_loss_query {
 };
 /* Rows of jobs that live, and the newest `recent` others, newest first. The callback copies what it wants. */
 int store_load_jobs(struct store *s, int recent, void (*each)(void *arg, const struct job_row *row), void *arg, struct err *err);
-/* Jobs newest first with their newest losses as JSON text. state -1: all. */
+/* Jobs newest first with their newest losses as JSON text. */
 typedef void store_job_fn(void *arg, const struct job_row *row, const char *losses);
-int store_list_jobs(struct store *s, const struct store_page *page, int state, store_job_fn *each, void *arg, struct err *err);
+/* Which jobs: all where a member says nothing. name is a pattern, as of sqlite's GLOB. */
+struct store_job_filter {
+    int state;   /* -1: any */
+    int64_t uid; /* -1: any */
+    char user[JOB_USER_MAX + 1], name[4 * JOB_NAME_MAX + 1];
+    double since; /* when it was submitted */
+};
+bool store_filter_takes(const struct store_job_filter *f, const struct job_row *row);
+int store_list_jobs(struct store *s, const struct store_page *page, const struct store_job_filter *f, store_job_fn *each, void *arg,
+                    struct err *err);
 int store_get_job(struct store *s, int64_t id, struct job_row *ret, struct err *err); /* ERR_NOTFOUND */
 int store_next_removed(struct store *s, int64_t after, int64_t *ret_id,
                        struct err *err);                                      /* the first pending one with a larger id; 0: none */

@@ -213,21 +213,48 @@ int store_ended_jobs(struct store *s, const struct store_ended_query *q, void (*
 /* One statement for each: an optional condition would keep both from their index. */
 static const char *const list_all = JOB_SELECT "WHERE id<?1 ORDER BY id DESC LIMIT ?2";
 static const char *const list_state = JOB_SELECT "WHERE state=?3 AND id<?1 ORDER BY id DESC LIMIT ?2";
+static const char *const list_filtered = JOB_SELECT
+    "WHERE id<?1 AND (?3='' OR state=?3) AND (?4<0 OR uid=?4) AND (?5='' OR user=?5) AND (?6='' OR name GLOB ?6) AND submitted>=?7 "
+    "ORDER BY id DESC LIMIT ?2";
 
-int store_list_jobs(struct store *s, const struct store_page *page, int state, store_job_fn *each, void *arg, struct err *err)
+static bool is_by_state(const struct store_job_filter *f)
+{
+    return f->uid < 0 && !f->user[0] && !f->name[0] && f->since == 0;
+}
+
+bool store_filter_takes(const struct store_job_filter *f, const struct job_row *row)
+{
+    return (f->state < 0 || f->state == (int)row->state) && (f->uid < 0 || f->uid == row->uid) &&
+           (!f->user[0] || strcmp(f->user, row->user) == 0) && (!f->name[0] || sqlite3_strglob(f->name, row->name) == 0) &&
+           row->submitted >= f->since;
+}
+
+static void bind_filter(sqlite3_stmt *st, const struct store_page *page, const struct store_job_filter *f)
+{
+    sqlite3_bind_int64(st, 1, page->cursor ? page->cursor : INT64_MAX);
+    sqlite3_bind_int64(st, 2, page->limit);
+    if (sqlite3_bind_parameter_count(st) > 2)
+        sqlite3_bind_text(st, 3, f->state < 0 ? "" : job_state_name((enum job_state)f->state), -1, SQLITE_STATIC);
+    if (sqlite3_bind_parameter_count(st) == 3)
+        return;
+    sqlite3_bind_int64(st, 4, f->uid);
+    sqlite3_bind_text(st, 5, f->user, -1, SQLITE_STATIC);
+    sqlite3_bind_text(st, 6, f->name, -1, SQLITE_STATIC);
+    sqlite3_bind_double(st, 7, f->since);
+}
+
+int store_list_jobs(struct store *s, const struct store_page *page, const struct store_job_filter *f, store_job_fn *each, void *arg,
+                    struct err *err)
 {
     sqlite3 *db = reader_take(s);
     sqlite3_stmt *st = NULL, *losses_st = NULL;
     struct job_row row;
-    int rc = reader_prepare(db, state < 0 ? list_all : list_state, &st, err);
+    int rc = reader_prepare(db, !is_by_state(f) ? list_filtered : f->state < 0 ? list_all : list_state, &st, err);
 
     if (rc == 0)
         rc = prepare_losses(db, &losses_st, err);
     if (rc == 0) {
-        sqlite3_bind_int64(st, 1, page->cursor ? page->cursor : INT64_MAX);
-        sqlite3_bind_int64(st, 2, page->limit);
-        if (state >= 0)
-            sqlite3_bind_text(st, 3, job_state_name((enum job_state)state), -1, SQLITE_STATIC);
+        bind_filter(st, page, f);
         while ((rc = reader_step(db, st, err)) == 1) {
             struct text losses = { 0 };
 

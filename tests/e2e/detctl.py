@@ -581,6 +581,32 @@ def test_queue_wait_and_retry(node):
     expect(node.ctl("wait", again, fails, "77"), 1, "no job 77")
 
 
+def test_priority_and_filters(node):
+    runs = node.submit(*LONG, "name=first")
+    node.until(runs, lambda j: j["state"] == "running")
+    low, high = (node.submit(*LONG, "run.ranks=8", "train.shards=8", f"name={name}", f"run.priority={p}") for name, p in (("second", 1), ("third", 7)))
+    order = lambda: [str(j["id"]) for j in json.loads(node.ctl("queue", "--json").stdout)]
+    assert order() == [high, low]
+    expect(node.ctl("priority", high, "-5"), 0)
+    assert order() == [low, high]
+    node.kill()
+    node.start()
+    assert order() == [low, high] and node.job(high)["priority"] == -5
+    expect(node.ctl("priority", high, "1001"), 1, "priority: must be -1000 to 1000, is 1001")
+    expect(node.ctl("priority", high), 2)
+    expect(node.ctl("priority", high, "much"), 2, "not a number")
+    expect(node.ctl("priority", "77", "1"), 1, "no job 77")
+    ids = lambda *args: [str(j["id"]) for j in json.loads(node.ctl("ls", "--json", *args).stdout)]
+    assert ids() == ids("--mine") == ids("--since", "1h") == ids("--name", "*") == [high, low, runs]
+    assert ids("--name", "t*d") == [high] and ids("--name", "irs") == [] and ids("--user", "nobody-of-that-name") == []
+    assert ids("--user", node.job(runs)["user"], "--state", "queued", "--name", "s*") == [low]
+    assert ids("--since", "0s") == []
+    expect(node.ctl("ls", "--since", "soon"), 2, "no length of time")
+    expect(node.ctl("ls", "--name", "x" * 300), 1, "name: no name has more than")
+    node.ctl("cancel", low, high)
+    expect(node.ctl("priority", low, "1"), 1, "cancelled: another priority is not possible")
+
+
 def test_prune(node):
     expect(node.ctl("prune"), 2, "--older is missing")
     for wrong in ("30", "d", "-3d", "1e99d", "3 d", "3dd", ""):

@@ -283,20 +283,23 @@ static void wish_removal(struct folder *f, const struct job *j)
 static void wish(struct folder *f, struct job *j)
 {
     struct err err;
-    uint32_t what = roll(8);
+    uint32_t what = roll(9);
 
     say("job %lld: a user wishes %s", (long long)f->id,
         what == 0   ? "cancel"
         : what <= 2 ? "pause"
         : what <= 4 ? "resume"
         : what <= 6 ? "a checkpoint or eval"
-                    : "a tier");
+        : what == 7 ? "a tier"
+                    : "another priority");
     f->cancelled = f->cancelled || what == 0;
     f->paused = f->paused || what == 1 || what == 2;
     if (what <= 4)
         jobs_command(&detd->jobs, j, what == 0 ? JOB_EV_CANCEL : what <= 2 ? JOB_EV_PAUSE : JOB_EV_RESUME, wish_done, NULL, &err);
     else if (what <= 6)
         jobs_want_checkpoint(&detd->jobs, j, what == 5, wish_done, NULL, &err);
+    else if (what == 8)
+        jobs_want_priority(&detd->jobs, j, (int)roll(5), wish_done, NULL, &err);
     else
         jobs_want_tier(&detd->jobs, j, (int)roll(3), wish_done, NULL, &err);
 }

@@ -418,10 +418,11 @@ static void live_and_newest_jobs(void **state)
     assert_int_equal(store_load_jobs(f->s, 3, count_row, &sum, NULL), 0);
     assert_int_equal(sum, 20 + 19 + 18 + 2);
     sum = 0;
-    assert_int_equal(store_list_jobs(f->s, &page, -1, count_listed, &sum, NULL), 0);
+    assert_int_equal(store_list_jobs(f->s, &page, &(struct store_job_filter){ .state = -1, .uid = -1 }, count_listed, &sum, NULL), 0);
     assert_int_equal(sum, 10 + 9 + 8);
     sum = 0;
-    assert_int_equal(store_list_jobs(f->s, &page, JOB_QUEUED, count_listed, &sum, NULL), 0);
+    assert_int_equal(store_list_jobs(f->s, &page, &(struct store_job_filter){ .state = JOB_QUEUED, .uid = -1 }, count_listed, &sum, NULL),
+                     0);
     assert_int_equal(sum, 2);
 }
 
@@ -442,7 +443,7 @@ static int64_t cost_of_page(struct fixture *f, int64_t cursor, int state, int64_
 
     *ret_last = 0;
     store_effort(f->s, &before);
-    assert_int_equal(store_list_jobs(f->s, &page, state, keep_listed, ret_last, NULL), 0);
+    assert_int_equal(store_list_jobs(f->s, &page, &(struct store_job_filter){ .state = state, .uid = -1 }, keep_listed, ret_last, NULL), 0);
     store_effort(f->s, &after);
     assert_int_equal(after.rows_scanned, before.rows_scanned);
     return after.steps - before.steps;

@@ -11,6 +11,7 @@ struct err;
 
 enum { JOB_MAX_BYTES = 1 << 20, JOB_MAX_LIST = 64, JOB_MAX_RANKS = 64, JOB_MAX_SHARDS = 64 };
 enum { JOB_SIZE_GRAIN = 32 }; /* input sides are multiples of it, pixels */
+enum { JOB_REGION_GRAIN = 8 }; /* channels of what regions are cut from are multiples of it: a pixel of no device and precision has a gap then */
 
 /* A key of the job file.
  *   field    member of struct jobspec    key   its place in the JSON
@@ -57,7 +58,8 @@ enum { JOB_SIZE_GRAIN = 32 }; /* input sides are multiples of it, pixels */
     X(model_freeze_at, "model.freeze_at", INT, "0", "-", "rcnn", 0, 5, "stages", "",                                                      \
       "so many stages of the backbone, stem first, do not train; needs model.init")                                                       \
     X(model_bn_eps, "model.bn_eps", REAL, "1e-5", "-", "rcnn", 0, 1, "", "", "added to variances; 0 for torchvision's COCO_V1 weights")   \
-    X(model_fpn_channels, "model.fpn_channels", INT, "256", "-", "rcnn", 1, 4096, "", "", "of the feature pyramid and the RPN")           \
+    X(model_fpn_channels, "model.fpn_channels", INT, "256", "-", "rcnn", 8, 4096, "", "",                                                 \
+      "of the feature pyramid and the RPN, a multiple of 8")                                                                              \
     X(model_head_channels, "model.head_channels", INT, "1024", "-", "rcnn", 1, 16384, "", "", "of both hidden layers of the box head")    \
     X(model_mask_channels, "model.mask_channels", INT, "256", "-", "rcnn", 1, 4096, "", "", "of the mask head")                           \
     X(model_anchors, "model.anchors", REALS, "[32, 64, 128, 256, 512]", "-", "rcnn", 5, 5, "px", "", "sides of the anchors of P2 to P6")  \

@@ -99,6 +99,9 @@ static int finish_rcnn(struct jobspec *s, struct err *err)
         s->model_rpn_post_nms = tv ? 2000 : 1000;
     if (s->model_mask_rois < 0)
         s->model_mask_rois = all_foreground(s);
+    if (s->model_fpn_channels % JOB_REGION_GRAIN != 0)
+        return job_error(err, "model.fpn_channels", "must be a multiple of %d, is %lld", JOB_REGION_GRAIN,
+                         (long long)s->model_fpn_channels);
     if (s->model_anchors.n != 5)
         return job_error(err, "model.anchors", "must be 5 numbers, of P2 to P6, are %d", s->model_anchors.n);
     for (int i = 0; i < 5; i++)

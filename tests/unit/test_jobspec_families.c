@@ -108,6 +108,7 @@ static void defaults_of_a_family(void **state)
         "model.freeze_bn: needs model.init: without weights there are no statistics to normalise with");
     bad(RCNN "model.freeze_at=1", "model.freeze_at", "model.freeze_at: needs model.init: what has no weights has to train, is 1");
     bad(RCNN "model.size=416", "model.size", "model.size: not a key of preset 'mask_rcnn_r50_fpn'");
+    bad(RCNN "model.fpn_channels=12", "model.fpn_channels", "model.fpn_channels: must be a multiple of 8, is 12");
     bad(RCNN "model.anchors=[8,16,32]", "model.anchors", "model.anchors: must be 5 numbers, of P2 to P6, are 3");
     bad(RCNN "model.anchors=[8,16,32,64,0]", "model.anchors", "model.anchors: must be 1 .. 8192 pixels; number 5 is 0");
     bad("model.flavor=tv", "model.flavor", "model.flavor: not a key of preset 'yolov3_tiny', only of models of the family rcnn");

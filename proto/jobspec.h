@@ -128,7 +128,8 @@ enum { JOB_REGION_GRAIN = 8 }; /* channels of what regions are cut from are mult
     X(train_beta1, "train.beta1", REAL, "0.9", "0.9", "", 0, 0.9999, "", "", "decay of the mean of gradients, of adam and adamw")         \
     X(train_beta2, "train.beta2", REAL, "0.999", "0.999", "", 0, 0.999999, "", "", "decay of the mean of their squares")                  \
     X(train_eps, "train.eps", REAL, "1e-8", "1e-8", "", 1e-30, 1, "", "", "added to the root of that mean")                               \
-    X(train_weight_decay, "train.weight_decay", REAL, "0.0005", "-", "", 0, 10, "", "", "on convolution weights only")                    \
+    X(train_weight_decay, "train.weight_decay", REAL, "0.0005", "-", "", 0, 10, "", "",                                                           \
+      "on convolution weights; of R-CNN on biases too, and with model.flavor tv on all that trains")                                      \
     X(train_burn_in, "train.burn_in", INT, "null", "-", "", 0, 100000000, "steps", "", "warm-up; default min(1000, steps/20)")            \
     X(train_warmup, "train.warmup", ENUM, "\"power\"", "\"power\"", "", 0, 0, "", "power|linear",                                         \
       "form of the warm-up: (t / burn_in) ^ burn_in_power, or a line from train.warmup_factor to 1")                                      \

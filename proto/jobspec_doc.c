@@ -222,6 +222,8 @@ static const char *describe_default(const struct job_key *k, const struct job_fa
         snprintf(text, size, "default %s * train.batch / %d", d->value, d->batch);
     else if (d && d->with_init)
         snprintf(text, size, "default %s, %s with model.init", d->value, d->with_init);
+    else if (d && d->of_tv)
+        snprintf(text, size, "default %s, %s with model.flavor tv", d->value, d->of_tv);
     else if (d)
         snprintf(text, size, "default %s", d->value);
     else if (strcmp(k->def, "-") == 0)
@@ -237,7 +239,7 @@ static const char *describe_default(const struct job_key *k, const struct job_fa
 static const char *other_defaults(const struct job_key *k, char *text, size_t size)
 {
     size_t used = 0;
-    char def[80];
+    char def[120];
 
     *text = '\0';
     for (const struct job_default *d = job_defaults; d->family && used < size; d++) {
@@ -256,7 +258,7 @@ int jobspec_write_help(FILE *out, const struct job_preset *preset)
 
     for (size_t i = 0; i < JOB_KEY_COUNT; i++) {
         const struct job_key *k = &job_keys[i];
-        char values[320], def[80], others[160] = "";
+        char values[320], def[120], others[160] = "";
         const char *of = family ? "" : whose(k);
 
         if (!job_key_of(k, family) || (preset && job_key_for_masks(k) && !job_preset_masks(preset)))
@@ -293,7 +295,7 @@ int jobspec_write_man(FILE *out)
 {
     for (size_t i = 0; i < JOB_KEY_COUNT; i++) {
         const struct job_key *k = &job_keys[i];
-        char values[320], def[80], others[160];
+        char values[320], def[120], others[160];
 
         describe_values(k, values, sizeof values);
         fputs(".TP\n.B ", out);

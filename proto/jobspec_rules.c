@@ -257,13 +257,32 @@ static int finish_steps(struct jobspec *s, struct err *err)
     return 0;
 }
 
+/* Whether the numbers are those of a list as JSON text. */
+static bool reads_as(const struct jobspec_list *a, const char *text)
+{
+    json_t *list = json_loads(text, 0, NULL);
+    bool same = list && json_array_size(list) == (size_t)a->n;
+
+    for (int i = 0; i < a->n && same; i++)
+        same = json_number_value(json_array_get(list, (size_t)i)) == a->v[i];
+    json_decref(list);
+    return same;
+}
+
+/* Where the rate falls, chosen by the job: neither here nor, as in older stored jobs, in the table is it the default. */
+static bool says_steps(const struct jobspec *s)
+{
+    const struct job_default *d = job_default_find(s->family, "train.lr_steps");
+    const struct jobspec_list *at = &s->train_lr_steps;
+
+    return at->n > 0 && !reads_as(at, job_keys[JOB_KEY_train_lr_steps].def) && !(d && reads_as(at, job_default_text(s, d)));
+}
+
 static int finish_form(struct jobspec *s, struct err *err)
 {
-    const struct jobspec_list *at = &s->train_lr_steps;
     const char *form = s->train_schedule;
     bool steps = strcmp(form, "steps") == 0, poly = strcmp(form, "poly") == 0, power = strcmp(s->train_warmup, "power") == 0;
-    bool said = at->n > 0 && !(at->n == 2 && at->v[0] == 0.8 && at->v[1] == 0.9);
-    const struct wanted keys[] = { { "train.lr_steps", said, steps, "train.schedule steps" },
+    const struct wanted keys[] = { { "train.lr_steps", says_steps(s), steps, "train.schedule steps" },
                                    { "train.lr_scale", s->train_lr_scale != 0.1, steps, "train.schedule steps" },
                                    { "train.lr_end", s->train_lr_end != 0, poly || strcmp(form, "cosine") == 0,
                                      "train.schedule cosine or poly" },

@@ -58,6 +58,8 @@ const struct job_key *job_key_find(const char *path, size_t len);
 int job_error(struct err *err, const char *path, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
 /* Sets preset and family, from model.preset and model.cfg. */
 int jobspec_choose(struct jobspec *s, const struct job_presets *presets, struct err *err);
+/* What d is for this job, as JSON text. */
+const char *job_default_text(const struct jobspec *s, const struct job_default *d);
 /* The rules between keys, and the defaults that depend on others; every member is filled in but for those. uncounted: train.epochs may stand for
  * train.steps, and what follows from that is left alone. */
 int jobspec_finish(struct jobspec *s, bool uncounted, struct err *err);

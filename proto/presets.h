@@ -47,6 +47,7 @@ struct job_default {
     const char *family, *key;
     const char *value;     /* as JSON text */
     const char *with_init; /* likewise, of jobs with model.init; NULL: the same */
+    const char *of_tv;     /* likewise, of jobs with model.flavor tv; NULL: the same */
     int batch;             /* the value is a number that belongs to a batch of so many images and goes with it; 0: it does not */
 };
 

@@ -1,4 +1,5 @@
 /* Keys of the job file that only some networks have, and their defaults. uses: proto */
+#include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -114,6 +115,47 @@ static void defaults_of_a_family(void **state)
     bad("model.flavor=tv", "model.flavor", "model.flavor: not a key of preset 'yolov3_tiny', only of models of the family rcnn");
 }
 
+static void falls_at(const char *set, int64_t first, int64_t second)
+{
+    struct jobspec *s = good(set), *again = NULL;
+    json_t *full = jobspec_json(s);
+    struct err err;
+
+    assert_int_equal(s->train_lr_steps.n, 2);
+    assert_int_equal(llround(s->train_lr_steps.v[0] * (double)s->train_steps), first);
+    assert_int_equal(llround(s->train_lr_steps.v[1] * (double)s->train_steps), second);
+    assert_int_equal(jobspec_parse_stored(full, &again, &err), 0);
+    assert_memory_equal(&again->train_lr_steps, &s->train_lr_steps, sizeof s->train_lr_steps);
+    json_decref(full);
+    jobspec_free(again);
+    jobspec_free(s);
+}
+
+/* As the flavor's program has them, wherever no others are said; of a job of another schedule they are no choice. */
+static void steps_of_the_rate(void **state)
+{
+    struct jobspec *s = good(RCNN "train.schedule=cosine"), *again = NULL;
+    json_t *full = jobspec_json(s);
+    struct err err;
+
+    (void)state;
+    falls_at("train.steps=90000", 72000, 81000);
+    falls_at(RCNN "train.steps=90000", 60000, 80000);
+    falls_at(RCNN "train.steps=270000", 180000, 240000);
+    falls_at(RCNN "model.flavor=tv;train.steps=26000", 16000, 22000);
+    falls_at(RCNN "train.steps=90000;train.lr_steps=[0.8, 0.9]", 72000, 81000);
+    assert_int_equal(jobspec_parse(full, &again, &err), 0); /* a copy of the job */
+    jobspec_free(again);
+    assert_int_equal(jobspec_override(full, "train.lr_steps=[0.8, 0.9]", &err), 0); /* of an older version */
+    assert_int_equal(jobspec_parse_stored(full, &again, &err), 0);
+    json_decref(full);
+    jobspec_free(again);
+    jobspec_free(s);
+    bad(RCNN "train.schedule=cosine;train.lr_steps=[0.61538462, 0.84615385]", "train.lr_steps",
+        "train.lr_steps: needs train.schedule steps"); /* the default of the other flavor */
+    jobspec_free(good(RCNN "model.flavor=tv;train.schedule=cosine;train.lr_steps=[0.61538462, 0.84615385]"));
+}
+
 /* What is there for masks alone is chosen in vain where none are found; a copy of a job has its defaults all the same. */
 static void keys_of_masks(void **state)
 {
@@ -168,6 +210,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(other_networks),
         cmocka_unit_test(defaults_of_a_family),
+        cmocka_unit_test(steps_of_the_rate),
         cmocka_unit_test(keys_of_masks),
         cmocka_unit_test(sizes_of_pictures),
     };

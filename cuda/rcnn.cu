@@ -363,16 +363,17 @@ struct rcnn_decode_args {
 // Candidates of a row; written from `at` on where write.
 static __device__ int decode_row(const struct rcnn_decode_args *a, int r, int at, bool write)
 {
-    const float *z = a->z + (size_t)r * (size_t)a->z_stride, *d = a->d + (size_t)r * (size_t)a->d_stride;
+    const float *z = a->z + (size_t)r * (size_t)a->z_stride, *d = a->d + (size_t)r * (size_t)a->d_stride, *box = a->box + (size_t)r * 4;
     int classes = a->head.classes, n = 0, top;
     float m = softmax_max(z, classes + 1, &top), sum = softmax_sum(z, classes + 1, m);
 
     for (int c = 0; c < classes; c++) {
         struct candidate one;
 
-        if (!rcnn_candidate(&one, &a->head, z, m, sum, d, a->box + (size_t)r * 4, c, a->score, a->min_side, (float)a->size[0],
-                            (float)a->size[1]))
+        if (!rcnn_candidate(&one, &a->head, z, m, sum, d, box, c, a->score, a->min_side, (float)a->size[0], (float)a->size[1]))
             continue;
+        if (n == 0 && !rcnn_row_finite(&a->head, d, box))
+            return 0;
         one.slot = r * classes + c;
         if (write && at + n < a->cap)
             a->found[at + n] = one;

@@ -293,13 +293,17 @@ int cpu_rcnn_decode(struct device *dev, const struct rcnn_head *head, const stru
     assert(image >= 0 && image < images->n && logits->c == head->classes + 1 && deltas->c == rcnn_box_columns(head));
     for (int r = proposals->offset[image]; r < proposals->offset[image + 1]; r++) {
         const float *z = row_of(logits, (size_t)r);
+        const float *d = row_of(deltas, (size_t)r), *box = proposals->box + (size_t)r * 4;
         float m = softmax_max(z, logits->c, &top), sum = softmax_sum(z, logits->c, m);
+        int before = found;
 
         for (int c = 0; c < head->classes; c++) {
             struct candidate one;
 
-            if (!rcnn_candidate(&one, head, z, m, sum, row_of(deltas, (size_t)r), proposals->box + (size_t)r * 4, c, score, min_side, h, w))
+            if (!rcnn_candidate(&one, head, z, m, sum, d, box, c, score, min_side, h, w))
                 continue;
+            if (found == before && !rcnn_row_finite(head, d, box))
+                break;
             one.slot = r * head->classes + c;
             if (found < cap)
                 ret[found] = one;

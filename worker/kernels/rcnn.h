@@ -107,7 +107,17 @@ KERNEL_FN void rcnn_box_finish(double *terms, const double *sums, int rows)
 
 /* ---- detections ---- */
 
-/* Class c of a row whose softmax has maximum m and sum: 1 where it is a candidate. */
+/* Whether the boxes of all classes of a row are numbers: where one is not, no class of the row is a candidate. */
+KERNEL_FN int rcnn_row_finite(const struct rcnn_head *h, const float *d, const float *box)
+{
+    int finite = 1;
+
+    for (int c = 0; c < (h->agnostic ? 1 : h->classes); c++)
+        finite = finite && box_finite(delta_decode(box_at(box), d + rcnn_delta_column(h, c), h->weights));
+    return finite;
+}
+
+/* Class c of a row whose softmax has maximum m and sum: 1 where it is a candidate, if the row is finite. */
 KERNEL_FN int rcnn_candidate(struct candidate *ret, const struct rcnn_head *h, const float *z, float m, float sum, const float *d,
                              const float *box, int c, float score, float min_side, float height, float width)
 {
@@ -116,10 +126,7 @@ KERNEL_FN int rcnn_candidate(struct candidate *ret, const struct rcnn_head *h, c
 
     if (!(p > score))
         return 0;
-    b = delta_decode(box_at(box), d + rcnn_delta_column(h, c), h->weights);
-    if (!box_finite(b))
-        return 0;
-    b = box_clip(b, height, width);
+    b = box_clip(delta_decode(box_at(box), d + rcnn_delta_column(h, c), h->weights), height, width);
     ret->x1 = b.x1;
     ret->y1 = b.y1;
     ret->x2 = b.x2;

@@ -107,7 +107,7 @@ enum rcnn_mask_term { RCNN_MASK, RCNN_MASK_ROWS, RCNN_MASK_TERMS };
                         const struct rcnn_samples *samples, int nshards, struct err *err),                                                 \
       (dev, head, images, dlogits, grad_scale, terms, by_image, logits, target, samples, nshards, err))                                    \
     /* Candidates of one image of a shard: each class of each proposal with score > `score`, decoded, cut to the picture; those with a side below min_side \
-     * or numbers that are not finite are left out. In order of row, then class; slot = row * classes + class. At most cap, *ret_count is the number found \
+     * are left out, and with a box that is not finite all of its row. In order of row, then class; slot = row * classes + class. At most cap, *ret_count is the number found \
      * (may pass cap). logits, deltas: of the shard's proposals. Host memory; waits. */                                                    \
     X(rcnn, decode, (struct device *dev, const struct rcnn_head *head, const struct rcnn_images *images, const struct tensor *logits,      \
                      const struct tensor *deltas, const struct rpn_proposals *proposals, int image, float score, float min_side,           \

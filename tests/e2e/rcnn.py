@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
 """A small Mask R-CNN is trained on eight pictures until it knows them; then it predicts, is exported and begins another job, frozen in part."""
+import glob
 import json
 import math
 import os
@@ -51,6 +52,12 @@ def changed(path, to, name, how):
     text = json.dumps(header).encode()
     with open(to, "wb") as f:
         f.write(struct.pack("<Q", len(text)) + text + data)
+
+
+def notes(path):
+    with open(path, "rb") as f:
+        (size,) = struct.unpack("<Q", f.read(8))
+        return json.loads(f.read(size))["__metadata__"]
 
 
 def put_nan(array, data):
@@ -120,6 +127,12 @@ def main():
             assert len(said) == 1 and names in said[0] and "not in the file" not in said[0], said
             again = [m for m in messages if m["type"] == "eval"][-1]["metrics"]
             assert again["AP"] >= 0.8, (names, again)
+            assert notes(path) == {"model.flavor": "d2", "model.backbone": "msra"}, notes(path)
+        (saved,) = glob.glob(root + "/whole/checkpoints/*400/model.safetensors")
+        assert notes(saved).items() >= notes(path).items(), notes(saved)
+        changed(root + "/torchvision.safetensors", root + "/theirs.safetensors", "__metadata__", lambda notes, _: notes.clear())
+        code, messages, err = train(root + "/theirs", data, 1, init=root + "/theirs.safetensors")
+        assert code == 1 and "model.init" in err and "a detector of torchvision, which fits model.flavor=tv" in err, err
         bad_weights(root, data, root + "/torchvision.safetensors")
         code, _, err = worker("--export", "darknet", "--job-dir", root + "/whole", "--out", root + "/x")
         assert code == 1 and "known: torchvision, detectron2" in err, err

@@ -27,6 +27,8 @@ enum { CLASSES = 3 };
 
 static struct device *dev;
 static char folder[TEMP_MAX];
+static const char *backbone; /* of jobs; NULL: as the flavor has it */
+static bool silent;          /* files say nothing of themselves, as those of other programs */
 
 static struct jobspec *spec_of(const char *preset, const char *flavor, const char *init)
 {
@@ -39,6 +41,8 @@ static struct jobspec *spec_of(const char *preset, const char *flavor, const cha
     assert_non_null(root);
     if (preset[0] == 'm')
         json_object_set_new(json_object_get(root, "model"), "mask_channels", json_integer(8));
+    if (backbone)
+        json_object_set_new(json_object_get(root, "model"), "backbone", json_string(backbone));
     if (init)
         json_object_set_new(json_object_get(root, "model"), "init", json_string(init));
     if (jobspec_parse(root, &spec, &err) < 0)
@@ -84,7 +88,7 @@ static const char *file_of(struct model *m, int dialect, change *how)
     memcpy(kept, a, n * sizeof *kept);
     if (how)
         how(kept, &n);
-    if (safetensors_write(path, kept, n, NULL, 0, &err) < 0)
+    if (safetensors_write(path, kept, n, m->traits, silent ? 0 : (size_t)m->ntraits, &err) < 0)
         fail_msg("%s", err.msg);
     free(kept);
     weights_named_free(a, all);
@@ -147,7 +151,9 @@ static void columns_change_places(void **state)
     const struct rcnn_network *a = rcnn_network_of(tv), *b;
 
     (void)state;
+    backbone = "torchvision";
     d2 = opened("mask_rcnn_r18_fpn", "d2", file_of(tv, 0, NULL), CLASSES);
+    assert_non_null(strstr(d2->loaded, "; its model.flavor is tv, the job's is d2"));
     b = rcnn_network_of(d2);
     for (int bias = 0; bias < 2; bias++)
         for (int k = 0; k < CLASSES; k++) {
@@ -159,6 +165,7 @@ static void columns_change_places(void **state)
     assert_true(number(tv, &a->cls, true, 0) == number(d2, &b->cls, true, CLASSES));
     model_free(tv);
     tv = opened("mask_rcnn_r18_fpn", "tv", file_of(d2, 1, NULL), CLASSES);
+    backbone = NULL;
     a = rcnn_network_of(tv);
     assert_true(number(tv, &a->box, true, 0) == 0.0f && number(tv, &a->predictor, true, 0) == 0.0f);
     assert_true(number(tv, &a->cls, true, 0) == number(d2, &b->cls, true, CLASSES));
@@ -324,12 +331,66 @@ static void wrong_files(void **state)
         if (!strstr(err.msg, rows[i].said))
             fail_msg("%s", err.msg);
     }
+    silent = true;
     assert_int_equal(try_open("faster_rcnn_r18_fpn", "d2", file_of(m, 0, backbone_alone), CLASSES, &again, &err), ERR_DATA);
+    silent = false;
     assert_non_null(strstr(err.msg, "the file is a backbone of torchvision, which fits model.backbone=torchvision; it is msra"));
     assert_string_equal(err.field, "model.backbone");
     assert_int_equal(try_open("faster_rcnn_r34_fpn", "tv", file_of(m, 0, NULL), CLASSES, &again, &err), ERR_DATA);
     assert_int_equal(try_open("faster_rcnn_r50_fpn", "tv", file_of(m, 0, NULL), CLASSES, &again, &err), ERR_DATA);
     model_free(m);
+}
+
+static void refused(const char *flavor, const char *file, const char *said)
+{
+    struct model *m = NULL;
+    struct err err = { 0 };
+
+    assert_int_equal(try_open("mask_rcnn_r18_fpn", flavor, file, CLASSES, &m, &err), ERR_DATA);
+    assert_string_equal(err.field, "model.backbone");
+    if (!strstr(err.msg, said))
+        fail_msg("%s", err.msg);
+}
+
+static void taken(const char *flavor, const char *file, const char *of)
+{
+    struct model *m = opened("mask_rcnn_r18_fpn", flavor, file, CLASSES);
+    char said[64];
+
+    snprintf(said, sizeof said, "; its model.flavor is %s, the job's is %s", of ? of : "", flavor);
+    if ((strstr(m->loaded, "model.flavor") != NULL) != (of != NULL) || (of && !strstr(m->loaded, said)))
+        fail_msg("%s", m->loaded);
+    model_free(m);
+}
+
+/* Strides and colours are none that names or shapes tell: a whole detector of torchvision is not taken for one of detectron2's, whatever its names. */
+static void of_another_kind(void **state)
+{
+    static const char tv_says[] =
+        "the file is a detector of torchvision, which fits model.flavor=tv, or at least model.backbone=torchvision; it is msra";
+    static const char says_tv[] = "the file is of a job with model.backbone=torchvision; it is msra";
+    struct model *tv = opened("mask_rcnn_r18_fpn", "tv", NULL, CLASSES), *d2 = opened("mask_rcnn_r18_fpn", "d2", NULL, CLASSES);
+
+    (void)state;
+    silent = true;
+    refused("d2", file_of(tv, 0, NULL), tv_says);
+    refused("d2", file_of(tv, 0, old_names), tv_says);
+    taken("tv", file_of(tv, 0, old_names), NULL);
+    taken("d2", file_of(d2, 1, NULL), NULL);
+    backbone = "torchvision";
+    taken("d2", file_of(tv, 0, NULL), "tv");
+    taken("d2", file_of(tv, 1, NULL), NULL); /* nobody can know */
+    backbone = NULL;
+    silent = false;
+    refused("d2", file_of(tv, 0, NULL), says_tv);
+    refused("d2", file_of(tv, 1, NULL), says_tv);
+    refused("tv", file_of(d2, 0, NULL), "the file is of a job with model.backbone=msra; it is torchvision");
+    taken("d2", file_of(d2, 0, NULL), NULL);
+    backbone = "msra";
+    taken("tv", file_of(d2, 0, NULL), "d2");
+    backbone = NULL;
+    model_free(tv);
+    model_free(d2);
 }
 
 /* What is frozen, and what a frozen normalisation's scale is. */
@@ -373,8 +434,9 @@ static int tear_down(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(both_ways),   cmocka_unit_test(columns_change_places), cmocka_unit_test(layouts),
-        cmocka_unit_test(other_files), cmocka_unit_test(wrong_files),           cmocka_unit_test(freezing),
+        cmocka_unit_test(both_ways),       cmocka_unit_test(columns_change_places), cmocka_unit_test(layouts),
+        cmocka_unit_test(other_files),     cmocka_unit_test(wrong_files),           cmocka_unit_test(freezing),
+        cmocka_unit_test(of_another_kind),
     };
     return cmocka_run_group_tests_name("rcnn_weights", tests, set_up, tear_down);
 }

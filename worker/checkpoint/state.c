@@ -1,5 +1,6 @@
 #include "worker/checkpoint/state.h"
 
+#include <assert.h>
 #include <jansson.h>
 #include <math.h>
 #include <stdio.h>
@@ -235,7 +236,7 @@ int state_save(const struct state *s, const struct trained *of, const char *dir,
     struct arrays a = { 0 };
     char *classes = classes_json(of->classes), size[32];
     const struct canvas canvas = of->model->canvas;
-    const struct st_meta meta[] = { { "classes", classes ? classes : "[]" }, { "size", size } };
+    struct st_meta meta[2 + MODEL_TRAITS] = { { "classes", classes ? classes : "[]" }, { "size", size } };
     const struct st_meta job = { STATE_JOB, of->job };
     int rc;
 
@@ -243,11 +244,14 @@ int state_save(const struct state *s, const struct trained *of, const char *dir,
         snprintf(size, sizeof size, "%d", canvas.w);
     else
         snprintf(size, sizeof size, "%dx%d", canvas.w, canvas.h);
+    assert(of->model->ntraits <= MODEL_TRAITS);
+    for (int i = 0; i < of->model->ntraits; i++)
+        meta[2 + i] = of->model->traits[i];
     rc = export_model(of, &arrays, err);
     if (rc >= 0)
         rc = arrays_fill(s, of, &a, err);
     if (rc >= 0) {
-        struct ckpt_part model = { arrays, (size_t)of->model->nparams, meta, sizeof meta / sizeof *meta };
+        struct ckpt_part model = { arrays, (size_t)of->model->nparams, meta, 2 + (size_t)of->model->ntraits };
         struct ckpt_part state = { a.arrays, a.n, &job, of->job != NULL };
 
         rc = ckpt_write(dir, s->step, id, &model, &state, ret_bytes, err);

@@ -18,6 +18,9 @@ struct jobspec;
 struct model;
 struct model_family;
 struct norm;
+struct st_meta;
+
+enum { MODEL_TRAITS = 4 };
 
 enum aggregate {
     TERM_RATIO, /* sum of numerators / sum of denominators, over everything */
@@ -78,7 +81,10 @@ struct model {
     size_t raw_terms;     /* doubles of a row of raw */
     struct canvas canvas; /* nominal network input: of validation and prediction */
     int grain;            /* input sides must be multiples of it */
-    char loaded[1000];    /* what came from model.init and what did not, in a sentence; "" without */
+    /* Keys of the job without which the weights are others than their names and shapes say; they stand in every file of them. Outlive the model */
+    const struct st_meta *traits; /* [ntraits], at most MODEL_TRAITS */
+    int ntraits;
+    char loaded[1000]; /* what came from model.init and what did not, in a sentence; "" without */
 };
 
 /* For constructors. Adds a parameter behind those there are, [k][r][s][c] (vectors: r = s = c = 1), with memory on the device: of group 0, and it trains

@@ -448,7 +448,7 @@ int predict_export(const struct predict_options *opt, const char *dialect, const
         rc = which < 0 ? err->code : p.model->family->export_as(p.model, which, &arrays, &n, err);
     }
     if (rc >= 0)
-        rc = safetensors_write(path, arrays, n, NULL, 0, err);
+        rc = safetensors_write(path, arrays, n, p.model->traits, (size_t)p.model->ntraits, err);
     if (rc >= 0)
         fprintf(out, "%zu arrays -> %s\n", n, path);
     weights_named_free(arrays, n);

@@ -27,7 +27,8 @@ struct load {
     int taken;
     int classes; /* the file's; 0: it has no such arrays */
     bool background_first;
-    bool left_out; /* columns of another class count */
+    bool left_out;      /* columns of another class count */
+    const char *flavor; /* the file's; NULL: nobody says */
 };
 
 static const struct st_array *array_of(const struct load *l, enum rcnn_spelling spelling, const struct rcnn_named *a)
@@ -202,10 +203,12 @@ static void say_homeless(const struct load *l)
         weights_say(l->m, " and %zu more", n - LISTED);
 }
 
-static void say(const struct load *l, const char *path)
+static void say(const struct load *l, const char *path, const char *flavor)
 {
     weights_say_taken(l->m, path, l->taken);
     weights_say(l->m, " (%s)", program[l->spelling]);
+    if (l->flavor && strcmp(l->flavor, flavor) != 0)
+        weights_say(l->m, "; its model.flavor is %.40s, the job's is %s", l->flavor, flavor);
     if (l->left_out)
         weights_say(l->m, "; left out, as the file is of %d classes and the job of %d: the box predictor%s", l->classes, rcnn_classes(l->m),
                     l->n->masks && has_group(l, rcnn_group(RCNN_PREDICTOR)) ? ", the mask predictor" : "");
@@ -213,14 +216,40 @@ static void say(const struct load *l, const char *path)
     say_homeless(l);
 }
 
-/* A backbone alone says by its names where its strides and what its pictures were; with the others it would only be worse, and nobody would know why. */
-static int check_backbone(enum rcnn_spelling spelling, const char *backbone, struct err *err)
+static bool of_torchvision(enum rcnn_spelling spelling)
 {
-    const char *fits = spelling == RCNN_TV_BODY ? "torchvision" : spelling == RCNN_CAFFE2 ? "msra" : backbone;
+    return spelling == RCNN_TV || spelling == RCNN_TV_OLD;
+}
 
+/* Whose details the heads learned; a backbone has none. */
+static const char *flavor_of(const struct load *l)
+{
+    const char *told = safetensors_meta(l->file, RCNN_TRAIT_FLAVOR);
+
+    return told ? told : of_torchvision(l->spelling) ? "tv" : NULL;
+}
+
+/* Where the strides of the file are and what its pictures were: it says so itself, or by its names, or not at all; with the others it would only be worse,
+ * and nobody would know why. */
+static int check_backbone(const struct load *l, const char *backbone, struct err *err)
+{
+    const char *told = safetensors_meta(l->file, RCNN_TRAIT_BACKBONE);
+    const char *fits = told ? told : backbone;
+
+    if (!told && (l->spelling == RCNN_TV_BODY || of_torchvision(l->spelling)))
+        fits = "torchvision";
+    else if (!told && l->spelling == RCNN_CAFFE2)
+        fits = "msra";
     if (strcmp(fits, backbone) == 0)
         return 0;
-    return err_field(err, ERR_DATA, "model.backbone", "the file is %s, which fits model.backbone=%s; it is %s", program[spelling], fits,
+    if (!told && of_torchvision(l->spelling))
+        return err_field(
+            err, ERR_DATA, "model.backbone",
+            "the file is a detector of torchvision, which fits model.flavor=tv, or at least model.backbone=torchvision; it is %s",
+            backbone);
+    if (told)
+        return err_field(err, ERR_DATA, "model.backbone", "the file is of a job with model.backbone=%.40s; it is %s", told, backbone);
+    return err_field(err, ERR_DATA, "model.backbone", "the file is %s, which fits model.backbone=%s; it is %s", program[l->spelling], fits,
                      backbone);
 }
 
@@ -232,11 +261,12 @@ static int load_file(struct model *m, const struct jobspec *spec, const struct s
     if (!l.used)
         return err_set(err, ERR_DEVICE, "out of memory");
     l.spelling = spelling_of(&l);
-    rc = check_backbone(l.spelling, spec->model_backbone, err);
+    l.flavor = flavor_of(&l);
+    rc = check_backbone(&l, spec->model_backbone, err);
     if (rc >= 0)
         rc = put_all(&l, err);
     if (rc >= 0)
-        say(&l, spec->model_init);
+        say(&l, spec->model_init, spec->model_flavor);
     free(l.used);
     return rc;
 }

@@ -11,8 +11,13 @@ struct st_array;
 
 /* model.init, a .safetensors file in any of the spellings of names.h: the backbone whole, and each other part whole or not at all. Columns that depend on
  * the class count are put in the model's order; of another count they are left out, as is said in m->loaded with what else was missing or had no place.
+ * A file whose backbone is of another kind than the job's is refused, heads of another flavor are told.
  * Errors name file and array; a wrong file is ERR_DATA. */
 int rcnn_load(struct model *m, const struct jobspec *spec, struct err *err);
+/* What files say of themselves, in metadata by the names of the keys. */
+#define RCNN_TRAIT_FLAVOR   "model.flavor"
+#define RCNN_TRAIT_BACKBONE "model.backbone"
+
 /* model_family.export_as(): torchvision's, then detectron2's names, and the order of columns that goes with them. */
 extern const char *const rcnn_dialects[];
 int rcnn_export_as(struct model *m, int dialect, struct st_array **ret_arrays, size_t *ret_n, struct err *err);

@@ -7,11 +7,13 @@
 
 #include "proto/err.h"
 #include "proto/jobspec.h"
+#include "worker/core/safetensors.h"
 #include "worker/data/batch.h"
 #include "worker/data/sample/instances.h"
 #include "worker/eval/mask_paste.h"
 #include "worker/kernels/math.h"
 #include "worker/layers/rcnn.h"
+#include "worker/models/rcnn/load.h"
 #include "worker/models/rcnn/network.h"
 #include "worker/models/rcnn/settings.h"
 #include "worker/ops/families.h"
@@ -34,6 +36,7 @@ struct rcnn {
     struct model base;
     struct rcnn_network net;
     struct rcnn_settings how;
+    struct st_meta traits[2];
     struct found found;
     struct candidate *candidates; /* [detection.max] */
     struct detection *dets;       /* [detection.max], of the last result */
@@ -487,6 +490,14 @@ static void set_places(struct rcnn *r)
     r->length = batch_array_of(f, "run.length");
 }
 
+static void set_traits(struct rcnn *r, const struct jobspec *s)
+{
+    r->traits[0] = (struct st_meta){ RCNN_TRAIT_FLAVOR, r->how.tv ? "tv" : "d2" };
+    r->traits[1] = (struct st_meta){ RCNN_TRAIT_BACKBONE, strcmp(s->model_backbone, "msra") == 0 ? "msra" : "torchvision" };
+    r->base.traits = r->traits;
+    r->base.ntraits = sizeof r->traits / sizeof *r->traits;
+}
+
 static int allocate(struct rcnn *r, bool masks, struct err *err)
 {
     enum { CELLS = RCNN_MASK_SIDE * RCNN_MASK_SIDE };
@@ -521,6 +532,7 @@ int rcnn_new(const struct jobspec *spec, int classes, struct device *dev, struct
     r->base.nterms = (int)(masks ? sizeof terms_of_masks / sizeof *terms_of_masks : sizeof terms_of_boxes / sizeof *terms_of_boxes);
     r->base.raw_terms = RAW_TERMS;
     r->base.canvas = (struct canvas){ side, side };
+    set_traits(r, spec);
     r->base.grain = grain;
     set_places(r);
     columns = (struct rcnn_columns){ classes + 1, rcnn_box_columns(&r->how.head), masks ? rcnn_mask_channels(&r->how.head) : 0 };

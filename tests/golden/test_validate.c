@@ -1,17 +1,17 @@
 /* tests/golden/test_validate.c - a validation of pictures that are not square, in shards of 4 and 1, against PyTorch and a second evaluator
- * (make_trainer.py, scores.py): every loss term and every score, on one rank and on two.
+ * (make_trainer.py, scores.py, make_beyond.py): every loss term and every score, on one rank and on two.
  * uses: proto worker/backend trainer cpu */
 #include <math.h>
 
 #include "tests/golden/job.h"
 
-static json_t *validated(void)
+static json_t *golden(const char *path)
 {
     json_error_t why;
-    json_t *want = json_load_file(GOLDEN "/validated.json", 0, &why);
+    json_t *want = json_load_file(path, 0, &why);
 
     if (!want)
-        fail_msg("validated.json:%d: %s", why.line, why.text);
+        fail_msg("%s:%d: %s", path, why.line, why.text);
     return want;
 }
 
@@ -62,38 +62,56 @@ static const json_t *metrics_of(const json_t *all)
     return found;
 }
 
-static void check_job(int nranks)
+/* Of validate.json with assignments. */
+static void check_job(const char *name, int nranks, const char *const *assignments, json_t *terms, json_t *metrics)
 {
-    struct jobspec *spec = read_job("validate", NULL);
-    json_t *all, *want = validated();
-    char dir[128], name[16];
+    struct jobspec *spec = read_job("validate", assignments);
+    json_t *all;
+    char dir[128];
 
-    snprintf(name, sizeof name, "ranks-%d", nranks);
     job_folder(name, dir);
     run_job(spec, dir, nranks);
     all = reports(dir);
-    check_terms(loss_of(all, "val", 1), json_object_get(want, "terms"));
-    check_metrics(metrics_of(all), json_object_get(want, "metrics"));
+    check_terms(loss_of(all, "val", 1), terms);
+    check_metrics(metrics_of(all), metrics);
     json_decref(all);
-    json_decref(want);
     jobspec_free(spec);
 }
 
 static void one_rank(void **state)
 {
+    json_t *want = golden(GOLDEN "/validated.json");
+
     (void)state;
-    check_job(1);
+    check_job("one", 1, NULL, json_object_get(want, "terms"), json_object_get(want, "metrics"));
+    json_decref(want);
 }
 
 static void a_shard_a_rank(void **state)
 {
+    json_t *want = golden(GOLDEN "/validated.json");
+
     (void)state;
-    check_job(2);
+    check_job("two", 2, NULL, json_object_get(want, "terms"), json_object_get(want, "metrics"));
+    json_decref(want);
+}
+
+/* Objects that reach over their pictures (make_beyond.py): losses are of what is seen of them, as before, scores are of the boxes as they are annotated. */
+static void beyond_the_picture(void **state)
+{
+    static const char *const beyond[] = { "data.val.annotations=beyond.json", NULL };
+    json_t *want = golden(GOLDEN "/validated.json"), *scores = golden(GOLDEN "/beyond_scores.json");
+
+    (void)state;
+    check_job("beyond", 1, beyond, json_object_get(want, "terms"), scores);
+    json_decref(want);
+    json_decref(scores);
 }
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = { cmocka_unit_test(one_rank), cmocka_unit_test(a_shard_a_rank) };
+    const struct CMUnitTest tests[] = { cmocka_unit_test(one_rank), cmocka_unit_test(a_shard_a_rank),
+                                        cmocka_unit_test(beyond_the_picture) };
 
     return cmocka_run_group_tests(tests, make_root, remove_root);
 }

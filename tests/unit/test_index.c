@@ -99,6 +99,8 @@ static void comes_back_as_it_was(void **state)
 
         assert_true(x->x == y->x && x->y == y->y && x->w == y->w && x->h == y->h && x->area == y->area);
         assert_true(x->id == y->id && x->cls == y->cls && x->crowd == y->crowd);
+        assert_memory_equal(x->told, y->told, sizeof x->told);
+        assert_memory_not_equal(y->told, ((double[]){ y->x, y->y, y->w, y->h }), sizeof y->told); /* both were cut */
     }
     assert_true(back->boxes[0].crowd && back->boxes[1].w == 8 && back->boxes[1].area == 7);
     assert_int_equal(index_hash(d, &a, &err), 0);
@@ -107,6 +109,52 @@ static void comes_back_as_it_was(void **state)
     back->boxes[1].h = 5;
     index_hash(back, &b, &err);
     assert_memory_not_equal(&a, &b, sizeof a);
+    dataset_free(d);
+    dataset_free(back);
+}
+
+/* What an earlier version wrote of the fixture: no boxes as annotated, and the form's number. */
+static void make_older(const char *path)
+{
+    enum { HASH = sizeof(struct hash128), BOX = 7 * 8, TOLD = 4 * 8 };
+    unsigned char bytes[2048];
+    FILE *file = fopen(path, "r");
+    size_t n = fread(bytes, 1, sizeof bytes, file) - HASH, first = n - (size_t)2 * (BOX + TOLD);
+    struct hash128 hash;
+
+    fclose(file);
+    assert_int_equal(bytes[7], '3');
+    bytes[7] = '1';
+    memmove(bytes + first + BOX, bytes + first + BOX + TOLD, BOX);
+    n = first + (size_t)2 * BOX;
+    hash = hash_bytes(bytes, n, 0);
+    memcpy(bytes + n, &hash, sizeof hash);
+    file = fopen(path, "w");
+    assert_int_equal(fwrite(bytes, 1, n + HASH, file), n + HASH);
+    fclose(file);
+}
+
+/* The job goes on with the boxes that it has been scored by, and its data are still the same. */
+static void of_an_earlier_version(void **state)
+{
+    struct fixture *f = *state;
+    struct dataset *d = checked(f), *back;
+    struct hash128 a, b;
+    struct err err = { 0 };
+
+    assert_int_equal(index_write(f->index, d, &err), 0);
+    make_older(f->index);
+    if (index_load(f->index, &f->opt, &back, &err) != 0)
+        fail_msg("%s", err.msg);
+    for (int k = 0; k < 2; k++) {
+        const struct dataset_box *x = &d->boxes[k], *y = &back->boxes[k];
+
+        assert_true(x->x == y->x && x->y == y->y && x->w == y->w && x->h == y->h && x->id == y->id);
+        assert_true(y->told[0] == y->x && y->told[1] == y->y && y->told[2] == y->w && y->told[3] == y->h);
+    }
+    assert_int_equal(index_hash(d, &a, &err), 0);
+    assert_int_equal(index_hash(back, &b, &err), 0);
+    assert_memory_equal(&a, &b, sizeof a);
     dataset_free(d);
     dataset_free(back);
 }
@@ -341,6 +389,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(comes_back_as_it_was, setup, teardown),
+        cmocka_unit_test_setup_teardown(of_an_earlier_version, setup, teardown),
         cmocka_unit_test_setup_teardown(masks_come_back_too, setup, teardown),
         cmocka_unit_test_setup_teardown(no_box_at_all, setup, teardown),
         cmocka_unit_test_setup_teardown(damage_is_noticed, setup, teardown),

@@ -237,7 +237,8 @@ static int32_t resolve(struct build *b, const struct raw_annotation *a, struct d
                          (long long)a->class_id);
         return -1;
     }
-    *ret = (struct dataset_box){ a->box[0], a->box[1], a->box[2], a->box[3], a->area, a->id, cls, a->crowd };
+    *ret = (struct dataset_box){ a->box[0], a->box[1], a->box[2], a->box[3], a->area, a->id, cls, a->crowd, { 0 } };
+    memcpy(ret->told, a->box, sizeof ret->told);
     if (a->area < 0)
         ret->area = a->box[2] * a->box[3];
     if (b->on_bad == BAD_KEEP)

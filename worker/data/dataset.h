@@ -41,6 +41,7 @@ struct dataset_box {
     int64_t id;        /* of the annotation */
     int32_t cls;       /* index into dataset.classes */
     bool crowd;        /* a region with many objects: never trained on, ignored by evaluation */
+    double told[4];    /* x y w h as annotated, which may reach over the image: evaluation compares with that, as pycocotools does */
 };
 
 struct dataset {

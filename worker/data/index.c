@@ -12,8 +12,10 @@
 #include "worker/data/image.h"
 #include "worker/data/whole_file.h"
 
-/* The second is of data sets with masks, which stand behind all else. */
-static const char MAGIC[2][8] = { { 'd', 'e', 't', 'd', 'i', 'd', 'x', '1' }, { 'd', 'e', 't', 'd', 'i', 'd', 'x', '2' } };
+/* With masks, which stand behind all else, or without; and with boxes as annotated too, or without: so is what a data set's hash is of, and so was the
+ * index of earlier versions, whose jobs go on being scored by the boxes that they began with. */
+enum { WITH_MASKS = 1, WITH_TOLD = 2, FORMS = 4 };
+static const char MAGIC[] = "detdidx";
 static const size_t INDEX_MAX_BYTES = (size_t)64 << 30;
 /* Bytes of a class, an image and a box whose names are empty and which hold nothing; see put_dataset(). */
 enum { CLASS_LEAST = 2 * 8, IMAGE_LEAST = 7 * 8 + 16, BOX_LEAST = 7 * 8 };
@@ -23,8 +25,9 @@ enum { CLASS_LEAST = 2 * 8, IMAGE_LEAST = 7 * 8 + 16, BOX_LEAST = 7 * 8 };
 struct writer {
     uint8_t *bytes;
     size_t size, cap;
-    bool full;        /* out of memory */
-    bool with_places; /* paths and times too, which say where the data lies and not what it is */
+    bool full; /* out of memory */
+    /* Paths and times too, which say where the data lies and not what it is; and boxes as annotated, of which training sees nothing. */
+    bool whole;
 };
 
 static void put(struct writer *w, const void *bytes, size_t n)
@@ -56,6 +59,15 @@ static void put_text(struct writer *w, const char *text)
     put(w, text, strlen(text));
 }
 
+/* The number that follows it is the form's, from 1. */
+static void put_magic(struct writer *w, int form)
+{
+    const char digit = (char)('1' + form);
+
+    put(w, MAGIC, sizeof MAGIC - 1);
+    put(w, &digit, 1);
+}
+
 static void put_box(struct writer *w, const struct dataset_box *b)
 {
     const double five[5] = { b->x, b->y, b->w, b->h, b->area };
@@ -63,6 +75,8 @@ static void put_box(struct writer *w, const struct dataset_box *b)
     put(w, five, sizeof five);
     put_int(w, b->id);
     put_int(w, (int64_t)b->cls * 2 + b->crowd);
+    if (w->whole)
+        put(w, b->told, sizeof b->told);
 }
 
 /* Kind and count; of each polygon its points; the runs. */
@@ -81,11 +95,11 @@ static void put_mask(struct writer *w, struct mask m)
 
 static void put_dataset(struct writer *w, const struct dataset *d)
 {
-    put(w, MAGIC[d->masks != NULL], sizeof MAGIC[0]);
-    put_text(w, w->with_places ? d->source : "");
-    put_text(w, w->with_places ? d->folder : "");
+    put_magic(w, (d->masks ? WITH_MASKS : 0) + (w->whole ? WITH_TOLD : 0));
+    put_text(w, w->whole ? d->source : "");
+    put_text(w, w->whole ? d->folder : "");
     put_int(w, d->source_bytes);
-    put_int(w, w->with_places ? d->source_mtime_ns : 0);
+    put_int(w, w->whole ? d->source_mtime_ns : 0);
     put(w, &d->source_hash, sizeof d->source_hash);
     put_int(w, d->clipped);
     put_int(w, d->nclasses);
@@ -102,7 +116,7 @@ static void put_dataset(struct writer *w, const struct dataset *d)
         put_int(w, im->w);
         put_int(w, im->h);
         put_int(w, im->size_bytes);
-        put_int(w, w->with_places ? im->mtime_ns : 0);
+        put_int(w, w->whole ? im->mtime_ns : 0);
         put(w, &im->hash, sizeof im->hash);
         put_int(w, d->offset[i + 1] - d->offset[i]);
         for (int64_t k = d->offset[i]; k < d->offset[i + 1]; k++)
@@ -114,7 +128,7 @@ static void put_dataset(struct writer *w, const struct dataset *d)
 
 int index_write(const char *path, const struct dataset *d, struct err *err)
 {
-    struct writer w = { .with_places = true };
+    struct writer w = { .whole = true };
     struct file_out *out = NULL;
     struct hash128 hash;
     int rc;
@@ -146,7 +160,8 @@ int index_hash(const struct dataset *d, struct hash128 *ret, struct err *err)
 
 struct reader {
     const unsigned char *at, *end;
-    bool bad; /* sticky: something did not fit */
+    bool bad;  /* sticky: something did not fit */
+    bool told; /* boxes as annotated are there */
 };
 
 static void get(struct reader *r, void *to, size_t n)
@@ -211,15 +226,19 @@ static void get_classes(struct reader *r, struct dataset *d)
 
 static void get_box(struct reader *r, struct dataset_box *b, int nclasses)
 {
-    double five[5];
+    double five[5], told[4];
     int64_t cls;
 
     get(r, five, sizeof five);
+    memcpy(told, five, sizeof told);
     b->id = get_int(r, INT64_MIN, INT64_MAX);
     cls = get_int(r, 0, (int64_t)nclasses * 2 - 1);
-    *b = (struct dataset_box){ five[0], five[1], five[2], five[3], five[4], b->id, (int32_t)(cls / 2), cls & 1 };
+    if (r->told)
+        get(r, told, sizeof told);
+    *b = (struct dataset_box){ five[0], five[1], five[2], five[3], five[4], b->id, (int32_t)(cls / 2), cls & 1, { 0 } };
+    memcpy(b->told, told, sizeof told);
     for (int k = 0; k < 5; k++)
-        r->bad |= !isfinite(five[k]);
+        r->bad |= !isfinite(five[k]) || !isfinite(told[k < 4 ? k : 0]);
 }
 
 static void get_image(struct reader *r, struct dataset *d, int64_t *boxes_cap)
@@ -302,16 +321,23 @@ static void get_masks(struct reader *r, struct dataset *d)
         masks_trim(d->masks, d->offset[d->nimages]);
 }
 
+static int get_form(struct reader *r)
+{
+    char magic[sizeof MAGIC];
+    int form;
+
+    get(r, magic, sizeof magic);
+    form = magic[sizeof MAGIC - 1] - '1';
+    r->bad |= memcmp(magic, MAGIC, sizeof MAGIC - 1) != 0 || form < 0 || form >= FORMS;
+    return r->bad ? 0 : form;
+}
+
 static void get_dataset(struct reader *r, struct dataset *d)
 {
     int64_t boxes_cap = 0;
-    char magic[8];
-    bool masks;
-    int n;
+    int form = get_form(r), n;
 
-    get(r, magic, sizeof magic);
-    masks = memcmp(magic, MAGIC[1], sizeof magic) == 0;
-    r->bad |= !masks && memcmp(magic, MAGIC[0], sizeof magic) != 0;
+    r->told = form & WITH_TOLD;
     d->source = get_text(r, DATASET_MAX_PATH);
     d->folder = get_text(r, DATASET_MAX_PATH);
     d->source_bytes = get_int(r, 0, COCO_MAX_BYTES);
@@ -326,7 +352,7 @@ static void get_dataset(struct reader *r, struct dataset *d)
     r->bad |= !d->images || !d->offset || !d->boxes;
     while (d->nimages < n && !r->bad)
         get_image(r, d, &boxes_cap);
-    if (masks && !r->bad)
+    if ((form & WITH_MASKS) && !r->bad)
         get_masks(r, d);
     r->bad |= r->at != r->end;
 }
@@ -336,13 +362,13 @@ static int parse(const char *path, const struct file_map *map, struct dataset *d
     struct hash128 want, got;
     struct reader r;
 
-    if (map->size < sizeof MAGIC[0] + sizeof want)
+    if (map->size < sizeof MAGIC + sizeof want)
         return err_set(err, ERR_CORRUPT, "%s: %zu bytes are no index", path, map->size);
     memcpy(&want, map->data + map->size - sizeof want, sizeof want);
     got = hash_bytes(map->data, map->size - sizeof want, 0);
     if (memcmp(&want, &got, sizeof want) != 0)
         return err_set(err, ERR_CORRUPT, "%s: the index is damaged, its hash does not fit", path);
-    r = (struct reader){ map->data, map->data + map->size - sizeof want, false };
+    r = (struct reader){ map->data, map->data + map->size - sizeof want, false, false };
     get_dataset(&r, d);
     return r.bad ? err_set(err, ERR_CORRUPT, "%s: the index is malformed", path) : 0;
 }

@@ -72,7 +72,8 @@ static int answers_open(struct answers *s, const struct dataset *d, struct err *
         for (int64_t k = d->offset[i]; k < d->offset[i + 1]; k++) {
             const struct dataset_box *b = &d->boxes[k];
 
-            s->truths[k] = (struct truth){ i, b->cls, b->crowd, false, b->area, { b->x, b->y, b->w, b->h } };
+            s->truths[k] = (struct truth){ i, b->cls, b->crowd, false, b->area, { 0 } };
+            memcpy(s->truths[k].box, b->told, sizeof b->told);
         }
     s->eval = (struct eval_split){ d->nimages, d->nclasses, s->class_ids, s->class_names, s->truths, ntruths, d->masks ? &s->masks : NULL };
     return 0;

@@ -11,7 +11,8 @@ struct err;
 
 enum { JOB_MAX_BYTES = 1 << 20, JOB_MAX_LIST = 64, JOB_MAX_RANKS = 64, JOB_MAX_SHARDS = 64 };
 enum { JOB_SIZE_GRAIN = 32 }; /* input sides are multiples of it, pixels */
-enum { JOB_REGION_GRAIN = 8 }; /* channels of what regions are cut from are multiples of it: a pixel of no device and precision has a gap then */
+/* Channels of what regions are cut from are multiples of it: a pixel of no device and precision has a gap then. */
+enum { JOB_REGION_GRAIN = 8 };
 
 /* A key of the job file.
  *   field    member of struct jobspec    key   its place in the JSON

@@ -28,7 +28,7 @@ SCRIPTS = {
     "ingest.sh": {"daemon"},
     "order.sh": {"daemon", "supervisor"} | TRAINER,
     "super_job.sh": {"supervisor"},
-    "systemd.sh": {"daemon", "supervisor"},
+    "systemd.sh": None,  # what is installed, of a whole build
     "super_train.sh": {"supervisor"} | TRAINER,
     "ranks.sh": {"supervisor"} | TRAINER,
     "cuda_train.sh": {"cuda", "supervisor"} | TRAINER,

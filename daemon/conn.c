@@ -30,7 +30,8 @@ struct conn {
     bool large;   /* one of them is; what comes after it waits till it is answered */
     bool ended;   /* the client sends no more; close after the last reply */
     bool leaving; /* its place was given away */
-    uint64_t idle_since;
+    uint64_t idle_since, sent;
+    int still_s; /* since it has read something of what waits for it */
     unsigned topics;
     int64_t job;
     long dropped;
@@ -517,6 +518,43 @@ static void on_connection(uv_stream_t *server, int status)
     wire_set_owner(w, c);
     if (!c->caller.admin)
         wire_set_guest(w, c->caller.uid);
+}
+
+/* ---- who does not read ---- */
+
+static void look_if_read(struct conn *c)
+{
+    uint64_t sent = wire_sent(c->wire);
+
+    c->still_s = wire_queued(c->wire) > 0 && sent == c->sent ? c->still_s + 1 : 0;
+    c->sent = sent;
+}
+
+static struct conn *fullest_that_stands(const struct conns *all)
+{
+    struct conn *found = NULL;
+
+    for (struct conn *c = all->first; c; c = c->next)
+        if (c->wire && c->still_s >= CONN_STILL_S && (!found || wire_queued(c->wire) > wire_queued(found->wire)))
+            found = c;
+    return found;
+}
+
+void conns_tick(struct conns *all)
+{
+    size_t queued = all->c.wires->queued_bytes;
+    struct conn *c;
+
+    for (c = all->first; c; c = c->next)
+        if (c->wire)
+            look_if_read(c);
+    while (queued > CONNS_QUEUE_BYTES && (c = fullest_that_stands(all))) {
+        queued -= wire_queued(c->wire);
+        log_line("warning", "closed a connection of user %ld, who has read nothing for %d s of %zu bytes, while others need the room",
+                 (long)c->caller.uid, c->still_s, wire_queued(c->wire));
+        c->still_s = 0;
+        wire_close(c->wire);
+    }
 }
 
 /* ---- subscriptions ---- */

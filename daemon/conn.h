@@ -16,6 +16,8 @@ struct wires;
 
 /* Replies that wait to be read: no more are made for a client that has CONN_QUEUE_BYTES, or a sixteenth of that while all have CONNS_QUEUE_BYTES. */
 enum { CONN_QUEUE_BYTES = 1 << 20, CONNS_QUEUE_BYTES = 48 << 20, CONN_NOTIFY_BYTES = 256 << 10 };
+/* Who has read nothing of them for so long is closed, those with most first, till all have less than CONNS_QUEUE_BYTES. */
+enum { CONN_STILL_S = 30 };
 /* Requests. A small one is parsed on the loop; a connection is read while its small ones take less than CONN_FLIGHT_BYTES, all of them together. Of large
  * ones, each the only request of its connection meanwhile, all connections together have CONN_LARGE as trees, one of which is for admins alone, and
  * CONN_WAITING_BYTES as lines that wait (shared as door_fits() says). */
@@ -70,6 +72,8 @@ void conns_close(struct conns *all);
 void conns_drop(struct conns *all);
 void conns_free(struct conns *all);
 int conns_count(const struct conns *all);
+/* Once a second. */
+void conns_tick(struct conns *all);
 /* Lines of clients so far. */
 uint64_t conns_requests(const struct conns *all);
 

@@ -319,6 +319,7 @@ static void on_tick(uv_timer_t *timer)
         stop(d);
         return;
     }
+    conns_tick(d->conns);
     gpu_node_tick(d->gpu_node);
     run_tick(&d->runner);
     removal_tick(&d->removals);

@@ -22,6 +22,7 @@ struct wire {
     struct text writing; /* with libuv */
     uv_write_t write;
     struct wire *prev, *next, *next_dirty, *next_waiting;
+    uint64_t given;                  /* bytes by wire_send() since the beginning */
     uid_t uid;                       /* of a guest */
     size_t long_bytes, queued_bytes; /* of those of all wires */
     bool guest, trusted, dirty, waiting, held, reading, in_lines, end_of_file, close_after_send;
@@ -228,6 +229,7 @@ void wire_send(struct wire *w, const char *bytes, size_t len)
     if (uv_is_closing((uv_handle_t *)&w->pipe) || w->out.failed)
         return;
     text_add_bytes(&w->out, bytes, len);
+    w->given += len;
     count_queued(w);
     if (!w->dirty) {
         w->dirty = true;
@@ -239,6 +241,11 @@ void wire_send(struct wire *w, const char *bytes, size_t len)
 size_t wire_queued(const struct wire *w)
 {
     return w->out.len + w->writing.len;
+}
+
+uint64_t wire_sent(const struct wire *w)
+{
+    return w->given - w->out.len - uv_stream_get_write_queue_size((const uv_stream_t *)&w->pipe);
 }
 
 /* ---- input ---- */

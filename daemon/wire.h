@@ -5,6 +5,7 @@
 #pragma once
 #include <stdbool.h>
 #include <stddef.h>
+#include <stdint.h>
 #include <sys/types.h>
 #include <uv.h>
 
@@ -59,6 +60,8 @@ void wire_trust(struct wire *w);
 /* Queues bytes. Nothing happens on a closing wire. */
 void wire_send(struct wire *w, const char *bytes, size_t len);
 size_t wire_queued(const struct wire *w);
+/* Bytes that the kernel has taken since the beginning: while this stands still, the peer reads nothing. */
+uint64_t wire_sent(const struct wire *w);
 /* Stops handing out lines, or goes on. */
 void wire_hold(struct wire *w, bool hold);
 /* Closes now, or once everything queued was sent. May be called twice, and from within line(). */

@@ -49,6 +49,13 @@ int fsync(int fd)
     return no_sync(fd);
 }
 
+/* Who waits for a lock of the database waits in vain: nothing else happens meanwhile. */
+static int no_sleep(sqlite3_vfs *vfs, int microseconds)
+{
+    (void)vfs;
+    return microseconds;
+}
+
 static void take_disk(void)
 {
     sqlite3_vfs *vfs = sqlite3_vfs_find("unix");
@@ -58,6 +65,7 @@ static void take_disk(void)
         fputs("sim: this SQLite does not let its writes be refused\n", stderr);
         _exit(2);
     }
+    vfs->xSleep = no_sleep;
 }
 
 /* ---- steps of the world ---- */
@@ -77,6 +85,31 @@ static void fill_disk(void)
     say("the disk is full");
 }
 
+/* ---- another program that writes to the database ---- */
+
+static sqlite3 *other;
+
+static void be_busy(void)
+{
+    char path[PATH_ROOM + 16];
+
+    snprintf(path, sizeof path, "%s/detd.db", world.plan.folder);
+    if (other || sqlite3_open_v2(path, &other, SQLITE_OPEN_READWRITE, NULL) != SQLITE_OK ||
+        sqlite3_exec(other, "BEGIN IMMEDIATE", NULL, NULL, NULL) != SQLITE_OK)
+        return;
+    world.busy_till = world.steps + (int)roll(100);
+    say("another program writes to the database");
+}
+
+static void rest(void)
+{
+    if (world.busy_till)
+        say("the other program has left the database");
+    world.busy_till = 0;
+    sqlite3_close(other); /* which rolls back */
+    other = NULL;
+}
+
 static void cause(enum fault what)
 {
     switch (what) {
@@ -85,11 +118,14 @@ static void cause(enum fault what)
             detd_crash();
         return;
     case FAULT_STOP:
-        if (detd_number && !world.disk_full)
+        if (detd_number && !world.disk_full && !world.busy_till)
             detd_stop();
         return;
     case FAULT_DISK:
         fill_disk();
+        return;
+    case FAULT_BUSY:
+        be_busy();
         return;
     case FAULT_CLOCK:
         world.wall_offset += chance(50) ? -3600 : 3600;
@@ -129,6 +165,7 @@ static void mix(struct rates *r)
     r->wish = 2 + (int)roll(6);
     r->second = 3 + (int)roll(8);
     r->refused = chance(50) ? 0 : 5 + (int)roll(30);
+    r->unreadable = chance(60) ? 0 : 5 + (int)roll(60);
     r->lost = chance(50) ? 0 : 1 + (int)roll(4);
 }
 
@@ -177,6 +214,8 @@ static void step(void)
         world.disk_full = false;
         say("the disk has room again");
     }
+    if (world.busy_till && (world.steps >= world.busy_till || !detd_number)) /* a detd that starts finds its database free */
+        rest();
     if (world.faults && chance(world.rates.wish))
         client_step();
     else if (world.faults && chance(world.rates.fault))
@@ -192,6 +231,7 @@ static void settle(void)
 {
     say("faults stop");
     world.faults = world.disk_full = false;
+    rest();
     if (!detd_number)
         detd_start();
     for (int i = 0; i < SETTLE_STEPS && !check_done(); i++) {

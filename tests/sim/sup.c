@@ -258,6 +258,11 @@ static void open_up(struct sup *s)
         f->refused = world.mono;
         f->refused_under = s->detd == detd_number ? detd_number : 0;
         leave(s, SUP_EXIT_REFUSED, "no room for the spool");
+    } else if (world.faults && f->count > 0 && chance(world.rates.unreadable)) {
+        f->refused = world.mono;
+        f->refused_under = s->detd == detd_number ? detd_number : 0;
+        f->unreadable++;
+        leave(s, SUP_EXIT_UNREADABLE, "input/output error");
     } else {
         begin(s);
     }
@@ -423,6 +428,7 @@ static void take_line(struct sup *s, const char *line)
         fail("job %lld: detd sends '%s'", (long long)s->f->id, line);
     } else if (strcmp(type, "welcome") == 0) {
         s->welcomed = true;
+        s->f->unreadable = 0;
         s->sent = json_integer_value(json_object_get(msg, "last_seq"));
         acked(s, s->sent);
         json_array_foreach (json_object_get(msg, "control"), i, word) {

@@ -72,6 +72,7 @@ struct folder {
     int died_under;       /* detd number that had started the one that died; 0: it died otherwise, or got on */
     double refused;
     int refused_under, refusals;
+    int unreadable; /* times in a row that its spool could not be read */
     /* what the store was seen to hold */
     bool stored;
     int64_t stored_seq;
@@ -84,6 +85,7 @@ enum fault {
     FAULT_CRASH,
     FAULT_STOP,
     FAULT_DISK,
+    FAULT_BUSY,
     FAULT_CLOCK,
     FAULT_IMPOSTOR,
     FAULT_KILL,
@@ -100,6 +102,7 @@ struct rates {
     uint32_t weight[FAULT_KINDS];
     int fault, wish, second; /* percent of the steps */
     int refused, lost;       /* percent of starts, and of reports on their way */
+    int unreadable;          /* percent of starts that find a spool */
 };
 
 struct world {
@@ -109,6 +112,7 @@ struct world {
     bool faults; /* they still happen */
     bool disk_full;
     int disk_full_till; /* step */
+    int busy_till;      /* likewise: another program writes to the database; 0: none does */
     int steps;
     struct folder jobs[WORLD_JOBS];
     int njobs;

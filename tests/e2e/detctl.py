@@ -129,7 +129,7 @@ def test_refused_before_anything_is_queued(node):
     expect(node.ctl("submit", "job", "data.train.images=d/train.json"), 1, "not a folder")
     expect(node.ctl("cancel", "77"), 1, "no job 77")
     assert json.loads(node.ctl("ls", "--json").stdout) == []
-    expect(node.ctl("show"), 1, "there is no job yet")
+    expect(node.ctl("show"), 1, "there is no job of yours yet")
 
 
 def keys_of(node, *words):

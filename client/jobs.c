@@ -24,6 +24,15 @@ static double real_of(const json_t *obj, const char *name)
     return json_number_value(json_object_get(obj, name));
 }
 
+/* To the fraction of a second, as detd notes when a job was submitted. */
+static double wall_s(void)
+{
+    struct timespec t;
+
+    clock_gettime(CLOCK_REALTIME, &t);
+    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
 static long long int_of(const json_t *obj, const char *name)
 {
     return json_integer_value(json_object_get(obj, name));
@@ -145,7 +154,7 @@ int command_ls(struct context *ctx, int argc, char **argv)
     if (name)
         json_object_set_new(l.params, "name", json_string(name));
     if (ago >= 0)
-        json_object_set_new(l.params, "since", json_real((double)time(NULL) - ago));
+        json_object_set_new(l.params, "since", json_real(wall_s() - ago));
     if (mine)
         json_object_set_new(l.params, "mine", json_true());
     if ((rc = fetch(ctx, &l, &jobs)))

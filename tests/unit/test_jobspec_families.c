@@ -208,11 +208,8 @@ static void sizes_of_pictures(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(other_networks),
-        cmocka_unit_test(defaults_of_a_family),
-        cmocka_unit_test(steps_of_the_rate),
-        cmocka_unit_test(keys_of_masks),
-        cmocka_unit_test(sizes_of_pictures),
+        cmocka_unit_test(other_networks), cmocka_unit_test(defaults_of_a_family), cmocka_unit_test(steps_of_the_rate),
+        cmocka_unit_test(keys_of_masks),  cmocka_unit_test(sizes_of_pictures),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -278,7 +278,8 @@ static void stop(struct daemon *d)
 {
     if (d->stopping)
         return;
-    d->stopping = d->runner.stopping = true;
+    d->stopping = true;
+    d->runner.stopping = true;
     log_line("info", "stops; jobs run on");
     notify_systemd("STOPPING=1");
     removal_stop(&d->removals);
@@ -358,7 +359,8 @@ static void leave_threads(struct daemon *d)
 
 static void free_all(struct daemon *d)
 {
-    d->stopping = d->runner.stopping = true;
+    d->stopping = true;
+    d->runner.stopping = true;
     if (d->loop) {
         gpu_node_stop(d->gpu_node);
         conns_close(d->conns);

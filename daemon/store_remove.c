@@ -85,8 +85,7 @@ int writer_remove(struct writer *w, struct op *op)
 
 /* ?1: the job, ?2: how many rows at most. A curve goes after its points. */
 static const char *const sweeps[] = {
-    "DELETE FROM point WHERE (series, step) IN (SELECT p.series, p.step FROM series s JOIN point p ON p.series=s.id WHERE s.job=?1 LIMIT "
-    "?2)",
+    "DELETE FROM point WHERE (series, step) IN (SELECT series, step FROM point JOIN series ON series=id WHERE job=?1 LIMIT ?2)",
     "DELETE FROM series WHERE id IN (SELECT id FROM series WHERE job=?1 LIMIT ?2)",
     "DELETE FROM eval WHERE job=?1 AND (metric, step) IN (SELECT metric, step FROM eval WHERE job=?1 LIMIT ?2)",
     "DELETE FROM events WHERE id IN (SELECT id FROM events WHERE job=?1 LIMIT ?2)",

@@ -10,7 +10,7 @@ import struct
 import sys
 
 from gpu_node import REAL, Node
-from ranks import PATIENCE_S, base_spec, draw, finish, isas, merged, rows, strike, submit
+from ranks import base_spec, draw, finish, isas, merged, rows, struck, submit
 
 KNOWN = os.path.dirname(os.path.abspath(__file__)) + "/bits.json"
 KINDS = {"sync_bn": {"model": {"sync_bn": True}}, "waves": {"train": {"waves": 2}}}
@@ -65,11 +65,9 @@ def train(d, base, kind):
     found, jobs = {}, []
     for where, run in machines():
         what = "%s, %s, %d ranks" % (where + (" " + run["isa"] if "isa" in run else ""), kind, run["ranks"])
-        job = submit(d, merged(merged(base, KINDS[kind]), {"run": run}), what)
+        spec = merged(merged(base, KINDS[kind]), {"run": run})
+        job = struck(d, spec, what, SAVED + 1, random.Random(1)) if run["ranks"] == KILLED else submit(d, spec, what)
         jobs.append((where, what, job))
-        if run["ranks"] == KILLED:
-            d.wait(job, lambda j: j["step"] >= SAVED + 1, PATIENCE_S)
-            strike(d, job, "detd-worker", random.Random(1))
         if where == "cuda":
             finish(d, job)  # there is one GPU
     for where, what, job in jobs:

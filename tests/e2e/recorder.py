@@ -12,7 +12,7 @@ import sys
 
 import evidence
 from daemon import BUILD, Daemon
-from ranks import PATIENCE_S, SLOTS, arrays, base_spec, draw, finish, merged, run_keys, strike, submit
+from ranks import PATIENCE_S, SLOTS, arrays, base_spec, draw, finish, merged, run_keys, strike, struck, submit
 
 RECORD, RING = 128, 256
 STEPS, SAVED = 14, 4
@@ -56,11 +56,9 @@ def events(d, job, kind):
 
 def agree(d, base):
     """Jobs that leave the same evidence. The first is returned."""
-    kinds = [("1 rank", {}), ("2 ranks, 2 waves", merged(run_keys(ranks=2), {"train": {"waves": 2}})), ("8 ranks", run_keys(ranks=8)),
-             ("3 ranks, killed", run_keys(ranks=3))]
+    kinds = [("1 rank", {}), ("2 ranks, 2 waves", merged(run_keys(ranks=2), {"train": {"waves": 2}})), ("8 ranks", run_keys(ranks=8))]
     jobs = [(what, submit(d, merged(base, keys), what)) for what, keys in kinds]
-    d.wait(jobs[-1][1], lambda j: j["step"] > SAVED, PATIENCE_S)
-    strike(d, jobs[-1][1], "detd-worker", random.Random(1))
+    jobs.append(("3 ranks, killed", struck(d, merged(base, run_keys(ranks=3)), "3 ranks, killed", SAVED + 1, random.Random(1))))
     for what, job in jobs:
         finish(d, job)
         have, want = records(d, job), records(d, jobs[0][1])
@@ -278,7 +276,7 @@ def check_asked_for(d, base):
     d.until(lambda: d.sql("SELECT 1 FROM eval WHERE job=?", job), "no validation", PATIENCE_S)
     at = d.job(job)["step"]
     d.wait(job, lambda j: j["step"] > at + 2, PATIENCE_S)
-    strike(d, job, "detd-worker", random.Random(1))
+    assert strike(d, job, "detd-worker", random.Random(1)), "it was over before it could be killed"
     finish(d, job)
     assert not events(d, job, "determinism"), events(d, job, "determinism")
 

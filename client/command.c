@@ -86,7 +86,7 @@ int take_duration(const struct context *ctx, const char *text, double *ret_s)
     double n = strtod(text, &end);
 
     for (size_t i = 0; i < sizeof units / sizeof *units; i++)
-        if (text[0] >= '0' && text[0] <= '9' && end[0] == units[i].unit && !end[1] && n <= DURATION_MAX_S / units[i].seconds) {
+        if (text[0] >= '0' && text[0] <= '9' && end[0] == units[i].unit && !end[1] && n * units[i].seconds <= DURATION_MAX_S) {
             *ret_s = n * units[i].seconds;
             return 0;
         }

@@ -78,7 +78,7 @@ static struct shape *known(const struct shapes *k, const struct shape *s)
 
 static int remember(struct shapes *k, const struct shape *s, struct err *err)
 {
-    if (k->n == k->room) {
+    if (!k->shape || k->n == k->room) {
         int room = 2 * k->n + 16;
         struct shape *more = realloc(k->shape, (size_t)room * sizeof *more);
 

@@ -166,7 +166,7 @@ struct owner {
     double submitted;  /* 0: likewise */
 };
 
-static void read_owner(const char *jobs_dir, int64_t job, struct owner *ret)
+static int read_owner(const char *jobs_dir, int64_t job, struct owner *ret, struct err *err)
 {
     char path[PATH_ROOM], line[64] = "";
     FILE *f;
@@ -175,12 +175,13 @@ static void read_owner(const char *jobs_dir, int64_t job, struct owner *ret)
     job_path(path, jobs_dir, job, "store");
     f = fopen(path, "re");
     if (!f)
-        return;
+        return errno == ENOENT || errno == ENOTDIR ? 0 : err_sys(err, "open '%s'", path);
     ret->store_id[0] = '\0';
     if (fgets(ret->store_id, sizeof ret->store_id, f) && fgets(line, sizeof line, f))
         ret->submitted = strtod(line, NULL);
     fclose(f);
     ret->store_id[strcspn(ret->store_id, "/\n")] = '\0';
+    return 0;
 }
 
 static int write_owner(const struct launch_request *rq, struct err *err)
@@ -240,7 +241,11 @@ static int take_folder(struct launch_request *rq, struct err *err)
 
     if (fd < 0)
         return fd;
-    read_owner(rq->jobs_dir, rq->job, &owner);
+    rc = read_owner(rq->jobs_dir, rq->job, &owner, err);
+    if (rc < 0) {
+        close(fd);
+        return rc;
+    }
     if (is_of_another(rq, &owner)) {
         rc = move_aside(rq, &owner, err);
         close(fd);
@@ -553,12 +558,12 @@ void launch_drop_spool(const char *jobs_dir, const struct job_row *row, const ch
 {
     char path[PATH_ROOM];
     struct owner owner;
+    struct err err;
     int fd, free;
 
     job_path(path, jobs_dir, row->id, "lock");
     free = lock_try(path, &fd);
-    read_owner(jobs_dir, row->id, &owner);
-    if (fd >= 0 && free == 1 && is_of(&owner, store_id, row->submitted)) {
+    if (read_owner(jobs_dir, row->id, &owner, &err) == 0 && fd >= 0 && free == 1 && is_of(&owner, store_id, row->submitted)) {
         bool written = write_end(jobs_dir, row) == 0;
 
         unlink_spool(jobs_dir, row->id);
@@ -569,12 +574,14 @@ void launch_drop_spool(const char *jobs_dir, const struct job_row *row, const ch
         close(fd);
 }
 
-bool launch_is_ours(const char *jobs_dir, int64_t job, const char *store_id)
+int launch_is_of(const char *jobs_dir, const struct job_row *row, const char *store_id, struct err *err)
 {
     struct owner owner;
+    int rc = read_owner(jobs_dir, row->id, &owner, err);
 
-    read_owner(jobs_dir, job, &owner);
-    return strcmp(owner.store_id, "old") == 0 || strcmp(owner.store_id, store_id) == 0;
+    if (rc < 0)
+        return rc;
+    return strcmp(owner.store_id, "old") == 0 ? row->attempt > 0 : is_of(&owner, store_id, row->submitted);
 }
 
 int launch_lock_state(const char *jobs_dir, int64_t job, int *ret_fd)

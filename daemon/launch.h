@@ -60,13 +60,15 @@ bool launch_has_spool(const char *jobs_dir, int64_t job);
 /* Removes the spool of a job of this database that has ended so, and none of whose processes lives; where that is not so, nothing. How it ended stays in
  * its folder, for a detd that finds an older copy of the database. File work. */
 void launch_drop_spool(const char *jobs_dir, const struct job_row *row, const char *store_id);
-/* Removes at most `max` entries of the folder of a removed job: 1 where there are more, 0 where there is none, or that of another database; -EWOULDBLOCK while
- * processes of it live. The folder has another name, jobs/<id>.removed, before the first entry goes. File work. */
-int launch_remove_folder(const char *jobs_dir, int64_t job, const char *store_id, int max, struct err *err);
-/* Removes the logs of a job that has ended, and its checkpoints but that of step `keep`. -EWOULDBLOCK while processes of it live. File work. */
-int launch_thin_folder(const char *jobs_dir, int64_t job, const char *store_id, int64_t keep, struct err *err);
+/* Of these, row tells by id, submitted and attempt whose the folder has to be: what another job of that number left, of this or another database, stays.
+ * -EWOULDBLOCK while processes of it live. File work. */
+/* Removes at most `max` entries of the folder of a removed job: 1 where there are more, 0 where there is none. The folder has another name,
+ * jobs/<id>.removed, before the first entry goes. */
+int launch_remove_folder(const char *jobs_dir, const struct job_row *row, const char *store_id, int max, struct err *err);
+/* Removes the logs of a job that has ended, and its checkpoints but that of step `keep`. ERR_STATE, and nothing goes, where there are others and not that. */
+int launch_thin_folder(const char *jobs_dir, const struct job_row *row, const char *store_id, int64_t keep, struct err *err);
 /* Removes the logs alone. */
-int launch_drop_logs(const char *jobs_dir, int64_t job, const char *store_id, struct err *err);
+int launch_drop_logs(const char *jobs_dir, const struct job_row *row, const char *store_id, struct err *err);
 /* Session of the job's processes, as its lock says; 0: not known. */
 long launch_session(const char *jobs_dir, int64_t job);
 /* For a thread: looks at all processes. Sends SIGKILL to the job's session, and to every other process that holds its lock. Only while the lock is held, and to those of the session only

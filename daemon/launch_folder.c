@@ -10,6 +10,7 @@
 
 #include "daemon/launch.h"
 #include "daemon/launch_impl.h"
+#include "daemon/store.h"
 #include "daemon/wipe.h"
 #include "proto/err.h"
 
@@ -21,7 +22,9 @@ static int rename_removed(const char *jobs_dir, int64_t job, const char *from, c
 {
     int fd, free = launch_lock_state(jobs_dir, job, &fd), rc = 0;
 
-    if (free == 0)
+    if (free < 0)
+        rc = err_set(err, free, "look at the lock of job %lld: %s", (long long)job, strerror(-free));
+    else if (free == 0)
         rc = err_set(err, -EWOULDBLOCK, "processes of job %lld live", (long long)job);
     else if (rename(from, to) < 0 && errno != ENOENT)
         rc = err_sys(err, "rename '%s'", from);
@@ -30,35 +33,59 @@ static int rename_removed(const char *jobs_dir, int64_t job, const char *from, c
     return rc;
 }
 
-int launch_remove_folder(const char *jobs_dir, int64_t job, const char *store_id, int max, struct err *err)
+int launch_remove_folder(const char *jobs_dir, const struct job_row *row, const char *store_id, int max, struct err *err)
 {
     char path[PATH_ROOM], removed[PATH_ROOM + 16];
     int rc;
 
-    snprintf(path, sizeof path, "%s/%lld", jobs_dir, (long long)job);
+    snprintf(path, sizeof path, "%s/%lld", jobs_dir, (long long)row->id);
     snprintf(removed, sizeof removed, "%s.removed", path);
     rc = wipe_folder(removed, max, err);
-    if (rc != 0 || access(path, F_OK) != 0 || !launch_is_ours(jobs_dir, job, store_id))
+    if (rc != 0)
         return rc;
-    rc = rename_removed(jobs_dir, job, path, removed, err);
+    if (access(path, F_OK) < 0)
+        return errno == ENOENT ? 0 : err_sys(err, "look at '%s'", path);
+    rc = launch_is_of(jobs_dir, row, store_id, err);
+    if (rc <= 0)
+        return rc;
+    rc = rename_removed(jobs_dir, row->id, path, removed, err);
     return rc < 0 ? rc : wipe_folder(removed, max, err);
 }
 
 /* ---- parts of it ---- */
+
+/* NULL with 0: there is no such folder. */
+static int open_part(const char *path, DIR **ret, struct err *err)
+{
+    int fd = open(path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+
+    *ret = NULL;
+    if (fd < 0)
+        return errno == ENOENT ? 0 : err_sys(err, "open '%s'", path);
+    *ret = fdopendir(fd);
+    if (*ret)
+        return 0;
+    close(fd);
+    return err_sys(err, "read '%s'", path);
+}
+
+static bool is_other(const struct dirent *entry, const char *keep)
+{
+    return strcmp(entry->d_name, ".") != 0 && strcmp(entry->d_name, "..") != 0 && strcmp(entry->d_name, keep) != 0;
+}
 
 /* Each entry of the job's folder `name` but the one that is called `keep`. */
 static int thin(const char *jobs_dir, int64_t job, const char *name, const char *keep, struct err *err)
 {
     char folder[PATH_ROOM], path[PATH_ROOM + 256];
     const struct dirent *entry;
-    int rc = 0, fd;
     DIR *dir;
+    int rc;
 
     snprintf(folder, sizeof folder, "%s/%lld/%s", jobs_dir, (long long)job, name);
-    fd = open(folder, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
-    dir = fd < 0 ? NULL : fdopendir(fd);
+    rc = open_part(folder, &dir, err);
     while (rc == 0 && dir && (entry = readdir(dir))) {
-        if (strcmp(entry->d_name, ".") == 0 || strcmp(entry->d_name, "..") == 0 || strcmp(entry->d_name, keep) == 0)
+        if (!is_other(entry, keep))
             continue;
         snprintf(path, sizeof path, "%s/%s", folder, entry->d_name);
         while ((rc = wipe_folder(path, INT_MAX, err)) > 0)
@@ -69,31 +96,61 @@ static int thin(const char *jobs_dir, int64_t job, const char *name, const char 
     return rc;
 }
 
-/* checkpoint: the one that stays; NULL: all do. */
-static int thin_folder(const char *jobs_dir, int64_t job, const char *store_id, const char *checkpoint, struct err *err)
+/* The rows say which one is to stay; they may be of an older copy of the database, or the trainer has found it damaged since. */
+static int check_kept(const char *jobs_dir, int64_t job, const char *keep, struct err *err)
 {
-    int fd, free = launch_lock_state(jobs_dir, job, &fd), rc = 0;
+    char folder[PATH_ROOM];
+    const struct dirent *entry;
+    bool found = false, others = false;
+    DIR *dir;
+    int rc;
 
-    if (free == 0) {
-        rc = err_set(err, -EWOULDBLOCK, "processes of job %lld live", (long long)job);
-    } else if (fd >= 0 && launch_is_ours(jobs_dir, job, store_id)) {
-        rc = checkpoint ? thin(jobs_dir, job, "checkpoints", checkpoint, err) : 0;
-        rc = rc < 0 ? rc : thin(jobs_dir, job, "log", "", err);
+    snprintf(folder, sizeof folder, "%s/%lld/checkpoints", jobs_dir, (long long)job);
+    rc = open_part(folder, &dir, err);
+    while (dir && (entry = readdir(dir))) {
+        found = found || strcmp(entry->d_name, keep) == 0;
+        others = others || is_other(entry, keep);
+    }
+    if (dir)
+        closedir(dir);
+    if (rc == 0 && others && !found)
+        rc = err_set(err, ERR_STATE, "job %lld has checkpoints, and the best that is known, %s, is not there: nothing is removed",
+                     (long long)job, keep);
+    return rc;
+}
+
+/* checkpoint: the one that stays; NULL: all do. */
+static int thin_folder(const char *jobs_dir, const struct job_row *row, const char *store_id, const char *checkpoint, struct err *err)
+{
+    int fd, free = launch_lock_state(jobs_dir, row->id, &fd), rc;
+
+    if (free < 0)
+        rc = err_set(err, free, "look at the lock of job %lld: %s", (long long)row->id, strerror(-free));
+    else if (free == 0)
+        rc = err_set(err, -EWOULDBLOCK, "processes of job %lld live", (long long)row->id);
+    else
+        rc = fd < 0 ? 0 : launch_is_of(jobs_dir, row, store_id, err);
+    if (rc > 0) {
+        rc = checkpoint ? check_kept(jobs_dir, row->id, checkpoint, err) : 0;
+        if (rc == 0 && checkpoint)
+            rc = thin(jobs_dir, row->id, "checkpoints", checkpoint, err);
+        if (rc == 0)
+            rc = thin(jobs_dir, row->id, "log", "", err);
     }
     if (fd >= 0)
         close(fd);
     return rc;
 }
 
-int launch_thin_folder(const char *jobs_dir, int64_t job, const char *store_id, int64_t keep, struct err *err)
+int launch_thin_folder(const char *jobs_dir, const struct job_row *row, const char *store_id, int64_t keep, struct err *err)
 {
     char step[32];
 
     snprintf(step, sizeof step, "step-%lld", (long long)keep);
-    return thin_folder(jobs_dir, job, store_id, step, err);
+    return thin_folder(jobs_dir, row, store_id, step, err);
 }
 
-int launch_drop_logs(const char *jobs_dir, int64_t job, const char *store_id, struct err *err)
+int launch_drop_logs(const char *jobs_dir, const struct job_row *row, const char *store_id, struct err *err)
 {
-    return thin_folder(jobs_dir, job, store_id, NULL, err);
+    return thin_folder(jobs_dir, row, store_id, NULL, err);
 }

@@ -111,12 +111,34 @@ static bool kill_holder(const char *pid, long session, const struct stat *lock, 
 
     if (fd < 0)
         return false;
+    if (atoi(pid) == getpid()) { /* it holds the lock while it removes what the job left */
+        close(fd);
+        return false;
+    }
     look_at(pid, ret);
     found = (session > 0 && ret->session == session) || holds(pid, lock);
     if (found && ret->state != 'Z')
         pidfd_send_signal(fd, SIGKILL, NULL, 0);
     close(fd);
     return found && ret->state != 'Z';
+}
+
+/* Whether one of its processes holds the lock: else the number in the file may be another session's by now. */
+static bool is_of_session(DIR *proc, long session, const struct stat *lock)
+{
+    struct dirent *entry;
+    bool found = false;
+
+    while (!found && (entry = readdir(proc))) {
+        struct process p;
+
+        if (entry->d_name[0] < '1' || entry->d_name[0] > '9')
+            continue;
+        look_at(entry->d_name, &p);
+        found = p.session == session && holds(entry->d_name, lock);
+    }
+    rewinddir(proc);
+    return found;
 }
 
 int lock_kill(const char *path, char *ret, size_t size)
@@ -133,6 +155,8 @@ int lock_kill(const char *path, char *ret, size_t size)
         return 0;
     session = session_in(fd);
     proc = held == 0 && fstat(fd, &lock) == 0 ? opendir("/proc") : NULL;
+    if (proc && session > 0 && !is_of_session(proc, session, &lock))
+        session = 0;
     while (proc && (entry = readdir(proc))) {
         struct process p;
 

@@ -145,7 +145,7 @@ static void thin(struct pruned *it)
 
     it->rc = store_best_checkpoint(d->store, it->row.id, &best, &it->err);
     if (it->rc == 0)
-        it->rc = launch_thin_folder(d->jobs_dir, it->row.id, store_id(d->store), best, &it->err);
+        it->rc = launch_thin_folder(d->jobs_dir, &it->row, store_id(d->store), best, &it->err);
 }
 
 static void prune_work(void *arg)

@@ -23,15 +23,15 @@ static void work(void *arg)
     struct removals *r = arg;
     struct jobs *jobs = r->jobs;
 
-    r->rc = r->job ? 0 : store_next_removed(jobs->store, r->after, &r->job, &r->err);
-    if (r->rc == 0 && r->job)
-        r->rc = launch_remove_folder(jobs->folder, r->job, store_id(jobs->store), ENTRIES_A_TURN, &r->err);
+    r->rc = r->row.id ? 0 : store_next_removed(jobs->store, r->after, &r->row, &r->err);
+    if (r->rc == 0 && r->row.id)
+        r->rc = launch_remove_folder(jobs->folder, &r->row, store_id(jobs->store), ENTRIES_A_TURN, &r->err);
 }
 
 static void next_job(struct removals *r)
 {
-    r->after = r->job;
-    r->job = 0;
+    r->after = r->row.id;
+    r->row.id = 0;
     look_for_next(r);
 }
 
@@ -43,7 +43,7 @@ static void swept(void *arg, int rc, int64_t more, const struct err *err)
     if (rc < 0 || *r->stopping) /* the next detd goes on */
         r->busy = false;
     else if (more)
-        store_sweep(r->jobs->store, r->job, now_s(), swept, r);
+        store_sweep(r->jobs->store, r->row.id, now_s(), swept, r);
     else
         next_job(r);
 }
@@ -52,15 +52,15 @@ static void after_work(void *arg)
 {
     struct removals *r = arg;
 
-    if (*r->stopping || (r->rc < 0 && !r->job)) {
+    if (*r->stopping || (r->rc < 0 && !r->row.id)) {
         r->busy = false;
     } else if (r->rc > 0) {
         look_for_next(r);
     } else if (r->rc < 0) {
-        log_line("warning", "job %lld was removed, and its folder cannot be yet: %s", (long long)r->job, r->err.msg);
+        log_line("warning", "job %lld was removed, and its folder cannot be yet: %s", (long long)r->row.id, r->err.msg);
         next_job(r);
-    } else if (r->job) {
-        store_sweep(r->jobs->store, r->job, now_s(), swept, r);
+    } else if (r->row.id) {
+        store_sweep(r->jobs->store, r->row.id, now_s(), swept, r);
     } else {
         r->busy = false;
         if (r->again)
@@ -80,7 +80,7 @@ void removal_resume(struct removals *r)
     if (r->busy)
         return;
     r->busy = true;
-    r->after = r->job = 0;
+    r->after = r->row.id = 0;
     look_for_next(r);
 }
 
@@ -188,6 +188,8 @@ int removal_begin(struct removals *r, const struct job_row *row, const char *by,
 
     if (rc < 0)
         return rc;
+    if (*r->stopping)
+        return err_field(err, ERR_STATE, "id", "job %lld cannot be removed now: the daemon is stopping", (long long)row->id);
     l = malloc(sizeof *l);
     if (!l)
         return err_set(err, -ENOMEM, "out of memory");

@@ -8,7 +8,6 @@
 #include "daemon/store.h"
 #include "proto/err.h"
 
-struct job_row;
 struct jobs;
 struct leaving;
 
@@ -18,7 +17,8 @@ struct removals {
     const bool *stopping; /* nothing is begun any more */
     /* of the thread while it works, else of the loop */
     bool busy, again;
-    int64_t after, job; /* the one that is being removed; 0: to be looked for behind `after` */
+    int64_t after;
+    struct job_row row; /* the one that is being removed; id 0: to be looked for behind `after` */
     int rc;             /* of the piece: wipe_folder()'s */
     struct err err;
     struct leaving *waiting; /* for processes of theirs to leave */

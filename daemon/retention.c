@@ -49,7 +49,7 @@ static void work(void *arg)
     r->row.id = 0;
     r->rc = store_ended_jobs(jobs->store, &q, found, r, &r->err);
     if (r->rc == 0 && r->row.id && r->part == RETENTION_LOGS)
-        r->rc = launch_drop_logs(jobs->folder, r->row.id, store_id(jobs->store), &r->err);
+        r->rc = launch_drop_logs(jobs->folder, &r->row, store_id(jobs->store), &r->err);
 }
 
 static void next_job(struct retention *r)

@@ -101,8 +101,8 @@ bool store_filter_takes(const struct store_job_filter *f, const struct job_row *
 int store_list_jobs(struct store *s, const struct store_page *page, const struct store_job_filter *f, store_job_fn *each, void *arg,
                     struct err *err);
 int store_get_job(struct store *s, int64_t id, struct job_row *ret, struct err *err); /* ERR_NOTFOUND */
-int store_next_removed(struct store *s, int64_t after, int64_t *ret_id,
-                       struct err *err);                                      /* the first pending one with a larger id; 0: none */
+/* The first pending one with a larger id: id (0: none), submitted and attempt alone. */
+int store_next_removed(struct store *s, int64_t after, struct job_row *ret, struct err *err);
 int store_get_spec(struct store *s, int64_t id, char **ret, struct err *err); /* caller frees */
 /* {"train":{TERM:value}, "val":{...}} */
 int store_losses(struct store *s, int64_t id, struct text *out, struct err *err);

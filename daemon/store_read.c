@@ -355,9 +355,24 @@ static int one_number(struct store *s, const char *query, int64_t id, int64_t *r
     return rc < 0 ? rc : 0;
 }
 
-int store_next_removed(struct store *s, int64_t after, int64_t *ret_id, struct err *err)
+int store_next_removed(struct store *s, int64_t after, struct job_row *ret, struct err *err)
 {
-    return one_number(s, "SELECT min(job) FROM removed WHERE pending AND job>?1", after, ret_id, err);
+    sqlite3 *db = reader_take(s);
+    sqlite3_stmt *st;
+    int rc = reader_prepare(db, "SELECT job, submitted, attempt FROM removed WHERE pending AND job>?1 ORDER BY job LIMIT 1", &st, err);
+
+    *ret = (struct job_row){ 0 };
+    if (rc >= 0) {
+        sqlite3_bind_int64(st, 1, after);
+        rc = reader_step(db, st, err);
+    }
+    if (rc == 1)
+        *ret = (struct job_row){ .id = sqlite3_column_int64(st, 0),
+                                 .submitted = sqlite3_column_double(st, 1),
+                                 .attempt = sqlite3_column_int(st, 2) };
+    sqlite3_finalize(st);
+    reader_give(s, db);
+    return rc < 0 ? rc : 0;
 }
 
 int store_newest_checkpoint(struct store *s, int64_t id, int64_t *ret_step, struct err *err)

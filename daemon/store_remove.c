@@ -57,9 +57,10 @@ static int check_done(struct writer *w, struct op *op)
 static int note_removal(struct writer *w, const struct op *op)
 {
     sqlite3_stmt *st = NULL;
-    int rc =
-        prepare(w, "INSERT INTO removed (job, name, user, uid, token, time) SELECT id, name, user, uid, token, ?2 FROM jobs WHERE id=?1",
-                op->job, 0, &st);
+    int rc = prepare(w,
+                     "INSERT INTO removed (job, name, user, uid, token, time, submitted, attempt) "
+                     "SELECT id, name, user, uid, token, ?2, submitted, attempt FROM jobs WHERE id=?1",
+                     op->job, 0, &st);
 
     if (rc == SQLITE_OK) {
         sqlite3_bind_double(st, 2, op->time);

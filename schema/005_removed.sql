@@ -8,6 +8,8 @@ CREATE TABLE removed (
     uid     INTEGER NOT NULL,
     token   TEXT NOT NULL,
     time    REAL NOT NULL,
+    submitted REAL NOT NULL,                        -- of the job, and its attempts: which folder of that number is its own
+    attempt INTEGER NOT NULL,
     pending INTEGER NOT NULL DEFAULT 1              -- rows of it, or its folder, may be there still
 );
 CREATE INDEX removed_token ON removed (uid, token);

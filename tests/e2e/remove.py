@@ -3,6 +3,7 @@
 import json
 import os
 import random
+import shutil
 import sqlite3
 import sys
 import time
@@ -134,6 +135,49 @@ def the_best_is_kept():
         assert [j["id"] for j in d.call("job.prune", older=0, keep_best=True)["jobs"]] == [job]
 
 
+def nothing_goes_where_the_best_is_gone():
+    with Daemon(step_s=0) as d:
+        job = finished(d)
+        d.wait_left(job)
+        best = d.sql("SELECT coalesce(max(iif(best, step, NULL)), max(step)) FROM checkpoints WHERE job=?", job)[0][0]
+        os.unlink(folder(d, job) + "/checkpoints/step-%d" % best)
+        left = sorted(os.listdir(folder(d, job) + "/checkpoints"))
+        said = lambda: [r["message"] for r in d.call("job.prune", older=0, keep_best=True)["refused"]]
+        d.until(lambda: ["step-%d, is not there" % best in text for text in said()] == [True], "it is not refused")  # detd may be in its folder itself
+        assert left and sorted(os.listdir(folder(d, job) + "/checkpoints")) == left and os.listdir(folder(d, job) + "/log")
+
+
+def what_another_job_of_that_number_left_stays():
+    """The database is put back to a copy, and the next job gets a number that one has had whose folder is there."""
+    with Daemon(step_s=0) as d:
+        first = d.submit(100000, threads=4)
+        d.wait(first, lambda j: j["step"] > 2)
+        d.call("job.pause", id=first)
+        d.wait(first, "paused")
+        d.wait_left(first)
+        d.stop()
+        shutil.copy(d.state + "/detd.db", d.root + "/copy")
+        d.start()
+        lost = finished(d)
+        d.wait_left(lost)
+        d.stop()
+        for more in ("-wal", "-shm"):
+            if os.path.exists(d.state + "/detd.db" + more):
+                os.unlink(d.state + "/detd.db" + more)
+        shutil.copy(d.root + "/copy", d.state + "/detd.db")
+        d.start()
+        left = sorted(os.listdir(folder(d, lost) + "/checkpoints"))
+        d.call("job.resume", id=first)
+        d.wait(first, "running")
+        assert d.submit(5, threads=4) == lost  # it waits for slots: nothing of it ever runs
+        d.call("job.cancel", id=lost)
+        d.call("job.prune", older=0, keep_best=True)
+        assert left and sorted(os.listdir(folder(d, lost) + "/checkpoints")) == left and os.listdir(folder(d, lost) + "/log")
+        remove(d, lost)
+        d.until(lambda: d.sql("SELECT pending FROM removed WHERE job=?", lost) == [(0,)], "its rows stay")
+        assert sorted(os.listdir(folder(d, lost) + "/checkpoints")) == left
+
+
 def what_is_old_goes_by_itself():
     """As detd.conf says; of what is younger nothing does."""
     day = 24 * 3600
@@ -161,7 +205,8 @@ def what_is_old_goes_by_itself():
         assert rows(d, jobs[0]) == before and "completed" in d.events("end", jobs[0])
 
 
-SCENARIOS = [a_job_leaves_nothing, what_lives_stays, killed_on_the_way, pruned_page_by_page, the_best_is_kept, what_is_old_goes_by_itself]
+SCENARIOS = [a_job_leaves_nothing, what_lives_stays, killed_on_the_way, pruned_page_by_page, the_best_is_kept, nothing_goes_where_the_best_is_gone,
+             what_another_job_of_that_number_left_stays, what_is_old_goes_by_itself]
 for scenario in SCENARIOS:
     if len(sys.argv) < 2 or scenario.__name__ in sys.argv[1:]:
         began = time.time()

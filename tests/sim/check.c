@@ -61,7 +61,8 @@ static bool ended_so(const struct folder *f, const char *outcome)
 /* Each end has its reason, and is the only one. */
 static void check_reason(const struct folder *f, int state)
 {
-    if (state == JOB_FAILED && f->unreadable >= LIFE_UNREADABLE_MAX) /* what was not stored by then is lost */
+    if (f->unreadable >= LIFE_UNREADABLE_MAX &&
+        (state == JOB_FAILED || (state == JOB_CANCELLED && f->cancelled))) /* what was not stored by then is lost */
         return;
     if (state == JOB_COMPLETED && !ended_so(f, "completed"))
         fail("job %lld is completed, and no supervisor said so", (long long)f->id);

@@ -186,8 +186,9 @@ void launch_drop_spool(const char *jobs_dir, const struct job_row *row, const ch
     f->spent = true;
 }
 
-int launch_remove_folder(const char *jobs_dir, int64_t job, const char *store_id, int max, struct err *err)
+int launch_remove_folder(const char *jobs_dir, const struct job_row *row, const char *store_id, int max, struct err *err)
 {
+    int64_t job = row->id;
     struct folder *f = folder_of(job);
 
     (void)jobs_dir;

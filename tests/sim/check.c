@@ -102,7 +102,8 @@ static void look_at(struct folder *f, int64_t id, const char *state_name, int64_
 /* It had ended, though that may have been stored together with its removal. */
 static void check_gone(struct folder *f)
 {
-    bool ended = f->end || f->cancelled || ended_so(f, "completed") || ended_so(f, "failed") || f->deaths > f->restarts;
+    bool ended = f->end || f->cancelled || ended_so(f, "completed") || ended_so(f, "failed") || f->deaths > f->restarts ||
+                 f->unreadable >= LIFE_UNREADABLE_MAX;
 
     if (!f->removed)
         fail("job %lld is not in the store any more, and nobody wished that", (long long)f->id);

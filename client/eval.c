@@ -6,13 +6,6 @@
 #include "client/command.h"
 #include "client/print.h"
 
-static const char *text_of(const json_t *row, const char *name)
-{
-    const char *s = json_string_value(json_object_get(row, name));
-
-    return s ? s : "";
-}
-
 /* All rows of the job, page after page, to be dropped by the caller. */
 static int fetch(struct context *ctx, int64_t id, const char *metric, json_t **ret_rows)
 {

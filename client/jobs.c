@@ -12,18 +12,6 @@
 
 enum { LS_DEFAULT = 50, EVENTS_DEFAULT = 50, PAGE = 200, CHECKPOINTS_SHOWN = 3 };
 
-static const char *text_of(const json_t *obj, const char *name)
-{
-    const char *s = json_string_value(json_object_get(obj, name));
-
-    return s ? s : "";
-}
-
-static double real_of(const json_t *obj, const char *name)
-{
-    return json_number_value(json_object_get(obj, name));
-}
-
 /* To the fraction of a second, as detd notes when a job was submitted. */
 static double wall_s(void)
 {
@@ -31,11 +19,6 @@ static double wall_s(void)
 
     clock_gettime(CLOCK_REALTIME, &t);
     return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
-
-static long long int_of(const json_t *obj, const char *name)
-{
-    return json_integer_value(json_object_get(obj, name));
 }
 
 /* ---- lists, page by page ---- */

@@ -17,13 +17,6 @@ struct output {
     size_t rows;
 };
 
-static const char *text_of(const json_t *row, const char *name)
-{
-    const char *s = json_string_value(json_object_get(row, name));
-
-    return s ? s : "";
-}
-
 /* A CSV field: quoted where it has to be. */
 static void csv_text(const char *s)
 {

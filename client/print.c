@@ -21,6 +21,23 @@ void print_clean(FILE *out, const char *text)
     }
 }
 
+const char *text_of(const json_t *obj, const char *name)
+{
+    const char *s = json_string_value(json_object_get(obj, name));
+
+    return s ? s : "";
+}
+
+long long int_of(const json_t *obj, const char *name)
+{
+    return json_integer_value(json_object_get(obj, name));
+}
+
+double real_of(const json_t *obj, const char *name)
+{
+    return json_number_value(json_object_get(obj, name));
+}
+
 void print_json(const json_t *value)
 {
     json_dumpf(value, stdout, JSON_INDENT(2) | JSON_ENCODE_ANY);

@@ -12,6 +12,11 @@ void print_json(const json_t *value);
 /* A number as %.17g, nothing where it is null. */
 void print_real(FILE *out, const json_t *value);
 
+/* Members of an answer of detd; "" or 0 where there is none of that kind. */
+const char *text_of(const json_t *obj, const char *name);
+long long int_of(const json_t *obj, const char *name);
+double real_of(const json_t *obj, const char *name);
+
 /* Whether to use colour / UTF-8 drawing on this stream: a terminal, no NO_COLOR, TERM not dumb / a UTF-8 locale. */
 bool print_colour(FILE *out);
 bool print_utf8(void);

@@ -11,18 +11,6 @@
 
 enum { PAGE = 200, SHOWN = 1000 };
 
-static const char *text_of(const json_t *obj, const char *name)
-{
-    const char *s = json_string_value(json_object_get(obj, name));
-
-    return s ? s : "";
-}
-
-static long long int_of(const json_t *obj, const char *name)
-{
-    return json_integer_value(json_object_get(obj, name));
-}
-
 /* ---- queue ---- */
 
 static int fetch_queued(struct context *ctx, json_t *all)
@@ -195,21 +183,13 @@ static int check_retry(const json_t *job)
 
 int command_retry(struct context *ctx, int argc, char **argv)
 {
-    static const struct option options[] = { { "wait", no_argument, NULL, 'w' }, { "watch", no_argument, NULL, 'W' }, { 0 } };
-    bool wait = false, watch = false;
+    bool wait, watch;
     int64_t id = 0;
     json_t *job;
-    int rc, o;
+    int rc;
 
-    while ((o = getopt_long(argc, argv, "", options, NULL)) != -1) {
-        if (o == '?')
-            return CODE_USAGE;
-        wait |= o == 'w';
-        watch |= o == 'W';
-    }
-    if (argc - optind != 1)
-        return misuse(ctx, "one job id is needed");
-    if ((rc = take_id(ctx, argv[optind], &id)) || (rc = call(ctx, "job.get", json_pack("{s:I}", "id", (json_int_t)id), &job)))
+    if ((rc = take_waiting(ctx, argc, argv, &wait, &watch, &id)) ||
+        (rc = call(ctx, "job.get", json_pack("{s:I}", "id", (json_int_t)id), &job)))
         return rc;
     rc = check_retry(job);
     if (rc == 0)

@@ -46,6 +46,23 @@ int submit_spec(struct context *ctx, json_t *spec, int64_t *ret_id)
     return 0;
 }
 
+int take_waiting(struct context *ctx, int argc, char **argv, bool *ret_wait, bool *ret_watch, int64_t *ret_id)
+{
+    static const struct option options[] = { { "wait", no_argument, NULL, 'w' }, { "watch", no_argument, NULL, 'W' }, { 0 } };
+    int o;
+
+    *ret_wait = *ret_watch = false;
+    while ((o = getopt_long(argc, argv, "", options, NULL)) != -1) {
+        if (o == '?')
+            return CODE_USAGE;
+        *ret_wait |= o == 'w';
+        *ret_watch |= o == 'W';
+    }
+    if (argc - optind != 1)
+        return misuse(ctx, "one job id is needed");
+    return take_id(ctx, argv[optind], ret_id);
+}
+
 int submitted(struct context *ctx, int64_t id, bool wait, bool watch)
 {
     if (watch || wait)

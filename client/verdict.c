@@ -10,13 +10,6 @@
 
 enum { EVENTS_MAX = 100 }; /* of a job that verifies, which has few */
 
-static const char *text_of(const json_t *object, const char *name)
-{
-    const char *text = json_string_value(json_object_get(object, name));
-
-    return text ? text : "";
-}
-
 static bool is(const struct verdict *v, const char *outcome)
 {
     return strcmp(v->outcome, outcome) == 0;

@@ -191,21 +191,12 @@ int command_verify(struct context *ctx, int argc, char **argv)
 
 int command_repro(struct context *ctx, int argc, char **argv)
 {
-    static const struct option options[] = { { "wait", no_argument, NULL, 'w' }, { "watch", no_argument, NULL, 'W' }, { 0 } };
-    bool wait = false, watch = false;
+    bool wait, watch;
     struct run r;
     int64_t id = 0;
-    int rc, o;
+    int rc;
 
-    while ((o = getopt_long(argc, argv, "", options, NULL)) != -1) {
-        if (o == '?')
-            return CODE_USAGE;
-        wait |= o == 'w';
-        watch |= o == 'W';
-    }
-    if (argc - optind != 1)
-        return misuse(ctx, "one job id is needed");
-    if ((rc = take_id(ctx, argv[optind], &id)) || (rc = run_take(ctx, argv[optind], &r)))
+    if ((rc = take_waiting(ctx, argc, argv, &wait, &watch, &id)) || (rc = run_take(ctx, argv[optind], &r)))
         return rc;
     if (!r.data_hash[0]) {
         fprintf(stderr, "detctl: %s did not tell which data it was trained on\n", r.name);

@@ -30,23 +30,6 @@ struct watch {
     double rate_time;
 };
 
-static const char *text_of(const json_t *obj, const char *name)
-{
-    const char *s = json_string_value(json_object_get(obj, name));
-
-    return s ? s : "";
-}
-
-static int64_t int_of(const json_t *obj, const char *name)
-{
-    return json_integer_value(json_object_get(obj, name));
-}
-
-static double real_of(const json_t *obj, const char *name)
-{
-    return json_number_value(json_object_get(obj, name));
-}
-
 /* The exit code of a state that lasts, or -1. */
 static int outcome(const char *state)
 {

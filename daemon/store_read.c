@@ -159,11 +159,22 @@ static int losses_of(sqlite3 *db, int64_t id, struct text *out, struct err *err)
 
 /* ---- queries ---- */
 
+static int each_job(sqlite3 *db, sqlite3_stmt *st, void (*each)(void *arg, const struct job_row *row), void *arg, struct err *err)
+{
+    struct job_row row;
+    int rc;
+
+    while ((rc = reader_step(db, st, err)) == 1) {
+        read_row(st, &row);
+        each(arg, &row);
+    }
+    return rc;
+}
+
 int store_load_jobs(struct store *s, int recent, void (*each)(void *arg, const struct job_row *row), void *arg, struct err *err)
 {
     sqlite3 *db = reader_take(s);
     sqlite3_stmt *st = NULL;
-    struct job_row row;
     int rc =
         reader_prepare(db,
                        JOB_SELECT "WHERE id IN (SELECT id FROM jobs WHERE state IN ('queued', 'starting', 'running', 'stopping', 'paused') "
@@ -172,10 +183,7 @@ int store_load_jobs(struct store *s, int recent, void (*each)(void *arg, const s
 
     if (rc == 0) {
         sqlite3_bind_int(st, 1, recent);
-        while ((rc = reader_step(db, st, err)) == 1) {
-            read_row(st, &row);
-            each(arg, &row);
-        }
+        rc = each_job(db, st, each, arg, err);
     }
     sqlite3_finalize(st);
     reader_give(s, db);
@@ -187,7 +195,6 @@ int store_ended_jobs(struct store *s, const struct store_ended_query *q, void (*
 {
     sqlite3 *db = reader_take(s);
     sqlite3_stmt *st = NULL;
-    struct job_row row;
     int rc = reader_prepare(db,
                             JOB_SELECT "WHERE id>?1 AND state IN ('completed', 'failed', 'cancelled') AND ended<?2 AND (?3<0 OR uid=?3) "
                                        "AND (?4='' OR user=?4) AND (cleared & ?6)=0 ORDER BY id LIMIT ?5",
@@ -200,10 +207,7 @@ int store_ended_jobs(struct store *s, const struct store_ended_query *q, void (*
         sqlite3_bind_text(st, 4, q->user, -1, SQLITE_STATIC);
         sqlite3_bind_int64(st, 5, q->limit);
         sqlite3_bind_int(st, 6, q->not_cleared);
-        while ((rc = reader_step(db, st, err)) == 1) {
-            read_row(st, &row);
-            each(arg, &row);
-        }
+        rc = each_job(db, st, each, arg, err);
     }
     sqlite3_finalize(st);
     reader_give(s, db);

@@ -60,6 +60,7 @@ int command_gpus(struct context *ctx, int argc, char **argv);          /* gpus.c
 int command_info(struct context *ctx, int argc, char **argv);          /* node.c */
 int command_diff(struct context *ctx, int argc, char **argv);          /* diff.c */
 int command_predict(struct context *ctx, int argc, char **argv);       /* predict.c */
+int command_completion(struct context *ctx, int argc, char **argv);    /* completion.c */
 
 /* Prints "detctl: message" on stderr and returns the exit code that belongs to err->code. */
 int complain(const struct err *err);

@@ -128,6 +128,9 @@ const struct command commands[] = {
       "  --conf SCORE      leave out boxes below this score\n"
       "  --checkpoint C    a step, best (by validation loss) or last\n",
       "  detctl predict 3 street.jpg -o out --conf 0.3\n", command_predict },
+    { "completion", "", "Prints the script by which bash completes commands, options, jobs and keys",
+      "make install puts it where bash finds it; source <(detctl completion) does for this shell.\n",
+      "  detctl completion > ~/.local/share/bash-completion/completions/detctl\n", command_completion },
     { 0 },
 };
 /* clang-format on */

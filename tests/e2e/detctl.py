@@ -120,6 +120,31 @@ def test_usage(node):
     expect(node.ctl("ls", "--socket"), 2, "--socket needs a path")
 
 
+def test_completion(node):
+    number = node.submit(*LONG)
+
+    def words(*line):
+        """What bash offers for the last word of the line."""
+        script = 'source <("$0" completion); COMP_WORDS=("$@"); COMP_CWORD=$(($# - 1)); _detctl; printf "%s\\n" "${COMPREPLY[@]}"'
+        said = subprocess.run(["bash", "-uc", script, DETCTL, DETCTL, *line], cwd=node.folder, env=node.environment(), stdout=subprocess.PIPE,
+                              universal_newlines=True, timeout=60, check=True).stdout
+        return said.split()
+
+    assert words("pri") == ["priority"] and words("cancel", "") == [number] and words("--socket", "nowhere", "cancel", "") == []
+    assert words("--socket", node.socket, "show", "") == [number] and words("--so") == ["--socket"] and words("fly", "") == []
+    for line in node.ctl("--help").stdout.split("\n\n")[1].split("\n"):
+        command = line.split()[0]
+        assert command in words(command) and "--help" in words(command, "--h"), command
+    assert {"--state", "--user", "--mine", "--name", "--since", "-n", "--limit", "--json"} <= set(words("ls", "-"))
+    assert words("ls", "--state", "p") == ["paused"] and words("logs", "--rank", "") == [] and words("deterministic", "o") == ["on", "off"]
+    assert words("eval", number, "--metric", "") == []
+    assert words("submit", "jo") == [] and words("submit", "job", "model.pre") == ["model.preset="]
+    assert words("submit", "job", "model.preset", "=") == words("submit", "job", "model.preset", "=", "") and "mask_rcnn_r50_fpn" in words(
+        "submit", "job", "model.preset", "=", "mask_rcnn_r50")
+    assert words("submit", "job", "model.sync_bn", "=", "t") == ["true"]
+    node.ctl("cancel", number)
+
+
 def test_refused_before_anything_is_queued(node):
     expect(node.ctl("submit", "nothing"), 1, "job file 'nothing'")
     os.mkdir(node.folder + "/job")  # hides no job.json

@@ -338,18 +338,20 @@ static void on_closed(uv_handle_t *handle)
     ((struct job *)handle->data)->handles--;
 }
 
-/* Ranks that still live are killed: this happens after an error only. */
+/* Ranks that still live are killed: this happens after an error only. A sync for them that ends meanwhile finds nobody to tell. */
 static void close_handles(struct job *j)
 {
+    struct ranks *ranks = j->ranks;
     uv_handle_t *all[] = { (uv_handle_t *)&j->state_timer, (uv_handle_t *)&j->command_timer, (uv_handle_t *)&j->tick,
                            (uv_handle_t *)&j->sigchld,     (uv_handle_t *)&j->sigterm,       (uv_handle_t *)&j->sigint };
 
     for (int i = 0; i < 6; i++)
         uv_close(all[i], on_closed);
     link_close(j->link);
-    if (j->ranks)
-        ranks_kill(j->ranks, SIGKILL);
-    ranks_free(j->ranks);
+    if (ranks)
+        ranks_kill(ranks, SIGKILL);
+    j->ranks = NULL;
+    ranks_free(ranks);
     uv_run(j->loop, UV_RUN_DEFAULT);
 }
 

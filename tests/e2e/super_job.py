@@ -121,7 +121,7 @@ class Job:
                 "train": {"steps": steps, "batch": 8, "shards": 2}, "checkpoint": {"every": every},
                 "run": dict({"ranks": ranks, "restarts": 3, "env": env or {}}, **run)}
         json.dump(spec, open(os.path.join(self.dir, "spec.json"), "w"))
-        self.store, self.attempt, self.proc, self.detd = Store(), 0, None, None
+        self.store, self.attempt, self.proc, self.detd, self.env = Store(), 0, None, None, {}
 
     def start(self, detd=True, worker=HERE + "/rank.py", options=(), **kw):
         if detd:
@@ -134,7 +134,7 @@ class Job:
         self.proc = subprocess.Popen([DETD_JOB, "--job-dir", self.dir, "--job", "7", "--attempt", str(self.attempt), "--lock-fd", str(lock),
                                       "--last-seq", str(len(self.store.records)), "--nonce", "n1", "--worker", worker, *options],
                                      pass_fds=[lock], start_new_session=True, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
-                                     stderr=log)
+                                     stderr=log, env=dict(os.environ, **self.env))
         os.close(lock)
         log.close()
 
@@ -206,6 +206,25 @@ class Job:
         if self.proc:
             self.proc.wait()
         shutil.rmtree(self.state)
+
+
+class Faults:
+    """Of the calls of detd-job, not of its ranks: those of tests/mock/NAME.c, each while it is set."""
+
+    def __init__(self, job, name):
+        self.folder, shim = job.state + "/faults", "%s/%s.so" % (job.state, name)
+        os.mkdir(self.folder)
+        subprocess.run(["gcc", "-shared", "-fPIC", "-D_GNU_SOURCE", "-o", shim, "%s/../mock/%s.c" % (HERE, name)], check=True)
+        job.env = dict(LD_PRELOAD=shim, FAULTS=self.folder, ASAN_OPTIONS=os.environ.get("ASAN_OPTIONS", "") + ":verify_asan_link_order=0")
+
+    def set(self, name):
+        open(os.path.join(self.folder, name), "w").close()
+
+    def clear(self, name):
+        os.unlink(os.path.join(self.folder, name))
+
+    def has(self, name):
+        return os.path.exists(os.path.join(self.folder, name))
 
 
 def kill(pid, number=signal.SIGKILL):
@@ -871,6 +890,35 @@ def test_full_spool_holds_the_ranks(job):
     job.finish("completed")
     assert job.store.rows("train") == list(range(1, 31)) and len(job.store.of("attempt")) == 1
     assert len([e for e in job.store.of("event") if e["kind"] == "flood"]) == 800
+
+
+def has_ranks(job):
+    """Whether detd-job holds what it has shared with the ranks of an attempt."""
+    for fd in os.listdir("/proc/%d/fd" % job.proc.pid):
+        with contextlib.suppress(FileNotFoundError):
+            if "detd-comm" in os.readlink("/proc/%d/fd/%s" % (job.proc.pid, fd)):
+                return True
+    return False
+
+
+def test_a_sync_that_ends_too_late(job):
+    """The spool cannot be written any more while a checkpoint waits for it: when that is durable there is no rank to tell it to."""
+    faults = Faults(job, "spool")
+    faults.set("slow")
+    job.fault(1, "flood", 11)
+    job.start()
+    job.until(lambda: faults.has("syncing"))
+    assert has_ranks(job)
+    faults.set("broken")
+    job.go()
+    job.until(lambda: not has_ranks(job))
+    faults.clear("slow")
+    job.until(job.exited)
+    assert job.proc.returncode == 1 and "write to the spool: Input/output error" in job.log(), (job.proc.returncode, job.log())
+    assert "Sanitizer" not in job.log(), job.log()
+
+
+test_a_sync_that_ends_too_late.job = dict(env={"HOLD": "11"})
 
 
 def run_one(name, test):

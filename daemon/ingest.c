@@ -220,7 +220,7 @@ static void on_report(struct sup *s, const json_t *msg)
 static void on_status(struct sup *s, const json_t *msg)
 {
     struct job *j = s->job;
-    const char *phase = json_string_value(json_object_get(msg, "phase"));
+    const char *phase = json_string_value(json_object_get(msg, "phase")), *trouble = json_string_value(json_object_get(msg, "trouble"));
     const json_t *rate = json_object_get(msg, "images_per_s"), *cpu = json_object_get(msg, "cpu_seconds");
     int64_t rss = int_of(msg, "max_rss", 0), step = int_of(msg, "step", 0);
 
@@ -228,6 +228,7 @@ static void on_status(struct sup *s, const json_t *msg)
         return;
     if (phase)
         snprintf(j->phase, sizeof j->phase, "%s", phase);
+    snprintf(j->says, sizeof j->says, "%s", trouble ? trouble : "");
     if (json_is_number(rate))
         j->row.images_per_s = json_number_value(rate);
     if (json_is_number(cpu) && j->counts &&
@@ -290,8 +291,10 @@ static void on_closed(struct wire *w)
     if (s->next)
         s->next->prev = s->prev;
     s->in->count--;
-    if (j && j->sup == s)
+    if (j && j->sup == s) {
         j->sup = NULL;
+        j->says[0] = '\0';
+    }
     if (j && !j->sup && s->in->open)
         s->in->c.gone(s->in->c.arg, j);
     free(s);

@@ -660,6 +660,7 @@ bool jobs_report(struct jobs *jobs, struct job *j, const struct report *rep)
         goes_on(j);
         break;
     case REPORT_END:
+        j->says[0] = '\0';
         on_end(jobs, j, rep);
         break;
     case REPORT_EVAL:

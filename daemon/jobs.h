@@ -33,6 +33,7 @@ struct job {
     struct sup *sup;      /* its supervisor's connection, NULL while there is none */
     struct life life;     /* of its processes */
     char trouble[256];    /* why it cannot start, or end, just now; "": it can */
+    char says[256];       /* what keeps it from going on just now, in its supervisor's words; "": nothing */
     bool counts;          /* an attempt of the running supervisor was reported: its CPU time comes on top of row.cpu_before */
     int cpu_slots;        /* held */
     struct wish *wishes;  /* of users, on their way to the disk, oldest first */

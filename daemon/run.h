@@ -40,5 +40,5 @@ int run_cpu_free(const struct runner *r);
 void run_adopt(struct runner *r);
 /* Then, and when the GPUs are known: jobs with processes take the slots they hold. */
 void run_take_slots(struct runner *r);
-/* One sentence about why a job waits: queued, or with its slots and without a supervisor (job.trouble). */
+/* One sentence about why a job waits: queued, with its slots and without a supervisor (job.trouble), or with one that cannot go on (job.says). */
 void run_why(struct runner *r, const struct job *j, char *ret, size_t size);

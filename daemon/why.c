@@ -90,6 +90,10 @@ void run_why(struct runner *r, const struct job *j, char *ret, size_t size)
         snprintf(ret, size, "%s%s", job_is_live(j->row.state) ? "has its slots and waits: " : "", j->trouble);
         return;
     }
+    if (j->says[0]) {
+        snprintf(ret, size, "attempt %d: %s", j->row.attempt, j->says);
+        return;
+    }
     if (j->life.phase == LIFE_PREPARING) {
         snprintf(ret, size, "has its slots; its folder is made and its supervisor is started");
         return;

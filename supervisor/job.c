@@ -19,6 +19,8 @@ enum {
     BACKOFF_MAX_S = 30,
     LEFT_MS = 50, /* between two looks at what ranks left behind */
     LEFT_LOOKS = 200,
+    STAYS_MS = 20000,    /* likewise, at ranks that were killed and are there */
+    STAYS_LOOKS = 30,    /* of which one is told */
     OTHERS_MS = 3000,    /* after the first rank broke, the others may still say what they saw */
     ROOM_BYTES = 1 << 20 /* kept free in the spool for records of our own when ranks fill it */
 };
@@ -180,6 +182,8 @@ static void arm(struct job *j, uv_timer_cb cb, unsigned ms)
     uv_timer_start(&j->state_timer, cb, ms, 0);
 }
 
+static void on_stays(uv_timer_t *timer);
+
 static void kill_all(struct job *j)
 {
     for (int i = 0; i < j->nranks; i++) {
@@ -192,6 +196,32 @@ static void kill_all(struct job *j)
             snprintf(j->cause, sizeof j->cause, "rank %d closed its descriptor 3 and went on without it", i);
     }
     ranks_kill(j->ranks, SIGKILL);
+    arm(j, on_stays, STAYS_MS);
+}
+
+/* A process in uninterruptible sleep, as of a disk that does not answer, dies when that ends. Nothing goes on before. */
+static void on_stays(uv_timer_t *timer)
+{
+    struct job *j = timer->data;
+    int stays = -1, others = 0;
+    char who[128];
+
+    for (int i = 0; i < j->nranks; i++) {
+        bool lives = ranks_pid(j->ranks, i) != 0; /* one that is dead may have to be heard to its end */
+
+        others += lives && stays >= 0;
+        if (lives && stays < 0)
+            stays = i;
+    }
+    if (stays >= 0) {
+        left_name(ranks_pid(j->ranks, stays), who, sizeof who);
+        snprintf(j->trouble, sizeof j->trouble, "rank %d was killed and does not end: %s", stays, who);
+        if (others > 0)
+            snprintf(j->trouble + strlen(j->trouble), sizeof j->trouble - strlen(j->trouble), "; %d others of the job likewise", others);
+        if (j->stay_looks++ % STAYS_LOOKS == 0)
+            job_event(j, stays, "warning", "stuck", j->trouble);
+    }
+    kill_all(j);
 }
 
 static void on_grace_over(uv_timer_t *timer)
@@ -384,7 +414,8 @@ static void on_gone(void *arg, int rank, int status)
     for (int i = 0; i < j->nranks; i++)
         if (!j->rank[i].gone)
             return;
-    j->left_looks = 0;
+    j->left_looks = j->stay_looks = 0;
+    j->trouble[0] = '\0';
     if (!j->fatal.code)
         clean_up(j);
 }

@@ -71,7 +71,9 @@ struct job {
     char want_tier[16];
     char cause[OUTCOME_TEXT]; /* why we stopped the ranks ourselves */
     int order;
-    int left_looks; /* at processes that the ranks of this attempt left behind */
+    int left_looks;    /* at processes that the ranks of this attempt left behind */
+    int stay_looks;    /* at ranks that were killed */
+    char trouble[256]; /* what keeps the job from going on, for the status; "": nothing */
     uint64_t end_seq;
     struct ranks *ranks;
     struct watch *watch;

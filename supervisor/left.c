@@ -14,24 +14,30 @@ void left_adopt(void)
     prctl(PR_SET_CHILD_SUBREAPER, 1);
 }
 
-/* Parent, state and name of a process; the name may hold anything but ends at the last ')'. */
-static int look_at(const char *pid, char *ret_state, char *ret_name, size_t size)
+/* Its parent, 0 where it is not there, and "process 12 (name, state D)"; the name may hold anything but ends at the last ')'. */
+static int look_at(pid_t pid, char *ret, size_t size)
 {
-    char path[64], text[512], *open, *close;
+    char path[64], text[512], *open, *close, state = '?';
     int parent = 0;
     FILE *f;
 
-    snprintf(path, sizeof path, "/proc/%.20s/stat", pid);
+    snprintf(ret, size, "process %d", (int)pid);
+    snprintf(path, sizeof path, "/proc/%d/stat", (int)pid);
     f = fopen(path, "re");
     if (!f)
         return 0;
     if (fgets(text, sizeof text, f) && (open = strchr(text, '(')) && (close = strrchr(text, ')')) &&
-        sscanf(close + 1, " %c %d", ret_state, &parent) == 2) {
+        sscanf(close + 1, " %c %d", &state, &parent) == 2) {
         *close = '\0';
-        snprintf(ret_name, size, "%s", open + 1);
+        snprintf(ret, size, "process %d (%.63s, state %c)", (int)pid, open + 1, state);
     }
     fclose(f);
     return parent;
+}
+
+void left_name(pid_t pid, char *ret, size_t size)
+{
+    look_at(pid, ret, size);
 }
 
 static int kill_children(char *ret, size_t size)
@@ -41,12 +47,13 @@ static int kill_children(char *ret, size_t size)
     int found = 0;
 
     while (proc && (entry = readdir(proc))) {
-        char name[64] = "", state = '?';
+        pid_t pid = (pid_t)atoi(entry->d_name);
+        char who[128];
 
-        if (entry->d_name[0] < '1' || entry->d_name[0] > '9' || look_at(entry->d_name, &state, name, sizeof name) != getpid())
+        if (pid <= 0 || look_at(pid, who, sizeof who) != getpid())
             continue;
-        kill((pid_t)atoi(entry->d_name), SIGKILL); /* a child that nobody has waited for: the number is its own */
-        snprintf(ret, size, "process %.20s (%s, state %c)", entry->d_name, name, state);
+        kill(pid, SIGKILL); /* a child that nobody has waited for: the number is its own */
+        snprintf(ret, size, "%s", who);
         found++;
     }
     if (proc)

@@ -1,7 +1,10 @@
 /* supervisor/left.h - what ranks leave behind. This program is a subreaper: every process of the job that has lost its parent is its child. */
 #pragma once
 #include <stddef.h>
+#include <sys/types.h>
 
+/* Names a process: "process 12 (name, state D)". */
+void left_name(pid_t pid, char *ret, size_t size);
 /* From here on orphans of the job fall to this process. */
 void left_adopt(void);
 /* Kills every child and takes the dead ones away; only while no rank lives. Returns how many are still there, being killed or in a state that

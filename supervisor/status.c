@@ -95,6 +95,8 @@ void job_send_status(struct job *j)
     line_real(&l, "images_per_s", j->ranks ? rate(j) : 0);
     line_real(&l, "cpu_seconds", u.cpu_seconds);
     line_int(&l, "max_rss", u.max_rss);
+    if (j->trouble[0])
+        line_str(&l, "trouble", j->trouble);
     if (j->ranks)
         put_ranks(j, &l);
     if (line_done(&l, &err) < 0 || (strcmp(text, j->status) == 0 && ++j->quiet < BEAT_LOOKS))

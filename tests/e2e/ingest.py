@@ -163,6 +163,25 @@ def the_second_connection_counts():
         assert second.hear() == {"type": "control", "word": "cancel"}, "a wish does not reach the second one"
 
 
+def what_a_supervisor_waits_for():
+    """`why` says it as long as the supervisor does."""
+    with House() as d:
+        job, nonce = d.begin()
+        status = dict(type="status", attempt=1, step=0, phase="data", images_per_s=0, cpu_seconds=0, max_rss=1, ranks=[])
+        trouble = "rank 0 was killed and does not end: process 12 (name, state D)"
+        told = lambda: d.call("job.why", id=job)["text"] == "attempt 1: " + trouble
+        s = Supervisor(d, job, nonce)
+        s.say(**status, trouble=trouble)
+        d.until(told, "it is not told")
+        s.say(**status)
+        d.until(lambda: not told(), "it is told though it is over")
+        s.say(**status, trouble=trouble)
+        d.until(told, "it is not told again")
+        s.file.close()
+        s.sock.close()
+        d.until(lambda: not told(), "it is told though nobody says so")
+
+
 def of_another_user():
     """Even where the folder's rights would let him in."""
     if os.getuid() != 0:
@@ -191,7 +210,8 @@ def of_another_user():
         assert Supervisor(d, job, nonce).welcomed() == 0
 
 
-for scenario in (the_one_that_was_started, gaps_and_repetitions, nothing_is_acked_before_it_is_stored, the_second_connection_counts, of_another_user):
+for scenario in (the_one_that_was_started, gaps_and_repetitions, nothing_is_acked_before_it_is_stored, the_second_connection_counts, what_a_supervisor_waits_for,
+                 of_another_user):
     began = time.time()
     scenario()
     print("ok %s (%.1f s)" % (scenario.__name__, time.time() - began), flush=True)

@@ -892,6 +892,30 @@ def test_full_spool_holds_the_ranks(job):
     assert len([e for e in job.store.of("event") if e["kind"] == "flood"]) == 800
 
 
+def test_a_rank_that_does_not_die(job):
+    """After SIGKILL, as in a wait that nothing breaks off: it is named, and when it has gone at last the next attempt begins."""
+    faults = Faults(job, "kill")
+    faults.set("kill")
+    job.start()
+    job.held(15)
+    job.until(lambda: job.store.status)
+    first, other = (r["pid"] for r in job.store.status[-1]["ranks"])
+    kill(first)
+    job.until(lambda: "trouble" in job.store.status[-1])
+    text = job.store.status[-1]["trouble"]
+    assert re.fullmatch(r"rank 1 was killed and does not end: process %d \(.+, state [A-Z]\)" % other, text), text
+    told = [e for e in job.store.of("event") if e["kind"] == "stuck"]
+    assert [(e["rank"], e["attempt"], e["text"]) for e in told] == [(1, 1, text)] and not job.store.of("ended"), told
+    kill(other)
+    faults.clear("kill")
+    job.go()
+    job.finish("completed")
+    assert len(job.store.of("attempt")) == 2 and "trouble" not in job.store.status[-1], job.store.status[-1]
+
+
+test_a_rank_that_does_not_die.job = dict(env={"HOLD": "15"})
+
+
 def has_ranks(job):
     """Whether detd-job holds what it has shared with the ranks of an attempt."""
     for fd in os.listdir("/proc/%d/fd" % job.proc.pid):

@@ -629,6 +629,34 @@ def a_lock_that_stays_held():
         d.check_rows(job, 40)
 
 
+def what_holds_the_lock_does_not_die():
+    """`why` and an event, once, say which process keeps the slots, and in what state."""
+    with Daemon() as d:
+        d.stop()
+        shim, faults = d.root + "/kill.so", d.root + "/faults"
+        subprocess.run(["gcc", "-shared", "-fPIC", "-D_GNU_SOURCE", "-o", shim, HERE + "/../mock/kill.c"], check=True)
+        os.mkdir(faults)
+        d.env = dict(LD_PRELOAD=shim, FAULTS=faults, ASAN_OPTIONS=os.environ.get("ASAN_OPTIONS", "") + ":verify_asan_link_order=0")
+        open(faults + "/kill", "w").close()
+        d.start()
+        leave_fault(d, 1, "helper 5")
+        job = d.submit(40, env={"HOLD": "8"})
+        d.held(job, 8)
+        d.signal_supervisor(job, signal.SIGKILL)
+        (killed,) = d.wait_event("kill", job)
+        process = re.search(r"process (\d+) \(sleep, state [A-Z]\)", killed)
+        assert process, killed
+        text = "its slots are held: process %s (sleep, state S) was killed and does not end" % process[1]
+        assert d.wait_event("stuck", job) == [text], d.events("stuck", job)
+        assert d.call("job.why", id=job)["text"] == "has its slots and waits: " + text, d.call("job.why", id=job)
+        assert d.call("daemon.info")["cpu_free"] == 0
+        d.go(job)
+        os.unlink(faults + "/kill")
+        d.wait(job, "completed")  # at the next try
+        assert d.events("stuck", job) == [text], d.events("stuck", job)
+        d.check_rows(job, 40)
+
+
 class MovedClock:
     """detd's clock of the wall, and nobody else's, is `hours` away."""
 
@@ -908,12 +936,12 @@ SCENARIOS = [runs_to_the_end, the_database_is_damaged_while_it_runs, the_wall_cl
              supervisor_dies_too_often, a_checkpoint_starts_the_count_anew, both_die, commands, wishes_survive_the_daemon, queue, accepted_jobs_are_never_lost,
              supervisor_cannot_be_started, trainer_cannot_be_opened, another_database_while_a_job_runs, ends_without_a_supervisor,
              budget_counts_from_the_newest_checkpoint, a_forgotten_job_is_not_run_again, the_node_shuts_down, told_to_stop_while_detd_runs,
-             what_holds_the_lock_is_killed, a_silent_supervisor_is_killed, a_lock_that_stays_held, the_spool_is_lost, no_room_for_the_spool,
+             what_holds_the_lock_is_killed, what_holds_the_lock_does_not_die, a_silent_supervisor_is_killed, a_lock_that_stays_held, the_spool_is_lost, no_room_for_the_spool,
              the_disk_is_full, a_checkpoint_without_room, an_upgrade_in_mid_job, state_folder_is_removed, bad_ends]
 
 PRIVATE = [no_room_for_the_spool, the_disk_is_full, a_checkpoint_without_room]  # have disks of their own, which nobody else is to see
 
-BESIDE = [budget_counts_from_the_newest_checkpoint, a_silent_supervisor_is_killed, a_lock_that_stays_held]  # mostly waits
+BESIDE = [budget_counts_from_the_newest_checkpoint, a_silent_supervisor_is_killed, a_lock_that_stays_held, what_holds_the_lock_does_not_die]  # mostly waits
 
 
 INSIDE = os.environ.get("DETD_MOUNTS") == "1"

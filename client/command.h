@@ -58,6 +58,8 @@ int command_repro(struct context *ctx, int argc, char **argv);         /* verify
 int command_evidence(struct context *ctx, int argc, char **argv);      /* evidence.c */
 int command_gpus(struct context *ctx, int argc, char **argv);          /* gpus.c */
 int command_info(struct context *ctx, int argc, char **argv);          /* node.c */
+int command_drain(struct context *ctx, int argc, char **argv);         /* node.c */
+int command_undrain(struct context *ctx, int argc, char **argv);       /* node.c */
 int command_diff(struct context *ctx, int argc, char **argv);          /* diff.c */
 int command_predict(struct context *ctx, int argc, char **argv);       /* predict.c */
 int command_completion(struct context *ctx, int argc, char **argv);    /* completion.c */

@@ -117,6 +117,11 @@ const struct command commands[] = {
       "  --json          an array of GPU objects\n"
       "  --release UUID  grant a GPU again that was put into quarantine; for admins, after they saw to it\n",
       "  detctl gpus\n", command_gpus },
+    { "drain", "REASON ... [--wait]", "Starts no job any more, also after a restart of detd, till undrain: for admins, before work on the node",
+      "Jobs that run go on; others are queued as ever, and detctl why and queue tell them the reason.\n\n"
+      "  --wait  end when no job runs any more\n",
+      "  detctl drain --wait new driver on Friday\n", command_drain },
+    { "undrain", "", "Starts jobs again", "", "  detctl undrain\n", command_undrain },
     { "info", "[--json]", "Shows version, slots and counters of detd", "", "  detctl info --json\n", command_info },
     { "predict", "ID IMAGE ... -o DIR [--conf SCORE] [--checkpoint STEP|best|last]",
       "Draws the boxes and masks that a job's network finds in pictures",

@@ -1,4 +1,4 @@
-/* client/node.c - info: what the node has and how detd does. */
+/* client/node.c - info: what the node has and how detd does; drain and undrain: whether it starts jobs. */
 #include <getopt.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -52,4 +52,80 @@ int command_info(struct context *ctx, int argc, char **argv)
         print_members("", result);
     json_decref(result);
     return CODE_DONE;
+}
+
+/* ---- drain ---- */
+
+enum { LOOK_MS = 1000, REASON_MAX = 1000 };
+
+/* How many jobs run, or an exit code below 0 after complaining. */
+static int count_running(struct context *ctx)
+{
+    static const char *const states[] = { "starting", "running", "stopping" };
+    int n = 0;
+
+    for (size_t i = 0; i < sizeof states / sizeof *states; i++) {
+        json_t *result = NULL;
+        int rc = call_patiently(ctx, "job.list", json_pack("{s:s, s:i}", "state", states[i], "limit", 1), &result);
+
+        if (rc)
+            return -rc;
+        n += (int)json_array_size(json_object_get(result, "jobs"));
+        json_decref(result);
+    }
+    return n;
+}
+
+static int set_drained(struct context *ctx, const char *method, json_t *params)
+{
+    json_t *result = NULL;
+    int rc = call(ctx, method, params, &result);
+
+    json_decref(result);
+    return rc;
+}
+
+int command_drain(struct context *ctx, int argc, char **argv)
+{
+    static const struct option options[] = { { "wait", no_argument, NULL, 'w' }, { 0 } };
+    char reason[REASON_MAX] = "";
+    bool wait = false;
+    int o, rc;
+
+    while ((o = getopt_long(argc, argv, "", options, NULL)) != -1) {
+        if (o == '?')
+            return CODE_USAGE;
+        wait = true;
+    }
+    if (optind == argc)
+        return misuse(ctx, "a reason is needed, for those who wait");
+    for (int i = optind; i < argc; i++) {
+        size_t len = strlen(reason);
+
+        snprintf(reason + len, sizeof reason - len, "%s%s", len ? " " : "", argv[i]);
+    }
+    catch_interrupt();
+    rc = set_drained(ctx, "daemon.drain", json_pack("{s:s}", "reason", reason));
+    while (rc == 0 && wait && (rc = count_running(ctx)) > 0) {
+        sleep_ms(LOOK_MS);
+        rc = interrupted ? CODE_INTERRUPTED : 0;
+    }
+    if (rc == 0)
+        puts(wait ? "drained; no job runs" : "drained; jobs that run go on");
+    return rc < 0 ? -rc : rc;
+}
+
+int command_undrain(struct context *ctx, int argc, char **argv)
+{
+    static const struct option options[] = { { 0 } };
+    int rc;
+
+    if (getopt_long(argc, argv, "", options, NULL) != -1)
+        return CODE_USAGE;
+    if (optind < argc)
+        return misuse(ctx, "'%s' is not expected", argv[optind]);
+    rc = set_drained(ctx, "daemon.undrain", json_object());
+    if (rc == 0)
+        puts("jobs are started again");
+    return rc;
 }

@@ -255,13 +255,14 @@ static void look_at_node(struct daemon *d)
     }
 }
 
-static int load_tier(struct daemon *d, struct err *err)
+/* What admins set while detd runs, and what outlives it. */
+static int load_settings(struct daemon *d, struct err *err)
 {
     char name[16];
     int rc = store_get_setting(d->store, "tier", name, sizeof name, err);
 
     d->tier = rc == 0 && job_tier_parse(name) >= 0 ? job_tier_parse(name) : d->cfg.tier;
-    return rc;
+    return rc < 0 ? rc : store_get_setting(d->store, "drained", d->runner.drained, sizeof d->runner.drained, err);
 }
 
 /* ---- stopping ---- */
@@ -418,7 +419,7 @@ static int start(struct daemon *d, struct err *err)
     if (rc == 0)
         rc = open_threads(d, err);
     if (rc == 0)
-        rc = load_tier(d, err);
+        rc = load_settings(d, err);
     if (rc == 0)
         rc = jobs_load(&d->jobs, err);
     if (rc == 0)

@@ -168,14 +168,54 @@ int do_daemon_info(struct request *rq, struct err *err)
     loop_ms = wires_longest_ms(&d->wires, &cpu_ms);
     store_trouble(d->store, trouble, sizeof trouble);
     rq->result = json_pack(
-        "{s:s, s:i, s:s, s:s, s:s, s:f, s:i, s:i, s:i, s:i, s:i, s:i, s:s, s:I, s:I, s:I, s:I, s:I, s:f, s:f, s:s, s:s, s:b, s:i}",
+        "{s:s, s:i, s:s, s:s, s:s, s:f, s:i, s:i, s:i, s:i, s:i, s:i, s:s, s:s, s:I, s:I, s:I, s:I, s:I, s:f, s:f, s:s, s:s, s:b, s:i}",
         "version", DETD_VERSION, "protocol", DETD_PROTOCOL, "store_id", store_id(d->store), "state", d->cfg.state, "socket", d->cfg.socket,
         "uptime_s", mono_s() - d->started, "cpu_slots", d->runner.cpu_slots, "cpu_free", run_cpu_free(&d->runner), "gpus", counts.devices,
         "gpus_free", counts.free, "jobs_live", jobs_live(&d->jobs), "clients", conns_count(d->conns), "tier", job_tier_name(d->tier),
-        "requests", (json_int_t)conns_requests(d->conns), "rows", (json_int_t)d->jobs.rows, "backlog", (json_int_t)store_backlog(d->store),
-        "rss_bytes", (json_int_t)resident_bytes(), "heap_bytes", (json_int_t)mallinfo2().uordblks, "loop_max_ms", loop_ms,
-        "loop_cpu_max_ms", cpu_ms, "trouble", trouble, "gpu_trouble", d->gpus.trouble, "private", d->private, "pid", (int)getpid());
+        "drained", d->runner.drained, "requests", (json_int_t)conns_requests(d->conns), "rows", (json_int_t)d->jobs.rows, "backlog",
+        (json_int_t)store_backlog(d->store), "rss_bytes", (json_int_t)resident_bytes(), "heap_bytes", (json_int_t)mallinfo2().uordblks,
+        "loop_max_ms", loop_ms, "loop_cpu_max_ms", cpu_ms, "trouble", trouble, "gpu_trouble", d->gpus.trouble, "private", d->private, "pid",
+        (int)getpid());
     return rq->result ? 0 : err_set(err, -1, "daemon.info: cannot be written as JSON");
+}
+
+static void drain_durable(void *arg, int rc, int64_t value, const struct err *err)
+{
+    struct request *rq = arg;
+    const char *reason = json_string_value(json_object_get(rq->params, "reason"));
+
+    (void)value;
+    if (rc == 0) {
+        snprintf(rq->d->runner.drained, sizeof rq->d->runner.drained, "%s", reason ? reason : "");
+        run_schedule(&rq->d->runner);
+        rq->result = json_pack("{s:s}", "drained", rq->d->runner.drained);
+    }
+    request_done(rq, rc, err);
+}
+
+int do_daemon_drain(struct request *rq, struct err *err)
+{
+    const char *reason;
+    int rc = params_unpack(rq, err, "{s:s}", "reason", &reason);
+
+    if (rc < 0)
+        return rc;
+    if (!*reason || strlen(reason) > RUN_DRAINED_MAX)
+        return err_field(err, ERR_INPUT, "reason", "reason: needs 1 to %d bytes that tell others why", RUN_DRAINED_MAX);
+    store_setting(rq->d->store, "drained", reason, drain_durable, rq);
+    audit_add(&rq->d->audit, 0, rq->caller.uid, NULL, "drain (%s)", reason);
+    return REQUEST_LATER;
+}
+
+int do_daemon_undrain(struct request *rq, struct err *err)
+{
+    int rc = params_unpack(rq, err, "{}");
+
+    if (rc < 0)
+        return rc;
+    store_setting(rq->d->store, "drained", "", drain_durable, rq);
+    audit_add(&rq->d->audit, 0, rq->caller.uid, NULL, "undrain");
+    return REQUEST_LATER;
 }
 
 int do_subscribe(struct request *rq, struct err *err)

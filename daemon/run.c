@@ -349,7 +349,7 @@ void run_schedule(struct runner *r)
     bool cuda = false, failed;
     int n = 0, granted;
 
-    if (r->stopping || r->jobs->count == 0)
+    if (r->stopping || r->drained[0] || r->jobs->count == 0)
         return;
     queue = calloc((size_t)r->jobs->count, sizeof *queue);
     grants = calloc((size_t)r->jobs->count, sizeof *grants);

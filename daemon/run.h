@@ -13,6 +13,8 @@ struct job;
 struct jobs;
 struct store;
 
+enum { RUN_DRAINED_MAX = 200 };
+
 /* All borrowed. */
 struct runner {
     uv_loop_t *loop;
@@ -21,10 +23,11 @@ struct runner {
     struct gpus *gpus;
     struct gpu_node *gpu_node;
     const struct events *events;
-    int cpu_slots;               /* of the node */
-    int user_running, user_gpus; /* sched.h */
-    int64_t log_max;             /* launch.h */
-    atomic_bool stopping;        /* nothing is started any more, and whatever ends is left to the next daemon */
+    int cpu_slots;                     /* of the node */
+    int user_running, user_gpus;       /* sched.h */
+    int64_t log_max;                   /* launch.h */
+    char drained[RUN_DRAINED_MAX + 1]; /* why no job is started now, in an admin's words; "": they are */
+    atomic_bool stopping;              /* nothing is started any more, and whatever ends is left to the next daemon */
 };
 
 /* Grants slots to queued jobs and starts their supervisors. */

@@ -102,6 +102,10 @@ void run_why(struct runner *r, const struct job *j, char *ret, size_t size)
         snprintf(ret, size, "waits till the processes of its last run have left");
         return;
     }
+    if (r->drained[0]) {
+        snprintf(ret, size, "no job is started on this node now, which is drained: %s", r->drained);
+        return;
+    }
     if (is_kept_from_queue(r, j, ret, size))
         return;
     if (!j->row.cuda) {

@@ -6,6 +6,8 @@
 /* clang-format off */
 #define METHODS(X)                                                                                                               \
     X(daemon_info, "daemon.info", READ, "", "versions, protocol, slots, counters, loop_max_ms")                                  \
+    X(daemon_drain, "daemon.drain", WRITE, "reason:string", "start no job any more; those that run go on")                       \
+    X(daemon_undrain, "daemon.undrain", WRITE, "", "start jobs again")                                                           \
     X(gpu_list, "gpu.list", READ, "", "devices of this node: name, memory, use, owner, state and why")                           \
     X(gpu_release, "gpu.release", WRITE, "uuid:string", "lift the quarantine of a GPU")                                          \
     X(job_submit, "job.submit", WRITE, "spec:object token:string", "queue a job; a repeated token returns the same id")          \

@@ -632,6 +632,34 @@ def test_priority_and_filters(node):
     expect(node.ctl("priority", low, "1"), 1, "cancelled: another priority is not possible")
 
 
+def test_drain(node):
+    runs = node.submit(*LONG, "run.threads=1", "run.ranks=1")
+    node.until(runs, lambda j: j["step"] > 0)
+    expect(node.ctl("drain"), 2, "a reason is needed")
+    expect(node.ctl("drain", "x" * 201), 1, "reason: needs 1 to 200 bytes")
+    assert node.ctl("drain", "new", "driver").stdout == "drained; jobs that run go on\n"
+    waits = node.submit("train.steps=2", "val.every=2", "run.threads=1", "run.ranks=1")
+    said = "no job is started on this node now, which is drained: new driver"
+    assert said in node.ctl("why", waits).stdout, node.ctl("why", waits).stdout
+    assert "drained: new driver" in node.ctl("queue").stdout and json.loads(node.ctl("info", "--json").stdout)["drained"] == "new driver"
+    node.kill()
+    node.start()
+    assert node.job(waits)["state"] == "queued" and said in node.ctl("why", waits).stdout
+    waiting = subprocess.Popen([DETCTL, "drain", "--wait", "newer", "driver"], env=node.environment(), stdout=subprocess.PIPE, universal_newlines=True)
+    node.until(runs, lambda j: j["state"] == "running")  # after detd came back too
+    node.ctl("cancel", runs)
+    assert waiting.communicate(timeout=120)[0] == "drained; no job runs\n" and waiting.returncode == 0
+    assert node.job(runs)["state"] == "cancelled" and node.job(waits)["state"] == "queued" and "drained: newer driver" in node.ctl("why", waits).stdout
+    expect(node.ctl("undrain"), 0)
+    node.until(waits, lambda j: j["state"] == "completed")
+    expect(node.ctl("undrain"), 0)
+    asked, deadline = [], time.time() + 60
+    while len(asked) < 4:  # names of users are looked up apart
+        assert time.time() < deadline, asked
+        asked = re.findall(r"(drain \(.*?\)|undrain) by", node.ctl("events").stdout)
+    assert sorted(asked) == ["drain (new driver)", "drain (newer driver)", "undrain", "undrain"], asked
+
+
 def test_prune(node):
     expect(node.ctl("prune"), 2, "--older is missing")
     for wrong in ("30", "d", "-3d", "1e99d", "3 d", "3dd", ""):

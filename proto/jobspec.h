@@ -133,7 +133,7 @@ enum { JOB_REGION_GRAIN = 8 };
       "on convolution weights; of R-CNN on biases too, and with model.flavor tv on all that trains")                                      \
     X(train_burn_in, "train.burn_in", INT, "null", "-", "", 0, 100000000, "steps", "", "warm-up; default min(1000, steps/20)")            \
     X(train_warmup, "train.warmup", ENUM, "\"power\"", "\"power\"", "", 0, 0, "", "power|linear",                                         \
-      "form of the warm-up: (t / burn_in) ^ burn_in_power, or a line from train.warmup_factor to 1")                                      \
+      "(t / burn_in) ^ burn_in_power of step t as darknet, or a line from train.warmup_factor to 1 over so many steps")                   \
     X(train_warmup_factor, "train.warmup_factor", REAL, "0.001", "0.001", "", 0, 1, "x", "", "where a linear warm-up begins")             \
     X(train_burn_in_power, "train.burn_in_power", REAL, "4", "-", "", 0.1, 10, "", "", "lr * (t / burn_in) ^ power")                      \
     X(train_schedule, "train.schedule", ENUM, "\"steps\"", "\"steps\"", "", 0, 0, "", "steps|cosine|poly|constant",                       \
@@ -141,7 +141,7 @@ enum { JOB_REGION_GRAIN = 8 };
     X(train_lr_end, "train.lr_end", REAL, "0", "0", "", 0, 1, "x", "", "what cosine and poly fall to, as a factor of train.lr")           \
     X(train_poly_power, "train.poly_power", REAL, "0.9", "0.9", "", 0.1, 10, "", "", "poly: (1 - part done) ^ power")                     \
     X(train_lr_steps, "train.lr_steps", REALS, "[0.8, 0.9]", "-", "", 0, 64, "steps", "",                                                 \
-      "where the rate is scaled; values below 1 are fractions of train.steps")                                                            \
+      "steps from which on, or with train.warmup linear after which, the rate is scaled; below 1: fractions of train.steps")              \
     X(train_lr_scale, "train.lr_scale", REAL, "0.1", "-", "", 1e-300, 1, "x", "", "factor at each of train.lr_steps")                     \
     X(train_clip_norm, "train.clip_norm", REAL, "0", "-", "", 0, 1e9, "", "", "clip the norm of the whole gradient; 0: off")              \
     X(train_ema, "train.ema", REAL, "0", "0", "", 0, 0.99999, "", "",                                                                     \

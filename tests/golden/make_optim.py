@@ -56,20 +56,21 @@ def rates(make):
 
 
 def linear(opt):
-    """The rate of step t is t / WARM of the way from FACTOR to 1."""
-    return sched.LinearLR(opt, start_factor=FACTOR + (1 - FACTOR) / WARM, total_iters=WARM - 1)
+    """The rate of step t is (t - 1) / WARM of the way from FACTOR to 1."""
+    return sched.LinearLR(opt, start_factor=FACTOR, total_iters=WARM)
 
 
 def after_warm_up(make):
-    return lambda opt: sched.SequentialLR(opt, [linear(opt), make(opt)], milestones=[WARM - 1])
+    return lambda opt: sched.SequentialLR(opt, [linear(opt), make(opt)], milestones=[WARM])
 
 
 SCHEDULES = {
     "steps": lambda opt: sched.MultiStepLR(opt, [m - 1 for m in MILESTONES], gamma=0.1),
+    "linear_steps": after_warm_up(lambda opt: sched.MultiStepLR(opt, [m - WARM for m in MILESTONES], gamma=0.1)),
     "cosine": lambda opt: sched.CosineAnnealingLR(opt, T_max=RATES),
     "poly": lambda opt: sched.PolynomialLR(opt, total_iters=RATES, power=POWER),
-    "linear_cosine": after_warm_up(lambda opt: sched.CosineAnnealingLR(opt, T_max=RATES - (WARM - 1), eta_min=LR * END)),
-    "linear_poly": after_warm_up(lambda opt: sched.PolynomialLR(opt, total_iters=RATES - (WARM - 1), power=POWER)),
+    "linear_cosine": after_warm_up(lambda opt: sched.CosineAnnealingLR(opt, T_max=RATES - WARM, eta_min=LR * END)),
+    "linear_poly": after_warm_up(lambda opt: sched.PolynomialLR(opt, total_iters=RATES - WARM, power=POWER)),
     "linear_constant": linear,
 }
 

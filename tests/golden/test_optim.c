@@ -238,6 +238,7 @@ static void check_rates(const char *name, struct jobspec s)
 
     s.train_lr = 0.05;
     s.train_steps = RATES;
+    s.train_warmup = s.train_warmup ? s.train_warmup : "power";
     s.train_warmup_factor = 0.05;
     s.train_poly_power = 2;
     s.train_lr_scale = 0.1;
@@ -252,6 +253,8 @@ static void rates(void **state)
 
     (void)state;
     check_rates("steps", (struct jobspec){ .train_schedule = "steps", .train_lr_steps = at });
+    check_rates("linear_steps",
+                (struct jobspec){ .train_schedule = "steps", .train_warmup = "linear", .train_burn_in = WARM, .train_lr_steps = at });
     check_rates("cosine", (struct jobspec){ .train_schedule = "cosine" });
     check_rates("poly", (struct jobspec){ .train_schedule = "poly" });
     check_rates("linear_cosine",

@@ -25,6 +25,11 @@ static void is_close(float have, double want)
     assert_true((double)have > want * (1 - 1e-5) && (double)have < want * (1 + 1e-5));
 }
 
+static void is_exactly(float have, float want)
+{
+    assert_memory_equal(&have, &want, sizeof want);
+}
+
 /* The examples of specs yolov3, section 6.2. */
 static void burn_in_and_steps(void **state)
 {
@@ -61,10 +66,36 @@ static void linear_warm_up(void **state)
     (void)state;
     s.train_warmup = "linear";
     s.train_warmup_factor = 0.1;
-    is_close(schedule_lr(&s, 1), 1.009e-4);
-    is_close(schedule_lr(&s, 500), 5.5e-4);
-    is_close(schedule_lr(&s, 999), 9.991e-4);
-    is_close(schedule_lr(&s, 1000), 1e-3);
+    is_close(schedule_lr(&s, 1), 1e-4);
+    is_close(schedule_lr(&s, 501), 5.5e-4);
+    is_close(schedule_lr(&s, 1000), 9.991e-4);
+    is_close(schedule_lr(&s, 1001), 1e-3);
+}
+
+/* The numbers of specs rcnn, section 7.1, whose iterations count from 0, with the step before each fall. */
+static void iterations_of_detectron2(void **state)
+{
+    struct jobspec s = darknet();
+
+    (void)state;
+    s.train_lr = 0.02;
+    s.train_warmup = "linear";
+    s.train_warmup_factor = 0.001;
+    s.train_steps = 90000;
+    s.train_lr_steps = (struct jobspec_list){ 2, { 60000, 80000 } };
+    is_exactly(schedule_lr(&s, 1), 0.00002f);
+    is_exactly(schedule_lr(&s, 1000), 0.01998002f);
+    is_exactly(schedule_lr(&s, 1001), 0.02f);
+    is_exactly(schedule_lr(&s, 60000), 0.02f);
+    is_exactly(schedule_lr(&s, 60001), 0.002f);
+    is_exactly(schedule_lr(&s, 80000), 0.002f);
+    is_exactly(schedule_lr(&s, 80001), 0.0002f);
+    s.train_lr_steps = (struct jobspec_list){ 2, { 0.66666667, 0.88888889 } };
+    is_exactly(schedule_lr(&s, 60000), 0.02f);
+    is_exactly(schedule_lr(&s, 60001), 0.002f);
+    is_exactly(schedule_lr(&s, 80001), 0.0002f);
+    s.train_burn_in = 0;
+    is_exactly(schedule_lr(&s, 1), 0.02f);
 }
 
 /* From the full rate at the end of the warm-up; the last step still has some. */
@@ -93,6 +124,12 @@ static void falling_to_the_end(void **state)
     is_close(schedule_lr(&s, 1), 1e-3);
     is_close(schedule_lr(&s, 551), 0.25e-3);
     is_close(schedule_lr(&s, 1100), 1e-3 / 1100 / 1100);
+    s.train_warmup = "linear";
+    is_close(schedule_lr(&s, 1), 1e-3);
+    s.train_burn_in = 100;
+    is_close(schedule_lr(&s, 100), 0.99e-3);
+    is_close(schedule_lr(&s, 101), 1e-3);
+    is_close(schedule_lr(&s, 601), 0.25e-3);
 }
 
 static void due_by_number_and_at_the_end(void **state)
@@ -106,9 +143,9 @@ static void due_by_number_and_at_the_end(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = { cmocka_unit_test(burn_in_and_steps), cmocka_unit_test(fractions_of_the_job),
-                                        cmocka_unit_test(linear_warm_up), cmocka_unit_test(falling_to_the_end),
-                                        cmocka_unit_test(due_by_number_and_at_the_end) };
+    const struct CMUnitTest tests[] = { cmocka_unit_test(burn_in_and_steps),  cmocka_unit_test(fractions_of_the_job),
+                                        cmocka_unit_test(linear_warm_up),     cmocka_unit_test(iterations_of_detectron2),
+                                        cmocka_unit_test(falling_to_the_end), cmocka_unit_test(due_by_number_and_at_the_end) };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

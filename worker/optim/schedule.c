@@ -1,27 +1,34 @@
 #include "worker/optim/schedule.h"
 
 #include <math.h>
+#include <stdbool.h>
 #include <string.h>
 
 #include "worker/kernels/math.h"
 
+/* Darknet counts the step that is being done, detectron2 and torchvision those done before it. */
+static bool counts_from_0(const struct jobspec *spec)
+{
+    return strcmp(spec->train_warmup, "linear") == 0;
+}
+
 static double warm_up(const struct jobspec *spec, double done)
 {
-    if (strcmp(spec->train_warmup, "linear") == 0)
+    if (counts_from_0(spec))
         return spec->train_warmup_factor + (1 - spec->train_warmup_factor) * done;
     return math_pow64(done, spec->train_burn_in_power);
 }
 
-static double falling_steps(const struct jobspec *spec, int64_t t)
+static double falling_steps(const struct jobspec *spec, int64_t i)
 {
     double factor = spec->train_lr;
 
-    for (int i = 0; i < spec->train_lr_steps.n; i++) {
-        double at = spec->train_lr_steps.v[i];
+    for (int k = 0; k < spec->train_lr_steps.n; k++) {
+        double at = spec->train_lr_steps.v[k];
 
         if (at < 1)
             at = floor(at * (double)spec->train_steps + 0.5);
-        if (at <= (double)t)
+        if (at <= (double)i)
             factor *= spec->train_lr_scale;
     }
     return factor;
@@ -30,7 +37,7 @@ static double falling_steps(const struct jobspec *spec, int64_t t)
 /* The part of the steps from the end of the warm-up on that is done before step t: never 1, so that the last step still moves. */
 static double part_done(const struct jobspec *spec, int64_t t)
 {
-    int64_t before = spec->train_burn_in > 0 ? spec->train_burn_in - 1 : 0;
+    int64_t before = counts_from_0(spec) || spec->train_burn_in == 0 ? spec->train_burn_in : spec->train_burn_in - 1;
 
     return (double)(t - 1 - before) / (double)(spec->train_steps - before);
 }
@@ -38,12 +45,13 @@ static double part_done(const struct jobspec *spec, int64_t t)
 float schedule_lr(const struct jobspec *spec, int64_t t)
 {
     const char *form = spec->train_schedule;
+    int64_t i = counts_from_0(spec) ? t - 1 : t;
     double left; /* of 1, on the way down to lr_end */
 
-    if (t < spec->train_burn_in)
-        return (float)(spec->train_lr * warm_up(spec, (double)t / (double)spec->train_burn_in));
+    if (i < spec->train_burn_in)
+        return (float)(spec->train_lr * warm_up(spec, (double)i / (double)spec->train_burn_in));
     if (strcmp(form, "steps") == 0)
-        return (float)falling_steps(spec, t);
+        return (float)falling_steps(spec, i);
     if (strcmp(form, "cosine") == 0)
         left = 0.5 * (1 + math_cos_turns64(0.5 * part_done(spec, t)));
     else if (strcmp(form, "poly") == 0)

@@ -84,6 +84,8 @@ static void defaults_of_a_family(void **state)
     assert_true(s->train_lr == 0.005);
     assert_true(s->train_weight_decay == 0.0001 && s->val_conf == 0.05 && s->val_nms == 0.5);
     assert_string_equal(s->train_warmup, "linear");
+    assert_true(s->train_warmup_factor == 0.001 && s->train_burn_in == 200);
+    assert_int_equal(s->val_max_det, 100);
     assert_string_equal(s->model_backbone, "msra");
     assert_int_equal(s->train_shards, 4);
     assert_int_equal(s->model_rpn_post_nms, 1000);
@@ -92,12 +94,16 @@ static void defaults_of_a_family(void **state)
     assert_int_equal(s->model_freeze_at, 0);
     assert_int_equal(s->model_size.w, -1);
     jobspec_free(s);
-    s = good(RCNN "model.init=/w;model.flavor=tv;train.lr=0.5;val.conf=0.25");
+    s = good(RCNN "model.init=/w;model.flavor=tv;train.lr=0.5;val.conf=0.25;train.steps=90000");
     assert_true(s->model_freeze_bn);
     assert_int_equal(s->model_freeze_at, 2);
     assert_string_equal(s->model_backbone, "torchvision");
     assert_int_equal(s->model_rpn_post_nms, 2000);
     assert_true(s->train_lr == 0.5 && s->val_conf == 0.25);
+    assert_true(s->train_warmup_factor == 0.001 && s->train_burn_in == 1000 && s->val_max_det == 100);
+    jobspec_free(s);
+    s = good(RCNN "model.flavor=tv;train.steps=600"); /* of both flavors, as no job file knows how long an epoch is */
+    assert_int_equal(s->train_burn_in, 30);
     jobspec_free(s);
     s = good(RCNN "model.init=/w;model.sync_bn=true");
     assert_false(s->model_freeze_bn);

@@ -405,6 +405,30 @@ static void agrees_with_the_reference_on_odd_masks(void **state)
     assert_int_equal(run_cases(cases), 3);
 }
 
+/* specs rcnn, section 13.5: a crowd that takes a detection, two of one score, areas of each range. Numbers there have six places. */
+static void the_example_of_the_specs(void **state)
+{
+    static const struct truth truths[] = { { .image = 0, .cls = 0, .area = 2500, .box = { 10, 10, 50, 50 } },
+                                           { .image = 0, .cls = 0, .area = 400, .box = { 100, 100, 20, 20 } },
+                                           { .image = 0, .cls = 0, .area = 3600, .crowd = true, .box = { 120, 10, 60, 60 } },
+                                           { .image = 1, .cls = 0, .area = 14400, .box = { 0, 0, 120, 120 } },
+                                           { .image = 1, .cls = 1, .area = 1600, .box = { 30, 30, 40, 40 } } };
+    static const struct detection dets[] = { { 0, 0, 0, .9, { 12, 12, 50, 50 } },  { 0, 0, 1, .8, { 125, 15, 20, 20 } },
+                                             { 0, 0, 2, .7, { 60, 120, 30, 30 } }, { 0, 0, 3, .6, { 101, 101, 20, 20 } },
+                                             { 1, 0, 4, .5, { 0, 0, 110, 120 } },  { 1, 0, 5, .5, { 0, 0, 118, 118 } },
+                                             { 1, 1, 6, .95, { 30, 30, 40, 36 } } };
+    static const double stats[COCO_STATS] = { 0.774530, 0.917079, 0.917079, 0.350000, 0.850000, 0.950000,
+                                              0.733333, 0.866667, 0.866667, 0.700000, 0.850000, 1.000000 };
+    struct coco_ap ap = coco_scores(dets, sizeof dets / sizeof *dets, truths, sizeof truths / sizeof *truths, 2);
+
+    (void)state;
+    for (int i = 0; i < COCO_STATS; i++)
+        if (fabs(ap.stat[i] - stats[i]) > 5.1e-7)
+            fail_msg("%s is %.10f, expected %.6f", coco_stat_name[i], ap.stat[i], stats[i]);
+    assert_true(fabs(ap.class_ap50[0] - 0.834158) < 5.1e-7 && fabs(ap.class_ap50[1] - 1) < 5.1e-7);
+    coco_ap_free(&ap);
+}
+
 static void nothing_to_find_is_minus_one(void **state)
 {
     struct detection d = { .score = .5, .box = { 0, 0, 10, 10 } };
@@ -521,6 +545,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(agrees_with_the_reference),
         cmocka_unit_test(agrees_with_the_reference_on_odd_masks),
+        cmocka_unit_test(the_example_of_the_specs),
         cmocka_unit_test(nothing_to_find_is_minus_one),
         cmocka_unit_test(nothing_found_is_zero),
         cmocka_unit_test(the_101st_detection_does_not_count),

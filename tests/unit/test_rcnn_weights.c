@@ -17,13 +17,14 @@
 #include "worker/core/safetensors.h"
 #include "worker/models/builtin.h"
 #include "worker/models/rcnn/load.h"
+#include "worker/models/rcnn/names.h"
 #include "worker/models/rcnn/network.h"
 #include "worker/models/rcnn/rcnn.h"
 #include "worker/models/weights.h"
 
 const struct device_ops *cpu_backend_generic(void);
 
-enum { CLASSES = 3 };
+enum { CLASSES = 3, MORE = 32 /* arrays that a change may add */ };
 
 static struct device *dev;
 static char folder[TEMP_MAX];
@@ -83,7 +84,7 @@ static const char *file_of(struct model *m, int dialect, change *how)
     snprintf(path, sizeof path, "%s/weights.safetensors", folder);
     assert_int_equal(rcnn_export_as(m, dialect, &a, &n, &err), 0);
     all = n;
-    kept = calloc(n + 2, sizeof *kept);
+    kept = calloc(n + MORE, sizeof *kept);
     assert_non_null(kept);
     memcpy(kept, a, n * sizeof *kept);
     if (how)
@@ -210,7 +211,8 @@ static void rename_to(struct st_array *a, const char *from, const char *to)
     static int used;
 
     snprintf(name[used], sizeof name[used], "%s%s", to, a->name + strlen(from));
-    a->name = name[used++ % 512];
+    a->name = name[used];
+    used = (used + 1) % 512;
 }
 
 static const char prefix[] = "backbone.body.";
@@ -279,6 +281,179 @@ static void other_files(void **state)
     assert_non_null(strstr(again->loaded, "without a place in the model: roi_heads.mask_head.0.0.bias"));
     model_free(again);
     model_free(m);
+}
+
+static const float small[4];
+static const char bottom_up[] = "backbone.bottom_up.";
+
+/* A backbone of detectron2 by itself, with a classifier. */
+static void body_of_detectron2(struct st_array *a, size_t *n)
+{
+    size_t kept = 0;
+
+    for (size_t i = 0; i < *n; i++)
+        if (strncmp(a[i].name, bottom_up, sizeof bottom_up - 1) == 0) {
+            rename_to(&a[i], bottom_up, "");
+            a[kept++] = a[i];
+        }
+    a[kept++] = (struct st_array){ "stem.fc.weight", ST_F32, 1, { 4 }, small };
+    *n = kept;
+}
+
+enum { WIDEST = 128 /* channels of the last stage at this width */ };
+
+static float scale_of(int i)
+{
+    return 0.5f + (float)i / 64;
+}
+
+static float shift_of(int i)
+{
+    return 2 - (float)i / 32;
+}
+
+/* "res2.0.conv1" to "res2_0_branch2a", "stem.conv1" to "conv1". */
+static void detectron_layer(const char *layer, bool norm, char *buf, size_t size)
+{
+    int stage, block, conv;
+
+    if (sscanf(layer, "res%d.%d.conv%d", &stage, &block, &conv) == 3)
+        snprintf(buf, size, "res%d_%d_branch2%c", stage, block, "abc"[conv - 1]);
+    else if (sscanf(layer, "res%d.%d.short", &stage, &block) == 2)
+        snprintf(buf, size, "res%d_%d_branch1", stage, block);
+    else
+        snprintf(buf, size, "%s", norm ? "res_conv1" : "conv1");
+}
+
+/* Detectron's file of a backbone: of its norms scales and shifts are left, into which the statistics went; beside them stand momenta and a classifier. */
+static void of_detectron(struct st_array *a, size_t *n)
+{
+    static char name[512][32];
+    static float scale[WIDEST], shift[WIDEST];
+    size_t kept = 0;
+
+    for (int i = 0; i < WIDEST; i++) {
+        scale[i] = scale_of(i);
+        shift[i] = shift_of(i);
+    }
+    for (size_t i = 0; i < *n; i++) {
+        const char *norm = strstr(a[i].name, ".norm."), *end = !norm ? "_w" : strcmp(norm, ".norm.weight") == 0 ? "_bn_s" : "_bn_b";
+        char layer[24];
+
+        if (strncmp(a[i].name, bottom_up, sizeof bottom_up - 1) != 0 || strstr(a[i].name, "running_"))
+            continue;
+        detectron_layer(a[i].name + sizeof bottom_up - 1, norm, layer, sizeof layer);
+        snprintf(name[kept], sizeof name[kept], "%s%s", layer, end);
+        if (norm)
+            a[i].data = end[4] == 's' ? scale : shift;
+        a[i].name = name[kept];
+        a[kept++] = a[i];
+    }
+    a[kept++] = (struct st_array){ "conv1_w_momentum", ST_F32, 1, { 4 }, small };
+    a[kept++] = (struct st_array){ "pred_w", ST_F32, 1, { 4 }, small };
+    *n = kept;
+}
+
+/* What an array of the backbone has to be once Detectron's file has been read; NULL: as in m. */
+static float (*detectron_number(const struct rcnn_named *a))(int)
+{
+    return a->array == RCNN_GAMMA ? scale_of : a->array == RCNN_BETA ? shift_of : NULL;
+}
+
+static void is_detectrons(struct model *m, struct model *again, int i)
+{
+    const struct rcnn_named *named = &rcnn_network_of(m)->named[i];
+    float (*told)(int) = detectron_number(named);
+    size_t count = m->params[i]->count;
+    struct err err;
+    float *before = weights_get(m, m->params[i], &err), *now = weights_get(again, again->params[i], &err);
+
+    for (size_t k = 0; k < count; k++) {
+        float want = told ? told((int)k) : named->array == RCNN_MEAN ? 0 : named->array == RCNN_VAR ? 1 : before[k];
+
+        if (now[k] != want)
+            fail_msg("%s: number %zu is %g, not %g", m->params[i]->name, k, (double)now[k], (double)want);
+    }
+    free(before);
+    free(now);
+}
+
+static void backbones_of_detectron(void **state)
+{
+    struct model *m = opened("faster_rcnn_r50_fpn", "d2", NULL, CLASSES), *again;
+    int found = 0;
+
+    (void)state;
+    silent = true;
+    again = opened("faster_rcnn_r50_fpn", "d2", file_of(m, 1, body_of_detectron2), CLASSES);
+    assert_non_null(strstr(again->loaded, " (a backbone of detectron2)"));
+    assert_null(strstr(again->loaded, "without a place"));
+    for (int i = 0; i < m->nparams; i++)
+        if (rcnn_network_of(m)->named[i].part.place <= RCNN_SHORTCUT) {
+            struct err err;
+            float *x = weights_get(m, m->params[i], &err), *y = weights_get(again, again->params[i], &err);
+
+            assert_memory_equal(x, y, m->params[i]->count * sizeof *x);
+            free(x);
+            free(y);
+        }
+    model_free(again);
+    again = opened("faster_rcnn_r50_fpn", "d2", file_of(m, 1, of_detectron), CLASSES);
+    assert_non_null(strstr(again->loaded, " (a backbone of Detectron)"));
+    assert_non_null(strstr(again->loaded, "not in the file: the feature pyramid, the RPN, the box head, the box predictor"));
+    assert_null(strstr(again->loaded, "without a place"));
+    for (int i = 0; i < m->nparams; i++)
+        if (rcnn_network_of(m)->named[i].part.place <= RCNN_SHORTCUT) {
+            is_detectrons(m, again, i);
+            found++;
+        }
+    assert_int_equal(found, 53 * 5); /* all of the backbone */
+    model_free(again);
+    model_free(m);
+    silent = false;
+}
+
+/* Arrays of other programs' files that no detector has a use for are no news; what only looks like one is. */
+static const char *const idle[] = { "fc.weight",
+                                    "fc.bias",
+                                    "pixel_mean",
+                                    "pixel_std",
+                                    "pred_w",
+                                    "pred_b",
+                                    "fc1000_w",
+                                    "fc1000_b",
+                                    "stem.fc.weight",
+                                    "stem.fc.bias",
+                                    "linear.weight",
+                                    "linear.bias",
+                                    "backbone.body.bn1.num_batches_tracked",
+                                    "conv1_w_momentum",
+                                    "proposal_generator.anchor_generator.cell_anchors.0" };
+static const char *const busy[] = { "fc.weights", "xfc.bias", "pixel_means", "pred_w2", "num_batches", "conv1_w_momentums" };
+
+static void add_arrays(struct st_array *a, size_t *n, const char *const *name, size_t count)
+{
+    for (size_t i = 0; i < count; i++)
+        a[(*n)++] = (struct st_array){ name[i], ST_F32, 1, { 4 }, small };
+}
+
+static void with_idle(struct st_array *a, size_t *n)
+{
+    add_arrays(a, n, idle, sizeof idle / sizeof *idle);
+}
+
+static void idle_arrays(void **state)
+{
+    struct model *m = opened("faster_rcnn_r18_fpn", "tv", NULL, CLASSES), *again;
+
+    (void)state;
+    again = opened("faster_rcnn_r18_fpn", "tv", file_of(m, 0, with_idle), CLASSES);
+    assert_null(strstr(again->loaded, "without a place"));
+    same_weights(m, again, false);
+    model_free(again);
+    model_free(m);
+    for (size_t i = 0; i < sizeof busy / sizeof *busy; i++)
+        assert_false(rcnn_is_idle(busy[i]));
 }
 
 static void without_a_scale(struct st_array *a, size_t *n)
@@ -380,7 +555,12 @@ static void of_another_kind(void **state)
     backbone = "torchvision";
     taken("d2", file_of(tv, 0, NULL), "tv");
     taken("d2", file_of(tv, 1, NULL), NULL); /* nobody can know */
+    taken("d2", file_of(tv, 1, body_of_detectron2), NULL);
+    refused("d2", file_of(d2, 1, of_detectron), "the file is a backbone of Detectron, which fits model.backbone=msra; it is torchvision");
+    refused("tv", file_of(d2, 1, of_detectron), "the file is a backbone of Detectron, which fits model.backbone=msra; it is torchvision");
     backbone = NULL;
+    taken("d2", file_of(d2, 1, body_of_detectron2), NULL);
+    taken("d2", file_of(d2, 1, of_detectron), NULL);
     silent = false;
     refused("d2", file_of(tv, 0, NULL), says_tv);
     refused("d2", file_of(tv, 1, NULL), says_tv);
@@ -434,9 +614,11 @@ static int tear_down(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(both_ways),       cmocka_unit_test(columns_change_places), cmocka_unit_test(layouts),
-        cmocka_unit_test(other_files),     cmocka_unit_test(wrong_files),           cmocka_unit_test(freezing),
-        cmocka_unit_test(of_another_kind),
+        cmocka_unit_test(both_ways),       cmocka_unit_test(columns_change_places),
+        cmocka_unit_test(layouts),         cmocka_unit_test(other_files),
+        cmocka_unit_test(wrong_files),     cmocka_unit_test(freezing),
+        cmocka_unit_test(of_another_kind), cmocka_unit_test(backbones_of_detectron),
+        cmocka_unit_test(idle_arrays),
     };
     return cmocka_run_group_tests_name("rcnn_weights", tests, set_up, tear_down);
 }

@@ -163,6 +163,45 @@ static void nothing_of_a_bad_one_is_kept(void **state)
     dataset_free(d);
 }
 
+/* Polygons that are odd or too short go alone, are counted once for their object, and take their box along only where no other is left. */
+static void short_polygons_go_alone(void **state)
+{
+    static const char text[] =
+        HEAD "{\"id\": 1, \"image_id\": 7, " BOX
+             ", \"segmentation\": [[1, 1, 2, 2], [0, 0, 2, 0, 2, 2], [1, 1, 2], [], [1, 1, 3, 1, 3, 2, 1, 2]]},"
+             "{\"id\": 2, \"image_id\": 7, " BOX ", \"segmentation\": [[3, 0, 3, 3, 1, 1], [0, 0, 1, 0, 1, 1, 9]]},"
+             "{\"id\": 3, \"image_id\": 7, " BOX ", \"segmentation\": [[1, 1, 2], [1, 1, 2, 2]]},"
+             "{\"id\": 4, \"image_id\": 8, " BOX ", \"segmentation\": [[1, 1, 2], [0, 0, 3, 0, 3, 3], [\"x\", 1, 2, 2, 3, 3]]},"
+             "{\"id\": 5, \"image_id\": 8, " BOX ", \"segmentation\": [[2, 0, 3, 3, 1, 1]]}]}";
+    struct dataset *d;
+    struct err err = { 0 };
+    struct mask m;
+
+    (void)state;
+    assert_int_equal(read_text(text, true, BAD_SKIP, &d, &err), 0);
+    assert_int_equal(problems.count, 4);
+    assert_non_null(strstr(problems.text[0], "annotation 1 (line 1): segmentation: a polygon has fewer than three points"));
+    assert_non_null(strstr(problems.text[1], "annotation 2 (line 1): segmentation: a polygon has an odd number of coordinates"));
+    assert_non_null(strstr(problems.text[2], "annotation 3 (line 1): segmentation: a polygon has an odd number of coordinates"));
+    assert_non_null(strstr(problems.text[3], "annotation 4 (line 1): segmentation: a polygon holds something that is not a number"));
+    assert_true(d->offset[2] == 3 && d->boxes[0].id == 1 && d->boxes[1].id == 2 && d->boxes[2].id == 5);
+    m = dataset_mask(d, 0);
+    assert_true(m.kind == MASK_POLYGONS && m.n == 2 && m.first[1] - m.first[0] == 3 && m.first[2] - m.first[1] == 4);
+    assert_true(m.xy[m.first[0] + 2][1] == 2 && m.xy[m.first[1]][0] == 1 && m.xy[m.first[1] + 3][1] == 2);
+    m = dataset_mask(d, 1);
+    assert_true(m.kind == MASK_POLYGONS && m.n == 1 && m.xy[m.first[0]][0] == 3 && m.first[1] - m.first[0] == 3);
+    m = dataset_mask(d, 2);
+    assert_true(m.n == 1 && m.xy[m.first[0]][0] == 2);
+    assert_true(d->masks->npolygons == 4 && d->masks->npoints == 13);
+    dataset_free(d);
+    assert_int_equal(read_text(text, false, BAD_SKIP, &d, &err), 0);
+    assert_true(problems.count == 4 && d->offset[2] == 3);
+    dataset_free(d);
+    assert_int_equal(read_text(text, true, BAD_KEEP, &d, &err), ERR_DATA);
+    assert_int_equal(read_text(text, true, BAD_ERROR, &d, &err), ERR_DATA);
+    assert_non_null(strstr(err.msg, "4 problems: annotation 1 (line 1): segmentation: a polygon has fewer than three points"));
+}
+
 static void too_many_polygons_are_told(void **state)
 {
     char *text = malloc(64 * (size_t)(MASK_MAX_POLYGONS + 2)), *p = text;
@@ -320,9 +359,9 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(each_form_is_kept_by_its_box), cmocka_unit_test(what_masks_need),
-        cmocka_unit_test(nothing_of_a_bad_one_is_kept), cmocka_unit_test(too_many_polygons_are_told),
-        cmocka_unit_test(real_sets_are_whole),          cmocka_unit_test(odd_files_with_masks),
-        cmocka_unit_test(every_odd_file_with_masks),
+        cmocka_unit_test(nothing_of_a_bad_one_is_kept), cmocka_unit_test(short_polygons_go_alone),
+        cmocka_unit_test(too_many_polygons_are_told),   cmocka_unit_test(real_sets_are_whole),
+        cmocka_unit_test(odd_files_with_masks),         cmocka_unit_test(every_odd_file_with_masks),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

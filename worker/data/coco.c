@@ -241,11 +241,11 @@ static int32_t resolve(struct build *b, const struct raw_annotation *a, struct d
     memcpy(ret->told, a->box, sizeof ret->told);
     if (a->area < 0)
         ret->area = a->box[2] * a->box[3];
-    if (b->on_bad == BAD_KEEP)
-        return image;
-    flaw = box_flaw(&d->images[image], ret, &clipped);
+    flaw = b->on_bad == BAD_KEEP ? NULL : box_flaw(&d->images[image], ret, &clipped);
     if (flaw && tell)
         tell_box(b, a, &d->images[image], flaw);
+    else if (tell && a->left_out) /* the rest is a good object */
+        problems_add(b->problems, "annotation %lld (line %lld): %s", (long long)a->id, line_of(b, a->at), a->left_out);
     b->d->clipped += tell && clipped;
     return flaw ? -1 : image;
 }

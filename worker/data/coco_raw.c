@@ -229,6 +229,7 @@ static void read_mask(struct json_scan *s, struct coco_raw *raw, struct raw_anno
 
     a->rle_w = segm.rle_w;
     a->rle_h = segm.rle_h;
+    a->left_out = segm.left_out;
     if (why)
         flaw(&a->flaw, why);
     if (raw->masks && !keep_mask(raw, &segm.mask))

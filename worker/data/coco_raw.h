@@ -30,6 +30,7 @@ struct raw_annotation {
     int rle_w, rle_h;    /* of its run lengths; 0: none */
     bool has_id, has_image, has_class, has_box, crowd;
     const char *flaw;
+    const char *left_out; /* what is wrong with a part of it that can go without the rest; constant text, NULL: nothing */
 };
 
 struct coco_raw {

@@ -39,11 +39,14 @@ static void add_coordinate(struct json_scan *s, struct masks *keep, struct ring 
     r->before = n.real;
 }
 
-static const char *read_polygon(struct json_scan *s, struct masks *keep)
+/* What is wrong with a polygon, or NULL; *ret_alone: it may be left out alone, as detectron2 does (specs rcnn, section 1.1, rule 4). */
+static const char *read_polygon(struct json_scan *s, struct masks *keep, bool *ret_alone)
 {
+    struct masks_mark before = keep ? masks_mark(keep) : (struct masks_mark){ 0 };
     struct ring r = { 0 };
     bool numbers = true;
 
+    *ret_alone = false;
     if (scan_peek(s) != JSON_ARRAY) {
         scan_skip(s);
         return "segmentation: a polygon is not a list inside the list";
@@ -60,32 +63,41 @@ static const char *read_polygon(struct json_scan *s, struct masks *keep)
         return "segmentation: a polygon holds something that is not a number";
     if (r.why)
         return r.why;
+    *ret_alone = r.count % 2 || r.count < 6;
+    if (*ret_alone && keep)
+        masks_rewind(keep, before);
+    else if (keep && !masks_end_polygon(keep))
+        no_memory(s);
     if (r.count % 2)
         return "segmentation: a polygon has an odd number of coordinates";
-    if (keep && !masks_end_polygon(keep))
-        no_memory(s);
     return r.count < 6 ? "segmentation: a polygon has fewer than three points" : NULL;
 }
 
-static const char *read_polygons(struct json_scan *s, struct masks *keep, struct mask_ref *ret)
+static const char *read_polygons(struct json_scan *s, struct masks *keep, struct coco_segm *ret)
 {
     struct masks_mark before = keep ? masks_mark(keep) : (struct masks_mark){ 0 };
-    const char *why = NULL, *first = NULL;
-    int64_t n = 0;
+    const char *why, *bad = NULL;
+    int64_t n = 0; /* good ones */
+    bool alone;
 
     scan_array(s);
-    for (; scan_element(s); n++) {
-        why = read_polygon(s, first ? NULL : keep);
-        if (!first)
-            first = why;
-        if (!first && keep && (n >= MASK_MAX_POLYGONS || keep->npoints - before.npoints > MASK_MAX_POINTS))
-            first = "segmentation: more polygons or points than any object needs";
+    while (scan_element(s)) {
+        why = read_polygon(s, bad ? NULL : keep, &alone);
+        n += !why;
+        if (why && alone)
+            ret->left_out = ret->left_out ? ret->left_out : why;
+        else if (!bad)
+            bad = why;
+        if (!bad && keep && (n > MASK_MAX_POLYGONS || keep->npoints - before.npoints > MASK_MAX_POINTS))
+            bad = "segmentation: more polygons or points than any object needs";
     }
-    if (first && keep)
+    if (!bad && n == 0)
+        bad = ret->left_out;
+    if (bad && keep)
         masks_rewind(keep, before);
     else if (keep && n > 0)
-        *ret = (struct mask_ref){ before.npolygons, (int32_t)n, MASK_POLYGONS };
-    return first;
+        ret->mask = (struct mask_ref){ before.npolygons, (int32_t)n, MASK_POLYGONS };
+    return bad;
 }
 
 struct runs {
@@ -227,7 +239,7 @@ const char *coco_segm_read(struct json_scan *s, char **text, size_t *cap, struct
     *ret = (struct coco_segm){ 0 };
     switch (scan_peek(s)) {
     case JSON_ARRAY:
-        return read_polygons(s, keep, &ret->mask);
+        return read_polygons(s, keep, ret);
     case JSON_OBJECT:
         return read_rle(s, text, cap, keep, ret);
     case JSON_NULL:

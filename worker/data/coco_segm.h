@@ -11,6 +11,7 @@ struct json_scan;
 struct coco_segm {
     int rle_w, rle_h;     /* size that run lengths state, else 0 */
     struct mask_ref mask; /* where it was kept; MASK_NONE: nothing to keep, or not asked to */
+    const char *left_out; /* what is wrong with the first polygon that is too short or odd, where others are not; NULL: none is */
 };
 
 /* Takes the value. Returns what is wrong with it (constant text) or NULL. keep: where it is added, unless something is wrong with it; NULL: nowhere. What is

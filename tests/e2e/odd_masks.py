@@ -42,6 +42,8 @@ BAD = [
     ({"segmentation": {"counts": [4096]}}, "segmentation: run lengths need a size of two positive integers, and counts"),
     ({"category_id": 8}, "category_id 8 is not in \"categories\""),
     ({"image_id": 4711}, "image_id 4711 is not in \"images\""),
+    ({"ignore": 1}, "ignore is true: what no score is to count has iscrowd 1"),
+    ({"ignore": True, "iscrowd": 1}, "ignore is true: what no score is to count has iscrowd 1"),
     ({"bbox": [10, 10, 0, 30]}, "box has no area"),
     ({"bbox": [100, 10, 20, 30]}, "box lies outside its image"),
 ]
@@ -80,6 +82,9 @@ def odd_but_right():
              annotation(110, 6, iscrowd=1, segmentation=None)]
     found += [thin(1000 + i, 4, [i % 32 * 8, i // 32 * 8, 7, 7]) for i in range(1000)]
     return images, found
+
+
+ODD_IDS = [({"id": 0}, "annotation 0 (line "), ({"id": -4}, "annotation -4 (line ")]  # the object is good all the same, and stays
 
 
 class Place:
@@ -126,7 +131,16 @@ def bad_ones_are_told(place):
         done = place.check(place.job(path, data_on_bad="skip"))
         assert done.returncode == 0 and said in done.stdout, (said, done)
         assert "train: 1 images, %d boxes, 3 classes, 1 bad records skipped" % (1 + (n >= len(BAD))) in done.stdout, (said, done)
-    print("ok  %d bad annotations" % (len(BAD) + len(LESS)), flush=True)
+    for n, (keys, name) in enumerate(ODD_IDS):
+        path = place.dataset("id-%d" % n, [(1, SIDE, SIDE)], [annotation(1), annotation(7, **keys)])
+        for on_bad, code in (("error", 1), ("skip", 0)):
+            done = place.check(place.job(path, data_on_bad=on_bad))
+            assert done.returncode == code and name in done.stdout and ": id must be at least 1" in done.stdout, done
+        assert "train: 1 images, 2 boxes, 3 classes, 1 bad records skipped" in done.stdout, done
+    for harmless in (0, False, None, 0.0):
+        path = place.dataset("harmless", [(1, SIDE, SIDE)], [dict(annotation(1), ignore=harmless)])
+        assert place.check(place.job(path)).returncode == 0
+    print("ok  %d bad annotations" % (len(BAD) + len(LESS) + len(ODD_IDS)), flush=True)
 
 
 def splits_that_do_not_fit_are_told(place):

@@ -262,6 +262,12 @@ static void impossible_values_are_told(void **state)
         { "\"bbox\": [1, 1, 2, 2], \"iscrowd\": -1", "iscrowd is neither 0 nor 1" },
         { "\"bbox\": [1, 1, 2, 2], \"iscrowd\": true", NULL },
         { "\"bbox\": [1, 1, 2, 2], \"iscrowd\": null", NULL },
+        { "\"bbox\": [1, 1, 2, 2], \"ignore\": 1", "ignore is true: what no score is to count has iscrowd 1" },
+        { "\"bbox\": [1, 1, 2, 2], \"ignore\": -0.5", "ignore is true" },
+        { "\"ignore\": true, \"bbox\": [1, 1, 2, 2], \"iscrowd\": 1", "ignore is true" },
+        { "\"bbox\": [1, 1, 2, 2], \"ignore\": 0", NULL },
+        { "\"bbox\": [1, 1, 2, 2], \"ignore\": false", NULL },
+        { "\"bbox\": [1, 1, 2, 2], \"ignore\": null", NULL },
     };
     static struct problems store, *p = &store;
     struct dataset *d;
@@ -276,6 +282,34 @@ static void impossible_values_are_told(void **state)
             dataset_free(d);
         else if (!strstr(err.msg, "annotation 7 (line 1): ") || !strstr(err.msg, rows[i].want))
             fail_msg("%s, wanted: %s", err.msg, rows[i].want);
+    }
+}
+
+/* COCO's tools mark what is matched with its id, and test that for 0. The object itself is good. */
+static void ids_of_annotations_are_positive(void **state)
+{
+    static const int ids[] = { 0, -4 };
+    static struct problems store, *p = &store;
+    struct dataset *d;
+    char text[512], want[64];
+    struct err err;
+
+    (void)state;
+    for (size_t i = 0; i < sizeof ids / sizeof *ids; i++) {
+        snprintf(text, sizeof text,
+                 CATEGORIES "\"images\": [{\"id\": 0, \"file_name\": \"x\", \"width\": 9, \"height\": 9}], \"annotations\": "
+                            "[{\"id\": %d, \"image_id\": 0, \"category_id\": 1, \"bbox\": [1, 1, 2, 2]},"
+                            " {\"id\": 1, \"image_id\": 0, \"category_id\": 1, \"bbox\": [1, 1, 2, 2]}]}",
+                 ids[i]);
+        snprintf(want, sizeof want, "1 problem: annotation %d (line 1): id must be at least 1", ids[i]);
+        assert_int_equal(read_text(text, BAD_ERROR, p, &d, &err), ERR_DATA);
+        if (!strstr(err.msg, want))
+            fail_msg("%s", err.msg);
+        assert_int_equal(read_text(text, BAD_SKIP, p, &d, &err), 0);
+        assert_true(p->count == 1 && d->offset[1] == 2 && d->boxes[0].id == ids[i]);
+        dataset_free(d);
+        assert_int_equal(read_text(text, BAD_KEEP, p, &d, &err), 0);
+        dataset_free(d);
     }
 }
 
@@ -451,6 +485,7 @@ int main(void)
         cmocka_unit_test(foreign_tools_are_read),
         cmocka_unit_test(real_sets_count_right),
         cmocka_unit_test(impossible_values_are_told),
+        cmocka_unit_test(ids_of_annotations_are_positive),
         cmocka_unit_test(sides_and_sections_are_checked),
         cmocka_unit_test(nothing_behind_the_last_image_is_read),
         cmocka_unit_test(problems_are_counted_and_the_first_told),

@@ -60,7 +60,7 @@ static void write_annotations(const char *path)
     for (int i = 0; i < IMAGES; i++)
         for (int k = 0; k < i % 4; k++, id++)
             fprintf(f, "%s{\"id\": %d, \"image_id\": %d, \"category_id\": %d, \"bbox\": [%d, 2, 7, 9.5], \"iscrowd\": %d}", id ? ", " : "",
-                    id, i + 100, k % 2 ? 5 : 2, 1 + 3 * k, k == 2);
+                    id + 1, i + 100, k % 2 ? 5 : 2, 1 + 3 * k, k == 2);
     fprintf(f, "]}");
     fclose(f);
 }

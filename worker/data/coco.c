@@ -264,6 +264,10 @@ static int count_boxes(struct build *b, struct idmap *seen)
         if (!a->has_id || b->on_bad == BAD_KEEP)
             continue;
         /* the box is good all the same, so BAD_SKIP keeps it: without it a real object would train as background */
+        if (a->id < 1 && b->image_of[i] >= 0)
+            problems_add(b->problems,
+                         "annotation %lld (line %lld): id must be at least 1, or COCO's tools take what matches it for unmatched",
+                         (long long)a->id, line_of(b, a->at));
         if (idmap_get(seen, a->id) >= 0)
             problems_add(b->problems, "annotation id %lld is used more than once (line %lld)", (long long)a->id, line_of(b, a->at));
         else if (idmap_put(seen, a->id, 0) < 0)

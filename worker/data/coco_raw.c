@@ -211,6 +211,19 @@ static bool read_crowd(struct json_scan *s, bool *ret)
     return true;
 }
 
+/* What is not false: true, or any number but 0. */
+static bool read_ignore(struct json_scan *s)
+{
+    enum json_kind kind = scan_peek(s);
+    double v = 0;
+
+    if (kind != JSON_NUMBER) {
+        scan_skip(s);
+        return kind == JSON_TRUE;
+    }
+    return real_or_skip(s, &v) && v != 0;
+}
+
 /* A reservation doubles, as the annotations do. */
 static bool keep_mask(struct coco_raw *raw, const struct mask_ref *mask)
 {
@@ -258,6 +271,9 @@ static void annotation_member(struct json_scan *s, struct coco_raw *raw, struct 
             scan_skip(s);
         else if (!read_crowd(s, &a->crowd))
             flaw(&a->flaw, "iscrowd is neither 0 nor 1");
+    } else if (scan_key_is(s, "ignore")) {
+        if (read_ignore(s))
+            flaw(&a->flaw, "ignore is true: what no score is to count has iscrowd 1");
     } else if (scan_key_is(s, "segmentation")) {
         read_mask(s, raw, a);
     } else {

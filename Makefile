@@ -66,7 +66,7 @@ IN_BUNDLE := -Wl,--disable-new-dtags,-rpath,'$$ORIGIN/../lib'
 $(B)/detd $(B)/bundle/detd: $(call objs,daemon) $(PROTO)
 	$(LINK) -luv -ljansson -lsqlite3
 $(B)/detctl $(B)/bundle/detctl: $(call objs,client) $(PROTO)
-	$(LINK) -ljansson -lm
+	$(LINK) -ljansson -lsqlite3 -lm
 $(B)/detd-job $(B)/bundle/detd-job: $(call objs,supervisor) $(PROTO)
 	$(LINK) -luv -ljansson
 $(B)/detd-worker $(B)/bundle/detd-worker: $(B)/worker/main.o $(WORKER) $(CPU) $(PROTO)

@@ -59,6 +59,7 @@ int command_evidence(struct context *ctx, int argc, char **argv);      /* eviden
 int command_gpus(struct context *ctx, int argc, char **argv);          /* gpus.c */
 int command_info(struct context *ctx, int argc, char **argv);          /* node.c */
 int command_drain(struct context *ctx, int argc, char **argv);         /* node.c */
+int command_doctor(struct context *ctx, int argc, char **argv);        /* doctor.c */
 int command_undrain(struct context *ctx, int argc, char **argv);       /* node.c */
 int command_diff(struct context *ctx, int argc, char **argv);          /* diff.c */
 int command_predict(struct context *ctx, int argc, char **argv);       /* predict.c */

@@ -660,6 +660,46 @@ def test_drain(node):
     assert sorted(asked) == ["drain (new driver)", "drain (newer driver)", "undrain", "undrain"], asked
 
 
+def test_doctor(node):
+    state = os.path.realpath(node.folder + "/state")
+
+    def found(code=0):
+        done = node.ctl("doctor", "--json")
+        expect(done, code)
+        return {row["what"]: (row["level"], row["text"]) for row in json.loads(done.stdout)}
+
+    done = node.submit("train.steps=2", "val.every=2")
+    node.until(done, lambda j: j["state"] == "completed")
+    runs = node.submit(*LONG)
+    node.until(runs, lambda j: j["step"] > 0)
+    well = found()
+    assert {what for what, (level, _) in well.items() if level == "ok"} >= {"socket", "store", "disk", "database", "folders", "processes"}, well
+    node.ctl("drain", "new", "driver")
+    os.mkdir(state + "/jobs/999")
+    os.mkdir(state + "/jobs/7.0123")
+    stray = subprocess.Popen(["detd-worker", "-c", "import time; time.sleep(600)", state + f"/jobs/{done}"], executable=sys.executable)
+    try:
+        ill = found()
+        assert ill["drained"] == ("warning", "no job is started: new driver"), ill
+        assert ill["folders"][0] == "warning" and "999" in ill["folders"][1] and "7.0123" in ill["folders"][1], ill
+        assert ill["processes"] == ("warning", f"1 belong to no job that runs: {stray.pid}"), ill
+        assert re.search("(?m)^warning +drained +no job.*\n +-> detctl undrain", node.ctl("doctor").stdout)
+    finally:
+        stray.kill()
+        stray.wait()
+    node.ctl("cancel", runs)
+    node.until(runs, lambda j: j["state"] == "cancelled")
+    with sqlite3.connect(state + "/detd.db") as db:
+        db.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+    with open(state + "/detd.db", "r+b") as db:  # every page but the first
+        db.seek(4096)
+        db.write(os.urandom(os.path.getsize(state + "/detd.db") - 4096))
+    level, text = found(1)["database"]
+    assert level == "wrong" and "detd.db is damaged: " in text, text
+    node.kill()
+    assert found(3)["socket"][0] == "wrong"
+
+
 def test_prune(node):
     expect(node.ctl("prune"), 2, "--older is missing")
     for wrong in ("30", "d", "-3d", "1e99d", "3 d", "3dd", ""):

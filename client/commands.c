@@ -121,7 +121,7 @@ const struct command commands[] = {
       "It looks at socket, versions, disk, database, clock, GPUs, and for folders and processes that belong to no job, and changes\n"
       "nothing. Some of it only root and the user of detd can see. Exit code 1: something is wrong; 3: no detd answers.\n\n"
       "  --json  an array of findings: level (ok, unknown, warning, wrong), what, text, todo\n",
-      "  sudo detctl doctor\n", command_doctor },
+      "  detctl doctor\n", command_doctor },
     { "drain", "REASON ... [--wait]", "Starts no job any more, also after a restart of detd, till undrain: for admins, before work on the node",
       "Jobs that run go on; others are queued as ever, and detctl why and queue tell them the reason.\n\n"
       "  --wait  end when no job runs any more\n",

@@ -56,6 +56,7 @@ int command_logs(struct context *ctx, int argc, char **argv);          /* logs.c
 int command_verify(struct context *ctx, int argc, char **argv);        /* verify.c */
 int command_repro(struct context *ctx, int argc, char **argv);         /* verify.c */
 int command_evidence(struct context *ctx, int argc, char **argv);      /* evidence.c */
+int command_export(struct context *ctx, int argc, char **argv);        /* export.c */
 int command_gpus(struct context *ctx, int argc, char **argv);          /* gpus.c */
 int command_info(struct context *ctx, int argc, char **argv);          /* node.c */
 int command_drain(struct context *ctx, int argc, char **argv);         /* node.c */

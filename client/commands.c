@@ -113,6 +113,12 @@ const struct command commands[] = {
     { "evidence", "export ID FOLDER", "Copies what a job left to be compared with into a new folder, to verify it elsewhere",
       "spec.json, identity.json and the evidence; no data and no checkpoints, so it is verified from the first step on.\n",
       "  detctl evidence export 3 bccd-evidence\n", command_evidence },
+    { "export", "[ID ... | --all] --sqlite FILE", "Copies jobs with all their rows into a new SQLite database",
+      "Anybody may who may look at them. Tables and views are called as in detd.db: jobs, loss, loss_latest, loss_wide, eval, events,\n"
+      "attempts, checkpoints, tiers. Without ids: your own jobs.\n\n"
+      "  --all          the jobs of everybody\n"
+      "  --sqlite FILE  the file, which must not be there yet\n",
+      "  detctl export 3 4 --sqlite losses.db\n", command_export },
     { "gpus", "[--json | --release UUID]", "Lists the GPUs of the node: who uses them, and why one is not granted",
       "  --json          an array of GPU objects\n"
       "  --release UUID  grant a GPU again that was put into quarantine; for admins, after they saw to it\n",

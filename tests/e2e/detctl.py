@@ -660,6 +660,36 @@ def test_drain(node):
     assert sorted(asked) == ["drain (new driver)", "drain (newer driver)", "undrain", "undrain"], asked
 
 
+def test_export(node):
+    jobs = [node.submit("train.steps=4", "val.every=2") for _ in range(2)]
+    for job in jobs:
+        node.until(job, lambda j: j["state"] == "completed")
+    expect(node.ctl("export", "3"), 2, "--sqlite FILE is missing")
+    expect(node.ctl("export", "--sqlite", "job.json"), 1, "make 'job.json': File exists")
+    expect(node.ctl("export", jobs[0], "999", "--sqlite", "half.db"), 1, "no job 999")
+    assert not os.path.exists(node.folder + "/half.db")
+    said = node.ctl("export", "--sqlite", "all.db").stdout
+    assert re.fullmatch(r"all.db: 2 jobs, \d+ rows\n", said), said
+    expect(node.ctl("export", jobs[1], "--sqlite", "one.db"), 0)
+
+    def rows(file, sql):
+        db = sqlite3.connect(os.path.join(node.folder, file))
+        try:
+            return db.execute(sql).fetchall()
+        finally:
+            db.close()
+
+    for sql in ("SELECT job, split, term, step, epoch, value, num, den, tier, time FROM loss ORDER BY 1, 2, 3, 4", "SELECT * FROM loss_wide ORDER BY 1, 2",
+                "SELECT job, split, term, value FROM loss_latest ORDER BY 1, 2, 3", "SELECT job, metric, step, value FROM eval ORDER BY 1, 2, 3",
+                "SELECT id, job, time, level, kind, text FROM events WHERE job IS NOT NULL ORDER BY 1", "SELECT job, attempt, resume_step, outcome FROM attempts ORDER BY 1, 2",
+                "SELECT id, name, user, state, step, steps, cpu_seconds, submitted FROM jobs ORDER BY 1", "SELECT job, step, path, bytes FROM checkpoints ORDER BY 1, 2",
+                "SELECT job, step, tier FROM tiers ORDER BY 1, 2"):
+        whole = rows("state/detd.db", sql)
+        assert whole and rows("all.db", sql) == whole, sql
+        job = 1 if sql.startswith("SELECT id, job") else 0
+        assert rows("one.db", sql) == [row for row in whole if str(row[job]) == jobs[1]], sql
+
+
 def test_doctor(node):
     state = os.path.realpath(node.folder + "/state")
 

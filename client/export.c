@@ -1,0 +1,260 @@
+/* client/export.c - export: jobs with all their rows as a database of one's own, under the names that detd.db has. */
+#include <errno.h>
+#include <fcntl.h>
+#include <getopt.h>
+#include <sqlite3.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "client/command.h"
+#include "client/curve.h"
+#include "client/print.h"
+
+/* Columns are members of what detd answers; `job` is the job's id. */
+static const struct kind {
+    const char *name;
+    const char *columns[24];
+} kinds[] = {
+    { "jobs", { "id",        "name",     "user",    "state", "reason", "tier",  "device",       "ranks",       "ranks_per_gpu",
+                "threads",   "priority", "attempt", "gpus",  "step",   "steps", "images_per_s", "cpu_seconds", "max_rss",
+                "submitted", "started",  "ended",   "dir",   "spec" } },
+    { "attempts", { "job", "attempt", "node", "resume_step", "started", "ended", "outcome", "reason", "identity" } },
+    { "checkpoints", { "job", "step", "path", "bytes", "val_loss", "best", "time" } },
+    { "tiers", { "job", "step", "tier" } },
+    { "loss", { "job", "split", "term", "step", "epoch", "value", "num", "den", "tier", "time" } },
+    { "eval", { "job", "metric", "step", "value", "time" } },
+    { "events", { "id", "job", "time", "level", "kind", "text" } },
+};
+enum { JOBS, ATTEMPTS, CHECKPOINTS, TIERS, LOSS, EVAL, EVENTS, KINDS };
+_Static_assert(sizeof kinds / sizeof *kinds == KINDS, "a name for each");
+
+static const char views[] = "CREATE INDEX loss_job ON loss (job, split, term, step);"
+                            "CREATE VIEW loss_latest AS SELECT * FROM loss l WHERE step = (SELECT max(step) FROM loss WHERE job=l.job AND "
+                            "split=l.split AND term=l.term);"
+                            "CREATE VIEW loss_wide AS SELECT job, step, max(CASE split WHEN 'train' THEN value END) AS train_total,"
+                            " max(CASE split WHEN 'val' THEN value END) AS val_total FROM loss WHERE term = 'total' GROUP BY job, step;"
+                            "COMMIT";
+
+struct copy {
+    struct context *ctx;
+    const char *path;
+    sqlite3 *db;
+    sqlite3_stmt *insert[KINDS];
+    int64_t job, jobs, rows;
+};
+
+static int refuse(const struct copy *c)
+{
+    fprintf(stderr, "detctl export: write '%s': %s\n", c->path, sqlite3_errmsg(c->db));
+    return CODE_REFUSED;
+}
+
+/* ---- the file ---- */
+
+static int make_table(struct copy *c, const struct kind *kind, sqlite3_stmt **ret)
+{
+    char columns[400] = "", marks[64] = "", sql[600];
+
+    for (int i = 0; kind->columns[i]; i++) {
+        size_t len = strlen(columns);
+
+        snprintf(columns + len, sizeof columns - len, "%s%s", i ? ", " : "", kind->columns[i]);
+        len = strlen(marks);
+        snprintf(marks + len, sizeof marks - len, "%s?", i ? "," : "");
+    }
+    snprintf(sql, sizeof sql, "CREATE TABLE %s (%s)", kind->name, columns);
+    if (sqlite3_exec(c->db, sql, NULL, NULL, NULL) != SQLITE_OK)
+        return refuse(c);
+    snprintf(sql, sizeof sql, "INSERT INTO %s VALUES (%s)", kind->name, marks);
+    return sqlite3_prepare_v2(c->db, sql, -1, ret, NULL) == SQLITE_OK ? 0 : refuse(c);
+}
+
+static int open_copy(struct copy *c)
+{
+    int fd = open(c->path, O_CREAT | O_EXCL | O_RDWR | O_CLOEXEC, 0644), rc = 0;
+
+    if (fd < 0) {
+        fprintf(stderr, "detctl export: make '%s': %s\n", c->path, strerror(errno));
+        return CODE_REFUSED;
+    }
+    close(fd);
+    if (sqlite3_open_v2(c->path, &c->db, SQLITE_OPEN_READWRITE, NULL) != SQLITE_OK ||
+        sqlite3_exec(c->db, "PRAGMA journal_mode=MEMORY; BEGIN", NULL, NULL, NULL) != SQLITE_OK)
+        rc = refuse(c);
+    for (int k = 0; k < KINDS && rc == 0; k++)
+        rc = make_table(c, &kinds[k], &c->insert[k]);
+    return rc;
+}
+
+/* Whole, or not there. */
+static int close_copy(struct copy *c, int rc)
+{
+    if (rc == 0 && sqlite3_exec(c->db, views, NULL, NULL, NULL) != SQLITE_OK)
+        rc = refuse(c);
+    for (int k = 0; k < KINDS; k++)
+        sqlite3_finalize(c->insert[k]);
+    sqlite3_close(c->db);
+    if (rc)
+        unlink(c->path);
+    return rc;
+}
+
+static void bind(sqlite3_stmt *st, int i, const json_t *value)
+{
+    if (json_is_integer(value) || json_is_boolean(value))
+        sqlite3_bind_int64(st, i, json_is_integer(value) ? json_integer_value(value) : json_is_true(value));
+    else if (json_is_real(value))
+        sqlite3_bind_double(st, i, json_real_value(value));
+    else if (json_is_string(value))
+        sqlite3_bind_text(st, i, json_string_value(value), -1, SQLITE_TRANSIENT);
+    else if (json_is_object(value) || json_is_array(value))
+        sqlite3_bind_text(st, i, json_dumps(value, JSON_COMPACT), -1, free);
+    else
+        sqlite3_bind_null(st, i);
+}
+
+static int add_row(struct copy *c, int kind, const json_t *row)
+{
+    sqlite3_stmt *st = c->insert[kind];
+
+    for (int i = 0; kinds[kind].columns[i]; i++) {
+        const char *column = kinds[kind].columns[i];
+
+        if (strcmp(column, "job") == 0)
+            sqlite3_bind_int64(st, i + 1, c->job);
+        else
+            bind(st, i + 1, json_object_get(row, column));
+    }
+    sqlite3_step(st);
+    c->rows++;
+    return sqlite3_reset(st) == SQLITE_OK ? 0 : refuse(c);
+}
+
+static int add_rows(struct copy *c, int kind, const json_t *rows)
+{
+    json_t *row;
+    size_t i;
+    int rc = 0;
+
+    json_array_foreach (rows, i, row) {
+        if (rc == 0)
+            rc = add_row(c, kind, row);
+    }
+    return rc;
+}
+
+/* ---- the jobs ---- */
+
+static int add_loss(void *arg, const json_t *row)
+{
+    return add_row(arg, LOSS, row);
+}
+
+/* Every page of a list of the job: its rows are the member `name`. */
+static int add_pages(struct copy *c, int kind, const char *method, const char *name)
+{
+    json_t *cursor = NULL;
+    int rc;
+
+    do {
+        json_t *params = json_pack("{s:I}", "id", (json_int_t)c->job), *result = NULL;
+
+        if (cursor)
+            json_object_set_new(params, "cursor", cursor);
+        cursor = NULL;
+        if ((rc = call(c->ctx, method, params, &result)) == 0)
+            rc = add_rows(c, kind, json_object_get(result, name));
+        if (rc == 0 && json_array_size(json_object_get(result, name)) > 0 && !json_is_null(json_object_get(result, "cursor")))
+            cursor = json_incref(json_object_get(result, "cursor"));
+        json_decref(result);
+    } while (rc == 0 && cursor);
+    json_decref(cursor);
+    return rc;
+}
+
+static int add_job(struct copy *c, int64_t id)
+{
+    const struct curve_query all = { .job = id };
+    json_t *job = NULL;
+    int rc = call(c->ctx, "job.get", json_pack("{s:I}", "id", (json_int_t)id), &job);
+
+    c->job = id;
+    c->jobs++;
+    if (rc == 0)
+        rc = add_row(c, JOBS, job);
+    if (rc == 0)
+        rc = add_rows(c, ATTEMPTS, json_object_get(job, "attempts"));
+    if (rc == 0)
+        rc = add_rows(c, CHECKPOINTS, json_object_get(job, "checkpoints"));
+    if (rc == 0)
+        rc = add_rows(c, TIERS, json_object_get(job, "tiers"));
+    json_decref(job);
+    if (rc == 0)
+        rc = curve_rows(c->ctx, &all, add_loss, c);
+    if (rc == 0)
+        rc = add_pages(c, EVAL, "eval.query", "rows");
+    return rc ? rc : add_pages(c, EVENTS, "event.query", "events");
+}
+
+/* The caller's own, newest first, or all. */
+static int add_listed(struct copy *c, bool all)
+{
+    json_t *cursor = NULL, *job;
+    size_t i;
+    int rc;
+
+    do {
+        json_t *params = all ? json_object() : json_pack("{s:b}", "mine", true), *result = NULL;
+
+        if (cursor)
+            json_object_set_new(params, "cursor", cursor);
+        cursor = NULL;
+        rc = call(c->ctx, "job.list", params, &result);
+        json_array_foreach (json_object_get(result, "jobs"), i, job) {
+            if (rc == 0)
+                rc = add_job(c, int_of(job, "id"));
+        }
+        if (rc == 0 && i > 0 && !json_is_null(json_object_get(result, "cursor")))
+            cursor = json_incref(json_object_get(result, "cursor"));
+        json_decref(result);
+    } while (rc == 0 && cursor);
+    json_decref(cursor);
+    return rc;
+}
+
+int command_export(struct context *ctx, int argc, char **argv)
+{
+    static const struct option options[] = { { "sqlite", required_argument, NULL, 's' }, { "all", no_argument, NULL, 'a' }, { 0 } };
+    struct copy c = { .ctx = ctx };
+    bool all = false;
+    int64_t id;
+    int o, rc;
+
+    while ((o = getopt_long(argc, argv, "", options, NULL)) != -1) {
+        if (o == '?')
+            return CODE_USAGE;
+        all = all || o == 'a';
+        c.path = o == 's' ? optarg : c.path;
+    }
+    if (!c.path)
+        return misuse(ctx, "--sqlite FILE is missing");
+    if (all && optind < argc)
+        return misuse(ctx, "either --all or ids of jobs");
+    for (int i = optind; i < argc; i++)
+        if (take_id(ctx, argv[i], &id))
+            return CODE_USAGE;
+    catch_interrupt();
+    if ((rc = open_copy(&c)) && !c.db)
+        return rc;
+    if (rc == 0 && optind == argc)
+        rc = add_listed(&c, all);
+    for (int i = optind; i < argc && rc == 0; i++)
+        if ((rc = take_id(ctx, argv[i], &id)) == 0)
+            rc = add_job(&c, id);
+    rc = close_copy(&c, rc);
+    if (rc == 0)
+        printf("%s: %lld jobs, %lld rows\n", c.path, (long long)c.jobs, (long long)c.rows);
+    return rc;
+}

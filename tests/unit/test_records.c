@@ -185,6 +185,56 @@ static int settings(const char *text, struct config *cfg, struct err *err)
     return config_parse(text, "detd.conf", cfg, err);
 }
 
+static char *whole_file(const char *path)
+{
+    char *text = calloc(1, 1 << 16);
+    FILE *f = fopen(path, "r");
+
+    assert_non_null(f);
+    assert_true(fread(text, 1, (1 << 16) - 1, f) > 0);
+    fclose(f);
+    return text;
+}
+
+/* Every key of the program stands in the manual and in the sample, whose lines are good ones without their mark, and no other. */
+static void settings_are_documented(void **state)
+{
+    char *sample = whole_file("systemd/detd.conf"), *manual = whole_file("man/detd.conf.5"), *help = NULL, *rest, *line;
+    struct config cfg;
+    struct err err;
+    int keys = 0, lines = 0;
+    size_t len;
+    FILE *out = open_memstream(&help, &len);
+
+    (void)state;
+    config_help(out);
+    fclose(out);
+    line = strstr(help, "The settings file");
+    assert_non_null(line);
+    for (line = strtok_r(line, "\n", &rest); (line = strtok_r(NULL, "\n", &rest)) && strncmp(line, "  ", 2) == 0; keys++) {
+        char name[40], wanted[60];
+
+        assert_int_equal(sscanf(line, " %30s", name), 1);
+        snprintf(wanted, sizeof wanted, "\n.B %s\n", name);
+        if (!strstr(manual, wanted))
+            fail_msg("man/detd.conf.5 lacks %s", name);
+        snprintf(wanted, sizeof wanted, "\n#%s = ", name);
+        if (!strstr(sample, wanted))
+            fail_msg("systemd/detd.conf lacks %s", name);
+    }
+    for (line = strtok_r(sample, "\n", &rest); line; line = strtok_r(NULL, "\n", &rest))
+        if (line[0] == '#' && line[1] != ' ') {
+            lines++;
+            if (settings(line + 1, &cfg, &err) != 0)
+                fail_msg("systemd/detd.conf, '%s': %s", line, err.msg);
+        }
+    assert_int_equal(lines, keys);
+    assert_true(keys > 10);
+    free(sample);
+    free(manual);
+    free(help);
+}
+
 static void settings_file(void **state)
 {
     struct config cfg;
@@ -256,6 +306,7 @@ int main(void)
         cmocka_unit_test(the_view_is_json),
         cmocka_unit_test(numbers_come_back),
         cmocka_unit_test(settings_file),
+        cmocka_unit_test(settings_are_documented),
         cmocka_unit_test(options),
         cmocka_unit_test(node_facts),
     };

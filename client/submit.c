@@ -114,8 +114,14 @@ static int help_keys(int count, char *const *words)
 int command_submit(struct context *ctx, int argc, char **argv)
 {
     static const struct option options[] = {
-        { "wait", no_argument, NULL, 'w' }, { "watch", no_argument, NULL, 'W' }, { "help-keys", no_argument, NULL, 'k' }, { 0 }
+        { "wait", no_argument, NULL, 'w' },
+        { "watch", no_argument, NULL, 'W' },
+        { "help-keys", no_argument, NULL, 'k' },
+        { "time", required_argument, NULL, 't' },
+        { 0 },
     };
+    char limit[60] = "";
+    double seconds;
     bool wait = false, watch = false, keys = false;
     struct err err = { 0 };
     json_t *spec;
@@ -128,6 +134,10 @@ int command_submit(struct context *ctx, int argc, char **argv)
         keys |= o == 'k';
         wait |= o == 'w';
         watch |= o == 'W';
+        if (o == 't' && take_duration(ctx, optarg, &seconds))
+            return CODE_USAGE;
+        if (o == 't')
+            snprintf(limit, sizeof limit, "run.time_limit=%.17g", seconds);
     }
     if (keys)
         return help_keys(argc - optind, argv + optind);
@@ -135,6 +145,10 @@ int command_submit(struct context *ctx, int argc, char **argv)
         return misuse(ctx, "no job file given");
     if (spec_load(argv[optind], argv + optind + 1, argc - optind - 1, &spec, &err) < 0)
         return complain(&err);
+    if (limit[0] && jobspec_override(spec, limit, &err) < 0) {
+        json_decref(spec);
+        return complain(&err);
+    }
     return (rc = submit_spec(ctx, spec, &id)) ? rc : submitted(ctx, id, wait, watch);
 }
 

@@ -171,6 +171,8 @@ enum { JOB_REGION_GRAIN = 8 };
     X(run_restarts, "run.restarts", INT, "3", "*", "", 0, 1000, "times", "",                                                              \
       "consecutive failures without a newer checkpoint that are retried")                                                                 \
     X(run_on_hang, "run.on_hang", ENUM, "\"restart\"", "*", "", 0, 0, "", "restart|fail", "what a hang verdict does")                     \
+    X(run_time_limit, "run.time_limit", REAL, "0", "*", "", 0, 1e9, "s", "",                                                              \
+      "it writes a checkpoint and ends, cancelled, when it ran so long since it got its slots; 0: no limit")                              \
     X(run_priority, "run.priority", INT, "0", "*", "", -1000, 1000, "", "", "higher runs first")                                          \
     X(run_stress, "run.stress", INT, "null", "*", "", 0, 9007199254740991, "", "",                                                        \
       "seed that forces what is else chance: contents and places of memory, order of pictures and ranks; shows that no bit depends on it") \

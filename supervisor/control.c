@@ -1,4 +1,4 @@
-/* supervisor/control.c - commands: of detd, and the signals that tell this program to stop. */
+/* supervisor/control.c - commands: of detd, the signals that tell this program to stop, and a time limit. */
 #include <stdio.h>
 #include <string.h>
 
@@ -113,4 +113,16 @@ void job_leave(struct job *j)
         uv_stop(j->loop);
     else
         stop_job(j, PENDING_PAUSE, LEAVE_S);
+}
+
+void job_look_at_limit(struct job *j)
+{
+    double limit = j->spec ? j->spec->run_time_limit : 0;
+
+    if (limit <= 0 || j->overtime || j->leaving || j->want_pause || j->want_cancel ||
+        (double)(uv_now(j->loop) - j->began_ms) < 1000 * limit)
+        return;
+    j->overtime = true;
+    job_event(j, -1, "info", "limit", "its run.time_limit is over: it writes a checkpoint and ends");
+    stop_job(j, PENDING_PAUSE, LEAVE_S);
 }

@@ -169,9 +169,16 @@ void job_end(struct job *j, const char *outcome, const char *reason, const char 
 
 void job_end_stopped(struct job *j, const char *reason)
 {
-    bool told = j->leaving && !j->want_cancel && !j->want_pause;
+    char text[120];
 
-    job_end(j, j->want_cancel ? "cancelled" : "paused", told ? "detd-job was told to stop" : reason, "");
+    if (j->overtime && !j->want_cancel && !j->want_pause) {
+        snprintf(text, sizeof text, "it ran for %g s, its run.time_limit; its newest checkpoint is of step %lld", j->spec->run_time_limit,
+                 (long long)j->saved);
+        job_end(j, "cancelled", text, "");
+        return;
+    }
+    job_end(j, j->want_cancel ? "cancelled" : "paused",
+            j->leaving && !j->want_cancel && !j->want_pause ? "detd-job was told to stop" : reason, "");
 }
 
 /* ---- one attempt ---- */
@@ -328,7 +335,7 @@ static void after_failure(struct job *j, const struct outcome *o)
 /* What a wish to stop makes of an attempt that failed on the way: the wish is granted, from the last checkpoint. */
 static bool granted_anyway(struct job *j, const struct outcome *o)
 {
-    if (!o->retry || (!j->want_cancel && !j->want_pause && !j->leaving))
+    if (!o->retry || (!j->want_cancel && !j->want_pause && !j->leaving && !j->overtime))
         return false;
     append_ended(j, "stopped", o->reason, "");
     job_end_stopped(j, "");
@@ -565,6 +572,7 @@ static void go_on(struct job *j, int lost)
 
 void job_begin(struct job *j, int lost)
 {
+    j->began_ms = uv_now(j->loop);
     if (j->end_seq) {
         wait_for_ack(j);
         return;

@@ -66,6 +66,8 @@ struct job {
     bool told;             /* rank 0 said it in some attempt of this process */
     bool hung;             /* this attempt ended by a hang verdict */
     bool leaving;          /* SIGTERM came */
+    bool overtime;         /* it ran for run.time_limit */
+    uint64_t began_ms;     /* uv_now() when this process took the job */
     bool want_pause, want_cancel;
     unsigned pending;
     char want_tier[16];
@@ -130,7 +132,8 @@ void job_check_gpu(struct job *j, int rank, const json_t *hello);
 
 /* control.c: commands of detd and of signals */
 void job_take_control(struct job *j, const json_t *msg);
-void job_leave(struct job *j); /* SIGTERM */
+void job_leave(struct job *j);         /* SIGTERM */
+void job_look_at_limit(struct job *j); /* once a second: run.time_limit */
 /* Gives rank 0 what waits for it. */
 void job_send_pending(struct job *j);
 

@@ -115,6 +115,7 @@ void job_tick(struct job *j)
         job_log("%s", err.msg);
     if (j->state == RUN_ENDED)
         return;
+    job_look_at_limit(j);
     for (int i = 0; j->ranks && i < j->nranks; i++) {
         watch_read(ranks_page(j->ranks, i), &pages[i]);
         pages[i].gone = j->rank[i].gone || j->rank[i].out.ended || ranks_pid(j->ranks, i) == 0;

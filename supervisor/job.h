@@ -7,7 +7,9 @@
  * next after a pause of 1, 2, 4 ... 30 s, unless run.restarts failures in a row came without a newer checkpoint between them.
  *
  * SIGTERM and SIGINT (a node that shuts down): the ranks, which ignore them, are told to write a checkpoint and to leave, and the job ends as one
- * that was paused though nobody asked for it: detd queues it again. Whoever does not obey within 60 s is killed. */
+ * that was paused though nobody asked for it: detd queues it again. Whoever does not obey within 60 s is killed.
+ * Likewise a job that ran for its run.time_limit, which ends as cancelled. The time counts from where this program took the job: one that follows on it
+ * after a crash has all of it again. */
 #pragma once
 #include <stdint.h>
 #include <uv.h>

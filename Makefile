@@ -140,9 +140,8 @@ $(B)/tests/fuzz/fuzz_$(1): $(B)/tests/fuzz/test_$(1).o $(B)/tests/fuzz/libfuzzer
 	$$(LINK) -fsanitize=fuzzer -lcmocka -luv -ljansson -lsqlite3 -lturbojpeg -lpng -lm -ldl
 endef
 $(foreach t,$(FUZZ),$(eval $(call FUZZ_RULE,$(t))))
-SECONDS  := 60
 fuzz:
-	@tests/fuzz/run.sh $(or $(TARGET),$(FUZZ)) -- $(SECONDS)
+	@tests/fuzz/run.sh $(or $(TARGET),$(FUZZ)) -- $(or $(SECONDS),60)
 # Looks at a thread between its last check and its sleep.
 $(B)/tests/unit/test_threads: LDFLAGS += $(addprefix -Wl$(comma)--wrap=pthread_,mutex_lock cond_wait cond_signal cond_broadcast)
 tests: $(TESTS)

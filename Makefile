@@ -8,7 +8,7 @@ PREFIX ?= $(HOME)/.local
 
 # ---- the one list of Debian packages (make deps) ----
 DEPS := build-essential pkg-config libuv1-dev libjansson-dev libsqlite3-dev libturbojpeg0-dev libpng-dev libcmocka-dev \
-        sqlite3 python3 clang-format clang-tidy cppcheck shellcheck
+        sqlite3 python3 valgrind clang-format clang-tidy cppcheck shellcheck
 
 WARN := -Wall -Wextra -Werror -Wshadow -Wstrict-prototypes -Wmissing-prototypes -Wvla
 SANF := $(if $(SAN),-fsanitize=$(SAN) -fno-sanitize-recover=all -fno-omit-frame-pointer)

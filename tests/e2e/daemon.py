@@ -68,7 +68,7 @@ class Daemon:
     def __init__(self, foreign=True, step_s=0.02, slots=4, disk_mb=0, system=False, read="everyone", conf=""):
         self.root = tempfile.mkdtemp(prefix="detd-e2e-")
         self.state, self.path, self.bin = self.root + "/state", self.root + "/run/detd.sock", self.root + "/bin"
-        self.slots, self.step_s, self.proc, self.env = slots, step_s, None, {}
+        self.slots, self.step_s, self.proc, self.env, self.under = slots, step_s, None, {}, []
         self.options = ["--system"] if system else []
         if system:  # other users come as far as the socket
             os.mkdir(self.root + "/run")
@@ -132,7 +132,7 @@ class Daemon:
 
     def start(self, wait=True):
         log = open(self.root + "/log", "a")
-        self.proc = subprocess.Popen([self.bin + "/detd", "--state", self.state, "--socket", self.path, "--config", self.root + "/conf"] + self.options,
+        self.proc = subprocess.Popen(self.under + [self.bin + "/detd", "--state", self.state, "--socket", self.path, "--config", self.root + "/conf"] + self.options,
                                      stdout=log, stderr=log, stdin=subprocess.DEVNULL, env=dict(os.environ, **self.env))
         return self.client() if wait else None
 

@@ -186,37 +186,143 @@ static void specs_of_jobs_get_a_table(void **state)
     schema_is_brought_up(*state, 3);
 }
 
-/* A database of the first release: its jobs had one rank a GPU, its GPUs were healthy, and its attempts told nothing of themselves. */
-static void an_older_schema_is_brought_up(void **state)
+/* A database of the first release, with rows of everything it knew: values that are not finite, of the node, with characters of all kinds. */
+static const char first_release[] =
+    "INSERT INTO meta VALUES ('store_id', '00000000000000000000000000000007'), ('tier', 'world');"
+    "INSERT INTO jobs VALUES (1, 'j', 'u', 1, 't', '{\"name\":\"j\"}', 'queued', '', 'run', '', 0, 0, 'rerun', 'cuda', 2, 0, 0, 3, 0, 0, "
+    "'', '', 0, 0, 9,"
+    " 0, 0, 0, 0, 5, NULL, NULL);"
+    "INSERT INTO jobs VALUES (4, 'Bäume ''93', 'ann', 1000, 't', '{\"name\":\"b\"}', 'failed', 'rank 1: \"no\" 中', 'pause', 'off', 1, 2, "
+    "'world', 'cpu', 3,"
+    " 4, -5, 6, 1, 2, 'nonce', 'GPU-1,GPU-2', 4123456789012, 7, 8, 2.5, 1234.25, 0.1, 9876543210, 1700000000.25, 1700000001.5, "
+    "1700000002.75);"
+    "INSERT INTO attempts VALUES (1, 1, 'n', 0, 5, NULL, '', ''), (4, 1, 'n', 0, 6, 7, 'failed', 'a \"reason\"'), (4, 2, 'm', 4, 8.5, 9.5, "
+    "'ended', '');"
+    "INSERT INTO series VALUES (1, 4, 'train', 'total'), (2, 4, 'val', 'total'), (7, 4, 'train', 'bóx');"
+    "INSERT INTO point VALUES (1, 1, 0.25, 8, 2, 0, 6), (1, 2, 0.5, NULL, 2, 1, 7), (1, 7, 1.5, 0.1, 3, 2, 8), (2, 2, NULL, 1e300, 1e-300, "
+    "1, 9),"
+    " (7, 1, 0.25, 5, 0, 1, 9.25);"
+    "INSERT INTO eval VALUES (4, 'AP', 2, 0.1, 10), (4, 'AP', 4, NULL, 11), (4, 'AP50/tree', 4, 1, 11.5);"
+    "INSERT INTO events VALUES (1, NULL, 1, 'info', 'gpus', 'of the node'), (9, 4, 2, 'error', 'end', 'failed: \"so\"');"
+    "INSERT INTO checkpoints VALUES (4, 2, 'checkpoints/step-2', 123456789012, 0.5, 1, 12), (4, 4, 'checkpoints/step-4', 1, NULL, 0, 13);"
+    "INSERT INTO tiers VALUES (4, 1, 'rerun'), (4, 5, 'off');"
+    "INSERT INTO gpus VALUES ('GPU-1', 'N', 7, 5), ('GPU-2', '', 150754820096, 6.5);";
+
+/* All that it held, column by column as it named them. */
+static const char *const of_first_release[] = {
+    "SELECT key, value FROM meta ORDER BY key",
+    "SELECT id, name, user, uid, token, state, reason, want, want_tier, want_checkpoint, want_eval, tier, device, ranks, threads, "
+    "priority, restarts, deaths,"
+    " attempt, nonce, gpus, last_seq, step, steps, images_per_s, cpu_seconds, cpu_before, max_rss, submitted, started, ended FROM jobs "
+    "ORDER BY id",
+    "SELECT job, attempt, node, resume_step, started, ended, outcome, reason FROM attempts ORDER BY job, attempt",
+    "SELECT id, job, split, term FROM series ORDER BY id",
+    "SELECT series, step, epoch, num, den, tier, time FROM point ORDER BY series, step",
+    "SELECT job, metric, step, value, time FROM eval ORDER BY metric, step",
+    "SELECT id, job, time, level, kind, text FROM events ORDER BY id",
+    "SELECT job, step, path, bytes, val_loss, best, time FROM checkpoints ORDER BY step",
+    "SELECT job, step, tier FROM tiers ORDER BY step",
+    "SELECT uuid, name, memory_bytes, seen FROM gpus ORDER BY uuid",
+    "SELECT job, split, term, step, epoch, value, num, den, tier, time FROM loss ORDER BY job, split, term, step",
+    "SELECT job, split, term, step, value FROM loss_latest ORDER BY job, split, term",
+    "SELECT job, step, train_total, val_total FROM loss_wide ORDER BY job, step",
+    "SELECT id, name, state, reason, attempt, step, steps, tier, device, ranks, train_total, val_total FROM job_summary ORDER BY id",
+};
+
+/* What it gives to these, a line a row. */
+static void dump(const struct fixture *f, struct text *out)
+{
+    char path[128];
+    sqlite3 *db;
+
+    snprintf(path, sizeof path, "%s/detd.db", f->folder);
+    assert_int_equal(sqlite3_open(path, &db), SQLITE_OK);
+    sqlite3_db_config(db, SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1, NULL);
+    for (size_t i = 0; i < sizeof of_first_release / sizeof *of_first_release; i++) {
+        sqlite3_stmt *st;
+
+        assert_int_equal(sqlite3_prepare_v2(db, of_first_release[i], -1, &st, NULL), SQLITE_OK);
+        while (sqlite3_step(st) == SQLITE_ROW)
+            for (int c = 0; c < sqlite3_column_count(st); c++)
+                text_addf(out, "%s=%d:%s%s", sqlite3_column_name(st, c), sqlite3_column_type(st, c),
+                          sqlite3_column_text(st, c) ? (const char *)sqlite3_column_text(st, c) : "",
+                          c + 1 < sqlite3_column_count(st) ? "|" : "\n");
+        sqlite3_finalize(st);
+    }
+    sqlite3_close(db);
+}
+
+static void assert_tells(struct text *t, const char *const *words)
+{
+    for (; *words; words++) {
+        if (!strstr(t->p, *words))
+            print_error("'%s' is not in %s\n", *words, t->p);
+        assert_non_null(strstr(t->p, *words));
+    }
+    text_free(t);
+}
+
+/* As clients ask for it. */
+static void tells_of_job_4(struct fixture *f)
+{
+    static const char *const losses[] = { "\"step\":7,\"epoch\":1.5,\"value\":0.0333333333333333", "\"num\":null", "b\xc3\xb3x", NULL };
+    static const char *const evals[] = { "\"step\":4,\"metric\":\"AP50/tree\",\"value\":1.0", "\"step\":4,\"metric\":\"AP\",\"value\":null",
+                                         NULL };
+    static const char *const events[] = { "\"text\":\"failed: \\\"so\\\"\"", NULL };
+    static const char *const details[] = { "\"reason\":\"a \\\"reason\\\"\",\"identity\":null}", "\"path\":\"checkpoints/step-4\"",
+                                           "\"val_loss\":0.5", "{\"step\":5,\"tier\":\"off\"}", NULL };
+    const struct store_loss_query all = { .job = 4, .to = 100, .limit = 100 };
+    struct text t = { 0 };
+    int64_t best = 0;
+
+    assert_int_equal(store_loss_rows(f->s, &all, &t, NULL), 0);
+    assert_tells(&t, losses);
+    assert_int_equal(store_eval_rows(f->s, 4, NULL, 100, NULL, &t, NULL), 0);
+    assert_tells(&t, evals);
+    assert_int_equal(store_events(f->s, 4, &(struct store_page){ .limit = 100 }, &t, NULL), 0);
+    assert_tells(&t, events);
+    assert_int_equal(store_job_details(f->s, 4, &t, NULL), 0);
+    assert_tells(&t, details);
+    assert_int_equal(store_best_checkpoint(f->s, 4, &best, NULL), 0);
+    assert_int_equal(best, 2);
+}
+
+/* Its jobs had one rank a GPU, its GPUs were healthy, and its attempts told nothing of themselves. */
+static void the_first_release_is_brought_up(void **state)
 {
     struct fixture *f = *state;
-    struct text t = { 0 };
+    struct text all = { 0 }, before = { 0 }, after = { 0 };
     struct job_row row;
-    char *statements;
+    char *spec;
 
     close_store(f);
-    assert_true(asprintf(&statements,
-                         "PRAGMA journal_mode=WAL; %s PRAGMA application_id=%d; PRAGMA user_version=1;"
-                         "INSERT INTO jobs (name, user, uid, token, spec, state, tier, device, ranks, steps, submitted) "
-                         "VALUES ('j', 'u', 1, 't', '{}', 'queued', 'rerun', 'cuda', 2, 9, 5);"
-                         "INSERT INTO attempts (job, attempt, node, resume_step, started) VALUES (1, 1, 'n', 0, 5);"
-                         "INSERT INTO gpus VALUES ('GPU-1', 'N', 7, 5)",
-                         schema_migration(1), SCHEMA_APPLICATION) > 0);
-    make_database(f, statements);
-    free(statements);
+    text_addf(&all, "PRAGMA journal_mode=WAL; %s PRAGMA application_id=%d; PRAGMA user_version=1; %s", schema_migration(1),
+              SCHEMA_APPLICATION, first_release);
+    make_database(f, all.p);
+    text_free(&all);
+    dump(f, &before);
+    assert_true(!before.failed && before.len > 2000);
     open_again(f);
+    dump(f, &after);
+    assert_string_equal(before.p, after.p);
+    text_free(&before);
+    text_free(&after);
     assert_int_equal(store_get_job(f->s, 1, &row, NULL), 0);
     assert_true(row.cuda && row.ranks == 2 && row.ranks_per_gpu == 1);
+    assert_int_equal(store_get_spec(f->s, 4, &spec, NULL), 0);
+    assert_string_equal(spec, "{\"name\":\"b\"}");
+    free(spec);
     assert_string_equal(sql(f, "SELECT uuid || quarantine || ecc_errors FROM gpus WHERE quarantined IS NULL"), "GPU-1-1");
-    assert_int_equal(store_job_details(f->s, 1, &t, NULL), 0);
-    assert_non_null(strstr(t.p, "\"reason\":\"\",\"identity\":null}]"));
-    text_free(&t);
+    assert_string_equal(sql(f, "SELECT sum(cleared) FROM jobs"), "0");
+    assert_string_equal(sql(f, "PRAGMA integrity_check"), "ok");
+    tells_of_job_4(f);
+    assert_int_equal(submit(f, "new", 0), 5);
 }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        TEST(refuses_what_it_does_not_know), TEST(refuses_a_database_without_a_log), TEST(an_older_schema_is_brought_up),
+        TEST(refuses_what_it_does_not_know), TEST(refuses_a_database_without_a_log), TEST(the_first_release_is_brought_up),
         TEST(specs_of_jobs_get_a_table),     TEST(the_schema_before_is_brought_up),
     };
 

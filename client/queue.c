@@ -192,6 +192,7 @@ int command_retry(struct context *ctx, int argc, char **argv)
         (rc = call(ctx, "job.get", json_pack("{s:I}", "id", (json_int_t)id), &job)))
         return rc;
     rc = check_retry(job);
+    json_object_del(json_object_get(json_object_get(job, "spec"), "run"), "after"); /* that was then */
     if (rc == 0)
         rc = submit_spec(ctx, json_incref(json_object_get(job, "spec")), &id);
     json_decref(job);

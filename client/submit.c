@@ -111,17 +111,38 @@ static int help_keys(int count, char *const *words)
     return rc;
 }
 
+static int take_limit(const struct context *ctx, const char *text, char ret[60])
+{
+    double seconds = 0;
+    int rc = take_duration(ctx, text, &seconds);
+
+    snprintf(ret, 60, "run.time_limit=%.17g", seconds);
+    return rc;
+}
+
+/* ID or ID:ok. */
+static int take_after(const struct context *ctx, const char *text, char ret[60], char ret_ok[60])
+{
+    size_t len = strcspn(text, ":");
+    char number[24];
+    int64_t id = 0;
+
+    if (len >= sizeof number || (text[len] && strcmp(text + len, ":ok") != 0))
+        return misuse(ctx, "--after: '%s' is neither ID nor ID:ok", text);
+    snprintf(number, sizeof number, "%.*s", (int)len, text);
+    if (take_id(ctx, number, &id))
+        return CODE_USAGE;
+    snprintf(ret, 60, "run.after=%lld", (long long)id);
+    snprintf(ret_ok, 60, "run.after_ok=%s", text[len] ? "true" : "false");
+    return 0;
+}
+
 int command_submit(struct context *ctx, int argc, char **argv)
 {
-    static const struct option options[] = {
-        { "wait", no_argument, NULL, 'w' },
-        { "watch", no_argument, NULL, 'W' },
-        { "help-keys", no_argument, NULL, 'k' },
-        { "time", required_argument, NULL, 't' },
-        { 0 },
-    };
-    char limit[60] = "";
-    double seconds;
+    static const struct option options[] = { { "wait", no_argument, NULL, 'w' },        { "watch", no_argument, NULL, 'W' },
+                                             { "help-keys", no_argument, NULL, 'k' },   { "time", required_argument, NULL, 't' },
+                                             { "after", required_argument, NULL, 'a' }, { 0 } };
+    char more[3][60] = { "", "", "" }; /* keys that options stand for */
     bool wait = false, watch = false, keys = false;
     struct err err = { 0 };
     json_t *spec;
@@ -134,10 +155,10 @@ int command_submit(struct context *ctx, int argc, char **argv)
         keys |= o == 'k';
         wait |= o == 'w';
         watch |= o == 'W';
-        if (o == 't' && take_duration(ctx, optarg, &seconds))
+        if (o == 't' && take_limit(ctx, optarg, more[0]))
             return CODE_USAGE;
-        if (o == 't')
-            snprintf(limit, sizeof limit, "run.time_limit=%.17g", seconds);
+        if (o == 'a' && take_after(ctx, optarg, more[1], more[2]))
+            return CODE_USAGE;
     }
     if (keys)
         return help_keys(argc - optind, argv + optind);
@@ -145,10 +166,11 @@ int command_submit(struct context *ctx, int argc, char **argv)
         return misuse(ctx, "no job file given");
     if (spec_load(argv[optind], argv + optind + 1, argc - optind - 1, &spec, &err) < 0)
         return complain(&err);
-    if (limit[0] && jobspec_override(spec, limit, &err) < 0) {
-        json_decref(spec);
-        return complain(&err);
-    }
+    for (int i = 0; i < 3; i++)
+        if (more[i][0] && jobspec_override(spec, more[i], &err) < 0) {
+            json_decref(spec);
+            return complain(&err);
+        }
     return (rc = submit_spec(ctx, spec, &id)) ? rc : submitted(ctx, id, wait, watch);
 }
 

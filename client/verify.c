@@ -95,6 +95,7 @@ static int build(const struct run *r, const struct wish *w, char *const *assignm
     snprintf(name, sizeof name, "verify %.*s", r->id ? 40 : 56, r->id ? r->name + strlen("job ") : r->name);
     json_object_set_new(root, "name", json_string(name));
     json_object_set_new(verify, "evidence", json_string(r->dir));
+    json_object_del(run, "after"); /* that was then */
     json_object_set_new(verify, "from", json_integer(from));
     json_object_set_new(verify, "to", json_integer(to));
     if (w->ranks > 0)
@@ -202,6 +203,7 @@ int command_repro(struct context *ctx, int argc, char **argv)
         fprintf(stderr, "detctl: %s did not tell which data it was trained on\n", r.name);
         rc = CODE_REFUSED;
     } else {
+        json_object_del(group(r.spec, "run"), "after"); /* that was then */
         json_object_set_new(group(r.spec, "run"), "data_hash", json_string(r.data_hash));
         rc = submit_spec(ctx, json_incref(r.spec), &id);
     }

@@ -62,6 +62,8 @@ struct job_row {
     bool cuda;
     int ranks, ranks_per_gpu, threads;
     int priority, restarts, deaths, attempt;
+    int64_t after; /* job that has to end first; 0: none */
+    bool after_ok; /* it has to complete */
     char nonce[JOB_NONCE_LEN + 1];
     char gpus[JOB_GPUS_MAX * (JOB_UUID_MAX + 1)]; /* UUIDs with commas; "": none */
     int64_t last_seq, step, steps;

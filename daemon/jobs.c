@@ -102,16 +102,31 @@ void jobs_forget(struct jobs *jobs, int64_t id)
     memmove(&jobs->all[at], &jobs->all[at + 1], (size_t)(jobs->count - at) * sizeof(struct job *));
 }
 
+/* Jobs that are finished, and waited for (after.h). */
+static void mark_awaited(struct jobs *jobs)
+{
+    for (int i = 0; i < jobs->count; i++)
+        jobs->all[i]->awaited = false;
+    for (int i = 0; i < jobs->count; i++) {
+        struct job *other = jobs->all[i]->row.after ? jobs_find(jobs, jobs->all[i]->row.after) : NULL;
+
+        if (other && !job_is_done(jobs->all[i]->row.state))
+            other->awaited = true;
+    }
+}
+
 void jobs_trim(struct jobs *jobs)
 {
     int done = 0, kept = 0;
 
     for (int i = 0; i < jobs->count; i++)
         done += job_is_done(jobs->all[i]->row.state);
+    if (done > JOBS_RECENT)
+        mark_awaited(jobs);
     for (int i = 0; i < jobs->count; i++) {
         struct job *j = jobs->all[i];
 
-        if (done > JOBS_RECENT && job_is_done(j->row.state) && j->life.phase == LIFE_IDLE && !j->wishes) {
+        if (done > JOBS_RECENT && job_is_done(j->row.state) && j->life.phase == LIFE_IDLE && !j->wishes && !j->awaited) {
             done--;
             if (jobs->floor <= j->row.id) /* an old job may end after newer ones were forgotten */
                 jobs->floor = j->row.id + 1;

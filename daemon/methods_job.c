@@ -61,6 +61,8 @@ static void fill_row(struct submission *s, const struct jobspec *spec)
     row->ranks_per_gpu = (int)spec->run_ranks_per_gpu;
     row->threads = spec->run_threads < 0 ? 0 : (int)spec->run_threads;
     row->priority = (int)spec->run_priority;
+    row->after = spec->run_after < 0 ? 0 : spec->run_after;
+    row->after_ok = spec->run_after_ok;
     row->restarts = (int)spec->run_restarts;
     row->steps = spec->train_steps;
     row->submitted = now_s();

@@ -6,6 +6,7 @@
 #include <string.h>
 #include <sys/random.h>
 
+#include "daemon/after.h"
 #include "daemon/clock.h"
 #include "daemon/errand.h"
 #include "daemon/event.h"
@@ -333,12 +334,34 @@ static void grant(struct runner *r, const struct sched_grant *g)
 /* Processes of an earlier run may still be on their way out: the job keeps its nonce until they have left. */
 static bool may_start(struct runner *r, struct job *j)
 {
-    if (j->row.state != JOB_QUEUED || j->life.phase != LIFE_IDLE || j->wishes)
+    if (j->row.state != JOB_QUEUED || j->row.after || j->life.phase != LIFE_IDLE || j->wishes)
         return false;
     if (j->row.attempt == 0 || launch_lock_is_free(r->jobs->folder, j->row.id))
         return true;
     tell_life(r, j, LIFE_FACT_FOUND, "");
     return false;
+}
+
+/* A job that was to run after one that did not complete ends with it; in order of ids, so that what was to run after it does too. */
+static void look_at_after(struct runner *r, struct job *j)
+{
+    const struct job *other;
+    enum after after;
+    char why[120];
+
+    if (j->row.state != JOB_QUEUED || j->row.after == 0 || j->wishes || (after = after_look(r->jobs, j, &other)) == AFTER_WAITS)
+        return;
+    if (after == AFTER_NEVER) {
+        snprintf(why, sizeof why, "job %lld, after which it was to run, %s", (long long)j->row.after,
+                 !other                           ? "was removed"
+                 : other->row.state == JOB_FAILED ? "failed"
+                                                  : "was cancelled");
+        job_apply(&j->row, JOB_EV_CANCEL, why, now_s(), NULL);
+        event_add(r->events, j->row.id, "info", "end", "cancelled: %s", why);
+    }
+    j->row.after = 0;
+    store_save(r->store, &j->row, NULL, NULL);
+    job_changed(r->jobs, j);
 }
 
 void run_schedule(struct runner *r)
@@ -349,6 +372,8 @@ void run_schedule(struct runner *r)
     bool cuda = false, failed;
     int n = 0, granted;
 
+    for (int i = 0; i < r->jobs->count && !r->stopping; i++)
+        look_at_after(r, r->jobs->all[i]);
     if (r->stopping || r->drained[0] || r->jobs->count == 0)
         return;
     queue = calloc((size_t)r->jobs->count, sizeof *queue);

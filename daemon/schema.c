@@ -15,10 +15,11 @@ EMBED(schema_003, "schema/003_evidence.sql")
 EMBED(schema_004, "schema/004_specs.sql")
 EMBED(schema_005, "schema/005_removed.sql")
 EMBED(schema_006, "schema/006_cleared.sql")
+EMBED(schema_007, "schema/007_after.sql")
 
 const char *schema_migration(int n)
 {
-    static const char *const all[SCHEMA_VERSION] = { schema_001, schema_002, schema_003, schema_004, schema_005, schema_006 };
+    static const char *const all[SCHEMA_VERSION] = { schema_001, schema_002, schema_003, schema_004, schema_005, schema_006, schema_007 };
 
     return all[n - 1];
 }

@@ -66,7 +66,7 @@ int reader_step(sqlite3 *db, sqlite3_stmt *st, struct err *err)
 #define JOB_SELECT                                                                                                                     \
     "SELECT id, name, user, uid, state, reason, want, want_tier, want_checkpoint, want_eval, tier, device, ranks, threads, priority, " \
     "restarts, deaths, attempt, nonce, last_seq, step, steps, images_per_s, cpu_seconds, max_rss, submitted, started, ended, gpus, "   \
-    "cpu_before, ranks_per_gpu FROM jobs "
+    "cpu_before, ranks_per_gpu, after, after_ok FROM jobs "
 
 static const char *column(sqlite3_stmt *st, int at)
 {
@@ -111,6 +111,8 @@ static void read_row(sqlite3_stmt *st, struct job_row *row)
     snprintf(row->gpus, sizeof row->gpus, "%s", column(st, 28));
     row->cpu_before = sqlite3_column_double(st, 29);
     row->ranks_per_gpu = sqlite3_column_int(st, 30);
+    row->after = sqlite3_column_int64(st, 31);
+    row->after_ok = sqlite3_column_int(st, 32) != 0;
 }
 
 static int prepare_losses(sqlite3 *db, sqlite3_stmt **ret, struct err *err)
@@ -178,6 +180,7 @@ int store_load_jobs(struct store *s, int recent, void (*each)(void *arg, const s
     int rc =
         reader_prepare(db,
                        JOB_SELECT "WHERE id IN (SELECT id FROM jobs WHERE state IN ('queued', 'starting', 'running', 'stopping', 'paused') "
+                                  "UNION SELECT after FROM jobs WHERE state IN ('queued', 'paused') AND after<>0 "
                                   "UNION SELECT id FROM (SELECT id FROM jobs ORDER BY id DESC LIMIT ?1)) ORDER BY id DESC",
                        &st, err);
 

@@ -13,14 +13,15 @@
     "state=?2, reason=?3, want=?4, want_tier=?5, want_checkpoint=?6, want_eval=?7, tier=?8, threads=?9, deaths=?10, attempt=?11, " \
     "nonce=?12, last_seq=?13, step=?14, images_per_s=?15, cpu_seconds=?16, max_rss=?17, started=?18, ended=?19, gpus=?20, "        \
     "cpu_before=?21, "                                                                                                             \
-    "priority=?22"
+    "priority=?22, after=?23"
 
 static const char *const sql[ST_COUNT] = {
     [ST_TOKEN] = "SELECT id FROM jobs WHERE uid=?1 AND token=?2 UNION ALL SELECT job FROM removed WHERE uid=?1 AND token=?2",
     [ST_QUEUED] = "SELECT count(*) FROM (SELECT 1 FROM jobs WHERE state IN ('queued', 'paused') AND uid=?1 LIMIT ?2)",
     [ST_SUBMIT] = "INSERT INTO jobs (name, user, uid, token, state, reason, tier, device, ranks, threads, priority, restarts, steps, "
-                  "submitted, ranks_per_gpu) "
-                  "VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15)",
+                  "submitted, ranks_per_gpu, after, after_ok) "
+                  "VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17)",
+    [ST_EXISTS] = "SELECT 1 FROM jobs WHERE id=?1",
     [ST_SPEC] = "INSERT INTO specs VALUES (?1, ?2)",
     [ST_SAVE] = "UPDATE jobs SET " JOB_COLUMNS " WHERE id=?1",
     [ST_SEQ] = "UPDATE jobs SET last_seq=max(last_seq, ?2), step=max(step, ?3) WHERE id=?1",
@@ -118,6 +119,22 @@ static int refuse_queued(struct writer *w, struct op *op)
     return rc == SQLITE_ROW ? SQLITE_OK : rc & 0xff;
 }
 
+/* Here it cannot be removed in between. */
+static int refuse_after(struct writer *w, struct op *op)
+{
+    sqlite3_stmt *st = w->stmt[ST_EXISTS];
+    int rc;
+
+    if (op->row->after == 0)
+        return SQLITE_OK;
+    sqlite3_bind_int64(st, 1, op->row->after);
+    rc = sqlite3_step(st);
+    if (rc == SQLITE_DONE)
+        op->rc = err_field(&op->err, ERR_NOTFOUND, "run.after", "run.after: there is no job %lld", (long long)op->row->after);
+    sqlite3_reset(st);
+    return rc == SQLITE_ROW || rc == SQLITE_DONE ? SQLITE_OK : rc & 0xff;
+}
+
 static int submit(struct writer *w, struct op *op)
 {
     const struct job_row *row = op->row;
@@ -135,6 +152,8 @@ static int submit(struct writer *w, struct op *op)
     if (rc != SQLITE_DONE)
         return rc == SQLITE_ROW ? SQLITE_OK : rc & 0xff;
     rc = refuse_queued(w, op);
+    if (rc == SQLITE_OK && op->rc == 0)
+        rc = refuse_after(w, op);
     if (rc != SQLITE_OK || op->rc < 0)
         return rc;
     st = w->stmt[ST_SUBMIT];
@@ -153,6 +172,8 @@ static int submit(struct writer *w, struct op *op)
     sqlite3_bind_int64(st, 13, row->steps);
     sqlite3_bind_double(st, 14, row->submitted);
     sqlite3_bind_int(st, 15, row->ranks_per_gpu);
+    sqlite3_bind_int64(st, 16, row->after);
+    sqlite3_bind_int(st, 17, row->after_ok);
     rc = writer_run(st);
     if (rc != SQLITE_OK)
         return rc;
@@ -189,6 +210,7 @@ static int save(struct writer *w, const struct job_row *row)
     bind_text(st, 20, row->gpus);
     bind_real(st, 21, row->cpu_before);
     sqlite3_bind_int(st, 22, row->priority);
+    sqlite3_bind_int64(st, 23, row->after);
     return writer_run(st);
 }
 

@@ -50,6 +50,11 @@ void view_job(struct text *out, const struct job_row *row, const char *root, con
     number(out, "ranks_per_gpu", row->ranks_per_gpu);
     string(out, "gpus", job_is_live(row->state) ? row->gpus : ""); /* the row keeps the last ones */
     number(out, "priority", row->priority);
+    if (row->after)
+        number(out, "after", row->after);
+    else
+        text_add(out, ",\"after\":null");
+    text_addf(out, ",\"after_ok\":%s", row->after_ok ? "true" : "false");
     text_addf(out, ",\"losses\":%s,\"dir\":", losses);
     text_json(out, root);
     /* The folder's text ends in a quote, which the job's own folder moves behind itself. */

@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "daemon/after.h"
 #include "daemon/gpu.h"
 #include "daemon/jobs.h"
 #include "daemon/run.h"
@@ -17,7 +18,8 @@ static bool waits_behind(const struct runner *r, const struct job *j, const stru
         int has;
         bool ahead = other->row.priority > j->row.priority || (other->row.priority == j->row.priority && other->row.id < j->row.id);
 
-        if (sched_gpu_need(&view) > node->gpus || sched_user_limit(&view, node, &has)) /* passed over till that changes */
+        if (other->row.after || sched_gpu_need(&view) > node->gpus ||
+            sched_user_limit(&view, node, &has)) /* passed over till that changes */
             continue;
         if (other != j && other->row.state == JOB_QUEUED && other->row.cuda == j->row.cuda && ahead) {
             snprintf(ret, size, "waits behind job %lld, which is queued with priority %d and waits for slots itself",
@@ -26,6 +28,17 @@ static bool waits_behind(const struct runner *r, const struct job *j, const stru
         }
     }
     return false;
+}
+
+static bool waits_for_other(const struct runner *r, const struct job *j, char *ret, size_t size)
+{
+    const struct job *other;
+
+    if (after_look(r->jobs, j, &other) != AFTER_WAITS)
+        return false;
+    snprintf(ret, size, "waits till job %lld, which is %s, has %s (run.after)", (long long)j->row.after, job_state_name(other->row.state),
+             j->row.after_ok ? "completed" : "ended");
+    return true;
 }
 
 static bool waits_for_limit(const struct job *j, const struct sched_job *view, const struct sched_node *node, char *ret, size_t size)
@@ -102,6 +115,8 @@ void run_why(struct runner *r, const struct job *j, char *ret, size_t size)
         snprintf(ret, size, "waits till the processes of its last run have left");
         return;
     }
+    if (waits_for_other(r, j, ret, size))
+        return;
     if (r->drained[0]) {
         snprintf(ret, size, "no job is started on this node now, which is drained: %s", r->drained);
         return;

@@ -171,6 +171,9 @@ enum { JOB_REGION_GRAIN = 8 };
     X(run_restarts, "run.restarts", INT, "3", "*", "", 0, 1000, "times", "",                                                              \
       "consecutive failures without a newer checkpoint that are retried")                                                                 \
     X(run_on_hang, "run.on_hang", ENUM, "\"restart\"", "*", "", 0, 0, "", "restart|fail", "what a hang verdict does")                     \
+    X(run_after, "run.after", INT, "null", "*", "", 1, 9007199254740991, "", "", "the job that has to end before this one starts")         \
+    X(run_after_ok, "run.after_ok", BOOL, "false", "*", "", 0, 0, "", "",                                                                  \
+      "it has to complete: where it fails or is cancelled, so is this one")                                                               \
     X(run_time_limit, "run.time_limit", REAL, "0", "*", "", 0, 1e9, "s", "",                                                              \
       "it writes a checkpoint and ends, cancelled, when it ran so long since it got its slots; 0: no limit")                              \
     X(run_priority, "run.priority", INT, "0", "*", "", -1000, 1000, "", "", "higher runs first")                                          \

@@ -58,6 +58,14 @@ static bool ended_so(const struct folder *f, const char *outcome)
     return r && r->type == REC_END && strcmp(r->outcome, outcome) == 0;
 }
 
+/* What it was to run after did not complete, or is gone. */
+static bool waits_in_vain(const struct folder *f)
+{
+    const struct folder *other = f->after ? folder_of(f->after) : NULL;
+
+    return other && f->after_ok && (other->gone || (other->end && other->end != JOB_COMPLETED));
+}
+
 /* Each end has its reason, and is the only one. */
 static void check_reason(const struct folder *f, int state)
 {
@@ -68,7 +76,7 @@ static void check_reason(const struct folder *f, int state)
         fail("job %lld is completed, and no supervisor said so", (long long)f->id);
     if (state == JOB_FAILED && !ended_so(f, "failed") && (f->count > 0 || f->deaths <= f->restarts))
         fail("job %lld is failed, and no supervisor said so", (long long)f->id);
-    if (state == JOB_CANCELLED && !f->cancelled)
+    if (state == JOB_CANCELLED && !f->cancelled && !waits_in_vain(f))
         fail("job %lld is cancelled, and nobody wished that", (long long)f->id);
     if (f->count && f->stored_seq != f->records[f->count - 1].seq)
         fail("job %lld is %s, and of the %lld reports in its spool %lld are stored", (long long)f->id,
@@ -266,6 +274,17 @@ static void check_pause(const struct folder *f, const struct launch_request *rq)
         fail("job %lld is started again at once after a %s", (long long)f->id, died ? "death" : "refusal");
 }
 
+static void check_after(const struct folder *f)
+{
+    const struct folder *other = f->after ? folder_of(f->after) : NULL;
+
+    if (other && !other->end && !other->gone)
+        fail("job %lld starts, and was to wait for job %lld, which has not ended", (long long)f->id, (long long)f->after);
+    if (other && f->after_ok && !other->gone && other->end != JOB_COMPLETED)
+        fail("job %lld starts, and was to run after job %lld completed, which is %s", (long long)f->id, (long long)f->after,
+             job_state_name((enum job_state)other->end));
+}
+
 void check_start(struct folder *f, const struct launch_request *rq)
 {
     if (f->end)
@@ -275,6 +294,7 @@ void check_start(struct folder *f, const struct launch_request *rq)
     memcpy(f->nonce, rq->nonce, sizeof f->nonce);
     if (f->cuda && !rq->gpus[0])
         fail("job %lld starts without the GPUs it needs", (long long)f->id);
+    check_after(f);
     check_slots(f, rq);
     check_pause(f, rq);
     f->started = world.mono;

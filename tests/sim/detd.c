@@ -200,6 +200,8 @@ static void submitted(void *arg, int rc, int64_t id, const struct err *err)
 
     if (rc < 0) {
         say("submission %s is refused: %s", f->token, err->msg);
+        if (rc == ERR_NOTFOUND) /* the job that it was to run after was removed */
+            f->after = 0;
         return;
     }
     say("submission %s is job %lld%s", f->token, (long long)id, rc ? ", again" : "");
@@ -219,6 +221,8 @@ static void send_submission(struct folder *f)
                            .ranks_per_gpu = 1,
                            .threads = f->threads,
                            .priority = f->slot % 3,
+                           .after = f->after,
+                           .after_ok = f->after_ok,
                            .restarts = f->restarts,
                            .steps = f->steps,
                            .submitted = now_s(),
@@ -244,6 +248,10 @@ static void new_submission(void)
                           .save_every = 1 + (int)roll(4),
                           .fails_at = chance(15) ? 1 + (int)roll(8) : 0 };
     snprintf(f->token, sizeof f->token, "t%d", world.njobs);
+    if (world.njobs && chance(30)) {
+        f->after = world.jobs[roll((uint32_t)world.njobs)].id;
+        f->after_ok = chance(60);
+    }
     world.njobs++;
     send_submission(f);
 }

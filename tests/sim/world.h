@@ -48,6 +48,8 @@ struct folder {
     /* as submitted */
     bool cuda;
     int ranks, threads, steps, restarts, save_every, fails_at; /* fails_at: the step whose ranks report a user's error; 0: none */
+    int64_t after;                                             /* job that it waits for; 0: none */
+    bool after_ok;
     /* what users did */
     bool cancelled, paused;
     int submits;

@@ -334,9 +334,32 @@ static void what_the_last_answers_add_is_written(void **state)
     open_all(f);
 }
 
+/* Of finished jobs the newest stay, and one that another waits for. */
+static void who_is_waited_for_is_not_forgotten(void **state)
+{
+    struct jobs jobs = { 0 };
+    struct job_row row = { .state = JOB_COMPLETED };
+
+    (void)state;
+    for (row.id = 1; row.id <= JOBS_RECENT + 20; row.id++)
+        assert_non_null(jobs_add(&jobs, &row));
+    row.state = JOB_PAUSED;
+    row.after = 3;
+    assert_non_null(jobs_add(&jobs, &row));
+    jobs_trim(&jobs);
+    assert_non_null(jobs_find(&jobs, 3));
+    assert_null(jobs_find(&jobs, 2));
+    assert_null(jobs_find(&jobs, 4));
+    jobs_find(&jobs, row.id)->row.state = JOB_CANCELLED;
+    jobs_trim(&jobs);
+    assert_null(jobs_find(&jobs, 3));
+    jobs_free(&jobs);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(who_is_waited_for_is_not_forgotten),
         cmocka_unit_test_setup_teardown(one_refused_wish_leaves_no_trace, setup, teardown),
         cmocka_unit_test_setup_teardown(nor_do_two_at_once, setup, teardown),
         cmocka_unit_test_setup_teardown(what_is_asked_again_is_granted, setup, teardown),

@@ -1,0 +1,208 @@
+#!/usr/bin/env python3
+"""What a node that a group shares is asked for: completion, drain, jobs after others, limits, copies of rows, and what is wrong, against a real detd and real jobs.
+usage: detctl_node.py BUILD_FOLDER [TEST ...]"""
+import json
+import os
+import re
+import sqlite3
+import subprocess
+import sys
+import time
+
+import detctl
+from detctl import LONG, expect
+
+
+def test_completion(node):
+    number = node.submit(*LONG)
+
+    def words(*line):
+        """What bash offers for the last word of the line."""
+        script = 'source <("$0" completion); COMP_WORDS=("$@"); COMP_CWORD=$(($# - 1)); _detctl; printf "%s\\n" "${COMPREPLY[@]}"'
+        said = subprocess.run(["bash", "-uc", script, detctl.DETCTL, detctl.DETCTL, *line], cwd=node.folder, env=node.environment(), stdout=subprocess.PIPE,
+                              universal_newlines=True, timeout=60, check=True).stdout
+        return said.split()
+
+    assert words("pri") == ["priority"] and words("cancel", "") == [number] and words("--socket", "nowhere", "cancel", "") == []
+    assert words("--socket", node.socket, "show", "") == [number] and words("--so") == ["--socket"] and words("fly", "") == []
+    for line in node.ctl("--help").stdout.split("\n\n")[1].split("\n"):
+        command = line.split()[0]
+        assert command in words(command) and "--help" in words(command, "--h"), command
+    assert {"--state", "--user", "--mine", "--name", "--since", "-n", "--limit", "--json"} <= set(words("ls", "-"))
+    assert words("ls", "--state", "p") == ["paused"] and words("logs", "--rank", "") == [] and words("deterministic", "o") == ["on", "off"]
+    assert words("eval", number, "--metric", "") == []
+    assert words("submit", "jo") == [] and words("submit", "job", "model.pre") == ["model.preset="]
+    assert words("submit", "job", "model.preset", "=") == words("submit", "job", "model.preset", "=", "") and "mask_rcnn_r50_fpn" in words(
+        "submit", "job", "model.preset", "=", "mask_rcnn_r50")
+    assert words("submit", "job", "model.sync_bn", "=", "t") == ["true"]
+    node.ctl("cancel", number)
+
+
+def test_drain(node):
+    runs = node.submit(*LONG, "run.threads=1", "run.ranks=1")
+    node.until(runs, lambda j: j["step"] > 0)
+    expect(node.ctl("drain"), 2, "a reason is needed")
+    expect(node.ctl("drain", "x" * 201), 1, "reason: needs 1 to 200 bytes")
+    assert node.ctl("drain", "new", "driver").stdout == "drained; jobs that run go on\n"
+    waits = node.submit("train.steps=2", "val.every=2", "run.threads=1", "run.ranks=1")
+    said = "no job is started on this node now, which is drained: new driver"
+    assert said in node.ctl("why", waits).stdout, node.ctl("why", waits).stdout
+    assert "drained: new driver" in node.ctl("queue").stdout and json.loads(node.ctl("info", "--json").stdout)["drained"] == "new driver"
+    node.kill()
+    node.start()
+    assert node.job(waits)["state"] == "queued" and said in node.ctl("why", waits).stdout
+    waiting = subprocess.Popen([detctl.DETCTL, "drain", "--wait", "newer", "driver"], env=node.environment(), stdout=subprocess.PIPE, universal_newlines=True)
+    node.until(runs, lambda j: j["state"] == "running")  # after detd came back too
+    node.ctl("cancel", runs)
+    assert waiting.communicate(timeout=120)[0] == "drained; no job runs\n" and waiting.returncode == 0
+    assert node.job(runs)["state"] == "cancelled" and node.job(waits)["state"] == "queued" and "drained: newer driver" in node.ctl("why", waits).stdout
+    expect(node.ctl("undrain"), 0)
+    node.until(waits, lambda j: j["state"] == "completed")
+    expect(node.ctl("undrain"), 0)
+    asked, deadline = [], time.time() + 60
+    while len(asked) < 4:  # names of users are looked up apart
+        assert time.time() < deadline, asked
+        asked = re.findall(r"(drain \(.*?\)|undrain) by", node.ctl("events").stdout)
+    assert sorted(asked) == ["drain (new driver)", "drain (newer driver)", "undrain", "undrain"], asked
+
+
+def test_time_limit(node):
+    expect(node.ctl("submit", "job", "--time", "soon"), 2, "'soon' is no length of time")
+    done = node.ctl("submit", "job", *LONG, "--time", "6s", "--wait")
+    expect(done, 5, "cancelled: it ran for 6 s, its run.time_limit; its newest checkpoint is of step")
+    job = node.job("1")
+    saved = job["checkpoints"][0]["step"] if job["checkpoints"] else 0  # a machine may need those 6 s to begin
+    assert job["state"] == "cancelled" and saved == job["step"], job
+    assert f"is of step {job['step']}" in job["reason"] and "limit" in node.ctl("events", "1").stdout
+    other = node.submit("train.steps=2", "val.every=2", "run.time_limit=3600")
+    node.until(other, lambda j: j["state"] == "completed")
+
+
+def test_export(node):
+    jobs = [node.submit("train.steps=4", "val.every=2") for _ in range(2)]
+    for job in jobs:
+        node.until(job, lambda j: j["state"] == "completed")
+    expect(node.ctl("export", "3"), 2, "--sqlite FILE is missing")
+    expect(node.ctl("export", "--sqlite", "job.json"), 1, "make 'job.json': File exists")
+    expect(node.ctl("export", jobs[0], "999", "--sqlite", "half.db"), 1, "no job 999")
+    assert not os.path.exists(node.folder + "/half.db")
+    said = node.ctl("export", "--sqlite", "all.db").stdout
+    assert re.fullmatch(r"all.db: 2 jobs, \d+ rows\n", said), said
+    expect(node.ctl("export", jobs[1], "--sqlite", "one.db"), 0)
+
+    def rows(file, sql):
+        db = sqlite3.connect(os.path.join(node.folder, file))
+        try:
+            return db.execute(sql).fetchall()
+        finally:
+            db.close()
+
+    for sql in ("SELECT job, split, term, step, epoch, value, num, den, tier, time FROM loss ORDER BY 1, 2, 3, 4", "SELECT * FROM loss_wide ORDER BY 1, 2",
+                "SELECT job, split, term, value FROM loss_latest ORDER BY 1, 2, 3", "SELECT job, metric, step, value FROM eval ORDER BY 1, 2, 3",
+                "SELECT id, job, time, level, kind, text FROM events WHERE job IS NOT NULL ORDER BY 1", "SELECT job, attempt, resume_step, outcome FROM attempts ORDER BY 1, 2",
+                "SELECT id, name, user, state, step, steps, cpu_seconds, submitted FROM jobs ORDER BY 1", "SELECT job, step, path, bytes FROM checkpoints ORDER BY 1, 2",
+                "SELECT job, step, tier FROM tiers ORDER BY 1, 2"):
+        whole = rows("state/detd.db", sql)
+        assert whole and rows("all.db", sql) == whole, sql
+        job = 1 if sql.startswith("SELECT id, job") else 0
+        assert rows("one.db", sql) == [row for row in whole if str(row[job]) == jobs[1]], sql
+
+
+def test_doctor(node):
+    state = os.path.realpath(node.folder + "/state")
+
+    def found(code=0):
+        done = node.ctl("doctor", "--json")
+        expect(done, code)
+        return {row["what"]: (row["level"], row["text"]) for row in json.loads(done.stdout)}
+
+    done = node.submit("train.steps=2", "val.every=2")
+    node.until(done, lambda j: j["state"] == "completed")
+    runs = node.submit(*LONG)
+    node.until(runs, lambda j: j["step"] > 0)
+    well = found()
+    assert {what for what, (level, _) in well.items() if level == "ok"} >= {"socket", "store", "disk", "database", "folders", "processes"}, well
+    node.ctl("drain", "new", "driver")
+    os.mkdir(state + "/jobs/999")
+    os.mkdir(state + "/jobs/7.0123")
+    stray = subprocess.Popen(["detd-worker", "-c", "import time; time.sleep(600)", state + f"/jobs/{done}"], executable=sys.executable)
+    try:
+        ill = found()
+        assert ill["drained"] == ("warning", "no job is started: new driver"), ill
+        assert ill["folders"][0] == "warning" and "999" in ill["folders"][1] and "7.0123" in ill["folders"][1], ill
+        assert ill["processes"] == ("warning", f"1 belong to no job that runs: {stray.pid}"), ill
+        assert re.search("(?m)^warning +drained +no job.*\n +-> detctl undrain", node.ctl("doctor").stdout)
+    finally:
+        stray.kill()
+        stray.wait()
+    node.ctl("cancel", runs)
+    node.until(runs, lambda j: j["state"] == "cancelled")
+    with sqlite3.connect(state + "/detd.db") as db:
+        db.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+    with open(state + "/detd.db", "r+b") as db:  # every page but the first
+        db.seek(4096)
+        db.write(os.urandom(os.path.getsize(state + "/detd.db") - 4096))
+    level, text = found(1)["database"]
+    assert level == "wrong" and "detd.db is damaged: " in text, text
+    node.kill()
+    assert found(3)["socket"][0] == "wrong"
+
+
+def test_after(node):
+    """Jobs that wait for another one; 7 chains in all, over a restart of detd too."""
+    expect(node.ctl("submit", "job", "--after", "x"), 2, "'x' is not a job id")
+    expect(node.ctl("submit", "job", "--after", "3:bad"), 2, "neither ID nor ID:ok")
+    expect(node.ctl("submit", "job", "--after", "99"), 1, "run.after: there is no job 99")
+    short = ["train.steps=2", "val.every=2", "run.threads=1", "run.ranks=1"]
+
+    def after(other, *more):
+        done = node.ctl("submit", "job", *short, "--after", other, *more)
+        expect(done, 0)
+        return done.stdout.strip()
+
+    first = node.submit(*LONG, "run.threads=1", "run.ranks=1")
+    any_end, ok, chain = after(first), after(first + ":ok"), None
+    chain = after(ok + ":ok")
+    held = after(first)
+    node.ctl("hold", held)
+    node.until(first, lambda j: j["step"] > 0)
+    assert node.ctl("why", any_end).stdout == f"waits till job {first}, which is running, has ended (run.after)\n", node.ctl("why", any_end).stdout
+    assert "has completed (run.after)" in node.ctl("why", ok).stdout
+    free = node.submit(*short)  # there is a slot for it, and nobody ahead of it waits for slots
+    node.until(free, lambda j: j["state"] == "completed")
+    node.kill()
+    node.start()
+    assert node.job(ok)["after"] == int(first) and node.job(ok)["after_ok"], node.job(ok)
+    assert node.job(any_end)["state"] == "queued", (node.job(any_end), node.job(first))
+    node.ctl("cancel", first)
+    node.until(any_end, lambda j: j["state"] == "completed")
+    node.until(chain, lambda j: j["state"] == "cancelled")
+    assert node.job(ok)["reason"] == f"job {first}, after which it was to run, was cancelled", node.job(ok)
+    assert node.job(chain)["reason"] == f"job {ok}, after which it was to run, was cancelled", node.job(chain)
+    assert node.job(ok)["attempt"] == 0 and node.job(held)["state"] == "paused"
+    node.ctl("release", held)
+    node.until(held, lambda j: j["state"] == "completed")
+    well = after(any_end + ":ok")  # of one that has ended long ago
+    node.until(well, lambda j: j["state"] == "completed")
+    node.ctl("drain", "so that it waits")
+    lost, kept = after(well + ":ok"), after(well)
+    node.until(lost, lambda j: j["after"] is None)  # it had completed: what becomes of it now does not matter
+    expect(node.ctl("rm", well), 0)
+    slow = node.submit(*LONG, "run.threads=1", "run.ranks=1")
+    gone = after(slow + ":ok")
+    node.ctl("hold", gone)
+    node.ctl("cancel", slow)
+    node.until(slow, lambda j: j["state"] == "cancelled")
+    expect(node.ctl("rm", slow), 0)
+    node.ctl("undrain")
+    node.ctl("release", gone)
+    node.until(gone, lambda j: j["state"] == "cancelled")
+    assert node.job(gone)["reason"] == f"job {slow}, after which it was to run, was removed"
+    for job in (lost, kept):
+        node.until(job, lambda j: j["state"] == "completed")
+    again = node.ctl("retry", gone).stdout.strip()  # without waiting for what is no more
+    node.until(again, lambda j: j["state"] == "completed")
+
+
+if __name__ == "__main__":
+    detctl.run(globals(), __doc__)

@@ -17,6 +17,7 @@
 #include "proto/err.h"
 #include "tests/sim/world.h"
 
+enum { TEARS_MAX = 40 };
 #define SPEC "{\"run\":{\"threads\":1,\"deterministic\":\"rerun\"}}"
 
 struct detd {
@@ -117,13 +118,21 @@ static int open_parts(struct detd *d, struct err *err)
     return rc;
 }
 
+static void forget(void)
+{
+    loop_forget();
+    launch_detd_died();
+    detd = NULL;
+    detd_number = 0;
+}
+
 void detd_start(void)
 {
-    struct detd *d = calloc(1, sizeof *d);
+    static bool made; /* the database: from then on also a full disk keeps no detd from starting */
+    struct detd *d = must_alloc(sizeof *d);
     struct err err;
+    int rc;
 
-    if (!d)
-        abort();
     d->events = (struct events){ .wanted = wanted, .tell = tell, .arg = d };
     turns_init(&d->turns, &d->loop);
     d->jobs = (struct jobs){ .turns = &d->turns,
@@ -135,17 +144,20 @@ void detd_start(void)
     detd = d;
     detd_number = ++started;
     say("detd %d starts", detd_number);
-    if (open_parts(d, &err) < 0)
+    if (world.faults && chance(3 * (int)world.rates.weight[FAULT_TORN]))
+        disk_tear(true);
+    rc = open_parts(d, &err);
+    if (rc < 0 && !disk_is_torn() && (made || !world.disk_full))
         fail("detd does not start: %s", err.msg);
+    if (rc < 0 || disk_is_torn()) {
+        detd_torn();
+        return;
+    }
+    made = true;
     check_open();
-}
-
-static void forget(void)
-{
-    loop_forget();
-    launch_detd_died();
-    detd = NULL;
-    detd_number = 0;
+    check_store(); /* as whoever asks it may hear */
+    if (world.faults && chance(2 * (int)world.rates.weight[FAULT_POWER]))
+        power_off();
 }
 
 void detd_crash(void)
@@ -155,6 +167,21 @@ void detd_crash(void)
     check_store();
     for (int i = 0; i < world.njobs; i++)
         check_rows(&world.jobs[i]);
+    disk_crash(false);
+}
+
+/* What it had written is not looked at before the next one has: it may still be lost with the power, and nobody has heard of it. */
+void detd_torn(void)
+{
+    say("detd %d is killed in the midst of a transaction", detd_number);
+    forget();
+    disk_crash(false);
+}
+
+void detd_power_off(void)
+{
+    if (detd)
+        forget();
 }
 
 /* As daemon_run() ends: answers under way are given, jobs run on. */
@@ -163,6 +190,7 @@ void detd_stop(void)
     struct detd *d = detd;
 
     say("detd %d stops", detd_number);
+    disk_tear(false);
     d->runner.stopping = d->stopping = true;
     removal_stop(&d->removals);
     gpu_node_stop(d->gpu_node);

@@ -36,10 +36,8 @@ static struct task *tasks;
 
 static void append(struct task **list, void (*fn)(void *arg), void *arg)
 {
-    struct task *t = calloc(1, sizeof *t);
+    struct task *t = must_alloc(sizeof *t);
 
-    if (!t)
-        abort();
     *t = (struct task){ NULL, fn, arg };
     while (*list)
         list = &(*list)->next;
@@ -118,11 +116,9 @@ static void errand_work(void *arg)
 
 int errands_add(struct errands *e, void (*work_fn)(void *arg), void (*after_fn)(void *arg), void *arg)
 {
-    struct errand *it = malloc(sizeof *it);
+    struct errand *it = must_alloc(sizeof *it);
 
     (void)e;
-    if (!it)
-        abort();
     *it = (struct errand){ work_fn, after_fn, arg };
     append(&errands, errand_work, it);
     return 0;
@@ -400,8 +396,12 @@ static void hand_out(struct wire *w)
     const char *line;
     size_t len;
 
-    while (!w->held && !w->closed && (line = frame_next(w->frame, &len)))
+    while (!w->held && !w->closed && (line = frame_next(w->frame, &len))) {
+        if (world.faults && memmem(line, len, "\"report\"", 8) && chance(world.rates.memory))
+            memory_fail(1 + (int)roll(6));
         w->events->line(w, line, len);
+        memory_fail(0);
+    }
 }
 
 static void closed_due(void *arg)

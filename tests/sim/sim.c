@@ -12,7 +12,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/syscall.h>
 #include <sys/time.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -20,53 +19,6 @@
 #include "tests/sim/world.h"
 
 enum { SEEDS = 500, SEEDS_LONG = 10000, EVENTS = 600, SETTLE_STEPS = 20000, SECONDS_A_SEED = 60, SHOWN = 10, PATH_ROOM = 4096 };
-
-/* ---- the disk ---- */
-
-static ssize_t write_at(int fd, const void *bytes, size_t len, off_t at)
-{
-    if (world.disk_full) {
-        errno = ENOSPC;
-        return -1;
-    }
-    return syscall(SYS_pwrite64, fd, bytes, len, at);
-}
-
-static int no_sync(int fd)
-{
-    (void)fd;
-    return 0;
-}
-
-/* No power fails here, so nothing waits for the disk. */
-int fdatasync(int fd)
-{
-    return no_sync(fd);
-}
-
-int fsync(int fd)
-{
-    return no_sync(fd);
-}
-
-/* Who waits for a lock of the database waits in vain: nothing else happens meanwhile. */
-static int no_sleep(sqlite3_vfs *vfs, int microseconds)
-{
-    (void)vfs;
-    return microseconds;
-}
-
-static void take_disk(void)
-{
-    sqlite3_vfs *vfs = sqlite3_vfs_find("unix");
-
-    if (!vfs || vfs->xSetSystemCall(vfs, "pwrite64", (sqlite3_syscall_ptr)write_at) != SQLITE_OK ||
-        vfs->xSetSystemCall(vfs, "pwrite", (sqlite3_syscall_ptr)write_at) != SQLITE_OK) {
-        fputs("sim: this SQLite does not let its writes be refused\n", stderr);
-        _exit(2);
-    }
-    vfs->xSleep = no_sleep;
-}
 
 /* ---- steps of the world ---- */
 
@@ -110,12 +62,28 @@ static void rest(void)
     other = NULL;
 }
 
+void power_off(void)
+{
+    say("the power goes off");
+    rest();
+    detd_power_off();
+    sups_power_off();
+    disk_crash(true);
+}
+
 static void cause(enum fault what)
 {
     switch (what) {
     case FAULT_CRASH:
         if (detd_number)
             detd_crash();
+        return;
+    case FAULT_TORN:
+        if (detd_number)
+            disk_tear(true);
+        return;
+    case FAULT_POWER:
+        power_off();
         return;
     case FAULT_STOP:
         if (detd_number && !world.disk_full && !world.busy_till)
@@ -167,13 +135,19 @@ static void mix(struct rates *r)
     r->refused = chance(50) ? 0 : 5 + (int)roll(30);
     r->unreadable = chance(60) ? 0 : 5 + (int)roll(60);
     r->lost = chance(50) ? 0 : 1 + (int)roll(4);
+    r->memory = chance(50) ? 0 : 1 + (int)roll(10);
 }
 
 static bool threads_and_check(void)
 {
     if (!threads_step())
         return false;
-    check_store();
+    if (disk_is_torn()) {
+        rest();
+        detd_torn();
+    } else {
+        check_store();
+    }
     return true;
 }
 
@@ -231,6 +205,7 @@ static void settle(void)
 {
     say("faults stop");
     world.faults = world.disk_full = false;
+    disk_tear(false);
     rest();
     if (!detd_number)
         detd_start();
@@ -247,7 +222,7 @@ static void run_seed(void)
     struct itimerval cpu = { .it_value.tv_sec = SECONDS_A_SEED };
 
     world.faults = true;
-    take_disk();
+    disk_take();
     setitimer(ITIMER_PROF, &cpu, NULL);
     alarm(10 * SECONDS_A_SEED); /* for what waits and computes nothing, on however busy a machine */
     mix(&world.rates);

@@ -162,6 +162,19 @@ void sup_kill(struct folder *f)
     sup_free(s, chance(50));
 }
 
+/* No process is left of any job. */
+void sups_power_off(void)
+{
+    for (int i = 0; i < world.njobs; i++) {
+        struct folder *f = &world.jobs[i];
+
+        if (f->sup)
+            sup_kill(f);
+        f->lock = LOCK_FREE;
+        f->stubborn = 0;
+    }
+}
+
 void sup_start(struct folder *f, const struct launch_request *rq)
 {
     struct sup *s = calloc(1, sizeof *s);

@@ -87,6 +87,8 @@ enum fault {
     FAULT_CRASH,
     FAULT_STOP,
     FAULT_DISK,
+    FAULT_TORN,
+    FAULT_POWER,
     FAULT_BUSY,
     FAULT_CLOCK,
     FAULT_IMPOSTOR,
@@ -105,6 +107,7 @@ struct rates {
     int fault, wish, second; /* percent of the steps */
     int refused, lost;       /* percent of starts, and of reports on their way */
     int unreadable;          /* percent of starts that find a spool */
+    int memory;              /* percent of reports that find too little */
 };
 
 struct world {
@@ -122,6 +125,9 @@ struct world {
 extern struct world world;
 struct folder *folder_of(int64_t job); /* NULL: none */
 const char *kind_of(const struct record *r);
+
+/* ---- sim.c ---- */
+void power_off(void); /* all processes are gone, and what was not synced */
 
 /* ---- loop.c: libuv, threads, connections ---- */
 void loop_forget(void); /* detd is dead: so is all that it had */
@@ -151,6 +157,18 @@ void link_drop(struct link *l, bool torn);
 /* A line without its newline from detd, static; NULL: none. */
 const char *link_line(struct link *l);
 
+/* ---- disk.c ---- */
+void disk_take(void);
+void disk_tear(
+    bool soon); /* one of the next writes is done by half or one of the next syncs not at all, and nothing after it; false: all is done */
+bool disk_is_torn(void); /* detd is to die before it tells anybody */
+/* All connections are gone as with their processes; with the power what was not synced, or some of it. */
+void disk_crash(bool power);
+
+/* ---- memory.c ---- */
+void memory_fail(int after);   /* of so many allocations from now on, the last; 0: none */
+void *must_alloc(size_t size); /* zeroes; never fails */
+
 /* ---- launch.c ---- */
 void launch_detd_died(void);
 void launch_tick(void);
@@ -164,11 +182,14 @@ bool sups_step(void);
 void sups_tick(void);
 void sup_fault(enum fault what);
 void sup_impostor(void);
+void sups_power_off(void);
 
 /* ---- detd.c ---- */
 extern int detd_number; /* counts from 1; 0: none runs */
 void detd_start(void);
 void detd_crash(void);
+void detd_torn(void);      /* it is killed in the midst of a transaction */
+void detd_power_off(void); /* and whatever runs with it */
 void detd_stop(void);
 void detd_tick(void);
 void client_step(void);
@@ -176,6 +197,7 @@ void clients_resume(void);
 
 /* ---- check.c ---- */
 void check_open(void);
+void check_close(void);
 void check_store(void);                  /* after each commit: ends, numbers */
 void check_rows(const struct folder *f); /* rows and records, as of the number stored */
 void check_welcome(const struct link *l, const char *line);

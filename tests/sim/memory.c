@@ -1,0 +1,52 @@
+/* tests/sim/memory.c - memory that is not there: an allocation of detd's own code fails. What the simulator needs for itself it gets. */
+#include <errno.h>
+#include <stdlib.h>
+
+#include "tests/sim/world.h"
+
+static int fails_in; /* allocations till one fails; 0: none is to */
+
+void *__real_malloc(size_t size);
+void *__real_calloc(size_t n, size_t size);
+void *__real_realloc(void *p, size_t size);
+void *__wrap_malloc(size_t size);
+void *__wrap_calloc(size_t n, size_t size);
+void *__wrap_realloc(void *p, size_t size);
+
+void memory_fail(int after)
+{
+    fails_in = after;
+}
+
+static bool fails(void)
+{
+    if (fails_in == 0 || --fails_in > 0)
+        return false;
+    say("memory is short");
+    errno = ENOMEM;
+    return true;
+}
+
+void *__wrap_malloc(size_t size)
+{
+    return fails() ? NULL : __real_malloc(size);
+}
+
+void *__wrap_calloc(size_t n, size_t size)
+{
+    return fails() ? NULL : __real_calloc(n, size);
+}
+
+void *__wrap_realloc(void *p, size_t size)
+{
+    return fails() ? NULL : __real_realloc(p, size);
+}
+
+void *must_alloc(size_t size)
+{
+    void *p = __real_calloc(1, size);
+
+    if (!p)
+        abort();
+    return p;
+}

@@ -7,6 +7,7 @@
 
 #include "daemon/job.h"
 #include "proto/err.h"
+#include "proto/gpulock.h"
 
 enum {
     FILE_MAX_BYTES = 64 << 10,
@@ -45,6 +46,11 @@ static int set_state(struct config *cfg, const char *value, struct err *err)
 static int set_socket(struct config *cfg, const char *value, struct err *err)
 {
     return set_path(cfg->socket, CONFIG_SOCKET_MAX, value, "socket", err);
+}
+
+static int set_gpu_locks(struct config *cfg, const char *value, struct err *err)
+{
+    return set_path(cfg->gpu_locks, CONFIG_PATH_MAX, value, "gpu_locks", err);
 }
 
 static int set_number(int *to, const char *value, int max, const char *name, struct err *err)
@@ -133,6 +139,7 @@ static const struct key {
     { "state", "folder of the database and the jobs", set_state },
     { "socket", "control socket, at most 107 bytes", set_socket },
     { "slots", "CPU slots; default: CPUs of the affinity mask and the cgroup's quota", set_slots },
+    { "gpu_locks", "folder in which the system daemon keeps its locks of GPUs; default: " GPULOCK_SYSTEM, set_gpu_locks },
     { "gpu_deadline", "seconds in which the GPU driver has to answer; default: 30", set_gpu_deadline },
     { "tier", "deterministic tier of new jobs till `detctl deterministic` changes it: off, rerun (default) or world", set_tier },
     { "user_queued", "jobs of one user, root excepted, that wait or are paused, at most; default: no limit", set_user_queued },
@@ -255,6 +262,8 @@ static int fill_paths(struct config *cfg, struct err *err)
     if (rc == 0 && !cfg->socket[0])
         rc = cfg->private ? user_path(cfg->socket, CONFIG_SOCKET_MAX, "XDG_RUNTIME_DIR", NULL, "detd/detd.sock", "socket", err)
                           : set_socket(cfg, "/run/detd/detd.sock", err);
+    if (rc == 0 && !cfg->gpu_locks[0])
+        rc = set_gpu_locks(cfg, GPULOCK_SYSTEM, err);
     return rc;
 }
 

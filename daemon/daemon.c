@@ -97,11 +97,13 @@ static void tie(struct daemon *d)
                              .events = &d->events,
                              .folder = d->jobs_dir,
                              .hooks = { .word = send_word, .wished = look_who_runs, .ended = drop_spool, .arg = d } };
+    d->gpu_locks = (struct gpulocks){ d->cfg.gpu_locks, !d->cfg.private };
     d->removals = (struct removals){ .jobs = &d->jobs, .stopping = &d->stopping };
     d->retention = (struct retention){ .removals = &d->removals, .days = d->cfg.keep };
     d->runner = (struct runner){ .loop = d->loop,
                                  .jobs = &d->jobs,
                                  .gpus = &d->gpus,
+                                 .gpu_locks = &d->gpu_locks,
                                  .events = &d->events,
                                  .user_running = d->cfg.user_running,
                                  .user_gpus = d->cfg.user_gpus,
@@ -164,6 +166,7 @@ static int open_gpus(struct daemon *d, struct err *err)
                                             .jobs = &d->jobs,
                                             .gpus = &d->gpus,
                                             .events = &d->events,
+                                            .locks = &d->gpu_locks,
                                             .deadline_s = d->cfg.gpu_deadline_s,
                                             .looked = take_slots,
                                             .ready = look_who_runs,
@@ -238,6 +241,17 @@ static int make_socket_folder(const char *socket, struct err *err)
     snprintf(folder, sizeof folder, "%s", socket);
     *strrchr(folder, '/') = '\0';
     return folder[0] ? make_path(folder, err) : 0;
+}
+
+/* Under systemd it is there. Everybody may look into it, which the umask is not to change. Without it jobs on GPUs wait, and say why. */
+static void make_locks_folder(const struct daemon *d)
+{
+    const char *path = d->cfg.gpu_locks;
+
+    if (d->private || access(path, F_OK) == 0)
+        return;
+    if (mkdir(path, 0755) < 0 || chmod(path, 0755) < 0)
+        log_line("warning", "create the folder '%s' of locks of GPUs: %s", path, strerror(errno));
 }
 
 /* ---- the node ---- */
@@ -430,6 +444,7 @@ static int start(struct daemon *d, struct err *err)
         rc = make_socket_folder(d->cfg.socket, err);
     if (rc < 0)
         return rc;
+    make_locks_folder(d);
     look_at_node(d);
     run_adopt(&d->runner);
     spent_scan(&d->jobs, &d->stopping);

@@ -16,6 +16,7 @@
 #include "daemon/turns.h"
 #include "daemon/wire.h"
 #include "proto/err.h"
+#include "proto/gpulock.h"
 
 struct conns;
 struct errands;
@@ -32,6 +33,7 @@ struct daemon {
     struct audit audit;
     struct jobs jobs;
     struct gpus gpus;
+    struct gpulocks gpu_locks;
     struct runner runner;
     struct removals removals;
     struct retention retention;

@@ -320,7 +320,7 @@ void gpu_node_look_at_locks(struct gpu_node *n)
         struct gpu *g = &all->all[i];
         bool mine = g->job || g->left_by; /* its own detd-job may not have ended yet */
 
-        g->locked = !mine && !g->seen.divided && gpulock_is_held(g->seen.uuid);
+        g->locked = !mine && !g->seen.divided && gpulock_is_held(n->c.locks, g->seen.uuid);
     }
 }
 

@@ -12,6 +12,7 @@
 struct err;
 struct events;
 struct gpu_node;
+struct gpulocks;
 struct gpus;
 struct jobs;
 
@@ -22,6 +23,7 @@ struct gpu_node_config {
     struct jobs *jobs;
     struct gpus *gpus;
     const struct events *events;
+    const struct gpulocks *locks;
     int deadline_s; /* of a look */
     /* A look has ended: jobs with processes take what they hold. */
     void (*looked)(void *arg);

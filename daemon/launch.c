@@ -22,8 +22,9 @@
 #include "daemon/text.h"
 #include "proto/err.h"
 #include "proto/folder.h"
+#include "proto/gpulock.h"
 
-enum { PATH_ROOM = 4096 + 64, LOCK_FD = 3, TROUBLE_FD = 4, MAX_ARGS = 32, TROUBLE_MAX = 255, END_ROOM = 8 * JOB_REASON_MAX };
+enum { PATH_ROOM = 4096 + 64, LOCK_FD = 3, TROUBLE_FD = 4, MAX_ARGS = 40, TROUBLE_MAX = 255, END_ROOM = 8 * JOB_REASON_MAX };
 
 static void job_path(char *ret, const char *jobs_dir, int64_t job, const char *name)
 {
@@ -380,6 +381,17 @@ static int execute(struct launched *c, const char *folder, char *const args[], c
     return -rc;
 }
 
+static size_t add_locks(char **args, size_t n, const struct gpulocks *locks)
+{
+    if (!locks)
+        return n;
+    args[n++] = "--gpu-locks";
+    args[n++] = (char *)locks->system;
+    if (locks->own)
+        args[n++] = "--system";
+    return n;
+}
+
 static int spawn(struct launched *c, const struct launch_request *rq, int lock_fd, int log_fd, struct err *err)
 {
     char bin[PATH_ROOM], program[PATH_ROOM + 16], folder[PATH_ROOM], number[7][24];
@@ -410,6 +422,7 @@ static int spawn(struct launched *c, const struct launch_request *rq, int lock_f
     if (rq->gpus[0]) {
         args[n++] = "--gpus";
         args[n++] = (char *)rq->gpus;
+        n = add_locks(args, n, rq->gpu_locks);
     }
     if (rq->drain) {
         args[n++] = "--drain";

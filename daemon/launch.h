@@ -11,6 +11,7 @@
 #include "daemon/job.h"
 
 struct err;
+struct gpulocks;
 struct store;
 
 /* How the reason of a job begins whose reports are lost: what is left of its spool is kept. */
@@ -32,6 +33,7 @@ struct launch_request {
     int64_t log_max;                              /* bytes of each log of it; 0: no bound */
     const char *jobs_dir;                         /* borrowed, absolute */
     const char *store_id;                         /* borrowed */
+    const struct gpulocks *gpu_locks;             /* borrowed; NULL: as a user's daemon has them */
     char gpus[JOB_GPUS_MAX * (JOB_UUID_MAX + 1)]; /* UUIDs with commas, "": none */
     enum job_state drain;                         /* not 0: gives detd what the spool holds and ends the job so */
     char reason[120];                             /* of that end */

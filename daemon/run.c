@@ -237,7 +237,8 @@ static void fill_request(struct runner *r, const struct job *j, struct launch_re
                                    .threads = j->row.threads,
                                    .tier = j->row.tier,
                                    .log_max = r->log_max,
-                                   .jobs_dir = r->jobs->folder };
+                                   .jobs_dir = r->jobs->folder,
+                                   .gpu_locks = r->gpu_locks };
     if (is_to_end(j)) {
         rq->drain = j->row.want == JOB_WANT_CANCEL ? JOB_CANCELLED : JOB_FAILED;
         tell_end(j, rq->reason, sizeof rq->reason);

@@ -8,6 +8,7 @@
 
 struct events;
 struct gpu_node;
+struct gpulocks;
 struct gpus;
 struct job;
 struct jobs;
@@ -22,6 +23,7 @@ struct runner {
     struct jobs *jobs;
     struct gpus *gpus;
     struct gpu_node *gpu_node;
+    const struct gpulocks *gpu_locks;
     const struct events *events;
     int cpu_slots;                     /* of the node */
     int user_running, user_gpus;       /* sched.h */

@@ -1,16 +1,27 @@
-/* proto/gpulock.h - one GPU, one job, on the whole machine: a lock file for each UUID in a folder that the daemons of all users share.
+/* proto/gpulock.h - one GPU, one job, on the whole machine: a lock file for each UUID, which is never removed and whose contents mean nothing; the kernel
+ * drops the lock with the process that holds it, however it ends.
  *
- * The folder is /run/lock where everybody may write there, else /tmp. The file is never removed and its contents mean nothing; the kernel drops the
- * lock with the process that holds it, however it ends. A lock keeps daemons from sharing a GPU by accident, not from doing it on purpose:
- * whoever may write into the folder may also hold a lock for ever. */
+ * A system's daemon keeps its locks in a folder of its own, in files that nobody else may open. Daemons of users share /run/lock where everybody may write
+ * there, else /tmp. Each looks at the other's: a user's daemon at the kernel's list of locks, so that it needs no right to the file; a system's daemon at
+ * whether a plain file is locked, so that links, folders and files that somebody put there take no GPU from it.
+ *
+ * Locks keep daemons from sharing a GPU by accident, not from doing it on purpose: who may write into the shared folder may keep a GPU from all users'
+ * daemons, and, by locking a file there as a daemon does, from the system's, till his process ends. */
 #pragma once
 #include <stdbool.h>
 
 struct err;
 
-/* Takes the lock and keeps it as long as *ret_fd is open; the descriptor is not inherited. -EWOULDBLOCK: another process has it,
- * or something lies in its place that cannot be locked: a link, a folder, a file with two names or that may not be read. Who put it there keeps the GPU
- * from all daemons, till somebody removes it. */
-int gpulock_take(const char *uuid, int *ret_fd, struct err *err);
+#define GPULOCK_SYSTEM "/run/detd/gpus"
+
+struct gpulocks {
+    const char *system; /* folder of the system daemon's locks; borrowed */
+    bool own;           /* this daemon is that one */
+};
+
+/* Takes the lock and keeps it as long as *ret_fd is open; the descriptor is not inherited. -EWOULDBLOCK: another process has it, or a job of the other
+ * kind of daemon has the GPU, or something lies in its place that cannot be locked: a link, a folder, a file with two names or that may not be read. Who
+ * put it there keeps the GPU from all daemons that lock there, till somebody removes it. */
+int gpulock_take(const struct gpulocks *l, const char *uuid, int *ret_fd, struct err *err);
 /* Whether a job of any daemon has it now, or it cannot be taken for what lies there. False too where that cannot be found out. */
-bool gpulock_is_held(const char *uuid);
+bool gpulock_is_held(const struct gpulocks *l, const char *uuid);

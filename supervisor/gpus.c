@@ -19,7 +19,7 @@ int job_lock_gpus(struct job *j, struct err *err)
     if (!j->gpu_locks)
         return err_set(err, -ENOMEM, "out of memory");
     for (int i = 0; rc == 0 && i < n; i++) {
-        rc = gpulock_take(j->options.gpus[i], &j->gpu_locks[i], err);
+        rc = gpulock_take(&j->options.gpu_locks, j->options.gpus[i], &j->gpu_locks[i], err);
         j->ngpu_locks += rc == 0;
     }
     if (rc < 0)

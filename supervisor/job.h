@@ -14,6 +14,8 @@
 #include <stdint.h>
 #include <uv.h>
 
+#include "proto/gpulock.h"
+
 struct err;
 struct job;
 
@@ -28,6 +30,7 @@ struct job_options {
     int lock_fd;
     const char *worker; /* path of the trainer */
     char *const *gpus;  /* NULL-terminated, or NULL */
+    struct gpulocks gpu_locks;
     const char *drain;  /* "cancelled", "failed": nothing is started; the job ends so, once its spool was read to the end. NULL: it runs */
     const char *reason; /* of that end */
     int64_t log_max;    /* bytes of each log; 0: no bound */

@@ -21,7 +21,8 @@ enum { MAX_GPUS = 1024, ABOVE_LOW_FDS = 10 };
 
 static const char usage[] =
     "detd-job --job-dir DIR --job ID [--attempt N] [--last-seq N] [--nonce TEXT] [--store-id ID]\n"
-    "         [--lock-fd FD] [--trouble-fd FD] [--socket PATH] [--worker PATH] [--gpus UUID,UUID,...] [--drain OUTCOME [--reason TEXT] "
+    "         [--lock-fd FD] [--trouble-fd FD] [--socket PATH] [--worker PATH] [--gpus UUID,UUID,...] [--gpu-locks DIR] [--system] "
+    "[--drain OUTCOME [--reason TEXT] "
     "[--saved STEP]] [--log-max BYTES]\n"
     "Runs the job in DIR/spec.json: starts its ranks, keeps their reports in DIR/spool.*, watches and restarts them.\n"
     "detd starts it; it goes on while detd is away.\n"
@@ -34,6 +35,8 @@ static const char usage[] =
     "  --socket PATH  where detd listens (../../sup.sock, seen from DIR)\n"
     "  --worker PATH  the trainer; any program that speaks the lines of proto/report.h on descriptor 3 (detd-worker beside detd-job)\n"
     "  --gpus LIST    UUIDs of the granted GPUs, dealt out to the ranks in order ($DETD_GPUS)\n"
+    "  --gpu-locks DIR  where a system's daemon keeps its locks of GPUs (" GPULOCK_SYSTEM ")\n"
+    "  --system       it is a job of that daemon: locks are there\n"
     "  --drain OUTCOME  cancelled or failed: starts nothing; gives detd what the spool still holds, then ends the job so\n"
     "  --reason TEXT  of that end\n"
     "  --saved STEP   newest checkpoint that detd has (0)\n"
@@ -132,6 +135,12 @@ static int take_option(struct options *o, int c, char *value, struct err *err)
         return 0;
     case 'g':
         return parse_gpus(o, value, err);
+    case 'L':
+        o->job.gpu_locks.system = value;
+        return 0;
+    case 'y':
+        o->job.gpu_locks.own = true;
+        return 0;
     case 'D':
         o->job.drain = value;
         return strcmp(value, "cancelled") == 0 || strcmp(value, "failed") == 0
@@ -166,6 +175,8 @@ static int parse_options(int argc, char **argv, struct options *o, struct err *e
                                            { "socket", 1, 0, 'S' },
                                            { "worker", 1, 0, 'w' },
                                            { "gpus", 1, 0, 'g' },
+                                           { "gpu-locks", 1, 0, 'L' },
+                                           { "system", 0, 0, 'y' },
                                            { "drain", 1, 0, 'D' },
                                            { "reason", 1, 0, 'r' },
                                            { "saved", 1, 0, 'v' },
@@ -175,7 +186,9 @@ static int parse_options(int argc, char **argv, struct options *o, struct err *e
     int c, rc = 0;
 
     o->trouble_fd = -1;
-    o->job = (struct job_options){ .attempt = 1, .nonce = "", .reason = "", .socket = "../../sup.sock", .lock_fd = -1 };
+    o->job = (struct job_options){
+        .attempt = 1, .nonce = "", .reason = "", .socket = "../../sup.sock", .lock_fd = -1, .gpu_locks = { .system = GPULOCK_SYSTEM }
+    };
     while (rc == 0 && (c = getopt_long(argc, argv, "", names, NULL)) != -1) {
         if (c == 'h') {
             fputs(usage, stdout);

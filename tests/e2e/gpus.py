@@ -10,6 +10,7 @@ import re
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 
 from daemon import BUILD, HERE, SANITIZED, Daemon, Refused
@@ -339,6 +340,41 @@ def two_daemons():
         assert b.wait(second, "completed")["attempt"] == 1
 
 
+def daemons_of_both_kinds():
+    """The node's own and a user's share no GPU, and what lies where users' daemons lock takes none from the node."""
+    with tempfile.TemporaryDirectory(prefix="detd-e2e-gpus-", dir="/dev/shm") as folder:  # the kernel lists a lock by the numbers that its file has there
+        conf = "gpu_locks = %s/gpus\n" % folder
+        with Node(1, system=True, conf=conf) as node, Node(uuids=node.uuids, conf=conf) as user:
+            held = "GPU 0 is foreign: a job of another daemon has its lock"
+            for one, other in ((user, node), (node, user)):
+                first = one.train()
+                one.wait(first, "running")
+                second = other.train(30)
+                assert held in other.why(second), other.why(second)
+                one.call("job.cancel", id=first)
+                assert other.wait(second, "completed")["attempt"] == 1
+                other.wait_gpu(0, "free")
+            path = lock_holder(node.uuids[0]).name
+            os.unlink(path)
+            for plant, remove in ((lambda: os.symlink("/etc/passwd", path), os.unlink), (lambda: os.mkdir(path), os.rmdir)):
+                plant()
+                waits = user.train(5, restarts=0)
+                node.wait(node.train(5, restarts=0), "completed")
+                node.wait_gpu(0, "free")
+                assert held in user.why(waits) and user.job(waits)["state"] == "queued", user.why(waits)
+                remove(path)
+                user.wait(waits, "completed")
+                user.wait_gpu(0, "free")
+                os.unlink(path)
+            own = "%s/gpus/%s.lock" % (folder, node.uuids[0])
+            os.unlink(own)
+            os.mkdir(own)
+            waits = node.train(5, restarts=0)  # in a lock's own place a folder is busy, and no failure of the job
+            assert held in node.why(waits), node.why(waits)
+            os.rmdir(own)
+            node.wait(waits, "completed")
+
+
 def lock_lost_in_a_race():
     """detd saw the lock free, and detd-job finds it taken: the job is queued again, as often as it takes, and nothing counts as a failure."""
     with Node(1) as d:
@@ -503,7 +539,7 @@ def first_word_waits_for_the_driver():
 
 
 SCENARIOS = [inventory, grants_and_locks, ranks_share_a_gpu, foreign_use, foreign_use_beside_a_job, errors_move_the_job, errors_of_an_instance,
-             leftover_memory, lost_and_worn, two_daemons, lock_lost_in_a_race, a_rank_on_the_wrong_gpu, the_driver_hangs,
+             leftover_memory, lost_and_worn, two_daemons, daemons_of_both_kinds, lock_lost_in_a_race, a_rank_on_the_wrong_gpu, the_driver_hangs,
              nobody_stays_in_an_idle_driver, the_driver_is_broken, without_a_driver, the_probe_dies, auto_decides, first_word_waits_for_the_driver]
 
 for scenario in SCENARIOS:

@@ -313,6 +313,8 @@ static void counts(void **state)
 
 /* ---- locks ---- */
 
+static const struct gpulocks users = { "/nonexistent", false };
+
 static void lock_file(const char *uuid, char *ret, size_t size)
 {
     snprintf(ret, size, "/run/lock/detd-%s.lock", uuid);
@@ -330,21 +332,21 @@ static void one_job_a_gpu(void **state)
     (void)state;
     snprintf(uuid, sizeof uuid, "GPU-test-%d", (int)getpid());
     umask(077);
-    assert_false(gpulock_is_held(uuid));
-    assert_int_equal(gpulock_take(uuid, &a, &err), 0);
+    assert_false(gpulock_is_held(&users, uuid));
+    assert_int_equal(gpulock_take(&users, uuid, &a, &err), 0);
     lock_file(uuid, path, sizeof path);
     assert_int_equal(stat(path, &st), 0);
     assert_int_equal(st.st_mode & 0777, 0666); /* other users' daemons must be able to see that it is held */
-    assert_true(gpulock_is_held(uuid));
-    assert_int_equal(gpulock_take(uuid, &b, &err), -EWOULDBLOCK);
+    assert_true(gpulock_is_held(&users, uuid));
+    assert_int_equal(gpulock_take(&users, uuid, &b, &err), -EWOULDBLOCK);
     assert_non_null(strstr(err.msg, uuid));
     close(a);
-    assert_false(gpulock_is_held(uuid));
+    assert_false(gpulock_is_held(&users, uuid));
     a = open(path, O_RDONLY); /* as somebody else who looks */
     assert_int_equal(flock(a, LOCK_SH), 0);
-    assert_false(gpulock_is_held(uuid));
+    assert_false(gpulock_is_held(&users, uuid));
     close(a);
-    assert_int_equal(gpulock_take(uuid, &b, &err), 0);
+    assert_int_equal(gpulock_take(&users, uuid, &b, &err), 0);
     close(b);
     unlink(path);
 }
@@ -360,7 +362,7 @@ static int taken_by(uid_t uid, const char *uuid)
         umask(077);
         if (setresuid(uid, uid, uid) < 0)
             _exit(2);
-        rc = gpulock_take(uuid, &fd, &err);
+        rc = gpulock_take(&users, uuid, &fd, &err);
         _exit(rc == 0 ? 0 : rc == -EWOULDBLOCK ? 1 : 2);
     }
     assert_true(pid > 0 && waitpid(pid, &status, 0) == pid && WIFEXITED(status));
@@ -380,7 +382,7 @@ static void users_share_the_locks(void **state)
     snprintf(uuid, sizeof uuid, "GPU-users-%d", (int)getpid());
     assert_int_equal(taken_by(65533, uuid), 0);
     assert_int_equal(taken_by(65534, uuid), 0);
-    assert_int_equal(gpulock_take(uuid, &fd, &err), 0);
+    assert_int_equal(gpulock_take(&users, uuid, &fd, &err), 0);
     assert_int_equal(taken_by(65534, uuid), 1);
     close(fd);
     lock_file(uuid, path, sizeof path);
@@ -396,38 +398,173 @@ static void links_are_refused(void **state)
     (void)state;
     assert_true(fd >= 0);
     snprintf(uuid, sizeof uuid, "GPU-link-%d", (int)getpid());
-    assert_int_equal(gpulock_take(uuid, &lock, &err), 0);
+    assert_int_equal(gpulock_take(&users, uuid, &lock, &err), 0);
     close(lock);
     lock_file(uuid, path, sizeof path);
     unlink(path);
     assert_int_equal(symlink(victim, path), 0);
-    assert_int_equal(gpulock_take(uuid, &lock, &err), -EWOULDBLOCK);
-    assert_true(gpulock_is_held(uuid));
+    assert_int_equal(gpulock_take(&users, uuid, &lock, &err), -EWOULDBLOCK);
+    assert_true(gpulock_is_held(&users, uuid));
     unlink(path);
     assert_int_equal(symlink(temp_path(nothing, sizeof nothing, "detd-no-such-file"), path), 0);
-    assert_int_equal(gpulock_take(uuid, &lock, &err), -EWOULDBLOCK);
-    assert_true(gpulock_is_held(uuid));
+    assert_int_equal(gpulock_take(&users, uuid, &lock, &err), -EWOULDBLOCK);
+    assert_true(gpulock_is_held(&users, uuid));
     assert_true(access(nothing, F_OK) < 0);
     unlink(path);
     assert_int_equal(mkfifo(path, 0666), 0);
-    assert_int_equal(gpulock_take(uuid, &lock, &err), -EWOULDBLOCK);
-    assert_true(gpulock_is_held(uuid));
+    assert_int_equal(gpulock_take(&users, uuid, &lock, &err), -EWOULDBLOCK);
+    assert_true(gpulock_is_held(&users, uuid));
     unlink(path);
-    assert_int_equal(gpulock_take(uuid, &lock, &err), 0);
+    assert_int_equal(mkdir(path, 0700), 0);
+    assert_int_equal(gpulock_take(&users, uuid, &lock, &err), -EWOULDBLOCK);
+    assert_true(gpulock_is_held(&users, uuid));
+    rmdir(path);
+    assert_int_equal(gpulock_take(&users, uuid, &lock, &err), 0);
     close(lock);
     snprintf(other, sizeof other, "%s.2", path);
     assert_int_equal(link(path, other), 0); /* a second name of anybody's file would lend it to whoever locks */
-    assert_int_equal(gpulock_take(uuid, &lock, &err), -EWOULDBLOCK);
-    assert_true(gpulock_is_held(uuid));
+    assert_int_equal(gpulock_take(&users, uuid, &lock, &err), -EWOULDBLOCK);
+    assert_true(gpulock_is_held(&users, uuid));
     unlink(other);
     unlink(path);
     memset(longest, 'a', sizeof longest);
     longest[81] = '\0';
-    assert_int_equal(gpulock_take(longest, &lock, &err), ERR_INPUT);
-    assert_int_equal(gpulock_take("../../etc/passwd", &lock, &err), ERR_INPUT);
-    assert_int_equal(gpulock_take("", &lock, &err), ERR_INPUT);
+    assert_int_equal(gpulock_take(&users, longest, &lock, &err), ERR_INPUT);
+    assert_int_equal(gpulock_take(&users, "../../etc/passwd", &lock, &err), ERR_INPUT);
+    assert_int_equal(gpulock_take(&users, "", &lock, &err), ERR_INPUT);
     close(fd);
     unlink(victim);
+}
+
+/* Of the system's daemon and of a user's, with a folder whose files have the numbers that the kernel lists. */
+struct two {
+    char folder[64], uuid[64], shared[128], own[160];
+    struct gpulocks system, user;
+};
+
+static void make_two(struct two *t, const char *name)
+{
+    int fd;
+    struct err err;
+
+    snprintf(t->folder, sizeof t->folder, "/dev/shm/detd-gpus-XXXXXX");
+    assert_non_null(mkdtemp(t->folder));
+    chmod(t->folder, 0755);
+    t->system = (struct gpulocks){ t->folder, true };
+    t->user = (struct gpulocks){ t->folder, false };
+    snprintf(t->uuid, sizeof t->uuid, "GPU-%s-%d", name, (int)getpid());
+    snprintf(t->own, sizeof t->own, "%s/%s.lock", t->folder, t->uuid);
+    assert_int_equal(gpulock_take(&t->user, t->uuid, &fd, &err), 0);
+    close(fd);
+    lock_file(t->uuid, t->shared, sizeof t->shared);
+}
+
+static void remove_two(struct two *t)
+{
+    unlink(t->own);
+    rmdir(t->own);
+    unlink(t->shared);
+    rmdir(t->shared);
+    assert_int_equal(rmdir(t->folder), 0);
+}
+
+static void daemons_of_both_kinds_share_no_gpu(void **state)
+{
+    struct stat st;
+    struct err err;
+    struct two t;
+    int a, b;
+
+    (void)state;
+    make_two(&t, "both");
+    umask(077);
+    assert_int_equal(gpulock_take(&t.system, t.uuid, &a, &err), 0);
+    assert_int_equal(stat(t.own, &st), 0);
+    assert_int_equal(st.st_mode & 0777, 0600); /* who may open it could keep it */
+    assert_true(gpulock_is_held(&t.user, t.uuid) && gpulock_is_held(&t.system, t.uuid));
+    assert_int_equal(gpulock_take(&t.user, t.uuid, &b, &err), -EWOULDBLOCK);
+    assert_non_null(strstr(err.msg, "the system's daemon"));
+    assert_int_equal(gpulock_take(&t.system, t.uuid, &b, &err), -EWOULDBLOCK);
+    close(a);
+    assert_false(gpulock_is_held(&t.user, t.uuid) || gpulock_is_held(&t.system, t.uuid));
+    assert_int_equal(gpulock_take(&t.user, t.uuid, &a, &err), 0);
+    assert_true(gpulock_is_held(&t.system, t.uuid));
+    assert_int_equal(gpulock_take(&t.system, t.uuid, &b, &err), -EWOULDBLOCK);
+    assert_non_null(strstr(err.msg, "a user's daemon"));
+    close(a);
+    assert_int_equal(gpulock_take(&t.system, t.uuid, &b, &err), 0); /* the one it let go of when it was refused, too */
+    close(b);
+    remove_two(&t);
+}
+
+static void take_as_system(const struct two *t)
+{
+    struct err err = { 0 };
+    int fd;
+
+    assert_false(gpulock_is_held(&t->system, t->uuid));
+    assert_int_equal(gpulock_take(&t->system, t->uuid, &fd, &err), 0);
+    close(fd);
+}
+
+static void what_users_plant_takes_no_gpu_from_the_node(void **state)
+{
+    struct err err;
+    struct two t;
+    int fd;
+
+    (void)state;
+    make_two(&t, "planted");
+    take_as_system(&t); /* beside a file that nobody has locked */
+    fd = open(t.shared, O_RDONLY);
+    assert_int_equal(flock(fd, LOCK_SH), 0);
+    take_as_system(&t);
+    assert_int_equal(flock(fd, LOCK_EX), 0);
+    assert_true(gpulock_is_held(&t.system, t.uuid));
+    unlink(t.shared);
+    assert_int_equal(symlink(t.own, t.shared), 0); /* also to what is locked */
+    take_as_system(&t);
+    unlink(t.shared);
+    assert_int_equal(mkdir(t.shared, 0777), 0);
+    take_as_system(&t);
+    rmdir(t.shared);
+    assert_int_equal(mkfifo(t.shared, 0666), 0);
+    take_as_system(&t);
+    close(fd);
+    unlink(t.own);
+    assert_int_equal(mkdir(t.own, 0700), 0); /* in its own folder it is busy, and no failure */
+    assert_int_equal(gpulock_take(&t.system, t.uuid, &fd, &err), -EWOULDBLOCK);
+    assert_true(gpulock_is_held(&t.system, t.uuid));
+    rmdir(t.own);
+    chmod(t.folder, 0777);
+    assert_int_equal(gpulock_take(&t.system, t.uuid, &fd, &err), -EPERM);
+    assert_non_null(strstr(err.msg, t.folder));
+    chmod(t.folder, 0755);
+    remove_two(&t);
+}
+
+static void users_cannot_keep_the_locks_of_the_node(void **state)
+{
+    struct err err;
+    struct two t;
+    int fd, status = 0;
+    pid_t pid;
+
+    (void)state;
+    if (geteuid() != 0)
+        SKIP("only root may become other users");
+    make_two(&t, "kept");
+    assert_int_equal(gpulock_take(&t.system, t.uuid, &fd, &err), 0);
+    pid = fork();
+    if (pid == 0) {
+        int ok = setresuid(65534, 65534, 65534) == 0 && open(t.own, O_RDONLY) < 0 && errno == EACCES && gpulock_is_held(&t.user, t.uuid) &&
+                 gpulock_take(&t.user, t.uuid, &fd, &err) == -EWOULDBLOCK;
+
+        _exit(ok ? 0 : 1);
+    }
+    assert_true(waitpid(pid, &status, 0) == pid && WIFEXITED(status) && WEXITSTATUS(status) == 0);
+    close(fd);
+    remove_two(&t);
 }
 
 int main(void)
@@ -447,6 +584,9 @@ int main(void)
         cmocka_unit_test(one_job_a_gpu),
         cmocka_unit_test(users_share_the_locks),
         cmocka_unit_test(links_are_refused),
+        cmocka_unit_test(daemons_of_both_kinds_share_no_gpu),
+        cmocka_unit_test(what_users_plant_takes_no_gpu_from_the_node),
+        cmocka_unit_test(users_cannot_keep_the_locks_of_the_node),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

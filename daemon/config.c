@@ -1,6 +1,7 @@
 #include "daemon/config.h"
 
 #include <errno.h>
+#include <getopt.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -274,35 +275,66 @@ struct options {
     bool system;
 };
 
+static const struct option option_names[] = { { "state", 1, 0, 's' },   { "socket", 1, 0, 'S' },     { "config", 1, 0, 'c' },
+                                              { "system", 0, 0, 'y' },  { "probe-gpus", 0, 0, 'p' }, { "watch-gpus", 0, 0, 'w' },
+                                              { "version", 0, 0, 'v' }, { "help", 0, 0, 'h' },       { 0 } };
+
+/* word: of the command line, where it is a long one. */
+static int refuse_option(const char *word, struct err *err)
+{
+    for (const struct option *n = option_names; n->name; n++)
+        if (optopt == n->val)
+            return err_set(err, ERR_INPUT, "--%s takes no value; see detd --help", n->name);
+    if (optopt)
+        return err_set(err, ERR_INPUT, "unknown option '-%c'; see detd --help", optopt);
+    return err_set(err, ERR_INPUT, "unknown option '%.400s'; see detd --help", word);
+}
+
+static int take_option(int c, const char *word, struct options *o, enum config_action *ret_action, struct err *err)
+{
+    switch (c) {
+    case 's':
+        o->state = optarg;
+        return 0;
+    case 'S':
+        o->socket = optarg;
+        return 0;
+    case 'c':
+        o->config = optarg;
+        return 0;
+    case 'y':
+        o->system = true;
+        return 0;
+    case 'p':
+        *ret_action = CONFIG_PROBE;
+        return 0;
+    case 'w':
+        *ret_action = CONFIG_WATCH;
+        return 0;
+    case 'v':
+        *ret_action = CONFIG_VERSION;
+        return 0;
+    case 'h':
+        *ret_action = CONFIG_HELP;
+        return 0;
+    case ':':
+        return err_set(err, ERR_INPUT, "%s needs a value", word);
+    default:
+        return refuse_option(word, err);
+    }
+}
+
 static int read_options(int argc, char **argv, struct options *o, enum config_action *ret_action, struct err *err)
 {
-    for (int i = 1; i < argc; i++) {
-        const char **value = NULL;
+    int c, rc = 0;
 
-        if (strcmp(argv[i], "--help") == 0 || strcmp(argv[i], "-h") == 0)
-            *ret_action = CONFIG_HELP;
-        else if (strcmp(argv[i], "--version") == 0)
-            *ret_action = CONFIG_VERSION;
-        else if (strcmp(argv[i], "--probe-gpus") == 0)
-            *ret_action = CONFIG_PROBE;
-        else if (strcmp(argv[i], "--watch-gpus") == 0)
-            *ret_action = CONFIG_WATCH;
-        else if (strcmp(argv[i], "--system") == 0)
-            o->system = true;
-        else if (strcmp(argv[i], "--state") == 0)
-            value = &o->state;
-        else if (strcmp(argv[i], "--socket") == 0)
-            value = &o->socket;
-        else if (strcmp(argv[i], "--config") == 0)
-            value = &o->config;
-        else
-            return err_set(err, ERR_INPUT, "unknown option '%s'; see detd --help", argv[i]);
-        if (value && i + 1 == argc)
-            return err_set(err, ERR_INPUT, "%s needs a value", argv[i]);
-        if (value)
-            *value = argv[++i];
-    }
-    return 0;
+    optind = 0; /* from the first one on */
+    opterr = 0;
+    while (rc == 0 && (c = getopt_long(argc, argv, ":h", option_names, NULL)) != -1)
+        rc = take_option(c, argv[optind - 1], o, ret_action, err);
+    if (rc == 0 && optind < argc)
+        rc = err_set(err, ERR_INPUT, "unexpected argument '%.400s'; see detd --help", argv[optind]);
+    return rc;
 }
 
 int config_read(int argc, char **argv, struct config *ret, enum config_action *ret_action, struct err *err)

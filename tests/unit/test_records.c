@@ -266,18 +266,28 @@ static void settings_file(void **state)
 
 static void options(void **state)
 {
-    char *good[] = { "detd", "--state", "/s", "--socket", "/s/x", NULL }, *odd[] = { "detd", "--loud", NULL },
-         *cut[] = { "detd", "--state", NULL };
+    char *good[] = { "detd", "--state", "/s", "--socket=/s/x", NULL }, *odd[] = { "detd", "--loud", NULL }, *word[] = { "detd", "x", NULL },
+         *cut[] = { "detd", "--socket=/s/x", "--state", NULL }, *value[] = { "detd", "--system=1", NULL },
+         *letter[] = { "detd", "-hx", NULL };
     enum config_action action;
     struct config cfg;
     struct err err;
 
     (void)state;
-    assert_int_equal(config_read(5, good, &cfg, &action, &err), 0);
+    assert_int_equal(config_read(4, good, &cfg, &action, &err), 0);
     assert_true(cfg.private && action == CONFIG_RUN);
+    assert_string_equal(cfg.state, "/s");
     assert_string_equal(cfg.socket, "/s/x");
     assert_int_equal(config_read(2, odd, &cfg, &action, &err), ERR_INPUT);
-    assert_int_equal(config_read(2, cut, &cfg, &action, &err), ERR_INPUT);
+    assert_string_equal(err.msg, "unknown option '--loud'; see detd --help");
+    assert_int_equal(config_read(2, word, &cfg, &action, &err), ERR_INPUT);
+    assert_string_equal(err.msg, "unexpected argument 'x'; see detd --help");
+    assert_int_equal(config_read(3, cut, &cfg, &action, &err), ERR_INPUT);
+    assert_string_equal(err.msg, "--state needs a value");
+    assert_int_equal(config_read(2, value, &cfg, &action, &err), ERR_INPUT);
+    assert_string_equal(err.msg, "--system takes no value; see detd --help");
+    assert_int_equal(config_read(2, letter, &cfg, &action, &err), ERR_INPUT);
+    assert_string_equal(err.msg, "unknown option '-x'; see detd --help");
 }
 
 static void node_facts(void **state)

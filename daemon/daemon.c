@@ -305,6 +305,7 @@ static void stop(struct daemon *d)
     uv_unref((uv_handle_t *)&d->tick);
     uv_close((uv_handle_t *)&d->sigterm, NULL);
     uv_close((uv_handle_t *)&d->sigint, NULL);
+    uv_close((uv_handle_t *)&d->sighup, NULL);
 }
 
 static void on_signal(uv_signal_t *handle, int number)
@@ -399,16 +400,27 @@ static void free_all(struct daemon *d)
 
 /* ---- life ---- */
 
+/* A terminal that is closed says SIGHUP; who started detd so that it outlives that (nohup) has it ignored. */
+static int hear_hangup(struct daemon *d)
+{
+    struct sigaction now;
+
+    return sigaction(SIGHUP, NULL, &now) == 0 && now.sa_handler == SIG_IGN ? 0 : uv_signal_start(&d->sighup, on_signal, SIGHUP);
+}
+
 static int hear_signals(struct daemon *d, struct err *err)
 {
     int rc;
 
     uv_signal_init(d->loop, &d->sigterm);
     uv_signal_init(d->loop, &d->sigint);
-    d->sigterm.data = d->sigint.data = d;
+    uv_signal_init(d->loop, &d->sighup);
+    d->sigterm.data = d->sigint.data = d->sighup.data = d;
     rc = uv_signal_start(&d->sigterm, on_signal, SIGTERM);
     if (rc == 0)
         rc = uv_signal_start(&d->sigint, on_signal, SIGINT);
+    if (rc == 0)
+        rc = hear_hangup(d);
     return rc < 0 ? err_set(err, rc, "signals: %s", uv_strerror(rc)) : 0;
 }
 

@@ -52,7 +52,7 @@ struct daemon {
     uint64_t last_activity; /* requests + rows at the last tick; equal for a while: idle */
     int idle_ticks;
     uv_timer_t tick;
-    uv_signal_t sigterm, sigint;
+    uv_signal_t sigterm, sigint, sighup;
     struct err failure; /* why it stopped by itself; code 0: it did not */
 };
 

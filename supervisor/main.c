@@ -286,6 +286,7 @@ int main(int argc, char **argv)
     job_hold_signals();
     rc = tidy_descriptors(&err);
     signal(SIGPIPE, SIG_IGN);
+    signal(SIGHUP, SIG_IGN); /* of a terminal, when it is started by hand: SIGTERM is the word to stop */
     prctl(PR_SET_NAME, "detd-job");
     left_adopt();
     if (rc == 0)

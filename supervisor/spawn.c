@@ -66,7 +66,8 @@ static void reset_signals(void)
 
     for (int i = 1; i < NSIG; i++)
         if (i != SIGKILL && i != SIGSTOP)
-            signal(i, i == SIGTERM ? SIG_IGN : SIG_DFL); /* a node that shuts down sends it to all: detd-job tells the ranks what to do */
+            signal(i,
+                   i == SIGTERM || i == SIGHUP ? SIG_IGN : SIG_DFL); /* these come to all of a session: detd-job tells ranks what to do */
     sigemptyset(&none);
     sigprocmask(SIG_SETMASK, &none, NULL);
 }

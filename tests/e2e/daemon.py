@@ -130,10 +130,18 @@ class Daemon:
                     continue
         return path
 
-    def start(self, wait=True):
+    def preload(self, name):
+        """From its next start on detd has tests/mock/NAME.c before it. Returns the folder in which that looks what to do."""
+        shim, faults = "%s/%s.so" % (self.root, name), self.root + "/faults"
+        subprocess.run(["gcc", "-shared", "-fPIC", "-D_GNU_SOURCE", "-o", shim, "%s/../mock/%s.c" % (HERE, name)], check=True)
+        os.mkdir(faults)
+        self.env = dict(LD_PRELOAD=shim, FAULTS=faults, ASAN_OPTIONS=os.environ.get("ASAN_OPTIONS", "") + ":verify_asan_link_order=0")
+        return faults
+
+    def start(self, wait=True, stdin=subprocess.DEVNULL):
         log = open(self.root + "/log", "a")
         self.proc = subprocess.Popen(self.under + [self.bin + "/detd", "--state", self.state, "--socket", self.path, "--config", self.root + "/conf"] + self.options,
-                                     stdout=log, stderr=log, stdin=subprocess.DEVNULL, env=dict(os.environ, **self.env))
+                                     stdout=log, stderr=log, stdin=stdin, env=dict(os.environ, **self.env))
         return self.client() if wait else None
 
     def client(self):

@@ -177,6 +177,24 @@ def a_pile_of_queries_delays_nobody():
         assert all(sorted(set(g)) == list(range(64)) and g == [i % 64 for i in range(len(g))] for g in got)
 
 
+def a_job_starts_beside_a_pile_of_queries():
+    """They have all threads of the pool, and hold them: supervisors are started on a thread of their own."""
+    with Daemon(slots=1) as d:
+        faults = d.preload("pool")
+        with_long_curve(d, 10)
+        first, job = d.submit(10, env={"HOLD": "5"}), d.submit(5)
+        d.held(first, 5)
+        open(faults + "/pool", "w").close()
+        clients = [d.client() for _ in range(8)]
+        for c in clients:
+            c.sock.sendall(slow(1))
+        d.go(first)
+        Daemon.until(lambda: d.sql("SELECT state FROM jobs WHERE id=?", job) == [("completed",)], "it waits for queries")
+        assert not select.select([c.sock for c in clients], [], [], 0)[0], "the pool is not held"
+        os.unlink(faults + "/pool")
+        assert all(c.read()["id"] == 0 for c in clients)
+
+
 def so_many_in_flight():
     """While nothing can be written, 64 of a client's wishes are taken and the others wait in its socket; afterwards all are answered."""
     with Daemon() as d:
@@ -373,8 +391,8 @@ def stops_while_each_access_is_looked_at():
         d.stop()
 
 
-SCENARIOS = [idle_ones_leave, one_user_has_all, no_descriptors_left, a_pile_of_queries_delays_nobody, so_many_in_flight, lists_that_nobody_reads,
-             replies_that_nobody_reads, large_requests_behind_unread_replies, lines_without_an_end, large_requests_of_a_user_delay_no_admin,
+SCENARIOS = [idle_ones_leave, one_user_has_all, no_descriptors_left, a_pile_of_queries_delays_nobody, a_job_starts_beside_a_pile_of_queries, so_many_in_flight,
+             lists_that_nobody_reads, replies_that_nobody_reads, large_requests_behind_unread_replies, lines_without_an_end, large_requests_of_a_user_delay_no_admin,
              stops_in_the_midst_of_queries, stops_while_each_access_is_looked_at]
 
 for scenario in SCENARIOS:

@@ -377,6 +377,12 @@ def away(d, program):
     os.rename(path + ".away", path)
 
 
+def wait_tries(d, job, count):
+    """Till detd has tried so many times more to start its supervisor: each time it writes what that reads."""
+    seen = set()
+    d.until(lambda: seen.add(os.stat("%s/jobs/%d/spec.json" % (d.state, job)).st_mtime_ns) or len(seen) > count, "it is not tried again")
+
+
 def supervisor_cannot_be_started():
     """That ends no job: it waits and says why, and what it did while no detd ran is stored when detd-job is there again."""
     with Daemon() as d:
@@ -392,6 +398,8 @@ def supervisor_cannot_be_started():
             assert "detd-job" in d.wait_event("waits", job)[0]
             assert "detd-job" in d.call("job.why", id=job)["text"], d.call("job.why", id=job)
             assert d.job(job)["state"] == "starting"
+            wait_tries(d, job, 3)
+            assert len(d.events("waits", job)) == 1, "it is told again: %s" % d.events("waits", job)
             waiting = d.submit(5, threads=1)
             d.wait_event("waits", waiting)
             d.call("job.cancel", id=waiting)  # of which nothing ran: it needs no supervisor to end
@@ -570,6 +578,35 @@ def the_node_shuts_down():
         d.check_rows(job, 60)
 
 
+def the_terminal_is_closed():
+    """detd, in its foreground, stops in order, and the job runs on; one that nohup started does not mind, nor does detd-job."""
+    with Daemon() as d:
+        job = d.submit(60, ranks=2, env={"HOLD": "7"})
+        d.held(job, 7)
+        d.stop()
+        told = open(d.root + "/log").read().count("stops; jobs run on")
+        for before in ([], ["nohup"]):
+            terminal, side = os.openpty()
+            d.under = ["setsid", "--ctty", *before]
+            d.start(stdin=side)
+            os.close(side)
+            os.close(terminal)
+            if before:
+                for _ in range(3):  # turns of its loop
+                    assert d.call("daemon.info")["jobs_live"] == 1
+                d.stop()
+            else:
+                assert d.proc.wait(60) == 0, "detd left with %d" % d.proc.returncode
+                d.proc = None
+            d.under, told = [], told + 1
+            assert open(d.root + "/log").read().count("stops; jobs run on") == told, open(d.root + "/log").read()
+        d.start()
+        d.signal_session(job, signal.SIGHUP)
+        d.go(job)
+        assert len(d.wait(job, "completed")["attempts"]) == 1
+        d.check_rows(job, 60)
+
+
 def told_to_stop_while_detd_runs():
     with Daemon() as d:
         job = d.submit(60, every=1000, restarts=0, env={"HOLD": "7"})
@@ -633,10 +670,7 @@ def what_holds_the_lock_does_not_die():
     """`why` and an event, once, say which process keeps the slots, and in what state."""
     with Daemon() as d:
         d.stop()
-        shim, faults = d.root + "/kill.so", d.root + "/faults"
-        subprocess.run(["gcc", "-shared", "-fPIC", "-D_GNU_SOURCE", "-o", shim, HERE + "/../mock/kill.c"], check=True)
-        os.mkdir(faults)
-        d.env = dict(LD_PRELOAD=shim, FAULTS=faults, ASAN_OPTIONS=os.environ.get("ASAN_OPTIONS", "") + ":verify_asan_link_order=0")
+        faults = d.preload("kill")
         open(faults + "/kill", "w").close()
         d.start()
         leave_fault(d, 1, "helper 5")
@@ -743,6 +777,10 @@ def no_room_for_the_spool():
             assert "No space left" in d.call("job.why", id=job)["text"], d.call("job.why", id=job)
         d.until(lambda: all("cannot be started" in d.call("job.why", id=job)["text"] for job in jobs), "they do not wait")
         assert not d.events("supervisor_lost") and len(d.events("end")) == 1, d.events("end")
+        d.until(lambda: supervisor_log(d, jobs[3]).count("No space left") > 3, "it is not tried again")
+        for job in jobs:  # each of the two files may be the one that finds no room
+            told = d.events("waits", job)
+            assert all(a != b for a, b in zip(told, told[1:])), "it is told again: %s" % told
         d.until(lambda: accepted(d, "job.cancel", id=jobs[0]), "it cannot be cancelled")  # a spool that is being made may have all the room
         d.wait(jobs[0], "cancelled")  # of which nothing ran
         d.resize(200)
@@ -935,7 +973,7 @@ SCENARIOS = [runs_to_the_end, the_database_is_damaged_while_it_runs, the_wall_cl
              budget_counts_from_a_checkpoint_that_nobody_told_of, supervisor_dies,
              supervisor_dies_too_often, a_checkpoint_starts_the_count_anew, both_die, commands, wishes_survive_the_daemon, queue, accepted_jobs_are_never_lost,
              supervisor_cannot_be_started, trainer_cannot_be_opened, another_database_while_a_job_runs, ends_without_a_supervisor,
-             budget_counts_from_the_newest_checkpoint, a_forgotten_job_is_not_run_again, the_node_shuts_down, told_to_stop_while_detd_runs,
+             budget_counts_from_the_newest_checkpoint, a_forgotten_job_is_not_run_again, the_node_shuts_down, the_terminal_is_closed, told_to_stop_while_detd_runs,
              what_holds_the_lock_is_killed, what_holds_the_lock_does_not_die, a_silent_supervisor_is_killed, a_lock_that_stays_held, the_spool_is_lost, no_room_for_the_spool,
              the_disk_is_full, a_checkpoint_without_room, an_upgrade_in_mid_job, state_folder_is_removed, bad_ends]
 

@@ -832,6 +832,20 @@ def test_told_to_stop(job):
 test_told_to_stop.job = dict(env={"HOLD": "6"})
 
 
+def test_a_terminal_that_closes(job):
+    """As of who started it by hand: nobody of the job minds."""
+    job.start()
+    job.held(6)
+    for pid in session_members(job.proc.pid):
+        kill(pid, signal.SIGHUP)
+    job.go()
+    job.finish("completed")
+    assert len(job.store.of("attempt")) == 1 and job.store.rows("train") == list(range(1, 31))
+
+
+test_a_terminal_that_closes.job = dict(env={"HOLD": "6"})
+
+
 def test_told_to_stop_at_once(job):
     """The word comes while the spool is opened and read: it is heard afterwards, none of its attempts counts as a death."""
     lock = os.path.join(job.dir, "lock")

@@ -43,7 +43,7 @@ static int is_spool(int fd)
 
 ssize_t pwrite(int fd, const void *bytes, size_t len, off_t at)
 {
-    ssize_t (*real)(int, const void *, size_t, off_t) = (ssize_t (*)(int, const void *, size_t, off_t))dlsym(RTLD_NEXT, "pwrite");
+    ssize_t (*real)(int, const void *, size_t, off_t) = (ssize_t(*)(int, const void *, size_t, off_t))dlsym(RTLD_NEXT, "pwrite");
 
     if (is_spool(fd) && (is_there("full") || is_there("broken"))) {
         errno = is_there("full") ? ENOSPC : EIO;

@@ -255,6 +255,9 @@ static void make_batch(struct net *n)
 
 /* ---- a model ---- */
 
+/* What jobs have besides: "model.bn_eps=0"; ends with NULL. */
+static const char *const no_keys[] = { NULL }, *const *more_keys = no_keys;
+
 static struct jobspec *spec_of(const char *preset, bool tv)
 {
     static const char text[] =
@@ -270,6 +273,8 @@ static struct jobspec *spec_of(const char *preset, bool tv)
     assert_true(asprintf(&full, text, preset, tv ? "tv" : "d2", preset[0] == 'm' ? "\"mask_channels\":8," : "") > 0);
     root = json_loads(full, 0, NULL);
     assert_non_null(root);
+    for (int i = 0; more_keys[i]; i++)
+        assert_int_equal(jobspec_override(root, more_keys[i], &err), 0);
     if (jobspec_parse(root, &spec, &err) < 0)
         fail_msg("%s", err.msg);
     json_decref(root);

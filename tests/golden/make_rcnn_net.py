@@ -1,11 +1,12 @@
 #!/usr/bin/env python3
-"""Makes tests/golden/rcnn_net_{faster,mask,d2,edges}.safetensors with PyTorch and torchvision: Faster and Mask R-CNN of few channels, trained for ten steps on
+"""Makes tests/golden/rcnn_net_{faster,mask,d2,edges,edges_tv}.safetensors with PyTorch and torchvision: Faster and Mask R-CNN of few channels, trained for ten steps on
 two made-up images, written down as what each stage gives, the losses of every step and the gradient of each parameter in step 0, and the detections.
 
 The first two are torchvision's own models (flavor tv). The third is its network set up as detectron2's, and what stands between the convolutions by the
 formulas of specs rcnn, every row of section 10 as detectron2 has it (flavor d2). Arrays have torchvision's names in all. The fourth is that once more, with
 fewer layers, where rows tell that pass unseen in the third: proposals and detections far thinner than a pixel, scores whose sigmoid is 1, an object whose level
-hangs on a guard of 1e-6, pictures that were larger than they are on the canvas, and the masks of what is found. One step, no gradients.
+hangs on a guard of 1e-6, pictures that were larger than they are on the canvas, and the masks of what is found. One step, no gradients. The fifth is the same
+scene shown to torchvision's own.
 
 Nothing is random: weights, pixels and boxes are formulas that tests/golden/test_rcnn_net.c has too, and so many anchors and regions may be drawn that all are.
 Normalisations have frozen statistics. Run from the repository root with any Python that has torchvision: tests/golden/make_rcnn_net.py"""
@@ -34,9 +35,12 @@ BOXES = [(0, 0, 10.5, 12.25, 52.0, 60.5), (0, 2, 60.0, 20.0, 121.5, 90.25), (0, 
          (1, 0, 50.5, 30.0, 108.25, 76.0)]
 
 
-# What biases are in the fourth, (array, element, number); and MASKS: how much larger the weights of mask logits are there.
-EDGES = [("rpn.head.cls_logits.bias", 0, 20.15), ("rpn.head.cls_logits.bias", 1, 20), ("rpn.head.cls_logits.bias", 2, 19.95),
-         ("rpn.head.bbox_pred.bias", 2, -10), ("roi_heads.box_predictor.bbox_pred.bias", 6, -55), ("roi_heads.mask_predictor.mask_fcn_logits.bias", 2, 0.85)]
+# What biases are in the fourth and the fifth, (array, element, number); and MASKS: how much larger the weights of mask logits are there.
+EDGES = [("rpn.head.cls_logits.bias", 0, 20.15), ("rpn.head.cls_logits.bias", 1, 20), ("rpn.head.cls_logits.bias", 2, 19.95)]
+EDGES_D2 = EDGES + [("rpn.head.bbox_pred.bias", 2, -10), ("roi_heads.box_predictor.bbox_pred.bias", 6, -55),
+                    ("roi_heads.mask_predictor.mask_fcn_logits.bias", 2, 0.85)]
+EDGES_TV = EDGES + [("rpn.head.bbox_pred.bias", 2, -9.7), ("roi_heads.box_predictor.bbox_pred.bias", 10, -55),
+                    ("roi_heads.mask_predictor.mask_fcn_logits.bias", 3, 0.85)]
 MASKS = 60
 
 
@@ -147,7 +151,7 @@ def model_of(mask, block, layers, d2=False, edge=False):
         state["backbone.body.conv1.weight"] *= 1 / 64
     if edge:
         state["roi_heads.mask_predictor.mask_fcn_logits.weight"] *= MASKS
-        for name, at, number in EDGES:
+        for name, at, number in EDGES_D2 if d2 else EDGES_TV:
             state[name][at] = number
     m.load_state_dict(state)
     return m.train()
@@ -373,11 +377,14 @@ def runs(mask):
 
 
 def tv_found(m, x):
+    """As d2_found()."""
     m.eval()
     images = ImageList(x, SIZES)
     features = m.backbone(images.tensors)
     found, _ = m.roi_heads(features, m.rpn(images, features)[0], images.image_sizes)
-    return [torch.cat([d["boxes"], d["scores"][:, None], d["labels"][:, None].float()], 1) for d in found]
+    found = m.transform.postprocess(found, images.image_sizes, PICTURES)
+    rows = [torch.cat([d["boxes"], d["scores"][:, None], d["labels"][:, None].float()], 1) for d in found]
+    return rows, [[p[0] > 0.5 for p in d["masks"][:FOUND]] if "masks" in d else [] for d in found]
 
 
 # ---- all ----
@@ -405,7 +412,7 @@ def run(name, mask, block, layers, d2=False, edge=False):
         opt.step()
     out["losses"] = torch.tensor(rows, dtype=torch.float64)
     with torch.no_grad():
-        found, masks = d2_found(m, x) if d2 else (tv_found(m, x), [])
+        found, masks = (d2_found if d2 else tv_found)(m, x)
         for i, rows_ in enumerate(found):
             out[f"found.{i}"] = rows_[:100 if edge else FOUND].contiguous()
         for i, k in ((i, k) for i in range(len(masks)) for k in range(len(masks[i]) if edge else 0)):
@@ -421,3 +428,4 @@ if __name__ == "__main__":
     run("rcnn_net_d2", True, Bottleneck, [3, 4, 6, 3], d2=True)
     edges()
     run("rcnn_net_edges", True, BasicBlock, [2, 2, 2, 2], d2=True, edge=True)
+    run("rcnn_net_edges_tv", True, BasicBlock, [2, 2, 2, 2], edge=True)

@@ -64,13 +64,24 @@ static const struct {
     const char *name;
     uint32_t at;
     float value;
-} biases_of_edges[] = {
-    { "rpn.head.cls_logits.bias", 0, 20.15f },
-    { "rpn.head.cls_logits.bias", 1, 20 },
-    { "rpn.head.cls_logits.bias", 2, 19.95f },
-    { "rpn.head.bbox_pred.bias", 2, -10 },
-    { "roi_heads.box_predictor.bbox_pred.bias", 6, -55 },
-    { "roi_heads.mask_predictor.mask_fcn_logits.bias", 2, 0.85f },
+} biases_of_edges[2][6] = {
+    /* of detectron2, of torchvision */
+    {
+        { "rpn.head.cls_logits.bias", 0, 20.15f },
+        { "rpn.head.cls_logits.bias", 1, 20 },
+        { "rpn.head.cls_logits.bias", 2, 19.95f },
+        { "rpn.head.bbox_pred.bias", 2, -10 },
+        { "roi_heads.box_predictor.bbox_pred.bias", 6, -55 },
+        { "roi_heads.mask_predictor.mask_fcn_logits.bias", 2, 0.85f },
+    },
+    {
+        { "rpn.head.cls_logits.bias", 0, 20.15f },
+        { "rpn.head.cls_logits.bias", 1, 20 },
+        { "rpn.head.cls_logits.bias", 2, 19.95f },
+        { "rpn.head.bbox_pred.bias", 2, -9.7f },
+        { "roi_heads.box_predictor.bbox_pred.bias", 10, -55 },
+        { "roi_heads.mask_predictor.mask_fcn_logits.bias", 3, 0.85f },
+    },
 };
 
 /* ---- what goes in: the formulas of make_rcnn_net.py ---- */
@@ -141,11 +152,11 @@ static const char *name_of(const struct net *n, int i)
 }
 
 /* As edges have it. */
-static float edge_value(const char *name, uint32_t e, float w)
+static float edge_value(bool tv, const char *name, uint32_t e, float w)
 {
-    for (size_t i = 0; i < sizeof biases_of_edges / sizeof *biases_of_edges; i++)
-        if (biases_of_edges[i].at == e && strcmp(biases_of_edges[i].name, name) == 0)
-            return biases_of_edges[i].value;
+    for (size_t i = 0; i < sizeof biases_of_edges[0] / sizeof *biases_of_edges[0]; i++)
+        if (biases_of_edges[tv][i].at == e && strcmp(biases_of_edges[tv][i].name, name) == 0)
+            return biases_of_edges[tv][i].value;
     return strcmp(name, "roi_heads.mask_predictor.mask_fcn_logits.weight") == 0 ? MASKS * w : w;
 }
 
@@ -162,7 +173,7 @@ static void fill(struct net *n)
         for (size_t e = 0; e < p->count; e++)
             w[e] = scale * value(name, (uint32_t)e, p->layout == LAYOUT_VECTOR, fan_in);
         for (size_t e = 0; e < p->count && n->scene == &edges; e++)
-            w[e] = edge_value(name, (uint32_t)e, w[e]);
+            w[e] = edge_value(n->tv, name, (uint32_t)e, w[e]);
         assert_int_equal(weights_put_stored(n->model, p, w, false, &err), 0);
         free(w);
     }

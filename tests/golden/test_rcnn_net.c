@@ -349,6 +349,12 @@ static void detectron_at_edges(void **state)
     check_edges(cpu(), "mask_rcnn_r18_fpn", false, "rcnn_net_edges");
 }
 
+static void torchvision_at_edges(void **state)
+{
+    (void)state;
+    check_edges(cpu(), "mask_rcnn_r18_fpn", true, "rcnn_net_edges_tv");
+}
+
 static void mask_on_emulated_gpu(void **state)
 {
     (void)state;
@@ -362,6 +368,7 @@ int main(void)
         cmocka_unit_test(mask),
         cmocka_unit_test(detectron),
         cmocka_unit_test(detectron_at_edges),
+        cmocka_unit_test(torchvision_at_edges),
         cmocka_unit_test(mask_on_emulated_gpu),
     };
     return cmocka_run_group_tests_name("rcnn_net", tests, NULL, NULL);

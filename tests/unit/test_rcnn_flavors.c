@@ -17,29 +17,44 @@
 #include "worker/models/builtin.h"
 #include "worker/models/rcnn/network.h"
 #include "worker/models/rcnn/rcnn.h"
+#include "worker/models/rcnn/settings.h"
 
 const struct device_ops *cpu_backend_generic(void);
 
 enum { CLASSES = 4, WIDE = 48 /* of the mask head */, ENOUGH = 500 /* numbers whose deviation tells */ };
 
-static struct model *opened(const char *flavor)
+static struct jobspec *spec_of(const char *preset, const char *flavor)
 {
-    struct device_options opt = { 1, "generic", PRECISION_FP32 };
-    json_t *root = json_pack("{s:{s:s,s:s,s:f,s:i,s:i,s:i},s:{s:{s:s,s:s}},s:{s:i,s:i}}", "model", "preset", "mask_rcnn_r18_fpn", "flavor",
-                             flavor, "width", 0.125, "fpn_channels", 40, "head_channels", 56, "mask_channels", WIDE, "data", "train",
-                             "annotations", "a", "images", "i", "train", "steps", 1, "batch", 1);
+    json_t *root = json_pack("{s:{s:s,s:s,s:f,s:i,s:i,s:i},s:{s:{s:s,s:s}},s:{s:i,s:i}}", "model", "preset", preset, "flavor", flavor,
+                             "width", 0.125, "fpn_channels", 40, "head_channels", 56, "mask_channels", WIDE, "data", "train", "annotations",
+                             "a", "images", "i", "train", "steps", 1, "batch", 1);
     struct jobspec *spec = NULL;
-    struct model *m = NULL;
-    struct device *dev;
-    struct err err = { 0 };
+    struct err err;
 
     assert_non_null(root);
-    if (jobspec_parse(root, &spec, &err) < 0 || cpu_backend_generic()->open(0, &opt, &dev, &err) < 0 ||
-        model_open(&models_builtin, spec, CLASSES, dev, &m, &err) < 0)
+    if (jobspec_parse(root, &spec, &err) < 0)
+        fail_msg("%s", err.msg);
+    json_decref(root);
+    return spec;
+}
+
+static struct model *opened_of(const char *preset, const char *flavor)
+{
+    struct device_options opt = { 1, "generic", PRECISION_FP32 };
+    struct jobspec *spec = spec_of(preset, flavor);
+    struct model *m = NULL;
+    struct device *dev;
+    struct err err;
+
+    if (cpu_backend_generic()->open(0, &opt, &dev, &err) < 0 || model_open(&models_builtin, spec, CLASSES, dev, &m, &err) < 0)
         fail_msg("%s", err.msg);
     jobspec_free(spec);
-    json_decref(root);
     return m;
+}
+
+static struct model *opened(const char *flavor)
+{
+    return opened_of("mask_rcnn_r18_fpn", flavor);
 }
 
 static void closed(struct model *m)
@@ -225,11 +240,62 @@ static void arrays_have_the_flavors_names(void **state)
     closed(b);
 }
 
+/* ---- depth ---- */
+
+/* He et al. 2016, Deep Residual Learning, arXiv:1512.03385, table 1. */
+static void networks_are_as_deep_as_they_are_called(void **state)
+{
+    static const struct {
+        const char *preset;
+        int blocks[RCNN_STAGES], convs;
+    } rows[] = {
+        { "mask_rcnn_r18_fpn", { 2, 2, 2, 2 }, 2 },
+        { "mask_rcnn_r34_fpn", { 3, 4, 6, 3 }, 2 },
+        { "mask_rcnn_r50_fpn", { 3, 4, 6, 3 }, 3 },
+        { "mask_rcnn_r101_fpn", { 3, 4, 23, 3 }, 3 },
+    };
+
+    (void)state;
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        struct model *m = opened_of(rows[i].preset, "d2");
+
+        for (int stage = 0; stage < RCNN_STAGES; stage++)
+            for (int more = 0; more < 2; more++) {
+                char block[80], conv[80];
+
+                snprintf(block, sizeof block, "backbone.bottom_up.res%d.%d.conv1.weight", stage + 2, rows[i].blocks[stage] - 1 + more);
+                snprintf(conv, sizeof conv, "backbone.bottom_up.res%d.0.conv%d.weight", stage + 2, rows[i].convs + more);
+                if (has(m, block) == more || has(m, conv) == more)
+                    fail_msg("%s: %s or %s", rows[i].preset, block, conv);
+            }
+        closed(m);
+    }
+}
+
+/* ---- what no network shows: a side of exactly the least ---- */
+
+static void torchvision_keeps_proposals_of_the_least_side(void **state)
+{
+    static const char *const flavors[] = { "d2", "tv" };
+
+    (void)state;
+    for (int tv = 0; tv < 2; tv++) {
+        struct jobspec *spec = spec_of("mask_rcnn_r18_fpn", flavors[tv]);
+        struct rcnn_settings how;
+
+        rcnn_settings_of(spec, CLASSES, &how);
+        assert_true(how.train.keep_min == tv && how.val.keep_min == tv);
+        assert_true(how.train.min_side == (tv ? 1e-3f : 0) && how.val.min_side == (tv ? 1e-3f : 0));
+        jobspec_free(spec);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = { cmocka_unit_test(weights_begin_as_the_flavor_says),
-                                        cmocka_unit_test(norms_decay_in_torchvision_alone),
-                                        cmocka_unit_test(arrays_have_the_flavors_names) };
+                                        cmocka_unit_test(norms_decay_in_torchvision_alone), cmocka_unit_test(arrays_have_the_flavors_names),
+                                        cmocka_unit_test(networks_are_as_deep_as_they_are_called),
+                                        cmocka_unit_test(torchvision_keeps_proposals_of_the_least_side) };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

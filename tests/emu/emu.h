@@ -33,6 +33,8 @@ size_t emu_memory_used(void);
 uint64_t emu_allocations(void);
 /* Tasks that have run, and those that wait. */
 uint64_t emu_tasks_run(void);
+/* How often the host has waited for a stream or an event: a step does not. */
+uint64_t emu_waits(void);
 size_t emu_tasks_queued(void);
 
 /* Queues a function of another emulated library on a stream, with `bytes` of *arg copied. It runs under the emulator's lock and may read

@@ -2,12 +2,25 @@
  * with the default stream: here they share its queue. */
 #include <stdlib.h>
 
+#include "tests/emu/emu.h"
 #include "tests/emu/queue.h"
 
 struct emu_event {
     struct emu_stream *stream; /* NULL: never recorded */
     uint64_t number;
 };
+
+static uint64_t waits; /* of the host; under the emulator's lock */
+
+uint64_t emu_waits(void)
+{
+    uint64_t n;
+
+    emu_lock();
+    n = waits;
+    emu_unlock();
+    return n;
+}
 
 /* ---- copies ---- */
 
@@ -44,6 +57,7 @@ static cudaError_t copy(void *dst, const void *src, size_t bytes, enum cudaMemcp
     if (wait || to == EMU_PAGEABLE) {
         struct emu_stream *s = emu_queue_of(stream);
 
+        waits++;
         emu_run_until(s, s->queued);
     }
     return emu_context();
@@ -128,6 +142,7 @@ static cudaError_t synchronize(cudaStream_t stream)
 {
     struct emu_stream *s = emu_queue_of(stream);
 
+    waits++;
     emu_run_until(s, s->queued);
     return emu_error(emu_context());
 }
@@ -159,6 +174,7 @@ cudaError_t cudaDeviceSynchronize(void)
     cudaError_t e;
 
     emu_lock();
+    waits++;
     emu_run_all();
     e = emu_error(emu_context());
     emu_unlock();
@@ -258,6 +274,7 @@ cudaError_t cudaEventSynchronize(cudaEvent_t event)
     cudaError_t e;
 
     emu_lock();
+    waits++;
     if (event->stream)
         emu_run_until(event->stream, event->number);
     e = emu_error(emu_context());

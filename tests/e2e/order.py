@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
 """Loss of power. A small job runs under detd and detd-job with tests/mock/disk.c preloaded in all three programs, which writes down each change of the disk,
 each sync and each message. First, of that log: whatever a message says is done was durable before it was sent. Then states of the disk that a loss of power
-would have left at some moment, changes that were not durable being there or not, are put in place, and the programs go on from there: the job ends with the
-rows and weights of an undisturbed one, and no checkpoint that was published is lost. SEED: of the states; STATES: how many."""
+would have left: each prefix of the log, and each without one change that was not durable, is looked at (prefixes.py), and of some, with any of those changes
+being there or not, the programs go on: the job ends with the rows and weights of an undisturbed one, and no checkpoint that was published is lost. SEED: of
+what is drawn; STATES, PREFIXES: how many of them."""
 import concurrent.futures
 import contextlib
 import hashlib
@@ -19,10 +20,12 @@ import tempfile
 import time
 
 import disk
+import prefixes
 from daemon import HERE, SANITIZED, SEED, Daemon, Refused
 
 STEPS, SAVED = 20, 4
 STATES = int(os.environ.get("STATES", "150" if os.environ.get("TEST_LONG") else "14"))
+PREFIXES = int(os.environ.get("PREFIXES", "0"))  # of each part, for who has little time; 0: all
 JOB = "jobs/1"
 WHERE = "state/" + JOB  # in the folder that is watched
 VOLATILE = ("detd.db-shm", "sup.sock", "log")  # of no meaning after a start, or not durable by intention
@@ -167,7 +170,7 @@ def check_database(log, says):
         have = durable_rows(log, at, "SELECT last_seq FROM jobs")
         assert have[0][0] >= seq if isinstance(have[0][0], int) else False, "report %d was acked, stored was %s" % (seq, have)
     assert len(acks) > 5, acks
-    return accepted, len(acks)
+    return accepted, acks
 
 
 def spool(state):
@@ -348,7 +351,11 @@ def main():
         check_folder(log)
         check_tiers(log, says)
         print("ok order: %d events, %d changes, %d acks, %d checkpoints (%.1f s)" %
-              (len(log.events), len(log.changes), acks, len(published), time.time() - began))
+              (len(log.events), len(log.changes), len(acks), len(published), time.time() - began))
+        began = time.time()
+        (gone,) = [at for at, e in enumerate(log.events) if e.what == "remove" and e.path.endswith("/spool.0")]
+        looks = prefixes.Looks(log, WHERE, accepted, acks, published, gone, lambda moment: newest(published, log, moment))
+        print("ok %d of %d prefixes, most without one change (%.1f s)" % (*looks.run(HERE + "/../..", PREFIXES, rng), time.time() - began), flush=True)
         some, every = choose(log, rng)
         for chosen in every[:20 * STATES]:
             if disk.State(log, chosen.changes).find("state/detd.db"):

@@ -17,7 +17,8 @@ enum {
     HELLO_MS = 120000,  /* every rank has to say hello within */
     END_ACK_MS = 10000, /* detd has so long to ack the outcome; later it asks the spool */
     BACKOFF_MAX_S = 30,
-    LEFT_MS = 50, /* between two looks at what ranks left behind */
+    LATE_MS = 1000, /* no attempt begins before what is known of the last one is written */
+    LEFT_MS = 50,   /* between two looks at what ranks left behind */
     LEFT_LOOKS = 200,
     STAYS_MS = 20000,    /* likewise, at ranks that were killed and are there */
     STAYS_LOOKS = 30,    /* of which one is told */
@@ -61,44 +62,7 @@ void job_fatal(struct job *j, const struct err *err)
     uv_stop(j->loop);
 }
 
-/* ---- records ---- */
-
-void job_append_text(struct job *j, const char *text, size_t len)
-{
-    struct err err = { 0 };
-
-    if (spool_append(j->spool, text, len, NULL, &err) < 0)
-        job_fatal(j, &err);
-    else if (j->link)
-        link_kick(j->link);
-}
-
-void job_append(struct job *j, struct line *l, uint64_t *ret_seq)
-{
-    struct err err = { 0 };
-
-    if (line_done(l, &err) < 0 || spool_append(j->spool, l->buf, l->len - 1, ret_seq, &err) < 0)
-        job_fatal(j, &err);
-    else if (j->link)
-        link_kick(j->link);
-}
-
-void job_event(struct job *j, int rank, const char *level, const char *kind, const char *text)
-{
-    struct line l;
-
-    line_begin(&l, j->record, sizeof j->record, "event");
-    line_str(&l, "level", level);
-    line_str(&l, "kind", kind);
-    line_str(&l, "text", text);
-    line_real(&l, "time", job_time());
-    if (rank >= 0)
-        line_int(&l, "rank", rank);
-    else
-        line_null(&l, "rank");
-    line_int(&l, "attempt", j->attempt);
-    job_append(j, &l, NULL);
-}
+/* ---- records of attempts ---- */
 
 static void put_outcome(struct job *j, struct line *l, const char *outcome, const char *reason, const char *class)
 {
@@ -151,9 +115,17 @@ static void wait_for_ack(struct job *j)
         arm(j, on_end_waited, END_ACK_MS);
 }
 
-void job_end(struct job *j, const char *outcome, const char *reason, const char *class)
+void job_end_written(struct job *j)
 {
     struct err err = { 0 };
+
+    if (spool_sync(j->spool, &err) < 0)
+        job_fatal(j, &err);
+    wait_for_ack(j);
+}
+
+void job_end(struct job *j, const char *outcome, const char *reason, const char *class)
+{
     struct line l;
 
     line_begin(&l, j->record, sizeof j->record, "end");
@@ -161,10 +133,11 @@ void job_end(struct job *j, const char *outcome, const char *reason, const char 
     job_append(j, &l, &j->end_seq);
     if (j->fatal.code)
         return;
-    if (spool_sync(j->spool, &err) < 0)
-        job_fatal(j, &err);
     job_log("job %s%s%s", outcome, reason[0] ? ": " : "", reason);
-    wait_for_ack(j);
+    uv_timer_stop(&j->state_timer);
+    j->state = RUN_ENDED;
+    if (!j->late)
+        job_end_written(j);
 }
 
 void job_end_stopped(struct job *j, const char *reason)
@@ -257,12 +230,23 @@ static void on_broken(void *arg, int rank, const char *why)
     job_stop_ranks(j, 0, text);
 }
 
+static bool spool_ready(void *arg)
+{
+    struct job *j = arg;
+
+    return !j->fatal.code && !j->late && spool_has_room(j->spool, ROOM_BYTES);
+}
+
 static void on_no_hello(uv_timer_t *timer)
 {
     struct job *j = timer->data;
     char text[OUTCOME_TEXT];
     int missing = 0;
 
+    if (!spool_ready(j)) { /* they may have said it */
+        arm(j, on_no_hello, HELLO_MS);
+        return;
+    }
     while (j->rank[missing].hello)
         missing++;
     snprintf(text, sizeof text, "rank %d hangs in phase starting: no hello within %d s", missing, HELLO_MS / 1000);
@@ -271,16 +255,14 @@ static void on_no_hello(uv_timer_t *timer)
     job_stop_ranks(j, 0, text);
 }
 
-static bool spool_ready(void *arg)
-{
-    struct job *j = arg;
-
-    return !j->fatal.code && spool_has_room(j->spool, ROOM_BYTES);
-}
-
 static void on_backoff_over(uv_timer_t *timer)
 {
-    start_attempt(timer->data);
+    struct job *j = timer->data;
+
+    if (j->late)
+        arm(j, on_backoff_over, LATE_MS);
+    else
+        start_attempt(j);
 }
 
 static unsigned backoff_ms(int tries)

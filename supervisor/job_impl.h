@@ -75,7 +75,11 @@ struct job {
     int order;
     int left_looks;    /* at processes that the ranks of this attempt left behind */
     int stay_looks;    /* at ranks that were killed */
-    char trouble[256]; /* what keeps the job from going on, for the status; "": nothing */
+    struct late *late; /* records that wait for room on the disk, oldest first */
+    size_t late_bytes;
+    char no_room[200];       /* what those find, for the status; "": there are none */
+    struct durable *durable; /* an answer to rank 0 that waits for them */
+    char trouble[256];       /* what keeps the job from going on, for the status; "": nothing */
     uint64_t end_seq;
     struct ranks *ranks;
     struct watch *watch;
@@ -99,14 +103,20 @@ double job_time(void); /* Unix seconds */
 void job_log(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
 /* The spool cannot be written, or the like: nothing can be promised any more, so the ranks are killed and the program leaves. */
 void job_fatal(struct job *j, const struct err *err);
-/* A record begun with line_begin() on j->record: ends it, appends it, and sends it when it can. */
+/* records.c */
+/* A record begun with line_begin() on j->record: ends it, appends it, and sends it when it can. *ret_seq, of the job or NULL, is set once it is written. */
 void job_append(struct job *j, struct line *l, uint64_t *ret_seq);
-/* A checkpoint of that step is there: failures count anew where it is newer than all before. */
-void job_saved(struct job *j, int64_t step);
 void job_append_text(struct job *j, const char *text, size_t len);
 void job_event(struct job *j, int rank, const char *level, const char *kind, const char *text);
+/* Tries those again that wait for room; when all are written, what waits for them goes on. */
+void job_write_late(struct job *j);
+void job_drop_late(struct job *j);
+
+/* A checkpoint of that step is there: failures count anew where it is newer than all before. */
+void job_saved(struct job *j, int64_t step);
 /* Kills the ranks after grace_ms; 0: at once. cause "": their own words count. */
 void job_stop_ranks(struct job *j, unsigned grace_ms, const char *cause);
+void job_end_written(struct job *j);
 void job_end(struct job *j, const char *outcome, const char *reason, const char *class);
 /* The end of a job that is not to go on for now, as was wished. One that only was told to leave is queued again by detd. */
 void job_end_stopped(struct job *j, const char *reason);
@@ -122,6 +132,8 @@ void job_write_hello(struct job *j); /* the first line of the next connection, w
 
 /* messages.c: a line of a rank */
 void job_take_line(void *arg, int rank, const char *text, size_t len);
+/* What was reported before is written: an answer that waits till it is durable may begin to. */
+void job_answer_late(struct job *j);
 
 /* gpus.c: the locks of the granted GPUs, and the check that a rank uses the one it was given */
 /* All or none. -EWOULDBLOCK: a job of another daemon has one of them. */

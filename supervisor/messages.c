@@ -80,8 +80,22 @@ static int answer_when_durable(struct job *j, const char *answer, int64_t step, 
     d->answer = answer;
     d->step = step;
     snprintf(d->tier, sizeof d->tier, "%s", tier);
+    free(j->durable);
+    j->durable = d;
+    if (!j->late)
+        job_answer_late(j);
+    return 0;
+}
+
+void job_answer_late(struct job *j)
+{
+    struct durable *d = j->durable;
+
+    j->durable = NULL;
+    if (!d)
+        return;
     j->syncs++;
-    return uv_queue_work(j->loop, &d->work, sync_files, on_synced);
+    uv_queue_work(j->loop, &d->work, sync_files, on_synced); /* fails only without a callback */
 }
 
 /* ---- the messages ---- */

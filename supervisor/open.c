@@ -53,7 +53,8 @@ static void on_acked(void *arg)
 {
     struct job *j = arg;
 
-    if (j->state == RUN_ENDED && spool_acked(j->spool) >= j->end_seq)
+    job_write_late(j);
+    if (j->state == RUN_ENDED && !j->late && spool_acked(j->spool) >= j->end_seq)
         uv_stop(j->loop);
     else if (j->ranks)
         ranks_resume(j->ranks);
@@ -365,6 +366,8 @@ int job_close(struct job *j, struct err *err)
         *err = j->fatal;
     watch_free(j->watch);
     forget_job(j);
+    job_drop_late(j);
+    free(j->durable);
     spool_close(j->spool);
     job_unlock_gpus(j);
     free(j);

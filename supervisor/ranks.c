@@ -178,6 +178,11 @@ void ranks_resume(struct ranks *r)
     }
 }
 
+bool ranks_is_held(const struct ranks *all, int rank)
+{
+    return all->rank[rank].held;
+}
+
 int ranks_send(struct ranks *all, int rank, const char *line, size_t len, struct err *err)
 {
     struct rank *r = &all->rank[rank];

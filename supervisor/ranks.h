@@ -43,6 +43,8 @@ void ranks_free(struct ranks *r);
 /* Queues a line (its newline included). A rank that does not read it for long loses nothing, but its queue is bounded: -ENOBUFS. */
 int ranks_send(struct ranks *r, int rank, const char *line, size_t len, struct err *err);
 void ranks_resume(struct ranks *r);
+/* Whether lines of it wait for ready(). */
+bool ranks_is_held(const struct ranks *r, int rank);
 /* To every rank that still runs. */
 void ranks_kill(struct ranks *r, int signal);
 /* After SIGCHLD: takes in who has ended. */

@@ -178,18 +178,24 @@ static int write_head(struct spool *s, int i, struct err *err)
     return write_at(s->seg[i].fd, &h, sizeof h, 0, err);
 }
 
-/* Begins segment i with number first. */
+/* Begins segment i with number first; or, where that cannot be written, leaves all as it is. */
 static int begin_segment(struct spool *s, int i, uint64_t first, struct err *err)
 {
+    const struct segment before = s->seg[i];
     struct segment *seg = &s->seg[i];
+    int rc;
 
     seg->used = true;
     seg->first = first;
     seg->last = first - 1;
     seg->end = HEAD_BYTES;
     seg->crc = first_crc(first);
-    s->active = i;
-    return write_head(s, i, err);
+    rc = write_head(s, i, err);
+    if (rc < 0)
+        *seg = before;
+    else
+        s->active = i;
+    return rc;
 }
 
 /* ---- opening ---- */

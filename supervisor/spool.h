@@ -3,7 +3,8 @@
  * Records are numbered without a gap (seq), each with a CRC32C that goes on from the one before it: a segment that is used again still
  * holds old records with good CRCs, and neither they nor the tail of a torn write can follow a new record. One segment is written;
  * when it is full and everything in the other one is acked, they change places. A full spool refuses records, it never drops one.
- * Because room is preallocated, a full disk is found when the spool is made and not in mid-job; one that cannot be made leaves no files.
+ * Room is preallocated, so that a full disk is found when the spool is made; one that cannot be made leaves no files. A file system that does
+ * not overwrite in place (btrfs, ZFS) may find none in mid-job all the same: the record is not appended then, and may be tried again.
  *
  * Not thread-safe, except spool_sync(). Errors: -errno of the files, ERR_CORRUPT, ERR_INPUT for a record over the limit. */
 #pragma once
@@ -21,7 +22,7 @@ enum { SPOOL_SEGMENT_BYTES = 16 << 20, SPOOL_MAX_RECORD = 128 << 10, SPOOL_STORE
 int spool_open(const char *dir, size_t segment_bytes, uint64_t last_seq, struct spool **ret, struct err *err);
 void spool_close(struct spool *s);
 
-/* The next number and record. -ENOSPC: the spool is full (nothing was written). */
+/* The next number and record. -ENOSPC, -EDQUOT: the spool or the disk is full; nothing was appended. */
 int spool_append(struct spool *s, const void *payload, size_t len, uint64_t *ret_seq, struct err *err);
 /* Whether `bytes` of payload fit now, as one record or a few. */
 bool spool_has_room(const struct spool *s, size_t bytes);

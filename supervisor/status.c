@@ -95,8 +95,8 @@ void job_send_status(struct job *j)
     line_real(&l, "images_per_s", j->ranks ? rate(j) : 0);
     line_real(&l, "cpu_seconds", u.cpu_seconds);
     line_int(&l, "max_rss", u.max_rss);
-    if (j->trouble[0])
-        line_str(&l, "trouble", j->trouble);
+    if (j->trouble[0] || j->no_room[0])
+        line_str(&l, "trouble", j->trouble[0] ? j->trouble : j->no_room);
     if (j->ranks)
         put_ranks(j, &l);
     if (line_done(&l, &err) < 0 || (strcmp(text, j->status) == 0 && ++j->quiet < BEAT_LOOKS))
@@ -113,12 +113,17 @@ void job_tick(struct job *j)
 
     if (logs_bound(&j->logs, j->nranks, &err) < 0)
         job_log("%s", err.msg);
-    if (j->state == RUN_ENDED)
+    job_write_late(j);
+    if (j->state == RUN_ENDED) {
+        if (j->late && link_is_up(j->link))
+            job_send_status(j);
         return;
+    }
     job_look_at_limit(j);
     for (int i = 0; j->ranks && i < j->nranks; i++) {
         watch_read(ranks_page(j->ranks, i), &pages[i]);
         pages[i].gone = j->rank[i].gone || j->rank[i].out.ended || ranks_pid(j->ranks, i) == 0;
+        pages[i].held = ranks_is_held(j->ranks, i) || (i == 0 && j->durable);
     }
     if (j->state == RUN_HELLO || j->state == RUN_GOING)
         look(j, pages);

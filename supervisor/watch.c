@@ -72,7 +72,8 @@ static void take_page(struct rank *r, const struct watch_page *p, double dt)
 {
     const struct watch_page *q = &r->last;
     bool beat = p->heartbeat != q->heartbeat || p->there != q->there;
-    bool moved = p->changes != q->changes || p->done_in_phase != q->done_in_phase || p->images != q->images || p->there != q->there;
+    bool moved =
+        p->changes != q->changes || p->done_in_phase != q->done_in_phase || p->images != q->images || p->there != q->there || p->held;
 
     r->beat_s = beat ? 0 : r->beat_s + dt;
     r->stall_s = moved ? 0 : r->stall_s + dt;

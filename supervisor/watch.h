@@ -19,6 +19,7 @@ enum { WATCH_HEARTBEAT_S = 20, WATCH_MAX_LOOK_S = 2, WATCH_TEXT = 400 };
 struct watch_page {
     bool there; /* the rank has written its page at all */
     bool gone;  /* the process has ended or said its `end`: not judged any more */
+    bool held;  /* what it says is not read just now, so that it may wait for that: no want of progress is its own */
     uint64_t heartbeat, changes, step, done_in_phase, images;
     uint32_t phase;
     struct watch_collective {

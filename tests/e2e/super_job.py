@@ -930,6 +930,68 @@ def test_a_rank_that_does_not_die(job):
 test_a_rank_that_does_not_die.job = dict(env={"HOLD": "15"})
 
 
+def test_a_disk_without_room_for_reports(job):
+    """As where overwriting needs room: the ranks are held, nobody is called hung, it is told once, and all that was reported is stored later."""
+    faults = Faults(job, "spool")
+    job.start()
+    job.held(6)
+    ranks = set(ranks_of(job))
+    faults.set("full")
+    job.go()
+    job.until(lambda: "trouble" in job.store.status[-1])
+    assert "wait for room on the disk" in job.store.status[-1]["trouble"] and "No space left" in job.store.status[-1]["trouble"]
+    had = len(job.store.records)
+    for _ in range(60):  # its tries among them
+        job.detd.turn()
+    assert len(job.store.records) == had and set(ranks_of(job)) == ranks and not job.exited()
+    faults.clear("full")
+    job.finish("completed")
+    assert job.store.rows("train") == list(range(1, 31)) and len(job.store.of("attempt")) == 1
+    assert [e["kind"] for e in job.store.of("event")].count("no_room") == 1 and "trouble" not in job.store.status[-1]
+
+
+test_a_disk_without_room_for_reports.job = dict(env={"HOLD": "6"})
+
+
+def test_an_attempt_that_fails_without_room(job):
+    """The next one begins when that is written."""
+    faults = Faults(job, "spool")
+    job.start()
+    job.held(6)
+    faults.set("full")
+    kill(job.store.status[-1]["ranks"][1]["pid"])
+    job.until(lambda: "attempt 1 failed" in job.log() and "trouble" in job.store.status[-1])
+    for _ in range(60):
+        job.detd.turn()
+    assert not ranks_of(job) and not job.store.of("ended")
+    faults.clear("full")
+    job.go()
+    job.finish("completed")
+    assert [a["attempt"] for a in job.store.of("attempt")] == [1, 2] and len(job.store.of("ended")) == 1
+    assert job.store.rows("train") == list(range(1, 31))
+
+
+test_an_attempt_that_fails_without_room.job = dict(env={"HOLD": "6"})
+
+
+def test_an_end_without_room(job):
+    """It waits, and is recorded and told when there is some."""
+    faults = Faults(job, "spool")
+    job.start()
+    job.held(6)
+    faults.set("full")
+    kill(job.store.status[-1]["ranks"][1]["pid"])
+    job.until(lambda: "job failed" in job.log() and "trouble" in job.store.status[-1])
+    for _ in range(60):
+        job.detd.turn()
+    assert not job.exited() and not job.store.of("end")
+    faults.clear("full")
+    job.finish("failed")
+
+
+test_an_end_without_room.job = dict(restarts=0, env={"HOLD": "6"})
+
+
 def has_ranks(job):
     """Whether detd-job holds what it has shared with the ranks of an attempt."""
     for fd in os.listdir("/proc/%d/fd" % job.proc.pid):

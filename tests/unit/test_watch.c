@@ -20,7 +20,7 @@ struct situation {
     struct {
         int does, phase, step; /* step 0: 5 */
         uint32_t sync, grad, sync_hash, grad_hash;
-        bool absent, gone;
+        bool absent, gone, held;
     } rank[MAX];
     int verdict_s, culprit;
     const char *text;
@@ -106,6 +106,13 @@ static const struct situation table[] = {
       120,
       1,
       "rank 1 hangs in phase ending" },
+    { "nobody reads what one says", /* who waits for that may stand anywhere */
+      2,
+      { { .does = BEATS, .phase = PHASE_REDUCE, .sync = 9 }, { .does = BEATS, .phase = PHASE_CHECKPOINT, .held = true } },
+      0,
+      -1,
+      NULL },
+    { "stopped while nobody reads what it says", 1, { { .does = 0, .phase = PHASE_CHECKPOINT, .held = true } }, 20, 0, "no sign of life" },
     { "slow but moving",
       2,
       { { .does = BEATS, .phase = PHASE_REDUCE, .sync = 9 }, { .does = BEATS | MOVES, .phase = PHASE_DATA } },
@@ -153,6 +160,7 @@ static int run(const struct situation *s, double look_s, struct watch_verdict *r
         for (int i = 0; i < s->nranks; i++) {
             pages[i].there = !s->rank[i].absent;
             pages[i].gone = s->rank[i].gone;
+            pages[i].held = s->rank[i].held;
             pages[i].phase = (uint32_t)s->rank[i].phase;
             pages[i].collective[CHANNEL_SYNC] = (struct watch_collective){ s->rank[i].sync, s->rank[i].sync_hash };
             pages[i].collective[CHANNEL_GRAD] = (struct watch_collective){ s->rank[i].grad, s->rank[i].grad_hash };

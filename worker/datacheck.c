@@ -7,6 +7,7 @@
 #include "proto/err.h"
 #include "proto/jobspec.h"
 #include "worker/core/device.h"
+#include "worker/data/census.h"
 #include "worker/data/check.h"
 #include "worker/data/dataset.h"
 #include "worker/data/problems.h"
@@ -32,6 +33,14 @@ static int tell_problems(const struct problems *p, const char *split, const char
     return rc;
 }
 
+/* Images of an epoch; whatever the split holds is one where no task says otherwise. */
+static int images_of(const struct model_registry *models, const struct jobspec *spec, const struct dataset *d)
+{
+    const struct model_family *family = model_family_find(models, spec->family->name);
+
+    return family && family->task->count ? family->task->count(d, spec) : d->nimages;
+}
+
 /* *ret_set is the caller's, NULL or not, success or not. */
 static int check_one(const struct model_registry *models, const struct jobspec *spec, const char *split, const char *annotations,
                      const char *images, FILE *out, struct dataset **ret_set, struct err *err)
@@ -39,26 +48,28 @@ static int check_one(const struct model_registry *models, const struct jobspec *
     struct check_options opt = options(models, spec, annotations, images);
     struct problems *p = calloc(1, sizeof *p);
     struct dataset *d = NULL;
-    int rc;
+    char census[CENSUS_TEXT];
+    int rc, kept;
 
     if (!p)
         return err_set(err, ERR_DEVICE, "out of memory");
     rc = tell_problems(p, split, annotations, check_split(&opt, p, &d, err), out, err);
-    if (rc >= 0)
+    if (rc >= 0) {
         fprintf(out, "%s: %d images, %lld boxes, %d classes, %lld bad records skipped, %lld boxes clipped\n", split, d->nimages,
                 (long long)d->offset[d->nimages], d->nclasses, (long long)p->count, (long long)d->clipped);
+        kept = strcmp(split, "train") == 0 ? images_of(models, spec, d) : d->nimages;
+        fprintf(out, "%s: %s\n", split, census_text(d, d->nimages - kept, census, sizeof census));
+    }
     *ret_set = d;
     free(p);
     return rc;
 }
 
-/* Images of an epoch. ERR_DATA: there are none. */
+/* The same. ERR_DATA: there are none. */
 static int count_images(const struct model_registry *models, const struct jobspec *spec, const struct dataset *d, int *ret_images,
                         struct err *err)
 {
-    const struct model_family *family = model_family_find(models, spec->family->name);
-
-    *ret_images = family && family->task->count ? family->task->count(d, spec) : d->nimages;
+    *ret_images = images_of(models, spec, d);
     return *ret_images > 0 ? 0 : err_set(err, ERR_DATA, "%s: no image has an object to train on", spec->data_train_annotations);
 }
 

@@ -189,6 +189,8 @@ def jobs_train_on_the_rest(place, d):
     right = place.dataset("right", images, good)
     done = place.check(place.job(right))
     assert done.returncode == 0 and "train: 6 images, %d boxes, 3 classes, 0 bad records skipped, 1 boxes clipped" % len(good) in done.stdout, done
+    by_class = "objects by class: first %d, never seen 0, last 1" % (len(good) - 2)  # one is a crowd
+    assert "train: 2 images without an object to train on are left out; %s\n" % by_class in done.stdout and "val: %s\n" % by_class in done.stdout, done
     for flavor in ("d2", "tv"):
         skipping = submit(d, place.job(path, data_on_bad="skip", model_flavor=flavor, train_steps=4))
         sound = submit(d, place.job(right, model_flavor=flavor, train_steps=4, run_ranks=2))
@@ -200,6 +202,9 @@ def jobs_train_on_the_rest(place, d):
             "SELECT split, term, step, num FROM loss WHERE job=? ORDER BY 1, 2, 3", sound)
         told = [t for t in d.events("data", skipping) if "%d bad" % len(bad + less) in t]
         assert len(told) == 2, d.events("data", skipping)
+        lines = {"d2": ["train: 2 images without an object to train on are left out; " + by_class, "val: " + by_class],
+                 "tv": ["train: 3 images without an object to train on are left out; " + by_class, "val: " + by_class]}
+        assert sorted(t for t in d.events("data", sound) if "objects by class" in t) == lines[flavor], d.events("data", sound)
         print("ok  flavor %s" % flavor, flush=True)
 
 
@@ -228,7 +233,7 @@ def checked(place, path, on_bad):
     else:
         assert re.search(re.escape(path) + r"[:,] \S+ \S+", done.stderr), done
         told = [line for line in done.stdout.splitlines() if line.startswith("train: ")]
-        of_a_record = r"train: ((annotation|image) (\d+|in line \d+)\b|annotation id \d+|categories \d+|\d+ images, )"
+        of_a_record = r"train: ((annotation|image) (\d+|in line \d+)\b|annotation id \d+|categories \d+|\d+ images?( without an object to train on|, )|objects by)"
         assert all(re.match(of_a_record, line) for line in told), done
     return done.returncode == 0, job
 

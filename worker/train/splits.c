@@ -11,6 +11,7 @@
 #include "proto/jobspec.h"
 #include "worker/comm/comm.h"
 #include "worker/core/device.h"
+#include "worker/data/census.h"
 #include "worker/data/check.h"
 #include "worker/data/loader.h"
 #include "worker/data/problems.h"
@@ -61,6 +62,17 @@ static int report_split(const struct machine *m, const char *split, const struct
     return report_data(m->report, split, d->nimages, d->offset[d->nimages], p->count, nbad, bad, err);
 }
 
+/* What is trained on of it, and what classes it has. */
+static int report_census(const struct machine *m, const char *split, const struct dataset *d, struct err *err)
+{
+    const struct model_family *family = model_family_find(m->opt->models, m->spec->family->name);
+    bool counted = strcmp(split, "train") == 0 && family && family->task->count;
+    char text[CENSUS_TEXT];
+
+    return report_event(m->report, err, "info", "data", "%s: %s", split,
+                        census_text(d, counted ? d->nimages - family->task->count(d, m->spec) : 0, text, sizeof text));
+}
+
 /* Rank 0 checks a split once in the life of the job and writes the index; everybody else, and every later attempt, reads that. */
 static int check_once(const struct machine *m, const char *split, const struct check_options *opt, const char *index, struct err *err)
 {
@@ -78,6 +90,8 @@ static int check_once(const struct machine *m, const char *split, const struct c
         rc = index_write(index, d, err);
         if (rc >= 0)
             rc = report_split(m, split, d, problems, err);
+        if (rc >= 0)
+            rc = report_census(m, split, d, err);
         dataset_free(d);
     }
     free(problems);

@@ -1,0 +1,48 @@
+#include "worker/data/census.h"
+
+#include <stdint.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "worker/data/dataset.h"
+
+enum { NAME_BYTES = 40, END_BYTES = 48 /* of ", and N more classes" */ };
+
+static int64_t objects_of(const struct dataset *d, int cls)
+{
+    int64_t n = 0;
+
+    for (int64_t k = 0; k < d->offset[d->nimages]; k++)
+        n += d->boxes[k].cls == cls && !d->boxes[k].crowd;
+    return n;
+}
+
+/* Nothing that a terminal or a log would take for more than text. */
+static void clean_name(const char *name, char buf[NAME_BYTES])
+{
+    snprintf(buf, NAME_BYTES, "%s", name);
+    for (char *p = buf; *p; p++)
+        if ((unsigned char)*p < ' ' || *p == 0x7f)
+            *p = '?';
+}
+
+char *census_text(const struct dataset *d, int left_out, char *buf, size_t size)
+{
+    char name[NAME_BYTES];
+    size_t used = 0;
+    int k = 0;
+
+    *buf = '\0';
+    if (left_out > 0)
+        snprintf(buf, size, "%d image%s without an object to train on %s left out; ", left_out, left_out == 1 ? "" : "s",
+                 left_out == 1 ? "is" : "are");
+    used = strlen(buf);
+    snprintf(buf + used, size - used, "objects by class:");
+    for (used = strlen(buf); k < d->nclasses && used + NAME_BYTES + 24 + END_BYTES < size; k++) {
+        clean_name(d->classes[k].name, name);
+        used += (size_t)snprintf(buf + used, size - used, "%s %s %lld", k ? "," : "", name, (long long)objects_of(d, k));
+    }
+    if (k < d->nclasses)
+        snprintf(buf + used, size - used, ", and %d more classes", d->nclasses - k);
+    return buf;
+}

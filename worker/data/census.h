@@ -1,0 +1,11 @@
+/* worker/data/census.h - what a split holds, said once: its objects by class, and how many pictures have none. Pure. */
+#pragma once
+#include <stddef.h>
+
+struct dataset;
+
+enum { CENSUS_TEXT = 3000 };
+
+/* "12 images without an object to train on are left out; objects by class: circle 400, square 0", in buf; left_out 0: the second part alone. Crowds are no
+ * objects. Classes that do not fit are counted at the end; names come from outside, and are cut. Returns buf. */
+char *census_text(const struct dataset *d, int left_out, char *buf, size_t size);

@@ -89,8 +89,9 @@ const struct command commands[] = {
       "  detctl deterministic on --tier world --job 3\n", command_deterministic },
     { "diff", "A B [--rerun] [--json]", "Compares two runs: keys and identities that differ, and the first step where they part",
       "A and B are jobs, or folders with evidence. Of the first step that differs it names what came first: the data of a\n"
-      "shard, a shard's loss, the gradient or the update of a tensor, or state. Exit code 0: equal as far as both go; 6:\n"
-      "they differ; 1: nothing says which, as no step, or none after a gap to the end, has a record in both.\n\n"
+      "shard, a shard's loss and the first gradient beside it, the gradient or the update of a tensor, or state. Exit\n"
+      "code 0: equal as far as both go; 6: they differ; 1: nothing says which, as no step, or none after a gap to the end,\n"
+      "has a record in both.\n\n"
       "  --rerun  where shard and tensor are not kept of that step, train it again, as jobs, to find them\n"
       "  --json   everything, for scripts\n",
       "  detctl diff 6 7\n", command_diff },

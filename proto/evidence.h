@@ -120,7 +120,9 @@ struct evidence_difference {
     bool located;              /* the rest is known */
     int shard;                 /* of data and loss: the first that differs; -1 elsewhere */
     enum evidence_state state; /* of EVIDENCE_STATE: the first that differs */
-    int tensor;   /* of gradients: the first that came about, the last in forward order; of weights: the first in forward order; else -1 */
+    /* Of gradients: the first that came about, the last in forward order. Of a loss: the same, of the gradients that differ with it; -1: none does. Of
+     * weights: the first in forward order. Else -1. */
+    int tensor;
     int ntensors; /* how many of them differ */
 };
 /* The first part in which they differ; false: in none. da, db NULL: not kept. h: of both; at level losses gradients and weights are left out. */
@@ -128,6 +130,8 @@ bool evidence_compare(const struct evidence_head *h, const struct evidence_recor
                       const struct evidence_record *b, const struct evidence_detail *db, struct evidence_difference *ret);
 /* "gradient of backbone.3.conv.weight (7 of 46 tensors)", in buf. */
 const char *evidence_difference_text(const struct evidence_head *h, const struct evidence_difference *d, char *buf, size_t size);
+/* Of a loss ", then gradient of head.bias (7 of 46 tensors)", as what shards lose does not say where; "" elsewhere. In buf. */
+const char *evidence_difference_then(const struct evidence_head *h, const struct evidence_difference *d, char *buf, size_t size);
 /* Of a part or EVIDENCE_RATE: "data", "loss", "gradient", "rate", "update", "state"; of a tier: "off", ...; of a state: "window", ... */
 const char *evidence_part_name(int part);
 const char *evidence_tier_name(int tier);

@@ -55,6 +55,16 @@ static int count_different(const struct hash128 *a, const struct hash128 *b, int
     return count;
 }
 
+static int locate_gradient(const struct evidence_head *h, const struct evidence_detail *a, const struct evidence_detail *b,
+                           struct evidence_difference *d)
+{
+    int first = -1, last = -1;
+
+    d->ntensors = h->tensors ? count_different(a->gradient, b->gradient, h->ntensors, &first, &last) : 0;
+    d->tensor = last;
+    return d->ntensors;
+}
+
 static void locate(const struct evidence_head *h, const struct evidence_detail *a, const struct evidence_detail *b,
                    struct evidence_difference *d)
 {
@@ -68,11 +78,11 @@ static void locate(const struct evidence_head *h, const struct evidence_detail *
     case EVIDENCE_LOSS:
         count = count_different(a->loss, b->loss, h->shards, &first, &last);
         d->shard = first;
+        if (count > 0)
+            locate_gradient(h, a, b, d);
         break;
     case EVIDENCE_GRADIENT:
-        count = count_different(a->gradient, b->gradient, h->ntensors, &first, &last);
-        d->tensor = last;
-        d->ntensors = count;
+        count = locate_gradient(h, a, b, d);
         break;
     case EVIDENCE_WEIGHT:
         count = count_different(a->weight, b->weight, h->ntensors, &first, &last);
@@ -152,5 +162,13 @@ const char *evidence_difference_text(const struct evidence_head *h, const struct
         snprintf(buf, size, "%s of %s (%d of %d tensors)", part, h->tensor[d->tensor].name, d->ntensors, h->ntensors);
     else
         snprintf(buf, size, "%s", part);
+    return buf;
+}
+
+const char *evidence_difference_then(const struct evidence_head *h, const struct evidence_difference *d, char *buf, size_t size)
+{
+    buf[0] = '\0';
+    if (d->part == EVIDENCE_LOSS && d->located && d->tensor >= 0)
+        snprintf(buf, size, ", then gradient of %s (%d of %d tensors)", h->tensor[d->tensor].name, d->ntensors, h->ntensors);
     return buf;
 }

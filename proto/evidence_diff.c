@@ -272,6 +272,8 @@ static void describe_step(const struct search *s, char *text, size_t size)
         snprintf(text + used, size - used, " %.6g | %.6g", (double)a->lr, (double)b->lr);
     if (s->d->side[0].rank >= 0 && s->d->side[1].rank >= 0)
         snprintf(text + used, size - used, " (of rank %d | %d)", s->d->side[0].rank, s->d->side[1].rank);
+    used = strlen(text);
+    snprintf(text + used, size - used, "%s", evidence_difference_then(&s->head, &s->d->difference, what, sizeof what));
     add_equal(s, text, size);
     used = strlen(text);
     snprintf(text + used, size - used, "; tier %s | %s; ranks %d | %d", evidence_tier_name(a->tier), evidence_tier_name(b->tier), a->ranks,

@@ -54,7 +54,7 @@ def test_equal(bench):
 
 def test_each_part(bench):
     ends = "tier rerun | world; ranks 1 | 2\n"
-    for part, which, said in (("data", 2, "data of shard 2 (of rank 0 | 1); "), ("loss", 1, "loss of shard 1 (of rank 0 | 0); data are equal; "),
+    for part, which, said in (("data", 2, "data of shard 2 (of rank 0 | 1); "), ("loss", 1, "loss of shard 1 (of rank 0 | 0), then gradient of head.bias (3 of 3 tensors); data are equal; "),
                               ("gradient", 0, "gradient of conv.weight (1 of 3 tensors); data and losses are equal; "),
                               ("rate", 0, "learning rate 0.5 | 0.25; data, losses and gradients are equal; "),
                               ("update", 1, "update of bn.running_mean (1 of 3 tensors); data, losses, gradients and learning rate are equal; "),
@@ -97,7 +97,7 @@ def test_many_calls(bench):
             f.write(b"x" * 128 * (last - 3))
     answer = bench.diff()
     assert answer["from"] == 0 and 1 < answer["next"] < last and answer["difference"] is None and not answer["equal"], answer
-    bench.check(6, f"step {last}: loss of shard 0 (of rank 0 | 0); data are equal; ")
+    bench.check(6, f"step {last}: loss of shard 0 (of rank 0 | 0), then gradient of head.bias (3 of 3 tensors); data are equal; ")
 
 
 def damage(folder, *steps):

@@ -53,6 +53,15 @@ static void check(const char *want, const char *without_detail)
     assert_string_equal(evidence_difference_text(&head, &d, text, sizeof text), without_detail);
 }
 
+static void check_then(const char *want)
+{
+    struct evidence_difference d;
+    char text[200];
+
+    assert_true(evidence_compare(&head, &a, &da, &b, &db, &d));
+    assert_string_equal(evidence_difference_then(&head, &d, text, sizeof text), want);
+}
+
 static void equal(void **state)
 {
     struct evidence_difference d;
@@ -81,6 +90,7 @@ static void each_part(void **state)
     db.gradient[0].lane[1]++;
     db.gradient[2].lane[1]++;
     check("gradient of head.bias (2 of 3 tensors)", "gradient"); /* backwards, the head comes first */
+    check_then("");
     head.tensors = false;
     check("learning rate", "learning rate");
     b.lr = a.lr;
@@ -89,6 +99,14 @@ static void each_part(void **state)
     b.part[EVIDENCE_LOSS].lane[0]++;
     db.loss[3].lane[0]++;
     check("loss of shard 3", "loss");
+    check_then(", then gradient of head.bias (2 of 3 tensors)");
+    db.gradient[2].lane[1]--;
+    check_then(", then gradient of conv.weight (1 of 3 tensors)");
+    head.tensors = false;
+    check_then("");
+    head.tensors = true;
+    db.gradient[0].lane[1]--;
+    check_then("");
     b.part[EVIDENCE_DATA].lane[0]++;
     db.data[0].lane[0]++;
     db.data[2].lane[0]++;

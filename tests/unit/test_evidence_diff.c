@@ -249,7 +249,9 @@ static void says_what(void **state)
 {
     static const char *const want[] = {
         [EVIDENCE_DATA] = "step 700: data of shard 5 (of rank 0 | 2); tier rerun | rerun; ranks 1 | 3",
-        [EVIDENCE_LOSS] = "step 700: loss of shard 5 (of rank 0 | 2); data are equal; tier rerun | rerun; ranks 1 | 3",
+        [EVIDENCE_LOSS] =
+            "step 700: loss of shard 5 (of rank 0 | 2), then gradient of head.bias (2 of 3 tensors); data are equal; tier rerun | "
+            "rerun; ranks 1 | 3",
         [EVIDENCE_GRADIENT] =
             "step 700: gradient of head.bias (2 of 3 tensors); data and losses are equal; tier rerun | rerun; ranks 1 | 3",
         [EVIDENCE_WEIGHT] =

@@ -59,7 +59,8 @@ static void open_model(struct bench *b, const char *model)
                              "images", "none", "train", "steps", 1000, "batch", 8);
     struct err err = { 0 };
 
-    if (jobspec_parse(root, &b->spec, &err) < 0 || model_open(&models_builtin, b->spec, CLASSES, b->dev, &b->model, &err) < 0)
+    if (jobspec_parse(root, &b->spec, &err) < 0 ||
+        model_open(&models_builtin, b->spec, (struct model_classes){ CLASSES, NULL }, b->dev, &b->model, &err) < 0)
         die(&err);
     json_decref(root);
 }

@@ -24,12 +24,13 @@
 
 const struct device_ops *cpu_backend_generic(void);
 
-enum { CLASSES = 3, MORE = 32 /* arrays that a change may add */ };
+enum { CLASSES = 3, MORE = 256 /* arrays that a change may add */ };
 
 static struct device *dev;
 static char folder[TEMP_MAX];
-static const char *backbone; /* of jobs; NULL: as the flavor has it */
-static bool silent;          /* files say nothing of themselves, as those of other programs */
+static const char *backbone;     /* of jobs; NULL: as the flavor has it */
+static const int64_t *class_ids; /* of jobs and what is exported; NULL: nobody knows */
+static bool silent;              /* files say nothing of themselves, as those of other programs */
 
 static struct jobspec *spec_of(const char *preset, const char *flavor, const char *init)
 {
@@ -55,7 +56,7 @@ static struct jobspec *spec_of(const char *preset, const char *flavor, const cha
 static int try_open(const char *preset, const char *flavor, const char *init, int classes, struct model **ret, struct err *err)
 {
     struct jobspec *spec = spec_of(preset, flavor, init);
-    int rc = model_open(&models_builtin, spec, classes, dev, ret, err);
+    int rc = model_open(&models_builtin, spec, (struct model_classes){ classes, class_ids }, dev, ret, err);
 
     jobspec_free(spec);
     return rc;
@@ -82,7 +83,7 @@ static const char *file_of(struct model *m, int dialect, change *how)
     size_t n, all;
 
     snprintf(path, sizeof path, "%s/weights.safetensors", folder);
-    assert_int_equal(rcnn_export_as(m, dialect, &a, &n, &err), 0);
+    assert_int_equal(rcnn_export_as(m, dialect, (struct model_classes){ rcnn_classes(m), class_ids }, &a, &n, &err), 0);
     all = n;
     kept = calloc(n + MORE, sizeof *kept);
     assert_non_null(kept);
@@ -172,6 +173,94 @@ static void columns_change_places(void **state)
     assert_true(number(tv, &a->cls, true, 0) == number(d2, &b->cls, true, CLASSES));
     model_free(tv);
     model_free(d2);
+}
+
+/* Of the file that was written: number `at` of an array of so many rows. */
+static float stored(const char *path, const char *name, int64_t rows, size_t at)
+{
+    struct safetensors *f = NULL;
+    const struct st_array *a;
+    struct err err;
+    float x;
+
+    assert_int_equal(safetensors_open(path, &f, &err), 0);
+    a = safetensors_find(f, name);
+    assert_non_null(a);
+    assert_int_equal(a->shape[0], rows);
+    assert_true(at < st_count(a));
+    memcpy(&x, (const char *)a->data + at * sizeof x, sizeof x);
+    safetensors_close(f);
+    return x;
+}
+
+/* Torchvision's programs take a category's id for the row: of ids up to 9 there are ten, the background's with them. Rows of no category are silent. */
+static void rows_by_id(void **state)
+{
+    static const int64_t ids[CLASSES] = { 2, 5, 9 }, others[CLASSES] = { 2, 5, 7 };
+    static const char scores[] = "roi_heads.box_predictor.cls_score.bias", boxes[] = "roi_heads.box_predictor.bbox_pred.bias";
+    static const char predictor[] = "roi_heads.mask_predictor.mask_fcn_logits.weight";
+    struct model *m = opened("mask_rcnn_r18_fpn", "tv", NULL, CLASSES), *again;
+    const struct rcnn_network *n = rcnn_network_of(m);
+    const char *path;
+    int k = 0;
+
+    (void)state;
+    class_ids = ids;
+    path = file_of(m, 0, NULL);
+    assert_true(stored(path, scores, 10, 0) == number(m, &n->cls, true, 0));
+    for (int row = 1; row < 10; row++) {
+        bool ours = row == ids[k];
+
+        k += ours;
+        assert_true(stored(path, scores, 10, (size_t)row) == (ours ? number(m, &n->cls, true, k) : -10000));
+        assert_true(stored(path, boxes, 40, 4 * (size_t)row + 3) == (ours ? number(m, &n->box, true, 4 * k + 3) : 0));
+        assert_true(stored(path, predictor, 10, 8 * (size_t)row) == (ours ? number(m, &n->predictor, false, k) : 0));
+    }
+    again = opened("mask_rcnn_r18_fpn", "tv", path, CLASSES);
+    assert_non_null(strstr(again->loaded, "(torchvision's names, classes by the ids of their categories)"));
+    assert_null(strstr(again->loaded, "left out"));
+    same_weights(m, again, false);
+    model_free(again);
+    backbone = "torchvision";
+    again = opened("mask_rcnn_r18_fpn", "d2", path, CLASSES);
+    for (k = 0; k < CLASSES; k++)
+        assert_true(number(again, &rcnn_network_of(again)->cls, true, k) == number(m, &n->cls, true, k + 1));
+    assert_true(number(again, &rcnn_network_of(again)->cls, true, CLASSES) == number(m, &n->cls, true, 0));
+    stored(file_of(again, 1, NULL), "roi_heads.box_predictor.cls_score.bias", CLASSES + 1, 0); /* detectron2 counts classes */
+    model_free(again);
+    backbone = NULL;
+    path = file_of(m, 0, NULL);
+    class_ids = others;
+    again = opened("mask_rcnn_r18_fpn", "tv", path, CLASSES);
+    assert_non_null(strstr(again->loaded, "left out, as the file is of 9 classes and the job of 3"));
+    model_free(again);
+    class_ids = NULL;
+    path = file_of(m, 0, NULL);
+    class_ids = ids; /* a count that is the job's is just that */
+    again = opened("mask_rcnn_r18_fpn", "tv", path, CLASSES);
+    assert_null(strstr(again->loaded, "by the ids"));
+    same_weights(m, again, false);
+    model_free(again);
+    model_free(m);
+    class_ids = NULL;
+}
+
+/* 0 is the background's, large numbers are no rows, and what does not ascend is a broken file: one after the other then. */
+static void ids_that_are_no_rows(void **state)
+{
+    static const int64_t bad[][CLASSES] = { { 0, 1, 5 }, { 1, 2, 4096 }, { -3, 4, 5 }, { 1, 7, 7 } }, good[CLASSES] = { 1, 2, 4095 };
+    static const char scores[] = "roi_heads.box_predictor.cls_score.bias";
+    struct model *m = opened("faster_rcnn_r18_fpn", "tv", NULL, CLASSES);
+
+    (void)state;
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+        class_ids = bad[i];
+        stored(file_of(m, 0, NULL), scores, CLASSES + 1, CLASSES);
+    }
+    class_ids = good;
+    assert_true(stored(file_of(m, 0, NULL), scores, 4096, 3) == -10000);
+    class_ids = NULL;
+    model_free(m);
 }
 
 /* Linear layers and transposed convolutions as the files have them. */
@@ -614,10 +703,17 @@ static int tear_down(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(both_ways),       cmocka_unit_test(columns_change_places),
-        cmocka_unit_test(layouts),         cmocka_unit_test(other_files),
-        cmocka_unit_test(wrong_files),     cmocka_unit_test(freezing),
-        cmocka_unit_test(of_another_kind), cmocka_unit_test(backbones_of_detectron),
+        cmocka_unit_test(both_ways),
+        cmocka_unit_test(columns_change_places),
+        cmocka_unit_test(layouts),
+        cmocka_unit_test(other_files),
+        cmocka_unit_test(wrong_files),
+        cmocka_unit_test(freezing),
+        cmocka_unit_test(rows_by_id),
+
+        cmocka_unit_test(ids_that_are_no_rows),
+        cmocka_unit_test(of_another_kind),
+        cmocka_unit_test(backbones_of_detectron),
         cmocka_unit_test(idle_arrays),
     };
     return cmocka_run_group_tests_name("rcnn_weights", tests, set_up, tear_down);

@@ -38,21 +38,21 @@ bool model_masks(const struct model_registry *r, const struct jobspec *spec)
     return family && family->masks && family->masks(spec);
 }
 
-int model_open(const struct model_registry *r, const struct jobspec *spec, int classes, struct device *dev, struct model **ret_model,
-               struct err *err)
+int model_open(const struct model_registry *r, const struct jobspec *spec, struct model_classes classes, struct device *dev,
+               struct model **ret_model, struct err *err)
 {
     const struct model_family *f;
     struct model *m;
     int rc = choose(r, spec, dev, &f, err);
 
     if (rc >= 0)
-        rc = f->open(spec, classes, dev, &m, err);
+        rc = f->open(spec, classes.n, dev, &m, err);
     if (rc < 0)
         return rc;
     m->family = f;
     rc = model_init_weights(m, (uint64_t)spec->train_seed, err);
     if (rc >= 0 && spec->model_init)
-        rc = f->load ? f->load(m, spec, err) : weights_load(m, spec->model_init, f->renames, err);
+        rc = f->load ? f->load(m, spec, classes, err) : weights_load(m, spec->model_init, f->renames, err);
     if (rc < 0) {
         model_free(m);
         return rc;

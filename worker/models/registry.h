@@ -11,6 +11,12 @@ struct rename;
 struct st_array;
 struct task_kind;
 
+/* Of a data set, in the order of a model's columns. */
+struct model_classes {
+    int n;
+    const int64_t *id; /* [n] of their categories, ascending; NULL: nobody knows. Borrowed for a call */
+};
+
 struct model_family {
     const char *name;                              /* as in proto/presets.h */
     const struct task_kind *task;                  /* what a sample is made of */
@@ -22,10 +28,11 @@ struct model_family {
     const struct rename *renames; /* of weights.h: arrays of other programs; NULL: none */
     /* Takes weights from spec->model_init and says in m->loaded what was taken. NULL: weights_load() with `renames`. Errors name file and
      * array; a wrong file is ERR_DATA. */
-    int (*load)(struct model *m, const struct jobspec *spec, struct err *err);
+    int (*load)(struct model *m, const struct jobspec *spec, struct model_classes classes, struct err *err);
     /* Programs in whose names and shapes its arrays can be written too; ends with NULL. NULL: none. Caller frees with weights_named_free(). */
     const char *const *dialects;
-    int (*export_as)(struct model *m, int dialect, struct st_array **ret_arrays, size_t *ret_n, struct err *err);
+    int (*export_as)(struct model *m, int dialect, struct model_classes classes, struct st_array **ret_arrays, size_t *ret_n,
+                     struct err *err);
     bool (*masks)(const struct jobspec *spec); /* whether a job needs the segmentations of its data sets; NULL: none does */
 };
 
@@ -39,7 +46,7 @@ struct model_registry {
 bool model_masks(const struct model_registry *r, const struct jobspec *spec);
 /* NULL: there is none of that name. */
 const struct model_family *model_family_find(const struct model_registry *r, const char *name);
-/* Builds the model a job file describes for `classes` classes, with initial weights that depend on (seed, names) alone; loads model.init
+/* Builds the model a job file describes for those classes, with initial weights that depend on (seed, names) alone; loads model.init
  * where given. A device without a family of operations that it needs is ERR_UNSUPPORTED. Caller frees with model_free(). */
-int model_open(const struct model_registry *r, const struct jobspec *spec, int classes, struct device *dev, struct model **ret_model,
-               struct err *err);
+int model_open(const struct model_registry *r, const struct jobspec *spec, struct model_classes classes, struct device *dev,
+               struct model **ret_model, struct err *err);

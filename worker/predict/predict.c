@@ -187,7 +187,7 @@ static int load_model(struct predictor *p, const char *dir, int64_t step, struct
         return rc;
     rc = read_classes(safetensors_meta(c->model, "classes"), &p->classes, err);
     if (rc >= 0)
-        rc = model_open(p->opt->models, p->spec, p->classes.n, p->dev, &p->model, err);
+        rc = model_open(p->opt->models, p->spec, (struct model_classes){ p->classes.n, p->classes.id }, p->dev, &p->model, err);
     if (rc >= 0)
         rc = weights_import(p->model, c->model, err);
     ckpt_close(c);
@@ -445,7 +445,8 @@ int predict_export(const struct predict_options *opt, const char *dialect, const
 
     if (rc >= 0) {
         which = dialect_of(p.model->family, dialect, err);
-        rc = which < 0 ? err->code : p.model->family->export_as(p.model, which, &arrays, &n, err);
+        rc = which < 0 ? err->code
+                       : p.model->family->export_as(p.model, which, (struct model_classes){ p.classes.n, p.classes.id }, &arrays, &n, err);
     }
     if (rc >= 0)
         rc = safetensors_write(path, arrays, n, p.model->traits, (size_t)p.model->ntraits, err);

@@ -76,8 +76,16 @@ static int open_machine(struct trainer *t, struct err *err)
 static int open_model(struct trainer *t, struct err *err)
 {
     struct device *dev = t->machine.dev;
-    int rc = model_open(t->opt.models, t->spec, t->train.set->nclasses, dev, &t->model, err);
+    const struct dataset *d = t->train.set;
+    int64_t *id = malloc(((size_t)d->nclasses + 1) * sizeof *id);
+    int rc;
 
+    if (!id)
+        return err_set(err, ERR_DEVICE, "out of memory");
+    for (int i = 0; i < d->nclasses; i++)
+        id[i] = d->classes[i].id;
+    rc = model_open(t->opt.models, t->spec, (struct model_classes){ d->nclasses, id }, dev, &t->model, err);
+    free(id);
     if (rc < 0)
         return rc;
     t->arena = arena_new(dev, dev->host_memory ? arena_chunk : gpu_arena_chunk);

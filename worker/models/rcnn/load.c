@@ -10,9 +10,14 @@
 #include "worker/models/rcnn/columns.h"
 #include "worker/models/rcnn/network.h"
 #include "worker/models/rcnn/rcnn.h"
+#include "worker/models/registry.h"
 #include "worker/models/weights.h"
 
-enum { NAME_BYTES = 160, LISTED = 3 /* names of arrays that are told */ };
+enum {
+    NAME_BYTES = 160,
+    LISTED = 3,       /* names of arrays that are told */
+    ROWS_MOST = 4096, /* past which ids of categories are no labels of a network */
+};
 
 static const char *const program[] = { [RCNN_TV] = "torchvision's names",           [RCNN_D2] = "detectron2's names",
                                        [RCNN_TV_OLD] = "torchvision's old names",   [RCNN_TV_BODY] = "a backbone of torchvision",
@@ -27,6 +32,7 @@ struct load {
     int taken;
     int classes; /* the file's; 0: it has no such arrays */
     bool background_first;
+    const int64_t *id;  /* of the job's classes, where the file's rows are by them; NULL: its rows are one class after the other */
     bool left_out;      /* columns of another class count */
     const char *flavor; /* the file's; NULL: nobody says */
 };
@@ -74,8 +80,18 @@ static int64_t rows_in_file(const struct load *l, enum rcnn_place place)
     return a && a->ndims == 1 ? a->shape[0] : 0;
 }
 
-/* How many classes, and where the background is: the boxes tell, which have columns for it only where it is first. */
-static int read_columns(struct load *l, struct err *err)
+/* Ids that can be numbers of rows, beside the background's; else NULL. */
+static const int64_t *ids_as_rows(struct model_classes c)
+{
+    for (int k = 0; c.id && k < c.n; k++)
+        if (c.id[k] <= (k > 0 ? c.id[k - 1] : 0) || c.id[k] >= ROWS_MOST)
+            return NULL;
+    return c.n > 0 ? c.id : NULL;
+}
+
+/* How many classes, and where the background is: the boxes tell, which have columns for it only where it is first. A count that is not the job's may be
+ * that of ids up to the job's largest. */
+static int read_columns(struct load *l, struct model_classes classes, struct err *err)
 {
     int64_t scores = rows_in_file(l, RCNN_CLASSES), boxes = rows_in_file(l, RCNN_BOXES);
 
@@ -86,13 +102,17 @@ static int read_columns(struct load *l, struct err *err)
                        (long long)boxes);
     l->classes = (int)scores - 1;
     l->background_first = boxes == 4 * scores;
+    if (l->background_first && l->classes != classes.n && ids_as_rows(classes) && scores == classes.id[classes.n - 1] + 1) {
+        l->id = classes.id;
+        l->classes = classes.n;
+    }
     return 0;
 }
 
 static int put_turned(struct load *l, const struct rcnn_named *a, const struct st_array *in, struct err *err)
 {
-    const struct rcnn_rows from = { a->part.place, l->classes, l->background_first };
-    const struct rcnn_rows to = { a->part.place, l->classes, rcnn_background_first(l->m) };
+    const struct rcnn_rows from = { a->part.place, l->classes, l->background_first, l->id };
+    const struct rcnn_rows to = { a->part.place, l->classes, rcnn_background_first(l->m), NULL };
     size_t width = a->p->count / (size_t)rcnn_row_count(&to);
     float *theirs, *ours;
     int rc;
@@ -153,9 +173,9 @@ static bool may_lack(const struct load *l, const struct rcnn_named *a)
     return !rcnn_spell(l->spelling, &a->part, a->array, name, sizeof name) || (a->part.place > RCNN_SHORTCUT && !has_group(l, group));
 }
 
-static int put_all(struct load *l, struct err *err)
+static int put_all(struct load *l, struct model_classes classes, struct err *err)
 {
-    int rc = read_columns(l, err);
+    int rc = read_columns(l, classes, err);
 
     for (int i = 0; i < l->n->nnamed && rc >= 0; i++) {
         const struct rcnn_named *a = &l->n->named[i];
@@ -206,7 +226,7 @@ static void say_homeless(const struct load *l)
 static void say(const struct load *l, const char *path, const char *flavor)
 {
     weights_say_taken(l->m, path, l->taken);
-    weights_say(l->m, " (%s)", program[l->spelling]);
+    weights_say(l->m, " (%s%s)", program[l->spelling], l->id ? ", classes by the ids of their categories" : "");
     if (l->flavor && strcmp(l->flavor, flavor) != 0)
         weights_say(l->m, "; its model.flavor is %.40s, the job's is %s", l->flavor, flavor);
     if (l->left_out)
@@ -253,7 +273,8 @@ static int check_backbone(const struct load *l, const char *backbone, struct err
                      backbone);
 }
 
-static int load_file(struct model *m, const struct jobspec *spec, const struct safetensors *file, struct err *err)
+static int load_file(struct model *m, const struct jobspec *spec, struct model_classes classes, const struct safetensors *file,
+                     struct err *err)
 {
     struct load l = { .m = m, .n = rcnn_network_of(m), .file = file, .used = calloc(safetensors_count(file) + 1, sizeof *l.used) };
     int rc;
@@ -264,20 +285,20 @@ static int load_file(struct model *m, const struct jobspec *spec, const struct s
     l.flavor = flavor_of(&l);
     rc = check_backbone(&l, spec->model_backbone, err);
     if (rc >= 0)
-        rc = put_all(&l, err);
+        rc = put_all(&l, classes, err);
     if (rc >= 0)
         say(&l, spec->model_init, spec->model_flavor);
     free(l.used);
     return rc;
 }
 
-int rcnn_load(struct model *m, const struct jobspec *spec, struct err *err)
+int rcnn_load(struct model *m, const struct jobspec *spec, struct model_classes classes, struct err *err)
 {
     struct safetensors *file;
     int rc = safetensors_open(spec->model_init, &file, err);
 
     if (rc >= 0) {
-        rc = load_file(m, spec, file, err);
+        rc = load_file(m, spec, classes, file, err);
         safetensors_close(file);
     }
     if (rc == ERR_CORRUPT)
@@ -289,11 +310,12 @@ int rcnn_load(struct model *m, const struct jobspec *spec, struct err *err)
 
 /* ---- to files ---- */
 
-/* The numbers of p as they are stored, in the columns of `spelling`. Caller frees. */
-static float *stored_copy(struct model *m, const struct rcnn_named *a, enum rcnn_spelling spelling, struct st_array *ret, struct err *err)
+/* The numbers of p as they are stored, in the columns of `spelling`; of torchvision by id, where there are ids. Caller frees. */
+static float *stored_copy(struct model *m, const struct rcnn_named *a, enum rcnn_spelling spelling, const int64_t *id, struct st_array *ret,
+                          struct err *err)
 {
-    const struct rcnn_rows from = { a->part.place, rcnn_classes(m), rcnn_background_first(m) };
-    const struct rcnn_rows to = { a->part.place, rcnn_classes(m), spelling == RCNN_TV };
+    const struct rcnn_rows from = { a->part.place, rcnn_classes(m), rcnn_background_first(m), NULL };
+    const struct rcnn_rows to = { a->part.place, rcnn_classes(m), spelling == RCNN_TV, spelling == RCNN_TV ? id : NULL };
     float *ours = weights_get_stored(m, a->p, err), *theirs;
     size_t width;
 
@@ -306,25 +328,28 @@ static float *stored_copy(struct model *m, const struct rcnn_named *a, enum rcnn
         rcnn_turn_rows(&from, ours, &to, theirs, width);
     else
         err_set(err, ERR_DEVICE, "out of memory: %s", a->p->name);
+    if (theirs && a->part.place == RCNN_CLASSES && a->array == RCNN_BIAS)
+        rcnn_silence_rows(&to, theirs);
     ret->shape[0] = rcnn_row_count(&to);
     free(ours);
     return theirs;
 }
 
-static int export_one(struct model *m, const struct rcnn_named *a, enum rcnn_spelling spelling, struct st_array *ret, struct err *err)
+static int export_one(struct model *m, const struct rcnn_named *a, enum rcnn_spelling spelling, const int64_t *id, struct st_array *ret,
+                      struct err *err)
 {
     char name[NAME_BYTES];
 
     rcnn_spell(spelling, &a->part, a->array, name, sizeof name);
     ret->dtype = ST_F32;
-    ret->data = stored_copy(m, a, spelling, ret, err);
+    ret->data = stored_copy(m, a, spelling, id, ret, err);
     ret->name = ret->data ? strdup(name) : NULL;
     return ret->name ? 0 : err_set(err, ERR_DEVICE, "out of memory: %s", name);
 }
 
 const char *const rcnn_dialects[] = { "torchvision", "detectron2", NULL };
 
-int rcnn_export_as(struct model *m, int dialect, struct st_array **ret_arrays, size_t *ret_n, struct err *err)
+int rcnn_export_as(struct model *m, int dialect, struct model_classes classes, struct st_array **ret_arrays, size_t *ret_n, struct err *err)
 {
     static const enum rcnn_spelling spelling[] = { RCNN_TV, RCNN_D2 };
     const struct rcnn_network *n = rcnn_network_of(m);
@@ -332,7 +357,7 @@ int rcnn_export_as(struct model *m, int dialect, struct st_array **ret_arrays, s
     int rc = a ? 0 : err_set(err, ERR_DEVICE, "out of memory");
 
     for (int i = 0; i < n->nnamed && rc >= 0; i++)
-        rc = export_one(m, &n->named[i], spelling[dialect], &a[i], err);
+        rc = export_one(m, &n->named[i], spelling[dialect], ids_as_rows(classes), &a[i], err);
     if (rc < 0) {
         weights_named_free(a, (size_t)n->nnamed);
         return rc;

@@ -7,6 +7,7 @@
 
 #include "proto/err.h"
 #include "proto/jobspec.h"
+#include "worker/models/registry.h"
 #include "worker/models/weights.h"
 #include "worker/models/yolo/darknet_net.h"
 #include "worker/models/yolo/darknet_weights.h"
@@ -203,13 +204,14 @@ static int load_safetensors(struct model *m, const char *path, int load_until, b
     return 0;
 }
 
-int yolo_load(struct model *m, const struct jobspec *spec, struct err *err)
+int yolo_load(struct model *m, const struct jobspec *spec, struct model_classes classes, struct err *err)
 {
     const char *path = spec->model_init;
     size_t len = strlen(path);
     bool *loaded = calloc((size_t)m->nparams, sizeof *loaded);
     int rc;
 
+    (void)classes;
     if (!loaded)
         return err_set(err, ERR_DEVICE, "out of memory");
     if (len < 12 || strcmp(path + len - 12, ".safetensors") != 0)

@@ -1,5 +1,6 @@
 /* tests/unit/test_rcnn_weights.c - weights of Faster and Mask R-CNN from files of torchvision and detectron2, and into them.
  * uses: proto worker/models worker/models/yolo worker/models/rcnn worker/layers worker/data worker/data/sample worker/eval worker/mask worker/comm worker/core cpu */
+#include <fcntl.h>
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -559,6 +560,103 @@ static void half_an_rpn(struct st_array *a, size_t *n)
             a[i] = a[--*n];
 }
 
+static void two_of_an_rpn(struct st_array *a, size_t *n)
+{
+    half_an_rpn(a, n);
+    for (size_t i = 0; i < *n; i++)
+        if (strcmp(a[i].name, "rpn.head.bbox_pred.weight") == 0)
+            a[i] = a[--*n];
+}
+
+enum { STRAY = 205 };
+
+/* The last of them has a name that no terminal should see. */
+static void with_many(struct st_array *a, size_t *n)
+{
+    static char name[STRAY][16];
+
+    for (int i = 0; i < STRAY; i++) {
+        snprintf(name[i], sizeof name[i], i < 3 ? "zz\n\033[%03d" : "zzz%03d", i);
+        a[(*n)++] = (struct st_array){ name[i], ST_F32, 1, { 4 }, small };
+    }
+}
+
+/* What goes to the rank's log meanwhile: to a file, then back. */
+static int log_fd, stderr_fd;
+
+static void log_begin(void)
+{
+    char path[TEMP_MAX + 32];
+
+    snprintf(path, sizeof path, "%s/log", folder);
+    log_fd = open(path, O_CREAT | O_RDWR | O_TRUNC | O_CLOEXEC, 0600);
+    stderr_fd = dup(2);
+    assert_true(log_fd >= 0 && stderr_fd >= 0 && dup2(log_fd, 2) == 2);
+    unlink(path);
+}
+
+static const char *log_end(void)
+{
+    static char text[1 << 16];
+    ssize_t n;
+
+    fflush(stderr);
+    assert_true(dup2(stderr_fd, 2) == 2 && lseek(log_fd, 0, SEEK_SET) == 0);
+    n = read(log_fd, text, sizeof text - 1);
+    assert_true(n >= 0);
+    text[n] = '\0';
+    close(log_fd);
+    close(stderr_fd);
+    return text;
+}
+
+static int lines(const char *text, const char *with)
+{
+    int n = 0;
+
+    for (const char *p = text; (p = strstr(p, with)); p++)
+        n++;
+    return n;
+}
+
+/* Sentences are short, the log has every name, up to a bound. */
+static void the_log_has_all_names(void **state)
+{
+    struct model *m = opened("faster_rcnn_r18_fpn", "tv", NULL, CLASSES), *again = NULL;
+    struct err err = { 0 };
+    const char *path = file_of(m, 0, with_many), *said;
+
+    (void)state;
+    log_begin();
+    again = opened("faster_rcnn_r18_fpn", "tv", path, CLASSES);
+    said = log_end();
+    assert_non_null(strstr(again->loaded, " and 202 more, which the log names"));
+    assert_int_equal(lines(said, ".safetensors': without a place in the model: zz"), 200);
+    assert_non_null(strstr(said, ": zz??[000\n"));
+    assert_non_null(strstr(said, "': without a place in the model: and 5 more\n"));
+    assert_int_equal(lines(said, "\n"), 201);
+    model_free(again);
+    path = file_of(m, 0, backbone_alone);
+    log_begin();
+    again = opened("faster_rcnn_r18_fpn", "tv", path, CLASSES);
+    said = log_end();
+    assert_non_null(strstr(said, "': not in the file: roi_heads.box_head.fc6.weight\n"));
+    assert_non_null(strstr(said, "': without a place in the model: layer9.extra\n"));
+    assert_int_equal(lines(said, "': not in the file: "), 16 + 6 + 8);
+    assert_null(strstr(said, "backbone.body."));
+    model_free(again);
+    path = file_of(m, 0, two_of_an_rpn);
+    log_begin();
+    assert_int_equal(try_open("faster_rcnn_r18_fpn", "tv", path, CLASSES, &again, &err), ERR_DATA);
+    said = log_end();
+    assert_non_null(
+        strstr(err.msg, " is not in the file, which has torchvision's names; 2 arrays are missing in all, the rank's log names them"));
+    assert_non_null(strstr(said, "': not in the file: rpn.head.cls_logits.bias\n"));
+    assert_non_null(strstr(said, "': not in the file: rpn.head.bbox_pred.weight\n"));
+    assert_int_equal(lines(said, "\n"), 2);
+    model_free(m);
+}
+
 static void odd_boxes(struct st_array *a, size_t *n)
 {
     for (size_t i = 0; i < *n; i++)
@@ -710,7 +808,7 @@ int main(void)
         cmocka_unit_test(wrong_files),
         cmocka_unit_test(freezing),
         cmocka_unit_test(rows_by_id),
-
+        cmocka_unit_test(the_log_has_all_names),
         cmocka_unit_test(ids_that_are_no_rows),
         cmocka_unit_test(of_another_kind),
         cmocka_unit_test(backbones_of_detectron),

@@ -272,6 +272,25 @@ void weights_say(struct model *m, const char *fmt, ...)
     va_end(ap);
 }
 
+void weights_list(struct weights_list *l, const char *name)
+{
+    char clean[160];
+    size_t i = 0;
+
+    if (l->n++ >= WEIGHTS_LISTED)
+        return;
+    for (; name[i] && i + 1 < sizeof clean; i++)
+        clean[i] = (unsigned char)name[i] < ' ' || name[i] == 0x7f ? '?' : name[i];
+    clean[i] = '\0';
+    fprintf(stderr, "model.init '%.200s': %s: %s\n", l->path, l->what, clean);
+}
+
+void weights_list_end(const struct weights_list *l)
+{
+    if (l->n > WEIGHTS_LISTED)
+        fprintf(stderr, "model.init '%.200s': %s: and %d more\n", l->path, l->what, l->n - WEIGHTS_LISTED);
+}
+
 void weights_say_taken(struct model *m, const char *path, int n)
 {
     weights_say(m, "model.init '%.200s': %d of %d arrays loaded", path, n, m->nparams);

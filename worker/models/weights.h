@@ -37,6 +37,14 @@ int weights_load(struct model *m, const char *path, const struct rename *renames
 int weights_take(struct model *m, const char *path, const struct weights_wanted *w, struct weights_taken *taken, struct err *err);
 /* Sentences of m->loaded: a family's own, and those of weights_load(). */
 void weights_say(struct model *m, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+/* Names to the rank's log, which has them all where sentences have but a few: each a line, WEIGHTS_LISTED of one kind at most. Names come from outside. */
+enum { WEIGHTS_LISTED = 200 };
+struct weights_list {
+    const char *path, *what; /* the file, and what holds of those that are listed */
+    int n;                   /* so far */
+};
+void weights_list(struct weights_list *l, const char *name);
+void weights_list_end(const struct weights_list *l);
 void weights_say_taken(struct model *m, const char *path, int n);
 void weights_say_homeless(struct model *m, size_t n);
 

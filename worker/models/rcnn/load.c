@@ -1,5 +1,6 @@
 #include "worker/models/rcnn/load.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -27,6 +28,7 @@ struct load {
     struct model *m;
     const struct rcnn_network *n;
     const struct safetensors *file;
+    const char *path;
     enum rcnn_spelling spelling;
     bool *used; /* [arrays of the file] */
     int taken;
@@ -173,6 +175,21 @@ static bool may_lack(const struct load *l, const struct rcnn_named *a)
     return !rcnn_spell(l->spelling, &a->part, a->array, name, sizeof name) || (a->part.place > RCNN_SHORTCUT && !has_group(l, group));
 }
 
+/* Of parts that are there but for some arrays the first is named, and all go to the log. */
+static int broken(const struct load *l, const struct rcnn_named *first, struct err *err)
+{
+    struct weights_list list = { l->path, "not in the file", 0 };
+    char more[80] = "";
+
+    for (int i = 0; i < l->n->nnamed; i++)
+        if (!array_of(l, l->spelling, &l->n->named[i]) && !may_lack(l, &l->n->named[i]))
+            weights_list(&list, l->n->named[i].p->name);
+    weights_list_end(&list);
+    if (list.n > 1)
+        snprintf(more, sizeof more, "; %d arrays are missing in all, the rank's log names them", list.n);
+    return err_set(err, ERR_DATA, "%s is not in the file, which has %s%s", first->p->name, program[l->spelling], more);
+}
+
 static int put_all(struct load *l, struct model_classes classes, struct err *err)
 {
     int rc = read_columns(l, classes, err);
@@ -184,12 +201,22 @@ static int put_all(struct load *l, struct model_classes classes, struct err *err
         if (in)
             rc = put_one(l, a, in, err);
         else if (!may_lack(l, a))
-            rc = err_set(err, ERR_DATA, "%s is not in the file, which has %s", a->p->name, program[l->spelling]);
+            rc = broken(l, a, err);
     }
     return rc;
 }
 
 /* ---- what is said of it ---- */
+
+static void list_missing(const struct load *l)
+{
+    struct weights_list list = { l->path, "not in the file", 0 };
+
+    for (int i = 0; i < l->n->nnamed; i++)
+        if (l->n->named[i].part.place > RCNN_SHORTCUT && !array_of(l, l->spelling, &l->n->named[i]))
+            weights_list(&list, l->n->named[i].p->name);
+    weights_list_end(&list);
+}
 
 static void say_missing(const struct load *l)
 {
@@ -204,23 +231,28 @@ static void say_missing(const struct load *l)
         before = ", ";
         last = group;
     }
+    if (*last)
+        list_missing(l);
 }
 
 static void say_homeless(const struct load *l)
 {
-    size_t n = 0;
+    struct weights_list list = { l->path, "without a place in the model", 0 };
+    int n;
 
     for (size_t i = 0; i < safetensors_count(l->file); i++) {
         const char *name = safetensors_at(l->file, i)->name;
 
         if (l->used[i] || rcnn_is_idle(name))
             continue;
-        n++;
+        weights_list(&list, name);
+        n = list.n;
         if (n <= LISTED)
             weights_say(l->m, "%s%.80s", n == 1 ? "; without a place in the model: " : ", ", name);
     }
-    if (n > LISTED)
-        weights_say(l->m, " and %zu more", n - LISTED);
+    weights_list_end(&list);
+    if (list.n > LISTED)
+        weights_say(l->m, " and %d more, which the log names", list.n - LISTED);
 }
 
 static void say(const struct load *l, const char *path, const char *flavor)
@@ -276,7 +308,9 @@ static int check_backbone(const struct load *l, const char *backbone, struct err
 static int load_file(struct model *m, const struct jobspec *spec, struct model_classes classes, const struct safetensors *file,
                      struct err *err)
 {
-    struct load l = { .m = m, .n = rcnn_network_of(m), .file = file, .used = calloc(safetensors_count(file) + 1, sizeof *l.used) };
+    struct load l = {
+        .m = m, .n = rcnn_network_of(m), .file = file, .path = spec->model_init, .used = calloc(safetensors_count(file) + 1, sizeof *l.used)
+    };
     int rc;
 
     if (!l.used)

@@ -19,8 +19,12 @@ static struct check_options options(const struct model_registry *models, const s
 {
     long cpus = sysconf(_SC_NPROCESSORS_ONLN);
 
-    return (struct check_options){ annotations, images, strcmp(spec->data_on_bad, "skip") == 0 ? BAD_SKIP : BAD_ERROR,
-                                   cpus > 0 ? (int)cpus : 1, model_masks(models, spec) };
+    return (struct check_options){ annotations,
+                                   images,
+                                   strcmp(spec->data_on_bad, "skip") == 0 ? BAD_SKIP : BAD_ERROR,
+                                   cpus > 0 ? (int)cpus : 1,
+                                   model_masks(models, spec),
+                                   model_upright(models, spec) };
 }
 
 /* Lists the problems kept; a failure because of them needs no more than their number then. */

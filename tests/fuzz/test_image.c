@@ -26,8 +26,11 @@ static void parse_image(const char *name, const uint8_t *bytes, size_t size)
     if (image_decode(dec, name, bytes, size, &img, &err) < 0)
         assert_non_null(strstr(err.msg, name));
     else
-        for (size_t i = 0; i < (size_t)img.w * (size_t)img.h * 3; i++)
-            sum += img.rgb[i]; /* every pixel is there to be read */
+        for (int turned = 0; turned < 2; turned++) {
+            for (size_t i = 0; i < (size_t)img.w * (size_t)img.h * 3; i++)
+                sum += img.rgb[i]; /* every pixel is there to be read */
+            assert_true(turned || image_upright(dec, name, &img, &err) >= 0);
+        }
     (void)sum;
     decoder_free(dec);
 }

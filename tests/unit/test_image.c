@@ -66,7 +66,7 @@ static void check_entry(struct decoder *dec, json_t *e)
     }
     if (strcmp(expected, "error") == 0 && !is_one_of(file, metadata_only))
         fail_msg("%s: was read", file);
-    assert_int_equal(image_size(dec, path, &w, &h, &err), 0);
+    assert_int_equal(image_size(dec, path, false, &w, &h, &err), 0);
     assert_true(w == img.w && h == img.h);
     if (size && (img.w != json_integer_value(json_array_get(size, 0)) || img.h != json_integer_value(json_array_get(size, 1))))
         fail_msg("%s: %d x %d", file, img.w, img.h);
@@ -258,7 +258,7 @@ static void headers_over_a_limit_are_refused(void **state)
         f = fopen(path, "w");
         assert_int_equal(fwrite(img.bytes, 1, img.size_bytes, f), img.size_bytes);
         fclose(f);
-        assert_int_equal(image_size(dec, path, &w, &h, &err), over ? ERR_DATA : 0);
+        assert_int_equal(image_size(dec, path, false, &w, &h, &err), over ? ERR_DATA : 0);
         if (!over)
             assert_true(w == (int)rows[i / 2].w && h == (int)rows[i / 2].h);
         else if (!png) /* libpng knows the longest side, and says it in its own words */

@@ -4,6 +4,7 @@
 #include <limits.h>
 #include <pthread.h>
 #include <stdatomic.h>
+#include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -18,25 +19,40 @@ struct job {
     struct dataset *d;
     char **flaw; /* [nimages], NULL: good; malloc'ed */
     atomic_int next;
+    bool upright;
+    atomic_bool turned; /* some were */
     pthread_mutex_t lock;
     struct err failure; /* not the files' fault, e.g. no memory: nobody may go on */
 };
 
-static int check_image(struct dataset *d, int i, struct decoder *dec, struct err *err)
+static int wrong_size(const struct image *img, const struct dataset_image *im, const char *path, bool upright, bool turned, struct err *err)
 {
+    const char *why = "";
+
+    if (img->w == im->h && img->h == im->w)
+        why = turned ? ": its size as it is stored" : upright ? "" : " (an EXIF orientation is not applied)";
+    return err_set(err, ERR_DATA, "%s is %d x %d pixels%s, but the annotations say %d x %d%s", path, img->w, img->h,
+                   turned ? " turned by its EXIF orientation" : "", im->w, im->h, why);
+}
+
+static int check_image(struct job *job, int i, struct decoder *dec, struct err *err)
+{
+    struct dataset *d = job->d;
     struct dataset_image *im = &d->images[i];
     char path[DATASET_MAX_PATH];
     struct image img;
-    int rc;
+    int rc, turned;
 
     if (strlen(d->folder) + 1 + strlen(im->file) >= sizeof path)
         return err_set(err, ERR_DATA, "%s: path too long", im->file);
     rc = image_read(dec, dataset_path(d, i, path), &img, err);
-    if (rc < 0)
-        return rc;
+    turned = rc >= 0 && job->upright ? image_upright(dec, path, &img, err) : 0;
+    if (rc < 0 || turned < 0)
+        return rc < 0 ? rc : turned;
     if (img.w != im->w || img.h != im->h)
-        return err_set(err, ERR_DATA, "%s is %d x %d pixels, but the annotations say %d x %d%s", path, img.w, img.h, im->w, im->h,
-                       img.w == im->h && img.h == im->w ? " (an EXIF orientation is not applied)" : "");
+        return wrong_size(&img, im, path, job->upright, turned > 0, err);
+    if (turned > 0)
+        atomic_store(&job->turned, true);
     im->size_bytes = (int64_t)img.size_bytes;
     im->mtime_ns = img.mtime_ns;
     im->hash = hash_bytes(img.bytes, img.size_bytes, 0);
@@ -62,7 +78,7 @@ static void *check_images(void *arg)
     if (!dec)
         give_up(job, &err);
     while (dec && (i = atomic_fetch_add(&job->next, 1)) < job->d->nimages) {
-        rc = check_image(job->d, i, dec, &err);
+        rc = check_image(job, i, dec, &err);
         if (rc < 0 && file_at_fault(rc) && !(job->flaw[i] = strdup(err.msg)))
             rc = err_set(&err, -ENOMEM, "no memory to check images");
         if (rc < 0 && !file_at_fault(rc))
@@ -113,7 +129,7 @@ static void drop_images(struct dataset *d, char **flaw)
 
 static int check_files(struct dataset *d, const struct check_options *opt, struct problems *problems, struct err *err)
 {
-    struct job job = { .d = d, .flaw = calloc((size_t)d->nimages + 1, sizeof *job.flaw) };
+    struct job job = { .d = d, .upright = opt->upright, .flaw = calloc((size_t)d->nimages + 1, sizeof *job.flaw) };
     int64_t before = problems->count;
     int n, rc = 0;
 
@@ -129,6 +145,7 @@ static int check_files(struct dataset *d, const struct check_options *opt, struc
         rc = err_set(err, job.failure.code, "%s", job.failure.msg);
     else if (problems->count > before && opt->on_bad == BAD_ERROR)
         rc = problems_err(problems, d->source, err);
+    d->upright = atomic_load(&job.turned);
     n = d->nimages;
     if (rc == 0)
         drop_images(d, job.flaw);
@@ -146,7 +163,9 @@ static int no_images(const struct dataset *d, const struct problems *problems, s
 static int read_records(const struct check_options *opt, enum bad_policy on_bad, struct problems *problems, struct dataset **ret,
                         struct err *err)
 {
-    return (opt->masks ? coco_read_masks : coco_read)(opt->annotations, opt->images, on_bad, problems, ret, err);
+    const struct coco_options o = { opt->annotations, opt->images, on_bad, opt->masks, opt->upright };
+
+    return coco_read_with(&o, problems, ret, err);
 }
 
 int check_split(const struct check_options *opt, struct problems *problems, struct dataset **ret, struct err *err)

@@ -12,6 +12,7 @@ struct check_options {
     enum bad_policy on_bad;           /* BAD_ERROR or BAD_SKIP */
     int threads;                      /* >= 1 */
     bool masks;                       /* segmentations are wanted (mask.h); they are part of the index and its hash then */
+    bool upright;                     /* pictures are turned as their EXIF orientation says, and annotations are about the turned ones */
 };
 
 /* coco_read(), then each picture: it is there, decodes, and has the stated size. All problems are collected first. Under BAD_SKIP bad pictures leave

@@ -18,6 +18,7 @@ struct build {
     const struct coco_raw *raw;
     const char *source, *folder;
     enum bad_policy on_bad;
+    bool upright;
     struct problems *problems;
     struct err *err;
     struct dataset *d;
@@ -124,7 +125,7 @@ static int image_ok(struct build *b, struct raw_image *im)
         if (snprintf(path, sizeof path, "%s/%s", b->folder, im->file) >= (int)sizeof path)
             err_set(&why, ERR_DATA, "%s/%s: path too long", b->folder, im->file);
         else
-            image_size(b->dec, path, &im->w, &im->h, &why);
+            image_size(b->dec, path, b->upright, &im->w, &im->h, &why);
     } else {
         image_check_size(im->file, im->w, im->h, &why);
     }
@@ -349,33 +350,39 @@ static int build(struct build *b)
     return rc;
 }
 
-static int read_all(const char *annotations, const char *images, enum bad_policy on_bad, struct problems *problems, struct coco_raw *raw,
-                    struct dataset *d, struct err *err)
+static int read_all(const struct coco_options *o, struct problems *problems, struct coco_raw *raw, struct dataset *d, struct err *err)
 {
-    struct build b = { .raw = raw, .source = annotations, .folder = images, .on_bad = on_bad, .problems = problems, .err = err, .d = d };
-    int rc = coco_raw_parse(raw, annotations, raw->bytes, (size_t)d->source_bytes, err);
+    struct build b = { .raw = raw,
+                       .source = o->annotations,
+                       .folder = o->images,
+                       .on_bad = o->on_bad,
+                       .upright = o->upright,
+                       .problems = problems,
+                       .err = err,
+                       .d = d };
+    int rc = coco_raw_parse(raw, o->annotations, raw->bytes, (size_t)d->source_bytes, err);
 
     if (rc < 0)
         return rc;
     b.dec = decoder_new();
-    d->source = strdup(annotations);
-    d->folder = strdup(images);
+    d->source = strdup(o->annotations);
+    d->folder = strdup(o->images);
     rc = b.dec && d->source && d->folder ? build(&b) : no_memory(&b);
     decoder_free(b.dec);
     return rc;
 }
 
-static int read_file(const char *annotations, const char *images, enum bad_policy on_bad, bool masks, struct problems *problems,
-                     struct dataset **ret, struct err *err)
+int coco_read_with(const struct coco_options *opt, struct problems *problems, struct dataset **ret, struct err *err)
 {
+    const char *annotations = opt->annotations;
     struct dataset *d = calloc(1, sizeof *d);
     struct whole_file file = { 0 };
     struct coco_raw raw = { 0 };
     int rc;
 
-    if (d && masks)
+    if (d && opt->masks)
         d->masks = raw.masks = masks_new();
-    if (!d || (masks && !d->masks)) {
+    if (!d || (opt->masks && !d->masks)) {
         free(d);
         return err_set(err, -ENOMEM, "%s: no memory", annotations);
     }
@@ -385,7 +392,7 @@ static int read_file(const char *annotations, const char *images, enum bad_polic
         d->source_bytes = (int64_t)file.size;
         d->source_mtime_ns = file.mtime_ns;
         d->source_hash = hash_bytes(file.bytes, file.size, 0);
-        rc = read_all(annotations, images, on_bad, problems, &raw, d, err);
+        rc = read_all(opt, problems, &raw, d, err);
     }
     coco_raw_free(&raw);
     free(file.bytes);
@@ -399,11 +406,11 @@ static int read_file(const char *annotations, const char *images, enum bad_polic
 int coco_read(const char *annotations, const char *images, enum bad_policy on_bad, struct problems *problems, struct dataset **ret,
               struct err *err)
 {
-    return read_file(annotations, images, on_bad, false, problems, ret, err);
+    return coco_read_with(&(struct coco_options){ annotations, images, on_bad, false, false }, problems, ret, err);
 }
 
 int coco_read_masks(const char *annotations, const char *images, enum bad_policy on_bad, struct problems *problems, struct dataset **ret,
                     struct err *err)
 {
-    return read_file(annotations, images, on_bad, true, problems, ret, err);
+    return coco_read_with(&(struct coco_options){ annotations, images, on_bad, true, false }, problems, ret, err);
 }

@@ -11,6 +11,13 @@ struct problems;
  * label could be trusted. Caller frees with dataset_free(). ERR_DATA, -errno or -ENOMEM. */
 int coco_read(const char *annotations, const char *images, enum bad_policy on_bad, struct problems *problems, struct dataset **ret,
               struct err *err);
+struct coco_options {
+    const char *annotations, *images;
+    enum bad_policy on_bad;
+    bool masks;   /* coco_read_masks() */
+    bool upright; /* sizes that are not stated are those of pictures turned by their EXIF orientation */
+};
+int coco_read_with(const struct coco_options *opt, struct problems *problems, struct dataset **ret, struct err *err);
 /* The same with the segmentations kept (mask.h). Then an object that is no crowd has one with a part inside its image, or it is a bad record. */
 int coco_read_masks(const char *annotations, const char *images, enum bad_policy on_bad, struct problems *problems, struct dataset **ret,
                     struct err *err);

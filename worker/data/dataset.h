@@ -28,13 +28,13 @@ struct dataset_class {
 struct dataset_image {
     int64_t id;
     char *file; /* relative to dataset.folder; never leaves it */
-    int w, h;   /* pixels as stored (an EXIF orientation is not applied); 0 0 only between reading and checking */
+    int w, h;   /* pixels as stored, or turned where dataset.upright; 0 0 only between reading and checking */
     /* Of the file, when it was checked; 0 before. A later difference is a data error (index.h). */
     int64_t size_bytes, mtime_ns;
     struct hash128 hash;
 };
 
-/* Pixels of the stored picture, the origin at the outer corner of the top left one: x + w may equal the image's width. */
+/* Pixels of the picture, stored or turned as its image's size is, the origin at the outer corner of the top left one: x + w may equal the image's width. */
 struct dataset_box {
     double x, y, w, h; /* clipped to the image (not under BAD_KEEP) */
     double area;       /* as annotated, for the size classes of COCO evaluation; of the box where absent */
@@ -52,6 +52,7 @@ struct dataset {
     struct dataset_image *images;  /* ascending ids; image index = position here, everywhere */
     int64_t *offset;               /* [nimages + 1]: image i owns boxes offset[i] .. offset[i + 1] - 1, in the order of the file */
     struct dataset_box *boxes;
+    bool upright;               /* pictures are turned as their EXIF orientation says, and some are; else all are taken as stored */
     struct masks *masks;        /* of the boxes, in their order (dataset_mask()); NULL: not asked for */
     int max_boxes;              /* most boxes of an image */
     int64_t clipped;            /* boxes that reached over their image and were cut (legal, told for information) */

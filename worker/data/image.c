@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "proto/err.h"
+#include "worker/data/exif.h"
 #include "worker/data/image_codec.h"
 
 struct decoder *decoder_new(void)
@@ -65,7 +66,11 @@ static int decode(struct decoder *dec, const char *name, const uint8_t *bytes, s
 
 int image_decode(struct decoder *dec, const char *name, const uint8_t *bytes, size_t size_bytes, struct image *ret, struct err *err)
 {
-    return decode(dec, name, bytes, size_bytes, 0, ret, err);
+    int rc = decode(dec, name, bytes, size_bytes, 0, ret, err);
+
+    ret->bytes = bytes;
+    ret->size_bytes = size_bytes;
+    return rc;
 }
 
 int image_read(struct decoder *dec, const char *path, struct image *ret, struct err *err)
@@ -75,14 +80,57 @@ int image_read(struct decoder *dec, const char *path, struct image *ret, struct 
     if (rc < 0)
         return rc;
     rc = image_decode(dec, path, dec->file.bytes, dec->file.size, ret, err);
-    ret->bytes = dec->file.bytes;
-    ret->size_bytes = dec->file.size;
     ret->mtime_ns = dec->file.mtime_ns;
     return rc;
 }
 
-int image_size(struct decoder *dec, const char *path, int *ret_w, int *ret_h, struct err *err)
+/* Orientations from 5 on change the sides. */
+static bool lies_on_its_side(int orientation)
 {
+    return orientation >= 5;
+}
+
+/* Pixel (x, y) of the turned picture is number begin + x * right + y * down of the one that is stored. */
+struct walk {
+    ptrdiff_t begin, right, down;
+};
+
+static struct walk walk_of(int orientation, ptrdiff_t w, ptrdiff_t h)
+{
+    const ptrdiff_t last = w * h - 1, bottom = (h - 1) * w;
+    const struct walk by[9] = { [1] = { 0, 1, w }, [2] = { w - 1, -1, w },  [3] = { last, -1, -w }, [4] = { bottom, 1, -w },
+                                [5] = { 0, w, 1 }, [6] = { bottom, -w, 1 }, [7] = { last, -w, -1 }, [8] = { w - 1, w, -1 } };
+
+    return by[orientation];
+}
+
+static void copy_turned(const uint8_t *from, const struct walk *walk, uint8_t *to, int w, int h)
+{
+    for (int y = 0; y < h; y++)
+        for (int x = 0; x < w; x++, to += 3)
+            memcpy(to, from + 3 * (walk->begin + x * walk->right + y * walk->down), 3);
+}
+
+int image_upright(struct decoder *dec, const char *name, struct image *img, struct err *err)
+{
+    int orientation = exif_orientation(img->bytes, img->size_bytes), w = img->w, h = img->h, rc;
+    struct walk walk = walk_of(orientation, w, h);
+
+    if (orientation == 1)
+        return 0;
+    rc = buffer_reserve(&dec->spare, &dec->spare_cap, (size_t)w * (size_t)h * 3, name, err);
+    if (rc < 0)
+        return rc;
+    img->w = lies_on_its_side(orientation) ? h : w;
+    img->h = lies_on_its_side(orientation) ? w : h;
+    copy_turned(img->rgb, &walk, dec->spare, img->w, img->h);
+    img->rgb = dec->spare;
+    return 1;
+}
+
+int image_size(struct decoder *dec, const char *path, bool upright, int *ret_w, int *ret_h, struct err *err)
+{
+    bool turned;
     struct image img = { 0 };
     int rc = whole_file_read(&dec->file, path, IMAGE_MAX_BYTES, err);
 
@@ -90,7 +138,8 @@ int image_size(struct decoder *dec, const char *path, int *ret_w, int *ret_h, st
         rc = decode(dec, path, dec->file.bytes, dec->file.size, 1, &img, err);
     if (rc < 0)
         return rc;
-    *ret_w = img.w;
-    *ret_h = img.h;
+    turned = upright && lies_on_its_side(exif_orientation(dec->file.bytes, dec->file.size));
+    *ret_w = turned ? img.h : img.w;
+    *ret_h = turned ? img.w : img.h;
     return 0;
 }

@@ -1,6 +1,6 @@
 /* worker/data/image.h - JPEG and PNG files to RGB bytes, and these to PNG files. The type is told by content, not by name. Everything a header claims is
  * checked against the limits before memory is taken; a decoder's warning counts as damage, since it means invented pixels.
- * EXIF orientation is not applied (boxes in COCO files are in stored pixels). Grey, palette, 16-bit, alpha and CMYK become RGB8: alpha is
+ * An EXIF orientation is applied by image_upright() alone: who wants pixels as stored does not call it. Grey, palette, 16-bit, alpha and CMYK become RGB8: alpha is
  * dropped, 16 bits keep the high byte, CMYK follows the Adobe convention (stored inverted). */
 #pragma once
 #include <stdbool.h>
@@ -15,10 +15,10 @@ enum { IMAGE_MAX_SIDE = 16384, IMAGE_MAX_PIXELS = 64 << 20, IMAGE_MAX_BYTES = 25
 struct image {
     int w, h;
     const uint8_t *rgb; /* [h][w][3] */
-    /* The file it came from, by image_read(): */
+    /* The file it came from: */
     const uint8_t *bytes;
     size_t size_bytes;
-    int64_t mtime_ns;
+    int64_t mtime_ns; /* by image_read() */
 };
 
 /* Working memory for one thread; it grows to the largest image seen. Caller frees. NULL: out of memory. */
@@ -29,8 +29,11 @@ void decoder_free(struct decoder *dec);
 int image_read(struct decoder *dec, const char *path, struct image *ret, struct err *err);
 /* The same from memory; `name` is what messages call it. */
 int image_decode(struct decoder *dec, const char *name, const uint8_t *bytes, size_t size_bytes, struct image *ret, struct err *err);
-/* Width and height from the header alone. */
-int image_size(struct decoder *dec, const char *path, int *ret_w, int *ret_h, struct err *err);
+/* Turns what one of these gave as the orientation in its file says (exif.h), so that sides may change places. Returns 1, 0 where it stands upright already, or
+ * -ENOMEM. */
+int image_upright(struct decoder *dec, const char *name, struct image *img, struct err *err);
+/* Width and height from the header alone; upright: as after image_upright(). */
+int image_size(struct decoder *dec, const char *path, bool upright, int *ret_w, int *ret_h, struct err *err);
 /* Written whole or not at all (a temporary file beside path, then rename). It says that detd made it. */
 int image_write_png(const char *path, const uint8_t *rgb, int w, int h, struct err *err);
 /* The libraries that decode: pixels depend on them. */

@@ -14,7 +14,7 @@
 
 /* With masks, which stand behind all else, or without; and with boxes as annotated too, or without: so is what a data set's hash is of, and so was the
  * index of earlier versions, whose jobs go on being scored by the boxes that they began with. */
-enum { WITH_MASKS = 1, WITH_TOLD = 2, FORMS = 4 };
+enum { WITH_MASKS = 1, WITH_TOLD = 2, UPRIGHT = 4 /* dataset.upright */, FORMS = 8 };
 static const char MAGIC[] = "detdidx";
 static const size_t INDEX_MAX_BYTES = (size_t)64 << 30;
 /* Bytes of a class, an image and a box whose names are empty and which hold nothing; see put_dataset(). */
@@ -95,7 +95,7 @@ static void put_mask(struct writer *w, struct mask m)
 
 static void put_dataset(struct writer *w, const struct dataset *d)
 {
-    put_magic(w, (d->masks ? WITH_MASKS : 0) + (w->whole ? WITH_TOLD : 0));
+    put_magic(w, (d->masks ? WITH_MASKS : 0) + (w->whole ? WITH_TOLD : 0) + (d->upright ? UPRIGHT : 0));
     put_text(w, w->whole ? d->source : "");
     put_text(w, w->whole ? d->folder : "");
     put_int(w, d->source_bytes);
@@ -338,6 +338,7 @@ static void get_dataset(struct reader *r, struct dataset *d)
     int form = get_form(r), n;
 
     r->told = form & WITH_TOLD;
+    d->upright = form & UPRIGHT;
     d->source = get_text(r, DATASET_MAX_PATH);
     d->folder = get_text(r, DATASET_MAX_PATH);
     d->source_bytes = get_int(r, 0, COCO_MAX_BYTES);

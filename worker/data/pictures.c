@@ -46,6 +46,8 @@ int pictures_get(struct pictures *p, struct decoder *dec, int32_t image, const u
     if (*ret_rgb)
         return 0;
     rc = image_read(dec, dataset_path(p->d, image, path), &img, err);
+    if (rc >= 0 && p->d->upright)
+        rc = image_upright(dec, path, &img, err);
     if (rc < 0)
         return rc;
     if (img.w != im->w || img.h != im->h)

@@ -38,6 +38,13 @@ bool model_masks(const struct model_registry *r, const struct jobspec *spec)
     return family && family->masks && family->masks(spec);
 }
 
+bool model_upright(const struct model_registry *r, const struct jobspec *spec)
+{
+    const struct model_family *family = model_family_find(r, spec->family->name);
+
+    return family && family->upright && family->upright(spec);
+}
+
 int model_open(const struct model_registry *r, const struct jobspec *spec, struct model_classes classes, struct device *dev,
                struct model **ret_model, struct err *err)
 {

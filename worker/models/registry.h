@@ -33,7 +33,8 @@ struct model_family {
     const char *const *dialects;
     int (*export_as)(struct model *m, int dialect, struct model_classes classes, struct st_array **ret_arrays, size_t *ret_n,
                      struct err *err);
-    bool (*masks)(const struct jobspec *spec); /* whether a job needs the segmentations of its data sets; NULL: none does */
+    bool (*masks)(const struct jobspec *spec);   /* whether a job needs the segmentations of its data sets; NULL: none does */
+    bool (*upright)(const struct jobspec *spec); /* whether its pictures are turned as their EXIF orientation says; NULL: none are */
 };
 
 struct model_registry {
@@ -44,6 +45,8 @@ struct model_registry {
 
 /* Whether a job of that model needs the segmentations of its data sets. */
 bool model_masks(const struct model_registry *r, const struct jobspec *spec);
+/* Whether its pictures are turned as their EXIF orientation says. */
+bool model_upright(const struct model_registry *r, const struct jobspec *spec);
 /* NULL: there is none of that name. */
 const struct model_family *model_family_find(const struct model_registry *r, const char *name);
 /* Builds the model a job file describes for those classes, with initial weights that depend on (seed, names) alone; loads model.init

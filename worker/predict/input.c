@@ -166,6 +166,7 @@ int input_make(struct input *in, const char *path, int w, int h, struct batch *r
     struct task *t = NULL;
     int rc = set_of(&a, path, w, h, err);
 
+    a.set.upright = m->family->upright && m->family->upright(in->spec);
     if (rc >= 0)
         rc = m->family->task->open(&a.set, &o, &t, err);
     if (rc >= 0)

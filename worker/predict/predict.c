@@ -349,6 +349,8 @@ static int predict_image(struct predictor *p, const char *path, int index, bool 
     struct image img;
     int rc = image_read(p->decoder, path, &img, err);
 
+    if (rc >= 0 && model_upright(p->opt->models, p->spec))
+        rc = image_upright(p->decoder, path, &img, err);
     *ret_bad = rc < 0 && file_at_fault(rc);
     if (rc < 0)
         return rc;

@@ -101,8 +101,12 @@ static int check_once(const struct machine *m, const char *split, const struct c
 static int open_split(const struct machine *m, const char *split, const char *annotations, const char *images, struct split *ret,
                       struct err *err)
 {
-    struct check_options opt = { annotations, images, strcmp(m->spec->data_on_bad, "skip") == 0 ? BAD_SKIP : BAD_ERROR,
-                                 m->spec->run_threads > 0 ? (int)m->spec->run_threads : 1, model_masks(m->opt->models, m->spec) };
+    struct check_options opt = { annotations,
+                                 images,
+                                 strcmp(m->spec->data_on_bad, "skip") == 0 ? BAD_SKIP : BAD_ERROR,
+                                 m->spec->run_threads > 0 ? (int)m->spec->run_threads : 1,
+                                 model_masks(m->opt->models, m->spec),
+                                 model_upright(m->opt->models, m->spec) };
     char index[4096 + 32];
     int rc;
 

@@ -1,5 +1,7 @@
 #include "worker/models/rcnn/family.h"
 
+#include <string.h>
+
 #include "proto/jobspec.h"
 #include "worker/data/sample/instances.h"
 #include "worker/eval/coco_eval.h"
@@ -13,6 +15,12 @@ static bool learns_masks(const struct jobspec *spec)
     return job_preset_masks(spec->preset);
 }
 
+/* As detectron2 reads them; torchvision's programs take pixels as stored. */
+static bool turns_pictures(const struct jobspec *spec)
+{
+    return strcmp(spec->model_flavor, "d2") == 0;
+}
+
 static const struct evaluator_ops *const evaluators[] = { &coco_boxes, &coco_segm, &voc_boxes, NULL };
 
 const struct model_family rcnn_models = { .name = "rcnn",
@@ -20,6 +28,7 @@ const struct model_family rcnn_models = { .name = "rcnn",
                                           .needs = NEEDS_conv | NEEDS_norm | NEEDS_map | NEEDS_pool | NEEDS_resample | NEEDS_reduce |
                                                    NEEDS_optim | NEEDS_view | NEEDS_roi | NEEDS_rpn | NEEDS_rcnn,
                                           .masks = learns_masks,
+                                          .upright = turns_pictures,
                                           .evaluators = evaluators,
                                           .open = rcnn_new,
                                           .load = rcnn_load,

@@ -472,7 +472,7 @@ static void daemons_of_both_kinds_share_no_gpu(void **state)
 {
     struct stat st;
     struct err err;
-    struct two t;
+    struct two t = { 0 };
     int a, b;
 
     (void)state;
@@ -510,7 +510,7 @@ static void take_as_system(const struct two *t)
 static void what_users_plant_takes_no_gpu_from_the_node(void **state)
 {
     struct err err;
-    struct two t;
+    struct two t = { 0 };
     int fd;
 
     (void)state;
@@ -546,7 +546,7 @@ static void what_users_plant_takes_no_gpu_from_the_node(void **state)
 static void users_cannot_keep_the_locks_of_the_node(void **state)
 {
     struct err err;
-    struct two t;
+    struct two t = { 0 };
     int fd, status = 0;
     pid_t pid;
 

@@ -11,6 +11,7 @@
 #include <cmocka.h>
 
 #include "proto/err.h"
+#include "proto/record.h"
 #include "worker/eval/coco_eval.h"
 #include "worker/eval/voc_eval.h"
 #include "worker/mask/rle.h"
@@ -195,6 +196,8 @@ static void bad_masks_are_named(void **state)
     assert_string_equal(err.msg, "detection 2: a mask of 50 x 50 pixels at -1, 10");
     bad[2] = (struct result_mask){ 16380, 0, 5, 1, full };
     assert_int_equal(coco_segm.add(e, &r, &err), ERR_INPUT);
+    bad[2] = (struct result_mask){ 0, 16380, 1, 5, full };
+    assert_int_equal(coco_segm.add(e, &r, &err), ERR_INPUT);
     bad[2] = (struct result_mask){ 0 }; /* a mask may be empty */
     assert_int_equal(coco_segm.add(e, &r, &err), 0);
     coco_segm.close(e);
@@ -213,8 +216,46 @@ static void scores_have_names(void **state)
     for (int i = 0; i < METRICS; i++)
         assert_string_equal(m.row[i].name, want[i]);
     assert_true(m.row[1].value > 0.5 && m.row[1].value < 1);
-    assert_true(isnan(m.row[3].value)); /* no truth is small */
-    assert_true(m.row[15].value > 0.5 && m.row[15].value < 1);
+    assert_true(isnan(m.row[3].value));                 /* no truth is small */
+    assert_float_equal(m.row[15].value, 5. / 6, 1e-12); /* 1, 1, and of two truths one, that is found first */
+    free(m.row);
+}
+
+/* Of a letter of two bytes none is cut in half, and ids stay whole. */
+static void long_names_are_cut_before_the_id(void **state)
+{
+    static char name[2 * RECORD_MAX_NAME + 1];
+    static const char *const alike[CLASSES] = { name, name, name };
+    const struct eval_split of_long = { IMAGES, CLASSES, ids, alike, truths, IMAGES, &truth_masks };
+    struct metrics m;
+    int seen = 0;
+
+    (void)state;
+    for (size_t i = 0; i + 1 < sizeof name; i += 2)
+        memcpy(name + i, "\xc3\xa9", 2);
+    m = scored_by(all_three, &of_long, 1, false);
+    for (int i = 0; i < m.n; i++) {
+        const char *from = strstr(m.row[i].name, "AP50:"), *id = strchr(m.row[i].name, '#');
+
+        if (!from)
+            continue;
+        assert_true(id && strtoll(id + 1, NULL, 10) == ids[seen++ % CLASSES]);
+        assert_int_equal((id - 1 - (from + 5)) % 2, 0);
+        assert_true(strlen(m.row[i].name) > RECORD_MAX_NAME - 3);
+    }
+    assert_int_equal(seen, 2 * CLASSES);
+    free(m.row);
+}
+
+static void what_nobody_looks_for_has_no_score(void **state)
+{
+    const struct eval_split nothing = { IMAGES, CLASSES, ids, names, truths, 0, NULL };
+    struct metrics m = scored_by(both, &nothing, 1, false);
+
+    (void)state;
+    assert_int_equal(m.n, METRICS);
+    for (int i = 0; i < m.n; i++)
+        assert_true(isnan(m.row[i].value));
     free(m.row);
 }
 
@@ -232,6 +273,9 @@ static void other_results_are_refused(void **state)
         r.image = 3;
         assert_int_equal(both[k]->add(e, &r, &err), ERR_INPUT);
         assert_string_equal(err.msg, "detection 0: image 2 in a result of image 3");
+        r.image = 1;
+        assert_int_equal(both[k]->add(e, &r, &err), ERR_INPUT);
+        assert_string_equal(err.msg, "detection 0: image 2 in a result of image 1");
         bad[0].cls = CLASSES;
         r = (struct result){ .kind = RESULT_BOXES, .image = 2, .n = 1, .boxes = bad };
         assert_int_equal(both[k]->add(e, &r, &err), ERR_INPUT);
@@ -263,6 +307,8 @@ int main(void)
         cmocka_unit_test(without_masks_nothing_is_said_of_them),
         cmocka_unit_test(bad_masks_are_named),
         cmocka_unit_test(scores_have_names),
+        cmocka_unit_test(long_names_are_cut_before_the_id),
+        cmocka_unit_test(what_nobody_looks_for_has_no_score),
         cmocka_unit_test(other_results_are_refused),
         cmocka_unit_test(bad_truths_are_named),
     };

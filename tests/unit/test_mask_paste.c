@@ -131,7 +131,8 @@ static void one_half_is_the_object_by_one_way_only(void **state)
 static void nothing_to_paste_has_no_size(void **state)
 {
     static const float boxes[][4] = {
-        { 3, 3, 3, 8 }, { 5, 3, 2, 8 }, { NAN, 1, 2, 3 }, { 1, 1, INFINITY, 3 }, { 20, 1, 30, 5 }, { 1, -9, 5, -5 }, { 1e30f, 0, 2e30f, 5 },
+        { 3, 3, 3, 8 },        { 5, 3, 2, 8 },   { 3, 3, 8, 3 },   { 2, 8, 5, 3 },         { NAN, 1, 2, 3 },
+        { 1, 1, INFINITY, 3 }, { 20, 1, 30, 5 }, { 1, -9, 5, -5 }, { 1e30f, 0, 2e30f, 5 },
     };
     struct mask_paster *p = mask_paster_new();
 

@@ -22,7 +22,8 @@ static const struct results_images images = { ids, names, 2 };
 
 static void original_ids_and_exact_numbers_come_back(void **state)
 {
-    const struct detection dets[2] = { { 1, 1, 0, (double).123456791f, { 1.5, 0, 1e-7, 640 } }, { 0, 0, 0, 1, { 0, 0, 1, 1 } } };
+    const struct detection dets[2] = { { 1, 1, 0, (double).0125000095f, { 1.5, 0, 1e-7, (double)1010.50006f } },
+                                       { 0, 0, 0, 1, { 0, 0, 1, 1 } } };
     char path[TEMP_MAX];
     struct err err;
     int fd = mkstemp(temp_path(path, sizeof path, "detd-results-XXXXXX"));
@@ -37,8 +38,9 @@ static void original_ids_and_exact_numbers_come_back(void **state)
     first = json_array_get(list, 0);
     assert_int_equal(json_integer_value(json_object_get(first, "image_id")), 900100204805);
     assert_int_equal(json_integer_value(json_object_get(first, "category_id")), 90);
-    assert_true((float)json_number_value(json_object_get(first, "score")) == .123456791f);
+    assert_true((float)json_number_value(json_object_get(first, "score")) == .0125000095f); /* eight digits would be another */
     assert_true(json_number_value(json_array_get(json_object_get(first, "bbox"), 2)) == 1e-7);
+    assert_true((float)json_number_value(json_array_get(json_object_get(first, "bbox"), 3)) == 1010.50006f);
     assert_string_equal(json_string_value(json_object_get(first, "file_name")), "?.png"); /* JSON is UTF-8 */
     assert_string_equal(json_string_value(json_object_get(json_array_get(list, 1), "file_name")), names[0]);
     json_decref(list);

@@ -82,6 +82,18 @@ static void matching_follows_the_vector(void **state)
     assert_true(fabs(map_of(late, 4, truths, 2, 1) - .5) < 1e-12);
 }
 
+/* Who overlaps one box most has no second try: not where that is taken, and of two boxes that it overlaps equally it is the first. */
+static void the_first_of_the_best_decides(void **state)
+{
+    struct truth t[2] = { truths[0], { .box = { 60, 60, 40, 40 } } };
+
+    (void)state;
+    assert_true(fabs(map_of(dets, 3, t, 2, 1) - (.5 + .5 * 2 / 3)) < 1e-12); /* hit, miss, hit */
+    t[0].difficult = true;
+    t[1] = truths[0];
+    assert_true(map_of(dets, 1, t, 2, 1) == 0);
+}
+
 static void order_of_arrival_does_not_show(void **state)
 {
     struct detection shuffled[4] = { dets[2], dets[0], dets[3], dets[1] };
@@ -170,6 +182,7 @@ int main(void)
         cmocka_unit_test(order_of_arrival_does_not_show),
         cmocka_unit_test(classes_and_images_are_kept_apart),
         cmocka_unit_test(an_overlap_of_exactly_the_threshold_counts),
+        cmocka_unit_test(the_first_of_the_best_decides),
         cmocka_unit_test(a_crowd_is_neither_wanted_nor_wrong),
         cmocka_unit_test(equal_detections_are_ordered_by_their_boxes),
         cmocka_unit_test(bad_records_are_refused),

@@ -222,6 +222,37 @@ static void runs_become_text(void **state)
     same_text("few", &m, "01");
 }
 
+static void runs_of_nothing_and_other_sizes(void **state)
+{
+    struct rle a = { 0 }, b = { 0 };
+    struct err err;
+    int box[4];
+
+    (void)state;
+    assert_int_equal(rle_from_text(&a, 2, 2, "2011", 4, &err), 0); /* the second run is 0, the fourth 1 + 0 */
+    rle_bounds(&a, box);
+    assert_true(box[0] == 1 && box[1] == 1 && box[2] == 1 && box[3] == 1);
+    assert_int_equal(rle_from_text(&b, 2, 3, "06", 2, &err), 0);
+    assert_int_equal(rle_common(&a, &b), 0);
+    rle_free(&a);
+    rle_free(&b);
+}
+
+/* Rows above and below the picture are not written. */
+static void a_crop_may_leave_the_picture(void **state)
+{
+    static const uint8_t ones[4] = { 0xc0, 0xc0, 0xc0, 0xc0 }, above[4] = { 0xc0 };
+    struct rle m = { 0 };
+    struct err err;
+
+    (void)state;
+    assert_int_equal(rle_from_crop(&m, 2, 2, &(struct rle_crop){ 0, -1, 2, 4, ones }, &err), 0);
+    assert_true(m.n == 2 && m.run[0] == 0 && m.run[1] == 4);
+    assert_int_equal(rle_from_crop(&m, 2, 2, &(struct rle_crop){ 0, -1, 2, 4, above }, &err), 0);
+    assert_true(m.n == 1 && m.run[0] == 4);
+    rle_free(&m);
+}
+
 /* ---- what is refused ---- */
 
 static void refused(int h, int w, const char *text, const char *why)
@@ -246,6 +277,8 @@ static void broken_text_is_refused(void **state)
     refused(2, 2, "4\x80", "the run string is malformed");
     refused(2, 2, "oooooo", "the run string is malformed");
     refused(2, 2, "PPPPPPPPPPPPPPPP", "the run string is malformed");
+    refused(2, 2, "PPPPPPPP4", "the run string is malformed");
+    refused(2, 2, "4p", "the run string is malformed");
     refused(2, 2, "T", "the run string is malformed"); /* more was to follow */
     refused(2, 2, "O", "a run is negative");
     refused(2, 2, "5", "the runs pass its size of 2 x 2 pixels (height x width)");
@@ -426,6 +459,8 @@ int main(void)
         cmocka_unit_test(agrees_with_the_golden_masks),
         cmocka_unit_test(the_polygons_of_the_specification),
         cmocka_unit_test(runs_become_text),
+        cmocka_unit_test(runs_of_nothing_and_other_sizes),
+        cmocka_unit_test(a_crop_may_leave_the_picture),
         cmocka_unit_test(broken_text_is_refused),
         cmocka_unit_test(the_largest_picture),
         cmocka_unit_test(merging_is_what_bits_do),

@@ -182,6 +182,8 @@ static int read_owner(const char *jobs_dir, int64_t job, struct owner *ret, stru
         ret->submitted = strtod(line, NULL);
     fclose(f);
     ret->store_id[strcspn(ret->store_id, "/\n")] = '\0';
+    if (strcmp(ret->store_id, "old") == 0) /* no database is called so: whatever else is there was not written by detd */
+        ret->submitted = 0;
     return 0;
 }
 

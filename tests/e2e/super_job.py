@@ -940,10 +940,12 @@ def test_a_disk_without_room_for_reports(job):
     job.go()
     job.until(lambda: "trouble" in job.store.status[-1])
     assert "wait for room on the disk" in job.store.status[-1]["trouble"] and "No space left" in job.store.status[-1]["trouble"]
+    job.until(lambda: job.store.status[-1]["step"] == 10)  # whose checkpoint waits for what comes before it
     had = len(job.store.records)
     for _ in range(60):  # its tries among them
         job.detd.turn()
     assert len(job.store.records) == had and set(ranks_of(job)) == ranks and not job.exited()
+    assert not os.path.exists(os.path.join(job.dir, "checkpoints", "step-10")), "a checkpoint is published before its reports are durable"
     faults.clear("full")
     job.finish("completed")
     assert job.store.rows("train") == list(range(1, 31)) and len(job.store.of("attempt")) == 1

@@ -119,21 +119,22 @@ static void room_that_is_missing_for_a_while(void **state)
 
     (void)state;
     for (uint64_t i = 1; i <= 160; i++) {
+        uint64_t acked = i > 30 ? i - 30 : 0;
+
         no_room = true;
         assert_int_equal(append(s), -ENOSPC);
         assert_int_equal(spool_last(s), i - 1);
-        if (i % 40 == 0) { /* what a crash leaves here is whole */
+        if (i % 10 == 0) { /* what a crash leaves here is whole */
             no_room = false;
             spool_close(s);
-            s = open_spool(SMALL, i - 1);
-            assert_int_equal(spool_last(s), i - 1);
+            s = open_spool(SMALL, acked);
+            assert_int_equal(check(s, acked), i - 1);
         }
         no_room = true;
         assert_int_equal(append(s), -ENOSPC);
         no_room = false;
         assert_int_equal(append(s), 0);
-        assert_int_equal(check(s, i - 1), i);
-        spool_ack(s, i - 1);
+        spool_ack(s, acked);
     }
     spool_close(s);
 }

@@ -77,7 +77,7 @@ static void count(struct life *l, enum life_fact fact, double now)
 {
     switch (fact) {
     case LIFE_FACT_READY:
-        l->known = l->child = true;
+        l->tried = l->child = true;
         break;
     case LIFE_FACT_REFUSED:
         l->not_before = now + life_backoff_s(++l->refusals);
@@ -91,6 +91,7 @@ static void count(struct life *l, enum life_fact fact, double now)
         break;
     case LIFE_FACT_HELLO:
         l->known = true;
+        l->tried = false;
         l->silent_s = l->refusals = l->unreadable = 0;
         break;
     default:

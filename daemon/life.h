@@ -64,7 +64,8 @@ enum {
 
 struct life {
     enum life_phase phase;
-    bool known;        /* a supervisor of it was started or heard by this daemon: its death counts */
+    bool known;        /* a supervisor of it was heard by this daemon: its death counts */
+    bool tried;        /* one was started, and has not said hello: where it leaves, that is no death but a start that was refused */
     bool child;        /* its supervisor is a child of this daemon, which will hear of its exit */
     bool beats;        /* its supervisor says something every few seconds */
     int silent_s;      /* since it said something */

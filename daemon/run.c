@@ -445,21 +445,24 @@ static void tell_held(struct runner *r, struct job *j, const char *why)
 /* ---- losing and leaving ---- */
 
 /* No process of the job lives and it has not ended. A supervisor that left while no detd watched may have ended the job: the next one finds
- * that in the spool; so only deaths that this daemon saw count against the budget. A job that is not to go on gets a supervisor too: what its
+ * that in the spool; so only deaths of those that this daemon heard count against the budget: one that never said anything may lack a library. A job that is not to go on gets a supervisor too: what its
  * spool holds is stored before its end, which may be another one than was asked for. */
 static void lose(struct runner *r, struct job *j, const char *why)
 {
-    bool counted = j->life.known;
+    bool counted = j->life.known, mute = j->life.tried;
 
     j->row.deaths += counted && !is_to_end(j);
     if (counted)
         event_add(r->events, j->row.id, "warning", "supervisor_lost", "detd-job and its ranks are gone without an end; %s",
                   is_to_end(j) ? "their reports are read to the end" : "another attempt follows");
-    j->trouble[0] = '\0';
-    if (counted && j->life.drains > 0)
+    if (mute)
+        tell_trouble(r, j, "waits", "its supervisor leaves before it says anything, and is tried again; log/supervisor.log says why");
+    else if (counted && j->life.drains > 0)
         snprintf(j->trouble, sizeof j->trouble, "detd-job did not come to the end of the spool; log/supervisor.log says why");
-    j->life.known = false;
-    j->life.not_before = mono_s() + life_backoff_s(is_to_end(j) ? j->life.drains++ : j->row.deaths);
+    else
+        j->trouble[0] = '\0';
+    j->life.known = j->life.tried = false;
+    j->life.not_before = mono_s() + life_backoff_s(is_to_end(j) ? j->life.drains++ : mute ? ++j->life.refusals : j->row.deaths);
     job_apply(&j->row, JOB_EV_RETRY, "", now_s(), NULL);
     commit(r, j, why);
 }

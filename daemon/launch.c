@@ -31,6 +31,26 @@ static void job_path(char *ret, const char *jobs_dir, int64_t job, const char *n
     snprintf(ret, PATH_ROOM, "%s/%lld%s%s", jobs_dir, (long long)job, name[0] ? "/" : "", name);
 }
 
+/* What a job's trainer may have put into its folder, as a FIFO, is no file, and must hold nothing up: this is the thread of all launches. */
+static int open_plain(const char *path, int flags)
+{
+    int fd = open(path, flags | O_NONBLOCK | O_CLOEXEC, 0600);
+    struct stat st;
+
+    if (fd < 0 || (fstat(fd, &st) == 0 && S_ISREG(st.st_mode)))
+        return fd;
+    close(fd);
+    errno = EINVAL;
+    return -1;
+}
+
+static FILE *read_plain(const char *path)
+{
+    int fd = open_plain(path, O_RDONLY);
+
+    return fd < 0 ? NULL : fdopen(fd, "r");
+}
+
 static int write_durably(const char *path, const char *text, struct err *err)
 {
     char tmp[PATH_ROOM + 8];
@@ -38,7 +58,7 @@ static int write_durably(const char *path, const char *text, struct err *err)
     int fd, rc = 0;
 
     snprintf(tmp, sizeof tmp, "%s.new", path);
-    fd = open(tmp, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
+    fd = open_plain(tmp, O_WRONLY | O_CREAT | O_TRUNC);
     if (fd < 0)
         return err_sys(err, "create '%s'", tmp);
     while (rc == 0 && done < len) {
@@ -85,7 +105,7 @@ static void read_end(struct launch_request *rq)
     FILE *f;
 
     job_path(path, rq->jobs_dir, rq->job, "end");
-    f = fopen(path, "re");
+    f = read_plain(path);
     if (f) {
         end = json_loadb(text, fread(text, 1, sizeof text, f), 0, NULL);
         fclose(f);
@@ -134,7 +154,7 @@ static int spec_text(struct store *s, const struct launch_request *rq, char **re
 
 static int open_lock(const char *path, struct err *err)
 {
-    int fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+    int fd = open_plain(path, O_RDWR | O_CREAT);
 
     if (fd < 0)
         return err_sys(err, "open '%s'", path);
@@ -174,7 +194,7 @@ static int read_owner(const char *jobs_dir, int64_t job, struct owner *ret, stru
 
     *ret = (struct owner){ .store_id = "old" };
     job_path(path, jobs_dir, job, "store");
-    f = fopen(path, "re");
+    f = read_plain(path);
     if (!f)
         return errno == ENOENT || errno == ENOTDIR ? 0 : err_sys(err, "open '%s'", path);
     ret->store_id[0] = '\0';
@@ -445,7 +465,7 @@ static int open_log(const struct launch_request *rq, struct err *err)
     int fd;
 
     job_path(path, rq->jobs_dir, rq->job, "log/supervisor.log");
-    fd = open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600);
+    fd = open_plain(path, O_WRONLY | O_CREAT | O_APPEND);
     return fd < 0 ? err_sys(err, "create '%s'", path) : fd;
 }
 

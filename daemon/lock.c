@@ -33,7 +33,7 @@ static long session_in(int fd)
 
 long lock_session(const char *path)
 {
-    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    int fd = open(path, O_RDONLY | O_NONBLOCK | O_CLOEXEC);
     long session;
 
     if (fd < 0)

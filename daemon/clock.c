@@ -1,5 +1,6 @@
 #include "daemon/clock.h"
 
+#include <sys/timex.h>
 #include <time.h>
 
 double now_s(void)
@@ -8,6 +9,13 @@ double now_s(void)
 
     clock_gettime(CLOCK_REALTIME, &t);
     return (double)t.tv_sec + (double)t.tv_nsec / 1e9;
+}
+
+bool clock_is_kept(void)
+{
+    struct timex t = { 0 };
+
+    return adjtimex(&t) != TIME_ERROR && !(t.status & STA_UNSYNC);
 }
 
 double mono_s(void)

@@ -1,5 +1,7 @@
 /* daemon/clock.h - the two clocks of the daemon. */
 #pragma once
+#include <stdbool.h>
 
-double now_s(void);  /* Unix time: for what is stored and shown */
-double mono_s(void); /* of a clock that nobody sets: for pauses and deadlines */
+double now_s(void);       /* Unix time: for what is stored and shown */
+bool clock_is_kept(void); /* whether the kernel calls the first one synchronised */
+double mono_s(void);      /* of a clock that nobody sets: for pauses and deadlines */

@@ -269,14 +269,16 @@ static void look_at_node(struct daemon *d)
     }
 }
 
-/* What admins set while detd runs, and what outlives it. */
+/* What admins set while detd runs, and what else outlives it. */
 static int load_settings(struct daemon *d, struct err *err)
 {
     char name[16];
     int rc = store_get_setting(d->store, "tier", name, sizeof name, err);
 
     d->tier = rc == 0 && job_tier_parse(name) >= 0 ? job_tier_parse(name) : d->cfg.tier;
-    return rc < 0 ? rc : store_get_setting(d->store, "drained", d->runner.drained, sizeof d->runner.drained, err);
+    if (rc == 0)
+        rc = store_get_setting(d->store, "drained", d->runner.drained, sizeof d->runner.drained, err);
+    return rc < 0 ? rc : store_newest_time(d->store, &d->retention.newest, err);
 }
 
 /* ---- stopping ---- */

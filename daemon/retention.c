@@ -124,12 +124,36 @@ static void go_on(struct retention *r)
         r->busy = false;
 }
 
+/* A machine whose clock starts years ahead must not take that for age. */
+static bool clock_is_plausible(struct retention *r)
+{
+    double away = now_s() - r->newest;
+
+    if (r->newest == 0 || away < DAY_S || clock_is_kept())
+        return true;
+    if (!r->doubts)
+        log_line(
+            "warning",
+            "the clock is %.0f days after all that is stored, and nothing keeps it: what is old is not removed before it is synchronised",
+            away / DAY_S);
+    r->doubts = true;
+    return false;
+}
+
+static bool keeps_all(const struct config_keep *days)
+{
+    return days->jobs + days->points + days->logs + days->events == 0;
+}
+
 void retention_tick(struct retention *r)
 {
-    if (r->busy || (r->begun && ++r->ticks < HOUR_TICKS))
+    if (r->busy || keeps_all(&r->days) || (r->begun && ++r->ticks < HOUR_TICKS))
         return;
-    r->busy = r->begun = true;
+    r->begun = true;
     r->ticks = 0;
+    if (!clock_is_plausible(r))
+        return;
+    r->busy = true;
     r->part = RETENTION_JOBS;
     r->after = 0;
     go_on(r);

@@ -12,12 +12,14 @@ struct removals;
 
 enum retention_part { RETENTION_JOBS, RETENTION_POINTS, RETENTION_LOGS, RETENTION_EVENTS, RETENTION_PARTS };
 
-/* All zero but for the first two. */
+/* All zero but for the first three. */
 struct retention {
     struct removals *removals; /* with jobs, store and threads */
     struct config_keep days;
-    int ticks;  /* since it began last */
-    bool begun; /* once at least */
+    double newest; /* time in the database when detd was started; 0: none */
+    int ticks;     /* since it began last */
+    bool begun;    /* once at least */
+    bool doubts;   /* the clock, and has said so */
     /* of the thread while it works, else of the loop */
     bool busy;
     enum retention_part part;

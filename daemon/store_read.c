@@ -335,6 +335,19 @@ int store_get_spec(struct store *s, int64_t id, char **ret, struct err *err)
     return rc == 0 && !*ret ? no_such_job(id, err) : rc;
 }
 
+int store_newest_time(struct store *s, double *ret, struct err *err)
+{
+    sqlite3 *db = reader_take(s);
+    sqlite3_stmt *st = NULL;
+    int rc = reader_prepare(db, "SELECT max(time) FROM (SELECT time FROM events ORDER BY id DESC LIMIT 1000)", &st, err);
+
+    if (rc == 0 && (rc = reader_step(db, st, err)) == 1)
+        *ret = sqlite3_column_double(st, 0);
+    sqlite3_finalize(st);
+    reader_give(s, db);
+    return rc < 0 ? rc : 0;
+}
+
 int store_get_setting(struct store *s, const char *key, char *ret, size_t size, struct err *err)
 {
     char *value = NULL;

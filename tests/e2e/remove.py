@@ -5,6 +5,8 @@ import os
 import random
 import shutil
 import sqlite3
+import struct
+import subprocess
 import sys
 import time
 
@@ -205,8 +207,36 @@ def what_is_old_goes_by_itself():
         assert rows(d, jobs[0]) == before and "completed" in d.events("end", jobs[0])
 
 
+def a_wrong_clock_removes_nothing():
+    """One that starts years ahead, which nothing keeps: all stays, and the log says why."""
+    with Daemon(step_s=0, conf="keep_jobs = 30\nkeep_points = 20\nkeep_logs = 20\nkeep_events = 30\n") as d:
+        job = finished(d, 10)
+        d.wait_left(job)
+        before = rows(d, job)
+        d.stop()
+        shim, moved = d.root + "/clock.so", d.root + "/moved"
+        subprocess.run(["gcc", "-shared", "-fPIC", "-D_GNU_SOURCE", "-o", shim, os.path.dirname(os.path.abspath(__file__)) + "/../mock/clock.c"], check=True)
+        with open(moved, "wb") as f:
+            f.write(struct.pack("d", 400 * 24 * 3600.0))
+        d.env = dict(os.environ, LD_PRELOAD=shim, CLOCK_MOVED=moved, ASAN_OPTIONS=os.environ.get("ASAN_OPTIONS", "") + ":verify_asan_link_order=0")
+        d.start()
+        d.until(lambda: "nothing keeps it" in open(d.root + "/log").read(), "it is not told")
+        later = d.submit(5)
+        d.wait(later, "completed")
+        assert rows(d, job) == before and d.job(job)["state"] == "completed" and os.listdir(folder(d, job) + "/log")
+        d.stop()
+        d.env = {}
+        with open(d.root + "/conf", "a") as f:
+            f.write("keep_jobs = 1\n")
+        with sqlite3.connect(d.state + "/detd.db") as db:  # and of a clock that is right it goes
+            db.execute("UPDATE jobs SET ended=ended-? WHERE id=?", (3 * 24 * 3600, job))
+        db.close()
+        d.start()
+        d.until(lambda: is_wiped(d, job), "it stays")
+
+
 SCENARIOS = [a_job_leaves_nothing, what_lives_stays, killed_on_the_way, pruned_page_by_page, the_best_is_kept, nothing_goes_where_the_best_is_gone,
-             what_another_job_of_that_number_left_stays, what_is_old_goes_by_itself]
+             what_another_job_of_that_number_left_stays, what_is_old_goes_by_itself, a_wrong_clock_removes_nothing]
 for scenario in SCENARIOS:
     if len(sys.argv) < 2 or scenario.__name__ in sys.argv[1:]:
         began = time.time()

@@ -1,10 +1,11 @@
-/* tests/mock/clock.c - preloaded, it moves the clock of the wall by as many seconds as the file $CLOCK_MOVED holds, a double of the machine's own. Other
- * clocks go as they go. Built by the test that needs it; nothing else is linked with it. */
+/* tests/mock/clock.c - preloaded, it moves the clock of the wall by as many seconds as the file $CLOCK_MOVED holds, a double of the machine's own, and the
+ * kernel calls it not synchronised. Other clocks go as they go. Built by the test that needs it; nothing else is linked with it. */
 #include <fcntl.h>
 #include <stdlib.h>
 #include <sys/mman.h>
 #include <sys/syscall.h>
 #include <sys/time.h>
+#include <sys/timex.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -25,6 +26,12 @@ int clock_gettime(clockid_t clock, struct timespec *t)
     if (rc == 0 && (clock == CLOCK_REALTIME || clock == CLOCK_REALTIME_COARSE) && moved)
         t->tv_sec += (time_t)*moved;
     return rc;
+}
+
+int adjtimex(struct timex *t)
+{
+    t->status = STA_UNSYNC;
+    return TIME_ERROR;
 }
 
 time_t time(time_t *ret)

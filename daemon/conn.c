@@ -144,6 +144,7 @@ static void request_free(struct request *rq)
     json_decref(rq->root);
     json_decref(rq->result);
     free(rq->raw);
+    free(rq->note);
     free(rq);
 }
 

@@ -37,6 +37,8 @@ struct request {
     json_t *result;
     char *raw; /* JSON text for free() */
     size_t raw_len;
+    char *note; /* of who asked, once it is granted (methods.h); for free() */
+    int64_t note_job;
 };
 
 enum { REQUEST_LATER = 1 };

@@ -140,6 +140,26 @@ int params_unpack(struct request *rq, struct err *err, const char *fmt, ...)
     return rc == 0 ? 0 : err_set(err, ERR_INPUT, "params: %s", where.text);
 }
 
+/* ---- who asked ---- */
+
+void request_note(struct request *rq, int64_t job, const char *fmt, ...)
+{
+    va_list ap;
+
+    va_start(ap, fmt);
+    if (vasprintf(&rq->note, fmt, ap) < 0)
+        rq->note = NULL;
+    va_end(ap);
+    rq->note_job = job;
+}
+
+void request_granted(struct request *rq, int rc, const struct err *err)
+{
+    if (rc == 0 && rq->note)
+        audit_add(&rq->d->audit, rq->note_job, rq->caller.uid, NULL, "%s", rq->note);
+    request_done(rq, rc, err);
+}
+
 /* ---- daemon ---- */
 
 static int64_t resident_bytes(void)
@@ -190,7 +210,7 @@ static void drain_durable(void *arg, int rc, int64_t value, const struct err *er
         run_schedule(&rq->d->runner);
         rq->result = json_pack("{s:s}", "drained", rq->d->runner.drained);
     }
-    request_done(rq, rc, err);
+    request_granted(rq, rc, err);
 }
 
 int do_daemon_drain(struct request *rq, struct err *err)
@@ -203,7 +223,7 @@ int do_daemon_drain(struct request *rq, struct err *err)
     if (!*reason || strlen(reason) > RUN_DRAINED_MAX)
         return err_field(err, ERR_INPUT, "reason", "reason: needs 1 to %d bytes that tell others why", RUN_DRAINED_MAX);
     store_setting(rq->d->store, "drained", reason, drain_durable, rq);
-    audit_add(&rq->d->audit, 0, rq->caller.uid, NULL, "drain (%s)", reason);
+    request_note(rq, 0, "drain (%s)", reason);
     return REQUEST_LATER;
 }
 
@@ -214,7 +234,7 @@ int do_daemon_undrain(struct request *rq, struct err *err)
     if (rc < 0)
         return rc;
     store_setting(rq->d->store, "drained", "", drain_durable, rq);
-    audit_add(&rq->d->audit, 0, rq->caller.uid, NULL, "undrain");
+    request_note(rq, 0, "undrain");
     return REQUEST_LATER;
 }
 

@@ -1,5 +1,6 @@
 /* daemon/methods.h - what clients may ask: the table of proto/methods.h with a function a row. */
 #pragma once
+#include <stdint.h>
 
 struct err;
 struct request;
@@ -14,6 +15,11 @@ method_fn do_daemon_info, do_daemon_drain, do_daemon_undrain, do_gpu_list, do_gp
     do_job_cancel, do_job_pause, do_job_resume, do_job_checkpoint, do_job_eval, do_job_priority, do_job_rm, do_job_prune, do_job_logs,
     do_job_why, do_job_check, do_loss_query, do_loss_latest, do_eval_query, do_deterministic_get, do_deterministic_set, do_event_query,
     do_run_diff, do_subscribe;
+
+/* An event of the job (0: of the node) says who asked for this, once request_granted() was told that it is durable. */
+void request_note(struct request *rq, int64_t job, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
+/* request_done(), and where rc is 0 what was noted. */
+void request_granted(struct request *rq, int rc, const struct err *err);
 
 /* Fetches params like json_unpack(). Names and types were checked against the table before the method was called. */
 int params_unpack(struct request *rq, struct err *err, const char *fmt, ...);

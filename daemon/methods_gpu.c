@@ -3,7 +3,6 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "daemon/audit.h"
 #include "daemon/conn.h"
 #include "daemon/daemon.h"
 #include "daemon/gpu_node.h"
@@ -109,7 +108,7 @@ static void released(void *arg, int rc, int64_t value, const struct err *err)
     (void)value;
     if (rc == 0)
         rq->result = json_pack("{s:s}", "state", g ? gpu_state_name(gpu_state(g)) : "free");
-    request_done(rq, rc, err);
+    request_granted(rq, rc, err);
 }
 
 int do_gpu_release(struct request *rq, struct err *err)
@@ -121,6 +120,6 @@ int do_gpu_release(struct request *rq, struct err *err)
         rc = gpu_node_release(rq->d->gpu_node, uuid, released, rq, err);
     if (rc < 0)
         return rc;
-    audit_add(&rq->d->audit, 0, rq->caller.uid, NULL, "release of GPU %.47s", uuid);
+    request_note(rq, 0, "release of GPU %.47s", uuid);
     return REQUEST_LATER;
 }

@@ -505,7 +505,7 @@ static void command_durable(void *arg, int rc, int64_t id, const struct err *err
 
     if (rc == 0)
         rq->result = json_pack("{s:s}", "state", j ? job_state_name(j->row.state) : "cancelled");
-    request_done(rq, rc, err);
+    request_granted(rq, rc, err);
 }
 
 static int check_owner(const struct request *rq, const struct job *j, struct err *err)
@@ -513,12 +513,6 @@ static int check_owner(const struct request *rq, const struct job *j, struct err
     if (rq->caller.admin || rq->caller.uid == j->row.uid)
         return 0;
     return err_field(err, ERR_DENIED, "id", "job %lld belongs to %s", (long long)j->row.id, j->row.user);
-}
-
-/* The name is known where he is the owner. */
-static void audit(const struct request *rq, const struct job *j, const char *what)
-{
-    audit_add(&rq->d->audit, j->row.id, rq->caller.uid, rq->caller.uid == j->row.uid ? j->row.user : NULL, "%s", what);
 }
 
 /* Finds the caller's job. *ret NULL with 0 or more: the answer comes from the store. */
@@ -546,7 +540,7 @@ static int command(struct request *rq, enum job_event event, const char *what, s
     rc = jobs_command(&rq->d->jobs, j, event, command_durable, rq, err);
     if (rc < 0)
         return rc;
-    audit(rq, j, what);
+    request_note(rq, j->row.id, "%s", what);
     return REQUEST_LATER;
 }
 
@@ -575,7 +569,7 @@ static int want(struct request *rq, bool eval, struct err *err)
     rc = jobs_want_checkpoint(&rq->d->jobs, j, eval, command_durable, rq, err);
     if (rc < 0)
         return rc;
-    audit(rq, j, eval ? "eval" : "checkpoint");
+    request_note(rq, j->row.id, "%s", eval ? "eval" : "checkpoint");
     return REQUEST_LATER;
 }
 
@@ -605,7 +599,6 @@ static int unpack_priority(struct request *rq, int *ret, struct err *err)
 
 int do_job_priority(struct request *rq, struct err *err)
 {
-    char what[24];
     int priority = 0, rc = unpack_priority(rq, &priority, err);
     struct job *j = NULL;
 
@@ -616,8 +609,7 @@ int do_job_priority(struct request *rq, struct err *err)
     rc = jobs_want_priority(&rq->d->jobs, j, priority, command_durable, rq, err);
     if (rc < 0)
         return rc;
-    snprintf(what, sizeof what, "priority %d", priority);
-    audit(rq, j, what);
+    request_note(rq, j->row.id, "priority %d", priority);
     return REQUEST_LATER;
 }
 
@@ -630,7 +622,7 @@ static void tier_durable(void *arg, int rc, int64_t id, const struct err *err)
     (void)id;
     if (rc == 0)
         rq->result = json_pack("{s:s}", "tier", json_string_value(json_object_get(rq->params, "tier")));
-    request_done(rq, rc, err);
+    request_granted(rq, rc, err);
 }
 
 static void node_tier_durable(void *arg, int rc, int64_t id, const struct err *err)
@@ -647,7 +639,7 @@ static int set_node_tier(struct request *rq, int tier, struct err *err)
     if (!rq->caller.admin)
         return err_set(err, ERR_DENIED, "the tier of new jobs is the admins' to change");
     store_setting(rq->d->store, "tier", job_tier_name(tier), node_tier_durable, rq);
-    audit_add(&rq->d->audit, 0, rq->caller.uid, NULL, "tier %s of new jobs", job_tier_name(tier));
+    request_note(rq, 0, "tier %s of new jobs", job_tier_name(tier));
     return REQUEST_LATER;
 }
 
@@ -656,7 +648,6 @@ int do_deterministic_set(struct request *rq, struct err *err)
     json_int_t id = 0;
     const char *name;
     struct job *j;
-    char what[16];
     int tier, rc = params_unpack(rq, err, "{s:s, s?I}", "tier", &name, "id", &id);
 
     if (rc < 0)
@@ -674,7 +665,6 @@ int do_deterministic_set(struct request *rq, struct err *err)
         rc = jobs_want_tier(&rq->d->jobs, j, tier, tier_durable, rq, err);
     if (rc < 0)
         return rc;
-    snprintf(what, sizeof what, "tier %s", job_tier_name(tier));
-    audit(rq, j, what);
+    request_note(rq, j->row.id, "tier %s", job_tier_name(tier));
     return REQUEST_LATER;
 }

@@ -73,7 +73,7 @@ static int make_table(struct copy *c, const struct kind *kind, sqlite3_stmt **re
 
 static int open_copy(struct copy *c)
 {
-    int fd = open(c->path, O_CREAT | O_EXCL | O_RDWR | O_CLOEXEC, 0644), rc = 0;
+    int fd = open(c->path, O_CREAT | O_EXCL | O_RDWR | O_CLOEXEC, 0600), rc = 0;
 
     if (fd < 0) {
         fprintf(stderr, "detctl export: make '%s': %s\n", c->path, strerror(errno));

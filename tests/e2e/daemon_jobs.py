@@ -408,6 +408,48 @@ def supervisor_cannot_be_started():
         d.check_rows(job, 80)
 
 
+def a_supervisor_that_says_nothing():
+    """As one that lacks a library: it leaves at once, again and again, and ends no job, however few restarts it may have."""
+    with Daemon() as d:
+        d.stop()
+        whole = d.bin + "/whole"
+        os.rename(d.bin + "/detd-job", whole)
+        with open(d.bin + "/detd-job", "w") as f:
+            f.write("#!/bin/sh\necho once >>%s/starts\nexit 127\n" % d.root)
+        os.chmod(d.bin + "/detd-job", 0o755)
+        d.start()
+        job = d.submit(5, restarts=0)
+        d.until(lambda: os.path.exists(d.root + "/starts") and len(open(d.root + "/starts").readlines()) >= 4, "it is not tried again")
+        assert "leaves before it says anything" in d.wait_event("waits", job)[0]
+        assert "supervisor.log" in d.call("job.why", id=job)["text"], d.call("job.why", id=job)
+        assert len(d.events("waits", job)) == 1 and d.job(job)["state"] == "starting", d.job(job)
+        os.rename(whole, d.bin + "/detd-job")
+        d.wait(job, "completed")
+        assert not d.events("supervisor_lost", job)
+
+
+def a_fifo_in_a_folder():
+    """What a job's trainer puts there holds up no other job, nor detd when it is to stop."""
+    with Daemon() as d:
+        job = d.submit(1000, every=10, threads=1)
+        d.wait(job, lambda j: j["checkpoints"])
+        for name in ("store", "log/supervisor.log"):
+            path = "%s/jobs/%d/%s" % (d.state, job, name)
+            os.rename(path, path + ".away")
+            os.mkfifo(path)
+            d.kill_session(job)
+            d.until(lambda: name in d.call("job.why", id=job)["text"], "it does not say why it waits")
+            other = d.submit(5, threads=1)
+            d.wait(other, "completed")
+            d.stop()
+            d.start()
+            os.rename(path + ".away", path)
+            saved = d.newest_checkpoint(job)
+            d.wait(job, lambda j: j["step"] > saved + 10)
+        d.call("job.cancel", id=job)
+        d.wait(job, "cancelled")
+
+
 def trainer_cannot_be_opened():
     with Daemon() as d:
         with away(d, "detd-worker"):
@@ -808,7 +850,8 @@ def the_disk_is_full():
         full = d.fill()
         asked = [("job.pause", dict(id=job)), ("job.cancel", dict(id=job)), ("job.checkpoint", dict(id=job)), ("job.eval", dict(id=job)),
                  ("deterministic.set", dict(id=job, tier="world")), ("deterministic.set", dict(tier="off")), ("job.resume", dict(id=paused)),
-                 ("job.cancel", dict(id=waiting)), ("job.pause", dict(id=waiting))]
+                 ("job.cancel", dict(id=waiting)), ("job.pause", dict(id=waiting)), ("job.priority", dict(id=job, priority=7)),
+                 ("daemon.drain", dict(reason="full"))]
         for method, params in asked * 2:
             refused(d, method, **params)
         refused(d, "job.submit", spec={"model": {"preset": "yolov3_tiny"}, "data": {"train": {"annotations": "/a", "images": "/b"}},
@@ -827,6 +870,8 @@ def the_disk_is_full():
         d.wait(waiting, "completed")
         assert d.job(paused)["state"] == "paused" and len(d.call("job.list")["jobs"]) == 3
         assert not [t for t in d.events("state", waiting) + d.events("state", job) if t in ("paused", "cancelled")]
+        audit = [" ".join(t.split()[:2]) for t in d.events("audit")]
+        assert sorted(audit) == ["pause by"] + 3 * ["submitted by"], audit  # what was refused is nobody's deed
         with open(d.root + "/log") as f:
             said = f.read()
         assert 0 < said.count("detd.db cannot be written") == said.count("detd.db is written again"), said  # it may have been full twice
@@ -972,7 +1017,7 @@ SCENARIOS = [runs_to_the_end, the_database_is_damaged_while_it_runs, the_wall_cl
              spools_go_with_their_jobs, what_looks_like_a_spent_spool_is_kept, ends_outlive_an_older_database, numbers_that_are_given_again,
              budget_counts_from_a_checkpoint_that_nobody_told_of, supervisor_dies,
              supervisor_dies_too_often, a_checkpoint_starts_the_count_anew, both_die, commands, wishes_survive_the_daemon, queue, accepted_jobs_are_never_lost,
-             supervisor_cannot_be_started, trainer_cannot_be_opened, another_database_while_a_job_runs, ends_without_a_supervisor,
+             supervisor_cannot_be_started, a_supervisor_that_says_nothing, a_fifo_in_a_folder, trainer_cannot_be_opened, another_database_while_a_job_runs, ends_without_a_supervisor,
              budget_counts_from_the_newest_checkpoint, a_forgotten_job_is_not_run_again, the_node_shuts_down, the_terminal_is_closed, told_to_stop_while_detd_runs,
              what_holds_the_lock_is_killed, what_holds_the_lock_does_not_die, a_silent_supervisor_is_killed, a_lock_that_stays_held, the_spool_is_lost, no_room_for_the_spool,
              the_disk_is_full, a_checkpoint_without_room, an_upgrade_in_mid_job, state_folder_is_removed, bad_ends]

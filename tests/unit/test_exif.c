@@ -26,7 +26,7 @@ static char folder[TEMP_MAX];
 
 static size_t file_of(int orientation, uint8_t *bytes)
 {
-    char key[8];
+    char key[16];
     const char *hex;
     size_t n;
 
@@ -56,7 +56,7 @@ static void all_orientations(void **state)
     uint8_t bytes[MOST], stored[3 * PIXELS];
     struct image img;
     struct err err;
-    char key[8];
+    char key[16];
 
     (void)state;
     for (int k = 0; k < 10; k++) {

@@ -128,7 +128,7 @@ def main():
             again = [m for m in messages if m["type"] == "eval"][-1]["metrics"]
             assert again["AP"] >= 0.8, (names, again)
             assert notes(path) == {"model.flavor": "d2", "model.backbone": "msra"}, notes(path)
-        (saved,) = glob.glob(root + "/whole/checkpoints/*400/model.safetensors")
+        (saved,) = glob.glob(root + "/whole/checkpoints/*500/model.safetensors")
         assert notes(saved).items() >= notes(path).items(), notes(saved)
         changed(root + "/torchvision.safetensors", root + "/theirs.safetensors", "__metadata__", lambda notes, _: notes.clear())
         code, messages, err = train(root + "/theirs", data, 1, init=root + "/theirs.safetensors")

@@ -8,7 +8,7 @@
 #include "daemon/removal.h"
 #include "daemon/store.h"
 
-enum { HOUR_TICKS = 3600, DAY_S = 24 * 3600 };
+enum { HOUR_TICKS = 3600, DAY_S = 24 * 3600, IDLE_DAYS = 30 };
 
 static void go_on(struct retention *r);
 
@@ -124,12 +124,12 @@ static void go_on(struct retention *r)
         r->busy = false;
 }
 
-/* A machine whose clock starts years ahead must not take that for age. */
+/* A machine whose clock starts years ahead must not take that for age. A node may well do nothing for weeks. */
 static bool clock_is_plausible(struct retention *r)
 {
     double away = now_s() - r->newest;
 
-    if (r->newest == 0 || away < DAY_S || clock_is_kept())
+    if (r->newest == 0 || away < IDLE_DAYS * DAY_S || clock_is_kept())
         return true;
     if (!r->doubts)
         log_line(

@@ -126,5 +126,5 @@ int store_eval_rows(struct store *s, int64_t id, const char *metric, int64_t lim
 int store_events(struct store *s, int64_t id, const struct store_page *page, struct text *out, struct err *err); /* id 0: all */
 int store_tiers(struct store *s, int64_t id, struct text *out, struct err *err); /* [{"step":..,"tier":..}] */
 int store_load_gpus(struct store *s, void (*each)(void *arg, const struct store_gpu *gpu), void *arg, struct err *err);
-int store_newest_time(struct store *s, double *ret, struct err *err);                             /* of an event; 0: there is none */
+int store_newest_time(struct store *s, double *ret, struct err *err);                             /* of a job or event; 0: there is none */
 int store_get_setting(struct store *s, const char *key, char *ret, size_t size, struct err *err); /* "" where there is none */

@@ -339,7 +339,11 @@ int store_newest_time(struct store *s, double *ret, struct err *err)
 {
     sqlite3 *db = reader_take(s);
     sqlite3_stmt *st = NULL;
-    int rc = reader_prepare(db, "SELECT max(time) FROM (SELECT time FROM events ORDER BY id DESC LIMIT 1000)", &st, err);
+    int rc = reader_prepare(db,
+                            "SELECT max((SELECT coalesce(max(time), 0) FROM (SELECT time FROM events ORDER BY id DESC LIMIT 1000)), "
+                            "(SELECT coalesce(max(max(submitted, coalesce(ended, 0))), 0) FROM (SELECT submitted, ended FROM jobs "
+                            "ORDER BY id DESC LIMIT 1000)))",
+                            &st, err);
 
     if (rc == 0 && (rc = reader_step(db, st, err)) == 1)
         *ret = sqlite3_column_double(st, 0);

@@ -53,10 +53,11 @@ static ssize_t write_at(int fd, const void *bytes, size_t len, off_t at)
     return syscall(SYS_pwrite64, fd, bytes, len, at);
 }
 
-/* Of this thread the allocation fails that comes when none is left; 0: none does. Sanitizers have an allocator of their own. */
+/* Sanitizers have an allocator of their own. */
+#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
+/* Of this thread the allocation fails that comes when none is left; 0: none does. */
 static __thread int allocations_left;
 
-#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
 extern void *__libc_malloc(size_t size);
 extern void *__libc_calloc(size_t n, size_t size);
 extern void *__libc_realloc(void *p, size_t size);

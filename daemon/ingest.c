@@ -18,7 +18,7 @@
 #include "proto/err.h"
 #include "proto/report.h"
 
-enum { OLDEST_PROTOCOL = 1, SUPS_MAX = 4096, REFUSALS_S = 10 };
+enum { OLDEST_PROTOCOL = 1, SUPS_MAX = 4096, REFUSALS_S = 10, AGAIN_S = 3600 };
 
 /* A supervisor's connection. */
 struct sup {
@@ -36,6 +36,9 @@ struct ingest {
     struct sup *first;
     int count;
     double refused; /* when an event told of a refused connection last; 0: never */
+    /* Of who was rejected last before he was known: he comes again every few seconds as long as he lives. */
+    char rejected[200];
+    double rejected_at;
 };
 
 /* ---- talking ---- */
@@ -55,9 +58,19 @@ static void send_json(struct sup *s, json_t *msg)
 }
 
 /* Says why in the event list of the job, where its user looks, and hangs up. */
+static bool is_told_again(struct ingest *in, const char *why)
+{
+    if (strncmp(in->rejected, why, sizeof in->rejected - 1) == 0 && mono_s() - in->rejected_at < AGAIN_S)
+        return true;
+    snprintf(in->rejected, sizeof in->rejected, "%.199s", why);
+    in->rejected_at = mono_s();
+    return false;
+}
+
 static void reject(struct sup *s, const struct err *err)
 {
-    event_add(s->in->c.events, s->job ? s->job->row.id : 0, "error", "supervisor", "%s", err->msg);
+    if (s->job || !is_told_again(s->in, err->msg))
+        event_add(s->in->c.events, s->job ? s->job->row.id : 0, "error", "supervisor", "%s", err->msg);
     wire_close(s->wire);
 }
 

@@ -96,6 +96,7 @@ def the_one_that_was_started():
         for wrong in ("", nonce[:-1], nonce + "0", ("1" if nonce[0] == "0" else "0") + nonce[1:]):
             assert Supervisor(d, job, wrong).hear() is None, "a wrong nonce is welcome"
         assert "not the one that was started last" in d.wait_event("supervisor")[0]
+        assert len(d.events("supervisor")) == 1, "who comes again and again is told of again and again"
         assert Supervisor(d, job + 1, nonce).hear() is None, "a job that there is not"
         assert Supervisor(d, job, nonce).welcomed() == 0
 

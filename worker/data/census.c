@@ -21,9 +21,12 @@ static int64_t objects_of(const struct dataset *d, int cls)
 static void clean_name(const char *name, char buf[NAME_BYTES])
 {
     snprintf(buf, NAME_BYTES, "%s", name);
-    for (char *p = buf; *p; p++)
-        if ((unsigned char)*p < ' ' || *p == 0x7f)
+    for (unsigned char *p = (unsigned char *)buf; *p; p++) {
+        if (*p == 0xc2 && p[1] >= 0x80 && p[1] < 0xa0) /* C1, as U+009B, in UTF-8 */
+            memmove(p, p + 1, strlen((char *)p));
+        if (*p < ' ' || *p == 0x7f || (*p >= 0x80 && *p < 0xa0 && (p == (unsigned char *)buf || p[-1] < 0x80)))
             *p = '?';
+    }
 }
 
 char *census_text(const struct dataset *d, int left_out, char *buf, size_t size)

@@ -104,7 +104,8 @@ static int read_columns(struct load *l, struct model_classes classes, struct err
                        (long long)boxes);
     l->classes = (int)scores - 1;
     l->background_first = boxes == 4 * scores;
-    if (l->background_first && l->classes != classes.n && ids_as_rows(classes) && scores == classes.id[classes.n - 1] + 1) {
+    if (l->background_first && l->classes != classes.n && ids_as_rows(classes) && scores == classes.id[classes.n - 1] + 1 &&
+        !safetensors_meta(l->file, "classes")) { /* a job's checkpoint, whose rows follow one another */
         l->id = classes.id;
         l->classes = classes.n;
     }

@@ -37,6 +37,8 @@ static const char views[] = "CREATE INDEX loss_job ON loss (job, split, term, st
                             " max(CASE split WHEN 'val' THEN value END) AS val_total FROM loss WHERE term = 'total' GROUP BY job, step;"
                             "COMMIT";
 
+enum { LISTED_MAX = 1000 }; /* rows of a list of job.get */
+
 struct copy {
     struct context *ctx;
     const char *path;
@@ -142,6 +144,9 @@ static int add_rows(struct copy *c, int kind, const json_t *rows)
         if (rc == 0)
             rc = add_row(c, kind, row);
     }
+    if (rc == 0 && i >= LISTED_MAX && kind >= ATTEMPTS && kind <= TIERS)
+        fprintf(stderr, "detctl export: of job %lld detd tells %zu %s, the most of a list; there may be more\n", (long long)c->job, i,
+                kinds[kind].name);
     return rc;
 }
 

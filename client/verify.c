@@ -96,6 +96,7 @@ static int build(const struct run *r, const struct wish *w, char *const *assignm
     json_object_set_new(root, "name", json_string(name));
     json_object_set_new(verify, "evidence", json_string(r->dir));
     json_object_del(run, "after"); /* that was then */
+    json_object_del(run, "time_limit");
     json_object_set_new(verify, "from", json_integer(from));
     json_object_set_new(verify, "to", json_integer(to));
     if (w->ranks > 0)
@@ -204,6 +205,7 @@ int command_repro(struct context *ctx, int argc, char **argv)
         rc = CODE_REFUSED;
     } else {
         json_object_del(group(r.spec, "run"), "after"); /* that was then */
+        json_object_del(group(r.spec, "run"), "time_limit");
         json_object_set_new(group(r.spec, "run"), "data_hash", json_string(r.data_hash));
         rc = submit_spec(ctx, json_incref(r.spec), &id);
     }

@@ -15,7 +15,9 @@ bool clock_is_kept(void)
 {
     struct timex t = { 0 };
 
-    return adjtimex(&t) != TIME_ERROR && !(t.status & STA_UNSYNC);
+    int rc = adjtimex(&t);
+
+    return rc >= 0 && rc != TIME_ERROR && !(t.status & STA_UNSYNC);
 }
 
 double mono_s(void)

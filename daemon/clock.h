@@ -3,5 +3,5 @@
 #include <stdbool.h>
 
 double now_s(void);       /* Unix time: for what is stored and shown */
-bool clock_is_kept(void); /* whether the kernel calls the first one synchronised */
+bool clock_is_kept(void); /* whether the kernel calls the first one synchronised; false where it may not be asked */
 double mono_s(void);      /* of a clock that nobody sets: for pauses and deadlines */

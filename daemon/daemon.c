@@ -278,6 +278,7 @@ static int load_settings(struct daemon *d, struct err *err)
     d->tier = rc == 0 && job_tier_parse(name) >= 0 ? job_tier_parse(name) : d->cfg.tier;
     if (rc == 0)
         rc = store_get_setting(d->store, "drained", d->runner.drained, sizeof d->runner.drained, err);
+    d->retention.opened = mono_s();
     return rc < 0 ? rc : store_newest_time(d->store, &d->retention.newest, err);
 }
 

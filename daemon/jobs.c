@@ -106,7 +106,7 @@ void jobs_forget(struct jobs *jobs, int64_t id)
 static void mark_awaited(struct jobs *jobs)
 {
     for (int i = 0; i < jobs->count; i++)
-        jobs->all[i]->awaited = false;
+        jobs->all[i]->awaited = jobs->all[i]->submissions > 0;
     for (int i = 0; i < jobs->count; i++) {
         struct job *other = jobs->all[i]->row.after ? jobs_find(jobs, jobs->all[i]->row.after) : NULL;
 
@@ -256,8 +256,12 @@ static void submitted(void *arg, int rc, int64_t id, const struct err *err)
 {
     struct submission *s = arg;
     struct jobs *jobs = s->jobs;
-    struct job *j;
+    struct job *j, *other = jobs_find(jobs, s->row.after);
 
+    if (other)
+        other->submissions--;
+    if (rc == STORE_CLEAR)
+        s->row.after = rc = 0;
     s->row.id = id;
     j = rc == 0 ? jobs_add(jobs, &s->row) : NULL;
     if (j) {
@@ -276,6 +280,7 @@ void jobs_submit(struct jobs *jobs, const struct job_row *row, const char *token
 {
     struct submission *s = calloc(1, sizeof *s);
     char *copy = strdup(note);
+    struct job *other;
     struct err err;
 
     if (!s || !copy) {
@@ -285,6 +290,9 @@ void jobs_submit(struct jobs *jobs, const struct job_row *row, const char *token
         return;
     }
     *s = (struct submission){ jobs, *row, copy, done, arg };
+    other = jobs_find(jobs, row->after);
+    if (other)
+        other->submissions++;
     store_submit(jobs->store, row, token, spec, submitted, s);
 }
 

@@ -78,6 +78,7 @@ static void count(struct life *l, enum life_fact fact, double now)
     switch (fact) {
     case LIFE_FACT_READY:
         l->tried = l->child = true;
+        l->known = false;
         break;
     case LIFE_FACT_REFUSED:
         l->not_before = now + life_backoff_s(++l->refusals);

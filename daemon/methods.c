@@ -146,6 +146,7 @@ void request_note(struct request *rq, int64_t job, const char *fmt, ...)
 {
     va_list ap;
 
+    free(rq->note);
     va_start(ap, fmt);
     if (vasprintf(&rq->note, fmt, ap) < 0)
         rq->note = NULL;
@@ -222,8 +223,8 @@ int do_daemon_drain(struct request *rq, struct err *err)
         return rc;
     if (!*reason || strlen(reason) > RUN_DRAINED_MAX)
         return err_field(err, ERR_INPUT, "reason", "reason: needs 1 to %d bytes that tell others why", RUN_DRAINED_MAX);
-    store_setting(rq->d->store, "drained", reason, drain_durable, rq);
     request_note(rq, 0, "drain (%s)", reason);
+    store_setting(rq->d->store, "drained", reason, drain_durable, rq);
     return REQUEST_LATER;
 }
 
@@ -233,8 +234,8 @@ int do_daemon_undrain(struct request *rq, struct err *err)
 
     if (rc < 0)
         return rc;
-    store_setting(rq->d->store, "drained", "", drain_durable, rq);
     request_note(rq, 0, "undrain");
+    store_setting(rq->d->store, "drained", "", drain_durable, rq);
     return REQUEST_LATER;
 }
 

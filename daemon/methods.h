@@ -16,7 +16,8 @@ method_fn do_daemon_info, do_daemon_drain, do_daemon_undrain, do_gpu_list, do_gp
     do_job_why, do_job_check, do_loss_query, do_loss_latest, do_eval_query, do_deterministic_get, do_deterministic_set, do_event_query,
     do_run_diff, do_subscribe;
 
-/* An event of the job (0: of the node) says who asked for this, once request_granted() was told that it is durable. */
+/* An event of the job (0: of the node) says who asked for this, once request_granted() was told that it is durable. To be called before it is asked for: the answer may
+ * come at once, and frees the request. */
 void request_note(struct request *rq, int64_t job, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
 /* request_done(), and where rc is 0 what was noted. */
 void request_granted(struct request *rq, int rc, const struct err *err);

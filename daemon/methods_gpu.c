@@ -116,10 +116,9 @@ int do_gpu_release(struct request *rq, struct err *err)
     const char *uuid;
     int rc = params_unpack(rq, err, "{s:s}", "uuid", &uuid);
 
-    if (rc == 0)
-        rc = gpu_node_release(rq->d->gpu_node, uuid, released, rq, err);
     if (rc < 0)
         return rc;
     request_note(rq, 0, "release of GPU %.47s", uuid);
-    return REQUEST_LATER;
+    rc = gpu_node_release(rq->d->gpu_node, uuid, released, rq, err);
+    return rc < 0 ? rc : REQUEST_LATER;
 }

@@ -537,11 +537,9 @@ static int command(struct request *rq, enum job_event event, const char *what, s
 
     if (rc < 0 || !j)
         return rc;
-    rc = jobs_command(&rq->d->jobs, j, event, command_durable, rq, err);
-    if (rc < 0)
-        return rc;
     request_note(rq, j->row.id, "%s", what);
-    return REQUEST_LATER;
+    rc = jobs_command(&rq->d->jobs, j, event, command_durable, rq, err);
+    return rc < 0 ? rc : REQUEST_LATER;
 }
 
 int do_job_cancel(struct request *rq, struct err *err)
@@ -566,11 +564,9 @@ static int want(struct request *rq, bool eval, struct err *err)
 
     if (rc < 0 || !j)
         return rc;
-    rc = jobs_want_checkpoint(&rq->d->jobs, j, eval, command_durable, rq, err);
-    if (rc < 0)
-        return rc;
     request_note(rq, j->row.id, "%s", eval ? "eval" : "checkpoint");
-    return REQUEST_LATER;
+    rc = jobs_want_checkpoint(&rq->d->jobs, j, eval, command_durable, rq, err);
+    return rc < 0 ? rc : REQUEST_LATER;
 }
 
 int do_job_checkpoint(struct request *rq, struct err *err)
@@ -606,11 +602,9 @@ int do_job_priority(struct request *rq, struct err *err)
         rc = own_job(rq, "another priority", &j, err);
     if (rc < 0 || !j)
         return rc;
-    rc = jobs_want_priority(&rq->d->jobs, j, priority, command_durable, rq, err);
-    if (rc < 0)
-        return rc;
     request_note(rq, j->row.id, "priority %d", priority);
-    return REQUEST_LATER;
+    rc = jobs_want_priority(&rq->d->jobs, j, priority, command_durable, rq, err);
+    return rc < 0 ? rc : REQUEST_LATER;
 }
 
 /* ---- deterministic tier ---- */
@@ -638,8 +632,8 @@ static int set_node_tier(struct request *rq, int tier, struct err *err)
 {
     if (!rq->caller.admin)
         return err_set(err, ERR_DENIED, "the tier of new jobs is the admins' to change");
-    store_setting(rq->d->store, "tier", job_tier_name(tier), node_tier_durable, rq);
     request_note(rq, 0, "tier %s of new jobs", job_tier_name(tier));
+    store_setting(rq->d->store, "tier", job_tier_name(tier), node_tier_durable, rq);
     return REQUEST_LATER;
 }
 
@@ -661,10 +655,9 @@ int do_deterministic_set(struct request *rq, struct err *err)
     if (!j)
         return look(rq, id, "a change of tier", err);
     rc = check_owner(rq, j, err);
-    if (rc == 0)
-        rc = jobs_want_tier(&rq->d->jobs, j, tier, tier_durable, rq, err);
     if (rc < 0)
         return rc;
     request_note(rq, j->row.id, "tier %s", job_tier_name(tier));
-    return REQUEST_LATER;
+    rc = jobs_want_tier(&rq->d->jobs, j, tier, tier_durable, rq, err);
+    return rc < 0 ? rc : REQUEST_LATER;
 }

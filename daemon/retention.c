@@ -127,7 +127,7 @@ static void go_on(struct retention *r)
 /* A machine whose clock starts years ahead must not take that for age. A node may well do nothing for weeks. */
 static bool clock_is_plausible(struct retention *r)
 {
-    double away = now_s() - r->newest;
+    double away = now_s() - r->newest - (mono_s() - r->opened); /* as it was at the start, or is since it was set */
 
     if (r->newest == 0 || away < IDLE_DAYS * DAY_S || clock_is_kept())
         return true;

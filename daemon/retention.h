@@ -12,11 +12,12 @@ struct removals;
 
 enum retention_part { RETENTION_JOBS, RETENTION_POINTS, RETENTION_LOGS, RETENTION_EVENTS, RETENTION_PARTS };
 
-/* All zero but for the first three. */
+/* All zero but for the first four. */
 struct retention {
     struct removals *removals; /* with jobs, store and threads */
     struct config_keep days;
     double newest; /* time in the database when detd was started; 0: none */
+    double opened; /* when that was, on the clock that nobody sets */
     int ticks;     /* since it began last */
     bool begun;    /* once at least */
     bool doubts;   /* the clock, and has said so */

@@ -350,7 +350,8 @@ static void look_at_after(struct runner *r, struct job *j)
     enum after after;
     char why[120];
 
-    if (j->row.state != JOB_QUEUED || j->row.after == 0 || j->wishes || (after = after_look(r->jobs, j, &other)) == AFTER_WAITS)
+    if ((j->row.state != JOB_QUEUED && j->row.state != JOB_PAUSED) || j->row.after == 0 || j->wishes ||
+        (after = after_look(r->jobs, j, &other)) == AFTER_WAITS || (after == AFTER_NEVER && j->row.state == JOB_PAUSED))
         return;
     if (after == AFTER_NEVER) {
         snprintf(why, sizeof why, "job %lld, after which it was to run, %s", (long long)j->row.after,

@@ -45,7 +45,7 @@ enum stmt_name {
     ST_TOKEN,
     ST_QUEUED,
     ST_SUBMIT,
-    ST_EXISTS,
+    ST_STATE,
     ST_SPEC,
     ST_SAVE,
     ST_SEQ,

@@ -21,7 +21,7 @@ static const char *const sql[ST_COUNT] = {
     [ST_SUBMIT] = "INSERT INTO jobs (name, user, uid, token, state, reason, tier, device, ranks, threads, priority, restarts, steps, "
                   "submitted, ranks_per_gpu, after, after_ok) "
                   "VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17)",
-    [ST_EXISTS] = "SELECT 1 FROM jobs WHERE id=?1",
+    [ST_STATE] = "SELECT state FROM jobs WHERE id=?1",
     [ST_SPEC] = "INSERT INTO specs VALUES (?1, ?2)",
     [ST_SAVE] = "UPDATE jobs SET " JOB_COLUMNS " WHERE id=?1",
     [ST_SEQ] = "UPDATE jobs SET last_seq=max(last_seq, ?2), step=max(step, ?3) WHERE id=?1",
@@ -119,19 +119,26 @@ static int refuse_queued(struct writer *w, struct op *op)
     return rc == SQLITE_ROW ? SQLITE_OK : rc & 0xff;
 }
 
-/* Here it cannot be removed in between. */
-static int refuse_after(struct writer *w, struct op *op)
+/* Here it can neither be removed nor end in between. */
+static int look_at_after(struct writer *w, struct op *op)
 {
-    sqlite3_stmt *st = w->stmt[ST_EXISTS];
-    int rc;
+    sqlite3_stmt *st = w->stmt[ST_STATE];
+    int rc, state = -1;
 
     if (op->row->after == 0)
         return SQLITE_OK;
     sqlite3_bind_int64(st, 1, op->row->after);
     rc = sqlite3_step(st);
+    if (rc == SQLITE_ROW)
+        state = job_state_parse((const char *)sqlite3_column_text(st, 0));
+    sqlite3_reset(st);
     if (rc == SQLITE_DONE)
         op->rc = err_field(&op->err, ERR_NOTFOUND, "run.after", "run.after: there is no job %lld", (long long)op->row->after);
-    sqlite3_reset(st);
+    else if (state == JOB_COMPLETED || (!op->row->after_ok && (state == JOB_FAILED || state == JOB_CANCELLED)))
+        op->rc = STORE_CLEAR;
+    else if (state == JOB_FAILED || state == JOB_CANCELLED)
+        op->rc = err_field(&op->err, ERR_STATE, "run.after", "run.after: job %lld, which was to complete, is %s", (long long)op->row->after,
+                           job_state_name((enum job_state)state));
     return rc == SQLITE_ROW || rc == SQLITE_DONE ? SQLITE_OK : rc & 0xff;
 }
 
@@ -153,7 +160,7 @@ static int submit(struct writer *w, struct op *op)
         return rc == SQLITE_ROW ? SQLITE_OK : rc & 0xff;
     rc = refuse_queued(w, op);
     if (rc == SQLITE_OK && op->rc == 0)
-        rc = refuse_after(w, op);
+        rc = look_at_after(w, op);
     if (rc != SQLITE_OK || op->rc < 0)
         return rc;
     st = w->stmt[ST_SUBMIT];
@@ -172,7 +179,7 @@ static int submit(struct writer *w, struct op *op)
     sqlite3_bind_int64(st, 13, row->steps);
     sqlite3_bind_double(st, 14, row->submitted);
     sqlite3_bind_int(st, 15, row->ranks_per_gpu);
-    sqlite3_bind_int64(st, 16, row->after);
+    sqlite3_bind_int64(st, 16, op->rc == STORE_CLEAR ? 0 : row->after);
     sqlite3_bind_int(st, 17, row->after_ok);
     rc = writer_run(st);
     if (rc != SQLITE_OK)

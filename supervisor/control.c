@@ -124,5 +124,5 @@ void job_look_at_limit(struct job *j)
         return;
     j->overtime = true;
     job_event(j, -1, "info", "limit", "its run.time_limit is over: it writes a checkpoint and ends");
-    stop_job(j, PENDING_PAUSE, LEAVE_S);
+    stop_job(j, PENDING_PAUSE, 0); /* a validation that is under way comes first */
 }

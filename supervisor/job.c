@@ -145,8 +145,8 @@ void job_end_stopped(struct job *j, const char *reason)
     char text[120];
 
     if (j->overtime && !j->want_cancel && !j->want_pause) {
-        snprintf(text, sizeof text, "it ran for %g s, its run.time_limit; its newest checkpoint is of step %lld", j->spec->run_time_limit,
-                 (long long)j->saved);
+        snprintf(text, sizeof text, "it ran for %.10g s, its run.time_limit; its newest checkpoint is of step %lld",
+                 j->spec->run_time_limit, (long long)j->saved);
         job_end(j, "cancelled", text, "");
         return;
     }

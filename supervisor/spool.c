@@ -360,8 +360,10 @@ static int change_segment(struct spool *s, struct err *err)
 
     if (!other_is_free(s))
         return err_set(err, -ENOSPC, "the spool is full");
-    if (fdatasync(seg->fd) < 0)
-        return err_sys(err, "sync the spool");
+    if (fdatasync(seg->fd) < 0) { /* the kernel says so once: what was written may be lost, so this is no want of room that passes */
+        err_sys(err, "sync the spool");
+        return err->code = -EIO;
+    }
     return begin_segment(s, !s->active, seg->last + 1, err);
 }
 

@@ -421,7 +421,7 @@ def a_supervisor_that_says_nothing():
         job = d.submit(5, restarts=0)
         d.until(lambda: os.path.exists(d.root + "/starts") and len(open(d.root + "/starts").readlines()) >= 4, "it is not tried again")
         assert "leaves before it says anything" in d.wait_event("waits", job)[0]
-        assert "supervisor.log" in d.call("job.why", id=job)["text"], d.call("job.why", id=job)
+        d.until(lambda: "supervisor.log" in d.call("job.why", id=job)["text"], "it does not say why it waits")
         assert len(d.events("waits", job)) == 1 and d.job(job)["state"] == "starting", d.job(job)
         os.rename(whole, d.bin + "/detd-job")
         d.wait(job, "completed")

@@ -182,7 +182,9 @@ def test_after(node):
     assert node.job(ok)["attempt"] == 0 and node.job(held)["state"] == "paused"
     node.ctl("release", held)
     node.until(held, lambda j: j["state"] == "completed")
+    expect(node.ctl("submit", "job", *short, "--after", first + ":ok"), 1, f"job {first}, which was to complete, is cancelled")
     well = after(any_end + ":ok")  # of one that has ended long ago
+    assert node.job(well)["after"] is None
     node.until(well, lambda j: j["state"] == "completed")
     node.ctl("drain", "so that it waits")
     lost, kept = after(well + ":ok"), after(well)

@@ -228,7 +228,8 @@ static void submitted(void *arg, int rc, int64_t id, const struct err *err)
 
     if (rc < 0) {
         say("submission %s is refused: %s", f->token, err->msg);
-        if (rc == ERR_NOTFOUND) /* the job that it was to run after was removed */
+        if (rc == ERR_NOTFOUND ||
+            (rc == ERR_STATE && strcmp(err->field, "run.after") == 0)) /* the job that it was to run after is gone, or failed */
             f->after = 0;
         return;
     }

@@ -144,7 +144,7 @@ const struct command commands[] = {
       "own, results_segm.json, as COCO's tools want them. Only what an earlier predict wrote is replaced: where\n"
       "NAME.png is another file, or of another picture of that name, NAME-2.png is written.\n\n"
       "  -o, --out DIR     where to (made if it is not there)\n"
-      "  --conf SCORE      leave out boxes below this score\n"
+      "  --conf SCORE      leave out boxes below this score (.25)\n"
       "  --checkpoint C    a step, best (by validation loss) or last\n",
       "  detctl predict 3 street.jpg -o out --conf 0.3\n", command_predict },
     { "completion", "", "Prints the script by which bash completes commands, options, jobs and keys",

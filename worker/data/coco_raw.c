@@ -272,8 +272,7 @@ static void annotation_member(struct json_scan *s, struct coco_raw *raw, struct 
         else if (!read_crowd(s, &a->crowd))
             flaw(&a->flaw, "iscrowd is neither 0 nor 1");
     } else if (scan_key_is(s, "ignore")) {
-        if (read_ignore(s))
-            flaw(&a->flaw, "ignore is true: what no score is to count has iscrowd 1");
+        a->ignored = read_ignore(s);
     } else if (scan_key_is(s, "segmentation")) {
         read_mask(s, raw, a);
     } else {
@@ -303,6 +302,8 @@ static bool read_annotation(struct coco_raw *raw, struct json_scan *s)
         flaw(&a->flaw, "category_id is not an integer, or missing");
     if (!a->has_box)
         flaw(&a->flaw, "bbox is missing");
+    if (a->ignored && !a->crowd)
+        flaw(&a->flaw, "ignore is true, and iscrowd is not 1: COCO's tools look at that alone");
     for (int i = 0; i < 4; i++)
         if (fabs(a->box[i]) > COORDINATE_MAX)
             flaw(&a->flaw, "bbox holds an impossible number");

@@ -28,7 +28,7 @@ struct raw_annotation {
     int64_t id, image_id, class_id, at;
     double box[4], area; /* area -1: not stated */
     int rle_w, rle_h;    /* of its run lengths; 0: none */
-    bool has_id, has_image, has_class, has_box, crowd;
+    bool has_id, has_image, has_class, has_box, crowd, ignored;
     const char *flaw;
     const char *left_out; /* what is wrong with a part of it that can go without the rest; constant text, NULL: nothing */
 };

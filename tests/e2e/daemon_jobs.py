@@ -516,7 +516,11 @@ def leave_fault(d, job, fault):
 
 
 def supervisor_log(d, job):
-    with open("%s/jobs/%d/log/supervisor.log" % (d.state, job), encoding="utf-8") as f:
+    """"" before its first start."""
+    path = "%s/jobs/%d/log/supervisor.log" % (d.state, job)
+    if not os.path.exists(path):
+        return ""
+    with open(path, encoding="utf-8") as f:
         return f.read()
 
 

@@ -69,7 +69,7 @@ static bool waits_in_vain(const struct folder *f)
 {
     const struct folder *other = f->after ? folder_of(f->after) : NULL;
 
-    return other && f->after_ok && (other->gone || (other->end && other->end != JOB_COMPLETED));
+    return other && f->after_ok && (other->gone || other->removed || (other->end && other->end != JOB_COMPLETED));
 }
 
 /* Each end has its reason, and is the only one. */
@@ -117,7 +117,7 @@ static void look_at(struct folder *f, int64_t id, const char *state_name, int64_
 static void check_gone(struct folder *f)
 {
     bool ended = f->end || f->cancelled || ended_so(f, "completed") || ended_so(f, "failed") || f->deaths > f->restarts ||
-                 f->unreadable >= LIFE_UNREADABLE_MAX;
+                 f->unreadable >= LIFE_UNREADABLE_MAX || waits_in_vain(f);
 
     if (!f->removed)
         fail("job %lld is not in the store any more, and nobody wished that", (long long)f->id);

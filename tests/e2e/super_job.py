@@ -956,17 +956,23 @@ def test_a_disk_without_room_for_reports(job):
 test_a_disk_without_room_for_reports.job = dict(env={"HOLD": "6"})
 
 
-def test_an_attempt_that_fails_without_room(job):
-    """The next one begins when that is written."""
+def rank_killed_without_room(job, said):
+    """On a disk that is full; detd-job has said so in its log and has had time to try again."""
     faults = Faults(job, "spool")
     job.start()
     job.held(6)
     job.until(lambda: job.store.status)
     faults.set("full")
     kill(job.store.status[-1]["ranks"][1]["pid"])
-    job.until(lambda: "attempt 1 failed" in job.log() and "trouble" in job.store.status[-1])
+    job.until(lambda: said in job.log() and "trouble" in job.store.status[-1])
     for _ in range(60):
         job.detd.turn()
+    return faults
+
+
+def test_an_attempt_that_fails_without_room(job):
+    """The next one begins when that is written."""
+    faults = rank_killed_without_room(job, "attempt 1 failed")
     assert not ranks_of(job) and not job.store.of("ended")
     faults.clear("full")
     job.go()
@@ -980,15 +986,7 @@ test_an_attempt_that_fails_without_room.job = dict(env={"HOLD": "6"})
 
 def test_an_end_without_room(job):
     """It waits, and is recorded and told when there is some."""
-    faults = Faults(job, "spool")
-    job.start()
-    job.held(6)
-    job.until(lambda: job.store.status)
-    faults.set("full")
-    kill(job.store.status[-1]["ranks"][1]["pid"])
-    job.until(lambda: "job failed" in job.log() and "trouble" in job.store.status[-1])
-    for _ in range(60):
-        job.detd.turn()
+    faults = rank_killed_without_room(job, "job failed")
     assert not job.exited() and not job.store.of("end")
     faults.clear("full")
     job.finish("failed")

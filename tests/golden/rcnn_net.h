@@ -335,3 +335,18 @@ static void net_close(struct net *n)
     n->dev->ops->close(n->dev);
     jobspec_free(n->spec);
 }
+
+/* ---- hooks of a step: gradients go to n->grad ---- */
+
+static float *grad_dest(void *arg, const struct param *p, int shard, bool *ret_written)
+{
+    (void)shard;
+    *ret_written = false;
+    return ((struct net *)arg)->grad[p->index];
+}
+
+static int grad_ready(void *arg, const struct param *p, struct err *err)
+{
+    (void)arg, (void)p, (void)err;
+    return 0;
+}

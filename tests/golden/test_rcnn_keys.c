@@ -27,19 +27,6 @@ enum {
     MASK_ROWS = OF_MASKS + RCNN_MASK_ROWS
 };
 
-static float *grad_dest(void *arg, const struct param *p, int shard, bool *ret_written)
-{
-    (void)shard;
-    *ret_written = false;
-    return ((struct net *)arg)->grad[p->index];
-}
-
-static int grad_ready(void *arg, const struct param *p, struct err *err)
-{
-    (void)arg, (void)p, (void)err;
-    return 0;
-}
-
 static struct tape_hooks hooks = { .grad_dest = grad_dest, .grad_ready = grad_ready };
 
 static void opened_as(struct net *n, bool tv, const char *const *keys)

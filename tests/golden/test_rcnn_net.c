@@ -18,19 +18,6 @@ const struct device_ops *cpu_backend_avx2(void);
 const struct device_ops *cpu_backend_generic(void);
 const struct device_ops *cuda_backend_emu(void);
 
-static float *grad_dest(void *arg, const struct param *p, int shard, bool *ret_written)
-{
-    (void)shard;
-    *ret_written = false;
-    return ((struct net *)arg)->grad[p->index];
-}
-
-static int grad_ready(void *arg, const struct param *p, struct err *err)
-{
-    (void)arg, (void)p, (void)err;
-    return 0;
-}
-
 /* ret: [nterms] losses; gradients stand in n->grad. */
 static void step(struct net *n, double *ret)
 {

@@ -3,19 +3,6 @@
 #include "tests/emu/emu.h"
 #include "tests/golden/rcnn_net.h"
 
-static float *grad_dest(void *arg, const struct param *p, int shard, bool *ret_written)
-{
-    (void)shard;
-    *ret_written = false;
-    return ((struct net *)arg)->grad[p->index];
-}
-
-static int grad_ready(void *arg, const struct param *p, struct err *err)
-{
-    (void)arg, (void)p, (void)err;
-    return 0;
-}
-
 static void forward(struct net *n, enum tape_mode mode)
 {
     const struct tape_hooks hooks = { n, grad_dest, grad_ready, NULL, NULL };

@@ -82,7 +82,8 @@ struct job *jobs_add(struct jobs *jobs, const struct job_row *row);
 int jobs_live(const struct jobs *jobs);
 /* The cached object, NUL-terminated. NULL: out of memory. Valid until the job changes. */
 const char *job_json(struct jobs *jobs, struct job *j, size_t *ret_len);
-/* The job's view is stale: it is rebuilt on demand, and subscribers are told. */
+/* The job's view is stale: it is rebuilt on demand. Of job_changed() subscribers are told as well. */
+void job_drop_view(struct job *j);
 void job_changed(struct jobs *jobs, struct job *j);
 /* Everything up to seq is on disk. */
 void job_committed(struct jobs *jobs, struct job *j, int64_t seq);

@@ -1,6 +1,7 @@
 #include "client/command.h"
 
 #include <errno.h>
+#include <getopt.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -111,6 +112,20 @@ int take_id_or_newest(struct context *ctx, const char *text, int64_t *ret_id)
     }
     json_decref(result);
     return rc;
+}
+
+int take_json(int argc, char **argv, bool *ret_json)
+{
+    static const struct option options[] = { { "json", no_argument, NULL, 'j' }, { 0 } };
+    int o;
+
+    *ret_json = false;
+    while ((o = getopt_long(argc, argv, "", options, NULL)) != -1) {
+        if (o == '?')
+            return CODE_USAGE;
+        *ret_json = true;
+    }
+    return 0;
 }
 
 static void on_interrupt(int sig)

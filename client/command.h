@@ -79,6 +79,8 @@ int take_id(const struct context *ctx, const char *text, int64_t *ret_id);
 /* The id in `text`, or that of the caller's newest job where text is NULL. 0 or an exit code after complaining. */
 int take_id_or_newest(struct context *ctx, const char *text, int64_t *ret_id);
 
+/* The options of a command that has --json alone; words begin at optind. 0, or CODE_USAGE after getopt has complained. */
+int take_json(int argc, char **argv, bool *ret_json);
 /* A time such as 30d, 12h, 45m, 90s or 2w, in seconds. 0, or CODE_USAGE after complaining. */
 int take_duration(const struct context *ctx, const char *text, double *ret_s);
 

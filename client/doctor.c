@@ -337,16 +337,12 @@ static void print_findings(const struct doctor *d)
 
 int command_doctor(struct context *ctx, int argc, char **argv)
 {
-    static const struct option options[] = { { "json", no_argument, NULL, 'j' }, { 0 } };
     struct doctor d = { .ctx = ctx };
-    bool json = false;
-    int o, rc;
+    bool json;
+    int rc;
 
-    while ((o = getopt_long(argc, argv, "", options, NULL)) != -1) {
-        if (o == '?')
-            return CODE_USAGE;
-        json = true;
-    }
+    if (take_json(argc, argv, &json))
+        return CODE_USAGE;
     if (optind < argc)
         return misuse(ctx, "'%s' is not expected", argv[optind]);
     d.rows = json_array();

@@ -31,16 +31,12 @@ static void print_members(const char *prefix, const json_t *obj)
 
 int command_info(struct context *ctx, int argc, char **argv)
 {
-    static const struct option options[] = { { "json", no_argument, NULL, 'j' }, { 0 } };
     json_t *result = NULL;
-    bool json = false;
-    int o, rc;
+    bool json;
+    int rc;
 
-    while ((o = getopt_long(argc, argv, "", options, NULL)) != -1) {
-        if (o == '?')
-            return CODE_USAGE;
-        json = true;
-    }
+    if (take_json(argc, argv, &json))
+        return CODE_USAGE;
     if (optind < argc)
         return misuse(ctx, "'%s' is not expected", argv[optind]);
     rc = call(ctx, "daemon.info", json_object(), &result);

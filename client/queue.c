@@ -94,16 +94,12 @@ static void print_queue(const json_t *jobs)
 
 int command_queue(struct context *ctx, int argc, char **argv)
 {
-    static const struct option options[] = { { "json", no_argument, NULL, 'j' }, { 0 } };
     json_t *all, *jobs;
-    bool json = false;
-    int rc, o;
+    bool json;
+    int rc;
 
-    while ((o = getopt_long(argc, argv, "", options, NULL)) != -1) {
-        if (o == '?')
-            return CODE_USAGE;
-        json = true;
-    }
+    if (take_json(argc, argv, &json))
+        return CODE_USAGE;
     if (optind < argc)
         return misuse(ctx, "'%s' is not an option; detctl why ID tells about one job", argv[optind]);
     all = json_array();

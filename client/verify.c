@@ -83,6 +83,15 @@ static int assign(json_t *root, char *const *assignments, int count, struct err 
     return rc == 0 ? jobspec_absolute(root, here, err) : rc;
 }
 
+/* When it was to run, for how long, and who was to hear of it: that was then. */
+static void drop_wishes(json_t *run)
+{
+    static const char *const keys[] = { "after", "after_ok", "time_limit", "on_end" };
+
+    for (size_t i = 0; i < sizeof keys / sizeof *keys; i++)
+        json_object_del(run, keys[i]);
+}
+
 /* *ret: the job that compares, a new reference. *ret_recorded: the steps that the run has evidence of. */
 static int build(const struct run *r, const struct wish *w, char *const *assignments, int count, json_t **ret, int64_t *ret_recorded,
                  struct err *err)
@@ -95,8 +104,7 @@ static int build(const struct run *r, const struct wish *w, char *const *assignm
     snprintf(name, sizeof name, "verify %.*s", r->id ? 40 : 56, r->id ? r->name + strlen("job ") : r->name);
     json_object_set_new(root, "name", json_string(name));
     json_object_set_new(verify, "evidence", json_string(r->dir));
-    json_object_del(run, "after"); /* that was then */
-    json_object_del(run, "time_limit");
+    drop_wishes(run);
     json_object_set_new(verify, "from", json_integer(from));
     json_object_set_new(verify, "to", json_integer(to));
     if (w->ranks > 0)
@@ -204,8 +212,7 @@ int command_repro(struct context *ctx, int argc, char **argv)
         fprintf(stderr, "detctl: %s did not tell which data it was trained on\n", r.name);
         rc = CODE_REFUSED;
     } else {
-        json_object_del(group(r.spec, "run"), "after"); /* that was then */
-        json_object_del(group(r.spec, "run"), "time_limit");
+        drop_wishes(group(r.spec, "run"));
         json_object_set_new(group(r.spec, "run"), "data_hash", json_string(r.data_hash));
         rc = submit_spec(ctx, json_incref(r.spec), &id);
     }

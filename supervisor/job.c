@@ -121,6 +121,8 @@ void job_end_written(struct job *j)
 
     if (spool_sync(j->spool, &err) < 0)
         job_fatal(j, &err);
+    else if (strcmp(j->outcome, "paused") != 0)
+        job_tell_command(j, "end", j->outcome, j->reason);
     wait_for_ack(j);
 }
 
@@ -134,6 +136,8 @@ void job_end(struct job *j, const char *outcome, const char *reason, const char 
     if (j->fatal.code)
         return;
     job_log("job %s%s%s", outcome, reason[0] ? ": " : "", reason);
+    snprintf(j->outcome, sizeof j->outcome, "%s", outcome);
+    snprintf(j->reason, sizeof j->reason, "%s", reason);
     uv_timer_stop(&j->state_timer);
     j->state = RUN_ENDED;
     if (!j->late)
@@ -252,6 +256,7 @@ static void on_no_hello(uv_timer_t *timer)
     snprintf(text, sizeof text, "rank %d hangs in phase starting: no hello within %d s", missing, HELLO_MS / 1000);
     j->hung = true;
     job_event(j, missing, "error", "hang", text);
+    job_tell_command(j, "hang", "", text);
     job_stop_ranks(j, 0, text);
 }
 
@@ -304,6 +309,8 @@ static void after_failure(struct job *j, const struct outcome *o)
     look_at_published(j);
     j->failures++;
     if (o->retry && !(j->hung && strcmp(j->spec->run_on_hang, "fail") == 0) && j->failures <= j->spec->run_restarts) {
+        if (!j->hung)
+            job_tell_command(j, "failure", "failed", o->reason);
         next_attempt(j);
         return;
     }

@@ -81,6 +81,7 @@ struct job {
     struct durable *durable; /* an answer to rank 0 that waits for them */
     char trouble[256];       /* what keeps the job from going on, for the status; "": nothing */
     uint64_t end_seq;
+    char outcome[OUTCOME_WORD], reason[OUTCOME_TEXT]; /* of the end */
     struct ranks *ranks;
     struct watch *watch;
     struct job_rank rank[JOB_MAX_RANKS];
@@ -124,6 +125,10 @@ void job_to_rank(struct job *j, int rank, struct line *l); /* `l` is begun on j-
 
 /* The first thing of an opened job: an attempt, or only the wait for an ack, or the end. lost: the attempt that no record ended, 0: none. */
 void job_begin(struct job *j, int lost);
+
+/* on_end.c */
+/* Runs the command of run.on_end, where there is one, with a line about "end", "failure" or "hang". Nothing waits for it. */
+void job_tell_command(struct job *j, const char *event, const char *outcome, const char *reason);
 
 /* open.c */
 /* What the ranks need: spec, environment, trainer, plugin, tiers; may be called again after a failure. */

@@ -2,6 +2,7 @@
 
 #include <dirent.h>
 #include <signal.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -40,6 +41,23 @@ void left_name(pid_t pid, char *ret, size_t size)
     look_at(pid, ret, size);
 }
 
+enum { SPARED = 16 };
+static pid_t spared[SPARED]; /* the newest; each lives for a minute at most */
+
+void left_spare(pid_t pid)
+{
+    memmove(spared + 1, spared, sizeof spared - sizeof *spared);
+    spared[0] = pid;
+}
+
+static bool is_spared(pid_t pid)
+{
+    for (int i = 0; i < SPARED; i++)
+        if (spared[i] == pid)
+            return true;
+    return false;
+}
+
 static int kill_children(char *ret, size_t size)
 {
     DIR *proc = opendir("/proc");
@@ -50,7 +68,7 @@ static int kill_children(char *ret, size_t size)
         pid_t pid = (pid_t)atoi(entry->d_name);
         char who[128];
 
-        if (pid <= 0 || look_at(pid, who, sizeof who) != getpid())
+        if (pid <= 0 || is_spared(pid) || look_at(pid, who, sizeof who) != getpid())
             continue;
         kill(pid, SIGKILL); /* a child that nobody has waited for: the number is its own */
         snprintf(ret, size, "%s", who);

@@ -72,8 +72,7 @@ static void reset_signals(void)
     sigprocmask(SIG_SETMASK, &none, NULL);
 }
 
-/* When memory runs out a rank is the first to go, whatever detd-job has from detd: it begins again at its checkpoint. */
-static void go_first(void)
+void spawn_go_first(void)
 {
     int fd = open("/proc/self/oom_score_adj", O_WRONLY | O_CLOEXEC);
     ssize_t n = fd < 0 ? 0 : write(fd, RANK_OOM_SCORE_ADJ, sizeof RANK_OOM_SCORE_ADJ - 1);
@@ -89,7 +88,7 @@ static void child(const struct spawn *s, int exec_fd, char **argv, char **env, p
     int saved;
 
     reset_signals();
-    go_first();
+    spawn_go_first();
     if (prctl(PR_SET_PDEATHSIG, SIGKILL) == 0 && getppid() == parent && place_fds(s) == 0) {
         snprintf(path, sizeof path, "/proc/self/fd/%d", exec_fd);
         execve(exec_fd >= 0 ? path : s->path, argv, env);

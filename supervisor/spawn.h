@@ -23,6 +23,9 @@ struct spawn {
  * program cannot be executed, the error says so and no child is left. */
 int spawn_rank(const struct spawn *s, pid_t *ret_pid, struct err *err);
 
+/* In a child: when memory runs out it is the first to go, whatever detd-job has from detd; a rank begins again at its checkpoint. */
+void spawn_go_first(void);
+
 /* log/rank-N.log in the working directory, for appending, with a line that names the attempt. Caller closes. */
 int spawn_open_log(int rank, int nranks, int attempt, int *ret_fd, struct err *err);
 

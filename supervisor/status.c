@@ -32,6 +32,7 @@ static void hang(struct job *j, const struct watch_verdict *v)
     line_str(&l, "phase", progress_phase_name(v->phase));
     line_int(&l, "step", (int64_t)v->step);
     job_append(j, &l, NULL);
+    job_tell_command(j, "hang", "", v->text);
     job_stop_ranks(j, 0, v->text);
 }
 

@@ -227,6 +227,18 @@ class Faults:
         return os.path.exists(os.path.join(self.folder, name))
 
 
+def wait_for(what, seconds=60):
+    end = time.monotonic() + seconds
+    while not what():
+        assert time.monotonic() < end, "waited %d s" % seconds
+        time.sleep(0.05)
+
+
+def read_when_there(path):
+    wait_for(lambda: os.path.exists(path))
+    return open(path).read()
+
+
 def kill(pid, number=signal.SIGKILL):
     """A process that may just have ended."""
     with contextlib.suppress(ProcessLookupError):
@@ -617,6 +629,84 @@ def test_cancel(job):
 
 
 test_cancel.job = dict(steps=1000000)
+
+
+# It says what it heard only when the job is gone: nobody has killed it on the way.
+PATIENT = "line=$(cat); until test -e release; do sleep 0.05; done; echo \"$line\" >> told; echo $PWD $WORD >> after"
+
+
+def told(job):
+    path = os.path.join(job.dir, "told")
+    return [json.loads(line) for line in open(path)] if os.path.exists(path) else []
+
+
+def release(job, n):
+    """`n` patient commands have said what they heard."""
+    assert not told(job)
+    open(os.path.join(job.dir, "release"), "w").close()
+    wait_for(lambda: len(told(job)) == n)
+    return sorted(told(job), key=lambda t: t["time"])
+
+
+def test_a_command_hears_of_failures_and_of_the_end(job):
+    job.fault(1, "exit", 15)
+    job.start()
+    job.finish("completed")
+    one, two = release(job, 2)
+    assert (one["event"], one["outcome"], one["attempt"], one["step"]) == ("failure", "failed", 1, 10), one
+    assert "rank 1" in one["reason"], one
+    assert (two["event"], two["outcome"], two["attempt"], two["job"], two["name"]) == ("end", "completed", 2, 7, "test"), two
+    assert two["host"] == socket.gethostname() and abs(two["time"] - time.time()) < 3600, two
+    wait_for(lambda: open(os.path.join(job.dir, "after")).read() == ("%s spoken\n" % job.dir) * 2)
+
+
+test_a_command_hears_of_failures_and_of_the_end.job = dict(on_end=PATIENT, env={"WORD": "spoken"})
+
+
+def test_a_command_holds_up_nothing(job):
+    job.start()
+    job.finish("completed")  # its lock is free, and none of its session lives
+    pid = int(read_when_there(os.path.join(job.dir, "pid")))
+    assert session_of(pid) != job.proc.pid
+    held = ["/proc/%d/fd/%s" % (pid, fd) for fd in os.listdir("/proc/%d/fd" % pid)]
+    assert not [fd for fd in held if os.path.realpath(fd).startswith(job.dir)], held
+    os.killpg(pid, signal.SIGKILL)
+    wait_for(lambda: "run.on_end: the command was killed by SIGKILL" in job.log())
+
+
+test_a_command_holds_up_nothing.job = dict(on_end="echo $$ > pid.new; mv pid.new pid; exec sleep 1000")
+
+
+def test_a_command_hears_of_a_hang_once(job):
+    job.fault(0, "stop", 15)
+    job.start()
+    job.finish("completed", 180)
+    heard = release(job, 2)
+    assert [t["event"] for t in heard] == ["hang", "end"] and "rank 0 hangs" in heard[0]["reason"], heard
+
+
+test_a_command_hears_of_a_hang_once.job = dict(on_end=PATIENT)
+
+
+def test_a_pause_is_no_end(job):
+    job.start()
+    job.until(lambda: job.store.of("loss"))
+    job.detd.control("pause")
+    job.finish("paused")
+    assert "run.on_end" not in job.log() and not told(job)
+
+
+test_a_pause_is_no_end.job = dict(steps=1000000, on_end="cat >> told")
+
+
+def test_a_command_hears_of_a_job_that_only_ends(job):
+    job.start(options=["--drain", "cancelled", "--reason", "why not"])
+    job.finish("cancelled")
+    wait_for(lambda: told(job))
+    assert [(t["event"], t["outcome"], t["reason"]) for t in told(job)] == [("end", "cancelled", "why not")], told(job)
+
+
+test_a_command_hears_of_a_job_that_only_ends.job = dict(on_end="cat >> told")
 
 
 def test_cancel_that_nobody_obeys(job):

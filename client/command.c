@@ -38,13 +38,16 @@ int misuse(const struct context *ctx, const char *fmt, ...)
     return CODE_USAGE;
 }
 
+static int open_link(struct context *ctx, struct err *err)
+{
+    return ctx->link ? 0 : link_open(link_default_path(ctx->socket), &ctx->link, err);
+}
+
 static int call_with(struct context *ctx, double patience_s, const char *method, json_t *params, json_t **ret_result)
 {
     struct err err = { 0 };
-    int rc = 0;
+    int rc = open_link(ctx, &err);
 
-    if (!ctx->link)
-        rc = link_open(link_default_path(ctx->socket), &ctx->link, &err);
     if (rc < 0) {
         json_decref(params);
         return complain(&err);
@@ -62,6 +65,16 @@ int call(struct context *ctx, const char *method, json_t *params, json_t **ret_r
 int call_patiently(struct context *ctx, const char *method, json_t *params, json_t **ret_result)
 {
     return call_with(ctx, -1, method, params, ret_result);
+}
+
+int follow_job(struct context *ctx, int64_t job)
+{
+    struct err err = { 0 };
+    int rc = open_link(ctx, &err);
+
+    if (rc == 0)
+        rc = link_subscribe(ctx->link, job, &err);
+    return rc < 0 ? complain(&err) : 0;
 }
 
 int take_id(const struct context *ctx, const char *text, int64_t *ret_id)

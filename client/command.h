@@ -74,6 +74,8 @@ int misuse(const struct context *ctx, const char *fmt, ...) __attribute__((forma
 int call(struct context *ctx, const char *method, json_t *params, json_t **ret_result);
 /* Like call(), and waits for a detd that is away as long as it takes, saying so on stderr. */
 int call_patiently(struct context *ctx, const char *method, json_t *params, json_t **ret_result);
+/* Follows the job as link_subscribe() does, for link_wait() on ctx->link. 0 or an exit code after complaining. */
+int follow_job(struct context *ctx, int64_t job);
 /* A job id. 0, or CODE_USAGE after complaining. */
 int take_id(const struct context *ctx, const char *text, int64_t *ret_id);
 /* The id in `text`, or that of the caller's newest job where text is NULL. 0 or an exit code after complaining. */

@@ -1,6 +1,7 @@
 #include "client/link.h"
 
 #include <errno.h>
+#include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -24,6 +25,8 @@ struct link {
     double patience_s;
     bool told; /* the user knows that detd is away */
     long next_id;
+    int64_t followed; /* job whose news are asked for; 0: none */
+    bool news;        /* some came */
 };
 
 const char *link_default_path(const char *given)
@@ -164,6 +167,8 @@ static int exchange(struct link *l, long id, const char *line, size_t len, json_
             return rc;
         if (rc == 0)
             json_decref(*ret_result);
+        if (got_id == RPC_NO_REPLY)
+            l->news = true;
         if (got_id == RPC_NO_ID)
             return rc; /* refused before the id could be read, and there is no other request */
         rc = 0;
@@ -208,6 +213,20 @@ static int redial(struct link *l, double *lost, struct err *err)
     return rc;
 }
 
+/* Over a new connection the news of the job come again; a detd that knows none is asked now and then. */
+static int subscribe_again(struct link *l, struct err *err)
+{
+    json_t *result = NULL;
+    long id = ++l->next_id;
+    size_t len;
+    char *line = rpc_call(id, "subscribe", json_pack("{s:I, s:s}", "id", (json_int_t)l->followed, "topics", "jobs losses"), &len);
+    int rc = line ? exchange(l, id, line, len, &result, err) : err_set(err, -ENOMEM, "out of memory");
+
+    json_decref(result);
+    free(line);
+    return rc == -ENOTCONN || rc == ERR_TIMEOUT || rc == -EINTR ? rc : 0;
+}
+
 int link_call(struct link *l, const char *method, json_t *params, json_t **ret_result, struct err *err)
 {
     long id = ++l->next_id;
@@ -223,12 +242,41 @@ int link_call(struct link *l, const char *method, json_t *params, json_t **ret_r
         return err_set(err, ERR_INPUT, "request of %zu bytes; detd takes at most %d", len, RPC_MAX_LINE);
     }
     while (rc == -ENOTCONN) {
-        if (l->fd < 0 && (rc = redial(l, &lost, err)) < 0)
+        bool dialled = l->fd < 0;
+
+        if (dialled && (rc = redial(l, &lost, err)) < 0)
             break;
-        rc = exchange(l, id, line, len, ret_result, err);
+        rc = dialled && l->followed ? subscribe_again(l, err) : 0;
+        if (rc == 0)
+            rc = exchange(l, id, line, len, ret_result, err);
         if (rc == -ENOTCONN || rc == ERR_TIMEOUT || rc == -EINTR)
             drop(l);
     }
     free(line);
     return rc;
+}
+
+int link_subscribe(struct link *l, int64_t job, struct err *err)
+{
+    int rc = 0;
+
+    l->followed = job;
+    if (l->fd >= 0)
+        rc = subscribe_again(l, err);
+    if (rc < 0)
+        drop(l); /* the next call makes another connection, and asks there */
+    return rc == -EINTR ? rc : 0;
+}
+
+void link_wait(struct link *l, int ms)
+{
+    struct pollfd p = { .fd = l->fd, .events = POLLIN };
+    struct err err;
+    size_t len;
+
+    if (!l->news && l->fd >= 0 && poll(&p, 1, ms) > 0 && receive(l, &err) < 0)
+        drop(l);
+    while (l->fd >= 0 && frame_next(l->frame, &len))
+        continue; /* what it says is asked for */
+    l->news = false;
 }

@@ -3,6 +3,7 @@
 #pragma once
 #include <jansson.h>
 #include <stdbool.h>
+#include <stdint.h>
 
 struct err;
 struct link;
@@ -18,3 +19,7 @@ void link_patience(struct link *l, double seconds);
 /* Calls a method; params are stolen. *ret_result is a new reference. Errors of the daemon come as it told them; -ENOTCONN: it
  * went away; ERR_TIMEOUT: no answer in a minute; -EINTR: a signal came (see command.h). */
 int link_call(struct link *l, const char *method, json_t *params, json_t **ret_result, struct err *err);
+/* From now on detd tells this connection, and each that is made after it was lost, of what happens to the job: link_wait() ends by it. */
+int link_subscribe(struct link *l, int64_t job, struct err *err);
+/* Returns when detd told something since the last link_wait(), the connection was lost, a signal came, or after `ms`. */
+void link_wait(struct link *l, int ms);

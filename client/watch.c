@@ -9,10 +9,13 @@
 
 #include "client/command.h"
 #include "client/curve.h"
+#include "client/link.h"
 #include "client/plot.h"
 #include "client/print.h"
 
-enum { POLL_MS = 500, BAR_CHARS = 30, PLOT_MAX_ROWS = 20 };
+/* Between two looks at a job of which detd tells nothing: why it waits, which a screen shows, changes in silence. */
+enum { LOOK_MS = 2000, LOOK_QUIETLY_MS = 30000, NEWS_MS = 200 /* what comes together is one look */ };
+enum { BAR_CHARS = 30, PLOT_MAX_ROWS = 20 };
 
 struct watch {
     struct context *ctx;
@@ -348,11 +351,15 @@ static void tell_outcome(const struct watch *w)
 static int until_end(struct watch *w)
 {
     long long id = w->id;
+    bool shown = w->how == WATCH_SCREEN || w->how == WATCH_STEPS;
     int rc;
 
     catch_interrupt();
-    while ((rc = look(w)) == 0 && outcome(w->state) < 0 && !interrupted)
-        sleep_ms(POLL_MS);
+    rc = follow_job(w->ctx, w->id);
+    while (rc == 0 && (rc = look(w)) == 0 && outcome(w->state) < 0 && !interrupted) {
+        link_wait(w->ctx->link, shown ? LOOK_MS : LOOK_QUIETLY_MS);
+        sleep_ms(NEWS_MS);
+    }
     if (rc == CODE_INTERRUPTED || (rc == 0 && interrupted && outcome(w->state) < 0)) {
         fprintf(stderr, "\ndetctl: job %lld goes on; `detctl watch %lld` looks again, `detctl cancel %lld` ends it\n", id, id, id);
         rc = CODE_INTERRUPTED;

@@ -1,12 +1,15 @@
 #!/usr/bin/env python3
 """What a node that a group shares is asked for: completion, drain, jobs after others, limits, copies of rows, and what is wrong, against a real detd and real jobs.
 usage: detctl_node.py BUILD_FOLDER [TEST ...]"""
+import contextlib
 import json
 import os
 import re
+import socket
 import sqlite3
 import subprocess
 import sys
+import threading
 import time
 
 import detctl
@@ -204,6 +207,60 @@ def test_after(node):
         node.until(job, lambda j: j["state"] == "completed")
     again = node.ctl("retry", gone).stdout.strip()  # without waiting for what is no more
     node.until(again, lambda j: j["state"] == "completed")
+
+
+class Relay:
+    """Between detctl and detd: what each of them says, in the order in which it came by."""
+
+    def __init__(self, node):
+        self.path, self.to, self.said, self.ends = node.folder + "/relay", node.socket, [], []
+        self.server = socket.socket(socket.AF_UNIX)
+        self.server.bind(self.path)
+        self.server.listen()
+        threading.Thread(target=self.accept, daemon=True).start()
+
+    def accept(self):
+        while True:
+            near, far = self.server.accept()[0], socket.socket(socket.AF_UNIX)
+            far.connect(self.to)
+            self.ends += [near, far]
+            for a, b in (near, far), (far, near):
+                threading.Thread(target=self.copy, args=(a, b), daemon=True).start()
+
+    def copy(self, a, b):
+        with contextlib.suppress(OSError), a.makefile("rb") as lines:
+            for line in lines:
+                self.said.append(json.loads(line).get("method", "answer"))
+                b.sendall(line)
+
+    def cut(self):
+        for end in self.ends:
+            with contextlib.suppress(OSError):
+                end.shutdown(socket.SHUT_RDWR)
+
+
+def test_who_waits_is_told(node):
+    """Whoever waits asks once, and again when detd told of something; over a new connection, too."""
+    relay = Relay(node)
+
+    def asked(times):
+        deadline = time.time() + 60
+        while relay.said != ["subscribe", "answer", "job.get", "answer"] * times:
+            assert time.time() < deadline, relay.said
+            time.sleep(0.05)
+
+    node.ctl("drain", "so that it waits")
+    number = node.submit("train.steps=2", "val.every=2")
+    waiting = node.begin("--socket", relay.path, "wait", number)
+    asked(1)
+    time.sleep(3)
+    asked(1)
+    relay.cut()
+    asked(2)
+    node.ctl("undrain")
+    assert waiting.wait(120) == 0
+    told = [word for word in relay.said if word in ("jobs", "losses", "dropped")]
+    assert told and relay.said.count("job.get") <= 2 + len(told), relay.said
 
 
 if __name__ == "__main__":

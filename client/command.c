@@ -40,7 +40,7 @@ int misuse(const struct context *ctx, const char *fmt, ...)
 
 static int open_link(struct context *ctx, struct err *err)
 {
-    return ctx->link ? 0 : link_open(link_default_path(ctx->socket), &ctx->link, err);
+    return ctx->link ? 0 : link_open(link_default_path(ctx->socket), LINK_ANSWER_S, &ctx->link, err);
 }
 
 static int call_with(struct context *ctx, double patience_s, const char *method, json_t *params, json_t **ret_result)

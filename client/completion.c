@@ -92,7 +92,7 @@ static void print_jobs(struct context *ctx)
     json_t *result = NULL, *job;
     size_t i;
 
-    if (link_open(link_default_path(ctx->socket), &ctx->link, &err) < 0)
+    if (link_open(link_default_path(ctx->socket), PATIENCE_S, &ctx->link, &err) < 0)
         return;
     link_patience(ctx->link, PATIENCE_S);
     if (link_call(ctx->link, "job.list", json_pack("{s:i}", "limit", (int)JOBS_SHOWN), &result, &err) < 0)

@@ -19,7 +19,7 @@
 #include "proto/err.h"
 #include "proto/version.h"
 
-enum { PATH_LEN = 4096, FOLDERS_ASKED = 2000, NAMED = 3 };
+enum { PATH_LEN = 4096, FOLDERS_ASKED = 2000, NAMED = 3, FIRST_ANSWER_S = 5 };
 static const double FREE_MIN = 1 << 30, CLOCK_SLACK_S = 60;
 
 /* ---- findings ---- */
@@ -69,14 +69,26 @@ static json_t *ask(struct doctor *d, const char *method, json_t *params, struct 
 
 /* ---- socket and program ---- */
 
+static void tell_unanswered(struct doctor *d, const char *path, const struct err *err)
+{
+    if (err->code == ERR_TIMEOUT)
+        add(d, "wrong", "socket",
+            "is its process stopped (state T in ps) or stuck (D)? Its journal may say more; restarted, it loses no job",
+            "%s takes connections, and nobody answers within %d s", path, (int)FIRST_ANSWER_S);
+    else
+        add(d, "wrong", "socket", "look into detd's journal: journalctl -u detd", "%s: %s", path, err->msg);
+}
+
 static void look_at_socket(struct doctor *d)
 {
     const char *path = link_default_path(d->ctx->socket);
     struct err err = { 0 };
     struct stat st;
 
-    if (link_open(path, &d->ctx->link, &err) < 0) {
-        if (lstat(path, &st) < 0)
+    if (link_open(path, FIRST_ANSWER_S, &d->ctx->link, &err) < 0) {
+        if (err.code == ERR_TIMEOUT)
+            tell_unanswered(d, path, &err);
+        else if (lstat(path, &st) < 0)
             add(d, "wrong", "socket", "start detd, or the unit: systemctl start detd.socket detd.service", "%s: %s", path, strerror(errno));
         else if (!S_ISSOCK(st.st_mode))
             add(d, "wrong", "socket", "move it away and start detd again", "%s is no socket", path);
@@ -91,9 +103,10 @@ static void look_at_socket(struct doctor *d)
     link_patience(d->ctx->link, 0);
     d->info = ask(d, "daemon.info", json_object(), &err);
     if (!d->info) {
-        add(d, "wrong", "socket", "look into detd's journal: journalctl -u detd", "%s: %s", path, err.msg);
+        tell_unanswered(d, path, &err);
         return;
     }
+    link_answer_within(d->ctx->link, LINK_ANSWER_S); /* what is asked now may need the driver of the GPUs */
     add(d, "ok", "socket", "", "%s, detd %s, process %lld", path, text_of(d->info, "version"), int_of(d->info, "pid"));
     if (strcmp(text_of(d->info, "version"), DETD_VERSION) != 0)
         add(d, "warning", "version", "install both from one version, and restart detd: jobs go on", "detd is %s, this detctl %s",

@@ -16,13 +16,14 @@
 #include "proto/frame.h"
 #include "proto/rpc.h"
 
-enum { ANSWER_S = 60, RETRY_MS = 300, REPLY_MAX_LINE = 4 * RPC_MAX_LINE };
+enum { RETRY_MS = 300, REPLY_MAX_LINE = 4 * RPC_MAX_LINE };
 
 struct link {
     int fd; /* -1: lost */
     char path[sizeof((struct sockaddr_un *)0)->sun_path];
     struct frame *frame;
     double patience_s;
+    int answer_s;
     bool told; /* the user knows that detd is away */
     long next_id;
     int64_t followed; /* job whose news are asked for; 0: none */
@@ -55,33 +56,53 @@ static void drop(struct link *l)
     l->frame = NULL;
 }
 
-static int dial(struct link *l, struct err *err)
+static int no_answer(const struct link *l, struct err *err)
+{
+    return err_set(err, ERR_TIMEOUT, "detd at '%s' gives no answer within %d s", l->path, l->answer_s);
+}
+
+static void limit_waiting(int fd, int seconds)
+{
+    struct timeval limit = { .tv_sec = seconds };
+
+    setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof limit);
+    setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &limit, sizeof limit);
+}
+
+/* The queue of those who want to connect may be full, where detd is stopped. */
+static int reach(const struct link *l, int fd, struct err *err)
 {
     struct sockaddr_un address = { .sun_family = AF_UNIX };
-    struct timeval limit = { .tv_sec = ANSWER_S };
-    int rc = 0, fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+
+    memcpy(address.sun_path, l->path, sizeof l->path);
+    limit_waiting(fd, l->answer_s);
+    if (connect(fd, (struct sockaddr *)&address, sizeof address) == 0)
+        return 0;
+    if (errno == EAGAIN)
+        return no_answer(l, err);
+    return err_set(err, errno == EINTR ? -EINTR : -ENOTCONN,
+                   "no detd answers at '%s': %s; --socket or DETD_SOCKET says where it is, `detd --state DIR --socket PATH` starts one",
+                   l->path, strerror(errno));
+}
+
+static int dial(struct link *l, struct err *err)
+{
+    int rc, fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
 
     if (fd < 0)
         return err_sys(err, "socket");
-    memcpy(address.sun_path, l->path, sizeof l->path);
-    if (connect(fd, (struct sockaddr *)&address, sizeof address) < 0) {
-        rc = errno == EINTR ? -EINTR : -ENOTCONN;
-        err_set(err, rc,
-                "no detd answers at '%s': %s; --socket or DETD_SOCKET says where it is, `detd --state DIR --socket PATH` starts one",
-                l->path, strerror(errno));
-    } else if (!(l->frame = frame_new(REPLY_MAX_LINE))) {
+    rc = reach(l, fd, err);
+    if (rc == 0 && !(l->frame = frame_new(REPLY_MAX_LINE)))
         rc = err_set(err, -ENOMEM, "out of memory");
-    }
     if (rc < 0) {
         close(fd);
         return rc;
     }
-    setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof limit);
     l->fd = fd;
     return 0;
 }
 
-int link_open(const char *path, struct link **ret_link, struct err *err)
+int link_open(const char *path, int answer_s, struct link **ret_link, struct err *err)
 {
     struct link *l;
     int rc;
@@ -94,6 +115,7 @@ int link_open(const char *path, struct link **ret_link, struct err *err)
     snprintf(l->path, sizeof l->path, "%s", path);
     l->fd = -1;
     l->patience_s = 10;
+    l->answer_s = answer_s;
     rc = dial(l, err);
     if (rc == 0)
         *ret_link = l;
@@ -115,6 +137,13 @@ void link_patience(struct link *l, double seconds)
     l->patience_s = seconds;
 }
 
+void link_answer_within(struct link *l, int seconds)
+{
+    l->answer_s = seconds;
+    if (l->fd >= 0)
+        limit_waiting(l->fd, seconds);
+}
+
 static int send_all(struct link *l, const char *line, size_t len, struct err *err)
 {
     while (len > 0) {
@@ -124,6 +153,8 @@ static int send_all(struct link *l, const char *line, size_t len, struct err *er
             continue;
         if (n < 0 && errno == EINTR)
             return err_set(err, -EINTR, "interrupted");
+        if (n < 0 && errno == EAGAIN)
+            return no_answer(l, err);
         if (n < 0)
             return err_set(err, -ENOTCONN, "lost detd at '%s': %s", l->path, strerror(errno));
         line += n;
@@ -142,7 +173,7 @@ static int receive(struct link *l, struct err *err)
     if (n < 0 && errno == EINTR)
         return interrupted ? err_set(err, -EINTR, "interrupted") : 0;
     if (n < 0 && (errno == EAGAIN || errno == EWOULDBLOCK))
-        return err_set(err, ERR_TIMEOUT, "detd at '%s' gives no answer within %d s", l->path, ANSWER_S);
+        return no_answer(l, err);
     return err_set(err, -ENOTCONN, "lost detd at '%s': %s", l->path, n == 0 ? "it closed the connection" : strerror(errno));
 }
 

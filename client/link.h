@@ -11,13 +11,17 @@ struct link;
 /* Where detd listens: `given`, else DETD_SOCKET, else the user's own daemon where its socket exists, else the system's. The
  * text lives as long as the program. */
 const char *link_default_path(const char *given);
-/* Connects. -ENOTCONN: nobody listens there (msg says how to start one). Caller closes. */
-int link_open(const char *path, struct link **ret_link, struct err *err);
+enum { LINK_ANSWER_S = 60 };
+/* Connects. answer_s: for how long a call waits for its answer, and this for a place in the queue of those who connect. -ENOTCONN: nobody listens there (msg
+ * says how to start one). Caller closes. */
+int link_open(const char *path, int answer_s, struct link **ret_link, struct err *err);
 void link_close(struct link *l);
 /* For how long a call tries again after it lost the connection first, in seconds; < 0: until interrupted. Default 10. */
 void link_patience(struct link *l, double seconds);
+/* From now on a call waits so long for its answer. */
+void link_answer_within(struct link *l, int seconds);
 /* Calls a method; params are stolen. *ret_result is a new reference. Errors of the daemon come as it told them; -ENOTCONN: it
- * went away; ERR_TIMEOUT: no answer in a minute; -EINTR: a signal came (see command.h). */
+ * went away; ERR_TIMEOUT: no answer in time; -EINTR: a signal came (see command.h). */
 int link_call(struct link *l, const char *method, json_t *params, json_t **ret_result, struct err *err);
 /* From now on detd tells this connection, and each that is made after it was lost, of what happens to the job: link_wait() ends by it. */
 int link_subscribe(struct link *l, int64_t job, struct err *err);

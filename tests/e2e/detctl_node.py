@@ -5,6 +5,7 @@ import contextlib
 import json
 import os
 import re
+import signal
 import socket
 import sqlite3
 import subprocess
@@ -149,6 +150,20 @@ def test_doctor(node):
     assert level == "wrong" and "detd.db is damaged: " in text, text
     node.kill()
     assert found(3)["socket"][0] == "wrong"
+
+
+def test_stopped(node):
+    """A detd that takes connections and does not answer keeps nobody for a minute."""
+    node.daemon.send_signal(signal.SIGSTOP)
+    try:
+        done = subprocess.run([detctl.DETCTL, "completion", "--", "show", ""], env=node.environment(), capture_output=True, timeout=40, check=True)
+        assert done.stdout == b"", done.stdout
+        done = subprocess.run([detctl.DETCTL, "doctor"], env=node.environment(), capture_output=True, timeout=40, check=False, text=True)
+        expect(done, 3)
+        assert re.search("(?m)^wrong +socket +.* takes connections, and nobody answers within 5 s$", done.stdout), done.stdout
+    finally:
+        node.daemon.send_signal(signal.SIGCONT)
+    expect(node.ctl("info"), 0)
 
 
 def test_after(node):

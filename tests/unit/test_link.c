@@ -81,7 +81,7 @@ static void calls_and_errors(void **state)
     json_t *result = NULL;
 
     (void)state;
-    assert_int_equal(link_open(path, &l, &err), 0);
+    assert_int_equal(link_open(path, LINK_ANSWER_S, &l, &err), 0);
     for (int i = 1; i <= 2; i++) {
         assert_int_equal(link_call(l, "m", json_object(), &result, &err), 0);
         assert_int_equal(json_integer_value(json_object_get(result, "n")), i);
@@ -105,7 +105,7 @@ static void repeats_after_a_loss(void **state)
     json_t *result = NULL;
 
     (void)state;
-    assert_int_equal(link_open(path, &l, &err), 0);
+    assert_int_equal(link_open(path, LINK_ANSWER_S, &l, &err), 0);
     assert_int_equal(link_call(l, "m", json_pack("{s:i}", "a", 1), &result, &err), 0);
     json_decref(result);
     link_close(l);
@@ -121,7 +121,7 @@ static void gives_up(void **state)
     json_t *result = NULL;
 
     (void)state;
-    assert_int_equal(link_open(path, &l, &err), 0);
+    assert_int_equal(link_open(path, LINK_ANSWER_S, &l, &err), 0);
     waitpid(child, NULL, 0); /* nobody listens any more */
     link_patience(l, 0.2);
     assert_int_equal(link_call(l, "m", json_object(), &result, &err), -ENOTCONN);
@@ -137,9 +137,9 @@ static void bad_paths(void **state)
     (void)state;
     memset(longer, 'x', sizeof longer - 1);
     longer[sizeof longer - 1] = '\0';
-    assert_int_equal(link_open(longer, &l, &err), ERR_INPUT);
+    assert_int_equal(link_open(longer, LINK_ANSWER_S, &l, &err), ERR_INPUT);
     assert_non_null(strstr(err.msg, "longer than 107 bytes"));
-    assert_int_equal(link_open("/nonexistent/s", &l, &err), -ENOTCONN);
+    assert_int_equal(link_open("/nonexistent/s", LINK_ANSWER_S, &l, &err), -ENOTCONN);
     assert_null(l);
 }
 
@@ -175,7 +175,7 @@ static void patience_without_end(void **state)
 
     (void)state;
     catch_interrupt();
-    assert_int_equal(link_open(path, &l, &err), 0);
+    assert_int_equal(link_open(path, LINK_ANSWER_S, &l, &err), 0);
     waitpid(child, NULL, 0);
     link_patience(l, -1);
     killer = keep_interrupting();
@@ -198,7 +198,7 @@ static void refused_as_a_whole(void **state)
     (void)state;
     memset(big, 'x', RPC_MAX_LINE);
     big[RPC_MAX_LINE] = '\0';
-    assert_int_equal(link_open(path, &l, &err), 0);
+    assert_int_equal(link_open(path, LINK_ANSWER_S, &l, &err), 0);
     assert_int_equal(link_call(l, "m", json_object(), &result, &err), ERR_INPUT); /* an answer without the id that could not be read */
     assert_string_equal(err.msg, "too many");
     assert_int_equal(link_call(l, "m", json_pack("{s:s}", "a", big), &result, &err), ERR_INPUT); /* not even sent */
@@ -223,7 +223,7 @@ static void refused_without_an_id(void **state)
     json_t *result = NULL;
 
     (void)state;
-    assert_int_equal(link_open(path, &l, &err), 0);
+    assert_int_equal(link_open(path, LINK_ANSWER_S, &l, &err), 0);
     link_patience(l, 0.2);
     assert_int_equal(link_call(l, "m", json_object(), &result, &err), ERR_PROTO);
     assert_string_equal(err.msg, "too deep");
@@ -245,7 +245,7 @@ static void refused_while_it_sends(void **state)
     (void)state;
     memset(big, 'x', RPC_MAX_LINE / 2);
     big[RPC_MAX_LINE / 2 - 1] = '\0';
-    assert_int_equal(link_open(path, &l, &err), 0);
+    assert_int_equal(link_open(path, LINK_ANSWER_S, &l, &err), 0);
     link_patience(l, 0.2);
     assert_int_equal(link_call(l, "m", json_pack("{s:s}", "a", big), &result, &err), ERR_STATE);
     assert_string_equal(err.msg, "no room");
@@ -270,7 +270,7 @@ static void no_end_of_losses(void **state)
         scripts[i] = dies;
     scripts[LOSSES] = good;
     child = serve(scripts);
-    assert_int_equal(link_open(path, &l, &err), 0);
+    assert_int_equal(link_open(path, LINK_ANSWER_S, &l, &err), 0);
     link_patience(l, 0.2);
     assert_int_equal(link_call(l, "m", json_object(), &result, &err), -ENOTCONN);
     assert_non_null(strstr(err.msg, "lost detd"));
@@ -290,12 +290,46 @@ static void interrupt(void **state)
 
     (void)state;
     catch_interrupt();
-    assert_int_equal(link_open(path, &l, &err), 0);
+    assert_int_equal(link_open(path, LINK_ANSWER_S, &l, &err), 0);
     pid_t killer = keep_interrupting();
     assert_int_equal(link_call(l, "m", json_object(), &result, &err), -EINTR);
     stop_interrupting(killer);
     link_close(l);
     waitpid(child, NULL, 0);
+}
+
+static bool is_queued(int *ret_fd)
+{
+    struct sockaddr_un address = { .sun_family = AF_UNIX };
+
+    strcpy(address.sun_path, path);
+    *ret_fd = socket(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK, 0);
+    return connect(*ret_fd, (struct sockaddr *)&address, sizeof address) == 0;
+}
+
+/* It was stopped: connections are queued, and nobody takes them; then not even that. */
+static void a_daemon_that_stands_still(void **state)
+{
+    enum { MOST = 100 };
+    int server = listen_at(path), fds[MOST], n = 0;
+    struct err err = { 0 };
+    struct link *l = NULL;
+    json_t *result = NULL;
+
+    (void)state;
+    assert_int_equal(link_open(path, 1, &l, &err), 0);
+    assert_int_equal(link_call(l, "m", json_object(), &result, &err), ERR_TIMEOUT);
+    assert_non_null(strstr(err.msg, "no answer within 1 s"));
+    link_close(l);
+    while (n < MOST - 1 && is_queued(&fds[n]))
+        n++;
+    assert_true(n < MOST - 1);
+    err = (struct err){ 0 };
+    assert_int_equal(link_open(path, 1, &l, &err), ERR_TIMEOUT);
+    assert_non_null(strstr(err.msg, "no answer within 1 s"));
+    for (; n >= 0; n--)
+        close(fds[n]);
+    close(server);
 }
 
 static void default_paths(void **state)
@@ -317,6 +351,7 @@ int main(void)
         cmocka_unit_test(gives_up),
         cmocka_unit_test(bad_paths),
         cmocka_unit_test(interrupt),
+        cmocka_unit_test(a_daemon_that_stands_still),
         cmocka_unit_test(default_paths),
         cmocka_unit_test(patience_without_end),
         cmocka_unit_test(refused_as_a_whole),

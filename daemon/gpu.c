@@ -82,7 +82,7 @@ enum gpu_state gpu_state(const struct gpu *g)
         return GPU_DIVIDED;
     if (g->left_by)
         return GPU_CHECKING;
-    return g->foreign[0] || g->locked ? GPU_FOREIGN : GPU_FREE;
+    return g->foreign[0] || g->locked[0] ? GPU_FOREIGN : GPU_FREE;
 }
 
 const char *gpu_state_name(enum gpu_state s)
@@ -100,8 +100,8 @@ void gpu_reason(const struct gpu *g, char *ret, size_t size)
         copy(ret, size, g->quarantine);
     else if (g->foreign[0])
         copy(ret, size, g->foreign);
-    else if (g->locked)
-        copy(ret, size, "a job of another daemon has its lock");
+    else if (g->locked[0])
+        copy(ret, size, g->locked);
     else if (g->left_by)
         snprintf(ret, size, "job %lld has left; its memory is being verified free", (long long)g->left_by);
     else if (g->seen.divided)

@@ -51,8 +51,8 @@ struct gpu {
     int64_t left_by; /* job whose memory must go before the next grant; 0: none */
     double left_at;
     char quarantine[GPU_REASON], foreign[GPU_REASON]; /* why; "": not so */
+    char locked[GPU_REASON];                          /* likewise: by a job of another daemon, or by what lies in the lock's place */
     double quarantined;                               /* since */
-    bool locked;                                      /* by a job of another daemon */
     int64_t idle_bytes;                               /* in use while nobody used it; -1: never seen so */
 };
 

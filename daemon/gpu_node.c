@@ -319,8 +319,11 @@ void gpu_node_look_at_locks(struct gpu_node *n)
     for (int i = 0; i < all->count; i++) {
         struct gpu *g = &all->all[i];
         bool mine = g->job || g->left_by; /* its own detd-job may not have ended yet */
+        struct err why;
 
-        g->locked = !mine && !g->seen.divided && gpulock_is_held(n->c.locks, g->seen.uuid);
+        g->locked[0] = '\0';
+        if (!mine && !g->seen.divided && gpulock_is_held(n->c.locks, g->seen.uuid, &why))
+            snprintf(g->locked, sizeof g->locked, "%.239s", why.msg);
     }
 }
 

@@ -167,18 +167,21 @@ int gpulock_take(const struct gpulocks *l, const char *uuid, int *ret_fd, struct
     return rc;
 }
 
-bool gpulock_is_held(const struct gpulocks *l, const char *uuid)
+bool gpulock_is_held(const struct gpulocks *l, const char *uuid, struct err *ret_why)
 {
     struct place p;
-    struct err err;
     bool held;
     int fd;
 
-    if (find_place(l, uuid, &p, &err) < 0)
+    if (find_place(l, uuid, &p, ret_why) < 0)
         return false;
-    fd = open_lock(uuid, p.own, 0, &err);
-    held = fd < 0 ? fd == -EWOULDBLOCK : is_locked(fd);
+    fd = open_lock(uuid, p.own, 0, ret_why);
+    if (fd == -EWOULDBLOCK)
+        return true;
+    held = (fd >= 0 && is_locked(fd)) || other_holds(l, &p);
     if (fd >= 0)
         close(fd);
-    return held || other_holds(l, &p);
+    if (held)
+        err_set(ret_why, -EWOULDBLOCK, "a job of another daemon has its lock");
+    return held;
 }

@@ -23,5 +23,5 @@ struct gpulocks {
  * kind of daemon has the GPU, or something lies in its place that cannot be locked: a link, a folder, a file with two names or that may not be read. Who
  * put it there keeps the GPU from all daemons that lock there, till somebody removes it. */
 int gpulock_take(const struct gpulocks *l, const char *uuid, int *ret_fd, struct err *err);
-/* Whether a job of any daemon has it now, or it cannot be taken for what lies there. False too where that cannot be found out. */
-bool gpulock_is_held(const struct gpulocks *l, const char *uuid);
+/* Whether a job of any daemon has it now, or it cannot be taken for what lies there; ret_why says which. False too where that cannot be found out. */
+bool gpulock_is_held(const struct gpulocks *l, const char *uuid, struct err *ret_why);

@@ -356,12 +356,12 @@ def daemons_of_both_kinds():
                 other.wait_gpu(0, "free")
             path = lock_holder(node.uuids[0]).name
             os.unlink(path)
-            for plant, remove in ((lambda: os.symlink("/etc/passwd", path), os.unlink), (lambda: os.mkdir(path), os.rmdir)):
+            for plant, remove, what in ((lambda: os.symlink("/etc/passwd", path), os.unlink, "a symbolic link"), (lambda: os.mkdir(path), os.rmdir, "no plain file")):
                 plant()
                 waits = user.train(5, restarts=0)
                 node.wait(node.train(5, restarts=0), "completed")
                 node.wait_gpu(0, "free")
-                assert held in user.why(waits) and user.job(waits)["state"] == "queued", user.why(waits)
+                assert "'%s' is %s" % (path, what) in user.why(waits) and user.job(waits)["state"] == "queued", user.why(waits)
                 remove(path)
                 user.wait(waits, "completed")
                 user.wait_gpu(0, "free")
@@ -370,7 +370,7 @@ def daemons_of_both_kinds():
             os.unlink(own)
             os.mkdir(own)
             waits = node.train(5, restarts=0)  # in a lock's own place a folder is busy, and no failure of the job
-            assert held in node.why(waits), node.why(waits)
+            assert "GPU 0 is foreign: " in node.why(waits) and "'%s' is no plain file" % own in node.why(waits), node.why(waits)
             os.rmdir(own)
             node.wait(waits, "completed")
 

@@ -312,9 +312,10 @@ void gpu_child_free(struct gpu_child *c)
         c->freed = true;
 }
 
-bool gpulock_is_held(const struct gpulocks *l, const char *uuid)
+bool gpulock_is_held(const struct gpulocks *l, const char *uuid, struct err *ret_why)
 {
     (void)l;
     (void)uuid;
+    (void)ret_why;
     return false;
 }

@@ -297,7 +297,7 @@ static void counts(void **state)
     }
     all.all[1].job = 1;
     assert_true(gpu_xid(&all.all[2], 79, 1));
-    all.all[3].locked = true;
+    strcpy(all.all[3].locked, "a job of another daemon has its lock");
     assert_reason(&all.all[3], GPU_FOREIGN, "another daemon");
     assert_reason(&all.all[5], GPU_DIVIDED, "MIG");
     gpus_count(&all, &c);
@@ -322,6 +322,25 @@ static void lock_file(const char *uuid, char *ret, size_t size)
         snprintf(ret, size, "/tmp/detd-%s.lock", uuid);
 }
 
+static bool is_held(const struct gpulocks *l, const char *uuid)
+{
+    struct err why;
+
+    return gpulock_is_held(l, uuid, &why);
+}
+
+/* Both who asks and who takes hear what lies there. */
+static void assert_in_the_way(const char *uuid, const char *what)
+{
+    struct err err, why;
+    int fd;
+
+    assert_int_equal(gpulock_take(&users, uuid, &fd, &err), -EWOULDBLOCK);
+    assert_true(gpulock_is_held(&users, uuid, &why));
+    assert_non_null(strstr(why.msg, what));
+    assert_string_equal(why.msg, err.msg);
+}
+
 static void one_job_a_gpu(void **state)
 {
     char uuid[64], path[128];
@@ -332,19 +351,19 @@ static void one_job_a_gpu(void **state)
     (void)state;
     snprintf(uuid, sizeof uuid, "GPU-test-%d", (int)getpid());
     umask(077);
-    assert_false(gpulock_is_held(&users, uuid));
+    assert_false(is_held(&users, uuid));
     assert_int_equal(gpulock_take(&users, uuid, &a, &err), 0);
     lock_file(uuid, path, sizeof path);
     assert_int_equal(stat(path, &st), 0);
     assert_int_equal(st.st_mode & 0777, 0666); /* other users' daemons must be able to see that it is held */
-    assert_true(gpulock_is_held(&users, uuid));
+    assert_true(is_held(&users, uuid));
     assert_int_equal(gpulock_take(&users, uuid, &b, &err), -EWOULDBLOCK);
     assert_non_null(strstr(err.msg, uuid));
     close(a);
-    assert_false(gpulock_is_held(&users, uuid));
+    assert_false(is_held(&users, uuid));
     a = open(path, O_RDONLY); /* as somebody else who looks */
     assert_int_equal(flock(a, LOCK_SH), 0);
-    assert_false(gpulock_is_held(&users, uuid));
+    assert_false(is_held(&users, uuid));
     close(a);
     assert_int_equal(gpulock_take(&users, uuid, &b, &err), 0);
     close(b);
@@ -403,28 +422,23 @@ static void links_are_refused(void **state)
     lock_file(uuid, path, sizeof path);
     unlink(path);
     assert_int_equal(symlink(victim, path), 0);
-    assert_int_equal(gpulock_take(&users, uuid, &lock, &err), -EWOULDBLOCK);
-    assert_true(gpulock_is_held(&users, uuid));
+    assert_in_the_way(uuid, "is a symbolic link; remove it");
     unlink(path);
     assert_int_equal(symlink(temp_path(nothing, sizeof nothing, "detd-no-such-file"), path), 0);
-    assert_int_equal(gpulock_take(&users, uuid, &lock, &err), -EWOULDBLOCK);
-    assert_true(gpulock_is_held(&users, uuid));
+    assert_in_the_way(uuid, "is a symbolic link; remove it");
     assert_true(access(nothing, F_OK) < 0);
     unlink(path);
     assert_int_equal(mkfifo(path, 0666), 0);
-    assert_int_equal(gpulock_take(&users, uuid, &lock, &err), -EWOULDBLOCK);
-    assert_true(gpulock_is_held(&users, uuid));
+    assert_in_the_way(uuid, "no plain file with one name");
     unlink(path);
     assert_int_equal(mkdir(path, 0700), 0);
-    assert_int_equal(gpulock_take(&users, uuid, &lock, &err), -EWOULDBLOCK);
-    assert_true(gpulock_is_held(&users, uuid));
+    assert_in_the_way(uuid, "no plain file with one name");
     rmdir(path);
     assert_int_equal(gpulock_take(&users, uuid, &lock, &err), 0);
     close(lock);
     snprintf(other, sizeof other, "%s.2", path);
     assert_int_equal(link(path, other), 0); /* a second name of anybody's file would lend it to whoever locks */
-    assert_int_equal(gpulock_take(&users, uuid, &lock, &err), -EWOULDBLOCK);
-    assert_true(gpulock_is_held(&users, uuid));
+    assert_in_the_way(uuid, "no plain file with one name");
     unlink(other);
     unlink(path);
     memset(longest, 'a', sizeof longest);
@@ -481,14 +495,14 @@ static void daemons_of_both_kinds_share_no_gpu(void **state)
     assert_int_equal(gpulock_take(&t.system, t.uuid, &a, &err), 0);
     assert_int_equal(stat(t.own, &st), 0);
     assert_int_equal(st.st_mode & 0777, 0600); /* who may open it could keep it */
-    assert_true(gpulock_is_held(&t.user, t.uuid) && gpulock_is_held(&t.system, t.uuid));
+    assert_true(is_held(&t.user, t.uuid) && is_held(&t.system, t.uuid));
     assert_int_equal(gpulock_take(&t.user, t.uuid, &b, &err), -EWOULDBLOCK);
     assert_non_null(strstr(err.msg, "the system's daemon"));
     assert_int_equal(gpulock_take(&t.system, t.uuid, &b, &err), -EWOULDBLOCK);
     close(a);
-    assert_false(gpulock_is_held(&t.user, t.uuid) || gpulock_is_held(&t.system, t.uuid));
+    assert_false(is_held(&t.user, t.uuid) || is_held(&t.system, t.uuid));
     assert_int_equal(gpulock_take(&t.user, t.uuid, &a, &err), 0);
-    assert_true(gpulock_is_held(&t.system, t.uuid));
+    assert_true(is_held(&t.system, t.uuid));
     assert_int_equal(gpulock_take(&t.system, t.uuid, &b, &err), -EWOULDBLOCK);
     assert_non_null(strstr(err.msg, "a user's daemon"));
     close(a);
@@ -502,7 +516,7 @@ static void take_as_system(const struct two *t)
     struct err err = { 0 };
     int fd;
 
-    assert_false(gpulock_is_held(&t->system, t->uuid));
+    assert_false(is_held(&t->system, t->uuid));
     assert_int_equal(gpulock_take(&t->system, t->uuid, &fd, &err), 0);
     close(fd);
 }
@@ -520,7 +534,7 @@ static void what_users_plant_takes_no_gpu_from_the_node(void **state)
     assert_int_equal(flock(fd, LOCK_SH), 0);
     take_as_system(&t);
     assert_int_equal(flock(fd, LOCK_EX), 0);
-    assert_true(gpulock_is_held(&t.system, t.uuid));
+    assert_true(is_held(&t.system, t.uuid));
     unlink(t.shared);
     assert_int_equal(symlink(t.own, t.shared), 0); /* also to what is locked */
     take_as_system(&t);
@@ -534,7 +548,7 @@ static void what_users_plant_takes_no_gpu_from_the_node(void **state)
     unlink(t.own);
     assert_int_equal(mkdir(t.own, 0700), 0); /* in its own folder it is busy, and no failure */
     assert_int_equal(gpulock_take(&t.system, t.uuid, &fd, &err), -EWOULDBLOCK);
-    assert_true(gpulock_is_held(&t.system, t.uuid));
+    assert_true(is_held(&t.system, t.uuid));
     rmdir(t.own);
     chmod(t.folder, 0777);
     assert_int_equal(gpulock_take(&t.system, t.uuid, &fd, &err), -EPERM);
@@ -557,7 +571,7 @@ static void users_cannot_keep_the_locks_of_the_node(void **state)
     assert_int_equal(gpulock_take(&t.system, t.uuid, &fd, &err), 0);
     pid = fork();
     if (pid == 0) {
-        int ok = setresuid(65534, 65534, 65534) == 0 && open(t.own, O_RDONLY) < 0 && errno == EACCES && gpulock_is_held(&t.user, t.uuid) &&
+        int ok = setresuid(65534, 65534, 65534) == 0 && open(t.own, O_RDONLY) < 0 && errno == EACCES && is_held(&t.user, t.uuid) &&
                  gpulock_take(&t.user, t.uuid, &fd, &err) == -EWOULDBLOCK;
 
         _exit(ok ? 0 : 1);

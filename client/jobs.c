@@ -226,10 +226,11 @@ static void print_attempts(const json_t *attempts)
     }
 }
 
-/* Newest first, as they come; older ones than a few are mostly gone from the disk. */
+/* Newest first, as they come; of those that are on the disk a few, and the best. */
 static void print_checkpoints(const json_t *checkpoints)
 {
     bool best_seen = false;
+    int shown = 0;
     json_t *c;
     size_t i;
 
@@ -238,8 +239,9 @@ static void print_checkpoints(const json_t *checkpoints)
         bool best = !best_seen && json_is_true(json_object_get(c, "best")); /* each was the best when it was written */
 
         best_seen |= best;
-        if (i >= CHECKPOINTS_SHOWN && !best)
+        if (json_is_false(json_object_get(c, "there")) || (shown >= CHECKPOINTS_SHOWN && !best))
             continue;
+        shown++;
         printf("checkpoint   step %lld, %s", int_of(c, "step"), text_bytes(real_of(c, "bytes")).s);
         if (json_is_number(loss))
             printf(", val loss %s%s", text_number(loss).s, best ? ", the best" : "");

@@ -428,14 +428,16 @@ static void look_work(void *arg)
 {
     struct looking *l = arg;
     struct store *s = l->rq->d->store;
+    char folder[sizeof l->rq->d->jobs_dir + 32];
 
+    snprintf(folder, sizeof folder, "%s/%lld", l->rq->d->jobs_dir, (long long)l->id);
     l->rc = request_wanted(l->rq, &l->err);
     if (l->rc == 0)
         l->rc = store_get_job(s, l->id, &l->row, &l->err);
     if (l->rc == 0 && l->details)
         l->rc = store_losses(s, l->id, &l->losses, &l->err);
     if (l->rc == 0 && l->details)
-        l->rc = store_job_details(s, l->id, &l->more, &l->err);
+        l->rc = store_job_details(s, l->id, folder, &l->more, &l->err);
     if (l->rc == 0 && l->details)
         l->rc = store_get_spec(s, l->id, &l->spec, &l->err);
     if (l->rc == 0 && l->details && !l->rq->caller.admin && l->rq->caller.uid != l->row.uid)

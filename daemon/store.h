@@ -119,8 +119,8 @@ int store_ended_jobs(struct store *s, const struct store_ended_query *q, void (*
                      struct err *err);
 int store_best_checkpoint(struct store *s, int64_t id, int64_t *ret_step, struct err *err); /* the newest where none is the best; 0: none */
 int store_newest_checkpoint(struct store *s, int64_t id, int64_t *ret_step, struct err *err); /* 0: none */
-/* "attempts":[...],"checkpoints":[...],"tiers":[...] without braces around */
-int store_job_details(struct store *s, int64_t id, struct text *out, struct err *err);
+/* "attempts":[...],"checkpoints":[...],"tiers":[...] without braces around; folder: the job's, in which its checkpoints lie */
+int store_job_details(struct store *s, int64_t id, const char *folder, struct text *out, struct err *err);
 int store_loss_rows(struct store *s, const struct store_loss_query *q, struct text *out, struct err *err); /* {"rows":[...],"cursor":...} */
 int store_loss_latest(struct store *s, int64_t id, struct text *out, struct err *err);                     /* {"rows":[...]} */
 int store_eval_rows(struct store *s, int64_t id, const char *metric, int64_t limit, const char *cursor, struct text *out, struct err *err);

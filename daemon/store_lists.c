@@ -1,6 +1,8 @@
 /* daemon/store_lists.c - the queries about evaluation, events, attempts, checkpoints, tiers. */
+#include <errno.h>
 #include <limits.h>
 #include <stdio.h>
+#include <unistd.h>
 
 #include "daemon/store.h"
 #include "daemon/store_impl.h"
@@ -83,7 +85,30 @@ int store_events(struct store *s, int64_t id, const struct store_page *page, str
 
 #define TIERS_SELECT "SELECT step, tier FROM tiers WHERE job=?1 ORDER BY step LIMIT ?2"
 
-int store_job_details(struct store *s, int64_t id, struct text *out, struct err *err)
+/* A row outlives its checkpoint, which keep or a user may have removed: so each says whether that is there. */
+static int list_checkpoints(sqlite3 *db, int64_t id, const char *folder, struct text *out, struct err *err)
+{
+    char path[4096 + 64];
+    sqlite3_stmt *st;
+    int rc = reader_prepare(db, "SELECT step, path, bytes, val_loss, best, time FROM checkpoints WHERE job=?1 ORDER BY step DESC LIMIT ?2",
+                            &st, err);
+
+    if (rc < 0)
+        return rc;
+    sqlite3_bind_int64(st, 1, id);
+    sqlite3_bind_int(st, 2, ROWS_LISTED);
+    text_add(out, "[");
+    for (bool first = true; (rc = reader_step(db, st, err)) == 1; first = false) {
+        row_add_open(out, st, first);
+        snprintf(path, sizeof path, "%s/checkpoints/step-%lld", folder, (long long)sqlite3_column_int64(st, 0));
+        text_add(out, access(path, F_OK) < 0 && errno == ENOENT ? ",\"there\":false}" : ",\"there\":true}");
+    }
+    text_add(out, "]");
+    sqlite3_finalize(st);
+    return rc == 0 && out->failed ? err_set(err, -ENOMEM, "out of memory") : rc;
+}
+
+int store_job_details(struct store *s, int64_t id, const char *folder, struct text *out, struct err *err)
 {
     sqlite3 *db = reader_take(s);
     int rc;
@@ -95,8 +120,7 @@ int store_job_details(struct store *s, int64_t id, struct text *out, struct err 
                    id, out, err);
     text_add(out, ",\"checkpoints\":");
     if (rc == 0)
-        rc = rows_list(db, "SELECT step, path, bytes, val_loss, best, time FROM checkpoints WHERE job=?1 ORDER BY step DESC LIMIT ?2", id,
-                       out, err);
+        rc = list_checkpoints(db, id, folder, out, err);
     text_add(out, ",\"tiers\":");
     if (rc == 0)
         rc = rows_list(db, TIERS_SELECT, id, out, err);

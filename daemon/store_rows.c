@@ -5,8 +5,6 @@
 #include "daemon/store_impl.h"
 #include "daemon/text.h"
 
-enum { MAX_LISTED = 1000 };
-
 /* Of a column that holds JSON itself: "" is null. */
 static bool is_json(const char *declared)
 {
@@ -41,12 +39,17 @@ void row_add_column(struct text *out, sqlite3_stmt *st, int at)
 
 void row_add(struct text *out, sqlite3_stmt *st, bool first)
 {
+    row_add_open(out, st, first);
+    text_add(out, "}");
+}
+
+void row_add_open(struct text *out, sqlite3_stmt *st, bool first)
+{
     text_add(out, first ? "{" : ",{");
     for (int i = 0; i < sqlite3_column_count(st); i++) {
         text_addf(out, "%s\"%s\":", i ? "," : "", sqlite3_column_name(st, i));
         row_add_column(out, st, i);
     }
-    text_add(out, "}");
 }
 
 /* All rows of a statement as an array. Finalizes it. */
@@ -74,6 +77,6 @@ int rows_list(sqlite3 *db, const char *sql, int64_t id, struct text *out, struct
         return rc;
     sqlite3_bind_int64(st, 1, id);
     if (sqlite3_bind_parameter_count(st) > 1)
-        sqlite3_bind_int(st, 2, MAX_LISTED);
+        sqlite3_bind_int(st, 2, ROWS_LISTED);
     return add_rows(db, st, out, err);
 }

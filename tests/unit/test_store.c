@@ -257,7 +257,7 @@ static void identities_are_kept(void **state)
         report(f, 1, 3, NULL, "{\"type\":\"identity\",\"attempt\":1,\"identity\":{\"hash\":\"02\",\"versions\":{}}}");
     }
     wait_all(f);
-    assert_int_equal(store_job_details(f->s, 1, &t, NULL), 0);
+    assert_int_equal(store_job_details(f->s, 1, f->folder, &t, NULL), 0);
     if (!strstr(t.p, want) || !strstr(t.p, first))
         fail_msg("%s", t.p);
     text_free(&t);

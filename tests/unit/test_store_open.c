@@ -281,7 +281,7 @@ static void tells_of_job_4(struct fixture *f)
     assert_tells(&t, evals);
     assert_int_equal(store_events(f->s, 4, &(struct store_page){ .limit = 100 }, &t, NULL), 0);
     assert_tells(&t, events);
-    assert_int_equal(store_job_details(f->s, 4, &t, NULL), 0);
+    assert_int_equal(store_job_details(f->s, 4, "/nowhere", &t, NULL), 0);
     assert_tells(&t, details);
     assert_int_equal(store_best_checkpoint(f->s, 4, &best, NULL), 0);
     assert_int_equal(best, 2);

@@ -351,17 +351,37 @@ static void hand_back(struct store *s, struct op *first)
     uv_async_send(&s->async);
 }
 
-/* Takes what users asked off the queue; the rest keeps its order. */
-static struct op *take_asked(struct op_queue *q)
+static bool is_asked(const struct op *op)
 {
-    struct op_queue kept = { 0 }, asked = { 0 };
+    return op->asked;
+}
+
+static bool is_removal(const struct op *op)
+{
+    return op->kind == OP_REMOVE;
+}
+
+/* Takes those off the queue; the rest keeps its order. */
+static struct op *take(struct op_queue *q, bool (*is_meant)(const struct op *op))
+{
+    struct op_queue kept = { 0 }, taken = { 0 };
 
     for (struct op *op = q->head, *next; op; op = next) {
         next = op->next;
-        push(op->asked ? &asked : &kept, op);
+        push(is_meant(op) ? &taken : &kept, op);
     }
     *q = kept;
-    return asked.head;
+    return taken.head;
+}
+
+static struct op *take_queued(struct store *s, bool (*is_meant)(const struct op *op))
+{
+    struct op *taken;
+
+    pthread_mutex_lock(&s->lock);
+    taken = take(&s->todo, is_meant);
+    pthread_mutex_unlock(&s->lock);
+    return taken;
 }
 
 static void refuse(struct store *s, struct op *asked)
@@ -378,13 +398,31 @@ static void refuse(struct store *s, struct op *asked)
 static struct op *refuse_asked(struct store *s, struct op *first)
 {
     struct op_queue batch = { .head = first };
-    struct op *asked;
 
-    refuse(s, take_asked(&batch));
-    pthread_mutex_lock(&s->lock);
-    asked = take_asked(&s->todo);
-    pthread_mutex_unlock(&s->lock);
-    refuse(s, asked);
+    refuse(s, take(&batch, is_asked));
+    refuse(s, take_queued(s, is_asked));
+    return batch.head;
+}
+
+static void remove_in_reserve(struct store *s, struct op *removals)
+{
+    if (!removals)
+        return;
+    if (reserve_give_back(&s->reserve) && writer_batch(&s->w, removals) == SQLITE_OK)
+        hand_back(s, removals);
+    else
+        refuse(s, removals);
+    reserve_make(&s->reserve);
+}
+
+/* A job that is removed makes room, and its removal needs some: that was kept for it. It goes before what waits for room: all of an ended job is stored. Returns
+ * what is left of the batch. */
+static struct op *remove_at_once(struct store *s, struct op *first)
+{
+    struct op_queue batch = { .head = first };
+
+    remove_in_reserve(s, take(&batch, is_removal));
+    remove_in_reserve(s, take_queued(s, is_removal));
     return batch.head;
 }
 
@@ -432,6 +470,8 @@ static struct op *commit_batch(struct store *s, struct op *first)
             break;
         if (!damaged)
             tell_trouble(s, rc);
+        if (s->w.full)
+            first = remove_at_once(s, first);
         if (s->w.full || s->w.damaged)
             first = refuse_asked(s, first);
         if (!first || wait_to_retry(s, &tries))
@@ -442,6 +482,7 @@ static struct op *commit_batch(struct store *s, struct op *first)
         log_line("info", "detd.db is written again");
         set_trouble(s, "");
     }
+    reserve_make(&s->reserve);
     return first;
 }
 
@@ -550,6 +591,8 @@ int store_open(const char *folder, uv_loop_t *loop, struct store **ret, struct e
         rc = err_set(err, -ENAMETOOLONG, "state folder: the path is too long");
     else
         rc = databases_open(s, err);
+    if (rc == 0)
+        reserve_open(&s->reserve, folder);
     if (rc == 0)
         rc = start_thread(s, loop, err);
     if (rc < 0) {

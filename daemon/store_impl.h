@@ -9,6 +9,7 @@
 
 #include "daemon/job.h"
 #include "daemon/report.h"
+#include "daemon/reserve.h"
 #include "proto/err.h"
 
 struct text;
@@ -102,7 +103,8 @@ struct store {
     char path[4096];
     char id[33];
     struct writer w;
-    bool given_up; /* the writer's: a stop found a batch that could not be written */
+    bool given_up;          /* the writer's: a stop found a batch that could not be written */
+    struct reserve reserve; /* likewise */
     sqlite3 *reader[STORE_READERS];
     bool reader_busy[STORE_READERS];
     atomic_llong rows_scanned, steps; /* of all queries so far */
@@ -155,5 +157,8 @@ int reader_step(sqlite3 *db, sqlite3_stmt *st, struct err *err);
 void row_add_column(struct text *out, sqlite3_stmt *st, int at);
 /* An object whose members are named like the statement's columns. first: no comma before it. */
 void row_add(struct text *out, sqlite3_stmt *st, bool first);
+/* Likewise, without its closing brace. */
+void row_add_open(struct text *out, sqlite3_stmt *st, bool first);
+enum { ROWS_LISTED = 1000 };
 /* All rows of a query with a job (?1), and perhaps a limit (?2), as an array. */
 int rows_list(sqlite3 *db, const char *sql, int64_t id, struct text *out, struct err *err);

@@ -18,7 +18,7 @@ import sys
 import threading
 import time
 
-from daemon import BUILD, HERE, SEED, Daemon, Refused
+from daemon import BUILD, HERE, INSIDE, SEED, Daemon, Refused, in_private
 
 
 def runs_to_the_end():
@@ -1029,17 +1029,6 @@ SCENARIOS = [runs_to_the_end, the_database_is_damaged_while_it_runs, the_wall_cl
 PRIVATE = [no_room_for_the_spool, the_disk_is_full, a_checkpoint_without_room]  # have disks of their own, which nobody else is to see
 
 BESIDE = [budget_counts_from_the_newest_checkpoint, a_silent_supervisor_is_killed, a_lock_that_stays_held, what_holds_the_lock_does_not_die]  # mostly waits
-
-
-INSIDE = os.environ.get("DETD_MOUNTS") == "1"
-UNSHARE = ["unshare", "--user", "--map-root-user", "--mount"]
-
-
-def in_private(scenario):
-    if subprocess.run(UNSHARE + ["sh", "-c", "mount -t tmpfs detd-e2e /mnt"], capture_output=True, check=False).returncode != 0:
-        print("skip: no mounts in a user namespace", flush=True)
-        return
-    subprocess.run(UNSHARE + [sys.executable, __file__, scenario.__name__], check=True, env=dict(os.environ, DETD_MOUNTS="1"))
 
 
 def carry_out(scenario):

@@ -3,6 +3,7 @@
 import json
 import os
 import random
+import re
 import shutil
 import sqlite3
 import struct
@@ -10,7 +11,7 @@ import subprocess
 import sys
 import time
 
-from daemon import SEED, Daemon, Refused
+from daemon import BUILD, SEED, Daemon, Refused, in_private
 
 TABLES = ("specs", "attempts", "series", "eval", "events", "checkpoints", "tiers", "loss")
 
@@ -134,6 +135,10 @@ def the_best_is_kept():
         d.until(lambda: not d.call("job.prune", older=0, keep_best=True)["refused"], "it cannot be pruned")
         assert os.listdir(folder(d, job) + "/checkpoints") == ["step-%d" % best] and os.listdir(folder(d, job) + "/log") == []
         assert rows(d, job) == kept and d.job(job)["state"] == "completed" and os.path.exists(folder(d, job) + "/spec.json")
+        listed = d.job(job)["checkpoints"]
+        assert [c["step"] for c in listed if c["there"]] == [best] and len(listed) == len(there), listed
+        shown = subprocess.run([BUILD + "/detctl", "--socket", d.path, "show", str(job)], check=True, capture_output=True, text=True).stdout
+        assert re.findall(r"^checkpoint +step (\d+),", shown, re.M) == [str(best)], shown
         assert [j["id"] for j in d.call("job.prune", older=0, keep_best=True)["jobs"]] == [job]
 
 
@@ -235,10 +240,45 @@ def a_wrong_clock_removes_nothing():
         d.until(lambda: is_wiped(d, job), "it stays")
 
 
+def is_full(d):
+    return "full" in d.call("daemon.info")["trouble"]
+
+
+def made_room_for():
+    """On a full disk, where all else is refused, jobs can be removed, also those that hold next to nothing; a kill after that brings none back."""
+    with Daemon(step_s=0, disk_mb=120) as d:
+        large, small = finished(d), [finished(d, 5) for _ in range(3)]
+        d.until(lambda: all(not os.path.exists("%s/spool.0" % folder(d, job)) for job in [large, *small]), "the spools stay")
+        with open(folder(d, large) + "/predictions", "wb") as f:
+            f.write(bytes(12 << 20))
+        d.call("daemon.drain", reason="so that it waits")
+        empty = [d.submit(5) for _ in range(8)]
+        for job in empty:
+            d.call("job.cancel", id=job)
+        d.fill()
+        assert refusal(d, "daemon.undrain") == "SYSTEM" and is_full(d)
+        for job in empty:  # each needs room, and gives none
+            remove(d, job)
+        d.kill()
+        d.start()
+        assert [refusal(d, "job.get", id=job) for job in empty] == ["NOTFOUND"] * 8
+        d.fill()
+        remove(d, large)
+        d.until(lambda: is_wiped(d, large), "something of it stays")
+        d.until(lambda: not is_full(d), "there is room, and it is not seen")
+        d.fill()
+        done = d.call("job.prune", older=0)
+        assert [j["id"] for j in done["jobs"]] == small and not done["refused"], done
+        assert [refusal(d, "job.get", id=job) for job in small] == ["NOTFOUND"] * 3
+        os.unlink(d.state + "/filler")
+        d.until(lambda: all(is_wiped(d, job) for job in [*small, *empty]), "something of them stays")
+        d.until(lambda: os.stat(d.state + "/reserve").st_blocks << 9 >= 4 << 20, "no room is kept for the next time")
+
+
 SCENARIOS = [a_job_leaves_nothing, what_lives_stays, killed_on_the_way, pruned_page_by_page, the_best_is_kept, nothing_goes_where_the_best_is_gone,
-             what_another_job_of_that_number_left_stays, what_is_old_goes_by_itself, a_wrong_clock_removes_nothing]
+             what_another_job_of_that_number_left_stays, what_is_old_goes_by_itself, a_wrong_clock_removes_nothing, made_room_for]
 for scenario in SCENARIOS:
     if len(sys.argv) < 2 or scenario.__name__ in sys.argv[1:]:
         began = time.time()
-        scenario()
+        in_private(scenario) if scenario is made_room_for else scenario()
         print("ok %s (%.1f s)" % (scenario.__name__, time.time() - began), flush=True)

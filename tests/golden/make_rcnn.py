@@ -271,4 +271,5 @@ def main():
     write("tests/golden/rcnn.safetensors", arrays)
 
 
-main()
+if __name__ == "__main__":
+    main()

@@ -1,14 +1,16 @@
 #!/usr/bin/env python3
-"""Makes tests/golden/rcnn_net_{faster,mask,d2,edges,edges_tv}.safetensors with PyTorch and torchvision: Faster and Mask R-CNN of few channels, trained for ten steps on
-two made-up images, written down as what each stage gives, the losses of every step and the gradient of each parameter in step 0, and the detections.
+"""Makes tests/golden/rcnn_net_{faster,mask,d2,edges,edges_tv,val_tv,val_d2}.safetensors with PyTorch and torchvision: Faster and Mask R-CNN of few channels, trained for ten steps on
+two made-up images, written down as what each stage gives, the losses of every step and the gradient of each parameter in step 0, the biases and the detections after the last.
 
 The first two are torchvision's own models (flavor tv). The third is its network set up as detectron2's, and what stands between the convolutions by the
 formulas of specs rcnn, every row of section 10 as detectron2 has it (flavor d2). Arrays have torchvision's names in all. The fourth is that once more, with
 fewer layers, where rows tell that pass unseen in the third: proposals and detections far thinner than a pixel, scores whose sigmoid is 1, an object whose level
 hangs on a guard of 1e-6, pictures that were larger than they are on the canvas, and the masks of what is found. One step, no gradients. The fifth is the same
-scene shown to torchvision's own.
+scene shown to torchvision's own. The last two are losses of validation (specs rcnn section 12.3): each image alone, with the proposals of evaluation, and
+of anchors and regions those of the smallest Philox words of (seed, place of the image in the data set).
 
-Nothing is random: weights, pixels and boxes are formulas that tests/golden/test_rcnn_net.c has too, and so many anchors and regions may be drawn that all are.
+Nothing is random: weights, pixels and boxes are formulas that tests/golden/test_rcnn_net.c has too, and in training so many anchors and regions may be drawn
+that all are.
 Normalisations have frozen statistics. Run from the repository root with any Python that has torchvision: tests/golden/make_rcnn_net.py"""
 import json
 import math
@@ -24,7 +26,9 @@ from torchvision.models.detection.image_list import ImageList
 from torchvision.models.resnet import BasicBlock, Bottleneck, ResNet
 from torchvision.ops import FrozenBatchNorm2d
 
-CLASSES, STEPS, LR = 3, 10, 0.002
+from make_rcnn import philox
+
+CLASSES, STEPS, LR, DECAY = 3, 10, 0.002, 0.1  # so much decay that ten steps tell
 FPN, HEAD, MASK = 16, 24, 8
 ANCHORS = [8, 16, 32, 64, 128]
 H, W = 96, 128
@@ -188,8 +192,8 @@ def targets(mask):
     return out
 
 
-def losses_of(m, x, t):
-    images = ImageList(x, SIZES)
+def losses_of(m, x, t, sizes=None):
+    images = ImageList(x, sizes or SIZES)
     features = m.backbone(images.tensors)
     proposals, rpn = m.rpn(images, features, t)
     _, roi = m.roi_heads(features, proposals, images.image_sizes, t)
@@ -205,6 +209,11 @@ def freeze(m, stages):
 # ---- detectron2 ----
 
 RPN_BATCH, PRE, POST, CLAMP, FOUND = 4096, 200, 60, math.log(1000 / 16), 20
+
+
+def everything(labels, what, batch):
+    """Which of the anchors or regions of an image with these labels (0, or 1 and above; -1 never) count."""
+    return labels >= 0
 
 
 def exact_anchors(level, h, w):
@@ -243,10 +252,10 @@ def flat(x, numbers):
     return x.view(n, 3, numbers, h, w).permute(0, 3, 4, 1, 2).reshape(n, -1, numbers)
 
 
-def propose(levels, anchors, i, size):
+def propose(levels, anchors, i, size, pre=PRE, post=POST):
     boxes, scores, of = [], [], []
     for level, (logits, deltas) in enumerate(levels):
-        order = torch.argsort(logits[i, :, 0], descending=True, stable=True)[:PRE]
+        order = torch.argsort(logits[i, :, 0], descending=True, stable=True)[:pre]
         boxes.append(clipped(decode(anchors[level][order], deltas[i, order], (1, 1, 1, 1)), size))
         scores.append(logits[i, order, 0])
         of.append(torch.full((len(order),), level))
@@ -255,11 +264,11 @@ def propose(levels, anchors, i, size):
     boxes, scores, of = boxes[whole], scores[whole], of[whole]
     kept = [torch.nonzero(of == level)[:, 0] for level in range(len(levels))]
     kept = torch.cat([k[torchvision.ops.nms(boxes[k], scores[k], 0.7)] for k in kept])
-    kept = kept[torch.argsort(scores[kept], descending=True, stable=True)][:POST]
+    kept = kept[torch.argsort(scores[kept], descending=True, stable=True)][:post]
     return boxes[kept]
 
 
-def rpn_losses(levels, anchors, t):
+def rpn_losses(levels, anchors, t, chosen, batch):
     every, logits, deltas = torch.cat(anchors), torch.cat([l for l, _ in levels], 1)[..., 0], torch.cat([d for _, d in levels], 1)
     cls = box = 0
     for i, one in enumerate(t):
@@ -267,10 +276,11 @@ def rpn_losses(levels, anchors, t):
         best, arg = iou.max(0)
         label = torch.where(best < 0.3, 0, torch.where(best < 0.7, -1, 1))
         label[(iou == iou.max(1, keepdim=True)[0]).any(0)] = 1
+        label[~chosen(label, "rpn", batch)] = -1
         fg = label == 1
         cls = cls + torch.nn.functional.binary_cross_entropy_with_logits(logits[i][label >= 0], label[label >= 0].float(), reduction="sum")
         box = box + (deltas[i][fg] - encode(every[fg], one["boxes"][arg[fg]], (1, 1, 1, 1))).abs().sum()
-    return cls / (RPN_BATCH * len(t)), box / (RPN_BATCH * len(t))
+    return cls / (batch * len(t)), box / (batch * len(t))
 
 
 def pool(features, rois, side):
@@ -299,15 +309,18 @@ def outlines(roi, box):
     return torch.from_numpy(coco.decode(coco.frPyObjects([points], 28, 28))[:, :, 0].astype(np.float32))
 
 
-def d2_losses(m, x, t):
+def d2_losses(m, x, t, sizes=None, chosen=everything, rpn_batch=RPN_BATCH, pre=PRE, post=POST):
+    sizes = sizes or SIZES
     features = m.backbone(x)
     objectness, deltas = m.rpn.head(list(features.values()))
     levels = [(flat(a, 1), flat(b, 4)) for a, b in zip(objectness, deltas)]
     anchors = [exact_anchors(k, *a.shape[-2:]) for k, a in enumerate(objectness)]
-    rpn = rpn_losses(levels, anchors, t)
+    rpn = rpn_losses(levels, anchors, t, chosen, rpn_batch)
     with torch.no_grad():
-        proposals = [propose(levels, anchors, i, SIZES[i]) for i in range(len(t))]
+        proposals = [propose(levels, anchors, i, sizes[i], pre, post) for i in range(len(t))]
         boxes = [torch.cat([p, one["boxes"]]) for p, one in zip(proposals, t)]
+        keep = [chosen((torchvision.ops.box_iou(one["boxes"], b).amax(0) >= 0.5).long(), "rcnn", None) for b, one in zip(boxes, t)]
+        boxes = [b[k] for b, k in zip(boxes, keep)]
         match = [torchvision.ops.box_iou(one["boxes"], b).max(0) for b, one in zip(boxes, t)]
         label = torch.cat([torch.where(best >= 0.5, one["labels"][arg] - 1, CLASSES) for (best, arg), one in zip(match, t)])
         goal = torch.cat([one["boxes"][arg] for (_, arg), one in zip(match, t)])
@@ -387,16 +400,72 @@ def tv_found(m, x):
     return rows, [[p[0] > 0.5 for p in d["masks"][:FOUND]] if "masks" in d else [] for d in found]
 
 
+# ---- validation ----
+
+VAL = dict(pre=100, post=30, rpn=(40, 2), rcnn=(12, 2))  # proposals; of an image anchors and regions drawn, positive ones among them at most
+SEED, PLACES = 0x1234567890, (3, 70000)                  # of the images in their data set
+PURPOSES = {"rpn": ("rpn.pos", "rpn.neg"), "rcnn": ("rcnn.fg", "rcnn.bg")}
+
+
+def smallest(candidates, purpose, place, want):
+    op = key(purpose)
+    op = (op >> 16 ^ op) & 0xFFFF
+    words = {i: philox((SEED & 0xFFFFFFFF, SEED >> 32), (i // 4, op << 16, 0xFFFF << 16, place))[i % 4] for i in candidates}
+    return sorted(words, key=lambda i: (words[i], i))[:want]
+
+
+def counter(place):
+    """Of the images at that place; as everything()."""
+    def chosen(labels, what, batch):
+        most, positive = VAL[what]
+        fg = smallest(torch.where(labels >= 1)[0].tolist(), PURPOSES[what][0], place, positive)
+        bg = smallest(torch.where(labels == 0)[0].tolist(), PURPOSES[what][1], place, most - len(fg))
+        print(f"place {place}, {what}: {len(fg)} of {int((labels >= 1).sum())} and {len(bg)} of {int((labels == 0).sum())}")
+        mask = torch.zeros(len(labels), dtype=torch.bool)
+        mask[fg + bg] = True
+        return mask
+    return chosen
+
+
+class Sampler:
+    """In the place of torchvision's."""
+
+    def __init__(self, place, what):
+        self.chosen, self.what = counter(place), what
+
+    def __call__(self, labels):
+        masks = [self.chosen(one, self.what, None) for one in labels]
+        return [m & (one >= 1) for m, one in zip(masks, labels)], [m & (one == 0) for m, one in zip(masks, labels)]
+
+
+def run_val(name, d2):
+    m = model_of(True, BasicBlock, [2, 2, 2, 2], d2)
+    x, t = pictures(d2), targets(True)
+    m.rpn._pre_nms_top_n, m.rpn._post_nms_top_n = {"training": VAL["pre"]}, {"training": VAL["post"]}
+    rows = []
+    for i, place in enumerate(PLACES):
+        m.rpn.fg_bg_sampler, m.roi_heads.fg_bg_sampler = Sampler(place, "rpn"), Sampler(place, "rcnn")
+        one = x[i:i + 1], t[i:i + 1], SIZES[i:i + 1]
+        with torch.no_grad():
+            terms = d2_losses(m, *one, counter(place), VAL["rpn"][0], VAL["pre"], VAL["post"])[0] if d2 else losses_of(m, *one)[0]
+        rows.append([terms[k].item() for k in ORDER])
+    rows.append(list(np.mean(rows, 0)))
+    save({"losses": torch.tensor(np.array(rows), dtype=torch.float64)}, f"tests/golden/{name}.safetensors")
+    print(name, rows)
+
+
 # ---- all ----
+
+ORDER = ["loss_objectness", "loss_rpn_box_reg", "loss_classifier", "loss_box_reg", "loss_mask"]
 
 
 def run(name, mask, block, layers, d2=False, edge=False):
     m = model_of(mask, block, layers, d2, edge)
     freeze(m, 2)
     x, t = pictures(d2), targets(mask)
-    order = ["loss_objectness", "loss_rpn_box_reg", "loss_classifier", "loss_box_reg"] + (["loss_mask"] if mask else [])
+    order = ORDER[:5 if mask else 4]
     trained = [p for p in m.parameters() if p.requires_grad]
-    opt = torch.optim.SGD(trained, lr=LR, momentum=0.9, weight_decay=1e-4)
+    opt = torch.optim.SGD(trained, lr=LR, momentum=0.9, weight_decay=1e-4 if edge else DECAY)
     out, rows = {}, []
     for step in range(1 if edge else STEPS):
         terms, features, _ = (d2_losses if d2 else losses_of)(m, x, t)
@@ -410,6 +479,9 @@ def run(name, mask, block, layers, d2=False, edge=False):
                 if p.requires_grad:
                     out["grad." + k] = part(p.grad)
         opt.step()
+    for k, p in m.named_parameters():
+        if p.requires_grad and p.dim() == 1 and not edge:
+            out["after." + k] = p.detach().clone()
     out["losses"] = torch.tensor(rows, dtype=torch.float64)
     with torch.no_grad():
         found, masks = (d2_found if d2 else tv_found)(m, x)
@@ -426,6 +498,8 @@ if __name__ == "__main__":
     run("rcnn_net_faster", False, Bottleneck, [3, 4, 6, 3])
     run("rcnn_net_mask", True, BasicBlock, [2, 2, 2, 2])
     run("rcnn_net_d2", True, Bottleneck, [3, 4, 6, 3], d2=True)
+    run_val("rcnn_net_val_tv", False)
+    run_val("rcnn_net_val_d2", True)
     edges()
     run("rcnn_net_edges", True, BasicBlock, [2, 2, 2, 2], d2=True, edge=True)
     run("rcnn_net_edges_tv", True, BasicBlock, [2, 2, 2, 2], edge=True)

@@ -133,7 +133,7 @@ struct net {
     struct model *model;
     struct arena *arena;
     struct tape *tape;
-    float *grad[MAX_PARAMS], *momentum[MAX_PARAMS];
+    float *grad[MAX_PARAMS];
     double *raw[IMAGES];
     struct shard_batch shard;
     struct batch batch;
@@ -275,7 +275,7 @@ static struct jobspec *spec_of(const char *preset, bool tv)
         "{\"model\":{\"preset\":\"%s\",\"flavor\":\"%s\",\"init\":\"/none\",\"width\":0.0625,\"fpn_channels\":16,\"head_channels\":24,"
         "%s\"anchors\":[8,16,32,64,128],\"rpn_batch\":4096,\"rpn_pre_nms\":200,\"rpn_pre_nms_val\":200,"
         "\"rpn_post_nms\":60,\"rpn_post_nms_val\":60,\"roi_positive\":0.5},"
-        "\"data\":{\"train\":{\"annotations\":\"a\",\"images\":\"i\"}},\"train\":{\"steps\":10,\"batch\":2,\"shards\":1}}";
+        "\"data\":{\"train\":{\"annotations\":\"a\",\"images\":\"i\"}},\"train\":{\"steps\":10,\"batch\":2,\"shards\":1,\"lr\":0.002,\"weight_decay\":0.1,\"schedule\":\"constant\"}}";
     char *full = NULL;
     struct jobspec *spec = NULL;
     struct err err = { 0 };
@@ -312,8 +312,7 @@ static void net_open(struct net *n, const struct device_ops *ops, const struct s
     assert_true(n->model->nparams <= MAX_PARAMS);
     for (int i = 0; i < n->model->nparams; i++) {
         n->grad[i] = n->dev->ops->alloc(n->dev, n->model->params[i]->count * sizeof(float));
-        n->momentum[i] = calloc(n->model->params[i]->count, sizeof(float));
-        assert_true(n->grad[i] && n->momentum[i]);
+        assert_non_null(n->grad[i]);
     }
     fill(n);
     make_batch(n);
@@ -323,10 +322,8 @@ static void net_open(struct net *n, const struct device_ops *ops, const struct s
 
 static void net_close(struct net *n)
 {
-    for (int i = 0; i < n->model->nparams; i++) {
+    for (int i = 0; i < n->model->nparams; i++)
         n->dev->ops->free(n->dev, n->grad[i]);
-        free(n->momentum[i]);
-    }
     while (n->nbuffers > 0)
         n->dev->ops->free(n->dev, n->buffer[--n->nbuffers]);
     tape_free(n->tape);
@@ -338,14 +335,14 @@ static void net_close(struct net *n)
 
 /* ---- hooks of a step: gradients go to n->grad ---- */
 
-static float *grad_dest(void *arg, const struct param *p, int shard, bool *ret_written)
+static inline float *grad_dest(void *arg, const struct param *p, int shard, bool *ret_written)
 {
     (void)shard;
     *ret_written = false;
     return ((struct net *)arg)->grad[p->index];
 }
 
-static int grad_ready(void *arg, const struct param *p, struct err *err)
+static inline int grad_ready(void *arg, const struct param *p, struct err *err)
 {
     (void)arg, (void)p, (void)err;
     return 0;

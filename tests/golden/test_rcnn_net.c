@@ -1,6 +1,6 @@
-/* tests/golden/test_rcnn_net.c - Faster and Mask R-CNN against torchvision, set up as detectron2 too: features, losses, gradients of step 0, detections, masks
- * (make_rcnn_net.py).
- * uses: proto worker/models worker/models/yolo worker/models/rcnn worker/layers worker/data worker/data/sample worker/eval worker/mask worker/comm worker/core cpu cuda */
+/* tests/golden/test_rcnn_net.c - Faster and Mask R-CNN against torchvision, set up as detectron2 too: features, losses, gradients of step 0, ten steps of the optimizer,
+ * detections, masks, and the losses of validation, which draws by counter (make_rcnn_net.py).
+ * uses: proto trainer cpu cuda */
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -12,24 +12,80 @@
 #include <cmocka.h>
 
 #include "tests/golden/rcnn_net.h"
+#include "worker/comm/comm.h"
+#include "worker/comm/staged.h"
+#include "worker/gradients/gradients.h"
+#include "worker/optim/optimizer.h"
+#include "worker/optim/schedule.h"
 
 const struct device_ops *cpu_backend_avx512(void);
 const struct device_ops *cpu_backend_avx2(void);
 const struct device_ops *cpu_backend_generic(void);
 const struct device_ops *cuda_backend_emu(void);
 
-/* ret: [nterms] losses; gradients stand in n->grad. */
-static void step(struct net *n, double *ret)
+/* What trains a network: gradients of one shard, and the product's optimizer with the job's keys and the model's groups. */
+struct training {
+    struct device *side;
+    struct comm *comm, *link; /* link: over the device's memory */
+    struct gradients *gradients;
+    struct optimizer *optimizer;
+    int64_t steps;
+};
+
+static void training_open(struct training *t, const struct device_ops *ops, const struct net *n)
 {
-    const struct tape_hooks hooks = { n, grad_dest, grad_ready, NULL, NULL };
+    const struct device_options one = { 1, "auto", PRECISION_FP32 };
+    const struct comm_options alone = { .fd = -1, .nranks = 1, .timeout_ms = 60000 };
+    struct gradients_options opt = { .dev = n->dev, .nshards = 1, .nwaves = 1 };
+    struct err err = { 0 };
+
+    *t = (struct training){ 0 };
+    assert_int_equal(ops->open(0, &one, &t->side, &err), 0);
+    assert_int_equal(comm_open_shm(&alone, &t->comm, &err), 0);
+    t->link = t->comm;
+    if (!n->dev->host_memory)
+        assert_int_equal(comm_open_staged(t->comm, n->dev, t->side, &t->link, &err), 0);
+    opt.side = t->side;
+    opt.comm = t->link;
+    if (gradients_open(&opt, n->model->params, n->model->nparams, &t->gradients, &err) < 0 ||
+        optimizer_open(n->dev, n->spec, n->model->params, n->model->nparams, n->model->groups, &t->optimizer, &err) < 0)
+        fail_msg("%s", err.msg);
+}
+
+static void training_close(struct training *t)
+{
+    optimizer_close(t->optimizer);
+    gradients_close(t->gradients);
+    if (t->link != t->comm)
+        comm_close(t->link);
+    comm_close(t->comm);
+    t->side->ops->close(t->side);
+}
+
+static float *sum_dest(void *arg, const struct param *p, int shard, bool *ret_written)
+{
+    return gradients_dest(((struct training *)arg)->gradients, p, shard, ret_written);
+}
+
+static int sum_ready(void *arg, const struct param *p, struct err *err)
+{
+    return gradients_ready(((struct training *)arg)->gradients, p, err);
+}
+
+/* ret: [nterms] losses; gradients stand in t->gradients. */
+static void step(struct net *n, struct training *t, double *ret)
+{
+    const struct tape_hooks hooks = { t, sum_dest, sum_ready, NULL, NULL };
     const struct model_want want = { .raw = n->raw, .images_of_step = IMAGES, .shards_of_step = 1 };
     double raw[64], record[32];
     struct err err = { 0 };
 
     n->dev->ops->set_tier(n->dev, TIER_WORLD);
+    gradients_begin(t->gradients);
+    gradients_wave(t->gradients, 0);
     tape_begin(n->tape, TAPE_TRAIN, 1, &hooks);
     if (n->model->ops->forward(n->model, n->tape, &n->batch, &want, &err) < 0 ||
-        tape_backward(n->tape, n->model->params, n->model->nparams, &err) < 0)
+        tape_backward(n->tape, n->model->params, n->model->nparams, &err) < 0 || gradients_wait(t->gradients, &err) < 0)
         fail_msg("%s", err.msg);
     assert_int_equal(n->dev->ops->download(n->dev, raw, n->raw[0], n->model->raw_terms * sizeof *raw, &err), 0);
     n->model->ops->sum_terms(n->model, raw, IMAGES, record);
@@ -37,28 +93,13 @@ static void step(struct net *n, double *ret)
         ret[k] = record[2 * k] / record[2 * k + 1];
 }
 
-/* Momentum .9, decay 1e-4 on everything. */
-static void update(struct net *n)
+static void update(const struct net *n, struct training *t)
 {
     struct err err;
 
-    for (int i = 0; i < n->model->nparams; i++) {
-        struct param *p = n->model->params[i];
-        size_t bytes = p->count * sizeof(float);
-        float *w = malloc(bytes), *g = malloc(bytes), *v = n->momentum[i];
-
-        if (param_trainable(p)) {
-            assert_int_equal(n->dev->ops->download(n->dev, w, p->data, bytes, &err), 0);
-            assert_int_equal(n->dev->ops->download(n->dev, g, n->grad[i], bytes, &err), 0);
-            for (size_t e = 0; e < p->count; e++) {
-                v[e] = 0.9f * v[e] + (g[e] + 1e-4f * w[e]);
-                w[e] -= 0.002f * v[e];
-            }
-            assert_int_equal(weights_put(n->model, p, w, &err), 0);
-        }
-        free(w);
-        free(g);
-    }
+    t->steps++;
+    if (optimizer_step(t->optimizer, t->gradients, schedule_lr(n->spec, t->steps), t->steps, &err) < 0)
+        fail_msg("%s", err.msg);
 }
 
 /* ---- what is compared ---- */
@@ -102,19 +143,19 @@ static void close_to(const char *what, const float *got, size_t every, const flo
 }
 
 /* The gradient of p as its file would have it. */
-static float *gradient(struct net *n, struct param *p)
+static float *gradient(struct net *n, const struct training *t, struct param *p)
 {
     float *weights = p->data, *ret;
     struct err err;
 
-    p->data = n->grad[p->index];
+    p->data = gradients_sum(t->gradients, p);
     ret = weights_get_stored(n->model, p, &err);
     p->data = weights;
     assert_non_null(ret);
     return ret;
 }
 
-static void check_gradients(struct net *n, const struct safetensors *f, double tol)
+static void check_gradients(struct net *n, const struct training *t, const struct safetensors *f, double tol)
 {
     int trained = 0;
 
@@ -132,13 +173,40 @@ static void check_gradients(struct net *n, const struct safetensors *f, double t
         }
         trained++;
         want = array(f, name, &count);
-        got = gradient(n, p);
+        got = gradient(n, t, p);
         close_to(name, got, p->count > LARGE ? EVERY : 1, want, count, tol);
         free(got);
     }
     for (size_t i = 0; i < safetensors_count(f); i++)
         trained -= strncmp(safetensors_at(f, i)->name, "grad.", 5) == 0;
     assert_int_equal(trained, 0);
+}
+
+/* Biases after the last step, which decay as weights do. */
+static void check_biases(struct net *n, const struct safetensors *f)
+{
+    int found = 0;
+
+    for (int i = 0; i < n->model->nparams; i++) {
+        struct param *p = n->model->params[i];
+        char name[128];
+        const float *want;
+        float *got;
+        size_t count;
+        struct err err;
+
+        if (!param_trainable(p) || p->layout != LAYOUT_VECTOR)
+            continue;
+        snprintf(name, sizeof name, "after.%s", name_of(n, i));
+        want = array(f, name, &count);
+        assert_int_equal(count, p->count);
+        got = weights_get_stored(n->model, p, &err);
+        assert_non_null(got);
+        close_to(name, got, 1, want, count, 2e-3);
+        free(got);
+        found++;
+    }
+    assert_true(found > 10);
 }
 
 static void check_losses(const struct net *n, const struct safetensors *f, int at, const double *got, double tol)
@@ -271,36 +339,100 @@ static void check_found(struct net *n, const struct safetensors *f)
 static void check(const struct device_ops *ops, const char *preset, bool tv, const char *file, int steps, double tol)
 {
     struct safetensors *f = golden(file);
+    struct training t;
     double got[8];
     struct net n;
 
     net_open(&n, ops, &plain_scene, preset, tv);
+    training_open(&t, ops, &n);
     check_features(&n, f);
     for (int s = 0; s < steps; s++) {
-        step(&n, got);
+        step(&n, &t, got);
         check_losses(&n, f, s, got, s == 0 ? 1e-4 : 1e-3);
         if (s == 0)
-            check_gradients(&n, f, tol);
-        update(&n);
+            check_gradients(&n, &t, f, tol);
+        update(&n, &t);
     }
-    if (steps == STEPS)
+    if (steps == STEPS) {
+        check_biases(&n, f);
         check_found(&n, f);
+    }
+    training_close(&t);
     net_close(&n);
     safetensors_close(f);
 }
+
+static const char *const decay_of_edges[] = { "train.weight_decay=1e-4", NULL };
 
 /* One step, then what is found. */
 static void check_edges(const struct device_ops *ops, const char *preset, bool tv, const char *file)
 {
     struct safetensors *f = golden(file);
+    struct training t;
     double got[8];
     struct net n;
 
+    more_keys = decay_of_edges;
     net_open(&n, ops, &edges, preset, tv);
-    step(&n, got);
+    more_keys = no_keys;
+    training_open(&t, ops, &n);
+    step(&n, &t, got);
     check_losses(&n, f, 0, got, 1e-4);
-    update(&n);
+    update(&n, &t);
     check_found(&n, f);
+    training_close(&t);
+    net_close(&n);
+    safetensors_close(f);
+}
+
+/* Losses of validation: rows are images, each with normalisers of its own; the last is their mean. */
+static void validate(struct net *n, double ret[IMAGES + 1][8])
+{
+    static const int32_t place[IMAGES] = { 3, 70000 };
+    const struct model_want want = { .raw = n->raw };
+    double raw[64], record[32], sum[32] = { 0 };
+    struct err err = { 0 };
+
+    n->shard.index = place;
+    n->batch.seed = 0x1234567890;
+    n->batch.step = 0;
+    n->dev->ops->set_tier(n->dev, TIER_WORLD);
+    tape_begin(n->tape, TAPE_EVAL, 1, NULL);
+    if (n->model->ops->forward(n->model, n->tape, &n->batch, &want, &err) < 0)
+        fail_msg("%s", err.msg);
+    for (int i = 0; i <= IMAGES; i++) {
+        if (i < IMAGES) {
+            assert_int_equal(n->dev->ops->download(n->dev, raw, n->raw[i], n->model->raw_terms * sizeof *raw, &err), 0);
+            n->model->ops->sum_terms(n->model, raw, 1, record);
+        }
+        for (int k = 0; k < 2 * n->model->nterms; k++)
+            sum[k] += i < IMAGES ? record[k] : 0;
+        for (int k = 0; k < n->model->nterms; k++)
+            ret[i][k] = i < IMAGES ? record[2 * k] / record[2 * k + 1] : sum[2 * k] / sum[2 * k + 1];
+    }
+}
+
+/* As run_val() of make_rcnn_net.py has them. */
+static const char *const drawn_keys[] = { "model.rpn_batch=40",
+                                          "model.rpn_positive=0.05",
+                                          "model.rpn_pre_nms_val=100",
+                                          "model.rpn_post_nms_val=30",
+                                          "model.roi_batch=12",
+                                          "model.roi_positive=0.1667",
+                                          NULL };
+
+static void check_validation(const struct device_ops *ops, bool tv, const char *file)
+{
+    struct safetensors *f = golden(file);
+    double got[IMAGES + 1][8];
+    struct net n;
+
+    more_keys = drawn_keys;
+    net_open(&n, ops, &plain_scene, "mask_rcnn_r18_fpn", tv);
+    more_keys = no_keys;
+    validate(&n, got);
+    for (int i = 0; i <= IMAGES; i++)
+        check_losses(&n, f, i, got[i], 1e-4);
     net_close(&n);
     safetensors_close(f);
 }
@@ -342,6 +474,20 @@ static void torchvision_at_edges(void **state)
     check_edges(cpu(), "mask_rcnn_r18_fpn", true, "rcnn_net_edges_tv");
 }
 
+static void validation_of_detectron(void **state)
+{
+    (void)state;
+    check_validation(cpu(), false, "rcnn_net_val_d2");
+    check_validation(cuda_backend_emu(), false, "rcnn_net_val_d2");
+}
+
+static void validation_of_torchvision(void **state)
+{
+    (void)state;
+    check_validation(cpu(), true, "rcnn_net_val_tv");
+    check_validation(cuda_backend_emu(), true, "rcnn_net_val_tv");
+}
+
 static void mask_on_emulated_gpu(void **state)
 {
     (void)state;
@@ -356,6 +502,8 @@ int main(void)
         cmocka_unit_test(detectron),
         cmocka_unit_test(detectron_at_edges),
         cmocka_unit_test(torchvision_at_edges),
+        cmocka_unit_test(validation_of_detectron),
+        cmocka_unit_test(validation_of_torchvision),
         cmocka_unit_test(mask_on_emulated_gpu),
     };
     return cmocka_run_group_tests_name("rcnn_net", tests, NULL, NULL);

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """The bits that training gives, from one commit to the next: YOLOv3 with momentum, decay, clipping, averaged weights and changing sizes, once with
-SyncBN and once in waves, on 1, 3 and 8 ranks, on every ISA of this CPU and on an emulated GPU; the jobs of three ranks are killed and resumed.
+SyncBN and once in waves, and Mask R-CNN, on 1, 3 and 8 ranks, on every ISA of this CPU and on an emulated GPU; the jobs of three ranks are killed and resumed.
 What they leave is in bits.json: a hash of every tensor of the last checkpoint and of the rows of every split and step."""
 import hashlib
 import json
@@ -10,18 +10,20 @@ import struct
 import sys
 
 from gpu_node import REAL, Node
-from ranks import base_spec, draw, finish, isas, merged, rows, struck, submit
+from ranks import base_spec, draw, draw_masks, finish, isas, mask_spec, merged, rows, struck, submit
 
 KNOWN = os.path.dirname(os.path.abspath(__file__)) + "/bits.json"
-KINDS = {"sync_bn": {"model": {"sync_bn": True}}, "waves": {"train": {"waves": 2}}}
 RANKS = (1, 3, 8)
 STEPS, SAVED, KILLED = 10, 3, 3  # steps, steps between checkpoints, ranks of the job that is killed
 
 
-def spec_of(data):
-    return merged(base_spec(data), {"name": "bits", "data": {"augment": {"multiscale": True, "size_min": 32, "size_max": 64}},
-                                    "train": {"steps": STEPS, "batch": 8, "shards": 8, "log_every": 2, "clip_norm": 30, "ema": 0.9},
-                                    "val": {"every": 5}, "checkpoint": {"every": SAVED}, "run": {"restarts": 5}})
+def specs_of(root):
+    """{kind: spec}"""
+    common = {"name": "bits", "train": {"steps": STEPS, "batch": 8, "shards": 8, "log_every": 2, "clip_norm": 30}, "val": {"every": 5},
+              "checkpoint": {"every": SAVED}, "run": {"restarts": 5}}
+    yolo = merged(merged(base_spec(root + "/shapes"), common), {"data": {"augment": {"multiscale": True, "size_min": 32, "size_max": 64}}, "train": {"ema": 0.9}})
+    return {"sync_bn": merged(yolo, {"model": {"sync_bn": True}}), "waves": merged(yolo, {"train": {"waves": 2}}),
+            "masks": merged(mask_spec(root + "/masks"), common)}
 
 
 def short(data):
@@ -61,11 +63,11 @@ def machines():
 
 
 def train(d, base, kind):
-    """{where: [(what, bits)]}: jobs of one place must be the same."""
+    """{where: [(what, bits)]}: jobs of one place must be the same, and every loss must be there."""
     found, jobs = {}, []
     for where, run in machines():
         what = "%s, %s, %d ranks" % (where + (" " + run["isa"] if "isa" in run else ""), kind, run["ranks"])
-        spec = merged(merged(base, KINDS[kind]), {"run": run})
+        spec = merged(base, {"run": run})
         job = struck(d, spec, what, SAVED + 1, random.Random(1)) if run["ranks"] == KILLED else submit(d, spec, what)
         jobs.append((where, what, job))
         if where == "cuda":
@@ -73,6 +75,8 @@ def train(d, base, kind):
     for where, what, job in jobs:
         ended = finish(d, job)
         assert ("3 ranks" in what) == (ended["attempt"] > 1), "%s: %d attempts" % (what, ended["attempt"])
+        nothing = d.sql("SELECT split, term FROM loss WHERE job=? GROUP BY split, term HAVING max(num) <= 0", job)
+        assert not nothing, "%s: losses of nothing: %s" % (what, nothing)
         found.setdefault(where, []).append((what, bits(d, job)))
     return found
 
@@ -90,8 +94,9 @@ def main():
     write, failed = sys.argv[1:] == ["write"], False
     with Node() as d:
         draw(d.root + "/shapes")
-        for kind in KINDS:
-            for where, jobs in train(d, spec_of(d.root + "/shapes"), kind).items():
+        draw_masks(d.root + "/masks")
+        for kind, spec in specs_of(d.root).items():
+            for where, jobs in train(d, spec, kind).items():
                 key = "%s %s" % (where, kind)
                 if write:
                     known[key] = jobs[0][1]

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# tests/e2e/bits.sh [write]: the bits of two small jobs, rows and tensors, are those that bits.json holds. A commit that means to change no bits leaves
+# tests/e2e/bits.sh [write]: the bits of three small jobs, rows and tensors, are those that bits.json holds. A commit that means to change no bits leaves
 # that file alone; one that means to says why, and writes it anew (write).
 set -eu
 cd "$(dirname "$0")"

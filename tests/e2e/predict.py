@@ -321,6 +321,46 @@ def test_masks_are_scored_drawn_and_written(place):
     assert json.loads(place.read("out/results_segm.json")) == [], "there are none, and those of before are gone"
 
 
+def train_turned(place, flavor):
+    """Faster R-CNN over a JPEG and a PNG that are stored on their side (Pillow made them), whose annotations are of the upright pictures, but for flavor tv.
+    Returns the names of its job file and of its folder."""
+    with open(os.path.join(ROOT, "tests", "golden", "exif.json"), encoding="utf-8") as f:
+        golden = json.load(f)
+    names, side = ["turned.jpg", "turned.png"], {"width": 6, "height": 11} if flavor == "d2" else {"width": 11, "height": 6}
+    for name, kind in zip(names, ("files", "pngs")):
+        place.write(name, bytes.fromhex(golden[kind]["6"]))
+    truth = {"images": [{"id": i + 1, "file_name": name, **side} for i, name in enumerate(names)], "categories": [{"id": 1, "name": "a"}],
+             "annotations": [{"id": i + 1, "image_id": i + 1, "category_id": 1, "bbox": [1, 1, 4, 4], "area": 16, "iscrowd": 0} for i in range(2)]}
+    model = {"preset": "faster_rcnn_r18_fpn", "flavor": flavor, "width": 0.125, "min_size": 64, "max_size": 128, "anchors": [8, 16, 32, 64, 128],
+             "fpn_channels": 16, "head_channels": 16, "roi_batch": 16, "rpn_post_nms": 50, "rpn_post_nms_val": 50}
+    split = {"annotations": place.folder + "/truth.json", "images": place.folder}
+    place.write("truth.json", json.dumps(truth).encode())
+    place.write(flavor + ".json", json.dumps({"name": flavor, "model": model, "data": {"train": split, "val": split}, "val": {"every": 1},
+                                              "train": {"steps": 1, "batch": 2, "lr": 0.001}, "run": {"device": "cpu"}}).encode())
+    return os.path.join(place.folder, flavor + ".json"), os.path.join(place.folder, flavor)
+
+
+def size_of(png):
+    return struct.unpack(">II", png[16:24])
+
+
+def test_pictures_stand_upright_where_the_flavor_says_so(place):
+    """In all ways into a model: a check of the data, training, validation, prediction."""
+    for flavor, other, w, h in ("d2", "tv", 6, 11), ("tv", "d2", 11, 6):
+        spec, folder = train_turned(place, flavor)
+        for command in [WORKER, "--check", spec], [WORKER, "--dir", folder, spec]:
+            place.expect(subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, timeout=120, check=False), 0)
+        for command in [WORKER, "--check", spec], [WORKER, "--dir", folder + "-wrong", spec]:
+            done = subprocess.run([*command, "model.flavor=" + other], stdout=subprocess.PIPE, stderr=subprocess.PIPE, timeout=120, check=False)
+            place.expect(done, 1, b"EXIF orientation")
+        place.expect(place.predict(flavor + "-out", "turned.jpg", "turned.png", job=folder), 0)
+        for name in "turned.png", "turned-2.png":
+            dw, dh = size_of(place.read(flavor + "-out/" + name))
+            assert dw * h == dh * w, (flavor, name, dw, dh)
+        found = place.records(flavor + "-out")
+        assert found and all(b["bbox"][0] + b["bbox"][2] <= w + 1e-3 and b["bbox"][1] + b["bbox"][3] <= h + 1e-3 for b in found), (flavor, found)
+
+
 def main():
     global WORKER
     if len(sys.argv) < 2:

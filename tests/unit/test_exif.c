@@ -24,20 +24,25 @@ enum { MOST = 4096, PIXELS = 11 * 6 };
 static json_t *golden;
 static char folder[TEMP_MAX];
 
-static size_t file_of(int orientation, uint8_t *bytes)
+static size_t bytes_of(const char *hex, uint8_t *bytes)
 {
-    char key[16];
-    const char *hex;
     size_t n;
 
-    snprintf(key, sizeof key, "%d", orientation);
-    hex = json_string_value(json_object_get(json_object_get(golden, "files"), key));
     assert_non_null(hex);
     n = strlen(hex) / 2;
     assert_true(n <= MOST);
     for (size_t i = 0; i < n; i++)
         assert_int_equal(sscanf(hex + 2 * i, "%2hhx", &bytes[i]), 1);
     return n;
+}
+
+/* kind: "files", which are JPEGs, or "pngs". */
+static size_t file_of(const char *kind, int orientation, uint8_t *bytes)
+{
+    char key[16];
+
+    snprintf(key, sizeof key, "%d", orientation);
+    return bytes_of(json_string_value(json_object_get(json_object_get(golden, kind), key)), bytes);
 }
 
 static void is_turned(const json_t *want, const struct image *img, const uint8_t *stored)
@@ -50,7 +55,7 @@ static void is_turned(const json_t *want, const struct image *img, const uint8_t
         assert_memory_equal(img->rgb + 3 * i, stored + 3 * json_integer_value(json_array_get(places, i)), 3);
 }
 
-static void all_orientations(void **state)
+static void all_orientations_of(const char *kind)
 {
     struct decoder *dec = decoder_new();
     uint8_t bytes[MOST], stored[3 * PIXELS];
@@ -58,10 +63,9 @@ static void all_orientations(void **state)
     struct err err;
     char key[16];
 
-    (void)state;
     for (int k = 0; k < 10; k++) {
         int upright = k < 1 || k > 8 ? 1 : k;
-        size_t n = file_of(k, bytes);
+        size_t n = file_of(kind, k, bytes);
 
         assert_int_equal(exif_orientation(bytes, n), upright);
         assert_int_equal(image_decode(dec, "x.jpg", bytes, n, &img, &err), 0);
@@ -74,10 +78,17 @@ static void all_orientations(void **state)
     decoder_free(dec);
 }
 
+static void all_orientations(void **state)
+{
+    (void)state;
+    all_orientations_of("files");
+    all_orientations_of("pngs");
+}
+
 /* A JPEG's beginning with these bytes as its block. */
 static int of_block(const char *block, size_t size)
 {
-    uint8_t bytes[64] = { 0xff, 0xd8, 0xff, 0xe1, 0, (uint8_t)(2 + size) };
+    uint8_t bytes[128] = { 0xff, 0xd8, 0xff, 0xe1, 0, (uint8_t)(2 + size) };
 
     memcpy(bytes + 6, block, size);
     memcpy(bytes + 6 + size, "\xff\xda\x00\x02", 4);
@@ -102,7 +113,6 @@ static void broken_blocks(void **state)
     assert_int_equal(BLOCK(LITTLE "\1\0\22\1\3\0\1\0\0\0\11\0\0\0"), 1); /* no orientation */
     assert_int_equal(BLOCK(LITTLE "\1\0\22\1\3\0\1\0\0\0\0\0\0\0"), 1);
     assert_int_equal(BLOCK(LITTLE "\1\0\22\1\2\0\1\0\0\0\6\0\0\0"), 1);     /* text */
-    assert_int_equal(BLOCK(LITTLE "\1\0\22\1\3\0\2\0\0\0\6\0\0\0"), 1);     /* two of them */
     assert_int_equal(BLOCK(LITTLE "\0\0\22\1\3\0\1\0\0\0\6\0\0\0"), 1);     /* an empty directory */
     assert_int_equal(BLOCK(LITTLE "\377\377\17\1\3\0\1\0\0\0\6\0\0\0"), 1); /* more entries than bytes */
     assert_int_equal(BLOCK("Exif\0\0II*\0\377\377\377\377\1\0\22\1\3\0\1\0\0\0\6\0\0\0"), 1);
@@ -113,22 +123,82 @@ static void broken_blocks(void **state)
         assert_int_equal(of_block(whole, n), 1);
 }
 
+/* Counts and entries that are not one. */
+static void odd_entries(void **state)
+{
+    json_t *blocks = json_object_get(golden, "blocks"), *one;
+    size_t i;
+
+    (void)state;
+    assert_true(json_array_size(blocks) > 8);
+    json_array_foreach (blocks, i, one) {
+        uint8_t bytes[MOST] = "Exif\0";
+        size_t n = bytes_of(json_string_value(json_array_get(one, 1)), bytes + 6);
+        int found = of_block((const char *)bytes, 6 + n);
+
+        if (found != json_integer_value(json_array_get(one, 2)))
+            fail_msg("%s: %d", json_string_value(json_array_get(one, 0)), found);
+    }
+}
+
 /* Memory that ends where the file does, cut anywhere. */
 static void files_that_end(void **state)
 {
-    uint8_t bytes[MOST], *exact;
-    size_t whole = file_of(6, bytes);
+    static const char *const kind[] = { "files", "pngs" };
 
     (void)state;
-    for (size_t n = 0; n <= whole; n++) {
-        exact = malloc(n + (n == 0));
-        assert_non_null(exact);
-        memcpy(exact, bytes, n);
-        assert_true(exif_orientation(exact, n) == (n < 80 ? exif_orientation(bytes, n) : 6));
-        free(exact);
+    for (int k = 0; k < 2; k++) {
+        uint8_t bytes[MOST], *exact;
+        size_t whole = file_of(kind[k], 6, bytes);
+        int now = 1, before = 1;
+
+        for (size_t n = 0; n <= whole; n++) {
+            exact = malloc(n + (n == 0));
+            assert_non_null(exact);
+            memcpy(exact, bytes, n);
+            now = exif_orientation(exact, n);
+            assert_true(now == 6 || (now == 1 && before == 1));
+            before = now;
+            free(exact);
+        }
+        assert_int_equal(now, 6);
+        assert_int_equal(exif_orientation(bytes, 20), 1);
     }
-    assert_int_equal(exif_orientation(bytes, 20), 1);
     assert_int_equal(exif_orientation((const uint8_t *)"\x89PNG\r\n\x1a\n", 8), 1);
+}
+
+static size_t find(const uint8_t *bytes, size_t n, const char *letters)
+{
+    for (size_t i = 0; i + 4 <= n; i++)
+        if (memcmp(bytes + i, letters, 4) == 0)
+            return i;
+    fail_msg("no %s", letters);
+    return 0;
+}
+
+/* A PNG's block counts wherever it stands, if its sum is right. */
+static void chunks(void **state)
+{
+    uint8_t bytes[MOST], other[MOST];
+    size_t whole = file_of("pngs", 6, bytes), at = find(bytes, whole, "eXIf") - 4, len = 12 + (size_t)(bytes[at + 2] << 8 | bytes[at + 3]);
+    size_t end = whole - 12;
+
+    (void)state;
+    assert_true(at + len < end);
+    memcpy(other, bytes, at); /* behind the picture's data */
+    memcpy(other + at, bytes + at + len, end - at - len);
+    memcpy(other + end - len, bytes + at, len);
+    memcpy(other + end, bytes + end, 12);
+    assert_int_equal(exif_orientation(other, whole), 6);
+    memcpy(other, bytes, whole);
+    for (size_t i = at; i < at + len; i++) { /* any byte of it is another */
+        other[i] ^= 1;
+        assert_int_equal(exif_orientation(other, whole), 1);
+        other[i] ^= 1;
+    }
+    assert_int_equal(exif_orientation(other, whole), 6);
+    memset(other + at, 0xff, 4); /* longer than the file */
+    assert_int_equal(exif_orientation(other, whole), 1);
 }
 
 /* ---- a split ---- */
@@ -152,7 +222,7 @@ static int check_one(int orientation, const char *sides, bool upright, struct da
     char json[TEMP_MAX + 32], text[512];
     struct check_options opt = { json, folder, BAD_ERROR, 1, false, upright };
     uint8_t bytes[MOST];
-    size_t n = file_of(orientation, bytes);
+    size_t n = file_of("files", orientation, bytes);
 
     write_file("x.jpg", bytes, n);
     snprintf(text, sizeof text,
@@ -256,8 +326,8 @@ static int tear_down(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = { cmocka_unit_test(all_orientations), cmocka_unit_test(broken_blocks),
-                                        cmocka_unit_test(files_that_end), cmocka_unit_test(splits) };
+    const struct CMUnitTest tests[] = { cmocka_unit_test(all_orientations), cmocka_unit_test(broken_blocks), cmocka_unit_test(odd_entries),
+                                        cmocka_unit_test(files_that_end),   cmocka_unit_test(chunks),        cmocka_unit_test(splits) };
 
     return cmocka_run_group_tests(tests, set_up, tear_down);
 }

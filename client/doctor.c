@@ -19,7 +19,7 @@
 #include "proto/err.h"
 #include "proto/version.h"
 
-enum { PATH_LEN = 4096, FOLDERS_ASKED = 2000, NAMED = 3, FIRST_ANSWER_S = 5 };
+enum { PATH_LEN = 4096, FOLDERS_ASKED = 2000, NAMED = 3, FIRST_ANSWER_S = 5, STORE_ID_MAX = 64 };
 static const double FREE_MIN = 1 << 30, CLOCK_SLACK_S = 60;
 
 /* ---- findings ---- */
@@ -111,6 +111,8 @@ static void look_at_socket(struct doctor *d)
     if (strcmp(text_of(d->info, "version"), DETD_VERSION) != 0)
         add(d, "warning", "version", "install both from one version, and restart detd: jobs go on", "detd is %s, this detctl %s",
             text_of(d->info, "version"), DETD_VERSION);
+    if (*text_of(d->info, "libraries"))
+        add(d, "ok", "libraries", "", "%s", text_of(d->info, "libraries"));
 }
 
 static void look_at_troubles(struct doctor *d)
@@ -213,6 +215,35 @@ static void name_one(struct named *list, const char *name)
         snprintf(list->names + len, sizeof list->names - len, "%s%.60s", len ? ", " : "", name);
 }
 
+/* Whether the job was removed, and detd is on its way to what it left. */
+static bool is_going(const struct doctor *d, int64_t job)
+{
+    char path[PATH_LEN + 16];
+    sqlite3 *db = NULL;
+    sqlite3_stmt *st = NULL;
+    bool going;
+
+    snprintf(path, sizeof path, "%.*s/detd.db", PATH_LEN, text_of(d->info, "state"));
+    going = sqlite3_open_v2(path, &db, SQLITE_OPEN_READONLY, NULL) == SQLITE_OK && sqlite3_busy_timeout(db, 5000) == SQLITE_OK &&
+            sqlite3_prepare_v2(db, "SELECT 1 FROM removed WHERE job=?1 AND pending", -1, &st, NULL) == SQLITE_OK &&
+            sqlite3_bind_int64(st, 1, job) == SQLITE_OK && sqlite3_step(st) == SQLITE_ROW;
+    sqlite3_finalize(st);
+    sqlite3_close(db);
+    return going;
+}
+
+/* Of a folder in jobs/: detd gives one that is to go another name first. */
+static bool is_orphan(struct doctor *d, const char *name, int *asked)
+{
+    char *end;
+    long long id = strtoll(name, &end, 10);
+
+    if (id <= 0 || (*end && strcmp(end, ".removed") != 0))
+        return true;
+    ++*asked;
+    return (*end || state_of(d, id) == -1) && !is_going(d, id);
+}
+
 static void look_at_folders(struct doctor *d)
 {
     char path[PATH_LEN + 16];
@@ -227,15 +258,9 @@ static void look_at_folders(struct doctor *d)
         add(d, "unknown", "folders", "run it as root or as the user of detd", "%s: %s", path, strerror(errno));
         return;
     }
-    while ((e = readdir(dir)) && asked < FOLDERS_ASKED) {
-        char *end;
-        long long id = strtoll(e->d_name, &end, 10);
-
-        if (e->d_name[0] == '.')
-            continue;
-        if (*end || id <= 0 || (asked++, state_of(d, id) == -1))
+    while ((e = readdir(dir)) && asked < FOLDERS_ASKED)
+        if (e->d_name[0] != '.' && is_orphan(d, e->d_name, &asked))
             name_one(&orphans, e->d_name);
-    }
     closedir(dir);
     if (orphans.n)
         add(d, "warning", "folders", "look into them, and remove them by hand: they belong to no job", "%d in %s belong to no job: %s%s",
@@ -244,13 +269,18 @@ static void look_at_folders(struct doctor *d)
         add(d, "ok", "folders", "", "every folder in %s%s is a job's", path, asked < FOLDERS_ASKED ? "" : ", of the 2000 looked at,");
 }
 
-/* The id behind STATE/jobs/ in a command line, or 0. */
-static int64_t job_of_process(const char *pid, const char *state)
+struct process {
+    int64_t job;              /* the id behind STATE/jobs/ in its command line; 0: it is none of ours */
+    char store[STORE_ID_MAX]; /* of a supervisor: the database that numbered the job */
+};
+
+static void look_at_process(const char *pid, const char *state, struct process *ret)
 {
     char path[300], line[PATH_LEN * 2], want[PATH_LEN + 16];
     size_t n = 0;
     FILE *f;
 
+    *ret = (struct process){ 0 };
     snprintf(path, sizeof path, "/proc/%.20s/cmdline", pid);
     f = fopen(path, "re");
     if (f)
@@ -259,12 +289,34 @@ static int64_t job_of_process(const char *pid, const char *state)
         fclose(f);
     line[n] = '\0';
     if (!strstr(line, "detd-"))
-        return 0;
+        return;
     snprintf(want, sizeof want, "%.*s/jobs/", PATH_LEN, state);
-    for (size_t at = 0; at < n; at += strlen(line + at) + 1)
-        if (strncmp(line + at, want, strlen(want)) == 0)
-            return strtoll(line + at + strlen(want), NULL, 10);
-    return 0;
+    for (size_t at = 0, next; at < n; at = next) {
+        next = at + strlen(line + at) + 1;
+        if (ret->job == 0 && strncmp(line + at, want, strlen(want)) == 0)
+            ret->job = strtoll(line + at + strlen(want), NULL, 10);
+        if (strcmp(line + at, "--store-id") == 0 && next < n)
+            snprintf(ret->store, sizeof ret->store, "%s", line + next);
+    }
+}
+
+/* A database was lost or put back, and its jobs run on in folders whose numbers another one gives again: each says whose it is. */
+static bool is_of_another(const struct doctor *d, const struct process *p)
+{
+    const char *ours = text_of(d->info, "store_id");
+    char path[PATH_LEN + 64], store[STORE_ID_MAX] = "";
+    FILE *f;
+
+    if (p->store[0])
+        return strcmp(p->store, ours) != 0;
+    snprintf(path, sizeof path, "%.*s/jobs/%lld/store", PATH_LEN, text_of(d->info, "state"), (long long)p->job);
+    f = fopen(path, "re");
+    if (f && !fgets(store, sizeof store, f))
+        store[0] = '\0';
+    if (f)
+        fclose(f);
+    store[strcspn(store, "\n")] = '\0';
+    return store[0] && strcmp(store, ours) != 0;
 }
 
 static void look_at_processes(struct doctor *d)
@@ -274,9 +326,18 @@ static void look_at_processes(struct doctor *d)
     DIR *dir = opendir("/proc");
 
     while (dir && (e = readdir(dir))) {
-        int64_t job = e->d_name[0] >= '1' && e->d_name[0] <= '9' ? job_of_process(e->d_name, text_of(d->info, "state")) : 0;
+        char name[96];
+        struct process p;
+        int state;
 
-        if (job > 0 && (state_of(d, job) == 0 || state_of(d, job) == -1))
+        if (e->d_name[0] < '1' || e->d_name[0] > '9')
+            continue;
+        look_at_process(e->d_name, text_of(d->info, "state"), &p);
+        state = p.job > 0 ? state_of(d, p.job) : -2;
+        snprintf(name, sizeof name, "%.20s (job %lld of another database)", e->d_name, (long long)p.job);
+        if (p.job > 0 && is_of_another(d, &p))
+            name_one(&orphans, name);
+        else if (state == 0 || state == -1)
             name_one(&orphans, e->d_name);
     }
     if (dir)

@@ -270,6 +270,11 @@ void store_effort(struct store *s, struct store_effort *ret)
     ret->steps = atomic_load(&s->steps);
 }
 
+const char *store_library(void)
+{
+    return sqlite3_libversion();
+}
+
 const char *store_id(const struct store *s)
 {
     return s->id;

@@ -26,6 +26,7 @@ int store_open(const char *folder, uv_loop_t *loop, struct store **ret, struct e
 /* Commits what is queued, stops the writer, frees. Answers not yet given are given before it returns. NULL is allowed. */
 void store_close(struct store *s);
 const char *store_id(const struct store *s);
+const char *store_library(void); /* the version of SQLite */
 
 /* The loop calls these. `done` (may be NULL) runs on the loop after the commit: rc 0, or why this one change was refused. */
 typedef void store_done(void *arg, int rc, int64_t value, const struct err *err);

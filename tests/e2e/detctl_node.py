@@ -125,7 +125,16 @@ def test_doctor(node):
     runs = node.submit(*LONG)
     node.until(runs, lambda j: j["step"] > 0)
     well = found()
-    assert {what for what, (level, _) in well.items() if level == "ok"} >= {"socket", "store", "disk", "database", "folders", "processes"}, well
+    assert {what for what, (level, _) in well.items() if level == "ok"} >= {"socket", "libraries", "store", "disk", "database", "folders", "processes"}, well
+    assert re.fullmatch(r"SQLite 3[.0-9]+, libuv [.0-9]+, jansson [.0-9]+", well["libraries"][1]), well["libraries"]
+    with sqlite3.connect(state + "/detd.db") as db:  # as of jobs whose folders detd is on its way to
+        db.executemany("INSERT INTO removed (job, name, user, uid, token, time, submitted, attempt) VALUES (?, 'j', 'u', 0, ?, 0, 0, 1)",
+                       [(555, "a"), (556, "b")])
+    db.close()
+    os.mkdir(state + "/jobs/555")
+    os.mkdir(state + "/jobs/556.removed")
+    assert found()["folders"][0] == "ok", found()["folders"]
+    os.mkdir(state + "/jobs/557.removed")
     node.ctl("drain", "new", "driver")
     os.mkdir(state + "/jobs/999")
     os.mkdir(state + "/jobs/7.0123")
@@ -133,7 +142,8 @@ def test_doctor(node):
     try:
         ill = found()
         assert ill["drained"] == ("warning", "no job is started: new driver"), ill
-        assert ill["folders"][0] == "warning" and "999" in ill["folders"][1] and "7.0123" in ill["folders"][1], ill
+        assert ill["folders"][0] == "warning" and "999" in ill["folders"][1] and "7.0123" in ill["folders"][1] and "557.removed" in ill["folders"][1], ill
+        assert ill["folders"][1].startswith("3 in "), ill
         assert ill["processes"] == ("warning", f"1 belong to no job that runs: {stray.pid}"), ill
         assert re.search("(?m)^warning +drained +no job.*\n +-> detctl undrain", node.ctl("doctor").stdout)
     finally:
@@ -150,6 +160,26 @@ def test_doctor(node):
     assert level == "wrong" and "detd.db is damaged: " in text, text
     node.kill()
     assert found(3)["socket"][0] == "wrong"
+
+
+def test_lost_database(node):
+    """What runs on in the folder of a number that the next database gives again."""
+    node.until(node.submit(*LONG), lambda j: j["step"] > 0)
+    node.kill()
+    for name in ("detd.db", "detd.db-wal", "detd.db-shm"):
+        os.unlink(os.path.join(node.folder, "state", name))
+    node.start()
+    job = node.submit("train.steps=2", "val.every=2")
+    node.until(job, lambda j: j["state"] == "starting")
+    (found,) = [row for row in json.loads(node.ctl("doctor", "--json").stdout) if row["what"] == "processes"]
+    assert found["level"] == "warning" and found["text"].startswith("3 belong to no job that runs: "), found
+    strays = [int(pid) for pid in re.findall(r"(\d+) \(job 1 of another database\)", found["text"])]
+    assert len(strays) == 3, found
+    for pid in strays:
+        os.kill(pid, signal.SIGKILL)
+    node.until(job, lambda j: j["state"] == "completed")
+    (found,) = [row for row in json.loads(node.ctl("doctor", "--json").stdout) if row["what"] == "processes"]
+    assert found["level"] == "ok", found
 
 
 def test_stopped(node):

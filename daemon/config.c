@@ -275,9 +275,11 @@ struct options {
     bool system;
 };
 
-static const struct option option_names[] = { { "state", 1, 0, 's' },   { "socket", 1, 0, 'S' },     { "config", 1, 0, 'c' },
-                                              { "system", 0, 0, 'y' },  { "probe-gpus", 0, 0, 'p' }, { "watch-gpus", 0, 0, 'w' },
-                                              { "version", 0, 0, 'v' }, { "help", 0, 0, 'h' },       { 0 } };
+/* None of them is a letter, but for -h: one that somebody tries is unknown, whatever long option it may be short for elsewhere. */
+enum { STATE = 256, SOCKET, SETTINGS, SYSTEM, PROBE, WATCH, VERSION, HELP = 'h' };
+static const struct option option_names[] = { { "state", 1, 0, STATE },     { "socket", 1, 0, SOCKET },    { "config", 1, 0, SETTINGS },
+                                              { "system", 0, 0, SYSTEM },   { "probe-gpus", 0, 0, PROBE }, { "watch-gpus", 0, 0, WATCH },
+                                              { "version", 0, 0, VERSION }, { "help", 0, 0, HELP },        { 0 } };
 
 /* word: of the command line, where it is a long one. */
 static int refuse_option(const char *word, struct err *err)
@@ -293,28 +295,28 @@ static int refuse_option(const char *word, struct err *err)
 static int take_option(int c, const char *word, struct options *o, enum config_action *ret_action, struct err *err)
 {
     switch (c) {
-    case 's':
+    case STATE:
         o->state = optarg;
         return 0;
-    case 'S':
+    case SOCKET:
         o->socket = optarg;
         return 0;
-    case 'c':
+    case SETTINGS:
         o->config = optarg;
         return 0;
-    case 'y':
+    case SYSTEM:
         o->system = true;
         return 0;
-    case 'p':
+    case PROBE:
         *ret_action = CONFIG_PROBE;
         return 0;
-    case 'w':
+    case WATCH:
         *ret_action = CONFIG_WATCH;
         return 0;
-    case 'v':
+    case VERSION:
         *ret_action = CONFIG_VERSION;
         return 0;
-    case 'h':
+    case HELP:
         *ret_action = CONFIG_HELP;
         return 0;
     case ':':

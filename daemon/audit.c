@@ -55,7 +55,10 @@ void audit_add(const struct audit *a, int64_t job, uint32_t uid, const char *nam
     va_start(ap, fmt);
     vsnprintf(n->what, sizeof n->what, fmt, ap);
     va_end(ap);
-    snprintf(n->name, sizeof n->name, "%s", name ? name : "?");
+    if (name)
+        snprintf(n->name, sizeof n->name, "%s", name);
+    else /* till it is found, which it is no more where detd is stopping */
+        snprintf(n->name, sizeof n->name, "%u", uid);
     if (name || errands_add(a->names, find_name, add, n) < 0)
         add(n);
 }

@@ -11,7 +11,7 @@
 #include "proto/folder.h"
 #include "proto/line.h"
 
-enum { TIER_TEXT = 16, LINE_TEXT = 48 };
+enum { TIER_TEXT = 16, LINE_TEXT = 48, ROOM = 4096 };
 
 struct entry {
     int64_t step;
@@ -71,6 +71,8 @@ int tiers_open(const char *path, struct tiers **ret, struct err *err)
     rc = t->fd < 0 ? err_sys(err, "open '%s'", path) : load(t, path, err);
     if (rc == 0 && ftruncate(t->fd, t->end) < 0)
         rc = err_sys(err, "cut '%s'", path);
+    if (rc == 0 && fallocate(t->fd, FALLOC_FL_KEEP_SIZE, 0, ROOM) < 0 && errno != EOPNOTSUPP && errno != ENOSYS)
+        rc = err_sys(err, "keep room for '%s'", path); /* which a start waits for, and a change in mid-job cannot */
     if (rc == 0)
         rc = folder_sync_name(path, err);
     if (rc < 0)

@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <cmocka.h>
@@ -56,6 +57,26 @@ static void tiers_are(const struct tiers *t, const char *want)
     tiers_write(t, &l);
     assert_int_equal(line_done(&l, &err), 0);
     assert_non_null(strstr(text, want));
+}
+
+/* A disk that is full by then does not end the job. */
+static void changes_have_their_room(void **state)
+{
+    struct tiers *t;
+    struct stat st;
+    struct err err;
+
+    (void)state;
+    unlink(path);
+    t = open_tiers();
+    assert_int_equal(stat(path, &st), 0);
+    assert_true(st.st_size == 0 && st.st_blocks >= 8);
+    assert_int_equal(tiers_add(t, 20, "world", &err), 0);
+    tiers_close(t);
+    tiers_close(open_tiers());
+    assert_int_equal(stat(path, &st), 0);
+    assert_true(st.st_size == 9 && st.st_blocks >= 8);
+    file_is("20 world\n");
 }
 
 /* A power cut in the middle of a line: it was not promised to anybody. Nothing of it may stand behind a shorter line that takes its place. */
@@ -111,8 +132,8 @@ static void what_is_no_entry_is_refused(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = { cmocka_unit_test(a_torn_tail_is_cut), cmocka_unit_test(a_later_line_wins),
-                                        cmocka_unit_test(what_is_no_entry_is_refused) };
+    const struct CMUnitTest tests[] = { cmocka_unit_test(changes_have_their_room), cmocka_unit_test(a_torn_tail_is_cut),
+                                        cmocka_unit_test(a_later_line_wins), cmocka_unit_test(what_is_no_entry_is_refused) };
     int failed;
 
     if (!mkdtemp(temp_path(folder, sizeof folder, "test_tiers.XXXXXX")))

@@ -148,6 +148,7 @@ void gpus_count(const struct gpus *all, struct gpu_counts *ret)
         ret->devices++;
         ret->quarantined += s == GPU_QUARANTINED;
         ret->foreign += s == GPU_FOREIGN;
+        ret->checking += s == GPU_CHECKING;
         ret->free += s == GPU_FREE && !all->trouble[0];
     }
     ret->usable = ret->devices - ret->quarantined;

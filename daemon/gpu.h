@@ -89,6 +89,6 @@ void gpu_leave(struct gpu *g, double now);
 struct gpu_counts {
     int devices; /* that could be granted if nothing stood against it: all but the divided ones */
     int usable;  /* of them, not quarantined */
-    int free, foreign, quarantined;
+    int free, foreign, quarantined, checking;
 };
 void gpus_count(const struct gpus *all, struct gpu_counts *ret);

@@ -64,6 +64,7 @@ struct job_row {
     int priority, restarts, deaths, attempt;
     int64_t after; /* job that has to end first; 0: none */
     bool after_ok; /* it has to complete */
+    bool backfill; /* it has slots for which a job before it waits, and makes room when these are all that it waits for */
     char nonce[JOB_NONCE_LEN + 1];
     char gpus[JOB_GPUS_MAX * (JOB_UUID_MAX + 1)]; /* UUIDs with commas; "": none */
     int64_t last_seq, step, steps;

@@ -300,7 +300,7 @@ json_t *jobs_wishes(const struct job *j)
 
     if (j->row.want == JOB_WANT_CANCEL)
         json_array_append_new(all, json_pack("{s:s}", "word", "cancel"));
-    else if (j->row.state == JOB_STOPPING || j->row.want == JOB_WANT_PAUSE)
+    else if (j->row.state == JOB_STOPPING || j->row.want == JOB_WANT_PAUSE || j->yields_to)
         json_array_append_new(all, json_pack("{s:s}", "word", "pause"));
     if (j->row.want_tier >= 0)
         json_array_append_new(all, json_pack("{s:s, s:s}", "word", "tier", "tier", job_tier_name(j->row.want_tier)));

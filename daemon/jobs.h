@@ -40,6 +40,7 @@ struct job {
     bool undone;          /* a refused wish may stand in the store, till a row without it follows */
     bool killing;         /* a thread looks for its processes */
     bool off_gpu;         /* told to leave a GPU that is quarantined */
+    int64_t yields_to;    /* told to make room for that job; 0: it is not */
     int submissions;      /* of jobs that are to run after it, on their way to the disk */
     bool awaited;         /* by another job: jobs_trim() keeps it */
     bool leaving;         /* its removal is on the way to the disk: no supervisor may speak for it any more */

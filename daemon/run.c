@@ -326,10 +326,25 @@ static void grant(struct runner *r, const struct sched_grant *g)
     j->row.want = JOB_WANT_RUN;
     j->cpu_slots = g->cpu_slots;
     j->off_gpu = false;
+    j->yields_to = 0;
+    j->row.backfill = g->backfill;
     j->life = (struct life){ 0 };
     take_gpus(r, j, g->gpus);
-    event_add(r->events, j->row.id, "info", "state", "starting");
+    event_add(r->events, j->row.id, "info", "state", g->backfill ? "starting, past a job that waits for more slots" : "starting");
     tell_life(r, j, LIFE_FACT_GRANTED, "");
+}
+
+/* A job that was let past writes a checkpoint, as for a pause, and is queued again. Who is not connected just now is told when it is. */
+static void make_room(struct runner *r, int64_t id, int64_t head)
+{
+    struct job *j = jobs_find(r->jobs, id);
+
+    if (!j)
+        return;
+    j->yields_to = head;
+    event_add(r->events, id, "info", "room", "makes room for job %lld: it writes a checkpoint and is queued again", (long long)head);
+    r->jobs->hooks.word(r->jobs->hooks.arg, j, "pause", NULL);
+    job_changed(r->jobs, j);
 }
 
 /* Processes of an earlier run may still be on their way out: the job keeps its nonce until they have left. */
@@ -368,10 +383,10 @@ static void look_at_after(struct runner *r, struct job *j)
 
 void run_schedule(struct runner *r)
 {
-    struct sched_job *queue, *holders;
+    struct sched_job *queue;
     struct sched_grant *grants;
     struct sched_node node;
-    bool cuda = false, failed;
+    bool cuda = false;
     int n = 0, granted;
 
     for (int i = 0; i < r->jobs->count && !r->stopping; i++)
@@ -391,11 +406,13 @@ void run_schedule(struct runner *r)
     if (cuda)
         gpu_node_look_at_locks(r->gpu_node);
     node = slots_node(r);
-    holders = slots_holders(r, &node, &failed);
-    granted = n && !failed ? sched_pick(queue, n, node, mono_s(), grants) : 0;
+    granted = n && slots_holders(r, &node) ? sched_pick(queue, n, node, mono_s(), grants) : 0;
     for (int i = 0; i < granted; i++)
         grant(r, &grants[i]);
-    free(holders);
+    for (int i = 0; i < node.nholders; i++)
+        if (node.holders[i].yields_to)
+            make_room(r, node.holders[i].id, node.holders[i].yields_to);
+    free(node.holders);
     free(queue);
     free(grants);
 }

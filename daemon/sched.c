@@ -79,21 +79,61 @@ static bool user_has_enough(const struct sched_job *job, const struct sched_node
     return over_limit(job, node, jobs, gpus) != NULL;
 }
 
+/* In what the job counts: GPUs or CPU slots. */
+static int need(const struct sched_job *job, const struct sched_node *node)
+{
+    return job->cuda ? sched_gpu_need(job) : sched_cpu_need(job, node);
+}
+
+static bool may_yield(const struct sched_job *holder, const struct sched_job *head)
+{
+    return holder->cuda == head->cuda && holder->backfill && !holder->leaves && by_service(head, holder) < 0;
+}
+
+/* Whether what is free, comes free by itself, or is held by jobs that were let past suffices for the head. If so, as many of these as have to go are
+ * marked, the last in the order of service first; if not, none has to. */
+static bool make_room(const struct sched_job *head, const struct sched_node *node)
+{
+    int lacks = need(head, node) - (head->cuda ? node->gpus_free + node->gpus_soon : node->cpu_free), held = 0;
+
+    for (int i = 0; i < node->nholders; i++) {
+        const struct sched_job *holder = &node->holders[i];
+
+        if (holder->cuda == head->cuda && holder->leaves)
+            lacks -= need(holder, node);
+        else if (may_yield(holder, head))
+            held += need(holder, node);
+    }
+    if (lacks > held)
+        return false;
+    if (node->nholders > 1)
+        qsort(node->holders, (size_t)node->nholders, sizeof *node->holders, by_service);
+    for (int i = node->nholders; i-- > 0 && lacks > 0;)
+        if (may_yield(&node->holders[i], head)) {
+            node->holders[i].yields_to = head->id;
+            lacks -= need(&node->holders[i], node);
+        }
+    return true;
+}
+
 int sched_pick(struct sched_job *queue, int n, struct sched_node node, double now, struct sched_grant *ret)
 {
-    bool blocked[2] = { false, false };
+    bool has_head[2] = { false, false }, closed[2] = { false, false };
     int count = 0;
 
     if (n > 1)
         qsort(queue, (size_t)n, sizeof *queue, by_service);
     for (int i = 0; i < n; i++) {
         const struct sched_job *job = &queue[i];
-        struct sched_grant grant = { job->id, sched_cpu_need(job, &node), sched_gpu_need(job), sched_threads(job, &node) };
+        struct sched_grant grant = { job->id, sched_cpu_need(job, &node), sched_gpu_need(job), sched_threads(job, &node),
+                                     has_head[job->cuda] };
 
-        if (blocked[job->cuda] || job->not_before > now || grant.gpus > node.gpus || user_has_enough(job, &node, queue, count))
+        if (closed[job->cuda] || job->not_before > now || grant.gpus > node.gpus || user_has_enough(job, &node, queue, count))
             continue;
         if (grant.cpu_slots > node.cpu_free || grant.gpus > node.gpus_free) {
-            blocked[job->cuda] = true;
+            if (!has_head[job->cuda])
+                closed[job->cuda] = make_room(job, &node);
+            has_head[job->cuda] = true;
             continue;
         }
         node.cpu_free -= grant.cpu_slots;

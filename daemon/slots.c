@@ -29,7 +29,9 @@ struct sched_job slots_view(const struct job *j)
                                .ranks = j->row.ranks,
                                .ranks_per_gpu = j->row.ranks_per_gpu,
                                .threads = j->row.threads,
-                               .not_before = j->life.not_before };
+                               .not_before = j->life.not_before,
+                               .backfill = j->row.backfill,
+                               .leaves = j->off_gpu || j->yields_to || (j->row.state != JOB_STARTING && j->row.state != JOB_RUNNING) };
 }
 
 struct sched_node slots_node(const struct runner *r)
@@ -41,22 +43,18 @@ struct sched_node slots_node(const struct runner *r)
                                 .cpu_free = run_cpu_free(r),
                                 .gpus = gpus.usable,
                                 .gpus_free = gpus.free,
+                                .gpus_soon = gpus.checking,
                                 .user_running = r->user_running,
                                 .user_gpus = r->user_gpus };
 }
 
-struct sched_job *slots_holders(const struct runner *r, struct sched_node *node, bool *ret_failed)
+bool slots_holders(const struct runner *r, struct sched_node *node)
 {
-    struct sched_job *all = NULL;
+    struct sched_job *all = calloc((size_t)r->jobs->count + 1, sizeof *all);
 
-    *ret_failed = false;
-    if (r->user_running + r->user_gpus == 0)
-        return NULL;
-    all = calloc((size_t)r->jobs->count + 1, sizeof *all);
-    *ret_failed = !all;
     for (int i = 0; all && i < r->jobs->count; i++)
         if (slots_are_held(r->jobs->all[i]))
             all[node->nholders++] = slots_view(r->jobs->all[i]);
     node->holders = all;
-    return all;
+    return all != NULL;
 }

@@ -11,5 +11,5 @@ struct runner;
 bool slots_are_held(const struct job *j);
 struct sched_job slots_view(const struct job *j);
 struct sched_node slots_node(const struct runner *r);
-/* Jobs that have their slots, into the node, where users' limits ask for them. Caller frees. NULL: there are none, or no memory: *ret_failed. */
-struct sched_job *slots_holders(const struct runner *r, struct sched_node *node, bool *ret_failed);
+/* Jobs that have their slots, into the node. Caller frees node->holders. False: no memory. */
+bool slots_holders(const struct runner *r, struct sched_node *node);

@@ -13,7 +13,7 @@
     "state=?2, reason=?3, want=?4, want_tier=?5, want_checkpoint=?6, want_eval=?7, tier=?8, threads=?9, deaths=?10, attempt=?11, " \
     "nonce=?12, last_seq=?13, step=?14, images_per_s=?15, cpu_seconds=?16, max_rss=?17, started=?18, ended=?19, gpus=?20, "        \
     "cpu_before=?21, "                                                                                                             \
-    "priority=?22, after=?23"
+    "priority=?22, after=?23, backfill=?24"
 
 static const char *const sql[ST_COUNT] = {
     [ST_TOKEN] = "SELECT id FROM jobs WHERE uid=?1 AND token=?2 UNION ALL SELECT job FROM removed WHERE uid=?1 AND token=?2",
@@ -218,6 +218,7 @@ static int save(struct writer *w, const struct job_row *row)
     bind_real(st, 21, row->cpu_before);
     sqlite3_bind_int(st, 22, row->priority);
     sqlite3_bind_int64(st, 23, row->after);
+    sqlite3_bind_int(st, 24, row->backfill);
     return writer_run(st);
 }
 

@@ -55,6 +55,7 @@ void view_job(struct text *out, const struct job_row *row, const char *root, con
     else
         text_add(out, ",\"after\":null");
     text_addf(out, ",\"after_ok\":%s", row->after_ok ? "true" : "false");
+    text_addf(out, ",\"backfill\":%s", row->backfill && job_is_live(row->state) ? "true" : "false");
     text_addf(out, ",\"losses\":%s,\"dir\":", losses);
     text_json(out, root);
     /* The folder's text ends in a quote, which the job's own folder moves behind itself. */

@@ -73,15 +73,27 @@ static void tell_gpus(const struct runner *r, char *ret, size_t size)
     }
 }
 
+/* "; job 5 makes room for it" */
+static void tell_room(const struct runner *r, const struct job *j, char *ret, size_t size)
+{
+    for (int i = 0; i < r->jobs->count; i++) {
+        const struct job *other = r->jobs->all[i];
+        size_t len = strlen(ret);
+
+        if (slots_are_held(other) && other->yields_to == j->row.id)
+            snprintf(ret + len, size - len, "; job %lld makes room for it", (long long)other->row.id);
+    }
+}
+
 static bool is_kept_from_queue(const struct runner *r, const struct job *j, char *ret, size_t size)
 {
-    struct sched_job view = slots_view(j), *holders;
+    struct sched_job view = slots_view(j);
     struct sched_node node = slots_node(r);
-    bool failed, found;
+    bool found;
 
-    holders = slots_holders(r, &node, &failed);
+    slots_holders(r, &node);
     found = waits_for_limit(j, &view, &node, ret, size) || waits_behind(r, j, &node, ret, size);
-    free(holders);
+    free(node.holders);
     return found;
 }
 
@@ -105,6 +117,14 @@ void run_why(struct runner *r, const struct job *j, char *ret, size_t size)
     }
     if (j->says[0]) {
         snprintf(ret, size, "attempt %d: %s", j->row.attempt, j->says);
+        return;
+    }
+    if (job_is_live(j->row.state) && j->yields_to) {
+        snprintf(ret, size, "makes room for job %lld: it writes a checkpoint and is queued again", (long long)j->yields_to);
+        return;
+    }
+    if (job_is_live(j->row.state) && j->row.backfill) {
+        snprintf(ret, size, "was let past a job that waits for more slots, and makes room when its own are all that one lacks");
         return;
     }
     if (j->life.phase == LIFE_PREPARING) {
@@ -132,6 +152,7 @@ void run_why(struct runner *r, const struct job *j, char *ret, size_t size)
         snprintf(ret, size, "needs %d GPUs at once, %d of %d are free", sched_gpu_need(&view), gpus.free, gpus.devices);
         tell_gpus(r, ret, size);
     }
+    tell_room(r, j, ret, size);
     if (j->row.reason[0]) {
         size_t len = strlen(ret);
 

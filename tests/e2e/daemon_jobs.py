@@ -314,7 +314,7 @@ def queue():
     with Daemon(slots=2) as d:
         first = d.submit(20, ranks=1, env={"HOLD": "10"})
         wide = d.submit(5, ranks=4)
-        late = d.submit(5, ranks=1, threads=1)
+        late = d.submit(5, ranks=1)  # on both slots, or it would be let past
         urgent = d.submit(5, ranks=1, threads=1, priority=5)
         assert "waits behind job %d" % urgent in d.call("job.why", id=wide)["text"], d.call("job.why", id=wide)
         d.call("job.pause", id=late)

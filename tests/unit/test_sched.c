@@ -3,9 +3,14 @@
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <stdio.h>
 #include <cmocka.h>
 
+#include "daemon/gpu.h"
+#include "daemon/jobs.h"
+#include "daemon/run.h"
 #include "daemon/sched.h"
+#include "daemon/slots.h"
 
 static const struct sched_node idle8 = { .cpu_slots = 8, .cpu_free = 8, .gpus = 4, .gpus_free = 4 };
 
@@ -21,15 +26,16 @@ static struct sched_job gpu_job(int64_t id, int ranks, int priority)
 
 static void gang_all_or_none(void **state)
 {
-    struct sched_job queue[] = { gpu_job(1, 3, 0), gpu_job(2, 2, 0), gpu_job(3, 1, 0) };
-    struct sched_grant grants[3];
+    struct sched_job queue[] = { gpu_job(1, 3, 0), gpu_job(2, 2, 0) };
+    struct sched_grant grants[2];
 
     (void)state;
-    /* Job 2 waits for its second GPU, and the smaller job behind it does not overtake. */
-    assert_int_equal(sched_pick(queue, 3, idle8, 0, grants), 1);
+    /* Job 2 waits for its second GPU. */
+    assert_int_equal(sched_pick(queue, 2, idle8, 0, grants), 1);
     assert_int_equal(grants[0].id, 1);
     assert_int_equal(grants[0].gpus, 3);
     assert_int_equal(grants[0].cpu_slots, 0);
+    assert_false(grants[0].backfill);
 }
 
 static void priority_then_age(void **state)
@@ -79,7 +85,7 @@ static void threads_are_shared_out(void **state)
 
 static void two_queues_that_do_not_block_each_other(void **state)
 {
-    struct sched_job queue[] = { gpu_job(1, 5, 9), cpu_job(2, 1, 8, 0), gpu_job(3, 1, 0), cpu_job(4, 1, 1, 0) };
+    struct sched_job queue[] = { gpu_job(1, 5, 9), cpu_job(2, 1, 8, 0), gpu_job(3, 5, 0), cpu_job(4, 1, 1, 0) };
     struct sched_node node = idle8;
     struct sched_grant grants[4];
 
@@ -87,6 +93,7 @@ static void two_queues_that_do_not_block_each_other(void **state)
     node.gpus = 5; /* the first job waits for the one that is not free, and the third behind it */
     assert_int_equal(sched_pick(queue, 4, node, 0, grants), 1);
     assert_int_equal(grants[0].id, 2);
+    assert_false(grants[0].backfill);
 }
 
 static void who_needs_more_gpus_than_are_healthy_holds_nobody_up(void **state)
@@ -99,8 +106,11 @@ static void who_needs_more_gpus_than_are_healthy_holds_nobody_up(void **state)
     node.gpus = node.gpus_free = 3;
     assert_int_equal(sched_pick(queue, 2, node, 0, grants), 1);
     assert_int_equal(grants[0].id, 2);
+    assert_false(grants[0].backfill);
     node.gpus = 4; /* healed, and in use: now it is waited for */
-    assert_int_equal(sched_pick(queue, 2, node, 0, grants), 0);
+    assert_int_equal(sched_pick(queue, 2, node, 0, grants), 1);
+    assert_int_equal(grants[0].id, 2);
+    assert_true(grants[0].backfill);
 }
 
 static void a_later_retry_is_passed_over(void **state)
@@ -192,6 +202,163 @@ static void a_users_gpus_are_counted(void **state)
     assert_int_equal(grants[2].id, 4);
 }
 
+/* ---- backfill ---- */
+
+static struct sched_job let_past(struct sched_job job)
+{
+    job.backfill = true;
+    return job;
+}
+
+static struct sched_job on_its_way_out(struct sched_job job)
+{
+    job.leaves = true;
+    return job;
+}
+
+/* Who is told to make room, as bits 1 << id; ids below 30. */
+static unsigned yields(const struct sched_node *node, int64_t head)
+{
+    unsigned found = 0;
+
+    for (int i = 0; i < node->nholders; i++)
+        if (node->holders[i].yields_to) {
+            assert_int_equal(node->holders[i].yields_to, head);
+            found |= 1U << node->holders[i].id;
+        }
+    return found;
+}
+
+static void smaller_jobs_are_let_past(void **state)
+{
+    struct sched_job held[] = { gpu_job(1, 2, 0) };
+    struct sched_job queue[] = { gpu_job(2, 3, 0), gpu_job(3, 3, 0), gpu_job(4, 1, 0), gpu_job(5, 2, 0), gpu_job(6, 1, 0) };
+    struct sched_node node = idle8;
+    struct sched_grant grants[5];
+
+    (void)state;
+    node.gpus_free = 2;
+    node.holders = held;
+    node.nholders = 1;
+    /* 2 lacks one and is the head; what is free goes to 4 and 6 behind it, in order. */
+    assert_int_equal(sched_pick(queue, 5, node, 0, grants), 2);
+    assert_int_equal(grants[0].id, 4);
+    assert_int_equal(grants[1].id, 6);
+    assert_true(grants[0].backfill && grants[1].backfill);
+    assert_int_equal(yields(&node, 2), 0);
+}
+
+/* The head needs 3 of 4 GPUs. */
+static void they_make_room_when_that_suffices(void **state)
+{
+    struct sched_job held[] = { gpu_job(1, 2, 0), let_past(gpu_job(4, 1, 0)), let_past(gpu_job(6, 1, 0)) }, queue[2];
+    struct sched_node node = idle8;
+    struct sched_grant grants[2];
+
+    (void)state;
+    node.holders = held;
+    node.nholders = 3;
+    node.gpus_free = 0;
+    queue[0] = gpu_job(2, 3, 0);
+    assert_int_equal(sched_pick(queue, 1, node, 0, grants), 0);
+    assert_int_equal(yields(&node, 2), 0); /* both together are not enough: neither goes in vain */
+    node.holders = held + 1;               /* job 1 has ended; of the two the last goes, and nobody comes for the GPUs that are free now */
+    node.nholders = 2;
+    node.gpus_free = 2;
+    queue[0] = gpu_job(2, 3, 0);
+    queue[1] = gpu_job(7, 1, 0);
+    assert_int_equal(sched_pick(queue, 2, node, 0, grants), 0);
+    assert_int_equal(yields(&node, 2), 1U << 6);
+    held[1] = let_past(gpu_job(4, 1, 0)); /* it has heard it, and is on its way: no second one is asked */
+    held[2] = on_its_way_out(let_past(gpu_job(6, 1, 0)));
+    assert_int_equal(sched_pick(queue, 2, node, 0, grants), 0);
+    assert_int_equal(yields(&node, 2), 0);
+}
+
+static void only_those_behind_the_head_make_room(void **state)
+{
+    struct sched_job held[] = { let_past(gpu_job(3, 1, 5)), let_past(gpu_job(1, 1, 0)), gpu_job(9, 1, 0), let_past(cpu_job(8, 1, 1, 0)) };
+    struct sched_job queue[] = { gpu_job(2, 2, 0) };
+    struct sched_node node = idle8;
+    struct sched_grant grants[1];
+
+    (void)state;
+    node.gpus_free = 1;
+    node.holders = held;
+    node.nholders = 4;
+    /* One is of higher priority, one is older, one was not let past anybody, one is on the CPU. */
+    assert_int_equal(sched_pick(queue, 1, node, 0, grants), 0);
+    assert_int_equal(yields(&node, 2), 0);
+    for (int i = 0; i < 4; i++)
+        held[i].backfill = true; /* 9 among them */
+    assert_int_equal(sched_pick(queue, 1, node, 0, grants), 0);
+    assert_int_equal(yields(&node, 2), 1U << 9);
+}
+
+/* What comes free without anybody's doing is waited for: the head would lose it to whoever is let past. */
+static void what_comes_free_is_kept_for_the_head(void **state)
+{
+    struct sched_job held[] = { gpu_job(1, 2, 0), gpu_job(9, 1, 0), let_past(gpu_job(4, 1, 0)) };
+    struct sched_job queue[] = { gpu_job(2, 3, 0), gpu_job(3, 1, 0) };
+    struct sched_node node = idle8;
+    struct sched_grant grants[2];
+
+    (void)state;
+    node.holders = held;
+    node.nholders = 3;
+    node.gpus = 5;
+    node.gpus_free = 1;
+    held[0].leaves = true;
+    assert_int_equal(sched_pick(queue, 2, node, 0, grants), 0);
+    assert_int_equal(yields(&node, 2), 0);
+    node.holders = held + 1; /* it has left, and the memory of its GPUs is looked at */
+    node.nholders = 2;
+    node.gpus_soon = 2;
+    assert_int_equal(sched_pick(queue, 2, node, 0, grants), 0);
+    assert_int_equal(yields(&node, 2), 0);
+    node.gpus_soon = 0; /* they are quarantined */
+    assert_int_equal(sched_pick(queue, 2, node, 0, grants), 1);
+    assert_int_equal(grants[0].id, 3);
+}
+
+static void slots_of_the_cpu_make_room_too(void **state)
+{
+    struct sched_job held[] = { let_past(cpu_job(5, 2, 2, 0)), let_past(cpu_job(4, 2, 1, 0)), cpu_job(1, 1, 1, 0) };
+    struct sched_job queue[] = { cpu_job(2, 1, 7, 0) };
+    struct sched_node node = idle8;
+    struct sched_grant grants[1];
+
+    (void)state;
+    node.cpu_free = 1;
+    node.holders = held;
+    node.nholders = 3;
+    assert_int_equal(sched_pick(queue, 1, node, 0, grants), 0);
+    assert_int_equal(yields(&node, 2), 1U << 5 | 1U << 4);
+    held[0].yields_to = held[1].yields_to = held[2].yields_to = 0;
+    node.cpu_free = 3;
+    assert_int_equal(sched_pick(queue, 1, node, 0, grants), 0);
+    assert_int_equal(yields(&node, 2), 1U << 5);
+}
+
+/* What a job has left is not free yet, and comes free by itself; what is quarantined does not. */
+static void what_the_node_has(void **state)
+{
+    struct gpus gpus = { .count = 4, .known = true };
+    struct jobs jobs = { 0 };
+    struct runner r = { .jobs = &jobs, .gpus = &gpus, .cpu_slots = 8 };
+    struct sched_node node;
+
+    (void)state;
+    gpus.all[1].left_by = 7;
+    gpus.all[2].job = 8;
+    snprintf(gpus.all[3].quarantine, sizeof gpus.all[3].quarantine, "Xid 79");
+    node = slots_node(&r);
+    assert_int_equal(node.gpus, 3);
+    assert_int_equal(node.gpus_free, 1);
+    assert_int_equal(node.gpus_soon, 1);
+    assert_int_equal(node.cpu_free, 8);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -205,6 +372,12 @@ int main(void)
         cmocka_unit_test(a_later_retry_is_passed_over),
         cmocka_unit_test(a_user_with_enough_is_passed_over),
         cmocka_unit_test(a_users_gpus_are_counted),
+        cmocka_unit_test(smaller_jobs_are_let_past),
+        cmocka_unit_test(they_make_room_when_that_suffices),
+        cmocka_unit_test(only_those_behind_the_head_make_room),
+        cmocka_unit_test(what_comes_free_is_kept_for_the_head),
+        cmocka_unit_test(slots_of_the_cpu_make_room_too),
+        cmocka_unit_test(what_the_node_has),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

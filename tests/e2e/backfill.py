@@ -1,0 +1,69 @@
+#!/usr/bin/env python3
+"""Jobs that are let past one that waits for more slots than are free, under a real detd and a real detd-job, with rank.py as the trainer."""
+import signal
+
+from daemon import Daemon
+
+
+def three_jobs(d):
+    """One holds three slots of four, one waits for all, and one on the last slot was let past it; that one stands at step 25, and goes no further than 40 of 60."""
+    holder = d.submit(1000000, threads=3)
+    d.wait(holder, "running")
+    head = d.submit(5, threads=4)
+    past = d.submit(60, threads=1, env={"HOLD": "25 40"})
+    d.held(past, 25)
+    return holder, head, past
+
+
+def makes_room():
+    """It writes a checkpoint, is queued again, and nobody else comes in between; afterwards it goes on where it was."""
+    with Daemon() as d:
+        holder, head, past = three_jobs(d)
+        late = d.submit(5, threads=1)
+        assert (d.job(past)["backfill"], d.job(holder)["backfill"]) == (True, False)
+        assert "makes room when its own are all that one lacks" in d.call("job.why", id=past)["text"], d.call("job.why", id=past)
+        assert d.call("job.why", id=head)["text"] == "needs 4 CPU slots at once, 0 of 4 are free", d.call("job.why", id=head)
+        assert "waits behind job %d" % head in d.call("job.why", id=late)["text"], d.call("job.why", id=late)
+        assert "starting, past a job that waits for more slots" in d.events("state", past)
+        d.call("job.cancel", id=holder)
+        d.wait_event("room", past)
+        d.go(past, 25)
+        first = d.wait(head, "completed")
+        d.go(past)
+        assert d.events("room", past) == ["makes room for job %d: it writes a checkpoint and is queued again" % head], d.events("room", past)
+        second, third = d.wait(past, "completed"), d.wait(late, "completed")
+        assert first["started"] < third["started"], (first, third)
+        resumed = sorted(a["resume_step"] for a in second["attempts"])
+        assert len(resumed) == 2 and 24 <= resumed[1] <= 40, second["attempts"]
+        assert not second["backfill"] and len(d.events("room")) == 1
+        d.check_rows(past, 60)
+
+
+def the_next_detd_knows():
+    """Who was let past is stored; who cannot be told just now is told when it is there again."""
+    with Daemon() as d:
+        holder, head, past = three_jobs(d)
+        d.signal_supervisor(past, signal.SIGSTOP)
+        d.kill()
+        d.start()
+        assert d.job(past)["backfill"]
+        d.call("job.cancel", id=holder)
+        d.wait_event("room", past)
+        assert "; job %d makes room for it" % past in d.call("job.why", id=head)["text"], d.call("job.why", id=head)
+        assert d.call("job.why", id=past)["text"].startswith("makes room for job %d" % head), d.call("job.why", id=past)
+        d.go(past, 25)
+        d.signal_supervisor(past, signal.SIGCONT)
+        d.wait(head, "completed")
+        d.go(past)
+        d.wait(past, "completed")
+        d.check_rows(past, 60)
+
+
+def main():
+    for test in (makes_room, the_next_detd_knows):
+        test()
+        print("ok", test.__name__)
+
+
+if __name__ == "__main__":
+    main()

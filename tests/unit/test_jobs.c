@@ -155,7 +155,7 @@ static int setup(void **state)
 
 static int teardown(void **state)
 {
-    static const char *const names[] = { "detd.db", "detd.db-wal", "detd.db-shm" };
+    static const char *const names[] = { "detd.db", "detd.db-wal", "detd.db-shm", "reserve" };
     struct fixture *f = *state;
     char path[TEMP_MAX + 16];
 

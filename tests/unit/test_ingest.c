@@ -197,7 +197,7 @@ static void close_store(struct fixture *f)
 
 static int teardown(void **state)
 {
-    static const char *const names[] = { "detd.db", "detd.db-wal", "detd.db-shm", "sup.sock" };
+    static const char *const names[] = { "detd.db", "detd.db-wal", "detd.db-shm", "reserve", "sup.sock" };
     struct fixture *f = *state;
 
     disk_full = false;

@@ -45,6 +45,7 @@ int command_wait(struct context *ctx, int argc, char **argv);          /* queue.
 int command_retry(struct context *ctx, int argc, char **argv);         /* queue.c */
 int command_why(struct context *ctx, int argc, char **argv);           /* jobs.c */
 int command_events(struct context *ctx, int argc, char **argv);        /* jobs.c */
+int command_usage(struct context *ctx, int argc, char **argv);         /* jobs.c */
 int command_control(struct context *ctx, int argc, char **argv);       /* control.c: cancel, pause, resume, hold, release, checkpoint, rm */
 int command_priority(struct context *ctx, int argc, char **argv);      /* control.c */
 int command_deterministic(struct context *ctx, int argc, char **argv); /* control.c */

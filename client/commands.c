@@ -60,6 +60,9 @@ const struct command commands[] = {
     { "events", "[ID] [-n COUNT] [--json]", "Prints what happened to a job, or to all and the node",
       "  -n, --limit COUNT  the newest so many (50)\n",
       "  detctl events 3\n", command_events },
+    { "usage", "[ID] [-n COUNT] [--json]", "Prints what a job used over time: CPU cores, memory, GPUs",
+      "  -n, --limit COUNT  the newest so many rows (60)\n",
+      "  detctl usage 3\n", command_usage },
     { "cancel", "ID ...", "Ends jobs for good", "", "  detctl cancel 3\n", command_control },
     { "pause", "ID ...", "Writes a checkpoint and gives the slots back", "", "  detctl pause 3\n", command_control },
     { "resume", "ID ...", "Queues paused jobs again", "", "  detctl resume 3\n", command_control },
@@ -118,7 +121,7 @@ const struct command commands[] = {
       "  detctl evidence export 3 bccd-evidence\n", command_evidence },
     { "export", "[ID ... | --all] --sqlite FILE", "Copies jobs with all their rows into a new SQLite database",
       "Anybody may who may look at them. Tables and views are called as in detd.db: jobs, loss, loss_latest, loss_wide, eval, events,\n"
-      "attempts, checkpoints, tiers. Without ids: your own jobs.\n\n"
+      "attempts, checkpoints, tiers, usage. Without ids: your own jobs.\n\n"
       "  --all          the jobs of everybody\n"
       "  --sqlite FILE  the file, which must not be there yet\n",
       "  detctl export 3 4 --sqlite losses.db\n", command_export },

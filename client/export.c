@@ -26,8 +26,9 @@ static const struct kind {
     { "loss", { "job", "split", "term", "step", "epoch", "value", "num", "den", "tier", "time" } },
     { "eval", { "job", "metric", "step", "value", "time" } },
     { "events", { "id", "job", "time", "level", "kind", "text" } },
+    { "usage", { "job", "time", "cpu", "memory", "gpu", "gpu_memory" } },
 };
-enum { JOBS, ATTEMPTS, CHECKPOINTS, TIERS, LOSS, EVAL, EVENTS, KINDS };
+enum { JOBS, ATTEMPTS, CHECKPOINTS, TIERS, LOSS, EVAL, EVENTS, USAGE, KINDS };
 _Static_assert(sizeof kinds / sizeof *kinds == KINDS, "a name for each");
 
 static const char views[] = "CREATE INDEX loss_job ON loss (job, split, term, step);"
@@ -200,7 +201,9 @@ static int add_job(struct copy *c, int64_t id)
         rc = curve_rows(c->ctx, &all, add_loss, c);
     if (rc == 0)
         rc = add_pages(c, EVAL, "eval.query", "rows");
-    return rc ? rc : add_pages(c, EVENTS, "event.query", "events");
+    if (rc == 0)
+        rc = add_pages(c, EVENTS, "event.query", "events");
+    return rc ? rc : add_pages(c, USAGE, "job.usage", "rows");
 }
 
 /* The caller's own, newest first, or all. */

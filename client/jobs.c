@@ -10,7 +10,7 @@
 #include "client/print.h"
 #include "proto/identity.h"
 
-enum { LS_DEFAULT = 50, EVENTS_DEFAULT = 50, PAGE = 200, CHECKPOINTS_SHOWN = 3 };
+enum { LS_DEFAULT = 50, EVENTS_DEFAULT = 50, USAGE_DEFAULT = 60, PAGE = 200, CHECKPOINTS_SHOWN = 3 };
 
 /* To the fraction of a second, as detd notes when a job was submitted. */
 static double wall_s(void)
@@ -358,6 +358,52 @@ static void print_events(const json_t *events)
         print_clean(stdout, text_of(e, "text"));
         putchar('\n');
     }
+}
+
+static void print_usage(const json_t *rows)
+{
+    static const char *const headers[] = { "<TIME", ">CPU", ">MEMORY", ">GPU", ">GPU MEMORY" };
+    struct table *t = table_new(sizeof headers / sizeof *headers, headers);
+
+    for (size_t i = json_array_size(rows); i-- > 0;) { /* they come newest first */
+        const json_t *r = json_array_get(rows, i), *gpu = json_object_get(r, "gpu"), *memory = json_object_get(r, "gpu_memory");
+
+        table_add(t, text_time(real_of(r, "time")).s);
+        table_addf(t, "%.2f", real_of(r, "cpu"));
+        table_add(t, text_bytes(real_of(r, "memory")).s);
+        table_addf(t, json_is_number(gpu) ? "%.0f %%" : "-", json_number_value(gpu));
+        table_add(t, json_is_number(memory) ? text_bytes(json_number_value(memory)).s : "-");
+    }
+    table_print(t, stdout);
+}
+
+int command_usage(struct context *ctx, int argc, char **argv)
+{
+    static const struct option options[] = { { "json", no_argument, NULL, 'j' }, { "limit", required_argument, NULL, 'n' }, { 0 } };
+    struct list l = { "job.usage", "rows", NULL, USAGE_DEFAULT };
+    bool json = false;
+    int64_t id = 0;
+    json_t *rows;
+    int rc, o;
+
+    while ((o = getopt_long(argc, argv, "n:", options, NULL)) != -1) {
+        if (o == '?' || (o == 'n' && take_limit(ctx, optarg, &l.limit)))
+            return CODE_USAGE;
+        json |= o == 'j';
+    }
+    if (argc - optind > 1)
+        return misuse(ctx, "one job at a time");
+    if ((rc = take_id_or_newest(ctx, argv[optind], &id)))
+        return rc;
+    l.params = json_pack("{s:I}", "id", (json_int_t)id);
+    if ((rc = fetch(ctx, &l, &rows)))
+        return rc;
+    if (json)
+        print_json(rows);
+    else
+        print_usage(rows);
+    json_decref(rows);
+    return CODE_DONE;
 }
 
 int command_events(struct context *ctx, int argc, char **argv)

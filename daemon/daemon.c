@@ -23,6 +23,7 @@
 #include "daemon/notify.h"
 #include "daemon/spent.h"
 #include "daemon/store.h"
+#include "daemon/usage.h"
 #include "proto/err.h"
 #include "proto/folder.h"
 #include "proto/report.h"
@@ -342,6 +343,7 @@ static void on_tick(uv_timer_t *timer)
     conns_tick(d->conns);
     gpu_node_tick(d->gpu_node);
     run_tick(&d->runner);
+    usage_tick(&d->jobs, &d->gpus);
     removal_tick(&d->removals);
     retention_tick(&d->retention);
     d->idle_ticks = activity == d->last_activity ? d->idle_ticks + 1 : 0;

@@ -249,6 +249,7 @@ static void on_status(struct sup *s, const json_t *msg)
         j->row.cpu_seconds = j->row.cpu_before + json_number_value(cpu);
     if (rss > j->row.max_rss)
         j->row.max_rss = rss;
+    j->rss = int_of(msg, "rss", 0);
     if (step > j->row.step && step <= j->row.steps)
         j->row.step = step;
     job_changed(s->in->c.jobs, j);

@@ -21,6 +21,13 @@ struct wish;
 
 enum { JOBS_RECENT = 128, JOBS_MAX_LIVE = 10000 };
 
+/* Of usage.c: where the span began that its next row is about, and rows so far. */
+struct job_usage {
+    const struct sup *sup; /* only compared */
+    double since, cpu_seconds;
+    int rows;
+};
+
 struct job {
     struct job_row row;
     json_t *losses; /* {"train":{TERM:value}, "val":{...}} */
@@ -30,20 +37,22 @@ struct job {
     int64_t hidden_until; /* seq of an `end` that is not on disk yet: till then clients see the job as it was; 0: none */
     int64_t saved;        /* step of the newest checkpoint that is known of: ranks say again what they begin from */
     int64_t committed;    /* newest seq on disk; row.last_seq is the newest that came */
-    struct sup *sup;      /* its supervisor's connection, NULL while there is none */
-    struct life life;     /* of its processes */
-    char trouble[256];    /* why it cannot start, or end, just now; "": it can */
-    char says[256];       /* what keeps it from going on just now, in its supervisor's words; "": nothing */
-    bool counts;          /* an attempt of the running supervisor was reported: its CPU time comes on top of row.cpu_before */
-    int cpu_slots;        /* held */
-    struct wish *wishes;  /* of users, on their way to the disk, oldest first */
-    bool undone;          /* a refused wish may stand in the store, till a row without it follows */
-    bool killing;         /* a thread looks for its processes */
-    bool off_gpu;         /* told to leave a GPU that is quarantined */
-    int64_t yields_to;    /* told to make room for that job; 0: it is not */
-    int submissions;      /* of jobs that are to run after it, on their way to the disk */
-    bool awaited;         /* by another job: jobs_trim() keeps it */
-    bool leaving;         /* its removal is on the way to the disk: no supervisor may speak for it any more */
+    int64_t rss;          /* bytes that its ranks have now, as its supervisor said last */
+    struct job_usage usage;
+    struct sup *sup;     /* its supervisor's connection, NULL while there is none */
+    struct life life;    /* of its processes */
+    char trouble[256];   /* why it cannot start, or end, just now; "": it can */
+    char says[256];      /* what keeps it from going on just now, in its supervisor's words; "": nothing */
+    bool counts;         /* an attempt of the running supervisor was reported: its CPU time comes on top of row.cpu_before */
+    int cpu_slots;       /* held */
+    struct wish *wishes; /* of users, on their way to the disk, oldest first */
+    bool undone;         /* a refused wish may stand in the store, till a row without it follows */
+    bool killing;        /* a thread looks for its processes */
+    bool off_gpu;        /* told to leave a GPU that is quarantined */
+    int64_t yields_to;   /* told to make room for that job; 0: it is not */
+    int submissions;     /* of jobs that are to run after it, on their way to the disk */
+    bool awaited;        /* by another job: jobs_trim() keeps it */
+    bool leaving;        /* its removal is on the way to the disk: no supervisor may speak for it any more */
 };
 
 /* What those above do about it. */

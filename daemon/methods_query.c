@@ -164,6 +164,26 @@ int do_event_query(struct request *rq, struct err *err)
     return start(rq, &q, err);
 }
 
+static int run_usage(struct query *q, struct err *err)
+{
+    return store_usage_rows(q->rq->d->store, q->id, &q->page, &q->out, err);
+}
+
+int do_job_usage(struct request *rq, struct err *err)
+{
+    json_int_t id, limit = ROWS_DEFAULT, cursor = 0;
+    struct query q = { .run = run_usage };
+    int rc = params_unpack(rq, err, "{s:I, s?I, s?I}", "id", &id, "limit", &limit, "cursor", &cursor);
+
+    if (rc == 0)
+        rc = check_limit(limit, ROWS_MAX, "limit", err);
+    if (rc < 0)
+        return rc;
+    q.id = id;
+    q.page = (struct store_page){ limit, cursor };
+    return start(rq, &q, err);
+}
+
 /* ---- tiers ---- */
 
 static int run_tiers(struct query *q, struct err *err)

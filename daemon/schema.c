@@ -17,11 +17,12 @@ EMBED(schema_005, "schema/005_removed.sql")
 EMBED(schema_006, "schema/006_cleared.sql")
 EMBED(schema_007, "schema/007_after.sql")
 EMBED(schema_008, "schema/008_backfill.sql")
+EMBED(schema_009, "schema/009_usage.sql")
 
 const char *schema_migration(int n)
 {
-    static const char *const all[SCHEMA_VERSION] = { schema_001, schema_002, schema_003, schema_004,
-                                                     schema_005, schema_006, schema_007, schema_008 };
+    static const char *const all[SCHEMA_VERSION] = { schema_001, schema_002, schema_003, schema_004, schema_005,
+                                                     schema_006, schema_007, schema_008, schema_009 };
 
     return all[n - 1];
 }

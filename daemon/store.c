@@ -40,7 +40,7 @@ static void op_free(struct op *op)
 
 static bool somebody_waits(const struct op *op)
 {
-    return op->kind == OP_REPORT ? op->rep->type != REPORT_LOSS : op->kind != OP_EVENT;
+    return op->kind == OP_REPORT ? op->rep->type != REPORT_LOSS : op->kind != OP_EVENT && op->kind != OP_USAGE;
 }
 
 static void enqueue(struct store *s, struct op *op)
@@ -170,6 +170,16 @@ void store_event(struct store *s, int64_t job, const char *level, const char *ki
         return;
     op->job = job;
     op->time = now;
+    enqueue(s, op);
+}
+
+void store_usage(struct store *s, const struct store_usage *u)
+{
+    struct op *op = op_new(OP_USAGE, NULL, NULL, NULL, NULL, NULL);
+
+    if (!op)
+        return;
+    op->usage = *u;
     enqueue(s, op);
 }
 

@@ -52,6 +52,15 @@ struct store_gpu {
     double quarantined; /* since; 0: not */
 };
 void store_gpu(struct store *s, const struct store_gpu *gpu, double now, store_done *done, void *arg);
+/* What a job used since the row before. gpu and gpu_memory below 0: not known. */
+struct store_usage {
+    int64_t job, time; /* Unix seconds */
+    double cpu;        /* cores */
+    int64_t memory;    /* bytes */
+    double gpu;        /* percent */
+    int64_t gpu_memory;
+};
+void store_usage(struct store *s, const struct store_usage *u);
 /* Removes a job that has ended: its row, for good, with an event of the node that says `text`. Afterwards it is pending till store_sweep() is done with it. */
 void store_remove(struct store *s, int64_t job, const char *text, double now, store_done *done, void *arg);
 /* Some of the other rows of a removed job. value 1: there are more; 0: none, and it is pending no more. */
@@ -126,6 +135,8 @@ int store_loss_rows(struct store *s, const struct store_loss_query *q, struct te
 int store_loss_latest(struct store *s, int64_t id, struct text *out, struct err *err);                     /* {"rows":[...]} */
 int store_eval_rows(struct store *s, int64_t id, const char *metric, int64_t limit, const char *cursor, struct text *out, struct err *err);
 int store_events(struct store *s, int64_t id, const struct store_page *page, struct text *out, struct err *err); /* id 0: all */
+int store_usage_rows(struct store *s, int64_t id, const struct store_page *page, struct text *out,
+                     struct err *err);                                           /* {"rows":[...],"cursor":...} */
 int store_tiers(struct store *s, int64_t id, struct text *out, struct err *err); /* [{"step":..,"tier":..}] */
 int store_load_gpus(struct store *s, void (*each)(void *arg, const struct store_gpu *gpu), void *arg, struct err *err);
 int store_newest_time(struct store *s, double *ret, struct err *err);                             /* of a job or event; 0: there is none */

@@ -10,13 +10,28 @@
 #include "daemon/job.h"
 #include "daemon/report.h"
 #include "daemon/reserve.h"
+#include "daemon/store.h"
 #include "proto/err.h"
 
 struct text;
 
 enum { STORE_READERS = 4, SERIES_SLOTS = 4096, SWEEP_ROWS = 1000 };
 
-enum op_kind { OP_SUBMIT, OP_SAVE, OP_REPORT, OP_EVENT, OP_SETTING, OP_GPU, OP_REMOVE, OP_SWEEP, OP_THIN, OP_CLEAR, OP_FORGET, OP_SHRINK };
+enum op_kind {
+    OP_SUBMIT,
+    OP_SAVE,
+    OP_REPORT,
+    OP_EVENT,
+    OP_SETTING,
+    OP_GPU,
+    OP_USAGE,
+    OP_REMOVE,
+    OP_SWEEP,
+    OP_THIN,
+    OP_CLEAR,
+    OP_FORGET,
+    OP_SHRINK
+};
 
 /* A change on its way: made and freed by the loop, in between read by the writer, which fills rc, value, err. */
 struct op {
@@ -28,7 +43,8 @@ struct op {
     char *text[3]; /* SUBMIT: token, spec; EVENT: level, kind, text; SETTING: key, value; GPU: uuid, name, quarantine; REMOVE: its event */
     int64_t number[2]; /* SUBMIT: most that the user may have queued; GPU: memory, errors */
     double time, since;
-    bool asked; /* by a user, who is told at once where the disk is full */
+    struct store_usage usage; /* USAGE */
+    bool asked;               /* by a user, who is told at once where the disk is full */
     void (*done)(void *arg, int rc, int64_t value, const struct err *err);
     void *arg;
     int rc;
@@ -53,6 +69,7 @@ enum stmt_name {
     ST_EVENT,
     ST_SETTING,
     ST_GPU,
+    ST_USAGE,
     ST_SERIES,
     ST_NEW_SERIES,
     ST_POINT,

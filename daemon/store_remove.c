@@ -91,6 +91,7 @@ static const char *const sweeps[] = {
     "DELETE FROM eval WHERE job=?1 AND (metric, step) IN (SELECT metric, step FROM eval WHERE job=?1 LIMIT ?2)",
     "DELETE FROM events WHERE id IN (SELECT id FROM events WHERE job=?1 LIMIT ?2)",
     "DELETE FROM checkpoints WHERE job=?1 AND step IN (SELECT step FROM checkpoints WHERE job=?1 LIMIT ?2)",
+    "DELETE FROM usage WHERE job=?1 AND time IN (SELECT time FROM usage WHERE job=?1 LIMIT ?2)",
     "DELETE FROM tiers WHERE job=?1 AND step IN (SELECT step FROM tiers WHERE job=?1 LIMIT ?2)",
     "DELETE FROM attempts WHERE job=?1 AND attempt IN (SELECT attempt FROM attempts WHERE job=?1 LIMIT ?2)",
 };
@@ -125,13 +126,17 @@ static int mark_cleared(struct writer *w, int64_t job, int what)
     return change(w, "UPDATE jobs SET cleared = cleared | ?2 WHERE id=?1", job, what);
 }
 
-/* The last point of each curve stays: it is what a list of jobs shows. */
+/* The last point of each curve stays: it is what a list of jobs shows. What it used goes with the points. */
 int writer_thin(struct writer *w, struct op *op)
 {
-    int rc = change(w,
-                    "DELETE FROM point WHERE (series, step) IN (SELECT p.series, p.step FROM series s JOIN point p ON p.series=s.id "
-                    "WHERE s.job=?1 AND p.step<(SELECT max(step) FROM point WHERE series=s.id) LIMIT ?2)",
-                    op->job, SWEEP_ROWS);
+    int rc = change(w, "DELETE FROM usage WHERE job=?1", op->job, 0);
+
+    if (rc != SQLITE_OK)
+        return rc;
+    rc = change(w,
+                "DELETE FROM point WHERE (series, step) IN (SELECT p.series, p.step FROM series s JOIN point p ON p.series=s.id "
+                "WHERE s.job=?1 AND p.step<(SELECT max(step) FROM point WHERE series=s.id) LIMIT ?2)",
+                op->job, SWEEP_ROWS);
 
     op->value = rc == SQLITE_OK && sqlite3_changes(w->db) == SWEEP_ROWS;
     return rc != SQLITE_OK || op->value ? rc : mark_cleared(w, op->job, STORE_CLEARED_POINTS);

@@ -30,6 +30,7 @@ static const char *const sql[ST_COUNT] = {
     [ST_GPU] = "INSERT INTO gpus (uuid, name, quarantine, memory_bytes, ecc_errors, seen, quarantined) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7) "
                "ON CONFLICT (uuid) DO UPDATE SET name=excluded.name, quarantine=excluded.quarantine, memory_bytes=excluded.memory_bytes, "
                "ecc_errors=excluded.ecc_errors, seen=excluded.seen, quarantined=excluded.quarantined",
+    [ST_USAGE] = "INSERT OR REPLACE INTO usage VALUES (?1, ?2, ?3, ?4, ?5, ?6)",
     [ST_SERIES] = "SELECT id FROM series WHERE job=?1 AND split=?2 AND term=?3",
     [ST_NEW_SERIES] = "INSERT INTO series (job, split, term) VALUES (?1, ?2, ?3)",
     [ST_POINT] = "INSERT INTO point VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)",
@@ -628,6 +629,19 @@ static int set_gpu(struct writer *w, const struct op *op)
     return writer_run(st);
 }
 
+static int add_usage(struct writer *w, const struct store_usage *u)
+{
+    sqlite3_stmt *st = w->stmt[ST_USAGE];
+
+    sqlite3_bind_int64(st, 1, u->job);
+    sqlite3_bind_int64(st, 2, u->time);
+    sqlite3_bind_double(st, 3, u->cpu);
+    sqlite3_bind_int64(st, 4, u->memory);
+    bind_real(st, 5, u->gpu < 0 ? NAN : u->gpu);
+    bind_real(st, 6, u->gpu_memory < 0 ? NAN : (double)u->gpu_memory);
+    return writer_run(st);
+}
+
 static int apply(struct writer *w, struct op *op)
 {
     switch (op->kind) {
@@ -646,6 +660,8 @@ static int apply(struct writer *w, struct op *op)
         return set_setting(w, op);
     case OP_GPU:
         return set_gpu(w, op);
+    case OP_USAGE:
+        return add_usage(w, &op->usage);
     case OP_REMOVE:
     case OP_SWEEP: {
         int rc = flush(w); /* of the same batch, before rows of it go */

@@ -34,6 +34,7 @@
     X(deterministic_get, "deterministic.get", READ, "id:int?", "tier of the node, or of a job with its history")                 \
     X(deterministic_set, "deterministic.set", OWNER, "tier:string id:int?", "node default, or a running job from an agreed step") \
     X(event_query, "event.query", READ, "id:int? limit:int? cursor:int?", "events of a job or of the node")                      \
+    X(job_usage, "job.usage", READ, "id:int limit:int? cursor:int?", "CPU, memory and GPUs that a job used, over time")          \
     X(run_diff, "run.diff", READ, "a:int b:int from:int? begin:int? to:int? missing:int? lacking:int?",                          \
       "the first step where two jobs part, and in what, by their evidence")                                                      \
     X(subscribe, "subscribe", READ, "id:int? topics:string?", "notifications of jobs, losses, events; drops are told")

@@ -424,7 +424,7 @@ struct progress *ranks_page(struct ranks *all, int rank)
 
 /* ---- what they use ---- */
 
-static void read_proc(pid_t pid, double *ret_cpu, long long *ret_rss)
+static void read_proc(pid_t pid, double *ret_cpu, long long *ret_max_rss, long long *ret_rss)
 {
     char path[64], text[4096], *p;
     unsigned long utime = 0, stime = 0;
@@ -440,7 +440,9 @@ static void read_proc(pid_t pid, double *ret_cpu, long long *ret_rss)
     snprintf(path, sizeof path, "/proc/%d/status", (int)pid);
     f = fopen(path, "re");
     while (f && fgets(text, sizeof text, f))
-        if (sscanf(text, "VmHWM: %lld", ret_rss) == 1)
+        if (sscanf(text, "VmHWM: %lld", ret_max_rss) == 1)
+            *ret_max_rss <<= 10;
+        else if (sscanf(text, "VmRSS: %lld", ret_rss) == 1)
             *ret_rss <<= 10;
     if (f)
         fclose(f);
@@ -452,11 +454,12 @@ void ranks_usage(const struct ranks *all, struct ranks_usage *ret)
     for (int i = 0; i < all->config.nranks; i++) {
         const struct rank *r = &all->rank[i];
         double cpu = r->cpu_seconds;
-        long long rss = r->max_rss;
+        long long max_rss = r->max_rss, rss = 0;
 
         if (!r->exited)
-            read_proc(r->pid, &cpu, &rss);
+            read_proc(r->pid, &cpu, &max_rss, &rss);
         ret->cpu_seconds += cpu;
-        ret->max_rss = rss > ret->max_rss ? rss : ret->max_rss;
+        ret->max_rss = max_rss > ret->max_rss ? max_rss : ret->max_rss;
+        ret->rss += rss;
     }
 }

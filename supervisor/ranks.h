@@ -59,5 +59,6 @@ struct progress *ranks_page(struct ranks *r, int rank);
 struct ranks_usage {
     double cpu_seconds;
     long long max_rss; /* bytes, of the largest rank */
+    long long rss;     /* bytes, now, of all that live together */
 };
 void ranks_usage(const struct ranks *r, struct ranks_usage *ret);

@@ -14,6 +14,7 @@ void job_usage(const struct job *j, struct ranks_usage *ret)
         ranks_usage(j->ranks, &now);
     ret->cpu_seconds = j->usage.cpu_seconds + now.cpu_seconds;
     ret->max_rss = now.max_rss > j->usage.max_rss ? now.max_rss : j->usage.max_rss;
+    ret->rss = now.rss;
 }
 
 static void hang(struct job *j, const struct watch_verdict *v)
@@ -96,6 +97,7 @@ void job_send_status(struct job *j)
     line_real(&l, "images_per_s", j->ranks ? rate(j) : 0);
     line_real(&l, "cpu_seconds", u.cpu_seconds);
     line_int(&l, "max_rss", u.max_rss);
+    line_int(&l, "rss", u.rss);
     if (j->trouble[0] || j->no_room[0])
         line_str(&l, "trouble", j->trouble[0] ? j->trouble : j->no_room);
     if (j->ranks)

@@ -254,6 +254,36 @@ def test_after(node):
     node.until(again, lambda j: j["state"] == "completed")
 
 
+def test_usage(node):
+    """What the rows say fits the job as it is shown: as much CPU time as it had, and no more memory than its ranks can have."""
+    number = node.submit(*LONG)
+
+    def rows():
+        return json.loads(node.ctl("usage", number, "--json").stdout)
+
+    assert rows() == [] or rows()[0]["cpu"] >= 0
+    deadline = time.time() + 120
+    while len(rows()) < 2:
+        assert time.time() < deadline, node.job(number)
+        time.sleep(0.2)
+    used, job = rows(), node.job(number)
+    assert used == sorted(used, key=lambda r: -r["time"]) and all(r["gpu"] is None and r["gpu_memory"] is None for r in used), used
+    spans = [a["time"] - b["time"] for a, b in zip(used, used[1:])]
+    assert 0 < sum(r["cpu"] * (s - 1) for r, s in zip(used, spans)) <= job["cpu_seconds"], (used, job["cpu_seconds"])  # times are whole seconds
+    assert all(1 << 20 < r["memory"] <= job["ranks"] * job["max_rss"] for r in used), (used, job["max_rss"])
+    table = node.ctl("usage", number, "-n", "1").stdout.splitlines()
+    assert len(table) == 2 and table[0].split() == ["TIME", "CPU", "MEMORY", "GPU", "GPU", "MEMORY"], table
+    assert re.fullmatch(r"[0-9-]+ [0-9:]+ +\d+\.\d\d +[0-9.]+ MiB +- +-", table[1]), table
+    expect(node.ctl("usage", "77"), 1, "no job 77")
+    node.ctl("cancel", number)
+    node.until(number, lambda j: j["state"] == "cancelled")
+    expect(node.ctl("export", number, "--sqlite", "used.db"), 0)
+    db = sqlite3.connect(os.path.join(node.folder, "used.db"))
+    assert db.execute("SELECT job, time, cpu, memory, gpu FROM usage ORDER BY time DESC").fetchall() == [
+        (int(number), r["time"], r["cpu"], r["memory"], None) for r in rows()]
+    db.close()
+
+
 class Relay:
     """Between detctl and detd: what each of them says, in the order in which it came by."""
 

@@ -9,7 +9,7 @@
 
 #include "tests/unit/store_fixture.h"
 
-enum { DAY = 24 * 3600, POINTS = 3000 };
+enum { DAY = 24 * 3600, POINTS = 3000, USAGE_ROWS = 3 };
 
 /* A job with rows in every table, which ended at 100. */
 static int64_t a_job(struct fixture *f, const char *token, int points, enum job_state state)
@@ -29,6 +29,8 @@ static int64_t a_job(struct fixture *f, const char *token, int points, enum job_
                  step, step == 20 ? "true" : "false");
         report(f, id, ++seq, NULL, text);
     }
+    for (int i = 0; i < USAGE_ROWS; i++)
+        store_usage(f->s, &(struct store_usage){ id, 1000 + i, 1.5, 100, i ? 50 : -1, i ? 7 : -1 });
     report(f, id, ++seq, NULL, "{\"type\":\"tier\",\"step\":4,\"tier\":\"world\",\"time\":5}");
     wait_all(f);
     assert_int_equal(store_get_job(f->s, id, &row, NULL), 0);
@@ -68,7 +70,8 @@ static int rows_of(struct fixture *f, int64_t id)
              "(SELECT count(*) FROM attempts WHERE job=j.id) + (SELECT count(*) FROM series WHERE job=j.id) + "
              "(SELECT count(*) FROM loss WHERE job=j.id) + (SELECT count(*) FROM eval WHERE job=j.id) + (SELECT count(*) FROM events WHERE "
              "job=j.id) + "
-             "(SELECT count(*) FROM checkpoints WHERE job=j.id) + (SELECT count(*) FROM tiers WHERE job=j.id) FROM j",
+             "(SELECT count(*) FROM checkpoints WHERE job=j.id) + (SELECT count(*) FROM tiers WHERE job=j.id) + (SELECT count(*) FROM "
+             "usage WHERE job=j.id) FROM j",
              (long long)id);
     return atoi(sql(f, query));
 }
@@ -221,6 +224,35 @@ static int thin(struct fixture *f, int64_t id)
     return (int)f->value;
 }
 
+static const char *usage_rows(struct fixture *f, int64_t id, int64_t cursor, int64_t limit)
+{
+    static char page[400];
+    struct text out = { 0 };
+
+    assert_int_equal(store_usage_rows(f->s, id, &(struct store_page){ limit, cursor }, &out, NULL), 0);
+    snprintf(page, sizeof page, "%s", out.p);
+    text_free(&out);
+    return page;
+}
+
+static void what_a_job_used(void **state)
+{
+    struct fixture *f = *state;
+    int64_t id = a_job(f, "a", 2, JOB_COMPLETED);
+
+    assert_string_equal(usage_rows(f, id, 0, 2),
+                        "{\"rows\":[{\"time\":1002,\"cpu\":1.5,\"memory\":100,\"gpu\":50.0,\"gpu_memory\":7},"
+                        "{\"time\":1001,\"cpu\":1.5,\"memory\":100,\"gpu\":50.0,\"gpu_memory\":7}],\"cursor\":1001}");
+    assert_string_equal(usage_rows(f, id, 1001, 2),
+                        "{\"rows\":[{\"time\":1000,\"cpu\":1.5,\"memory\":100,\"gpu\":null,\"gpu_memory\":null}],\"cursor\":null}");
+    assert_string_equal(usage_rows(f, id + 1, 0, 2), "{\"rows\":[],\"cursor\":null}");
+    store_usage(f->s, &(struct store_usage){ id, 1000, 2.5, 100, -1, -1 }); /* of the same second, as after the clock was set */
+    close_store(f);
+    open_again(f);
+    assert_string_equal(usage_rows(f, id, 1001, 2),
+                        "{\"rows\":[{\"time\":1000,\"cpu\":2.5,\"memory\":100,\"gpu\":null,\"gpu_memory\":null}],\"cursor\":null}");
+}
+
 /* What a list shows stays. */
 static void curves_are_thinned(void **state)
 {
@@ -238,6 +270,7 @@ static void curves_are_thinned(void **state)
     assert_int_equal(ended(f, q), 1);
     assert_string_equal(sql(f, "SELECT group_concat(split || term || step) FROM (SELECT * FROM loss WHERE job=1 ORDER BY split, term)"),
                         "trainbox2999,traintotal2999,valbox3000,valtotal3000");
+    assert_string_equal(usage_rows(f, id, 0, 9), "{\"rows\":[],\"cursor\":null}");
     assert_int_equal(rows_of(f, other), rows);
     q.not_cleared = STORE_CLEARED_LOGS;
     f->waiting++;
@@ -278,6 +311,7 @@ int main(void)
         TEST(what_lives_is_refused),
         TEST(numbers_and_tokens_are_not_used_again),
         TEST(what_ended_is_found),
+        TEST(what_a_job_used),
         TEST(curves_are_thinned),
         TEST(old_events_are_forgotten),
     };

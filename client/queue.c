@@ -52,6 +52,7 @@ static int add_reason(struct context *ctx, json_t *job)
     if (rc)
         return rc;
     json_object_set(job, "why", json_object_get(why, "text"));
+    json_object_set(job, "expected", json_object_get(why, "expected"));
     json_decref(why);
     return 0;
 }
@@ -74,7 +75,7 @@ static json_t *in_order(const json_t *all)
 
 static void print_queue(const json_t *jobs)
 {
-    static const char *const headers[] = { ">ID", "<NAME", "<USER", ">PRIORITY", "<DEVICE", "<SUBMITTED", "<WHY" };
+    static const char *const headers[] = { ">ID", "<NAME", "<USER", ">PRIORITY", "<DEVICE", "<SUBMITTED", "<EXPECTED", "<WHY" };
     struct table *t = table_new(sizeof headers / sizeof *headers, headers);
     json_t *job;
     size_t i;
@@ -86,6 +87,7 @@ static void print_queue(const json_t *jobs)
         table_addf(t, "%lld", int_of(job, "priority"));
         table_addf(t, "%lld %s", int_of(job, "ranks"), text_of(job, "device"));
         table_add(t, text_time(json_number_value(json_object_get(job, "submitted"))).s);
+        table_add(t, text_time(real_of(job, "expected")).s);
         table_add(t, text_of(job, "why"));
     }
     table_print(t, stdout);

@@ -21,11 +21,13 @@ struct wish;
 
 enum { JOBS_RECENT = 128, JOBS_MAX_LIVE = 10000 };
 
-/* Of usage.c: where the span began that its next row is about, and rows so far. */
+/* Of usage.c: where the span began that its next row is about, rows so far, and its pace. */
 struct job_usage {
     const struct sup *sup; /* only compared */
     double since, cpu_seconds;
     int rows;
+    double pace_since; /* when its pace began to be looked at, 0: not yet; and the step that it was at */
+    int64_t pace_step;
 };
 
 struct job {

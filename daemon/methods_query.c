@@ -1,10 +1,12 @@
 /* daemon/methods_query.c - the methods that read the store: losses, evaluation, events, tiers, logs, why. */
 #include <errno.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 
+#include "daemon/clock.h"
 #include "daemon/conn.h"
 #include "daemon/daemon.h"
 #include "daemon/methods.h"
@@ -275,7 +277,7 @@ static int run_why_work(struct query *q, struct err *err)
     why_text(&q->row, text, sizeof text);
     text_addf(&q->out, "{\"state\":\"%s\",\"text\":", job_state_name(q->row.state));
     text_json(&q->out, text);
-    text_add(&q->out, "}");
+    text_add(&q->out, ",\"expected\":null}");
     return 0;
 }
 
@@ -284,6 +286,7 @@ int do_job_why(struct request *rq, struct err *err)
     json_int_t id;
     char text[1500];
     const struct job *j;
+    double wait_s;
     int rc = params_unpack(rq, err, "{s:I}", "id", &id);
 
     if (rc < 0)
@@ -293,6 +296,8 @@ int do_job_why(struct request *rq, struct err *err)
                (!job_is_live(j->row.state) || !j->row.backfill)))
         return start(rq, &(struct query){ .run = run_why_work, .id = id }, err);
     run_why(&rq->d->runner, j, text, sizeof text);
-    rq->result = json_pack("{s:s, s:s}", "state", job_state_name(j->row.state), "text", text);
+    wait_s = run_expected_wait(&rq->d->runner, j);
+    rq->result = json_pack("{s:s, s:s, s:o}", "state", job_state_name(j->row.state), "text", text, "expected",
+                           isfinite(wait_s) ? json_real(now_s() + wait_s) : json_null());
     return 0;
 }

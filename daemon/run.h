@@ -47,3 +47,5 @@ void run_adopt(struct runner *r);
 void run_take_slots(struct runner *r);
 /* One sentence about why a job waits: queued, with its slots and without a supervisor (job.trouble), or with one that cannot go on (job.says). */
 void run_why(struct runner *r, const struct job *j, char *ret, size_t size);
+/* In how many seconds a queued job starts, where that can be told; else INFINITY. */
+double run_expected_wait(struct runner *r, const struct job *j);

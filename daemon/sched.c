@@ -1,5 +1,6 @@
 #include "daemon/sched.h"
 
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -114,6 +115,51 @@ static bool make_room(const struct sched_job *head, const struct sched_node *nod
             lacks -= need(&node->holders[i], node);
         }
     return true;
+}
+
+static int by_end(const void *pa, const void *pb)
+{
+    const struct sched_job *a = pa, *b = pb;
+
+    return a->ends < b->ends ? -1 : a->ends > b->ends;
+}
+
+double sched_expected(struct sched_job *queue, int n, const struct sched_node *node, int64_t id, double now)
+{
+    int free[2] = { node->cpu_free, node->gpus_free + node->gpus_soon }, next[2] = { 0, 0 };
+    double at[2] = { now, now };
+
+    if (n > 1)
+        qsort(queue, (size_t)n, sizeof *queue, by_service);
+    for (int i = 0; i < node->nholders; i++)
+        if (node->holders[i].leaves || node->holders[i].backfill) /* in time for whoever is first */
+            node->holders[i].ends = now;
+    if (node->nholders > 1)
+        qsort(node->holders, (size_t)node->nholders, sizeof *node->holders, by_end);
+    for (int i = 0; i < n; i++) {
+        const struct sched_job *job = &queue[i];
+        int kind = job->cuda, has;
+        bool waits_otherwise = sched_gpu_need(job) > node->gpus || sched_user_limit(job, node, &has);
+
+        if (waits_otherwise && job->id == id)
+            return INFINITY;
+        if (waits_otherwise)
+            continue;
+        for (; free[kind] < need(job, node); next[kind]++) {
+            const struct sched_job *holder = &node->holders[next[kind]];
+
+            if (next[kind] == node->nholders || holder->ends == INFINITY)
+                return INFINITY;
+            if (holder->cuda != job->cuda)
+                continue;
+            free[kind] += need(holder, node);
+            at[kind] = holder->ends > at[kind] ? holder->ends : at[kind];
+        }
+        if (job->id == id)
+            return at[kind];
+        free[kind] -= need(job, node);
+    }
+    return INFINITY;
 }
 
 int sched_pick(struct sched_job *queue, int n, struct sched_node node, double now, struct sched_grant *ret)

@@ -22,6 +22,7 @@ struct sched_job {
     bool backfill;     /* it was let past others */
     bool leaves;       /* its slots come free without anybody's doing */
     int64_t yields_to; /* set by sched_pick(): job that it is to make room for; 0: none */
+    double ends;       /* when it has trained all its steps, at its pace; INFINITY: nobody knows */
 };
 
 struct sched_node {
@@ -48,6 +49,9 @@ int sched_gpu_need(const struct sched_job *job);
 int sched_threads(const struct sched_job *job, const struct sched_node *node);
 /* Whether a user's limit keeps the job from starting: its name in the configuration, or NULL. *ret_has: how much he has. */
 const char *sched_user_limit(const struct sched_job *job, const struct sched_node *node, int *ret_has);
+/* When the job of that number in `queue` gets its slots, if those that have theirs end when they are expected to; INFINITY: nobody knows, as where one has to end
+ * that has not begun. Sorts `queue` and node.holders. */
+double sched_expected(struct sched_job *queue, int n, const struct sched_node *node, int64_t id, double now);
 /* Sorts `queue` into the order of service, those that start first, and fills `ret` (room for n) with the jobs that start now. Returns how many.
  * Marks those of node.holders, which may come in another order afterwards, that are to make room. */
 int sched_pick(struct sched_job *queue, int n, struct sched_node node, double now, struct sched_grant *ret);

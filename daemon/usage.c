@@ -1,12 +1,14 @@
 #include "daemon/usage.h"
 
+#include <math.h>
+
 #include "daemon/clock.h"
 #include "daemon/gpu.h"
 #include "daemon/jobs.h"
 #include "daemon/store.h"
 
 /* A short job has rows too, and one of a month has not many: some 43,000. */
-enum { FIRST_S = 2, OFTEN_S = 10, OFTEN_ROWS = 60, THEN_S = 60 };
+enum { FIRST_S = 2, OFTEN_S = 10, OFTEN_ROWS = 60, THEN_S = 60, PACE_S = 5 };
 
 static double span(const struct job_usage *u)
 {
@@ -44,6 +46,29 @@ static void begin(struct job *j, double now)
     j->usage.cpu_seconds = j->row.cpu_seconds;
 }
 
+/* Steps of validation and checkpoints are slower: the pace is that of all together. */
+static void look_at_pace(struct job *j, double now)
+{
+    struct job_usage *u = &j->usage;
+
+    if (u->sup != j->sup || j->row.step < u->pace_step)
+        u->pace_since = 0;
+    if (u->pace_since == 0 && j->row.step > 0) {
+        u->pace_since = now;
+        u->pace_step = j->row.step;
+    }
+}
+
+double usage_expected_end(const struct job *j, double now)
+{
+    const struct job_usage *u = &j->usage;
+    int64_t done = j->row.step - u->pace_step;
+
+    if (u->pace_since == 0 || j->row.state != JOB_RUNNING || done <= 0 || now - u->pace_since < PACE_S)
+        return INFINITY;
+    return now + (double)(j->row.steps - j->row.step) * (now - u->pace_since) / (double)done;
+}
+
 static void look(struct jobs *jobs, const struct gpus *gpus, struct job *j, double now)
 {
     struct job_usage *u = &j->usage;
@@ -54,6 +79,7 @@ static void look(struct jobs *jobs, const struct gpus *gpus, struct job *j, doub
         u->sup = NULL;
         return;
     }
+    look_at_pace(j, now);
     if (u->sup != j->sup || used < 0) {
         begin(j, now);
         return;

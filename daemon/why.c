@@ -1,14 +1,17 @@
 /* daemon/why.c - run_why(): what a job waits for, in words. */
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "daemon/after.h"
+#include "daemon/clock.h"
 #include "daemon/gpu.h"
 #include "daemon/jobs.h"
 #include "daemon/run.h"
 #include "daemon/slots.h"
 #include "daemon/store.h"
+#include "daemon/usage.h"
 
 static bool waits_behind(const struct runner *r, const struct job *j, const struct sched_node *node, char *ret, size_t size)
 {
@@ -158,4 +161,27 @@ void run_why(struct runner *r, const struct job *j, char *ret, size_t size)
 
         snprintf(ret + len, size - len, "; it was stopped last because %s", j->row.reason);
     }
+}
+
+double run_expected_wait(struct runner *r, const struct job *j)
+{
+    struct sched_job *queue = calloc((size_t)r->jobs->count, sizeof *queue);
+    struct sched_node node = slots_node(r);
+    double now = mono_s(), at = INFINITY;
+    int n = 0;
+
+    for (int i = 0; queue && i < r->jobs->count; i++) {
+        const struct job *other = r->jobs->all[i];
+
+        if (other->row.state == JOB_QUEUED && !other->row.after && other->life.phase == LIFE_IDLE)
+            queue[n++] = slots_view(other);
+    }
+    if (queue && slots_holders(r, &node) && j->row.state == JOB_QUEUED && !r->drained[0]) {
+        for (int i = 0; i < node.nholders; i++)
+            node.holders[i].ends = usage_expected_end(jobs_find(r->jobs, node.holders[i].id), now);
+        at = sched_expected(queue, n, &node, j->row.id, now);
+    }
+    free(node.holders);
+    free(queue);
+    return at - now;
 }

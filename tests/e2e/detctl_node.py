@@ -284,6 +284,29 @@ def test_usage(node):
     db.close()
 
 
+def test_expected(node):
+    """The first that waits hears when the one that runs will have ended, once that has a pace; the second does not, for nobody knows how long the first takes."""
+    runs, first, second = node.submit("train.steps=100000"), node.submit("train.steps=2"), node.submit("train.steps=2")
+
+    def expected():
+        return [(str(j["id"]), j["expected"]) for j in json.loads(node.ctl("queue", "--json").stdout)]
+
+    deadline = time.time() + 120
+    while not (expected() and expected()[0][1]):
+        assert time.time() < deadline, expected()
+        time.sleep(0.2)
+    ((one, when), (two, never)), job = expected(), node.job(runs)
+    assert (one, two, never) == (first, second, None) and when > time.time(), (one, when, two, never)
+    assert job["step"] < 100000
+    assert re.search(r" %s +[0-9-]+ [0-9:]+ +[0-9-]+ [0-9:]+ +needs " % job["device"], node.ctl("queue").stdout), node.ctl("queue").stdout
+    node.ctl("drain", "nothing starts")
+    assert [e for _, e in expected()] == [None, None]
+    node.ctl("undrain")
+    node.ctl("cancel", runs)
+    for number in (first, second):
+        node.until(number, lambda j: j["state"] == "completed")
+
+
 class Relay:
     """Between detctl and detd: what each of them says, in the order in which it came by."""
 

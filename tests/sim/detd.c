@@ -13,6 +13,7 @@
 #include "daemon/removal.h"
 #include "daemon/run.h"
 #include "daemon/spent.h"
+#include "daemon/usage.h"
 #include "daemon/wire.h"
 #include "proto/err.h"
 #include "tests/sim/world.h"
@@ -209,6 +210,7 @@ static void tick_due(void *arg)
 
     gpu_node_tick(d->gpu_node);
     run_tick(&d->runner);
+    usage_tick(&d->jobs, &d->gpus);
     removal_tick(&d->removals);
     if (chance(5))
         store_shrink(d->store);

@@ -1,4 +1,5 @@
 /* tests/unit/test_sched.c - uses: proto daemon */
+#include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -340,6 +341,57 @@ static void slots_of_the_cpu_make_room_too(void **state)
     assert_int_equal(yields(&node, 2), 1U << 5);
 }
 
+/* ---- when ---- */
+
+static struct sched_job till(double ends, struct sched_job job)
+{
+    job.ends = ends;
+    return job;
+}
+
+static double expected(int64_t id, struct sched_node node)
+{
+    struct sched_job queue[] = { gpu_job(7, 9, 0), gpu_job(4, 1, 0),    gpu_job(3, 2, 0),
+                                 gpu_job(2, 2, 0), cpu_job(5, 1, 8, 0), cpu_job(6, 1, 1, 0) };
+    struct sched_job held[] = { till(700, gpu_job(11, 2, 0)), till(900, gpu_job(12, 1, 0)), till(600, cpu_job(13, 1, 4, 0)),
+                                till(INFINITY, cpu_job(14, 1, 4, 0)), till(800, gpu_job(15, 1, 0)) };
+
+    node.holders = held;
+    node.nholders = 5;
+    return sched_expected(queue, 6, &node, id, 100);
+}
+
+static void when_a_job_starts(void **state)
+{
+    struct sched_node node = { .cpu_slots = 8, .gpus = 4 };
+
+    (void)state;
+    assert_true(expected(2, node) == 700);
+    assert_true(expected(3, node) == 900);      /* both of those that end next */
+    assert_true(expected(4, node) == INFINITY); /* one that has not begun has to end */
+    assert_true(expected(7, node) == INFINITY); /* more than there are; nobody waits for it */
+    assert_true(expected(5, node) == INFINITY); /* nobody knows when 14 ends */
+    assert_true(expected(99, node) == INFINITY);
+    node.gpus_soon = 1;
+    assert_true(expected(2, node) == 700);
+    assert_true(expected(3, node) == 800); /* what 2 leaves and what is left then */
+    node.gpus_free = 1;
+    assert_true(expected(2, node) == 100);
+    node.cpu_free = 8;
+    assert_true(expected(5, node) == 100 && expected(6, node) == 600);
+}
+
+static void who_makes_room_is_not_waited_for(void **state)
+{
+    struct sched_job queue[] = { gpu_job(2, 3, 0) };
+    struct sched_job held[] = { let_past(till(900, gpu_job(4, 1, 0))), till(500, gpu_job(1, 2, 0)),
+                                on_its_way_out(till(800, gpu_job(3, 1, 0))) };
+    struct sched_node node = { .gpus = 4, .holders = held, .nholders = 3 };
+
+    (void)state;
+    assert_true(sched_expected(queue, 1, &node, 2, 100) == 500);
+}
+
 /* What a job has left is not free yet, and comes free by itself; what is quarantined does not. */
 static void what_the_node_has(void **state)
 {
@@ -377,6 +429,8 @@ int main(void)
         cmocka_unit_test(only_those_behind_the_head_make_room),
         cmocka_unit_test(what_comes_free_is_kept_for_the_head),
         cmocka_unit_test(slots_of_the_cpu_make_room_too),
+        cmocka_unit_test(when_a_job_starts),
+        cmocka_unit_test(who_makes_room_is_not_waited_for),
         cmocka_unit_test(what_the_node_has),
     };
 

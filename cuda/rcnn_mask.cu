@@ -21,39 +21,40 @@ struct mask_target_args {
     float *target;
     char *memory;
     size_t bytes; // of a block
-    int images, binary;
+    int images, binary, side;
 };
 
 static __device__ void draw_outlines(const struct mask_target_args *a, float *target, int from, int to, struct box box)
 {
-    SHARED(unsigned, one, RCNN_MASK_SIDE);
-    SHARED(unsigned, all, RCNN_MASK_SIDE);
-    struct mask_frame f = mask_frame(box);
+    SHARED(unsigned long long, one, RCNN_MAX_MASK_SIDE);
+    SHARED(unsigned long long, all, RCNN_MAX_MASK_SIDE);
+    struct mask_frame f = mask_frame(box, a->side);
+    int column = (int)threadIdx.x;
 
-    if (threadIdx.x < RCNN_MASK_SIDE)
-        all[threadIdx.x] = 0;
+    if (column < a->side)
+        all[column] = 0;
     for (int p = from; p < to; p++) {
         int n = a->outlines.point[p + 1] - a->outlines.point[p];
 
-        if (threadIdx.x < RCNN_MASK_SIDE)
-            one[threadIdx.x] = 0;
+        if (column < a->side)
+            one[column] = 0;
         __syncthreads();
         for (int i = (int)threadIdx.x; i < n; i += SELECT_THREADS) {
             struct polygon_edge e = mask_edge(&f, a->outlines.xy + (size_t)a->outlines.point[p] * 2, n, i);
             int first, last;
 
-            polygon_columns(&e, RCNN_MASK_SIDE, &first, &last);
+            polygon_columns(&e, a->side, &first, &last);
             for (int c = first; c <= last; c++)
-                atomicXor(&one[c], mask_turned(&e, c));
+                atomicXor(&one[c], mask_turned(&f, &e, c));
         }
         __syncthreads();
-        if (threadIdx.x < RCNN_MASK_SIDE)
-            all[threadIdx.x] |= one[threadIdx.x];
+        if (column < a->side)
+            all[column] |= one[column];
         __syncthreads();
     }
     __syncthreads();
-    for (int i = (int)threadIdx.x; i < MASK_CELLS; i += SELECT_THREADS)
-        target[i] = all[i % RCNN_MASK_SIDE] >> i / RCNN_MASK_SIDE & 1u ? 1.0f : 0.0f;
+    for (int i = (int)threadIdx.x; i < a->side * a->side; i += SELECT_THREADS)
+        target[i] = all[i % a->side] >> i / a->side & 1u ? 1.0f : 0.0f;
     __syncthreads();
 }
 
@@ -113,10 +114,10 @@ static __device__ void sample_bitmap(const struct mask_target_args *a, float *ta
 {
     const struct rcnn_outlines *o = &a->outlines;
     struct mask_window w =
-        mask_window(a->memory + (size_t)blockIdx.x * a->bytes, a->binary, box, a->size[2 * image], a->size[2 * image + 1]);
+        mask_window(a->memory + (size_t)blockIdx.x * a->bytes, a->side, a->binary, box, a->size[2 * image], a->size[2 * image + 1]);
     int columns;
 
-    if (threadIdx.x < RCNN_MASK_SIDE)
+    if ((int)threadIdx.x < a->side)
         mask_window_band(&w, (int)threadIdx.x);
     __syncthreads();
     mask_window_columns(&w);
@@ -128,10 +129,10 @@ static __device__ void sample_bitmap(const struct mask_target_args *a, float *ta
         bits_of_runs(&w, o, o->run[truth], o->run[truth + 1]);
     else if (o->polygon)
         bits_of_polygons(&w, o, o->polygon[truth], o->polygon[truth + 1]);
-    for (int i = (int)threadIdx.x; i < RCNN_MASK_SIDE * columns; i += SELECT_THREADS)
+    for (int i = (int)threadIdx.x; i < a->side * columns; i += SELECT_THREADS)
         mask_window_sum(&w, i / columns, w.x + i % columns);
     __syncthreads();
-    for (int i = (int)threadIdx.x; i < MASK_CELLS; i += SELECT_THREADS)
+    for (int i = (int)threadIdx.x; i < a->side * a->side; i += SELECT_THREADS)
         target[i] = mask_window_value(&w, i);
     __syncthreads();
 }
@@ -143,7 +144,7 @@ static __global__ void __launch_bounds__(SELECT_THREADS) targets_kernel(const st
     for (int r = (int)blockIdx.x; r < a.samples.mask_offset[a.images]; r += (int)gridDim.x) {
         int truth = a.samples.mask_truth[r];
         struct box box = box_at(a.samples.mask_box + (size_t)r * 4);
-        float *target = a.target + (size_t)r * MASK_CELLS;
+        float *target = a.target + (size_t)r * (size_t)(a.side * a.side);
 
         if (a.binary && !(o->run && o->run[truth + 1] > o->run[truth]))
             draw_outlines(&a, target, o->polygon ? o->polygon[truth] : 0, o->polygon ? o->polygon[truth + 1] : 0, box);
@@ -162,7 +163,7 @@ int cuda_rcnn_mask_targets(struct device *dev, const struct rcnn_head *head, con
 
     memset(&a, 0, sizeof a);
     for (int v = 0; v < nshards; v++) {
-        size_t need = mask_window_bytes(images[v].canvas);
+        size_t need = mask_window_bytes(images[v].canvas, head->mask_side);
 
         bytes = need > bytes ? need : bytes;
         bitmaps = bitmaps || outlines[v].run;
@@ -174,6 +175,7 @@ int cuda_rcnn_mask_targets(struct device *dev, const struct rcnn_head *head, con
     }
     a.bytes = bytes;
     a.binary = head->masks == RCNN_MASKS_OF_OUTLINES;
+    a.side = head->mask_side;
     for (int v = 0; v < nshards; v++) {
         int blocks = samples[v].mask_cap < BITMAPS || !bitmaps ? samples[v].mask_cap : BITMAPS;
 
@@ -201,7 +203,7 @@ struct mask_loss_shard {
 struct mask_loss_args {
     const struct mask_loss_shard *shard;
     const struct terms_of *terms;
-    int channels, first;
+    int channels, first, cells;
     float grad_scale;
 };
 
@@ -209,7 +211,7 @@ struct mask_loss_args {
 static __global__ void __launch_bounds__(SELECT_THREADS) gradient_kernel(const struct mask_loss_args a)
 {
     const struct mask_loss_shard *s = &a.shard[blockIdx.y];
-    size_t i = blockIdx.x * (size_t)SELECT_THREADS + threadIdx.x, pixel = i / (size_t)a.channels, row = pixel / MASK_CELLS;
+    size_t i = blockIdx.x * (size_t)SELECT_THREADS + threadIdx.x, pixel = i / (size_t)a.channels, row = pixel / (size_t)a.cells;
     int channel = (int)(i % (size_t)a.channels), count = s->samples.mask_offset[s->images];
     float grad = 0.0f;
 
@@ -217,26 +219,26 @@ static __global__ void __launch_bounds__(SELECT_THREADS) gradient_kernel(const s
         return;
     if (row < (size_t)count && channel == s->samples.mask_label[row] + a.first)
         mask_cost(&grad, s->z[pixel * (size_t)s->z_stride + (size_t)channel], s->target[pixel],
-                  loss_scale(a.grad_scale, (double)count * MASK_CELLS));
+                  loss_scale(a.grad_scale, (double)count * a.cells));
     s->dz[pixel * (size_t)s->dz_stride + (size_t)channel] = grad;
 }
 
 static __global__ void __launch_bounds__(SELECT_THREADS) row_loss_kernel(const struct mask_loss_args a)
 {
-    SHARED(double, cost, MASK_CELLS);
+    SHARED(double, cost, RCNN_MAX_MASK_CELLS);
     const struct mask_loss_shard *s = &a.shard[blockIdx.y];
     size_t row = blockIdx.x;
     double sum;
 
     if (row >= (size_t)s->samples.mask_offset[s->images])
         return;
-    for (size_t i = threadIdx.x; i < MASK_CELLS; i += SELECT_THREADS) {
-        size_t pixel = row * MASK_CELLS + i, at = pixel * (size_t)s->z_stride + (size_t)(s->samples.mask_label[row] + a.first);
+    for (size_t i = threadIdx.x; i < (size_t)a.cells; i += SELECT_THREADS) {
+        size_t pixel = row * (size_t)a.cells + i, at = pixel * (size_t)s->z_stride + (size_t)(s->samples.mask_label[row] + a.first);
 
         cost[i] = (double)mask_cost(NULL, s->z[at], s->target[pixel], 0.0f);
     }
     __syncthreads();
-    sum = block_lanes(cost, 1, MASK_CELLS);
+    sum = block_lanes(cost, 1, a.cells);
     if (threadIdx.x == 0)
         s->rows[row] = sum;
 }
@@ -248,13 +250,13 @@ static __global__ void __launch_bounds__(SELECT_THREADS) mask_terms_kernel(const
     double sum = block_lanes(t->rows + *t->from, 1, n);
 
     if (threadIdx.x == 0)
-        rcnn_mask_finish(t->terms, sum, n);
+        rcnn_mask_finish(t->terms, sum, n, a.cells);
 }
 
 static int launch_loss(struct cuda_device *d, const struct mask_loss_args *a, bool gradients, int most, int nshards, int nterms,
                        struct err *err)
 {
-    size_t numbers = (size_t)most * MASK_CELLS * (size_t)a->channels;
+    size_t numbers = (size_t)most * (size_t)a->cells * (size_t)a->channels;
 
     if (gradients && most > 0)
         CUDA_LAUNCH(gradient_kernel, dim3(cuda_blocks(numbers, SELECT_THREADS), (unsigned)nshards), SELECT_THREADS, d->stream, *a);
@@ -310,6 +312,7 @@ int cuda_rcnn_mask_loss(struct device *dev, const struct rcnn_head *head, const 
         return err->code;
     a.terms = (const struct terms_of *)((const char *)a.shard + shard_bytes);
     a.channels = rcnn_mask_channels(head);
+    a.cells = rcnn_mask_cells(head);
     a.first = head->background_first ? 1 : 0;
     a.grad_scale = grad_scale;
     return launch_loss(cuda_device(dev), &a, dlogits != NULL, most, nshards, nterms, err);

@@ -77,6 +77,8 @@ enum { JOB_REGION_GRAIN = 8 };
     X(model_roi_positive, "model.roi_positive", REAL, "0.25", "-", "rcnn", 0, 1, "", "", "of these, foreground at most")                  \
     X(model_mask_rois, "model.mask_rois", INT, "null", "-", "rcnn", 1, 4096, "boxes", "",                                                 \
       "of these, in the mask head at most; default: all of the foreground")                                                               \
+    X(model_mask_pool, "model.mask_pool", INT, "14", "14", "rcnn", 4, 32, "cells", "",                                                    \
+      "side of what the mask head sees of a region; its masks have twice as many: more draw finer outlines, at the cost of their square") \
     X(model_min_size, "model.min_size", INTS, "null", "-", "rcnn", 1, 4096, "px", "",                                                     \
       "shorter side of pictures: one, or several to draw from for each shard of a step, of which validation takes the last; "             \
       "default 640, 672 .. 800, with model.flavor tv 800")                                                                                \

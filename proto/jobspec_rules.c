@@ -392,7 +392,8 @@ static int refuse_masks(const struct jobspec *s, struct err *err)
     static const char needs[] = "a network that finds masks, mask_rcnn_...";
     const bool masks = job_preset_masks(s->preset);
     const struct wanted keys[] = { { "model.mask_channels", s->model_mask_channels != 256, masks, needs },
-                                   { "model.mask_rois", s->model_mask_rois != all_foreground(s), masks, needs } };
+                                   { "model.mask_rois", s->model_mask_rois != all_foreground(s), masks, needs },
+                                   { "model.mask_pool", s->model_mask_pool != 14, masks, needs } };
 
     return strcmp(s->family->name, "rcnn") == 0 ? all_fit(keys, sizeof keys / sizeof *keys, err) : 0;
 }

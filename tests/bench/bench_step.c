@@ -85,9 +85,9 @@ static int masks; /* regions that were last pooled for the mask head, of all sha
 static int counted_align_fwd(struct device *dev, const struct roi_align *roi, struct tensor *y, const struct tensor *const *x,
                              const struct roi_rows *rows, int nshards, struct err *err)
 {
-    if (roi->pool == RCNN_MASK_POOL)
+    if (roi->pool != RCNN_BOX_POOL)
         masks = 0;
-    for (int v = 0; v < nshards && roi->pool == RCNN_MASK_POOL; v++)
+    for (int v = 0; v < nshards && roi->pool != RCNN_BOX_POOL; v++)
         masks += *rows[v].count;
     return timed_roi_align_fwd(dev, roi, y, x, rows, nshards, err);
 }

@@ -97,7 +97,8 @@ __attribute__((unused)) static struct rcnn_case *case_new(bool tv, int nshards, 
                                   .max_masks = 8,
                                   .weights = { 10, 10, 5, 5 },
                                   .beta = tv ? 1.0f / 9 : 0.0f,
-                                  .masks = tv ? RCNN_MASKS_OF_BITMAPS : RCNN_MASKS_OF_OUTLINES };
+                                  .masks = tv ? RCNN_MASKS_OF_BITMAPS : RCNN_MASKS_OF_OUTLINES,
+                                  .mask_side = 28 };
     for (int v = 0, at = 0; v < nshards; v++) {
         c->n[v] = 1 + (v + 1) % CASE_IMAGES;
         c->canvas[v] = (struct canvas){ 64 + 32 * (v % 2), 96 - 32 * (v % 2) };

@@ -6,7 +6,7 @@
 
 #include "worker/kernels/rcnn.h"
 
-enum { POST = 60, ROWS = CASE_IMAGES * 1400, MASKS = 64, FOUND = 4000, CELLS = RCNN_MASK_SIDE * RCNN_MASK_SIDE, POINTS = 20000, GAP = 1 };
+enum { POST = 60, ROWS = CASE_IMAGES * 1400, MASKS = 64, FOUND = 4000, POINTS = 20000, GAP = 1 };
 
 /* A case and what stands between its images and the second stage. */
 struct second {
@@ -29,7 +29,7 @@ struct outcome {
     double terms[CASE_SHARDS][RCNN_BOX_TERMS], by_image[CASE_ALL][RCNN_BOX_TERMS];
     double mask_terms[CASE_SHARDS][RCNN_MASK_TERMS], mask_by_image[CASE_ALL][RCNN_MASK_TERMS];
     float dz[CASE_SHARDS][ROWS][8], dd[CASE_SHARDS][ROWS][32];
-    float target[CASE_SHARDS][MASKS][CELLS];
+    float target[CASE_SHARDS][MASKS * RCNN_MAX_MASK_CELLS]; /* one behind the other */
     uint64_t mask_hash;
     struct candidate found[CASE_ALL][FOUND];
     int nfound[CASE_ALL];
@@ -107,12 +107,13 @@ static void draw_outlines(struct second *s, int v)
     }
 }
 
-static struct second *second_new(bool tv, int nshards, int boxes, uint64_t seed, bool runs)
+static struct second *second_of_side(int side, bool tv, int nshards, int boxes, uint64_t seed, bool runs)
 {
     struct second *s = calloc(1, sizeof *s);
 
     assert_non_null(s);
     s->c = case_new(tv, nshards, boxes, seed);
+    s->c->rcnn.mask_side = side;
     s->runs = runs;
     s->score = 0.2f;
     for (int v = 0; v < nshards; v++) {
@@ -122,9 +123,15 @@ static struct second *second_new(bool tv, int nshards, int boxes, uint64_t seed,
         draw_outlines(s, v);
         s->logits[v] = numbers(rows * 6, seed + 400 + (uint64_t)v, -3, 3);
         s->deltas[v] = numbers(rows * 24, seed + 500 + (uint64_t)v, -2, 2);
-        s->masks[v] = numbers((size_t)(s->c->n[v] * s->c->rcnn.max_masks * CELLS * 6), seed + 600 + (uint64_t)v, -2, 2);
+        s->masks[v] =
+            numbers((size_t)(s->c->n[v] * s->c->rcnn.max_masks * rcnn_mask_cells(&s->c->rcnn) * 6), seed + 600 + (uint64_t)v, -2, 2);
     }
     return s;
+}
+
+static struct second *second_new(bool tv, int nshards, int boxes, uint64_t seed, bool runs)
+{
+    return second_of_side(28, tv, nshards, boxes, seed, runs);
 }
 
 static void second_free(struct second *s)
@@ -224,6 +231,7 @@ static void run_masks(struct device *dev, const struct second *s, struct there *
     struct rcnn_outlines outlines[CASE_SHARDS];
     struct tensor z[CASE_SHARDS], dz[CASE_SHARDS];
     float *target[CASE_SHARDS];
+    size_t cells = (size_t)rcnn_mask_cells(&c->rcnn);
 
     put_terms(dev, c, t, RCNN_MASK_TERMS);
     for (int v = 0; v < c->nshards; v++) {
@@ -232,10 +240,10 @@ static void run_masks(struct device *dev, const struct second *s, struct there *
         outlines[v] = (struct rcnn_outlines){ put(dev, s->polygon[v], sizeof s->polygon[v]), put(dev, s->point[v], sizeof s->point[v]),
                                               put(dev, s->xy[v], sizeof s->xy[v]), s->runs ? put(dev, s->run[v], sizeof s->run[v]) : NULL,
                                               s->runs ? put(dev, s->length[v], sizeof s->length[v]) : NULL };
-        z[v] = dz[v] = tensor_f32(NULL, cap, RCNN_MASK_SIDE, RCNN_MASK_SIDE, rcnn_mask_channels(&c->rcnn));
+        z[v] = dz[v] = tensor_f32(NULL, cap, c->rcnn.mask_side, c->rcnn.mask_side, rcnn_mask_channels(&c->rcnn));
         put_tensor(dev, &z[v], s->masks[v], 0);
         put_tensor(dev, &dz[v], NULL, GAP);
-        target[v] = put(dev, NULL, (size_t)cap * CELLS * 4);
+        target[v] = put(dev, NULL, (size_t)cap * cells * 4);
     }
     CALL(dev->on->rcnn->mask_targets(dev, &c->rcnn, t->t.images, outlines, target, t->samples, c->nshards, err));
     CALL(dev->on->rcnn->mask_loss(dev, &c->rcnn, t->t.images, dz, 0.5f, t->terms, false, z, (const float *const *)target, t->samples,
@@ -247,16 +255,16 @@ static void run_masks(struct device *dev, const struct second *s, struct there *
         float *grad = malloc(n * sizeof *grad + 1);
 
         get(dev, r->mask_terms[v], t->terms[v], sizeof r->mask_terms[v]);
-        get(dev, r->target[v], target[v], (size_t)t->samples[v].mask_cap * CELLS * 4);
+        get(dev, r->target[v], target[v], (size_t)t->samples[v].mask_cap * cells * 4);
         get_tensor(dev, grad, &dz[v]);
         for (size_t i = 0; i < n; i++) {
-            size_t row = i / (size_t)(CELLS * dz[v].c), cell = i / (size_t)dz[v].c % CELLS, channel = i % (size_t)dz[v].c;
+            size_t pixel = i / (size_t)dz[v].c, row = pixel / cells, channel = i % (size_t)dz[v].c;
             int count = r->mask_offset[v][c->n[v]];
             double want = 0;
 
             r->mask_hash = r->mask_hash * 1099511628211u + float_bits(grad[i]);
             if ((int)row < count && (int)channel == r->mask_label[v][row] + c->rcnn.background_first)
-                want = (1 / (1 + exp(-(double)s->masks[v][i])) - (double)r->target[v][row][cell]) / (count * (double)CELLS) * 0.5;
+                want = (1 / (1 + exp(-(double)s->masks[v][i])) - (double)r->target[v][pixel]) / (count * (double)cells) * 0.5;
             near(grad[i] * 1e4, want * 1e4, 1e-5, "slope of a mask", i);
         }
         free(grad);
@@ -486,7 +494,7 @@ static void check_boxes(const struct second *s, const struct outcome *r)
 static void check_masks(const struct second *s, const struct outcome *r)
 {
     const struct rcnn_case *c = s->c;
-    int at = 0;
+    int at = 0, cells = rcnn_mask_cells(&c->rcnn);
 
     for (int v = 0; v < c->nshards; v++) {
         int count = r->mask_offset[v][c->n[v]], channels = rcnn_mask_channels(&c->rcnn);
@@ -497,18 +505,18 @@ static void check_masks(const struct second *s, const struct outcome *r)
             double sum = 0;
 
             for (int row = from; row < from + n; row++)
-                for (int k = 0; k < CELLS; k++) {
-                    double t = r->target[v][row][k];
-                    double z = s->masks[v][(row * CELLS + k) * channels + r->mask_label[v][row] + c->rcnn.background_first];
+                for (int k = 0; k < cells; k++) {
+                    double t = r->target[v][row * cells + k];
+                    double z = s->masks[v][(row * cells + k) * channels + r->mask_label[v][row] + c->rcnn.background_first];
 
                     assert_true(t >= 0 && t <= 1.0001);
                     sum += fmax(z, 0) - z * t + log1p(exp(-fabs(z)));
                 }
-            near(r->mask_by_image[at][RCNN_MASK], n ? sum / n / CELLS : 0, 1e-5, "mask of an image", (size_t)i);
+            near(r->mask_by_image[at][RCNN_MASK], n ? sum / n / cells : 0, 1e-5, "mask of an image", (size_t)i);
             assert_true(r->mask_by_image[at][RCNN_MASK_ROWS] == n);
             all += sum;
         }
-        near(r->mask_terms[v][RCNN_MASK], count ? all / count / CELLS : 0, 1e-5, "mask", (size_t)v);
+        near(r->mask_terms[v][RCNN_MASK], count ? all / count / cells : 0, 1e-5, "mask", (size_t)v);
     }
 }
 
@@ -578,6 +586,20 @@ static void bitmaps_and_agnostic(void **state)
     check_all(second_new(true, 2, 6, 22, true));
 }
 
+/* Masks of few cells, and of more than a word's bits. */
+static void other_sides(void **state)
+{
+    static const int sides[] = { 8, 56, RCNN_MAX_MASK_SIDE };
+
+    (void)state;
+    for (size_t i = 0; i < sizeof sides / sizeof *sides; i++)
+        for (int tv = 0; tv < 2; tv++) {
+            check_all(second_of_side(sides[i], tv, 2, 4, 61 + i, false));
+            if (sides[i] == 56)
+                check_all(second_of_side(sides[i], tv, 2, 4, 71, true));
+        }
+}
+
 static void few_and_many(void **state)
 {
     struct second *s = second_new(false, 2, 0, 31, false); /* no truth: all background */
@@ -593,7 +615,7 @@ static void few_and_many(void **state)
     free(s->masks[0]);
     s->logits[0] = numbers(600 * 6, 1, -3, 3);
     s->deltas[0] = numbers(600 * 24, 2, -2, 2);
-    s->masks[0] = numbers((size_t)(2 * 20 * CELLS * 6), 3, -2, 2);
+    s->masks[0] = numbers((size_t)(2 * 20 * rcnn_mask_cells(&s->c->rcnn) * 6), 3, -2, 2);
     check_all(s);
     s = second_new(false, 2, 4, 33, false); /* no proposals at all, nor truth among them */
     s->c->rcnn.append_truth = false;
@@ -653,11 +675,8 @@ static void order_of_proposals(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(flavors),
-        cmocka_unit_test(bitmaps_and_agnostic),
-        cmocka_unit_test(few_and_many),
-        cmocka_unit_test(classes_that_are_none),
-        cmocka_unit_test(order_of_proposals),
+        cmocka_unit_test(flavors),      cmocka_unit_test(bitmaps_and_agnostic),  cmocka_unit_test(other_sides),
+        cmocka_unit_test(few_and_many), cmocka_unit_test(classes_that_are_none), cmocka_unit_test(order_of_proposals),
     };
 
     return cmocka_run_group_tests(tests, open_devices, close_devices);

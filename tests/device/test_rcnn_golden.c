@@ -21,7 +21,6 @@ enum {
     ALL_TRUTH = 6,
     MAX_RUNS = 8192
 };
-enum { CELLS = RCNN_MASK_SIDE * RCNN_MASK_SIDE };
 static const struct canvas canvas = { 64, 96 };
 static const int32_t size[IMAGES][2] = { { 64, 96 }, { 56, 88 } }, offset[IMAGES + 1] = { 0, 4, 6 }, cls[ALL_TRUTH] = { 0, 2, 1, 2, 1, 0 };
 static const int grid[LEVELS][2] = { { 16, 24 }, { 8, 12 }, { 4, 6 }, { 2, 3 }, { 1, 2 } };
@@ -54,15 +53,17 @@ static struct tensor put_numbers(struct device *dev, uint32_t of, float scale, i
 
 static const float *golden(const char *flavor, const char *name, int number, size_t *ret_count)
 {
-    static struct safetensors *file;
-    const struct st_array *a;
+    static struct safetensors *file[2];
+    const struct st_array *a = NULL;
     char key[64];
     struct err err;
 
-    if (!file && safetensors_open("tests/golden/rcnn.safetensors", &file, &err) < 0)
+    if (!file[0] && (safetensors_open("tests/golden/rcnn.safetensors", &file[0], &err) < 0 ||
+                     safetensors_open("tests/golden/rcnn_masks.safetensors", &file[1], &err) < 0))
         fail_msg("%s", err.msg);
     snprintf(key, sizeof key, number < 0 ? "%s.%s" : "%s.%s.%d", flavor, name, number);
-    a = safetensors_find(file, key);
+    for (int i = 0; i < 2 && !a; i++)
+        a = safetensors_find(file[i], key);
     if (!a)
         fail_msg("no %s", key);
     *ret_count = st_count(a);
@@ -116,7 +117,8 @@ static struct golden golden_of(bool tv)
                                  .max_masks = BATCH / 4,
                                  .weights = { 10, 10, 5, 5 },
                                  .beta = tv ? 1.0f / 9 : 0,
-                                 .masks = tv ? RCNN_MASKS_OF_BITMAPS : RCNN_MASKS_OF_OUTLINES };
+                                 .masks = tv ? RCNN_MASKS_OF_BITMAPS : RCNN_MASKS_OF_OUTLINES,
+                                 .mask_side = 28 };
     for (int k = 0; k < 4; k++)
         for (int i = 0; i < IMAGES; i++)
             g.key[k][i] = (struct philox_key){ .seed = SEED, .op = (uint16_t)k, .shard = (uint16_t)i };
@@ -345,12 +347,15 @@ static void check_box_loss(struct device *dev, const struct golden *g, const str
     free(grad);
 }
 
-static void check_masks(struct device *dev, const struct golden *g, const struct rcnn_images *images, const struct rcnn_samples *s)
+/* shown: targets that are in the file. */
+static void check_masks(struct device *dev, const struct golden *g, const struct rcnn_images *images, const struct rcnn_samples *s,
+                        int shown)
 {
     struct rcnn_outlines outlines = put_outlines(dev, !g->tv);
-    int channels = rcnn_mask_channels(&g->rcnn);
-    struct tensor z = put_numbers(dev, 32, 1, s->mask_cap, RCNN_MASK_SIDE, RCNN_MASK_SIDE, channels), dz = z;
-    float *target = put(dev, NULL, (size_t)s->mask_cap * CELLS * 4), *got = malloc((size_t)s->mask_cap * CELLS * 4), loss;
+    int channels = rcnn_mask_channels(&g->rcnn), side = g->rcnn.mask_side;
+    size_t cells = (size_t)(side * side), bytes = (size_t)s->mask_cap * cells * sizeof(float);
+    struct tensor z = put_numbers(dev, 32, 1, s->mask_cap, side, side, channels), dz = z;
+    float *target = put(dev, NULL, bytes), *got = malloc(bytes), loss;
     float *grad = malloc(tensor_count(&z) * 4), sums[2 * IMAGES * BATCH];
     double *terms = put(dev, NULL, RCNN_MASK_TERMS * 8), term[RCNN_MASK_TERMS];
     size_t count;
@@ -359,21 +364,21 @@ static void check_masks(struct device *dev, const struct golden *g, const struct
     CALL(dev->on->rcnn->mask_targets(dev, &g->rcnn, images, &outlines, &target, s, 1, err));
     CALL(dev->on->rcnn->mask_loss(dev, &g->rcnn, images, &dz, 1, &terms, false, &z, (const float *const[]){ target }, s, 1, err));
     get(dev, term, terms, sizeof term);
-    get(dev, got, target, (size_t)s->mask_cap * CELLS * 4);
+    get(dev, got, target, bytes);
     get_tensor(dev, grad, &dz);
     loss = (float)term[RCNN_MASK];
     compare(g->flavor, "mask_loss", -1, &loss, 1, 1, 2e-6);
-    compare(g->flavor, "targets", -1, got, 4 * CELLS, 1, 2e-5);
+    compare(g->flavor, "targets", -1, got, (size_t)shown * cells, 1, 2e-5);
     golden(g->flavor, "mask_sums", -1, &count);
     count /= 2;
     assert_true(term[RCNN_MASK_ROWS] == (double)count);
     for (size_t r = 0; r < count; r++) {
         double sum = 0, slope = 0;
 
-        for (size_t i = 0; i < CELLS; i++)
-            sum += (double)got[r * CELLS + i];
-        for (size_t i = 0; i < (size_t)(CELLS * channels); i++)
-            slope += fabs((double)grad[r * (size_t)(CELLS * channels) + i]);
+        for (size_t i = 0; i < cells; i++)
+            sum += (double)got[r * cells + i];
+        for (size_t i = 0; i < cells * (size_t)channels; i++)
+            slope += fabs((double)grad[r * cells * (size_t)channels + i]);
         sums[r] = (float)sum;
         sums[count + r] = (float)(slope * 100);
     }
@@ -386,19 +391,38 @@ static void check_masks(struct device *dev, const struct golden *g, const struct
 static void check_bitmaps(struct device *dev, const struct golden *g, const struct rcnn_images *images, const struct rcnn_samples *s)
 {
     struct rcnn_outlines outlines = put_outlines(dev, false);
-    float *target = put(dev, NULL, (size_t)s->mask_cap * CELLS * 4), got[3 * CELLS];
-    size_t n, ones = 0;
+    size_t cells = (size_t)rcnn_mask_cells(&g->rcnn), n, ones = 0;
+    float *target = put(dev, NULL, (size_t)s->mask_cap * cells * sizeof(float)), got[3 * RCNN_MAX_MASK_CELLS];
     const float *want = golden(g->flavor, "bitmaps", -1, &n);
 
     CALL(dev->on->rcnn->mask_targets(dev, &g->rcnn, images, &outlines, &target, s, 1, err));
-    get(dev, got, target, sizeof got);
-    assert_int_equal(n, 3 * CELLS);
+    get(dev, got, target, 3 * cells * sizeof *got);
+    assert_int_equal(n, 3 * cells);
     for (size_t i = 0; i < n; i++) {
         ones += got[i] == 1;
         if (fabsf(want[i] - 0.5f) > 1e-4f)
             assert_true(got[i] == (want[i] > 0.5f ? 1.0f : 0.0f));
     }
     assert_true(ones > n / 10 && ones < n * 9 / 10);
+}
+
+/* Of fewer cells, and of more than bits of a word. */
+static void check_other_masks(struct device *dev, const struct golden *g, const struct rcnn_images *images, const struct rcnn_samples *s)
+{
+    static const struct {
+        int side;
+        const char *name[2];
+    } others[] = { { 10, { "d2_10", "tv_10" } }, { 56, { "d2_56", "tv_56" } } };
+
+    for (size_t i = 0; i < sizeof others / sizeof *others; i++) {
+        struct golden other = *g;
+
+        other.rcnn.mask_side = others[i].side;
+        other.flavor = others[i].name[g->tv];
+        check_masks(dev, &other, images, s, 2);
+        if (!g->tv)
+            check_bitmaps(dev, &other, images, s);
+    }
 }
 
 static void check_found(struct device *dev, const struct golden *g, const struct rcnn_images *images, const struct rpn_proposals *proposals)
@@ -446,9 +470,10 @@ static void check_heads(struct device *dev, const struct golden *g)
     CALL(dev->on->rcnn->sample(dev, &g->rcnn, &images, &boxes, &proposals, g->key[2], g->key[3], &s, 1, err));
     check_regions(dev, g, &s, at);
     check_box_loss(dev, g, &images, &boxes, &s, at[IMAGES]);
-    check_masks(dev, g, &images, &s);
+    check_masks(dev, g, &images, &s, 4);
     if (!g->tv)
         check_bitmaps(dev, g, &images, &s);
+    check_other_masks(dev, g, &images, &s);
     check_found(dev, g, &images, &proposals);
 }
 

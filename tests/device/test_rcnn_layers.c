@@ -30,7 +30,7 @@ struct detector {
     double *rpn_terms[ALL], *box_terms[ALL], *mask_terms[ALL];
 };
 
-static void open_detector(struct detector *d, int device, bool empty)
+static void open_detector_of(struct detector *d, int device, bool empty, int mask_side)
 {
     const int channels[HEADS] = { 3, 3, 12, 12, CLASSES + 1, 4 * CLASSES, CLASSES };
     const float side[LEVELS] = { 16, 32 };
@@ -60,7 +60,8 @@ static void open_detector(struct detector *d, int device, bool empty)
                                   .max_foreground = 6,
                                   .max_masks = 4,
                                   .weights = { 10, 10, 5, 5 },
-                                  .beta = 0.2f };
+                                  .beta = 0.2f,
+                                  .mask_side = mask_side };
     for (int s = 0; s < SHARDS; s++) {
         const int32_t *to = offset[empty ? 1 : 0];
 
@@ -77,6 +78,11 @@ static void open_detector(struct detector *d, int device, bool empty)
         d->box_terms[i] = put(dev, NULL, RCNN_BOX_TERMS * sizeof(double));
         d->mask_terms[i] = put(dev, NULL, RCNN_MASK_TERMS * sizeof(double));
     }
+}
+
+static void open_detector(struct detector *d, int device, bool empty)
+{
+    open_detector_of(d, device, empty, 28);
 }
 
 static void second_stage(struct detector *d, struct value *x, const struct rpn_proposals *proposals)
@@ -98,7 +104,7 @@ static void second_stage(struct detector *d, struct value *x, const struct rpn_p
                         d->truth, samples, 0.5f, d->box_terms);
     for (int s = 0; s < SHARDS; s++)
         rows[s] = rcnn_mask_rows(&samples[s], IMAGES);
-    roi.pool = RCNN_MASK_SIDE;
+    roi.pool = d->head.mask_side;
     mask = layer_roi_align(t, &x, &roi, rows);
     layer_rcnn_mask_loss(t, layer_conv(t, mask, &one, d->w[RPN + BOX], NULL), &d->head, d->images, d->outlines, samples, 0.5f,
                          d->mask_terms);
@@ -157,36 +163,50 @@ static double moved(struct detector *d, int head, size_t i, float by)
     return loss_of(d, head, SHARDS);
 }
 
+/* Of the heads from `first` on. */
+static void check_slopes(int device, int mask_side, int first)
+{
+    float *g[HEADS][SHARDS];
+    struct detector d;
+
+    open_detector_of(&d, device, false, mask_side);
+    forward(&d, true);
+    net_back(&d.net);
+    for (int h = first; h < HEADS; h++)
+        for (int s = 0; s < SHARDS; s++)
+            g[h][s] = net_grad(&d.net, d.w[h], s);
+    for (int h = first; h < HEADS; h++) {
+        double some = 0;
+
+        for (size_t i = 1; i < d.w[h]->count; i += device == 0 ? 4 : d.w[h]->count) { /* few where it takes long */
+            const float eps = 1.0f / 1024;
+            double up = moved(&d, h, i, eps), down = moved(&d, h, i, -2 * eps), sum = (double)g[h][0][i] + (double)g[h][1][i];
+
+            moved(&d, h, i, eps); /* back */
+            near(sum, 0.5 * (up - down) / 2 / (double)eps, 2e-3, "slope", i);
+        }
+        for (size_t i = 0; i < d.w[h]->count; i++)
+            some += fabs((double)g[h][0][i]) + fabs((double)g[h][1][i]);
+        assert_true(some > 1e-3);
+        for (int s = 0; s < SHARDS; s++)
+            free(g[h][s]);
+    }
+    net_free(&d.net);
+}
+
 static void gradients_are_slopes(void **state)
 {
     (void)state;
+    for (int device = 0; device < devices.n; device++)
+        check_slopes(device, 28, 0);
+}
+
+static void slopes_of_other_masks(void **state)
+{
+    (void)state;
     for (int device = 0; device < devices.n; device++) {
-        struct detector d;
-        float *g[HEADS][SHARDS];
-
-        open_detector(&d, device, false);
-        forward(&d, true);
-        net_back(&d.net);
-        for (int h = 0; h < HEADS; h++)
-            for (int s = 0; s < SHARDS; s++)
-                g[h][s] = net_grad(&d.net, d.w[h], s);
-        for (int h = 0; h < HEADS; h++) {
-            double some = 0;
-
-            for (size_t i = 1; i < d.w[h]->count; i += device == 0 ? 4 : d.w[h]->count) { /* few where it takes long */
-                const float eps = 1.0f / 1024;
-                double up = moved(&d, h, i, eps), down = moved(&d, h, i, -2 * eps), sum = (double)g[h][0][i] + (double)g[h][1][i];
-
-                moved(&d, h, i, eps); /* back */
-                near(sum, 0.5 * (up - down) / 2 / (double)eps, 2e-3, "slope", i);
-            }
-            for (size_t i = 0; i < d.w[h]->count; i++)
-                some += fabs((double)g[h][0][i]) + fabs((double)g[h][1][i]);
-            assert_true(some > 1e-3);
-            for (int s = 0; s < SHARDS; s++)
-                free(g[h][s]);
-        }
-        net_free(&d.net);
+        check_slopes(device, 9, RPN + BOX);
+        check_slopes(device, ROI_MAX_POOL, RPN + BOX);
     }
 }
 
@@ -263,6 +283,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(gradients_are_slopes),
+        cmocka_unit_test(slopes_of_other_masks),
         cmocka_unit_test(nothing_to_see),
         cmocka_unit_test(losses_of_images),
         cmocka_unit_test(diverged),

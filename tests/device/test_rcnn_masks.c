@@ -6,7 +6,7 @@
 
 #include "worker/kernels/rcnn.h"
 
-enum { CELLS = RCNN_MASK_SIDE * RCNN_MASK_SIDE };
+static const int sides[] = { 28, 8, 33, 56, RCNN_MAX_MASK_SIDE };
 
 struct mask_case {
     struct rcnn_head head;
@@ -32,10 +32,11 @@ static void run_mask(struct device *dev, const void *arg, void *ret)
                               .mask_label = put(dev, zero, 8),
                               .mask_truth = put(dev, zero, 8),
                               .mask_offset = put(dev, one, 8) };
-    float *target = put(dev, NULL, CELLS * 4);
+    size_t bytes = (size_t)rcnn_mask_cells(&m->head) * sizeof(float);
+    float *target = put(dev, NULL, bytes);
 
     CALL(dev->on->rcnn->mask_targets(dev, &m->head, &images, &o, &target, &s, 1, err));
-    get(dev, ret, target, CELLS * 4);
+    get(dev, ret, target, bytes);
 }
 
 static double bit_at(const struct mask_case *m, int y, int x)
@@ -53,18 +54,19 @@ static double bit_at(const struct mask_case *m, int y, int x)
 /* RoIAlign of a bitmap, point by point. */
 static double plain_align(const struct mask_case *m, bool aligned, int py, int px)
 {
-    double o = aligned ? 0.5 : 0, sx = m->box[0] - o, sy = m->box[1] - o, w = m->box[2] - o - sx, h = m->box[3] - o - sy, sum = 0;
+    double side = m->head.mask_side, o = aligned ? 0.5 : 0, sx = m->box[0] - o, sy = m->box[1] - o, w = m->box[2] - o - sx,
+           h = m->box[3] - o - sy, sum = 0;
     int gx, gy;
 
     if (!aligned) {
         w = fmax(w, 1);
         h = fmax(h, 1);
     }
-    gx = (int)ceil(w / 28);
-    gy = (int)ceil(h / 28);
+    gx = (int)ceil(w / side);
+    gy = (int)ceil(h / side);
     for (int iy = 0; iy < gy; iy++)
         for (int ix = 0; ix < gx; ix++) {
-            double y = sy + py * h / 28 + (iy + 0.5) * h / 28 / gy, x = sx + px * w / 28 + (ix + 0.5) * w / 28 / gx;
+            double y = sy + py * h / side + (iy + 0.5) * h / side / gy, x = sx + px * w / side + (ix + 0.5) * w / side / gx;
             int H = m->size[0], W = m->size[1], y0, x0;
 
             if (y < -1 || y > H || x < -1 || x > W)
@@ -83,13 +85,14 @@ static double plain_align(const struct mask_case *m, bool aligned, int py, int p
 
 static void check_bitmap(struct mask_case *m)
 {
-    float got[CELLS];
+    int side = m->head.mask_side;
+    float got[RCNN_MAX_MASK_CELLS];
 
     for (int aligned = 0; aligned < 2; aligned++) {
         m->head.masks = aligned ? RCNN_MASKS_OF_OUTLINES : RCNN_MASKS_OF_BITMAPS;
-        same_on_all(run_mask, m, got, sizeof got);
-        for (int i = 0; i < CELLS; i++) {
-            double want = plain_align(m, aligned, i / 28, i % 28);
+        same_on_all(run_mask, m, got, (size_t)(side * side) * sizeof *got);
+        for (int i = 0; i < side * side; i++) {
+            double want = plain_align(m, aligned, i / side, i % side);
 
             if (!aligned)
                 near(got[i], want, 1e-5, "target", (size_t)i);
@@ -111,10 +114,12 @@ static void sampled_bitmaps(void **state)
     for (int i = 0; i < 100; i++)
         m.length[i] = (int32_t)philox_below(&key, (uint64_t)i, 38);
     m.length[100] = 4000;
-    for (int i = 0; i < 5; i++) {
-        memcpy(m.box, boxes[i], sizeof m.box);
-        check_bitmap(&m);
-    }
+    for (size_t s = 0; s < sizeof sides / sizeof *sides; s++)
+        for (int i = 0; i < 5; i++) {
+            memcpy(m.box, boxes[i], sizeof m.box);
+            m.head.mask_side = sides[s];
+            check_bitmap(&m);
+        }
 }
 
 /* Which cells of a polygon are inside, by the walk of section 8.3, literally. */
@@ -158,23 +163,24 @@ static void plain_polygon(unsigned char *ret, const double *x, const double *y, 
 
 static void check_outline(const struct mask_case *m)
 {
-    unsigned char want[CELLS] = { 0 };
-    float got[CELLS];
+    unsigned char want[RCNN_MAX_MASK_CELLS] = { 0 };
+    int side = m->head.mask_side;
+    float got[RCNN_MAX_MASK_CELLS];
 
     for (int p = 0; p < m->npolygons; p++) {
         double x[16], y[16], w = (double)(m->box[2] - m->box[0]), h = (double)(m->box[3] - m->box[1]);
         int n = m->point[p + 1] - m->point[p];
 
         for (int i = 0; i < n; i++) {
-            x[i] = (m->xy[m->point[p] + i][0] - (double)m->box[0]) * (28 / fmax(w, 0.1));
-            y[i] = (m->xy[m->point[p] + i][1] - (double)m->box[1]) * (28 / fmax(h, 0.1));
+            x[i] = (m->xy[m->point[p] + i][0] - (double)m->box[0]) * (side / fmax(w, 0.1));
+            y[i] = (m->xy[m->point[p] + i][1] - (double)m->box[1]) * (side / fmax(h, 0.1));
         }
-        plain_polygon(want, x, y, n, 28, 28);
+        plain_polygon(want, x, y, n, side, side);
     }
-    same_on_all(run_mask, m, got, sizeof got);
-    for (int i = 0; i < CELLS; i++)
+    same_on_all(run_mask, m, got, (size_t)(side * side) * sizeof *got);
+    for (int i = 0; i < side * side; i++)
         if (got[i] != (float)want[i])
-            fail_msg("cell %d, %d is %g", i / 28, i % 28, (double)got[i]);
+            fail_msg("of %d: cell %d, %d is %g", side, i / side, i % side, (double)got[i]);
 }
 
 static void drawn_outlines(void **state)
@@ -197,7 +203,10 @@ static void drawn_outlines(void **state)
             m.box[d] = (d < 2 ? 0.0f : 32.0f) + 20 * philox_uniform(&key, i * 64 + 32 + d);
         if (i % 8 == 7)
             m.box[2] = m.box[0] + 0.01f;
-        check_outline(&m);
+        for (size_t s = 0; s < sizeof sides / sizeof *sides; s++) {
+            m.head.mask_side = sides[s];
+            check_outline(&m);
+        }
     }
 }
 
@@ -207,16 +216,17 @@ static void mask_vector(void **state)
     struct mask_case m = {
         .xy = { { 4, 4 }, { 20, 4 }, { 20, 16 }, { 4, 16 } }, .npolygons = 1, .point = { 0, 4 }, .size = { 20, 24 }, .box = { 6, 2, 18, 14 }
     };
-    float got[CELLS];
+    float got[28 * 28];
 
     (void)state;
+    m.head.mask_side = 28;
     m.head.masks = RCNN_MASKS_OF_OUTLINES;
     same_on_all(run_mask, &m, got, sizeof got);
-    for (int i = 0; i < CELLS; i++) /* two of twelve pixels above the polygon: 4 2/3 cells */
+    for (int i = 0; i < 28 * 28; i++) /* two of twelve pixels above the polygon: 4 2/3 cells */
         assert_true(got[i] == (i / 28 < 5 ? 0.0f : 1.0f));
     m.head.masks = RCNN_MASKS_OF_BITMAPS;
     same_on_all(run_mask, &m, got, sizeof got);
-    for (int i = 0; i < CELLS; i++) {
+    for (int i = 0; i < 28 * 28; i++) {
         double y = 2 + (i / 28 + 0.5) * 12 / 28;
 
         near(got[i], fmin(fmax(y - 3, 0), 1), 1e-5, "soft target", (size_t)i);

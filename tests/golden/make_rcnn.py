@@ -1,7 +1,7 @@
 #!/usr/bin/python3
 """Makes tests/golden/rcnn.safetensors: what torchvision's RegionProposalNetwork and RoIHeads make of two images, with the draws frozen, and the same with
 every row of specs rcnn section 10 in which detectron2 differs (flavor d2), from the formulas: anchors, losses with gradients, proposals, regions, masks,
-detections.
+detections. Masks of fewer and of more cells stand in rcnn_masks.safetensors.
 
 Draws: of the candidates those of the smallest Philox words, by element (specs determinism 3.8); philox() here is a program of its own. Logits and deltas
 are number(), which tests/device/test_rcnn_golden.c has too, as it has the boxes and masks below. Arrays are named after flavor and what they are.
@@ -29,6 +29,7 @@ TRUTH = [
 ]
 CLASSES = [[0, 2, 1, 2], [1, 0]]
 K, PRE, POST, RPN_BATCH, BATCH, SIDE = 3, 60, 80, 64, 48, 28
+OTHER_SIDES = (10, 56)
 SEED = 20
 
 
@@ -179,11 +180,11 @@ def outline(image, t):
     return [(x1 + (x2 - x1) * a, y1 + (y2 - y1) * b) for a, b in shape]
 
 
-def drawn(points, box):
+def drawn(points, box, side):
     """Section 8.3, step by step, on the cells of a box."""
     w, h = max(box[2] - box[0], 0.1), max(box[3] - box[1], 0.1)
-    x = [int(5 * ((p[0] - box[0]) * (SIDE / w)) + .5) for p in points]
-    y = [int(5 * ((p[1] - box[1]) * (SIDE / h)) + .5) for p in points]
+    x = [int(5 * ((p[0] - box[0]) * (side / w)) + .5) for p in points]
+    y = [int(5 * ((p[1] - box[1]) * (side / h)) + .5) for p in points]
     x.append(x[0])
     y.append(y[0])
     u, v = [], []
@@ -198,16 +199,36 @@ def drawn(points, box):
             t = max(dx, dy) - step if flip else step
             u.append(t + xs if dx >= dy else int(xs + (xe - xs) / dy * t + .5))
             v.append(int(ys + (ye - ys) / dx * t + .5) if dx >= dy else t + ys)
-    turns = torch.zeros(SIDE * SIDE + 1, dtype=torch.int64)
+    turns = torch.zeros(side * side + 1, dtype=torch.int64)
     for a, b in zip(range(1, len(u)), range(len(u))):
         column = ((u[a] if u[a] < u[b] else u[a] - 1) + .5) / 5 - .5
-        row = math.ceil(min(max((min(v[a], v[b]) + .5) / 5 - .5, 0), SIDE))
-        if u[a] != u[b] and column == math.floor(column) and 0 <= column <= SIDE - 1:
-            turns[int(column) * SIDE + row] += 1
-    return (torch.cumsum(turns, 0)[:-1] % 2).reshape(SIDE, SIDE).t().float()
+        row = math.ceil(min(max((min(v[a], v[b]) + .5) / 5 - .5, 0), side))
+        if u[a] != u[b] and column == math.floor(column) and 0 <= column <= side - 1:
+            turns[int(column) * side + row] += 1
+    return (torch.cumsum(turns, 0)[:-1] % 2).reshape(side, side).t().float()
 
 
-def heads_part(flavor, arrays, proposals):
+def masks_part(name, arrays, side, regions, of, kind, shown):
+    """Of masks of side x side cells: targets of the first regions, all targets' and gradients' sums, the loss."""
+    tv, count = name.startswith("tv"), sum(map(len, regions))
+    z = numbers(32, 1, count, side, side, K + 1 if tv else K).requires_grad_()
+    masks = [torch.stack([bitmap(i, t) for t in range(len(TRUTH[i]))]) for i in range(2)]
+    if tv:
+        loss = roi_heads.maskrcnn_loss(z.permute(0, 3, 1, 2), regions, masks, [torch.tensor(c) + 1 for c in CLASSES], of)
+        target = torch.cat([roi_heads.project_masks_on_boxes(m, r, o, side) for m, r, o in zip(masks, regions, of)])
+    else:
+        target = torch.stack([drawn(outline(i, int(t)), [float(x) for x in r], side) for i in range(2) for r, t in zip(regions[i], of[i])])
+        loss = F.binary_cross_entropy_with_logits(z.permute(0, 3, 1, 2)[torch.arange(count), torch.cat(kind) - 1], target)
+        soft = torch.cat([roi_align(masks[i][of[i], None], torch.cat((torch.arange(len(of[i])).float()[:, None], regions[i]), 1), side, 1.0, 0,
+                                    True) for i in range(2)])
+        arrays[name + ".bitmaps"] = soft[:3, 0]  # before they are cut at 1/2
+    loss.backward()
+    arrays[name + ".mask_loss"] = loss.detach()
+    arrays[name + ".targets"] = target[:shown]
+    arrays[name + ".mask_sums"] = torch.stack((target.sum((1, 2)), z.grad.abs().sum((1, 2, 3)) * 100))
+
+
+def heads_part(flavor, arrays, others, proposals):
     tv = flavor == "tv"
     heads = roi_heads.RoIHeads(None, None, None, 0.5, 0.5, BATCH, 0.25, (10.0, 10.0, 5.0, 5.0), 0.3, 0.5, 20)
     heads.fg_bg_sampler = Draws((2, 3), BATCH, BATCH // 4)
@@ -230,26 +251,11 @@ def heads_part(flavor, arrays, proposals):
     arrays[flavor + ".box_loss"] = torch.stack((cls, box)).detach()
     arrays[flavor + ".box_dlogits"], arrays[flavor + ".box_ddeltas"] = z.grad, d.grad
 
-    # masks
     fg = [torch.where(l > 0)[0] for l in labels]
-    regions, of = [b[f] for b, f in zip(boxes, fg)], [m[f] for m, f in zip(matched, fg)]
-    count = sum(map(len, regions))
-    z = numbers(32, 1, count, SIDE, SIDE, K + 1 if tv else K).requires_grad_()
-    masks = [torch.stack([bitmap(i, t) for t in range(len(TRUTH[i]))]) for i in range(2)]
-    if tv:
-        loss = roi_heads.maskrcnn_loss(z.permute(0, 3, 1, 2), regions, masks, [t["labels"] for t in targets], of)
-        target = torch.cat([roi_heads.project_masks_on_boxes(m, r, o, SIDE) for m, r, o in zip(masks, regions, of)])
-    else:
-        target = torch.stack([drawn(outline(i, int(t)), [float(x) for x in r]) for i in range(2) for r, t in zip(regions[i], of[i])])
-        kind = torch.cat([l[f] for l, f in zip(labels, fg)]) - 1
-        loss = F.binary_cross_entropy_with_logits(z.permute(0, 3, 1, 2)[torch.arange(count), kind], target)
-        soft = torch.cat([roi_align(masks[i][of[i], None], torch.cat((torch.arange(len(of[i])).float()[:, None], regions[i]), 1), SIDE, 1.0, 0,
-                                    True) for i in range(2)])
-        arrays["d2.bitmaps"] = soft[:3, 0]  # before they are cut at 1/2
-    loss.backward()
-    arrays[flavor + ".mask_loss"] = loss.detach()
-    arrays[flavor + ".targets"] = target[:4]
-    arrays[flavor + ".mask_sums"] = torch.stack((target.sum((1, 2)), z.grad.abs().sum((1, 2, 3)) * 100))
+    regions, of, kind = ([x[f] for x, f in zip(xs, fg)] for xs in (boxes, matched, labels))
+    masks_part(flavor, arrays, SIDE, regions, of, kind, 4)
+    for side in OTHER_SIDES:
+        masks_part("%s_%d" % (flavor, side), others, side, regions, of, kind, 2)
 
     # detections: of the proposals
     rows = sum(map(len, proposals))
@@ -265,10 +271,11 @@ def heads_part(flavor, arrays, proposals):
 
 def main():
     torch.set_num_threads(1)
-    arrays = {}
+    arrays, others = {}, {}
     for flavor in ("tv", "d2"):
-        heads_part(flavor, arrays, rpn_part(flavor, arrays))
+        heads_part(flavor, arrays, others, rpn_part(flavor, arrays))
     write("tests/golden/rcnn.safetensors", arrays)
+    write("tests/golden/rcnn_masks.safetensors", others)
 
 
 if __name__ == "__main__":

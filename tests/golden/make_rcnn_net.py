@@ -1,13 +1,14 @@
 #!/usr/bin/env python3
-"""Makes tests/golden/rcnn_net_{faster,mask,d2,edges,edges_tv,val_tv,val_d2}.safetensors with PyTorch and torchvision: Faster and Mask R-CNN of few channels, trained for ten steps on
+"""Makes tests/golden/rcnn_net_{faster,mask,d2,edges,edges_tv,val_tv,val_d2,fine,fine_tv}.safetensors with PyTorch and torchvision: Faster and Mask R-CNN of few channels, trained for ten steps on
 two made-up images, written down as what each stage gives, the losses of every step and the gradient of each parameter in step 0, the biases and the detections after the last.
 
 The first two are torchvision's own models (flavor tv). The third is its network set up as detectron2's, and what stands between the convolutions by the
 formulas of specs rcnn, every row of section 10 as detectron2 has it (flavor d2). Arrays have torchvision's names in all. The fourth is that once more, with
 fewer layers, where rows tell that pass unseen in the third: proposals and detections far thinner than a pixel, scores whose sigmoid is 1, an object whose level
 hangs on a guard of 1e-6, pictures that were larger than they are on the canvas, and the masks of what is found. One step, no gradients. The fifth is the same
-scene shown to torchvision's own. The last two are losses of validation (specs rcnn section 12.3): each image alone, with the proposals of evaluation, and
-of anchors and regions those of the smallest Philox words of (seed, place of the image in the data set).
+scene shown to torchvision's own. Then follow losses of validation (specs rcnn section 12.3): each image alone, with the proposals of evaluation, and
+of anchors and regions those of the smallest Philox words of (seed, place of the image in the data set). The last two are
+the fourth and the fifth with masks of 56 x 56 cells, and gradients of the mask head.
 
 Nothing is random: weights, pixels and boxes are formulas that tests/golden/test_rcnn_net.c has too, and in training so many anchors and regions may be drawn
 that all are.
@@ -30,6 +31,7 @@ from make_rcnn import philox
 
 CLASSES, STEPS, LR, DECAY = 3, 10, 0.002, 0.1  # so much decay that ten steps tell
 FPN, HEAD, MASK = 16, 24, 8
+CELLS = 14  # a side of what the mask head sees; its masks have twice as many
 ANCHORS = [8, 16, 32, 64, 128]
 H, W = 96, 128
 SIZES = [(96, 128), (80, 112)]  # of the pictures on the canvas,
@@ -143,7 +145,8 @@ def model_of(mask, block, layers, d2=False, edge=False):
     from torchvision.models.detection.mask_rcnn import MaskRCNNHeads, MaskRCNNPredictor
     kinds.update(num_classes=None, box_head=TwoMLPHead(FPN * 49, HEAD), box_predictor=FastRCNNPredictor(HEAD, CLASSES + 1))
     if mask:
-        kinds.update(mask_head=MaskRCNNHeads(FPN, [MASK] * 4, 1), mask_predictor=MaskRCNNPredictor(MASK, MASK, CLASSES + 1))
+        kinds.update(mask_roi_pool=torchvision.ops.MultiScaleRoIAlign(["0", "1", "2", "3"], CELLS, 2),
+                     mask_head=MaskRCNNHeads(FPN, [MASK] * 4, 1), mask_predictor=MaskRCNNPredictor(MASK, MASK, CLASSES + 1))
     m = (MaskRCNN if mask else FasterRCNN)(backbone, **kinds)
     if d2:
         m.roi_heads.box_predictor.bbox_pred = torch.nn.Linear(HEAD, 4 * CLASSES)
@@ -302,11 +305,11 @@ def outlines(roi, box):
     """The rectangle of the object, drawn anew on the cells of the region."""
     from pycocotools import mask as coco
     x1, y1, x2, y2 = (float(v) for v in roi)
-    sx, sy = 28 / max(x2 - x1, 0.1), 28 / max(y2 - y1, 0.1)
+    sx, sy = 2 * CELLS / max(x2 - x1, 0.1), 2 * CELLS / max(y2 - y1, 0.1)
     a, b, c, d = (float(v) for v in box)
     points = [a, b, c, b, c, d, a, d]
     points = [(v - (y1 if k % 2 else x1)) * (sy if k % 2 else sx) for k, v in enumerate(points)]
-    return torch.from_numpy(coco.decode(coco.frPyObjects([points], 28, 28))[:, :, 0].astype(np.float32))
+    return torch.from_numpy(coco.decode(coco.frPyObjects([points], 2 * CELLS, 2 * CELLS))[:, :, 0].astype(np.float32))
 
 
 def d2_losses(m, x, t, sizes=None, chosen=everything, rpn_batch=RPN_BATCH, pre=PRE, post=POST):
@@ -329,7 +332,7 @@ def d2_losses(m, x, t, sizes=None, chosen=everything, rpn_batch=RPN_BATCH, pre=P
     cls, reg = head.box_predictor(head.box_head(pool(features, rois, 7)))
     fg = torch.nonzero(label < CLASSES)[:, 0]
     box = (reg.view(-1, CLASSES, 4)[fg, label[fg]] - encode(rois[fg, 1:], goal[fg], (10, 10, 5, 5))).abs().sum() / len(rois)
-    logits = head.mask_predictor(head.mask_head(pool(features, rois[fg], 14)))[torch.arange(len(fg)), label[fg]]
+    logits = head.mask_predictor(head.mask_head(pool(features, rois[fg], CELLS)))[torch.arange(len(fg)), label[fg]]
     want = torch.stack([outlines(rois[k, 1:], goal[k]) for k in fg])
     mask = torch.nn.functional.binary_cross_entropy_with_logits(logits, want)
     terms = dict(loss_objectness=rpn[0], loss_rpn_box_reg=rpn[1], loss_classifier=torch.nn.functional.cross_entropy(cls, label), loss_box_reg=box,
@@ -338,7 +341,7 @@ def d2_losses(m, x, t, sizes=None, chosen=everything, rpn_batch=RPN_BATCH, pre=P
 
 
 def pasted(maps, boxes, h, w):
-    """Of probabilities [n][28][28]: which pixels are the objects'."""
+    """Of probabilities [n][side][side]: which pixels are the objects'."""
     out, rows, columns = [], torch.arange(h, dtype=torch.float64) + 0.5, torch.arange(w, dtype=torch.float64) + 0.5
     for p, (x1, y1, x2, y2) in zip(maps, boxes.double()):
         y, x = torch.meshgrid((rows - y1) / (y2 - y1) * 2 - 1, (columns - x1) / (x2 - x1) * 2 - 1, indexing="ij")
@@ -348,7 +351,7 @@ def pasted(maps, boxes, h, w):
 
 def d2_masks(m, features, rois, cls, boxes, h, w):
     """rois: on the canvas; boxes: in the picture."""
-    logits = m.roi_heads.mask_predictor(m.roi_heads.mask_head(pool(features, rois, 14)))[torch.arange(len(rois)), cls]
+    logits = m.roi_heads.mask_predictor(m.roi_heads.mask_head(pool(features, rois, CELLS)))[torch.arange(len(rois)), cls]
     return pasted(logits.sigmoid(), boxes, h, w)
 
 
@@ -459,7 +462,9 @@ def run_val(name, d2):
 ORDER = ["loss_objectness", "loss_rpn_box_reg", "loss_classifier", "loss_box_reg", "loss_mask"]
 
 
-def run(name, mask, block, layers, d2=False, edge=False):
+def run(name, mask, block, layers, d2=False, edge=False, cells=14):
+    global CELLS
+    CELLS = cells
     m = model_of(mask, block, layers, d2, edge)
     freeze(m, 2)
     x, t = pictures(d2), targets(mask)
@@ -478,6 +483,9 @@ def run(name, mask, block, layers, d2=False, edge=False):
             for k, p in m.named_parameters():
                 if p.requires_grad:
                     out["grad." + k] = part(p.grad)
+        for k, p in m.roi_heads.named_parameters() if cells != 14 else ():
+            if k.startswith("mask_"):
+                out["grad.roi_heads." + k] = part(p.grad)
         opt.step()
     for k, p in m.named_parameters():
         if p.requires_grad and p.dim() == 1 and not edge:
@@ -503,3 +511,5 @@ if __name__ == "__main__":
     edges()
     run("rcnn_net_edges", True, BasicBlock, [2, 2, 2, 2], d2=True, edge=True)
     run("rcnn_net_edges_tv", True, BasicBlock, [2, 2, 2, 2], edge=True)
+    run("rcnn_net_fine", True, BasicBlock, [2, 2, 2, 2], d2=True, edge=True, cells=28)
+    run("rcnn_net_fine_tv", True, BasicBlock, [2, 2, 2, 2], edge=True, cells=28)

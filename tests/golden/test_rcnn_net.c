@@ -155,6 +155,33 @@ static float *gradient(struct net *n, const struct training *t, struct param *p)
     return ret;
 }
 
+static void check_gradient(struct net *n, const struct training *t, const struct safetensors *f, struct param *p, const char *name,
+                           double tol)
+{
+    size_t count;
+    const float *want = array(f, name, &count);
+    float *got = gradient(n, t, p);
+
+    close_to(name, got, p->count > LARGE ? EVERY : 1, want, count, tol);
+    free(got);
+}
+
+static void check_mask_gradients(struct net *n, const struct training *t, const struct safetensors *f)
+{
+    int checked = 0;
+
+    for (int i = 0; i < n->model->nparams; i++) {
+        char name[128];
+
+        snprintf(name, sizeof name, "grad.%s", name_of(n, i));
+        if (strncmp(name, "grad.roi_heads.mask_", 20) != 0)
+            continue;
+        check_gradient(n, t, f, n->model->params[i], name, 2e-3);
+        checked++;
+    }
+    assert_int_equal(checked, 2 * (RCNN_MASK_CONVS + 2));
+}
+
 static void check_gradients(struct net *n, const struct training *t, const struct safetensors *f, double tol)
 {
     int trained = 0;
@@ -162,9 +189,6 @@ static void check_gradients(struct net *n, const struct training *t, const struc
     for (int i = 0; i < n->model->nparams; i++) {
         struct param *p = n->model->params[i];
         char name[128];
-        const float *want;
-        float *got;
-        size_t count;
 
         snprintf(name, sizeof name, "grad.%s", name_of(n, i));
         if (!param_trainable(p)) {
@@ -172,10 +196,7 @@ static void check_gradients(struct net *n, const struct training *t, const struc
             continue;
         }
         trained++;
-        want = array(f, name, &count);
-        got = gradient(n, t, p);
-        close_to(name, got, p->count > LARGE ? EVERY : 1, want, count, tol);
-        free(got);
+        check_gradient(n, t, f, p, name, tol);
     }
     for (size_t i = 0; i < safetensors_count(f); i++)
         trained -= strncmp(safetensors_at(f, i)->name, "grad.", 5) == 0;
@@ -362,22 +383,26 @@ static void check(const struct device_ops *ops, const char *preset, bool tv, con
     safetensors_close(f);
 }
 
-static const char *const decay_of_edges[] = { "train.weight_decay=1e-4", NULL };
+static const char *const of_edges[] = { "train.weight_decay=1e-4", NULL };
+/* Masks of 56 x 56. */
+static const char *const fine[] = { "train.weight_decay=1e-4", "model.mask_pool=28", NULL };
 
 /* One step, then what is found. */
-static void check_edges(const struct device_ops *ops, const char *preset, bool tv, const char *file)
+static void check_edges(const struct device_ops *ops, const char *preset, bool tv, const char *file, const char *const *keys)
 {
     struct safetensors *f = golden(file);
     struct training t;
     double got[8];
     struct net n;
 
-    more_keys = decay_of_edges;
+    more_keys = keys;
     net_open(&n, ops, &edges, preset, tv);
     more_keys = no_keys;
     training_open(&t, ops, &n);
     step(&n, &t, got);
     check_losses(&n, f, 0, got, 1e-4);
+    if (keys != of_edges)
+        check_mask_gradients(&n, &t, f);
     update(&n, &t);
     check_found(&n, f);
     training_close(&t);
@@ -465,13 +490,25 @@ static void detectron(void **state)
 static void detectron_at_edges(void **state)
 {
     (void)state;
-    check_edges(cpu(), "mask_rcnn_r18_fpn", false, "rcnn_net_edges");
+    check_edges(cpu(), "mask_rcnn_r18_fpn", false, "rcnn_net_edges", of_edges);
 }
 
 static void torchvision_at_edges(void **state)
 {
     (void)state;
-    check_edges(cpu(), "mask_rcnn_r18_fpn", true, "rcnn_net_edges_tv");
+    check_edges(cpu(), "mask_rcnn_r18_fpn", true, "rcnn_net_edges_tv", of_edges);
+}
+
+static void fine_masks_of_detectron(void **state)
+{
+    (void)state;
+    check_edges(cpu(), "mask_rcnn_r18_fpn", false, "rcnn_net_fine", fine);
+}
+
+static void fine_masks_of_torchvision(void **state)
+{
+    (void)state;
+    check_edges(cpu(), "mask_rcnn_r18_fpn", true, "rcnn_net_fine_tv", fine);
 }
 
 static void validation_of_detectron(void **state)
@@ -504,6 +541,8 @@ int main(void)
         cmocka_unit_test(torchvision_at_edges),
         cmocka_unit_test(validation_of_detectron),
         cmocka_unit_test(validation_of_torchvision),
+        cmocka_unit_test(fine_masks_of_detectron),
+        cmocka_unit_test(fine_masks_of_torchvision),
         cmocka_unit_test(mask_on_emulated_gpu),
     };
     return cmocka_run_group_tests_name("rcnn_net", tests, NULL, NULL);

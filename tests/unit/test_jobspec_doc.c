@@ -99,6 +99,7 @@ static void help_of_a_family(void **state)
     assert_null(strstr(text, "\nmodel.size "));
     assert_null(strstr(text, "family"));
     assert_non_null(strstr(text, "\nmodel.mask_channels "));
+    assert_non_null(strstr(text, "\nmodel.mask_pool "));
     free(text);
     text = written(write_help_of_boxes);
     assert_non_null(strstr(text, "\nmodel.roi_batch "));

@@ -166,15 +166,52 @@ static void steps_of_the_rate(void **state)
 static void keys_of_masks(void **state)
 {
     static const char needs[] = "needs a network that finds masks, mask_rcnn_...";
+    struct jobspec *s;
     char said[128];
 
     (void)state;
+    s = good(RCNN);
+    assert_int_equal(s->model_mask_pool, 14);
+    jobspec_free(s);
+    s = good(RCNN "model.mask_pool=32");
+    assert_int_equal(s->model_mask_pool, 32);
+    jobspec_free(s);
+    jobspec_free(good(RCNN "model.mask_pool=4"));
+    jobspec_free(good(BOXES "model.mask_pool=14"));
+    bad(RCNN "model.mask_pool=3", "model.mask_pool", "model.mask_pool: must be at least 4, is 3");
+    bad(RCNN "model.mask_pool=33", "model.mask_pool", "model.mask_pool: must be at most 32, is 33");
+    bad("model.mask_pool=14", "model.mask_pool", "model.mask_pool: not a key of preset 'yolov3_tiny', only of models of the family rcnn");
+    snprintf(said, sizeof said, "model.mask_pool: %s", needs);
+    bad(BOXES "model.mask_pool=28", "model.mask_pool", said);
     jobspec_free(good(RCNN "model.mask_channels=64;model.mask_rois=4"));
     jobspec_free(good(BOXES "model.mask_channels=256;model.mask_rois=128"));
     snprintf(said, sizeof said, "model.mask_channels: %s", needs);
     bad(BOXES "model.mask_channels=64", "model.mask_channels", said);
     snprintf(said, sizeof said, "model.mask_rois: %s", needs);
     bad(BOXES "model.mask_rois=4", "model.mask_rois", said);
+}
+
+/* Checkpoints that are older than the key are of masks of 28 x 28, and fit a job of them. */
+static void masks_of_older_jobs(void **state)
+{
+    struct jobspec *s = good(RCNN "model.mask_pool=28"), *older = good(RCNN), *again = NULL;
+    json_t *part = jobspec_deciding(s, NULL), *full;
+    struct err err;
+
+    (void)state;
+    assert_int_equal(json_integer_value(at(part, "model.mask_pool")), 28);
+    json_decref(part);
+    part = jobspec_deciding(older, NULL);
+    assert_null(at(part, "model.mask_pool"));
+    json_decref(part);
+    full = jobspec_json(s);
+    assert_int_equal(json_object_del(json_object_get(full, "model"), "mask_pool"), 0);
+    assert_int_equal(jobspec_parse_stored(full, &again, &err), 0);
+    assert_int_equal(again->model_mask_pool, 14);
+    json_decref(full);
+    jobspec_free(again);
+    jobspec_free(older);
+    jobspec_free(s);
 }
 
 /* One number or several; what is not given follows from the flavor. */
@@ -215,7 +252,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(other_networks), cmocka_unit_test(defaults_of_a_family), cmocka_unit_test(steps_of_the_rate),
-        cmocka_unit_test(keys_of_masks),  cmocka_unit_test(sizes_of_pictures),
+        cmocka_unit_test(keys_of_masks),  cmocka_unit_test(masks_of_older_jobs),  cmocka_unit_test(sizes_of_pictures),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -21,29 +21,29 @@ struct target_args {
 };
 
 /* The polygons [from, to) on the cells of a box. */
-static void draw_outlines(float *target, const struct rcnn_outlines *o, int from, int to, struct box box)
+static void draw_outlines(float *target, int side, const struct rcnn_outlines *o, int from, int to, struct box box)
 {
-    uint32_t all[RCNN_MASK_SIDE] = { 0 };
-    struct mask_frame f = mask_frame(box);
+    uint64_t all[RCNN_MAX_MASK_SIDE] = { 0 };
+    struct mask_frame f = mask_frame(box, side);
 
     for (int p = from; p < to; p++) {
-        uint32_t one[RCNN_MASK_SIDE] = { 0 };
+        uint64_t one[RCNN_MAX_MASK_SIDE] = { 0 };
         int n = o->point[p + 1] - o->point[p];
 
         for (int i = 0; i < n; i++) {
             struct polygon_edge e = mask_edge(&f, o->xy + (size_t)o->point[p] * 2, n, i);
             int first, last;
 
-            polygon_columns(&e, RCNN_MASK_SIDE, &first, &last);
+            polygon_columns(&e, side, &first, &last);
             for (int c = first; c <= last; c++)
-                one[c] ^= mask_turned(&e, c);
+                one[c] ^= mask_turned(&f, &e, c);
         }
-        for (int c = 0; c < RCNN_MASK_SIDE; c++)
+        for (int c = 0; c < side; c++)
             all[c] |= one[c];
     }
-    for (int y = 0; y < RCNN_MASK_SIDE; y++)
-        for (int x = 0; x < RCNN_MASK_SIDE; x++)
-            target[y * RCNN_MASK_SIDE + x] = all[x] >> y & 1u ? 1.0f : 0.0f;
+    for (int y = 0; y < side; y++)
+        for (int x = 0; x < side; x++)
+            target[y * side + x] = all[x] >> y & 1u ? 1.0f : 0.0f;
 }
 
 static void bits_of_polygons(const struct mask_window *w, const struct rcnn_outlines *o, int from, int to)
@@ -88,9 +88,9 @@ static void sample_bitmap(const struct target_args *a, float *target, int v, int
     const struct rcnn_outlines *o = &a->outlines[v];
     const int32_t *size = a->images[v].size + (size_t)image * 2;
     bool runs = o->run && o->run[truth + 1] > o->run[truth];
-    struct mask_window w = mask_window(memory, a->head->masks == RCNN_MASKS_OF_OUTLINES, box, size[0], size[1]);
+    struct mask_window w = mask_window(memory, a->head->mask_side, a->head->masks == RCNN_MASKS_OF_OUTLINES, box, size[0], size[1]);
 
-    for (int p = 0; p < RCNN_MASK_SIDE; p++)
+    for (int p = 0; p < w.roi.pool; p++)
         mask_window_band(&w, p);
     mask_window_columns(&w);
     memset(w.bits, 0, mask_window_words(&w) * sizeof *w.bits);
@@ -98,10 +98,10 @@ static void sample_bitmap(const struct target_args *a, float *target, int v, int
         bits_of_runs(&w, o, o->run[truth], o->run[truth + 1]);
     else if (o->polygon)
         bits_of_polygons(&w, o, o->polygon[truth], o->polygon[truth + 1]);
-    for (int p = 0; p < RCNN_MASK_SIDE; p++)
+    for (int p = 0; p < w.roi.pool; p++)
         for (int c = w.x; c < w.x_end; c++)
             mask_window_sum(&w, p, c);
-    for (int i = 0; i < MASK_CELLS; i++)
+    for (int i = 0; i < rcnn_mask_cells(a->head); i++)
         target[i] = mask_window_value(&w, i);
 }
 
@@ -111,6 +111,7 @@ static void target_row(void *arg, size_t index, int thread)
     const struct rcnn_samples *s;
     const struct rcnn_outlines *o;
     struct box box;
+    float *target;
     int v = 0, truth;
 
     for (; index >= (size_t)a->samples[v].mask_offset[a->images[v].n]; v++)
@@ -119,11 +120,11 @@ static void target_row(void *arg, size_t index, int thread)
     o = &a->outlines[v];
     truth = s->mask_truth[index];
     box = box_at(s->mask_box + index * 4);
+    target = a->target[v] + index * (size_t)rcnn_mask_cells(a->head);
     if (a->head->masks == RCNN_MASKS_OF_OUTLINES && !(o->run && o->run[truth + 1] > o->run[truth]))
-        draw_outlines(a->target[v] + index * MASK_CELLS, o, o->polygon ? o->polygon[truth] : 0, o->polygon ? o->polygon[truth + 1] : 0,
-                      box);
+        draw_outlines(target, a->head->mask_side, o, o->polygon ? o->polygon[truth] : 0, o->polygon ? o->polygon[truth + 1] : 0, box);
     else
-        sample_bitmap(a, a->target[v] + index * MASK_CELLS, v, s->mask_image[index], truth, box, a->memory + (size_t)thread * a->bytes);
+        sample_bitmap(a, target, v, s->mask_image[index], truth, box, a->memory + (size_t)thread * a->bytes);
 }
 
 int cpu_rcnn_mask_targets(struct device *dev, const struct rcnn_head *head, const struct rcnn_images *images,
@@ -134,7 +135,7 @@ int cpu_rcnn_mask_targets(struct device *dev, const struct rcnn_head *head, cons
     size_t rows = 0, threads = (size_t)threads_count(cpu_threads(dev));
 
     for (int v = 0; v < nshards; v++) {
-        size_t bytes = mask_window_bytes(images[v].canvas);
+        size_t bytes = mask_window_bytes(images[v].canvas, head->mask_side);
 
         a.bytes = bytes > a.bytes ? bytes : a.bytes;
         rows += (size_t)samples[v].mask_offset[images[v].n];
@@ -178,22 +179,23 @@ static void loss_row(void *arg, size_t r, int thread)
     const struct rcnn_samples *s = &a->samples[a->v];
     const struct tensor *z = &a->logits[a->v], *dz = a->dlogits ? &a->dlogits[a->v] : NULL;
     int count = s->mask_offset[a->images[a->v].n], column = s->mask_label[r] + (a->head->background_first ? 1 : 0);
-    float scale = loss_scale(a->grad_scale, (double)count * MASK_CELLS);
-    double cost[MASK_CELLS];
+    size_t cells = (size_t)rcnn_mask_cells(a->head);
+    float scale = loss_scale(a->grad_scale, (double)count * (double)cells);
+    double cost[RCNN_MAX_MASK_CELLS];
 
     (void)thread;
     if (dz)
-        zero_pixels(dz, r * MASK_CELLS, MASK_CELLS);
+        zero_pixels(dz, r * cells, cells);
     if (r >= (size_t)count)
         return;
-    for (size_t i = 0; i < MASK_CELLS; i++) {
-        size_t pixel = r * MASK_CELLS + i;
+    for (size_t i = 0; i < cells; i++) {
+        size_t pixel = r * cells + i;
         float *grad = dz ? (float *)dz->data + pixel * (size_t)dz->stride + column : NULL;
 
         cost[i] =
             (double)mask_cost(grad, ((const float *)z->data)[pixel * (size_t)z->stride + (size_t)column], a->target[a->v][pixel], scale);
     }
-    a->rows[r] = sum_in_lanes(cost, 1, MASK_CELLS);
+    a->rows[r] = sum_in_lanes(cost, 1, (int)cells);
 }
 
 int cpu_rcnn_mask_loss(struct device *dev, const struct rcnn_head *head, const struct rcnn_images *images, struct tensor *dlogits,
@@ -216,9 +218,9 @@ int cpu_rcnn_mask_loss(struct device *dev, const struct rcnn_head *head, const s
         threads_each(cpu_threads(dev), (size_t)samples[v].mask_cap, loss_row, &a);
         for (int i = 0; by_image && i < images[v].n; i++)
             rcnn_mask_finish(terms[first + (size_t)i], sum_in_lanes(a.rows + offset[i], 1, offset[i + 1] - offset[i]),
-                             offset[i + 1] - offset[i]);
+                             offset[i + 1] - offset[i], rcnn_mask_cells(head));
         if (!by_image)
-            rcnn_mask_finish(terms[v], sum_in_lanes(a.rows, 1, offset[images[v].n]), offset[images[v].n]);
+            rcnn_mask_finish(terms[v], sum_in_lanes(a.rows, 1, offset[images[v].n]), offset[images[v].n], rcnn_mask_cells(head));
     }
     return 0;
 }

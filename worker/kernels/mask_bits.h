@@ -1,4 +1,4 @@
-/* worker/kernels/mask_bits.h - bitmaps of objects, of which a region sees 28 x 28 values: RoIAlign of ones and zeros at the picture's own scale. Specs rcnn
+/* worker/kernels/mask_bits.h - bitmaps of objects, of which a region sees a mask's values: RoIAlign of ones and zeros at the picture's own scale. Specs rcnn
  * sections 4.4 and 5.2. Only the columns that the region sees are made. */
 #pragma once
 #include "worker/kernels/rcnn.h"
@@ -8,31 +8,31 @@
 struct mask_window {
     struct roi_align roi;
     struct roi_axis axis[ROI_AXES];
-    struct roi_band *band[ROI_AXES]; /* [28] each */
+    struct roi_band *band[ROI_AXES]; /* [side] each */
     float *weight[ROI_AXES];
     int height, width, words; /* of the picture; of a column */
     int x, x_end;             /* columns that are there */
     uint32_t *bits, *turn;    /* columns of words; of the polygon that is drawn now */
-    float *sum;               /* [28][columns]: down the rows of a bin */
+    float *sum;               /* [side][columns]: down the rows of a bin */
     bool binary;              /* values are cut at 1/2 */
 };
 
 /* A canvas's pictures fit. */
-KERNEL_FN size_t mask_window_bytes(struct canvas c)
+KERNEL_FN size_t mask_window_bytes(struct canvas c, int side)
 {
-    size_t axes = (size_t)ROI_AXES * RCNN_MASK_SIDE * sizeof(struct roi_band);
-    size_t weights = ((size_t)c.h + (size_t)c.w + (size_t)2 * 3 * RCNN_MASK_SIDE) * sizeof(float);
-    size_t bits = 2 * (size_t)c.w * (size_t)bit_words(c.h) * sizeof(uint32_t), sums = (size_t)RCNN_MASK_SIDE * (size_t)c.w * sizeof(float);
+    size_t axes = (size_t)ROI_AXES * (size_t)side * sizeof(struct roi_band);
+    size_t weights = ((size_t)c.h + (size_t)c.w + (size_t)2 * 3 * (size_t)side) * sizeof(float);
+    size_t bits = 2 * (size_t)c.w * (size_t)bit_words(c.h) * sizeof(uint32_t), sums = (size_t)side * (size_t)c.w * sizeof(float);
 
     return (axes + weights + bits + sums + 63) / 64 * 64;
 }
 
-KERNEL_FN struct mask_window mask_window(char *memory, bool binary, struct box b, int height, int width)
+KERNEL_FN struct mask_window mask_window(char *memory, int side, bool binary, struct box b, int height, int width)
 {
     struct mask_window w;
 
     memset(&w, 0, sizeof w);
-    w.roi.pool = RCNN_MASK_SIDE;
+    w.roi.pool = side;
     w.roi.aligned = binary;
     w.binary = binary;
     w.height = height;
@@ -43,11 +43,11 @@ KERNEL_FN struct mask_window mask_window(char *memory, bool binary, struct box b
     if (w.axis[ROI_Y].grid == 0 || w.axis[ROI_X].grid == 0)
         w.axis[ROI_Y].grid = w.axis[ROI_X].grid = 0;
     w.band[ROI_Y] = (struct roi_band *)memory;
-    w.band[ROI_X] = w.band[ROI_Y] + RCNN_MASK_SIDE;
-    w.weight[ROI_Y] = (float *)(w.band[ROI_X] + RCNN_MASK_SIDE);
+    w.band[ROI_X] = w.band[ROI_Y] + side;
+    w.weight[ROI_Y] = (float *)(w.band[ROI_X] + side);
     w.weight[ROI_X] = w.weight[ROI_Y] + roi_room(&w.roi, height);
     w.sum = w.weight[ROI_X] + roi_room(&w.roi, width);
-    w.bits = (uint32_t *)(w.sum + (size_t)RCNN_MASK_SIDE * (size_t)width);
+    w.bits = (uint32_t *)(w.sum + (size_t)side * (size_t)width);
     w.turn = w.bits + (size_t)width * (size_t)w.words;
     return w;
 }
@@ -64,7 +64,7 @@ KERNEL_FN void mask_window_columns(struct mask_window *w)
 {
     w->x = w->width;
     w->x_end = 0;
-    for (int p = 0; p < RCNN_MASK_SIDE; p++) {
+    for (int p = 0; p < w->roi.pool; p++) {
         const struct roi_band *b = &w->band[ROI_X][p];
 
         if (b->first >= b->end)
@@ -147,8 +147,8 @@ KERNEL_FN void mask_window_sum(const struct mask_window *w, int p, int c)
 /* Cell i, row by row. */
 KERNEL_FN float mask_window_value(const struct mask_window *w, int i)
 {
-    const struct roi_band *b = &w->band[ROI_X][i % RCNN_MASK_SIDE];
-    const float *sums = w->sum + (size_t)(i / RCNN_MASK_SIDE) * (size_t)w->width;
+    const struct roi_band *b = &w->band[ROI_X][i % w->roi.pool];
+    const float *sums = w->sum + (size_t)(i / w->roi.pool) * (size_t)w->width;
     float value = 0.0f;
 
     for (int c = b->first; c < b->end; c++)

@@ -6,8 +6,6 @@
 #include "worker/kernels/reduce.h"
 #include "worker/kernels/select.h"
 
-enum { MASK_CELLS = RCNN_MASK_SIDE * RCNN_MASK_SIDE };
-
 /* What a candidate is after the draw. */
 enum rcnn_choice { RCNN_LEFT, RCNN_BACKGROUND, RCNN_CHOSEN, RCNN_MASKED /* chosen, and its mask is drawn */ };
 
@@ -141,17 +139,19 @@ KERNEL_FN int rcnn_candidate(struct candidate *ret, const struct rcnn_head *h, c
 /* A point of the picture on the cells of a region. */
 struct mask_frame {
     double x, y, cells_x, cells_y; /* cells a pixel */
+    int side;                      /* cells along either axis */
 };
 
-KERNEL_FN struct mask_frame mask_frame(struct box b)
+KERNEL_FN struct mask_frame mask_frame(struct box b, int side)
 {
     double w = (double)(b.x2 - b.x1), h = (double)(b.y2 - b.y1);
     struct mask_frame f;
 
+    f.side = side;
     f.x = (double)b.x1;
     f.y = (double)b.y1;
-    f.cells_x = RCNN_MASK_SIDE / (w > 0.1 ? w : 0.1);
-    f.cells_y = RCNN_MASK_SIDE / (h > 0.1 ? h : 0.1);
+    f.cells_x = side / (w > 0.1 ? w : 0.1);
+    f.cells_y = side / (h > 0.1 ? h : 0.1);
     return f;
 }
 
@@ -168,12 +168,12 @@ KERNEL_FN struct polygon_edge mask_edge(const struct mask_frame *f, const double
     return polygon_edge(a, b);
 }
 
-/* What an edge turns over in column c: all cells from a row on, of at most 32. */
-KERNEL_FN uint32_t mask_turned(const struct polygon_edge *e, int c)
+/* What an edge turns over in column c: all cells from a row on, of at most RCNN_MAX_MASK_SIDE. */
+KERNEL_FN uint64_t mask_turned(const struct mask_frame *f, const struct polygon_edge *e, int c)
 {
-    int row = polygon_row(e, c, RCNN_MASK_SIDE);
+    int row = polygon_row(e, c, f->side);
 
-    return row < RCNN_MASK_SIDE ? ~0u << row : 0u;
+    return row < f->side ? ~(uint64_t)0 << row : 0;
 }
 
 /* ---- masks: bitmaps sampled. Bits stand in columns of words, low bits above ---- */
@@ -214,8 +214,9 @@ KERNEL_FN float mask_cost(float *dz, float z, float target, float scale)
     return math_bce(z, target);
 }
 
-KERNEL_FN void rcnn_mask_finish(double *terms, double sum, int rows)
+/* Of masks of so many cells. */
+KERNEL_FN void rcnn_mask_finish(double *terms, double sum, int rows, int cells)
 {
-    terms[RCNN_MASK] = mean_of(sum, (double)rows * MASK_CELLS);
+    terms[RCNN_MASK] = mean_of(sum, (double)rows * cells);
     terms[RCNN_MASK_ROWS] = (double)rows;
 }

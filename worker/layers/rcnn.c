@@ -100,9 +100,10 @@ int layer_rcnn_mask_loss(struct tape *t, struct value *logits, const struct rcnn
 
     if (tape_failed(t))
         return tape_status(t, NULL);
+    assert(head->mask_side > 0 && head->mask_side <= RCNN_MAX_MASK_SIDE);
     target = tape_host(t, (size_t)tape_shards(t) * sizeof *target);
     for (int s = 0; s < tape_shards(t); s++) {
-        size_t cells = (size_t)samples[s].mask_cap * RCNN_MASK_SIDE * RCNN_MASK_SIDE;
+        size_t cells = (size_t)samples[s].mask_cap * (size_t)rcnn_mask_cells(head);
 
         assert(logits->x[s].dtype == DTYPE_F32 && !logits->act && logits->x[s].c == rcnn_mask_channels(head));
         assert(tensor_pixels(&logits->x[s]) == cells);

@@ -36,7 +36,7 @@ const struct rcnn_samples *layer_rcnn_sample(struct tape *t, const struct rcnn_h
 int layer_rcnn_box_loss(struct tape *t, struct value *logits, struct value *deltas, const struct rcnn_head *head,
                         const struct rcnn_images *images, const struct rcnn_truth *truth, const struct rcnn_samples *samples,
                         float grad_scale, double *const *terms);
-/* terms: rows of [RCNN_MASK_TERMS]. logits [mask_cap, 28, 28, rcnn_mask_channels()], f32. */
+/* terms: rows of [RCNN_MASK_TERMS]. logits [mask_cap, mask_side, mask_side, rcnn_mask_channels()], f32. */
 int layer_rcnn_mask_loss(struct tape *t, struct value *logits, const struct rcnn_head *head, const struct rcnn_images *images,
                          const struct rcnn_outlines *outlines, const struct rcnn_samples *samples, float grad_scale, double *const *terms);
 

@@ -6,10 +6,10 @@
 #include "worker/ops/candidate.h"
 #include "worker/ops/rpn.h"
 
-enum { RCNN_MASK_SIDE = 28 };
+enum { RCNN_MAX_MASK_SIDE = 64, RCNN_MAX_MASK_CELLS = RCNN_MAX_MASK_SIDE * RCNN_MAX_MASK_SIDE };
 
 enum rcnn_masks {
-    RCNN_MASKS_OF_OUTLINES, /* polygons are drawn anew on the 28 x 28 cells of the region, runs are sampled and cut at 1/2: 0 or 1 */
+    RCNN_MASKS_OF_OUTLINES, /* polygons are drawn anew on the cells of the region, runs are sampled and cut at 1/2: 0 or 1 */
     RCNN_MASKS_OF_BITMAPS,  /* both are bitmaps of the picture, sampled without alignment: 0 .. 1 */
 };
 
@@ -24,6 +24,7 @@ struct rcnn_head {
     float weights[4];          /* of deltas: x y w h */
     float beta;                /* of smooth L1; 0: L1 */
     enum rcnn_masks masks;
+    int mask_side; /* cells of a mask along either axis, at most RCNN_MAX_MASK_SIDE */
 };
 
 /* Columns of the two outputs of the box head. */
@@ -36,6 +37,11 @@ static inline int rcnn_box_columns(const struct rcnn_head *h)
 static inline int rcnn_mask_channels(const struct rcnn_head *h)
 {
     return h->classes + (h->background_first ? 1 : 0);
+}
+
+static inline int rcnn_mask_cells(const struct rcnn_head *h)
+{
+    return h->mask_side * h->mask_side;
 }
 
 /* The regions drawn of the images of one shard, in the order of the proposals they were, and those of them the mask head is for. Device memory, written
@@ -96,11 +102,11 @@ enum rcnn_mask_term { RCNN_MASK, RCNN_MASK_ROWS, RCNN_MASK_TERMS };
                        const struct tensor *logits, const struct tensor *deltas, const struct rcnn_samples *samples, int nshards,          \
                        struct err *err),                                                                                                   \
       (dev, head, images, truth, dlogits, ddeltas, grad_scale, terms, by_image, logits, deltas, samples, nshards, err))                    \
-    /* What masks should be: target[v] [mask_cap][28][28] floats, written below the count only. */                                         \
+    /* What masks should be: target[v] [mask_cap][mask_side][mask_side] floats, written below the count only. */                           \
     X(rcnn, mask_targets, (struct device *dev, const struct rcnn_head *head, const struct rcnn_images *images,                             \
                            const struct rcnn_outlines *outlines, float *const *target, const struct rcnn_samples *samples, int nshards,    \
                            struct err *err), (dev, head, images, outlines, target, samples, nshards, err))                                 \
-    /* Loss of the mask head: logits [mask_cap, 28, 28, rcnn_mask_channels()], of which a row's class has one. dlogits (NULL in validation) \
+    /* Loss of the mask head: logits [mask_cap, mask_side, mask_side, rcnn_mask_channels()], of which a row's class has one. dlogits (NULL in validation) \
      * as above. terms: rows of [RCNN_MASK_TERMS], one a shard, or one an image. */                                                        \
     X(rcnn, mask_loss, (struct device *dev, const struct rcnn_head *head, const struct rcnn_images *images, struct tensor *dlogits,        \
                         float grad_scale, double *const *terms, bool by_image, const struct tensor *logits, const float *const *target,    \

@@ -296,6 +296,7 @@ int rcnn_network_open(struct rcnn_network *n, struct model *m, const struct jobs
         return err_field(err, ERR_UNSUPPORTED, "model.preset", "model.preset: '%s' names no depth", spec->model_preset);
     n->m = m;
     n->masks = columns->mask > 0;
+    n->mask_pool = (int)spec->model_mask_pool;
     n->colours = strcmp(spec->model_backbone, "msra") == 0 ? msra : torchvision;
     add_body(&b, d, channels);
     add_pyramid(&b, channels, fpn);
@@ -508,7 +509,7 @@ static void visit_levels(struct visit *v, const struct rcnn_network *n, struct c
 static void visit_heads(struct visit *v, const struct rcnn_network *n)
 {
     const struct rcnn_conv *box[] = { &n->fc1, &n->fc2, &n->cls, &n->box };
-    int side = RCNN_MASK_POOL;
+    int side = n->mask_pool;
 
     for (int i = 0; i < 4; i++)
         visit(v, &(struct rcnn_use){ .conv = box[i], .h = 1, .w = 1, .rows = true, .last = i != 2 });

@@ -11,7 +11,7 @@ struct jobspec;
 struct model;
 
 enum { RCNN_LEVELS = 5 /* P2 .. P6 */, RCNN_POOLED = 4 /* P2 .. P5 */, RCNN_STAGES = 4, RCNN_MAX_BLOCKS = 23, RCNN_MASK_CONVS = 4 };
-enum { RCNN_RATIOS = 3, RCNN_BOX_POOL = 7, RCNN_MASK_POOL = 14 };
+enum { RCNN_RATIOS = 3, RCNN_BOX_POOL = 7, RCNN_USUAL_POOL = 14 /* of masks; older files do not tell theirs */ };
 
 /* A convolution and what follows it: a bias or a normalisation. */
 struct rcnn_conv {
@@ -37,6 +37,7 @@ struct rcnn_network {
     struct rcnn_conv fc1, fc2, cls, box;
     struct rcnn_conv mask[RCNN_MASK_CONVS], deconv, predictor; /* of mask models */
     bool masks;
+    int mask_pool;            /* pixels along either axis of what the mask head reads of a region; it makes twice as many */
     struct rcnn_named *named; /* [m->nparams], by param.index: what each parameter is */
     int nnamed;
 };
@@ -59,7 +60,7 @@ void rcnn_proposal_head(struct rcnn_network *n, struct tape *t, struct value *co
                         struct value *ret_deltas[RCNN_LEVELS]);
 /* Pooled features [cap, 7, 7, c], which are dropped, to logits and deltas [cap, 1, 1, columns], f32. */
 void rcnn_box_head(struct rcnn_network *n, struct tape *t, struct value *pooled, struct value **ret_logits, struct value **ret_deltas);
-/* [cap, 14, 14, c], dropped, to [cap, 28, 28, channels], f32. */
+/* [cap, mask_pool, mask_pool, c], dropped, to [cap, 2 * mask_pool, 2 * mask_pool, channels], f32. */
 struct value *rcnn_mask_head(struct rcnn_network *n, struct tape *t, struct value *pooled);
 
 /* Calls visit for each convolution that a batch of such shards needs: its input's sides, 0 images for the rows of regions. passes: as plan's conv.

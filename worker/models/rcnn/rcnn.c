@@ -41,7 +41,7 @@ struct rcnn {
     struct candidate *candidates; /* [detection.max] */
     struct detection *dets;       /* [detection.max], of the last result */
     struct mask_paster *paster;   /* NULL: boxes alone */
-    float *maps, *map;            /* [detection.max][28][28][channels] as the mask head gives them; one of them, of one class */
+    float *maps, *map; /* [detection.max][mask_side][mask_side][channels] as the mask head gives them; one of them, of one class */
     /* places in a batch */
     int image, size, truth, cls, box, polygon, point, xy, run, length;
 };
@@ -423,15 +423,15 @@ static int mask_maps(struct rcnn *r, int shard, int image, int n, int *ret_strid
 
 static int paste(struct rcnn *r, int i, int stride, struct err *err)
 {
-    enum { CELLS = RCNN_MASK_SIDE * RCNN_MASK_SIDE };
+    const int side = r->how.head.mask_side, cells = rcnn_mask_cells(&r->how.head);
     const struct detection *d = &r->dets[i];
-    const float *logit = r->maps + (size_t)i * CELLS * (size_t)stride + d->cls + (r->how.head.background_first ? 1 : 0);
+    const float *logit = r->maps + (size_t)i * (size_t)cells * (size_t)stride + d->cls + (r->how.head.background_first ? 1 : 0);
     const double *b = d->box;
     const float box[4] = { (float)b[0], (float)b[1], (float)(b[0] + b[2]), (float)(b[1] + b[3]) };
 
-    for (int k = 0; k < CELLS; k++)
+    for (int k = 0; k < cells; k++)
         r->map[k] = math_sigmoid(logit[(size_t)k * (size_t)stride]);
-    return mask_paste(r->paster, r->how.tv ? MASK_PASTE_RESIZE : MASK_PASTE_HALF_PIXEL, r->map, RCNN_MASK_SIDE, box, err);
+    return mask_paste(r->paster, r->how.tv ? MASK_PASTE_RESIZE : MASK_PASTE_HALF_PIXEL, r->map, side, box, err);
 }
 
 static int masks(struct rcnn *r, int shard, int image, const struct model_picture *picture, struct result *ret, struct err *err)
@@ -500,15 +500,14 @@ static void set_traits(struct rcnn *r, const struct jobspec *s)
 
 static int allocate(struct rcnn *r, bool masks, struct err *err)
 {
-    enum { CELLS = RCNN_MASK_SIDE * RCNN_MASK_SIDE };
-    size_t n = (size_t)r->how.detection.max;
+    size_t n = (size_t)r->how.detection.max, cells = (size_t)rcnn_mask_cells(&r->how.head);
 
     r->candidates = calloc(n, sizeof *r->candidates);
     r->dets = calloc(n, sizeof *r->dets);
     if (masks) {
         r->paster = mask_paster_new();
-        r->maps = malloc(n * CELLS * (size_t)device_stride(r->base.dev, rcnn_mask_channels(&r->how.head)) * sizeof *r->maps);
-        r->map = malloc(CELLS * sizeof *r->map);
+        r->maps = malloc(n * cells * (size_t)device_stride(r->base.dev, rcnn_mask_channels(&r->how.head)) * sizeof *r->maps);
+        r->map = malloc(cells * sizeof *r->map);
     }
     if (!r->candidates || !r->dets || (masks && (!r->paster || !r->maps || !r->map)))
         return err_set(err, ERR_DEVICE, "out of memory");

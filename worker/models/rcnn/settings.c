@@ -52,6 +52,7 @@ static void set_head(struct rcnn_settings *r, const struct jobspec *s, int class
     h->max_masks = (int)s->model_mask_rois;
     memcpy(h->weights, weights, sizeof weights);
     h->beta = r->tv ? 1.0f / 9.0f : 0.0f;
+    h->mask_side = 2 * (int)s->model_mask_pool;
     h->masks = r->tv ? RCNN_MASKS_OF_BITMAPS : RCNN_MASKS_OF_OUTLINES;
 }
 
@@ -79,7 +80,7 @@ void rcnn_settings_of(const struct jobspec *spec, int classes, struct rcnn_setti
     r->val = selection(r, spec, false);
     set_head(r, spec, classes);
     r->box_align = align_of(r, RCNN_BOX_POOL);
-    r->mask_align = align_of(r, RCNN_MASK_POOL);
+    r->mask_align = align_of(r, (int)spec->model_mask_pool);
     r->detection =
         (struct rcnn_detection_options){ (float)spec->val_conf, (float)spec->val_nms, r->tv ? 0.01f : 0.0f, (int)spec->val_max_det };
 }

@@ -98,6 +98,30 @@ def bad_weights(root, data, good):
         print("ok  ", err.strip()[-150:], flush=True)
 
 
+def finer_masks(root, data, picture):
+    """What was learned of masks of 28 x 28 begins a job of 56 x 56, whose files say so; any program's file fits, as the head is convolutions."""
+    code, messages, err = train(root + "/finer", data, 20, init=root + "/torchvision.safetensors", mask_pool=28)
+    assert code == 0, err
+    check_losses(messages)
+    said = [m["text"] for m in messages if m["type"] == "event" and m["kind"] == "init"]
+    assert len(said) == 1 and "; its model.mask_pool is 14, the job's is 28" in said[0], said
+    scores = [m for m in messages if m["type"] == "eval"][-1]["metrics"]
+    assert scores["segm_AP50"] >= 0.8, scores
+    (saved,) = glob.glob(root + "/finer/checkpoints/*20/model.safetensors")
+    assert notes(saved)["model.mask_pool"] == "28", notes(saved)
+    code, out, err = worker("--predict", "--job-dir", root + "/finer", "--out", root + "/seen", picture)
+    assert code == 0 and json.load(open(root + "/seen/results_segm.json")), (out, err)
+    code, out, err = worker("--export", "detectron2", "--job-dir", root + "/finer", "--out", root + "/finer.safetensors", "--checkpoint", "last")
+    assert code == 0 and notes(root + "/finer.safetensors")["model.mask_pool"] == "28", (out, err)
+    code, messages, err = train(root + "/back", data, 1, init=root + "/finer.safetensors")
+    said = [m["text"] for m in messages if m["type"] == "event" and m["kind"] == "init"]
+    assert code == 0 and "; its model.mask_pool is 28, the job's is 14" in said[0], (said, err)
+    code, _, err = train(root + "/no-mask", data, 1, mask_pool=33)
+    assert code == 1 and "model.mask_pool: must be at most 32, is 33" in err, err
+    code, _, err = train(root + "/no-masks", data, 1, preset="faster_rcnn_r18_fpn", mask_pool=28, mask_channels=256)
+    assert code == 1 and "model.mask_pool: needs a network that finds masks" in err, err
+
+
 def main():
     with tempfile.TemporaryDirectory() as root:
         data = root + "/shapes"
@@ -128,6 +152,7 @@ def main():
             again = [m for m in messages if m["type"] == "eval"][-1]["metrics"]
             assert again["AP"] >= 0.8, (names, again)
             assert notes(path) == {"model.flavor": "d2", "model.backbone": "msra"}, notes(path)
+        finer_masks(root, data, picture)
         (saved,) = glob.glob(root + "/whole/checkpoints/*500/model.safetensors")
         assert notes(saved).items() >= notes(path).items(), notes(saved)
         changed(root + "/torchvision.safetensors", root + "/theirs.safetensors", "__metadata__", lambda notes, _: notes.clear())

@@ -31,6 +31,7 @@ static struct device *dev;
 static char folder[TEMP_MAX];
 static const char *backbone;     /* of jobs; NULL: as the flavor has it */
 static const int64_t *class_ids; /* of jobs and what is exported; NULL: nobody knows */
+static int pool;                 /* model.mask_pool of jobs; 0: its default */
 static bool silent;              /* files say nothing of themselves, as those of other programs */
 static bool named_classes;       /* files say which classes they are of, as checkpoints */
 
@@ -45,6 +46,8 @@ static struct jobspec *spec_of(const char *preset, const char *flavor, const cha
     assert_non_null(root);
     if (preset[0] == 'm')
         json_object_set_new(json_object_get(root, "model"), "mask_channels", json_integer(8));
+    if (pool)
+        json_object_set_new(json_object_get(root, "model"), "mask_pool", json_integer(pool));
     if (backbone)
         json_object_set_new(json_object_get(root, "model"), "backbone", json_string(backbone));
     if (init)
@@ -735,6 +738,47 @@ static void taken(const char *flavor, const char *file, const char *of)
     model_free(m);
 }
 
+static void pools(int of_job, const char *file, const char *said, struct model *same)
+{
+    struct model *m;
+
+    pool = of_job;
+    m = opened("mask_rcnn_r18_fpn", "d2", file, CLASSES);
+    if ((strstr(m->loaded, "mask_pool") != NULL) != (said != NULL) || (said && !strstr(m->loaded, said)))
+        fail_msg("%s", m->loaded);
+    same_weights(m, same, false);
+    model_free(m);
+    pool = 0;
+}
+
+/* The mask head is convolutions: its weights fit masks of any size, but they did not learn of them. */
+static void masks_of_another_size(void **state)
+{
+    struct model *usual = opened("mask_rcnn_r18_fpn", "d2", NULL, CLASSES), *fine, *boxes;
+
+    (void)state;
+    pool = 28;
+    fine = opened("mask_rcnn_r18_fpn", "d2", NULL, CLASSES);
+    pool = 0;
+    for (int dialect = 0; dialect < 2; dialect++) {
+        pools(0, file_of(usual, dialect, NULL), NULL, usual);
+        pools(28, file_of(usual, dialect, NULL), "; its model.mask_pool is 14, the job's is 28", usual);
+        pools(28, file_of(fine, dialect, NULL), NULL, fine);
+        pools(0, file_of(fine, dialect, NULL), "; its model.mask_pool is 28, the job's is 14", fine);
+    }
+    silent = true;
+    pools(28, file_of(usual, 1, NULL), NULL, usual); /* nobody can know */
+    silent = false;
+    boxes = opened("faster_rcnn_r18_fpn", "d2", NULL, CLASSES);
+    pool = 28;
+    model_free(opened("mask_rcnn_r18_fpn", "d2", file_of(boxes, 1, NULL), CLASSES));
+    pool = 0;
+    model_free(opened("faster_rcnn_r18_fpn", "d2", file_of(fine, 1, NULL), CLASSES));
+    model_free(boxes);
+    model_free(fine);
+    model_free(usual);
+}
+
 /* Strides and colours are none that names or shapes tell: a whole detector of torchvision is not taken for one of detectron2's, whatever its names. */
 static void of_another_kind(void **state)
 {
@@ -820,6 +864,7 @@ int main(void)
         cmocka_unit_test(rows_by_id),
         cmocka_unit_test(the_log_has_all_names),
         cmocka_unit_test(ids_that_are_no_rows),
+        cmocka_unit_test(masks_of_another_size),
         cmocka_unit_test(of_another_kind),
         cmocka_unit_test(backbones_of_detectron),
         cmocka_unit_test(idle_arrays),

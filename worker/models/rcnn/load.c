@@ -37,6 +37,7 @@ struct load {
     const int64_t *id;  /* of the job's classes, where the file's rows are by them; NULL: its rows are one class after the other */
     bool left_out;      /* columns of another class count */
     const char *flavor; /* the file's; NULL: nobody says */
+    long pool;          /* that its mask head learned with; 0: likewise */
 };
 
 static const struct st_array *array_of(const struct load *l, enum rcnn_spelling spelling, const struct rcnn_named *a)
@@ -256,12 +257,16 @@ static void say_homeless(const struct load *l)
         weights_say(l->m, " and %d more, which the log names", list.n - LISTED);
 }
 
-static void say(const struct load *l, const char *path, const char *flavor)
+static void say(const struct load *l, const char *path, const struct jobspec *spec)
 {
+    const char *flavor = spec->model_flavor;
+
     weights_say_taken(l->m, path, l->taken);
     weights_say(l->m, " (%s%s)", program[l->spelling], l->id ? ", classes by the ids of their categories" : "");
     if (l->flavor && strcmp(l->flavor, flavor) != 0)
         weights_say(l->m, "; its model.flavor is %.40s, the job's is %s", l->flavor, flavor);
+    if (l->pool && l->pool != spec->model_mask_pool)
+        weights_say(l->m, "; its model.mask_pool is %ld, the job's is %lld", l->pool, (long long)spec->model_mask_pool);
     if (l->left_out)
         weights_say(l->m, "; left out, as the file is of %d classes and the job of %d: the box predictor%s", l->classes, rcnn_classes(l->m),
                     l->n->masks && has_group(l, rcnn_group(RCNN_PREDICTOR)) ? ", the mask predictor" : "");
@@ -280,6 +285,18 @@ static const char *flavor_of(const struct load *l)
     const char *told = safetensors_meta(l->file, RCNN_TRAIT_FLAVOR);
 
     return told ? told : of_torchvision(l->spelling) ? "tv" : NULL;
+}
+
+/* Any fits the others' weights, but what it learned it learned of cells of that size. */
+static long pool_of(const struct load *l)
+{
+    const char *told = safetensors_meta(l->file, RCNN_TRAIT_POOL);
+
+    if (!l->n->masks || !has_group(l, rcnn_group(RCNN_PREDICTOR)))
+        return 0;
+    if (told)
+        return strtol(told, NULL, 10);
+    return safetensors_meta(l->file, RCNN_TRAIT_FLAVOR) ? RCNN_USUAL_POOL : 0;
 }
 
 /* Where the strides of the file are and what its pictures were: it says so itself, or by its names, or not at all; with the others it would only be worse,
@@ -318,11 +335,12 @@ static int load_file(struct model *m, const struct jobspec *spec, struct model_c
         return err_set(err, ERR_DEVICE, "out of memory");
     l.spelling = spelling_of(&l);
     l.flavor = flavor_of(&l);
+    l.pool = pool_of(&l);
     rc = check_backbone(&l, spec->model_backbone, err);
     if (rc >= 0)
         rc = put_all(&l, classes, err);
     if (rc >= 0)
-        say(&l, spec->model_init, spec->model_flavor);
+        say(&l, spec->model_init, spec);
     free(l.used);
     return rc;
 }

@@ -19,6 +19,7 @@ int rcnn_load(struct model *m, const struct jobspec *spec, struct model_classes 
 /* What files say of themselves, in metadata by the names of the keys. */
 #define RCNN_TRAIT_FLAVOR   "model.flavor"
 #define RCNN_TRAIT_BACKBONE "model.backbone"
+#define RCNN_TRAIT_POOL     "model.mask_pool" /* where it is not RCNN_USUAL_POOL */
 
 /* model_family.export_as(): torchvision's, then detectron2's names, and the order of columns that goes with them: torchvision's have the row
  * of a category's id, where all ids are 1 .. 4095, as its programs label them; rows of no category are silent. */

@@ -2,6 +2,7 @@
 
 #include <assert.h>
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -36,7 +37,8 @@ struct rcnn {
     struct model base;
     struct rcnn_network net;
     struct rcnn_settings how;
-    struct st_meta traits[2];
+    struct st_meta traits[3];
+    char pool[8]; /* one of them */
     struct found found;
     struct candidate *candidates; /* [detection.max] */
     struct detection *dets;       /* [detection.max], of the last result */
@@ -490,12 +492,16 @@ static void set_places(struct rcnn *r)
     r->length = batch_array_of(f, "run.length");
 }
 
-static void set_traits(struct rcnn *r, const struct jobspec *s)
+static void set_traits(struct rcnn *r, const struct jobspec *s, bool masks)
 {
     r->traits[0] = (struct st_meta){ RCNN_TRAIT_FLAVOR, r->how.tv ? "tv" : "d2" };
     r->traits[1] = (struct st_meta){ RCNN_TRAIT_BACKBONE, strcmp(s->model_backbone, "msra") == 0 ? "msra" : "torchvision" };
     r->base.traits = r->traits;
-    r->base.ntraits = sizeof r->traits / sizeof *r->traits;
+    r->base.ntraits = 2;
+    if (!masks || s->model_mask_pool == RCNN_USUAL_POOL)
+        return;
+    snprintf(r->pool, sizeof r->pool, "%d", (int)s->model_mask_pool);
+    r->traits[r->base.ntraits++] = (struct st_meta){ RCNN_TRAIT_POOL, r->pool };
 }
 
 static int allocate(struct rcnn *r, bool masks, struct err *err)
@@ -531,7 +537,7 @@ int rcnn_new(const struct jobspec *spec, int classes, struct device *dev, struct
     r->base.nterms = (int)(masks ? sizeof terms_of_masks / sizeof *terms_of_masks : sizeof terms_of_boxes / sizeof *terms_of_boxes);
     r->base.raw_terms = RAW_TERMS;
     r->base.canvas = (struct canvas){ side, side };
-    set_traits(r, spec);
+    set_traits(r, spec, masks);
     r->base.grain = grain;
     set_places(r);
     columns = (struct rcnn_columns){ classes + 1, rcnn_box_columns(&r->how.head), masks ? rcnn_mask_channels(&r->how.head) : 0 };

@@ -13,6 +13,7 @@
 #include <unistd.h>
 #include <cmocka.h>
 
+#include "daemon/after.h"
 #include "daemon/event.h"
 #include "daemon/jobs.h"
 #include "daemon/store.h"
@@ -356,9 +357,40 @@ static void who_is_waited_for_is_not_forgotten(void **state)
     jobs_free(&jobs);
 }
 
+/* What may still be taken back is no end. */
+static void an_end_counts_when_it_is_on_disk(void **state)
+{
+    struct jobs jobs = { 0 };
+    struct job_row row = { .id = 1, .state = JOB_RUNNING };
+    struct job *first = jobs_add(&jobs, &row), *second;
+    char wish[1]; /* is there */
+    const struct job *other;
+
+    (void)state;
+    row = (struct job_row){ .id = 2, .state = JOB_QUEUED, .after = 1, .after_ok = true };
+    second = jobs_add(&jobs, &row);
+    assert_true(first && second);
+    assert_int_equal(after_look(&jobs, second, &other), AFTER_WAITS);
+    assert_ptr_equal(other, first);
+    first->row.state = JOB_COMPLETED;
+    first->hidden_until = 7;
+    assert_int_equal(after_look(&jobs, second, &other), AFTER_WAITS);
+    first->hidden_until = 0;
+    assert_int_equal(after_look(&jobs, second, &other), AFTER_CLEAR);
+    first->row.state = JOB_CANCELLED;
+    first->wishes = (struct wish *)wish;
+    assert_int_equal(after_look(&jobs, second, &other), AFTER_WAITS);
+    first->wishes = NULL;
+    assert_int_equal(after_look(&jobs, second, &other), AFTER_NEVER);
+    second->row.after_ok = false;
+    assert_int_equal(after_look(&jobs, second, &other), AFTER_CLEAR);
+    jobs_free(&jobs);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(an_end_counts_when_it_is_on_disk),
         cmocka_unit_test(who_is_waited_for_is_not_forgotten),
         cmocka_unit_test_setup_teardown(one_refused_wish_leaves_no_trace, setup, teardown),
         cmocka_unit_test_setup_teardown(nor_do_two_at_once, setup, teardown),

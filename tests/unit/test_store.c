@@ -480,9 +480,46 @@ static void a_page_costs_what_it_shows(void **state)
     }
 }
 
+static int submit_after(struct fixture *f, const char *token, int64_t other, bool ok)
+{
+    struct job_row row = { .state = JOB_QUEUED, .want_tier = -1, .ranks = 1, .steps = 1, .submitted = 1, .after = other, .after_ok = ok };
+
+    f->waiting++;
+    store_submit(f->s, &row, token, "{}", done, f);
+    wait_all(f);
+    return f->rc;
+}
+
+/* What has come to pass already is neither waited for nor, when its job is removed later, missed. */
+static void a_job_waits_for_one_that_may_come_to_it(void **state)
+{
+    static const enum job_state ends[] = { JOB_COMPLETED, JOB_FAILED, JOB_CANCELLED };
+    struct fixture *f = *state;
+    struct job_row row;
+
+    assert_int_equal(submit_after(f, "none", 99, false), ERR_NOTFOUND);
+    for (int i = 0; i < 3; i++)
+        submit(f, (char[]){ (char)('a' + i), 0 }, 1);
+    assert_int_equal(submit_after(f, "waits", 1, true), 0);
+    for (int i = 0; i < 3; i++) {
+        assert_int_equal(store_get_job(f->s, i + 1, &row, NULL), 0);
+        row.state = ends[i];
+        f->waiting++;
+        store_save(f->s, &row, done, f);
+    }
+    wait_all(f);
+    assert_int_equal(submit_after(f, "well", 1, true), STORE_CLEAR);
+    assert_int_equal(submit_after(f, "any", 2, false), STORE_CLEAR);
+    assert_int_equal(submit_after(f, "failed", 2, true), ERR_STATE);
+    assert_int_equal(submit_after(f, "cancelled", 3, true), ERR_STATE);
+    assert_string_equal(sql(f, "SELECT group_concat(token || after, ' ') FROM (SELECT token, after FROM jobs WHERE id>3 ORDER BY id)"),
+                        "waits1 well0 any0");
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        TEST(a_job_waits_for_one_that_may_come_to_it),
         TEST(a_token_is_one_job),
         TEST(rows_survive_and_ids_are_not_reused),
         TEST(losses_come_out_as_they_went_in),

@@ -103,7 +103,7 @@ static void wait_stored(void)
 
 static void leave(void)
 {
-    static const char *const names[] = { "detd.db", "detd.db-wal", "detd.db-shm", "sup.sock" };
+    static const char *const names[] = { "detd.db", "detd.db-wal", "detd.db-shm", "reserve", "sup.sock" };
     char path[TEMP_MAX + 16];
 
     ingest_close(d.ingest);

@@ -1,4 +1,5 @@
 """A private detd in a folder of its own, and a client of its control socket. Shared by the daemon's end-to-end tests."""
+import concurrent.futures
 import json
 import os
 import random
@@ -33,6 +34,35 @@ def in_private(scenario):
         print("skip: no mounts in a user namespace", flush=True)
     else:
         subprocess.run(UNSHARE + [sys.executable, sys.argv[0], scenario.__name__], check=True, env=dict(os.environ, DETD_MOUNTS="1"))
+
+
+def run_one(scenario, private):
+    began = time.time()
+    if scenario in private and not INSIDE:
+        in_private(scenario)
+    else:
+        scenario()
+        print("ok %s (%.1f s)" % (scenario.__name__, time.time() - began), flush=True)
+
+
+def run_apart(scenario):
+    """As a process of its own; what it says is not mixed with what others do."""
+    done = subprocess.run([sys.executable, sys.argv[0], scenario.__name__], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace", check=False)
+    print(done.stdout, end="", flush=True)
+    return done.returncode == 0
+
+
+def run_scenarios(scenarios, private=(), lanes=6):
+    """Those that the command line names, or all, so many side by side, since each waits most of its time. They begin in their order: the longest stand first.
+    private: those that have disks of their own."""
+    named = [s for s in scenarios if s.__name__ in sys.argv[1:]]
+    assert len(named) == len(sys.argv) - 1, "no such scenario"
+    for scenario in named:
+        run_one(scenario, private)
+    if not named:
+        with concurrent.futures.ThreadPoolExecutor(lanes) as pool:
+            failed = [s.__name__ for s, well in zip(scenarios, pool.map(run_apart, scenarios)) if not well]
+        assert not failed, failed
 
 
 class Refused(Exception):

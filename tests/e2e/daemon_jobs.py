@@ -1,6 +1,5 @@
 #!/usr/bin/env python3
 """Jobs under a real detd and a real detd-job, with rank.py as the trainer: each scenario of DESIGN's life of a job, kills included."""
-import concurrent.futures
 import contextlib
 import fcntl
 import hashlib
@@ -18,7 +17,7 @@ import sys
 import threading
 import time
 
-from daemon import BUILD, HERE, INSIDE, SEED, Daemon, Refused, in_private
+from daemon import BUILD, HERE, SEED, Daemon, Refused, run_scenarios
 
 
 def runs_to_the_end():
@@ -1017,34 +1016,16 @@ def bad_ends():
         assert "annotation 7" in d.call("job.why", id=job)["text"]
 
 
-SCENARIOS = [runs_to_the_end, the_database_is_damaged_while_it_runs, the_wall_clock_is_moved, daemon_dies_again_and_again, job_ends_while_nobody_listens,
+SCENARIOS = [what_holds_the_lock_does_not_die, a_silent_supervisor_is_killed, no_room_for_the_spool, budget_counts_from_the_newest_checkpoint,
+             a_lock_that_stays_held, an_upgrade_in_mid_job, ends_without_a_supervisor, the_wall_clock_is_moved, supervisor_cannot_be_started,
+             a_supervisor_that_says_nothing, a_checkpoint_without_room, the_spool_is_lost, a_fifo_in_a_folder, a_forgotten_job_is_not_run_again,
+             runs_to_the_end, the_database_is_damaged_while_it_runs, daemon_dies_again_and_again, job_ends_while_nobody_listens,
              spools_go_with_their_jobs, what_looks_like_a_spent_spool_is_kept, ends_outlive_an_older_database, numbers_that_are_given_again,
-             budget_counts_from_a_checkpoint_that_nobody_told_of, supervisor_dies,
-             supervisor_dies_too_often, a_checkpoint_starts_the_count_anew, both_die, commands, wishes_survive_the_daemon, queue, accepted_jobs_are_never_lost,
-             supervisor_cannot_be_started, a_supervisor_that_says_nothing, a_fifo_in_a_folder, trainer_cannot_be_opened, another_database_while_a_job_runs, ends_without_a_supervisor,
-             budget_counts_from_the_newest_checkpoint, a_forgotten_job_is_not_run_again, the_node_shuts_down, the_terminal_is_closed, told_to_stop_while_detd_runs,
-             what_holds_the_lock_is_killed, what_holds_the_lock_does_not_die, a_silent_supervisor_is_killed, a_lock_that_stays_held, the_spool_is_lost, no_room_for_the_spool,
-             the_disk_is_full, a_checkpoint_without_room, an_upgrade_in_mid_job, state_folder_is_removed, bad_ends]
+             budget_counts_from_a_checkpoint_that_nobody_told_of, supervisor_dies, supervisor_dies_too_often, a_checkpoint_starts_the_count_anew,
+             both_die, commands, wishes_survive_the_daemon, queue, accepted_jobs_are_never_lost, trainer_cannot_be_opened,
+             another_database_while_a_job_runs, the_node_shuts_down, the_terminal_is_closed, told_to_stop_while_detd_runs,
+             what_holds_the_lock_is_killed, the_disk_is_full, state_folder_is_removed, bad_ends]
 
 PRIVATE = [no_room_for_the_spool, the_disk_is_full, a_checkpoint_without_room]  # have disks of their own, which nobody else is to see
 
-BESIDE = [budget_counts_from_the_newest_checkpoint, a_silent_supervisor_is_killed, a_lock_that_stays_held, what_holds_the_lock_does_not_die]  # mostly waits
-
-
-def carry_out(scenario):
-    began = time.time()
-    if scenario in PRIVATE and not INSIDE:
-        in_private(scenario)
-        return
-    scenario()
-    print("ok %s (%.1f s)" % (scenario.__name__, time.time() - began), flush=True)
-
-
-chosen = [s for s in SCENARIOS if len(sys.argv) < 2 or s.__name__ in sys.argv[1:]]
-with concurrent.futures.ThreadPoolExecutor() as pool:
-    beside = [pool.submit(carry_out, s) for s in chosen if s in BESIDE]
-    for scenario in chosen:
-        if scenario not in BESIDE:
-            carry_out(scenario)
-    for scenario in beside:
-        scenario.result()
+run_scenarios(SCENARIOS, PRIVATE)

@@ -9,11 +9,10 @@ import random
 import re
 import signal
 import subprocess
-import sys
 import tempfile
 import time
 
-from daemon import BUILD, HERE, SANITIZED, Daemon, Refused
+from daemon import BUILD, HERE, SANITIZED, Daemon, Refused, run_scenarios
 
 H100 = "NVIDIA_H100_80GB_HBM3"
 
@@ -538,12 +537,8 @@ def first_word_waits_for_the_driver():
         d.call("job.cancel", id=job)
 
 
-SCENARIOS = [inventory, grants_and_locks, ranks_share_a_gpu, foreign_use, foreign_use_beside_a_job, errors_move_the_job, errors_of_an_instance,
-             leftover_memory, lost_and_worn, two_daemons, daemons_of_both_kinds, lock_lost_in_a_race, a_rank_on_the_wrong_gpu, the_driver_hangs,
+SCENARIOS = [the_driver_hangs, inventory, grants_and_locks, ranks_share_a_gpu, foreign_use, foreign_use_beside_a_job, errors_move_the_job, errors_of_an_instance,
+             leftover_memory, lost_and_worn, two_daemons, daemons_of_both_kinds, lock_lost_in_a_race, a_rank_on_the_wrong_gpu,
              nobody_stays_in_an_idle_driver, the_driver_is_broken, without_a_driver, the_probe_dies, auto_decides, first_word_waits_for_the_driver]
 
-for scenario in SCENARIOS:
-    if not sys.argv[1:] or scenario.__name__ in sys.argv[1:]:
-        begun = time.time()
-        scenario()
-        print("ok %-32s %5.1f s" % (scenario.__name__, time.time() - begun), flush=True)
+run_scenarios(SCENARIOS)

@@ -8,10 +8,9 @@ import shutil
 import sqlite3
 import struct
 import subprocess
-import sys
 import time
 
-from daemon import BUILD, SEED, Daemon, Refused, in_private
+from daemon import BUILD, SEED, Daemon, Refused, run_scenarios
 
 TABLES = ("specs", "attempts", "series", "eval", "events", "checkpoints", "tiers", "loss")
 
@@ -275,10 +274,6 @@ def made_room_for():
         d.until(lambda: os.stat(d.state + "/reserve").st_blocks << 9 >= 4 << 20, "no room is kept for the next time")
 
 
-SCENARIOS = [a_job_leaves_nothing, what_lives_stays, killed_on_the_way, pruned_page_by_page, the_best_is_kept, nothing_goes_where_the_best_is_gone,
+SCENARIOS = [killed_on_the_way, a_job_leaves_nothing, what_lives_stays, pruned_page_by_page, the_best_is_kept, nothing_goes_where_the_best_is_gone,
              what_another_job_of_that_number_left_stays, what_is_old_goes_by_itself, a_wrong_clock_removes_nothing, made_room_for]
-for scenario in SCENARIOS:
-    if len(sys.argv) < 2 or scenario.__name__ in sys.argv[1:]:
-        began = time.time()
-        in_private(scenario) if scenario is made_room_for else scenario()
-        print("ok %s (%.1f s)" % (scenario.__name__, time.time() - began), flush=True)
+run_scenarios(SCENARIOS, private=[made_room_for])

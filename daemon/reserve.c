@@ -5,7 +5,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-/* A job that is removed changes some ten pages of the log, a hundred of them less than a thousand. */
+/* Up to which the log of the database grows before it begins anew. A job that is removed adds some ten pages to it, a hundred of them less than a thousand. */
 enum { WHOLE = 4 << 20, LEAST = 64 << 10, BLOCK = 512 };
 
 static long long room_of(int fd)
@@ -21,8 +21,9 @@ void reserve_make(struct reserve *r)
 
     if (fd < 0)
         return;
-    for (int size = WHOLE; size >= LEAST && room_of(fd) < size; size /= 2)
-        posix_fallocate(fd, 0, size);
+    for (int step = WHOLE, have = 0; step >= LEAST && have < WHOLE; step /= 2)
+        if (posix_fallocate(fd, 0, have + step) == 0)
+            have += step;
     r->whole = room_of(fd) >= WHOLE;
     close(fd);
 }

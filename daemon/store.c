@@ -376,6 +376,12 @@ static bool is_removal(const struct op *op)
     return op->kind == OP_REMOVE;
 }
 
+/* On a full disk; a removal that came this moment has its turn. */
+static bool is_refused(const struct op *op)
+{
+    return op->asked && !is_removal(op);
+}
+
 /* Takes those off the queue; the rest keeps its order. */
 static struct op *take(struct op_queue *q, bool (*is_meant)(const struct op *op))
 {
@@ -412,18 +418,28 @@ static void refuse(struct store *s, struct op *asked)
 /* On a full disk, and of a damaged database, users hear so at once, those of the batch and those that came since. Returns what is left of the batch. */
 static struct op *refuse_asked(struct store *s, struct op *first)
 {
+    bool (*is_meant)(const struct op *op) = s->w.damaged ? is_asked : is_refused;
     struct op_queue batch = { .head = first };
 
-    refuse(s, take(&batch, is_asked));
-    refuse(s, take_queued(s, is_asked));
+    refuse(s, take(&batch, is_meant));
+    refuse(s, take_queued(s, is_meant));
     return batch.head;
+}
+
+/* The log begins anew where it can, or each removal would make it longer. */
+static bool make_room(struct store *s)
+{
+    if (!reserve_give_back(&s->reserve))
+        return false;
+    sqlite3_wal_checkpoint_v2(s->w.db, NULL, SQLITE_CHECKPOINT_PASSIVE, NULL, NULL);
+    return true;
 }
 
 static void remove_in_reserve(struct store *s, struct op *removals)
 {
     if (!removals)
         return;
-    if (reserve_give_back(&s->reserve) && writer_batch(&s->w, removals) == SQLITE_OK)
+    if (make_room(s) && writer_batch(&s->w, removals) == SQLITE_OK)
         hand_back(s, removals);
     else
         refuse(s, removals);

@@ -43,7 +43,10 @@ def is_wiped(d, job):
 
 def remove(d, job):
     """At once after its end, too: its processes are waited for."""
-    assert refusal(d, "job.rm", id=job) == {"state": "removed"}
+    try:
+        assert d.call("job.rm", id=job) == {"state": "removed"}
+    except Refused as e:
+        raise AssertionError("job %d: %s" % (job, e)) from e
 
 
 def a_job_leaves_nothing():
@@ -251,7 +254,7 @@ def made_room_for():
         with open(folder(d, large) + "/predictions", "wb") as f:
             f.write(bytes(12 << 20))
         d.call("daemon.drain", reason="so that it waits")
-        empty = [d.submit(5) for _ in range(8)]
+        empty = [d.submit(5) for _ in range(40)]
         for job in empty:
             d.call("job.cancel", id=job)
         d.fill()
@@ -260,7 +263,7 @@ def made_room_for():
             remove(d, job)
         d.kill()
         d.start()
-        assert [refusal(d, "job.get", id=job) for job in empty] == ["NOTFOUND"] * 8
+        assert [refusal(d, "job.get", id=job) for job in empty] == ["NOTFOUND"] * 40
         d.fill()
         remove(d, large)
         d.until(lambda: is_wiped(d, large), "something of it stays")

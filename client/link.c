@@ -305,9 +305,11 @@ void link_wait(struct link *l, int ms)
     struct err err;
     size_t len;
 
+    while (l->fd >= 0 && frame_next(l->frame, &len)) /* what it says is asked for; it may have come with an answer */
+        l->news = true;
     if (!l->news && l->fd >= 0 && poll(&p, 1, ms) > 0 && receive(l, &err) < 0)
         drop(l);
     while (l->fd >= 0 && frame_next(l->frame, &len))
-        continue; /* what it says is asked for */
+        l->news = true;
     l->news = false;
 }

@@ -154,6 +154,7 @@ static void on_hello(struct sup *s, const json_t *msg)
         wire_close(j->sup->wire);
     }
     j->sup = s;
+    j->heard = NULL;
     s->job = j;
     j->life.beats = json_is_true(json_object_get(msg, "beats"));
     s->in->c.connected(s->in->c.arg, j);
@@ -250,6 +251,7 @@ static void on_status(struct sup *s, const json_t *msg)
     if (rss > j->row.max_rss)
         j->row.max_rss = rss;
     j->rss = int_of(msg, "rss", 0);
+    j->heard = s;
     if (step > j->row.step && step <= j->row.steps)
         j->row.step = step;
     job_changed(s->in->c.jobs, j);

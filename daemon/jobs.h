@@ -36,10 +36,11 @@ struct job {
     char phase[32];
     char *json; /* the object that clients see; NULL: to be built again */
     size_t json_len;
-    int64_t hidden_until; /* seq of an `end` that is not on disk yet: till then clients see the job as it was; 0: none */
-    int64_t saved;        /* step of the newest checkpoint that is known of: ranks say again what they begin from */
-    int64_t committed;    /* newest seq on disk; row.last_seq is the newest that came */
-    int64_t rss;          /* bytes that its ranks have now, as its supervisor said last */
+    int64_t hidden_until;    /* seq of an `end` that is not on disk yet: till then clients see the job as it was; 0: none */
+    int64_t saved;           /* step of the newest checkpoint that is known of: ranks say again what they begin from */
+    int64_t committed;       /* newest seq on disk; row.last_seq is the newest that came */
+    int64_t rss;             /* bytes that its ranks have now, as its supervisor said last */
+    const struct sup *heard; /* the one that said what they use; only compared */
     struct job_usage usage;
     struct sup *sup;     /* its supervisor's connection, NULL while there is none */
     struct life life;    /* of its processes */

@@ -404,16 +404,18 @@ static void looking_free(struct looking *l)
     free(l);
 }
 
-/* Values of the environment may be secrets: who is neither owner nor admin sees the names alone. */
-static int hide_environment(char **spec, struct err *err)
+/* Values of the environment may be secrets, and what is in a command: who is neither owner nor admin sees the names alone. */
+static int hide_secrets(char **spec, struct err *err)
 {
-    json_t *root = json_loads(*spec, 0, NULL), *env = json_object_get(json_object_get(root, "run"), "env"), *value;
+    json_t *root = json_loads(*spec, 0, NULL), *run = json_object_get(root, "run"), *env = json_object_get(run, "env"), *value;
     char *text = NULL;
     const char *key;
     bool whole = root != NULL;
 
     json_object_foreach (env, key, value)
         whole = whole && json_object_set_new(env, key, json_null()) == 0;
+    if (json_object_get(run, "on_end"))
+        whole = whole && json_object_set_new(run, "on_end", json_null()) == 0;
     if (whole)
         text = json_dumps(root, JSON_COMPACT);
     json_decref(root);
@@ -441,7 +443,7 @@ static void look_work(void *arg)
     if (l->rc == 0 && l->details)
         l->rc = store_get_spec(s, l->id, &l->spec, &l->err);
     if (l->rc == 0 && l->details && !l->rq->caller.admin && l->rq->caller.uid != l->row.uid)
-        l->rc = hide_environment(&l->spec, &l->err);
+        l->rc = hide_secrets(&l->spec, &l->err);
 }
 
 static void add_details(struct looking *l)

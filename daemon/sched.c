@@ -68,15 +68,18 @@ const char *sched_user_limit(const struct sched_job *job, const struct sched_nod
     return limit;
 }
 
-/* The first `granted` of the queue start now. */
-static bool user_has_enough(const struct sched_job *job, const struct sched_node *node, const struct sched_job *queue, int granted)
+/* Of the jobs ahead in the queue the first `granted` start now; others wait for slots, which are to be their user's before those of this job are. */
+static bool user_has_enough(const struct sched_job *job, const struct sched_node *node, const struct sched_job *queue, int ahead,
+                            int granted)
 {
     int jobs = 0, gpus = 0;
 
     if (job->uid == 0 || node->user_running + node->user_gpus == 0)
         return false;
     count_user(job, node->holders, node->nholders, &jobs, &gpus);
-    count_user(job, queue, granted, &jobs, &gpus);
+    for (int i = 0; i < ahead; i++)
+        if (i < granted || queue[i].waits)
+            count_user(job, &queue[i], 1, &jobs, &gpus);
     return over_limit(job, node, jobs, gpus) != NULL;
 }
 
@@ -88,7 +91,7 @@ static int need(const struct sched_job *job, const struct sched_node *node)
 
 static bool may_yield(const struct sched_job *holder, const struct sched_job *head)
 {
-    return holder->cuda == head->cuda && holder->backfill && !holder->leaves && by_service(head, holder) < 0;
+    return holder->cuda == head->cuda && holder->backfill && !holder->leaves && !holder->yields_to && by_service(head, holder) < 0;
 }
 
 /* Whether what is free, comes free by itself, or is held by jobs that were let past suffices for the head. If so, as many of these as have to go are
@@ -114,6 +117,14 @@ static bool make_room(const struct sched_job *head, const struct sched_node *nod
             node->holders[i].yields_to = head->id;
             lacks -= need(&node->holders[i], node);
         }
+    for (int i = 0; i < node->nholders; i++) { /* who was asked before a larger one that suffices stays */
+        struct sched_job *holder = &node->holders[i];
+
+        if (holder->yields_to == head->id && need(holder, node) <= -lacks) {
+            holder->yields_to = 0;
+            lacks += need(holder, node);
+        }
+    }
     return true;
 }
 
@@ -124,16 +135,28 @@ static int by_end(const void *pa, const void *pb)
     return a->ends < b->ends ? -1 : a->ends > b->ends;
 }
 
+static const struct sched_job *find(const struct sched_job *queue, int n, int64_t id)
+{
+    while (n > 0 && queue[n - 1].id != id)
+        n--;
+    return n > 0 ? &queue[n - 1] : NULL;
+}
+
 double sched_expected(struct sched_job *queue, int n, const struct sched_node *node, int64_t id, double now)
 {
+    const struct sched_job *wanted;
     int free[2] = { node->cpu_free, node->gpus_free + node->gpus_soon }, next[2] = { 0, 0 };
     double at[2] = { now, now };
 
     if (n > 1)
         qsort(queue, (size_t)n, sizeof *queue, by_service);
-    for (int i = 0; i < node->nholders; i++)
-        if (node->holders[i].leaves || node->holders[i].backfill) /* in time for whoever is first */
-            node->holders[i].ends = now;
+    wanted = find(queue, n, id);
+    for (int i = 0; i < node->nholders && wanted; i++) {
+        struct sched_job *holder = &node->holders[i];
+
+        if (holder->leaves || (holder->backfill && by_service(wanted, holder) < 0)) /* in time */
+            holder->ends = now;
+    }
     if (node->nholders > 1)
         qsort(node->holders, (size_t)node->nholders, sizeof *node->holders, by_end);
     for (int i = 0; i < n; i++) {
@@ -170,16 +193,16 @@ int sched_pick(struct sched_job *queue, int n, struct sched_node node, double no
     if (n > 1)
         qsort(queue, (size_t)n, sizeof *queue, by_service);
     for (int i = 0; i < n; i++) {
-        const struct sched_job *job = &queue[i];
+        struct sched_job *job = &queue[i];
         struct sched_grant grant = { job->id, sched_cpu_need(job, &node), sched_gpu_need(job), sched_threads(job, &node),
                                      has_head[job->cuda] };
+        bool later = job->not_before > now;
 
-        if (closed[job->cuda] || job->not_before > now || grant.gpus > node.gpus || user_has_enough(job, &node, queue, count))
+        if (closed[job->cuda] || grant.gpus > node.gpus || user_has_enough(job, &node, queue, i, count))
             continue;
-        if (grant.cpu_slots > node.cpu_free || grant.gpus > node.gpus_free) {
-            if (!has_head[job->cuda])
-                closed[job->cuda] = make_room(job, &node);
-            has_head[job->cuda] = true;
+        if (later || grant.cpu_slots > node.cpu_free || grant.gpus > node.gpus_free) {
+            closed[job->cuda] = !later && make_room(job, &node);
+            has_head[job->cuda] = job->waits = true;
             continue;
         }
         node.cpu_free -= grant.cpu_slots;

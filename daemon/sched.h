@@ -1,10 +1,11 @@
 /* daemon/sched.h - who gets the node's slots. A pure function of queue, slots and clock.
  *
  * A job gets all its slots or none (gang). Higher priority first, then the older job (smaller id). Jobs on GPUs and jobs on the CPU queue up
- * apart. In each of the two queues the first that finds too few free slots is the head, and those behind it are let past it (backfill) where they
+ * apart. In each of the two queues one that finds too few free slots is a head, and those behind it are let past it (backfill) where they
  * fit into what it cannot use yet; they make room for it, and for any other job ahead of them, once that is all it waits for: they write a
- * checkpoint and are queued again. So the head starts as soon as if nobody had been let past, but for a checkpoint's time. A job whose retry is due later is passed
- * over till then, and one that needs more GPUs than are healthy till they are, and one whose user has as much as a user may have, root excepted. */
+ * checkpoint and are queued again. So a head starts as soon as if nobody had been let past, but for a checkpoint's time. A job whose retry is due later is passed
+ * over till then, by those that make room for it afterwards. One that needs more GPUs than are healthy is passed over till they are, and one whose user
+ * has as much as a user may have, root excepted; what a head waits for counts as his. */
 #pragma once
 #include <stdbool.h>
 #include <stdint.h>
@@ -18,6 +19,7 @@ struct sched_job {
     int ranks_per_gpu; /* at most; 0 counts as 1 */
     int threads;       /* CPU threads of a rank that the job asks for; 0: it shares out the whole node */
     double not_before;
+    bool waits; /* set by sched_pick(): for slots */
     /* of those that have their slots: */
     bool backfill;     /* it was let past others */
     bool leaves;       /* its slots come free without anybody's doing */

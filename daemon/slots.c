@@ -22,6 +22,8 @@ int run_cpu_free(const struct runner *r)
 
 struct sched_job slots_view(const struct job *j)
 {
+    bool stays = j->trouble[0] || j->life.phase == LIFE_STUCK; /* who knows for how long, whatever it was told */
+
     return (struct sched_job){ .id = j->row.id,
                                .uid = j->row.uid,
                                .priority = j->row.priority,
@@ -30,8 +32,9 @@ struct sched_job slots_view(const struct job *j)
                                .ranks_per_gpu = j->row.ranks_per_gpu,
                                .threads = j->row.threads,
                                .not_before = j->life.not_before,
-                               .backfill = j->row.backfill,
-                               .leaves = j->off_gpu || j->yields_to || (j->row.state != JOB_STARTING && j->row.state != JOB_RUNNING) };
+                               .backfill = j->row.backfill && !stays,
+                               .leaves = !stays &&
+                                         (j->off_gpu || j->yields_to || (j->row.state != JOB_STARTING && j->row.state != JOB_RUNNING)) };
 }
 
 struct sched_node slots_node(const struct runner *r)

@@ -129,9 +129,10 @@ static int mark_cleared(struct writer *w, int64_t job, int what)
 /* The last point of each curve stays: it is what a list of jobs shows. What it used goes with the points. */
 int writer_thin(struct writer *w, struct op *op)
 {
-    int rc = change(w, "DELETE FROM usage WHERE job=?1", op->job, 0);
+    int rc = change(w, "DELETE FROM usage WHERE job=?1 AND time IN (SELECT time FROM usage WHERE job=?1 LIMIT ?2)", op->job, SWEEP_ROWS);
 
-    if (rc != SQLITE_OK)
+    op->value = rc == SQLITE_OK && sqlite3_changes(w->db) == SWEEP_ROWS;
+    if (rc != SQLITE_OK || op->value)
         return rc;
     rc = change(w,
                 "DELETE FROM point WHERE (series, step) IN (SELECT p.series, p.step FROM series s JOIN point p ON p.series=s.id "

@@ -75,7 +75,7 @@ static void look(struct jobs *jobs, const struct gpus *gpus, struct job *j, doub
     double used = j->row.cpu_seconds - u->cpu_seconds;
     struct store_usage row = { .job = j->row.id, .time = (int64_t)now_s(), .memory = j->rss };
 
-    if (!j->sup || j->row.state != JOB_RUNNING) {
+    if (!j->sup || j->heard != j->sup || j->row.state != JOB_RUNNING || j->rss == 0) { /* a detd-job of before does not tell */
         u->sup = NULL;
         return;
     }

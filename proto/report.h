@@ -46,8 +46,8 @@
  *                                  come without `attempt` before it, when the ranks did not come so far as `start`
  *     T = end                      {attempt, outcome, reason, class, time, cpu_seconds, max_rss}     of the job (outcomes as of ranks); nothing follows
  *   status  {attempt, step, phase, images_per_s, cpu_seconds, max_rss, rss?, trouble?, ranks:[{rank, phase, step, pid}]}     once a second while it changes;
- *           not sequenced, sent only while connected. cpu_seconds: of all ranks of all attempts since this detd-job started; max_rss: bytes, rss: now, of all; max_rss: largest
- *           rank. phase is rank 0's, or "backoff" between two attempts. trouble: what keeps the job from going on, in words
+ *           not sequenced, sent only while connected. cpu_seconds: of all ranks of all attempts since this detd-job started; rss: bytes of all ranks now; max_rss: of the largest
+ *           rank, at most. phase is rank 0's, or "backoff" between two attempts. trouble: what keeps the job from going on, in words
  * sup.sock, detd -> detd-job:
  *   welcome {last_seq, store_id, control:[{word, tier?, deadline?}, ...]}      answers hello; control: commands that are not carried out yet
  *   ack     {seq}                                        everything up to seq is committed; only acks trim the spool

@@ -148,7 +148,7 @@ void job_end_stopped(struct job *j, const char *reason)
 {
     char text[120];
 
-    if (j->overtime && !j->want_cancel && !j->want_pause) {
+    if (j->overtime && !j->want_cancel) { /* a pause that came before would have kept it from that */
         snprintf(text, sizeof text, "it ran for %.10g s, its run.time_limit; its newest checkpoint is of step %lld",
                  j->spec->run_time_limit, (long long)j->saved);
         job_end(j, "cancelled", text, "");
@@ -480,6 +480,12 @@ static void start_attempt(struct job *j)
 
 /* ---- beginning ---- */
 
+/* Whether the job only ends here. */
+static bool is_drained(const struct job *j)
+{
+    return j->options.drain && (strcmp(j->options.drain, "failed") != 0 || !j->unheard);
+}
+
 /* An attempt without an end: the detd-job before this one was lost, and its ranks with it. */
 static void close_lost_attempt(struct job *j, int lost)
 {
@@ -487,6 +493,8 @@ static void close_lost_attempt(struct job *j, int lost)
 
     j->attempt = lost;
     append_ended(j, "failed", "detd-job was lost", "fault");
+    if (!is_drained(j))
+        job_tell_command(j, "failure", "failed", "detd-job was lost");
     j->attempt = next;
     look_at_published(j);
     j->failures++;
@@ -541,12 +549,6 @@ static void prepare(struct job *j)
 static void on_refusal_over(uv_timer_t *timer)
 {
     prepare(timer->data);
-}
-
-/* Whether the job only ends here. */
-static bool is_drained(const struct job *j)
-{
-    return j->options.drain && (strcmp(j->options.drain, "failed") != 0 || !j->unheard);
 }
 
 /* detd gives no number to who is only to end the job: where the spool does not tell of it any more, this one is the lost attempt's. */

@@ -14,6 +14,7 @@
 #include <unistd.h>
 
 #include "proto/err.h"
+#include "supervisor/left.h"
 #include "supervisor/outcome.h"
 #include "supervisor/spawn.h"
 
@@ -27,7 +28,7 @@ static int64_t now_ms(void)
     return t.tv_sec * 1000 + t.tv_nsec / 1000000;
 }
 
-/* Everything from here to notify_start() runs after fork() in a program that has threads: no allocation, no standard output. */
+/* Everything from here to notify_start() runs after fork() in a program that has threads: no standard output, and only memory that glibc makes usable again. */
 
 static void put(const char *text, size_t len)
 {
@@ -108,7 +109,7 @@ static _Noreturn void watch_over(const char *command, char *const *env, const ch
 {
     int in[2], out[2], status = 0;
     int64_t deadline = now_ms() + limit_ms;
-    char how[100];
+    char how[100], left[128];
     bool ended;
     pid_t pid;
 
@@ -117,6 +118,7 @@ static _Noreturn void watch_over(const char *command, char *const *env, const ch
     spawn_go_first();
     setsid();
     prctl(PR_SET_NAME, "detd-on-end");
+    left_adopt();
     close_range(STDERR_FILENO + 1, ~0U, 0); /* locks among them */
     if (pipe(in) < 0 || pipe(out) < 0 || write(in[1], text, len) < 0 || (pid = fork()) < 0) {
         say("cannot be started");
@@ -130,7 +132,8 @@ static _Noreturn void watch_over(const char *command, char *const *env, const ch
     close(out[1]);
     listen_to(out[0], deadline);
     ended = has_ended(pid, deadline, &status);
-    kill(-pid, SIGKILL); /* what it left behind, too */
+    kill(-pid, SIGKILL);
+    left_kill(left, sizeof left); /* behind, in a session of its own */
     if (!ended) {
         snprintf(how, sizeof how, "took more than %g s and was killed", limit_ms / 1000.0);
     } else if (WIFEXITED(status) && WEXITSTATUS(status) < 128) {

@@ -4,6 +4,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "proto/clean.h"
 #include "supervisor/job_impl.h"
 #include "supervisor/left.h"
 #include "supervisor/notify.h"
@@ -17,9 +18,9 @@ static char *message(const struct job *j, const struct jobspec *spec, const char
     json_t *obj;
 
     gethostname(host, sizeof host - 1);
-    obj = json_pack("{s:s, s:I, s:s, s:s, s:s, s:i, s:I, s:f, s:s}", "event", event, "job", (json_int_t)j->options.job, "name", spec->name,
-                    "outcome", outcome, "reason", reason, "attempt", j->attempt, "step", (json_int_t)j->saved, "time", job_time(), "host",
-                    host);
+    obj = json_pack("{s:s, s:I, s:s, s:s, s:o, s:i, s:I, s:f, s:o}", "event", event, "job", (json_int_t)j->options.job, "name", spec->name,
+                    "outcome", outcome, "reason", clean_string(reason), "attempt", j->attempt, "step", (json_int_t)j->saved, "time",
+                    job_time(), "host", clean_string(host));
     text = obj ? json_dumps(obj, JSON_COMPACT) : NULL;
     json_decref(obj);
     if (text) { /* a line: the place of the zero is the newline's */

@@ -104,7 +104,7 @@ def every_method_asks_who_calls():
                 rows += 1
         assert rows == len(PEOPLE) * (len(list(methods())) + 1) and rows > 100
         spec = as_user(*PEOPLE["other"][0], d.client).call("job.get", id=job)["spec"]
-        assert spec["run"]["env"] == {"STEP_S": None, "PASSWORD": None} and spec["train"]["steps"] == 3, spec
+        assert spec["run"]["env"] == {"STEP_S": None, "PASSWORD": None} and spec["run"]["on_end"] is None and spec["train"]["steps"] == 3, spec
         assert d.job(job)["state"] == "completed"
 
 

@@ -90,7 +90,7 @@ static void output_is_bounded(void **state)
 /* A process that the command leaves behind holds nothing up for longer than the limit, and ends with it; descriptors of ours it has none. */
 static void nothing_is_left_behind(void **state)
 {
-    char path[TEMP_MAX], command[TEMP_MAX + 100], c;
+    char path[TEMP_MAX], command[2 * TEMP_MAX + 120], c;
     int fifo, ours = dup(STDIN_FILENO); /* not closed on exec */
 
     (void)state;
@@ -100,7 +100,8 @@ static void nothing_is_left_behind(void **state)
     assert_int_equal(mkfifo(path, 0600), 0);
     fifo = open(path, O_RDONLY | O_NONBLOCK);
     fcntl(fifo, F_SETFL, 0);
-    snprintf(command, sizeof command, "test -e /proc/self/fd/%d && echo has it; sleep 1000 9> %s &", ours, path);
+    snprintf(command, sizeof command, "test -e /proc/self/fd/%d && echo has it; sleep 1000 9> %s & setsid sleep 1001 9> %s &", ours, path,
+             path);
     assert_string_equal(run(command, "", SHORT_MS), "detd-job: run.on_end: the command left with status 0\n");
     alarm(60);
     assert_int_equal(read(fifo, &c, 1), 0); /* its last writer is gone */

@@ -322,6 +322,85 @@ static void what_comes_free_is_kept_for_the_head(void **state)
     assert_int_equal(grants[0].id, 3);
 }
 
+/* A second job that waits for slots has room made for it, too, by those behind it. */
+static void each_that_waits_is_a_head(void **state)
+{
+    struct sched_job held[] = { gpu_job(1, 2, 0), let_past(gpu_job(5, 1, 0)) };
+    struct sched_job queue[] = { gpu_job(2, 4, 0), gpu_job(3, 2, 0), gpu_job(6, 1, 0) };
+    struct sched_node node = idle8;
+    struct sched_grant grants[3];
+
+    (void)state;
+    node.gpus_free = 1;
+    node.holders = held;
+    node.nholders = 2;
+    assert_int_equal(sched_pick(queue, 3, node, 0, grants), 0);
+    assert_int_equal(yields(&node, 3), 1U << 5);
+}
+
+/* Who is asked last may suffice alone: nobody else goes. */
+static void no_more_make_room_than_have_to(void **state)
+{
+    struct sched_job held[] = { let_past(gpu_job(3, 2, 0)), let_past(gpu_job(4, 1, 0)), gpu_job(1, 1, 0) }, queue[] = { gpu_job(2, 2, 0) };
+    struct sched_node node = idle8;
+    struct sched_grant grants[1];
+
+    (void)state;
+    node.gpus_free = 0;
+    node.holders = held;
+    node.nholders = 3;
+    assert_int_equal(sched_pick(queue, 1, node, 0, grants), 0);
+    assert_int_equal(yields(&node, 2), 1U << 3);
+}
+
+/* What a job waits for counts as its user's: his small ones would keep the large one over his limit for ever. */
+static void users_do_not_starve_themselves(void **state)
+{
+    struct sched_job queue[] = { of(7, gpu_job(2, 4, 0)), of(7, gpu_job(3, 1, 0)), of(8, gpu_job(4, 1, 0)) };
+    struct sched_job held[] = { of(8, gpu_job(1, 1, 0)) };
+    struct sched_node node = idle8;
+    struct sched_grant grants[3];
+
+    (void)state;
+    node.gpus_free = 3;
+    node.user_gpus = 4;
+    node.holders = held;
+    node.nholders = 1;
+    assert_int_equal(sched_pick(queue, 3, node, 0, grants), 1);
+    assert_int_equal(grants[0].id, 4);
+    assert_true(grants[0].backfill);
+}
+
+/* Who is to be tried again in a moment is passed over by those that make room then. */
+static void a_later_retry_keeps_its_place(void **state)
+{
+    struct sched_job queue[] = { gpu_job(1, 2, 0), gpu_job(2, 1, 0) };
+    struct sched_grant grants[2];
+
+    (void)state;
+    queue[0].not_before = 100;
+    assert_int_equal(sched_pick(queue, 2, idle8, 99, grants), 1);
+    assert_int_equal(grants[0].id, 2);
+    assert_true(grants[0].backfill);
+}
+
+static void who_does_not_leave_is_not_waited_for(void **state)
+{
+    struct job j = { .row = { .state = JOB_STOPPING, .backfill = true } };
+
+    (void)state;
+    assert_true(slots_view(&j).leaves && slots_view(&j).backfill);
+    j.life.phase = LIFE_STUCK;
+    assert_false(slots_view(&j).leaves || slots_view(&j).backfill);
+    j.life.phase = LIFE_CONNECTED;
+    j.row.state = JOB_RUNNING;
+    assert_false(slots_view(&j).leaves);
+    j.yields_to = 3;
+    assert_true(slots_view(&j).leaves);
+    snprintf(j.trouble, sizeof j.trouble, "its supervisor cannot be started");
+    assert_false(slots_view(&j).leaves || slots_view(&j).backfill);
+}
+
 static void slots_of_the_cpu_make_room_too(void **state)
 {
     struct sched_job held[] = { let_past(cpu_job(5, 2, 2, 0)), let_past(cpu_job(4, 2, 1, 0)), cpu_job(1, 1, 1, 0) };
@@ -428,6 +507,11 @@ int main(void)
         cmocka_unit_test(they_make_room_when_that_suffices),
         cmocka_unit_test(only_those_behind_the_head_make_room),
         cmocka_unit_test(what_comes_free_is_kept_for_the_head),
+        cmocka_unit_test(each_that_waits_is_a_head),
+        cmocka_unit_test(no_more_make_room_than_have_to),
+        cmocka_unit_test(users_do_not_starve_themselves),
+        cmocka_unit_test(a_later_retry_keeps_its_place),
+        cmocka_unit_test(who_does_not_leave_is_not_waited_for),
         cmocka_unit_test(slots_of_the_cpu_make_room_too),
         cmocka_unit_test(when_a_job_starts),
         cmocka_unit_test(who_makes_room_is_not_waited_for),

@@ -67,7 +67,7 @@ def calls(job, spare):
 
 def a_finished_job(d):
     """Of an owner who was of the group when he submitted it, and is not any more."""
-    job = as_user(OWNER, DETD, [], lambda: d.submit(3, env={"STEP_S": "0", "PASSWORD": SECRET}))
+    job = as_user(OWNER, DETD, [], lambda: d.submit(3, env={"STEP_S": "0", "PASSWORD": SECRET}, on_end=": " + SECRET))
     d.wait(job, "completed")
     return job
 

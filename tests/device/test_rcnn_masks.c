@@ -233,12 +233,63 @@ static void mask_vector(void **state)
     }
 }
 
+/* Runs of a bitmap of that size whose pixels x1 .. x2 - 1, y1 .. y2 - 1 are set. */
+static void set_rectangle(struct mask_case *m, int x1, int y1, int x2, int y2)
+{
+    const int h = m->size[0];
+
+    m->nruns = 0;
+    m->length[m->nruns++] = x1 * h + y1;
+    for (int x = x1; x < x2; x++) {
+        m->length[m->nruns++] = y2 - y1;
+        m->length[m->nruns++] = h - (y2 - y1);
+    }
+}
+
+/* The same section to the letter: 4 x 4 cells, the outline and its bitmap of 20 rows and 24 columns. The bitmap's first row is 1/3, which d2 cuts at 1/2, and 1/2
+ * of torchvision. */
+static void vector_of_four_cells(void **state)
+{
+    static const float first[3] = { 0, 0, 0.5f };
+    struct mask_case m = { .head = { .masks = RCNN_MASKS_OF_OUTLINES, .mask_side = 4 },
+                           .xy = { { 4, 4 }, { 20, 4 }, { 20, 16 }, { 4, 16 } },
+                           .npolygons = 1,
+                           .point = { 0, 4 },
+                           .size = { 20, 24 },
+                           .box = { 6, 2, 18, 14 } };
+    float got[16];
+
+    (void)state;
+    for (int path = 0; path < 3; path++) {
+        if (path > 0)
+            set_rectangle(&m, 4, 4, 20, 16);
+        m.head.masks = path < 2 ? RCNN_MASKS_OF_OUTLINES : RCNN_MASKS_OF_BITMAPS;
+        same_on_all(run_mask, &m, got, sizeof got);
+        for (int i = 0; i < 16; i++)
+            near(got[i], (double)(i < 4 ? first[path] : 1.0f), 1e-6, "target", (size_t)i);
+    }
+}
+
+/* Rows of cells lie half between those of pixels: exactly 1/2 above and below what is set, and that counts. */
+static void half_a_pixel_counts(void **state)
+{
+    struct mask_case m = { .head = { .masks = RCNN_MASKS_OF_OUTLINES, .mask_side = 28 },
+                           .size = { 64, 64 },
+                           .box = { 10, 8.5f, 38, 36.5f } };
+    float got[28 * 28];
+
+    (void)state;
+    set_rectangle(&m, 5, 12, 50, 20);
+    same_on_all(run_mask, &m, got, sizeof got);
+    for (int i = 0; i < 28 * 28; i++)
+        assert_true(got[i] == (i / 28 >= 3 && i / 28 <= 11 ? 1.0f : 0.0f));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(sampled_bitmaps),
-        cmocka_unit_test(drawn_outlines),
-        cmocka_unit_test(mask_vector),
+        cmocka_unit_test(sampled_bitmaps),      cmocka_unit_test(drawn_outlines),      cmocka_unit_test(mask_vector),
+        cmocka_unit_test(vector_of_four_cells), cmocka_unit_test(half_a_pixel_counts),
     };
 
     return cmocka_run_group_tests(tests, open_devices, close_devices);

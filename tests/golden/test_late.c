@@ -218,10 +218,10 @@ static bool is_saved(const char *dir, int step)
 
 /* ---- losses that are not finite ---- */
 
-/* "step 2: loss term 'total' of shard 3 is not finite (learning rate 0.0075; images train-0004.png, train-0001.png)" */
+/* "step 2: loss term 'count' of shard 3 is not finite (learning rate 0.0075; images train-0004.png, train-0001.png)" */
 static void blamed(const struct jobspec *spec, char *ret, size_t size)
 {
-    int at = snprintf(ret, size, "step %lld: loss term 'total' of shard %d is not finite (learning rate %g; images ",
+    int at = snprintf(ret, size, "step %lld: loss term 'count' of shard %d is not finite (learning rate %g; images ",
                       (long long)plan.loss_step, plan.loss_shard, (double)schedule_lr(spec, plan.loss_step));
 
     for (int i = 0; i < PER_SHARD; i++)

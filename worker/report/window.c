@@ -44,8 +44,11 @@ double window_value(const struct window *w, int term)
 
 int window_nonfinite(const double *record, int nterms)
 {
-    for (int k = 0; k < nterms; k++)
+    for (int i = 1; i <= nterms; i++) {
+        int k = i % nterms; /* the total is last: it says less than what it is of */
+
         if (!isfinite(record[2 * k]) || !isfinite(record[2 * k + 1]))
             return k;
+    }
     return -1;
 }

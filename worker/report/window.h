@@ -21,5 +21,5 @@ void window_sum(int nterms, const double *const *records, int n, double *ret_sum
 void window_add(struct window *w, const double *sums, int64_t images);
 /* Numerator / denominator, NAN where the denominator is 0. */
 double window_value(const struct window *w, int term);
-/* First term of a record that is not finite, or -1. */
+/* First term of a record that is not finite, term 0 (the total) only where all others are; -1: none. */
 int window_nonfinite(const double *record, int nterms);

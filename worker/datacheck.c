@@ -52,15 +52,17 @@ static int check_one(const struct model_registry *models, const struct jobspec *
     struct check_options opt = options(models, spec, annotations, images);
     struct problems *p = calloc(1, sizeof *p);
     struct dataset *d = NULL;
-    char census[CENSUS_TEXT];
+    char census[CENSUS_TEXT], also[64] = "";
     int rc, kept;
 
     if (!p)
         return err_set(err, ERR_DEVICE, "out of memory");
     rc = tell_problems(p, split, annotations, check_split(&opt, p, &d, err), out, err);
     if (rc >= 0) {
-        fprintf(out, "%s: %d images, %lld boxes, %d classes, %lld bad records skipped, %lld boxes clipped\n", split, d->nimages,
-                (long long)d->offset[d->nimages], d->nclasses, (long long)p->count, (long long)d->clipped);
+        if (p->kept_records)
+            snprintf(also, sizeof also, ", %lld kept", (long long)p->kept_records);
+        fprintf(out, "%s: %d images, %lld boxes, %d classes, %lld bad records skipped%s, %lld boxes clipped\n", split, d->nimages,
+                (long long)d->offset[d->nimages], d->nclasses, (long long)(p->count - p->kept_records), also, (long long)d->clipped);
         kept = strcmp(split, "train") == 0 ? images_of(models, spec, d) : d->nimages;
         fprintf(out, "%s: %s\n", split, census_text(d, d->nimages - kept, census, sizeof census));
     }

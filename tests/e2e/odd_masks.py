@@ -50,6 +50,7 @@ BAD = [
 LESS = [
     ({"segmentation": TRIANGLE + [[1, 1, 9, 9]]}, "segmentation: a polygon has fewer than three points"),
     ({"segmentation": [[1, 1, 9, 1, 9]] + TRIANGLE + [[]]}, "segmentation: a polygon has an odd number of coordinates"),
+    ({"segmentation": TRIANGLE + [[1e300, 1]]}, "segmentation: a polygon has fewer than three points"),
 ]
 
 
@@ -129,13 +130,14 @@ def bad_ones_are_told(place):
         assert done.returncode == 1 and "train: annotation 7" in done.stdout and said in done.stdout and path in done.stderr, (said, done)
         done = place.check(place.job(path, data_on_bad="skip"))
         assert done.returncode == 0 and said in done.stdout, (said, done)
-        assert "train: 1 images, %d boxes, 3 classes, 1 bad records skipped" % (1 + (n >= len(BAD))) in done.stdout, (said, done)
+        counts = "2 boxes, 3 classes, 0 bad records skipped, 1 kept" if n >= len(BAD) else "1 boxes, 3 classes, 1 bad records skipped"
+        assert "train: 1 images, %s, 0 boxes clipped" % counts in done.stdout, (said, done)
     for n, (keys, name) in enumerate(ODD_IDS):
         path = place.dataset("id-%d" % n, [(1, SIDE, SIDE)], [annotation(1), annotation(7, **keys)])
         for on_bad, code in (("error", 1), ("skip", 0)):
             done = place.check(place.job(path, data_on_bad=on_bad))
             assert done.returncode == code and name in done.stdout and ": id must be at least 1" in done.stdout, done
-        assert "train: 1 images, 2 boxes, 3 classes, 1 bad records skipped" in done.stdout, done
+        assert "train: 1 images, 2 boxes, 3 classes, 0 bad records skipped, 1 kept," in done.stdout, done
     for harmless in (0, False, None, 0.0):
         path = place.dataset("harmless", [(1, SIDE, SIDE)], [dict(annotation(1), ignore=harmless)])
         assert place.check(place.job(path)).returncode == 0
@@ -199,7 +201,7 @@ def jobs_train_on_the_rest(place, d):
         # what was left out is as if it had never been there
         assert d.sql("SELECT split, term, step, num FROM loss WHERE job=? ORDER BY 1, 2, 3", skipping) == d.sql(
             "SELECT split, term, step, num FROM loss WHERE job=? ORDER BY 1, 2, 3", sound)
-        told = [t for t in d.events("data", skipping) if "%d bad" % len(bad + less) in t]
+        told = [t for t in d.events("data", skipping) if "%d bad records skipped, %d kept; first: annotation 200" % (len(bad), len(less)) in t]
         assert len(told) == 2, d.events("data", skipping)
         lines = {"d2": ["train: 2 images without an object to train on are left out; " + by_class, "val: " + by_class],
                  "tv": ["train: 3 images without an object to train on are left out; " + by_class, "val: " + by_class]}

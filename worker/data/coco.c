@@ -83,8 +83,8 @@ static int build_classes(struct build *b)
     for (int i = 0; i < d->nclasses; i++)
         for (int k = 0; k < i && d->nclasses <= 4096; k++)
             if (strcmp(d->classes[i].name, d->classes[k].name) == 0)
-                problems_add(b->problems, "categories %lld and %lld are both named '%s'", (long long)d->classes[k].id,
-                             (long long)d->classes[i].id, d->classes[i].name);
+                problems_add_kept(b->problems, "categories %lld and %lld are both named '%s'", (long long)d->classes[k].id,
+                                  (long long)d->classes[i].id, d->classes[i].name);
     return 0;
 }
 
@@ -246,7 +246,7 @@ static int32_t resolve(struct build *b, const struct raw_annotation *a, struct d
     if (flaw && tell)
         tell_box(b, a, &d->images[image], flaw);
     else if (tell && a->left_out) /* the rest is a good object */
-        problems_add(b->problems, "annotation %lld (line %lld): %s", (long long)a->id, line_of(b, a->at), a->left_out);
+        problems_add_kept(b->problems, "annotation %lld (line %lld): %s", (long long)a->id, line_of(b, a->at), a->left_out);
     b->d->clipped += tell && clipped;
     return flaw ? -1 : image;
 }
@@ -266,11 +266,11 @@ static int count_boxes(struct build *b, struct idmap *seen)
             continue;
         /* the box is good all the same, so BAD_SKIP keeps it: without it a real object would train as background */
         if (a->id < 1 && b->image_of[i] >= 0)
-            problems_add(b->problems,
-                         "annotation %lld (line %lld): id must be at least 1, or COCO's tools take what matches it for unmatched",
-                         (long long)a->id, line_of(b, a->at));
+            problems_add_kept(b->problems,
+                              "annotation %lld (line %lld): id must be at least 1, or COCO's tools take what matches it for unmatched",
+                              (long long)a->id, line_of(b, a->at));
         if (idmap_get(seen, a->id) >= 0)
-            problems_add(b->problems, "annotation id %lld is used more than once (line %lld)", (long long)a->id, line_of(b, a->at));
+            problems_add_kept(b->problems, "annotation id %lld is used more than once (line %lld)", (long long)a->id, line_of(b, a->at));
         else if (idmap_put(seen, a->id, 0) < 0)
             return no_memory(b);
     }

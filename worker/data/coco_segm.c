@@ -61,9 +61,9 @@ static const char *read_polygon(struct json_scan *s, struct masks *keep, bool *r
     }
     if (!numbers)
         return "segmentation: a polygon holds something that is not a number";
-    if (r.why)
+    *ret_alone = r.count % 2 || r.count < 6; /* whatever its numbers are */
+    if (r.why && !*ret_alone)
         return r.why;
-    *ret_alone = r.count % 2 || r.count < 6;
     if (*ret_alone && keep)
         masks_rewind(keep, before);
     else if (keep && !masks_end_polygon(keep))

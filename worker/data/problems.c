@@ -6,15 +6,29 @@
 
 #include "proto/err.h"
 
+static void add(struct problems *p, const char *fmt, va_list ap)
+{
+    p->count++;
+    if (p->kept < PROBLEMS_KEPT)
+        vsnprintf(p->text[p->kept++], PROBLEM_TEXT, fmt, ap);
+}
+
 void problems_add(struct problems *p, const char *fmt, ...)
 {
     va_list ap;
 
-    p->count++;
-    if (p->kept == PROBLEMS_KEPT)
-        return;
     va_start(ap, fmt);
-    vsnprintf(p->text[p->kept++], PROBLEM_TEXT, fmt, ap);
+    add(p, fmt, ap);
+    va_end(ap);
+}
+
+void problems_add_kept(struct problems *p, const char *fmt, ...)
+{
+    va_list ap;
+
+    p->kept_records++;
+    va_start(ap, fmt);
+    add(p, fmt, ap);
     va_end(ap);
 }
 

@@ -59,7 +59,7 @@ static int report_split(const struct machine *m, const char *split, const struct
         bad[nbad] = p->text[nbad];
         nbad++;
     }
-    return report_data(m->report, split, d->nimages, d->offset[d->nimages], p->count, nbad, bad, err);
+    return report_data(m->report, split, d->nimages, d->offset[d->nimages], p->count - p->kept_records, p->kept_records, nbad, bad, err);
 }
 
 /* What is trained on of it, and what classes it has. */

@@ -173,6 +173,14 @@ static void refuses_what_does_not_fit(void **state)
 static void refuses_short_files_and_huge_headers(void **state)
 {
     static const uint64_t huge = 100000001, beyond = 9;
+    static const struct {
+        const char *bytes, *said;
+    } others[] = {
+        { "\0\0\0\0\2\0\0\0\5\0\0\0", "weights of Darknet" },
+        { "\0\0\0\0\1\0\0\0\0\0\0\0", "weights of Darknet" },
+        { "PK\3\4\0\0\0\0\0\0\0\0", "PyTorch's .pth" },
+        { "\200\2}q\1X\0\0\0\0\0\0", "detectron2's .pkl" },
+    };
     struct safetensors *f;
     struct err err;
 
@@ -181,6 +189,11 @@ static void refuses_short_files_and_huge_headers(void **state)
     assert_string_equal(err.msg, "x: 7 bytes are no safetensors file");
     assert_int_equal(safetensors_parse(&huge, 8, "x", &f, &err), ERR_CORRUPT);
     assert_string_equal(err.msg, "x: header of 100000001 bytes; the limit is 100000000");
+    for (size_t k = 0; k < sizeof others / sizeof *others; k++) {
+        assert_int_equal(safetensors_parse(others[k].bytes, 12, "x", &f, &err), ERR_CORRUPT);
+        if (!strstr(err.msg, others[k].said) || !strstr(err.msg, "x: no safetensors file, but "))
+            fail_msg("%s", err.msg);
+    }
     assert_int_equal(safetensors_parse(&beyond, 8, "x", &f, &err), ERR_CORRUPT);
     assert_string_equal(err.msg, "x: header of 9 bytes in a file of 8");
 }

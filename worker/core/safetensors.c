@@ -187,7 +187,7 @@ static int read_entries(struct safetensors *f, const unsigned char *data, uint64
     return rc < 0 ? rc : check_cover(f, data, size, err);
 }
 
-static int read_header(struct safetensors *f, const unsigned char *bytes, size_t size, struct err *err)
+static int read_json(struct safetensors *f, const unsigned char *bytes, size_t size, const unsigned char **ret_data, struct err *err)
 {
     json_error_t je;
     uint64_t len;
@@ -203,9 +203,35 @@ static int read_header(struct safetensors *f, const unsigned char *bytes, size_t
     f->header = json_loadb((const char *)bytes + 8, (size_t)len, JSON_REJECT_DUPLICATES, &je);
     if (!f->header)
         return err_set(err, ERR_CORRUPT, "%s: header, byte %d: %s", f->label, je.position, je.text);
+    *ret_data = bytes + 8 + len;
+    return 0;
+}
+
+/* What others keep weights in, by how it begins, or NULL. A good file may begin so too. */
+static const char *other_kind(const unsigned char *p, size_t size)
+{
+    static const unsigned char darknet[2][8] = { { 0, 0, 0, 0, 1 }, { 0, 0, 0, 0, 2 } }; /* its version */
+
+    if (size >= 8 && (memcmp(p, darknet[0], 8) == 0 || memcmp(p, darknet[1], 8) == 0))
+        return "weights of Darknet, which fit its own networks alone";
+    if (size >= 4 && memcmp(p, "PK\3\4", 4) == 0)
+        return "an archive, as PyTorch's .pth and .pt files are";
+    return size >= 2 && p[0] == 0x80 && p[1] >= 2 && p[1] <= 5 ? "a pickle, as detectron2's .pkl and PyTorch's older files are" : NULL;
+}
+
+static int read_header(struct safetensors *f, const unsigned char *bytes, size_t size, struct err *err)
+{
+    const unsigned char *data = NULL;
+    int rc = read_json(f, bytes, size, &data, err);
+    const char *kind = rc < 0 ? other_kind(bytes, size) : NULL;
+
+    if (kind)
+        return err_set(err, ERR_CORRUPT, "%s: no safetensors file, but %s", f->label, kind);
+    if (rc < 0)
+        return rc;
     if (!json_is_object(f->header))
         return err_set(err, ERR_CORRUPT, "%s: the header is not an object", f->label);
-    return read_entries(f, bytes + 8 + len, size - 8 - len, err);
+    return read_entries(f, data, size - (size_t)(data - bytes), err);
 }
 
 int safetensors_parse(const void *bytes, size_t size, const char *label, struct safetensors **ret_file, struct err *err)

@@ -57,7 +57,10 @@ KERNEL_FN struct box box_clip(struct box b, float h, float w)
     return b;
 }
 
-/* Suppression: does a box go because of one that is kept? Of boxes of no area nothing goes. */
+/* Suppression: does a box go because of one that is kept? Of boxes of no area nothing goes.
+ * Specs determinism section 3.7 has inter > thresh * union. This is the quotient, rounded once by IEEE's rules on every device (nvcc divides so unless told
+ * otherwise; no product is contracted into a sum), because torchvision's kernels, which detectron2 calls too, compare that: the two differ by rounding beside the
+ * threshold, where its boxes are to stay that stay there. */
 KERNEL_FN int box_suppresses(struct box a, float area_a, struct box b, float area_b, float thresh)
 {
     float w = box_max(box_min(a.x2, b.x2) - box_max(a.x1, b.x1), 0.0f), h = box_max(box_min(a.y2, b.y2) - box_max(a.y1, b.y1), 0.0f);

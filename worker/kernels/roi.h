@@ -14,7 +14,10 @@
 
 /* ---- which level ---- */
 
-/* From 0. Boxes without a size, inside out or NaN: the first. */
+/* From 0. Boxes without a size, inside out or NaN: the first.
+ * Specs determinism section 3.7 would compare the area with thresholds, as log2f() has other bits in each library. The logarithm here is our own, in double and
+ * of + - * and fma alone (kernels/math.h), so it has one value everywhere; and the guards, which the flavors have inside and outside of it, are as specs rcnn
+ * section 4.3 writes them, to the bit that decides at a border. */
 KERNEL_FN int roi_level(const struct roi_align *roi, const float *box)
 {
     float ratio = sqrtf((box[2] - box[0]) * (box[3] - box[1])) / roi->canonical_side, level;

@@ -99,9 +99,6 @@ static int finish_rcnn(struct jobspec *s, struct err *err)
         s->model_rpn_post_nms = tv ? 2000 : 1000;
     if (s->model_mask_rois < 0)
         s->model_mask_rois = all_foreground(s);
-    if (s->model_fpn_channels % JOB_REGION_GRAIN != 0)
-        return job_error(err, "model.fpn_channels", "must be a multiple of %d, is %lld", JOB_REGION_GRAIN,
-                         (long long)s->model_fpn_channels);
     if (s->model_anchors.n != 5)
         return job_error(err, "model.anchors", "must be 5 numbers, of P2 to P6, are %d", s->model_anchors.n);
     for (int i = 0; i < 5; i++)
@@ -398,6 +395,14 @@ static int refuse_masks(const struct jobspec *s, struct err *err)
     return strcmp(s->family->name, "rcnn") == 0 ? all_fit(keys, sizeof keys / sizeof *keys, err) : 0;
 }
 
+/* A GPU has no other pyramids, and which device a job gets is not known here. Jobs of a CPU from before the rule go on. */
+static int refuse_channels(const struct jobspec *s, struct err *err)
+{
+    if (strcmp(s->family->name, "rcnn") != 0 || s->model_fpn_channels % JOB_REGION_GRAIN == 0)
+        return 0;
+    return job_error(err, "model.fpn_channels", "must be a multiple of %d, is %lld", JOB_REGION_GRAIN, (long long)s->model_fpn_channels);
+}
+
 int jobspec_refuse_idle(const struct jobspec *s, struct err *err)
 {
     static const char needs[] = "train.burn_in above 0 (its default is a twentieth of the steps)";
@@ -410,5 +415,7 @@ int jobspec_refuse_idle(const struct jobspec *s, struct err *err)
         return job_error(err, "train.burn_in", "must be at most train.steps (%lld), is %lld", (long long)s->train_steps,
                          (long long)s->train_burn_in);
     rc = all_fit(warmup, sizeof warmup / sizeof *warmup, err);
+    if (rc >= 0)
+        rc = refuse_channels(s, err);
     return rc < 0 ? rc : refuse_masks(s, err);
 }

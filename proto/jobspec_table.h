@@ -63,7 +63,7 @@ const char *job_default_text(const struct jobspec *s, const struct job_default *
 /* The rules between keys, and the defaults that depend on others; every member is filled in but for those. uncounted: train.epochs may stand for
  * train.steps, and what follows from that is left alone. */
 int jobspec_finish(struct jobspec *s, bool uncounted, struct err *err);
-/* Keys that were given and change nothing, which a job of an older version may hold. After jobspec_finish(). */
+/* Keys that were given and change nothing, and values that are taken no more, which a job of an older version may hold. After jobspec_finish(). */
 int jobspec_refuse_idle(const struct jobspec *s, struct err *err);
 /* Whether the len bytes at path are an object that holds keys, as "data.train". */
 int job_key_is_group(const char *path, size_t len);

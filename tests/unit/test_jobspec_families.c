@@ -79,6 +79,8 @@ static void bad(const char *set, const char *field, const char *msg)
 static void defaults_of_a_family(void **state)
 {
     struct jobspec *s = good(RCNN "train.batch=4");
+    json_t *root;
+    struct err err;
 
     (void)state;
     assert_true(s->train_lr == 0.005);
@@ -116,6 +118,11 @@ static void defaults_of_a_family(void **state)
     bad(RCNN "model.freeze_at=1", "model.freeze_at", "model.freeze_at: needs model.init: what has no weights has to train, is 1");
     bad(RCNN "model.size=416", "model.size", "model.size: not a key of preset 'mask_rcnn_r50_fpn'");
     bad(RCNN "model.fpn_channels=12", "model.fpn_channels", "model.fpn_channels: must be a multiple of 8, is 12");
+    root = job(RCNN "model.fpn_channels=12"); /* stored before there was that rule */
+    assert_int_equal(jobspec_parse_stored(root, &s, &err), 0);
+    assert_int_equal(s->model_fpn_channels, 12);
+    jobspec_free(s);
+    json_decref(root);
     bad(RCNN "model.anchors=[8,16,32]", "model.anchors", "model.anchors: must be 5 numbers, of P2 to P6, are 3");
     bad(RCNN "model.anchors=[8,16,32,64,0]", "model.anchors", "model.anchors: must be 1 .. 8192 pixels; number 5 is 0");
     bad("model.flavor=tv", "model.flavor", "model.flavor: not a key of preset 'yolov3_tiny', only of models of the family rcnn");

@@ -294,6 +294,9 @@ int rcnn_network_open(struct rcnn_network *n, struct model *m, const struct jobs
 
     if (!d)
         return err_field(err, ERR_UNSUPPORTED, "model.preset", "model.preset: '%s' names no depth", spec->model_preset);
+    if (device_stride(m->dev, fpn) != fpn) /* of a stored job: others have a multiple of what any device asks for */
+        return err_field(err, ERR_UNSUPPORTED, "model.fpn_channels",
+                         "model.fpn_channels: %d is nothing that this device can cut regions from", fpn);
     n->m = m;
     n->masks = columns->mask > 0;
     n->mask_pool = (int)spec->model_mask_pool;

@@ -536,6 +536,15 @@ static void bad_records_are_named(void **state)
     d[1].score = NAN;
     check_dets(d, "detection 1: a number is not finite");
     check_truths(&t, "truth 0: a number is not finite");
+    for (int i = 0; i < 4; i++) {
+        d[1] = (struct detection){ .score = .5 };
+        t = (struct truth){ .area = 1 };
+        d[1].box[i] = t.box[i] = i % 2 ? NAN : -INFINITY;
+        check_dets(d, "detection 1: a number is not finite");
+        check_truths(&t, "truth 0: a number is not finite");
+    }
+    t = (struct truth){ .area = INFINITY };
+    check_truths(&t, "truth 0: a number is not finite");
     t.image = -1;
     check_truths(&t, "truth 0: image -1");
 }

@@ -29,7 +29,7 @@ static const char usage[] =
     "                                                   draw what a trained model finds, and write results.json\n"
     "  detd-worker --export NAMES --job-dir DIR --out FILE [--checkpoint STEP|best|last]\n"
     "                                                   write its weights in the names of another program: torchvision,\n"
-    "                                                   detectron2\n"
+    "                                                   detectron2; and say how that is to be set up, as for its colours\n"
     "  detd-worker --job-dir DIR --rank R --ranks P --local-rank L --attempt N     as detd-job starts it\n"
     "\n"
     "Example: detd-worker bccd.json train.steps=100 run.threads=2\n"

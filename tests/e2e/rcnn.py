@@ -145,6 +145,8 @@ def main():
             path = f"{root}/{names}.safetensors"
             code, out, err = worker("--export", names, "--job-dir", root + "/whole", "--out", path, "--checkpoint", "last")
             assert code == 0, err
+            told = out.splitlines()[-1]
+            assert "image_mean=[103.53, 116.28, 123.675]" in told and "aligned=True" in told if names == "torchvision" else "defaults are the job's" in told, out
             code, messages, err = train(f"{root}/{names}", data, 1, init=path)
             assert code == 0, err
             said = [m["text"] for m in messages if m["type"] == "event" and m["kind"] == "init"]

@@ -18,10 +18,13 @@
 #include "worker/models/rcnn/network.h"
 #include "worker/models/rcnn/rcnn.h"
 #include "worker/models/rcnn/settings.h"
+#include "worker/models/registry.h"
 
 const struct device_ops *cpu_backend_generic(void);
 
 enum { CLASSES = 4, WIDE = 48 /* of the mask head */, ENOUGH = 500 /* numbers whose deviation tells */ };
+
+static const char *body; /* model.backbone of jobs; NULL: as the flavor has it */
 
 static struct jobspec *spec_of(const char *preset, const char *flavor)
 {
@@ -32,6 +35,8 @@ static struct jobspec *spec_of(const char *preset, const char *flavor)
     struct err err;
 
     assert_non_null(root);
+    if (body)
+        json_object_set_new(json_object_get(root, "model"), "backbone", json_string(body));
     if (jobspec_parse(root, &spec, &err) < 0)
         fail_msg("%s", err.msg);
     json_decref(root);
@@ -291,12 +296,47 @@ static void torchvision_keeps_proposals_of_the_least_side(void **state)
     }
 }
 
+/* A body that is not the program's own, and heads that are not. */
+static void a_program_is_told_what_it_does_otherwise(void **state)
+{
+    static const struct {
+        const char *flavor, *body;
+        int dialect;
+        const char *said, *silent;
+    } rows[] = {
+        { "tv", "torchvision", 0, "torchvision's defaults are the job's", "image_mean" },
+        { "d2", "msra", 0,
+          "image_mean=[103.53, 116.28, 123.675] and image_std=[1, 1, 1], bottlenecks have their stride in conv1; anchors are not rounded",
+          "INPUT" },
+        { "d2", "torchvision", 0, "as the job was: anchors are not rounded", "image_mean" },
+        { "d2", "msra", 1, "detectron2's defaults are the job's", "INPUT" },
+        { "d2", "torchvision", 1, "INPUT.FORMAT RGB, MODEL.PIXEL_MEAN [123.675, 116.28, 103.53]", "rounded" },
+        { "tv", "torchvision", 1, "STRIDE_IN_1X1 False; anchors are rounded", "image_mean" },
+    };
+
+    (void)state;
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        struct model *m;
+        char said[512];
+
+        body = rows[i].body;
+        m = opened(rows[i].flavor);
+        body = NULL;
+        m->family->export_told(m, rows[i].dialect, said, sizeof said);
+        if (!strstr(said, rows[i].said) || strstr(said, rows[i].silent))
+            fail_msg("%s, %s: %s", rows[i].flavor, rows[i].body, said);
+        closed(m);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = { cmocka_unit_test(weights_begin_as_the_flavor_says),
-                                        cmocka_unit_test(norms_decay_in_torchvision_alone), cmocka_unit_test(arrays_have_the_flavors_names),
+                                        cmocka_unit_test(norms_decay_in_torchvision_alone),
+                                        cmocka_unit_test(arrays_have_the_flavors_names),
                                         cmocka_unit_test(networks_are_as_deep_as_they_are_called),
-                                        cmocka_unit_test(torchvision_keeps_proposals_of_the_least_side) };
+                                        cmocka_unit_test(torchvision_keeps_proposals_of_the_least_side),
+                                        cmocka_unit_test(a_program_is_told_what_it_does_otherwise) };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -33,6 +33,8 @@ struct model_family {
     const char *const *dialects;
     int (*export_as)(struct model *m, int dialect, struct model_classes classes, struct st_array **ret_arrays, size_t *ret_n,
                      struct err *err);
+    /* What has to be told to that program of a file in its names, in a sentence: what it does otherwise by itself than the job did. NULL: nothing. */
+    void (*export_told)(const struct model *m, int dialect, char *ret, size_t size);
     bool (*masks)(const struct jobspec *spec);   /* whether a job needs the segmentations of its data sets; NULL: none does */
     bool (*upright)(const struct jobspec *spec); /* whether its pictures are turned as their EXIF orientation says; NULL: none are */
 };

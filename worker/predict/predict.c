@@ -438,12 +438,23 @@ static int dialect_of(const struct model_family *f, const char *name, struct err
     return -1;
 }
 
+static void tell_export(const struct predictor *p, int dialect, const char *path, size_t n)
+{
+    char text[512];
+
+    fprintf(p->out, "%zu arrays -> %s\n", n, path);
+    if (!p->model->family->export_told)
+        return;
+    p->model->family->export_told(p->model, dialect, text, sizeof text);
+    fprintf(p->out, "%s\n", text);
+}
+
 int predict_export(const struct predict_options *opt, const char *dialect, const char *path, FILE *out, struct err *err)
 {
     struct predictor p = { .opt = opt, .out = out };
     struct st_array *arrays = NULL;
     size_t n = 0;
-    int which, rc = trained_open(&p, err);
+    int which = 0, rc = trained_open(&p, err);
 
     if (rc >= 0) {
         which = dialect_of(p.model->family, dialect, err);
@@ -453,7 +464,7 @@ int predict_export(const struct predict_options *opt, const char *dialect, const
     if (rc >= 0)
         rc = safetensors_write(path, arrays, n, p.model->traits, (size_t)p.model->ntraits, err);
     if (rc >= 0)
-        fprintf(out, "%zu arrays -> %s\n", n, path);
+        tell_export(&p, which, path, n);
     weights_named_free(arrays, n);
     predictor_close(&p);
     return rc;

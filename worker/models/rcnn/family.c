@@ -33,4 +33,5 @@ const struct model_family rcnn_models = { .name = "rcnn",
                                           .open = rcnn_new,
                                           .load = rcnn_load,
                                           .dialects = rcnn_dialects,
-                                          .export_as = rcnn_export_as };
+                                          .export_as = rcnn_export_as,
+                                          .export_told = rcnn_export_told };

@@ -419,3 +419,28 @@ int rcnn_export_as(struct model *m, int dialect, struct model_classes classes, s
     *ret_n = (size_t)n->nnamed;
     return 0;
 }
+
+/* By dialect: what its program is to be told of a body, and of heads, that are the other's. Specs rcnn sections 1.3, 9.3 and 10. */
+static const struct {
+    const char *body, *heads;
+} told[] = {
+    { "pictures are blue, green, red of 0 to 255 with image_mean=[103.53, 116.28, 123.675] and image_std=[1, 1, 1], bottlenecks have their "
+      "stride in conv1",
+      "anchors are not rounded, RoIAlign has aligned=True and sampling_ratio=0" },
+    { "INPUT.FORMAT RGB, MODEL.PIXEL_MEAN [123.675, 116.28, 103.53], MODEL.PIXEL_STD [58.395, 57.12, 57.375], MODEL.RESNETS.STRIDE_IN_1X1 "
+      "False",
+      "anchors are rounded, POOLER_TYPE ROIAlign and POOLER_SAMPLING_RATIO 2 of ROI_BOX_HEAD and ROI_MASK_HEAD" },
+};
+
+void rcnn_export_told(const struct model *m, int dialect, char *ret, size_t size)
+{
+    const char *name = rcnn_dialects[dialect];
+    bool torchvision = dialect == 0;
+    bool body = rcnn_network_of(m)->colours.swap == torchvision, heads = rcnn_background_first(m) != torchvision;
+
+    if (!body && !heads)
+        snprintf(ret, size, "%s's defaults are the job's: colours, strides, anchors, RoIAlign", name);
+    else
+        snprintf(ret, size, "%s is to be set up as the job was: %s%s%s", name, body ? told[dialect].body : "", body && heads ? "; " : "",
+                 heads ? told[dialect].heads : "");
+}

@@ -26,3 +26,5 @@ int rcnn_load(struct model *m, const struct jobspec *spec, struct model_classes 
 extern const char *const rcnn_dialects[];
 int rcnn_export_as(struct model *m, int dialect, struct model_classes classes, struct st_array **ret_arrays, size_t *ret_n,
                    struct err *err);
+/* model_family.export_told(): colours, strides, anchors and RoIAlign. */
+void rcnn_export_told(const struct model *m, int dialect, char *ret, size_t size);

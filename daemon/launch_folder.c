@@ -11,8 +11,8 @@
 #include "daemon/launch.h"
 #include "daemon/launch_impl.h"
 #include "daemon/store.h"
-#include "daemon/wipe.h"
 #include "proto/err.h"
+#include "proto/wipe.h"
 
 enum { PATH_ROOM = 4096 + 64 };
 

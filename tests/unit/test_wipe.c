@@ -11,7 +11,7 @@
 #include <unistd.h>
 #include <cmocka.h>
 
-#include "daemon/wipe.h"
+#include "proto/wipe.h"
 #include "proto/err.h"
 #include "tests/harness.h"
 

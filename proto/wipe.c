@@ -1,4 +1,4 @@
-#include "daemon/wipe.h"
+#include "proto/wipe.h"
 
 #include <dirent.h>
 #include <errno.h>

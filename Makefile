@@ -57,7 +57,7 @@ CUDART   := $(addprefix -L,$(wildcard $(TOOLKIT)/lib64 $(TOOLKIT)/targets/$(MACH
 SHARED   := $(patsubst %.c,$(B)/shared/%.o,proto/driver.c proto/err.c worker/comm/comm.c)
 
 .DEFAULT_GOAL := all
-PROGRAMS := detd detctl detd-job detd-worker
+PROGRAMS := detd detctl detd-job detd-worker detd-launch
 all: $(addprefix $(B)/,$(PROGRAMS)) $(PLUGIN)
 	@$(if $(NVCC),$(if $(CUDA),:,echo '$(NO_CUDA)'),:)
 
@@ -69,6 +69,9 @@ $(B)/detctl $(B)/bundle/detctl: $(call objs,client) $(PROTO)
 	$(LINK) -ljansson -lsqlite3 -lm
 $(B)/detd-job $(B)/bundle/detd-job: $(call objs,supervisor) $(PROTO)
 	$(LINK) -luv -ljansson
+# Root runs it: nothing but libc is linked to it.
+$(B)/detd-launch $(B)/bundle/detd-launch: $(call objs,launch) $(patsubst %,$(B)/proto/%.o,err folder sha256)
+	$(LINK)
 $(B)/detd-worker $(B)/bundle/detd-worker: $(B)/worker/main.o $(WORKER) $(CPU) $(PROTO)
 	$(LINK) -ljansson -lturbojpeg -lpng -lm -ldl
 $(PROGRAMS:%=$(B)/bundle/%): LDFLAGS += $(IN_BUNDLE)
@@ -240,7 +243,7 @@ bench: all
 	@tests/bench/bench.sh $(B)
 
 # ---- lint: every finding fails ----
-SOURCES := $(wildcard proto/*.[ch] daemon/*.[ch] supervisor/*.[ch] client/*.[ch] worker/*.[ch] worker/*/*.[ch] worker/*/*/*.[ch] tests/*/*.[ch] $(if $(CUDA),cuda/*.[ch]))
+SOURCES := $(wildcard proto/*.[ch] daemon/*.[ch] launch/*.[ch] supervisor/*.[ch] client/*.[ch] worker/*.[ch] worker/*/*.[ch] worker/*/*/*.[ch] tests/*/*.[ch] $(if $(CUDA),cuda/*.[ch]))
 FORMATTED = $(sort $(SOURCES) $(wildcard cuda/*.[ch])) $(wildcard cuda/*.cu tests/emu/*.cpp tests/device/*.cu)
 SCRIPTS  = $(wildcard .ci/run tests/*.sh tests/*/*.sh packaging/*.sh)
 # cppcheck takes all that one line declares, as the operations of a device (worker/cpu/cpu.h), for one function.
@@ -283,7 +286,7 @@ clean:
 	rm -rf build build-*
 
 help:
-	@echo 'make            the four programs, in build/, and where nvcc is the CUDA device, libdetd-cuda.so'
+	@echo 'make            the programs, in build/, and where nvcc is the CUDA device, libdetd-cuda.so'
 	@echo 'make demo       install packages, build, train a small detector with two ranks under a private detd'
 	@echo 'make check      install packages, build, run every test        SAN=address,undefined or SAN=thread: with sanitizers'
 	@echo 'make check-long what searches further, up to half an hour'

@@ -14,13 +14,14 @@ allow() { # allow FOLDER ALLOWED...: includes of FOLDER's files stay inside FOLD
         while read -r file; do
             echo "$d: includes $file, but $folder may use only: $*" >&2
             bad=1
-        done < <(sed -n '1,/^$/p' "$d" | tr -s ' :' '\n' | sed 's|^\./||' | grep -E '^(proto|daemon|supervisor|client|worker|cuda)/.*\.h$' | grep -vE "$pattern")
+        done < <(sed -n '1,/^$/p' "$d" | tr -s ' :' '\n' | sed 's|^\./||' | grep -E '^(proto|daemon|launch|supervisor|client|worker|cuda)/.*\.h$' | grep -vE "$pattern")
     done
 }
 allow proto
 allow daemon proto
 allow supervisor proto
 allow client proto
+allow launch proto
 # The floors of the worker, from the ground up: each may use all below it. Headers of kernels/ and ops/ are read with those that include them.
 below="worker/kernels worker/core worker/ops"
 allow worker/core worker/kernels proto
@@ -54,7 +55,7 @@ done < <(find worker -name '*.c' -printf '%h\n' | sort -u)
 # Only the highest sees struct daemon.
 rooms=
 for floor in "clock door errand gate job life lock log node notify reserve schema sched text turns" "config gpu gpu_nvml report view wire" "device gpu_child gpu_probe store*" \
-    "event launch*" "audit jobs*" "after gpu_node ingest removal spent usage" "retention run+slots+why" "conn" "daemon+main+methods*"; do
+    "event launch+launch_[a-z]*" "audit jobs*" "after gpu_node ingest removal spent usage" "retention run+slots+why" "conn" "daemon+main+methods*"; do
     lower=$rooms
     for room in $floor; do
         pattern=${room//+/|}

@@ -1,0 +1,76 @@
+#include "launch/args.h"
+
+#include <errno.h>
+#include <stdarg.h>
+#include <stdbool.h>
+#include <stdio.h>
+
+struct args {
+    char **argv;
+    int count;
+    bool failed;
+};
+
+static void add(struct args *l, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+static void add(struct args *l, const char *fmt, ...)
+{
+    va_list ap;
+
+    va_start(ap, fmt);
+    if (vasprintf(&l->argv[l->count], fmt, ap) < 0)
+        l->failed = true;
+    else
+        l->count++;
+    va_end(ap);
+    l->argv[l->count] = NULL;
+}
+
+static void add_number(struct args *l, const char *name, long long value)
+{
+    add(l, "%s", name);
+    add(l, "%lld", value);
+}
+
+/* A value that follows its option's name is never taken for an option itself, whatever it begins with. */
+static void add_text(struct args *l, const char *name, const char *value)
+{
+    add(l, "%s", name);
+    add(l, "%s", value);
+}
+
+static void add_run(struct args *l, const struct launch_ask *a)
+{
+    static const char *const tiers[] = { "off", "rerun", "world" };
+
+    add_number(l, "--attempt", a->attempt);
+    add_number(l, "--last-seq", a->last_seq);
+    add_text(l, "--nonce", a->nonce);
+    add_text(l, "--store-id", a->ticket.store);
+    add_number(l, "--spec-fd", ARGS_SPEC_FD);
+    add_number(l, "--threads", a->threads);
+    add_text(l, "--tier", tiers[a->tier]);
+    add_number(l, "--log-max", a->log_max);
+    if (a->gpus[0])
+        add_text(l, "--gpus", a->gpus);
+    if (a->drain) {
+        add_text(l, "--drain", a->drain == 1 ? "cancelled" : "failed");
+        add_text(l, "--reason", a->reason);
+        add_number(l, "--saved", a->saved);
+    }
+}
+
+int args_fill(char *ret[ARGS_MAX], const char *program, const struct launch_ask *a)
+{
+    struct args l = { .argv = ret };
+
+    add(&l, "%s", program);
+    add_text(&l, "--job-dir", ".");
+    add_number(&l, "--job", a->ticket.job);
+    add_number(&l, "--lock-fd", ARGS_LOCK_FD);
+    add_number(&l, "--trouble-fd", ARGS_TROUBLE_FD);
+    if (a->kind == LAUNCH_CLEAR)
+        add(&l, "--clear");
+    else
+        add_run(&l, a);
+    return l.failed ? -ENOMEM : 0;
+}

@@ -1,0 +1,254 @@
+#include "launch/become.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <grp.h>
+#include <linux/capability.h>
+#include <linux/keyctl.h>
+#include <linux/securebits.h>
+#include <pwd.h>
+#include <sched.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include "launch/args.h"
+#include "launch/scope.h"
+#include "launch/ticket.h"
+#include "proto/report.h"
+
+enum { FIRST_FREE = 6, ABOVE = 16, GROUPS_MAX = 1024, ENV_MAX = 16 };
+
+static int trouble_fd;
+
+static void give_up(const char *fmt, ...) __attribute__((format(printf, 1, 2), noreturn));
+static void give_up(const char *fmt, ...)
+{
+    int code = errno;
+    char text[LAUNCH_TEXT];
+    size_t len;
+    va_list ap;
+
+    va_start(ap, fmt);
+    vsnprintf(text, sizeof text, fmt, ap);
+    va_end(ap);
+    len = strlen(text);
+    if (code)
+        snprintf(text + len, sizeof text - len, ": %s", strerror(code));
+    if (pwrite(trouble_fd, text, strlen(text), 0) < 0)
+        _exit(SUP_EXIT_REFUSED + 1);
+    _exit(SUP_EXIT_REFUSED);
+}
+
+#define NEED(what)          \
+    do {                    \
+        errno = 0;          \
+        if ((what) < 0)     \
+            give_up(#what); \
+    } while (0)
+
+/* ---- what it takes along ---- */
+
+/* Numbers 3 to 5 are taken by no other descriptor that is still needed. */
+static struct become place_fds(const struct become *b)
+{
+    struct become high = *b;
+    int *const fds[] = { &high.folder, &high.lock, &high.spec, &high.trouble, &high.scope };
+
+    trouble_fd = b->trouble;
+    for (size_t i = 0; i < sizeof fds / sizeof *fds; i++)
+        if (*fds[i] >= 0)
+            NEED(*fds[i] = fcntl(*fds[i], F_DUPFD_CLOEXEC, ABOVE));
+    trouble_fd = high.trouble;
+    NEED(dup2(high.lock, ARGS_LOCK_FD));
+    NEED(dup2(high.trouble, ARGS_TROUBLE_FD));
+    if (high.spec >= 0)
+        NEED(dup2(high.spec, ARGS_SPEC_FD));
+    trouble_fd = ARGS_TROUBLE_FD;
+    NEED(close_range(high.spec >= 0 ? FIRST_FREE : ARGS_SPEC_FD, ABOVE - 1, 0));
+    return high;
+}
+
+static void reset_signals(void)
+{
+    sigset_t none;
+
+    for (int i = 1; i < NSIG; i++)
+        signal(i, SIG_DFL);
+    sigemptyset(&none);
+    sigprocmask(SIG_SETMASK, &none, NULL);
+}
+
+/* Never more urgent than others; how much less is what the administrator has set for this service. */
+static void reset_priority(void)
+{
+    static const struct sched_param lowest = { 0 };
+    int policy = sched_getscheduler(0);
+
+    NEED(policy);
+    if (policy != SCHED_OTHER && policy != SCHED_BATCH && policy != SCHED_IDLE)
+        NEED(sched_setscheduler(0, SCHED_OTHER, &lowest));
+    if (getpriority(PRIO_PROCESS, 0) < 0)
+        NEED(setpriority(PRIO_PROCESS, 0, 0));
+}
+
+static void reset_limits(void)
+{
+    struct rlimit none = { 0, 0 }, core = { 0, RLIM_INFINITY };
+    int fd = open("/proc/self/oom_score_adj", O_WRONLY | O_CLOEXEC);
+
+    if (fd < 0 || write(fd, "0", 1) != 1)
+        give_up("oom_score_adj");
+    close(fd);
+    setrlimit(RLIMIT_CORE, &core);
+    NEED(setrlimit(RLIMIT_RTPRIO, &none));
+    NEED(setrlimit(RLIMIT_NICE, &none));
+    reset_priority();
+    umask(077);
+}
+
+/* ---- whose rights it keeps ---- */
+
+/* What he is in today counts: the group with which he submitted only if he is in it still. */
+static void join_groups(const struct passwd *user, gid_t submitted)
+{
+    gid_t groups[GROUPS_MAX], first = user->pw_gid;
+    int n = GROUPS_MAX;
+
+    if (getgrouplist(user->pw_name, user->pw_gid, groups, &n) < 0) {
+        errno = 0;
+        give_up("%s is in more than %d groups", user->pw_name, GROUPS_MAX);
+    }
+    for (int i = 0; i < n; i++)
+        if (groups[i] == submitted)
+            first = submitted;
+    NEED(setgroups((size_t)n, groups));
+    NEED(setresgid(first, first, first));
+}
+
+static void drop_capabilities(void)
+{
+    static const unsigned long bits = SECBIT_NOROOT | SECBIT_NOROOT_LOCKED | SECBIT_NO_SETUID_FIXUP_LOCKED | SECBIT_KEEP_CAPS_LOCKED |
+                                      SECBIT_NO_CAP_AMBIENT_RAISE | SECBIT_NO_CAP_AMBIENT_RAISE_LOCKED;
+
+    for (unsigned long cap = 0; prctl(PR_CAPBSET_READ, cap, 0, 0, 0) >= 0; cap++)
+        NEED(prctl(PR_CAPBSET_DROP, cap, 0, 0, 0));
+    NEED(prctl(PR_CAP_AMBIENT, PR_CAP_AMBIENT_CLEAR_ALL, 0, 0, 0));
+    NEED(prctl(PR_SET_SECUREBITS, bits, 0, 0, 0));
+}
+
+/* Nothing is believed that the kernel can be asked. */
+static void check_dropped(uid_t uid)
+{
+    struct __user_cap_header_struct head = { .version = _LINUX_CAPABILITY_VERSION_3 };
+    struct __user_cap_data_struct caps[2] = { { 0 } };
+    uid_t real, effective, saved;
+    gid_t rgid, egid, sgid;
+
+    NEED(getresuid(&real, &effective, &saved));
+    NEED(getresgid(&rgid, &egid, &sgid));
+    NEED(syscall(SYS_capget, &head, caps));
+    errno = 0;
+    if (real != uid || effective != uid || saved != uid || rgid != egid || egid != sgid || setuid(0) == 0 || seteuid(0) == 0 ||
+        caps[0].effective || caps[0].permitted || caps[0].inheritable || caps[1].effective || caps[1].permitted || caps[1].inheritable ||
+        prctl(PR_GET_NO_NEW_PRIVS, 0, 0, 0, 0) != 1) {
+        errno = 0;
+        give_up("the rights of root could not be given up");
+    }
+}
+
+static void drop(const struct passwd *user, gid_t submitted)
+{
+    uid_t uid = user->pw_uid;
+
+    if (syscall(SYS_keyctl, KEYCTL_JOIN_SESSION_KEYRING, NULL) < 0 && errno != ENOSYS && errno != EPERM && errno != EOPNOTSUPP)
+        give_up("a keyring of its own");
+    join_groups(user, submitted);
+    drop_capabilities();
+    NEED(setresuid(uid, uid, uid));
+    NEED(prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0));
+    check_dropped(uid);
+}
+
+/* ---- as the user ---- */
+
+/* Links in the folder lead no further than he could go himself. */
+static void enter(int folder)
+{
+    int in = open("/dev/null", O_RDONLY | O_CLOEXEC), out;
+
+    NEED(in);
+    NEED(fchdir(folder));
+    if (mkdir("log", 0700) < 0 && errno != EEXIST)
+        give_up("make folder 'log'");
+    out = open("log/supervisor.log", O_WRONLY | O_CREAT | O_APPEND | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY | O_CLOEXEC, 0600);
+    if (out < 0)
+        give_up("create 'log/supervisor.log'");
+    NEED(dup2(in, STDIN_FILENO));
+    NEED(dup2(out, STDOUT_FILENO));
+    NEED(dup2(out, STDERR_FILENO));
+}
+
+static char *format(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
+static char *format(const char *fmt, ...)
+{
+    char *text = NULL;
+    va_list ap;
+
+    va_start(ap, fmt);
+    if (vasprintf(&text, fmt, ap) < 0)
+        give_up("out of memory");
+    va_end(ap);
+    return text;
+}
+
+static void fill_env(char **env, const struct passwd *user)
+{
+    static const char *const kept[] = { "LANG",      "TZ",           "DETD_CUDA_PATH", "CUDA_HOME",
+                                        "CUDA_PATH", "ASAN_OPTIONS", "UBSAN_OPTIONS",  "TSAN_OPTIONS" };
+    int n = 0;
+
+    env[n++] = format("PATH=/usr/local/bin:/usr/bin:/bin");
+    env[n++] = format("HOME=%s", user->pw_dir);
+    env[n++] = format("USER=%s", user->pw_name);
+    env[n++] = format("LOGNAME=%s", user->pw_name);
+    for (size_t i = 0; i < sizeof kept / sizeof *kept; i++)
+        if (getenv(kept[i]))
+            env[n++] = format("%s=%s", kept[i], getenv(kept[i]));
+    env[n] = NULL;
+}
+
+void become(const struct become *what)
+{
+    const struct become b = place_fds(what);
+    char *env[ENV_MAX], *argv[ARGS_MAX];
+    const struct passwd *user;
+
+    ticket_forget_key();
+    reset_signals();
+    NEED(setsid());
+    if (b.scope >= 0 && scope_join(b.scope) < 0)
+        give_up("join the job's scope");
+    reset_limits();
+    errno = 0;
+    user = getpwuid(b.ask->ticket.uid);
+    if (!user || user->pw_uid != b.ask->ticket.uid)
+        give_up("user %u, who submitted it, is not known any more", b.ask->ticket.uid);
+    fill_env(env, user);
+    if (args_fill(argv, b.program, b.ask) < 0)
+        give_up("out of memory");
+    drop(user, b.ask->ticket.gid);
+    enter(b.folder);
+    NEED(close_range(FIRST_FREE, ~0U, CLOSE_RANGE_CLOEXEC)); /* whatever a library has opened meanwhile */
+    errno = 0;
+    execve(b.program, argv, env);
+    give_up("execute '%s'", b.program);
+}

@@ -1,0 +1,104 @@
+#include "launch/place.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <libgen.h>
+#include <limits.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "proto/err.h"
+
+/* ---- the folder of a job ---- */
+
+/* <state>/jobs, by our own eyes: detd may see other mounts than we do, and jobs see ours. Its parent is root's, so that nobody could put a link in its place. */
+static int open_jobs(const char *path, uid_t detd, struct err *err)
+{
+    int state = open(path, O_PATH | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    int jobs = state < 0 ? -1 : openat(state, "jobs", O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    struct stat st;
+
+    if (jobs < 0)
+        err_sys(err, "open 'jobs' in '%s'", path);
+    if (state >= 0)
+        close(state);
+    if (jobs < 0 || (fstat(jobs, &st) == 0 && st.st_uid == detd))
+        return jobs < 0 ? err->code : jobs;
+    close(jobs);
+    return err_set(err, ERR_DENIED, "'%s/jobs' is not detd's own", path);
+}
+
+/* In a folder of detd's own, so that what root makes there harms nobody but detd. A folder of root's is one that we had no time to give away: it is empty, or it
+ * stays, and is refused. */
+static int open_own(int jobs, const struct launch_ticket *t, struct err *err)
+{
+    struct stat st;
+    bool made = false;
+    char name[24];
+    int fd;
+
+    snprintf(name, sizeof name, "%lld", (long long)t->job);
+    if (fstatat(jobs, name, &st, AT_SYMLINK_NOFOLLOW) == 0 && S_ISDIR(st.st_mode) && st.st_uid == 0)
+        unlinkat(jobs, name, AT_REMOVEDIR);
+    if (mkdirat(jobs, name, 0700) == 0)
+        made = true;
+    else if (errno != EEXIST)
+        return err_sys(err, "make the folder of job %s", name);
+    fd = openat(jobs, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    if (fd < 0)
+        return err_sys(err, "open the folder of job %s", name);
+    /* 0700: it is the one that was just made, or another one that nobody but root has ever written into */
+    if (made && fstat(fd, &st) == 0 && st.st_uid == 0 && (st.st_mode & 07777) == 0700 &&
+        (fchown(fd, t->uid, (gid_t)-1) < 0 || fsync(jobs) < 0)) {
+        err_sys(err, "give job %s its folder", name);
+        close(fd);
+        return err->code;
+    }
+    if (fstat(fd, &st) == 0 && st.st_uid == t->uid)
+        return fd;
+    close(fd);
+    return err_set(err, ERR_DENIED, "the folder of job %s is not its submitter's", name);
+}
+
+int place_open(const char *state, uid_t detd, const struct launch_ticket *t, struct err *err)
+{
+    int fd, jobs = open_jobs(state, detd, err);
+
+    if (jobs < 0)
+        return jobs;
+    fd = open_own(jobs, t, err);
+    close(jobs);
+    return fd;
+}
+
+/* ---- programs ---- */
+
+static int check_roots(const char *path, struct err *err)
+{
+    struct stat st;
+
+    if (stat(path, &st) < 0)
+        return err_sys(err, "look at '%s'", path);
+    if (st.st_uid != 0 || (st.st_mode & 022))
+        return err_set(err, ERR_DENIED, "'%s' is not root's alone: who may change it could run jobs of his own as anybody", path);
+    return 0;
+}
+
+int place_program(const char *name, char *ret, size_t size, struct err *err)
+{
+    char me[PATH_MAX];
+    ssize_t n = readlink("/proc/self/exe", me, sizeof me - 1);
+    int rc;
+
+    if (n < 0)
+        return err_sys(err, "read /proc/self/exe");
+    me[n] = '\0';
+    rc = check_roots(dirname(me), err);
+    if ((size_t)snprintf(ret, size, "%s/%s", me, name) >= size)
+        return err_set(err, -ENAMETOOLONG, "'%s': too long", me);
+    if (rc == 0)
+        rc = check_roots(ret, err);
+    return rc == 0 && access(ret, X_OK) < 0 ? err_sys(err, "'%s'", ret) : rc;
+}

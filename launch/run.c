@@ -1,0 +1,159 @@
+#include "launch/run.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/pidfd.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "launch/scope.h"
+
+static struct run *first;
+
+static long long now_ms(void)
+{
+    struct timespec t;
+
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return t.tv_sec * 1000LL + t.tv_nsec / 1000000;
+}
+
+static bool is_of(const struct run *r, const struct launch_ticket *t)
+{
+    return r->ticket.job == t->job && memcmp(r->ticket.store, t->store, sizeof t->store) == 0;
+}
+
+static struct run *find(const struct launch_ticket *t)
+{
+    struct run *r = first;
+
+    while (r && !is_of(r, t))
+        r = r->next;
+    return r;
+}
+
+int run_add(const struct launch_ticket *t, int64_t number, pid_t pid, int trouble_fd)
+{
+    struct run *r = calloc(1, sizeof *r);
+
+    if (!r)
+        return -ENOMEM;
+    *r = (struct run){ .next = first, .ticket = *t, .number = number, .pid = pid, .trouble_fd = trouble_fd };
+    first = r;
+    return 0;
+}
+
+/* Without scopes: those of the session, whose number is that of a child that nobody has waited for. */
+static void kill_session(pid_t session)
+{
+    DIR *proc = opendir("/proc");
+    const struct dirent *entry;
+
+    while (proc && (entry = readdir(proc))) {
+        pid_t pid = (pid_t)atoi(entry->d_name);
+        int fd = pid > 1 ? pidfd_open(pid, 0) : -1;
+
+        /* looked at after it was opened: by then the number may be another's, and the signal finds nobody */
+        if (fd >= 0 && getsid(pid) == session)
+            pidfd_send_signal(fd, SIGKILL, NULL, 0);
+        if (fd >= 0)
+            close(fd);
+    }
+    if (proc)
+        closedir(proc);
+}
+
+static void kill_run(const struct run *r)
+{
+    scope_kill(&r->ticket);
+    if (r->pid > 0) {
+        kill(r->pid, SIGKILL);
+        if (!scope_there_are())
+            kill_session(r->pid);
+    }
+}
+
+static void leave(struct run *r)
+{
+    r->leaving = true;
+    r->until_ms = now_ms() + LAUNCH_DIE_S * 1000LL;
+}
+
+void run_kill(const struct launch_ticket *t)
+{
+    struct run *r = find(t);
+
+    if (!r && !scope_remove(t) && run_add(t, 0, 0, -1) == 0) {
+        r = find(t);
+        r->told = true;
+        leave(r);
+    }
+    if (r)
+        kill_run(r);
+    else
+        scope_kill(t);
+}
+
+bool run_clear(const struct launch_ticket *t)
+{
+    if (!find(t) && scope_remove(t))
+        return true;
+    run_kill(t);
+    return !find(t) && scope_remove(t);
+}
+
+bool run_any_left(void)
+{
+    const struct run *r = first;
+
+    while (r && !r->leaving)
+        r = r->next;
+    return r != NULL;
+}
+
+static void reap(struct run *r)
+{
+    siginfo_t info = { 0 };
+    ssize_t n;
+    int status;
+
+    if (r->pid <= 0 || waitid(P_PID, (id_t)r->pid, &info, WEXITED | WNOHANG | WNOWAIT) < 0 || info.si_pid != r->pid)
+        return;
+    kill_run(r);
+    waitpid(r->pid, &status, 0);
+    r->status = WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status);
+    r->pid = 0;
+    n = pread(r->trouble_fd, r->text, sizeof r->text - 1, 0);
+    r->text[n > 0 ? n : 0] = '\0';
+    close(r->trouble_fd);
+    r->trouble_fd = -1;
+    leave(r);
+}
+
+void run_look(void (*exited)(const struct run *r, bool gone))
+{
+    for (struct run **at = &first; *at;) {
+        struct run *r = *at;
+        bool gone;
+
+        reap(r);
+        gone = r->leaving && r->pid == 0 && scope_remove(&r->ticket);
+        if (r->leaving && !gone)
+            scope_kill(&r->ticket);
+        if (r->leaving && !r->told && (gone || now_ms() > r->until_ms)) {
+            exited(r, gone && scope_there_are());
+            r->told = true;
+        }
+        if (gone) {
+            *at = r->next;
+            free(r);
+        } else {
+            at = &r->next;
+        }
+    }
+}

@@ -1,0 +1,177 @@
+#include "launch/scope.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+enum { NAME = 48, PATH = 4096 };
+
+static int root = -1; /* folder of our own group */
+static struct scope_limits limits;
+
+static int put(int folder, const char *file, const char *text)
+{
+    int fd = openat(folder, file, O_WRONLY | O_CLOEXEC), rc = 0;
+
+    if (fd < 0)
+        return -errno;
+    if (write(fd, text, strlen(text)) < 0)
+        rc = -errno;
+    close(fd);
+    return rc;
+}
+
+/* The word after `before` in the first line of the file that has it there. */
+static bool find_line(const char *file, const char *format, char *ret)
+{
+    char line[PATH];
+    bool found = false;
+    FILE *f = fopen(file, "re");
+
+    while (f && !found && fgets(line, sizeof line, f))
+        found = sscanf(line, format, ret) == 1;
+    if (f)
+        fclose(f);
+    return found;
+}
+
+static int open_own_group(void)
+{
+    char mount[PATH] = "", own[PATH] = "", path[2 * PATH], line[PATH], kind[64];
+    FILE *f = fopen("/proc/self/mounts", "re");
+
+    while (f && !mount[0] && fgets(line, sizeof line, f))
+        if (sscanf(line, "%*s %4000s %63s", path, kind) == 2 && strcmp(kind, "cgroup2") == 0)
+            snprintf(mount, sizeof mount, "%.4000s", path);
+    if (f)
+        fclose(f);
+    if (!mount[0] || !find_line("/proc/self/cgroup", "0::%4000s", own))
+        return -1;
+    snprintf(path, sizeof path, "%s%s", mount, own);
+    return open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+}
+
+/* A controller that is not given to us was told of in the beginning. */
+static void limit(int scope, const char *file, long long value)
+{
+    char text[32];
+    int rc;
+
+    snprintf(text, sizeof text, "%lld", value);
+    rc = value > 0 ? put(scope, file, text) : 0;
+    if (rc < 0 && rc != -ENOENT)
+        fprintf(stderr, "<4>%s of a scope: %s\n", file, strerror(-rc));
+}
+
+static int open_limited(const char *name)
+{
+    int fd = openat(root, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+
+    if (fd < 0)
+        return -errno;
+    limit(fd, "pids.max", limits.tasks);
+    limit(fd, "memory.max", limits.memory);
+    return fd;
+}
+
+/* Scopes of jobs that ended while nobody was here go. Those of jobs that live have lost their limits with the controllers, and get them again. */
+static void look_over(void)
+{
+    DIR *dir = fdopendir(dup(root));
+    const struct dirent *entry;
+
+    while (dir && (entry = readdir(dir)))
+        if (strncmp(entry->d_name, "job-", 4) == 0 && unlinkat(root, entry->d_name, AT_REMOVEDIR) < 0) {
+            int fd = open_limited(entry->d_name);
+
+            if (fd >= 0)
+                close(fd);
+        }
+    if (dir)
+        closedir(dir);
+}
+
+static void give_up(const char *what)
+{
+    fprintf(stderr, "<4>no scopes here (%s: %s): a job is its session, and what leaves that is not killed with it\n", what,
+            strerror(errno));
+    if (root >= 0)
+        close(root);
+    root = -1;
+}
+
+/* A group that limits others below it has no process of its own, so we go into one beside them. */
+void scope_open(const struct scope_limits *l)
+{
+    limits = *l;
+    root = open_own_group();
+    if (root < 0) {
+        give_up("no group of cgroup version 2");
+        return;
+    }
+    if ((mkdirat(root, "main", 0755) < 0 && errno != EEXIST) || (mkdirat(root, "job-test", 0755) < 0 && errno != EEXIST)) {
+        give_up("its folder");
+        return;
+    }
+    if (faccessat(root, "job-test/cgroup.kill", W_OK, 0) < 0) {
+        give_up("cgroup.kill, which Linux has since 5.14");
+        return;
+    }
+    if (put(root, "main/cgroup.procs", "0") < 0)
+        fprintf(stderr, "<4>the group 'main' cannot be entered, and scopes have no limits\n");
+    if (put(root, "cgroup.subtree_control", "+pids") < 0 && limits.tasks > 0)
+        fprintf(stderr, "<4>scopes have no limit of tasks here: the controller pids is not given to this service\n");
+    if (put(root, "cgroup.subtree_control", "+memory") < 0 && limits.memory > 0)
+        fprintf(stderr, "<4>scopes have no limit of memory here: the controller memory is not given to this service\n");
+    look_over();
+}
+
+bool scope_there_are(void)
+{
+    return root >= 0;
+}
+
+/* The store's name is part of it: two daemons may number alike. */
+static const char *name_of(const struct launch_ticket *t, char *ret)
+{
+    snprintf(ret, NAME, "job-%.8s-%lld", t->store, (long long)t->job);
+    return ret;
+}
+
+int scope_make(const struct launch_ticket *t)
+{
+    char name[NAME];
+
+    if (mkdirat(root, name_of(t, name), 0755) < 0 && errno != EEXIST)
+        return -errno;
+    return open_limited(name);
+}
+
+int scope_join(int scope)
+{
+    return put(scope, "cgroup.procs", "0");
+}
+
+void scope_kill(const struct launch_ticket *t)
+{
+    char name[NAME];
+    int fd = root < 0 ? -1 : openat(root, name_of(t, name), O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+
+    if (fd < 0)
+        return;
+    put(fd, "cgroup.kill", "1");
+    close(fd);
+}
+
+bool scope_remove(const struct launch_ticket *t)
+{
+    char name[NAME];
+
+    return root < 0 || unlinkat(root, name_of(t, name), AT_REMOVEDIR) == 0 || errno == ENOENT;
+}

@@ -1,0 +1,20 @@
+/* launch/scope.h - control groups (version 2) below detd-launch's own, one for each job that runs. */
+#pragma once
+#include <stdbool.h>
+
+#include "proto/launch.h"
+
+struct scope_limits {
+    long long tasks, memory; /* of a job; 0: as many as the node gives */
+};
+
+/* Finds our own group and makes room in it. Where that cannot be done, says so on stderr, and there are no scopes: sessions stand for them. */
+void scope_open(const struct scope_limits *limits);
+bool scope_there_are(void);
+/* Makes the job's scope, with its limits. A descriptor of its folder, by which a process joins (scope_join), or -errno. */
+int scope_make(const struct launch_ticket *t);
+int scope_join(int scope);
+/* Kills whatever is in it. */
+void scope_kill(const struct launch_ticket *t);
+/* True: there is no such scope, any more. */
+bool scope_remove(const struct launch_ticket *t);

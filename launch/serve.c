@@ -1,0 +1,222 @@
+#include "launch/serve.h"
+
+#include <errno.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/signalfd.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "launch/ask.h"
+#include "launch/become.h"
+#include "launch/place.h"
+#include "launch/run.h"
+#include "launch/scope.h"
+#include "launch/ticket.h"
+#include "proto/err.h"
+
+enum { TICK_MS = 20, POLLED = 3 };
+
+static struct serve_config config;
+static int caller = -1; /* detd's connection */
+static uid_t caller_uid;
+
+/* ---- answers ---- */
+
+static void hang_up(void)
+{
+    close(caller);
+    caller = -1;
+}
+
+/* A detd that reads nothing is left: it comes again. */
+static void answer(const struct launch_answer *a)
+{
+    if (caller >= 0 && send(caller, a, sizeof *a, MSG_NOSIGNAL | MSG_DONTWAIT) != (ssize_t)sizeof *a)
+        hang_up();
+}
+
+static void tell(enum launch_kind kind, const struct launch_ask *ask, int session, const char *text)
+{
+    struct launch_answer a = { .version = LAUNCH_VERSION, .kind = kind, .number = ask->number, .job = ask->ticket.job, .session = session };
+
+    snprintf(a.text, sizeof a.text, "%s", text);
+    a.ticket = ask->ticket;
+    answer(&a);
+}
+
+static void tell_exit(const struct run *r, bool gone)
+{
+    struct launch_answer a = { .version = LAUNCH_VERSION,
+                               .kind = LAUNCH_EXITED,
+                               .number = r->number,
+                               .job = r->ticket.job,
+                               .status = r->status,
+                               .gone = gone,
+                               .ticket = r->ticket };
+
+    snprintf(a.text, sizeof a.text, "%s", r->text);
+    answer(&a);
+}
+
+/* ---- what is asked ---- */
+
+static int fork_child(const struct launch_ask *a, const struct become *b, struct err *err)
+{
+    pid_t pid = fork();
+
+    if (pid == 0)
+        become(b);
+    if (pid < 0)
+        return err_sys(err, "start job %lld", (long long)a->ticket.job);
+    if (run_add(&a->ticket, a->number, pid, b->trouble) == 0)
+        return pid;
+    kill(pid, SIGKILL);
+    waitpid(pid, NULL, 0);
+    return err_set(err, -ENOMEM, "out of memory");
+}
+
+static int fork_job(const struct launch_ask *a, const int *fds, int folder, struct err *err)
+{
+    struct become b = { .ask = a, .program = config.program, .scope = -1, .folder = folder, .lock = fds[0] };
+    int rc = 0;
+
+    b.spec = a->kind == LAUNCH_CLEAR ? -1 : fds[1];
+    b.trouble = memfd_create("detd-trouble", MFD_CLOEXEC);
+    if (b.trouble < 0)
+        return err_sys(err, "a file of memory");
+    if (scope_there_are())
+        rc = b.scope = scope_make(&a->ticket);
+    if (rc < 0)
+        err_set(err, rc, "make a scope for job %lld: %s", (long long)a->ticket.job, strerror(-rc));
+    else
+        rc = fork_child(a, &b, err);
+    if (b.scope >= 0)
+        close(b.scope);
+    if (rc < 0)
+        close(b.trouble);
+    return rc;
+}
+
+static int start(const struct launch_ask *a, const int *fds, struct err *err)
+{
+    int folder, rc = ask_check_start(a, err);
+
+    if (rc == 0 && a->kind == LAUNCH_START)
+        rc = ask_check_spec(fds[1], &a->ticket, err);
+    if (rc == 0 && !run_clear(&a->ticket))
+        rc = err_set(err, -EBUSY, "processes of the last run of job %lld are on their way out", (long long)a->ticket.job);
+    if (rc < 0)
+        return rc;
+    folder = place_open(config.state, caller_uid, &a->ticket, err);
+    if (folder < 0)
+        return folder;
+    rc = fork_job(a, fds, folder, err);
+    close(folder);
+    if (rc > 0)
+        tell(LAUNCH_STARTED, a, rc, "");
+    return rc;
+}
+
+static int seal(struct launch_ask *a, int client, struct err *err)
+{
+    int rc = ask_check_seal(a, err);
+
+    a->ticket.version = LAUNCH_VERSION;
+    a->ticket.unused = 0;
+    if (rc == 0)
+        rc = ticket_identify(client, &a->ticket, err);
+    if (rc < 0)
+        return rc;
+    ticket_seal(&a->ticket);
+    tell(LAUNCH_SEALED, a, 0, "");
+    return 0;
+}
+
+static int kill_job(const struct launch_ask *a)
+{
+    run_kill(&a->ticket);
+    tell(LAUNCH_KILLED, a, 0, "");
+    return 0;
+}
+
+static void take(struct launch_ask *a, const int *fds, int nfds)
+{
+    struct err err = { 0 };
+    int rc = ask_check(a, nfds, &err);
+
+    if (rc == 0 && a->kind != LAUNCH_SEAL)
+        rc = ticket_check(&a->ticket, &err);
+    if (rc == 0)
+        rc = a->kind == LAUNCH_SEAL ? seal(a, fds[0], &err) : a->kind == LAUNCH_KILL ? kill_job(a) : start(a, fds, &err);
+    if (rc < 0)
+        tell(LAUNCH_REFUSED, a, 0, err.msg);
+}
+
+/* ---- the connection ---- */
+
+static void listen_to_caller(void)
+{
+    struct launch_ask ask = { 0 };
+    int fds[ASK_FDS], nfds;
+    struct err err = { 0 };
+
+    nfds = ask_read(caller, &ask, fds, &err);
+    if (nfds == -EAGAIN)
+        return;
+    if (nfds == ERR_PROTO)
+        fprintf(stderr, "<4>detd is left: %s\n", err.msg);
+    if (nfds < 0) {
+        hang_up();
+        return;
+    }
+    take(&ask, fds, nfds);
+    while (nfds > 0)
+        close(fds[--nfds]);
+}
+
+/* The newest detd is the one that runs. */
+static void take_caller(int server)
+{
+    int fd = accept4(server, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
+    socklen_t size = sizeof(struct ucred);
+    struct ucred who;
+
+    if (fd < 0)
+        return;
+    if (getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &who, &size) < 0 || (who.uid != 0 && who.uid != config.user)) {
+        close(fd);
+        return;
+    }
+    if (caller >= 0)
+        close(caller);
+    caller = fd;
+    caller_uid = who.uid;
+}
+
+void serve(int server, int signals, const struct serve_config *c)
+{
+    config = *c;
+    for (;;) {
+        struct pollfd polled[POLLED] = { { .fd = server, .events = POLLIN },
+                                         { .fd = signals, .events = POLLIN },
+                                         { .fd = caller, .events = POLLIN } };
+        struct signalfd_siginfo info;
+
+        if (poll(polled, POLLED, run_any_left() ? TICK_MS : -1) < 0 && errno != EINTR)
+            return;
+        while (read(signals, &info, sizeof info) == (ssize_t)sizeof info)
+            if (info.ssi_signo != SIGCHLD)
+                return;
+        run_look(tell_exit);
+        if (polled[2].revents && caller >= 0)
+            listen_to_caller();
+        if (polled[0].revents)
+            take_caller(server);
+    }
+}

@@ -1,0 +1,92 @@
+/* proto/launch.h - what detd and detd-launch say to each other, so that jobs of a node run as their submitters.
+ *
+ * Three parties, each of which trusts the ones above it alone:
+ *   detd-launch  root. Knows a key that nobody else knows, and which scopes (cgroups) and detd-jobs are its own. Parses nothing but the fixed messages below;
+ *                opens no path but its key, the state folder of detd, the programs beside it, the user database and its own cgroup. Everything that a user may have put somewhere is
+ *                opened after its rights were given up, by a child that is the user already.
+ *   detd         an unprivileged user. Parses what clients and supervisors send. Decides when a job starts, on which GPUs, with how many threads, and when it
+ *                is killed; never as whom, nor what it is.
+ *   the job      its submitter, in a scope of its own. Knows its nonce, and nothing of other jobs.
+ *
+ * Sequenced packets over a Unix socket that belongs to detd (0600, in a folder of root's); each way one struct a packet, of exactly that size. detd-launch asks
+ * the kernel who is at the other end, and takes its own --user and root alone; detd takes nobody but root for detd-launch.
+ *
+ *   SEAL   detd passes the descriptor of the client who submits, with the job's number, the store's name and the hash of the spec that it has stored.
+ *          detd-launch asks the kernel who connected by that descriptor. It has to be an accepted end of a stream (its other end has no name, so it is nobody's
+ *          listening socket that detd has called), and not root's. The answer is a ticket: those four and the group, sealed with the key.
+ *   START  detd shows the ticket, with the job's lock, and the spec in a sealed file of memory, whose hash has to be the ticket's.
+ *          What is left of the job's last run is killed first; a new start waits till that has gone. detd-launch makes the job's folder where there is none
+ *          (in <state>/jobs, which has to be detd's own, and only if it is new or the user's), puts a child into a scope with limits, makes it the user and executes the
+ *          detd-job beside it with arguments that it writes itself: numbers, and texts of a few harmless characters. STARTED says its session; EXITED comes when
+ *          it has left and its scope is empty (or its processes did not die within LAUNCH_DIE_S), with the number of the START, and whether nothing of it lives.
+ *   CLEAR  with the ticket of a job that was removed, and its lock: as START, but the child only removes what is in the job's folder.
+ *   KILL   with the ticket, kills every process of the job's scope.
+ *   REFUSED answers any of them, with a sentence. After a REFUSED START nothing of the job runs.
+ *
+ * What a ticket is worth: nothing to who cannot speak to detd-launch as detd. To a detd that has been taken over: to run what its owner once submitted, as him, in
+ * that job's folder, one at a time, as often as it likes, with other GPUs, threads and outcomes; to kill it, and to empty that folder. It cannot change a byte of the spec (so no path, no
+ * variable of the environment and no program), nor the user, nor use the job's number for another. Besides, it gets tickets for specs of its own in the name of
+ * whoever connects to its socket meanwhile, root excepted. Tickets do not run out; all become void when the key is removed (/var/lib/detd-launch/key).
+ * A stolen nonce lets its thief speak as that job's supervisor only if he is the same user.
+ * Who takes the lock out of the scope (to a login of his own, say) holds it in vain: where detd-launch tells that nothing is left in the scope, detd makes another.
+ * What leaves the scope by way of another service of the node (cron, a login to itself) is not the job's any more, and not killed with it. */
+#pragma once
+#include <stddef.h>
+#include <stdint.h>
+
+enum {
+    LAUNCH_VERSION = 1,
+    LAUNCH_DIE_S = 5,
+    LAUNCH_SPEC_MAX = 2 << 20,
+    LAUNCH_TEXT = 256,
+    LAUNCH_GPUS = 1024,
+    LAUNCH_REASON = 128,
+    LAUNCH_NAME = 40 /* store, nonce */
+};
+
+#define LAUNCH_SOCKET "/run/detd-launch/sock"
+
+struct launch_ticket {
+    uint32_t version, uid, gid, unused;
+    int64_t job;
+    char store[LAUNCH_NAME];
+    unsigned char spec[32]; /* SHA-256 */
+    unsigned char seal[32]; /* of all before it */
+};
+
+enum { LAUNCH_TICKET_HEX = 2 * sizeof(struct launch_ticket) };
+
+enum launch_kind {
+    LAUNCH_SEAL = 1,
+    LAUNCH_START,
+    LAUNCH_KILL,
+    LAUNCH_SEALED,
+    LAUNCH_STARTED,
+    LAUNCH_EXITED,
+    LAUNCH_KILLED,
+    LAUNCH_REFUSED,
+    LAUNCH_CLEAR
+};
+
+/* detd asks. Descriptors: SEAL the client; START the lock, the spec; CLEAR the lock. Texts end with a zero. */
+struct launch_ask {
+    uint32_t version, kind;
+    int64_t number; /* comes back with each answer; no other detd's, so it begins anywhere */
+    struct launch_ticket ticket;
+    int32_t attempt, threads, tier, drain; /* drain: 0, or 1 cancelled, 2 failed */
+    int64_t last_seq, saved, log_max;
+    char nonce[LAUNCH_NAME];
+    char gpus[LAUNCH_GPUS]; /* UUIDs with commas */
+    char reason[LAUNCH_REASON];
+};
+
+struct launch_answer {
+    uint32_t version, kind;
+    int64_t number, job;
+    int32_t status, session; /* EXITED: as of a process that detd has started itself; STARTED: session */
+    int32_t gone, unused;    /* EXITED: 1: nothing lives in its scope, whoever may hold the lock; 0: that is not known */
+    char text[LAUNCH_TEXT];  /* REFUSED: why; EXITED: detd-job's own words */
+    struct launch_ticket ticket;
+};
+
+_Static_assert(sizeof(struct launch_ticket) == 4 * 4 + 8 + LAUNCH_NAME + 64, "no byte of a ticket is unsealed or undefined");

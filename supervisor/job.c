@@ -133,6 +133,7 @@ void job_end(struct job *j, const char *outcome, const char *reason, const char 
     line_begin(&l, j->record, sizeof j->record, "end");
     put_outcome(j, &l, outcome, reason, class);
     job_append(j, &l, &j->end_seq);
+    j->final = strcmp(outcome, "paused") != 0;
     if (j->fatal.code)
         return;
     job_log("job %s%s%s", outcome, reason[0] ? ": " : "", reason);

@@ -11,6 +11,7 @@
  * Likewise a job that ran for its run.time_limit, which ends as cancelled. The time counts from where this program took the job: one that follows on it
  * after a crash has all of it again. */
 #pragma once
+#include <stdbool.h>
 #include <stdint.h>
 #include <uv.h>
 
@@ -28,6 +29,7 @@ struct job_options {
     const char *store_id; /* of the database that numbered the job; a spool of another one is set aside. NULL: detd's welcome says it */
     const char *socket;   /* of detd */
     int lock_fd;
+    bool own_folder;    /* of its submitter, not of detd: what detd would do in it is done here (given.h) */
     const char *worker; /* path of the trainer */
     char *const *gpus;  /* NULL-terminated, or NULL */
     struct gpulocks gpu_locks;

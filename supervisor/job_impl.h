@@ -82,6 +82,7 @@ struct job {
     char trouble[256];       /* what keeps the job from going on, for the status; "": nothing */
     uint64_t end_seq;
     char outcome[OUTCOME_WORD], reason[OUTCOME_TEXT]; /* of the end */
+    bool final;                                       /* that end: the job will not go on */
     struct ranks *ranks;
     struct watch *watch;
     struct job_rank rank[JOB_MAX_RANKS];

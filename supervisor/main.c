@@ -14,6 +14,7 @@
 
 #include "proto/err.h"
 #include "proto/report.h"
+#include "supervisor/given.h"
 #include "supervisor/job.h"
 #include "supervisor/left.h"
 
@@ -40,13 +41,21 @@ static const char usage[] =
     "  --drain OUTCOME  cancelled or failed: starts nothing; gives detd what the spool still holds, then ends the job so\n"
     "  --reason TEXT  of that end\n"
     "  --saved STEP   newest checkpoint that detd has (0)\n"
-    "  --log-max BYTES  of a log that grows to more the older half is dropped (0: never)\n";
+    "  --log-max BYTES  of a log that grows to more the older half is dropped (0: never)\n"
+    "A job that runs as its submitter, whose folder detd cannot write into (detd-launch starts it):\n"
+    "  --spec-fd FD   a file with the job's spec, of which DIR/spec.json is made; detd-job removes the spool itself when its end is "
+    "stored\n"
+    "  --threads N    of a rank, in place of the spec's\n"
+    "  --tier TIER    likewise: off, rerun, world\n"
+    "  --clear        only removes what is in the folder of a job that was removed\n";
 
 struct options {
     struct job_options job;
     char *gpus[MAX_GPUS + 1];
     char worker[PATH_MAX], job_dir[PATH_MAX];
-    int trouble_fd;
+    int trouble_fd, spec_fd, threads;
+    const char *tier;
+    bool clear;
     bool unopened; /* it failed at its spool */
 };
 
@@ -124,6 +133,21 @@ static int take_option(struct options *o, int c, char *value, struct err *err)
         rc = parse_number("trouble-fd", value, 3, INT_MAX, &n, err);
         o->trouble_fd = (int)n;
         return rc;
+    case 'f':
+        rc = parse_number("spec-fd", value, 3, INT_MAX, &n, err);
+        o->spec_fd = (int)n;
+        o->job.own_folder = true;
+        return rc;
+    case 'T':
+        rc = parse_number("threads", value, 0, INT_MAX, &n, err);
+        o->threads = (int)n;
+        return rc;
+    case 'c':
+        o->clear = o->job.own_folder = true;
+        return 0;
+    case 'R':
+        o->tier = value;
+        return 0;
     case 'n':
         o->job.nonce = value;
         return 0;
@@ -181,11 +205,15 @@ static int parse_options(int argc, char **argv, struct options *o, struct err *e
                                            { "reason", 1, 0, 'r' },
                                            { "saved", 1, 0, 'v' },
                                            { "log-max", 1, 0, 'm' },
+                                           { "spec-fd", 1, 0, 'f' },
+                                           { "threads", 1, 0, 'T' },
+                                           { "tier", 1, 0, 'R' },
+                                           { "clear", 0, 0, 'c' },
                                            { "help", 0, 0, 'h' },
                                            { 0 } };
     int c, rc = 0;
 
-    o->trouble_fd = -1;
+    o->trouble_fd = o->spec_fd = -1;
     o->job = (struct job_options){
         .attempt = 1, .nonce = "", .reason = "", .socket = "../../sup.sock", .lock_fd = -1, .gpu_locks = { .system = GPULOCK_SYSTEM }
     };
@@ -223,7 +251,7 @@ static int take_lock(struct job_options *o, struct err *err)
         return errno == EWOULDBLOCK ? err_set(err, ERR_STATE, "job %lld is supervised by another process", (long long)o->job)
                                     : err_sys(err, "lock the job");
     n = snprintf(text, sizeof text, "%d\n", (int)getsid(0));
-    if (pwrite(fd, text, (size_t)n, 0) != n || ftruncate(fd, n) < 0)
+    if (!o->own_folder && (pwrite(fd, text, (size_t)n, 0) != n || ftruncate(fd, n) < 0)) /* else detd does, who cannot rely on us */
         return err_sys(err, "write the session into the lock");
     o->lock_fd = fcntl(fd, F_DUPFD_CLOEXEC, ABOVE_LOW_FDS);
     if (o->lock_fd < 0)
@@ -252,7 +280,10 @@ static int run(struct options *o, struct err *err)
 {
     uv_loop_t *loop = uv_default_loop();
     struct job *job = NULL;
-    int rc = job_open(loop, &o->job, &job, err);
+    int rc = o->spec_fd < 0 ? 0 : given_take(o->spec_fd, o->threads, o->tier, o->job.last_seq, err);
+
+    if (rc == 0)
+        rc = job_open(loop, &o->job, &job, err);
 
     if (rc < 0) {
         o->unopened = true;
@@ -296,7 +327,7 @@ int main(int argc, char **argv)
     if (rc == 0)
         rc = take_lock(&options.job, &err);
     if (rc == 0)
-        rc = run(&options, &err);
+        rc = options.clear ? given_clear(&err) : run(&options, &err);
     if (rc == 0)
         return 0;
     return tell_trouble(&options, &err);

@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include "proto/report.h"
+#include "supervisor/given.h"
 #include "supervisor/job_impl.h"
 #include "supervisor/spawn.h"
 
@@ -105,8 +106,10 @@ static void take_milestone(struct job *j, const json_t *rec, const char *type, u
         j->failures = 0;
     if (checkpoint && seq > j->options.last_seq)
         j->unheard = true;
-    if (end && seq > j->options.last_seq)
+    if (end && seq > j->options.last_seq) {
         j->end_seq = seq;
+        j->final = outcome && strcmp(outcome, "paused") != 0;
+    }
 }
 
 /* What the spool tells about the attempts before: the last number, an attempt that no record ended, failures in a row, an outcome that
@@ -359,6 +362,7 @@ static void close_handles(struct job *j)
 int job_close(struct job *j, struct err *err)
 {
     int rc = j->fatal.code;
+    bool spent = rc == 0 && j->options.own_folder && j->final && j->end_seq > 0 && spool_acked(j->spool) >= j->end_seq;
 
     if (j->handles)
         close_handles(j);
@@ -369,6 +373,8 @@ int job_close(struct job *j, struct err *err)
     job_drop_late(j);
     free(j->durable);
     spool_close(j->spool);
+    if (spent)
+        given_drop_spool();
     job_unlock_gpus(j);
     free(j);
     return rc;

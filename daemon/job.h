@@ -3,6 +3,8 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "proto/launch.h"
+
 struct err;
 
 /* name, live = it may have processes, done = nothing will happen to it any more */
@@ -71,6 +73,7 @@ struct job_row {
     double images_per_s, cpu_seconds, cpu_before; /* of all ranks; of supervisors before the running one */
     int64_t max_rss;
     double submitted, started, ended;
+    char ticket[LAUNCH_TICKET_HEX + 1]; /* of detd-launch, which runs the job as its submitter; "": it runs as detd's user */
 };
 
 /* Carries the event out on the row: state, want, reason, times. Refused events return ERR_STATE with a sentence for the user and change nothing.

@@ -110,6 +110,11 @@ void store_submit(struct store *s, const struct job_row *row, const char *token,
     ask(s, op);
 }
 
+void store_take_id(struct store *s, store_done *done, void *arg)
+{
+    ask(s, op_new(OP_TAKE_ID, NULL, NULL, NULL, done, arg));
+}
+
 void store_save(struct store *s, const struct job_row *row, store_done *done, void *arg)
 {
     struct op *op = op_new(OP_SAVE, row, NULL, NULL, done, arg);

@@ -30,9 +30,11 @@ const char *store_library(void); /* the version of SQLite */
 
 /* The loop calls these. `done` (may be NULL) runs on the loop after the commit: rc 0, or why this one change was refused. */
 typedef void store_done(void *arg, int rc, int64_t value, const struct err *err);
-/* New job; value = its id. A token that this user sent before: rc STORE_REPEATED, value = the id it got then, and nothing is stored. rc STORE_CLEAR: the job that
- * row.after names has ended as it has to, and is not waited for. */
+/* New job; value = its id, which is row->id where that is not 0. A token that this user sent before: rc STORE_REPEATED, value = the id it got then, and nothing
+ * is stored. rc STORE_CLEAR: the job that row.after names has ended as it has to, and is not waited for. */
 enum { STORE_REPEATED = 1, STORE_CLEAR };
+/* A number for a new job, whose row->id it is to be; value = it. The same token, sent again, leaves a gap. */
+void store_take_id(struct store *s, store_done *done, void *arg);
 /* From now on a user other than root has at most so many jobs that wait or are paused (0: no limit); one more is refused with ERR_STATE. */
 void store_limit_queued(struct store *s, int most);
 void store_submit(struct store *s, const struct job_row *row, const char *token, const char *spec, store_done *done, void *arg);

@@ -19,6 +19,7 @@ enum { STORE_READERS = 4, SERIES_SLOTS = 4096, SWEEP_ROWS = 1000 };
 
 enum op_kind {
     OP_SUBMIT,
+    OP_TAKE_ID,
     OP_SAVE,
     OP_REPORT,
     OP_EVENT,
@@ -63,6 +64,8 @@ enum stmt_name {
     ST_QUEUED,
     ST_SUBMIT,
     ST_STATE,
+    ST_FIRST_ID,
+    ST_NEXT_ID,
     ST_SPEC,
     ST_SAVE,
     ST_SEQ,

@@ -66,7 +66,7 @@ int reader_step(sqlite3 *db, sqlite3_stmt *st, struct err *err)
 #define JOB_SELECT                                                                                                                     \
     "SELECT id, name, user, uid, state, reason, want, want_tier, want_checkpoint, want_eval, tier, device, ranks, threads, priority, " \
     "restarts, deaths, attempt, nonce, last_seq, step, steps, images_per_s, cpu_seconds, max_rss, submitted, started, ended, gpus, "   \
-    "cpu_before, ranks_per_gpu, after, after_ok, backfill FROM jobs "
+    "cpu_before, ranks_per_gpu, after, after_ok, backfill, ticket FROM jobs "
 
 static const char *column(sqlite3_stmt *st, int at)
 {
@@ -114,6 +114,7 @@ static void read_row(sqlite3_stmt *st, struct job_row *row)
     row->after = sqlite3_column_int64(st, 31);
     row->after_ok = sqlite3_column_int(st, 32) != 0;
     row->backfill = sqlite3_column_int(st, 33) != 0;
+    snprintf(row->ticket, sizeof row->ticket, "%s", column(st, 34));
 }
 
 static int prepare_losses(sqlite3 *db, sqlite3_stmt **ret, struct err *err)

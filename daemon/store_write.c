@@ -19,9 +19,12 @@ static const char *const sql[ST_COUNT] = {
     [ST_TOKEN] = "SELECT id FROM jobs WHERE uid=?1 AND token=?2 UNION ALL SELECT job FROM removed WHERE uid=?1 AND token=?2",
     [ST_QUEUED] = "SELECT count(*) FROM (SELECT 1 FROM jobs WHERE state IN ('queued', 'paused') AND uid=?1 LIMIT ?2)",
     [ST_SUBMIT] = "INSERT INTO jobs (name, user, uid, token, state, reason, tier, device, ranks, threads, priority, restarts, steps, "
-                  "submitted, ranks_per_gpu, after, after_ok) "
-                  "VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17)",
+                  "submitted, ranks_per_gpu, after, after_ok, ticket, id) "
+                  "VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?18, nullif(?19, 0))",
     [ST_STATE] = "SELECT state FROM jobs WHERE id=?1",
+    [ST_FIRST_ID] = "INSERT INTO sqlite_sequence (name, seq) SELECT 'jobs', 0 "
+                    "WHERE NOT EXISTS (SELECT 1 FROM sqlite_sequence WHERE name='jobs')",
+    [ST_NEXT_ID] = "UPDATE sqlite_sequence SET seq=seq+1 WHERE name='jobs' RETURNING seq",
     [ST_SPEC] = "INSERT INTO specs VALUES (?1, ?2)",
     [ST_SAVE] = "UPDATE jobs SET " JOB_COLUMNS " WHERE id=?1",
     [ST_SEQ] = "UPDATE jobs SET last_seq=max(last_seq, ?2), step=max(step, ?3) WHERE id=?1",
@@ -182,6 +185,8 @@ static int submit(struct writer *w, struct op *op)
     sqlite3_bind_int(st, 15, row->ranks_per_gpu);
     sqlite3_bind_int64(st, 16, op->rc == STORE_CLEAR ? 0 : row->after);
     sqlite3_bind_int(st, 17, row->after_ok);
+    bind_text(st, 18, row->ticket);
+    sqlite3_bind_int64(st, 19, row->id);
     rc = writer_run(st);
     if (rc != SQLITE_OK)
         return rc;
@@ -190,6 +195,23 @@ static int submit(struct writer *w, struct op *op)
     sqlite3_bind_int64(st, 1, op->value);
     bind_text(st, 2, op->text[1]);
     return writer_run(st);
+}
+
+/* A number that no job had, nor will have but who asked for it. */
+static int take_id(struct writer *w, struct op *op)
+{
+    sqlite3_stmt *st = w->stmt[ST_NEXT_ID];
+    int rc = writer_run(w->stmt[ST_FIRST_ID]);
+
+    if (rc != SQLITE_OK)
+        return rc;
+    rc = sqlite3_step(st);
+    if (rc == SQLITE_ROW) {
+        op->value = sqlite3_column_int64(st, 0);
+        rc = sqlite3_step(st);
+    }
+    sqlite3_reset(st);
+    return rc == SQLITE_DONE ? SQLITE_OK : rc & 0xff;
 }
 
 static int save(struct writer *w, const struct job_row *row)
@@ -647,6 +669,8 @@ static int apply(struct writer *w, struct op *op)
     switch (op->kind) {
     case OP_SUBMIT:
         return submit(w, op);
+    case OP_TAKE_ID:
+        return take_id(w, op);
     case OP_SAVE: {
         int rc = flush(w); /* marks of older records must not come after a row that is newer */
 

@@ -167,7 +167,7 @@ E2E      ?= $(sort $(wildcard tests/e2e/*.sh)) tests/bench/smoke.sh tests/bench/
 # What looks at code instead of running it.
 SCANS    := $(filter-out tests/cuda_msan.sh,$(wildcard tests/cuda_*.sh)) tests/layers.sh tests/mutants.sh tests/planted.sh
 # Those that last longest, which start first; a name that is not here costs time, nothing else.
-SLOW     := $(addprefix tests/e2e/,ranks gpus cuda_train daemon_jobs super_job super_train detctl)
+SLOW     := $(addprefix tests/e2e/,ranks gpus launch cuda_train daemon_jobs super_job super_train detctl)
 SLOW     := $(addsuffix .sh,$(SLOW)) $(B)/tests/golden/test_yolov3 $(B)/tests/device/test_conv
 IN_ORDER  = $(filter $(SLOW),$(1)) $(filter-out $(SLOW),$(1))
 # What is named though it does not run, with the reason: words for tests/run.sh. SAN=thread slows training too much for the end-to-end tests; they run

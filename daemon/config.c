@@ -9,6 +9,7 @@
 #include "daemon/job.h"
 #include "proto/err.h"
 #include "proto/gpulock.h"
+#include "proto/launch.h"
 
 enum {
     FILE_MAX_BYTES = 64 << 10,
@@ -52,6 +53,11 @@ static int set_socket(struct config *cfg, const char *value, struct err *err)
 static int set_gpu_locks(struct config *cfg, const char *value, struct err *err)
 {
     return set_path(cfg->gpu_locks, CONFIG_PATH_MAX, value, "gpu_locks", err);
+}
+
+static int set_launch(struct config *cfg, const char *value, struct err *err)
+{
+    return set_path(cfg->launch, CONFIG_SOCKET_MAX, value, "launch", err);
 }
 
 static int set_number(int *to, const char *value, int max, const char *name, struct err *err)
@@ -139,6 +145,7 @@ static const struct key {
 } keys[] = {
     { "state", "folder of the database and the jobs", set_state },
     { "socket", "control socket, at most 107 bytes", set_socket },
+    { "launch", "system daemon: where detd-launch listens, which starts jobs as their submitters; default: " LAUNCH_SOCKET, set_launch },
     { "slots", "CPU slots; default: CPUs of the affinity mask and the cgroup's quota", set_slots },
     { "gpu_locks", "folder in which the system daemon keeps its locks of GPUs; default: " GPULOCK_SYSTEM, set_gpu_locks },
     { "gpu_deadline", "seconds in which the GPU driver has to answer; default: 30", set_gpu_deadline },
@@ -260,6 +267,8 @@ static int fill_paths(struct config *cfg, struct err *err)
     if (!cfg->state[0])
         rc = cfg->private ? user_path(cfg->state, CONFIG_PATH_MAX, "XDG_STATE_HOME", ".local/state", "detd", "state", err)
                           : set_state(cfg, "/var/lib/detd", err);
+    if (rc == 0 && !cfg->private && !cfg->launch[0])
+        rc = set_launch(cfg, LAUNCH_SOCKET, err);
     if (rc == 0 && !cfg->socket[0])
         rc = cfg->private ? user_path(cfg->socket, CONFIG_SOCKET_MAX, "XDG_RUNTIME_DIR", NULL, "detd/detd.sock", "socket", err)
                           : set_socket(cfg, "/run/detd/detd.sock", err);
@@ -376,7 +385,8 @@ void config_help(FILE *out)
                  "  --state DIR     folder of the database and the jobs, on a local disk\n"
                  "  --socket PATH   control socket; give the same to detctl, or in DETD_SOCKET\n"
                  "  --config FILE   settings, see below\n"
-                 "  --system        serve the node: everybody may look, admins submit; the default for root without --state and --socket\n"
+                 "  --system        serve the node: everybody may look, and submit where detd-launch runs, else admins; the default for "
+                 "root without --state and --socket\n"
                  "  --probe-gpus    print the GPUs of the node, a JSON line each, and leave\n"
                  "  --watch-gpus    the same for each line of stdin, and errors of GPUs as they come; detd runs itself so\n"
                  "  --version, --help\n"

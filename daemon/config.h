@@ -17,6 +17,7 @@ struct config {
     char state[CONFIG_PATH_MAX + 1];          /* absolute */
     char socket[CONFIG_SOCKET_MAX + 1];       /* absolute */
     char gpu_locks[CONFIG_PATH_MAX + 1];      /* absolute: folder of the system daemon's */
+    char launch[CONFIG_SOCKET_MAX + 1];       /* absolute; "": none */
     bool private;                             /* --state or --socket was given, or not root: serves one user */
     bool everyone_reads;                      /* system daemon: who may read; false: owner and admins */
     int slots;                                /* CPU slots; 0: affinity and cgroup decide */

@@ -186,6 +186,11 @@ int request_work(struct request *rq, void (*work)(void *arg), void (*after)(void
     return REQUEST_LATER;
 }
 
+int request_fd(const struct request *rq)
+{
+    return rq->conn->wire ? wire_fd(rq->conn->wire) : -1;
+}
+
 int request_wanted(const struct request *rq, struct err *err)
 {
     return atomic_load(&rq->conn->party.gone) ? err_set(err, ERR_STATE, "the client has hung up") : 0;

@@ -50,6 +50,8 @@ int request_take(struct request *rq, struct text *t, struct err *err);
 /* Runs work(arg) on libuv's pool when it is the client's turn (turns.h), then after(arg) on the loop. For file work and queries. */
 int request_work(struct request *rq, void (*work)(void *arg), void (*after)(void *arg), void *arg, struct err *err);
 
+/* The client's descriptor, for as long as this call of the loop lasts; -1: he is gone. */
+int request_fd(const struct request *rq);
 /* Whether the client is there still; else ERR_STATE. For what is asked for its answer alone; on any thread. */
 int request_wanted(const struct request *rq, struct err *err);
 

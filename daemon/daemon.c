@@ -17,6 +17,7 @@
 #include "daemon/gpu_node.h"
 #include "daemon/ingest.h"
 #include "daemon/launch.h"
+#include "daemon/launcher.h"
 #include "daemon/log.h"
 #include "daemon/methods.h"
 #include "daemon/node.h"
@@ -131,6 +132,20 @@ static int open_threads(struct daemon *d, struct err *err)
     return rc;
 }
 
+/* Said once; it may come later. */
+static int open_launcher(struct daemon *d, struct err *err)
+{
+    int rc;
+
+    if (d->private)
+        return 0;
+    rc = launcher_open(d->loop, d->cfg.launch, d->jobs_dir, &d->launcher, err);
+    d->runner.launcher = d->removals.launcher = d->launcher;
+    if (rc == 0 && !launcher_is_there(d->launcher))
+        log_line("info", "no detd-launch at '%s': jobs run as the user of this daemon, and only its admins submit", d->cfg.launch);
+    return rc;
+}
+
 static int open_ingest(struct daemon *d, struct err *err)
 {
     const struct ingest_config config = { .loop = d->loop,
@@ -139,6 +154,7 @@ static int open_ingest(struct daemon *d, struct err *err)
                                           .jobs = &d->jobs,
                                           .events = &d->events,
                                           .state = d->cfg.state,
+                                          .others = !d->private,
                                           .connected = connected,
                                           .gone = gone,
                                           .arg = d };
@@ -213,6 +229,18 @@ static int lock_state(struct daemon *d, struct err *err)
     return err_sys(err, "lock '%s/lock'", d->cfg.state);
 }
 
+/* Users come through to the folders that are their own. */
+static int open_way(const struct daemon *d, struct err *err)
+{
+    const char *const folders[] = { d->cfg.state, d->jobs_dir };
+    struct stat st;
+
+    for (size_t i = 0; i < sizeof folders / sizeof *folders; i++)
+        if (stat(folders[i], &st) < 0 || ((st.st_mode & 0011) != 0011 && chmod(folders[i], (st.st_mode & 07777) | 0011) < 0))
+            return err_sys(err, "let users through '%s'", folders[i]);
+    return 0;
+}
+
 static int enter_state(struct daemon *d, struct err *err)
 {
     char real[4096 + 1];
@@ -232,7 +260,8 @@ static int enter_state(struct daemon *d, struct err *err)
     if (rc < 0)
         return rc;
     snprintf(d->jobs_dir, sizeof d->jobs_dir, "%s/jobs", real);
-    return folder_make(d->jobs_dir, 0700, err);
+    rc = folder_make(d->jobs_dir, 0700, err);
+    return rc < 0 || d->private ? rc : open_way(d, err);
 }
 
 static int make_socket_folder(const char *socket, struct err *err)
@@ -386,6 +415,7 @@ static void free_all(struct daemon *d)
         gpu_node_stop(d->gpu_node);
         conns_close(d->conns);
         ingest_close(d->ingest);
+        launcher_close(d->launcher);
         conns_drop(d->conns);
         leave_threads(d);
         store_close(d->store);
@@ -398,6 +428,7 @@ static void free_all(struct daemon *d)
     ingest_free(d->ingest);
     jobs_free(&d->jobs);
     gpu_node_free(d->gpu_node);
+    launcher_free(d->launcher);
     if (d->state_lock >= 0)
         close(d->state_lock);
     free(d);
@@ -455,6 +486,8 @@ static int start(struct daemon *d, struct err *err)
         rc = jobs_load(&d->jobs, err);
     if (rc == 0)
         rc = hear_signals(d, err);
+    if (rc == 0)
+        rc = open_launcher(d, err);
     if (rc == 0)
         rc = open_ingest(d, err);
     if (rc == 0 && listen_fd < 0)

@@ -22,6 +22,7 @@ struct conns;
 struct errands;
 struct gpu_node;
 struct ingest;
+struct launcher;
 struct store;
 
 struct daemon {
@@ -38,6 +39,7 @@ struct daemon {
     struct removals removals;
     struct retention retention;
     struct gpu_node *gpu_node;
+    struct launcher *launcher; /* NULL: jobs run as our own user; a private daemon has none */
     struct conns *conns;
     struct ingest *ingest;
     struct turns turns;    /* of queries, and whatever else a request needs a thread for */

@@ -25,6 +25,7 @@ struct sup {
     struct ingest *in;
     struct sup *prev, *next;
     struct wire *wire;
+    uid_t uid;       /* of its process */
     struct job *job; /* NULL before hello */
     int64_t acked;   /* sent */
 };
@@ -122,6 +123,11 @@ static int64_t int_of(const json_t *msg, const char *key, int64_t otherwise)
     return json_is_integer(v) ? json_integer_value(v) : otherwise;
 }
 
+static bool is_ours(uid_t uid)
+{
+    return uid == geteuid() || uid == 0;
+}
+
 static int check_hello(struct sup *s, const json_t *msg, struct job **ret, struct err *err)
 {
     int64_t protocol = int_of(msg, "protocol", 0), id = int_of(msg, "job", 0);
@@ -134,6 +140,8 @@ static int check_hello(struct sup *s, const json_t *msg, struct job **ret, struc
         return err_set(err, ERR_NOTFOUND, "a supervisor came for job %lld, which has none to expect", (long long)id);
     if (!nonce || strcmp(nonce, j->row.nonce) != 0 || !j->row.nonce[0])
         return err_set(err, ERR_DENIED, "a supervisor of job %lld is not the one that was started last", (long long)id);
+    if (!is_ours(s->uid) && (!j->row.ticket[0] || s->uid != j->row.uid))
+        return err_set(err, ERR_DENIED, "a process of uid %u spoke as supervisor of job %lld, which is not his", s->uid, (long long)id);
     *ret = j;
     return 0;
 }
@@ -318,12 +326,32 @@ static void on_closed(struct wire *w)
 
 static const struct wire_events events = { on_line, on_broken, NULL, NULL, on_closed };
 
-static bool is_own_user(const struct wire *w)
+/* Of others only users whose jobs run, each with as many connections as those need: one, and one more while the kernel holds one that was lost. */
+static bool may_come(const struct ingest *in, uid_t uid)
+{
+    int jobs = 0, open = 0;
+
+    if (is_ours(uid) || !in->c.others)
+        return is_ours(uid);
+    for (int i = 0; i < in->c.jobs->count; i++) {
+        const struct job *j = in->c.jobs->all[i];
+
+        jobs += j->row.uid == uid && j->row.ticket[0] && j->life.phase != LIFE_IDLE;
+    }
+    for (const struct sup *s = in->first; s; s = s->next)
+        open += s->uid == uid;
+    return open < 2 * jobs;
+}
+
+static bool identify(const struct wire *w, uid_t *ret)
 {
     struct ucred cred;
     socklen_t len = sizeof cred;
 
-    return getsockopt(wire_fd(w), SOL_SOCKET, SO_PEERCRED, &cred, &len) == 0 && (cred.uid == geteuid() || cred.uid == 0);
+    if (getsockopt(wire_fd(w), SOL_SOCKET, SO_PEERCRED, &cred, &len) < 0)
+        return false;
+    *ret = cred.uid;
+    return true;
 }
 
 /* At most one event in a while, however many try. */
@@ -340,12 +368,14 @@ static void on_connection(uv_stream_t *server, int status)
     struct ingest *in = server->data;
     struct err err;
     struct sup *s = NULL;
+    uid_t uid = (uid_t)-1;
     struct wire *w = status < 0 ? NULL : wire_accept(in->c.wires, server, SUP_MAX_LINE, &events, &err);
 
     if (!w)
         tell_refusal(in, status < 0 ? uv_strerror(status) : err.msg);
-    else if (!is_own_user(w))
-        tell_refusal(in, "its process is of another user");
+    else if (!identify(w, &uid) || !may_come(in, uid))
+        tell_refusal(in, in->c.others ? "its process is of a user who has no job running, or comes too often"
+                                      : "its process is of another user");
     else if (in->count >= SUPS_MAX)
         tell_refusal(in, "there are too many");
     else if (!(s = calloc(1, sizeof *s)))
@@ -357,13 +387,17 @@ static void on_connection(uv_stream_t *server, int status)
     }
     s->in = in;
     s->wire = w;
+    s->uid = uid;
     s->next = in->first;
     if (s->next)
         s->next->prev = s;
     in->first = s;
     in->count++;
     wire_set_owner(w, s);
-    wire_trust(w);
+    if (is_ours(uid))
+        wire_trust(w);
+    else
+        wire_set_guest(w, uid);
 }
 
 /* ---- life ---- */
@@ -382,7 +416,7 @@ int ingest_open(const struct ingest_config *config, struct ingest **ret, struct 
     in->server.data = in;
     *ret = in;          /* from here on the caller closes */
     unlink("sup.sock"); /* the state folder is locked: whoever made it is gone */
-    mask = umask(0177);
+    mask = umask(config->others ? 0111 : 0177);
     rc = uv_pipe_bind(&in->server, "sup.sock");
     umask(mask);
     if (rc == 0)

@@ -1,6 +1,7 @@
 /* daemon/ingest.h - sup.sock: what supervisors report, and what detd tells them. Lines as proto/report.h has them. */
 #pragma once
 
+#include <stdbool.h>
 #include <uv.h>
 
 struct err;
@@ -19,6 +20,7 @@ struct ingest_config {
     struct jobs *jobs;
     const struct events *events;
     const char *state; /* folder, for messages */
+    bool others;       /* users who have jobs of their own may come, too */
     /* A supervisor of the job said hello; its connection is closed, and there is no newer one. Never after ingest_close(). */
     void (*connected)(void *arg, struct job *j);
     void (*gone)(void *arg, struct job *j);

@@ -24,41 +24,16 @@
 #include "proto/folder.h"
 #include "proto/gpulock.h"
 
-enum { PATH_ROOM = 4096 + 64, LOCK_FD = 3, TROUBLE_FD = 4, MAX_ARGS = 40, TROUBLE_MAX = 255, END_ROOM = 8 * JOB_REASON_MAX };
+enum { PATH_ROOM = LAUNCH_PATH_ROOM, LOCK_FD = 3, TROUBLE_FD = 4, MAX_ARGS = 40, TROUBLE_MAX = 255, END_ROOM = 8 * JOB_REASON_MAX };
 
-static void job_path(char *ret, const char *jobs_dir, int64_t job, const char *name)
-{
-    snprintf(ret, PATH_ROOM, "%s/%lld%s%s", jobs_dir, (long long)job, name[0] ? "/" : "", name);
-}
-
-/* What a job's trainer may have put into its folder, as a FIFO, is no file, and must hold nothing up: this is the thread of all launches. */
-static int open_plain(const char *path, int flags)
-{
-    int fd = open(path, flags | O_NONBLOCK | O_CLOEXEC, 0600);
-    struct stat st;
-
-    if (fd < 0 || (fstat(fd, &st) == 0 && S_ISREG(st.st_mode)))
-        return fd;
-    close(fd);
-    errno = EINVAL;
-    return -1;
-}
-
-static FILE *read_plain(const char *path)
-{
-    int fd = open_plain(path, O_RDONLY);
-
-    return fd < 0 ? NULL : fdopen(fd, "r");
-}
-
-static int write_durably(const char *path, const char *text, struct err *err)
+int launch_write_durably(const char *path, const char *text, struct err *err)
 {
     char tmp[PATH_ROOM + 8];
     size_t len = strlen(text), done = 0;
     int fd, rc = 0;
 
     snprintf(tmp, sizeof tmp, "%s.new", path);
-    fd = open_plain(tmp, O_WRONLY | O_CREAT | O_TRUNC);
+    fd = launch_open_plain(tmp, O_WRONLY | O_CREAT | O_TRUNC);
     if (fd < 0)
         return err_sys(err, "create '%s'", tmp);
     while (rc == 0 && done < len) {
@@ -90,8 +65,8 @@ static int write_end(const char *jobs_dir, const struct job_row *row)
     text_addf(&t, ",\"state\":\"%s\",\"reason\":", job_state_name(row->state));
     text_json(&t, row->reason);
     text_add(&t, "}\n");
-    job_path(path, jobs_dir, row->id, "end");
-    rc = t.failed ? -ENOMEM : write_durably(path, t.p, &err);
+    launch_own_path(path, jobs_dir, row->id, "end");
+    rc = t.failed ? -ENOMEM : launch_write_durably(path, t.p, &err);
     text_free(&t);
     return rc;
 }
@@ -104,8 +79,8 @@ static void read_end(struct launch_request *rq)
     double submitted;
     FILE *f;
 
-    job_path(path, rq->jobs_dir, rq->job, "end");
-    f = read_plain(path);
+    launch_own_path(path, rq->jobs_dir, rq->job, "end");
+    f = launch_read_plain(path);
     if (f) {
         end = json_loadb(text, fread(text, 1, sizeof text, f), 0, NULL);
         fclose(f);
@@ -152,9 +127,9 @@ static int spec_text(struct store *s, const struct launch_request *rq, char **re
     return rc == 0 && !*ret ? err_set(err, -ENOMEM, "out of memory") : rc;
 }
 
-static int open_lock(const char *path, struct err *err)
+static int open_lock(const char *path, int how, struct err *err)
 {
-    int fd = open_plain(path, O_RDWR | O_CREAT);
+    int fd = launch_open_plain(path, how | O_CREAT | O_NOFOLLOW);
 
     if (fd < 0)
         return err_sys(err, "open '%s'", path);
@@ -172,105 +147,29 @@ static int lock_folder(const struct launch_request *rq, struct err *err)
     char path[PATH_ROOM];
     int rc;
 
-    job_path(path, rq->jobs_dir, rq->job, "");
+    launch_job_path(path, rq->jobs_dir, rq->job, "");
     rc = folder_make(path, 0700, err);
     if (rc < 0)
         return rc;
-    job_path(path, rq->jobs_dir, rq->job, "lock");
-    return open_lock(path, err);
-}
-
-/* Each folder says whose it is: the database that numbered the job, and when the job was submitted, since a copy of the database that is put back gives
- * numbers a second time. */
-struct owner {
-    char store_id[64]; /* "old": the folder is of the time before that, or new */
-    double submitted;  /* 0: likewise */
-};
-
-static int read_owner(const char *jobs_dir, int64_t job, struct owner *ret, struct err *err)
-{
-    char path[PATH_ROOM], line[64] = "";
-    FILE *f;
-
-    *ret = (struct owner){ .store_id = "old" };
-    job_path(path, jobs_dir, job, "store");
-    f = read_plain(path);
-    if (!f)
-        return errno == ENOENT || errno == ENOTDIR ? 0 : err_sys(err, "open '%s'", path);
-    ret->store_id[0] = '\0';
-    if (fgets(ret->store_id, sizeof ret->store_id, f) && fgets(line, sizeof line, f))
-        ret->submitted = strtod(line, NULL);
-    fclose(f);
-    ret->store_id[strcspn(ret->store_id, "/\n")] = '\0';
-    if (strcmp(ret->store_id, "old") == 0) /* no database is called so: whatever else is there was not written by detd */
-        ret->submitted = 0;
-    return 0;
-}
-
-static int write_owner(const struct launch_request *rq, struct err *err)
-{
-    char path[PATH_ROOM];
-    struct text t = { 0 };
-    int rc;
-
-    text_addf(&t, "%s\n", rq->store_id);
-    text_real(&t, rq->submitted);
-    text_add(&t, "\n");
-    job_path(path, rq->jobs_dir, rq->job, "store");
-    rc = t.failed ? err_set(err, -ENOMEM, "out of memory") : write_durably(path, t.p, err);
-    text_free(&t);
-    return rc;
-}
-
-static bool is_of(const struct owner *o, const char *store_id, double submitted)
-{
-    return strcmp(o->store_id, store_id) == 0 && (o->submitted == 0 || o->submitted == submitted);
-}
-
-static bool is_of_another(const struct launch_request *rq, const struct owner *o)
-{
-    if (strcmp(o->store_id, "old") == 0)
-        return rq->last_seq == 0 && rq->attempt <= 1 && launch_has_spool(rq->jobs_dir, rq->job);
-    return !is_of(o, rq->store_id, rq->submitted);
-}
-
-/* Its name says of which database it is, or, of this one, when its job was submitted. */
-static int move_aside(struct launch_request *rq, const struct owner *o, struct err *err)
-{
-    char from[PATH_ROOM], to[PATH_ROOM + sizeof rq->moved], id[sizeof o->store_id];
-
-    snprintf(id, sizeof id, "%s", o->store_id);
-    if (strcmp(id, rq->store_id) == 0)
-        snprintf(id, sizeof id, "%.0f", o->submitted);
-    job_path(from, rq->jobs_dir, rq->job, "");
-    for (int i = 1;; i++) {
-        snprintf(rq->moved, sizeof rq->moved, i == 1 ? "%lld.%.40s" : "%lld.%.40s.%d", (long long)rq->job, id, i);
-        snprintf(to, sizeof to, "%s/%s", rq->jobs_dir, rq->moved);
-        if (access(to, F_OK) != 0)
-            break;
-    }
-    if (rename(from, to) < 0) {
-        rq->moved[0] = '\0';
-        return err_sys(err, "move '%s', which is of another job, to '%s'", from, to);
-    }
-    return 0;
+    launch_own_path(path, rq->jobs_dir, rq->job, "lock");
+    return open_lock(path, O_RDWR, err);
 }
 
 static int take_folder(struct launch_request *rq, struct err *err)
 {
     char path[PATH_ROOM];
     int fd = lock_folder(rq, err), rc = 0;
-    struct owner owner;
+    struct launch_owner owner;
 
     if (fd < 0)
         return fd;
-    rc = read_owner(rq->jobs_dir, rq->job, &owner, err);
+    rc = launch_read_owner(rq->jobs_dir, rq->job, &owner, err);
     if (rc < 0) {
         close(fd);
         return rc;
     }
-    if (is_of_another(rq, &owner)) {
-        rc = move_aside(rq, &owner, err);
+    if (launch_is_of_another(rq, &owner)) {
+        rc = launch_move_aside(rq, &owner, err);
         close(fd);
         fd = rc < 0 ? rc : lock_folder(rq, err);
         owner.submitted = 0;
@@ -278,10 +177,97 @@ static int take_folder(struct launch_request *rq, struct err *err)
     if (fd < 0)
         return fd;
     if (owner.submitted == 0)
-        rc = write_owner(rq, err);
-    job_path(path, rq->jobs_dir, rq->job, "log");
+        rc = launch_write_owner(rq, err);
+    launch_job_path(path, rq->jobs_dir, rq->job, "log");
     if (rc == 0)
         rc = folder_make(path, 0700, err);
+    if (rc < 0)
+        close(fd);
+    return rc < 0 ? rc : fd;
+}
+
+/* ---- preparing a job with a ticket: nothing of what lies in its own folder is looked at ---- */
+
+static int lock_held(const struct launch_request *rq, struct err *err)
+{
+    char path[PATH_ROOM];
+    int rc;
+
+    snprintf(path, sizeof path, "%s/../held", rq->jobs_dir);
+    rc = folder_make(path, 0700, err);
+    launch_held_path(path, rq->jobs_dir, rq->job, "");
+    if (rc == 0)
+        rc = folder_make(path, 0700, err);
+    launch_held_path(path, rq->jobs_dir, rq->job, "lock");
+    return rc < 0 ? rc : open_lock(path, O_RDONLY, err); /* the job shall not write in it */
+}
+
+static int take_held(struct launch_request *rq, struct err *err)
+{
+    struct launch_owner owner = { .store_id = "old" };
+    char held[PATH_ROOM], path[PATH_ROOM];
+    bool is_new, foreign;
+    int fd, rc = 0;
+
+    launch_held_path(held, rq->jobs_dir, rq->job, "");
+    launch_job_path(path, rq->jobs_dir, rq->job, "");
+    is_new = access(held, F_OK) != 0;
+    fd = lock_held(rq, err);
+    if (fd < 0)
+        return fd;
+    if (!is_new)
+        rc = launch_read_owner(rq->jobs_dir, rq->job, &owner, err);
+    if (rc < 0) {
+        close(fd);
+        return rc;
+    }
+    foreign = is_new ? access(path, F_OK) == 0 : launch_is_of_another(rq, &owner);
+    if (foreign) {
+        rc = launch_move_aside(rq, &owner, err);
+        close(fd);
+        fd = rc < 0 ? rc : lock_held(rq, err);
+        owner.submitted = 0;
+    }
+    if (fd < 0)
+        return fd;
+    if (owner.submitted == 0)
+        rc = launch_write_owner(rq, err);
+    launch_held_path(path, rq->jobs_dir, rq->job, "ticket"); /* for when the job is removed, and its row gone */
+    if (rc == 0 && access(path, F_OK) != 0)
+        rc = launch_write_durably(path, rq->ticket, err);
+    if (rc < 0)
+        close(fd);
+    return rc < 0 ? rc : fd;
+}
+
+/* As it was submitted, to the byte: its hash is in the ticket. */
+static int spec_file(struct store *s, const struct launch_request *rq, struct err *err)
+{
+    char *text = NULL;
+    int fd = -1, rc = store_get_spec(s, rq->job, &text, err);
+
+    if (rc == 0)
+        fd = memfd_create("detd-spec", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+    if (rc == 0 && (fd < 0 || write(fd, text, strlen(text)) != (ssize_t)strlen(text) ||
+                    fcntl(fd, F_ADD_SEALS, F_SEAL_WRITE | F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) < 0))
+        rc = err_sys(err, "a file of memory for the spec of job %lld", (long long)rq->job);
+    if (rc < 0 && fd >= 0)
+        close(fd);
+    free(text);
+    return rc < 0 ? rc : fd;
+}
+
+static int prepare_held(struct store *s, struct launch_request *rq, struct err *err)
+{
+    int fd = take_held(rq, err), rc = 0;
+
+    if (fd < 0)
+        return fd;
+    read_end(rq);
+    if (rq->end.state)
+        rc = err_set(err, -ENODATA, "job %lld has ended, as held/%lld says", (long long)rq->job, (long long)rq->job);
+    if (rc == 0)
+        rc = rq->spec_fd = spec_file(s, rq, err);
     if (rc < 0)
         close(fd);
     return rc < 0 ? rc : fd;
@@ -291,16 +277,18 @@ static int take_folder(struct launch_request *rq, struct err *err)
 static int prepare(struct store *s, struct launch_request *rq, struct err *err)
 {
     char path[PATH_ROOM], *text = NULL;
-    int rc, fd = take_folder(rq, err);
+    int rc, fd;
 
-    if (fd < 0)
+    rq->spec_fd = -1;
+    fd = rq->ticket[0] ? prepare_held(s, rq, err) : take_folder(rq, err);
+    if (fd < 0 || rq->ticket[0])
         return fd;
     rc = look_at_spool(rq, err);
     if (rc == 0)
         rc = spec_text(s, rq, &text, err);
-    job_path(path, rq->jobs_dir, rq->job, "spec.json");
+    launch_job_path(path, rq->jobs_dir, rq->job, "spec.json");
     if (rc == 0)
-        rc = write_durably(path, text, err);
+        rc = launch_write_durably(path, text, err);
     free(text);
     if (rc < 0)
         close(fd);
@@ -423,7 +411,7 @@ static int spawn(struct launched *c, const struct launch_request *rq, int lock_f
     if (rc < 0)
         return rc;
     snprintf(program, sizeof program, "%s/detd-job", bin);
-    job_path(folder, rq->jobs_dir, rq->job, "");
+    launch_job_path(folder, rq->jobs_dir, rq->job, "");
     snprintf(number[0], sizeof number[0], "%lld", (long long)rq->job);
     snprintf(number[1], sizeof number[1], "%d", rq->attempt);
     snprintf(number[2], sizeof number[2], "%d", LOCK_FD);
@@ -464,8 +452,8 @@ static int open_log(const struct launch_request *rq, struct err *err)
     char path[PATH_ROOM];
     int fd;
 
-    job_path(path, rq->jobs_dir, rq->job, "log/supervisor.log");
-    fd = open_plain(path, O_WRONLY | O_CREAT | O_APPEND);
+    launch_job_path(path, rq->jobs_dir, rq->job, "log/supervisor.log");
+    fd = launch_open_plain(path, O_WRONLY | O_CREAT | O_APPEND);
     return fd < 0 ? err_sys(err, "create '%s'", path) : fd;
 }
 
@@ -495,11 +483,17 @@ static int start(const struct launch_request *rq, int *lock_fd, struct launched 
 
 int launch_start(struct store *s, struct launch_request *rq, const atomic_bool *stop, struct launched **ret, struct err *err)
 {
-    int lock_fd = prepare(s, rq, err), rc;
+    int lock_fd, rc;
 
+    rq->lock_fd = -1;
+    lock_fd = prepare(s, rq, err);
     *ret = NULL;
     if (lock_fd < 0)
         return lock_fd;
+    if (rq->ticket[0]) { /* started by launcher.h, on the loop */
+        rq->lock_fd = lock_fd;
+        return 0;
+    }
     rc = *stop ? 0 : start(rq, &lock_fd, ret, err);
     if (lock_fd >= 0)
         close(lock_fd);
@@ -560,7 +554,7 @@ bool launch_lock_is_free(const char *jobs_dir, int64_t job)
     char path[PATH_ROOM];
     int fd, state;
 
-    job_path(path, jobs_dir, job, "lock");
+    launch_own_path(path, jobs_dir, job, "lock");
     state = lock_try(path, &fd);
     if (fd >= 0)
         close(fd);
@@ -573,7 +567,7 @@ bool launch_has_spool(const char *jobs_dir, int64_t job)
     bool found = false;
 
     for (int i = 0; i < 2 && !found; i++) {
-        job_path(path, jobs_dir, job, i == 0 ? "spool.0" : "spool.1");
+        launch_job_path(path, jobs_dir, job, i == 0 ? "spool.0" : "spool.1");
         found = access(path, F_OK) == 0 || errno != ENOENT;
     }
     return found;
@@ -584,21 +578,32 @@ static void unlink_spool(const char *jobs_dir, int64_t job)
     char path[PATH_ROOM];
 
     for (int i = 0; i < 2; i++) {
-        job_path(path, jobs_dir, job, i == 0 ? "spool.0" : "spool.1");
+        launch_job_path(path, jobs_dir, job, i == 0 ? "spool.0" : "spool.1");
         unlink(path);
     }
+}
+
+static bool is_held(const char *jobs_dir, int64_t job, const char *name)
+{
+    char path[PATH_ROOM];
+
+    launch_held_path(path, jobs_dir, job, name);
+    return access(path, F_OK) == 0;
 }
 
 void launch_drop_spool(const char *jobs_dir, const struct job_row *row, const char *store_id)
 {
     char path[PATH_ROOM];
-    struct owner owner;
+    struct launch_owner owner;
     struct err err;
     int fd, free;
 
-    job_path(path, jobs_dir, row->id, "lock");
+    launch_own_path(path, jobs_dir, row->id, "lock");
+    if (is_held(jobs_dir, row->id, "end")) /* its spool is the supervisor's to remove */
+        return;
     free = lock_try(path, &fd);
-    if (read_owner(jobs_dir, row->id, &owner, &err) == 0 && fd >= 0 && free == 1 && is_of(&owner, store_id, row->submitted)) {
+    if (launch_read_owner(jobs_dir, row->id, &owner, &err) == 0 && fd >= 0 && free == 1 &&
+        launch_owner_is(&owner, store_id, row->submitted)) {
         bool written = write_end(jobs_dir, row) == 0;
 
         unlink_spool(jobs_dir, row->id);
@@ -609,21 +614,11 @@ void launch_drop_spool(const char *jobs_dir, const struct job_row *row, const ch
         close(fd);
 }
 
-int launch_is_of(const char *jobs_dir, const struct job_row *row, const char *store_id, struct err *err)
-{
-    struct owner owner;
-    int rc = read_owner(jobs_dir, row->id, &owner, err);
-
-    if (rc < 0)
-        return rc;
-    return strcmp(owner.store_id, "old") == 0 ? row->attempt > 0 : is_of(&owner, store_id, row->submitted);
-}
-
 int launch_lock_state(const char *jobs_dir, int64_t job, int *ret_fd)
 {
     char path[PATH_ROOM];
 
-    job_path(path, jobs_dir, job, "lock");
+    launch_own_path(path, jobs_dir, job, "lock");
     return lock_try(path, ret_fd);
 }
 
@@ -631,7 +626,7 @@ long launch_session(const char *jobs_dir, int64_t job)
 {
     char path[PATH_ROOM];
 
-    job_path(path, jobs_dir, job, "lock");
+    launch_own_path(path, jobs_dir, job, "lock");
     return lock_session(path);
 }
 
@@ -639,6 +634,35 @@ int launch_kill(const char *jobs_dir, int64_t job, char *ret, size_t size)
 {
     char path[PATH_ROOM];
 
-    job_path(path, jobs_dir, job, "lock");
+    launch_own_path(path, jobs_dir, job, "lock");
     return lock_kill(path, ret, size);
+}
+
+void launch_renew_lock(const char *jobs_dir, int64_t job)
+{
+    char path[PATH_ROOM], tmp[PATH_ROOM + 8];
+    int fd;
+
+    launch_held_path(path, jobs_dir, job, "lock");
+    snprintf(tmp, sizeof tmp, "%s.new", path);
+    fd = open(tmp, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
+    if (fd < 0)
+        return;
+    close(fd);
+    if (rename(tmp, path) < 0)
+        unlink(tmp);
+}
+
+void launch_note_session(const char *jobs_dir, int64_t job, long session)
+{
+    char path[PATH_ROOM], text[32];
+    int n = snprintf(text, sizeof text, "%ld\n", session), fd;
+
+    launch_held_path(path, jobs_dir, job, "lock");
+    fd = open(path, O_WRONLY | O_CLOEXEC);
+    if (fd < 0)
+        return;
+    if (pwrite(fd, text, (size_t)n, 0) == n && ftruncate(fd, n) < 0)
+        errno = 0; /* it tells whose a process on a GPU is, no more */
+    close(fd);
 }

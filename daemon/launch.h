@@ -1,7 +1,10 @@
 /* daemon/launch.h - starting and killing supervisors. The only place that forks for a job.
  *
  * A job's lock, jobs/<id>/lock, is held by its supervisor and ranks and by nothing else: lock free <=> no process of the job lives. detd opens and locks it,
- * hands the descriptor to detd-job and closes its own copy. detd-job runs in a session of its own and writes the session's id into the lock file. */
+ * hands the descriptor to detd-job and closes its own copy. detd-job runs in a session of its own and writes the session's id into the lock file.
+ *
+ * A job that runs as its submitter (it has a ticket, launcher.h) has jobs/<id> for itself, and detd cannot look into it. What is detd's own of such a job, its
+ * lock, the name of its store and its end, lies in held/<id>; the lock is handed on for locking alone, and detd writes down the session that it is told. */
 #pragma once
 #include <stdatomic.h>
 #include <stdbool.h>
@@ -38,6 +41,8 @@ struct launch_request {
     enum job_state drain;                         /* not 0: gives detd what the spool holds and ends the job so */
     char reason[120];                             /* of that end */
     int64_t saved;                                /* newest checkpoint that detd has */
+    char ticket[LAUNCH_TICKET_HEX + 1];           /* "": runs as detd's own user */
+    int lock_fd, spec_fd;  /* out, with a ticket: the lock, taken, and the stored spec, a sealed file of memory; caller closes */
     char moved[80];        /* out: what the folder is called now that another job had left here; "": there was none */
     struct launch_end end; /* out */
 };
@@ -47,12 +52,18 @@ struct launched;
 
 /* For a thread: makes the job's folder and its spec.json (from the store), opens and locks the lock, and starts detd-job, which lies beside this program,
  * with it. Nothing is started, and *ret stays NULL, where *stop says so by then. -EWOULDBLOCK: processes of the job live. -ENODATA: it had a spool that is
- * missing; `end` says how it ended, where it did. */
+ * missing; `end` says how it ended, where it did. A job with a ticket is only prepared, for launcher_start(). */
 int launch_start(struct store *s, struct launch_request *rq, const atomic_bool *stop, struct launched **ret, struct err *err);
+/* In place of a status: who would tell of its exit is gone, and it may live. */
+enum { LAUNCH_UNWATCHED = -1 };
 /* Runs on the loop when a supervisor has left. status: SUP_EXIT_... (proto/report.h), or any other; why: in its own words, "": it said nothing. */
 typedef void launch_exit(void *arg, int64_t job, int status, const char *why);
 /* On the loop. Takes the supervisor in every case. An error: nobody will tell that it has left, but its lock. */
 int launch_watch(uv_loop_t *loop, struct launched *l, launch_exit *on_exit, void *arg);
+/* Nothing lives in the scope of a job with a ticket, as detd-launch says: whoever holds its lock still is outside and holds it in vain. */
+void launch_renew_lock(const char *jobs_dir, int64_t job);
+/* The session of a job with a ticket. */
+void launch_note_session(const char *jobs_dir, int64_t job, long session);
 /* Drops what is kept about a supervisor that runs on; for the end of the daemon. */
 void launch_forget(uv_poll_t *poll);
 /* true: no process of the job lives. A job without a folder never had one. */
@@ -63,10 +74,14 @@ bool launch_has_spool(const char *jobs_dir, int64_t job);
  * its folder, for a detd that finds an older copy of the database. File work. */
 void launch_drop_spool(const char *jobs_dir, const struct job_row *row, const char *store_id);
 /* Of these, row tells by id, submitted and attempt whose the folder has to be: what another job of that number left, of this or another database, stays.
- * -EWOULDBLOCK while processes of it live. File work. */
+ * -EWOULDBLOCK while processes of it live. Of a job that ran as its submitter LAUNCH_ITS_USERS, and nothing goes, while something is there that is not detd's
+ * to remove. File work. */
+enum { LAUNCH_ITS_USERS = -20900 };
 /* Removes at most `max` entries of the folder of a removed job: 1 where there are more, 0 where there is none. The folder has another name,
  * jobs/<id>.removed, before the first entry goes. */
 int launch_remove_folder(const char *jobs_dir, const struct job_row *row, const char *store_id, int max, struct err *err);
+/* The ticket of a job that ran as its submitter, and its lock, taken; caller closes. ret: of LAUNCH_TICKET_HEX + 1. */
+int launch_held_ticket(const char *jobs_dir, int64_t job, char *ret, int *ret_lock, struct err *err);
 /* Removes the logs of a job that has ended, and its checkpoints but that of step `keep`. ERR_STATE, and nothing goes, where there are others and not that. */
 int launch_thin_folder(const char *jobs_dir, const struct job_row *row, const char *store_id, int64_t keep, struct err *err);
 /* Removes the logs alone. */

@@ -5,6 +5,7 @@
 #include <limits.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -33,6 +34,61 @@ static int rename_removed(const char *jobs_dir, int64_t job, const char *from, c
     return rc;
 }
 
+static bool is_held(const char *jobs_dir, int64_t job)
+{
+    char held[LAUNCH_PATH_ROOM];
+
+    launch_held_path(held, jobs_dir, job, "");
+    return access(held, F_OK) == 0;
+}
+
+/* What is in the folder of a job that ran as its submitter is that user's to remove; the empty folder is ours, and so is what we kept of it. */
+static int remove_held(const char *jobs_dir, const struct job_row *row, const char *store_id, int max, struct err *err)
+{
+    char path[LAUNCH_PATH_ROOM];
+    int fd, free, rc = launch_is_of(jobs_dir, row, store_id, err);
+
+    if (rc <= 0)
+        return rc;
+    free = launch_lock_state(jobs_dir, row->id, &fd);
+    if (fd >= 0)
+        close(fd);
+    if (free < 0)
+        return err_set(err, free, "look at the lock of job %lld: %s", (long long)row->id, strerror(-free));
+    if (free == 0)
+        return err_set(err, -EWOULDBLOCK, "processes of job %lld live", (long long)row->id);
+    snprintf(path, sizeof path, "%s/%lld", jobs_dir, (long long)row->id);
+    if (rmdir(path) < 0 && errno != ENOENT)
+        return err_set(err, LAUNCH_ITS_USERS, "what is in '%s' is its user's", path);
+    launch_held_path(path, jobs_dir, row->id, "");
+    return wipe_folder(path, max, err);
+}
+
+int launch_held_ticket(const char *jobs_dir, int64_t job, char *ret, int *ret_lock, struct err *err)
+{
+    char path[LAUNCH_PATH_ROOM];
+    ssize_t n;
+    int fd;
+
+    launch_held_path(path, jobs_dir, job, "ticket");
+    fd = open(path, O_RDONLY | O_CLOEXEC);
+    n = fd < 0 ? -1 : read(fd, ret, LAUNCH_TICKET_HEX);
+    if (fd >= 0)
+        close(fd);
+    if (n != LAUNCH_TICKET_HEX)
+        return err_set(err, -ENODATA, "'%s' holds no ticket", path);
+    ret[n] = '\0';
+    launch_held_path(path, jobs_dir, job, "lock");
+    *ret_lock = open(path, O_RDONLY | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0600);
+    if (*ret_lock < 0 || flock(*ret_lock, LOCK_EX | LOCK_NB) < 0) {
+        err_sys(err, "lock '%s'", path);
+        if (*ret_lock >= 0)
+            close(*ret_lock);
+        return err->code;
+    }
+    return 0;
+}
+
 int launch_remove_folder(const char *jobs_dir, const struct job_row *row, const char *store_id, int max, struct err *err)
 {
     char path[PATH_ROOM], removed[PATH_ROOM + 16];
@@ -41,6 +97,8 @@ int launch_remove_folder(const char *jobs_dir, const struct job_row *row, const 
     snprintf(path, sizeof path, "%s/%lld", jobs_dir, (long long)row->id);
     snprintf(removed, sizeof removed, "%s.removed", path);
     rc = wipe_folder(removed, max, err);
+    if (rc == 0 && is_held(jobs_dir, row->id))
+        return remove_held(jobs_dir, row, store_id, max, err);
     if (rc != 0)
         return rc;
     if (access(path, F_OK) < 0)
@@ -122,8 +180,13 @@ static int check_kept(const char *jobs_dir, int64_t job, const char *keep, struc
 /* checkpoint: the one that stays; NULL: all do. */
 static int thin_folder(const char *jobs_dir, const struct job_row *row, const char *store_id, const char *checkpoint, struct err *err)
 {
-    int fd, free = launch_lock_state(jobs_dir, row->id, &fd), rc;
+    int fd, free, rc;
 
+    if (is_held(jobs_dir, row->id))
+        return err_set(err, LAUNCH_ITS_USERS,
+                       "job %lld ran as its submitter, who alone looks into its folder: it is removed as a whole or not at all",
+                       (long long)row->id);
+    free = launch_lock_state(jobs_dir, row->id, &fd);
     if (free < 0)
         rc = err_set(err, free, "look at the lock of job %lld: %s", (long long)row->id, strerror(-free));
     else if (free == 0)

@@ -12,13 +12,14 @@
 #include "daemon/clock.h"
 #include "daemon/daemon.h"
 #include "daemon/event.h"
+#include "daemon/launcher.h"
 #include "daemon/store.h"
 #include "daemon/text.h"
 #include "proto/err.h"
 #include "proto/methods.h"
 #include "proto/version.h"
 
-enum access { ACCESS_READ, ACCESS_WRITE, ACCESS_OWNER };
+enum access { ACCESS_READ, ACCESS_WRITE, ACCESS_OWNER, ACCESS_SUBMIT };
 
 #define X(ident, name, access, params, help) { name, do_##ident, ACCESS_##access, params },
 static const struct method {
@@ -34,9 +35,14 @@ static int check_access(const struct request *rq, const struct method *m, struct
 {
     const struct daemon *d = rq->d;
 
-    if (m->access == ACCESS_READ && !d->everyone_reads && !rq->caller.admin)
+    if ((m->access == ACCESS_READ || m->access == ACCESS_SUBMIT) && !d->everyone_reads && !rq->caller.admin)
         return err_set(err, ERR_DENIED, "%s: this daemon answers its admins only", m->name);
-    /* Jobs run as the daemon's own user, so on a system daemon only those who could act as that user may start one. */
+    /* Without detd-launch jobs run as the daemon's own user, so on a system daemon only those who could act as that user may start one. */
+    if (m->access == ACCESS_SUBMIT && !rq->caller.admin && !launcher_is_there(d->launcher))
+        return err_set(err, ERR_DENIED,
+                       "%s: without detd-launch, which starts jobs as their submitters, this daemon does that for its admins "
+                       "only (root, its own user, group detd)",
+                       m->name);
     if (m->access == ACCESS_WRITE && !rq->caller.admin)
         return err_set(err, ERR_DENIED, "%s: this daemon does that for its admins only (root, its own user, group detd)", m->name);
     if (m->access != ACCESS_READ && d->stopping)
@@ -189,16 +195,16 @@ int do_daemon_info(struct request *rq, struct err *err)
     gpus_count(&d->gpus, &counts);
     loop_ms = wires_longest_ms(&d->wires, &cpu_ms);
     store_trouble(d->store, trouble, sizeof trouble);
-    rq->result =
-        json_pack("{s:s, s:i, s:s, s:s, s:s, s:f, s:i, s:i, s:i, s:i, s:i, s:i, s:s, s:s, s:I, s:I, s:I, s:I, s:I, s:f, s:f, s:s, s:s, "
-                  "s:b, s:i, s:s}",
-                  "version", DETD_VERSION, "protocol", DETD_PROTOCOL, "store_id", store_id(d->store), "state", d->cfg.state, "socket",
-                  d->cfg.socket, "uptime_s", mono_s() - d->started, "cpu_slots", d->runner.cpu_slots, "cpu_free", run_cpu_free(&d->runner),
-                  "gpus", counts.devices, "gpus_free", counts.free, "jobs_live", jobs_live(&d->jobs), "clients", conns_count(d->conns),
-                  "tier", job_tier_name(d->tier), "drained", d->runner.drained, "requests", (json_int_t)conns_requests(d->conns), "rows",
-                  (json_int_t)d->jobs.rows, "backlog", (json_int_t)store_backlog(d->store), "rss_bytes", (json_int_t)resident_bytes(),
-                  "heap_bytes", (json_int_t)mallinfo2().uordblks, "loop_max_ms", loop_ms, "loop_cpu_max_ms", cpu_ms, "trouble", trouble,
-                  "gpu_trouble", d->gpus.trouble, "private", d->private, "pid", (int)getpid(), "libraries", libraries);
+    rq->result = json_pack(
+        "{s:s, s:i, s:s, s:s, s:s, s:f, s:i, s:i, s:i, s:i, s:i, s:i, s:s, s:s, s:I, s:I, s:I, s:I, s:I, s:f, s:f, s:s, s:s, "
+        "s:b, s:i, s:s, s:b}",
+        "version", DETD_VERSION, "protocol", DETD_PROTOCOL, "store_id", store_id(d->store), "state", d->cfg.state, "socket", d->cfg.socket,
+        "uptime_s", mono_s() - d->started, "cpu_slots", d->runner.cpu_slots, "cpu_free", run_cpu_free(&d->runner), "gpus", counts.devices,
+        "gpus_free", counts.free, "jobs_live", jobs_live(&d->jobs), "clients", conns_count(d->conns), "tier", job_tier_name(d->tier),
+        "drained", d->runner.drained, "requests", (json_int_t)conns_requests(d->conns), "rows", (json_int_t)d->jobs.rows, "backlog",
+        (json_int_t)store_backlog(d->store), "rss_bytes", (json_int_t)resident_bytes(), "heap_bytes", (json_int_t)mallinfo2().uordblks,
+        "loop_max_ms", loop_ms, "loop_cpu_max_ms", cpu_ms, "trouble", trouble, "gpu_trouble", d->gpus.trouble, "private", d->private, "pid",
+        (int)getpid(), "libraries", libraries, "launch", launcher_is_there(d->launcher));
     return rq->result ? 0 : err_set(err, -1, "daemon.info: cannot be written as JSON");
 }
 

@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "daemon/audit.h"
 #include "daemon/clock.h"
@@ -13,6 +14,7 @@
 #include "daemon/event.h"
 #include "daemon/errand.h"
 #include "daemon/gpu_node.h"
+#include "daemon/launcher.h"
 #include "daemon/methods.h"
 #include "daemon/sched.h"
 #include "daemon/store.h"
@@ -138,11 +140,59 @@ static void submitted(void *arg, int rc, int64_t id, const struct err *err)
     submission_free(s);
 }
 
+static void refuse_submission(struct submission *s, int rc, const struct err *err)
+{
+    request_done(s->rq, rc, err);
+    submission_free(s);
+}
+
+/* ---- a ticket, where detd-launch runs the job as its submitter ---- */
+
+static void sealed(void *arg, const char *ticket, const struct err *err)
+{
+    struct submission *s = arg;
+
+    if (!ticket) {
+        refuse_submission(s, err->code, err);
+        return;
+    }
+    snprintf(s->row.ticket, sizeof s->row.ticket, "%s", ticket);
+    jobs_submit(&s->rq->d->jobs, &s->row, s->token, s->text, s->device, submitted, s);
+}
+
+static void id_taken(void *arg, int rc, int64_t id, const struct err *err)
+{
+    struct submission *s = arg;
+    struct daemon *d = s->rq->d;
+    int client = request_fd(s->rq);
+
+    s->row.id = id;
+    if (rc < 0)
+        s->err = *err;
+    else if (client < 0)
+        rc = err_set(&s->err, ERR_STATE, "the client is gone");
+    else
+        rc = launcher_seal(d->launcher, client, id, store_id(d->store), s->text, sealed, s, &s->err);
+    if (rc < 0)
+        refuse_submission(s, rc, &s->err);
+}
+
+/* Root's jobs, and those of the daemon's user, run as that user: nothing runs as root. */
+static bool needs_ticket(const struct submission *s)
+{
+    return launcher_is_there(s->rq->d->launcher) && s->row.uid != 0 && s->row.uid != geteuid();
+}
+
 static void user_named(void *arg)
 {
     struct submission *s = arg;
 
-    jobs_submit(&s->rq->d->jobs, &s->row, s->token, s->text, s->device, submitted, s);
+    if (needs_ticket(s))
+        store_take_id(s->rq->d->store, id_taken, s);
+    else if (!s->rq->caller.admin) /* detd-launch has gone meanwhile */
+        refuse_submission(s, ERR_DENIED, (err_set(&s->err, ERR_DENIED, "detd-launch is gone"), &s->err));
+    else
+        jobs_submit(&s->rq->d->jobs, &s->row, s->token, s->text, s->device, submitted, s);
 }
 
 static void submit_after(void *arg)

@@ -3,15 +3,18 @@
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <unistd.h>
 
 #include "daemon/clock.h"
 #include "daemon/errand.h"
 #include "daemon/event.h"
 #include "daemon/jobs.h"
 #include "daemon/launch.h"
+#include "daemon/launcher.h"
 #include "daemon/log.h"
+#include "proto/report.h"
 
-enum { ENTRIES_A_TURN = 200, WAIT_TICKS = 30 };
+enum { ENTRIES_A_TURN = 200, WAIT_TICKS = 30, REFUSALS_MAX = 30 };
 
 /* ---- what is left of removed jobs ---- */
 
@@ -26,12 +29,17 @@ static void work(void *arg)
     r->rc = r->row.id ? 0 : store_next_removed(jobs->store, r->after, &r->row, &r->err);
     if (r->rc == 0 && r->row.id)
         r->rc = launch_remove_folder(jobs->folder, &r->row, store_id(jobs->store), ENTRIES_A_TURN, &r->err);
+    if (r->rc == LAUNCH_ITS_USERS && r->asked != r->row.id) {
+        int rc = launch_held_ticket(jobs->folder, r->row.id, r->ticket, &r->lock, &r->err);
+
+        r->rc = rc < 0 ? rc : r->rc;
+    }
 }
 
 static void next_job(struct removals *r)
 {
     r->after = r->row.id;
-    r->row.id = 0;
+    r->row.id = r->refused = 0;
     look_for_next(r);
 }
 
@@ -48,17 +56,49 @@ static void swept(void *arg, int rc, int64_t more, const struct err *err)
         next_job(r);
 }
 
+static void look_on(struct removals *r, const char *why)
+{
+    log_line("warning", "job %lld was removed, and its folder cannot be yet: %s", (long long)r->row.id, why);
+    next_job(r);
+}
+
+/* Once more, to find it empty. */
+static void cleared(void *arg, int64_t job, int status, const char *why)
+{
+    struct removals *r = arg;
+
+    (void)job;
+    if (*r->stopping)
+        r->busy = false;
+    else if (status == 0)
+        look_for_next(r);
+    else if (status == SUP_EXIT_REFUSED && r->refused++ < REFUSALS_MAX) /* most often its processes are on their way out */
+        r->later = true;
+    else
+        look_on(r, why[0] ? why : status < 0 ? "detd-launch has left" : "what its user may not remove is in it");
+}
+
+static void have_cleared(struct removals *r)
+{
+    r->asked = r->row.id;
+    if (launcher_clear(r->launcher, r->ticket, r->lock, cleared, r, &r->err) < 0)
+        look_on(r, r->err.msg);
+}
+
 static void after_work(void *arg)
 {
     struct removals *r = arg;
 
+    if (*r->stopping && r->rc == LAUNCH_ITS_USERS && r->asked != r->row.id)
+        close(r->lock);
     if (*r->stopping || (r->rc < 0 && !r->row.id)) {
         r->busy = false;
     } else if (r->rc > 0) {
         look_for_next(r);
+    } else if (r->rc == LAUNCH_ITS_USERS && r->asked != r->row.id) {
+        have_cleared(r);
     } else if (r->rc < 0) {
-        log_line("warning", "job %lld was removed, and its folder cannot be yet: %s", (long long)r->row.id, r->err.msg);
-        next_job(r);
+        look_on(r, r->err.msg);
     } else if (r->row.id) {
         store_sweep(r->jobs->store, r->row.id, now_s(), swept, r);
     } else {
@@ -80,7 +120,7 @@ void removal_resume(struct removals *r)
     if (r->busy)
         return;
     r->busy = true;
-    r->after = r->row.id = 0;
+    r->after = r->row.id = r->asked = 0;
     look_for_next(r);
 }
 
@@ -144,6 +184,11 @@ void removal_tick(struct removals *r)
 {
     struct leaving *all = r->waiting;
 
+    if (r->later) {
+        r->later = false;
+        r->asked = 0;
+        look_for_next(r);
+    }
     r->waiting = NULL;
     for (struct leaving *l = all, *next; l; l = next) {
         next = l->next;

@@ -7,19 +7,26 @@
 
 #include "daemon/store.h"
 #include "proto/err.h"
+#include "proto/launch.h"
 
 struct jobs;
+struct launcher;
 struct leaving;
 
 /* All zero but for what is borrowed. */
 struct removals {
     struct jobs *jobs;
-    const bool *stopping; /* nothing is begun any more */
+    struct launcher *launcher; /* NULL: no job ran as its submitter */
+    const bool *stopping;      /* nothing is begun any more */
     /* of the thread while it works, else of the loop */
     bool busy, again;
     int64_t after;
     struct job_row row; /* the one that is being removed; id 0: to be looked for behind `after` */
-    int rc;             /* of the piece: wipe_folder()'s */
+    int64_t asked;      /* its user's processes were to empty its folder */
+    char ticket[LAUNCH_TICKET_HEX + 1];
+    int lock, refused; /* of that job: taken, to be handed on; how often detd-launch could not begin yet */
+    bool later;        /* it is asked again in a second */
+    int rc;            /* of the piece: wipe_folder()'s */
     struct err err;
     struct leaving *waiting; /* for processes of theirs to leave */
 };

@@ -50,6 +50,8 @@ static void work(void *arg)
     r->rc = store_ended_jobs(jobs->store, &q, found, r, &r->err);
     if (r->rc == 0 && r->row.id && r->part == RETENTION_LOGS)
         r->rc = launch_drop_logs(jobs->folder, &r->row, store_id(jobs->store), &r->err);
+    if (r->rc == LAUNCH_ITS_USERS) /* asked for once, and never again */
+        r->rc = 0;
 }
 
 static void next_job(struct retention *r)

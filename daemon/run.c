@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/random.h>
+#include <unistd.h>
 
 #include "daemon/after.h"
 #include "daemon/clock.h"
@@ -14,6 +15,7 @@
 #include "daemon/gpu_node.h"
 #include "daemon/jobs.h"
 #include "daemon/launch.h"
+#include "daemon/launcher.h"
 #include "daemon/slots.h"
 #include "daemon/spent.h"
 #include "daemon/store.h"
@@ -168,6 +170,13 @@ static void launch_work(void *arg)
     l->rc = launch_start(l->r->store, &l->rq, &l->r->stopping, &l->started, &l->err);
 }
 
+/* Its lock tells when it has left, and nobody whether it died or was refused what it needs: that counts as no death, unless it has said hello. */
+static void leave_unwatched(struct job *j)
+{
+    j->life.child = false;
+    j->life.known = j->life.phase == LIFE_CONNECTED;
+}
+
 static void on_supervisor_exit(void *arg, int64_t id, int status, const char *why)
 {
     struct runner *r = arg;
@@ -175,6 +184,11 @@ static void on_supervisor_exit(void *arg, int64_t id, int status, const char *wh
 
     if (!j || r->stopping)
         return;
+    if (status == LAUNCH_UNWATCHED) {
+        leave_unwatched(j);
+        look(r, j);
+        return;
+    }
     tell_life(r, j, LIFE_FACT_EXITED, "");
     if (status == SUP_EXIT_REFUSED)
         tell_life(r, j, LIFE_FACT_REFUSED, why);
@@ -199,11 +213,15 @@ static enum life_fact launch_fact(int rc)
     }
 }
 
-/* Its lock tells when it has left, and nobody whether it died or was refused what it needs: that counts as no death, unless it has said hello. */
-static void leave_unwatched(struct job *j)
+/* A job with a ticket was only prepared on the thread. */
+static void start_with_ticket(struct runner *r, struct launching *l, bool wanted)
 {
-    j->life.child = false;
-    j->life.known = j->life.phase == LIFE_CONNECTED;
+    if (wanted && !l->rq.end.state) {
+        l->rc = launcher_start(r->launcher, &l->rq, l->rq.lock_fd, on_supervisor_exit, r, &l->err);
+        return;
+    }
+    close(l->rq.lock_fd);
+    close(l->rq.spec_fd);
 }
 
 /* It may have said hello already, and left. */
@@ -217,6 +235,8 @@ static void launch_after(void *arg)
     if (j && l->rq.moved[0])
         event_add(r->events, j->row.id, "warning", "folder", "jobs/%lld was left by another job of that number; it is called jobs/%s now",
                   (long long)j->row.id, l->rq.moved);
+    if (l->rc == 0 && l->rq.ticket[0])
+        start_with_ticket(r, l, wanted);
     if (wanted && l->rq.end.state)
         end_as_before(r, j, &l->rq.end);
     else if (wanted)
@@ -243,6 +263,8 @@ static void fill_request(struct runner *r, const struct job *j, struct launch_re
         rq->drain = j->row.want == JOB_WANT_CANCEL ? JOB_CANCELLED : JOB_FAILED;
         tell_end(j, rq->reason, sizeof rq->reason);
     }
+    rq->spec_fd = -1;
+    memcpy(rq->ticket, j->row.ticket, sizeof rq->ticket);
     memcpy(rq->nonce, j->row.nonce, sizeof rq->nonce);
     memcpy(rq->gpus, j->row.gpus, sizeof rq->gpus);
 }
@@ -466,6 +488,13 @@ static void tell_held(struct runner *r, struct job *j, const char *why)
 
 /* ---- losing and leaving ---- */
 
+/* A process of a job that is its submitter may let go of the lock, and live. */
+static void clear_scope(struct runner *r, const struct job *j)
+{
+    if (j->row.ticket[0])
+        launcher_kill(r->launcher, j->row.ticket);
+}
+
 /* No process of the job lives and it has not ended. A supervisor that left while no detd watched may have ended the job: the next one finds
  * that in the spool; so only deaths of those that this daemon heard count against the budget: one that never said anything may lack a library. A job that is not to go on gets a supervisor too: what its
  * spool holds is stored before its end, which may be another one than was asked for. */
@@ -473,6 +502,7 @@ static void lose(struct runner *r, struct job *j, const char *why)
 {
     bool counted = j->life.known, mute = j->life.tried;
 
+    clear_scope(r, j);
     j->row.deaths += counted && !is_to_end(j);
     if (counted)
         event_add(r->events, j->row.id, "warning", "supervisor_lost", "detd-job and its ranks are gone without an end; %s",
@@ -492,6 +522,7 @@ static void lose(struct runner *r, struct job *j, const char *why)
 static void left(struct runner *r, struct job *j, const char *why)
 {
     (void)why;
+    clear_scope(r, j);
     release(r, j);
     if (!r->stopping)
         spent_job(r->jobs, j);
@@ -535,6 +566,12 @@ static void begin_kill(struct runner *r, struct job *j, void (*tell)(struct runn
 
     if (!k)
         return;
+    if (j->row.ticket[0]) { /* processes of other users are killed by detd-launch alone, and their lock says nothing of them */
+        *k = (struct killing){ .r = r, .job = j->row.id, .found = launcher_kill(r->launcher, j->row.ticket), .who = "all of its scope" };
+        tell(r, j, k);
+        free(k);
+        return;
+    }
     *k = (struct killing){ .r = r, .job = j->row.id, .tell = tell };
     j->killing = errands_add(r->jobs->errands, kill_work, kill_after, k) == 0;
     if (!j->killing)

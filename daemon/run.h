@@ -12,6 +12,7 @@ struct gpulocks;
 struct gpus;
 struct job;
 struct jobs;
+struct launcher;
 struct store;
 
 enum { RUN_DRAINED_MAX = 200 };
@@ -24,6 +25,7 @@ struct runner {
     struct gpus *gpus;
     struct gpu_node *gpu_node;
     const struct gpulocks *gpu_locks;
+    struct launcher *launcher; /* NULL: no job has a ticket */
     const struct events *events;
     int cpu_slots;                     /* of the node */
     int user_running, user_gpus;       /* sched.h */

@@ -1,5 +1,5 @@
 /* proto/methods.h - the one list of methods of the control socket; detd, detctl and the tests expand it.
- * access: READ everyone who may connect; OWNER the job's owner and admins; WRITE may submit.
+ * access: READ everyone who may connect; OWNER the job's owner and admins; WRITE admins; SUBMIT those whose jobs could run as themselves, and admins.
  * params: "name:type" with type int, string, bool, object, number; "?" = may be absent. */
 #pragma once
 
@@ -10,7 +10,7 @@
     X(daemon_undrain, "daemon.undrain", WRITE, "", "start jobs again")                                                           \
     X(gpu_list, "gpu.list", READ, "", "devices of this node: name, memory, use, owner, state and why")                           \
     X(gpu_release, "gpu.release", WRITE, "uuid:string", "lift the quarantine of a GPU")                                          \
-    X(job_submit, "job.submit", WRITE, "spec:object token:string", "queue a job; a repeated token returns the same id")          \
+    X(job_submit, "job.submit", SUBMIT, "spec:object token:string", "queue a job; a repeated token returns the same id")         \
     X(job_list, "job.list", READ, "state:string? user:string? mine:bool? name:string? since:number? limit:int? cursor:int?",     \
       "jobs, newest first")                                                                                                      \
     X(job_get, "job.get", READ, "id:int", "one job with its attempts, last losses and checkpoints")                              \

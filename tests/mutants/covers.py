@@ -24,6 +24,7 @@ SCRIPTS = {
     "diff.sh": {"daemon", "supervisor", "client"},
     "diff_train.sh": {"daemon", "supervisor", "client"} | TRAINER,
     "protocol_examples.sh": {"daemon"},
+    "launch.sh": {"daemon", "launch", "supervisor"},
     "older_client.sh": {"daemon", "supervisor"},
     "ingest.sh": {"daemon"},
     "order.sh": {"daemon", "supervisor"} | TRAINER,
@@ -34,7 +35,7 @@ SCRIPTS = {
     "cuda_train.sh": {"cuda", "supervisor"} | TRAINER,
 }
 # The script that is made for a folder.
-FIRST = {"client": "detctl.sh", "supervisor": "super_job.sh", "cuda": "cuda_train.sh"}
+FIRST = {"launch": "launch.sh", "client": "detctl.sh", "supervisor": "super_job.sh", "cuda": "cuda_train.sh"}
 
 
 def part_of(d_file):

@@ -101,7 +101,7 @@ static void gone(void *arg, struct job *j)
 
 static int open_parts(struct detd *d, struct err *err)
 {
-    struct ingest_config ingest = { &d->loop, &d->wires, NULL, &d->jobs, &d->events, "state", connected, gone, d };
+    struct ingest_config ingest = { &d->loop, &d->wires, NULL, &d->jobs, &d->events, "state", false, connected, gone, d };
     struct gpu_node_config gpus = { &d->loop, NULL, &d->jobs, &d->gpus, &d->events, NULL, 10, take_slots, look_who_runs, d };
     int rc = store_open(world.plan.folder, &d->loop, &d->store, err);
 

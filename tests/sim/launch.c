@@ -7,6 +7,7 @@
 #include "daemon/gpu.h"
 #include "daemon/gpu_child.h"
 #include "daemon/launch.h"
+#include "daemon/launcher.h"
 #include "daemon/life.h"
 #include "proto/err.h"
 #include "proto/gpulock.h"
@@ -232,6 +233,43 @@ int launch_kill(const char *jobs_dir, int64_t job, char *ret, size_t size)
         sup_kill(f);
     f->lock = LOCK_FREE;
     return 1;
+}
+
+/* Its jobs all run as detd's user. */
+int launcher_start(struct launcher *l, const struct launch_request *rq, int lock_fd, launch_exit *on_exit, void *arg, struct err *err)
+{
+    (void)l;
+    (void)lock_fd;
+    (void)on_exit;
+    (void)arg;
+    fail("job %lld: is started with a ticket", (long long)rq->job);
+    return err_set(err, ERR_STATE, "no ticket");
+}
+
+int launch_held_ticket(const char *jobs_dir, int64_t job, char *ret, int *ret_lock, struct err *err)
+{
+    (void)jobs_dir;
+    (void)ret;
+    (void)ret_lock;
+    fail("job %lld: its ticket is looked for", (long long)job);
+    return err_set(err, ERR_STATE, "no ticket");
+}
+
+int launcher_clear(struct launcher *l, const char *ticket, int lock_fd, launch_exit *on_exit, void *arg, struct err *err)
+{
+    (void)l;
+    (void)lock_fd;
+    (void)on_exit;
+    (void)arg;
+    fail("a folder is cleared, with ticket '%s'", ticket);
+    return err_set(err, ERR_STATE, "no ticket");
+}
+
+bool launcher_kill(struct launcher *l, const char *ticket)
+{
+    (void)l;
+    fail("a scope is killed, with ticket '%s'", ticket);
+    return false;
 }
 
 /* ---- GPUs ---- */

@@ -1,0 +1,777 @@
+#!/usr/bin/env python3
+"""detd as a user of its own, detd-launch as root, and two users of the node: ann, and bob, who means no good. All are made here, in a mount namespace."""
+import hashlib
+import json
+import os
+import shutil
+import signal
+import socket
+import struct
+import subprocess
+import sys
+import time
+
+from daemon import BUILD, SANITIZED, Client, Daemon, Refused
+
+DETD, ANN, BOB, LAB = 4242, 2001, 2002, 3001
+INSIDE = os.environ.get("DETD_USERS") == "1"
+PASSWD = "detd:x:%d:%d::/nonexistent:/bin/false\nann:x:%d:%d::/home/ann:/bin/sh\nbob:x:%d:%d::/home/bob:/bin/sh\n" % (DETD, DETD, ANN, ANN, BOB, BOB)
+GROUP = "detd:x:%d:\nann:x:%d:\nbob:x:%d:\nlab:x:%d:ann\n" % (DETD, ANN, BOB, LAB)
+TICKET, ASK = 16 + 8 + 40 + 64, 4 + 4 + 8 + 128 + 16 + 24 + 40 + 1024 + 128
+SEAL, START, KILL, SEALED, STARTED, EXITED, KILLED, REFUSED, CLEAR = range(1, 10)
+
+
+def hierarchy():
+    for line in open("/proc/self/mounts"):
+        _, where, kind = line.split()[:3]
+        if kind == "cgroup2" and os.access(where, os.W_OK):
+            return where
+    return None
+
+
+MEMORY = 512 << 20  # of a job
+
+
+def has_limits():
+    """Whether groups below the hierarchy's root can limit what is in them."""
+    try:
+        with open(hierarchy() + "/cgroup.controllers") as f:
+            if not {"pids", "memory"} <= set(f.read().split()):
+                return False
+        with open(hierarchy() + "/cgroup.subtree_control", "w") as f:
+            f.write("+pids +memory")
+        return True
+    except (OSError, TypeError):
+        return False
+
+
+def as_user(uid, what, groups=()):
+    """Who connects, or opens, in what() is that user."""
+    os.setgroups(list(groups))
+    os.setegid(uid)
+    os.seteuid(uid)
+    try:
+        return what()
+    finally:
+        os.seteuid(0)
+        os.setegid(0)
+        os.setgroups([])
+
+
+class Node(Daemon):
+    """A system daemon that is not root, with detd-launch beside it."""
+
+    def __init__(self, scopes=True, helper=True, **more):
+        super().__init__(system=True, slots=8, **more)
+        self.socket, self.helper, self.scopes, self.wants = self.root + "/launch/sock", None, scopes and hierarchy(), helper
+        subprocess.run(["cp", BUILD + "/detd-launch", self.bin + "/detd-launch"], check=True)
+        os.mkdir(self.root + "/launch")
+        for folder in (self.bin, self.root + "/launch"):
+            os.chmod(folder, 0o755)
+        for folder in (self.state, self.root + "/run"):
+            os.makedirs(folder, exist_ok=True)
+            os.chown(folder, DETD, DETD)
+        for name in os.listdir(self.bin):
+            os.chmod(self.bin + "/" + name, 0o755)
+        with open(self.root + "/conf", "a") as f:
+            f.write("launch = %s\n" % self.socket)
+        self.group = "%s/detd-e2e-%d" % (self.scopes, os.getpid()) if self.scopes else None
+        for user in ("ann", "bob"):
+            shutil.rmtree("/home/" + user, ignore_errors=True)
+            os.mkdir("/home/" + user, 0o700)
+            os.chown("/home/" + user, *[{"ann": ANN, "bob": BOB}[user]] * 2)
+
+    def start(self, wait=True):
+        if self.wants and not self.helper:
+            self.start_helper()
+        with open(self.root + "/log", "a") as log:
+            self.proc = subprocess.Popen([self.bin + "/detd", "--system", "--state", self.state, "--socket", self.path, "--config", self.root + "/conf"],
+                                         stdout=log, stderr=log, stdin=subprocess.DEVNULL, user=DETD, group=DETD, extra_groups=[], umask=0o022)
+        return self.client() if wait else None
+
+    def start_helper(self):
+        if self.group:
+            os.makedirs(self.group, exist_ok=True)
+        command = [self.bin + "/detd-launch", "--socket", self.socket, "--state", self.state, "--key", self.root + "/launch/key", "--tasks", "200", "--memory", str(MEMORY)]
+        join = "echo $$ >%s/cgroup.procs" % (self.group + "/main" if os.path.exists(self.group + "/main") else self.group) if self.group else \
+            "mount -t tmpfs none /sys/fs/cgroup"
+        with open(self.root + "/log", "a") as log:
+            self.helper = subprocess.Popen(["unshare", "--mount", "sh", "-c", join + ' && exec "$@"', "sh"] + (os.environ.get("WRAP", "").split()) + command, stdout=log, stderr=log,
+                                           stdin=subprocess.DEVNULL)
+        self.until(lambda: os.path.exists(self.socket) or self.helper.poll() is not None, "detd-launch does not come up")
+        assert self.helper.poll() is None
+
+    def stop_helper(self, number=signal.SIGKILL):
+        self.helper.send_signal(number)
+        self.helper.wait()
+        self.helper = None
+        os.unlink(self.socket)
+
+    def __exit__(self, kind, value, trace):
+        if kind:
+            for folder in os.listdir(self.state + "/jobs"):
+                print(folder, os.listdir(self.state + "/jobs/" + folder))
+        if self.helper:
+            self.stop_helper()
+        for folder, _, _ in os.walk(self.group or "/nonexistent", topdown=False):
+            if folder != self.group and "cgroup.kill" in os.listdir(folder):
+                open(folder + "/cgroup.kill", "w").write("1")
+        super().__exit__(kind, value, trace)
+        for folder, _, _ in os.walk(self.group or "/nonexistent", topdown=False):
+            self.until(lambda f=folder: removed(f), "processes stay in " + folder)
+
+    def of(self, uid, **more):
+        return as_user(uid, self.client, **more)
+
+    def submit_as(self, uid, steps, groups=(), **run):
+        spec = {"name": "j", "model": {"preset": "yolov3_tiny"}, "data": {"train": {"annotations": "/a", "images": "/b"}},
+                "train": {"steps": steps, "batch": 8, "shards": 4, "log_every": 1}, "checkpoint": {"every": 10},
+                "run": {"device": "cpu", "ranks": 1, "threads": 1, "env": dict({"STEP_S": "0.02"}, **run)}}
+        return self.of(uid, groups=groups).call("job.submit", spec=spec, token=str(time.monotonic()))["id"]
+
+    def folder(self, job):
+        return "%s/jobs/%d" % (self.state, job)
+
+    def session(self, job):
+        try:
+            return int(open("%s/held/%s/lock" % (self.state, job)).read() or 0)
+        except (OSError, ValueError):
+            return super().session(job)
+
+    def scope(self, job):
+        """Processes in the job's scope; None: there is none."""
+        name = [n for n in os.listdir(self.group) if n.startswith("job-") and n.endswith("-%d" % job)]
+        try:
+            return [int(p) for p in open("%s/%s/cgroup.procs" % (self.group, name[0])).read().split()] if name else None
+        except OSError:
+            return None
+
+    def processes(self, job):
+        """Of its session or, where they have left that, of its scope."""
+        return set(self.members(job)) | set((self.scope(job) or []) if self.group else [])
+
+
+def removed(folder):
+    try:
+        os.rmdir(folder)
+        return True
+    except FileNotFoundError:
+        return True
+    except OSError:
+        return False
+
+
+def status(pid):
+    return dict(line.rstrip("\n").split(":\t", 1) for line in open("/proc/%d/status" % pid) if ":\t" in line)
+
+
+def of_uid(uid):
+    """Processes of the user, but zombies."""
+    found = []
+    for pid in filter(str.isdigit, os.listdir("/proc")):
+        try:
+            s = status(int(pid))
+            if int(s["Uid"].split()[0]) == uid and s["State"][0] != "Z":
+                found.append(int(pid))
+        except (OSError, KeyError):
+            pass
+    return found
+
+
+def refused(what):
+    try:
+        what()
+    except Refused as e:
+        return e
+    raise AssertionError("was not refused")
+
+
+# ---- scenarios ----
+
+def jobs_run_as_their_submitters():
+    with Node(conf="user_running = 5\n") as d:
+        job = d.submit_as(ANN, 100000, groups=[ANN])
+        theirs = d.submit_as(BOB, 100000)
+        for j in (job, theirs):
+            d.wait(j, lambda now: now["step"] > 3)
+        own = d.processes(job)
+        assert len(own) == 2, own
+        for pid in own:
+            s = status(pid)
+            assert s["Uid"].split() == ["2001"] * 4 and s["Gid"].split() == ["2001"] * 4 and sorted(s["Groups"].split()) == ["2001", "3001"], s
+            assert all(int(s[c], 16) == 0 for c in ("CapInh", "CapPrm", "CapEff", "CapBnd", "CapAmb")) and s["NoNewPrivs"] == "1", s
+            assert s["Umask"] == "0077" and os.readlink("/proc/%d/cwd" % pid) == os.path.realpath(d.folder(job)), s
+            env = dict(e.split("=", 1) for e in open("/proc/%d/environ" % pid).read().split("\0") if e)
+            assert env["HOME"] == "/home/ann" and env["USER"] == "ann" and "TMPDIR" not in env and "DETD_USERS" not in env, env
+            files = {os.readlink("/proc/%d/fd/%s" % (pid, f)) for f in os.listdir("/proc/%d/fd" % pid)}
+            assert not any("cgroup" in f or f.endswith("/key") or f.endswith("/jobs") for f in files), files
+        assert not {int(s) for s in d.processes(theirs)} & set(own) and status(min(d.processes(theirs)))["Uid"].split()[0] == "2002"
+        st = os.stat(d.folder(job))
+        assert (st.st_uid, st.st_mode & 0o777) == (ANN, 0o700), st
+        assert os.stat(d.state + "/held/%d/lock" % job).st_uid == DETD and os.stat(d.state + "/held").st_mode & 0o77 == 0
+        for uid, path in ((BOB, d.folder(job)), (DETD, d.folder(job)), (ANN, d.state + "/held"), (ANN, d.state + "/detd.db")):
+            try:
+                as_user(uid, lambda p=path: os.listdir(p) if os.path.isdir(p) else open(p))
+                raise AssertionError("%d reads %s" % (uid, path))
+            except PermissionError:
+                pass
+        # all see all; each changes his own
+        bob, ann = d.of(BOB), d.of(ANN)
+        assert {j["id"]: j["user"] for j in bob.call("job.list")["jobs"]} == {job: "ann", theirs: "bob"}
+        assert refused(lambda: bob.call("job.cancel", id=job)).reason == "DENIED"
+        ann.call("job.pause", id=job)
+        d.wait(job, "paused")
+        ann.call("job.resume", id=job)
+        d.wait(job, lambda now: now["state"] == "running" and now["attempt"] == 2)
+        d.call("job.cancel", id=theirs)  # root is an admin
+        d.wait(theirs, "cancelled")
+        # an end leaves no spool, no process and no scope
+        short = d.submit_as(ANN, 30, STEP_S="0")
+        d.wait(short, "completed")
+        d.until(lambda: not d.processes(short) and (not d.group or d.scope(short) is None), "something stays")
+        d.until(lambda: not os.path.exists(d.folder(short) + "/spool.0") and os.path.exists(d.state + "/held/%d/end" % short), "the spool stays")
+        d.check_rows(short, 30)
+        assert as_user(ANN, lambda: open(ann.call("job.logs", id=short)["logs"][0]["path"]).read() is not None)
+        # what is removed leaves no folder, though it is not detd's to empty
+        assert refused(lambda: bob.call("job.rm", id=short)).reason == "DENIED"
+        ann.call("job.rm", id=short)
+        d.until(lambda: not os.path.exists(d.folder(short)) and not os.path.exists(d.state + "/held/%d" % short), "its folder stays")
+        # root's run as detd's user: nothing runs as root
+        roots = d.submit(100000, threads=1)
+        d.wait(roots, "running")
+        assert status(min(d.members(roots)))["Uid"].split() == [str(DETD)] * 4
+        d.call("job.cancel", id=roots)
+        ann.call("job.cancel", id=job)
+        d.wait(job, "cancelled")
+        d.until(lambda: not of_uid(ANN) and not of_uid(BOB), "processes stay: %s" % of_uid(ANN))
+        audit = [e for e in d.events("audit") if "ann (uid 2001)" in e]
+        assert {"submitted by ann (uid 2001)", "pause by ann (uid 2001)", "cancel by ann (uid 2001)"} <= set(audit), audit
+
+
+def restarts():
+    """detd, detd-launch and detd-job are killed: the job goes on, and can be killed by the next detd-launch."""
+    with Node() as d:
+        job = d.submit_as(ANN, 100000)
+        d.wait(job, lambda now: now["step"] > 3)
+        before = d.processes(job)
+        d.stop_helper()
+        d.start_helper()
+        at = d.job(job)["step"]
+        d.wait(job, lambda now: now["step"] > at + 400)  # longer than detd gives who has left
+        assert d.processes(job) == before
+        d.stop_helper()
+        d.kill()
+        d.start()
+        at = d.wait(job, lambda now: now["state"] == "running" and now["phase"] != "")["step"]
+        d.wait(job, lambda now: now["step"] > at)
+        assert d.processes(job) == before
+        waits = d.submit_as(BOB, 100000)
+        supervisor = [p for p, name in d.members(job).items() if name == "detd-job"][0]
+        os.kill(supervisor, signal.SIGKILL)
+        d.wait(job, lambda now: now["state"] == "running" and now["attempt"] == 2, 90)
+        d.wait(waits, "running")
+        d.stop_helper(signal.SIGTERM)
+        e = refused(lambda: d.submit_as(BOB, 10))
+        assert e.reason == "DENIED" and "detd-launch" in str(e), e
+        d.start_helper()
+        for j in (job, waits):
+            d.call("job.cancel", id=j)
+            d.wait(j, "cancelled")
+        d.until(lambda: not of_uid(ANN) and not of_uid(BOB), "processes stay")
+
+
+# As a module of a trainer's Python: whatever bob's program may try. What it could do is told in a file of its own.
+EVIL = r'''
+import fcntl, json, os, signal, socket, time
+if "RAN" not in os.environ:
+    os.environ["RAN"] = "1"
+    told = {}
+    def tried(name, what):
+        try:
+            told[name] = str(what())
+        except OSError as e:
+            told[name] = type(e).__name__
+    state, victim, detd, helper = os.environ["STATE"], os.environ["VICTIM"], int(os.environ["DETD"]), int(os.environ["HELPER"])
+    tried("db", lambda: open(state + "/detd.db", "rb").read(1))
+    tried("held", lambda: os.listdir(state + "/held"))
+    tried("jobs", lambda: os.listdir(state + "/jobs"))
+    tried("victim", lambda: os.listdir(state + "/jobs/" + victim))
+    tried("rename", lambda: os.rename(state + "/jobs/" + victim, state + "/jobs/x"))
+    tried("make", lambda: os.mkdir(state + "/jobs/9999"))
+    tried("ann", lambda: os.listdir("/home/ann"))
+    tried("ask", lambda: socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET).connect(os.environ["ASK"]))
+    tried("kill", lambda: os.kill(detd, signal.SIGKILL))
+    tried("kill root", lambda: os.kill(helper, signal.SIGKILL))
+    tried("memory", lambda: open("/proc/%d/mem" % helper, "rb").read(1))
+    tried("root", lambda: os.setuid(0))
+    tried("nice", lambda: os.nice(-5))
+    locks = 0
+    for fd in range(3, 64):
+        try:
+            if os.readlink("/proc/self/fd/%d" % fd).endswith("/lock"):
+                tried("write the lock", lambda: os.write(fd, b"1\n"))
+                fcntl.flock(fd, fcntl.LOCK_UN)
+                locks += 1
+        except OSError:
+            pass
+    told["locks"] = locks
+    nonce = ""  # as everybody can see it
+    for pid in filter(str.isdigit, os.listdir("/proc")):
+        try:
+            with open("/proc/%s/cmdline" % pid) as f:
+                words = f.read().split("\0")
+        except OSError:
+            continue
+        if "--nonce" in words and words[words.index("--job") + 1] == victim:
+            nonce = words[words.index("--nonce") + 1]
+    told["nonce"] = len(nonce)
+    s = socket.socket(socket.AF_UNIX)
+    s.connect(state + "/sup.sock")
+    s.sendall(json.dumps({"type": "hello", "protocol": 2, "job": int(victim), "attempt": 1, "nonce": nonce}).encode() + b"\n")
+    told["hello"] = s.recv(100).decode()
+    json.dump(told, open("/home/bob/told.new", "w"))
+    os.rename("/home/bob/told.new", "/home/bob/told")
+    for i in range(3):  # out of the session, deaf, and without the lock
+        if os.fork() == 0:
+            os.setsid()
+            for n in range(1, 65):
+                if n not in (9, 19, 32, 33):
+                    signal.signal(n, signal.SIG_IGN)
+            if os.fork() == 0:
+                os.closerange(0, 256)
+                while True:
+                    time.sleep(1)
+            os._exit(0)
+'''
+
+
+def a_hostile_job():
+    with Node() as d:
+        victim = d.submit_as(ANN, 100000)
+        d.wait(victim, lambda now: now["step"] > 3)
+        with open("/home/bob/sitecustomize.py", "w") as f:
+            f.write(EVIL)
+        os.chmod("/home/bob/sitecustomize.py", 0o644)
+        job = d.submit_as(BOB, 100000, PYTHONPATH="/home/bob", STATE=d.state, VICTIM=str(victim), DETD=str(d.proc.pid), HELPER=str(d.helper.pid),
+                          ASK=d.socket)
+        d.until(lambda: os.path.exists("/home/bob/told"), "the hostile job does not run")
+        told = json.load(open("/home/bob/told"))
+        assert told.pop("locks") == 1 and told.pop("nonce") == 32 and told.pop("hello") == "", told
+        assert told.pop("write the lock") == "OSError", told
+        assert set(told.values()) == {"PermissionError"}, told
+        d.wait(job, lambda now: now["step"] > 3)
+        d.until(lambda: len(of_uid(BOB)) == 5, "its daemons do not run: %s" % of_uid(BOB))
+        assert not d.group or set(d.scope(job)) == set(of_uid(BOB))
+        d.of(BOB).call("job.cancel", id=job)
+        d.wait(job, "cancelled")
+        d.until(lambda: not of_uid(BOB) or not d.group, "processes of a cancelled job live: %s" % of_uid(BOB))
+        # and where its supervisor is killed, all of the attempt goes before the next one starts
+        again = d.submit_as(BOB, 100000, PYTHONPATH="/home/bob", STATE=d.state, VICTIM=str(victim), DETD=str(d.proc.pid), HELPER=str(d.helper.pid),
+                            ASK=d.socket)
+        d.until(lambda: len(of_uid(BOB)) == 5, "its daemons do not run: %s" % of_uid(BOB))
+        first = set(of_uid(BOB))
+        os.kill(next(p for p in first if open("/proc/%d/comm" % p).read() == "detd-job\n"), signal.SIGKILL)
+        d.until(lambda: not first & set(of_uid(BOB)), "processes of the attempt before live", 60)
+        d.wait(again, lambda now: now["attempt"] == 2 and now["state"] == "running", 60)
+        d.call("job.cancel", id=again)
+        d.wait(again, "cancelled")
+        d.until(lambda: not of_uid(BOB), "processes live: %s" % of_uid(BOB))
+        # an end that is refused: it stops its supervisor, and is deaf
+        deaf = d.submit_as(BOB, 100000)
+        d.wait(deaf, lambda now: now["step"] > 3)
+        at = d.job(victim)["step"]
+        d.wait(victim, lambda now: now["step"] > at)
+        assert d.job(victim)["attempt"] == 1 and not d.events("supervisor_lost", victim)
+        for pid in of_uid(BOB):
+            os.kill(pid, signal.SIGSTOP)
+        d.until(lambda: not d.group or d.scope(deaf), "it is gone")
+        d.call("job.cancel", id=deaf)
+        d.until(lambda: not of_uid(BOB), "who is stopped is not killed", 120)
+        d.wait(deaf, "cancelled", 60)
+
+
+# Gives its lock to somebody outside of its scope.
+GIVER = r'''
+import os, socket
+for fd in range(3, 64):
+    try:
+        if os.readlink("/proc/self/fd/%d" % fd).endswith("/lock"):
+            s = socket.socket(socket.AF_UNIX)
+            s.connect("/home/bob/keeper")
+            socket.send_fds(s, [b"x"], [fd])
+            s.recv(1)
+            break
+    except OSError:
+        pass
+'''
+
+
+def a_lock_that_is_taken_away():
+    """Who holds a job's lock outside of its scope does not hold its slots."""
+    with Node() as d:
+        keeper = socket.socket(socket.AF_UNIX)
+        keeper.bind("/home/bob/keeper")
+        os.chmod("/home/bob/keeper", 0o666)
+        keeper.listen(1)
+        keeper.settimeout(60)
+        with open("/home/bob/sitecustomize.py", "w") as f:
+            f.write(GIVER)
+        os.chmod("/home/bob/sitecustomize.py", 0o644)
+        job = d.submit_as(BOB, 100000, PYTHONPATH="/home/bob")
+
+        def take():
+            rank = keeper.accept()[0]
+            fd = socket.recv_fds(rank, 1, 1)[1][0]
+            rank.close()
+            return fd
+        lock = take()
+        d.wait(job, lambda now: now["step"] > 3)
+        if d.group:  # nor does it hold up the next attempt
+            os.kill([p for p, name in d.members(job).items() if name == "detd-job"][0], signal.SIGKILL)
+            os.close(take())
+            d.wait(job, lambda now: now["attempt"] == 2 and now["state"] == "running", 60)
+        d.call("job.cancel", id=job)
+        if not d.group:  # nobody knows then what lives
+            d.until(lambda: "its slots are held" in d.call("job.why", id=job)["text"], "it does not say who holds its slots", 180)
+            os.close(lock)
+        d.wait(job, "cancelled", 60)
+        d.until(lambda: d.call("daemon.info")["cpu_free"] == 8, "its slots are held", 60)
+        d.call("job.rm", id=job)
+        d.until(lambda: not os.path.exists(d.folder(job)) and not os.path.exists(d.state + "/held/%d" % job), "its folder stays")
+
+
+FORKS = r'''
+import os, time
+if "RAN" not in os.environ:
+    os.environ["RAN"] = "1"
+    count = 0
+    try:
+        while count < 1000:
+            if os.fork() == 0:
+                while True:
+                    time.sleep(1)
+            count += 1
+    except OSError:
+        pass
+    with open("/home/bob/count.new", "w") as f:
+        f.write(str(count))
+    os.rename("/home/bob/count.new", "/home/bob/count")
+'''
+
+
+def limits():
+    """A job has no more processes and memory than detd-launch was told, also after that was restarted."""
+    if not has_limits():
+        print("skip: the controllers pids and memory are not control group version 2's here", flush=True)
+        return
+    with Node() as d:
+        with open("/home/bob/sitecustomize.py", "w") as f:
+            f.write(FORKS)
+        os.chmod("/home/bob/sitecustomize.py", 0o644)
+        job = d.submit_as(BOB, 100000, PYTHONPATH="/home/bob")
+        d.until(lambda: os.path.exists("/home/bob/count"), "it forks for ever")
+        assert 100 < int(open("/home/bob/count").read()) < 200
+
+        def limit(name):
+            scope = [n for n in os.listdir(d.group) if n.startswith("job-") and n.endswith("-%d" % job)]
+            with open("%s/%s/%s" % (d.group, scope[0], name)) as f:
+                return f.read().strip()
+        assert (limit("pids.max"), limit("memory.max")) == ("200", str(MEMORY))
+        d.stop_helper()
+        with open(d.group + "/cgroup.subtree_control", "w") as f:  # as detd-launch.service does
+            f.write("-pids -memory")
+        d.start_helper()
+        d.until(lambda: (limit("pids.max"), limit("memory.max")) == ("200", str(MEMORY)), "it has no limits any more")
+        d.call("job.cancel", id=job)
+        d.wait(job, "cancelled")
+        d.until(lambda: not of_uid(BOB), "processes live")
+
+
+def links_in_its_own_folder():
+    """What bob puts in the place of files of his job leads nobody further than himself."""
+    with Node() as d:
+        job = d.submit_as(BOB, 100000)
+        d.wait(job, lambda now: now["step"] > 12)
+        bob = d.of(BOB)
+        bob.call("job.pause", id=job)
+        d.wait(job, "paused")
+        d.until(lambda: not of_uid(BOB), "it does not leave")
+        precious = d.root + "/precious"
+        with open(precious, "w") as f:
+            f.write("precious")
+        os.chmod(precious, 0o644)
+        database = d.state + "/detd.db"
+        before = os.stat(database).st_ino, os.stat(precious).st_mtime_ns
+        held = sorted(os.listdir(d.state + "/held/%d" % job))
+
+        def plant():
+            os.chdir(d.folder(job))
+            for name, to in (("log/supervisor.log", precious), ("spec.json", database), ("spec.json.new", precious), ("log/rank-0.log", precious),
+                             ("lock", precious), ("end", precious), ("store", precious)):
+                if os.path.lexists(name):
+                    os.unlink(name)
+                os.symlink(to, name)
+            os.chdir("/")
+        as_user(BOB, plant)
+        bob.call("job.resume", id=job)
+        d.until(lambda: "supervisor.log" in d.job(job).get("reason", "") + bob.call("job.why", id=job)["text"], "it does not say why it waits")
+
+        def mend():
+            os.unlink(d.folder(job) + "/log/supervisor.log")
+            os.unlink(d.folder(job) + "/spec.json.new")
+            os.mkfifo(d.folder(job) + "/log/supervisor.log", 0o600)
+        as_user(BOB, mend)  # a pipe that nobody reads holds nobody up
+        time.sleep(0)
+        d.call("daemon.info")
+        as_user(BOB, lambda: (os.unlink(d.folder(job) + "/log/supervisor.log"), os.unlink(d.folder(job) + "/log/rank-0.log")))
+        d.wait(job, lambda now: now["state"] == "running" and now["attempt"] >= 2, 120)
+        assert open(precious).read() == "precious" and os.stat(precious).st_mtime_ns == before[1] and os.stat(database).st_ino == before[0]
+        assert sorted(os.listdir(d.state + "/held/%d" % job)) == held
+        # the folder itself is not his to replace, and one that is not his is not given to him
+        try:
+            as_user(BOB, lambda: os.rename(d.folder(job), d.folder(job) + "x"))
+            raise AssertionError("bob renames what lies in jobs/")
+        except PermissionError:
+            pass
+        d.call("job.cancel", id=job)
+        d.wait(job, "cancelled")
+        d.until(lambda: not of_uid(BOB), "it does not leave")
+        # his spool is gone: he does not begin anew
+        job = d.submit_as(BOB, 100000)
+        d.wait(job, lambda now: now["step"] > 12)
+        bob.call("job.pause", id=job)
+        d.wait(job, "paused")
+        d.until(lambda: not of_uid(BOB), "it does not leave")
+        as_user(BOB, lambda: [os.unlink(d.folder(job) + "/spool.%d" % i) for i in (0, 1)])
+        bob.call("job.resume", id=job)
+        assert "spool lost" in d.wait(job, "failed", 60)["reason"]
+
+
+# ---- detd-launch itself, by who speaks as detd ----
+
+class Asker:
+    def __init__(self, d):
+        self.d, self.sock, self.number = d, socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET), 0
+        self.sock.settimeout(60)
+        as_user(DETD, lambda: self.sock.connect(d.socket))
+
+    def ask(self, kind, ticket, fds=(), version=1, nonce=b"n", gpus=b"", reason=b"", attempt=1, log_max=0, cut=0):
+        self.number += 1
+        text = struct.pack("<IIq", version, kind, self.number) + ticket + struct.pack("<iiiiqqq", attempt, 1, 1, 0, 0, 0, log_max)
+        text += struct.pack("40s1024s128s", nonce, gpus, reason)
+        assert len(text) == ASK
+        socket.send_fds(self.sock, [text[:len(text) - cut]], list(fds))
+        while True:
+            got = self.sock.recv(4096)
+            if not got:
+                return None, "", b""
+            _, kind, number, _, _, _, _, _ = struct.unpack_from("<IIqqiiii", got)
+            if kind != EXITED:
+                return kind, got[40:40 + 256].split(b"\0")[0].decode(), got[40 + 256:]
+
+
+def blank(job, spec, store=b"s"):
+    return struct.pack("<IIIIq40s", 0, 0, 0, 0, job, store) + hashlib.sha256(spec).digest() + bytes(32)
+
+
+def memory(text, sealed=True):
+    import fcntl
+    fd = os.memfd_create("spec", os.MFD_ALLOW_SEALING)
+    os.write(fd, text)
+    if sealed:
+        fcntl.fcntl(fd, 1033, 1 | 2 | 4 | 8)
+    return fd
+
+
+def a_forged_ticket():
+    with Node() as d:
+        spec = json.dumps({"run": {}}).encode()
+        for uid in (ANN, BOB):
+            try:
+                as_user(uid, lambda: socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET).connect(d.socket))
+                raise AssertionError("%d speaks to detd-launch" % uid)
+            except PermissionError:
+                pass
+        os.chmod(d.socket, 0o666)  # on purpose, so that the check of who calls stands alone
+        other = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        as_user(BOB, lambda: other.connect(d.socket))
+        try:
+            other.sendall(bytes(ASK))
+            assert other.recv(100) == b""
+        except (BrokenPipeError, ConnectionResetError):
+            pass
+        os.kill(d.proc.pid, signal.SIGSTOP)  # its connection is taken over
+        asker = Asker(d)
+
+        # whose ticket: who has connected to a socket of ours; not who listens, not root, no pair
+        server = socket.socket(socket.AF_UNIX)
+        server.bind(d.root + "/run/server")
+        server.listen(8)
+        os.chmod(d.root + "/run/server", 0o666)
+
+        def connected(uid):
+            client = socket.socket(socket.AF_UNIX)
+            as_user(uid, lambda: client.connect(d.root + "/run/server"))
+            return client, server.accept()[0]
+        ann, accepted = connected(ANN)
+        kind, why, ticket = asker.ask(SEAL, blank(77, spec), [accepted.fileno()])
+        assert kind == SEALED and struct.unpack_from("<IIII", ticket) == (1, ANN, ANN, 0), (kind, why, ticket)
+        listens = socket.socket(socket.AF_UNIX)
+        as_user(ANN, lambda: (listens.bind("/home/ann/agent"), listens.listen(1)))
+        for name in (None, d.root + "/run/named"):
+            calls = socket.socket(socket.AF_UNIX)
+            if name:
+                calls.bind(name)
+            calls.connect("/home/ann/agent")
+            calls.getpeername()
+            assert asker.ask(SEAL, blank(77, spec), [calls.fileno()])[0] == REFUSED, "a ticket for who was called"
+            as_user(ANN, listens.accept)
+        roots = connected(0)
+        assert asker.ask(SEAL, blank(77, spec), [roots[1].fileno()])[:2] == (REFUSED, "no job runs as root")
+        for fd in (listens.fileno(), memory(b"x"), os.open("/dev/null", os.O_RDONLY)):
+            assert asker.ask(SEAL, blank(77, spec), [fd])[0] == REFUSED
+        assert asker.ask(SEAL, blank(77, spec))[0] == asker.ask(SEAL, blank(0, spec), [accepted.fileno()])[0] == REFUSED
+        assert asker.ask(SEAL, blank(7, spec, b"../../x"), [accepted.fileno()])[0] == REFUSED
+
+        # what it is worth
+        lock, text = os.open(d.root + "/lock", os.O_RDWR | os.O_CREAT), memory(spec)
+
+        def start(ticket=ticket, fds=None, **more):
+            return asker.ask(START, ticket, [lock, text] if fds is None else fds, **more)[:2]
+        for at in range(len(ticket)):
+            forged = ticket[:at] + bytes([ticket[at] ^ 1]) + ticket[at + 1:]
+            assert start(forged)[0] == REFUSED and "not sealed" in start(forged)[1], at
+            assert asker.ask(KILL, forged)[0] == asker.ask(CLEAR, forged, [lock])[0] == REFUSED
+        assert start(bytes(TICKET))[0] == REFUSED
+        assert "not the one that was submitted" in start(fds=[lock, memory(spec + b" ")])[1]
+        assert "no sealed file" in start(fds=[lock, memory(spec, sealed=False)])[1]
+        assert "no sealed file" in start(fds=[lock, os.open("/etc/passwd", os.O_RDONLY)])[1]
+        pipe = os.pipe()
+        assert "no sealed file" in start(fds=[lock, pipe[0]])[1]
+        assert start(fds=[lock])[0] == start(fds=[])[0] == REFUSED
+        as_user(DETD, lambda: (os.rename(d.state + "/jobs", d.state + "/away"), os.symlink("/etc", d.state + "/jobs")))
+        assert start()[0] == REFUSED
+        os.unlink(d.state + "/jobs")
+        os.mkdir(d.state + "/jobs")
+        assert "not detd's own" in start()[1]
+        os.rmdir(d.state + "/jobs")
+        os.rename(d.state + "/away", d.state + "/jobs")
+        for more in ({"nonce": b"a b"}, {"nonce": b"n" * 40}, {"gpus": b"--worker"[:3] + b" /x"}, {"reason": b"a\nb"}, {"attempt": 0}, {"attempt": -5}, {"log_max": -1}):
+            assert "no detd sends" in start(**more)[1], more
+        assert asker.ask(99, ticket)[0] == asker.ask(START, ticket, version=2)[0] == REFUSED
+        # a link, or a folder of another, in the place of the job's
+        as_user(DETD, lambda: os.symlink("/home/bob", d.state + "/jobs/77"))
+        assert start()[0] == REFUSED
+        os.unlink(d.state + "/jobs/77")
+        os.mkdir(d.state + "/jobs/77")
+        os.chown(d.state + "/jobs/77", BOB, BOB)
+        assert "not its submitter's" in start()[1]
+        os.rmdir(d.state + "/jobs/77")
+        assert not of_uid(ANN) and not of_uid(BOB) and os.stat("/home/bob").st_uid == BOB
+        # the real one, again and again: one job of ann at a time
+        for _ in range(3):
+            kind, why = start()
+            assert kind == STARTED or "on their way out" in why, why
+            assert len([p for p in of_uid(ANN) if open("/proc/%d/comm" % p).read() == "detd-job\n"]) <= 1
+        assert asker.ask(KILL, ticket)[0] == KILLED
+        d.until(lambda: not of_uid(ANN), "it lives")
+        # lines that are none, and descriptors that nobody takes: none of them stays
+        assert asker.ask(START, ticket, [lock, text], cut=1)[0] is None
+        asker = Asker(d)
+        d.until(lambda: asker.ask(KILL, ticket)[0] == KILLED, "it is not taken")
+        before = len(os.listdir("/proc/%d/fd" % d.helper.pid))
+        for many in (3, 4, 5):
+            assert asker.ask(START, ticket, [lock, text, lock, text, lock][:many])[0] is None
+            asker = Asker(d)
+            assert asker.ask(KILL, ticket)[0] == KILLED
+        assert len(os.listdir("/proc/%d/fd" % d.helper.pid)) == before
+        assert asker.ask(KILL, ticket, [lock])[0] == REFUSED
+        # another key: every ticket is void
+        d.stop_helper()
+        os.unlink(d.root + "/launch/key")
+        d.start_helper()
+        asker = Asker(d)
+        assert "not sealed" in asker.ask(START, ticket, [lock, text])[1]
+        os.kill(d.proc.pid, signal.SIGCONT)
+
+
+def programs_of_others():
+    """detd-launch executes nothing that anybody but root could have put there, and believes no key that others know."""
+    with Node() as d:
+        d.stop_helper()
+        command = [d.bin + "/detd-launch", "--socket", d.socket, "--state", d.state, "--key", d.root + "/launch/key"]
+
+        def says():
+            done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+            assert done.returncode == 1 and not os.path.exists(d.socket), done
+            return done.stderr
+        for path in (d.bin, d.bin + "/detd-job"):
+            os.chown(path, DETD, DETD)
+            assert "'%s' is not root's alone" % path in says()
+            os.chown(path, 0, 0)
+            os.chmod(path, 0o775)
+            assert "'%s' is not root's alone" % path in says()
+            os.chmod(path, 0o755)
+        os.chmod(d.root + "/launch/key", 0o640)
+        assert "is not root's alone" in says()
+        os.chmod(d.root + "/launch/key", 0o600)
+        command[0] = "setpriv"
+        command[1:1] = ["--reuid", "ann", "--regid", "ann", "--clear-groups", d.bin + "/detd-launch"]
+        assert "only root" in says()
+
+
+def without_scopes():
+    """No cgroup: sessions stand for scopes, as they do without detd-launch, and that is said."""
+    with Node(scopes=False) as d:
+        d.until(lambda: "no scopes here" in open(d.root + "/log").read(), "it is not said")
+        job = d.submit_as(ANN, 100000)
+        d.wait(job, lambda now: now["step"] > 3)
+        assert status(min(d.processes(job)))["Uid"].split()[0] == "2001"
+        for pid in of_uid(ANN):
+            os.kill(pid, signal.SIGSTOP)
+        d.call("job.cancel", id=job)
+        d.until(lambda: not of_uid(ANN), "it lives", 120)
+        d.wait(job, "cancelled", 60)
+
+
+def without_launch():
+    """As before there was one: admins alone submit, and jobs run as detd's user."""
+    with Node(helper=False) as d:
+        assert "no detd-launch at" in open(d.root + "/log").read()
+        e = refused(lambda: d.submit_as(ANN, 10))
+        assert e.reason == "DENIED" and "detd-launch" in str(e), e
+        job = d.submit(100000)
+        d.wait(job, lambda now: now["step"] > 3)
+        assert status(min(d.members(job)))["Uid"].split()[0] == str(DETD) and not os.path.exists(d.state + "/held/%d" % job)
+        assert d.call("daemon.info")["launch"] is False
+        d.call("job.cancel", id=job)
+        d.wait(job, "cancelled")
+
+
+SCENARIOS = [jobs_run_as_their_submitters, restarts, a_hostile_job, a_lock_that_is_taken_away, limits, links_in_its_own_folder, a_forged_ticket, programs_of_others, without_scopes, without_launch]
+
+
+def with_users():
+    def lines(path, more):
+        names = [line.split(":")[0] for line in more.splitlines()]
+        return "".join(line for line in open(path) if line.split(":")[0] not in names) + more
+    command = 'mount -t tmpfs -o mode=755 detd-e2e /run && printf %s "$0" >/run/passwd && printf %s "$1" >/run/group && shift && ' \
+        'mount --bind /run/passwd /etc/passwd && mount --bind /run/group /etc/group && mount -t tmpfs -o mode=755 detd-e2e /home && exec "$@"'
+    return subprocess.run(["unshare", "--mount", "sh", "-c", command, lines("/etc/passwd", PASSWD), lines("/etc/group", GROUP), sys.executable] + sys.argv,
+                          env=dict(os.environ, DETD_USERS="1"), check=False).returncode
+
+
+if os.geteuid() != 0 or subprocess.run(["unshare", "--mount", "true"], capture_output=True, check=False).returncode != 0:
+    print("skip: only root may become other users", flush=True)
+elif SANITIZED:
+    print("skip: sanitizers need what a job's user has not", flush=True)
+elif not INSIDE:
+    sys.exit(with_users())
+else:
+    for scenario in SCENARIOS:
+        if len(sys.argv) < 2 or scenario.__name__ in sys.argv[1:]:
+            start = time.time()
+            scenario()
+            print("ok %s (%.1f s)" % (scenario.__name__, time.time() - start), flush=True)
+    if not hierarchy():
+        print("skip: no control groups of version 2 can be made here", flush=True)

@@ -264,12 +264,13 @@ install: all
 	install -d $(DESTDIR)$(PREFIX)/share/bash-completion/completions
 	$(B)/detctl completion >$(DESTDIR)$(PREFIX)/share/bash-completion/completions/detctl
 	install -d $(addprefix $(DESTDIR)$(PREFIX)/lib/,systemd/system sysusers.d tmpfiles.d)
-	sed 's|/usr/local/bin/|$(PREFIX)/bin/|' systemd/detd.service >$(DESTDIR)$(PREFIX)/lib/systemd/system/detd.service
-	install -m 644 systemd/detd.socket $(DESTDIR)$(PREFIX)/lib/systemd/system/detd.socket
+	for u in detd detd-launch; do \
+	    sed 's|/usr/local/bin/|$(PREFIX)/bin/|' systemd/$$u.service >$(DESTDIR)$(PREFIX)/lib/systemd/system/$$u.service; \
+	    install -m 644 systemd/$$u.socket $(DESTDIR)$(PREFIX)/lib/systemd/system/$$u.socket; done
 	for k in sysusers tmpfiles; do install -m 644 systemd/detd.$$k $(DESTDIR)$(PREFIX)/lib/$$k.d/detd.conf; done
 uninstall:
 	rm -f $(addprefix $(DESTDIR)$(PREFIX)/bin/,$(PROGRAMS) libdetd-cuda.so) $(DESTDIR)$(PREFIX)/share/bash-completion/completions/detctl $(DESTDIR)$(PREFIX)/share/doc/detd/detd.conf
-	rm -f $(addprefix $(DESTDIR)$(PREFIX)/lib/,systemd/system/detd.service systemd/system/detd.socket sysusers.d/detd.conf tmpfiles.d/detd.conf)
+	rm -f $(addprefix $(DESTDIR)$(PREFIX)/lib/,systemd/system/detd.service systemd/system/detd.socket systemd/system/detd-launch.service systemd/system/detd-launch.socket sysusers.d/detd.conf tmpfiles.d/detd.conf)
 	for m in man/*; do rm -f $(DESTDIR)$(PREFIX)/share/man/man$${m##*.}/$${m##*/}; done
 
 # ---- a folder that runs elsewhere: programs, plugin, and the shared libraries that a bare host lacks (none of CUDA's own) ----

@@ -10,7 +10,7 @@ glibc='^(linux-vdso|ld-linux.*|libc|libm|libdl|libpthread|librt|libresolv|libuti
 
 rm -rf "$out" "$out.tar.gz"
 mkdir -p "$out/bin" "$out/lib" "$out/share/doc" "$out/share/systemd"
-for p in detd detctl detd-job detd-worker; do
+for p in detd detctl detd-job detd-worker detd-launch; do
     install -m 755 "$programs/$p" "$out/bin/$p"
     strip --strip-debug "$out/bin/$p"
 done

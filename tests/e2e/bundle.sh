@@ -32,7 +32,7 @@ for p in detd detctl detd-job detd-worker libdetd-cuda.so; do
         case $path in "$root/bin/../lib/"* | "$root/lib/"*) ;; *) fail "$p takes $name from '$path'" ;; esac
     done < <(env -i /usr/bin/ldd "$root/bin/$p" | sed -nE 's/^\s*(\S+) => (.*) \(0x.*/\1 \2/p; s/^\s*(\S+) => not found/\1 nowhere/p')
 done
-for p in detd detctl detd-job detd-worker; do
+for p in detd detctl detd-job detd-worker detd-launch; do
     env -i "$root/bin/$p" --help >/dev/null || fail "$p --help"
 done
 if [ -e "$root/bin/libdetd-cuda.so" ] && readelf -d "$root/bin/libdetd-cuda.so" | grep -E 'NEEDED.*(cuda|cudnn|cublas|nccl)'; then

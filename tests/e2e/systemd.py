@@ -27,11 +27,17 @@ cd "$1" # it stays in reach when its own place is covered
 cp -a /etc "./etc"
 rm -rf "./etc/systemd/system" "./etc/detd.conf" "./etc/fstab"
 mkdir -p "./etc/systemd/system/multi-user.target.wants" "./etc/systemd/system/sockets.target.wants"
+printf 'ann:x:2001:2001::/home/ann:/bin/sh\nbob:x:2002:2002::/home/bob:/bin/sh\n' >>./etc/passwd
+printf 'ann:x:2001:\nbob:x:2002:\n' >>./etc/group
+echo 'slots = 8' >./etc/detd.conf
 cp mounted.service ./etc/systemd/system/
+mkdir ./etc/systemd/system/detd-launch.service.d
+printf '[Service]\nNice=7\n' >./etc/systemd/system/detd-launch.service.d/nice.conf
 ln -s ../mounted.service /usr/lib/systemd/system/remote-fs.target "./etc/systemd/system/multi-user.target.wants/"
 ln -s /usr/local/lib/systemd/system/detd.service "./etc/systemd/system/multi-user.target.wants/"
 ln -s /usr/lib/systemd/system/systemd-journald.socket "./etc/systemd/system/sockets.target.wants/"
 ln -s /usr/local/lib/systemd/system/detd.socket "./etc/systemd/system/sockets.target.wants/"
+ln -s /usr/local/lib/systemd/system/detd-launch.socket "./etc/systemd/system/sockets.target.wants/"
 : >>"./console"
 umount -R /sys/fs/cgroup
 mount -t cgroup2 cgroup /sys/fs/cgroup
@@ -186,12 +192,13 @@ class Node:
                 found.append(path)
         return found
 
-    def submit(self, steps):
+    def submit(self, steps, user=None):
         spec = {"model": {"preset": "yolov3_tiny"}, "data": {"train": {"annotations": "/home/ann/data.json", "images": "/home/ann"}},
                 "train": {"steps": steps, "batch": 8, "shards": 4, "log_every": 1}, "checkpoint": {"every": 1000000},
-                "run": {"device": "cpu", "ranks": 1, "env": {"STEP_S": "0.05"}}}
+                "run": {"device": "cpu", "ranks": 1, "threads": 1, "env": {"STEP_S": "0.05"}}}
         write(TMP + "/home/ann/job.json", json.dumps(spec))
-        return int(self.inside("/usr/local/bin/detctl", "--socket", "/run/detd/detd.sock", "submit", "/home/ann/job.json", check=True).stdout)
+        become = ["setpriv", "--reuid", user, "--regid", user, "--clear-groups"] if user else []
+        return int(self.inside(*become, "/usr/local/bin/detctl", "--socket", "/run/detd/detd.sock", "submit", "/home/ann/job.json", check=True).stdout)
 
     def journal(self):
         """[(level, line)] of detd"""
@@ -251,14 +258,41 @@ def restarts(node):
     return job
 
 
-def shutdown(node, job):
+def users(node):
+    """Jobs as their submitters: detd-launch is started by its socket, killed and restarted while they run; each job in a scope of its own."""
+    jobs = {user: node.submit(1000000, user) for user in ("ann", "bob")}
+    for user, job in jobs.items():
+        node.wait(job, lambda j: j["step"] > 3)
+        rank = node.ranks(job)
+        assert len(rank) == 1, rank
+        with open(rank[0].replace("cmdline", "status"), encoding="utf-8") as f:
+            status = dict(line.rstrip().split(":\t", 1) for line in f if ":\t" in line)
+        assert status["Uid"].split() == [{"ann": "2001", "bob": "2002"}[user]] * 4 and int(status["CapBnd"], 16) == 0 and status["NoNewPrivs"] == "1", status
+        assert os.getpriority(os.PRIO_PROCESS, int(rank[0].split("/")[2])) == 7, "jobs are not as nice as their service"
+        with open(rank[0].replace("cmdline", "cgroup"), encoding="utf-8") as f:
+            assert "/detd-launch.service/job-" in f.read()
+    ranks = [node.ranks(job) for job in jobs.values()]
+    node.inside("systemctl", "restart", "detd-launch.service", check=True)
+    pid = node.inside("systemctl", "show", "-p", "MainPID", "--value", "detd-launch.service").stdout.strip()
+    node.inside("kill", "-KILL", pid, check=True)
+    node.until(lambda: node.inside("systemctl", "show", "-p", "MainPID", "--value", "detd-launch.service").stdout.strip() not in (pid, "0"), "not started again")
+    assert [node.ranks(job) for job in jobs.values()] == ranks
+    node.ctl("cancel", str(jobs["bob"]))
+    node.wait(jobs["bob"], lambda j: j["state"] == "cancelled")
+    node.until(lambda: not node.ranks(jobs["bob"]), "it does not leave")
+    return jobs["ann"]
+
+
+def shutdown(node, job, theirs):
     """The node shuts down while the job runs: it writes a checkpoint first, while its data is still there."""
     node.inside("systemctl", "--no-block", "poweroff", check=True)
     node.outer.wait(110)
     saved = os.listdir(TMP + "/var/lib/detd/jobs/%d/checkpoints" % job)
     assert len(saved) == 1 and saved[0].startswith("step-"), saved
     with open(TMP + "/var/seen", encoding="utf-8") as f:
-        assert saved[0] in f.read(), "folders of other machines went before the job had left"
+        seen = f.read()
+    assert saved[0] in seen, "folders of other machines went before the job had left"
+    assert os.listdir(TMP + "/var/lib/detd/jobs/%d/checkpoints" % theirs)[0] in seen, "the job of a user wrote no checkpoint in time"
     return int(saved[0][5:])
 
 
@@ -278,14 +312,17 @@ def main():
     try:
         node.await_socket()
         job = restarts(node)
-        saved = shutdown(node, job)
+        theirs = users(node)
+        saved = shutdown(node, job, theirs)
         node.close()
         node = Node()
         node.await_socket()
         done = node.wait(job, lambda j: j["step"] > saved + 3)
         assert [a["resume_step"] for a in done["attempts"]] == [saved, 0], (saved, done["attempts"])
-        node.ctl("cancel", str(job))
-        node.wait(job, lambda j: j["state"] == "cancelled")
+        node.wait(theirs, lambda j: j.get("attempts") and 0 < j["attempts"][0]["resume_step"] < j["step"] - 3)
+        for one in (job, theirs):
+            node.ctl("cancel", str(one))
+            node.wait(one, lambda j: j["state"] == "cancelled")
     except BaseException:
         tell(node)
         raise

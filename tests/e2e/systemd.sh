@@ -12,9 +12,11 @@ units=$tmp/root/usr/local/lib/systemd/system
 
 # ---- what can be told without running them: every line is known, and what is left open has a reason in the unit ----
 mkdir "$tmp/verify"
-sed "s|/usr/local/bin/|$tmp/root/usr/local/bin/|" "$units/detd.service" >"$tmp/verify/detd.service"
-cp "$units/detd.socket" "$tmp/verify"
-said=$(systemd-analyze verify --man=no "$tmp/verify/detd.service" "$tmp/verify/detd.socket" 2>&1 || echo "not valid")
+for unit in detd detd-launch; do
+    sed "s|/usr/local/bin/|$tmp/root/usr/local/bin/|" "$units/$unit.service" >"$tmp/verify/$unit.service"
+    cp "$units/$unit.socket" "$tmp/verify"
+done
+said=$(systemd-analyze verify --man=no "$tmp"/verify/*.service "$tmp"/verify/*.socket 2>&1 || echo "not valid")
 [ -z "$said" ] || { echo "verify: $said" >&2; exit 1; }
 systemd-analyze security --offline=true --no-pager --threshold=20 "$units/detd.service" >"$tmp/security" || { cat "$tmp/security" >&2; exit 1; }
 

@@ -257,20 +257,52 @@ static int spec_file(struct store *s, const struct launch_request *rq, struct er
     return rc < 0 ? rc : fd;
 }
 
+/* Its user may not open them. Where another daemon has one, detd-job gives the job back, as where it takes them itself. */
+static int lock_gpus(struct launch_request *rq, struct err *err)
+{
+    char list[sizeof rq->gpus], *at;
+    int rc = 0;
+
+    memcpy(list, rq->gpus, sizeof list);
+    for (char *uuid = strtok_r(list, ",", &at); uuid && rc == 0; uuid = strtok_r(NULL, ",", &at)) {
+        if (rq->ngpu_fds == JOB_GPUS_MAX)
+            return err_set(err, ERR_CORRUPT, "job %lld has more than %d GPUs", (long long)rq->job, JOB_GPUS_MAX);
+        rc = gpulock_take(rq->gpu_locks, uuid, &rq->gpu_fds[rq->ngpu_fds], err);
+        rq->ngpu_fds += rc == 0;
+    }
+    if (rc != -EWOULDBLOCK)
+        return rc;
+    snprintf(rq->busy, sizeof rq->busy, "%.255s", err->msg);
+    return 0;
+}
+
+void launch_drop(const struct launch_request *rq)
+{
+    if (rq->lock_fd >= 0)
+        close(rq->lock_fd);
+    if (rq->spec_fd >= 0)
+        close(rq->spec_fd);
+    for (int i = 0; i < rq->ngpu_fds; i++)
+        close(rq->gpu_fds[i]);
+}
+
 static int prepare_held(struct store *s, struct launch_request *rq, struct err *err)
 {
-    int fd = take_held(rq, err), rc = 0;
+    int rc = rq->lock_fd = take_held(rq, err);
 
-    if (fd < 0)
-        return fd;
+    if (rc < 0)
+        return rc;
+    rc = 0;
     read_end(rq);
     if (rq->end.state)
         rc = err_set(err, -ENODATA, "job %lld has ended, as held/%lld says", (long long)rq->job, (long long)rq->job);
     if (rc == 0)
         rc = rq->spec_fd = spec_file(s, rq, err);
+    if (rc >= 0)
+        rc = lock_gpus(rq, err);
     if (rc < 0)
-        close(fd);
-    return rc < 0 ? rc : fd;
+        launch_drop(rq);
+    return rc;
 }
 
 /* The lock comes first: what lies in the folder of a job whose processes live is not touched. */
@@ -279,9 +311,8 @@ static int prepare(struct store *s, struct launch_request *rq, struct err *err)
     char path[PATH_ROOM], *text = NULL;
     int rc, fd;
 
-    rq->spec_fd = -1;
-    fd = rq->ticket[0] ? prepare_held(s, rq, err) : take_folder(rq, err);
-    if (fd < 0 || rq->ticket[0])
+    fd = take_folder(rq, err);
+    if (fd < 0)
         return fd;
     rc = look_at_spool(rq, err);
     if (rc == 0)
@@ -485,15 +516,14 @@ int launch_start(struct store *s, struct launch_request *rq, const atomic_bool *
 {
     int lock_fd, rc;
 
-    rq->lock_fd = -1;
-    lock_fd = prepare(s, rq, err);
+    rq->lock_fd = rq->spec_fd = -1;
+    rq->ngpu_fds = 0;
     *ret = NULL;
+    if (rq->ticket[0]) /* started by launcher.h, on the loop */
+        return prepare_held(s, rq, err);
+    lock_fd = prepare(s, rq, err);
     if (lock_fd < 0)
         return lock_fd;
-    if (rq->ticket[0]) { /* started by launcher.h, on the loop */
-        rq->lock_fd = lock_fd;
-        return 0;
-    }
     rc = *stop ? 0 : start(rq, &lock_fd, ret, err);
     if (lock_fd >= 0)
         close(lock_fd);
@@ -638,7 +668,7 @@ int launch_kill(const char *jobs_dir, int64_t job, char *ret, size_t size)
     return lock_kill(path, ret, size);
 }
 
-void launch_renew_lock(const char *jobs_dir, int64_t job)
+static void renew_lock(const char *jobs_dir, int64_t job)
 {
     char path[PATH_ROOM], tmp[PATH_ROOM + 8];
     int fd;
@@ -651,6 +681,16 @@ void launch_renew_lock(const char *jobs_dir, int64_t job)
     close(fd);
     if (rename(tmp, path) < 0)
         unlink(tmp);
+}
+
+void launch_renew_locks(const char *jobs_dir, int64_t job, const struct gpulocks *locks, const char *gpus)
+{
+    char list[sizeof((struct launch_request *)NULL)->gpus], *at;
+
+    renew_lock(jobs_dir, job);
+    snprintf(list, sizeof list, "%s", gpus);
+    for (char *uuid = strtok_r(list, ",", &at); uuid; uuid = strtok_r(NULL, ",", &at))
+        gpulock_renew(locks, uuid);
 }
 
 void launch_note_session(const char *jobs_dir, int64_t job, long session)

@@ -36,15 +36,17 @@ struct launch_request {
     int64_t log_max;                              /* bytes of each log of it; 0: no bound */
     const char *jobs_dir;                         /* borrowed, absolute */
     const char *store_id;                         /* borrowed */
-    const struct gpulocks *gpu_locks;             /* borrowed; NULL: as a user's daemon has them */
+    const struct gpulocks *gpu_locks;             /* borrowed; NULL: as a user's daemon has them, and no ticket */
     char gpus[JOB_GPUS_MAX * (JOB_UUID_MAX + 1)]; /* UUIDs with commas, "": none */
     enum job_state drain;                         /* not 0: gives detd what the spool holds and ends the job so */
     char reason[120];                             /* of that end */
     int64_t saved;                                /* newest checkpoint that detd has */
     char ticket[LAUNCH_TICKET_HEX + 1];           /* "": runs as detd's own user */
-    int lock_fd, spec_fd;  /* out, with a ticket: the lock, taken, and the stored spec, a sealed file of memory; caller closes */
-    char moved[80];        /* out: what the folder is called now that another job had left here; "": there was none */
-    struct launch_end end; /* out */
+    int lock_fd, spec_fd; /* out, with a ticket: the lock, taken, and the stored spec, a sealed file of memory; till launch_drop() */
+    int gpu_fds[JOB_GPUS_MAX], ngpu_fds; /* likewise: the locks of its GPUs, taken, up to the first that another daemon has; */
+    char busy[256];                      /* out: who has that */
+    char moved[80];                      /* out: what the folder is called now that another job had left here; "": there was none */
+    struct launch_end end;               /* out */
 };
 
 /* A supervisor that was started. */
@@ -54,14 +56,17 @@ struct launched;
  * with it. Nothing is started, and *ret stays NULL, where *stop says so by then. -EWOULDBLOCK: processes of the job live. -ENODATA: it had a spool that is
  * missing; `end` says how it ended, where it did. A job with a ticket is only prepared, for launcher_start(). */
 int launch_start(struct store *s, struct launch_request *rq, const atomic_bool *stop, struct launched **ret, struct err *err);
+/* Closes what a request that was prepared holds. */
+void launch_drop(const struct launch_request *rq);
 /* In place of a status: who would tell of its exit is gone, and it may live. */
 enum { LAUNCH_UNWATCHED = -1 };
 /* Runs on the loop when a supervisor has left. status: SUP_EXIT_... (proto/report.h), or any other; why: in its own words, "": it said nothing. */
 typedef void launch_exit(void *arg, int64_t job, int status, const char *why);
 /* On the loop. Takes the supervisor in every case. An error: nobody will tell that it has left, but its lock. */
 int launch_watch(uv_loop_t *loop, struct launched *l, launch_exit *on_exit, void *arg);
-/* Nothing lives in the scope of a job with a ticket, as detd-launch says: whoever holds its lock still is outside and holds it in vain. */
-void launch_renew_lock(const char *jobs_dir, int64_t job);
+/* Nothing lives in the scope of a job with a ticket, as detd-launch says: whoever holds its lock, or that of one of its GPUs, still is outside and holds it in
+ * vain. */
+void launch_renew_locks(const char *jobs_dir, int64_t job, const struct gpulocks *locks, const char *gpus);
 /* The session of a job with a ticket. */
 void launch_note_session(const char *jobs_dir, int64_t job, long session);
 /* Drops what is kept about a supervisor that runs on; for the end of the daemon. */

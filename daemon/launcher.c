@@ -14,7 +14,9 @@
 #include "proto/report.h"
 #include "proto/sha256.h"
 
-enum { SEALS_MAX = 4096 };
+enum { SEALS_MAX = 4096, START_FDS = 2 + JOB_GPUS_MAX };
+_Static_assert((int)JOB_GPUS_MAX <= (int)LAUNCH_GPU_LOCKS && sizeof((struct launch_request *)NULL)->gpus <= LAUNCH_GPUS,
+               "the GPUs of a job, and their locks, have room in a START");
 
 /* What an answer is for: a seal, or a job that was started. */
 struct waiting {
@@ -24,11 +26,13 @@ struct waiting {
     launcher_sealed *sealed; /* NULL: a start */
     launch_exit *on_exit;
     void *arg;
+    char gpus[]; /* whose locks were handed on */
 };
 
 struct launcher {
     uv_loop_t *loop;
     const char *jobs_dir;
+    const struct gpulocks *locks;
     char path[sizeof((struct sockaddr_un *)NULL)->sun_path];
     int fd; /* -1: not connected */
     uv_poll_t *poll;
@@ -48,13 +52,14 @@ static int64_t first_number(void)
     return (int64_t)(n >> 2) + 1;
 }
 
-int launcher_open(uv_loop_t *loop, const char *path, const char *jobs_dir, struct launcher **ret, struct err *err)
+int launcher_open(uv_loop_t *loop, const char *path, const char *jobs_dir, const struct gpulocks *locks, struct launcher **ret,
+                  struct err *err)
 {
     struct launcher *l = calloc(1, sizeof *l);
 
     if (!l)
         return err_set(err, -ENOMEM, "out of memory");
-    *l = (struct launcher){ .loop = loop, .jobs_dir = jobs_dir, .fd = -1, .asked = first_number() };
+    *l = (struct launcher){ .loop = loop, .jobs_dir = jobs_dir, .locks = locks, .fd = -1, .asked = first_number() };
     snprintf(l->path, sizeof l->path, "%s", path);
     *ret = l;
     return 0;
@@ -166,7 +171,7 @@ static void take_answer(struct launcher *l, struct launch_answer *a)
         break;
     case LAUNCH_EXITED:
         if (w && a->gone)
-            launch_renew_lock(l->jobs_dir, a->job);
+            launch_renew_locks(l->jobs_dir, a->job, l->locks, w->gpus);
         if (w && !w->sealed)
             answer_one(l, w, a, NULL);
         break;
@@ -252,7 +257,7 @@ static int ask(struct launcher *l, struct launch_ask *a, const int *fds, int nfd
 {
     union {
         struct cmsghdr align;
-        char bytes[CMSG_SPACE(2 * sizeof(int))];
+        char bytes[CMSG_SPACE(START_FDS * sizeof(int))];
     } control = { 0 };
     struct iovec iov = { a, sizeof *a };
     struct msghdr msg = { .msg_iov = &iov, .msg_iovlen = 1 };
@@ -278,7 +283,7 @@ static int ask(struct launcher *l, struct launch_ask *a, const int *fds, int nfd
 
 static int ask_and_wait(struct launcher *l, struct launch_ask *a, const int *fds, int nfds, const struct waiting *what, struct err *err)
 {
-    struct waiting *w = malloc(sizeof *w);
+    struct waiting *w = malloc(sizeof *w + strlen(a->gpus) + 1);
     int rc = w ? ask(l, a, fds, nfds, err) : err_set(err, -ENOMEM, "out of memory");
 
     if (rc < 0) {
@@ -286,6 +291,7 @@ static int ask_and_wait(struct launcher *l, struct launch_ask *a, const int *fds
         return rc;
     }
     *w = *what;
+    memcpy(w->gpus, a->gpus, strlen(a->gpus) + 1);
     w->number = a->number;
     w->job = a->ticket.job;
     w->next = l->first;
@@ -332,23 +338,23 @@ static int fill_start(const struct launch_request *rq, struct launch_ask *a, str
                               .log_max = rq->log_max };
     snprintf(a->nonce, sizeof a->nonce, "%s", rq->nonce);
     snprintf(a->gpus, sizeof a->gpus, "%s", rq->gpus);
-    plain(rq->reason, a->reason, sizeof a->reason);
+    plain(rq->drain ? rq->reason : rq->busy, a->reason, sizeof a->reason);
     return from_hex(rq->ticket, &a->ticket) == 0
                ? 0
                : err_set(err, ERR_CORRUPT, "job %lld: its ticket in the store is damaged", (long long)rq->job);
 }
 
-int launcher_start(struct launcher *l, const struct launch_request *rq, int lock_fd, launch_exit *on_exit, void *arg, struct err *err)
+int launcher_start(struct launcher *l, const struct launch_request *rq, launch_exit *on_exit, void *arg, struct err *err)
 {
-    const int fds[2] = { lock_fd, rq->spec_fd };
+    int fds[START_FDS] = { rq->lock_fd, rq->spec_fd };
     struct launch_ask a;
     int rc = l ? fill_start(rq, &a, err)
                : err_set(err, ERR_STATE, "job %lld has a ticket, and this daemon is told of no detd-launch", (long long)rq->job);
 
+    memcpy(fds + 2, rq->gpu_fds, (size_t)rq->ngpu_fds * sizeof *fds);
     if (rc == 0)
-        rc = ask_and_wait(l, &a, fds, 2, &(struct waiting){ .on_exit = on_exit, .arg = arg }, err);
-    close(lock_fd);
-    close(rq->spec_fd);
+        rc = ask_and_wait(l, &a, fds, 2 + rq->ngpu_fds, &(struct waiting){ .on_exit = on_exit, .arg = arg }, err);
+    launch_drop(rq);
     return rc;
 }
 

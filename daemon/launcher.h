@@ -9,8 +9,9 @@
 struct err;
 struct launcher;
 
-/* Nothing is connected before it is needed, and again after detd-launch was restarted. jobs_dir is borrowed. 0 or -ENOMEM. */
-int launcher_open(uv_loop_t *loop, const char *path, const char *jobs_dir, struct launcher **ret, struct err *err);
+/* Nothing is connected before it is needed, and again after detd-launch was restarted. jobs_dir and locks are borrowed. 0 or -ENOMEM. */
+int launcher_open(uv_loop_t *loop, const char *path, const char *jobs_dir, const struct gpulocks *locks, struct launcher **ret,
+                  struct err *err);
 /* Hangs up; what waits is answered with an error. Supervisors run on. NULL is allowed. */
 void launcher_close(struct launcher *l);
 /* After the loop has closed its handles. */
@@ -23,9 +24,9 @@ typedef void launcher_sealed(void *arg, const char *ticket, const struct err *er
 /* A ticket for a job of whoever is at the other end of `client`. < 0: nothing was asked, and `done` is not called. */
 int launcher_seal(struct launcher *l, int client, int64_t job, const char *store_id, const char *spec, launcher_sealed *done, void *arg,
                   struct err *err);
-/* As launch_start(), for a job with a ticket; closes lock_fd and rq->spec_fd. What detd-launch refuses is told as an exit with SUP_EXIT_REFUSED. Where it is
+/* As launch_start(), for a job with a ticket; takes what the request holds. What detd-launch refuses is told as an exit with SUP_EXIT_REFUSED. Where it is
  * gone itself, LAUNCH_UNWATCHED is told. */
-int launcher_start(struct launcher *l, const struct launch_request *rq, int lock_fd, launch_exit *on_exit, void *arg, struct err *err);
+int launcher_start(struct launcher *l, const struct launch_request *rq, launch_exit *on_exit, void *arg, struct err *err);
 /* Has all removed that is in the folder of a job that was removed. Closes lock_fd. */
 int launcher_clear(struct launcher *l, const char *ticket, int lock_fd, launch_exit *on_exit, void *arg, struct err *err);
 /* Whatever is in the job's scope. False: it cannot be asked now. */

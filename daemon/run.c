@@ -5,7 +5,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/random.h>
-#include <unistd.h>
 
 #include "daemon/after.h"
 #include "daemon/clock.h"
@@ -217,11 +216,10 @@ static enum life_fact launch_fact(int rc)
 static void start_with_ticket(struct runner *r, struct launching *l, bool wanted)
 {
     if (wanted && !l->rq.end.state) {
-        l->rc = launcher_start(r->launcher, &l->rq, l->rq.lock_fd, on_supervisor_exit, r, &l->err);
+        l->rc = launcher_start(r->launcher, &l->rq, on_supervisor_exit, r, &l->err);
         return;
     }
-    close(l->rq.lock_fd);
-    close(l->rq.spec_fd);
+    launch_drop(&l->rq);
 }
 
 /* It may have said hello already, and left. */

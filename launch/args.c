@@ -38,7 +38,18 @@ static void add_text(struct args *l, const char *name, const char *value)
     add(l, "%s", value);
 }
 
-static void add_run(struct args *l, const struct launch_ask *a)
+static void add_gpus(struct args *l, const char *gpus, int nlocks)
+{
+    char list[4 * LAUNCH_GPU_LOCKS] = "";
+    size_t at = 0;
+
+    for (int i = 0; i < nlocks; i++)
+        at += (size_t)snprintf(list + at, sizeof list - at, "%s%d", i > 0 ? "," : "", ARGS_GPU_FD + i);
+    add_text(l, "--gpus", gpus);
+    add_text(l, "--gpu-lock-fds", list);
+}
+
+static void add_run(struct args *l, const struct launch_ask *a, int ngpu_locks)
 {
     static const char *const tiers[] = { "off", "rerun", "world" };
 
@@ -51,15 +62,16 @@ static void add_run(struct args *l, const struct launch_ask *a)
     add_text(l, "--tier", tiers[a->tier]);
     add_number(l, "--log-max", a->log_max);
     if (a->gpus[0])
-        add_text(l, "--gpus", a->gpus);
+        add_gpus(l, a->gpus, ngpu_locks);
+    if (a->reason[0])
+        add_text(l, "--reason", a->reason);
     if (a->drain) {
         add_text(l, "--drain", a->drain == 1 ? "cancelled" : "failed");
-        add_text(l, "--reason", a->reason);
         add_number(l, "--saved", a->saved);
     }
 }
 
-int args_fill(char *ret[ARGS_MAX], const char *program, const struct launch_ask *a)
+int args_fill(char *ret[ARGS_MAX], const char *program, const struct launch_ask *a, int ngpu_locks)
 {
     struct args l = { .argv = ret };
 
@@ -71,6 +83,6 @@ int args_fill(char *ret[ARGS_MAX], const char *program, const struct launch_ask 
     if (a->kind == LAUNCH_CLEAR)
         add(&l, "--clear");
     else
-        add_run(&l, a);
+        add_run(&l, a, ngpu_locks);
     return l.failed ? -ENOMEM : 0;
 }

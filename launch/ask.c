@@ -62,15 +62,27 @@ static bool is_text(const char *text, size_t room, const char *extra)
     return len < room;
 }
 
+static int count_gpus(const char *gpus, size_t room)
+{
+    size_t len = strnlen(gpus, room);
+    int n = len > 0;
+
+    for (size_t i = 0; i < len; i++)
+        n += gpus[i] == ',';
+    return n;
+}
+
 int ask_check(const struct launch_ask *a, int nfds, struct err *err)
 {
     static const int needs[] = { [LAUNCH_SEAL] = 1, [LAUNCH_START] = 2, [LAUNCH_KILL] = 0, [LAUNCH_CLEAR] = 1 };
+    int locks;
 
     if (a->version != LAUNCH_VERSION)
         return err_set(err, ERR_PROTO, "detd speaks version %u of this protocol, detd-launch %d", a->version, LAUNCH_VERSION);
     if (a->kind != LAUNCH_SEAL && a->kind != LAUNCH_START && a->kind != LAUNCH_KILL && a->kind != LAUNCH_CLEAR)
         return err_set(err, ERR_PROTO, "a message of kind %u", a->kind);
-    if (nfds != needs[a->kind])
+    locks = a->kind == LAUNCH_START ? count_gpus(a->gpus, sizeof a->gpus) : 0;
+    if (nfds < needs[a->kind] || nfds > needs[a->kind] + locks)
         return err_set(err, ERR_PROTO, "a message of kind %u has %d descriptors, not %d", a->kind, nfds, needs[a->kind]);
     return 0;
 }

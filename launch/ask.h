@@ -6,7 +6,7 @@
 
 struct err;
 
-enum { ASK_FDS = 2 };
+enum { ASK_FDS = 2 + LAUNCH_GPU_LOCKS };
 
 /* One message of the socket, and its descriptors, which the caller closes: their number; ERR_PROTO for what is none, -EAGAIN for nothing, -EPIPE for the end. */
 int ask_read(int socket, struct launch_ask *ret, int ret_fds[ASK_FDS], struct err *err);

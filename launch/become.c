@@ -25,7 +25,7 @@
 #include "launch/ticket.h"
 #include "proto/report.h"
 
-enum { FIRST_FREE = 6, ABOVE = 16, GROUPS_MAX = 1024, ENV_MAX = 16 };
+enum { ABOVE = ARGS_GPU_FD + LAUNCH_GPU_LOCKS + 1, GROUPS_MAX = 1024, ENV_MAX = 16 };
 
 static int trouble_fd;
 
@@ -57,23 +57,27 @@ static void give_up(const char *fmt, ...)
 
 /* ---- what it takes along ---- */
 
-/* Numbers 3 to 5 are taken by no other descriptor that is still needed. */
+/* Numbers below ABOVE are taken by no other descriptor that is still needed. */
 static struct become place_fds(const struct become *b)
 {
     struct become high = *b;
-    int *const fds[] = { &high.folder, &high.lock, &high.spec, &high.trouble, &high.scope };
+    int *const fds[] = { &high.folder, &high.lock, &high.spec, &high.trouble, &high.scope }, gpus[LAUNCH_GPU_LOCKS];
 
     trouble_fd = b->trouble;
     for (size_t i = 0; i < sizeof fds / sizeof *fds; i++)
         if (*fds[i] >= 0)
             NEED(*fds[i] = fcntl(*fds[i], F_DUPFD_CLOEXEC, ABOVE));
     trouble_fd = high.trouble;
+    for (int i = 0; i < b->ngpu_locks; i++)
+        NEED(gpus[i] = fcntl(b->gpu_locks[i], F_DUPFD_CLOEXEC, ABOVE));
+    for (int i = 0; i < b->ngpu_locks; i++)
+        NEED(dup2(gpus[i], ARGS_GPU_FD + i));
     NEED(dup2(high.lock, ARGS_LOCK_FD));
     NEED(dup2(high.trouble, ARGS_TROUBLE_FD));
     if (high.spec >= 0)
         NEED(dup2(high.spec, ARGS_SPEC_FD));
     trouble_fd = ARGS_TROUBLE_FD;
-    NEED(close_range(high.spec >= 0 ? FIRST_FREE : ARGS_SPEC_FD, ABOVE - 1, 0));
+    NEED(close_range(high.spec >= 0 ? ARGS_GPU_FD + (unsigned)b->ngpu_locks : ARGS_SPEC_FD, ABOVE - 1, 0));
     return high;
 }
 
@@ -243,11 +247,11 @@ void become(const struct become *what)
     if (!user || user->pw_uid != b.ask->ticket.uid)
         give_up("user %u, who submitted it, is not known any more", b.ask->ticket.uid);
     fill_env(env, user);
-    if (args_fill(argv, b.program, b.ask) < 0)
+    if (args_fill(argv, b.program, b.ask, b.ngpu_locks) < 0)
         give_up("out of memory");
     drop(user, b.ask->ticket.gid);
     enter(b.folder);
-    NEED(close_range(FIRST_FREE, ~0U, CLOSE_RANGE_CLOEXEC)); /* whatever a library has opened meanwhile */
+    NEED(close_range(ARGS_GPU_FD + (unsigned)b.ngpu_locks, ~0U, CLOSE_RANGE_CLOEXEC)); /* whatever a library has opened meanwhile */
     errno = 0;
     execve(b.program, argv, env);
     give_up("execute '%s'", b.program);

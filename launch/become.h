@@ -9,6 +9,8 @@ struct become {
     int scope;                    /* -1: there is none */
     int folder;                   /* of the job, the user's */
     int lock, spec, trouble;      /* trouble: a file for the reason where it cannot begin */
+    const int *gpu_locks;
+    int ngpu_locks;
 };
 
 /* In the child, after fork(). Leaves with SUP_EXIT_REFUSED where it fails. */

@@ -81,12 +81,16 @@ static int fork_child(const struct launch_ask *a, const struct become *b, struct
     return err_set(err, -ENOMEM, "out of memory");
 }
 
-static int fork_job(const struct launch_ask *a, const int *fds, int folder, struct err *err)
+static int fork_job(const struct launch_ask *a, const int *fds, int nfds, int folder, struct err *err)
 {
     struct become b = { .ask = a, .program = config.program, .scope = -1, .folder = folder, .lock = fds[0] };
     int rc = 0;
 
     b.spec = a->kind == LAUNCH_CLEAR ? -1 : fds[1];
+    if (nfds > 2) {
+        b.gpu_locks = fds + 2;
+        b.ngpu_locks = nfds - 2;
+    }
     b.trouble = memfd_create("detd-trouble", MFD_CLOEXEC);
     if (b.trouble < 0)
         return err_sys(err, "a file of memory");
@@ -103,7 +107,7 @@ static int fork_job(const struct launch_ask *a, const int *fds, int folder, stru
     return rc;
 }
 
-static int start(const struct launch_ask *a, const int *fds, struct err *err)
+static int start(const struct launch_ask *a, const int *fds, int nfds, struct err *err)
 {
     int folder, rc = ask_check_start(a, err);
 
@@ -116,7 +120,7 @@ static int start(const struct launch_ask *a, const int *fds, struct err *err)
     folder = place_open(config.state, caller_uid, &a->ticket, err);
     if (folder < 0)
         return folder;
-    rc = fork_job(a, fds, folder, err);
+    rc = fork_job(a, fds, nfds, folder, err);
     close(folder);
     if (rc > 0)
         tell(LAUNCH_STARTED, a, rc, "");
@@ -153,7 +157,7 @@ static void take(struct launch_ask *a, const int *fds, int nfds)
     if (rc == 0 && a->kind != LAUNCH_SEAL)
         rc = ticket_check(&a->ticket, &err);
     if (rc == 0)
-        rc = a->kind == LAUNCH_SEAL ? seal(a, fds[0], &err) : a->kind == LAUNCH_KILL ? kill_job(a) : start(a, fds, &err);
+        rc = a->kind == LAUNCH_SEAL ? seal(a, fds[0], &err) : a->kind == LAUNCH_KILL ? kill_job(a) : start(a, fds, nfds, &err);
     if (rc < 0)
         tell(LAUNCH_REFUSED, a, 0, err.msg);
 }

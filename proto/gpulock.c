@@ -105,7 +105,7 @@ static bool is_locked(int fd)
     return flock(fd, LOCK_SH | LOCK_NB) < 0 && errno == EWOULDBLOCK;
 }
 
-static bool user_holds(const char *path)
+static bool file_is_held(const char *path)
 {
     int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
     struct stat st;
@@ -136,10 +136,18 @@ static bool system_holds(const char *path)
 
 static bool other_holds(const struct gpulocks *l, const struct place *p)
 {
-    return l->own ? user_holds(p->other) : system_holds(p->other);
+    return l->own ? file_is_held(p->other) : system_holds(p->other);
 }
 
 /* ---- locks ---- */
+
+/* Where the other's has the GPU, -EWOULDBLOCK. */
+static int look_at_other(const struct gpulocks *l, const char *uuid, const struct place *p, struct err *err)
+{
+    return other_holds(l, p) ? err_set(err, -EWOULDBLOCK, "GPU %s is locked by a job of %s daemon ('%s')", uuid,
+                                       l->own ? "a user's" : "the system's", p->other)
+                             : 0;
+}
 
 /* First one's own, then a look at the other's: of two who take a GPU at the same time at most one gets it. */
 int gpulock_take(const struct gpulocks *l, const char *uuid, int *ret_fd, struct err *err)
@@ -157,14 +165,44 @@ int gpulock_take(const struct gpulocks *l, const char *uuid, int *ret_fd, struct
     if (flock(fd, LOCK_EX | LOCK_NB) < 0)
         rc = errno == EWOULDBLOCK ? err_set(err, -EWOULDBLOCK, "GPU %s is locked by a job of another daemon ('%s')", uuid, p.own)
                                   : err_sys(err, "lock '%s'", p.own);
-    else if (other_holds(l, &p))
-        rc = err_set(err, -EWOULDBLOCK, "GPU %s is locked by a job of %s daemon ('%s')", uuid, l->own ? "a user's" : "the system's",
-                     p.other);
+    else
+        rc = look_at_other(l, uuid, &p, err);
     if (rc < 0)
         close(fd);
     else
         *ret_fd = fd;
     return rc;
+}
+
+int gpulock_adopt(const struct gpulocks *l, const char *uuid, int fd, struct err *err)
+{
+    struct place p;
+    int rc = find_place(l, uuid, &p, err);
+
+    if (rc < 0)
+        return rc;
+    if (flock(fd, LOCK_SH | LOCK_NB) < 0 || flock(fd, LOCK_EX | LOCK_NB) < 0)
+        return errno == EWOULDBLOCK ? err_set(err, -EWOULDBLOCK, "GPU %s is locked by a job of another daemon", uuid)
+                                    : err_sys(err, "keep the lock of GPU %s", uuid);
+    return look_at_other(l, uuid, &p, err);
+}
+
+void gpulock_renew(const struct gpulocks *l, const char *uuid)
+{
+    char tmp[PATH_ROOM + 8];
+    struct place p;
+    struct err err;
+    int fd;
+
+    if (!l->own || find_place(l, uuid, &p, &err) < 0 || !file_is_held(p.own))
+        return;
+    snprintf(tmp, sizeof tmp, "%s.new", p.own);
+    fd = open(tmp, O_RDONLY | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
+    if (fd < 0)
+        return;
+    close(fd);
+    if (rename(tmp, p.own) < 0)
+        unlink(tmp);
 }
 
 bool gpulock_is_held(const struct gpulocks *l, const char *uuid, struct err *ret_why)

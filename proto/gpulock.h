@@ -5,6 +5,8 @@
  * there, else /tmp. Each looks at the other's: a user's daemon at the kernel's list of locks, so that it needs no right to the file; a system's daemon at
  * whether a plain file is locked, so that links, folders and files that somebody put there take no GPU from it.
  *
+ * Where jobs run as their submitters (launch.h), who may not open the system's files, its daemon takes the lock and hands the descriptor on.
+ *
  * Locks keep daemons from sharing a GPU by accident, not from doing it on purpose: who may write into the shared folder may keep a GPU from all users'
  * daemons, and, by locking a file there as a daemon does, from the system's, till his process ends. */
 #pragma once
@@ -23,5 +25,10 @@ struct gpulocks {
  * kind of daemon has the GPU, or something lies in its place that cannot be locked: a link, a folder, a file with two names or that may not be read. Who
  * put it there keeps the GPU from all daemons that lock there, till somebody removes it. */
 int gpulock_take(const struct gpulocks *l, const char *uuid, int *ret_fd, struct err *err);
+/* Makes a lock that was handed on one's own: the kernel's list names who took it, and in a container leaves out one whose taker has gone. For that it is let go
+ * of for a moment: -EWOULDBLOCK, if somebody else has the GPU then. */
+int gpulock_adopt(const struct gpulocks *l, const char *uuid, int fd, struct err *err);
+/* For a system's daemon, which knows that no process of a job lives: if its lock is held still, by whomever it was handed to, that one holds it in vain. */
+void gpulock_renew(const struct gpulocks *l, const char *uuid);
 /* Whether a job of any daemon has it now, or it cannot be taken for what lies there; ret_why says which. False too where that cannot be found out. */
 bool gpulock_is_held(const struct gpulocks *l, const char *uuid, struct err *ret_why);

@@ -14,7 +14,8 @@
  *   SEAL   detd passes the descriptor of the client who submits, with the job's number, the store's name and the hash of the spec that it has stored.
  *          detd-launch asks the kernel who connected by that descriptor. It has to be an accepted end of a stream (its other end has no name, so it is nobody's
  *          listening socket that detd has called), and not root's. The answer is a ticket: those four and the group, sealed with the key.
- *   START  detd shows the ticket, with the job's lock, and the spec in a sealed file of memory, whose hash has to be the ticket's.
+ *   START  detd shows the ticket, with the job's lock, the spec in a sealed file of memory, whose hash has to be the ticket's, and the locks of its GPUs, which
+ *          detd alone may open (gpulock.h); where another daemon has one of them only those before it, and the reason says who: the job is then given back.
  *          What is left of the job's last run is killed first; a new start waits till that has gone. detd-launch makes the job's folder where there is none
  *          (in <state>/jobs, which has to be detd's own, and only if it is new or the user's), puts a child into a scope with limits, makes it the user and executes the
  *          detd-job beside it with arguments that it writes itself: numbers, and texts of a few harmless characters. STARTED says its session; EXITED comes when
@@ -28,7 +29,8 @@
  * variable of the environment and no program), nor the user, nor use the job's number for another. Besides, it gets tickets for specs of its own in the name of
  * whoever connects to its socket meanwhile, root excepted. Tickets do not run out; all become void when the key is removed (/var/lib/detd-launch/key).
  * A stolen nonce lets its thief speak as that job's supervisor only if he is the same user.
- * Who takes the lock out of the scope (to a login of his own, say) holds it in vain: where detd-launch tells that nothing is left in the scope, detd makes another.
+ * Who takes the lock, or one of a GPU, out of the scope (to a login of his own, say) holds it in vain: where detd-launch tells that nothing is left in the scope,
+ * detd makes another.
  * What leaves the scope by way of another service of the node (cron, a login to itself) is not the job's any more, and not killed with it. */
 #pragma once
 #include <stddef.h>
@@ -40,7 +42,8 @@ enum {
     LAUNCH_SPEC_MAX = 2 << 20,
     LAUNCH_TEXT = 256,
     LAUNCH_GPUS = 1024,
-    LAUNCH_REASON = 128,
+    LAUNCH_GPU_LOCKS = 16,
+    LAUNCH_REASON = 256,
     LAUNCH_NAME = 40 /* store, nonce */
 };
 
@@ -68,7 +71,7 @@ enum launch_kind {
     LAUNCH_CLEAR
 };
 
-/* detd asks. Descriptors: SEAL the client; START the lock, the spec; CLEAR the lock. Texts end with a zero. */
+/* detd asks. Descriptors: SEAL the client; START the lock, the spec, the locks of GPUs in their order; CLEAR the lock. Texts end with a zero. */
 struct launch_ask {
     uint32_t version, kind;
     int64_t number; /* comes back with each answer; no other detd's, so it begins anywhere */
@@ -76,8 +79,8 @@ struct launch_ask {
     int32_t attempt, threads, tier, drain; /* drain: 0, or 1 cancelled, 2 failed */
     int64_t last_seq, saved, log_max;
     char nonce[LAUNCH_NAME];
-    char gpus[LAUNCH_GPUS]; /* UUIDs with commas */
-    char reason[LAUNCH_REASON];
+    char gpus[LAUNCH_GPUS];     /* UUIDs with commas */
+    char reason[LAUNCH_REASON]; /* of a drain, or why a lock of a GPU is missing */
 };
 
 struct launch_answer {

@@ -9,6 +9,28 @@
 #include "proto/gpulock.h"
 #include "supervisor/job_impl.h"
 
+/* What detd could not take is busy; its reason is the drain's where there is one. */
+static int take_given(struct job *j, int i, struct err *err)
+{
+    const struct job_options *o = &j->options;
+
+    if (i >= o->ngpu_lock_fds)
+        return !o->drain && o->reason[0] ? err_set(err, -EWOULDBLOCK, "%s", o->reason)
+                                         : err_set(err, -EWOULDBLOCK, "GPU %s is locked by a job of another daemon", o->gpus[i]);
+    return gpulock_adopt(&o->gpu_locks, o->gpus[i], o->gpu_lock_fds[i], err);
+}
+
+static int take_one(struct job *j, int i, struct err *err)
+{
+    int rc;
+
+    if (j->options.gpu_lock_fds)
+        return take_given(j, i, err);
+    rc = gpulock_take(&j->options.gpu_locks, j->options.gpus[i], &j->gpu_locks[i], err);
+    j->ngpu_locks += rc == 0;
+    return rc;
+}
+
 int job_lock_gpus(struct job *j, struct err *err)
 {
     int n = 0, rc = 0;
@@ -18,10 +40,8 @@ int job_lock_gpus(struct job *j, struct err *err)
     j->gpu_locks = calloc((size_t)n + 1, sizeof *j->gpu_locks);
     if (!j->gpu_locks)
         return err_set(err, -ENOMEM, "out of memory");
-    for (int i = 0; rc == 0 && i < n; i++) {
-        rc = gpulock_take(&j->options.gpu_locks, j->options.gpus[i], &j->gpu_locks[i], err);
-        j->ngpu_locks += rc == 0;
-    }
+    for (int i = 0; rc == 0 && i < n; i++)
+        rc = take_one(j, i, err);
     if (rc < 0)
         job_unlock_gpus(j);
     return rc;

@@ -33,8 +33,10 @@ struct job_options {
     const char *worker; /* path of the trainer */
     char *const *gpus;  /* NULL-terminated, or NULL */
     struct gpulocks gpu_locks;
+    const int *gpu_lock_fds; /* of the first ngpu_lock_fds of those GPUs, taken by detd; NULL: none were given, and they are taken here */
+    int ngpu_lock_fds;
     const char *drain;  /* "cancelled", "failed": nothing is started; the job ends so, once its spool was read to the end. NULL: it runs */
-    const char *reason; /* of that end */
+    const char *reason; /* of that end, or, without drain, why the lock of a GPU was not given */
     int64_t log_max;    /* bytes of each log; 0: no bound */
     int64_t saved;      /* step of the newest checkpoint that detd has; 0: none */
 };

@@ -39,7 +39,7 @@ static const char usage[] =
     "  --gpu-locks DIR  where a system's daemon keeps its locks of GPUs (" GPULOCK_SYSTEM ")\n"
     "  --system       it is a job of that daemon: locks are there\n"
     "  --drain OUTCOME  cancelled or failed: starts nothing; gives detd what the spool still holds, then ends the job so\n"
-    "  --reason TEXT  of that end\n"
+    "  --reason TEXT  of that end; without --drain, why locks of GPUs are missing in --gpu-lock-fds\n"
     "  --saved STEP   newest checkpoint that detd has (0)\n"
     "  --log-max BYTES  of a log that grows to more the older half is dropped (0: never)\n"
     "A job that runs as its submitter, whose folder detd cannot write into (detd-launch starts it):\n"
@@ -47,11 +47,13 @@ static const char usage[] =
     "stored\n"
     "  --threads N    of a rank, in place of the spec's\n"
     "  --tier TIER    likewise: off, rerun, world\n"
+    "  --gpu-lock-fds FD,FD,...  locks of the GPUs, in their order, taken by detd; where there are fewer the next GPU is busy\n"
     "  --clear        only removes what is in the folder of a job that was removed\n";
 
 struct options {
     struct job_options job;
     char *gpus[MAX_GPUS + 1];
+    int gpu_lock_fds[MAX_GPUS];
     char worker[PATH_MAX], job_dir[PATH_MAX];
     int trouble_fd, spec_fd, threads;
     const char *tier;
@@ -81,6 +83,23 @@ static int parse_gpus(struct options *o, char *list, struct err *err)
     }
     o->job.gpus = n > 0 ? o->gpus : NULL;
     return 0;
+}
+
+static int parse_gpu_locks(struct options *o, char *list, struct err *err)
+{
+    long long fd = 0;
+    int n = 0, rc = 0;
+
+    for (char *at, *text = strtok_r(list, ",", &at); text && rc == 0; text = strtok_r(NULL, ",", &at)) {
+        if (n == MAX_GPUS)
+            return err_set(err, ERR_INPUT, "--gpu-lock-fds: more than %d", MAX_GPUS);
+        rc = parse_number("gpu-lock-fds", text, 3, INT_MAX, &fd, err);
+        o->gpu_lock_fds[n++] = (int)fd;
+    }
+    o->job.gpu_lock_fds = o->gpu_lock_fds;
+    o->job.ngpu_lock_fds = n;
+    o->job.gpu_locks.own = true; /* no other daemon hands them on */
+    return rc;
 }
 
 static int beside_me(const char *name, char *path, size_t size, struct err *err)
@@ -165,6 +184,8 @@ static int take_option(struct options *o, int c, char *value, struct err *err)
     case 'y':
         o->job.gpu_locks.own = true;
         return 0;
+    case 'G':
+        return parse_gpu_locks(o, value, err);
     case 'D':
         o->job.drain = value;
         return strcmp(value, "cancelled") == 0 || strcmp(value, "failed") == 0
@@ -188,29 +209,14 @@ static int take_option(struct options *o, int c, char *value, struct err *err)
 
 static int parse_options(int argc, char **argv, struct options *o, struct err *err)
 {
-    static const struct option names[] = { { "job-dir", 1, 0, 'd' },
-                                           { "job", 1, 0, 'j' },
-                                           { "attempt", 1, 0, 'a' },
-                                           { "last-seq", 1, 0, 's' },
-                                           { "nonce", 1, 0, 'n' },
-                                           { "store-id", 1, 0, 'i' },
-                                           { "lock-fd", 1, 0, 'l' },
-                                           { "trouble-fd", 1, 0, 't' },
-                                           { "socket", 1, 0, 'S' },
-                                           { "worker", 1, 0, 'w' },
-                                           { "gpus", 1, 0, 'g' },
-                                           { "gpu-locks", 1, 0, 'L' },
-                                           { "system", 0, 0, 'y' },
-                                           { "drain", 1, 0, 'D' },
-                                           { "reason", 1, 0, 'r' },
-                                           { "saved", 1, 0, 'v' },
-                                           { "log-max", 1, 0, 'm' },
-                                           { "spec-fd", 1, 0, 'f' },
-                                           { "threads", 1, 0, 'T' },
-                                           { "tier", 1, 0, 'R' },
-                                           { "clear", 0, 0, 'c' },
-                                           { "help", 0, 0, 'h' },
-                                           { 0 } };
+    static const struct option names[] = { { "job-dir", 1, 0, 'd' },      { "job", 1, 0, 'j' },        { "attempt", 1, 0, 'a' },
+                                           { "last-seq", 1, 0, 's' },     { "nonce", 1, 0, 'n' },      { "store-id", 1, 0, 'i' },
+                                           { "lock-fd", 1, 0, 'l' },      { "trouble-fd", 1, 0, 't' }, { "socket", 1, 0, 'S' },
+                                           { "worker", 1, 0, 'w' },       { "gpus", 1, 0, 'g' },       { "gpu-locks", 1, 0, 'L' },
+                                           { "gpu-lock-fds", 1, 0, 'G' }, { "system", 0, 0, 'y' },     { "drain", 1, 0, 'D' },
+                                           { "reason", 1, 0, 'r' },       { "saved", 1, 0, 'v' },      { "log-max", 1, 0, 'm' },
+                                           { "spec-fd", 1, 0, 'f' },      { "threads", 1, 0, 'T' },    { "tier", 1, 0, 'R' },
+                                           { "clear", 0, 0, 'c' },        { "help", 0, 0, 'h' },       { 0 } };
     int c, rc = 0;
 
     o->trouble_fd = o->spec_fd = -1;

@@ -1,5 +1,7 @@
 #!/usr/bin/env python3
 """detd as a user of its own, detd-launch as root, and two users of the node: ann, and bob, who means no good. All are made here, in a mount namespace."""
+import ctypes
+import fcntl
 import hashlib
 import json
 import os
@@ -17,7 +19,7 @@ DETD, ANN, BOB, LAB = 4242, 2001, 2002, 3001
 INSIDE = os.environ.get("DETD_USERS") == "1"
 PASSWD = "detd:x:%d:%d::/nonexistent:/bin/false\nann:x:%d:%d::/home/ann:/bin/sh\nbob:x:%d:%d::/home/bob:/bin/sh\n" % (DETD, DETD, ANN, ANN, BOB, BOB)
 GROUP = "detd:x:%d:\nann:x:%d:\nbob:x:%d:\nlab:x:%d:ann\n" % (DETD, ANN, BOB, LAB)
-TICKET, ASK = 16 + 8 + 40 + 64, 4 + 4 + 8 + 128 + 16 + 24 + 40 + 1024 + 128
+TICKET, ASK = 16 + 8 + 40 + 64, 4 + 4 + 8 + 128 + 16 + 24 + 40 + 1024 + 256
 SEAL, START, KILL, SEALED, STARTED, EXITED, KILLED, REFUSED, CLEAR = range(1, 10)
 
 
@@ -123,10 +125,10 @@ class Node(Daemon):
     def of(self, uid, **more):
         return as_user(uid, self.client, **more)
 
-    def submit_as(self, uid, steps, groups=(), **run):
+    def submit_as(self, uid, steps, groups=(), device="cpu", ranks=1, **run):
         spec = {"name": "j", "model": {"preset": "yolov3_tiny"}, "data": {"train": {"annotations": "/a", "images": "/b"}},
                 "train": {"steps": steps, "batch": 8, "shards": 4, "log_every": 1}, "checkpoint": {"every": 10},
-                "run": {"device": "cpu", "ranks": 1, "threads": 1, "env": dict({"STEP_S": "0.02"}, **run)}}
+                "run": {"device": device, "ranks": ranks, "threads": 1, "env": dict({"STEP_S": "0.02"}, **run)}}
         return self.of(uid, groups=groups).call("job.submit", spec=spec, token=str(time.monotonic()))["id"]
 
     def folder(self, job):
@@ -174,6 +176,17 @@ def of_uid(uid):
             if int(s["Uid"].split()[0]) == uid and s["State"][0] != "Z":
                 found.append(int(pid))
         except (OSError, KeyError):
+            pass
+    return found
+
+
+def open_files(pid):
+    """{descriptor: path}"""
+    found = {}
+    for fd in os.listdir("/proc/%d/fd" % pid):
+        try:
+            found[int(fd)] = os.readlink("/proc/%d/fd/%d" % (pid, int(fd)))
+        except OSError:
             pass
     return found
 
@@ -558,7 +571,7 @@ class Asker:
     def ask(self, kind, ticket, fds=(), version=1, nonce=b"n", gpus=b"", reason=b"", attempt=1, log_max=0, cut=0):
         self.number += 1
         text = struct.pack("<IIq", version, kind, self.number) + ticket + struct.pack("<iiiiqqq", attempt, 1, 1, 0, 0, 0, log_max)
-        text += struct.pack("40s1024s128s", nonce, gpus, reason)
+        text += struct.pack("40s1024s256s", nonce, gpus, reason)
         assert len(text) == ASK
         socket.send_fds(self.sock, [text[:len(text) - cut]], list(fds))
         while True:
@@ -575,7 +588,6 @@ def blank(job, spec, store=b"s"):
 
 
 def memory(text, sealed=True):
-    import fcntl
     fd = os.memfd_create("spec", os.MFD_ALLOW_SEALING)
     os.write(fd, text)
     if sealed:
@@ -680,10 +692,12 @@ def a_forged_ticket():
         asker = Asker(d)
         d.until(lambda: asker.ask(KILL, ticket)[0] == KILLED, "it is not taken")
         before = len(os.listdir("/proc/%d/fd" % d.helper.pid))
-        for many in (3, 4, 5):
-            assert asker.ask(START, ticket, [lock, text, lock, text, lock][:many])[0] is None
+        for many in (19, 20, 40):
+            assert asker.ask(START, ticket, ([lock, text] * 20)[:many])[0] is None
             asker = Asker(d)
             assert asker.ask(KILL, ticket)[0] == KILLED
+        for many in (3, 4, 18):
+            assert "has %d descriptors" % many in asker.ask(START, ticket, ([lock, text] * 9)[:many], gpus=b"GPU-1"[:5 * (many > 3)])[1]
         assert len(os.listdir("/proc/%d/fd" % d.helper.pid)) == before
         assert asker.ask(KILL, ticket, [lock])[0] == REFUSED
         # another key: every ticket is void
@@ -720,6 +734,162 @@ def programs_of_others():
         assert "only root" in says()
 
 
+class GpuNode(Node):
+    """With two made-up GPUs, whose locks lie in a folder of detd's own."""
+
+    def __init__(self, **more):
+        self.locks = "/run/gpus-%d" % os.getpid()
+        super().__init__(conf="gpu_locks = %s\n" % self.locks, **more)
+        os.mkdir(self.locks)
+        os.chown(self.locks, DETD, DETD)
+        os.makedirs("/run/lock", exist_ok=True)
+        os.chmod("/run/lock", 0o1777)
+        self.uuids = ["GPU-%d-%d" % (os.getpid(), i) for i in (0, 1)]
+        with open(self.root + "/mock", "w") as f:
+            f.writelines("gpu %s NVIDIA_H100_80GB_HBM3 81559 0\n" % u for u in self.uuids)
+        os.environ["MOCK_NVML"] = self.root + "/mock"
+        open(self.bin + "/libdetd-cuda.so", "w").close()
+
+    def __exit__(self, *what):
+        super().__exit__(*what)
+        shutil.rmtree(self.locks)
+
+    def lock(self, gpu):
+        return "%s/%s.lock" % (self.locks, self.uuids[gpu])
+
+    def holders(self, gpu):
+        """{pid: its descriptors of the GPU's lock}"""
+        found = {}
+        for pid in map(int, filter(str.isdigit, os.listdir("/proc"))):
+            try:
+                found[pid] = [fd for fd, path in open_files(pid).items() if path == self.lock(gpu)]
+            except OSError:
+                pass
+        return {pid: fds for pid, fds in found.items() if fds}
+
+    def supervisor(self, job):
+        return next(p for p, name in self.members(job).items() if name == "detd-job")
+
+    def is_locked(self, gpu):
+        with open(self.lock(gpu)) as f:
+            try:
+                fcntl.flock(f, fcntl.LOCK_SH | fcntl.LOCK_NB)
+                return False
+            except OSError:
+                return True
+
+    def listed(self, gpu):
+        """Who holds it, as the kernel's list of locks has it."""
+        ino = os.stat(self.lock(gpu)).st_ino
+        with open("/proc/locks") as f:
+            return [int(w[4]) for w in map(str.split, f) if w[1:4] == ["FLOCK", "ADVISORY", "WRITE"] and int(w[5].split(":")[2]) == ino]
+
+
+def locks_of_gpus():
+    """They are detd's to take, and its jobs' to hold: nobody else does, whoever is killed, and they are free when the job's processes are gone."""
+    with GpuNode() as d:
+        job = d.submit_as(ANN, 100000, device="cuda")
+        d.wait(job, lambda now: now["step"] > 3)
+
+        def only_the_job_holds():
+            holders, own = d.holders(0), d.supervisor(job)
+            assert list(holders) == [own] and len(holders[own]) == 1 and d.listed(0) == [own], (holders, own, d.listed(0))
+            assert status(own)["Uid"].split()[0] == str(ANN) and d.is_locked(0)
+            return own
+        assert d.job(job)["gpus"] == d.uuids[0]
+        supervisor = only_the_job_holds()
+        try:
+            as_user(ANN, lambda: open(d.lock(0)))
+            raise AssertionError("ann opens the lock")
+        except PermissionError:
+            pass
+        # daemons of users see it, and two jobs of the node share no GPU
+        other = Daemon(conf="gpu_locks = %s\n" % d.locks)
+        open(other.bin + "/libdetd-cuda.so", "w").close()
+        with other:
+            other.until(lambda: other.call("gpu.list")["gpus"], "no GPUs")
+            waits = other.submit(10, device="cuda", ranks=2)
+            other.until(lambda: "GPU 0 is foreign: a job of another daemon has its lock" in other.call("job.why", id=waits)["text"], "it does not wait")
+        theirs = d.submit_as(BOB, 100000, device="cuda")
+        d.wait(theirs, lambda now: now["step"] > 3)
+        assert d.job(theirs)["gpus"] == d.uuids[1] and list(d.holders(1)) == [d.supervisor(theirs)]
+        third = d.submit_as(BOB, 10, device="cuda")
+        d.until(lambda: "GPU" in d.call("job.why", id=third)["text"], "it does not wait for a GPU")
+        d.call("job.cancel", id=third)
+        # detd is killed, and detd-launch
+        d.kill()
+        assert only_the_job_holds() == supervisor
+        d.stop_helper()
+        assert only_the_job_holds() == supervisor
+        d.start()
+        at = d.wait(job, lambda now: now["state"] == "running" and now["phase"] != "")["step"]
+        d.wait(job, lambda now: now["step"] > at)
+        assert only_the_job_holds() == supervisor
+        # detd-job is killed: the next attempt has it
+        os.kill(supervisor, signal.SIGKILL)
+        d.wait(job, lambda now: now["attempt"] == 2 and now["state"] == "running" and now["phase"] != "starting", 90)
+        assert only_the_job_holds() != supervisor
+        for j in (job, theirs):
+            d.call("job.cancel", id=j)
+            d.wait(j, "cancelled")
+        d.until(lambda: not d.is_locked(0) and not d.is_locked(1) and not d.holders(0) and not d.holders(1), "a lock is held")
+
+
+def a_gpu_that_is_busy():
+    """Who comes too late gives the job back, and no lock stays with anybody."""
+    with GpuNode() as d:
+        job = d.submit_as(ANN, 10, device="cuda", ranks=2)
+        d.wait(job, "completed")
+        d.until(lambda: all(g["state"] == "free" for g in d.call("gpu.list")["gpus"]), "no free GPUs")
+        with open(d.lock(1)) as f:
+            fcntl.flock(f, fcntl.LOCK_SH)  # nobody sees that
+            job = d.submit_as(ANN, 30, device="cuda", ranks=2)
+            d.wait(job, lambda now: now["attempt"] >= 2)
+            back = d.wait(job, "queued")
+            words = "GPU %s is locked by a job of another daemon ('%s')" % (d.uuids[1], d.lock(1))
+            assert back["reason"] == words and not d.events("attempt_ended", job), (back, words)
+            assert d.proc.pid not in d.holders(0) and d.helper.pid not in d.holders(0) and d.proc.pid not in d.holders(1)
+        done = d.wait(job, "completed")
+        assert done["step"] == 30 and done["attempt"] >= 3 and len(d.events("attempt_ended", job)) == 0, done
+        # a start that fails leaves nothing open with detd
+        os.chmod(d.locks, 0o777)
+        job = d.submit_as(ANN, 10, device="cuda")
+        d.until(lambda: "is no folder that only detd may write" in d.call("job.why", id=job)["text"], "it does not say why it waits")
+        d.until(lambda: not any("/held/" in path for path in open_files(d.proc.pid).values()), "detd holds the lock of a job that it could not start")
+        os.chmod(d.locks, 0o755)
+        d.wait(job, "completed")
+        # a file that bob locks as a daemon of his does
+        path = "/run/lock/detd-%s.lock" % d.uuids[0]
+        as_user(BOB, lambda: open(path, "w").close())
+        with open(path) as f:
+            fcntl.flock(f, fcntl.LOCK_EX)
+            job = d.submit_as(ANN, 10, device="cuda")
+            assert d.wait(job, "completed")["gpus"] in ("", d.uuids[1])
+        d.until(lambda: not d.holders(0) and not d.holders(1), "a lock is held")
+
+
+def a_lock_of_a_gpu_that_is_taken_away():
+    """Who takes it out of the job's scope holds no GPU."""
+    with GpuNode() as d:
+        job = d.submit_as(BOB, 100000, device="cuda")
+        d.wait(job, lambda now: now["step"] > 3)
+        supervisor = d.supervisor(job)
+        pid_fd, (lock,) = os.pidfd_open(supervisor), d.holders(0)[supervisor]
+        kept = ctypes.CDLL(None, use_errno=True).syscall(438, pid_fd, lock, 0)  # pidfd_getfd, as a process of the same user may
+        assert kept >= 0, os.strerror(ctypes.get_errno())
+        os.close(pid_fd)
+        d.call("job.cancel", id=job)
+        d.wait(job, "cancelled")
+        d.until(lambda: not of_uid(BOB), "it does not leave")
+        if d.group:
+            d.until(lambda: d.call("gpu.list")["gpus"][0]["state"] == "free", "it is not free")
+            job = d.submit_as(ANN, 10, device="cuda", ranks=2)
+            d.wait(job, "completed")
+        else:
+            d.until(lambda: d.is_locked(0), "nobody knows then what lives")
+        os.close(kept)
+
+
 def without_scopes():
     """No cgroup: sessions stand for scopes, as they do without detd-launch, and that is said."""
     with Node(scopes=False) as d:
@@ -748,7 +918,7 @@ def without_launch():
         d.wait(job, "cancelled")
 
 
-SCENARIOS = [jobs_run_as_their_submitters, restarts, a_hostile_job, a_lock_that_is_taken_away, limits, links_in_its_own_folder, a_forged_ticket, programs_of_others, without_scopes, without_launch]
+SCENARIOS = [jobs_run_as_their_submitters, restarts, a_hostile_job, a_lock_that_is_taken_away, locks_of_gpus, a_gpu_that_is_busy, a_lock_of_a_gpu_that_is_taken_away, limits, links_in_its_own_folder, a_forged_ticket, programs_of_others, without_scopes, without_launch]
 
 
 def with_users():

@@ -21,15 +21,15 @@ const int fuzz_places = 400;
 static const char harmless[] = "0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ -_.,;:'()/";
 
 /* Options are those that we write, in their places; what detd wrote comes after one, and is harmless. */
-static void look_at_arguments(const struct launch_ask *a)
+static void look_at_arguments(const struct launch_ask *a, int ngpu_locks)
 {
-    static const char *const options[] = { "--job-dir", "--job",      "--lock-fd", "--trouble-fd", "--attempt", "--last-seq",
-                                           "--nonce",   "--store-id", "--spec-fd", "--threads",    "--tier",    "--log-max",
-                                           "--gpus",    "--drain",    "--reason",  "--saved" };
+    static const char *const options[] = { "--job-dir", "--job",      "--lock-fd", "--trouble-fd", "--attempt",     "--last-seq",
+                                           "--nonce",   "--store-id", "--spec-fd", "--threads",    "--tier",        "--log-max",
+                                           "--gpus",    "--drain",    "--reason",  "--saved",      "--gpu-lock-fds" };
     char *argv[ARGS_MAX];
     int n = 1;
 
-    assert_int_equal(args_fill(argv, "/detd-job", a), 0);
+    assert_int_equal(args_fill(argv, "/detd-job", a, ngpu_locks), 0);
     assert_string_equal(argv[0], "/detd-job");
     for (; argv[n] && strcmp(argv[n], "--clear") != 0; n += 2) {
         bool known = false;
@@ -56,9 +56,10 @@ static void look_at(const struct launch_ask *a)
             assert_true(err.code == ERR_PROTO && err.msg[0]);
             continue;
         }
-        assert_true(a->version == LAUNCH_VERSION && nfds == (a->kind == LAUNCH_START ? 2 : a->kind == LAUNCH_KILL ? 0 : 1));
+        assert_true(a->version == LAUNCH_VERSION &&
+                    (a->kind == LAUNCH_START ? nfds >= 2 && (nfds == 2 || a->gpus[0]) : nfds == (a->kind == LAUNCH_KILL ? 0 : 1)));
         if ((a->kind == LAUNCH_START || a->kind == LAUNCH_CLEAR) && ask_check_start(a, &err) == 0)
-            look_at_arguments(a);
+            look_at_arguments(a, nfds > 2 ? nfds - 2 : 0);
         if (a->kind == LAUNCH_SEAL && ask_check_seal(a, &err) == 0)
             assert_true(a->ticket.job > 0 && strnlen(a->ticket.store, sizeof a->ticket.store) < sizeof a->ticket.store);
     }

@@ -236,14 +236,18 @@ int launch_kill(const char *jobs_dir, int64_t job, char *ret, size_t size)
 }
 
 /* Its jobs all run as detd's user. */
-int launcher_start(struct launcher *l, const struct launch_request *rq, int lock_fd, launch_exit *on_exit, void *arg, struct err *err)
+int launcher_start(struct launcher *l, const struct launch_request *rq, launch_exit *on_exit, void *arg, struct err *err)
 {
     (void)l;
-    (void)lock_fd;
     (void)on_exit;
     (void)arg;
     fail("job %lld: is started with a ticket", (long long)rq->job);
     return err_set(err, ERR_STATE, "no ticket");
+}
+
+void launch_drop(const struct launch_request *rq)
+{
+    fail("job %lld: was prepared with a ticket", (long long)rq->job);
 }
 
 int launch_held_ticket(const char *jobs_dir, int64_t job, char *ret, int *ret_lock, struct err *err)

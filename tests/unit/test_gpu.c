@@ -2,6 +2,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <setjmp.h>
+#include <signal.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -581,6 +582,90 @@ static void users_cannot_keep_the_locks_of_the_node(void **state)
     remove_two(&t);
 }
 
+/* Of the process that the kernel lists for that file; 0: none. */
+static pid_t listed(const char *path)
+{
+    FILE *f = fopen("/proc/locks", "r");
+    unsigned long ino;
+    struct stat st;
+    char line[256];
+    pid_t pid, found = 0;
+
+    assert_true(f && stat(path, &st) == 0);
+    while (fgets(line, sizeof line, f))
+        if (sscanf(line, "%*d: FLOCK %*s WRITE %d %*x:%*x:%lu", &pid, &ino) == 2 && ino == st.st_ino)
+            found = pid;
+    fclose(f);
+    return found;
+}
+
+static void a_lock_is_handed_on(void **state)
+{
+    int fd, other, words[2], status;
+    struct err err = { 0 };
+    struct two t = { 0 };
+    char word;
+    pid_t pid;
+
+    (void)state;
+    make_two(&t, "given");
+    assert_int_equal(gpulock_take(&t.system, t.uuid, &fd, &err), 0);
+    assert_int_equal(listed(t.own), getpid());
+    assert_int_equal(pipe(words), 0);
+    pid = fork();
+    if (pid == 0) {
+        word = gpulock_adopt(&t.system, t.uuid, fd, &err) == 0 ? 'y' : 'n';
+        _exit(write(words[1], &word, 1) == 1 && pause() == 0);
+    }
+    close(fd); /* from here on it is the other's alone */
+    assert_true(read(words[0], &word, 1) == 1 && word == 'y');
+    assert_int_equal(listed(t.own), pid);
+    assert_true(gpulock_is_held(&t.user, t.uuid, &err) && gpulock_is_held(&t.system, t.uuid, &err));
+    assert_int_equal(gpulock_take(&t.system, t.uuid, &fd, &err), -EWOULDBLOCK);
+    assert_true(kill(pid, SIGKILL) == 0 && waitpid(pid, &status, 0) == pid);
+    assert_false(gpulock_is_held(&t.user, t.uuid, &err) || gpulock_is_held(&t.system, t.uuid, &err));
+
+    /* somebody came between */
+    assert_int_equal(gpulock_take(&t.system, t.uuid, &fd, &err), 0);
+    other = open(t.own, O_RDONLY);
+    assert_int_equal(gpulock_adopt(&t.system, t.uuid, other, &err), -EWOULDBLOCK);
+    close(other);
+    other = open(t.shared, O_RDONLY);
+    assert_int_equal(flock(other, LOCK_EX), 0);
+    assert_int_equal(gpulock_adopt(&t.system, t.uuid, fd, &err), -EWOULDBLOCK);
+    assert_non_null(strstr(err.msg, "a user's daemon"));
+    close(other);
+    assert_int_equal(gpulock_adopt(&t.system, t.uuid, fd, &err), 0);
+    close(fd);
+    close(words[0]);
+    close(words[1]);
+    remove_two(&t);
+}
+
+static void a_lock_that_is_kept_in_vain(void **state)
+{
+    struct stat before, after;
+    struct err err = { 0 };
+    struct two t = { 0 };
+    int kept, fd;
+
+    (void)state;
+    make_two(&t, "renewed");
+    assert_int_equal(gpulock_take(&t.system, t.uuid, &kept, &err), 0);
+    gpulock_renew(&t.user, t.uuid); /* a user's daemon knows of none of the system's */
+    assert_true(gpulock_is_held(&t.user, t.uuid, &err) && gpulock_is_held(&t.system, t.uuid, &err));
+    gpulock_renew(&t.system, t.uuid);
+    assert_false(gpulock_is_held(&t.user, t.uuid, &err) || gpulock_is_held(&t.system, t.uuid, &err));
+    assert_int_equal(gpulock_take(&t.system, t.uuid, &fd, &err), 0);
+    assert_true(gpulock_is_held(&t.user, t.uuid, &err));
+    assert_true(stat(t.own, &before) == 0 && (before.st_mode & 0777) == 0600);
+    close(fd);
+    close(kept);
+    gpulock_renew(&t.system, t.uuid); /* nobody holds it */
+    assert_true(stat(t.own, &after) == 0 && after.st_ino == before.st_ino);
+    remove_two(&t);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -600,6 +685,8 @@ int main(void)
         cmocka_unit_test(links_are_refused),
         cmocka_unit_test(daemons_of_both_kinds_share_no_gpu),
         cmocka_unit_test(what_users_plant_takes_no_gpu_from_the_node),
+        cmocka_unit_test(a_lock_is_handed_on),
+        cmocka_unit_test(a_lock_that_is_kept_in_vain),
         cmocka_unit_test(users_cannot_keep_the_locks_of_the_node),
     };
 

@@ -132,6 +132,13 @@ static int open_threads(struct daemon *d, struct err *err)
     return rc;
 }
 
+static void scope_is_empty(void *arg, int64_t job, bool exited)
+{
+    struct daemon *d = arg;
+
+    run_scope_is_empty(&d->runner, job, exited);
+}
+
 /* Said once; it may come later. */
 static int open_launcher(struct daemon *d, struct err *err)
 {
@@ -139,7 +146,7 @@ static int open_launcher(struct daemon *d, struct err *err)
 
     if (d->private)
         return 0;
-    rc = launcher_open(d->loop, d->cfg.launch, d->jobs_dir, &d->gpu_locks, &d->launcher, err);
+    rc = launcher_open(d->loop, d->cfg.launch, d->jobs_dir, scope_is_empty, d, &d->launcher, err);
     d->runner.launcher = d->removals.launcher = d->launcher;
     if (rc == 0 && !launcher_is_there(d->launcher))
         log_line("info", "no detd-launch at '%s': jobs run as the user of this daemon, and only its admins submit", d->cfg.launch);

@@ -146,7 +146,17 @@ static int check_hello(struct sup *s, const json_t *msg, struct job **ret, struc
     return 0;
 }
 
-/* A second connection of the same supervisor replaces the first: it lost that one, whatever the kernel still thinks. */
+void ingest_hang_up(struct job *j)
+{
+    if (!j->sup)
+        return;
+    j->sup->job = NULL;
+    wire_close(j->sup->wire);
+    j->sup = NULL;
+    j->says[0] = '\0';
+}
+
+/* A second connection of the same supervisor replaces the first. */
 static void on_hello(struct sup *s, const json_t *msg)
 {
     struct err err = { 0 };
@@ -157,10 +167,7 @@ static void on_hello(struct sup *s, const json_t *msg)
         reject(s, &err);
         return;
     }
-    if (j->sup) {
-        j->sup->job = NULL;
-        wire_close(j->sup->wire);
-    }
+    ingest_hang_up(j); /* it lost its first one, whatever the kernel still thinks */
     j->sup = s;
     j->heard = NULL;
     s->job = j;

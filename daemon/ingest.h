@@ -31,5 +31,7 @@ struct ingest_config {
 int ingest_open(const struct ingest_config *config, struct ingest **ret, struct err *err);
 void ingest_close(struct ingest *in);
 void ingest_free(struct ingest *in);
+/* Hangs up on its supervisor, which is none. */
+void ingest_hang_up(struct job *j);
 /* Sends a command. Nothing happens while no supervisor is connected: its welcome will say it. tier NULL: the word has none. */
 void ingest_send_word(struct job *j, const char *word, const char *tier);

@@ -64,8 +64,7 @@ enum { LAUNCH_UNWATCHED = -1 };
 typedef void launch_exit(void *arg, int64_t job, int status, const char *why);
 /* On the loop. Takes the supervisor in every case. An error: nobody will tell that it has left, but its lock. */
 int launch_watch(uv_loop_t *loop, struct launched *l, launch_exit *on_exit, void *arg);
-/* Nothing lives in the scope of a job with a ticket, as detd-launch says: whoever holds its lock, or that of one of its GPUs, still is outside and holds it in
- * vain. */
+/* No process of the job lives: whoever holds its lock, or that of one of its GPUs, still does so in vain. gpus: UUIDs with commas. */
 void launch_renew_locks(const char *jobs_dir, int64_t job, const struct gpulocks *locks, const char *gpus);
 /* The session of a job with a ticket. */
 void launch_note_session(const char *jobs_dir, int64_t job, long session);

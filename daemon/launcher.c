@@ -26,13 +26,13 @@ struct waiting {
     launcher_sealed *sealed; /* NULL: a start */
     launch_exit *on_exit;
     void *arg;
-    char gpus[]; /* whose locks were handed on */
 };
 
 struct launcher {
     uv_loop_t *loop;
     const char *jobs_dir;
-    const struct gpulocks *locks;
+    launcher_empty *empty;
+    void *arg;
     char path[sizeof((struct sockaddr_un *)NULL)->sun_path];
     int fd; /* -1: not connected */
     uv_poll_t *poll;
@@ -52,14 +52,14 @@ static int64_t first_number(void)
     return (int64_t)(n >> 2) + 1;
 }
 
-int launcher_open(uv_loop_t *loop, const char *path, const char *jobs_dir, const struct gpulocks *locks, struct launcher **ret,
+int launcher_open(uv_loop_t *loop, const char *path, const char *jobs_dir, launcher_empty *empty, void *arg, struct launcher **ret,
                   struct err *err)
 {
     struct launcher *l = calloc(1, sizeof *l);
 
     if (!l)
         return err_set(err, -ENOMEM, "out of memory");
-    *l = (struct launcher){ .loop = loop, .jobs_dir = jobs_dir, .locks = locks, .fd = -1, .asked = first_number() };
+    *l = (struct launcher){ .loop = loop, .jobs_dir = jobs_dir, .empty = empty, .arg = arg, .fd = -1, .asked = first_number() };
     snprintf(l->path, sizeof l->path, "%s", path);
     *ret = l;
     return 0;
@@ -171,9 +171,13 @@ static void take_answer(struct launcher *l, struct launch_answer *a)
         break;
     case LAUNCH_EXITED:
         if (w && a->gone)
-            launch_renew_locks(l->jobs_dir, a->job, l->locks, w->gpus);
+            l->empty(l->arg, a->job, true);
         if (w && !w->sealed)
             answer_one(l, w, a, NULL);
+        break;
+    case LAUNCH_KILLED:
+        if (a->gone)
+            l->empty(l->arg, a->job, false);
         break;
     case LAUNCH_REFUSED:
         err_set(&err, ERR_STATE, "%s", a->text);
@@ -283,7 +287,7 @@ static int ask(struct launcher *l, struct launch_ask *a, const int *fds, int nfd
 
 static int ask_and_wait(struct launcher *l, struct launch_ask *a, const int *fds, int nfds, const struct waiting *what, struct err *err)
 {
-    struct waiting *w = malloc(sizeof *w + strlen(a->gpus) + 1);
+    struct waiting *w = malloc(sizeof *w);
     int rc = w ? ask(l, a, fds, nfds, err) : err_set(err, -ENOMEM, "out of memory");
 
     if (rc < 0) {
@@ -291,7 +295,6 @@ static int ask_and_wait(struct launcher *l, struct launch_ask *a, const int *fds
         return rc;
     }
     *w = *what;
-    memcpy(w->gpus, a->gpus, strlen(a->gpus) + 1);
     w->number = a->number;
     w->job = a->ticket.job;
     w->next = l->first;

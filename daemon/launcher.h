@@ -9,8 +9,11 @@
 struct err;
 struct launcher;
 
-/* Nothing is connected before it is needed, and again after detd-launch was restarted. jobs_dir and locks are borrowed. 0 or -ENOMEM. */
-int launcher_open(uv_loop_t *loop, const char *path, const char *jobs_dir, const struct gpulocks *locks, struct launcher **ret,
+/* Nothing is left in the scope of a job, whatever its lock or a connection says. exited: the run that launcher_start() or launcher_clear() began, of whose exit is
+ * told next; else that was seen when it was killed, and another run may have begun since. */
+typedef void launcher_empty(void *arg, int64_t job, bool exited);
+/* Nothing is connected before it is needed, and again after detd-launch was restarted. jobs_dir is borrowed. 0 or -ENOMEM. */
+int launcher_open(uv_loop_t *loop, const char *path, const char *jobs_dir, launcher_empty *empty, void *arg, struct launcher **ret,
                   struct err *err);
 /* Hangs up; what waits is answered with an error. Supervisors run on. NULL is allowed. */
 void launcher_close(struct launcher *l);

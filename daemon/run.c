@@ -12,6 +12,7 @@
 #include "daemon/event.h"
 #include "daemon/gpu.h"
 #include "daemon/gpu_node.h"
+#include "daemon/ingest.h"
 #include "daemon/jobs.h"
 #include "daemon/launch.h"
 #include "daemon/launcher.h"
@@ -650,6 +651,22 @@ void run_connected(struct runner *r, struct job *j)
 void run_disconnected(struct runner *r, struct job *j)
 {
     tell_life(r, j, LIFE_FACT_GONE, "");
+    look(r, j);
+}
+
+/* Where it was killed, and its lock or connection is held still, it is by somebody outside, who holds up nothing. What a supervisor that has left had sent is
+ * read first: its connection is closed later, as that of one that is stuck. */
+void run_scope_is_empty(struct runner *r, int64_t id, bool exited)
+{
+    struct job *j = jobs_find(r->jobs, id);
+    bool stuck = j && j->life.phase == LIFE_STUCK && !j->life.child;
+
+    if (!exited && !stuck)
+        return;
+    launch_renew_locks(r->jobs->folder, id, r->gpu_locks, j ? j->row.gpus : "");
+    if (exited)
+        return;
+    ingest_hang_up(j);
     look(r, j);
 }
 

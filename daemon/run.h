@@ -40,6 +40,8 @@ void run_schedule(struct runner *r);
 void run_connected(struct runner *r, struct job *j);
 /* The connection of its supervisor is closed: its lock is tried. */
 void run_disconnected(struct runner *r, struct job *j);
+/* launcher.h: nothing of a job with a ticket lives. */
+void run_scope_is_empty(struct runner *r, int64_t id, bool exited);
 /* Once a second: what time brings (life.h). */
 void run_tick(struct runner *r);
 int run_cpu_free(const struct runner *r);

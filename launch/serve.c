@@ -142,10 +142,13 @@ static int seal(struct launch_ask *a, int client, struct err *err)
     return 0;
 }
 
-static int kill_job(const struct launch_ask *a)
+static int kill_job(const struct launch_ask *ask)
 {
-    run_kill(&a->ticket);
-    tell(LAUNCH_KILLED, a, 0, "");
+    struct launch_answer a = { .version = LAUNCH_VERSION, .kind = LAUNCH_KILLED, .number = ask->number, .job = ask->ticket.job };
+
+    a.gone = run_clear(&ask->ticket) && scope_there_are();
+    a.ticket = ask->ticket;
+    answer(&a);
     return 0;
 }
 

@@ -21,7 +21,7 @@
  *          detd-job beside it with arguments that it writes itself: numbers, and texts of a few harmless characters. STARTED says its session; EXITED comes when
  *          it has left and its scope is empty (or its processes did not die within LAUNCH_DIE_S), with the number of the START, and whether nothing of it lives.
  *   CLEAR  with the ticket of a job that was removed, and its lock: as START, but the child only removes what is in the job's folder.
- *   KILL   with the ticket, kills every process of the job's scope.
+ *   KILL   with the ticket, kills every process of the job's scope. KILLED comes at once, and says whether there was none any more.
  *   REFUSED answers any of them, with a sentence. After a REFUSED START nothing of the job runs.
  *
  * What a ticket is worth: nothing to who cannot speak to detd-launch as detd. To a detd that has been taken over: to run what its owner once submitted, as him, in
@@ -29,8 +29,8 @@
  * variable of the environment and no program), nor the user, nor use the job's number for another. Besides, it gets tickets for specs of its own in the name of
  * whoever connects to its socket meanwhile, root excepted. Tickets do not run out; all become void when the key is removed (/var/lib/detd-launch/key).
  * A stolen nonce lets its thief speak as that job's supervisor only if he is the same user.
- * Who takes the lock, or one of a GPU, out of the scope (to a login of his own, say) holds it in vain: where detd-launch tells that nothing is left in the scope,
- * detd makes another.
+ * Who takes the lock, one of a GPU or the connection to detd out of the scope (to a login of his own, say) has them in vain: where detd-launch tells that nothing
+ * is left in the scope, detd makes other locks and hangs up.
  * What leaves the scope by way of another service of the node (cron, a login to itself) is not the job's any more, and not killed with it. */
 #pragma once
 #include <stddef.h>
@@ -87,7 +87,7 @@ struct launch_answer {
     uint32_t version, kind;
     int64_t number, job;
     int32_t status, session; /* EXITED: as of a process that detd has started itself; STARTED: session */
-    int32_t gone, unused;    /* EXITED: 1: nothing lives in its scope, whoever may hold the lock; 0: that is not known */
+    int32_t gone, unused;    /* EXITED, KILLED: 1: nothing lives in its scope, whoever may hold the lock; 0: that is not known */
     char text[LAUNCH_TEXT];  /* REFUSED: why; EXITED: detd-job's own words */
     struct launch_ticket ticket;
 };

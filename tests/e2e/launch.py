@@ -191,6 +191,15 @@ def open_files(pid):
     return found
 
 
+def taken(pid, fd):
+    """A descriptor of another process, as one of the same user may have it."""
+    pid_fd = os.pidfd_open(pid)
+    got = ctypes.CDLL(None, use_errno=True).syscall(438, pid_fd, fd, 0)  # pidfd_getfd
+    assert got >= 0, os.strerror(ctypes.get_errno())
+    os.close(pid_fd)
+    return got
+
+
 def refused(what):
     try:
         what()
@@ -451,6 +460,42 @@ def a_lock_that_is_taken_away():
         d.until(lambda: d.call("daemon.info")["cpu_free"] == 8, "its slots are held", 60)
         d.call("job.rm", id=job)
         d.until(lambda: not os.path.exists(d.folder(job)) and not os.path.exists(d.state + "/held/%d" % job), "its folder stays")
+
+
+def what_is_taken_away_while_nobody_looks():
+    """Who holds the lock of a job, and speaks for it, while detd and detd-launch are killed with it, holds nothing up either."""
+    with GpuNode() as d:
+        if not d.group:
+            return
+        job = d.submit_as(BOB, 100000, device="cuda")
+        d.wait(job, lambda now: now["step"] > 3)
+        supervisor = d.supervisor(job)
+        with open("/proc/%d/cmdline" % supervisor) as f:
+            words = f.read().split("\0")
+        nonce = words[words.index("--nonce") + 1]
+        kept = [taken(supervisor, fd) for fd, path in open_files(supervisor).items() if path.endswith(".lock") or path.endswith("/lock")]
+        assert len(kept) == 2, kept
+        d.stop_helper()
+        d.kill()
+        for pid in of_uid(BOB):
+            d.signal(pid, signal.SIGKILL)  # ranks go with detd-job
+        d.until(lambda: not of_uid(BOB), "they live")
+        d.start()
+
+        def speaks():
+            s = socket.socket(socket.AF_UNIX)
+            s.connect(d.state + "/sup.sock")
+            s.sendall(json.dumps({"type": "hello", "protocol": 1, "job": job, "attempt": 1, "nonce": nonce, "pid": 1, "beats": False}).encode() + b"\n")
+            return s
+        false = as_user(BOB, speaks)
+        assert b"welcome" in false.recv(4096)
+        d.call("job.cancel", id=job)
+        d.wait(job, "cancelled", 180)
+        d.until(lambda: d.call("daemon.info")["cpu_free"] == 8, "its slots are held")
+        d.wait(d.submit_as(ANN, 10, device="cuda", ranks=2), "completed")
+        assert false.recv(4096)[-1:] in (b"", b"\n")
+        for fd in kept:
+            os.close(fd)
 
 
 FORKS = r'''
@@ -874,10 +919,7 @@ def a_lock_of_a_gpu_that_is_taken_away():
         job = d.submit_as(BOB, 100000, device="cuda")
         d.wait(job, lambda now: now["step"] > 3)
         supervisor = d.supervisor(job)
-        pid_fd, (lock,) = os.pidfd_open(supervisor), d.holders(0)[supervisor]
-        kept = ctypes.CDLL(None, use_errno=True).syscall(438, pid_fd, lock, 0)  # pidfd_getfd, as a process of the same user may
-        assert kept >= 0, os.strerror(ctypes.get_errno())
-        os.close(pid_fd)
+        kept = taken(supervisor, d.holders(0)[supervisor][0])
         d.call("job.cancel", id=job)
         d.wait(job, "cancelled")
         d.until(lambda: not of_uid(BOB), "it does not leave")
@@ -918,7 +960,7 @@ def without_launch():
         d.wait(job, "cancelled")
 
 
-SCENARIOS = [jobs_run_as_their_submitters, restarts, a_hostile_job, a_lock_that_is_taken_away, locks_of_gpus, a_gpu_that_is_busy, a_lock_of_a_gpu_that_is_taken_away, limits, links_in_its_own_folder, a_forged_ticket, programs_of_others, without_scopes, without_launch]
+SCENARIOS = [jobs_run_as_their_submitters, restarts, a_hostile_job, a_lock_that_is_taken_away, locks_of_gpus, a_gpu_that_is_busy, a_lock_of_a_gpu_that_is_taken_away, what_is_taken_away_while_nobody_looks, limits, links_in_its_own_folder, a_forged_ticket, programs_of_others, without_scopes, without_launch]
 
 
 def with_users():

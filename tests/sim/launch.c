@@ -245,6 +245,14 @@ int launcher_start(struct launcher *l, const struct launch_request *rq, launch_e
     return err_set(err, ERR_STATE, "no ticket");
 }
 
+void launch_renew_locks(const char *jobs_dir, int64_t job, const struct gpulocks *locks, const char *gpus)
+{
+    (void)jobs_dir;
+    (void)locks;
+    (void)gpus;
+    fail("job %lld: its locks are renewed", (long long)job);
+}
+
 void launch_drop(const struct launch_request *rq)
 {
     fail("job %lld: was prepared with a ticket", (long long)rq->job);

@@ -1,6 +1,7 @@
 #include "supervisor/left.h"
 
 #include <dirent.h>
+#include <poll.h>
 #include <signal.h>
 #include <stdbool.h>
 #include <stdio.h>
@@ -41,7 +42,7 @@ void left_name(pid_t pid, char *ret, size_t size)
     look_at(pid, ret, size);
 }
 
-enum { SPARED = 16 };
+enum { SPARED = 16, LOOK_MS = 50 };
 static pid_t spared[SPARED]; /* the newest; each lives for a minute at most */
 
 void left_spare(pid_t pid)
@@ -56,6 +57,19 @@ static bool is_spared(pid_t pid)
         if (spared[i] == pid)
             return true;
     return false;
+}
+
+void left_await_spared(int limit_ms)
+{
+    for (int waited = 0; waited < limit_ms; waited += LOOK_MS) {
+        int live = 0;
+
+        for (int i = 0; i < SPARED; i++)
+            live += spared[i] > 0 && waitpid(spared[i], NULL, WNOHANG) == 0;
+        if (live == 0)
+            return;
+        poll(NULL, 0, LOOK_MS);
+    }
 }
 
 static int kill_children(char *ret, size_t size)

@@ -9,9 +9,10 @@
 #include "proto/report.h"
 #include "supervisor/given.h"
 #include "supervisor/job_impl.h"
+#include "supervisor/left.h"
 #include "supervisor/spawn.h"
 
-enum { MAX_NONCE = 128 };
+enum { MAX_NONCE = 128, LAST_WORD_MS = 50000 }; /* less than detd gives who has to leave */
 
 /* ---- detd ---- */
 
@@ -376,6 +377,8 @@ int job_close(struct job *j, struct err *err)
     if (spent)
         given_drop_spool();
     job_unlock_gpus(j);
+    if (j->options.own_folder) /* detd-launch kills what stays behind */
+        left_await_spared(LAST_WORD_MS);
     free(j);
     return rc;
 }

@@ -125,10 +125,12 @@ class Node(Daemon):
     def of(self, uid, **more):
         return as_user(uid, self.client, **more)
 
-    def submit_as(self, uid, steps, groups=(), device="cpu", ranks=1, **run):
+    def submit_as(self, uid, steps, groups=(), device="cpu", ranks=1, on_end=None, **run):
         spec = {"name": "j", "model": {"preset": "yolov3_tiny"}, "data": {"train": {"annotations": "/a", "images": "/b"}},
                 "train": {"steps": steps, "batch": 8, "shards": 4, "log_every": 1}, "checkpoint": {"every": 10},
                 "run": {"device": device, "ranks": ranks, "threads": 1, "env": dict({"STEP_S": "0.02"}, **run)}}
+        if on_end:
+            spec["run"]["on_end"] = on_end
         return self.of(uid, groups=groups).call("job.submit", spec=spec, token=str(time.monotonic()))["id"]
 
     def folder(self, job):
@@ -268,6 +270,18 @@ def jobs_run_as_their_submitters():
         d.until(lambda: not of_uid(ANN) and not of_uid(BOB), "processes stay: %s" % of_uid(ANN))
         audit = [e for e in d.events("audit") if "ann (uid 2001)" in e]
         assert {"submitted by ann (uid 2001)", "pause by ann (uid 2001)", "cancel by ann (uid 2001)"} <= set(audit), audit
+
+
+def the_last_word():
+    """run.on_end runs as the submitter, to its end, though nothing of the job outlives that."""
+    with Node() as d:
+        job = d.submit_as(ANN, 10, on_end="sleep 3; id -u >told; cat >>told; sleep 1000 & echo $! >>told; mv told $HOME/told")
+        d.wait(job, "completed")
+        d.until(lambda: os.path.exists("/home/ann/told"), "the command was not told, or killed")
+        with open("/home/ann/told") as f:
+            uid, message, left = f.read().splitlines()
+        assert uid == str(ANN) and json.loads(message)["outcome"] == "completed" and json.loads(message)["job"] == job, message
+        d.until(lambda: not os.path.exists("/proc/" + left) and not of_uid(ANN), "what it left behind lives")
 
 
 def restarts():
@@ -960,7 +974,7 @@ def without_launch():
         d.wait(job, "cancelled")
 
 
-SCENARIOS = [jobs_run_as_their_submitters, restarts, a_hostile_job, a_lock_that_is_taken_away, locks_of_gpus, a_gpu_that_is_busy, a_lock_of_a_gpu_that_is_taken_away, what_is_taken_away_while_nobody_looks, limits, links_in_its_own_folder, a_forged_ticket, programs_of_others, without_scopes, without_launch]
+SCENARIOS = [jobs_run_as_their_submitters, the_last_word, restarts, a_hostile_job, a_lock_that_is_taken_away, locks_of_gpus, a_gpu_that_is_busy, a_lock_of_a_gpu_that_is_taken_away, what_is_taken_away_while_nobody_looks, limits, links_in_its_own_folder, a_forged_ticket, programs_of_others, without_scopes, without_launch]
 
 
 def with_users():

@@ -620,10 +620,10 @@ static void a_lock_is_handed_on(void **state)
     close(fd); /* from here on it is the other's alone */
     assert_true(read(words[0], &word, 1) == 1 && word == 'y');
     assert_int_equal(listed(t.own), pid);
-    assert_true(gpulock_is_held(&t.user, t.uuid, &err) && gpulock_is_held(&t.system, t.uuid, &err));
+    assert_true(is_held(&t.user, t.uuid) && is_held(&t.system, t.uuid));
     assert_int_equal(gpulock_take(&t.system, t.uuid, &fd, &err), -EWOULDBLOCK);
     assert_true(kill(pid, SIGKILL) == 0 && waitpid(pid, &status, 0) == pid);
-    assert_false(gpulock_is_held(&t.user, t.uuid, &err) || gpulock_is_held(&t.system, t.uuid, &err));
+    assert_false(is_held(&t.user, t.uuid) || is_held(&t.system, t.uuid));
 
     /* somebody came between */
     assert_int_equal(gpulock_take(&t.system, t.uuid, &fd, &err), 0);
@@ -653,11 +653,11 @@ static void a_lock_that_is_kept_in_vain(void **state)
     make_two(&t, "renewed");
     assert_int_equal(gpulock_take(&t.system, t.uuid, &kept, &err), 0);
     gpulock_renew(&t.user, t.uuid); /* a user's daemon knows of none of the system's */
-    assert_true(gpulock_is_held(&t.user, t.uuid, &err) && gpulock_is_held(&t.system, t.uuid, &err));
+    assert_true(is_held(&t.user, t.uuid) && is_held(&t.system, t.uuid));
     gpulock_renew(&t.system, t.uuid);
-    assert_false(gpulock_is_held(&t.user, t.uuid, &err) || gpulock_is_held(&t.system, t.uuid, &err));
+    assert_false(is_held(&t.user, t.uuid) || is_held(&t.system, t.uuid));
     assert_int_equal(gpulock_take(&t.system, t.uuid, &fd, &err), 0);
-    assert_true(gpulock_is_held(&t.user, t.uuid, &err));
+    assert_true(is_held(&t.user, t.uuid));
     assert_true(stat(t.own, &before) == 0 && (before.st_mode & 0777) == 0600);
     close(fd);
     close(kept);

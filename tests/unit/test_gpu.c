@@ -10,6 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/file.h>
+#include <sys/prctl.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -587,7 +588,7 @@ static pid_t listed(const char *path)
 {
     FILE *f = fopen("/proc/locks", "r");
     unsigned long ino;
-    struct stat st;
+    struct stat st = { 0 };
     char line[256];
     pid_t pid, found = 0;
 
@@ -614,6 +615,7 @@ static void a_lock_is_handed_on(void **state)
     assert_int_equal(pipe(words), 0);
     pid = fork();
     if (pid == 0) {
+        prctl(PR_SET_PDEATHSIG, SIGKILL); /* where the test ends early */
         word = gpulock_adopt(&t.system, t.uuid, fd, &err) == 0 ? 'y' : 'n';
         _exit(write(words[1], &word, 1) == 1 && pause() == 0);
     }

@@ -275,10 +275,6 @@ static void prepare(struct runner *r, struct job *j, const char *why)
     (void)why;
     if (end_unrecorded(r, j))
         return;
-    if (j->yields_to && !is_to_end(j)) { /* nobody is started only to be told to leave; what its spool holds is read by the next one */
-        end(r, j, JOB_EV_END_PAUSED, "");
-        return;
-    }
     l = calloc(1, sizeof *l);
     if (!l) {
         tell_life(r, j, LIFE_FACT_REFUSED, "out of memory");

@@ -1,11 +1,14 @@
 #include "client/command.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <getopt.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
 #include <time.h>
 
 #include "client/link.h"
@@ -125,6 +128,25 @@ int take_id_or_newest(struct context *ctx, const char *text, int64_t *ret_id)
     }
     json_decref(result);
     return rc;
+}
+
+FILE *open_plain(const char *path)
+{
+    int fd = open(path, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
+    struct stat st;
+    FILE *f;
+
+    if (fd < 0)
+        return NULL;
+    if (fstat(fd, &st) < 0 || !S_ISREG(st.st_mode)) {
+        close(fd);
+        errno = EINVAL;
+        return NULL;
+    }
+    f = fdopen(fd, "r");
+    if (!f)
+        close(fd);
+    return f;
 }
 
 int take_json(int argc, char **argv, bool *ret_json)

@@ -4,6 +4,7 @@
 #include <signal.h>
 #include <stdbool.h>
 #include <stdint.h>
+#include <stdio.h>
 
 struct err;
 struct link;
@@ -81,6 +82,9 @@ int follow_job(struct context *ctx, int64_t job);
 int take_id(const struct context *ctx, const char *text, int64_t *ret_id);
 /* The id in `text`, or that of the caller's newest job where text is NULL. 0 or an exit code after complaining. */
 int take_id_or_newest(struct context *ctx, const char *text, int64_t *ret_id);
+
+/* Opens for reading what lies in a job's folder, where its user puts what he likes: neither a link nor what is no file is opened or waited for. NULL with errno. */
+FILE *open_plain(const char *path);
 
 /* The options of a command that has --json alone; words begin at optind. 0, or CODE_USAGE after getopt has complained. */
 int take_json(int argc, char **argv, bool *ret_json);

@@ -310,7 +310,7 @@ static bool is_of_another(const struct doctor *d, const struct process *p)
     if (p->store[0])
         return strcmp(p->store, ours) != 0;
     snprintf(path, sizeof path, "%.*s/jobs/%lld/store", PATH_LEN, text_of(d->info, "state"), (long long)p->job);
-    f = fopen(path, "re");
+    f = open_plain(path);
     if (f && !fgets(store, sizeof store, f))
         store[0] = '\0';
     if (f)

@@ -92,7 +92,7 @@ static int open_files(struct logs *l)
 
         if (l->file[i] || !path || (l->rank >= 0 && rank_of(l, i) != l->rank))
             continue;
-        l->file[i] = fopen(path, "re");
+        l->file[i] = open_plain(path);
         if (!l->file[i] && errno != ENOENT) {
             fprintf(stderr, "detctl: open '%s': %s\n", path, strerror(errno));
             return CODE_REFUSED;

@@ -254,6 +254,20 @@ def test_after(node):
     node.until(again, lambda j: j["state"] == "completed")
 
 
+def test_what_lies_where_a_log_should_be(node):
+    """A job's folder is its user's: root, who looks at the logs, neither follows a link in it nor waits for a FIFO."""
+    number = node.submit("train.steps=2", "val.every=2")
+    node.until(number, lambda j: j["state"] == "completed")
+    log = node.job(number)["dir"] + "/log/rank-0.log"
+    assert "attempt 1, rank 0 of 2" in node.ctl("logs", number).stdout
+    os.rename(log, log + ".old")
+    os.mkfifo(log)
+    expect(node.ctl("logs", number), 1, "rank-0.log': Invalid argument")
+    os.unlink(log)
+    os.symlink("rank-0.log.old", log)
+    expect(node.ctl("logs", number), 1, "rank-0.log': Too many levels of symbolic links")
+
+
 def test_usage(node):
     """What the rows say fits the job as it is shown: as much CPU time as it had, and no more memory than its ranks can have."""
     number = node.submit(*LONG)

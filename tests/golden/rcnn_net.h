@@ -275,7 +275,8 @@ static struct jobspec *spec_of(const char *preset, bool tv)
         "{\"model\":{\"preset\":\"%s\",\"flavor\":\"%s\",\"init\":\"/none\",\"width\":0.0625,\"fpn_channels\":16,\"head_channels\":24,"
         "%s\"anchors\":[8,16,32,64,128],\"rpn_batch\":4096,\"rpn_pre_nms\":200,\"rpn_pre_nms_val\":200,"
         "\"rpn_post_nms\":60,\"rpn_post_nms_val\":60,\"roi_positive\":0.5},"
-        "\"data\":{\"train\":{\"annotations\":\"a\",\"images\":\"i\"}},\"train\":{\"steps\":10,\"batch\":2,\"shards\":1,\"lr\":0.002,\"weight_decay\":0.1,\"schedule\":\"constant\"}}";
+        "\"data\":{\"train\":{\"annotations\":\"a\",\"images\":\"i\"}},\"train\":{\"steps\":10,\"batch\":2,\"shards\":1,\"lr\":0.002,"
+        "\"weight_decay\":0.1,\"schedule\":\"constant\"}}";
     char *full = NULL;
     struct jobspec *spec = NULL;
     struct err err = { 0 };

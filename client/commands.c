@@ -78,7 +78,9 @@ const struct command commands[] = {
       "  detctl priority 3 10\n", command_priority },
     { "checkpoint", "ID ...", "Writes a checkpoint at the next step boundary", "", "  detctl checkpoint 3\n", command_control },
     { "rm", "ID ...", "Removes jobs that have ended: rows, checkpoints and logs",
-      "There is no way back, and no other job gets their numbers. Where one is refused the others go, and the exit code is 1.\n",
+      "There is no way back, and no other job gets their numbers. Where one is refused the others go, and the exit code is 1. One whose\n"
+      "processes have not left after a minute, or whose end waits for the disk, is refused and stays as it is. Folders go after the\n"
+      "answer; what of them cannot be removed is told in detd's journal, and the next detd tries again.\n",
       "  detctl rm 3 4 7\n", command_control },
     { "prune", "--older TIME [--keep-best] [--user NAME] [-n | --dry-run]", "Removes the jobs that ended a while ago: an admin those of all users",
       "  --older TIME   that ended longer ago: 30d, 12h, 45m, 90s or 2w\n"
@@ -131,7 +133,8 @@ const struct command commands[] = {
       "  detctl gpus\n", command_gpus },
     { "doctor", "[--json]", "Says what is wrong with detd and its node, and what to do about it",
       "It looks at socket, versions, disk, database, clock, GPUs, and for folders and processes that belong to no job, and changes\n"
-      "nothing. Some of it only root and the user of detd can see. Exit code 1: something is wrong; 3: no detd answers.\n\n"
+      "nothing. Some of it only root and the user of detd can see, and whose folder a user's process is in root alone.\n"
+      "Exit code 1: something is wrong; 3: no detd answers.\n\n"
       "  --json  an array of findings: level (ok, unknown, warning, wrong), what, text, todo\n",
       "  detctl doctor\n", command_doctor },
     { "drain", "REASON ... [--wait]", "Starts no job any more, also after a restart of detd, till undrain: for admins, before work on the node",

@@ -244,78 +244,143 @@ static bool is_orphan(struct doctor *d, const char *name, int *asked)
     return (*end || state_of(d, id) == -1) && !is_going(d, id);
 }
 
-static void look_at_folders(struct doctor *d)
+/* jobs, and held, where detd keeps what is its own of jobs that run as their submitters. */
+static int look_into(struct doctor *d, const char *folder, struct named *orphans, int *asked)
 {
-    char path[PATH_LEN + 16];
-    struct named orphans = { 0 };
+    char path[PATH_LEN + 16], name[80];
     struct dirent *e;
-    int asked = 0;
     DIR *dir;
 
-    snprintf(path, sizeof path, "%.*s/jobs", PATH_LEN, text_of(d->info, "state"));
+    snprintf(path, sizeof path, "%.*s/%s", PATH_LEN, text_of(d->info, "state"), folder);
     dir = opendir(path);
+    if (!dir && errno == ENOENT && strcmp(folder, "held") == 0)
+        return 0;
     if (!dir) {
         add(d, "unknown", "folders", "run it as root or as the user of detd", "%s: %s", path, strerror(errno));
-        return;
+        return -1;
     }
-    while ((e = readdir(dir)) && asked < FOLDERS_ASKED)
-        if (e->d_name[0] != '.' && is_orphan(d, e->d_name, &asked))
-            name_one(&orphans, e->d_name);
+    while ((e = readdir(dir)) && *asked < FOLDERS_ASKED)
+        if (e->d_name[0] != '.' && is_orphan(d, e->d_name, asked)) {
+            snprintf(name, sizeof name, "%s/%.60s", folder, e->d_name);
+            name_one(orphans, name);
+        }
     closedir(dir);
+    return 0;
+}
+
+static void look_at_folders(struct doctor *d)
+{
+    const char *state = text_of(d->info, "state");
+    struct named orphans = { 0 };
+    int asked[2] = { 0 };
+
+    if (look_into(d, "jobs", &orphans, &asked[0]) < 0 || look_into(d, "held", &orphans, &asked[1]) < 0)
+        return;
     if (orphans.n)
-        add(d, "warning", "folders", "look into them, and remove them by hand: they belong to no job", "%d in %s belong to no job: %s%s",
-            orphans.n, path, orphans.names, orphans.n > NAMED ? ", ..." : "");
+        add(d, "warning", "folders", "look into them, and remove them by hand: they belong to no job", "%d in %.*s belong to no job: %s%s",
+            orphans.n, PATH_LEN, state, orphans.names, orphans.n > NAMED ? ", ..." : "");
     else
-        add(d, "ok", "folders", "", "every folder in %s%s is a job's", path, asked < FOLDERS_ASKED ? "" : ", of the 2000 looked at,");
+        add(d, "ok", "folders", "", "every folder in %.*s/jobs%s is a job's", PATH_LEN, state,
+            asked[0] < FOLDERS_ASKED && asked[1] < FOLDERS_ASKED ? "" : ", of the 2000 looked at,");
 }
 
 struct process {
-    int64_t job;              /* the id behind STATE/jobs/ in its command line; 0: it is none of ours */
+    int64_t job;              /* whose folder its command line names, or is its own; 0: it is none of ours */
     char store[STORE_ID_MAX]; /* of a supervisor: the database that numbered the job */
 };
 
-static void look_at_process(const char *pid, const char *state, struct process *ret)
+static int64_t job_in(const struct doctor *d, const char *path)
 {
-    char path[300], line[PATH_LEN * 2], want[PATH_LEN + 16];
+    char want[PATH_LEN + 16];
+
+    snprintf(want, sizeof want, "%.*s/jobs/", PATH_LEN, text_of(d->info, "state"));
+    return strncmp(path, want, strlen(want)) == 0 ? strtoll(path + strlen(want), NULL, 10) : 0;
+}
+
+/* Of a job that runs as its submitter the command line says `.` and a number; which folder that is root alone may see. */
+static int64_t job_around(const struct doctor *d, const char *pid, const char *store, int64_t number)
+{
+    char path[300], folder[PATH_LEN + 1];
+    ssize_t n;
+
+    snprintf(path, sizeof path, "/proc/%.20s/cwd", pid);
+    n = readlink(path, folder, PATH_LEN);
+    if (n < 0)
+        return strcmp(store, text_of(d->info, "store_id")) == 0 ? number : 0;
+    folder[n] = '\0';
+    return job_in(d, folder);
+}
+
+static size_t read_command(const char *pid, char *ret, size_t size)
+{
+    char path[300];
     size_t n = 0;
     FILE *f;
 
-    *ret = (struct process){ 0 };
     snprintf(path, sizeof path, "/proc/%.20s/cmdline", pid);
     f = fopen(path, "re");
     if (f)
-        n = fread(line, 1, sizeof line - 1, f);
+        n = fread(ret, 1, size - 1, f);
     if (f)
         fclose(f);
-    line[n] = '\0';
+    ret[n] = '\0';
+    return n;
+}
+
+static void look_at_process(const struct doctor *d, const char *pid, struct process *ret)
+{
+    char line[PATH_LEN * 2];
+    size_t n = read_command(pid, line, sizeof line);
+    int64_t number = 0;
+    bool here = false;
+
+    *ret = (struct process){ 0 };
     if (!strstr(line, "detd-"))
         return;
-    snprintf(want, sizeof want, "%.*s/jobs/", PATH_LEN, state);
     for (size_t at = 0, next; at < n; at = next) {
         next = at + strlen(line + at) + 1;
-        if (ret->job == 0 && strncmp(line + at, want, strlen(want)) == 0)
-            ret->job = strtoll(line + at + strlen(want), NULL, 10);
-        if (strcmp(line + at, "--store-id") == 0 && next < n)
+        if (ret->job == 0)
+            ret->job = job_in(d, line + at);
+        if (next >= n)
+            break;
+        if (strcmp(line + at, "--store-id") == 0)
             snprintf(ret->store, sizeof ret->store, "%s", line + next);
+        else if (strcmp(line + at, "--job") == 0)
+            number = strtoll(line + next, NULL, 10);
+        else if (strcmp(line + at, "--job-dir") == 0)
+            here = strcmp(line + next, ".") == 0;
     }
+    if (here && ret->job == 0)
+        ret->job = job_around(d, pid, ret->store, number);
+}
+
+/* "": there is none. */
+static void read_store(const struct doctor *d, const char *folder, int64_t job, char ret[STORE_ID_MAX])
+{
+    char path[PATH_LEN + 64];
+    FILE *f;
+
+    ret[0] = '\0';
+    snprintf(path, sizeof path, "%.*s/%s/%lld/store", PATH_LEN, text_of(d->info, "state"), folder, (long long)job);
+    f = open_plain(path);
+    if (f && !fgets(ret, STORE_ID_MAX, f))
+        ret[0] = '\0';
+    if (f)
+        fclose(f);
+    ret[strcspn(ret, "\n")] = '\0';
 }
 
 /* A database was lost or put back, and its jobs run on in folders whose numbers another one gives again: each says whose it is. */
 static bool is_of_another(const struct doctor *d, const struct process *p)
 {
     const char *ours = text_of(d->info, "store_id");
-    char path[PATH_LEN + 64], store[STORE_ID_MAX] = "";
-    FILE *f;
+    char store[STORE_ID_MAX];
 
     if (p->store[0])
         return strcmp(p->store, ours) != 0;
-    snprintf(path, sizeof path, "%.*s/jobs/%lld/store", PATH_LEN, text_of(d->info, "state"), (long long)p->job);
-    f = open_plain(path);
-    if (f && !fgets(store, sizeof store, f))
-        store[0] = '\0';
-    if (f)
-        fclose(f);
-    store[strcspn(store, "\n")] = '\0';
+    read_store(d, "held", p->job, store); /* what its submitter may write is not asked */
+    if (!store[0])
+        read_store(d, "jobs", p->job, store);
     return store[0] && strcmp(store, ours) != 0;
 }
 
@@ -332,7 +397,7 @@ static void look_at_processes(struct doctor *d)
 
         if (e->d_name[0] < '1' || e->d_name[0] > '9')
             continue;
-        look_at_process(e->d_name, text_of(d->info, "state"), &p);
+        look_at_process(d, e->d_name, &p);
         state = p.job > 0 ? state_of(d, p.job) : -2;
         snprintf(name, sizeof name, "%.20s (job %lld of another database)", e->d_name, (long long)p.job);
         if (p.job > 0 && is_of_another(d, &p))

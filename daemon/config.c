@@ -19,7 +19,9 @@ enum {
     GPU_DEADLINE_MAX = 600,
     KEEP_MAX_DAYS = 36500,
     LOG_MIB = 64,
-    LOG_MAX_MIB = 1 << 20
+    LOG_MAX_MIB = 1 << 20,
+    REPORT_MIB = 1024,
+    REPORT_MAX_MIB = 1 << 20
 };
 
 /* ---- values ---- */
@@ -111,6 +113,11 @@ static int set_log_max(struct config *cfg, const char *value, struct err *err)
     return set_number(&cfg->log_max_mib, value, LOG_MAX_MIB, "log_max", err);
 }
 
+static int set_report_max(struct config *cfg, const char *value, struct err *err)
+{
+    return set_number(&cfg->report_max_mib, value, REPORT_MAX_MIB, "report_max", err);
+}
+
 static int set_keep_jobs(struct config *cfg, const char *value, struct err *err)
 {
     return set_number(&cfg->keep.jobs, value, KEEP_MAX_DAYS, "keep_jobs", err);
@@ -154,6 +161,8 @@ static const struct key {
     { "user_running", "likewise, jobs of one user that run at the same time", set_user_running },
     { "user_gpus", "likewise, GPUs that the jobs of one user hold together", set_user_gpus },
     { "log_max", "MiB of the log of a rank; of one that grows to more the older half is dropped; default: 64", set_log_max },
+    { "report_max", "MiB that losses, scores and events of a job take up in the database, about; what comes then is dropped; default: 1024",
+      set_report_max },
     { "keep_jobs", "days after its end till a job is removed, as `detctl rm` does; default: never", set_keep_jobs },
     { "keep_points", "likewise, till only the last point of each of its curves is left", set_keep_points },
     { "keep_logs", "likewise, till the logs of its ranks are removed", set_keep_logs },
@@ -361,6 +370,7 @@ int config_read(int argc, char **argv, struct config *ret, enum config_action *r
     ret->tier = 1;
     ret->gpu_deadline_s = GPU_DEADLINE_S;
     ret->log_max_mib = LOG_MIB;
+    ret->report_max_mib = REPORT_MIB;
     ret->everyone_reads = true;
     ret->private = !o.system && (o.state || o.socket || geteuid() != 0);
     if (o.config)

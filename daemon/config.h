@@ -22,6 +22,7 @@ struct config {
     bool everyone_reads;                      /* system daemon: who may read; false: owner and admins */
     int slots;                                /* CPU slots; 0: affinity and cgroup decide */
     int log_max_mib;                          /* of each log of a job */
+    int report_max_mib;                       /* of a job's reports in the store */
     int gpu_deadline_s;                       /* an answer of the GPU driver */
     int tier;                                 /* of new jobs until deterministic.set changes it */
     int user_queued, user_running, user_gpus; /* of each user but root at most; 0: as many as there are */

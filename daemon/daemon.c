@@ -98,6 +98,7 @@ static void tie(struct daemon *d)
                              .own = { .uid = (uid_t)-1 },
                              .events = &d->events,
                              .folder = d->jobs_dir,
+                             .report_max = (int64_t)d->cfg.report_max_mib << 20,
                              .hooks = { .word = send_word, .wished = look_who_runs, .ended = drop_spool, .arg = d } };
     d->gpu_locks = (struct gpulocks){ d->cfg.gpu_locks, !d->cfg.private };
     d->removals = (struct removals){ .jobs = &d->jobs, .stopping = &d->stopping };

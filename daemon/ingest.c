@@ -61,7 +61,9 @@ static void send_json(struct sup *s, json_t *msg)
 /* Says why in the event list of the job, where its user looks, and hangs up. */
 static bool is_told_again(struct ingest *in, const char *why)
 {
-    if (strncmp(in->rejected, why, sizeof in->rejected - 1) == 0 && mono_s() - in->rejected_at < AGAIN_S)
+    double ago = in->rejected[0] ? mono_s() - in->rejected_at : AGAIN_S;
+
+    if (ago < (strncmp(in->rejected, why, sizeof in->rejected - 1) == 0 ? AGAIN_S : REFUSALS_S))
         return true;
     snprintf(in->rejected, sizeof in->rejected, "%.199s", why);
     in->rejected_at = mono_s();
@@ -70,7 +72,7 @@ static bool is_told_again(struct ingest *in, const char *why)
 
 static void reject(struct sup *s, const struct err *err)
 {
-    if (s->job || !is_told_again(s->in, err->msg))
+    if (s->job ? jobs_keep(s->in->c.jobs, s->job, (int64_t)sizeof err->msg, false) : !is_told_again(s->in, err->msg))
         event_add(s->in->c.events, s->job ? s->job->row.id : 0, "error", "supervisor", "%s", err->msg);
     wire_close(s->wire);
 }
@@ -215,8 +217,10 @@ static int take_record(struct sup *s, const json_t *rec, int64_t seq, struct err
         return rc;
     }
     *p = (struct pending){ c->jobs, j->row.id, seq };
+    rep->dropped = !jobs_keep(c->jobs, j, report_bytes(rep), report_is_vital(rep));
+    rep->reported = j->row.reported;
     rewound = rep->type == REPORT_ATTEMPT && rep->attempt > 1;
-    if (rep->type == REPORT_EVENT)
+    if (rep->type == REPORT_EVENT && !rep->dropped)
         event_tell(c->events, j->row.id, rep->kind, rep->label, rep->text, rep->time);
     save = jobs_report(c->jobs, j, rep);
     store_report(c->store, rep, save ? &j->row : NULL, on_committed, p);

@@ -70,6 +70,7 @@ struct job_row {
     char nonce[JOB_NONCE_LEN + 1];
     char gpus[JOB_GPUS_MAX * (JOB_UUID_MAX + 1)]; /* UUIDs with commas; "": none */
     int64_t last_seq, step, steps;
+    int64_t reported;                             /* bytes that its reports take up in the store, about; of those that were not kept, too */
     double images_per_s, cpu_seconds, cpu_before; /* of all ranks; of supervisors before the running one */
     int64_t max_rss;
     double submitted, started, ended;

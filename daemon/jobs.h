@@ -79,8 +79,9 @@ struct jobs {
     struct turns_party own;
     struct job **all; /* by id, ascending */
     int count, cap;
-    int64_t floor; /* every job with an id >= floor is here */
-    uint64_t rows; /* of losses that came since the start */
+    int64_t floor;      /* every job with an id >= floor is here */
+    uint64_t rows;      /* of losses that came since the start */
+    int64_t report_max; /* bytes that the reports of a job take up in the store, at most; 0: no bound */
 };
 
 /* The newest jobs and all that live, from the store. What is above `all` is set before, and stays. */
@@ -117,6 +118,9 @@ int jobs_want_priority(struct jobs *jobs, struct job *j, int priority, store_don
 /* {word, tier?} of everything the user wants and the job has not carried out; new array. */
 json_t *jobs_wishes(const struct job *j);
 
+/* Counts what a supervisor gives to store. False: it is more than is kept of a job, and is not to be stored; of the first such an event tells. What is vital has
+ * some room more. */
+bool jobs_keep(struct jobs *jobs, struct job *j, int64_t bytes, bool vital);
 /* A record of the job's supervisor, in order of seq: changes the row where the record says so. True: the row is to be stored with it. */
 bool jobs_report(struct jobs *jobs, struct job *j, const struct report *rep);
 /* After a rewind was queued: the newest losses are older ones and are read again, once the rewind is committed. */

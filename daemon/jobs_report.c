@@ -11,7 +11,23 @@
 #include "daemon/text.h"
 #include "proto/err.h"
 
-enum { REQUEUE_S = 2 };
+enum { REQUEUE_S = 2, VITAL_BYTES = 4 << 20 };
+
+bool jobs_keep(struct jobs *jobs, struct job *j, int64_t bytes, bool vital)
+{
+    bool kept_before = j->row.reported <= jobs->report_max, kept;
+
+    if (j->row.reported < INT64_MAX / 2)
+        j->row.reported += bytes;
+    kept = j->row.reported <= jobs->report_max;
+    if (jobs->report_max == 0)
+        return true;
+    if (kept_before && !kept)
+        event_add(jobs->events, j->row.id, "warning", "reports",
+                  "it has reported %lld MiB, all that is kept of a job (report_max): of losses, scores and events nothing more is stored",
+                  (long long)(jobs->report_max >> 20));
+    return kept || (vital && j->row.reported <= jobs->report_max + VITAL_BYTES);
+}
 
 static void tell_losses(struct jobs *jobs, const struct report *rep)
 {
@@ -46,6 +62,8 @@ static bool on_loss(struct jobs *jobs, struct job *j, const struct report *rep)
     for (int i = 0; i < rep->count; i++) {
         double value = rep->values[i].num / rep->values[i].den;
 
+        if (json_object_size(split) >= REPORT_MAX_TERMS && !json_object_get(split, rep->values[i].name))
+            continue; /* memory of a job is bounded, whatever it calls its losses */
         json_object_set_new_nocheck(split, rep->values[i].name, isfinite(value) ? json_real(value) : json_null());
     }
     if (!rep->val && rep->step > j->row.step)
@@ -134,7 +152,8 @@ static void on_end(struct jobs *jobs, struct job *j, const struct report *rep)
 
     job_json(jobs, j, NULL); /* what clients see till the commit */
     if (job_apply(&j->row, event, rep->text, rep->time, &err) < 0) {
-        event_add(jobs->events, j->row.id, "warning", "late_end", "%s", err.msg);
+        if (!rep->dropped)
+            event_add(jobs->events, j->row.id, "warning", "late_end", "%s", err.msg);
         return;
     }
     j->hidden_until = rep->seq;

@@ -22,9 +22,9 @@ struct cell {
 /* clang-format off */
 static const struct cell table[LIFE_PHASE_COUNT][LIFE_FACT_COUNT] = {
     AT(IDLE, ADOPTED)           = TO(STARTED, NOTHING, LIFE_HELLO_S),
-    AT(IDLE, FOUND)             = TO(LEAVING, NOTHING, LIFE_LEAVE_S),
+    AT(IDLE, FOUND)             = TO(LEAVING, NOTHING, LIFE_OBEY_S), /* it may be in its last word, run.on_end, for which it has 50 s */
     AT(IDLE, GRANTED)           = TO(COMMITTING, COMMIT, 0),
-    AT(IDLE, HELLO)             = TO(LEAVING, NOTHING, LIFE_LEAVE_S), /* for the ack of its end */
+    AT(IDLE, HELLO)             = TO(LEAVING, NOTHING, LIFE_OBEY_S), /* for the ack of its end, and likewise */
 
     AT(COMMITTING, COMMITTED)   = TO(WAITING, NOTHING, 0),
     AT(COMMITTING, UNCOMMITTED) = TO(STARTED, NOTHING, LIFE_HELLO_S), /* its lock will be found free, and all begins anew */

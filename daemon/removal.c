@@ -14,7 +14,8 @@
 #include "daemon/log.h"
 #include "proto/report.h"
 
-enum { ENTRIES_A_TURN = 200, WAIT_TICKS = 30, REFUSALS_MAX = 30 };
+/* It waits longer than a last word may take, and less than detctl waits for an answer. */
+enum { ENTRIES_A_TURN = 200, WAIT_TICKS = 55, REFUSALS_MAX = 30 };
 
 /* ---- what is left of removed jobs ---- */
 
@@ -175,9 +176,21 @@ static void give_up(struct leaving *l, const char *why)
 {
     struct err err;
 
-    err_field(&err, ERR_STATE, "id", "job %lld cannot be removed yet: %s", (long long)l->id, why);
+    err_field(&err, ERR_STATE, "id", "job %lld was not removed and stays as it is; ask again later: %s", (long long)l->id, why);
     l->done(l->arg, ERR_STATE, l->id, &err);
     free(l);
+}
+
+static void tell_waited(struct leaving *l, const struct job *j)
+{
+    char why[400], trouble[256];
+
+    store_trouble(l->r->jobs->store, trouble, sizeof trouble);
+    if (j->wishes || j->hidden_until)
+        snprintf(why, sizeof why, "its end is not on the disk after %d s%s%s", WAIT_TICKS, trouble[0] ? ": " : "", trouble);
+    else
+        snprintf(why, sizeof why, "its processes have not left after %d s%s%s", WAIT_TICKS, j->trouble[0] ? ": " : "", j->trouble);
+    give_up(l, why);
 }
 
 void removal_tick(struct removals *r)
@@ -191,11 +204,13 @@ void removal_tick(struct removals *r)
     }
     r->waiting = NULL;
     for (struct leaving *l = all, *next; l; l = next) {
+        const struct job *j = jobs_find(r->jobs, l->id);
+
         next = l->next;
-        if (!is_to_wait(jobs_find(r->jobs, l->id))) {
+        if (!is_to_wait(j)) {
             begin(l);
         } else if (l->ticks-- == 0) {
-            give_up(l, "its processes do not leave");
+            tell_waited(l, j);
         } else {
             l->next = r->waiting;
             r->waiting = l;

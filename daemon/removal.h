@@ -31,8 +31,8 @@ struct removals {
     struct leaving *waiting; /* for processes of theirs to leave */
 };
 
-/* Removes the job; by: who asked, for its event. done runs when it is durable and nobody sees the job any more, or when its processes have not left in half a
- * minute. Returns 0, or why that is not possible. */
+/* Removes the job; by: who asked, for its event. done runs when it is durable and nobody sees the job any more, or when its
+ * processes have not left, or its end has not reached the disk, in a minute: then nothing has changed, and *err says which. Returns 0, or why that is not possible. */
 int removal_begin(struct removals *r, const struct job_row *row, const char *by, store_done *done, void *arg, struct err *err);
 /* Once a second. */
 void removal_tick(struct removals *r);

@@ -245,6 +245,20 @@ static int parse_unknown(struct report *r, const char *name)
     return 0;
 }
 
+int64_t report_bytes(const struct report *r)
+{
+    enum { VALUE = 64, ROW = 128 };
+
+    if (r->type == REPORT_LOSS || r->type == REPORT_EVAL)
+        return (int64_t)r->count * VALUE;
+    return ROW + (int64_t)(strlen(r->kind) + strlen(r->label) + strlen(r->text) + (r->json ? strlen(r->json) : 0));
+}
+
+bool report_is_vital(const struct report *r)
+{
+    return r->type == REPORT_ATTEMPT || r->type == REPORT_ENDED || r->type == REPORT_END || r->type == REPORT_CHECKPOINT;
+}
+
 int report_parse(const json_t *rec, int64_t job, int64_t seq, double now, struct report **ret, struct err *err)
 {
     const char *name = json_string_value(json_object_get(rec, "type"));

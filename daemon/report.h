@@ -29,9 +29,11 @@ struct report_value {
 struct report {
     enum report_type type;
     int64_t job, seq;
-    int64_t step; /* LOSS EVAL CHECKPOINT TIER; ATTEMPT: resume_step */
-    double time;  /* `now` where the record has none */
-    double epoch; /* LOSS; NAN: unknown */
+    int64_t reported; /* by the job with this one, as job.h has it */
+    bool dropped;     /* more than is kept of a job: its number is, and what it changes of the job's row, and no more */
+    int64_t step;     /* LOSS EVAL CHECKPOINT TIER; ATTEMPT: resume_step */
+    double time;      /* `now` where the record has none */
+    double epoch;     /* LOSS; NAN: unknown */
     double images_per_s;
     double cpu_seconds; /* ENDED END: of all ranks since this supervisor started; 0: not said */
     int64_t max_rss;    /* likewise, bytes of the largest rank */
@@ -49,5 +51,9 @@ struct report {
     struct report_value values[]; /* LOSS EVAL, sorted by name as they came */
 };
 
+/* Bytes that it takes up in the store, about. Pure. */
+int64_t report_bytes(const struct report *r);
+/* What a list of attempts, a restart and an end need; there is far less of it than of the others. */
+bool report_is_vital(const struct report *r);
 /* Checks a record. Caller frees with free(). ERR_PROTO names what is wrong. An unknown type is kept as an EVENT, so that a newer supervisor loses nothing. */
 int report_parse(const json_t *rec, int64_t job, int64_t seq, double now, struct report **ret, struct err *err);

@@ -101,7 +101,7 @@ struct series_slot {
 };
 
 struct seq_mark {
-    int64_t job, seq, step;
+    int64_t job, seq, step, reported;
 };
 
 /* All of the writer thread. */

@@ -66,7 +66,7 @@ int reader_step(sqlite3 *db, sqlite3_stmt *st, struct err *err)
 #define JOB_SELECT                                                                                                                     \
     "SELECT id, name, user, uid, state, reason, want, want_tier, want_checkpoint, want_eval, tier, device, ranks, threads, priority, " \
     "restarts, deaths, attempt, nonce, last_seq, step, steps, images_per_s, cpu_seconds, max_rss, submitted, started, ended, gpus, "   \
-    "cpu_before, ranks_per_gpu, after, after_ok, backfill, ticket FROM jobs "
+    "cpu_before, ranks_per_gpu, after, after_ok, backfill, ticket, reported FROM jobs "
 
 static const char *column(sqlite3_stmt *st, int at)
 {
@@ -115,11 +115,12 @@ static void read_row(sqlite3_stmt *st, struct job_row *row)
     row->after_ok = sqlite3_column_int(st, 32) != 0;
     row->backfill = sqlite3_column_int(st, 33) != 0;
     snprintf(row->ticket, sizeof row->ticket, "%s", column(st, 34));
+    row->reported = sqlite3_column_int64(st, 35);
 }
 
 static int prepare_losses(sqlite3 *db, sqlite3_stmt **ret, struct err *err)
 {
-    return reader_prepare(db, "SELECT split, term, value FROM loss_latest WHERE job=?1 ORDER BY split, term", ret, err);
+    return reader_prepare(db, "SELECT split, term, value FROM loss_latest WHERE job=?1 ORDER BY split, term LIMIT 512", ret, err);
 }
 
 /* By what prepare_losses() has made, which serves for many jobs: to prepare it takes longer than to run it. */

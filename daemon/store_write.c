@@ -13,7 +13,7 @@
     "state=?2, reason=?3, want=?4, want_tier=?5, want_checkpoint=?6, want_eval=?7, tier=?8, threads=?9, deaths=?10, attempt=?11, " \
     "nonce=?12, last_seq=?13, step=?14, images_per_s=?15, cpu_seconds=?16, max_rss=?17, started=?18, ended=?19, gpus=?20, "        \
     "cpu_before=?21, "                                                                                                             \
-    "priority=?22, after=?23, backfill=?24"
+    "priority=?22, after=?23, backfill=?24, reported=?25"
 
 static const char *const sql[ST_COUNT] = {
     [ST_TOKEN] = "SELECT id FROM jobs WHERE uid=?1 AND token=?2 UNION ALL SELECT job FROM removed WHERE uid=?1 AND token=?2",
@@ -27,7 +27,7 @@ static const char *const sql[ST_COUNT] = {
     [ST_NEXT_ID] = "UPDATE sqlite_sequence SET seq=seq+1 WHERE name='jobs' RETURNING seq",
     [ST_SPEC] = "INSERT INTO specs VALUES (?1, ?2)",
     [ST_SAVE] = "UPDATE jobs SET " JOB_COLUMNS " WHERE id=?1",
-    [ST_SEQ] = "UPDATE jobs SET last_seq=max(last_seq, ?2), step=max(step, ?3) WHERE id=?1",
+    [ST_SEQ] = "UPDATE jobs SET last_seq=max(last_seq, ?2), step=max(step, ?3), reported=max(reported, ?4) WHERE id=?1",
     [ST_EVENT] = "INSERT INTO events (job, time, level, kind, text) VALUES (?1, ?2, ?3, ?4, ?5)",
     [ST_SETTING] = "INSERT INTO meta VALUES (?1, ?2) ON CONFLICT (key) DO UPDATE SET value=excluded.value",
     [ST_GPU] = "INSERT INTO gpus (uuid, name, quarantine, memory_bytes, ecc_errors, seen, quarantined) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7) "
@@ -242,6 +242,7 @@ static int save(struct writer *w, const struct job_row *row)
     sqlite3_bind_int(st, 22, row->priority);
     sqlite3_bind_int64(st, 23, row->after);
     sqlite3_bind_int(st, 24, row->backfill);
+    sqlite3_bind_int64(st, 25, row->reported);
     return writer_run(st);
 }
 
@@ -418,6 +419,7 @@ static int mark_seq(struct writer *w, const struct report *rep)
     for (int i = w->nmarks - 1; i >= 0; i--)
         if (w->marks[i].job == rep->job) {
             w->marks[i].seq = rep->seq;
+            w->marks[i].reported = rep->reported;
             if (!rep->val && rep->step > w->marks[i].step)
                 w->marks[i].step = rep->step;
             return SQLITE_OK;
@@ -426,7 +428,7 @@ static int mark_seq(struct writer *w, const struct report *rep)
     if (!marks)
         return SQLITE_NOMEM;
     w->marks = marks;
-    marks[w->nmarks++] = (struct seq_mark){ rep->job, rep->seq, rep->type == REPORT_LOSS && !rep->val ? rep->step : 0 };
+    marks[w->nmarks++] = (struct seq_mark){ rep->job, rep->seq, rep->type == REPORT_LOSS && !rep->val ? rep->step : 0, rep->reported };
     return SQLITE_OK;
 }
 
@@ -439,6 +441,7 @@ static int flush_marks(struct writer *w)
         sqlite3_bind_int64(st, 1, w->marks[i].job);
         sqlite3_bind_int64(st, 2, w->marks[i].seq);
         sqlite3_bind_int64(st, 3, w->marks[i].step);
+        sqlite3_bind_int64(st, 4, w->marks[i].reported);
         rc = writer_run(st);
     }
     w->nmarks = 0;
@@ -619,7 +622,7 @@ static int apply_report(struct writer *w, struct op *op)
 {
     int rc = op->rep->type == REPORT_LOSS ? SQLITE_OK : flush(w);
 
-    if (rc == SQLITE_OK)
+    if (rc == SQLITE_OK && !op->rep->dropped)
         rc = add_report(w, op->rep, op->row);
     if (rc == SQLITE_OK || rc == SQLITE_CONSTRAINT) {
         int saved = op->row ? save(w, op->row) : mark_seq(w, op->rep);

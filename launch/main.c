@@ -31,7 +31,7 @@ static const char usage[] = "detd-launch [--socket PATH] [--state DIR] [--user U
                             "  --user USER     who may ask besides root: detd's own user (detd)\n"
                             "  --key FILE      what tickets are sealed with; made where it is missing (/var/lib/detd-launch/key)\n"
                             "  --tasks N       processes and threads of a job, at most\n"
-                            "  --memory BYTES  of a job, at most\n"
+                            "  --memory BYTES  of a job, at most; or percent of the node's, as 90%\n"
                             "  --version, --help\n";
 
 static struct {
@@ -48,6 +48,20 @@ static int set_number(const char *name, const char *text, long long *ret, struct
     errno = 0;
     *ret = strtoll(text, &end, 10);
     return errno || *end || end == text || *ret < 1 ? err_set(err, ERR_INPUT, "--%s: must be a number from 1, is '%s'", name, text) : 0;
+}
+
+/* So many bytes, or percent of the node's: an administrator's unit is the same for all of his nodes. */
+static int set_memory(const char *text, long long *ret, struct err *err)
+{
+    char *end;
+    long long percent = strtoll(text, &end, 10);
+
+    if (end == text || strcmp(end, "%") != 0)
+        return set_number("memory", text, ret, err);
+    if (percent < 1 || percent > 100)
+        return err_set(err, ERR_INPUT, "--memory: must be 1%% to 100%%, is '%s'", text);
+    *ret = (long long)sysconf(_SC_PHYS_PAGES) / 100 * percent * sysconf(_SC_PAGESIZE);
+    return 0;
 }
 
 static int read_options(int argc, char **argv, struct err *err)
@@ -75,7 +89,7 @@ static int read_options(int argc, char **argv, struct err *err)
             rc = set_number("tasks", optarg, &options.limits.tasks, err);
             break;
         case 'm':
-            rc = set_number("memory", optarg, &options.limits.memory, err);
+            rc = set_memory(optarg, &options.limits.memory, err);
             break;
         case 'V':
             printf("detd-launch %s\n", DETD_VERSION);

@@ -23,14 +23,15 @@ static char *message(const struct job *j, const struct jobspec *spec, const char
                     job_time(), "host", clean_string(host));
     text = obj ? json_dumps(obj, JSON_COMPACT) : NULL;
     json_decref(obj);
-    if (text) { /* a line: the place of the zero is the newline's */
-        char *line = realloc(text, strlen(text) + 2);
+    if (text) {
+        size_t length = strlen(text);
+        char *line = realloc(text, length + 2);
 
-        if (!line)
+        if (line)
+            memcpy(line + length, "\n", 2);
+        else
             free(text);
         text = line;
-        if (text)
-            strcat(text, "\n");
     }
     return text;
 }

@@ -66,6 +66,7 @@ class Node(Daemon):
     def __init__(self, scopes=True, helper=True, **more):
         super().__init__(system=True, slots=8, **more)
         self.socket, self.helper, self.scopes, self.wants = self.root + "/launch/sock", None, scopes and hierarchy(), helper
+        self.memory = str(MEMORY)
         subprocess.run(["cp", BUILD + "/detd-launch", self.bin + "/detd-launch"], check=True)
         os.mkdir(self.root + "/launch")
         for folder in (self.bin, self.root + "/launch"):
@@ -94,7 +95,7 @@ class Node(Daemon):
     def start_helper(self):
         if self.group:
             os.makedirs(self.group, exist_ok=True)
-        command = [self.bin + "/detd-launch", "--socket", self.socket, "--state", self.state, "--key", self.root + "/launch/key", "--tasks", "200", "--memory", str(MEMORY)]
+        command = [self.bin + "/detd-launch", "--socket", self.socket, "--state", self.state, "--key", self.root + "/launch/key", "--tasks", "200", "--memory", self.memory]
         join = "echo $$ >%s/cgroup.procs" % (self.group + "/main" if os.path.exists(self.group + "/main") else self.group) if self.group else \
             "mount -t tmpfs none /sys/fs/cgroup"
         with open(self.root + "/log", "a") as log:
@@ -282,6 +283,41 @@ def the_last_word():
             uid, message, left = f.read().splitlines()
         assert uid == str(ANN) and json.loads(message)["outcome"] == "completed" and json.loads(message)["job"] == job, message
         d.until(lambda: not os.path.exists("/proc/" + left) and not of_uid(ANN), "what it left behind lives")
+
+
+def a_doctor_sees_them():
+    """Folders that detd keeps of no job, and processes of users that run for none."""
+    with Node() as d:
+        def found(what):
+            done = subprocess.run([BUILD + "/detctl", "--socket", d.path, "doctor", "--json"], capture_output=True, text=True, check=False)
+            (row,) = [row for row in json.loads(done.stdout) if row["what"] == what]
+            return row["level"], row["text"]
+
+        job = d.submit_as(ANN, 100000)
+        d.wait(job, lambda now: now["step"] > 3)
+        supervisor = [p for p, name in d.members(job).items() if name == "detd-job"][0]
+        command = open("/proc/%d/cmdline" % supervisor).read().split("\0")[:-1]
+        assert found("folders")[0] == found("processes")[0] == "ok", (found("folders"), found("processes"))
+        os.mkdir(d.state + "/held/999")
+        assert found("folders") == ("warning", "1 in %s belong to no job: held/999" % d.state), found("folders")
+        # what a supervisor is started with, in the folder of a job that has ended
+        done = d.submit_as(BOB, 10, STEP_S="0")
+        d.wait(done, "completed")
+        d.until(lambda: not of_uid(BOB), "it does not leave")
+        command[command.index("--job") + 1] = str(done)
+        stray = subprocess.Popen(command[:1] + ["-c", "import time; time.sleep(600)"] + command[1:], executable="/usr/bin/python3", cwd=d.folder(done), user=BOB, group=BOB, extra_groups=[])
+        # and in one of another daemon of the node, which is none of ours
+        other = subprocess.Popen(command[:1] + ["-c", "import time; time.sleep(600)"] + command[1:], executable="/usr/bin/python3", cwd="/", user=BOB, group=BOB, extra_groups=[])
+        try:
+            assert found("processes") == ("warning", "1 belong to no job that runs: %d" % stray.pid), found("processes")
+        finally:
+            for p in (stray, other):
+                p.kill()
+                p.wait()
+        os.rmdir(d.state + "/held/999")
+        d.call("job.cancel", id=job)
+        d.wait(job, "cancelled")
+        d.until(lambda: found("folders")[0] == found("processes")[0] == "ok", "what is there is taken for what is not")
 
 
 def restarts():
@@ -554,6 +590,15 @@ def limits():
             f.write("-pids -memory")
         d.start_helper()
         d.until(lambda: (limit("pids.max"), limit("memory.max")) == ("200", str(MEMORY)), "it has no limits any more")
+        d.memory = "50%"
+        d.stop_helper()
+        d.start_helper()
+        half = d.submit_as(ANN, 100000)
+        d.wait(half, lambda now: now["step"] > 0)
+        with open("%s/%s/memory.max" % (d.group, [n for n in os.listdir(d.group) if n.startswith("job-") and n.endswith("-%d" % half)][0])) as f:
+            assert abs(int(f.read()) / (os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")) - 0.5) < 0.01
+        d.call("job.cancel", id=half)
+        d.wait(half, "cancelled")
         d.call("job.cancel", id=job)
         d.wait(job, "cancelled")
         d.until(lambda: not of_uid(BOB), "processes live")
@@ -946,6 +991,12 @@ def a_lock_of_a_gpu_that_is_taken_away():
         os.close(kept)
 
 
+def options_of_the_helper():
+    for value, why in (("0%", "must be 1% to 100%, is '0%'"), ("101%", "must be 1% to 100%, is '101%'"), ("9x", "must be a number from 1, is '9x'"), ("-5", "must be a number from 1")):
+        done = subprocess.run([BUILD + "/detd-launch", "--memory", value], capture_output=True, text=True, timeout=60, check=False)
+        assert done.returncode != 0 and "--memory: " + why in done.stderr, done
+
+
 def without_scopes():
     """No cgroup: sessions stand for scopes, as they do without detd-launch, and that is said."""
     with Node(scopes=False) as d:
@@ -974,7 +1025,7 @@ def without_launch():
         d.wait(job, "cancelled")
 
 
-SCENARIOS = [jobs_run_as_their_submitters, the_last_word, restarts, a_hostile_job, a_lock_that_is_taken_away, locks_of_gpus, a_gpu_that_is_busy, a_lock_of_a_gpu_that_is_taken_away, what_is_taken_away_while_nobody_looks, limits, links_in_its_own_folder, a_forged_ticket, programs_of_others, without_scopes, without_launch]
+SCENARIOS = [jobs_run_as_their_submitters, the_last_word, a_doctor_sees_them, restarts, a_hostile_job, a_lock_that_is_taken_away, locks_of_gpus, a_gpu_that_is_busy, a_lock_of_a_gpu_that_is_taken_away, what_is_taken_away_while_nobody_looks, limits, links_in_its_own_folder, a_forged_ticket, programs_of_others, options_of_the_helper, without_scopes, without_launch]
 
 
 def with_users():

@@ -1,4 +1,4 @@
-/* tests/unit/test_ingest.c - what supervisors report is stored or not acked: out of memory, and when the database is given up. uses: proto daemon */
+/* tests/unit/test_ingest.c - what supervisors report is stored or not acked: out of memory, and when the database is given up; and how much of it. uses: proto daemon */
 #include <errno.h>
 #include <setjmp.h>
 #include <sqlite3.h>
@@ -392,10 +392,100 @@ static void what_is_given_up_is_not_committed(void **state)
     assert_int_equal(stored(f, "SELECT last_seq FROM jobs"), 1);
 }
 
+/* Till detd has stored all up to `last`. */
+static void await_stored(struct fixture *f, int64_t last)
+{
+    time_t began = time(NULL);
+
+    while (the_job(f)->committed < last) {
+        hear(f);
+        assert_patient(began);
+    }
+}
+
+/* A job reports more than is kept of one: what is too much is dropped, and that is told once. Its end is stored, and a supervisor that asks anew hears how far it was. */
+static void what_a_job_reports_is_bounded(void **state)
+{
+    static const char event[] =
+        "{\"type\":\"report\",\"seq\":1,\"rec\":{\"type\":\"event\",\"level\":\"info\",\"kind\":\"k\",\"text\":\"first\"}}\n";
+    static const char late[] =
+        "{\"type\":\"report\",\"seq\":31,\"rec\":{\"type\":\"event\",\"level\":\"error\",\"kind\":\"k\",\"text\":\"late\"}}\n";
+    static const char end[] =
+        "{\"type\":\"report\",\"seq\":32,\"rec\":{\"type\":\"end\",\"attempt\":1,\"outcome\":\"completed\",\"reason\":\"\","
+        "\"class\":\"\",\"time\":5,\"cpu_seconds\":1,\"max_rss\":1}}\n";
+    struct fixture *f = *state;
+
+    f->jobs.report_max = 1000;
+    greet(f);
+    say(f, event);
+    report_to(f, 2, 30);
+    say(f, late);
+    say(f, end);
+    await_stored(f, 32);
+    assert_int_equal(stored(f, "SELECT count(*) BETWEEN 8 AND 15 AND max(step) = count(*) + 1 FROM loss"), 1);
+    assert_int_equal(stored(f, "SELECT count(*) FROM events WHERE kind = 'reports' AND level = 'warning'"), 1);
+    assert_int_equal(stored(f, "SELECT count(*) FROM events WHERE text = 'first'"), 1);
+    assert_int_equal(stored(f, "SELECT count(*) FROM events WHERE text = 'late'"), 0);
+    assert_int_equal(stored(f, "SELECT count(*) FROM events WHERE kind = 'end'"), 1);
+    assert_int_equal(stored(f, "SELECT state = 'completed' AND last_seq = 32 AND reported > 29 * 64 FROM jobs"), 1);
+}
+
+/* Each record with names of its own: memory has as many of them as one record may have. */
+static void names_of_losses_are_bounded(void **state)
+{
+    struct fixture *f = *state;
+    char text[16384];
+
+    greet(f);
+    for (int seq = 1; seq <= 3; seq++) {
+        size_t n =
+            (size_t)snprintf(text, sizeof text,
+                             "{\"type\":\"report\",\"seq\":%d,\"rec\":{\"type\":\"loss\",\"split\":\"train\",\"step\":%d,\"epoch\":1,"
+                             "\"tier\":\"rerun\",\"time\":5,\"images_per_s\":1,\"terms\":{\"total\":[%d,1]",
+                             seq, seq, seq);
+
+        for (int i = 1; i < 256; i++)
+            n += (size_t)snprintf(text + n, sizeof text - n, ",\"%d-%d\":[1,1]", seq, i);
+        snprintf(text + n, sizeof text - n, "}}}\n");
+        say(f, text);
+    }
+    await_stored(f, 3);
+    assert_int_equal(json_object_size(json_object_get(the_job(f)->losses, "train")), 256);
+    assert_int_equal(json_real_value(json_object_get(json_object_get(the_job(f)->losses, "train"), "total")), 3);
+}
+
+/* Who comes again and again with what is none of his tells of it now and then, whatever he says. */
+static void strangers_are_told_of_now_and_then(void **state)
+{
+    struct fixture *f = *state;
+    char hello[128];
+
+    for (int i = 1; i <= 20; i++) {
+        struct sockaddr_un addr = { .sun_family = AF_UNIX, .sun_path = "sup.sock" };
+        time_t began = time(NULL);
+
+        f->fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+        assert_int_equal(connect(f->fd, (struct sockaddr *)&addr, sizeof addr), 0);
+        snprintf(hello, sizeof hello, "{\"type\":\"hello\",\"protocol\":1,\"job\":%d,\"attempt\":1,\"nonce\":\"x\",\"pid\":1}\n", 1000 + i);
+        say(f, hello);
+        while (f->fd >= 0) {
+            hear(f);
+            assert_patient(began);
+        }
+    }
+    greet(f);
+    report_to(f, 1, 1);
+    await_stored(f, 1);
+    assert_in_range(stored(f, "SELECT count(*) FROM events WHERE kind = 'supervisor'"), 1, 19);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(no_report_is_lost_without_memory, setup, teardown),
+        cmocka_unit_test_setup_teardown(what_a_job_reports_is_bounded, setup, teardown),
+        cmocka_unit_test_setup_teardown(names_of_losses_are_bounded, setup, teardown),
+        cmocka_unit_test_setup_teardown(strangers_are_told_of_now_and_then, setup, teardown),
         cmocka_unit_test_setup_teardown(what_is_given_up_is_not_committed, setup, teardown),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -264,7 +264,7 @@ static void normalisations_have_the_jobs_eps(void **state)
     net_close(&n);
 }
 
-static void check_frozen(const struct net *n, const struct rcnn_conv *c, bool frozen)
+static void check_frozen(const struct net *n, const struct net_conv *c, bool frozen)
 {
     const struct norm *norm = &n->model->norms[c->norm];
 
@@ -285,12 +285,12 @@ static void stages_freeze_from_the_first(void **state)
         snprintf(key, sizeof key, "model.freeze_at=%d", at);
         opened(&n, keys);
         net = rcnn_network_of(n.model);
-        check_frozen(&n, &net->stem, at >= 1);
-        for (int stage = 0; stage < RCNN_STAGES; stage++)
-            for (int b = 0; b < net->nblocks[stage]; b++) {
-                check_frozen(&n, &net->block[stage][b].conv[1], at >= stage + 2);
-                if (net->block[stage][b].shortcut.w)
-                    check_frozen(&n, &net->block[stage][b].shortcut, at >= stage + 2);
+        check_frozen(&n, &net->body.stem, at >= 1);
+        for (int stage = 0; stage < RESNET_STAGES; stage++)
+            for (int b = 0; b < net->body.nblocks[stage]; b++) {
+                check_frozen(&n, &net->body.block[stage][b].conv[1], at >= stage + 2);
+                if (net->body.block[stage][b].shortcut.w)
+                    check_frozen(&n, &net->body.block[stage][b].shortcut, at >= stage + 2);
             }
         assert_true(net->lateral[0].w->trainable && net->rpn.w->trainable && net->fc1.w->trainable);
         net_close(&n);
@@ -302,7 +302,7 @@ static void channels_are_multiples_of_eight(void **state)
 {
     static const struct {
         const char *key;
-        int channels[RCNN_STAGES];
+        int channels[RESNET_STAGES];
     } rows[] = {
         { "model.width=0.1875", { 16, 24, 48, 96 } },
         { "model.width=0.15", { 8, 16, 40, 80 } },
@@ -317,9 +317,9 @@ static void channels_are_multiples_of_eight(void **state)
 
         opened(&n, keys);
         net = rcnn_network_of(n.model);
-        assert_int_equal(net->stem.w->k, rows[i].channels[0]);
-        for (int stage = 0; stage < RCNN_STAGES; stage++)
-            assert_int_equal(net->block[stage][0].conv[0].w->k, rows[i].channels[stage]);
+        assert_int_equal(net->body.stem.w->k, rows[i].channels[0]);
+        for (int stage = 0; stage < RESNET_STAGES; stage++)
+            assert_int_equal(net->body.block[stage][0].conv[0].w->k, rows[i].channels[stage]);
         net_close(&n);
     }
 }

@@ -253,7 +253,7 @@ static void networks_are_as_deep_as_they_are_called(void **state)
 {
     static const struct {
         const char *preset;
-        int blocks[RCNN_STAGES], convs;
+        int blocks[RESNET_STAGES], convs;
     } rows[] = {
         { "mask_rcnn_r18_fpn", { 2, 2, 2, 2 }, 2 },
         { "mask_rcnn_r34_fpn", { 3, 4, 6, 3 }, 2 },
@@ -265,7 +265,7 @@ static void networks_are_as_deep_as_they_are_called(void **state)
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         struct model *m = opened_of(rows[i].preset, "d2");
 
-        for (int stage = 0; stage < RCNN_STAGES; stage++)
+        for (int stage = 0; stage < RESNET_STAGES; stage++)
             for (int more = 0; more < 2; more++) {
                 char block[80], conv[80];
 

@@ -143,7 +143,7 @@ static void both_ways(void **state)
         }
 }
 
-static float number(struct model *m, const struct rcnn_conv *c, bool bias, int row)
+static float number(struct model *m, const struct net_conv *c, bool bias, int row)
 {
     struct param *p = bias ? c->bias : c->w;
     struct err err;
@@ -822,10 +822,10 @@ static void freezing(void **state)
     const struct rcnn_network *a = rcnn_network_of(m), *b = rcnn_network_of(again);
 
     (void)state;
-    assert_true(a->stem.w->trainable && m->norms[a->stem.norm].gamma->trainable && !m->norms[a->stem.norm].frozen);
-    assert_true(!b->stem.w->trainable && again->norms[b->stem.norm].frozen && !again->norms[b->stem.norm].gamma->trainable);
-    assert_true(!b->block[0][1].conv[1].w->trainable);
-    assert_true(b->block[1][0].conv[0].w->trainable && again->norms[b->block[1][0].conv[0].norm].frozen);
+    assert_true(a->body.stem.w->trainable && m->norms[a->body.stem.norm].gamma->trainable && !m->norms[a->body.stem.norm].frozen);
+    assert_true(!b->body.stem.w->trainable && again->norms[b->body.stem.norm].frozen && !again->norms[b->body.stem.norm].gamma->trainable);
+    assert_true(!b->body.block[0][1].conv[1].w->trainable);
+    assert_true(b->body.block[1][0].conv[0].w->trainable && again->norms[b->body.block[1][0].conv[0].norm].frozen);
     assert_true(b->lateral[0].w->trainable);
     model_free(m);
     model_free(again);

@@ -48,6 +48,7 @@ bool model_upright(const struct model_registry *r, const struct jobspec *spec)
 int model_open(const struct model_registry *r, const struct jobspec *spec, struct model_classes classes, struct device *dev,
                struct model **ret_model, struct err *err)
 {
+    struct jobspec_init inits[JOB_MAX_INITS];
     const struct model_family *f;
     struct model *m;
     int rc = choose(r, spec, dev, &f, err);
@@ -58,7 +59,7 @@ int model_open(const struct model_registry *r, const struct jobspec *spec, struc
         return rc;
     m->family = f;
     rc = model_init_weights(m, (uint64_t)spec->train_seed, err);
-    if (rc >= 0 && spec->model_init)
+    if (rc >= 0 && jobspec_inits(spec, inits) > 0)
         rc = f->load ? f->load(m, spec, classes, err) : weights_load(m, spec->model_init, f->renames, err);
     if (rc < 0) {
         model_free(m);

@@ -26,7 +26,7 @@ struct model_family {
      * file. */
     int (*open)(const struct jobspec *spec, int classes, struct device *dev, struct model **ret_model, struct err *err);
     const struct rename *renames; /* of weights.h: arrays of other programs; NULL: none */
-    /* Takes weights from spec->model_init and says in m->loaded what was taken. NULL: weights_load() with `renames`. Errors name file and
+    /* Takes weights from spec->model_init and the like (jobspec_inits()) and says in m->loaded what was taken. NULL: weights_load() with `renames`. Errors name file and
      * array; a wrong file is ERR_DATA. */
     int (*load)(struct model *m, const struct jobspec *spec, struct model_classes classes, struct err *err);
     /* Programs in whose names and shapes its arrays can be written too; ends with NULL. NULL: none. Caller frees with weights_named_free(). */

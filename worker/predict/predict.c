@@ -171,10 +171,8 @@ static int read_spec(struct predictor *p, struct err *err)
         return rc;
     rc = jobspec_parse_for(p->opt->models->presets, root, true, &p->spec, err);
     json_decref(root);
-    if (rc >= 0) { /* the checkpoint has the weights */
-        free(p->spec->model_init);
-        p->spec->model_init = NULL;
-    }
+    if (rc >= 0) /* the checkpoint has the weights */
+        jobspec_forget_inits(p->spec);
     return rc;
 }
 

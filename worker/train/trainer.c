@@ -146,7 +146,6 @@ static int open_identity(struct trainer *t, struct err *err)
     struct identity_options o = { .job_dir = t->opt.job_dir,
                                   .precision = t->spec->run_precision,
                                   .cfg = t->spec->model_cfg,
-                                  .init = t->spec->model_init,
                                   .other = t->spec->verify_evidence,
                                   .train = t->train.hash,
                                   .val = t->val.set ? &t->val.hash : NULL,
@@ -158,6 +157,7 @@ static int open_identity(struct trainer *t, struct err *err)
 
     if (t->opt.rank != 0)
         return 0;
+    o.ninits = jobspec_inits(t->spec, o.init);
     rc = owner_keys(t->spec, &keys, err);
     if (rc < 0)
         return rc;

@@ -11,18 +11,6 @@
 #include "worker/models/model.h"
 #include "worker/models/rcnn/rcnn.h"
 
-enum { STEM_CHANNELS = 64, EXPANSION = 4 /* of a bottleneck */, GRAIN = 8 /* of channels */ };
-
-static const struct depth {
-    int layers, blocks[RCNN_STAGES];
-    bool bottleneck;
-} depths[] = {
-    { 18, { 2, 2, 2, 2 }, false },
-    { 34, { 3, 4, 6, 3 }, false },
-    { 50, { 3, 4, 6, 3 }, true },
-    { 101, { 3, 4, 23, 3 }, true },
-};
-
 /* ---- building ---- */
 
 struct build {
@@ -36,24 +24,14 @@ struct build {
 };
 
 /* "mask_rcnn_r50_fpn": 50. */
-static const struct depth *depth_of(const char *preset)
+static const struct resnet_depth *depth_of(const char *preset)
 {
     const char *r = strstr(preset, "_r");
     int layers = 0;
 
     while (r && sscanf(r, "_r%d_", &layers) != 1)
         r = strstr(r + 1, "_r");
-    for (size_t i = 0; i < sizeof depths / sizeof *depths; i++)
-        if (depths[i].layers == layers)
-            return &depths[i];
-    return NULL;
-}
-
-static int scaled(int channels, double width)
-{
-    int n = (int)floor(channels * width / GRAIN + 0.5) * GRAIN;
-
-    return n > GRAIN ? n : GRAIN;
+    return resnet_depth(layers);
 }
 
 static int note(struct build *b, struct param *p, const struct rcnn_part *part, enum rcnn_array array)
@@ -98,14 +76,14 @@ static void start(struct param *p, enum param_init init, double value)
 /* ---- the backbone ---- */
 
 /* Statistics of a frozen stage stay, and so do scale and shift wherever statistics are not of the batch. */
-static void add_norm(struct build *b, struct rcnn_conv *c, int k)
+static void add_norm(struct build *b, struct net_conv *c, const struct rcnn_part *part, int k)
 {
     char name[96];
     struct norm *norm;
 
     if (b->rc < 0)
         return;
-    rcnn_spell_norm(b->spelling, &c->part, name, sizeof name);
+    rcnn_spell_norm(b->spelling, part, name, sizeof name);
     c->norm = b->rc = model_add_norm(b->n->m, name, k, b->spec, b->err);
     if (b->rc < 0)
         return;
@@ -118,79 +96,55 @@ static void add_norm(struct build *b, struct rcnn_conv *c, int k)
 
         p->trainable = p->trainable && !norm->frozen;
         p->group = RCNN_GROUP_NORMS;
-        b->rc = note(b, p, &c->part, (enum rcnn_array)(RCNN_GAMMA + i));
+        b->rc = note(b, p, part, (enum rcnn_array)(RCNN_GAMMA + i));
     }
 }
 
-static struct rcnn_conv body_conv(struct build *b, struct rcnn_part part, int k, int size, int c, int stride)
+static int body_conv(void *arg, const struct resnet_part *at, int k, int size, int c, int stride, struct net_conv *ret, struct err *err)
 {
-    struct rcnn_conv conv = { .norm = -1, .cv = { stride, size / 2 }, .part = part };
+    static const enum rcnn_place place[] = { [RESNET_STEM] = RCNN_STEM, [RESNET_BLOCK] = RCNN_BLOCK, [RESNET_SHORTCUT] = RCNN_SHORTCUT };
+    struct build *b = arg;
+    const struct rcnn_part part = { place[at->place], at->stage, at->block, at->i };
 
-    conv.w = add(b, &part, RCNN_WEIGHT, k, size, c);
-    start(conv.w, INIT_NORMAL, sqrt(2.0 / ((double)k * size * size)));
-    add_norm(b, &conv, k);
-    return conv;
-}
-
-struct body {
-    bool bottleneck, first_strides; /* the stride of a bottleneck is its 1x1's */
-    int in;                         /* channels that the next block reads */
-};
-
-static void add_block(struct build *b, struct body *body, int stage, int block, int mid)
-{
-    struct rcnn_block *x = &b->n->block[stage][block];
-    int out = body->bottleneck ? EXPANSION * mid : mid, stride = stage > 0 && block == 0 ? 2 : 1;
-    int first = body->bottleneck && !body->first_strides ? 1 : stride, second = body->bottleneck && !body->first_strides ? stride : 1;
-    struct rcnn_part part = { RCNN_BLOCK, stage, block, 0 };
-
-    x->nconvs = body->bottleneck ? 3 : 2;
-    for (int i = 0; i < x->nconvs; i++) {
-        int size = body->bottleneck && i != 1 ? 1 : 3;
-
-        part.i = i;
-        x->conv[i] = body_conv(b, part, i == x->nconvs - 1 ? out : mid, size, i == 0 ? body->in : mid,
-                               i == 0   ? first
-                               : i == 1 ? second
-                                        : 1);
-    }
-    if (body->in != out || stride != 1)
-        x->shortcut = body_conv(b, (struct rcnn_part){ RCNN_SHORTCUT, stage, block, 0 }, out, 1, body->in, stride);
-    body->in = out;
-}
-
-static void add_body(struct build *b, const struct depth *d, int ret_channels[RCNN_STAGES])
-{
-    const struct jobspec *s = b->spec;
-    struct body body = { d->bottleneck, strcmp(s->model_backbone, "msra") == 0, scaled(STEM_CHANNELS, s->model_width) };
-
-    b->frozen = s->model_freeze_at >= 1;
-    b->n->stem = body_conv(b, (struct rcnn_part){ RCNN_STEM, 0, 0, 0 }, body.in, 7, 3, 2);
-    for (int stage = 0; stage < RCNN_STAGES; stage++) {
-        b->frozen = s->model_freeze_at >= stage + 2;
-        b->n->nblocks[stage] = d->blocks[stage];
-        for (int i = 0; i < d->blocks[stage]; i++)
-            add_block(b, &body, stage, i, scaled(STEM_CHANNELS << stage, s->model_width));
-        ret_channels[stage] = body.in;
-    }
+    (void)err; /* the build's */
+    b->frozen = b->spec->model_freeze_at >= (at->place == RESNET_STEM ? 1 : at->stage + 2);
+    *ret = (struct net_conv){ .norm = -1, .cv = { stride, size / 2 } };
+    ret->w = add(b, &part, RCNN_WEIGHT, k, size, c);
+    start(ret->w, INIT_NORMAL, sqrt(2.0 / ((double)k * size * size)));
+    add_norm(b, ret, &part, k);
     b->frozen = false;
+    return b->rc;
+}
+
+static void add_body(struct build *b, const struct resnet_depth *d)
+{
+    const struct resnet_options o = { .depth = d,
+                                      .width = b->spec->model_width,
+                                      .input = 3,
+                                      .stages = RESNET_STAGES,
+                                      .first_strides = strcmp(b->spec->model_backbone, "msra") == 0,
+                                      .add = body_conv,
+                                      .arg = b };
+
+    b->rc = resnet_open(&b->n->body, b->n->m, &o, b->err);
 }
 
 /* ---- what stands on it: convolutions with a bias, which begins as 0 ---- */
 
-static struct rcnn_conv head_conv(struct build *b, enum rcnn_place place, int i, int k, int size, int c)
+static struct net_conv head_conv(struct build *b, enum rcnn_place place, int i, int k, int size, int c)
 {
-    struct rcnn_conv conv = { .norm = -1, .cv = { 1, size / 2 }, .part = { place, 0, 0, i } };
+    struct net_conv conv = { .norm = -1, .cv = { 1, size / 2 } };
+    const struct rcnn_part part = { place, 0, 0, i };
 
-    conv.w = add(b, &conv.part, RCNN_WEIGHT, k, size, c);
-    conv.bias = add(b, &conv.part, RCNN_BIAS, k, 1, 1);
+    conv.w = add(b, &part, RCNN_WEIGHT, k, size, c);
+    conv.bias = add(b, &part, RCNN_BIAS, k, 1, 1);
     return conv;
 }
 
 /* A layer that sees all of its input, of `pixels` pixels of c channels. */
-static struct rcnn_conv linear(struct build *b, enum rcnn_place place, int i, int k, int pixels, int c)
+static struct net_conv linear(struct build *b, enum rcnn_place place, int i, int k, int pixels, int c)
 {
-    struct rcnn_conv conv = head_conv(b, place, i, k, 1, pixels * c);
+    struct net_conv conv = head_conv(b, place, i, k, 1, pixels * c);
 
     if (conv.w) {
         conv.w->layout = LAYOUT_FLAT;
@@ -200,14 +154,16 @@ static struct rcnn_conv linear(struct build *b, enum rcnn_place place, int i, in
 }
 
 /* Of the weight and the bias, as torch.nn.Linear has them. */
-static void start_linear(struct rcnn_conv *c, double inputs)
+static void start_linear(struct net_conv *c, double inputs)
 {
     start(c->w, INIT_UNIFORM, 1 / sqrt(inputs));
     start(c->bias, INIT_UNIFORM, 1 / sqrt(inputs));
 }
 
-static void add_pyramid(struct build *b, const int channels[RCNN_STAGES], int fpn)
+static void add_pyramid(struct build *b, int fpn)
 {
+    const int *channels = b->n->body.channels + 1;
+
     for (int i = 0; i < RCNN_POOLED; i++) {
         b->n->lateral[i] = head_conv(b, RCNN_LATERAL, i, fpn, 1, channels[i]);
         start(b->n->lateral[i].w, INIT_UNIFORM, sqrt(3.0 / channels[i]));
@@ -252,11 +208,12 @@ static void add_box_head(struct build *b, int fpn, const struct rcnn_columns *co
 
 static void add_deconv(struct build *b, int channels)
 {
-    struct rcnn_conv *c = &b->n->deconv;
+    struct net_conv *c = &b->n->deconv;
+    const struct rcnn_part part = { RCNN_DECONV, 0, 0, 0 };
 
-    *c = (struct rcnn_conv){ .norm = -1, .cv = { 1, 0 }, .part = { RCNN_DECONV, 0, 0, 0 } };
-    c->w = add(b, &c->part, RCNN_WEIGHT, 4 * channels, 1, channels);
-    c->bias = add(b, &c->part, RCNN_BIAS, channels, 1, 1);
+    *c = (struct net_conv){ .norm = -1, .cv = { 1, 0 } };
+    c->w = add(b, &part, RCNN_WEIGHT, 4 * channels, 1, channels);
+    c->bias = add(b, &part, RCNN_BIAS, channels, 1, 1);
     if (c->w)
         c->w->layout = LAYOUT_IOHW;
     start(c->w, INIT_NORMAL, sqrt(2.0 / (4.0 * channels)));
@@ -287,10 +244,10 @@ static const struct view_colours torchvision = { { 123.675f, 116.280f, 103.530f 
 int rcnn_network_open(struct rcnn_network *n, struct model *m, const struct jobspec *spec, const struct rcnn_columns *columns,
                       struct err *err)
 {
-    const struct depth *d = depth_of(spec->model_preset);
+    const struct resnet_depth *d = depth_of(spec->model_preset);
     bool tv = strcmp(spec->model_flavor, "tv") == 0;
     struct build b = { .n = n, .spec = spec, .spelling = tv ? RCNN_TV : RCNN_D2, .tv = tv, .err = err };
-    int channels[RCNN_STAGES], fpn = (int)spec->model_fpn_channels;
+    int fpn = (int)spec->model_fpn_channels;
 
     if (!d)
         return err_field(err, ERR_UNSUPPORTED, "model.preset", "model.preset: '%s' names no depth", spec->model_preset);
@@ -301,8 +258,8 @@ int rcnn_network_open(struct rcnn_network *n, struct model *m, const struct jobs
     n->masks = columns->mask > 0;
     n->mask_pool = (int)spec->model_mask_pool;
     n->colours = strcmp(spec->model_backbone, "msra") == 0 ? msra : torchvision;
-    add_body(&b, d, channels);
-    add_pyramid(&b, channels, fpn);
+    add_body(&b, d);
+    add_pyramid(&b, fpn);
     add_rpn(&b, fpn);
     add_box_head(&b, fpn, columns);
     if (n->masks)
@@ -317,85 +274,23 @@ void rcnn_network_close(struct rcnn_network *n)
 
 /* ---- forward ---- */
 
-static struct value *normed(struct rcnn_network *n, struct tape *t, struct value *x, const struct rcnn_conv *c, float slope)
-{
-    return tape_failed(t) ? NULL : layer_conv_norm(t, x, &c->cv, c->w, &n->m->norms[c->norm], slope);
-}
-
-static struct value *plain(struct tape *t, struct value *x, const struct rcnn_conv *c)
-{
-    return layer_conv(t, x, &c->cv, c->w, c->bias);
-}
-
-/* x has no other reader. */
-static struct value *relu(struct tape *t, struct value *x)
-{
-    struct value *v = layer_act(t, x, ACT_RELU);
-
-    if (v != x)
-        tape_drop(t, x);
-    return v;
-}
-
-static struct value *last_reader(struct tape *t, struct value *x, struct value *y)
-{
-    tape_drop(t, x);
-    return y;
-}
-
-static struct value *block_forward(struct rcnn_network *n, struct tape *t, struct value *x, const struct rcnn_block *b)
-{
-    struct value *y = x, *side = x, *sum;
-
-    for (int i = 0; i < b->nconvs; i++) {
-        struct value *next = normed(n, t, y, &b->conv[i], i == b->nconvs - 1 ? 1 : 0);
-
-        if (y != x)
-            tape_drop(t, y);
-        y = next;
-    }
-    if (b->shortcut.w)
-        side = normed(n, t, x, &b->shortcut, 1);
-    sum = layer_add(t, y, side);
-    tape_drop(t, y);
-    if (side != x)
-        tape_drop(t, side);
-    return relu(t, sum);
-}
-
-/* C2 .. C5. */
-static void body_forward(struct rcnn_network *n, struct tape *t, struct value *pictures, struct value *ret[RCNN_STAGES])
-{
-    struct value *x = last_reader(t, pictures, normed(n, t, pictures, &n->stem, 0));
-
-    x = last_reader(t, x, layer_maxpool(t, x, &(struct pooling){ 3, 2, 2 }));
-    for (int stage = 0; stage < RCNN_STAGES; stage++) {
-        for (int i = 0; i < n->nblocks[stage]; i++) {
-            struct value *y = block_forward(n, t, x, &n->block[stage][i]);
-
-            if (i > 0 || stage == 0) /* what a stage begins with is the one before's, which the pyramid reads too */
-                tape_drop(t, x);
-            x = y;
-        }
-        ret[stage] = x;
-    }
-}
-
 void rcnn_pyramid(struct rcnn_network *n, struct tape *t, const struct tensor *images, const int32_t *const *size,
                   struct value *ret[RCNN_LEVELS])
 {
-    struct value *c[RCNN_STAGES], *m, *above = NULL;
+    struct value *pictures = layer_pictures(t, images, size, &n->colours), *c[RESNET_STAGES], *m, *above = NULL;
+    struct value *stem = net_last_reader(t, pictures, resnet_stem(&n->body, t, pictures));
 
-    body_forward(n, t, layer_pictures(t, images, size, &n->colours), c);
+    resnet_stages(&n->body, t, stem, c);
+    tape_drop(t, stem);
     for (int i = RCNN_POOLED - 1; i >= 0; i--, above = m) {
-        m = last_reader(t, c[i], plain(t, c[i], &n->lateral[i]));
+        m = net_last_reader(t, c[i], net_plain(t, c[i], &n->lateral[i]));
         if (above) {
-            struct value *up = last_reader(t, above, layer_upsample(t, above, 2)), *lateral = m;
+            struct value *up = net_last_reader(t, above, layer_upsample(t, above, 2)), *lateral = m;
 
-            m = last_reader(t, lateral, layer_add(t, lateral, up));
+            m = net_last_reader(t, lateral, layer_add(t, lateral, up));
             tape_drop(t, up);
         }
-        ret[i] = plain(t, m, &n->output[i]);
+        ret[i] = net_plain(t, m, &n->output[i]);
     }
     tape_drop(t, above);
     ret[RCNN_POOLED] = layer_maxpool(t, ret[RCNN_POOLED - 1], &(struct pooling){ 1, 2, 0 });
@@ -415,22 +310,22 @@ void rcnn_proposal_head(struct rcnn_network *n, struct tape *t, struct value *co
                         struct value *ret_deltas[RCNN_LEVELS])
 {
     for (int i = 0; i < RCNN_LEVELS; i++) {
-        struct value *x = relu(t, plain(t, p[i], &n->rpn));
+        struct value *x = net_relu(t, net_plain(t, p[i], &n->rpn));
 
-        ret_logits[i] = result(t, plain(t, x, &n->objectness));
-        ret_deltas[i] = result(t, plain(t, x, &n->deltas));
+        ret_logits[i] = result(t, net_plain(t, x, &n->objectness));
+        ret_deltas[i] = result(t, net_plain(t, x, &n->deltas));
         tape_drop(t, x);
     }
 }
 
 void rcnn_box_head(struct rcnn_network *n, struct tape *t, struct value *pooled, struct value **ret_logits, struct value **ret_deltas)
 {
-    struct value *x = last_reader(t, pooled, layer_flat(t, pooled));
+    struct value *x = net_last_reader(t, pooled, layer_flat(t, pooled));
 
-    x = last_reader(t, x, relu(t, plain(t, x, &n->fc1)));
-    x = last_reader(t, x, relu(t, plain(t, x, &n->fc2)));
-    *ret_logits = result(t, plain(t, x, &n->cls));
-    *ret_deltas = result(t, plain(t, x, &n->box));
+    x = net_last_reader(t, x, net_relu(t, net_plain(t, x, &n->fc1)));
+    x = net_last_reader(t, x, net_relu(t, net_plain(t, x, &n->fc2)));
+    *ret_logits = result(t, net_plain(t, x, &n->cls));
+    *ret_deltas = result(t, net_plain(t, x, &n->box));
     tape_drop(t, x);
 }
 
@@ -439,9 +334,9 @@ struct value *rcnn_mask_head(struct rcnn_network *n, struct tape *t, struct valu
     struct value *x = pooled;
 
     for (int i = 0; i < RCNN_MASK_CONVS; i++)
-        x = last_reader(t, x, relu(t, plain(t, x, &n->mask[i])));
-    x = last_reader(t, x, relu(t, layer_enlarge(t, x, n->deconv.w, n->deconv.bias)));
-    return last_reader(t, x, result(t, plain(t, x, &n->predictor)));
+        x = net_last_reader(t, x, net_relu(t, net_plain(t, x, &n->mask[i])));
+    x = net_last_reader(t, x, net_relu(t, layer_enlarge(t, x, n->deconv.w, n->deconv.bias)));
+    return net_last_reader(t, x, result(t, net_plain(t, x, &n->predictor)));
 }
 
 /* ---- what is coming ---- */
@@ -464,34 +359,13 @@ static int halved(int side)
     return (side + 1) / 2;
 }
 
-/* Of a block whose input is h x w; returns its first stride. What the first convolution reads, the shortcut or the sum reads later. */
-static int visit_block(struct visit *v, const struct rcnn_block *b, int h, int w)
+static int visit_body_conv(void *arg, const struct net_use *use, struct err *err)
 {
-    int stride = 1;
+    struct visit *v = arg;
 
-    for (int i = 0; i < b->nconvs; i++) {
-        visit(v,
-              &(struct rcnn_use){ .conv = &b->conv[i], .h = stride == 2 ? halved(h) : h, .w = stride == 2 ? halved(w) : w, .last = i > 0 });
-        stride *= b->conv[i].cv.stride;
-    }
-    return stride;
-}
-
-static void visit_body(struct visit *v, const struct rcnn_network *n, struct canvas canvas)
-{
-    int h = halved(halved(canvas.h)), w = halved(halved(canvas.w));
-
-    visit(v, &(struct rcnn_use){ .conv = &n->stem, .h = canvas.h, .w = canvas.w, .picture = true });
-    for (int stage = 0; stage < RCNN_STAGES; stage++)
-        for (int i = 0; i < n->nblocks[stage]; i++) {
-            const struct rcnn_block *b = &n->block[stage][i];
-            int stride = visit_block(v, b, h, w);
-
-            if (b->shortcut.w) /* the pyramid reads what a stage begins with later, but for the first */
-                visit(v, &(struct rcnn_use){ .conv = &b->shortcut, .h = h, .w = w, .last = stage == 0 });
-            h = stride == 2 ? halved(h) : h;
-            w = stride == 2 ? halved(w) : w;
-        }
+    (void)err; /* the visit's */
+    visit(v, &(struct rcnn_use){ .conv = use->conv, .h = use->h, .w = use->w, .picture = use->picture, .last = use->last });
+    return v->rc;
 }
 
 static void visit_levels(struct visit *v, const struct rcnn_network *n, struct canvas canvas)
@@ -511,7 +385,7 @@ static void visit_levels(struct visit *v, const struct rcnn_network *n, struct c
 
 static void visit_heads(struct visit *v, const struct rcnn_network *n)
 {
-    const struct rcnn_conv *box[] = { &n->fc1, &n->fc2, &n->cls, &n->box };
+    const struct net_conv *box[] = { &n->fc1, &n->fc2, &n->cls, &n->box };
     int side = n->mask_pool;
 
     for (int i = 0; i < 4; i++)
@@ -520,7 +394,7 @@ static void visit_heads(struct visit *v, const struct rcnn_network *n)
         visit(v, &(struct rcnn_use){ .conv = &n->mask[i], .h = side, .w = side, .rows = true, .mask = true, .last = true });
     if (!n->masks)
         return;
-    visit(v, &(struct rcnn_use){ .conv = &n->deconv, .h = side, .w = side, .rows = true, .mask = true, .last = true });
+    visit(v, &(struct rcnn_use){ .conv = &n->deconv, .h = side, .w = side, .rows = true, .mask = true, .enlarges = true, .last = true });
     visit(v, &(struct rcnn_use){ .conv = &n->predictor, .h = 2 * side, .w = 2 * side, .rows = true, .mask = true, .last = true });
 }
 
@@ -530,7 +404,7 @@ int rcnn_each_conv(const struct rcnn_network *n, struct canvas canvas, int (*fn)
     struct visit v = { fn, arg, err, 0 };
 
     if (canvas.h > 0) {
-        visit_body(&v, n, canvas);
+        resnet_each_conv(&n->body, canvas, true, visit_body_conv, &v, err);
         visit_levels(&v, n, canvas);
     }
     visit_heads(&v, n);

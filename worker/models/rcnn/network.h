@@ -5,37 +5,23 @@
 
 #include "worker/layers/layers.h"
 #include "worker/models/rcnn/names.h"
+#include "worker/models/resnet.h"
 
 struct err;
 struct jobspec;
 struct model;
 
-enum { RCNN_LEVELS = 5 /* P2 .. P6 */, RCNN_POOLED = 4 /* P2 .. P5 */, RCNN_STAGES = 4, RCNN_MAX_BLOCKS = 23, RCNN_MASK_CONVS = 4 };
+enum { RCNN_LEVELS = 5 /* P2 .. P6 */, RCNN_POOLED = 4 /* P2 .. P5 */, RCNN_MASK_CONVS = 4 };
 enum { RCNN_RATIOS = 3, RCNN_BOX_POOL = 7, RCNN_USUAL_POOL = 14 /* of masks; older files do not tell theirs */ };
-
-/* A convolution and what follows it: a bias or a normalisation. */
-struct rcnn_conv {
-    struct param *w, *bias; /* NULL: it is not there, has none */
-    int norm;               /* index in model.norms, or -1 */
-    struct conv cv;
-    struct rcnn_part part;
-};
-
-struct rcnn_block {
-    struct rcnn_conv conv[3], shortcut;
-    int nconvs;
-};
 
 struct rcnn_network {
     struct model *m;
     struct view_colours colours;
-    struct rcnn_conv stem;
-    int nblocks[RCNN_STAGES];
-    struct rcnn_block block[RCNN_STAGES][RCNN_MAX_BLOCKS];
-    struct rcnn_conv lateral[RCNN_POOLED], output[RCNN_POOLED]; /* of C2 .. C5 */
-    struct rcnn_conv rpn, objectness, deltas;
-    struct rcnn_conv fc1, fc2, cls, box;
-    struct rcnn_conv mask[RCNN_MASK_CONVS], deconv, predictor; /* of mask models */
+    struct resnet body;
+    struct net_conv lateral[RCNN_POOLED], output[RCNN_POOLED]; /* of C2 .. C5 */
+    struct net_conv rpn, objectness, deltas;
+    struct net_conv fc1, fc2, cls, box;
+    struct net_conv mask[RCNN_MASK_CONVS], deconv, predictor; /* of mask models */
     bool masks;
     int mask_pool;            /* pixels along either axis of what the mask head reads of a region; it makes twice as many */
     struct rcnn_named *named; /* [m->nparams], by param.index: what each parameter is */
@@ -66,12 +52,13 @@ struct value *rcnn_mask_head(struct rcnn_network *n, struct tape *t, struct valu
 /* Calls visit for each convolution that a batch of such shards needs: its input's sides, 0 images for the rows of regions. passes: as plan's conv.
  * Canvas { 0, 0 }: of the heads, whose inputs are regions, alone. */
 struct rcnn_use {
-    const struct rcnn_conv *conv;
+    const struct net_conv *conv;
     int h, w;  /* of its input */
     bool rows; /* its images are regions: of the mask head where `mask` */
     bool mask;
-    bool picture; /* reads the pictures themselves */
-    bool last;    /* nobody reads its input later: backward it is the first to write that gradient */
+    bool picture;  /* reads the pictures themselves */
+    bool enlarges; /* its bias is no part of it: outputs become pixels first */
+    bool last;     /* nobody reads its input later: backward it is the first to write that gradient */
 };
 int rcnn_each_conv(const struct rcnn_network *n, struct canvas canvas, int (*visit)(void *arg, const struct rcnn_use *use, struct err *err),
                    void *arg, struct err *err);

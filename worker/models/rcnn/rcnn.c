@@ -298,7 +298,7 @@ static enum conv_passes passes_of(const struct planning *p, const struct rcnn_us
 static int plan_images(const struct planning *p, const struct rcnn_use *use, int images, int nshards, struct err *err)
 {
     struct device *dev = p->r->base.dev;
-    const struct rcnn_conv *c = use->conv;
+    const struct net_conv *c = use->conv;
     struct tensor x[MAX_LOCAL_SHARDS];
 
     for (int s = 0; s < nshards; s++) {
@@ -307,7 +307,7 @@ static int plan_images(const struct planning *p, const struct rcnn_use *use, int
         if (!use->picture)
             x[s].stride = device_stride(dev, x[s].c);
     }
-    return dev->on->plan->conv(dev, x, &c->cv, c->w, c->bias && c->part.place != RCNN_DECONV, passes_of(p, use), nshards, err);
+    return dev->on->plan->conv(dev, x, &c->cv, c->w, c->bias && !use->enlarges, passes_of(p, use), nshards, err);
 }
 
 static int plan_conv(void *arg, const struct rcnn_use *use, struct err *err)

@@ -473,3 +473,32 @@ int jobspec_require_absolute(const struct jobspec *s, struct err *err)
     }
     return 0;
 }
+
+static bool is_init(const struct job_key *k)
+{
+    return k->type == TYPE_PATH && strncmp(k->path, "model.init", 10) == 0;
+}
+
+int jobspec_inits(const struct jobspec *s, struct jobspec_init ret[JOB_MAX_INITS])
+{
+    int n = 0;
+
+    for (size_t i = 0; i < JOB_KEY_COUNT; i++) {
+        const char *path = is_init(&job_keys[i]) ? *(char *const *)((const char *)s + job_keys[i].offset) : NULL;
+
+        if (path && n < JOB_MAX_INITS)
+            ret[n++] = (struct jobspec_init){ job_keys[i].path, path };
+    }
+    return n;
+}
+
+void jobspec_forget_inits(struct jobspec *s)
+{
+    for (size_t i = 0; i < JOB_KEY_COUNT; i++)
+        if (is_init(&job_keys[i])) {
+            char **path = (char **)member(s, &job_keys[i]);
+
+            free(*path);
+            *path = NULL;
+        }
+}

@@ -13,6 +13,8 @@ enum { JOB_MAX_BYTES = 1 << 20, JOB_MAX_LIST = 64, JOB_MAX_RANKS = 64, JOB_MAX_S
 enum { JOB_SIZE_GRAIN = 32 }; /* input sides are multiples of it, pixels */
 /* Channels of what regions are cut from are multiples of it: a pixel of no device and precision has a gap then. */
 enum { JOB_REGION_GRAIN = 8 };
+/* Pictures that a frame is compared with, of data.sources and data.stereo. */
+enum { JOB_MAX_SOURCES = 3 };
 
 /* A key of the job file.
  *   field    member of struct jobspec    key   its place in the JSON
@@ -35,8 +37,8 @@ enum { JOB_REGION_GRAIN = 8 };
     X(model_preset, "model.preset", ENUM, "null", "-", "", 0, 0, "", JOB_PRESET_WORDS, "network by name; this or model.cfg")              \
     X(model_cfg, "model.cfg", PATH, "null", "-", "yolo", 0, 4095, "", "", "darknet .cfg of the YOLOv3 family")                            \
     X(model_size, "model.size", SIZE, "null", "-", "!rcnn", 32, 2048, "px", "",                                                           \
-      "network input: the side of a square or [width, height], multiples of 32; default from the preset or cfg")                          \
-    X(model_width, "model.width", REAL, "1.0", "-", "yolo rcnn", 1e-2, 8, "x", "", "scales the channels of all hidden layers of a preset") \
+      "network input: the side of a square or [width, height], multiples of 32; default from the preset or cfg, [640, 192] of depth networks")                          \
+    X(model_width, "model.width", REAL, "1.0", "-", "yolo rcnn depth", 1e-2, 8, "x", "", "scales the channels of all hidden layers of a preset") \
     X(model_init, "model.init", PATH, "null", "-", "", 0, 4095, "", "", "weights to start from: .safetensors, of yolo darknet .weights too")\
     X(model_load_until, "model.load_until", INT, "null", "-", "yolo", 0, 10000, "layer", "",                                              \
       "load only layers before this one from model.init")                                                                                 \
@@ -86,15 +88,57 @@ enum { JOB_REGION_GRAIN = 8 };
       "the longer side is no longer, whatever becomes of the shorter")                                                                    \
     X(model_size_divisible, "model.size_divisible", INT, "32", "-", "rcnn", 32, 1024, "px", "",                                           \
       "sides of a canvas are rounded up to multiples of it, itself one of 32")                                                            \
-    X(data_train_format, "data.train.format", ENUM, "\"coco\"", "-", "", 0, 0, "", "coco", "annotation format")                           \
+    X(model_pose_layers, "model.pose_layers", INT, "18", "-", "depth", 18, 101, "layers", "", "of the ResNet that sees motion: 18, 34, 50 or 101") \
+    X(model_decoder, "model.decoder", ENUM, "\"crp\"", "-", "depth", 0, 0, "", "crp|upconv",                                            \
+      "of depth: FeatDepth's chained residual pooling, or monodepth2's, whose maps are twice as large")                                    \
+    X(model_min_depth, "model.min_depth", REAL, "0.1", "-", "depth", 1e-6, 1e6, "", "", "nearest depth the network can say, in units of its own") \
+    X(model_max_depth, "model.max_depth", REAL, "100", "-", "depth", 1e-6, 1e6, "", "", "farthest")                                       \
+    X(model_pose_size, "model.pose_size", SIZE, "null", "-", "depth", 32, 2048, "px", "",                                                 \
+      "input of the network that sees motion, as model.size, which is the default")                                                       \
+    X(model_ssim_weight, "model.ssim_weight", REAL, "0.85", "-", "depth", 0, 1, "", "",                                                   \
+      "of structural similarity in the photometric error; the rest is the difference")                                                    \
+    X(model_perception, "model.perception", REAL, "1e-3", "-", "depth", 0, 1e6, "x", "", "weight of the feature-metric term")             \
+    X(model_smoothness, "model.smoothness", REAL, "1e-3", "-", "depth", 0, 1e6, "x", "", "weight of the smoothness terms")                \
+    X(model_dis, "model.dis", REAL, "1e-3", "-", "depth", 0, 1e6, "x", "", "weight of the features' first differences, which are rewarded") \
+    X(model_cvt, "model.cvt", REAL, "1e-3", "-", "depth", 0, 1e6, "x", "", "weight of the features' second differences")                  \
+    X(model_automask, "model.automask", ENUM, "\"auto\"", "-", "depth", 0, 0, "", "auto|on|off",                                        \
+      "leave out pixels that a source shows better unmoved; auto: without data.stereo")                                                   \
+    X(model_automask_noise, "model.automask_noise", ENUM, "\"uniform\"", "-", "depth", 0, 0, "", "uniform|normal|none",                 \
+      "what breaks its ties, of deviation 1e-5")                                                                                          \
+    X(model_disp_norm, "model.disp_norm", ENUM, "\"auto\"", "-", "depth", 0, 0, "", "auto|on|off",                                      \
+      "smoothness of disparity over its mean; auto: without data.stereo")                                                                 \
+    X(model_align_corners, "model.align_corners", BOOL, "true", "-", "depth", 0, 0, "", "",                                               \
+      "sample pictures where points fall, as PyTorch did up to 1.2; false: as it does since")                                             \
+    X(model_extractor_bn, "model.extractor_bn", ENUM, "\"running\"", "-", "depth", 0, 0, "", "running|batch",                           \
+      "statistics of a frozen extractor in training; validation takes the running ones")                                                  \
+    X(model_target_pyramid, "model.target_pyramid", ENUM, "\"direct\"", "-", "depth", 0, 0, "", "direct|progressive",                   \
+      "what is reconstructed at a smaller scale: the picture resized, or the next larger one of them")                                    \
+    X(model_init_depth, "model.init_depth", PATH, "null", "-", "depth", 0, 4095, "", "",                                                  \
+      "weights of the depth network, or of its ResNet alone, to start from")                                                              \
+    X(model_init_pose, "model.init_pose", PATH, "null", "-", "depth", 0, 4095, "", "", "likewise, of the network that sees motion")       \
+    X(model_init_extractor, "model.init_extractor", PATH, "null", "-", "depth", 0, 4095, "", "",                                          \
+      "likewise, of the feature extractor: of a featdepth_autoencoder job, as a rule")                                                    \
+    X(data_train_format, "data.train.format", ENUM, "\"coco\"", "-", "", 0, 0, "", "coco|frames|kitti",                                    \
+      "annotation format: COCO JSON, or of depth networks a folder of frames or of KITTI's raw data with a list of the frames to train on") \
     X(data_train_annotations, "data.train.annotations", PATH, "-", "-", "", 1, 4095, "", "", "annotation file of the training split")     \
     X(data_train_images, "data.train.images", PATH, "-", "-", "", 1, 4095, "", "", "folder of its images")                                \
-    X(data_val_format, "data.val.format", ENUM, "\"coco\"", "-", "", 0, 0, "", "coco", "annotation format")                               \
+    X(data_val_format, "data.val.format", ENUM, "\"coco\"", "-", "", 0, 0, "", "coco|frames|kitti", "likewise")                            \
     X(data_val_annotations, "data.val.annotations", PATH, "null", "-", "", 1, 4095, "", "",                                               \
       "annotation file of the validation split; none: no validation")                                                                     \
     X(data_val_images, "data.val.images", PATH, "null", "-", "", 1, 4095, "", "", "folder of its images")                                 \
     X(data_on_bad, "data.on_bad", ENUM, "\"error\"", "-", "", 0, 0, "", "error|skip",                                                     \
       "bad records: refuse the data set, or skip and count them")                                                                         \
+    X(data_sources, "data.sources", INTS, "[-1, 1]", "-", "depth", -1000, 1000, "frames", "",                                             \
+      "at most three frames that a target is compared with, told from it: -1 is the one before. 0: none but data.stereo")                  \
+    X(data_stereo, "data.stereo", BOOL, "false", "-", "depth", 0, 0, "", "", "compare with the other camera's picture, too")              \
+    X(data_stride, "data.stride", INT, "1", "-", "depth", 1, 1000, "frames", "", "data.sources count so many frames as one")              \
+    X(data_missing_neighbour, "data.missing_neighbour", ENUM, "\"drop\"", "-", "depth", 0, 0, "", "drop|repeat",                          \
+      "a frame of the list whose sources are not all there: leave it out, or let it stand for them")                                      \
+    X(data_frame_pattern, "data.frame_pattern", STR, "null", "-", "depth", 1, 255, "", "",                                                \
+      "file of a numbered frame, as frames/%06d.jpg; default as intrinsics.json says")                                                    \
+    X(data_depth_pattern, "data.depth_pattern", STR, "null", "-", "depth", 1, 255, "", "",                                                \
+      "likewise of its depth, a PNG of 16 bits")                                                                                          \
+    X(data_depth_unit_m, "data.depth_unit_m", REAL, "null", "-", "depth", 1e-300, 1e3, "m", "", "what 1 is there; default as intrinsics.json says") \
     X(data_workers, "data.workers", INT, "null", "-", "", 1, 256, "threads", "",                                                          \
       "decoding threads of a rank; default run.threads / 4, beside a GPU run.threads - 1 and at most 16")                                 \
     X(data_aspect_groups, "data.aspect_groups", BOOL, "true", "-", "rcnn", 0, 0, "", "",                                                  \
@@ -102,18 +146,22 @@ enum { JOB_REGION_GRAIN = 8 };
     X(data_keep_empty, "data.keep_empty", BOOL, "false", "-", "rcnn", 0, 0, "", "",                                                       \
       "train on images without an object too: all of them is background")                                                                 \
     X(data_augment_flip, "data.augment.flip", REAL, "0.5", "-", "", 0, 1, "prob", "", "mirror left-right")                                \
-    X(data_augment_vflip, "data.augment.vflip", REAL, "0", "-", "!rcnn", 0, 1, "prob", "", "mirror top-bottom")                           \
-    X(data_augment_jitter, "data.augment.jitter", REAL, "0.3", "-", "!rcnn", 0, 0.9, "", "", "aspect and placement jitter")               \
-    X(data_augment_scale, "data.augment.scale", REAL, "0", "-", "!rcnn", 0, 0.9, "", "",                                                  \
+    X(data_augment_vflip, "data.augment.vflip", REAL, "0", "-", "yolo", 0, 1, "prob", "", "mirror top-bottom")                           \
+    X(data_augment_jitter, "data.augment.jitter", REAL, "0.3", "-", "yolo", 0, 0.9, "", "", "aspect and placement jitter")               \
+    X(data_augment_scale, "data.augment.scale", REAL, "0", "-", "yolo", 0, 0.9, "", "",                                                  \
       "zoom by 1 - scale .. 1 + scale, cropping what leaves the picture")                                                                 \
-    X(data_augment_hue, "data.augment.hue", REAL, "0.1", "-", "!rcnn", 0, 0.5, "", "", "hue shift, of a full turn")                       \
-    X(data_augment_saturation, "data.augment.saturation", REAL, "1.5", "-", "!rcnn", 1, 10, "x", "", "saturation is multiplied by 1/x .. x") \
-    X(data_augment_exposure, "data.augment.exposure", REAL, "1.5", "-", "!rcnn", 1, 10, "x", "", "brightness is multiplied by 1/x .. x")  \
-    X(data_augment_multiscale, "data.augment.multiscale", BOOL, "false", "-", "!rcnn", 0, 0, "", "", "new network size every 10 steps")   \
-    X(data_augment_size_min, "data.augment.size_min", INT, "null", "-", "!rcnn", 32, 2048, "px", "",                                      \
+    X(data_augment_hue, "data.augment.hue", REAL, "0.1", "-", "yolo", 0, 0.5, "", "", "hue shift, of a full turn")                       \
+    X(data_augment_saturation, "data.augment.saturation", REAL, "1.5", "-", "yolo", 1, 10, "x", "", "saturation is multiplied by 1/x .. x") \
+    X(data_augment_exposure, "data.augment.exposure", REAL, "1.5", "-", "yolo", 1, 10, "x", "", "brightness is multiplied by 1/x .. x")  \
+    X(data_augment_multiscale, "data.augment.multiscale", BOOL, "false", "-", "yolo", 0, 0, "", "", "new network size every 10 steps")   \
+    X(data_augment_size_min, "data.augment.size_min", INT, "null", "-", "yolo", 32, 2048, "px", "",                                      \
       "of the longer side, the other keeps its ratio; default: model.size - 96, at least 32")                                             \
-    X(data_augment_size_max, "data.augment.size_max", INT, "null", "-", "!rcnn", 32, 2048, "px", "",                                      \
+    X(data_augment_size_max, "data.augment.size_max", INT, "null", "-", "yolo", 32, 2048, "px", "",                                      \
       "likewise; default: model.size + 96, at most 2048")                                                                                 \
+    X(data_augment_color_jitter, "data.augment.color_jitter", REALS, "[0.2, 0.2, 0.2, 0.1]", "-", "depth", 4, 4, "", "",                  \
+      "brightness, contrast and saturation are multiplied by 1 - x .. 1 + x, hue is shifted by as much of a full turn")                   \
+    X(data_augment_color_jitter_prob, "data.augment.color_jitter_prob", REAL, "0.5", "-", "depth", 0, 1, "prob", "",                      \
+      "of that, with one draw for all frames of a sample")                                                                                \
     X(train_steps, "train.steps", INT, "null", "-", "", 1, 100000000, "steps", "", "optimizer steps; this or train.epochs")               \
     X(train_epochs, "train.epochs", REAL, "null", "~", "", 1e-300, 1e8, "epochs", "",                                                     \
       "passes over the training images; detctl submit counts them and sends train.steps, rounded up")                                     \
@@ -256,6 +304,15 @@ int jobspec_count_steps(json_t *root, const struct jobspec *s, int64_t images, i
 int jobspec_absolute(json_t *root, const char *dir, struct err *err);
 /* For receivers that have no folder to resolve against: every PATH must be absolute; the error names the key. */
 int jobspec_require_absolute(const struct jobspec *s, struct err *err);
+/* Files with weights that training starts from: model.init and the like. Borrowed from s. */
+enum { JOB_MAX_INITS = 4 };
+struct jobspec_init {
+    const char *key, *path;
+};
+/* Those that are given, in table order; returns how many. */
+int jobspec_inits(const struct jobspec *s, struct jobspec_init ret[JOB_MAX_INITS]);
+/* Takes them out, for who has the weights already. */
+void jobspec_forget_inits(struct jobspec *s);
 /* Derived, pure: shards for a batch by the default rule, of at least shard_images images each. */
 int jobspec_default_shards(int64_t batch, int shard_images);
 /* The preset of a job that need not be complete, or NULL: none of job_presets. */

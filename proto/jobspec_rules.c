@@ -3,11 +3,14 @@
 #include <math.h>
 #include <stdarg.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "proto/err.h"
 #include "proto/hash.h"
 #include "proto/jobspec_table.h"
+
+enum { JITTER_AMOUNTS = 4 };
 
 int job_error(struct err *err, const char *path, const char *fmt, ...)
 {
@@ -43,6 +46,14 @@ int jobspec_choose(struct jobspec *s, const struct job_presets *presets, struct 
     s->preset = s->model_preset ? job_preset_find(presets, s->model_preset) : NULL;
     s->family = s->preset ? s->preset->family : presets->cfg;
     return s->family ? 0 : job_error(err, "model.cfg", "describes no network of this program");
+}
+
+/* What a number is where the job says nothing. */
+static double usual(const struct jobspec *s, int key)
+{
+    const struct job_default *d = job_default_find(s->family, job_keys[key].path);
+
+    return strtod(d ? job_default_text(s, d) : job_keys[key].def, NULL);
 }
 
 static int finish_model(struct jobspec *s, struct err *err)
@@ -105,6 +116,45 @@ static int finish_rcnn(struct jobspec *s, struct err *err)
         if (!(s->model_anchors.v[i] >= 1 && s->model_anchors.v[i] <= 8192))
             return job_error(err, "model.anchors", "must be 1 .. 8192 pixels; number %d is %g", i + 1, s->model_anchors.v[i]);
     return rc < 0 ? rc : refuse_frozen(s, err);
+}
+
+static int whole_grains(const struct jobspec_size *size, const char *key, int64_t least, struct err *err)
+{
+    if (size->w % JOB_SIZE_GRAIN != 0 || size->h % JOB_SIZE_GRAIN != 0)
+        return job_error(err, key, "must be multiples of %d, is [%lld, %lld]", JOB_SIZE_GRAIN, (long long)size->w, (long long)size->h);
+    if (size->w < least || size->h < least)
+        return job_error(err, key, "must be at least %lld each way, is [%lld, %lld]", (long long)least, (long long)size->w,
+                         (long long)size->h);
+    return 0;
+}
+
+/* Of the family depth. Features of the last stage of an autoencoder need second differences: specs featdepth section 1.1. */
+static int finish_depth(struct jobspec *s, struct err *err)
+{
+    enum job_depth kind = job_preset_depth(s->preset);
+    int64_t pose = s->model_pose_layers;
+    int rc;
+
+    if (strcmp(s->family->name, "depth") != 0)
+        return 0;
+    if (s->model_size.w < 0)
+        s->model_size = (struct jobspec_size){ 640, 192 };
+    if (s->model_pose_size.w < 0)
+        s->model_pose_size = s->model_size;
+    rc = whole_grains(&s->model_size, "model.size", kind == JOB_DEPTH_AUTOENCODER || kind == JOB_DEPTH_JOINT ? 96 : 32, err);
+    if (rc == 0)
+        rc = whole_grains(&s->model_pose_size, "model.pose_size", 32, err);
+    if (rc == 0 && pose != 18 && pose != 34 && pose != 50 && pose != 101)
+        rc = job_error(err, "model.pose_layers", "must be 18, 34, 50 or 101, is %lld", (long long)pose);
+    if (rc == 0 && s->model_min_depth >= s->model_max_depth)
+        rc = job_error(err, "model.max_depth", "must be above model.min_depth (%g), is %g", s->model_min_depth, s->model_max_depth);
+    if (rc == 0 && kind == JOB_DEPTH_FEATURES && !s->model_init && !s->model_init_extractor)
+        rc = job_error(err, "model.init_extractor",
+                       "is required: features of random weights say nothing (a featdepth_autoencoder job makes "
+                       "them; featdepth_joint and featdepth_baseline need none)");
+    if (rc == 0 && s->model_freeze_bn && !s->model_init)
+        rc = job_error(err, "model.freeze_bn", "needs model.init: without weights there are no statistics to normalise with");
+    return rc;
 }
 
 /* With model.cfg and no model.size the sizes stay null: only the worker reads the cfg. */
@@ -279,13 +329,14 @@ static int finish_form(struct jobspec *s, struct err *err)
 {
     const char *form = s->train_schedule;
     bool steps = strcmp(form, "steps") == 0, poly = strcmp(form, "poly") == 0, power = strcmp(s->train_warmup, "power") == 0;
-    const struct wanted keys[] = { { "train.lr_steps", says_steps(s), steps, "train.schedule steps" },
-                                   { "train.lr_scale", s->train_lr_scale != 0.1, steps, "train.schedule steps" },
-                                   { "train.lr_end", s->train_lr_end != 0, poly || strcmp(form, "cosine") == 0,
-                                     "train.schedule cosine or poly" },
-                                   { "train.poly_power", s->train_poly_power != 0.9, poly, "train.schedule poly" },
-                                   { "train.burn_in_power", s->train_burn_in_power != 4, power, "train.warmup power" },
-                                   { "train.warmup_factor", s->train_warmup_factor != 0.001, !power, "train.warmup linear" } };
+    const struct wanted keys[] = {
+        { "train.lr_steps", says_steps(s), steps, "train.schedule steps" },
+        { "train.lr_scale", s->train_lr_scale != usual(s, JOB_KEY_train_lr_scale), steps, "train.schedule steps" },
+        { "train.lr_end", s->train_lr_end != 0, poly || strcmp(form, "cosine") == 0, "train.schedule cosine or poly" },
+        { "train.poly_power", s->train_poly_power != 0.9, poly, "train.schedule poly" },
+        { "train.burn_in_power", s->train_burn_in_power != 4, power, "train.warmup power" },
+        { "train.warmup_factor", s->train_warmup_factor != usual(s, JOB_KEY_train_warmup_factor), !power, "train.warmup linear" }
+    };
 
     return all_fit(keys, sizeof keys / sizeof *keys, err);
 }
@@ -307,6 +358,54 @@ static int finish_schedule(struct jobspec *s, struct err *err)
         last = at;
     }
     return 0;
+}
+
+static int finish_format(const struct jobspec *s, const char *format, const char *key, struct err *err)
+{
+    bool depth = strcmp(s->family->name, "depth") == 0, frames = strcmp(format, "coco") != 0;
+
+    if (depth == frames)
+        return 0;
+    return job_error(err, key, "must be %s, is \"%s\"", depth ? "\"frames\" or \"kitti\"" : "\"coco\"", format);
+}
+
+static int finish_sources(const struct jobspec *s, struct err *err)
+{
+    static const char key[] = "data.sources";
+    const struct jobspec_list *l = &s->data_sources;
+    bool none = l->n == 1 && l->v[0] == 0;
+
+    if (none && !s->data_stereo && job_preset_depth(s->preset) != JOB_DEPTH_AUTOENCODER)
+        return job_error(err, key, "is 0, which needs data.stereo");
+    if (l->n + s->data_stereo > JOB_MAX_SOURCES && !none)
+        return job_error(err, key, "must be at most %d frames%s, are %d", JOB_MAX_SOURCES - s->data_stereo,
+                         s->data_stereo ? " with data.stereo" : "", l->n);
+    for (int i = 0; i < l->n && !none; i++) {
+        if (l->v[i] == 0)
+            return job_error(err, key, "0, the target itself, stands with others");
+        for (int k = 0; k < i; k++)
+            if (l->v[k] == l->v[i])
+                return job_error(err, key, "%g is there twice", l->v[i]);
+    }
+    return 0;
+}
+
+static int finish_frames(struct jobspec *s, struct err *err)
+{
+    static const char *const of[JITTER_AMOUNTS] = { "brightness", "contrast", "saturation", "hue" };
+    int rc = finish_format(s, s->data_train_format, "data.train.format", err);
+
+    if (rc == 0 && s->data_val_annotations)
+        rc = finish_format(s, s->data_val_format, "data.val.format", err);
+    if (rc < 0 || strcmp(s->family->name, "depth") != 0)
+        return rc;
+    for (int i = 0; i < JITTER_AMOUNTS; i++) {
+        double most = i == JITTER_AMOUNTS - 1 ? 0.5 : 1, x = s->data_augment_color_jitter.v[i];
+
+        if (!(x >= 0 && x <= most))
+            return job_error(err, "data.augment.color_jitter", "%s must be at least 0 and at most %g, is %g", of[i], most, x);
+    }
+    return finish_sources(s, err);
 }
 
 static int finish_val(struct jobspec *s, struct err *err)
@@ -371,8 +470,8 @@ static int follow(rule *const *rules, size_t n, struct jobspec *s, struct err *e
 
 int jobspec_finish(struct jobspec *s, bool uncounted, struct err *err)
 {
-    static rule *const all[] = { finish_model, finish_rcnn,      finish_sizes, finish_pictures, finish_shards,
-                                 finish_run,   finish_optimizer, finish_form,  finish_val,      finish_steps };
+    static rule *const all[] = { finish_model,  finish_rcnn, finish_depth,     finish_sizes, finish_pictures, finish_frames,
+                                 finish_shards, finish_run,  finish_optimizer, finish_form,  finish_val,      finish_steps };
     static rule *const of_steps[] = { finish_schedule, finish_intervals, finish_verify };
     int rc = follow(all, sizeof all / sizeof *all, s, err);
 
@@ -403,6 +502,35 @@ static int refuse_channels(const struct jobspec *s, struct err *err)
     return job_error(err, "model.fpn_channels", "must be a multiple of %d, is %lld", JOB_REGION_GRAIN, (long long)s->model_fpn_channels);
 }
 
+/* Keys of terms and parts that this kind of depth network has not. */
+static int refuse_terms(const struct jobspec *s, struct err *err)
+{
+    static const char of_depth[] = "a network that says depth, no featdepth_autoencoder",
+                      of_features[] = "featdepth_r.. or featdepth_joint", of_encoder[] = "featdepth_autoencoder or featdepth_joint",
+                      of_frozen[] = "featdepth_r..";
+    const enum job_depth kind = job_preset_depth(s->preset);
+    const bool depth = kind != JOB_DEPTH_AUTOENCODER, frozen = kind == JOB_DEPTH_FEATURES, encoder = kind != JOB_DEPTH_BASELINE && !frozen;
+    const struct wanted keys[] = {
+        { "model.decoder", strcmp(s->model_decoder, "crp") != 0, depth, of_depth },
+        { "model.pose_layers", s->model_pose_layers != 18, depth, of_depth },
+        { "data.sources", !reads_as(&s->data_sources, job_keys[JOB_KEY_data_sources].def), depth, of_depth },
+        { "data.stereo", s->data_stereo, depth, of_depth },
+        { "model.smoothness", s->model_smoothness != 1e-3, depth, of_depth },
+        { "model.automask", strcmp(s->model_automask, "auto") != 0, depth, of_depth },
+        { "model.disp_norm", strcmp(s->model_disp_norm, "auto") != 0, depth, of_depth },
+        { "model.init_depth", s->model_init_depth, depth, of_depth },
+        { "model.init_pose", s->model_init_pose, depth, of_depth },
+        { "model.perception", s->model_perception != 1e-3, depth && kind != JOB_DEPTH_BASELINE, of_features },
+        { "model.dis", s->model_dis != 1e-3, encoder, of_encoder },
+        { "model.cvt", s->model_cvt != 1e-3, encoder, of_encoder },
+        { "model.target_pyramid", strcmp(s->model_target_pyramid, "direct") != 0, encoder, of_encoder },
+        { "model.init_extractor", s->model_init_extractor, kind != JOB_DEPTH_BASELINE, "a network with an extractor of features" },
+        { "model.extractor_bn", strcmp(s->model_extractor_bn, "running") != 0, frozen, of_frozen },
+    };
+
+    return kind == JOB_DEPTH_NONE ? 0 : all_fit(keys, sizeof keys / sizeof *keys, err);
+}
+
 int jobspec_refuse_idle(const struct jobspec *s, struct err *err)
 {
     static const char needs[] = "train.burn_in above 0 (its default is a twentieth of the steps)";
@@ -417,5 +545,7 @@ int jobspec_refuse_idle(const struct jobspec *s, struct err *err)
     rc = all_fit(warmup, sizeof warmup / sizeof *warmup, err);
     if (rc >= 0)
         rc = refuse_channels(s, err);
+    if (rc >= 0)
+        rc = refuse_terms(s, err);
     return rc < 0 ? rc : refuse_masks(s, err);
 }

@@ -23,20 +23,29 @@ struct job_presets {
 /* X(name, least images of a shard) */
 #define JOB_FAMILIES(X) \
     X(yolo, 4)          \
-    X(rcnn, 1)
+    X(rcnn, 1)          \
+    X(depth, 1)
 /* X(name, family, size) */
-#define JOB_PRESETS(X)               \
-    X(yolov3, yolo, 416)             \
-    X(yolov3_tiny, yolo, 416)        \
-    X(yolov3_spp, yolo, 416)         \
-    X(faster_rcnn_r18_fpn, rcnn, 0)  \
-    X(faster_rcnn_r34_fpn, rcnn, 0)  \
-    X(faster_rcnn_r50_fpn, rcnn, 0)  \
-    X(faster_rcnn_r101_fpn, rcnn, 0) \
-    X(mask_rcnn_r18_fpn, rcnn, 0)    \
-    X(mask_rcnn_r34_fpn, rcnn, 0)    \
-    X(mask_rcnn_r50_fpn, rcnn, 0)    \
-    X(mask_rcnn_r101_fpn, rcnn, 0)
+#define JOB_PRESETS(X)                     \
+    X(yolov3, yolo, 416)                   \
+    X(yolov3_tiny, yolo, 416)              \
+    X(yolov3_spp, yolo, 416)               \
+    X(faster_rcnn_r18_fpn, rcnn, 0)        \
+    X(faster_rcnn_r34_fpn, rcnn, 0)        \
+    X(faster_rcnn_r50_fpn, rcnn, 0)        \
+    X(faster_rcnn_r101_fpn, rcnn, 0)       \
+    X(mask_rcnn_r18_fpn, rcnn, 0)          \
+    X(mask_rcnn_r34_fpn, rcnn, 0)          \
+    X(mask_rcnn_r50_fpn, rcnn, 0)          \
+    X(mask_rcnn_r101_fpn, rcnn, 0)         \
+    X(featdepth_r18, depth, 0)             \
+    X(featdepth_r50, depth, 0)             \
+    X(featdepth_baseline_r18, depth, 0)    \
+    X(featdepth_baseline_r50, depth, 0)    \
+    X(featdepth_autoencoder_r18, depth, 0) \
+    X(featdepth_autoencoder_r50, depth, 0) \
+    X(featdepth_joint_r18, depth, 0)       \
+    X(featdepth_joint_r50, depth, 0)
 
 /* "yolov3|yolov3_tiny|..." */
 #define JOB_PRESET_WORD(name, family, size) "|" #name
@@ -63,3 +72,14 @@ extern const struct job_presets job_presets;
 const struct job_preset *job_preset_find(const struct job_presets *presets, const char *name);
 /* Whether its networks find masks, too. NULL: no. */
 bool job_preset_masks(const struct job_preset *p);
+
+/* The four kinds of depth networks: specs featdepth section 0.4. */
+enum job_depth {
+    JOB_DEPTH_NONE,        /* of another family */
+    JOB_DEPTH_FEATURES,    /* featdepth_r50: with a frozen extractor of features */
+    JOB_DEPTH_BASELINE,    /* photometry alone */
+    JOB_DEPTH_AUTOENCODER, /* what makes the extractor */
+    JOB_DEPTH_JOINT,       /* both at once */
+};
+/* NULL: JOB_DEPTH_NONE. */
+enum job_depth job_preset_depth(const struct job_preset *p);

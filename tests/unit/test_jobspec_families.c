@@ -24,8 +24,11 @@ static void other_networks(void **state)
     (void)state;
     assert_int_equal(jobspec_parse(root, &s, &err), ERR_INPUT);
     assert_string_equal(
-        err.msg, "model.preset: must be yolov3, yolov3_tiny, yolov3_spp, faster_rcnn_r18_fpn, faster_rcnn_r34_fpn, faster_rcnn_r50_fpn, "
-                 "faster_rcnn_r101_fpn, mask_rcnn_r18_fpn, mask_rcnn_r34_fpn, mask_rcnn_r50_fpn or mask_rcnn_r101_fpn, is \"toy_small\"");
+        err.msg,
+        "model.preset: must be yolov3, yolov3_tiny, yolov3_spp, faster_rcnn_r18_fpn, faster_rcnn_r34_fpn, faster_rcnn_r50_fpn, "
+        "faster_rcnn_r101_fpn, mask_rcnn_r18_fpn, mask_rcnn_r34_fpn, mask_rcnn_r50_fpn, mask_rcnn_r101_fpn, featdepth_r18, featdepth_r50, "
+        "featdepth_baseline_r18, featdepth_baseline_r50, featdepth_autoencoder_r18, featdepth_autoencoder_r50, featdepth_joint_r18 "
+        "or featdepth_joint_r50, is \"toy_small\"");
     assert_int_equal(jobspec_parse_for(&presets, root, false, &s, &err), 0);
     assert_ptr_equal(s->preset, &rows[0]);
     assert_ptr_equal(s->family, &toy);
@@ -126,6 +129,79 @@ static void defaults_of_a_family(void **state)
     bad(RCNN "model.anchors=[8,16,32]", "model.anchors", "model.anchors: must be 5 numbers, of P2 to P6, are 3");
     bad(RCNN "model.anchors=[8,16,32,64,0]", "model.anchors", "model.anchors: must be 1 .. 8192 pixels; number 5 is 0");
     bad("model.flavor=tv", "model.flavor", "model.flavor: not a key of preset 'yolov3_tiny', only of models of the family rcnn");
+}
+
+#define DEPTH "model.preset=featdepth_baseline_r18;"
+
+/* specs featdepth section 5.1 */
+static void depth_networks(void **state)
+{
+    struct jobspec *s = good(DEPTH "train.batch=4");
+
+    (void)state;
+    assert_string_equal(s->train_optimizer, "adam");
+    assert_true(s->train_lr == 1e-4 && s->train_weight_decay == 0 && s->train_clip_norm == 35 && s->model_bn_momentum == 0.1);
+    assert_string_equal(s->train_warmup, "linear");
+    assert_true(s->train_warmup_factor == 0.33333333 && s->train_lr_scale == 0.5);
+    assert_true(s->model_size.w == 640 && s->model_size.h == 192 && s->model_pose_size.w == 640 && s->model_pose_size.h == 192);
+    assert_int_equal(s->train_shards, 4);
+    assert_int_equal(job_preset_depth(s->preset), JOB_DEPTH_BASELINE);
+    jobspec_free(s);
+    s = good(DEPTH
+             "train.schedule=cosine;model.size=[320,96];model.pose_size=64"); /* the family's defaults of other schedules are no choice */
+    assert_true(s->model_size.w == 320 && s->model_pose_size.w == 64 && s->model_pose_size.h == 64);
+    jobspec_free(s);
+    s = good("model.preset=featdepth_r50;model.init_extractor=/w");
+    assert_int_equal(job_preset_depth(s->preset), JOB_DEPTH_FEATURES);
+    jobspec_free(s);
+    s = good("model.preset=featdepth_autoencoder_r18;model.size=96");
+    assert_int_equal(job_preset_depth(s->preset), JOB_DEPTH_AUTOENCODER);
+    jobspec_free(s);
+    bad("model.preset=featdepth_r18", "model.init_extractor",
+        "model.init_extractor: is required: features of random weights say nothing (a featdepth_autoencoder job makes them; "
+        "featdepth_joint "
+        "and featdepth_baseline need none)");
+    bad("model.preset=featdepth_joint_r18;model.size=[320,64]", "model.size", "model.size: must be at least 96 each way, is [320, 64]");
+    bad(DEPTH "model.pose_layers=20", "model.pose_layers", "model.pose_layers: must be 18, 34, 50 or 101, is 20");
+    bad(DEPTH "model.min_depth=5;model.max_depth=5", "model.max_depth", "model.max_depth: must be above model.min_depth (5), is 5");
+    bad(DEPTH "model.freeze_bn=true", "model.freeze_bn",
+        "model.freeze_bn: needs model.init: without weights there are no statistics to normalise with");
+    bad(DEPTH "model.perception=0.5", "model.perception", "model.perception: needs featdepth_r.. or featdepth_joint");
+    bad("model.preset=featdepth_autoencoder_r18;model.decoder=upconv", "model.decoder",
+        "model.decoder: needs a network that says depth, no featdepth_autoencoder");
+    bad("model.preset=featdepth_joint_r18;model.extractor_bn=batch", "model.extractor_bn", "model.extractor_bn: needs featdepth_r..");
+    bad("model.decoder=crp", "model.decoder", "model.decoder: not a key of preset 'yolov3_tiny', only of models of the family depth");
+}
+
+/* Depth networks learn from frames, detectors from annotations. */
+static void frames_of_depth_networks(void **state)
+{
+#define MONO "model.preset=featdepth_baseline_r18;"
+    struct jobspec *s = good(MONO);
+
+    (void)state;
+    assert_string_equal(s->data_train_format, "frames");
+    assert_true(s->data_sources.n == 2 && s->data_sources.v[0] == -1 && s->data_sources.v[1] == 1 && !s->data_stereo &&
+                s->data_stride == 1);
+    assert_string_equal(s->data_missing_neighbour, "drop");
+    assert_true(s->data_augment_color_jitter.v[3] == 0.1 && s->data_augment_color_jitter_prob == 0.5);
+    jobspec_free(s);
+    jobspec_free(good(MONO "data.train.format=kitti;data.stereo=true;data.sources=0"));
+    jobspec_free(good(MONO "data.sources=[-2, -1, 1]"));
+    bad(MONO "data.train.format=coco", "data.train.format", "data.train.format: must be \"frames\" or \"kitti\", is \"coco\"");
+    bad("data.train.format=frames", "data.train.format", "data.train.format: must be \"coco\", is \"frames\"");
+    bad(MONO "data.sources=0", "data.sources", "data.sources: is 0, which needs data.stereo");
+    bad(MONO "data.sources=[0, 1]", "data.sources", "data.sources: 0, the target itself, stands with others");
+    bad(MONO "data.sources=[1, -1, 1]", "data.sources", "data.sources: 1 is there twice");
+    bad(MONO "data.sources=[1, -1, 2, 3]", "data.sources", "data.sources: must be at most 3 frames, are 4");
+    bad(MONO "data.sources=[1, -1, 2];data.stereo=true", "data.sources", "data.sources: must be at most 2 frames with data.stereo, are 3");
+    bad(MONO "data.augment.color_jitter=[0.2, 0.2, 0.2, 0.6]", "data.augment.color_jitter",
+        "data.augment.color_jitter: hue must be at least 0 and at most 0.5, is 0.6");
+    bad(MONO "data.augment.multiscale=true", "data.augment.multiscale",
+        "data.augment.multiscale: not a key of preset 'featdepth_baseline_r18', only of models of the family yolo");
+#undef MONO
+    bad("model.preset=featdepth_autoencoder_r18;data.stereo=true", "data.stereo",
+        "data.stereo: needs a network that says depth, no featdepth_autoencoder");
 }
 
 static void falls_at(const char *set, int64_t first, int64_t second)
@@ -251,15 +327,18 @@ static void sizes_of_pictures(void **state)
     bad(RCNN "model.min_size=[480, 0]", "model.min_size", "model.min_size: must be at least 1, is 0");
     bad(RCNN "model.min_size=800;model.max_size=640", "model.min_size", "model.min_size: must be at most model.max_size (640), one is 800");
     bad(RCNN "model.size_divisible=48", "model.size_divisible", "model.size_divisible: must be a multiple of 32, is 48");
-    bad(RCNN "data.augment.jitter=0.1", "data.augment.jitter", "data.augment.jitter: not a key of preset 'mask_rcnn_r50_fpn'");
+    bad(RCNN "data.augment.jitter=0.1", "data.augment.jitter",
+        "data.augment.jitter: not a key of preset 'mask_rcnn_r50_fpn', only of models of the family yolo");
     bad("model.min_size=480", "model.min_size", "model.min_size: not a key of preset 'yolov3_tiny', only of models of the family rcnn");
 }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(other_networks), cmocka_unit_test(defaults_of_a_family), cmocka_unit_test(steps_of_the_rate),
-        cmocka_unit_test(keys_of_masks),  cmocka_unit_test(masks_of_older_jobs),  cmocka_unit_test(sizes_of_pictures),
+        cmocka_unit_test(other_networks),    cmocka_unit_test(defaults_of_a_family),
+        cmocka_unit_test(depth_networks),    cmocka_unit_test(steps_of_the_rate),
+        cmocka_unit_test(keys_of_masks),     cmocka_unit_test(masks_of_older_jobs),
+        cmocka_unit_test(sizes_of_pictures), cmocka_unit_test(frames_of_depth_networks),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

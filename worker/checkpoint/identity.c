@@ -351,15 +351,20 @@ static int write_new(const struct identity *id, const json_t *whole, const json_
 }
 
 /* Weights to start from: who goes on does not read them, and has what the run began with. */
-static void add_init(struct identity *id, int64_t step, const json_t *old)
+static void add_inits(struct identity *id, int64_t step, const json_t *old)
 {
-    json_t *files = json_object_get(id->root, "files"), *was = json_object_get(json_object_get(old, "files"), "model.init");
-    const char *hash = json_string_value(json_object_get(was, "hash"));
+    json_t *files = json_object_get(id->root, "files");
 
-    if (id->opt.init && step == 0)
-        json_object_set_new(files, "model.init", file_json(NULL, id->opt.init));
-    else if (id->opt.init && hash && is_plain(hash))
-        json_object_set_new(files, "model.init", json_pack("{s:s}", "hash", hash));
+    for (int i = 0; i < id->opt.ninits; i++) {
+        const struct jobspec_init *init = &id->opt.init[i];
+        const json_t *was = json_object_get(json_object_get(old, "files"), init->key);
+        const char *hash = json_string_value(json_object_get(was, "hash"));
+
+        if (step == 0)
+            json_object_set_new(files, init->key, file_json(NULL, init->path));
+        else if (hash && is_plain(hash))
+            json_object_set_new(files, init->key, json_pack("{s:s}", "hash", hash));
+    }
 }
 
 int identity_begin(struct identity *id, int64_t step, struct err *err)
@@ -368,7 +373,7 @@ int identity_begin(struct identity *id, int64_t step, struct err *err)
     char said[SAID_BYTES] = "";
     int rc;
 
-    add_init(id, step, old);
+    add_inits(id, step, old);
     now = whole(id, json_object_get(old, "plans"));
     rc = now ? tell(id, now, err) : err_set(err, ERR_DEVICE, "out of memory: identity");
     if (rc >= 0 && old && identity_compare(old, now, said, sizeof said) > 0)

@@ -5,6 +5,7 @@
 #include <stdint.h>
 
 #include "proto/hash.h"
+#include "proto/jobspec.h"
 
 struct device;
 struct err;
@@ -15,7 +16,8 @@ struct identity_options {
     const char *job_dir, *precision;
     const char *other;         /* folder of the run that is verified: it is compared with that one's; NULL: with the attempt before */
     const char *cfg;           /* file that describes the network; NULL: there is none */
-    const char *init;          /* file with weights to start from; NULL: there is none */
+    struct jobspec_init init[JOB_MAX_INITS]; /* files with weights to start from */
+    int ninits;
     const char *spec;          /* hash of the keys that decide results, as text, see owner_keys() */
     struct hash128 train;      /* of the data, see index_hash() */
     const struct hash128 *val; /* NULL: no such set */

@@ -36,6 +36,11 @@ static int number(const json_t *row, size_t k)
     return (int)json_integer_value(json_array_get(row, k));
 }
 
+static int number_of(const json_t *o, const char *key)
+{
+    return (int)json_integer_value(json_object_get(o, key));
+}
+
 static uint8_t pixel(uint32_t y, uint32_t x, uint32_t c)
 {
     uint32_t v = y * 2654435761u + x * 40503u + c * 2246822519u + y * x * 97u;
@@ -242,7 +247,7 @@ static void flat_pictures_stay_flat(void **state)
     (void)state;
     for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++)
         for (size_t c = 0; c < sizeof colours; c++)
-            for (enum resize_rule rule = RESIZE_D2; rule <= RESIZE_TV; rule++) {
+            for (enum resize_rule rule = RESIZE_D2; rule <= RESIZE_LANCZOS; rule++) {
                 const struct resizing z = { rule, sizes[i][0], sizes[i][1], { sizes[i][2], sizes[i][3] }, c & 1 };
                 size_t n = (size_t)z.h * (size_t)z.w * 3;
                 uint8_t *rgb = malloc(n), *out;
@@ -256,12 +261,51 @@ static void flat_pictures_stay_flat(void **state)
             }
 }
 
+/* Grey rows of a picture whose other colours are its inverse and zero. */
+static void lanczos_has_pillow_s_bits(void **state)
+{
+    json_t *all = json_load_file("tests/golden/frames.json", 0, NULL), *of = json_object_get(all, "lanczos_u8");
+    json_t *grey = json_object_get(json_object_get(of, "gray"), "data"), *run;
+    uint8_t rgb[9 * 14 * 3], turned[9 * 14 * 3];
+    size_t r;
+
+    (void)state;
+    assert_int_equal(json_array_size(grey), 9 * 14);
+    for (size_t i = 0; i < 9 * 14; i++) {
+        uint8_t v = (uint8_t)json_integer_value(json_array_get(grey, i));
+
+        memcpy(rgb + i * 3, (uint8_t[]){ v, 0, v }, 3);
+        memcpy(turned + (i / 14 * 14 + 13 - i % 14) * 3, rgb + i * 3, 3);
+    }
+    json_array_foreach (json_object_get(of, "runs"), r, run) {
+        struct resizing z = { RESIZE_LANCZOS, 9, 14, { number_of(run, "h"), number_of(run, "w") }, false };
+        json_t *want = json_object_get(run, "data");
+
+        for (int k = 0; k < 4; k++) {
+            uint8_t *out;
+
+            z.flip = k & 2;
+            out = resized(&z, z.flip ? turned : rgb, k & 1);
+            assert_int_equal(json_array_size(want), z.to.h * z.to.w);
+            for (int i = 0; i < z.to.h * z.to.w; i++) {
+                assert_int_equal(out[i * 3], json_integer_value(json_array_get(want, (size_t)i)));
+                assert_int_equal(out[i * 3 + 1], 0);
+                assert_int_equal(out[i * 3 + 2], out[i * 3]);
+            }
+            free(out);
+        }
+    }
+    assert_true(r > 1);
+    json_decref(all);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(fixed_point_has_pillow_s_bits), cmocka_unit_test(floats_are_the_reference_s),
         cmocka_unit_test(masks_take_the_nearest),        cmocka_unit_test(sizes_follow_the_references),
         cmocka_unit_test(sizes_have_a_pixel_at_least),   cmocka_unit_test(flat_pictures_stay_flat),
+        cmocka_unit_test(lanczos_has_pillow_s_bits),
     };
 
     return cmocka_run_group_tests(tests, setup, teardown);

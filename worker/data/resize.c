@@ -3,6 +3,7 @@
  * floats that are neither contracted nor reassociated. The pragma: -O2 alone leaves these loops scalar. */
 #pragma GCC optimize("O3")
 #include "worker/data/resize.h"
+#include "worker/kernels/math.h"
 
 #ifdef __x86_64__
 #include <immintrin.h>
@@ -84,26 +85,11 @@ struct axis {
     int32_t *first, *count, *weight;
 };
 
-static int taps_of(int from, int to)
-{
-    double step = (double)from / to;
-
-    return (int)ceil(step < 1 ? 1 : step) * 2 + 1;
-}
-
-static size_t axis_words(int from, int to)
-{
-    return (size_t)to * ((size_t)taps_of(from, to) + 2);
-}
-
-static int32_t *axis_lay_out(struct axis *a, int from, int to, int32_t *memory)
-{
-    a->taps = taps_of(from, to);
-    a->first = memory;
-    a->count = a->first + to;
-    a->weight = a->count + to;
-    return a->weight + (size_t)to * (size_t)a->taps;
-}
+/* What a picture is smoothed with: how far it reaches to either side, in pixels of the result where it shrinks. */
+struct filter {
+    int reach;
+    double (*at)(double x);
+};
 
 static double triangle(double x)
 {
@@ -112,10 +98,61 @@ static double triangle(double x)
     return a < 1 ? 1 - a : 0;
 }
 
-static void axis_place(struct axis *a, int from, int to, int t)
+/* Of pi * x. */
+static double sine(double x)
 {
-    double step = (double)from / to, wide = step < 1 ? 1 : step, narrow = 1 / wide, c = (t + 0.5) * step, sum = 0;
-    int lo = (int)(c - wide + 0.5), hi = (int)(c + wide + 0.5);
+    double u = x / 2 - 0.25;
+
+    return math_cos_turns64(u - floor(u));
+}
+
+/* sinc(x) sinc(x / 3) */
+static double lanczos3(double x)
+{
+    static const double pi_squared = 9.869604401089358;
+
+    if (x == 0)
+        return 1;
+    return x > -3 && x < 3 ? 3 * sine(x) * sine(x / 3) / (pi_squared * x * x) : 0;
+}
+
+static const struct filter *filter_of(enum resize_rule rule)
+{
+    static const struct filter two_sides = { 1, triangle }, lobes = { 3, lanczos3 };
+
+    return rule == RESIZE_LANCZOS ? &lobes : &two_sides;
+}
+
+static int taps_of(const struct filter *f, int from, int to)
+{
+    double step = (double)from / to;
+
+    return (int)ceil(f->reach * (step < 1 ? 1 : step)) * 2 + 1;
+}
+
+static size_t axis_words(const struct filter *f, int from, int to)
+{
+    return (size_t)to * ((size_t)taps_of(f, from, to) + 2);
+}
+
+static int32_t *axis_lay_out(struct axis *a, const struct filter *f, int from, int to, int32_t *memory)
+{
+    a->taps = taps_of(f, from, to);
+    a->first = memory;
+    a->count = a->first + to;
+    a->weight = a->count + to;
+    return a->weight + (size_t)to * (size_t)a->taps;
+}
+
+static int32_t fixed(double weight)
+{
+    return (int32_t)((weight < 0 ? -0.5 : 0.5) + weight * (1 << BITS));
+}
+
+static void axis_place(struct axis *a, const struct filter *f, int from, int to, int t)
+{
+    double step = (double)from / to, wide = step < 1 ? 1 : step, reach = f->reach * wide, narrow = 1 / wide, c = (t + 0.5) * step, sum = 0;
+    int lo = (int)(c - reach + 0.5), hi = (int)(c + reach + 0.5);
     int32_t *k = a->weight + (size_t)t * (size_t)a->taps;
 
     lo = lo < 0 ? 0 : lo;
@@ -123,15 +160,15 @@ static void axis_place(struct axis *a, int from, int to, int t)
     a->first[t] = lo;
     a->count[t] = hi - lo;
     for (int i = lo; i < hi; i++)
-        sum += triangle((i - c + 0.5) * narrow);
+        sum += f->at((i - c + 0.5) * narrow);
     for (int i = lo; i < hi; i++)
-        k[i - lo] = (int32_t)(0.5 + triangle((i - c + 0.5) * narrow) / sum * (1 << BITS));
+        k[i - lo] = fixed(f->at((i - c + 0.5) * narrow) / sum);
 }
 
-static void axis_fill(struct axis *a, int from, int to)
+static void axis_fill(struct axis *a, const struct filter *f, int from, int to)
 {
     for (int t = 0; t < to; t++)
-        axis_place(a, from, to, t);
+        axis_place(a, f, from, to, t);
 }
 
 /* ---- fixed point: a picture ---- */
@@ -156,27 +193,30 @@ static size_t padded_words(size_t words)
 
 static size_t tables_bytes(const struct resizing *z)
 {
-    return padded_words(axis_words(z->w, z->to.w) + axis_words(z->h, z->to.h));
+    const struct filter *f = filter_of(z->rule);
+
+    return padded_words(axis_words(f, z->w, z->to.w) + axis_words(f, z->h, z->to.h));
 }
 
 static void lay_out(struct work *k, const struct resizing *z, void *scratch)
 {
-    int32_t *rest = axis_lay_out(&k->across, z->w, z->to.w, scratch);
+    const struct filter *f = filter_of(z->rule);
+    int32_t *rest = axis_lay_out(&k->across, f, z->w, z->to.w, scratch);
 
-    axis_lay_out(&k->down, z->h, z->to.h, rest);
+    axis_lay_out(&k->down, f, z->h, z->to.h, rest);
     k->rows = k->down.taps;
     k->row = row_bytes(z);
     k->ring = (uint8_t *)scratch + tables_bytes(z);
     k->have = 0;
-    axis_fill(&k->across, z->w, z->to.w);
-    axis_fill(&k->down, z->h, z->to.h);
+    axis_fill(&k->across, f, z->w, z->to.w);
+    axis_fill(&k->down, f, z->h, z->to.h);
 }
 
 INNER uint8_t to_byte(int32_t sum)
 {
     int32_t v = sum >> BITS;
 
-    return (uint8_t)(v > 255 ? 255 : v); /* no weight is negative */
+    return (uint8_t)(v < 0 ? 0 : v > 255 ? 255 : v);
 }
 
 INNER void widen_pixel(const struct axis *a, const uint8_t *row, int t, uint8_t *out)
@@ -326,7 +366,7 @@ size_t resize_scratch(const struct resizing *z)
 {
     if (z->rule == RESIZE_TV)
         return ((size_t)z->to.w + (size_t)z->to.h) * sizeof(struct pair);
-    return tables_bytes(z) + (size_t)taps_of(z->h, z->to.h) * row_bytes(z);
+    return tables_bytes(z) + (size_t)taps_of(filter_of(z->rule), z->h, z->to.h) * row_bytes(z);
 }
 
 INNER void resize_with(widen_fn *widen, const struct resizing *z, const uint8_t *rgb, uint8_t *out, size_t pitch, void *scratch)

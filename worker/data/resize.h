@@ -1,5 +1,5 @@
 /* worker/data/resize.h - pictures made larger or smaller, bytes to bytes, and how large they become where the shorter side is told. Pure; a picture's bits
- * depend on nothing but its pixels and sizes. Source: specs rcnn section 1.3. */
+ * depend on nothing but its pixels and sizes. Source: specs rcnn section 1.3, featdepth section 4.2. */
 #pragma once
 #include <stdbool.h>
 #include <stddef.h>
@@ -13,8 +13,10 @@
  *              centre.
  *   RESIZE_TV  torchvision's. Sizes are cut to whole pixels of a float32 quotient (as in 0.14; later versions divide otherwise); four neighbours, no
  *              antialiasing, in float32. Mirrored before. The reference goes on with numbers between 0 and 1; here the result is rounded to the
- *              nearest byte, so a value is off by half a level at most. Masks take the pixel at each corner. */
-enum resize_rule { RESIZE_D2, RESIZE_TV };
+ *              nearest byte, so a value is off by half a level at most. Masks take the pixel at each corner.
+ *   RESIZE_LANCZOS  FeatDepth's. As RESIZE_D2, by sinc(x) sinc(x / 3), which reaches three steps to either side: the bits of Pillow's LANCZOS. For
+ *              pictures of a told size, without masks. */
+enum resize_rule { RESIZE_D2, RESIZE_TV, RESIZE_LANCZOS };
 
 /* How an h x w picture comes out whose shorter side becomes `shorter`, or less where the longer one would pass `longest`; at least one pixel each way, and
  * no side over `longest`. */

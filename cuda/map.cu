@@ -1,6 +1,7 @@
 /* cuda/map.cu - activations, the sum of two values, and change of element type, over strided tensors. fp32 gives the bits of cpu/map.c.
  * Dense tensors with nothing per channel go as rows of one vector, so their number of channels does not matter. */
 #include "cuda/vec.h"
+#include "worker/kernels/philox.h"
 
 #include <assert.h>
 
@@ -38,7 +39,7 @@ struct act_args {
 /* The curved kinds are long: they go one number at a time, where arithmetic is the limit and not memory. */
 static bool is_curved(enum act_kind kind)
 {
-    return kind == ACT_LOGISTIC || kind == ACT_TANH;
+    return kind == ACT_LOGISTIC || kind == ACT_TANH || kind == ACT_ELU;
 }
 
 template <int W> DEVICE_FN void values(enum act_kind kind, float (&x)[W])
@@ -53,6 +54,7 @@ template <int W> DEVICE_FN void values(enum act_kind kind, float (&x)[W])
         CASE(ACT_RELU)
     case ACT_LOGISTIC:
     case ACT_TANH:
+    case ACT_ELU:
         if (W == 1)
             x[0] = act_value(kind, x[0]);
         break;
@@ -74,6 +76,7 @@ template <int W> DEVICE_FN void gradients(enum act_kind kind, float (&dy)[W], co
         CASE(ACT_RELU)
         CASE(ACT_LOGISTIC)
         CASE(ACT_TANH)
+        CASE(ACT_ELU)
     case ACT_LINEAR:
         break;
     }
@@ -351,6 +354,95 @@ int cuda_map_add_fwd(struct device *dev, struct tensor *y, const struct operand 
     op.b = b;
     return run(dev, &op, READ_B | pending(a, PENDING_A, nshards) | pending(b, PENDING_B, nshards), nshards, err);
 }
+
+// ---- dropout: a thread owns a number ----
+
+enum { DROPOUT_THREADS = 256 };
+
+struct dropout_shard {
+    const void *src;
+    void *dst;
+    struct affine act;
+    struct philox_key key; /* of the image */
+    size_t count;
+    int src_stride, dst_stride;
+};
+
+struct dropout_args {
+    struct dropout_shard shard[SHARDS_AT_ONCE];
+    float rate, beta;
+    int c;
+};
+
+template <typename T> static __global__ void __launch_bounds__(DROPOUT_THREADS) dropout_kernel(const struct dropout_args a)
+{
+    const struct dropout_shard *s = &a.shard[blockIdx.y];
+    size_t i = (size_t)blockIdx.x * DROPOUT_THREADS + threadIdx.x, pixel = i / (size_t)a.c;
+    int k = (int)(i % (size_t)a.c);
+    float factor[4], x, old;
+    T *dst;
+
+    if (i >= s->count)
+        return;
+    philox_dropout(&s->key, i / 4, a.rate, factor);
+    x = to_float(((const T *)s->src)[pixel * (size_t)s->src_stride + k]);
+    if (s->act.scale)
+        x = act_pending(x, s->act.scale[k], s->act.shift[k], s->act.slope[k]);
+    dst = (T *)s->dst + pixel * (size_t)s->dst_stride + k;
+    old = a.beta != 0.0f ? to_float(*dst) : 0.0f;
+    from_float(dst, act_store(a.beta, &old, x * factor[i % 4]));
+}
+
+/* Images first .. of all local shards, at most SHARDS_AT_ONCE; each is a shard of the launch. Returns how many. */
+static int dropout_images(struct dropout_args *a, const struct philox_key *keys, const struct tensor *y, const struct operand *x,
+                          int nshards, int first)
+{
+    int n = 0, image = 0;
+
+    for (int v = 0; v < nshards; v++)
+        for (int i = 0; i < y[v].n; i++, image++) {
+            size_t pixels = (size_t)y[v].h * (size_t)y[v].w, bytes = dtype_bytes(y[v].dtype);
+            struct dropout_shard *s = &a->shard[n];
+
+            if (image < first || n == SHARDS_AT_ONCE)
+                continue;
+            s->src = (const char *)x[v].x.data + (size_t)i * pixels * (size_t)x[v].x.stride * bytes;
+            s->dst = (char *)y[v].data + (size_t)i * pixels * (size_t)y[v].stride * bytes;
+            s->act = x[v].act;
+            s->key = keys[image];
+            s->count = pixels * (size_t)y[v].c;
+            s->src_stride = x[v].x.stride;
+            s->dst_stride = y[v].stride;
+            n++;
+        }
+    return n;
+}
+
+int cuda_map_dropout(struct device *dev, float rate, const struct philox_key *keys, struct tensor *y, float beta, const struct operand *x,
+                     int nshards, struct err *err)
+{
+    struct dropout_args a;
+    int n;
+
+    memset(&a, 0, sizeof(a));
+    a.rate = rate;
+    a.beta = beta;
+    a.c = y[0].c;
+    for (int first = 0; (n = dropout_images(&a, keys, y, x, nshards, first)) > 0; first += n) {
+        size_t most = 0;
+
+        for (int i = 0; i < n; i++)
+            most = a.shard[i].count > most ? a.shard[i].count : most;
+        dim3 grid(cuda_blocks(most, DROPOUT_THREADS), (unsigned)n, 1), block(DROPOUT_THREADS, 1, 1);
+        if (y[0].dtype == DTYPE_BF16)
+            CUDA_LAUNCH((dropout_kernel<bf16>), grid, block, cuda_device(dev)->stream, a);
+        else
+            CUDA_LAUNCH((dropout_kernel<float>), grid, block, cuda_device(dev)->stream, a);
+    }
+    return cuda_check(cudaPeekAtLastError(), "dropout", err);
+}
+
+// ---- casts ----
 
 template <typename T, typename S> static void launch_cast(struct device *dev, const struct act_args *a, int n, bool wide)
 {

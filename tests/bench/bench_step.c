@@ -18,6 +18,7 @@
 #include "tests/bench/device_memory.h"
 #include "tests/bench/made_up.h"
 #include "worker/comm/comm.h"
+#include "worker/data/sample/frames.h"
 #include "worker/comm/staged.h"
 #include "worker/core/arena.h"
 #include "worker/layers/tape.h"
@@ -219,6 +220,32 @@ static void make_instances(struct bench *b, int per)
     b->inputs = (struct batch){ .form = task_instances.form, .seed = 1, .step = 1, .nshards = b->shards, .shard = b->shard };
 }
 
+/* Noise in two sixteenths of the picture's sides, which moves from frame to frame: what depth networks find in it costs what a street does. */
+static void make_frames(struct bench *b, int per)
+{
+    int ids[FRAMES_MAX_SOURCES], nsources = frames_sources(b->spec, ids);
+    const struct batch_form *form = frames_form(nsources);
+    const float camera[4] = { 0.9f * (float)b->size.w, 0.9f * (float)b->size.w, 0.5f * (float)b->size.w, 0.5f * (float)b->size.h };
+
+    for (int v = 0; v < b->shards; v++) {
+        struct shard_batch *s = &b->shard[v];
+
+        *s = (struct shard_batch){ .shard = v, .n = per, .canvas = b->size };
+        for (int k = 0; k < form->narrays; k++) {
+            size_t bytes = batch_bytes(form, s, k);
+            uint8_t *host = calloc(1, bytes);
+
+            for (size_t i = 0; i < bytes && form->array[k].canvas; i++)
+                host[i] = (uint8_t)(255 * bench_uniform((uint32_t)((i / 3 + (size_t)(3 * k)) / 16 + i % 3 * 7919 + (size_t)v)));
+            for (int i = 0; i < per && strcmp(form->array[k].name, "camera") == 0; i++)
+                memcpy(host + (size_t)i * sizeof camera, camera, sizeof camera);
+            s->array[k] = bench_device_memory(b->dev, host, bytes);
+            free(host);
+        }
+    }
+    b->inputs = (struct batch){ .form = form, .seed = 1, .step = 1, .nshards = b->shards, .shard = b->shard };
+}
+
 static void make_batch(struct bench *b)
 {
     size_t stats = 0;
@@ -233,7 +260,7 @@ static void make_batch(struct bench *b)
         b->stats[v] = bench_device_memory(b->dev, NULL, (stats + 1) * sizeof(double));
     }
     b->clip = bench_device_memory(b->dev, NULL, sizeof *b->clip);
-    (is_rcnn(b) ? make_instances : make_boxes)(b, b->batch / b->shards);
+    (is_rcnn(b) ? make_instances : job_preset_depth(b->spec->preset) != JOB_DEPTH_NONE ? make_frames : make_boxes)(b, b->batch / b->shards);
 }
 
 /* Each block adds to what it is given: with random weights and frozen statistics, sixteen of them would make numbers that no trained network has. */
@@ -246,7 +273,7 @@ static void calm(struct bench *b)
         const struct rcnn_named *a = &net->named[i];
         float *scale;
 
-        if (a->array != RCNN_GAMMA || a->part.place != RCNN_BLOCK || a->part.i != net->block[a->part.stage][a->part.block].nconvs - 1)
+        if (a->array != RCNN_GAMMA || a->part.place != RCNN_BLOCK || a->part.i != net->body.block[a->part.stage][a->part.block].nconvs - 1)
             continue;
         scale = malloc(a->p->count * sizeof *scale);
         for (size_t k = 0; k < a->p->count; k++)
@@ -310,6 +337,10 @@ static json_t *model_of(const struct options *o)
 {
     const struct job_preset *preset = job_preset_find(&job_presets, o->model);
 
+    if (job_preset_depth(preset) == JOB_DEPTH_FEATURES)
+        return json_pack("{s:s,s:[i,i],s:s}", "preset", o->model, "size", o->size.w, o->size.h, "init_extractor", "/made/up");
+    if (job_preset_depth(preset) != JOB_DEPTH_NONE)
+        return json_pack("{s:s,s:[i,i]}", "preset", o->model, "size", o->size.w, o->size.h);
     if (!preset || strcmp(preset->family->name, "rcnn") != 0)
         return json_pack("{s:s,s:[i,i],s:b}", "preset", o->model, "size", o->size.w, o->size.h, "freeze_bn", o->freeze);
     return json_pack("{s:s,s:s,s:i,s:b,s:s}", "preset", o->model, "flavor", o->flavor, "freeze_at", o->freeze ? 2 : 0, "freeze_bn",
@@ -326,8 +357,7 @@ static struct jobspec *spec_of(const struct options *o, int shards)
     if (jobspec_parse(root, &spec, &err) < 0)
         die(&err);
     json_decref(root);
-    free(spec->model_init);
-    spec->model_init = NULL;
+    jobspec_forget_inits(spec);
     return spec;
 }
 

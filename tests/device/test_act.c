@@ -114,6 +114,8 @@ static double plain_act(enum act_kind kind, double x)
         return 1 / (1 + exp(-x));
     case ACT_TANH:
         return tanh(x);
+    case ACT_ELU:
+        return x > 0 ? x : exp(x) - 1;
     default:
         return x;
     }
@@ -172,7 +174,7 @@ static void forward(void **state)
     static const int channels[] = { 1, 16, 21 };
 
     (void)state;
-    for (int kind = ACT_LINEAR; kind <= ACT_TANH; kind++)
+    for (int kind = ACT_LINEAR; kind <= ACT_ELU; kind++)
         for (int bits = 0; bits < 4; bits++)
             for (int lie = DENSE; lie < LIES; lie++)
                 for (size_t i = 0; i < sizeof channels / sizeof *channels; i++) {
@@ -244,7 +246,7 @@ static void backward(void **state)
     static float out[PIXELS * MAX_WIDE];
 
     (void)state;
-    for (int kind = ACT_LINEAR; kind <= ACT_TANH; kind++)
+    for (int kind = ACT_LINEAR; kind <= ACT_ELU; kind++)
         for (int bits = 0; bits < 8; bits++)
             for (int lie = DENSE; lie < LIES; lie++) {
                 struct act_case t = { .kind = (enum act_kind)kind, .lie = (enum lie)lie, .beta = bits & 1 ? 1.0f : 0.0f };

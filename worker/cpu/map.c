@@ -3,6 +3,8 @@
 
 #include <stdbool.h>
 
+#include "worker/kernels/philox.h"
+
 #include "worker/cpu/rows.h"
 
 struct act_args {
@@ -66,6 +68,7 @@ static void fwd_part(const void *arg, int v, size_t from, size_t to)
         CASE(ACT_RELU)
         CASE(ACT_LOGISTIC)
         CASE(ACT_TANH)
+        CASE(ACT_ELU)
     }
 #undef CASE
 }
@@ -123,6 +126,7 @@ static void bwd_part(const void *arg, int v, size_t from, size_t to)
         CASE(ACT_RELU)
         CASE(ACT_LOGISTIC)
         CASE(ACT_TANH)
+        CASE(ACT_ELU)
     }
 #undef CASE
 }
@@ -179,5 +183,55 @@ int cpu_map_add_fwd(struct device *dev, struct tensor *y, const struct operand *
 
     (void)err;
     cpu_over_shards(dev, &(struct shard_work){ nshards, pixels, add_part, &s });
+    return 0;
+}
+
+/* ---- dropout ---- */
+
+struct dropout_args {
+    float rate, beta;
+    struct tensor *y;
+    const struct operand *x;
+    const struct philox_key *keys;
+};
+
+static size_t dropout_pixels(const void *arg, int v)
+{
+    return cpu_pixels(&((const struct dropout_args *)arg)->y[v]);
+}
+
+static void dropout_part(const void *arg, int v, size_t from, size_t to)
+{
+    const struct dropout_args *a = arg;
+    const struct tensor *y = &a->y[v];
+    const struct operand *x = &a->x[v];
+    const struct philox_key *keys = a->keys;
+    size_t pixels = (size_t)y->h * (size_t)y->w;
+
+    for (int u = 0; u < v; u++)
+        keys += a->y[u].n;
+    for (size_t p = from; p < to; p++) {
+        const struct philox_key *key = &keys[p / pixels];
+        size_t first = p % pixels * (size_t)y->c;
+        const float *src = at(&x->x, p);
+        float *dst = at(y, p), factor[4];
+
+        for (int k = 0; k < y->c; k++) {
+            size_t element = first + (size_t)k;
+
+            if (k == 0 || element % 4 == 0)
+                philox_dropout(key, element / 4, a->rate, factor);
+            dst[k] = act_store(a->beta, &dst[k], read_operand(&x->act, x->act.scale, src[k], (size_t)k) * factor[element % 4]);
+        }
+    }
+}
+
+int cpu_map_dropout(struct device *dev, float rate, const struct philox_key *keys, struct tensor *y, float beta, const struct operand *x,
+                    int nshards, struct err *err)
+{
+    struct dropout_args a = { rate, beta, y, x, keys };
+
+    (void)err;
+    cpu_over_shards(dev, &(struct shard_work){ nshards, dropout_pixels, dropout_part, &a });
     return 0;
 }

@@ -22,6 +22,8 @@ KERNEL_FN float act_value(enum act_kind kind, float x)
         return math_sigmoid(x);
     case ACT_TANH:
         return math_tanh(x);
+    case ACT_ELU:
+        return x > 0.0f ? x : math_exp(x) - 1.0f;
     case ACT_LINEAR:
         break;
     }
@@ -40,6 +42,8 @@ KERNEL_FN float act_grad(enum act_kind kind, float dy, float y)
         return dy * (y * (1.0f - y));
     case ACT_TANH:
         return dy * fmaf(-y, y, 1.0f);
+    case ACT_ELU:
+        return y > 0.0f ? dy : dy * (y + 1.0f);
     case ACT_LINEAR:
         break;
     }

@@ -41,3 +41,13 @@ KERNEL_FN float philox_to_uniform(uint32_t word)
 {
     return (float)(word >> 8) * 5.9604644775390625e-8f;
 }
+
+/* What becomes of four numbers, of elements 4 * block and on, when each is dropped with probability rate: the factor of each. */
+KERNEL_FN void philox_dropout(const struct philox_key *k, uint64_t block, float rate, float ret[4])
+{
+    uint32_t word[4];
+
+    philox_block_of(k, block, word);
+    for (int i = 0; i < 4; i++)
+        ret[i] = philox_to_uniform(word[i]) < rate ? 0.0f : 1.0f / (1.0f - rate);
+}

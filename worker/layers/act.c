@@ -52,6 +52,53 @@ struct value *layer_act(struct tape *t, struct value *x, enum act_kind kind)
     return layer_op(t, &activation, &x, 1, &kind, sizeof kind);
 }
 
+struct value *layer_leaky(struct tape *t, struct value *x, float slope)
+{
+    if (tape_failed(t))
+        return NULL;
+    assert(!x->act);
+    return pending_leaky(t, x, slope);
+}
+
+struct dropout {
+    float rate;
+    const struct philox_key *keys;
+};
+
+static int dropout_fwd(const struct layer_call *c, struct err *err)
+{
+    const struct dropout *d = c->args;
+
+    return c->dev->on->map->dropout(c->dev, d->rate, d->keys, c->out->x, 0.0f, tape_operands(c->t, c->in[0]), c->nshards, err);
+}
+
+static int dropout_bwd(const struct layer_call *c, int i, float beta, struct err *err)
+{
+    const struct dropout *d = c->args;
+    struct operand *dy = tape_host(c->t, (size_t)c->nshards * sizeof *dy);
+
+    for (int s = 0; s < c->nshards; s++)
+        dy[s] = (struct operand){ .x = c->out->grad[s] };
+    return c->dev->on->map->dropout(c->dev, d->rate, d->keys, c->in[i]->grad, beta, dy, c->nshards, err);
+}
+
+static const struct layer_kind dropout = { "dropout", 0, NULL, dropout_fwd, dropout_bwd };
+
+struct value *layer_dropout(struct tape *t, struct value *x, float rate, const struct philox_key *keys)
+{
+    struct philox_key *own;
+    size_t images = 0;
+
+    if (tape_failed(t) || tape_mode_of(t) == TAPE_EVAL)
+        return x;
+    assert(rate >= 0 && rate < 1);
+    for (int s = 0; s < tape_shards(t); s++)
+        images += (size_t)x->x[s].n;
+    own = tape_host(t, images * sizeof *own);
+    memcpy(own, keys, images * sizeof *own);
+    return layer_op(t, &dropout, &x, 1, &(struct dropout){ rate, own }, sizeof(struct dropout));
+}
+
 /* Not by layer_op(): a sum's gradient is that of both terms as it stands. */
 static int add_backward(struct tape *t, struct node *n, struct err *err)
 {
@@ -118,6 +165,20 @@ struct value *layer_cast(struct tape *t, struct value *x, enum dtype dtype)
     if (tape_failed(t) || x->x[0].dtype == dtype)
         return x;
     return layer_op(t, &cast, &x, 1, &dtype, sizeof dtype);
+}
+
+static int plain_bwd(const struct layer_call *c, int i, float beta, struct err *err)
+{
+    return c->dev->on->map->act_bwd(c->dev, ACT_LINEAR, c->in[i]->grad, beta, c->out->grad, NULL, c->nshards, err);
+}
+
+static const struct layer_kind plain = { "activated values", 0, NULL, act_fwd, plain_bwd };
+
+struct value *layer_plain(struct tape *t, struct value *x)
+{
+    const enum act_kind linear = ACT_LINEAR;
+
+    return tape_failed(t) || !x->act ? x : layer_op(t, &plain, &x, 1, &linear, sizeof linear);
 }
 
 struct value *layer_detach(struct tape *t, struct value *v)

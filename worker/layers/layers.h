@@ -26,9 +26,15 @@ struct value *layer_conv(struct tape *t, struct value *x, const struct conv *cv,
 struct value *layer_conv_norm(struct tape *t, struct value *x, const struct conv *cv, struct param *w, const struct norm *n, float slope);
 /* act.c: leaky activations stay pending on x's memory, the others are computed; ACT_LINEAR is x itself. */
 struct value *layer_act(struct tape *t, struct value *x, enum act_kind kind);
+/* Leaky with another slope, pending on x's memory; nothing is pending on x. */
+struct value *layer_leaky(struct tape *t, struct value *x, float slope);
 struct value *layer_add(struct tape *t, struct value *a, struct value *b);
+/* Numbers are 0 with probability rate, else divided by what is left of 1. keys: of every image, shard after shard, copied. x itself in TAPE_EVAL. */
+struct value *layer_dropout(struct tape *t, struct value *x, float rate, const struct philox_key *keys);
 /* The same numbers in another dtype, f32 or bf16; activated, nothing pending. x itself if it has that dtype. */
 struct value *layer_cast(struct tape *t, struct value *x, enum dtype dtype);
+/* The same numbers with nothing pending: x itself where that is so. */
+struct value *layer_plain(struct tape *t, struct value *x);
 /* The same numbers, and no gradient goes back. Shares v's memory; both are dropped when both are done with. */
 struct value *layer_detach(struct tape *t, struct value *v);
 /* pool.c */
@@ -36,8 +42,18 @@ struct value *layer_maxpool(struct tape *t, struct value *x, const struct poolin
 /* resample.c */
 struct value *layer_concat(struct tape *t, struct value *const *parts, int nparts);
 struct value *layer_upsample(struct tape *t, struct value *x, int factor);
+/* Parts side by side in channels, each pixel of part i first made factor[i] x factor[i], with `pad` mirrored pixels around: what a 3x3 convolution without
+ * padding reads. As struct mirror says; all parts have the same sides then. */
+struct value *layer_mirror(struct tape *t, struct value *const *parts, const int *factor, int nparts, int pad);
+/* Bilinear, pixels as areas. x itself where it has these sides. */
+struct value *layer_resize(struct tape *t, struct value *x, int h, int w);
+/* factor * the mean of the pixels of each image: [n, 1, 1, c]. */
+struct value *layer_mean(struct tape *t, struct value *x, float factor);
 /* view.c: pictures of bytes as numbers of the device's dtype, 0 beyond size[shard][image] (height, width; device memory). */
 struct value *layer_pictures(struct tape *t, const struct tensor *images, const int32_t *const *size, const struct view_colours *colours);
+/* The same as f32, whatever the device's dtype is. */
+struct value *layer_pictures_f32(struct tape *t, const struct tensor *images, const int32_t *const *size,
+                                 const struct view_colours *colours);
 /* Each image as one pixel of h * w * c channels: what a layer that sees all of an image reads. x lies without gaps. */
 struct value *layer_flat(struct tape *t, struct value *x);
 /* A transposed convolution 2x2 of stride 2: w is [4 * outputs][1][1][c] (LAYOUT_IOHW), outputs a multiple of 4 where the device wants rows without

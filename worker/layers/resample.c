@@ -1,4 +1,4 @@
-/* worker/layers/resample.c - operations that move pixels or channels: concat, upsample. Both read pending values. */
+/* worker/layers/resample.c - operations that move pixels or channels, or make others of them. All read pending values. */
 #include <assert.h>
 
 #include "worker/layers/layer_op.h"
@@ -75,4 +75,127 @@ struct value *layer_upsample(struct tape *t, struct value *x, int factor)
 {
     assert(factor >= 1);
     return layer_op(t, &upsample, &x, 1, &factor, sizeof factor);
+}
+
+/* ---- mirrored ---- */
+
+enum { MIRROR_PARTS = 4 };
+
+struct mirrored {
+    struct mirror part[MIRROR_PARTS];
+};
+
+static void mirror_shape(const struct layer_call *c, int shard, struct tensor *y)
+{
+    const struct mirrored *m = c->args;
+    int h = 0, w = 0;
+
+    y->c = 0;
+    for (int i = 0; i < c->nin; i++) {
+        const struct tensor *x = &c->in[i]->x[shard];
+        const struct mirror *part = &m->part[i];
+
+        assert(i == 0 || (x->h * part->factor == h && x->w * part->factor == w && x->n == y->n && x->dtype == y->dtype));
+        h = x->h * part->factor;
+        w = x->w * part->factor;
+        assert(part->pad < h && part->pad < w);
+        y->c += x->c;
+    }
+    y->h = h + 2 * m->part[0].pad;
+    y->w = w + 2 * m->part[0].pad;
+}
+
+static int mirror_fwd(const struct layer_call *c, struct err *err)
+{
+    const struct mirrored *m = c->args;
+    int rc = 0;
+
+    for (int i = 0; i < c->nin && rc >= 0; i++)
+        rc = c->dev->on->resample->mirror_fwd(c->dev, &m->part[i], slices(c, c->out->x, i), tape_operands(c->t, c->in[i]), c->nshards, err);
+    return rc;
+}
+
+static int mirror_bwd(const struct layer_call *c, int i, float beta, struct err *err)
+{
+    const struct mirrored *m = c->args;
+
+    return c->dev->on->resample->mirror_bwd(c->dev, &m->part[i], c->in[i]->grad, beta, slices(c, c->out->grad, i), c->nshards, err);
+}
+
+static const struct layer_kind mirror = { "mirrored pixels", 0, mirror_shape, mirror_fwd, mirror_bwd };
+
+struct value *layer_mirror(struct tape *t, struct value *const *parts, const int *factor, int nparts, int pad)
+{
+    struct mirrored m = { 0 };
+
+    assert(nparts >= 1 && nparts <= MIRROR_PARTS && pad >= 0 && pad <= MIRROR_MAX_PAD);
+    for (int i = 0; i < nparts; i++) {
+        assert(factor[i] >= 1 && factor[i] <= MIRROR_MAX_FACTOR);
+        m.part[i] = (struct mirror){ factor[i], pad };
+    }
+    return layer_op(t, &mirror, parts, nparts, &m, sizeof m);
+}
+
+/* ---- bilinear ---- */
+
+struct sides {
+    int h, w;
+};
+
+static void resize_shape(const struct layer_call *c, int shard, struct tensor *y)
+{
+    const struct sides *s = c->args;
+
+    (void)shard;
+    y->h = s->h;
+    y->w = s->w;
+}
+
+static int resize_fwd(const struct layer_call *c, struct err *err)
+{
+    return c->dev->on->resample->bilinear_fwd(c->dev, c->out->x, tape_operands(c->t, c->in[0]), c->nshards, err);
+}
+
+static int resize_bwd(const struct layer_call *c, int i, float beta, struct err *err)
+{
+    return c->dev->on->resample->bilinear_bwd(c->dev, c->in[i]->grad, beta, c->out->grad, c->nshards, err);
+}
+
+static const struct layer_kind resize = { "resized", 0, resize_shape, resize_fwd, resize_bwd };
+
+struct value *layer_resize(struct tape *t, struct value *x, int h, int w)
+{
+    bool same = true;
+
+    if (tape_failed(t))
+        return NULL;
+    assert(h >= 1 && w >= 1);
+    for (int s = 0; s < tape_shards(t); s++)
+        same = same && x->x[s].h == h && x->x[s].w == w;
+    return same ? x : layer_op(t, &resize, &x, 1, &(struct sides){ h, w }, sizeof(struct sides));
+}
+
+/* ---- means ---- */
+
+static void mean_shape(const struct layer_call *c, int shard, struct tensor *y)
+{
+    (void)c, (void)shard;
+    y->h = y->w = 1;
+}
+
+static int mean_fwd(const struct layer_call *c, struct err *err)
+{
+    return c->dev->on->resample->mean_fwd(c->dev, *(const float *)c->args, c->out->x, tape_operands(c->t, c->in[0]), c->nshards, err);
+}
+
+static int mean_bwd(const struct layer_call *c, int i, float beta, struct err *err)
+{
+    return c->dev->on->resample->mean_bwd(c->dev, *(const float *)c->args, c->in[i]->grad, beta, c->out->grad, c->nshards, err);
+}
+
+static const struct layer_kind mean = { "means of images", 0, mean_shape, mean_fwd, mean_bwd };
+
+struct value *layer_mean(struct tape *t, struct value *x, float factor)
+{
+    return layer_op(t, &mean, &x, 1, &factor, sizeof factor);
 }

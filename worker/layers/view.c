@@ -3,7 +3,8 @@
 
 #include <assert.h>
 
-struct value *layer_pictures(struct tape *t, const struct tensor *images, const int32_t *const *size, const struct view_colours *colours)
+static struct value *pictures(struct tape *t, const struct tensor *images, const int32_t *const *size, const struct view_colours *colours,
+                              enum dtype dtype)
 {
     struct device *dev = tape_device(t);
     struct tensor *shape;
@@ -15,12 +16,23 @@ struct value *layer_pictures(struct tape *t, const struct tensor *images, const 
     for (int s = 0; s < tape_shards(t); s++) {
         assert(images[s].dtype == DTYPE_U8 && images[s].c == 3 && images[s].stride == 3);
         shape[s] = images[s];
-        shape[s].dtype = dev->dtype;
+        shape[s].dtype = dtype;
     }
     y = tape_dense(t, shape, "pictures");
     if (!y || tape_fail(t, dev->on->view->normalise(dev, y->x, images, size, colours, tape_shards(t), tape_err(t)), tape_err(t)) < 0)
         return NULL;
     return y;
+}
+
+struct value *layer_pictures(struct tape *t, const struct tensor *images, const int32_t *const *size, const struct view_colours *colours)
+{
+    return pictures(t, images, size, colours, tape_device(t)->dtype);
+}
+
+struct value *layer_pictures_f32(struct tape *t, const struct tensor *images, const int32_t *const *size,
+                                 const struct view_colours *colours)
+{
+    return pictures(t, images, size, colours, DTYPE_F32);
 }
 
 static int flat_backward(struct tape *t, struct node *n, struct err *err)

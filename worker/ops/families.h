@@ -16,13 +16,16 @@
 #include "worker/ops/map.h"
 #include "worker/ops/norm.h"
 #include "worker/ops/optim.h"
+#include "worker/ops/photo.h"
 #include "worker/ops/plan.h"
 #include "worker/ops/pool.h"
 #include "worker/ops/rcnn.h"
 #include "worker/ops/reduce.h"
 #include "worker/ops/resample.h"
 #include "worker/ops/view.h"
+#include "worker/ops/warp.h"
 #include "worker/ops/roi.h"
+#include "worker/ops/smooth.h"
 #include "worker/ops/rpn.h"
 #include "worker/ops/yolo.h"
 
@@ -39,7 +42,10 @@
     X(yolo, YOLO_OPS)         \
     X(roi, ROI_OPS)           \
     X(rpn, RPN_OPS)           \
-    X(rcnn, RCNN_OPS)
+    X(rcnn, RCNN_OPS)         \
+    X(smooth, SMOOTH_OPS)     \
+    X(warp, WARP_OPS)         \
+    X(photo, PHOTO_OPS)
 /* Devices that choose algorithms, and read a convolution's output again for its statistics. */
 #define FAMILIES_OF_SOME(X) \
     X(plan, PLAN_OPS)       \

@@ -3,10 +3,11 @@
  * Values are f32 or bf16, whatever the device's dtype: all of one call are of one shape, and but for cast of one dtype. */
 #pragma once
 #include "worker/core/device.h"
+#include "worker/core/philox.h"
 #include "worker/ops/family.h"
 #include "worker/ops/operand.h"
 
-enum act_kind { ACT_LINEAR, ACT_LEAKY, ACT_RELU, ACT_LOGISTIC, ACT_TANH };
+enum act_kind { ACT_LINEAR, ACT_LEAKY, ACT_RELU, ACT_LOGISTIC, ACT_TANH, ACT_ELU /* alpha 1 */ };
 #define LEAKY_SLOPE 0.1f /* of ACT_LEAKY, darknet's; specs yolov3 section 1.3 */
 
 /* clang-format off */
@@ -21,7 +22,11 @@ enum act_kind { ACT_LINEAR, ACT_LEAKY, ACT_RELU, ACT_LOGISTIC, ACT_TANH };
                 int nshards, struct err *err), (dev, kind, dx, beta, dy, y, nshards, err))                                                 \
     /* y = act(a) + act(b) */                                                                                                              \
     X(map, add_fwd, (struct device *dev, struct tensor *y, const struct operand *a, const struct operand *b, int nshards, struct err *err), \
-      (dev, y, a, b, nshards, err))
+      (dev, y, a, b, nshards, err))                                                                                                        \
+    /* y = beta * y + act(x) / (1 - rate) where a draw says so, else 0: element j of an image by number j of its key. keys: host, of every  \
+     * image, shard after shard. The way back is the same of dy. */                                                                        \
+    X(map, dropout, (struct device *dev, float rate, const struct philox_key *keys, struct tensor *y, float beta, const struct operand *x, \
+                int nshards, struct err *err), (dev, rate, keys, y, beta, x, nshards, err))
 /* clang-format on */
 
 OPS_FAMILY(map, MAP_OPS)

@@ -30,7 +30,7 @@ struct loss_shard {
     float grad; /* of a pixel */
 };
 
-struct loss_args {
+struct photo_loss_args {
     const struct loss_shard *shard;
     int nidentity, nwarped;
     enum automask_kind kind;
@@ -50,7 +50,7 @@ DEVICE_FN unsigned pixels_of(const struct loss_shard *s)
 
 // ---- the least of maps ----
 
-static __global__ void __launch_bounds__(THREADS) least_kernel(const struct loss_args a)
+static __global__ void __launch_bounds__(THREADS) least_kernel(const struct photo_loss_args a)
 {
     const struct loss_shard *s = &a.shard[blockIdx.y];
     unsigned pixel = blockIdx.x * THREADS + threadIdx.x, size = (unsigned)s->h * (unsigned)s->w;
@@ -90,7 +90,7 @@ DEVICE_FN void add_slope(float *dst, float beta, float d, float g)
     *dst = act_store(beta, dst, g * (d / robust(d)));
 }
 
-DEVICE_FN void pixel_grads(const struct loss_args *a, const struct loss_shard *s, unsigned pixel, int chosen, int lane)
+DEVICE_FN void pixel_grads(const struct photo_loss_args *a, const struct loss_shard *s, unsigned pixel, int chosen, int lane)
 {
     const float *x = at_pixel(s->warped[chosen], pixel), *b = at_pixel(s->target, pixel);
 
@@ -110,7 +110,7 @@ DEVICE_FN void pixel_grads(const struct loss_args *a, const struct loss_shard *s
     }
 }
 
-static __global__ void __launch_bounds__(THREADS) nearest_kernel(const struct loss_args a)
+static __global__ void __launch_bounds__(THREADS) nearest_kernel(const struct photo_loss_args a)
 {
     const struct loss_shard *s = &a.shard[blockIdx.y];
     unsigned pixel = (blockIdx.x * THREADS + threadIdx.x) / PHOTO_LANES;
@@ -138,7 +138,7 @@ static __global__ void __launch_bounds__(THREADS) nearest_kernel(const struct lo
 
 // ---- sums ----
 
-static __global__ void __launch_bounds__(THREADS) row_kernel(const struct loss_args a)
+static __global__ void __launch_bounds__(THREADS) row_kernel(const struct photo_loss_args a)
 {
     const struct loss_shard *s = &a.shard[blockIdx.y];
     unsigned row = (blockIdx.x * THREADS + threadIdx.x) / PHOTO_LANES;
@@ -154,7 +154,7 @@ static __global__ void __launch_bounds__(THREADS) row_kernel(const struct loss_a
 }
 
 /* As tree_sum(). */
-static __global__ void __launch_bounds__(THREADS) tree_kernel(const struct loss_args a)
+static __global__ void __launch_bounds__(THREADS) tree_kernel(const struct photo_loss_args a)
 {
     const struct loss_shard *s = &a.shard[blockIdx.x];
     int n = s->n * s->h;
@@ -173,7 +173,7 @@ static __global__ void __launch_bounds__(THREADS) tree_kernel(const struct loss_
 // ---- launching ----
 
 struct loss_call {
-    struct loss_args a;
+    struct photo_loss_args a;
     struct loss_shard *shard; /* host, [nshards] */
     int nshards;
     size_t pixels, rows; /* the most of a shard */

@@ -6,8 +6,17 @@
 #include <jansson.h>
 #include <math.h>
 
+#ifdef __has_feature
+#if __has_feature(memory_sanitizer)
+#define GOLDEN_UNREADABLE 1 /* jansson writes what that sanitizer does not see */
+#endif
+#endif
+
 __attribute__((unused)) static json_t *golden_open(void)
 {
+#ifdef GOLDEN_UNREADABLE
+    skip();
+#endif
     json_t *root = json_load_file("tests/golden/depth_views.json", 0, NULL);
 
     assert_non_null(root);

@@ -44,6 +44,10 @@ static const int warpSize __attribute__((unused)) = EMU_WARP;
 
 /* ---- launches ---- */
 
+/* Each file its own: files may have types of one name, of which a linker would keep the functions of one. */
+namespace
+{
+
 /* Arguments of a kernel, one after the other. */
 template <class... P> struct emu_args;
 template <> struct emu_args<> {
@@ -90,6 +94,8 @@ static inline void emu_start(const char *name, emu_site site, void (*kernel)(P..
 
     emu_launch_queue(&launch, stream, &call, sizeof call);
 }
+
+} // namespace
 
 #define CUDA_LAUNCH(kernel, grid, block, stream, ...) emu_start(#kernel, EMU_SITE, kernel, grid, block, stream, __VA_ARGS__)
 /* One block's memory: its own heap block, so that an overrun is found. */

@@ -204,6 +204,16 @@ enum { JOB_MAX_SOURCES = 3 };
     X(val_conf, "val.conf", REAL, "0.005", "-", "yolo rcnn", 0, 1, "score", "", "detections below it are dropped")                        \
     X(val_nms, "val.nms", REAL, "0.45", "-", "yolo rcnn", 0, 1, "IoU", "", "per-class suppression")                                       \
     X(val_max_det, "val.max_det", INT, "100", "-", "yolo rcnn", 1, 10000, "boxes", "", "detections kept of an image")                     \
+    X(val_depth_crop, "val.depth_crop", ENUM, "null", "-", "depth", 0, 0, "", "none|garg|eigen",                                          \
+      "part of a picture where depth is compared with measured depth, as Garg or as Eigen have it; default garg of kitti, else none")     \
+    X(val_depth_least, "val.depth_least", REAL, "1e-3", "-", "depth", 1e-300, 1e6, "m", "",                                               \
+      "measured depth up to it is left out, and predicted depth cut to it")                                                               \
+    X(val_depth_cap, "val.depth_cap", REAL, "80", "-", "depth", 1e-300, 1e6, "m", "", "likewise from there on: 80, or 50")                \
+    X(val_depth_scale, "val.depth_scale", ENUM, "null", "-", "depth", 0, 0, "", "median|factor",                                          \
+      "metres of the network's unit: in each picture the median of measured over that of predicted depth, or val.depth_factor; "          \
+      "default factor of kitti with data.stereo and where val.depth_factor is given, else median")                                        \
+    X(val_depth_factor, "val.depth_factor", REAL, "null", "-", "depth", 1e-300, 1e9, "m", "",                                             \
+      "with val.depth_scale factor; default 36 of kitti with data.stereo, the 0.54 m between its cameras over 0.015")                     \
     X(checkpoint_every, "checkpoint.every", INT, "null", "-", "", 0, 100000000, "steps", "",                                              \
       "0: only at the end; default: val.every, or steps/10 without validation")                                                           \
     X(checkpoint_keep, "checkpoint.keep", INT, "3", "-", "", 1, 1000, "", "",                                                             \

@@ -11,6 +11,8 @@
 #include "proto/jobspec_table.h"
 
 enum { JITTER_AMOUNTS = 4 };
+/* Metres of a network's unit where the other camera stands 0.015 of them away: specs featdepth section 2.5. */
+enum { KITTI_METRES = 36 };
 
 int job_error(struct err *err, const char *path, const char *fmt, ...)
 {
@@ -422,6 +424,33 @@ static int finish_val(struct jobspec *s, struct err *err)
     return 0;
 }
 
+/* Of the family depth: how validation compares it. */
+static int finish_depth_scores(struct jobspec *s, struct err *err)
+{
+    bool kitti = s->data_val_annotations && strcmp(s->data_val_format, "kitti") == 0, known = kitti && s->data_stereo;
+    bool factor = known || !isnan(s->val_depth_factor);
+    int rc = 0;
+
+    if (strcmp(s->family->name, "depth") != 0)
+        return 0;
+    if (!s->val_depth_crop)
+        rc = set_word(&s->val_depth_crop, kitti ? "garg" : "none", err);
+    if (rc == 0 && !s->val_depth_scale)
+        rc = set_word(&s->val_depth_scale, factor ? "factor" : "median", err);
+    if (rc < 0)
+        return rc;
+    factor = strcmp(s->val_depth_scale, "factor") == 0;
+    if (factor && isnan(s->val_depth_factor) && known)
+        s->val_depth_factor = KITTI_METRES;
+    if (factor && isnan(s->val_depth_factor))
+        return job_error(err, "val.depth_factor", "is required with val.depth_scale factor: only of kitti with data.stereo it is known");
+    if (!factor && !isnan(s->val_depth_factor))
+        return job_error(err, "val.depth_factor", "needs val.depth_scale factor");
+    if (s->val_depth_least >= s->val_depth_cap)
+        return job_error(err, "val.depth_cap", "must be above val.depth_least (%g), is %g", s->val_depth_least, s->val_depth_cap);
+    return 0;
+}
+
 /* A rule of steps. */
 static int finish_intervals(struct jobspec *s, struct err *err)
 {
@@ -470,8 +499,9 @@ static int follow(rule *const *rules, size_t n, struct jobspec *s, struct err *e
 
 int jobspec_finish(struct jobspec *s, bool uncounted, struct err *err)
 {
-    static rule *const all[] = { finish_model,  finish_rcnn, finish_depth,     finish_sizes, finish_pictures, finish_frames,
-                                 finish_shards, finish_run,  finish_optimizer, finish_form,  finish_val,      finish_steps };
+    static rule *const all[] = { finish_model,  finish_rcnn,         finish_depth, finish_sizes,     finish_pictures,
+                                 finish_frames, finish_shards,       finish_run,   finish_optimizer, finish_form,
+                                 finish_val,    finish_depth_scores, finish_steps };
     static rule *const of_steps[] = { finish_schedule, finish_intervals, finish_verify };
     int rc = follow(all, sizeof all / sizeof *all, s, err);
 
@@ -520,6 +550,9 @@ static int refuse_terms(const struct jobspec *s, struct err *err)
         { "model.disp_norm", strcmp(s->model_disp_norm, "auto") != 0, depth, of_depth },
         { "model.init_depth", s->model_init_depth, depth, of_depth },
         { "model.init_pose", s->model_init_pose, depth, of_depth },
+        { "val.depth_least", s->val_depth_least != 1e-3, depth, of_depth },
+        { "val.depth_cap", s->val_depth_cap != 80, depth, of_depth },
+        { "val.depth_factor", !isnan(s->val_depth_factor), depth, of_depth },
         { "model.perception", s->model_perception != 1e-3, depth && kind != JOB_DEPTH_BASELINE, of_features },
         { "model.dis", s->model_dis != 1e-3, encoder, of_encoder },
         { "model.cvt", s->model_cvt != 1e-3, encoder, of_encoder },

@@ -173,6 +173,41 @@ static void depth_networks(void **state)
     bad("model.decoder=crp", "model.decoder", "model.decoder: not a key of preset 'yolov3_tiny', only of models of the family depth");
 }
 
+#define SPLIT "data.train.format=kitti;data.val.format=kitti;data.val.annotations=/l;data.val.images=/k;"
+
+/* How measured depth is compared follows from the data where the job does not say. */
+static void scores_of_depth_networks(void **state)
+{
+    struct jobspec *s = good("model.preset=featdepth_baseline_r18;data.train.format=frames");
+
+    (void)state;
+    assert_string_equal(s->val_depth_crop, "none");
+    assert_string_equal(s->val_depth_scale, "median");
+    assert_true(s->val_depth_least == 1e-3 && s->val_depth_cap == 80 && isnan(s->val_depth_factor));
+    jobspec_free(s);
+    s = good("model.preset=featdepth_baseline_r18;" SPLIT "data.stereo=true");
+    assert_string_equal(s->val_depth_crop, "garg");
+    assert_string_equal(s->val_depth_scale, "factor");
+    assert_true(s->val_depth_factor == 36);
+    jobspec_free(s);
+    s = good("model.preset=featdepth_baseline_r18;" SPLIT "data.stereo=true;val.depth_scale=median;val.depth_crop=eigen");
+    assert_string_equal(s->val_depth_crop, "eigen");
+    assert_true(isnan(s->val_depth_factor));
+    jobspec_free(s);
+    s = good("model.preset=featdepth_baseline_r18;data.train.format=frames;val.depth_factor=5.4");
+    assert_string_equal(s->val_depth_scale, "factor");
+    jobspec_free(s);
+    bad("model.preset=featdepth_baseline_r18;" SPLIT "val.depth_scale=factor", "val.depth_factor",
+        "val.depth_factor: is required with val.depth_scale factor: only of kitti with data.stereo it is known");
+    bad("model.preset=featdepth_baseline_r18;" SPLIT "val.depth_scale=median;val.depth_factor=2", "val.depth_factor",
+        "val.depth_factor: needs val.depth_scale factor");
+    bad("model.preset=featdepth_baseline_r18;" SPLIT "val.depth_cap=2;val.depth_least=3", "val.depth_cap",
+        "val.depth_cap: must be above val.depth_least (3), is 2");
+    bad("model.preset=featdepth_autoencoder_r18;" SPLIT "val.depth_cap=50", "val.depth_cap",
+        "val.depth_cap: needs a network that says depth, no featdepth_autoencoder");
+    bad("val.depth_cap=50", "val.depth_cap", "val.depth_cap: not a key of preset 'yolov3_tiny', only of models of the family depth");
+}
+
 /* Depth networks learn from frames, detectors from annotations. */
 static void frames_of_depth_networks(void **state)
 {
@@ -335,10 +370,9 @@ static void sizes_of_pictures(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(other_networks),    cmocka_unit_test(defaults_of_a_family),
-        cmocka_unit_test(depth_networks),    cmocka_unit_test(steps_of_the_rate),
-        cmocka_unit_test(keys_of_masks),     cmocka_unit_test(masks_of_older_jobs),
-        cmocka_unit_test(sizes_of_pictures), cmocka_unit_test(frames_of_depth_networks),
+        cmocka_unit_test(other_networks),           cmocka_unit_test(defaults_of_a_family), cmocka_unit_test(depth_networks),
+        cmocka_unit_test(scores_of_depth_networks), cmocka_unit_test(steps_of_the_rate),    cmocka_unit_test(keys_of_masks),
+        cmocka_unit_test(masks_of_older_jobs),      cmocka_unit_test(sizes_of_pictures),    cmocka_unit_test(frames_of_depth_networks),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

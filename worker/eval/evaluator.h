@@ -5,6 +5,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "worker/eval/depth_metrics.h"
 #include "worker/eval/metrics.h"
 #include "worker/eval/result.h"
 
@@ -18,6 +19,18 @@ struct eval_masks {
     int (*read)(void *of, size_t k, struct rle *ret, struct err *err);
 };
 
+/* Measured depth, read when its picture is scored. */
+struct eval_depth {
+    int w, h;            /* of the picture's size */
+    const float *metres; /* [h][w], 0: unknown. Borrowed until the next one is read. NULL: that picture has none */
+};
+struct eval_depths {
+    void *of;
+    /* Of that image. Errors are those of reading it. */
+    int (*read)(void *of, int image, struct eval_depth *ret, struct err *err);
+    struct depth_rule rule; /* how it is compared */
+};
+
 /* What there is to be found. Borrowed for the life of an evaluator. */
 struct eval_split {
     int nimages, nclasses;
@@ -25,7 +38,8 @@ struct eval_split {
     const char *const *class_name; /* [nclasses] */
     const struct truth *truths;
     size_t ntruths;
-    const struct eval_masks *masks; /* NULL: there are none, and nothing is said of masks */
+    const struct eval_masks *masks;   /* NULL: there are none, and nothing is said of masks */
+    const struct eval_depths *depths; /* NULL: there are none, and nothing is said of depth */
 };
 
 /* An implementation's own struct begins with this one. */

@@ -21,7 +21,7 @@ struct err;
 
 struct result_map {
     int w, h;
-    const float *value; /* [h][w], metres */
+    const float *value; /* [h][w], above 0, in a unit of the network's own */
 };
 
 /* Belongs to the model that gave it, until it is asked for the next one. */

@@ -24,6 +24,12 @@ struct result_map {
     const float *value; /* [h][w], above 0, in a unit of the network's own */
 };
 
+/* How the camera of a source stands to the target's: rows of [R | t] that take points of the target's camera to the source's, in the network's unit. */
+enum { RESULT_POSE = 12 };
+struct result_view {
+    float pose[RESULT_POSE];
+};
+
 /* Belongs to the model that gave it, until it is asked for the next one. */
 struct result {
     enum result_kind kind;
@@ -34,6 +40,9 @@ struct result {
         const struct result_mask *masks; /* [n] */
         struct result_map depth;
     };
+    /* RESULT_DEPTH, of a pass that losses were wanted of: [nviews], one for each frame of data.sources, in its order. Otherwise none. */
+    int nviews;
+    const struct result_view *views;
 };
 
 /* ERR_INPUT where r has no boxes, where a class lies outside 0 .. nclasses - 1, another image is named or a number is not finite. */

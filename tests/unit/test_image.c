@@ -3,6 +3,7 @@
 #include <errno.h>
 #include <jansson.h>
 #include <math.h>
+#include <png.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdbool.h>
@@ -138,6 +139,56 @@ static void written_pictures_come_back(void **state)
     assert_true(image_read(dec, "/tmp", &img, &err) < 0);
     decoder_free(dec);
     free(rgb);
+}
+
+/* As libpng reads it, and the text of a key. */
+static void read_png16(const char *path, int w, int h, const uint16_t *want, const char *key, const char *text)
+{
+    FILE *f = fopen(path, "rb");
+    png_structp png = png_create_read_struct(PNG_LIBPNG_VER_STRING, NULL, NULL, NULL);
+    png_infop info = png_create_info_struct(png);
+    png_textp texts;
+    int n, found = 0;
+
+    assert_non_null(f);
+    png_init_io(png, f);
+    png_read_png(png, info, PNG_TRANSFORM_SWAP_ENDIAN, NULL);
+    assert_int_equal(png_get_bit_depth(png, info), 16);
+    assert_int_equal(png_get_color_type(png, info), PNG_COLOR_TYPE_GRAY);
+    assert_true(png_get_image_width(png, info) == (png_uint_32)w && png_get_image_height(png, info) == (png_uint_32)h);
+    for (int y = 0; y < h; y++)
+        assert_memory_equal(png_get_rows(png, info)[y], want + y * w, 2 * (size_t)w);
+    png_get_text(png, info, &texts, &n);
+    for (int i = 0; i < n; i++)
+        found += strcmp(texts[i].key, key) == 0 && strcmp(texts[i].text, text) == 0;
+    assert_int_equal(found, 1);
+    png_destroy_read_struct(&png, &info, NULL);
+    fclose(f);
+}
+
+static void pictures_of_16_bits(void **state)
+{
+    enum { WIDE = 301, HIGH = 77 };
+    static uint16_t grey[WIDE * HIGH];
+    const struct image_text texts[] = { { "Depth unit", "m" }, { "Depth scale", "512" } };
+    char dir[TEMP_MAX], path[TEMP_MAX + 16];
+    struct err err = { 0 };
+
+    (void)state;
+    for (uint32_t i = 0; i < WIDE * HIGH; i++)
+        grey[i] = (uint16_t)(i * 2654435761u >> 13);
+    assert_non_null(mkdtemp(temp_path(dir, sizeof dir, "detd-image-XXXXXX")));
+    snprintf(path, sizeof path, "%s/a", dir);
+    assert_int_equal(image_write_png16(path, grey, WIDE, HIGH, texts, 2, &err), 0);
+    read_png16(path, WIDE, HIGH, grey, "Depth scale", "512");
+    read_png16(path, WIDE, HIGH, grey, "Depth unit", "m");
+    assert_true(image_is_own_png(path));
+    assert_int_equal(image_write_png16(path, grey, 1, 1, NULL, 0, &err), 0);
+    read_png16(path, 1, 1, grey, "Software", "detd");
+    unlink(path);
+    assert_int_equal(rmdir(dir), 0);
+    assert_true(image_write_png16(path, grey, 1, 1, NULL, 0, &err) < 0);
+    assert_non_null(strstr(err.msg, path));
 }
 
 static void write_picture(const char *path, const uint8_t *rgb, bool png)
@@ -300,6 +351,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(odd_images_are_read_or_told),
         cmocka_unit_test(written_pictures_come_back),
+        cmocka_unit_test(pictures_of_16_bits),
         cmocka_unit_test(damage_is_survived),
         cmocka_unit_test(a_jpeg_without_a_picture_is_refused),
         cmocka_unit_test(headers_over_a_limit_are_refused),

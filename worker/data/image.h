@@ -36,6 +36,11 @@ int image_upright(struct decoder *dec, const char *name, struct image *img, stru
 int image_size(struct decoder *dec, const char *path, bool upright, int *ret_w, int *ret_h, struct err *err);
 /* Written whole or not at all (a temporary file beside path, then rename). It says that detd made it. */
 int image_write_png(const char *path, const uint8_t *rgb, int w, int h, struct err *err);
+/* Likewise of one grey channel of 16 bits, with texts[n] as tEXt chunks. */
+struct image_text {
+    const char *key, *text; /* key: 1 .. 79 Latin letters, as "Software" */
+};
+int image_write_png16(const char *path, const uint16_t *grey, int w, int h, const struct image_text *texts, int n, struct err *err);
 /* The libraries that decode: pixels depend on them. */
 enum { IMAGE_CODECS = 2 };
 struct image_codec {
@@ -44,5 +49,5 @@ struct image_codec {
     char path[4096];  /* of the file that was loaded; "" where that is not known */
 };
 void image_codecs(struct image_codec ret[IMAGE_CODECS]);
-/* Whether image_write_png() wrote the file. */
+/* Whether image_write_png() or image_write_png16() wrote the file. */
 bool image_is_own_png(const char *path);

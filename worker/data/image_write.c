@@ -1,7 +1,10 @@
 #include "worker/data/image.h"
 
+#include <assert.h>
 #include <errno.h>
 #include <png.h>
+#include <setjmp.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -41,6 +44,96 @@ int image_write_png(const char *path, const uint8_t *rgb, int w, int h, struct e
     else
         rc = err_set(err, ERR_STATE, "%s: cannot encode: %s", path, image.message);
     free(bytes);
+    return rc;
+}
+
+/* ---- 16 bits: libpng's errors come by longjmp, which stays in here ---- */
+
+enum { MAX_TEXTS = 8 };
+
+/* What is written so far. */
+struct sink {
+    uint8_t *bytes;
+    size_t size, room;
+    char text[160];
+};
+
+static void on_error(png_structp png, png_const_charp text)
+{
+    struct sink *to = png_get_error_ptr(png);
+
+    snprintf(to->text, sizeof to->text, "%s", text);
+    longjmp(png_jmpbuf(png), 1);
+}
+
+static void on_write(png_structp png, png_bytep bytes, size_t n)
+{
+    struct sink *to = png_get_io_ptr(png);
+
+    if (n > to->room - to->size) {
+        size_t room = 2 * to->room + n + 4096;
+        uint8_t *more = realloc(to->bytes, room);
+
+        if (!more)
+            png_error(png, "out of memory");
+        to->bytes = more;
+        to->room = room;
+    }
+    memcpy(to->bytes + to->size, bytes, n);
+    to->size += n;
+}
+
+static void on_flush(png_structp png)
+{
+    (void)png;
+}
+
+/* The part that may be left by longjmp; it owns nothing. row [2 * w] */
+static int encode16(png_structp png, png_infop info, struct sink *to, const uint16_t *grey, int w, int h, png_text *texts, int n,
+                    uint8_t *row)
+{
+    if (setjmp(png_jmpbuf(png)))
+        return ERR_STATE;
+    png_set_write_fn(png, to, on_write, on_flush);
+    png_set_IHDR(png, info, (png_uint_32)w, (png_uint_32)h, 16, PNG_COLOR_TYPE_GRAY, PNG_INTERLACE_NONE, PNG_COMPRESSION_TYPE_DEFAULT,
+                 PNG_FILTER_TYPE_DEFAULT);
+    png_set_text(png, info, texts, n);
+    png_write_info(png, info);
+    for (int y = 0; y < h; y++) {
+        const uint16_t *from = grey + (size_t)y * (size_t)w;
+
+        for (int x = 0; x < w; x++) {
+            row[2 * x] = (uint8_t)(from[x] >> 8);
+            row[2 * x + 1] = (uint8_t)from[x];
+        }
+        png_write_row(png, row);
+    }
+    png_write_end(png, NULL);
+    return 0;
+}
+
+int image_write_png16(const char *path, const uint16_t *grey, int w, int h, const struct image_text *texts, int n, struct err *err)
+{
+    struct sink to = { 0 };
+    png_text text[MAX_TEXTS] = { { 0 } };
+    png_structp png = png_create_write_struct(PNG_LIBPNG_VER_STRING, &to, on_error, NULL);
+    png_infop info = png ? png_create_info_struct(png) : NULL;
+    uint8_t *row = malloc(2 * (size_t)w);
+    int rc;
+
+    assert(n <= MAX_TEXTS);
+    for (int i = 0; i < n; i++)
+        text[i] = (png_text){ .compression = PNG_TEXT_COMPRESSION_NONE, .key = (char *)texts[i].key, .text = (char *)texts[i].text };
+    rc = info && row ? encode16(png, info, &to, grey, w, h, text, n, row) : -ENOMEM;
+    if (rc == -ENOMEM)
+        err_set(err, rc, "%s: no memory for %d x %d pixels", path, w, h);
+    else if (rc < 0)
+        err_set(err, rc, "%s: cannot encode: %s", path, to.text);
+    else
+        rc = publish(path, to.bytes, to.size, err);
+    png_destroy_write_struct(&png, &info);
+    free(row);
+    free(to.bytes);
     return rc;
 }
 

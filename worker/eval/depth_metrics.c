@@ -73,6 +73,17 @@ static float at_place(const float *value, int64_t n, int64_t k, int64_t *count)
     return x;
 }
 
+int depth_place(const float *value, int64_t n, int64_t k, double *ret, struct err *err)
+{
+    int64_t *count = malloc(BUCKETS * sizeof *count);
+
+    if (!count)
+        return err_set(err, -ENOMEM, "out of memory: an order of depths");
+    *ret = (double)at_place(value, n, k, count);
+    free(count);
+    return 0;
+}
+
 int depth_median(const float *value, int64_t n, double *ret, struct err *err)
 {
     int64_t *count = malloc(BUCKETS * sizeof *count);

@@ -38,3 +38,5 @@ int depth_score(const struct depth_rule *rule, const struct result_map *predicti
                 struct err *err);
 /* The middle of n values, n > 0, of two middles the mean. Values are finite and not negative; they stay as they are. -ENOMEM. */
 int depth_median(const float *value, int64_t n, double *ret, struct err *err);
+/* The value of place k, 0 .. n - 1, in ascending order; likewise. */
+int depth_place(const float *value, int64_t n, int64_t k, double *ret, struct err *err);

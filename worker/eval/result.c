@@ -1,5 +1,7 @@
 #include "worker/eval/result.h"
 
+#include <math.h>
+
 #include "proto/err.h"
 #include "worker/mask/rle.h"
 
@@ -29,4 +31,14 @@ int result_masks_check(const struct result *r, int nclasses, struct err *err)
             return err_set(err, ERR_INPUT, "detection %d: a mask of %d x %d pixels at %d, %d", i, m->w, m->h, m->x, m->y);
     }
     return result_boxes_check(r, nclasses, err);
+}
+
+int result_depth_check(const struct result *r, struct err *err)
+{
+    if (r->kind != RESULT_DEPTH || r->depth.w < 1 || r->depth.h < 1)
+        return err_set(err, ERR_INPUT, "a result without depth");
+    for (size_t i = 0; i < (size_t)r->depth.w * (size_t)r->depth.h; i++)
+        if (!(r->depth.value[i] > 0) || !isfinite(r->depth.value[i]))
+            return err_set(err, ERR_NONFINITE, "a depth is %g: it must be a number above 0", (double)r->depth.value[i]);
+    return 0;
 }

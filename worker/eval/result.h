@@ -49,3 +49,5 @@ struct result {
 int result_boxes_check(const struct result *r, int nclasses, struct err *err);
 /* The same of boxes with masks; and where a mask lies outside of any picture. */
 int result_masks_check(const struct result *r, int nclasses, struct err *err);
+/* ERR_INPUT where r is no depth of at least a pixel; ERR_NONFINITE where a number of it is not above 0 and finite. */
+int result_depth_check(const struct result *r, struct err *err);

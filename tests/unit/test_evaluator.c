@@ -22,7 +22,7 @@ static const int64_t ids[CLASSES] = { 7, 9, 11 };
 static const char *const names[CLASSES] = { "a cat", "dog", "a cat" };
 static struct truth truths[IMAGES];
 static struct detection dets[IMAGES][EACH];
-static const struct eval_split split = { IMAGES, CLASSES, ids, names, truths, IMAGES, NULL, NULL };
+static const struct eval_split split = { IMAGES, CLASSES, ids, names, truths, IMAGES, NULL, NULL, NULL };
 static uint8_t full[50 * 7];
 static struct result_mask masks[IMAGES][EACH]; /* which fill their boxes */
 static const struct evaluator_ops *const both[] = { &coco_boxes, &voc_boxes, NULL }, *const all_three[] = { &coco_boxes, &coco_segm,
@@ -35,7 +35,7 @@ static int mask_of_truth(void *of, size_t k, struct rle *ret, struct err *err)
 }
 
 static const struct eval_masks truth_masks = { NULL, mask_of_truth };
-static const struct eval_split with_masks = { IMAGES, CLASSES, ids, names, truths, IMAGES, &truth_masks, NULL };
+static const struct eval_split with_masks = { IMAGES, CLASSES, ids, names, truths, IMAGES, &truth_masks, NULL, NULL };
 
 /* A box in every picture; what was found lies ever further from it, and every other picture has one of another class. */
 static int setup(void **state)
@@ -176,7 +176,7 @@ static int no_mask(void *of, size_t k, struct rle *ret, struct err *err)
 static void bad_masks_are_named(void **state)
 {
     static const struct eval_masks broken = { NULL, no_mask };
-    const struct eval_split of_broken = { IMAGES, CLASSES, ids, names, truths, IMAGES, &broken, NULL };
+    const struct eval_split of_broken = { IMAGES, CLASSES, ids, names, truths, IMAGES, &broken, NULL, NULL };
     struct result_mask bad[EACH];
     struct result r = masked_result_of(1), boxes = result_of(1);
     struct evaluator *e;
@@ -226,7 +226,7 @@ static void long_names_are_cut_before_the_id(void **state)
 {
     static char name[2 * RECORD_MAX_NAME + 1];
     static const char *const alike[CLASSES] = { name, name, name };
-    const struct eval_split of_long = { IMAGES, CLASSES, ids, alike, truths, IMAGES, &truth_masks, NULL };
+    const struct eval_split of_long = { IMAGES, CLASSES, ids, alike, truths, IMAGES, &truth_masks, NULL, NULL };
     struct metrics m;
     int seen = 0;
 
@@ -249,7 +249,7 @@ static void long_names_are_cut_before_the_id(void **state)
 
 static void what_nobody_looks_for_has_no_score(void **state)
 {
-    const struct eval_split nothing = { IMAGES, CLASSES, ids, names, truths, 0, NULL, NULL };
+    const struct eval_split nothing = { IMAGES, CLASSES, ids, names, truths, 0, NULL, NULL, NULL };
     struct metrics m = scored_by(both, &nothing, 1, false);
 
     (void)state;
@@ -287,7 +287,7 @@ static void other_results_are_refused(void **state)
 static void bad_truths_are_named(void **state)
 {
     struct truth bad = { .box = { 0, 0, NAN, 1 } };
-    const struct eval_split of_it = { 1, CLASSES, ids, names, &bad, 1, NULL, NULL };
+    const struct eval_split of_it = { 1, CLASSES, ids, names, &bad, 1, NULL, NULL, NULL };
 
     (void)state;
     for (int k = 0; both[k]; k++) {

@@ -2,6 +2,7 @@
  * once; records of the matches, never pictures' worth of pixels, go to rank 0, which scores. Which rank saw which picture, and in which order, does
  * not show. Another measure is another struct evaluator_ops; a family of models lists those of its results (models/registry.h). */
 #pragma once
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -31,6 +32,14 @@ struct eval_depths {
     struct depth_rule rule; /* how it is compared */
 };
 
+/* True motion from frame to frame. */
+struct eval_poses {
+    void *of;
+    /* That of an image to its next frame: rows of [R | t] from its camera to the next one's, and the image which that frame is, or -1. False where it is not known. */
+    bool (*motion)(void *of, int image, double ret[RESULT_POSE], int *ret_next);
+    int view; /* of a result: the next frame's */
+};
+
 /* What there is to be found. Borrowed for the life of an evaluator. */
 struct eval_split {
     int nimages, nclasses;
@@ -40,6 +49,7 @@ struct eval_split {
     size_t ntruths;
     const struct eval_masks *masks;   /* NULL: there are none, and nothing is said of masks */
     const struct eval_depths *depths; /* NULL: there are none, and nothing is said of depth */
+    const struct eval_poses *poses;   /* likewise */
 };
 
 /* An implementation's own struct begins with this one. */

@@ -75,8 +75,8 @@ static int answers_open(struct answers *s, const struct dataset *d, struct err *
             s->truths[k] = (struct truth){ i, b->cls, b->crowd, false, b->area, { 0 } };
             memcpy(s->truths[k].box, b->told, sizeof b->told);
         }
-    s->eval =
-        (struct eval_split){ d->nimages, d->nclasses, s->class_ids, s->class_names, s->truths, ntruths, d->masks ? &s->masks : NULL, NULL };
+    s->eval = (struct eval_split){ d->nimages, d->nclasses, s->class_ids, s->class_names, s->truths, ntruths, d->masks ? &s->masks : NULL,
+                                   NULL,       NULL };
     return 0;
 }
 

@@ -1,0 +1,51 @@
+#!/usr/bin/env python3
+"""Writes tests/golden/ate.json: what NumPy makes of predicted motions beside true poses, over snippets of five frames. Needs numpy.
+
+  poses    [12 numbers each]: camera to world of each frame, the true ones
+  motions  [12 numbers each]: predicted, from each frame to the next
+  ate      the error of each snippet, of frames k .. k + 4
+Run from the repository root: tests/golden/make_ate.py"""
+import json
+import pathlib
+
+import numpy as np
+
+r = np.random.RandomState(7)
+
+
+def turned(a):
+    t = np.linalg.norm(a)
+    k = a / t
+    x = np.array([[0, -k[2], k[1]], [k[2], 0, -k[0]], [-k[1], k[0], 0]])
+    return np.eye(3) + np.sin(t) * x + (1 - np.cos(t)) * x @ x
+
+
+def motion(spread):
+    m = np.eye(4)
+    m[:3, :3] = turned(r.normal(size=3) * .1)
+    m[:3, 3] = [.1, .05, 1.] + r.normal(size=3) * spread
+    return m
+
+
+def xyz(motions):
+    at, out = np.eye(4), [np.zeros(3)]
+    for m in motions:
+        at = at @ m
+        out.append(at[:3, 3])
+    return np.array(out)
+
+
+poses = [np.eye(4)]
+for _ in range(11):
+    poses.append(np.round(poses[-1] @ motion(.3), 9))
+predicted = [np.round(motion(.2) * [1, 1, 1, .1], 5) for _ in range(11)]
+for m in predicted:
+    m[3, 3] = 1
+true = [np.linalg.inv(np.linalg.inv(a) @ b) for a, b in zip(poses, poses[1:])]
+ate = []
+for k in range(len(true) - 3):
+    g, p = xyz(true[k:k + 4]), xyz(predicted[k:k + 4])
+    p = p + (g[0] - p[0])
+    ate.append(float(np.sqrt(((p * (g * p).sum() / (p ** 2).sum() - g) ** 2).sum()) / g.shape[0]))
+flat = lambda m: [round(float(x), 9) for x in m[:3].ravel()]
+pathlib.Path("tests/golden/ate.json").write_text(json.dumps(dict(poses=[flat(m) for m in poses], motions=[flat(m) for m in predicted], ate=ate)) + "\n")

@@ -1,0 +1,22 @@
+/* worker/data/depth_truth.h - measured depth of a data set of frames (views.h), read when it is wanted: PNG files of 16 bits, or the points of a laser
+ * projected into the picture (KITTI). One map is in memory at a time. */
+#pragma once
+#include <stdbool.h>
+
+struct dataset;
+struct depth_truth;
+struct err;
+
+struct depth_map {
+    int w, h;            /* of the frame's size */
+    const float *metres; /* [h][w], 0: unknown. Borrowed until the next one is read. NULL: the frame has none */
+};
+
+/* Whether any frame has one. Also of data sets without frames, which have none. */
+bool depth_truth_any(const struct dataset *d);
+/* d outlives it. Caller closes. -ENOMEM. */
+int depth_truth_open(const struct dataset *d, struct depth_truth **ret, struct err *err);
+void depth_truth_close(struct depth_truth *t);
+/* Of an image of the data set; of one that is no target, or has no depth, *ret is all zero. ERR_DATA or -errno, naming the file, also where it has changed
+ * since it was checked. */
+int depth_truth_read(struct depth_truth *t, int image, struct depth_map *ret, struct err *err);

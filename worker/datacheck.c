@@ -11,12 +11,16 @@
 #include "worker/data/check.h"
 #include "worker/data/dataset.h"
 #include "worker/data/problems.h"
+#include "worker/data/sample/frames.h"
 #include "worker/data/sample/task.h"
 #include "worker/models/registry.h"
 
-static struct check_options options(const struct model_registry *models, const struct jobspec *spec, const char *annotations,
-                                    const char *images)
+/* *frames is memory for what a split of frames needs. */
+static struct check_options options(const struct model_registry *models, const struct jobspec *spec, bool val,
+                                    struct frames_options *frames)
 {
+    const char *annotations = val ? spec->data_val_annotations : spec->data_train_annotations;
+    const char *images = val ? spec->data_val_images : spec->data_train_images;
     long cpus = sysconf(_SC_NPROCESSORS_ONLN);
 
     return (struct check_options){ annotations,
@@ -24,7 +28,8 @@ static struct check_options options(const struct model_registry *models, const s
                                    strcmp(spec->data_on_bad, "skip") == 0 ? BAD_SKIP : BAD_ERROR,
                                    cpus > 0 ? (int)cpus : 1,
                                    model_masks(models, spec),
-                                   model_upright(models, spec) };
+                                   model_upright(models, spec),
+                                   frames_split(spec, val, frames) ? frames : NULL };
 }
 
 /* Lists the problems kept; a failure because of them needs no more than their number then. */
@@ -42,14 +47,16 @@ static int images_of(const struct model_registry *models, const struct jobspec *
 {
     const struct model_family *family = model_family_find(models, spec->family->name);
 
-    return family && family->task->count ? family->task->count(d, spec) : d->nimages;
+    return family && family->task->count ? family->task->count(d, spec) : dataset_targets(d);
 }
 
 /* *ret_set is the caller's, NULL or not, success or not. */
-static int check_one(const struct model_registry *models, const struct jobspec *spec, const char *split, const char *annotations,
-                     const char *images, FILE *out, struct dataset **ret_set, struct err *err)
+static int check_one(const struct model_registry *models, const struct jobspec *spec, bool val, FILE *out, struct dataset **ret_set,
+                     struct err *err)
 {
-    struct check_options opt = options(models, spec, annotations, images);
+    const char *split = val ? "val" : "train";
+    struct frames_options frames;
+    struct check_options opt = options(models, spec, val, &frames);
     struct problems *p = calloc(1, sizeof *p);
     struct dataset *d = NULL;
     char census[CENSUS_TEXT], also[64] = "";
@@ -57,13 +64,16 @@ static int check_one(const struct model_registry *models, const struct jobspec *
 
     if (!p)
         return err_set(err, ERR_DEVICE, "out of memory");
-    rc = tell_problems(p, split, annotations, check_split(&opt, p, &d, err), out, err);
+    rc = tell_problems(p, split, opt.annotations, check_split(&opt, p, &d, err), out, err);
     if (rc >= 0) {
         if (p->kept_records)
             snprintf(also, sizeof also, ", %lld kept", (long long)p->kept_records);
-        fprintf(out, "%s: %d images, %lld boxes, %d classes, %lld bad records skipped%s, %lld boxes clipped\n", split, d->nimages,
-                (long long)d->offset[d->nimages], d->nclasses, (long long)(p->count - p->kept_records), also, (long long)d->clipped);
-        kept = strcmp(split, "train") == 0 ? images_of(models, spec, d) : d->nimages;
+        if (d->views)
+            fprintf(out, "%s: %d images, %lld bad records skipped\n", split, d->nimages, (long long)p->count);
+        else
+            fprintf(out, "%s: %d images, %lld boxes, %d classes, %lld bad records skipped%s, %lld boxes clipped\n", split, d->nimages,
+                    (long long)d->offset[d->nimages], d->nclasses, (long long)(p->count - p->kept_records), also, (long long)d->clipped);
+        kept = !val ? images_of(models, spec, d) : d->nimages;
         fprintf(out, "%s: %s\n", split, census_text(d, d->nimages - kept, census, sizeof census));
     }
     *ret_set = d;
@@ -82,12 +92,12 @@ static int count_images(const struct model_registry *models, const struct jobspe
 int datacheck_run(const struct model_registry *models, const struct jobspec *spec, FILE *out, struct err *err)
 {
     struct dataset *train = NULL, *val = NULL;
-    int images, rc = check_one(models, spec, "train", spec->data_train_annotations, spec->data_train_images, out, &train, err);
+    int images, rc = check_one(models, spec, false, out, &train, err);
 
     if (rc >= 0)
         rc = count_images(models, spec, train, &images, err);
     if (rc >= 0 && spec->data_val_annotations) {
-        rc = check_one(models, spec, "val", spec->data_val_annotations, spec->data_val_images, out, &val, err);
+        rc = check_one(models, spec, true, out, &val, err);
         if (rc >= 0)
             rc = dataset_same_classes(train, val, err);
     }
@@ -98,7 +108,8 @@ int datacheck_run(const struct model_registry *models, const struct jobspec *spe
 
 int datacheck_count(const struct model_registry *models, const struct jobspec *spec, int *ret_images, FILE *complaints, struct err *err)
 {
-    struct check_options opt = options(models, spec, spec->data_train_annotations, spec->data_train_images);
+    struct frames_options frames;
+    struct check_options opt = options(models, spec, false, &frames);
     struct problems *p = calloc(1, sizeof *p);
     struct dataset *d = NULL;
     int rc;

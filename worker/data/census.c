@@ -29,12 +29,35 @@ static void clean_name(const char *name, char buf[NAME_BYTES])
     }
 }
 
+/* A data set of frames: how many there are of each size, and what its targets have. */
+static char *frames_text(const struct dataset *d, char *buf, size_t size)
+{
+    const struct views *v = d->views;
+    int w = d->images[0].w, h = d->images[0].h, other = 0, used;
+
+    for (int i = 0; i < d->nimages; i++)
+        other += d->images[i].w != w || d->images[i].h != h;
+    used = snprintf(buf, size, "%d target%s with %d source%s each, of %d frames, %d x %d", v->n, v->n == 1 ? "" : "s", v->nsources,
+                    v->nsources == 1 ? "" : "s", d->nimages, w, h);
+    if (other)
+        used += snprintf(buf + used, size - (size_t)used, " and %d of other sizes", other);
+    if (v->dropped)
+        used += snprintf(buf + used, size - (size_t)used, "; %lld left out that lack a neighbour", (long long)v->dropped);
+    if (v->repeated)
+        used +=
+            snprintf(buf + used, size - (size_t)used, "; %lld lack a neighbour, for which they stand themselves", (long long)v->repeated);
+    snprintf(buf + used, size - (size_t)used, "; %d with measured depth", views_measured(v));
+    return buf;
+}
+
 char *census_text(const struct dataset *d, int left_out, char *buf, size_t size)
 {
     char name[NAME_BYTES];
     size_t used = 0;
     int k = 0;
 
+    if (d->views)
+        return frames_text(d, buf, size);
     *buf = '\0';
     if (left_out > 0)
         snprintf(buf, size, "%d image%s without an object to train on %s left out; ", left_out, left_out == 1 ? "" : "s",

@@ -10,6 +10,8 @@
 
 #include "proto/err.h"
 #include "worker/data/coco.h"
+#include "worker/data/depth_truth.h"
+#include "worker/data/frames.h"
 #include "worker/data/image.h"
 #include "worker/data/problems.h"
 #include "worker/data/whole_file.h"
@@ -25,10 +27,13 @@ struct job {
     struct err failure; /* not the files' fault, e.g. no memory: nobody may go on */
 };
 
-static int wrong_size(const struct image *img, const struct dataset_image *im, const char *path, bool upright, bool turned, struct err *err)
+static int wrong_size(const struct image *img, const struct dataset_image *im, const char *path, bool upright, bool turned, bool frames,
+                      struct err *err)
 {
     const char *why = "";
 
+    if (frames)
+        return err_set(err, ERR_DATA, "%s is %d x %d pixels, but its sequence has frames of %d x %d", path, img->w, img->h, im->w, im->h);
     if (img->w == im->h && img->h == im->w)
         why = turned ? ": its size as it is stored" : upright ? "" : " (an EXIF orientation is not applied)";
     return err_set(err, ERR_DATA, "%s is %d x %d pixels%s, but the annotations say %d x %d%s", path, img->w, img->h,
@@ -50,13 +55,21 @@ static int check_image(struct job *job, int i, struct decoder *dec, struct err *
     if (rc < 0 || turned < 0)
         return rc < 0 ? rc : turned;
     if (img.w != im->w || img.h != im->h)
-        return wrong_size(&img, im, path, job->upright, turned > 0, err);
+        return wrong_size(&img, im, path, job->upright, turned > 0, d->views != NULL, err);
     if (turned > 0)
         atomic_store(&job->turned, true);
     im->size_bytes = (int64_t)img.size_bytes;
     im->mtime_ns = img.mtime_ns;
     im->hash = hash_bytes(img.bytes, img.size_bytes, 0);
     return 0;
+}
+
+/* The depth of a target, whose file becomes known by it. */
+static int check_depth(struct job *job, int i, struct depth_truth *truth, struct err *err)
+{
+    struct views *v = job->d->views;
+
+    return truth && i < v->n && v->view[i].depth >= 0 ? depth_truth_look(truth, i, &v->files[v->view[i].depth], err) : 0;
 }
 
 static void give_up(struct job *job, const struct err *why)
@@ -72,19 +85,26 @@ static void *check_images(void *arg)
 {
     struct job *job = arg;
     struct decoder *dec = decoder_new();
+    struct depth_truth *truth = NULL;
     struct err err = { .code = -ENOMEM, .msg = "no memory to check images" };
     int i, rc;
 
-    if (!dec)
+    if (!dec || (job->d->views && depth_truth_open(job->d, &truth, &err) < 0)) {
         give_up(job, &err);
-    while (dec && (i = atomic_fetch_add(&job->next, 1)) < job->d->nimages) {
+        decoder_free(dec);
+        return NULL;
+    }
+    while ((i = atomic_fetch_add(&job->next, 1)) < job->d->nimages) {
         rc = check_image(job, i, dec, &err);
+        if (rc >= 0)
+            rc = check_depth(job, i, truth, &err);
         if (rc < 0 && file_at_fault(rc) && !(job->flaw[i] = strdup(err.msg)))
             rc = err_set(&err, -ENOMEM, "no memory to check images");
         if (rc < 0 && !file_at_fault(rc))
             give_up(job, &err);
     }
     decoder_free(dec);
+    depth_truth_close(truth);
     return NULL;
 }
 
@@ -99,6 +119,14 @@ static void run_threads(struct job *job, int threads)
     check_images(job);
     while (n > 0)
         pthread_join(id[--n], NULL);
+}
+
+static void add_flaw(const struct dataset *d, int i, const char *flaw, struct problems *problems)
+{
+    if (d->views) /* a frame is known by its file, and that is named */
+        problems_add(problems, "%s", flaw);
+    else
+        problems_add(problems, "image %lld: %s", (long long)d->images[i].id, flaw);
 }
 
 /* Leaves out images with a flaw, and their boxes. */
@@ -127,6 +155,34 @@ static void drop_images(struct dataset *d, char **flaw)
     d->offset[kept] = boxes;
 }
 
+/* The same of frames: targets leave that they are part of, and then what nobody needs. */
+static int drop_frames(struct dataset *d, char **flaw, struct err *err)
+{
+    struct dataset_image *image = calloc((size_t)d->nimages + 1, sizeof *image);
+    int32_t *place = malloc(((size_t)d->nimages + 1) * sizeof *place);
+    int left;
+
+    if (!image || !place) {
+        free(image);
+        free(place);
+        return err_set(err, -ENOMEM, "%s: no memory", d->source);
+    }
+    left = views_drop(d->views, d->nimages, flaw, place);
+    for (int i = 0; i < d->nimages; i++) {
+        if (place[i] < 0)
+            free(d->images[i].file);
+        else
+            image[place[i]] = d->images[i];
+    }
+    for (int i = 0; i < left; i++)
+        image[i].id = i;
+    free(d->images);
+    free(place);
+    d->images = image;
+    d->nimages = left;
+    return 0;
+}
+
 static int check_files(struct dataset *d, const struct check_options *opt, struct problems *problems, struct err *err)
 {
     struct job job = { .d = d, .upright = opt->upright, .flaw = calloc((size_t)d->nimages + 1, sizeof *job.flaw) };
@@ -140,14 +196,16 @@ static int check_files(struct dataset *d, const struct check_options *opt, struc
     pthread_mutex_destroy(&job.lock);
     for (int i = 0; i < d->nimages; i++)
         if (job.flaw[i])
-            problems_add(problems, "image %lld: %s", (long long)d->images[i].id, job.flaw[i]);
+            add_flaw(d, i, job.flaw[i], problems);
     if (job.failure.code)
         rc = err_set(err, job.failure.code, "%s", job.failure.msg);
     else if (problems->count > before && opt->on_bad == BAD_ERROR)
         rc = problems_err(problems, d->source, err);
     d->upright = atomic_load(&job.turned);
     n = d->nimages;
-    if (rc == 0)
+    if (rc == 0 && d->views)
+        rc = drop_frames(d, job.flaw, err);
+    else if (rc == 0)
         drop_images(d, job.flaw);
     for (int i = 0; i < n; i++)
         free(job.flaw[i]);
@@ -157,6 +215,8 @@ static int check_files(struct dataset *d, const struct check_options *opt, struc
 
 static int no_images(const struct dataset *d, const struct problems *problems, struct err *err)
 {
+    if (!problems->count && d->views && d->views->dropped)
+        return err_set(err, ERR_DATA, "%s: of %lld frames none has all its neighbours", d->source, (long long)d->views->dropped);
     return problems->count ? problems_err(problems, d->source, err) : err_set(err, ERR_DATA, "%s: no images", d->source);
 }
 
@@ -165,6 +225,15 @@ static int read_records(const struct check_options *opt, enum bad_policy on_bad,
 {
     const struct coco_options o = { opt->annotations, opt->images, on_bad, opt->masks, opt->upright };
 
+    if (opt->frames) {
+        int64_t before = problems->count;
+        int rc = frames_read(opt->frames, problems, ret, err);
+
+        if (rc < 0 || problems->count == before || on_bad != BAD_ERROR)
+            return rc;
+        dataset_free(*ret);
+        return problems_err(problems, opt->annotations, err);
+    }
     return coco_read_with(&o, problems, ret, err);
 }
 

@@ -5,18 +5,20 @@
 #include "worker/data/dataset.h"
 
 struct err;
+struct frames_options;
 struct problems;
 
 struct check_options {
-    const char *annotations, *images; /* COCO JSON and the folder of its pictures */
-    enum bad_policy on_bad;           /* BAD_ERROR or BAD_SKIP */
-    int threads;                      /* >= 1 */
-    bool masks;                       /* segmentations are wanted (mask.h); they are part of the index and its hash then */
-    bool upright;                     /* pictures are turned as their EXIF orientation says, and annotations are about the turned ones */
+    const char *annotations, *images;    /* COCO JSON and the folder of its pictures */
+    enum bad_policy on_bad;              /* BAD_ERROR or BAD_SKIP */
+    int threads;                         /* >= 1 */
+    bool masks;                          /* segmentations are wanted (mask.h); they are part of the index and its hash then */
+    bool upright;                        /* pictures are turned as their EXIF orientation says, and annotations are about the turned ones */
+    const struct frames_options *frames; /* the split is one of frames, and this is its list and folder; NULL: COCO */
 };
 
-/* coco_read(), then each picture: it is there, decodes, and has the stated size. All problems are collected first. Under BAD_SKIP bad pictures leave
- * with their boxes. Caller frees *ret. ERR_DATA also when no image is left. */
+/* coco_read() or frames_read(), then each picture: it is there, decodes, and has the stated size; so do measured depths. All problems are collected first. Under BAD_SKIP bad pictures leave
+ * with their boxes, or with the targets that they are part of. Caller frees *ret. ERR_DATA also when no image is left. */
 int check_split(const struct check_options *opt, struct problems *problems, struct dataset **ret, struct err *err);
 
 /* The images and boxes that check_split() would leave; pictures are read only where that depends on them, under BAD_SKIP. What is wrong with pictures is

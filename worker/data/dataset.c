@@ -19,6 +19,7 @@ void dataset_free(struct dataset *d)
     free(d->offset);
     free(d->boxes);
     masks_free(d->masks);
+    views_free(d->views);
     free(d->source);
     free(d->folder);
     free(d);

@@ -1,4 +1,4 @@
-/* worker/data/dataset.h - a checked detection data set in memory: classes, images and their boxes. Readers (coco.h) and the index
+/* worker/data/dataset.h - a checked data set in memory: classes, images and their boxes, or frames and their views. Readers (coco.h, frames.h) and the index
  * (index.h) make it; once made it never changes, so any number of threads may read it. */
 #pragma once
 #include <stdbool.h>
@@ -7,6 +7,7 @@
 
 #include "proto/hash.h"
 #include "worker/data/mask.h"
+#include "worker/data/views.h"
 
 enum {
     DATASET_MAX_IMAGES = 1 << 28,
@@ -52,7 +53,9 @@ struct dataset {
     struct dataset_image *images;  /* ascending ids; image index = position here, everywhere */
     int64_t *offset;               /* [nimages + 1]: image i owns boxes offset[i] .. offset[i + 1] - 1, in the order of the file */
     struct dataset_box *boxes;
-    bool upright;               /* pictures are turned as their EXIF orientation says, and some are; else all are taken as stored */
+    bool upright; /* pictures are turned as their EXIF orientation says, and some are; else all are taken as stored */
+    struct views
+        *views; /* of frames: which are targets, and what belongs to them; such a set has neither classes nor boxes. NULL: of boxes */
     struct masks *masks;        /* of the boxes, in their order (dataset_mask()); NULL: not asked for */
     int max_boxes;              /* most boxes of an image */
     int64_t clipped;            /* boxes that reached over their image and were cut (legal, told for information) */
@@ -61,6 +64,11 @@ struct dataset {
 };
 
 void dataset_free(struct dataset *d);
+/* Images that are looked at for their own sake: of frames, the targets. */
+static inline int dataset_targets(const struct dataset *d)
+{
+    return d->views ? d->views->n : d->nimages;
+}
 /* Index of a class or image by its id in the annotation file, or -1. */
 int dataset_class_index(const struct dataset *d, int64_t id);
 int dataset_image_index(const struct dataset *d, int64_t id);

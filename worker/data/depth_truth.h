@@ -6,6 +6,7 @@
 struct dataset;
 struct depth_truth;
 struct err;
+struct views_file;
 
 struct depth_map {
     int w, h;            /* of the frame's size */
@@ -20,3 +21,5 @@ void depth_truth_close(struct depth_truth *t);
 /* Of an image of the data set; of one that is no target, or has no depth, *ret is all zero. ERR_DATA or -errno, naming the file, also where it has changed
  * since it was checked. */
 int depth_truth_read(struct depth_truth *t, int image, struct depth_map *ret, struct err *err);
+/* The same of a target that has one, before its file is known: says in *ret_file, all but its name, what is found. */
+int depth_truth_look(struct depth_truth *t, int image, struct views_file *ret_file, struct err *err);

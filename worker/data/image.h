@@ -41,6 +41,9 @@ struct image_text {
     const char *key, *text; /* key: 1 .. 79 Latin letters, as "Software" */
 };
 int image_write_png16(const char *path, const uint16_t *grey, int w, int h, const struct image_text *texts, int n, struct err *err);
+/* A PNG of one grey channel of 16 bits that is w x h, as measured depth is: from memory, to ret [h][w]; `name` is what messages call it. ERR_DATA, and where it
+ * is another kind or size of picture. */
+int image_grey16(const char *name, const uint8_t *bytes, size_t size_bytes, int w, int h, uint16_t *ret, struct err *err);
 /* The libraries that decode: pixels depend on them. */
 enum { IMAGE_CODECS = 2 };
 struct image_codec {

@@ -1,6 +1,7 @@
 /* The checked sample list as a file: magic, the data set field by field (little-endian, as in memory), 128-bit hash of all that. */
 #include <errno.h>
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -14,11 +15,11 @@
 
 /* With masks, which stand behind all else, or without; and with boxes as annotated too, or without: so is what a data set's hash is of, and so was the
  * index of earlier versions, whose jobs go on being scored by the boxes that they began with. */
-enum { WITH_MASKS = 1, WITH_TOLD = 2, UPRIGHT = 4 /* dataset.upright */, FORMS = 8 };
+enum { WITH_MASKS = 1, WITH_TOLD = 2, UPRIGHT = 4 /* dataset.upright */, VIEWS = 8 /* dataset.views */, FORMS = 16 };
 static const char MAGIC[] = "detdidx";
 static const size_t INDEX_MAX_BYTES = (size_t)64 << 30;
 /* Bytes of a class, an image and a box whose names are empty and which hold nothing; see put_dataset(). */
-enum { CLASS_LEAST = 2 * 8, IMAGE_LEAST = 7 * 8 + 16, BOX_LEAST = 7 * 8 };
+enum { CLASS_LEAST = 2 * 8, IMAGE_LEAST = 7 * 8 + 16, BOX_LEAST = 7 * 8, VIEW_LEAST = 7 * 8, FILE_LEAST = 3 * 8 + 16 };
 
 /* ---- writing ---- */
 
@@ -93,9 +94,42 @@ static void put_mask(struct writer *w, struct mask m)
         put(w, m.run, (size_t)m.n * sizeof *m.run);
 }
 
+static void put_view(struct writer *w, const struct view *view, int nsources)
+{
+    put(w, view->camera, sizeof view->camera);
+    put(w, &view->stereo, sizeof view->stereo);
+    for (int k = 0; k < nsources; k++)
+        put_int(w, view->source[k]);
+    put_int(w, view->depth);
+    put_int(w, view->laser);
+}
+
+static void put_views(struct writer *w, const struct views *v)
+{
+    put_int(w, v->nsources);
+    for (int k = 0; k < v->nsources; k++)
+        put_int(w, v->source[k]);
+    put_int(w, v->nfiles);
+    for (int i = 0; i < v->nfiles; i++) {
+        put_text(w, v->files[i].file);
+        put_int(w, v->files[i].size_bytes);
+        put_int(w, w->whole ? v->files[i].mtime_ns : 0);
+        put(w, &v->files[i].hash, sizeof v->files[i].hash);
+    }
+    put_int(w, v->nlasers);
+    if (v->nlasers)
+        put(w, v->lasers, (size_t)v->nlasers * sizeof *v->lasers);
+    put(w, &v->depth_unit_m, sizeof v->depth_unit_m);
+    put_int(w, v->dropped);
+    put_int(w, v->repeated);
+    put_int(w, v->n);
+    for (int i = 0; i < v->n; i++)
+        put_view(w, &v->view[i], v->nsources);
+}
+
 static void put_dataset(struct writer *w, const struct dataset *d)
 {
-    put_magic(w, (d->masks ? WITH_MASKS : 0) + (w->whole ? WITH_TOLD : 0) + (d->upright ? UPRIGHT : 0));
+    put_magic(w, (d->masks ? WITH_MASKS : 0) + (w->whole ? WITH_TOLD : 0) + (d->upright ? UPRIGHT : 0) + (d->views ? VIEWS : 0));
     put_text(w, w->whole ? d->source : "");
     put_text(w, w->whole ? d->folder : "");
     put_int(w, d->source_bytes);
@@ -124,6 +158,8 @@ static void put_dataset(struct writer *w, const struct dataset *d)
     }
     for (int64_t k = 0; d->masks && k < d->offset[d->nimages]; k++)
         put_mask(w, dataset_mask(d, k));
+    if (d->views)
+        put_views(w, d->views);
 }
 
 int index_write(const char *path, const struct dataset *d, struct err *err)
@@ -321,6 +357,77 @@ static void get_masks(struct reader *r, struct dataset *d)
         masks_trim(d->masks, d->offset[d->nimages]);
 }
 
+static double get_real(struct reader *r)
+{
+    double v;
+
+    get(r, &v, sizeof v);
+    r->bad |= !isfinite(v);
+    return v;
+}
+
+static void get_files(struct reader *r, struct views *v)
+{
+    int n = get_count(r, VIEWS_MAX_FILES, FILE_LEAST);
+
+    v->files = calloc((size_t)n + 1, sizeof *v->files);
+    r->bad |= !v->files;
+    for (; v->nfiles < n && !r->bad; v->nfiles++) {
+        struct views_file *f = &v->files[v->nfiles];
+
+        f->file = get_text(r, DATASET_MAX_PATH);
+        f->size_bytes = get_int(r, 0, INT64_MAX);
+        f->mtime_ns = get_int(r, INT64_MIN, INT64_MAX);
+        get(r, &f->hash, sizeof f->hash);
+    }
+}
+
+static void get_lasers(struct reader *r, struct views *v)
+{
+    int n = get_count(r, VIEWS_MAX_LASERS, sizeof *v->lasers);
+
+    v->lasers = calloc((size_t)n + 1, sizeof *v->lasers);
+    r->bad |= !v->lasers;
+    for (; v->nlasers < n && !r->bad; v->nlasers++)
+        for (int k = 0; k < 12; k++)
+            v->lasers[v->nlasers].p[k] = get_real(r);
+}
+
+static void get_view(struct reader *r, const struct views *v, int nimages, struct view *view)
+{
+    for (int k = 0; k < 4; k++)
+        view->camera[k] = get_real(r);
+    r->bad |= !(view->camera[0] > 0 && view->camera[1] > 0);
+    view->stereo = get_real(r);
+    for (int k = 0; k < v->nsources; k++)
+        view->source[k] = (int32_t)get_int(r, 0, nimages - 1);
+    view->depth = (int32_t)get_int(r, -1, v->nfiles - 1);
+    view->laser = (int32_t)get_int(r, -1, v->nlasers - 1);
+}
+
+static void get_views(struct reader *r, struct dataset *d)
+{
+    struct views *v = d->views = calloc(1, sizeof *v);
+    int n;
+
+    r->bad |= !v;
+    if (r->bad)
+        return;
+    v->nsources = (int)get_int(r, 0, VIEWS_MAX_SOURCES);
+    for (int k = 0; k < v->nsources; k++)
+        v->source[k] = (int)get_int(r, INT32_MIN, INT32_MAX);
+    get_files(r, v);
+    get_lasers(r, v);
+    get(r, &v->depth_unit_m, sizeof v->depth_unit_m);
+    v->dropped = get_int(r, 0, INT64_MAX);
+    v->repeated = get_int(r, 0, INT64_MAX);
+    n = get_count(r, d->nimages, VIEW_LEAST);
+    v->view = calloc((size_t)n + 1, sizeof *v->view);
+    r->bad |= !v->view || n < 1;
+    for (; v->n < n && !r->bad; v->n++)
+        get_view(r, v, d->nimages, &v->view[v->n]);
+}
+
 static int get_form(struct reader *r)
 {
     char magic[sizeof MAGIC];
@@ -355,6 +462,8 @@ static void get_dataset(struct reader *r, struct dataset *d)
         get_image(r, d, &boxes_cap);
     if ((form & WITH_MASKS) && !r->bad)
         get_masks(r, d);
+    if ((form & VIEWS) && !r->bad)
+        get_views(r, d);
     r->bad |= r->at != r->end;
 }
 
@@ -415,6 +524,13 @@ static int verify(const struct dataset *d, const struct check_options *opt, cons
 
         rc = same_file(&f, dataset_path(d, i, file), im->size_bytes, im->mtime_ns, im->hash, err);
     }
+    for (int i = 0; d->views && i < d->views->nfiles && rc == 0; i++) {
+        const struct views_file *v = &d->views->files[i];
+        int n = snprintf(file, sizeof file, "%s/%s", d->folder, v->file);
+
+        rc = n < 0 || (size_t)n >= sizeof file ? err_set(err, ERR_CORRUPT, "%s: the index is malformed", path)
+                                               : same_file(&f, file, v->size_bytes, v->mtime_ns, v->hash, err);
+    }
     free(f.bytes);
     return rc;
 }
@@ -434,6 +550,8 @@ int index_load(const char *path, const struct check_options *opt, struct dataset
     }
     if (rc == 0 && opt->masks != (d->masks != NULL))
         rc = err_set(err, ERR_CORRUPT, "%s: the index %s", path, opt->masks ? "lacks the masks" : "holds masks that are not asked for");
+    if (rc == 0 && (opt->frames != NULL) != (d->views != NULL))
+        rc = err_set(err, ERR_CORRUPT, "%s: the index is one of %s", path, d->views ? "frames" : "boxes");
     if (rc == 0)
         rc = verify(d, opt, path, err);
     if (rc < 0)

@@ -15,6 +15,7 @@
 #include "worker/data/check.h"
 #include "worker/data/loader.h"
 #include "worker/data/problems.h"
+#include "worker/data/sample/frames.h"
 #include "worker/data/sample/task.h"
 #include "worker/models/registry.h"
 #include "worker/report/progress.h"
@@ -59,7 +60,8 @@ static int report_split(const struct machine *m, const char *split, const struct
         bad[nbad] = p->text[nbad];
         nbad++;
     }
-    return report_data(m->report, split, d->nimages, d->offset[d->nimages], p->count - p->kept_records, p->kept_records, nbad, bad, err);
+    return report_data(m->report, split, dataset_targets(d), d->offset[d->nimages], p->count - p->kept_records, p->kept_records, nbad, bad,
+                       err);
 }
 
 /* What is trained on of it, and what classes it has. */
@@ -98,15 +100,18 @@ static int check_once(const struct machine *m, const char *split, const struct c
     return rc;
 }
 
-static int open_split(const struct machine *m, const char *split, const char *annotations, const char *images, struct split *ret,
-                      struct err *err)
+static int open_split(const struct machine *m, bool val, struct split *ret, struct err *err)
 {
-    struct check_options opt = { annotations,
-                                 images,
-                                 strcmp(m->spec->data_on_bad, "skip") == 0 ? BAD_SKIP : BAD_ERROR,
+    const struct jobspec *s = m->spec;
+    const char *split = val ? "val" : "train";
+    struct frames_options frames;
+    struct check_options opt = { val ? s->data_val_annotations : s->data_train_annotations,
+                                 val ? s->data_val_images : s->data_train_images,
+                                 strcmp(s->data_on_bad, "skip") == 0 ? BAD_SKIP : BAD_ERROR,
                                  m->spec->run_threads > 0 ? (int)m->spec->run_threads : 1,
                                  model_masks(m->opt->models, m->spec),
-                                 model_upright(m->opt->models, m->spec) };
+                                 model_upright(m->opt->models, m->spec),
+                                 frames_split(s, val, &frames) ? &frames : NULL };
     char index[4096 + 32];
     int rc;
 
@@ -138,12 +143,12 @@ int splits_open(const struct machine *m, struct split *ret_train, struct split *
     int rc;
 
     progress_phase(m->progress, PHASE_CHECK_DATA);
-    rc = open_split(m, "train", s->data_train_annotations, s->data_train_images, ret_train, err);
+    rc = open_split(m, false, ret_train, err);
     if (rc >= 0)
         rc = wanted_data(s, ret_train, err);
     if (rc < 0 || !s->data_val_annotations)
         return rc;
-    rc = open_split(m, "val", s->data_val_annotations, s->data_val_images, ret_val, err);
+    rc = open_split(m, true, ret_val, err);
     return rc < 0 ? rc : dataset_same_classes(ret_train->set, ret_val->set, err);
 }
 

@@ -13,6 +13,7 @@
 #include "worker/layers/tape.h"
 #include "worker/data/loader.h"
 #include "worker/data/mask_rle.h"
+#include "worker/data/sample/task.h"
 #include "worker/eval/evaluator.h"
 #include "worker/models/registry.h"
 #include "worker/optim/ema.h"
@@ -95,7 +96,7 @@ static int validation_open(struct validation *v, struct validator *t, struct err
 
     memset(v, 0, sizeof *v);
     v->t = t;
-    v->nshards = val_shards(t->val->set->nimages, (int)t->machine->spec->val_batch);
+    v->nshards = val_shards(t->val->task->samples, (int)t->machine->spec->val_batch);
     rc = answers_open(&v->answers, t->val->set, err);
     if (rc >= 0)
         rc = evaluators_open(t->model->family->evaluators, &v->answers.eval, &v->evaluators, err);

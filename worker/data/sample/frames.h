@@ -3,9 +3,15 @@
  * epoch, sample). Validation has neither. Specs featdepth sections 4.2 to 4.4. */
 #pragma once
 #include "proto/jobspec.h"
+#include "worker/data/frames.h"
 #include "worker/data/sample/task.h"
 
-enum { FRAMES_MAX_SOURCES = JOB_MAX_SOURCES, FRAMES_STEREO = 0 /* a source's id: the other camera's picture of the same time */ };
+enum {
+    FRAMES_MAX_SOURCES = JOB_MAX_SOURCES,
+    FRAMES_STEREO = VIEWS_STEREO /* a source's id: the other camera's picture of the same time */
+};
+
+_Static_assert((int)FRAMES_MAX_SOURCES == (int)VIEWS_MAX_SOURCES, "a data set has room for what a job may ask for");
 
 /* Sources of a job, ids told from the target in frames (data.sources times data.stride), FRAMES_STEREO last; returns how many. An autoencoder has none. */
 int frames_sources(const struct jobspec *spec, int ret[FRAMES_MAX_SOURCES]);
@@ -15,5 +21,21 @@ int frames_sources(const struct jobspec *spec, int ret[FRAMES_MAX_SOURCES]);
  * "stereo": f32 [1], where the other camera stands, along x: side * flip * b of specs featdepth section 2.5; 0 without. The form is constant. */
 const struct batch_form *frames_form(int nsources);
 
-/* Its form is that of most sources: what a job has says frames_form(). */
+struct frames_task_options {
+    bool train;
+    uint64_t seed;
+    int nsources; /* of the data set, too */
+    struct canvas canvas;
+    float flip, jitter_prob; /* of training */
+    float jitter[4];         /* brightness, contrast, saturation: factors 1 - x .. 1 + x, not below 0; hue: -x .. x */
+    size_t cache_bytes;
+};
+
+/* Its form is that of most sources: what a job has says frames_form(). Of pictures that nobody knows a camera of (no views), as in a prediction, there is one
+ * made up and no source: those pictures are black. */
 extern const struct task_kind task_frames;
+
+/* d outlives the task. ERR_INPUT: the data set has other sources. */
+int frames_open(const struct dataset *d, const struct frames_task_options *opt, struct task **ret_task, struct err *err);
+/* How a job's split of frames is read, in *ret, which borrows from the job; false: it is one of boxes. */
+bool frames_split(const struct jobspec *spec, bool val, struct frames_options *ret);

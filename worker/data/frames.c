@@ -1,0 +1,191 @@
+#include "worker/data/frames.h"
+
+#include <errno.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "proto/err.h"
+#include "worker/data/intrinsics.h"
+#include "worker/data/problems.h"
+#include "worker/data/views_make.h"
+
+/* ---- one sequence ---- */
+
+struct single {
+    const struct frames_options *opt;
+    struct intrinsics k;
+    const char *frames, *depth; /* patterns; depth NULL: none */
+};
+
+static const char intrinsics_file[] = "intrinsics.json";
+static const int64_t most_number = 999999999999;
+
+static void single_close(void *of)
+{
+    struct single *s = of;
+
+    intrinsics_clear(&s->k);
+    free(s);
+}
+
+/* Patterns, as the job has them or else the file. */
+static int single_patterns(struct single *s, struct err *err)
+{
+    const struct frames_options *o = s->opt;
+
+    s->frames = o->frame_pattern ? o->frame_pattern : s->k.frame_pattern;
+    s->depth = o->depth_pattern ? o->depth_pattern : s->k.depth_pattern[0] ? s->k.depth_pattern : NULL;
+    if (!*s->frames)
+        return err_set(err, ERR_DATA, "%s/%s: neither \"frame_pattern\" is there nor data.frame_pattern in the job", o->folder,
+                       intrinsics_file);
+    if (o->frame_pattern && pattern_check("data.frame_pattern", s->frames, err) < 0)
+        return err->code;
+    if (o->depth_pattern && pattern_check("data.depth_pattern", s->depth, err) < 0)
+        return err->code;
+    if (s->depth && o->truth && isnan(isnan(o->depth_unit_m) ? s->k.depth_unit_m : o->depth_unit_m))
+        return err_set(err, ERR_DATA, "%s/%s: neither \"depth_unit_m\" is there nor data.depth_unit_m in the job", o->folder,
+                       intrinsics_file);
+    for (int k = 0; k < o->nsources; k++)
+        if (o->source[k] == VIEWS_STEREO)
+            return err_set(err, ERR_DATA, "data.stereo: %s holds one sequence of one camera; it needs sequences/ or KITTI's raw data",
+                           o->folder);
+    return 0;
+}
+
+static int single_open(const struct frames_options *opt, struct views_maker *m, void **ret_of, struct err *err)
+{
+    struct single *s = calloc(1, sizeof *s);
+    int rc;
+
+    if (!s)
+        return err_set(err, -ENOMEM, "%s: no memory", opt->folder);
+    s->opt = opt;
+    rc = frames_intrinsics(opt, m, intrinsics_file, &s->k, err);
+    if (rc >= 0)
+        rc = single_patterns(s, err);
+    if (rc < 0)
+        single_close(s);
+    else
+        *ret_of = s;
+    return rc;
+}
+
+static int single_find(void *of, const struct split_line *line, struct frame_spot *spot, struct err *err)
+{
+    struct single *s = of;
+    int64_t number = line->n == 1 ? split_number(line->word[0], most_number) : -1;
+    char name[32];
+    const struct intrinsics_camera *c;
+
+    if (number < 0) {
+        err_set(err, ERR_DATA, "%s, line %lld: '%.80s%s' is not the number of a frame", s->opt->list, (long long)line->number,
+                line->word[0], line->n > 1 ? " ..." : "");
+        return 1;
+    }
+    snprintf(name, sizeof name, "%lld", (long long)number);
+    c = intrinsics_of(&s->k, name);
+    if (!c) {
+        err_set(err, ERR_DATA, "%s, line %lld: %s has no camera of frame %s", s->opt->list, (long long)line->number, intrinsics_file, name);
+        return 1;
+    }
+    memcpy(spot->camera, c->k, sizeof spot->camera);
+    spot->w = s->k.w;
+    spot->h = s->k.h;
+    if (!pattern_make(s->frames, number, spot->file, sizeof spot->file))
+        spot->file[0] = '\0';
+    for (int k = 0; k < s->opt->nsources; k++)
+        if (!pattern_make(s->frames, number + s->opt->source[k], spot->source[k], sizeof spot->source[k]))
+            spot->source[k][0] = '\0';
+    if (s->depth && !pattern_make(s->depth, number, spot->depth, sizeof spot->depth))
+        spot->depth[0] = '\0';
+    return 0;
+}
+
+static double single_unit(const void *of)
+{
+    const struct single *s = of;
+
+    return isnan(s->opt->depth_unit_m) ? s->k.depth_unit_m : s->opt->depth_unit_m;
+}
+
+const struct frames_layout frames_single = { single_open, single_find, single_unit, single_close };
+
+/* ---- any ---- */
+
+int frames_intrinsics(const struct frames_options *opt, struct views_maker *m, const char *file, struct intrinsics *ret, struct err *err)
+{
+    struct whole_file f = { 0 };
+    char path[DATASET_MAX_PATH];
+    int n = snprintf(path, sizeof path, "%s/%s", opt->folder, file), rc;
+
+    if (n < 0 || (size_t)n >= sizeof path)
+        return err_set(err, ERR_DATA, "%.200s...: path too long", opt->folder);
+    rc = whole_file_read(&f, path, INTRINSICS_MAX_BYTES, err);
+    if (rc >= 0)
+        rc = views_make_file(m, file, &f, err);
+    if (rc >= 0)
+        rc = intrinsics_parse(path, (const char *)f.bytes, f.size, ret, err);
+    free(f.bytes);
+    return rc;
+}
+
+/* All lines: 0, or an error that is not about one of them. */
+static int read_lines(const struct frames_layout *layout, void *of, struct split_list *list, struct views_maker *m,
+                      struct problems *problems, struct err *err)
+{
+    struct split_line *line = malloc(sizeof *line);
+    struct frame_spot *spot = malloc(sizeof *spot);
+    int rc = line && spot ? 1 : err_set(err, -ENOMEM, "%s: no memory", list->path);
+
+    while (rc > 0) {
+        rc = split_list_next(list, line, err);
+        if (rc == 0)
+            break;
+        if (rc == ERR_DATA) {
+            problems_add(problems, "%s", err->msg);
+            rc = 1;
+            continue;
+        }
+        memset(spot, 0, sizeof *spot);
+        spot->laser = -1;
+        rc = layout->find(of, line, spot, err);
+        if (rc > 0)
+            problems_add(problems, "%s", err->msg);
+        else if (rc == 0)
+            rc = views_make_target(m, line, spot, problems, err) < 0 ? err->code : 1;
+    }
+    free(line);
+    free(spot);
+    return rc;
+}
+
+static const struct frames_layout *layout_of(const struct frames_options *opt)
+{
+    return opt->kitti ? &frames_kitti : views_file_there(opt, "sequences") ? &frames_sequences : &frames_single;
+}
+
+int frames_read(const struct frames_options *opt, struct problems *problems, struct dataset **ret, struct err *err)
+{
+    const struct frames_layout *layout = layout_of(opt);
+    struct views_maker *m = views_maker_new(opt, err);
+    struct split_list list;
+    void *of = NULL;
+    int rc;
+
+    if (!m)
+        return err->code;
+    rc = split_list_open(&list, opt->list, err);
+    if (rc >= 0)
+        rc = layout->open(opt, m, &of, err);
+    if (rc >= 0)
+        rc = read_lines(layout, of, &list, m, problems, err);
+    if (rc >= 0)
+        rc = views_make_finish(m, &list.file, layout->unit(of), ret, err);
+    if (of)
+        layout->close(of);
+    split_list_close(&list);
+    views_maker_free(m);
+    return rc;
+}

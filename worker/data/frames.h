@@ -1,0 +1,43 @@
+/* worker/data/frames.h - reads data sets of frames for depth networks: a list of targets (split_list.h) and a folder of frames. Three layouts:
+ *   one sequence     lines: a frame's number. The folder has intrinsics.json, which says where frames and depth are (frame_pattern, depth_pattern)
+ *   sequences        lines: sequence, frame's name without its ending, and of stereo "l" or "r". The folder has sequences/NAME/frames, frames_right, depth
+ *                    and intrinsics.json
+ *   KITTI's raw data lines: date/drive, number, "l" or "r" (kitti.h)
+ * Strict, as coco.h is. Source: specs featdepth sections 4.1 to 4.6. */
+#pragma once
+#include "worker/data/split_list.h"
+#include "worker/data/views.h"
+
+struct dataset;
+struct err;
+struct problems;
+struct views_maker;
+
+struct frames_options {
+    const char *list, *folder;
+    bool kitti;
+    int nsources;
+    int source[VIEWS_MAX_SOURCES];               /* ids, as struct views has them */
+    bool repeat;                               /* a target stands for a neighbour that is not there; else it is left out */
+    bool truth;                                /* measured depth is wanted */
+    const char *frame_pattern, *depth_pattern; /* instead of what intrinsics.json says; NULL: as that says */
+    double depth_unit_m;                       /* likewise; NAN */
+};
+
+/* Lines that name no frame are put into *problems (caller zeroes it) and left out. Errors of the list as a file, of cameras and of patterns fail the call.
+ * Caller frees with dataset_free(). ERR_DATA, -errno or -ENOMEM. */
+int frames_read(const struct frames_options *opt, struct problems *problems, struct dataset **ret, struct err *err);
+
+/* One layout. */
+struct frame_spot;
+struct intrinsics;
+struct frames_layout {
+    int (*open)(const struct frames_options *opt, struct views_maker *m, void **ret_of, struct err *err);
+    /* What a line stands for: 0; 1: nothing, err says why; or an error that ends the reading. spot is zeroed. */
+    int (*find)(void *of, const struct split_line *line, struct frame_spot *spot, struct err *err);
+    double (*unit)(const void *of); /* metres of 1 in pictures of depth */
+    void (*close)(void *of);
+};
+extern const struct frames_layout frames_single, frames_sequences, frames_kitti;
+/* For them: a file intrinsics.json of the folder, which becomes one of the set's. Caller clears. */
+int frames_intrinsics(const struct frames_options *opt, struct views_maker *m, const char *file, struct intrinsics *ret, struct err *err);

@@ -1,0 +1,304 @@
+/* The layout of several sequences: specs featdepth section 4.5. */
+#include <dirent.h>
+#include <errno.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "proto/err.h"
+#include "worker/data/frames.h"
+#include "worker/data/intrinsics.h"
+#include "worker/data/views_make.h"
+
+enum { MAX_SEQUENCES = 1 << 16, MAX_FRAMES = 1 << 20 };
+
+/* A frame's name without its ending, and its ending with the point. */
+struct frame_name {
+    char *name;
+    const char *ending; /* behind the name's NUL */
+};
+
+struct sequence {
+    char *name;
+    struct intrinsics k;
+    struct frame_name *frame; /* natural order */
+    int n;
+};
+
+struct sequences {
+    const struct frames_options *opt;
+    struct views_maker *m;
+    struct sequence *sequence;
+    int n, room, last;
+};
+
+static void sequences_close(void *of)
+{
+    struct sequences *s = of;
+
+    for (int i = 0; i < s->n; i++) {
+        struct sequence *q = &s->sequence[i];
+
+        for (int k = 0; k < q->n; k++)
+            free(q->frame[k].name);
+        free(q->frame);
+        free(q->name);
+        intrinsics_clear(&q->k);
+    }
+    free(s->sequence);
+    free(s);
+}
+
+static int sequences_open(const struct frames_options *opt, struct views_maker *m, void **ret_of, struct err *err)
+{
+    struct sequences *s = calloc(1, sizeof *s);
+
+    if (!s)
+        return err_set(err, -ENOMEM, "%s: no memory", opt->folder);
+    s->opt = opt;
+    s->m = m;
+    *ret_of = s;
+    return 0;
+}
+
+/* ---- the frames of a sequence ---- */
+
+static bool digit(char c)
+{
+    return c >= '0' && c <= '9';
+}
+
+/* Natural order: runs of digits by their value, all else by bytes; where that says nothing, by bytes alone. */
+static int natural(const char *x, const char *y)
+{
+    const char *a = x, *b = y;
+
+    while (*a && *b) {
+        if (digit(*a) && digit(*b)) {
+            size_t na, nb;
+            int diff;
+
+            a += strspn(a, "0");
+            b += strspn(b, "0");
+            na = strspn(a, "0123456789");
+            nb = strspn(b, "0123456789");
+            diff = na != nb ? (na < nb ? -1 : 1) : strncmp(a, b, na);
+            if (diff)
+                return diff;
+            a += na;
+            b += nb;
+        } else if (*a++ != *b++) {
+            return (unsigned char)a[-1] < (unsigned char)b[-1] ? -1 : 1;
+        }
+    }
+    return *a || *b ? (*a ? 1 : -1) : strcmp(x, y);
+}
+
+static int by_name(const void *a, const void *b)
+{
+    return natural(((const struct frame_name *)a)->name, ((const struct frame_name *)b)->name);
+}
+
+/* The ending of a picture's file; NULL: it is none. */
+static const char *ending_of(const char *file)
+{
+    const char *dot = strrchr(file, '.');
+
+    if (!dot || dot == file || file[0] == '.')
+        return NULL;
+    return strcmp(dot, ".jpg") == 0 || strcmp(dot, ".jpeg") == 0 || strcmp(dot, ".png") == 0 ? dot : NULL;
+}
+
+/* 0, or 1 where the sequence has too many. */
+static int add_frame(struct sequence *q, int *room, const char *file, const char *ending)
+{
+    size_t n = strlen(file) + 2, base = (size_t)(ending - file);
+    char *name;
+
+    if (q->n == *room) {
+        struct frame_name *more = *room < MAX_FRAMES ? realloc(q->frame, (size_t)(*room * 2 + 256) * sizeof *more) : NULL;
+
+        if (!more)
+            return -ENOMEM;
+        q->frame = more;
+        *room = *room * 2 + 256;
+    }
+    name = calloc(1, n);
+    if (!name)
+        return -ENOMEM;
+    memcpy(name, file, base);
+    strcpy(name + base + 1, ending);
+    q->frame[q->n++] = (struct frame_name){ name, name + base + 1 };
+    return 0;
+}
+
+static int list_frames(const struct sequences *s, struct sequence *q, struct err *err)
+{
+    char path[DATASET_MAX_PATH];
+    int room = 0, rc = 0, n = snprintf(path, sizeof path, "%s/sequences/%s/frames", s->opt->folder, q->name);
+    DIR *dir = n > 0 && (size_t)n < sizeof path ? opendir(path) : NULL;
+    struct dirent *e;
+
+    if (!dir)
+        return err_sys(err, "open '%s'", path);
+    while (rc == 0 && (e = readdir(dir))) {
+        const char *ending = ending_of(e->d_name);
+
+        if (ending)
+            rc = add_frame(q, &room, e->d_name, ending);
+    }
+    closedir(dir);
+    if (rc < 0)
+        return err_set(err, -ENOMEM, "%s: no memory for its frames, or over %d of them", path, MAX_FRAMES);
+    if (q->n)
+        qsort(q->frame, (size_t)q->n, sizeof *q->frame, by_name);
+    for (int i = 1; i < q->n; i++)
+        if (strcmp(q->frame[i].name, q->frame[i - 1].name) == 0)
+            return err_set(err, ERR_DATA, "%s: frame '%s' is there as %s and as %s", path, q->frame[i].name, q->frame[i - 1].ending,
+                           q->frame[i].ending);
+    return 0;
+}
+
+static int read_sequence(struct sequences *s, struct sequence *q, struct err *err)
+{
+    char file[DATASET_MAX_PATH];
+    int n = snprintf(file, sizeof file, "sequences/%s/intrinsics.json", q->name);
+    int rc = n > 0 && (size_t)n < sizeof file ? frames_intrinsics(s->opt, s->m, file, &q->k, err)
+                                              : err_set(err, ERR_DATA, "%.200s...: path too long", q->name);
+
+    for (int k = 0; k < s->opt->nsources && rc >= 0; k++)
+        if (s->opt->source[k] == VIEWS_STEREO && isnan(q->k.nominal_baseline) && isnan(q->k.baseline_m))
+            return err_set(err, ERR_DATA, "%s/%s: data.stereo needs \"nominal_baseline\" or \"baseline_m\"", s->opt->folder, file);
+    return rc < 0 ? rc : list_frames(s, q, err);
+}
+
+/* 0, 1 where the name cannot be one, or an error. */
+static int sequence_of(struct sequences *s, const struct split_line *line, struct sequence **ret, struct err *err)
+{
+    const char *name = line->word[0];
+    struct sequence *q;
+
+    if (!path_stays(name) || strchr(name, '/')) {
+        err_set(err, ERR_DATA, "%s, line %lld: '%.100s' is no name of a sequence", s->opt->list, (long long)line->number, name);
+        return 1;
+    }
+    for (int i = 0; i < s->n; i++) {
+        q = &s->sequence[(s->last + i) % s->n]; /* lines of a sequence stand together as a rule */
+        if (strcmp(q->name, name) == 0) {
+            s->last = (s->last + i) % s->n;
+            *ret = q;
+            return 0;
+        }
+    }
+    if (s->n == s->room) {
+        q = s->n < MAX_SEQUENCES ? realloc(s->sequence, (size_t)(s->room * 2 + 16) * sizeof *q) : NULL;
+        if (!q)
+            return err_set(err, -ENOMEM, "%s: no memory, or over %d sequences", s->opt->list, MAX_SEQUENCES);
+        s->sequence = q;
+        s->room = s->room * 2 + 16;
+    }
+    q = &s->sequence[s->n];
+    *q = (struct sequence){ .name = strdup(name) };
+    if (!q->name)
+        return err_set(err, -ENOMEM, "%s: no memory", s->opt->list);
+    s->last = s->n++;
+    *ret = q;
+    return read_sequence(s, q, err);
+}
+
+/* ---- lines ---- */
+
+static int place_of(const struct sequence *q, const char *name)
+{
+    const struct frame_name key = { (char *)name, NULL };
+    const struct frame_name *f = q->n ? bsearch(&key, q->frame, (size_t)q->n, sizeof key, by_name) : NULL;
+
+    return f ? (int)(f - q->frame) : -1;
+}
+
+static bool put_path(char buf[DATASET_MAX_PATH], const struct sequence *q, const char *folder, const char *name, const char *ending)
+{
+    int n = snprintf(buf, DATASET_MAX_PATH, "sequences/%s/%s/%s%s", q->name, folder, name, ending);
+
+    if (n > 0 && n < DATASET_MAX_PATH)
+        return true;
+    buf[0] = '\0';
+    return false;
+}
+
+/* A frame's file of one camera; the other camera's may have another ending. */
+static void put_frame(const struct sequences *s, const struct sequence *q, int place, bool right, char buf[DATASET_MAX_PATH])
+{
+    static const char *const endings[] = { ".png", ".jpg", ".jpeg" };
+    const struct frame_name *f = &q->frame[place];
+
+    if (!put_path(buf, q, right ? "frames_right" : "frames", f->name, f->ending))
+        return;
+    for (int i = 0; i < 3 && right && !views_file_there(s->opt, buf); i++)
+        put_path(buf, q, "frames_right", f->name, endings[i]);
+}
+
+static int bad_line(const struct sequences *s, const struct split_line *line, const char *why, struct err *err)
+{
+    err_set(err, ERR_DATA, "%s, line %lld: '%.100s %.100s': %s", s->opt->list, (long long)line->number, line->word[0], line->word[1], why);
+    return 1;
+}
+
+static void put_files(const struct sequences *s, const struct sequence *q, int place, bool right, struct frame_spot *spot)
+{
+    const struct frames_options *o = s->opt;
+
+    put_frame(s, q, place, right, spot->file);
+    for (int k = 0; k < o->nsources; k++) {
+        int at = place + o->source[k];
+
+        if (o->source[k] == VIEWS_STEREO)
+            put_frame(s, q, place, !right, spot->source[k]);
+        else if (at >= 0 && at < q->n)
+            put_frame(s, q, at, right, spot->source[k]);
+    }
+    if (!right) /* it is measured for the one camera */
+        put_path(spot->depth, q, "depth", q->frame[place].name, ".png");
+    spot->stereo = 0;
+    for (int k = 0; k < o->nsources; k++)
+        if (o->source[k] == VIEWS_STEREO)
+            spot->stereo = (right ? 1 : -1) * (isnan(q->k.nominal_baseline) ? q->k.baseline_m : q->k.nominal_baseline);
+}
+
+static int sequences_find(void *of, const struct split_line *line, struct frame_spot *spot, struct err *err)
+{
+    struct sequences *s = of;
+    const char *side = line->word[2];
+    bool right = strcmp(side, "r") == 0;
+    const struct intrinsics_camera *c;
+    struct sequence *q = NULL;
+    int rc, place;
+
+    if (line->n < 2 || (line->n > 2 && !right && strcmp(side, "l") != 0))
+        return bad_line(s, line, "a line is: sequence, frame, and perhaps l or r", err);
+    rc = sequence_of(s, line, &q, err);
+    if (rc != 0)
+        return rc;
+    place = place_of(q, line->word[1]);
+    if (place < 0)
+        return bad_line(s, line, "the sequence has no such frame", err);
+    c = right && q->k.right.there ? &q->k.right : intrinsics_of(&q->k, line->word[1]);
+    if (!c)
+        return bad_line(s, line, "intrinsics.json has no camera of it", err);
+    memcpy(spot->camera, c->k, sizeof spot->camera);
+    spot->w = q->k.w;
+    spot->h = q->k.h;
+    put_files(s, q, place, right, spot);
+    return 0;
+}
+
+/* Millimetres in most sensors' files, but the layout says 1/256 m, as KITTI's depth maps are. */
+static double sequences_unit(const void *of)
+{
+    const struct sequences *s = of;
+
+    return isnan(s->opt->depth_unit_m) ? 1.0 / 256 : s->opt->depth_unit_m;
+}
+
+const struct frames_layout frames_sequences = { sequences_open, sequences_find, sequences_unit, sequences_close };

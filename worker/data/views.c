@@ -1,0 +1,61 @@
+#include "worker/data/views.h"
+
+#include <stdlib.h>
+
+void views_free(struct views *v)
+{
+    if (!v)
+        return;
+    for (int i = 0; i < v->nfiles; i++)
+        free(v->files[i].file);
+    free(v->files);
+    free(v->lasers);
+    free(v->view);
+    free(v);
+}
+
+int views_measured(const struct views *v)
+{
+    int n = 0;
+
+    for (int i = 0; i < v->n; i++)
+        n += v->view[i].depth >= 0;
+    return n;
+}
+
+static bool whole(const struct views *v, int target, char *const *flaw)
+{
+    bool good = !flaw[target];
+
+    for (int k = 0; k < v->nsources; k++)
+        good = good && !flaw[v->view[target].source[k]];
+    return good;
+}
+
+int views_drop(struct views *v, int nimages, char *const *flaw, int32_t *ret_place)
+{
+    int targets = 0, left;
+
+    for (int i = 0; i < nimages; i++)
+        ret_place[i] = -1;
+    for (int i = 0; i < v->n; i++)
+        if (whole(v, i, flaw)) {
+            ret_place[i] = targets;
+            v->view[targets++] = v->view[i];
+        }
+    v->n = left = targets;
+    /* a frame that is no target any more may still be a neighbour: -2 until all of them are known, so that they keep their order */
+    for (int i = 0; i < targets; i++)
+        for (int k = 0; k < v->nsources; k++) {
+            int32_t *place = &ret_place[v->view[i].source[k]];
+
+            *place = *place < 0 ? -2 : *place;
+        }
+    for (int i = 0; i < nimages; i++)
+        if (ret_place[i] == -2)
+            ret_place[i] = left++;
+    for (int i = 0; i < targets; i++)
+        for (int k = 0; k < v->nsources; k++)
+            v->view[i].source[k] = ret_place[v->view[i].source[k]];
+    return left;
+}

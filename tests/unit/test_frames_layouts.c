@@ -1,0 +1,300 @@
+/* tests/unit/test_frames_layouts.c - uses: proto worker/core worker/mask worker/data worker/data/sample
+ * Data sets of several sequences and KITTI's raw data: neighbours, the other camera, calibration, measured depth. */
+#include "tests/unit/frames_set.h"
+#include "worker/data/sample/frames.h"
+
+static const char pixels_json[] =
+    "{\"fx\": 30.5, \"fy\": 31, \"cx\": 19.25, \"cy\": 14, \"width\": 41, \"height\": 30, \"nominal_baseline\": 0.1, "
+    "\"baseline_m\": 0.54, \"right\": {\"fx\": 29, \"fy\": 28, \"cx\": 21, \"cy\": 15}}";
+
+static const char *file_of(const struct dataset *d, int target, int source)
+{
+    return d->images[d->views->view[target].source[source]].file;
+}
+
+/* ---- sequences ---- */
+
+/* Frames of sequence a: 8 9 10 11 of both cameras; of sequence b, of another size, x9 and x10 of one camera. */
+static void two_sequences(struct tree *t)
+{
+    char file[64];
+
+    tree_new(t);
+    tree_text(t, "sequences/a/intrinsics.json", pixels_json);
+    tree_text(t, "sequences/b/intrinsics.json",
+              "{\"fx\": 30, \"fy\": 31, \"cx\": 19, \"cy\": 14, \"width\": 20, \"height\": 16, \"baseline_m\": 0.25}");
+    for (int i = 8; i < 12; i++) {
+        snprintf(file, sizeof file, "sequences/a/frames/%d.png", i);
+        tree_frame(t, file, i, FRAME_W, FRAME_H);
+        snprintf(file, sizeof file, "sequences/a/frames_right/%d.png", i);
+        tree_frame(t, file, i + 10, FRAME_W, FRAME_H);
+    }
+    tree_text(t, "sequences/a/frames/notes.txt", "no picture");
+    tree_frame(t, "sequences/b/frames/x10.png", 1, 20, 16);
+    tree_frame(t, "sequences/b/frames/x9.png", 2, 20, 16);
+    tree_depth(t, "sequences/a/depth/9.png", 3, FRAME_W, FRAME_H);
+}
+
+static void neighbours_stand_in_natural_order(void **state)
+{
+    struct tree t;
+    struct dataset *d;
+    struct depth_truth *truth;
+    struct depth_map map;
+
+    (void)state;
+    two_sequences(&t);
+    d = tree_read(&t, "a 9\na 10 l\nb x9\na 8\n");
+    assert_int_equal(d->views->n, 2);
+    assert_int_equal(d->views->dropped, 2); /* neither sequence goes on in the other */
+    assert_string_equal(file_of(d, 0, 0), "sequences/a/frames/8.png");
+    assert_string_equal(file_of(d, 0, 1), "sequences/a/frames/10.png");
+    assert_string_equal(file_of(d, 1, 0), "sequences/a/frames/9.png");
+    assert_string_equal(file_of(d, 1, 1), "sequences/a/frames/11.png");
+    assert_float_equal(d->views->view[0].camera[0], 30.5, 0);
+    assert_float_equal(d->views->view[0].stereo, 0, 0);
+    assert_int_equal(depth_truth_open(d, &truth, &t.err), 0);
+    assert_int_equal(depth_truth_read(truth, 0, &map, &t.err), 0);
+    assert_float_equal(map.metres[1], 3001 / 256.0, 0);
+    assert_int_equal(depth_truth_read(truth, 1, &map, &t.err), 0);
+    assert_null(map.metres);
+    depth_truth_close(truth);
+    dataset_free(d);
+    tree_free(&t);
+}
+
+static void the_other_camera(void **state)
+{
+    struct tree t;
+    struct dataset *d;
+    char path[256];
+
+    (void)state;
+    two_sequences(&t);
+    t.frames.nsources = 1;
+    t.frames.source[0] = VIEWS_STEREO;
+    d = tree_read(&t, "a 9 l\na 9 r\na 10\n");
+    assert_string_equal(file_of(d, 0, 0), "sequences/a/frames_right/9.png");
+    assert_string_equal(file_of(d, 1, 0), "sequences/a/frames/9.png");
+    assert_int_equal(d->views->view[1].source[0], 0);
+    assert_float_equal(d->views->view[0].stereo, -0.1, 0);
+    assert_float_equal(d->views->view[1].stereo, 0.1, 0);
+    assert_float_equal(d->views->view[1].camera[0], 29, 0);
+    assert_int_equal(d->views->view[1].depth, -1); /* measured for the left one */
+    assert_true(d->views->view[0].depth >= 0);
+    dataset_free(d);
+    assert_int_equal(unlink(tree_path(&t, "sequences/a/frames_right/9.png", path)), 0);
+    tree_refuses(&t, "a 9 l\n", "line 1: frame sequences/a/frames/9.png has no picture of the other camera");
+    t.frames.repeat = true; /* a target cannot stand for it */
+    tree_refuses(&t, NULL, "has no picture of the other camera");
+    tree_text(&t, "sequences/a/intrinsics.json", "{\"fx\": 30, \"fy\": 31, \"cx\": 19, \"cy\": 14, \"width\": 41, \"height\": 30}");
+    tree_refuses(&t, "a 10 l\n", "data.stereo needs \"nominal_baseline\"");
+    tree_free(&t);
+}
+
+/* side * flip * b of the golden cases, as a sample has it. */
+static void a_mirrored_sample_turns_the_offset(void **state)
+{
+    struct frames_task_options o = { .train = true, .nsources = 1, .canvas = { 8, 12 } };
+    struct hand hand = { .decoder = decoder_new() };
+    uint8_t pictures[4][8 * 12 * 3];
+    float camera[4], stereo;
+    struct sample s = { .array = { pictures[0], pictures[1], pictures[2], pictures[3], camera, &stereo } };
+    json_t *golden = json_load_file("tests/golden/frames.json", 0, NULL), *run;
+    struct task *task;
+    struct tree t;
+    struct dataset *d;
+    size_t i;
+
+    (void)state;
+    two_sequences(&t);
+    tree_text(&t, "sequences/a/intrinsics.json",
+              "{\"fx\": 30.5, \"fy\": 31, \"cx\": 19.25, \"cy\": 14, \"width\": 41, \"height\": 30, \"nominal_baseline\": 0.015}");
+    t.frames.nsources = 1;
+    t.frames.source[0] = VIEWS_STEREO;
+    d = tree_read(&t, "a 9 l\na 9 r\n");
+    json_array_foreach (json_object_get(golden, "stereo_T"), i, run) {
+        int sample = strcmp(json_string_value(json_object_get(run, "side")), "r") == 0;
+        bool flip = json_is_true(json_object_get(run, "flip"));
+
+        o.flip = flip ? 1 : 0;
+        assert_int_equal(frames_open(d, &o, &task, &t.err), 0);
+        assert_int_equal(task->ops->make(task, &hand, 1, (struct draw){ 0, sample, 0 }, o.canvas, &s, &t.err), 0);
+        assert_float_equal(stereo, json_real_value(json_object_get(run, "T03")), 1e-9);
+        assert_float_equal(camera[2], flip ? (41 - 19.25) * 12 / 41 : 19.25 * 12 / 41, 1e-6);
+        task_free(task);
+    }
+    assert_int_equal(i, 4);
+    hand_free(&hand);
+    dataset_free(d);
+    json_decref(golden);
+    tree_free(&t);
+}
+
+static void lines_of_sequences(void **state)
+{
+    struct tree t;
+
+    (void)state;
+    two_sequences(&t);
+    tree_refuses(&t, "a\n", "line 1: 'a ': a line is: sequence, frame");
+    tree_refuses(&t, "a 9 x\n", "line 1: 'a 9': a line is");
+    tree_refuses(&t, "a 7\n", "the sequence has no such frame");
+    tree_refuses(&t, "../a 9\n", "'../a' is no name of a sequence");
+    tree_refuses(&t, ".. 9\n", "'..' is no name of a sequence");
+    tree_refuses(&t, "c 9\n", "sequences/c/intrinsics.json");
+    tree_frame(&t, "sequences/a/frames/9.jpg", 1, FRAME_W, FRAME_H);
+    tree_refuses(&t, "a 9\n", "frame '9' is there as");
+    tree_free(&t);
+}
+
+/* ---- KITTI ---- */
+
+#define DRIVE "2011_09_26/2011_09_26_drive_0001_sync"
+
+static void write_points(const struct tree *t, const char *file, const char *hex)
+{
+    char path[256];
+    FILE *f = fopen(tree_path(t, file, path), "w");
+    unsigned byte;
+
+    for (; *hex; hex += 2) {
+        assert_int_equal(sscanf(hex, "%2x", &byte), 1);
+        fputc((int)byte, f);
+    }
+    fclose(f);
+}
+
+/* Four frames of both cameras; points of frame 2. */
+static json_t *kitti_tree(struct tree *t)
+{
+    json_t *golden = json_load_file("tests/golden/frames_samples.json", 0, NULL), *v = json_object_get(golden, "velodyne");
+    char file[128];
+
+    assert_non_null(v);
+    tree_new(t);
+    t->frames.kitti = true;
+    tree_text(t, "2011_09_26/calib_cam_to_cam.txt", json_string_value(json_object_get(v, "cam_to_cam")));
+    tree_text(t, "2011_09_26/calib_velo_to_cam.txt", json_string_value(json_object_get(v, "velo_to_cam")));
+    for (int i = 0; i < 4; i++)
+        for (int side = 2; side < 4; side++) {
+            snprintf(file, sizeof file, DRIVE "/image_0%d/data/%010d.png", side, i);
+            tree_frame(t, file, i * 2 + side, FRAME_W, FRAME_H);
+        }
+    write_points(t, DRIVE "/velodyne_points/data/0000000002.bin", json_string_value(json_object_get(v, "points")));
+    return golden;
+}
+
+static void kitti_sides_and_neighbours(void **state)
+{
+    struct tree t;
+    json_t *golden = kitti_tree(&t);
+    struct dataset *d;
+
+    (void)state;
+    t.frames.nsources = 3;
+    t.frames.source[2] = VIEWS_STEREO;
+    d = tree_read(&t, DRIVE " 0000000001 l\n" DRIVE " 2 r\n" DRIVE "\n");
+    assert_int_equal(d->views->n, 2);
+    assert_int_equal(d->views->dropped, 1); /* a word alone is frame 0 */
+    assert_string_equal(d->images[0].file, DRIVE "/image_02/data/0000000001.png");
+    assert_string_equal(file_of(d, 0, 0), DRIVE "/image_02/data/0000000000.png");
+    assert_string_equal(file_of(d, 0, 1), DRIVE "/image_02/data/0000000002.png");
+    assert_string_equal(file_of(d, 0, 2), DRIVE "/image_03/data/0000000001.png");
+    assert_string_equal(file_of(d, 1, 0), DRIVE "/image_03/data/0000000001.png");
+    assert_string_equal(file_of(d, 1, 2), DRIVE "/image_02/data/0000000002.png");
+    assert_float_equal(d->views->view[0].stereo, -0.015, 0);
+    assert_float_equal(d->views->view[1].stereo, 0.015, 0);
+    assert_float_equal(d->views->view[0].camera[0], 30, 0);
+    assert_float_equal(d->views->view[0].camera[1], 31, 0);
+    assert_float_equal(d->views->view[0].camera[2], 20.25, 0);
+    assert_float_equal(d->views->view[0].camera[3], 14.5, 0);
+    dataset_free(d);
+    json_decref(golden);
+    tree_free(&t);
+}
+
+/* A map of the index of pixels and their metres, everything else unknown. */
+static void same_depth(const struct depth_map *map, const json_t *points)
+{
+    size_t next = 0;
+
+    for (int k = 0; k < FRAME_W * FRAME_H; k++) {
+        const json_t *point = json_array_get(points, next);
+        bool there = point && json_integer_value(json_array_get(point, 0)) == k;
+
+        assert_float_equal(map->metres[k], there ? json_real_value(json_array_get(point, 1)) : 0, 1e-6);
+        next += there;
+    }
+    assert_true(next > 100);
+    assert_int_equal(next, json_array_size(points));
+}
+
+static void points_become_depth(void **state)
+{
+    struct tree t;
+    json_t *golden = kitti_tree(&t), *depth = json_object_get(json_object_get(golden, "velodyne"), "depth");
+    struct dataset *d, *back;
+    struct depth_truth *truth;
+    struct depth_map map;
+    char path[256];
+
+    (void)state;
+    d = tree_read(&t, DRIVE " 1 l\n" DRIVE " 2 r\n" DRIVE " 2 l\n");
+    assert_int_equal(index_write(tree_path(&t, "index", path), d, &t.err), 0);
+    dataset_free(d);
+    assert_int_equal(index_load(path, &t.opt, &back, &t.err), 0);
+    assert_int_equal(views_measured(back->views), 2);
+    assert_int_equal(depth_truth_open(back, &truth, &t.err), 0);
+    assert_int_equal(depth_truth_read(truth, 0, &map, &t.err), 0);
+    assert_null(map.metres);
+    assert_int_equal(depth_truth_read(truth, 1, &map, &t.err), 0);
+    same_depth(&map, json_object_get(depth, "03"));
+    assert_int_equal(depth_truth_read(truth, 2, &map, &t.err), 0);
+    same_depth(&map, json_object_get(depth, "02"));
+    depth_truth_close(truth);
+    dataset_free(back);
+    json_decref(golden);
+    tree_free(&t);
+}
+
+static void kitti_that_is_refused(void **state)
+{
+    struct tree t;
+    json_t *golden = kitti_tree(&t);
+    char path[256];
+
+    (void)state;
+    tree_refuses(&t, "drive 1 l\n", "line 1: 'drive': a line begins with date/drive");
+    tree_refuses(&t, "2011_09_26/../x 1 l\n", "a line begins with date/drive");
+    tree_refuses(&t, DRIVE " one l\n", "no number of a frame");
+    tree_refuses(&t, DRIVE " 1 m\n", "neither l nor r");
+    tree_refuses(&t, DRIVE " 9 l\n", "line 1: frame " DRIVE "/image_02/data/0000000009.png is not there");
+    tree_text(&t, DRIVE "/velodyne_points/data/0000000002.bin", "seventeen bytes..");
+    tree_refuses(&t, DRIVE " 2 l\n", "17 bytes are no points");
+    tree_text(&t, "2011_09_26/calib_cam_to_cam.txt", "S_rect_02: 41 30\n");
+    tree_refuses(&t, DRIVE " 2 l\n", "calib_cam_to_cam.txt: \"P_rect_02:\" is missing");
+    tree_text(&t, "2011_09_26/calib_cam_to_cam.txt", "S_rect_02: 41 30\nP_rect_02: 1 2\n3 4 5 6 7 8 9 10 11 12\n");
+    tree_refuses(&t, DRIVE " 2 l\n", "\"P_rect_02:\" needs 12 numbers");
+    tree_text(&t, "2011_09_26/calib_cam_to_cam.txt", "S_rect_02: 41 30\nP_rect_02: 1 2 99 4 5 6 7 8 9 10 11 12\n");
+    tree_refuses(&t, DRIVE " 2 l\n", "P_rect_02: the principal point 99, 7 lies outside");
+    assert_int_equal(unlink(tree_path(&t, "2011_09_26/calib_cam_to_cam.txt", path)), 0);
+    tree_refuses(&t, DRIVE " 2 l\n", "calib_cam_to_cam.txt");
+    json_decref(golden);
+    tree_free(&t);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(neighbours_stand_in_natural_order),
+        cmocka_unit_test(the_other_camera),
+        cmocka_unit_test(a_mirrored_sample_turns_the_offset),
+        cmocka_unit_test(lines_of_sequences),
+        cmocka_unit_test(kitti_sides_and_neighbours),
+        cmocka_unit_test(points_become_depth),
+        cmocka_unit_test(kitti_that_is_refused),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

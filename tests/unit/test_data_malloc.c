@@ -16,10 +16,12 @@
 #include "proto/err.h"
 #include "tests/harness.h"
 #include "tests/jpeg.h"
+#include "tests/unit/frames_set.h"
 #include "worker/data/check.h"
 #include "worker/data/image.h"
 #include "worker/data/loader.h"
 #include "worker/data/sample/boxes.h"
+#include "worker/data/sample/frames.h"
 #include "worker/data/sample/instances.h"
 #include "worker/data/problems.h"
 
@@ -195,6 +197,56 @@ static int load_instances_tv(struct err *err)
     return load_instances(RESIZE_TV, err);
 }
 
+/* Frames of two sequences with a depth each, read, checked, kept and made into samples. */
+static struct tree frames;
+
+static int load_frames(struct err *err)
+{
+    const struct frames_task_options o = {
+        .train = true, .nsources = 2, .canvas = { 8, 12 }, .flip = 0.5f, .jitter_prob = 0.5f, .cache_bytes = 4096
+    };
+    struct dataset *d;
+    struct task *task;
+    int rc = check_split(&frames.opt, &frames.problems, &d, err);
+
+    frames.problems = (struct problems){ 0 };
+    if (rc < 0)
+        return rc;
+    rc = index_write(list, d, err);
+    dataset_free(d);
+    if (rc == 0)
+        rc = index_load(list, &frames.opt, &d, err);
+    if (rc < 0)
+        return rc;
+    rc = frames_open(d, &o, &task, err);
+    if (rc < 0)
+        dataset_free(d);
+    return rc < 0 ? rc : load_all(d, task, err);
+}
+
+static void frames_tree(bool kitti)
+{
+    static const char *const files[] = { "sequences/a/frames/%d.png", "d/r/image_02/data/%010d.png" };
+    char file[64];
+
+    tree_new(&frames);
+    frames.opt.threads = 1;
+    frames.frames.kitti = kitti;
+    tree_text(&frames, "sequences/a/intrinsics.json",
+              "{\"per_frame\": {\"1\": {\"fx\": 30, \"fy\": 31, \"cx\": 20, \"cy\": 14}}, \"width\": 41, \"height\": 30}");
+    tree_depth(&frames, "sequences/a/depth/1.png", 1, FRAME_W, FRAME_H);
+    tree_text(&frames, "d/calib_cam_to_cam.txt",
+              "S_rect_02: 41 30\nP_rect_02: 30 0 20 1 0 31 14 0 0 0 1 0\nS_rect_03: 41 30\nP_rect_03: 30 0 20 -9 0 31 14 0 0 0 1 0\n"
+              "R_rect_00: 1 0 0 0 1 0 0 0 1\n");
+    tree_text(&frames, "d/calib_velo_to_cam.txt", "R: 0 -1 0 0 0 -1 1 0 0\nT: 0 0 -0.3\n");
+    tree_text(&frames, "d/r/velodyne_points/data/0000000001.bin", "0123456789abcde\n");
+    for (int i = 0; i < 3; i++) {
+        snprintf(file, sizeof file, files[kitti], i);
+        tree_frame(&frames, file, i, FRAME_W, FRAME_H);
+    }
+    tree_text(&frames, "list.txt", kitti ? "d/r 1\n" : "a 1\n");
+}
+
 /* Fails allocation after allocation until a run gets by without one. may_do: some failures are made up for (a cache not filled, masks not shrunk). */
 static void fail_each(const char *what, int (*run)(struct err *err), bool may_do)
 {
@@ -249,6 +301,11 @@ static void every_allocation_may_fail(void **state)
     fail_each("loader", load_batches, true);
     fail_each("instances, d2", load_instances_d2, true);
     fail_each("instances, tv", load_instances_tv, true);
+    for (int kitti = 0; kitti < 2; kitti++) {
+        frames_tree(kitti);
+        fail_each(kitti ? "frames, kitti" : "frames", load_frames, true);
+        tree_free(&frames);
+    }
     for (int i = 0; i < 3; i++)
         unlink(path[i]);
     unlink(json);

@@ -159,6 +159,7 @@ static void targets_come_first(void **state)
         assert_string_equal(d->images[i].file, files[i]);
         assert_int_equal(d->images[i].id, i);
     }
+    assert_int_equal(d->views->view[0].number, 3);
     assert_int_equal(d->views->view[0].source[0], 2);
     assert_int_equal(d->views->view[0].source[1], 3);
     assert_int_equal(d->views->view[1].source[0], 4);

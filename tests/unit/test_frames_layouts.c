@@ -51,6 +51,7 @@ static void neighbours_stand_in_natural_order(void **state)
     assert_string_equal(file_of(d, 0, 1), "sequences/a/frames/10.png");
     assert_string_equal(file_of(d, 1, 0), "sequences/a/frames/9.png");
     assert_string_equal(file_of(d, 1, 1), "sequences/a/frames/11.png");
+    assert_int_equal(d->views->view[1].number, 2);
     assert_float_equal(d->views->view[0].camera[0], 30.5, 0);
     assert_float_equal(d->views->view[0].stereo, 0, 0);
     assert_int_equal(depth_truth_open(d, &truth, &t.err), 0);
@@ -198,6 +199,7 @@ static void kitti_sides_and_neighbours(void **state)
     assert_int_equal(d->views->n, 2);
     assert_int_equal(d->views->dropped, 1); /* a word alone is frame 0 */
     assert_string_equal(d->images[0].file, DRIVE "/image_02/data/0000000001.png");
+    assert_int_equal(d->views->view[1].number, 2);
     assert_string_equal(file_of(d, 0, 0), DRIVE "/image_02/data/0000000000.png");
     assert_string_equal(file_of(d, 0, 1), DRIVE "/image_02/data/0000000002.png");
     assert_string_equal(file_of(d, 0, 2), DRIVE "/image_03/data/0000000001.png");

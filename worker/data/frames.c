@@ -91,6 +91,7 @@ static int single_find(void *of, const struct split_line *line, struct frame_spo
         return 1;
     }
     memcpy(spot->camera, c->k, sizeof spot->camera);
+    spot->number = number;
     spot->w = s->k.w;
     spot->h = s->k.h;
     if (!pattern_make(s->frames, number, spot->file, sizeof spot->file))

@@ -287,6 +287,7 @@ static int sequences_find(void *of, const struct split_line *line, struct frame_
     if (!c)
         return bad_line(s, line, "intrinsics.json has no camera of it", err);
     memcpy(spot->camera, c->k, sizeof spot->camera);
+    spot->number = place;
     spot->w = q->k.w;
     spot->h = q->k.h;
     put_files(s, q, place, right, spot);

@@ -19,7 +19,7 @@ enum { WITH_MASKS = 1, WITH_TOLD = 2, UPRIGHT = 4 /* dataset.upright */, VIEWS =
 static const char MAGIC[] = "detdidx";
 static const size_t INDEX_MAX_BYTES = (size_t)64 << 30;
 /* Bytes of a class, an image and a box whose names are empty and which hold nothing; see put_dataset(). */
-enum { CLASS_LEAST = 2 * 8, IMAGE_LEAST = 7 * 8 + 16, BOX_LEAST = 7 * 8, VIEW_LEAST = 7 * 8, FILE_LEAST = 3 * 8 + 16 };
+enum { CLASS_LEAST = 2 * 8, IMAGE_LEAST = 7 * 8 + 16, BOX_LEAST = 7 * 8, VIEW_LEAST = 8 * 8, FILE_LEAST = 3 * 8 + 16 };
 
 /* ---- writing ---- */
 
@@ -96,6 +96,7 @@ static void put_mask(struct writer *w, struct mask m)
 
 static void put_view(struct writer *w, const struct view *view, int nsources)
 {
+    put_int(w, view->number);
     put(w, view->camera, sizeof view->camera);
     put(w, &view->stereo, sizeof view->stereo);
     for (int k = 0; k < nsources; k++)
@@ -395,6 +396,7 @@ static void get_lasers(struct reader *r, struct views *v)
 
 static void get_view(struct reader *r, const struct views *v, int nimages, struct view *view)
 {
+    view->number = get_int(r, 0, INT64_MAX);
     for (int k = 0; k < 4; k++)
         view->camera[k] = get_real(r);
     r->bad |= !(view->camera[0] > 0 && view->camera[1] > 0);

@@ -276,6 +276,7 @@ static int kitti_find(void *of, const struct split_line *line, struct frame_spot
     if (rc < 0)
         return rc;
     memcpy(spot->camera, d->camera[side], sizeof spot->camera);
+    spot->number = number;
     spot->w = d->w[side];
     spot->h = d->h[side];
     put_files(s, d, folder, side, number, spot);

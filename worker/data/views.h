@@ -16,6 +16,7 @@ enum {
 
 /* One target. */
 struct view {
+    int64_t number;                    /* of the frame in its sequence: as lists count them, or its place among the sequence's names */
     double camera[4];                  /* fx, fy, cx, cy in pixels of the frame as it is stored */
     double stereo;                     /* where the other camera stands, along x: side * b of specs featdepth section 2.5; 0 without */
     int32_t source[VIEWS_MAX_SOURCES]; /* images; the target itself stands for one that is not there */

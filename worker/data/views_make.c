@@ -222,7 +222,7 @@ static int find_depth(struct views_maker *m, const struct frame_spot *spot, stru
 int views_make_target(struct views_maker *m, const struct split_line *line, const struct frame_spot *spot, struct problems *problems,
                       struct err *err)
 {
-    struct view view = { .stereo = spot->stereo };
+    struct view view = { .number = spot->number, .stereo = spot->stereo };
     const char *list = m->opt->list;
     int target = image_of(m, spot->file, spot, err), missing;
 

@@ -12,6 +12,7 @@ struct views_maker;
 struct frame_spot {
     char file[DATASET_MAX_PATH], source[VIEWS_MAX_SOURCES][DATASET_MAX_PATH], depth[DATASET_MAX_PATH];
     int w, h;
+    int64_t number;
     double camera[4], stereo;
     int laser; /* views_make_laser() of depth; -1: depth is a picture */
 };

@@ -11,6 +11,7 @@
 #include "worker/comm/gather.h"
 #include "worker/core/shards.h"
 #include "worker/layers/tape.h"
+#include "worker/data/depth_truth.h"
 #include "worker/data/loader.h"
 #include "worker/data/mask_rle.h"
 #include "worker/data/sample/task.h"
@@ -31,6 +32,8 @@
 struct answers {
     struct eval_split eval;
     struct eval_masks masks;
+    struct eval_depths depths;
+    struct depth_truth *measured; /* NULL: the split has none */
     const struct dataset *set;
     struct truth *truths;
     int64_t *class_ids;
@@ -54,7 +57,37 @@ static int read_mask(void *of, size_t k, struct rle *ret, struct err *err)
     return dataset_mask_rle(s->set, s->truths[k].image, (int64_t)k, ret, err);
 }
 
-static int answers_open(struct answers *s, const struct dataset *d, struct err *err)
+static int read_depth(void *of, int image, struct eval_depth *ret, struct err *err)
+{
+    struct answers *s = of;
+    struct depth_map map;
+    int rc = depth_truth_read(s->measured, image, &map, err);
+
+    *ret = (struct eval_depth){ map.w, map.h, map.metres };
+    return rc;
+}
+
+/* Where a split has measured depth: how it is read, and how the job wants it compared. */
+static int open_depths(struct answers *s, const struct dataset *d, const struct jobspec *spec, struct err *err)
+{
+    const char *crop = spec->val_depth_crop;
+    const struct depth_rule rule = {
+        .crop = !crop || strcmp(crop, "none") == 0 ? DEPTH_CROP_NONE
+                : strcmp(crop, "garg") == 0        ? DEPTH_CROP_GARG
+                                                   : DEPTH_CROP_EIGEN,
+        .least = spec->val_depth_least,
+        .most = spec->val_depth_cap,
+        .factor = spec->val_depth_scale && strcmp(spec->val_depth_scale, "factor") == 0 ? spec->val_depth_factor : NAN,
+    };
+
+    if (!depth_truth_any(d))
+        return 0;
+    s->depths = (struct eval_depths){ s, read_depth, rule };
+    s->eval.depths = &s->depths;
+    return depth_truth_open(d, &s->measured, err);
+}
+
+static int answers_open(struct answers *s, const struct dataset *d, const struct jobspec *spec, struct err *err)
 {
     size_t ntruths = (size_t)d->offset[d->nimages];
 
@@ -78,7 +111,7 @@ static int answers_open(struct answers *s, const struct dataset *d, struct err *
         }
     s->eval = (struct eval_split){ d->nimages, d->nclasses, s->class_ids, s->class_names, s->truths, ntruths, d->masks ? &s->masks : NULL,
                                    NULL,       NULL };
-    return 0;
+    return open_depths(s, d, spec, err);
 }
 
 static void answers_close(struct answers *s)
@@ -86,6 +119,7 @@ static void answers_close(struct answers *s)
     free(s->truths);
     free(s->class_ids);
     free(s->class_names);
+    depth_truth_close(s->measured);
 }
 
 static int validation_open(struct validation *v, struct validator *t, struct err *err)
@@ -97,7 +131,7 @@ static int validation_open(struct validation *v, struct validator *t, struct err
     memset(v, 0, sizeof *v);
     v->t = t;
     v->nshards = val_shards(t->val->task->samples, (int)t->machine->spec->val_batch);
-    rc = answers_open(&v->answers, t->val->set, err);
+    rc = answers_open(&v->answers, t->val->set, t->machine->spec, err);
     if (rc >= 0)
         rc = evaluators_open(t->model->family->evaluators, &v->answers.eval, &v->evaluators, err);
     if (rc >= 0)

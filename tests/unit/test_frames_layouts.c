@@ -149,6 +149,35 @@ static void lines_of_sequences(void **state)
     tree_free(&t);
 }
 
+/* dataset.json names the targets of both splits. */
+static void lists_of_several_splits(void **state)
+{
+    struct tree t;
+    struct dataset *d;
+
+    (void)state;
+    two_sequences(&t);
+    snprintf(t.list, sizeof t.list, "%s/dataset.json", t.dir);
+    tree_text(&t, "dataset.json", "{\"version\": 1, \"name\": \"x\", \"splits\": {\"train\": [\"a 9\", \"a 10 l\"], \"val\": [\"a 10\"]}}");
+    d = tree_read(&t, NULL);
+    assert_int_equal(d->views->n, 2);
+    dataset_free(d);
+    t.frames.split = "val";
+    d = tree_read(&t, NULL);
+    assert_int_equal(d->views->n, 1);
+    assert_string_equal(d->images[0].file, "sequences/a/frames/10.png");
+    dataset_free(d);
+    tree_text(&t, "dataset.json", "{\"splits\": {\"train\": [], \"val\": [\"a 10\", \"a 77\"]}}");
+    tree_refuses(&t, NULL, "dataset.json, line 2: 'a 77': the sequence has no such frame");
+    tree_text(&t, "dataset.json", "{\"splits\": {\"train\": []}}");
+    tree_refuses(&t, NULL, "\"splits\" has no \"val\"");
+    tree_text(&t, "dataset.json", "{\"splits\": {\"val\": [\"a\\n10\"]}}");
+    tree_refuses(&t, NULL, "an element of a split is one line");
+    tree_text(&t, "dataset.json", "{\"splits\": {\"val\": [7]}}");
+    tree_refuses(&t, NULL, "dataset.json, line 1, byte 21");
+    tree_free(&t);
+}
+
 /* ---- KITTI ---- */
 
 #define DRIVE "2011_09_26/2011_09_26_drive_0001_sync"
@@ -293,6 +322,7 @@ int main(void)
         cmocka_unit_test(the_other_camera),
         cmocka_unit_test(a_mirrored_sample_turns_the_offset),
         cmocka_unit_test(lines_of_sequences),
+        cmocka_unit_test(lists_of_several_splits),
         cmocka_unit_test(kitti_sides_and_neighbours),
         cmocka_unit_test(points_become_depth),
         cmocka_unit_test(kitti_that_is_refused),

@@ -177,7 +177,7 @@ int frames_read(const struct frames_options *opt, struct problems *problems, str
 
     if (!m)
         return err->code;
-    rc = split_list_open(&list, opt->list, err);
+    rc = split_list_open(&list, opt->list, opt->split ? opt->split : "train", err);
     if (rc >= 0)
         rc = layout->open(opt, m, &of, err);
     if (rc >= 0)

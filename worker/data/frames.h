@@ -15,9 +15,10 @@ struct views_maker;
 
 struct frames_options {
     const char *list, *folder;
+    const char *split; /* of a list with several (split_list.h): "train" or "val"; NULL: train */
     bool kitti;
     int nsources;
-    int source[VIEWS_MAX_SOURCES];               /* ids, as struct views has them */
+    int source[VIEWS_MAX_SOURCES];             /* ids, as struct views has them */
     bool repeat;                               /* a target stands for a neighbour that is not there; else it is left out */
     bool truth;                                /* measured depth is wanted */
     const char *frame_pattern, *depth_pattern; /* instead of what intrinsics.json says; NULL: as that says */

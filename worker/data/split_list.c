@@ -1,20 +1,85 @@
 #include "worker/data/split_list.h"
 
+#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "proto/err.h"
+#include "worker/data/json_scan.h"
 
-int split_list_open(struct split_list *l, const char *path, struct err *err)
+/* The elements of a split as lines. JSON makes no text longer, so that its size is room for all. */
+static void take_lines(struct json_scan *s, struct split_list *l)
 {
+    char *line = l->text + l->size;
+    size_t len;
+
+    scan_array(s);
+    while (scan_element(s)) {
+        if (!scan_string(s, line, l->file.size - l->size, &len))
+            return;
+        for (size_t i = 0; i < len; i++)
+            if (line[i] == '\n' || line[i] == '\0') {
+                scan_fail(s, "an element of a split is one line");
+                return;
+            }
+        line[len] = '\n';
+        l->size += len + 1;
+        line += len + 1;
+    }
+}
+
+/* What stands in dataset.json of that split. */
+static int read_json(struct split_list *l, const char *split, struct err *err)
+{
+    struct json_scan s;
+    bool found = false;
+
+    l->text = malloc(l->file.size + 1);
+    if (!l->text)
+        return err_set(err, -ENOMEM, "%s: no memory", l->path);
+    scan_open(&s, l->path, (const char *)l->file.bytes, l->file.size);
+    scan_object(&s);
+    while (scan_member(&s)) {
+        if (!scan_key_is(&s, "splits")) {
+            scan_skip(&s);
+            continue;
+        }
+        scan_object(&s);
+        while (scan_member(&s)) {
+            if (!scan_key_is(&s, split))
+                scan_skip(&s);
+            else if (found)
+                scan_fail(&s, "\"%s\" is there twice", split);
+            else
+                take_lines(&s, l);
+            found = found || scan_key_is(&s, split);
+        }
+    }
+    scan_finish(&s);
+    if (scan_failed(&s))
+        return err_set(err, s.err.code, "%s", s.err.msg);
+    return found ? 0 : err_set(err, ERR_DATA, "%s: \"splits\" has no \"%s\"", l->path, split);
+}
+
+int split_list_open(struct split_list *l, const char *path, const char *split, struct err *err)
+{
+    size_t len = strlen(path);
+    int rc;
+
     *l = (struct split_list){ .path = path };
-    return whole_file_read(&l->file, path, SPLIT_MAX_BYTES, err);
+    rc = whole_file_read(&l->file, path, SPLIT_MAX_BYTES, err);
+    if (rc >= 0 && len > 5 && strcmp(path + len - 5, ".json") == 0)
+        return read_json(l, split, err);
+    l->size = l->file.size;
+    return rc;
 }
 
 void split_list_close(struct split_list *l)
 {
     free(l->file.bytes);
+    free(l->text);
     l->file.bytes = NULL;
+    l->text = NULL;
 }
 
 static bool blank(uint8_t c)
@@ -49,12 +114,14 @@ static int words_of(const struct split_list *l, const uint8_t *at, const uint8_t
 
 int split_list_next(struct split_list *l, struct split_line *ret, struct err *err)
 {
-    while (l->at < l->file.size) {
-        const uint8_t *at = l->file.bytes + l->at, *end = memchr(at, '\n', l->file.size - l->at);
+    const uint8_t *text = l->text ? (const uint8_t *)l->text : l->file.bytes;
+
+    while (l->at < l->size) {
+        const uint8_t *at = text + l->at, *end = memchr(at, '\n', l->size - l->at);
         int rc;
 
-        end = end ? end : l->file.bytes + l->file.size;
-        l->at = (size_t)(end - l->file.bytes) + 1;
+        end = end ? end : text + l->size;
+        l->at = (size_t)(end - text) + 1;
         l->line++;
         memset(ret, 0, sizeof *ret);
         ret->number = l->line;

@@ -238,6 +238,7 @@ bool frames_split(const struct jobspec *spec, bool val, struct frames_options *r
         return false;
     *ret = (struct frames_options){ .list = val ? spec->data_val_annotations : spec->data_train_annotations,
                                     .folder = val ? spec->data_val_images : spec->data_train_images,
+                                    .split = val ? "val" : "train",
                                     .kitti = strcmp(format, "kitti") == 0,
                                     .repeat = strcmp(spec->data_missing_neighbour, "repeat") == 0,
                                     .truth = val,

@@ -40,6 +40,7 @@ static const struct cell table[LIFE_PHASE_COUNT][LIFE_FACT_COUNT] = {
 
     AT(STARTED, REFUSED)        = TO(WAITING, TELL_REFUSED, 0),
     AT(STARTED, UNREADABLE)     = TO(WAITING, TELL_UNREADABLE, 0),
+    AT(STARTED, UNREACHABLE)    = TO(WAITING, TELL_UNREACHABLE, 0),
     AT(STARTED, HELLO)          = TO(CONNECTED, NOTHING, 0),
     AT(STARTED, EXITED)         = TO(STARTED, NOTHING, LIFE_EXIT_S),
     AT(STARTED, ENDED)          = TO(LEAVING, NOTHING, LIFE_LEAVE_S),
@@ -86,6 +87,9 @@ static void count(struct life *l, enum life_fact fact, double now)
     case LIFE_FACT_UNREADABLE:
         l->not_before = now + life_backoff_s(++l->unreadable);
         break;
+    case LIFE_FACT_UNREACHABLE:
+        l->not_before = now + life_backoff_s(++l->unreachable);
+        break;
     case LIFE_FACT_HELD: /* most often one that is on its way out */
         l->refusals++;
         l->not_before = now + 1;
@@ -93,7 +97,7 @@ static void count(struct life *l, enum life_fact fact, double now)
     case LIFE_FACT_HELLO:
         l->known = true;
         l->tried = false;
-        l->silent_s = l->refusals = l->unreadable = 0;
+        l->silent_s = l->refusals = l->unreadable = l->unreachable = 0;
         break;
     default:
         break;
@@ -132,6 +136,11 @@ void life_within(struct life *l, double now, double seconds)
 {
     if (l->deadline == 0 || l->deadline > now + seconds)
         l->deadline = now + seconds;
+}
+
+bool life_is_in_vain(const struct life *l, double now)
+{
+    return l->phase == LIFE_WAITING && now < l->not_before && (l->unreachable > 0 || l->refusals >= LIFE_REFUSALS_MAX);
 }
 
 const char *life_phase_name(enum life_phase p)

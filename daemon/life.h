@@ -22,11 +22,12 @@ enum life_phase { LIFE_PHASES(X) LIFE_PHASE_COUNT };
     X(GRANTED, "granted") /* it has its slots */                                         \
     X(COMMITTED, "committed")                                                            \
     X(UNCOMMITTED, "uncommitted")                                                        \
-    X(DUE, "due")               /* the moment has come */                                \
-    X(READY, "ready")           /* its supervisor was started, with the lock */          \
-    X(REFUSED, "refused")       /* the system has not what a start needs */              \
-    X(UNREADABLE, "unreadable") /* its spool is missing or cannot be read */             \
-    X(HELD, "held")             /* the lock could not be taken */                        \
+    X(DUE, "due")                 /* the moment has come */                              \
+    X(READY, "ready")             /* its supervisor was started, with the lock */        \
+    X(REFUSED, "refused")         /* the system has not what a start needs */            \
+    X(UNREADABLE, "unreadable")   /* its spool is missing or cannot be read */           \
+    X(UNREACHABLE, "unreachable") /* its submitter has made its folder useless */        \
+    X(HELD, "held")               /* the lock could not be taken */                      \
     X(HELLO, "hello")                                                                    \
     X(GONE, "gone")     /* its connection is closed */                                   \
     X(EXITED, "exited") /* its supervisor has left */                                    \
@@ -40,10 +41,11 @@ enum life_fact { LIFE_FACTS(X) LIFE_FACT_COUNT };
 
 enum life_action {
     LIFE_NOTHING,
-    LIFE_COMMIT,          /* give it a nonce and store its row */
-    LIFE_PREPARE,         /* prepare and start its supervisor */
-    LIFE_TELL_REFUSED,    /* it waits: say why */
-    LIFE_TELL_UNREADABLE, /* likewise; the third time it ends */
+    LIFE_COMMIT,           /* give it a nonce and store its row */
+    LIFE_PREPARE,          /* prepare and start its supervisor */
+    LIFE_TELL_REFUSED,     /* it waits: say why */
+    LIFE_TELL_UNREADABLE,  /* likewise; the third time it ends */
+    LIFE_TELL_UNREACHABLE, /* likewise; after so many times it ends */
     LIFE_TELL_HELD,
     LIFE_LOSE,    /* count the death where one was seen, and commit another start */
     LIFE_RELEASE, /* its slots are free */
@@ -59,7 +61,10 @@ enum {
     LIFE_NAME_S = 60,   /* between two tries to kill what does not die */
     LIFE_SILENT_S = 60, /* without a line of a supervisor that beats */
     LIFE_BACKOFF_MAX_S = 60,
-    LIFE_UNREADABLE_MAX = 3
+    LIFE_UNREADABLE_MAX = 3,
+    LIFE_UNREACHABLE_MAX = 7, /* a minute, by then */
+    LIFE_REFUSALS_MAX = 3,    /* of a job that runs as its submitter, who may be the cause: then it waits without slots */
+    LIFE_DRAINS_MAX = 6       /* likewise; then it ends without what its spool holds */
 };
 
 struct life {
@@ -71,6 +76,7 @@ struct life {
     int silent_s;      /* since it said something */
     int refusals;      /* of starts, in a row */
     int unreadable;    /* times in a row that its spool was missing or could not be read */
+    int unreachable;   /* likewise, its folder could not be used */
     int drains;        /* supervisors started to read its spool to the end, in a row */
     double not_before; /* no supervisor is started earlier */
     double deadline;   /* 0: none */
@@ -86,5 +92,7 @@ bool life_is_to_look(const struct life *l);
 void life_within(struct life *l, double now, double seconds);
 /* Seconds before try number `tries` + 1: 0, 1, 2, 4 ... LIFE_BACKOFF_MAX_S. */
 double life_backoff_s(int tries);
+/* Its slots are of no use to it: it has been refused a start too often, and it may be its submitter who sees to that. */
+bool life_is_in_vain(const struct life *l, double now);
 const char *life_phase_name(enum life_phase p);
 const char *life_fact_name(enum life_fact f);

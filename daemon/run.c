@@ -153,6 +153,46 @@ static void end_as_before(struct runner *r, struct job *j, const struct launch_e
     end(r, j, event, was->reason);
 }
 
+/* ---- what waits ---- */
+
+static void tell_trouble(struct runner *r, struct job *j, const char *kind, const char *why)
+{
+    if (strncmp(j->trouble, why, sizeof j->trouble - 1) != 0)
+        event_add(r->events, j->row.id, "warning", kind, "%s", why);
+    snprintf(j->trouble, sizeof j->trouble, "%.255s", why);
+}
+
+/* It is queued again, or paused where that was asked for; what its spool holds is read when it runs again. */
+static void give_slots_back(struct runner *r, struct job *j)
+{
+    char why[sizeof j->trouble];
+
+    memcpy(why, j->trouble, sizeof why);
+    job_apply(&j->row, JOB_EV_END_PAUSED, why, now_s(), NULL);
+    j->phase[0] = '\0';
+    store_save(r->store, &j->row, NULL, NULL);
+    job_changed(r->jobs, j);
+    tell_life(r, j, LIFE_FACT_ENDED, "");
+    look(r, j);
+}
+
+/* Nothing of a job lives that waits for a start. Where that may go on for as long as its submitter likes, it has no slots meanwhile; and where nobody comes to
+ * the end of what its spool holds, it ends as it is. */
+static void do_without(struct runner *r, struct job *j)
+{
+    char text[sizeof j->trouble];
+
+    if (!j->row.ticket[0] || j->life.phase != LIFE_WAITING)
+        return;
+    if (is_to_end(j) && j->life.drains > LIFE_DRAINS_MAX) {
+        snprintf(text, sizeof text, "spool unreachable: %d supervisors did not come to the end of it in jobs/%lld", LIFE_DRAINS_MAX,
+                 (long long)j->row.id);
+        end(r, j, JOB_EV_END_FAILED, text);
+    } else if (j->row.want != JOB_WANT_CANCEL && life_is_in_vain(&j->life, mono_s())) {
+        give_slots_back(r, j);
+    }
+}
+
 /* ---- starting ---- */
 
 struct launching {
@@ -194,6 +234,8 @@ static void on_supervisor_exit(void *arg, int64_t id, int status, const char *wh
         tell_life(r, j, LIFE_FACT_REFUSED, why);
     else if (status == SUP_EXIT_UNREADABLE)
         tell_life(r, j, LIFE_FACT_UNREADABLE, why);
+    else if (status == SUP_EXIT_UNREACHABLE)
+        tell_life(r, j, LIFE_FACT_UNREACHABLE, why);
     j = jobs_find(r->jobs, id);
     if (j)
         look(r, j);
@@ -300,8 +342,11 @@ static void start_committed(void *arg, int rc, int64_t value, const struct err *
 
     (void)value;
     (void)err;
-    if (j)
+    if (j) {
         tell_life(c->r, j, rc == 0 ? LIFE_FACT_COMMITTED : LIFE_FACT_UNCOMMITTED, "");
+        do_without(c->r, j);
+        j = jobs_find(c->r->jobs, c->id);
+    }
     if (j)
         look_at_clock(c->r, j);
     free(c);
@@ -349,7 +394,7 @@ static void grant(struct runner *r, const struct sched_grant *g)
     j->off_gpu = false;
     j->yields_to = 0;
     j->row.backfill = g->backfill;
-    j->life = (struct life){ 0 };
+    j->life = (struct life){ .refusals = j->life.refusals, .unreachable = j->life.unreachable };
     take_gpus(r, j, g->gpus);
     event_add(r->events, j->row.id, "info", "state", g->backfill ? "starting, past a job that waits for more slots" : "starting");
     tell_life(r, j, LIFE_FACT_GRANTED, "");
@@ -440,21 +485,28 @@ void run_schedule(struct runner *r)
 
 /* ---- why it waits ---- */
 
-static void tell_trouble(struct runner *r, struct job *j, const char *kind, const char *why)
-{
-    if (strncmp(j->trouble, why, sizeof j->trouble - 1) != 0)
-        event_add(r->events, j->row.id, "warning", kind, "%s", why);
-    snprintf(j->trouble, sizeof j->trouble, "%.255s", why);
-}
-
 /* Whatever it is, it may pass, and the spool may hold the end of the job: it waits, and says why. */
 static void tell_refused(struct runner *r, struct job *j, const char *why)
 {
     char text[sizeof j->trouble];
 
     snprintf(text, sizeof text, "its supervisor cannot be started and is tried again: %.190s", why);
-    if (!end_unrecorded(r, j))
-        tell_trouble(r, j, "waits", text);
+    if (end_unrecorded(r, j))
+        return;
+    tell_trouble(r, j, "waits", text);
+    do_without(r, j);
+}
+
+/* Who may mend it is its submitter, and he has some time; a cancel waits no longer than for a spool. */
+static void tell_unreachable(struct runner *r, struct job *j, const char *why)
+{
+    char text[sizeof j->trouble];
+
+    snprintf(text, sizeof text, "spool unreachable: jobs/%lld cannot be used by its submitter: %.180s", (long long)j->row.id, why);
+    if (j->life.unreachable >= (is_to_end(j) ? LIFE_UNREADABLE_MAX : LIFE_UNREACHABLE_MAX))
+        end(r, j, JOB_EV_END_FAILED, text);
+    else
+        tell_refused(r, j, text);
 }
 
 /* What it reported since detd heard of it last is lost with the spool: to begin anew would hide that. */
@@ -479,6 +531,7 @@ static void tell_held(struct runner *r, struct job *j, const char *why)
              launch_session(r->jobs->folder, j->row.id), (long long)j->row.id);
     if (j->life.refusals >= 2)
         tell_trouble(r, j, "waits", text);
+    do_without(r, j);
 }
 
 /* ---- losing and leaving ---- */
@@ -498,6 +551,8 @@ static void lose(struct runner *r, struct job *j, const char *why)
     bool counted = j->life.known, mute = j->life.tried;
 
     clear_scope(r, j);
+    if (j->row.ticket[0] && j->row.want == JOB_WANT_CANCEL)
+        release(r, j);
     j->row.deaths += counted && !is_to_end(j);
     if (counted)
         event_add(r->events, j->row.id, "warning", "supervisor_lost", "detd-job and its ranks are gone without an end; %s",
@@ -613,6 +668,7 @@ static action *const actions[] = {
     [LIFE_PREPARE] = prepare,
     [LIFE_TELL_REFUSED] = tell_refused,
     [LIFE_TELL_UNREADABLE] = tell_unreadable,
+    [LIFE_TELL_UNREACHABLE] = tell_unreachable,
     [LIFE_TELL_HELD] = tell_held,
     [LIFE_LOSE] = lose,
     [LIFE_RELEASE] = left,
@@ -633,7 +689,7 @@ static void tell_life(struct runner *r, struct job *j, enum life_fact fact, cons
 
 void run_connected(struct runner *r, struct job *j)
 {
-    if (j->life.refusals + j->life.unreadable > 0)
+    if (j->life.refusals + j->life.unreadable + j->life.unreachable > 0)
         j->trouble[0] = '\0';
     if (j->life.phase == LIFE_PREPARING) /* quicker than the thread that has started it */
         tell_life(r, j, LIFE_FACT_READY, "");

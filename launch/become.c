@@ -23,29 +23,47 @@
 #include "launch/args.h"
 #include "launch/scope.h"
 #include "launch/ticket.h"
+#include "proto/err.h"
 #include "proto/report.h"
 
 enum { ABOVE = ARGS_GPU_FD + LAUNCH_GPU_LOCKS + 1, GROUPS_MAX = 1024, ENV_MAX = 16 };
 
 static int trouble_fd;
 
-static void give_up(const char *fmt, ...) __attribute__((format(printf, 1, 2), noreturn));
-static void give_up(const char *fmt, ...)
+static void leave(int status, int code, const char *fmt, va_list ap) __attribute__((format(printf, 3, 0), noreturn));
+static void leave(int status, int code, const char *fmt, va_list ap)
 {
-    int code = errno;
     char text[LAUNCH_TEXT];
     size_t len;
-    va_list ap;
 
-    va_start(ap, fmt);
     vsnprintf(text, sizeof text, fmt, ap);
-    va_end(ap);
     len = strlen(text);
     if (code)
         snprintf(text + len, sizeof text - len, ": %s", strerror(code));
     if (pwrite(trouble_fd, text, strlen(text), 0) < 0)
         _exit(SUP_EXIT_REFUSED + 1);
-    _exit(SUP_EXIT_REFUSED);
+    _exit(status);
+}
+
+static void give_up(const char *fmt, ...) __attribute__((format(printf, 1, 2), noreturn));
+static void give_up(const char *fmt, ...)
+{
+    int code = errno;
+    va_list ap;
+
+    va_start(ap, fmt);
+    leave(SUP_EXIT_REFUSED, code, fmt, ap);
+}
+
+/* What the node lacks may be there tomorrow; anything else is what its owner has made of the folder. */
+static void give_up_folder(const char *fmt, ...) __attribute__((format(printf, 1, 2), noreturn));
+static void give_up_folder(const char *fmt, ...)
+{
+    struct err err = { .code = -errno };
+    va_list ap;
+
+    va_start(ap, fmt);
+    leave(err_is_shortage(&err) ? SUP_EXIT_REFUSED : SUP_EXIT_UNREACHABLE, -err.code, fmt, ap);
 }
 
 #define NEED(what)          \
@@ -190,12 +208,13 @@ static void enter(int folder)
     int in = open("/dev/null", O_RDONLY | O_CLOEXEC), out;
 
     NEED(in);
-    NEED(fchdir(folder));
+    if (fchdir(folder) < 0)
+        give_up_folder("enter it");
     if (mkdir("log", 0700) < 0 && errno != EEXIST)
-        give_up("make folder 'log'");
+        give_up_folder("make folder 'log'");
     out = open("log/supervisor.log", O_WRONLY | O_CREAT | O_APPEND | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY | O_CLOEXEC, 0600);
     if (out < 0)
-        give_up("create 'log/supervisor.log'");
+        give_up_folder("create 'log/supervisor.log'");
     NEED(dup2(in, STDIN_FILENO));
     NEED(dup2(out, STDOUT_FILENO));
     NEED(dup2(out, STDERR_FILENO));

@@ -13,5 +13,5 @@ struct become {
     int ngpu_locks;
 };
 
-/* In the child, after fork(). Leaves with SUP_EXIT_REFUSED where it fails. */
+/* In the child, after fork(). Leaves with SUP_EXIT_REFUSED where it fails, SUP_EXIT_UNREACHABLE where it is the folder's owner who sees to that. */
 void become(const struct become *b) __attribute__((noreturn));

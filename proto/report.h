@@ -58,6 +58,7 @@
  * Exit status of detd-job where it has not come so far as to connect; what it says of it stands in the file of --trouble-fd too:
  *   SUP_EXIT_UNREADABLE   its spool cannot be read
  *   SUP_EXIT_REFUSED      the system has not what it needs (room for the spool, memory, descriptors): it may be started again
+ *   SUP_EXIT_UNREACHABLE  it could not get into its folder, which is its submitter's (detd-launch): he has made it useless
  *
  * The environment and descriptors of a rank, set by detd-job: argv = detd-worker --job-dir DIR --rank R --ranks P --local-rank L --attempt N;
  * fd 3 = this socket, fd 4 = memfd of the shared-memory transport (one for all ranks of an attempt, empty at first: the ranks set its size),
@@ -69,7 +70,7 @@
  * CUDA_VISIBLE_DEVICES = the UUID of its GPU where GPUs were granted. */
 #pragma once
 
-enum { REPORT_MAX_LINE = 64 << 10, SUP_PROTOCOL = 1, SUP_EXIT_UNREADABLE = 74, SUP_EXIT_REFUSED = 75 };
+enum { REPORT_MAX_LINE = 64 << 10, SUP_PROTOCOL = 1, SUP_EXIT_UNREACHABLE = 73, SUP_EXIT_UNREADABLE = 74, SUP_EXIT_REFUSED = 75 };
 enum { WORKER_FD_CONTROL = 3, WORKER_FD_COMM = 4, WORKER_FD_PROGRESS = 5, WORKER_FD_LOCK = 6, WORKER_FD_PLUGIN = 7 };
 #define WORKER_ENV_PLUGIN "DETD_PLUGIN_FD"
 #define WORKER_PLUGIN     "libdetd-cuda.so" /* its name beside the programs */

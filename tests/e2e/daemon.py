@@ -139,7 +139,7 @@ class Daemon:
             print(open(self.root + "/log").read())
             for folder, _, files in os.walk(self.state + "/jobs"):
                 for name in files:
-                    if name.endswith(".log"):
+                    if name.endswith(".log") and os.path.isfile(os.path.join(folder, name)):
                         print(folder + "/" + name, ":\n", open(os.path.join(folder, name), errors="replace").read()[-2000:])
         if self.proc:
             self.kill()

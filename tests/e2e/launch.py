@@ -664,6 +664,62 @@ def links_in_its_own_folder():
         assert "spool lost" in d.wait(job, "failed", 60)["reason"]
 
 
+def an_unusable_folder():
+    """Of a job whose submitter has made its folder useless nothing is held: it is queued till he mends it, ends where he does not, and is cancelled at once."""
+    with GpuNode(conf="user_running = 9\n") as d:
+        def put(job, name, how):
+            path = d.folder(job) + "/" + name
+            if os.path.isdir(path):
+                os.rename(path, path + ".old")
+            elif os.path.lexists(path):
+                os.unlink(path)
+            how(path)
+        ways = [(lambda job: os.chmod(d.folder(job), 0), lambda job: os.chmod(d.folder(job), 0o700), "Permission denied"),
+                (lambda job: put(job, "log", lambda p: os.symlink("/nowhere/at/all", p)), lambda job: put(job, "log", lambda p: os.rename(p + ".old", p)), "No such file"),
+                (lambda job: put(job, "log/supervisor.log", lambda p: os.mkfifo(p, 0o600)), lambda job: os.unlink(d.folder(job) + "/log/supervisor.log"), "No such device"),
+                (lambda job: put(job, "log", lambda p: open(p, "w").close()), None, "Not a directory")]
+
+        def spoil(job, how):
+            """None of it lives, and none of it can be started."""
+            supervisor = d.supervisor(job)
+            as_user(BOB, lambda: how(job))
+            os.kill(supervisor, signal.SIGKILL)
+        jobs = []
+        for how, _, _ in ways:
+            job = d.submit_as(BOB, 100000, device="cuda" if not jobs else "cpu")
+            d.wait(job, lambda now: now["step"] > 3)
+            jobs.append(job)
+            spoil(job, how)
+        for job, (_, _, what) in zip(jobs, ways):
+            reason = d.wait(job, lambda now: now["state"] == "queued" and now["reason"])["reason"]
+            assert what in reason and "unreachable: jobs/%d " % job in reason, reason
+            d.until(lambda j=job: "unreachable: jobs/%d " % j in d.call("job.why", id=j)["text"], "it does not say why it waits")
+        # others have what they had, GPUs too
+        d.wait(d.submit_as(ANN, 10, device="cuda", ranks=2), "completed")
+        # one that is cancelled while it waits, and one that is while its supervisor is deaf
+        d.of(BOB).call("job.cancel", id=jobs[0])
+        d.wait(jobs[0], "cancelled", 10)
+        deaf = d.submit_as(BOB, 100000, device="cuda")
+        d.wait(deaf, lambda now: now["step"] > 3)
+        for pid in d.processes(deaf):
+            os.kill(pid, signal.SIGSTOP)
+        d.of(BOB).call("job.cancel", id=deaf)
+        spoil(deaf, ways[0][0])
+        d.until(lambda: d.job(deaf)["state"] == "stopping" and not d.job(deaf)["gpus"], "who reads what is left holds a GPU")
+        assert "unreachable" in d.wait(deaf, "cancelled", 30)["reason"]
+        # who mends it goes on where he was; who does not has a minute
+        for job, (_, mend, _) in list(zip(jobs, ways))[1:3]:
+            as_user(BOB, lambda j=job, m=mend: m(j))
+            assert d.wait(job, lambda now: now["state"] == "running" and now["phase"] != "starting", 90)["step"] > 0
+            d.call("job.cancel", id=job)
+        failed = d.wait(jobs[3], "failed", 150)
+        assert failed["reason"].startswith("spool unreachable: jobs/%d " % jobs[3]) and "Not a directory" in failed["reason"], failed
+        d.until(lambda: not of_uid(BOB) and d.call("daemon.info")["cpu_free"] == 8, "something is held")
+        os.rename(d.folder(jobs[3]) + "/log", d.folder(jobs[3]) + "/nolog")
+        d.call("job.rm", id=jobs[3])
+        d.until(lambda: not os.path.exists(d.folder(jobs[3])), "its folder stays")
+
+
 # ---- detd-launch itself, by who speaks as detd ----
 
 class Asker:
@@ -841,9 +897,9 @@ def programs_of_others():
 class GpuNode(Node):
     """With two made-up GPUs, whose locks lie in a folder of detd's own."""
 
-    def __init__(self, **more):
+    def __init__(self, conf="", **more):
         self.locks = "/run/gpus-%d" % os.getpid()
-        super().__init__(conf="gpu_locks = %s\n" % self.locks, **more)
+        super().__init__(conf="gpu_locks = %s\n" % self.locks + conf, **more)
         os.mkdir(self.locks)
         os.chown(self.locks, DETD, DETD)
         os.makedirs("/run/lock", exist_ok=True)
@@ -1025,7 +1081,7 @@ def without_launch():
         d.wait(job, "cancelled")
 
 
-SCENARIOS = [jobs_run_as_their_submitters, the_last_word, a_doctor_sees_them, restarts, a_hostile_job, a_lock_that_is_taken_away, locks_of_gpus, a_gpu_that_is_busy, a_lock_of_a_gpu_that_is_taken_away, what_is_taken_away_while_nobody_looks, limits, links_in_its_own_folder, a_forged_ticket, programs_of_others, options_of_the_helper, without_scopes, without_launch]
+SCENARIOS = [jobs_run_as_their_submitters, the_last_word, a_doctor_sees_them, restarts, a_hostile_job, a_lock_that_is_taken_away, locks_of_gpus, a_gpu_that_is_busy, a_lock_of_a_gpu_that_is_taken_away, what_is_taken_away_while_nobody_looks, an_unusable_folder, limits, links_in_its_own_folder, a_forged_ticket, programs_of_others, options_of_the_helper, without_scopes, without_launch]
 
 
 def with_users():

@@ -37,6 +37,7 @@ static const struct {
 
     { PHASE(STARTED), FACT(REFUSED), PHASE(WAITING), LIFE_TELL_REFUSED, 0 },
     { PHASE(STARTED), FACT(UNREADABLE), PHASE(WAITING), LIFE_TELL_UNREADABLE, 0 },
+    { PHASE(STARTED), FACT(UNREACHABLE), PHASE(WAITING), LIFE_TELL_UNREACHABLE, 0 },
     { PHASE(STARTED), FACT(HELLO), PHASE(CONNECTED), LIFE_NOTHING, 0 },
     { PHASE(STARTED), FACT(EXITED), PHASE(STARTED), LIFE_NOTHING, 5 },
     { PHASE(STARTED), FACT(ENDED), PHASE(LEAVING), LIFE_NOTHING, 20 },
@@ -145,6 +146,31 @@ static void what_is_overdue(void **state)
     assert_true(l.deadline == 105);
 }
 
+/* A lack may pass at once; what its submitter has done to its folder is his to mend. */
+static void who_waits_in_vain(void **state)
+{
+    struct life l = { .phase = LIFE_WAITING };
+    double now = 5;
+
+    (void)state;
+    for (int i = 1; i <= LIFE_REFUSALS_MAX; i++) {
+        life_next(&l, LIFE_FACT_DUE, now);
+        life_next(&l, LIFE_FACT_REFUSED, now);
+        assert_int_equal(life_is_in_vain(&l, now), i == LIFE_REFUSALS_MAX);
+        assert_false(life_is_in_vain(&l, l.not_before)); /* it is to be tried first */
+        now = l.not_before;
+    }
+    l = (struct life){ .phase = LIFE_WAITING };
+    life_next(&l, LIFE_FACT_DUE, now);
+    life_next(&l, LIFE_FACT_READY, now);
+    assert_int_equal(life_next(&l, LIFE_FACT_UNREACHABLE, now), LIFE_TELL_UNREACHABLE);
+    assert_true(life_is_in_vain(&l, now));
+    l.phase = LIFE_STARTED;
+    assert_false(life_is_in_vain(&l, now));
+    life_next(&l, LIFE_FACT_HELLO, now);
+    assert_int_equal(l.unreachable, 0);
+}
+
 static void who_looks_at_the_lock(void **state)
 {
     (void)state;
@@ -166,6 +192,7 @@ int main(void)
         cmocka_unit_test(each_start_that_is_refused_waits_longer),
         cmocka_unit_test(a_lock_that_is_held_is_tried_every_second),
         cmocka_unit_test(what_is_overdue),
+        cmocka_unit_test(who_waits_in_vain),
         cmocka_unit_test(who_looks_at_the_lock),
     };
 

@@ -257,6 +257,23 @@ static int spec_file(struct store *s, const struct launch_request *rq, struct er
     return rc < 0 ? rc : fd;
 }
 
+/* Which files those are: no other daemon's lock is renewed when the job has left. */
+static int note_gpus(const struct launch_request *rq, struct err *err)
+{
+    char path[PATH_ROOM];
+    struct text t = { 0 };
+    struct stat st;
+    int rc;
+
+    for (int i = 0; i < rq->ngpu_fds; i++)
+        text_addf(&t, "%llu\n", fstat(rq->gpu_fds[i], &st) == 0 ? (unsigned long long)st.st_ino : 0);
+    text_add(&t, "\n");
+    launch_held_path(path, rq->jobs_dir, rq->job, "gpus");
+    rc = t.failed ? err_set(err, -ENOMEM, "out of memory") : launch_write_durably(path, t.p, err);
+    text_free(&t);
+    return rc;
+}
+
 /* Its user may not open them. Where another daemon has one, detd-job gives the job back, as where it takes them itself. */
 static int lock_gpus(struct launch_request *rq, struct err *err)
 {
@@ -300,6 +317,8 @@ static int prepare_held(struct store *s, struct launch_request *rq, struct err *
         rc = rq->spec_fd = spec_file(s, rq, err);
     if (rc >= 0)
         rc = lock_gpus(rq, err);
+    if (rc >= 0 && rq->gpus[0])
+        rc = note_gpus(rq, err);
     if (rc < 0)
         launch_drop(rq);
     return rc;
@@ -685,12 +704,18 @@ static void renew_lock(const char *jobs_dir, int64_t job)
 
 void launch_renew_locks(const char *jobs_dir, int64_t job, const struct gpulocks *locks, const char *gpus)
 {
-    char list[sizeof((struct launch_request *)NULL)->gpus], *at;
+    char list[sizeof((struct launch_request *)NULL)->gpus], path[PATH_ROOM], *at, *uuid;
+    unsigned long long ino;
+    FILE *f;
 
     renew_lock(jobs_dir, job);
     snprintf(list, sizeof list, "%s", gpus);
-    for (char *uuid = strtok_r(list, ",", &at); uuid; uuid = strtok_r(NULL, ",", &at))
-        gpulock_renew(locks, uuid);
+    launch_held_path(path, jobs_dir, job, "gpus");
+    f = list[0] ? fopen(path, "re") : NULL;
+    for (uuid = strtok_r(list, ",", &at); f && uuid && fscanf(f, "%llu", &ino) == 1; uuid = strtok_r(NULL, ",", &at))
+        gpulock_renew(locks, uuid, (ino_t)ino); /* in the order in which they were taken, up to one that was another daemon's */
+    if (f)
+        fclose(f);
 }
 
 void launch_note_session(const char *jobs_dir, int64_t job, long session)

@@ -149,6 +149,36 @@ static int look_at_other(const struct gpulocks *l, const char *uuid, const struc
                              : 0;
 }
 
+/* It may have been renewed between open and lock: who holds the old one holds nothing. */
+static bool is_of_that_name(int fd, const char *path)
+{
+    struct stat mine, there;
+
+    return fstat(fd, &mine) == 0 && lstat(path, &there) == 0 && mine.st_ino == there.st_ino && mine.st_dev == there.st_dev;
+}
+
+static int lock_file(const char *uuid, const char *path, mode_t mode, struct err *err)
+{
+    int fd = -1;
+
+    for (int i = 0; i < TRIES; i++) {
+        fd = open_lock(uuid, path, mode, err);
+        if (fd < 0)
+            return fd;
+        if (flock(fd, LOCK_EX | LOCK_NB) < 0) {
+            int rc = errno == EWOULDBLOCK ? err_set(err, -EWOULDBLOCK, "GPU %s is locked by a job of another daemon ('%s')", uuid, path)
+                                          : err_sys(err, "lock '%s'", path);
+
+            close(fd);
+            return rc;
+        }
+        if (is_of_that_name(fd, path))
+            return fd;
+        close(fd);
+    }
+    return err_set(err, -EWOULDBLOCK, "the lock '%s' of GPU %s is renewed again and again", path, uuid);
+}
+
 /* First one's own, then a look at the other's: of two who take a GPU at the same time at most one gets it. */
 int gpulock_take(const struct gpulocks *l, const char *uuid, int *ret_fd, struct err *err)
 {
@@ -159,14 +189,10 @@ int gpulock_take(const struct gpulocks *l, const char *uuid, int *ret_fd, struct
         rc = check_folder(l->system, err);
     if (rc < 0)
         return rc;
-    fd = open_lock(uuid, p.own, l->own ? 0600 : 0666, err);
+    fd = lock_file(uuid, p.own, l->own ? 0600 : 0666, err);
     if (fd < 0)
         return fd;
-    if (flock(fd, LOCK_EX | LOCK_NB) < 0)
-        rc = errno == EWOULDBLOCK ? err_set(err, -EWOULDBLOCK, "GPU %s is locked by a job of another daemon ('%s')", uuid, p.own)
-                                  : err_sys(err, "lock '%s'", p.own);
-    else
-        rc = look_at_other(l, uuid, &p, err);
+    rc = look_at_other(l, uuid, &p, err);
     if (rc < 0)
         close(fd);
     else
@@ -187,14 +213,15 @@ int gpulock_adopt(const struct gpulocks *l, const char *uuid, int fd, struct err
     return look_at_other(l, uuid, &p, err);
 }
 
-void gpulock_renew(const struct gpulocks *l, const char *uuid)
+void gpulock_renew(const struct gpulocks *l, const char *uuid, ino_t ino)
 {
     char tmp[PATH_ROOM + 8];
     struct place p;
+    struct stat st;
     struct err err;
     int fd;
 
-    if (!l->own || find_place(l, uuid, &p, &err) < 0 || !file_is_held(p.own))
+    if (!l->own || find_place(l, uuid, &p, &err) < 0 || lstat(p.own, &st) < 0 || st.st_ino != ino || !file_is_held(p.own))
         return;
     snprintf(tmp, sizeof tmp, "%s.new", p.own);
     fd = open(tmp, O_RDONLY | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);

@@ -11,6 +11,7 @@
  * daemons, and, by locking a file there as a daemon does, from the system's, till his process ends. */
 #pragma once
 #include <stdbool.h>
+#include <sys/types.h>
 
 struct err;
 
@@ -28,7 +29,8 @@ int gpulock_take(const struct gpulocks *l, const char *uuid, int *ret_fd, struct
 /* Makes a lock that was handed on one's own: the kernel's list names who took it, and in a container leaves out one whose taker has gone. For that it is let go
  * of for a moment: -EWOULDBLOCK, if somebody else has the GPU then. */
 int gpulock_adopt(const struct gpulocks *l, const char *uuid, int fd, struct err *err);
-/* For a system's daemon, which knows that no process of a job lives: if its lock is held still, by whomever it was handed to, that one holds it in vain. */
-void gpulock_renew(const struct gpulocks *l, const char *uuid);
+/* For a system's daemon, which knows that no process of a job lives: if the lock that was handed to it, the file `ino`, is held still, by whomever, that one holds it in vain. The lock
+ * of another daemon's job, which is another file or was never handed on, stays. */
+void gpulock_renew(const struct gpulocks *l, const char *uuid, ino_t ino);
 /* Whether a job of any daemon has it now, or it cannot be taken for what lies there; ret_why says which. False too where that cannot be found out. */
 bool gpulock_is_held(const struct gpulocks *l, const char *uuid, struct err *ret_why);

@@ -12,6 +12,7 @@
 #include <sys/file.h>
 #include <sys/prctl.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 #include <cmocka.h>
@@ -646,7 +647,7 @@ static void a_lock_is_handed_on(void **state)
 
 static void a_lock_that_is_kept_in_vain(void **state)
 {
-    struct stat before, after;
+    struct stat before, after, given;
     struct err err = { 0 };
     struct two t = { 0 };
     int kept, fd;
@@ -654,17 +655,58 @@ static void a_lock_that_is_kept_in_vain(void **state)
     (void)state;
     make_two(&t, "renewed");
     assert_int_equal(gpulock_take(&t.system, t.uuid, &kept, &err), 0);
-    gpulock_renew(&t.user, t.uuid); /* a user's daemon knows of none of the system's */
+    assert_int_equal(fstat(kept, &given), 0);
+    gpulock_renew(&t.user, t.uuid, given.st_ino);       /* a user's daemon knows of none of the system's */
+    gpulock_renew(&t.system, t.uuid, given.st_ino + 1); /* it is another daemon's job that holds this one */
     assert_true(is_held(&t.user, t.uuid) && is_held(&t.system, t.uuid));
-    gpulock_renew(&t.system, t.uuid);
+    gpulock_renew(&t.system, t.uuid, given.st_ino);
     assert_false(is_held(&t.user, t.uuid) || is_held(&t.system, t.uuid));
     assert_int_equal(gpulock_take(&t.system, t.uuid, &fd, &err), 0);
     assert_true(is_held(&t.user, t.uuid));
     assert_true(stat(t.own, &before) == 0 && (before.st_mode & 0777) == 0600);
+    gpulock_renew(&t.system, t.uuid, given.st_ino); /* once more, when the next one has it */
+    assert_true(is_held(&t.user, t.uuid));
     close(fd);
     close(kept);
-    gpulock_renew(&t.system, t.uuid); /* nobody holds it */
+    gpulock_renew(&t.system, t.uuid, before.st_ino); /* nobody holds it */
     assert_true(stat(t.own, &after) == 0 && after.st_ino == before.st_ino);
+    remove_two(&t);
+}
+
+/* The file goes between open() and flock(), as another daemon may have it. */
+static const char *renewed_at_lock;
+
+int flock(int fd, int op)
+{
+    const char *path = op == (LOCK_EX | LOCK_NB) ? renewed_at_lock : NULL;
+    char tmp[TEMP_MAX + 40];
+
+    if (path) {
+        renewed_at_lock = NULL;
+        snprintf(tmp, sizeof tmp, "%s.new", path);
+        close(open(tmp, O_RDONLY | O_CREAT, 0600));
+        rename(tmp, path);
+    }
+    return (int)syscall(SYS_flock, fd, op);
+}
+
+static void a_lock_that_is_renewed_before_it_is_taken(void **state)
+{
+    struct stat mine, there;
+    struct err err = { 0 };
+    struct two t = { 0 };
+    int first, fd;
+
+    (void)state;
+    make_two(&t, "late");
+    assert_int_equal(gpulock_take(&t.system, t.uuid, &first, &err), 0);
+    close(first);
+    renewed_at_lock = t.own;
+    assert_int_equal(gpulock_take(&t.system, t.uuid, &fd, &err), 0);
+    assert_null(renewed_at_lock);
+    assert_true(fstat(fd, &mine) == 0 && stat(t.own, &there) == 0 && mine.st_ino == there.st_ino);
+    assert_true(is_held(&t.user, t.uuid));
+    close(fd);
     remove_two(&t);
 }
 
@@ -689,6 +731,7 @@ int main(void)
         cmocka_unit_test(what_users_plant_takes_no_gpu_from_the_node),
         cmocka_unit_test(a_lock_is_handed_on),
         cmocka_unit_test(a_lock_that_is_kept_in_vain),
+        cmocka_unit_test(a_lock_that_is_renewed_before_it_is_taken),
         cmocka_unit_test(users_cannot_keep_the_locks_of_the_node),
     };
 

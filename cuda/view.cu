@@ -13,7 +13,7 @@ enum { PICTURE_THREADS = 256, RUN = 2 /* pixels a thread walks */ };
 struct picture_shard {
     const uint8_t *src;
     void *dst;
-    const int32_t *size;
+    const int32_t *size; // NULL: pictures fill their canvas
     int n, h, w, stride;
 };
 
@@ -31,8 +31,9 @@ template <typename T> static __global__ void __launch_bounds__(PICTURE_THREADS) 
 
     if (image >= (size_t)s->n)
         return;
+    const bool inside = !s->size || (y < s->size[2 * image] && x < s->size[2 * image + 1]);
     for (int k = 0; k < 3; k++)
-        from_float(&dst[k], y < s->size[2 * image] && x < s->size[2 * image + 1] ? view_colour(&a.colours, s->src + 3 * i, k) : 0.0f);
+        from_float(&dst[k], inside ? view_colour(&a.colours, s->src + 3 * i, k) : 0.0f);
 }
 
 int cuda_view_normalise(struct device *dev, struct tensor *y, const struct tensor *x, const int32_t *const *size,
@@ -52,7 +53,7 @@ int cuda_view_normalise(struct device *dev, struct tensor *y, const struct tenso
 
             s->src = (const uint8_t *)x[first + v].data;
             s->dst = t->data;
-            s->size = size[first + v];
+            s->size = size ? size[first + v] : NULL;
             s->n = t->n;
             s->h = t->h;
             s->w = t->w;

@@ -22,7 +22,7 @@ static size_t lines(const void *arg, int v)
 static void line(const struct picture_args *a, int v, size_t row)
 {
     const struct tensor *y = &a->y[v];
-    const int32_t *size = a->size[v] + 2 * (row / (size_t)y->h);
+    const int32_t whole[2] = { y->h, y->w }, *size = a->size ? a->size[v] + 2 * (row / (size_t)y->h) : whole;
     const uint8_t *from = (const uint8_t *)a->x[v].data + row * (size_t)y->w * 3;
     float *to = (float *)y->data + row * (size_t)y->w * (size_t)y->stride;
     int inside = (int)(row % (size_t)y->h) >= size[0] ? 0 : size[1] < y->w ? size[1] : y->w;

@@ -49,7 +49,8 @@ struct value *layer_mirror(struct tape *t, struct value *const *parts, const int
 struct value *layer_resize(struct tape *t, struct value *x, int h, int w);
 /* factor * the mean of the pixels of each image: [n, 1, 1, c]. */
 struct value *layer_mean(struct tape *t, struct value *x, float factor);
-/* view.c: pictures of bytes as numbers of the device's dtype, 0 beyond size[shard][image] (height, width; device memory). */
+/* view.c: pictures of bytes as numbers of the device's dtype, 0 beyond size[shard][image] (height, width; device memory);
+ * size NULL: they are as large as their canvas. */
 struct value *layer_pictures(struct tape *t, const struct tensor *images, const int32_t *const *size, const struct view_colours *colours);
 /* The same as f32, whatever the device's dtype is. */
 struct value *layer_pictures_f32(struct tape *t, const struct tensor *images, const int32_t *const *size,

@@ -61,7 +61,8 @@ struct model_ops {
     /* Lets the device make ready what nshards shards of n images of that canvas will need in its tier: a hint of what is coming. Canvas { 0, 0 }: of that
      * what depends on no canvas, as shards of several canvases compute it together. */
     int (*plan)(struct model *m, enum tape_mode mode, int n, int nshards, struct canvas canvas, struct err *err);
-    /* What was found in one image of the last forward(), at least `least` sure; NAN: as the job says. *ret is the model's, until the next call. */
+    /* What was found in one image of the last forward(), at least `least` sure; NAN: as the job says. *ret is the model's, until the next
+     * call. NULL: it finds nothing, and want.results is not asked for. */
     int (*result)(struct model *m, int shard, int image, const struct model_picture *picture, double least, struct result *ret,
                   struct err *err);
     void (*free)(struct model *m); /* NULL: it is one block of memory */

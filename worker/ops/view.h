@@ -14,7 +14,8 @@ struct view_colours {
 
 /* clang-format off */
 #define VIEW_OPS(X)                                                                                                                        \
-    /* y[v] [n, h, w, 3], f32 or bf16, from pictures x[v] of bytes; 0 beyond the picture, whose height and width are size[v][image][2]. */ \
+    /* y[v] [n, h, w, 3], f32 or bf16, from pictures x[v] of bytes; 0 beyond the picture, whose height and width are size[v][image][2];        \
+     * size NULL: pictures are as large as y. */                                                                                           \
     X(view, normalise, (struct device *dev, struct tensor *y, const struct tensor *x, const int32_t *const *size,                          \
              const struct view_colours *colours, int nshards, struct err *err), (dev, y, x, size, colours, nshards, err))                  \
     /* y [n, 2h, 2w, c] from x [n, h, w, 4c]: channel (2u + v) * c + k of a pixel is channel k of pixel (u, v) of the four it becomes, plus bias[k]      \

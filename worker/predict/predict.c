@@ -230,6 +230,8 @@ static int predictor_open(struct predictor *p, char *const *images, int nimages,
         return err_set(err, ERR_DEVICE, "out of memory");
     rc = input_open(p->model, p->spec, &p->input, err);
     if (rc >= 0)
+        rc = p->model->ops->result ? 0 : err_set(err, ERR_UNSUPPORTED, "%s finds nothing in pictures", p->spec->model_preset);
+    if (rc >= 0)
         rc = pass_open(&(struct pass_options){ p->model, p->tape, 1, .results = true }, &p->pass, err);
     return rc < 0 ? rc : outputs_open(p->opt->out_dir, images, nimages, &p->outputs, err);
 }

@@ -125,7 +125,7 @@ static void answers_close(struct answers *s)
 static int validation_open(struct validation *v, struct validator *t, struct err *err)
 {
     struct gather_options losses = { .comm = t->machine->comm, .deal = GATHER_TURNS, .buffers = 1 };
-    struct pass_options pass = { t->model, t->tape, (int)t->machine->spec->val_batch, true, true };
+    struct pass_options pass = { t->model, t->tape, (int)t->machine->spec->val_batch, true, t->model->ops->result != NULL };
     int rc;
 
     memset(v, 0, sizeof *v);
@@ -154,7 +154,7 @@ static int add_results(struct validation *v, const struct shard_batch *b, struct
 {
     int rc = 0;
 
-    for (int i = 0; i < b->n && rc >= 0; i++) {
+    for (int i = 0; i < b->n && rc >= 0 && v->t->model->ops->result; i++) {
         const struct dataset_image *img = &v->t->val->set->images[b->index[i]];
         struct result r;
 
@@ -258,7 +258,7 @@ static int finish(struct validation *v, struct err *err)
 
     if (rc >= 0)
         t->state->val_loss = window_value(&w, 0);
-    for (int i = 0; i < v->evaluators->n && rc >= 0; i++)
+    for (int i = 0; i < v->evaluators->n && rc >= 0 && t->model->ops->result; i++)
         rc = score(v, v->evaluators->each[i], &m, err);
     if (rc >= 0 && t->machine->opt->rank == 0)
         rc = rows_report(t->rows, "val", t->state->step, &w, 0, err);

@@ -1,0 +1,81 @@
+/* worker/models/depth/network.h - the networks of depth models: ResNets that see a picture, a pair of pictures or features, and the decoders on them; their
+ * parameters and how they follow each other. What stands between them (warps, losses) is depth.c's. Source: specs featdepth section 1.
+ *
+ * Names: "depth.encoder.", "pose.encoder." and "extractor.encoder." with torchvision's names of a ResNet behind them; "depth.decoder.", "pose.decoder." and
+ * "extractor.decoder." with FeatDepth's. */
+#pragma once
+#include <stdbool.h>
+
+#include "proto/presets.h"
+#include "worker/layers/layers.h"
+#include "worker/models/resnet.h"
+
+struct err;
+struct jobspec;
+struct model;
+
+enum {
+    DEPTH_SCALES = 4,   /* maps of a decoder, the largest first */
+    DEPTH_FEATURES = 5, /* of the stem, and of the four stages */
+    CRP_STAGES = 4,
+    POSE_CONVS = 2,
+    UP_LEVELS = 5,
+};
+
+/* One level of the decoder with chained residual pooling, of stage i + 1. */
+struct crp_level {
+    struct net_conv reduce, iconv, crp[CRP_STAGES], merge, disp;
+};
+
+/* One level of a decoder that only enlarges, 0: the last. disp: of the levels that have one. */
+struct up_level {
+    struct net_conv upconv, iconv, disp;
+};
+
+struct depth_network {
+    struct model *m;
+    enum job_depth kind;
+    struct canvas size, pose_size;
+
+    struct resnet encoder;
+    bool upconv; /* which decoder */
+    struct crp_level crp[DEPTH_SCALES];
+    struct up_level up[UP_LEVELS];
+
+    struct resnet pose;
+    struct net_conv squeeze, pose_conv[POSE_CONVS], motion;
+
+    struct resnet features; /* of kinds that have it; a frozen one's stem alone */
+    struct up_level rebuild[UP_LEVELS];
+};
+
+/* Adds all parameters to m. motions: how often the network that sees motion is used in a step; frames: how many pictures features are taken of. Errors name the
+ * key or what lacked memory. */
+int depth_network_open(struct depth_network *n, struct model *m, const struct jobspec *spec, int motions, int frames, struct err *err);
+
+/* Has it networks that say depth and motion; that see features; that make pictures of features? */
+bool depth_sees_depth(const struct depth_network *n);
+bool depth_sees_features(const struct depth_network *n);
+bool depth_rebuilds(const struct depth_network *n);
+
+/* Disparities of pictures [n, h, w, 3] (which are dropped), 0 .. 1, f32, the largest first: at h / 2 and w / 2 of the decoder `crp`, at h and w of `upconv`, each half
+ * as large as the one before. keys: [2] of every image, of what is dropped of the last two stages; not read in TAPE_EVAL. */
+void depth_disparities(const struct depth_network *n, struct tape *t, struct value *pictures, const struct philox_key *const *keys,
+                       struct value *ret[DEPTH_SCALES]);
+/* Two pictures side by side in channels [n, pose h, pose w, 6] (dropped) to [n, 1, 1, POSE_IN], f32. */
+struct value *depth_motion(const struct depth_network *n, struct tape *t, struct value *pair);
+/* Pictures (dropped) to the first `wanted` features, with what is pending on them: 1, or all. */
+void depth_features(const struct depth_network *n, struct tape *t, struct value *pictures, int wanted, struct value *ret[DEPTH_FEATURES]);
+/* The last features (not dropped) to pictures, 0 .. 1, f32, the largest first: h x w. */
+void depth_rebuilt(const struct depth_network *n, struct tape *t, struct value *features, struct value *ret[DEPTH_SCALES]);
+
+/* A convolution that a batch needs, on an input of h x w. */
+struct depth_use {
+    const struct net_conv *conv;
+    int h, w;
+    bool picture; /* reads what has no gradient; */
+    bool dense;   /* without gaps */
+    bool last;    /* nobody reads its input later: backward it is the first to write that gradient */
+};
+int depth_each_conv(const struct depth_network *n, int (*visit)(void *arg, const struct depth_use *use, struct err *err), void *arg,
+                    struct err *err);

@@ -17,10 +17,13 @@
 #include "tests/harness.h"
 #include "worker/data/poses.h"
 #include "worker/eval/ate.h"
+#include "worker/eval/depth_view.h"
 #include "worker/eval/pose_eval.h"
+#include "worker/eval/trajectory.h"
 
-enum { FRAMES = 12, MOTIONS = FRAMES - 1 };
+enum { FRAMES = 12, MOTIONS = FRAMES - 1, TURNS = 5 };
 
+static double way[FRAMES][RESULT_POSE], turns[TURNS][RESULT_POSE], quats[TURNS][4];
 static double poses[FRAMES][RESULT_POSE], truth[MOTIONS][RESULT_POSE], predicted[MOTIONS][RESULT_POSE], ate[MOTIONS];
 static size_t snippets;
 
@@ -40,8 +43,14 @@ static int setup(void **state)
     (void)state;
     if (!golden)
         return -1;
-    for (size_t k = 0; k < FRAMES; k++)
+    for (size_t k = 0; k < FRAMES; k++) {
         numbers(json_array_get(json_object_get(golden, "poses"), k), poses[k]);
+        numbers(json_array_get(json_object_get(golden, "way"), k), way[k]);
+    }
+    for (size_t k = 0; k < TURNS; k++) {
+        numbers(json_array_get(json_object_get(golden, "turns"), k), turns[k]);
+        numbers(json_array_get(json_object_get(golden, "quats"), k), quats[k]);
+    }
     for (size_t k = 0; k < MOTIONS; k++) {
         double back[RESULT_POSE];
 
@@ -189,8 +198,6 @@ static void refused(void **state)
     e->ops->close(e);
 }
 
-/* ---- files ---- */
-
 static void write_text(const char *path, const char *text)
 {
     FILE *f = fopen(path, "w");
@@ -199,6 +206,106 @@ static void write_text(const char *path, const char *text)
     assert_true(fputs(text, f) >= 0);
     assert_int_equal(fclose(f), 0);
 }
+
+/* ---- ways ---- */
+
+static void ways_and_turns(void **state)
+{
+    double is[FRAMES][RESULT_POSE], q[4];
+
+    (void)state;
+    trajectory_of((const double(*)[RESULT_POSE])truth, MOTIONS, 3, is);
+    for (int k = 0; k < FRAMES; k++)
+        for (int i = 0; i < RESULT_POSE; i++)
+            assert_true(fabs(is[k][i] - way[k][i]) < 1e-6);
+    for (int k = 0; k < TURNS; k++) {
+        trajectory_quaternion(turns[k], q);
+        for (int i = 0; i < 4; i++)
+            assert_true(fabs(q[i] - quats[k][i]) < 1e-7);
+    }
+}
+
+static void read_text(const char *path, char *ret, size_t size)
+{
+    FILE *f = fopen(path, "r");
+    size_t n;
+
+    assert_non_null(f);
+    n = fread(ret, 1, size - 1, f);
+    ret[n] = '\0';
+    fclose(f);
+}
+
+static void files_of_ways(void **state)
+{
+    const double two[2][RESULT_POSE] = { { 1, 0, 0, 0, 0, 1, 0, 0, 0, 0, 1, 0 }, { 0, -1, 0, 0.5, 1, 0, -0.0, -2, 0, 0, 1, 1.0 / 3 } };
+    char path[TEMP_MAX], text[400];
+    struct poses p;
+    struct err err;
+    int fd = mkstemp(temp_path(path, sizeof path, "detd-way-XXXXXX"));
+
+    (void)state;
+    close(fd);
+    assert_false(trajectory_is_own(path));
+    assert_int_equal(trajectory_write(path, TRAJECTORY_TUM, two, 2, &err), 0);
+    read_text(path, text, sizeof text);
+    assert_string_equal(text, "# poses by detd: time tx ty tz qx qy qz qw\n0 0 0 0 0 0 0 1\n"
+                              "1 0.5 -2 0.333333333 0 0 0.707106781 0.707106781\n");
+    assert_true(trajectory_is_own(path));
+    assert_int_equal(trajectory_write(path, TRAJECTORY_KITTI, two, 2, &err), 0);
+    read_text(path, text, sizeof text);
+    assert_string_equal(text, "1 0 0 0 0 1 0 0 0 0 1 0\n0 -1 0 0.5 1 0 0 -2 0 0 1 0.333333333\n");
+    assert_true(trajectory_is_own(path));
+    assert_int_equal(poses_read(path, &p, &err), 0);
+    assert_true(p.n == 2 && p.pose[1][7] == -2);
+    poses_free(&p);
+    write_text(path, "1.0 0.0 0.0 0.0 0.0 1.0 0.0 0.0 0.0 0.0 1.0 0.0\n");
+    assert_false(trajectory_is_own(path));
+    unlink(path);
+}
+
+/* ---- what one picture shows of another ---- */
+
+/* Frames 0 and 1 of a real sequence, by another program (warp_oracle.json of the data set). */
+static void where_a_point_falls(void **state)
+{
+    const struct depth_lens lens = { 615.1951904296875, 615.1952514648438, 298.44268798828125, 247.51919555664062 };
+    const double pose[] = { 0.999862533, 0.004697025,  -0.015901331, 0.002413393,  -0.004054796, 0.999184134,
+                            0.040182396, -0.002611177, 0.016077095,  -0.040112396, 0.999065825,  -0.021711866 };
+    double u, v;
+
+    (void)state;
+    assert_true(depth_view_place(&lens, pose, 0, 0, 0.827, &u, &v));
+    assert_true(fabs(u + 15.0169) < 1e-3 && fabs(v - 19.8994) < 1e-3);
+    assert_false(depth_view_place(&lens, pose, 0, 0, 0.01, &u, &v)); /* behind it */
+}
+
+/* A wall that is moved by a pixel and a half: what comes in from the left is black. */
+static void a_view(void **state)
+{
+    enum { W = 6, H = 3 };
+    const double pose[] = { 1, 0, 0, -1.5, 0, 1, 0, 0, 0, 0, 1, 0 };
+    const struct depth_lens lens = { 4, 4, 2, 1 };
+    uint8_t source[H][W][3], is[H][W][3];
+    float value[H * W];
+    const struct result_map depth = { W, H, value };
+
+    (void)state;
+    for (int i = 0; i < H * W; i++) {
+        value[i] = 4;
+        for (int c = 0; c < 3; c++)
+            source[i / W][i % W][c] = (uint8_t)(10 + 20 * (i % W) + 3 * (i / W) + c);
+    }
+    depth_view(&depth, &lens, pose, source[0][0], is[0][0]);
+    for (int y = 0; y < H; y++)
+        for (int x = 0; x < W; x++)
+            for (int c = 0; c < 3; c++)
+                assert_int_equal(is[y][x][c], x < 2 ? 0 : source[y][x][c] - 30);
+    depth_view(&depth, &lens, (const double[]){ 1, 0, 0, 0, 0, 1, 0, 0, 0, 0, 1, 0 }, source[0][0], is[0][0]);
+    assert_memory_equal(is, source, sizeof is);
+}
+
+/* ---- files ---- */
 
 static void bad_file(const char *path, const char *text, const char *where_and_why)
 {
@@ -242,8 +349,16 @@ static void files_of_poses(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = { cmocka_unit_test(errors_of_snippets), cmocka_unit_test(over_all_snippets),
-                                        cmocka_unit_test(refused), cmocka_unit_test(files_of_poses) };
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(errors_of_snippets),
+        cmocka_unit_test(over_all_snippets),
+        cmocka_unit_test(refused),
+        cmocka_unit_test(ways_and_turns),
+        cmocka_unit_test(files_of_ways),
+        cmocka_unit_test(where_a_point_falls),
+        cmocka_unit_test(a_view),
+        cmocka_unit_test(files_of_poses),
+    };
 
     return cmocka_run_group_tests(tests, setup, NULL);
 }

@@ -1,0 +1,116 @@
+#include "worker/eval/trajectory.h"
+
+#include <math.h>
+#include <string.h>
+
+#include "proto/err.h"
+#include "worker/core/file.h"
+#include "worker/eval/ate.h"
+
+enum { MAX_BYTES = 1 << 30 };
+
+static const char tum_head[] = "# poses by detd: time tx ty tz qx qy qz qw\n", kitti_head[] = "1 0 0 0 0 1 0 0 0 0 1 0\n";
+
+void trajectory_of(const double (*motion)[RESULT_POSE], size_t n, double factor, double (*ret)[RESULT_POSE])
+{
+    double at[RESULT_POSE] = { 1, 0, 0, 0, 0, 1, 0, 0, 0, 0, 1, 0 }, back[RESULT_POSE];
+
+    for (size_t k = 0; k <= n; k++) {
+        memcpy(ret[k], at, sizeof at);
+        for (int i = 0; i < 3; i++)
+            ret[k][4 * i + 3] *= factor;
+        if (k < n) {
+            pose_undone(motion[k], back);
+            pose_times(at, back, at);
+        }
+    }
+}
+
+/* From the largest of the four squares, which is at least a quarter. Source: Shepperd 1978, Quaternion from rotation matrix. */
+void trajectory_quaternion(const double pose[RESULT_POSE], double ret[4])
+{
+    double trace = pose[0] + pose[5] + pose[10], square[4] = { 0 }, sign;
+    int most = 3;
+
+    for (int i = 0; i < 3; i++)
+        square[i] = 1 + 2 * pose[5 * i] - trace;
+    square[3] = 1 + trace;
+    for (int i = 0; i < 3; i++)
+        if (square[i] > square[most])
+            most = i;
+    ret[most] = sqrt(square[most]) / 2;
+    for (int i = 0; i < 3; i++) {
+        int j = (i + 1) % 3, l = (i + 2) % 3;
+        double skew = pose[4 * l + j] - pose[4 * j + l]; /* 4 w times part i */
+
+        if (most == 3) {
+            ret[i] = skew / (4 * ret[3]);
+        } else if (most == i) {
+            ret[3] = skew / (4 * ret[i]);
+            ret[j] = (pose[4 * i + j] + pose[4 * j + i]) / (4 * ret[i]);
+            ret[l] = (pose[4 * i + l] + pose[4 * l + i]) / (4 * ret[i]);
+        }
+    }
+    sign = ret[3] < 0 ? -1 : 1;
+    for (int i = 0; i < 4; i++)
+        ret[i] *= sign;
+}
+
+/* -0 reads oddly. */
+static double plain(double x)
+{
+    return x == 0 ? 0 : x;
+}
+
+static void write_tum(struct file_out *f, size_t k, const double p[RESULT_POSE], struct err *err)
+{
+    double q[4];
+
+    trajectory_quaternion(p, q);
+    file_out_printf(f, err, "%zu", k);
+    for (int i = 0; i < 3; i++)
+        file_out_printf(f, err, " %.9g", plain(p[4 * i + 3]));
+    for (int i = 0; i < 4; i++)
+        file_out_printf(f, err, i < 3 ? " %.9g" : " %.9g\n", plain(q[i]));
+}
+
+static void write_kitti(struct file_out *f, const double p[RESULT_POSE], struct err *err)
+{
+    for (int i = 0; i < RESULT_POSE; i++)
+        file_out_printf(f, err, i + 1 < RESULT_POSE ? "%.9g " : "%.9g\n", plain(p[i]));
+}
+
+int trajectory_write(const char *path, enum trajectory_form form, const double (*pose)[RESULT_POSE], size_t n, struct err *err)
+{
+    struct file_out *f;
+    int rc = file_out_open_new(path, &f, err);
+
+    if (rc < 0)
+        return rc;
+    if (form == TRAJECTORY_TUM)
+        file_out_printf(f, err, "%s", tum_head);
+    for (size_t k = 0; k < n; k++)
+        if (form == TRAJECTORY_TUM)
+            write_tum(f, k, pose[k], err);
+        else
+            write_kitti(f, pose[k], err);
+    return file_out_commit(f, err);
+}
+
+static bool begins(const struct file_map *m, const char *head)
+{
+    return m->size >= strlen(head) && memcmp(m->data, head, strlen(head)) == 0;
+}
+
+bool trajectory_is_own(const char *path)
+{
+    struct file_map m;
+    struct err ignored;
+    bool is;
+
+    if (file_map_open(path, MAX_BYTES, &m, &ignored) < 0)
+        return false;
+    is = begins(&m, tum_head) || begins(&m, kitti_head);
+    file_map_close(&m);
+    return is;
+}

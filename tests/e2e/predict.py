@@ -361,6 +361,62 @@ def test_pictures_stand_upright_where_the_flavor_says_so(place):
         assert found and all(b["bbox"][0] + b["bbox"][2] <= w + 1e-3 and b["bbox"][1] + b["bbox"][3] <= h + 1e-3 for b in found), (flavor, found)
 
 
+def chunks(png):
+    """Type and content of each."""
+    at = 8
+    while at < len(png):
+        n = struct.unpack(">I", png[at:at + 4])[0]
+        yield png[at + 4:at + 8], png[at + 8:at + 8 + n]
+        at += 12 + n
+
+
+def train_on_frames(folder, name, **more):
+    """Seven frames of a pattern that moves; the network sees depth and motion in them."""
+    frames = os.path.join(folder, name + "-frames")
+    os.makedirs(os.path.join(frames, "frames"))
+    for k in range(7):
+        rows = [bytes((x * 5 + 9 * k + 3 * y * c) % 256 for x in range(80) for c in range(3)) for y in range(64)]
+        with open(os.path.join(frames, "frames", "%06d.png" % k), "wb") as f:
+            f.write(make_shapes.png(80, 64, rows))
+    with open(os.path.join(frames, "intrinsics.json"), "w", encoding="utf-8") as f:
+        json.dump({"fx": 70, "fy": 70, "cx": 40, "cy": 32, "width": 80, "height": 64, "frame_pattern": "frames/%06d.png"}, f)
+    with open(os.path.join(frames, "train.txt"), "w", encoding="utf-8") as f:
+        f.write("".join("%d\n" % k for k in range(1, 6)))
+    job = {"model": {"preset": "featdepth_baseline_r18", "size": [96, 96], "width": 0.125}, "train": {"steps": 1, "batch": 1}, "run": {"device": "cpu"},
+           "data": {"train": {"format": "frames", "annotations": name + "-frames/train.txt", "images": name + "-frames"}}}
+    job["model"].update(more.pop("model", {}))
+    with open(os.path.join(folder, name + ".json"), "w", encoding="utf-8") as f:
+        json.dump({**job, **more}, f)
+    subprocess.run([WORKER, "--dir", os.path.join(folder, name), os.path.join(folder, name + ".json")], check=True, stdout=subprocess.DEVNULL)
+    return os.path.join(frames, "frames")
+
+
+def test_depth_is_numbers_and_a_picture(place):
+    frames = train_on_frames(place.trained, "deep")
+    train_on_frames(place.trained, "metres", val={"depth_factor": 36})
+    given = [os.path.join(frames, "%06d.png" % k) for k in (2, 3)] + [place.picture("000002.png", 40)]
+    for job, unit in ("deep", b"network"), ("metres", b"m"):
+        for _ in range(2):  # what an earlier run wrote is replaced
+            place.expect(place.predict(job + "-out", *given, job=job), 0, b"depth -> " + job.encode() + b"-out/000002_depth.png, in colours -> ")
+        assert place.files(job + "-out") == ["000002-2.png", "000002.png", "000002_depth-2.png", "000002_depth.png", "000003.png",
+                                             "000003_depth.png"], place.files(job + "-out")
+        found = list(chunks(place.read(job + "-out/000002_depth.png")))
+        assert found[0] == (b"IHDR", struct.pack(">IIBBBBB", 80, 64, 16, 0, 0, 0, 0)), found[0]
+        text = dict(c.split(b"\0") for kind, c in found if kind == b"tEXt")
+        assert text[b"Depth-unit"] == unit and float(text[b"Depth-scale"]) > 0, text
+        assert next(chunks(place.read(job + "-out/000002.png")))[1][:10] == struct.pack(">IIBB", 80, 64, 8, 2)
+        assert size_of(place.read(job + "-out/000002-2.png")) == (40, 40)
+    place.write("broken.png", b"no picture")
+    place.expect(place.predict("more", "broken.png", given[0], job="deep"), 1, b"1 of 2 images could not be read")
+    assert place.files("more") == ["000002.png", "000002_depth.png"], place.files("more")
+
+
+def test_an_autoencoder_says_nothing_of_a_picture(place):
+    train_on_frames(place.trained, "auto", model={"preset": "featdepth_autoencoder_r18"})
+    place.expect(place.predict("out", place.picture("a.png"), job="auto"), 1, b"featdepth_autoencoder_r18 finds nothing in pictures")
+    assert place.files() == ["a.png"], place.files()
+
+
 def main():
     global WORKER
     if len(sys.argv) < 2:

@@ -173,16 +173,16 @@ static int is_free(const struct outputs *o, struct err *err)
     return tfind(o->picture, &o->given, compare_names) ? 0 : may_write(o, o->picture, image_is_own_png, err);
 }
 
-int outputs_picture(struct outputs *o, const char *input, const char **ret_path, struct err *err)
+int outputs_picture(struct outputs *o, const char *input, const char *suffix, const char **ret_path, struct err *err)
 {
     const char *slash = strrchr(input, '/'), *base = slash ? slash + 1 : input;
     int stem = stem_length(base), rc;
 
-    snprintf(o->picture, sizeof o->picture, "%s/%.*s.png", o->dir, stem, base);
+    snprintf(o->picture, sizeof o->picture, "%s/%.*s%s.png", o->dir, stem, base, suffix);
     for (int i = 2; (rc = is_free(o, err)) == 0; i++) {
         if (i == INT_MAX)
             return err_set(err, ERR_STATE, "no name is free for '%s' in '%s'", input, o->dir);
-        snprintf(o->picture, sizeof o->picture, "%s/%.*s-%d.png", o->dir, stem, base, i);
+        snprintf(o->picture, sizeof o->picture, "%s/%.*s%s-%d.png", o->dir, stem, base, suffix, i);
     }
     if (rc > 0)
         rc = give_away(o, err);

@@ -13,6 +13,6 @@ int outputs_open(const char *dir, char *const *inputs, int n, struct outputs **r
 void outputs_close(struct outputs *o);
 /* Where the results go, looked at again: much time may have passed since outputs_open(). ERR_INPUT as there. Borrowed. */
 int outputs_results(const struct outputs *o, enum outputs_file file, const char **ret_path, struct err *err);
-/* DIR/STEM.png for the picture `input`; DIR/STEM-2.png and so on where that is a file that may not be replaced, or was given away before. Borrowed until
+/* DIR/STEMsuffix.png for the picture `input`, without a suffix DIR/STEM.png; DIR/STEM-2.png and so on where that is a file that may not be replaced, or was given away before. Borrowed until
  * the next call. */
-int outputs_picture(struct outputs *o, const char *input, const char **ret_path, struct err *err);
+int outputs_picture(struct outputs *o, const char *input, const char *suffix, const char **ret_path, struct err *err);

@@ -23,6 +23,7 @@
 #include "worker/models/registry.h"
 #include "worker/models/weights.h"
 #include "worker/mask/rle.h"
+#include "worker/predict/depth.h"
 #include "worker/predict/input.h"
 #include "worker/predict/outputs.h"
 #include "worker/models/pass.h"
@@ -53,6 +54,7 @@ struct predictor {
     struct detection *dets;     /* of all images */
     struct results_mask *masks; /* theirs, where the model finds masks */
     bool masked;                /* it does, also where no picture can be read */
+    bool deep;                  /* it says depth */
     struct rle scratch;
     size_t ndets, room;
 };
@@ -137,17 +139,18 @@ static int choose(const struct predict_options *opt, const char *dir, int64_t *r
 
 /* ---- opening ---- */
 
-static int read_classes(const char *text, struct class_list *c, struct err *err)
+/* none: a network that knows no classes has an empty list */
+static int read_classes(const char *text, bool none, struct class_list *c, struct err *err)
 {
     json_t *item;
     size_t i;
 
     c->root = text ? json_loads(text, 0, NULL) : NULL;
-    if (!json_is_array(c->root) || json_array_size(c->root) == 0 || json_array_size(c->root) > JOB_MAX_BYTES)
+    if (!json_is_array(c->root) || (json_array_size(c->root) == 0 && !none) || json_array_size(c->root) > JOB_MAX_BYTES)
         return err_set(err, ERR_CORRUPT, "model.safetensors names no classes");
     c->n = (int)json_array_size(c->root);
-    c->id = calloc((size_t)c->n, sizeof *c->id);
-    c->name = calloc((size_t)c->n, sizeof *c->name);
+    c->id = calloc((size_t)c->n + 1, sizeof *c->id);
+    c->name = calloc((size_t)c->n + 1, sizeof *c->name);
     if (!c->id || !c->name)
         return err_set(err, ERR_DEVICE, "out of memory");
     json_array_foreach (c->root, i, item) {
@@ -183,7 +186,7 @@ static int load_model(struct predictor *p, const char *dir, int64_t step, struct
 
     if (rc < 0)
         return rc;
-    rc = read_classes(safetensors_meta(c->model, "classes"), &p->classes, err);
+    rc = read_classes(safetensors_meta(c->model, "classes"), p->deep, &p->classes, err);
     if (rc >= 0)
         rc = model_open(p->opt->models, p->spec, (struct model_classes){ p->classes.n, p->classes.id }, p->dev, &p->model, err);
     if (rc >= 0)
@@ -206,8 +209,10 @@ static int trained_open(struct predictor *p, struct err *err)
     rc = choose(p->opt, dir, &step, err); /* before the job file: a job that never ran has neither, and this says so */
     if (rc >= 0)
         rc = read_spec(p, err);
-    if (rc >= 0)
+    if (rc >= 0) {
         p->masked = model_masks(p->opt->models, p->spec);
+        p->deep = strcmp(p->spec->family->name, "depth") == 0;
+    }
     if (rc >= 0)
         rc = device_backend("cpu", "auto", &ops, err); /* GPUs are granted to jobs, and this is none */
     if (rc >= 0)
@@ -336,15 +341,45 @@ static int look(struct predictor *p, const char *path, int index, const struct i
         rc = pass_run(p->pass, &batch, err);
     if (rc >= 0)
         rc = pass_result(p->pass, 0, index, img->w, img->h, p->opt->conf, ret, err);
-    if (rc >= 0 && ret->kind != RESULT_BOXES && ret->kind != RESULT_MASKS)
-        rc = err_set(err, ERR_UNSUPPORTED, "models of the family %s: only boxes and masks can be drawn", p->model->family->name);
+    if (rc >= 0 && (ret->kind == RESULT_DEPTH) != p->deep)
+        rc = err_set(err, ERR_UNSUPPORTED, "models of the family %s: only boxes, masks and depth can be drawn", p->model->family->name);
+    return rc;
+}
+
+static int write_found(struct predictor *p, const char *path, const struct image *img, const struct result *found, struct err *err)
+{
+    const char *drawn;
+    int rc = outputs_picture(p->outputs, path, "", &drawn, err);
+
+    if (rc >= 0)
+        rc = write_drawn(p, drawn, img, found, err);
+    if (rc >= 0)
+        rc = collect(p, found, img->w, img->h, err);
+    if (rc >= 0)
+        fprintf(p->out, "%s: %d objects -> %s\n", path, found->n, drawn);
+    return rc;
+}
+
+static int write_depth(struct predictor *p, const char *path, const struct result *found, struct err *err)
+{
+    char colours[PATH_BYTES * 2];
+    const char *numbers;
+    int rc = outputs_picture(p->outputs, path, "", &numbers, err);
+
+    if (rc >= 0) {
+        snprintf(colours, sizeof colours, "%s", numbers);
+        rc = outputs_picture(p->outputs, path, "_depth", &numbers, err);
+    }
+    if (rc >= 0)
+        rc = predict_write_depth(found, p->spec, numbers, colours, err);
+    if (rc >= 0)
+        fprintf(p->out, "%s: depth -> %s, in colours -> %s\n", path, numbers, colours);
     return rc;
 }
 
 /* *ret_bad: the picture itself is at fault. */
 static int predict_image(struct predictor *p, const char *path, int index, bool *ret_bad, struct err *err)
 {
-    const char *drawn;
     struct result found;
     struct image img;
     int rc = image_read(p->decoder, path, &img, err);
@@ -355,15 +390,9 @@ static int predict_image(struct predictor *p, const char *path, int index, bool 
     if (rc < 0)
         return rc;
     rc = look(p, path, index, &img, &found, err);
-    if (rc >= 0)
-        rc = outputs_picture(p->outputs, path, &drawn, err);
-    if (rc >= 0)
-        rc = write_drawn(p, drawn, &img, &found, err);
-    if (rc >= 0)
-        rc = collect(p, &found, img.w, img.h, err);
-    if (rc >= 0)
-        fprintf(p->out, "%s: %d objects -> %s\n", path, found.n, drawn);
-    return rc;
+    if (rc < 0)
+        return rc;
+    return p->deep ? write_depth(p, path, &found, err) : write_found(p, path, &img, &found, err);
 }
 
 static int write_file(struct predictor *p, enum outputs_file file, const struct results_images *of, struct err *err)
@@ -411,7 +440,7 @@ int predict_run(const struct predict_options *opt, char *const *images, int nima
             rc = 0;
         }
     }
-    if (rc >= 0)
+    if (rc >= 0 && !p.deep)
         rc = write_results(&p, images, nimages, err);
     predictor_close(&p);
     if (rc >= 0 && nbad > 0)

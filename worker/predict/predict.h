@@ -12,7 +12,7 @@ struct predict_options {
     double conf;            /* lowest score to draw and write */
 };
 
-/* Draws the detections of each image into out_dir (names: worker/predict/outputs.h) and writes all of them to out_dir/results.json in COCO form, image_id counting
+/* Of a network that says depth, a picture's depth goes to out_dir (worker/predict/depth.h). Of others: draws the detections of each image into out_dir (names: worker/predict/outputs.h) and writes all of them to out_dir/results.json in COCO form, image_id counting
  * the arguments from 1; masks, where the model finds them, to out_dir/results_segm.json. Prints a line per image. Images that cannot be read are told and left out; ERR_DATA at the end when there was one. Where there is no
  * checkpoint out_dir is not made. */
 int predict_run(const struct predict_options *opt, char *const *images, int nimages, FILE *out, struct err *err);

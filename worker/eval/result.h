@@ -40,7 +40,7 @@ struct result {
         const struct result_mask *masks; /* [n] */
         struct result_map depth;
     };
-    /* RESULT_DEPTH, of a pass that losses were wanted of: [nviews], one for each frame of data.sources, in its order. Otherwise none. */
+    /* RESULT_DEPTH: [nviews], one for each frame of data.sources, in its order, where the model tells them; none so far does. */
     int nviews;
     const struct result_view *views;
 };

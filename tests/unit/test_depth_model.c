@@ -1,0 +1,374 @@
+/* tests/unit/test_depth_model.c - depth networks: terms of each kind, what trains and what does not, statistics of each use, and weights from files.
+ * uses: proto worker/models worker/models/yolo worker/models/rcnn worker/models/depth worker/layers worker/data worker/data/sample worker/eval worker/mask worker/comm worker/core cpu */
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+#include <cmocka.h>
+
+#include "proto/err.h"
+#include "proto/jobspec.h"
+#include "tests/harness.h"
+#include "worker/core/arena.h"
+#include "worker/core/safetensors.h"
+#include "worker/data/batch.h"
+#include "worker/data/sample/frames.h"
+#include "worker/layers/layers.h"
+#include "worker/models/builtin.h"
+#include "worker/models/weights.h"
+
+const struct device_ops *cpu_backend_generic(void);
+
+enum { WIDTH = 128, HEIGHT = 96, IMAGES = 2, SOURCES = 2, ARRAYS = 16 };
+
+static struct device *dev;
+static char path[TEMP_MAX + 32];
+
+/* ---- models ---- */
+
+static int try_open(const char *preset, const char *key, struct model **ret, struct err *err)
+{
+    json_t *root =
+        json_pack("{s:{s:s,s:[i,i],s:f,s:b},s:{s:{s:s,s:s}},s:{s:i,s:i}}", "model", "preset", preset, "size", WIDTH, HEIGHT, "width",
+                  0.0625, "sync_bn", 0, "data", "train", "annotations", "a", "images", "i", "train", "steps", 1, "batch", IMAGES);
+    struct jobspec *spec = NULL;
+    int rc;
+
+    assert_non_null(root);
+    if (key)
+        json_object_set_new(json_object_get(root, "model"), key, json_string(path));
+    if (jobspec_parse(root, &spec, err) < 0)
+        fail_msg("%s", err->msg);
+    json_decref(root);
+    rc = model_open(&models_builtin, spec, (struct model_classes){ 1, NULL }, dev, ret, err);
+    jobspec_free(spec);
+    return rc;
+}
+
+static struct model *opened(const char *preset, const char *key)
+{
+    struct model *m = NULL;
+    struct err err = { 0 };
+
+    if (try_open(preset, key, &m, &err) < 0)
+        fail_msg("%s", err.msg);
+    return m;
+}
+
+/* All weights of m but those whose name has `without` in it. */
+static void save(struct model *m, const char *without)
+{
+    struct st_array *a, *kept = calloc((size_t)m->nparams, sizeof *kept);
+    struct err err;
+    size_t n = 0;
+
+    assert_non_null(kept);
+    assert_int_equal(weights_export(m, &a, &err), 0);
+    for (int i = 0; i < m->nparams; i++)
+        if (!without || !strstr(a[i].name, without))
+            kept[n++] = a[i];
+    if (safetensors_write(path, kept, n, NULL, 0, &err) < 0)
+        fail_msg("%s", err.msg);
+    free(kept);
+    weights_export_free(m, a);
+}
+
+static void save_autoencoder(void)
+{
+    struct model *m = opened("featdepth_autoencoder_r18", NULL);
+
+    save(m, NULL);
+    model_free(m);
+}
+
+/* ---- a step ---- */
+
+struct step {
+    struct model *m;
+    float **grad;   /* [param] */
+    double **stats; /* [norm] */
+    int *uses;      /* [norm], the most that was asked for */
+    double *raw, terms[64];
+    void *array[ARRAYS];
+};
+
+static float *grad_dest(void *arg, const struct param *p, int shard, bool *ret_written)
+{
+    struct step *s = arg;
+
+    assert_int_equal(shard, 0);
+    *ret_written = false;
+    for (int i = 0; i < s->m->nparams; i++)
+        if (s->m->params[i] == p) {
+            if (!s->grad[i])
+                s->grad[i] = calloc(p->count, sizeof(float));
+            return s->grad[i];
+        }
+    fail_msg("%s is no parameter of the model", p->name);
+    return NULL;
+}
+
+static int grad_ready(void *arg, const struct param *p, struct err *err)
+{
+    (void)arg;
+    (void)p;
+    (void)err;
+    return 0;
+}
+
+static double *stats_dest(void *arg, int index, int use, int shard)
+{
+    struct step *s = arg;
+
+    (void)shard;
+    s->uses[index] = use + 1 > s->uses[index] ? use + 1 : s->uses[index];
+    if (!s->stats[index])
+        s->stats[index] = calloc(2 * s->m->norms[index].mean->count + 1, sizeof(double));
+    return s->stats[index];
+}
+
+static struct shard_batch frames_of(struct step *s, const struct batch_form *form)
+{
+    const float camera[4] = { 0.6f * WIDTH, 1.9f * HEIGHT, 0.5f * WIDTH, 0.5f * HEIGHT };
+    struct shard_batch b = { .n = IMAGES, .canvas = { HEIGHT, WIDTH } };
+
+    assert_true(form->narrays <= ARRAYS);
+    for (int k = 0; k < form->narrays; k++) {
+        size_t bytes = batch_bytes(form, &b, k);
+        uint8_t *mem = calloc(1, bytes);
+        uint32_t noise = (uint32_t)k + 1;
+
+        assert_non_null(mem);
+        for (size_t i = 0; i < bytes && form->array[k].canvas; i++) {
+            noise = noise * 1664525u + 1013904223u;
+            mem[i] = (uint8_t)(noise >> 24);
+        }
+        for (int i = 0; i < IMAGES && strcmp(form->array[k].name, "camera") == 0; i++)
+            memcpy(mem + (size_t)i * sizeof camera, camera, sizeof camera);
+        b.array[k] = s->array[k] = mem;
+    }
+    return b;
+}
+
+static void step_run(struct step *s, struct model *m, int nsources)
+{
+    const struct batch_form *form = frames_form(nsources);
+    const struct tape_hooks hooks = { s, grad_dest, grad_ready, stats_dest, NULL };
+    struct arena *arena = arena_new(dev, (size_t)1 << 20);
+    struct tape *t = tape_new(dev, arena, m->nparams);
+    struct shard_batch shard;
+    struct batch b = { .form = form, .seed = 1, .step = 1, .nshards = 1, .shard = &shard };
+    struct model_want want = { .images_of_step = IMAGES, .shards_of_step = 1 };
+    struct err err = { 0 };
+
+    *s = (struct step){ .m = m,
+                        .grad = calloc((size_t)m->nparams, sizeof(float *)),
+                        .stats = calloc((size_t)m->nnorms, sizeof(double *)),
+                        .uses = calloc((size_t)m->nnorms, sizeof(int)),
+                        .raw = calloc(m->raw_terms, sizeof(double)) };
+    assert_true(s->grad && s->stats && s->uses && s->raw && (size_t)m->nterms * 2 <= sizeof s->terms / sizeof *s->terms);
+    shard = frames_of(s, form);
+    want.raw = &s->raw;
+    tape_begin(t, TAPE_TRAIN, 1, &hooks);
+    if (m->ops->forward(m, t, &b, &want, &err) < 0 || tape_backward(t, m->params, m->nparams, &err) < 0)
+        fail_msg("%s", err.msg);
+    m->ops->sum_terms(m, s->raw, IMAGES, s->terms);
+    tape_free(t);
+    arena_free(arena);
+}
+
+static void step_free(struct step *s)
+{
+    for (int i = 0; i < s->m->nparams; i++)
+        free(s->grad[i]);
+    for (int i = 0; i < s->m->nnorms; i++)
+        free(s->stats[i]);
+    for (int i = 0; i < ARRAYS; i++)
+        free(s->array[i]);
+    free(s->grad);
+    free(s->stats);
+    free(s->uses);
+    free(s->raw);
+}
+
+static bool is_of(const char *name, const char *part)
+{
+    return strncmp(name, part, strlen(part)) == 0;
+}
+
+static bool any(const float *x, size_t n)
+{
+    for (size_t i = 0; x && i < n; i++)
+        if (x[i] != 0)
+            return true;
+    return false;
+}
+
+/* Every term but `fm`, small, is of the size that pictures without any likeness have; the total is their sum. */
+static void check_terms(const struct step *s, const char *names)
+{
+    char got[256] = "";
+    double sum = 0;
+
+    for (int k = 0; k < s->m->nterms; k++) {
+        size_t at = strlen(got);
+
+        snprintf(got + at, sizeof got - at, "%s%s", k ? " " : "", s->m->terms[k].name);
+        assert_int_equal(s->m->terms[k].aggregate, TERM_MEAN);
+        assert_true(isfinite(s->terms[2 * k]) && s->terms[2 * k] != 0 && s->terms[2 * k + 1] == 1);
+        sum += k ? s->terms[2 * k] : 0;
+        if (is_of(s->m->terms[k].name, "rec/") || is_of(s->m->terms[k].name, "img/"))
+            assert_true(s->terms[2 * k] > 0.01 && s->terms[2 * k] < 0.25);
+    }
+    assert_string_equal(got, names);
+    assert_float_equal(s->terms[0], sum, 1e-12);
+}
+
+static int uses_of(const struct step *s, const char *norm_weight)
+{
+    for (int i = 0; i < s->m->nnorms; i++)
+        if (strcmp(s->m->norms[i].gamma->name, norm_weight) == 0)
+            return s->uses[i];
+    fail_msg("no normalisation has %s", norm_weight);
+    return -1;
+}
+
+/* ---- tests ---- */
+
+static void terms_of_each_kind(void **state)
+{
+    static const struct {
+        const char *preset, *terms;
+        int sources;
+    } kinds[] = {
+        { "featdepth_baseline_r18", "total rec/0 rec/1 rec/2 rec/3 sm/0 sm/1 sm/2 sm/3", SOURCES },
+        { "featdepth_r18", "total rec/0 rec/1 rec/2 rec/3 sm/0 sm/1 sm/2 sm/3 fm", SOURCES },
+        { "featdepth_autoencoder_r18", "total img/0 img/1 img/2 img/3 reg/0 reg/1 reg/2 reg/3 reg/4", 0 },
+        { "featdepth_joint_r18",
+          "total rec/0 rec/1 rec/2 rec/3 sm/0 sm/1 sm/2 sm/3 fm img/0 img/1 img/2 img/3 reg/0 reg/1 reg/2 reg/3 reg/4", SOURCES },
+    };
+
+    (void)state;
+    save_autoencoder();
+    for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++) {
+        struct model *m = opened(kinds[i].preset, strcmp(kinds[i].preset, "featdepth_r18") == 0 ? "init_extractor" : NULL);
+        struct step s;
+
+        step_run(&s, m, kinds[i].sources);
+        check_terms(&s, kinds[i].terms);
+        for (int k = 0; k < m->nparams; k++)
+            if (param_trainable(m->params[k]) && !any(s.grad[k], m->params[k]->count))
+                fail_msg("%s: %s trains and has no gradient", kinds[i].preset, m->params[k]->name);
+        step_free(&s);
+        model_free(m);
+    }
+}
+
+static void a_frozen_extractor_has_no_gradients(void **state)
+{
+    struct model *m;
+    struct step s;
+    int frozen = 0;
+
+    (void)state;
+    save_autoencoder();
+    m = opened("featdepth_r18", "init_extractor");
+    step_run(&s, m, SOURCES);
+    for (int k = 0; k < m->nparams; k++)
+        if (is_of(m->params[k]->name, "extractor.")) {
+            assert_false(param_trainable(m->params[k]));
+            assert_null(s.grad[k]);
+            frozen++;
+        }
+    assert_int_equal(frozen, 5); /* the stem: its convolution, and the four arrays of its normalisation */
+    assert_int_equal(uses_of(&s, "extractor.encoder.bn1.weight"), 0);
+    step_free(&s);
+    model_free(m);
+}
+
+/* Specs featdepth section 5.5: the network of depth is used once, that of motion once a source, the stem that sees features once a frame. */
+static void statistics_of_each_use(void **state)
+{
+    struct model *m = opened("featdepth_joint_r18", NULL);
+    struct step s;
+
+    (void)state;
+    step_run(&s, m, SOURCES);
+    for (int i = 0; i < m->nnorms; i++)
+        assert_int_equal(s.uses[i], m->norms[i].uses);
+    assert_int_equal(uses_of(&s, "depth.encoder.layer4.1.bn2.weight"), 1);
+    assert_int_equal(uses_of(&s, "pose.encoder.layer4.1.bn2.weight"), SOURCES);
+    assert_int_equal(uses_of(&s, "extractor.encoder.bn1.weight"), 1 + SOURCES);
+    assert_int_equal(uses_of(&s, "extractor.encoder.layer1.0.bn1.weight"), 1);
+    step_free(&s);
+    model_free(m);
+}
+
+static void weights_from_files(void **state)
+{
+    struct model *from = opened("featdepth_autoencoder_r18", NULL), *to;
+    float *a, *b;
+    struct err err;
+
+    (void)state;
+    for (size_t i = 0; i < from->params[0]->count; i++)
+        from->params[0]->data[i] *= 3; /* not what a seed gives */
+    save(from, NULL);
+    to = opened("featdepth_r18", "init_extractor");
+    assert_non_null(strstr(to->loaded, "5 of "));
+    for (int i = 0; i < to->nparams; i++)
+        if (strcmp(to->params[i]->name, from->params[0]->name) == 0) {
+            a = weights_get(from, from->params[0], &err);
+            b = weights_get(to, to->params[i], &err);
+            assert_true(a && b);
+            assert_memory_equal(a, b, from->params[0]->count * sizeof *a);
+            free(a);
+            free(b);
+        }
+    model_free(to);
+    model_free(from);
+}
+
+static void errors_name_file_and_array(void **state)
+{
+    struct model *from = opened("featdepth_autoencoder_r18", NULL), *to = NULL;
+    struct err err = { 0 };
+
+    (void)state;
+    save(from, "extractor.encoder.bn1.running_var");
+    assert_true(try_open("featdepth_r18", "init_extractor", &to, &err) < 0);
+    assert_non_null(strstr(err.msg, path));
+    assert_non_null(strstr(err.msg, "extractor.encoder.bn1.running_var is not in the file"));
+    save(from, "extractor.encoder.");
+    assert_true(try_open("featdepth_r18", "init_extractor", &to, &err) < 0);
+    assert_non_null(strstr(err.msg, path));
+    assert_non_null(strstr(err.msg, "has no array of this network"));
+    model_free(from);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(terms_of_each_kind),         cmocka_unit_test(a_frozen_extractor_has_no_gradients),
+        cmocka_unit_test(statistics_of_each_use),     cmocka_unit_test(weights_from_files),
+        cmocka_unit_test(errors_name_file_and_array),
+    };
+    struct device_options opt = { 1, "generic", PRECISION_FP32 };
+    struct err err;
+    char base[TEMP_MAX];
+    int rc;
+
+    if (cpu_backend_generic()->open(0, &opt, &dev, &err) < 0)
+        return 1;
+    snprintf(path, sizeof path, "%s.safetensors", temp_path(base, sizeof base, "depth_model"));
+    rc = cmocka_run_group_tests_name("depth_model", tests, NULL, NULL);
+    unlink(path);
+    dev->ops->close(dev);
+    return rc;
+}

@@ -1,4 +1,4 @@
-/* tests/unit/test_depth_model.c - depth networks: terms of each kind, what trains and what does not, statistics of each use, and weights from files.
+/* tests/unit/test_depth_model.c - depth networks: terms of each kind, what trains and what does not, statistics of each use, plans, and weights from files.
  * uses: proto worker/models worker/models/yolo worker/models/rcnn worker/models/depth worker/layers worker/data worker/data/sample worker/eval worker/mask worker/comm worker/core cpu */
 #include <math.h>
 #include <setjmp.h>
@@ -22,6 +22,7 @@
 #include "worker/layers/layers.h"
 #include "worker/models/builtin.h"
 #include "worker/models/weights.h"
+#include "worker/ops/families.h"
 
 const struct device_ops *cpu_backend_generic(void);
 
@@ -352,12 +353,125 @@ static void errors_name_file_and_array(void **state)
     model_free(from);
 }
 
+/* What a plan asks for and what a step computes: one key each, without repetition. */
+enum { MAX_ASKED = 400 };
+
+struct asked {
+    int n;
+    struct {
+        int pass, h, w, c, k, r, stride, pad;
+        bool bias, add;
+    } key[MAX_ASKED];
+};
+static struct asked planned, computed;
+static const struct conv_ops *real;
+
+static void ask(struct asked *a, int pass, const struct tensor *x, const struct conv *cv, const struct param *w, bool bias, bool add)
+{
+    memset(&a->key[a->n], 0, sizeof *a->key); /* compared as bytes */
+    a->key[a->n].pass = pass;
+    a->key[a->n].h = x->h;
+    a->key[a->n].w = x->w;
+    a->key[a->n].c = w->c;
+    a->key[a->n].k = w->k;
+    a->key[a->n].r = w->r;
+    a->key[a->n].stride = cv->stride;
+    a->key[a->n].pad = cv->pad;
+    a->key[a->n].bias = bias;
+    a->key[a->n].add = add;
+    for (int i = 0; i < a->n; i++)
+        if (memcmp(&a->key[i], &a->key[a->n], sizeof *a->key) == 0)
+            return;
+    assert_true(++a->n < MAX_ASKED);
+}
+
+static int plan_conv(struct device *d, const struct tensor *x, const struct conv *cv, const struct param *w, bool bias,
+                     enum conv_passes passes, int nshards, struct err *err)
+{
+    (void)d;
+    (void)nshards;
+    (void)err;
+    ask(&planned, CONV_FORWARD, x, cv, w, bias, false);
+    if (passes >= CONV_WEIGHTS)
+        ask(&planned, CONV_WEIGHTS, x, cv, w, false, false);
+    if (passes >= CONV_DATA)
+        ask(&planned, CONV_DATA, x, cv, w, false, passes == CONV_DATA_ADD);
+    return 0;
+}
+
+static int seen_fwd(struct device *d, struct tensor *y, const struct operand *x, const struct conv *cv, struct param *w, const float *bias,
+                    double *const *stats, int nshards, struct err *err)
+{
+    ask(&computed, CONV_FORWARD, &x->x, cv, w, bias != NULL, false);
+    return real->fwd(d, y, x, cv, w, bias, stats, nshards, err);
+}
+
+static int seen_data(struct device *d, struct tensor *dx, float beta, const struct tensor *dy, const struct conv *cv, struct param *w,
+                     int nshards, struct err *err)
+{
+    ask(&computed, CONV_DATA, dx, cv, w, false, beta != 0);
+    return real->bwd_data(d, dx, beta, dy, cv, w, nshards, err);
+}
+
+static int seen_weights(struct device *d, float *const *dw, float beta, const struct operand *x, const struct tensor *dy,
+                        const struct conv *cv, const struct param *w, int nshards, struct err *err)
+{
+    ask(&computed, CONV_WEIGHTS, &x->x, cv, w, false, false);
+    return real->bwd_weights(d, dw, beta, x, dy, cv, w, nshards, err);
+}
+
+static void missing_from(const struct asked *a, const struct asked *b, const char *preset, const char *what)
+{
+    for (int i = 0; i < a->n; i++) {
+        bool found = false;
+
+        for (int k = 0; k < b->n && !found; k++)
+            found = memcmp(&a->key[i], &b->key[k], sizeof *a->key) == 0;
+        if (!found)
+            fail_msg("%s: pass %d of %d x %d, %d to %d channels, kernel %d, stride %d, add %d is %s", preset, a->key[i].pass, a->key[i].h,
+                     a->key[i].w, a->key[i].c, a->key[i].k, a->key[i].r, a->key[i].stride, a->key[i].add, what);
+    }
+}
+
+static void a_plan_is_what_a_step_computes(void **state)
+{
+    static const char *const presets[] = { "featdepth_baseline_r18", "featdepth_r18", "featdepth_autoencoder_r18", "featdepth_joint_r18" };
+    const struct families *own = dev->on;
+    struct families watched = *own;
+    struct plan_ops plans = { .conv = plan_conv };
+    struct conv_ops convs = *own->conv;
+
+    (void)state;
+    real = own->conv;
+    convs.fwd = seen_fwd;
+    convs.bwd_data = seen_data;
+    convs.bwd_weights = seen_weights;
+    watched.plan = &plans;
+    watched.conv = &convs;
+    save_autoencoder();
+    for (size_t i = 0; i < sizeof presets / sizeof *presets; i++) {
+        struct model *m = opened(presets[i], strcmp(presets[i], "featdepth_r18") == 0 ? "init_extractor" : NULL);
+        struct step s;
+        struct err err;
+
+        planned.n = computed.n = 0;
+        dev->on = &watched;
+        assert_int_equal(m->ops->plan(m, TAPE_TRAIN, IMAGES, 1, m->canvas, &err), 0);
+        step_run(&s, m, strstr(presets[i], "autoencoder") ? 0 : SOURCES);
+        dev->on = own;
+        missing_from(&computed, &planned, presets[i], "computed and not planned");
+        missing_from(&planned, &computed, presets[i], "planned and not computed");
+        step_free(&s);
+        model_free(m);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(terms_of_each_kind),         cmocka_unit_test(a_frozen_extractor_has_no_gradients),
         cmocka_unit_test(statistics_of_each_use),     cmocka_unit_test(weights_from_files),
-        cmocka_unit_test(errors_name_file_and_array),
+        cmocka_unit_test(errors_name_file_and_array), cmocka_unit_test(a_plan_is_what_a_step_computes),
     };
     struct device_options opt = { 1, "generic", PRECISION_FP32 };
     struct err err;

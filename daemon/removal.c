@@ -1,6 +1,7 @@
 #include "daemon/removal.h"
 
 #include <errno.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <unistd.h>
@@ -15,7 +16,7 @@
 #include "proto/report.h"
 
 /* It waits longer than a last word may take, and less than detctl waits for an answer. */
-enum { ENTRIES_A_TURN = 200, WAIT_TICKS = 55, REFUSALS_MAX = 30 };
+enum { ENTRIES_A_TURN = 200, WAIT_TICKS = 55, REFUSALS_MAX = 30, AGAIN_S = 30 };
 
 /* ---- what is left of removed jobs ---- */
 
@@ -63,6 +64,12 @@ static void look_on(struct removals *r, const char *why)
     next_job(r);
 }
 
+static void look_again(struct removals *r)
+{
+    r->again_in = AGAIN_S;
+    look_on(r, "what is in it could not be removed in its time, and is tried again");
+}
+
 /* Once more, to find it empty. */
 static void cleared(void *arg, int64_t job, int status, const char *why)
 {
@@ -75,6 +82,8 @@ static void cleared(void *arg, int64_t job, int status, const char *why)
         look_for_next(r);
     else if (status == SUP_EXIT_REFUSED && r->refused++ < REFUSALS_MAX) /* most often its processes are on their way out */
         r->later = true;
+    else if (status == 128 + SIGKILL) /* others' folders first, whoever makes files in his faster than they are removed */
+        look_again(r);
     else
         look_on(r, why[0] ? why : status < 0 ? "detd-launch has left" : "what its user may not remove is in it");
 }
@@ -197,6 +206,8 @@ void removal_tick(struct removals *r)
 {
     struct leaving *all = r->waiting;
 
+    if (r->again_in > 0 && --r->again_in == 0)
+        removal_resume(r);
     if (r->later) {
         r->later = false;
         r->asked = 0;

@@ -37,13 +37,18 @@ static struct run *find(const struct launch_ticket *t)
     return r;
 }
 
-int run_add(const struct launch_ticket *t, int64_t number, pid_t pid, int trouble_fd)
+int run_add(const struct launch_ticket *t, int64_t number, pid_t pid, int trouble_fd, int limit_s)
 {
     struct run *r = calloc(1, sizeof *r);
 
     if (!r)
         return -ENOMEM;
-    *r = (struct run){ .next = first, .ticket = *t, .number = number, .pid = pid, .trouble_fd = trouble_fd };
+    *r = (struct run){ .next = first,
+                       .ticket = *t,
+                       .number = number,
+                       .pid = pid,
+                       .trouble_fd = trouble_fd,
+                       .kill_at_ms = limit_s ? now_ms() + limit_s * 1000LL : 0 };
     first = r;
     return 0;
 }
@@ -88,7 +93,7 @@ void run_kill(const struct launch_ticket *t)
 {
     struct run *r = find(t);
 
-    if (!r && !scope_remove(t) && run_add(t, 0, 0, -1) == 0) {
+    if (!r && !scope_remove(t) && run_add(t, 0, 0, -1, 0) == 0) {
         r = find(t);
         r->told = true;
         leave(r);
@@ -111,7 +116,7 @@ bool run_any_left(void)
 {
     const struct run *r = first;
 
-    while (r && !r->leaving)
+    while (r && !r->leaving && r->kill_at_ms == 0)
         r = r->next;
     return r != NULL;
 }
@@ -141,6 +146,8 @@ void run_look(void (*exited)(const struct run *r, bool gone))
         struct run *r = *at;
         bool gone;
 
+        if (r->pid > 0 && r->kill_at_ms && now_ms() > r->kill_at_ms)
+            kill_run(r);
         reap(r);
         gone = r->leaving && r->pid == 0 && scope_remove(&r->ticket);
         if (r->leaving && !gone)

@@ -13,12 +13,13 @@ struct run {
     int trouble_fd; /* -1: as above */
     int status;
     bool leaving, told;
-    long long until_ms; /* leaving: EXITED is told then, whatever lives */
+    long long kill_at_ms; /* 0: never */
+    long long until_ms;   /* leaving: EXITED is told then, whatever lives */
     char text[LAUNCH_TEXT];
 };
 
-/* Takes trouble_fd, from which the words of a job that could not begin are read. 0 or -ENOMEM. */
-int run_add(const struct launch_ticket *t, int64_t number, pid_t pid, int trouble_fd);
+/* Takes trouble_fd, from which the words of a job that could not begin are read. limit_s: it is killed then; 0: it may take as long as it likes. 0 or -ENOMEM. */
+int run_add(const struct launch_ticket *t, int64_t number, pid_t pid, int trouble_fd, int limit_s);
 /* Kills all of the job that lives. */
 void run_kill(const struct launch_ticket *t);
 /* Likewise; true where nothing of it is left. */

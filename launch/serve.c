@@ -74,7 +74,7 @@ static int fork_child(const struct launch_ask *a, const struct become *b, struct
         become(b);
     if (pid < 0)
         return err_sys(err, "start job %lld", (long long)a->ticket.job);
-    if (run_add(&a->ticket, a->number, pid, b->trouble) == 0)
+    if (run_add(&a->ticket, a->number, pid, b->trouble, a->kind == LAUNCH_CLEAR ? LAUNCH_CLEAR_S : 0) == 0)
         return pid;
     kill(pid, SIGKILL);
     waitpid(pid, NULL, 0);

@@ -20,7 +20,8 @@
  *          (in <state>/jobs, which has to be detd's own, and only if it is new or the user's), puts a child into a scope with limits, makes it the user and executes the
  *          detd-job beside it with arguments that it writes itself: numbers, and texts of a few harmless characters. STARTED says its session; EXITED comes when
  *          it has left and its scope is empty (or its processes did not die within LAUNCH_DIE_S), with the number of the START, and whether nothing of it lives.
- *   CLEAR  with the ticket of a job that was removed, and its lock: as START, but the child only removes what is in the job's folder.
+ *   CLEAR  with the ticket of a job that was removed, and its lock: as START, but the child only removes what is in the job's folder,
+ *          and is killed after LAUNCH_CLEAR_S, whatever is left: its user may stop it, or make files faster.
  *   KILL   with the ticket, kills every process of the job's scope. KILLED comes at once, and says whether there was none any more.
  *   REFUSED answers any of them, with a sentence. After a REFUSED START nothing of the job runs.
  *
@@ -39,6 +40,7 @@
 enum {
     LAUNCH_VERSION = 1,
     LAUNCH_DIE_S = 5,
+    LAUNCH_CLEAR_S = 30,
     LAUNCH_SPEC_MAX = 2 << 20,
     LAUNCH_TEXT = 256,
     LAUNCH_GPUS = 1024,

@@ -179,7 +179,7 @@ static void goes_on(struct job *j)
         return;
     j->life.drains = 0;
     if (j->life.phase == LIFE_CONNECTED) /* else it has died since, and that has a deadline of its own */
-        j->life.deadline = 0;
+        j->life.deadline = j->life.obey_by = 0;
 }
 
 bool jobs_report(struct jobs *jobs, struct job *j, const struct report *rep)

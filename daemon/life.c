@@ -112,6 +112,8 @@ enum life_action life_next(struct life *l, enum life_fact fact, double now)
         l->child = false;
     if (!c->means)
         return LIFE_NOTHING;
+    if (fact != LIFE_FACT_HELLO && fact != LIFE_FACT_GONE && fact != LIFE_FACT_EXITED)
+        l->obey_by = 0;
     l->phase = c->next;
     l->deadline = c->within_s == 0 ? 0 : now + c->within_s;
     count(l, fact, now);
@@ -120,7 +122,8 @@ enum life_action life_next(struct life *l, enum life_fact fact, double now)
 
 enum life_fact life_clock(const struct life *l, double now)
 {
-    bool late = l->deadline != 0 && now > l->deadline, silent = l->beats && l->silent_s > LIFE_SILENT_S;
+    bool late = (l->deadline != 0 && now > l->deadline) || (l->obey_by != 0 && now > l->obey_by),
+         silent = l->beats && l->silent_s > LIFE_SILENT_S;
 
     if (l->phase == LIFE_WAITING)
         return now >= l->not_before ? LIFE_FACT_DUE : LIFE_FACT_COUNT;
@@ -134,8 +137,8 @@ bool life_is_to_look(const struct life *l)
 
 void life_within(struct life *l, double now, double seconds)
 {
-    if (l->deadline == 0 || l->deadline > now + seconds)
-        l->deadline = now + seconds;
+    if (l->obey_by == 0 || l->obey_by > now + seconds)
+        l->obey_by = now + seconds;
 }
 
 bool life_is_in_vain(const struct life *l, double now)

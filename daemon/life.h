@@ -80,6 +80,7 @@ struct life {
     int drains;        /* supervisors started to read its spool to the end, in a row */
     double not_before; /* no supervisor is started earlier */
     double deadline;   /* 0: none */
+    double obey_by;    /* likewise; no hello puts it off */
 };
 
 /* What follows from the fact. One that means nothing in this phase changes nothing. */
@@ -88,7 +89,7 @@ enum life_action life_next(struct life *l, enum life_fact fact, double now);
 enum life_fact life_clock(const struct life *l, double now);
 /* Whether to look if its lock is free: nobody else would tell. */
 bool life_is_to_look(const struct life *l);
-/* The deadline is `seconds` away, or where it was if that is sooner. */
+/* What lives has to end within `seconds`, or when it had to already if that is sooner, however often a supervisor says hello till then. */
 void life_within(struct life *l, double now, double seconds);
 /* Seconds before try number `tries` + 1: 0, 1, 2, 4 ... LIFE_BACKOFF_MAX_S. */
 double life_backoff_s(int tries);

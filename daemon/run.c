@@ -716,6 +716,8 @@ void run_scope_is_empty(struct runner *r, int64_t id, bool exited)
     if (!exited && !stuck)
         return;
     launch_renew_locks(r->jobs->folder, id, r->gpu_locks, j ? j->row.gpus : "");
+    if (j)
+        j->row.nonce[0] = '\0'; /* nobody speaks for it before the next start */
     if (exited)
         return;
     ingest_hang_up(j);

@@ -11,6 +11,7 @@ import socket
 import struct
 import subprocess
 import sys
+import threading
 import time
 
 from daemon import BUILD, SANITIZED, Client, Daemon, Refused
@@ -548,6 +549,64 @@ def what_is_taken_away_while_nobody_looks():
             os.close(fd)
 
 
+def who_says_hello_again_and_again():
+    """Who speaks for a supervisor from outside of its scope, with its nonce, holds no slot longer than the job lives."""
+    with Node(conf="user_running = 9\n") as d:
+        said, stop = [0], threading.Event()
+
+        def nonce(job):
+            for pid in filter(str.isdigit, os.listdir("/proc")):
+                try:
+                    with open("/proc/%s/cmdline" % pid) as f:
+                        words = f.read().split("\0")
+                    if "--nonce" in words and words[words.index("--job") + 1] == str(job):
+                        return words[words.index("--nonce") + 1]
+                except (OSError, ValueError, IndexError):
+                    pass
+            return None
+
+        def speak(job, text):
+            """As a process of bob's own, which root has made; it is told how often it was welcome."""
+            command = "import json, socket, sys, time\nwhile True:\n s = socket.socket(socket.AF_UNIX)\n s.settimeout(2)\n try:\n" \
+                "  s.connect(sys.argv[1]); s.sendall(sys.argv[2].encode() + b'\\n'); print(int(b'welcome' in s.recv(4096)), flush=True)\n" \
+                " except OSError: pass\n time.sleep(0.2)\n"
+            hello = json.dumps({"type": "hello", "protocol": 1, "job": job, "attempt": 1, "nonce": text, "pid": 1, "beats": False})
+            return subprocess.Popen(["/usr/bin/python3", "-c", command, d.state + "/sup.sock", hello], user=BOB, group=BOB, extra_groups=[], stdout=subprocess.PIPE, cwd="/")
+
+        def follow(job):
+            """The nonce of each supervisor as it comes."""
+            last, process = None, None
+            while not stop.is_set():
+                now = nonce(job)
+                if now and now != last:
+                    if process:
+                        process.kill()
+                        said[0] += process.communicate()[0].count(b"1")
+                    process, last = speak(job, now), now
+                time.sleep(0.05)
+            if process:
+                process.kill()
+                said[0] += process.communicate()[0].count(b"1")
+        # it is cancelled while its processes stand still
+        job = d.submit_as(BOB, 100000)
+        d.wait(job, lambda now: now["step"] > 3)
+        own, bob = d.processes(job), d.of(BOB)  # this program is root again before its thread begins
+        thread = threading.Thread(target=follow, args=(job,))
+        thread.start()
+        try:
+            for pid in own:
+                os.kill(pid, signal.SIGSTOP)
+            bob.call("job.cancel", id=job)
+            d.until(lambda: d.call("daemon.info")["cpu_free"] == 8, "it holds its slots", 150)
+            d.until(lambda: not any(os.path.exists("/proc/%d" % p) for p in own) or not d.group, "who is stopped is not killed")
+        finally:
+            stop.set()
+            thread.join()
+        assert said[0] > 3, said
+        assert d.wait(job, "cancelled", 150)["state"] == "cancelled"
+        d.wait(d.submit_as(ANN, 10), "completed")
+
+
 FORKS = r'''
 import os, time
 if "RAN" not in os.environ:
@@ -718,6 +777,35 @@ def an_unusable_folder():
         os.rename(d.folder(jobs[3]) + "/log", d.folder(jobs[3]) + "/nolog")
         d.call("job.rm", id=jobs[3])
         d.until(lambda: not os.path.exists(d.folder(jobs[3])), "its folder stays")
+
+
+def a_removal_that_is_held_up():
+    """A user who stops what empties his folder holds up nobody's removal but his own, and that not for long."""
+    with Node() as d:
+        jobs = {}
+        for uid in (BOB, ANN):
+            jobs[uid] = d.submit_as(uid, 10, STEP_S="0")
+            d.wait(jobs[uid], "completed")
+        d.until(lambda: not of_uid(BOB) and not of_uid(ANN), "they do not leave")
+
+        def litter():
+            os.mkdir(d.folder(jobs[BOB]) + "/litter")
+            for i in range(100000):
+                os.close(os.open(d.folder(jobs[BOB]) + "/litter/%d" % i, os.O_CREAT | os.O_WRONLY))
+        as_user(BOB, litter)
+        d.of(BOB).call("job.rm", id=jobs[BOB])
+        stopped = []
+
+        def stop():
+            for pid in of_uid(BOB):
+                d.signal(pid, signal.SIGSTOP)
+                stopped.append(pid)
+            return stopped
+        d.until(stop, "nobody empties it")
+        assert os.path.exists(d.folder(jobs[BOB])), "it was too fast to be stopped"
+        d.of(ANN).call("job.rm", id=jobs[ANN])
+        d.until(lambda: not os.path.exists(d.folder(jobs[ANN])) and not os.path.exists(d.state + "/held/%d" % jobs[ANN]), "it waits for bob's", 60)
+        d.until(lambda: not os.path.exists(d.folder(jobs[BOB])), "his own stays", 90)
 
 
 # ---- detd-launch itself, by who speaks as detd ----
@@ -1081,7 +1169,7 @@ def without_launch():
         d.wait(job, "cancelled")
 
 
-SCENARIOS = [jobs_run_as_their_submitters, the_last_word, a_doctor_sees_them, restarts, a_hostile_job, a_lock_that_is_taken_away, locks_of_gpus, a_gpu_that_is_busy, a_lock_of_a_gpu_that_is_taken_away, what_is_taken_away_while_nobody_looks, an_unusable_folder, limits, links_in_its_own_folder, a_forged_ticket, programs_of_others, options_of_the_helper, without_scopes, without_launch]
+SCENARIOS = [jobs_run_as_their_submitters, the_last_word, a_doctor_sees_them, restarts, a_hostile_job, a_lock_that_is_taken_away, locks_of_gpus, a_gpu_that_is_busy, a_lock_of_a_gpu_that_is_taken_away, what_is_taken_away_while_nobody_looks, who_says_hello_again_and_again, an_unusable_folder, a_removal_that_is_held_up, limits, links_in_its_own_folder, a_forged_ticket, programs_of_others, options_of_the_helper, without_scopes, without_launch]
 
 
 def with_users():

@@ -141,9 +141,19 @@ static void what_is_overdue(void **state)
     l = (struct life){ .deadline = 0 };
     life_within(&l, 100, 20);
     life_within(&l, 110, 20);
-    assert_true(l.deadline == 120);
+    assert_true(l.obey_by == 120);
     life_within(&l, 100, 5);
-    assert_true(l.deadline == 105);
+    assert_true(l.obey_by == 105);
+    l.phase = LIFE_CONNECTED; /* who comes and goes does not put it off */
+    for (double now = 101; now < 105; now++) {
+        life_next(&l, LIFE_FACT_HELLO, now);
+        life_next(&l, LIFE_FACT_GONE, now);
+    }
+    life_next(&l, LIFE_FACT_HELLO, 105);
+    assert_int_equal(life_clock(&l, 105), LIFE_FACT_COUNT);
+    assert_int_equal(life_clock(&l, 106), LIFE_FACT_OVERDUE);
+    life_next(&l, LIFE_FACT_ENDED, 105); /* it has obeyed */
+    assert_int_equal(life_clock(&l, 105 + LIFE_OBEY_S), LIFE_FACT_COUNT);
 }
 
 /* A lack may pass at once; what its submitter has done to its folder is his to mend. */

@@ -248,7 +248,13 @@ int main(int argc, char **argv)
 
     world_new(&w, bench_count(argc, argv, "images", 5000));
     draw_truths(&w);
-    split = (struct eval_split){ w.images, CLASSES, w.class_id, w.class_name, w.truths, (size_t)w.images * TRUTHS, &masks };
+    split = (struct eval_split){ .nimages = w.images,
+                                 .nclasses = CLASSES,
+                                 .class_id = w.class_id,
+                                 .class_name = w.class_name,
+                                 .truths = w.truths,
+                                 .ntruths = (size_t)w.images * TRUTHS,
+                                 .masks = &masks };
     for (int k = 0; k < 2; k++)
         if (list[k]->open(&split, &e[k], &err) < 0)
             fail(names[k], &err);

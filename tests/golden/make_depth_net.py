@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """Makes tests/golden/depth_net.json with PyTorch in double precision: the four kinds of depth networks of few channels, trained for ten steps on made-up frames,
-written down as the terms of every step, what the gradient of each parameter is in step 0, statistics after the last, and the terms of validation then.
+written down as the terms of every step, what the gradient of each parameter is in step 0, and statistics and the terms of validation after it.
 
 Networks and losses follow specs featdepth sections 1 to 3. Nothing is random: weights and pixels are formulas that tests/golden/test_depth_net.c has too, and what
 dropout drops are the words of Philox. Of a gradient there are its length and its products with three vectors of formulas. Run from the repository root with any
@@ -319,12 +319,14 @@ def run(case):
         out["terms"].append({n: v.item() for n, v in ret.items()})
         if step == 0:
             out["gradients"] = {n: probe(n, p.grad) for n, p in trained.items()}
+            out["statistics"] = {n: probe(n, p.detach()) for n, p in net.p.items() if "running" in n}
         torch.nn.utils.clip_grad_norm_(trained.values(), CLIP)
         optimizer.step()
-    net.train = False
-    out["statistics"] = {n: probe(n, p.detach()) for n, p in net.p.items() if "running" in n}
-    with torch.no_grad():
-        out["validation"] = [{n: v.item() for n, v in terms(net, case, 0, 1, i).items()} for i in range(IMAGES)]
+        if step == 0:
+            net.train = False
+            with torch.no_grad():
+                out["validation"] = [{n: v.item() for n, v in terms(net, case, 0, 1, i).items()} for i in range(IMAGES)]
+            net.train = True
     return out
 
 

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """The bits that training gives, from one commit to the next: YOLOv3 with momentum, decay, clipping, averaged weights and changing sizes, once with
-SyncBN and once in waves, and Mask R-CNN, on 1, 3 and 8 ranks, on every ISA of this CPU and on an emulated GPU; the jobs of three ranks are killed and resumed.
+SyncBN and once in waves, Mask R-CNN and depth networks, on 1, 3 and 8 ranks, on every ISA of this CPU and on an emulated GPU; the jobs of three ranks are killed and resumed.
 What they leave is in bits.json: a hash of every tensor of the last checkpoint and of the rows of every split and step."""
 import hashlib
 import json
@@ -10,7 +10,7 @@ import struct
 import sys
 
 from gpu_node import REAL, Node
-from ranks import base_spec, draw, draw_masks, finish, isas, mask_spec, merged, rows, struck, submit
+from ranks import base_spec, draw, draw_frames, draw_masks, finish, frames_spec, isas, mask_spec, merged, rows, struck, submit
 
 KNOWN = os.path.dirname(os.path.abspath(__file__)) + "/bits.json"
 RANKS = (1, 3, 8)
@@ -23,7 +23,7 @@ def specs_of(root):
               "checkpoint": {"every": SAVED}, "run": {"restarts": 5}}
     yolo = merged(merged(base_spec(root + "/shapes"), common), {"data": {"augment": {"multiscale": True, "size_min": 32, "size_max": 64}}, "train": {"ema": 0.9}})
     return {"sync_bn": merged(yolo, {"model": {"sync_bn": True}}), "waves": merged(yolo, {"train": {"waves": 2}}),
-            "masks": merged(mask_spec(root + "/masks"), common)}
+            "masks": merged(mask_spec(root + "/masks"), common), "depth": merged(frames_spec(root + "/frames"), common)}
 
 
 def short(data):
@@ -95,6 +95,7 @@ def main():
     with Node() as d:
         draw(d.root + "/shapes")
         draw_masks(d.root + "/masks")
+        draw_frames(d.root + "/frames")
         for kind, spec in specs_of(d.root).items():
             for where, jobs in train(d, spec, kind).items():
                 key = "%s %s" % (where, kind)

@@ -51,6 +51,14 @@ def mask_spec(data):
             "run": {"device": "cpu", "threads": 1, "ranks": 1}}
 
 
+def frames_spec(data):
+    """Depth, motion and features of few channels, all of which train."""
+    return {"name": "depth", "data": {name: {"annotations": "%s/%s.txt" % (data, name), "images": data} for name in ("train", "val")},
+            "model": {"preset": "featdepth_joint_r18", "width": 0.125, "size": [96, 96], "pose_size": [64, 64], "sync_bn": True},
+            "train": {"steps": 5, "batch": 4, "shards": 4, "log_every": 1, "lr": 0.001, "burn_in": 0}, "val": {"every": 5, "batch": 2},
+            "run": {"device": "cpu", "threads": 1, "ranks": 1}}
+
+
 def isas():
     """Those that this CPU has, the best first."""
     with open("/proc/cpuinfo", encoding="utf-8") as f:
@@ -377,6 +385,11 @@ def draw(data):
 def draw_masks(data):
     subprocess.run([sys.executable, HERE + "/../demo/make_shapes.py", data, "--train", "12", "--val", "5", "--size", "64", "--masks"], check=True,
                    stdout=subprocess.DEVNULL)
+
+
+def draw_frames(data):
+    draw(data)
+    subprocess.run([sys.executable, HERE + "/../demo/as_frames.py", data, "96"], check=True)
 
 
 def compare(d, title, jobs):

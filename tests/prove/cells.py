@@ -25,13 +25,15 @@ def isas():
 
 # ---- models ----
 
-def split(data, name):
+def split(data, name, model):
+    if model == "depth":
+        return {"annotations": "%s/%s.txt" % (data, name), "images": data}
     return {"annotations": "%s/%s.json" % (data, name), "images": data + "/images"}
 
 
-def base(data):
+def base(data, model):
     """Log windows are open across checkpoints, an epoch is no multiple of the batch, the last validation shard is smaller."""
-    return {"name": "prove", "data": {"train": split(data, "train"), "val": split(data, "val")},
+    return {"name": "prove", "data": {"train": split(data, "train", model), "val": split(data, "val", model)},
             "train": {"steps": STEPS, "batch": 8, "shards": 8, "log_every": 3, "lr_steps": [], "burn_in": 4},
             "val": {"every": 7, "batch": 4}, "checkpoint": {"every": SAVED, "keep": 2},
             "run": {"device": "cpu", "threads": 1, "ranks": 1, "deterministic": "world"}}
@@ -91,6 +93,7 @@ MODELS = {
     "tiny adamw": merged(TINY, {"train": {"optimizer": "adamw", "lr": 0.002, "weight_decay": 0.05, "schedule": "cosine", "ema": 0.9}}),
     "cfg": {"model": {"cfg": "net.cfg"}, "data": {"augment": {"scale": 0.2}}, "train": {"lr": 0.01, "momentum": 0.9}},
     "mask rcnn": merged(MASKS, {"train": {"lr": 0.005}}),
+    "depth": {"model": {"preset": "featdepth_joint_r18", "width": 0.125, "size": [96, 96], "pose_size": [64, 64]}, "train": {"lr": 0.001}},
     "toy": {"model": {"preset": "toy"}, "train": {"optimizer": "adamw", "lr": 0.01, "batch": 8, "shards": 8}},
 }
 UNUSED = {"toy": ("depth",)}  # tensors without a gradient: it is a result that no loss reads

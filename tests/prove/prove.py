@@ -39,6 +39,7 @@ class Bench:
     def draw(self):
         subprocess.run([sys.executable, HERE + "/../demo/make_shapes.py", self.data, "--train", "40", "--val", "11", "--size", "96", "--masks"], check=True,
                        stdout=subprocess.DEVNULL)
+        subprocess.run([sys.executable, HERE + "/../demo/as_frames.py", self.data, "96"], check=True)
         with open(self.root + "/net.cfg", "w", encoding="utf-8") as f:
             f.write(cells.CFG)
 
@@ -48,7 +49,7 @@ class Bench:
     def spec(self, model, device):
         """All keys of the job, as a worker that runs alone writes them."""
         folder = "%s/fill-%s-%s" % (self.root, model.replace(" ", "-"), device)
-        job = merged(merged(cells.base(self.data), cells.MODELS[model]), {"run": {"device": device}})
+        job = merged(merged(cells.base(self.data, model), cells.MODELS[model]), {"run": {"device": device}})
         if not os.path.exists(folder + "/spec.json"):
             with open(folder + ".job", "w", encoding="utf-8") as f:
                 json.dump(job, f)

@@ -1,5 +1,5 @@
 /* .weights files: both headers byte for byte, boundaries, the way there and back.
- * uses: proto worker/models worker/models/yolo worker/models/rcnn worker/layers worker/data worker/data/sample worker/eval worker/mask worker/core */
+ * uses: proto worker/models worker/models/yolo worker/models/rcnn worker/models/depth worker/layers worker/data worker/data/sample worker/eval worker/mask worker/core */
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>

@@ -1,5 +1,5 @@
 /* tests/unit/test_forward.c - the passes of a model, as its device sees them: the convolutions are those that plan() had announced, and what no later
- * layer reads is given back. uses: proto worker/models worker/models/yolo worker/models/rcnn worker/layers worker/data worker/data/sample worker/eval worker/mask worker/comm worker/core cpu */
+ * layer reads is given back. uses: proto worker/models worker/models/yolo worker/models/rcnn worker/models/depth worker/layers worker/data worker/data/sample worker/eval worker/mask worker/comm worker/core cpu */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

@@ -457,23 +457,26 @@ static void place(int i, int in, int out, int *ret_first, int *ret_second, float
     *ret_part = at - (float)*ret_first;
 }
 
-/* Disparity is resized, then depth: section 2.4. */
-static void to_depth(const struct depth *d, const float *disp, int h, int w, float *ret, const struct model_picture *picture)
+/* Disparity is resized, then depth: section 2.4. disp: numbers `stride` apart. */
+static void to_depth(const struct depth *d, const float *disp, int h, int w, int stride, float *ret, const struct model_picture *picture)
 {
     float near = 1 / d->how.warp.min_depth, far = 1 / d->how.warp.max_depth;
 
     for (int y = 0; y < picture->h; y++) {
+        const float *upper, *lower;
         int y0, y1;
         float fy;
 
         place(y, h, picture->h, &y0, &y1, &fy);
+        upper = disp + (size_t)y0 * (size_t)w * (size_t)stride;
+        lower = disp + (size_t)y1 * (size_t)w * (size_t)stride;
         for (int x = 0; x < picture->w; x++) {
             int x0, x1;
             float fx, top, bottom;
 
             place(x, w, picture->w, &x0, &x1, &fx);
-            top = disp[y0 * w + x0] + fx * (disp[y0 * w + x1] - disp[y0 * w + x0]);
-            bottom = disp[y1 * w + x0] + fx * (disp[y1 * w + x1] - disp[y1 * w + x0]);
+            top = upper[x0 * stride] + fx * (upper[x1 * stride] - upper[x0 * stride]);
+            bottom = lower[x0 * stride] + fx * (lower[x1 * stride] - lower[x0 * stride]);
             ret[(size_t)y * (size_t)picture->w + (size_t)x] = 1 / (far + (near - far) * (top + fy * (bottom - top)));
         }
     }
@@ -484,19 +487,18 @@ static int depth_result(struct model *m, int shard, int image, const struct mode
 {
     struct depth *d = self(m);
     const struct tensor *x;
-    size_t pixels, wanted = (size_t)picture->w * (size_t)picture->h;
+    size_t numbers, wanted = (size_t)picture->w * (size_t)picture->h;
     int rc;
 
     (void)least; /* nothing is more or less sure */
     x = &d->disp->x[shard];
-    pixels = (size_t)x->h * (size_t)x->w;
-    assert(x->c == 1 && x->stride == 1);
-    if (!room(&d->map, &d->map_room, pixels) || !room(&d->picture, &d->picture_room, wanted))
+    numbers = (size_t)x->h * (size_t)x->w * (size_t)x->stride;
+    if (!room(&d->map, &d->map_room, numbers) || !room(&d->picture, &d->picture_room, wanted))
         return err_set(err, ERR_DEVICE, "out of memory: a map of depth");
-    rc = m->dev->ops->download(m->dev, d->map, (const float *)x->data + (size_t)image * pixels, pixels * sizeof *d->map, err);
+    rc = m->dev->ops->download(m->dev, d->map, (const float *)x->data + (size_t)image * numbers, numbers * sizeof *d->map, err);
     if (rc < 0)
         return rc;
-    to_depth(d, d->map, x->h, x->w, d->picture, picture);
+    to_depth(d, d->map, x->h, x->w, x->stride, d->picture, picture);
     *ret = (struct result){ .kind = RESULT_DEPTH, .image = picture->index, .depth = { picture->w, picture->h, d->picture } };
     return 0;
 }

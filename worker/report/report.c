@@ -357,9 +357,9 @@ static int put_metrics(struct line *l, int n, const struct report_metric *metric
 int report_eval(struct report *r, int64_t step, int n, const struct report_metric *metrics, struct err *err)
 {
     double time = now();
-    int rc;
+    int rc = 0;
 
-    do {
+    while (rc == 0 && n > 0) {
         struct line *l = begin(r, "eval");
         int put;
 
@@ -369,7 +369,7 @@ int report_eval(struct report *r, int64_t step, int n, const struct report_metri
         metrics += put;
         n -= put;
         rc = finish(r, err);
-    } while (rc == 0 && n > 0);
+    }
     return rc;
 }
 

@@ -72,7 +72,8 @@ struct report_metric {
     const char *name;
     double value;
 };
-/* As many records as the metrics need, since one holds RECORD_MAX_VALUES; all of the same time. Names are different. */
+/* As many records as the metrics need, since one holds RECORD_MAX_VALUES; all of the same time; no metrics, no record.
+ * Names are different. */
 int report_eval(struct report *r, int64_t step, int n, const struct report_metric *metrics, struct err *err);
 
 /* Says that step's checkpoint lies ready under a temporary name, and waits until every earlier report is durable. */

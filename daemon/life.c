@@ -36,6 +36,7 @@ static const struct cell table[LIFE_PHASE_COUNT][LIFE_FACT_COUNT] = {
     AT(PREPARING, REFUSED)      = TO(WAITING, TELL_REFUSED, 0),
     AT(PREPARING, UNREADABLE)   = TO(WAITING, TELL_UNREADABLE, 0),
     AT(PREPARING, HELD)         = TO(WAITING, TELL_HELD, 0),
+    AT(PREPARING, HELLO)        = TO(CONNECTED, NOTHING, 0), /* quicker than the thread that has started it */
     AT(PREPARING, ENDED)        = TO(LEAVING, NOTHING, LIFE_LEAVE_S),
 
     AT(STARTED, REFUSED)        = TO(WAITING, TELL_REFUSED, 0),
@@ -114,6 +115,8 @@ enum life_action life_next(struct life *l, enum life_fact fact, double now)
         return LIFE_NOTHING;
     if (fact != LIFE_FACT_HELLO && fact != LIFE_FACT_GONE && fact != LIFE_FACT_EXITED)
         l->obey_by = 0;
+    if (l->phase == LIFE_PREPARING && fact == LIFE_FACT_HELLO)
+        count(l, LIFE_FACT_READY, now);
     l->phase = c->next;
     l->deadline = c->within_s == 0 ? 0 : now + c->within_s;
     count(l, fact, now);

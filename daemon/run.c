@@ -691,8 +691,6 @@ void run_connected(struct runner *r, struct job *j)
 {
     if (j->life.refusals + j->life.unreadable + j->life.unreachable > 0)
         j->trouble[0] = '\0';
-    if (j->life.phase == LIFE_PREPARING) /* quicker than the thread that has started it */
-        tell_life(r, j, LIFE_FACT_READY, "");
     tell_life(r, j, LIFE_FACT_HELLO, "");
     if (j->life.drains > 0)
         life_within(&j->life, mono_s(), LIFE_LEAVE_S);

@@ -33,6 +33,7 @@ static const struct {
     { PHASE(PREPARING), FACT(REFUSED), PHASE(WAITING), LIFE_TELL_REFUSED, 0 },
     { PHASE(PREPARING), FACT(UNREADABLE), PHASE(WAITING), LIFE_TELL_UNREADABLE, 0 },
     { PHASE(PREPARING), FACT(HELD), PHASE(WAITING), LIFE_TELL_HELD, 0 },
+    { PHASE(PREPARING), FACT(HELLO), PHASE(CONNECTED), LIFE_NOTHING, 0 },
     { PHASE(PREPARING), FACT(ENDED), PHASE(LEAVING), LIFE_NOTHING, 20 },
 
     { PHASE(STARTED), FACT(REFUSED), PHASE(WAITING), LIFE_TELL_REFUSED, 0 },
@@ -105,6 +106,20 @@ static void each_start_that_is_refused_waits_longer(void **state)
     life_next(&l, LIFE_FACT_READY, now);
     life_next(&l, LIFE_FACT_HELLO, now);
     assert_int_equal(l.refusals, 0);
+}
+
+/* Its exit is told then as of any other that this daemon started: a lock that is free before that means nothing. */
+static void a_hello_may_be_quicker_than_the_word_of_the_start(void **state)
+{
+    struct life l = { .phase = LIFE_PREPARING };
+
+    (void)state;
+    assert_int_equal(life_next(&l, LIFE_FACT_HELLO, 1), LIFE_NOTHING);
+    assert_true(l.child && l.known && !l.tried);
+    assert_int_equal(life_next(&l, LIFE_FACT_GONE, 2), LIFE_NOTHING);
+    assert_false(life_is_to_look(&l));
+    assert_int_equal(life_next(&l, LIFE_FACT_EXITED, 3), LIFE_NOTHING);
+    assert_true(life_is_to_look(&l));
 }
 
 /* It is held for a moment most often: a second is enough, and it stays one. */
@@ -199,6 +214,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_fact_in_every_phase),
+        cmocka_unit_test(a_hello_may_be_quicker_than_the_word_of_the_start),
         cmocka_unit_test(each_start_that_is_refused_waits_longer),
         cmocka_unit_test(a_lock_that_is_held_is_tried_every_second),
         cmocka_unit_test(what_is_overdue),

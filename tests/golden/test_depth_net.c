@@ -98,7 +98,8 @@ struct net {
     struct statistics *statistics;
     double *raw[IMAGES];
     int32_t *skip; /* 0: no step is left out */
-    struct shard_batch shard;
+    int nshards;   /* 1, or one an image, whose normalisations see them all */
+    struct shard_batch shard[IMAGES];
     struct batch batch;
     int nbuffers;
     void *buffer[MAX_BUFFERS];
@@ -129,13 +130,31 @@ static void *put_picture(struct net *n, int which)
     return put(n, bytes, sizeof bytes);
 }
 
+/* The same pictures cut into shards. */
+static void cut(struct net *n)
+{
+    struct shard_batch all = n->shard[0];
+
+    for (int i = 0; i < n->nshards; i++) {
+        struct shard_batch *s = &n->shard[i];
+
+        *s = all;
+        s->n = IMAGES / n->nshards;
+        s->shard = i;
+        s->index += i * s->n;
+        for (int k = 0; k < n->batch.form->narrays; k++)
+            if (all.array[k])
+                s->array[k] = (char *)all.array[k] + (size_t)i * batch_bytes(n->batch.form, s, k);
+    }
+}
+
 static void make_batch(struct net *n)
 {
     static const int32_t index[IMAGES] = { 0, 1 };
     static const float stereo[IMAGES] = { -0.015f, 0.015f };
     int id[FRAMES_MAX_SOURCES], nsources = frames_sources(n->spec, id);
     const struct batch_form *f = frames_form(nsources);
-    struct shard_batch *s = &n->shard;
+    struct shard_batch *s = &n->shard[0];
     float camera[IMAGES][4];
     char name[16];
 
@@ -152,7 +171,8 @@ static void make_batch(struct net *n)
     }
     s->array[batch_array_of(f, "camera")] = put(n, camera, sizeof camera);
     s->array[batch_array_of(f, "stereo")] = put(n, stereo, sizeof stereo);
-    n->batch = (struct batch){ .form = f, .step = 1, .last = true, .nshards = 1, .shard = s };
+    n->batch = (struct batch){ .form = f, .step = 1, .last = true, .nshards = n->nshards, .shard = s };
+    cut(n);
 }
 
 static void fill(struct net *n)
@@ -172,7 +192,7 @@ static void fill(struct net *n)
     }
 }
 
-static struct jobspec *spec_of(json_t *of)
+static struct jobspec *spec_of(json_t *of, int nshards)
 {
     const char *kind = json_string_value(json_object_get(of, "kind"));
     bool features = strcmp(kind, "features") == 0, encoder = strcmp(kind, "autoencoder") == 0;
@@ -184,7 +204,8 @@ static struct jobspec *spec_of(json_t *of)
     snprintf(preset, sizeof preset, "featdepth_%s%sr18", features ? "" : kind, features ? "" : "_");
     root = json_pack("{s:{s:s,s:f,s:[i,i]},s:{s:{s:s,s:s}},s:{s:i,s:i,s:i,s:f,s:f,s:s,s:i}}", "model", "preset", preset, "width", 0.125,
                      "size", W, H, "data", "train", "annotations", "none", "images", "none", "train", "steps", 1000, "batch", IMAGES,
-                     "shards", 1, "lr", 1e-4, "clip_norm", 0.5, "schedule", "constant", "burn_in", 0);
+                     "shards", nshards, "lr", 1e-4, "clip_norm", 0.5, "schedule", "constant", "burn_in", 0);
+    json_object_set_new(json_object_get(root, "model"), "sync_bn", json_boolean(nshards > 1));
     if (!encoder) {
         json_object_set_new(json_object_get(root, "model"), "automask_noise", json_string("none"));
         json_object_set(json_object_get(root, "model"), "decoder", json_object_get(of, "decoder"));
@@ -200,14 +221,14 @@ static struct jobspec *spec_of(json_t *of)
     return spec;
 }
 
-static void net_open(struct net *n, const struct device_ops *ops, json_t *of)
+static void net_open(struct net *n, const struct device_ops *ops, json_t *of, int nshards)
 {
     const struct device_options one = { 1, "auto", PRECISION_FP32 };
     const struct comm_options alone = { .fd = -1, .nranks = 1, .timeout_ms = 60000 };
-    struct gradients_options opt = { .nshards = 1, .nwaves = 1 };
+    struct gradients_options opt = { .nshards = nshards, .nwaves = 1 };
     struct err err = { 0 };
 
-    *n = (struct net){ .spec = spec_of(of) };
+    *n = (struct net){ .spec = spec_of(of, nshards), .nshards = nshards };
     if (ops->open(0, &one, &n->dev, &err) < 0 || ops->open(0, &one, &n->side, &err) < 0 ||
         model_open(&models_builtin, n->spec, (struct model_classes){ 0, NULL }, n->dev, &n->model, &err) < 0 ||
         comm_open_shm(&alone, &n->comm, &err) < 0)
@@ -223,7 +244,7 @@ static void net_open(struct net *n, const struct device_ops *ops, json_t *of)
     if (gradients_open(&opt, n->model->params, n->model->nparams, &n->gradients, &err) < 0 ||
         optimizer_open(n->dev, n->spec, n->model->params, n->model->nparams, n->model->groups, &n->optimizer, &err) < 0)
         fail_msg("%s", err.msg);
-    if (statistics_open(&(struct statistics_options){ n->dev, n->link, n->model, 1, 1 }, &n->statistics, &err) < 0)
+    if (statistics_open(&(struct statistics_options){ n->dev, n->link, n->model, nshards, 1 }, &n->statistics, &err) < 0)
         fail_msg("%s", err.msg);
     n->skip = put(n, &(int32_t){ 0 }, sizeof *n->skip);
     for (int i = 0; i < IMAGES; i++)
@@ -267,19 +288,30 @@ static double *stats_dest(void *arg, int index, int use, int shard)
     return statistics_dest(((struct net *)arg)->statistics, index, use, shard);
 }
 
+static int merge(void *arg, enum merge_kind kind, const double *const *local, int nnumbers, double *ret, struct err *err)
+{
+    struct net *n = arg;
+
+    return statistics_merge(n->statistics, kind, (struct span){ 0, n->nshards }, local, nnumbers, ret, err);
+}
+
 static const struct loss_term *term_at(const struct net *n, int k)
 {
     return &n->model->terms[k];
 }
 
-/* Row `row` of raw as the terms say it. */
-static void check_terms(struct net *n, int row, json_t *want, double tol, const char *when)
+/* Rows `row` and on of raw as the terms say them together. */
+static void check_terms(struct net *n, int row, int rows, json_t *want, double tol, const char *when)
 {
-    double raw[64], record[64], sum = 0;
+    double raw[64], part[64], record[64] = { 0 }, sum = 0;
     struct err err;
 
-    assert_int_equal(n->dev->ops->download(n->dev, raw, n->raw[row], n->model->raw_terms * sizeof *raw, &err), 0);
-    n->model->ops->sum_terms(n->model, raw, 1, record);
+    for (int i = 0; i < rows; i++) {
+        assert_int_equal(n->dev->ops->download(n->dev, raw, n->raw[row + i], n->model->raw_terms * sizeof *raw, &err), 0);
+        n->model->ops->sum_terms(n->model, raw, 1, part);
+        for (int k = 0; k < 2 * n->model->nterms; k++)
+            record[k] += part[k];
+    }
     assert_int_equal(json_object_size(want), n->model->nterms - 1);
     for (int k = 1; k < n->model->nterms; k++) {
         double w = json_number_value(json_object_get(want, term_at(n, k)->name)), got = record[2 * k] / record[2 * k + 1];
@@ -288,7 +320,7 @@ static void check_terms(struct net *n, int row, json_t *want, double tol, const 
             fail_msg("%s, %s: %.9g, should be %.9g", when, term_at(n, k)->name, got, w);
         sum += w;
     }
-    assert_true(fabs(record[0] - sum) <= tol * fabs(sum) + 1e-6);
+    assert_true(fabs(record[0] / record[1] - sum) <= tol * fabs(sum) + 1e-6);
 }
 
 /* The length of n numbers and their products with the vectors of a name, beside those that should be. */
@@ -379,19 +411,19 @@ static void check_validation(struct net *n, json_t *want)
     char when[32];
 
     n->batch.step = 0;
-    tape_begin(n->tape, TAPE_EVAL, 1, NULL);
+    tape_begin(n->tape, TAPE_EVAL, n->nshards, NULL);
     if (n->model->ops->forward(n->model, n->tape, &n->batch, &of, &err) < 0)
         fail_msg("%s", err.msg);
     for (int i = 0; i < IMAGES; i++) {
         snprintf(when, sizeof when, "image %d", i);
-        check_terms(n, i, json_array_get(want, (size_t)i), 2e-3, when);
+        check_terms(n, i, 1, json_array_get(want, (size_t)i), 2e-3, when);
     }
 }
 
 static void step(struct net *n, int at, json_t *of)
 {
-    const struct tape_hooks hooks = { n, sum_dest, sum_ready, stats_dest, NULL };
-    const struct model_want want = { .raw = n->raw, .images_of_step = IMAGES, .shards_of_step = 1 };
+    const struct tape_hooks hooks = { n, sum_dest, sum_ready, stats_dest, n->nshards > 1 ? merge : NULL };
+    const struct model_want want = { .raw = n->raw, .images_of_step = IMAGES, .shards_of_step = n->nshards };
     struct err err = { 0 };
     char when[32];
 
@@ -400,11 +432,11 @@ static void step(struct net *n, int at, json_t *of)
     n->dev->ops->set_tier(n->dev, TIER_WORLD);
     gradients_begin(n->gradients);
     gradients_wave(n->gradients, 0);
-    tape_begin(n->tape, TAPE_TRAIN, 1, &hooks);
+    tape_begin(n->tape, TAPE_TRAIN, n->nshards, &hooks);
     if (n->model->ops->forward(n->model, n->tape, &n->batch, &want, &err) < 0 ||
         tape_backward(n->tape, n->model->params, n->model->nparams, &err) < 0 || gradients_wait(n->gradients, &err) < 0)
         fail_msg("%s", err.msg);
-    check_terms(n, 0, json_array_get(json_object_get(of, "terms"), (size_t)at), at == 0 ? 1e-5 : 5e-3, when);
+    check_terms(n, 0, n->nshards, json_array_get(json_object_get(of, "terms"), (size_t)at), at == 0 ? 1e-5 : 5e-3, when);
     if (at == 0)
         check_gradients(n, json_object_get(of, "gradients"));
     if (statistics_gather(n->statistics, &err) < 0 || statistics_update(n->statistics, 0.1f, n->skip, &err) < 0 ||
@@ -416,22 +448,22 @@ static void step(struct net *n, int at, json_t *of)
     check_validation(n, json_object_get(of, "validation"));
 }
 
-static void check_net(const struct device_ops *ops, json_t *of, int steps)
+static void check_net(const struct device_ops *ops, json_t *of, int nshards, int steps)
 {
     struct net n;
 
-    net_open(&n, ops, json_object_get(of, "case"));
+    net_open(&n, ops, json_object_get(of, "case"), nshards);
     for (int i = 0; i < steps; i++)
         step(&n, i, of);
     net_close(&n);
 }
 
-static void check(const struct device_ops *ops, size_t of, int steps)
+static void check(const struct device_ops *ops, size_t of, int nshards, int steps)
 {
     json_t *root = json_load_file("tests/golden/depth_net.json", 0, NULL);
 
     assert_int_equal(json_array_size(root), CASES);
-    check_net(ops, json_array_get(root, of), steps);
+    check_net(ops, json_array_get(root, of), nshards, steps);
     json_decref(root);
 }
 
@@ -445,44 +477,57 @@ static const struct device_ops *cpu(void)
 static void baseline(void **state)
 {
     (void)state;
-    check(cpu(), BASELINE, STEPS);
+    check(cpu(), BASELINE, 1, STEPS);
 }
 
 static void baseline_of_monodepth(void **state)
 {
     (void)state;
-    check(cpu(), UPCONV, STEPS);
+    check(cpu(), UPCONV, 1, STEPS);
 }
 
 static void features_and_stereo(void **state)
 {
     (void)state;
-    check(cpu(), FEATURES, STEPS);
+    check(cpu(), FEATURES, 1, STEPS);
 }
 
 static void joint(void **state)
 {
     (void)state;
-    check(cpu(), JOINT, STEPS);
+    check(cpu(), JOINT, 1, STEPS);
+}
+
+/* Normalisations see the other shards: the numbers of the batch as a whole, running statistics too. Of what drops nothing out, for shards draw apart. */
+static void in_shards(void **state)
+{
+    (void)state;
+    check(cpu(), UPCONV, IMAGES, STEPS);
+    check(cpu(), AUTOENCODER, IMAGES, STEPS);
 }
 
 static void autoencoder(void **state)
 {
     (void)state;
-    check(cpu(), AUTOENCODER, STEPS);
+    check(cpu(), AUTOENCODER, 1, STEPS);
 }
 
 static void joint_on_emulated_gpu(void **state)
 {
     (void)state;
-    check(cuda_backend_emu(), JOINT, 1);
+    check(cuda_backend_emu(), JOINT, 1, 1);
 }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(baseline), cmocka_unit_test(baseline_of_monodepth), cmocka_unit_test(features_and_stereo),
-        cmocka_unit_test(joint),    cmocka_unit_test(autoencoder),           cmocka_unit_test(joint_on_emulated_gpu)
+        cmocka_unit_test(baseline),
+        cmocka_unit_test(baseline_of_monodepth),
+        cmocka_unit_test(features_and_stereo),
+        cmocka_unit_test(joint),
+        cmocka_unit_test(in_shards),
+        cmocka_unit_test(autoencoder),
+        cmocka_unit_test(joint_on_emulated_gpu),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -6,7 +6,9 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "client/command.h"
 #include "client/epochs.h"
+#include "client/inits.h"
 #include "client/spec.h"
 #include "proto/err.h"
 #include "proto/jobspec.h"
@@ -107,19 +109,22 @@ int spec_read(const char *file, json_t **ret_root, struct err *err)
     return rc == 0 ? jobspec_read(path, ret_root, err) : rc;
 }
 
-int spec_load(const char *file, char *const *assignments, int count, json_t **ret_spec, struct err *err)
+static int read_job(const char *file, char *const *assignments, int count, char ret_path[PATH_MAX], json_t **ret_root, struct err *err)
 {
-    char path[PATH_MAX];
-    json_t *root = NULL;
-    struct jobspec *s = NULL, *counted = NULL;
-    int rc = find(file, path, err);
+    int rc = find(file, ret_path, err);
 
     if (rc == 0)
-        rc = jobspec_read(path, &root, err);
+        rc = jobspec_read(ret_path, ret_root, err);
     for (int i = 0; i < count && rc == 0; i++)
-        rc = jobspec_override(root, assignments[i], err);
-    if (rc == 0)
-        rc = make_absolute(root, path, err);
+        rc = jobspec_override(*ret_root, assignments[i], err);
+    return rc;
+}
+
+static int complete(json_t *root, const char *path, struct err *err)
+{
+    struct jobspec *s = NULL, *counted = NULL;
+    int rc = make_absolute(root, path, err);
+
     if (rc == 0)
         rc = check(root, path, &s, err);
     if (rc == 0 && s->train_steps < 0) {
@@ -129,6 +134,20 @@ int spec_load(const char *file, char *const *assignments, int count, json_t **re
     }
     jobspec_free(s);
     jobspec_free(counted);
+    return rc;
+}
+
+int spec_load(struct context *ctx, const char *file, char *const *assignments, int count, json_t **ret_spec)
+{
+    struct err err = { 0 };
+    char path[PATH_MAX];
+    json_t *root = NULL;
+    int rc;
+
+    if (read_job(file, assignments, count, path, &root, &err) < 0)
+        rc = complain(&err);
+    else if (!(rc = inits_find(ctx, root)) && complete(root, path, &err) < 0)
+        rc = complain(&err);
     if (rc == 0)
         *ret_spec = root;
     else

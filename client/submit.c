@@ -164,8 +164,8 @@ int command_submit(struct context *ctx, int argc, char **argv)
         return help_keys(argc - optind, argv + optind);
     if (optind >= argc)
         return misuse(ctx, "no job file given");
-    if (spec_load(argv[optind], argv + optind + 1, argc - optind - 1, &spec, &err) < 0)
-        return complain(&err);
+    if ((rc = spec_load(ctx, argv[optind], argv + optind + 1, argc - optind - 1, &spec)))
+        return rc;
     for (int i = 0; i < 3; i++)
         if (more[i][0] && jobspec_override(spec, more[i], &err) < 0) {
             json_decref(spec);
@@ -186,8 +186,8 @@ int command_check(struct context *ctx, int argc, char **argv)
         return CODE_USAGE;
     if (optind >= argc)
         return misuse(ctx, "no job file given");
-    if (spec_load(argv[optind], argv + optind + 1, argc - optind - 1, &spec, &err) < 0)
-        return complain(&err);
+    if ((rc = spec_load(ctx, argv[optind], argv + optind + 1, argc - optind - 1, &spec)))
+        return rc;
     rc = spec_file(spec, path, &err);
     json_decref(spec);
     if (rc < 0)

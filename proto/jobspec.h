@@ -39,7 +39,8 @@ enum { JOB_MAX_SOURCES = 3 };
     X(model_size, "model.size", SIZE, "null", "-", "!rcnn", 32, 2048, "px", "",                                                           \
       "network input: the side of a square or [width, height], multiples of 32; default from the preset or cfg, [640, 192] of depth networks")                          \
     X(model_width, "model.width", REAL, "1.0", "-", "yolo rcnn depth", 1e-2, 8, "x", "", "scales the channels of all hidden layers of a preset") \
-    X(model_init, "model.init", PATH, "null", "-", "", 0, 4095, "", "", "weights to start from: .safetensors, of yolo darknet .weights too")\
+    X(model_init, "model.init", PATH, "null", "-", "", 0, 4095, "", "",                                                                   \
+      "weights to start from: .safetensors, of yolo darknet .weights too; or job:12, with @best, @last or @STEP: that job's as it is now")\
     X(model_load_until, "model.load_until", INT, "null", "-", "yolo", 0, 10000, "layer", "",                                              \
       "load only layers before this one from model.init")                                                                                 \
     X(model_sync_bn, "model.sync_bn", BOOL, "false", "-", "", 0, 0, "", "", "batch statistics over all shards instead of each shard")     \

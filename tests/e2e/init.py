@@ -29,6 +29,27 @@ def events(d, job):
     return subprocess.run([BUILD + "/detctl", "events", str(job)], env=env, capture_output=True, text=True, check=True).stdout
 
 
+def submit(d, *args):
+    return subprocess.run([BUILD + "/detctl", "submit", *args], env=dict(os.environ, DETD_SOCKET=d.path), capture_output=True, text=True, check=False)
+
+
+def by_number(d, data, job):
+    """job:ID in place of a file is the checkpoint that is there now."""
+    spec = d.call("job.get", id=job)["spec"]
+    spec["train"]["steps"] = 1
+    with open(data + "/next.json", "w", encoding="utf-8") as f:
+        json.dump(spec, f)
+    init = "%s/jobs/%d/checkpoints/step-%%d/model.safetensors" % (d.state, job)
+    for which, step in ("", 2), ("@last", 2), ("@2", 2):
+        done = submit(d, data + "/next.json", "model.init=job:%d%s" % (job, which))
+        assert done.returncode == 0, done
+        assert d.call("job.get", id=int(done.stdout))["spec"]["model"]["init"] == init % step, which
+    for text, said in (("job:%d@best" % job, "that is 'best'"), ("job:%d@77" % job, "that is '77'"), ("job:999", "999"),
+                       ("job:x", "should be job:ID"), ("job:%d@" % job, "should be job:ID"), ("job:%d,1" % job, "should be job:ID")):
+        done = submit(d, data + "/next.json", "model.init=" + text)
+        assert done.returncode == 1 and said in done.stderr and not done.stdout, (text, done)
+
+
 def main():
     with Daemon(foreign=False) as d:
         data = d.root + "/shapes"
@@ -46,6 +67,7 @@ def main():
         log = open("%s/jobs/%d/log/supervisor.log" % (d.state, whole["id"])).read()
         assert "model.load_until=15" in whole["reason"] and "attempt 1 failed" in log and "attempt 2" not in log, log
         print(events(d, front["id"]), end="")
+        by_number(d, data, three["id"])
 
 
 main()

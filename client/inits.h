@@ -1,0 +1,9 @@
+/* client/inits.h - job:12 in place of a file of weights: a checkpoint of another job. */
+#pragma once
+#include <jansson.h>
+
+struct context;
+
+/* In the object of a job, puts the weights' path for each value job:ID, job:ID@best, job:ID@last or job:ID@STEP of model.init and its kin, as it is
+ * now; without @, best where validation has chosen one, else last. 0, or an exit code after complaining: no such job or checkpoint, not allowed. */
+int inits_find(struct context *ctx, json_t *root);

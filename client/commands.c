@@ -50,7 +50,9 @@ const struct command commands[] = {
     { "eval", "[ID] [--metric NAME] [--csv | --json] [--now]", "Prints evaluation results: the newest, or the history of one metric",
       "  --metric NAME  only this metric, all of its history\n"
       "  --csv, --json  everything, for scripts\n"
-      "  --now          ask the running job to evaluate at its next step\n",
+      "  --now          ask the running job to evaluate at its next step\n"
+      "Depth networks have abs_rel to a3 where depth was measured, ate and ate_std where poses.txt says how the camera moved: mean and\n"
+      "deviation of the error of its way over five frames.\n",
       "  detctl eval 3 --metric AP50\n", command_eval },
     { "logs", "[ID] [-f] [--rank N] [--tail N]", "Prints the log files of a job: of its ranks and of detd-job",
       "  -f, --follow  go on until the job ends\n"

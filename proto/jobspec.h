@@ -126,7 +126,8 @@ enum { JOB_MAX_SOURCES = 3 };
     X(data_val_format, "data.val.format", ENUM, "\"coco\"", "-", "", 0, 0, "", "coco|frames|kitti", "likewise")                            \
     X(data_val_annotations, "data.val.annotations", PATH, "null", "-", "", 1, 4095, "", "",                                               \
       "annotation file of the validation split; none: no validation")                                                                     \
-    X(data_val_images, "data.val.images", PATH, "null", "-", "", 1, 4095, "", "", "folder of its images")                                 \
+    X(data_val_images, "data.val.images", PATH, "null", "-", "", 1, 4095, "", "",                                                         \
+      "folder of its images; of frames also of poses.txt, the camera's way where it is known")                                            \
     X(data_on_bad, "data.on_bad", ENUM, "\"error\"", "-", "", 0, 0, "", "error|skip",                                                     \
       "bad records: refuse the data set, or skip and count them")                                                                         \
     X(data_sources, "data.sources", INTS, "[-1, 1]", "-", "depth", -1000, 1000, "frames", "",                                             \

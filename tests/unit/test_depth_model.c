@@ -19,6 +19,7 @@
 #include "worker/core/safetensors.h"
 #include "worker/data/batch.h"
 #include "worker/data/sample/frames.h"
+#include "worker/eval/ate.h"
 #include "worker/layers/layers.h"
 #include "worker/models/builtin.h"
 #include "worker/models/weights.h"
@@ -311,6 +312,65 @@ static void statistics_of_each_use(void **state)
     model_free(m);
 }
 
+/* What pass of the network says of `image`, with or without losses. */
+static void look(struct step *s, struct model *m, const struct batch *b, bool views, bool losses, int image, struct result *ret)
+{
+    const struct model_picture picture = { image, WIDTH, HEIGHT, place_letterbox(WIDTH, HEIGHT, m->canvas) };
+    struct arena *arena = arena_new(dev, (size_t)1 << 20);
+    struct tape *t = tape_new(dev, arena, m->nparams);
+    double *rows[IMAGES] = { s->raw, s->raw + m->raw_terms };
+    struct model_want want = { .results = true, .views = views, .raw = losses ? rows : NULL };
+    struct err err = { 0 };
+
+    tape_begin(t, TAPE_EVAL, 1, NULL);
+    if (m->ops->forward(m, t, b, &want, &err) < 0 || m->ops->result(m, 0, image, &picture, NAN, ret, &err) < 0)
+        fail_msg("%s", err.msg);
+    tape_free(t);
+    arena_free(arena);
+}
+
+/* What image 0 has as the frame before it and then as itself, image 1 has as itself and the frame after it: the same two, so the one's way to its source is
+ * the other's back. */
+static void views_of_sources(void **state)
+{
+    const size_t bytes = (size_t)WIDTH * HEIGHT * 3;
+    const struct batch_form *form = frames_form(SOURCES);
+    struct model *m = opened("featdepth_baseline_r18", NULL);
+    struct step s = { .m = m, .raw = calloc(IMAGES * m->raw_terms, sizeof(double)) };
+    struct shard_batch shard = frames_of(&s, form);
+    const struct batch b = { .form = form, .seed = 1, .step = 1, .nshards = 1, .shard = &shard };
+    uint8_t *seen[1 + SOURCES];
+    double there[RESULT_POSE], back[RESULT_POSE], both[RESULT_POSE];
+    float with_losses[RESULT_POSE];
+    struct result r;
+
+    (void)state;
+    for (int k = 0; k < 1 + SOURCES; k++)
+        seen[k] = s.array[batch_array_of(form, (const char *[]){ "seen", "seen0", "seen1" }[k])];
+    memcpy(seen[0] + bytes, seen[1], bytes);
+    memcpy(seen[2] + bytes, seen[0], bytes);
+    look(&s, m, &b, false, true, 0, &r);
+    assert_int_equal(r.nviews, 0);
+    look(&s, m, &b, true, true, 0, &r);
+    assert_int_equal(r.nviews, SOURCES);
+    memcpy(with_losses, r.views[0].pose, sizeof with_losses);
+    look(&s, m, &b, true, false, 0, &r);
+    assert_memory_equal(r.views[0].pose, with_losses, sizeof with_losses);
+    for (int i = 0; i < RESULT_POSE; i++)
+        there[i] = (double)r.views[0].pose[i];
+    look(&s, m, &b, true, false, 1, &r);
+    for (int i = 0; i < RESULT_POSE; i++)
+        back[i] = (double)r.views[1].pose[i];
+    pose_times(there, back, both);
+    for (int i = 0; i < RESULT_POSE; i++)
+        assert_float_equal(both[i], (i % 5 == 0 ? 1 : 0), 1e-6);
+    assert_true(fabs(there[3]) + fabs(there[7]) + fabs(there[11]) > 1e-6);
+    free(s.raw);
+    for (int i = 0; i < ARRAYS; i++)
+        free(s.array[i]);
+    model_free(m);
+}
+
 static void weights_from_files(void **state)
 {
     struct model *from = opened("featdepth_autoencoder_r18", NULL), *to;
@@ -471,7 +531,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(terms_of_each_kind),         cmocka_unit_test(a_frozen_extractor_has_no_gradients),
         cmocka_unit_test(statistics_of_each_use),     cmocka_unit_test(weights_from_files),
-        cmocka_unit_test(errors_name_file_and_array), cmocka_unit_test(a_plan_is_what_a_step_computes),
+        cmocka_unit_test(errors_name_file_and_array), cmocka_unit_test(views_of_sources),
+        cmocka_unit_test(a_plan_is_what_a_step_computes),
     };
     struct device_options opt = { 1, "generic", PRECISION_FP32 };
     struct err err;

@@ -4,6 +4,7 @@
 #include "tests/unit/frames_set.h"
 #include "worker/data/census.h"
 #include "worker/data/loader.h"
+#include "worker/data/pose_truth.h"
 #include "worker/data/sample/frames.h"
 
 #define DATA "../shared/data"
@@ -342,6 +343,77 @@ static void depth_is_metres(void **state)
 }
 
 /* Pictures and depth that are damaged or of another size: refused, or left out with the targets that they are part of. */
+#define POSE(t) "1 0 0 " #t " 0 1 0 0 0 0 1 0\n"
+/* Half a turn to the left and two ahead. */
+#define TURNED "0 0 1 0 0 1 0 0 -1 0 0 2\n"
+
+static void check_motion(struct pose_truth *p, int image, const double want[POSES_NUMBERS], int want_next)
+{
+    double is[POSES_NUMBERS];
+    int next;
+
+    assert_true(pose_truth_motion(p, image, is, &next));
+    assert_int_equal(next, want_next);
+    for (int i = 0; i < POSES_NUMBERS; i++)
+        assert_float_equal(is[i], want[i], 1e-12);
+}
+
+/* Line k is frame k's, whatever its place in the list; the next frame is that of the nearest source behind the target. */
+static void motion_between_frames(void **state)
+{
+    const double ahead[] = { 1, 0, 0, -2, 0, 1, 0, 0, 0, 0, 1, 0 }, turned[] = { 0, 0, -1, 2, 0, 1, 0, 0, 1, 0, 0, 3 };
+    double ignored[POSES_NUMBERS];
+    struct pose_truth *p;
+    struct dataset *d;
+    struct tree t;
+    int next;
+
+    (void)state;
+    tree_single(&t, 6);
+    t.frames.source[0] = 1;
+    t.frames.source[1] = -1;
+    d = tree_read(&t, "3\n1\n2\n");
+    assert_int_equal(pose_truth_view(d), -1);
+    dataset_free(d);
+    tree_text(&t, "poses.txt", POSE(0) POSE(1) POSE(3) TURNED);
+    d = tree_read(&t, "3\n1\n2\n");
+    assert_int_equal(pose_truth_view(d), 0);
+    assert_int_equal(pose_truth_open(d, &p, &t.err), 0);
+    check_motion(p, 1, ahead, 2);
+    check_motion(p, 2, turned, 0);
+    assert_false(pose_truth_motion(p, 0, ignored, &next)); /* the file ends with frame 3 */
+    assert_false(pose_truth_motion(p, 3, ignored, &next)); /* no target */
+    assert_false(pose_truth_motion(p, -1, ignored, &next));
+    pose_truth_close(p);
+    tree_text(&t, "poses.txt", POSE(0) POSE(1) POSE(4) TURNED);
+    assert_int_equal(pose_truth_open(d, &p, &t.err), ERR_DATA);
+    assert_non_null(strstr(t.err.msg, "/poses.txt: has changed since the data set was checked"));
+    dataset_free(d);
+    t.frames.nsources = 1;
+    t.frames.source[0] = -1;
+    d = tree_read(&t, NULL);
+    assert_int_equal(pose_truth_view(d), -1); /* nobody sees a next frame */
+    dataset_free(d);
+    tree_free(&t);
+}
+
+static void poses_that_are_refused(void **state)
+{
+    struct dataset *d;
+    struct tree t;
+
+    (void)state;
+    tree_single(&t, 3);
+    tree_text(&t, "poses.txt", POSE(0) "1 0 0 0 0\n");
+    tree_refuses(&t, "1\n", "/poses.txt:2: number 6 of 12 is missing or no finite number");
+    t.opt.on_bad = BAD_SKIP; /* no frame is to blame */
+    tree_refuses(&t, "1\n", "/poses.txt:2: number 6 of 12");
+    t.frames.truth = false;
+    d = tree_read(&t, NULL); /* who trains on it asks nobody where the camera was */
+    dataset_free(d);
+    tree_free(&t);
+}
+
 static void bad_files(void **state)
 {
     struct tree t;
@@ -572,6 +644,8 @@ int main(void)
         cmocka_unit_test(cameras_that_are_refused),
         cmocka_unit_test(cameras_in_other_forms),
         cmocka_unit_test(depth_is_metres),
+        cmocka_unit_test(motion_between_frames),
+        cmocka_unit_test(poses_that_are_refused),
         cmocka_unit_test(bad_files),
         cmocka_unit_test(the_index_keeps_all),
         cmocka_unit_test(a_twisted_index_is_bounded),

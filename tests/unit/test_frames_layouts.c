@@ -1,6 +1,7 @@
 /* tests/unit/test_frames_layouts.c - uses: proto worker/core worker/mask worker/data worker/data/sample
  * Data sets of several sequences and KITTI's raw data: neighbours, the other camera, calibration, measured depth. */
 #include "tests/unit/frames_set.h"
+#include "worker/data/pose_truth.h"
 #include "worker/data/sample/frames.h"
 
 static const char pixels_json[] =
@@ -61,6 +62,34 @@ static void neighbours_stand_in_natural_order(void **state)
     assert_null(map.metres);
     depth_truth_close(truth);
     dataset_free(d);
+    tree_free(&t);
+}
+
+/* Each sequence has its own, where it has some; they are the one camera's. */
+static void sequences_have_poses(void **state)
+{
+    double motion[POSES_NUMBERS];
+    struct pose_truth *p;
+    struct dataset *d;
+    struct tree t;
+    int next;
+
+    (void)state;
+    two_sequences(&t);
+    tree_frame(&t, "sequences/b/frames/x11.png", 3, 20, 16);
+    tree_text(&t, "sequences/a/poses.txt", "1 0 0 0 0 1 0 0 0 0 1 0\n1 0 0 0 0 1 0 0 0 0 1 3\n1 0 0 0 0 1 0 0 0 0 1 7\n");
+    d = tree_read(&t, "b x10\na 9 r\na 9 l\n");
+    assert_int_equal(pose_truth_view(d), 1);
+    assert_int_equal(pose_truth_open(d, &p, &t.err), 0);
+    assert_false(pose_truth_motion(p, 0, motion, &next));
+    assert_false(pose_truth_motion(p, 1, motion, &next));
+    assert_true(pose_truth_motion(p, 2, motion, &next));
+    assert_true(motion[0] == 1 && motion[11] == -4);
+    assert_string_equal(d->images[next].file, "sequences/a/frames/10.png");
+    pose_truth_close(p);
+    dataset_free(d);
+    tree_text(&t, "sequences/a/poses.txt", "1 0 0 0\n");
+    tree_refuses(&t, NULL, "sequences/a/poses.txt:1: number 5 of 12");
     tree_free(&t);
 }
 
@@ -319,6 +348,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(neighbours_stand_in_natural_order),
+        cmocka_unit_test(sequences_have_poses),
         cmocka_unit_test(the_other_camera),
         cmocka_unit_test(a_mirrored_sample_turns_the_offset),
         cmocka_unit_test(lines_of_sequences),

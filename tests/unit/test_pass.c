@@ -65,7 +65,7 @@ static void look(struct looks *l, const struct device_ops *backend)
         fail_msg("%s", err.msg);
     l->arena = arena_new(l->dev, 1 << 20);
     l->tape = tape_new(l->dev, l->arena, l->model->nparams);
-    if (pass_open(&(struct pass_options){ l->model, l->tape, IMAGES, true, true }, &l->pass, &err) < 0)
+    if (pass_open(&(struct pass_options){ l->model, l->tape, IMAGES, .losses = true, .results = true }, &l->pass, &err) < 0)
         fail_msg("%s", err.msg);
     l->pixels = put(l->dev, pixels, IMAGES * PIXELS * sizeof *pixels);
     l->offset = put(l->dev, offset, sizeof offset);
@@ -212,7 +212,7 @@ static void means_are_over_images(void **state)
     assert_int_equal(cpu_backend_generic()->open(0, &opt, &m.dev, &err), 0);
     arena = arena_new(m.dev, 1 << 16);
     tape = tape_new(m.dev, arena, 0);
-    assert_int_equal(pass_open(&(struct pass_options){ &m, tape, IMAGES, true, false }, &pass, &err), 0);
+    assert_int_equal(pass_open(&(struct pass_options){ &m, tape, IMAGES, .losses = true }, &pass, &err), 0);
     for (int n = IMAGES; n >= 1; n -= 2) { /* the last batch may be short */
         shard.n = n;
         assert_int_equal(pass_run(pass, &(struct batch){ .nshards = 1, .shard = &shard }, &err), 0);

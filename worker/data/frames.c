@@ -8,6 +8,7 @@
 
 #include "proto/err.h"
 #include "worker/data/intrinsics.h"
+#include "worker/data/poses.h"
 #include "worker/data/problems.h"
 #include "worker/data/views_make.h"
 
@@ -65,6 +66,8 @@ static int single_open(const struct frames_options *opt, struct views_maker *m, 
     rc = frames_intrinsics(opt, m, intrinsics_file, &s->k, err);
     if (rc >= 0)
         rc = single_patterns(s, err);
+    if (rc >= 0)
+        rc = frames_poses(opt, m, POSES_FILE, err);
     if (rc < 0)
         single_close(s);
     else
@@ -128,6 +131,25 @@ int frames_intrinsics(const struct frames_options *opt, struct views_maker *m, c
         rc = views_make_file(m, file, &f, err);
     if (rc >= 0)
         rc = intrinsics_parse(path, (const char *)f.bytes, f.size, ret, err);
+    free(f.bytes);
+    return rc;
+}
+
+int frames_poses(const struct frames_options *opt, struct views_maker *m, const char *file, struct err *err)
+{
+    struct whole_file f = { 0 };
+    struct poses poses = { 0 };
+    char path[DATASET_MAX_PATH];
+    int n = snprintf(path, sizeof path, "%s/%s", opt->folder, file), rc;
+
+    if (!opt->truth || n < 0 || (size_t)n >= sizeof path || !views_file_there(opt, file))
+        return 0;
+    rc = whole_file_read(&f, path, POSES_MAX_BYTES, err);
+    if (rc >= 0)
+        rc = poses_parse(path, (const char *)f.bytes, f.size, &poses, err);
+    if (rc >= 0)
+        rc = views_make_file(m, file, &f, err);
+    poses_free(&poses);
     free(f.bytes);
     return rc;
 }

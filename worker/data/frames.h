@@ -3,6 +3,7 @@
  *   sequences        lines: sequence, frame's name without its ending, and of stereo "l" or "r". The folder has sequences/NAME/frames, frames_right, depth
  *                    and intrinsics.json
  *   KITTI's raw data lines: date/drive, number, "l" or "r" (kitti.h)
+ * Of a split with truth, poses.txt (poses.h) beside intrinsics.json is one of the set's files where it is there; KITTI's raw data have none.
  * Strict, as coco.h is. Source: specs featdepth sections 4.1 to 4.6. */
 #pragma once
 #include "worker/data/split_list.h"
@@ -40,5 +41,7 @@ struct frames_layout {
     void (*close)(void *of);
 };
 extern const struct frames_layout frames_single, frames_sequences, frames_kitti;
-/* For them: a file intrinsics.json of the folder, which becomes one of the set's. Caller clears. */
+/* For them: poses.txt beside it, where the split wants truth and it is there; ERR_DATA where it holds no poses. */
+int frames_poses(const struct frames_options *opt, struct views_maker *m, const char *file, struct err *err);
+/* A file intrinsics.json of the folder, which becomes one of the set's. Caller clears. */
 int frames_intrinsics(const struct frames_options *opt, struct views_maker *m, const char *file, struct intrinsics *ret, struct err *err);

@@ -9,6 +9,7 @@
 #include "proto/err.h"
 #include "worker/data/frames.h"
 #include "worker/data/intrinsics.h"
+#include "worker/data/poses.h"
 #include "worker/data/views_make.h"
 
 enum { MAX_SEQUENCES = 1 << 16, MAX_FRAMES = 1 << 20 };
@@ -162,7 +163,7 @@ static int list_frames(const struct sequences *s, struct sequence *q, struct err
 
 static int read_sequence(struct sequences *s, struct sequence *q, struct err *err)
 {
-    char file[DATASET_MAX_PATH];
+    char file[DATASET_MAX_PATH], poses[DATASET_MAX_PATH];
     int n = snprintf(file, sizeof file, "sequences/%s/intrinsics.json", q->name);
     int rc = n > 0 && (size_t)n < sizeof file ? frames_intrinsics(s->opt, s->m, file, &q->k, err)
                                               : err_set(err, ERR_DATA, "%.200s...: path too long", q->name);
@@ -170,6 +171,9 @@ static int read_sequence(struct sequences *s, struct sequence *q, struct err *er
     for (int k = 0; k < s->opt->nsources && rc >= 0; k++)
         if (s->opt->source[k] == VIEWS_STEREO && isnan(q->k.nominal_baseline) && isnan(q->k.baseline_m))
             return err_set(err, ERR_DATA, "%s/%s: data.stereo needs \"nominal_baseline\" or \"baseline_m\"", s->opt->folder, file);
+    snprintf(poses, sizeof poses, "sequences/%s/%s", q->name, POSES_FILE);
+    if (rc >= 0)
+        rc = frames_poses(s->opt, s->m, poses, err);
     return rc < 0 ? rc : list_frames(s, q, err);
 }
 

@@ -42,18 +42,18 @@ static int read_line(const char *path, size_t number, const char *bytes, size_t 
     return 0;
 }
 
-static size_t count_lines(const struct file_map *m)
+static size_t count_lines(const char *bytes, size_t len)
 {
-    size_t n = m->size > 0 && m->data[m->size - 1] != '\n';
+    size_t n = len > 0 && bytes[len - 1] != '\n';
 
-    for (size_t i = 0; i < m->size; i++)
-        n += m->data[i] == '\n';
+    for (size_t i = 0; i < len; i++)
+        n += bytes[i] == '\n';
     return n;
 }
 
-static int read_lines(const char *path, const struct file_map *m, struct poses *ret, struct err *err)
+static int read_lines(const char *path, const char *bytes, size_t len, struct poses *ret, struct err *err)
 {
-    const char *at = (const char *)m->data, *end = at + m->size;
+    const char *at = bytes, *end = at + len;
     int rc = 0;
 
     while (at < end && rc >= 0) {
@@ -68,6 +68,17 @@ static int read_lines(const char *path, const struct file_map *m, struct poses *
     return rc;
 }
 
+int poses_parse(const char *name, const char *bytes, size_t len, struct poses *ret, struct err *err)
+{
+    int rc;
+
+    *ret = (struct poses){ 0, calloc(count_lines(bytes, len) + 1, sizeof *ret->pose) };
+    rc = ret->pose ? read_lines(name, bytes, len, ret, err) : err_set(err, -ENOMEM, "%s: out of memory", name);
+    if (rc < 0)
+        poses_free(ret);
+    return rc;
+}
+
 int poses_read(const char *path, struct poses *ret, struct err *err)
 {
     struct file_map m;
@@ -75,11 +86,8 @@ int poses_read(const char *path, struct poses *ret, struct err *err)
 
     if (rc < 0)
         return rc;
-    *ret = (struct poses){ 0, calloc(count_lines(&m) + 1, sizeof *ret->pose) };
-    rc = ret->pose ? read_lines(path, &m, ret, err) : err_set(err, -ENOMEM, "%s: out of memory", path);
+    rc = poses_parse(path, (const char *)m.data, m.size, ret, err);
     file_map_close(&m);
-    if (rc < 0)
-        poses_free(ret);
     return rc;
 }
 

@@ -6,6 +6,9 @@
 
 struct err;
 
+/* Its name in a data set, beside intrinsics.json. */
+#define POSES_FILE "poses.txt"
+
 enum { POSES_NUMBERS = 12, POSES_MAX_BYTES = 256 << 20 };
 
 struct poses {
@@ -13,6 +16,8 @@ struct poses {
     double (*pose)[POSES_NUMBERS]; /* [n] */
 };
 
-/* ERR_DATA names file and line: not 12 finite numbers, or three columns that are no rotation. -ENOENT where there is no file. Freed with poses_free(). */
+/* From memory; `name` is what messages call it. ERR_DATA names file and line: not 12 finite numbers, or three columns that are no rotation. -ENOMEM. Freed with poses_free(). */
+int poses_parse(const char *name, const char *bytes, size_t len, struct poses *ret, struct err *err);
+/* The same of a file. -ENOENT where there is none. */
 int poses_read(const char *path, struct poses *ret, struct err *err);
 void poses_free(struct poses *p);

@@ -40,7 +40,7 @@ struct result {
         const struct result_mask *masks; /* [n] */
         struct result_map depth;
     };
-    /* RESULT_DEPTH: [nviews], one for each frame of data.sources, in its order, where the model tells them; none so far does. */
+    /* RESULT_DEPTH: [nviews], one for each frame of data.sources, in its order, then the other camera's of data.stereo; 0 where nobody asked for them. */
     int nviews;
     const struct result_view *views;
 };

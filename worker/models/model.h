@@ -35,6 +35,7 @@ struct loss_term {
 /* What forward() is asked for. */
 struct model_want {
     bool results; /* model_ops.result() may be called afterwards */
+    bool views;   /* and tells how the sources of a picture stand to it, where it is of those that see several (result.views) */
     /* Losses; NULL: none. Rows of [m->raw_terms] doubles of device memory, written: in training one a shard, in TAPE_EVAL one an image, shard after
      * shard: normalisers are the image's then. */
     double *const *raw;

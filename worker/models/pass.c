@@ -71,7 +71,7 @@ void pass_close(struct pass *p)
 
 int pass_run(struct pass *p, const struct batch *b, struct err *err)
 {
-    const struct model_want want = { .results = p->opt.results, .raw = p->rows };
+    const struct model_want want = { .results = p->opt.results, .views = p->opt.views, .raw = p->rows };
     struct model *m = p->opt.model;
     int rc;
 

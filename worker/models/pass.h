@@ -15,6 +15,7 @@ struct pass_options {
     struct tape *tape;
     int images; /* of a batch, at most */
     bool losses, results;
+    bool views; /* with results: also how sources stand to their picture (model.h) */
 };
 
 /* Model and tape stay the caller's and outlive the pass. Caller closes. */

@@ -14,7 +14,9 @@
 #include "worker/data/depth_truth.h"
 #include "worker/data/loader.h"
 #include "worker/data/mask_rle.h"
+#include "worker/data/pose_truth.h"
 #include "worker/data/sample/task.h"
+#include "worker/data/whole_file.h"
 #include "worker/eval/evaluator.h"
 #include "worker/models/registry.h"
 #include "worker/optim/ema.h"
@@ -34,6 +36,8 @@ struct answers {
     struct eval_masks masks;
     struct eval_depths depths;
     struct depth_truth *measured; /* NULL: the split has none */
+    struct eval_poses poses;
+    struct pose_truth *way; /* NULL: this rank knows none */
     const struct dataset *set;
     struct truth *truths;
     int64_t *class_ids;
@@ -87,8 +91,38 @@ static int open_depths(struct answers *s, const struct dataset *d, const struct 
     return depth_truth_open(d, &s->measured, err);
 }
 
-static int answers_open(struct answers *s, const struct dataset *d, const struct jobspec *spec, struct err *err)
+static bool no_motion(void *of, int image, double ret[RESULT_POSE], int *ret_next)
 {
+    (void)of, (void)image, (void)ret, (void)ret_next;
+    return false;
+}
+
+/* Where a split has poses. All ranks keep the motions that are asked for; rank 0, which scores them, alone knows the true ones. That a file is not what it
+ * was when the job began costs this score and not the job. */
+static int open_poses(struct answers *s, const struct dataset *d, const struct validator *t, struct err *err)
+{
+    int rc;
+
+    s->poses = (struct eval_poses){ NULL, no_motion, pose_truth_view(d) };
+    if (s->poses.view < 0)
+        return 0;
+    if (t->machine->opt->rank == 0) {
+        rc = pose_truth_open(d, &s->way, err);
+        if (rc < 0 && file_at_fault(rc))
+            return report_event(t->machine->report, err, "warning", "poses", "validation after step %lld says nothing of motion: %s",
+                                (long long)t->state->step, err->msg);
+        if (rc < 0)
+            return rc;
+        s->poses.of = s->way;
+        s->poses.motion = pose_truth_motion;
+    }
+    s->eval.poses = &s->poses;
+    return 0;
+}
+
+static int answers_open(struct answers *s, const struct validator *t, struct err *err)
+{
+    const struct dataset *d = t->val->set;
     size_t ntruths = (size_t)d->offset[d->nimages];
 
     s->set = d;
@@ -111,7 +145,7 @@ static int answers_open(struct answers *s, const struct dataset *d, const struct
         }
     s->eval = (struct eval_split){ d->nimages, d->nclasses, s->class_ids, s->class_names, s->truths, ntruths, d->masks ? &s->masks : NULL,
                                    NULL,       NULL };
-    return open_depths(s, d, spec, err);
+    return open_depths(s, d, t->machine->spec, err) < 0 ? err->code : open_poses(s, d, t, err);
 }
 
 static void answers_close(struct answers *s)
@@ -120,18 +154,21 @@ static void answers_close(struct answers *s)
     free(s->class_ids);
     free(s->class_names);
     depth_truth_close(s->measured);
+    pose_truth_close(s->way);
 }
 
 static int validation_open(struct validation *v, struct validator *t, struct err *err)
 {
     struct gather_options losses = { .comm = t->machine->comm, .deal = GATHER_TURNS, .buffers = 1 };
-    struct pass_options pass = { t->model, t->tape, (int)t->machine->spec->val_batch, true, t->model->ops->result != NULL };
+    struct pass_options pass = {
+        t->model, t->tape, (int)t->machine->spec->val_batch, true, t->model->ops->result != NULL, t->model->ops->result != NULL
+    };
     int rc;
 
     memset(v, 0, sizeof *v);
     v->t = t;
     v->nshards = val_shards(t->val->task->samples, (int)t->machine->spec->val_batch);
-    rc = answers_open(&v->answers, t->val->set, t->machine->spec, err);
+    rc = answers_open(&v->answers, t, err);
     if (rc >= 0)
         rc = evaluators_open(t->model->family->evaluators, &v->answers.eval, &v->evaluators, err);
     if (rc >= 0)

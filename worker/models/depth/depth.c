@@ -16,6 +16,8 @@
 
 enum { MAX_LOCAL_SHARDS = JOB_MAX_SHARDS, TERMS_MOST = 1 + 3 * DEPTH_SCALES + 1 + DEPTH_FEATURES };
 
+_Static_assert((int)RESULT_POSE == (int)POSE_OUT, "poses are told as the device makes them");
+
 /* A row of raw, of which a kind writes what it has. */
 enum {
     RAW_REC = 0,
@@ -44,7 +46,8 @@ struct depth {
     struct loss_term terms[TERMS_MOST];
     int term_source[TERMS_MOST];
     /* what the last forward() with results left for result() */
-    struct value *disp;
+    struct value *disp, *pose[FRAMES_MAX_SOURCES]; /* pose: NULL where views were not wanted */
+    struct result_view views[FRAMES_MAX_SOURCES];
     float *map, *picture; /* of one image: as the network gives it, as large as the picture */
     size_t map_room, picture_room;
 };
@@ -193,6 +196,7 @@ static struct value *motion_of(const struct pass *p, int i)
     return depth_motion(&p->d->net, p->t, pair);
 }
 
+/* Those that result() tells are kept. */
 static void find_poses(const struct pass *p, struct value *pose[FRAMES_MAX_SOURCES])
 {
     for (int i = 0; i < p->d->nsources; i++) {
@@ -200,7 +204,15 @@ static void find_poses(const struct pass *p, struct value *pose[FRAMES_MAX_SOURC
         struct value *v = stereo ? stereo_vector(p) : motion_of(p, i);
 
         pose[i] = net_last_reader(p->t, v, layer_pose(p->t, v, p->d->source[i] < 0));
+        if (p->want->views)
+            p->d->pose[i] = pose[i];
     }
+}
+
+static void drop_poses(const struct pass *p, struct value *const pose[FRAMES_MAX_SOURCES])
+{
+    if (!p->want->views)
+        drop(p->t, pose, p->d->nsources);
 }
 
 /* ---- losses ---- */
@@ -346,7 +358,7 @@ static void losses(const struct pass *p, struct value *const disp[DEPTH_SCALES])
         drop(p->t, f, wanted);
     }
     drop(p->t, scene.source, d->nsources);
-    drop(p->t, scene.pose, d->nsources);
+    drop_poses(p, scene.pose);
     drop(p->t, scene.identity, d->nsources);
     tape_drop(p->t, scene.target);
 }
@@ -385,8 +397,11 @@ static int depth_forward(struct model *m, struct tape *t, const struct batch *b,
 
         depth_disparities(&d->net, t, seen(&p, -1), keys, disp);
     }
+    memset(d->pose, 0, sizeof d->pose);
     if (want->raw && !tape_failed(t))
         losses(&p, disp);
+    else if (want->views && !tape_failed(t))
+        find_poses(&p, d->pose);
     d->disp = want->results ? disp[0] : NULL;
     drop(t, disp + (want->results ? 1 : 0), want->results ? DEPTH_SCALES - 1 : DEPTH_SCALES);
     return tape_status(t, err);
@@ -482,6 +497,23 @@ static void to_depth(const struct depth *d, const float *disp, int h, int w, int
     }
 }
 
+/* What the sources of an image stand like; none where nobody asked. */
+static int find_views(struct depth *d, int shard, int image, struct result *ret, struct err *err)
+{
+    struct device *dev = d->base.dev;
+    int rc = 0;
+
+    for (int i = 0; i < d->nsources && d->pose[i] && rc >= 0; i++) {
+        const struct tensor *x = &d->pose[i]->x[shard];
+
+        rc = dev->ops->download(dev, d->views[i].pose, (const float *)x->data + (size_t)image * (size_t)x->stride,
+                                sizeof d->views[i].pose, err);
+        ret->nviews = i + 1;
+    }
+    ret->views = d->views;
+    return rc;
+}
+
 static int depth_result(struct model *m, int shard, int image, const struct model_picture *picture, double least, struct result *ret,
                         struct err *err)
 {
@@ -500,7 +532,7 @@ static int depth_result(struct model *m, int shard, int image, const struct mode
         return rc;
     to_depth(d, d->map, x->h, x->w, x->stride, d->picture, picture);
     *ret = (struct result){ .kind = RESULT_DEPTH, .image = picture->index, .depth = { picture->w, picture->h, d->picture } };
-    return 0;
+    return find_views(d, shard, image, ret, err);
 }
 
 static const struct model_ops depth_ops = {

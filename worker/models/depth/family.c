@@ -2,11 +2,12 @@
 
 #include "worker/data/sample/frames.h"
 #include "worker/eval/depth_eval.h"
+#include "worker/eval/pose_eval.h"
 #include "worker/models/depth/depth.h"
 #include "worker/models/depth/load.h"
 #include "worker/ops/families.h"
 
-static const struct evaluator_ops *const evaluators[] = { &depth_maps, NULL };
+static const struct evaluator_ops *const evaluators[] = { &depth_maps, &depth_poses, NULL };
 
 const struct model_family depth_models = { .name = "depth",
                                            .task = &task_frames,

@@ -1,0 +1,80 @@
+#!/usr/bin/env python3
+"""Depth networks on frames of a real video, with the real programs. usage: depth.py [SCENARIO ...]"""
+import json
+import os
+import shutil
+import subprocess
+
+from daemon import BUILD, Daemon, run_scenarios
+from ranks import PATIENCE_S, finish, merged, over, rows, submit
+
+DATA = os.path.abspath("../shared/data/depth_bin")
+
+
+def spec_of(d, **more):
+    """A network of few channels on a copy of the frames, which may be changed."""
+    video = d.root + "/video"
+    if not os.path.isdir(video):
+        shutil.copytree(DATA, video)
+    split = {name: {"format": "frames", "annotations": "%s/%s.txt" % (video, name), "images": video} for name in ("train", "val")}
+    return merged({"name": "depth", "data": split, "model": {"preset": "featdepth_baseline_r18", "width": 0.125, "size": [96, 96]},
+                   "train": {"steps": 4, "batch": 2, "shards": 2, "log_every": 1, "burn_in": 0}, "val": {"every": 2, "batch": 3},
+                   "run": {"device": "cpu", "threads": 1, "ranks": 1}}, more)
+
+
+def check(d, spec):
+    path = d.root + "/check.json"
+    with open(path, "w", encoding="utf-8") as f:
+        json.dump(spec, f)
+    return subprocess.run([BUILD + "/detctl", "check", path], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False)
+
+
+def break_poses(d, line):
+    """That line, from 1, has no numbers."""
+    path = d.root + "/video/poses.txt"
+    with open(path, encoding="utf-8") as f:
+        lines = f.readlines()
+    lines[line - 1] = "nobody knows\n"
+    with open(path + ".new", "w", encoding="utf-8") as f:
+        f.writelines(lines)
+    os.rename(path + ".new", path)
+
+
+def motion_is_scored_alike_by_any_number_of_ranks():
+    with Daemon(foreign=False, slots=2) as d:
+        jobs = [submit(d, spec_of(d, run={"ranks": n}), "%d ranks" % n) for n in (1, 2)]
+        for job in jobs:
+            assert finish(d, job)["state"] == "completed"
+        assert rows(d, jobs[0]) == rows(d, jobs[1])
+        for step in (2, 4):
+            found = dict(d.sql("SELECT metric, value FROM eval WHERE job=? AND step=?", jobs[0], step))
+            assert 0 < found["ate"] < 1 and found["ate_std"] > 0 and found["abs_rel"] > 0, found  # metres, of five frames of a camera held by hand
+
+
+def bad_poses_are_refused_before_the_job_begins():
+    with Daemon(foreign=False, slots=1) as d:
+        spec = spec_of(d)
+        assert check(d, spec).returncode == 0
+        break_poses(d, 7)
+        why = "/video/poses.txt:7: number 1 of 12 is missing or no finite number"
+        done = check(d, spec)
+        assert done.returncode == 1 and why in done.stdout, done.stdout
+        ended = d.wait(submit(d, spec, "bad"), over, PATIENCE_S)
+        assert ended["state"] == "failed" and why in ended["reason"] and ended["attempt"] == 1, ended
+
+
+def poses_that_change_meanwhile_cost_the_score_alone():
+    with Daemon(foreign=False, slots=1) as d:
+        job = submit(d, spec_of(d, train={"steps": 40}), "changed")
+        d.until(lambda: d.sql("SELECT value FROM eval WHERE job=? AND metric='ate'", job), "no score", PATIENCE_S)
+        break_poses(d, 1)
+        assert finish(d, job)["state"] == "completed"
+        told = [m for (m,) in d.sql("SELECT text FROM events WHERE job=? AND kind='poses' ORDER BY id", job)]
+        assert told and told[-1].startswith("validation after step 40 says nothing of motion: ") and "/video/poses.txt: has changed" in told[-1], told
+        last = dict(d.sql("SELECT metric, value FROM eval WHERE job=? AND step=40", job))
+        assert "ate" not in last and "abs_rel" in last, last
+
+
+if __name__ == "__main__":
+    run_scenarios([poses_that_change_meanwhile_cost_the_score_alone, motion_is_scored_alike_by_any_number_of_ranks,
+                   bad_poses_are_refused_before_the_job_begins], lanes=2)

@@ -36,7 +36,8 @@ const struct command commands[] = {
       "Exit code 0: all completed; 4: one failed; 5: none failed, one was cancelled; 1: there is no such job.\n",
       "  detctl wait 3 4\n", command_wait },
     { "watch", "[ID] [--term NAME]", "Follows a job until it ends: progress, rate, time left, both loss curves",
-      "In a pipe: one line per new value. Ctrl-C leaves the job alone.\n\n"
+      "In a pipe: one line per new value. Ctrl-C leaves the job alone. Of a depth network it says where the newest picture of validation\n"
+      "lies: the first picture of the split above its depth in colours.\n\n"
       "  --term NAME  which loss (total); all: every term, as lines\n",
       "  detctl watch 3 | grep val\n", command_watch },
     { "loss", "[ID] [--split train|val] [--term NAME] [--points N] [--csv | --json | --plot]", "Prints the losses of a job",

@@ -1,6 +1,7 @@
 #include "client/watch.h"
 
 #include <getopt.h>
+#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -12,6 +13,7 @@
 #include "client/link.h"
 #include "client/plot.h"
 #include "client/print.h"
+#include "proto/pictures.h"
 
 /* Between two looks at a job of which detd tells nothing: why it waits, which a screen shows, changes in silence. */
 enum { LOOK_MS = 2000, LOOK_QUIETLY_MS = 30000, NEWS_MS = 200 /* what comes together is one look */ };
@@ -27,6 +29,7 @@ struct watch {
     int64_t attempt; /* of the rows printed */
     size_t tiers;    /* WATCH_LINES: entries of the history printed */
     int64_t seen[2]; /* WATCH_LINES: last step printed of train and val */
+    int64_t shown;   /* likewise, whose picture was told */
     int lines;       /* WATCH_SCREEN: lines of the picture on the screen */
     double rate;     /* steps a second, smoothed */
     int64_t rate_step;
@@ -117,6 +120,8 @@ static void notice_rewind(struct watch *w)
     for (int k = 0; k < 2; k++)
         if (w->seen[k] > step)
             w->seen[k] = step;
+    if (w->shown > step)
+        w->shown = step;
 }
 
 /* Changes alone: what the job began with is not said. */
@@ -131,6 +136,25 @@ static void notice_tiers(struct watch *w)
     }
 }
 
+/* Where the newest picture of validation is that the job has; its step, or -1. */
+static int64_t newest_picture(const struct watch *w, char path[PATH_MAX])
+{
+    return pictures_newest(text_of(w->job, "dir"), path, PATH_MAX);
+}
+
+static void notice_picture(struct watch *w)
+{
+    char path[PATH_MAX];
+    int64_t step = newest_picture(w, path);
+
+    if (step <= w->shown)
+        return;
+    printf("picture of step %lld: ", (long long)step);
+    print_clean(stdout, path);
+    putchar('\n');
+    w->shown = step;
+}
+
 static int show_lines(struct watch *w)
 {
     static const char *const splits[] = { "train", "val" };
@@ -143,6 +167,7 @@ static int show_lines(struct watch *w)
 
         rc = curve_rows(w->ctx, &q, print_row, w);
     }
+    notice_picture(w);
     if (strcmp(w->state, text_of(w->job, "state")) != 0 && outcome(text_of(w->job, "state")) < 0)
         print_state(w);
     fflush(stdout);
@@ -186,6 +211,8 @@ static void measure_rate(struct watch *w)
 static void head(struct watch *w, FILE *out)
 {
     const json_t *j = w->job;
+    char path[PATH_MAX];
+    int64_t shown = newest_picture(w, path);
     int64_t step = int_of(j, "step"), steps = last_step(j);
     const char *phase = text_of(j, "phase");
     char *why;
@@ -205,6 +232,11 @@ static void head(struct watch *w, FILE *out)
     print_clean(out, why ? why : text_of(j, "reason"));
     fputc('\n', out);
     free(why);
+    if (shown < 0)
+        return;
+    fprintf(out, "picture of step %lld: ", (long long)shown);
+    print_clean(out, path);
+    fputc('\n', out);
 }
 
 /* The picture of now as text; the caller frees. */
@@ -223,7 +255,7 @@ static int picture(struct watch *w, char **ret_text)
     q.split = "val";
     rc = curve_fetch(w->ctx, &q, &val);
     struct plot p = { .width = columns,
-                      .height = rows - 6 > PLOT_MAX_ROWS ? PLOT_MAX_ROWS : rows - 6,
+                      .height = rows - 7 > PLOT_MAX_ROWS ? PLOT_MAX_ROWS : rows - 7,
                       .utf8 = print_utf8(),
                       .colour = print_colour(stdout),
                       .title = w->term,

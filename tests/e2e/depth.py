@@ -3,6 +3,7 @@
 import json
 import os
 import shutil
+import struct
 import subprocess
 
 from daemon import BUILD, Daemon, run_scenarios
@@ -51,6 +52,40 @@ def motion_is_scored_alike_by_any_number_of_ranks():
             assert 0 < found["ate"] < 1 and found["ate_std"] > 0 and found["abs_rel"] > 0, found  # metres, of five frames of a camera held by hand
 
 
+def pictures_of(d, job):
+    return d.state + "/jobs/%d/pictures" % job
+
+
+def a_picture_of_each_validation_while_it_is_new():
+    with Daemon(foreign=False, slots=2) as d:
+        job = submit(d, spec_of(d, train={"steps": 7}, val={"every": 1}, run={"ranks": 2}), "pictures")
+        assert finish(d, job)["state"] == "completed"
+        kept = sorted(os.listdir(pictures_of(d, job)))
+        assert kept == ["val-step-%d.png" % n for n in range(3, 8)], kept
+        with open(pictures_of(d, job) + "/val-step-7.png", "rb") as f:
+            assert struct.unpack(">II", f.read(24)[16:]) == (640, 960)  # the frame above its depth
+        watched = subprocess.run([BUILD + "/detctl", "--socket", d.path, "watch", str(job)], stdout=subprocess.PIPE, text=True, check=True).stdout
+        assert "\npicture of step 7: %s/val-step-7.png\n" % pictures_of(d, job) in watched, watched
+
+
+def no_picture_is_no_reason_to_fail():
+    with Daemon(foreign=False, slots=1) as d:
+        spec = spec_of(d, train={"steps": 16}, val={"every": 1})
+        job = submit(d, spec, "no pictures")
+        d.until(lambda: os.path.isdir(pictures_of(d, job)), "no picture", PATIENCE_S)
+        shutil.rmtree(pictures_of(d, job), ignore_errors=True)
+        while not os.path.isfile(pictures_of(d, job)):
+            try:
+                with open(pictures_of(d, job), "x", encoding="utf-8"):
+                    break
+            except FileExistsError:
+                shutil.rmtree(pictures_of(d, job), ignore_errors=True)
+        assert finish(d, job)["state"] == "completed"
+        told = [t for (t,) in d.sql("SELECT text FROM events WHERE job=? AND kind='picture'", job)]
+        assert told and told[-1].startswith("no picture of the validation after step ") and pictures_of(d, job) in told[-1], told
+        assert len(told) < 5, told
+
+
 def bad_poses_are_refused_before_the_job_begins():
     with Daemon(foreign=False, slots=1) as d:
         spec = spec_of(d)
@@ -76,5 +111,5 @@ def poses_that_change_meanwhile_cost_the_score_alone():
 
 
 if __name__ == "__main__":
-    run_scenarios([poses_that_change_meanwhile_cost_the_score_alone, motion_is_scored_alike_by_any_number_of_ranks,
+    run_scenarios([no_picture_is_no_reason_to_fail, a_picture_of_each_validation_while_it_is_new, poses_that_change_meanwhile_cost_the_score_alone, motion_is_scored_alike_by_any_number_of_ranks,
                    bad_poses_are_refused_before_the_job_begins], lanes=2)

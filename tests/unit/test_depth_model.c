@@ -529,9 +529,12 @@ static void a_plan_is_what_a_step_computes(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(terms_of_each_kind),         cmocka_unit_test(a_frozen_extractor_has_no_gradients),
-        cmocka_unit_test(statistics_of_each_use),     cmocka_unit_test(weights_from_files),
-        cmocka_unit_test(errors_name_file_and_array), cmocka_unit_test(views_of_sources),
+        cmocka_unit_test(terms_of_each_kind),
+        cmocka_unit_test(a_frozen_extractor_has_no_gradients),
+        cmocka_unit_test(statistics_of_each_use),
+        cmocka_unit_test(weights_from_files),
+        cmocka_unit_test(errors_name_file_and_array),
+        cmocka_unit_test(views_of_sources),
         cmocka_unit_test(a_plan_is_what_a_step_computes),
     };
     struct device_options opt = { 1, "generic", PRECISION_FP32 };

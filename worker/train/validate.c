@@ -22,6 +22,7 @@
 #include "worker/optim/ema.h"
 #include "worker/optim/optimizer.h"
 #include "worker/models/pass.h"
+#include "worker/predict/val_picture.h"
 #include "worker/train/feed.h"
 #include "worker/report/progress.h"
 #include "worker/report/report.h"
@@ -187,6 +188,24 @@ static void validation_close(struct validation *v)
     pass_close(v->pass);
 }
 
+/* Of the first image, which rank 0 has. It is no part of the job's results: where it cannot be written, an event says so, once. */
+static int show(struct validation *v, const struct result *r, struct err *err)
+{
+    struct validator *t = v->t;
+    int rc;
+
+    if (r->kind != RESULT_DEPTH || r->image != 0)
+        return 0;
+    rc = val_picture_write(t->machine->opt->job_dir, t->state->step, t->val->set, r->image, r, err);
+    if (rc >= 0 || t->pictureless) {
+        t->pictureless = rc < 0;
+        return 0;
+    }
+    t->pictureless = true;
+    return report_event(t->machine->report, err, "warning", "picture", "no picture of the validation after step %lld: %s",
+                        (long long)t->state->step, err->msg);
+}
+
 static int add_results(struct validation *v, const struct shard_batch *b, struct err *err)
 {
     int rc = 0;
@@ -198,6 +217,8 @@ static int add_results(struct validation *v, const struct shard_batch *b, struct
         rc = pass_result(v->pass, i, b->index[i], img->w, img->h, NAN, &r, err);
         if (rc >= 0)
             rc = evaluators_add(v->evaluators, &r, err);
+        if (rc >= 0)
+            rc = show(v, &r, err);
     }
     return rc;
 }

@@ -1,6 +1,8 @@
 /* worker/train/validate.h - the validation split: losses in eval mode and detections, from the same forward pass. Its shards do not depend on the number
- * of ranks; ranks take them in turn, and nothing is exchanged before the end. */
+ * of ranks; ranks take them in turn, and nothing is exchanged before the end. Of networks that
+ * say depth rank 0 leaves a picture for the eye (predict/val_picture.h). */
 #pragma once
+#include <stdbool.h>
 
 struct err;
 struct gather;
@@ -21,6 +23,7 @@ struct validator {
     const struct rows *rows;
     struct state *state;
     struct gather *losses; /* of all shards; opened by the first validation, closed by the caller */
+    bool pictureless;      /* that no picture can be written has been told */
 };
 
 /* Of the state after state->step, once: losses and detections of the whole split; rank 0 scores and reports. */

@@ -506,8 +506,8 @@ static int find_views(struct depth *d, int shard, int image, struct result *ret,
     for (int i = 0; i < d->nsources && d->pose[i] && rc >= 0; i++) {
         const struct tensor *x = &d->pose[i]->x[shard];
 
-        rc = dev->ops->download(dev, d->views[i].pose, (const float *)x->data + (size_t)image * (size_t)x->stride,
-                                sizeof d->views[i].pose, err);
+        rc = dev->ops->download(dev, d->views[i].pose, (const float *)x->data + (size_t)image * (size_t)x->stride, sizeof d->views[i].pose,
+                                err);
         ret->nviews = i + 1;
     }
     ret->views = d->views;

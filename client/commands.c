@@ -146,7 +146,7 @@ const struct command commands[] = {
       "  detctl drain --wait new driver on Friday\n", command_drain },
     { "undrain", "", "Starts jobs again", "", "  detctl undrain\n", command_undrain },
     { "info", "[--json]", "Shows version, slots and counters of detd", "", "  detctl info --json\n", command_info },
-    { "predict", "ID IMAGE ... -o DIR [--conf SCORE] [--checkpoint STEP|best|last]",
+    { "predict", "ID IMAGE ... | FOLDER -o DIR [--conf SCORE] [--checkpoint STEP|best|last]",
       "Draws the boxes and masks, or the depth, that a job's network finds in pictures",
       "To DIR go NAME.png for each picture, small ones enlarged, and results.json: COCO results, each record with the\n"
       "file_name given; image_id counts the pictures from 1. A network that finds masks has these in a file of their\n"
@@ -154,7 +154,8 @@ const struct command commands[] = {
       "NAME.png is another file, or of another picture of that name, NAME-2.png is written.\n"
       "Of a network that says depth there are NAME.png, depth in colours, near is bright, and NAME_depth.png, a grey\n"
       "PNG of 16 bits: depth is its numbers over Depth-scale, a text in the file, in metres or in the network's own\n"
-      "unit, as the text Depth-unit says.\n\n"
+      "unit, as the text Depth-unit says. It also takes a FOLDER of frames with intrinsics.json: then there are NAME_next.png, the\n"
+      "next frame as this one's camera would see it, and the camera's way, trajectory.txt as TUM has it and trajectory_kitti.txt.\n\n"
       "  -o, --out DIR     where to (made if it is not there)\n"
       "  --conf SCORE      leave out boxes below this score (.25)\n"
       "  --checkpoint C    a step, best (by validation loss) or last\n",

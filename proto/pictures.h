@@ -4,7 +4,7 @@
 #include <stdint.h>
 
 #define PICTURES_FOLDER "pictures"
-#define PICTURES_NAME "val-step-%lld.png"
+#define PICTURES_NAME   "val-step-%lld.png"
 
 enum { PICTURES_KEPT = 5 /* the newest */ };
 

@@ -25,7 +25,7 @@ static const char usage[] =
     "                                                   into DIR (default: the job's name)\n"
     "  detd-worker --check FILE [key=value ...]         check the job file and its data set, train nothing\n"
     "  detd-worker --count-images FILE [key=value ...]  print how many images of the training split are trained on\n"
-    "  detd-worker --predict --job-dir DIR --out DIR [--conf X] [--checkpoint STEP|best|last] IMAGE...\n"
+    "  detd-worker --predict --job-dir DIR --out DIR [--conf X] [--checkpoint STEP|best|last] IMAGE... | FOLDER\n"
     "                                                   draw what a trained model finds, and write results.json\n"
     "  detd-worker --export NAMES --job-dir DIR --out FILE [--checkpoint STEP|best|last]\n"
     "                                                   write its weights in the names of another program: torchvision,\n"

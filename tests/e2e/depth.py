@@ -86,6 +86,48 @@ def no_picture_is_no_reason_to_fail():
         assert len(told) < 5, told
 
 
+def matrices(path):
+    with open(path, encoding="utf-8") as f:
+        return [[float(x) for x in line.split()] for line in f]
+
+
+def times(a, b):
+    return [sum(a[4 * i + k] * b[4 * k + j] for k in range(3)) + (a[4 * i + 3] if j == 3 else 0) for i in range(3) for j in range(4)]
+
+
+def undone(a):
+    turned = [a[4 * j + i] for i in range(3) for j in range(3)]
+    return [turned[3 * i + j] if j < 3 else -sum(turned[3 * i + k] * a[4 * k + 3] for k in range(3)) for i in range(3) for j in range(4)]
+
+
+def snippet_error(truth, predicted):
+    """Specs featdepth section 7, odometry: the ways of motions chained, with the least-squares scale."""
+    ways = []
+    for motions in truth, predicted:
+        at, way = [1, 0, 0, 0, 0, 1, 0, 0, 0, 0, 1, 0], []
+        for m in motions:
+            at = times(at, m)
+            way.append(at[3::4])
+        ways.append(way)
+    pairs = [(g, p) for a, b in zip(*ways) for g, p in zip(a, b)]
+    scale = sum(g * p for g, p in pairs) / sum(p * p for _, p in pairs)
+    return sum((scale * p - g) ** 2 for g, p in pairs) ** 0.5 / 5
+
+
+def the_way_of_a_folder_is_what_validation_scored():
+    with Daemon(foreign=False, slots=1) as d:
+        job = submit(d, spec_of(d), "way")
+        assert finish(d, job)["state"] == "completed"
+        subprocess.run([BUILD + "/detctl", "--socket", d.path, "predict", str(job), d.root + "/video", "-o", d.root + "/out", "--checkpoint", "last"],
+                       stdout=subprocess.DEVNULL, check=True)
+        ways = matrices(d.root + "/video/poses.txt"), matrices(d.root + "/out/trajectory_kitti.txt")
+        assert len(ways[0]) == len(ways[1]) == 50
+        motions = [[times(undone(b), a) for a, b in zip(way, way[1:])] for way in ways]
+        errors = [snippet_error(*(m[k:k + 4] for m in motions)) for k in range(41, 46)]  # the frames of val.txt that have four more behind them
+        (ate,), = d.sql("SELECT value FROM eval WHERE job=? AND step=4 AND metric='ate'", job)
+        assert abs(sum(errors) / 5 - ate) < 1e-4 * ate, (errors, ate)
+
+
 def bad_poses_are_refused_before_the_job_begins():
     with Daemon(foreign=False, slots=1) as d:
         spec = spec_of(d)
@@ -111,5 +153,5 @@ def poses_that_change_meanwhile_cost_the_score_alone():
 
 
 if __name__ == "__main__":
-    run_scenarios([no_picture_is_no_reason_to_fail, a_picture_of_each_validation_while_it_is_new, poses_that_change_meanwhile_cost_the_score_alone, motion_is_scored_alike_by_any_number_of_ranks,
+    run_scenarios([the_way_of_a_folder_is_what_validation_scored, no_picture_is_no_reason_to_fail, a_picture_of_each_validation_while_it_is_new, poses_that_change_meanwhile_cost_the_score_alone, motion_is_scored_alike_by_any_number_of_ranks,
                    bad_poses_are_refused_before_the_job_begins], lanes=2)

@@ -411,6 +411,51 @@ def test_depth_is_numbers_and_a_picture(place):
     assert place.files("more") == ["000002.png", "000002_depth.png"], place.files("more")
 
 
+def data_of(name, **more):
+    return {"train": {"format": "frames", "annotations": name + "-frames/train.txt", "images": name + "-frames"}, **more}
+
+
+def poses_of(text):
+    return [[float(x) for x in line.split()] for line in text.decode().splitlines() if not line.startswith("#")]
+
+
+def test_a_folder_of_frames_is_a_way(place):
+    folder = os.path.dirname(train_on_frames(place.trained, "way"))
+    names = ["%06d%s.png" % (k, suffix) for k in range(7) for suffix in ("", "_depth", "_next")][:-1]
+    for _ in range(2):  # what an earlier run wrote is replaced
+        place.expect(place.predict("out", folder, job="way"), 0, b"the way of 7 frames -> out/trajectory.txt, out/trajectory_kitti.txt\n")
+        assert place.files("out") == sorted(names + ["trajectory.txt", "trajectory_kitti.txt"]), place.files("out")
+    assert size_of(place.read("out/000003_next.png")) == (80, 64)
+    tum, kitti = poses_of(place.read("out/trajectory.txt")), poses_of(place.read("out/trajectory_kitti.txt"))
+    assert [p[0] for p in tum] == list(range(7)) and [p[3::4] for p in kitti] == [p[1:4] for p in tum], (tum, kitti)
+    assert kitti[0] == [1, 0, 0, 0, 0, 1, 0, 0, 0, 0, 1, 0] and len({tuple(p) for p in kitti}) == 7
+    train_on_frames(place.trained, "far", data=data_of("far", stride=2), val={"depth_factor": 36})
+    place.expect(place.predict("far", os.path.join(place.trained, "far-frames"), job="far"), 0, b"the way of 4 frames")
+    assert [n[:6] for n in place.files("far") if n.endswith("_depth.png")] == ["000000", "000002", "000004", "000006"], place.files("far")
+    os.remove(os.path.join(folder, "frames", "000005.png"))
+    place.expect(place.predict("gap", folder + "/", job="way"), 0, b"frame 5 is not there: what comes after it is left out\nthe way of 5 frames")
+
+
+def test_folders_that_are_no_way(place):
+    folder = os.path.dirname(train_on_frames(place.trained, "odd"))
+    place.expect(place.predict("out", folder, place.picture("a.png"), job="odd"), 1, b"-frames' is a folder of frames: give it alone")
+    os.mkdir(place.path("out"))
+    place.write("out/trajectory.txt", b"where I was on Friday\n")
+    place.expect(place.predict("out", folder, job="odd"), 1, b"'out/trajectory.txt' is there and would be lost")
+    assert place.files("out") == ["trajectory.txt"]
+    os.mkdir(place.path("empty"))
+    place.expect(place.predict("more", "empty", job="odd"), 1, b"empty/intrinsics.json")
+    shutil.copy(os.path.join(folder, "intrinsics.json"), place.path("empty/intrinsics.json"))
+    os.mkdir(place.path("empty/frames"))
+    place.expect(place.predict("more", "empty", job="odd"), 1, b"empty: no frame 'frames/%06d.png'")
+    train_on_frames(place.trained, "back", data=data_of("back", sources=[-1]))
+    place.expect(place.predict("more", folder, job="back"), 1, b"data.sources has no frame behind its target")
+    place.write("broken", b"no picture")
+    os.rename(place.path("broken"), os.path.join(folder, "frames", "000004.png"))
+    place.expect(place.predict("some", folder, job="odd"), 1, b"000004.png")
+    assert "trajectory.txt" not in place.files("some") and "000002_depth.png" in place.files("some"), place.files("some")
+
+
 def test_an_autoencoder_says_nothing_of_a_picture(place):
     train_on_frames(place.trained, "auto", model={"preset": "featdepth_autoencoder_r18"})
     place.expect(place.predict("out", place.picture("a.png"), job="auto"), 1, b"featdepth_autoencoder_r18 finds nothing in pictures")

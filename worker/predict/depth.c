@@ -9,6 +9,7 @@
 #include "worker/data/image.h"
 #include "worker/eval/depth_metrics.h"
 #include "worker/eval/depth_picture.h"
+#include "worker/eval/depth_view.h"
 #include "worker/eval/result.h"
 
 static int write_numbers(const struct result_map *m, const struct jobspec *spec, uint16_t *memory, const char *path, struct err *err)
@@ -44,5 +45,19 @@ int predict_write_depth(const struct result *r, const struct jobspec *spec, cons
     if (rc >= 0)
         rc = image_write_png(colours, memory, r->depth.w, r->depth.h, err);
     free(memory);
+    return rc;
+}
+
+int predict_write_view(const struct result *r, const struct depth_lens *lens, const double *motion, const uint8_t *rgb, const char *path,
+                       struct err *err)
+{
+    uint8_t *seen = malloc((size_t)r->depth.w * (size_t)r->depth.h * 3);
+    int rc;
+
+    if (!seen)
+        return err_set(err, ERR_DEVICE, "out of memory");
+    depth_view(&r->depth, lens, motion, rgb, seen);
+    rc = image_write_png(path, seen, r->depth.w, r->depth.h, err);
+    free(seen);
     return rc;
 }

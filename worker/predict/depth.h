@@ -1,6 +1,8 @@
 /* worker/predict/depth.h - what predict writes of a picture's depth. */
 #pragma once
+#include <stdint.h>
 
+struct depth_lens;
 struct err;
 struct jobspec;
 struct result;
@@ -9,3 +11,7 @@ struct result;
  * what the file's text "Depth-scale" says, a power of two by which the farthest pixel just fits; "Depth-unit" is m where the job knows what the network's unit is (val.depth_factor),
  * else network. ERR_NONFINITE: no depth. */
 int predict_write_depth(const struct result *r, const struct jobspec *spec, const char *numbers, const char *colours, struct err *err);
+/* What the target's pixels show of another picture [h][w][3], as large as the depth is, to the file `path` (eval/depth_view.h): the target itself where depth and
+ * motion fit. motion: [RESULT_POSE], from the target's camera to that picture's. */
+int predict_write_view(const struct result *r, const struct depth_lens *lens, const double *motion, const uint8_t *rgb, const char *path,
+                       struct err *err);

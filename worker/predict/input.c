@@ -158,21 +158,27 @@ static int make(struct input *in, struct task *t, struct err *err)
     return rc;
 }
 
-int input_make(struct input *in, const char *path, int w, int h, struct batch *ret, struct err *err)
+int input_make_of(struct input *in, const struct dataset *d, struct batch *ret, struct err *err)
 {
     const struct model *m = in->model;
     const struct task_options o = { .spec = in->spec, .canvas = m->canvas, .grain = m->grain };
-    struct alone a = { 0 };
     struct task *t = NULL;
-    int rc = set_of(&a, path, w, h, err);
+    int rc = m->family->task->open(d, &o, &t, err);
 
-    a.set.upright = m->family->upright && m->family->upright(in->spec);
-    if (rc >= 0)
-        rc = m->family->task->open(&a.set, &o, &t, err);
     if (rc >= 0)
         rc = make(in, t, err);
     if (rc >= 0)
         *ret = (struct batch){ .form = t->form, .seed = t->seed, .last = true, .nshards = 1, .shard = &in->shard };
     task_free(t);
     return rc;
+}
+
+int input_make(struct input *in, const char *path, int w, int h, struct batch *ret, struct err *err)
+{
+    const struct model_family *family = in->model->family;
+    struct alone a = { 0 };
+    int rc = set_of(&a, path, w, h, err);
+
+    a.set.upright = family->upright && family->upright(in->spec);
+    return rc < 0 ? rc : input_make_of(in, &a.set, ret, err);
 }

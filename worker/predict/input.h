@@ -2,6 +2,7 @@
 #pragma once
 
 struct batch;
+struct dataset;
 struct err;
 struct input;
 struct jobspec;
@@ -13,3 +14,5 @@ void input_close(struct input *in);
 /* The picture at `path`, which is w x h pixels: a batch of one shard and image, number 0, without objects, in device memory. It stays until the next call.
  * Errors name the file. */
 int input_make(struct input *in, const char *path, int w, int h, struct batch *ret, struct err *err);
+/* The same of the first image of a data set, which the model's task takes for a sample. */
+int input_make_of(struct input *in, const struct dataset *d, struct batch *ret, struct err *err);

@@ -12,6 +12,7 @@
 #include "proto/err.h"
 #include "worker/data/image.h"
 #include "worker/eval/results_file.h"
+#include "worker/eval/trajectory.h"
 
 enum { PATH_BYTES = PATH_MAX + NAME_MAX, STEM_BYTES = NAME_MAX - 48 }; /* room for a number, .png and what a temporary name adds */
 
@@ -82,10 +83,18 @@ static int may_write(const struct outputs *o, const char *path, bool (*is_own)(c
     return S_ISREG(st.st_mode) && !is_input(o, &st) && is_own(path);
 }
 
+static const struct {
+    const char *name;
+    bool (*is_own)(const char *path);
+} files[OUTPUTS_FILES] = { [OUTPUTS_BOXES] = { "results.json", results_is_own },
+                           [OUTPUTS_MASKS] = { "results_segm.json", results_is_own },
+                           [OUTPUTS_TUM] = { "trajectory.txt", trajectory_is_own },
+                           [OUTPUTS_KITTI] = { "trajectory_kitti.txt", trajectory_is_own } };
+
 static int check_results(const struct outputs *o, enum outputs_file file, struct err *err)
 {
     const char *path = o->results[file];
-    int rc = may_write(o, path, results_is_own, err);
+    int rc = may_write(o, path, files[file].is_own, err);
 
     if (rc == 0)
         return err_set(err, ERR_INPUT, "'%s' is there and would be lost: it is a picture given, or not of an earlier predict", path);
@@ -113,8 +122,8 @@ int outputs_open(const char *dir, char *const *inputs, int n, struct outputs **r
     if (rc >= 0) {
         o->dir = dir;
         for (int k = 0; k < OUTPUTS_FILES && rc >= 0; k++) {
-            snprintf(o->results[k], sizeof o->results[k], "%s/%s", dir, k == OUTPUTS_MASKS ? "results_segm.json" : "results.json");
-            rc = check_results(o, (enum outputs_file)k, err);
+            snprintf(o->results[k], sizeof o->results[k], "%s/%s", dir, files[k].name);
+            rc = k <= OUTPUTS_MASKS ? check_results(o, (enum outputs_file)k, err) : 0;
         }
     }
     if (rc < 0)

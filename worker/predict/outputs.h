@@ -4,11 +4,11 @@
 struct err;
 struct outputs;
 
-/* The files of results: of boxes (results.json) and of masks (results_segm.json). */
-enum outputs_file { OUTPUTS_BOXES, OUTPUTS_MASKS, OUTPUTS_FILES };
+/* The files of results: of boxes (results.json) and of masks (results_segm.json); of a camera's way (trajectory.txt, trajectory_kitti.txt; eval/trajectory.h). */
+enum outputs_file { OUTPUTS_BOXES, OUTPUTS_MASKS, OUTPUTS_TUM, OUTPUTS_KITTI, OUTPUTS_FILES };
 
 /* Makes the folder where it is not there. inputs[n] are the pictures given: none of them is ever written to, whatever link or name leads to it.
- * ERR_INPUT: a file of results in the folder is one of them, or not predict's. Caller frees. */
+ * ERR_INPUT: a file of results in the folder, of boxes or masks, is one of them, or not predict's. Caller frees. */
 int outputs_open(const char *dir, char *const *inputs, int n, struct outputs **ret_out, struct err *err);
 void outputs_close(struct outputs *o);
 /* Where the results go, looked at again: much time may have passed since outputs_open(). ERR_INPUT as there. Borrowed. */

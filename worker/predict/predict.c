@@ -26,6 +26,7 @@
 #include "worker/predict/depth.h"
 #include "worker/predict/input.h"
 #include "worker/predict/outputs.h"
+#include "worker/predict/way.h"
 #include "worker/models/pass.h"
 #include "worker/checkpoint/ckpt.h"
 
@@ -55,6 +56,7 @@ struct predictor {
     struct results_mask *masks; /* theirs, where the model finds masks */
     bool masked;                /* it does, also where no picture can be read */
     bool deep;                  /* it says depth */
+    struct way *way;            /* a folder of frames was given; NULL: pictures */
     struct rle scratch;
     size_t ndets, room;
 };
@@ -222,7 +224,22 @@ static int trained_open(struct predictor *p, struct err *err)
     return rc;
 }
 
-static int predictor_open(struct predictor *p, char *const *images, int nimages, struct err *err)
+/* Of a folder its frames, in *images. */
+static int find_frames(struct predictor *p, char *const **images, int *nimages, struct err *err)
+{
+    int rc;
+
+    if (!p->deep || !way_is((*images)[0]))
+        return 0;
+    if (*nimages > 1)
+        return err_set(err, ERR_INPUT, "'%.200s' is a folder of frames: give it alone", (*images)[0]);
+    rc = way_open((*images)[0], p->spec, &p->way, err);
+    if (rc >= 0)
+        *images = way_frames(p->way, nimages);
+    return rc;
+}
+
+static int predictor_open(struct predictor *p, char *const **images, int *nimages, struct err *err)
 {
     int rc = trained_open(p, err);
 
@@ -237,8 +254,10 @@ static int predictor_open(struct predictor *p, char *const *images, int nimages,
     if (rc >= 0)
         rc = p->model->ops->result ? 0 : err_set(err, ERR_UNSUPPORTED, "%s finds nothing in pictures", p->spec->model_preset);
     if (rc >= 0)
-        rc = pass_open(&(struct pass_options){ p->model, p->tape, 1, .results = true }, &p->pass, err);
-    return rc < 0 ? rc : outputs_open(p->opt->out_dir, images, nimages, &p->outputs, err);
+        rc = find_frames(p, images, nimages, err);
+    if (rc >= 0)
+        rc = pass_open(&(struct pass_options){ p->model, p->tape, 1, .results = true, .views = p->way != NULL }, &p->pass, err);
+    return rc < 0 ? rc : outputs_open(p->opt->out_dir, *images, *nimages, &p->outputs, err);
 }
 
 static void predictor_close(struct predictor *p)
@@ -254,6 +273,7 @@ static void predictor_close(struct predictor *p)
     free(p->classes.name);
     json_decref(p->classes.root);
     outputs_close(p->outputs);
+    way_close(p->way);
     decoder_free(p->decoder);
     tape_free(p->tape);
     arena_free(p->arena);
@@ -335,7 +355,8 @@ static int write_drawn(struct predictor *p, const char *path, const struct image
 static int look(struct predictor *p, const char *path, int index, const struct image *img, struct result *ret, struct err *err)
 {
     struct batch batch;
-    int rc = input_make(p->input, path, img->w, img->h, &batch, err);
+    int rc =
+        p->way ? input_make_of(p->input, way_set(p->way, index), &batch, err) : input_make(p->input, path, img->w, img->h, &batch, err);
 
     if (rc >= 0)
         rc = pass_run(p->pass, &batch, err);
@@ -395,6 +416,70 @@ static int predict_image(struct predictor *p, const char *path, int index, bool 
     return p->deep ? write_depth(p, path, &found, err) : write_found(p, path, &img, &found, err);
 }
 
+/* ---- a folder of frames ---- */
+
+/* The next frame, as this one's camera would see it. */
+static int write_next(struct predictor *p, char *const *frames, int i, const struct result *found, const double *motion, struct err *err)
+{
+    const struct depth_lens lens = way_lens(p->way, i);
+    const char *path;
+    struct image next;
+    int rc = image_read(p->decoder, frames[i + 1], &next, err);
+
+    if (rc >= 0 && (next.w != found->depth.w || next.h != found->depth.h))
+        rc = err_set(err, ERR_DATA, "%s is %d x %d pixels, the frame before it %d x %d", frames[i + 1], next.w, next.h, found->depth.w,
+                     found->depth.h);
+    if (rc >= 0)
+        rc = outputs_picture(p->outputs, frames[i], "_next", &path, err);
+    if (rc >= 0)
+        rc = predict_write_view(found, &lens, motion, next.rgb, path, err);
+    if (rc >= 0)
+        fprintf(p->out, "%s: as %s shows it -> %s\n", frames[i], frames[i + 1], path);
+    return rc;
+}
+
+static int predict_frame(struct predictor *p, char *const *frames, int i, struct err *err)
+{
+    const double *motion = NULL;
+    struct result found;
+    struct image img;
+    int rc = image_read(p->decoder, frames[i], &img, err);
+
+    if (rc >= 0)
+        rc = look(p, frames[i], i, &img, &found, err);
+    if (rc >= 0)
+        rc = write_depth(p, frames[i], &found, err);
+    if (rc >= 0)
+        rc = way_add(p->way, i, &found, &motion, err);
+    return rc >= 0 && motion ? write_next(p, frames, i, &found, motion, err) : rc;
+}
+
+/* A way has no gaps: a frame that cannot be read ends it. */
+static int predict_way(struct predictor *p, char *const *frames, int n, struct err *err)
+{
+    double factor = isnan(p->spec->val_depth_factor) ? 1 : p->spec->val_depth_factor;
+    const char *tum = NULL, *kitti = NULL;
+    int rc = outputs_results(p->outputs, OUTPUTS_TUM, &tum, err);
+
+    if (rc >= 0)
+        rc = outputs_results(p->outputs, OUTPUTS_KITTI, &kitti, err);
+    for (int i = 0; i < n && rc >= 0; i++)
+        rc = predict_frame(p, frames, i, err);
+    if (rc >= 0)
+        rc = outputs_results(p->outputs, OUTPUTS_TUM, &tum, err);
+    if (rc >= 0)
+        rc = outputs_results(p->outputs, OUTPUTS_KITTI, &kitti, err);
+    if (rc >= 0)
+        rc = way_write(p->way, factor, tum, kitti, err);
+    if (rc >= 0 && way_gap(p->way) >= 0)
+        fprintf(p->out, "frame %lld is not there: what comes after it is left out\n", way_gap(p->way));
+    if (rc >= 0)
+        fprintf(p->out, "the way of %d frames -> %s, %s\n", n, tum, kitti);
+    return rc;
+}
+
+/* ---- all of it ---- */
+
 static int write_file(struct predictor *p, enum outputs_file file, const struct results_images *of, struct err *err)
 {
     const char *path;
@@ -411,7 +496,7 @@ static int write_file(struct predictor *p, enum outputs_file file, const struct 
 
 static int write_results(struct predictor *p, char *const *images, int nimages, struct err *err)
 {
-    int64_t *ids = calloc((size_t)nimages, sizeof *ids);
+    int64_t *ids = calloc((unsigned)nimages, sizeof *ids);
     struct results_images of = { ids, (const char *const *)images, nimages };
     int rc = ids ? 0 : err_set(err, ERR_DEVICE, "out of memory");
 
@@ -425,26 +510,35 @@ static int write_results(struct predictor *p, char *const *images, int nimages, 
     return rc;
 }
 
-int predict_run(const struct predict_options *opt, char *const *images, int nimages, FILE *out, struct err *err)
+static int predict_images(struct predictor *p, char *const *images, int nimages, struct err *err)
 {
-    struct predictor p = { .opt = opt, .out = out };
-    int nbad = 0, rc = predictor_open(&p, images, nimages, err);
+    int nbad = 0, rc = 0;
 
     for (int i = 0; i < nimages && rc >= 0; i++) {
         bool bad;
 
-        rc = predict_image(&p, images[i], i, &bad, err);
+        rc = predict_image(p, images[i], i, &bad, err);
         if (bad) {
-            fprintf(out, "%s\n", err->msg);
+            fprintf(p->out, "%s\n", err->msg);
             nbad++;
             rc = 0;
         }
     }
-    if (rc >= 0 && !p.deep)
-        rc = write_results(&p, images, nimages, err);
-    predictor_close(&p);
+    if (rc >= 0 && !p->deep)
+        rc = write_results(p, images, nimages, err);
     if (rc >= 0 && nbad > 0)
         return err_set(err, ERR_DATA, "%d of %d images could not be read", nbad, nimages);
+    return rc;
+}
+
+int predict_run(const struct predict_options *opt, char *const *images, int nimages, FILE *out, struct err *err)
+{
+    struct predictor p = { .opt = opt, .out = out };
+    int rc = predictor_open(&p, &images, &nimages, err);
+
+    if (rc >= 0)
+        rc = p.way ? predict_way(&p, images, nimages, err) : predict_images(&p, images, nimages, err);
+    predictor_close(&p);
     return rc;
 }
 

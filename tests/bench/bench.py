@@ -3,7 +3,7 @@
 
     bench.py BUILD [--only PART,...] [--json FILE] [--smoke]
 
-Parts: step, shards, rcnn, hashes, conv, roi, ranks, loader, evaluate, comm, report, daemon, crowd. Whatever a part is compared with takes turns with it, and
+Parts: step, shards, rcnn, depth, hashes, conv, roi, warp, ranks, loader, evaluate, comm, report, daemon, crowd. Whatever a part is compared with takes turns with it, and
 the best of each side counts, so that a busy machine does less harm. A part that lacks something is skipped and says so; one that dies takes none of the others' rows along.
 --smoke does all of it once in its smallest form, for the sake of the table's shape: its numbers mean nothing. Peers need Python packages; the variable
 DETD_TORCH_PYTHON names an interpreter that has them:
@@ -152,6 +152,27 @@ class Bench:
                 warnings.append("rcnn: flavor %s had %d regions in the mask head, the peer %d: the peer had more work" % (flavor, mine[2], best[2]))
             at_least("rcnn", what, measured, "%.2f, %.0f MiB, %d masks: torchvision %s" % (*best, layout), mine[0] / best[0], 1.7, " (goal 2.2)")
 
+    def depth(self):
+        """A step of FeatDepth with its extractor frozen, beside PyTorch's."""
+        width, height, batch, steps = (64, 64, 1, 1) if self.smoke else (320, 192, 4, 4)
+        python, ours, peer = peer_python("torchvision, numpy"), (0, 0), {}
+        if not python:
+            skip("depth against PyTorch", HOW_TO % "torch, torchvision and numpy")
+        for _ in self.rounds(2):
+            r = record(self.program("bench_step", threads=THREADS, model="featdepth_r18", steps=steps, batch=batch, size="%dx%d" % (width, height)), "step")
+            ours = max(ours, (batch * 1e3 / r.number("best_ms"), r.number("peak_mib")))
+            for how in ((), ("--layout", "plain"), ("--compile",))[:1 if self.smoke else 3] if python else ():
+                r = record(output(python, HERE / "peer_depth.py", "step", "--threads", THREADS, "--width", width, "--height", height, "--batch", batch, "--steps", steps,
+                                  *how), "peer")
+                name = r.word("layout") + (" compiled" if r.number("compiled") else "")
+                peer[name] = max(peer.get(name, (0,)), (r.number("images_per_s"), r.number("peak_mib")))
+        what, measured = "training step, featdepth_r18 %d x %d, batch %d, fp32, %d threads" % (width, height, batch, THREADS), ("%.2f images/s, %.0f MiB", *ours)
+        if not peer:
+            row("depth", what, measured, NO_PEER, None)
+            return
+        name, best = max(peer.items(), key=lambda p: p[1])
+        at_least("depth", what, measured, "%.2f, %.0f MiB: PyTorch %s" % (*best, name), ours[0] / best[0], 1.7)
+
     # ---- evidence ----
 
     def hashes(self):
@@ -207,6 +228,26 @@ class Bench:
                 at_least("roi", what, measured, "%.0f ms: torchvision" % peer[head, flavor], peer[head, flavor] / ms, 2)
             else:
                 row("roi", what, measured, NO_PEER, None)
+
+    def warp(self):
+        """What another camera sees, there and back: our operation takes depth and motion, PyTorch's grid_sample places that others have made."""
+        images, height, width = (1, 32, 64) if self.smoke else (4, 192, 320)
+        python, ours, peer, repeats = peer_python("torchvision"), {}, {}, 1 if self.smoke else 9
+        if not python:
+            skip("warp against PyTorch", HOW_TO % "torch and torchvision")
+        for _ in self.rounds(3):
+            for r in records(self.program("bench_warp", threads=THREADS, images=images, height=height, width=width, repeats=repeats), "warp"):
+                ours[r.word("what")] = min(ours.get(r.word("what"), math.inf), r.number("ms"))
+            for r in records(output(python, HERE / "peer_depth.py", "warp", "--threads", THREADS, "--batch", images, "--height", height, "--width", width, "--steps",
+                                    repeats), "warp") if python else ():
+                whole, alone = peer.get(r.word("what"), (math.inf, math.inf))
+                peer[r.word("what")] = (min(whole, r.number("ms")), min(alone, r.number("sampling_ms")))
+        for kind, ms in ours.items():
+            what, measured = "warp there and back, %s" % kind, ("%.2f ms", ms)
+            if kind in peer:
+                at_least("warp", what, measured, "%.1f ms: PyTorch, of it grid_sample %.1f" % peer[kind], peer[kind][0] / ms, 2)
+            else:
+                row("warp", what, measured, NO_PEER, None)
 
     # ---- jobs ----
 
@@ -377,7 +418,7 @@ class Bench:
 
 
 # Each part, and how many rows it has at least.
-PARTS = {"step": 2, "shards": 2, "rcnn": 2, "hashes": 6, "ranks": 2, "conv": 2, "roi": 4, "loader": 4, "evaluate": 2, "comm": 7, "report": 1, "daemon": 8, "crowd": 4}
+PARTS = {"step": 2, "shards": 2, "rcnn": 2, "depth": 1, "hashes": 6, "ranks": 2, "conv": 2, "roi": 4, "warp": 2, "loader": 4, "evaluate": 2, "comm": 7, "report": 1, "daemon": 8, "crowd": 4}
 
 
 def run(bench, part):

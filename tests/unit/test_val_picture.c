@@ -1,4 +1,4 @@
-/* tests/unit/test_val_picture.c - uses: proto worker worker/predict worker/backend trainer cpu
+/* tests/unit/test_val_picture.c - uses: proto trainer cpu
  * Pictures of validation: what they show, which of them stay, what happens where none can be written. */
 #include <dirent.h>
 #include <setjmp.h>
@@ -19,7 +19,7 @@
 #include "worker/data/image.h"
 #include "worker/eval/depth_picture.h"
 #include "worker/eval/result.h"
-#include "worker/predict/val_picture.h"
+#include "worker/report/val_picture.h"
 
 enum { W = 6, H = 4 };
 

@@ -1,4 +1,4 @@
-#include "worker/predict/val_picture.h"
+#include "worker/report/val_picture.h"
 
 #include <dirent.h>
 #include <errno.h>

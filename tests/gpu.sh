@@ -61,7 +61,7 @@ part_device() {
     [ ! -x "$build/tests/bench/bench_link" ] || run 60 "one rank on NCCL" "$build/tests/bench/bench_link" ranks=1 sizes=1
     for t in memory act stem; do op 60 device/test_$t; done
     op 150 device/test_conv_gpu
-    for t in norm norm_shards norm_running pool resample resize smooth reduce optimizer yolo yolo_decode layers rpn rcnn rcnn_golden; do op 60 device/test_$t; done
+    for t in norm norm_shards norm_running pool resample resize smooth view roi warp photo photo_loss depth_layers reduce optimizer yolo yolo_decode layers rpn rcnn rcnn_golden; do op 60 device/test_$t; done
     op 90 golden/test_yolov3
     for t in lt_plan plan_names plan_cache; do op 60 device/test_$t; done
     op 200 device/test_cuda_plans

@@ -1,5 +1,5 @@
 /* tests/unit/test_jitter.c - uses: proto worker/core worker/mask worker/data worker/data/sample
- * Colours changed as torchvision changes them (tests/golden/frames.json, from specs featdepth section 12). */
+ * Colours changed as torchvision changes them (tests/golden/frames.json). */
 #include <jansson.h>
 #include <setjmp.h>
 #include <stdarg.h>

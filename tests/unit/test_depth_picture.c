@@ -21,10 +21,11 @@ static void numbers(void **state)
     uint16_t is[8];
 
     (void)state;
-    assert_true(depth_code_scale(100) == 512);
-    assert_true(depth_code_scale(127.9) == 512 && depth_code_scale(128) == 256);
-    assert_true(depth_code_scale(65535) == 1 && depth_code_scale(65536) == 0.5);
-    assert_true(depth_code_scale(1e-9) == 32768 && depth_code_scale(1e30) == 1.0 / 1024);
+    assert_true(depth_code_scale(100, 20) == 512);
+    assert_true(depth_code_scale(127.9, 20) == 512 && depth_code_scale(128, 20) == 256);
+    assert_true(depth_code_scale(65535, 65535) == 1 && depth_code_scale(65536, 65536) == 0.5);
+    assert_true(depth_code_scale(1e-9, 1e-9) == 32768 && depth_code_scale(1e30, 1e30) == 1.0 / 1024);
+    assert_true(depth_code_scale(100, 0.1) == 8192 && depth_code_scale(1e30, 1023.9) == 1 && depth_code_scale(1e30, 1024) == 0.5);
     depth_code(&m, 1, 512, is);
     assert_memory_equal(is, want, sizeof want);
     depth_code(&m, 36, 16, is);

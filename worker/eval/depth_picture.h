@@ -5,9 +5,10 @@
 struct err;
 struct result_map;
 
-/* Numbers of a PNG that stand for a unit, so that `farthest` fits: the largest power of two, 2^-10 .. 2^15. */
-double depth_code_scale(double farthest);
-/* Depth times factor times scale, rounded, at least 1 and at most 65535: ret [h][w]. */
+/* Numbers of a PNG that stand for a unit: the largest power of two, 2^-10 .. 2^15, with which `farthest` fits, or 64 times `median`, depth in the midst of
+ * the picture, where that is less: a sky a thousand times as far as the road must not leave the road a dozen numbers. */
+double depth_code_scale(double farthest, double median);
+/* Depth times factor times scale, rounded, at least 1 and at most 65535, which is that or farther: ret [h][w]. */
 void depth_code(const struct result_map *m, double factor, double scale, uint16_t *ret);
 /* Near is bright, far is dark, by the inverse of depth between the farthest pixel and that which a twentieth of all is nearer than: ret [h][w][3]. -ENOMEM. */
 int depth_colours(const struct result_map *m, uint8_t *ret, struct err *err);

@@ -16,14 +16,16 @@ static int write_numbers(const struct result_map *m, const struct jobspec *spec,
 {
     int64_t n = (int64_t)m->w * m->h;
     bool metres = !isnan(spec->val_depth_factor);
-    double factor = metres ? spec->val_depth_factor : 1, farthest, scale;
+    double factor = metres ? spec->val_depth_factor : 1, farthest, median, scale;
     char text[32];
     const struct image_text texts[] = { { "Depth-unit", metres ? "m" : "network" }, { "Depth-scale", text } };
     int rc = depth_place(m->value, n, n - 1, &farthest, err);
 
+    if (rc >= 0)
+        rc = depth_place(m->value, n, n / 2, &median, err);
     if (rc < 0)
         return rc;
-    scale = depth_code_scale(farthest * factor);
+    scale = depth_code_scale(farthest * factor, median * factor);
     snprintf(text, sizeof text, "%.17g", scale);
     depth_code(m, factor, scale, memory);
     return image_write_png16(path, memory, m->w, m->h, texts, sizeof texts / sizeof *texts, err);

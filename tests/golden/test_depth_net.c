@@ -156,7 +156,7 @@ static void make_batch(struct net *n)
     const struct batch_form *f = frames_form(nsources);
     struct shard_batch *s = &n->shard[0];
     float camera[IMAGES][4];
-    char name[16];
+    char name[24];
 
     *s = (struct shard_batch){ .n = IMAGES, .canvas = { H, W }, .index = index };
     for (int i = 0; i < IMAGES; i++)

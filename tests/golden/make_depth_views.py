@@ -245,7 +245,7 @@ CASES = {"depth_views": {"ssim": of_ssim, "photometric": of_photometric, "min_re
                          "axis_angle": of_poses, "intrinsics": of_intrinsics, "warp_chain": of_chain, "stereo_T": of_stereo,
                          "feature_metric": of_features, "disp_to_depth": of_depth, "smoothness": of_smoothness,
                          "feature_regularisation": of_regularisation},
-         "frames": {"lanczos_u8": of_lanczos, "color_jitter_u8": of_jitter, "stereo_T": of_stereo}}
+         "frames": {"lanczos_u8": of_lanczos, "color_jitter_u8": of_jitter}}
 
 
 def main():

@@ -130,7 +130,7 @@ static void a_mirrored_sample_turns_the_offset(void **state)
     uint8_t pictures[4][8 * 12 * 3];
     float camera[4], stereo;
     struct sample s = { .array = { pictures[0], pictures[1], pictures[2], pictures[3], camera, &stereo } };
-    json_t *golden = json_load_file("tests/golden/frames.json", 0, NULL), *run;
+    json_t *golden = json_load_file("tests/golden/depth_views.json", 0, NULL), *run;
     struct task *task;
     struct tree t;
     struct dataset *d;

@@ -14,8 +14,8 @@ struct report;
 
 struct identity_options {
     const char *job_dir, *precision;
-    const char *other;         /* folder of the run that is verified: it is compared with that one's; NULL: with the attempt before */
-    const char *cfg;           /* file that describes the network; NULL: there is none */
+    const char *other; /* folder of the run that is verified: it is compared with that one's; NULL: with the attempt before */
+    const char *cfg;   /* file that describes the network; NULL: there is none */
     struct jobspec_init init[JOB_MAX_INITS]; /* files with weights to start from */
     int ninits;
     const char *spec;          /* hash of the keys that decide results, as text, see owner_keys() */

@@ -30,16 +30,13 @@ enum { ABOVE = ARGS_GPU_FD + LAUNCH_GPU_LOCKS + 1, GROUPS_MAX = 1024, ENV_MAX = 
 
 static int trouble_fd;
 
-static void leave(int status, int code, const char *fmt, va_list ap) __attribute__((format(printf, 3, 0), noreturn));
-static void leave(int status, int code, const char *fmt, va_list ap)
+static void leave(int status, int code, char text[LAUNCH_TEXT]) __attribute__((noreturn));
+static void leave(int status, int code, char text[LAUNCH_TEXT])
 {
-    char text[LAUNCH_TEXT];
-    size_t len;
+    size_t len = strlen(text);
 
-    vsnprintf(text, sizeof text, fmt, ap);
-    len = strlen(text);
     if (code)
-        snprintf(text + len, sizeof text - len, ": %s", strerror(code));
+        snprintf(text + len, LAUNCH_TEXT - len, ": %s", strerror(code));
     if (pwrite(trouble_fd, text, strlen(text), 0) < 0)
         _exit(SUP_EXIT_REFUSED + 1);
     _exit(status);
@@ -49,10 +46,13 @@ static void give_up(const char *fmt, ...) __attribute__((format(printf, 1, 2), n
 static void give_up(const char *fmt, ...)
 {
     int code = errno;
+    char text[LAUNCH_TEXT];
     va_list ap;
 
     va_start(ap, fmt);
-    leave(SUP_EXIT_REFUSED, code, fmt, ap);
+    vsnprintf(text, sizeof text, fmt, ap);
+    va_end(ap);
+    leave(SUP_EXIT_REFUSED, code, text);
 }
 
 /* What the node lacks may be there tomorrow; anything else is what its owner has made of the folder. */
@@ -60,10 +60,13 @@ static void give_up_folder(const char *fmt, ...) __attribute__((format(printf, 1
 static void give_up_folder(const char *fmt, ...)
 {
     struct err err = { .code = -errno };
+    char text[LAUNCH_TEXT];
     va_list ap;
 
     va_start(ap, fmt);
-    leave(err_is_shortage(&err) ? SUP_EXIT_REFUSED : SUP_EXIT_UNREACHABLE, -err.code, fmt, ap);
+    vsnprintf(text, sizeof text, fmt, ap);
+    va_end(ap);
+    leave(err_is_shortage(&err) ? SUP_EXIT_REFUSED : SUP_EXIT_UNREACHABLE, -err.code, text);
 }
 
 #define NEED(what)          \

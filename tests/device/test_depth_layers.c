@@ -355,8 +355,10 @@ static void noise_decides(void **state)
         int none[2] = { 0 }, other = 0;
         struct net n;
 
-        memcpy(x + N, x, N * sizeof *x);
-        memcpy(y + N, y, N * sizeof *y);
+        for (int i = 0; i < N; i++) {
+            x[N + i] = x[i];
+            y[N + i] = y[i];
+        }
         open_net(&n, device, 1);
         ret = result(&n);
         w = leaf(&n, &shape, &x, true);

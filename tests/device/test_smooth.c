@@ -137,8 +137,9 @@ static void golden(void **state)
     c.x[0].data = x;
     c.picture[0].data = picture;
     assert_int_equal(json_array_size(member(of, "runs")), 2);
-    json_array_foreach (member(of, "runs"), i, one)
+    json_array_foreach (member(of, "runs"), i, one) {
         golden_run(of, one, &c);
+    }
     free(x);
     free(picture);
     json_decref(root);

@@ -246,7 +246,7 @@ static void net_open(struct net *n, const struct device_ops *ops, json_t *of, in
         fail_msg("%s", err.msg);
     if (statistics_open(&(struct statistics_options){ n->dev, n->link, n->model, nshards, 1 }, &n->statistics, &err) < 0)
         fail_msg("%s", err.msg);
-    n->skip = put(n, &(int32_t){ 0 }, sizeof *n->skip);
+    n->skip = put(n, &(int32_t){ 0 }, sizeof(int32_t));
     for (int i = 0; i < IMAGES; i++)
         n->raw[i] = put(n, NULL, n->model->raw_terms * sizeof(double));
     fill(n);

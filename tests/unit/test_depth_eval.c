@@ -264,7 +264,7 @@ static int compare_floats(const void *a, const void *b)
 /* Against a sort: values of one bucket, of many, alike, subnormal and 0. */
 static void medians(void **state)
 {
-    float value[257], sorted[257];
+    float value[257] = { 0 }, sorted[257];
     uint32_t v = 1;
 
     (void)state;
@@ -279,7 +279,7 @@ static void medians(void **state)
                            : round % 4 == 1 ? 1 + (float)(v >> 16) / (1 << 23)
                                             : ldexpf((float)v, (int)(v >> 24) - 170);
             }
-            memcpy(sorted, value, sizeof sorted);
+            memcpy(sorted, value, (size_t)n * sizeof *sorted);
             qsort(sorted, (size_t)n, sizeof *sorted, compare_floats);
             should = ((double)sorted[(n - 1) / 2] + (double)sorted[n / 2]) / 2;
             assert_int_equal(depth_median(value, n, &is, &err), 0);

@@ -260,7 +260,7 @@ static void terms_of_each_kind(void **state)
     save_autoencoder();
     for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++) {
         struct model *m = opened(kinds[i].preset, strcmp(kinds[i].preset, "featdepth_r18") == 0 ? "init_extractor" : NULL);
-        struct step s;
+        struct step s = { 0 };
 
         step_run(&s, m, kinds[i].sources);
         check_terms(&s, kinds[i].terms);
@@ -275,7 +275,7 @@ static void terms_of_each_kind(void **state)
 static void a_frozen_extractor_has_no_gradients(void **state)
 {
     struct model *m;
-    struct step s;
+    struct step s = { 0 };
     int frozen = 0;
 
     (void)state;
@@ -298,7 +298,7 @@ static void a_frozen_extractor_has_no_gradients(void **state)
 static void statistics_of_each_use(void **state)
 {
     struct model *m = opened("featdepth_joint_r18", NULL);
-    struct step s;
+    struct step s = { 0 };
 
     (void)state;
     step_run(&s, m, SOURCES);
@@ -511,7 +511,7 @@ static void a_plan_is_what_a_step_computes(void **state)
     save_autoencoder();
     for (size_t i = 0; i < sizeof presets / sizeof *presets; i++) {
         struct model *m = opened(presets[i], strcmp(presets[i], "featdepth_r18") == 0 ? "init_extractor" : NULL);
-        struct step s;
+        struct step s = { 0 };
         struct err err;
 
         planned.n = computed.n = 0;

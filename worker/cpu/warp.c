@@ -205,7 +205,7 @@ SIMD_FN void slope_quads(float *restrict du, float *restrict dv, const struct pi
 {
     size_t limit = reach(m->source_h, m->source_w, m->source_stride, c), right = (size_t)(m->lens.right * m->source_stride);
     size_t below = (size_t)m->lens.below * (size_t)m->source_w * (size_t)m->source_stride;
-    const quad_mask lanes = (quad_mask){ 0, 1, 2, 3 } < (quad_mask){ c, c, c, c };
+    const quad_mask place = { 0, 1, 2, 3 }, limits = { c, c, c, c }, lanes = place < limits;
 
     for (int i = 0; i < n; i++, dy += m->y_stride) {
         struct corners k = corners(m->source, (size_t)p->cell[i], right, below, limit, c);

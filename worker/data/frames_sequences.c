@@ -129,8 +129,9 @@ static int add_frame(struct sequence *q, int *room, const char *file, const char
     if (!name)
         return -ENOMEM;
     memcpy(name, file, base);
-    strcpy(name + base + 1, ending);
-    q->frame[q->n++] = (struct frame_name){ name, name + base + 1 };
+    memcpy(name + base + 1, ending, n - base - 1);
+    q->frame[q->n].name = name;
+    q->frame[q->n++].ending = name + base + 1;
     return 0;
 }
 

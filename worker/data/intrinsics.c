@@ -57,7 +57,7 @@ static bool room_for_frame(struct intrinsics *k, int *room)
 {
     struct intrinsics_frame *more;
 
-    if (k->nframes < *room)
+    if (k->frame && k->nframes < *room)
         return true;
     more = realloc(k->frame, (size_t)(*room * 2 + 64) * sizeof *more);
     if (!more)

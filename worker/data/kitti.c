@@ -60,6 +60,7 @@ static int numbers_of(const char *path, const char *text, const char *key, int n
 {
     size_t len = strlen(key);
     const char *at = text;
+    bool there;
     char *end;
 
     while (at && (strncmp(at, key, len) != 0 || at[len] != ':')) {
@@ -71,8 +72,10 @@ static int numbers_of(const char *path, const char *text, const char *key, int n
     at += len + 1;
     for (int i = 0; i < n; i++, at = end) {
         at += strspn(at, " \t\r");
-        ret[i] = *at == '\n' ? NAN : strtod(at, &end);
-        if (*at == '\n' || end == at || !isfinite(ret[i]))
+        there = *at != '\n';
+        if (there)
+            ret[i] = strtod(at, &end);
+        if (!there || end == at || !isfinite(ret[i]))
             return err_set(err, ERR_DATA, "%s: \"%s:\" needs %d numbers", path, key, n);
     }
     return 0;

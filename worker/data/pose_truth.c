@@ -76,10 +76,10 @@ int pose_truth_open(const struct dataset *d, struct pose_truth **ret, struct err
 {
     const struct views *v = d->views;
     struct pose_truth *t = calloc(1, sizeof *t + (size_t)count_files(v) * sizeof *t->way);
-    int rc = t ? 0 : err_set(err, -ENOMEM, "%s: no memory for poses", d->source);
+    int rc = 0;
 
-    if (rc < 0)
-        return rc;
+    if (!t)
+        return err_set(err, -ENOMEM, "%s: no memory for poses", d->source);
     t->d = d;
     t->view = pose_truth_view(d);
     for (int i = 0; v && i < v->nfiles && rc >= 0; i++)

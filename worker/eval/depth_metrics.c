@@ -171,11 +171,12 @@ int depth_score(const struct depth_rule *rule, const struct result_map *predicti
 {
     size_t pixels = (size_t)prediction->w * (size_t)prediction->h;
     float *memory = malloc((2 * pixels + 1) * sizeof *memory);
-    struct pairs p = { 0, memory, memory + pixels };
+    struct pairs p;
     int rc;
 
     if (!memory)
         return err_set(err, -ENOMEM, "out of memory: depth of %d x %d pixels", prediction->w, prediction->h);
+    p = (struct pairs){ 0, memory, memory + pixels };
     *ret = (struct depth_score){ 0 };
     rc = take_pixels(rule, prediction, truth, &p, err);
     if (rc >= 0 && p.n > 0)

@@ -112,7 +112,7 @@ static int make_maps(struct tape *t, struct maps *m, struct value *const *warped
 
         m->map[i] = map_value(t, target);
         m->slope[i] = trains && m->map[i] ? map_value(t, target) : NULL;
-        if (tape_failed(t))
+        if (!m->map[i] || tape_failed(t))
             return tape_status(t, NULL);
         m->dwarped[i] = m->slope[i] ? m->slope[i]->x : NULL;
         rc = tape_fail(t, dev->on->photo->map_fwd(dev, ssim_weight, m->map[i]->x, warped[i]->x, target->x, tape_shards(t), tape_err(t)),

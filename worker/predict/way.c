@@ -212,7 +212,7 @@ int way_open(const char *folder, const struct jobspec *spec, struct way **ret, s
     if (rc >= 0 && strlen(folder) >= sizeof w->folder)
         rc = err_set(err, ERR_DATA, "%.200s...: the path is too long", folder);
     if (rc >= 0) {
-        strcpy(w->folder, folder);
+        memcpy(w->folder, folder, strlen(folder) + 1);
         for (size_t n = strlen(folder); n > 1 && w->folder[n - 1] == '/'; n--)
             w->folder[n - 1] = '\0';
         rc = read_camera(w, err);

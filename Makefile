@@ -7,7 +7,7 @@ CC     := gcc
 PREFIX ?= $(HOME)/.local
 
 # ---- the one list of Debian packages (make deps) ----
-DEPS := build-essential pkg-config libuv1-dev libjansson-dev libsqlite3-dev libturbojpeg0-dev libpng-dev libcmocka-dev \
+DEPS := build-essential pkg-config libuv1-dev libjansson-dev libsqlite3-dev libturbojpeg0-dev libpng-dev libexpat1-dev libyaml-dev libwebp-dev libcmocka-dev \
         sqlite3 python3 valgrind clang-format clang-tidy cppcheck shellcheck
 
 WARN := -Wall -Wextra -Werror -Wshadow -Wstrict-prototypes -Wmissing-prototypes -Wvla
@@ -16,6 +16,8 @@ SANF := $(if $(SAN),-fsanitize=$(SAN) -fno-sanitize-recover=all -fno-omit-frame-
 ABI  := $(shell d=$$($(CC) -I. -MM worker/comm/abi.h 2>/dev/null) && cat $$(sed 's/^[^:]*://; s/\\$$//' <<<"$$d") | sha256sum | sed 's/^\(.\{8\}\).*/0x\1u/')
 # Only who includes worker/comm/abi.h reads the number: all else is compiled alike whatever it is.
 BASE  = -std=c17 -O2 -g -ffp-contract=off -fno-math-errno $(WARN) -D_GNU_SOURCE $(if $(filter %/backend.c %/plugin.c tests/%,$<),-DDEVICE_ABI=$(ABI)) -I. -MMD -MP $(SANF)
+# What reads pictures and annotations.
+DATA_LIBS := -lturbojpeg -lpng -lwebp -lexpat -lyaml
 LINK  = $(CC) $(SANF) -g -o $@ $(filter %.o,$^) $(LDFLAGS) -lpthread
 
 objs = $(patsubst %.c,$(B)/%.o,$(wildcard $(1)/*.c))
@@ -73,7 +75,7 @@ $(B)/detd-job $(B)/bundle/detd-job: $(call objs,supervisor) $(PROTO)
 $(B)/detd-launch $(B)/bundle/detd-launch: $(call objs,launch) $(patsubst %,$(B)/proto/%.o,err folder sha256)
 	$(LINK)
 $(B)/detd-worker $(B)/bundle/detd-worker: $(B)/worker/main.o $(WORKER) $(CPU) $(PROTO)
-	$(LINK) -ljansson -lturbojpeg -lpng -lm -ldl
+	$(LINK) -ljansson $(DATA_LIBS) -lm -ldl
 $(PROGRAMS:%=$(B)/bundle/%): LDFLAGS += $(IN_BUNDLE)
 $(PROGRAMS:%=$(B)/bundle/%): | $(B)/bundle
 $(B)/bundle:
@@ -131,7 +133,7 @@ define TEST_RULE
 $(B)/$(1:.c=.o): CFLAGS += $(if $(filter plans plugin,$(call uses,$(1))),$(addprefix -isystem ,$(CUDA_INC)))
 $(B)/$(1:.c=): LDFLAGS += $(if $(filter plugin,$(call uses,$(1))),$(CUDART))
 $(B)/$(1:.c=): $(B)/$(1:.c=.o) $(call parts,$(call uses,$(1)))
-	$$(LINK) -lcmocka -luv -ljansson -lsqlite3 -lturbojpeg -lpng -lm -ldl
+	$$(LINK) -lcmocka -luv -ljansson -lsqlite3 $(DATA_LIBS) -lm -ldl
 endef
 $(foreach t,$(TEST_SRC) $(BENCH_SRC),$(eval $(call TEST_RULE,$(t))))
 BENCH    := $(BENCH_SRC:%.c=$(B)/%)
@@ -140,7 +142,7 @@ FUZZ     := $(patsubst tests/fuzz/test_%.c,%,$(wildcard tests/fuzz/test_*.c))
 $(FUZZ:%=$(B)/tests/fuzz/test_%): $(B)/tests/fuzz/replay.o
 define FUZZ_RULE
 $(B)/tests/fuzz/fuzz_$(1): $(B)/tests/fuzz/test_$(1).o $(B)/tests/fuzz/libfuzzer.o $(call parts,$(call uses,tests/fuzz/test_$(1).c))
-	$$(LINK) -fsanitize=fuzzer -lcmocka -luv -ljansson -lsqlite3 -lturbojpeg -lpng -lm -ldl
+	$$(LINK) -fsanitize=fuzzer -lcmocka -luv -ljansson -lsqlite3 $(DATA_LIBS) -lm -ldl
 endef
 $(foreach t,$(FUZZ),$(eval $(call FUZZ_RULE,$(t))))
 fuzz:

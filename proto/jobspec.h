@@ -119,15 +119,27 @@ enum { JOB_MAX_SOURCES = 3 };
     X(model_init_pose, "model.init_pose", PATH, "null", "-", "depth", 0, 4095, "", "", "likewise, of the network that sees motion")       \
     X(model_init_extractor, "model.init_extractor", PATH, "null", "-", "depth", 0, 4095, "", "",                                          \
       "likewise, of the feature extractor: of a featdepth_autoencoder job, as a rule")                                                    \
-    X(data_train_format, "data.train.format", ENUM, "\"coco\"", "-", "", 0, 0, "", "coco|frames|kitti",                                    \
-      "annotation format: COCO JSON, or of depth networks a folder of frames or of KITTI's raw data with a list of the frames to train on") \
-    X(data_train_annotations, "data.train.annotations", PATH, "-", "-", "", 1, 4095, "", "", "annotation file of the training split")     \
-    X(data_train_images, "data.train.images", PATH, "-", "-", "", 1, 4095, "", "", "folder of its images")                                \
-    X(data_val_format, "data.val.format", ENUM, "\"coco\"", "-", "", 0, 0, "", "coco|frames|kitti", "likewise")                            \
+    X(data_train_format, "data.train.format", ENUM, "\"coco\"", "-", "", 0, 0, "", "coco|voc|darknet|yolo|frames|kitti",                    \
+      "COCO JSON; Pascal VOC's XML; darknet's lists; folders with a data.yaml, as ultralytics' programs have them; or of depth networks a folder of frames or of " \
+      "KITTI's raw data with a list of the frames to train on")                                                                           \
+    X(data_train_annotations, "data.train.annotations", PATH, "-", "-", "", 1, 4095, "", "",                                              \
+      "annotations of the training split: the JSON file; voc: a list of ImageSets, or a folder of XML files; darknet: a .data file, or a list with data.names; " \
+      "yolo: data.yaml, or a list or folder with data.names; frames, kitti: the list")                                                    \
+    X(data_train_images, "data.train.images", PATH, "null", "-", "", 1, 4095, "", "",                                                     \
+      "folder of its images, and of frames; required of these and of coco. voc: where Annotations and JPEGImages are, or the pictures of a folder of XML files; "  \
+      "darknet, yolo: what relative paths are below; default of these three as the files lie")                                            \
+    X(data_val_format, "data.val.format", ENUM, "\"coco\"", "-", "", 0, 0, "", "coco|voc|darknet|yolo|frames|kitti", "likewise")             \
     X(data_val_annotations, "data.val.annotations", PATH, "null", "-", "", 1, 4095, "", "",                                               \
-      "annotation file of the validation split; none: no validation")                                                                     \
+      "likewise of the validation split; neither this nor data.val.fraction: no validation")                                              \
     X(data_val_images, "data.val.images", PATH, "null", "-", "", 1, 4095, "", "",                                                         \
-      "folder of its images; of frames also of poses.txt, the camera's way where it is known")                                            \
+      "likewise; of frames also of poses.txt, the camera's way where it is known")                                                        \
+    X(data_names, "data.names", PATH, "null", "null", "!depth", 0, 4095, "", "",                                                          \
+      "file with the name of a class a line, in the order of the network's outputs: of voc, darknet and yolo, instead of what they say; voc says nothing, and " \
+      "takes the names in the training split, sorted")                                                                                    \
+    X(data_voc_boxes, "data.voc_boxes", ENUM, "\"devkit\"", "\"devkit\"", "!depth", 0, 0, "", "devkit|corners",                             \
+      "voc: xmin to ymax count pixels from 1 and the last one is inside, as in VOC's development kit; or they are corners as they stand, as many programs write them") \
+    X(data_voc_difficult, "data.voc_difficult", ENUM, "\"ignore\"", "\"ignore\"", "!depth", 0, 0, "", "ignore|object",                     \
+      "voc: what says that it is difficult is neither trained on nor scored, as a crowd of COCO's; or is like any other object")          \
     X(data_on_bad, "data.on_bad", ENUM, "\"error\"", "-", "", 0, 0, "", "error|skip",                                                     \
       "bad records: refuse the data set, or skip and count them")                                                                         \
     X(data_sources, "data.sources", INTS, "[-1, 1]", "-", "depth", -1000, 1000, "frames", "",                                             \

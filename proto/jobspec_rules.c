@@ -362,13 +362,43 @@ static int finish_schedule(struct jobspec *s, struct err *err)
     return 0;
 }
 
+static bool one_of(const char *word, const char *const *words)
+{
+    while (*words && strcmp(*words, word) != 0)
+        words++;
+    return *words;
+}
+
+/* Labels in many files, which say where their pictures are. */
+static bool of_labels(const char *format)
+{
+    static const char *const labels[] = { "voc", "darknet", "yolo", NULL };
+
+    return one_of(format, labels);
+}
+
 static int finish_format(const struct jobspec *s, const char *format, const char *key, struct err *err)
 {
-    bool depth = strcmp(s->family->name, "depth") == 0, frames = strcmp(format, "coco") != 0;
+    static const char *const frames[] = { "frames", "kitti", NULL };
+    bool depth = strcmp(s->family->name, "depth") == 0;
 
-    if (depth == frames)
+    if (depth == one_of(format, frames))
         return 0;
-    return job_error(err, key, "must be %s, is \"%s\"", depth ? "\"frames\" or \"kitti\"" : "\"coco\"", format);
+    return job_error(err, key, "must be %s, is \"%s\"", depth ? "\"frames\" or \"kitti\"" : "\"coco\", \"voc\", \"darknet\" or \"yolo\"",
+                     format);
+}
+
+/* Keys of formats that neither split has. */
+static int finish_labels(struct jobspec *s, struct err *err)
+{
+    const char *train = s->data_train_format, *val = s->data_val_annotations ? s->data_val_format : train;
+    const bool voc = strcmp(train, "voc") == 0 || strcmp(val, "voc") == 0, labels = of_labels(train) || of_labels(val);
+    static const char of_voc[] = "data.train.format or data.val.format voc";
+    const struct wanted keys[] = { { "data.names", s->data_names, labels, "data.train.format or data.val.format voc, darknet or yolo" },
+                                   { "data.voc_boxes", strcmp(s->data_voc_boxes, "devkit") != 0, voc, of_voc },
+                                   { "data.voc_difficult", strcmp(s->data_voc_difficult, "ignore") != 0, voc, of_voc } };
+
+    return strcmp(s->family->name, "depth") == 0 ? 0 : all_fit(keys, sizeof keys / sizeof *keys, err);
 }
 
 static int finish_sources(const struct jobspec *s, struct err *err)
@@ -414,9 +444,12 @@ static int finish_val(struct jobspec *s, struct err *err)
 {
     bool have = s->data_val_annotations;
 
-    if (have != (s->data_val_images != NULL))
-        return have ? job_error(err, "data.val.images", "is required with data.val.annotations")
-                    : job_error(err, "data.val.annotations", "is required with data.val.images");
+    if (!s->data_train_images && !of_labels(s->data_train_format))
+        return job_error(err, "data.train.images", "is required (folder of the training split's images)");
+    if (have && !s->data_val_images && !of_labels(s->data_val_format))
+        return job_error(err, "data.val.images", "is required with data.val.annotations");
+    if (!have && s->data_val_images)
+        return job_error(err, "data.val.annotations", "is required with data.val.images");
     if (!have && s->val_every > 0)
         return job_error(err, "val.every", "needs data.val");
     if (!have)
@@ -499,9 +532,9 @@ static int follow(rule *const *rules, size_t n, struct jobspec *s, struct err *e
 
 int jobspec_finish(struct jobspec *s, bool uncounted, struct err *err)
 {
-    static rule *const all[] = { finish_model,  finish_rcnn,         finish_depth, finish_sizes,     finish_pictures,
-                                 finish_frames, finish_shards,       finish_run,   finish_optimizer, finish_form,
-                                 finish_val,    finish_depth_scores, finish_steps };
+    static rule *const all[] = { finish_model,  finish_rcnn,   finish_depth,        finish_sizes, finish_pictures,
+                                 finish_frames, finish_labels, finish_shards,       finish_run,   finish_optimizer,
+                                 finish_form,   finish_val,    finish_depth_scores, finish_steps };
     static rule *const of_steps[] = { finish_schedule, finish_intervals, finish_verify };
     int rc = follow(all, sizeof all / sizeof *all, s, err);
 

@@ -76,7 +76,7 @@ done < <(find daemon -name '*.c' | grep -vE "^daemon/(${rooms%|})\.c$")
 python3 "$(dirname "$0")/layers_circles.py" || bad=1
 # A function of ours with the name of a library's would be called instead of it.
 ours=$(nm --defined-only "$build"/detd "$build"/detctl "$build"/detd-job "$build"/detd-worker 2>/dev/null | awk '$2 == "T" {print $3}' | sort -u)
-for library in $(ldd "$build"/detd "$build"/detd-worker | awk '/=> \// {print $3}' | grep -E 'jansson|libuv|sqlite|jpeg|png|libz' | sort -u); do
+for library in $(ldd "$build"/detd "$build"/detd-worker | awk '/=> \// {print $3}' | grep -E 'jansson|libuv|sqlite|jpeg|png|libz|webp|expat|yaml' | sort -u); do
     while read -r name; do
         echo "$name: defined here and in $library" >&2
         bad=1

@@ -11,25 +11,17 @@
 #include "worker/data/check.h"
 #include "worker/data/dataset.h"
 #include "worker/data/problems.h"
-#include "worker/data/sample/frames.h"
 #include "worker/data/sample/task.h"
 #include "worker/models/registry.h"
+#include "worker/train/split_options.h"
 
-/* *frames is memory for what a split of frames needs. */
-static struct check_options options(const struct model_registry *models, const struct jobspec *spec, bool val,
-                                    struct frames_options *frames)
+/* train: of val, the other split where it could be read. */
+static void options(const struct model_registry *models, const struct jobspec *spec, bool val, const struct dataset *train,
+                    struct split_options *ret)
 {
-    const char *annotations = val ? spec->data_val_annotations : spec->data_train_annotations;
-    const char *images = val ? spec->data_val_images : spec->data_train_images;
     long cpus = sysconf(_SC_NPROCESSORS_ONLN);
 
-    return (struct check_options){ annotations,
-                                   images,
-                                   strcmp(spec->data_on_bad, "skip") == 0 ? BAD_SKIP : BAD_ERROR,
-                                   cpus > 0 ? (int)cpus : 1,
-                                   model_masks(models, spec),
-                                   model_upright(models, spec),
-                                   frames_split(spec, val, frames) ? frames : NULL };
+    split_options(models, spec, val, train, cpus > 0 ? (int)cpus : 1, ret);
 }
 
 /* Lists the problems kept; a failure because of them needs no more than their number then. */
@@ -51,20 +43,20 @@ static int images_of(const struct model_registry *models, const struct jobspec *
 }
 
 /* *ret_set is the caller's, NULL or not, success or not. */
-static int check_one(const struct model_registry *models, const struct jobspec *spec, bool val, FILE *out, struct dataset **ret_set,
-                     struct err *err)
+static int check_one(const struct model_registry *models, const struct jobspec *spec, bool val, const struct dataset *train, FILE *out,
+                     struct dataset **ret_set, struct err *err)
 {
     const char *split = val ? "val" : "train";
-    struct frames_options frames;
-    struct check_options opt = options(models, spec, val, &frames);
     struct problems *p = calloc(1, sizeof *p);
+    struct split_options opt;
     struct dataset *d = NULL;
     char census[CENSUS_TEXT], also[64] = "";
     int rc, kept;
 
     if (!p)
         return err_set(err, ERR_DEVICE, "out of memory");
-    rc = tell_problems(p, split, opt.annotations, check_split(&opt, p, &d, err), out, err);
+    options(models, spec, val, train, &opt);
+    rc = tell_problems(p, split, opt.check.annotations, check_split(&opt.check, p, &d, err), out, err);
     if (rc >= 0) {
         if (p->kept_records)
             snprintf(also, sizeof also, ", %lld kept", (long long)p->kept_records);
@@ -92,12 +84,12 @@ static int count_images(const struct model_registry *models, const struct jobspe
 int datacheck_run(const struct model_registry *models, const struct jobspec *spec, FILE *out, struct err *err)
 {
     struct dataset *train = NULL, *val = NULL;
-    int images, rc = check_one(models, spec, false, out, &train, err);
+    int images, rc = check_one(models, spec, false, NULL, out, &train, err);
 
     if (rc >= 0)
         rc = count_images(models, spec, train, &images, err);
     if (rc >= 0 && spec->data_val_annotations) {
-        rc = check_one(models, spec, true, out, &val, err);
+        rc = check_one(models, spec, true, train, out, &val, err);
         if (rc >= 0)
             rc = dataset_same_classes(train, val, err);
     }
@@ -108,16 +100,16 @@ int datacheck_run(const struct model_registry *models, const struct jobspec *spe
 
 int datacheck_count(const struct model_registry *models, const struct jobspec *spec, int *ret_images, FILE *complaints, struct err *err)
 {
-    struct frames_options frames;
-    struct check_options opt = options(models, spec, false, &frames);
     struct problems *p = calloc(1, sizeof *p);
+    struct split_options opt;
     struct dataset *d = NULL;
     int rc;
 
     if (!p)
         return err_set(err, ERR_DEVICE, "out of memory");
-    rc = check_list(&opt, p, &d, err);
-    rc = rc < 0 ? tell_problems(p, "train", opt.annotations, rc, complaints, err) : count_images(models, spec, d, ret_images, err);
+    options(models, spec, false, NULL, &opt);
+    rc = check_list(&opt.check, p, &d, err);
+    rc = rc < 0 ? tell_problems(p, "train", opt.check.annotations, rc, complaints, err) : count_images(models, spec, d, ret_images, err);
     dataset_free(d);
     free(p);
     return rc;

@@ -12,5 +12,5 @@ $(LATER)/%.o: %.c $(LATER)/proto/jobspec.h
 	$(CC) -iquote $(LATER) $(BASE) -O0 -g0 $(CFLAGS) -c -o $@ $<
 $(LATER)/detd-worker: $(LATER_OBJ) $(SAME_OBJ) $(CPU)
 	@! grep -l proto/jobspec.h $(SAME_OBJ:.o=.d)
-	$(LINK) -ljansson -lturbojpeg -lpng -lm -ldl
+	$(LINK) -ljansson $(DATA_LIBS) -lm -ldl
 CHECK_TOO += $(LATER)/detd-worker

@@ -20,7 +20,7 @@ const int fuzz_places = 40;
 /* The hash at the end is made to fit, or nothing behind it would ever be reached. */
 void fuzz_one(const uint8_t *bytes, size_t size)
 {
-    struct check_options opt = { "a.json", "images", BAD_ERROR, 1, false, false, NULL };
+    struct check_options opt = { .annotations = "a.json", .images = "images", .on_bad = BAD_ERROR, .threads = 1 };
     uint8_t *copy = malloc(size + 1);
     struct dataset *d = NULL;
     struct hash128 hash;

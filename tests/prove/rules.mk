@@ -2,5 +2,5 @@
 TOY_WORKER := $(B)/prove/detd-worker
 $(TOY_WORKER): $(B)/tests/prove/toy_worker.o $(WORKER) $(CPU) $(PROTO)
 	@mkdir -p $(@D)
-	$(LINK) -ljansson -lturbojpeg -lpng -lm -ldl
+	$(LINK) -ljansson $(DATA_LIBS) -lm -ldl
 CHECK_TOO += $(TOY_WORKER)

@@ -91,7 +91,7 @@ __attribute__((unused)) static void tree_new(struct tree *t)
     t->frames = (struct frames_options){
         .list = t->list, .folder = t->dir, .nsources = 2, .source = { -1, 1 }, .truth = true, .depth_unit_m = NAN
     };
-    t->opt = (struct check_options){ t->list, t->dir, BAD_ERROR, 2, false, false, &t->frames };
+    t->opt = (struct check_options){ .annotations = t->list, .images = t->dir, .on_bad = BAD_ERROR, .threads = 2, .frames = &t->frames };
 }
 
 __attribute__((unused)) static void tree_free(struct tree *t)

@@ -58,7 +58,8 @@ __attribute__((unused)) static struct fixture open_set(const int (*sizes)[2], co
     fprintf(file, "], \"annotations\": [%s]}", annotations);
     fclose(file);
     memset(&p, 0, sizeof p);
-    if (check_split(&(struct check_options){ f.json, f.dir, BAD_ERROR, 1, masks, false, NULL }, &p, &f.d, &err) != 0)
+    if (check_split(&(struct check_options){ .annotations = f.json, .images = f.dir, .on_bad = BAD_ERROR, .threads = 1, .masks = masks },
+                    &p, &f.d, &err) != 0)
         fail_msg("%s", err.msg);
     return f;
 }

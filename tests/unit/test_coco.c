@@ -93,7 +93,7 @@ static int check(const char *name, const char *images, enum bad_policy on_bad, s
 
     snprintf(path, sizeof path, DATA "/odd_json/%s.json", name);
     memset(p, 0, sizeof *p);
-    return check_split(&(struct check_options){ path, images, on_bad, 2, false, false, NULL }, p, ret, err);
+    return check_split(&(struct check_options){ .annotations = path, .images = images, .on_bad = on_bad, .threads = 2 }, p, ret, err);
 }
 
 static void check_one(const struct expectation *e, struct problems *p)

@@ -99,7 +99,7 @@ void free(void *p)
 }
 
 static char dir[TEMP_MAX], json[TEMP_MAX + 16], list[TEMP_MAX + 16];
-static struct check_options opt = { json, dir, BAD_SKIP, 1, true, false, NULL };
+static struct check_options opt = { .annotations = json, .images = dir, .on_bad = BAD_SKIP, .threads = 1, .masks = true };
 static struct problems problems;
 
 static int read_and_check(struct err *err)

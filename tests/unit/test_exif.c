@@ -220,7 +220,7 @@ static int check_one(int orientation, const char *sides, bool upright, struct da
 {
     static struct problems problems;
     char json[TEMP_MAX + 32], text[512];
-    struct check_options opt = { json, folder, BAD_ERROR, 1, false, upright, NULL };
+    struct check_options opt = { .annotations = json, .images = folder, .on_bad = BAD_ERROR, .threads = 1, .upright = upright };
     uint8_t bytes[MOST];
     size_t n = file_of("files", orientation, bytes);
 
@@ -249,7 +249,7 @@ static void refused(int orientation, const char *sides, bool upright, const char
 static void taken(int orientation, const char *sides, bool upright, bool turned)
 {
     char path[TEMP_MAX + 32], json[TEMP_MAX + 32];
-    struct check_options opt = { json, folder, BAD_ERROR, 1, false, upright, NULL };
+    struct check_options opt = { .annotations = json, .images = folder, .on_bad = BAD_ERROR, .threads = 1, .upright = upright };
     struct dataset *d = NULL, *again = NULL;
     struct decoder *dec = decoder_new();
     const uint8_t *rgb;

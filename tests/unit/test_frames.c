@@ -604,7 +604,7 @@ static void real_split(const char *list, const char *folder, bool truth, int tar
     const struct frames_options o = {
         .list = list, .folder = folder, .nsources = 2, .source = { -1, 1 }, .truth = truth, .depth_unit_m = NAN
     };
-    const struct check_options opt = { list, folder, BAD_ERROR, 2, false, false, &o };
+    const struct check_options opt = { .annotations = list, .images = folder, .on_bad = BAD_ERROR, .threads = 2, .frames = &o };
     struct frames_task_options task_options = plain(false, 2);
     struct err err = { 0 };
     struct dataset *d;

@@ -49,7 +49,7 @@ static int setup(void **state)
                         " \"annotations\": [{\"id\": 1, \"image_id\": 4, \"category_id\": 3, \"bbox\": [1, 2, 3, 4.5], \"iscrowd\": 1},"
                         " {\"id\": 2, \"image_id\": 4, \"category_id\": 9, \"bbox\": [0, 0, 80, 6], \"area\": 7}],"
                         " \"categories\": [{\"id\": 9, \"name\": \"nine\"}, {\"id\": 3, \"name\": \"three\"}]}");
-    f->opt = (struct check_options){ f->json, f->images, BAD_ERROR, 1, false, false, NULL };
+    f->opt = (struct check_options){ .annotations = f->json, .images = f->images, .on_bad = BAD_ERROR, .threads = 1 };
     *state = f;
     return 0;
 }

@@ -207,13 +207,19 @@ static void masks_stay_with_their_boxes(void **state)
     unlink(dataset_path(f.d, 0, path));
     memset(&p, 0, sizeof p);
     /* sizes are stated nowhere, so the picture is missed while the file is read; damaged behind its head it is missed later */
-    assert_int_equal(check_split(&(struct check_options){ f.json, f.dir, BAD_SKIP, 1, true, false, NULL }, &p, &d, &err), 0);
+    assert_int_equal(
+        check_split(&(struct check_options){ .annotations = f.json, .images = f.dir, .on_bad = BAD_SKIP, .threads = 1, .masks = true }, &p,
+                    &d, &err),
+        0);
     m = dataset_mask(d, 0);
     assert_true(d->nimages == 1 && m.kind == MASK_RUNS && m.n == 5 && memcmp(m.run, runs, sizeof runs) == 0);
     dataset_free(d);
     write_picture(f.dir, "0.png", 40, 20);
     assert_int_equal(truncate(path, 200), 0);
-    assert_int_equal(check_split(&(struct check_options){ f.json, f.dir, BAD_SKIP, 1, true, false, NULL }, &p, &d, &err), 0);
+    assert_int_equal(
+        check_split(&(struct check_options){ .annotations = f.json, .images = f.dir, .on_bad = BAD_SKIP, .threads = 1, .masks = true }, &p,
+                    &d, &err),
+        0);
     m = dataset_mask(d, 0);
     assert_true(d->nimages == 1 && m.kind == MASK_RUNS && m.n == 5 && memcmp(m.run, runs, sizeof runs) == 0);
     dataset_free(d);

@@ -67,6 +67,8 @@ static void defaults_are_bounded(void **state)
     assert_int_equal(s->data_augment_size_min, 64);
     assert_int_equal(s->train_burn_in, 1000);
     jobspec_free(s);
+    jobspec_free(good("data.train.format=voc;data.train.images=null;data.names=/n;data.voc_boxes=corners"));
+    jobspec_free(good("data.train.format=darknet;data.train.images=null;data.val={\"format\":\"yolo\",\"annotations\":\"d.yaml\"}"));
     s = good("data.val={\"annotations\":\"v.json\",\"images\":\"i\"};val.every=30");
     assert_int_equal(s->checkpoint_every, 30);
     jobspec_free(s);
@@ -246,6 +248,13 @@ static void refused(void **state)
         { "data.val.annotations=v.json", "data.val.images", "data.val.images: is required with data.val.annotations" },
         { "data.val.images=v", "data.val.annotations", "data.val.annotations: is required with data.val.images" },
         { "val.every=10", "val.every", "val.every: needs data.val" },
+        { "data.train.images=null", "data.train.images", "data.train.images: is required (folder of the training split's images)" },
+        { "data.train.format=voc;data.val.annotations=/v.json", "data.val.images",
+          "data.val.images: is required with data.val.annotations" },
+        { "data.names=/n", "data.names", "data.names: needs data.train.format or data.val.format voc, darknet or yolo" },
+        { "data.voc_boxes=corners", "data.voc_boxes", "data.voc_boxes: needs data.train.format or data.val.format voc" },
+        { "data.train.format=yolo;data.voc_difficult=object", "data.voc_difficult",
+          "data.voc_difficult: needs data.train.format or data.val.format voc" },
         { "data.augment.size_min=100", "data.augment.size_min", "data.augment.size_min: must be a multiple of 32, is 100" },
         { "data.augment.size_min=512;data.augment.size_max=480", "data.augment.size_max",
           "data.augment.size_max: must be at least data.augment.size_min (512), is 480" },
@@ -262,7 +271,10 @@ static void refused(void **state)
         { "run.env={\"A=B\":\"1\"}", "run.env", "run.env: 'A=B' is not a variable name" },
         { "train=5", "train", "train: must be an object, is 5" },
         { "data.train=5", "data.train", "data.train: must be an object, is 5" },
-        { "data.train={}", "data.train.annotations", "data.train.annotations: is required (annotation file of the training split)" },
+        { "data.train={}", "data.train.annotations",
+          "data.train.annotations: is required (annotations of the training split: the JSON file; voc: a list of ImageSets, or a folder of "
+          "XML files; darknet: a .data file, or a list with data.names; yolo: data.yaml, or a list or folder with data.names; frames, "
+          "kitti: the list)" },
     };
 
     (void)state;

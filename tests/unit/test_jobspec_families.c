@@ -224,7 +224,8 @@ static void frames_of_depth_networks(void **state)
     jobspec_free(good(MONO "data.train.format=kitti;data.stereo=true;data.sources=0"));
     jobspec_free(good(MONO "data.sources=[-2, -1, 1]"));
     bad(MONO "data.train.format=coco", "data.train.format", "data.train.format: must be \"frames\" or \"kitti\", is \"coco\"");
-    bad("data.train.format=frames", "data.train.format", "data.train.format: must be \"coco\", is \"frames\"");
+    bad("data.train.format=frames", "data.train.format",
+        "data.train.format: must be \"coco\", \"voc\", \"darknet\" or \"yolo\", is \"frames\"");
     bad(MONO "data.sources=0", "data.sources", "data.sources: is 0, which needs data.stereo");
     bad(MONO "data.sources=[0, 1]", "data.sources", "data.sources: 0, the target itself, stands with others");
     bad(MONO "data.sources=[1, -1, 1]", "data.sources", "data.sources: 1 is there twice");

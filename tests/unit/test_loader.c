@@ -77,7 +77,8 @@ static int setup(void **state)
         write_image(f->dir, i);
     snprintf(path, sizeof path, "%s/a.json", f->dir);
     write_annotations(path);
-    if (check_split(&(struct check_options){ path, f->dir, BAD_ERROR, 2, false, false, NULL }, p, &f->d, &err) != 0)
+    if (check_split(&(struct check_options){ .annotations = path, .images = f->dir, .on_bad = BAD_ERROR, .threads = 2 }, p, &f->d, &err) !=
+        0)
         fail_msg("%s", err.msg);
     free(p);
     *state = f;
@@ -409,7 +410,8 @@ static void lost_pictures_leave_with_their_boxes(void **state)
         assert_int_equal(stat(path, &st), 0);
         assert_int_equal(truncate(path, st.st_size - 20), 0); /* the header, and so the size, can be read */
     }
-    assert_int_equal(check_split(&(struct check_options){ json, f->dir, BAD_SKIP, 3, false, false, NULL }, p, &d, &err), 0);
+    assert_int_equal(
+        check_split(&(struct check_options){ .annotations = json, .images = f->dir, .on_bad = BAD_SKIP, .threads = 3 }, p, &d, &err), 0);
     assert_int_equal(p->count, 2);
     assert_true(d->nimages == IMAGES - 2 && d->max_boxes == 3); /* of picture 7; the last has 2 */
     for (int i = 0; i < d->nimages; i++) {

@@ -13,6 +13,7 @@
 #include "worker/data/depth_truth.h"
 #include "worker/data/frames.h"
 #include "worker/data/image.h"
+#include "worker/data/labels.h"
 #include "worker/data/problems.h"
 #include "worker/data/whole_file.h"
 
@@ -220,14 +221,20 @@ static int no_images(const struct dataset *d, const struct problems *problems, s
     return problems->count ? problems_err(problems, d->source, err) : err_set(err, ERR_DATA, "%s: no images", d->source);
 }
 
+/* Of readers that leave bad records out whatever the policy is. */
+static int read_list(const struct check_options *opt, struct problems *problems, struct dataset **ret, struct err *err)
+{
+    return opt->frames ? frames_read(opt->frames, problems, ret, err) : labels_read(opt->labels, problems, ret, err);
+}
+
 static int read_records(const struct check_options *opt, enum bad_policy on_bad, struct problems *problems, struct dataset **ret,
                         struct err *err)
 {
     const struct coco_options o = { opt->annotations, opt->images, on_bad, opt->masks, opt->upright };
 
-    if (opt->frames) {
+    if (opt->frames || opt->labels) {
         int64_t before = problems->count;
-        int rc = frames_read(opt->frames, problems, ret, err);
+        int rc = read_list(opt, problems, ret, err);
 
         if (rc < 0 || problems->count == before || on_bad != BAD_ERROR)
             return rc;

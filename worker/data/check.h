@@ -6,18 +6,20 @@
 
 struct err;
 struct frames_options;
+struct labels_options;
 struct problems;
 
 struct check_options {
-    const char *annotations, *images;    /* COCO JSON and the folder of its pictures */
+    const char *annotations, *images;    /* COCO JSON and the folder of its pictures; of labels and frames as they have them */
     enum bad_policy on_bad;              /* BAD_ERROR or BAD_SKIP */
     int threads;                         /* >= 1 */
     bool masks;                          /* segmentations are wanted (mask.h); they are part of the index and its hash then */
     bool upright;                        /* pictures are turned as their EXIF orientation says, and annotations are about the turned ones */
-    const struct frames_options *frames; /* the split is one of frames, and this is its list and folder; NULL: COCO */
+    const struct frames_options *frames; /* the split is one of frames, and this is its list and folder; NULL: it is not */
+    const struct labels_options *labels; /* its labels stand in many files, and this is where; NULL: they do not. Neither: COCO */
 };
 
-/* coco_read() or frames_read(), then each picture: it is there, decodes, and has the stated size; so do measured depths. All problems are collected first. Under BAD_SKIP bad pictures leave
+/* coco_read(), labels_read() or frames_read(), then each picture: it is there, decodes, and has the stated size; so do measured depths. All problems are collected first. Under BAD_SKIP bad pictures leave
  * with their boxes, or with the targets that they are part of. Caller frees *ret. ERR_DATA also when no image is left. */
 int check_split(const struct check_options *opt, struct problems *problems, struct dataset **ret, struct err *err);
 

@@ -6,11 +6,10 @@
 #include <string.h>
 
 #include "proto/err.h"
+#include "worker/data/box_rule.h"
 #include "worker/data/coco_segm.h"
 #include "worker/data/dataset.h"
 #include "worker/data/json_scan.h"
-
-static const double COORDINATE_MAX = 1e7; /* pixels; far over any image, far under where doubles lose hundredths */
 
 void coco_raw_free(struct coco_raw *raw)
 {
@@ -305,7 +304,7 @@ static bool read_annotation(struct coco_raw *raw, struct json_scan *s)
     if (a->ignored && !a->crowd)
         flaw(&a->flaw, "ignore is true, and iscrowd is not 1: COCO's tools look at that alone");
     for (int i = 0; i < 4; i++)
-        if (fabs(a->box[i]) > COORDINATE_MAX)
+        if (fabs(a->box[i]) > BOX_COORDINATE_MAX)
             flaw(&a->flaw, "bbox holds an impossible number");
     return !scan_failed(s);
 }

@@ -5,11 +5,10 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "worker/data/box_rule.h"
 #include "worker/data/image.h"
 #include "worker/data/json_scan.h"
 #include "worker/mask/rle.h"
-
-static const double COORDINATE_MAX = 1e7; /* pixels, as of boxes */
 
 static void no_memory(struct json_scan *s)
 {
@@ -30,7 +29,7 @@ static void add_coordinate(struct json_scan *s, struct masks *keep, struct ring 
 
     if (!scan_number(s, &n))
         return;
-    if (!(fabs(n.real) <= COORDINATE_MAX))
+    if (!(fabs(n.real) <= BOX_COORDINATE_MAX))
         r->why = "segmentation: a polygon holds an impossible number";
     else if (r->count >= 2 * (int64_t)MASK_MAX_POINTS)
         r->why = "segmentation: a polygon has more points than any object needs";

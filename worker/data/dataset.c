@@ -14,6 +14,9 @@ void dataset_free(struct dataset *d)
         free(d->classes[i].name);
     for (int i = 0; i < d->nimages; i++)
         free(d->images[i].file);
+    for (int i = 0; i < d->nfiles; i++)
+        free(d->files[i].path);
+    free(d->files);
     free(d->classes);
     free(d->images);
     free(d->offset);

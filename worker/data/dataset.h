@@ -14,6 +14,7 @@ enum {
     DATASET_MAX_BOXES = 1 << 30,
     DATASET_MAX_CLASSES = 1 << 16,
     DATASET_MAX_PATH = 4096,
+    DATASET_MAX_FILES = 1 << 28,
 };
 
 /* What to do with a bad record. BAD_KEEP is for scoring against somebody's file as it stands: boxes are neither clipped nor dropped. */
@@ -22,7 +23,7 @@ enum bad_policy { BAD_ERROR, BAD_SKIP, BAD_KEEP };
 struct err;
 
 struct dataset_class {
-    int64_t id; /* as in the annotation file; the index in dataset.classes is what networks see */
+    int64_t id; /* as in the annotation file, or a number that the reader gives it; the index in dataset.classes is what networks see */
     char *name;
 };
 
@@ -31,6 +32,13 @@ struct dataset_image {
     char *file; /* relative to dataset.folder; never leaves it */
     int w, h;   /* pixels as stored, or turned where dataset.upright; 0 0 only between reading and checking */
     /* Of the file, when it was checked; 0 before. A later difference is a data error (index.h). */
+    int64_t size_bytes, mtime_ns;
+    struct hash128 hash;
+};
+
+/* A file that the set was read from, besides dataset.source: a picture's labels, a list, names. */
+struct dataset_file {
+    char *path;
     int64_t size_bytes, mtime_ns;
     struct hash128 hash;
 };
@@ -46,8 +54,8 @@ struct dataset_box {
 };
 
 struct dataset {
-    char *source; /* annotation file, for messages */
-    char *folder; /* of the images */
+    char *source; /* annotation file, or the folder of such files; for messages */
+    char *folder; /* of the images; "" is the root */
     int nclasses, nimages;
     struct dataset_class *classes; /* ascending ids */
     struct dataset_image *images;  /* ascending ids; image index = position here, everywhere */
@@ -56,11 +64,14 @@ struct dataset {
     bool upright; /* pictures are turned as their EXIF orientation says, and some are; else all are taken as stored */
     struct views
         *views; /* of frames: which are targets, and what belongs to them; such a set has neither classes nor boxes. NULL: of boxes */
-    struct masks *masks;        /* of the boxes, in their order (dataset_mask()); NULL: not asked for */
-    int max_boxes;              /* most boxes of an image */
-    int64_t clipped;            /* boxes that reached over their image and were cut (legal, told for information) */
-    struct hash128 source_hash; /* of the annotation file's bytes */
-    int64_t source_bytes, source_mtime_ns;
+    struct masks *masks;                   /* of the boxes, in their order (dataset_mask()); NULL: not asked for */
+    int max_boxes;                         /* most boxes of an image */
+    int64_t clipped;                       /* boxes that reached over their image and were cut (legal, told for information) */
+    struct hash128 source_hash;            /* of the annotation file's bytes */
+    int64_t source_bytes, source_mtime_ns; /* 0 0: a folder */
+    int nfiles;
+    struct dataset_file *files; /* of sets whose labels stand in many files (labels.h), that file too */
+    int64_t unlabelled;         /* told once, by who reads it: pictures without a file of labels, which have no object */
 };
 
 void dataset_free(struct dataset *d);

@@ -15,7 +15,14 @@
 
 /* With masks, which stand behind all else, or without; and with boxes as annotated too, or without: so is what a data set's hash is of, and so was the
  * index of earlier versions, whose jobs go on being scored by the boxes that they began with. */
-enum { WITH_MASKS = 1, WITH_TOLD = 2, UPRIGHT = 4 /* dataset.upright */, VIEWS = 8 /* dataset.views */, FORMS = 16 };
+enum {
+    WITH_MASKS = 1,
+    WITH_TOLD = 2,
+    UPRIGHT = 4 /* dataset.upright */,
+    VIEWS = 8 /* dataset.views */,
+    FILES = 16 /* dataset.files */,
+    FORMS = 32
+};
 static const char MAGIC[] = "detdidx";
 static const size_t INDEX_MAX_BYTES = (size_t)64 << 30;
 /* Bytes of a class, an image and a box whose names are empty and which hold nothing; see put_dataset(). */
@@ -128,9 +135,26 @@ static void put_views(struct writer *w, const struct views *v)
         put_view(w, &v->view[i], v->nsources);
 }
 
+static void put_files(struct writer *w, const struct dataset *d)
+{
+    put_int(w, d->nfiles);
+    for (int i = 0; i < d->nfiles; i++) {
+        put_text(w, w->whole ? d->files[i].path : "");
+        put_int(w, d->files[i].size_bytes);
+        put_int(w, w->whole ? d->files[i].mtime_ns : 0);
+        put(w, &d->files[i].hash, sizeof d->files[i].hash);
+    }
+}
+
+static int form_of(const struct writer *w, const struct dataset *d)
+{
+    return (d->masks ? WITH_MASKS : 0) + (w->whole ? WITH_TOLD : 0) + (d->upright ? UPRIGHT : 0) + (d->views ? VIEWS : 0) +
+           (d->nfiles ? FILES : 0);
+}
+
 static void put_dataset(struct writer *w, const struct dataset *d)
 {
-    put_magic(w, (d->masks ? WITH_MASKS : 0) + (w->whole ? WITH_TOLD : 0) + (d->upright ? UPRIGHT : 0) + (d->views ? VIEWS : 0));
+    put_magic(w, form_of(w, d));
     put_text(w, w->whole ? d->source : "");
     put_text(w, w->whole ? d->folder : "");
     put_int(w, d->source_bytes);
@@ -161,6 +185,8 @@ static void put_dataset(struct writer *w, const struct dataset *d)
         put_mask(w, dataset_mask(d, k));
     if (d->views)
         put_views(w, d->views);
+    if (d->nfiles)
+        put_files(w, d);
 }
 
 int index_write(const char *path, const struct dataset *d, struct err *err)
@@ -430,6 +456,22 @@ static void get_views(struct reader *r, struct dataset *d)
         get_view(r, v, d->nimages, &v->view[v->n]);
 }
 
+static void get_label_files(struct reader *r, struct dataset *d)
+{
+    int n = get_count(r, DATASET_MAX_FILES, FILE_LEAST);
+
+    d->files = calloc((size_t)n + 1, sizeof *d->files);
+    r->bad |= !d->files || n < 1;
+    for (; d->nfiles < n && !r->bad; d->nfiles++) {
+        struct dataset_file *f = &d->files[d->nfiles];
+
+        f->path = get_text(r, DATASET_MAX_PATH);
+        f->size_bytes = get_int(r, 0, INT64_MAX);
+        f->mtime_ns = get_int(r, INT64_MIN, INT64_MAX);
+        get(r, &f->hash, sizeof f->hash);
+    }
+}
+
 static int get_form(struct reader *r)
 {
     char magic[sizeof MAGIC];
@@ -466,6 +508,8 @@ static void get_dataset(struct reader *r, struct dataset *d)
         get_masks(r, d);
     if ((form & VIEWS) && !r->bad)
         get_views(r, d);
+    if ((form & FILES) && !r->bad)
+        get_label_files(r, d);
     r->bad |= r->at != r->end;
 }
 
@@ -517,10 +561,12 @@ static int verify(const struct dataset *d, const struct check_options *opt, cons
 
     if (!d->source || !d->folder)
         return err_set(err, ERR_CORRUPT, "%s: the index is malformed", path);
-    if (strcmp(d->source, opt->annotations) != 0 || strcmp(d->folder, opt->images) != 0)
+    if (strcmp(d->source, opt->annotations) != 0 || (!opt->labels && strcmp(d->folder, opt->images) != 0))
         return err_set(err, ERR_DATA, "%s: the index is of '%s' and '%s', the job has '%s' and '%s'", path, d->source, d->folder,
-                       opt->annotations, opt->images);
-    rc = same_file(&f, d->source, d->source_bytes, d->source_mtime_ns, d->source_hash, err);
+                       opt->annotations, opt->images ? opt->images : "");
+    rc = d->nfiles ? 0 : same_file(&f, d->source, d->source_bytes, d->source_mtime_ns, d->source_hash, err);
+    for (int i = 0; i < d->nfiles && rc == 0; i++)
+        rc = same_file(&f, d->files[i].path, d->files[i].size_bytes, d->files[i].mtime_ns, d->files[i].hash, err);
     for (int i = 0; i < d->nimages && rc == 0; i++) {
         const struct dataset_image *im = &d->images[i];
 
@@ -554,6 +600,8 @@ int index_load(const char *path, const struct check_options *opt, struct dataset
         rc = err_set(err, ERR_CORRUPT, "%s: the index %s", path, opt->masks ? "lacks the masks" : "holds masks that are not asked for");
     if (rc == 0 && (opt->frames != NULL) != (d->views != NULL))
         rc = err_set(err, ERR_CORRUPT, "%s: the index is one of %s", path, d->views ? "frames" : "boxes");
+    if (rc == 0 && (opt->labels != NULL) != (d->nfiles > 0))
+        rc = err_set(err, ERR_CORRUPT, "%s: the index is one of %s", path, d->nfiles ? "labels" : "other annotations");
     if (rc == 0)
         rc = verify(d, opt, path, err);
     if (rc < 0)

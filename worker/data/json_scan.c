@@ -7,6 +7,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "worker/data/utf8.h"
+
 void scan_open(struct json_scan *s, const char *name, const char *bytes, size_t len)
 {
     memset(s, 0, sizeof *s);
@@ -150,21 +152,6 @@ bool scan_element(struct json_scan *s)
 }
 
 /* ---- strings ---- */
-
-/* Length of the well-formed UTF-8 sequence at p, or 0: no overlong forms, no surrogates, nothing above U+10FFFF. */
-static int utf8_length(const unsigned char *p, const unsigned char *end)
-{
-    int n = p[0] >= 0xc2 && p[0] <= 0xdf ? 2 : p[0] >= 0xe0 && p[0] <= 0xef ? 3 : p[0] >= 0xf0 && p[0] <= 0xf4 ? 4 : 0;
-
-    if (n == 0 || end - p < n)
-        return 0;
-    for (int i = 1; i < n; i++)
-        if ((p[i] & 0xc0) != 0x80)
-            return 0;
-    if ((p[0] == 0xe0 && p[1] < 0xa0) || (p[0] == 0xed && p[1] > 0x9f) || (p[0] == 0xf0 && p[1] < 0x90) || (p[0] == 0xf4 && p[1] > 0x8f))
-        return 0;
-    return n;
-}
 
 /* First byte from p on that is not plain text: quote, backslash, control or non-ASCII. Eight at a time. */
 static const char *plain_end(const char *p, const char *end)

@@ -15,7 +15,6 @@
 #include "worker/data/check.h"
 #include "worker/data/loader.h"
 #include "worker/data/problems.h"
-#include "worker/data/sample/frames.h"
 #include "worker/data/sample/task.h"
 #include "worker/models/registry.h"
 #include "worker/report/progress.h"
@@ -23,6 +22,7 @@
 #include "worker/train/course.h"
 #include "worker/train/feed.h"
 #include "worker/train/machine.h"
+#include "worker/train/split_options.h"
 #include "worker/train/trainer.h"
 
 static const size_t cache_bytes = (size_t)1 << 30;
@@ -100,27 +100,21 @@ static int check_once(const struct machine *m, const char *split, const struct c
     return rc;
 }
 
-static int open_split(const struct machine *m, bool val, struct split *ret, struct err *err)
+static int open_split(const struct machine *m, bool val, const struct dataset *train, struct split *ret, struct err *err)
 {
     const struct jobspec *s = m->spec;
     const char *split = val ? "val" : "train";
-    struct frames_options frames;
-    struct check_options opt = { val ? s->data_val_annotations : s->data_train_annotations,
-                                 val ? s->data_val_images : s->data_train_images,
-                                 strcmp(s->data_on_bad, "skip") == 0 ? BAD_SKIP : BAD_ERROR,
-                                 m->spec->run_threads > 0 ? (int)m->spec->run_threads : 1,
-                                 model_masks(m->opt->models, m->spec),
-                                 model_upright(m->opt->models, m->spec),
-                                 frames_split(s, val, &frames) ? &frames : NULL };
+    struct split_options opt;
     char index[4096 + 32];
     int rc;
 
+    split_options(m->opt->models, s, val, train, s->run_threads > 0 ? (int)s->run_threads : 1, &opt);
     snprintf(index, sizeof index, "%s/index.%s", m->opt->job_dir, split);
-    rc = check_once(m, split, &opt, index, err);
+    rc = check_once(m, split, &opt.check, index, err);
     if (rc >= 0)
         rc = comm_barrier(m->comm, COMM_SYNC, err);
     if (rc >= 0)
-        rc = index_load(index, &opt, &ret->set, err);
+        rc = index_load(index, &opt.check, &ret->set, err);
     return rc < 0 ? rc : index_hash(ret->set, &ret->hash, err);
 }
 
@@ -143,12 +137,12 @@ int splits_open(const struct machine *m, struct split *ret_train, struct split *
     int rc;
 
     progress_phase(m->progress, PHASE_CHECK_DATA);
-    rc = open_split(m, false, ret_train, err);
+    rc = open_split(m, false, NULL, ret_train, err);
     if (rc >= 0)
         rc = wanted_data(s, ret_train, err);
     if (rc < 0 || !s->data_val_annotations)
         return rc;
-    rc = open_split(m, true, ret_val, err);
+    rc = open_split(m, true, ret_train->set, ret_val, err);
     return rc < 0 ? rc : dataset_same_classes(ret_train->set, ret_val->set, err);
 }
 

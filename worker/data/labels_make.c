@@ -1,0 +1,210 @@
+#include "worker/data/labels_make.h"
+
+#include <errno.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "proto/err.h"
+#include "worker/data/box_rule.h"
+#include "worker/data/image_codec.h"
+#include "worker/data/problems.h"
+
+int labels_no_memory(struct labels_maker *m)
+{
+    return err_set(m->err, -ENOMEM, "%s: no memory", m->opt->annotations);
+}
+
+/* Room for one more of n things of `size` bytes. */
+static bool grow(void *list, int64_t n, int64_t *room, size_t size)
+{
+    int64_t more = *room ? *room * 2 : 64;
+    void *old, *bigger;
+
+    if (n < *room)
+        return true;
+    memcpy(&old, list, sizeof old);
+    bigger = realloc(old, (size_t)more * size);
+    if (!bigger)
+        return false;
+    memcpy(list, &bigger, sizeof bigger);
+    *room = more;
+    return true;
+}
+
+void labels_make_problem(struct labels_maker *m, int64_t line, const char *fmt, ...)
+{
+    char text[PROBLEM_TEXT];
+    va_list ap;
+
+    va_start(ap, fmt);
+    vsnprintf(text, sizeof text, fmt, ap);
+    va_end(ap);
+    problems_add(m->problems, "%s, line %lld: %s", m->where, (long long)line, text);
+}
+
+/* ---- files ---- */
+
+static int keep_file(struct labels_maker *m, const char *path)
+{
+    struct dataset *d = m->d;
+    int64_t room = m->files_room;
+    struct dataset_file *f;
+
+    if (d->nfiles == DATASET_MAX_FILES)
+        return err_set(m->err, ERR_DATA, "%s: more than %d files of labels", m->opt->annotations, DATASET_MAX_FILES);
+    if (!grow(&d->files, d->nfiles, &room, sizeof *d->files))
+        return labels_no_memory(m);
+    m->files_room = (int)room;
+    f = &d->files[d->nfiles];
+    *f = (struct dataset_file){ .path = strdup(path),
+                                .size_bytes = (int64_t)m->file.size,
+                                .mtime_ns = m->file.mtime_ns,
+                                .hash = hash_bytes(m->file.bytes, m->file.size, 0) };
+    if (!f->path)
+        return labels_no_memory(m);
+    d->nfiles++;
+    return 0;
+}
+
+int labels_make_file(struct labels_maker *m, const char *path, int64_t max_bytes, bool must)
+{
+    struct err why = { 0 };
+    int rc = whole_file_read(&m->file, path, max_bytes, &why);
+
+    if (rc == 0)
+        return keep_file(m, path);
+    if (must || !file_at_fault(rc))
+        return err_set(m->err, rc, "%s", why.msg);
+    problems_add(m->problems, "%s", why.msg);
+    return 1;
+}
+
+int labels_make_names(struct labels_maker *m, const char *path)
+{
+    int rc = labels_make_file(m, path, 1 << 24, true);
+
+    return rc < 0 ? rc : label_names_parse(&m->names, path, m->file.bytes, m->file.size, m->err);
+}
+
+/* ---- pictures ---- */
+
+int labels_make_item(struct labels_maker *m, const char *picture, int32_t list, int64_t line)
+{
+    if (m->nitems == DATASET_MAX_IMAGES)
+        return err_set(m->err, ERR_DATA, "%s: more than %d images", m->opt->annotations, DATASET_MAX_IMAGES);
+    if (!grow(&m->item, m->nitems, &m->items_room, sizeof *m->item))
+        return labels_no_memory(m);
+    m->item[m->nitems] = (struct label_item){ strdup(picture), list, line };
+    if (!m->item[m->nitems].picture)
+        return labels_no_memory(m);
+    m->nitems++;
+    return 0;
+}
+
+const char *labels_make_place(const struct labels_maker *m, const struct label_item *item, char *buf, size_t size)
+{
+    *buf = '\0';
+    if (item->list >= 0)
+        snprintf(buf, size, "%.300s, line %lld: ", m->d->files[item->list].path, (long long)item->line);
+    return buf;
+}
+
+int labels_make_size(struct labels_maker *m, const char *picture, int *ret_w, int *ret_h)
+{
+    struct err why = { 0 };
+    int rc = image_size(m->dec, picture, m->opt->upright, ret_w, ret_h, &why);
+
+    if (rc == 0)
+        return 0;
+    if (!file_at_fault(rc))
+        return err_set(m->err, rc, "%s", why.msg);
+    problems_add(m->problems, "%s", why.msg);
+    return 1;
+}
+
+int labels_make_image(struct labels_maker *m, int i, const char *picture, int w, int h)
+{
+    struct dataset *d = m->d;
+    struct err why = { 0 };
+
+    if (image_check_size(picture, w, h, &why) < 0) {
+        problems_add(m->problems, "%s", why.msg);
+        return 1;
+    }
+    d->images[d->nimages] = (struct dataset_image){ .id = i + 1, .w = w, .h = h };
+    m->picture[d->nimages] = strdup(picture);
+    if (!m->picture[d->nimages])
+        return labels_no_memory(m);
+    d->nimages++;
+    d->offset[d->nimages] = d->offset[d->nimages - 1];
+    return 0;
+}
+
+/* ---- boxes ---- */
+
+static int keep_outline(struct labels_maker *m, const struct label_box *box, int64_t at)
+{
+    struct masks *masks = m->d->masks;
+    struct mask_ref ref = { .at = masks->npolygons, .n = box->xy ? 1 : 0, .kind = box->xy ? MASK_POLYGONS : MASK_NONE };
+
+    for (int i = 0; i < box->npoints && box->xy; i++)
+        if (!masks_add_point(masks, box->xy[i][0], box->xy[i][1]))
+            return labels_no_memory(m);
+    if ((box->xy && !masks_end_polygon(masks)) || (at >= masks->refs_cap && !masks_reserve(masks, (at + 1) * 2)))
+        return labels_no_memory(m);
+    masks->ref[at] = ref;
+    return 0;
+}
+
+static int keep_box(struct labels_maker *m, const struct label_box *told, const struct dataset_box *box)
+{
+    struct dataset *d = m->d;
+    int64_t at = d->offset[d->nimages];
+    int n;
+
+    if (at == DATASET_MAX_BOXES)
+        return err_set(m->err, ERR_DATA, "%s: more than %d boxes", m->opt->annotations, DATASET_MAX_BOXES);
+    if (!grow(&d->boxes, at, &m->boxes_room, sizeof *d->boxes))
+        return labels_no_memory(m);
+    d->boxes[at] = *box;
+    d->boxes[at].id = at + 1;
+    d->offset[d->nimages] = at + 1;
+    n = (int)(at + 1 - d->offset[d->nimages - 1]);
+    d->max_boxes = n > d->max_boxes ? n : d->max_boxes;
+    return d->masks ? keep_outline(m, told, at) : 0;
+}
+
+static int class_of(const struct labels_maker *m, int cls)
+{
+    return m->class_of ? m->class_of[cls] : cls;
+}
+
+int labels_make_box(struct labels_maker *m, const struct label_box *told)
+{
+    const struct dataset_image *im = &m->d->images[m->d->nimages - 1];
+    struct dataset_box box = { .x = told->x, .y = told->y, .w = told->w, .h = told->h, .area = told->w * told->h, .crowd = told->crowd };
+    bool clipped = false;
+    const char *flaw = NULL;
+
+    if (class_of(m, told->cls) < 0) {
+        labels_make_problem(m, told->line, "'%.100s' is no class of the training split", m->names.name[told->cls]);
+        return 0;
+    }
+    box.cls = class_of(m, told->cls);
+    memcpy(box.told, (const double[4]){ told->x, told->y, told->w, told->h }, sizeof box.told);
+    for (int i = 0; i < 4; i++)
+        if (!(box.told[i] <= BOX_COORDINATE_MAX && box.told[i] >= -BOX_COORDINATE_MAX))
+            flaw = "box holds an impossible number";
+    if (!flaw)
+        flaw = box_flaw(im, &box, &clipped);
+    if (!flaw && m->d->masks && !told->xy && !told->crowd)
+        flaw = "has no outline, and its mask is asked for";
+    if (flaw) {
+        labels_make_problem(m, told->line, "%s: [%g, %g, %g, %g] in %d x %d", flaw, told->x, told->y, told->w, told->h, im->w, im->h);
+        return 0;
+    }
+    m->d->clipped += clipped;
+    return keep_box(m, told, &box);
+}

@@ -1,0 +1,77 @@
+/* worker/data/labels_make.h - a data set of labels grows picture by picture: forms say which pictures there are and what each one's file says, this
+ * sizes the pictures, holds boxes to the rules and numbers everything. Not for other modules than those of labels.h. */
+#pragma once
+#include "worker/data/label_names.h"
+#include "worker/data/label_paths.h"
+#include "worker/data/labels.h"
+#include "worker/data/text_lines.h"
+#include "worker/data/whole_file.h"
+
+struct decoder;
+
+/* A picture of the split, as a list or a folder has it. */
+struct label_item {
+    char *picture; /* path; of voc's, until it is found, the name of the XML file */
+    int32_t list;  /* dataset.files: the list that names it; -1: it was found in a folder */
+    int64_t line;  /* there */
+};
+
+struct labels_maker {
+    const struct labels_options *opt;
+    struct problems *problems;
+    struct err *err;
+    struct dataset *d;
+    struct label_names names; /* as the files number them */
+    int32_t *class_of;        /* [names.n]: index in the classes of the training split, -1: not there; NULL: as they are */
+    struct label_item *item;
+    int nitems;
+    int64_t items_room, boxes_room;
+    int files_room;
+    struct decoder *dec;
+    struct whole_file file; /* the last that was read */
+    char **picture;         /* [d->nimages]: path of each */
+    const char *where;      /* the file whose boxes are being added */
+};
+
+/* An object as its file has it, in pixels. */
+struct label_box {
+    int64_t line;
+    int cls; /* of names */
+    double x, y, w, h;
+    bool crowd;
+    const double (*xy)[2]; /* its outline; NULL: none */
+    int npoints;
+};
+
+/* All that return an int: 0, or an error that ends the reading. */
+
+int labels_no_memory(struct labels_maker *m);
+/* Reads a file of the set into m->file and keeps it in mind: it is one of those that may not change. must: else a file that is not there, or bad, is told as
+ * a problem; 1 then. */
+int labels_make_file(struct labels_maker *m, const char *path, int64_t max_bytes, bool must);
+/* The lines of a file that was read so; names. */
+int labels_make_names(struct labels_maker *m, const char *path);
+/* One more picture; list: dataset.files, or -1. */
+int labels_make_item(struct labels_maker *m, const char *picture, int32_t list, int64_t line);
+/* "LIST, line 7: " of an item, or "". */
+const char *labels_make_place(const struct labels_maker *m, const struct label_item *item, char *buf, size_t size);
+/* Width and height of a picture from its header. 1: told as a problem, the picture is left out. */
+int labels_make_size(struct labels_maker *m, const char *picture, int *ret_w, int *ret_h);
+/* The next picture, which has so many pixels, is item number i; boxes follow. 1: its size is told as a problem. */
+int labels_make_image(struct labels_maker *m, int i, const char *picture, int w, int h);
+/* One box of that picture, of a file: bad ones are told as a problem and left out. */
+int labels_make_box(struct labels_maker *m, const struct label_box *box);
+/* A bad record of m->where. */
+void labels_make_problem(struct labels_maker *m, int64_t line, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
+
+/* One form: which pictures there are, then what each one's labels are; item i of m->item. */
+struct labels_kind {
+    int (*open)(struct labels_maker *m);
+    int (*take)(struct labels_maker *m, int i);
+};
+extern const struct labels_kind labels_voc, labels_darknet, labels_yolo;
+/* Lines of text as darknet has them: what `take` is of the other two. */
+int labels_text_take(struct labels_maker *m, int i);
+/* The pictures of a list, a path a line, relative to folder; or below one. */
+int labels_text_list(struct labels_maker *m, const char *path, const char *folder);
+int labels_text_folder(struct labels_maker *m, const char *path);

@@ -1,0 +1,230 @@
+/* Labels as darknet has them: a file of text for each picture, a line an object: its class, from 0, and the middle and the size of its box as shares of the
+ * picture's width and height; for ultralytics' programs a line may also be a class and the corners of an outline, in such shares. A picture without a file
+ * has no object, and neither has one whose file is empty. Source: specs yolov3 section 5.1.
+ *
+ * Shares are made pixels and rounded to hundredths, which is how finely COCO tells its boxes: those that were whole pixels, or COCO's, before they were written
+ * as shares of six digits are again what they were, to the bit. */
+#include <errno.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include "proto/err.h"
+#include "worker/data/labels_make.h"
+#include "worker/data/problems.h"
+
+enum { LABELS_MAX_BYTES = 256 << 20, LIST_MAX_BYTES = 1 << 28 };
+/* Shares that are over are those of a picture's rounding, or else no shares. */
+static const double OVER = 1e-3, PIXELS = 1.5;
+
+/* ---- one file ---- */
+
+/* Of a side of so many pixels. */
+static double pixels(double share, int side)
+{
+    return rint(share * side * 100) / 100;
+}
+
+struct numbers {
+    double *v;
+    int n;
+    int64_t room;
+};
+
+/* NULL, or what is wrong with the line; the class and the numbers behind it. */
+static const char *read_line(struct text_line line, struct numbers *v, double *ret_cls, bool *ret_memory)
+{
+    struct text_line word;
+
+    *ret_memory = false;
+    v->n = 0;
+    if (!text_word(&line, &word) || !text_number(&word, ret_cls) || *ret_cls != floor(*ret_cls))
+        return "its class is no whole number";
+    while (text_word(&line, &word)) {
+        if (v->n == v->room) {
+            int64_t room = v->room ? v->room * 2 : 64;
+            double *bigger = realloc(v->v, (size_t)room * sizeof *bigger);
+
+            *ret_memory = !bigger;
+            if (!bigger)
+                return "no memory";
+            v->v = bigger;
+            v->room = room;
+        }
+        if (!text_number(&word, &v->v[v->n++]))
+            return "what follows its class is not numbers alone";
+    }
+    return NULL;
+}
+
+static const char *share_flaw(const struct numbers *v, bool box)
+{
+    for (int i = 0; i < v->n; i++) {
+        if (v->v[i] > PIXELS)
+            return "looks like pixels: a box is told in shares of the picture's width and height, 0 to 1";
+        if (box && i >= 2 ? v->v[i] > 1 + OVER : v->v[i] > 1 + OVER || v->v[i] < -OVER)
+            return "is outside its picture: shares are 0 to 1";
+    }
+    return NULL;
+}
+
+/* Its bounds are the box of an outline. */
+static int put_outline(struct labels_maker *m, struct numbers *v, int w, int h, struct label_box *box)
+{
+    double(*xy)[2] = malloc((size_t)v->n / 2 * sizeof *xy), least[2] = { INFINITY, INFINITY }, most[2] = { -INFINITY, -INFINITY };
+    int rc;
+
+    if (!xy)
+        return labels_no_memory(m);
+    for (int i = 0; i < v->n / 2; i++)
+        for (int k = 0; k < 2; k++) {
+            xy[i][k] = pixels(v->v[2 * i + k], k ? h : w);
+            least[k] = fmin(least[k], xy[i][k]);
+            most[k] = fmax(most[k], xy[i][k]);
+        }
+    box->x = least[0];
+    box->y = least[1];
+    box->w = most[0] - least[0];
+    box->h = most[1] - least[1];
+    box->xy = (const double(*)[2])xy;
+    box->npoints = v->n / 2;
+    rc = labels_make_box(m, box);
+    free(xy);
+    return rc;
+}
+
+static int put_box(struct labels_maker *m, const struct numbers *v, int w, int h, struct label_box *box)
+{
+    box->w = pixels(v->v[2], w);
+    box->h = pixels(v->v[3], h);
+    box->x = pixels(v->v[0] - v->v[2] / 2, w);
+    box->y = pixels(v->v[1] - v->v[3] / 2, h);
+    return labels_make_box(m, box);
+}
+
+static const char *shape_flaw(const struct labels_maker *m, const struct numbers *v)
+{
+    if (v->n == 4)
+        return NULL;
+    if (m->opt->form == LABELS_YOLO && v->n >= 6 && v->n % 2 == 0 && v->n / 2 <= MASK_MAX_POINTS)
+        return NULL;
+    return m->opt->form == LABELS_YOLO ? "should be a class and 4 numbers, or a class and the corners of an outline, at least 3"
+                                       : "should be a class and 4 numbers: middle x y, width, height";
+}
+
+static int put_line(struct labels_maker *m, struct text_line line, struct numbers *v, int w, int h)
+{
+    struct label_box box = { .line = line.number };
+    double cls;
+    bool memory;
+    const char *why = read_line(line, v, &cls, &memory);
+
+    if (memory)
+        return labels_no_memory(m);
+    if (!why)
+        why = shape_flaw(m, v);
+    if (!why)
+        why = share_flaw(v, v->n == 4);
+    if (why) {
+        labels_make_problem(m, line.number, "%s", why);
+        return 0;
+    }
+    if (cls < 0 || cls >= m->names.n) {
+        labels_make_problem(m, line.number, "class %g is not among the %d names, 0 to %d", cls, m->names.n, m->names.n - 1);
+        return 0;
+    }
+    box.cls = (int)cls;
+    return v->n == 4 ? put_box(m, v, w, h, &box) : put_outline(m, v, w, h, &box);
+}
+
+static int put_lines(struct labels_maker *m, const char *path, int w, int h)
+{
+    struct numbers v = { 0 };
+    struct err why = { 0 };
+    struct text_lines l;
+    struct text_line line;
+    int rc = 0, got;
+
+    text_lines_open(&l, path, m->file.bytes, m->file.size);
+    while (rc >= 0 && (got = text_lines_next(&l, &line, &why)) != 0) {
+        if (got < 0)
+            problems_add(m->problems, "%s", why.msg);
+        else
+            rc = put_line(m, line, &v, w, h);
+    }
+    free(v.v);
+    return rc;
+}
+
+static bool there(const char *path)
+{
+    struct stat st;
+
+    return stat(path, &st) == 0;
+}
+
+int labels_text_take(struct labels_maker *m, int i)
+{
+    const char *picture = m->item[i].picture;
+    char path[DATASET_MAX_PATH];
+    int w, h, rc;
+    bool labelled;
+
+    labelled = (label_path_rule(picture, path) && there(path)) || (label_path_beside(picture, path) && there(path));
+    m->where = path;
+    rc = labels_make_size(m, picture, &w, &h);
+    if (rc == 0 && labelled)
+        rc = labels_make_file(m, path, LABELS_MAX_BYTES, false);
+    if (rc == 0)
+        rc = labels_make_image(m, i, picture, w, h);
+    m->d->unlabelled += rc == 0 && !labelled;
+    return rc == 0 && labelled ? put_lines(m, path, w, h) : rc;
+}
+
+/* ---- which ---- */
+
+/* A path may hold blanks, so a line is one. */
+static int put_picture(struct labels_maker *m, const char *list, const char *folder, const struct text_line *line)
+{
+    char text[DATASET_MAX_PATH], from[DATASET_MAX_PATH], path[DATASET_MAX_PATH];
+
+    if (line->len >= sizeof text / 2)
+        return err_set(m->err, ERR_DATA, "%s, line %lld: path too long", list, (long long)line->number);
+    memcpy(text, line->text, line->len);
+    text[line->len] = '\0';
+    if (m->opt->form == LABELS_YOLO && line->len > 2 && text[0] == '.' && text[1] == '/')
+        label_path_folder(list, from); /* as ultralytics' programs have it */
+    else
+        snprintf(from, sizeof from, "%s", folder);
+    if (!label_path(from, text, path))
+        return err_set(m->err, ERR_DATA, "%s, line %lld: path too long", list, (long long)line->number);
+    return labels_make_item(m, path, m->d->nfiles - 1, line->number);
+}
+
+int labels_text_list(struct labels_maker *m, const char *path, const char *folder)
+{
+    struct text_lines l;
+    struct text_line line;
+    int rc = labels_make_file(m, path, LIST_MAX_BYTES, true);
+
+    if (rc < 0)
+        return rc;
+    text_lines_open(&l, path, m->file.bytes, m->file.size);
+    while ((rc = text_lines_next(&l, &line, m->err)) > 0)
+        if ((rc = put_picture(m, path, folder, &line)) < 0)
+            return rc;
+    return rc;
+}
+
+static int found(void *arg, const char *path, struct err *err)
+{
+    (void)err; /* the maker has it */
+    return labels_make_item(arg, path, -1, 0);
+}
+
+int labels_text_folder(struct labels_maker *m, const char *path)
+{
+    return label_paths_scan(path, true, label_path_is_picture, found, m, m->err);
+}

@@ -1,0 +1,469 @@
+/* Pascal VOC. A list of ImageSets, a name a line: Annotations/NAME.xml and JPEGImages/NAME with the ending of a picture lie in its root, which is
+ * data.train.images, or else the folder that ImageSets is in. Or a folder of XML files, each with a picture of its name in data.train.images, or else beside
+ * it. Source: the development kit of VOC2012; its example code counts pixels from 1, and boxes go to the last one inside. */
+#include <errno.h>
+#include <expat.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "proto/err.h"
+#include "worker/data/labels_make.h"
+#include "worker/data/problems.h"
+
+enum { XML_MAX_BYTES = 64 << 20, XML_MAX_DEPTH = 32, XML_MAX_TEXT = 1023, LIST_MAX_BYTES = 1 << 28 };
+
+/* ---- one file ---- */
+
+enum side { XMIN, YMIN, XMAX, YMAX, SIDES };
+static const char *const side_names[SIDES] = { "xmin", "ymin", "xmax", "ymax" };
+
+struct voc_object {
+    int64_t line;
+    char name[LABEL_NAME_MAX + 1]; /* "": none yet */
+    double side[SIDES];
+    int told[SIDES], names, boxes; /* how often */
+    bool difficult;
+    const char *flaw; /* constant text; NULL: none */
+};
+
+/* Where the parser stands. Elements that nobody asked for are passed over, with all that is in them. */
+enum place { ROOT, IN_ANNOTATION, IN_SIZE, IN_OBJECT, IN_BOX, IN_LEAF, IN_OTHER };
+
+struct voc_file {
+    XML_Parser parser;
+    enum place place[XML_MAX_DEPTH + 1];
+    int depth;
+    char leaf[16]; /* its name; so long are those we know */
+    char text[XML_MAX_TEXT + 1];
+    size_t len;
+    double width, height; /* 0: not stated */
+    struct voc_object *object;
+    int nobjects, room;
+    const char *why; /* ended the parse: constant text */
+    bool memory;
+};
+
+static void stop(struct voc_file *f, const char *why)
+{
+    if (!f->why)
+        f->why = why;
+    XML_StopParser(f->parser, XML_FALSE);
+}
+
+static void new_object(struct voc_file *f)
+{
+    if (f->nobjects == f->room) {
+        int room = f->room ? f->room * 2 : 16;
+        struct voc_object *bigger = realloc(f->object, (size_t)room * sizeof *bigger);
+
+        if (!bigger) {
+            f->memory = true;
+            stop(f, "no memory");
+            return;
+        }
+        f->object = bigger;
+        f->room = room;
+    }
+    f->object[f->nobjects++] = (struct voc_object){ .line = (int64_t)XML_GetCurrentLineNumber(f->parser) };
+}
+
+static bool is_leaf(enum place in, const char *name)
+{
+    static const char *const size[] = { "width", "height", NULL }, *const object[] = { "name", "difficult", NULL };
+    static const char *const box[] = { "xmin", "ymin", "xmax", "ymax", NULL };
+    const char *const *of = in == IN_SIZE ? size : in == IN_OBJECT ? object : in == IN_BOX ? box : NULL;
+
+    for (; of && *of; of++)
+        if (strcmp(*of, name) == 0)
+            return true;
+    return false;
+}
+
+/* What an element is, by where it begins. */
+static enum place place_of(struct voc_file *f, enum place in, const char *name)
+{
+    if (in == ROOT) {
+        if (strcmp(name, "annotation") != 0)
+            stop(f, "its root is not <annotation>");
+        return IN_ANNOTATION;
+    }
+    if (in == IN_ANNOTATION && strcmp(name, "size") == 0)
+        return IN_SIZE;
+    if (in == IN_ANNOTATION && strcmp(name, "object") == 0) {
+        new_object(f);
+        return IN_OBJECT;
+    }
+    if (in == IN_OBJECT && strcmp(name, "bndbox") == 0) {
+        f->object[f->nobjects - 1].boxes++;
+        return IN_BOX;
+    }
+    if (in == IN_LEAF)
+        stop(f, "an element inside of what should be text");
+    return is_leaf(in, name) ? IN_LEAF : IN_OTHER;
+}
+
+static void XMLCALL on_start(void *arg, const XML_Char *name, const XML_Char **attributes)
+{
+    struct voc_file *f = arg;
+
+    (void)attributes;
+    if (f->why)
+        return;
+    if (f->depth == XML_MAX_DEPTH) {
+        stop(f, "elements are nested too deep");
+        return;
+    }
+    f->place[f->depth + 1] = place_of(f, f->depth ? f->place[f->depth] : ROOT, name);
+    f->depth++;
+    if (f->place[f->depth] == IN_LEAF) {
+        snprintf(f->leaf, sizeof f->leaf, "%s", name);
+        f->len = 0;
+    }
+}
+
+static void XMLCALL on_text(void *arg, const XML_Char *text, int len)
+{
+    struct voc_file *f = arg;
+
+    if (f->why || f->depth == 0 || f->place[f->depth] != IN_LEAF)
+        return;
+    if (f->len + (size_t)len > XML_MAX_TEXT) {
+        stop(f, "a text is too long");
+        return;
+    }
+    memcpy(f->text + f->len, text, (size_t)len);
+    f->len += (size_t)len;
+}
+
+/* Without the blanks around it. */
+static void trim(struct voc_file *f)
+{
+    const char *blanks = " \t\r\n";
+    size_t skip;
+
+    f->text[f->len] = '\0';
+    while (f->len > 0 && strchr(blanks, f->text[f->len - 1]))
+        f->text[--f->len] = '\0';
+    skip = strspn(f->text, blanks);
+    memmove(f->text, f->text + skip, f->len + 1 - skip);
+    f->len -= skip;
+}
+
+static bool number(const struct voc_file *f, double *ret)
+{
+    return text_number(&(struct text_line){ .text = f->text, .len = f->len }, ret);
+}
+
+static void flaw(struct voc_object *o, const char *text)
+{
+    if (!o->flaw)
+        o->flaw = text;
+}
+
+static void end_of_object_leaf(struct voc_file *f, struct voc_object *o)
+{
+    double v;
+
+    if (f->leaf[0] == 'n') {
+        o->names++;
+        if (f->len == 0 || f->len > LABEL_NAME_MAX)
+            flaw(o, "<name> is empty or too long");
+        else
+            memcpy(o->name, f->text, f->len + 1);
+    } else if (!number(f, &v) || (v != 0 && v != 1)) {
+        flaw(o, "<difficult> is neither 0 nor 1");
+    } else {
+        o->difficult = v != 0;
+    }
+}
+
+static void end_of_side(struct voc_file *f, struct voc_object *o)
+{
+    static const char *const bad[SIDES] = { "<xmin> is not a number", "<ymin> is not a number", "<xmax> is not a number",
+                                            "<ymax> is not a number" };
+
+    for (int i = 0; i < SIDES; i++)
+        if (strcmp(f->leaf, side_names[i]) == 0) {
+            o->told[i]++;
+            if (!number(f, &o->side[i]))
+                flaw(o, bad[i]);
+        }
+}
+
+/* Some programs write 0 where they do not know it. */
+static void end_of_size(struct voc_file *f)
+{
+    double v;
+
+    if (!number(f, &v) || v < 0 || v != floor(v) || v > 1e9)
+        stop(f, "its <size> holds something that is no number of pixels");
+    else
+        *(f->leaf[0] == 'w' ? &f->width : &f->height) = v;
+}
+
+static void XMLCALL on_end(void *arg, const XML_Char *name)
+{
+    struct voc_file *f = arg;
+
+    (void)name;
+    if (f->why)
+        return;
+    if (f->place[f->depth] == IN_LEAF) {
+        struct voc_object *o = f->nobjects ? &f->object[f->nobjects - 1] : NULL;
+
+        trim(f);
+        if (f->place[f->depth - 1] == IN_SIZE)
+            end_of_size(f);
+        else if (f->place[f->depth - 1] == IN_OBJECT)
+            end_of_object_leaf(f, o);
+        else
+            end_of_side(f, o);
+    }
+    f->depth--;
+}
+
+/* Declarations could define text that grows without end, and no annotation has one. */
+static void XMLCALL on_doctype(void *arg, const XML_Char *name, const XML_Char *system, const XML_Char *pub, int has_subset)
+{
+    (void)name;
+    (void)system;
+    (void)pub;
+    (void)has_subset;
+    stop(arg, "a document type is declared");
+}
+
+/* 0; 1: told as a problem; or an error. The caller frees f->object. */
+static int parse(struct labels_maker *m, const char *path, struct voc_file *f)
+{
+    enum XML_Status status;
+    long long line;
+
+    *f = (struct voc_file){ .parser = XML_ParserCreate(NULL) };
+    if (!f->parser)
+        return labels_no_memory(m);
+    XML_SetUserData(f->parser, f);
+    XML_SetElementHandler(f->parser, on_start, on_end);
+    XML_SetCharacterDataHandler(f->parser, on_text);
+    XML_SetStartDoctypeDeclHandler(f->parser, on_doctype);
+    status = XML_Parse(f->parser, (const char *)m->file.bytes, (int)m->file.size, XML_TRUE);
+    line = (long long)XML_GetCurrentLineNumber(f->parser);
+    if (status != XML_STATUS_OK && !f->why) {
+        f->memory = XML_GetErrorCode(f->parser) == XML_ERROR_NO_MEMORY;
+        f->why = XML_ErrorString(XML_GetErrorCode(f->parser));
+    }
+    XML_ParserFree(f->parser);
+    if (f->memory)
+        return labels_no_memory(m);
+    if (f->why)
+        problems_add(m->problems, "%s, line %lld: no annotation: %s", path, line, f->why);
+    return f->why ? 1 : 0;
+}
+
+/* ---- objects ---- */
+
+static const char *missing(const struct voc_object *o)
+{
+    static const char *const texts[SIDES] = { "has no <xmin>", "has no <ymin>", "has no <xmax>", "has no <ymax>" };
+
+    if (o->flaw)
+        return o->flaw;
+    if (o->names != 1)
+        return o->names ? "has two names" : "has no <name>";
+    if (o->boxes != 1)
+        return o->boxes ? "has two boxes" : "has no <bndbox>";
+    for (int i = 0; i < SIDES; i++)
+        if (o->told[i] != 1)
+            return o->told[i] ? "a side of its box is there twice" : texts[i];
+    return NULL;
+}
+
+static int put_object(struct labels_maker *m, const struct voc_object *o, bool named)
+{
+    const struct labels_options *opt = m->opt;
+    double inside = opt->corners ? 0 : 1;
+    struct label_box box = { .line = o->line, .crowd = o->difficult && !opt->difficult };
+    const char *why = missing(o);
+
+    box.cls = why ? -1 : label_names_find(&m->names, o->name);
+    if (why) {
+        labels_make_problem(m, o->line, "object %s", why);
+        return 0;
+    }
+    if (box.cls < 0 && named) {
+        labels_make_problem(m, o->line, "'%.100s' is none of the %d classes%s", o->name, m->names.n,
+                            opt->names   ? " of data.names"
+                            : opt->train ? " of the training split"
+                                         : "");
+        return 0;
+    }
+    if (box.cls < 0)
+        box.cls = label_names_add(&m->names, m->where, o->name, m->err);
+    if (box.cls < 0)
+        return box.cls;
+    box.x = o->side[XMIN] - inside;
+    box.y = o->side[YMIN] - inside;
+    box.w = o->side[XMAX] - o->side[XMIN] + inside;
+    box.h = o->side[YMAX] - o->side[YMIN] + inside;
+    return labels_make_box(m, &box);
+}
+
+/* ---- pictures ---- */
+
+static bool there(const char *path)
+{
+    struct stat st;
+
+    return stat(path, &st) == 0 && !S_ISDIR(st.st_mode);
+}
+
+/* In this order, the first that is there. */
+static bool find_picture(const char *folder, const char *name, char ret[DATASET_MAX_PATH])
+{
+    static const char *const endings[] = { "jpg", "jpeg", "png", "bmp", "webp", "JPG", "JPEG", "PNG", "BMP", "WEBP" };
+    char file[DATASET_MAX_PATH];
+
+    for (size_t i = 0; i < sizeof endings / sizeof *endings; i++)
+        if (snprintf(file, sizeof file, "%.3000s.%s", name, endings[i]) > 0 && label_path(folder, file, ret) && there(ret))
+            return true;
+    return false;
+}
+
+/* The picture of an XML file; false: told as a problem. */
+static bool picture_of(struct labels_maker *m, const struct label_item *item, char ret[DATASET_MAX_PATH])
+{
+    char name[DATASET_MAX_PATH], folder[DATASET_MAX_PATH], up[DATASET_MAX_PATH];
+
+    label_path_stem(item->picture, name);
+    label_path_folder(item->picture, folder);
+    if (item->list >= 0)
+        label_path(folder, "../JPEGImages", up);
+    else
+        label_path(".", m->opt->images ? m->opt->images : folder, up);
+    if (find_picture(up, name, ret))
+        return true;
+    problems_add(m->problems, "%s: there is no picture '%.100s' in '%.200s' (.jpg, .jpeg, .png, .bmp or .webp)", item->picture, name, up);
+    return false;
+}
+
+static int take(struct labels_maker *m, int i)
+{
+    const struct label_item *item = &m->item[i];
+    bool named = m->opt->names || m->opt->train;
+    char picture[DATASET_MAX_PATH];
+    struct voc_file f;
+    int w = 0, h = 0, rc;
+
+    m->where = item->picture;
+    rc = labels_make_file(m, item->picture, XML_MAX_BYTES, false);
+    if (rc != 0)
+        return rc;
+    rc = parse(m, item->picture, &f);
+    if (rc == 0 && !picture_of(m, item, picture))
+        rc = 1;
+    if (rc == 0 && f.width > 0 && f.height > 0) {
+        w = (int)f.width;
+        h = (int)f.height;
+    } else if (rc == 0) {
+        rc = labels_make_size(m, picture, &w, &h);
+    }
+    if (rc == 0)
+        rc = labels_make_image(m, i, picture, w, h);
+    for (int k = 0; k < f.nobjects && rc == 0; k++)
+        rc = put_object(m, &f.object[k], named);
+    free(f.object);
+    return rc;
+}
+
+/* ---- which ---- */
+
+static bool is_xml(const char *path)
+{
+    size_t len = strlen(path);
+
+    return len > 4 && strcasecmp(path + len - 4, ".xml") == 0;
+}
+
+static int found(void *arg, const char *path, struct err *err)
+{
+    (void)err; /* the maker has it */
+    return labels_make_item(arg, path, -1, 0);
+}
+
+/* Two words are a list of one class: a name, and whether there is one. */
+static int put_line(struct labels_maker *m, const char *list, const char *root, struct text_line line)
+{
+    char file[DATASET_MAX_PATH], path[DATASET_MAX_PATH];
+    long long number = (long long)line.number;
+    struct text_line name, more;
+
+    text_word(&line, &name);
+    if (text_word(&line, &more))
+        return err_set(m->err, ERR_DATA,
+                       "%s, line %lld: two words, as in a list of one class; take that of all, as ImageSets/Main/train.txt", list, number);
+    if (name.len >= 1000 || memchr(name.text, '/', name.len) || name.text[0] == '.')
+        return err_set(m->err, ERR_DATA, "%s, line %lld: is no name of a picture of Annotations", list, number);
+    snprintf(file, sizeof file, "Annotations/%.*s.xml", (int)name.len, name.text);
+    if (!label_path(root, file, path))
+        return err_set(m->err, ERR_DATA, "%s, line %lld: path too long", list, number);
+    return labels_make_item(m, path, m->d->nfiles - 1, line.number);
+}
+
+/* ROOT/ImageSets/Main/train.txt, or ROOT/ImageSets/train.txt. */
+static int root_of(struct labels_maker *m, char ret[DATASET_MAX_PATH])
+{
+    char folder[DATASET_MAX_PATH], name[DATASET_MAX_PATH];
+
+    if (m->opt->images)
+        return label_path(".", m->opt->images, ret) ? 0 : err_set(m->err, ERR_DATA, "%s: path too long", m->opt->annotations);
+    label_path_folder(m->opt->annotations, folder);
+    for (int up = 0; up < 2 && label_path(".", folder, name); up++, label_path(name, "..", folder)) {
+        const char *slash = strrchr(name, '/');
+
+        if (strcmp(slash ? slash + 1 : name, "ImageSets") == 0)
+            return label_path(name, "..", ret) ? 0 : err_set(m->err, ERR_DATA, "%s: path too long", m->opt->annotations);
+    }
+    return err_set(m->err, ERR_DATA,
+                   "%s: is in no folder ImageSets; data.train.images (data.val.images) says which folder Annotations and JPEGImages are in",
+                   m->opt->annotations);
+}
+
+static int read_list(struct labels_maker *m)
+{
+    const char *list = m->opt->annotations;
+    char root[DATASET_MAX_PATH];
+    struct text_lines l;
+    struct text_line line;
+    int rc = root_of(m, root);
+
+    if (rc == 0)
+        rc = labels_make_file(m, list, LIST_MAX_BYTES, true);
+    if (rc < 0)
+        return rc;
+    text_lines_open(&l, list, m->file.bytes, m->file.size);
+    while ((rc = text_lines_next(&l, &line, m->err)) > 0)
+        if ((rc = put_line(m, list, root, line)) < 0)
+            return rc;
+    return rc;
+}
+
+static int open_voc(struct labels_maker *m)
+{
+    const struct dataset *train = m->opt->train;
+    struct stat st;
+    int rc = 0;
+
+    for (int i = 0; train && !m->opt->names && i < train->nclasses && rc >= 0; i++)
+        rc = label_names_add(&m->names, m->opt->annotations, train->classes[i].name, m->err);
+    if (rc < 0)
+        return rc;
+    if (stat(m->opt->annotations, &st) == 0 && S_ISDIR(st.st_mode))
+        return label_paths_scan(m->opt->annotations, false, is_xml, found, m, m->err);
+    return read_list(m);
+}
+
+const struct labels_kind labels_voc = { open_voc, take };

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""Makes tests/golden/depth_net.json with PyTorch in double precision: the four kinds of depth networks of few channels, trained for ten steps on made-up frames,
-written down as the terms of every step, what the gradient of each parameter is in step 0, and statistics and the terms of validation after it.
+"""Makes tests/golden/depth_net.json and depth_net_keys.json with PyTorch in double precision: the four kinds of depth networks of few channels, trained for ten
+steps on made-up frames, written down as the terms of every step, what the gradient of each parameter is in step 0, and statistics and the terms of validation after it.
 
 Networks and losses follow specs featdepth sections 1 to 3. Nothing is random: weights and pixels are formulas that tests/golden/test_depth_net.c has too, and what
 dropout drops are the words of Philox. Of a gradient there are its length and its products with three vectors of formulas. Run from the repository root with any
@@ -16,7 +16,6 @@ from make_rcnn import philox
 
 torch.set_default_dtype(torch.float64)
 H, W, IMAGES, STEPS, LR, CLIP, SEED = 96, 128, 2, 10, 1e-4, 0.5, 0
-MIN, MAX = 0.1, 100.0
 WIDTH = 1 / 8
 VECTORS = 3
 
@@ -102,20 +101,21 @@ class Net:
             return F.batch_norm(x, mean, var, gamma, beta, False, 0.1, 1e-5)
         return F.batch_norm(x, mean, var, gamma, beta, True, 0.1, 1e-5)
 
-    def resnet(self, x, part, stem_alone=False, running=False):
-        """ResNet-18."""
+    def resnet(self, x, part, stem_alone=False, running=False, layers=18):
         out = [F.relu(self.bn(self.conv(x, part + "conv1", scaled(64), 7, 2, bias=False), part + "bn1", running))]
         if stem_alone:
             return out
         x = F.max_pool2d(out[0], 3, 2, 1)
-        for stage in range(4):
+        for stage, blocks in enumerate([2, 2, 2, 2] if layers == 18 else [3, 4, 6, 3]):
             k = scaled(64 << stage)
-            for block in range(2):
-                name, stride = f"{part}layer{stage + 1}.{block}.", 2 if stage and not block else 1
-                y = F.relu(self.bn(self.conv(x, name + "conv1", k, 3, stride, bias=False), name + "bn1", running))
-                y = self.bn(self.conv(y, name + "conv2", k, 3, bias=False), name + "bn2", running)
-                if stride == 2 or x.shape[1] != k:
-                    x = self.bn(self.conv(x, name + "downsample.0", k, 1, stride, bias=False), name + "downsample.1", running)
+            convs = [(k, 1), (k, 3), (4 * k, 1)] if layers == 50 else [(k, 3), (k, 3)]
+            for block in range(blocks):
+                name, stride, y = f"{part}layer{stage + 1}.{block}.", 2 if stage and not block else 1, x
+                for i, (c, size) in enumerate(convs):
+                    y = self.conv(F.relu(y) if i else y, f"{name}conv{i + 1}", c, size, stride if i == len(convs) - 2 else 1, bias=False)
+                    y = self.bn(y, f"{name}bn{i + 1}", running)
+                if stride == 2 or x.shape[1] != y.shape[1]:
+                    x = self.bn(self.conv(x, name + "downsample.0", y.shape[1], 1, stride, bias=False), name + "downsample.1", running)
                 x = F.relu(x + y)
             out.append(x)
         return out
@@ -164,8 +164,9 @@ class Net:
                 out[i] = torch.sigmoid(self.conv(x, f"depth.decoder.dispconv{i}.conv", 1, 3, mirrored=True))
         return out
 
-    def motion(self, a, b):
-        x = self.resnet((torch.cat([a, b], 1) - 0.45) / 0.225, "pose.encoder.")[4]
+    def motion(self, a, b, size, layers):
+        x = (resized(torch.cat([a, b], 1), size[1], size[0]) - 0.45) / 0.225
+        x = self.resnet(x, "pose.encoder.", layers=layers)[4]
         wide = scaled(256)
         x = F.relu(self.conv(x, "pose.decoder.reduce", wide, 1))
         x = F.relu(self.conv(x, "pose.decoder.conv1", wide, 3))
@@ -199,9 +200,9 @@ def matrix(v, invert):
     return r, t
 
 
-def warp(source, disp, pose, cameras, factor):
-    n, _, h, w = source.shape
-    depth = 1 / (1 / MAX + (1 / MIN - 1 / MAX) * disp[:, 0])
+def warp(source, disp, pose, cameras, factor, keys):
+    h, w = source.shape[2:]
+    depth = 1 / (1 / keys["max_depth"] + (1 / keys["min_depth"] - 1 / keys["max_depth"]) * disp[:, 0])
     y, x = torch.meshgrid(torch.arange(h).double(), torch.arange(w).double(), indexing="ij")
     fx, fy, cx, cy = [(cameras[:, i] * factor)[:, None, None] for i in range(4)]
     r, t = pose
@@ -209,19 +210,20 @@ def warp(source, disp, pose, cameras, factor):
     u = (fx * p[..., 0] + cx * p[..., 2]) / (p[..., 2] + 1e-7)
     v = (fy * p[..., 1] + cy * p[..., 2]) / (p[..., 2] + 1e-7)
     grid = torch.stack([2 * u / (w - 1) - 1, 2 * v / (h - 1) - 1], -1)
-    return F.grid_sample(source, grid, padding_mode="border", align_corners=True)
+    return F.grid_sample(source, grid, padding_mode="border", align_corners=keys["align_corners"])
 
 
 def robust(a, b):
     return torch.sqrt((a - b) ** 2 + 1e-6).mean(1, keepdim=True)
 
 
-def photometric(a, b):
+def photometric(a, b, keys):
     x, y = F.pad(a, (1, 1, 1, 1), mode="reflect"), F.pad(b, (1, 1, 1, 1), mode="reflect")
     mx, my = F.avg_pool2d(x, 3, 1), F.avg_pool2d(y, 3, 1)
     sx, sy, sxy = F.avg_pool2d(x * x, 3, 1) - mx ** 2, F.avg_pool2d(y * y, 3, 1) - my ** 2, F.avg_pool2d(x * y, 3, 1) - mx * my
     s = (2 * mx * my + 1e-4) * (2 * sxy + 9e-4) / ((mx ** 2 + my ** 2 + 1e-4) * (sx + sy + 9e-4))
-    return 0.85 * torch.clamp((1 - s) / 2, 0, 1).mean(1, keepdim=True) + 0.15 * robust(a, b)
+    ssim = keys["ssim_weight"]
+    return ssim * torch.clamp((1 - s) / 2, 0, 1).mean(1, keepdim=True) + (1 - ssim) * robust(a, b)
 
 
 def dx(f):
@@ -253,15 +255,21 @@ def camera(images=IMAGES, first=0):
                         dtype=torch.float32).double()
 
 
+DEFAULTS = dict(layers=18, decoder="crp", pose_layers=18, pose_size=[W, H], min_depth=0.1, max_depth=100.0, ssim_weight=0.85, perception=1e-3,
+                smoothness=1e-3, dis=1e-3, cvt=1e-3, automask="auto", disp_norm="auto", align_corners=True, extractor_bn="running",
+                target_pyramid="direct")
+
+
 def terms(net, case, step, images=IMAGES, first=0):
-    kind, sources, stereo, upconv = case["kind"], case["sources"], case["stereo"], case["decoder"] == "upconv"
+    keys = DEFAULTS | {k: v for k, v in case.items() if k in ("layers", "decoder")} | case.get("keys", {})
+    kind, sources, stereo, layers = case["kind"], case["sources"], case["stereo"], keys["layers"]
     target, k, ret = frame(0, images, first), camera(images, first), {}
     ids = sources + ([2] if stereo else [])
     shown = [frame(i, images, first) for i in ids]
-    temporal = not stereo
+    automask, normalised = [not stereo if keys[name] == "auto" else keys[name] == "on" for name in ("automask", "disp_norm")]
     if kind != "autoencoder":
-        f = net.resnet((target - 0.45) / 0.225, "depth.encoder.")
-        disp = net.up_decoder(f) if upconv else net.crp_decoder(f, step)
+        f = net.resnet((target - 0.45) / 0.225, "depth.encoder.", layers=layers)
+        disp = net.up_decoder(f) if keys["decoder"] == "upconv" else net.crp_decoder(f, step)
         poses = []
         for i, picture in zip(ids, shown):
             if i == 2:
@@ -270,30 +278,32 @@ def terms(net, case, step, images=IMAGES, first=0):
                 poses.append(matrix(v, False))
             else:
                 pair = (picture, target) if i < 0 else (target, picture)
-                poses.append(matrix(net.motion(*pair), i < 0))
-        identity = [photometric(s, target) for s in shown] if temporal else []
+                poses.append(matrix(net.motion(*pair, keys["pose_size"], keys["pose_layers"]), i < 0))
+        identity = [photometric(s, target, keys) for s in shown] if automask else []
         for s in range(4):
             full = resized(disp[s], H, W)
-            maps = identity + [photometric(warp(x, full, p, k, 1), target) for x, p in zip(shown, poses)]
+            maps = identity + [photometric(warp(x, full, p, k, 1, keys), target, keys) for x, p in zip(shown, poses)]
             ret[f"rec/{s}"] = torch.cat(maps, 1).min(1)[0].mean() / 4
-            d = disp[s] / (disp[s].mean((2, 3), keepdim=True) + 1e-7) if temporal else disp[s]
+            d = disp[s] / (disp[s].mean((2, 3), keepdim=True) + 1e-7) if normalised else disp[s]
             a, b = edges(d, target, 0.5)
-            ret[f"sm/{s}"] = 1e-3 / (4 * 2 ** s) * (a + b)
+            ret[f"sm/{s}"] = keys["smoothness"] / (4 * 2 ** s) * (a + b)
     if kind in ("features", "joint"):
-        frozen = kind == "features"
-        phi = net.resnet(target, "extractor.encoder.", frozen, frozen)
+        running = kind == "features" and keys["extractor_bn"] == "running"
+        phi = net.resnet(target, "extractor.encoder.", kind == "features", running, layers)
         half = resized(disp[0], H // 2, W // 2)
-        maps = [robust(warp(net.resnet(x, "extractor.encoder.", True, frozen)[0], half, p, k, 0.5), phi[0]) for x, p in zip(shown, poses)]
-        ret["fm"] = 1e-3 * torch.cat(maps, 1).min(1)[0].mean()
+        maps = [robust(warp(net.resnet(x, "extractor.encoder.", True, running)[0], half, p, k, 0.5, keys), phi[0])
+                for x, p in zip(shown, poses)]
+        ret["fm"] = keys["perception"] * torch.cat(maps, 1).min(1)[0].mean()
     if kind == "autoencoder":
-        phi = net.resnet(target, "extractor.encoder.")
+        phi = net.resnet(target, "extractor.encoder.", layers=layers)
     if kind in ("autoencoder", "joint"):
-        made = net.rebuilt(phi[4])
+        made, wanted = net.rebuilt(phi[4]), target
         for s in range(4):
-            ret[f"img/{s}"] = photometric(made[s], resized(target, H >> s, W >> s)).mean() / 4
+            wanted = resized(wanted if keys["target_pyramid"] == "progressive" else target, H >> s, W >> s)
+            ret[f"img/{s}"] = photometric(made[s], wanted, keys).mean() / 4
         for i in range(5):
             a, b = edges(phi[i], target, 1)
-            ret[f"reg/{i}"] = (-1e-3 * a + 1e-3 * b) / (5 * 2 ** i)
+            ret[f"reg/{i}"] = (-keys["dis"] * a + keys["cvt"] * b) / (5 * 2 ** i)
     return ret
 
 
@@ -330,9 +340,20 @@ def run(case):
     return out
 
 
-cases = [dict(kind="baseline", sources=[-1, 1], stereo=False, decoder="crp"), dict(kind="baseline", sources=[1], stereo=False, decoder="upconv"),
+# Of depth_net.json: what presets have of themselves.
+plain = [dict(kind="baseline", sources=[-1, 1], stereo=False, decoder="crp"), dict(kind="baseline", sources=[1], stereo=False, decoder="upconv"),
          dict(kind="features", sources=[-1, 1], stereo=True, decoder="crp"), dict(kind="joint", sources=[-1, 1], stereo=False, decoder="crp"),
          dict(kind="autoencoder", sources=[-1, 1], stereo=False, decoder="crp")]
+# Of depth_net_keys.json: every key another than its default, and terms so heavy that gradients are theirs, too; then ResNet-50, of which a small change makes
+# larger ones, as its last stage has but 24 pixels.
+keyed = [dict(kind="features", sources=[1, -1], stereo=True, decoder="upconv",
+              keys=dict(pose_layers=34, pose_size=[96, 64], min_depth=0.2, max_depth=50.0, ssim_weight=0.7, perception=0.5, smoothness=0.25,
+                        automask="on", disp_norm="on", align_corners=False, extractor_bn="batch")),
+         dict(kind="joint", sources=[-1, 1], stereo=False, decoder="crp",
+              keys=dict(perception=2.0, smoothness=0.5, dis=0.125, cvt=0.25, automask="off", disp_norm="off", target_pyramid="progressive")),
+         dict(kind="autoencoder", sources=[-1, 1], stereo=False, decoder="crp",
+              keys=dict(ssim_weight=0.25, dis=0.5, cvt=0.125, target_pyramid="progressive")),
+         dict(kind="joint", layers=50, sources=[-1, 1], stereo=False, decoder="crp", keys=dict(pose_layers=50))]
 
 
 def rounded(x):
@@ -343,6 +364,7 @@ def rounded(x):
     return float(f"{x:.8g}") if isinstance(x, float) else x
 
 
-with open("tests/golden/depth_net.json", "w", encoding="ascii") as f:
-    json.dump(rounded([run(c) for c in cases]), f, separators=(",", ":"))
-    f.write("\n")
+for name, cases in ("depth_net", plain), ("depth_net_keys", keyed):
+    with open(f"tests/golden/{name}.json", "w", encoding="ascii") as f:
+        json.dump(rounded([run(c) for c in cases]), f, separators=(",", ":"))
+        f.write("\n")

@@ -1,4 +1,4 @@
-/* tests/unit/test_depth_model.c - depth networks: terms of each kind, what trains and what does not, statistics of each use, plans, and weights from files.
+/* tests/unit/test_depth_model.c - depth networks: terms of each kind, what trains and what does not, statistics of each use, and plans.
  * uses: proto worker/models worker/models/yolo worker/models/rcnn worker/models/depth worker/layers worker/data worker/data/sample worker/eval worker/mask worker/comm worker/core cpu */
 #include <math.h>
 #include <setjmp.h>
@@ -12,82 +12,14 @@
 #include <unistd.h>
 #include <cmocka.h>
 
-#include "proto/err.h"
-#include "proto/jobspec.h"
-#include "tests/harness.h"
+#include "tests/unit/depth_models.h"
 #include "worker/core/arena.h"
-#include "worker/core/safetensors.h"
 #include "worker/data/batch.h"
 #include "worker/data/sample/frames.h"
 #include "worker/eval/ate.h"
 #include "worker/layers/layers.h"
-#include "worker/models/builtin.h"
-#include "worker/models/weights.h"
-#include "worker/ops/families.h"
 
-const struct device_ops *cpu_backend_generic(void);
-
-enum { WIDTH = 128, HEIGHT = 96, IMAGES = 2, SOURCES = 2, ARRAYS = 16 };
-
-static struct device *dev;
-static char path[TEMP_MAX + 32];
-
-/* ---- models ---- */
-
-static int try_open(const char *preset, const char *key, struct model **ret, struct err *err)
-{
-    json_t *root =
-        json_pack("{s:{s:s,s:[i,i],s:f,s:b},s:{s:{s:s,s:s}},s:{s:i,s:i}}", "model", "preset", preset, "size", WIDTH, HEIGHT, "width",
-                  0.0625, "sync_bn", 0, "data", "train", "annotations", "a", "images", "i", "train", "steps", 1, "batch", IMAGES);
-    struct jobspec *spec = NULL;
-    int rc;
-
-    assert_non_null(root);
-    if (key)
-        json_object_set_new(json_object_get(root, "model"), key, json_string(path));
-    if (jobspec_parse(root, &spec, err) < 0)
-        fail_msg("%s", err->msg);
-    json_decref(root);
-    rc = model_open(&models_builtin, spec, (struct model_classes){ 1, NULL }, dev, ret, err);
-    jobspec_free(spec);
-    return rc;
-}
-
-static struct model *opened(const char *preset, const char *key)
-{
-    struct model *m = NULL;
-    struct err err = { 0 };
-
-    if (try_open(preset, key, &m, &err) < 0)
-        fail_msg("%s", err.msg);
-    return m;
-}
-
-/* All weights of m but those whose name has `without` in it. */
-static void save(struct model *m, const char *without)
-{
-    struct st_array *a, *kept = calloc((size_t)m->nparams, sizeof *kept);
-    struct err err;
-    size_t n = 0;
-
-    assert_non_null(kept);
-    assert_int_equal(weights_export(m, &a, &err), 0);
-    for (int i = 0; i < m->nparams; i++)
-        if (!without || !strstr(a[i].name, without))
-            kept[n++] = a[i];
-    if (safetensors_write(path, kept, n, NULL, 0, &err) < 0)
-        fail_msg("%s", err.msg);
-    free(kept);
-    weights_export_free(m, a);
-}
-
-static void save_autoencoder(void)
-{
-    struct model *m = opened("featdepth_autoencoder_r18", NULL);
-
-    save(m, NULL);
-    model_free(m);
-}
+enum { SOURCES = 2, ARRAYS = 16 };
 
 /* ---- a step ---- */
 
@@ -312,10 +244,11 @@ static void statistics_of_each_use(void **state)
     model_free(m);
 }
 
-/* What pass of the network says of `image`, with or without losses. */
-static void look(struct step *s, struct model *m, const struct batch *b, bool views, bool losses, int image, struct result *ret)
+/* What the network says of `image`, a picture of w x h, with or without losses. */
+static void look_at(struct step *s, struct model *m, const struct batch *b, bool views, bool losses, int image, int w, int h,
+                    struct result *ret)
 {
-    const struct model_picture picture = { image, WIDTH, HEIGHT, place_letterbox(WIDTH, HEIGHT, m->canvas) };
+    const struct model_picture picture = { image, w, h, place_letterbox(w, h, m->canvas) };
     struct arena *arena = arena_new(dev, (size_t)1 << 20);
     struct tape *t = tape_new(dev, arena, m->nparams);
     double *rows[IMAGES] = { s->raw, s->raw + m->raw_terms };
@@ -327,6 +260,77 @@ static void look(struct step *s, struct model *m, const struct batch *b, bool vi
         fail_msg("%s", err.msg);
     tape_free(t);
     arena_free(arena);
+}
+
+static void look(struct step *s, struct model *m, const struct batch *b, bool views, bool losses, int image, struct result *ret)
+{
+    look_at(s, m, b, views, losses, image, WIDTH, HEIGHT, ret);
+}
+
+static void fill_param(struct model *m, const char *name, float factor, float offset)
+{
+    for (int i = 0; i < m->nparams; i++)
+        for (size_t k = 0; k < m->params[i]->count && strcmp(m->params[i]->name, name) == 0; k++)
+            m->params[i]->data[k] = factor * m->params[i]->data[k] + offset;
+}
+
+/* Specs featdepth section 3.8, from a map of `from` numbers along this axis to one of `to`. */
+static void between(int i, int from, int to, int *ret_lo, int *ret_hi, double *ret_part)
+{
+    double at = fmax((i + 0.5) * from / to - 0.5, 0);
+
+    *ret_lo = (int)at;
+    *ret_hi = *ret_lo + 1 < from ? *ret_lo + 1 : *ret_lo;
+    *ret_part = at - *ret_lo;
+}
+
+/* The largest disparities, half as wide and high as what the network sees, become a picture's depth: they are resized, and depth is of what they are then. A
+ * picture of just their size shows them as they are. */
+static void depth_of_a_picture(void **state)
+{
+    enum { W = WIDTH / 2, H = HEIGHT / 2, WIDE = 83, HIGH = 131 };
+    static const float bias[] = { 60, -60 }, depth[] = { 0.1f, 100 };
+    static double inverse[H][W];
+    const struct batch_form *form = frames_form(SOURCES);
+    struct model *m = opened("featdepth_baseline_r18", NULL);
+    struct step s = { .m = m, .raw = calloc(IMAGES * m->raw_terms, sizeof(double)) };
+    struct shard_batch shard = frames_of(&s, form);
+    const struct batch b = { .form = form, .seed = 1, .step = 1, .nshards = 1, .shard = &shard };
+    double least = 1e9, most = 0;
+    struct result r;
+
+    (void)state;
+    fill_param(m, "depth.decoder.disp1.0.conv.weight", 40, 0);
+    look_at(&s, m, &b, false, false, 1, W, H, &r);
+    assert_true(r.kind == RESULT_DEPTH && r.image == 1 && r.depth.w == W && r.depth.h == H);
+    for (int i = 0; i < W * H; i++) {
+        inverse[i / W][i % W] = 1 / (double)r.depth.value[i];
+        least = fmin(least, (double)r.depth.value[i]);
+        most = fmax(most, (double)r.depth.value[i]);
+    }
+    assert_true(most > 2 * least);
+    look_at(&s, m, &b, false, false, 1, WIDE, HIGH, &r);
+    for (int i = 0; i < WIDE * HIGH; i++) {
+        int x[2], y[2];
+        double fx, fy, want;
+
+        between(i % WIDE, W, WIDE, &x[0], &x[1], &fx);
+        between(i / WIDE, H, HIGH, &y[0], &y[1], &fy);
+        want = (1 - fy) * ((1 - fx) * inverse[y[0]][x[0]] + fx * inverse[y[0]][x[1]]) +
+               fy * ((1 - fx) * inverse[y[1]][x[0]] + fx * inverse[y[1]][x[1]]);
+        assert_float_equal((double)r.depth.value[i] * want, 1, 1e-4);
+    }
+    fill_param(m, "depth.decoder.disp1.0.conv.weight", 0, 0);
+    for (int k = 0; k < 2; k++) { /* the ends of what it can say */
+        fill_param(m, "depth.decoder.disp1.0.conv.bias", 0, bias[k]);
+        look_at(&s, m, &b, false, false, 0, WIDE, HIGH, &r);
+        for (int i = 0; i < WIDE * HIGH; i++)
+            assert_float_equal(r.depth.value[i], depth[k], 1e-5 * depth[k]);
+    }
+    free(s.raw);
+    for (int i = 0; i < ARRAYS; i++)
+        free(s.array[i]);
+    model_free(m);
 }
 
 /* What image 0 has as the frame before it and then as itself, image 1 has as itself and the frame after it: the same two, so the one's way to its source is
@@ -369,48 +373,6 @@ static void views_of_sources(void **state)
     for (int i = 0; i < ARRAYS; i++)
         free(s.array[i]);
     model_free(m);
-}
-
-static void weights_from_files(void **state)
-{
-    struct model *from = opened("featdepth_autoencoder_r18", NULL), *to;
-    float *a, *b;
-    struct err err;
-
-    (void)state;
-    for (size_t i = 0; i < from->params[0]->count; i++)
-        from->params[0]->data[i] *= 3; /* not what a seed gives */
-    save(from, NULL);
-    to = opened("featdepth_r18", "init_extractor");
-    assert_non_null(strstr(to->loaded, "5 of "));
-    for (int i = 0; i < to->nparams; i++)
-        if (strcmp(to->params[i]->name, from->params[0]->name) == 0) {
-            a = weights_get(from, from->params[0], &err);
-            b = weights_get(to, to->params[i], &err);
-            assert_true(a && b);
-            assert_memory_equal(a, b, from->params[0]->count * sizeof *a);
-            free(a);
-            free(b);
-        }
-    model_free(to);
-    model_free(from);
-}
-
-static void errors_name_file_and_array(void **state)
-{
-    struct model *from = opened("featdepth_autoencoder_r18", NULL), *to = NULL;
-    struct err err = { 0 };
-
-    (void)state;
-    save(from, "extractor.encoder.bn1.running_var");
-    assert_true(try_open("featdepth_r18", "init_extractor", &to, &err) < 0);
-    assert_non_null(strstr(err.msg, path));
-    assert_non_null(strstr(err.msg, "extractor.encoder.bn1.running_var is not in the file"));
-    save(from, "extractor.encoder.");
-    assert_true(try_open("featdepth_r18", "init_extractor", &to, &err) < 0);
-    assert_non_null(strstr(err.msg, path));
-    assert_non_null(strstr(err.msg, "has no array of this network"));
-    model_free(from);
 }
 
 /* What a plan asks for and what a step computes: one key each, without repetition. */
@@ -529,24 +491,15 @@ static void a_plan_is_what_a_step_computes(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(terms_of_each_kind),
-        cmocka_unit_test(a_frozen_extractor_has_no_gradients),
-        cmocka_unit_test(statistics_of_each_use),
-        cmocka_unit_test(weights_from_files),
-        cmocka_unit_test(errors_name_file_and_array),
-        cmocka_unit_test(views_of_sources),
-        cmocka_unit_test(a_plan_is_what_a_step_computes),
+        cmocka_unit_test(terms_of_each_kind),     cmocka_unit_test(a_frozen_extractor_has_no_gradients),
+        cmocka_unit_test(statistics_of_each_use), cmocka_unit_test(depth_of_a_picture),
+        cmocka_unit_test(views_of_sources),       cmocka_unit_test(a_plan_is_what_a_step_computes),
     };
-    struct device_options opt = { 1, "generic", PRECISION_FP32 };
-    struct err err;
-    char base[TEMP_MAX];
     int rc;
 
-    if (cpu_backend_generic()->open(0, &opt, &dev, &err) < 0)
+    if (models_open("depth_model") < 0)
         return 1;
-    snprintf(path, sizeof path, "%s.safetensors", temp_path(base, sizeof base, "depth_model"));
     rc = cmocka_run_group_tests_name("depth_model", tests, NULL, NULL);
-    unlink(path);
-    dev->ops->close(dev);
+    models_close();
     return rc;
 }

@@ -133,6 +133,8 @@ enum { JOB_MAX_SOURCES = 3 };
       "likewise of the validation split; neither this nor data.val.fraction: no validation")                                              \
     X(data_val_images, "data.val.images", PATH, "null", "-", "", 1, 4095, "", "",                                                         \
       "likewise; of frames also of poses.txt, the camera's way where it is known")                                                        \
+    X(data_val_fraction, "data.val.fraction", REAL, "null", "null", "!depth", 1e-300, 0.9, "", "",                                        \
+      "instead of these three: validate on about this part of the training split and train on the rest; the content of a picture says where it goes, whatever its name") \
     X(data_names, "data.names", PATH, "null", "null", "!depth", 0, 4095, "", "",                                                          \
       "file with the name of a class a line, in the order of the network's outputs: of voc, darknet and yolo, instead of what they say; voc says nothing, and " \
       "takes the names in the training split, sorted")                                                                                    \

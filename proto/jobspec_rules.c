@@ -440,6 +440,32 @@ static int finish_frames(struct jobspec *s, struct err *err)
     return finish_sources(s, err);
 }
 
+static int copy_text(char **to, const char *from, struct err *err)
+{
+    char *copy = from ? strdup(from) : NULL;
+
+    if (from && !copy)
+        return err_set(err, -ENOMEM, "out of memory");
+    free(*to);
+    *to = copy;
+    return 0;
+}
+
+/* The other part of the training split is found where that is. */
+static int finish_fraction(struct jobspec *s, struct err *err)
+{
+    int rc;
+
+    if (isnan(s->data_val_fraction))
+        return 0;
+    if (s->data_val_annotations && strcmp(s->data_val_annotations, s->data_train_annotations) != 0)
+        return job_error(err, "data.val.fraction", "is a part of the training split: data.val.annotations has to go");
+    rc = copy_text(&s->data_val_annotations, s->data_train_annotations, err);
+    if (rc == 0)
+        rc = copy_text(&s->data_val_images, s->data_train_images, err);
+    return rc == 0 ? copy_text(&s->data_val_format, s->data_train_format, err) : rc;
+}
+
 static int finish_val(struct jobspec *s, struct err *err)
 {
     bool have = s->data_val_annotations;
@@ -532,9 +558,9 @@ static int follow(rule *const *rules, size_t n, struct jobspec *s, struct err *e
 
 int jobspec_finish(struct jobspec *s, bool uncounted, struct err *err)
 {
-    static rule *const all[] = { finish_model,  finish_rcnn,   finish_depth,        finish_sizes, finish_pictures,
-                                 finish_frames, finish_labels, finish_shards,       finish_run,   finish_optimizer,
-                                 finish_form,   finish_val,    finish_depth_scores, finish_steps };
+    static rule *const all[] = { finish_model,     finish_rcnn,   finish_depth,  finish_sizes,        finish_pictures,
+                                 finish_fraction,  finish_frames, finish_labels, finish_shards,       finish_run,
+                                 finish_optimizer, finish_form,   finish_val,    finish_depth_scores, finish_steps };
     static rule *const of_steps[] = { finish_schedule, finish_intervals, finish_verify };
     int rc = follow(all, sizeof all / sizeof *all, s, err);
 

@@ -133,6 +133,11 @@ def measured(out):
     return kept
 
 
+def with_fraction(data):
+    """Validation is part of the training split."""
+    return {**{k: v for k, v in data.items() if k != "val"}, "val": {"fraction": 0.3}}
+
+
 def look(root, form, data):
     """{what: bits} of a job on it; what check says of it."""
     job = "%s/%s.json" % (root, form)
@@ -147,15 +152,19 @@ def look(root, form, data):
 
 def main():
     with tempfile.TemporaryDirectory(prefix="forms-") as top:
-        found = {}
+        found, parts = {}, {}
         for form, make in (("coco", as_coco), ("voc", as_voc), ("devkit", as_devkit), ("darknet", as_darknet), ("yolo", as_yolo)):
             root = os.path.join(top, form)
             os.makedirs(root)
-            found[form] = look(root, form, make(root))
+            data = make(root)
+            found[form] = look(root, form, data)
+            if form in ("coco", "darknet"):
+                parts[form] = look(root, form + "-part", with_fraction(data))
             print(form, found[form]["model"][:16], len(found[form]["rows"]), "rows")
         for form, bits in found.items():
             for what, value in bits.items():
                 assert value == found["coco"][what], "%s: another %s: %s | %s" % (form, what, value, found["coco"][what])
+        assert parts["coco"] == parts["darknet"] and parts["coco"]["model"] != found["coco"]["model"], parts
     print("one data set in five forms: the same bits")
 
 

@@ -67,6 +67,15 @@ static void defaults_are_bounded(void **state)
     assert_int_equal(s->data_augment_size_min, 64);
     assert_int_equal(s->train_burn_in, 1000);
     jobspec_free(s);
+    s = good("data.val.fraction=0.1");
+    assert_string_equal(s->data_val_annotations, s->data_train_annotations);
+    assert_string_equal(s->data_val_images, s->data_train_images);
+    assert_true(s->val_every > 0);
+    jobspec_free(s);
+    s = good("data.train.format=yolo;data.train.images=null;data.val.fraction=0.1");
+    assert_string_equal(s->data_val_format, "yolo");
+    assert_null(s->data_val_images);
+    jobspec_free(s);
     jobspec_free(good("data.train.format=voc;data.train.images=null;data.names=/n;data.voc_boxes=corners"));
     jobspec_free(good("data.train.format=darknet;data.train.images=null;data.val={\"format\":\"yolo\",\"annotations\":\"d.yaml\"}"));
     s = good("data.val={\"annotations\":\"v.json\",\"images\":\"i\"};val.every=30");
@@ -251,6 +260,9 @@ static void refused(void **state)
         { "data.train.images=null", "data.train.images", "data.train.images: is required (folder of the training split's images)" },
         { "data.train.format=voc;data.val.annotations=/v.json", "data.val.images",
           "data.val.images: is required with data.val.annotations" },
+        { "data.val.fraction=0.1;data.val.annotations=/v.json;data.val.images=/v", "data.val.fraction",
+          "data.val.fraction: is a part of the training split: data.val.annotations has to go" },
+        { "data.val.fraction=0", "data.val.fraction", "data.val.fraction: must be > 0, is 0" },
         { "data.names=/n", "data.names", "data.names: needs data.train.format or data.val.format voc, darknet or yolo" },
         { "data.voc_boxes=corners", "data.voc_boxes", "data.voc_boxes: needs data.train.format or data.val.format voc" },
         { "data.train.format=yolo;data.voc_difficult=object", "data.voc_difficult",

@@ -20,13 +20,24 @@
 /* Threads take images one by one; what they find stays with the image, so that the report has the order of the data set. */
 struct job {
     struct dataset *d;
-    char **flaw; /* [nimages], NULL: good; malloc'ed */
+    const struct check_options *opt;
+    char **flaw; /* [nimages], NULL: good; malloc'ed, but elsewhere */
     atomic_int next;
-    bool upright;
     atomic_bool turned; /* some were */
     pthread_mutex_t lock;
     struct err failure; /* not the files' fault, e.g. no memory: nobody may go on */
 };
+
+/* Of a picture that is of the other part of the split. */
+static char elsewhere[] = "";
+
+/* The same for the same bytes, and what a larger fraction takes has what a smaller one takes. */
+static bool is_here(const struct check_options *opt, struct hash128 hash)
+{
+    double place = (double)(hash_fold_u64(hash, hash_name("data.val.fraction")).lane[0] >> 11) * 0x1p-53;
+
+    return opt->fraction <= 0 || (place < opt->fraction) == opt->of_fraction;
+}
 
 static int wrong_size(const struct image *img, const struct dataset_image *im, const char *path, bool upright, bool turned, bool frames,
                       struct err *err)
@@ -41,8 +52,10 @@ static int wrong_size(const struct image *img, const struct dataset_image *im, c
                    turned ? " turned by its EXIF orientation" : "", im->w, im->h, why);
 }
 
-static int check_image(struct job *job, int i, struct decoder *dec, struct err *err)
+/* 1: it is of the other part of the split, as are files that cannot be read where this one is the smaller. file: memory of the thread's. */
+static int check_image(struct job *job, int i, struct decoder *dec, struct whole_file *file, struct err *err)
 {
+    const bool upright = job->opt->upright;
     struct dataset *d = job->d;
     struct dataset_image *im = &d->images[i];
     char path[DATASET_MAX_PATH];
@@ -51,17 +64,22 @@ static int check_image(struct job *job, int i, struct decoder *dec, struct err *
 
     if (strlen(d->folder) + 1 + strlen(im->file) >= sizeof path)
         return err_set(err, ERR_DATA, "%s: path too long", im->file);
-    rc = image_read(dec, dataset_path(d, i, path), &img, err);
-    turned = rc >= 0 && job->upright ? image_upright(dec, path, &img, err) : 0;
+    rc = whole_file_read(file, dataset_path(d, i, path), IMAGE_MAX_BYTES, err);
+    if (rc < 0)
+        return file_at_fault(rc) && job->opt->of_fraction ? 1 : rc;
+    im->hash = hash_bytes(file->bytes, file->size, 0);
+    if (!is_here(job->opt, im->hash))
+        return 1;
+    rc = image_decode(dec, path, file->bytes, file->size, &img, err);
+    turned = rc >= 0 && upright ? image_upright(dec, path, &img, err) : 0;
     if (rc < 0 || turned < 0)
         return rc < 0 ? rc : turned;
     if (img.w != im->w || img.h != im->h)
-        return wrong_size(&img, im, path, job->upright, turned > 0, d->views != NULL, err);
+        return wrong_size(&img, im, path, upright, turned > 0, d->views != NULL, err);
     if (turned > 0)
         atomic_store(&job->turned, true);
     im->size_bytes = (int64_t)img.size_bytes;
-    im->mtime_ns = img.mtime_ns;
-    im->hash = hash_bytes(img.bytes, img.size_bytes, 0);
+    im->mtime_ns = file->mtime_ns;
     return 0;
 }
 
@@ -88,6 +106,7 @@ static void *check_images(void *arg)
     struct decoder *dec = decoder_new();
     struct depth_truth *truth = NULL;
     struct err err = { .code = -ENOMEM, .msg = "no memory to check images" };
+    struct whole_file file = { 0 };
     int i, rc;
 
     if (!dec || (job->d->views && depth_truth_open(job->d, &truth, &err) < 0)) {
@@ -96,8 +115,10 @@ static void *check_images(void *arg)
         return NULL;
     }
     while ((i = atomic_fetch_add(&job->next, 1)) < job->d->nimages) {
-        rc = check_image(job, i, dec, &err);
-        if (rc >= 0)
+        rc = check_image(job, i, dec, &file, &err);
+        if (rc > 0)
+            job->flaw[i] = elsewhere;
+        else if (rc == 0)
             rc = check_depth(job, i, truth, &err);
         if (rc < 0 && file_at_fault(rc) && !(job->flaw[i] = strdup(err.msg)))
             rc = err_set(&err, -ENOMEM, "no memory to check images");
@@ -105,6 +126,7 @@ static void *check_images(void *arg)
             give_up(job, &err);
     }
     decoder_free(dec);
+    free(file.bytes);
     depth_truth_close(truth);
     return NULL;
 }
@@ -156,6 +178,17 @@ static void drop_images(struct dataset *d, char **flaw)
     d->offset[kept] = boxes;
 }
 
+/* Of a part of a split: the reader counted all. */
+static void count_clipped(struct dataset *d)
+{
+    d->clipped = 0;
+    for (int64_t k = 0; k < d->offset[d->nimages]; k++) {
+        const struct dataset_box *b = &d->boxes[k];
+
+        d->clipped += memcmp(b->told, (const double[4]){ b->x, b->y, b->w, b->h }, sizeof b->told) != 0;
+    }
+}
+
 /* The same of frames: targets leave that they are part of, and then what nobody needs. */
 static int drop_frames(struct dataset *d, char **flaw, struct err *err)
 {
@@ -186,7 +219,7 @@ static int drop_frames(struct dataset *d, char **flaw, struct err *err)
 
 static int check_files(struct dataset *d, const struct check_options *opt, struct problems *problems, struct err *err)
 {
-    struct job job = { .d = d, .upright = opt->upright, .flaw = calloc((size_t)d->nimages + 1, sizeof *job.flaw) };
+    struct job job = { .d = d, .opt = opt, .flaw = calloc((size_t)d->nimages + 1, sizeof *job.flaw) };
     int64_t before = problems->count;
     int n, rc = 0;
 
@@ -196,7 +229,7 @@ static int check_files(struct dataset *d, const struct check_options *opt, struc
     run_threads(&job, opt->threads);
     pthread_mutex_destroy(&job.lock);
     for (int i = 0; i < d->nimages; i++)
-        if (job.flaw[i])
+        if (job.flaw[i] && job.flaw[i] != elsewhere)
             add_flaw(d, i, job.flaw[i], problems);
     if (job.failure.code)
         rc = err_set(err, job.failure.code, "%s", job.failure.msg);
@@ -208,14 +241,20 @@ static int check_files(struct dataset *d, const struct check_options *opt, struc
         rc = drop_frames(d, job.flaw, err);
     else if (rc == 0)
         drop_images(d, job.flaw);
+    if (rc == 0 && opt->fraction > 0)
+        count_clipped(d);
     for (int i = 0; i < n; i++)
-        free(job.flaw[i]);
+        if (job.flaw[i] != elsewhere)
+            free(job.flaw[i]);
     free(job.flaw);
     return rc;
 }
 
-static int no_images(const struct dataset *d, const struct problems *problems, struct err *err)
+static int no_images(const struct dataset *d, const struct check_options *opt, const struct problems *problems, struct err *err)
 {
+    if (!problems->count && opt->fraction > 0)
+        return err_set(err, ERR_DATA, "%s: no image is in the %s part of data.val.fraction, %g", d->source,
+                       opt->of_fraction ? "validation" : "training", opt->fraction);
     if (!problems->count && d->views && d->views->dropped)
         return err_set(err, ERR_DATA, "%s: of %lld frames none has all its neighbours", d->source, (long long)d->views->dropped);
     return problems->count ? problems_err(problems, d->source, err) : err_set(err, ERR_DATA, "%s: no images", d->source);
@@ -244,11 +283,22 @@ static int read_records(const struct check_options *opt, enum bad_policy on_bad,
     return coco_read_with(&o, problems, ret, err);
 }
 
+/* What is wrong with records is told once, of the larger part: who reads the other one does not listen. */
+static int read_part(const struct check_options *opt, struct problems *problems, struct dataset **ret, struct err *err)
+{
+    struct problems *told = opt->of_fraction ? calloc(1, sizeof *told) : problems;
+    int rc = told ? read_records(opt, BAD_SKIP, told, ret, err) : err_set(err, -ENOMEM, "%s: no memory", opt->annotations);
+
+    if (told != problems)
+        free(told);
+    return rc;
+}
+
 int check_split(const struct check_options *opt, struct problems *problems, struct dataset **ret, struct err *err)
 {
     struct dataset *d;
     /* also under BAD_ERROR all is looked at before the verdict, so that one look is enough to repair everything */
-    int rc = read_records(opt, BAD_SKIP, problems, &d, err);
+    int rc = read_part(opt, problems, &d, err);
 
     if (rc < 0)
         return rc;
@@ -256,7 +306,7 @@ int check_split(const struct check_options *opt, struct problems *problems, stru
     if (rc == 0 && opt->on_bad == BAD_ERROR && problems->count)
         rc = problems_err(problems, d->source, err);
     if (rc == 0 && d->nimages == 0)
-        rc = no_images(d, problems, err);
+        rc = no_images(d, opt, problems, err);
     if (rc < 0)
         dataset_free(d);
     else
@@ -267,10 +317,11 @@ int check_split(const struct check_options *opt, struct problems *problems, stru
 int check_list(const struct check_options *opt, struct problems *problems, struct dataset **ret, struct err *err)
 {
     struct dataset *d;
-    int rc = opt->on_bad == BAD_SKIP ? check_split(opt, problems, &d, err) : read_records(opt, opt->on_bad, problems, &d, err);
+    int rc = opt->on_bad == BAD_SKIP || opt->fraction > 0 ? check_split(opt, problems, &d, err)
+                                                          : read_records(opt, opt->on_bad, problems, &d, err);
 
     if (rc >= 0 && d->nimages == 0) {
-        rc = no_images(d, problems, err);
+        rc = no_images(d, opt, problems, err);
         dataset_free(d);
     }
     if (rc >= 0)

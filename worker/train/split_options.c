@@ -1,5 +1,6 @@
 #include "worker/train/split_options.h"
 
+#include <math.h>
 #include <string.h>
 
 #include "proto/jobspec.h"
@@ -18,7 +19,7 @@ static bool labels_split(const struct jobspec *spec, bool val, const struct chec
                                             .annotations = check->annotations,
                                             .images = check->images,
                                             .names = spec->data_names,
-                                            .val = val,
+                                            .val = val && isnan(spec->data_val_fraction),
                                             .masks = check->masks,
                                             .upright = check->upright,
                                             .corners = strcmp(spec->data_voc_boxes, "corners") == 0,
@@ -38,6 +39,10 @@ void split_options(const struct model_registry *models, const struct jobspec *sp
                                          .threads = threads,
                                          .masks = model_masks(models, spec),
                                          .upright = model_upright(models, spec) };
+    if (!isnan(spec->data_val_fraction)) {
+        ret->check.fraction = spec->data_val_fraction;
+        ret->check.of_fraction = val;
+    }
     if (frames_split(spec, val, &ret->frames))
         ret->check.frames = &ret->frames;
     else if (labels_split(spec, val, &ret->check, &ret->labels))

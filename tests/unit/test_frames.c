@@ -296,6 +296,7 @@ static void cameras_in_other_forms(void **state)
         "{\"units\": \"fraction\", \"fx\": 0.5, \"fy\": 2, \"cx\": 0.5, \"cy\": 0.25, \"width\": 41, \"height\": 30, \"frame_pattern\": "
         "\"%03d.png\", \"per_frame\": {\"3\": {\"fx\": 1, \"fy\": 1, \"cx\": 1, \"cy\": 1}}}");
     t.frames.frame_pattern = "f/%03d.png"; /* the job's word is above the file's */
+    t.frames.nsources = 0;
     d = tree_read(&t, "1\n3\n");
     assert_float_equal(d->views->view[0].camera[0], 20.5, 0);
     assert_float_equal(d->views->view[0].camera[1], 60, 0);
@@ -303,6 +304,40 @@ static void cameras_in_other_forms(void **state)
     assert_float_equal(d->views->view[0].camera[3], 7.5, 0);
     assert_float_equal(d->views->view[1].camera[1], 30, 0);
     dataset_free(d);
+    tree_free(&t);
+}
+
+/* A frame is compared with those that the same camera took; a tenth of a pixel is nothing, and a frame that is not there has no camera. */
+static void one_camera_for_all_frames_of_a_sample(void **state)
+{
+    static const struct {
+        double fx, fy, cx, cy;
+        bool other;
+    } cameras[] = { { 30, 31, 19, 14, false },   { 30.07, 31.1, 19.09, 13.91, false }, { 30.08, 31, 19, 14, true },
+                    { 30, 30.89, 19, 14, true }, { 30, 31, 18.89, 14, true },          { 30, 31, 19, 14.11, true } };
+    char json[512];
+    struct tree t;
+    struct dataset *d;
+
+    (void)state;
+    tree_single(&t, 5);
+    t.opt.on_bad = BAD_SKIP;
+    for (size_t i = 0; i < sizeof cameras / sizeof *cameras; i++) {
+        snprintf(json, sizeof json,
+                 "{\"fx\": 30, \"fy\": 31, \"cx\": 19, \"cy\": 14, \"width\": 41, \"height\": 30, \"frame_pattern\": \"f/%%03d.png\", "
+                 "\"per_frame\": {\"3\": {\"fx\": %g, \"fy\": %g, \"cx\": %g, \"cy\": %g}, \"5\": {\"fx\": 1, \"fy\": 1, \"cx\": 1, "
+                 "\"cy\": 1}}}",
+                 cameras[i].fx, cameras[i].fy, cameras[i].cx, cameras[i].cy);
+        tree_text(&t, "intrinsics.json", json);
+        d = tree_read(&t, "1\n2\n4\n");
+        assert_int_equal(d->views->n, cameras[i].other ? 1 : 2);
+        assert_int_equal(d->views->dropped, cameras[i].other ? 0 : 1);
+        dataset_free(d);
+    }
+    t.opt.on_bad = BAD_ERROR;
+    tree_refuses(&t, "1\n2\n", "line 2: by intrinsics.json frame 3 is another camera's than frame 2; they are compared as one camera's");
+    t.frames.nsources = 0; /* an autoencoder compares nothing */
+    dataset_free(tree_read(&t, NULL));
     tree_free(&t);
 }
 
@@ -643,6 +678,7 @@ int main(void)
         cmocka_unit_test(lists_that_are_refused),
         cmocka_unit_test(cameras_that_are_refused),
         cmocka_unit_test(cameras_in_other_forms),
+        cmocka_unit_test(one_camera_for_all_frames_of_a_sample),
         cmocka_unit_test(depth_is_metres),
         cmocka_unit_test(motion_between_frames),
         cmocka_unit_test(poses_that_are_refused),

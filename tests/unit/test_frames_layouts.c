@@ -8,6 +8,11 @@ static const char pixels_json[] =
     "{\"fx\": 30.5, \"fy\": 31, \"cx\": 19.25, \"cy\": 14, \"width\": 41, \"height\": 30, \"nominal_baseline\": 0.1, "
     "\"baseline_m\": 0.54, \"right\": {\"fx\": 29, \"fy\": 28, \"cx\": 21, \"cy\": 15}}";
 
+/* The same with both cameras one. */
+static const char rectified_json[] =
+    "{\"fx\": 30.5, \"fy\": 31, \"cx\": 19.25, \"cy\": 14, \"width\": 41, \"height\": 30, \"nominal_baseline\": 0.1, "
+    "\"baseline_m\": 0.54, \"right\": {\"fx\": 30.5, \"fy\": 31, \"cx\": 19.25, \"cy\": 14}}";
+
 static const char *file_of(const struct dataset *d, int target, int source)
 {
     return d->images[d->views->view[target].source[source]].file;
@@ -102,14 +107,23 @@ static void the_other_camera(void **state)
     (void)state;
     two_sequences(&t);
     t.frames.nsources = 1;
-    t.frames.source[0] = VIEWS_STEREO;
+    t.frames.source[0] = -1;
+    d = tree_read(&t, "a 9 l\na 9 r\n");
+    assert_float_equal(d->views->view[0].camera[0], 30.5, 0);
+    assert_float_equal(d->views->view[1].camera[0], 29, 0);
+    assert_string_equal(file_of(d, 1, 0), "sequences/a/frames_right/8.png");
+    dataset_free(d);
+    t.frames.source[0] = VIEWS_STEREO; /* of two cameras, each its own, nobody says where the one's pixels are in the other */
+    tree_refuses(&t, "a 9 l\n",
+                 "line 1: 'a 9': intrinsics.json has another camera on the right; with data.stereo both have to be one, rectified");
+    tree_refuses(&t, "a 9 r\n", "intrinsics.json has another camera on the right");
+    tree_text(&t, "sequences/a/intrinsics.json", rectified_json);
     d = tree_read(&t, "a 9 l\na 9 r\na 10\n");
     assert_string_equal(file_of(d, 0, 0), "sequences/a/frames_right/9.png");
     assert_string_equal(file_of(d, 1, 0), "sequences/a/frames/9.png");
     assert_int_equal(d->views->view[1].source[0], 0);
     assert_float_equal(d->views->view[0].stereo, -0.1, 0);
     assert_float_equal(d->views->view[1].stereo, 0.1, 0);
-    assert_float_equal(d->views->view[1].camera[0], 29, 0);
     assert_int_equal(d->views->view[1].depth, -1); /* measured for the left one */
     assert_true(d->views->view[0].depth >= 0);
     dataset_free(d);
@@ -167,6 +181,11 @@ static void lines_of_sequences(void **state)
 
     (void)state;
     two_sequences(&t);
+    tree_text(&t, "sequences/a/intrinsics.json",
+              "{\"fx\": 30, \"fy\": 31, \"cx\": 19, \"cy\": 14, \"width\": 41, \"height\": 30, \"per_frame\": {\"10\": {\"fx\": 33, "
+              "\"fy\": 31, \"cx\": 19, \"cy\": 14}}}");
+    tree_refuses(&t, "a 9\n", "line 1: 'a 9': intrinsics.json has another camera of a frame that it is compared with");
+    tree_text(&t, "sequences/a/intrinsics.json", pixels_json);
     tree_refuses(&t, "a\n", "line 1: 'a ': a line is: sequence, frame");
     tree_refuses(&t, "a 9 x\n", "line 1: 'a 9': a line is");
     tree_refuses(&t, "a 7\n", "the sequence has no such frame");

@@ -75,6 +75,30 @@ static int single_open(const struct frames_options *opt, struct views_maker *m, 
     return rc;
 }
 
+/* The files of the sources of frame `number`, which camera c took. 1: another camera took one of them, err says which. */
+static int single_sources(const struct single *s, const struct split_line *line, int64_t number, const struct intrinsics_camera *c,
+                          struct frame_spot *spot, struct err *err)
+{
+    for (int k = 0; k < s->opt->nsources; k++) {
+        const struct intrinsics_camera *other;
+        int64_t source = number + s->opt->source[k];
+        char name[32];
+
+        if (!pattern_make(s->frames, source, spot->source[k], sizeof spot->source[k])) {
+            spot->source[k][0] = '\0';
+            continue;
+        }
+        snprintf(name, sizeof name, "%lld", (long long)source);
+        other = intrinsics_of(&s->k, name);
+        if (other && !intrinsics_same(other->k, c->k, s->k.w, s->k.h) && views_file_there(s->opt, spot->source[k])) {
+            err_set(err, ERR_DATA, "%s, line %lld: by %s frame %s is another camera's than frame %lld; they are compared as one camera's",
+                    s->opt->list, (long long)line->number, intrinsics_file, name, (long long)number);
+            return 1;
+        }
+    }
+    return 0;
+}
+
 static int single_find(void *of, const struct split_line *line, struct frame_spot *spot, struct err *err)
 {
     struct single *s = of;
@@ -99,12 +123,9 @@ static int single_find(void *of, const struct split_line *line, struct frame_spo
     spot->h = s->k.h;
     if (!pattern_make(s->frames, number, spot->file, sizeof spot->file))
         spot->file[0] = '\0';
-    for (int k = 0; k < s->opt->nsources; k++)
-        if (!pattern_make(s->frames, number + s->opt->source[k], spot->source[k], sizeof spot->source[k]))
-            spot->source[k][0] = '\0';
     if (s->depth && !pattern_make(s->depth, number, spot->depth, sizeof spot->depth))
         spot->depth[0] = '\0';
-    return 0;
+    return single_sources(s, line, number, c, spot, err);
 }
 
 static double single_unit(const void *of)

@@ -250,19 +250,39 @@ static int bad_line(const struct sequences *s, const struct split_line *line, co
     return 1;
 }
 
+/* NULL: none is told. */
+static const struct intrinsics_camera *camera_of(const struct sequence *q, int place, bool right)
+{
+    return right && q->k.right.there ? &q->k.right : intrinsics_of(&q->k, q->frame[place].name);
+}
+
+/* The sources of a frame. 1: another camera took one of them, err says which. */
+static int put_sources(const struct sequences *s, const struct sequence *q, const struct split_line *line, int place, bool right,
+                       struct frame_spot *spot, struct err *err)
+{
+    for (int k = 0; k < s->opt->nsources; k++) {
+        bool stereo = s->opt->source[k] == VIEWS_STEREO, side = stereo ? !right : right;
+        int at = stereo ? place : place + s->opt->source[k];
+        const struct intrinsics_camera *c;
+
+        if (at < 0 || at >= q->n)
+            continue;
+        put_frame(s, q, at, side, spot->source[k]);
+        c = camera_of(q, at, side);
+        if (c && !intrinsics_same(c->k, spot->camera, q->k.w, q->k.h))
+            return bad_line(s, line,
+                            stereo ? "intrinsics.json has another camera on the right; with data.stereo both have to be one, rectified"
+                                   : "intrinsics.json has another camera of a frame that it is compared with",
+                            err);
+    }
+    return 0;
+}
+
 static void put_files(const struct sequences *s, const struct sequence *q, int place, bool right, struct frame_spot *spot)
 {
     const struct frames_options *o = s->opt;
 
     put_frame(s, q, place, right, spot->file);
-    for (int k = 0; k < o->nsources; k++) {
-        int at = place + o->source[k];
-
-        if (o->source[k] == VIEWS_STEREO)
-            put_frame(s, q, place, !right, spot->source[k]);
-        else if (at >= 0 && at < q->n)
-            put_frame(s, q, at, right, spot->source[k]);
-    }
     if (!right) /* it is measured for the one camera */
         put_path(spot->depth, q, "depth", q->frame[place].name, ".png");
     spot->stereo = 0;
@@ -288,7 +308,7 @@ static int sequences_find(void *of, const struct split_line *line, struct frame_
     place = place_of(q, line->word[1]);
     if (place < 0)
         return bad_line(s, line, "the sequence has no such frame", err);
-    c = right && q->k.right.there ? &q->k.right : intrinsics_of(&q->k, line->word[1]);
+    c = camera_of(q, place, right);
     if (!c)
         return bad_line(s, line, "intrinsics.json has no camera of it", err);
     memcpy(spot->camera, c->k, sizeof spot->camera);
@@ -296,7 +316,7 @@ static int sequences_find(void *of, const struct split_line *line, struct frame_
     spot->w = q->k.w;
     spot->h = q->k.h;
     put_files(s, q, place, right, spot);
-    return 0;
+    return put_sources(s, q, line, place, right, spot, err);
 }
 
 /* Millimetres in most sensors' files, but the layout says 1/256 m, as KITTI's depth maps are. */

@@ -25,6 +25,13 @@ int intrinsics_check(const char *where, const double k[4], int w, int h, struct 
     return 0;
 }
 
+bool intrinsics_same(const double a[4], const double b[4], int w, int h)
+{
+    const double most = 0.1;
+
+    return fabs(a[0] / b[0] - 1) * w <= most && fabs(a[1] / b[1] - 1) * h <= most && fabs(a[2] - b[2]) <= most && fabs(a[3] - b[3]) <= most;
+}
+
 /* Members of a camera or none of them: true where the member was one. */
 static bool camera_member(struct json_scan *s, struct intrinsics_camera *c)
 {

@@ -32,6 +32,8 @@ int intrinsics_parse(const char *name, const char *bytes, size_t len, struct int
 void intrinsics_clear(struct intrinsics *k);
 /* Of a frame by its name without ending, or of all; NULL: none is told for it. */
 const struct intrinsics_camera *intrinsics_of(const struct intrinsics *k, const char *frame);
+/* Whether two cameras of w x h pictures are one: what either says of a pixel's ray is within a tenth of a pixel of the other's. */
+bool intrinsics_same(const double a[4], const double b[4], int w, int h);
 /* ERR_DATA with a sentence about where: a camera that cannot be one of w x h pictures. */
 int intrinsics_check(const char *where, const double k[4], int w, int h, struct err *err);
 

@@ -596,14 +596,23 @@ static int refuse_terms(const struct jobspec *s, struct err *err)
 {
     static const char of_depth[] = "a network that says depth, no featdepth_autoencoder",
                       of_features[] = "featdepth_r.. or featdepth_joint", of_encoder[] = "featdepth_autoencoder or featdepth_joint",
-                      of_frozen[] = "featdepth_r..";
+                      of_frozen[] = "featdepth_r..", of_motion[] = "frames in data.sources: of data.stereo alone no motion is seen";
+    const struct jobspec_size *pose = &s->model_pose_size;
     const enum job_depth kind = job_preset_depth(s->preset);
     const bool depth = kind != JOB_DEPTH_AUTOENCODER, frozen = kind == JOB_DEPTH_FEATURES, encoder = kind != JOB_DEPTH_BASELINE && !frozen;
+    const bool motion = s->data_sources.v[0] != 0, sized = pose->w != s->model_size.w || pose->h != s->model_size.h;
     const struct wanted keys[] = {
         { "model.decoder", strcmp(s->model_decoder, "crp") != 0, depth, of_depth },
         { "model.pose_layers", s->model_pose_layers != 18, depth, of_depth },
         { "data.sources", !reads_as(&s->data_sources, job_keys[JOB_KEY_data_sources].def), depth, of_depth },
         { "data.stereo", s->data_stereo, depth, of_depth },
+        { "data.stride", s->data_stride != 1, depth, of_depth },
+        { "data.missing_neighbour", strcmp(s->data_missing_neighbour, "drop") != 0, depth, of_depth },
+        { "model.pose_size", sized, depth, of_depth },
+        { "model.min_depth", s->model_min_depth != 0.1, depth, of_depth },
+        { "model.max_depth", s->model_max_depth != 100, depth, of_depth },
+        { "model.align_corners", !s->model_align_corners, depth, of_depth },
+        { "model.automask_noise", strcmp(s->model_automask_noise, "uniform") != 0, depth, of_depth },
         { "model.smoothness", s->model_smoothness != 1e-3, depth, of_depth },
         { "model.automask", strcmp(s->model_automask, "auto") != 0, depth, of_depth },
         { "model.disp_norm", strcmp(s->model_disp_norm, "auto") != 0, depth, of_depth },
@@ -612,6 +621,10 @@ static int refuse_terms(const struct jobspec *s, struct err *err)
         { "val.depth_least", s->val_depth_least != 1e-3, depth, of_depth },
         { "val.depth_cap", s->val_depth_cap != 80, depth, of_depth },
         { "val.depth_factor", !isnan(s->val_depth_factor), depth, of_depth },
+        { "model.pose_layers", s->model_pose_layers != 18, motion, of_motion },
+        { "model.pose_size", sized, motion, of_motion },
+        { "model.init_pose", s->model_init_pose, motion, of_motion },
+        { "data.stride", s->data_stride != 1, motion, of_motion },
         { "model.perception", s->model_perception != 1e-3, depth && kind != JOB_DEPTH_BASELINE, of_features },
         { "model.dis", s->model_dis != 1e-3, encoder, of_encoder },
         { "model.cvt", s->model_cvt != 1e-3, encoder, of_encoder },

@@ -173,6 +173,37 @@ static void depth_networks(void **state)
     bad("model.decoder=crp", "model.decoder", "model.decoder: not a key of preset 'yolov3_tiny', only of models of the family depth");
 }
 
+/* Each of `keys`, a key with its value, behind `job`: refused, as it needs something else. */
+static void all_bad(const char *job, const char *const *keys, size_t n, const char *needs)
+{
+    for (size_t i = 0; i < n; i++) {
+        char set[256], key[64], why[192];
+
+        snprintf(key, sizeof key, "%.*s", (int)strcspn(keys[i], "="), keys[i]);
+        snprintf(set, sizeof set, "%s%s", job, keys[i]);
+        snprintf(why, sizeof why, "%s: needs %s", key, needs);
+        bad(set, key, why);
+    }
+}
+
+/* What would change nothing is a mistake. */
+static void keys_that_do_nothing(void **state)
+{
+    static const char *const of_depth[] = { "model.decoder=upconv",      "model.pose_layers=50", "data.sources=1",
+                                            "data.stereo=true",          "data.stride=2",        "data.missing_neighbour=repeat",
+                                            "model.pose_size=64",        "model.min_depth=0.2",  "model.max_depth=50",
+                                            "model.align_corners=false", "model.smoothness=1",   "model.automask=on",
+                                            "model.disp_norm=off",       "model.init_depth=/w",  "model.init_pose=/w",
+                                            "model.automask_noise=none" };
+    static const char *const of_motion[] = { "model.pose_layers=50", "model.pose_size=64", "model.init_pose=/w", "data.stride=2" };
+
+    (void)state;
+    all_bad("model.preset=featdepth_autoencoder_r18;", of_depth, sizeof of_depth / sizeof *of_depth,
+            "a network that says depth, no featdepth_autoencoder");
+    all_bad(DEPTH "data.stereo=true;data.sources=0;", of_motion, sizeof of_motion / sizeof *of_motion,
+            "frames in data.sources: of data.stereo alone no motion is seen");
+}
+
 #define SPLIT "data.train.format=kitti;data.val.format=kitti;data.val.annotations=/l;data.val.images=/k;"
 
 /* How measured depth is compared follows from the data where the job does not say. */
@@ -371,9 +402,16 @@ static void sizes_of_pictures(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(other_networks),           cmocka_unit_test(defaults_of_a_family), cmocka_unit_test(depth_networks),
-        cmocka_unit_test(scores_of_depth_networks), cmocka_unit_test(steps_of_the_rate),    cmocka_unit_test(keys_of_masks),
-        cmocka_unit_test(masks_of_older_jobs),      cmocka_unit_test(sizes_of_pictures),    cmocka_unit_test(frames_of_depth_networks),
+        cmocka_unit_test(other_networks),
+        cmocka_unit_test(defaults_of_a_family),
+        cmocka_unit_test(keys_that_do_nothing),
+        cmocka_unit_test(depth_networks),
+        cmocka_unit_test(scores_of_depth_networks),
+        cmocka_unit_test(steps_of_the_rate),
+        cmocka_unit_test(keys_of_masks),
+        cmocka_unit_test(masks_of_older_jobs),
+        cmocka_unit_test(sizes_of_pictures),
+        cmocka_unit_test(frames_of_depth_networks),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

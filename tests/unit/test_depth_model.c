@@ -18,6 +18,7 @@
 #include "worker/data/sample/frames.h"
 #include "worker/eval/ate.h"
 #include "worker/layers/layers.h"
+#include "worker/models/depth/depth.h"
 
 enum { SOURCES = 2, ARRAYS = 16 };
 
@@ -242,6 +243,76 @@ static void statistics_of_each_use(void **state)
     assert_int_equal(uses_of(&s, "extractor.encoder.layer1.0.bn1.weight"), 1);
     step_free(&s);
     model_free(m);
+}
+
+/* Numbers of parameters that begin so: trained ones, or running statistics. */
+static size_t numbers_of(const struct model *m, const char *part, bool running)
+{
+    size_t n = 0;
+
+    for (int i = 0; i < m->nparams; i++)
+        if (is_of(m->params[i]->name, part) && (strstr(m->params[i]->name, "running_") != NULL) == running)
+            n += m->params[i]->count;
+    return n;
+}
+
+static void starts_as(const struct model *m, const char *name, enum param_init init, double value)
+{
+    for (int i = 0; i < m->nparams; i++)
+        if (strcmp(m->params[i]->name, name) == 0) {
+            assert_int_equal(m->params[i]->start.init, init);
+            assert_float_equal(m->params[i]->start.value, value, 1e-12);
+            return;
+        }
+    fail_msg("no parameter %s", name);
+}
+
+/* At full width, whose memory nobody touches: specs featdepth sections 1.1 to 1.6 (of the decoder upconv monodepth2's own). */
+static void networks_are_as_large_as_featdepth_s(void **state)
+{
+    static const struct {
+        const char *preset, *decoder, *part;
+        size_t trained, running;
+    } parts[] = {
+        { "featdepth_joint_r18", "crp", "depth.encoder.", 11176512, 9600 },
+        { "featdepth_joint_r18", "crp", "depth.decoder.", 8521476, 0 },
+        { "featdepth_joint_r18", "upconv", "depth.decoder.", 3152724, 0 },
+        { "featdepth_joint_r18", "crp", "pose.encoder.", 11185920, 9600 },
+        { "featdepth_joint_r18", "crp", "pose.decoder.", 1313030, 0 },
+        { "featdepth_joint_r18", "crp", "extractor.encoder.", 11176512, 9600 },
+        { "featdepth_joint_r18", "crp", "extractor.decoder.", 2364476, 0 },
+        { "featdepth_joint_r50", "crp", "depth.encoder.", 23508032, 53120 },
+        { "featdepth_joint_r50", "crp", "depth.decoder.", 9651972, 0 },
+        { "featdepth_joint_r50", "crp", "pose.encoder.", 11185920, 9600 },
+        { "featdepth_joint_r50", "crp", "extractor.decoder.", 5903420, 0 },
+        { "featdepth_autoencoder_r50", "crp", "depth.", 0, 0 },
+    };
+
+    (void)state;
+    for (size_t i = 0; i < sizeof parts / sizeof *parts; i++) {
+        json_t *root = json_pack("{s:{s:s},s:{s:{s:s,s:s}},s:{s:i,s:i}}", "model", "preset", parts[i].preset, "data", "train",
+                                 "annotations", "a", "images", "i", "train", "steps", 1, "batch", IMAGES);
+        struct jobspec *spec = NULL;
+        struct model *m = NULL;
+        struct err err = { 0 };
+
+        if (strcmp(parts[i].decoder, "crp") != 0)
+            json_object_set_new(json_object_get(root, "model"), "decoder", json_string(parts[i].decoder));
+        if (jobspec_parse(root, &spec, &err) < 0 || depth_new(spec, 0, dev, &m, &err) < 0)
+            fail_msg("%s", err.msg);
+        json_decref(root);
+        jobspec_free(spec);
+        assert_int_equal(numbers_of(m, parts[i].part, false), parts[i].trained);
+        assert_int_equal(numbers_of(m, parts[i].part, true), parts[i].running);
+        if (i == 0) {
+            starts_as(m, "depth.encoder.conv1.weight", INIT_NORMAL, sqrt(2.0 / (64 * 49)));
+            starts_as(m, "pose.encoder.layer2.0.conv1.weight", INIT_NORMAL, sqrt(2.0 / (128 * 9)));
+            starts_as(m, "depth.decoder.iconv3.conv.weight", INIT_UNIFORM, 1 / sqrt(513 * 9));
+            starts_as(m, "depth.decoder.iconv3.conv.bias", INIT_UNIFORM, 1 / sqrt(513 * 9));
+            starts_as(m, "pose.decoder.conv3.weight", INIT_UNIFORM, 1.0 / 16);
+        }
+        model_free(m);
+    }
 }
 
 /* What the network says of `image`, a picture of w x h, with or without losses. */
@@ -491,9 +562,13 @@ static void a_plan_is_what_a_step_computes(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(terms_of_each_kind),     cmocka_unit_test(a_frozen_extractor_has_no_gradients),
-        cmocka_unit_test(statistics_of_each_use), cmocka_unit_test(depth_of_a_picture),
-        cmocka_unit_test(views_of_sources),       cmocka_unit_test(a_plan_is_what_a_step_computes),
+        cmocka_unit_test(terms_of_each_kind),
+        cmocka_unit_test(a_frozen_extractor_has_no_gradients),
+        cmocka_unit_test(statistics_of_each_use),
+        cmocka_unit_test(networks_are_as_large_as_featdepth_s),
+        cmocka_unit_test(depth_of_a_picture),
+        cmocka_unit_test(views_of_sources),
+        cmocka_unit_test(a_plan_is_what_a_step_computes),
     };
     int rc;
 

@@ -76,7 +76,7 @@ static void check(const struct tape *t, struct value *const *in)
         assert(source->n == disp->n && source->h == disp->h && source->w == disp->w && disp->c == 1);
         assert(of->n == disp->n && of->h == 1 && of->w == 1 && of->c == POSE_OUT);
         assert(source->dtype == DTYPE_F32 && disp->dtype == DTYPE_F32 && of->dtype == DTYPE_F32);
-        assert(tensor_pixels(source) * (size_t)source->stride < INT32_MAX);
+        assert((size_t)source->h * (size_t)source->w * (size_t)source->stride < INT32_MAX); /* cells of an image are counted in 32 bits */
         (void)source, (void)disp, (void)of;
     }
     assert(!in[SOURCE]->act && !in[DISP]->act && !in[POSE]->act);

@@ -16,7 +16,8 @@
 #include "proto/report.h"
 
 /* It waits longer than a last word may take, and less than detctl waits for an answer. */
-enum { ENTRIES_A_TURN = 200, WAIT_TICKS = 55, REFUSALS_MAX = 30, AGAIN_S = 30 };
+enum { ENTRIES_A_TURN = 200, WAIT_TICKS = 55, REFUSALS_MAX = 30 };
+enum { AGAIN_S = 5, RESTS_MAX = 9 }; /* up to 43 minutes */
 
 /* ---- what is left of removed jobs ---- */
 
@@ -38,6 +39,20 @@ static void work(void *arg)
     }
 }
 
+/* Nothing is under way any more. What is left is looked at again, later each time: who holds a folder leaves, and a full disk has room some day. */
+static void rest(struct removals *r, bool left)
+{
+    r->busy = false;
+    if (*r->stopping) /* the next detd goes on */
+        return;
+    if (r->again) {
+        removal_resume(r);
+    } else if (left) {
+        r->again_in = AGAIN_S << r->rests;
+        r->rests += r->rests < RESTS_MAX;
+    }
+}
+
 static void next_job(struct removals *r)
 {
     r->after = r->row.id;
@@ -50,8 +65,8 @@ static void swept(void *arg, int rc, int64_t more, const struct err *err)
     struct removals *r = arg;
 
     (void)err;
-    if (rc < 0 || *r->stopping) /* the next detd goes on */
-        r->busy = false;
+    if (rc < 0 || *r->stopping)
+        rest(r, true);
     else if (more)
         store_sweep(r->jobs->store, r->row.id, now_s(), swept, r);
     else
@@ -61,13 +76,8 @@ static void swept(void *arg, int rc, int64_t more, const struct err *err)
 static void look_on(struct removals *r, const char *why)
 {
     log_line("warning", "job %lld was removed, and its folder cannot be yet: %s", (long long)r->row.id, why);
+    r->left = true;
     next_job(r);
-}
-
-static void look_again(struct removals *r)
-{
-    r->again_in = AGAIN_S;
-    look_on(r, "what is in it could not be removed in its time, and is tried again");
 }
 
 /* Once more, to find it empty. */
@@ -77,13 +87,13 @@ static void cleared(void *arg, int64_t job, int status, const char *why)
 
     (void)job;
     if (*r->stopping)
-        r->busy = false;
+        rest(r, true);
     else if (status == 0)
         look_for_next(r);
     else if (status == SUP_EXIT_REFUSED && r->refused++ < REFUSALS_MAX) /* most often its processes are on their way out */
         r->later = true;
     else if (status == 128 + SIGKILL) /* others' folders first, whoever makes files in his faster than they are removed */
-        look_again(r);
+        look_on(r, "what is in it could not be removed in its time, and is tried again");
     else
         look_on(r, why[0] ? why : status < 0 ? "detd-launch has left" : "what its user may not remove is in it");
 }
@@ -102,7 +112,7 @@ static void after_work(void *arg)
     if (*r->stopping && r->rc == LAUNCH_ITS_USERS && r->asked != r->row.id)
         close(r->lock);
     if (*r->stopping || (r->rc < 0 && !r->row.id)) {
-        r->busy = false;
+        rest(r, true);
     } else if (r->rc > 0) {
         look_for_next(r);
     } else if (r->rc == LAUNCH_ITS_USERS && r->asked != r->row.id) {
@@ -112,16 +122,14 @@ static void after_work(void *arg)
     } else if (r->row.id) {
         store_sweep(r->jobs->store, r->row.id, now_s(), swept, r);
     } else {
-        r->busy = false;
-        if (r->again)
-            removal_resume(r);
+        rest(r, r->left);
     }
 }
 
 static void look_for_next(struct removals *r)
 {
     if (*r->stopping || errands_add(r->jobs->errands, work, after_work, r) < 0)
-        r->busy = false;
+        rest(r, true);
 }
 
 void removal_resume(struct removals *r)
@@ -130,6 +138,7 @@ void removal_resume(struct removals *r)
     if (r->busy)
         return;
     r->busy = true;
+    r->left = false;
     r->after = r->row.id = r->asked = 0;
     look_for_next(r);
 }
@@ -159,6 +168,7 @@ static void removed(void *arg, int rc, int64_t value, const struct err *err)
         jobs_forget(jobs, l->id);
         event_tell(jobs->events, 0, "info", "removed", l->text, now_s());
         log_line("info", "removed: %s", l->text);
+        l->r->rests = 0;
         removal_resume(l->r);
     }
     l->done(l->arg, rc, l->id, err);

@@ -25,7 +25,9 @@ struct removals {
     int64_t asked;      /* its user's processes were to empty its folder */
     char ticket[LAUNCH_TICKET_HEX + 1];
     int lock, refused; /* of that job: taken, to be handed on; how often detd-launch could not begin yet */
-    int again_in;      /* 0, or seconds to another look at what could not be removed in its time */
+    bool left;         /* of those that were looked at */
+    int again_in;      /* 0, or seconds to another look at what is left */
+    int rests;         /* looks that left something, in a row */
     bool later;        /* it is asked again in a second */
     int rc;            /* of the piece: wipe_folder()'s */
     struct err err;

@@ -17,6 +17,8 @@ enum {
     USER_MAX = 1000000,
     GPU_DEADLINE_S = 30,
     GPU_DEADLINE_MAX = 600,
+    LEAVE_DEADLINE_S = 600,
+    LEAVE_DEADLINE_MAX = 86400,
     KEEP_MAX_DAYS = 36500,
     LOG_MIB = 64,
     LOG_MAX_MIB = 1 << 20,
@@ -81,6 +83,11 @@ static int set_slots(struct config *cfg, const char *value, struct err *err)
 static int set_gpu_deadline(struct config *cfg, const char *value, struct err *err)
 {
     return set_number(&cfg->gpu_deadline_s, value, GPU_DEADLINE_MAX, "gpu_deadline", err);
+}
+
+static int set_leave_deadline(struct config *cfg, const char *value, struct err *err)
+{
+    return set_number(&cfg->leave_deadline_s, value, LEAVE_DEADLINE_MAX, "leave_deadline", err);
 }
 
 static int set_tier(struct config *cfg, const char *value, struct err *err)
@@ -156,6 +163,8 @@ static const struct key {
     { "slots", "CPU slots; default: CPUs of the affinity mask and the cgroup's quota", set_slots },
     { "gpu_locks", "folder in which the system daemon keeps its locks of GPUs; default: " GPULOCK_SYSTEM, set_gpu_locks },
     { "gpu_deadline", "seconds in which the GPU driver has to answer; default: 30", set_gpu_deadline },
+    { "leave_deadline", "seconds in which a job that makes room for another, or is to leave a GPU, writes its checkpoint; default: 600",
+      set_leave_deadline },
     { "tier", "deterministic tier of new jobs till `detctl deterministic` changes it: off, rerun (default) or world", set_tier },
     { "user_queued", "jobs of one user, root excepted, that wait or are paused, at most; default: no limit", set_user_queued },
     { "user_running", "likewise, jobs of one user that run at the same time", set_user_running },
@@ -369,6 +378,7 @@ int config_read(int argc, char **argv, struct config *ret, enum config_action *r
         return rc;
     ret->tier = 1;
     ret->gpu_deadline_s = GPU_DEADLINE_S;
+    ret->leave_deadline_s = LEAVE_DEADLINE_S;
     ret->log_max_mib = LOG_MIB;
     ret->report_max_mib = REPORT_MIB;
     ret->everyone_reads = true;

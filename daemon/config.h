@@ -24,6 +24,7 @@ struct config {
     int log_max_mib;                          /* of each log of a job */
     int report_max_mib;                       /* of a job's reports in the store */
     int gpu_deadline_s;                       /* an answer of the GPU driver */
+    int leave_deadline_s;                     /* the checkpoint of a job that is sent away */
     int tier;                                 /* of new jobs until deterministic.set changes it */
     int user_queued, user_running, user_gpus; /* of each user but root at most; 0: as many as there are */
 };

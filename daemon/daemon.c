@@ -98,6 +98,7 @@ static void tie(struct daemon *d)
                              .own = { .uid = (uid_t)-1 },
                              .events = &d->events,
                              .folder = d->jobs_dir,
+                             .leave_s = d->cfg.leave_deadline_s,
                              .report_max = (int64_t)d->cfg.report_max_mib << 20,
                              .hooks = { .word = send_word, .wished = look_who_runs, .ended = drop_spool, .arg = d } };
     d->gpu_locks = (struct gpulocks){ d->cfg.gpu_locks, !d->cfg.private };

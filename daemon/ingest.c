@@ -83,9 +83,8 @@ void ingest_send_word(struct job *j, const char *word, const char *tier)
 
     if (!j->sup || !j->sup->wire)
         return;
-    msg = json_pack("{s:s, s:s}", "type", "control", "word", word);
-    if (tier)
-        json_object_set_new(msg, "tier", json_string(tier));
+    msg = jobs_word(j->sup->in->c.jobs, j, word, tier);
+    json_object_set_new(msg, "type", json_string("control"));
     send_json(j->sup, msg);
 }
 
@@ -176,7 +175,7 @@ static void on_hello(struct sup *s, const json_t *msg)
     j->life.beats = json_is_true(json_object_get(msg, "beats"));
     s->in->c.connected(s->in->c.arg, j);
     send_json(s, json_pack("{s:s, s:I, s:s, s:o}", "type", "welcome", "last_seq", (json_int_t)j->committed, "store_id",
-                           store_id(s->in->c.store), "control", jobs_wishes(j)));
+                           store_id(s->in->c.store), "control", jobs_wishes(s->in->c.jobs, j)));
     send_ack(s); /* the ack of what was committed last may have been lost with the connection */
 }
 

@@ -294,20 +294,37 @@ void jobs_submit(struct jobs *jobs, const struct job_row *row, const char *token
 
 /* ---- wishes ---- */
 
-json_t *jobs_wishes(const struct job *j)
+static bool is_sent_away(const struct job *j)
+{
+    return j->yields_to || j->off_gpu;
+}
+
+/* Who pauses a job of his own waits for its checkpoint as long as he likes. Others' slots do not wait for ever. */
+json_t *jobs_word(const struct jobs *jobs, const struct job *j, const char *word, const char *tier)
+{
+    json_t *msg = json_pack("{s:s}", "word", word);
+
+    if (tier)
+        json_object_set_new(msg, "tier", json_string(tier));
+    if (strcmp(word, "pause") == 0 && is_sent_away(j) && jobs->leave_s > 0)
+        json_object_set_new(msg, "deadline", json_integer(jobs->leave_s));
+    return msg;
+}
+
+json_t *jobs_wishes(const struct jobs *jobs, const struct job *j)
 {
     json_t *all = json_array();
 
     if (j->row.want == JOB_WANT_CANCEL)
-        json_array_append_new(all, json_pack("{s:s}", "word", "cancel"));
-    else if (j->row.state == JOB_STOPPING || j->row.want == JOB_WANT_PAUSE || j->yields_to)
-        json_array_append_new(all, json_pack("{s:s}", "word", "pause"));
+        json_array_append_new(all, jobs_word(jobs, j, "cancel", NULL));
+    else if (j->row.state == JOB_STOPPING || j->row.want == JOB_WANT_PAUSE || is_sent_away(j))
+        json_array_append_new(all, jobs_word(jobs, j, "pause", NULL));
     if (j->row.want_tier >= 0)
-        json_array_append_new(all, json_pack("{s:s, s:s}", "word", "tier", "tier", job_tier_name(j->row.want_tier)));
+        json_array_append_new(all, jobs_word(jobs, j, "tier", job_tier_name(j->row.want_tier)));
     if (j->row.want_checkpoint)
-        json_array_append_new(all, json_pack("{s:s}", "word", "checkpoint"));
+        json_array_append_new(all, jobs_word(jobs, j, "checkpoint", NULL));
     if (j->row.want_eval)
-        json_array_append_new(all, json_pack("{s:s}", "word", "eval"));
+        json_array_append_new(all, jobs_word(jobs, j, "eval", NULL));
     return all;
 }
 

@@ -52,7 +52,7 @@ struct job {
     bool undone;         /* a refused wish may stand in the store, till a row without it follows */
     bool killing;        /* a thread looks for its processes */
     bool off_gpu;        /* told to leave a GPU that is quarantined */
-    int64_t yields_to;   /* told to make room for that job; 0: it is not */
+    int64_t yields_to;   /* told to make room for that job; 0: it is not. Either: detd sends it away */
     int submissions;     /* of jobs that are to run after it, on their way to the disk */
     bool awaited;        /* by another job: jobs_trim() keeps it */
     bool leaving;        /* its removal is on the way to the disk: no supervisor may speak for it any more */
@@ -82,6 +82,7 @@ struct jobs {
     int64_t floor;      /* every job with an id >= floor is here */
     uint64_t rows;      /* of losses that came since the start */
     int64_t report_max; /* bytes that the reports of a job take up in the store, at most; 0: no bound */
+    int leave_s;        /* in which a job that detd sends away writes its checkpoint; 0: no bound */
 };
 
 /* The newest jobs and all that live, from the store. What is above `all` is set before, and stays. */
@@ -115,8 +116,10 @@ int jobs_command(struct jobs *jobs, struct job *j, enum job_event event, store_d
 int jobs_want_checkpoint(struct jobs *jobs, struct job *j, bool eval, store_done *done, void *arg, struct err *err);
 int jobs_want_tier(struct jobs *jobs, struct job *j, int tier, store_done *done, void *arg, struct err *err);
 int jobs_want_priority(struct jobs *jobs, struct job *j, int priority, store_done *done, void *arg, struct err *err);
-/* {word, tier?} of everything the user wants and the job has not carried out; new array. */
-json_t *jobs_wishes(const struct job *j);
+/* {word, tier?, deadline?}, as a supervisor is told; new. tier NULL: it has none. */
+json_t *jobs_word(const struct jobs *jobs, const struct job *j, const char *word, const char *tier);
+/* Such of everything that is wanted of the job and that it has not carried out; new array. */
+json_t *jobs_wishes(const struct jobs *jobs, const struct job *j);
 
 /* Counts what a supervisor gives to store. False: it is more than is kept of a job, and is not to be stored; of the first such an event tells. What is vital has
  * some room more. */

@@ -14,6 +14,7 @@ static void on_deadline(uv_timer_t *timer)
 
     snprintf(cause, sizeof cause, "the ranks did not obey %s in time and were killed", j->want_cancel ? "cancel" : "pause");
     job_log("%s", cause);
+    job_event(j, -1, "warning", "stop", cause);
     job_stop_ranks(j, TERM_MS, cause);
     if (j->ranks)
         ranks_kill(j->ranks, SIGTERM);

@@ -2,7 +2,7 @@
 """Jobs that are let past one that waits for more slots than are free, under a real detd and a real detd-job, with rank.py as the trainer."""
 import signal
 
-from daemon import Daemon
+from daemon import Daemon, leave_fault
 
 
 def three_jobs(d):
@@ -59,8 +59,24 @@ def the_next_detd_knows():
         d.check_rows(past, 60)
 
 
+def who_does_not_make_room():
+    """Its ranks are killed in the end, and it goes on from the checkpoint before."""
+    with Daemon(conf="leave_deadline = 1\n") as d:
+        holder, head, past = three_jobs(d)
+        leave_fault(d, past, "deaf 25")
+        d.go(past, 25)
+        d.wait(past, lambda j: j["phase"] == "data")  # nothing else of rank.py has that phase
+        d.call("job.cancel", id=holder)
+        d.wait(head, "completed")
+        d.go(past)
+        attempts = d.wait(past, "completed")["attempts"]
+        assert [a["resume_step"] for a in attempts] == [20, 0] and attempts[1]["outcome"] == "stopped", attempts
+        assert d.events("stop", past) == ["the ranks did not obey pause in time and were killed"] and not d.events("kill"), d.events("stop")
+        d.check_rows(past, 60)
+
+
 def main():
-    for test in (makes_room, the_next_detd_knows):
+    for test in (makes_room, the_next_detd_knows, who_does_not_make_room):
         test()
         print("ok", test.__name__)
 

@@ -17,7 +17,7 @@ import sys
 import threading
 import time
 
-from daemon import BUILD, HERE, SEED, Daemon, Refused, run_scenarios
+from daemon import BUILD, HERE, SEED, Daemon, Refused, leave_fault, run_scenarios
 
 
 def runs_to_the_end():
@@ -503,15 +503,6 @@ def unheard(d, job, steps):
     os.kill(d.proc.pid, signal.SIGCONT)
     yield
     d.kill_session(job)
-
-
-def leave_fault(d, job, fault):
-    """It lies there whole or not at all, however soon the rank looks; and before it begins, if the job is still to be submitted."""
-    path = "%s/jobs/%d/fault-0" % (d.state, job)
-    os.makedirs(os.path.dirname(path), exist_ok=True)
-    with open(path + ".new", "w", encoding="utf-8") as f:
-        f.write(fault)
-    os.rename(path + ".new", path)
 
 
 def supervisor_log(d, job):

@@ -283,6 +283,39 @@ static void what_is_asked_again_is_granted(void **state)
     }
 }
 
+static void is_told(struct fixture *f, const struct job *j, const char *words)
+{
+    json_t *all = jobs_wishes(&f->jobs, j);
+    char *text = json_dumps(all, JSON_COMPACT);
+
+    assert_string_equal(text, words);
+    free(text);
+    json_decref(all);
+}
+
+/* A supervisor that comes back, or that takes the place of one that was told and died. Only a user's own pause may take as long as it likes. */
+static void who_is_sent_away_has_a_deadline(void **state)
+{
+    struct fixture *f = *state;
+    struct job *j = the_job(f);
+
+    f->jobs.leave_s = 7;
+    is_told(f, j, "[]");
+    j->off_gpu = true;
+    is_told(f, j, "[{\"word\":\"pause\",\"deadline\":7}]");
+    j->off_gpu = false;
+    j->yields_to = 9;
+    is_told(f, j, "[{\"word\":\"pause\",\"deadline\":7}]");
+    j->yields_to = 0;
+    j->row.want = JOB_WANT_PAUSE;
+    j->row.want_tier = 2;
+    is_told(f, j, "[{\"word\":\"pause\"},{\"word\":\"tier\",\"tier\":\"world\"}]");
+    j->row.want = JOB_WANT_CANCEL;
+    j->row.want_tier = -1;
+    j->yields_to = 9;
+    is_told(f, j, "[{\"word\":\"cancel\"}]");
+}
+
 /* It is refused while an earlier one is on its way to the disk, and takes neither that nor what comes after from the list. */
 static void a_wish_without_memory_is_refused_alone(void **state)
 {
@@ -395,6 +428,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(one_refused_wish_leaves_no_trace, setup, teardown),
         cmocka_unit_test_setup_teardown(nor_do_two_at_once, setup, teardown),
         cmocka_unit_test_setup_teardown(what_is_asked_again_is_granted, setup, teardown),
+        cmocka_unit_test_setup_teardown(who_is_sent_away_has_a_deadline, setup, teardown),
         cmocka_unit_test_setup_teardown(a_wish_without_memory_is_refused_alone, setup, teardown),
         cmocka_unit_test_setup_teardown(what_the_last_answers_add_is_written, setup, teardown),
     };

@@ -50,31 +50,54 @@ struct job *jobs_after(struct jobs *jobs, int64_t id)
     return at < jobs->count ? jobs->all[at] : NULL;
 }
 
-struct job *jobs_add(struct jobs *jobs, const struct job_row *row)
+static bool has_place(struct jobs *jobs)
+{
+    int cap = jobs->cap ? 2 * jobs->cap : 64;
+    struct job **all = jobs->all;
+
+    if (jobs->count + jobs->coming < jobs->cap)
+        return true;
+    all = realloc(all, (size_t)cap * sizeof(struct job *));
+    if (!all)
+        return false;
+    jobs->all = all;
+    jobs->cap = cap;
+    return true;
+}
+
+/* All that it needs here; NULL: out of memory. */
+static struct job *job_new(struct jobs *jobs, const struct job_row *row)
 {
     struct job *j = calloc(1, sizeof *j);
-    int at = position(jobs, row->id);
 
-    if (jobs->count == jobs->cap) {
-        int cap = jobs->cap ? 2 * jobs->cap : 64;
-        struct job **all = realloc(jobs->all, (size_t)cap * sizeof(struct job *));
-
-        if (all) {
-            jobs->all = all;
-            jobs->cap = cap;
-        }
-    }
     if (j)
         j->losses = json_pack("{s:{}, s:{}}", "train", "val");
-    if (!j || !j->losses || jobs->count == jobs->cap) {
+    if (!j || !j->losses || !has_place(jobs)) {
+        if (j)
+            json_decref(j->losses);
         free(j);
         return NULL;
     }
     j->row = *row;
     j->committed = row->last_seq;
+    return j;
+}
+
+static void insert(struct jobs *jobs, struct job *j)
+{
+    int at = position(jobs, j->row.id);
+
     memmove(&jobs->all[at + 1], &jobs->all[at], (size_t)(jobs->count - at) * sizeof(struct job *));
     jobs->all[at] = j;
     jobs->count++;
+}
+
+struct job *jobs_add(struct jobs *jobs, const struct job_row *row)
+{
+    struct job *j = job_new(jobs, row);
+
+    if (j)
+        insert(jobs, j);
     return j;
 }
 
@@ -122,7 +145,7 @@ void jobs_trim(struct jobs *jobs)
     for (int i = 0; i < jobs->count; i++) {
         struct job *j = jobs->all[i];
 
-        if (done > JOBS_RECENT && job_is_done(j->row.state) && j->life.phase == LIFE_IDLE && !j->wishes && !j->awaited) {
+        if (done > JOBS_RECENT && job_is_done(j->row.state) && j->life.phase == LIFE_IDLE && !j->wishes && !j->unsaved && !j->awaited) {
             done--;
             if (jobs->floor <= j->row.id) /* an old job may end after newer ones were forgotten */
                 jobs->floor = j->row.id + 1;
@@ -236,7 +259,7 @@ void job_changed(struct jobs *jobs, struct job *j)
 
 struct submission {
     struct jobs *jobs;
-    struct job_row row;
+    struct job *job; /* it is there before the store has it: what is accepted runs */
     char *note;
     store_done *done;
     void *arg;
@@ -244,6 +267,8 @@ struct submission {
 
 static void submission_free(struct submission *s)
 {
+    if (s->job)
+        job_free(s->job);
     free(s->note);
     free(s);
 }
@@ -252,15 +277,17 @@ static void submitted(void *arg, int rc, int64_t id, const struct err *err)
 {
     struct submission *s = arg;
     struct jobs *jobs = s->jobs;
-    struct job *j, *other = jobs_find(jobs, s->row.after);
+    struct job *j = s->job, *other = jobs_find(jobs, j->row.after);
 
+    jobs->coming--;
     if (other)
         other->submissions--;
     if (rc == STORE_CLEAR)
-        s->row.after = rc = 0;
-    s->row.id = id;
-    j = rc == 0 ? jobs_add(jobs, &s->row) : NULL;
-    if (j) {
+        j->row.after = rc = 0;
+    if (rc == 0) {
+        j->row.id = id;
+        insert(jobs, j);
+        s->job = NULL;
         event_add(jobs->events, id, "info", "state", "queued");
         if (s->note[0])
             event_add(jobs->events, id, "info", "device", "%s", s->note);
@@ -275,17 +302,18 @@ void jobs_submit(struct jobs *jobs, const struct job_row *row, const char *token
                  void *arg)
 {
     struct submission *s = calloc(1, sizeof *s);
-    char *copy = strdup(note);
     struct job *other;
     struct err err;
 
-    if (!s || !copy) {
-        free(s);
-        free(copy);
+    if (s)
+        *s = (struct submission){ jobs, job_new(jobs, row), strdup(note), done, arg };
+    if (!s || !s->job || !s->note) {
+        if (s)
+            submission_free(s);
         done(arg, err_set(&err, -ENOMEM, "out of memory"), 0, &err);
         return;
     }
-    *s = (struct submission){ jobs, *row, copy, done, arg };
+    jobs->coming++;
     other = jobs_find(jobs, row->after);
     if (other)
         other->submissions++;
@@ -394,15 +422,18 @@ static void take_back(struct wish *w, struct job *j)
     }
     undo(w, asked, &j->row);
     job_changed(w->jobs, j);
-    j->undone = j->undone || w->next || j->row.last_seq != w->before.last_seq || strcmp(j->row.nonce, w->before.nonce) != 0;
+    j->unsaved = j->unsaved || w->next || j->row.last_seq != w->before.last_seq || strcmp(j->row.nonce, w->before.nonce) != 0;
 }
 
-static void save_undone(struct jobs *jobs, struct job *j)
+void jobs_save(struct jobs *jobs, struct job *j)
 {
-    if (!j->undone || j->wishes)
-        return;
-    j->undone = false;
-    store_save(jobs->store, &j->row, NULL, NULL);
+    j->unsaved = store_save(jobs->store, &j->row, NULL, NULL) < 0;
+}
+
+void jobs_save_again(struct jobs *jobs, struct job *j)
+{
+    if (j->unsaved && !j->wishes)
+        jobs_save(jobs, j);
 }
 
 /* Answers come in order, but for the wish for which there was no memory: it is refused while earlier ones wait. */
@@ -428,7 +459,7 @@ static void wish_durable(void *arg, int rc, int64_t value, const struct err *err
     else if (j)
         take_back(w, j);
     if (j)
-        save_undone(w->jobs, j);
+        jobs_save_again(w->jobs, j);
     if (w->done)
         w->done(w->arg, rc, w->id, err);
     if (j && rc == 0 && job_is_done(j->row.state))

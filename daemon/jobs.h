@@ -49,7 +49,7 @@ struct job {
     bool counts;         /* an attempt of the running supervisor was reported: its CPU time comes on top of row.cpu_before */
     int cpu_slots;       /* held */
     struct wish *wishes; /* of users, on their way to the disk, oldest first */
-    bool undone;         /* a refused wish may stand in the store, till a row without it follows */
+    bool unsaved;        /* the store has it otherwise: there was no memory for the row, or a refused wish stands there; one more follows */
     bool killing;        /* a thread looks for its processes */
     bool off_gpu;        /* told to leave a GPU that is quarantined */
     int64_t yields_to;   /* told to make room for that job; 0: it is not. Either: detd sends it away */
@@ -77,12 +77,12 @@ struct jobs {
     const char *folder; /* of the job folders */
     struct jobs_hooks hooks;
     struct turns_party own;
-    struct job **all; /* by id, ascending */
-    int count, cap;
-    int64_t floor;      /* every job with an id >= floor is here */
-    uint64_t rows;      /* of losses that came since the start */
-    int64_t report_max; /* bytes that the reports of a job take up in the store, at most; 0: no bound */
-    int leave_s;        /* in which a job that detd sends away writes its checkpoint; 0: no bound */
+    struct job **all;       /* by id, ascending */
+    int count, cap, coming; /* submissions on their way to the disk, which have a place */
+    int64_t floor;          /* every job with an id >= floor is here */
+    uint64_t rows;          /* of losses that came since the start */
+    int64_t report_max;     /* bytes that the reports of a job take up in the store, at most; 0: no bound */
+    int leave_s;            /* in which a job that detd sends away writes its checkpoint; 0: no bound */
 };
 
 /* The newest jobs and all that live, from the store. What is above `all` is set before, and stays. */
@@ -90,9 +90,12 @@ int jobs_load(struct jobs *jobs, struct err *err);
 void jobs_free(struct jobs *jobs);
 /* NULL: not in memory, so either finished long ago or never there. */
 struct job *jobs_find(struct jobs *jobs, int64_t id);
+/* Has its row stored as it is now; where there is no memory for that, jobs_save_again() does, which is called once a second. */
+void jobs_save(struct jobs *jobs, struct job *j);
+void jobs_save_again(struct jobs *jobs, struct job *j);
 /* The next one in order of ids, NULL after the last. */
 struct job *jobs_after(struct jobs *jobs, int64_t id);
-/* A job that the store has just accepted. NULL: out of memory; the next start of the daemon finds it. */
+/* A job that the store has. NULL: out of memory. */
 struct job *jobs_add(struct jobs *jobs, const struct job_row *row);
 int jobs_live(const struct jobs *jobs);
 /* The cached object, NUL-terminated. NULL: out of memory. Valid until the job changes. */

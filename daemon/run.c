@@ -120,7 +120,7 @@ static void end(struct runner *r, struct job *j, enum job_event event, const cha
 {
     job_apply(&j->row, event, why, now_s(), NULL);
     j->phase[0] = '\0';
-    store_save(r->store, &j->row, NULL, NULL);
+    jobs_save(r->jobs, j);
     event_add(r->events, j->row.id, why[0] ? "error" : "info", "end", "%s%s%s", job_state_name(j->row.state), why[0] ? ": " : "", why);
     job_changed(r->jobs, j);
     tell_life(r, j, LIFE_FACT_ENDED, "");
@@ -170,7 +170,7 @@ static void give_slots_back(struct runner *r, struct job *j)
     memcpy(why, j->trouble, sizeof why);
     job_apply(&j->row, JOB_EV_END_PAUSED, why, now_s(), NULL);
     j->phase[0] = '\0';
-    store_save(r->store, &j->row, NULL, NULL);
+    jobs_save(r->jobs, j);
     job_changed(r->jobs, j);
     tell_life(r, j, LIFE_FACT_ENDED, "");
     look(r, j);
@@ -443,7 +443,7 @@ static void look_at_after(struct runner *r, struct job *j)
         event_add(r->events, j->row.id, "info", "end", "cancelled: %s", why);
     }
     j->row.after = 0;
-    store_save(r->store, &j->row, NULL, NULL);
+    jobs_save(r->jobs, j);
     job_changed(r->jobs, j);
 }
 
@@ -747,6 +747,9 @@ void run_tick(struct runner *r)
         j = jobs_find(r->jobs, id);
         if (j)
             look_at_clock(r, j);
+        j = jobs_find(r->jobs, id);
+        if (j)
+            jobs_save_again(r->jobs, j);
     }
     run_schedule(r);
 }

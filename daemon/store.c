@@ -115,12 +115,14 @@ void store_take_id(struct store *s, store_done *done, void *arg)
     ask(s, op_new(OP_TAKE_ID, NULL, NULL, NULL, done, arg));
 }
 
-void store_save(struct store *s, const struct job_row *row, store_done *done, void *arg)
+int store_save(struct store *s, const struct job_row *row, store_done *done, void *arg)
 {
     struct op *op = op_new(OP_SAVE, row, NULL, NULL, done, arg);
 
-    if (op)
-        enqueue(s, op);
+    if (!op)
+        return -ENOMEM;
+    enqueue(s, op);
+    return 0;
 }
 
 void store_wish(struct store *s, const struct job_row *row, store_done *done, void *arg)

@@ -38,7 +38,8 @@ void store_take_id(struct store *s, store_done *done, void *arg);
 /* From now on a user other than root has at most so many jobs that wait or are paused (0: no limit); one more is refused with ERR_STATE. */
 void store_limit_queued(struct store *s, int most);
 void store_submit(struct store *s, const struct job_row *row, const char *token, const char *spec, store_done *done, void *arg);
-void store_save(struct store *s, const struct job_row *row, store_done *done, void *arg);
+/* -ENOMEM: done was told, and nothing is stored. */
+int store_save(struct store *s, const struct job_row *row, store_done *done, void *arg);
 /* The same for what a user asks: it may be refused. */
 void store_wish(struct store *s, const struct job_row *row, store_done *done, void *arg);
 /* Makes sure of the memory that the next store_report() needs, so that it cannot fail: memory is not to be ahead of what will be stored. 0 or -ENOMEM. */

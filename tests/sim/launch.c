@@ -31,6 +31,7 @@ static int prepare(struct store *s, struct launch_request *rq, struct err *err)
 {
     struct folder *f = folder_of(rq->job);
     char *spec = NULL;
+    int rc;
 
     if (f->spent)
         fail("job %lld: is to run, and its spool was removed", (long long)f->id);
@@ -42,7 +43,11 @@ static int prepare(struct store *s, struct launch_request *rq, struct err *err)
     }
     if (rq->last_seq > 0 && f->count == 0)
         fail("job %lld: detd believes in reports up to %lld of a job that never wrote one", (long long)f->id, (long long)rq->last_seq);
-    if (store_get_spec(s, rq->job, &spec, err) < 0)
+    rc = store_get_spec(s, rq->job, &spec, err);
+    memory_fail(0); /* what comes now is played */
+    if (rc == -ENOMEM)
+        return rc;
+    if (rc < 0)
         fail("job %lld: its spec is not in the store: %s", (long long)f->id, err->msg);
     free(spec);
     f->lock = LOCK_DETD;
@@ -63,10 +68,8 @@ static struct launched *children[WORLD_JOBS]; /* of each place, the one that was
 static int start(struct launch_request *rq, struct launched **ret, struct err *err)
 {
     struct folder *f = folder_of(rq->job);
-    struct launched *c = calloc(1, sizeof *c);
+    struct launched *c = must_alloc(sizeof *c);
 
-    if (!c)
-        abort();
     let_go(f);
     if (world.faults && chance(world.rates.refused)) {
         say("job %lld: cannot be started", (long long)f->id);

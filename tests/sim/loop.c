@@ -25,6 +25,13 @@ double mono_s(void)
     return 5000 + world.mono;
 }
 
+/* What detd does now may find too little memory, mostly for one of its first allocations. */
+static void starve(void)
+{
+    if (world.faults && chance(world.rates.memory))
+        memory_fail(1 + (int)roll(chance(70) ? 3 : 12));
+}
+
 /* ---- the loop's queue ---- */
 
 struct task {
@@ -56,7 +63,9 @@ bool loop_turn(void)
     if (!t)
         return false;
     tasks = t->next;
+    starve();
     t->fn(t->arg);
+    memory_fail(0);
     free(t);
     return true;
 }
@@ -135,7 +144,9 @@ bool pool_step(void)
         at = &(*at)->next;
     t = *at;
     *at = t->next;
+    starve();
     t->fn(t->arg);
+    memory_fail(0);
     free(t);
     return true;
 }
@@ -346,7 +357,7 @@ static struct link *links;
 
 struct link *link_connect(void)
 {
-    struct link *l = server ? calloc(1, sizeof *l) : NULL;
+    struct link *l = server ? must_alloc(sizeof *l) : NULL;
 
     if (!l)
         return NULL;
@@ -397,8 +408,7 @@ static void hand_out(struct wire *w)
     size_t len;
 
     while (!w->held && !w->closed && (line = frame_next(w->frame, &len))) {
-        if (world.faults && memmem(line, len, "\"report\"", 8) && chance(world.rates.memory))
-            memory_fail(1 + (int)roll(6));
+        starve();
         w->events->line(w, line, len);
         memory_fail(0);
     }
@@ -489,15 +499,16 @@ bool links_step(void)
 
 struct wire *wire_accept(struct wires *all, uv_stream_t *from, size_t max_line, const struct wire_events *events, struct err *err)
 {
-    struct wire *w = calloc(1, sizeof *w);
+    struct wire *w = must_alloc(sizeof *w);
     struct link *l = links;
 
     (void)all;
     (void)from;
     (void)err;
+    memory_fail(0);
     while (l && (!l->accepted || l->wire || l->detd_closed))
         l = l->next;
-    if (!w || !l || !(w->frame = frame_new(max_line)))
+    if (!l || !(w->frame = frame_new(max_line)))
         abort();
     w->link = l;
     w->events = events;

@@ -9,9 +9,11 @@ static int fails_in; /* allocations till one fails; 0: none is to */
 void *__real_malloc(size_t size);
 void *__real_calloc(size_t n, size_t size);
 void *__real_realloc(void *p, size_t size);
+char *__real_strdup(const char *text);
 void *__wrap_malloc(size_t size);
 void *__wrap_calloc(size_t n, size_t size);
 void *__wrap_realloc(void *p, size_t size);
+char *__wrap_strdup(const char *text);
 
 void memory_fail(int after)
 {
@@ -40,6 +42,11 @@ void *__wrap_calloc(size_t n, size_t size)
 void *__wrap_realloc(void *p, size_t size)
 {
     return fails() ? NULL : __real_realloc(p, size);
+}
+
+char *__wrap_strdup(const char *text)
+{
+    return fails() ? NULL : __real_strdup(text);
 }
 
 void *must_alloc(size_t size)

@@ -177,10 +177,8 @@ void sups_power_off(void)
 
 void sup_start(struct folder *f, const struct launch_request *rq)
 {
-    struct sup *s = calloc(1, sizeof *s);
+    struct sup *s = must_alloc(sizeof *s);
 
-    if (!s)
-        abort();
     *s = (struct sup){ .f = f, .rq = *rq, .detd = detd_number, .attempt = rq->attempt, .want_tier = -1, .tier = rq->tier, .validated = -1 };
     f->sup = s;
     f->lock = LOCK_SUP;

@@ -107,7 +107,7 @@ struct rates {
     int fault, wish, second; /* percent of the steps */
     int refused, lost;       /* percent of starts, and of reports on their way */
     int unreadable;          /* percent of starts that find a spool */
-    int memory;              /* percent of reports that find too little */
+    int memory;              /* percent of what detd does that finds too little */
 };
 
 struct world {

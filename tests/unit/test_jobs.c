@@ -283,6 +283,56 @@ static void what_is_asked_again_is_granted(void **state)
     }
 }
 
+/* What is accepted is in memory, too, however little of that there is by then: nobody else would start it. */
+static void what_is_accepted_needs_no_memory(void **state)
+{
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+    (void)state;
+    SKIP("a sanitizer has an allocator of its own");
+#else
+    struct fixture *f = *state;
+    struct job_row row = the_job(f)->row;
+    int64_t first = f->id;
+
+    f->id = row.id = 0;
+    f->waiting = 2;
+    jobs_submit(&f->jobs, &row, "another", "{}", "", done, f);
+    no_memory = true;
+    jobs_submit(&f->jobs, &row, "refused", "{}", "", done, f);
+    wait_all(f);
+    no_memory = false;
+    assert_int_equal(f->refused, 1);
+    assert_true(f->id > first);
+    assert_string_equal(job_state_name(the_job(f)->row.state), "queued");
+    assert_int_equal(f->jobs.count, 2);
+    assert_int_equal(f->jobs.coming, 0);
+#endif
+}
+
+static void a_row_without_memory_is_stored_later(void **state)
+{
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+    (void)state;
+    SKIP("a sanitizer has an allocator of its own");
+#else
+    struct fixture *f = *state;
+    struct job *j = the_job(f);
+
+    job_apply(&j->row, JOB_EV_CANCEL, "", 5, NULL);
+    no_memory = true;
+    jobs_save(&f->jobs, j);
+    jobs_save_again(&f->jobs, j);
+    no_memory = false;
+    assert_true(j->unsaved);
+    jobs_save_again(&f->jobs, j);
+    assert_false(j->unsaved);
+    wait_all(f);
+    close_all(f);
+    open_all(f);
+    assert_string_equal(job_state_name(the_job(f)->row.state), "cancelled");
+#endif
+}
+
 static void is_told(struct fixture *f, const struct job *j, const char *words)
 {
     json_t *all = jobs_wishes(&f->jobs, j);
@@ -428,6 +478,8 @@ int main(void)
         cmocka_unit_test_setup_teardown(one_refused_wish_leaves_no_trace, setup, teardown),
         cmocka_unit_test_setup_teardown(nor_do_two_at_once, setup, teardown),
         cmocka_unit_test_setup_teardown(what_is_asked_again_is_granted, setup, teardown),
+        cmocka_unit_test_setup_teardown(what_is_accepted_needs_no_memory, setup, teardown),
+        cmocka_unit_test_setup_teardown(a_row_without_memory_is_stored_later, setup, teardown),
         cmocka_unit_test_setup_teardown(who_is_sent_away_has_a_deadline, setup, teardown),
         cmocka_unit_test_setup_teardown(a_wish_without_memory_is_refused_alone, setup, teardown),
         cmocka_unit_test_setup_teardown(what_the_last_answers_add_is_written, setup, teardown),

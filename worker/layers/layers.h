@@ -45,7 +45,7 @@ struct value *layer_upsample(struct tape *t, struct value *x, int factor);
 /* Parts side by side in channels, each pixel of part i first made factor[i] x factor[i], with `pad` mirrored pixels around: what a 3x3 convolution without
  * padding reads. As struct mirror says; all parts have the same sides then. */
 struct value *layer_mirror(struct tape *t, struct value *const *parts, const int *factor, int nparts, int pad);
-/* Bilinear, pixels as areas. x itself where it has these sides. */
+/* Bilinear, pixels as areas, of f32. x itself where it has these sides. */
 struct value *layer_resize(struct tape *t, struct value *x, int h, int w);
 /* factor * the mean of the pixels of each image: [n, 1, 1, c]. */
 struct value *layer_mean(struct tape *t, struct value *x, float factor);

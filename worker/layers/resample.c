@@ -146,6 +146,7 @@ static void resize_shape(const struct layer_call *c, int shard, struct tensor *y
 {
     const struct sides *s = c->args;
 
+    assert(c->in[0]->x[shard].dtype == DTYPE_F32);
     (void)shard;
     y->h = s->h;
     y->w = s->w;

@@ -176,13 +176,20 @@ static struct value *stereo_vector(const struct pass *p)
     return rc < 0 ? NULL : v;
 }
 
-static struct value *sized(const struct pass *p, struct value *x)
+/* y instead of what it was made of, x. */
+static struct value *instead(const struct pass *p, struct value *x, struct value *y)
 {
-    struct value *y = layer_resize(p->t, x, p->d->net.pose_size.h, p->d->net.pose_size.w);
-
     if (y != x)
         tape_drop(p->t, x);
     return y;
+}
+
+/* Pictures have no gradient, so where the device has bf16 a resized one is rounded once more and that is all. */
+static struct value *sized(const struct pass *p, struct value *x)
+{
+    x = instead(p, x, layer_cast(p->t, x, DTYPE_F32));
+    x = instead(p, x, layer_resize(p->t, x, p->d->net.pose_size.h, p->d->net.pose_size.w));
+    return instead(p, x, layer_cast(p->t, x, tape_device(p->t)->dtype));
 }
 
 /* The earlier frame comes first: specs featdepth section 2.3. */

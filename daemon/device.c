@@ -48,8 +48,8 @@ static int choose_device(struct jobspec *spec, int need, const struct device_nod
         snprintf(note, DEVICE_TEXT, "run.device auto: runs on the CPU: %s", node);
     else
         snprintf(note, DEVICE_TEXT, "run.device auto: runs on the CPU: needs %d GPUs, %s", need, node);
-    if (!cuda && strcmp(spec->run_precision, "fp32") != 0)
-        return err_field(err, ERR_INPUT, "run.precision", "run.precision: %s needs a GPU, but %s", spec->run_precision, note);
+    if (!cuda && strcmp(spec->run_precision, "tf32") == 0)
+        return err_field(err, ERR_INPUT, "run.precision", "run.precision: tf32 needs a GPU, but %s", note);
     return choose(spec, cuda ? "cuda" : "cpu", err);
 }
 

@@ -221,8 +221,8 @@ static int finish_run(struct jobspec *s, struct err *err)
 {
     struct hash128 hash;
 
-    if (strcmp(s->run_device, "cpu") == 0 && strcmp(s->run_precision, "fp32") != 0)
-        return job_error(err, "run.precision", "the CPU computes in fp32 only; %s needs run.device cuda", s->run_precision);
+    if (strcmp(s->run_device, "cpu") == 0 && strcmp(s->run_precision, "tf32") == 0)
+        return job_error(err, "run.precision", "the CPU computes in fp32 or bf16; tf32 needs run.device cuda");
     if (s->run_data_hash && hash_parse(s->run_data_hash, &hash) < 0)
         return job_error(err, "run.data_hash", "must be 32 hexadecimal digits, 0-9 and a-f, is '%s'", s->run_data_hash);
     return 0;

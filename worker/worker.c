@@ -145,8 +145,8 @@ static int run_trainer(const struct jobspec *spec, struct trainer_options opt)
     struct err err, why = { 0 };
     int rc = device_choose(spec->run_device, spec->run_isa, &opt.backend, &why, &err);
 
-    if (rc >= 0 && why.code != 0 && strcmp(spec->run_precision, "fp32") != 0)
-        rc = err_field(&err, ERR_UNSUPPORTED, "run.precision", "run.precision: %s needs a GPU: %s", spec->run_precision, why.msg);
+    if (rc >= 0 && why.code != 0 && strcmp(spec->run_precision, "tf32") == 0)
+        rc = err_field(&err, ERR_UNSUPPORTED, "run.precision", "run.precision: tf32 needs a GPU: %s", why.msg);
     if (rc >= 0 && why.code != 0) {
         fprintf(stderr, "detd-worker: run.device auto: the CPU is used: %s\n", why.msg);
         opt.why_cpu = why.msg;

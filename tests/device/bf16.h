@@ -1,7 +1,8 @@
-/* tests/device/bf16.h - bf16 cases of ops: a device that has bf16 gets such tensors; one that has not gets the same numbers in fp32 and its
+/* tests/device/bf16.h - bf16 cases of ops: devices get such tensors, but for the first one that is not opened in bf16: it gets the same numbers in fp32 and its
  * results are rounded once, which is what an op in bf16 is. So the question stays that of devices.h: the same bits on all devices. */
 #pragma once
 #include "tests/device/devices.h"
+#include "worker/kernels/bf16.h"
 
 static inline uint16_t bf16_bits(float x)
 {
@@ -13,15 +14,6 @@ static inline uint16_t bf16_bits(float x)
     return (uint16_t)((u + 0x7FFFu + (u >> 16 & 1u)) >> 16);
 }
 
-static inline float bf16_value(uint16_t bits)
-{
-    uint32_t u = (uint32_t)bits << 16;
-    float x;
-
-    memcpy(&x, &u, sizeof(x));
-    return x;
-}
-
 /* What is left of a number stored as dtype. */
 static inline float stored(float x, enum dtype dtype)
 {
@@ -31,7 +23,7 @@ static inline float stored(float x, enum dtype dtype)
 /* How this device holds tensors of dtype. */
 static inline enum dtype held_as(const struct device *dev, enum dtype dtype)
 {
-    return dtype == DTYPE_BF16 && strncmp(dev->ops->name, "cuda", 4) == 0 ? DTYPE_BF16 : DTYPE_F32;
+    return dtype == DTYPE_BF16 && (dev != devices.dev[0] || dev->dtype == DTYPE_BF16) ? DTYPE_BF16 : DTYPE_F32;
 }
 
 /* numbers() that dtype can hold. */

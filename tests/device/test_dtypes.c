@@ -133,6 +133,11 @@ static void beside_bf16(void **state)
     (void)state;
     for (int d = 1; d < devices.n; d++)
         check_bf16(d);
+    for (int threads = 1; threads <= 2; threads++) {
+        open_device(devices.dev[0]->ops, &(struct device_options){ .threads = threads, .precision = PRECISION_BF16 }, 0);
+        assert_int_equal(devices.dev[devices.n - 1]->dtype, DTYPE_BF16);
+        check_bf16(devices.n - 1);
+    }
 #ifdef CUDA_EMU
     if (cuda_plugin())
         return;

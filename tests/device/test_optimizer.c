@@ -112,7 +112,7 @@ static void fill(struct device *dev, float *dst, float *host, int n)
 /* Where the device keeps bf16 copies of weights, some items have one: fresh or stale. */
 static void add_copy(struct device *dev, const struct step_case *t, struct param *p, struct cuda_derived *copy, int item)
 {
-    if (held_as(dev, DTYPE_BF16) != DTYPE_BF16 || item % 4 == 0 || item > 40)
+    if (dev->host_memory || item % 4 == 0 || item > 40)
         return;
     copy->bf16 = (uint16_t *)put(dev, NULL, (p->count + 1) * sizeof(uint16_t)) + t->odd;
     copy->version = item % 4 == 1 ? p->version - 1 : p->version;

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """The bits that training gives, from one commit to the next: YOLOv3 with momentum, decay, clipping, averaged weights and changing sizes, once with
 SyncBN and once in waves, Mask R-CNN and depth networks, on 1, 3 and 8 ranks, on every ISA of this CPU and on an emulated GPU; the jobs of three ranks are killed and resumed.
-What they leave is in bits.json: a hash of every tensor of the last checkpoint and of the rows of every split and step."""
+In bf16, which is a GPU's own, CPUs alone agree. What they leave is in bits.json: a hash of every tensor of the last checkpoint and of the rows of every split and step."""
 import hashlib
 import json
 import os
@@ -14,6 +14,7 @@ from ranks import base_spec, draw, draw_frames, draw_masks, finish, frames_spec,
 
 KNOWN = os.path.dirname(os.path.abspath(__file__)) + "/bits.json"
 RANKS = (1, 3, 8)
+HALF = {"run": {"precision": "bf16"}}
 STEPS, SAVED, KILLED = 10, 3, 3  # steps, steps between checkpoints, ranks of the job that is killed
 
 
@@ -23,7 +24,9 @@ def specs_of(root):
               "checkpoint": {"every": SAVED}, "run": {"restarts": 5}}
     yolo = merged(merged(base_spec(root + "/shapes"), common), {"data": {"augment": {"multiscale": True, "size_min": 32, "size_max": 64}}, "train": {"ema": 0.9}})
     return {"sync_bn": merged(yolo, {"model": {"sync_bn": True}}), "waves": merged(yolo, {"train": {"waves": 2}}),
-            "masks": merged(mask_spec(root + "/masks"), common), "depth": merged(frames_spec(root + "/frames"), common)}
+            "masks": merged(mask_spec(root + "/masks"), common), "depth": merged(frames_spec(root + "/frames"), common),
+            "bf16": merged(yolo, HALF), "masks_bf16": merged(merged(mask_spec(root + "/masks"), common), HALF),
+            "depth_bf16": merged(merged(frames_spec(root + "/frames"), common), HALF)}
 
 
 def short(data):
@@ -52,12 +55,12 @@ def bits(d, job):
     return found
 
 
-def machines():
+def machines(gpu):
     """(where, keys of run) of a number of ranks: each rank count meets another ISA."""
     have = isas()
     for i, ranks in enumerate(RANKS):
         yield "cpu", {"ranks": ranks, "isa": have[i % len(have)], "deterministic": ("rerun", "world", "off")[i]}
-    for ranks in RANKS:
+    for ranks in RANKS if gpu else ():
         env = {"EMU_SEED": str(random.getrandbits(30))}
         yield "cuda", {"ranks": ranks, "device": "cuda", "ranks_per_gpu": ranks, "deterministic": "world", "env": env}
 
@@ -65,7 +68,7 @@ def machines():
 def train(d, base, kind):
     """{where: [(what, bits)]}: jobs of one place must be the same, and every loss must be there."""
     found, jobs = {}, []
-    for where, run in machines():
+    for where, run in machines(base["run"].get("precision") != "bf16"):
         what = "%s, %s, %d ranks" % (where + (" " + run["isa"] if "isa" in run else ""), kind, run["ranks"])
         spec = merged(base, {"run": run})
         job = struck(d, spec, what, SAVED + 1, random.Random(1)) if run["ranks"] == KILLED else submit(d, spec, what)
@@ -75,6 +78,8 @@ def train(d, base, kind):
     for where, what, job in jobs:
         ended = finish(d, job)
         assert "3 ranks" not in what or ended["attempt"] > 1, "%s: %d attempts" % (what, ended["attempt"])  # others may have made room
+        slow = [e for e in d.events("device", job) if e.startswith("run.precision bf16: slower than fp32")]
+        assert bool(slow) == (base["run"].get("precision") == "bf16"), "%s: %s" % (what, d.events("device", job))
         nothing = d.sql("SELECT split, term FROM loss WHERE job=? AND term NOT LIKE 'recall%' GROUP BY split, term HAVING max(num) <= 0", job)
         assert not nothing, "%s: losses of nothing: %s" % (what, nothing)
         found.setdefault(where, []).append((what, bits(d, job)))

@@ -1,5 +1,5 @@
 #!/usr/bin/python3
-"""Makes tests/golden/yolov3_{logistic,wide,leaky}.safetensors and their cfg files with PyTorch (Debian: python3-torch): the whole YOLOv3 graph with few
+"""Makes tests/golden/yolov3_{logistic,wide,leaky,bf16}.safetensors and their cfg files with PyTorch (Debian: python3-torch): the whole YOLOv3 graph with few
 channels, trained for ten steps on made-up images, written down as losses and as the gradients of step 0.
 
 Everything that goes in is a formula that tests/golden/test_yolov3.c has too (weight(), pixel(), BOXES), so only results are stored.
@@ -7,6 +7,7 @@ Everything that goes in is a formula that tests/golden/test_yolov3.c has too (we
             (V = 2: the reference runs each half batch with its own batch statistics)
   wide      the logistic net at 96 x 64: five losses for V = 1 and V = 2, and of step 0 the gradients of the first convolution and of the heads'
   leaky     fp64 gradient and loss of step 0 at V = 1, and how far the same in fp32 is from it
+  bf16      how far the logistic net's gradient and losses at V = 1 are from those in fp64 where it runs under bf16 autocast
 Run from the repository root: /usr/bin/python3 tests/golden/make_yolov3.py"""
 import math
 import struct
@@ -96,6 +97,10 @@ def step(net, shards, dtype):
     return total, [p.grad.clone() for p in net.params.values()]
 
 
+def distance(grads, exact):
+    return math.sqrt(sum(float(((a - b.double()) ** 2).sum()) for a, b in zip(exact, grads)))
+
+
 def train(net, shards, dtype, steps=STEPS):
     params = list(net.params.values())
     momentum, losses, first = [torch.zeros_like(p) for p in params], [], None
@@ -138,6 +143,13 @@ def main():
         f.write(text)
     yolo.write("tests/golden/yolov3_logistic.safetensors", arrays)
 
+    exact_losses, exact = train(new_net(text, torch.float64), 1, torch.float64)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        losses, grads = train(new_net(text, torch.float32), 1, torch.float32)
+    arrays = {"distance": [distance(grads, exact)], "losses": [abs(a - b) for a, b in zip(losses, exact_losses)]}
+    print("bf16 is", arrays, "from fp64")
+    yolo.write("tests/golden/yolov3_bf16.safetensors", arrays)
+
     arrays, wide = {}, text.replace(f"width={SIZE}", f"width={WIDE}")
     for shards in (1, 2):
         losses, grads = train(net := new_net(wide, torch.float64), shards, torch.float64, WIDE_STEPS)
@@ -151,12 +163,12 @@ def main():
     text = cfg("leaky")
     exact_loss, exact = step(net := new_net(text, torch.float64), 1, torch.float64)
     _, rough = step(new_net(text, torch.float32), 1, torch.float32)
-    distance = math.sqrt(sum(float(((a - b.double()) ** 2).sum()) for a, b in zip(exact, rough)))
+    off = distance(rough, exact)
     norm = math.sqrt(sum(float((a ** 2).sum()) for a in exact))
-    print("leaky", exact_loss, "fp32 is", distance / norm, "of the gradient's norm from fp64")
+    print("leaky", exact_loss, "fp32 is", off / norm, "of the gradient's norm from fp64")
     arrays = {f"grad.{n}": g for n, g in zip(net.params, exact)}
     arrays["loss"] = [exact_loss]
-    arrays["fp32_distance"] = [distance]
+    arrays["fp32_distance"] = [off]
     with open("tests/golden/yolov3_leaky.cfg", "w") as f:
         f.write(text)
     yolo.write("tests/golden/yolov3_leaky.safetensors", arrays)

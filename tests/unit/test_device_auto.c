@@ -87,8 +87,9 @@ static void what_only_gpus_do_is_refused_without(void **state)
 {
     (void)state;
     assert_takes(resolve("auto", 1, 1, "bf16", node_of(1, 0, 1)), "cuda", "run.device auto: runs on GPUs: needs 1, this node has 1");
-    assert_refused(resolve("auto", 1, 1, "bf16", node_of(0, 0, 0)), "run.precision",
-                   "run.precision: bf16 needs a GPU, but run.device auto: runs on the CPU: this node has no GPUs");
+    assert_refused(resolve("auto", 1, 1, "tf32", node_of(0, 0, 0)), "run.precision",
+                   "run.precision: tf32 needs a GPU, but run.device auto: runs on the CPU: this node has no GPUs");
+    assert_takes(resolve("auto", 1, 1, "bf16", node_of(0, 0, 0)), "cpu", "run.device auto: runs on the CPU: this node has no GPUs");
 }
 
 /* Whoever asks for GPUs waits for an admin, but not for ones that the node has never had. */

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "worker/core/simd.h"
+#include "worker/cpu/elem.h"
 #include "worker/cpu/rows.h"
 
 enum { STREAM_BYTES = 8 << 20 }; /* results this large are written past the caches: reading lines only to replace them costs more */
@@ -42,7 +43,7 @@ static int equal_shards(const struct conv_call *q, int v)
 
 static bool is_wino(const struct conv_call *q)
 {
-    return q->r == 3 && q->s == 3 && q->stride == 1;
+    return q->r == 3 && q->s == 3 && q->stride == 1 && (q->y ? q->y : q->dy)->dtype == DTYPE_F32;
 }
 
 typedef int path(const struct conv_call *q, struct err *err);
@@ -167,7 +168,7 @@ bool conv_streams(const struct conv_call *q)
 {
     size_t bytes = 0;
 
-    if (!VSTREAMS || q->beta != 0.0f)
+    if (!VSTREAMS || q->beta != 0.0f || q->y->dtype != DTYPE_F32)
         return false;
     for (int v = 0; v < q->nshards; v++) {
         const struct tensor *y = &q->y[v];
@@ -187,6 +188,18 @@ struct bias_args {
     float *part; /* [slabs][c] */
 };
 
+SIMD_FN void bias_sums(const struct tensor *t, size_t from, size_t to, float *ret, bool half)
+{
+    for (int c = 0; c < t->c; c += VW) {
+        int lanes = vlanes(t->c, c);
+        vec sum = vset1(0.0f);
+
+        for (size_t i = from; i < to; i++)
+            sum = vadd(sum, elem_load_n(elem_row(t, i, half), c, lanes, half));
+        vstore_n(ret + c, sum, lanes);
+    }
+}
+
 static void bias_slab(void *arg, size_t slab, int thread)
 {
     const struct bias_args *a = arg;
@@ -194,15 +207,7 @@ static void bias_slab(void *arg, size_t slab, int thread)
     size_t from = slab * BIAS_SLAB, to = from + BIAS_SLAB < cpu_pixels(t) ? from + BIAS_SLAB : cpu_pixels(t);
 
     (void)thread;
-    for (int c = 0; c < t->c; c += VW) {
-        const float *p = (const float *)t->data + from * (size_t)t->stride + c;
-        int lanes = vlanes(t->c, c);
-        vec sum = vset1(0.0f);
-
-        for (size_t i = from; i < to; i++, p += t->stride)
-            sum = vadd(sum, vload_n(p, lanes));
-        vstore_n(a->part + slab * (size_t)t->c + c, sum, lanes);
-    }
+    ELEM_CALL(t->dtype, bias_sums, t, from, to, a->part + slab * (size_t)t->c);
 }
 
 int cpu_conv_bwd_bias(struct device *dev, float *const *db, float beta, const struct tensor *dy, int nshards, struct err *err)

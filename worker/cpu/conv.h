@@ -1,5 +1,5 @@
 /* worker/cpu/conv.h - what the convolution paths of the CPU device share. Which path computes a layer is a function of its shape alone:
- * winograd_conv.c and winograd_dw.c for 3x3 stride 1, conv_rows.c and conv_rows_dw.c for everything else. */
+ * winograd_conv.c and winograd_dw.c for 3x3 stride 1, conv_rows.c and conv_rows_dw.c for everything else, and for all of bf16. */
 #pragma once
 #include <stdbool.h>
 #include <stddef.h>
@@ -13,7 +13,7 @@ static inline float *carve_floats(struct carve *c, size_t count)
 }
 
 /* ---- conv_derived.c: forms of a parameter that outlive an op, by key ---- */
-enum form_kind { FORM_WINO_FWD, FORM_WINO_BACK, FORM_ROWS_FWD, FORM_ROWS_BACK };
+enum form_kind { FORM_WINO_FWD, FORM_WINO_BACK, FORM_ROWS_FWD, FORM_ROWS_BACK, FORM_TILES_FWD, FORM_TILES_BACK };
 struct form_key {
     enum form_kind kind;
     int a, b; /* what else the form depends on: points of both axes, or stride and pad */

@@ -1,5 +1,5 @@
-/* worker/cpu/conv_rows.c - forward and backward-data convolution on rows. Backward-data with stride is one stride-1 convolution of the output
- * gradients for each phase (y mod stride, x mod stride) of the inputs: gathered, one writer an output. */
+/* worker/cpu/conv_rows.c - forward and backward-data convolution on rows, in bf16 by tiles (conv_tiles.h). Backward-data with stride is one stride-1
+ * convolution of the output gradients for each phase (y mod stride, x mod stride) of the inputs: gathered, one writer an output. */
 #include "worker/cpu/conv_rows.h"
 
 #include <errno.h>
@@ -7,6 +7,9 @@
 
 #include "worker/core/simd.h"
 #include "worker/cpu/conv.h"
+#include "worker/cpu/conv_tiles.h"
+#include "worker/cpu/elem.h"
+#include "worker/cpu/tile.h"
 
 enum {
     PART_PIXELS = 128,      /* outputs of a part: enough to use a panel of weights often, few enough for the L2 cache */
@@ -155,6 +158,9 @@ struct job {
     bool stream;
     const float *bias;
     const float *panels; /* [k / 32][taps_y][taps_x * c][32] */
+    bool half;           /* bf16 */
+    struct tiles tiles;  /* where so, and panels are tiles_pack_weights()'s */
+    long *shifts;        /* per thread: [taps] */
     float *moments;      /* [parts][3][ld_moments], or NULL */
     int ld_moments;
     float *buf; /* per thread */
@@ -164,13 +170,14 @@ struct job {
     size_t out_size;
 };
 
-static float *place(const struct job *j, const struct rows_part *p, int row)
+/* The first number of a part's row of outputs. */
+static void *place(const struct job *j, const struct rows_part *p, int row)
 {
     const struct rows *g = &j->g;
     const struct tensor *y = &j->y[p->image / g->per];
     long at = ((long)(p->image % g->per) * g->out_h + (long)(p->y + row) * g->out_step + g->out_y) * g->out_w + (long)p->x * g->out_step;
 
-    return (float *)y->data + (at + g->out_x) * y->stride;
+    return elem_at(y->data, (at + g->out_x) * y->stride, j->half);
 }
 
 static void moments_of(const float *out, int ld_out, int pixels, float *to, int ld)
@@ -217,7 +224,7 @@ static void multiply_in_place(const struct job *j, const struct rows_part *p, co
     for (int i = 0; i < p->h; i++) {
         struct gemm mm = product(j, p, in, k, i);
 
-        mm.c = place(j, p, i) + k;
+        mm.c = (float *)place(j, p, i) + k;
         mm.c_row = (long)j->y[p->image / j->g.per].stride * j->g.out_step;
         mm.end = j->bias || j->beta != 0.0f || j->stream ? &end : NULL;
         gemm_run(&mm);
@@ -236,8 +243,24 @@ static void multiply(const struct job *j, const struct rows_part *p, const struc
     }
 }
 
+/* The same of packed inputs. Rows of outputs stand apart until they are all there. */
+static void multiply_tiles(const struct job *j, const struct tiles_part *p, const uint16_t *panels, const long *shifts, int k, float *out)
+{
+    const struct tiles *t = &j->tiles;
+    struct tile_product mm = { .a = panels, .tap = shifts, .a_row = TILE_BLOCK, .c = out, .c_row = TILE_COLS };
+
+    mm.a_block = (long)t->phases_y * t->phases_x * p->pixels * TILE_BLOCK;
+    mm.b = (const uint16_t *)(const void *)j->panels + (long)(k / TILE_COLS) * tiles_taps(t) * t->blocks * TILE_PANEL;
+    mm.rows = p->positions;
+    mm.taps = tiles_taps(t);
+    mm.blocks = t->blocks;
+    tile_run(&mm);
+    for (int i = 1; i < p->p.h && p->pitch > p->p.w; i++)
+        memmove(out + (long)i * p->p.w * TILE_COLS, out + (long)i * p->pitch * TILE_COLS, (size_t)p->p.w * TILE_COLS * sizeof *out);
+}
+
 /* Outputs [k, k + 32) of a part go where they belong. */
-static void finish(const struct job *j, const struct rows_part *p, int part, int k, float *out)
+SIMD_FN void finish(const struct job *j, const struct rows_part *p, int part, int k, float *out, bool half)
 {
     const struct rows *g = &j->g;
     long step = (long)j->y[p->image / g->per].stride * g->out_step;
@@ -247,21 +270,22 @@ static void finish(const struct job *j, const struct rows_part *p, int part, int
         vec bias = j->bias ? vload_n(j->bias + k + v, lanes) : vset1(0.0f);
 
         for (int i = 0; i < p->h; i++) {
-            float *to = place(j, p, i) + k + v, *from = out + (long)i * p->w * j->ld_out + v;
+            void *to = elem_at(place(j, p, i), k + v, half);
+            float *from = out + (long)i * p->w * j->ld_out + v;
 
-            for (int x = 0; x < p->w; x++, to += step, from += j->ld_out) {
+            for (int x = 0; x < p->w; x++, to = elem_at(to, step, half), from += j->ld_out) {
                 vec y = vload(from);
 
-                if (j->bias) {
+                if (j->bias)
                     y = vadd(y, bias);
-                    vstore(from, y); /* the moments are of what is stored */
-                }
                 if (j->beta != 0.0f)
-                    y = vfma(vset1(j->beta), vload_n(to, lanes), y);
+                    y = vfma(vset1(j->beta), elem_load_n(to, 0, lanes, half), y);
+                else if (half || j->bias)
+                    vstore(from, elem_kept(y, half)); /* the moments are of what is stored */
                 if (j->stream)
                     vstream(to, y);
                 else
-                    vstore_n(to, y, lanes);
+                    elem_store_n(to, 0, y, lanes, half);
             }
         }
         if (j->moments)
@@ -288,14 +312,51 @@ static void part_run(void *arg, size_t index, int thread)
             continue;
         }
         multiply(j, &p, &in, k, out);
-        finish(j, &p, (int)index, k, out);
+        finish(j, &p, (int)index, k, out, false);
     }
     if (j->stream)
         vstream_end();
 }
 
+static void part_run_tiles(void *arg, size_t index, int thread)
+{
+    const struct job *j = arg;
+    struct rows_part p = rows_part(&j->g, (int)index);
+    struct tiles_part tp = tiles_part(&j->tiles, &p);
+    uint16_t *panels = (uint16_t *)(void *)(j->buf + (size_t)thread * j->buf_size);
+    float *out = j->out + (size_t)thread * j->out_size;
+    long *shifts = j->shifts + thread * tiles_taps(&j->tiles);
+
+    tiles_pack(&j->tiles, &tp, j->x, false, panels);
+    tiles_shifts(&j->tiles, &tp, false, shifts);
+    for (int k = 0; k < j->g.k; k += TILE_COLS) {
+        multiply_tiles(j, &tp, panels, shifts, k, out);
+        finish(j, &p, (int)index, k, out, true);
+    }
+}
+
+/* All parts of all images. */
+static void run_parts(const struct conv_call *q, struct job *j)
+{
+    threads_each(cpu_threads(q->dev), (size_t)rows_parts(&j->g) * (size_t)j->g.images, j->half ? part_run_tiles : part_run, j);
+}
+
+static void layout_tiles(struct job *j, struct carve *c, int threads)
+{
+    j->buf_size = tiles_panels(&j->tiles) / 2;
+    j->ld_out = TILE_COLS;
+    j->out_size = (size_t)tiles_positions(&j->tiles) * TILE_COLS;
+    j->buf = carve_floats(c, (size_t)threads * j->buf_size);
+    j->out = carve_floats(c, (size_t)threads * j->out_size);
+    j->shifts = carve(c, (size_t)threads * (size_t)tiles_taps(&j->tiles) * sizeof *j->shifts);
+}
+
 static void layout(struct job *j, struct carve *c, int threads)
 {
+    if (j->half) {
+        layout_tiles(j, c, threads);
+        return;
+    }
     j->buf_size = rows_buffer(&j->g) + 16;
     j->ld_out = j->g.k > 16 ? GEMM_NP : 16;
     j->out_size = (size_t)j->g.band_rows * (size_t)cut(j->g.ow, j->g.segs) * (size_t)j->ld_out;
@@ -346,6 +407,49 @@ static void pack_back(void *arg, size_t panel, int thread)
                 for (int v = 0; v < GEMM_NP; v += VW)
                     vstore(dst + v, first + v < w->c ? vload_n(from + v, vlanes(w->c, first + v)) : vset1(0.0f));
             }
+}
+
+/* The same numbers for tiles. */
+struct pack_tiles {
+    struct pack p;
+    struct tiles t;
+    int outputs;
+};
+
+static float number_fwd(const void *arg, int r, int s, int c, int k)
+{
+    const struct param *w = ((const struct pack_tiles *)arg)->p.w;
+
+    return w->data[(((long)k * w->r + r) * w->s + s) * w->c + c];
+}
+
+static float number_back(const void *arg, int t, int u, int c, int k)
+{
+    const struct pack *a = &((const struct pack_tiles *)arg)->p;
+    const struct param *w = a->w;
+
+    return w->data[(((long)c * w->r + a->r0 - t * a->stride) * w->s + a->s0 - u * a->stride) * w->c + k];
+}
+
+static uint16_t *panel_of(const struct pack_tiles *a, size_t panel)
+{
+    return (uint16_t *)(void *)(a->p.dst + panel * tiles_weights(&a->t, TILE_COLS));
+}
+
+static void pack_tiles_fwd(void *arg, size_t panel, int thread)
+{
+    const struct pack_tiles *a = arg;
+
+    (void)thread;
+    tiles_pack_weights(&a->t, (int)panel * TILE_COLS, a->outputs, number_fwd, a, panel_of(a, panel));
+}
+
+static void pack_tiles_back(void *arg, size_t panel, int thread)
+{
+    const struct pack_tiles *a = arg;
+
+    (void)thread;
+    tiles_pack_weights(&a->t, (int)panel * TILE_COLS, a->outputs, number_back, a, panel_of(a, panel));
 }
 
 static size_t panel_count(int outputs)
@@ -408,7 +512,7 @@ static int fwd_run(const struct conv_call *q, struct job *j, struct err *err)
         if (!c.base)
             return -ENOMEM;
     }
-    threads_each(threads, parts, part_run, j);
+    run_parts(q, j);
     if (q->stats)
         stats_merge(q, j, pixels, stack);
     return 0;
@@ -417,9 +521,10 @@ static int fwd_run(const struct conv_call *q, struct job *j, struct err *err)
 int rows_conv_fwd(const struct conv_call *q, struct err *err)
 {
     const struct tensor *x = &q->x[0].x, *y = &q->y[0];
-    struct job j = { .x = q->x, .y = q->y, .bias = q->bias, .stream = conv_streams(q) };
-    struct form_key key = { FORM_ROWS_FWD, 0, 0 };
-    struct pack pack = { .w = q->w };
+    struct job j = { .x = q->x, .y = q->y, .bias = q->bias, .stream = conv_streams(q), .half = y->dtype == DTYPE_BF16 };
+    struct form_key key = { j.half ? FORM_TILES_FWD : FORM_ROWS_FWD, 0, 0 };
+    struct pack_tiles pack = { .p.w = q->w, .outputs = y->c };
+    size_t floats = panel_count(y->c) * GEMM_NP * (size_t)(q->w->r * q->w->s * q->w->c);
     bool stale;
 
     j.g = (struct rows){ .images = y->n * q->nshards, .per = y->n, .oh = y->h, .ow = y->w, .ih = x->h, .iw = x->w };
@@ -433,12 +538,13 @@ int rows_conv_fwd(const struct conv_call *q, struct err *err)
     j.g.out_h = y->h;
     j.g.out_w = y->w;
     rows_cut(&j.g);
-    pack.dst = cpu_form(q->w, &key, panel_count(y->c) * GEMM_NP * (size_t)(q->w->r * q->w->s * q->w->c), &stale, err);
-    if (!pack.dst)
+    j.tiles = pack.t = tiles_of(&j.g);
+    pack.p.dst = cpu_form(q->w, &key, j.half ? tiles_weights(&j.tiles, y->c) : floats, &stale, err);
+    if (!pack.p.dst)
         return -ENOMEM;
     if (stale)
-        threads_each(cpu_threads(q->dev), panel_count(y->c), pack_fwd, &pack);
-    j.panels = pack.dst;
+        threads_each(cpu_threads(q->dev), panel_count(y->c), j.half ? pack_tiles_fwd : pack_fwd, &pack);
+    j.panels = pack.p.dst;
     return fwd_run(q, &j, err);
 }
 
@@ -461,68 +567,105 @@ static struct phase_axis phase_axis(int phase, int size, int pad, int stride, in
     return a;
 }
 
+/* The taps of a phase, of which a convolution with stride 1 is made. */
+static struct rows phase_taps(const struct conv_call *q, const struct phase_axis *y, const struct phase_axis *x)
+{
+    return (struct rows){ .taps_y = x->taps ? y->taps : 0, .taps_x = y->taps ? x->taps : 0, .stride = 1, .c = q->w->k, .k = q->w->c };
+}
+
+/* Floats of its packed weights. */
+static size_t phase_floats(const struct conv_call *q, const struct rows *g)
+{
+    struct tiles t = tiles_of(g);
+
+    if (q->y->dtype == DTYPE_BF16)
+        return tiles_weights(&t, g->k);
+    return panel_count(g->k) * GEMM_NP * (size_t)(g->taps_y * g->taps_x) * (size_t)g->c;
+}
+
 static int phase_run(const struct conv_call *q, const struct operand *dy, struct tensor *dx, int n, const struct phase_axis *y,
                      const struct phase_axis *x, int py, int px, const float *panels, struct err *err)
 {
-    struct threads *threads = cpu_threads(q->dev);
-    struct job j = { .x = dy, .y = dx, .beta = q->beta, .stream = conv_streams(q), .panels = panels };
+    struct job j = { .x = dy, .y = dx, .beta = q->beta, .stream = conv_streams(q), .panels = panels, .half = dx->dtype == DTYPE_BF16 };
 
-    j.g = (struct rows){ .images = dx->n * n, .per = dx->n, .oh = y->count, .ow = x->count, .ih = dy->x.h, .iw = dy->x.w };
-    j.g.taps_y = x->taps ? y->taps : 0;
-    j.g.taps_x = y->taps ? x->taps : 0;
-    j.g.stride = 1;
+    j.g = phase_taps(q, y, x);
+    j.g.images = dx->n * n;
+    j.g.per = dx->n;
+    j.g.oh = y->count;
+    j.g.ow = x->count;
+    j.g.ih = dy->x.h;
+    j.g.iw = dy->x.w;
     j.g.off_y = y->off;
     j.g.off_x = x->off;
-    j.g.c = dy->x.c;
-    j.g.k = dx->c;
     j.g.out_step = q->stride;
     j.g.out_y = py;
     j.g.out_x = px;
     j.g.out_h = dx->h;
     j.g.out_w = dx->w;
     rows_cut(&j.g);
+    j.tiles = tiles_of(&j.g);
     for (struct carve c = { 0 };;) {
         c.used = 0;
-        layout(&j, &c, threads_count(threads));
+        layout(&j, &c, threads_count(cpu_threads(q->dev)));
         if (c.base)
             break;
         c.base = cpu_scratch(q->dev, c.used, err);
         if (!c.base)
             return -ENOMEM;
     }
-    threads_each(threads, (size_t)rows_parts(&j.g) * (size_t)j.g.images, part_run, &j);
+    run_parts(q, &j);
     return 0;
+}
+
+/* A phase's number is py * stride + px. */
+static void phase_axes(const struct conv_call *q, int phase, struct phase_axis *ret_y, struct phase_axis *ret_x)
+{
+    *ret_y = phase_axis(phase / q->stride, q->w->r, q->pad, q->stride, q->y->h);
+    *ret_x = phase_axis(phase % q->stride, q->w->s, q->pad, q->stride, q->y->w);
 }
 
 static int back_shards(const struct conv_call *q, const struct operand *dy, struct tensor *dx, int n, float *panels, bool stale,
                        struct err *err)
 {
-    for (int py = 0; py < q->stride; py++)
-        for (int px = 0; px < q->stride; px++) {
-            struct phase_axis y = phase_axis(py, q->w->r, q->pad, q->stride, dx->h);
-            struct phase_axis x = phase_axis(px, q->w->s, q->pad, q->stride, dx->w);
-            struct pack pack = { q->w, panels, q->stride, q->pad, y.taps, x.taps, y.last, x.last };
-            int rc;
+    for (int phase = 0; phase < q->stride * q->stride; phase++) {
+        struct phase_axis y, x;
+        struct pack_tiles pack = { .outputs = dx->c };
+        struct rows taps;
+        int rc;
 
-            if (stale && y.taps && x.taps)
-                threads_each(cpu_threads(q->dev), panel_count(dx->c), pack_back, &pack);
-            if (y.count > 0 && x.count > 0) {
-                rc = phase_run(q, dy, dx, n, &y, &x, py, px, panels, err);
-                if (rc < 0)
-                    return rc;
-            }
-            panels += panel_count(dx->c) * GEMM_NP * (size_t)(y.taps * x.taps) * (size_t)q->w->k;
+        phase_axes(q, phase, &y, &x);
+        taps = phase_taps(q, &y, &x);
+        pack.p = (struct pack){ q->w, panels, q->stride, q->pad, y.taps, x.taps, y.last, x.last };
+        pack.t = tiles_of(&taps);
+        if (stale && y.taps && x.taps)
+            threads_each(cpu_threads(q->dev), panel_count(dx->c), dx->dtype == DTYPE_BF16 ? pack_tiles_back : pack_back, &pack);
+        if (y.count > 0 && x.count > 0) {
+            rc = phase_run(q, dy, dx, n, &y, &x, phase / q->stride, phase % q->stride, panels, err);
+            if (rc < 0)
+                return rc;
         }
+        panels += phase_floats(q, &taps);
+    }
     return 0;
 }
 
 int rows_conv_bwd_data(const struct conv_call *q, struct err *err)
 {
     enum { AT_A_TIME = 64 };
-    struct form_key key = { FORM_ROWS_BACK, q->stride, q->pad };
+    struct form_key key = { q->y->dtype == DTYPE_BF16 ? FORM_TILES_BACK : FORM_ROWS_BACK, q->stride, q->pad };
+    size_t floats = 0;
+    float *panels;
     bool stale;
-    float *panels = cpu_form(q->w, &key, panel_count(q->w->c) * GEMM_NP * (size_t)(q->w->r * q->w->s * q->w->k), &stale, err);
 
+    for (int phase = 0; phase < q->stride * q->stride; phase++) {
+        struct phase_axis y, x;
+        struct rows taps;
+
+        phase_axes(q, phase, &y, &x);
+        taps = phase_taps(q, &y, &x);
+        floats += phase_floats(q, &taps);
+    }
+    panels = cpu_form(q->w, &key, floats, &stale, err);
     if (!panels)
         return -ENOMEM;
     for (int v = 0; v < q->nshards; v += AT_A_TIME, stale = false) {

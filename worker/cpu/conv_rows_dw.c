@@ -8,6 +8,8 @@
 #include "worker/core/simd.h"
 #include "worker/cpu/conv.h"
 #include "worker/cpu/conv_rows.h"
+#include "worker/cpu/conv_tiles.h"
+#include "worker/cpu/tile.h"
 
 enum {
     SLAB_PIXELS = 1024,
@@ -24,6 +26,9 @@ struct job {
     int panels, group_panels, k_groups; /* panels of 32 outputs; of a group; groups */
     float *buf, *dy, *stack, *part;     /* part: [shards][k_groups][groups][depth][cols] */
     size_t buf_size, dy_size, stack_size, part_size;
+    bool half; /* bf16: inputs turned and gradients in blocks for tiles */
+    struct tiles tiles;
+    long *shifts; /* per thread: [taps] */
 };
 
 static int group_cols(const struct job *j)
@@ -85,18 +90,52 @@ static void part_add(const struct job *j, const struct rows_part *p, const struc
             }
 }
 
+static void part_run(const struct job *j, const struct rows_part *p, int k, int cols, int thread, float *acc, bool add)
+{
+    float *buf = j->buf + (size_t)thread * j->buf_size, *pack = j->dy + (size_t)thread * j->dy_size;
+    long row, pixel;
+    const float *dy = gradients(j, p, k, cols, pack, &row, &pixel);
+    struct rows_input in = rows_input(&j->g, p, j->q->x, buf);
+
+    part_add(j, p, &in, dy, row, pixel, round_up(cols, 16), acc, add);
+}
+
+/* Rows of inputs, columns of output gradients, sums over positions; a tap's rows of acc follow the one's before it. */
+static void part_run_tiles(const struct job *j, const struct rows_part *p, int k, int cols, int thread, float *acc, bool add)
+{
+    const struct tiles *t = &j->tiles;
+    struct tiles_part tp = tiles_part(t, p);
+    uint16_t *x = (uint16_t *)(void *)(j->buf + (size_t)thread * j->buf_size);
+    uint16_t *dy = (uint16_t *)(void *)(j->dy + (size_t)thread * j->dy_size);
+    long *shifts = j->shifts + thread * tiles_taps(t);
+    int blocks = (tp.positions + TILE_BLOCK - 1) / TILE_BLOCK;
+
+    tiles_pack(t, &tp, j->q->x, true, x);
+    tiles_shifts(t, &tp, true, shifts);
+    tiles_pack_gradients(t, &tp, &j->q->dy[p->image / j->g.per], k, cols, dy);
+    for (int tap = 0; tap < tiles_taps(t); tap++)
+        for (int v = 0; v < cols; v += TILE_COLS) {
+            struct tile_product mm = { .a = x, .tap = shifts + tap, .a_row = tp.pixels, .a_block = TILE_BLOCK };
+
+            mm.b = dy + (long)(v / TILE_COLS) * blocks * TILE_PANEL;
+            mm.c = acc + (long)tap * t->depth * group_cols(j) + v;
+            mm.c_row = group_cols(j);
+            mm.rows = t->depth;
+            mm.taps = 1;
+            mm.blocks = blocks;
+            mm.add = add;
+            tile_run(&mm);
+        }
+}
+
 static void slab_run(const struct job *j, int shard, int slab, int k, int cols, int thread, float *acc)
 {
     int first = slab * j->slab_parts, left = j->shard_parts - first, n = left < j->slab_parts ? left : j->slab_parts;
-    float *buf = j->buf + (size_t)thread * j->buf_size, *pack = j->dy + (size_t)thread * j->dy_size;
 
     for (int i = 0; i < n; i++) {
         struct rows_part p = rows_part(&j->g, shard * j->shard_parts + first + i);
-        long row, pixel;
-        const float *dy = gradients(j, &p, k, cols, pack, &row, &pixel);
-        struct rows_input in = rows_input(&j->g, &p, j->q->x, buf);
 
-        part_add(j, &p, &in, dy, row, pixel, round_up(cols, 16), acc, i > 0);
+        (j->half ? part_run_tiles : part_run)(j, &p, k, cols, thread, acc, i > 0);
     }
 }
 
@@ -168,8 +207,20 @@ static void sizes(struct job *j, int threads)
     j->stack_size = (size_t)slab_levels(j->group) * j->part_size;
 }
 
+/* Turned panels have rows of inputs for blocks of 32. */
+static void sizes_tiles(struct job *j)
+{
+    size_t rows = (size_t)tiles_depth_rows(&j->tiles), padded = (size_t)j->tiles.blocks * TILE_BLOCK;
+
+    j->buf_size = tiles_panels(&j->tiles) / padded * rows / 2;
+    j->dy_size = (size_t)tiles_positions(&j->tiles) * (size_t)group_cols(j) / 2;
+}
+
 static void layout(struct job *j, struct carve *c, int threads)
 {
+    if (j->half)
+        sizes_tiles(j);
+    j->shifts = carve(c, (size_t)threads * (size_t)tiles_taps(&j->tiles) * sizeof *j->shifts);
     j->buf = carve_floats(c, (size_t)threads * j->buf_size);
     j->dy = carve_floats(c, (size_t)threads * j->dy_size);
     j->stack = carve_floats(c, (size_t)threads * j->stack_size);
@@ -193,6 +244,8 @@ int rows_conv_bwd_weights(const struct conv_call *q, struct err *err)
     j.g.out_h = dy->h;
     j.g.out_w = dy->w;
     rows_cut(&j.g);
+    j.half = dy->dtype == DTYPE_BF16;
+    j.tiles = tiles_of(&j.g);
     sizes(&j, threads_count(threads));
     for (struct carve c = { 0 };;) {
         c.used = 0;

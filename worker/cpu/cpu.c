@@ -99,8 +99,8 @@ int cpu_open(int index, const struct device_options *opt, struct device **ret_de
 
     if (index != 0)
         return err_set(err, ERR_NOTFOUND, "there is one CPU device, number 0; %d was asked for", index);
-    if (opt && opt->precision != PRECISION_FP32)
-        return err_set(err, ERR_UNSUPPORTED, "the CPU device computes in fp32 only");
+    if (opt && opt->precision == PRECISION_TF32)
+        return err_set(err, ERR_UNSUPPORTED, "the CPU device computes in fp32 or bf16, not in tf32");
     rc = cpu_available(err);
     if (rc < 0)
         return rc;
@@ -112,7 +112,8 @@ int cpu_open(int index, const struct device_options *opt, struct device **ret_de
         free(d);
         return rc;
     }
-    d->dev = (struct device){ .ops = detd_backend(), .on = &cpu_families, .dtype = DTYPE_F32, .host_memory = true, .pending = true };
+    d->dev = (struct device){ .ops = detd_backend(), .on = &cpu_families, .host_memory = true, .pending = true };
+    d->dev.dtype = opt && opt->precision == PRECISION_BF16 ? DTYPE_BF16 : DTYPE_F32;
     *ret_dev = &d->dev;
     return 0;
 }
@@ -123,6 +124,7 @@ void cpu_close(struct device *dev)
         return;
     threads_free(cpu_device(dev)->threads);
     free(cpu_device(dev)->scratch);
+    free(cpu_device(dev)->wide);
     free(dev);
 }
 

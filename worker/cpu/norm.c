@@ -4,6 +4,7 @@
 #include <errno.h>
 
 #include "worker/core/tree.h"
+#include "worker/cpu/elem.h"
 #include "worker/cpu/rows.h"
 #include "worker/kernels/reduce.h"
 
@@ -74,7 +75,7 @@ static float *partial_of(const struct reduce_args *a, int v, size_t slab)
 }
 
 /* norm_slab() of `width` channels from channel k on; width is a constant wherever it matters. */
-KERNEL_FN void slab_block(const struct reduce_args *a, int v, size_t from, size_t to, int k, int width, float *ret)
+KERNEL_FN void slab_block(const struct reduce_args *a, int v, size_t from, size_t to, int k, int width, float *ret, bool half)
 {
     const struct operand *o = &a->x[v];
     const float *scale = o->act.scale + k, *shift = o->act.shift + k, *slope = o->act.slope + k;
@@ -83,19 +84,18 @@ KERNEL_FN void slab_block(const struct reduce_args *a, int v, size_t from, size_
     int c = o->x.c;
 
     for (size_t p = from; p < to; p++) {
-        const float *x = (const float *)o->x.data + p * (size_t)o->x.stride + k;
-        const float *da = (const float *)a->da[v].data + p * (size_t)a->da[v].stride + k;
+        const void *x = elem_at(elem_row(&o->x, p, half), k, half), *da = elem_at(elem_row(&a->da[v], p, half), k, half);
 
         for (int i = 0; i < width; i += 16) {
-            __builtin_prefetch(x + i + AHEAD);
-            __builtin_prefetch(da + i + AHEAD);
+            __builtin_prefetch(elem_at(x, i + AHEAD, half));
+            __builtin_prefetch(elem_at(da, i + AHEAD, half));
         }
         CPU_LANES
         for (int i = 0; i < width; i++) {
-            float dy = norm_dy(da[i], x[i], scale[i], shift[i], slope[i]);
+            float f = elem_get(x, i, half), dy = norm_dy(elem_get(da, i, half), f, scale[i], shift[i], slope[i]);
 
             s0[i] += dy;
-            s1[i] = fmaf(dy, norm_xhat(x[i], mean[i], invstd[i]), s1[i]);
+            s1[i] = fmaf(dy, norm_xhat(f, mean[i], invstd[i]), s1[i]);
         }
     }
     for (int i = 0; i < width; i++) {
@@ -104,9 +104,8 @@ KERNEL_FN void slab_block(const struct reduce_args *a, int v, size_t from, size_
     }
 }
 
-static void reduce_part(const void *arg, int v, size_t from, size_t to)
+KERNEL_FN void reduce_slabs(const struct reduce_args *a, int v, size_t from, size_t to, bool half)
 {
-    const struct reduce_args *a = arg;
     const struct tensor *t = &a->x[v].x;
     size_t per = (size_t)norm_slab_pixels(t->c), npixels = tensor_pixels(t);
 
@@ -116,12 +115,19 @@ static void reduce_part(const void *arg, int v, size_t from, size_t to)
         int k = 0;
 
         for (; k + BLOCK <= t->c; k += BLOCK)
-            slab_block(a, v, lo, hi, k, BLOCK, ret);
+            slab_block(a, v, lo, hi, k, BLOCK, ret, half);
         for (; k + BLOCK / 2 <= t->c; k += BLOCK / 2)
-            slab_block(a, v, lo, hi, k, BLOCK / 2, ret);
+            slab_block(a, v, lo, hi, k, BLOCK / 2, ret, half);
         if (k < t->c)
-            slab_block(a, v, lo, hi, k, t->c - k, ret);
+            slab_block(a, v, lo, hi, k, t->c - k, ret, half);
     }
+}
+
+static void reduce_part(const void *arg, int v, size_t from, size_t to)
+{
+    const struct reduce_args *a = arg;
+
+    ELEM_CALL(a->x[v].x.dtype, reduce_slabs, a, v, from, to);
 }
 
 static size_t sum_units(const void *arg, int v)
@@ -214,44 +220,54 @@ static float *means_of(const struct apply_args *a, int v)
     return m;
 }
 
-static void apply_part(const void *arg, int v, size_t from, size_t to)
+KERNEL_FN void apply_rows(const struct apply_args *a, int v, size_t from, size_t to, bool half)
 {
-    const struct apply_args *a = arg;
     const struct operand *o = &a->x[v];
     const float *scale = o->act.scale, *shift = o->act.shift, *slope = o->act.slope, *mean = a->mean[v], *invstd = a->invstd[v];
     const float *mean_dy = means_of(a, v), *mean_dyxhat = mean_dy + a->da[v].c;
     int c = a->da[v].c;
 
     for (size_t p = from; p < to; p++) {
-        const float *x = (const float *)o->x.data + p * (size_t)o->x.stride;
-        const float *da = (const float *)a->da[v].data + p * (size_t)a->da[v].stride;
-        float *dx = (float *)a->dx[v].data + p * (size_t)a->dx[v].stride;
+        const void *x = elem_row(&o->x, p, half), *da = elem_row(&a->da[v], p, half);
+        void *dx = elem_row(&a->dx[v], p, half);
 
         CPU_LANES
         for (int k = 0; k < c; k++) {
-            float dy = norm_dy(da[k], x[k], scale[k], shift[k], slope[k]);
+            float f = elem_get(x, k, half), dy = norm_dy(elem_get(da, k, half), f, scale[k], shift[k], slope[k]);
 
-            dx[k] = norm_dx(dy, norm_xhat(x[k], mean[k], invstd[k]), scale[k], mean_dy[k], mean_dyxhat[k]);
+            elem_set(dx, k, norm_dx(dy, norm_xhat(f, mean[k], invstd[k]), scale[k], mean_dy[k], mean_dyxhat[k]), half);
         }
     }
 }
 
-static void apply_frozen_part(const void *arg, int v, size_t from, size_t to)
+KERNEL_FN void apply_frozen_rows(const struct apply_args *a, int v, size_t from, size_t to, bool half)
 {
-    const struct apply_args *a = arg;
     const struct operand *o = &a->x[v];
     const float *scale = o->act.scale, *shift = o->act.shift, *slope = o->act.slope;
     int c = a->da[v].c;
 
     for (size_t p = from; p < to; p++) {
-        const float *x = (const float *)o->x.data + p * (size_t)o->x.stride;
-        const float *da = (const float *)a->da[v].data + p * (size_t)a->da[v].stride;
-        float *dx = (float *)a->dx[v].data + p * (size_t)a->dx[v].stride;
+        const void *x = elem_row(&o->x, p, half), *da = elem_row(&a->da[v], p, half);
+        void *dx = elem_row(&a->dx[v], p, half);
 
         CPU_LANES
         for (int k = 0; k < c; k++)
-            dx[k] = scale[k] * norm_dy(da[k], x[k], scale[k], shift[k], slope[k]);
+            elem_set(dx, k, scale[k] * norm_dy(elem_get(da, k, half), elem_get(x, k, half), scale[k], shift[k], slope[k]), half);
     }
+}
+
+static void apply_part(const void *arg, int v, size_t from, size_t to)
+{
+    const struct apply_args *a = arg;
+
+    ELEM_CALL(a->dx[v].dtype, apply_rows, a, v, from, to);
+}
+
+static void apply_frozen_part(const void *arg, int v, size_t from, size_t to)
+{
+    const struct apply_args *a = arg;
+
+    ELEM_CALL(a->dx[v].dtype, apply_frozen_rows, a, v, from, to);
 }
 
 int cpu_norm_bwd_apply(struct device *dev, struct tensor *dx, const struct tensor *da, const struct operand *x, const float *const *mean,

@@ -3,7 +3,9 @@
 
 #include <stddef.h>
 
+#include "worker/cpu/elem.h"
 #include "worker/cpu/rows.h"
+#include "worker/cpu/wide.h"
 
 enum { BLOCK = 64 }; /* channels whose winners are kept while a window goes by */
 
@@ -15,19 +17,16 @@ struct maxpool_args {
     const struct tensor *dy;
 };
 
-static const float *pixel(const struct tensor *t, int image, int y, int x)
+SIMD_FN void *pixel(const struct tensor *t, int image, int y, int x, bool half)
 {
-    return (const float *)t->data + (((size_t)image * (size_t)t->h + (size_t)y) * (size_t)t->w + (size_t)x) * (size_t)t->stride;
+    return elem_row(t, ((size_t)image * (size_t)t->h + (size_t)y) * (size_t)t->w + (size_t)x, half);
 }
 
-static float *pixel_of(struct tensor *t, int image, int y, int x)
+KERNEL_FN float read_channel(const struct affine *p, bool pending, const void *x, int k, bool half)
 {
-    return (float *)t->data + (pixel(t, image, y, x) - (const float *)t->data);
-}
+    float f = elem_get(x, k, half);
 
-KERNEL_FN float read_channel(const struct affine *p, bool pending, const float *x, int k)
-{
-    return pending ? act_pending(x[k], p->scale[k], p->shift[k], p->slope[k]) : x[k];
+    return pending ? act_pending(f, p->scale[k], p->shift[k], p->slope[k]) : f;
 }
 
 KERNEL_FN bool is_two_by_two(const struct pooling *p)
@@ -37,38 +36,42 @@ KERNEL_FN bool is_two_by_two(const struct pooling *p)
 
 /* ---- forward ---- */
 
-KERNEL_FN void fwd_window(float *y, const struct operand *x, int image, struct maxpool_range ry, struct maxpool_range rx, bool pending)
+KERNEL_FN void fwd_window(void *y, const struct operand *x, int image, struct maxpool_range ry, struct maxpool_range rx, bool pending,
+                          bool half)
 {
     const struct tensor *t = &x->x;
-    const float *first = pixel(t, image, ry.from, rx.from);
+    const void *first = pixel(t, image, ry.from, rx.from, half);
 
     CPU_LANES
     for (int k = 0; k < t->c; k++)
-        y[k] = read_channel(&x->act, pending, first, k);
+        elem_set(y, k, read_channel(&x->act, pending, first, k, half), half);
     for (int i = ry.from; i < ry.to; i++)
         for (int j = rx.from; j < rx.to; j++) {
-            const float *src = pixel(t, image, i, j);
+            const void *src = pixel(t, image, i, j, half);
 
             CPU_LANES
-            for (int k = 0; k < t->c; k++) /* the first one again changes nothing */
-                y[k] = max_first(y[k], read_channel(&x->act, pending, src, k));
+            for (int k = 0; k < t->c;
+                 k++) /* the first one again changes nothing; nor does it which of two that are stored alike is taken */
+                elem_set(y, k, max_first(elem_get(y, k, half), read_channel(&x->act, pending, src, k, half)), half);
         }
 }
 
-KERNEL_FN void fwd_four(float *y, const struct operand *x, int image, int oy, int ox, bool pending)
+KERNEL_FN void fwd_four(void *y, const struct operand *x, int image, int oy, int ox, bool pending, bool half)
 {
     const struct affine *p = &x->act;
-    const float *a = pixel(&x->x, image, 2 * oy, 2 * ox), *b = a + x->x.stride;
-    const float *c = a + (ptrdiff_t)x->x.w * x->x.stride, *d = c + x->x.stride;
+    const void *a = pixel(&x->x, image, 2 * oy, 2 * ox, half), *b = elem_at(a, x->x.stride, half);
+    const void *c = elem_at(a, (ptrdiff_t)x->x.w * x->x.stride, half), *d = elem_at(c, x->x.stride, half);
 
     CPU_LANES
-    for (int k = 0; k < x->x.c; k++)
-        y[k] =
-            max_first(max_first(max_first(read_channel(p, pending, a, k), read_channel(p, pending, b, k)), read_channel(p, pending, c, k)),
-                      read_channel(p, pending, d, k));
+    for (int k = 0; k < x->x.c; k++) {
+        float v0 = read_channel(p, pending, a, k, half), v1 = read_channel(p, pending, b, k, half);
+        float v2 = read_channel(p, pending, c, k, half), v3 = read_channel(p, pending, d, k, half);
+
+        elem_set(y, k, max_first(max_first(max_first(v0, v1), v2), v3), half);
+    }
 }
 
-KERNEL_FN void fwd_row(const struct maxpool_args *a, int v, int image, int oy, bool pending)
+KERNEL_FN void fwd_row(const struct maxpool_args *a, int v, int image, int oy, bool pending, bool half)
 {
     struct tensor *y = &a->dst[v];
     const struct tensor *t = &a->x[v].x;
@@ -76,9 +79,9 @@ KERNEL_FN void fwd_row(const struct maxpool_args *a, int v, int image, int oy, b
     int ox = 0, whole = is_two_by_two(a->p) && ry.to - ry.from == 2 ? t->w / 2 : 0;
 
     for (; ox < whole && ox < y->w; ox++)
-        fwd_four(pixel_of(y, image, oy, ox), &a->x[v], image, oy, ox, pending);
+        fwd_four(pixel(y, image, oy, ox, half), &a->x[v], image, oy, ox, pending, half);
     for (; ox < y->w; ox++)
-        fwd_window(pixel_of(y, image, oy, ox), &a->x[v], image, ry, maxpool_range(ox, t->w, a->p), pending);
+        fwd_window(pixel(y, image, oy, ox, half), &a->x[v], image, ry, maxpool_range(ox, t->w, a->p), pending, half);
 }
 
 static size_t fwd_rows(const void *arg, int v)
@@ -95,9 +98,9 @@ static void fwd_part(const void *arg, int v, size_t from, size_t to)
 
     for (size_t r = from; r < to; r++)
         if (a->x[v].act.scale)
-            fwd_row(a, v, (int)(r / h), (int)(r % h), true);
+            ELEM_CALL(a->dst[v].dtype, fwd_row, a, v, (int)(r / h), (int)(r % h), true);
         else
-            fwd_row(a, v, (int)(r / h), (int)(r % h), false);
+            ELEM_CALL(a->dst[v].dtype, fwd_row, a, v, (int)(r / h), (int)(r % h), false);
 }
 
 int cpu_pool_max_fwd(struct device *dev, const struct pooling *p, struct tensor *y, const struct operand *x, int nshards, struct err *err)
@@ -113,26 +116,26 @@ int cpu_pool_max_fwd(struct device *dev, const struct pooling *p, struct tensor 
  * which gives each input the order of additions of maxpool_grad() without looking at a window more than once ---- */
 
 KERNEL_FN void window_winners(int32_t *win, const struct operand *x, int image, int first, int width, struct maxpool_range ry,
-                              struct maxpool_range rx, bool pending)
+                              struct maxpool_range rx, bool pending, bool half)
 {
     float best[BLOCK];
     int pix = ry.from * x->x.w + rx.from;
     struct affine p = { NULL, NULL, NULL };
-    const float *src = pixel(&x->x, image, ry.from, rx.from) + first;
+    const void *src = elem_at(pixel(&x->x, image, ry.from, rx.from, half), first, half);
 
     if (pending)
         p = (struct affine){ x->act.scale + first, x->act.shift + first, x->act.slope + first };
     for (int k = 0; k < width; k++) {
-        best[k] = read_channel(&p, pending, src, k);
+        best[k] = read_channel(&p, pending, src, k, half);
         win[k] = pix;
     }
     for (int i = ry.from; i < ry.to; i++)
         for (int j = rx.from; j < rx.to; j++) {
-            src = pixel(&x->x, image, i, j) + first;
+            src = elem_at(pixel(&x->x, image, i, j, half), first, half);
             pix = i * x->x.w + j;
             CPU_LANES
             for (int k = 0; k < width; k++) {
-                float v = read_channel(&p, pending, src, k);
+                float v = read_channel(&p, pending, src, k, half);
 
                 win[k] = v > best[k] ? pix : win[k];
                 best[k] = max_first(best[k], v);
@@ -143,7 +146,7 @@ KERNEL_FN void window_winners(int32_t *win, const struct operand *x, int image, 
 static void scale_block(struct tensor *dx, int image, int first, int width, float beta)
 {
     for (int i = 0; i < dx->h * dx->w; i++) {
-        float *d = pixel_of(dx, image, 0, 0) + (ptrdiff_t)i * dx->stride + first;
+        float *d = (float *)pixel(dx, image, 0, 0, false) + (ptrdiff_t)i * dx->stride + first;
 
         for (int k = 0; k < width; k++)
             d[k] = beta != 0.0f ? beta * d[k] : 0.0f;
@@ -161,13 +164,13 @@ static void bwd_block(const struct maxpool_args *a, int v, int image, int first,
     for (int oy = 0; oy < dy->h; oy++)
         for (int ox = 0; ox < dy->w; ox++) {
             struct maxpool_range ry = maxpool_range(oy, dx->h, a->p), rx = maxpool_range(ox, dx->w, a->p);
-            const float *d = pixel(dy, image, oy, ox) + first;
-            float *to = pixel_of(dx, image, 0, 0) + first;
+            const float *d = (const float *)pixel(dy, image, oy, ox, false) + first;
+            float *to = (float *)pixel(dx, image, 0, 0, false) + first;
 
             if (a->x[v].act.scale)
-                window_winners(win, &a->x[v], image, first, width, ry, rx, true);
+                window_winners(win, &a->x[v], image, first, width, ry, rx, true, false);
             else
-                window_winners(win, &a->x[v], image, first, width, ry, rx, false);
+                window_winners(win, &a->x[v], image, first, width, ry, rx, false, false);
             for (int k = 0; k < width; k++)
                 to[(ptrdiff_t)win[k] * dx->stride + k] += d[k];
         }
@@ -199,43 +202,56 @@ static void bwd_part(const void *arg, int v, size_t from, size_t to)
 
 /* ---- backward, 2 x 2 with stride 2: every input has at most one window, so each pair of input rows is written once, in one pass ---- */
 
-KERNEL_FN void bwd_four(struct tensor *dx, float beta, const float *dy, const struct operand *x, int image, int oy, int ox, bool pending)
+/* maxpool4_grad() of one corner, with what was there before. */
+KERNEL_FN void bwd_corner(void *dx, int k, float beta, float v0, float v1, float v2, float v3, int i, float g, bool half)
+{
+    elem_set(dx, k, maxpool4_grad(v0, v1, v2, v3, i, g, beta != 0.0f ? beta * elem_get(dx, k, half) : 0.0f), half);
+}
+
+KERNEL_FN void bwd_four(struct tensor *dx, float beta, const void *dy, const struct operand *x, int image, int oy, int ox, bool pending,
+                        bool half)
 {
     const struct affine *p = &x->act;
-    const float *a = pixel(&x->x, image, 2 * oy, 2 * ox), *b = a + x->x.stride;
-    const float *c = a + (ptrdiff_t)x->x.w * x->x.stride, *d = c + x->x.stride;
-    float *da = pixel_of(dx, image, 2 * oy, 2 * ox), *db = da + dx->stride;
-    float *dc = da + (ptrdiff_t)dx->w * dx->stride, *dd = dc + dx->stride;
+    const void *a = pixel(&x->x, image, 2 * oy, 2 * ox, half), *b = elem_at(a, x->x.stride, half);
+    const void *c = elem_at(a, (ptrdiff_t)x->x.w * x->x.stride, half), *d = elem_at(c, x->x.stride, half);
+    void *da = pixel(dx, image, 2 * oy, 2 * ox, half), *db = elem_at(da, dx->stride, half);
+    void *dc = elem_at(da, (ptrdiff_t)dx->w * dx->stride, half), *dd = elem_at(dc, dx->stride, half);
 
     CPU_LANES
     for (int k = 0; k < dx->c; k++) {
-        float v0 = read_channel(p, pending, a, k), v1 = read_channel(p, pending, b, k);
-        float v2 = read_channel(p, pending, c, k), v3 = read_channel(p, pending, d, k), g = dy[k];
+        float v0 = read_channel(p, pending, a, k, half), v1 = read_channel(p, pending, b, k, half);
+        float v2 = read_channel(p, pending, c, k, half), v3 = read_channel(p, pending, d, k, half), g = elem_get(dy, k, half);
 
-        da[k] = maxpool4_grad(v0, v1, v2, v3, 0, g, beta != 0.0f ? beta * da[k] : 0.0f);
-        db[k] = maxpool4_grad(v0, v1, v2, v3, 1, g, beta != 0.0f ? beta * db[k] : 0.0f);
-        dc[k] = maxpool4_grad(v0, v1, v2, v3, 2, g, beta != 0.0f ? beta * dc[k] : 0.0f);
-        dd[k] = maxpool4_grad(v0, v1, v2, v3, 3, g, beta != 0.0f ? beta * dd[k] : 0.0f);
+        bwd_corner(da, k, beta, v0, v1, v2, v3, 0, g, half);
+        bwd_corner(db, k, beta, v0, v1, v2, v3, 1, g, half);
+        bwd_corner(dc, k, beta, v0, v1, v2, v3, 2, g, half);
+        bwd_corner(dd, k, beta, v0, v1, v2, v3, 3, g, half);
     }
 }
 
 /* An input at the rim, in no window of four: alone, in a clipped window, or in none. */
-static void bwd_rim(const struct maxpool_args *a, int v, int image, int y, int x)
+KERNEL_FN void bwd_rim(const struct maxpool_args *a, int v, int image, int y, int x, bool half)
 {
     const struct operand *o = &a->x[v];
-    struct tensor *dx = &a->dst[v];
-    const struct tensor *dy = &a->dy[v];
-    float *d = pixel_of(dx, image, y, x);
+    const struct tensor *dx = &a->dst[v], *dy = &a->dy[v];
+    struct maxpool_range ry = maxpool_readers(y, dy->h, a->p), rx = maxpool_readers(x, dy->w, a->p);
+    bool seen = ry.from < ry.to && rx.from < rx.to;
+    void *d = pixel(dx, image, y, x, half);
+    int32_t win[BLOCK];
 
-    for (int k = 0; k < dx->c; k++) {
-        struct maxpool_plane m = { pixel(&o->x, image, 0, 0) + k, dx->h, dx->w, o->x.stride, o->act.scale != NULL, 1.0f, 0.0f, 1.0f };
+    for (int first = 0; first < dx->c; first += BLOCK) {
+        int width = dx->c - first < BLOCK ? dx->c - first : BLOCK;
 
-        if (m.pending) {
-            m.scale = o->act.scale[k];
-            m.shift = o->act.shift[k];
-            m.slope = o->act.slope[k];
+        if (seen)
+            window_winners(win, o, image, first, width, maxpool_range(ry.from, dx->h, a->p), maxpool_range(rx.from, dx->w, a->p),
+                           o->act.scale != NULL, half);
+        for (int k = 0; k < width; k++) {
+            float old = a->beta != 0.0f ? a->beta * elem_get(d, first + k, half) : 0.0f;
+
+            if (seen && win[k] == y * dx->w + x)
+                old += elem_get(pixel(dy, image, ry.from, rx.from, half), first + k, half);
+            elem_set(d, first + k, old, half);
         }
-        d[k] = maxpool_grad(a->p, &m, pixel(dy, image, 0, 0) + k, dy->stride, dy->h, dy->w, y, x, a->beta != 0.0f ? a->beta * d[k] : 0.0f);
     }
 }
 
@@ -246,28 +262,28 @@ static size_t row_pairs(const void *arg, int v)
     return (size_t)a->dst[v].n * (size_t)((a->dst[v].h + 1) / 2);
 }
 
-KERNEL_FN void bwd_whole(const struct maxpool_args *a, int v, int image, int pair, bool pending, float beta)
+KERNEL_FN void bwd_whole(const struct maxpool_args *a, int v, int image, int pair, bool pending, float beta, bool half)
 {
     for (int ox = 0; ox < a->dst[v].w / 2; ox++)
-        bwd_four(&a->dst[v], beta, pixel(&a->dy[v], image, pair, ox), &a->x[v], image, pair, ox, pending);
+        bwd_four(&a->dst[v], beta, pixel(&a->dy[v], image, pair, ox, half), &a->x[v], image, pair, ox, pending, half);
 }
 
-static void bwd_pair(const struct maxpool_args *a, int v, int image, int pair)
+KERNEL_FN void bwd_pair(const struct maxpool_args *a, int v, int image, int pair, bool half)
 {
     const struct tensor *dx = &a->dst[v];
     bool whole = 2 * pair + 1 < dx->h;
 
     if (whole && a->x[v].act.scale && a->beta != 0.0f)
-        bwd_whole(a, v, image, pair, true, a->beta);
+        bwd_whole(a, v, image, pair, true, a->beta, half);
     else if (whole && a->x[v].act.scale)
-        bwd_whole(a, v, image, pair, true, 0.0f);
+        bwd_whole(a, v, image, pair, true, 0.0f, half);
     else if (whole && a->beta != 0.0f)
-        bwd_whole(a, v, image, pair, false, a->beta);
+        bwd_whole(a, v, image, pair, false, a->beta, half);
     else if (whole)
-        bwd_whole(a, v, image, pair, false, 0.0f);
+        bwd_whole(a, v, image, pair, false, 0.0f, half);
     for (int y = 2 * pair; y < 2 * pair + 2 && y < dx->h; y++)
         for (int x = whole ? dx->w / 2 * 2 : 0; x < dx->w; x++)
-            bwd_rim(a, v, image, y, x);
+            bwd_rim(a, v, image, y, x, half);
 }
 
 static void bwd_pairs(const void *arg, int v, size_t from, size_t to)
@@ -276,18 +292,27 @@ static void bwd_pairs(const void *arg, int v, size_t from, size_t to)
     size_t per = (size_t)((a->dst[v].h + 1) / 2);
 
     for (size_t u = from; u < to; u++)
-        bwd_pair(a, v, (int)(u / per), (int)(u % per));
+        ELEM_CALL(a->dst[v].dtype, bwd_pair, a, v, (int)(u / per), (int)(u % per));
 }
 
 int cpu_pool_max_bwd(struct device *dev, const struct pooling *p, struct tensor *dx, float beta, const struct tensor *dy,
                      const struct operand *x, int nshards, struct err *err)
 {
+    struct wide w[] = { { dx, sizeof *dx, beta != 0.0f, NULL }, { dy, sizeof *dy, true, NULL }, { x, sizeof *x, true, NULL } };
     struct maxpool_args a = { p, beta, dx, x, dy };
+    int rc = 0;
 
-    (void)err;
-    if (is_two_by_two(p))
+    if (is_two_by_two(p)) {
         cpu_over_shards(dev, &(struct shard_work){ nshards, row_pairs, bwd_pairs, &a });
-    else
+        return 0;
+    }
+    if (dx[0].dtype == DTYPE_BF16) {
+        rc = cpu_widen(dev, w, 3, nshards, err);
+        a = (struct maxpool_args){ p, beta, w[0].as, w[2].as, w[1].as };
+    }
+    if (rc >= 0)
         cpu_over_shards(dev, &(struct shard_work){ nshards, bwd_blocks, bwd_part, &a });
-    return 0;
+    if (rc >= 0 && dx[0].dtype == DTYPE_BF16)
+        cpu_narrow(dev, w, nshards);
+    return rc;
 }

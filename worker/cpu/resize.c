@@ -1,6 +1,7 @@
 /* worker/cpu/resize.c - bilinear resizing, and means of whole images. */
 #include "worker/kernels/resample.h"
 
+#include "worker/cpu/elem.h"
 #include "worker/cpu/rows.h"
 
 struct resize_args {
@@ -90,21 +91,30 @@ static size_t images(const void *arg, int v)
     return (size_t)((const struct resize_args *)arg)->dst[v].n;
 }
 
-static void mean_part(const void *arg, int v, size_t from, size_t to)
+KERNEL_FN void mean_images(const struct resize_args *a, int v, size_t from, size_t to, bool half)
 {
-    const struct resize_args *a = arg;
     const struct tensor *y = &a->dst[v], *t = &a->x[v].x;
+    const struct affine *act = &a->x[v].act;
     size_t pixels = (size_t)t->h * (size_t)t->w;
 
     for (size_t i = from; i < to; i++)
         for (int k = 0; k < y->c; k++) {
-            const float *src = (const float *)t->data + i * pixels * (size_t)t->stride;
             double sum = 0;
 
-            for (size_t p = 0; p < pixels; p++, src += t->stride)
-                sum += (double)read_one(&a->x[v], src, k);
-            ((float *)y->data)[i * (size_t)y->stride + (size_t)k] = mean_of(sum, pixels, a->factor);
+            for (size_t p = 0; p < pixels; p++) {
+                float f = elem_get(elem_row(t, i * pixels + p, half), k, half);
+
+                sum += (double)(act->scale ? act_pending(f, act->scale[k], act->shift[k], act->slope[k]) : f);
+            }
+            elem_set(elem_row(y, i, half), k, mean_of(sum, pixels, a->factor), half);
         }
+}
+
+static void mean_part(const void *arg, int v, size_t from, size_t to)
+{
+    const struct resize_args *a = arg;
+
+    ELEM_CALL(a->dst[v].dtype, mean_images, a, v, from, to);
 }
 
 int cpu_resample_mean_fwd(struct device *dev, float factor, struct tensor *y, const struct operand *x, int nshards, struct err *err)
@@ -116,21 +126,27 @@ int cpu_resample_mean_fwd(struct device *dev, float factor, struct tensor *y, co
     return 0;
 }
 
-static void mean_back_part(const void *arg, int v, size_t from, size_t to)
+KERNEL_FN void mean_back_images(const struct resize_args *a, int v, size_t from, size_t to, bool half)
 {
-    const struct resize_args *a = arg;
     const struct tensor *dx = &a->dst[v], *dy = &a->dy[v];
     size_t pixels = (size_t)dx->h * (size_t)dx->w;
 
     for (size_t i = from; i < to; i++)
         for (size_t p = 0; p < pixels; p++) {
-            float *dst = (float *)dx->data + (i * pixels + p) * (size_t)dx->stride;
-            const float *src = (const float *)dy->data + i * (size_t)dy->stride;
+            void *dst = elem_row(dx, i * pixels + p, half);
+            const void *src = elem_row(dy, i, half);
 
             CPU_LANES
             for (int k = 0; k < dx->c; k++)
-                dst[k] = act_store(a->beta, &dst[k], mean_of((double)src[k], pixels, a->factor));
+                elem_store(a->beta, dst, k, mean_of((double)elem_get(src, k, half), pixels, a->factor), half);
         }
+}
+
+static void mean_back_part(const void *arg, int v, size_t from, size_t to)
+{
+    const struct resize_args *a = arg;
+
+    ELEM_CALL(a->dst[v].dtype, mean_back_images, a, v, from, to);
 }
 
 int cpu_resample_mean_bwd(struct device *dev, float factor, struct tensor *dx, float beta, const struct tensor *dy, int nshards,

@@ -9,6 +9,7 @@
 #include "worker/core/carve.h"
 #include "worker/core/simd.h"
 #include "worker/cpu/rows.h"
+#include "worker/cpu/wide.h"
 
 enum {
     TILE = 16,  /* cells a side: with SLAB channels a quarter of a core's second cache */
@@ -353,8 +354,8 @@ static void fwd_unit(void *arg, size_t unit, int thread)
                     a->y[v].stride, a->y[v].c);
 }
 
-int cpu_roi_align_fwd(struct device *dev, const struct roi_align *roi, struct tensor *y, const struct tensor *const *x,
-                      const struct roi_rows *rows, int nshards, struct err *err)
+static int align_fwd(struct device *dev, const struct roi_align *roi, struct tensor *y, const struct tensor *const *x,
+                     const struct roi_rows *rows, int nshards, struct err *err)
 {
     struct roi_args a = { .roi = roi, .rows = rows, .nshards = nshards, .x = x, .y = y };
     size_t units = 0;
@@ -368,6 +369,33 @@ int cpu_roi_align_fwd(struct device *dev, const struct roi_align *roi, struct te
     }
     threads_each(cpu_threads(dev), units, fwd_unit, &a);
     return 0;
+}
+
+/* Levels in bf16; beta: they are what is written. */
+static void wide_levels(struct wide *w, const struct tensor *const *x, int nlevels, const float *beta)
+{
+    for (int l = 0; l < nlevels; l++)
+        w[l] = (struct wide){ .of = x[l], .each = sizeof **x, .read = !beta || beta[l] != 0.0f };
+}
+
+int cpu_roi_align_fwd(struct device *dev, const struct roi_align *roi, struct tensor *y, const struct tensor *const *x,
+                      const struct roi_rows *rows, int nshards, struct err *err)
+{
+    struct wide w[1 + ROI_MAX_LEVELS] = { { y, sizeof *y, false, NULL } };
+    const struct tensor *levels[ROI_MAX_LEVELS];
+    int rc;
+
+    if (y[0].dtype != DTYPE_BF16)
+        return align_fwd(dev, roi, y, x, rows, nshards, err);
+    wide_levels(w + 1, x, roi->nlevels, NULL);
+    rc = cpu_widen(dev, w, 1 + roi->nlevels, nshards, err);
+    for (int l = 0; l < roi->nlevels; l++)
+        levels[l] = w[1 + l].as;
+    if (rc >= 0)
+        rc = align_fwd(dev, roi, w[0].as, levels, rows, nshards, err);
+    if (rc >= 0)
+        cpu_narrow(dev, w, nshards);
+    return rc;
 }
 
 /* ---- backward ---- */
@@ -571,8 +599,8 @@ static void bwd_unit(void *arg, size_t unit, int thread)
             bwd_row(a, &t, v, r, a->mem + (size_t)thread * a->bytes_per_thread);
 }
 
-int cpu_roi_align_bwd(struct device *dev, const struct roi_align *roi, struct tensor *const *dx, const float *beta, const struct tensor *dy,
-                      const struct roi_rows *rows, int nshards, struct err *err)
+static int align_bwd(struct device *dev, const struct roi_align *roi, struct tensor *const *dx, const float *beta, const struct tensor *dy,
+                     const struct roi_rows *rows, int nshards, struct err *err)
 {
     struct roi_args a = { .roi = roi, .rows = rows, .nshards = nshards, .dx = dx, .beta = beta, .dy = dy };
     size_t units = 0;
@@ -588,4 +616,24 @@ int cpu_roi_align_bwd(struct device *dev, const struct roi_align *roi, struct te
     a.first_unit[set] = units;
     threads_each(cpu_threads(dev), units, bwd_unit, &a);
     return 0;
+}
+
+int cpu_roi_align_bwd(struct device *dev, const struct roi_align *roi, struct tensor *const *dx, const float *beta, const struct tensor *dy,
+                      const struct roi_rows *rows, int nshards, struct err *err)
+{
+    struct wide w[1 + ROI_MAX_LEVELS] = { { dy, sizeof *dy, true, NULL } };
+    struct tensor *levels[ROI_MAX_LEVELS];
+    int rc;
+
+    if (dy[0].dtype != DTYPE_BF16)
+        return align_bwd(dev, roi, dx, beta, dy, rows, nshards, err);
+    wide_levels(w + 1, (const struct tensor *const *)dx, roi->nlevels, beta);
+    rc = cpu_widen(dev, w, 1 + roi->nlevels, nshards, err);
+    for (int l = 0; l < roi->nlevels; l++)
+        levels[l] = w[1 + l].as;
+    if (rc >= 0)
+        rc = align_bwd(dev, roi, levels, beta, w[0].as, rows, nshards, err);
+    for (int l = 0; l < roi->nlevels && rc >= 0; l++)
+        cpu_narrow(dev, &w[1 + l], nshards);
+    return rc;
 }

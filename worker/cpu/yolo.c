@@ -7,6 +7,8 @@
 
 #include "worker/core/tree.h"
 #include "worker/cpu/cpu.h"
+#include "worker/cpu/elem.h"
+#include "worker/cpu/wide.h"
 #include "worker/kernels/reduce.h"
 
 struct loss_args {
@@ -18,7 +20,7 @@ struct loss_args {
     const struct box_list *truth;
     int nshards;
     double *terms;   /* [images of all shards][YOLO_TERMS] */
-    int32_t *claims; /* per thread: owner [slots], then class bits [slots][words] */
+    int32_t *claims; /* per thread: owner [slots], then class bits [slots][nwords] */
     size_t claims_per_thread;
 };
 
@@ -63,7 +65,7 @@ static void claim_slots(const struct yolo_head *head, struct canvas net, int32_t
 static void unite_classes(const struct yolo_head *head, struct canvas net, uint32_t *bits, const int32_t *owner,
                           const struct yolo_truth *truth, int gh, int gw)
 {
-    int words = class_words(head);
+    int nwords = class_words(head);
 
     for (int t = 0; t < truth->count; t++) {
         const float *box = truth->box + (size_t)t * 4;
@@ -73,7 +75,7 @@ static void unite_classes(const struct yolo_head *head, struct canvas net, uint3
             int kind = yolo_claim(head, net, box, best, a), slot = yolo_slot(box, a, gh, gw);
 
             if (kind && owner[slot] >> YOLO_KIND_SHIFT == kind)
-                bits[(size_t)slot * (size_t)words + (size_t)cls / 32] |= 1u << (cls % 32);
+                bits[(size_t)slot * (size_t)nwords + (size_t)cls / 32] |= 1u << (cls % 32);
         }
     }
 }
@@ -82,7 +84,7 @@ static void unite_classes(const struct yolo_head *head, struct canvas net, uint3
 static void slab_loss(double terms[YOLO_TERMS], const struct loss_args *a, struct canvas net, const struct tensor *z, int image,
                       struct tensor *dz, const struct yolo_truth *truth, const int32_t *owner, const uint32_t *bits, int from, int to)
 {
-    int step = 5 + a->head->classes, words = class_words(a->head);
+    int step = 5 + a->head->classes, nwords = class_words(a->head);
 
     for (int s = from; s < to; s++) {
         struct yolo_cell c = yolo_cell(s, z->h, z->w, net);
@@ -90,7 +92,7 @@ static void slab_loss(double terms[YOLO_TERMS], const struct loss_args *a, struc
         float *grad = dz ? (float *)dz->data + pixel * (size_t)dz->stride + first : NULL;
 
         yolo_slot_loss(terms, grad, a->grad_scale, a->head, (const float *)z->data + pixel * (size_t)z->stride + first, c, truth, owner[s],
-                       bits + (size_t)s * (size_t)words);
+                       bits + (size_t)s * (size_t)nwords);
     }
 }
 
@@ -147,8 +149,8 @@ static void image_loss(void *arg, size_t index, int thread)
     memcpy(a->terms + index * YOLO_TERMS, close_tree(&tree), sizeof(tree.sum[0]));
 }
 
-int cpu_yolo_loss(struct device *dev, const struct yolo_head *head, const struct canvas *net, struct tensor *dlogits, float grad_scale,
-                  double *const *terms, const struct tensor *logits, const struct box_list *truth, int nshards, struct err *err)
+static int loss_of(struct device *dev, const struct yolo_head *head, const struct canvas *net, struct tensor *dlogits, float grad_scale,
+                   double *const *terms, const struct tensor *logits, const struct box_list *truth, int nshards, struct err *err)
 {
     struct loss_args a = { head, net, dlogits, grad_scale, logits, truth, nshards, NULL, NULL, 0 };
     size_t images = 0, first = 0, threads = (size_t)threads_count(cpu_threads(dev));
@@ -170,19 +172,37 @@ int cpu_yolo_loss(struct device *dev, const struct yolo_head *head, const struct
     return 0;
 }
 
-/* The slot's candidates, in order of class. */
-static int decode_slot(const struct yolo_head *head, const float *z, struct yolo_cell c, float conf, int slot, struct candidate *ret,
-                       int cap)
+int cpu_yolo_loss(struct device *dev, const struct yolo_head *head, const struct canvas *net, struct tensor *dlogits, float grad_scale,
+                  double *const *terms, const struct tensor *logits, const struct box_list *truth, int nshards, struct err *err)
 {
-    float obj = math_sigmoid(z[4]);
+    struct wide w[] = { { dlogits, sizeof *dlogits, false, NULL }, { logits, sizeof *logits, true, NULL } };
+    int rc;
+
+    if (logits[0].dtype != DTYPE_BF16)
+        return loss_of(dev, head, net, dlogits, grad_scale, terms, logits, truth, nshards, err);
+    rc = cpu_widen(dev, w, 2, nshards, err);
+    if (rc >= 0)
+        rc = loss_of(dev, head, net, w[0].as, grad_scale, terms, w[1].as, truth, nshards, err);
+    if (rc >= 0)
+        cpu_narrow(dev, w, nshards);
+    return rc;
+}
+
+/* The slot's candidates, in order of class. */
+static int decode_slot(const struct yolo_head *head, const void *z, bool half, struct yolo_cell c, float conf, int slot,
+                       struct candidate *ret, int cap)
+{
+    float obj = math_sigmoid(elem_get(z, 4, half)), at[4];
     struct box b;
     int n = 0;
 
     if (!(obj > conf))
         return 0;
-    b = yolo_box_pixels(head, z, c);
+    for (int i = 0; i < 4; i++)
+        at[i] = elem_get(z, i, half);
+    b = yolo_box_pixels(head, at, c);
     for (int k = 0; k < head->classes; k++) {
-        float score = yolo_score(obj, z[5 + k]);
+        float score = yolo_score(obj, elem_get(z, 5 + k, half));
 
         if (!(score > conf))
             continue;
@@ -197,16 +217,17 @@ int cpu_yolo_decode(struct device *dev, const struct yolo_head *head, struct can
                     int first_slot, struct candidate *ret, int cap, int *ret_count, struct err *err)
 {
     int found = 0, step = 5 + head->classes;
+    bool half = logits->dtype == DTYPE_BF16;
 
     (void)dev, (void)err;
     assert(image >= 0 && image < logits->n && logits->c == head->nanchors * step);
     for (int s = 0; s < slots_of(head, logits); s++) {
         struct yolo_cell c = yolo_cell(s, logits->h, logits->w, net);
         size_t pixel = ((size_t)image * (size_t)logits->h + (size_t)c.row) * (size_t)logits->w + (size_t)c.col;
-        const float *z = (const float *)logits->data + pixel * (size_t)logits->stride + c.a * step;
+        const void *z = elem_at(elem_row(logits, pixel, half), c.a * step, half);
         int room = found < cap ? cap - found : 0;
 
-        found += decode_slot(head, z, c, conf, first_slot + s, room ? ret + found : ret, room);
+        found += decode_slot(head, z, half, c, conf, first_slot + s, room ? ret + found : ret, room);
     }
     *ret_count = found;
     return 0;

@@ -1,0 +1,33 @@
+/* worker/cpu/tile.h - products of bf16 matrices in blocks of 32, in the order of kernels/bf16.h: what all convolutions in bf16 are made of. Matrices lie as
+ * the tile unit reads them, and whatever takes its place reads the same. */
+#pragma once
+#include <stdbool.h>
+#include <stdint.h>
+
+enum {
+    TILE_COLS = 32,                           /* columns of a product: two tiles */
+    TILE_ROWS = 16,                           /* of a tile; whole tiles of a are read */
+    TILE_BLOCK = 32,                          /* numbers of a row of a that are multiplied at once */
+    TILE_PANEL = TILE_BLOCK * TILE_COLS,      /* numbers of a block of b */
+    TILE_HALF = TILE_BLOCK * (TILE_COLS / 2), /* of those, 16 columns' */
+};
+
+/* c[i][j] = (add ? c[i][j] : 0) + sum over taps t and blocks n of a's block (t, n), row i, times b's block t * blocks + n, column j. */
+struct tile_product {
+    const uint16_t *a; /* number d of the block's row i at a[tap[t] + n * a_block + i * a_row + d] */
+    const long *tap;   /* [taps] */
+    long a_row, a_block;
+    const uint16_t *b; /* [taps * blocks][2][16 pairs][16 columns][2]: tile_place() */
+    float *c;          /* [rows][32], rows c_row floats apart */
+    long c_row;
+    int rows, taps, blocks;
+    bool add;
+};
+
+/* Where in its block of b the number stands that a's number d is multiplied by for column j. */
+static inline int tile_place(int d, int j)
+{
+    return j / 16 * TILE_HALF + d / 2 * 32 + j % 16 * 2 + d % 2;
+}
+
+void tile_run(const struct tile_product *t);

@@ -5,6 +5,7 @@ import os
 import shutil
 import struct
 import subprocess
+import zlib
 
 from daemon import BUILD, Daemon, run_scenarios
 from ranks import PATIENCE_S, finish, merged, over, rows, submit
@@ -50,6 +51,56 @@ def motion_is_scored_alike_by_any_number_of_ranks():
         for step in (2, 4):
             found = dict(d.sql("SELECT metric, value FROM eval WHERE job=? AND step=?", jobs[0], step))
             assert 0 < found["ate"] < 1 and found["ate_std"] > 0 and found["abs_rel"] > 0, found  # metres, of five frames of a camera held by hand
+
+
+def grey16(path):
+    """Rows of a PNG of one channel of 16 bits."""
+    packed, width, rows = b"", 0, []
+    with open(path, "rb") as f:
+        f.read(8)
+        while head := f.read(8):
+            n, kind = struct.unpack(">I4s", head)
+            body = f.read(n + 4)[:n]
+            if kind == b"IHDR":
+                width, depth, colour, interlaced = struct.unpack(">I4xBBxxB", body)
+                assert (depth, colour, interlaced) == (16, 0, 0)
+            packed += body if kind == b"IDAT" else b""
+    raw, above = zlib.decompress(packed), bytes(2 * width)
+    for at in range(0, len(raw), 2 * width + 1):
+        rule, row = raw[at], bytearray(raw[at + 1:at + 1 + 2 * width])
+        for i in range(2 * width if rule else 0):
+            left, up, corner = row[i - 2] if i > 1 else 0, above[i], above[i - 2] if i > 1 else 0
+            by = min((abs(up - corner), 0, left), (abs(left - corner), 1, up), (abs(left + up - 2 * corner), 2, corner))[2]  # Paeth's
+            row[i] = row[i] + (0, left, up, (left + up) // 2, by)[rule] & 255
+        above = bytes(row)
+        rows.append(struct.unpack(">%dH" % width, above))
+    return rows
+
+
+def scores_where_all_is_far(window, least, cap):
+    """abs_rel and rmse of a network that says the cap everywhere: means over the pictures of val.txt."""
+    sums = [0, 0]
+    with open(DATA + "/val.txt", encoding="utf-8") as f:
+        numbers = [int(line) for line in f]
+    for number in numbers:
+        rows = grey16(DATA + "/depth/%06d.png" % number)
+        top, bottom, left, right = (int(part * (len(rows) if k < 2 else len(rows[0]))) for k, part in enumerate(window))
+        g = [v * .001 for row in rows[top:bottom] for v in row[left:right] if v and least < v * .001 < cap]
+        sums[0] += sum((cap - x) / x for x in g) / len(g)
+        sums[1] += (sum((cap - x) ** 2 for x in g) / len(g)) ** .5
+    return [x / len(numbers) for x in sums]
+
+
+def depth_is_scored_as_the_job_says():
+    windows = {"garg": (.40810811, .99189189, .03594771, .96405229), "eigen": (.3324324, .91351351, .0359477, .96405229), "none": (0, 1, 0, 1)}
+    least, cap = .3505, .9005  # between what the files can say
+    with Daemon(foreign=False, slots=2) as d:
+        how = {"every": 1, "depth_least": least, "depth_cap": cap, "depth_factor": 1e6}
+        jobs = {crop: submit(d, spec_of(d, train={"steps": 1}, val=dict(how, depth_crop=crop)), crop) for crop in windows}
+        for crop, job in jobs.items():
+            assert finish(d, job)["state"] == "completed"
+            found, want = dict(d.sql("SELECT metric, value FROM eval WHERE job=?", job)), scores_where_all_is_far(windows[crop], least, cap)
+            assert all(abs(found[k] - x) < 1e-6 * x for k, x in zip(("abs_rel", "rmse"), want)), (crop, found, want)
 
 
 def pictures_of(d, job):
@@ -153,5 +204,5 @@ def poses_that_change_meanwhile_cost_the_score_alone():
 
 
 if __name__ == "__main__":
-    run_scenarios([the_way_of_a_folder_is_what_validation_scored, no_picture_is_no_reason_to_fail, a_picture_of_each_validation_while_it_is_new, poses_that_change_meanwhile_cost_the_score_alone, motion_is_scored_alike_by_any_number_of_ranks,
+    run_scenarios([depth_is_scored_as_the_job_says, the_way_of_a_folder_is_what_validation_scored, no_picture_is_no_reason_to_fail, a_picture_of_each_validation_while_it_is_new, poses_that_change_meanwhile_cost_the_score_alone, motion_is_scored_alike_by_any_number_of_ranks,
                    bad_poses_are_refused_before_the_job_begins], lanes=2)

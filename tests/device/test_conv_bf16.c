@@ -249,7 +249,7 @@ static int open_all(void **state)
     (void)state;
     for (size_t b = 0; b < sizeof backend / sizeof *backend; b++)
         for (int threads = 1; threads <= 3 && (b == 0 || backend[b]() != backend[b - 1]()); threads++)
-            open_device(backend[b](), &(struct device_options){ .threads = threads, .precision = PRECISION_BF16 }, 0);
+            open_device(backend[b](), &(struct device_options){ threads, threads == 3 ? "without its unit" : "auto", PRECISION_BF16 }, 0);
     return devices.n > 0 ? 0 : -1;
 }
 

@@ -32,6 +32,7 @@ struct device {
     bool host_memory; /* alloc() gives memory the host can read and write: shared-memory transports need no staging */
     bool pending;     /* convolutions read values with a pending activation; where not, layers have it computed first (act_fwd) */
     bool one_dest; /* in the tier set last, the *_bwd ops of parameters take one destination for all local shards; see conv_bwd_weights */
+    const char *note; /* what the user should know of it, one sentence; NULL: nothing */
     int row; /* bytes that a pixel of activations should be a multiple of: values have gaps after their channels. 0: no gaps are wanted */
 };
 
@@ -47,7 +48,7 @@ enum precision { PRECISION_FP32, PRECISION_TF32, PRECISION_BF16 }; /* of activat
 
 struct device_options {
     int threads;     /* CPU: compute threads; 0: as many as the process may use */
-    const char *isa; /* CPU only: "avx512", "avx2", "generic"; NULL or "auto": the best this CPU has */
+    const char *isa; /* CPU only: "avx512", "avx2", "generic"; NULL or "auto": the best this CPU has, and its unit for bf16 */
     enum precision precision;
 };
 

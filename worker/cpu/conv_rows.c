@@ -161,7 +161,8 @@ struct job {
     bool half;           /* bf16 */
     struct tiles tiles;  /* where so, and panels are tiles_pack_weights()'s */
     long *shifts;        /* per thread: [taps] */
-    float *moments;      /* [parts][3][ld_moments], or NULL */
+    tile_fn *multiply;
+    float *moments; /* [parts][3][ld_moments], or NULL */
     int ld_moments;
     float *buf; /* per thread */
     size_t buf_size;
@@ -254,7 +255,7 @@ static void multiply_tiles(const struct job *j, const struct tiles_part *p, cons
     mm.rows = p->positions;
     mm.taps = tiles_taps(t);
     mm.blocks = t->blocks;
-    tile_run(&mm);
+    j->multiply(&mm);
     for (int i = 1; i < p->p.h && p->pitch > p->p.w; i++)
         memmove(out + (long)i * p->p.w * TILE_COLS, out + (long)i * p->pitch * TILE_COLS, (size_t)p->p.w * TILE_COLS * sizeof *out);
 }
@@ -338,6 +339,7 @@ static void part_run_tiles(void *arg, size_t index, int thread)
 /* All parts of all images. */
 static void run_parts(const struct conv_call *q, struct job *j)
 {
+    j->multiply = cpu_device(q->dev)->tiles;
     threads_each(cpu_threads(q->dev), (size_t)rows_parts(&j->g) * (size_t)j->g.images, j->half ? part_run_tiles : part_run, j);
 }
 

@@ -124,7 +124,7 @@ static void part_run_tiles(const struct job *j, const struct rows_part *p, int k
             mm.taps = 1;
             mm.blocks = blocks;
             mm.add = add;
-            tile_run(&mm);
+            cpu_device(j->q->dev)->tiles(&mm);
         }
 }
 

@@ -1,6 +1,8 @@
 /* worker/cpu/cpu.c - opening and closing the CPU device, its memory, and its table of ops. */
 #include "worker/cpu/cpu.h"
 
+#include "worker/cpu/tile_amx.h"
+
 #include <errno.h>
 #include <pthread.h>
 #include <sched.h>
@@ -92,6 +94,24 @@ int cpu_available(struct err *err)
     return isa_supported() ? 0 : err_set(err, ERR_UNSUPPORTED, "this CPU cannot run the %s build", ISA_NAME);
 }
 
+/* What multiplies bf16 here. Whoever names a build gets that and nothing else. */
+static void choose_tiles(struct cpu_device *d, const char *isa)
+{
+    char why[160];
+
+    d->tiles = tile_run;
+    if (d->dev.dtype != DTYPE_BF16)
+        return;
+    if (isa && strcmp(isa, "auto") != 0)
+        snprintf(why, sizeof why, "run.isa asks for %.20s", isa);
+    else if (amx_ready(why, sizeof why)) {
+        d->tiles = amx_run;
+        return;
+    }
+    snprintf(d->note, sizeof d->note, "run.precision bf16: slower than fp32 on this CPU, as %s; the bits are the same everywhere", why);
+    d->dev.note = d->note;
+}
+
 int cpu_open(int index, const struct device_options *opt, struct device **ret_dev, struct err *err)
 {
     int threads = opt && opt->threads > 0 ? opt->threads : threads_allowed(), rc;
@@ -114,6 +134,7 @@ int cpu_open(int index, const struct device_options *opt, struct device **ret_de
     }
     d->dev = (struct device){ .ops = detd_backend(), .on = &cpu_families, .host_memory = true, .pending = true };
     d->dev.dtype = opt && opt->precision == PRECISION_BF16 ? DTYPE_BF16 : DTYPE_F32;
+    choose_tiles(d, opt ? opt->isa : NULL);
     *ret_dev = &d->dev;
     return 0;
 }
@@ -150,14 +171,13 @@ static void processor_name(char *ret, size_t size)
 
 void cpu_info(struct device *dev, struct device_info *ret)
 {
-    (void)dev;
     memset(ret, 0, sizeof *ret);
     processor_name(ret->name, sizeof ret->name);
     ret->memory_bytes = (int64_t)sysconf(_SC_PHYS_PAGES) * sysconf(_SC_PAGESIZE);
     ret->devices = 1;
     ret->nversions = 1;
     snprintf(ret->version[0].name, sizeof ret->version[0].name, "isa");
-    snprintf(ret->version[0].value, sizeof ret->version[0].value, "%s", ISA_NAME);
+    snprintf(ret->version[0].value, sizeof ret->version[0].value, "%s%s", ISA_NAME, cpu_device(dev)->tiles == amx_run ? " amx" : "");
 }
 
 /* All tiers run the same code. */

@@ -30,4 +30,7 @@ static inline int tile_place(int d, int j)
     return j / 16 * TILE_HALF + d / 2 * 32 + j % 16 * 2 + d % 2;
 }
 
-void tile_run(const struct tile_product *t);
+typedef void tile_fn(const struct tile_product *t);
+
+/* By instructions that every CPU of this build has. */
+tile_fn tile_run;

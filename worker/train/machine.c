@@ -75,9 +75,8 @@ static int greet(struct machine *m, struct report_go *ret_go, struct err *err)
         rc = report_wait_go(m->report, ret_go, err);
     if (rc >= 0 && m->opt->why_cpu && m->opt->rank == 0)
         rc = report_event(m->report, err, "info", "device", "run.device auto: the CPU is used: %s", m->opt->why_cpu);
-    if (rc >= 0 && m->dev->host_memory && m->dev->dtype == DTYPE_BF16 && m->opt->rank == 0)
-        rc = report_event(m->report, err, "info", "device",
-                          "run.precision bf16: slower than fp32 on this CPU, which has to compute it in fp32");
+    if (rc >= 0 && m->dev->note && m->opt->rank == 0)
+        rc = report_event(m->report, err, "info", "device", "%s", m->dev->note);
     return rc;
 }
 

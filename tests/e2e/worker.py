@@ -137,18 +137,30 @@ def model_of(root, name, step):
         return f.read()
 
 
+def check_rest(records, each):
+    """The window that the failure left open is one row, of the steps before it, whose losses are `each`."""
+    (row,) = of_type(records, "loss")
+    assert each and (row["split"], row["step"]) == ("train", len(each)), (row, each)
+    for term, (num, den) in row["terms"].items():
+        assert num == sum(e[term][0] for e in each) and den == sum(e[term][1] for e in each), (term, row, each)
+
+
 def nonfinite(root):
     base = overflowing(root)
     status, said = alone(root, "white", merged(base, pictures(root, "white", [255], steps=9)))
-    assert status == 1 and skipped(said) == [1, 2] and [r["step"] for r in of_type(said, "loss")] == [1, 2], said
+    assert status == 1 and skipped(said) == [1, 2] and [r["step"] for r in of_type(said, "loss")] == [1, 2, 3], said
     check_gave_up(said, 3)
+    each = [r["terms"] for r in of_type(said, "loss")]
     # the same where no window asks for losses before: they are read a step late, but the step that ends the job is named as soon as it is done
     late = {"train": {"log_every": 100}, "checkpoint": {"every": 0}}
     status, said = alone(root, "unread", merged(merged(base, pictures(root, "unread", [255], steps=9)), late))
-    assert status == 1 and skipped(said) == [1, 2] and not of_type(said, "loss"), said
+    assert status == 1 and skipped(said) == [1, 2], said
     check_gave_up(said, 3)
+    check_rest(said, each)
     wild = merged(merged(base, pictures(root, "wild", [40, 90], steps=9, lr=1000)), {"model": {"init": None}})
-    ends = [of_type(alone(root, "wild%d" % every, merged(wild, {"train": {"log_every": every}, "checkpoint": {"every": 0}}))[1], "end") for every in (1, 100)]
+    often, seldom = (alone(root, "wild%d" % every, merged(wild, {"train": {"log_every": every}, "checkpoint": {"every": 0}}))[1] for every in (1, 100))
+    ends = [of_type(said, "end") for said in (often, seldom)]
+    check_rest(seldom, [r["terms"] for r in of_type(often, "loss")])
     assert ends[0][0]["class"] == "nonfinite" and "loss term" in ends[0][0]["reason"] and ends[0] == ends[1], ends
     # two of three pictures are white, so two in a row are skipped, and training goes on
     status, said = alone(root, "mixed", merged(base, pictures(root, "mixed", [255, 255, 0], steps=6, seed=MIXED_SEED)))

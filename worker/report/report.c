@@ -324,7 +324,8 @@ int report_loss(struct report *r, const struct report_loss *loss, struct err *er
     line_real(l, "epoch", loss->epoch);
     line_str(l, "tier", loss->tier);
     line_real(l, "time", now());
-    line_real(l, "images_per_s", loss->images_per_s);
+    if (loss->images_per_s > 0)
+        line_real(l, "images_per_s", loss->images_per_s);
     line_open(l, "terms", '{');
     for (int i = 0; i < loss->nterms; i++) {
         line_open(l, loss->terms[i].name, '[');

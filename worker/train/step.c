@@ -46,6 +46,7 @@ struct stepper {
     struct recorder *recorder;
     struct shapes *shapes; /* that the device was told to expect */
     bool unread;       /* the losses of the last step, and what was found of its gradient, are on their way; skips and window lack them */
+    int64_t judged;    /* the last step whose losses are in the window */
     int64_t window_ns; /* when the log window began */
     int64_t window_resumed; /* images in it that an earlier attempt trained */
     int64_t images_rank;    /* trained by this rank in this attempt */
@@ -217,6 +218,7 @@ static int judge(struct stepper *t, struct err *err)
         return rc;
     losses_sum(t->losses, sums);
     window_add(&t->opt.state->window, sums, t->spec->train_batch);
+    t->judged = t->opt.state->step;
     t->opt.state->skips = found.skip ? t->opt.state->skips + 1 : 0;
     rc = record(t, sums, found.skip, err);
     return rc < 0 || !found.skip ? rc : tell_skip(t, err);
@@ -343,11 +345,24 @@ int stepper_settle(struct stepper *t, struct err *err)
     return rc < 0 ? reason(t, rc, err) : 0;
 }
 
+static double images_per_s(const struct stepper *t)
+{
+    return (double)(t->opt.state->window.images - t->window_resumed) / ((double)(now_ns() - t->window_ns) * 1e-9);
+}
+
+void stepper_log_rest(const struct stepper *t, int64_t saved)
+{
+    const struct window *w = &t->opt.state->window;
+    struct err ignored; /* it has failed already */
+
+    if (t->opt.course->rank == 0 && w->images > 0 && t->judged > saved)
+        rows_report(t->opt.rows, "train", t->judged, w, images_per_s(t), &ignored);
+}
+
 int stepper_log(struct stepper *t, struct err *err)
 {
     struct window *w = &t->opt.state->window;
-    double images_per_s = (double)(w->images - t->window_resumed) / ((double)(now_ns() - t->window_ns) * 1e-9);
-    int rc = t->opt.course->rank == 0 ? rows_report(t->opt.rows, "train", t->opt.state->step, w, images_per_s, err) : 0;
+    int rc = t->opt.course->rank == 0 ? rows_report(t->opt.rows, "train", t->opt.state->step, w, images_per_s(t), err) : 0;
 
     window_reset(w, w->nterms);
     t->window_ns = 0;

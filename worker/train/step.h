@@ -1,5 +1,6 @@
 /* worker/train/step.h - one optimizer step of this rank, in lockstep with all others. */
 #pragma once
+#include <stdint.h>
 
 struct control;
 struct course;
@@ -39,3 +40,6 @@ int stepper_run(struct stepper *t, struct err *err);
 int stepper_settle(struct stepper *t, struct err *err);
 /* Rank 0 reports the open window as the losses up to state->step, all ranks start a new one. */
 int stepper_log(struct stepper *t, struct err *err);
+/* After a failure rank 0 reports what the open window has of the steps before it. saved: the step of the newest checkpoint; an attempt that goes on from there
+ * takes the rows of later steps back, and of none up to there any may be reported. */
+void stepper_log_rest(const struct stepper *t, int64_t saved);

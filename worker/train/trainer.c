@@ -304,6 +304,13 @@ static const char *class_of(int code)
     }
 }
 
+/* What only a rank of this job knows of the steps before it failed. Where it is tried again it goes on from a checkpoint. */
+static void report_rest(const struct trainer *t)
+{
+    if (t->stepper && !t->spec->verify_evidence)
+        stepper_log_rest(t->stepper, t->keeper.saved_step);
+}
+
 /* All ranks fail on a loss that is not finite, and each says so; a rank that was only aborted leaves the word to the one that failed. */
 static void report_failure(struct trainer *t, int code, const struct err *why)
 {
@@ -330,6 +337,7 @@ int trainer_run(const struct jobspec *spec, const struct trainer_options *opt, s
         progress_phase(t->machine.progress, PHASE_ENDING);
         rc = report_end(t->machine.report, outcome, recorder_verdict(stepper_recorder(t->stepper)), "", err);
     } else {
+        report_rest(t);
         report_failure(t, rc, err);
     }
     close_all(t);

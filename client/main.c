@@ -6,6 +6,7 @@
 
 #include "client/command.h"
 #include "client/link.h"
+#include "proto/near.h"
 #include "proto/version.h"
 
 static void usage(FILE *out)
@@ -60,8 +61,26 @@ static bool wants_help(int argc, char **argv)
     return false;
 }
 
+/* NULL: none is like it. Of several the first. */
+static const char *nearest(const char *word)
+{
+    unsigned best_far = near_bound(word);
+    const char *best = NULL;
+
+    for (const struct command *c = commands; c->name; c++) {
+        unsigned far = near_distance(word, c->name);
+
+        if (far < best_far && far < strlen(c->name)) {
+            best = c->name;
+            best_far = far;
+        }
+    }
+    return best;
+}
+
 static int run(struct context *ctx, int argc, char **argv)
 {
+    const char *near;
     char name[64];
 
     for (const struct command *c = commands; c->name; c++) {
@@ -76,7 +95,9 @@ static int run(struct context *ctx, int argc, char **argv)
         ctx->command = c;
         return c->run(ctx, argc, argv);
     }
-    fprintf(stderr, "detctl: no command '%s'; see detctl --help\n", argv[0]);
+    near = nearest(argv[0]);
+    fprintf(stderr, "detctl: no command '%s'%s%s%s; see detctl --help\n", argv[0], near ? "; did you mean " : "", near ? near : "",
+            near ? "?" : "");
     return CODE_USAGE;
 }
 

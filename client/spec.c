@@ -109,24 +109,30 @@ int spec_read(const char *file, json_t **ret_root, struct err *err)
     return rc == 0 ? jobspec_read(path, ret_root, err) : rc;
 }
 
-static int read_job(const char *file, char *const *assignments, int count, char ret_path[PATH_MAX], json_t **ret_root, struct err *err)
+static int read_job(const char *file, char ret_path[PATH_MAX], json_t **ret_root, struct err *err)
 {
     int rc = find(file, ret_path, err);
 
     if (rc == 0)
         rc = jobspec_read(ret_path, ret_root, err);
+    return rc == 0 ? make_absolute(*ret_root, ret_path, err) : rc;
+}
+
+int spec_assign(json_t *root, char *const *assignments, int count, struct err *err)
+{
+    char here[PATH_MAX];
+    int rc = getcwd(here, sizeof here) ? 0 : err_sys(err, "folder");
+
     for (int i = 0; i < count && rc == 0; i++)
-        rc = jobspec_override(*ret_root, assignments[i], err);
-    return rc;
+        rc = jobspec_override(root, assignments[i], err);
+    return rc == 0 ? jobspec_absolute(root, here, err) : rc;
 }
 
 static int complete(json_t *root, const char *path, struct err *err)
 {
     struct jobspec *s = NULL, *counted = NULL;
-    int rc = make_absolute(root, path, err);
+    int rc = check(root, path, &s, err);
 
-    if (rc == 0)
-        rc = check(root, path, &s, err);
     if (rc == 0 && s->train_steps < 0) {
         rc = epochs_count(root, s, path, err);
         if (rc == 0)
@@ -144,9 +150,18 @@ int spec_load(struct context *ctx, const char *file, char *const *assignments, i
     json_t *root = NULL;
     int rc;
 
-    if (read_job(file, assignments, count, path, &root, &err) < 0)
-        rc = complain(&err);
-    else if (!(rc = inits_find(ctx, root)) && complete(root, path, &err) < 0)
+    rc = read_job(file, path, &root, &err) < 0 ? complain(&err) : spec_change(ctx, root, path, assignments, count, ret_spec);
+    json_decref(root);
+    return rc;
+}
+
+int spec_change(struct context *ctx, const json_t *spec, const char *name, char *const *assignments, int count, json_t **ret_spec)
+{
+    json_t *root = json_deep_copy(spec);
+    struct err err = { 0 };
+    int rc = spec_assign(root, assignments, count, &err) < 0 ? complain(&err) : 0;
+
+    if (!rc && !(rc = inits_find(ctx, root)) && complete(root, name, &err) < 0)
         rc = complain(&err);
     if (rc == 0)
         *ret_spec = root;

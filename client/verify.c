@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include "client/command.h"
+#include "client/inits.h"
 #include "client/print.h"
 #include "client/run.h"
 #include "client/spec.h"
@@ -72,17 +73,6 @@ static int take_steps(const struct run *r, const struct wish *w, int64_t *ret_fr
     return 0;
 }
 
-/* Paths in assignments are relative to where detctl runs. */
-static int assign(json_t *root, char *const *assignments, int count, struct err *err)
-{
-    char here[PATH_MAX];
-    int rc = getcwd(here, sizeof here) ? 0 : err_sys(err, "folder");
-
-    for (int i = 0; i < count && rc == 0; i++)
-        rc = jobspec_override(root, assignments[i], err);
-    return rc == 0 ? jobspec_absolute(root, here, err) : rc;
-}
-
 /* When it was to run, for how long, and who was to hear of it: that was then. */
 static void drop_wishes(json_t *run)
 {
@@ -92,10 +82,11 @@ static void drop_wishes(json_t *run)
         json_object_del(run, keys[i]);
 }
 
-/* *ret: the job that compares, a new reference. *ret_recorded: the steps that the run has evidence of. */
-static int build(const struct run *r, const struct wish *w, char *const *assignments, int count, json_t **ret, int64_t *ret_recorded,
-                 struct err *err)
+/* *ret: the job that compares, a new reference. *ret_recorded: the steps that the run has evidence of. 0 or an exit code after complaining. */
+static int build(struct context *ctx, const struct run *r, const struct wish *w, char *const *assignments, int count, json_t **ret,
+                 int64_t *ret_recorded)
 {
+    struct err why = { 0 }, *err = &why;
     json_t *root = json_deep_copy(r->spec), *run = group(root, "run"), *verify = group(root, "verify");
     int64_t from = 0, to = 0;
     char name[65];
@@ -116,9 +107,13 @@ static int build(const struct run *r, const struct wish *w, char *const *assignm
     if (w->device)
         json_object_set_new(run, "device", json_string(w->device));
     if (rc == 0)
-        rc = assign(root, assignments, count, err);
+        rc = spec_assign(root, assignments, count, err);
+    if (rc < 0)
+        rc = complain(err);
     if (rc == 0)
-        rc = spec_check(root, r->name, err);
+        rc = inits_find(ctx, root);
+    if (rc == 0 && spec_check(root, r->name, err) < 0)
+        rc = complain(err);
     if (rc == 0)
         *ret = root;
     else
@@ -129,13 +124,11 @@ static int build(const struct run *r, const struct wish *w, char *const *assignm
 int verify_step(struct context *ctx, const struct run *r, int64_t step, int64_t *ret_id)
 {
     struct wish w = { .from = step - 1, .steps = 1, .ranks = -1, .stress = -1 };
-    struct err err = { 0 };
     int64_t recorded;
     json_t *spec;
+    int rc = build(ctx, r, &w, NULL, 0, &spec, &recorded);
 
-    if (build(r, &w, NULL, 0, &spec, &recorded, &err) < 0)
-        return complain(&err);
-    return submit_spec(ctx, spec, ret_id);
+    return rc ? rc : submit_spec(ctx, spec, ret_id);
 }
 
 /* The job runs to its end; what it found is told. recorded: steps that the run has evidence of. */
@@ -171,7 +164,6 @@ int command_verify(struct context *ctx, int argc, char **argv)
                                              { "device", required_argument, NULL, 'd' }, { "stress", required_argument, NULL, 'S' },
                                              { "json", no_argument, NULL, 'j' },         { 0 } };
     struct wish w = { .from = -1, .steps = -1, .ranks = -1, .stress = -1 };
-    struct err err = { 0 };
     json_t *spec = NULL;
     struct run r;
     int64_t recorded;
@@ -189,9 +181,8 @@ int command_verify(struct context *ctx, int argc, char **argv)
         return misuse(ctx, "no job id or folder given");
     if ((rc = run_take(ctx, argv[optind], &r)))
         return rc;
-    if (build(&r, &w, argv + optind + 1, argc - optind - 1, &spec, &recorded, &err) < 0)
-        rc = complain(&err);
-    else
+    rc = build(ctx, &r, &w, argv + optind + 1, argc - optind - 1, &spec, &recorded);
+    if (rc == 0)
         rc = compare(ctx, &r, spec, recorded, w.json);
     run_free(&r);
     return rc;

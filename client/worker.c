@@ -42,7 +42,7 @@ static int start(struct child *c, char **argv, int out)
         fprintf(stderr, "detctl: detd-worker is not beside detctl: %s\n", strerror(errno));
         return -1;
     }
-    argv[0] = path;
+    argv[0] = "detctl"; /* its messages are ours */
     fflush(stdout);
     c->on_interrupt = signal(SIGINT, SIG_IGN); /* Ctrl-C is for the worker; we say how it ended */
     c->pid = fork();

@@ -320,14 +320,21 @@ json_t *jobspec_json(const struct jobspec *s);
 json_t *jobspec_deciding(const struct jobspec *s, const char *but);
 /* The same without the keys of type PATH: it is alike wherever the files lie, whose contents are hashed elsewhere. */
 json_t *jobspec_portable(const struct jobspec *s);
-/* Reads a file of at most JOB_MAX_BYTES; syntax errors name file, line and column; duplicate keys are errors. */
+/* Reads a file of at most JOB_MAX_BYTES, in which `//` begins a comment; syntax errors name file, line and column; duplicate keys are errors. */
 int jobspec_read(const char *path, json_t **ret_root, struct err *err);
 /* Applies "train.lr=0.01" to the nested object: the value is JSON, else a string. */
 int jobspec_override(json_t *root, const char *assignment, struct err *err);
 /* Puts train.steps into the nested object and takes train.epochs out. s: what jobspec_parse_uncounted() made of it, with train.epochs. images: of the
  * training split as it is trained on, at least 1. ERR_INPUT: more steps than a job may have. */
 int jobspec_count_steps(json_t *root, const struct jobspec *s, int64_t images, int64_t *ret_steps, struct err *err);
-/* Makes PATH values absolute, relative to `dir`. */
+/* Of a job that was given s->train_steps: whether it was after `step` where it would have been with more of them: rates and sizes of pictures may depend on how
+ * many there are, and the last step may have cut a log window short, or have validated out of turn. */
+bool jobspec_on_the_way(const struct jobspec *s, int64_t step);
+/* Why it was not after its last one: an error that names the key. */
+int jobspec_not_on_the_way(const struct jobspec *s, struct err *err);
+/* Puts more steps into what jobspec_json() once gave, all else as it is; *ret_was, the job before, is the caller's. ERR_INPUT: they are no more. */
+int jobspec_extend(json_t *root, int64_t steps, struct jobspec **ret_was, struct err *err);
+/* Makes PATH values absolute, relative to `dir`, or to $HOME behind `~/`. job:ID of model.init and the like stays. */
 int jobspec_absolute(json_t *root, const char *dir, struct err *err);
 /* For receivers that have no folder to resolve against: every PATH must be absolute; the error names the key. */
 int jobspec_require_absolute(const struct jobspec *s, struct err *err);

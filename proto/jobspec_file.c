@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include "proto/err.h"
+#include "proto/jobtext.h"
 #include "proto/jobspec_table.h"
 
 /* ---- reading ---- */
@@ -54,8 +55,12 @@ int jobspec_read(const char *path, json_t **ret_root, struct err *err)
 
     if (rc < 0)
         return rc;
+    jobtext_blank(text, len);
     json_t *root = json_loadb(text, len, JSON_REJECT_DUPLICATES, &where);
+    rc = root ? 0 : jobtext_explain(text, len, path, err);
     free(text);
+    if (rc < 0)
+        return rc;
     if (!root)
         return err_set(err, ERR_INPUT, "%s:%d:%d: %s", path, where.line, where.column, where.text);
     if (!json_is_object(root)) {
@@ -148,22 +153,44 @@ int jobspec_override(json_t *root, const char *assignment, struct err *err)
     return 0;
 }
 
+/* What follows `~/` is in the folder of who runs this; *ret_dir: where it is relative to. */
+static int take_tilde(const char *key, const char **text, const char **ret_dir, struct err *err)
+{
+    const char *home = getenv("HOME");
+
+    if ((*text)[1] != '/' && (*text)[1] != '\0')
+        return err_field(err, ERR_INPUT, key, "%s: '%.80s': of ~ only ~/ is known; write the folder out", key, *text);
+    if (!home || home[0] != '/')
+        return err_field(err, ERR_INPUT, key, "%s: '%.80s': HOME is not set to a folder", key, *text);
+    *text += 1 + strspn(*text + 1, "/");
+    *ret_dir = home;
+    return 0;
+}
+
+/* It names another job's weights, till whoever submits has asked for them. */
+static bool is_job(const char *key, const char *text)
+{
+    return strncmp(key, "model.init", 10) == 0 && strncmp(text, "job:", 4) == 0;
+}
+
 int jobspec_absolute(json_t *root, const char *dir, struct err *err)
 {
     for (size_t i = 0; i < JOB_KEY_COUNT; i++) {
         const struct job_key *k = &job_keys[i];
-        const char *name, *text;
+        const char *name, *text, *from = dir;
         json_t *obj, *value;
         char *joined;
 
         if (k->type != TYPE_PATH || !(obj = holder(root, k->path, 0, &name)))
             continue;
         text = json_string_value(json_object_get(obj, name));
-        if (!text || text[0] == '/' || text[0] == '\0')
+        if (!text || text[0] == '/' || text[0] == '\0' || is_job(k->path, text))
             continue;
+        if (text[0] == '~' && take_tilde(k->path, &text, &from, err) < 0)
+            return ERR_INPUT;
         while (strncmp(text, "./", 2) == 0 && text[2] != '\0')
             text += 2;
-        if (asprintf(&joined, "%s%s%s", dir, strcmp(dir, "/") == 0 ? "" : "/", text) < 0)
+        if (asprintf(&joined, "%s%s%s", from, strcmp(from, "/") == 0 ? "" : "/", text) < 0)
             return err_set(err, -ENOMEM, "out of memory");
         value = json_string(joined);
         free(joined);

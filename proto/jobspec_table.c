@@ -2,6 +2,8 @@
 
 #include <string.h>
 
+#include "proto/near.h"
+
 const struct job_key job_keys[JOB_KEY_COUNT] = {
 #define X(field, key, type, def, neutral, families, min, max, unit, values, help) \
     { key, TYPE_##type, def, neutral, families, min, max, unit, values, help, offsetof(struct jobspec, field) },
@@ -45,36 +47,6 @@ int job_key_of(const struct job_key *k, const struct job_family *family)
     return *k->families == '!' ? !among(k->families + 1, family->name) : among(k->families, family->name);
 }
 
-/* Edit distance (insert, delete, replace, swap of neighbours); words longer than the table's longest path are far from everything. */
-enum { WORD_MAX = 64 };
-static unsigned distance(const char *a, const char *b)
-{
-    size_t na = strlen(a), nb = strlen(b);
-    unsigned row[3][WORD_MAX + 1];
-
-    if (na > WORD_MAX || nb > WORD_MAX)
-        return WORD_MAX;
-    for (size_t j = 0; j <= nb; j++)
-        row[0][j] = (unsigned)j;
-    for (size_t i = 1; i <= na; i++) {
-        unsigned *now = row[i % 3], *up = row[(i + 2) % 3], *up2 = row[(i + 1) % 3];
-
-        now[0] = (unsigned)i;
-        for (size_t j = 1; j <= nb; j++) {
-            unsigned best = up[j - 1] + (a[i - 1] != b[j - 1]);
-
-            if (up[j] + 1 < best)
-                best = up[j] + 1;
-            if (now[j - 1] + 1 < best)
-                best = now[j - 1] + 1;
-            if (i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1] && up2[j - 2] + 1 < best)
-                best = up2[j - 2] + 1;
-            now[j] = best;
-        }
-    }
-    return row[na % 3][nb];
-}
-
 static const char *last_part(const char *path)
 {
     const char *dot = strrchr(path, '.');
@@ -85,10 +57,10 @@ static const char *last_part(const char *path)
 const char *job_key_near(const char *path)
 {
     const char *best = NULL;
-    unsigned best_far = strlen(path) < 8 ? 2 : 3; /* more edits than that is another word */
+    unsigned best_far = near_bound(path);
 
     for (size_t i = 0; i < JOB_KEY_COUNT; i++) {
-        unsigned far = distance(path, job_keys[i].path);
+        unsigned far = near_distance(path, job_keys[i].path);
 
         if (far > 1 && strcmp(last_part(path), last_part(job_keys[i].path)) == 0)
             far = 1; /* right name in the wrong place */

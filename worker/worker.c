@@ -44,15 +44,17 @@ struct args {
     struct predict_options predict_opt;
 };
 
+static const char *called = "detd-worker"; /* what stands before messages: who runs it for a user may call it otherwise */
+
 static int usage_error(const char *what)
 {
-    fprintf(stderr, "detd-worker: %s\nTry: detd-worker --help\n", what);
+    fprintf(stderr, "%s: %s\nTry: detd-worker --help\n", called, what);
     return 2;
 }
 
 static int failed(const struct err *err)
 {
-    fprintf(stderr, "detd-worker: %s\n", err->msg);
+    fprintf(stderr, "%s: %s\n", called, err->msg);
     return 1;
 }
 
@@ -148,7 +150,7 @@ static int run_trainer(const struct jobspec *spec, struct trainer_options opt)
     if (rc >= 0 && why.code != 0 && strcmp(spec->run_precision, "tf32") == 0)
         rc = err_field(&err, ERR_UNSUPPORTED, "run.precision", "run.precision: tf32 needs a GPU: %s", why.msg);
     if (rc >= 0 && why.code != 0) {
-        fprintf(stderr, "detd-worker: run.device auto: the CPU is used: %s\n", why.msg);
+        fprintf(stderr, "%s: run.device auto: the CPU is used: %s\n", called, why.msg);
         opt.why_cpu = why.msg;
     }
     rc = rc < 0 ? trainer_refuse(&opt, &err) : trainer_run(spec, &opt, &err);
@@ -319,7 +321,11 @@ static int parse(int argc, char **argv, struct args *a)
 int worker_main(int argc, char **argv, const struct model_registry *models)
 {
     struct args a = { .models = models, .predict_opt = { .conf = 0.25, .checkpoint = "best" } };
-    int status = parse(argc, argv, &a);
+    int status;
+
+    if (strcmp(argv[0], "detctl") == 0)
+        called = argv[0];
+    status = parse(argc, argv, &a);
 
     if (status >= 0)
         return status;

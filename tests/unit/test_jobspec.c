@@ -390,6 +390,29 @@ static void paths(void **state)
     json_decref(root);
 }
 
+static void paths_of_a_user(void **state)
+{
+    json_t *root = job("model.init=job:12@best;data.train.annotations=~/a.json;data.train.images=~//i;data.val.images=x~");
+    json_t *data = json_object_get(root, "data"), *train = json_object_get(data, "train");
+    struct err err = { 0 };
+
+    (void)state;
+    assert_int_equal(setenv("HOME", "/home/ann", 1), 0);
+    assert_int_equal(jobspec_absolute(root, "/w", &err), 0);
+    assert_string_equal(json_string_value(json_object_get(train, "annotations")), "/home/ann/a.json");
+    assert_string_equal(json_string_value(json_object_get(train, "images")), "/home/ann/i");
+    assert_string_equal(json_string_value(json_object_get(json_object_get(data, "val"), "images")), "/w/x~");
+    assert_string_equal(json_string_value(json_object_get(json_object_get(root, "model"), "init")), "job:12@best");
+    json_object_set_new(train, "images", json_string("~bob/i"));
+    assert_int_equal(jobspec_absolute(root, "/w", &err), ERR_INPUT);
+    assert_string_equal(err.field, "data.train.images");
+    json_object_set_new(train, "images", json_string("~"));
+    assert_int_equal(setenv("HOME", "", 1), 0);
+    assert_int_equal(jobspec_absolute(root, "/w", &err), ERR_INPUT);
+    assert_non_null(strstr(err.msg, "HOME"));
+    json_decref(root);
+}
+
 /* What becomes of train.epochs, once somebody has counted the images. */
 static void epochs_become_steps(void **state)
 {
@@ -618,6 +641,18 @@ static void verifying(void **state)
     jobspec_free(again);
 }
 
+/* What is told of a file with that text begins so, behind its name. */
+static void explains(const char *path, const char *text, const char *said)
+{
+    struct err err = { 0 };
+    json_t *root = NULL;
+
+    write_file(path, text);
+    assert_int_equal(jobspec_read(path, &root, &err), ERR_INPUT);
+    if (strncmp(err.msg + strlen(path) + 1, said, strlen(said)) != 0)
+        fail_msg("'%s' is told of '%s'", err.msg, text);
+}
+
 static void reading(void **state)
 {
     char dir[TEMP_MAX], path[TEMP_MAX + 16], want[256];
@@ -635,6 +670,18 @@ static void reading(void **state)
     assert_int_equal(jobspec_read(path, &root, &err), ERR_INPUT);
     snprintf(want, sizeof want, "%s:3:7: ':' expected near '2'", path);
     assert_string_equal(err.msg, want);
+    explains(path, "{\n  \"a\": [1, 2],\n  \"b\": 2 , // the last\n}\n", "3:10: a comma before '}': behind the last member there is none");
+    explains(path, "{ \"a\": [1, 2, ] }", "1:13: a comma before ']'");
+    explains(path, "\xef\xbb\xbf{ \"a\": 1 }", "1:1: it begins with a byte order mark (BOM)");
+    explains(path, "{ # here\n}", "1:3: comments begin with //");
+    explains(path, "{\n \"\xc3\xa4\": 1 /* here */ }", "2:9: comments begin with //");
+    explains(path, "{ 'a': 1 }", "1:3: strings stand between double quotes");
+    explains(path, "{ \"a\": \"x, }", "1:");
+    write_file(path, "// {,}\n{ \"a\": \"http://x/,}\", // , \"not\n  \"b\\\"//\": 2 }//");
+    assert_int_equal(jobspec_read(path, &root, &err), 0);
+    assert_string_equal(json_string_value(json_object_get(root, "a")), "http://x/,}");
+    assert_int_equal(json_integer_value(json_object_get(root, "b\"//")), 2);
+    json_decref(root);
     write_file(path, "{\"a\":1,\"a\":2}");
     assert_int_equal(jobspec_read(path, &root, &err), ERR_INPUT);
     assert_non_null(strstr(err.msg, "duplicate"));
@@ -692,6 +739,7 @@ int main(void)
         cmocka_unit_test(unknown_keys),
         cmocka_unit_test(overrides),
         cmocka_unit_test(paths),
+        cmocka_unit_test(paths_of_a_user),
         cmocka_unit_test(epochs_become_steps),
         cmocka_unit_test(epochs_are_bounded),
         cmocka_unit_test(uncounted_jobs_are_checked),

@@ -16,6 +16,8 @@ static json_t *params_of(const struct curve_query *q, json_t *cursor)
         json_object_set_new(p, "term", json_string(q->term));
     if (q->from > 0)
         json_object_set_new(p, "from", json_integer(q->from));
+    if (q->to > 0)
+        json_object_set_new(p, "to", json_integer(q->to));
     if (q->points > 0)
         json_object_set_new(p, "points", json_integer(q->points));
     if (cursor)

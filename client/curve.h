@@ -11,6 +11,7 @@ struct curve_query {
     int64_t job;
     const char *split, *term; /* NULL: all */
     int64_t from;             /* first step; 0: all */
+    int64_t to;               /* last step; 0: all */
     int64_t points;           /* about so many rows of each curve; 0: every row */
 };
 /* Calls fn for each row in order. 0, or an exit code after complaining; fn may stop it by returning non-zero, which is returned. */

@@ -18,6 +18,7 @@
 /* Between two looks at a job of which detd tells nothing: why it waits, which a screen shows, changes in silence. */
 enum { LOOK_MS = 2000, LOOK_QUIETLY_MS = 30000, NEWS_MS = 200 /* what comes together is one look */ };
 enum { BAR_CHARS = 30, PLOT_MAX_ROWS = 20 };
+enum { ROWS_AT_ONCE = 1000 /* about, and the steps that are asked for first */, RATE_LEAST_S = 10 /* of which a rate says something */ };
 
 struct watch {
     struct context *ctx;
@@ -31,9 +32,9 @@ struct watch {
     int64_t seen[2]; /* WATCH_LINES: last step printed of train and val */
     int64_t shown;   /* likewise, whose picture was told */
     int lines;       /* WATCH_SCREEN: lines of the picture on the screen */
-    double rate;     /* steps a second, smoothed */
+    double rate;     /* steps a second, smoothed; 0: not known */
     int64_t rate_step;
-    double rate_time;
+    double rate_time, rate_since; /* when that step was seen to end, and the first one */
 };
 
 /* The exit code of a state that lasts, or -1. */
@@ -81,16 +82,84 @@ static int64_t last_step(const json_t *job)
 
 /* ---- lines ---- */
 
-static int print_row(void *arg, const json_t *row)
+struct rows {
+    json_t **row;
+    size_t n, cap;
+};
+
+static int add_row(void *arg, const json_t *row)
 {
-    struct watch *w = arg;
+    struct rows *r = arg;
+
+    if (r->n == r->cap) {
+        r->cap = r->cap ? 2 * r->cap : 256;
+        r->row = realloc(r->row, r->cap * sizeof *r->row);
+        if (!r->row)
+            abort();
+    }
+    r->row[r->n++] = json_incref((json_t *)row);
+    return 0;
+}
+
+/* By step; train before val, terms by name. */
+static int compare_rows(const void *pa, const void *pb)
+{
+    const json_t *a = *(json_t *const *)pa, *b = *(json_t *const *)pb;
+    int64_t sa = int_of(a, "step"), sb = int_of(b, "step");
+    int splits = strcmp(text_of(a, "split"), text_of(b, "split"));
+
+    if (sa != sb)
+        return sa < sb ? -1 : 1;
+    return splits ? splits : strcmp(text_of(a, "term"), text_of(b, "term"));
+}
+
+static void print_row(struct watch *w, const json_t *row)
+{
     bool val = strcmp(text_of(row, "split"), "val") == 0;
 
     printf("step %lld/%lld  %s  %s  %s\n", (long long)int_of(row, "step"), (long long)last_step(w->job), text_of(row, "split"),
            text_of(row, "term"), text_number(json_object_get(row, "value")).s);
     if (int_of(row, "step") > w->seen[val])
         w->seen[val] = int_of(row, "step");
-    return 0;
+}
+
+/* Of steps from .. to (0: all later ones), in their order. */
+static int print_steps(struct watch *w, int64_t from, int64_t to, size_t *ret_count)
+{
+    static const char *const splits[] = { "train", "val" };
+    struct rows r = { 0 };
+    int rc = 0;
+
+    for (int k = 0; k < 2 && rc == 0; k++) {
+        struct curve_query q = {
+            .job = w->id, .split = splits[k], .term = w->term, .from = from > w->seen[k] ? from : w->seen[k] + 1, .to = to
+        };
+
+        if (to == 0 || q.from <= to)
+            rc = curve_rows(w->ctx, &q, add_row, &r);
+    }
+    if (r.n > 1)
+        qsort(r.row, r.n, sizeof *r.row, compare_rows);
+    for (size_t i = 0; i < r.n; i++) {
+        if (rc == 0)
+            print_row(w, r.row[i]);
+        json_decref(r.row[i]);
+    }
+    free(r.row);
+    *ret_count = r.n;
+    return rc;
+}
+
+/* A part of the steps at a time: a job may have a million rows. */
+static int print_rows(struct watch *w)
+{
+    int64_t from = (w->seen[0] < w->seen[1] ? w->seen[0] : w->seen[1]) + 1, span = ROWS_AT_ONCE, last = int_of(w->job, "step");
+    size_t count;
+    int rc = 0;
+
+    for (; rc == 0 && last - from >= span; from += span, span *= count < ROWS_AT_ONCE ? 2 : 1)
+        rc = print_steps(w, from, from + span - 1, &count);
+    return rc == 0 ? print_steps(w, from, 0, &count) : rc;
 }
 
 /* The newest attempt of the job, NULL: none has begun. */
@@ -157,16 +226,11 @@ static void notice_picture(struct watch *w)
 
 static int show_lines(struct watch *w)
 {
-    static const char *const splits[] = { "train", "val" };
-    int rc = 0;
+    int rc;
 
     notice_rewind(w);
     notice_tiers(w);
-    for (int k = 0; k < 2 && rc == 0; k++) {
-        struct curve_query q = { .job = w->id, .split = splits[k], .term = w->term, .from = w->seen[k] + 1 };
-
-        rc = curve_rows(w->ctx, &q, print_row, w);
-    }
+    rc = print_rows(w);
     notice_picture(w);
     if (strcmp(w->state, text_of(w->job, "state")) != 0 && outcome(text_of(w->job, "state")) < 0)
         print_state(w);
@@ -187,7 +251,8 @@ static void bar(FILE *out, double part)
     fputc(']', out);
 }
 
-/* Steps a second from what was seen while watching; images a second of the job say little about validation and saving. */
+/* Steps a second from what was seen while watching; images a second of the job say little about validation and saving. Before the first step that is seen to
+ * end there was more than steps: reading the data, or a wait. */
 static void measure_rate(struct watch *w)
 {
     struct timespec t;
@@ -196,16 +261,27 @@ static void measure_rate(struct watch *w)
 
     clock_gettime(CLOCK_MONOTONIC, &t);
     now = (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
-    if (w->rate_time == 0 || step < w->rate_step) {
-        w->rate_time = now;
+    if (step < w->rate_step || strcmp(text_of(w->job, "state"), "running") != 0) {
+        w->rate = w->rate_time = 0;
         w->rate_step = step;
-        w->rate = 0;
+    } else if (step > w->rate_step && w->rate_time == 0) {
+        w->rate_time = w->rate_since = now;
+        w->rate_step = step;
     } else if (step > w->rate_step && now - w->rate_time >= 2) {
         rate = (double)(step - w->rate_step) / (now - w->rate_time);
         w->rate = w->rate > 0 ? 0.7 * w->rate + 0.3 * rate : rate;
         w->rate_time = now;
         w->rate_step = step;
     }
+}
+
+/* "  12 min left", or nothing where that cannot be told yet. */
+static void print_left(const struct watch *w, FILE *out)
+{
+    int64_t step = int_of(w->job, "step"), steps = last_step(w->job);
+
+    if (w->rate > 0 && w->rate_time - w->rate_since >= RATE_LEAST_S && step < steps && outcome(text_of(w->job, "state")) < 0)
+        fprintf(out, "  %s left", text_duration((double)(steps - step) / w->rate).s);
 }
 
 static void head(struct watch *w, FILE *out)
@@ -223,8 +299,7 @@ static void head(struct watch *w, FILE *out)
             int_of(j, "ranks") == 1 ? "" : "s", text_of(j, "device"), (long long)int_of(j, "attempt"), text_of(j, "tier"));
     bar(out, steps > 0 ? (double)step / (double)steps : 0);
     fprintf(out, " %lld/%lld  %.1f images/s", (long long)step, (long long)steps, real_of(j, "images_per_s"));
-    if (w->rate > 0 && step < steps && outcome(text_of(j, "state")) < 0)
-        fprintf(out, "  %s left", text_duration((double)(steps - step) / w->rate).s);
+    print_left(w, out);
     fputs(*phase ? "  " : "", out);
     print_clean(out, phase);
     fputc('\n', out);
@@ -336,8 +411,7 @@ static void show_steps(struct watch *w)
     fputs("\r\033[K", stderr);
     if (!over) {
         fprintf(stderr, "%s  step %lld/%lld", state, (long long)step, (long long)steps);
-        if (w->rate > 0 && step < steps)
-            fprintf(stderr, "  %s left", text_duration((double)(steps - step) / w->rate).s);
+        print_left(w, stderr);
         fputs(why ? "  " : "", stderr);
         print_clean(stderr, why ? why : "");
     }

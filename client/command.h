@@ -48,6 +48,11 @@ int command_why(struct context *ctx, int argc, char **argv);           /* jobs.c
 int command_events(struct context *ctx, int argc, char **argv);        /* jobs.c */
 int command_usage(struct context *ctx, int argc, char **argv);         /* jobs.c */
 int command_control(struct context *ctx, int argc, char **argv);       /* control.c: cancel, pause, resume, hold, release, checkpoint, rm */
+int command_extend(struct context *ctx, int argc, char **argv);        /* extend.c */
+int command_clone(struct context *ctx, int argc, char **argv);         /* extend.c */
+int command_compare(struct context *ctx, int argc, char **argv);       /* compare.c */
+int command_note(struct context *ctx, int argc, char **argv);          /* label.c */
+int command_tag(struct context *ctx, int argc, char **argv);           /* label.c */
 int command_priority(struct context *ctx, int argc, char **argv);      /* control.c */
 int command_deterministic(struct context *ctx, int argc, char **argv); /* control.c */
 int command_prune(struct context *ctx, int argc, char **argv);         /* prune.c */
@@ -82,6 +87,9 @@ int follow_job(struct context *ctx, int64_t job);
 int take_id(const struct context *ctx, const char *text, int64_t *ret_id);
 /* The id in `text`, or that of the caller's newest job where text is NULL. 0 or an exit code after complaining. */
 int take_id_or_newest(struct context *ctx, const char *text, int64_t *ret_id);
+
+/* Says that something was asked of a job, and when it is to be expected: what does not run does nothing now. */
+void tell_asked(int64_t id, const char *what, const char *state);
 
 /* Opens for reading what lies in a job's folder, where its user puts what he likes: neither a link nor what is no file is opened or waited for. NULL with errno. */
 FILE *open_plain(const char *path);

@@ -5,9 +5,9 @@
 /* clang-format off */
 const struct command commands[] = {
     { "submit", "FILE [KEY=VALUE ...] [--after ID[:ok]] [--time LIMIT] [--wait | --watch]", "Queues a job and prints its id",
-      "FILE is a job file (FILE.json is tried too); KEY=VALUE changes one of its keys. Paths are relative to FILE, in\n"
-      "KEY=VALUE too; each is opened before anything is queued. train.epochs becomes train.steps: detd-worker counts the\n"
-      "images, with data.on_bad=skip or data.val.fraction by reading all of them.\n\n"
+      "FILE is a job file (FILE.json is tried too); KEY=VALUE changes one of its keys. Paths are relative to FILE, those\n"
+      "of KEY=VALUE to the folder in which detctl runs; each is opened before anything is queued. train.epochs becomes\n"
+      "train.steps: detd-worker counts the images, with data.on_bad=skip or data.val.fraction by reading all of them.\n\n"
       "  --after ID   start it when that job has ended (run.after); ID:ok: has completed, else it is cancelled\n"
       "  --time LIMIT end it when it ran so long, after a checkpoint: 30d, 12h, 45m, 90s or 2w (run.time_limit)\n"
       "  --wait       wait without a word until the job ends\n"
@@ -17,13 +17,16 @@ const struct command commands[] = {
       command_submit },
     { "check", "FILE [KEY=VALUE ...]", "Checks a job file and all of its data, and queues nothing", "",
       "  detctl check bccd.json data.on_bad=skip\n", command_check },
-    { "ls", "[--state STATE] [--user NAME | --mine] [--name PATTERN] [--since TIME] [-n COUNT] [--json]", "Lists jobs, newest first",
+    { "ls", "[--state STATE] [--user NAME | --mine] [--name PATTERN] [--tag TAG] [--since TIME] [-n COUNT] [--json]", "Lists jobs, newest first",
       "  --state STATE     queued, starting, running, stopping, paused, completed, failed or cancelled\n"
       "  --user NAME       jobs of this user; --mine: your own\n"
       "  --name PATTERN    jobs that are called so; * and ? stand for others, as in names of files\n"
+      "  --tag TAG         jobs that have it (detctl tag)\n"
       "  --since TIME      submitted at most so long ago: 30d, 12h, 45m, 90s or 2w\n"
       "  -n, --limit COUNT at most so many (50)\n"
-      "  --json            an array of job objects\n",
+      "  --json            an array of job objects\n"
+      "BEST is the best AP of its validations (of a depth network abs_rel, the lowest), TIME how long it took. On a terminal columns are\n"
+      "left out that have no room.\n",
       "  detctl ls --state running --since 12h\n", command_ls },
     { "show", "[ID] [--json]", "Shows a job with its attempts, losses and checkpoints; without ID your newest",
       "  --json  the job object\n",
@@ -76,6 +79,33 @@ const struct command commands[] = {
       "  --wait   wait without a word until the job ends\n"
       "  --watch  follow it as detctl watch does\n",
       "  detctl retry 3\n", command_retry },
+    { "extend", "ID --steps N | --epochs N [--wait | --watch]", "Trains a completed job on, to N steps from its beginning",
+      "As if N steps had been asked for at first: weights, losses and scores come out as theirs. What was worked out of the number of\n"
+      "steps, as train.burn_in and val.every, stays. Where the rate depends on how many steps there are (train.schedule cosine or poly,\n"
+      "fractions in train.lr_steps), or the last step was no multiple of train.log_every and val.every, it goes on from the newest\n"
+      "checkpoint before that, and is refused where none is kept.\n\n"
+      "  --steps N   train.steps\n"
+      "  --epochs N  as many steps as these are\n"
+      "  --wait      wait without a word until the job ends\n"
+      "  --watch     follow it as detctl watch does\n",
+      "  detctl extend 3 --steps 20000 --watch\n", command_extend },
+    { "clone", "ID [KEY=VALUE ...] [--wait | --watch]", "Queues a new job with the keys of a job, some of them changed, and prints its id",
+      "Relative paths are looked for where detctl runs. All keys stay as they were worked out for that job, but run.after.\n\n"
+      "  --wait   wait without a word until the job ends\n"
+      "  --watch  follow it as detctl watch does\n",
+      "  detctl clone 3 train.lr=0.002 model.init=job:3@best\n", command_clone },
+    { "compare", "A B ... [--split train|val] [--term NAME] [--plot | --csv | --json]", "Shows jobs side by side: keys that differ, best values, curves",
+      "Up to six jobs. Whether two runs came out alike, to the bit, is what detctl diff says.\n\n"
+      "  --split NAME  whose losses: val, or train\n"
+      "  --term NAME   which loss (total)\n"
+      "  --plot        draw their curves, too\n"
+      "  --csv         the curves alone, every row of them\n"
+      "  --json        all of it\n",
+      "  detctl compare 3 4 --plot\n", command_compare },
+    { "note", "ID TEXT", "Writes a line about a job, which show tells; '' takes it away", "At most 400 bytes; of jobs that have ended, too.\n",
+      "  detctl note 3 'with the old cameras'\n", command_note },
+    { "tag", "ID [+]TAG ... -TAG ...", "Gives tags to a job, or takes them away; ls --tag finds it by them",
+      "A job has at most 16, each of up to 32 of a-z A-Z 0-9 . _ -\n", "  detctl tag 3 +night -base\n", command_tag },
     { "priority", "ID N", "Changes the place of a job in the queue: who has the higher priority runs first",
       "From -1000 to 1000; run.priority of the job file is where it begins. Of a job that runs it counts when it is queued again.\n",
       "  detctl priority 3 10\n", command_priority },

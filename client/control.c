@@ -13,6 +13,18 @@ static const char *method_of(const char *command)
     return strcmp(command, "hold") == 0 ? "pause" : strcmp(command, "release") == 0 ? "resume" : command;
 }
 
+void tell_asked(int64_t id, const char *what, const char *state)
+{
+    long long n = id;
+
+    if (strcmp(state, "paused") == 0)
+        printf("job %lld is paused: %s is kept in mind till it runs again; `detctl resume %lld` queues it\n", n, what, n);
+    else if (strcmp(state, "queued") == 0)
+        printf("job %lld is queued: %s is kept in mind till it runs\n", n, what);
+    else
+        printf("job %lld: %s asked for, state %s\n", n, what, state);
+}
+
 /* `detctl pause 3 4` calls job.pause for each; one that is refused keeps no other from it. */
 int command_control(struct context *ctx, int argc, char **argv)
 {
@@ -45,6 +57,8 @@ int command_control(struct context *ctx, int argc, char **argv)
         const char *state = json_string_value(json_object_get(result, "state"));
         if (state && strcmp(state, "removed") == 0)
             printf("job %lld: removed\n", (long long)id);
+        else if (state && strcmp(ctx->command->name, "checkpoint") == 0)
+            tell_asked(id, "a checkpoint", state);
         else
             printf("job %lld: %s asked for, state %s\n", (long long)id, ctx->command->name, state ? state : "unknown");
         json_decref(result);

@@ -83,7 +83,7 @@ static int ask_for_one(struct context *ctx, int64_t id)
 
     if (rc)
         return rc;
-    printf("job %lld: evaluation asked for\n", (long long)id);
+    tell_asked(id, "an evaluation", text_of(result, "state"));
     json_decref(result);
     return CODE_DONE;
 }

@@ -5,7 +5,9 @@
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
+#include <unistd.h>
 
+#include "client/best.h"
 #include "client/command.h"
 #include "client/print.h"
 #include "proto/identity.h"
@@ -77,14 +79,59 @@ static json_t *loss_of(const json_t *job, const char *split)
     return json_object_get(json_object_get(json_object_get(job, "losses"), split), "total");
 }
 
-static void print_jobs(const json_t *jobs)
+enum {
+    LS_ID,
+    LS_NAME,
+    LS_STATE,
+    LS_STEP,
+    LS_TRAIN,
+    LS_VAL,
+    LS_BEST,
+    LS_TIME,
+    LS_RATE,
+    LS_DEVICE,
+    LS_USER,
+    LS_SUBMITTED,
+    LS_TAGS,
+    LS_COLUMNS
+};
+
+/* Of a job that was validated. */
+static int add_best(struct context *ctx, struct table *t, const json_t *job)
+{
+    struct best best = { 0 };
+    int rc = json_is_number(loss_of(job, "val")) ? best_metric(ctx, int_of(job, "id"), &best) : 0;
+
+    if (best.metric)
+        table_addf(t, "%s %.4g", best.metric, best.value);
+    else
+        table_add(t, "-");
+    return rc;
+}
+
+/* On a terminal lines are not to be broken: what is least missed goes first. */
+static void fit(struct table *t)
+{
+    static const int spare[] = { LS_SUBMITTED, LS_RATE, LS_DEVICE, LS_USER, LS_TRAIN, LS_TAGS, LS_TIME };
+    int columns, rows;
+
+    print_size(&columns, &rows);
+    for (size_t i = 0; isatty(STDOUT_FILENO) && i < sizeof spare / sizeof *spare && table_width(t) > columns; i++)
+        table_hide(t, spare[i]);
+}
+
+static int print_jobs(struct context *ctx, const json_t *jobs)
 {
     static const char *const headers[] = {
-        ">ID", "<NAME", "<STATE", ">STEP", ">TRAIN", ">VAL", ">IMG/S", "<DEVICE", "<USER", "<SUBMITTED"
+        [LS_ID] = ">ID",     [LS_NAME] = "<NAME",           [LS_STATE] = "<STATE", [LS_STEP] = ">STEP",  [LS_TRAIN] = ">TRAIN",
+        [LS_VAL] = ">VAL",   [LS_BEST] = "<BEST",           [LS_TIME] = ">TIME",   [LS_RATE] = ">IMG/S", [LS_DEVICE] = "<DEVICE",
+        [LS_USER] = "<USER", [LS_SUBMITTED] = "<SUBMITTED", [LS_TAGS] = "<TAGS"
     };
-    struct table *t = table_new(sizeof headers / sizeof *headers, headers);
+    struct table *t = table_new(LS_COLUMNS, headers);
+    bool tagged = false;
     json_t *job;
     size_t i;
+    int rc = 0;
 
     json_array_foreach (jobs, i, job) {
         table_addf(t, "%lld", int_of(job, "id"));
@@ -93,6 +140,11 @@ static void print_jobs(const json_t *jobs)
         table_addf(t, "%lld/%lld", int_of(job, "step"), int_of(job, "steps"));
         table_add(t, text_number(loss_of(job, "train")).s);
         table_add(t, text_number(loss_of(job, "val")).s);
+        if (rc == 0)
+            rc = add_best(ctx, t, job);
+        if (rc)
+            break;
+        table_add(t, text_taken(job).s);
         if (strcmp(text_of(job, "state"), "running") == 0)
             table_addf(t, "%.1f", real_of(job, "images_per_s"));
         else
@@ -100,19 +152,27 @@ static void print_jobs(const json_t *jobs)
         table_addf(t, "%lld %s", int_of(job, "ranks"), text_of(job, "device"));
         table_add(t, text_of(job, "user"));
         table_add(t, text_time(real_of(job, "submitted")).s);
+        table_add(t, text_tags(job).s);
+        tagged |= json_array_size(json_object_get(job, "tags")) > 0;
     }
-    table_print(t, stdout);
+    if (!tagged)
+        table_hide(t, LS_TAGS);
+    fit(t);
+    if (rc == 0)
+        table_print(t, stdout);
     table_free(t);
+    return rc;
 }
 
 int command_ls(struct context *ctx, int argc, char **argv)
 {
-    static const struct option options[] = { { "json", no_argument, NULL, 'j' },        { "state", required_argument, NULL, 's' },
-                                             { "limit", required_argument, NULL, 'n' }, { "user", required_argument, NULL, 'u' },
-                                             { "name", required_argument, NULL, 'N' },  { "since", required_argument, NULL, 'S' },
-                                             { "mine", no_argument, NULL, 'm' },        { 0 } };
+    static const struct option options[] = {
+        { "json", no_argument, NULL, 'j' },       { "state", required_argument, NULL, 's' }, { "limit", required_argument, NULL, 'n' },
+        { "user", required_argument, NULL, 'u' }, { "name", required_argument, NULL, 'N' },  { "since", required_argument, NULL, 'S' },
+        { "mine", no_argument, NULL, 'm' },       { "tag", required_argument, NULL, 't' },   { 0 }
+    };
     struct list l = { "job.list", "jobs", NULL, LS_DEFAULT };
-    const char *state = NULL, *user = NULL, *name = NULL;
+    const char *state = NULL, *user = NULL, *name = NULL, *tag = NULL;
     bool json = false, mine = false;
     double ago = -1;
     json_t *jobs;
@@ -125,6 +185,7 @@ int command_ls(struct context *ctx, int argc, char **argv)
         mine |= o == 'm';
         user = o == 'u' ? optarg : user;
         name = o == 'N' ? optarg : name;
+        tag = o == 't' ? optarg : tag;
         state = o == 's' ? optarg : state;
     }
     if (optind < argc)
@@ -136,6 +197,8 @@ int command_ls(struct context *ctx, int argc, char **argv)
         json_object_set_new(l.params, "user", json_string(user));
     if (name)
         json_object_set_new(l.params, "name", json_string(name));
+    if (tag)
+        json_object_set_new(l.params, "tag", json_string(tag));
     if (ago >= 0)
         json_object_set_new(l.params, "since", json_real(wall_s() - ago));
     if (mine)
@@ -147,9 +210,9 @@ int command_ls(struct context *ctx, int argc, char **argv)
     else if (json_array_size(jobs) == 0)
         fputs("no jobs\n", stderr);
     else
-        print_jobs(jobs);
+        rc = print_jobs(ctx, jobs);
     json_decref(jobs);
-    return CODE_DONE;
+    return rc;
 }
 
 /* ---- show ---- */
@@ -279,6 +342,8 @@ static void print_job(const json_t *job)
     printf("%-12s %lld\n", "id", int_of(job, "id"));
     field("name", text_of(job, "name"));
     field("user", text_of(job, "user"));
+    field("note", text_of(job, "note"));
+    field("tags", text_tags(job).s);
     field("state", text_of(job, "state"));
     field("reason", text_of(job, "reason"));
     printf("%-12s %lld/%lld\n", "step", int_of(job, "step"), int_of(job, "steps"));

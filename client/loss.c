@@ -9,7 +9,7 @@
 #include "client/plot.h"
 #include "client/print.h"
 
-enum { PLOT_ROWS = 20 };
+enum { PLOT_ROWS = 20, SPLITS = 2 };
 
 struct output {
     int64_t job;
@@ -17,28 +17,12 @@ struct output {
     size_t rows;
 };
 
-/* A CSV field: quoted where it has to be. */
-static void csv_text(const char *s)
-{
-    if (!strpbrk(s, ",\"\r\n")) {
-        fputs(s, stdout);
-        return;
-    }
-    putchar('"');
-    for (; *s; s++) {
-        if (*s == '"')
-            putchar('"');
-        putchar(*s);
-    }
-    putchar('"');
-}
-
 static int csv_row(void *arg, const json_t *row)
 {
     const struct output *out = arg;
 
     printf("%lld,%s,", (long long)out->job, text_of(row, "split"));
-    csv_text(text_of(row, "term"));
+    print_csv_text(text_of(row, "term"));
     putchar(',');
     print_real(stdout, json_object_get(row, "step"));
     putchar(',');
@@ -113,8 +97,8 @@ static int print_table(struct context *ctx, const struct curve_query *q)
 
 static int print_plot(struct context *ctx, const struct curve_query *q)
 {
-    static const char *const splits[PLOT_CURVES] = { "train", "val" };
-    struct curve curve[PLOT_CURVES] = { 0 };
+    static const char *const splits[SPLITS] = { "train", "val" };
+    struct curve curve[SPLITS] = { 0 };
     struct plot p = { .height = PLOT_ROWS, .utf8 = print_utf8(), .colour = print_colour(stdout), .title = q->term };
     struct curve_query one = *q;
     json_t *job = NULL;
@@ -123,7 +107,7 @@ static int print_plot(struct context *ctx, const struct curve_query *q)
 
     curve_tiers(job, &p);
     print_size(&p.width, &rows);
-    for (int k = 0; k < PLOT_CURVES && rc == 0; k++) {
+    for (int k = 0; k < SPLITS && rc == 0; k++) {
         one.split = splits[k];
         one.points = q->points ? q->points : 2 * p.width;
         if (!q->split || strcmp(q->split, one.split) == 0)
@@ -140,7 +124,7 @@ static int print_plot(struct context *ctx, const struct curve_query *q)
         fputs(text, stdout);
     free(text);
     json_decref(job);
-    for (int k = 0; k < PLOT_CURVES; k++)
+    for (int k = 0; k < SPLITS; k++)
         curve_free(&curve[k]);
     return rc;
 }

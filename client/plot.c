@@ -143,7 +143,7 @@ static void draw_marks(struct grid *g, const struct plot_curve *c, int owner)
 
 /* ---- writing ---- */
 
-static const char *const colours[PLOT_CURVES] = { "\033[36m", "\033[33m" };
+static const char *const colours[PLOT_CURVES] = { "\033[36m", "\033[33m", "\033[35m", "\033[32m", "\033[31m", "\033[34m" };
 
 static void put_braille(FILE *out, unsigned dots)
 {

@@ -3,7 +3,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-enum { PLOT_CURVES = 2, PLOT_CHANGES = 8 };
+enum { PLOT_CURVES = 6, PLOT_CHANGES = 8 };
 
 /* Values that are not finite are gaps. */
 struct plot_curve {

@@ -76,6 +76,21 @@ void print_size(int *ret_columns, int *ret_rows)
     }
 }
 
+void print_csv_text(const char *text)
+{
+    if (!strpbrk(text, ",\"\r\n")) {
+        fputs(text, stdout);
+        return;
+    }
+    putchar('"');
+    for (; *text; text++) {
+        if (*text == '"')
+            putchar('"');
+        putchar(*text);
+    }
+    putchar('"');
+}
+
 /* ---- short texts ---- */
 
 struct text_buf text_duration(double seconds)
@@ -117,6 +132,27 @@ struct text_buf text_time(double unix_time)
     return b;
 }
 
+struct text_buf text_taken(const json_t *job)
+{
+    double started = real_of(job, "started"), ended = real_of(job, "ended");
+
+    return started > 0 ? text_duration((ended > 0 ? ended : (double)time(NULL)) - started) : (struct text_buf){ "-" };
+}
+
+struct text_tags_buf text_tags(const json_t *job)
+{
+    struct text_tags_buf b = { "" };
+    size_t len = 0, i;
+    json_t *tag;
+
+    json_array_foreach (json_object_get(job, "tags"), i, tag) {
+        if (len < sizeof b.s)
+            len +=
+                (size_t)snprintf(b.s + len, sizeof b.s - len, "%s%s", i ? " " : "", json_string_value(tag) ? json_string_value(tag) : "");
+    }
+    return b;
+}
+
 struct text_buf text_number(const json_t *v)
 {
     struct text_buf b = { "-" };
@@ -134,7 +170,7 @@ struct table {
     int columns;
     size_t n, cap;
     char **cell; /* n cells, row by row, the headers first */
-    bool *right;
+    bool *right, *hidden;
 };
 
 static void *must(void *p)
@@ -159,6 +195,7 @@ struct table *table_new(int columns, const char *const *headers)
 
     t->columns = columns;
     t->right = must(calloc((size_t)columns, sizeof *t->right));
+    t->hidden = must(calloc((size_t)columns, sizeof *t->hidden));
     for (int i = 0; i < columns; i++) {
         t->right[i] = headers[i][0] == '>';
         append(t, must(strdup(headers[i] + 1)));
@@ -193,11 +230,50 @@ static int width_of(const char *s)
     return w;
 }
 
+static int last_column(const struct table *t)
+{
+    int last = t->columns - 1;
+
+    while (last > 0 && t->hidden[last])
+        last--;
+    return last;
+}
+
+static int *widths(const struct table *t)
+{
+    int *width = must(calloc((size_t)t->columns, sizeof *width));
+
+    for (size_t i = 0; i < t->n; i++) {
+        int w = width_of(t->cell[i]), *best = &width[i % (size_t)t->columns];
+
+        if (w > *best)
+            *best = w;
+    }
+    return width;
+}
+
+void table_hide(struct table *t, int column)
+{
+    t->hidden[column] = true;
+}
+
+int table_width(const struct table *t)
+{
+    int *width = widths(t), sum = -2;
+
+    for (int i = 0; i < t->columns; i++)
+        sum += t->hidden[i] ? 0 : width[i] + 2;
+    free(width);
+    return sum;
+}
+
 static void print_cell(const struct table *t, size_t i, int width, FILE *out)
 {
     int column = (int)(i % (size_t)t->columns), pad = width - width_of(t->cell[i]);
-    bool last = column == t->columns - 1;
+    bool last = column == last_column(t);
 
+    if (t->hidden[column])
+        return;
     if (t->right[column])
         fprintf(out, "%*s", pad, "");
     print_clean(out, t->cell[i]);
@@ -208,14 +284,8 @@ static void print_cell(const struct table *t, size_t i, int width, FILE *out)
 
 void table_print(struct table *t, FILE *out)
 {
-    int *width = must(calloc((size_t)t->columns, sizeof *width));
+    int *width = widths(t);
 
-    for (size_t i = 0; i < t->n; i++) {
-        int w = width_of(t->cell[i]), *best = &width[i % (size_t)t->columns];
-
-        if (w > *best)
-            *best = w;
-    }
     for (size_t i = 0; i < t->n; i++)
         print_cell(t, i, width[i % (size_t)t->columns], out);
     free(width);
@@ -229,5 +299,6 @@ void table_free(struct table *t)
         free(t->cell[i]);
     free(t->cell);
     free(t->right);
+    free(t->hidden);
     free(t);
 }

@@ -7,6 +7,8 @@
 
 /* Text of others (names, reasons, paths) with control characters replaced by '?'. */
 void print_clean(FILE *out, const char *text);
+/* A CSV field on stdout: quoted where it has to be. */
+void print_csv_text(const char *text);
 /* Indented JSON and a newline on stdout. */
 void print_json(const json_t *value);
 /* A number as %.17g, nothing where it is null. */
@@ -30,12 +32,21 @@ struct text_buf {
 struct text_buf text_duration(double seconds); /* 1d 3h, 2h 05m, 6m 12s, 9 s */
 struct text_buf text_bytes(double bytes);      /* 1.5 GiB */
 struct text_buf text_time(double unix_time);   /* 2026-01-31 14:05:09, local; "-" for 0 */
-struct text_buf text_number(const json_t *v);  /* six digits; "-" where it is null or absent */
+struct text_buf text_taken(const json_t *job); /* how long it took, or has run since it was started first; "-" before */
+struct text_tags_buf {
+    char s[600];
+};
+struct text_tags_buf text_tags(const json_t *job); /* "base night"; "" where it has none */
+struct text_buf text_number(const json_t *v);      /* six digits; "-" where it is null or absent */
 
 /* Aligned columns. The header's first character says how: '<' left, '>' right. */
 struct table;
 struct table *table_new(int columns, const char *const *headers); /* aborts when out of memory, as all of table_ */
 void table_add(struct table *t, const char *cell);
 void table_addf(struct table *t, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+/* A column is not printed. */
+void table_hide(struct table *t, int column);
+/* Columns of the widest line, blanks between included. */
+int table_width(const struct table *t);
 void table_print(struct table *t, FILE *out);
 void table_free(struct table *t);

@@ -515,8 +515,8 @@ static int start(struct daemon *d, struct err *err)
     if (rc < 0)
         return rc;
     start_clock(d);
-    log_line("info", "%s serves '%s', with its state in '%s' and %d jobs that have not ended", DETD_VERSION, d->cfg.socket, d->cfg.state,
-             jobs_live(&d->jobs));
+    log_line("info", "%s serves '%s', with %d CPU slots, its state in '%s' and %d jobs that have not ended", DETD_VERSION, d->cfg.socket,
+             d->runner.cpu_slots, d->cfg.state, jobs_live(&d->jobs));
     notify_systemd("READY=1");
     return 0;
 }

@@ -41,6 +41,7 @@ static const short next_state[JOB_EVENT_COUNT][JOB_STATE_COUNT] = {
     [JOB_EV_END_FAILED]    = { F,    F,       F,      DEPENDS, NO,     NO,       NO,    NO },
     [JOB_EV_END_CANCELLED] = { NO,   K,       K,      K,       NO,     NO,       NO,    NO },
     [JOB_EV_END_PAUSED]    = { NO,   DEPENDS, DEPENDS, DEPENDS, NO,    NO,       NO,    NO },
+    [JOB_EV_EXTEND]        = { NO,   NO,      NO,      NO,      NO,    Q,        NO,    NO },
 };
 /* clang-format on */
 #undef Q
@@ -84,8 +85,7 @@ static void change_times(struct job_row *row, double now)
 {
     if (row->state == JOB_STARTING && row->started == 0)
         row->started = now;
-    if (job_is_done(row->state))
-        row->ended = now;
+    row->ended = job_is_done(row->state) ? now : 0;
 }
 
 int job_apply(struct job_row *row, enum job_event event, const char *reason, double now, struct err *err)

@@ -21,7 +21,7 @@ struct err;
 enum job_state { JOB_STATES(X) JOB_STATE_COUNT };
 #undef X
 
-/* What happens to a job. The first four come from users, the rest from the scheduler and the supervisor. */
+/* What happens to a job. The first three, and the last, come from users, the rest from the scheduler and the supervisor. */
 #define JOB_EVENTS(X)                       \
     X(PAUSE, "pause")                       \
     X(RESUME, "resume")                     \
@@ -32,7 +32,8 @@ enum job_state { JOB_STATES(X) JOB_STATE_COUNT };
     X(END_COMPLETED, "end")                 \
     X(END_FAILED, "failure")                \
     X(END_CANCELLED, "end after cancel")    \
-    X(END_PAUSED, "end after pause")
+    X(END_PAUSED, "end after pause")        \
+    X(EXTEND, "another number of steps")
 #define X(ident, name) JOB_EV_##ident,
 enum job_event { JOB_EVENTS(X) JOB_EVENT_COUNT };
 #undef X
@@ -46,7 +47,11 @@ enum {
     JOB_NONCE_LEN = 32,
     JOB_GPUS_MAX = 16,
     JOB_UUID_MAX = 47,
-    JOB_PRIORITY_MAX = 1000 /* and its negative; run.priority */
+    JOB_PRIORITY_MAX = 1000, /* and its negative; run.priority */
+    JOB_NOTE_MAX = 400,
+    JOB_TAGS = 16,
+    JOB_TAG_MAX = 32,
+    JOB_TAGS_BYTES = JOB_TAGS * (JOB_TAG_MAX + 1)
 };
 
 /* The columns of table jobs but spec and token; a plain value, so that it can be copied to the writer thread. Times are 0 where there is none yet. */
@@ -74,7 +79,8 @@ struct job_row {
     double images_per_s, cpu_seconds, cpu_before; /* of all ranks; of supervisors before the running one */
     int64_t max_rss;
     double submitted, started, ended;
-    char ticket[LAUNCH_TICKET_HEX + 1]; /* of detd-launch, which runs the job as its submitter; "": it runs as detd's user */
+    char note[JOB_NOTE_MAX + 1], tags[JOB_TAGS_BYTES]; /* what people say of it: label.h; written by store_label() alone */
+    char ticket[LAUNCH_TICKET_HEX + 1];                /* of detd-launch, which runs the job as its submitter; "": it runs as detd's user */
 };
 
 /* Carries the event out on the row: state, want, reason, times. Refused events return ERR_STATE with a sentence for the user and change nothing.

@@ -145,7 +145,8 @@ void jobs_trim(struct jobs *jobs)
     for (int i = 0; i < jobs->count; i++) {
         struct job *j = jobs->all[i];
 
-        if (done > JOBS_RECENT && job_is_done(j->row.state) && j->life.phase == LIFE_IDLE && !j->wishes && !j->unsaved && !j->awaited) {
+        if (done > JOBS_RECENT && job_is_done(j->row.state) && j->life.phase == LIFE_IDLE && !j->wishes && !j->unsaved && !j->awaited &&
+            !j->extending) {
             done--;
             if (jobs->floor <= j->row.id) /* an old job may end after newer ones were forgotten */
                 jobs->floor = j->row.id + 1;
@@ -173,6 +174,18 @@ static void load_one(void *arg, const struct job_row *row)
         l->lowest_done = row->id;
 }
 
+/* What a daemon before this one knew of it besides its row. */
+static int load_living(struct jobs *jobs, struct job *j, struct err *err)
+{
+    int64_t rows = 0;
+    int rc = store_newest_checkpoint(jobs->store, j->row.id, &j->saved, err);
+
+    if (rc == 0)
+        rc = store_usage_count(jobs->store, j->row.id, &rows, err);
+    j->usage.rows = (int)rows;
+    return rc;
+}
+
 int jobs_load(struct jobs *jobs, struct err *err)
 {
     struct loading l = { .jobs = jobs };
@@ -192,7 +205,7 @@ int jobs_load(struct jobs *jobs, struct err *err)
         }
         text_free(&losses);
         if (rc == 0 && !job_is_done(j->row.state))
-            rc = store_newest_checkpoint(jobs->store, j->row.id, &j->saved, err);
+            rc = load_living(jobs, j, err);
         j->counts = j->row.state == JOB_RUNNING || j->row.state == JOB_STOPPING;
     }
     return rc;
@@ -318,6 +331,94 @@ void jobs_submit(struct jobs *jobs, const struct job_row *row, const char *token
     if (other)
         other->submissions++;
     store_submit(jobs->store, row, token, spec, submitted, s);
+}
+
+/* ---- more steps ---- */
+
+struct extension {
+    struct jobs *jobs;
+    struct job_row row;
+    struct job *job; /* where it is in memory no more: it is taken in again */
+    store_done *done;
+    void *arg;
+};
+
+static void extension_free(struct extension *x)
+{
+    if (x->job)
+        job_free(x->job);
+    free(x);
+}
+
+/* The row is the new one, but for labels, which may be newer where it was. */
+static struct job *take_in(struct extension *x)
+{
+    struct job *j = jobs_find(x->jobs, x->row.id);
+
+    if (j) {
+        memcpy(x->row.note, j->row.note, sizeof x->row.note);
+        memcpy(x->row.tags, j->row.tags, sizeof x->row.tags);
+        j->row = x->row;
+        return j;
+    }
+    j = x->job;
+    insert(x->jobs, j);
+    x->job = NULL;
+    return j;
+}
+
+static void extended(void *arg, int rc, int64_t value, const struct err *err)
+{
+    struct extension *x = arg;
+    struct jobs *jobs = x->jobs;
+    struct job *j = jobs_find(jobs, x->row.id);
+
+    (void)value;
+    jobs->coming -= x->job != NULL;
+    if (j)
+        j->extending = false;
+    if (rc == 0) {
+        j = take_in(x);
+        event_add(jobs->events, x->row.id, "info", "state", "queued");
+        job_changed(jobs, j);
+        jobs->hooks.wished(jobs->hooks.arg);
+    }
+    x->done(x->arg, rc, x->row.id, err);
+    extension_free(x);
+}
+
+static struct job *with_losses(struct jobs *jobs, const struct job_row *row, const json_t *losses)
+{
+    struct job *j = job_new(jobs, row);
+    json_t *copy = j ? json_deep_copy(losses) : NULL;
+
+    if (!copy) {
+        if (j)
+            job_free(j);
+        return NULL;
+    }
+    json_decref(j->losses);
+    j->losses = copy;
+    return j;
+}
+
+void jobs_extend(struct jobs *jobs, const struct job_row *row, const char *spec, const json_t *losses, store_done *done, void *arg)
+{
+    struct extension *x = calloc(1, sizeof *x);
+    struct job *j = jobs_find(jobs, row->id);
+    struct err err;
+
+    if (x)
+        *x = (struct extension){ jobs, *row, j ? NULL : with_losses(jobs, row, losses), done, arg };
+    if (!x || (!j && !x->job)) {
+        free(x);
+        done(arg, err_set(&err, -ENOMEM, "out of memory"), row->id, &err);
+        return;
+    }
+    if (j)
+        j->extending = true; /* which keeps it in memory */
+    jobs->coming += x->job != NULL;
+    store_extend(jobs->store, row, spec, extended, x);
 }
 
 /* ---- wishes ---- */

@@ -52,7 +52,8 @@ int launch_write_durably(const char *path, const char *text, struct err *err)
 
 /* ---- ends that outlive the spool ---- */
 
-/* Beside the number the time tells the job from one that a copy of the database, put back, gave the same number again. */
+/* Beside the number the time tells the job from one that a copy of the database, put back, gave the same number again; `seq` is the report that said so, after
+ * which there are others where the job was given more steps. */
 static int write_end(const char *jobs_dir, const struct job_row *row)
 {
     char path[PATH_ROOM];
@@ -62,7 +63,7 @@ static int write_end(const char *jobs_dir, const struct job_row *row)
 
     text_add(&t, "{\"submitted\":");
     text_real(&t, row->submitted);
-    text_addf(&t, ",\"state\":\"%s\",\"reason\":", job_state_name(row->state));
+    text_addf(&t, ",\"seq\":%lld,\"state\":\"%s\",\"reason\":", (long long)row->last_seq, job_state_name(row->state));
     text_json(&t, row->reason);
     text_add(&t, "}\n");
     launch_own_path(path, jobs_dir, row->id, "end");
@@ -71,26 +72,59 @@ static int write_end(const char *jobs_dir, const struct job_row *row)
     return rc;
 }
 
-static void read_end(struct launch_request *rq)
+/* What was written down of an end of that job: state 0 where nothing was. seq -1: an earlier version did not say it. */
+struct end {
+    struct launch_end is;
+    int64_t seq;
+};
+
+static void read_end(const char *jobs_dir, int64_t job, double when, struct end *ret)
 {
     char path[PATH_ROOM], text[END_ROOM];
     const char *state = NULL, *reason = NULL;
+    json_int_t seq = -1;
     json_t *end = NULL;
     double submitted;
     FILE *f;
 
-    launch_own_path(path, rq->jobs_dir, rq->job, "end");
+    *ret = (struct end){ .seq = -1 };
+    launch_own_path(path, jobs_dir, job, "end");
     f = launch_read_plain(path);
     if (f) {
         end = json_loadb(text, fread(text, 1, sizeof text, f), 0, NULL);
         fclose(f);
     }
-    if (json_unpack(end, "{s:F, s:s, s:s}", "submitted", &submitted, "state", &state, "reason", &reason) == 0 &&
-        submitted == rq->submitted && job_state_parse(state) >= 0 && job_is_done((enum job_state)job_state_parse(state))) {
-        rq->end.state = (enum job_state)job_state_parse(state);
-        snprintf(rq->end.reason, sizeof rq->end.reason, "%s", reason);
+    if (json_unpack(end, "{s:F, s?I, s:s, s:s}", "submitted", &submitted, "seq", &seq, "state", &state, "reason", &reason) == 0 &&
+        submitted == when && job_state_parse(state) >= 0 && job_is_done((enum job_state)job_state_parse(state))) {
+        ret->is.state = (enum job_state)job_state_parse(state);
+        ret->seq = seq;
+        snprintf(ret->is.reason, sizeof ret->is.reason, "%s", reason);
     }
     json_decref(end);
+}
+
+int launch_note_end(const char *jobs_dir, const struct job_row *row, struct err *err)
+{
+    struct end end;
+
+    read_end(jobs_dir, row->id, row->submitted, &end);
+    if (end.seq == row->last_seq)
+        return 0;
+    return write_end(jobs_dir, row) == 0
+               ? 0
+               : err_set(err, -EIO, "the end of job %lld cannot be written down in '%s'", (long long)row->id, jobs_dir);
+}
+
+/* Whether it has ended, which the database does not know. One that does know it, and has the job wait for its slots all the same, has given it more steps: the
+ * spool went with that end. */
+static void look_at_end(struct launch_request *rq)
+{
+    struct end end;
+
+    read_end(rq->jobs_dir, rq->job, rq->submitted, &end);
+    rq->anew = end.is.state && end.seq == rq->last_seq;
+    if (end.is.state && (end.seq < 0 || end.seq > rq->last_seq))
+        rq->end = end.is;
 }
 
 /* Where the spool is gone though the database holds reports of the job, or where the job has ended, it is not to begin anew. */
@@ -98,8 +132,8 @@ static int look_at_spool(struct launch_request *rq, struct err *err)
 {
     if (launch_has_spool(rq->jobs_dir, rq->job))
         return 0;
-    read_end(rq);
-    return rq->last_seq > 0 || rq->end.state
+    look_at_end(rq);
+    return (rq->last_seq > 0 && !rq->anew) || rq->end.state
                ? err_set(err, -ENODATA, "the spool of job %lld, in '%s', is missing", (long long)rq->job, rq->jobs_dir)
                : 0;
 }
@@ -202,6 +236,19 @@ static int lock_held(const struct launch_request *rq, struct err *err)
     return rc < 0 ? rc : open_lock(path, O_RDONLY, err); /* the job shall not write in it */
 }
 
+/* A job that is given more steps gets another ticket. */
+static bool file_says(const char *path, const char *text)
+{
+    char there[LAUNCH_TICKET_HEX + 2] = "";
+    FILE *f = fopen(path, "re");
+
+    if (!f)
+        return false;
+    there[fread(there, 1, sizeof there - 1, f)] = '\0';
+    fclose(f);
+    return strcmp(there, text) == 0;
+}
+
 static int take_held(struct launch_request *rq, struct err *err)
 {
     struct launch_owner owner = { .store_id = "old" };
@@ -233,7 +280,7 @@ static int take_held(struct launch_request *rq, struct err *err)
     if (owner.submitted == 0)
         rc = launch_write_owner(rq, err);
     launch_held_path(path, rq->jobs_dir, rq->job, "ticket"); /* for when the job is removed, and its row gone */
-    if (rc == 0 && access(path, F_OK) != 0)
+    if (rc == 0 && !file_says(path, rq->ticket))
         rc = launch_write_durably(path, rq->ticket, err);
     if (rc < 0)
         close(fd);
@@ -310,7 +357,7 @@ static int prepare_held(struct store *s, struct launch_request *rq, struct err *
     if (rc < 0)
         return rc;
     rc = 0;
-    read_end(rq);
+    look_at_end(rq);
     if (rq->end.state)
         rc = err_set(err, -ENODATA, "job %lld has ended, as held/%lld says", (long long)rq->job, (long long)rq->job);
     if (rc == 0)
@@ -632,24 +679,21 @@ static void unlink_spool(const char *jobs_dir, int64_t job)
     }
 }
 
-static bool is_held(const char *jobs_dir, int64_t job, const char *name)
-{
-    char path[PATH_ROOM];
-
-    launch_held_path(path, jobs_dir, job, name);
-    return access(path, F_OK) == 0;
-}
-
 void launch_drop_spool(const char *jobs_dir, const struct job_row *row, const char *store_id)
 {
     char path[PATH_ROOM];
     struct launch_owner owner;
     struct err err;
+    struct end end;
     int fd, free;
 
+    launch_held_path(path, jobs_dir, row->id, "end");
+    if (access(path, F_OK) == 0) { /* its spool is the supervisor's to remove */
+        read_end(jobs_dir, row->id, row->submitted, &end);
+        if (end.seq < 0 || end.seq == row->last_seq)
+            return;
+    }
     launch_own_path(path, jobs_dir, row->id, "lock");
-    if (is_held(jobs_dir, row->id, "end")) /* its spool is the supervisor's to remove */
-        return;
     free = lock_try(path, &fd);
     if (launch_read_owner(jobs_dir, row->id, &owner, &err) == 0 && fd >= 0 && free == 1 &&
         launch_owner_is(&owner, store_id, row->submitted)) {

@@ -335,6 +335,7 @@ static int fill_start(const struct launch_request *rq, struct launch_ask *a, str
                               .tier = rq->tier,
                               .drain = rq->drain == JOB_CANCELLED ? 1
                                        : rq->drain                ? 2
+                                       : rq->anew                 ? 3
                                                                   : 0,
                               .last_seq = rq->last_seq,
                               .saved = rq->saved,

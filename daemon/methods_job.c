@@ -392,11 +392,12 @@ static int take_text(char *to, size_t size, const char *from, const char *name, 
 
 static int take_filter(struct request *rq, struct store_job_filter *f, struct err *err)
 {
-    const char *state = NULL, *user = "", *name = "";
+    const char *state = NULL, *user = "", *name = "", *tag = "";
     double since = 0;
     int mine = 0, rc;
 
-    rc = params_unpack(rq, err, "{s?s, s?s, s?b, s?s, s?F}", "state", &state, "user", &user, "mine", &mine, "name", &name, "since", &since);
+    rc = params_unpack(rq, err, "{s?s, s?s, s?b, s?s, s?F, s?s}", "state", &state, "user", &user, "mine", &mine, "name", &name, "since",
+                       &since, "tag", &tag);
     if (rc < 0)
         return rc;
     *f = (struct store_job_filter){ .state = state ? job_state_parse(state) : -1,
@@ -405,7 +406,9 @@ static int take_filter(struct request *rq, struct store_job_filter *f, struct er
     if (state && f->state < 0)
         return err_field(err, ERR_INPUT, "state", "state: '%.40s' is no state of a job", state);
     rc = take_text(f->user, sizeof f->user, user, "user", err);
-    return rc < 0 ? rc : take_text(f->name, sizeof f->name, name, "name", err);
+    if (rc == 0)
+        rc = take_text(f->name, sizeof f->name, name, "name", err);
+    return rc < 0 ? rc : take_text(f->tag, sizeof f->tag, tag, "tag", err);
 }
 
 int do_job_list(struct request *rq, struct err *err)
@@ -584,6 +587,14 @@ static int own_job(struct request *rq, const char *what, struct job **ret, struc
     return check_owner(rq, *ret, err);
 }
 
+/* It was asked for before. */
+static bool holds(const struct job_row *row, enum job_event event)
+{
+    struct job_row after = *row;
+
+    return job_apply(&after, event, "", 0, NULL) == 0 && after.state == row->state && after.want == row->want;
+}
+
 static int command(struct request *rq, enum job_event event, const char *what, struct err *err)
 {
     struct job *j;
@@ -591,7 +602,8 @@ static int command(struct request *rq, enum job_event event, const char *what, s
 
     if (rc < 0 || !j)
         return rc;
-    request_note(rq, j->row.id, "%s", what);
+    if (!holds(&j->row, event))
+        request_note(rq, j->row.id, "%s", what);
     rc = jobs_command(&rq->d->jobs, j, event, command_durable, rq, err);
     return rc < 0 ? rc : REQUEST_LATER;
 }

@@ -20,11 +20,12 @@ EMBED(schema_008, "schema/008_backfill.sql")
 EMBED(schema_009, "schema/009_usage.sql")
 EMBED(schema_010, "schema/010_tickets.sql")
 EMBED(schema_011, "schema/011_reported.sql")
+EMBED(schema_012, "schema/012_labels.sql")
 
 const char *schema_migration(int n)
 {
     static const char *const all[SCHEMA_VERSION] = { schema_001, schema_002, schema_003, schema_004, schema_005, schema_006,
-                                                     schema_007, schema_008, schema_009, schema_010, schema_011 };
+                                                     schema_007, schema_008, schema_009, schema_010, schema_011, schema_012 };
 
     return all[n - 1];
 }

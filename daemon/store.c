@@ -115,6 +115,20 @@ void store_take_id(struct store *s, store_done *done, void *arg)
     ask(s, op_new(OP_TAKE_ID, NULL, NULL, NULL, done, arg));
 }
 
+void store_extend(struct store *s, const struct job_row *row, const char *spec, store_done *done, void *arg)
+{
+    struct op *op = op_new(OP_EXTEND, row, NULL, (const char *const[3]){ spec, NULL, NULL }, done, arg);
+
+    if (op)
+        op->number[0] = s->user_queued;
+    ask(s, op);
+}
+
+void store_label(struct store *s, const struct job_row *before, const struct job_row *after, store_done *done, void *arg)
+{
+    ask(s, op_new(OP_LABEL, after, NULL, (const char *const[3]){ before->note, before->tags, NULL }, done, arg));
+}
+
 int store_save(struct store *s, const struct job_row *row, store_done *done, void *arg)
 {
     struct op *op = op_new(OP_SAVE, row, NULL, NULL, done, arg);

@@ -32,12 +32,17 @@ const char *store_library(void); /* the version of SQLite */
 typedef void store_done(void *arg, int rc, int64_t value, const struct err *err);
 /* New job; value = its id, which is row->id where that is not 0. A token that this user sent before: rc STORE_REPEATED, value = the id it got then, and nothing
  * is stored. rc STORE_CLEAR: the job that row.after names has ended as it has to, and is not waited for. */
-enum { STORE_REPEATED = 1, STORE_CLEAR };
+enum { STORE_REPEATED = 1, STORE_CLEAR, STORE_CHANGED };
 /* A number for a new job, whose row->id it is to be; value = it. The same token, sent again, leaves a gap. */
 void store_take_id(struct store *s, store_done *done, void *arg);
 /* From now on a user other than root has at most so many jobs that wait or are paused (0: no limit); one more is refused with ERR_STATE. */
 void store_limit_queued(struct store *s, int most);
 void store_submit(struct store *s, const struct job_row *row, const char *token, const char *spec, store_done *done, void *arg);
+/* A completed job gets more steps: its row, with row->steps and row->ticket, and its spec. ERR_STATE: it is no completed job any more, or its user may not have
+ * one more that waits. */
+void store_extend(struct store *s, const struct job_row *row, const char *spec, store_done *done, void *arg);
+/* Note and tags of a job become those of `after`, where they still are those of `before`; else rc STORE_CHANGED. */
+void store_label(struct store *s, const struct job_row *before, const struct job_row *after, store_done *done, void *arg);
 /* -ENOMEM: done was told, and nothing is stored. */
 int store_save(struct store *s, const struct job_row *row, store_done *done, void *arg);
 /* The same for what a user asks: it may be refused. */
@@ -110,6 +115,7 @@ struct store_job_filter {
     int64_t uid; /* -1: any */
     char user[JOB_USER_MAX + 1], name[4 * JOB_NAME_MAX + 1];
     double since; /* when it was submitted */
+    char tag[JOB_TAG_MAX + 1];
 };
 bool store_filter_takes(const struct store_job_filter *f, const struct job_row *row);
 int store_list_jobs(struct store *s, const struct store_page *page, const struct store_job_filter *f, store_job_fn *each, void *arg,
@@ -131,6 +137,9 @@ struct store_ended_query {
 int store_ended_jobs(struct store *s, const struct store_ended_query *q, void (*each)(void *arg, const struct job_row *row), void *arg,
                      struct err *err);
 int store_best_checkpoint(struct store *s, int64_t id, int64_t *ret_step, struct err *err); /* the newest where none is the best; 0: none */
+/* Steps of its checkpoints, newest first, for as long as `each` wants another. */
+typedef bool store_checkpoint_fn(void *arg, int64_t step);
+int store_each_checkpoint(struct store *s, int64_t id, store_checkpoint_fn *each, void *arg, struct err *err);
 int store_newest_checkpoint(struct store *s, int64_t id, int64_t *ret_step, struct err *err); /* 0: none */
 /* "attempts":[...],"checkpoints":[...],"tiers":[...] without braces around; folder: the job's, in which its checkpoints lie */
 int store_job_details(struct store *s, int64_t id, const char *folder, struct text *out, struct err *err);
@@ -139,8 +148,9 @@ int store_loss_latest(struct store *s, int64_t id, struct text *out, struct err 
 int store_eval_rows(struct store *s, int64_t id, const char *metric, int64_t limit, const char *cursor, struct text *out, struct err *err);
 int store_events(struct store *s, int64_t id, const struct store_page *page, struct text *out, struct err *err); /* id 0: all */
 int store_usage_rows(struct store *s, int64_t id, const struct store_page *page, struct text *out,
-                     struct err *err);                                           /* {"rows":[...],"cursor":...} */
-int store_tiers(struct store *s, int64_t id, struct text *out, struct err *err); /* [{"step":..,"tier":..}] */
+                     struct err *err);                                             /* {"rows":[...],"cursor":...} */
+int store_usage_count(struct store *s, int64_t id, int64_t *ret, struct err *err); /* 1000 at most */
+int store_tiers(struct store *s, int64_t id, struct text *out, struct err *err);   /* [{"step":..,"tier":..}] */
 int store_load_gpus(struct store *s, void (*each)(void *arg, const struct store_gpu *gpu), void *arg, struct err *err);
 int store_newest_time(struct store *s, double *ret, struct err *err);                             /* of a job or event; 0: there is none */
 int store_get_setting(struct store *s, const char *key, char *ret, size_t size, struct err *err); /* "" where there is none */

@@ -20,6 +20,8 @@ enum { STORE_READERS = 4, SERIES_SLOTS = 4096, SWEEP_ROWS = 1000 };
 enum op_kind {
     OP_SUBMIT,
     OP_TAKE_ID,
+    OP_EXTEND,
+    OP_LABEL,
     OP_SAVE,
     OP_REPORT,
     OP_EVENT,
@@ -41,8 +43,9 @@ struct op {
     int64_t job;
     struct job_row *row;
     struct report *rep;
-    char *text[3]; /* SUBMIT: token, spec; EVENT: level, kind, text; SETTING: key, value; GPU: uuid, name, quarantine; REMOVE: its event */
-    int64_t number[2]; /* SUBMIT: most that the user may have queued; GPU: memory, errors */
+    char *text
+        [3]; /* SUBMIT: token, spec; EXTEND: spec; LABEL: note and tags before; EVENT: level, kind, text; SETTING: key, value; GPU: uuid, name, quarantine; REMOVE: its event */
+    int64_t number[2]; /* SUBMIT, EXTEND: most that the user may have queued; GPU: memory, errors */
     double time, since;
     struct store_usage usage; /* USAGE */
     bool asked;               /* by a user, who is told at once where the disk is full */
@@ -67,6 +70,9 @@ enum stmt_name {
     ST_FIRST_ID,
     ST_NEXT_ID,
     ST_SPEC,
+    ST_EXTEND,
+    ST_LABEL,
+    ST_EXTEND_SPEC,
     ST_SAVE,
     ST_SEQ,
     ST_EVENT,

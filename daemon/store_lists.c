@@ -136,6 +136,21 @@ static int list_checkpoints(sqlite3 *db, int64_t id, const char *folder, struct 
     return rc == 0 && out->failed ? err_set(err, -ENOMEM, "out of memory") : rc;
 }
 
+int store_each_checkpoint(struct store *s, int64_t id, store_checkpoint_fn *each, void *arg, struct err *err)
+{
+    sqlite3 *db = reader_take(s);
+    sqlite3_stmt *st;
+    int rc = reader_prepare(db, "SELECT step FROM checkpoints WHERE job=?1 ORDER BY step DESC", &st, err);
+
+    if (rc == 0)
+        sqlite3_bind_int64(st, 1, id);
+    while (rc >= 0 && (rc = reader_step(db, st, err)) == 1 && each(arg, sqlite3_column_int64(st, 0)))
+        ;
+    sqlite3_finalize(st);
+    reader_give(s, db);
+    return rc < 0 ? rc : 0;
+}
+
 int store_job_details(struct store *s, int64_t id, const char *folder, struct text *out, struct err *err)
 {
     sqlite3 *db = reader_take(s);

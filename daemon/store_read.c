@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "daemon/label.h"
 #include "daemon/store.h"
 #include "daemon/store_impl.h"
 #include "daemon/text.h"
@@ -66,7 +67,7 @@ int reader_step(sqlite3 *db, sqlite3_stmt *st, struct err *err)
 #define JOB_SELECT                                                                                                                     \
     "SELECT id, name, user, uid, state, reason, want, want_tier, want_checkpoint, want_eval, tier, device, ranks, threads, priority, " \
     "restarts, deaths, attempt, nonce, last_seq, step, steps, images_per_s, cpu_seconds, max_rss, submitted, started, ended, gpus, "   \
-    "cpu_before, ranks_per_gpu, after, after_ok, backfill, ticket, reported FROM jobs "
+    "cpu_before, ranks_per_gpu, after, after_ok, backfill, ticket, reported, note, tags FROM jobs "
 
 static const char *column(sqlite3_stmt *st, int at)
 {
@@ -116,6 +117,8 @@ static void read_row(sqlite3_stmt *st, struct job_row *row)
     row->backfill = sqlite3_column_int(st, 33) != 0;
     snprintf(row->ticket, sizeof row->ticket, "%s", column(st, 34));
     row->reported = sqlite3_column_int64(st, 35);
+    snprintf(row->note, sizeof row->note, "%s", column(st, 36));
+    snprintf(row->tags, sizeof row->tags, "%s", column(st, 37));
 }
 
 static int prepare_losses(sqlite3 *db, sqlite3_stmt **ret, struct err *err)
@@ -225,18 +228,19 @@ static const char *const list_all = JOB_SELECT "WHERE id<?1 ORDER BY id DESC LIM
 static const char *const list_state = JOB_SELECT "WHERE state=?3 AND id<?1 ORDER BY id DESC LIMIT ?2";
 static const char *const list_filtered = JOB_SELECT
     "WHERE id<?1 AND (?3='' OR state=?3) AND (?4<0 OR uid=?4) AND (?5='' OR user=?5) AND (?6='' OR name GLOB ?6) AND submitted>=?7 "
+    "AND (?8='' OR instr(',' || tags || ',', ',' || ?8 || ',')>0) "
     "ORDER BY id DESC LIMIT ?2";
 
 static bool is_by_state(const struct store_job_filter *f)
 {
-    return f->uid < 0 && !f->user[0] && !f->name[0] && f->since == 0;
+    return f->uid < 0 && !f->user[0] && !f->name[0] && f->since == 0 && !f->tag[0];
 }
 
 bool store_filter_takes(const struct store_job_filter *f, const struct job_row *row)
 {
     return (f->state < 0 || f->state == (int)row->state) && (f->uid < 0 || f->uid == row->uid) &&
            (!f->user[0] || strcmp(f->user, row->user) == 0) && (!f->name[0] || sqlite3_strglob(f->name, row->name) == 0) &&
-           row->submitted >= f->since;
+           row->submitted >= f->since && (!f->tag[0] || label_has(row->tags, f->tag));
 }
 
 static void bind_filter(sqlite3_stmt *st, const struct store_page *page, const struct store_job_filter *f)
@@ -251,6 +255,7 @@ static void bind_filter(sqlite3_stmt *st, const struct store_page *page, const s
     sqlite3_bind_text(st, 5, f->user, -1, SQLITE_STATIC);
     sqlite3_bind_text(st, 6, f->name, -1, SQLITE_STATIC);
     sqlite3_bind_double(st, 7, f->since);
+    sqlite3_bind_text(st, 8, f->tag, -1, SQLITE_STATIC);
 }
 
 int store_list_jobs(struct store *s, const struct store_page *page, const struct store_job_filter *f, store_job_fn *each, void *arg,
@@ -405,6 +410,11 @@ int store_next_removed(struct store *s, int64_t after, struct job_row *ret, stru
 int store_newest_checkpoint(struct store *s, int64_t id, int64_t *ret_step, struct err *err)
 {
     return one_number(s, "SELECT max(step) FROM checkpoints WHERE job=?1", id, ret_step, err);
+}
+
+int store_usage_count(struct store *s, int64_t id, int64_t *ret, struct err *err)
+{
+    return one_number(s, "SELECT count(*) FROM (SELECT 1 FROM usage WHERE job=?1 LIMIT 1000)", id, ret, err);
 }
 
 int store_best_checkpoint(struct store *s, int64_t id, int64_t *ret_step, struct err *err)

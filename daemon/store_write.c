@@ -26,6 +26,9 @@ static const char *const sql[ST_COUNT] = {
                     "WHERE NOT EXISTS (SELECT 1 FROM sqlite_sequence WHERE name='jobs')",
     [ST_NEXT_ID] = "UPDATE sqlite_sequence SET seq=seq+1 WHERE name='jobs' RETURNING seq",
     [ST_SPEC] = "INSERT INTO specs VALUES (?1, ?2)",
+    [ST_EXTEND] = "UPDATE jobs SET steps=?2, ticket=?3, cleared=0 WHERE id=?1 AND state='completed'",
+    [ST_LABEL] = "UPDATE jobs SET note=?2, tags=?3 WHERE id=?1 AND note=?4 AND tags=?5",
+    [ST_EXTEND_SPEC] = "UPDATE specs SET spec=?2 WHERE job=?1",
     [ST_SAVE] = "UPDATE jobs SET " JOB_COLUMNS " WHERE id=?1",
     [ST_SEQ] = "UPDATE jobs SET last_seq=max(last_seq, ?2), step=max(step, ?3), reported=max(reported, ?4) WHERE id=?1",
     [ST_EVENT] = "INSERT INTO events (job, time, level, kind, text) VALUES (?1, ?2, ?3, ?4, ?5)",
@@ -244,6 +247,47 @@ static int save(struct writer *w, const struct job_row *row)
     sqlite3_bind_int(st, 24, row->backfill);
     sqlite3_bind_int64(st, 25, row->reported);
     return writer_run(st);
+}
+
+/* Here nobody has removed it, or extended it, in between. */
+static int extend(struct writer *w, struct op *op)
+{
+    const struct job_row *row = op->row;
+    sqlite3_stmt *st = w->stmt[ST_EXTEND];
+    int rc = refuse_queued(w, op);
+
+    if (rc != SQLITE_OK || op->rc < 0)
+        return rc;
+    sqlite3_bind_int64(st, 1, row->id);
+    sqlite3_bind_int64(st, 2, row->steps);
+    bind_text(st, 3, row->ticket);
+    rc = writer_run(st);
+    if (rc != SQLITE_OK)
+        return rc;
+    if (sqlite3_changes(w->db) == 0) {
+        op->rc = err_field(&op->err, ERR_STATE, "id", "job %lld is no completed job any more", (long long)row->id);
+        return rc;
+    }
+    st = w->stmt[ST_EXTEND_SPEC];
+    sqlite3_bind_int64(st, 1, row->id);
+    bind_text(st, 2, op->text[0]);
+    rc = writer_run(st);
+    return rc == SQLITE_OK ? save(w, row) : rc;
+}
+
+static int label(struct writer *w, struct op *op)
+{
+    sqlite3_stmt *st = w->stmt[ST_LABEL];
+    int rc;
+
+    sqlite3_bind_int64(st, 1, op->row->id);
+    bind_text(st, 2, op->row->note);
+    bind_text(st, 3, op->row->tags);
+    bind_text(st, 4, op->text[0]);
+    bind_text(st, 5, op->text[1]);
+    rc = writer_run(st);
+    op->rc = rc == SQLITE_OK && sqlite3_changes(w->db) == 0 ? STORE_CHANGED : 0;
+    return rc;
 }
 
 int writer_event(struct writer *w, int64_t job, double time, const char *level, const char *kind, const char *text)
@@ -674,6 +718,13 @@ static int apply(struct writer *w, struct op *op)
         return submit(w, op);
     case OP_TAKE_ID:
         return take_id(w, op);
+    case OP_EXTEND: {
+        int rc = flush(w);
+
+        return rc == SQLITE_OK ? extend(w, op) : rc;
+    }
+    case OP_LABEL:
+        return label(w, op);
     case OP_SAVE: {
         int rc = flush(w); /* marks of older records must not come after a row that is newer */
 

@@ -2,6 +2,8 @@
 
 #include <math.h>
 
+#include "daemon/label.h"
+
 static void string(struct text *out, const char *key, const char *value)
 {
     text_addf(out, ",\"%s\":", key);
@@ -56,6 +58,9 @@ void view_job(struct text *out, const struct job_row *row, const char *root, con
         text_add(out, ",\"after\":null");
     text_addf(out, ",\"after_ok\":%s", row->after_ok ? "true" : "false");
     text_addf(out, ",\"backfill\":%s", row->backfill && job_is_live(row->state) ? "true" : "false");
+    string(out, "note", row->note);
+    text_add(out, ",\"tags\":");
+    label_text(out, row->tags);
     text_addf(out, ",\"losses\":%s,\"dir\":", losses);
     text_json(out, root);
     /* The folder's text ends in a quote, which the job's own folder moves behind itself. */

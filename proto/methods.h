@@ -11,7 +11,7 @@
     X(gpu_list, "gpu.list", READ, "", "devices of this node: name, memory, use, owner, state and why")                           \
     X(gpu_release, "gpu.release", WRITE, "uuid:string", "lift the quarantine of a GPU")                                          \
     X(job_submit, "job.submit", SUBMIT, "spec:object token:string", "queue a job; a repeated token returns the same id")         \
-    X(job_list, "job.list", READ, "state:string? user:string? mine:bool? name:string? since:number? limit:int? cursor:int?",     \
+    X(job_list, "job.list", READ, "state:string? user:string? mine:bool? name:string? tag:string? since:number? limit:int? cursor:int?", \
       "jobs, newest first")                                                                                                      \
     X(job_get, "job.get", READ, "id:int", "one job with its attempts, last losses and checkpoints")                              \
     X(job_cancel, "job.cancel", OWNER, "id:int", "stop a job for good")                                                          \
@@ -20,6 +20,8 @@
     X(job_checkpoint, "job.checkpoint", OWNER, "id:int", "write a checkpoint at the next step boundary")                         \
     X(job_eval, "job.eval", OWNER, "id:int", "validate at the next step boundary")                                               \
     X(job_priority, "job.priority", OWNER, "id:int priority:int", "change the place in the queue")                               \
+    X(job_extend, "job.extend", OWNER, "id:int steps:int", "give a completed job more steps, and queue it again")                \
+    X(job_label, "job.label", OWNER, "id:int note:string? tags:string?", "a note and tags of a job: \"+night -base\"")          \
     X(job_rm, "job.rm", OWNER, "id:int", "remove a job that has ended: its rows, checkpoints and logs")                          \
     X(job_prune, "job.prune", OWNER,                                                                                             \
       "older:number keep_best:bool? dry_run:bool? user:string? limit:int? cursor:int?",                                          \

@@ -48,6 +48,7 @@ static const char usage[] =
     "  --threads N    of a rank, in place of the spec's\n"
     "  --tier TIER    likewise: off, rerun, world\n"
     "  --gpu-lock-fds FD,FD,...  locks of the GPUs, in their order, taken by detd; where there are fewer the next GPU is busy\n"
+    "  --anew         it had ended, and goes on: there need be no spool for what --last-seq counts\n"
     "  --clear        only removes what is in the folder of a job that was removed\n";
 
 struct options {
@@ -57,7 +58,7 @@ struct options {
     char worker[PATH_MAX], job_dir[PATH_MAX];
     int trouble_fd, spec_fd, threads;
     const char *tier;
-    bool clear;
+    bool clear, anew;
     bool unopened; /* it failed at its spool */
 };
 
@@ -164,6 +165,9 @@ static int take_option(struct options *o, int c, char *value, struct err *err)
     case 'c':
         o->clear = o->job.own_folder = true;
         return 0;
+    case 'A':
+        o->anew = true;
+        return 0;
     case 'R':
         o->tier = value;
         return 0;
@@ -209,14 +213,31 @@ static int take_option(struct options *o, int c, char *value, struct err *err)
 
 static int parse_options(int argc, char **argv, struct options *o, struct err *err)
 {
-    static const struct option names[] = { { "job-dir", 1, 0, 'd' },      { "job", 1, 0, 'j' },        { "attempt", 1, 0, 'a' },
-                                           { "last-seq", 1, 0, 's' },     { "nonce", 1, 0, 'n' },      { "store-id", 1, 0, 'i' },
-                                           { "lock-fd", 1, 0, 'l' },      { "trouble-fd", 1, 0, 't' }, { "socket", 1, 0, 'S' },
-                                           { "worker", 1, 0, 'w' },       { "gpus", 1, 0, 'g' },       { "gpu-locks", 1, 0, 'L' },
-                                           { "gpu-lock-fds", 1, 0, 'G' }, { "system", 0, 0, 'y' },     { "drain", 1, 0, 'D' },
-                                           { "reason", 1, 0, 'r' },       { "saved", 1, 0, 'v' },      { "log-max", 1, 0, 'm' },
-                                           { "spec-fd", 1, 0, 'f' },      { "threads", 1, 0, 'T' },    { "tier", 1, 0, 'R' },
-                                           { "clear", 0, 0, 'c' },        { "help", 0, 0, 'h' },       { 0 } };
+    static const struct option names[] = { { "job-dir", 1, 0, 'd' },
+                                           { "job", 1, 0, 'j' },
+                                           { "attempt", 1, 0, 'a' },
+                                           { "last-seq", 1, 0, 's' },
+                                           { "nonce", 1, 0, 'n' },
+                                           { "store-id", 1, 0, 'i' },
+                                           { "lock-fd", 1, 0, 'l' },
+                                           { "trouble-fd", 1, 0, 't' },
+                                           { "socket", 1, 0, 'S' },
+                                           { "worker", 1, 0, 'w' },
+                                           { "gpus", 1, 0, 'g' },
+                                           { "gpu-locks", 1, 0, 'L' },
+                                           { "gpu-lock-fds", 1, 0, 'G' },
+                                           { "system", 0, 0, 'y' },
+                                           { "drain", 1, 0, 'D' },
+                                           { "reason", 1, 0, 'r' },
+                                           { "saved", 1, 0, 'v' },
+                                           { "log-max", 1, 0, 'm' },
+                                           { "spec-fd", 1, 0, 'f' },
+                                           { "threads", 1, 0, 'T' },
+                                           { "tier", 1, 0, 'R' },
+                                           { "clear", 0, 0, 'c' },
+                                           { "anew", 0, 0, 'A' },
+                                           { "help", 0, 0, 'h' },
+                                           { 0 } };
     int c, rc = 0;
 
     o->trouble_fd = o->spec_fd = -1;
@@ -286,7 +307,7 @@ static int run(struct options *o, struct err *err)
 {
     uv_loop_t *loop = uv_default_loop();
     struct job *job = NULL;
-    int rc = o->spec_fd < 0 ? 0 : given_take(o->spec_fd, o->threads, o->tier, o->job.last_seq, err);
+    int rc = o->spec_fd < 0 ? 0 : given_take(o->spec_fd, o->threads, o->tier, o->anew ? 0 : o->job.last_seq, err);
 
     if (rc == 0)
         rc = job_open(loop, &o->job, &job, err);

@@ -150,8 +150,13 @@ def test_keys_of_a_preset(node):
 def shown_to_users(node, job):
     """Tables, and a screen whose lines end where the terminal does: a character counts once, however many bytes it has."""
     head, row = node.ctl("ls").stdout.splitlines()
-    assert head.split() == ["ID", "NAME", "STATE", "STEP", "TRAIN", "VAL", "IMG/S", "DEVICE", "USER", "SUBMITTED"], head
-    assert re.fullmatch(r" *1  tiny  completed  +8/8  +[0-9.]+  +[0-9.]+  +-  2 cpu +%s +[0-9-]+ [0-9:]+" % job["user"], row), row
+    assert head.split() == ["ID", "NAME", "STATE", "STEP", "TRAIN", "VAL", "BEST", "TIME", "IMG/S", "DEVICE", "USER", "SUBMITTED"], head
+    best = max(row["value"] for row in json.loads(node.ctl("eval", "--metric", "AP", "--json").stdout))
+    assert re.fullmatch(r" *1  tiny  completed  +8/8  +[0-9.]+  +[0-9.]+  AP %s  +[0-9smh ]+  +-  2 cpu +%s +[0-9-]+ [0-9:]+"
+                        % (re.escape("%.4g" % best), job["user"]), row), row
+    narrow = on_terminal(node, 30, 64, "ls").split("\r\n")
+    assert max(map(len, narrow)) <= 64 and narrow[0].split()[:4] == ["ID", "NAME", "STATE", "STEP"] and "VAL" in narrow[0] and "BEST" in narrow[0], narrow
+    assert len(on_terminal(node, 30, 200, "ls").split("\r\n")[0]) == len(head)
     shown = dict(re.findall(r"^(\w+) +(.*)$", node.ctl("show").stdout, re.M))
     assert (shown["id"], shown["name"], shown["state"], shown["step"]) == ("1", "tiny", "completed", "8/8"), shown
     assert shown["run"] == "2 ranks on cpu, tier rerun" and "phase" not in shown, shown
@@ -210,6 +215,99 @@ def test_a_job_that_completes(node):
     expect(node.ctl("logs", "1", "--rank", "1"), 0)
     expect(node.ctl("logs", "1", "--rank", "9"), 1, "no log of rank 9")
     expect(node.ctl("why"), 0)
+
+
+def audits(node, number):
+    """What was asked of the job, oldest first. The names of who asked are looked up after the answer."""
+    told = json.loads(node.ctl("events", number, "--json").stdout)
+    return [e["text"].split()[0] for e in reversed(told) if e["kind"] == "audit"]
+
+
+def test_labels_and_comparisons(node):
+    """What people say of jobs, and jobs side by side."""
+    for lr in "0.001", "0.002":
+        expect(node.ctl("submit", "job", "train.lr=" + lr, "--wait"), 0)
+    assert node.ctl("note", "1", "with", "the old cameras").stdout == "job 1: with the old cameras\n"
+    assert node.ctl("tag", "1", "+night", "base").stdout == "job 1: base night\n"
+    assert node.ctl("tag", "1", "-base").stdout == "job 1: night\n"
+    expect(node.ctl("tag", "2", "night,day"), 1, "'night,day' is no tag")
+    expect(node.ctl("tag", "2"), 2, "a job id and tags are needed")
+    expect(node.ctl("note", "9", "x"), 1, "no job 9")
+    assert [j["id"] for j in json.loads(node.ctl("ls", "--tag", "night", "--json").stdout)] == [1]
+    assert json.loads(node.ctl("ls", "--tag", "base", "--json").stdout) == []
+    head, _, row = node.ctl("ls").stdout.splitlines()
+    assert head.split()[-1] == "TAGS" and row.split()[-1] == "night", (head, row)
+    shown = dict(re.findall(r"^(\w+) +(.*)$", node.ctl("show", "1").stdout, re.M))
+    assert (shown["note"], shown["tags"]) == ("with the old cameras", "night"), shown
+    node.until("1", lambda _: audits(node, "1").count("label") == 3)
+    node.kill()
+    node.start()
+    assert (node.job("1")["note"], node.job("1")["tags"], node.job("2")["tags"]) == ("with the old cameras", ["night"], [])
+    assert node.ctl("note", "1", "").stdout == "job 1: no note\n"
+    said = node.ctl("compare", "1", "2")
+    expect(said, 0)
+    lines = said.stdout.splitlines()
+    assert [line.split() for line in lines[:2]] == [["KEY", "JOB", "1", "JOB", "2"], ["train.lr", "0.001", "0.002"]] and lines[2] == "", lines
+    told = json.loads(node.ctl("compare", "1", "2", "--json").stdout)
+    assert told["keys"] == [{"key": "train.lr", "values": [0.001, 0.002]}], told["keys"]
+    for job in told["jobs"]:
+        rows = [r for r in json.loads(node.ctl("loss", str(job["id"]), "--split", "val", "--term", "total", "--json").stdout)]
+        assert job["curve"] == [{"step": r["step"], "value": r["value"]} for r in rows] and len(rows) == 2, job
+        best = min(rows, key=lambda r: r["value"])
+        assert (job["best_loss"]["value"], job["best_loss"]["step"]) == (best["value"], best["step"]), job
+        assert job["best_metric"]["metric"] == "AP", job
+    csv = node.ctl("compare", "1", "2", "--csv", "--split", "train").stdout.splitlines()
+    assert csv[0] == "job,split,term,step,value" and [line.split(",")[:4] for line in csv[1:]] == [[j, "train", "total", s] for j in "12" for s in "2468"], csv
+    drawn = node.ctl("compare", "1", "2", "--plot").stdout
+    assert "val total" in drawn and "job 1 " in drawn and "job 2 " in drawn, drawn
+    expect(node.ctl("compare", "1"), 2, "2 to 6 jobs")
+    expect(node.ctl("compare", "1", "9"), 1, "no job 9")
+
+
+def test_edges(node):
+    """What a newcomer types."""
+    expect(node.ctl("chekc", "job"), 2, "no command 'chekc'; did you mean check\\?")
+    expect(node.ctl("sl"), 2, "did you mean ls")
+    expect(node.ctl("fly"), 2, "no command 'fly'; see")
+    with open(node.folder + "/job.json", encoding="utf-8") as f:
+        text = f.read()
+    with open(node.folder + "/with.json", "w", encoding="utf-8") as f:
+        f.write("// mine\n" + text[:-1] + ', // the last\n "name2": 1 }')
+    expect(node.ctl("submit", "with"), 1, "name2: unknown key")
+    with open(node.folder + "/comma.json", "w", encoding="utf-8") as f:
+        f.write(text[:-1] + ",\n}")
+    expect(node.ctl("submit", "comma"), 1, r"comma\.json:1:\d+: a comma before '\}'")
+    os.makedirs(node.folder + "/elsewhere")
+    shutil.copy(node.folder + "/job.json", node.folder + "/elsewhere/other.json")
+    there = ["data.train.annotations=d/train.json", "data.train.images=d/images", "data.val.annotations=d/val.json", "data.val.images=~/d/images"]
+    home = dict(node.environment(), HOME=node.folder)
+    done = subprocess.run([DETCTL, "submit", "elsewhere/other", *there, "train.steps=1000000"], cwd=node.folder, env=home, capture_output=True, text=True,
+                          timeout=120, check=False)
+    expect(done, 0)
+    paths = node.job("1")["spec"]["data"]
+    assert (paths["train"]["images"], paths["val"]["images"]) == (node.folder + "/d/images",) * 2, paths
+    done = node.ctl("submit", "elsewhere/other")
+    expect(done, 1, "open '%s/elsewhere/d/train.json'" % node.folder)
+    done = node.ctl("check", "job", "data.on_bad=error")
+    assert "detd-worker:" not in done.stdout + done.stderr and done.returncode == 1, done
+    node.until("1", lambda j: j["step"] > 0)
+    expect(node.ctl("checkpoint", "1"), 0)
+    expect(node.ctl("pause", "1"), 0)
+    node.until("1", lambda j: j["state"] == "paused")
+    assert node.ctl("checkpoint", "1").stdout == "job 1 is paused: a checkpoint is kept in mind till it runs again; `detctl resume 1` queues it\n"
+    assert "is paused: an evaluation is kept in mind" in node.ctl("eval", "1", "--now").stdout
+    for _ in range(2):
+        expect(node.ctl("cancel", "1"), 0)
+    node.until("1", lambda j: j["state"] == "cancelled")
+    node.until("1", lambda _: "cancel" in audits(node, "1"))
+    node.ctl("note", "1", "and its event comes later")
+    node.until("1", lambda _: "label" in audits(node, "1"))
+    assert audits(node, "1").count("cancel") == 1 and audits(node, "1").count("pause") == 1, audits(node, "1")
+    with open(node.folder + "/log", encoding="utf-8") as f:
+        first = f.readline()
+    assert node.socket in first and node.folder + "/state" in first and re.search(r"\d+ CPU slots", first), first
+    lines = [line.split() for line in node.ctl("watch", node.submit("--wait")).stdout.splitlines() if line.startswith("step ")]
+    assert [(line[1], line[2]) for line in lines] == [("2/8", "train"), ("4/8", "train"), ("4/8", "val"), ("6/8", "train"), ("8/8", "train"), ("8/8", "val")], lines
 
 
 def test_a_job_that_fails(node):

@@ -101,6 +101,13 @@ static void look_at(struct folder *f, int64_t id, const char *state_name, int64_
         fail("job %lld: the store goes back from report %lld to %lld", (long long)id, (long long)f->stored_seq, (long long)seq);
     if (seq > (f->count ? f->records[f->count - 1].seq : 0))
         fail("job %lld: the store believes in report %lld, and the spool has %d", (long long)id, (long long)seq, f->count);
+    if (f->end == JOB_COMPLETED && state == JOB_QUEUED && f->more) {
+        say("job %lld: has %d steps in the store", (long long)id, f->more);
+        f->end = 0;
+        f->extended++;
+        f->steps = f->more;
+        f->more = 0;
+    }
     if (f->end && state != f->end)
         fail("job %lld was %s, and is %s", (long long)id, job_state_name((enum job_state)f->end), state_name);
     f->id = id;
@@ -204,7 +211,7 @@ void check_rows(const struct folder *f)
         fail("a value was told twice");
     ends = sqlite3_column_int64(numbers, 1);
     sqlite3_reset(numbers);
-    if (ends > 1)
+    if (ends > 1 + f->extended)
         fail("job %lld has %lld ends", (long long)f->id, (long long)ends);
 }
 
@@ -235,7 +242,7 @@ void check_view(int64_t job, const char *json)
         return;
     check_store();
     f = folder_of(job);
-    if (f->end != JOB_COMPLETED && !f->gone)
+    if (f->end != JOB_COMPLETED && !f->gone && f->extended == f->told) /* a view from before it was told is late, not ahead */
         fail("job %lld is shown as completed, and is not so in the store", (long long)job);
 }
 
@@ -284,6 +291,8 @@ static void check_after(const struct folder *f)
 {
     const struct folder *other = f->after ? folder_of(f->after) : NULL;
 
+    if (other && other->extended) /* it had completed before */
+        return;
     if (other && !other->end && !other->gone)
         fail("job %lld starts, and was to wait for job %lld, which has not ended", (long long)f->id, (long long)f->after);
     if (other && f->after_ok && !other->gone && other->end != JOB_COMPLETED)

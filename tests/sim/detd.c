@@ -157,6 +157,8 @@ void detd_start(void)
     made = true;
     check_open();
     check_store(); /* as whoever asks it may hear */
+    for (int i = 0; i < world.njobs; i++)
+        world.jobs[i].told = world.jobs[i].extended;
     if (world.faults && chance(2 * (int)world.rates.weight[FAULT_POWER]))
         power_off();
 }
@@ -319,6 +321,35 @@ static void wish_removal(struct folder *f, const struct job *j)
         fail("job %lld is %s, and is removed", (long long)f->id, job_state_name(j->row.state));
 }
 
+static void extension_done(void *arg, int rc, int64_t id, const struct err *err)
+{
+    struct folder *f = arg;
+
+    if (rc < 0) {
+        say("job %lld: it gets no more steps: %s", (long long)id, err->msg);
+        return;
+    }
+    check_store();
+    f->told = f->extended;
+    if (f->more)
+        fail("job %lld: a user hears that it has more steps, and the store has not", (long long)id);
+}
+
+/* As methods_extend.c asks for it; what it reads of the store is what is in memory. */
+static void wish_more(struct folder *f, const struct job *j)
+{
+    struct job_row row = j->row;
+    struct err err;
+
+    if (j->leaving || j->extending || j->hidden_until || row.steps >= WORLD_STEPS || job_apply(&row, JOB_EV_EXTEND, "", now_s(), &err) < 0)
+        return;
+    f->more = (int)row.steps + 1 + (int)roll((uint32_t)(WORLD_STEPS - row.steps));
+    say("job %lld: a user wishes %d steps", (long long)f->id, f->more);
+    row.steps = f->more;
+    row.deaths = 0;
+    jobs_extend(&detd->jobs, &row, SPEC, j->losses, extension_done, f);
+}
+
 static void wish(struct folder *f, struct job *j)
 {
     struct err err;
@@ -354,7 +385,9 @@ void client_step(void)
         new_submission();
     else if (!f->answered || chance(15))
         send_submission(f);
-    else if ((j = jobs_find(&detd->jobs, f->id)) && chance(job_is_done(j->row.state) ? 60 : 10))
+    else if ((j = jobs_find(&detd->jobs, f->id)) && j->row.state == JOB_COMPLETED && chance(40))
+        wish_more(f, j);
+    else if (j && chance(job_is_done(j->row.state) ? 60 : 10))
         wish_removal(f, j);
     else if (j)
         wish(f, j);

@@ -33,7 +33,7 @@ static int prepare(struct store *s, struct launch_request *rq, struct err *err)
     char *spec = NULL;
     int rc;
 
-    if (f->spent)
+    if (f->spent && !(f->extended && rq->last_seq == f->records[f->count - 1].seq)) /* as launch.c finds by what it wrote down of the end */
         fail("job %lld: is to run, and its spool was removed", (long long)f->id);
     if (f->lock != LOCK_FREE)
         return err_set(err, -EWOULDBLOCK, "lock of job %lld", (long long)rq->job);
@@ -41,6 +41,7 @@ static int prepare(struct store *s, struct launch_request *rq, struct err *err)
         say("job %lld: cannot be prepared", (long long)f->id);
         return err_set(err, chance(50) ? -ENOSPC : -EMFILE, "%s", troubles[roll(4)]);
     }
+    f->spent = false;
     if (rq->last_seq > 0 && f->count == 0)
         fail("job %lld: detd believes in reports up to %lld of a job that never wrote one", (long long)f->id, (long long)rq->last_seq);
     rc = store_get_spec(s, rq->job, &spec, err);

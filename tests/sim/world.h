@@ -55,6 +55,9 @@ struct folder {
     int submits;
     bool answered; /* detd has said that it is accepted */
     bool removed;  /* a user wished that */
+    int more;      /* steps that a user wished it had; 0: none did, since it ended last */
+    int extended;  /* times that the store was seen to have given it those */
+    int told;      /* likewise, and detd's loop knows */
     /* spool and checkpoints */
     struct record *records;
     int count, cap;

@@ -453,6 +453,29 @@ static void test_killed(void **state)
     assert_true(last > 2); /* each was killed in another moment of writing, publishing or pruning */
 }
 
+static void test_best_link_and_later_steps(void **state)
+{
+    char target[64] = "";
+    struct err err;
+
+    (void)state;
+    for (int64_t step = 4; step <= 12; step += 4)
+        publish_step(step);
+    assert_false(ckpt_has_best(dir));
+    assert_int_equal(ckpt_link_best(dir, 4, &err), 0);
+    assert_int_equal(ckpt_link_best(dir, 8, &err), 0);
+    assert_int_equal(ckpt_link_best(dir, 8, &err), 0);
+    assert_int_equal(readlink(in_dir("../best"), target, sizeof target - 1), strlen("checkpoints/step-8"));
+    assert_string_equal(target, "checkpoints/step-8");
+    assert_true(there("../best/model.safetensors"));
+    assert_int_equal(ckpt_drop_after(dir, 8, &err), 0);
+    assert_true(ckpt_has_best(dir) && there("step-4") && !there("step-12"));
+    assert_int_equal(ckpt_drop_after(dir, 0, &err), 0);
+    assert_false(ckpt_has_best(dir)); /* it leads nowhere */
+    assert_int_equal(pick(), 0);
+    assert_int_equal(ckpt_drop_after(in_dir("none"), 0, &err), 0);
+}
+
 int main(void)
 {
     static const struct CMUnitTest tests[] = {
@@ -468,6 +491,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_prune, fresh, clean),
         cmocka_unit_test_setup_teardown(test_other_names, fresh, clean),
         cmocka_unit_test_setup_teardown(test_errors, fresh, clean),
+        cmocka_unit_test_setup_teardown(test_best_link_and_later_steps, fresh, clean),
         cmocka_unit_test_setup_teardown(test_disk_full, fresh, clean),
         cmocka_unit_test_setup_teardown(test_killed, fresh, clean),
     };

@@ -29,6 +29,7 @@ static const signed char expected[JOB_EVENT_COUNT][JOB_STATE_COUNT] = {
     { JOB_FAILED, JOB_FAILED, JOB_FAILED, JOB_FAILED, -1, -1, -1, -1 },
     { -1, JOB_CANCELLED, JOB_CANCELLED, JOB_CANCELLED, -1, -1, -1, -1 },
     { -1, JOB_QUEUED, JOB_QUEUED, JOB_QUEUED, -1, -1, -1, -1 },
+    { -1, -1, -1, -1, -1, JOB_QUEUED, -1, -1 },
 };
 
 static void every_event_in_every_state(void **state)
@@ -103,6 +104,11 @@ static void times_and_reason(void **state)
     job_apply(&row, JOB_EV_END_FAILED, "rank 1 left", 14, NULL);
     assert_true(row.ended == 14);
     assert_string_equal(row.reason, "rank 1 left");
+    row = row_in(JOB_QUEUED, JOB_WANT_RUN);
+    job_apply(&row, JOB_EV_GRANT, NULL, 10, NULL);
+    job_apply(&row, JOB_EV_END_COMPLETED, NULL, 15, NULL);
+    job_apply(&row, JOB_EV_EXTEND, NULL, 16, NULL);
+    assert_true(row.started == 10 && row.ended == 0); /* it has not ended after all */
 }
 
 static void names(void **state)

@@ -69,6 +69,93 @@ static void rows_survive_and_ids_are_not_reused(void **state)
     assert_memory_equal(&back, &row, sizeof row);
 }
 
+static int extend(struct fixture *f, const struct job_row *row)
+{
+    f->waiting++;
+    store_extend(f->s, row, "{\"a\":2}", done, f);
+    wait_all(f);
+    return f->rc;
+}
+
+static void a_completed_job_gets_more_steps_once(void **state)
+{
+    struct fixture *f = *state;
+    struct job_row row, back;
+
+    submit(f, "a", 1);
+    store_get_job(f->s, 1, &row, NULL);
+    row.state = JOB_QUEUED;
+    row.steps = 300;
+    strcpy(row.ticket, "another");
+    assert_int_equal(extend(f, &row), ERR_STATE); /* it has not completed */
+    assert_string_equal(sql(f, "SELECT steps || ' ' || spec FROM jobs JOIN specs ON job=id"), "100 {\"a\":1}");
+    sql_all(f, "UPDATE jobs SET state='completed', cleared=3, ended=9, last_seq=44");
+    row.last_seq = 44;
+    assert_int_equal(extend(f, &row), 0);
+    store_get_job(f->s, 1, &back, NULL);
+    assert_memory_equal(&back, &row, sizeof row);
+    assert_string_equal(sql(f, "SELECT cleared || ' ' || spec FROM jobs JOIN specs ON job=id"), "0 {\"a\":2}");
+    row.steps = 500;
+    assert_int_equal(extend(f, &row), ERR_STATE); /* somebody was faster */
+    sql_all(f, "UPDATE jobs SET state='completed'");
+    submit(f, "b", 1);
+    store_limit_queued(f->s, 1);
+    assert_int_equal(extend(f, &row), ERR_STATE); /* its user has one that waits */
+    store_limit_queued(f->s, 2);
+    assert_int_equal(extend(f, &row), 0);
+}
+
+static int label(struct fixture *f, const struct job_row *before, const struct job_row *after)
+{
+    f->waiting++;
+    store_label(f->s, before, after, done, f);
+    wait_all(f);
+    return f->rc;
+}
+
+static void listed(void *arg, const struct job_row *row, const char *losses)
+{
+    (void)losses;
+    snprintf((char *)arg + strlen(arg), 8, "%lld ", (long long)row->id);
+}
+
+static void labels_are_those_of_who_saw_the_last(void **state)
+{
+    struct fixture *f = *state;
+    struct job_row one, two, back;
+    const struct store_page page = { 10, 0 };
+    struct store_job_filter tagged = { .state = -1, .uid = -1, .tag = "b" };
+    char ids[64] = "";
+
+    submit(f, "a", 1);
+    submit(f, "b", 1);
+    store_get_job(f->s, 1, &one, NULL);
+    two = one;
+    strcpy(two.note, "mine");
+    strcpy(two.tags, "a,b");
+    assert_int_equal(label(f, &one, &two), 0);
+    assert_int_equal(label(f, &one, &two), STORE_CHANGED);
+    one = two;
+    strcpy(two.tags, "ab,b");
+    assert_int_equal(label(f, &one, &two), 0);
+    one.id = 9;
+    assert_int_equal(label(f, &one, &two), STORE_CHANGED); /* no such job */
+    store_get_job(f->s, 1, &back, NULL);
+    assert_memory_equal(&back, &two, sizeof two);
+    two.note[0] = two.tags[0] = '\0'; /* a row that was on its way takes none of it back */
+    f->waiting++;
+    store_save(f->s, &two, done, f);
+    wait_all(f);
+    assert_string_equal(sql(f, "SELECT note || ' ' || tags FROM jobs WHERE id=1"), "mine ab,b");
+    assert_int_equal(store_list_jobs(f->s, &page, &tagged, listed, ids, NULL), 0);
+    assert_string_equal(ids, "1 ");
+    assert_true(store_filter_takes(&tagged, &back));
+    strcpy(tagged.tag, "a");
+    assert_int_equal(store_list_jobs(f->s, &page, &tagged, listed, ids, NULL), 0);
+    assert_string_equal(ids, "1 ");
+    assert_false(store_filter_takes(&tagged, &back));
+}
+
 static void losses_come_out_as_they_went_in(void **state)
 {
     struct fixture *f = *state;
@@ -522,6 +609,8 @@ int main(void)
         TEST(a_job_waits_for_one_that_may_come_to_it),
         TEST(a_token_is_one_job),
         TEST(rows_survive_and_ids_are_not_reused),
+        TEST(a_completed_job_gets_more_steps_once),
+        TEST(labels_are_those_of_who_saw_the_last),
         TEST(losses_come_out_as_they_went_in),
         TEST(a_curve_is_thinned_by_seeks),
         TEST(an_attempt_rewinds),

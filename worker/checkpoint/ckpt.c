@@ -249,6 +249,50 @@ int ckpt_prune(const char *dir, int keep, int64_t best, struct err *err)
     return rc;
 }
 
+int ckpt_drop_after(const char *dir, int64_t step, struct err *err)
+{
+    int64_t *steps;
+    size_t n;
+    int rc = list_steps(dir, PUBLISHED, &steps, &n, err);
+
+    for (size_t i = 0; rc == 0 && i < n && steps[i] > step; i++)
+        rc = discard(dir, steps[i], err);
+    free(steps);
+    return rc;
+}
+
+/* ---- the best one ---- */
+
+bool ckpt_has_best(const char *dir)
+{
+    char path[PATH_BYTES];
+
+    return snprintf(path, sizeof path, "%s/../best/.", dir) < PATH_BYTES && access(path, F_OK) == 0;
+}
+
+int ckpt_link_best(const char *dir, int64_t step, struct err *err)
+{
+    char path[PATH_BYTES], tmp[PATH_BYTES], target[64], there[sizeof target];
+    const char *name = strrchr(dir, '/');
+    ssize_t n;
+
+    if (snprintf(path, sizeof path, "%s/../best", dir) >= PATH_BYTES || snprintf(tmp, sizeof tmp, "%s/../.tmp-best", dir) >= PATH_BYTES)
+        return too_long(dir, err);
+    if (snprintf(target, sizeof target, "%s/" PUBLISHED "%lld", name ? name + 1 : dir, (long long)step) >= (int)sizeof target)
+        return too_long(dir, err);
+    n = readlink(path, there, sizeof there);
+    if (n == (ssize_t)strlen(target) && memcmp(there, target, (size_t)n) == 0)
+        return 0;
+    unlink(tmp);
+    if (symlink(target, tmp) < 0 || rename(tmp, path) < 0) {
+        int rc = err_sys(err, "link '%s'", path);
+
+        unlink(tmp);
+        return rc;
+    }
+    return 0;
+}
+
 /* ---- reading ---- */
 
 static int clear_left_over(const char *dir, struct err *err)

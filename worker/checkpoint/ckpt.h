@@ -6,6 +6,7 @@
  *                        manifest.json        {format, step, store_id, spec, files: {name: {bytes, hash}}, hash: of all this}, written last
  *   checkpoints/.tmp-step-<n>                 not published; left over ones are removed by ckpt_pick()
  *   checkpoints/step-<n>.bad                  found damaged, kept for a look, never used
+ *   best                                      a link to the best one's folder, for people and scripts
  *
  * hash is the 128-bit evidence hash (proto/hash.h) with the file's name as kappa: it finds damage, not malice. After a power cut either the
  * old or the new state is there: files and folder are fsynced, then renamed, then the parent is fsynced, and only then are old ones
@@ -42,6 +43,14 @@ int ckpt_write(const char *dir, int64_t step, const struct ckpt_identity *id, co
 int ckpt_publish(const char *dir, int64_t step, struct err *err);
 /* Deletes all but the `keep` newest and step `best` (-1: none). */
 int ckpt_prune(const char *dir, int keep, int64_t best, struct err *err);
+
+/* Deletes those of later steps, newest first. */
+int ckpt_drop_after(const char *dir, int64_t step, struct err *err);
+
+/* Makes `best`, beside the folder `dir`, a link to that of step-<n>, in one move. */
+int ckpt_link_best(const char *dir, int64_t step, struct err *err);
+/* Whether that link leads to a checkpoint. */
+bool ckpt_has_best(const char *dir);
 
 /* Told about every checkpoint that is passed over, in a sentence. */
 typedef void ckpt_tell(void *arg, const char *text);

@@ -154,3 +154,56 @@ int owner_refuse(const struct jobspec *spec, const char *store_id, const char *d
                              keys[i].path, dir, (long long)step, keys[i].neutral);
     return err_set(err, ERR_INPUT, "%s: it was trained by another job, or the job has changed since; train it as a new job", why.msg);
 }
+
+/* ---- fewer steps ---- */
+
+/* The steps of a job that differs from ours in them alone, of the text that a checkpoint holds. 0: it is another job, or has no fewer. */
+static int64_t fewer_steps(const struct jobspec *spec, const char *text, const char *hash)
+{
+    json_t *theirs = text ? json_loads(text, 0, NULL) : NULL, *ours = theirs ? jobspec_deciding(spec, "train.steps") : NULL;
+    json_t *train = json_object_get(theirs, "train");
+    int64_t steps = json_integer_value(json_object_get(train, "steps"));
+    char said[33];
+
+    if (theirs)
+        hash_hex(hash_bytes(text, strlen(text), hash_name("spec")), said);
+    if (!ours || strcmp(said, hash) != 0 || steps >= spec->train_steps || json_object_del(train, "steps") < 0 || !json_equal(theirs, ours))
+        steps = 0;
+    json_decref(theirs);
+    json_decref(ours);
+    return steps;
+}
+
+/* 1: it may be gone on from; 0: not, for its step; ERR_STATE: for its job. */
+static int look_at(const struct jobspec *spec, const struct ckpt_identity *anybody, const char *dir, int64_t step, struct err *err)
+{
+    struct jobspec shorter = *spec; /* only read */
+    struct ckpt *c;
+    int rc = ckpt_open(dir, step, anybody, &c, err);
+
+    if (rc < 0)
+        return rc;
+    shorter.train_steps = fewer_steps(spec, safetensors_meta(c->state, STATE_JOB), c->id.spec);
+    ckpt_close(c);
+    if (shorter.train_steps == 0)
+        return err_set(err, ERR_STATE, "'%s/step-%lld' is of another job", dir, (long long)step);
+    return jobspec_on_the_way(&shorter, step);
+}
+
+int owner_pick_shorter(const struct jobspec *spec, const char *store_id, const char *dir, int64_t *ret_step, struct err *err)
+{
+    struct ckpt_identity anybody = { .spec = "" };
+    int64_t step = 0, most = INT64_MAX;
+    int rc = 0;
+
+    snprintf(anybody.store_id, sizeof anybody.store_id, "%s", store_id);
+    do {
+        rc = ckpt_newest(dir, &anybody, most, &step, err);
+        most = step - 1;
+    } while (rc == 0 && step > 0 && (rc = look_at(spec, &anybody, dir, step, err)) == 0);
+    if (rc >= 0)
+        rc = ckpt_drop_after(dir, step, err);
+    if (rc == 0)
+        *ret_step = step;
+    return rc;
+}

@@ -18,6 +18,7 @@ struct optimizer;
 /* What evidence of a run a checkpoint holds, so that who goes on from it can tell that it was read as it was written. */
 struct proof {
     bool known;             /* the checkpoint had it */
+    bool shorter;           /* the checkpoint is of this job with fewer steps: its chain has another start */
     struct hash128 chain;   /* proto/evidence.h */
     struct hash128 *weight; /* [model->nparams] of the parameters as they are trained; NULL: none are kept */
 };

@@ -7,6 +7,7 @@
 
 #include "proto/err.h"
 #include "proto/evidence.h"
+#include "proto/evidence_carry.h"
 #include "proto/jobspec.h"
 #include "worker/checkpoint/owner.h"
 #include "worker/checkpoint/state.h"
@@ -156,6 +157,10 @@ static int open_files(struct recorder *r, int64_t step, struct err *err)
     bool anew = true;
     struct err none, why;
 
+    if (r->proof.shorter && step > 0 && evidence_carry(r->opt.job_dir, &r->head, step, &why) < 0 &&
+        report_event(r->opt.report, err, "warning", "evidence", "that of the steps before more of them were asked for is lost: %s",
+                     why.msg) < 0)
+        return err->code;
     if (evidence_log_open(r->opt.job_dir, &r->head, &r->log, &anew, &why) < 0)
         return report_event(r->opt.report, err, "warning", "evidence", "this attempt leaves none: %s", why.msg);
     if (!anew && replay_open(r->opt.job_dir, &r->head, &r->before, &none) < 0)
@@ -173,10 +178,15 @@ static int check_chain(struct recorder *r, int64_t step, struct err *err)
     struct evidence_record was;
     bool known = r->proof.known;
 
-    if (step == 0 || !known)
+    if (step == 0 || !known || r->proof.shorter)
         r->proof.chain = evidence_start(&r->head);
     if (step == 0 || r->opt.rank != 0)
         return 0;
+    if (r->proof.shorter) { /* the chain that was carried over goes on */
+        if (r->before && replay_record(r->before, step, &was))
+            r->proof.chain = was.chain;
+        return 0;
+    }
     if (!known && r->other && replay_record(r->other, step, &was)) {
         r->proof.chain = was.chain;
         return 0;

@@ -28,6 +28,15 @@ static void folder(const struct keeper *k, char ret[PATH_BYTES])
     snprintf(ret, PATH_BYTES, "%s/checkpoints", other ? other : k->machine->opt->job_dir);
 }
 
+/* Rank 0. For people and scripts alone: training does not depend on it. */
+static void link_best(const struct keeper *k, const char *dir, int64_t step)
+{
+    struct err why, ignored;
+
+    if (ckpt_link_best(dir, step, &why) < 0)
+        report_event(k->machine->report, &ignored, "warning", "checkpoint", "%s", why.msg);
+}
+
 /* Written, then durable reports, then published: a checkpoint never knows more than the spool. */
 static int save(const struct keeper *k, const struct state *state, struct err *err)
 {
@@ -51,10 +60,16 @@ static int save(const struct keeper *k, const struct state *state, struct err *e
         rc = report_ckpt_wait_publish(k->machine->report, state->step, path, err);
     if (rc >= 0)
         rc = ckpt_publish(dir, state->step, err);
+    if (rc >= 0 && (best || !k->validates || !ckpt_has_best(dir)))
+        link_best(k, dir, state->step);
     if (rc >= 0)
         rc = report_ckpt_published(k->machine->report, state->step, path, bytes, state->val_step == state->step ? state->val_loss : NAN,
                                    best, err);
-    return rc < 0 ? rc : ckpt_prune(dir, (int)k->machine->spec->checkpoint_keep, state->best_step > 0 ? state->best_step : -1, err);
+    if (rc >= 0)
+        rc = ckpt_prune(dir, (int)k->machine->spec->checkpoint_keep, state->best_step > 0 ? state->best_step : -1, err);
+    if (rc >= 0 && !ckpt_has_best(dir)) /* the best step was never saved, and the best of those that were is gone */
+        link_best(k, dir, state->step);
+    return rc;
 }
 
 static bool is_no_room(int rc)
@@ -127,30 +142,58 @@ static int whose(const struct keeper *k, struct ckpt_identity *ret, struct err *
     return k->machine->spec->verify_evidence ? 0 : owner_identity(k->machine->spec, k->store_id, ret, err);
 }
 
+/* Where a job goes on from. */
+struct begin {
+    int64_t step;
+    int64_t shorter; /* 1: the checkpoint was made when the job had fewer steps */
+};
+
 /* Rank 0. */
-static int pick(const struct keeper *k, const char *dir, const struct ckpt_identity *id, int64_t *ret_step, struct err *err)
+static int pick(const struct keeper *k, const char *dir, const struct ckpt_identity *id, struct begin *ret, struct err *err)
 {
     const struct jobspec *s = k->machine->spec;
+    int rc;
 
+    *ret = (struct begin){ 0, 0 };
     if (s->verify_evidence)
-        return ckpt_newest(dir, id, s->verify_from, ret_step, err);
-    return ckpt_pick(dir, id, passed_over, (void *)k, ret_step, err);
+        return ckpt_newest(dir, id, s->verify_from, &ret->step, err);
+    rc = ckpt_pick(dir, id, passed_over, (void *)k, &ret->step, err);
+    if (rc != ERR_STATE)
+        return rc;
+    rc = owner_pick_shorter(s, k->store_id, dir, &ret->step, err);
+    ret->shorter = rc == 0;
+    return rc == ERR_STATE ? owner_refuse(s, k->store_id, dir, err) : rc;
+}
+
+static void relink_best(const struct keeper *k, const char *dir, const struct state *state)
+{
+    char path[PATH_BYTES + 32];
+    struct err ignored;
+    bool there = k->validates && state->best_step > 0 && ckpt_path(dir, state->best_step, path, sizeof path, &ignored) == 0 &&
+                 access(path, F_OK) == 0;
+
+    if (there || !k->validates || !ckpt_has_best(dir))
+        link_best(k, dir, there ? state->best_step : state->step);
 }
 
 int keeper_resume(struct keeper *k, struct state *state, struct err *err)
 {
     struct ckpt_identity id;
     char dir[PATH_BYTES], path[PATH_BYTES + 32];
-    int64_t step = 0, bytes = 0;
+    struct begin from = { 0, 0 };
+    int64_t step, bytes = 0;
     int rc = whose(k, &id, err);
 
     folder(k, dir);
     if (rc >= 0 && k->machine->opt->rank == 0)
-        rc = pick(k, dir, &id, &step, err);
-    if (rc == ERR_STATE)
-        rc = owner_refuse(k->machine->spec, k->store_id, dir, err);
+        rc = pick(k, dir, &id, &from, err);
     if (rc >= 0)
-        rc = comm_broadcast(k->machine->comm, COMM_SYNC, &step, sizeof step, err);
+        rc = comm_broadcast(k->machine->comm, COMM_SYNC, &from, sizeof from, err);
+    step = from.step;
+    if (from.shorter) /* which rank 0 has looked at */
+        id.spec[0] = '\0';
+    if (state->proof)
+        state->proof->shorter = from.shorter;
     if (rc >= 0 && step > 0)
         rc = state_load(state, &k->of, dir, step, &id, &bytes, err);
     if (rc >= 0)
@@ -159,6 +202,8 @@ int keeper_resume(struct keeper *k, struct state *state, struct err *err)
         rc = report_resume(k, state, step, path, bytes, err);
     if (rc < 0)
         return rc;
+    if (k->machine->opt->rank == 0 && step > 0 && !k->machine->spec->verify_evidence) /* the rank before may have died before it did */
+        relink_best(k, dir, state);
     k->saved_step = step > 0 ? step : -1;
     progress_step(k->machine->progress, (uint64_t)step);
     return k->identity ? identity_begin(k->identity, step, err) : 0;

@@ -1,0 +1,166 @@
+/* client/extend.c - more of what is there: a completed job gets more steps; a job's keys, with some changed, make a new job. */
+#include <errno.h>
+#include <getopt.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "client/command.h"
+#include "client/epochs.h"
+#include "client/print.h"
+#include "client/spec.h"
+#include "client/submit.h"
+#include "proto/err.h"
+#include "proto/jobspec.h"
+
+/* ---- extend ---- */
+
+/* As submission counts them. */
+static int steps_of_epochs(const json_t *job, double epochs, int64_t *ret, struct err *err)
+{
+    json_t *spec = json_deep_copy(json_object_get(job, "spec")), *train = json_object_get(spec, "train");
+    struct jobspec *s = NULL;
+    char name[40];
+    int rc;
+
+    snprintf(name, sizeof name, "job %lld", int_of(job, "id"));
+    json_object_del(train, "steps");
+    json_object_set_new(train, "epochs", json_real(epochs));
+    rc = jobspec_parse_uncounted(&job_presets, spec, &s, err);
+    if (rc == 0)
+        rc = epochs_count(spec, s, name, err);
+    if (rc == 0)
+        *ret = json_integer_value(json_object_get(train, "steps"));
+    jobspec_free(s);
+    json_decref(spec);
+    return rc;
+}
+
+static int count_epochs(struct context *ctx, int64_t id, double epochs, int64_t *ret)
+{
+    struct err err = { 0 };
+    json_t *job;
+    int rc = call(ctx, "job.get", json_pack("{s:I}", "id", (json_int_t)id), &job);
+
+    if (rc)
+        return rc;
+    rc = steps_of_epochs(job, epochs, ret, &err) < 0 ? complain(&err) : 0;
+    json_decref(job);
+    return rc;
+}
+
+struct more {
+    int64_t steps; /* 0: not given */
+    double epochs; /* likewise */
+    bool wait, watch;
+};
+
+static int take_more(struct context *ctx, int argc, char **argv, struct more *ret)
+{
+    static const struct option options[] = { { "steps", required_argument, NULL, 's' },
+                                             { "epochs", required_argument, NULL, 'e' },
+                                             { "wait", no_argument, NULL, 'w' },
+                                             { "watch", no_argument, NULL, 'W' },
+                                             { 0 } };
+    char *end;
+    int o;
+
+    *ret = (struct more){ 0 };
+    while ((o = getopt_long(argc, argv, "", options, NULL)) != -1) {
+        if (o == '?')
+            return CODE_USAGE;
+        ret->wait |= o == 'w';
+        ret->watch |= o == 'W';
+        errno = 0;
+        if (o == 's' && ((ret->steps = strtoll(optarg, &end, 10)) < 1 || errno || *end))
+            return misuse(ctx, "--steps: '%s' is no number of steps", optarg);
+        if (o == 'e' && (!isfinite(ret->epochs = strtod(optarg, &end)) || ret->epochs <= 0 || end == optarg || *end))
+            return misuse(ctx, "--epochs: '%s' is no number of epochs", optarg);
+    }
+    return (ret->steps > 0) + (ret->epochs > 0) == 1
+               ? 0
+               : misuse(ctx, "how far is it to train: --steps N or --epochs N, from its beginning on");
+}
+
+int command_extend(struct context *ctx, int argc, char **argv)
+{
+    struct more more;
+    json_t *result;
+    int64_t id = 0;
+    int rc;
+
+    if ((rc = take_more(ctx, argc, argv, &more)))
+        return rc;
+    if (argc - optind != 1)
+        return misuse(ctx, "one job id is needed");
+    if ((rc = take_id(ctx, argv[optind], &id)) || (more.epochs > 0 && (rc = count_epochs(ctx, id, more.epochs, &more.steps))) ||
+        (rc = call(ctx, "job.extend", json_pack("{s:I, s:I}", "id", (json_int_t)id, "steps", (json_int_t)more.steps), &result)))
+        return rc;
+    if (int_of(result, "from") > 0)
+        fprintf(stderr, "job %lld goes on after step %lld, to step %lld\n", (long long)id, int_of(result, "from"), (long long)more.steps);
+    json_decref(result);
+    return submitted(ctx, id, more.wait, more.watch);
+}
+
+/* ---- clone ---- */
+
+/* What was worked out of a key that is given anew is worked out anew. */
+static const struct {
+    const char *section, *key; /* given */
+    const char *follows[4];    /* sections and keys of what follows, in pairs */
+} followers[] = { { "train", "epochs", { "train", "steps" } },
+                  { "model", "preset", { "model", "cfg" } },
+                  { "model", "cfg", { "model", "preset" } } };
+
+static void forget_followers(json_t *spec, const char *assignment)
+{
+    for (size_t i = 0; i < sizeof followers / sizeof *followers; i++) {
+        char name[80];
+
+        snprintf(name, sizeof name, "%s.%s=", followers[i].section, followers[i].key);
+        if (strncmp(assignment, name, strlen(name)) == 0)
+            json_object_del(json_object_get(spec, followers[i].follows[0]), followers[i].follows[1]);
+    }
+}
+
+static int check_secrets(const json_t *job)
+{
+    json_t *run = json_object_get(json_object_get(job, "spec"), "run"), *value;
+    const char *key;
+
+    json_object_foreach (json_object_get(run, "env"), key, value)
+        if (json_is_null(value)) {
+            fprintf(stderr, "detctl: job %lld: run.env.%s is for its owner's eyes only: give all of run.env\n", int_of(job, "id"), key);
+            return CODE_REFUSED;
+        }
+    return 0;
+}
+
+int command_clone(struct context *ctx, int argc, char **argv)
+{
+    static const struct option options[] = { { "wait", no_argument, NULL, 'w' }, { "watch", no_argument, NULL, 'W' }, { 0 } };
+    bool wait = false, watch = false;
+    json_t *job, *spec = NULL;
+    int64_t id = 0;
+    int rc, o;
+
+    while ((o = getopt_long(argc, argv, "", options, NULL)) != -1) {
+        if (o == '?')
+            return CODE_USAGE;
+        wait |= o == 'w';
+        watch |= o == 'W';
+    }
+    if (optind >= argc)
+        return misuse(ctx, "no job id given");
+    if ((rc = take_id(ctx, argv[optind], &id)) || (rc = call(ctx, "job.get", json_pack("{s:I}", "id", (json_int_t)id), &job)))
+        return rc;
+    json_object_del(json_object_get(json_object_get(job, "spec"), "run"), "after"); /* that was then */
+    for (int i = optind + 1; i < argc; i++)
+        forget_followers(json_object_get(job, "spec"), argv[i]);
+    rc = spec_change(ctx, json_object_get(job, "spec"), argv[optind], argv + optind + 1, argc - optind - 1, &spec);
+    if (rc == 0 && (rc = check_secrets(job)))
+        json_decref(spec);
+    json_decref(job);
+    return rc || (rc = submit_spec(ctx, spec, &id)) ? rc : submitted(ctx, id, wait, watch);
+}

@@ -1,0 +1,207 @@
+#!/usr/bin/env python3
+"""detctl extend: a completed job trains on, and is what it would have been with so many steps from the first: weights, state, rows and evidence."""
+import json
+import os
+import re
+import struct
+import subprocess
+import sys
+
+from daemon import BUILD, HERE, Daemon
+
+STEPS, MORE = 12, 20
+
+
+def spec_of(data, steps, **train):
+    return {"model": {"preset": "yolov3_tiny", "size": 64, "width": 0.02},
+            "data": {"train": {"annotations": data + "/train.json", "images": data + "/images"},
+                     "val": {"annotations": data + "/val.json", "images": data + "/images"}, "augment": {"flip": 0.5, "scale": 0.2}},
+            "train": dict({"steps": steps, "batch": 4, "shards": 2, "log_every": 4, "burn_in": 2, "schedule": "constant"}, **train),
+            "val": {"every": 4}, "checkpoint": {"every": 4, "keep": 5}, "run": {"device": "cpu", "ranks": 2}}
+
+
+def ctl(d, *args):
+    return subprocess.run([BUILD + "/detctl", *args], env=dict(os.environ, DETD_SOCKET=d.path, HOME=d.root), capture_output=True, text=True, check=False)
+
+
+def submit(d, spec):
+    submit.count = getattr(submit, "count", 0) + 1
+    return d.call("job.submit", spec=spec, token=str(submit.count))["id"]
+
+
+def tensors(path):
+    """Name: bytes. The metadata, as the keys that the job had when it was written, is left out."""
+    with open(path, "rb") as f:
+        size = struct.unpack("<Q", f.read(8))[0]
+        head, body = json.loads(f.read(size)), f.read()
+    return {name: (a["dtype"], a["shape"], body[slice(*a["data_offsets"])]) for name, a in head.items() if name != "__metadata__"}
+
+
+def check_same(d, job, whole, steps):
+    for table in ("SELECT split, term, step, epoch, num, den, tier FROM loss WHERE job=? ORDER BY 1, 2, 3",
+                  "SELECT metric, step, value FROM eval WHERE job=? ORDER BY 1, 2"):
+        ours, theirs = d.sql(table, job), d.sql(table, whole)
+        assert ours == theirs, (table, [r for r in ours if r not in theirs], [r for r in theirs if r not in ours])
+    for name in ("model", "state"):
+        ours, theirs = (tensors("%s/jobs/%d/checkpoints/step-%d/%s.safetensors" % (d.state, j, steps, name)) for j in (job, whole))
+        assert ours == theirs, [k for k in theirs if ours.get(k) != theirs[k]]
+    done = ctl(d, "diff", str(job), str(whole))
+    assert done.returncode == 0, done
+    assert [(c["step"], c["val_loss"]) for c in d.job(job)["checkpoints"] if c["there"]][:3] == \
+        [(c["step"], c["val_loss"]) for c in d.job(whole)["checkpoints"] if c["there"]][:3]
+
+
+def trains_on(d, data, whole):
+    job = submit(d, spec_of(data, STEPS))
+    assert d.wait(job, "completed")["step"] == STEPS
+    done = ctl(d, "extend", str(job), "--steps", str(MORE), "--wait")
+    assert done.returncode == 0 and done.stdout == "%d\n" % job, done
+    assert "goes on after step %d, to step %d" % (STEPS, MORE) in done.stderr, done
+    now = d.job(job)
+    assert (now["step"], now["steps"], now["attempt"], now["spec"]["train"]["steps"]) == (MORE, MORE, 2, MORE), now
+    assert [a["resume_step"] for a in now["attempts"]] == [STEPS, 0], now["attempts"]
+    check_same(d, job, whole, MORE)
+    assert any(t.startswith("extend from %d to %d steps by " % (STEPS, MORE)) for t in d.events("audit", job)), d.events("audit", job)
+    assert not d.events("evidence", job), d.events("evidence", job)
+    done = ctl(d, "verify", str(job), "--from", str(STEPS - 2))
+    assert done.returncode == 0, done
+    return job
+
+
+def from_before_its_last_step(d, data, whole):
+    """Its last step was no multiple of train.log_every and val.every: what its end stored there goes."""
+    job = submit(d, spec_of(data, 10))
+    d.wait(job, "completed")
+    assert d.sql("SELECT count(*) FROM loss WHERE job=? AND step=10", job) != [(0,)]
+    done = ctl(d, "extend", str(job), "--steps", str(MORE), "--wait")
+    assert done.returncode == 0 and "goes on after step 8," in done.stderr, done
+    check_same(d, job, whole, MORE)
+    assert "step-10" not in os.listdir("%s/jobs/%d/checkpoints" % (d.state, job))
+
+
+def killed_on_the_way(d, data, whole):
+    """detd dies right after its answer, and supervisor and ranks in the midst of what is trained on; and it is extended twice."""
+    job = submit(d, spec_of(data, 8))
+    d.wait(job, "completed")
+    d.call("job.extend", id=job, steps=STEPS)
+    assert d.call("job.extend", id=job, steps=STEPS)["steps"] == STEPS  # the answer was lost
+    d.kill()
+    d.start()
+    d.until(lambda: any(a["resume_step"] == 8 for a in d.job(job)["attempts"]), "it does not go on")
+    d.kill_session(job)
+    d.wait(job, "completed")
+    d.call("job.extend", id=job, steps=MORE)
+    d.wait(job, "completed")
+    d.wait_left(job)
+    check_same(d, job, whole, MORE)
+
+
+def check_link(d, job):
+    """best/ is the folder of the checkpoint that is the best by validation loss, also where it is not the last one."""
+    best = max(c["step"] for c in d.job(job)["checkpoints"] if c["best"])
+    link = "%s/jobs/%d/best" % (d.state, job)
+    assert os.readlink(link) == "checkpoints/step-%d" % best and os.path.isfile(link + "/model.safetensors"), (os.readlink(link), best)
+
+
+def the_link_is_mended(d, data):
+    """A rank that is killed between publishing the best checkpoint and linking it, and a job of which no checkpoint was validated."""
+    job = submit(d, dict(spec_of(data, 10 ** 6), val={"every": 4}))
+    d.wait(job, lambda j: len(j["checkpoints"]) > 1)
+    d.call("job.pause", id=job)
+    d.wait(job, "paused")
+    d.wait_left(job)
+    link = "%s/jobs/%d/best" % (d.state, job)
+    os.unlink(link)
+    os.symlink("checkpoints/step-1", link)
+    d.call("job.resume", id=job)
+    d.wait(job, lambda j: len(j["attempts"]) > 1)
+    d.call("job.cancel", id=job)
+    d.wait(job, "cancelled")
+    d.wait_left(job)
+    check_link(d, job)
+    plain = spec_of(data, 8)
+    del plain["data"]["val"], plain["val"]
+    job = submit(d, plain)
+    d.wait(job, "completed")
+    assert os.readlink("%s/jobs/%d/best" % (d.state, job)) == "checkpoints/step-8"
+
+
+def an_older_copy_of_the_database(d, job):
+    """One of before it was extended finds that the job has ended, and how; its folder says so."""
+    d.until(lambda: not os.path.exists("%s/jobs/%d/spool.0" % (d.state, job)), "the spool stays")
+    end = json.load(open("%s/jobs/%d/end" % (d.state, job)))
+    assert (end["state"], end["seq"]) == ("completed", d.sql("SELECT last_seq FROM jobs WHERE id=?", job)[0][0]), end
+
+
+def refusals(d, data):
+    def refused(job, steps, *said):
+        done = ctl(d, "extend", str(job), "--steps", str(steps))
+        assert done.returncode == 1 and not done.stdout and all(s in done.stderr for s in said), (done, said)
+
+    falls = dict(spec_of(data, 4, schedule="cosine"), checkpoint={"every": 0})
+    job = submit(d, falls)
+    d.wait(job, "completed")
+    refused(job, 8, "train.schedule: with cosine each rate depends on train.steps (4)", "job %d cannot be given more steps" % job)
+    falls["train"]["schedule"] = "steps"
+    steps = submit(d, falls)
+    d.wait(steps, "completed")
+    refused(steps, 8, "train.lr_steps: the rate has fallen after a fraction (0.8) of train.steps (4)")
+    refused(steps, 4, "train.steps: must be more than the 4")
+    refused(steps, 10 ** 9, "train.steps: must be at most")
+    cut = submit(d, dict(spec_of(data, 6), checkpoint={"every": 0}))
+    d.wait(cut, "completed")
+    refused(cut, 8, "train.log_every: step 6 is no multiple of it", "no checkpoint of before is there")
+    refused(999, 8, "no job 999")
+    d.call("daemon.drain", reason="test")
+    waits = submit(d, spec_of(data, 8))
+    refused(waits, 16, "job %d is queued: only a completed one" % waits)
+    d.call("job.cancel", id=waits)
+    refused(waits, 16, "is cancelled: only a completed one", "detctl retry")
+    d.call("daemon.undrain")
+    for words, said in ((["3"], "--steps N or --epochs N"), (["3", "--steps", "x"], "no number of steps"), (["--steps", "8"], "one job id")):
+        done = ctl(d, "extend", *words)
+        assert done.returncode == 2 and said in done.stderr, done
+
+
+def epochs_and_clone(d, data, whole):
+    """--epochs counts as submission does: 12 images in batches of 4. A clone has all keys but those that are given."""
+    job = submit(d, spec_of(data, 8))
+    d.wait(job, "completed")
+    done = ctl(d, "extend", str(job), "--epochs", str(MORE / 3), "--wait")
+    assert done.returncode == 0 and "%d steps" % MORE in done.stderr, done
+    check_same(d, job, whole, MORE)
+    done = ctl(d, "clone", str(job), "--wait")
+    assert done.returncode == 0 and int(done.stdout) != job, done
+    check_same(d, int(done.stdout), whole, MORE)
+    done = ctl(d, "clone", str(job), "train.lr=0.002", "train.epochs=1", "model.init=job:%d@%d" % (job, MORE), "name=other", "--wait")
+    assert done.returncode == 0, done
+    ours, theirs = (d.job(int(j))["spec"] for j in (done.stdout, job))
+    assert (ours["train"]["lr"], ours["train"]["steps"], ours["name"]) == (0.002, 3, "other"), ours
+    assert ours["model"]["init"] == "%s/jobs/%d/checkpoints/step-%d/model.safetensors" % (d.state, job, MORE), ours
+    ours["train"].update(lr=theirs["train"]["lr"], steps=MORE)
+    ours.update(name=theirs["name"])
+    ours["model"]["init"] = theirs["model"]["init"]
+    assert ours == theirs, (ours, theirs)
+    for words, said in ((["999"], "no job 999"), ([str(job), "train.lrr=1"], "did you mean train.lr?"), ([str(job), "train.steps=1"], "train.burn_in")):
+        done = ctl(d, "clone", *words)
+        assert done.returncode == 1 and re.search(re.escape(said), done.stderr), (done, said)
+
+
+def main():
+    with Daemon(foreign=False) as d:
+        data = d.root + "/shapes"
+        subprocess.run([sys.executable, HERE + "/../demo/make_shapes.py", data, "--train", "12", "--val", "4", "--size", "48"], check=True,
+                       stdout=subprocess.DEVNULL)
+        whole = submit(d, spec_of(data, MORE))
+        d.wait(whole, "completed")
+        job = trains_on(d, data, whole)
+        check_link(d, job)
+        the_link_is_mended(d, data)
+        an_older_copy_of_the_database(d, job)
+        from_before_its_last_step(d, data, whole)
+        killed_on_the_way(d, data, whole)
+        refusals(d, data)
+        epochs_and_clone(d, data, whole)
+
+
+main()

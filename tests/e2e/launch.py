@@ -258,6 +258,18 @@ def jobs_run_as_their_submitters():
         d.until(lambda: not os.path.exists(d.folder(short) + "/spool.0") and os.path.exists(d.state + "/held/%d/end" % short), "the spool stays")
         d.check_rows(short, 30)
         assert as_user(ANN, lambda: open(ann.call("job.logs", id=short)["logs"][0]["path"]).read() is not None)
+        # more steps are its submitter's to give, who gets another ticket for them; the spool went with the end, and that is no loss
+        for client in (bob, d):
+            assert refused(lambda c=client: c.call("job.extend", id=short, steps=60)).reason == "DENIED"
+        with open(d.state + "/held/%d/ticket" % short) as f:
+            ticket = f.read()
+        ann.call("job.extend", id=short, steps=60)
+        d.wait(short, lambda now: now["state"] == "completed" and now["step"] == 60)
+        d.check_rows(short, 60)
+        d.until(lambda: not os.path.exists(d.folder(short) + "/spool.0") and json.load(open(d.state + "/held/%d/end" % short))["seq"]
+                == d.sql("SELECT last_seq FROM jobs WHERE id=?", short)[0][0], "the spool stays, or it is not written down how it ended")
+        with open(d.state + "/held/%d/ticket" % short) as f:
+            assert f.read() != ticket
         # what is removed leaves no folder, though it is not detd's to empty
         assert refused(lambda: bob.call("job.rm", id=short)).reason == "DENIED"
         ann.call("job.rm", id=short)

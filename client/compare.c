@@ -10,7 +10,7 @@
 #include "client/plot.h"
 #include "client/print.h"
 
-enum { MOST = PLOT_CURVES, PLOT_ROWS = 20, VALUE_CHARS = 60, KEY_BYTES = 256, DEPTH = 8 };
+enum { MOST = PLOT_CURVES, PLOT_ROWS = 20, VALUE_CHARS = 120, KEY_BYTES = 256, DEPTH = 8 };
 
 struct comparison {
     struct context *ctx;
@@ -131,7 +131,7 @@ static void print_keys(const struct comparison *c)
 static void add_best(struct table *t, const struct best *b, bool named)
 {
     if (b->metric)
-        table_addf(t, "%.6g%s%s at %lld", b->value, named ? " " : "", named ? b->metric : "", (long long)b->step);
+        table_addf(t, "%s%s%.6g at %lld", named ? b->metric : "", named ? " " : "", b->value, (long long)b->step);
     else
         table_add(t, "-");
 }

@@ -12,14 +12,14 @@
 
 enum { NODE_TEXT = 400 };
 
-static int choose(struct jobspec *spec, const char *device, struct err *err)
+static int choose(char **key, const char *word, struct err *err)
 {
-    char *copy = strdup(device);
+    char *copy = strdup(word);
 
     if (!copy)
         return err_set(err, -ENOMEM, "out of memory");
-    free(spec->run_device);
-    spec->run_device = copy;
+    free(*key);
+    *key = copy;
     return 0;
 }
 
@@ -50,16 +50,30 @@ static int choose_device(struct jobspec *spec, int need, const struct device_nod
         snprintf(note, DEVICE_TEXT, "run.device auto: runs on the CPU: needs %d GPUs, %s", need, node);
     if (!cuda && strcmp(spec->run_precision, "tf32") == 0)
         return err_field(err, ERR_INPUT, "run.precision", "run.precision: tf32 needs a GPU, but %s", note);
-    return choose(spec, cuda ? "cuda" : "cpu", err);
+    return choose(&spec->run_device, cuda ? "cuda" : "cpu", err);
 }
 
-int device_resolve(struct jobspec *spec, const struct device_node *n, char note[DEVICE_TEXT], struct err *err)
+/* The device is known. */
+static int choose_precision(struct jobspec *spec, const struct device_node *n, char note[DEVICE_TEXT], struct err *err)
+{
+    bool cuda = strcmp(spec->run_device, "cuda") == 0;
+    size_t used = strlen(note);
+
+    if (strcmp(spec->run_precision, "auto") != 0)
+        return 0;
+    snprintf(note + used, DEVICE_TEXT - used, "%srun.precision auto: %s", used > 0 ? "; " : "",
+             cuda           ? "bf16 on GPUs"
+             : n->bf16_unit ? "bf16, for which the CPU has a unit (AMX)"
+                            : "fp32, as the CPU has no unit for bf16 (AMX)");
+    return choose(&spec->run_precision, cuda || n->bf16_unit ? "bf16" : "fp32", err);
+}
+
+static int resolve_device(struct jobspec *spec, const struct device_node *n, char note[DEVICE_TEXT], struct err *err)
 {
     struct sched_job job = { .cuda = true, .ranks = (int)spec->run_ranks, .ranks_per_gpu = (int)spec->run_ranks_per_gpu };
     int need = sched_gpu_need(&job);
     char node[NODE_TEXT];
 
-    note[0] = '\0';
     if (strcmp(spec->run_device, "auto") == 0)
         return choose_device(spec, need, n, note, err);
     if (strcmp(spec->run_device, "cuda") != 0)
@@ -73,4 +87,13 @@ int device_resolve(struct jobspec *spec, const struct device_node *n, char note[
     if (need > JOB_GPUS_MAX)
         return err_field(err, ERR_INPUT, "run.ranks", "run.ranks: asks for %d GPUs, a job has at most %d", need, JOB_GPUS_MAX);
     return 0;
+}
+
+int device_resolve(struct jobspec *spec, const struct device_node *n, char note[DEVICE_TEXT], struct err *err)
+{
+    int rc;
+
+    note[0] = '\0';
+    rc = resolve_device(spec, n, note, err);
+    return rc < 0 ? rc : choose_precision(spec, n, note, err);
 }

@@ -14,6 +14,7 @@
 #include "daemon/event.h"
 #include "daemon/errand.h"
 #include "daemon/gpu_node.h"
+#include "proto/cpu.h"
 #include "daemon/launcher.h"
 #include "daemon/methods.h"
 #include "daemon/sched.h"
@@ -244,9 +245,13 @@ static int start_submission(struct request *rq, const json_t *spec, const char *
 
     if (!s)
         return err_set(err, -ENOMEM, "out of memory");
-    *s = (struct submission){
-        .rq = rq, .spec = spec, .token = token, .tier = rq->d->tier, .user_gpus = rq->d->cfg.user_gpus, .node.plugin = rq->d->plugin
-    };
+    *s = (struct submission){ .rq = rq,
+                              .spec = spec,
+                              .token = token,
+                              .tier = rq->d->tier,
+                              .user_gpus = rq->d->cfg.user_gpus,
+                              .node.plugin = rq->d->plugin,
+                              .node.bf16_unit = cpu_has_bf16_unit() };
     if (rq->d->plugin && !rq->d->gpus.known)
         gpu_node_await(rq->d->gpu_node, INFINITY, gpus_ready, s);
     else

@@ -242,9 +242,9 @@ enum { JOB_MAX_SOURCES = 3 };
       "CPU compute threads of a rank; default max(1, slots/ranks)")                                                                       \
     X(run_isa, "run.isa", ENUM, "\"auto\"", "*", "", 0, 0, "", "auto|avx512|avx2|generic", "CPU build; all give the same bits")           \
     X(run_deterministic, "run.deterministic", ENUM, "null", "*", "", 0, 0, "", "off|rerun|world", "tier; default: the node's")            \
-    X(run_precision, "run.precision", ENUM, "\"fp32\"", "*", "", 0, 0, "", "fp32|tf32|bf16",                                              \
+    X(run_precision, "run.precision", ENUM, "\"fp32\"", "*", "", 0, 0, "", "auto|fp32|tf32|bf16",                                         \
       "of activations and products; sums, weights and their gradients are fp32. tf32 needs a GPU; on CPUs bf16 halves the memory of "     \
-      "activations and, without AMX, takes longer")                                                                                       \
+      "activations and, without AMX, takes longer; auto: bf16 on GPUs and CPUs with AMX, else fp32, when it is submitted")                \
     X(run_restarts, "run.restarts", INT, "3", "*", "", 0, 1000, "times", "",                                                              \
       "consecutive failures without a newer checkpoint that are retried")                                                                 \
     X(run_on_hang, "run.on_hang", ENUM, "\"restart\"", "*", "", 0, 0, "", "restart|fail", "what a hang verdict does")                     \

@@ -1,5 +1,6 @@
 #include "worker/worker.h"
 
+#include <errno.h>
 #include <getopt.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -8,6 +9,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "proto/cpu.h"
 #include "proto/err.h"
 #include "proto/jobspec.h"
 #include "proto/report.h"
@@ -157,6 +159,26 @@ static int run_trainer(const struct jobspec *spec, struct trainer_options opt)
     return rc < 0 ? failed(&err) : 0;
 }
 
+/* As detd does for jobs that it stores. */
+static int choose_precision(struct jobspec *spec, struct err *err)
+{
+    const struct device_ops *backend;
+    char *word;
+    int rc;
+
+    if (strcmp(spec->run_precision, "auto") != 0)
+        return 0;
+    rc = device_backend(spec->run_device, spec->run_isa, &backend, err);
+    if (rc < 0)
+        return rc;
+    word = strdup(strncmp(backend->name, "cuda", 4) == 0 || cpu_has_bf16_unit() ? "bf16" : "fp32");
+    if (!word)
+        return err_set(err, -ENOMEM, "out of memory");
+    free(spec->run_precision);
+    spec->run_precision = word;
+    return 0;
+}
+
 /* What predict reads later, as a job's folder has it. */
 static int write_spec(const struct jobspec *spec, const char *dir, struct err *err)
 {
@@ -192,7 +214,7 @@ static int run_alone(const struct args *a, int argc, char **argv)
         rc = failed(&err);
     } else if (spec->run_ranks != 1) {
         rc = usage_error("alone means run.ranks=1; submit the job to detd for more");
-    } else if (write_spec(spec, opt.job_dir, &err) < 0) {
+    } else if (choose_precision(spec, &err) < 0 || write_spec(spec, opt.job_dir, &err) < 0) {
         rc = failed(&err);
     } else {
         rc = run_trainer(spec, opt);

@@ -342,6 +342,19 @@ def late_picture(root):
     assert [r["step"] for r in of_type(rest, "loss")] == [2, 3, 4] and of_type(rest, "end")[0]["outcome"] == "completed", rest
 
 
+def chosen_precision(root):
+    """What auto stands for is decided once, and stored. Who asks for bf16 where it is slow hears of it."""
+    with open("/proc/cpuinfo", encoding="utf-8") as f:
+        unit = "amx_bf16" in f.read().split()
+    base = merged(overflowing(root), pictures(root, "grey", [40], steps=1))
+    for asked, wanted in ("auto", "bf16" if unit else "fp32"), ("bf16", "bf16"):
+        _, said = alone(root, "computes_" + asked, merged(base, {"run": {"device": "cpu", "precision": asked}}))
+        with open("%s/computes_%s/spec.json" % (root, asked), encoding="utf-8") as f:
+            assert json.load(f)["run"]["precision"] == wanted, asked
+        slow = [r for r in of_type(said, "event") if r["text"].startswith("run.precision bf16: slower than fp32 on this CPU, as it has no unit for bf16")]
+        assert bool(slow) == (wanted == "bf16" and not unit), said
+
+
 def wrong_use(root):
     """A rank has a folder, and a place among so many; a command line without one of them is no rank's."""
     for words in ("--job-dir %s" % root, "--rank 0 --ranks 1", "--job-dir %s --rank 1 --ranks 1" % root):
@@ -353,6 +366,7 @@ def main():
     began = time.time()
     with Daemon(foreign=False) as d:
         wrong_use(d.root)
+        chosen_precision(d.root)
         nonfinite(d.root)
         resumed(d.root)
         several_ranks(d)

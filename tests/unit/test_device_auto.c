@@ -15,7 +15,7 @@
 struct
 try {
     int rc;
-    char device[8], note[DEVICE_TEXT];
+    char device[8], precision[8], note[DEVICE_TEXT];
     struct err err;
 };
 
@@ -33,6 +33,7 @@ static struct try resolve(const char *device, int ranks, int ranks_per_gpu, cons
         fail_msg("%s", t.err.msg);
     t.rc = device_resolve(spec, &node, t.note, &t.err);
     snprintf(t.device, sizeof t.device, "%s", spec->run_device);
+    snprintf(t.precision, sizeof t.precision, "%s", spec->run_precision);
     jobspec_free(spec);
     json_decref(root);
     return t;
@@ -92,6 +93,29 @@ static void what_only_gpus_do_is_refused_without(void **state)
     assert_takes(resolve("auto", 1, 1, "bf16", node_of(0, 0, 0)), "cpu", "run.device auto: runs on the CPU: this node has no GPUs");
 }
 
+static void assert_computes(struct try t, const char *precision, const char *note)
+{
+    assert_int_equal(t.rc, 0);
+    assert_string_equal(t.precision, precision);
+    assert_string_equal(t.note, note);
+}
+
+static void auto_takes_bf16_where_it_is_quick(void **state)
+{
+    struct device_node node = node_of(0, 0, 0);
+
+    (void)state;
+    assert_computes(resolve("cpu", 1, 1, "auto", node), "fp32", "run.precision auto: fp32, as the CPU has no unit for bf16 (AMX)");
+    assert_computes(
+        resolve("auto", 1, 1, "auto", node), "fp32",
+        "run.device auto: runs on the CPU: this node has no GPUs; run.precision auto: fp32, as the CPU has no unit for bf16 (AMX)");
+    assert_computes(resolve("auto", 1, 1, "auto", node_of(1, 0, 1)), "bf16",
+                    "run.device auto: runs on GPUs: needs 1, this node has 1; run.precision auto: bf16 on GPUs");
+    node.bf16_unit = true;
+    assert_computes(resolve("cpu", 1, 1, "auto", node), "bf16", "run.precision auto: bf16, for which the CPU has a unit (AMX)");
+    assert_computes(resolve("cpu", 1, 1, "fp32", node), "fp32", "");
+}
+
 /* Whoever asks for GPUs waits for an admin, but not for ones that the node has never had. */
 static void cuda_waits_for_quarantined_ones_only(void **state)
 {
@@ -126,8 +150,9 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(auto_takes_gpus_that_can_be_trusted),  cmocka_unit_test(auto_says_why_there_are_none),
-        cmocka_unit_test(what_only_gpus_do_is_refused_without), cmocka_unit_test(cuda_waits_for_quarantined_ones_only),
-        cmocka_unit_test(a_job_has_so_many_gpus_at_most),       cmocka_unit_test(the_cpu_is_asked_for_by_name),
+        cmocka_unit_test(auto_takes_bf16_where_it_is_quick),    cmocka_unit_test(what_only_gpus_do_is_refused_without),
+        cmocka_unit_test(cuda_waits_for_quarantined_ones_only), cmocka_unit_test(a_job_has_so_many_gpus_at_most),
+        cmocka_unit_test(the_cpu_is_asked_for_by_name),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

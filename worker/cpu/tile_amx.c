@@ -1,21 +1,10 @@
 /* worker/cpu/tile_amx.c - see tile_amx.h. Builds for CPUs that never have the unit have nothing of it. */
 #include "worker/cpu/tile_amx.h"
 
-#include <cpuid.h>
 #include <stdio.h>
 #include <string.h>
 
-enum {
-    CPUID_BF16 = 1 << 22, /* leaf 7, EDX */
-    CPUID_TILE = 1 << 24,
-};
-
-static bool cpu_has_it(void)
-{
-    unsigned a, b, c, d = 0;
-
-    return __get_cpuid_count(7, 0, &a, &b, &c, &d) && (d & CPUID_TILE) && (d & CPUID_BF16);
-}
+#include "proto/cpu.h"
 
 #if defined(__AVX512F__)
 #include <immintrin.h>
@@ -86,7 +75,7 @@ static bool agrees(void)
 
 bool amx_ready(char *ret_why, size_t size)
 {
-    if (!cpu_has_it())
+    if (!cpu_has_bf16_unit())
         snprintf(ret_why, size, "it has no unit for bf16 (AMX)");
     else if ((saved_states() & STATE_TILES) != STATE_TILES)
         snprintf(ret_why, size, "the kernel does not save the state of its unit for bf16 (AMX)");
@@ -102,7 +91,7 @@ bool amx_ready(char *ret_why, size_t size)
 #else
 bool amx_ready(char *ret_why, size_t size)
 {
-    if (cpu_has_it())
+    if (cpu_has_bf16_unit())
         snprintf(ret_why, size, "its %s build uses no unit for bf16 (AMX)", ISA_NAME);
     else
         snprintf(ret_why, size, "it has no unit for bf16 (AMX)");

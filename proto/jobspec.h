@@ -217,7 +217,8 @@ enum { JOB_MAX_SOURCES = 3 };
     X(val_every, "val.every", INT, "null", "-", "", 0, 100000000, "steps", "",                                                            \
       "validate after so many steps, and after the last; 0: never; default steps/10 where there is data.val")                             \
     X(val_batch, "val.batch", INT, "8", "-", "", 1, 4096, "images", "", "images of a validation shard")                                   \
-    X(val_conf, "val.conf", REAL, "0.005", "-", "yolo rcnn", 0, 1, "score", "", "detections below it are dropped")                        \
+    X(val_conf, "val.conf", REAL, "0.005", "-", "yolo rcnn", 0, 1, "score", "",                                                          \
+      "detections below it are dropped; .005 is darknet's protocol, and .05 detectron2's: against 0 that costs up to a point of AP")      \
     X(val_nms, "val.nms", REAL, "0.45", "-", "yolo rcnn", 0, 1, "IoU", "", "per-class suppression")                                       \
     X(val_max_det, "val.max_det", INT, "100", "-", "yolo rcnn", 1, 10000, "boxes", "", "detections kept of an image")                     \
     X(val_depth_crop, "val.depth_crop", ENUM, "null", "-", "depth", 0, 0, "", "none|garg|eigen",                                          \
@@ -233,7 +234,9 @@ enum { JOB_MAX_SOURCES = 3 };
     X(checkpoint_every, "checkpoint.every", INT, "null", "-", "", 0, 100000000, "steps", "",                                              \
       "0: only at the end; default: val.every, or steps/10 without validation")                                                           \
     X(checkpoint_keep, "checkpoint.keep", INT, "3", "-", "", 1, 1000, "", "",                                                             \
-      "newest checkpoints kept, besides the best by validation loss")                                                                     \
+      "newest checkpoints kept, besides the best; of those written by word or at a pause as many, which take no other's place")          \
+    X(checkpoint_best, "checkpoint.best", STR, "\"loss\"", "\"loss\"", "", 1, 63, "", "",                                               \
+      "what the best validation is by, whose checkpoint is kept: loss, or a metric as detctl eval has it, as AP or AP50:cat")             \
     X(run_device, "run.device", ENUM, "\"auto\"", "*", "", 0, 0, "", "auto|cpu|cuda", "")                                                 \
     X(run_ranks, "run.ranks", INT, "1", "*", "", 1, 64, "processes", "", "changes no result on CPUs, nor on GPUs in tier world")          \
     X(run_ranks_per_gpu, "run.ranks_per_gpu", INT, "1", "*", "", 1, 8, "processes", "",                                                   \
@@ -270,7 +273,12 @@ enum { JOB_MAX_SOURCES = 3 };
       "folder of another run of this job: train its steps again, compare each with its evidence, save nothing")                           \
     X(verify_from, "verify.from", INT, "null", "*", "", 0, 100000000, "step", "",                                                         \
       "begin at the newest of its checkpoints at or before that step; default 0: from scratch")                                           \
-    X(verify_to, "verify.to", INT, "null", "*", "", 1, 100000000, "step", "", "end after that step; default: train.steps")
+    X(verify_to, "verify.to", INT, "null", "*", "", 1, 100000000, "step", "", "end after that step; default: train.steps")                \
+    X(eval_run, "eval.run", PATH, "null", "*", "", 0, 4095, "", "",                                                                       \
+      "folder of another job with these keys: validate a checkpoint of its on data.val, which may be another set, and train nothing")     \
+    X(eval_step, "eval.step", INT, "null", "*", "", 1, 100000000, "step", "", "of that checkpoint")                                       \
+    X(eval_job, "eval.job", INT, "null", "*", "", 1, 9007199254740991, "", "", "the number of that job, among whose results these are then listed") \
+    X(eval_set, "eval.set", STR, "null", "*", "", 1, 64, "", "", "under this name of the set")
 /* clang-format on */
 
 struct jobspec_list {

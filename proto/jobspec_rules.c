@@ -545,6 +545,21 @@ static int finish_verify(struct jobspec *s, struct err *err)
     return 0;
 }
 
+static int finish_eval(struct jobspec *s, struct err *err)
+{
+    const struct wanted keys[] = { { "eval.step", s->eval_step >= 0, s->eval_run, "eval.run" },
+                                   { "eval.job", s->eval_job >= 0, s->eval_run && s->eval_set, "eval.run and eval.set" },
+                                   { "eval.set", s->eval_set, s->eval_run, "eval.run" } };
+
+    if (s->eval_run && s->eval_step < 0)
+        return job_error(err, "eval.step", "is required with eval.run");
+    if (s->eval_run && !s->data_val_annotations)
+        return job_error(err, "data.val.annotations", "is required with eval.run: it is what is looked at");
+    if (s->eval_run && s->verify_evidence)
+        return job_error(err, "verify.evidence", "cannot be combined with eval.run");
+    return all_fit(keys, sizeof keys / sizeof *keys, err);
+}
+
 typedef int rule(struct jobspec *s, struct err *err);
 
 static int follow(rule *const *rules, size_t n, struct jobspec *s, struct err *err)
@@ -560,7 +575,8 @@ int jobspec_finish(struct jobspec *s, bool uncounted, struct err *err)
 {
     static rule *const all[] = { finish_model,     finish_rcnn,   finish_depth,  finish_sizes,        finish_pictures,
                                  finish_fraction,  finish_frames, finish_labels, finish_shards,       finish_run,
-                                 finish_optimizer, finish_form,   finish_val,    finish_depth_scores, finish_steps };
+                                 finish_optimizer, finish_form,   finish_val,    finish_depth_scores, finish_eval,
+                                 finish_steps };
     static rule *const of_steps[] = { finish_schedule, finish_intervals, finish_verify };
     int rc = follow(all, sizeof all / sizeof *all, s, err);
 

@@ -30,7 +30,7 @@ enum { NPARAMS = 2, COUNT = 3, NTERMS = 2 };
 /* A model of two vectors, the second of which is a running one. */
 struct job {
     struct jobspec spec;
-    char kind[8]; /* of optimizer */
+    char kind[8], best[8]; /* of optimizer; what is best by */
     struct param param[NPARAMS], *list[NPARAMS];
     struct model model;
     struct param_group group;
@@ -60,6 +60,8 @@ static void open_job(struct job *j, const char *optimizer, double ema)
     snprintf(j->kind, sizeof j->kind, "%s", optimizer);
     j->spec.train_optimizer = j->kind;
     j->spec.train_ema = ema;
+    snprintf(j->best, sizeof j->best, "loss");
+    j->spec.checkpoint_best = j->best;
     assert_int_equal(optimizer_open(j->dev, &j->spec, j->list, NPARAMS, &j->group, &j->optimizer, &err), 0);
 }
 
@@ -220,9 +222,38 @@ static int cleared(void **state)
     return system(command);
 }
 
+/* Who has no job at hand is told what was the best by, and what it was. */
+static void the_best_is_told(void **state)
+{
+    static const char *const by[] = { "loss", "AP50" };
+    struct state_best best;
+    struct state out;
+    struct ckpt *c;
+    struct err err;
+    struct job a;
+
+    (void)state;
+    open_job(&a, "sgd", 0);
+    for (int i = 0; i < 2; i++) {
+        state_init(&out, NTERMS);
+        out.step = 7 + i;
+        out.best = 0.25;
+        out.best_step = 3;
+        snprintf(a.best, sizeof a.best, "%s", by[i]);
+        put(&a, &out);
+        assert_int_equal(ckpt_open(folder, out.step, &ours, &c, &err), 0);
+        assert_true(state_best(c->state, &best));
+        ckpt_close(c);
+        assert_true(best.step == 3 && best.value == 0.25);
+        assert_string_equal(best.metric, i ? "AP50" : "");
+    }
+    close_job(&a);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(the_best_is_told, fresh, cleared),
         cmocka_unit_test_setup_teardown(all_comes_back, fresh, cleared),
         cmocka_unit_test_setup_teardown(another_optimizer_finds_no_arrays, fresh, cleared),
         cmocka_unit_test_setup_teardown(averages_and_weights_change_files, fresh, cleared),

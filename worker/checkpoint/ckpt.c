@@ -236,14 +236,20 @@ static int discard(const char *dir, int64_t step, struct err *err)
     return rc;
 }
 
-int ckpt_prune(const char *dir, int keep, int64_t best, struct err *err)
+static bool is_due(struct ckpt_due due, int64_t step)
 {
+    return step == due.last || (due.every > 0 && step % due.every == 0);
+}
+
+int ckpt_prune(const char *dir, int keep, int64_t best, struct ckpt_due due, struct err *err)
+{
+    int left[2] = { keep, keep }; /* of those that were not due, and that were */
     int64_t *steps;
     size_t n;
     int rc = list_steps(dir, PUBLISHED, &steps, &n, err);
 
-    for (size_t i = keep > 0 ? (size_t)keep : 0; rc == 0 && i < n; i++)
-        if (steps[i] != best)
+    for (size_t i = 0; rc == 0 && i < n; i++)
+        if (left[is_due(due, steps[i])]-- <= 0 && steps[i] != best)
             rc = discard(dir, steps[i], err);
     free(steps);
     return rc;

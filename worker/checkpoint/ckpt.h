@@ -41,8 +41,12 @@ int ckpt_write(const char *dir, int64_t step, const struct ckpt_identity *id, co
                int64_t *ret_bytes, struct err *err);
 /* Renames the temporary folder into place, durably. Only after everything reported up to step is durable. */
 int ckpt_publish(const char *dir, int64_t step, struct err *err);
-/* Deletes all but the `keep` newest and step `best` (-1: none). */
-int ckpt_prune(const char *dir, int keep, int64_t best, struct err *err);
+/* Deletes all but step `best` (-1: none), the `keep` newest that were due by their number, which are multiples of `every` and `last`, and as many of the
+ * others. every 0: only `last` is. The newest of all stays. */
+struct ckpt_due {
+    int64_t every, last;
+};
+int ckpt_prune(const char *dir, int keep, int64_t best, struct ckpt_due due, struct err *err);
 
 /* Deletes those of later steps, newest first. */
 int ckpt_drop_after(const char *dir, int64_t step, struct err *err);

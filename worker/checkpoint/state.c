@@ -1,7 +1,6 @@
 #include "worker/checkpoint/state.h"
 
 #include <assert.h>
-#include <jansson.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -10,6 +9,7 @@
 #include "proto/err.h"
 #include "proto/jobspec.h"
 #include "worker/checkpoint/ckpt.h"
+#include "worker/checkpoint/classes.h"
 #include "worker/core/device.h"
 #include "worker/data/dataset.h"
 #include "worker/models/model.h"
@@ -203,20 +203,20 @@ static int load_state(struct state *to, int nparams, const struct safetensors *f
     return 0;
 }
 
-/* ---- both files ---- */
-
-/* [{"id": ..., "name": ...}, ...]: what predict needs to know of the data set. */
-static char *classes_json(const struct dataset *d)
+bool state_best(const struct safetensors *f, struct state_best *ret)
 {
-    json_t *list = json_array();
-    char *text;
+    const char *metric = safetensors_meta(f, STATE_METRIC);
+    double scores[SCORES];
+    struct err ignored;
 
-    for (int i = 0; i < d->nclasses; i++)
-        json_array_append_new(list, json_pack("{s:I,s:s}", "id", (json_int_t)d->classes[i].id, "name", d->classes[i].name));
-    text = json_dumps(list, JSON_COMPACT);
-    json_decref(list);
-    return text;
+    snprintf(ret->metric, sizeof ret->metric, "%s", metric ? metric : "");
+    if (read_exact(f, "best_step", ST_I64, 1, &ret->step, &ignored) < 0 || read_exact(f, "scores", ST_F64, SCORES, scores, &ignored) < 0)
+        return false;
+    ret->value = scores[SCORE_BEST];
+    return true;
 }
+
+/* ---- both files ---- */
 
 /* model.safetensors holds what is validated. */
 static int export_model(const struct trained *of, struct st_array **ret_arrays, struct err *err)
@@ -234,16 +234,22 @@ int state_save(const struct state *s, const struct trained *of, const char *dir,
 {
     struct st_array *arrays = NULL;
     struct arrays a = { 0 };
-    char *classes = classes_json(of->classes), size[32];
+    char *classes = classes_text(of->classes), size[32];
     const struct canvas canvas = of->model->canvas;
-    struct st_meta meta[2 + MODEL_TRAITS] = { { "classes", classes ? classes : "[]" }, { "size", size } };
-    const struct st_meta job = { STATE_JOB, of->job };
+    struct st_meta meta[2 + MODEL_TRAITS] = { { CLASSES_META, classes ? classes : "[]" }, { "size", size } };
+    const bool by_loss = strcmp(of->spec->checkpoint_best, "loss") == 0;
+    struct st_meta about[2];
+    size_t nabout = 0;
     int rc;
 
     if (canvas.w == canvas.h)
         snprintf(size, sizeof size, "%d", canvas.w);
     else
         snprintf(size, sizeof size, "%dx%d", canvas.w, canvas.h);
+    if (of->job)
+        about[nabout++] = (struct st_meta){ STATE_JOB, of->job };
+    if (!by_loss)
+        about[nabout++] = (struct st_meta){ STATE_METRIC, of->spec->checkpoint_best };
     assert(of->model->ntraits <= MODEL_TRAITS);
     for (int i = 0; i < of->model->ntraits; i++)
         meta[2 + i] = of->model->traits[i];
@@ -252,7 +258,7 @@ int state_save(const struct state *s, const struct trained *of, const char *dir,
         rc = arrays_fill(s, of, &a, err);
     if (rc >= 0) {
         struct ckpt_part model = { arrays, (size_t)of->model->nparams, meta, 2 + (size_t)of->model->ntraits };
-        struct ckpt_part state = { a.arrays, a.n, &job, of->job != NULL };
+        struct ckpt_part state = { a.arrays, a.n, about, nabout };
 
         rc = ckpt_write(dir, s->step, id, &model, &state, ret_bytes, err);
     }

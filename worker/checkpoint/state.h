@@ -23,17 +23,29 @@ struct proof {
     struct hash128 *weight; /* [model->nparams] of the parameters as they are trained; NULL: none are kept */
 };
 
+#define STATE_METRIC \
+    "best" /* the metric that the best validation is the best of, in the metadata of state.safetensors; not there: the loss is */
 #define STATE_JOB "job" /* the job, in the metadata of state.safetensors; checkpoints of earlier versions have none */
 
 struct state {
     int64_t step;                /* completed */
     int64_t skips;               /* the last so many steps were skipped: their gradient was not finite */
     struct window window;        /* open log window */
-    double best;                 /* lowest validation loss so far, INFINITY before the first */
+    double best;                 /* lowest validation loss so far, or best of the metric checkpoint.best; INFINITY before the first */
     int64_t best_step, val_step; /* of it; of the last validation, -1 before the first */
     double val_loss;             /* of the last validation, NAN before the first */
     struct proof *proof;         /* the recorder's; NULL: no evidence is kept */
 };
+
+/* What a checkpoint says of the best validation up to it. */
+struct state_best {
+    int64_t step;    /* 0: there was none */
+    double value;    /* lowest loss, or best of the metric */
+    char metric[64]; /* checkpoint.best; "": the loss */
+};
+struct safetensors;
+/* From the file state.safetensors of one; false: it does not say. */
+bool state_best(const struct safetensors *f, struct state_best *ret);
 
 /* Of a job that begins. nterms: the model's losses. */
 void state_init(struct state *s, int nterms);

@@ -3,8 +3,19 @@
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "proto/err.h"
+
+bool metric_is_error(const char *name)
+{
+    static const char *const errors[] = { "abs_rel", "sq_rel", "rmse", "rmse_log", "ate", "ate_std" };
+
+    for (size_t i = 0; i < sizeof errors / sizeof *errors; i++)
+        if (strcmp(errors[i], name) == 0)
+            return true;
+    return false;
+}
 
 int metrics_add(struct metrics *m, const char *name, double value, struct err *err)
 {

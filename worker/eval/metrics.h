@@ -1,5 +1,7 @@
 /* worker/eval/metrics.h - scores by name, as the store keeps them. */
 #pragma once
+#include <stdbool.h>
+
 #include "proto/record.h"
 
 struct err;
@@ -15,5 +17,7 @@ struct metrics {
     int n, room;
 };
 
+/* Whether a smaller value is the better one, as of errors of depth and motion. */
+bool metric_is_error(const char *name);
 /* Appends a copy; a name that is too long is cut. */
 int metrics_add(struct metrics *m, const char *name, double value, struct err *err);

@@ -37,6 +37,14 @@ static void link_best(const struct keeper *k, const char *dir, int64_t step)
         report_event(k->machine->report, &ignored, "warning", "checkpoint", "%s", why.msg);
 }
 
+static int prune(const struct keeper *k, const char *dir, const struct state *state, struct err *err)
+{
+    const struct jobspec *s = k->machine->spec;
+    const struct ckpt_due due = { s->checkpoint_every, s->train_steps };
+
+    return ckpt_prune(dir, (int)s->checkpoint_keep, state->best_step > 0 ? state->best_step : -1, due, err);
+}
+
 /* Written, then durable reports, then published: a checkpoint never knows more than the spool. */
 static int save(const struct keeper *k, const struct state *state, struct err *err)
 {
@@ -66,7 +74,7 @@ static int save(const struct keeper *k, const struct state *state, struct err *e
         rc = report_ckpt_published(k->machine->report, state->step, path, bytes, state->val_step == state->step ? state->val_loss : NAN,
                                    best, err);
     if (rc >= 0)
-        rc = ckpt_prune(dir, (int)k->machine->spec->checkpoint_keep, state->best_step > 0 ? state->best_step : -1, err);
+        rc = prune(k, dir, state, err);
     if (rc >= 0 && !ckpt_has_best(dir)) /* the best step was never saved, and the best of those that were is gone */
         link_best(k, dir, state->step);
     return rc;

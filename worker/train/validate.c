@@ -307,6 +307,53 @@ static int report_scores(struct validation *v, const struct metrics *m, struct e
     return rc;
 }
 
+/* What rank 0 has scored, on all ranks. ERR_INPUT: there is no such metric. */
+static int best_metric(const struct validation *v, const struct metrics *m, double *ret, struct err *err)
+{
+    const struct machine *machine = v->t->machine;
+    const char *name = machine->spec->checkpoint_best;
+    struct {
+        double value;
+        int64_t known;
+        char names[200]; /* of what there is */
+    } said = { NAN, 0, "" };
+    int rc;
+
+    for (int i = 0; i < m->n; i++) {
+        size_t used = strlen(said.names);
+
+        if (strcmp(m->row[i].name, name) == 0) {
+            said.value = m->row[i].value;
+            said.known = 1;
+        }
+        if (!strchr(m->row[i].name, ':'))
+            snprintf(said.names + used, sizeof said.names - used, ", %s", m->row[i].name);
+    }
+    rc = comm_broadcast(machine->comm, COMM_SYNC, &said, sizeof said, err);
+    if (rc >= 0 && !said.known)
+        rc = err_field(err, ERR_INPUT, "checkpoint.best", "checkpoint.best: a validation has no metric '%s'; it has loss%s", name,
+                       said.names);
+    *ret = said.value;
+    return rc;
+}
+
+static int note_best(struct validation *v, const struct metrics *m, struct err *err)
+{
+    struct state *s = v->t->state;
+    const char *by = v->t->machine->spec->checkpoint_best;
+    const bool loss = strcmp(by, "loss") == 0;
+    double value = s->val_loss;
+    int rc = loss ? 0 : best_metric(v, m, &value, err);
+
+    if (rc < 0 || isnan(value))
+        return rc;
+    if (s->best_step == 0 || (loss || metric_is_error(by) ? value < s->best : value > s->best)) {
+        s->best = value;
+        s->best_step = s->step;
+    }
+    return 0;
+}
+
 static int finish(struct validation *v, struct err *err)
 {
     struct validator *t = v->t;
@@ -322,6 +369,8 @@ static int finish(struct validation *v, struct err *err)
         rc = rows_report(t->rows, "val", t->state->step, &w, 0, err);
     if (rc >= 0 && t->machine->opt->rank == 0)
         rc = report_scores(v, &m, err);
+    if (rc >= 0 && v->t->optimizer) /* of a job's own validations */
+        rc = note_best(v, &m, err);
     free(m.row);
     return rc;
 }
@@ -329,23 +378,21 @@ static int finish(struct validation *v, struct err *err)
 int validator_run(struct validator *t, struct err *err)
 {
     struct validation v;
+    struct ema *ema;
     int rc;
 
     if (t->state->val_step == t->state->step)
         return 0;
     progress_phase(t->machine->progress, PHASE_VALIDATE);
     rc = validation_open(&v, t, err);
-    ema_swap(optimizer_ema(t->optimizer));
+    ema = t->optimizer ? optimizer_ema(t->optimizer) : NULL;
+    ema_swap(ema);
     if (rc >= 0)
         rc = all_shards(&v, err);
-    ema_swap(optimizer_ema(t->optimizer));
+    ema_swap(ema);
     if (rc >= 0)
         rc = finish(&v, err);
     validation_close(&v);
     t->state->val_step = t->state->step;
-    if (rc >= 0 && t->state->val_loss < t->state->best) {
-        t->state->best = t->state->val_loss;
-        t->state->best_step = t->state->step;
-    }
     return rc;
 }

@@ -18,7 +18,7 @@ struct validator {
     const struct machine *machine;
     struct model *model;
     struct tape *tape;
-    struct optimizer *optimizer; /* whose averages are validated, where it keeps some */
+    struct optimizer *optimizer; /* whose averages are validated, where it keeps some; NULL: the weights are what they are */
     const struct split *val;
     const struct rows *rows;
     struct state *state;

@@ -429,6 +429,35 @@ static void the_example_of_the_specs(void **state)
     coco_ap_free(&ap);
 }
 
+/* Four objects; hits at .9 and .6, misses at .8 and, of one score with a hit, at .5: F1 is 2 / 5 from .9 on, 1 / 3, 4 / 7 from .6 on, 2 / 3 from .5 on. */
+static void the_best_score_to_begin_at(void **state)
+{
+    static const struct {
+        double score;
+        int truth; /* which it is; -1: none */
+    } found[] = { { 0.5, -1 }, { 0.9, 0 }, { 0.8, -1 }, { 0.5, 2 }, { 0.6, 1 }, { 0.1, -1 } };
+    struct truth truths[5] = { 0 };
+    struct detection dets[6] = { 0 };
+    struct coco_ap ap;
+
+    (void)state;
+    for (int k = 0; k < 5; k++)
+        truths[k] = (struct truth){ 0, k == 4, false, false, 100, { 20. * k, 0, 10, 10 } };
+    for (int k = 0; k < 6; k++) {
+        double x = found[k].truth < 0 ? 500 + 20 * k : 20 * found[k].truth;
+
+        dets[k] = (struct detection){ .image = 0, .cls = 0, .score = found[k].score, .box = { x, 0, 10, 10 } };
+    }
+    ap = coco_scores(dets, 6, truths, 5, 3);
+    assert_true(ap.class_best[0].conf == 0.5);
+    assert_float_equal(ap.class_best[0].precision, 3. / 5, 1e-12);
+    assert_float_equal(ap.class_best[0].recall, 3. / 4, 1e-12);
+    assert_int_equal(ap.class_best[0].truths, 4);
+    assert_true(ap.class_best[1].conf == -1 && ap.class_best[1].recall == -1 && ap.class_best[1].truths == 1);
+    assert_true(ap.class_best[2].precision == -1 && ap.class_best[2].truths == 0);
+    coco_ap_free(&ap);
+}
+
 static void nothing_to_find_is_minus_one(void **state)
 {
     struct detection d = { .score = .5, .box = { 0, 0, 10, 10 } };
@@ -555,6 +584,7 @@ int main(void)
         cmocka_unit_test(agrees_with_the_reference),
         cmocka_unit_test(agrees_with_the_reference_on_odd_masks),
         cmocka_unit_test(the_example_of_the_specs),
+        cmocka_unit_test(the_best_score_to_begin_at),
         cmocka_unit_test(nothing_to_find_is_minus_one),
         cmocka_unit_test(nothing_found_is_zero),
         cmocka_unit_test(the_101st_detection_does_not_count),

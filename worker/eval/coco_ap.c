@@ -116,6 +116,30 @@ static void score_class(const struct scoring *s, struct means *m, struct coco_ap
     ap->class_ar100[cls] = mean_value(&full);
 }
 
+/* Detections of one score stand or fall together. */
+static struct coco_best find_best(const struct scoring *s, size_t from, size_t to, size_t npos)
+{
+    struct coco_best best = { -1, -1, -1, npos };
+    size_t tp = 0, fp = 0;
+    double best_f1 = -1;
+
+    for (size_t i = from; i < to && npos > 0; i++) {
+        const struct coco_verdict *v = &s->verdicts[i];
+        double f1;
+
+        tp += v->rank < COCO_KEPT && v->flag[0][0] == PR_TP;
+        fp += v->rank < COCO_KEPT && v->flag[0][0] == PR_FP;
+        if (tp + fp == 0 || (i + 1 < to && v[1].score == v->score))
+            continue;
+        f1 = 2 * (double)tp / (double)(tp + fp + npos);
+        if (f1 > best_f1) {
+            best_f1 = f1;
+            best = (struct coco_best){ v->score, (double)tp / (double)(tp + fp), (double)tp / (double)npos, npos };
+        }
+    }
+    return best;
+}
+
 static void summarize(const struct scoring *s, struct coco_ap *ap)
 {
     struct means m = { 0 };
@@ -128,6 +152,7 @@ static void summarize(const struct scoring *s, struct coco_ap *ap)
             to++;
         ap->class_ap50[cls] = -1;
         score_class(s, &m, ap, cls, from, to);
+        ap->class_best[cls] = find_best(s, from, to, s->npos[cls * COCO_AREAS]);
         from = to;
     }
     for (int i = 0; i < COCO_STATS; i++)
@@ -144,7 +169,8 @@ static int result_new(struct coco_ap *ap, int nclasses)
     ap->class_ap = malloc(room * sizeof *ap->class_ap);
     ap->class_ap50 = malloc(room * sizeof *ap->class_ap50);
     ap->class_ar100 = malloc(room * sizeof *ap->class_ar100);
-    return ap->class_ap && ap->class_ap50 && ap->class_ar100 ? 0 : -ENOMEM;
+    ap->class_best = malloc(room * sizeof *ap->class_best);
+    return ap->class_ap && ap->class_ap50 && ap->class_ar100 && ap->class_best ? 0 : -ENOMEM;
 }
 
 int coco_ap_score(struct coco_verdict *verdicts, size_t n, const struct truth *truths, size_t ntruths, int nclasses, struct coco_ap *ret_ap,
@@ -176,5 +202,6 @@ void coco_ap_free(struct coco_ap *ap)
     free(ap->class_ap);
     free(ap->class_ap50);
     free(ap->class_ar100);
+    free(ap->class_best);
     *ap = (struct coco_ap){ 0 };
 }

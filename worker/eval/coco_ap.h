@@ -19,12 +19,19 @@ enum coco_stat {
 /* Names for reports: "AP", "AP50", "AP75", "APs", "APm", "APl", "AR1", "AR10", "AR100", "ARs", "ARm", "ARl". */
 extern const char *const coco_stat_name[COCO_STATS];
 
+/* Of a class: the score from which on its detections have the best F1 at IoU .50, the highest such score, and what they have there. */
+struct coco_best {
+    double conf, precision, recall; /* -1: there is none, as nothing was detected, or there is nothing to detect */
+    size_t truths;                  /* that are no crowd */
+};
+
 /* Everything is -1 where there is no ground truth to ask for. */
 struct coco_ap {
     double stat[COCO_STATS];
     double at_iou[COCO_THRESHOLDS]; /* .50, .55 ... .95 */
     int nclasses;
     double *class_ap, *class_ap50, *class_ar100; /* [nclasses] */
+    struct coco_best *class_best;                /* [nclasses] */
 };
 
 /* Puts the verdicts on all detections (coco_match.h) in an order of its own. truths: all of the split; classes are 0 .. nclasses - 1. -ENOMEM. Caller frees

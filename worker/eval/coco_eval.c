@@ -108,7 +108,11 @@ static const void *coco_pack(const struct evaluator *e, size_t *ret_bytes)
     return v;
 }
 
-/* ---- names of AP50 by class ---- */
+/* ---- scores by class ---- */
+
+/* What is said of each; as short as the first, so that a class has the same name in all. */
+enum { CLASS_AP50, CLASS_AP, CLASS_PRECISION, CLASS_RECALL, CLASS_CONF, CLASS_TRUTHS, CLASS_SCORES };
+static const char *const class_prefix[CLASS_SCORES] = { "AP50:", "AP:", "P50:", "R50:", "conf:", "n:" };
 
 struct name {
     char text[RECORD_MAX_NAME + 1];
@@ -117,17 +121,16 @@ struct name {
 /* Cut at a character, so that the id stays whole; what would break a line of text is blank. */
 static struct name class_metric(const struct eval_split *s, const char *what, int c, bool with_id)
 {
-    static const char prefix[] = "AP50:";
     struct name n;
     char id[32] = "";
-    size_t room = RECORD_MAX_NAME - (sizeof prefix - 1) - strlen(what), len = strlen(s->class_name[c]);
+    size_t room = RECORD_MAX_NAME - strlen(class_prefix[CLASS_AP50]) - strlen(what), len = strlen(s->class_name[c]);
 
     if (with_id)
         room -= (size_t)snprintf(id, sizeof id, " #%lld", (long long)s->class_id[c]);
     if (len > room)
         for (len = room; len > 0 && ((unsigned char)s->class_name[c][len] & 0xc0) == 0x80;)
             len--;
-    snprintf(n.text, sizeof n.text, "%s%s%.*s%s", what, prefix, (int)len, s->class_name[c], id);
+    snprintf(n.text, sizeof n.text, "%.*s%s", (int)len, s->class_name[c], id);
     for (char *p = n.text; *p; p++)
         if ((unsigned char)*p < 0x20)
             *p = ' ';
@@ -167,6 +170,30 @@ static double score_or_nan(double score)
     return score < 0 ? NAN : score;
 }
 
+static double class_score(const struct coco_ap *ap, int c, int what)
+{
+    const struct coco_best *best = &ap->class_best[c];
+    const double score[CLASS_SCORES] = {
+        [CLASS_AP50] = ap->class_ap50[c], [CLASS_AP] = ap->class_ap[c], [CLASS_PRECISION] = best->precision,
+        [CLASS_RECALL] = best->recall,    [CLASS_CONF] = best->conf,    [CLASS_TRUTHS] = (double)best->truths
+    };
+
+    return score_or_nan(score[what]);
+}
+
+static int add_class_scores(const char *what, const struct coco_ap *ap, const struct name *names, int score, struct metrics *ret,
+                            struct err *err)
+{
+    char name[RECORD_MAX_NAME + 32];
+    int rc = 0;
+
+    for (int c = 0; c < ap->nclasses && rc >= 0; c++) {
+        snprintf(name, sizeof name, "%s%s%s", what, class_prefix[score], names[c].text);
+        rc = metrics_add(ret, name, class_score(ap, c, score), err);
+    }
+    return rc;
+}
+
 static int add_metrics(const struct eval_split *s, const char *what, const struct coco_ap *ap, struct metrics *ret, struct err *err)
 {
     struct name *names = calloc((size_t)s->nclasses + 1, sizeof *names), stat;
@@ -178,8 +205,8 @@ static int add_metrics(const struct eval_split *s, const char *what, const struc
     }
     if (rc >= 0)
         name_classes(s, what, names);
-    for (int c = 0; c < s->nclasses && rc >= 0; c++)
-        rc = metrics_add(ret, names[c].text, score_or_nan(ap->class_ap50[c]), err);
+    for (int k = 0; k < CLASS_SCORES && rc >= 0; k++)
+        rc = add_class_scores(what, ap, names, k, ret, err);
     free(names);
     return rc;
 }

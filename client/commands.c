@@ -51,13 +51,24 @@ const struct command commands[] = {
       "  --json      an array of rows\n"
       "  --plot      draw the curves, and where the deterministic tier changed\n",
       "  detctl loss 3 --split val --term total --csv > val.csv\n", command_loss },
-    { "eval", "[ID] [--metric NAME] [--csv | --json] [--now]", "Prints evaluation results: the newest, or the history of one metric",
-      "  --metric NAME  only this metric, all of its history\n"
-      "  --csv, --json  everything, for scripts\n"
-      "  --now          ask the running job to evaluate at its next step\n"
+    { "eval", "[ID] [--metric NAME | --per-class] [--set NAME] [--on SET [--images DIR] [--checkpoint STEP|best|last]] [--csv | --json] [--now]",
+      "Prints evaluation results: the newest, or the history of one metric; or evaluates a checkpoint on a data set",
+      "  --metric NAME   only this metric, all of its history\n"
+      "  --per-class     of each class: COUNT objects, AP, AP50, and PRECISION and RECALL at IoU .50 at the score CONF from\n"
+      "                  which on their F1 is the best\n"
+      "  --on SET        evaluate a checkpoint on this set now: a job of detd computes the losses and metrics of a validation on\n"
+      "                  SET in the place of data.val, and they are kept under the set's name. The job may run, or have ended\n"
+      "  --images DIR    where the pictures of SET lie (data.val.images of the job, or data.train.images)\n"
+      "  --checkpoint C  a step, best (checkpoint.best of the job, and what is taken by default) or last\n"
+      "  --set NAME      what is kept of that set; with --on the name that it gets (that of its file, without .json)\n"
+      "  --csv, --json   everything, for scripts\n"
+      "  --now           ask the running job to evaluate at its next step\n"
+      "Metrics of classes are called AP:CLASS, AP50:CLASS, P50:, R50:, conf: and n:, as in the table eval; masks' begin with segm_. On a\n"
+      "set losses stand beside them, as loss/total. Categories of SET are the job's by their names; objects of others are left out.\n"
       "Depth networks have abs_rel to a3 where depth was measured, ate and ate_std where poses.txt says how the camera moved: mean and\n"
       "deviation of the error of its way over five frames.\n",
-      "  detctl eval 3 --metric AP50\n", command_eval },
+      "  detctl eval 3 --metric AP50\n"
+      "  detctl eval 3 --on test.json --checkpoint best --per-class\n", command_eval },
     { "logs", "[ID] [-f] [--rank N] [--tail N]", "Prints the log files of a job: of its ranks and of detd-job",
       "  -f, --follow  go on until the job ends\n"
       "  --rank N      only this rank\n"
@@ -176,20 +187,34 @@ const struct command commands[] = {
       "  detctl drain --wait new driver on Friday\n", command_drain },
     { "undrain", "", "Starts jobs again", "", "  detctl undrain\n", command_undrain },
     { "info", "[--json]", "Shows version, slots and counters of detd", "", "  detctl info --json\n", command_info },
-    { "predict", "ID IMAGE ... | FOLDER -o DIR [--conf SCORE] [--checkpoint STEP|best|last]",
+    { "predict", "ID IMAGE|FOLDER|PATTERN|- ... | --on SET.json [--images DIR] | --split train|val -o DIR [--conf SCORE] [--results-conf SCORE] "
+                 "[--checkpoint STEP|best|last] [--no-pictures] [--enlarge]",
       "Draws the boxes and masks, or the depth, that a job's network finds in pictures",
-      "To DIR go NAME.png for each picture, small ones enlarged, and results.json: COCO results, each record with the\n"
-      "file_name given; image_id counts the pictures from 1. A network that finds masks has these in a file of their\n"
-      "own, results_segm.json, as COCO's tools want them. Only what an earlier predict wrote is replaced: where\n"
-      "NAME.png is another file, or of another picture of that name, NAME-2.png is written.\n"
+      "To DIR go NAME.png for each picture and results.json: COCO results, each record with the file_name given; image_id\n"
+      "counts the pictures from 1. A network that finds masks has these in a file of their own, results_segm.json, as COCO's\n"
+      "tools want them. Folders below the one that all pictures have in common are kept: of a/i.jpg and b/i.jpg come\n"
+      "DIR/a/i.png and DIR/b/i.png. Only what an earlier predict wrote is replaced: where NAME.png is another file,\n"
+      "NAME-2.png is written. A picture that cannot be read is told and left out; the exit code is 1 then.\n"
+      "A FOLDER is looked through with all below it for .jpg, .jpeg, .png, .bmp and .webp; a quoted PATTERN is one of the\n"
+      "shell's (* ? [ ]); - reads names from the standard input, one a line. Pictures given by name are turned as their EXIF\n"
+      "orientation says; those of a set are not, as in training (but by R-CNN of model.flavor=d2).\n"
       "Of a network that says depth there are NAME.png, depth in colours, near is bright, and NAME_depth.png, a grey\n"
       "PNG of 16 bits: depth is its numbers over Depth-scale, a text in the file, in metres or in the network's own\n"
       "unit, as the text Depth-unit says. It also takes a FOLDER of frames with intrinsics.json: then there are NAME_next.png, the\n"
       "next frame as this one's camera would see it, and the camera's way, trajectory.txt as TUM has it and trajectory_kitti.txt.\n\n"
       "  -o, --out DIR     where to (made if it is not there)\n"
-      "  --conf SCORE      leave out boxes below this score (.25)\n"
-      "  --checkpoint C    a step, best (by validation loss) or last\n",
-      "  detctl predict 3 street.jpg -o out --conf 0.3\n", command_predict },
+      "  --on SET.json     the pictures of a COCO file, with its image_id and, by the categories' names, its category_id, so\n"
+      "                    that COCO's tools read results.json; it needs no annotations\n"
+      "  --images DIR      where the pictures of SET.json lie (data.val.images of the job, or data.train.images)\n"
+      "  --split S         the same of the job's own split, train or val\n"
+      "  --conf SCORE      draw no boxes below this score (.25)\n"
+      "  --results-conf S  write no results below this score: by default as --conf of pictures given by name, and val.conf of the\n"
+      "                    job (.005; R-CNN .05) with --on and --split, as in validation: a higher one costs AP\n"
+      "  --checkpoint C    a step, best (checkpoint.best of the job: the lowest validation loss, where it says nothing) or last\n"
+      "  --no-pictures     write results alone\n"
+      "  --enlarge         draw small pictures enlarged, so that letters can be read\n",
+      "  detctl predict 3 street.jpg -o out --conf 0.3\n"
+      "  detctl predict 3 --split val --no-pictures -o out\n", command_predict },
     { "completion", "", "Prints the script by which bash completes commands, options, jobs and keys",
       "make install puts it where bash finds it; source <(detctl completion) does for this shell.\n",
       "  detctl completion > ~/.local/share/bash-completion/completions/detctl\n", command_completion },

@@ -1,13 +1,23 @@
 /* client/eval.c - evaluation results of a job, and asking for another evaluation. */
 #include <getopt.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
+#include "client/classes.h"
 #include "client/command.h"
+#include "client/evaluate.h"
 #include "client/print.h"
 
+struct wish {
+    const char *metric, *set; /* set NULL: of validations */
+    struct evaluation on;
+    int how; /* 'c': CSV, 'j': JSON, 0: a table */
+    bool now, per_class;
+};
+
 /* All rows of the job, page after page, to be dropped by the caller. */
-static int fetch(struct context *ctx, int64_t id, const char *metric, json_t **ret_rows)
+static int fetch(struct context *ctx, int64_t id, const struct wish *w, json_t **ret_rows)
 {
     json_t *all = json_array(), *cursor = NULL, *result;
     int rc;
@@ -15,8 +25,10 @@ static int fetch(struct context *ctx, int64_t id, const char *metric, json_t **r
     do {
         json_t *params = json_pack("{s:I}", "id", (json_int_t)id);
 
-        if (metric)
-            json_object_set_new(params, "metric", json_string(metric));
+        if (w->metric)
+            json_object_set_new(params, "metric", json_string(w->metric));
+        if (w->set)
+            json_object_set_new(params, "set", json_string(w->set));
         if (cursor)
             json_object_set_new(params, "cursor", cursor);
         cursor = NULL;
@@ -51,21 +63,23 @@ static void print_csv(int64_t id, const json_t *rows)
     }
 }
 
+/* Of classes a table has AP50 alone; --per-class has the rest. */
+static bool is_shown(const char *metric)
+{
+    return !strchr(metric, ':') || strncmp(metric, "AP50:", 5) == 0 || strncmp(metric, "segm_AP50:", 10) == 0;
+}
+
 /* Of one metric the whole history, of all metrics the newest evaluation. */
 static void print_table(const json_t *rows, bool history)
 {
     static const char *const headers[] = { ">STEP", "<METRIC", ">VALUE", "<TIME" };
     struct table *t = table_new(sizeof headers / sizeof *headers, headers);
-    json_int_t newest = 0;
+    json_int_t newest = classes_newest(rows);
     json_t *row;
     size_t i;
 
     json_array_foreach (rows, i, row) {
-        if (json_integer_value(json_object_get(row, "step")) > newest)
-            newest = json_integer_value(json_object_get(row, "step"));
-    }
-    json_array_foreach (rows, i, row) {
-        if (!history && json_integer_value(json_object_get(row, "step")) != newest)
+        if (!history && (json_integer_value(json_object_get(row, "step")) != newest || !is_shown(text_of(row, "metric"))))
             continue;
         table_add(t, text_number(json_object_get(row, "step")).s);
         table_add(t, text_of(row, "metric"));
@@ -88,42 +102,95 @@ static int ask_for_one(struct context *ctx, int64_t id)
     return CODE_DONE;
 }
 
+/* Leaves those of one step. */
+static void keep_step(json_t *rows, long long step)
+{
+    for (size_t i = json_array_size(rows); i-- > 0;)
+        if (int_of(json_array_get(rows, i), "step") != step)
+            json_array_remove(rows, i);
+}
+
+/* step: that alone; 0: all. */
+static int show(struct context *ctx, int64_t id, const struct wish *w, long long step)
+{
+    json_t *rows;
+    int rc = fetch(ctx, id, w, &rows);
+
+    if (rc)
+        return rc;
+    if (step > 0)
+        keep_step(rows, step);
+    if (w->per_class)
+        rc = classes_print(id, rows, w->how);
+    else if (w->how == 'j')
+        print_json(rows);
+    else if (w->how == 'c')
+        print_csv(id, rows);
+    else if (json_array_size(rows) == 0)
+        fprintf(stderr, w->set ? "job %lld has no evaluation on '%s' yet\n" : "job %lld has no evaluation yet\n", (long long)id, w->set);
+    else
+        print_table(rows, w->metric != NULL);
+    json_decref(rows);
+    return rc;
+}
+
+static int check(const struct context *ctx, const struct wish *w)
+{
+    const struct evaluation *on = &w->on;
+
+    if ((on->images || on->checkpoint) && !on->on)
+        return misuse(ctx, "--images and --checkpoint are of --on SET");
+    if (w->set && (!*w->set || strlen(w->set) > 64))
+        return misuse(ctx, "a set's name has 1 to 64 bytes");
+    if (w->now && (on->on || w->set || w->metric || w->per_class))
+        return misuse(ctx, "--now goes alone");
+    return w->metric && w->per_class ? misuse(ctx, "one metric, or all --per-class: not both") : 0;
+}
+
 int command_eval(struct context *ctx, int argc, char **argv)
 {
     static const struct option options[] = { { "metric", required_argument, NULL, 'm' },
+                                             { "set", required_argument, NULL, 's' },
+                                             { "on", required_argument, NULL, 'o' },
+                                             { "images", required_argument, NULL, 'i' },
+                                             { "checkpoint", required_argument, NULL, 'k' },
+                                             { "per-class", no_argument, NULL, 'p' },
                                              { "csv", no_argument, NULL, 'c' },
                                              { "json", no_argument, NULL, 'j' },
                                              { "now", no_argument, NULL, 'n' },
                                              { 0 } };
-    const char *metric = NULL;
-    json_t *rows;
+    struct wish w = { 0 };
+    char set[65];
+    long long step = 0;
     int64_t id = 0;
-    int rc, o, how = 0;
+    int rc, o;
 
     while ((o = getopt_long(argc, argv, "", options, NULL)) != -1) {
         if (o == '?')
             return CODE_USAGE;
-        if (o == 'm')
-            metric = optarg;
-        else
-            how = o;
+        w.metric = o == 'm' ? optarg : w.metric;
+        w.set = o == 's' ? optarg : w.set;
+        w.on.on = o == 'o' ? optarg : w.on.on;
+        w.on.images = o == 'i' ? optarg : w.on.images;
+        w.on.checkpoint = o == 'k' ? optarg : w.on.checkpoint;
+        w.per_class |= o == 'p';
+        w.now |= o == 'n';
+        w.how = o == 'c' || o == 'j' ? o : w.how;
     }
     if (argc - optind > 1)
         return misuse(ctx, "one job at a time");
-    if ((rc = take_id_or_newest(ctx, argv[optind], &id)))
+    if ((rc = check(ctx, &w)) || (rc = take_id_or_newest(ctx, argv[optind], &id)))
         return rc;
-    if (how == 'n')
+    if (w.now)
         return ask_for_one(ctx, id);
-    if ((rc = fetch(ctx, id, metric, &rows)))
-        return rc;
-    if (how == 'j')
-        print_json(rows);
-    else if (how == 'c')
-        print_csv(id, rows);
-    else if (json_array_size(rows) == 0)
-        fprintf(stderr, metric ? "job %lld has no metric '%s' yet\n" : "job %lld has no evaluation yet\n", (long long)id, metric);
-    else
-        print_table(rows, metric != NULL);
-    json_decref(rows);
-    return CODE_DONE;
+    if (w.on.on) {
+        char number[24];
+
+        snprintf(number, sizeof number, "%lld", (long long)id);
+        w.on.set = w.set;
+        if ((rc = evaluate(ctx, number, &w.on, set, &step)))
+            return rc;
+        w.set = set;
+    }
+    return show(ctx, id, &w, step);
 }

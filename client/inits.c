@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "client/checkpoint.h"
 #include "client/command.h"
 #include "client/inits.h"
 #include "client/print.h"
@@ -32,34 +33,9 @@ static int read_wish(const char *key, const char *text, struct wish *ret, struct
     return 1;
 }
 
-static bool is_step(const json_t *checkpoint, const char *text)
-{
-    char *end;
-    long long step = strtoll(text, &end, 10);
-
-    return *text && !*end && int_of(checkpoint, "step") == step;
-}
-
-/* Of those that are still on the disk; they come newest first, and each was the best when it was written. */
-static const json_t *find(const json_t *checkpoints, const struct wish *w)
-{
-    const json_t *c, *newest = NULL;
-    bool best = strcmp(w->which, "best") == 0 || !w->which[0];
-    size_t i;
-
-    json_array_foreach (checkpoints, i, c) {
-        if (!json_is_true(json_object_get(c, "there")))
-            continue;
-        if ((best && json_is_true(json_object_get(c, "best"))) || strcmp(w->which, "last") == 0 || is_step(c, w->which))
-            return c;
-        newest = newest ? newest : c;
-    }
-    return w->which[0] ? NULL : newest;
-}
-
 static int put(json_t *model, const struct wish *w, const json_t *checkpoints, struct err *err)
 {
-    const json_t *c = find(checkpoints, w);
+    const json_t *c = checkpoint_find(checkpoints, w->which);
 
     if (!c)
         return err_set(err, ERR_NOTFOUND,

@@ -43,7 +43,7 @@ static int make_absolute(json_t *root, const char *path, struct err *err)
 static int try_path(const char *key, const char *path, struct err *err)
 {
     const char *last = strrchr(key, '.');
-    bool folder = last && (strcmp(last, ".images") == 0 || strcmp(last, ".evidence") == 0);
+    bool folder = last && (strcmp(last, ".images") == 0 || strcmp(last, ".evidence") == 0 || strcmp(last, ".run") == 0);
     struct stat st;
     int rc = 0, fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
 
@@ -60,8 +60,9 @@ static int try_paths(const struct jobspec *s, struct err *err)
 {
     int rc = 0;
 
-#define TRY_PATH(field, key) \
-    if (rc == 0 && s->field) \
+/* A job that evaluates another's checkpoint opens neither what that was trained on nor what it began with. */
+#define TRY_PATH(field, key)                                                                                                    \
+    if (rc == 0 && s->field && !(s->eval_run && (strncmp(key, "data.train.", 11) == 0 || strncmp(key, "model.init", 10) == 0))) \
         rc = try_path(key, s->field, err);
 #define TRY_STR(field, key)
 #define TRY_ENUM(field, key)

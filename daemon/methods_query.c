@@ -20,7 +20,7 @@ struct query {
     struct request *rq;
     int (*run)(struct query *q, struct err *err); /* on a thread of the pool */
     struct store_loss_query loss;                 /* strings are borrowed from the request */
-    const char *metric, *cursor;
+    struct store_eval_query eval;                 /* likewise */
     struct store_page page;
     int64_t id;
     bool known; /* the job is in memory, so it exists */
@@ -128,21 +128,22 @@ int do_loss_latest(struct request *rq, struct err *err)
 
 static int run_eval(struct query *q, struct err *err)
 {
-    return store_eval_rows(q->rq->d->store, q->id, q->metric, q->page.limit, q->cursor, &q->out, err);
+    return store_eval_rows(q->rq->d->store, &q->eval, &q->out, err);
 }
 
 int do_eval_query(struct request *rq, struct err *err)
 {
     json_int_t id, limit = ROWS_DEFAULT;
     struct query q = { .run = run_eval };
-    int rc = params_unpack(rq, err, "{s:I, s?s, s?I, s?s}", "id", &id, "metric", &q.metric, "limit", &limit, "cursor", &q.cursor);
+    int rc = params_unpack(rq, err, "{s:I, s?s, s?s, s?I, s?s}", "id", &id, "metric", &q.eval.metric, "set", &q.eval.dataset, "limit",
+                           &limit, "cursor", &q.eval.cursor);
 
     if (rc == 0)
         rc = check_limit(limit, ROWS_MAX, "limit", err);
     if (rc < 0)
         return rc;
-    q.id = id;
-    q.page.limit = limit;
+    q.id = q.eval.job = id;
+    q.eval.limit = limit;
     return start(rq, &q, err);
 }
 

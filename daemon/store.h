@@ -145,7 +145,13 @@ int store_newest_checkpoint(struct store *s, int64_t id, int64_t *ret_step, stru
 int store_job_details(struct store *s, int64_t id, const char *folder, struct text *out, struct err *err);
 int store_loss_rows(struct store *s, const struct store_loss_query *q, struct text *out, struct err *err); /* {"rows":[...],"cursor":...} */
 int store_loss_latest(struct store *s, int64_t id, struct text *out, struct err *err);                     /* {"rows":[...]} */
-int store_eval_rows(struct store *s, int64_t id, const char *metric, int64_t limit, const char *cursor, struct text *out, struct err *err);
+/* Of validations, or where `dataset` is given of evaluations on that set; metric NULL: all. ERR_INPUT, field metric or set, where there are others and not
+ * this one; err lists them. */
+struct store_eval_query {
+    int64_t job, limit;
+    const char *dataset, *metric, *cursor;
+};
+int store_eval_rows(struct store *s, const struct store_eval_query *q, struct text *out, struct err *err);
 int store_events(struct store *s, int64_t id, const struct store_page *page, struct text *out, struct err *err); /* id 0: all */
 int store_usage_rows(struct store *s, int64_t id, const struct store_page *page, struct text *out,
                      struct err *err);                                             /* {"rows":[...],"cursor":...} */

@@ -2,6 +2,7 @@
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "daemon/store.h"
 #include "daemon/store_impl.h"
@@ -199,11 +200,38 @@ static int add_page(sqlite3 *db, const struct curves *curves, const struct store
     return rc;
 }
 
+/* ERR_INPUT where the job has losses of other terms, and none of this one in any split; err lists them. */
+static int check_term(sqlite3 *db, const struct store_loss_query *q, struct err *err)
+{
+    struct text known = { 0 };
+    const char *sql = "SELECT DISTINCT term FROM series WHERE job=?1 ORDER BY term LIMIT 512";
+    sqlite3_stmt *st;
+    bool found = false;
+    int rc = reader_prepare(db, sql, &st, err), n = 0;
+
+    if (rc < 0)
+        return rc;
+    sqlite3_bind_int64(st, 1, q->job);
+    for (; !found && (rc = reader_step(db, st, err)) == 1; n++) {
+        found = strcmp((const char *)sqlite3_column_text(st, 0), q->term) == 0;
+        text_addf(&known, "%s%s", n ? ", " : "", (const char *)sqlite3_column_text(st, 0));
+    }
+    if (rc == 0 && n > 0 && !found)
+        rc = err_field(err, ERR_INPUT, "term", "term: job %lld has no loss '%.63s'; it has %.160s%s", (long long)q->job, q->term,
+                       known.p ? known.p : "", known.len > 160 ? " ..." : "");
+    text_free(&known);
+    sqlite3_finalize(st);
+    return rc < 0 ? rc : 0;
+}
+
 int store_loss_rows(struct store *s, const struct store_loss_query *q, struct text *out, struct err *err)
 {
     sqlite3 *db = reader_take(s);
     struct curves curves;
     int rc = load_curves(db, q, &curves, err);
+
+    if (rc == 0 && q->term && curves.count == 0)
+        rc = check_term(db, q, err);
 
     text_add(out, "{\"rows\":[");
     if (rc == 0)

@@ -73,6 +73,7 @@ enum stmt_name {
     ST_EXTEND,
     ST_LABEL,
     ST_EXTEND_SPEC,
+    ST_EVALUATION,
     ST_SAVE,
     ST_SEQ,
     ST_EVENT,

@@ -1,37 +1,89 @@
 /* daemon/store_lists.c - the queries about evaluation, events, attempts, checkpoints, tiers. */
 #include <errno.h>
 #include <limits.h>
+#include <stdbool.h>
 #include <stdio.h>
+#include <string.h>
 #include <unistd.h>
 
 #include "daemon/store.h"
 #include "daemon/store_impl.h"
 #include "daemon/text.h"
 
-int store_eval_rows(struct store *s, int64_t id, const char *metric, int64_t limit, const char *cursor, struct text *out, struct err *err)
+/* ---- evaluation ---- */
+
+/* ERR_INPUT where `sql`, with job and dataset as ?1 and ?2, gives names and none is `name`; none at all may still come. */
+static int check_name(sqlite3 *db, const char *sql, const struct store_eval_query *q, const char *field, const char *name, struct err *err)
+{
+    sqlite3_stmt *st = NULL;
+    struct text known = { 0 };
+    bool found = false;
+    int rc = name ? reader_prepare(db, sql, &st, err) : 0, n = 0;
+
+    if (!name || rc < 0)
+        return rc;
+    sqlite3_bind_int64(st, 1, q->job);
+    sqlite3_bind_text(st, 2, q->dataset, -1, SQLITE_STATIC);
+    for (; !found && (rc = reader_step(db, st, err)) == 1; n++) {
+        const char *one = (const char *)sqlite3_column_text(st, 0);
+
+        found = strcmp(one, name) == 0;
+        text_addf(&known, "%s%s", n ? ", " : "", one);
+    }
+    if (rc == 0 && n > 0 && !found)
+        rc = err_field(err, ERR_INPUT, field, "%s: job %lld has no '%.63s'; it has %.160s%s", field, (long long)q->job, name,
+                       known.p ? known.p : "", known.len > 160 ? " ..." : "");
+    text_free(&known);
+    sqlite3_finalize(st);
+    return rc < 0 ? rc : 0;
+}
+
+static int check_names(sqlite3 *db, const struct store_eval_query *q, struct err *err)
+{
+    int rc =
+        check_name(db, "SELECT DISTINCT v.dataset FROM evaluations v JOIN jobs j ON j.id=v.by WHERE v.job=?1 ORDER BY v.dataset LIMIT 64",
+                   q, "set", q->dataset, err);
+
+    return rc < 0
+               ? rc
+               : check_name(db,
+                            q->dataset
+                                ? "SELECT DISTINCT metric FROM eval_on WHERE job=?1 AND dataset=?2 ORDER BY instr(metric, ':') > 0, metric"
+                                : "SELECT DISTINCT metric FROM eval WHERE job=?1 ORDER BY instr(metric, ':') > 0, metric",
+                            q, "metric", q->metric, err);
+}
+
+int store_eval_rows(struct store *s, const struct store_eval_query *q, struct text *out, struct err *err)
 {
     sqlite3 *db = reader_take(s);
     sqlite3_stmt *st = NULL;
-    char after[REPORT_NAME_MAX + 1] = "";
+    char after[REPORT_NAME_MAX + 6] = "";
     long long step = LLONG_MIN;
     int64_t n = 0;
     int rc = 0;
 
-    if (cursor && (sscanf(cursor, "%lld:%63[^\n]", &step, after) != 2))
+    if (q->cursor && (sscanf(q->cursor, "%lld:%68[^\n]", &step, after) != 2))
         rc = err_field(err, ERR_INPUT, "cursor", "cursor: not one that an earlier page returned");
+    if (rc == 0 && !q->cursor)
+        rc = check_names(db, q, err);
     if (rc == 0)
         rc = reader_prepare(
             db,
-            "SELECT step, metric, value, time FROM eval WHERE job=?1 AND (?2 IS NULL OR metric=?2) AND (metric, step)>(?3, ?4) "
-            "ORDER BY metric, step LIMIT ?5",
+            q->dataset
+                ? "SELECT step, metric, value, time FROM eval_on WHERE job=?1 AND dataset=?6 AND (?2 IS NULL OR metric=?2) AND "
+                  "(metric, step)>(?3, ?4) ORDER BY metric, step LIMIT ?5"
+                : "SELECT step, metric, value, time FROM eval WHERE job=?1 AND (?2 IS NULL OR metric=?2) AND (metric, step)>(?3, ?4) "
+                  "ORDER BY metric, step LIMIT ?5",
             &st, err);
     text_add(out, "{\"rows\":[");
     if (rc == 0) {
-        sqlite3_bind_int64(st, 1, id);
-        sqlite3_bind_text(st, 2, metric, -1, SQLITE_STATIC);
+        sqlite3_bind_int64(st, 1, q->job);
+        sqlite3_bind_text(st, 2, q->metric, -1, SQLITE_STATIC);
         sqlite3_bind_text(st, 3, after, -1, SQLITE_STATIC);
         sqlite3_bind_int64(st, 4, step);
-        sqlite3_bind_int64(st, 5, limit);
+        sqlite3_bind_int64(st, 5, q->limit);
+        if (q->dataset)
+            sqlite3_bind_text(st, 6, q->dataset, -1, SQLITE_STATIC);
         for (; out->len < STORE_PAGE_BYTES && (rc = reader_step(db, st, err)) == 1; n++) {
             row_add(out, st, n == 0);
             step = sqlite3_column_int64(st, 0);
@@ -39,8 +91,8 @@ int store_eval_rows(struct store *s, int64_t id, const char *metric, int64_t lim
         }
     }
     text_add(out, "],\"cursor\":");
-    if (rc >= 0 && (n == limit || rc == 1)) {
-        char next[REPORT_NAME_MAX + 24];
+    if (rc >= 0 && (n == q->limit || rc == 1)) {
+        char next[REPORT_NAME_MAX + 30];
 
         snprintf(next, sizeof next, "%lld:%s", step, after);
         text_json(out, next);

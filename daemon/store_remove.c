@@ -93,6 +93,7 @@ static const char *const sweeps[] = {
     "DELETE FROM checkpoints WHERE job=?1 AND step IN (SELECT step FROM checkpoints WHERE job=?1 LIMIT ?2)",
     "DELETE FROM usage WHERE job=?1 AND time IN (SELECT time FROM usage WHERE job=?1 LIMIT ?2)",
     "DELETE FROM tiers WHERE job=?1 AND step IN (SELECT step FROM tiers WHERE job=?1 LIMIT ?2)",
+    "DELETE FROM evaluations WHERE by IN (SELECT by FROM evaluations WHERE by=?1 OR job=?1 LIMIT ?2)",
     "DELETE FROM attempts WHERE job=?1 AND attempt IN (SELECT attempt FROM attempts WHERE job=?1 LIMIT ?2)",
 };
 

@@ -32,7 +32,7 @@
     X(loss_query, "loss.query", READ,                                                                                            \
       "id:int split:string? term:string? from:int? to:int? points:int? limit:int? cursor:string?", "rows of the loss view")      \
     X(loss_latest, "loss.latest", READ, "id:int", "newest value of each split and term")                                         \
-    X(eval_query, "eval.query", READ, "id:int metric:string? limit:int? cursor:string?", "evaluation results")                   \
+    X(eval_query, "eval.query", READ, "id:int metric:string? set:string? limit:int? cursor:string?", "evaluation results")       \
     X(deterministic_get, "deterministic.get", READ, "id:int?", "tier of the node, or of a job with its history")                 \
     X(deterministic_set, "deterministic.set", OWNER, "tier:string id:int?", "node default, or a running job from an agreed step") \
     X(event_query, "event.query", READ, "id:int? limit:int? cursor:int?", "events of a job or of the node")                      \

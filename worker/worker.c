@@ -249,6 +249,8 @@ static int run_rank(const struct args *a)
     json_decref(root);
     if (rc < 0)
         return failed(&err);
+    if (spec->eval_run) /* the checkpoint has the weights */
+        jobspec_forget_inits(spec);
     rc = run_trainer(spec, opt);
     jobspec_free(spec);
     return rc;

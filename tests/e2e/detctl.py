@@ -197,7 +197,7 @@ def test_a_job_that_completes(node):
     assert len(node.ctl("loss", "--plot").stdout.splitlines()) == 20
     assert {row["term"] for row in json.loads(node.ctl("loss", "--json").stdout)} >= {"total", "box"}
     assert "AP50" in {row["metric"] for row in json.loads(node.ctl("eval", "--json").stdout)}
-    expect(node.ctl("eval", "--metric", "nothing"), 0, "job 1 has no metric 'nothing' yet")
+    expect(node.ctl("eval", "--metric", "nothing"), 1, "metric: job 1 has no .nothing.; it has AP, AP50, ")
     assert min(row["value"] for row in json.loads(node.ctl("eval", "--json").stdout) if row["value"] is not None) >= 0
     steps = re.findall(r"^ *([0-9]+)  AP50 ", node.ctl("eval").stdout, re.M)
     assert steps == ["8"], steps  # the newest evaluation of all metrics, and the history of one

@@ -277,7 +277,7 @@ static void tells_of_job_4(struct fixture *f)
 
     assert_int_equal(store_loss_rows(f->s, &all, &t, NULL), 0);
     assert_tells(&t, losses);
-    assert_int_equal(store_eval_rows(f->s, 4, NULL, 100, NULL, &t, NULL), 0);
+    assert_int_equal(store_eval_rows(f->s, &(struct store_eval_query){ .job = 4, .limit = 100 }, &t, NULL), 0);
     assert_tells(&t, evals);
     assert_int_equal(store_events(f->s, 4, &(struct store_page){ .limit = 100 }, &t, NULL), 0);
     assert_tells(&t, events);

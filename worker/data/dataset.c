@@ -70,6 +70,88 @@ int dataset_same_classes(const struct dataset *a, const struct dataset *b, struc
     return 0;
 }
 
+/* place[nclasses]: of each class in the other list, or -1. Returns how many are in it. */
+static int find_places(const struct dataset *d, int n, const char *const *name, int32_t *place)
+{
+    int found = 0;
+
+    for (int k = 0; k < d->nclasses; k++) {
+        place[k] = -1;
+        for (int c = 0; c < n && place[k] < 0; c++)
+            if (strcmp(name[c], d->classes[k].name) == 0)
+                place[k] = c;
+        found += place[k] >= 0;
+    }
+    return found;
+}
+
+/* Boxes take their new classes; those that have none leave. */
+static int64_t move_boxes(struct dataset *d, const int32_t *place)
+{
+    int64_t kept = 0, all = d->offset[d->nimages], from = 0;
+
+    d->max_boxes = 0;
+    for (int i = 0; i < d->nimages; i++) {
+        int64_t to = d->offset[i + 1], first = kept;
+
+        for (; from < to; from++) {
+            if (place[d->boxes[from].cls] < 0)
+                continue;
+            d->boxes[kept] = d->boxes[from];
+            d->boxes[kept].cls = place[d->boxes[from].cls];
+            if (d->masks)
+                d->masks->ref[kept] = d->masks->ref[from];
+            kept++;
+        }
+        d->offset[i] = first;
+        d->max_boxes = kept - first > d->max_boxes ? (int)(kept - first) : d->max_boxes;
+    }
+    d->offset[d->nimages] = kept;
+    return all - kept;
+}
+
+static struct dataset_class *copy_classes(int n, const int64_t *id, const char *const *name)
+{
+    struct dataset_class *c = calloc((size_t)n + 1, sizeof *c);
+    bool whole = c != NULL;
+
+    for (int k = 0; k < n && whole; k++) {
+        c[k] = (struct dataset_class){ id[k], strdup(name[k]) };
+        whole = c[k].name != NULL;
+    }
+    for (int k = 0; c && !whole && k < n; k++)
+        free(c[k].name);
+    if (!whole)
+        free(c);
+    return whole ? c : NULL;
+}
+
+int dataset_take_classes(struct dataset *d, int n, const int64_t *id, const char *const *name, int64_t *ret_gone, struct err *err)
+{
+    int32_t *place = calloc((size_t)d->nclasses + 1, sizeof *place);
+    struct dataset_class *classes = place && d->nclasses > 0 ? copy_classes(n, id, name) : NULL;
+    int rc = 0;
+
+    *ret_gone = 0;
+    if (!place || (d->nclasses > 0 && !classes)) {
+        rc = err_set(err, ERR_DEVICE, "%s: out of memory", d->source);
+    } else if (d->nclasses > 0 && find_places(d, n, name, place) == 0) {
+        rc = err_set(err, ERR_DATA, "%s: none of its categories is a class of the network, as '%.60s'", d->source, n > 0 ? name[0] : "");
+        for (int k = 0; k < n; k++)
+            free(classes[k].name);
+        free(classes);
+    } else if (d->nclasses > 0) {
+        *ret_gone = move_boxes(d, place);
+        for (int k = 0; k < d->nclasses; k++)
+            free(d->classes[k].name);
+        free(d->classes);
+        d->classes = classes;
+        d->nclasses = n;
+    }
+    free(place);
+    return rc;
+}
+
 char *dataset_path(const struct dataset *d, int image, char *buf)
 {
     snprintf(buf, DATASET_MAX_PATH, "%s/%s", d->folder, d->images[image].file);

@@ -85,5 +85,8 @@ int dataset_class_index(const struct dataset *d, int64_t id);
 int dataset_image_index(const struct dataset *d, int64_t id);
 /* ERR_DATA where two splits do not have the same classes, by ids and names. */
 int dataset_same_classes(const struct dataset *a, const struct dataset *b, struct err *err);
+/* Makes the classes those of another list, id[n] and name[n], by their names. Boxes of classes that it lacks leave; *ret_gone: how many. ERR_DATA: it has none of
+ * the set's classes. A set without classes, of frames, stays as it is. */
+int dataset_take_classes(struct dataset *d, int n, const int64_t *id, const char *const *name, int64_t *ret_gone, struct err *err);
 /* Path of image i in buf (DATASET_MAX_PATH bytes): "folder/file". Returns buf. */
 char *dataset_path(const struct dataset *d, int image, char *buf);

@@ -12,7 +12,7 @@ struct rows {
     struct report *report;
     const struct model *model;     /* whose loss terms they are */
     const struct control *control; /* of the tiers of steps */
-    int64_t batch, images;         /* of a step; of an epoch */
+    int64_t batch, images;         /* of a step; of an epoch, 0: not known, nor are epochs then */
 };
 
 /* Rank 0: the sums of w as the losses of `split` after `step`. images_per_s: 0 where it is not known. */

@@ -146,6 +146,12 @@ int splits_open(const struct machine *m, struct split *ret_train, struct split *
     return rc < 0 ? rc : dataset_same_classes(ret_train->set, ret_val->set, err);
 }
 
+int splits_open_val(const struct machine *m, struct split *ret_val, struct err *err)
+{
+    progress_phase(m->progress, PHASE_CHECK_DATA);
+    return open_split(m, true, NULL, ret_val, err);
+}
+
 static int sample(const struct machine *m, const struct course *course, const struct model *model, bool train, struct split *split,
                   struct err *err)
 {

@@ -8,6 +8,8 @@
 
 #include "proto/err.h"
 #include "proto/jobspec.h"
+#include "worker/checkpoint/ckpt.h"
+#include "worker/checkpoint/classes.h"
 #include "worker/checkpoint/identity.h"
 #include "worker/checkpoint/owner.h"
 #include "worker/checkpoint/state.h"
@@ -20,6 +22,7 @@
 #include "worker/evidence/recorder.h"
 #include "worker/layers/tape.h"
 #include "worker/models/registry.h"
+#include "worker/models/weights.h"
 #include "worker/optim/optimizer.h"
 #include "worker/optim/schedule.h"
 #include "worker/report/progress.h"
@@ -73,10 +76,10 @@ static int open_machine(struct trainer *t, struct err *err)
     return rc;
 }
 
-static int open_model(struct trainer *t, struct err *err)
+/* For the classes of d. */
+static int open_model(struct trainer *t, const struct dataset *d, struct err *err)
 {
     struct device *dev = t->machine.dev;
-    const struct dataset *d = t->train.set;
     int64_t *id = malloc(((size_t)d->nclasses + 1) * sizeof *id);
     int rc;
 
@@ -92,9 +95,14 @@ static int open_model(struct trainer *t, struct err *err)
     if (t->arena && t->machine.stress)
         arena_stress(t->arena, t->machine.stress);
     t->tape = t->arena ? tape_new(dev, t->arena, t->model->nparams) : NULL;
-    if (!t->tape)
-        return err_set(err, ERR_DEVICE, "out of memory");
-    return optimizer_open(dev, t->spec, t->model->params, t->model->nparams, t->model->groups, &t->optimizer, err);
+    return t->tape ? 0 : err_set(err, ERR_DEVICE, "out of memory");
+}
+
+static int open_optimizer(struct trainer *t, struct err *err)
+{
+    const struct model *m = t->model;
+
+    return optimizer_open(t->machine.dev, t->spec, m->params, m->nparams, m->groups, &t->optimizer, err);
 }
 
 static int open_stepper(struct trainer *t, struct err *err)
@@ -123,7 +131,7 @@ static int open_stepper(struct trainer *t, struct err *err)
     return rc;
 }
 
-static void join_rest(struct trainer *t)
+static void join_validator(struct trainer *t)
 {
     t->validator = (struct validator){ .machine = &t->machine,
                                        .model = t->model,
@@ -132,6 +140,11 @@ static void join_rest(struct trainer *t)
                                        .val = &t->val,
                                        .rows = &t->rows,
                                        .state = &t->state };
+}
+
+static void join_rest(struct trainer *t)
+{
+    join_validator(t);
     t->keeper = (struct keeper){ .machine = &t->machine,
                                  .store_id = t->store_id,
                                  .identity = t->identity,
@@ -205,7 +218,9 @@ static int open_all(struct trainer *t, const struct jobspec *spec, const struct 
     if (rc >= 0)
         rc = splits_open(&t->machine, &t->train, &t->val, err);
     if (rc >= 0)
-        rc = open_model(t, err);
+        rc = open_model(t, t->train.set, err);
+    if (rc >= 0)
+        rc = open_optimizer(t, err);
     if (rc >= 0)
         rc = open_stepper(t, err);
     if (rc < 0)
@@ -220,6 +235,65 @@ static int open_all(struct trainer *t, const struct jobspec *spec, const struct 
     if (rc >= 0 && opt->rank == 0 && t->state.step == 0 && t->model->loaded[0])
         rc = report_event(t->machine.report, err, "info", "init", "%s", t->model->loaded);
     return rc < 0 ? rc : splits_begin(&t->machine, &t->course, t->state.step + 1, &t->train, &t->val, err);
+}
+
+/* ---- another job's checkpoint, once ---- */
+
+/* Its network, for the classes that it knows, which those of the set become. */
+static int open_checkpoint(struct trainer *t, struct err *err)
+{
+    const bool frames = t->val.set->views != NULL;
+    struct class_list classes = { 0 };
+    struct ckpt *c = NULL;
+    char dir[4096 + 64];
+    int64_t gone = 0;
+    int rc;
+
+    snprintf(dir, sizeof dir, "%s/checkpoints", t->spec->eval_run);
+    rc = ckpt_open(dir, t->spec->eval_step, NULL, &c, err);
+    if (rc >= 0)
+        rc = classes_read(safetensors_meta(c->model, CLASSES_META), frames, &classes, err);
+    if (rc >= 0)
+        rc = dataset_take_classes(t->val.set, classes.n, classes.id, classes.name, &gone, err);
+    if (rc >= 0 && gone > 0 && t->opt.rank == 0)
+        rc = report_event(t->machine.report, err, "warning", "data",
+                          "val: %lld objects of classes that the network does not know are left out", (long long)gone);
+    if (rc >= 0)
+        rc = open_model(t, t->val.set, err);
+    if (rc >= 0)
+        rc = weights_import(t->model, c->model, err);
+    classes_free(&classes);
+    ckpt_close(c);
+    return rc;
+}
+
+static int evaluate(struct trainer *t, const struct jobspec *spec, const struct trainer_options *opt, struct err *err)
+{
+    struct device *dev;
+    int rc;
+
+    t->spec = spec;
+    t->opt = *opt;
+    rc = open_machine(t, err);
+    if (rc >= 0 && opt->rank == 0)
+        rc = report_start(t->machine.report, 0, NULL, err);
+    if (rc >= 0)
+        rc = splits_open_val(&t->machine, &t->val, err);
+    if (rc >= 0)
+        rc = open_checkpoint(t, err);
+    if (rc < 0)
+        return rc;
+    dev = t->machine.dev;
+    course_init(&t->course, spec, opt->rank, opt->nranks);
+    state_init(&t->state, t->model->nterms);
+    t->state.step = spec->eval_step;
+    t->rows = (struct rows){ t->machine.report, t->model, &t->control, t->course.batch, 0 };
+    join_validator(t);
+    dev->ops->set_tier(dev, control_tier_at(&t->control, spec->eval_step));
+    rc = splits_sample(&t->machine, &t->course, t->model, &t->train, &t->val, err);
+    if (rc >= 0)
+        rc = splits_begin(&t->machine, &t->course, INT64_MAX, &t->train, &t->val, err); /* no step is left */
+    return rc < 0 ? rc : validator_run(&t->validator, err);
 }
 
 static void close_all(struct trainer *t)
@@ -330,12 +404,14 @@ int trainer_run(const struct jobspec *spec, const struct trainer_options *opt, s
 
     if (!t)
         return err_set(err, ERR_DEVICE, "out of memory");
-    rc = open_all(t, spec, opt, err);
-    if (rc >= 0)
+    rc = spec->eval_run ? evaluate(t, spec, opt, err) : open_all(t, spec, opt, err);
+    if (rc >= 0 && spec->eval_run)
+        outcome = "completed";
+    else if (rc >= 0)
         rc = train(t, &outcome, err);
     if (rc >= 0) {
         progress_phase(t->machine.progress, PHASE_ENDING);
-        rc = report_end(t->machine.report, outcome, recorder_verdict(stepper_recorder(t->stepper)), "", err);
+        rc = report_end(t->machine.report, outcome, spec->eval_run ? "" : recorder_verdict(stepper_recorder(t->stepper)), "", err);
     } else {
         report_rest(t);
         report_failure(t, rc, err);

@@ -1,0 +1,167 @@
+#include "client/evaluate.h"
+
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+
+#include "client/checkpoint.h"
+#include "client/command.h"
+#include "client/print.h"
+#include "client/run.h"
+#include "client/spec.h"
+#include "client/submit.h"
+#include "client/watch.h"
+#include "proto/err.h"
+
+static json_t *group(json_t *root, const char *name)
+{
+    if (!json_is_object(json_object_get(root, name)))
+        json_object_set_new(root, name, json_object());
+    return json_object_get(root, name);
+}
+
+/* Absolute; a path that is not there is put as it is, for the check to name. */
+static void put_path(json_t *to, const char *key, const char *path)
+{
+    char real[PATH_MAX];
+
+    json_object_set_new(to, key, json_string(realpath(path, real) ? real : path));
+}
+
+/* "test" of "sets/test.json". */
+static void name_of(const struct evaluation *e, char ret[65])
+{
+    const char *slash = strrchr(e->on, '/'), *base = slash ? slash + 1 : e->on, *dot = strrchr(base, '.');
+
+    if (e->set)
+        snprintf(ret, 65, "%s", e->set);
+    else
+        snprintf(ret, 65, "%.*s", dot && dot != base ? (int)(dot - base) : (int)strlen(base), base);
+}
+
+/* The set in the place of the validation split; what was validated on, else trained on, tells what form it has, but where a file of COCO's is plain. */
+static void put_set(json_t *root, const struct evaluation *e)
+{
+    json_t *data = group(root, "data"), *train = group(data, "train"), *val = group(data, "val");
+    const json_t *like = json_is_string(json_object_get(val, "annotations")) ? val : train;
+    const char *format = json_string_value(json_object_get(like, "format")), *images = json_string_value(json_object_get(like, "images"));
+    const char *dot = strrchr(e->on, '.');
+    bool frames = format && (strcmp(format, "frames") == 0 || strcmp(format, "kitti") == 0);
+
+    json_object_set_new(val, "format", json_string(!frames && dot && strcasecmp(dot, ".json") == 0 ? "coco" : format ? format : "coco"));
+    if (e->images)
+        put_path(val, "images", e->images);
+    else if (images)
+        json_object_set_new(val, "images", json_string(images));
+    put_path(val, "annotations", e->on);
+    json_object_del(val, "fraction");
+}
+
+/* When it was to run, for how long, and who was to hear of it: that was then. Nothing is trained that evidence could be of. */
+static void drop_wishes(json_t *run)
+{
+    static const char *const keys[] = { "after", "after_ok", "time_limit", "on_end", "data_hash" };
+
+    for (size_t i = 0; i < sizeof keys / sizeof *keys; i++)
+        json_object_del(run, keys[i]);
+    json_object_set_new(run, "evidence", json_string("off"));
+}
+
+static int build(const struct run *r, const struct evaluation *e, const char *set, long long step, json_t **ret, struct err *err)
+{
+    json_t *root = json_deep_copy(r->spec), *eval = group(root, "eval");
+    char name[65];
+    int rc;
+
+    snprintf(name, sizeof name, "eval %lld on %.40s", (long long)r->id, set);
+    json_object_set_new(root, "name", json_string(name));
+    json_object_del(root, "verify");
+    drop_wishes(group(root, "run"));
+    put_set(root, e);
+    json_object_set_new(eval, "run", json_string(r->dir));
+    json_object_set_new(eval, "step", json_integer(step));
+    json_object_set_new(eval, "job", json_integer(r->id));
+    json_object_set_new(eval, "set", json_string(set));
+    rc = spec_check(root, r->name, err);
+    if (rc == 0)
+        *ret = root;
+    else
+        json_decref(root);
+    return rc;
+}
+
+static int choose(struct context *ctx, const struct run *r, const struct evaluation *e, long long *ret_step)
+{
+    const char *which = e->checkpoint;
+    const json_t *c;
+    json_t *job;
+    int rc = call(ctx, "job.get", json_pack("{s:I}", "id", (json_int_t)r->id), &job);
+
+    if (rc)
+        return rc;
+    c = checkpoint_find(json_object_get(job, "checkpoints"), which);
+    if (!c) {
+        fprintf(stderr, "detctl: %s has no checkpoint on the disk that is '%s'; detctl show %lld lists them\n", r->name,
+                which ? which : "best", (long long)r->id);
+        json_decref(job);
+        return CODE_REFUSED;
+    }
+    *ret_step = int_of(c, "step");
+    fprintf(stderr, "checkpoint of step %lld: %s\n", *ret_step,
+            which && strcmp(which, "last") == 0                                            ? "the newest"
+            : which && strcmp(which, "best") != 0                                          ? "as asked for"
+            : !json_is_true(json_object_get(c, "best"))                                    ? "the newest; none was validated"
+            : strcmp(text_of(json_object_get(r->spec, "checkpoint"), "best"), "loss") == 0 ? "the lowest validation loss"
+                                                                                           : "the best validation by checkpoint.best");
+    json_decref(job);
+    return 0;
+}
+
+/* Its end, which is told where it is none that was wished for. */
+static int wait_for(struct context *ctx, int64_t id)
+{
+    json_t *job = NULL;
+    int rc;
+
+    fprintf(stderr, "job %lld evaluates\n", (long long)id);
+    rc = watch_until_end(ctx, id, WATCH_QUIETLY, NULL, &job);
+    if (rc == 0 && strcmp(text_of(job, "state"), "completed") != 0) {
+        fprintf(stderr, "detctl: job %lld %s: ", (long long)id, text_of(job, "state"));
+        print_clean(stderr, text_of(job, "reason"));
+        fputc('\n', stderr);
+        rc = strcmp(text_of(job, "state"), "cancelled") == 0 ? CODE_JOB_CANCELLED : CODE_JOB_FAILED;
+    }
+    json_decref(job);
+    return rc;
+}
+
+int evaluate(struct context *ctx, const char *id, const struct evaluation *e, char ret_set[65], long long *ret_step)
+{
+    struct err err = { 0 };
+    json_t *spec = NULL;
+    struct run r;
+    int64_t by = 0;
+    int rc = run_take(ctx, id, &r);
+
+    if (rc)
+        return rc;
+    name_of(e, ret_set);
+    if (r.id == 0) {
+        fprintf(stderr, "detctl: '%s' is no job of detd, which could list the results\n", id);
+        rc = CODE_REFUSED;
+    }
+    if (rc == 0)
+        rc = choose(ctx, &r, e, ret_step);
+    if (rc == 0 && build(&r, e, ret_set, *ret_step, &spec, &err) < 0)
+        rc = complain(&err);
+    if (rc == 0) {
+        catch_interrupt();
+        rc = submit_spec(ctx, spec, &by);
+    }
+    if (rc == 0)
+        rc = wait_for(ctx, by);
+    run_free(&r);
+    return rc;
+}

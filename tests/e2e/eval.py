@@ -1,0 +1,150 @@
+#!/usr/bin/env python3
+"""Evaluations of checkpoints, on the validation split and on other sets, and which checkpoint is the best. usage: eval.py BUILD_FOLDER [TEST ...]"""
+import csv
+import io
+import json
+import os
+import re
+import sqlite3
+
+from detctl import expect, run
+
+
+def sql(node, query, *args):
+    db = sqlite3.connect("file:%s/state/detd.db?mode=ro" % node.folder, uri=True)
+    try:
+        return db.execute(query, args).fetchall()
+    finally:
+        db.close()
+
+
+def validated(node, job, step):
+    """(losses, metrics) by name, as they are stored."""
+    losses = {term: (num, den) for term, num, den in sql(node, "SELECT term, num, den FROM loss WHERE job=? AND split='val' AND step=?", job, step)}
+    return losses, dict(sql(node, "SELECT metric, value FROM eval WHERE job=? AND step=?", job, step))
+
+
+def evaluated(node, *args):
+    """What eval --on prints as JSON, by metric, and who computed it."""
+    done = node.ctl("eval", "1", "--json", *args)
+    expect(done, 0)
+    by = re.search(r"job (\d+) evaluates\n", done.stderr)
+    return {row["metric"]: row["value"] for row in json.loads(done.stdout)}, int(by.group(1)), done.stderr
+
+
+def change_set(node, name, change):
+    with open(node.folder + "/d/val.json", encoding="utf-8") as f:
+        coco = json.load(f)
+    change(coco)
+    with open(os.path.join(node.folder, name), "w", encoding="utf-8") as f:
+        json.dump(coco, f)
+
+
+def other_ids(coco):
+    """Other numbers, in another order, and a class that the job does not know."""
+    for one in coco["categories"] + [a for a in coco["annotations"]]:
+        key = "id" if "name" in one else "category_id"
+        one[key] = 100 - one[key]
+    coco["categories"].append({"id": 7, "name": "unheard of"})
+    coco["annotations"].append({**coco["annotations"][0], "id": 10 ** 9, "category_id": 7})
+
+
+def test_a_checkpoint_once_more(node):
+    """To the bit what the validation in training found; of a set with other numbers too."""
+    expect(node.ctl("submit", "job", "checkpoint.every=4", "--wait"), 0)
+    for step, args in (8, ()), (4, ("--checkpoint", "4")), (8, ("--checkpoint", "last")), (8, ("--set", "again")):
+        found, by, told = evaluated(node, "--on", "d/val.json", *args)
+        losses, metrics = validated(node, 1, step)
+        assert len(losses) > 4 and len(metrics) > 20 and validated(node, by, step) == (losses, metrics), (step, args)
+        name = "again" if "again" in args else "val"
+        stored = dict(sql(node, "SELECT metric, value FROM eval_on WHERE job=1 AND dataset=? AND step=?", name, step))
+        assert stored == {**metrics, **{"loss/" + term: num / den for term, (num, den) in losses.items()}}
+        assert found == stored, (found, stored)
+        assert "checkpoint of step %d: " % step in told, told
+    job = node.job("2")
+    assert (job["name"], job["state"], job["checkpoints"]) == ("eval 1 on val", "completed", []), job
+    assert sql(node, "SELECT count(*) FROM loss WHERE job=1 AND split='val' AND term='total'") == [(2,)], "the job's own rows are what they were"
+    change_set(node, "other.json", other_ids)
+    found, by, _ = evaluated(node, "--on", "other.json", "--images", "d/images", "--checkpoint", "8")
+    losses, metrics = validated(node, 1, 8)
+    assert found == {**metrics, **{"loss/" + term: num / den for term, (num, den) in losses.items()}}
+    assert any("1 objects of classes that the network does not know" in e["text"] for e in json.loads(node.ctl("events", str(by), "--json").stdout))
+    listed = node.ctl("eval", "1", "--set", "other")
+    expect(listed, 0)
+    assert "loss/total" in listed.stdout and "AP50:RBC" in listed.stdout and "R50:" not in listed.stdout, listed.stdout
+    expect(node.ctl("rm", str(by)), 0)
+    expect(node.ctl("eval", "1", "--set", "other"), 1, "set: job 1 has no 'other'; it has again, val")
+
+
+def test_what_is_refused(node):
+    expect(node.ctl("submit", "job", "--wait"), 0)
+    expect(node.ctl("eval", "1", "--set", "test"), 0, "job 1 has no evaluation on 'test' yet")
+    expect(node.ctl("eval", "1", "--metric", "mAP"), 1, r"metric: job 1 has no 'mAP'; it has AP, AP50, AP75, APl, ")
+    expect(node.ctl("eval", "1", "--metric", "AP50"), 0)
+    for more in (), ("--csv",), ("--json",), ("--plot",), ("--split", "val"):
+        expect(node.ctl("loss", "1", "--term", "foo", *more), 1, r"term: job 1 has no loss 'foo'; it has .*total")
+    expect(node.ctl("loss", "1", "--term", "box"), 0)
+    expect(node.ctl("eval", "1", "--on", "d/val.json", "--checkpoint", "7"), 1, "job 1 has no checkpoint on the disk that is '7'")
+    expect(node.ctl("eval", "1", "--on", "nowhere.json"), 1, r"data\.val\.annotations: open .nowhere.json.")
+    expect(node.ctl("eval", "9", "--on", "d/val.json"), 1, "job 9")
+    for wrong in ("--images", "d/images"), ("--checkpoint", "best"), ("--now", "--on", "d/val.json"), ("--per-class", "--metric", "AP"), ("--set", ""):
+        expect(node.ctl("eval", "1", *wrong), 2)
+    change_set(node, "none.json", lambda coco: [c.update(name="no " + c["name"]) for c in coco["categories"]])
+    expect(node.ctl("eval", "1", "--on", "none.json", "--images", "d/images"), 4, "none of its categories is a class of the network")
+    expect(node.ctl("submit", "job", "eval.step=4"), 1, r"eval\.step: .*eval\.run")
+    expect(node.ctl("submit", "job", "eval.run=d"), 1, r"eval\.step: is required with eval\.run")
+
+
+def test_of_each_class(node):
+    expect(node.ctl("submit", "job", "--wait"), 0)
+    _, metrics = validated(node, 1, 8)
+    rows = json.loads(node.ctl("eval", "1", "--per-class", "--json").stdout)
+    assert [(r["class"], r["of"], r["step"]) for r in rows] and {r["class"] for r in rows} == {"RBC", "WBC", "Platelets"}, rows
+    for row in rows:
+        for column, metric in ("count", "n"), ("ap", "AP"), ("ap50", "AP50"), ("precision", "P50"), ("recall", "R50"), ("conf", "conf"):
+            assert row[column] == metrics["%s:%s" % (metric, row["class"])], (row, column)
+    with open(node.folder + "/d/val.json", encoding="utf-8") as f:
+        coco = json.load(f)
+    for c in coco["categories"]:  # the box without area is left out, as data.on_bad says
+        count = sum(a["category_id"] == c["id"] and a["bbox"][2] * a["bbox"][3] > 0 for a in coco["annotations"])
+        assert [r["count"] for r in rows if r["class"] == c["name"]] == [count], (c, count, rows)
+    table = list(csv.DictReader(io.StringIO(node.ctl("eval", "1", "--per-class", "--csv").stdout)))
+    assert [{k: float(v) if v else None for k, v in t.items() if k in ("count", "ap", "ap50", "precision", "recall", "conf")} for t in table] == \
+        [{k: row[k] for k in ("count", "ap", "ap50", "precision", "recall", "conf")} for row in rows], table
+    shown = node.ctl("eval", "1", "--per-class").stdout.splitlines()
+    assert shown[0].split() == ["CLASS", "OF", "COUNT", "AP", "AP50", "PRECISION", "RECALL", "CONF"] and len(shown) == 4, shown
+
+
+def test_the_best_by_a_metric(node):
+    """Of a metric the highest validation is the best, whatever the loss says; a metric that is not there is the user's error, which says what is."""
+    expect(node.ctl("submit", "job", "checkpoint.best=AR100:x", "train.steps=2", "val.every=1", "--wait"), 4, r"checkpoint\.best: a validation has no metric 'AR100:x'; it has loss, AP, AP50")
+    expect(node.ctl("submit", "job", "checkpoint.best=conf:RBC", "checkpoint.keep=1", "train.steps=6", "val.every=1", "--wait"), 0)
+    values = dict(sql(node, "SELECT step, value FROM eval WHERE job=2 AND metric='conf:RBC' AND value IS NOT NULL"))
+    best = min(step for step in values if values[step] == max(values.values()))
+    assert len(set(values.values())) > 1, values
+    flagged = [step for step, in sql(node, "SELECT step FROM checkpoints WHERE job=2 AND best ORDER BY step")]
+    assert flagged[-1] == best, (values, flagged)
+    assert sorted(os.listdir(node.folder + "/state/jobs/2/checkpoints")) == sorted({"step-%d" % best, "step-6"})
+    done = node.ctl("predict", "2", "d/images/" + sorted(os.listdir(node.folder + "/d/images"))[0], "-o", "out")
+    expect(done, 0)
+    assert re.match(r"checkpoint of step %d: the best conf:RBC, " % best, done.stdout), done.stdout
+
+
+def test_checkpoints_by_word_take_no_place(node):
+    expect(node.ctl("submit", "job", "train.steps=100000", "checkpoint.every=3", "checkpoint.keep=2", "val.every=3"), 0)
+    kept = node.folder + "/state/jobs/1/checkpoints"
+    node.until("1", lambda j: j["step"] >= 10)
+    for _ in range(3):
+        before = {c["step"] for c in node.job("1")["checkpoints"]}
+        expect(node.ctl("pause", "1"), 0)
+        node.until("1", lambda j: j["state"] == "paused")
+        steps = {int(name.split("-")[1]) for name in os.listdir(kept)}
+        newest = sorted(step for step, in sql(node, "SELECT step FROM checkpoints WHERE job=1 AND step % 3 = 0"))[-2:]
+        assert set(newest) <= steps, (before, newest, steps)
+        expect(node.ctl("resume", "1"), 0)
+        node.until("1", lambda j: j["state"] == "running" and j["step"] > max(steps) + 1)
+    expect(node.ctl("cancel", "1"), 0)
+
+
+if __name__ == "__main__":
+    run(globals(), __doc__)

@@ -1,5 +1,6 @@
 /* client/predict.c - draws what a job's network sees in pictures: detd names the job's folder, detd-worker does the work as the caller. */
 #include <getopt.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -7,8 +8,22 @@
 #include "client/command.h"
 #include "client/worker.h"
 
+/* Options that go on to the worker as they are. */
+enum { OUT, CONF, RESULTS_CONF, CHECKPOINT, ON, IMAGES, SPLIT, NO_PICTURES, ENLARGE, OPTIONS };
+
+static const struct option options[] = { [OUT] = { "out", required_argument, NULL, 'o' },
+                                         [CONF] = { "conf", required_argument, NULL, CONF },
+                                         [RESULTS_CONF] = { "results-conf", required_argument, NULL, RESULTS_CONF },
+                                         [CHECKPOINT] = { "checkpoint", required_argument, NULL, CHECKPOINT },
+                                         [ON] = { "on", required_argument, NULL, ON },
+                                         [IMAGES] = { "images", required_argument, NULL, IMAGES },
+                                         [SPLIT] = { "split", required_argument, NULL, SPLIT },
+                                         [NO_PICTURES] = { "no-pictures", no_argument, NULL, NO_PICTURES },
+                                         [ENLARGE] = { "enlarge", no_argument, NULL, ENLARGE },
+                                         [OPTIONS] = { 0 } };
+
 struct request {
-    const char *out, *conf, *checkpoint;
+    const char *value[OPTIONS]; /* NULL: not given; of an option without a value, "" */
     char **images;
     int count;
 };
@@ -34,7 +49,7 @@ static int job_folder(struct context *ctx, int64_t id, char **ret)
 
 static int run(const struct request *r, char *folder)
 {
-    char **argv = calloc((size_t)r->count + 12, sizeof *argv);
+    char name[OPTIONS][32], **argv = calloc((size_t)r->count + 2 * OPTIONS + 6, sizeof *argv);
     int n = 1, rc;
 
     if (!argv)
@@ -42,16 +57,15 @@ static int run(const struct request *r, char *folder)
     argv[n++] = "--predict";
     argv[n++] = "--job-dir";
     argv[n++] = folder;
-    argv[n++] = "--out";
-    argv[n++] = (char *)r->out;
-    if (r->conf) {
-        argv[n++] = "--conf";
-        argv[n++] = (char *)r->conf;
+    for (int k = 0; k < OPTIONS; k++) {
+        if (!r->value[k])
+            continue;
+        snprintf(name[k], sizeof name[k], "--%s", options[k].name);
+        argv[n++] = name[k];
+        if (options[k].has_arg == required_argument)
+            argv[n++] = (char *)r->value[k];
     }
-    if (r->checkpoint) {
-        argv[n++] = "--checkpoint";
-        argv[n++] = (char *)r->checkpoint;
-    }
+    argv[n++] = "--";
     for (int i = 0; i < r->count; i++)
         argv[n++] = r->images[i];
     rc = worker_run(argv);
@@ -59,26 +73,41 @@ static int run(const struct request *r, char *folder)
     return rc;
 }
 
+static int check_score(const struct context *ctx, const struct request *r, int option)
+{
+    const char *text = r->value[option];
+    char *end;
+    double score = text ? strtod(text, &end) : 0;
+
+    if (text && (end == text || *end || !(score >= 0 && score <= 1)))
+        return misuse(ctx, "--%s is a score between 0 and 1, not '%s'", options[option].name, text);
+    return 0;
+}
+
 static int check(const struct context *ctx, const struct request *r)
 {
-    char *end;
-    double conf = r->conf ? strtod(r->conf, &end) : 0;
+    const char *const *v = r->value;
+    bool set = v[ON] || v[SPLIT];
+    int rc;
 
-    if (r->count <= 0)
+    if (r->count < 0 || (r->count == 0 && !set))
         return misuse(ctx, "an id and at least one picture are needed");
-    if (!r->out)
+    if (set && r->count > 0)
+        return misuse(ctx, "pictures by name, or those of a set: not both");
+    if (v[ON] && v[SPLIT])
+        return misuse(ctx, "--on another set, or the job's own --split: not both");
+    if (v[IMAGES] && !v[ON])
+        return misuse(ctx, "--images is the folder of --on SET.json");
+    if (v[SPLIT] && strcmp(v[SPLIT], "train") != 0 && strcmp(v[SPLIT], "val") != 0)
+        return misuse(ctx, "--split is train or val, not '%s'", v[SPLIT]);
+    if (!v[OUT])
         return misuse(ctx, "-o DIR is needed: that is where the pictures go");
-    if (r->conf && (end == r->conf || *end || !(conf >= 0 && conf <= 1)))
-        return misuse(ctx, "--conf is a score between 0 and 1, not '%s'", r->conf);
-    return 0;
+    rc = check_score(ctx, r, CONF);
+    return rc ? rc : check_score(ctx, r, RESULTS_CONF);
 }
 
 int command_predict(struct context *ctx, int argc, char **argv)
 {
-    static const struct option options[] = { { "out", required_argument, NULL, 'o' },
-                                             { "conf", required_argument, NULL, 'c' },
-                                             { "checkpoint", required_argument, NULL, 'k' },
-                                             { 0 } };
     struct request r = { 0 };
     char *folder = NULL;
     int64_t id = 0;
@@ -87,7 +116,7 @@ int command_predict(struct context *ctx, int argc, char **argv)
     while ((o = getopt_long(argc, argv, "o:", options, NULL)) != -1) {
         if (o == '?')
             return CODE_USAGE;
-        *(o == 'o' ? &r.out : o == 'c' ? &r.conf : &r.checkpoint) = optarg;
+        r.value[o == 'o' ? OUT : o] = optarg ? optarg : "";
     }
     if (optind < argc && (rc = take_id(ctx, argv[optind], &id)))
         return rc;

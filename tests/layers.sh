@@ -35,7 +35,7 @@ done
 inside() { # INSIDE FLOOR: the folders in it, which make one floor with it
     case $1 in models | data) find "worker/$1" -mindepth 1 -maxdepth 1 -type d | sort ;; esac
 }
-for floor in comm backend gradients mask eval data layers optim models report checkpoint evidence predict train; do
+for floor in comm backend gradients mask eval data layers optim models report checkpoint evidence train predict; do
     for folder in $(inside "$floor"); do
         # shellcheck disable=SC2086
         allow "$folder" "worker/$floor" $below proto

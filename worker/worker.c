@@ -2,6 +2,7 @@
 
 #include <errno.h>
 #include <getopt.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -27,7 +28,8 @@ static const char usage[] =
     "                                                   into DIR (default: the job's name)\n"
     "  detd-worker --check FILE [key=value ...]         check the job file and its data set, train nothing\n"
     "  detd-worker --count-images FILE [key=value ...]  print how many images of the training split are trained on\n"
-    "  detd-worker --predict --job-dir DIR --out DIR [--conf X] [--checkpoint STEP|best|last] IMAGE... | FOLDER\n"
+    "  detd-worker --predict --job-dir DIR --out DIR [--checkpoint STEP|best|last] [--conf X] [--results-conf X]\n"
+    "              [--no-pictures] [--enlarge] IMAGE|FOLDER|PATTERN|-... | --on SET.json [--images DIR] | --split train|val\n"
     "                                                   draw what a trained model finds, and write results.json\n"
     "  detd-worker --export NAMES --job-dir DIR --out FILE [--checkpoint STEP|best|last]\n"
     "                                                   write its weights in the names of another program: torchvision,\n"
@@ -125,10 +127,13 @@ static int run_predict(const struct args *a, int argc, char **argv)
     struct predict_options opt = a->predict_opt;
     struct err err;
 
-    if (!a->job_dir || !opt.out_dir || argc < 1)
-        return usage_error("--predict needs --job-dir, --out and at least one image");
+    if (!a->job_dir || !opt.out_dir || (argc < 1) != (opt.on || opt.split) || (opt.on && opt.split) || (opt.images && !opt.on))
+        return usage_error("--predict needs --job-dir, --out and at least one image, or in their place --on SET.json or --split train|val");
+    if (opt.split && strcmp(opt.split, "train") != 0 && strcmp(opt.split, "val") != 0)
+        return usage_error("--split is train or val");
     opt.job_dir = a->job_dir;
     opt.models = a->models;
+    opt.list = stdin;
     return predict_run(&opt, argv, argc, stdout, &err) < 0 ? failed(&err) : 0;
 }
 
@@ -267,6 +272,14 @@ static int number(const char *text, int *ret)
     return 0;
 }
 
+static int score(const char *text, double *ret)
+{
+    char *end;
+
+    *ret = strtod(text, &end);
+    return *text == '\0' || *end || !(*ret >= 0 && *ret <= 1) ? -1 : 0;
+}
+
 /* Returns -1, or the status to exit with. */
 static int parse(int argc, char **argv, struct args *a)
 {
@@ -280,6 +293,12 @@ static int parse(int argc, char **argv, struct args *a)
         { "job-dir", required_argument, NULL, 'j' },
         { "out", required_argument, NULL, 'o' },
         { "conf", required_argument, NULL, 'f' },
+        { "results-conf", required_argument, NULL, 'F' },
+        { "on", required_argument, NULL, 'O' },
+        { "images", required_argument, NULL, 'I' },
+        { "split", required_argument, NULL, 's' },
+        { "no-pictures", no_argument, NULL, 'N' },
+        { "enlarge", no_argument, NULL, 'E' },
         { "checkpoint", required_argument, NULL, 'k' },
         { "rank", required_argument, NULL, 'r' },
         { "ranks", required_argument, NULL, 'n' },
@@ -288,7 +307,6 @@ static int parse(int argc, char **argv, struct args *a)
         { NULL, 0, NULL, 0 },
     };
     int c, bad = 0;
-    char *end;
 
     while ((c = getopt_long(argc, argv, "+h", options, NULL)) != -1) {
         switch (c) {
@@ -320,8 +338,25 @@ static int parse(int argc, char **argv, struct args *a)
             a->predict_opt.checkpoint = optarg;
             break;
         case 'f':
-            a->predict_opt.conf = strtod(optarg, &end);
-            bad |= *optarg == '\0' || *end || !(a->predict_opt.conf >= 0 && a->predict_opt.conf <= 1);
+            bad |= score(optarg, &a->predict_opt.conf);
+            break;
+        case 'F':
+            bad |= score(optarg, &a->predict_opt.results_conf);
+            break;
+        case 'O':
+            a->predict_opt.on = optarg;
+            break;
+        case 'I':
+            a->predict_opt.images = optarg;
+            break;
+        case 's':
+            a->predict_opt.split = optarg;
+            break;
+        case 'N':
+            a->predict_opt.no_pictures = true;
+            break;
+        case 'E':
+            a->predict_opt.enlarge = true;
             break;
         case 'r':
             bad |= number(optarg, &a->rank);
@@ -344,7 +379,7 @@ static int parse(int argc, char **argv, struct args *a)
 
 int worker_main(int argc, char **argv, const struct model_registry *models)
 {
-    struct args a = { .models = models, .predict_opt = { .conf = 0.25, .checkpoint = "best" } };
+    struct args a = { .models = models, .predict_opt = { .conf = 0.25, .results_conf = NAN, .checkpoint = "best" } };
     int status;
 
     if (strcmp(argv[0], "detctl") == 0)

@@ -57,11 +57,12 @@ class Place:
         with open(self.path(name), "rb") as f:
             return f.read()
 
-    def command(self, out, *pictures, job="job", more=()):
+    def command(self, out, *pictures, job="job", more=("--enlarge",)):
         return [WORKER, "--predict", "--job-dir", os.path.join(self.trained, job), "--out", out, "--conf", "0", *more, *pictures]
 
-    def predict(self, *args, **more):
-        return subprocess.run(self.command(*args, **more), cwd=self.folder, stdout=subprocess.PIPE, stderr=subprocess.PIPE, timeout=120, check=False)
+    def predict(self, *args, told=b"", **more):
+        """told: what stands on its standard input."""
+        return subprocess.run(self.command(*args, **more), cwd=self.folder, input=told, stdout=subprocess.PIPE, stderr=subprocess.PIPE, timeout=120, check=False)
 
     def expect(self, done, status, told=b""):
         text = done.stdout + done.stderr
@@ -95,23 +96,111 @@ def test_a_picture_given_is_never_written_to(place):
     given += ["hard.png", "soft.png", "outside.png"]
     before = {name: (place.read(name), os.lstat(place.path(name)).st_ino) for name in given + ["out/hard.png", "out/soft.png", "out/outside.png"]}
     for out in "out", "link", "out/.", os.path.join(place.folder, "out"):
-        place.expect(place.predict(out, *given), 0)
+        for some in given[::2][:2], given[1:2], given[3:]:  # those of one folder together
+            place.expect(place.predict(out, *some), 0)
         assert before == {name: (place.read(name), os.lstat(place.path(name)).st_ino) for name in before}
     stems = ("dots", "hard", "here", "outside", "soft", "there")
     assert place.files("out") == sorted([s + ".png" for s in stems] + [s + "-2.png" for s in stems] + ["results.json"]), place.files("out")
 
 
 def test_names_are_unique_and_an_earlier_run_is_replaced(place):
-    given = [place.picture(name) for name in ("a/i.jpg", "b/i.jpg", "i-2.png", "x.jpg", "x.png", ".png", "c/x.png")]
+    given = [place.picture(name) for name in ("i.jpg", "i.jpeg", "i-2.png", "x.jpg", "x.png", ".png", "X.png")]
     for _ in range(2):
-        place.expect(place.predict("out", *given, "x.png"), 0, b"b/i.jpg: 100 objects -> out/i-2.png\n")
-        assert place.files("out") == [".png.png", "i-2-2.png", "i-2.png", "i.png", "results.json", "x-2.png", "x-3.png", "x-4.png", "x.png"]
+        place.expect(place.predict("out", *given, "x.png"), 0, b"i.jpeg: 100 objects -> out/i-2.png\n")
+        assert place.files("out") == [".png.png", "X.png", "i-2-2.png", "i-2.png", "i.png", "results.json", "x-2.png", "x-3.png", "x.png"]
         drawn = {place.read("out/" + name) for name in place.files("out")}
         assert len(drawn) == 8, "x.png, given twice, and no other two are equal"
     os.link(place.path("out/i.png"), place.path("kept.png"))
     kept = place.read("kept.png")
-    place.expect(place.predict("out", "b/i.jpg"), 0)
+    place.expect(place.predict("out", "i.jpeg"), 0)
     assert place.read("out/i.png") != kept == place.read("kept.png"), "a file is replaced as a whole, not written over"
+
+
+def test_folders_below_what_pictures_have_in_common_are_kept(place):
+    for name in "a/i.jpg", "b/i.jpg", "b/c/i.jpg":
+        place.picture(name)
+    place.expect(place.predict("out", "a/i.jpg", "./a/../b/i.jpg", os.path.join(place.folder, "b/c/i.jpg")), 0, b"-> out/b/c/i.png\n")
+    assert place.files("out") == ["a", "b", "results.json"] and place.files("out/a") == ["i.png"] and place.files("out/b") == ["c", "i.png"]
+    place.expect(place.predict("deep", "b/c/i.jpg"), 0, b"b/c/i.jpg: 100 objects -> deep/i.png\n")
+    place.write("deeper", b"mine")
+    os.mkdir(place.path("flat"))
+    place.write("flat/a", b"mine")
+    place.expect(place.predict("flat", "a/i.jpg", "b/i.jpg"), 1, b"'flat/a' is not a folder")
+    assert place.read("flat/a") == b"mine"
+
+
+def test_folders_patterns_and_lists(place):
+    for name in "p/2.png", "p/1.JPG", "p/q/1.jpeg", "p/.hidden.png", "p/[x].png", "r/1.png":
+        place.picture(name)
+    place.write("p/notes.txt", b"no picture")
+    os.symlink("..", place.path("p/round"))
+
+    def names(out):
+        return list(dict.fromkeys((r["image_id"], r["file_name"]) for r in place.records(out)))
+
+    place.expect(place.predict("p/out", "p"), 0)
+    place.expect(place.predict("p/out", "p/"), 0, b"400 detections")  # what was drawn there is not looked at
+    assert names("p/out") == [(1, "p/1.JPG"), (2, "p/2.png"), (3, "p/[x].png"), (4, "p/q/1.jpeg")], names("p/out")
+    assert place.files("p/out") == ["1.png", "2.png", "[x].png", "q", "results.json"] and place.files("p/out/q") == ["1.png"]
+    place.expect(place.predict("two", "p", "r"), 0)
+    assert place.files("two") == ["p", "r", "results.json"] and "out" in place.files("two/p") and place.files("two/r") == ["1.png"]
+    place.expect(place.predict("glob", "p/[0-9].*", "p/[x].png", "?/1.png"), 0)
+    assert names("glob") == [(1, "p/1.JPG"), (2, "p/2.png"), (3, "p/[x].png"), (4, "r/1.png")], names("glob")
+    place.expect(place.predict("list", "-", told=b"r/1.png\n\np/2.png"), 0)
+    assert names("list") == [(1, "r/1.png"), (2, "p/2.png")]
+    place.expect(place.predict("list", "-"), 1, b"the list is empty")
+    place.expect(place.predict("list", "-", told=b"r/1.png\n" + 5000 * b"x"), 1, b"line 2 of the list is no name of a picture")
+    place.expect(place.predict("glob", "none-*.png", "r/1.png"), 1, b"none-*.png")
+    assert names("glob") == [(2, "r/1.png")]
+
+
+def test_what_is_drawn_and_what_is_written_are_two_things(place):
+    scores = sorted(r["score"] for r in (place.expect(place.predict("all", place.picture("p.png", 40)), 0), place.records("all"))[1])
+    middle, high = ((scores[k - 1] + scores[k]) / 2 for k in (50, 90))
+    at_least = lambda least: sum(s >= least for s in scores)
+    options = ("--conf", repr(high), "--results-conf", repr(middle))
+    place.expect(place.predict("out", "p.png", more=options), 0, b"p.png: %d objects -> out/p.png\n%d detections of score " % (at_least(high), at_least(middle)))
+    assert sorted(r["score"] for r in place.records("out")) == [s for s in scores if s >= middle]
+    place.expect(place.predict("none", "p.png", more=options + ("--no-pictures",)), 0, b"%d detections" % at_least(middle))
+    assert place.files("none") == ["results.json"] and place.records("none") == place.records("out")
+    assert size_of(place.read("all/p.png")) == (320, 320) and size_of(place.read("out/p.png")) == (40, 40), "enlarged where asked for alone"
+
+
+def test_a_sets_ids_and_categories(place):
+    with open(place.path("../shapes/val.json"), encoding="utf-8") as f:
+        truth = json.load(f)
+    names = {c["id"]: c["name"] for c in truth["categories"]}
+    place.expect(place.predict("val", more=("--split", "val")), 0)
+    place.expect(place.predict("train", more=("--split", "train", "--no-pictures")), 0)
+    records = place.records("val")
+    assert {(r["image_id"], r["file_name"]) for r in records} == {(i["id"], i["file_name"]) for i in truth["images"]}
+    assert {r["category_id"] for r in records} <= set(names) and len(records) > 100
+    for image in truth["images"]:
+        assert size_of(place.read("val/" + os.path.splitext(image["file_name"])[0] + ".png")) == (64, 64)
+    # the same pictures under other ids, in a folder, of a list without annotations that lacks a class and has one that the job does not know
+    other = {"images": [{**i, "id": 10 ** 12 - i["id"], "file_name": "deep/" + i["file_name"]} for i in truth["images"]],
+             "categories": [{"id": 900 - c["id"], "name": c["name"]} for c in truth["categories"][1:]] + [{"id": 7, "name": "hexagon"}]}
+    place.write("other.json", json.dumps(other).encode())
+    os.makedirs(place.path("more"))
+    shutil.copytree(place.path("../shapes/images"), place.path("more/deep"))
+    options = ("--on", "other.json", "--images", "more")
+    place.expect(place.predict("other", more=options), 0, b"other.json has no category '%s': detections of it are left out\n" % truth["categories"][0]["name"].encode())
+    back = {900 - c["id"]: c["id"] for c in truth["categories"][1:]}
+    found = sorted((10 ** 12 - r["image_id"], back[r["category_id"]], r["score"], r["bbox"]) for r in place.records("other"))
+    assert found == sorted((r["image_id"], r["category_id"], r["score"], r["bbox"]) for r in records if r["category_id"] in back.values())
+    assert place.files("other") == ["deep", "results.json"] and len(place.files("other/deep")) == len(truth["images"])
+    # a picture is not there, and one is of another size: the others are looked at
+    other["images"][0]["file_name"], other["images"][1]["width"] = "nowhere.png", 65
+    place.write("other.json", json.dumps({**other, "images": other["images"] + [{"id": 5, "file_name": "deep/" + truth["images"][0]["file_name"], "width": 64, "height": 64}]}).encode())
+    place.expect(place.predict("some", more=options), 1, b"is 64 x 64 pixels, but the annotations say 65 x 64")
+    assert {r["image_id"] for r in place.records("some")} == {5}
+    other["categories"] = other["categories"][-1:]
+    place.write("other.json", json.dumps(other).encode())
+    place.expect(place.predict("no", more=options), 1, b"none of its categories is a class that the job knows")
+    assert "no" not in place.files()
+    for wrong in (), ("--split", "test"), ("--on", "other.json", "--split", "val"), ("--images", "more", "--split", "val"):
+        place.expect(place.predict("no", more=wrong), 2, b"Try: detd-worker --help")
+    place.expect(place.predict("no", "x.png", more=("--split", "val")), 2, b"in their place")
 
 
 def test_files_of_others_stay(place):
@@ -120,15 +209,16 @@ def test_files_of_others_stay(place):
     os.symlink("nowhere", place.path("out/l.png"))
     before = [place.read(name) for name in mine]
     given = [place.picture("p/" + name) for name in ("y.jpg", "z.jpg", "d.jpg", "l.jpg")]
-    place.expect(place.predict("out", *given, *mine), 0)
+    place.expect(place.predict("out", *given), 0)
+    place.expect(place.predict("out", *mine), 0)
     assert [place.read(name) for name in mine] == before
     place.expect(place.predict("own", *given, more=("--conf", "1")), 0)
     os.symlink("../own/z.png", place.path("out/m.png"))
     place.expect(place.predict("out", place.picture("p/m.jpg")), 0, b"-> out/m-2.png")
     assert os.readlink(place.path("out/m.png")) == b"../own/z.png"
-    os.symlink("own/y.png", place.path("e.png"))
+    os.symlink("../own/y.png", place.path("p/e.png"))
     drawn = place.read("own/y.png")
-    place.expect(place.predict("own", "e.png", "p/y.jpg"), 0, b"p/y.jpg: 100 objects -> own/y-2.png")  # own/y.png is predict's, and given
+    place.expect(place.predict("own", "p/e.png", "p/y.jpg"), 0, b"p/y.jpg: 100 objects -> own/y-2.png")  # own/y.png is predict's, and given
     assert place.read("own/y.png") == drawn
     assert os.readlink(place.path("out/l.png")) == b"nowhere" and place.files("out/d.png") == []
     assert {"y-2.png", "d-2.png", "l-2.png", "z.png"} <= set(place.files("out")), place.files("out")
@@ -148,7 +238,7 @@ def test_results_of_others_stay(place):
     assert place.read("own/results.json") == own
     place.expect(place.predict("own", "p.png", more=("--conf", "1")), 0)
     assert place.records("own") == []
-    place.expect(place.predict("own", "p.png"), 0, b"100 detections -> own/results.json\n")
+    place.expect(place.predict("own", "p.png"), 0, b"100 detections of score 0 and more -> own/results.json\n")
 
 
 def test_results_put_there_meanwhile_stay(place):
@@ -215,8 +305,9 @@ def test_nothing_to_predict_with_leaves_nothing(place):
 def test_best_last_and_step(place):
     place.picture("p.png")
     assert sorted(os.listdir(place.path("../job/checkpoints"))) == [b"step-1", b"step-4", b"step-5", b"step-6"]
-    for asked, step in ((), 1), (("--checkpoint", "best"), 1), (("--checkpoint", "last"), 6), (("--checkpoint", "4"), 4):
-        place.expect(place.predict("out", "p.png", more=asked), 0, b"checkpoint of step %d\n" % step)
+    best = b"the lowest validation loss, "
+    for asked, step, why in ((), 1, best), (("--checkpoint", "best"), 1, best), (("--checkpoint", "last"), 6, b"the newest\n"), (("--checkpoint", "4"), 4, b"as asked for\n"):
+        place.expect(place.predict("out", "p.png", more=asked), 0, b"checkpoint of step %d: %s" % (step, why))
 
 
 def decode(png):
@@ -304,7 +395,7 @@ def test_masks_are_scored_drawn_and_written(place):
     boxes = [name for name in metrics if not name.startswith(("segm_", "voc_"))]
     assert boxes and set("segm_" + name for name in boxes) == {name for name in metrics if name.startswith("segm_")}, metrics
     place.write("wide.png", make_shapes.png(50, 30, [bytes([200, 90, 40] * 50)] * 30))
-    place.expect(place.predict("out", "wide.png", place.picture("p.png", 40), job="masks"), 0, b"masks -> out/results_segm.json\n")
+    place.expect(place.predict("out", "wide.png", place.picture("p.png", 40), job="masks"), 0, b"masks of score 0 and more -> out/results_segm.json\n")
     assert place.files("out") == ["p.png", "results.json", "results_segm.json", "wide.png"]
     found, masks, some = place.records("out"), json.loads(place.read("out/results_segm.json")), 0
     assert len(found) == len(masks) > 50
@@ -345,7 +436,7 @@ def size_of(png):
 
 
 def test_pictures_stand_upright_where_the_flavor_says_so(place):
-    """In all ways into a model: a check of the data, training, validation, prediction."""
+    """In all ways into a model: a check of the data, training, validation, prediction; pictures given by name always do."""
     for flavor, other, w, h in ("d2", "tv", 6, 11), ("tv", "d2", 11, 6):
         spec, folder = train_turned(place, flavor)
         for command in [WORKER, "--check", spec], [WORKER, "--dir", folder, spec]:
@@ -353,12 +444,14 @@ def test_pictures_stand_upright_where_the_flavor_says_so(place):
         for command in [WORKER, "--check", spec], [WORKER, "--dir", folder + "-wrong", spec]:
             done = subprocess.run([*command, "model.flavor=" + other], stdout=subprocess.PIPE, stderr=subprocess.PIPE, timeout=120, check=False)
             place.expect(done, 1, b"EXIF orientation")
-        place.expect(place.predict(flavor + "-out", "turned.jpg", "turned.png", job=folder), 0)
-        for name in "turned.png", "turned-2.png":
-            dw, dh = size_of(place.read(flavor + "-out/" + name))
-            assert dw * h == dh * w, (flavor, name, dw, dh)
-        found = place.records(flavor + "-out")
-        assert found and all(b["bbox"][0] + b["bbox"][2] <= w + 1e-3 and b["bbox"][1] + b["bbox"][3] <= h + 1e-3 for b in found), (flavor, found)
+        for out, given, more, w, h in ("-out", ("turned.jpg", "turned.png"), (), 6, 11), ("-set", (), ("--on", "truth.json", "--images", "."), w, h), ("-val", (), ("--split", "val"), w, h):
+            place.expect(place.predict(flavor + out, *given, job=folder, more=more), 0)
+            for name in "turned.png", "turned-2.png":
+                dw, dh = size_of(place.read(flavor + out + "/" + name))
+                assert dw * h == dh * w, (flavor, out, name, dw, dh)
+            found = place.records(flavor + out)
+            if not more:
+                assert found and all(b["bbox"][0] + b["bbox"][2] <= w + 1e-3 and b["bbox"][1] + b["bbox"][3] <= h + 1e-3 for b in found), (flavor, found)
 
 
 def chunks(png):
@@ -394,7 +487,8 @@ def train_on_frames(folder, name, **more):
 def test_depth_is_numbers_and_a_picture(place):
     frames = train_on_frames(place.trained, "deep")
     train_on_frames(place.trained, "metres", val={"depth_factor": 36})
-    given = [os.path.join(frames, "%06d.png" % k) for k in (2, 3)] + [place.picture("000002.png", 40)]
+    given = [os.path.join(frames, "%06d.%s" % name) for name in ((2, "png"), (3, "png"), (2, "jpg"))]
+    shutil.copy(place.path(place.picture("other.png", 40)), given[2])
     for job, unit in ("deep", b"network"), ("metres", b"m"):
         for _ in range(2):  # what an earlier run wrote is replaced
             place.expect(place.predict(job + "-out", *given, job=job), 0, b"depth -> " + job.encode() + b"-out/000002_depth.png, in colours -> ")
@@ -408,7 +502,7 @@ def test_depth_is_numbers_and_a_picture(place):
         assert size_of(place.read(job + "-out/000002-2.png")) == (40, 40)
     place.write("broken.png", b"no picture")
     place.expect(place.predict("more", "broken.png", given[0], job="deep"), 1, b"1 of 2 images could not be read")
-    assert place.files("more") == ["000002.png", "000002_depth.png"], place.files("more")
+    assert place.files("more/deep-frames/frames") == ["000002.png", "000002_depth.png"], place.files("more")
 
 
 def data_of(name, **more):

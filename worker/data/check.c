@@ -269,7 +269,7 @@ static int read_list(const struct check_options *opt, struct problems *problems,
 static int read_records(const struct check_options *opt, enum bad_policy on_bad, struct problems *problems, struct dataset **ret,
                         struct err *err)
 {
-    const struct coco_options o = { opt->annotations, opt->images, on_bad, opt->masks, opt->upright };
+    const struct coco_options o = { opt->annotations, opt->images, on_bad, opt->masks, opt->upright, false };
 
     if (opt->frames || opt->labels) {
         int64_t before = problems->count;

@@ -339,8 +339,10 @@ static int read_all(const struct coco_options *o, struct problems *problems, str
                        .problems = problems,
                        .err = err,
                        .d = d };
-    int rc = coco_raw_parse(raw, o->annotations, raw->bytes, (size_t)d->source_bytes, err);
+    int rc;
 
+    raw->unlabelled = o->unlabelled;
+    rc = coco_raw_parse(raw, o->annotations, raw->bytes, (size_t)d->source_bytes, err);
     if (rc < 0)
         return rc;
     b.dec = decoder_new();
@@ -385,11 +387,11 @@ int coco_read_with(const struct coco_options *opt, struct problems *problems, st
 int coco_read(const char *annotations, const char *images, enum bad_policy on_bad, struct problems *problems, struct dataset **ret,
               struct err *err)
 {
-    return coco_read_with(&(struct coco_options){ annotations, images, on_bad, false, false }, problems, ret, err);
+    return coco_read_with(&(struct coco_options){ annotations, images, on_bad, false, false, false }, problems, ret, err);
 }
 
 int coco_read_masks(const char *annotations, const char *images, enum bad_policy on_bad, struct problems *problems, struct dataset **ret,
                     struct err *err)
 {
-    return coco_read_with(&(struct coco_options){ annotations, images, on_bad, true, false }, problems, ret, err);
+    return coco_read_with(&(struct coco_options){ annotations, images, on_bad, true, false, false }, problems, ret, err);
 }

@@ -14,8 +14,9 @@ int coco_read(const char *annotations, const char *images, enum bad_policy on_ba
 struct coco_options {
     const char *annotations, *images;
     enum bad_policy on_bad;
-    bool masks;   /* coco_read_masks() */
-    bool upright; /* sizes that are not stated are those of pictures turned by their EXIF orientation */
+    bool masks;      /* coco_read_masks() */
+    bool upright;    /* sizes that are not stated are those of pictures turned by their EXIF orientation */
+    bool unlabelled; /* "annotations" may be missing, as in the list of a test set */
 };
 int coco_read_with(const struct coco_options *opt, struct problems *problems, struct dataset **ret, struct err *err);
 /* The same with the segmentations kept (mask.h). Then an object that is no crowd has one with a part inside its image, or it is a bad record. */

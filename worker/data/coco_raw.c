@@ -351,7 +351,7 @@ int coco_raw_parse(struct coco_raw *raw, const char *name, const char *bytes, si
     }
     scan_finish(&s);
     for (k = 0; k < 3 && !scan_failed(&s); k++)
-        if (!(seen & 1 << k))
+        if (!(seen & 1 << k) && !(raw->unlabelled && 1 << k == SECTION_ANNOTATIONS))
             err_set(&s.err, ERR_DATA, "%s: there is no \"%s\"", name, sections[k]);
     if (scan_failed(&s) && err)
         *err = s.err;

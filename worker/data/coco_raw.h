@@ -40,6 +40,7 @@ struct coco_raw {
     struct raw_annotation *annotations;
     int64_t nannotations;
     int nclasses, nimages;
+    bool unlabelled; /* the caller's: "annotations" may be missing */
     int64_t annotations_cap;
     int classes_cap, images_cap;
     struct masks *masks; /* of the annotations, by their number here, where they are asked for; the caller's. NULL: they are not */

@@ -173,12 +173,11 @@ int input_make_of(struct input *in, const struct dataset *d, struct batch *ret, 
     return rc;
 }
 
-int input_make(struct input *in, const char *path, int w, int h, struct batch *ret, struct err *err)
+int input_make(struct input *in, const char *path, int w, int h, bool upright, struct batch *ret, struct err *err)
 {
-    const struct model_family *family = in->model->family;
     struct alone a = { 0 };
     int rc = set_of(&a, path, w, h, err);
 
-    a.set.upright = family->upright && family->upright(in->spec);
+    a.set.upright = upright;
     return rc < 0 ? rc : input_make_of(in, &a.set, ret, err);
 }

@@ -13,6 +13,7 @@
 #include "worker/data/image.h"
 #include "worker/eval/results_file.h"
 #include "worker/eval/trajectory.h"
+#include "worker/predict/asked.h"
 
 enum { PATH_BYTES = PATH_MAX + NAME_MAX, STEM_BYTES = NAME_MAX - 48 }; /* room for a number, .png and what a temporary name adds */
 
@@ -55,13 +56,13 @@ static int add_input(struct outputs *o, const struct stat *st, struct err *err)
     return node ? 0 : err_set(err, ERR_DEVICE, "out of memory");
 }
 
-static int add_inputs(struct outputs *o, char *const *inputs, int n, struct err *err)
+static int add_inputs(struct outputs *o, const struct asked *inputs, struct err *err)
 {
     struct stat st;
     int rc = 0;
 
-    for (int i = 0; i < n && rc >= 0; i++)
-        if (stat(inputs[i], &st) == 0)
+    for (int i = 0; i < inputs->n && rc >= 0; i++)
+        if (stat(inputs->picture[i].path, &st) == 0)
             rc = add_input(o, &st, err);
     return rc;
 }
@@ -112,10 +113,10 @@ static int make_folder(const char *dir, struct err *err)
     return S_ISDIR(st.st_mode) ? 0 : err_set(err, -ENOTDIR, "'%s' is not a folder", dir);
 }
 
-int outputs_open(const char *dir, char *const *inputs, int n, struct outputs **ret_out, struct err *err)
+int outputs_open(const char *dir, const struct asked *inputs, struct outputs **ret_out, struct err *err)
 {
     struct outputs *o = calloc(1, sizeof *o);
-    int rc = o ? add_inputs(o, inputs, n, err) : err_set(err, ERR_DEVICE, "out of memory");
+    int rc = o ? add_inputs(o, inputs, err) : err_set(err, ERR_DEVICE, "out of memory");
 
     if (rc >= 0)
         rc = make_folder(dir, err);
@@ -182,16 +183,30 @@ static int is_free(const struct outputs *o, struct err *err)
     return tfind(o->picture, &o->given, compare_names) ? 0 : may_write(o, o->picture, image_is_own_png, err);
 }
 
-int outputs_picture(struct outputs *o, const char *input, const char *suffix, const char **ret_path, struct err *err)
+/* Those of DIR/place, up to its last slash. */
+static int make_folders(struct outputs *o, const char *place, struct err *err)
 {
-    const char *slash = strrchr(input, '/'), *base = slash ? slash + 1 : input;
-    int stem = stem_length(base), rc;
+    int rc = 0;
 
-    snprintf(o->picture, sizeof o->picture, "%s/%.*s%s.png", o->dir, stem, base, suffix);
+    for (const char *slash = place; rc >= 0 && (slash = strchr(slash, '/')); slash++) {
+        snprintf(o->picture, sizeof o->picture, "%s/%.*s", o->dir, (int)(slash - place), place);
+        rc = make_folder(o->picture, err);
+    }
+    return rc;
+}
+
+int outputs_picture(struct outputs *o, const char *place, const char *suffix, const char **ret_path, struct err *err)
+{
+    const char *slash = strrchr(place, '/'), *base = slash ? slash + 1 : place;
+    int stem = stem_length(base), folder = (int)(base - place), rc = make_folders(o, place, err);
+
+    if (rc < 0)
+        return rc;
+    snprintf(o->picture, sizeof o->picture, "%s/%.*s%.*s%s.png", o->dir, folder, place, stem, base, suffix);
     for (int i = 2; (rc = is_free(o, err)) == 0; i++) {
         if (i == INT_MAX)
-            return err_set(err, ERR_STATE, "no name is free for '%s' in '%s'", input, o->dir);
-        snprintf(o->picture, sizeof o->picture, "%s/%.*s%s-%d.png", o->dir, stem, base, suffix, i);
+            return err_set(err, ERR_STATE, "no name is free for '%s' in '%s'", place, o->dir);
+        snprintf(o->picture, sizeof o->picture, "%s/%.*s%.*s%s-%d.png", o->dir, folder, place, stem, base, suffix, i);
     }
     if (rc > 0)
         rc = give_away(o, err);

@@ -1,0 +1,8 @@
+#!/usr/bin/env bash
+# What predict writes of a split, read by COCO's own tools as it is: their numbers are those of the validation, of each class too.
+set -eu
+python=${DETD_TORCH_PYTHON:-python3}
+data=$(dirname "$0")/../../../shared/data/bccd
+[ -d "$data" ] || { echo "skip: no ../shared/data"; exit 77; }
+"$python" -c 'import pycocotools.cocoeval' 2>/dev/null || { echo "skip: no Python with pycocotools (DETD_TORCH_PYTHON)"; exit 77; }
+exec "$python" tests/e2e/pycocotools_reads.py "${DETD_BUILD:-build}"

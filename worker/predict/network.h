@@ -1,0 +1,27 @@
+/* worker/predict/network.h - a job's network with the weights of a checkpoint, on the CPU. */
+#pragma once
+#include <stdbool.h>
+#include <stdint.h>
+#include <stdio.h>
+
+#include "worker/checkpoint/classes.h"
+
+struct device;
+struct err;
+struct jobspec;
+struct model;
+struct model_registry;
+
+struct network {
+    struct jobspec *spec;
+    struct device *dev;
+    struct model *model;
+    struct class_list classes;
+    bool masked; /* it finds masks */
+    bool deep;   /* it says depth */
+};
+
+/* checkpoint: as choice_make(); which it was, and why, goes to out. n is zeroed before; network_close() also after a failure. */
+int network_open(struct network *n, const struct model_registry *models, const char *job_dir, const char *checkpoint, FILE *out,
+                 struct err *err);
+void network_close(struct network *n);

@@ -156,6 +156,60 @@ static void labels_are_those_of_who_saw_the_last(void **state)
     assert_false(store_filter_takes(&tagged, &back));
 }
 
+/* A job of user `uid` that looks at job 1's checkpoint of step 7 and finds `total` quarters; `state` is what becomes of it. */
+static void look(struct fixture *f, uint32_t uid, const char *set, int total, const char *state)
+{
+    struct job_row row = { .state = JOB_QUEUED, .want_tier = -1, .tier = 1, .ranks = 1, .steps = 9, .submitted = 50, .uid = uid };
+    char spec[160], ends[96], token[32];
+
+    snprintf(token, sizeof token, "%s %d", set, total);
+    snprintf(spec, sizeof spec, "{\"eval\":{\"run\":\"/j\",\"step\":7,\"job\":1,\"set\":\"%s\"}}", set);
+    f->waiting++;
+    store_submit(f->s, &row, token, spec, done, f);
+    wait_all(f);
+    assert_int_equal(f->rc, 0);
+    snprintf(ends, sizeof ends, "UPDATE jobs SET state='%s' WHERE id=%lld", state, (long long)f->value);
+    loss(f, f->value, 1, "val", total);
+    wait_all(f);
+    sql_all(f, ends);
+}
+
+static int ask(struct fixture *f, const char *set, const char *metric, struct text *ret, struct err *err)
+{
+    return store_eval_rows(f->s, &(struct store_eval_query){ .job = 1, .limit = 100, .dataset = set, .metric = metric }, ret, err);
+}
+
+/* Of what users themselves had evaluated, and root, the newest that was computed to its end; a name that is not there is an error where there are others. */
+static void evaluations_are_listed_under_their_set(void **state)
+{
+    struct fixture *f = *state;
+    struct text t = { 0 };
+    struct err err;
+
+    submit(f, "a", 5);
+    assert_int_equal(ask(f, "test", "loss/total", &t, &err), 0); /* none yet */
+    assert_string_equal(t.p, "{\"rows\":[],\"cursor\":null}");
+    text_free(&t);
+    look(f, 5, "test", 8, "completed");
+    look(f, 5, "test", 16, "completed");
+    look(f, 5, "test", 24, "failed");
+    look(f, 6, "theirs", 32, "completed");
+    look(f, 0, "of root", 40, "completed");
+    assert_string_equal(sql(f, "SELECT group_concat(dataset || ' ' || step || ' ' || value || ' ' || by) FROM eval_on "
+                               "WHERE job=1 AND metric='loss/total'"),
+                        "of root 7 10.0 6,test 7 4.0 3");
+    assert_int_equal(ask(f, "test", "loss/total", &t, &err), 0);
+    assert_non_null(strstr(t.p, "\"value\":4.0"));
+    text_free(&t);
+    assert_int_equal(ask(f, "theirs", NULL, &t, &err), ERR_INPUT);
+    assert_string_equal(err.msg, "set: job 1 has no 'theirs'; it has of root, test");
+    text_free(&t);
+    assert_int_equal(ask(f, "test", "AP", &t, &err), ERR_INPUT);
+    assert_string_equal(err.msg, "metric: job 1 has no 'AP'; it has loss/box, loss/total");
+    text_free(&t);
+    assert_string_equal(sql(f, "SELECT count(*) FROM loss WHERE job=1"), "0");
+}
+
 static void losses_come_out_as_they_went_in(void **state)
 {
     struct fixture *f = *state;
@@ -611,6 +665,7 @@ int main(void)
         TEST(rows_survive_and_ids_are_not_reused),
         TEST(a_completed_job_gets_more_steps_once),
         TEST(labels_are_those_of_who_saw_the_last),
+        TEST(evaluations_are_listed_under_their_set),
         TEST(losses_come_out_as_they_went_in),
         TEST(a_curve_is_thinned_by_seeks),
         TEST(an_attempt_rewinds),

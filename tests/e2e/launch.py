@@ -412,7 +412,7 @@ if "RAN" not in os.environ:
     told["nonce"] = len(nonce)
     s = socket.socket(socket.AF_UNIX)
     s.connect(state + "/sup.sock")
-    s.sendall(json.dumps({"type": "hello", "protocol": 2, "job": int(victim), "attempt": 1, "nonce": nonce}).encode() + b"\n")
+    s.sendall(json.dumps({"type": "hello", "protocol": 1, "job": int(victim), "attempt": 1, "nonce": nonce}).encode() + b"\n")
     told["hello"] = s.recv(100).decode()
     json.dump(told, open("/home/bob/told.new", "w"))
     os.rename("/home/bob/told.new", "/home/bob/told")
@@ -442,6 +442,7 @@ def a_hostile_job():
         d.until(lambda: os.path.exists("/home/bob/told"), "the hostile job does not run")
         told = json.load(open("/home/bob/told"))
         assert told.pop("locks") == 1 and told.pop("nonce") == 32 and told.pop("hello") == "", told
+        assert d.events("supervisor") == ["a process of uid %d spoke as supervisor of job %d, which is not his" % (BOB, victim)], d.events("supervisor")
         assert told.pop("write the lock") == "OSError", told
         assert set(told.values()) == {"PermissionError"}, told
         d.wait(job, lambda now: now["step"] > 3)

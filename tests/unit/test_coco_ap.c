@@ -437,7 +437,7 @@ static void the_best_score_to_begin_at(void **state)
         int truth; /* which it is; -1: none */
     } found[] = { { 0.5, -1 }, { 0.9, 0 }, { 0.8, -1 }, { 0.5, 2 }, { 0.6, 1 }, { 0.1, -1 } };
     struct truth truths[5] = { 0 };
-    struct detection dets[6] = { 0 };
+    struct detection dets[7] = { 0 };
     struct coco_ap ap;
 
     (void)state;
@@ -448,13 +448,15 @@ static void the_best_score_to_begin_at(void **state)
 
         dets[k] = (struct detection){ .image = 0, .cls = 0, .score = found[k].score, .box = { x, 0, 10, 10 } };
     }
-    ap = coco_scores(dets, 6, truths, 5, 3);
+    dets[6] = (struct detection){ .image = 0, .cls = 1, .score = 0.7, .box = { 700, 0, 10, 10 } };
+    ap = coco_scores(dets, 7, truths, 5, 3);
     assert_true(ap.class_best[0].conf == 0.5);
     assert_float_equal(ap.class_best[0].precision, 3. / 5, 1e-12);
     assert_float_equal(ap.class_best[0].recall, 3. / 4, 1e-12);
     assert_int_equal(ap.class_best[0].truths, 4);
-    assert_true(ap.class_best[1].conf == -1 && ap.class_best[1].recall == -1 && ap.class_best[1].truths == 1);
-    assert_true(ap.class_best[2].precision == -1 && ap.class_best[2].truths == 0);
+    assert_true(ap.class_best[1].conf == -1 && ap.class_best[1].precision == -1 && ap.class_best[1].recall == 0);
+    assert_true(ap.class_best[1].truths == 1); /* what was detected of it was wrong */
+    assert_true(ap.class_best[2].recall == -1 && ap.class_best[2].truths == 0);
     coco_ap_free(&ap);
 }
 

@@ -119,9 +119,9 @@ static void score_class(const struct scoring *s, struct means *m, struct coco_ap
 /* Detections of one score stand or fall together. */
 static struct coco_best find_best(const struct scoring *s, size_t from, size_t to, size_t npos)
 {
-    struct coco_best best = { -1, -1, -1, npos };
+    struct coco_best best = { -1, -1, npos > 0 ? 0 : -1, npos };
     size_t tp = 0, fp = 0;
-    double best_f1 = -1;
+    double best_f1 = 0;
 
     for (size_t i = from; i < to && npos > 0; i++) {
         const struct coco_verdict *v = &s->verdicts[i];

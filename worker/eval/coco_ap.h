@@ -21,7 +21,7 @@ extern const char *const coco_stat_name[COCO_STATS];
 
 /* Of a class: the score from which on its detections have the best F1 at IoU .50, the highest such score, and what they have there. */
 struct coco_best {
-    double conf, precision, recall; /* -1: there is none, as nothing was detected, or there is nothing to detect */
+    double conf, precision, recall; /* -1: there is none, as nothing was detected rightly, or, of recall too, there is nothing to detect */
     size_t truths;                  /* that are no crowd */
 };
 

@@ -7,7 +7,9 @@ peer_depth.py warp [--width 320 --height 192 --batch 4 --steps N]
     records "warp": grid sampling, there and back, of a picture and of 64 channels at half the sides, which have a gradient, too: with places that come from
     depth and motion, and, sampling_ms, with given ones
 peer_depth.py train FOLDER --kind baseline|joint [--width --height --budget STEPS --batch --lr --channels X --workers N]
-    trains on FOLDER/train.txt, and now and then a record "depth": loss on FOLDER/val.txt, and abs_rel and a1 where there is measured depth
+               [--sources=-1,1 --min-depth .1 --max-depth 100 --smoothness 1e-3 --list FILE --init FILE --save FILE]
+    trains on FOLDER/train.txt, or on --list, and now and then a record "depth": loss on FOLDER/val.txt, and abs_rel and a1 where there is measured depth.
+    --sources as data.sources, where a frame stands for a source that is not there (data.missing_neighbour repeat); --init the --save of another run
 All: --threads N, --seed of the weights. --channels multiplies the channels of hidden layers, as model.width.
 
 Needs torch and torchvision; train needs numpy and Pillow too."""
@@ -23,7 +25,7 @@ from torch import nn
 from torchvision.models.resnet import BasicBlock
 
 LIMIT_S = 60  # of `step`
-MIN, MAX = 0.1, 100.0
+LIMITS = 0.1, 100.0  # of depth
 SCALES = 4
 
 
@@ -149,9 +151,14 @@ def matrix(v, invert):
     return r, t
 
 
-def places(w, h, disp, pose, cameras):
+def inverse_depth(disp, limits):
+    near, far = limits
+    return 1 / far + (1 / near - 1 / far) * disp
+
+
+def places(w, h, disp, pose, cameras, limits):
     """Where in the source's picture each pixel falls."""
-    depth = 1 / (1 / MAX + (1 / MIN - 1 / MAX) * disp[:, 0])
+    depth = 1 / inverse_depth(disp[:, 0], limits)
     y, x = torch.meshgrid(torch.arange(h).float(), torch.arange(w).float(), indexing="ij")
     fx, fy, cx, cy = [cameras[:, i, None, None] for i in range(4)]
     r, t = pose
@@ -165,8 +172,8 @@ def sampled(source, grid):
     return F.grid_sample(source, grid, padding_mode="border", align_corners=True)
 
 
-def warp(source, disp, pose, cameras, factor):
-    return sampled(source, places(source.shape[3], source.shape[2], disp, pose, cameras * factor))
+def warp(source, disp, pose, cameras, factor, limits=LIMITS):
+    return sampled(source, places(source.shape[3], source.shape[2], disp, pose, cameras * factor, limits))
 
 
 def robust(a, b):
@@ -208,8 +215,9 @@ def resized(x, h, w):
 class Depth(nn.Module):
     """kind: baseline, features (the extractor is frozen), joint (it learns beside)."""
 
-    def __init__(self, kind, x):
+    def __init__(self, kind, x, limits=LIMITS, smoothness=1e-3):
         super().__init__()
+        self.limits, self.smoothness = limits, smoothness
         self.kind, self.encoder, self.decoder, self.motion = kind, Encoder(x), Decoder(x), Motion(x)
         if kind != "baseline":
             self.extractor = Encoder(x)
@@ -238,15 +246,15 @@ class Depth(nn.Module):
         for s in range(SCALES):
             full = resized(disp[s], h, w)
             maps = [m + 1e-5 * torch.randn_like(m) if self.training else m for m in identity]
-            maps += [photometric(warp(x, full, p, cameras, 1), target) for x, p in zip(color[1:], poses)]
+            maps += [photometric(warp(x, full, p, cameras, 1, self.limits), target) for x, p in zip(color[1:], poses)]
             loss = loss + torch.cat(maps, 1).min(1)[0].mean() / 4
             a, b = edges(disp[s] / (disp[s].mean((2, 3), keepdim=True) + 1e-7), target, 0.5)
-            loss = loss + 1e-3 / (4 * 2 ** s) * (a + b)
+            loss = loss + self.smoothness / (4 * 2 ** s) * (a + b)
         if self.kind == "baseline":
             return loss, disp[0]
         phi = self.extractor(target) if self.kind == "joint" else [self.extractor.stem(target)]
         half = resized(disp[0], h // 2, w // 2)
-        maps = [robust(warp(self.extractor.stem(x), half, p, cameras, 0.5), phi[0]) for x, p in zip(color[1:], poses)]
+        maps = [robust(warp(self.extractor.stem(x), half, p, cameras, 0.5, self.limits), phi[0]) for x, p in zip(color[1:], poses)]
         loss = loss + 1e-3 * torch.cat(maps, 1).min(1)[0].mean()
         if self.kind == "joint":
             for s, made in enumerate(self.rebuilder(phi[4])):
@@ -304,7 +312,7 @@ def time_warps(a):
             motion = torch.tensor([[0, 0, 0, 0.1, 0, 0]] * a.batch).requires_grad_()
             cameras = torch.tensor([[0.9 * w, 0.9 * w, w / 2, h / 2]] * a.batch)
             back, best, bare = torch.rand(a.batch, channels, h, w).to(memory_format=layout), 1e9, 1e9
-            grid = places(w, h, disp, matrix(motion, False), cameras).detach().requires_grad_()
+            grid = places(w, h, disp, matrix(motion, False), cameras, LIMITS).detach().requires_grad_()
             for _ in range(a.steps + 1):
                 start = time.perf_counter()
                 warp(source, disp, matrix(motion, False), cameras, 1).backward(back)
@@ -324,9 +332,9 @@ class Frames(torch.utils.data.Dataset):
     def __init__(self, a, split, train):
         with open(os.path.join(a.folder, "intrinsics.json"), encoding="utf-8") as f:
             self.about = json.load(f)
-        with open(os.path.join(a.folder, split + ".txt"), encoding="ascii") as f:
+        with open(a.list if train and a.list else os.path.join(a.folder, split + ".txt"), encoding="ascii") as f:
             self.list = [int(line) for line in f if line.strip()]
-        self.a, self.train = a, train
+        self.a, self.train, self.ids = a, train, [int(i) for i in a.sources.split(",")]
 
     def __len__(self):
         return len(self.list)
@@ -336,6 +344,9 @@ class Frames(torch.utils.data.Dataset):
         cx = self.about["cx"] * sx
         return [self.about["fx"] * sx, self.about["fy"] * sy, self.a.width - cx if flip else cx, self.about["cy"] * sy]
 
+    def path(self, i):
+        return os.path.join(self.a.folder, self.about["frame_pattern"] % i)
+
     def __getitem__(self, n):
         from PIL import Image
         from torchvision.transforms import ColorJitter
@@ -343,8 +354,9 @@ class Frames(torch.utils.data.Dataset):
         flip, jitter = self.train and random.random() < 0.5, self.train and random.random() < 0.5
         order, *by = ColorJitter.get_params((0.8, 1.2), (0.8, 1.2), (0.8, 1.2), (-0.1, 0.1))
         does, seen, color = (T.adjust_brightness, T.adjust_contrast, T.adjust_saturation, T.adjust_hue), [], []
-        for i in (0, -1, 1):
-            picture = Image.open(os.path.join(self.a.folder, self.about["frame_pattern"] % (self.list[n] + i))).convert("RGB")
+        for i in [0] + self.ids:
+            path = self.path(self.list[n] + i)
+            picture = Image.open(path if os.path.exists(path) else self.path(self.list[n])).convert("RGB")
             picture = (T.hflip(picture) if flip else picture).resize((self.a.width, self.a.height), Image.LANCZOS)
             color.append(T.to_tensor(picture))
             for k in order if jitter else ():
@@ -378,11 +390,11 @@ def validate(net, data):
     losses, scores = [], []
     for n in range(len(data)):
         seen, color, camera, _ = data[n]
-        loss, disp = net([x[None] for x in seen], [x[None] for x in color], camera[None], (-1, 1))
+        loss, disp = net([x[None] for x in seen], [x[None] for x in color], camera[None], data.ids)
         losses.append(loss.item())
         truth = data.depth(n)
         if truth is not None:
-            scores.append(score((1 / MAX + (1 / MIN - 1 / MAX) * disp[0, 0]).numpy(), truth))
+            scores.append(score(inverse_depth(disp[0, 0], net.limits).numpy(), truth))
     net.train()
     return [sum(x) / len(x) if x else float("nan") for x in (losses, [s[0] for s in scores], [s[1] for s in scores])]
 
@@ -390,7 +402,10 @@ def validate(net, data):
 def learn(a):
     random.seed(a.seed)
     train, val = Frames(a, "train", True), Frames(a, "val", False)
-    net = Depth(a.kind, a.channels).train().to(memory_format=torch.channels_last)
+    net = Depth(a.kind, a.channels, (a.min_depth, a.max_depth), a.smoothness)
+    if a.init:
+        net.load_state_dict(torch.load(a.init))
+    net = net.train().to(memory_format=torch.channels_last)
     opt, steps, spent = torch.optim.Adam(net.parameters(), lr=a.lr, fused=True), 0, 0.0
     while steps < a.budget:
         loader = torch.utils.data.DataLoader(train, a.batch, shuffle=True, drop_last=True, num_workers=a.workers)
@@ -398,7 +413,7 @@ def learn(a):
         for seen, color, cameras, _ in loader:
             for group in opt.param_groups:  # a third to begin with, half after half, and again after three quarters
                 group["lr"] = a.lr * min(1, 1 / 3 + steps / a.budget * 20 * 2 / 3) * (0.5 if steps >= a.budget / 2 else 1) * (0.5 if steps >= a.budget * 3 / 4 else 1)
-            loss = net(seen, color, cameras, (-1, 1))[0]
+            loss = net(seen, color, cameras, train.ids)[0]
             opt.zero_grad(set_to_none=True)
             loss.backward()
             torch.nn.utils.clip_grad_norm_(net.parameters(), 35)
@@ -411,6 +426,8 @@ def learn(a):
             if steps >= a.budget:
                 break
         spent += time.perf_counter() - start
+    if a.save:
+        torch.save(net.state_dict(), a.save)
 
 
 def main():
@@ -418,11 +435,15 @@ def main():
     p.add_argument("what", choices=("step", "warp", "train"))
     p.add_argument("folder", nargs="?")
     for name, kind, default in (("threads", int, 2), ("width", int, 320), ("height", int, 192), ("batch", int, 4), ("steps", int, 5), ("budget", int, 1000),
-                                ("lr", float, 1e-4), ("channels", float, 1), ("workers", int, 0), ("seed", int, 1)):
+                                ("lr", float, 1e-4), ("min-depth", float, LIMITS[0]), ("max-depth", float, LIMITS[1]), ("smoothness", float, 1e-3),
+                                ("channels", float, 1), ("workers", int, 0), ("seed", int, 1)):
         p.add_argument("--" + name, type=kind, default=default)
     p.add_argument("--layout", choices=("plain", "channels_last"), default="channels_last")
     p.add_argument("--kind", choices=("baseline", "joint"), default="baseline")
     p.add_argument("--compile", action="store_true")
+    p.add_argument("--sources", default="-1,1")
+    for name in ("list", "init", "save"):
+        p.add_argument("--" + name)
     a = p.parse_args()
     if (a.what == "train") != bool(a.folder):
         p.error("train needs a folder, nothing else does")

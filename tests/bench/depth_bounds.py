@@ -13,6 +13,7 @@ depth_bounds.py FOLDER [--gaps 1,2,3 --width 128 --sparse 101 --seen 6]
     flat         both, of a scene of one depth
     inverted     both, of the scene whose near is far: inverse depth mirrored at its median
     half, twice  both, of the scene with half and with twice its differences of inverse depth
+    and, NAME_grey, the mean difference of grey values, 0 to 255, between these points and the other picture where they are said to be; true_grey where they are.
     What is inverted but left with less than flat is a minimum of its own: a training that falls into it has to go uphill to come out.
 
 Needs numpy and Pillow."""
@@ -81,6 +82,14 @@ def turned(a):
     return np.eye(3) + np.sin(angle) * k + (1 - np.cos(angle)) * k @ k
 
 
+def bilinear(picture, x, y):
+    """At the border where it is outside."""
+    x, y = [np.clip(k, 0, n - 1.001) for k, n in ((x, picture.shape[1]), (y, picture.shape[0]))]
+    i, j = x.astype(int), y.astype(int)
+    return ((picture[j, i] * (1 - x + i) + picture[j, i + 1] * (x - i)) * (1 - y + j)
+            + (picture[j + 1, i] * (1 - x + i) + picture[j + 1, i + 1] * (x - i)) * (y - j))
+
+
 class Pair:
     """Measured points of one frame: their rays, inverse depth, and where they are in another frame."""
 
@@ -89,10 +98,11 @@ class Pair:
         y, x = [k[::a.sparse] for k in np.nonzero(depth)]
         scale = a.width / about["width"]
         height = round(about["height"] * scale)
-        with Image.open(os.path.join(a.folder, about["frame_pattern"] % i)) as f:
-            grey = np.asarray(f.convert("L").resize((a.width, height))).astype(float)
+        grey, self.other = [self.picture(a, about, k, height) for k in (i, i + gap)]
         slope = np.minimum(np.hypot(*np.gradient(grey)), 20)
         self.weight = slope[np.minimum((y * scale).astype(int), height - 1), np.minimum((x * scale).astype(int), a.width - 1)]
+        self.points = np.stack([x, y]) * scale
+        self.value = bilinear(grey, *self.points)
         self.focal = np.array([[about["fx"]], [about["fy"]]]) * scale
         self.rays = np.stack([(x - about["cx"]) / about["fx"], (y - about["cy"]) / about["fy"], np.ones(len(x))])
         self.inverse = 1 / depth[y, x]
@@ -100,6 +110,11 @@ class Pair:
         turn = there[:, :3].T @ here[:, :3]
         self.motion = np.concatenate([self.axis(turn), there[:, :3].T @ (here[:, 3] - there[:, 3])])
         self.truth = self.moved(self.motion, self.inverse)
+
+    @staticmethod
+    def picture(a, about, i, height):
+        with Image.open(os.path.join(a.folder, about["frame_pattern"] % i)) as f:
+            return np.asarray(f.convert("L").resize((a.width, height), Image.LANCZOS)).astype(float)
 
     @staticmethod
     def axis(turn):
@@ -115,6 +130,9 @@ class Pair:
         """In pixels."""
         miss = self.moved(motion, inverse) - self.truth
         return np.sqrt((self.weight * miss ** 2).sum() / self.weight.sum())
+
+    def grey(self, movement):
+        return abs(bilinear(self.other, *(self.points + movement)) - self.value).mean()
 
     def fitted(self, inverse, free):
         """Gauss and Newton, over the free ones of the six numbers of a motion."""
@@ -132,10 +150,12 @@ class Pair:
         turn, shift, both = self.fitted(flat, range(3)), self.fitted(flat, range(3, 6)), self.fitted(flat, range(6))
         out = {"moved": self.left(np.zeros(6), flat), "turn": self.left(turn, flat), "shift": self.left(shift, flat),
                "shift_wrong": float(shift[3:] @ self.motion[3:] < 0), "flat": self.left(both, flat), "flat_wrong": float(both[3:] @ self.motion[3:] < 0)}
+        grey = {"moved_grey": self.grey(0 * self.truth), "flat_grey": self.grey(self.moved(both, flat))}
         for name, factor in (("inverted", -1), ("half", 0.5), ("twice", 2)):
             inverse = np.maximum(middle + factor * (self.inverse - middle), 0.05 * middle)
-            out[name] = self.left(self.fitted(inverse, range(6)), inverse)
-        return out
+            motion = self.fitted(inverse, range(6))
+            out[name], grey[name + "_grey"] = self.left(motion, inverse), self.grey(self.moved(motion, inverse))
+        return {**out, **grey, "true_grey": self.grey(self.truth)}
 
 
 def main():

@@ -105,7 +105,7 @@ def names_what_differs(name):
         path = "%s/%s/identity.json" % (job.root, name)
         kept = json.load(open(path))
         now = dict(kept["files"]["libpng"])
-        assert sorted(kept["files"]) == ["libjpeg-turbo", "libpng", "worker"]
+        assert sorted(kept["files"]) == ["libjpeg-turbo", "libpng", "libwebp", "worker"]
         assert all(len(f["hash"]) == 32 and f["version"] for f in kept["files"].values()), kept
         kept["files"]["libpng"].update(version="1.2.3", hash="0" * 32)
         json.dump(kept, open(path, "w"))

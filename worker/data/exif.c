@@ -134,9 +134,29 @@ static int of_png(const uint8_t *bytes, size_t size)
     return found;
 }
 
+/* ---- WebP ---- */
+
+/* RIFF: chunks of four letters, a length with the low byte first, and so many bytes, filled up to an even number. */
+static int of_webp(const uint8_t *bytes, size_t size)
+{
+    const struct tiff file = { bytes, size, false };
+    size_t at = 12, len;
+
+    for (; at <= size && size - at >= 8; at += 8 + len + len % 2) {
+        len = number(&file, at + 4, 4);
+        if (len > size - at - 8)
+            break;
+        if (memcmp(bytes + at, "EXIF", 4) == 0)
+            return len <= EXIF_MOST ? of_chunk(bytes + at + 8, len) : 1;
+    }
+    return 1;
+}
+
 int exif_orientation(const uint8_t *bytes, size_t size)
 {
     if (size >= 4 && bytes[0] == 0xff && bytes[1] == 0xd8)
         return of_jpeg(bytes, size);
+    if (size >= 12 && memcmp(bytes, "RIFF", 4) == 0 && memcmp(bytes + 8, "WEBP", 4) == 0)
+        return of_webp(bytes, size);
     return size > sizeof png_begin && memcmp(bytes, png_begin, sizeof png_begin) == 0 ? of_png(bytes, size) : 1;
 }

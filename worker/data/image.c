@@ -61,7 +61,11 @@ static int decode(struct decoder *dec, const char *name, const uint8_t *bytes, s
         return png_decode(dec, name, bytes, size, header_only, ret, err);
     if (size >= 2 && bytes[0] == 0xff && bytes[1] == 0xd8)
         return jpeg_decode(dec, name, bytes, size, header_only, ret, err);
-    return err_set(err, ERR_DATA, "%s: neither a JPEG nor a PNG file", name);
+    if (size >= 12 && memcmp(bytes, "RIFF", 4) == 0 && memcmp(bytes + 8, "WEBP", 4) == 0)
+        return webp_decode(dec, name, bytes, size, header_only, ret, err);
+    if (size >= 2 && memcmp(bytes, "BM", 2) == 0)
+        return bmp_decode(dec, name, bytes, size, header_only, ret, err);
+    return err_set(err, ERR_DATA, "%s: neither a JPEG, PNG, WebP nor BMP file", name);
 }
 
 int image_decode(struct decoder *dec, const char *name, const uint8_t *bytes, size_t size_bytes, struct image *ret, struct err *err)

@@ -1,7 +1,8 @@
-/* worker/data/image.h - JPEG and PNG files to RGB bytes, and these to PNG files. The type is told by content, not by name. Everything a header claims is
+/* worker/data/image.h - JPEG, PNG, WebP and BMP files to RGB bytes, and these to PNG files. The type is told by content, not by name. Everything a header claims is
  * checked against the limits before memory is taken; a decoder's warning counts as damage, since it means invented pixels.
- * An EXIF orientation is applied by image_upright() alone: who wants pixels as stored does not call it. Grey, palette, 16-bit, alpha and CMYK become RGB8: alpha is
- * dropped, 16 bits keep the high byte, CMYK follows the Adobe convention (stored inverted). */
+ * An EXIF orientation is applied by image_upright() alone: who wants pixels as stored does not call it. Grey, palette, 16-bit, alpha and CMYK become RGB8: grey
+ * is in all three, alpha is dropped and not blended, 16 bits keep the high byte, CMYK and YCCK follow the Adobe convention (stored inverted), R = C' K' / 255 rounded
+ * as Pillow does. */
 #pragma once
 #include <stdbool.h>
 #include <stddef.h>
@@ -45,7 +46,7 @@ int image_write_png16(const char *path, const uint16_t *grey, int w, int h, cons
  * is another kind or size of picture. */
 int image_grey16(const char *name, const uint8_t *bytes, size_t size_bytes, int w, int h, uint16_t *ret, struct err *err);
 /* The libraries that decode: pixels depend on them. */
-enum { IMAGE_CODECS = 2 };
+enum { IMAGE_CODECS = 3 };
 struct image_codec {
     const char *name;
     char version[64]; /* as the library says it while it runs; of libjpeg-turbo, which says none, the name of its file */

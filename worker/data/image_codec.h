@@ -25,4 +25,8 @@ int jpeg_decode(struct decoder *dec, const char *name, const uint8_t *bytes, siz
                 struct err *err);
 int png_decode(struct decoder *dec, const char *name, const uint8_t *bytes, size_t size, int header_only, struct image *ret,
                struct err *err);
+int webp_decode(struct decoder *dec, const char *name, const uint8_t *bytes, size_t size, int header_only, struct image *ret,
+                struct err *err);
+int bmp_decode(struct decoder *dec, const char *name, const uint8_t *bytes, size_t size, int header_only, struct image *ret,
+               struct err *err);
 void jpeg_release(struct decoder *dec);

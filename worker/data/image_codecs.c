@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <turbojpeg.h>
+#include <webp/decode.h>
 
 #include "worker/data/image.h"
 
@@ -27,10 +28,14 @@ static void find(struct image_codec *c, const char *name, const char *function)
 void image_codecs(struct image_codec ret[IMAGE_CODECS])
 {
     const char *slash;
+    int webp;
 
     find(&ret[0], "libjpeg-turbo", "tjDecompress2");
     slash = strrchr(ret[0].path, '/');
     snprintf(ret[0].version, sizeof ret[0].version, "%.60s", slash ? slash + 1 : "");
     find(&ret[1], "libpng", "png_read_image");
     snprintf(ret[1].version, sizeof ret[1].version, "%s", png_get_libpng_ver(NULL));
+    find(&ret[2], "libwebp", "WebPDecodeRGBInto");
+    webp = WebPGetDecoderVersion();
+    snprintf(ret[2].version, sizeof ret[2].version, "%d.%d.%d", webp >> 16, webp >> 8 & 255, webp & 255);
 }

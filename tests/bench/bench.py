@@ -3,7 +3,7 @@
 
     bench.py BUILD [--only PART,...] [--json FILE] [--smoke]
 
-Parts: step, shards, rcnn, depth, hashes, conv, roi, warp, ranks, loader, evaluate, comm, report, daemon, crowd. Whatever a part is compared with takes turns with it, and
+Parts: step, shards, rcnn, depth, hashes, conv, roi, warp, ranks, loader, coco, evaluate, comm, report, daemon, crowd. Whatever a part is compared with takes turns with it, and
 the best of each side counts, so that a busy machine does less harm. A part that lacks something is skipped and says so; one that dies takes none of the others' rows along.
 --smoke does all of it once in its smallest form, for the sake of the table's shape: its numbers mean nothing. Peers need Python packages; the variable
 DETD_TORCH_PYTHON names an interpreter that has them:
@@ -336,6 +336,22 @@ class Bench:
             row("loader", "image file to input, %d px: %s" % (self.size, work), ("%.0f images/s per core", rate),
                 "%.0f: Pillow" % peer[work] if work in peer else NO_PEER, rate / peer[work] if work in peer else None)
 
+    def coco(self):
+        """A large annotation file: seconds, beside Python's own JSON, and memory, beside the file's size."""
+        file, mb, seconds, peak = self.folder / "large.json", 1 if self.smoke else 500, {}, {}
+        peer = "import json, resource, sys, time; t = time.time(); json.load(open(sys.argv[1])); print('json seconds=%.4f' % (time.time() - t))"
+        for _ in self.rounds(2):
+            for masks in (0, 1):
+                r = record(self.program("bench_coco", file=file, mb=mb, masks=masks), "coco")
+                seconds[masks] = min(seconds.get(masks, math.inf), r.number("seconds"))
+                peak[masks], mib = r.number("peak_mib"), r.number("mib")
+            seconds["json"] = min(seconds.get("json", math.inf), record(output(sys.executable, "-c", peer, file), "json").number("seconds"))
+        file.unlink()
+        for masks, what in ((0, "boxes"), (1, "boxes and outlines")):
+            name = "COCO file of %.0f MiB: %s" % (mib, what)
+            row("coco", name, ("%.1f s", seconds[masks]), "%.1f: Python's json" % seconds["json"], seconds["json"] / seconds[masks])
+            at_most("coco", name + ", memory", ("%.0f MiB", peak[masks]), "the file's size", peak[masks] / mib, 1.6 if masks == 0 else 4)
+
     # ---- evaluation ----
 
     def evaluate(self):
@@ -418,7 +434,7 @@ class Bench:
 
 
 # Each part, and how many rows it has at least.
-PARTS = {"step": 2, "shards": 2, "rcnn": 2, "depth": 1, "hashes": 6, "ranks": 2, "conv": 2, "roi": 4, "warp": 2, "loader": 4, "evaluate": 2, "comm": 7, "report": 1, "daemon": 8, "crowd": 4}
+PARTS = {"step": 2, "shards": 2, "rcnn": 2, "depth": 1, "hashes": 6, "ranks": 2, "conv": 2, "roi": 4, "warp": 2, "loader": 4, "coco": 4, "evaluate": 2, "comm": 7, "report": 1, "daemon": 8, "crowd": 4}
 
 
 def run(bench, part):

@@ -12,6 +12,7 @@
 #include "worker/data/dataset.h"
 #include "worker/data/problems.h"
 #include "worker/data/sample/task.h"
+#include "worker/data/survey.h"
 #include "worker/models/registry.h"
 #include "worker/train/split_options.h"
 
@@ -67,6 +68,7 @@ static int check_one(const struct model_registry *models, const struct jobspec *
                     (long long)d->offset[d->nimages], d->nclasses, (long long)(p->count - p->kept_records), also, (long long)d->clipped);
         kept = !val ? images_of(models, spec, d) : d->nimages;
         fprintf(out, "%s: %s\n", split, census_text(d, d->nimages - kept, census, sizeof census));
+        rc = survey_split(d, split, opt.check.upright, out, err);
     }
     *ret_set = d;
     free(p);
@@ -77,25 +79,49 @@ static int check_one(const struct model_registry *models, const struct jobspec *
 static int count_images(const struct model_registry *models, const struct jobspec *spec, const struct dataset *d, int *ret_images,
                         struct err *err)
 {
+    int rc = dataset_has_objects(d, err);
+
+    if (rc < 0)
+        return rc;
     *ret_images = images_of(models, spec, d);
     return *ret_images > 0 ? 0 : err_set(err, ERR_DATA, "%s: no image has an object to train on", spec->data_train_annotations);
 }
 
+static int check_train(const struct model_registry *models, const struct jobspec *spec, FILE *out, struct dataset **ret_set,
+                       struct err *err)
+{
+    int images, rc = check_one(models, spec, false, NULL, out, ret_set, err);
+
+    return rc < 0 ? rc : count_images(models, spec, *ret_set, &images, err);
+}
+
+/* train: NULL where it cannot be read. */
+static int check_val(const struct model_registry *models, const struct jobspec *spec, const struct dataset *train, FILE *out,
+                     struct dataset **ret_set, struct err *err)
+{
+    int rc = check_one(models, spec, true, train, out, ret_set, err);
+
+    if (rc >= 0 && train)
+        rc = survey_common(train, *ret_set, out, err);
+    return rc >= 0 && train ? dataset_same_classes(train, *ret_set, err) : rc;
+}
+
+/* Whatever is wrong with training, validation is looked at: one look tells all. */
 int datacheck_run(const struct model_registry *models, const struct jobspec *spec, FILE *out, struct err *err)
 {
     struct dataset *train = NULL, *val = NULL;
-    int images, rc = check_one(models, spec, false, NULL, out, &train, err);
+    struct err of_val = { 0 };
+    int rc = check_train(models, spec, out, &train, err), rc_val = 0;
 
-    if (rc >= 0)
-        rc = count_images(models, spec, train, &images, err);
-    if (rc >= 0 && spec->data_val_annotations) {
-        rc = check_one(models, spec, true, train, out, &val, err);
-        if (rc >= 0)
-            rc = dataset_same_classes(train, val, err);
-    }
+    if (spec->data_val_annotations)
+        rc_val = check_val(models, spec, train, out, &val, &of_val);
+    if (rc_val < 0 && rc < 0)
+        fprintf(out, "val: %s\n", of_val.msg);
+    else if (rc_val < 0)
+        *err = of_val;
     dataset_free(train);
     dataset_free(val);
-    return rc;
+    return rc < 0 ? rc : rc_val;
 }
 
 int datacheck_count(const struct model_registry *models, const struct jobspec *spec, int *ret_images, FILE *complaints, struct err *err)

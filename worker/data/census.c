@@ -6,7 +6,7 @@
 
 #include "worker/data/dataset.h"
 
-enum { NAME_BYTES = 40, END_BYTES = 48 /* of ", and N more classes" */ };
+enum { NAME_BYTES = CENSUS_NAME, END_BYTES = 48 /* of ", and N more classes" */ };
 
 static int64_t objects_of(const struct dataset *d, int cls)
 {
@@ -17,8 +17,7 @@ static int64_t objects_of(const struct dataset *d, int cls)
     return n;
 }
 
-/* Nothing that a terminal or a log would take for more than text. */
-static void clean_name(const char *name, char buf[NAME_BYTES])
+char *census_name(const char *name, char buf[CENSUS_NAME])
 {
     snprintf(buf, NAME_BYTES, "%s", name);
     for (unsigned char *p = (unsigned char *)buf; *p; p++) {
@@ -27,6 +26,7 @@ static void clean_name(const char *name, char buf[NAME_BYTES])
         if (*p < ' ' || *p == 0x7f || (*p >= 0x80 && *p < 0xa0 && (p == (unsigned char *)buf || p[-1] < 0x80)))
             *p = '?';
     }
+    return buf;
 }
 
 /* A data set of frames: how many there are of each size, and what its targets have. */
@@ -65,7 +65,7 @@ char *census_text(const struct dataset *d, int left_out, char *buf, size_t size)
     used = strlen(buf);
     snprintf(buf + used, size - used, "objects by class:");
     for (used = strlen(buf); k < d->nclasses && used + NAME_BYTES + 24 + END_BYTES < size; k++) {
-        clean_name(d->classes[k].name, name);
+        census_name(d->classes[k].name, name);
         used += (size_t)snprintf(buf + used, size - used, "%s %s %lld", k ? "," : "", name, (long long)objects_of(d, k));
     }
     if (k < d->nclasses)

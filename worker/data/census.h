@@ -4,8 +4,10 @@
 
 struct dataset;
 
-enum { CENSUS_TEXT = 3000 };
+enum { CENSUS_TEXT = 3000, CENSUS_NAME = 40 };
 
 /* "12 images without an object to train on are left out; objects by class: circle 400, square 0", in buf; left_out 0: the second part alone. Crowds are no
  * objects. Of frames: "179 targets with 2 sources each, of 181 frames, 960 x 540; 0 with measured depth". Classes that do not fit are counted at the end; names come from outside, and are cut. Returns buf. */
 char *census_text(const struct dataset *d, int left_out, char *buf, size_t size);
+/* A name from outside, cut, and without what a terminal or a log would take for more than text. Returns buf. */
+char *census_name(const char *name, char buf[CENSUS_NAME]);

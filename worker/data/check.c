@@ -11,6 +11,7 @@
 #include "proto/err.h"
 #include "worker/data/coco.h"
 #include "worker/data/depth_truth.h"
+#include "worker/data/exif.h"
 #include "worker/data/frames.h"
 #include "worker/data/image.h"
 #include "worker/data/labels.h"
@@ -76,6 +77,7 @@ static int check_image(struct job *job, int i, struct decoder *dec, struct whole
         return rc < 0 ? rc : turned;
     if (img.w != im->w || img.h != im->h)
         return wrong_size(&img, im, path, upright, turned > 0, d->views != NULL, err);
+    im->orientation = exif_orientation(file->bytes, file->size);
     if (turned > 0)
         atomic_store(&job->turned, true);
     im->size_bytes = (int64_t)img.size_bytes;
@@ -185,7 +187,7 @@ static void count_clipped(struct dataset *d)
     for (int64_t k = 0; k < d->offset[d->nimages]; k++) {
         const struct dataset_box *b = &d->boxes[k];
 
-        d->clipped += memcmp(b->told, (const double[4]){ b->x, b->y, b->w, b->h }, sizeof b->told) != 0;
+        d->clipped += b->told[0] != b->x || b->told[1] != b->y || b->told[2] != b->w || b->told[3] != b->h;
     }
 }
 

@@ -152,6 +152,16 @@ int dataset_take_classes(struct dataset *d, int n, const int64_t *id, const char
     return rc;
 }
 
+int dataset_has_objects(const struct dataset *d, struct err *err)
+{
+    if (d->views)
+        return 0;
+    for (int64_t k = 0; k < d->offset[d->nimages]; k++)
+        if (!d->boxes[k].crowd)
+            return 0;
+    return err_set(err, ERR_DATA, "%s: no image has an object to train on", d->source);
+}
+
 char *dataset_path(const struct dataset *d, int image, char *buf)
 {
     snprintf(buf, DATASET_MAX_PATH, "%s/%s", d->folder, d->images[image].file);

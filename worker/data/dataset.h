@@ -34,6 +34,7 @@ struct dataset_image {
     /* Of the file, when it was checked; 0 before. A later difference is a data error (index.h). */
     int64_t size_bytes, mtime_ns;
     struct hash128 hash;
+    int orientation; /* in its file (exif.h), as check_split() saw it; 0: nobody looked */
 };
 
 /* A file that the set was read from, besides dataset.source: a picture's labels, a list, names. */
@@ -88,5 +89,7 @@ int dataset_same_classes(const struct dataset *a, const struct dataset *b, struc
 /* Makes the classes those of another list, id[n] and name[n], by their names. Boxes of classes that it lacks leave; *ret_gone: how many. ERR_DATA: it has none of
  * the set's classes. A set without classes, of frames, stays as it is. */
 int dataset_take_classes(struct dataset *d, int n, const int64_t *id, const char *const *name, int64_t *ret_gone, struct err *err);
+/* ERR_DATA where a training split of boxes has none, but for crowds: there is nothing to learn. */
+int dataset_has_objects(const struct dataset *d, struct err *err);
 /* Path of image i in buf (DATASET_MAX_PATH bytes): "folder/file". Returns buf. */
 char *dataset_path(const struct dataset *d, int image, char *buf);

@@ -36,7 +36,7 @@ static void tell_double(struct labels_maker *m, int i, int first)
 /* Their objects would be trained on twice, or one's be the other's background. */
 static int drop_doubles(struct labels_maker *m)
 {
-    int32_t *order = malloc(((size_t)m->nitems + 1) * sizeof *order), *first = malloc(((size_t)m->nitems + 1) * sizeof *first);
+    int32_t *order = calloc((size_t)m->nitems + 1, sizeof *order), *first = calloc((size_t)m->nitems + 1, sizeof *first);
 
     if (!order || !first) {
         free(order);
@@ -172,7 +172,7 @@ static int read_items(struct labels_maker *m, const struct labels_kind *kind)
 
     d->images = calloc((size_t)m->nitems + 1, sizeof *d->images);
     d->offset = calloc((size_t)m->nitems + 2, sizeof *d->offset);
-    d->boxes = malloc(sizeof *d->boxes);
+    d->boxes = calloc(1, sizeof *d->boxes);
     m->boxes_room = d->boxes ? 1 : 0;
     m->picture = calloc((size_t)m->nitems + 1, sizeof *m->picture);
     if (!d->images || !d->offset || !d->boxes || !m->picture)

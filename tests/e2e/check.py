@@ -1,0 +1,136 @@
+#!/usr/bin/env python3
+"""What `check` says of data, line by line. usage: check.py BUILD_FOLDER"""
+import json
+import os
+import re
+import struct
+import subprocess
+import sys
+import tempfile
+import zlib
+
+ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+sys.path.insert(0, os.path.join(ROOT, "tests", "demo"))
+from make_shapes import png  # noqa: E402
+
+WORKER = ""
+SIDE = 128
+
+
+def picture(folder, name, level, orientation=0):
+    """One grey level; with an EXIF block that tells an orientation."""
+    data = png(SIDE, SIDE, [bytes([level]) * (3 * SIDE)] * SIDE)
+    if orientation:
+        body = b"eXIf" + b"MM\0*\0\0\0\x08\0\x01\x01\x12\0\x03\0\0\0\x01" + struct.pack(">HH", orientation, 0) + b"\0\0\0\0"
+        data = data[:33] + struct.pack(">I", len(body) - 4) + body + struct.pack(">I", zlib.crc32(body)) + data[33:]
+    os.makedirs(folder, exist_ok=True)
+    with open(os.path.join(folder, name), "wb") as f:
+        f.write(data)
+
+
+class Place:
+    """A job of two splits, each [(file, [(class, x, y, w, h)])]; classes 1 and 2."""
+
+    def __init__(self, root, train, val, names=("cat", "dog"), val_names=None):
+        self.root = root
+        self.write("train", train, names)
+        self.write("val", val, val_names or names)
+        self.spec = {"name": "check", "model": {"preset": "yolov3_tiny", "size": 64, "width": 0.05},
+                     "data": {s: {"annotations": "%s/%s.json" % (root, s), "images": root} for s in ("train", "val")},
+                     "train": {"steps": 1, "batch": 2, "shards": 1}, "run": {"device": "cpu"}}
+
+    def write(self, split, images, names):
+        truth = {"categories": [{"id": i + 1, "name": n} for i, n in enumerate(names)], "images": [], "annotations": []}
+        for i, (file, boxes) in enumerate(images):
+            truth["images"].append({"id": i + 1, "file_name": file, "width": SIDE, "height": SIDE})
+            for c, *box in boxes:
+                truth["annotations"].append({"id": len(truth["annotations"]) + 1, "image_id": i + 1, "category_id": c, "bbox": box})
+        with open("%s/%s.json" % (self.root, split), "w", encoding="utf-8") as f:
+            json.dump(truth, f)
+
+    def run(self, *args):
+        with open(self.root + "/job.json", "w", encoding="utf-8") as f:
+            json.dump(self.spec, f)
+        return subprocess.run([WORKER, *args, self.root + "/job.json"], capture_output=True, text=True, check=False)
+
+    def check(self, status, *wanted, never=()):
+        done = self.run("--check")
+        assert done.returncode == status, done
+        for text in wanted:
+            assert re.search(text, done.stdout + done.stderr, re.M), (text, done.stdout, done.stderr)
+        for text in never:
+            assert not re.search(text, done.stdout + done.stderr), (text, done.stdout, done.stderr)
+
+
+def good(root):
+    picture(root, "a.png", 10)
+    picture(root, "b.png", 20)
+    picture(root, "c.png", 30)
+    picture(root, "d.png", 40)
+    return [("a.png", [(1, 0, 0, 31, 33), (1, 0, 0, 32, 32)]), ("b.png", [(2, 0, 0, 96, 95.99), (1, 0, 0, 96, 96)]), ("c.png", [])]
+
+
+def sizes_and_empty_ones(root):
+    Place(root, good(root), [("d.png", [(1, 0, 0, 10, 10)])]).check(
+        0, r"^train: objects by size, below 32 x 32, below 96 x 96, above: small 1, medium 2, large 1; cat 1/1/1, dog 0/1/0$",
+        r"^train: 1 of 3 images have no box$", r"^val: objects by size.*: small 1, medium 0, large 0; cat 1/0/0$",
+        never=("same bytes", "EXIF", "val: 1 of"))
+
+
+def the_same_bytes(root):
+    train = good(root)
+    picture(root, "e.png", 10)
+    picture(root, "f.png", 20)
+    Place(root, train + [("e.png", [(1, 0, 0, 9, 9)]), ("b.png", [(2, 0, 0, 9, 9)])], [("d.png", [(1, 0, 0, 9, 9)]), ("f.png", [])]).check(
+        0, r"^train: images 1 \('a.png'\) and 4 \('e.png'\) are the same bytes$",
+        r"^train: images 2 and 5 are both 'b.png': objects of one are background in the other$",
+        r"^val: image 2 \('f.png'\) is the same bytes as image 2 \('b.png'\) of train$", never=("val: image 1 ",))
+    for i in range(30):
+        picture(root, "n%d.png" % i, 77)
+    many = [("n%d.png" % i, [(1, 0, 0, 9, 9)]) for i in range(30)]
+    Place(root, many, [("d.png", [])]).check(0, r"^train: \.\.\. and 19 more images that are the same bytes as another$")
+
+
+def orientations(root):
+    picture(root, "t.png", 50, 6)
+    picture(root, "u.png", 60, 1)
+    Place(root, [("t.png", [(1, 0, 0, 9, 9)]), ("u.png", [(1, 0, 0, 9, 9)])], [("u.png", [])]).check(
+        0, r"^train: 1 image carries an EXIF orientation, which is not applied; the first is 't.png', orientation 6$", never=("val: 1 image carries",))
+
+
+def both_splits_are_looked_at(root):
+    train = good(root)
+    place = Place(root, train + [("gone.png", [])], [("d.png", [(1, 0, 0, 0, 9)])])
+    place.check(1, r"^train: image 4: .*gone.png", r"^val: annotation 1 \(image 1, 'd.png'\): box has no area", r"^val: .*val.json: 1 problem",
+                r"train.json: 1 problem$")
+    place.write("train", train, ("cat", "dog"))
+    place.check(1, r"^train: 3 images", r"^val: annotation 1 ", r"val.json: 1 problem$")
+
+
+def other_categories_in_val(root):
+    Place(root, good(root), [("d.png", [])], val_names=("cat", "cow")).check(1, r"category 2 is 'dog' in .*train.json and 'cow' in .*val.json")
+
+
+def a_split_without_a_box(root):
+    """Training needs one, validation does not."""
+    place = Place(root, [("a.png", []), ("b.png", [])], good(root))
+    place.check(1, r"train.json: no image has an object to train on")
+    done = place.run("--dir", root + "/job")
+    assert done.returncode == 1 and "no image has an object to train on" in done.stdout + done.stderr, done
+    place = Place(root, good(root), [("c.png", []), ("d.png", [])])
+    place.check(0, r"^val: 2 of 2 images have no box$")
+    done = place.run("--dir", root + "/job-2")
+    assert done.returncode == 0, done
+
+
+def main():
+    for test in (sizes_and_empty_ones, the_same_bytes, orientations, both_splits_are_looked_at, other_categories_in_val, a_split_without_a_box):
+        with tempfile.TemporaryDirectory(prefix="check-") as root:
+            good(root)
+            test(root)
+            print("ok", test.__name__)
+
+
+if __name__ == "__main__":
+    WORKER = os.path.join(os.path.abspath(sys.argv[1]), "detd-worker")
+    main()

@@ -1,0 +1,194 @@
+#include "worker/data/survey.h"
+
+#include <errno.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "proto/err.h"
+#include "worker/data/census.h"
+#include "worker/data/dataset.h"
+
+/* ---- sizes ---- */
+
+enum { SMALL, MEDIUM, LARGE, SIZES };
+static const double size_ends[LARGE] = { 32 * 32, 96 * 96 }; /* of COCO's evaluation, pixels of area */
+
+static int size_of(const struct dataset_box *b)
+{
+    int size = SMALL;
+
+    while (size < LARGE && b->area >= size_ends[size])
+        size++;
+    return size;
+}
+
+/* Classes without an object are left out. */
+static int tell_sizes(const struct dataset *d, const char *split, FILE *out, struct err *err)
+{
+    int64_t(*n)[SIZES] = calloc((size_t)d->nclasses + 1, sizeof *n), *all = n ? n[d->nclasses] : NULL;
+    char name[CENSUS_NAME];
+    const char *before = "; ";
+    int told = 0, more = 0;
+
+    if (!n)
+        return err_set(err, -ENOMEM, "%s: no memory", d->source);
+    for (int64_t k = 0; k < d->offset[d->nimages]; k++)
+        if (!d->boxes[k].crowd) {
+            n[d->boxes[k].cls][size_of(&d->boxes[k])]++;
+            all[size_of(&d->boxes[k])]++;
+        }
+    fprintf(out, "%s: objects by size, below 32 x 32, below 96 x 96, above: small %lld, medium %lld, large %lld", split,
+            (long long)all[SMALL], (long long)all[MEDIUM], (long long)all[LARGE]);
+    for (int c = 0; c < d->nclasses && d->nclasses > 1; c++) {
+        if (n[c][SMALL] + n[c][MEDIUM] + n[c][LARGE] == 0)
+            continue;
+        if (told++ < 8 * SURVEY_LINES)
+            fprintf(out, "%s%s %lld/%lld/%lld", before, census_name(d->classes[c].name, name), (long long)n[c][SMALL],
+                    (long long)n[c][MEDIUM], (long long)n[c][LARGE]);
+        else
+            more++;
+        before = ", ";
+    }
+    if (more)
+        fprintf(out, ", and %d more classes", more);
+    fputs("\n", out);
+    free(n);
+    return 0;
+}
+
+static void tell_empty(const struct dataset *d, const char *split, FILE *out)
+{
+    int empty = 0;
+
+    for (int i = 0; i < d->nimages; i++)
+        empty += d->offset[i] == d->offset[i + 1];
+    if (empty == 0)
+        return;
+    fprintf(out, "%s: %d of %d images have no box", split, empty, d->nimages);
+    if (d->unlabelled)
+        fprintf(out, "; %lld have no file of labels", (long long)d->unlabelled);
+    fputs("\n", out);
+}
+
+static void tell_turned(const struct dataset *d, const char *split, bool upright, FILE *out)
+{
+    const struct dataset_image *first = NULL;
+    int turned = 0;
+
+    for (int i = 0; i < d->nimages; i++)
+        if (d->images[i].orientation > 1) {
+            first = first ? first : &d->images[i];
+            turned++;
+        }
+    if (turned)
+        fprintf(out, "%s: %d image%s an EXIF orientation, which is %sapplied; the first is '%s', orientation %d\n", split, turned,
+                turned == 1 ? " carries" : "s carry", upright ? "" : "not ", first->file, first->orientation);
+}
+
+/* ---- the same bytes ---- */
+
+struct content {
+    struct hash128 hash;
+    int32_t image;
+    bool val;
+};
+
+static int by_content(const void *a, const void *b)
+{
+    const struct content *x = a, *y = b;
+    int order = memcmp(&x->hash, &y->hash, sizeof x->hash);
+
+    if (order == 0)
+        order = x->val - y->val;
+    return order ? order : (x->image > y->image) - (x->image < y->image);
+}
+
+/* Of all images of both, those of the same content beside each other, in the order of the sets. val may be NULL. */
+static struct content *contents(const struct dataset *train, const struct dataset *val, struct err *err)
+{
+    size_t n = (size_t)train->nimages + (val ? (size_t)val->nimages : 0);
+    struct content *c = calloc(n + 1, sizeof *c);
+
+    if (!c) {
+        err_set(err, -ENOMEM, "%s: no memory", train->source);
+        return NULL;
+    }
+    for (int i = 0; i < train->nimages; i++)
+        c[i] = (struct content){ train->images[i].hash, i, false };
+    for (int i = 0; val && i < val->nimages; i++)
+        c[train->nimages + i] = (struct content){ val->images[i].hash, i, true };
+    if (n > 0)
+        qsort(c, n, sizeof *c, by_content);
+    return c;
+}
+
+static void tell_rest(const char *split, int found, const char *what, FILE *out)
+{
+    if (found > SURVEY_LINES)
+        fprintf(out, "%s: ... and %d more %s\n", split, found - SURVEY_LINES, what);
+}
+
+static int tell_doubles(const struct dataset *d, const char *split, FILE *out, struct err *err)
+{
+    struct content *c = contents(d, NULL, err);
+    int found = 0;
+
+    if (!c)
+        return err->code;
+    for (int i = 1, first = 0; i < d->nimages; i++) {
+        const struct dataset_image *a = &d->images[c[first].image], *b = &d->images[c[i].image];
+
+        if (memcmp(&c[i].hash, &c[first].hash, sizeof c->hash) != 0) {
+            first = i;
+            continue;
+        }
+        if (found++ >= SURVEY_LINES)
+            continue;
+        if (strcmp(a->file, b->file) == 0)
+            fprintf(out, "%s: images %lld and %lld are both '%s': objects of one are background in the other\n", split, (long long)a->id,
+                    (long long)b->id, a->file);
+        else
+            fprintf(out, "%s: images %lld ('%s') and %lld ('%s') are the same bytes\n", split, (long long)a->id, a->file, (long long)b->id,
+                    b->file);
+    }
+    tell_rest(split, found, "images that are the same bytes as another", out);
+    free(c);
+    return 0;
+}
+
+int survey_split(const struct dataset *d, const char *split, bool upright, FILE *out, struct err *err)
+{
+    int rc;
+
+    if (d->views)
+        return 0;
+    rc = tell_sizes(d, split, out, err);
+    tell_empty(d, split, out);
+    tell_turned(d, split, upright, out);
+    return rc < 0 ? rc : tell_doubles(d, split, out, err);
+}
+
+int survey_common(const struct dataset *train, const struct dataset *val, FILE *out, struct err *err)
+{
+    struct content *c;
+    int found = 0, n = train->nimages + val->nimages;
+
+    if (train->views || val->views)
+        return 0;
+    c = contents(train, val, err);
+    if (!c)
+        return err->code;
+    for (int i = 1, first = 0; i < n; i++) {
+        const struct dataset_image *b = &val->images[c[i].val ? c[i].image : 0], *a = &train->images[c[first].val ? 0 : c[first].image];
+
+        if (memcmp(&c[i].hash, &c[first].hash, sizeof c->hash) != 0)
+            first = i;
+        else if (c[i].val && !c[first].val && found++ < SURVEY_LINES)
+            fprintf(out, "val: image %lld ('%s') is the same bytes as image %lld ('%s') of train\n", (long long)b->id, b->file,
+                    (long long)a->id, a->file);
+    }
+    tell_rest("val", found, "images that are trained on, too", out);
+    free(c);
+    return 0;
+}

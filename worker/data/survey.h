@@ -1,0 +1,15 @@
+/* worker/data/survey.h - what `check` says of a checked data set besides its counts: objects by size, pictures that are empty, that are the same bytes, or that
+ * lie turned in their files. Of boxes alone: of frames nothing is said. */
+#pragma once
+#include <stdbool.h>
+#include <stdio.h>
+
+struct dataset;
+struct err;
+
+enum { SURVEY_LINES = 10 }; /* so many of a kind are told one by one, the rest by its number */
+
+/* Lines that begin with "SPLIT: ". upright: an orientation is applied. 0 or -ENOMEM. */
+int survey_split(const struct dataset *d, const char *split, bool upright, FILE *out, struct err *err);
+/* Pictures of `val` whose bytes are those of one in `train`. */
+int survey_common(const struct dataset *train, const struct dataset *val, FILE *out, struct err *err);

@@ -62,7 +62,7 @@ def trains_on(d, data, whole):
     assert [a["resume_step"] for a in now["attempts"]] == [STEPS, 0], now["attempts"]
     check_same(d, job, whole, MORE)
     assert any(t.startswith("extend from %d to %d steps by " % (STEPS, MORE)) for t in d.events("audit", job)), d.events("audit", job)
-    assert not d.events("evidence", job), d.events("evidence", job)
+    assert not d.events("evidence", job) and not d.events("identity", job), (d.events("evidence", job), d.events("identity", job))
     done = ctl(d, "verify", str(job), "--from", str(STEPS - 2))
     assert done.returncode == 0, done
     return job

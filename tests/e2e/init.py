@@ -50,6 +50,14 @@ def by_number(d, data, job):
         assert done.returncode == 1 and said in done.stderr and not done.stdout, (text, done)
 
 
+def verified(d, job, init):
+    """The same where a run is trained once more."""
+    done = subprocess.run([BUILD + "/detctl", "verify", str(job), "model.init=" + init], env=dict(os.environ, DETD_SOCKET=d.path), capture_output=True,
+                          text=True, check=False)
+    assert done.returncode == 0, done
+    return d.call("job.get", id=int(done.stderr.split()[1]))["spec"]["model"]["init"]
+
+
 def main():
     with Daemon(foreign=False) as d:
         data = d.root + "/shapes"
@@ -68,6 +76,7 @@ def main():
         assert "model.load_until=15" in whole["reason"] and "attempt 1 failed" in log and "attempt 2" not in log, log
         print(events(d, front["id"]), end="")
         by_number(d, data, three["id"])
+        assert verified(d, front["id"], "job:%d@2" % three["id"]) == init
 
 
 main()

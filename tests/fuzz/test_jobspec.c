@@ -11,14 +11,32 @@
 
 #include "proto/err.h"
 #include "proto/jobspec.h"
+#include "proto/jobtext.h"
 #include "tests/fuzz/fuzz.h"
 
 const char fuzz_name[] = "jobspec";
 const int fuzz_places = 120;
 
+/* As jobspec_read() does; what is no JSON may be explained. */
+static json_t *read_text(const char *bytes, size_t len)
+{
+    char *text = malloc(len ? len : 1);
+    struct err err = { 0 };
+    json_t *root;
+
+    assert_non_null(text);
+    memcpy(text, bytes, len);
+    jobtext_blank(text, len);
+    root = json_loadb(text, len, JSON_REJECT_DUPLICATES, NULL);
+    if (!root && jobtext_explain(text, len, "job.json", &err) < 0)
+        assert_int_equal(strncmp(err.msg, "job.json:", 9), 0);
+    free(text);
+    return root;
+}
+
 static void feed(const char *bytes, size_t len)
 {
-    json_t *root = json_loadb(bytes, len, JSON_REJECT_DUPLICATES, NULL), *full, *again;
+    json_t *root = read_text(bytes, len), *full, *again;
     struct jobspec *s = NULL;
     struct err err = { 0 };
     int rc;

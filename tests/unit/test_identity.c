@@ -119,7 +119,7 @@ static const char *attempt(int64_t step, const char *plans)
     times = 0;
     assert_int_equal(report_open(fds[1], 0, 0, 2, &opt.report, &err), 0);
     assert_int_equal(identity_open(&opt, &id, &err), 0);
-    if (identity_begin(id, step, &err) < 0 || (plans && identity_save(id, &err) < 0))
+    if (identity_begin(id, step, false, &err) < 0 || (plans && identity_save(id, &err) < 0))
         fail_msg("%s", err.msg);
     identity_close(id);
     report_close(opt.report);

@@ -367,7 +367,7 @@ static void add_inits(struct identity *id, int64_t step, const json_t *old)
     }
 }
 
-int identity_begin(struct identity *id, int64_t step, struct err *err)
+int identity_begin(struct identity *id, int64_t step, bool longer, struct err *err)
 {
     json_t *old = step > 0 || id->opt.other ? read_old(id) : NULL, *now;
     char said[SAID_BYTES] = "";
@@ -375,6 +375,8 @@ int identity_begin(struct identity *id, int64_t step, struct err *err)
 
     add_inits(id, step, old);
     now = whole(id, json_object_get(old, "plans"));
+    if (longer && old)
+        json_object_set(old, "spec", json_object_get(now, "spec"));
     rc = now ? tell(id, now, err) : err_set(err, ERR_DEVICE, "out of memory: identity");
     if (rc >= 0 && old && identity_compare(old, now, said, sizeof said) > 0)
         rc = report_event(id->opt.report, err, "warning", "identity", "from step %lld on the bits may be others than %s: %s",

@@ -2,6 +2,7 @@
  * identity.json in the job's folder, with the list of all choices, so that an attempt with another program, on another GPU or with another library is
  * noticed. Rank 0 alone. */
 #pragma once
+#include <stdbool.h>
 #include <stdint.h>
 
 #include "proto/hash.h"
@@ -31,8 +32,9 @@ int identity_open(const struct identity_options *opt, struct identity **ret_iden
 /* NULL is nothing. */
 void identity_close(struct identity *id);
 /* After `start` of an attempt that goes on after a checkpoint of `step` (0: it begins anew): reports the identity, choices of earlier attempts counted
- * and the weights that the first began with, and an event names what differs from the attempt before. */
-int identity_begin(struct identity *id, int64_t step, struct err *err);
+ * and the weights that the first began with, and an event names what differs from the attempt before. longer: its keys do, by a number of steps with which those so far are
+ * the same. */
+int identity_begin(struct identity *id, int64_t step, bool longer, struct err *err);
 /* With a checkpoint: keeps the choices made so far, and reports the identity again where they are others than were reported. An event names those that
  * have changed, or why they could not be kept. */
 int identity_save(struct identity *id, struct err *err);

@@ -214,7 +214,7 @@ int keeper_resume(struct keeper *k, struct state *state, struct err *err)
         relink_best(k, dir, state);
     k->saved_step = step > 0 ? step : -1;
     progress_step(k->machine->progress, (uint64_t)step);
-    return k->identity ? identity_begin(k->identity, step, err) : 0;
+    return k->identity ? identity_begin(k->identity, step, from.shorter, err) : 0;
 }
 
 void keeper_reject(const struct keeper *k, int64_t step)

@@ -6,7 +6,9 @@
 
 #include "client/command.h"
 #include "client/curve.h"
+#include "client/link.h"
 #include "client/print.h"
+#include "proto/err.h"
 
 enum { PAGE = 1000 };
 
@@ -26,6 +28,18 @@ static void take(struct best *b, const struct metric *m, const json_t *row)
     *b = (struct best){ m->name, v, int_of(row, "step") };
 }
 
+/* One page. A job that has other metrics than this one has none of it: *ret_result NULL. */
+static int page(struct context *ctx, json_t *params, json_t **ret_result)
+{
+    struct err err = { 0 };
+    int rc = link_call(ctx->link, "eval.query", params, ret_result, &err);
+
+    if (rc == 0)
+        return 0;
+    *ret_result = NULL;
+    return strcmp(err.field, "metric") == 0 ? 0 : complain(&err);
+}
+
 static int each_page(struct context *ctx, int64_t job, const struct metric *m, struct best *ret)
 {
     json_t *cursor = NULL, *result, *row, *params;
@@ -37,7 +51,7 @@ static int each_page(struct context *ctx, int64_t job, const struct metric *m, s
         if (cursor)
             json_object_set_new(params, "cursor", cursor);
         cursor = NULL;
-        if ((rc = call(ctx, "eval.query", params, &result)))
+        if ((rc = page(ctx, params, &result)) || !result)
             return rc;
         json_array_foreach (json_object_get(result, "rows"), i, row) {
             take(ret, m, row);

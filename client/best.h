@@ -13,7 +13,7 @@ struct best {
     int64_t step;
 };
 
-/* Of its evaluations so far. 0 or an exit code after complaining. */
+/* Of its validations so far, once something was asked of detd by ctx. 0 or an exit code after complaining. */
 int best_metric(struct context *ctx, int64_t job, struct best *ret);
 /* The lowest loss of that split and term; *ret.metric NULL where there is none. */
 int best_loss(struct context *ctx, int64_t job, const char *split, const char *term, struct best *ret);

@@ -48,6 +48,8 @@ def motion_is_scored_alike_by_any_number_of_ranks():
         for job in jobs:
             assert finish(d, job)["state"] == "completed"
         assert rows(d, jobs[0]) == rows(d, jobs[1])
+        listed = subprocess.run([BUILD + "/detctl", "--socket", d.path, "ls"], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False)
+        assert listed.returncode == 0 and listed.stdout.count("  abs_rel ") == 2 and len(listed.stdout.splitlines()) == 3, listed
         for step in (2, 4):
             found = dict(d.sql("SELECT metric, value FROM eval WHERE job=? AND step=?", jobs[0], step))
             assert 0 < found["ate"] < 1 and found["ate_std"] > 0 and found["abs_rel"] > 0, found  # metres, of five frames of a camera held by hand

@@ -55,15 +55,16 @@ def value(name, shape):
     return torch.tensor(x.astype(np.float32).astype(np.float64)).reshape(shape)
 
 
-def frame(which, images=IMAGES, first=0):
-    """Bytes of what a camera sees that moves on: which, -1, 0, 1 or 2 for the other camera's."""
+def frame(which, images=IMAGES, first=0, dim=False):
+    """Bytes of what a camera sees that moves on: which, -1, 0, 1 or 2 for the other camera's. dim: of a sample whose colours were changed."""
     y, x, c = np.meshgrid(np.arange(H), np.arange(W), np.arange(3), indexing="ij")
     out = []
     for image in range(first, first + images):
         v = (5 * x + 3 * y + 90 * c + 60 * image + 11 * which + 2 * 512 + x * y // 16) % 512
         v = np.where(v < 256, v, 511 - v)
         grain = noise(((image * H + y) * W + x) * 3 + c + 1000003 * (which + 1)) >> np.uint64(28)
-        out.append(v * 15 // 16 + grain.astype(np.int64))
+        v = v * 15 // 16 + grain.astype(np.int64)
+        out.append(v * 7 // 8 if dim else v)
     return torch.tensor(np.stack(out).astype(np.float64)).permute(0, 3, 1, 2) / 255
 
 
@@ -266,19 +267,20 @@ def terms(net, case, step, images=IMAGES, first=0):
     target, k, ret = frame(0, images, first), camera(images, first), {}
     ids = sources + ([2] if stereo else [])
     shown = [frame(i, images, first) for i in ids]
+    dim = "keys" in case
+    seen = {i: frame(i, images, first, dim) for i in [0] + ids}  # by the networks of depth and motion
     automask, normalised = [not stereo if keys[name] == "auto" else keys[name] == "on" for name in ("automask", "disp_norm")]
     if kind != "autoencoder":
-        f = net.resnet((target - 0.45) / 0.225, "depth.encoder.", layers=layers)
+        f = net.resnet((seen[0] - 0.45) / 0.225, "depth.encoder.", layers=layers)
         disp = net.up_decoder(f) if keys["decoder"] == "upconv" else net.crp_decoder(f, step)
         poses = []
-        for i, picture in zip(ids, shown):
+        for i in ids:
             if i == 2:
                 v = torch.zeros(images, 6)
                 v[:, 3] = torch.tensor([-0.015, 0.015][first:first + images], dtype=torch.float32).double()
                 poses.append(matrix(v, False))
             else:
-                pair = (picture, target) if i < 0 else (target, picture)
-                poses.append(matrix(net.motion(*pair, keys["pose_size"], keys["pose_layers"]), i < 0))
+                poses.append(matrix(net.motion(seen[min(i, 0)], seen[max(i, 0)], keys["pose_size"], keys["pose_layers"]), i < 0))
         identity = [photometric(s, target, keys) for s in shown] if automask else []
         for s in range(4):
             full = resized(disp[s], H, W)
@@ -344,7 +346,7 @@ def run(case):
 plain = [dict(kind="baseline", sources=[-1, 1], stereo=False, decoder="crp"), dict(kind="baseline", sources=[1], stereo=False, decoder="upconv"),
          dict(kind="features", sources=[-1, 1], stereo=True, decoder="crp"), dict(kind="joint", sources=[-1, 1], stereo=False, decoder="crp"),
          dict(kind="autoencoder", sources=[-1, 1], stereo=False, decoder="crp")]
-# Of depth_net_keys.json: every key another than its default, and terms so heavy that gradients are theirs, too; then ResNet-50, of which a small change makes
+# Of depth_net_keys.json, with colours changed: every key another than its default, and terms so heavy that gradients are theirs, too; then ResNet-50, of which a small change makes
 # larger ones, as its last stage has but 24 pixels.
 keyed = [dict(kind="features", sources=[1, -1], stereo=True, decoder="upconv",
               keys=dict(pose_layers=34, pose_size=[96, 64], min_depth=0.2, max_depth=50.0, ssim_weight=0.7, perception=0.5, smoothness=0.25,

@@ -102,6 +102,7 @@ struct net {
     double *raw[IMAGES];
     int32_t *skip; /* 0: no step is left out */
     int nshards;   /* 1, or one an image, whose normalisations see them all */
+    bool dim;      /* the networks of depth and motion see other colours than losses do */
     double near;   /* how far a gradient may be from its file's, in parts of its length */
     struct shard_batch shard[IMAGES];
     struct batch batch;
@@ -122,7 +123,8 @@ static void *put(struct net *n, const void *host, size_t bytes)
     return p;
 }
 
-static void *put_picture(struct net *n, int which)
+/* dim: of a sample whose colours were changed. */
+static void *put_picture(struct net *n, int which, bool dim)
 {
     static uint8_t bytes[IMAGES][H][W][3];
 
@@ -130,7 +132,7 @@ static void *put_picture(struct net *n, int which)
         for (int y = 0; y < H; y++)
             for (int x = 0; x < W; x++)
                 for (int c = 0; c < 3; c++)
-                    bytes[i][y][x][c] = pixel(which, i, y, x, c);
+                    bytes[i][y][x][c] = (uint8_t)(dim ? pixel(which, i, y, x, c) * 7 / 8 : pixel(which, i, y, x, c));
     return put(n, bytes, sizeof bytes);
 }
 
@@ -166,12 +168,13 @@ static void make_batch(struct net *n)
     for (int i = 0; i < IMAGES; i++)
         for (int k = 0; k < 4; k++)
             camera[i][k] = (float)((double[4]){ 0.9 * W + 3 * i, 1.1 * H - 2 * i, W / 2 + 3 + i, H / 2 - 2 }[k]);
-    s->array[batch_array_of(f, "picture")] = s->array[batch_array_of(f, "seen")] = put_picture(n, 0);
+    s->array[batch_array_of(f, "picture")] = put_picture(n, 0, false);
+    s->array[batch_array_of(f, "seen")] = put_picture(n, 0, n->dim);
     for (int i = 0; i < nsources; i++) {
         snprintf(name, sizeof name, "source%d", i);
-        s->array[batch_array_of(f, name)] = put_picture(n, id[i] == FRAMES_STEREO ? 2 : id[i]);
+        s->array[batch_array_of(f, name)] = put_picture(n, id[i] == FRAMES_STEREO ? 2 : id[i], false);
         snprintf(name, sizeof name, "seen%d", i);
-        s->array[batch_array_of(f, name)] = n->buffer[n->nbuffers - 1];
+        s->array[batch_array_of(f, name)] = put_picture(n, id[i] == FRAMES_STEREO ? 2 : id[i], n->dim);
     }
     s->array[batch_array_of(f, "camera")] = put(n, camera, sizeof camera);
     s->array[batch_array_of(f, "stereo")] = put(n, stereo, sizeof stereo);
@@ -236,7 +239,7 @@ static void net_open(struct net *n, const struct device_ops *ops, json_t *of, in
     struct gradients_options opt = { .nshards = nshards, .nwaves = 1 };
     struct err err = { 0 };
 
-    *n = (struct net){ .spec = spec_of(of, nshards), .nshards = nshards };
+    *n = (struct net){ .spec = spec_of(of, nshards), .nshards = nshards, .dim = json_object_get(of, "keys") != NULL };
     if (ops->open(0, &one, &n->dev, &err) < 0 || ops->open(0, &one, &n->side, &err) < 0 ||
         model_open(&models_builtin, n->spec, (struct model_classes){ 0, NULL }, n->dev, &n->model, &err) < 0 ||
         comm_open_shm(&alone, &n->comm, &err) < 0)

@@ -79,10 +79,6 @@ static int check_one(const struct model_registry *models, const struct jobspec *
 static int count_images(const struct model_registry *models, const struct jobspec *spec, const struct dataset *d, int *ret_images,
                         struct err *err)
 {
-    int rc = dataset_has_objects(d, err);
-
-    if (rc < 0)
-        return rc;
     *ret_images = images_of(models, spec, d);
     return *ret_images > 0 ? 0 : err_set(err, ERR_DATA, "%s: no image has an object to train on", spec->data_train_annotations);
 }
@@ -92,6 +88,8 @@ static int check_train(const struct model_registry *models, const struct jobspec
 {
     int images, rc = check_one(models, spec, false, NULL, out, ret_set, err);
 
+    if (rc >= 0)
+        rc = dataset_has_objects(*ret_set, err);
     return rc < 0 ? rc : count_images(models, spec, *ret_set, &images, err);
 }
 

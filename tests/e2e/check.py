@@ -112,11 +112,9 @@ def other_categories_in_val(root):
 
 
 def a_split_without_a_box(root):
-    """Training needs one, validation does not."""
+    """Background alone teaches nothing, which is said before anybody trains on it; validation may have none."""
     place = Place(root, [("a.png", []), ("b.png", [])], good(root))
     place.check(1, r"train.json: no image has an object to train on")
-    done = place.run("--dir", root + "/job")
-    assert done.returncode == 1 and "no image has an object to train on" in done.stdout + done.stderr, done
     place = Place(root, good(root), [("c.png", []), ("d.png", [])])
     place.check(0, r"^val: 2 of 2 images have no box$")
     done = place.run("--dir", root + "/job-2")

@@ -139,8 +139,6 @@ int splits_open(const struct machine *m, struct split *ret_train, struct split *
     progress_phase(m->progress, PHASE_CHECK_DATA);
     rc = open_split(m, false, NULL, ret_train, err);
     if (rc >= 0)
-        rc = dataset_has_objects(ret_train->set, err);
-    if (rc >= 0)
         rc = wanted_data(s, ret_train, err);
     if (rc < 0 || !s->data_val_annotations)
         return rc;

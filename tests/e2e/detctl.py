@@ -323,12 +323,13 @@ def test_a_job_that_fails(node):
 
 
 def some_images(folder, empty):
-    """Five pictures of the data set in folder/e, the first `empty` of them without a byte; annotations name no others."""
+    """Five pictures of the data set in folder/e, the first `empty` of them without a byte; annotations name no others, each with a box."""
     os.makedirs(folder + "/e/images", exist_ok=True)
     with open(DATA + "/train.json", encoding="utf-8") as f:
         truth = json.load(f)
     truth["images"] = truth["images"][:5]
-    truth["annotations"] = []
+    truth["annotations"] = [{"id": i + 1, "image_id": image["id"], "category_id": truth["categories"][0]["id"], "bbox": [1, 1, 8, 8]}
+                            for i, image in enumerate(truth["images"])]
     for i, image in enumerate(truth["images"]):
         with open(DATA + "/images/" + image["file_name"], "rb") as f, open(folder + "/e/images/" + image["file_name"], "wb") as g:
             g.write(b"" if i < empty else f.read())

@@ -358,6 +358,7 @@ static void print_job(const json_t *job)
     printf("%s of CPU, at most %s a rank\n", text_duration(real_of(job, "cpu_seconds")).s, text_bytes(real_of(job, "max_rss")).s);
     print_times(job);
     print_losses(job);
+    field("init", text_of(job, "init"));
     print_attempts(json_object_get(job, "attempts"));
     print_checkpoints(json_object_get(job, "checkpoints"));
     field("folder", text_of(job, "dir"));

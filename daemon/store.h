@@ -141,7 +141,7 @@ int store_best_checkpoint(struct store *s, int64_t id, int64_t *ret_step, struct
 typedef bool store_checkpoint_fn(void *arg, int64_t step);
 int store_each_checkpoint(struct store *s, int64_t id, store_checkpoint_fn *each, void *arg, struct err *err);
 int store_newest_checkpoint(struct store *s, int64_t id, int64_t *ret_step, struct err *err); /* 0: none */
-/* "attempts":[...],"checkpoints":[...],"tiers":[...] without braces around; folder: the job's, in which its checkpoints lie */
+/* "attempts":[...],"checkpoints":[...],"tiers":[...],"init":"..." (or null) without braces around; folder: the job's, in which its checkpoints lie */
 int store_job_details(struct store *s, int64_t id, const char *folder, struct text *out, struct err *err);
 int store_loss_rows(struct store *s, const struct store_loss_query *q, struct text *out, struct err *err); /* {"rows":[...],"cursor":...} */
 int store_loss_latest(struct store *s, int64_t id, struct text *out, struct err *err);                     /* {"rows":[...]} */

@@ -203,6 +203,24 @@ int store_each_checkpoint(struct store *s, int64_t id, store_checkpoint_fn *each
     return rc < 0 ? rc : 0;
 }
 
+/* What was loaded from model.init, as the first attempt that came so far told it; null: nothing. */
+static int add_init(sqlite3 *db, int64_t id, struct text *out, struct err *err)
+{
+    sqlite3_stmt *st;
+    int rc = reader_prepare(db, "SELECT text FROM events WHERE job=?1 AND kind='init' ORDER BY id DESC LIMIT 1", &st, err);
+
+    if (rc < 0)
+        return rc;
+    sqlite3_bind_int64(st, 1, id);
+    rc = reader_step(db, st, err);
+    if (rc == 1)
+        text_json(out, (const char *)sqlite3_column_text(st, 0));
+    else
+        text_add(out, "null");
+    sqlite3_finalize(st);
+    return rc < 0 ? rc : 0;
+}
+
 int store_job_details(struct store *s, int64_t id, const char *folder, struct text *out, struct err *err)
 {
     sqlite3 *db = reader_take(s);
@@ -219,6 +237,9 @@ int store_job_details(struct store *s, int64_t id, const char *folder, struct te
     text_add(out, ",\"tiers\":");
     if (rc == 0)
         rc = rows_list(db, TIERS_SELECT, id, out, err);
+    text_add(out, ",\"init\":");
+    if (rc == 0)
+        rc = add_init(db, id, out, err);
     reader_give(s, db);
     return rc;
 }

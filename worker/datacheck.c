@@ -13,6 +13,7 @@
 #include "worker/data/problems.h"
 #include "worker/data/sample/task.h"
 #include "worker/data/survey.h"
+#include "worker/modelcheck.h"
 #include "worker/models/registry.h"
 #include "worker/train/split_options.h"
 
@@ -108,33 +109,50 @@ static int check_val(const struct model_registry *models, const struct jobspec *
 int datacheck_run(const struct model_registry *models, const struct jobspec *spec, FILE *out, struct err *err)
 {
     struct dataset *train = NULL, *val = NULL;
-    struct err of_val = { 0 };
-    int rc = check_train(models, spec, out, &train, err), rc_val = 0;
+    struct err of_val = { 0 }, of_model = { 0 };
+    int rc = check_train(models, spec, out, &train, err), rc_val = 0, rc_model = 0;
 
     if (spec->data_val_annotations)
         rc_val = check_val(models, spec, train, out, &val, &of_val);
+    if (rc >= 0)
+        rc_model = modelcheck_run(models, spec, train, out, &of_model);
     if (rc_val < 0 && rc < 0)
         fprintf(out, "val: %s\n", of_val.msg);
     else if (rc_val < 0)
         *err = of_val;
+    if (rc_model < 0 && rc_val < 0)
+        fprintf(out, "%s\n", of_model.msg);
+    else if (rc_model < 0)
+        *err = of_model;
     dataset_free(train);
     dataset_free(val);
-    return rc < 0 ? rc : rc_val;
+    return rc < 0 ? rc : rc_val < 0 ? rc_val : rc_model;
 }
 
-int datacheck_count(const struct model_registry *models, const struct jobspec *spec, int *ret_images, FILE *complaints, struct err *err)
+int datacheck_list(const struct model_registry *models, const struct jobspec *spec, struct dataset **ret_set, FILE *complaints,
+                   struct err *err)
 {
     struct problems *p = calloc(1, sizeof *p);
     struct split_options opt;
-    struct dataset *d = NULL;
     int rc;
 
     if (!p)
         return err_set(err, ERR_DEVICE, "out of memory");
     options(models, spec, false, NULL, &opt);
-    rc = check_list(&opt.check, p, &d, err);
-    rc = rc < 0 ? tell_problems(p, "train", opt.check.annotations, rc, complaints, err) : count_images(models, spec, d, ret_images, err);
-    dataset_free(d);
+    rc = check_list(&opt.check, p, ret_set, err);
+    if (rc < 0)
+        rc = tell_problems(p, "train", opt.check.annotations, rc, complaints, err);
     free(p);
+    return rc;
+}
+
+int datacheck_count(const struct model_registry *models, const struct jobspec *spec, int *ret_images, FILE *complaints, struct err *err)
+{
+    struct dataset *d = NULL;
+    int rc = datacheck_list(models, spec, &d, complaints, err);
+
+    if (rc >= 0)
+        rc = count_images(models, spec, d, ret_images, err);
+    dataset_free(d);
     return rc;
 }

@@ -124,9 +124,11 @@ static void load_until_takes_the_part_in_front(void **state)
     assert_int_equal(darknet_weights_parse(bytes, size, "f", b, 2, 1, &info, &err), 0);
     assert_int_equal(info.nloaded, 1);
     assert_true(a.bias1[0] == 9);
-    b[1].filters = 7; /* another class count: what lies behind does not matter */
-    assert_int_equal(darknet_weights_parse(bytes, size, "f", b, 2, 1, &info, &err), 0);
-    assert_int_equal(info.nloaded, 1);
+    b[1].filters = 7; /* what lies behind would not matter, but a layer alone does not tell whose it is */
+    assert_int_equal(darknet_weights_parse(bytes, size, "f", b, 2, 1, &info, &err), ERR_DATA);
+    assert_string_equal(err.msg,
+                        "f: its size fits this network at no layer and no class count, and what model.load_until=1 takes is too little to "
+                        "tell whether it is of the same one: another network or model.width?");
     assert_int_equal(darknet_weights_parse(bytes, size - 20, "f", b, 2, 1, &info, &err), ERR_DATA);
 }
 
@@ -199,11 +201,15 @@ static void heads_of_another_count_are_stepped_over(void **state)
 
     (void)state;
     describe_head(v, b, 3);
-    assert_int_equal(darknet_weights_parse(bytes, size, "f", b, 3, -1, &info, &err), ERR_DATA);
-    assert_int_equal(darknet_weights_parse(bytes, size, "f", b, 3, 9, &info, &err), 0);
-    assert_true(info.classes == 7 && info.nloaded == 2 && b[0].loaded && !b[1].loaded && b[2].loaded);
-    assert_true(v[0] == 1 && v[9] == 10 && v[10] == 0 && v[39] == 0);
-    assert_true(v[40] == 10 + 36 + 1 && v[45] == 10 + 36 + 6);
+    for (int load_until = -1; load_until < 10; load_until += 10) { /* all, which is what one behind the last layer means, too */
+        memset(v, 0, sizeof v);
+        assert_int_equal(darknet_weights_parse(bytes, size, "f", b, 3, load_until, &info, &err), 0);
+        assert_true(info.classes == 7 && info.nloaded == 2 && b[0].loaded && !b[1].loaded && b[2].loaded);
+        assert_true(v[0] == 1 && v[9] == 10 && v[10] == 0 && v[39] == 0);
+        assert_true(v[40] == 10 + 36 + 1 && v[45] == 10 + 36 + 6);
+    }
+    assert_int_equal(darknet_weights_parse(bytes, size, "f", b, 3, 0, &info, &err), ERR_DATA);
+    assert_string_equal(err.msg, "f: nothing is loaded: no convolution stands before layer 0 (model.load_until)");
     describe_head(v, b, 7);
     assert_int_equal(darknet_weights_parse(bytes, size, "f", b, 3, -1, &info, &err), 0);
     assert_true(info.classes == 0 && info.nloaded == 3 && b[1].loaded && v[10] == 11);
@@ -251,7 +257,8 @@ static void a_size_that_fits_twice_is_refused(void **state)
     (void)state;
     describe_head(v, b, 3);
     assert_int_equal(darknet_weights_parse(bytes, size, "f", b, 3, -1, &info, &err), ERR_DATA);
-    assert_string_equal(err.msg, "f: is this network through layer 1 with 3 classes, or all of it with 1: its size leaves the choice");
+    assert_string_equal(err.msg, "f: is this network through layer 1 with 3 classes, or all of it with 1: its size leaves the choice; "
+                                 "model.load_until=1 takes the layers in front of the heads");
     assert_int_equal(darknet_weights_parse(bytes, size, "f", b, 3, 2, &info, &err), ERR_DATA);
     assert_true(v[0] == 0);
     assert_int_equal(darknet_weights_parse(bytes, size, "f", b, 3, 1, &info, &err), 0);

@@ -140,6 +140,29 @@ static void write_safetensors(struct model *m, const char *file)
     free(more);
 }
 
+/* All of theirs, but for one array. */
+static void write_other(const char *file, const struct st_array *other)
+{
+    struct model *theirs = opened(THEIRS, 0.02, 7, NULL, ALL);
+    struct st_array *arrays;
+    char path[TEMP_MAX + 32];
+    const void *was = NULL;
+    struct err err;
+    int at = 0;
+
+    assert_int_equal(weights_export(theirs, &arrays, &err), 0);
+    while (at < theirs->nparams && strcmp(arrays[at].name, other->name) != 0)
+        at++;
+    assert_true(at < theirs->nparams);
+    was = arrays[at].data;
+    arrays[at] = *other;
+    snprintf(path, sizeof path, "%s/%s", root, file);
+    assert_int_equal(safetensors_write(path, arrays, (size_t)theirs->nparams, NULL, 0, &err), 0);
+    arrays[at].data = was;
+    weights_export_free(theirs, arrays);
+    model_free(theirs);
+}
+
 /* "module_list.3.batch_norm_3.bias" as ultralytics/yolov3 calls it. */
 static void name_of_others(const char *name, char *ret, size_t size)
 {
@@ -271,23 +294,65 @@ static void refuses(const char *file, int load_until, const char *said)
 static void weights_of_the_same_count(void **state)
 {
     (void)state;
-    loads("theirs.weights", THEIRS, ALL, 100, "': 59 of 59 arrays loaded");
-    loads("theirs.weights", THEIRS, 18, 18, "': 47 of 59 arrays loaded, all but layers 18 to 22");
-    loads("front.weights", OURS, ALL, 10, "': 25 of 59 arrays loaded, all but layers 10 to 22");
-    loads("front.weights", OURS, 6, 6, "': 15 of 59 arrays loaded, all but layers 6 to 22");
+    loads("theirs.weights", THEIRS, ALL, 100, "' (59 of 59 arrays)");
+    loads("theirs.weights", THEIRS, 18, 18, "' (47 of 59 arrays); left out: layers 18-22");
+    loads("front.weights", OURS, ALL, 10, "' (25 of 59 arrays); left out: layers 10-22; there the file ends");
+    loads("front.weights", OURS, 6, 6, "' (15 of 59 arrays); left out: layers 6-22");
 }
 
 /* What lies behind a head is found behind the file's head, which is larger. */
 static void weights_of_another_count(void **state)
 {
     (void)state;
-    loads("theirs.weights", OURS, 15, 15, "': 45 of 59 arrays loaded, all but layers 15 to 22; the file is of 5 classes, the job of 1");
-    loads("theirs.weights", OURS, 16, 16, "': 45 of 59 arrays loaded, all but layers 15 to 22; the file is of 5 classes, the job of 1");
-    loads("theirs.weights", OURS, 19, 19, "': 50 of 59 arrays loaded, all but layers 15, 21 to 22; the file is of 5 classes, the job of 1");
-    loads("theirs.weights", OURS, 100, 100, "': 55 of 59 arrays loaded, all but layers 15, 22; the file is of 5 classes, the job of 1");
-    refuses("theirs.weights", ALL,
-            "theirs.weights: is of 5 classes, this network of 1: model.load_until=15 takes the layers in front of the heads, a larger one "
-            "all but the heads");
+    loads("theirs.weights", OURS, ALL, 100, "' (55 of 59 arrays); left out: layers 15, 22; the file is of 5 classes, the job of 1");
+    loads("theirs.weights", OURS, 15, 15, "' (45 of 59 arrays); left out: layers 15-22; the file is of 5 classes, the job of 1");
+    loads("theirs.weights", OURS, 16, 16, "' (45 of 59 arrays); left out: layers 15-22; the file is of 5 classes, the job of 1");
+    loads("theirs.weights", OURS, 19, 19, "' (50 of 59 arrays); left out: layers 15, 21-22; the file is of 5 classes, the job of 1");
+    loads("theirs.weights", OURS, 100, 100, "' (55 of 59 arrays); left out: layers 15, 22; the file is of 5 classes, the job of 1");
+}
+
+/* Of a network that goes on in another way. */
+static void what_lies_behind_does_not_matter(void **state)
+{
+    struct model *theirs;
+    char path[TEMP_MAX + 32];
+    FILE *f;
+
+    (void)state;
+    theirs = opened(THEIRS, 0.02, 7, NULL, ALL);
+    disturb(theirs);
+    write_weights(theirs, "longer.weights", MAX_CONVS);
+    model_free(theirs);
+    snprintf(path, sizeof path, "%s/longer.weights", root);
+    f = fopen(path, "ab");
+    assert_non_null(f);
+    assert_int_equal(fwrite("more", 1, 4, f), 4);
+    assert_int_equal(fclose(f), 0);
+    refuses("longer.weights", ALL, "at no other class count");
+    loads("longer.weights", OURS, 15, 15, "' (45 of 59 arrays); left out: layers 15-22");
+    loads("longer.weights", OURS, 6, 6, "' (15 of 59 arrays); left out: layers 6-22");
+    refuses("longer.weights", 2, "model.load_until=2 takes is too little");
+    refuses("longer.weights", 16, "at no other class count");
+}
+
+static void it_is_said_from_the_start(void **state)
+{
+    struct model *m = opened(OURS, 0.02, 1, "theirs.weights", ALL);
+    char said[TEMP_MAX + 128];
+
+    (void)state;
+    snprintf(said, sizeof said, "model.init: loaded layers 0-14, 18-21 of 24 from '%s/theirs.weights' (", root);
+    assert_int_equal(strncmp(m->loaded, said, strlen(said)), 0);
+    model_free(m);
+}
+
+static void nothing_is_no_start(void **state)
+{
+    (void)state;
+    refuses("theirs.weights", 0, "theirs.weights: nothing is loaded: no convolution stands before layer 0 (model.load_until)");
+    refuses("theirs.safetensors", 0, "nothing is loaded: no convolution stands before layer 0 (model.load_until)");
+    refuses("nowhere.weights", ALL, "nowhere.weights");
+    refuses("nowhere.safetensors", ALL, "nowhere.safetensors");
 }
 
 static void weights_of_another_width(void **state)
@@ -296,26 +361,60 @@ static void weights_of_another_width(void **state)
     refuses("wide.weights", ALL, "at no other class count: another network or model.width? model.load_until=15 takes");
     refuses("wide.weights", 100, "at no other class count: another network or model.width? model.load_until=15 takes");
     refuses("wide.weights", 15, " cannot be a running variance, so the numbers are others: another network or model.width?");
+    refuses("wide.weights", 1,
+            "what model.load_until=1 takes is too little to tell whether it is of the same one: another network or model.w");
 }
 
 static void safetensors(void **state)
 {
     (void)state;
-    loads("theirs.safetensors", THEIRS, ALL, 100, "': 59 of 59 arrays loaded; arrays of the file without a place in the model: 1");
+    loads("theirs.safetensors", THEIRS, ALL, 100, "' (59 of 59 arrays); arrays of the file without a place in the model: 1");
     loads("theirs.safetensors", OURS, 15, 15,
-          "': 45 of 59 arrays loaded, all but layers 15 to 22; arrays of the file without a place in the model: 1");
-    refuses("theirs.safetensors", ALL,
-            "': module_list.15.conv_15.weight is [30, 8, 1, 1] in the file and [18, 8, 1, 1] in the model: another class count? "
-            "model.load_until=15 takes the layers in front of it");
-    refuses("theirs.safetensors", 16, "': module_list.15.");
+          "' (45 of 59 arrays); left out: layers 15-22; arrays of the file without a place in the model: 1");
+    loads("theirs.safetensors", OURS, ALL, 100,
+          "' (55 of 59 arrays); left out: layers 15, 22; the file is of 5 classes, the job of 1; arrays ");
+    loads("theirs.safetensors", OURS, 16, 16,
+          "' (45 of 59 arrays); left out: layers 15-22; the file is of 5 classes, the job of 1; arrays ");
     refuses("wide.safetensors", 15, "in the model: another network or model.width? model.load_until=");
+    refuses("wide.safetensors", ALL, "in the model: another network or model.width");
+}
+
+/* What looks like a head of other classes, but is no head, or of no whole count, or of two, is another network's. */
+static void only_heads_may_differ(void **state)
+{
+    static const struct {
+        const char *name;
+        int rows, columns;
+        const char *said;
+    } files[] = {
+        { "module_list.15.conv_15.weight", 29, 8,
+          "module_list.15.conv_15.weight is [29, 8, 1, 1] in the file and [18, 8, 1, 1] in the model" },
+        { "module_list.15.conv_15.weight", 30, 7,
+          "module_list.15.conv_15.weight is [30, 7, 1, 1] in the file and [18, 8, 1, 1] in the model" },
+        { "module_list.15.conv_15.weight", 15, 8,
+          "module_list.15.conv_15.weight is [15, 8, 1, 1] in the file and [18, 8, 1, 1] in the model" },
+        { "module_list.22.conv_22.weight", 33, 8,
+          "module_list.22.conv_22.weight is [33, 8, 1, 1] in the file and [18, 8, 1, 1] in the model" },
+        { "module_list.18.conv_18.weight", 24, 8,
+          "module_list.18.conv_18.weight is [24, 8, 1, 1] in the file and [8, 8, 1, 1] in the model" },
+    };
+
+    (void)state;
+    for (size_t i = 0; i < sizeof files / sizeof *files; i++) {
+        float numbers[33 * 8] = { 0 };
+
+        write_other("other.safetensors",
+                    &(struct st_array){ files[i].name, ST_F32, 4, { files[i].rows, files[i].columns, 1, 1 }, numbers });
+        refuses("other.safetensors", ALL, files[i].said);
+    }
 }
 
 static void names_of_others(void **state)
 {
     (void)state;
-    loads("others.safetensors", THEIRS, ALL, 100, "': 59 of 59 arrays loaded");
-    loads("others.safetensors", OURS, 15, 15, "': 45 of 59 arrays loaded, all but layers 15 to 22");
+    loads("others.safetensors", THEIRS, ALL, 100, "' (59 of 59 arrays)");
+    loads("others.safetensors", OURS, 15, 15, "' (45 of 59 arrays); left out: layers 15-22");
+    loads("others.safetensors", OURS, ALL, 100, "' (55 of 59 arrays); left out: layers 15, 22; the file is of 5 classes, the job of 1");
     refuses("fewer.safetensors", ALL, "': module_list.0.batch_norm_0.running_mean is not in the file: another network or model.width");
 }
 
@@ -429,17 +528,26 @@ static void safetensors_of_no_network(void **state)
     write_with("below.safetensors", "module_list.0.batch_norm_0.running_var", 0, -0.5f);
     refuses("below.safetensors", 15, "': module_list.0.batch_norm_0.running_var: number 0 is -0.5, which is no variance");
     write_with("head.safetensors", "module_list.15.conv_15.bias", 0, NAN);
-    loads("head.safetensors", OURS, 15, 15, "': 45 of 59 arrays loaded"); /* what is not wanted may be anything */
+    loads("head.safetensors", OURS, 15, 15, "' (45 of 59 arrays)");
+    loads("head.safetensors", OURS, ALL, 100, "' (55 of 59 arrays)"); /* what is not wanted may be anything */
 }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(weights_of_the_same_count), cmocka_unit_test(weights_of_another_count),
-        cmocka_unit_test(weights_of_another_width),  cmocka_unit_test(safetensors),
-        cmocka_unit_test(names_of_others),           cmocka_unit_test(names_are_whole),
-        cmocka_unit_test(numbers_are_in_order),      cmocka_unit_test(a_name_has_four_numbers_at_most),
+        cmocka_unit_test(weights_of_the_same_count),
+        cmocka_unit_test(weights_of_another_count),
+        cmocka_unit_test(weights_of_another_width),
+        cmocka_unit_test(safetensors),
+        cmocka_unit_test(names_of_others),
+        cmocka_unit_test(names_are_whole),
+        cmocka_unit_test(numbers_are_in_order),
+        cmocka_unit_test(a_name_has_four_numbers_at_most),
         cmocka_unit_test(safetensors_of_no_network),
+        cmocka_unit_test(it_is_said_from_the_start),
+        cmocka_unit_test(what_lies_behind_does_not_matter),
+        cmocka_unit_test(nothing_is_no_start),
+        cmocka_unit_test(only_heads_may_differ),
     };
 
     return cmocka_run_group_tests(tests, setup, teardown);

@@ -1,5 +1,7 @@
 #include "worker/models/registry.h"
 
+#include <errno.h>
+#include <stdbool.h>
 #include <string.h>
 
 #include "proto/err.h"
@@ -45,6 +47,12 @@ bool model_upright(const struct model_registry *r, const struct jobspec *spec)
     return family && family->upright && family->upright(spec);
 }
 
+/* A file of weights that is not there, or not to be read by who runs the job: to try again changes nothing. */
+static bool is_users(int code)
+{
+    return code == -ENOENT || code == -EACCES || code == -EISDIR || code == -ENOTDIR || code == -ELOOP || code == -ENAMETOOLONG;
+}
+
 int model_open(const struct model_registry *r, const struct jobspec *spec, struct model_classes classes, struct device *dev,
                struct model **ret_model, struct err *err)
 {
@@ -61,6 +69,8 @@ int model_open(const struct model_registry *r, const struct jobspec *spec, struc
     rc = model_init_weights(m, (uint64_t)spec->train_seed, err);
     if (rc >= 0 && jobspec_inits(spec, inits) > 0)
         rc = f->load ? f->load(m, spec, classes, err) : weights_load(m, spec->model_init, f->renames, err);
+    if (rc < 0 && is_users(rc))
+        rc = err->code = ERR_DATA;
     if (rc < 0) {
         model_free(m);
         return rc;

@@ -198,7 +198,7 @@ static int take(struct model *m, const struct safetensors *file, const struct we
     for (int i = 0; i < m->nparams; i++) {
         struct param *p = m->params[i];
         const struct st_array *a = find(file, p, w->renames);
-        bool wanted = !w->wants || w->wants(w->arg, p);
+        bool wanted = (!w->wants || w->wants(w->arg, p)) && !(a && w->of_other_classes && w->of_other_classes(w->arg, p, a));
         int rc = wanted ? take_one(m, p, a, w->own, err) : 0;
 
         if (rc < 0) {

@@ -19,6 +19,8 @@ struct rename {
 struct weights_wanted {
     const struct rename *renames;                    /* NULL: none */
     bool (*wants)(void *arg, const struct param *p); /* NULL: all */
+    /* Whether a wanted array that is of another shape in the file is so because of another count of classes, and left out. NULL: none is */
+    bool (*of_other_classes)(void *arg, const struct param *p, const struct st_array *theirs);
     void *arg;
     bool own; /* a checkpoint of ours, whose numbers are what training left; any other file must have those of a sound network */
 };

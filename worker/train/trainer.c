@@ -207,6 +207,13 @@ static int begin_evidence(struct trainer *t, struct err *err)
     return rc < 0 ? rc : replay_tiers(t, err);
 }
 
+/* What came of model.init, for the log and the store. */
+static int say_loaded(struct trainer *t, struct err *err)
+{
+    fprintf(stderr, "%s\n", t->model->loaded);
+    return report_event(t->machine.report, err, "info", "init", "%s", t->model->loaded);
+}
+
 /* Everything up to the state that the job starts from, the checkpoint loaded. On failure close_all() frees what there is. */
 static int open_all(struct trainer *t, const struct jobspec *spec, const struct trainer_options *opt, struct err *err)
 {
@@ -233,7 +240,7 @@ static int open_all(struct trainer *t, const struct jobspec *spec, const struct 
     if (rc >= 0)
         rc = begin_evidence(t, err);
     if (rc >= 0 && opt->rank == 0 && t->state.step == 0 && t->model->loaded[0])
-        rc = report_event(t->machine.report, err, "info", "init", "%s", t->model->loaded);
+        rc = say_loaded(t, err);
     return rc < 0 ? rc : splits_begin(&t->machine, &t->course, t->state.step + 1, &t->train, &t->val, err);
 }
 

@@ -8,7 +8,11 @@
 #include "worker/core/file.h"
 #include "worker/models/yolo/darknet_net.h"
 
-enum { HEADER_SHORT = 16, HEADER_LONG = 20 }; /* `seen` has 4 or 8 bytes */
+enum {
+    HEADER_SHORT = 16, /* `seen` has 4 or 8 bytes */
+    HEADER_LONG = 20,
+    TELLING = 16, /* that so many variances by chance are none below 0 happens once in 65,536 files */
+};
 
 /* The file while it is checked: the blocks it holds, and where its floats start. */
 struct reading {
@@ -18,6 +22,7 @@ struct reading {
     struct darknet_block *blocks;
     size_t nblocks;
     int classes, own; /* of the file's heads; of the blocks' (0: no heads) */
+    bool open_ended;  /* its size says nothing of where it ends */
 };
 
 /* How the file fits the network, if its header has a certain width. */
@@ -181,19 +186,17 @@ static int choose(struct reading *p, int load_until, struct darknet_weights_info
         try_other_header(p, info, &f);
     if (f.n >= 0 && f.classes > 0 && p->blocks[f.n - 1].layer >= head->layer && (load_until < 0 || load_until > head->layer))
         return err_set(err, ERR_DATA,
-                       "%s: is this network through layer %d with %d classes, or all of it with %d: its size leaves the choice", p->label,
-                       p->blocks[f.n - 1].layer, p->own, f.classes);
-    if (f.n < 0 && f.classes > 0 && load_until < 0)
-        return err_set(err, ERR_DATA,
-                       "%s: is of %d classes, this network of %d: model.load_until=%d takes the layers in front of the heads, a larger one "
-                       "all but the heads",
-                       p->label, f.classes, p->own, head->layer);
+                       "%s: is this network through layer %d with %d classes, or all of it with %d: its size leaves the choice; "
+                       "model.load_until=%d takes the layers in front of the heads",
+                       p->label, p->blocks[f.n - 1].layer, p->own, f.classes, head->layer);
     if (f.n < 0 && f.classes > 0) {
         p->classes = info->classes = f.classes;
         f.n = (long)p->nblocks;
     }
-    if (f.n < 0 && load_until >= 0 && (!head || load_until <= head->layer))
+    if (f.n < 0 && load_until >= 0 && (!head || load_until <= head->layer)) {
         f.n = blocks_below(p, load_until);
+        p->open_ended = true;
+    }
     *ret_n = f.n;
     return f.n < 0 ? boundary_err(p, err) : 0;
 }
@@ -280,6 +283,25 @@ static void take_block(const struct darknet_block *b, const unsigned char *from)
     take_weights(b, from);
 }
 
+/* A wider network's first layer has scales where this one's has variances, and they are as good: of a file of any size only what comes behind tells. */
+static int check_telling(const struct reading *p, long n, int load_until, struct err *err)
+{
+    int telling = 0;
+    bool first = true;
+
+    for (long i = 0; i < n; i++)
+        if (p->blocks[i].scale && wanted(p, &p->blocks[i], load_until)) {
+            telling += first ? 0 : p->blocks[i].filters;
+            first = false;
+        }
+    if (p->open_ended && telling < TELLING)
+        return err_set(err, ERR_DATA,
+                       "%s: its size fits this network at no layer and no class count, and what model.load_until=%d takes is too little to "
+                       "tell whether it is of the same one: another network or model.width?",
+                       p->label, load_until);
+    return 0;
+}
+
 /* Looks at the n blocks of the file (take false), or takes what is wanted of them. */
 static int walk(const struct reading *p, long n, int load_until, bool take_them, struct darknet_weights_info *info, struct err *err)
 {
@@ -312,6 +334,10 @@ int darknet_weights_parse(const void *bytes, size_t size, const char *label, str
     p.own = p.classes = head ? head->filters / head->anchors - 5 : 0;
     if (rc == 0)
         rc = choose(&p, load_until, &info, &held, err);
+    if (rc == 0 && load_until >= 0 && (held == 0 || !wanted(&p, &blocks[0], load_until)))
+        rc = err_set(err, ERR_DATA, "%s: nothing is loaded: no convolution stands before layer %d (model.load_until)", label, load_until);
+    if (rc == 0)
+        rc = check_telling(&p, held, load_until, err);
     if (rc == 0)
         rc = walk(&p, held, load_until, false, &info, err);
     if (rc == 0)

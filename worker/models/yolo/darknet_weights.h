@@ -27,10 +27,11 @@ struct darknet_weights_info {
     char note[256]; /* an odd header; "" if there is nothing to say */
 };
 
-/* Fills blocks (ascending layers) from the file: all that it holds, but only layers < load_until when that is >= 0. Such a file may be of
- * another class count, which its size tells: then blocks before heads are left out. In front of the first head it may hold anything behind.
+/* Fills blocks (ascending layers) from the file: all that it holds, but only layers < load_until when that is >= 0. The file may be of
+ * another class count, which its size tells: then blocks before heads are left out. With load_until in front of the first head it may hold
+ * anything behind, where enough running variances are read to tell that the numbers are not shifted.
  * ERR_DATA where sizes do not fit (the message names the two nearest boundaries), where they leave a choice, where a running variance
- * is none, which means that the numbers are shifted, and where a number is not finite. On errors nothing is written. */
+ * is none, which means that the numbers are shifted, where a number is not finite, and where nothing is to be loaded. On errors nothing is written. */
 int darknet_weights_load(const char *path, struct darknet_block *blocks, size_t n, int load_until, struct darknet_weights_info *ret_info,
                          struct err *err);
 /* The same from memory; `label` is what messages call it. */

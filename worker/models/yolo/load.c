@@ -7,6 +7,7 @@
 
 #include "proto/err.h"
 #include "proto/jobspec.h"
+#include "worker/core/safetensors.h"
 #include "worker/models/registry.h"
 #include "worker/models/weights.h"
 #include "worker/models/yolo/darknet_net.h"
@@ -23,8 +24,8 @@ const struct rename yolo_renames[] = {
     { NULL, NULL },
 };
 
-/* "module_list.N.…": N. */
-static int layer_of(const struct param *p)
+/* Names are "module_list.N.conv_N.weight" and the like. */
+int yolo_layer(const struct param *p)
 {
     int layer = 0;
 
@@ -44,20 +45,21 @@ static int next_layer(const struct model *m, const bool *loaded, int i, bool is)
     return i;
 }
 
-/* ", all but layers 15 to 18, 22": runs of convolutions. */
-static void add_left_out(struct model *m, const bool *loaded)
+/* "0-14, 18": runs of convolutions that are loaded, or are not. Returns whether there are any. */
+static bool say_layers(struct model *m, const bool *loaded, bool is, const char *before)
 {
     int nlayers = yolov3_net(m)->nlayers, end, last;
-    const char *before = ", all but layers";
+    bool any = false;
 
-    for (int from = next_layer(m, loaded, 0, false); from < nlayers; from = next_layer(m, loaded, end, false)) {
-        end = next_layer(m, loaded, from, true);
+    for (int from = next_layer(m, loaded, 0, is); from < nlayers; from = next_layer(m, loaded, end, is)) {
+        end = next_layer(m, loaded, from, !is);
         last = from;
-        for (int i = from; i < end; i = next_layer(m, loaded, i + 1, false))
+        for (int i = from; i < end; i = next_layer(m, loaded, i + 1, is))
             last = i;
-        weights_say(m, last > from ? "%s %d to %d" : "%s %d", before, from, last);
-        before = ",";
+        weights_say(m, last > from ? "%s %d-%d" : "%s %d", any ? "," : before, from, last);
+        any = true;
     }
+    return any;
 }
 
 static void describe(struct model *m, const char *path, const bool *loaded)
@@ -66,8 +68,9 @@ static void describe(struct model *m, const char *path, const bool *loaded)
 
     for (int i = 0; i < m->nparams; i++)
         n += loaded[i];
-    weights_say_taken(m, path, n);
-    add_left_out(m, loaded);
+    say_layers(m, loaded, true, "model.init: loaded layers");
+    weights_say(m, " of %d from '%.200s' (%d of %d arrays)", yolov3_net(m)->nlayers, path, n, m->nparams);
+    say_layers(m, loaded, false, "; left out: layers");
 }
 
 /* ---- darknet .weights ---- */
@@ -146,6 +149,8 @@ static int load_blocks(struct model *m, const char *path, int load_until, struct
     describe(m, path, loaded);
     if (info.classes > 0)
         weights_say(m, "; the file is of %d classes, the job of %d", info.classes, net->classes);
+    else if (load_until < 0 && !blocks[n - 1].loaded)
+        weights_say(m, "; there the file ends");
     if (info.note[0])
         weights_say(m, "; %s", info.note);
     return 0;
@@ -167,39 +172,69 @@ static int load_weights(struct model *m, const char *path, int load_until, bool 
 
 /* ---- .safetensors ---- */
 
+struct taking {
+    const struct darknet_net *net;
+    int load_until; /* -1: all */
+    int classes;    /* of the file's heads where these are left out, else 0 */
+};
+
 static bool in_front(void *arg, const struct param *p)
 {
-    const int *load_until = arg;
+    const struct taking *t = arg;
 
-    return *load_until < 0 || layer_of(p) < *load_until;
+    return t->load_until < 0 || yolo_layer(p) < t->load_until;
+}
+
+/* An array before a head of so many more or fewer rows as another class count makes, and the same in all heads. */
+static bool of_other_classes(void *arg, const struct param *p, const struct st_array *theirs)
+{
+    struct taking *t = arg;
+    int layer = yolo_layer(p), anchors = darknet_net_is_head_conv(t->net, layer) ? t->net->layers[layer + 1].yolo.nanchors : 0;
+    int64_t ours[4], classes;
+    int ndims = weights_shape(p, ours);
+
+    if (anchors == 0 || theirs->ndims != ndims || theirs->shape[0] % anchors != 0)
+        return false;
+    classes = theirs->shape[0] / anchors - 5;
+    if (classes < 1 || classes > DARKNET_MAX_CLASSES || classes == t->net->classes || (t->classes > 0 && classes != t->classes))
+        return false;
+    for (int i = 1; i < ndims; i++)
+        if (theirs->shape[i] != ours[i])
+            return false;
+    t->classes = (int)classes;
+    return true;
 }
 
 /* What the array that is not there, or of another shape, looks like. */
-static void add_hint(const struct model *m, const struct param *bad, struct err *err)
+static void add_hint(const struct param *bad, struct err *err)
 {
-    int layer = layer_of(bad), code = err->code;
-    const char *guess = darknet_net_is_head_conv(yolov3_net(m), layer) ? "another class count" : "another network or model.width";
+    int layer = yolo_layer(bad), code = err->code;
     struct err why = *err;
 
     if (layer > 0)
-        err_set(err, code, "%s: %s? model.load_until=%d takes the layers in front of it", why.msg, guess, layer);
+        err_set(err, code, "%s: another network or model.width? model.load_until=%d takes the layers in front of it", why.msg, layer);
     else
-        err_set(err, code, "%s: %s", why.msg, guess);
+        err_set(err, code, "%s: another network or model.width", why.msg);
 }
 
 static int load_safetensors(struct model *m, const char *path, int load_until, bool *loaded, struct err *err)
 {
-    const struct weights_wanted wanted = { .renames = yolo_renames, .wants = in_front, .arg = &load_until };
+    struct taking t = { .net = yolov3_net(m), .load_until = load_until };
+    const struct weights_wanted wanted = { .renames = yolo_renames, .wants = in_front, .of_other_classes = of_other_classes, .arg = &t };
     struct weights_taken taken = { .loaded = loaded };
     int rc = weights_take(m, path, &wanted, &taken, err);
 
+    if (rc >= 0 && taken.n == 0)
+        rc = err_set(err, ERR_DATA, "nothing is loaded: no convolution stands before layer %d (model.load_until)", load_until);
     if (rc < 0) {
         if (taken.bad)
-            add_hint(m, taken.bad, err);
+            add_hint(taken.bad, err);
         err_prefix(err, "model.init '%.200s'", path);
         return rc;
     }
     describe(m, path, loaded);
+    if (t.classes > 0)
+        weights_say(m, "; the file is of %d classes, the job of %d", t.classes, t.net->classes);
     weights_say_homeless(m, taken.homeless);
     return 0;
 }

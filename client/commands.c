@@ -165,12 +165,17 @@ const struct command commands[] = {
     { "evidence", "export ID FOLDER", "Copies what a job left to be compared with into a new folder, to verify it elsewhere",
       "spec.json, identity.json and the evidence; no data and no checkpoints, so it is verified from the first step on.\n",
       "  detctl evidence export 3 bccd-evidence\n", command_evidence },
-    { "export", "[ID ... | --all] --sqlite FILE", "Copies jobs with all their rows into a new SQLite database",
-      "Anybody may who may look at them. Tables and views are called as in detd.db: jobs, loss, loss_latest, loss_wide, eval, events,\n"
+    { "export", "ID -f FORM -o FILE [--checkpoint STEP|best|last] | [ID ... | --all] --sqlite FILE",
+      "Writes a job's weights for other programs, or copies jobs with all their rows into a new SQLite database",
+      "  -f, --format F    weights: darknet's, with FILE's .cfg beside them, which OpenCV reads too (yolo); safetensors: in the names\n"
+      "                    of the reference implementation; of R-CNN also torchvision or detectron2, which model.flavor chooses else\n"
+      "  -o, --out FILE    where to\n"
+      "  --checkpoint C    a step, best (by validation loss, as without it) or last\n\n"
+      "With --sqlite: anybody may who may look at them. Tables and views are called as in detd.db: jobs, loss, loss_latest, loss_wide, eval, events,\n"
       "attempts, checkpoints, tiers, usage. Without ids: your own jobs.\n\n"
       "  --all          the jobs of everybody\n"
       "  --sqlite FILE  the file, which must not be there yet\n",
-      "  detctl export 3 4 --sqlite losses.db\n", command_export },
+      "  detctl export 3 -f weights -o bccd.weights\n", command_export },
     { "gpus", "[--json | --release UUID]", "Lists the GPUs of the node: who uses them, and why one is not granted",
       "  --json          an array of GPU objects\n"
       "  --release UUID  grant a GPU again that was put into quarantine; for admins, after they saw to it\n",
@@ -215,6 +220,14 @@ const struct command commands[] = {
       "  --enlarge         draw small pictures enlarged, so that letters can be read\n",
       "  detctl predict 3 street.jpg -o out --conf 0.3\n"
       "  detctl predict 3 --split val --no-pictures -o out\n", command_predict },
+    { "layers", "ID|FILE|PRESET [KEY=VALUE ...] [--classes N] [--json]",
+      "Lists the layers of a network, or the arrays of a file of weights: number, name and shape",
+      "Of a job, of a job file (for as many classes as its data has), of a preset or a darknet .cfg (80 classes), or of a\n"
+      ".safetensors file. Numbers are what model.load_until and train.freeze count by: those of the .cfg; of other families\n"
+      "arrays are counted. Running statistics do not train, and are written \"-\".\n\n"
+      "  --classes N  for so many classes, and without a look at the data\n"
+      "  --json       an array of objects: layer, name, shape, trains\n",
+      "  detctl layers yolov3_tiny model.width=0.5 --classes 3\n", command_layers },
     { "completion", "", "Prints the script by which bash completes commands, options, jobs and keys",
       "make install puts it where bash finds it; source <(detctl completion) does for this shell.\n",
       "  detctl completion > ~/.local/share/bash-completion/completions/detctl\n", command_completion },

@@ -1,4 +1,4 @@
-/* client/export.c - export: jobs with all their rows as a database of one's own, under the names that detd.db has. */
+/* client/export.c - export: jobs with all their rows as a database of one's own, under the names that detd.db has; or a job's weights. */
 #include <errno.h>
 #include <fcntl.h>
 #include <getopt.h>
@@ -10,6 +10,7 @@
 
 #include "client/command.h"
 #include "client/curve.h"
+#include "client/export_weights.h"
 #include "client/print.h"
 
 /* Columns are members of what detd answers; `job` is the job's id. */
@@ -234,20 +235,29 @@ static int add_listed(struct copy *c, bool all)
 
 int command_export(struct context *ctx, int argc, char **argv)
 {
-    static const struct option options[] = { { "sqlite", required_argument, NULL, 's' }, { "all", no_argument, NULL, 'a' }, { 0 } };
+    static const struct option options[] = { { "sqlite", required_argument, NULL, 's' },     { "all", no_argument, NULL, 'a' },
+                                             { "format", required_argument, NULL, 'f' },     { "out", required_argument, NULL, 'o' },
+                                             { "checkpoint", required_argument, NULL, 'k' }, { 0 } };
     struct copy c = { .ctx = ctx };
+    struct export_weights w = { 0 };
     bool all = false;
     int64_t id;
     int o, rc;
 
-    while ((o = getopt_long(argc, argv, "", options, NULL)) != -1) {
+    while ((o = getopt_long(argc, argv, "f:o:", options, NULL)) != -1) {
         if (o == '?')
             return CODE_USAGE;
         all = all || o == 'a';
-        c.path = o == 's' ? optarg : c.path;
+        if (o != 'a')
+            *(o == 's' ? &c.path : o == 'f' ? &w.form : o == 'o' ? &w.out : &w.checkpoint) = optarg;
+    }
+    if (w.form || w.out || w.checkpoint) {
+        if (!w.form || !w.out || c.path || all || argc - optind != 1)
+            return misuse(ctx, "weights are exported of one job, with -f FORM and -o FILE");
+        return (rc = take_id(ctx, argv[optind], &id)) ? rc : export_weights(ctx, id, &w);
     }
     if (!c.path)
-        return misuse(ctx, "--sqlite FILE is missing");
+        return misuse(ctx, "either -f FORM and -o FILE, or --sqlite FILE is missing");
     if (all && optind < argc)
         return misuse(ctx, "either --all or ids of jobs");
     for (int i = optind; i < argc; i++)

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "client/command.h"
+#include "client/predict.h"
 #include "client/worker.h"
 
 /* Options that go on to the worker as they are. */
@@ -28,8 +29,7 @@ struct request {
     int count;
 };
 
-/* The folder of the job; the caller frees. */
-static int job_folder(struct context *ctx, int64_t id, char **ret)
+int job_folder(struct context *ctx, int64_t id, char **ret)
 {
     json_t *job;
     const char *dir;

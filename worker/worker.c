@@ -17,6 +17,7 @@
 #include "worker/backend/devices.h"
 #include "worker/core/file.h"
 #include "worker/datacheck.h"
+#include "worker/layerlist.h"
 #include "worker/models/registry.h"
 #include "worker/predict/predict.h"
 #include "worker/train/trainer.h"
@@ -28,20 +29,28 @@ static const char usage[] =
     "                                                   into DIR (default: the job's name)\n"
     "  detd-worker --check FILE [key=value ...]         check the job file and its data set, train nothing\n"
     "  detd-worker --count-images FILE [key=value ...]  print how many images of the training split are trained on\n"
+    "  detd-worker --layers [--classes N] [--json] FILE|PRESET [key=value ...]\n"
+    "                                                   list the arrays of a job's network, of a preset or .cfg (of 80 classes),\n"
+    "                                                   or of a .safetensors file\n"
     "  detd-worker --predict --job-dir DIR --out DIR [--checkpoint STEP|best|last] [--conf X] [--results-conf X]\n"
     "              [--no-pictures] [--enlarge] IMAGE|FOLDER|PATTERN|-... | --on SET.json [--images DIR] | --split train|val\n"
     "                                                   draw what a trained model finds, and write results.json\n"
-    "  detd-worker --export NAMES --job-dir DIR --out FILE [--checkpoint STEP|best|last]\n"
-    "                                                   write its weights in the names of another program: torchvision,\n"
-    "                                                   detectron2; and say how that is to be set up, as for its colours\n"
+    "  detd-worker --export FORM --job-dir DIR --out FILE [--checkpoint STEP|best|last]\n"
+    "                                                   write its weights: safetensors, in the names of the reference\n"
+    "                                                   implementation; weights, darknet's, with a .cfg beside them; or in the\n"
+    "                                                   names of another program, torchvision, detectron2, and say how that is\n"
+    "                                                   to be set up, as for its colours\n"
     "  detd-worker --job-dir DIR --rank R --ranks P --local-rank L --attempt N     as detd-job starts it\n"
     "\n"
     "Example: detd-worker bccd.json train.steps=100 run.threads=2\n"
     "Exit status: 0 done, 1 failed or refused, 2 usage.\n";
 
+enum { COCO_CLASSES = 80 }; /* of a network without data */
+
 struct args {
     const struct model_registry *models;
-    bool check, count, predict;
+    bool check, count, predict, layers, json;
+    int classes; /* 0: as the data has */
     const char *dir, *job_dir;
     const char *dialect; /* NULL: nothing is exported */
     int rank, ranks, local_rank, attempt;
@@ -80,8 +89,8 @@ static int read_job(const struct args *a, int argc, char **argv, struct jobspec 
         free(dir);
     }
     if (rc >= 0)
-        rc = a->count ? jobspec_parse_uncounted(a->models->presets, root, ret_spec, err)
-                      : jobspec_parse_for(a->models->presets, root, false, ret_spec, err);
+        rc = a->count || a->layers ? jobspec_parse_uncounted(a->models->presets, root, ret_spec, err)
+                                   : jobspec_parse_for(a->models->presets, root, false, ret_spec, err);
     free(file);
     json_decref(root);
     return rc;
@@ -120,6 +129,55 @@ static int run_count(const struct args *a, int argc, char **argv)
         return failed(&err);
     printf("%d\n", images);
     return 0;
+}
+
+static bool ends_with(const char *name, const char *end)
+{
+    size_t len = strlen(name), n = strlen(end);
+
+    return len > n && strcmp(name + len - n, end) == 0;
+}
+
+/* A network that is to be looked at alone: keys of a job file that it needs besides are filled in. */
+static int network_spec(const struct args *a, const char *what, int argc, char **argv, struct jobspec **ret_spec, struct err *err)
+{
+    bool cfg = ends_with(what, ".cfg");
+    char *path = cfg ? realpath(what, NULL) : NULL;
+    json_t *root = json_pack("{s:{s:s},s:{s:{s:s,s:s}},s:{s:i,s:i}}", "model", cfg ? "cfg" : "preset", path ? path : what, "data", "train",
+                             "annotations", "/", "images", "/", "train", "steps", 1, "batch", 1);
+    int rc = !root ? err_set(err, ERR_DEVICE, "out of memory") : cfg && !path ? err_sys(err, "'%s'", what) : 0;
+
+    for (int i = 0; i < argc && rc >= 0; i++)
+        rc = jobspec_override(root, argv[i], err);
+    if (rc >= 0)
+        rc = jobspec_parse_for(a->models->presets, root, false, ret_spec, err);
+    free(path);
+    json_decref(root);
+    return rc;
+}
+
+static int run_layers(const struct args *a, int argc, char **argv)
+{
+    const struct layerlist_options opt = { a->models, a->json };
+    int classes = a->classes, rc;
+    struct jobspec *spec = NULL;
+    struct err err;
+
+    if (argc < 1)
+        return usage_error("--layers needs a job file, a preset, or a file of weights");
+    if (ends_with(argv[0], ".safetensors") || ends_with(argv[0], ".weights")) {
+        rc = layerlist_file(&opt, argv[0], stdout, &err);
+    } else {
+        bool alone = ends_with(argv[0], ".cfg") || !strpbrk(argv[0], "./");
+
+        rc = alone ? network_spec(a, argv[0], argc - 1, argv + 1, &spec, &err) : read_job(a, argc, argv, &spec, &err);
+        if (alone && classes == 0)
+            classes = COCO_CLASSES;
+        if (rc >= 0)
+            rc = layerlist_job(&opt, spec, classes, stdout, &err);
+        jobspec_free(spec);
+    }
+    return rc < 0 ? failed(&err) : 0;
 }
 
 static int run_predict(const struct args *a, int argc, char **argv)
@@ -288,6 +346,9 @@ static int parse(int argc, char **argv, struct args *a)
         { "check", no_argument, NULL, 'c' },
         { "count-images", no_argument, NULL, 'i' },
         { "predict", no_argument, NULL, 'p' },
+        { "layers", no_argument, NULL, 'y' },
+        { "json", no_argument, NULL, 's' },
+        { "classes", required_argument, NULL, 'C' },
         { "export", required_argument, NULL, 'e' },
         { "dir", required_argument, NULL, 'd' },
         { "job-dir", required_argument, NULL, 'j' },
@@ -321,6 +382,15 @@ static int parse(int argc, char **argv, struct args *a)
             break;
         case 'p':
             a->predict = true;
+            break;
+        case 'y':
+            a->layers = true;
+            break;
+        case 's':
+            a->json = true;
+            break;
+        case 'C':
+            bad |= number(optarg, &a->classes);
             break;
         case 'e':
             a->dialect = optarg;
@@ -394,6 +464,8 @@ int worker_main(int argc, char **argv, const struct model_registry *models)
         return run_check(&a, argc, argv);
     if (a.count)
         return run_count(&a, argc, argv);
+    if (a.layers)
+        return run_layers(&a, argc, argv);
     if (a.dialect)
         return run_export(&a);
     if (a.predict)

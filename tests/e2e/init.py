@@ -4,6 +4,7 @@ import json
 import os
 import subprocess
 import sys
+import uuid
 
 from daemon import BUILD, HERE, Daemon
 
@@ -20,13 +21,71 @@ def run(d, data, annotations, **model):
     spec = {"model": dict({"preset": "yolov3_tiny", "size": 64, "width": 0.02}, **model),
             "data": {"train": {"annotations": "%s/%s.json" % (data, annotations), "images": data + "/images"}},
             "train": {"steps": 2, "batch": 2}, "run": {"device": "cpu"}}
-    job = d.call("job.submit", spec=spec, token=annotations + str(sorted(model))[:100])["id"]
+    job = d.call("job.submit", spec=spec, token=uuid.uuid4().hex)["id"]
     return d.wait(job, lambda j: j["state"] in ("completed", "failed"))
 
 
 def events(d, job):
     env = dict(os.environ, DETD_SOCKET=d.path)
     return subprocess.run([BUILD + "/detctl", "events", str(job)], env=env, capture_output=True, text=True, check=True).stdout
+
+
+def detctl(d, *args):
+    return subprocess.run([BUILD + "/detctl", *args], env=dict(os.environ, DETD_SOCKET=d.path), capture_output=True, text=True, check=False)
+
+
+def told(d, job, said):
+    """What was loaded is an event, stands in `show` and in the rank's log."""
+    assert job["state"] == "completed" and said in events(d, job["id"]), events(d, job["id"])
+    assert d.call("job.get", id=job["id"])["init"].startswith(said), d.call("job.get", id=job["id"])
+    show = detctl(d, "show", str(job["id"])).stdout
+    assert "\ninit         " + said in show, show
+    log = open("%s/jobs/%d/log/rank-0.log" % (d.state, job["id"])).read()
+    assert said in log, log
+
+
+def unfit(d, data, init):
+    """`check` refuses what the first attempt does, in the same words, and that is the last one."""
+    with open(data + "/one-class.json", "w", encoding="utf-8") as f:
+        json.dump({"model": {"preset": "yolov3_tiny", "size": 64, "width": 0.02},
+                   "data": {"train": {"annotations": "one.json", "images": "images"}}, "train": {"steps": 2, "batch": 2}}, f)
+    files = {"empty.weights": b"", "text.weights": b"not a file of weights, whatever its name may say\n", "text.safetensors": b"neither is this\n"}
+    for name, content in files.items():
+        with open("%s/%s" % (data, name), "wb") as f:
+            f.write(content)
+    good = detctl(d, "check", data + "/one-class.json", "model.init=" + init)
+    assert good.returncode == 0 and "\nmodel.init: loaded layers 0-14, 18-21 of 24 from '%s'" % init in good.stdout, good
+    for name, width in [(f, 0.02) for f in files] + [(init, 0.04)]:
+        path = os.path.join(data, name)
+        checked = detctl(d, "check", data + "/one-class.json", "model.init=" + path, "model.width=%g" % width)
+        assert checked.returncode == 1 and "model.init" in checked.stderr and os.path.basename(name) in checked.stderr, checked
+        job = run(d, data, "one", init=path, width=width)
+        log = open("%s/jobs/%d/log/supervisor.log" % (d.state, job["id"])).read()
+        assert job["state"] == "failed" and job["reason"] in checked.stderr, (job, checked)
+        assert "attempt 1 failed" in log and "attempt 2" not in log, log
+    assert "is [8, 8, 3, 3] in the file and [24, 8, 3, 3] in the model" in job["reason"] and "model.width" in job["reason"], job
+
+
+def layers(d, data, job):
+    """Of a job, its file, a preset and a file of weights; names, shapes and order are those of the checkpoint."""
+    init = "%s/jobs/%d/checkpoints/step-2/model.safetensors" % (d.state, job)
+    listed = {what: detctl(d, "layers", what, "--json", *more) for what, *more in
+              ((str(job),), (init,), (data + "/three",), ("yolov3_tiny", "model.width=0.02", "--classes", "3"))}
+    for done in listed.values():
+        assert done.returncode == 0, done
+    first, in_file, *others = [json.loads(done.stdout) for done in listed.values()]
+    assert all(rows == first for rows in others), others
+    assert {r["name"]: r["shape"] for r in first} == {r["name"]: r["shape"] for r in in_file} and len(first) == 59, in_file
+    assert first[0] == {"layer": 0, "name": "module_list.0.conv_0.weight", "shape": [8, 3, 3, 3], "trains": True}, first[0]
+    head = [r for r in first if r["layer"] == 15]
+    assert [r["shape"] for r in head] == [[24, 8, 1, 1], [24]], head
+    assert [r["trains"] for r in first if "running" in r["name"]] == [None] * 22, first
+    table = detctl(d, "layers", data + "/three.json").stdout.splitlines()
+    assert len(table) == 60 and table[1].split(None, 2) == ["0", "yes", "[8, 3, 3, 3]        module_list.0.conv_0.weight"], table[:3]
+    for what, said in (("nosuch", 'is "nosuch"'), (data + "/empty.weights", "without names and shapes"), (data + "/text.safetensors", "text.safetensors"),
+                       ("999", "no job 999")):
+        done = detctl(d, "layers", what)
+        assert done.returncode == 1 and said in done.stderr and not done.stdout, done
 
 
 def submit(d, *args):
@@ -68,12 +127,15 @@ def main():
         assert three["state"] == "completed" and "model.init" not in events(d, three["id"]), three
         init = "%s/jobs/%d/checkpoints/step-2/model.safetensors" % (d.state, three["id"])
         front = run(d, data, "one", init=init, load_until=15)
-        said = "model.init '%s': 45 of 59 arrays loaded, all but layers 15 to 22" % init
-        assert front["state"] == "completed" and said in events(d, front["id"]), events(d, front["id"])
-        whole = run(d, data, "one", init=init)
-        assert whole["state"] == "failed" and whole["reason"].startswith("model.init '%s': module_list.15." % init), whole
-        log = open("%s/jobs/%d/log/supervisor.log" % (d.state, whole["id"])).read()
-        assert "model.load_until=15" in whole["reason"] and "attempt 1 failed" in log and "attempt 2" not in log, log
+        told(d, front, "model.init: loaded layers 0-14 of 24 from '%s' (45 of 59 arrays); left out: layers 15-22" % init)
+        told(d, run(d, data, "one", init=init), "model.init: loaded layers 0-14, 18-21 of 24 from '%s' (55 of 59 arrays); left out: layers 15, 22; "
+             "the file is of 3 classes, the job of 1" % init)
+        assert d.call("job.get", id=three["id"])["init"] is None
+        unfit(d, data, init)
+        with open(data + "/three.json", "w", encoding="utf-8") as f:
+            json.dump({"model": {"preset": "yolov3_tiny", "size": 64, "width": 0.02}, "train": {"epochs": 1, "batch": 2},
+                       "data": {"train": {"annotations": "train.json", "images": "images"}}}, f)
+        layers(d, data, three["id"])
         print(events(d, front["id"]), end="")
         by_number(d, data, three["id"])
         assert verified(d, front["id"], "job:%d@2" % three["id"]) == init

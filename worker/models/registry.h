@@ -7,6 +7,7 @@
 struct err;
 struct evaluator_ops;
 struct jobspec;
+struct param;
 struct rename;
 struct st_array;
 struct task_kind;
@@ -25,16 +26,21 @@ struct model_family {
     /* Builds the network of spec->preset, or of model.cfg; `classes` is the data set's count. Weights are not initialised. Errors name the key or the
      * file. */
     int (*open)(const struct jobspec *spec, int classes, struct device *dev, struct model **ret_model, struct err *err);
-    const struct rename *renames; /* of weights.h: arrays of other programs; NULL: none */
+    const struct rename *renames;        /* of weights.h: arrays of other programs; NULL: none */
+    int (*layer)(const struct param *p); /* number of the layer that an array is of; NULL: arrays are counted instead */
     /* Takes weights from spec->model_init and the like (jobspec_inits()) and says in m->loaded what was taken. NULL: weights_load() with `renames`. Errors name file and
      * array; a wrong file is ERR_DATA. */
     int (*load)(struct model *m, const struct jobspec *spec, struct model_classes classes, struct err *err);
     /* Programs in whose names and shapes its arrays can be written too; ends with NULL. NULL: none. Caller frees with weights_named_free(). */
     const char *const *dialects;
+    int (*usual_dialect)(const struct jobspec *spec); /* which of them a file of the job's weights has, where nobody asks for another */
     int (*export_as)(struct model *m, int dialect, struct model_classes classes, struct st_array **ret_arrays, size_t *ret_n,
                      struct err *err);
     /* What has to be told to that program of a file in its names, in a sentence: what it does otherwise by itself than the job did. NULL: nothing. */
     void (*export_told)(const struct model *m, int dialect, char *ret, size_t size);
+    /* Writes the network and its weights as the program has them that it comes from, `path` and what belongs beside it. seen: images that were trained
+     * on. NULL: there is no such form. */
+    int (*write_files)(struct model *m, const char *path, int64_t seen, struct err *err);
     bool (*masks)(const struct jobspec *spec);   /* whether a job needs the segmentations of its data sets; NULL: none does */
     bool (*upright)(const struct jobspec *spec); /* whether its pictures are turned as their EXIF orientation says; NULL: none are */
 };

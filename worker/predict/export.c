@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "proto/err.h"
+#include "proto/jobspec.h"
 #include "worker/core/safetensors.h"
 #include "worker/models/registry.h"
 #include "worker/models/weights.h"
@@ -37,24 +38,68 @@ static void tell_export(const struct network *net, int dialect, const char *path
     fprintf(out, "%s\n", text);
 }
 
-int predict_export(const struct predict_options *opt, const char *dialect, const char *path, FILE *out, struct err *err)
+static int export_dialect(const struct network *net, int which, const char *path, FILE *out, struct err *err)
 {
-    struct network net = { 0 };
+    const struct model *m = net->model;
     struct st_array *arrays = NULL;
     size_t n = 0;
-    int which = 0, rc = network_open(&net, opt->models, opt->job_dir, opt->checkpoint, out, err);
+    int rc = m->family->export_as(net->model, which, (struct model_classes){ net->classes.n, net->classes.id }, &arrays, &n, err);
 
-    if (rc >= 0) {
-        which = dialect_of(net.model->family, dialect, err);
-        rc = which < 0 ? err->code
-                       : net.model->family->export_as(net.model, which, (struct model_classes){ net.classes.n, net.classes.id }, &arrays,
-                                                      &n, err);
-    }
     if (rc >= 0)
-        rc = safetensors_write(path, arrays, n, net.model->traits, (size_t)net.model->ntraits, err);
+        rc = safetensors_write(path, arrays, n, m->traits, (size_t)m->ntraits, err);
     if (rc >= 0)
-        tell_export(&net, which, path, n, out);
+        tell_export(net, which, path, n, out);
     weights_named_free(arrays, n);
+    return rc;
+}
+
+/* In our names, which are those of the reference implementation where a family has no others. */
+static int export_ours(const struct network *net, const char *path, FILE *out, struct err *err)
+{
+    const struct model *m = net->model;
+    struct st_array *arrays = NULL;
+    int rc = weights_export(net->model, &arrays, err);
+
+    if (rc >= 0)
+        rc = safetensors_write(path, arrays, (size_t)m->nparams, m->traits, (size_t)m->ntraits, err);
+    if (rc >= 0)
+        fprintf(out, "%d arrays -> %s\n", m->nparams, path);
+    if (arrays)
+        weights_export_free(net->model, arrays);
+    return rc;
+}
+
+static int export_files(const struct network *net, const char *path, FILE *out, struct err *err)
+{
+    int rc = net->model->family->write_files(net->model, path, net->step * net->spec->train_batch, err);
+
+    if (rc >= 0)
+        fprintf(out, "the network, and its weights -> %.*s.cfg, %s\n", (int)(strlen(path) - strlen(".weights")), path, path);
+    return rc;
+}
+
+static int export_in(const struct network *net, const char *form, const char *path, FILE *out, struct err *err)
+{
+    const struct model_family *f = net->model->family;
+    int which;
+
+    if (strcmp(form, "weights") == 0 && f->write_files)
+        return export_files(net, path, out, err);
+    if (strcmp(form, "weights") == 0)
+        return err_set(err, ERR_INPUT, "models of the family %s have no darknet form; safetensors is one that they have", f->name);
+    if (strcmp(form, "safetensors") == 0)
+        return f->dialects ? export_dialect(net, f->usual_dialect(net->spec), path, out, err) : export_ours(net, path, out, err);
+    which = dialect_of(f, form, err);
+    return which < 0 ? err->code : export_dialect(net, which, path, out, err);
+}
+
+int predict_export(const struct predict_options *opt, const char *form, const char *path, FILE *out, struct err *err)
+{
+    struct network net = { 0 };
+    int rc = network_open(&net, opt->models, opt->job_dir, opt->checkpoint, out, err);
+
+    if (rc >= 0)
+        rc = export_in(&net, form, path, out, err);
     network_close(&net);
     return rc;
 }

@@ -70,6 +70,7 @@ int network_open(struct network *n, const struct model_registry *models, const c
         rc = ops->open(0, &dev, &n->dev, err);
     if (rc >= 0)
         rc = load_model(n, models, dir, choice.step, err);
+    n->step = choice.step;
     if (rc >= 0)
         fprintf(out, "checkpoint of step %lld: %s\n", (long long)choice.step, choice.why);
     return rc;

@@ -17,8 +17,9 @@ struct network {
     struct device *dev;
     struct model *model;
     struct class_list classes;
-    bool masked; /* it finds masks */
-    bool deep;   /* it says depth */
+    bool masked;  /* it finds masks */
+    bool deep;    /* it says depth */
+    int64_t step; /* of the checkpoint */
 };
 
 /* checkpoint: as choice_make(); which it was, and why, goes to out. n is zeroed before; network_close() also after a failure. */

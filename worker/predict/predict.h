@@ -27,6 +27,7 @@ struct predict_options {
  * Prints a line per picture. Those that cannot be read are told and left out; ERR_DATA at the end when there was one. Where there is no
  * checkpoint out_dir is not made. */
 int predict_run(const struct predict_options *opt, char *const *args, int nargs, FILE *out, struct err *err);
-/* Writes the weights of the checkpoint to the file `path`, .safetensors, in the names and shapes of another program, one that the model's family knows.
+/* Writes the weights of the checkpoint to the file `path`. form: "weights", darknet's, with a .cfg beside it; "safetensors", in the names of the
+ * reference implementation; or .safetensors in the names and shapes of another program, one that the model's family knows.
  * Of opt only models, job_dir and checkpoint are read. ERR_INPUT: the family knows none of that name. */
-int predict_export(const struct predict_options *opt, const char *dialect, const char *path, FILE *out, struct err *err);
+int predict_export(const struct predict_options *opt, const char *form, const char *path, FILE *out, struct err *err);

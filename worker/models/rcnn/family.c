@@ -21,6 +21,12 @@ static bool turns_pictures(const struct jobspec *spec)
     return strcmp(spec->model_flavor, "d2") == 0;
 }
 
+/* Of whose details it is. */
+static int usual_dialect(const struct jobspec *spec)
+{
+    return turns_pictures(spec) ? RCNN_DIALECT_D2 : RCNN_DIALECT_TV;
+}
+
 static const struct evaluator_ops *const evaluators[] = { &coco_boxes, &coco_segm, &voc_boxes, NULL };
 
 const struct model_family rcnn_models = { .name = "rcnn",
@@ -33,5 +39,6 @@ const struct model_family rcnn_models = { .name = "rcnn",
                                           .open = rcnn_new,
                                           .load = rcnn_load,
                                           .dialects = rcnn_dialects,
+                                          .usual_dialect = usual_dialect,
                                           .export_as = rcnn_export_as,
                                           .export_told = rcnn_export_told };

@@ -23,6 +23,7 @@ int rcnn_load(struct model *m, const struct jobspec *spec, struct model_classes 
 
 /* model_family.export_as(): torchvision's, then detectron2's names, and the order of columns that goes with them: torchvision's have the row
  * of a category's id, where all ids are 1 .. 4095, as its programs label them; rows of no category are silent. */
+enum { RCNN_DIALECT_TV, RCNN_DIALECT_D2 };
 extern const char *const rcnn_dialects[];
 int rcnn_export_as(struct model *m, int dialect, struct model_classes classes, struct st_array **ret_arrays, size_t *ret_n,
                    struct err *err);

@@ -6,6 +6,7 @@
 #include "worker/eval/coco_eval.h"
 #include "worker/eval/voc_eval.h"
 #include "worker/models/yolo/darknet_cfg.h"
+#include "worker/models/yolo/darknet_write.h"
 #include "worker/models/yolo/load.h"
 #include "worker/models/yolo/presets.h"
 #include "worker/models/yolo/yolov3.h"
@@ -86,4 +87,6 @@ const struct model_family yolo_models = { .name = "yolo",
                                           .evaluators = evaluators,
                                           .open = yolo_open,
                                           .renames = yolo_renames,
-                                          .load = yolo_load };
+                                          .layer = yolo_layer,
+                                          .load = yolo_load,
+                                          .write_files = darknet_write_pair };

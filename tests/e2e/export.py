@@ -1,0 +1,144 @@
+#!/usr/bin/env python3
+"""A small network is trained, and its weights leave for other programs. usage: export.py [opencv]"""
+import json
+import os
+import struct
+import subprocess
+import sys
+
+from daemon import BUILD, HERE, Daemon
+
+SIDE, LEAST = 64, 0.3
+HEADER = 20
+
+
+class Place:
+    def __init__(self, d):
+        self.d = d
+        self.data = d.root + "/shapes"
+        subprocess.run([sys.executable, HERE + "/../demo/make_shapes.py", self.data, "--train", "6", "--val", "0", "--size", str(SIDE)], check=True,
+                       stdout=subprocess.DEVNULL)
+
+    def train(self, steps, **model):
+        spec = {"model": dict({"preset": "yolov3_tiny", "size": SIDE, "width": 0.125}, **model),
+                "data": {"train": {"annotations": self.data + "/train.json", "images": self.data + "/images"},
+                         "augment": {"flip": 0, "jitter": 0, "hue": 0, "saturation": 1, "exposure": 1}},
+                "train": {"steps": steps, "batch": 6, "lr": 0.01, "burn_in": 0}, "run": {"device": "cpu"}}
+        spec["model"] = {k: v for k, v in spec["model"].items() if v is not None}
+        job = self.d.call("job.submit", spec=spec, token="%d %s" % (steps, sorted(model)))["id"]
+        job = self.d.wait(job, lambda j: j["state"] in ("completed", "failed"))
+        assert job["state"] == "completed", job
+        return job["id"]
+
+    def detctl(self, *args):
+        env = dict(os.environ, DETD_SOCKET=self.d.path)
+        return subprocess.run([BUILD + "/detctl", *args], env=env, cwd=self.d.root, capture_output=True, text=True, check=False)
+
+    def export(self, job, form, name, *more):
+        done = self.detctl("export", str(job), "-f", form, "-o", name, *more)
+        assert done.returncode == 0, done
+        return self.read(name), done.stdout
+
+    def read(self, name):
+        with open(os.path.join(self.d.root, name), "rb") as f:
+            return f.read()
+
+
+def arrays_of(content):
+    """{name: bytes} of a safetensors file, in the order of its network."""
+    size = struct.unpack("<Q", content[:8])[0]
+    header = json.loads(content[8:8 + size])
+    header.pop("__metadata__", None)
+    return {name: content[8 + size + a["data_offsets"][0]:8 + size + a["data_offsets"][1]] for name, a in header.items()}
+
+
+def as_darknet_has_them(arrays):
+    """What stands behind the header of a .weights file."""
+    numbers, layers = b"", sorted({int(name.split(".")[1]) for name in arrays})
+    for i in layers:
+        norm = "module_list.%d.batch_norm_%d." % (i, i)
+        conv = "module_list.%d.conv_%d." % (i, i)
+        order = [norm + a for a in ("bias", "weight", "running_mean", "running_var")] if norm + "bias" in arrays else [conv + "bias"]
+        numbers += b"".join(arrays[name] for name in order + [conv + "weight"])
+    return numbers
+
+
+def plain(place):
+    job = place.train(3)
+    weights, said = place.export(job, "weights", "tiny.weights")
+    arrays, _ = place.export(job, "safetensors", "tiny.safetensors")
+    assert said.startswith("checkpoint of step 3") and said.endswith("\nthe network, and its weights -> tiny.cfg, tiny.weights\n"), said
+    assert struct.unpack("<iiiq", weights[:HEADER]) == (0, 2, 0, 3 * 6), weights[:HEADER]
+    assert weights[HEADER:] == as_darknet_has_them(arrays_of(arrays))
+    # The pair is a network of ours, whole, and comes out as it went in.
+    cfg = os.path.join(place.d.root, "tiny.cfg")
+    again = place.train(1, preset=None, size=None, width=None, cfg=cfg, init=os.path.join(place.d.root, "tiny.weights"))
+    assert "loaded layers 0-22 of 24 from" in place.d.call("job.get", id=again)["init"], place.d.call("job.get", id=again)
+    place.export(again, "weights", "again.weights")
+    assert place.read("again.cfg") == place.read("tiny.cfg")
+    first, _ = place.export(job, "weights", "first.weights", "--checkpoint", "last")
+    assert first == weights
+    refused(place, job)
+
+
+def refused(place, job):
+    for args, said, code in ((("-f", "onnx", "-o", "x"), "known: none", 1), (("-f", "weights", "-o", "x.bin"), "should end in .weights", 1),
+                             (("-f", "weights", "-o", "x.weights", "--checkpoint", "77"), "no checkpoint of step 77", 1),
+                             (("-f", "weights"), "with -f FORM and -o FILE", 2), (("-f", "weights", "-o", "x.weights", "--sqlite", "x.db"), "with -f", 2)):
+        done = place.detctl("export", str(job), *args)
+        assert done.returncode == code and said in done.stderr, (args, done)
+    assert not [name for name in os.listdir(place.d.root) if name.startswith("x")]
+
+
+def opencv(place):
+    import cv2  # only here: the other test has no need of it
+    import numpy
+
+    job = place.train(150)
+    place.export(job, "weights", "tiny.weights", "--checkpoint", "last")
+    pictures = sorted(os.listdir(place.data + "/images"))
+    done = place.detctl("predict", str(job), *["shapes/images/" + p for p in pictures], "-o", "out", "--conf", str(LEAST), "--checkpoint", "last")
+    assert done.returncode == 0, done
+    ours = {}
+    for r in json.loads(place.read("out/results.json")):
+        ours.setdefault(os.path.basename(r["file_name"]), []).append((r["category_id"] - 1, r["score"], *r["bbox"]))
+    net = cv2.dnn.readNetFromDarknet(os.path.join(place.d.root, "tiny.cfg"), os.path.join(place.d.root, "tiny.weights"))
+    found = 0
+    for p in pictures:
+        picture = cv2.imread(os.path.join(place.data, "images", p))
+        assert picture.shape[:2] == (SIDE, SIDE)
+        net.setInput(cv2.dnn.blobFromImage(picture, 1 / 255, (SIDE, SIDE), swapRB=True))
+        rows = numpy.concatenate(net.forward(net.getUnconnectedOutLayersNames()))
+        theirs = suppressed(cv2, rows)
+        close(ours.get(p, []), theirs, p)
+        found += len(theirs)
+    assert found >= 6, "the network has learned nothing, so nothing is compared"
+    print("%d boxes of %d pictures are OpenCV %s's" % (found, len(pictures), cv2.__version__))
+
+
+def suppressed(cv2, rows):
+    """Boxes above LEAST, of each class those that no better one covers, cut at the picture's edges."""
+    left = []
+    for c in range(rows.shape[1] - 5):
+        boxes = [[float(v) for v in ((r[0] - r[2] / 2) * SIDE, (r[1] - r[3] / 2) * SIDE, r[2] * SIDE, r[3] * SIDE)] for r in rows if r[5 + c] > LEAST]
+        scores = [float(r[5 + c]) for r in rows if r[5 + c] > LEAST]
+        for i in cv2.dnn.NMSBoxes(boxes, scores, LEAST, 0.45):
+            x, y, w, h = boxes[int(i)]
+            x0, y0, x1, y1 = max(x, 0), max(y, 0), min(x + w, SIDE), min(y + h, SIDE)
+            left.append((c, scores[int(i)], x0, y0, x1 - x0, y1 - y0))
+    return left
+
+
+def close(ours, theirs, what):
+    assert len(ours) == len(theirs), (what, ours, theirs)
+    for a in ours:
+        best = min(theirs, key=lambda b: (b[0] != a[0], abs(b[1] - a[1]), abs(b[2] - a[2])))  # pylint: disable=cell-var-from-loop
+        assert best[0] == a[0] and abs(best[1] - a[1]) < 2e-3 and all(abs(u - v) < 0.1 for u, v in zip(a[2:], best[2:])), (what, a, best)
+
+
+def main():
+    with Daemon(foreign=False) as d:
+        (opencv if "opencv" in sys.argv[1:] else plain)(Place(d))
+
+
+main()

@@ -1,0 +1,164 @@
+#include "worker/models/yolo/darknet_write.h"
+
+#include <limits.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "proto/err.h"
+#include "worker/core/file.h"
+#include "worker/models/model.h"
+#include "worker/models/weights.h"
+#include "worker/models/yolo/darknet_net.h"
+#include "worker/models/yolo/yolov3.h"
+
+static const char *const activations[] = { "linear", "leaky", "relu", "logistic", "tanh" }; /* order of enum act_kind */
+
+/* ---- .cfg ---- */
+
+static void put_conv(struct file_out *o, const struct darknet_layer *l, struct err *err)
+{
+    file_out_printf(o, err, "[convolutional]\n");
+    if (l->bn)
+        file_out_printf(o, err, "batch_normalize=1\n");
+    file_out_printf(o, err, "filters=%d\nsize=%d\nstride=%d\n", l->filters, l->size, l->stride);
+    if (l->pad == l->size / 2)
+        file_out_printf(o, err, "pad=1\n");
+    else
+        file_out_printf(o, err, "padding=%d\n", l->pad);
+    file_out_printf(o, err, "activation=%s\n", activations[l->act]);
+}
+
+static void put_route(struct file_out *o, const struct darknet_layer *l, struct err *err)
+{
+    file_out_printf(o, err, "[route]\nlayers=");
+    for (int i = 0; i < l->nsources; i++)
+        file_out_printf(o, err, "%s%d", i ? "," : "", l->source[i]);
+    file_out_printf(o, err, "\n");
+}
+
+static void put_yolo(struct file_out *o, const struct darknet_layer *l, struct err *err)
+{
+    const struct yolo_head *y = &l->yolo;
+
+    file_out_printf(o, err, "[yolo]\nmask=");
+    for (int i = 0; i < y->nanchors; i++)
+        file_out_printf(o, err, "%s%d", i ? "," : "", y->mask[i]);
+    file_out_printf(o, err, "\nanchors=");
+    for (int i = 0; i < y->ntotal; i++)
+        file_out_printf(o, err, "%s%.9g,%.9g", i ? ", " : "", (double)y->anchor[i][0], (double)y->anchor[i][1]);
+    file_out_printf(o, err, "\nclasses=%d\nnum=%d\njitter=%.9g\nignore_thresh=%.9g\ntruth_thresh=%.9g\nrandom=%d\n", y->classes, y->ntotal,
+                    l->jitter, (double)y->ignore_thresh, (double)y->truth_thresh, l->random);
+}
+
+static void put_layer(struct file_out *o, const struct darknet_layer *l, int index, struct err *err)
+{
+    switch (l->type) {
+    case DARKNET_CONV:
+        put_conv(o, l, err);
+        break;
+    case DARKNET_SHORTCUT:
+        file_out_printf(o, err, "[shortcut]\nfrom=%d\nactivation=%s\n", l->source[0] - index, activations[l->act]);
+        break;
+    case DARKNET_ROUTE:
+        put_route(o, l, err);
+        break;
+    case DARKNET_UPSAMPLE:
+        file_out_printf(o, err, "[upsample]\nstride=%d\n", l->stride);
+        break;
+    case DARKNET_MAXPOOL:
+        file_out_printf(o, err, "[maxpool]\nsize=%d\nstride=%d\n", l->size, l->stride);
+        if (l->pad != l->size - 1)
+            file_out_printf(o, err, "padding=%d\n", l->pad);
+        break;
+    case DARKNET_YOLO:
+        put_yolo(o, l, err);
+        break;
+    }
+    if (l->learning_rate != 1)
+        file_out_printf(o, err, "learning_rate=%.17g\n", l->learning_rate);
+    if (l->stop_backward)
+        file_out_printf(o, err, "stopbackward=1\n");
+}
+
+void darknet_write_cfg(struct file_out *out, const struct darknet_net *net, struct err *err)
+{
+    file_out_printf(out, err, "[net]\nbatch=1\nsubdivisions=1\nwidth=%d\nheight=%d\nchannels=%d\n", net->width, net->height, net->channels);
+    file_out_printf(out, err, "momentum=%.17g\ndecay=%.17g\nlearning_rate=%.17g\n", net->momentum, net->decay, net->learning_rate);
+    for (int i = 0; i < net->nlayers; i++) {
+        file_out_printf(out, err, "\n# layer %d\n", i);
+        put_layer(out, &net->layers[i], i, err);
+    }
+}
+
+/* ---- .weights ---- */
+
+static int put_array(struct file_out *o, struct model *m, const struct param *p, struct err *err)
+{
+    float *stored = p ? weights_get_stored(m, p, err) : NULL;
+    int rc = !p ? 0 : stored ? file_out_write(o, stored, p->count * sizeof *stored, err) : err->code;
+
+    free(stored);
+    return rc;
+}
+
+static int put_block(struct file_out *o, struct model *m, const struct yolov3_conv *c, struct err *err)
+{
+    const struct param *order[] = { c->gamma ? c->beta : c->bias, c->gamma, c->mean, c->var, c->weight };
+    int rc = 0;
+
+    for (size_t i = 0; i < sizeof order / sizeof *order && rc >= 0; i++)
+        rc = put_array(o, m, order[i], err);
+    return rc;
+}
+
+int darknet_write_weights(struct file_out *out, struct model *m, int64_t seen, struct err *err)
+{
+    static const int32_t version[3] = { 0, 2, 0 };
+    const struct darknet_net *net = yolov3_net(m);
+    int rc = file_out_write(out, version, sizeof version, err);
+
+    if (rc >= 0)
+        rc = file_out_write(out, &seen, sizeof seen, err);
+    for (int i = 0; i < net->nlayers && rc >= 0; i++)
+        if (net->layers[i].type == DARKNET_CONV)
+            rc = put_block(out, m, yolov3_conv(m, i), err);
+    return rc;
+}
+
+/* ---- both ---- */
+
+static int write_cfg(const char *path, const struct darknet_net *net, struct err *err)
+{
+    struct file_out *out;
+    int rc = file_out_open_new(path, &out, err);
+
+    if (rc < 0)
+        return rc;
+    darknet_write_cfg(out, net, err);
+    return file_out_commit(out, err);
+}
+
+int darknet_write_pair(struct model *m, const char *path, int64_t seen, struct err *err)
+{
+    static const char end[] = ".weights";
+    size_t len = strlen(path), stem = len - (sizeof end - 1);
+    char cfg[PATH_MAX];
+    struct file_out *out;
+    int rc;
+
+    if (len < sizeof end || strcmp(path + stem, end) != 0 || len + 1 > sizeof cfg)
+        return err_set(err, ERR_INPUT, "'%.200s' should end in .weights: its .cfg is written beside it", path);
+    snprintf(cfg, sizeof cfg, "%.*s.cfg", (int)stem, path);
+    rc = write_cfg(cfg, yolov3_net(m), err);
+    if (rc >= 0)
+        rc = file_out_open_new(path, &out, err);
+    if (rc < 0)
+        return rc;
+    rc = darknet_write_weights(out, m, seen, err);
+    if (rc >= 0)
+        return file_out_commit(out, err);
+    file_out_abort(out);
+    return rc;
+}

@@ -1,0 +1,16 @@
+/* worker/models/yolo/darknet_write.h - a trained network as darknet has it: FILE.cfg and FILE.weights (specs yolov3 sections 1 and 2), which darknet
+ * and OpenCV read. The way in is darknet_cfg.h and darknet_weights.h. */
+#pragma once
+#include <stdint.h>
+
+struct darknet_net;
+struct err;
+struct file_out;
+struct model;
+
+/* The layers, with a [net] section for looking at pictures one at a time; what a job decides about training is not in it. Errors at the commit. */
+void darknet_write_cfg(struct file_out *out, const struct darknet_net *net, struct err *err);
+/* Version 0.2.0, then every convolution's numbers. seen: images that were trained on. */
+int darknet_write_weights(struct file_out *out, struct model *m, int64_t seen, struct err *err);
+/* model_family.write_files(): `path`, which ends in ".weights", and its .cfg beside it. ERR_INPUT: it ends otherwise. */
+int darknet_write_pair(struct model *m, const char *path, int64_t seen, struct err *err);

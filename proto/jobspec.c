@@ -8,7 +8,7 @@
 #include "proto/err.h"
 #include "proto/jobspec_table.h"
 
-enum { ENV_VALUE_MAX = 4096, NAME_SHOWN = 48, PRESET_NAMES_MAX = 2048 };
+enum { ENV_VALUE_MAX = 4096, STRS_LENGTH_MAX = 128, NAME_SHOWN = 48, PRESET_NAMES_MAX = 2048 };
 
 static void *member(struct jobspec *s, const struct job_key *k)
 {
@@ -198,6 +198,25 @@ static int take_map(json_t **ret, const struct job_key *k, const json_t *v, stru
     return *ret ? 0 : err_set(err, -ENOMEM, "out of memory");
 }
 
+static int take_strs(json_t **ret, const struct job_key *k, const json_t *v, struct err *err)
+{
+    json_t *list = json_is_string(v) ? json_pack("[O]", v) : json_is_array(v) ? json_deep_copy(v) : NULL, *x;
+    int rc = list ? 0 : job_error(err, k->path, "must be a string or a list of strings, is %s", show(v).text);
+    size_t i;
+
+    if (rc == 0 && (double)json_array_size(list) > k->max)
+        rc = job_error(err, k->path, "must have at most %.0f strings, has %zu", k->max, json_array_size(list));
+    json_array_foreach (list, i, x) {
+        if (rc == 0 && (!json_is_string(x) || json_string_length(x) == 0 || json_string_length(x) > STRS_LENGTH_MAX))
+            rc = job_error(err, k->path, "number %zu must be a string of 1 to %d bytes, is %s", i + 1, STRS_LENGTH_MAX, show(x).text);
+    }
+    if (rc == 0)
+        *ret = list;
+    else
+        json_decref(list);
+    return rc;
+}
+
 static int take(struct jobspec *s, const struct job_key *k, const json_t *v, struct err *err)
 {
     void *at = member(s, k);
@@ -220,6 +239,8 @@ static int take(struct jobspec *s, const struct job_key *k, const json_t *v, str
         return take_size(at, k, v, err);
     case TYPE_INTS:
         return take_ints(at, k, v, err);
+    case TYPE_STRS:
+        return take_strs(at, k, v, err);
     case TYPE_BOOL:
         break;
     }
@@ -455,7 +476,7 @@ void jobspec_free(struct jobspec *s)
     for (size_t i = 0; i < JOB_KEY_COUNT; i++) {
         void *at = member(s, &job_keys[i]);
 
-        if (job_keys[i].type == TYPE_MAP)
+        if (job_keys[i].type == TYPE_MAP || job_keys[i].type == TYPE_STRS)
             json_decref(*(json_t **)at);
         else if (job_keys[i].type <= TYPE_ENUM)
             free(*(char **)at);

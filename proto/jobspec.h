@@ -19,7 +19,7 @@ enum { JOB_MAX_SOURCES = 3 };
 /* A key of the job file.
  *   field    member of struct jobspec    key   its place in the JSON
  *   type     STR PATH ENUM INT REAL BOOL REALS (list of numbers) MAP (object of strings) SIZE (a whole number: both sides; or a list of two)
- *            INTS (a whole number, or a list of them)
+ *            INTS (a whole number, or a list of them) STRS (a text, or a list of them)
  *   def      default as JSON text; "null" = worked out by jobspec_finish() or absent, as the help says; "-" = required
  *   neutral  the value, as JSON text, that means "as before this key existed": at it a key is left out of what jobspec_deciding() gives,
  *            so that checkpoints older than the key stay good; a stored job that lacks the key has this value, whatever the default is.
@@ -28,7 +28,7 @@ enum { JOB_MAX_SOURCES = 3 };
  *   families the families of models (presets.h) it is a key of, separated by blanks; "" = all, "!rcnn" = all but that one. For a model of
  *            another one it is an error, and neither jobspec_json() nor jobspec_deciding() gives it. A family may have a default of its own, see
  *            job_defaults of presets.h
- *   min,max  range of numbers (INTS: of each), or length of strings and lists (REAL: a min written as 1e-300 means "> 0")
+ *   min,max  range of numbers (INTS: of each), or length of strings and lists (STRS: how many) (REAL: a min written as 1e-300 means "> 0")
  *   unit     "" where there is none        values   ENUM: allowed words, separated by '|'
  * Types: PATHs are made absolute by the client, relative to the job file. */
 /* clang-format off */
@@ -212,6 +212,8 @@ enum { JOB_MAX_SOURCES = 3 };
     X(train_clip_norm, "train.clip_norm", REAL, "0", "-", "", 0, 1e9, "", "", "clip the norm of the whole gradient; 0: off")              \
     X(train_ema, "train.ema", REAL, "0", "0", "", 0, 0.99999, "", "",                                                                     \
       "decay of the moving average of the weights that is validated and saved; 0: none")                                                  \
+    X(train_freeze, "train.freeze", STRS, "[]", "[]", "", 0, 64, "", "",                                                                   \
+      "what does not train: names, with * and ? as in names of files, or layers by number, as 0-14, as detctl layers lists them; needs model.init")                     \
     X(train_log_every, "train.log_every", INT, "10", "-", "", 1, 1000000, "steps", "",                                                    \
       "training loss is summed over so many steps and stored")                                                                            \
     X(val_every, "val.every", INT, "null", "-", "", 0, 100000000, "steps", "",                                                            \
@@ -290,7 +292,7 @@ struct jobspec_size {
 };
 
 /* Members have the C type of their key: STR PATH ENUM: char * (NULL when null); INT: int64_t (-1 when null); REAL: double (NAN
- * when null); BOOL: bool; REALS INTS: struct jobspec_list; MAP: json_t * (object of strings); SIZE: struct jobspec_size (w -1 when null). */
+ * when null); BOOL: bool; REALS INTS: struct jobspec_list; MAP: json_t * (object of strings); STRS: json_t * (array of strings); SIZE: struct jobspec_size (w -1 when null). */
 struct jobspec {
 #define JOB_TYPE_STR             char *
 #define JOB_TYPE_PATH            char *
@@ -302,6 +304,7 @@ struct jobspec {
 #define JOB_TYPE_MAP             json_t *
 #define JOB_TYPE_SIZE            struct jobspec_size
 #define JOB_TYPE_INTS            struct jobspec_list
+#define JOB_TYPE_STRS            json_t *
 #define X(field, key, type, ...) JOB_TYPE_##type field;
     JOB_KEYS(X)
 #undef X

@@ -8,11 +8,11 @@
 
 static json_t *type_of(const struct job_key *k)
 {
-    static const char *const names[] = { "string",  "string", "string", "integer", "number",
-                                         "boolean", "array",  "object", "integer", "integer" };
+    static const char *const names[] = { "string", "string", "string",  "integer", "number", "boolean",
+                                         "array",  "object", "integer", "integer", "string" };
     json_t *all = json_pack("[s]", names[k->type]);
 
-    if (k->type == TYPE_SIZE || k->type == TYPE_INTS)
+    if (k->type == TYPE_SIZE || k->type == TYPE_INTS || k->type == TYPE_STRS)
         json_array_append_new(all, json_string("array"));
     if (strcmp(k->def, "null") == 0)
         json_array_append_new(all, json_string("null"));
@@ -86,6 +86,10 @@ static void add_limits(json_t *out, const struct job_key *k)
     case TYPE_MAP:
         json_object_set_new(out, "additionalProperties", json_pack("{s:s}", "type", "string"));
         json_object_set_new(out, "maxProperties", limit(k->max));
+        break;
+    case TYPE_STRS:
+        json_object_set_new(out, "items", json_pack("{s:s}", "type", "string"));
+        json_object_set_new(out, "maxItems", limit(k->max));
         break;
     case TYPE_BOOL:
         break;
@@ -198,7 +202,8 @@ static void describe_values(const struct job_key *k, char *text, size_t size)
                                          "list of numbers",
                                          "object of strings",
                                          "integer or [integer, integer]",
-                                         "integer or list of integers" };
+                                         "integer or list of integers",
+                                         "string or list of strings" };
 
     if (k->type == TYPE_ENUM) {
         snprintf(text, size, "%s", k->values);

@@ -115,7 +115,8 @@ static int value_of(const struct job_key *k, const char *path, const char *text,
 
     if (!v && k && refuse_near_json(k, text, err) < 0)
         return ERR_INPUT;
-    if (v && k && (k->type <= TYPE_ENUM || k->type == TYPE_MAP) && !json_is_string(v) && !json_is_null(v) && !json_is_object(v)) {
+    if (v && k && (k->type <= TYPE_ENUM || k->type == TYPE_MAP || (k->type == TYPE_STRS && !json_is_array(v))) && !json_is_string(v) &&
+        !json_is_null(v) && !json_is_object(v)) {
         json_decref(v);
         v = NULL;
     }

@@ -55,6 +55,7 @@ static json_t *member_json(const struct jobspec *s, const struct job_key *k)
     case TYPE_INTS:
         return ints_json(at);
     case TYPE_MAP:
+    case TYPE_STRS:
         return json_deep_copy(*(json_t *const *)at);
     default:
         return *(char *const *)at ? json_string(*(char *const *)at) : json_null();

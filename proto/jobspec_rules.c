@@ -66,6 +66,8 @@ static int finish_model(struct jobspec *s, struct err *err)
         s->model_size = (struct jobspec_size){ s->preset->size, s->preset->size };
     if (s->model_load_until >= 0 && !s->model_init)
         return job_error(err, "model.load_until", "needs model.init");
+    if (json_array_size(s->train_freeze) > 0 && !s->model_init)
+        return job_error(err, "train.freeze", "needs model.init: what has no weights has to train");
     if (s->model_sync_bn && s->model_freeze_bn)
         return job_error(err, "model.sync_bn", "cannot be combined with model.freeze_bn");
     return 0;

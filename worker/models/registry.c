@@ -6,6 +6,7 @@
 
 #include "proto/err.h"
 #include "proto/jobspec.h"
+#include "worker/models/freeze.h"
 #include "worker/models/weights.h"
 #include "worker/ops/families.h"
 
@@ -66,6 +67,11 @@ int model_open(const struct model_registry *r, const struct jobspec *spec, struc
     if (rc < 0)
         return rc;
     m->family = f;
+    rc = model_freeze(m, spec->train_freeze, err);
+    if (rc < 0) {
+        model_free(m);
+        return rc;
+    }
     rc = model_init_weights(m, (uint64_t)spec->train_seed, err);
     if (rc >= 0 && jobspec_inits(spec, inits) > 0)
         rc = f->load ? f->load(m, spec, classes, err) : weights_load(m, spec->model_init, f->renames, err);

@@ -262,10 +262,19 @@ static bool has_later_reader(const struct yolov3 *y, int i)
     return false;
 }
 
+/* Whether a convolution up to i does: what stands in front of the first one has no gradient. */
+static bool any_trains(const struct yolov3 *y, int i)
+{
+    for (; i >= 0; i--)
+        if (y->conv[i].weight && param_trainable(y->conv[i].weight))
+            return true;
+    return false;
+}
+
 /* Of convolution i. The pictures have no gradient. */
 static enum conv_passes passes_of(const struct yolov3 *y, enum tape_mode mode, int i)
 {
-    if (mode == TAPE_EVAL)
+    if (mode == TAPE_EVAL || !any_trains(y, i))
         return CONV_FORWARD;
     if (i == 0)
         return CONV_WEIGHTS;

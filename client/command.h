@@ -71,7 +71,9 @@ int command_doctor(struct context *ctx, int argc, char **argv);        /* doctor
 int command_undrain(struct context *ctx, int argc, char **argv);       /* node.c */
 int command_diff(struct context *ctx, int argc, char **argv);          /* diff.c */
 int command_predict(struct context *ctx, int argc, char **argv);       /* predict.c */
-int command_layers(struct context *ctx, int argc, char **argv);        /* layers.c */
+int command_layers(struct context *ctx, int argc, char **argv);        /* look.c */
+int command_sample(struct context *ctx, int argc, char **argv);        /* look.c */
+int command_anchors(struct context *ctx, int argc, char **argv);       /* look.c */
 int command_completion(struct context *ctx, int argc, char **argv);    /* completion.c */
 
 /* Prints "detctl: message" on stderr and returns the exit code that belongs to err->code. */

@@ -228,6 +228,19 @@ const struct command commands[] = {
       "  --classes N  for so many classes, and without a look at the data\n"
       "  --json       an array of objects: layer, name, shape, trains\n",
       "  detctl layers yolov3_tiny model.width=0.5 --classes 3\n", command_layers },
+    { "anchors", "FILE|ID [KEY=VALUE ...] [-n COUNT] [--json]", "Finds anchors for the boxes of a job's training data (yolo)",
+      "k-means by IoU, as darknet has it, of the boxes as large as they are at the network's input: the same data gives the\n"
+      "same anchors. It prints the key for the job file's \"model\", and the mean IoU of each box with the anchor that fits it\n"
+      "best, of these and of the network's own.\n\n"
+      "  -n, --count N  so many; as many as the network has without it\n"
+      "  --json         an object: boxes, anchor_sizes, mean_iou, own_mean_iou\n",
+      "  detctl anchors bccd.json model.size=416\n", command_anchors },
+    { "sample", "FILE|ID [KEY=VALUE ...] -o DIR [-n COUNT]", "Draws what the network of a job sees in its first steps",
+      "The very samples that the job is trained on, as augmentation leaves them, with their boxes and masks; of depth networks\n"
+      "the frame whose depth is learned beside those that it is compared with. The data is checked first, as check does.\n\n"
+      "  -o, --out DIR  where to: sample-001.png and so on; made if it is not there\n"
+      "  -n, --count N  so many (16)\n",
+      "  detctl sample bccd.json data.augment.scale=0.5 -o seen -n 4\n", command_sample },
     { "completion", "", "Prints the script by which bash completes commands, options, jobs and keys",
       "make install puts it where bash finds it; source <(detctl completion) does for this shell.\n",
       "  detctl completion > ~/.local/share/bash-completion/completions/detctl\n", command_completion },

@@ -263,7 +263,10 @@ static void why_text(const struct job_row *row, char *ret, size_t size)
         snprintf(ret, size, "was paused at step %lld; `detctl resume %lld` queues it again", (long long)row->step, (long long)row->id);
         break;
     case JOB_COMPLETED:
-        snprintf(ret, size, "completed all %lld steps", (long long)row->steps);
+        if (row->step < row->steps && row->reason[0])
+            snprintf(ret, size, "completed: %s", row->reason);
+        else
+            snprintf(ret, size, "completed all %lld steps", (long long)row->steps);
         break;
     default:
         snprintf(ret, size, "%s%s%s", job_state_name(row->state), row->reason[0] ? ": " : "", row->reason);

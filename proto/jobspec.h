@@ -48,6 +48,8 @@ enum { JOB_MAX_SOURCES = 3 };
     X(model_bn_momentum, "model.bn_momentum", REAL, "0.03", "-", "", 1e-300, 1, "", "", "weight of a step in the running statistics")     \
     X(model_obj_prior, "model.obj_prior", REAL, "0.01", "-", "yolo", 0, 0.5, "", "",                                                      \
       "initial objectness of new heads; 0 leaves the biases at 0")                                                                        \
+    X(model_anchor_sizes, "model.anchor_sizes", REALS, "[]", "[]", "yolo", 0, 64, "px", "",                                               \
+      "width and height of each anchor at the network's input, smallest first, as detctl anchors prints them; default those of the network") \
     X(model_ignore_thresh, "model.ignore_thresh", REAL, "null", "-", "yolo", 0, 1, "IoU", "", "default from the cfg (.7)")                \
     X(model_assign_iou_thresh, "model.assign_iou_thresh", REAL, "1.0", "-", "yolo", 0, 1, "IoU", "",                                      \
       "further anchors above it are positive too")                                                                                        \
@@ -185,7 +187,7 @@ enum { JOB_MAX_SOURCES = 3 };
     X(train_shards, "train.shards", INT, "null", "-", "", 1, 64, "shards", "",                                                            \
       "virtual ranks, a power of two that divides the batch; default: largest <= 8 with >= 4 images each")                                \
     X(train_waves, "train.waves", INT, "1", "-", "", 1, 64, "waves", "",                                                                  \
-      "parts in which a rank computes its shards; saves memory, changes no bits")                                                         \
+      "parts in which a rank computes its shards, one after the other (darknet's subdivisions): saves memory, changes no bits")                                                         \
     X(train_seed, "train.seed", INT, "1", "-", "", 0, 9007199254740991, "", "", "of everything random")                                   \
     X(train_optimizer, "train.optimizer", ENUM, "\"sgd\"", "-", "", 0, 0, "", "sgd|adam|adamw",                                           \
       "momentum SGD; Adam; Adam with weight decay apart from the moments")                                                                \
@@ -214,6 +216,8 @@ enum { JOB_MAX_SOURCES = 3 };
       "decay of the moving average of the weights that is validated and saved; 0: none")                                                  \
     X(train_freeze, "train.freeze", STRS, "[]", "[]", "", 0, 64, "", "",                                                                   \
       "what does not train: names, with * and ? as in names of files, or layers by number, as 0-14, as detctl layers lists them; needs model.init")                     \
+    X(train_stop_after, "train.stop_after", INT, "0", "0", "", 0, 1000000, "validations", "",                                             \
+      "end the job, completed, when so many validations in a row, of those by val.every, were no better than the best; 0: never")         \
     X(train_log_every, "train.log_every", INT, "10", "-", "", 1, 1000000, "steps", "",                                                    \
       "training loss is summed over so many steps and stored")                                                                            \
     X(val_every, "val.every", INT, "null", "-", "", 0, 100000000, "steps", "",                                                            \

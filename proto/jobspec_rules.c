@@ -517,11 +517,12 @@ static int finish_intervals(struct jobspec *s, struct err *err)
 {
     int64_t tenth = s->train_steps / 10 > 0 ? s->train_steps / 10 : 1;
 
-    (void)err;
     if (s->val_every < 0)
         s->val_every = tenth;
     if (s->checkpoint_every < 0)
         s->checkpoint_every = s->val_every > 0 ? s->val_every : tenth;
+    if (s->train_stop_after > 0 && s->val_every == 0)
+        return job_error(err, "train.stop_after", "needs data.val, and val.every above 0: it counts validations");
     return 0;
 }
 

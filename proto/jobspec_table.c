@@ -54,11 +54,26 @@ static const char *last_part(const char *path)
     return dot ? dot + 1 : path;
 }
 
+/* What other programs call them, by the last part of a path. */
+static const struct {
+    const char *theirs, *ours;
+} others[] = {
+    { "subdivisions", "train.waves" },       { "accumulate", "train.waves" },
+    { "accumulation_steps", "train.waves" }, { "accumulate_grad_batches", "train.waves" },
+    { "max_batches", "train.steps" },        { "learning_rate", "train.lr" },
+    { "patience", "train.stop_after" },      { "early_stopping", "train.stop_after" },
+    { "pretrained", "model.init" },          { "load_from", "model.init" },
+    { "batch_size", "train.batch" },
+};
+
 const char *job_key_near(const char *path)
 {
     const char *best = NULL;
     unsigned best_far = near_bound(path);
 
+    for (size_t i = 0; i < sizeof others / sizeof *others; i++)
+        if (strcmp(last_part(path), others[i].theirs) == 0)
+            return others[i].ours;
     for (size_t i = 0; i < JOB_KEY_COUNT; i++) {
         unsigned far = near_distance(path, job_keys[i].path);
 

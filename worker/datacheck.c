@@ -129,8 +129,10 @@ int datacheck_run(const struct model_registry *models, const struct jobspec *spe
     return rc < 0 ? rc : rc_val < 0 ? rc_val : rc_model;
 }
 
-int datacheck_list(const struct model_registry *models, const struct jobspec *spec, struct dataset **ret_set, FILE *complaints,
-                   struct err *err)
+/* reader: of check.h */
+static int read_train(const struct model_registry *models, const struct jobspec *spec,
+                      int (*reader)(const struct check_options *opt, struct problems *p, struct dataset **ret, struct err *err),
+                      struct dataset **ret_set, FILE *complaints, struct err *err)
 {
     struct problems *p = calloc(1, sizeof *p);
     struct split_options opt;
@@ -139,11 +141,23 @@ int datacheck_list(const struct model_registry *models, const struct jobspec *sp
     if (!p)
         return err_set(err, ERR_DEVICE, "out of memory");
     options(models, spec, false, NULL, &opt);
-    rc = check_list(&opt.check, p, ret_set, err);
+    rc = reader(&opt.check, p, ret_set, err);
     if (rc < 0)
         rc = tell_problems(p, "train", opt.check.annotations, rc, complaints, err);
     free(p);
     return rc;
+}
+
+int datacheck_list(const struct model_registry *models, const struct jobspec *spec, struct dataset **ret_set, FILE *complaints,
+                   struct err *err)
+{
+    return read_train(models, spec, check_list, ret_set, complaints, err);
+}
+
+int datacheck_train(const struct model_registry *models, const struct jobspec *spec, struct dataset **ret_set, FILE *complaints,
+                    struct err *err)
+{
+    return read_train(models, spec, check_split, ret_set, complaints, err);
 }
 
 int datacheck_count(const struct model_registry *models, const struct jobspec *spec, int *ret_images, FILE *complaints, struct err *err)

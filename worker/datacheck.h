@@ -12,5 +12,8 @@ int datacheck_run(const struct model_registry *models, const struct jobspec *spe
 /* The training split as its annotations have it, no picture opened; a caller frees it, also after an error. Why it cannot be read goes to `complaints`. */
 int datacheck_list(const struct model_registry *models, const struct jobspec *spec, struct dataset **ret_set, FILE *complaints,
                    struct err *err);
+/* The same with every picture read, as a job does it first. */
+int datacheck_train(const struct model_registry *models, const struct jobspec *spec, struct dataset **ret_set, FILE *complaints,
+                    struct err *err);
 /* Images of the training split that a job would train on, at least 1. Why they cannot be counted, problem by problem, goes to `complaints`. */
 int datacheck_count(const struct model_registry *models, const struct jobspec *spec, int *ret_images, FILE *complaints, struct err *err);

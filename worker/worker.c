@@ -15,11 +15,13 @@
 #include "proto/jobspec.h"
 #include "proto/report.h"
 #include "worker/backend/devices.h"
+#include "worker/anchorfit.h"
 #include "worker/core/file.h"
 #include "worker/datacheck.h"
 #include "worker/layerlist.h"
 #include "worker/models/registry.h"
 #include "worker/predict/predict.h"
+#include "worker/samples.h"
 #include "worker/train/trainer.h"
 
 static const char usage[] =
@@ -32,6 +34,10 @@ static const char usage[] =
     "  detd-worker --layers [--classes N] [--json] FILE|PRESET [key=value ...]\n"
     "                                                   list the arrays of a job's network, of a preset or .cfg (of 80 classes),\n"
     "                                                   or of a .safetensors file\n"
+    "  detd-worker --anchors [--count N] [--json] FILE [key=value ...]\n"
+    "                                                   anchors for the boxes of a job's training data\n"
+    "  detd-worker --sample --out DIR [--count N] FILE [key=value ...]\n"
+    "                                                   draw what the network of a job sees in its first steps\n"
     "  detd-worker --predict --job-dir DIR --out DIR [--checkpoint STEP|best|last] [--conf X] [--results-conf X]\n"
     "              [--no-pictures] [--enlarge] IMAGE|FOLDER|PATTERN|-... | --on SET.json [--images DIR] | --split train|val\n"
     "                                                   draw what a trained model finds, and write results.json\n"
@@ -45,12 +51,13 @@ static const char usage[] =
     "Example: detd-worker bccd.json train.steps=100 run.threads=2\n"
     "Exit status: 0 done, 1 failed or refused, 2 usage.\n";
 
-enum { COCO_CLASSES = 80 }; /* of a network without data */
+enum { COCO_CLASSES = 80 /* of a network without data */, SAMPLES = 16 };
 
 struct args {
     const struct model_registry *models;
-    bool check, count, predict, layers, json;
+    bool check, count, predict, layers, anchors, sample, json;
     int classes; /* 0: as the data has */
+    int number;  /* of anchors or samples; 0: as many as the network has, or SAMPLES */
     const char *dir, *job_dir;
     const char *dialect; /* NULL: nothing is exported */
     int rank, ranks, local_rank, attempt;
@@ -89,8 +96,8 @@ static int read_job(const struct args *a, int argc, char **argv, struct jobspec 
         free(dir);
     }
     if (rc >= 0)
-        rc = a->count || a->layers ? jobspec_parse_uncounted(a->models->presets, root, ret_spec, err)
-                                   : jobspec_parse_for(a->models->presets, root, false, ret_spec, err);
+        rc = a->count || a->layers || a->anchors || a->sample ? jobspec_parse_uncounted(a->models->presets, root, ret_spec, err)
+                                                              : jobspec_parse_for(a->models->presets, root, false, ret_spec, err);
     free(file);
     json_decref(root);
     return rc;
@@ -177,6 +184,41 @@ static int run_layers(const struct args *a, int argc, char **argv)
             rc = layerlist_job(&opt, spec, classes, stdout, &err);
         jobspec_free(spec);
     }
+    return rc < 0 ? failed(&err) : 0;
+}
+
+static int run_anchors(const struct args *a, int argc, char **argv)
+{
+    struct jobspec *spec;
+    struct err err;
+    int rc;
+
+    if (argc < 1)
+        return usage_error("--anchors needs a job file");
+    rc = read_job(a, argc, argv, &spec, &err);
+    if (rc < 0)
+        return failed(&err);
+    rc = anchorfit_run(a->models, spec, a->number, a->json, stdout, &err);
+    jobspec_free(spec);
+    return rc < 0 ? failed(&err) : 0;
+}
+
+/* Of a job of epochs the steps are as many as it takes to have drawn all that is asked for: nobody counts its images here. */
+static int run_sample(const struct args *a, int argc, char **argv)
+{
+    int count = a->number > 0 ? a->number : SAMPLES, rc;
+    struct jobspec *spec;
+    struct err err;
+
+    if (argc < 1 || !a->predict_opt.out_dir)
+        return usage_error("--sample needs a job file and --out");
+    rc = read_job(a, argc, argv, &spec, &err);
+    if (rc < 0)
+        return failed(&err);
+    if (spec->train_steps < 0)
+        spec->train_steps = count;
+    rc = samples_draw(a->models, spec, count, a->predict_opt.out_dir, stdout, &err);
+    jobspec_free(spec);
     return rc < 0 ? failed(&err) : 0;
 }
 
@@ -347,7 +389,10 @@ static int parse(int argc, char **argv, struct args *a)
         { "count-images", no_argument, NULL, 'i' },
         { "predict", no_argument, NULL, 'p' },
         { "layers", no_argument, NULL, 'y' },
-        { "json", no_argument, NULL, 's' },
+        { "anchors", no_argument, NULL, 'A' },
+        { "sample", no_argument, NULL, 'S' },
+        { "count", required_argument, NULL, 'M' },
+        { "json", no_argument, NULL, 'J' },
         { "classes", required_argument, NULL, 'C' },
         { "export", required_argument, NULL, 'e' },
         { "dir", required_argument, NULL, 'd' },
@@ -386,7 +431,16 @@ static int parse(int argc, char **argv, struct args *a)
         case 'y':
             a->layers = true;
             break;
-        case 's':
+        case 'A':
+            a->anchors = true;
+            break;
+        case 'S':
+            a->sample = true;
+            break;
+        case 'M':
+            bad |= number(optarg, &a->number);
+            break;
+        case 'J':
             a->json = true;
             break;
         case 'C':
@@ -466,6 +520,10 @@ int worker_main(int argc, char **argv, const struct model_registry *models)
         return run_count(&a, argc, argv);
     if (a.layers)
         return run_layers(&a, argc, argv);
+    if (a.anchors)
+        return run_anchors(&a, argc, argv);
+    if (a.sample)
+        return run_sample(&a, argc, argv);
     if (a.dialect)
         return run_export(&a);
     if (a.predict)

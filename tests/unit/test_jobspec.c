@@ -236,6 +236,10 @@ static void refused(void **state)
         { "model.size=[64,\"96\"]", "model.size", "model.size: sides must be whole numbers, one is \"96\"" },
         { "model.size=64x96", "model.size", "model.size: must be a whole number or [width, height], is \"64x96\"" },
         { "model.load_until=3", "model.load_until", "model.load_until: needs model.init" },
+        { "train.freeze=0-14", "train.freeze", "train.freeze: needs model.init: what has no weights has to train" },
+        { "train.freeze=[\"a\",3]", "train.freeze", "train.freeze: number 2 must be a string of 1 to 128 bytes, is 3" },
+        { "train.freeze=[\"\"]", "train.freeze", "train.freeze: number 1 must be a string of 1 to 128 bytes, is \"\"" },
+        { "train.freeze={}", "train.freeze", "train.freeze: must be a string or a list of strings, is an object" },
         { "train.shards=3", "train.shards", "train.shards: must be a power of two, is 3" },
         { "train.shards=32", "train.shards", "train.shards: must divide train.batch (16), is 32" },
         { "run.ranks=5", "run.ranks", "run.ranks: must be at most train.shards (4), is 5" },
@@ -309,6 +313,9 @@ static void unknown_keys(void **state)
         const char *group, *name, *msg;
     } rows[] = {
         { "train", "lrr", "train.lrr: unknown key; did you mean train.lr?" },
+        { "train", "subdivisions", "train.subdivisions: unknown key; did you mean train.waves?" },
+        { "train", "patience", "train.patience: unknown key; did you mean train.stop_after?" },
+        { "model", "pretrained", "model.pretrained: unknown key; did you mean model.init?" },
         { "train", "momentun", "train.momentun: unknown key; did you mean train.momentum?" },
         { "train", "lr.x", "train.lr.x: unknown key; did you mean train.lr?" },
         { NULL, "batch", "batch: unknown key; did you mean train.batch?" },

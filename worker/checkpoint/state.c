@@ -86,7 +86,7 @@ static int arrays_fill(const struct state *from, const struct trained *of, struc
     int rc;
 
     memset(s, 0, sizeof *s);
-    s->arrays = calloc(vectors + 7, sizeof *s->arrays);
+    s->arrays = calloc(vectors + 8, sizeof *s->arrays);
     s->names = calloc(vectors, sizeof *s->names);
     if (!s->arrays || !s->names)
         return err_set(err, ERR_DEVICE, "out of memory: checkpoint");
@@ -101,6 +101,8 @@ static int arrays_fill(const struct state *from, const struct trained *of, struc
     s->arrays[s->n++] = vector("best_step", ST_I64, 1, &from->best_step);
     s->arrays[s->n++] = vector("scores", ST_F64, SCORES, s->scores);
     s->arrays[s->n++] = vector("skips", ST_I64, 1, &from->skips);
+    if (of->spec->train_stop_after > 0)
+        s->arrays[s->n++] = vector("stale", ST_I64, 1, &from->stale);
     if (from->proof)
         s->arrays[s->n++] = vector("evidence.chain", ST_I64, 2, &from->proof->chain);
     if (from->proof && from->proof->weight)
@@ -192,6 +194,8 @@ static int load_state(struct state *to, int nparams, const struct safetensors *f
         rc = read_exact(f, "scores", ST_F64, SCORES, scores, err);
     if (rc >= 0 && safetensors_find(f, "skips")) /* older checkpoints have none */
         rc = read_exact(f, "skips", ST_I64, 1, &to->skips, err);
+    if (rc >= 0 && safetensors_find(f, "stale"))
+        rc = read_exact(f, "stale", ST_I64, 1, &to->stale, err);
     if (rc >= 0 && to->proof)
         rc = load_proof(to->proof, nparams, f, err);
     if (rc < 0)

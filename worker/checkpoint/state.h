@@ -34,6 +34,7 @@ struct state {
     double best;                 /* lowest validation loss so far, or best of the metric checkpoint.best; INFINITY before the first */
     int64_t best_step, val_step; /* of it; of the last validation, -1 before the first */
     double val_loss;             /* of the last validation, NAN before the first */
+    int64_t stale;               /* validations by val.every since the best one; counted with train.stop_after alone */
     struct proof *proof;         /* the recorder's; NULL: no evidence is kept */
 };
 

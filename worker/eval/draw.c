@@ -153,7 +153,8 @@ static void describe(struct label *l, const struct detection *d, const char *con
     else
         snprintf(name, sizeof name, "%d", d->cls);
     l->det = d;
-    l->length = (size_t)snprintf(l->text, sizeof l->text, "%s %.2f", name, fmin(fmax(d->score, 0), 1));
+    l->length = (size_t)(d->score > 1 ? snprintf(l->text, sizeof l->text, "%s", name)
+                                      : snprintf(l->text, sizeof l->text, "%s %.2f", name, fmax(d->score, 0)));
     l->box = (struct area){ bounded(d->box[0]), bounded(d->box[1]), bounded(right), bounded(bottom) };
     draw_class_color(d->cls, l->color);
 }

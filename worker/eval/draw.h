@@ -14,7 +14,7 @@ struct picture {
 };
 
 /* Draws dets[n] (image and slot are not looked at), the best on top; what lies outside is clipped, boxes with a number that is not
- * finite are left out. names[nnames] are UTF-8 (letters that the built-in font lacks become '?'); a class without a name is shown
+ * finite are left out. A score above 1 is none, as of ground truth, and not written. names[nnames] are UTF-8 (letters that the built-in font lacks become '?'); a class without a name is shown
  * by its number. Fails only with -ENOMEM. */
 int draw_detections(struct picture *p, const struct detection *dets, size_t n, const char *const *names, int nnames, struct err *err);
 /* Covers masks[n] (best first: the best is on top) with a half-transparent colour and a border; the colours go by the place in the list, so that neighbours of

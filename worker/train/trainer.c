@@ -324,6 +324,19 @@ static int64_t last_step(const struct trainer *t)
     return t->spec->verify_evidence ? t->spec->verify_to : t->spec->train_steps;
 }
 
+/* Whether the job has got no better for as long as train.stop_after lets it. Losses are those of all ranks: each says the same. */
+static bool is_stale(const struct trainer *t)
+{
+    return t->spec->train_stop_after > 0 && t->state.stale >= t->spec->train_stop_after;
+}
+
+/* After a validation that was due by number: those that a user asks for are none that the next run has. */
+static void count_stale(struct trainer *t)
+{
+    if (t->spec->train_stop_after > 0)
+        t->state.stale = t->state.best_step == t->state.step ? 0 : t->state.stale + 1;
+}
+
 /* What is due after step t->state.step by number or by word; a step validates at most once, before its checkpoint. *ret_outcome is set when the
  * job ends here. */
 static int after_step(struct trainer *t, const char **ret_outcome, struct err *err)
@@ -331,9 +344,9 @@ static int after_step(struct trainer *t, const char **ret_outcome, struct err *e
     const struct jobspec *s = t->spec;
     enum report_word word = control_due(&t->control, t->state.step);
     bool log = schedule_due(s->train_log_every, t->state.step, s->train_steps);
-    bool validate = t->val.set && (word == WORD_EVAL || schedule_due(s->val_every, t->state.step, s->train_steps));
-    bool save = word == WORD_CHECKPOINT || word == WORD_PAUSE || t->state.step == last_step(t) ||
-                schedule_due(s->checkpoint_every, t->state.step, s->train_steps);
+    bool by_number = t->val.set && schedule_due(s->val_every, t->state.step, s->train_steps);
+    bool validate = by_number || (t->val.set && word == WORD_EVAL), ends = t->state.step == last_step(t);
+    bool save = word == WORD_CHECKPOINT || word == WORD_PAUSE || ends || schedule_due(s->checkpoint_every, t->state.step, s->train_steps);
     int rc = 0;
 
     if (t->val.set)
@@ -344,9 +357,13 @@ static int after_step(struct trainer *t, const char **ret_outcome, struct err *e
         rc = stepper_log(t->stepper, err);
     if (rc >= 0 && validate)
         rc = validator_run(&t->validator, err);
-    if (rc >= 0 && save)
-        rc = keeper_save(&t->keeper, &t->state, word == WORD_PAUSE || t->state.step == last_step(t), err);
-    if (t->state.step == last_step(t))
+    if (rc >= 0 && validate && by_number) {
+        count_stale(t);
+        ends = ends || is_stale(t);
+    }
+    if (rc >= 0 && (save || ends))
+        rc = keeper_save(&t->keeper, &t->state, word == WORD_PAUSE || ends, err);
+    if (ends)
         *ret_outcome = "completed";
     else if (word == WORD_PAUSE)
         *ret_outcome = "paused";
@@ -359,7 +376,7 @@ static int train(struct trainer *t, const char **ret_outcome, struct err *err)
 {
     int rc = 0;
 
-    if (t->state.step >= last_step(t))
+    if (t->state.step >= last_step(t) || is_stale(t))
         *ret_outcome = "completed";
     while (!*ret_outcome && rc >= 0) {
         rc = stepper_run(t->stepper, err);
@@ -403,10 +420,23 @@ static void report_failure(struct trainer *t, int code, const struct err *why)
         report_end(t->machine.report, "failed", why->msg, class_of(code), &ignored);
 }
 
+/* Why the job ends where it does, if it is not for its last step; "" else. */
+static const char *end_reason(const struct trainer *t, const char *outcome, char *text, size_t size)
+{
+    const char *verdict = recorder_verdict(stepper_recorder(t->stepper));
+
+    if (*verdict || strcmp(outcome, "completed") != 0 || !is_stale(t) || t->state.step >= last_step(t))
+        return verdict;
+    snprintf(text, size, "stopped after step %lld of %lld: %lld validations since that of step %lld were no better (train.stop_after)",
+             (long long)t->state.step, (long long)last_step(t), (long long)t->state.stale, (long long)t->state.best_step);
+    return text;
+}
+
 int trainer_run(const struct jobspec *spec, const struct trainer_options *opt, struct err *err)
 {
     struct trainer *t = calloc(1, sizeof *t);
     const char *outcome = NULL;
+    char why[160];
     int rc;
 
     if (!t)
@@ -418,7 +448,7 @@ int trainer_run(const struct jobspec *spec, const struct trainer_options *opt, s
         rc = train(t, &outcome, err);
     if (rc >= 0) {
         progress_phase(t->machine.progress, PHASE_ENDING);
-        rc = report_end(t->machine.report, outcome, spec->eval_run ? "" : recorder_verdict(stepper_recorder(t->stepper)), "", err);
+        rc = report_end(t->machine.report, outcome, spec->eval_run ? "" : end_reason(t, outcome, why, sizeof why), "", err);
     } else {
         report_rest(t);
         report_failure(t, rc, err);

@@ -250,6 +250,21 @@ int darknet_net_set_width(struct darknet_net *net, double factor, struct err *er
     return reshape_or_restore(net, &old, old_layers, err);
 }
 
+int darknet_net_set_anchors(struct darknet_net *net, const double *sides, int n, struct err *err)
+{
+    for (int i = 0; i < n; i++)
+        if (!(sides[i] >= 1e-3 && sides[i] <= 1e5))
+            return err_set(err, ERR_INPUT, "must be pixels above 0, number %d is %g", i + 1, sides[i]);
+    for (int i = 0; i < net->nlayers; i++)
+        if (net->layers[i].type == DARKNET_YOLO && 2 * net->layers[i].yolo.ntotal != n)
+            return err_set(err, ERR_INPUT, "must be %d numbers, width and height of each of the %d anchors of %s, are %d",
+                           2 * net->layers[i].yolo.ntotal, net->layers[i].yolo.ntotal, net->name, n);
+    for (int i = 0; i < net->nlayers; i++)
+        for (int a = 0; net->layers[i].type == DARKNET_YOLO && a < n; a++)
+            net->layers[i].yolo.anchor[a / 2][a % 2] = (float)sides[a];
+    return 0;
+}
+
 int darknet_net_stride(const struct darknet_net *net)
 {
     int stride = 1;

@@ -77,6 +77,9 @@ int darknet_net_set_size(struct darknet_net *net, int width, int height, struct 
 /* Scales the filters of all convolutions but those before heads: to the nearest multiple of 8, at least 8. */
 int darknet_net_set_width(struct darknet_net *net, double factor, struct err *err);
 
+/* width, height of every anchor, in all heads; ERR_INPUT: not as many as the network has, or a side is none. */
+int darknet_net_set_anchors(struct darknet_net *net, const double *sides, int n, struct err *err);
+
 int darknet_net_stride(const struct darknet_net *net);                   /* largest scale of a layer: 32 */
 bool darknet_net_is_head_conv(const struct darknet_net *net, int layer); /* a convolution right before a yolo layer */
 int64_t darknet_layer_floats(const struct darknet_layer *l);             /* in a .weights file: 0 for all but convolutions */

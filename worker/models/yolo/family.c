@@ -48,6 +48,15 @@ static int set_size(const struct jobspec *spec, struct darknet_net *net, struct 
     return 0;
 }
 
+static int set_anchors(const struct jobspec *spec, struct darknet_net *net, struct err *err)
+{
+    struct err why;
+
+    if (spec->model_anchor_sizes.n == 0 || darknet_net_set_anchors(net, spec->model_anchor_sizes.v, spec->model_anchor_sizes.n, &why) >= 0)
+        return 0;
+    return err_field(err, ERR_INPUT, "model.anchor_sizes", "model.anchor_sizes: %s", why.msg);
+}
+
 static int open_net(const struct jobspec *spec, int classes, struct darknet_net **ret_net, struct err *err)
 {
     struct darknet_net *net;
@@ -60,6 +69,8 @@ static int open_net(const struct jobspec *spec, int classes, struct darknet_net 
         rc = darknet_net_set_width(net, spec->model_width, err);
     if (rc >= 0)
         rc = set_size(spec, net, err);
+    if (rc >= 0)
+        rc = set_anchors(spec, net, err);
     if (rc >= 0 && net->channels != 3)
         rc = err_set(err, ERR_UNSUPPORTED, "%s: pictures of %d channels; only RGB can be trained", net->name, net->channels);
     if (rc < 0) {

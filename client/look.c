@@ -1,0 +1,141 @@
+/* client/look.c - layers, anchors, sample: what detd-worker says or draws of a job file, a job, or a file of weights. detd trains nothing for it. */
+#include <getopt.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include "client/command.h"
+#include "client/predict.h"
+#include "client/worker.h"
+
+enum { WORDS = 12 }; /* options of ours for detd-worker, at most */
+
+/* The command line of detd-worker: words[0] is its own name. */
+struct look {
+    char *words[WORDS];
+    int n;
+    char name[PATH_MAX]; /* what is looked at */
+};
+
+static void add(struct look *l, const char *word)
+{
+    l->words[l->n++] = (char *)word;
+}
+
+static bool is_number(const char *text)
+{
+    size_t len = strspn(text, "0123456789");
+
+    return len > 0 && text[len] == '\0';
+}
+
+static bool is_file(const char *path)
+{
+    struct stat st;
+
+    return stat(path, &st) == 0 && !S_ISDIR(st.st_mode);
+}
+
+/* What is meant, as a name for detd-worker: the file of a job's keys, FILE, FILE.json, or a preset, as is what is no file. */
+static int find(struct context *ctx, const char *what, char ret_name[PATH_MAX])
+{
+    char with[PATH_MAX], *folder;
+    int64_t id;
+    int rc;
+
+    if (is_number(what)) {
+        if ((rc = take_id(ctx, what, &id)) || (rc = job_folder(ctx, id, &folder)))
+            return rc;
+        snprintf(ret_name, PATH_MAX, "%s/spec.json", folder);
+        free(folder);
+        return 0;
+    }
+    if (!is_file(what) && snprintf(with, sizeof with, "%s.json", what) < (int)sizeof with && is_file(with))
+        what = with;
+    if (!is_file(what) || !realpath(what, ret_name))
+        snprintf(ret_name, PATH_MAX, "%s", what);
+    return 0;
+}
+
+/* rest: what is looked at, and changes of its keys. */
+static int run(struct context *ctx, struct look *l, char **rest, int count)
+{
+    char **argv;
+    int rc = find(ctx, rest[0], l->name);
+
+    if (rc)
+        return rc;
+    argv = calloc((size_t)(l->n + count) + 2, sizeof *argv);
+    if (!argv)
+        abort();
+    memcpy(argv, l->words, (size_t)l->n * sizeof *argv);
+    argv[l->n] = l->name;
+    memcpy(argv + l->n + 1, rest + 1, (size_t)(count - 1) * sizeof *argv);
+    rc = worker_run(argv);
+    free(argv);
+    return rc;
+}
+
+/* Options of all three. Returns 0, or an exit code after complaining. */
+static int take(struct context *ctx, const struct option *options, int argc, char **argv, struct look *l)
+{
+    int o;
+
+    while ((o = getopt_long(argc, argv, "n:o:", options, NULL)) != -1) {
+        if (o == '?')
+            return CODE_USAGE;
+        if ((o == 'n' || o == 'c') && (!is_number(optarg) || strlen(optarg) > 6))
+            return misuse(ctx, "%s is a count, not '%s'", o == 'n' ? "-n" : "--classes", optarg);
+        if (l->n + 2 > WORDS)
+            return misuse(ctx, "the same options again and again");
+        add(l, o == 'n' ? "--count" : o == 'c' ? "--classes" : o == 'o' ? "--out" : "--json");
+        if (o != 'j')
+            add(l, optarg);
+    }
+    if (optind == argc)
+        return misuse(ctx, "what is to be looked at?");
+    return 0;
+}
+
+static bool has(const struct look *l, const char *word)
+{
+    for (int i = 1; i < l->n; i++)
+        if (strcmp(l->words[i], word) == 0)
+            return true;
+    return false;
+}
+
+int command_layers(struct context *ctx, int argc, char **argv)
+{
+    static const struct option options[] = { { "json", no_argument, NULL, 'j' }, { "classes", required_argument, NULL, 'c' }, { 0 } };
+    struct look l = { .words = { NULL, (char *)"--layers" }, .n = 2 };
+    int rc = take(ctx, options, argc, argv, &l);
+
+    if (rc == 0 && (has(&l, "--count") || has(&l, "--out")))
+        return misuse(ctx, "-n and -o are other commands' options");
+    return rc ? rc : run(ctx, &l, argv + optind, argc - optind);
+}
+
+int command_anchors(struct context *ctx, int argc, char **argv)
+{
+    static const struct option options[] = { { "json", no_argument, NULL, 'j' }, { "count", required_argument, NULL, 'n' }, { 0 } };
+    struct look l = { .words = { NULL, (char *)"--anchors" }, .n = 2 };
+    int rc = take(ctx, options, argc, argv, &l);
+
+    if (rc == 0 && has(&l, "--out"))
+        return misuse(ctx, "-o is another command's option");
+    return rc ? rc : run(ctx, &l, argv + optind, argc - optind);
+}
+
+int command_sample(struct context *ctx, int argc, char **argv)
+{
+    static const struct option options[] = { { "out", required_argument, NULL, 'o' }, { "count", required_argument, NULL, 'n' }, { 0 } };
+    struct look l = { .words = { NULL, (char *)"--sample" }, .n = 2 };
+    int rc = take(ctx, options, argc, argv, &l);
+
+    if (rc == 0 && !has(&l, "--out"))
+        return misuse(ctx, "-o DIR is needed: that is where the pictures go");
+    return rc ? rc : run(ctx, &l, argv + optind, argc - optind);
+}

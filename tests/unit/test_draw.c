@@ -158,7 +158,7 @@ static void a_frame_that_overhangs_is_cut(void **state)
     free(p.rgb);
 }
 
-static void the_best_is_on_top_and_scores_end_at_one(void **state)
+static void the_best_is_on_top_and_scores_are_from_nought_to_one(void **state)
 {
     struct detection d[2] = { { .cls = 1, .score = .9, .box = { 20, 30, 50, 50 } }, { .score = .5, .box = { 20, 30, 50, 50 } } };
     struct picture p = blank(120, 90), q = blank(120, 90);
@@ -169,11 +169,19 @@ static void the_best_is_on_top_and_scores_end_at_one(void **state)
     draw(&p, d, 2);
     assert_memory_equal(at(&p, 20, 60), color, 3);
     draw(&q, d, 2);
-    d[0].score = 1;
+    d[0].score = 0;
+    draw(&p, d, 1);
+    d[0].score = -7;
+    draw(&q, d, 1);
+    assert_memory_equal(p.rgb, q.rgb, 120 * 90 * 3);
+    d[0].score = 2; /* as of ground truth: no score is written */
     draw(&p, d, 1);
     d[0].score = 7;
     draw(&q, d, 1);
     assert_memory_equal(p.rgb, q.rgb, 120 * 90 * 3);
+    d[0].score = 1;
+    draw(&q, d, 1);
+    assert_memory_not_equal(p.rgb, q.rgb, 120 * 90 * 3);
     free(p.rgb);
     free(q.rgb);
 }
@@ -321,7 +329,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_frame_lies_on_its_box),
         cmocka_unit_test(masks_cover_their_pixels),
-        cmocka_unit_test(the_best_is_on_top_and_scores_end_at_one),
+        cmocka_unit_test(the_best_is_on_top_and_scores_are_from_nought_to_one),
         cmocka_unit_test(letters_stand_out),
         cmocka_unit_test(letters_leave_a_rim),
         cmocka_unit_test(anything_is_clipped),

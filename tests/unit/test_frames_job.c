@@ -4,11 +4,10 @@
 #include "tests/unit/frames_set.h"
 #include "worker/data/sample/frames.h"
 #include "worker/datacheck.h"
+#include "worker/models/depth/family.h"
 #include "worker/models/registry.h"
 
-/* Nothing here opens a network. */
-static const struct model_family depth = { .name = "depth", .task = &task_frames };
-static const struct model_family *const families[] = { &depth };
+static const struct model_family *const families[] = { &depth_models };
 static const struct model_registry models = { &job_presets, families, 1 };
 
 /* Of the tree's list and of "val.txt", with `more` in its data and such a preset. */

@@ -104,7 +104,9 @@ static bool is_there(const char *jobs, const char *name)
 /* What is written of an end is read so again. */
 static void ends(struct launch_request *rq)
 {
-    struct job_row row = { .id = job, .state = JOB_FAILED, .submitted = SUBMITTED, .attempt = 1, .reason = "rank 1: \"no\" \xe4\xb8\xad" };
+    struct job_row row = {
+        .id = job, .state = JOB_FAILED, .submitted = SUBMITTED, .attempt = 1, .last_seq = 2, .reason = "rank 1: \"no\" \xe4\xb8\xad"
+    };
     struct err err = { 0 };
 
     launch_drop_spool(rq->jobs_dir, &row, rq->store_id);

@@ -25,9 +25,8 @@ EMBED(schema_013, "schema/013_evaluations.sql")
 
 const char *schema_migration(int n)
 {
-    static const char *const all[SCHEMA_VERSION] = { schema_001, schema_002, schema_003, schema_004, schema_005, schema_006,
-                                                     schema_007, schema_008, schema_009, schema_010, schema_011, schema_012,
-                                                     schema_013 };
+    static const char *const all[SCHEMA_VERSION] = { schema_001, schema_002, schema_003, schema_004, schema_005, schema_006, schema_007,
+                                                     schema_008, schema_009, schema_010, schema_011, schema_012, schema_013 };
 
     return all[n - 1];
 }

@@ -576,10 +576,9 @@ static int follow(rule *const *rules, size_t n, struct jobspec *s, struct err *e
 
 int jobspec_finish(struct jobspec *s, bool uncounted, struct err *err)
 {
-    static rule *const all[] = { finish_model,     finish_rcnn,   finish_depth,  finish_sizes,        finish_pictures,
-                                 finish_fraction,  finish_frames, finish_labels, finish_shards,       finish_run,
-                                 finish_optimizer, finish_form,   finish_val,    finish_depth_scores, finish_eval,
-                                 finish_steps };
+    static rule *const all[] = { finish_model,  finish_rcnn,         finish_depth,  finish_sizes, finish_pictures,  finish_fraction,
+                                 finish_frames, finish_labels,       finish_shards, finish_run,   finish_optimizer, finish_form,
+                                 finish_val,    finish_depth_scores, finish_eval,   finish_steps };
     static rule *const of_steps[] = { finish_schedule, finish_intervals, finish_verify };
     int rc = follow(all, sizeof all / sizeof *all, s, err);
 

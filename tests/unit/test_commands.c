@@ -106,7 +106,8 @@ static void examples_come_as_far_as_the_socket(void **state)
     write_file(folder, "a.json", "{}");
     assert_int_equal(chdir(folder), 0);
     for (const struct command *c = commands; c->name && !wrong; c++) {
-        if (strcmp(c->name, "check") == 0 || strcmp(c->name, "layers") == 0 || strcmp(c->name, "anchors") == 0 || strcmp(c->name, "sample") == 0 || strcmp(c->name, "completion") == 0) /* ask detd-worker, and nobody */
+        if (strcmp(c->name, "check") == 0 || strcmp(c->name, "layers") == 0 || strcmp(c->name, "anchors") == 0 ||
+            strcmp(c->name, "sample") == 0 || strcmp(c->name, "completion") == 0) /* ask detd-worker, and nobody */
             continue;
         if (run_example(c) != CODE_NO_DAEMON)
             wrong = c->name;

@@ -17,7 +17,8 @@ struct check_options {
     bool upright;                        /* pictures are turned as their EXIF orientation says, and annotations are about the turned ones */
     const struct frames_options *frames; /* the split is one of frames, and this is its list and folder; NULL: it is not */
     const struct labels_options *labels; /* its labels stand in many files, and this is where; NULL: they do not. Neither: COCO */
-    double fraction; /* 0: the split is all of it. Else about so much of it is one part, the other the rest: the bytes of a picture's file alone say which */
+    double
+        fraction; /* 0: the split is all of it. Else about so much of it is one part, the other the rest: the bytes of a picture's file alone say which */
     bool of_fraction; /* it is that part, and what is wrong with records is told of the other one; else the rest */
 };
 

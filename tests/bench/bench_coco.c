@@ -69,14 +69,14 @@ int main(int argc, char **argv)
     const char *path = bench_word(argc, argv, "file", NULL);
     int64_t bytes = (int64_t)(bench_number(argc, argv, "mb", 500) * 1e6);
     bool masks = bench_number(argc, argv, "masks", 0) != 0;
-    struct problems *problems = calloc(1, sizeof *problems);
+    static struct problems problems;
     struct dataset *d;
     struct stat st;
     struct err err;
     double start;
     int rc;
 
-    if (!path || !problems) {
+    if (!path) {
         fprintf(stderr, "bench_coco: file=PATH is needed\n");
         return 2;
     }
@@ -85,7 +85,7 @@ int main(int argc, char **argv)
         return 1;
     }
     start = bench_now();
-    rc = masks ? coco_read_masks(path, ".", BAD_ERROR, problems, &d, &err) : coco_read(path, ".", BAD_ERROR, problems, &d, &err);
+    rc = masks ? coco_read_masks(path, ".", BAD_ERROR, &problems, &d, &err) : coco_read(path, ".", BAD_ERROR, &problems, &d, &err);
     start = bench_now() - start;
     if (rc < 0) {
         fprintf(stderr, "bench_coco: %s\n", err.msg);
@@ -94,6 +94,5 @@ int main(int argc, char **argv)
     printf("coco masks=%d mib=%.2f seconds=%.4f mib_per_s=%.1f boxes=%lld peak_mib=%.1f\n", masks, (double)st.st_size / 1048576, start,
            (double)st.st_size / 1048576 / start, (long long)d->offset[d->nimages], bench_peak_mib());
     dataset_free(d);
-    free(problems);
     return 0;
 }

@@ -42,7 +42,7 @@ class Disk:
     def __init__(self, log, root, known):
         self.root, self.changes = os.path.realpath(root), []
         self.events = [e for e in read_log(log) if e.path not in {self.root + "/" + name for name in known}]
-        self.folders, self.inodes, self.made, self.gone = {ROOT: {}}, {os.stat(root).st_ino: ROOT}, ROOT, []
+        self.folders, self.links, self.inodes, self.made, self.gone = {ROOT: {}}, {}, {os.stat(root).st_ino: ROOT}, ROOT, []
         begun, waiting = {}, collections.defaultdict(list)  # of a sync; changes that are not durable
         for at, e in enumerate(self.events):
             if e.what == "sync":
@@ -90,6 +90,11 @@ class Disk:
 
     def take_mkdir(self, at, e):
         return self.make(at, e, "mkdir")
+
+    def take_link(self, at, e):
+        made = self.make(at, e, "link")
+        self.links[self.made] = e.data
+        return made
 
     def take_remove(self, at, e):
         folder, name = self.place(e.path)
@@ -141,7 +146,7 @@ class State:
     """What there is when these changes have come to pass."""
 
     def __init__(self, disk, changes):
-        self.folders = {folder: {} for folder in disk.folders}
+        self.folders, self.links = {folder: {} for folder in disk.folders}, disk.links
         self.files = collections.defaultdict(list)
         for c in changes:
             if c.names is None:
@@ -184,6 +189,8 @@ class State:
             if file in self.folders:
                 os.mkdir(path, 0o700)
                 self.write(path, file, left_out)
+            elif file in self.links:
+                os.symlink(self.links[file], path)
             else:
                 self.write_file(path, file)
 

@@ -138,7 +138,7 @@ def main():
         masks = json.load(open(root + "/seen/results_segm.json"))
         assert masks and all(m["segmentation"]["size"] == [64, 64] for m in masks), out
         code, out, err = worker("--predict", "--job-dir", root + "/whole", "--out", root + "/seen", root + "/no such picture.png")
-        assert code == 1 and "0 masks -> " in out and "1 of 1 images could not be read" in err, (out, err)
+        assert code == 1 and "0 masks of score 0.25 and more -> " in out and "1 of 1 images could not be read" in err, (out, err)
         assert json.load(open(root + "/seen/results_segm.json")) == [] == json.load(open(root + "/seen/results.json")), "those of an earlier predict are left"
 
         for names in ("torchvision", "detectron2"):

@@ -331,6 +331,19 @@ int mkdir(const char *path, mode_t mode)
     return named("mkdir", AT_FDCWD, path, REAL(mkdir)(path, mode));
 }
 
+/* A link is whole from the start: its number is that of the link itself, its data the name that it leads to. */
+int symlink(const char *to, const char *path)
+{
+    char link[PATH_MAX];
+    struct stat st;
+    int rc = REAL(symlink)(to, path);
+
+    absolute(AT_FDCWD, path, link);
+    if (rc == 0 && is_below(link) && lstat(link, &st) == 0)
+        note("link", st.st_ino, 0, &(struct iovec){ (void *)to, strlen(to) }, 1, link, "");
+    return rc;
+}
+
 int unlink(const char *path)
 {
     return named("remove", AT_FDCWD, path, REAL(unlink)(path));

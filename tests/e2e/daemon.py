@@ -163,11 +163,13 @@ class Daemon:
         again = ["-o", "remount,size=%dm" % disk_mb] if os.path.ismount(self.state) else ["-o", "size=%dm" % disk_mb, "-t", "tmpfs", "detd-e2e"]
         subprocess.run(["mount", *again, self.state], check=True)
 
-    def fill(self):
-        """Until not a byte is free, in detd.db's log neither, where it could write anew over what it has in detd.db. Returns the file that has taken the room."""
+    def fill(self, cut_log=False):
+        """Until not a byte is free; cut_log: in detd.db's log neither, where detd could write anew over what is in detd.db by now. Returns the file that has taken the
+        room."""
         path = self.state + "/filler"
-        with sqlite3.connect(self.state + "/detd.db", timeout=60) as db:
-            self.until(lambda: db.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()[0] == 0, "the log of detd.db cannot be cut")
+        if cut_log:
+            with sqlite3.connect(self.state + "/detd.db", timeout=60) as db:
+                self.until(lambda: db.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()[0] == 0, "the log of detd.db cannot be cut")
         with open(path, "ab", buffering=0) as f:
             for size in (1 << 20, 4096, 1):
                 try:

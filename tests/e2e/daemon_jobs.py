@@ -842,7 +842,7 @@ def the_disk_is_full():
         paused = d.submit(10, threads=1, priority=-1)
         d.call("job.pause", id=paused)
         d.wait(job, lambda j: j["step"] > 5)
-        full = d.fill()
+        full = d.fill(cut_log=True)
         asked = [("job.pause", dict(id=job)), ("job.cancel", dict(id=job)), ("job.checkpoint", dict(id=job)), ("job.eval", dict(id=job)),
                  ("deterministic.set", dict(id=job, tier="world")), ("deterministic.set", dict(tier="off")), ("job.resume", dict(id=paused)),
                  ("job.cancel", dict(id=waiting)), ("job.pause", dict(id=waiting)), ("job.priority", dict(id=job, priority=7)),

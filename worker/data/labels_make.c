@@ -28,8 +28,9 @@ static bool grow(void *list, int64_t n, int64_t *room, size_t size)
     bigger = realloc(old, (size_t)more * size);
     if (!bigger)
         return false;
-    memcpy(list, &bigger, sizeof bigger);
+    memcpy(list, &bigger, sizeof bigger); /* whatever it is a list of */
     *room = more;
+    // cppcheck-suppress memleak
     return true;
 }
 

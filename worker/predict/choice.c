@@ -69,7 +69,7 @@ static bool best_of(const char *dir, int64_t last, struct state_best *ret)
 
 static void choose_best(const char *dir, int64_t last, struct choice *ret)
 {
-    struct state_best best;
+    struct state_best best = { 0 };
     char what[96];
     int n;
 

@@ -166,7 +166,7 @@ int command_verify(struct context *ctx, int argc, char **argv)
     struct wish w = { .from = -1, .steps = -1, .ranks = -1, .stress = -1 };
     json_t *spec = NULL;
     struct run r;
-    int64_t recorded;
+    int64_t recorded = 0;
     int rc, o;
 
     while ((o = getopt_long(argc, argv, "", options, NULL)) != -1) {

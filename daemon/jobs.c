@@ -1,5 +1,6 @@
 #include "daemon/jobs.h"
 
+#include <assert.h>
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -362,6 +363,7 @@ static struct job *take_in(struct extension *x)
         return j;
     }
     j = x->job;
+    assert(j); /* one that was in memory is kept there while it is extended */
     insert(x->jobs, j);
     x->job = NULL;
     return j;

@@ -193,6 +193,7 @@ static int join_frames(const struct batch *b, const struct shard_batch *s, int i
 
     while (batch_array_of(b->form, name) >= 0)
         snprintf(name, sizeof name, "seen%d", n++);
+    assert(n > 0); /* the target is always there */
     *ret = (struct picture){ malloc((size_t)n * w * h * 3), s->canvas.w * n, s->canvas.h };
     if (!ret->rgb)
         return err_set(err, ERR_DEVICE, "out of memory");

@@ -1,6 +1,7 @@
 /* Pascal VOC. A list of ImageSets, a name a line: Annotations/NAME.xml and JPEGImages/NAME with the ending of a picture lie in its root, which is
  * data.train.images, or else the folder that ImageSets is in. Or a folder of XML files, each with a picture of its name in data.train.images, or else beside
  * it. Source: the development kit of VOC2012; its example code counts pixels from 1, and boxes go to the last one inside. */
+#include <assert.h>
 #include <errno.h>
 #include <expat.h>
 #include <math.h>
@@ -206,6 +207,13 @@ static void end_of_size(struct voc_file *f)
         *(f->leaf[0] == 'w' ? &f->width : &f->height) = v;
 }
 
+/* The one whose elements these are: it began before them. */
+static struct voc_object *newest(struct voc_file *f)
+{
+    assert(f->nobjects > 0);
+    return &f->object[f->nobjects - 1];
+}
+
 static void XMLCALL on_end(void *arg, const XML_Char *name)
 {
     struct voc_file *f = arg;
@@ -214,15 +222,13 @@ static void XMLCALL on_end(void *arg, const XML_Char *name)
     if (f->why)
         return;
     if (f->place[f->depth] == IN_LEAF) {
-        struct voc_object *o = f->nobjects ? &f->object[f->nobjects - 1] : NULL;
-
         trim(f);
         if (f->place[f->depth - 1] == IN_SIZE)
             end_of_size(f);
         else if (f->place[f->depth - 1] == IN_OBJECT)
-            end_of_object_leaf(f, o);
+            end_of_object_leaf(f, newest(f));
         else
-            end_of_side(f, o);
+            end_of_side(f, newest(f));
     }
     f->depth--;
 }

@@ -74,8 +74,11 @@ static int open_yaml(struct labels_maker *m)
     const char *split = m->opt->val ? "val" : "train";
     struct data_yaml *y = calloc(1, sizeof *y);
     char root[DATASET_MAX_PATH];
-    int rc = y ? labels_make_file(m, m->opt->annotations, YAML_MAX_BYTES, true) : labels_no_memory(m);
+    int rc;
 
+    if (!y)
+        return labels_no_memory(m);
+    rc = labels_make_file(m, m->opt->annotations, YAML_MAX_BYTES, true);
     if (rc == 0)
         rc = data_yaml_parse(m->opt->annotations, m->file.bytes, m->file.size, split, y, m->err);
     if (rc == 0 && y->npaths == 0)
@@ -86,8 +89,7 @@ static int open_yaml(struct labels_maker *m)
         rc = root_of(m, y, root);
     for (int i = 0; rc == 0 && i < y->npaths; i++)
         rc = read_path(m, root, y->path[i]);
-    if (y)
-        data_yaml_free(y);
+    data_yaml_free(y);
     free(y);
     return rc;
 }

@@ -15,6 +15,9 @@
     "cpu_before=?21, "                                                                                                             \
     "priority=?22, after=?23, backfill=?24, reported=?25"
 
+/* What is told of a job when it was removed meanwhile would stay for good. */
+#define IS_THERE "EXISTS (SELECT 1 FROM jobs WHERE id=?1)"
+
 static const char *const sql[ST_COUNT] = {
     [ST_TOKEN] = "SELECT id FROM jobs WHERE uid=?1 AND token=?2 UNION ALL SELECT job FROM removed WHERE uid=?1 AND token=?2",
     [ST_QUEUED] = "SELECT count(*) FROM (SELECT 1 FROM jobs WHERE state IN ('queued', 'paused') AND uid=?1 LIMIT ?2)",
@@ -34,12 +37,12 @@ static const char *const sql[ST_COUNT] = {
                       "WHERE id=CASE WHEN json_valid(?2) THEN json_extract(?2, '$.eval.job') END AND (uid=?3 OR ?3=0)",
     [ST_SAVE] = "UPDATE jobs SET " JOB_COLUMNS " WHERE id=?1",
     [ST_SEQ] = "UPDATE jobs SET last_seq=max(last_seq, ?2), step=max(step, ?3), reported=max(reported, ?4) WHERE id=?1",
-    [ST_EVENT] = "INSERT INTO events (job, time, level, kind, text) VALUES (?1, ?2, ?3, ?4, ?5)",
+    [ST_EVENT] = "INSERT INTO events (job, time, level, kind, text) SELECT ?1, ?2, ?3, ?4, ?5 WHERE ?1 IS NULL OR " IS_THERE,
     [ST_SETTING] = "INSERT INTO meta VALUES (?1, ?2) ON CONFLICT (key) DO UPDATE SET value=excluded.value",
     [ST_GPU] = "INSERT INTO gpus (uuid, name, quarantine, memory_bytes, ecc_errors, seen, quarantined) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7) "
                "ON CONFLICT (uuid) DO UPDATE SET name=excluded.name, quarantine=excluded.quarantine, memory_bytes=excluded.memory_bytes, "
                "ecc_errors=excluded.ecc_errors, seen=excluded.seen, quarantined=excluded.quarantined",
-    [ST_USAGE] = "INSERT OR REPLACE INTO usage VALUES (?1, ?2, ?3, ?4, ?5, ?6)",
+    [ST_USAGE] = "INSERT OR REPLACE INTO usage SELECT ?1, ?2, ?3, ?4, ?5, ?6 WHERE " IS_THERE,
     [ST_SERIES] = "SELECT id FROM series WHERE job=?1 AND split=?2 AND term=?3",
     [ST_NEW_SERIES] = "INSERT INTO series (job, split, term) VALUES (?1, ?2, ?3)",
     [ST_POINT] = "INSERT INTO point VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)",

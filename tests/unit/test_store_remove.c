@@ -105,6 +105,27 @@ static void a_job_goes_and_its_neighbours_stay(void **state)
     assert_int_equal(rows_of(f, after), rows);
 }
 
+/* As who asked, whose name is looked up meanwhile: nobody would ever remove it. */
+static void what_comes_behind_it_is_not_stored(void **state)
+{
+    struct fixture *f = *state;
+    int64_t id = a_job(f, "a", 20, JOB_CANCELLED), stays = a_job(f, "b", 20, JOB_CANCELLED);
+    int rows = rows_of(f, stays);
+
+    assert_int_equal(remove_job(f, id), 0);
+    while (sweep(f, id, 1000))
+        ;
+    for (int i = 0; i < 2; i++) {
+        store_event(f->s, i ? stays : id, "info", "audit", "cancel by ann", 1001);
+        store_usage(f->s, &(struct store_usage){ i ? stays : id, 2000, 1.5, 100, 50, 7 });
+    }
+    store_event(f->s, 0, "info", "audit", "drain by ann", 1001);
+    assert_int_equal(sweep(f, stays + 1, 1000), 0); /* of nothing, behind them in the queue */
+    assert_int_equal(rows_of(f, id), 0);
+    assert_int_equal(rows_of(f, stays), rows + 2);
+    assert_string_equal(sql(f, "SELECT text FROM events WHERE job IS NULL AND kind='audit'"), "drain by ann");
+}
+
 /* Whenever detd is killed: the job is gone, what is left of it is known, and is removed by the next. */
 static void the_next_detd_goes_on(void **state)
 {
@@ -291,10 +312,11 @@ static int forget(struct fixture *f, double before)
 static void old_events_are_forgotten(void **state)
 {
     struct fixture *f = *state;
+    int64_t job[3] = { 0, submit(f, "a", 7), submit(f, "b", 7) };
     int pieces = 1;
 
     for (int i = 0; i < 2500; i++)
-        store_event(f->s, i % 3, "info", "k", "t", i);
+        store_event(f->s, job[i % 3], "info", "k", "t", i);
     forget(f, -1);
     assert_string_equal(sql(f, "SELECT count(*) FROM events"), "2500");
     while (forget(f, 2400))
@@ -307,6 +329,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         TEST(a_job_goes_and_its_neighbours_stay),
+        TEST(what_comes_behind_it_is_not_stored),
         TEST(the_next_detd_goes_on),
         TEST(what_lives_is_refused),
         TEST(numbers_and_tokens_are_not_used_again),

@@ -60,17 +60,49 @@ static void next_job(struct removals *r)
     look_for_next(r);
 }
 
+static void look_from(struct removals *r, int64_t after)
+{
+    r->busy = true;
+    r->passed = false;
+    r->after = after;
+    r->row.id = r->asked = r->refused = 0;
+    look_for_next(r);
+}
+
 static void swept(void *arg, int rc, int64_t more, const struct err *err)
 {
     struct removals *r = arg;
+    int64_t job = r->sweeping;
 
     (void)err;
-    if (rc < 0 || *r->stopping)
+    if (rc == 0 && more && !*r->stopping) {
+        store_sweep(r->jobs->store, job, now_s(), swept, r);
+        return;
+    }
+    r->sweeping = 0;
+    r->left = r->left || rc < 0;
+    if (r->busy)
+        r->again = true;
+    else if (rc < 0 || *r->stopping)
         rest(r, true);
-    else if (more)
-        store_sweep(r->jobs->store, r->row.id, now_s(), swept, r);
     else
+        look_from(r, r->passed ? 0 : job);
+}
+
+/* The folder is gone. The rows wait for room where the disk is full, and there the folders of jobs that are removed meanwhile make it: removal_resume() looks
+ * for them beside the sweep. */
+static void sweep(struct removals *r)
+{
+    if (r->sweeping) {
+        r->passed = r->passed || r->row.id != r->sweeping;
         next_job(r);
+        return;
+    }
+    r->sweeping = r->row.id;
+    r->busy = false;
+    store_sweep(r->jobs->store, r->sweeping, now_s(), swept, r);
+    if (r->again)
+        removal_resume(r);
 }
 
 static void look_on(struct removals *r, const char *why)
@@ -120,7 +152,7 @@ static void after_work(void *arg)
     } else if (r->rc < 0) {
         look_on(r, r->err.msg);
     } else if (r->row.id) {
-        store_sweep(r->jobs->store, r->row.id, now_s(), swept, r);
+        sweep(r);
     } else {
         rest(r, r->left);
     }
@@ -137,10 +169,8 @@ void removal_resume(struct removals *r)
     r->again = r->busy;
     if (r->busy)
         return;
-    r->busy = true;
     r->left = false;
-    r->after = r->row.id = r->asked = 0;
-    look_for_next(r);
+    look_from(r, 0);
 }
 
 /* ---- a job that goes ---- */

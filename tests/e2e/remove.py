@@ -277,14 +277,14 @@ def made_room_for():
         empty = [d.submit(5) for _ in range(40)]
         for job in empty:
             d.call("job.cancel", id=job)
-        d.fill()
+        d.fill(cut_log=True)
         assert refusal(d, "daemon.undrain") == "SYSTEM" and is_full(d)
         for job in empty:  # each needs room, and gives none
             remove(d, job)
         d.kill()
         d.start()
         assert [refusal(d, "job.get", id=job) for job in empty] == ["NOTFOUND"] * 40
-        d.fill()
+        d.fill(cut_log=True)
         remove(d, large)
         d.until(lambda: is_wiped(d, large), "something of it stays")
         d.until(lambda: not is_full(d), "there is room, and it is not seen")

@@ -23,6 +23,7 @@ static void names_and_numbers(void **state)
     struct audit a = { .events = &events };
     struct err err;
 
+    assert_int_equal(submit(f, "t", 1000), 1);
     audit_add(&a, 1, 0, "ann", "pause");
     audit_add(&a, 1, 4000000000, NULL, "cancel"); /* of a detd that is stopping */
     assert_int_equal(errands_open(&f->loop, &a.names, &err), 0);

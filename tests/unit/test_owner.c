@@ -107,10 +107,34 @@ static void of_before(const char *dir, bool kept)
     refuses(dir, "store", "train.optimizer=adamw", "", "it was trained by another job, or the job has changed since");
 }
 
+/* With other rates from the first step on nothing is on the way to more steps: that is refused, and what is there stays. */
+static void without_a_way(const char *dir, bool kept)
+{
+    static const char keys[] = "train.schedule=cosine train.burn_in=0 checkpoint.every=4", more[] = "train.steps=200";
+    char all[sizeof keys + sizeof more];
+    struct jobspec *longer;
+    struct err err = { 0 };
+    int64_t step = -1;
+
+    save(dir, keys, kept);
+    snprintf(all, sizeof all, "%s %s", keys, more);
+    longer = spec_of(all);
+    assert_int_equal(owner_pick_shorter(longer, "store", dir, &step, &err), ERR_STATE);
+    assert_int_equal(step, -1);
+    refuses(dir, "store", all, "train.steps", "was trained with train.steps 100; other");
+    jobspec_free(longer);
+}
+
 static void names_what_differs(void **state)
 {
     (void)state;
     in_folder(of_today, true);
+}
+
+static void keeps_what_is_on_no_way(void **state)
+{
+    (void)state;
+    in_folder(without_a_way, true);
 }
 
 static void older_checkpoints(void **state)
@@ -121,7 +145,8 @@ static void older_checkpoints(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = { cmocka_unit_test(names_what_differs), cmocka_unit_test(older_checkpoints) };
+    const struct CMUnitTest tests[] = { cmocka_unit_test(names_what_differs), cmocka_unit_test(older_checkpoints),
+                                        cmocka_unit_test(keeps_what_is_on_no_way) };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

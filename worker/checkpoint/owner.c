@@ -201,6 +201,8 @@ int owner_pick_shorter(const struct jobspec *spec, const char *store_id, const c
         rc = ckpt_newest(dir, &anybody, most, &step, err);
         most = step - 1;
     } while (rc == 0 && step > 0 && (rc = look_at(spec, &anybody, dir, step, err)) == 0);
+    if (rc >= 0 && step == 0) /* what was trained stays: who wants it to go says so */
+        return err_set(err, ERR_STATE, "'%s' holds no checkpoint on the way to more steps", dir);
     if (rc >= 0)
         rc = ckpt_drop_after(dir, step, err);
     if (rc == 0)

@@ -13,8 +13,8 @@ int owner_identity(const struct jobspec *spec, const char *store_id, struct ckpt
  * keys that differ, which a checkpoint of an earlier version tells only where it is older than a key. Returns the error. */
 int owner_refuse(const struct jobspec *spec, const char *store_id, const char *dir, struct err *err);
 /* A job that was given more steps since: the newest checkpoint in `dir` that this job with fewer of them has made, at a step where it would be the same with these
- * (jobspec_on_the_way()); 0: there is none, and it begins anew. Newer ones go, as they are of steps that come out differently. ERR_STATE, and nothing goes: the
- * newest is of a job that differs in more. Rank 0. */
+ * (jobspec_on_the_way()). Newer ones go, as they are of steps that come out differently. ERR_STATE, and nothing goes: there is none, or the newest is of a job
+ * that differs in more. Rank 0. */
 int owner_pick_shorter(const struct jobspec *spec, const char *store_id, const char *dir, int64_t *ret_step, struct err *err);
 /* Hash of jobspec_portable(): alike for jobs that are to give the same bits, wherever their files lie. */
 int owner_keys(const struct jobspec *spec, struct hash128 *ret, struct err *err);

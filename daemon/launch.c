@@ -116,14 +116,14 @@ int launch_note_end(const char *jobs_dir, const struct job_row *row, struct err 
 }
 
 /* Whether it has ended, which the database does not know. One that does know it, and has the job wait for its slots all the same, has given it more steps: the
- * spool went with that end. */
+ * spool went with that end. Other ends than completion may be ones that no report told: one of before has as many reports. */
 static void look_at_end(struct launch_request *rq)
 {
     struct end end;
 
     read_end(rq->jobs_dir, rq->job, rq->submitted, &end);
-    rq->anew = end.is.state && end.seq == rq->last_seq;
-    if (end.is.state && (end.seq < 0 || end.seq > rq->last_seq))
+    rq->anew = end.is.state == JOB_COMPLETED && end.seq == rq->last_seq;
+    if (end.is.state && !rq->anew && (end.seq < 0 || end.seq >= rq->last_seq))
         rq->end = end.is;
 }
 

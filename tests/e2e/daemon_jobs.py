@@ -196,6 +196,26 @@ def ends_outlive_an_older_database():
         d.until(lambda: d.call("daemon.info")["cpu_free"] == 2, "the slots are not free")
 
 
+def an_end_that_nobody_reported_outlives_an_older_database():
+    """A job was cancelled while it was paused, so the older database has all of its reports, and its spool is gone: it has ended, too."""
+    with Daemon() as d:
+        job = d.submit(1000000, threads=1)
+        d.wait(job, lambda j: j["step"] > 5)
+        d.call("job.pause", id=job)
+        d.wait(job, "paused")
+        d.wait_left(job)
+        copy_database(d)
+        d.call("job.cancel", id=job)
+        d.until(lambda: not has_spool(d, job), "the spool stays")
+        d.stop()
+        put_back_database(d)
+        d.start()
+        d.call("job.resume", id=job)
+        ended = d.wait(job, lambda j: j["state"] in ("cancelled", "failed") or j["attempt"] > 2 or j["state"] == "running")
+        assert (ended["state"], ended["reason"]) == ("cancelled", ""), ended
+        d.wait_event("ended_before", job)
+
+
 def supervisor_dies():
     """Its ranks die with it; the next attempt goes on from the checkpoint, and what the lost steps reported is replaced."""
     with Daemon() as d:
@@ -1012,7 +1032,8 @@ SCENARIOS = [what_holds_the_lock_does_not_die, a_silent_supervisor_is_killed, no
              a_lock_that_stays_held, an_upgrade_in_mid_job, ends_without_a_supervisor, the_wall_clock_is_moved, supervisor_cannot_be_started,
              a_supervisor_that_says_nothing, a_checkpoint_without_room, the_spool_is_lost, a_fifo_in_a_folder, a_forgotten_job_is_not_run_again,
              runs_to_the_end, the_database_is_damaged_while_it_runs, daemon_dies_again_and_again, job_ends_while_nobody_listens,
-             spools_go_with_their_jobs, what_looks_like_a_spent_spool_is_kept, ends_outlive_an_older_database, numbers_that_are_given_again,
+             spools_go_with_their_jobs, what_looks_like_a_spent_spool_is_kept, ends_outlive_an_older_database, an_end_that_nobody_reported_outlives_an_older_database,
+             numbers_that_are_given_again,
              budget_counts_from_a_checkpoint_that_nobody_told_of, supervisor_dies, supervisor_dies_too_often, a_checkpoint_starts_the_count_anew,
              both_die, commands, wishes_survive_the_daemon, queue, accepted_jobs_are_never_lost, trainer_cannot_be_opened,
              another_database_while_a_job_runs, the_node_shuts_down, the_terminal_is_closed, told_to_stop_while_detd_runs,

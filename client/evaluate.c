@@ -13,6 +13,7 @@
 #include "client/spec.h"
 #include "client/submit.h"
 #include "client/watch.h"
+#include "proto/clean.h"
 #include "proto/err.h"
 
 static json_t *group(json_t *root, const char *name)
@@ -22,27 +23,31 @@ static json_t *group(json_t *root, const char *name)
     return json_object_get(root, name);
 }
 
+static int put_text(json_t *to, const char *key, const char *text, const char *what, struct err *err)
+{
+    return json_object_set_new(to, key, json_string(text)) == 0 ? 0 : err_set(err, ERR_INPUT, "%s: not valid UTF-8", what);
+}
+
 /* Absolute; a path that is not there is put as it is, for the check to name. */
-static void put_path(json_t *to, const char *key, const char *path)
+static int put_path(json_t *to, const char *key, const char *path, const char *what, struct err *err)
 {
     char real[PATH_MAX];
 
-    json_object_set_new(to, key, json_string(realpath(path, real) ? real : path));
+    return put_text(to, key, realpath(path, real) ? real : path, what, err);
 }
 
 /* "test" of "sets/test.json". */
 static void name_of(const struct evaluation *e, char ret[65])
 {
     const char *slash = strrchr(e->on, '/'), *base = slash ? slash + 1 : e->on, *dot = strrchr(base, '.');
+    char name[NAME_MAX + 1];
 
-    if (e->set)
-        snprintf(ret, 65, "%s", e->set);
-    else
-        snprintf(ret, 65, "%.*s", dot && dot != base ? (int)(dot - base) : (int)strlen(base), base);
+    snprintf(name, sizeof name, "%.*s", dot && dot != base ? (int)(dot - base) : (int)strlen(base), base);
+    clean_copy(ret, 65, e->set ? e->set : name);
 }
 
 /* The set in the place of the validation split; what was validated on, else trained on, tells what form it has, but where a file of COCO's is plain. */
-static void put_set(json_t *root, const struct evaluation *e)
+static int put_set(json_t *root, const struct evaluation *e, struct err *err)
 {
     json_t *data = group(root, "data"), *train = group(data, "train"), *val = group(data, "val");
     const json_t *like = json_is_string(json_object_get(val, "annotations")) ? val : train;
@@ -51,12 +56,12 @@ static void put_set(json_t *root, const struct evaluation *e)
     bool frames = format && (strcmp(format, "frames") == 0 || strcmp(format, "kitti") == 0);
 
     json_object_set_new(val, "format", json_string(!frames && dot && strcasecmp(dot, ".json") == 0 ? "coco" : format ? format : "coco"));
-    if (e->images)
-        put_path(val, "images", e->images);
-    else if (images)
-        json_object_set_new(val, "images", json_string(images));
-    put_path(val, "annotations", e->on);
     json_object_del(val, "fraction");
+    if (!e->images && images)
+        json_object_set_new(val, "images", json_string(images));
+    if (e->images && put_path(val, "images", e->images, "--images", err) < 0)
+        return ERR_INPUT;
+    return put_path(val, "annotations", e->on, "--on", err);
 }
 
 /* When it was to run, for how long, and who was to hear of it: that was then. Nothing is trained that evidence could be of. */
@@ -72,19 +77,23 @@ static void drop_wishes(json_t *run)
 static int build(const struct run *r, const struct evaluation *e, const char *set, long long step, json_t **ret, struct err *err)
 {
     json_t *root = json_deep_copy(r->spec), *eval = group(root, "eval");
-    char name[65];
+    char short_set[41], name[65];
     int rc;
 
-    snprintf(name, sizeof name, "eval %lld on %.40s", (long long)r->id, set);
-    json_object_set_new(root, "name", json_string(name));
+    clean_copy(short_set, sizeof short_set, set);
+    snprintf(name, sizeof name, "eval %lld on %s", (long long)r->id, short_set);
     json_object_del(root, "verify");
     drop_wishes(group(root, "run"));
-    put_set(root, e);
     json_object_set_new(eval, "run", json_string(r->dir));
     json_object_set_new(eval, "step", json_integer(step));
     json_object_set_new(eval, "job", json_integer(r->id));
-    json_object_set_new(eval, "set", json_string(set));
-    rc = spec_check(root, r->name, err);
+    rc = put_set(root, e, err);
+    if (rc == 0)
+        rc = put_text(eval, "set", set, "--set", err);
+    if (rc == 0)
+        rc = put_text(root, "name", name, "--set", err);
+    if (rc == 0)
+        rc = spec_check(root, r->name, err);
     if (rc == 0)
         *ret = root;
     else

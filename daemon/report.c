@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "daemon/job.h"
+#include "proto/clean.h"
 #include "proto/err.h"
 #include "proto/identity.h"
 
@@ -15,23 +16,11 @@ static int bad(struct err *err, const char *key, const char *what)
     return err_field(err, ERR_PROTO, key, "record: %s: %s", key, what);
 }
 
-/* Copies a string and never cuts a UTF-8 character in half. */
-static void copy_text(char *to, size_t size, const char *from)
-{
-    size_t n = strlen(from);
-
-    if (n >= size)
-        for (n = size - 1; n > 0 && ((unsigned char)from[n] & 0xc0) == 0x80;)
-            n--;
-    memcpy(to, from, n);
-    to[n] = '\0';
-}
-
 static void text_of(const json_t *rec, const char *key, char *to, size_t size)
 {
     const char *s = json_string_value(json_object_get(rec, key));
 
-    copy_text(to, size, s ? s : "");
+    clean_copy(to, size, s ? s : "");
 }
 
 static double real_of(const json_t *rec, const char *key, double otherwise)
@@ -82,7 +71,7 @@ static int add_values(struct report *r, const json_t *values, bool pairs, const 
             return bad(err, key, "names must have 1 to 63 bytes");
         if (pairs && json_array_size(v) != 2)
             return bad(err, key, "a term must be [num, den]");
-        copy_text(to->name, sizeof to->name, name);
+        clean_copy(to->name, sizeof to->name, name);
         to->num = value_of(pairs ? json_array_get(v, 0) : v);
         to->den = pairs ? value_of(json_array_get(v, 1)) : 1.0;
         r->count++;
@@ -157,7 +146,7 @@ static int parse_event(struct report *r, const json_t *rec, struct err *err)
     text_of(rec, "kind", r->label, sizeof r->label);
     text_of(rec, "text", r->text, sizeof r->text);
     if (strcmp(r->kind, "warning") != 0 && strcmp(r->kind, "error") != 0)
-        copy_text(r->kind, sizeof r->kind, "info");
+        clean_copy(r->kind, sizeof r->kind, "info");
     return 0;
 }
 
@@ -239,8 +228,8 @@ static const struct {
 static int parse_unknown(struct report *r, const char *name)
 {
     r->type = REPORT_EVENT;
-    copy_text(r->kind, sizeof r->kind, "info");
-    copy_text(r->label, sizeof r->label, "unknown_record");
+    clean_copy(r->kind, sizeof r->kind, "info");
+    clean_copy(r->label, sizeof r->label, "unknown_record");
     snprintf(r->text, sizeof r->text, "record of type '%.60s' is not known to this detd", name);
     return 0;
 }

@@ -17,3 +17,14 @@ json_t *clean_string(const char *text)
     free(copy);
     return s;
 }
+
+void clean_copy(char *to, size_t size, const char *from)
+{
+    size_t n = strlen(from);
+
+    if (n >= size)
+        for (n = size - 1; n > 0 && ((unsigned char)from[n] & 0xc0) == 0x80;)
+            n--;
+    memcpy(to, from, n);
+    to[n] = '\0';
+}

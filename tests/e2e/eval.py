@@ -5,6 +5,7 @@ import io
 import json
 import os
 import re
+import shutil
 import sqlite3
 
 from detctl import expect, run
@@ -93,6 +94,21 @@ def test_what_is_refused(node):
     expect(node.ctl("eval", "1", "--on", "none.json", "--images", "d/images"), 4, "none of its categories is a class of the network")
     expect(node.ctl("submit", "job", "eval.step=4"), 1, r"eval\.step: .*eval\.run")
     expect(node.ctl("submit", "job", "eval.run=d"), 1, r"eval\.step: is required with eval\.run")
+
+
+def test_names_of_any_bytes(node):
+    """A set whose path is no UTF-8 is not silently the job's own; a long name ends with a whole character."""
+    expect(node.ctl("submit", "job", "--wait"), 0)
+    folder = os.path.join(os.fsencode(node.folder), b"d\xff")
+    os.mkdir(folder)
+    shutil.copy(node.folder + "/d/val.json", folder + b"/test.json")
+    for words in ("--on", folder + b"/test.json", "--images", "d/images"), ("--on", "d/val.json", "--images", folder):
+        expect(node.ctl("eval", "1", *words), 1, "not valid UTF-8")
+    name = "x" + "é" * 40
+    shutil.copy(node.folder + "/d/val.json", "%s/%s.json" % (node.folder, name))
+    _, by, _ = evaluated(node, "--on", name + ".json", "--images", "d/images")
+    assert sql(node, "SELECT dataset FROM evaluations WHERE by=?", by) == [(name[:32],)]
+    assert node.job(str(by))["name"] == "eval 1 on " + name[:20], node.job(str(by))["name"]
 
 
 def test_of_each_class(node):

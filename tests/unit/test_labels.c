@@ -226,6 +226,22 @@ static void voc_validation(void **state)
     end(&p);
 }
 
+/* COCO's categories may be called alike. */
+static void names_that_tell_no_class(void **state)
+{
+    struct dataset_class classes[3] = { { 7, (char *)"cow" }, { 8, (char *)"cow" }, { 9, (char *)"dog" } };
+    struct dataset train = { .nclasses = 3, .classes = classes };
+    struct place p;
+
+    (void)state;
+    voc(&p);
+    p.opt.train = &train;
+    must_fail(&p, ERR_DATA, "which class of the training split is 'cow'?", "id 7 and 8");
+    names(&p, "dog\ncow\n");
+    must_fail(&p, ERR_DATA, "which class of the training split is 'cow'?", "id 7 and 8");
+    end(&p);
+}
+
 static void voc_difficult(void **state)
 {
     struct place p;
@@ -753,6 +769,7 @@ int main(void)
         cmocka_unit_test(voc_by_the_kit),
         cmocka_unit_test(voc_with_names),
         cmocka_unit_test(voc_validation),
+        cmocka_unit_test(names_that_tell_no_class),
         cmocka_unit_test(voc_difficult),
         cmocka_unit_test(voc_folder_of_files),
         cmocka_unit_test(voc_bad_objects),

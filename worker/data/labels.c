@@ -66,14 +66,12 @@ static int drop_doubles(struct labels_maker *m)
 /* Of classes that are the training split's: where its names are among ours. */
 static int find_classes(struct labels_maker *m)
 {
-    const struct dataset *train = m->opt->train;
     struct label_names names = { 0 };
-    int rc = 0;
+    int rc;
 
-    if (!train)
+    if (!m->opt->train)
         return 0;
-    for (int i = 0; i < train->nclasses && rc >= 0; i++)
-        rc = label_names_add(&names, m->opt->annotations, train->classes[i].name, m->err);
+    rc = labels_make_train_names(m, &names);
     m->class_of = rc < 0 ? NULL : malloc(((size_t)m->names.n + 1) * sizeof *m->class_of);
     for (int i = 0; i < m->names.n && m->class_of; i++)
         m->class_of[i] = label_names_find(&names, m->names.name[i]);

@@ -89,6 +89,20 @@ int labels_make_names(struct labels_maker *m, const char *path)
     return rc < 0 ? rc : label_names_parse(&m->names, path, m->file.bytes, m->file.size, m->err);
 }
 
+int labels_make_train_names(struct labels_maker *m, struct label_names *names)
+{
+    const struct dataset *train = m->opt->train;
+    int rc = 0;
+
+    for (int i = 0; i < train->nclasses && rc >= 0; i++) {
+        rc = label_names_add(names, m->opt->annotations, train->classes[i].name, m->err);
+        if (rc >= 0 && rc != i)
+            rc = err_set(m->err, ERR_DATA, "%s: which class of the training split is '%.80s'? Two are called so, those of id %lld and %lld",
+                         m->opt->annotations, train->classes[i].name, (long long)train->classes[rc].id, (long long)train->classes[i].id);
+    }
+    return rc < 0 ? rc : 0;
+}
+
 /* ---- pictures ---- */
 
 int labels_make_item(struct labels_maker *m, const char *picture, int32_t list, int64_t line)

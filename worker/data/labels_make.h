@@ -51,6 +51,8 @@ int labels_no_memory(struct labels_maker *m);
 int labels_make_file(struct labels_maker *m, const char *path, int64_t max_bytes, bool must);
 /* The lines of a file that was read so; names. */
 int labels_make_names(struct labels_maker *m, const char *path);
+/* Those of the training split, numbered as its classes are; ERR_DATA: two are called alike, so that a name tells none. */
+int labels_make_train_names(struct labels_maker *m, struct label_names *names);
 /* One more picture; list: dataset.files, or -1. */
 int labels_make_item(struct labels_maker *m, const char *picture, int32_t list, int64_t line);
 /* "LIST, line 7: " of an item, or "". */

@@ -459,12 +459,9 @@ static int read_list(struct labels_maker *m)
 
 static int open_voc(struct labels_maker *m)
 {
-    const struct dataset *train = m->opt->train;
     struct stat st;
-    int rc = 0;
+    int rc = m->opt->train && !m->opt->names ? labels_make_train_names(m, &m->names) : 0;
 
-    for (int i = 0; train && !m->opt->names && i < train->nclasses && rc >= 0; i++)
-        rc = label_names_add(&m->names, m->opt->annotations, train->classes[i].name, m->err);
     if (rc < 0)
         return rc;
     if (stat(m->opt->annotations, &st) == 0 && S_ISDIR(st.st_mode))

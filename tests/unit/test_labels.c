@@ -424,6 +424,26 @@ static void darknet_by_list(void **state)
     end(&p);
 }
 
+/* A picture whose labels are there and cannot be read is no background. */
+static void labels_that_cannot_be_read(void **state)
+{
+    char path[512];
+    struct place p;
+
+    (void)state;
+    darknet(&p);
+    must_read(&p, 3, 3, 0);
+    assert_int_equal(unlink(path_of(&p, "net/data/labels/a.txt", path)), 0);
+    assert_int_equal(symlink("not/mounted.txt", path), 0);
+    must_read(&p, 2, 1, 1);
+    told(&p, "net/data/labels/a.txt", "No such file");
+    assert_int_equal(unlink(path), 0);
+    assert_int_equal(symlink("a.txt", path), 0);
+    must_read(&p, 2, 1, 1);
+    told(&p, "net/data/labels/a.txt", "symbolic links");
+    end(&p);
+}
+
 /* A .data file of the validation split may number its classes in another way. */
 static void darknet_validation(void **state)
 {
@@ -777,6 +797,7 @@ int main(void)
         cmocka_unit_test(darknet_by_file),
         cmocka_unit_test(darknet_by_list),
         cmocka_unit_test(darknet_validation),
+        cmocka_unit_test(labels_that_cannot_be_read),
         cmocka_unit_test(last_images),
         cmocka_unit_test(unlabelled_pictures_are_empty),
         cmocka_unit_test(bad_lines),

@@ -158,11 +158,12 @@ static int put_lines(struct labels_maker *m, const char *path, int w, int h)
     return rc;
 }
 
+/* What cannot be looked at, as in a folder that nobody may read, is not simply not there, and neither is what a link leads to: who reads it says so. */
 static bool there(const char *path)
 {
     struct stat st;
 
-    return stat(path, &st) == 0;
+    return lstat(path, &st) == 0 || (errno != ENOENT && errno != ENOTDIR);
 }
 
 int labels_text_take(struct labels_maker *m, int i)

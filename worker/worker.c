@@ -17,6 +17,7 @@
 #include "worker/backend/devices.h"
 #include "worker/anchorfit.h"
 #include "worker/core/file.h"
+#include "worker/core/plain.h"
 #include "worker/datacheck.h"
 #include "worker/layerlist.h"
 #include "worker/models/registry.h"
@@ -65,6 +66,7 @@ struct args {
 };
 
 static const char *called = "detd-worker"; /* what stands before messages: who runs it for a user may call it otherwise */
+static FILE *plain_out;                    /* for people, who may sit before a terminal; as stderr is */
 
 static int usage_error(const char *what)
 {
@@ -114,7 +116,7 @@ static int run_check(const struct args *a, int argc, char **argv)
     rc = read_job(a, argc, argv, &spec, &err);
     if (rc < 0)
         return failed(&err);
-    rc = datacheck_run(a->models, spec, stdout, &err);
+    rc = datacheck_run(a->models, spec, plain_out, &err);
     jobspec_free(spec);
     return rc < 0 ? failed(&err) : 0;
 }
@@ -173,7 +175,7 @@ static int run_layers(const struct args *a, int argc, char **argv)
     if (argc < 1)
         return usage_error("--layers needs a job file, a preset, or a file of weights");
     if (ends_with(argv[0], ".safetensors") || ends_with(argv[0], ".weights")) {
-        rc = layerlist_file(&opt, argv[0], stdout, &err);
+        rc = layerlist_file(&opt, argv[0], a->json ? stdout : plain_out, &err);
     } else {
         bool alone = ends_with(argv[0], ".cfg") || !strpbrk(argv[0], "./");
 
@@ -181,7 +183,7 @@ static int run_layers(const struct args *a, int argc, char **argv)
         if (alone && classes == 0)
             classes = COCO_CLASSES;
         if (rc >= 0)
-            rc = layerlist_job(&opt, spec, classes, stdout, &err);
+            rc = layerlist_job(&opt, spec, classes, a->json ? stdout : plain_out, &err);
         jobspec_free(spec);
     }
     return rc < 0 ? failed(&err) : 0;
@@ -217,7 +219,7 @@ static int run_sample(const struct args *a, int argc, char **argv)
         return failed(&err);
     if (spec->train_steps < 0)
         spec->train_steps = count;
-    rc = samples_draw(a->models, spec, count, a->predict_opt.out_dir, stdout, &err);
+    rc = samples_draw(a->models, spec, count, a->predict_opt.out_dir, plain_out, &err);
     jobspec_free(spec);
     return rc < 0 ? failed(&err) : 0;
 }
@@ -234,7 +236,7 @@ static int run_predict(const struct args *a, int argc, char **argv)
     opt.job_dir = a->job_dir;
     opt.models = a->models;
     opt.list = stdin;
-    return predict_run(&opt, argv, argc, stdout, &err) < 0 ? failed(&err) : 0;
+    return predict_run(&opt, argv, argc, plain_out, &err) < 0 ? failed(&err) : 0;
 }
 
 static int run_export(const struct args *a)
@@ -246,7 +248,7 @@ static int run_export(const struct args *a)
         return usage_error("--export needs --job-dir and --out");
     opt.job_dir = a->job_dir;
     opt.models = a->models;
-    return predict_export(&opt, a->dialect, opt.out_dir, stdout, &err) < 0 ? failed(&err) : 0;
+    return predict_export(&opt, a->dialect, opt.out_dir, plain_out, &err) < 0 ? failed(&err) : 0;
 }
 
 static int run_trainer(const struct jobspec *spec, struct trainer_options opt)
@@ -504,12 +506,17 @@ static int parse(int argc, char **argv, struct args *a)
 int worker_main(int argc, char **argv, const struct model_registry *models)
 {
     struct args a = { .models = models, .predict_opt = { .conf = 0.25, .results_conf = NAN, .checkpoint = "best" } };
+    FILE *plain_err;
     int status;
 
     if (strcmp(argv[0], "detctl") == 0)
         called = argv[0];
+    plain_out = plain_open(STDOUT_FILENO);
+    plain_err = plain_open(STDERR_FILENO);
+    if (!plain_out || !plain_err)
+        abort();
+    stderr = plain_err;
     status = parse(argc, argv, &a);
-
     if (status >= 0)
         return status;
     argc -= optind;

@@ -121,8 +121,21 @@ def a_split_without_a_box(root):
     assert done.returncode == 0, done
 
 
+def names_that_a_terminal_would_obey(root):
+    """A data set says what its files and classes are called: no control character of it comes out, of whatever looks at it."""
+    evil = "\033[31m\u009b31m"
+    picture(root, evil + ".png", 90)
+    place = Place(root, good(root) + [(evil + ".png", [(1, 0, 0, 9, 9)]), (evil, [])], [("d.png", [])], names=(evil, "dog"))
+    for on_bad in "error", "skip":
+        place.spec["data"]["on_bad"] = on_bad
+        for words in ["--check"], ["--anchors"], ["--layers"], ["--count-images"], ["--sample", "--out", root + "/seen"]:
+            done = place.run(*words)
+            assert not re.search("[\033\u009b]", done.stdout + done.stderr), (words, done)
+
+
 def main():
-    for test in (sizes_and_empty_ones, the_same_bytes, orientations, both_splits_are_looked_at, other_categories_in_val, a_split_without_a_box):
+    for test in (sizes_and_empty_ones, the_same_bytes, orientations, both_splits_are_looked_at, other_categories_in_val, a_split_without_a_box,
+                 names_that_a_terminal_would_obey):
         with tempfile.TemporaryDirectory(prefix="check-") as root:
             good(root)
             test(root)

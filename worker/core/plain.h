@@ -1,0 +1,7 @@
+/* worker/core/plain.h - what people read on a terminal: names of files and classes are whatever a data set says, and a terminal obeys control characters. */
+#pragma once
+#include <stdio.h>
+
+/* A stream to fd, which stays open: '?' stands for control characters, also those of two bytes in UTF-8, but line ends and tabs. Lines go out whole.
+ * NULL: out of memory. */
+FILE *plain_open(int fd);

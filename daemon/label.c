@@ -134,8 +134,8 @@ int label_check_note(const char *note, struct err *err)
 {
     if (strlen(note) > JOB_NOTE_MAX)
         return err_field(err, ERR_INPUT, "note", "note: must have at most %d bytes, has %zu", JOB_NOTE_MAX, strlen(note));
-    for (const char *at = note; *at; at++)
-        if ((unsigned char)*at < ' ' || *at == 0x7f)
+    for (const unsigned char *at = (const unsigned char *)note; *at; at++) /* also those of two bytes, as U+009B */
+        if (*at < ' ' || *at == 0x7f || (*at == 0xc2 && at[1] < 0xa0))
             return err_field(err, ERR_INPUT, "note", "note: one line of text, without control characters");
     return 0;
 }

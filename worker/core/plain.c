@@ -88,6 +88,6 @@ FILE *plain_open(int fd)
     if (!f)
         free(p);
     else
-        setvbuf(f, NULL, _IOLBF, 0);
+        setvbuf(f, NULL, fd == STDERR_FILENO || isatty(fd) ? _IOLBF : _IOFBF, BUFSIZ);
     return f;
 }

@@ -2,6 +2,6 @@
 #pragma once
 #include <stdio.h>
 
-/* A stream to fd, which stays open: '?' stands for control characters, also those of two bytes in UTF-8, but line ends and tabs. Lines go out whole.
- * NULL: out of memory. */
+/* A stream to fd, which stays open: '?' stands for control characters, also those of two bytes in UTF-8, but line ends and tabs. It is buffered
+ * as stdout and stderr are, but that lines of the latter go out whole. NULL: out of memory. */
 FILE *plain_open(int fd);

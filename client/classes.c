@@ -69,18 +69,6 @@ static json_t *gather(const json_t *rows)
     return all;
 }
 
-/* A CSV field, quoted. */
-static void print_quoted(const char *s)
-{
-    putchar('"');
-    for (; *s; s++) {
-        if (*s == '"')
-            putchar('"');
-        putchar(*s);
-    }
-    putchar('"');
-}
-
 static void print_csv(int64_t job, const json_t *all)
 {
     json_t *row;
@@ -92,7 +80,7 @@ static void print_csv(int64_t job, const json_t *all)
     putchar('\n');
     json_array_foreach (all, i, row) {
         printf("%lld,%lld,%s,", (long long)job, int_of(row, "step"), text_of(row, "of"));
-        print_quoted(text_of(row, "class"));
+        print_csv_text(text_of(row, "class"));
         for (int k = 0; k < SCORES; k++) {
             putchar(',');
             print_real(stdout, json_object_get(row, scores[k].column));

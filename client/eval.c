@@ -55,7 +55,9 @@ static void print_csv(int64_t id, const json_t *rows)
     json_array_foreach (rows, i, row) {
         printf("%lld,", (long long)id);
         print_real(stdout, json_object_get(row, "step"));
-        printf(",%s,", text_of(row, "metric"));
+        putchar(',');
+        print_csv_text(text_of(row, "metric"));
+        putchar(',');
         print_real(stdout, json_object_get(row, "value"));
         putchar(',');
         print_real(stdout, json_object_get(row, "time"));

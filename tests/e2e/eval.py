@@ -33,8 +33,8 @@ def evaluated(node, *args):
     return {row["metric"]: row["value"] for row in json.loads(done.stdout)}, int(by.group(1)), done.stderr
 
 
-def change_set(node, name, change):
-    with open(node.folder + "/d/val.json", encoding="utf-8") as f:
+def change_set(node, name, change, split="val"):
+    with open("%s/d/%s.json" % (node.folder, split), encoding="utf-8") as f:
         coco = json.load(f)
     change(coco)
     with open(os.path.join(node.folder, name), "w", encoding="utf-8") as f:
@@ -129,6 +129,16 @@ def test_of_each_class(node):
         [{k: row[k] for k in ("count", "ap", "ap50", "precision", "recall", "conf")} for row in rows], table
     shown = node.ctl("eval", "1", "--per-class").stdout.splitlines()
     assert shown[0].split() == ["CLASS", "OF", "COUNT", "AP", "AP50", "PRECISION", "RECALL", "CONF"] and len(shown) == 4, shown
+
+
+def test_a_class_with_a_comma(node):
+    """Lines of CSV have as many fields as their head, whatever classes are called."""
+    for split in "train", "val":
+        change_set(node, split + "-new.json", lambda coco: coco["categories"][0].update(name='a, "b"'), split)
+    expect(node.ctl("submit", "job", "data.train.annotations=train-new.json", "data.val.annotations=val-new.json", "--wait"), 0)
+    for words in (), ("--per-class",):
+        rows = list(csv.DictReader(io.StringIO(node.ctl("eval", "1", "--csv", *words).stdout)))
+        assert all(None not in row for row in rows) and any('a, "b"' in (row.get("metric") or row["class"]) for row in rows), rows
 
 
 def test_the_best_by_a_metric(node):

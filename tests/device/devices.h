@@ -36,7 +36,7 @@ const struct device_ops *cpu_backend_avx512(void);
 const struct device_ops *cpu_backend_avx2(void);
 const struct device_ops *cpu_backend_generic(void);
 
-enum { MAX_DEVICES = 12, MAX_BUFFERS = 256, EMU_SEEDS = 3 };
+enum { MAX_DEVICES = 16, MAX_BUFFERS = 256, EMU_SEEDS = 3 };
 
 struct devices {
     int n;
@@ -54,6 +54,7 @@ static void open_device(const struct device_ops *ops, const struct device_option
 {
     struct err err;
 
+    assert_true(devices.n < MAX_DEVICES);
     if (ops->open(0, opt, &devices.dev[devices.n], &err) < 0) {
         printf("%s: %s\n", ops->name, err.msg);
         return;

@@ -530,7 +530,14 @@ static void take_back(struct wish *w, struct job *j)
 
 void jobs_save(struct jobs *jobs, struct job *j)
 {
+    const char *why = j->row.reason;
+
     j->unsaved = store_save(jobs->store, &j->row, NULL, NULL) < 0;
+    if (j->unsaved || !j->untold)
+        return;
+    j->untold = false;
+    event_add(jobs->events, j->row.id, j->row.state == JOB_FAILED ? "error" : "info", "end", "%s%s%s", job_state_name(j->row.state),
+              why[0] ? ": " : "", why);
 }
 
 void jobs_save_again(struct jobs *jobs, struct job *j)

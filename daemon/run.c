@@ -120,8 +120,8 @@ static void end(struct runner *r, struct job *j, enum job_event event, const cha
 {
     job_apply(&j->row, event, why, now_s(), NULL);
     j->phase[0] = '\0';
+    j->untold = true;
     jobs_save(r->jobs, j);
-    event_add(r->events, j->row.id, why[0] ? "error" : "info", "end", "%s%s%s", job_state_name(j->row.state), why[0] ? ": " : "", why);
     job_changed(r->jobs, j);
     tell_life(r, j, LIFE_FACT_ENDED, "");
     look(r, j);
@@ -440,7 +440,7 @@ static void look_at_after(struct runner *r, struct job *j)
                  : other->row.state == JOB_FAILED ? "failed"
                                                   : "was cancelled");
         job_apply(&j->row, JOB_EV_CANCEL, why, now_s(), NULL);
-        event_add(r->events, j->row.id, "info", "end", "cancelled: %s", why);
+        j->untold = true;
     }
     j->row.after = 0;
     jobs_save(r->jobs, j);

@@ -1,8 +1,9 @@
 /* tests/bench/bench_conv.c - speed of each class of convolution on the CPU device, beside the FMA peak measured in the same run.
  * uses: proto worker/core cpu
- * Usage: bench_conv [layer=part of a name] [threads=N, default: one thread, then all] [isa=avx512|avx2] [seconds=.3, of a pass] [plain=1: as under frozen normalisation]
+ * Usage: bench_conv [layer=part of a name] [precision=fp32|bf16] [threads=N, default: one thread, then all] [isa=avx512|avx2] [seconds=.3, of a pass]
+ *                   [plain=1: as under frozen normalisation]
  * A record "peak" a number of threads, and "conv" a layer and pass: GF/s count a convolution as its plain definition does, so Winograd may pass the
- * peak. Best of repeated runs. */
+ * peak. In bf16 the peak is that of the CPU's unit for it, where there is one that this process may use. Best of repeated runs. */
 #include <immintrin.h>
 #include <stdbool.h>
 #include <stdio.h>
@@ -10,6 +11,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "proto/cpu.h"
 #include "proto/err.h"
 #include "tests/bench/bench.h"
 #include "worker/core/device.h"
@@ -51,6 +53,7 @@ static const struct layer {
 /* ---- FMA peak: 12 independent chains of full vectors ---- */
 enum { CHAINS = 12, ROUNDS = 400000 };
 static bool all_plain;
+static enum precision precision = PRECISION_FP32;
 static double seconds = 0.3; /* of a pass, and of the peak: longer than another program's turn on a core */
 static volatile float sink;
 
@@ -85,6 +88,28 @@ __attribute__((target("avx2,fma"))) static double flops_avx2(void)
     sink = _mm256_cvtss_f32(a[0]);
     return 2.0 * 8 * CHAINS * ROUNDS;
 }
+
+#if __GNUC__ >= 11
+/* The permission is the process's: the device has asked for it. */
+__attribute__((target("avx512f,amx-tile,amx-bf16"))) static double flops_amx(void)
+{
+    static const struct {
+        unsigned char palette, rest[15];
+        unsigned short bytes[16];
+        unsigned char rows[16];
+    } config = { .palette = 1, .bytes = { 64, 64, 64, 64, 64, 64, 64, 64 }, .rows = { 16, 16, 16, 16, 16, 16, 16, 16 } };
+
+    _tile_loadconfig(&config);
+    for (int r = 0; r < ROUNDS / 4; r++) {
+        _tile_dpbf16ps(0, 4, 6);
+        _tile_dpbf16ps(1, 4, 7);
+        _tile_dpbf16ps(2, 5, 6);
+        _tile_dpbf16ps(3, 5, 7);
+    }
+    _tile_release();
+    return 2.0 * 16 * 16 * 32 * 4 * (ROUNDS / 4);
+}
+#endif
 
 struct peak {
     double (*flops)(void);
@@ -142,6 +167,19 @@ static void *memory(struct device *dev, size_t count)
     return p;
 }
 
+/* Halves of what memory() gives are numbers of about the same size. */
+static struct tensor tensor_of(struct device *dev, int n, int h, int w, int c)
+{
+    struct tensor t = tensor_f32(NULL, n, h, w, c);
+
+    t.dtype = dev->dtype;
+    t.data = memory(dev, (tensor_count(&t) * dtype_bytes(t.dtype) + 3) / 4);
+    if (t.dtype == DTYPE_BF16)
+        for (size_t i = 0; i < tensor_count(&t); i++)
+            ((uint16_t *)t.data)[i] = (uint16_t)(0x3C00 + i % 512);
+    return t;
+}
+
 static void setup(struct run *r, struct device *dev, const struct layer *l)
 {
     bool plain = l->plain || all_plain;
@@ -152,12 +190,9 @@ static void setup(struct run *r, struct device *dev, const struct layer *l)
     r->w.count = (size_t)(l->k * l->size * l->size * l->c);
     r->w.data = memory(dev, r->w.count);
     r->dw = memory(dev, r->w.count);
-    r->x.x = tensor_f32(NULL, l->n, l->hw_h, l->hw_w, l->c);
-    r->y = tensor_f32(NULL, l->n, oh, ow, l->k);
-    r->x.x.data = memory(dev, tensor_count(&r->x.x));
-    r->dx = r->x.x;
-    r->dx.data = memory(dev, tensor_count(&r->x.x));
-    r->y.data = memory(dev, tensor_count(&r->y));
+    r->x.x = tensor_of(dev, l->n, l->hw_h, l->hw_w, l->c);
+    r->dx = tensor_of(dev, l->n, l->hw_h, l->hw_w, l->c);
+    r->y = tensor_of(dev, l->n, oh, ow, l->k);
     r->stats = plain ? NULL : memory(dev, 2 * (2 * (size_t)l->k + 1));
     if (l->c > 3 && !plain)
         r->x.act = (struct affine){ memory(dev, (size_t)l->c), memory(dev, (size_t)l->c), memory(dev, (size_t)l->c) };
@@ -208,9 +243,9 @@ static double pass_time(struct run *r, enum pass p)
 
 static void bench(const struct device_ops *ops, int threads, double (*flops)(void), const char *only)
 {
-    struct device_options opt = { .threads = threads };
+    struct device_options opt = { .threads = threads, .precision = precision };
     static const char *const passes[] = { [FWD] = "forward", [BWD_DATA] = "data", [BWD_WEIGHTS] = "weights" };
-    double top = peak(threads, flops), total = 0;
+    double top, total = 0;
     struct device *dev;
     struct err err;
 
@@ -218,6 +253,11 @@ static void bench(const struct device_ops *ops, int threads, double (*flops)(voi
         fprintf(stderr, "%s\n", err.msg);
         exit(1);
     }
+#if __GNUC__ >= 11
+    if (precision == PRECISION_BF16 && cpu_has_bf16_unit())
+        flops = flops_amx;
+#endif
+    top = peak(threads, flops);
     printf("peak threads=%d isa=%s gflops=%.1f\n", threads, ops->name, top);
     for (size_t i = 0; i < sizeof layers / sizeof *layers; i++) {
         const struct layer *l = &layers[i];
@@ -256,6 +296,7 @@ int main(int argc, char **argv)
         return 0;
     }
     seconds = bench_number(argc, argv, "seconds", seconds);
+    precision = strcmp(bench_word(argc, argv, "precision", "fp32"), "bf16") == 0 ? PRECISION_BF16 : PRECISION_FP32;
     all_plain = bench_number(argc, argv, "plain", 0) != 0;
     bench(ops, threads > 0 ? threads : 1, flops, only);
     if (threads == 0)

@@ -28,9 +28,10 @@ enum tier {
 struct device {
     const struct device_ops *ops;
     const struct families *on; /* what it computes: worker/ops/families.h */
-    enum dtype dtype; /* of activations and their gradients: DTYPE_F32 or DTYPE_BF16. Parameters, their gradients and moments are fp32 */
-    bool host_memory; /* alloc() gives memory the host can read and write: shared-memory transports need no staging */
-    bool pending;     /* convolutions read values with a pending activation; where not, layers have it computed first (act_fwd) */
+    enum dtype dtype;  /* of activations and their gradients: DTYPE_F32 or DTYPE_BF16. Parameters, their gradients and moments are fp32 */
+    bool host_memory;  /* alloc() gives memory the host can read and write: shared-memory transports need no staging */
+    bool pending;      /* convolutions read values with a pending activation; where not, layers have it computed first (act_fwd) */
+    bool pooled_grads; /* norm's backward takes the gradient of maxima of 2 x 2 pixels as it is, and spreads it while it reads it */
     bool one_dest; /* in the tier set last, the *_bwd ops of parameters take one destination for all local shards; see conv_bwd_weights */
     const char *note; /* what the user should know of it, one sentence; NULL: nothing */
     int row; /* bytes that a pixel of activations should be a multiple of: values have gaps after their channels. 0: no gaps are wanted */

@@ -65,17 +65,6 @@ SIMD_FN vec vpick(vec t, vec yes, vec no)
     return _mm512_mask_blend_ps(_mm512_cmp_ps_mask(t, _mm512_setzero_ps(), _CMP_GT_OQ), no, yes);
 }
 
-/* Past the caches, for results too large to be found there again: p is 64-byte aligned and the whole line is written. vstream_end() comes
- * before anybody else reads. Where a vector is no whole line this is a plain store. */
-#define VSTREAMS 1
-SIMD_FN void vstream(float *p, vec v)
-{
-    _mm512_stream_ps(p, v);
-}
-SIMD_FN void vstream_end(void)
-{
-    _mm_sfence();
-}
 /* t[i] lane j becomes t[j] lane i */
 SIMD_FN void vtranspose(vec t[VW])
 {
@@ -103,6 +92,63 @@ SIMD_FN void vtranspose(vec t[VW])
     }
 }
 
+/* bf16 (kernels/bf16.h) in memory. */
+SIMD_FN vec vload_half(const uint16_t *p)
+{
+    return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(_mm256_loadu_si256((const __m256i *)(const void *)p)), 16));
+}
+SIMD_FN vec vload_half_n(const uint16_t *p, int n)
+{
+    return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(_mm256_maskz_loadu_epi16((__mmask16)((1u << n) - 1), p)), 16));
+}
+/* Each lane's lower half is bf16_round() of it, the upper one zeros. */
+SIMD_FN __m512i vhalf(vec v)
+{
+    __m512i bits = _mm512_castps_si512(v), odd = _mm512_and_si512(_mm512_srli_epi32(bits, 16), _mm512_set1_epi32(1));
+    __m512i half = _mm512_srli_epi32(_mm512_add_epi32(bits, _mm512_add_epi32(odd, _mm512_set1_epi32(0x7FFF))), 16);
+
+    return _mm512_mask_mov_epi32(half, _mm512_cmp_ps_mask(v, v, _CMP_UNORD_Q), _mm512_set1_epi32(0x7FFF));
+}
+SIMD_FN void vstore_half(uint16_t *p, vec v)
+{
+    _mm256_storeu_si256((__m256i *)(void *)p, _mm512_cvtepi32_epi16(vhalf(v)));
+}
+SIMD_FN void vstore_half_n(uint16_t *p, vec v, int n)
+{
+    _mm256_mask_storeu_epi16(p, (__mmask16)((1u << n) - 1), _mm512_cvtepi32_epi16(vhalf(v)));
+}
+/* What is left of numbers that are stored. */
+SIMD_FN vec vkept_half(vec v)
+{
+    return _mm512_castsi512_ps(_mm512_slli_epi32(vhalf(v), 16));
+}
+/* Lanes become pairs of bf16, a's first, which is what a and b hold; pairs only move. */
+SIMD_FN vec vpair_half(vec a, vec b)
+{
+    return _mm512_castsi512_ps(_mm512_or_si512(_mm512_srli_epi32(_mm512_castps_si512(a), 16), _mm512_castps_si512(b)));
+}
+/* n of 2 * VW bf16, zeros after them. */
+SIMD_FN void vcopy_half_n(uint16_t *to, const uint16_t *from, int n)
+{
+    _mm512_storeu_si512(to, _mm512_maskz_loadu_epi16((__mmask32)((1ull << n) - 1), from));
+}
+
+/* Past the caches, for results too large to be found there again: p is 64-byte aligned and the whole line is written. vstream_end() comes
+ * before anybody else reads. Where a vector is no whole line this is a plain store. */
+#define VSTREAMS 1
+SIMD_FN void vstream(float *p, vec v)
+{
+    _mm512_stream_ps(p, v);
+}
+/* Half a line, 32-byte aligned: the other half is to follow. */
+SIMD_FN void vstream_half(uint16_t *p, vec v)
+{
+    _mm256_stream_si256((__m256i *)(void *)p, _mm512_cvtepi32_epi16(vhalf(v)));
+}
+SIMD_FN void vstream_end(void)
+{
+    _mm_sfence();
+}
 /* Words of 64 bits. wadd32() adds both halves of each, none carries into the other; wmul32() multiplies a word's lower half by its upper one. */
 #define WW 8
 typedef __m512i words;
@@ -204,6 +250,59 @@ SIMD_FN void vtranspose(vec t[VW])
     }
 }
 
+SIMD_FN vec vload_half(const uint16_t *p)
+{
+    return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(_mm_loadu_si128((const __m128i *)(const void *)p)), 16));
+}
+SIMD_FN vec vload_half_n(const uint16_t *p, int n)
+{
+    uint16_t all[VW] = { 0 };
+
+    if (n == VW)
+        return vload_half(p);
+    for (int i = 0; i < n; i++)
+        all[i] = p[i];
+    return vload_half(all);
+}
+SIMD_FN __m256i vhalf(vec v)
+{
+    __m256i bits = _mm256_castps_si256(v), odd = _mm256_and_si256(_mm256_srli_epi32(bits, 16), _mm256_set1_epi32(1));
+    __m256i half = _mm256_srli_epi32(_mm256_add_epi32(bits, _mm256_add_epi32(odd, _mm256_set1_epi32(0x7FFF))), 16);
+
+    return _mm256_blendv_epi8(half, _mm256_set1_epi32(0x7FFF), _mm256_castps_si256(_mm256_cmp_ps(v, v, _CMP_UNORD_Q)));
+}
+SIMD_FN void vstore_half(uint16_t *p, vec v)
+{
+    __m256i half = vhalf(v);
+
+    _mm_storeu_si128((__m128i *)(void *)p, _mm_packus_epi32(_mm256_castsi256_si128(half), _mm256_extracti128_si256(half, 1)));
+}
+SIMD_FN void vstore_half_n(uint16_t *p, vec v, int n)
+{
+    uint16_t all[VW];
+
+    vstore_half(n == VW ? p : all, v);
+    for (int i = 0; i < n && n < VW; i++)
+        p[i] = all[i];
+}
+SIMD_FN vec vkept_half(vec v)
+{
+    return _mm256_castsi256_ps(_mm256_slli_epi32(vhalf(v), 16));
+}
+SIMD_FN vec vpair_half(vec a, vec b)
+{
+    return _mm256_castsi256_ps(_mm256_or_si256(_mm256_srli_epi32(_mm256_castps_si256(a), 16), _mm256_castps_si256(b)));
+}
+SIMD_FN void vcopy_half_n(uint16_t *to, const uint16_t *from, int n)
+{
+    if (n == 2 * VW) {
+        memcpy(to, from, 2 * VW * sizeof *to);
+        return;
+    }
+    for (int i = 0; i < 2 * VW; i++)
+        to[i] = i < n ? from[i] : 0;
+}
+
 #define WW 4
 typedef __m256i words;
 
@@ -299,6 +398,56 @@ SIMD_FN void vtranspose(vec t[VW])
             t[j].f[i] = f;
         }
 }
+SIMD_FN uint32_t bits_of(float f)
+{
+    uint32_t bits;
+
+    memcpy(&bits, &f, sizeof bits);
+    return bits;
+}
+SIMD_FN uint32_t half_of(float f)
+{
+    uint32_t bits = bits_of(f);
+
+    return (bits & 0x7FFFFFFFu) > 0x7F800000u ? 0x7FFFu : (bits + 0x7FFFu + (bits >> 16 & 1u)) >> 16;
+}
+SIMD_FN float float_of(uint32_t bits)
+{
+    float f;
+
+    memcpy(&f, &bits, sizeof f);
+    return f;
+}
+SIMD_FN vec vload_half_n(const uint16_t *p, int n)
+{
+    SIMD_EACH(i < n ? float_of((uint32_t)p[i] << 16) : 0.0f);
+}
+SIMD_FN vec vload_half(const uint16_t *p)
+{
+    return vload_half_n(p, VW);
+}
+SIMD_FN void vstore_half_n(uint16_t *p, vec v, int n)
+{
+    for (int i = 0; i < n; i++)
+        p[i] = (uint16_t)half_of(v.f[i]);
+}
+SIMD_FN void vstore_half(uint16_t *p, vec v)
+{
+    vstore_half_n(p, v, VW);
+}
+SIMD_FN vec vkept_half(vec a)
+{
+    SIMD_EACH(float_of(half_of(a.f[i]) << 16));
+}
+SIMD_FN vec vpair_half(vec a, vec b)
+{
+    SIMD_EACH(float_of(bits_of(a.f[i]) >> 16 | bits_of(b.f[i])));
+}
+SIMD_FN void vcopy_half_n(uint16_t *to, const uint16_t *from, int n)
+{
+    for (int i = 0; i < 2 * VW; i++)
+        to[i] = i < n ? from[i] : 0;
+}
 #undef SIMD_EACH
 
 #define WW 1
@@ -346,10 +495,20 @@ SIMD_FN void vstream(float *p, vec v)
 {
     vstore(p, v);
 }
+SIMD_FN void vstream_half(uint16_t *p, vec v)
+{
+    vstore_half(p, v);
+}
 SIMD_FN void vstream_end(void)
 {
 }
 #endif
+
+/* What vpair_half() made, as 2 * VW bf16. */
+SIMD_FN void vstore_pairs(uint16_t *p, vec v)
+{
+    memcpy(p, &v, sizeof v);
+}
 
 /* Lanes that are left of `count` from lane `at` on, at most VW: the n of vload_n() and vstore_n(). */
 SIMD_FN int vlanes(int count, int at)

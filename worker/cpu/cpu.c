@@ -132,7 +132,7 @@ int cpu_open(int index, const struct device_options *opt, struct device **ret_de
         free(d);
         return rc;
     }
-    d->dev = (struct device){ .ops = detd_backend(), .on = &cpu_families, .host_memory = true, .pending = true };
+    d->dev = (struct device){ .ops = detd_backend(), .on = &cpu_families, .host_memory = true, .pending = true, .pooled_grads = true };
     d->dev.dtype = opt && opt->precision == PRECISION_BF16 ? DTYPE_BF16 : DTYPE_F32;
     choose_tiles(d, opt ? opt->isa : NULL);
     *ret_dev = &d->dev;

@@ -45,37 +45,19 @@ SIMD_FN void elem_store(float beta, void *row, ptrdiff_t k, float x, bool half)
 /* vload_n() and vstore_n() of numbers k ... of a row. */
 SIMD_FN vec elem_load_n(const void *row, ptrdiff_t k, int n, bool half)
 {
-    float f[VW] = { 0 };
-
-    if (!half)
-        return vload_n((const float *)row + k, n);
-    for (int i = 0; i < n; i++)
-        f[i] = bf16_value(((const uint16_t *)row)[k + i]);
-    return vload(f);
+    return half ? vload_half_n((const uint16_t *)row + k, n) : vload_n((const float *)row + k, n);
 }
 
 SIMD_FN void elem_store_n(void *row, ptrdiff_t k, vec v, int n, bool half)
 {
-    float f[VW];
-
-    if (!half) {
+    if (half)
+        vstore_half_n((uint16_t *)row + k, v, n);
+    else
         vstore_n((float *)row + k, v, n);
-        return;
-    }
-    vstore(f, v);
-    for (int i = 0; i < n; i++)
-        ((uint16_t *)row)[k + i] = bf16_round(f[i]);
 }
 
 /* What is left of numbers that are stored. */
 SIMD_FN vec elem_kept(vec v, bool half)
 {
-    float f[VW];
-
-    if (!half)
-        return v;
-    vstore(f, v);
-    for (int i = 0; i < VW; i++)
-        f[i] = bf16_value(bf16_round(f[i]));
-    return vload(f);
+    return half ? vkept_half(v) : v;
 }

@@ -5,11 +5,13 @@
 
 #include "worker/core/tree.h"
 #include "worker/cpu/elem.h"
+#include "worker/cpu/pool4.h"
 #include "worker/cpu/rows.h"
 #include "worker/kernels/reduce.h"
 
 enum {
     BLOCK = 32, /* channels whose sums stay in registers while a slab goes by */
+    STREAM_BYTES = 4 << 20,
     AHEAD = 256 /* floats asked for before they are needed: reading two streams without writing leaves the hardware's guesses behind */
 };
 
@@ -41,6 +43,80 @@ int cpu_norm_prepare_running(struct device *dev, float *invstd, float *scale, fl
         shift[k] = n.shift;
     }
     return 0;
+}
+
+/* ---- gradients of maxima of 2 x 2 windows, spread while they are read ---- */
+
+/* What is done to some channels. */
+struct channels {
+    vec scale, shift, slope, mean, invstd;
+};
+
+SIMD_FN struct channels channels_of(const struct affine *act, const float *mean, const float *invstd, int k, int n)
+{
+    return (struct channels){ vload_n(act->scale + k, n), vload_n(act->shift + k, n), vload_n(act->slope + k, n), vload_n(mean + k, n),
+                              vload_n(invstd + k, n) };
+}
+
+static bool is_pooled(const struct operand *x, const struct tensor *da)
+{
+    return da->h != x->x.h;
+}
+
+/* Some channels of part of a row of pixels, and what is in the windows that it is part of. */
+struct span4 {
+    const void *row[2], *da; /* the window's rows, and the gradient of its maximum, at the window of pixel `from` */
+    ptrdiff_t step, da_step; /* numbers of a pixel */
+    int from, to;            /* columns */
+    bool lower;              /* it is the window's second row */
+    size_t first;            /* pixel `from`, of all */
+};
+
+/* The part of pixels [p, end) that is in p's row. Rows of all images are counted on, as their number is even. */
+SIMD_FN struct span4 span_of(const struct operand *o, const struct tensor *da, size_t p, size_t end, bool half)
+{
+    const size_t w = (size_t)o->x.w, row = p / w, from = p % w, left = w - from < end - p ? w - from : end - p;
+    struct span4 s = {
+        .step = o->x.stride, .da_step = da->stride, .from = (int)from, .to = (int)(from + left), .lower = row % 2 != 0, .first = p
+    };
+
+    s.row[0] = elem_row(&o->x, row / 2 * 2 * w + from / 2 * 2, half);
+    s.row[1] = elem_at(s.row[0], (ptrdiff_t)w * s.step, half);
+    s.da = elem_row(da, row / 2 * (w / 2) + from / 2, half);
+    return s;
+}
+
+/* norm_dy() and norm_xhat() of one pixel. */
+struct pixel4 {
+    vec dy, xhat;
+};
+
+/* Both pixels of a window that are in the span, of channels k ... k + n. */
+SIMD_FN void window_row(const struct span4 *s, ptrdiff_t at, const struct channels *ch, int k, int n, bool lower, bool half,
+                        struct pixel4 ret[2])
+{
+    const vec g = elem_load_n(s->da, at / 2 * s->da_step + k, n, half);
+    vec x[4], t[4];
+    struct pool4 wins;
+
+    __builtin_prefetch(elem_at(s->row[0], at * s->step + k + AHEAD, half));
+    __builtin_prefetch(elem_at(s->row[1], at * s->step + k + AHEAD, half));
+    __builtin_prefetch(elem_at(s->row[0], (at + 1) * s->step + k + AHEAD, half));
+    __builtin_prefetch(elem_at(s->row[1], (at + 1) * s->step + k + AHEAD, half));
+#pragma GCC unroll 4
+    for (int i = 0; i < 4; i++) {
+        x[i] = elem_load_n(s->row[i / 2], (at + i % 2) * s->step + k, n, half);
+        t[i] = vfma(x[i], ch->scale, ch->shift);
+    }
+    wins = pool4_wins(vact(t[0], ch->slope), vact(t[1], ch->slope), vact(t[2], ch->slope), vact(t[3], ch->slope));
+#pragma GCC unroll 2
+    for (int i = 0; i < 2; i++) {
+        const int corner = lower ? 2 + i : i;
+        vec d = pool4_grad(&wins, corner, vset1(0.0f), g);
+
+        ret[i].dy = vpick(t[corner], d, vmul(ch->slope, d));
+        ret[i].xhat = vmul(vsub(x[corner], ch->mean), ch->invstd);
+    }
 }
 
 struct reduce_args {
@@ -104,6 +180,54 @@ KERNEL_FN void slab_block(const struct reduce_args *a, int v, size_t from, size_
     }
 }
 
+/* The same of gradients of maxima, of channels k ... k + n of a span. */
+SIMD_FN void pooled_span(const struct span4 *s, const struct channels *ch, int k, int n, bool lower, bool half, vec sum[2])
+{
+    vec s0 = sum[0], s1 = sum[1];
+
+    for (int x = s->from / 2 * 2; x < s->to; x += 2) {
+        struct pixel4 px[2];
+
+        window_row(s, x - s->from / 2 * 2, ch, k, n, lower, half, px);
+        if (x >= s->from) {
+            s0 = vadd(s0, px[0].dy);
+            s1 = vfma(px[0].dy, px[0].xhat, s1);
+        }
+        if (x + 1 < s->to) {
+            s0 = vadd(s0, px[1].dy);
+            s1 = vfma(px[1].dy, px[1].xhat, s1);
+        }
+    }
+    sum[0] = s0;
+    sum[1] = s1;
+}
+
+SIMD_FN void pooled_block(const struct reduce_args *a, int v, size_t from, size_t to, float *ret, bool half)
+{
+    const struct operand *o = &a->x[v];
+    const int c = o->x.c;
+
+    for (int k = 0; k < c; k += VW) {
+        const int n = vlanes(c, k);
+        const struct channels ch = channels_of(&o->act, a->mean[v], a->invstd[v], k, n);
+        vec sum[2] = { vset1(0.0f), vset1(0.0f) };
+
+        for (size_t p = from; p < to;) {
+            const struct span4 s = span_of(o, &a->da[v], p, to, half);
+
+            if (s.lower && n == VW)
+                pooled_span(&s, &ch, k, VW, true, half, sum);
+            else if (n == VW)
+                pooled_span(&s, &ch, k, VW, false, half, sum);
+            else
+                pooled_span(&s, &ch, k, n, s.lower, half, sum);
+            p += (size_t)(s.to - s.from);
+        }
+        vstore_n(ret + k, sum[0], n);
+        vstore_n(ret + c + k, sum[1], n);
+    }
+}
+
 KERNEL_FN void reduce_slabs(const struct reduce_args *a, int v, size_t from, size_t to, bool half)
 {
     const struct tensor *t = &a->x[v].x;
@@ -114,6 +238,10 @@ KERNEL_FN void reduce_slabs(const struct reduce_args *a, int v, size_t from, siz
         float *ret = partial_of(a, v, s);
         int k = 0;
 
+        if (is_pooled(&a->x[v], &a->da[v])) {
+            pooled_block(a, v, lo, hi, ret, half);
+            continue;
+        }
         for (; k + BLOCK <= t->c; k += BLOCK)
             slab_block(a, v, lo, hi, k, BLOCK, ret, half);
         for (; k + BLOCK / 2 <= t->c; k += BLOCK / 2)
@@ -208,7 +336,7 @@ static size_t apply_pixels(const void *arg, int v)
 {
     const struct apply_args *a = arg;
 
-    return cpu_pixels(&a->da[v]);
+    return cpu_pixels(&a->dx[v]);
 }
 
 static float *means_of(const struct apply_args *a, int v)
@@ -240,6 +368,66 @@ KERNEL_FN void apply_rows(const struct apply_args *a, int v, size_t from, size_t
     }
 }
 
+/* It is new, and too large to be found in a cache again: it is written past them. */
+static bool streams(const struct tensor *dx)
+{
+    return VSTREAMS && tensor_count(dx) * dtype_bytes(dx->dtype) >= STREAM_BYTES && (uintptr_t)dx->data % 64 == 0 &&
+           (dx->c == 16 || (dx->dtype == DTYPE_F32 && dx->c % 16 == 0)) && dx->stride == dx->c; /* a line's halves follow each other */
+}
+
+/* norm_dx() of the pixels of a span. */
+SIMD_FN void apply_span(struct tensor *dx, const struct span4 *s, const struct channels *ch, vec mean_dy, vec mean_dyxhat, int k, int n,
+                        bool lower, bool stream, bool half)
+{
+    for (int x = s->from / 2 * 2; x < s->to; x += 2) {
+        struct pixel4 px[2];
+        void *to = elem_at(elem_row(dx, s->first, half), (ptrdiff_t)(x - s->from) * dx->stride + k, half);
+
+        window_row(s, x - s->from / 2 * 2, ch, k, n, lower, half, px);
+#pragma GCC unroll 2
+        for (int i = 0; i < 2; i++, to = elem_at(to, dx->stride, half)) {
+            const vec y = vmul(ch->scale, vfma(vmul(px[i].xhat, vset1(-1.0f)), mean_dyxhat, vsub(px[i].dy, mean_dy)));
+
+            if (x + i < s->from || x + i >= s->to)
+                continue;
+            if (stream && half)
+                vstream_half(to, y);
+            else if (stream)
+                vstream(to, y);
+            else
+                elem_store_n(to, 0, y, n, half);
+        }
+    }
+}
+
+/* The same of gradients of maxima. */
+SIMD_FN void apply_pooled(const struct apply_args *a, int v, size_t from, size_t to, bool half)
+{
+    const struct operand *o = &a->x[v];
+    const float *mean_dy = means_of(a, v), *mean_dyxhat = mean_dy + o->x.c;
+    const bool stream = streams(&a->dx[v]);
+
+    for (size_t p = from; p < to;) {
+        const struct span4 s = span_of(o, &a->da[v], p, to, half);
+
+        for (int k = 0; k < o->x.c; k += VW) {
+            const int n = vlanes(o->x.c, k);
+            const struct channels ch = channels_of(&o->act, a->mean[v], a->invstd[v], k, n);
+            const vec m0 = vload_n(mean_dy + k, n), m1 = vload_n(mean_dyxhat + k, n);
+
+            if (stream && s.lower)
+                apply_span(&a->dx[v], &s, &ch, m0, m1, k, VW, true, true, half);
+            else if (stream)
+                apply_span(&a->dx[v], &s, &ch, m0, m1, k, VW, false, true, half);
+            else
+                apply_span(&a->dx[v], &s, &ch, m0, m1, k, n, s.lower, false, half);
+        }
+        p += (size_t)(s.to - s.from);
+    }
+    if (stream)
+        vstream_end();
+}
+
 KERNEL_FN void apply_frozen_rows(const struct apply_args *a, int v, size_t from, size_t to, bool half)
 {
     const struct operand *o = &a->x[v];
@@ -260,7 +448,10 @@ static void apply_part(const void *arg, int v, size_t from, size_t to)
 {
     const struct apply_args *a = arg;
 
-    ELEM_CALL(a->dx[v].dtype, apply_rows, a, v, from, to);
+    if (is_pooled(&a->x[v], &a->da[v]))
+        ELEM_CALL(a->dx[v].dtype, apply_pooled, a, v, from, to);
+    else
+        ELEM_CALL(a->dx[v].dtype, apply_rows, a, v, from, to);
 }
 
 static void apply_frozen_part(const void *arg, int v, size_t from, size_t to)

@@ -4,6 +4,7 @@
 #include <stddef.h>
 
 #include "worker/cpu/elem.h"
+#include "worker/cpu/pool4.h"
 #include "worker/cpu/rows.h"
 #include "worker/cpu/wide.h"
 
@@ -202,30 +203,36 @@ static void bwd_part(const void *arg, int v, size_t from, size_t to)
 
 /* ---- backward, 2 x 2 with stride 2: every input has at most one window, so each pair of input rows is written once, in one pass ---- */
 
-/* maxpool4_grad() of one corner, with what was there before. */
-KERNEL_FN void bwd_corner(void *dx, int k, float beta, float v0, float v1, float v2, float v3, int i, float g, bool half)
+SIMD_FN vec read_channels(const struct affine *p, bool pending, const void *x, int k, int n, bool half)
 {
-    elem_set(dx, k, maxpool4_grad(v0, v1, v2, v3, i, g, beta != 0.0f ? beta * elem_get(dx, k, half) : 0.0f), half);
+    vec v = elem_load_n(x, k, n, half);
+
+    return pending ? vact(vfma(v, vload_n(p->scale + k, n), vload_n(p->shift + k, n)), vload_n(p->slope + k, n)) : v;
 }
 
-KERNEL_FN void bwd_four(struct tensor *dx, float beta, const void *dy, const struct operand *x, int image, int oy, int ox, bool pending,
-                        bool half)
+SIMD_FN void bwd_four(struct tensor *dx, float beta, const void *dy, const struct operand *x, int image, int oy, int ox, bool pending,
+                      bool half)
 {
     const struct affine *p = &x->act;
     const void *a = pixel(&x->x, image, 2 * oy, 2 * ox, half), *b = elem_at(a, x->x.stride, half);
     const void *c = elem_at(a, (ptrdiff_t)x->x.w * x->x.stride, half), *d = elem_at(c, x->x.stride, half);
-    void *da = pixel(dx, image, 2 * oy, 2 * ox, half), *db = elem_at(da, dx->stride, half);
-    void *dc = elem_at(da, (ptrdiff_t)dx->w * dx->stride, half), *dd = elem_at(dc, dx->stride, half);
+    void *to[4] = { pixel(dx, image, 2 * oy, 2 * ox, half) };
 
-    CPU_LANES
-    for (int k = 0; k < dx->c; k++) {
-        float v0 = read_channel(p, pending, a, k, half), v1 = read_channel(p, pending, b, k, half);
-        float v2 = read_channel(p, pending, c, k, half), v3 = read_channel(p, pending, d, k, half), g = elem_get(dy, k, half);
+    to[1] = elem_at(to[0], dx->stride, half);
+    to[2] = elem_at(to[0], (ptrdiff_t)dx->w * dx->stride, half);
+    to[3] = elem_at(to[2], dx->stride, half);
+    for (int k = 0; k < dx->c; k += VW) {
+        const int n = vlanes(dx->c, k);
+        const struct pool4 wins = pool4_wins(read_channels(p, pending, a, k, n, half), read_channels(p, pending, b, k, n, half),
+                                             read_channels(p, pending, c, k, n, half), read_channels(p, pending, d, k, n, half));
+        const vec g = elem_load_n(dy, k, n, half);
 
-        bwd_corner(da, k, beta, v0, v1, v2, v3, 0, g, half);
-        bwd_corner(db, k, beta, v0, v1, v2, v3, 1, g, half);
-        bwd_corner(dc, k, beta, v0, v1, v2, v3, 2, g, half);
-        bwd_corner(dd, k, beta, v0, v1, v2, v3, 3, g, half);
+#pragma GCC unroll 4
+        for (int i = 0; i < 4; i++) {
+            vec old = beta != 0.0f ? vmul(vset1(beta), elem_load_n(to[i], k, n, half)) : vset1(0.0f);
+
+            elem_store_n(to[i], k, pool4_grad(&wins, i, old, g), n, half);
+        }
     }
 }
 

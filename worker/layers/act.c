@@ -41,7 +41,7 @@ static int act_bwd(const struct layer_call *c, int i, float beta, struct err *er
                                     err);
 }
 
-static const struct layer_kind activation = { "activation", READS_OUTPUT, NULL, act_fwd, act_bwd };
+static const struct layer_kind activation = { "activation", READS_OUTPUT, NULL, act_fwd, act_bwd, NULL };
 
 struct value *layer_act(struct tape *t, struct value *x, enum act_kind kind)
 {
@@ -82,7 +82,7 @@ static int dropout_bwd(const struct layer_call *c, int i, float beta, struct err
     return c->dev->on->map->dropout(c->dev, d->rate, d->keys, c->in[i]->grad, beta, dy, c->nshards, err);
 }
 
-static const struct layer_kind dropout = { "dropout", 0, NULL, dropout_fwd, dropout_bwd };
+static const struct layer_kind dropout = { "dropout", 0, NULL, dropout_fwd, dropout_bwd, NULL };
 
 struct value *layer_dropout(struct tape *t, struct value *x, float rate, const struct philox_key *keys)
 {
@@ -158,7 +158,7 @@ static int cast_bwd(const struct layer_call *c, int i, float beta, struct err *e
     return rc;
 }
 
-static const struct layer_kind cast = { "cast", 0, cast_shape, cast_fwd, cast_bwd };
+static const struct layer_kind cast = { "cast", 0, cast_shape, cast_fwd, cast_bwd, NULL };
 
 struct value *layer_cast(struct tape *t, struct value *x, enum dtype dtype)
 {
@@ -172,7 +172,7 @@ static int plain_bwd(const struct layer_call *c, int i, float beta, struct err *
     return c->dev->on->map->act_bwd(c->dev, ACT_LINEAR, c->in[i]->grad, beta, c->out->grad, NULL, c->nshards, err);
 }
 
-static const struct layer_kind plain = { "activated values", 0, NULL, act_fwd, plain_bwd };
+static const struct layer_kind plain = { "activated values", 0, NULL, act_fwd, plain_bwd, NULL };
 
 struct value *layer_plain(struct tape *t, struct value *x)
 {

@@ -19,6 +19,8 @@ static int backward(struct tape *t, struct node *n, struct err *err)
 
         if (!n->in[i]->needs_grad)
             continue;
+        if (r->kind->pools && r->kind->pools(&c) && tape_grad_pooled(t, n))
+            continue;
         rc = tape_grad(t, n->in[i], &beta, err);
         if (rc >= 0)
             rc = r->kind->bwd(&c, i, beta, err);

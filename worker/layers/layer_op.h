@@ -23,6 +23,8 @@ struct layer_kind {
     int (*fwd)(const struct layer_call *c, struct err *err);
     /* in[i]->grad = beta * in[i]->grad + what out->grad makes of it; for each input that needs one. */
     int (*bwd)(const struct layer_call *c, int i, float beta, struct err *err);
+    /* May tape_grad_pooled() be asked first? NULL: no. */
+    bool (*pools)(const struct layer_call *c);
 };
 
 /* Calls a layer: its output, which needs a gradient if an input does; NULL once the tape has failed. args: copied, may be NULL. */

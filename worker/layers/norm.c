@@ -175,6 +175,8 @@ static struct value *norm_act(struct tape *t, struct value *raw, const struct no
     }
     v = tape_alias(t, raw, act, raw->needs_grad || (c->stats && (param_trainable(n->gamma) || param_trainable(n->beta))));
     tape_record(t, norm_backward, v, &raw, 1, READS_OUTPUT, c);
+    if (c->stats)
+        tape_takes_pooled(t, v);
     tape_drop(t, raw);
     return v;
 }

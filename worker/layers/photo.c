@@ -25,7 +25,7 @@ static int map_bwd(const struct layer_call *c, int i, float beta, struct err *er
                                       c->nshards, err);
 }
 
-static const struct layer_kind map = { "photometric map", READS_INPUTS, map_shape, map_fwd, map_bwd };
+static const struct layer_kind map = { "photometric map", READS_INPUTS, map_shape, map_fwd, map_bwd, NULL };
 
 struct value *layer_photometric_map(struct tape *t, struct value *a, struct value *b, float ssim_weight)
 {

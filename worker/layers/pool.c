@@ -23,7 +23,18 @@ static int maxpool_bwd(const struct layer_call *c, int i, float beta, struct err
     return c->dev->on->pool->max_bwd(c->dev, c->args, c->in[i]->grad, beta, c->out->grad, tape_operands(c->t, c->in[i]), c->nshards, err);
 }
 
-static const struct layer_kind maxpool = { "maxpool", READS_INPUTS, maxpool_shape, maxpool_fwd, maxpool_bwd };
+/* Is each pixel in one window? Padding of 1 is on the right, where nothing of an even map is. */
+static bool pools_fours(const struct layer_call *c)
+{
+    const struct pooling *p = c->args;
+
+    for (int s = 0; s < c->nshards; s++)
+        if (c->in[0]->x[s].h % 2 != 0 || c->in[0]->x[s].w % 2 != 0)
+            return false;
+    return p->size == 2 && p->stride == 2;
+}
+
+static const struct layer_kind maxpool = { "maxpool", READS_INPUTS, maxpool_shape, maxpool_fwd, maxpool_bwd, pools_fours };
 
 struct value *layer_maxpool(struct tape *t, struct value *x, const struct pooling *p)
 {

@@ -43,7 +43,7 @@ static int concat_bwd(const struct layer_call *c, int i, float beta, struct err 
     return c->dev->on->map->act_bwd(c->dev, ACT_LINEAR, c->in[i]->grad, beta, slices(c, c->out->grad, i), NULL, c->nshards, err);
 }
 
-static const struct layer_kind concat = { "concat", 0, concat_shape, concat_fwd, concat_bwd };
+static const struct layer_kind concat = { "concat", 0, concat_shape, concat_fwd, concat_bwd, NULL };
 
 struct value *layer_concat(struct tape *t, struct value *const *parts, int nparts)
 {
@@ -69,7 +69,7 @@ static int upsample_bwd(const struct layer_call *c, int i, float beta, struct er
     return c->dev->on->resample->upsample_bwd(c->dev, *(const int *)c->args, c->in[i]->grad, beta, c->out->grad, c->nshards, err);
 }
 
-static const struct layer_kind upsample = { "upsample", 0, upsample_shape, upsample_fwd, upsample_bwd };
+static const struct layer_kind upsample = { "upsample", 0, upsample_shape, upsample_fwd, upsample_bwd, NULL };
 
 struct value *layer_upsample(struct tape *t, struct value *x, int factor)
 {
@@ -122,7 +122,7 @@ static int mirror_bwd(const struct layer_call *c, int i, float beta, struct err 
     return c->dev->on->resample->mirror_bwd(c->dev, &m->part[i], c->in[i]->grad, beta, slices(c, c->out->grad, i), c->nshards, err);
 }
 
-static const struct layer_kind mirror = { "mirrored pixels", 0, mirror_shape, mirror_fwd, mirror_bwd };
+static const struct layer_kind mirror = { "mirrored pixels", 0, mirror_shape, mirror_fwd, mirror_bwd, NULL };
 
 struct value *layer_mirror(struct tape *t, struct value *const *parts, const int *factor, int nparts, int pad)
 {
@@ -162,7 +162,7 @@ static int resize_bwd(const struct layer_call *c, int i, float beta, struct err 
     return c->dev->on->resample->bilinear_bwd(c->dev, c->in[i]->grad, beta, c->out->grad, c->nshards, err);
 }
 
-static const struct layer_kind resize = { "resized", 0, resize_shape, resize_fwd, resize_bwd };
+static const struct layer_kind resize = { "resized", 0, resize_shape, resize_fwd, resize_bwd, NULL };
 
 struct value *layer_resize(struct tape *t, struct value *x, int h, int w)
 {
@@ -194,7 +194,7 @@ static int mean_bwd(const struct layer_call *c, int i, float beta, struct err *e
     return c->dev->on->resample->mean_bwd(c->dev, *(const float *)c->args, c->in[i]->grad, beta, c->out->grad, c->nshards, err);
 }
 
-static const struct layer_kind mean = { "means of images", 0, mean_shape, mean_fwd, mean_bwd };
+static const struct layer_kind mean = { "means of images", 0, mean_shape, mean_fwd, mean_bwd, NULL };
 
 struct value *layer_mean(struct tape *t, struct value *x, float factor)
 {

@@ -41,6 +41,7 @@ struct tape {
         float *data;
     } constant[MAX_CONSTANTS];
     int nconstants;
+    struct storage *turned; /* tape_grad_turn(): goes back when the record is done */
     int rc;
     struct err err;
 };
@@ -508,16 +509,43 @@ static int grad_new(struct tape *t, struct value *v, struct err *err)
     return 0;
 }
 
+/* tape_grad_pooled() took its gradient. */
+static bool is_pooled(const struct value *v)
+{
+    return v->grad[0].h != v->x[0].h;
+}
+
+void tape_takes_pooled(struct tape *t, const struct value *v)
+{
+    if (t->count > 0 && t->nodes[t->count - 1].out == v)
+        t->nodes[t->count - 1].takes_pooled = true;
+}
+
+bool tape_grad_pooled(struct tape *t, const struct node *n)
+{
+    struct value *in = n->in[0];
+
+    if (!t->dev->pooled_grads || in->grad_mem || n == t->nodes || n[-1].out != in || !n[-1].takes_pooled)
+        return false;
+    memcpy(in->grad, n->out->grad, (size_t)t->nshards * sizeof *in->grad);
+    in->grad_mem = n->out->grad_mem;
+    in->grad_mem->refs++;
+    return true;
+}
+
 int tape_grad_turn(struct tape *t, struct value *v, const struct tensor **ret_from, struct err *err)
 {
     struct tensor *from;
 
     *ret_from = v->grad;
-    if (v->grad_mem->refs == 1)
+    if (v->grad_mem->refs == 1 && !is_pooled(v))
         return 0;
     from = tape_host(t, (size_t)t->nshards * sizeof *from);
     memcpy(from, v->grad, (size_t)t->nshards * sizeof *from);
-    unref(t, &v->grad_mem);
+    if (v->grad_mem->refs == 1)
+        t->turned = v->grad_mem, v->grad_mem = NULL; /* it is read until this record is done */
+    else
+        unref(t, &v->grad_mem);
     *ret_from = from;
     return grad_new(t, v, err);
 }
@@ -579,6 +607,7 @@ int tape_backward(struct tape *t, struct param *const *params, int nparams, stru
         if (n->out->grad_mem)
             tape_fail(t, n->backward(t, n, &t->err), &t->err);
         unref(t, &n->out->grad_mem);
+        unref(t, &t->turned);
         for (int k = 0; k < n->nreads; k++)
             unref(t, &n->reads[k]);
         storage_drop(t, n->out);

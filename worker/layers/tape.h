@@ -61,6 +61,7 @@ struct node {
     struct value **in;
     int nin;
     void *ctx;              /* op's own, from tape_host() */
+    bool takes_pooled;      /* the gradient of its output may be one that tape_grad_pooled() took */
     struct storage **reads; /* what backward reads: nobody else has the memory until then */
     int nreads;
 };
@@ -137,6 +138,10 @@ int tape_grad(struct tape *t, struct value *v, float *ret_beta, struct err *err)
 /* In backward, where each number of v's gradient becomes another: *ret_from is read, v->grad is written. The same memory, or new where
  * other values have that gradient too. */
 int tape_grad_turn(struct tape *t, struct value *v, const struct tensor **ret_from, struct err *err);
+/* Pooling of 2 x 2 pixels, n, whose input is even: on a device with pooled_grads the gradient of its output becomes its input's as it is, if the input was
+ * recorded just before and the backward of that can take it (tape_takes_pooled(), right after its record): so nobody else adds to it. */
+bool tape_grad_pooled(struct tape *t, const struct node *n);
+void tape_takes_pooled(struct tape *t, const struct value *v);
 /* In backward: from's gradient as it stands is that of `to` too, a value of the same shape, or of another over the same numbers. They have one memory, until one of them is
  * written; or it is added to what other readers of `to` have left there. */
 int tape_grad_hand_on(struct tape *t, struct value *from, struct value *to, struct err *err);

@@ -24,7 +24,7 @@ static int pose_bwd(const struct layer_call *c, int i, float beta, struct err *e
     return c->dev->on->warp->pose_bwd(c->dev, *(const bool *)c->args, c->in[i]->grad, beta, c->out->grad, c->in[0]->x, c->nshards, err);
 }
 
-static const struct layer_kind pose = { "pose", READS_INPUTS, pose_shape, pose_fwd, pose_bwd };
+static const struct layer_kind pose = { "pose", READS_INPUTS, pose_shape, pose_fwd, pose_bwd, NULL };
 
 struct value *layer_pose(struct tape *t, struct value *v, bool invert)
 {

@@ -31,11 +31,13 @@ struct sums_dest {
                         const float *gamma, const float *beta, float eps, int c, struct err *err),                                         \
       (dev, invstd, scale, shift, mean, var, gamma, beta, eps, c, err))                                                                    \
     /* With dy = da * act'(fma(x, scale, shift)) and xhat = (x - mean) * invstd: sums[v] = [2c] doubles, sum dy then sum dy * xhat, slabs, \
-     * pairwise. dest: of the former, then of the latter. */                                                                               \
+     * pairwise. dest: of the former, then of the latter. On a device with pooled_grads da may be half as high and wide as x: then it is   \
+     * the gradient of the maxima of windows of 2 x 2 of the activated values, and the first maximum of each has it, others 0. */          \
     X(norm, bwd_reduce, (struct device *dev, double *const *sums, const struct sums_dest dest[2], const struct operand *x,                 \
                    const float *const *mean, const float *const *invstd, const struct tensor *da, int nshards, struct err *err),           \
       (dev, sums, dest, x, mean, invstd, da, nshards, err))                                                                                \
-    /* dx = scale * (dy - S0/n - xhat * S1/n) with S = sums[v], n = stats[v][0] (over all shards with SyncBN); dx may be da itself.        \
+    /* dx = scale * (dy - S0/n - xhat * S1/n) with S = sums[v], n = stats[v][0] (over all shards with SyncBN); dx may be da itself. da as \
+     * above.                                                                                                                              \
      * sums == NULL: frozen statistics, dx = scale * dy; mean, invstd and stats are not read. */                                           \
     X(norm, bwd_apply, (struct device *dev, struct tensor *dx, const struct tensor *da, const struct operand *x, const float *const *mean, \
                   const float *const *invstd, const double *const *sums, const double *const *stats, int nshards, struct err *err),        \

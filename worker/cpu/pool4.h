@@ -1,0 +1,34 @@
+/* worker/cpu/pool4.h - the maximum of four values and where its gradient goes: windows of 2 x 2 with stride 2, as maxpool4_grad() in vectors. One number is
+ * greater than another where their difference is greater than zero, whatever they are. */
+#pragma once
+#include "worker/core/simd.h"
+
+/* Greater than 0 where that corner is greater than the maximum of those before it. */
+struct pool4 {
+    vec win1, win2, win3;
+};
+
+SIMD_FN struct pool4 pool4_wins(vec v0, vec v1, vec v2, vec v3)
+{
+    struct pool4 w;
+    vec best;
+
+    w.win1 = vsub(v1, v0);
+    best = vpick(w.win1, v1, v0);
+    w.win2 = vsub(v2, best);
+    best = vpick(w.win2, v2, best);
+    w.win3 = vsub(v3, best);
+    return w;
+}
+
+/* What corner i had, with the window's gradient where it is the first maximum. */
+SIMD_FN vec pool4_grad(const struct pool4 *w, int i, vec old, vec dy)
+{
+    vec more = vadd(old, dy);
+
+    if (i == 0)
+        return vpick(w->win3, old, vpick(w->win2, old, vpick(w->win1, old, more)));
+    if (i == 1)
+        return vpick(w->win3, old, vpick(w->win2, old, vpick(w->win1, more, old)));
+    return i == 2 ? vpick(w->win3, old, vpick(w->win2, more, old)) : vpick(w->win3, more, old);
+}

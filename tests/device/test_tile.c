@@ -57,17 +57,17 @@ static void model_dot(int c, int a, int b)
 static void plain(const struct tile_product *t)
 {
     for (int i = 0; i < t->rows; i++)
-        for (int j = 0; j < TILE_COLS; j++) {
+        for (int j = 0; j < (t->narrow ? TILE_COLS / 2 : TILE_COLS); j++) {
             float sum = t->add ? t->c[i * t->c_row + j] : 0.0f;
-            const uint16_t *b = t->b;
 
             for (int tap = 0; tap < t->taps; tap++)
-                for (int n = 0; n < t->blocks; n++, b += TILE_PANEL) {
+                for (int n = 0; n < (t->counts ? t->counts[tap] : t->blocks); n++) {
+                    const uint16_t *b = t->b + t->b_tap[tap] + n * t->b_block + j / 16 * t->b_half;
                     uint16_t column[TILE_BLOCK];
 
                     for (int d = 0; d < TILE_BLOCK; d++)
-                        column[d] = b[tile_place(d, j)];
-                    sum = bf16_dot(sum, t->a + t->tap[tap] + n * t->a_block + i * t->a_row, column);
+                        column[d] = b[tile_place(d, j % 16)];
+                    sum = bf16_dot(sum, t->a + t->a_tap[tap] + n * t->a_block + i * t->a_row, column);
                 }
             t->c[i * t->c_row + j] = sum;
         }
@@ -89,20 +89,26 @@ static uint16_t number(const struct philox_key *key, size_t i, int odd)
 
 static void equal_sums(void **state)
 {
-    static const long tap[TAPS] = { 0, 96, 17 };
-    static uint16_t a[A], b[TAPS * BLOCKS * TILE_PANEL];
+    static const long a_tap[TAPS] = { 0, 96, 17 }, b_tap[TAPS] = { TILE_PANEL, 0, TILE_PANEL + TILE_HALF };
+    static const int counts[TAPS] = { 2, 0, 1 };
+    static uint16_t a[A], b[(TAPS + 2) * BLOCKS * TILE_PANEL];
     static float c[2][PADDED * 40];
 
     (void)state;
     for (int kind = 0; kind < 12; kind++) {
         const struct philox_key key = { .seed = (uint64_t)kind + 1 };
         int odd = kind % 3;
-        struct tile_product t = { .a = a, .tap = tap, .a_row = ROW, .a_block = PADDED * ROW, .b = b, .c_row = 40 };
+        struct tile_product t = { .a = a, .b = b, .a_tap = a_tap, .b_tap = b_tap, .a_row = ROW, .a_block = PADDED * ROW };
 
         for (size_t i = 0; i < A; i++)
             a[i] = number(&key, i, odd);
         for (size_t i = 0; i < sizeof b / sizeof *b; i++)
             b[i] = number(&key, i + A, odd);
+        t.b_half = kind % 2 ? TILE_HALF : 3 * TILE_HALF;
+        t.b_block = kind % 2 ? TILE_PANEL : TILE_HALF;
+        t.c_row = 40;
+        t.counts = kind % 5 ? NULL : counts;
+        t.narrow = kind % 3 == 1;
         t.rows = (const int[]){ 1, 15, 16, 17, 31, 32, 33, 48, 50, 64, 65, ROWS }[kind];
         t.taps = kind % 4; /* none, too: then there is nothing to add */
         t.blocks = 1 + kind % BLOCKS;

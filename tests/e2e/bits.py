@@ -15,7 +15,7 @@ from ranks import base_spec, draw, draw_frames, draw_masks, finish, frames_spec,
 
 KNOWN = os.path.dirname(os.path.abspath(__file__)) + "/bits.json"
 RANKS = (1, 3, 8)
-OF_GPU = RANKS if os.environ.get("TEST_LONG") or sys.argv[1:] == ["write"] else RANKS[:1]  # an emulated one takes minutes
+OF_GPU = RANKS if os.environ.get("TEST_LONG") or sys.argv[1:2] == ["write"] else RANKS[:1]  # an emulated one takes minutes
 HALF = {"run": {"precision": "bf16"}}
 STEPS, SAVED, KILLED = 10, 3, 3  # steps, steps between checkpoints, ranks of the job that is killed
 
@@ -104,12 +104,14 @@ def differences(known, have):
 def main():
     with open(KNOWN, encoding="utf-8") as f:
         known = json.load(f)
-    write, failed = sys.argv[1:] == ["write"], False
+    write, only, failed = sys.argv[1:2] == ["write"], sys.argv[2:], False
     with Node() as d:
         draw(d.root + "/shapes")
         draw_masks(d.root + "/masks")
         draw_frames(d.root + "/frames")
         for kind, spec in specs_of(d.root).items():
+            if only and kind not in only:
+                continue
             for where, jobs in train(d, spec, kind).items():
                 key = "%s %s" % (where, kind)
                 if write:

@@ -168,14 +168,14 @@ bool conv_streams(const struct conv_call *q)
 {
     size_t bytes = 0;
 
-    if (!VSTREAMS || q->beta != 0.0f || q->y->dtype != DTYPE_F32)
+    if (!VSTREAMS || q->beta != 0.0f)
         return false;
     for (int v = 0; v < q->nshards; v++) {
         const struct tensor *y = &q->y[v];
 
         if ((uintptr_t)y->data % 64 != 0 || y->c % 16 != 0 || y->stride % 16 != 0)
             return false;
-        bytes += tensor_count(y) * sizeof(float);
+        bytes += tensor_count(y) * dtype_bytes(y->dtype);
     }
     return bytes >= STREAM_BYTES;
 }

@@ -12,11 +12,17 @@
 #include "worker/cpu/tile.h"
 
 enum {
-    PART_PIXELS = 128,      /* outputs of a part: enough to use a panel of weights often, few enough for the L2 cache */
-    PART_PIXELS_THIN = 512, /* the same for few channels: fewer rows are copied twice */
-    THIN = 16,              /* channels */
-    SEG_PIXELS = 128,       /* outputs of a row of a part */
-    FAR = 1024,             /* floats, see collides() */
+    PART_PIXELS = 128,       /* outputs of a part: enough to use a panel of weights often, few enough for the L2 cache */
+    PART_PIXELS_THIN = 512,  /* the same for few channels: fewer rows are copied twice */
+    PART_PIXELS_TILES = 256, /* and for tiles, at most: their positions are to fill blocks */
+    THIN = 16,               /* channels */
+    SEG_PIXELS = 128,        /* outputs of a row of a part */
+    FAR = 1024,              /* floats, see collides() */
+    /* of tiles */
+    AT_ONCE_MOST = 16,        /* parts */
+    WEIGHTS_KEPT = 256 << 10, /* bytes of packed weights that stay in the L2 cache anyway */
+    PANELS_BYTES = 1 << 20,   /* of inputs beside a panel of weights */
+    UNITS = 2                 /* pieces of work a thread, at least */
 };
 
 static int cut(int length, int most)
@@ -29,8 +35,10 @@ static bool single(const struct rows *g)
     return g->taps_y == 1 && g->taps_x == 1;
 }
 
-void rows_cut(struct rows *g)
+void rows_cut(struct rows *g, bool half)
 {
+    int most;
+
     if (single(g) && g->stride == 1 && g->off_y == 0 && g->off_x == 0 && g->out_step == 1 && g->ih == g->oh && g->iw == g->ow) {
         g->ow *= g->oh;
         g->iw = g->out_w = g->ow;
@@ -38,9 +46,10 @@ void rows_cut(struct rows *g)
     }
     g->pitch = single(g) ? gemm_ld(g->c) : g->c;
     g->segs = cut(g->ow, SEG_PIXELS);
-    g->band_rows = (g->c <= THIN ? PART_PIXELS_THIN : PART_PIXELS) / cut(g->ow, g->segs);
-    if (g->band_rows > g->oh)
-        g->band_rows = g->oh;
+    most = (g->c <= THIN ? PART_PIXELS_THIN : half ? PART_PIXELS_TILES : PART_PIXELS) / cut(g->ow, g->segs);
+    g->band_rows = most < g->oh ? most : g->oh;
+    if (half)
+        g->band_rows = tiles_band_rows(g);
     g->bands = cut(g->oh, g->band_rows);
     g->band_rows = cut(g->oh, g->bands);
     g->bands = cut(g->oh, g->band_rows);
@@ -160,7 +169,9 @@ struct job {
     const float *panels; /* [k / 32][taps_y][taps_x * c][32] */
     bool half;           /* bf16 */
     struct tiles tiles;  /* where so, and panels are tiles_pack_weights()'s */
-    long *shifts;        /* per thread: [taps] */
+    int at_once;         /* parts */
+    long *shifts;        /* per thread: [taps] of weights, [parts][taps] of inputs */
+    size_t shifts_size;
     tile_fn *multiply;
     float *moments; /* [parts][3][ld_moments], or NULL */
     int ld_moments;
@@ -245,53 +256,83 @@ static void multiply(const struct job *j, const struct rows_part *p, const struc
 }
 
 /* The same of packed inputs. Rows of outputs stand apart until they are all there. */
-static void multiply_tiles(const struct job *j, const struct tiles_part *p, const uint16_t *panels, const long *shifts, int k, float *out)
+static void multiply_tiles(const struct job *j, const struct tiles_part *p, const uint16_t *panels, const long *shifts, const long *b_tap,
+                           int k, float *out)
 {
     const struct tiles *t = &j->tiles;
-    struct tile_product mm = { .a = panels, .tap = shifts, .a_row = TILE_BLOCK, .c = out, .c_row = TILE_COLS };
+    struct tile_product mm = { .a = panels, .a_tap = shifts, .b_tap = b_tap, .a_row = TILE_BLOCK, .c = out, .c_row = TILE_COLS };
 
     mm.a_block = (long)t->phases_y * t->phases_x * p->pixels * TILE_BLOCK;
     mm.b = (const uint16_t *)(const void *)j->panels + (long)(k / TILE_COLS) * tiles_taps(t) * t->blocks * TILE_PANEL;
+    mm.b_half = TILE_HALF;
+    mm.b_block = TILE_PANEL;
     mm.rows = p->positions;
     mm.taps = tiles_taps(t);
     mm.blocks = t->blocks;
+    mm.narrow = j->g.k - k <= TILE_COLS / 2;
     j->multiply(&mm);
     for (int i = 1; i < p->p.h && p->pitch > p->p.w; i++)
         memmove(out + (long)i * p->p.w * TILE_COLS, out + (long)i * p->pitch * TILE_COLS, (size_t)p->p.w * TILE_COLS * sizeof *out);
+}
+
+/* How a row of outputs is written. */
+struct ending {
+    int vecs, lanes; /* of a pixel, and of its last vector */
+    bool bias, add, stream, half;
+    float beta;
+    vec biases[GEMM_NP / VW];
+};
+
+/* Moments are of what is stored, so that is left in `from`. A pixel's outputs are written at once: so lines are written whole. */
+SIMD_FN void finish_row(const struct ending *e, void *to, long step, float *from, int ld, int pixels)
+{
+    for (int x = 0; x < pixels; x++, to = elem_at(to, step, e->half), from += ld)
+        for (int v = 0; v < e->vecs; v++) {
+            const int lanes = v + 1 < e->vecs ? VW : e->lanes;
+            vec y = vload(from + v * VW);
+
+            if (e->bias)
+                y = vadd(y, e->biases[v]);
+            if (e->add)
+                y = vfma(vset1(e->beta), elem_load_n(to, v * VW, lanes, e->half), y);
+            else if (e->half || e->bias)
+                vstore(from + v * VW, elem_kept(y, e->half));
+            if (e->stream && e->half)
+                vstream_half((uint16_t *)to + v * VW, y);
+            else if (e->stream)
+                vstream((float *)to + v * VW, y);
+            else
+                elem_store_n(to, v * VW, y, lanes, e->half);
+        }
 }
 
 /* Outputs [k, k + 32) of a part go where they belong. */
 SIMD_FN void finish(const struct job *j, const struct rows_part *p, int part, int k, float *out, bool half)
 {
     const struct rows *g = &j->g;
-    long step = (long)j->y[p->image / g->per].stride * g->out_step;
+    const long step = (long)j->y[p->image / g->per].stride * g->out_step;
+    const int cols = g->k - k < j->ld_out ? g->k - k : j->ld_out;
+    struct ending e = { (cols + VW - 1) / VW,     (cols - 1) % VW + 1, j->bias != NULL, j->beta != 0.0f, j->stream, half, j->beta,
+                        .biases = { vset1(0.0f) } };
+    const bool usual = !e.bias && !e.add && e.lanes == VW;
 
-    for (int v = 0; v < j->ld_out && k + v < g->k; v += VW) {
-        int lanes = vlanes(g->k, k + v);
-        vec bias = j->bias ? vload_n(j->bias + k + v, lanes) : vset1(0.0f);
+    for (int v = 0; v < e.vecs && e.bias; v++)
+        e.biases[v] = vload_n(j->bias + k + v * VW, vlanes(g->k, k + v * VW));
+    for (int i = 0; i < p->h; i++) {
+        void *to = elem_at(place(j, p, i), k, half);
+        float *from = out + (long)i * p->w * j->ld_out;
 
-        for (int i = 0; i < p->h; i++) {
-            void *to = elem_at(place(j, p, i), k + v, half);
-            float *from = out + (long)i * p->w * j->ld_out + v;
-
-            for (int x = 0; x < p->w; x++, to = elem_at(to, step, half), from += j->ld_out) {
-                vec y = vload(from);
-
-                if (j->bias)
-                    y = vadd(y, bias);
-                if (j->beta != 0.0f)
-                    y = vfma(vset1(j->beta), elem_load_n(to, 0, lanes, half), y);
-                else if (half || j->bias)
-                    vstore(from, elem_kept(y, half)); /* the moments are of what is stored */
-                if (j->stream)
-                    vstream(to, y);
-                else
-                    elem_store_n(to, 0, y, lanes, half);
-            }
-        }
-        if (j->moments)
-            moments_of(out + v, j->ld_out, p->h * p->w, j->moments + (long)part * 3 * j->ld_moments + k + v, j->ld_moments);
+        if (usual && cols == GEMM_NP && e.stream)
+            finish_row(&(const struct ending){ GEMM_NP / VW, VW, .stream = true, .half = half }, to, step, from, j->ld_out, p->w);
+        else if (usual && cols == 16 && e.stream)
+            finish_row(&(const struct ending){ 16 / VW, VW, .stream = true, .half = half }, to, step, from, j->ld_out, p->w);
+        else if (usual && cols == GEMM_NP)
+            finish_row(&(const struct ending){ GEMM_NP / VW, VW, .half = half }, to, step, from, j->ld_out, p->w);
+        else
+            finish_row(&e, to, step, from, j->ld_out, p->w);
     }
+    for (int v = 0; v < e.vecs && j->moments; v++)
+        moments_of(out + v * VW, j->ld_out, p->h * p->w, j->moments + (long)part * 3 * j->ld_moments + k + v * VW, j->ld_moments);
 }
 
 /* Do outputs go straight to where they belong? Statistics are quicker of a buffer, and outputs that do not fill vectors need one. */
@@ -319,38 +360,70 @@ static void part_run(void *arg, size_t index, int thread)
         vstream_end();
 }
 
-static void part_run_tiles(void *arg, size_t index, int thread)
+/* Parts that go by a panel of weights while that is in the cache. */
+static void parts_run_tiles(void *arg, size_t index, int thread)
 {
     const struct job *j = arg;
-    struct rows_part p = rows_part(&j->g, (int)index);
-    struct tiles_part tp = tiles_part(&j->tiles, &p);
+    const struct tiles *t = &j->tiles;
+    const int taps = tiles_taps(t), first = (int)index * j->at_once, all = rows_parts(&j->g) * j->g.images;
+    const int n = all - first < j->at_once ? all - first : j->at_once;
     uint16_t *panels = (uint16_t *)(void *)(j->buf + (size_t)thread * j->buf_size);
     float *out = j->out + (size_t)thread * j->out_size;
-    long *shifts = j->shifts + thread * tiles_taps(&j->tiles);
+    long *b_tap = j->shifts + (size_t)thread * j->shifts_size, *shifts = b_tap + taps;
+    struct tiles_part part[AT_ONCE_MOST];
 
-    tiles_pack(&j->tiles, &tp, j->x, false, panels);
-    tiles_shifts(&j->tiles, &tp, false, shifts);
-    for (int k = 0; k < j->g.k; k += TILE_COLS) {
-        multiply_tiles(j, &tp, panels, shifts, k, out);
-        finish(j, &p, (int)index, k, out, true);
+    for (int i = 0; i < taps; i++)
+        b_tap[i] = (long)i * t->blocks * TILE_PANEL;
+    for (int i = 0; i < n; i++) {
+        struct rows_part p = rows_part(&j->g, first + i);
+
+        part[i] = tiles_part(t, &p);
+        tiles_pack(t, &part[i], j->x, panels + (size_t)i * tiles_panels(t));
+        tiles_shifts(t, &part[i], shifts + i * taps);
     }
+    for (int k = 0; k < j->g.k; k += TILE_COLS)
+        for (int i = 0; i < n; i++) {
+            multiply_tiles(j, &part[i], panels + (size_t)i * tiles_panels(t), shifts + i * taps, b_tap, k, out);
+            finish(j, &part[i].p, first + i, k, out, true);
+        }
+    if (j->stream)
+        vstream_end();
 }
 
 /* All parts of all images. */
 static void run_parts(const struct conv_call *q, struct job *j)
 {
+    const size_t parts = (size_t)rows_parts(&j->g) * (size_t)j->g.images;
+
     j->multiply = cpu_device(q->dev)->tiles;
-    threads_each(cpu_threads(q->dev), (size_t)rows_parts(&j->g) * (size_t)j->g.images, j->half ? part_run_tiles : part_run, j);
+    if (j->half)
+        threads_each(cpu_threads(q->dev), (parts + (size_t)j->at_once - 1) / (size_t)j->at_once, parts_run_tiles, j);
+    else
+        threads_each(cpu_threads(q->dev), parts, part_run, j);
+}
+
+/* So many parts at once that weights are read seldom where they are many, and each thread still has work. */
+static int at_once(const struct job *j, int threads)
+{
+    const long parts = (long)rows_parts(&j->g) * j->g.images, panels = (long)(tiles_panels(&j->tiles) * sizeof(uint16_t));
+    const long weights = (long)tiles_taps(&j->tiles) * j->tiles.blocks * round_up(j->g.k, TILE_COLS) * TILE_BLOCK * (long)sizeof(uint16_t);
+    int n = 1;
+
+    while (weights > WEIGHTS_KEPT && n < AT_ONCE_MOST && (n + 1) * panels <= PANELS_BYTES && parts >= (long)(n + 1) * UNITS * threads)
+        n++;
+    return n;
 }
 
 static void layout_tiles(struct job *j, struct carve *c, int threads)
 {
-    j->buf_size = tiles_panels(&j->tiles) / 2;
+    j->at_once = at_once(j, threads);
+    j->buf_size = (size_t)j->at_once * tiles_panels(&j->tiles) / 2;
+    j->shifts_size = (size_t)(j->at_once + 1) * (size_t)tiles_taps(&j->tiles);
     j->ld_out = TILE_COLS;
     j->out_size = (size_t)tiles_positions(&j->tiles) * TILE_COLS;
     j->buf = carve_floats(c, (size_t)threads * j->buf_size);
     j->out = carve_floats(c, (size_t)threads * j->out_size);
-    j->shifts = carve(c, (size_t)threads * (size_t)tiles_taps(&j->tiles) * sizeof *j->shifts);
+    j->shifts = carve(c, (size_t)threads * j->shifts_size * sizeof *j->shifts);
 }
 
 static void layout(struct job *j, struct carve *c, int threads)
@@ -418,21 +491,6 @@ struct pack_tiles {
     int outputs;
 };
 
-static float number_fwd(const void *arg, int r, int s, int c, int k)
-{
-    const struct param *w = ((const struct pack_tiles *)arg)->p.w;
-
-    return w->data[(((long)k * w->r + r) * w->s + s) * w->c + c];
-}
-
-static float number_back(const void *arg, int t, int u, int c, int k)
-{
-    const struct pack *a = &((const struct pack_tiles *)arg)->p;
-    const struct param *w = a->w;
-
-    return w->data[(((long)c * w->r + a->r0 - t * a->stride) * w->s + a->s0 - u * a->stride) * w->c + k];
-}
-
 static uint16_t *panel_of(const struct pack_tiles *a, size_t panel)
 {
     return (uint16_t *)(void *)(a->p.dst + panel * tiles_weights(&a->t, TILE_COLS));
@@ -441,17 +499,24 @@ static uint16_t *panel_of(const struct pack_tiles *a, size_t panel)
 static void pack_tiles_fwd(void *arg, size_t panel, int thread)
 {
     const struct pack_tiles *a = arg;
+    const struct param *w = a->p.w;
+    const long row = (long)w->s * w->c;
+    const struct tiles_numbers numbers = { w->data, row, w->c, 1, row * w->r };
 
     (void)thread;
-    tiles_pack_weights(&a->t, (int)panel * TILE_COLS, a->outputs, number_fwd, a, panel_of(a, panel));
+    tiles_pack_weights(&a->t, (int)panel * TILE_COLS, a->outputs, &numbers, panel_of(a, panel));
 }
 
 static void pack_tiles_back(void *arg, size_t panel, int thread)
 {
     const struct pack_tiles *a = arg;
+    const struct pack *p = &a->p;
+    const long row = (long)p->w->s * p->w->c;
+    const struct tiles_numbers numbers = { p->w->data + p->r0 * row + (long)p->s0 * p->w->c, -p->stride * row, -(long)p->stride * p->w->c,
+                                           row * p->w->r, 1 };
 
     (void)thread;
-    tiles_pack_weights(&a->t, (int)panel * TILE_COLS, a->outputs, number_back, a, panel_of(a, panel));
+    tiles_pack_weights(&a->t, (int)panel * TILE_COLS, a->outputs, &numbers, panel_of(a, panel));
 }
 
 static size_t panel_count(int outputs)
@@ -539,7 +604,7 @@ int rows_conv_fwd(const struct conv_call *q, struct err *err)
     j.g.out_step = 1;
     j.g.out_h = y->h;
     j.g.out_w = y->w;
-    rows_cut(&j.g);
+    rows_cut(&j.g, j.half);
     j.tiles = pack.t = tiles_of(&j.g);
     pack.p.dst = cpu_form(q->w, &key, j.half ? tiles_weights(&j.tiles, y->c) : floats, &stale, err);
     if (!pack.p.dst)
@@ -604,7 +669,7 @@ static int phase_run(const struct conv_call *q, const struct operand *dy, struct
     j.g.out_x = px;
     j.g.out_h = dx->h;
     j.g.out_w = dx->w;
-    rows_cut(&j.g);
+    rows_cut(&j.g, j.half);
     j.tiles = tiles_of(&j.g);
     for (struct carve c = { 0 };;) {
         c.used = 0;

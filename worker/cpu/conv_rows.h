@@ -18,6 +18,7 @@ struct rows {
     int band_rows, bands, segs;        /* an image is cut in bands of rows, a band in segments of columns */
     int out_step, out_y, out_x, out_w; /* output (i, j) stands at row i * out_step + out_y, ... of rows out_w pixels wide */
     int out_h;
+    bool over_positions; /* the sums are: of weight gradients */
 };
 
 /* One piece of the outputs: rows [y, y + h), columns [x, x + w) of an image. */
@@ -25,8 +26,8 @@ struct rows_part {
     int image, y, x, h, w;
 };
 
-/* Sets pitch and the cut, a function of the shape alone. */
-void rows_cut(struct rows *g);
+/* Sets pitch and the cut, a function of the shape and of whether numbers are bf16. */
+void rows_cut(struct rows *g, bool half);
 static inline int rows_parts(const struct rows *g) /* of one image */
 {
     return g->bands * g->segs;

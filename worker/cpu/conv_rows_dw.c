@@ -13,8 +13,14 @@
 
 enum {
     SLAB_PIXELS = 1024,
-    UNITS = 4, /* pieces of work a thread, at least, where the shape has them */
-    ROWS = 512 /* inputs that go by all outputs at once: those of a part stay in the L2 cache meanwhile */
+    SLAB_PIXELS_TILES = 8192, /* of blocks of 32 products: fewer sums go through memory, which takes longer than they do */
+    UNITS = 4,                /* pieces of work a thread, at least, where the shape has them */
+    ROWS = 512,               /* inputs that go by all outputs at once: those of a part stay in the L2 cache meanwhile */
+    OUTPUTS = 128,            /* that go by all inputs at once, for the same reason */
+    /* packed inputs at once, in bytes: what stays in the cache where the sums do, too, and else so many that these are written once */
+    SUMS_KEPT = 512 << 10,
+    PAIRS_KEPT = 128 << 10,
+    PAIRS_BYTES = 4 << 20
 };
 
 struct job {
@@ -26,9 +32,16 @@ struct job {
     int panels, group_panels, k_groups; /* panels of 32 outputs; of a group; groups */
     float *buf, *dy, *stack, *part;     /* part: [shards][k_groups][groups][depth][cols] */
     size_t buf_size, dy_size, stack_size, part_size;
-    bool half; /* bf16: inputs turned and gradients in blocks for tiles */
+    bool half; /* bf16: by tiles, and part: [shards][k_groups][groups][cols][taps][depth, whole tiles] */
     struct tiles tiles;
-    long *shifts; /* per thread: [taps] */
+    bool in_place;            /* sums go straight to where they belong */
+    uint16_t *x_all, *dy_all; /* of all parts, packed once; NULL: packed where they are read */
+    int parts_at_once;
+    long pairs_size; /* numbers of a part's packed inputs */
+    long *shifts;    /* per thread: [parts][taps], and twice [parts] */
+    int *counts;     /* per thread: [parts] blocks */
+    char *memory;    /* per thread: for tiles_pack_pairs() */
+    size_t shifts_size, memory_size;
 };
 
 static int group_cols(const struct job *j)
@@ -100,43 +113,86 @@ static void part_run(const struct job *j, const struct rows_part *p, int k, int 
     part_add(j, p, &in, dy, row, pixel, round_up(cols, 16), acc, add);
 }
 
-/* Rows of inputs, columns of output gradients, sums over positions; a tap's rows of acc follow the one's before it. */
-static void part_run_tiles(const struct job *j, const struct rows_part *p, int k, int cols, int thread, float *acc, bool add)
+static void slab_run(const struct job *j, int shard, int first, int n, int k, int cols, int thread, float *acc)
 {
-    const struct tiles *t = &j->tiles;
-    struct tiles_part tp = tiles_part(t, p);
-    uint16_t *x = (uint16_t *)(void *)(j->buf + (size_t)thread * j->buf_size);
-    uint16_t *dy = (uint16_t *)(void *)(j->dy + (size_t)thread * j->dy_size);
-    long *shifts = j->shifts + thread * tiles_taps(t);
-    int blocks = (tp.positions + TILE_BLOCK - 1) / TILE_BLOCK;
-
-    tiles_pack(t, &tp, j->q->x, true, x);
-    tiles_shifts(t, &tp, true, shifts);
-    tiles_pack_gradients(t, &tp, &j->q->dy[p->image / j->g.per], k, cols, dy);
-    for (int tap = 0; tap < tiles_taps(t); tap++)
-        for (int v = 0; v < cols; v += TILE_COLS) {
-            struct tile_product mm = { .a = x, .tap = shifts + tap, .a_row = tp.pixels, .a_block = TILE_BLOCK };
-
-            mm.b = dy + (long)(v / TILE_COLS) * blocks * TILE_PANEL;
-            mm.c = acc + (long)tap * t->depth * group_cols(j) + v;
-            mm.c_row = group_cols(j);
-            mm.rows = t->depth;
-            mm.taps = 1;
-            mm.blocks = blocks;
-            mm.add = add;
-            cpu_device(j->q->dev)->tiles(&mm);
-        }
-}
-
-static void slab_run(const struct job *j, int shard, int slab, int k, int cols, int thread, float *acc)
-{
-    int first = slab * j->slab_parts, left = j->shard_parts - first, n = left < j->slab_parts ? left : j->slab_parts;
-
     for (int i = 0; i < n; i++) {
         struct rows_part p = rows_part(&j->g, shard * j->shard_parts + first + i);
 
-        (j->half ? part_run_tiles : part_run)(j, &p, k, cols, thread, acc, i > 0);
+        part_run(j, &p, k, cols, thread, acc, i > 0);
     }
+}
+
+/* Numbers of a part's packed gradients, where they have `cols` rows. */
+static long gradients_size(const struct job *j, int cols)
+{
+    return (long)round_up(cols, TILE_ROWS) * tiles_positions(&j->tiles);
+}
+
+static void part_pack(const struct job *j, int part, int k, int cols, int thread, uint16_t *x, uint16_t *dy)
+{
+    const struct tiles *t = &j->tiles;
+    struct rows_part p = rows_part(&j->g, part);
+    struct tiles_part tp = tiles_part(t, &p);
+
+    tp.pixels = tiles_pixels(t); /* of all parts alike, so that b_half is one number */
+    tiles_pack_pairs(t, &tp, j->q->x, j->memory + (size_t)thread * j->memory_size, x);
+    tiles_pack_gradients(t, &tp, &j->q->dy[p.image / j->g.per], k, cols, tiles_positions(t), dy);
+}
+
+/* All parts, where several groups of outputs read them. */
+static void pack_run(void *arg, size_t part, int thread)
+{
+    const struct job *j = arg;
+
+    part_pack(j, (int)part, 0, j->g.k, thread, j->x_all + (long)part * j->pairs_size, j->dy_all + (long)part * gradients_size(j, j->g.k));
+}
+
+/* Parts whose numbers are packed at once: their sums stay in registers. Rows of output gradients, columns of inputs, sums over positions. */
+static void parts_run_tiles(const struct job *j, int first, int n, int k, int cols, int thread, float *acc, bool add)
+{
+    const struct tiles *t = &j->tiles;
+    uint16_t *x = j->x_all ? j->x_all + first * j->pairs_size : (uint16_t *)(void *)(j->buf + (size_t)thread * j->buf_size);
+    const long dy_size = gradients_size(j, j->x_all ? j->g.k : cols);
+    uint16_t *dy = j->x_all ? j->dy_all + first * dy_size : (uint16_t *)(void *)(j->dy + (size_t)thread * j->dy_size);
+    const int taps = tiles_taps(t), halves = tiles_halves(t);
+    long *shifts = j->shifts + (size_t)thread * j->shifts_size, *a_tap = shifts + n * taps, *b_tap = a_tap + n;
+    int *counts = j->counts + thread * j->parts_at_once;
+    struct tile_product mm = { .b = x, .a_tap = a_tap, .b_tap = b_tap, .a_row = tiles_positions(t), .taps = n, .counts = counts };
+
+    for (int i = 0; i < n; i++) {
+        struct rows_part p = rows_part(&j->g, first + i);
+        struct tiles_part tp = tiles_part(t, &p);
+
+        if (!j->x_all)
+            part_pack(j, first + i, k, cols, thread, x + i * j->pairs_size, dy + i * dy_size);
+        tp.pixels = tiles_pixels(t);
+        counts[i] = tiles_blocks(&tp);
+        a_tap[i] = i * dy_size;
+        tiles_pairs_shifts(t, &tp, shifts + i * taps);
+        mm.b_half = tiles_pairs_half(&tp);
+    }
+    mm.a_block = TILE_BLOCK;
+    mm.b_block = TILE_HALF;
+    mm.c_row = taps * halves * 16;
+    mm.add = add;
+    for (int k0 = 0; k0 < cols; k0 += OUTPUTS)
+        for (int h = 0; h < halves; h += 2)
+            for (int tap = 0; tap < taps; tap++) {
+                for (int i = 0; i < n; i++)
+                    b_tap[i] = i * j->pairs_size + shifts[i * taps + tap] + h * mm.b_half;
+                mm.a = dy + (long)(j->x_all ? k + k0 : k0) * mm.a_row;
+                mm.rows = cols - k0 < OUTPUTS ? cols - k0 : OUTPUTS;
+                mm.c = acc + k0 * mm.c_row + (tap * halves + h) * 16;
+                mm.narrow = h + 1 == halves;
+                cpu_device(j->q->dev)->tiles(&mm);
+            }
+}
+
+static void slab_run_tiles(const struct job *j, int shard, int first, int n, int k, int cols, int thread, float *acc)
+{
+    for (int i = 0; i < n; i += j->parts_at_once)
+        parts_run_tiles(j, shard * j->shard_parts + first + i, n - i < j->parts_at_once ? n - i : j->parts_at_once, k, cols, thread, acc,
+                        i > 0);
 }
 
 static void unit_run(void *arg, size_t index, int thread)
@@ -144,13 +200,20 @@ static void unit_run(void *arg, size_t index, int thread)
     const struct job *j = arg;
     int group = (int)index % j->groups, kg = (int)index / j->groups % j->k_groups, shard = (int)index / j->groups / j->k_groups;
     int k = kg * group_cols(j), cols = j->g.k - k < group_cols(j) ? j->g.k - k : group_cols(j);
+    int first = group * j->group, end = first + j->group < j->slabs ? first + j->group : j->slabs;
     struct slabs s = { .stack = j->stack + (size_t)thread * j->stack_size, .n = j->part_size };
+    float *sum = j->in_place ? j->q->dw[shard] + (size_t)k * (size_t)j->depth : j->part + index * j->part_size;
 
-    for (int i = group * j->group; i < (group + 1) * j->group && i < j->slabs; i++) {
-        slab_run(j, shard, i, k, cols, thread, slab_next(&s));
-        slab_push(&s);
+    for (int i = first; i < end; i++) {
+        int part = i * j->slab_parts, left = j->shard_parts - part;
+
+        (j->half ? slab_run_tiles : slab_run)(j, shard, part, left < j->slab_parts ? left : j->slab_parts, k, cols, thread,
+                                              end - first == 1 ? sum : slab_next(&s));
+        if (end - first > 1)
+            slab_push(&s);
     }
-    slab_write(j->part + index * j->part_size, 0.0f, slab_finish(&s), j->part_size);
+    if (end - first > 1)
+        slab_write(sum, 0.0f, slab_finish(&s), j->part_size);
 }
 
 /* src[depth][ld] turned to dst[cols][depth] */
@@ -174,15 +237,38 @@ static void turn(const float *src, long ld, int depth, int cols, float *dst, flo
         }
 }
 
-static void turn_group(void *arg, size_t index, int thread)
+/* src[cols][taps][depth, whole tiles], and `more` where it is not NULL, to dst[cols][taps][depth] */
+static void unpad(const struct tiles *t, const float *src, const float *more, int cols, float *dst, float beta)
+{
+    const long ld = tiles_halves(t) * 16;
+
+    for (long i = 0; i < (long)cols * tiles_taps(t); i++, src += ld, dst += t->depth)
+        for (int d = 0; d < t->depth; d += VW) {
+            int n = vlanes(t->depth, d);
+            vec v = vload_n(src + d, n);
+
+            if (more)
+                v = vadd(v, vload_n(more + i * ld + d, n));
+            if (beta != 0.0f)
+                v = vfma(vset1(beta), vload_n(dst + d, n), v);
+            vstore_n(dst + d, v, n);
+        }
+}
+
+static void write_group(void *arg, size_t index, int thread)
 {
     const struct job *j = arg;
     int kg = (int)index % j->k_groups, shard = (int)index / j->k_groups, k = kg * group_cols(j);
     int cols = j->g.k - k < group_cols(j) ? j->g.k - k : group_cols(j);
 
+    const float *from = j->part + index * (size_t)j->groups * j->part_size;
+    float *to = j->q->dw[shard] + (size_t)k * (size_t)j->depth;
+
     (void)thread;
-    turn(j->part + index * (size_t)j->groups * j->part_size, group_cols(j), j->depth, cols, j->q->dw[shard] + (size_t)k * (size_t)j->depth,
-         j->q->beta);
+    if (j->half)
+        unpad(&j->tiles, from, j->groups == 2 ? from + j->part_size : NULL, cols, to, j->q->beta);
+    else
+        turn(from, group_cols(j), j->depth, cols, to, j->q->beta);
 }
 
 static void sizes(struct job *j, int threads)
@@ -191,14 +277,17 @@ static void sizes(struct job *j, int threads)
 
     j->depth = j->g.taps_y * j->g.taps_x * j->g.c;
     j->shard_parts = rows_parts(&j->g) * j->g.per;
-    j->slab_parts = SLAB_PIXELS / (part_pixels > 0 ? part_pixels : 1) > 0 ? SLAB_PIXELS / (part_pixels > 0 ? part_pixels : 1) : 1;
+    j->slab_parts = (j->half ? SLAB_PIXELS_TILES : SLAB_PIXELS) / (part_pixels > 0 ? part_pixels : 1);
+    if (j->slab_parts == 0)
+        j->slab_parts = 1;
     j->slabs = (j->shard_parts + j->slab_parts - 1) / j->slab_parts;
     for (j->group = 1; j->slabs * j->q->nshards / (2 * j->group) >= UNITS * threads;)
         j->group *= 2;
     j->groups = (j->slabs + j->group - 1) / j->group;
     j->panels = (j->g.k + GEMM_NP - 1) / GEMM_NP;
     j->group_panels = j->panels;
-    while (j->group_panels > 1 && j->groups * j->q->nshards * ((j->panels + j->group_panels - 1) / j->group_panels) < UNITS * threads)
+    while (j->group_panels > 1 && j->groups * j->q->nshards * ((j->panels + j->group_panels - 1) / j->group_panels) <
+                                      (j->half && j->group_panels <= OUTPUTS / GEMM_NP ? 1 : UNITS) * threads)
         j->group_panels = (j->group_panels + 1) / 2;
     j->k_groups = (j->panels + j->group_panels - 1) / j->group_panels;
     j->buf_size = rows_buffer(&j->g) + 16;
@@ -207,20 +296,47 @@ static void sizes(struct job *j, int threads)
     j->stack_size = (size_t)slab_levels(j->group) * j->part_size;
 }
 
-/* Turned panels have rows of inputs for blocks of 32. */
 static void sizes_tiles(struct job *j)
 {
-    size_t rows = (size_t)tiles_depth_rows(&j->tiles), padded = (size_t)j->tiles.blocks * TILE_BLOCK;
+    const struct tiles *t = &j->tiles;
+    const long sums = (long)group_cols(j) * tiles_taps(t) * tiles_halves(t) * 16 * (long)sizeof(float),
+               room = sums > SUMS_KEPT ? PAIRS_BYTES : PAIRS_KEPT;
+    int most = 1;
 
-    j->buf_size = tiles_panels(&j->tiles) / padded * rows / 2;
-    j->dy_size = (size_t)tiles_positions(&j->tiles) * (size_t)group_cols(j) / 2;
+    j->pairs_size = (long)tiles_pairs(t);
+    while (most < j->slab_parts && (most + 1) * j->pairs_size * (long)sizeof(uint16_t) <= room)
+        most++;
+    j->parts_at_once = most;
+    j->buf_size = (size_t)(most * j->pairs_size) / 2;
+    j->dy_size = (size_t)(most * gradients_size(j, group_cols(j))) / 2;
+    j->shifts_size = (size_t)most * ((size_t)tiles_taps(t) + 2);
+    j->memory_size = (tiles_pairs_memory(t) + 63) / 64 * 64;
+    j->part_size = (size_t)group_cols(j) * (size_t)(tiles_taps(t) * tiles_halves(t) * 16);
+    j->stack_size = (size_t)slab_levels(j->group) * j->part_size;
+    j->in_place = j->slabs == 1 && j->q->beta == 0.0f && t->depth % 16 == 0;
+}
+
+static void layout_tiles(struct job *j, struct carve *c, int threads)
+{
+    const size_t parts = (size_t)rows_parts(&j->g) * (size_t)j->g.images;
+
+    sizes_tiles(j);
+    j->shifts = carve(c, (size_t)threads * j->shifts_size * sizeof *j->shifts);
+    j->counts = carve(c, (size_t)threads * (size_t)j->parts_at_once * sizeof *j->counts);
+    j->memory = carve(c, (size_t)threads * j->memory_size);
+    if (j->k_groups > 1) {
+        j->x_all = carve(c, parts * (size_t)j->pairs_size * sizeof *j->x_all);
+        j->dy_all = carve(c, parts * (size_t)gradients_size(j, j->g.k) * sizeof *j->dy_all);
+        j->buf_size = j->dy_size = 0;
+    }
+    if (j->in_place)
+        j->part_size = 0;
 }
 
 static void layout(struct job *j, struct carve *c, int threads)
 {
     if (j->half)
-        sizes_tiles(j);
-    j->shifts = carve(c, (size_t)threads * (size_t)tiles_taps(&j->tiles) * sizeof *j->shifts);
+        layout_tiles(j, c, threads);
     j->buf = carve_floats(c, (size_t)threads * j->buf_size);
     j->dy = carve_floats(c, (size_t)threads * j->dy_size);
     j->stack = carve_floats(c, (size_t)threads * j->stack_size);
@@ -243,8 +359,9 @@ int rows_conv_bwd_weights(const struct conv_call *q, struct err *err)
     j.g.out_step = 1;
     j.g.out_h = dy->h;
     j.g.out_w = dy->w;
-    rows_cut(&j.g);
+    j.g.over_positions = true;
     j.half = dy->dtype == DTYPE_BF16;
+    rows_cut(&j.g, j.half);
     j.tiles = tiles_of(&j.g);
     sizes(&j, threads_count(threads));
     for (struct carve c = { 0 };;) {
@@ -256,12 +373,16 @@ int rows_conv_bwd_weights(const struct conv_call *q, struct err *err)
         if (!c.base)
             return -ENOMEM;
     }
+    if (j.x_all)
+        threads_each(threads, (size_t)rows_parts(&j.g) * (size_t)j.g.images, pack_run, &j);
     threads_each(threads, (size_t)(q->nshards * j.groups * j.k_groups), unit_run, &j);
-    for (int i = 0; i < q->nshards * j.k_groups; i++) {
+    if (j.in_place)
+        return 0;
+    for (int i = 0; i < q->nshards * j.k_groups && !(j.half && j.groups == 2); i++) { /* two are added while they are written */
         float *part = j.part + (size_t)(i * j.groups) * j.part_size;
 
         slab_sum(threads, part, 0.0f, part, j.groups, j.part_size);
     }
-    threads_each(threads, (size_t)(q->nshards * j.k_groups), turn_group, &j);
+    threads_each(threads, (size_t)(q->nshards * j.k_groups), write_group, &j);
     return 0;
 }

@@ -9,6 +9,7 @@
 #pragma once
 #include "worker/cpu/conv.h"
 #include "worker/cpu/conv_rows.h"
+#include "worker/cpu/tile.h"
 
 struct tiles {
     const struct rows *g; /* cut; outlives this */
@@ -26,31 +27,59 @@ struct tiles_part {
     long pixels;   /* of a panel */
 };
 
+/* Rows of a part, at most g->band_rows: so many that its positions fill blocks of 32 best, and few rows of inputs are packed twice. */
+int tiles_band_rows(const struct rows *g);
 struct tiles tiles_of(const struct rows *g);
 struct tiles_part tiles_part(const struct tiles *t, const struct rows_part *p);
 static inline int tiles_taps(const struct tiles *t)
 {
     return t->taps_y * t->taps_x;
 }
+/* Pixels of a panel, at most. */
+long tiles_pixels(const struct tiles *t);
 /* Numbers of all panels of one part; positions that it may have, whole blocks. */
 size_t tiles_panels(const struct tiles *t);
 int tiles_positions(const struct tiles *t);
 
-/* The part's inputs by position: [blocks][panel][pixels][32], or turned, [panel][depth, whole tiles][pixels]. */
-void tiles_pack(const struct tiles *t, const struct tiles_part *p, const struct operand *x, bool turned, uint16_t *panels);
+/* The part's inputs by position: [blocks][panel][pixels][32]. */
+void tiles_pack(const struct tiles *t, const struct tiles_part *p, const struct operand *x, uint16_t *panels);
 /* tap[i]: how far from the panels' beginning tap i of the part's first position stands. */
-void tiles_shifts(const struct tiles *t, const struct tiles_part *p, bool turned, long *tap);
-/* Rows of turned panels. */
-static inline int tiles_depth_rows(const struct tiles *t)
+void tiles_shifts(const struct tiles *t, const struct tiles_part *p, long *tap);
+
+/* Blocks of 32 positions. */
+static inline int tiles_blocks(const struct tiles_part *p)
 {
-    return round_up(t->depth, 16);
+    return (p->positions + TILE_BLOCK - 1) / TILE_BLOCK;
 }
 
-/* Output gradients of a part, columns [k, k + cols): [cols / 32][positions / 32] blocks of tile.h, zeros at what is no output. */
-void tiles_pack_gradients(const struct tiles *t, const struct tiles_part *p, const struct tensor *dy, int k, int cols, uint16_t *to);
+/* For weight gradients: blocks of tile.h, positions by inputs: [panel][16 inputs of depth][2][pairs of positions][16][2], pairs that begin at an even position
+ * and such that begin at an odd one. memory: tiles_pairs_memory() bytes. */
+void tiles_pack_pairs(const struct tiles *t, const struct tiles_part *p, const struct operand *x, void *memory, uint16_t *pairs);
+size_t tiles_pairs(const struct tiles *t);        /* numbers of one part, at most */
+size_t tiles_pairs_memory(const struct tiles *t); /* bytes */
+/* 16 inputs of a panel are so many numbers. */
+static inline long tiles_pairs_half(const struct tiles_part *p)
+{
+    return 2 * (p->pixels / 2 + 1) * 2 * 16;
+}
+static inline int tiles_halves(const struct tiles *t)
+{
+    return (t->depth + 15) / 16;
+}
+/* As tiles_shifts(). */
+void tiles_pairs_shifts(const struct tiles *t, const struct tiles_part *p, long *tap);
+
+/* Output gradients of a part, columns [k, k + cols) as rows, of whole tiles, `ld` positions apart: zeros at what is no output. */
+void tiles_pack_gradients(const struct tiles *t, const struct tiles_part *p, const struct tensor *dy, int k, int cols, long ld,
+                          uint16_t *to);
 
 /* Floats of the packed weights of a convolution with `outputs` outputs. */
 size_t tiles_weights(const struct tiles *t, int outputs);
-/* Weights of panel [first, first + 32) of the outputs; number(arg, row of taps, column of taps, channel, output) says them. */
-typedef float tiles_number(const void *arg, int tap_y, int tap_x, int c, int k);
-void tiles_pack_weights(const struct tiles *t, int first, int outputs, tiles_number *number, const void *arg, uint16_t *to);
+/* The number of row r and column s of the taps, channel c, output k stands at at[r * row + s * column + c * channel + k * output]. Channels are next to each
+ * other, then columns are g->c apart, or outputs are. */
+struct tiles_numbers {
+    const float *at;
+    long row, column, channel, output;
+};
+/* Weights of panel [first, first + 32) of the outputs. */
+void tiles_pack_weights(const struct tiles *t, int first, int outputs, const struct tiles_numbers *w, uint16_t *to);

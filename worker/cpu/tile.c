@@ -127,16 +127,18 @@ static void tile(const uint16_t *a, long a_row, const uint16_t *b, float *c, lon
 static __attribute__((noinline)) void tile_rows(const struct tile_product *t)
 {
     for (int i = 0; i < t->rows; i += TILE_ROWS)
-        for (int half = 0; half < 2; half++) {
-            const uint16_t *b = t->b + half * TILE_HALF;
+        for (int half = 0; half < (t->narrow ? 1 : 2); half++) {
             float *c = t->c + i * t->c_row + half * 16;
             int rows = t->rows - i < TILE_ROWS ? t->rows - i : TILE_ROWS;
 
             for (int r = 0; r < rows && !t->add; r++)
                 memset(c + r * t->c_row, 0, 16 * sizeof *c);
-            for (int tap = 0; tap < t->taps; tap++)
-                for (int n = 0; n < t->blocks; n++, b += TILE_PANEL)
-                    tile(t->a + t->tap[tap] + n * t->a_block + i * t->a_row, t->a_row, b, c, t->c_row, rows);
+            for (int tap = 0; tap < t->taps; tap++) {
+                const uint16_t *a = t->a + t->a_tap[tap] + i * t->a_row, *b = t->b + t->b_tap[tap] + half * t->b_half;
+
+                for (int n = tile_blocks(t, tap); n > 0; n--, a += t->a_block, b += t->b_block)
+                    tile(a, t->a_row, b, c, t->c_row, rows);
+            }
         }
 }
 

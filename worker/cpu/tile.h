@@ -12,19 +12,27 @@ enum {
     TILE_HALF = TILE_BLOCK * (TILE_COLS / 2), /* of those, 16 columns' */
 };
 
-/* c[i][j] = (add ? c[i][j] : 0) + sum over taps t and blocks n of a's block (t, n), row i, times b's block t * blocks + n, column j. */
+/* c[i][j] = (add ? c[i][j] : 0) + sum over taps t and blocks n of a's block (t, n), row i, times b's block (t, n), column j. */
 struct tile_product {
-    const uint16_t *a; /* number d of the block's row i at a[tap[t] + n * a_block + i * a_row + d] */
-    const long *tap;   /* [taps] */
-    long a_row, a_block;
-    const uint16_t *b; /* [taps * blocks][2][16 pairs][16 columns][2]: tile_place() */
-    float *c;          /* [rows][32], rows c_row floats apart */
+    const uint16_t *a, *b;
+    const long *a_tap, *b_tap; /* [taps] */
+    long a_row, a_block;       /* number d of row i of a's block at a[a_tap[t] + n * a_block + i * a_row + d] */
+    long b_half,
+        b_block; /* b's block, [2][16 pairs][16 columns][2], at b[b_tap[t] + n * b_block], its second half b_half further: tile_place() */
+    float *c;    /* [rows][32], rows c_row floats apart */
     long c_row;
     int rows, taps, blocks;
+    const int *counts; /* [taps] blocks of each tap; NULL: `blocks` */
+    bool narrow;       /* columns 16 ... 31 are neither read nor written */
     bool add;
 };
 
-/* Where in its block of b the number stands that a's number d is multiplied by for column j. */
+static inline int tile_blocks(const struct tile_product *t, int tap)
+{
+    return t->counts ? t->counts[tap] : t->blocks;
+}
+
+/* Where in its block of b, whose halves follow each other, the number stands that a's number d is multiplied by for column j. */
 static inline int tile_place(int d, int j)
 {
     return j / 16 * TILE_HALF + d / 2 * 32 + j % 16 * 2 + d % 2;

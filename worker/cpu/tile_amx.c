@@ -56,13 +56,16 @@ static bool agrees(void)
     static uint16_t a[PADDED * TILE_BLOCK * BLOCKS], b[TILE_PANEL * BLOCKS];
     static float c[2][ROWS * TILE_COLS];
     const long tap = 0;
-    struct tile_product t = { .a = a, .tap = &tap, .a_row = TILE_BLOCK * BLOCKS, .a_block = TILE_BLOCK, .b = b, .c_row = TILE_COLS };
+    struct tile_product t = { .a = a, .b = b, .a_tap = &tap, .b_tap = &tap, .a_row = TILE_BLOCK * BLOCKS, .a_block = TILE_BLOCK };
     uint32_t seed = 1;
 
     for (size_t i = 0; i < sizeof a / sizeof *a; i++)
         a[i] = (uint16_t)((seed = seed * 1664525u + 1013904223u) >> 16 & 0xBFFF); /* below 2 */
     for (size_t i = 0; i < sizeof b / sizeof *b; i++)
         b[i] = (uint16_t)((seed = seed * 1664525u + 1013904223u) >> 16 & 0xBFFF);
+    t.b_half = TILE_HALF;
+    t.b_block = TILE_PANEL;
+    t.c_row = TILE_COLS;
     t.rows = ROWS;
     t.taps = 1;
     t.blocks = BLOCKS;

@@ -88,6 +88,11 @@ def refused(place, job):
         done = place.detctl("export", str(job), *args)
         assert done.returncode == code and said in done.stderr, (args, done)
     assert not [name for name in os.listdir(place.d.root) if name.startswith("x")]
+    with open(place.d.root + "/mine.cfg", "w", encoding="utf-8") as f:
+        f.write("[net]\n# by hand\n")
+    done = place.detctl("export", str(job), "-f", "weights", "-o", "mine.weights")
+    assert done.returncode == 1 and "'mine.cfg' is there" in done.stderr and place.read("mine.cfg") == b"[net]\n# by hand\n", done
+    place.export(job, "weights", "tiny.weights")  # what detd wrote is replaced
 
 
 def opencv(place):

@@ -1,5 +1,6 @@
 #include "worker/models/yolo/darknet_write.h"
 
+#include <errno.h>
 #include <limits.h>
 #include <stdbool.h>
 #include <stdio.h>
@@ -14,6 +15,9 @@
 #include "worker/models/yolo/yolov3.h"
 
 static const char *const activations[] = { "linear", "leaky", "relu", "logistic", "tanh" }; /* order of enum act_kind */
+
+/* How every .cfg of ours begins: no other is replaced. */
+static const char own[] = "# detd: a trained network\n";
 
 /* ---- .cfg ---- */
 
@@ -84,7 +88,8 @@ static void put_layer(struct file_out *o, const struct darknet_layer *l, int ind
 
 void darknet_write_cfg(struct file_out *out, const struct darknet_net *net, struct err *err)
 {
-    file_out_printf(out, err, "[net]\nbatch=1\nsubdivisions=1\nwidth=%d\nheight=%d\nchannels=%d\n", net->width, net->height, net->channels);
+    file_out_printf(out, err, "%s[net]\nbatch=1\nsubdivisions=1\nwidth=%d\nheight=%d\nchannels=%d\n", own, net->width, net->height,
+                    net->channels);
     file_out_printf(out, err, "momentum=%.17g\ndecay=%.17g\nlearning_rate=%.17g\n", net->momentum, net->decay, net->learning_rate);
     for (int i = 0; i < net->nlayers; i++) {
         file_out_printf(out, err, "\n# layer %d\n", i);
@@ -129,6 +134,20 @@ int darknet_write_weights(struct file_out *out, struct model *m, int64_t seen, s
 
 /* ---- both ---- */
 
+/* Nobody has named the .cfg: one that a network may have been made from stays. */
+static int check_free(const char *path, struct err *err)
+{
+    char begin[sizeof own] = "";
+    FILE *f = fopen(path, "re");
+    bool free = !f && errno == ENOENT;
+
+    if (f) {
+        free = fread(begin, 1, sizeof own - 1, f) == sizeof own - 1 && strcmp(begin, own) == 0;
+        fclose(f);
+    }
+    return free ? 0 : err_set(err, ERR_INPUT, "'%.200s' is there, and not one that detd wrote: give the .weights another name", path);
+}
+
 static int write_cfg(const char *path, const struct darknet_net *net, struct err *err)
 {
     struct file_out *out;
@@ -151,7 +170,9 @@ int darknet_write_pair(struct model *m, const char *path, int64_t seen, struct e
     if (len < sizeof end || strcmp(path + stem, end) != 0 || len + 1 > sizeof cfg)
         return err_set(err, ERR_INPUT, "'%.200s' should end in .weights: its .cfg is written beside it", path);
     snprintf(cfg, sizeof cfg, "%.*s.cfg", (int)stem, path);
-    rc = write_cfg(cfg, yolov3_net(m), err);
+    rc = check_free(cfg, err);
+    if (rc >= 0)
+        rc = write_cfg(cfg, yolov3_net(m), err);
     if (rc >= 0)
         rc = file_out_open_new(path, &out, err);
     if (rc < 0)

@@ -133,11 +133,11 @@ template <class T> static __device__ double warp_classes(const struct loss_args 
         double term = 0.0;
 
         if (k < a->head.classes) {
-            float logit = to_float(z[5 + k]), t = yolo_class_target(wanted, k);
+            float logit = to_float(z[5 + k]), t = yolo_class_target(wanted, k), w = yolo_class_weight(&a->head, k);
 
-            term = (double)math_bce(logit, t);
+            term = yolo_class_term(w, logit, t);
             if (dz)
-                from_float(&dz[5 + k], yolo_class_slope(gain, logit, t));
+                from_float(&dz[5 + k], yolo_class_slope(gain, w, logit, t));
         }
         for (int i = 0; i < n; i++)
             sum += __shfl_sync(FULL, term, i);

@@ -217,6 +217,39 @@ static int take_strs(json_t **ret, const struct job_key *k, const json_t *v, str
     return rc;
 }
 
+/* Whole numbers and others are kept alike: 2 is 2.0. */
+static int take_numbers(json_t **ret, const struct job_key *k, const json_t *v, struct err *err)
+{
+    const char *name;
+    json_t *x, *out;
+    int rc = 0;
+
+    if (!json_is_object(v))
+        return job_error(err, k->path, "must be an object, is %s", show(v).text);
+    if (json_object_size(v) > JOB_MAX_NUMBERS)
+        return job_error(err, k->path, "must have at most %d members, has %zu", JOB_MAX_NUMBERS, json_object_size(v));
+    out = json_object();
+    json_object_foreach ((json_t *)v, name, x) {
+        double number = json_number_value(x);
+        bool positive = job_key_positive(k);
+
+        if (rc == 0 && !json_is_number(x))
+            rc = job_error(err, k->path, "of '%.80s' must be a number, is %s", name, show(x).text);
+        else if (rc == 0 && (positive ? !(number > 0) : !(number >= k->min)))
+            rc = job_error(err, k->path, positive ? "of '%.80s' must be > 0, is %s" : "of '%.80s' must not be so small, is %s", name,
+                           show(x).text);
+        else if (rc == 0 && !(number <= k->max))
+            rc = job_error(err, k->path, "of '%.80s' must be at most %.16g, is %s", name, k->max, show(x).text);
+        else if (rc == 0 && (!out || json_object_set_new(out, name, json_real(number)) < 0))
+            rc = err_set(err, -ENOMEM, "out of memory");
+    }
+    if (rc == 0 && out)
+        *ret = out;
+    else
+        json_decref(out);
+    return rc == 0 && !out ? err_set(err, -ENOMEM, "out of memory") : rc;
+}
+
 static int take(struct jobspec *s, const struct job_key *k, const json_t *v, struct err *err)
 {
     void *at = member(s, k);
@@ -241,6 +274,8 @@ static int take(struct jobspec *s, const struct job_key *k, const json_t *v, str
         return take_ints(at, k, v, err);
     case TYPE_STRS:
         return take_strs(at, k, v, err);
+    case TYPE_NUMBERS:
+        return take_numbers(at, k, v, err);
     case TYPE_BOOL:
         break;
     }
@@ -476,7 +511,7 @@ void jobspec_free(struct jobspec *s)
     for (size_t i = 0; i < JOB_KEY_COUNT; i++) {
         void *at = member(s, &job_keys[i]);
 
-        if (job_keys[i].type == TYPE_MAP || job_keys[i].type == TYPE_STRS)
+        if (job_keys[i].type == TYPE_MAP || job_keys[i].type == TYPE_STRS || job_keys[i].type == TYPE_NUMBERS)
             json_decref(*(json_t **)at);
         else if (job_keys[i].type <= TYPE_ENUM)
             free(*(char **)at);

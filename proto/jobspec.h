@@ -9,7 +9,7 @@
 
 struct err;
 
-enum { JOB_MAX_BYTES = 1 << 20, JOB_MAX_LIST = 64, JOB_MAX_RANKS = 64, JOB_MAX_SHARDS = 64 };
+enum { JOB_MAX_BYTES = 1 << 20, JOB_MAX_LIST = 64, JOB_MAX_NUMBERS = 4096, JOB_MAX_RANKS = 64, JOB_MAX_SHARDS = 64 };
 enum { JOB_SIZE_GRAIN = 32 }; /* input sides are multiples of it, pixels */
 /* Channels of what regions are cut from are multiples of it: a pixel of no device and precision has a gap then. */
 enum { JOB_REGION_GRAIN = 8 };
@@ -19,7 +19,7 @@ enum { JOB_MAX_SOURCES = 3 };
 /* A key of the job file.
  *   field    member of struct jobspec    key   its place in the JSON
  *   type     STR PATH ENUM INT REAL BOOL REALS (list of numbers) MAP (object of strings) SIZE (a whole number: both sides; or a list of two)
- *            INTS (a whole number, or a list of them) STRS (a text, or a list of them)
+ *            INTS (a whole number, or a list of them) STRS (a text, or a list of them) NUMBERS (object of numbers)
  *   def      default as JSON text; "null" = worked out by jobspec_finish() or absent, as the help says; "-" = required
  *   neutral  the value, as JSON text, that means "as before this key existed": at it a key is left out of what jobspec_deciding() gives,
  *            so that checkpoints older than the key stay good; a stored job that lacks the key has this value, whatever the default is.
@@ -28,7 +28,7 @@ enum { JOB_MAX_SOURCES = 3 };
  *   families the families of models (presets.h) it is a key of, separated by blanks; "" = all, "!rcnn" = all but that one. For a model of
  *            another one it is an error, and neither jobspec_json() nor jobspec_deciding() gives it. A family may have a default of its own, see
  *            job_defaults of presets.h
- *   min,max  range of numbers (INTS: of each), or length of strings and lists (STRS: how many) (REAL: a min written as 1e-300 means "> 0")
+ *   min,max  range of numbers (INTS NUMBERS: of each), or length of strings and lists (STRS: how many) (REAL: a min written as 1e-300 means "> 0")
  *   unit     "" where there is none        values   ENUM: allowed words, separated by '|'
  * Types: PATHs are made absolute by the client, relative to the job file. */
 /* clang-format off */
@@ -216,6 +216,8 @@ enum { JOB_MAX_SOURCES = 3 };
       "decay of the moving average of the weights that is validated and saved; 0: none")                                                  \
     X(train_freeze, "train.freeze", STRS, "[]", "[]", "", 0, 64, "", "",                                                                   \
       "what does not train: names, with * and ? as in names of files, or layers by number, as 0-14, as detctl layers lists them; needs model.init")                     \
+    X(train_class_weights, "train.class_weights", NUMBERS, "{}", "{}", "yolo rcnn", 1e-300, 1000, "x", "",                                 \
+      "{category name: factor of its class loss}; those not named, and the background, have 1. It holds in training and validation")      \
     X(train_stop_after, "train.stop_after", INT, "0", "0", "", 0, 1000000, "validations", "",                                             \
       "end the job, completed, when so many validations in a row, of those by val.every, were no better than the best; 0: never")         \
     X(train_log_every, "train.log_every", INT, "10", "-", "", 1, 1000000, "steps", "",                                                    \
@@ -296,7 +298,7 @@ struct jobspec_size {
 };
 
 /* Members have the C type of their key: STR PATH ENUM: char * (NULL when null); INT: int64_t (-1 when null); REAL: double (NAN
- * when null); BOOL: bool; REALS INTS: struct jobspec_list; MAP: json_t * (object of strings); STRS: json_t * (array of strings); SIZE: struct jobspec_size (w -1 when null). */
+ * when null); BOOL: bool; REALS INTS: struct jobspec_list; MAP: json_t * (object of strings); STRS: json_t * (array of strings); NUMBERS: json_t * (object of reals); SIZE: struct jobspec_size (w -1 when null). */
 struct jobspec {
 #define JOB_TYPE_STR             char *
 #define JOB_TYPE_PATH            char *
@@ -309,6 +311,7 @@ struct jobspec {
 #define JOB_TYPE_SIZE            struct jobspec_size
 #define JOB_TYPE_INTS            struct jobspec_list
 #define JOB_TYPE_STRS            json_t *
+#define JOB_TYPE_NUMBERS         json_t *
 #define X(field, key, type, ...) JOB_TYPE_##type field;
     JOB_KEYS(X)
 #undef X

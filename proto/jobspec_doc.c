@@ -9,7 +9,7 @@
 static json_t *type_of(const struct job_key *k)
 {
     static const char *const names[] = { "string", "string", "string",  "integer", "number", "boolean",
-                                         "array",  "object", "integer", "integer", "string" };
+                                         "array",  "object", "integer", "integer", "string", "object" };
     json_t *all = json_pack("[s]", names[k->type]);
 
     if (k->type == TYPE_SIZE || k->type == TYPE_INTS || k->type == TYPE_STRS)
@@ -86,6 +86,11 @@ static void add_limits(json_t *out, const struct job_key *k)
     case TYPE_MAP:
         json_object_set_new(out, "additionalProperties", json_pack("{s:s}", "type", "string"));
         json_object_set_new(out, "maxProperties", limit(k->max));
+        break;
+    case TYPE_NUMBERS:
+        json_object_set_new(out, "additionalProperties", json_pack("{s:s}", "type", "number"));
+        add_range(json_object_get(out, "additionalProperties"), k);
+        json_object_set_new(out, "maxProperties", json_integer(JOB_MAX_NUMBERS));
         break;
     case TYPE_STRS:
         json_object_set_new(out, "items", json_pack("{s:s}", "type", "string"));
@@ -203,7 +208,8 @@ static void describe_values(const struct job_key *k, char *text, size_t size)
                                          "object of strings",
                                          "integer or [integer, integer]",
                                          "integer or list of integers",
-                                         "string or list of strings" };
+                                         "string or list of strings",
+                                         "object of numbers" };
 
     if (k->type == TYPE_ENUM) {
         snprintf(text, size, "%s", k->values);

@@ -124,6 +124,21 @@ static int value_of(const struct job_key *k, const char *path, const char *text,
     return *ret ? 0 : err_field(err, ERR_INPUT, path, "%s: not valid UTF-8", path);
 }
 
+/* The key whose object has the member that `path` names, as "run.env.PATH"; NULL: none. */
+static const struct job_key *holder_of_member(const char *path)
+{
+    static const int objects[] = { JOB_KEY_run_env, JOB_KEY_train_class_weights };
+
+    for (size_t i = 0; i < sizeof objects / sizeof *objects; i++) {
+        const struct job_key *k = &job_keys[objects[i]];
+        size_t len = strlen(k->path);
+
+        if (strncmp(path, k->path, len) == 0 && path[len] == '.' && path[len + 1] && !strchr(path + len + 1, '.'))
+            return k;
+    }
+    return NULL;
+}
+
 int jobspec_override(json_t *root, const char *assignment, struct err *err)
 {
     const char *equals = strchr(assignment, '='), *name, *near;
@@ -134,9 +149,9 @@ int jobspec_override(json_t *root, const char *assignment, struct err *err)
         return err_set(err, ERR_INPUT, "'%.100s' is not of the form key=value", assignment);
     snprintf(path, sizeof path, "%.*s", (int)len, assignment);
 
-    const struct job_key *k = job_key_find(path, len), *map = &job_keys[JOB_KEY_run_env];
-    if (!k && strncmp(path, "run.env.", 8) == 0 && path[8] && !strchr(path + 8, '.'))
-        k = map;
+    const struct job_key *k = job_key_find(path, len);
+    if (!k)
+        k = holder_of_member(path);
     if (!k && !job_key_is_group(path, len)) {
         near = job_key_near(path);
         return err_field(err, ERR_INPUT, path, "%s: unknown key%s%s%s", path, near ? "; did you mean " : "", near ? near : "",

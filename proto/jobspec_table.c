@@ -63,7 +63,8 @@ static const struct {
     { "max_batches", "train.steps" },        { "learning_rate", "train.lr" },
     { "patience", "train.stop_after" },      { "early_stopping", "train.stop_after" },
     { "pretrained", "model.init" },          { "load_from", "model.init" },
-    { "batch_size", "train.batch" },
+    { "batch_size", "train.batch" },         { "class_weight", "train.class_weights" },
+    { "cls_pw", "train.class_weights" },
 };
 
 const char *job_key_near(const char *path)

@@ -8,7 +8,20 @@
 
 #define JOB_MAX_WHOLE 9007199254740992.0 /* 2^53: whole numbers up to it are exact in JSON readers everywhere */
 
-enum job_type { TYPE_STR, TYPE_PATH, TYPE_ENUM, TYPE_INT, TYPE_REAL, TYPE_BOOL, TYPE_REALS, TYPE_MAP, TYPE_SIZE, TYPE_INTS, TYPE_STRS };
+enum job_type {
+    TYPE_STR,
+    TYPE_PATH,
+    TYPE_ENUM,
+    TYPE_INT,
+    TYPE_REAL,
+    TYPE_BOOL,
+    TYPE_REALS,
+    TYPE_MAP,
+    TYPE_SIZE,
+    TYPE_INTS,
+    TYPE_STRS,
+    TYPE_NUMBERS
+};
 
 struct job_key {
     const char *path;

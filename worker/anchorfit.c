@@ -136,7 +136,7 @@ int anchorfit_run(const struct model_registry *models, const struct jobspec *spe
     if (rc >= 0)
         rc = ops->open(0, &opt, &dev, err);
     if (rc >= 0)
-        rc = model_open(models, spec, (struct model_classes){ d->nclasses, NULL }, dev, &m, err);
+        rc = model_open(models, spec, (struct model_classes){ d->nclasses, NULL, NULL }, dev, &m, err);
     if (rc >= 0)
         rc = fit(m, d, count, f, err);
     if (rc >= 0 && json)

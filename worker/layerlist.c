@@ -112,7 +112,7 @@ int layerlist_job(const struct layerlist_options *o, const struct jobspec *spec,
     int rc = classes > 0 ? 0 : datacheck_list(o->models, spec, &d, stderr, err);
 
     if (rc >= 0)
-        rc = list_built(o, spec, (struct model_classes){ classes > 0 ? classes : d->nclasses, NULL }, out, err);
+        rc = list_built(o, spec, (struct model_classes){ classes > 0 ? classes : d->nclasses, NULL, NULL }, out, err);
     dataset_free(d);
     return rc;
 }

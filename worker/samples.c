@@ -302,7 +302,7 @@ static int open_all(struct samples *d, const struct model_registry *models, stru
         d->names[i] = d->set->classes[i].name;
     rc = open_device(d, err);
     if (rc >= 0)
-        rc = model_open(models, d->spec, (struct model_classes){ d->set->nclasses, NULL }, d->dev, &d->model, err);
+        rc = model_open(models, d->spec, (struct model_classes){ d->set->nclasses, NULL, d->set->classes }, d->dev, &d->model, err);
     if (rc >= 0)
         rc = open_loader(d, err);
     if (rc >= 0 && mkdir(d->folder, 0777) < 0 && errno != EEXIST)

@@ -60,7 +60,7 @@ static void open_model(struct bench *b, const char *model)
     struct err err = { 0 };
 
     if (jobspec_parse(root, &b->spec, &err) < 0 ||
-        model_open(&models_builtin, b->spec, (struct model_classes){ CLASSES, NULL }, b->dev, &b->model, &err) < 0)
+        model_open(&models_builtin, b->spec, (struct model_classes){ CLASSES, NULL, NULL }, b->dev, &b->model, &err) < 0)
         die(&err);
     json_decref(root);
 }

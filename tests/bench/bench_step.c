@@ -367,7 +367,7 @@ static void bench_open(struct bench *b, const struct options *o, int shards, enu
     struct err err = { 0 };
 
     *b = (struct bench){ .batch = o->batch, .size = o->size, .shards = shards, .tier = tier, .dev = o->dev, .spec = spec_of(o, shards) };
-    if (model_open(&models_builtin, b->spec, (struct model_classes){ CLASSES, NULL }, b->dev, &b->model, &err) < 0)
+    if (model_open(&models_builtin, b->spec, (struct model_classes){ CLASSES, NULL, NULL }, b->dev, &b->model, &err) < 0)
         die(&err);
     if (is_rcnn(b) && o->freeze)
         calm(b);

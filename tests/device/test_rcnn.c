@@ -19,6 +19,7 @@ struct second {
     int32_t length[CASE_SHARDS][POINTS];
     bool runs;
     float score;
+    const float *class_weight; /* [classes], NULL: none */
 };
 
 struct outcome {
@@ -201,7 +202,10 @@ static void run_boxes(struct device *dev, const struct second *s, struct there *
 {
     const struct rcnn_case *c = s->c;
     struct tensor z[CASE_SHARDS], d[CASE_SHARDS], dz[CASE_SHARDS], dd[CASE_SHARDS];
+    struct rcnn_head head = c->rcnn;
 
+    if (s->class_weight)
+        head.class_weight = put(dev, s->class_weight, (size_t)head.classes * sizeof *s->class_weight);
     put_terms(dev, c, t, RCNN_BOX_TERMS);
     for (int v = 0; v < c->nshards; v++) {
         int cap = t->samples[v].cap;
@@ -213,9 +217,8 @@ static void run_boxes(struct device *dev, const struct second *s, struct there *
         put_tensor(dev, &dz[v], NULL, GAP);
         put_tensor(dev, &dd[v], NULL, GAP);
     }
-    CALL(dev->on->rcnn->box_loss(dev, &c->rcnn, t->t.images, t->t.truth, dz, dd, 0.5f, t->terms, false, z, d, t->samples, c->nshards, err));
-    CALL(dev->on->rcnn->box_loss(dev, &c->rcnn, t->t.images, t->t.truth, NULL, NULL, 0, t->by_image, true, z, d, t->samples, c->nshards,
-                                 err));
+    CALL(dev->on->rcnn->box_loss(dev, &head, t->t.images, t->t.truth, dz, dd, 0.5f, t->terms, false, z, d, t->samples, c->nshards, err));
+    CALL(dev->on->rcnn->box_loss(dev, &head, t->t.images, t->t.truth, NULL, NULL, 0, t->by_image, true, z, d, t->samples, c->nshards, err));
     for (int v = 0; v < c->nshards; v++) {
         get(dev, r->terms[v], t->terms[v], sizeof r->terms[v]);
         get_tensor(dev, &r->dz[v][0][0], &dz[v]);
@@ -432,13 +435,13 @@ static void plain_row(const struct second *s, const struct outcome *r, int v, in
     int classes = h->classes + 1, columns = rcnn_box_columns(h), label = r->label[v][row], first = h->background_first;
     int column = !first ? label : label == h->classes ? 0 : label + 1;
     const float *z = s->logits[v] + row * classes, *d = s->deltas[v] + row * columns, *b = r->box[v][row];
-    double sum = 0;
+    double sum = 0, weight = s->class_weight && label < h->classes ? s->class_weight[label] : 1;
 
     for (int k = 0; k < classes; k++)
         sum += exp(z[k]);
     for (int k = 0; k < classes + columns; k++)
-        slopes[k] = k < classes ? exp(z[k]) / sum - (k == column) : 0;
-    *ret_cls = log(sum) - z[column];
+        slopes[k] = k < classes ? weight * (exp(z[k]) / sum - (k == column)) : 0;
+    *ret_cls = weight * (log(sum) - z[column]);
     *ret_box = 0;
     if (label == h->classes)
         return;
@@ -576,6 +579,21 @@ static void flavors(void **state)
     check_all(second_new(true, 3, 6, 12, false));
 }
 
+/* Each row's cross-entropy counts by its class, the background's by 1; what divides the sum stays the number of rows. That is torch's
+ * cross_entropy(weight=[classes and 1], reduction="sum") / rows. */
+static void class_weights(void **state)
+{
+    static const float weight[] = { 0.5f, 3, 1, 0.01f, 20 };
+
+    (void)state;
+    for (int tv = 0; tv < 2; tv++) {
+        struct second *s = second_new(tv, 3, 6, 81 + (uint64_t)tv, false);
+
+        s->class_weight = weight;
+        check_all(s);
+    }
+}
+
 static void bitmaps_and_agnostic(void **state)
 {
     struct second *s = second_new(false, 2, 6, 21, true);
@@ -675,8 +693,13 @@ static void order_of_proposals(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(flavors),      cmocka_unit_test(bitmaps_and_agnostic),  cmocka_unit_test(other_sides),
-        cmocka_unit_test(few_and_many), cmocka_unit_test(classes_that_are_none), cmocka_unit_test(order_of_proposals),
+        cmocka_unit_test(flavors),
+        cmocka_unit_test(class_weights),
+        cmocka_unit_test(bitmaps_and_agnostic),
+        cmocka_unit_test(other_sides),
+        cmocka_unit_test(few_and_many),
+        cmocka_unit_test(classes_that_are_none),
+        cmocka_unit_test(order_of_proposals),
     };
 
     return cmocka_run_group_tests(tests, open_devices, close_devices);

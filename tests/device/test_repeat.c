@@ -133,7 +133,7 @@ static void run_open(struct run *r, const struct device_ops *ops, enum precision
     if (!r->dev->host_memory)
         OK(comm_open_staged(r->host, r->dev, r->side, &r->link, &err));
     OK(jobspec_parse(root, &r->spec, &err));
-    OK(model_open(&models_builtin, r->spec, (struct model_classes){ CLASSES, NULL }, r->dev, &r->model, &err));
+    OK(model_open(&models_builtin, r->spec, (struct model_classes){ CLASSES, NULL, NULL }, r->dev, &r->model, &err));
     json_decref(root);
     r->dev->ops->set_tier(r->dev, tier);
     r->arena = arena_new(r->dev, (size_t)32 << 20);

@@ -139,6 +139,53 @@ static void empty_images_and_shards(void **state)
     free(t.logits);
 }
 
+/* Every class's cross-entropy counts by its weight, as torch's BCEWithLogitsLoss(weight=[classes], reduction="sum") has it: nothing else does, and weights
+ * of 1 are none, to the bit. */
+static void class_weights(void **state)
+{
+    static float weight[35], ones[35];
+    struct yolo_case t;
+    struct yolo_result *plain, *even, *weighed;
+    double cls = 0.0;
+    size_t step, positives = 0;
+
+    (void)state;
+    random_case(&t, 35);
+    step = 5 + 35;
+    for (int k = 0; k < 35; k++) {
+        weight[k] = 0.25f + 0.5f * (float)(k % 7);
+        ones[k] = 1.0f;
+    }
+    plain = loss_of(&t);
+    t.class_weight = ones;
+    even = loss_of(&t);
+    assert_memory_equal(even, plain, result_bytes(&t));
+    t.class_weight = weight;
+    weighed = loss_of(&t);
+    for (size_t i = 0; i < MAX_IMAGES * image_floats(&t); i += step) {
+        assert_memory_equal(weighed->grad + i, plain->grad + i, 5 * sizeof(float));
+        if (plain->grad[i + 5] == 0.0f)
+            continue; /* a slot that answers for nothing */
+        positives++;
+        for (size_t k = 0; k < 35; k++) {
+            double z = (double)t.logits[i + 5 + k], p = 1 / (1 + exp(-z)), w = (double)weight[k];
+            double y = plain->grad[i + 5 + k] < 0.0f ? 1 : 0;
+
+            cls -= w * (y * log(p) + (1 - y) * log(1 - p));
+            near((double)weighed->grad[i + 5 + k], 0.25 * 2.0 * w * (p - y), 1e-6, "slope of a class", i + 5 + k);
+        }
+    }
+    assert_true((double)positives == plain->terms[0][YOLO_POSITIVES]);
+    near(weighed->terms[0][YOLO_CLS], cls, 1e-6, "cls", 0);
+    near(weighed->terms[0][YOLO_TOTAL] - plain->terms[0][YOLO_TOTAL], 2.0 * (cls - plain->terms[0][YOLO_CLS]), 1e-6, "total", 0);
+    for (int i = 0; i < YOLO_TERMS; i++)
+        assert_true(i == YOLO_CLS || i == YOLO_TOTAL || weighed->terms[0][i] == plain->terms[0][i]);
+    free(plain);
+    free(even);
+    free(weighed);
+    free(t.logits);
+}
+
 /* Anchors are pixels of an input that each shard has for itself. */
 static void shards_have_inputs_of_their_own(void **state)
 {
@@ -491,6 +538,7 @@ int main(void)
                                         cmocka_unit_test(an_iou_on_a_threshold),
                                         cmocka_unit_test(a_recall_on_its_border),
                                         cmocka_unit_test(equal_anchors),
+                                        cmocka_unit_test(class_weights),
                                         cmocka_unit_test(shards_have_inputs_of_their_own) };
 
     return cmocka_run_group_tests(tests, open_devices, close_devices);

@@ -19,6 +19,7 @@ struct yolo_case {
     float *logits;
     int32_t offset[MAX_IMAGES + 1], cls[MAX_ROWS];
     float box[MAX_ROWS][4], grad_scale;
+    const float *class_weight; /* [classes], NULL: none */
     bool validate;
     enum dtype dtype;
     int gap; /* logits and gradients are slices of wider tensors by so many channels */
@@ -103,6 +104,7 @@ static inline void run_loss(struct device *dev, const void *arg, void *ret)
     struct canvas net[MAX_IMAGES];
     struct yolo_result *r = ret;
     double *terms[MAX_IMAGES] = { NULL };
+    struct yolo_head head = t->head;
     const int32_t *cls = put(dev, t->cls, sizeof(t->cls));
     const float *box = put(dev, t->box, sizeof(t->box));
     struct err err;
@@ -119,7 +121,9 @@ static inline void run_loss(struct device *dev, const void *arg, void *ret)
         list[v] = (struct box_list){ put(dev, t->offset + first, (size_t)(t->images[v] + 1) * sizeof(int32_t)), cls, box,
                                      t->offset[first + t->images[v]] - t->offset[first] };
     }
-    assert_int_equal(dev->on->yolo->loss(dev, &t->head, net, t->validate ? NULL : dz, t->grad_scale, terms, z, list, t->nshards, &err), 0);
+    if (t->class_weight)
+        head.class_weight = put(dev, t->class_weight, (size_t)head.classes * sizeof *t->class_weight);
+    assert_int_equal(dev->on->yolo->loss(dev, &head, net, t->validate ? NULL : dz, t->grad_scale, terms, z, list, t->nshards, &err), 0);
     memset(r->terms, 0, sizeof(r->terms));
     for (int v = 0, first = 0; v < t->nshards; first += t->images[v++]) {
         get(dev, r->terms[v], terms[v], sizeof(r->terms[v]));

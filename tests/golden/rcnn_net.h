@@ -306,7 +306,7 @@ static void net_open(struct net *n, const struct device_ops *ops, const struct s
     n->scene = scene;
     n->spec = spec_of(preset, tv);
     if (ops->open(0, &opt, &n->dev, &err) < 0 ||
-        model_open(&models_builtin, n->spec, (struct model_classes){ CLASSES, NULL }, n->dev, &n->model, &err) < 0)
+        model_open(&models_builtin, n->spec, (struct model_classes){ CLASSES, NULL, NULL }, n->dev, &n->model, &err) < 0)
         fail_msg("%s", err.msg);
     n->arena = arena_new(n->dev, 16 << 20);
     n->tape = tape_new(n->dev, n->arena, n->model->nparams);

@@ -241,7 +241,7 @@ static void net_open(struct net *n, const struct device_ops *ops, json_t *of, in
 
     *n = (struct net){ .spec = spec_of(of, nshards), .nshards = nshards, .dim = json_object_get(of, "keys") != NULL };
     if (ops->open(0, &one, &n->dev, &err) < 0 || ops->open(0, &one, &n->side, &err) < 0 ||
-        model_open(&models_builtin, n->spec, (struct model_classes){ 0, NULL }, n->dev, &n->model, &err) < 0 ||
+        model_open(&models_builtin, n->spec, (struct model_classes){ 0, NULL, NULL }, n->dev, &n->model, &err) < 0 ||
         comm_open_shm(&alone, &n->comm, &err) < 0)
         fail_msg("%s", err.msg);
     n->link = n->comm;

@@ -244,7 +244,7 @@ static void groups(void **state)
     after = open_file(dir, 1, "model");
     assert_int_equal(device_backend("cpu", "auto", &ops, &err), 0);
     assert_int_equal(ops->open(0, &opt, &dev, &err), 0);
-    if (model_open(&toy_models, spec, (struct model_classes){ 1, NULL }, dev, &before, &err) < 0)
+    if (model_open(&toy_models, spec, (struct model_classes){ 1, NULL, NULL }, dev, &before, &err) < 0)
         fail_msg("%s", err.msg);
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         double moved = farthest(before, after, rows[i].name);

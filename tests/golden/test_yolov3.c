@@ -167,7 +167,7 @@ static void net_open(struct net *n, const struct device_ops *ops, const char *cf
     if (size)
         assert_int_equal(json_object_set_new(json_object_get(root, "model"), "size", size), 0);
     if (jobspec_parse(root, &n->spec, &err) < 0 || ops->open(0, &opt, &n->dev, &err) < 0 ||
-        model_open(&models_builtin, n->spec, (struct model_classes){ CLASSES, NULL }, n->dev, &n->model, &err) < 0)
+        model_open(&models_builtin, n->spec, (struct model_classes){ CLASSES, NULL, NULL }, n->dev, &n->model, &err) < 0)
         fail_msg("%s", err.msg);
     json_decref(root);
     n->arena = arena_new(n->dev, 16 << 20);

@@ -56,7 +56,7 @@ __attribute__((unused)) static int try_open(const char *preset, const char *key,
     if (jobspec_parse(root, &spec, err) < 0)
         fail_msg("%s", err->msg);
     json_decref(root);
-    rc = model_open(&models_builtin, spec, (struct model_classes){ 1, NULL }, dev, ret, err);
+    rc = model_open(&models_builtin, spec, (struct model_classes){ 1, NULL, NULL }, dev, ret, err);
     jobspec_free(spec);
     return rc;
 }

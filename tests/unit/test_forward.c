@@ -111,7 +111,7 @@ static int net_open(void **state, const char *preset)
     struct err err;
 
     if (!n || jobspec_parse(json, &spec, &err) < 0 || cpu_backend_generic()->open(0, &opt, &n->dev, &err) < 0 ||
-        model_open(&models_builtin, spec, (struct model_classes){ 2, NULL }, n->dev, &n->model, &err) < 0)
+        model_open(&models_builtin, spec, (struct model_classes){ 2, NULL, NULL }, n->dev, &n->model, &err) < 0)
         return -1;
     jobspec_free(spec);
     json_decref(json);

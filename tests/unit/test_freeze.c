@@ -44,7 +44,8 @@ static struct model *opened(const char *preset, bool sync)
     struct model *m = NULL;
     struct err err = { 0 };
 
-    if (jobspec_parse(json, &spec, &err) < 0 || model_open(&models_builtin, spec, (struct model_classes){ 2, NULL }, dev, &m, &err) < 0)
+    if (jobspec_parse(json, &spec, &err) < 0 ||
+        model_open(&models_builtin, spec, (struct model_classes){ 2, NULL, NULL }, dev, &m, &err) < 0)
         fail_msg("%s", err.msg);
     jobspec_free(spec);
     json_decref(json);

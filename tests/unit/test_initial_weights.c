@@ -45,7 +45,7 @@ static struct started start(const char *cfg, int seed)
     assert_true(fd >= 0 && (!cfg || write(fd, cfg, strlen(cfg)) == (ssize_t)strlen(cfg)));
     close(fd);
     if (jobspec_parse(root, &s.spec, &err) < 0 || cpu_backend_generic()->open(0, &opt, &s.dev, &err) < 0 ||
-        model_open(&models_builtin, s.spec, (struct model_classes){ 2, NULL }, s.dev, &s.m, &err) < 0)
+        model_open(&models_builtin, s.spec, (struct model_classes){ 2, NULL, NULL }, s.dev, &s.m, &err) < 0)
         fail_msg("%s", err.msg);
     json_decref(root);
     unlink(path);

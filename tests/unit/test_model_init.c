@@ -46,7 +46,7 @@ static int model_of(int classes, double width, int seed, const char *file, int l
     if (load_until >= 0)
         json_object_set_new(json_object_get(json, "model"), "load_until", json_integer(load_until));
     assert_int_equal(jobspec_parse(json, &spec, err), 0);
-    rc = model_open(&models_builtin, spec, (struct model_classes){ classes, NULL }, dev, ret, err);
+    rc = model_open(&models_builtin, spec, (struct model_classes){ classes, NULL, NULL }, dev, ret, err);
     jobspec_free(spec);
     json_decref(json);
     return rc;

@@ -61,7 +61,7 @@ static void look(struct looks *l, const struct device_ops *backend)
     for (size_t i = 0; i < IMAGES * PIXELS; i++)
         pixels[i] = (float)(i * 2654435761u % 1021) / 1021.0f;
     if (jobspec_parse(json, &l->spec, &err) < 0 || backend->open(0, &opt, &l->dev, &err) < 0 ||
-        model_open(&models_builtin, l->spec, (struct model_classes){ CLASSES, NULL }, l->dev, &l->model, &err) < 0)
+        model_open(&models_builtin, l->spec, (struct model_classes){ CLASSES, NULL, NULL }, l->dev, &l->model, &err) < 0)
         fail_msg("%s", err.msg);
     l->arena = arena_new(l->dev, 1 << 20);
     l->tape = tape_new(l->dev, l->arena, l->model->nparams);

@@ -52,7 +52,7 @@ static struct model *opened_of(const char *preset, const char *flavor)
     struct err err;
 
     if (cpu_backend_generic()->open(0, &opt, &dev, &err) < 0 ||
-        model_open(&models_builtin, spec, (struct model_classes){ CLASSES, NULL }, dev, &m, &err) < 0)
+        model_open(&models_builtin, spec, (struct model_classes){ CLASSES, NULL, NULL }, dev, &m, &err) < 0)
         fail_msg("%s", err.msg);
     jobspec_free(spec);
     return m;

@@ -61,7 +61,7 @@ static struct jobspec *spec_of(const char *preset, const char *flavor, const cha
 static int try_open(const char *preset, const char *flavor, const char *init, int classes, struct model **ret, struct err *err)
 {
     struct jobspec *spec = spec_of(preset, flavor, init);
-    int rc = model_open(&models_builtin, spec, (struct model_classes){ classes, class_ids }, dev, ret, err);
+    int rc = model_open(&models_builtin, spec, (struct model_classes){ classes, class_ids, NULL }, dev, ret, err);
 
     jobspec_free(spec);
     return rc;
@@ -89,7 +89,7 @@ static const char *file_of(struct model *m, int dialect, change *how)
     size_t n, all;
 
     snprintf(path, sizeof path, "%s/weights.safetensors", folder);
-    assert_int_equal(rcnn_export_as(m, dialect, (struct model_classes){ rcnn_classes(m), class_ids }, &a, &n, &err), 0);
+    assert_int_equal(rcnn_export_as(m, dialect, (struct model_classes){ rcnn_classes(m), class_ids, NULL }, &a, &n, &err), 0);
     all = n;
     kept = calloc(n + MORE, sizeof *kept);
     assert_non_null(kept);

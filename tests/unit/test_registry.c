@@ -72,7 +72,7 @@ static void presets_are_built(void **state)
         struct model *m = NULL;
         struct err err = { 0 };
 
-        if (model_open(&models_builtin, spec, (struct model_classes){ 2, NULL }, dev, &m, &err) < 0)
+        if (model_open(&models_builtin, spec, (struct model_classes){ 2, NULL, NULL }, dev, &m, &err) < 0)
             fail_msg("%s: %s", row->name, err.msg);
         if (row->size > 0) { /* else it follows from the pictures */
             assert_int_equal(m->canvas.w, row->size);
@@ -107,7 +107,7 @@ static void refuses(const struct model_registry *r, const char *said)
     struct model *m = NULL;
     struct err err = { 0 };
 
-    assert_int_equal(model_open(r, spec, (struct model_classes){ 2, NULL }, dev, &m, &err), ERR_UNSUPPORTED);
+    assert_int_equal(model_open(r, spec, (struct model_classes){ 2, NULL, NULL }, dev, &m, &err), ERR_UNSUPPORTED);
     assert_string_equal(err.msg, said);
     assert_string_equal(err.field, "model.preset");
     jobspec_free(spec);

@@ -65,14 +65,21 @@ struct rcnn_cost {
     int right;
 };
 
+/* The background has no weight. */
+KERNEL_FN float rcnn_class_weight(const struct rcnn_head *h, int label)
+{
+    return h->class_weight && label < h->classes ? h->class_weight[label] : 1.0f;
+}
+
 /* z [classes + 1], dz likewise, or NULL: all are written. */
 KERNEL_FN struct rcnn_cost rcnn_class_cost(float *dz, const float *z, const struct rcnn_head *h, int label, float scale)
 {
     int n = h->classes + 1, column = rcnn_column(h, label), top;
-    float m = softmax_max(z, n, &top), sum = softmax_sum(z, n, m);
+    float m = softmax_max(z, n, &top), sum = softmax_sum(z, n, m), weight = rcnn_class_weight(h, label);
     struct rcnn_cost c;
 
-    c.cls = math_log(sum) + m - z[column];
+    scale *= weight;
+    c.cls = weight * (math_log(sum) + m - z[column]);
     c.box = 0.0f;
     c.right = top == column;
     for (int k = 0; dz && k < n; k++)

@@ -182,22 +182,33 @@ KERNEL_FN float yolo_class_target(struct yolo_wanted wanted, int k)
     return on ? 1.0f : 0.0f;
 }
 
-KERNEL_FN float yolo_class_slope(float gain, float z, float target)
+KERNEL_FN float yolo_class_weight(const struct yolo_head *head, int k)
 {
-    return gain * (math_sigmoid(z) - target);
+    return head->class_weight ? head->class_weight[k] : 1.0f;
+}
+
+/* Of class k, whose weight is w. */
+KERNEL_FN double yolo_class_term(float w, float z, float target)
+{
+    return (double)w * (double)math_bce(z, target);
+}
+
+KERNEL_FN float yolo_class_slope(float gain, float w, float z, float target)
+{
+    return gain * w * (math_sigmoid(z) - target);
 }
 
 /* Class terms of a positive slot; dz and z point to the first class. dz may be NULL. */
-KERNEL_FN double yolo_class_loss(float *dz, float gain, const float *z, int classes, struct yolo_wanted wanted)
+KERNEL_FN double yolo_class_loss(float *dz, float gain, const float *z, const struct yolo_head *head, struct yolo_wanted wanted)
 {
     double sum = 0.0;
 
-    for (int k = 0; k < classes; k++) {
-        float t = yolo_class_target(wanted, k);
+    for (int k = 0; k < head->classes; k++) {
+        float t = yolo_class_target(wanted, k), w = yolo_class_weight(head, k);
 
-        sum += (double)math_bce(z[k], t);
+        sum += yolo_class_term(w, z[k], t);
         if (dz)
-            dz[k] = yolo_class_slope(gain, z[k], t);
+            dz[k] = yolo_class_slope(gain, w, z[k], t);
     }
     return sum;
 }
@@ -277,7 +288,7 @@ KERNEL_FN void yolo_slot_loss(double terms[YOLO_TERMS], float *dz, float grad_sc
     double k;
 
     if (a.row >= 0) {
-        k = yolo_class_loss(dz ? dz + 5 : dz, grad_scale * head->cls_gain, z + 5, head->classes, a.wanted);
+        k = yolo_class_loss(dz ? dz + 5 : dz, grad_scale * head->cls_gain, z + 5, head, a.wanted);
         yolo_positive_loss(terms, dz, grad_scale, head, z, c, truth->box + (size_t)a.row * 4, a.iou, k);
         return;
     }

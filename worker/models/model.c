@@ -26,6 +26,8 @@ void model_free(struct model *m)
         dev->ops->free(dev, m->params[i]->data);
         free(m->params[i]);
     }
+    if (m->class_weight)
+        dev->ops->free(dev, m->class_weight);
     free(m->params);
     free(m->norms);
     if (m->ops->free)

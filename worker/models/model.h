@@ -81,6 +81,7 @@ struct model {
     const struct loss_term *terms; /* [nterms]; may depend on the job. Outlive the model */
     int nterms;
     size_t raw_terms;     /* doubles of a row of raw */
+    float *class_weight;  /* [classes] of device memory: train.class_weights; NULL: all are 1 */
     struct canvas canvas; /* nominal network input: of validation and prediction */
     int grain;            /* input sides must be multiples of it */
     /* Keys of the job without which the weights are others than their names and shapes say; they stand in every file of them. Outlive the model */

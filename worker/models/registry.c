@@ -6,6 +6,7 @@
 
 #include "proto/err.h"
 #include "proto/jobspec.h"
+#include "worker/models/class_weights.h"
 #include "worker/models/freeze.h"
 #include "worker/models/weights.h"
 #include "worker/ops/families.h"
@@ -67,7 +68,9 @@ int model_open(const struct model_registry *r, const struct jobspec *spec, struc
     if (rc < 0)
         return rc;
     m->family = f;
-    rc = model_freeze(m, spec->train_freeze, err);
+    rc = class_weights_put(m, spec->train_class_weights, classes, err);
+    if (rc >= 0)
+        rc = model_freeze(m, spec->train_freeze, err);
     if (rc < 0) {
         model_free(m);
         return rc;

@@ -4,6 +4,7 @@
 #include "proto/presets.h"
 #include "worker/models/model.h"
 
+struct dataset_class;
 struct err;
 struct evaluator_ops;
 struct jobspec;
@@ -15,7 +16,8 @@ struct task_kind;
 /* Of a data set, in the order of a model's columns. */
 struct model_classes {
     int n;
-    const int64_t *id; /* [n] of their categories, ascending; NULL: nobody knows. Borrowed for a call */
+    const int64_t *id;               /* [n] of their categories, ascending; NULL: nobody knows. Borrowed for a call */
+    const struct dataset_class *all; /* [n] with their names, for who computes losses; NULL: nobody does. Likewise */
 };
 
 struct model_family {

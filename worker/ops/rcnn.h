@@ -25,6 +25,8 @@ struct rcnn_head {
     float beta;                /* of smooth L1; 0: L1 */
     enum rcnn_masks masks;
     int mask_side; /* cells of a mask along either axis, at most RCNN_MAX_MASK_SIDE */
+    const float *
+        class_weight; /* [classes] of device memory: what a row of that label costs is multiplied by it; NULL: all are 1, as the background's */
 };
 
 /* Columns of the two outputs of the box head. */

@@ -14,6 +14,7 @@ struct yolo_head {
     int classes;
     float ignore_thresh, truth_thresh, assign_iou_thresh;
     float box_gain, obj_gain, noobj_gain, cls_gain;
+    const float *class_weight; /* [classes] of device memory, factors of their terms and slopes; NULL: all are 1 */
 };
 
 /* Ground truth of the b images of one shard as an offset list: image i owns rows offset[i] .. offset[i + 1] - 1. Empty images are legal.

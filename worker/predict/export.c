@@ -43,7 +43,7 @@ static int export_dialect(const struct network *net, int which, const char *path
     const struct model *m = net->model;
     struct st_array *arrays = NULL;
     size_t n = 0;
-    int rc = m->family->export_as(net->model, which, (struct model_classes){ net->classes.n, net->classes.id }, &arrays, &n, err);
+    int rc = m->family->export_as(net->model, which, (struct model_classes){ net->classes.n, net->classes.id, NULL }, &arrays, &n, err);
 
     if (rc >= 0)
         rc = safetensors_write(path, arrays, n, m->traits, (size_t)m->ntraits, err);

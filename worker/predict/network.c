@@ -40,7 +40,7 @@ static int load_model(struct network *n, const struct model_registry *models, co
         return rc;
     rc = classes_read(safetensors_meta(c->model, CLASSES_META), n->deep, &n->classes, err);
     if (rc >= 0)
-        rc = model_open(models, n->spec, (struct model_classes){ n->classes.n, n->classes.id }, n->dev, &n->model, err);
+        rc = model_open(models, n->spec, (struct model_classes){ n->classes.n, n->classes.id, NULL }, n->dev, &n->model, err);
     if (rc >= 0)
         rc = weights_import(n->model, c->model, err);
     ckpt_close(c);

@@ -87,7 +87,7 @@ static int open_model(struct trainer *t, const struct dataset *d, struct err *er
         return err_set(err, ERR_DEVICE, "out of memory");
     for (int i = 0; i < d->nclasses; i++)
         id[i] = d->classes[i].id;
-    rc = model_open(t->opt.models, t->spec, (struct model_classes){ d->nclasses, id }, dev, &t->model, err);
+    rc = model_open(t->opt.models, t->spec, (struct model_classes){ d->nclasses, id, d->classes }, dev, &t->model, err);
     free(id);
     if (rc < 0)
         return rc;

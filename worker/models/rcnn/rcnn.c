@@ -164,6 +164,7 @@ static void box_losses(const struct stage *s, struct value *const *p, const stru
     for (int v = 0; v < tape_shards(s->t); v++)
         rows[v] = rcnn_rows(&samples[v], s->in->images[v].n);
     rcnn_box_head(&r->net, s->t, align(s, p, &r->how.box_align, rows), &logits, &deltas);
+    r->how.head.class_weight = r->base.class_weight;
     layer_rcnn_box_loss(s->t, logits, deltas, &r->how.head, s->in->images, s->in->truth, samples, s->scale, terms(s, RAW_BOX));
     tape_drop(s->t, logits);
     tape_drop(s->t, deltas);

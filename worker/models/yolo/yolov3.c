@@ -212,6 +212,7 @@ static int losses(struct yolov3 *y, struct tape *t, const struct batch *b, const
             continue;
         for (int r = 0; r < nrows; r++)
             terms[r] = want->raw[r] + (size_t)head * YOLO_TERMS;
+        y->heads[head].class_weight = y->base.class_weight;
         rc = layer_yolo_loss(t, y->out[i], &y->heads[head++], y->net_of, scale, truth, terms);
     }
     return tape_status(t, err);

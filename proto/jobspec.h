@@ -260,7 +260,7 @@ enum { JOB_MAX_SOURCES = 3 };
       "consecutive failures without a newer checkpoint that are retried")                                                                 \
     X(run_on_hang, "run.on_hang", ENUM, "\"restart\"", "*", "", 0, 0, "", "restart|fail", "what a hang verdict does")                     \
     X(run_on_end, "run.on_end", STR, "null", "*", "", 1, 4095, "", "",                                                                    \
-      "a shell command that hears, as a JSON line on its input, of the end, a failure or a hang; it has 60 s")                            \
+      "a shell command that hears, as a JSON line on its input, of the end, a failure or a hang; it has 60 s. What is cancelled while it waits, or is paused, it is not told of")                            \
     X(run_after, "run.after", INT, "null", "*", "", 1, 9007199254740991, "", "", "the job that has to end before this one starts")         \
     X(run_after_ok, "run.after_ok", BOOL, "false", "*", "", 0, 0, "", "",                                                                  \
       "it has to complete: where it fails or is cancelled, so is this one")                                                               \

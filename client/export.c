@@ -46,7 +46,7 @@ struct copy {
     const char *path;
     sqlite3 *db;
     sqlite3_stmt *insert[KINDS];
-    int64_t job, jobs, rows;
+    int64_t job, jobs, rows, gone;
 };
 
 static int refuse(const struct copy *c)
@@ -187,6 +187,10 @@ static int add_job(struct copy *c, int64_t id)
     json_t *job = NULL;
     int rc = call(c->ctx, "job.get", json_pack("{s:I}", "id", (json_int_t)id), &job);
 
+    if (rc == CODE_REFUSED) { /* it is no more, which has been said: the others are here */
+        c->gone++;
+        return 0;
+    }
     c->job = id;
     c->jobs++;
     if (rc == 0)
@@ -271,8 +275,10 @@ int command_export(struct context *ctx, int argc, char **argv)
     for (int i = optind; i < argc && rc == 0; i++)
         if ((rc = take_id(ctx, argv[i], &id)) == 0)
             rc = add_job(&c, id);
+    if (rc == 0 && c.gone > 0 && c.jobs == 0)
+        rc = CODE_REFUSED; /* there is nothing to keep */
     rc = close_copy(&c, rc);
     if (rc == 0)
         printf("%s: %lld jobs, %lld rows\n", c.path, (long long)c.jobs, (long long)c.rows);
-    return rc;
+    return rc == 0 && c.gone > 0 ? CODE_REFUSED : rc;
 }

@@ -88,8 +88,11 @@ def test_export(node):
         node.until(job, lambda j: j["state"] == "completed")
     expect(node.ctl("export", "3"), 2, "--sqlite FILE is missing")
     expect(node.ctl("export", "--sqlite", "job.json"), 1, "make 'job.json': File exists")
-    expect(node.ctl("export", jobs[0], "999", "--sqlite", "half.db"), 1, "no job 999")
+    expect(node.ctl("export", "998", "999", "--sqlite", "half.db"), 1, "no job 999")
     assert not os.path.exists(node.folder + "/half.db")
+    done = node.ctl("export", "999", jobs[0], "998", jobs[1], "--sqlite", "most.db")  # the others are exported
+    expect(done, 1, "no job 999")
+    assert "no job 998" in done.stderr and done.stdout.startswith("most.db: 2 jobs, "), done
     said = node.ctl("export", "--sqlite", "all.db").stdout
     assert re.fullmatch(r"all.db: 2 jobs, \d+ rows\n", said), said
     expect(node.ctl("export", jobs[1], "--sqlite", "one.db"), 0)

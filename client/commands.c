@@ -172,7 +172,8 @@ const struct command commands[] = {
       "  -o, --out FILE    where to\n"
       "  --checkpoint C    a step, best (by validation loss, as without it) or last\n\n"
       "With --sqlite: anybody may who may look at them. Tables and views are called as in detd.db: jobs, loss, loss_latest, loss_wide, eval, events,\n"
-      "attempts, checkpoints, tiers, usage. Without ids: your own jobs. One that is no more is named, and the others are copied: exit code 1.\n\n"
+      "attempts, checkpoints, tiers, usage. Without ids: your own jobs. One that is no more is named, and the others are copied: exit code 1.\n"
+      "eval_on has what eval --on found, by the jobs that looked: those have to be among the copied.\n\n"
       "  --all          the jobs of everybody\n"
       "  --sqlite FILE  the file, which must not be there yet\n",
       "  detctl export 3 -f weights -o bccd.weights\n", command_export },

@@ -32,12 +32,20 @@ static const struct kind {
 enum { JOBS, ATTEMPTS, CHECKPOINTS, TIERS, LOSS, EVAL, EVENTS, USAGE, KINDS };
 _Static_assert(sizeof kinds / sizeof *kinds == KINDS, "a name for each");
 
-static const char views[] = "CREATE INDEX loss_job ON loss (job, split, term, step);"
-                            "CREATE VIEW loss_latest AS SELECT * FROM loss l WHERE step = (SELECT max(step) FROM loss WHERE job=l.job AND "
-                            "split=l.split AND term=l.term);"
-                            "CREATE VIEW loss_wide AS SELECT job, step, max(CASE split WHEN 'train' THEN value END) AS train_total,"
-                            " max(CASE split WHEN 'val' THEN value END) AS val_total FROM loss WHERE term = 'total' GROUP BY job, step;"
-                            "COMMIT";
+static const char views[] =
+    "CREATE INDEX loss_job ON loss (job, split, term, step);"
+    "CREATE VIEW loss_latest AS SELECT * FROM loss l WHERE step = (SELECT max(step) FROM loss WHERE job=l.job AND "
+    "split=l.split AND term=l.term);"
+    "CREATE VIEW loss_wide AS SELECT job, step, max(CASE split WHEN 'train' THEN value END) AS train_total,"
+    " max(CASE split WHEN 'val' THEN value END) AS val_total FROM loss WHERE term = 'total' GROUP BY job, step;"
+    "CREATE VIEW evaluations AS SELECT id AS by, json_extract(spec, '$.eval.job') AS job, json_extract(spec, '$.eval.step') AS step,"
+    " json_extract(spec, '$.eval.set') AS dataset FROM jobs WHERE state = 'completed' AND json_extract(spec, '$.eval.job') IS NOT NULL;"
+    "CREATE VIEW eval_on AS WITH newest AS (SELECT max(by) AS by, job, dataset, step FROM evaluations"
+    " GROUP BY job, dataset, step)"
+    " SELECT n.job, n.dataset, n.step, e.metric, e.value, e.time, n.by FROM newest n JOIN eval e ON e.job = n.by"
+    " UNION ALL SELECT n.job, n.dataset, n.step, 'loss/' || l.term, l.value, l.time, n.by"
+    " FROM newest n JOIN loss l ON l.job = n.by AND l.split = 'val';"
+    "COMMIT";
 
 enum { LISTED_MAX = 1000 }; /* rows of a list of job.get */
 

@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
 """Evaluations of checkpoints, on the validation split and on other sets, and which checkpoint is the best. usage: eval.py BUILD_FOLDER [TEST ...]"""
+import contextlib
 import csv
 import io
 import json
@@ -73,6 +74,10 @@ def test_a_checkpoint_once_more(node):
     listed = node.ctl("eval", "1", "--set", "other")
     expect(listed, 0)
     assert "loss/total" in listed.stdout and "AP50:RBC" in listed.stdout and "R50:" not in listed.stdout, listed.stdout
+    expect(node.ctl("export", "--sqlite", "copy.db"), 0)
+    rows = "SELECT job, dataset, step, metric, value, time, by FROM eval_on ORDER BY 1, 2, 3, 4"
+    with contextlib.closing(sqlite3.connect(node.folder + "/copy.db")) as db:
+        assert db.execute(rows).fetchall() == sql(node, rows), "the copy tells of the sets what detd.db does"
     expect(node.ctl("rm", str(by)), 0)
     expect(node.ctl("eval", "1", "--set", "other"), 1, "set: job 1 has no 'other'; it has again, val")
 

@@ -1,11 +1,12 @@
 #!/usr/bin/env python3
-"""prove.py BUILD [--runs N] [--only WORDS] [--jobs J] [--report FILE] - is a job's result a function of its spec and data alone?
+"""prove.py BUILD [--runs N] [--only WORDS] [--thin K] [--jobs J] [--report FILE] - is a job's result a function of its spec and data alone?
 
 Every cell of the matrix (cells.py) trains a micro job N times, each time with other seeds for what the cell varies, and holds every step's evidence, every
 row that was measured and every tensor of the last checkpoint against an undisturbed reference, in each of whose steps every part of the model has a loss and
 a gradient. Ranks are run without detd (micro.py). Prints a table, and writes it to FILE (default BUILD/prove.txt): runs and mismatches of each cell with
 each model and with all, and what N runs without a mismatch show: with 95 % confidence a run differs with a probability below 1 - 0.05^(1/N) (specs
-determinism section 10.1). WORDS: cells or models, separated by commas. Status 0: no mismatch."""
+determinism section 10.1). WORDS: cells or models, separated by commas. With --thin each cell has every
+K-th model alone, another one than the cell before. Status 0: no mismatch."""
 import argparse
 import concurrent.futures
 import hashlib
@@ -108,14 +109,14 @@ def reference_of(bench, model, device):
     return left
 
 
-def chosen(only):
+def chosen(only, thin=1):
     """[(cell, model)]"""
     words = [w for w in (only or "").split(",") if w]
     unknown = [w for w in words if w not in cells.CELLS and w not in cells.MODELS]
     if unknown:
         raise SystemExit("neither a cell nor a model: %s\ncells: %s\nmodels: %s" % (", ".join(unknown), ", ".join(cells.CELLS), ", ".join(cells.MODELS)))
     some, models = [w for w in words if w in cells.CELLS], [w for w in words if w in cells.MODELS]
-    return [(c, m) for m in models or cells.MODELS for c in some or cells.CELLS if cells.fits(c, m)]
+    return [(c, m) for i, m in enumerate(models or cells.MODELS) for k, c in enumerate(some or cells.CELLS) if cells.fits(c, m) and (i + k) % thin == 0]
 
 
 def bound(n):
@@ -193,6 +194,7 @@ def main():
     p.add_argument("build")
     p.add_argument("--runs", type=int, default=59)
     p.add_argument("--only")
+    p.add_argument("--thin", type=int, default=1)
     p.add_argument("--jobs", type=int, default=os.cpu_count())
     p.add_argument("--report")
     a = p.parse_args()
@@ -202,7 +204,7 @@ def main():
     with tempfile.TemporaryDirectory(prefix="detd-prove-") as root:
         bench = Bench(root, copy_programs(build, root + "/programs"))
         bench.draw()
-        table, references = prove(bench, chosen(a.only), a.runs, a.jobs, print)
+        table, references = prove(bench, chosen(a.only, a.thin), a.runs, a.jobs, print)
     heads = ["compared: %s" % compared(next(iter(references.values()))), "locales: %s; builds of the CPU device: %s" % (
         " ".join(cells.languages()), " ".join(cells.isas()))]
     text = table.text(heads, time.monotonic() - began)

@@ -3,7 +3,7 @@
  *
  *     sim [--seed N] [--seeds COUNT] [--events N] [--verbose]
  *
- * runs COUNT seeds (500; DETD_SIM_SEEDS; 10,000 where TEST_LONG is set) from N on (1), each in a process of its own. With --verbose they tell what happens.
+ * runs COUNT seeds (500; DETD_SIM_SEEDS; 5,000 where TEST_LONG is set) from N on (1), each in a process of its own. With --verbose they tell what happens.
  * A seed that fails says how to run it alone, and does the same again. */
 #include <errno.h>
 #include <getopt.h>
@@ -18,7 +18,7 @@
 
 #include "tests/sim/world.h"
 
-enum { SEEDS = 500, SEEDS_LONG = 10000, EVENTS = 600, SETTLE_STEPS = 20000, SECONDS_A_SEED = 60, SHOWN = 10, PATH_ROOM = 4096 };
+enum { SEEDS = 500, SEEDS_LONG = 5000, EVENTS = 600, SETTLE_STEPS = 20000, SECONDS_A_SEED = 60, SHOWN = 10, PATH_ROOM = 4096 };
 
 /* ---- steps of the world ---- */
 

@@ -31,6 +31,7 @@ DATA = HERE.parent.parent.parent / "shared" / "data" / "bccd"
 THREADS, SIZE, BATCH = 2, 416, 8
 ROUNDS_S = 80  # no further round of a part begins after that: on a busy machine a step of the peer takes many seconds
 NO_PEER = "no peer"
+HAS_UNIT = "amx_bf16" in pathlib.Path("/proc/cpuinfo").read_text(encoding="utf-8").split()
 HOW_TO = "DETD_TORCH_PYTHON names no Python with %s; tests/bench/bench.py says how to make one"
 
 rows, skipped, broken, warnings = [], [], [], []
@@ -95,27 +96,42 @@ class Bench:
 
     # ---- training step ----
 
+    def precisions(self, part):
+        """fp32, and bf16 where the CPU has a unit for it."""
+        if HAS_UNIT or self.smoke:
+            return ("fp32", "bf16")
+        if not any(x["part"] == part + " in bf16" for x in skipped):
+            skip(part + " in bf16", "this CPU has no unit for bf16 (AMX)")
+        return ("fp32",)
+
     def bench_step(self, **args):
         return self.program("bench_step", threads=THREADS, size=self.size, batch=self.batch, **args)
 
     def step(self):
-        python, ours, outside, peer, steps = peer_python("torch"), 0, [], {}, 1 if self.smoke else 6
+        python, ours, outside, peer, steps = peer_python("torch"), {}, [], {}, 1 if self.smoke else 6
         if not python:
             skip("step against PyTorch", HOW_TO % "torch")
         for _ in self.rounds(4 if python else 2):
-            mine = record(self.bench_step(steps=steps), "step")
-            ours = max(ours, self.batch * 1e3 / mine.number("best_ms"))
-            outside.append(1 - mine.number("conv_share"))
+            for precision in self.precisions("step"):
+                mine = record(self.bench_step(steps=steps, precision=precision), "step")
+                ours[precision] = max(ours.get(precision, 0), self.batch * 1e3 / mine.number("best_ms"))
+                if precision == "fp32":
+                    outside.append(1 - mine.number("conv_share"))
             for r in records(output(python, HERE / "peer_torch.py", THREADS, steps, self.size, self.batch), "peer") if python else []:
                 peer[r.word("mode")] = max(peer.get(r.word("mode"), 0), r.number("images_per_s"))
-        what, measured = "training step, yolov3-tiny %d, batch %d, fp32, %d threads" % (self.size, self.batch, THREADS), ("%.1f images/s", ours)
-        targets = {"fp32": (1.8, " (goal 2.5)"), "bf16": (1.4, "")}
+        targets = {("fp32", "fp32"): (2.7, ""), ("bf16", "bf16"): (2, " (goal 3)")}
         modes = {"fp32": "fp32 channels_last", "bf16": "bf16 autocast"}
-        for mode, rate in peer.items():
-            at_least("step", what, measured, "%.1f: PyTorch %s*" % (rate, modes[mode]), ours / rate, *targets[mode])
-        if not peer:
-            row("step", what, measured, NO_PEER, None)
-        at_most("step", "time outside convolutions", ("%.1f %%", 100 * min(outside)), "the step", min(outside), 0.3)
+        for precision, rate in ours.items():
+            what, measured = "training step, yolov3-tiny %d, batch %d, %s, %d threads" % (self.size, self.batch, precision, THREADS), ("%.1f images/s", rate)
+            for mode, theirs in peer.items():
+                against = "%.1f: PyTorch %s*" % (theirs, modes[mode])
+                if (precision, mode) in targets:
+                    at_least("step", what, measured, against, rate / theirs, *targets[precision, mode])
+                else:
+                    row("step", what, measured, against, rate / theirs)
+            if not peer:
+                row("step", what, measured, NO_PEER, None)
+        at_most("step", "time outside convolutions, fp32", ("%.1f %%", 100 * min(outside)), "the step", min(outside), 0.3)
 
     def shards(self):
         batch = max(8, self.batch)
@@ -131,26 +147,29 @@ class Bench:
         python, ours, peer = peer_python("torchvision, numpy"), {}, {}
         if not python:
             skip("rcnn against torchvision", HOW_TO % "torch, torchvision and numpy")
+        cases = [("fp32", "d2"), ("fp32", "tv")] + [("bf16", "d2")] * ("bf16" in self.precisions("rcnn"))
         for _ in self.rounds(2):
-            for flavor in ("d2", "tv"):
+            for precision, flavor in cases:
                 text = self.program("bench_step", threads=THREADS, model="mask_rcnn_r%d_fpn" % depth, flavor=flavor, freeze=1, steps=steps, batch=batch,
-                                    size="%dx%d" % (px * 4 // 3, px))
+                                    size="%dx%d" % (px * 4 // 3, px), precision=precision)
                 r = record(text, "step")
-                ours[flavor] = max(ours.get(flavor, (0,)), (batch * 1e3 / r.number("best_ms"), r.number("peak_mib"), r.number("masks")))
-            for layout in ("plain", "channels_last") if python else ():
+                ours[precision, flavor] = max(ours.get((precision, flavor), (0,)),
+                                              (batch * 1e3 / r.number("best_ms"), r.number("peak_mib"), r.number("masks")))
+            for precision, layout in [(p, x) for p in dict(cases) for x in ("plain", "channels_last")] if python else ():
                 r = record(output(python, HERE / "peer_rcnn.py", "step", "--frozen", "--layout", layout, "--threads", THREADS, "--backbone", "resnet%d" % depth,
-                                  "--px", px, "--batch", batch, "--steps", steps, "--seed", 5), "peer")
-                peer[layout] = max(peer.get(layout, (0,)), (r.number("images_per_s"), r.number("peak_mib"), r.number("masks")))
-        for flavor, mine in ours.items():
-            what = "training step, mask_rcnn_r%d_fpn %d px, batch %d, fp32, %d threads, flavor %s" % (depth, px, batch, THREADS, flavor)
+                                  "--px", px, "--batch", batch, "--steps", steps, "--seed", 5, *["--bf16"] * (precision == "bf16")), "peer")
+                peer[precision, layout] = max(peer.get((precision, layout), (0,)), (r.number("images_per_s"), r.number("peak_mib"), r.number("masks")))
+        for (precision, flavor), mine in ours.items():
+            what = "training step, mask_rcnn_r%d_fpn %d px, batch %d, %s, %d threads, flavor %s" % (depth, px, batch, precision, THREADS, flavor)
             measured = ("%.2f images/s, %.0f MiB, %d masks", *mine)
             if not peer:
                 row("rcnn", what, measured, NO_PEER, None)
                 continue
-            layout, best = max(peer.items(), key=lambda p: p[1])
+            (_, layout), best = max((p for p in peer.items() if p[0][0] == precision), key=lambda p: p[1])
             if mine[2] < 0.7 * best[2]:
-                warnings.append("rcnn: flavor %s had %d regions in the mask head, the peer %d: the peer had more work" % (flavor, mine[2], best[2]))
-            at_least("rcnn", what, measured, "%.2f, %.0f MiB, %d masks: torchvision %s" % (*best, layout), mine[0] / best[0], 1.7, " (goal 2.2)")
+                warnings.append("rcnn: %s, flavor %s had %d regions in the mask head, the peer %d: the peer had more work" % (precision, flavor, mine[2], best[2]))
+            least, more = {"fp32": (1.7, " (goal 2.2)"), "bf16": (1.5, "")}[precision]
+            at_least("rcnn", what, measured, "%.2f, %.0f MiB, %d masks: torchvision %s, %s" % (*best, precision, layout), mine[0] / best[0], least, more)
 
     def depth(self):
         """A step of FeatDepth with its extractor frozen, beside PyTorch's."""
@@ -200,7 +219,11 @@ class Bench:
     # ---- convolutions ----
 
     def conv(self):
-        text, groups = self.program("bench_conv", **({"layer": "512->255", "seconds": 0} if self.smoke else {})), {}
+        for precision in self.precisions("conv"):
+            self.convolutions(precision, {"fp32": "FMA peak", "bf16": "the unit's peak"}[precision])
+
+    def convolutions(self, precision, limit):
+        text, groups = self.program("bench_conv", precision=precision, **({"layer": "512->255", "seconds": 0} if self.smoke else {})), {}
         if text.startswith("bench_conv: skipped"):
             return skip("conv", text.strip())
         peaks = {int(r.word("threads")): r.number("gflops") for r in records(text, "peak")}
@@ -211,8 +234,8 @@ class Bench:
         for r in records(text, "conv"):
             groups.setdefault((int(r.word("threads")), r.word("layer")), []).append(r)
         for (count, layer), passes in groups.items():
-            row("conv", "%s, %d thread%s: %s" % (layer, count, "s" * (count > 1), " / ".join(r.word("pass") for r in passes)),
-                (" / ".join(["%.0f"] * len(passes)) + " GF/s", *(r.number("gflops") for r in passes)), "%.0f GF/s: FMA peak" % peaks[count],
+            row("conv", "%s, %s, %d thread%s: %s" % (layer, precision, count, "s" * (count > 1), " / ".join(r.word("pass") for r in passes)),
+                (" / ".join(["%.0f"] * len(passes)) + " GF/s", *(r.number("gflops") for r in passes)), "%.0f GF/s: %s" % (peaks[count], limit),
                 [r.number("of_peak") for r in passes])
 
     # ---- RoIAlign ----

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """The peer of Mask R-CNN and Faster R-CNN: torchvision's own model, trained on the CPU.
 
-peer_rcnn.py step  [--px 480 --batch 2 --classes 80 --steps N --layout plain|channels_last] ...
-    a record "peer" of the quickest training step, in fp32, of the most memory that the process held, and of the last step's regions in the mask head
+peer_rcnn.py step  [--px 480 --batch 2 --classes 80 --steps N --layout plain|channels_last --bf16] ...
+    a record "peer" of the quickest training step, in fp32 or bf16 autocast, of the most memory that the process held, and of the last step's regions in the mask head
 peer_rcnn.py train TRAIN.json VAL.json IMAGES --seconds S ...        trains for S seconds and scores the validation set now and then: a record "ap" each
     --budget STEPS in place of S, on a busy machine: as many as an idle one makes in the time
 Both: --threads N, --backbone resnet18|34|50|101, --fpn CHANNELS, --head UNITS, --mask CHANNELS (torchvision's: 256 1024 256), --boxes: without masks,
@@ -46,8 +46,10 @@ def optimizer_of(model, lr):
     return torch.optim.SGD([p for p in model.parameters() if p.requires_grad], lr=lr, momentum=0.9, weight_decay=1e-4)
 
 
-def step(model, opt, images, targets):
-    loss = sum(model(images, targets).values())
+def step(model, opt, images, targets, bf16=False):
+    with torch.autocast("cpu", dtype=torch.bfloat16, enabled=bf16):
+        losses = model(images, targets)
+    loss = sum(x.float() for x in losses.values())
     opt.zero_grad(set_to_none=True)
     loss.backward()
     opt.step()
@@ -89,7 +91,7 @@ def time_steps(a):
     images, targets = shown(a)
     for i in range(a.steps + 1):
         start = time.perf_counter()
-        step(model, opt, images, targets)
+        step(model, opt, images, targets, a.bf16)
         if i:
             best = min(best, time.perf_counter() - start)
         if i > 1 and time.perf_counter() - began > LIMIT_S:
@@ -202,6 +204,7 @@ def main():
         p.add_argument("--" + name, type=kind, default=default)
     p.add_argument("--layout", choices=("plain", "channels_last"), default="channels_last")
     p.add_argument("--boxes", action="store_true")
+    p.add_argument("--bf16", action="store_true")
     p.add_argument("--frozen", action="store_true")
     a = p.parse_args()
     if len(a.files) != (3 if a.what == "train" else 0):

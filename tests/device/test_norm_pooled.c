@@ -58,7 +58,8 @@ static char *run(struct bench *b, const struct tensor *da, size_t *ret_bytes)
 {
     const size_t c = (size_t)b->x.x.c, sums = 2 * c * sizeof(double), grads = 2 * c * sizeof(float);
     const struct sums_dest dest[2] = { { &b->grad[0], 0 }, { &b->grad[1], 0 } };
-    double *stats = put(b->dev, &(double){ (double)tensor_pixels(&b->x.x) }, sizeof *stats);
+    const double pixels = (double)tensor_pixels(&b->x.x);
+    double *stats = put(b->dev, &pixels, sizeof *stats);
     struct err err;
     char *ret;
 

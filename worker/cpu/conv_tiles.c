@@ -364,7 +364,7 @@ void tiles_pack_pairs(const struct tiles *t, const struct tiles_part *p, const s
             find_pixels(t, p, in, panel, at);
         for (int d = 0; d < t->depth; d += 16, pairs += tiles_pairs_half(p)) {
             if (t->run == 1) {
-                pair_up(&in->act, at, NULL, 0, p->pixels, d, least(t->depth - d, 16), pairs);
+                pair_up(&in->act, at, panels, 0, p->pixels, d, least(t->depth - d, 16), pairs);
                 continue;
             }
             pair_up(&nothing, NULL, panels + (d / TILE_BLOCK * count + panel) * p->pixels * TILE_BLOCK + d % TILE_BLOCK, TILE_BLOCK,
@@ -430,7 +430,7 @@ void tiles_pack_gradients(const struct tiles *t, const struct tiles_part *p, con
         if (whole)
             turn(NULL, from, dy->stride, cols, to + q, ld);
         else
-            turn(at, NULL, 0, cols, to + q, ld);
+            turn(at, row, 0, cols, to + q, ld);
     }
 }
 

@@ -11,28 +11,9 @@
 
 #include "proto/err.h"
 #include "proto/jobspec.h"
+#include "tests/unit/generic_cpu.h"
 #include "worker/data/dataset.h"
 #include "worker/models/builtin.h"
-
-extern const struct device_ops *cpu_backend_generic(void);
-
-static struct device *dev;
-
-static int setup(void **state)
-{
-    struct device_options opt = { 1, "generic", PRECISION_FP32 };
-    struct err err;
-
-    (void)state;
-    return cpu_backend_generic()->open(0, &opt, &dev, &err);
-}
-
-static int teardown(void **state)
-{
-    (void)state;
-    dev->ops->close(dev);
-    return 0;
-}
 
 static struct dataset_class kinds[] = { { 1, (char *)"circle" }, { 2, (char *)"square" }, { 5, (char *)"ring" }, { 9, (char *)"ring" } };
 
@@ -98,5 +79,5 @@ int main(void)
 {
     const struct CMUnitTest tests[] = { cmocka_unit_test(by_name), cmocka_unit_test(unknown) };
 
-    return cmocka_run_group_tests(tests, setup, teardown);
+    return cmocka_run_group_tests(tests, open_generic, close_generic);
 }

@@ -12,29 +12,10 @@
 
 #include "proto/err.h"
 #include "proto/jobspec.h"
+#include "tests/unit/generic_cpu.h"
 #include "worker/layers/layers.h"
 #include "worker/models/builtin.h"
 #include "worker/models/freeze.h"
-
-extern const struct device_ops *cpu_backend_generic(void);
-
-static struct device *dev;
-
-static int setup(void **state)
-{
-    struct device_options opt = { 1, "generic", PRECISION_FP32 };
-    struct err err;
-
-    (void)state;
-    return cpu_backend_generic()->open(0, &opt, &dev, &err);
-}
-
-static int teardown(void **state)
-{
-    (void)state;
-    dev->ops->close(dev);
-    return 0;
-}
 
 static struct model *opened(const char *preset, bool sync)
 {
@@ -187,5 +168,5 @@ int main(void)
         cmocka_unit_test(what_names_nothing_is_told_with_what_is_near),
     };
 
-    return cmocka_run_group_tests(tests, setup, teardown);
+    return cmocka_run_group_tests(tests, open_generic, close_generic);
 }

@@ -13,29 +13,10 @@
 #include "proto/err.h"
 #include "proto/jobspec.h"
 #include "tests/harness.h"
+#include "tests/unit/generic_cpu.h"
 #include "worker/models/builtin.h"
 #include "worker/ops/families.h"
 #include "worker/worker.h"
-
-extern const struct device_ops *cpu_backend_generic(void);
-
-static struct device *dev;
-
-static int setup(void **state)
-{
-    struct device_options opt = { 1, "generic", PRECISION_FP32 };
-    struct err err;
-
-    (void)state;
-    return cpu_backend_generic()->open(0, &opt, &dev, &err);
-}
-
-static int teardown(void **state)
-{
-    (void)state;
-    dev->ops->close(dev);
-    return 0;
-}
 
 static json_t *job_of(const char *preset)
 {
@@ -183,5 +164,5 @@ int main(void)
         cmocka_unit_test(worker_has_its_own_networks),
     };
 
-    return cmocka_run_group_tests(tests, setup, teardown);
+    return cmocka_run_group_tests(tests, open_generic, close_generic);
 }

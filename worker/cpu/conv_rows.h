@@ -32,6 +32,11 @@ static inline int rows_parts(const struct rows *g) /* of one image */
 {
     return g->bands * g->segs;
 }
+/* Columns of the widest part. */
+static inline int rows_widest(const struct rows *g)
+{
+    return (g->ow + g->segs - 1) / g->segs;
+}
 struct rows_part rows_part(const struct rows *g, int index);
 /* Floats of the buffer of one part, and of one row of it. */
 size_t rows_buffer(const struct rows *g);

@@ -1,7 +1,7 @@
 /* worker/cpu/conv_rows_dw.c - weight gradients on rows: dw[(r, s, c)][k] = sum over outputs of input times output gradient, inputs broadcast
  * from the buffer of conv_rows.h, output gradients as vectors.
  *
- * A slab is about a thousand outputs of one shard, one chain of FMAs; slabs are summed in a pairwise tree. Work is shared out by groups of
+ * A slab is about a thousand outputs of one shard, in bf16 eight times as many, one chain of FMAs; slabs are summed in a pairwise tree. Work is shared out by groups of
  * slabs and, where weights are many and slabs few, by groups of outputs k. */
 #include <errno.h>
 
@@ -291,7 +291,7 @@ static void sizes(struct job *j, int threads)
         j->group_panels = (j->group_panels + 1) / 2;
     j->k_groups = (j->panels + j->group_panels - 1) / j->group_panels;
     j->buf_size = rows_buffer(&j->g) + 16;
-    j->dy_size = (size_t)(j->g.band_rows * ((j->g.ow + j->g.segs - 1) / j->g.segs)) * (size_t)group_cols(j);
+    j->dy_size = (size_t)(j->g.band_rows * rows_widest(&j->g)) * (size_t)group_cols(j);
     j->part_size = (size_t)j->depth * (size_t)group_cols(j);
     j->stack_size = (size_t)slab_levels(j->group) * j->part_size;
 }

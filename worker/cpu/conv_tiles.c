@@ -61,7 +61,7 @@ struct tiles_part tiles_part(const struct tiles *t, const struct rows_part *p)
 
 static int widest(const struct tiles *t)
 {
-    return (t->g->ow + t->g->segs - 1) / t->g->segs + reach(t->taps_x, t->g->stride);
+    return rows_widest(t->g) + reach(t->taps_x, t->g->stride);
 }
 
 long tiles_pixels(const struct tiles *t)
@@ -82,7 +82,7 @@ int tiles_positions(const struct tiles *t)
 int tiles_band_rows(const struct rows *g)
 {
     const struct tiles t = tiles_of(g);
-    const int w = (g->ow + g->segs - 1) / g->segs, pitch = pitch_of(&t, w), halo = reach(t.taps_y, g->stride);
+    const int w = rows_widest(g), pitch = pitch_of(&t, w), halo = reach(t.taps_y, g->stride);
     long least_work = 0;
     int best = 1;
 

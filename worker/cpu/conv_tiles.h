@@ -2,7 +2,8 @@
  *
  * Positions are the pixels of a part's rows of outputs, row after row, each with so many more at its end that the window of no output sees the next row. A
  * panel holds inputs by position, zeros outside of the image, one panel for each (row mod stride, column mod stride): so a tap is a shift of positions.
- * Where there are fewer than 32 channels, a position of a panel has the inputs of a whole row of taps, and a tap is a row of them.
+ * Where there are fewer than 32 channels, a position of a panel has the inputs of a whole row of taps, and a tap is a row of them; not for weight gradients of
+ * whole sixteens of channels.
  *
  * What decides about bits, besides kernels/bf16.h: sums go over rows of taps, taps, blocks of 32 numbers of a position, the last padded with zeros; of weight
  * gradients over the parts of a slab and blocks of 32 positions of a part. All of it is a function of the shape. */

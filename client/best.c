@@ -28,7 +28,7 @@ static void take(struct best *b, const struct metric *m, const json_t *row)
     *b = (struct best){ m->name, v, int_of(row, "step") };
 }
 
-/* One page. A job that has other metrics than this one has none of it: *ret_result NULL. */
+/* One page. A job that has other metrics than this one has none of it, nor has one that was removed meanwhile: *ret_result NULL. */
 static int page(struct context *ctx, json_t *params, json_t **ret_result)
 {
     struct err err = { 0 };
@@ -37,7 +37,7 @@ static int page(struct context *ctx, json_t *params, json_t **ret_result)
     if (rc == 0)
         return 0;
     *ret_result = NULL;
-    return strcmp(err.field, "metric") == 0 ? 0 : complain(&err);
+    return strcmp(err.field, "metric") == 0 || err.code == ERR_NOTFOUND ? 0 : complain(&err);
 }
 
 static int each_page(struct context *ctx, int64_t job, const struct metric *m, struct best *ret)

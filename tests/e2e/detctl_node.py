@@ -333,8 +333,9 @@ def test_expected(node):
 class Relay:
     """Between detctl and detd: what each of them says, in the order in which it came by."""
 
-    def __init__(self, node):
-        self.path, self.to, self.said, self.ends = node.folder + "/relay", node.socket, [], []
+    def __init__(self, node, before=lambda method: None):
+        """before: called with each method before it goes on."""
+        self.path, self.to, self.said, self.ends, self.before = node.folder + "/relay", node.socket, [], [], before
         self.server = socket.socket(socket.AF_UNIX)
         self.server.bind(self.path)
         self.server.listen()
@@ -352,12 +353,23 @@ class Relay:
         with contextlib.suppress(OSError), a.makefile("rb") as lines:
             for line in lines:
                 self.said.append(json.loads(line).get("method", "answer"))
+                self.before(self.said[-1])
                 b.sendall(line)
 
     def cut(self):
         for end in self.ends:
             with contextlib.suppress(OSError):
                 end.shutdown(socket.SHUT_RDWR)
+
+
+def test_ls_beside_a_removal(node):
+    """A job that goes after the list was made has no best value any more."""
+    job = node.submit("train.steps=2", "val.every=2", "--wait")
+    relay = Relay(node, lambda method: method == "eval.query" and node.ctl("rm", job))
+    done = node.ctl("--socket", relay.path, "ls")
+    expect(done, 0)
+    assert "eval.query" in relay.said and not done.stderr and done.stdout.splitlines()[1].split()[6] == "-", done.stdout
+    expect(node.ctl("show", job), 1, "no job " + job)
 
 
 def test_who_waits_is_told(node):

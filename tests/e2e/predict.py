@@ -149,6 +149,14 @@ def test_folders_patterns_and_lists(place):
     place.expect(place.predict("list", "-", told=b"r/1.png\n\np/2.png"), 0)
     assert names("list") == [(1, "r/1.png"), (2, "p/2.png")]
     place.expect(place.predict("list", "-"), 1, b"the list is empty")
+    here = os.getcwd()
+    os.chdir(place.folder)
+    for _ in range(1900):
+        os.mkdir("d")
+        os.chdir("d")
+    os.chdir(here)
+    place.expect(place.predict("deep", "d"), 1, b"...': more than 100 folders in each other")
+    subprocess.run(["rm", "-r", "d"], cwd=place.folder, check=True)  # rmtree() recurses
     place.expect(place.predict("list", "-", told=b"r/1.png\n" + 5000 * b"x"), 1, b"line 2 of the list is no name of a picture")
     place.expect(place.predict("glob", "none-*.png", "r/1.png"), 1, b"none-*.png")
     assert names("glob") == [(2, "r/1.png")]

@@ -15,7 +15,7 @@
 #include "worker/data/problems.h"
 #include "worker/predict/network.h"
 
-enum { LINE_BYTES = PATH_MAX + 1 };
+enum { LINE_BYTES = PATH_MAX + 1, FOLDERS_DEEP = 100 };
 
 /* A list that grows, and the folder that all of it lies in. */
 struct finder {
@@ -23,6 +23,7 @@ struct finder {
     int room;
     char *common; /* absolute, without a slash at its end; NULL: before the first */
     FILE *list;
+    int deep;        /* folders in folders, of those that are looked through */
     struct stat out; /* of the folder that is written to; st_nlink 0: it is not there */
 };
 
@@ -166,14 +167,20 @@ static int walk_entry(struct finder *f, const char *folder, const char *name, st
 static int walk(struct finder *f, const char *folder, struct err *err)
 {
     struct dirent **entry = NULL;
-    int n = scandir(folder, &entry, not_hidden, by_bytes), rc = n < 0 ? err_sys(err, "folder '%.200s'", folder) : 0;
+    int n, rc;
 
+    if (f->deep == FOLDERS_DEEP)
+        return err_set(err, ERR_INPUT, "'%.200s...': more than %d folders in each other", folder, FOLDERS_DEEP);
+    n = scandir(folder, &entry, not_hidden, by_bytes);
+    rc = n < 0 ? err_sys(err, "folder '%.200s'", folder) : 0;
+    f->deep++;
     for (int i = 0; i < n; i++) {
         if (rc >= 0)
             rc = walk_entry(f, folder, entry[i]->d_name, err);
         free(entry[i]);
     }
     free(entry);
+    f->deep--;
     return rc;
 }
 

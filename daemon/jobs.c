@@ -356,9 +356,10 @@ static struct job *take_in(struct extension *x)
 {
     struct job *j = jobs_find(x->jobs, x->row.id);
 
-    if (j) {
+    if (j) { /* what changed since its row was read */
         memcpy(x->row.note, j->row.note, sizeof x->row.note);
         memcpy(x->row.tags, j->row.tags, sizeof x->row.tags);
+        memcpy(x->row.nonce, j->row.nonce, sizeof x->row.nonce);
         j->row = x->row;
         return j;
     }

@@ -1028,6 +1028,29 @@ def bad_ends():
         assert "annotation 7" in d.call("job.why", id=job)["text"]
 
 
+def many_label_at_once():
+    """Each finds the tags of those before it; one that is granted is noted once."""
+    with Daemon() as d:
+        job = d.submit(1000000)
+        clients = [d.client() for _ in range(4)]
+        for n, c in enumerate(clients):
+            lines = [{"jsonrpc": "2.0", "id": k, "method": "job.label", "params": {"id": job, "tags": "+t%d-%d" % (n, k)}} for k in range(4)]
+            c.sock.sendall("".join(json.dumps(line) + "\n" for line in lines).encode())
+        given = set()
+        for n, c in enumerate(clients):
+            for _ in range(4):
+                msg = c.read()
+                if "result" in msg:
+                    given.add("t%d-%d" % (n, msg["id"]))
+                else:
+                    assert "others change it at this moment" in msg["error"]["message"], msg
+            c.close()
+        assert given and set(d.job(job)["tags"]) == given, (given, d.job(job)["tags"])
+        d.call("job.label", id=job, note="the last")
+        d.until(lambda: len([t for t in d.events("audit", job) if t.startswith("label")]) > len(given), "an audit line is missing")
+        assert len([t for t in d.events("audit", job) if t.startswith("label")]) == len(given) + 1, d.events("audit", job)
+
+
 SCENARIOS = [what_holds_the_lock_does_not_die, a_silent_supervisor_is_killed, no_room_for_the_spool, budget_counts_from_the_newest_checkpoint,
              a_lock_that_stays_held, an_upgrade_in_mid_job, ends_without_a_supervisor, the_wall_clock_is_moved, supervisor_cannot_be_started,
              a_supervisor_that_says_nothing, a_checkpoint_without_room, the_spool_is_lost, a_fifo_in_a_folder, a_forgotten_job_is_not_run_again,
@@ -1035,7 +1058,7 @@ SCENARIOS = [what_holds_the_lock_does_not_die, a_silent_supervisor_is_killed, no
              spools_go_with_their_jobs, what_looks_like_a_spent_spool_is_kept, ends_outlive_an_older_database, an_end_that_nobody_reported_outlives_an_older_database,
              numbers_that_are_given_again,
              budget_counts_from_a_checkpoint_that_nobody_told_of, supervisor_dies, supervisor_dies_too_often, a_checkpoint_starts_the_count_anew,
-             both_die, commands, wishes_survive_the_daemon, queue, accepted_jobs_are_never_lost, trainer_cannot_be_opened,
+             both_die, commands, many_label_at_once, wishes_survive_the_daemon, queue, accepted_jobs_are_never_lost, trainer_cannot_be_opened,
              another_database_while_a_job_runs, the_node_shuts_down, the_terminal_is_closed, told_to_stop_while_detd_runs,
              what_holds_the_lock_is_killed, the_disk_is_full, state_folder_is_removed, bad_ends]
 

@@ -475,11 +475,37 @@ static void an_end_counts_when_it_is_on_disk(void **state)
     jobs_free(&jobs);
 }
 
+/* Its processes leave after its row was read, and before it is stored. */
+static void what_was_read_before_is_not_put_back(void **state)
+{
+    struct fixture *f = *state;
+    struct job *j = the_job(f);
+    struct job_row read;
+
+    j->row.state = JOB_COMPLETED;
+    snprintf(j->row.nonce, sizeof j->row.nonce, "of those that ran it");
+    jobs_save(&f->jobs, j);
+    wait_all(f);
+    read = j->row;
+    read.state = JOB_QUEUED;
+    read.steps = 20;
+    f->waiting = 1;
+    jobs_extend(&f->jobs, &read, "{}", NULL, done, f);
+    j->row.nonce[0] = '\0';
+    snprintf(j->row.note, sizeof j->row.note, "new");
+    wait_all(f);
+    assert_int_equal(f->refused, 0);
+    assert_true(the_job(f)->row.steps == 20);
+    assert_string_equal(the_job(f)->row.nonce, "");
+    assert_string_equal(the_job(f)->row.note, "new");
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(an_end_counts_when_it_is_on_disk),
         cmocka_unit_test(who_is_waited_for_is_not_forgotten),
+        cmocka_unit_test_setup_teardown(what_was_read_before_is_not_put_back, setup, teardown),
         cmocka_unit_test_setup_teardown(one_refused_wish_leaves_no_trace, setup, teardown),
         cmocka_unit_test_setup_teardown(nor_do_two_at_once, setup, teardown),
         cmocka_unit_test_setup_teardown(what_is_asked_again_is_granted, setup, teardown),

@@ -51,14 +51,15 @@ const struct command commands[] = {
       "  --json      an array of rows\n"
       "  --plot      draw the curves, and where the deterministic tier changed\n",
       "  detctl loss 3 --split val --term total --csv > val.csv\n", command_loss },
-    { "eval", "[ID] [--metric NAME | --per-class] [--set NAME] [--on SET [--images DIR] [--checkpoint STEP|best|last]] [--csv | --json] [--now]",
+    { "eval", "[ID] [--metric NAME | --per-class] [--set NAME] [--on SET [--images DIR] [--format F] [--checkpoint STEP|best|last]] [--csv | --json] [--now]",
       "Prints evaluation results: the newest, or the history of one metric; or evaluates a checkpoint on a data set",
       "  --metric NAME   only this metric, all of its history\n"
       "  --per-class     of each class: COUNT objects, AP, AP50, and PRECISION and RECALL at IoU .50 at the score CONF from\n"
       "                  which on their F1 is the best\n"
       "  --on SET        evaluate a checkpoint on this set now: a job of detd computes the losses and metrics of a validation on\n"
       "                  SET in the place of data.val, and they are kept under the set's name. The job may run, or have ended\n"
-      "  --images DIR    where the pictures of SET lie (data.val.images of the job, or data.train.images)\n"
+      "  --images DIR    where the pictures of SET lie (where its form is the job's: data.val.images, or data.train.images)\n"
+      "  --format F      of SET, as of data.val.format: else coco of .json, yolo of .yaml, darknet of .data, and the job's own of others\n"
       "  --checkpoint C  a step, best (checkpoint.best of the job, and what is taken by default) or last\n"
       "  --set NAME      what is kept of that set; with --on the name that it gets (that of its file, without .json)\n"
       "  --csv, --json   everything, for scripts\n"
@@ -193,7 +194,7 @@ const struct command commands[] = {
       "  detctl drain --wait new driver on Friday\n", command_drain },
     { "undrain", "", "Starts jobs again", "", "  detctl undrain\n", command_undrain },
     { "info", "[--json]", "Shows version, slots and counters of detd", "", "  detctl info --json\n", command_info },
-    { "predict", "ID IMAGE|FOLDER|PATTERN|- ... | --on SET.json [--images DIR] | --split train|val -o DIR [--conf SCORE] [--results-conf SCORE] "
+    { "predict", "ID IMAGE|FOLDER|PATTERN|- ... | --on SET [--images DIR] [--format F] | --split train|val -o DIR [--conf SCORE] [--results-conf SCORE] "
                  "[--checkpoint STEP|best|last] [--no-pictures] [--enlarge]",
       "Draws the boxes and masks, or the depth, that a job's network finds in pictures",
       "To DIR go NAME.png for each picture and results.json: COCO results, each record with the file_name given; image_id\n"
@@ -209,9 +210,11 @@ const struct command commands[] = {
       "unit, as the text Depth-unit says. It also takes a FOLDER of frames with intrinsics.json: then there are NAME_next.png, the\n"
       "next frame as this one's camera would see it, and the camera's way, trajectory.txt as TUM has it and trajectory_kitti.txt.\n\n"
       "  -o, --out DIR     where to (made if it is not there)\n"
-      "  --on SET.json     the pictures of a COCO file, with its image_id and, by the categories' names, its category_id, so\n"
-      "                    that COCO's tools read results.json; it needs no annotations\n"
-      "  --images DIR      where the pictures of SET.json lie (data.val.images of the job, or data.train.images)\n"
+      "  --on SET          the pictures of a data set; of a COCO file with its image_id and, by the categories' names, its\n"
+      "                    category_id, so that COCO's tools read results.json; it needs no annotations. Of other forms both count\n"
+      "                    from 1, and of a set with a split for validation it is that one\n"
+      "  --images DIR      where the pictures of SET lie (where its form is the job's: data.val.images, or data.train.images)\n"
+      "  --format F        coco, voc, darknet or yolo: else coco of .json, yolo of .yaml, darknet of .data, and the job's own of others\n"
       "  --split S         the same of the job's own split, train or val\n"
       "  --conf SCORE      draw no boxes below this score (.25)\n"
       "  --results-conf S  write no results below this score: by default as --conf of pictures given by name, and val.conf of the\n"

@@ -140,8 +140,8 @@ static int check(const struct context *ctx, const struct wish *w)
 {
     const struct evaluation *on = &w->on;
 
-    if ((on->images || on->checkpoint) && !on->on)
-        return misuse(ctx, "--images and --checkpoint are of --on SET");
+    if ((on->images || on->format || on->checkpoint) && !on->on)
+        return misuse(ctx, "--images, --format and --checkpoint are of --on SET");
     if (w->set && (!*w->set || strlen(w->set) > 64))
         return misuse(ctx, "a set's name has 1 to 64 bytes");
     if (w->now && (on->on || w->set || w->metric || w->per_class))
@@ -155,6 +155,7 @@ int command_eval(struct context *ctx, int argc, char **argv)
                                              { "set", required_argument, NULL, 's' },
                                              { "on", required_argument, NULL, 'o' },
                                              { "images", required_argument, NULL, 'i' },
+                                             { "format", required_argument, NULL, 'f' },
                                              { "checkpoint", required_argument, NULL, 'k' },
                                              { "per-class", no_argument, NULL, 'p' },
                                              { "csv", no_argument, NULL, 'c' },
@@ -174,6 +175,7 @@ int command_eval(struct context *ctx, int argc, char **argv)
         w.set = o == 's' ? optarg : w.set;
         w.on.on = o == 'o' ? optarg : w.on.on;
         w.on.images = o == 'i' ? optarg : w.on.images;
+        w.on.format = o == 'f' ? optarg : w.on.format;
         w.on.checkpoint = o == 'k' ? optarg : w.on.checkpoint;
         w.per_class |= o == 'p';
         w.now |= o == 'n';

@@ -4,7 +4,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <strings.h>
 
 #include "client/checkpoint.h"
 #include "client/command.h"
@@ -14,6 +13,7 @@
 #include "client/submit.h"
 #include "client/watch.h"
 #include "proto/clean.h"
+#include "proto/data_format.h"
 #include "proto/err.h"
 
 static json_t *group(json_t *root, const char *name)
@@ -46,19 +46,25 @@ static void name_of(const struct evaluation *e, char ret[65])
     clean_copy(ret, 65, e->set ? e->set : name);
 }
 
-/* The set in the place of the validation split; what was validated on, else trained on, tells what form it has, but where a file of COCO's is plain. */
+/* The set in the place of the validation split. What the job says of its own sets, their pictures' folder and the names of classes, holds for one of the same
+ * form alone. */
 static int put_set(json_t *root, const struct evaluation *e, struct err *err)
 {
     json_t *data = group(root, "data"), *train = group(data, "train"), *val = group(data, "val");
     const json_t *like = json_is_string(json_object_get(val, "annotations")) ? val : train;
-    const char *format = json_string_value(json_object_get(like, "format")), *images = json_string_value(json_object_get(like, "images"));
-    const char *dot = strrchr(e->on, '.');
-    bool frames = format && (strcmp(format, "frames") == 0 || strcmp(format, "kitti") == 0);
+    const char *like_format = json_string_value(json_object_get(like, "format")), *format;
+    json_t *images = json_incref(json_object_get(like, "images"));
 
-    json_object_set_new(val, "format", json_string(!frames && dot && strcasecmp(dot, ".json") == 0 ? "coco" : format ? format : "coco"));
+    like_format = like_format ? like_format : "coco";
+    format = e->format ? e->format : data_format(e->on, like_format);
     json_object_del(val, "fraction");
-    if (!e->images && images)
-        json_object_set_new(val, "images", json_string(images));
+    json_object_del(val, "images");
+    if (strcmp(format, like_format) == 0)
+        json_object_set(val, "images", images);
+    else
+        json_object_del(data, "names");
+    json_decref(images);
+    json_object_set_new(val, "format", json_string(format));
     if (e->images && put_path(val, "images", e->images, "--images", err) < 0)
         return ERR_INPUT;
     return put_path(val, "annotations", e->on, "--on", err);

@@ -4,7 +4,8 @@
 struct context;
 
 struct evaluation {
-    const char *on, *images; /* the set: as data.val.annotations and data.val.images; images NULL: the job's */
+    const char *on, *images; /* the set: as data.val.annotations and data.val.images; images NULL: the job's, where it has that form */
+    const char *format;      /* as data.val.format; NULL: by its file, data_format() */
     const char *checkpoint;  /* as checkpoint_find() */
     const char *set;         /* its name; NULL: that of its file, without what follows the last dot */
 };

@@ -10,7 +10,7 @@
 #include "client/worker.h"
 
 /* Options that go on to the worker as they are. */
-enum { OUT, CONF, RESULTS_CONF, CHECKPOINT, ON, IMAGES, SPLIT, NO_PICTURES, ENLARGE, OPTIONS };
+enum { OUT, CONF, RESULTS_CONF, CHECKPOINT, ON, IMAGES, FORMAT, SPLIT, NO_PICTURES, ENLARGE, OPTIONS };
 
 static const struct option options[] = { [OUT] = { "out", required_argument, NULL, 'o' },
                                          [CONF] = { "conf", required_argument, NULL, CONF },
@@ -18,6 +18,7 @@ static const struct option options[] = { [OUT] = { "out", required_argument, NUL
                                          [CHECKPOINT] = { "checkpoint", required_argument, NULL, CHECKPOINT },
                                          [ON] = { "on", required_argument, NULL, ON },
                                          [IMAGES] = { "images", required_argument, NULL, IMAGES },
+                                         [FORMAT] = { "format", required_argument, NULL, FORMAT },
                                          [SPLIT] = { "split", required_argument, NULL, SPLIT },
                                          [NO_PICTURES] = { "no-pictures", no_argument, NULL, NO_PICTURES },
                                          [ENLARGE] = { "enlarge", no_argument, NULL, ENLARGE },
@@ -96,8 +97,8 @@ static int check(const struct context *ctx, const struct request *r)
         return misuse(ctx, "pictures by name, or those of a set: not both");
     if (v[ON] && v[SPLIT])
         return misuse(ctx, "--on another set, or the job's own --split: not both");
-    if (v[IMAGES] && !v[ON])
-        return misuse(ctx, "--images is the folder of --on SET.json");
+    if ((v[IMAGES] || v[FORMAT]) && !v[ON])
+        return misuse(ctx, "--images and --format are of --on SET");
     if (v[SPLIT] && strcmp(v[SPLIT], "train") != 0 && strcmp(v[SPLIT], "val") != 0)
         return misuse(ctx, "--split is train or val, not '%s'", v[SPLIT]);
     if (!v[OUT])

@@ -40,7 +40,7 @@ static const char usage[] =
     "  detd-worker --sample --out DIR [--count N] FILE [key=value ...]\n"
     "                                                   draw what the network of a job sees in its first steps\n"
     "  detd-worker --predict --job-dir DIR --out DIR [--checkpoint STEP|best|last] [--conf X] [--results-conf X]\n"
-    "              [--no-pictures] [--enlarge] IMAGE|FOLDER|PATTERN|-... | --on SET.json [--images DIR] | --split train|val\n"
+    "              [--no-pictures] [--enlarge] IMAGE|FOLDER|PATTERN|-... | --on SET [--images DIR] [--format F] | --split train|val\n"
     "                                                   draw what a trained model finds, and write results.json\n"
     "  detd-worker --export FORM --job-dir DIR --out FILE [--checkpoint STEP|best|last]\n"
     "                                                   write its weights: safetensors, in the names of the reference\n"
@@ -229,8 +229,9 @@ static int run_predict(const struct args *a, int argc, char **argv)
     struct predict_options opt = a->predict_opt;
     struct err err;
 
-    if (!a->job_dir || !opt.out_dir || (argc < 1) != (opt.on || opt.split) || (opt.on && opt.split) || (opt.images && !opt.on))
-        return usage_error("--predict needs --job-dir, --out and at least one image, or in their place --on SET.json or --split train|val");
+    if (!a->job_dir || !opt.out_dir || (argc < 1) != (opt.on || opt.split) || (opt.on && opt.split) ||
+        ((opt.images || opt.format) && !opt.on))
+        return usage_error("--predict needs --job-dir, --out and at least one image, or in their place --on SET or --split train|val");
     if (opt.split && strcmp(opt.split, "train") != 0 && strcmp(opt.split, "val") != 0)
         return usage_error("--split is train or val");
     opt.job_dir = a->job_dir;
@@ -404,6 +405,7 @@ static int parse(int argc, char **argv, struct args *a)
         { "results-conf", required_argument, NULL, 'F' },
         { "on", required_argument, NULL, 'O' },
         { "images", required_argument, NULL, 'I' },
+        { "format", required_argument, NULL, 'T' },
         { "split", required_argument, NULL, 's' },
         { "no-pictures", no_argument, NULL, 'N' },
         { "enlarge", no_argument, NULL, 'E' },
@@ -474,6 +476,9 @@ static int parse(int argc, char **argv, struct args *a)
             break;
         case 'I':
             a->predict_opt.images = optarg;
+            break;
+        case 'T':
+            a->predict_opt.format = optarg;
             break;
         case 's':
             a->predict_opt.split = optarg;

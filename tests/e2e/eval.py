@@ -8,7 +8,9 @@ import os
 import re
 import shutil
 import sqlite3
+from unittest import mock
 
+import forms
 from detctl import expect, run
 
 
@@ -80,6 +82,42 @@ def test_a_checkpoint_once_more(node):
         assert db.execute(rows).fetchall() == sql(node, rows), "the copy tells of the sets what detd.db does"
     expect(node.ctl("rm", str(by)), 0)
     expect(node.ctl("eval", "1", "--set", "other"), 1, "set: job 1 has no 'other'; it has again, val")
+
+
+def test_sets_of_every_form(node):
+    """By their files, a list by --format; the numbers are those of COCO's file."""
+    expect(node.ctl("submit", "job", "--wait"), 0)
+    wanted, _, _ = evaluated(node, "--on", "d/val.json")
+    forms.BCCD = node.folder + "/d"
+    for write in forms.as_yolo, forms.as_darknet, forms.as_devkit:
+        write(node.folder)
+    for k, words in enumerate((("yolo/data.yaml",), ("darknet/cfg/obj.data",), ("voc/ImageSets/Main/val.txt", "--format", "voc"))):
+        found, by, _ = evaluated(node, "--on", *words, "--set", "form %d" % k)
+        assert found == wanted, (words, {m: (found.get(m), wanted.get(m)) for m in wanted if found.get(m) != wanted.get(m)})
+        assert node.ctl("predict", "1", "--on", *words, "--no-pictures", "-o", "form%d" % k).returncode == 0
+    expect(node.ctl("predict", "1", "--split", "val", "--no-pictures", "-o", "coco"), 0)
+    told = [sorted((r["file_name"].rsplit("/")[-1].rsplit(".")[0], r["score"], r["bbox"]) for r in json.load(open(os.path.join(node.folder, name, "results.json"), encoding="utf-8")))
+            for name in ("coco", "form0", "form1", "form2")]
+    assert told[0] and told[1:] == told[:1] * 3, [len(t) for t in told]
+    expect(node.ctl("predict", "1", "--on", "voc/Annotations", "--images", "voc/JPEGImages", "--no-pictures", "-o", "folder"), 0)
+    with open(node.folder + "/folder/results.json", encoding="utf-8") as f:
+        assert {r["file_name"] for r in json.load(f)} == set(os.listdir(node.folder + "/voc/JPEGImages")), "a folder of XML files"
+    expect(node.ctl("predict", "1", "--on", "yolo/data.yaml", "--format", "xml", "-o", "no"), 1, "--format is coco, voc, darknet or yolo, not 'xml'")
+    expect(node.ctl("predict", "1", "--split", "val", "--format", "voc", "-o", "no"), 2, "--images and --format are of --on SET")
+
+
+def test_names_are_of_one_form(node):
+    """The names that a job gives its lists are not those of a set that has names of its own, in another order."""
+    forms.BCCD = node.folder + "/d"
+    forms.as_darknet(node.folder)
+    lists = ["data.%s.%s=%s/darknet%s" % (split, key, node.folder, below) for split in forms.SPLITS
+             for key, below in (("annotations", "/data/%s.txt" % split), ("images", ""))]
+    with mock.patch.object(forms, "NAMES", forms.NAMES[::-1]):
+        forms.as_yolo(node.folder)
+    expect(node.ctl("submit", "job", "data.train.format=darknet", "data.val.format=darknet", "data.names=%s/darknet/data/obj.names" % node.folder, *lists, "--wait"), 0)
+    _, metrics = validated(node, 1, 8)
+    found, _, _ = evaluated(node, "--on", "yolo/data.yaml")
+    assert metrics and {m: found[m] for m in metrics} == metrics, (found, metrics)
 
 
 def test_what_is_refused(node):

@@ -11,7 +11,9 @@
 #include <unistd.h>
 
 #include "proto/err.h"
+#include "worker/data/check.h"
 #include "worker/data/coco.h"
+#include "worker/data/labels.h"
 #include "worker/data/problems.h"
 #include "worker/predict/network.h"
 
@@ -362,27 +364,26 @@ static int take_categories(struct asked *a, const struct dataset *d, const struc
     return 0;
 }
 
-int asked_of_file(const char *annotations, const char *images, const struct network *net, bool upright, FILE *out, struct asked **ret,
-                  struct err *err)
+int asked_of_file(const struct check_options *set, const struct network *net, FILE *out, struct asked **ret, struct err *err)
 {
-    const struct coco_options o = { annotations, images, BAD_SKIP, .upright = upright, .unlabelled = true };
+    const struct coco_options o = { set->annotations, set->images, BAD_SKIP, .upright = set->upright, .unlabelled = true };
     struct problems *problems = calloc(1, sizeof *problems);
     struct dataset *d = NULL;
     struct asked *a = NULL;
-    int rc = problems ? coco_read_with(&o, problems, &d, err) : no_memory(err);
+    int rc = !problems ? no_memory(err) : set->labels ? labels_read(set->labels, problems, &d, err) : coco_read_with(&o, problems, &d, err);
 
     if (rc >= 0)
         rc = asked_new(net, &a, err);
     if (rc >= 0) {
-        a->upright = upright;
+        a->upright = set->upright;
         rc = take_images(a, d, err);
     }
     if (rc >= 0)
         rc = take_categories(a, d, &net->classes, out, err);
     if (rc >= 0 && a->n == 0)
-        rc = err_set(err, ERR_INPUT, "%s: no images", annotations);
+        rc = err_set(err, ERR_INPUT, "%s: no images", set->annotations);
     if (rc >= 0 && problems->count > 0)
-        fprintf(out, "%s: %lld bad records, the first: %s\n", annotations, (long long)problems->count, problems->text[0]);
+        fprintf(out, "%s: %lld bad records, the first: %s\n", set->annotations, (long long)problems->count, problems->text[0]);
     free(problems);
     dataset_free(d);
     if (rc < 0)

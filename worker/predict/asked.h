@@ -4,7 +4,7 @@
 #include <stdint.h>
 #include <stdio.h>
 
-struct class_list;
+struct check_options;
 struct dataset;
 struct err;
 struct network;
@@ -32,10 +32,9 @@ enum { ASKED_MAX = 1 << 24 };
  * the order of their bytes. What is not there is kept: who reads it says so. ERR_INPUT: no picture is left, or a line of the list is no name. Caller frees. */
 int asked_by_name(char *const *args, int nargs, FILE *list, const char *out_dir, const struct network *net, struct asked **ret,
                   struct err *err);
-/* The pictures of a COCO file, which needs no annotations, below the folder `images`; categories are those of its names. ERR_INPUT: it has none of the
- * network's classes. What it lacks, and how many of its records are bad, goes to out. */
-int asked_of_file(const char *annotations, const char *images, const struct network *net, bool upright, FILE *out, struct asked **ret,
-                  struct err *err);
+/* The pictures of a set, which needs no annotations; categories are those of its names. ERR_INPUT: it has none of the network's classes. What it lacks, and how many
+ * of its records are bad, goes to out. */
+int asked_of_file(const struct check_options *set, const struct network *net, FILE *out, struct asked **ret, struct err *err);
 /* Those of a checked data set with the network's classes. */
 int asked_of_set(const struct dataset *set, const struct network *net, struct asked **ret, struct err *err);
 void asked_free(struct asked *a);

@@ -6,6 +6,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "proto/data_format.h"
 #include "proto/err.h"
 #include "proto/jobspec.h"
 #include "worker/core/arena.h"
@@ -71,19 +72,43 @@ static int ask_split(struct predictor *p, struct err *err)
     return rc;
 }
 
+/* In the place of the validation split. What the job says of its own sets holds for one of the same form alone, and bad records are left out. */
+static int ask_set(struct predictor *p, struct err *err)
+{
+    static const char *const forms[] = { "coco", "voc", "darknet", "yolo" };
+    const struct predict_options *o = p->opt;
+    struct jobspec s = *p->net.spec;
+    bool val = s.data_val_annotations != NULL, known = false;
+    const char *like = val ? s.data_val_format : s.data_train_format, *format = o->format ? o->format : data_format(o->on, like);
+    const char *images = strcmp(format, like) != 0 ? NULL : s.data_val_images ? s.data_val_images : s.data_train_images;
+    struct split_options opt;
+
+    for (size_t i = 0; i < sizeof forms / sizeof *forms; i++)
+        known = known || strcmp(format, forms[i]) == 0;
+    if (!known)
+        return err_set(err, ERR_INPUT, "--format is coco, voc, darknet or yolo, not '%.60s'", format);
+    s.data_val_format = (char *)format;
+    s.data_val_annotations = (char *)o->on;
+    s.data_val_images = (char *)(o->images ? o->images : images);
+    s.data_val_fraction = NAN;
+    if (strcmp(format, like) != 0)
+        s.data_names = NULL;
+    if (!s.data_val_images && strcmp(format, "coco") == 0)
+        return err_set(err, ERR_INPUT, "--images DIR is needed: the job names no folder of pictures");
+    split_options(o->models, &s, true, NULL, 1, &opt);
+    return asked_of_file(&opt.check, &p->net, p->out, &p->asked, err);
+}
+
 static int ask(struct predictor *p, char *const *args, int nargs, struct err *err)
 {
     const struct predict_options *o = p->opt;
     const struct jobspec *s = p->net.spec;
-    const char *images = o->images ? o->images : s->data_val_images ? s->data_val_images : s->data_train_images;
     int rc;
 
     if (p->net.deep && (o->on || o->split || o->no_pictures))
         return err_set(err, ERR_INPUT, "of a depth network there are pictures alone: it takes pictures, or a folder of frames");
-    if (o->on && !images)
-        return err_set(err, ERR_INPUT, "--images DIR is needed: the job names no folder of pictures");
     if (o->on)
-        return asked_of_file(o->on, images, &p->net, model_upright(o->models, s), p->out, &p->asked, err);
+        return ask_set(p, err);
     if (o->split)
         return ask_split(p, err);
     if (!p->net.deep || !way_is(args[0]))

@@ -9,15 +9,15 @@ struct model_registry;
 struct predict_options {
     const struct model_registry *models;
     const char *job_dir, *out_dir;
-    const char *checkpoint; /* as choice_make() */
-    double conf;            /* lowest score to draw */
-    double results_conf;    /* lowest score to write; NAN: as conf of pictures given by name, of a data set as the job's val.conf */
-    const char *on,
-        *images; /* a COCO file whose pictures are looked at, and their folder: NULL: the job's of data.val, or data.train where there is none */
-    const char *split; /* "train" or "val": the job's own; NULL: neither */
-    bool no_pictures;  /* none is drawn */
-    bool enlarge;      /* small ones are drawn enlarged, so that letters can be read */
-    FILE *list;        /* of names, for the picture "-" */
+    const char *checkpoint;      /* as choice_make() */
+    double conf;                 /* lowest score to draw */
+    double results_conf;         /* lowest score to write; NAN: as conf of pictures given by name, of a data set as the job's val.conf */
+    const char *on;              /* a data set whose pictures are looked at */
+    const char *images, *format; /* its, as data.val has them; NULL: the job's where the form is its own, and by its file, data_format() */
+    const char *split;           /* "train" or "val": the job's own; NULL: neither */
+    bool no_pictures;            /* none is drawn */
+    bool enlarge;                /* small ones are drawn enlarged, so that letters can be read */
+    FILE *list;                  /* of names, for the picture "-" */
 };
 
 /* Of a network that says depth, a picture's depth goes to out_dir (worker/predict/depth.h). Of others: draws the detections of each picture into out_dir (names: worker/predict/outputs.h) and writes

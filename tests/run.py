@@ -170,9 +170,10 @@ def keep(test, folder, log, result):
     os.chmod(folder, 0o711)  # root's tests become other users, who have to get in
     memory, began = shared_memory(), time.monotonic()
     command = ["bash", test] if test.endswith(".sh") else [test]
+    inductor = os.path.join(os.path.dirname(folder), "inductor")  # PyTorch makes a folder as soon as it is imported
     with open(log, "wb") as out:
         child = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=out, stderr=subprocess.STDOUT, start_new_session=True,
-                                 env=dict(os.environ, TMPDIR=folder, PYTHONDONTWRITEBYTECODE="1"),
+                                 env=dict(os.environ, TMPDIR=folder, PYTHONDONTWRITEBYTECODE="1", TORCHINDUCTOR_CACHE_DIR=inductor),
                                  preexec_fn=lambda: signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGCHLD}))
     status = reap(began + LIMIT_S, child.pid)
     seconds = time.monotonic() - began

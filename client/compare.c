@@ -145,7 +145,7 @@ static void print_values(const struct comparison *c)
         table_addf(t, "%lld", (long long)c->id[i]);
         table_add(t, text_of(c->job[i], "name"));
         table_add(t, text_of(c->job[i], "state"));
-        table_addf(t, "%lld/%lld", int_of(c->job[i], "step"), int_of(c->job[i], "steps"));
+        table_add(t, text_step(c->job[i]).s);
         add_best(t, &c->loss[i], false);
         add_best(t, &c->metric[i], true);
         table_add(t, text_taken(c->job[i]).s);

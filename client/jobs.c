@@ -137,7 +137,7 @@ static int print_jobs(struct context *ctx, const json_t *jobs)
         table_addf(t, "%lld", int_of(job, "id"));
         table_add(t, text_of(job, "name"));
         table_add(t, text_of(job, "state"));
-        table_addf(t, "%lld/%lld", int_of(job, "step"), int_of(job, "steps"));
+        table_add(t, text_step(job).s);
         table_add(t, text_number(loss_of(job, "train")).s);
         table_add(t, text_number(loss_of(job, "val")).s);
         if (rc == 0)
@@ -337,6 +337,20 @@ static void print_tiers(const json_t *tiers)
     putchar('\n');
 }
 
+static void print_evaluation(const json_t *eval)
+{
+    if (!json_is_string(json_object_get(eval, "run")))
+        return;
+    printf("%-12s step %lld of ", "evaluates", int_of(eval, "step"));
+    if (json_is_integer(json_object_get(eval, "job")))
+        printf("job %lld", int_of(eval, "job"));
+    else
+        print_clean(stdout, text_of(eval, "run"));
+    fputs(*text_of(eval, "set") ? " on " : "", stdout);
+    print_clean(stdout, text_of(eval, "set"));
+    putchar('\n');
+}
+
 static void print_job(const json_t *job)
 {
     printf("%-12s %lld\n", "id", int_of(job, "id"));
@@ -346,7 +360,8 @@ static void print_job(const json_t *job)
     field("tags", text_tags(job).s);
     field("state", text_of(job, "state"));
     field("reason", text_of(job, "reason"));
-    printf("%-12s %lld/%lld\n", "step", int_of(job, "step"), int_of(job, "steps"));
+    field("step", text_step(job).s);
+    print_evaluation(json_object_get(json_object_get(job, "spec"), "eval"));
     field("phase", text_of(job, "phase"));
     printf("%-12s %lld rank%s on %s, tier %s\n", "run", int_of(job, "ranks"), int_of(job, "ranks") == 1 ? "" : "s", text_of(job, "device"),
            text_of(job, "tier"));

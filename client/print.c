@@ -139,6 +139,15 @@ struct text_buf text_taken(const json_t *job)
     return started > 0 ? text_duration((ended > 0 ? ended : (double)time(NULL)) - started) : (struct text_buf){ "-" };
 }
 
+struct text_buf text_step(const json_t *job)
+{
+    struct text_buf b = { "-" };
+
+    if (int_of(job, "steps") > 0)
+        snprintf(b.s, sizeof b.s, "%lld/%lld", int_of(job, "step"), int_of(job, "steps"));
+    return b;
+}
+
 struct text_tags_buf text_tags(const json_t *job)
 {
     struct text_tags_buf b = { "" };

@@ -33,6 +33,7 @@ struct text_buf text_duration(double seconds); /* 1d 3h, 2h 05m, 6m 12s, 9 s */
 struct text_buf text_bytes(double bytes);      /* 1.5 GiB */
 struct text_buf text_time(double unix_time);   /* 2026-01-31 14:05:09, local; "-" for 0 */
 struct text_buf text_taken(const json_t *job); /* how long it took, or has run since it was started first; "-" before */
+struct text_buf text_step(const json_t *job);  /* 4/8; "-" of one that evaluates */
 struct text_tags_buf {
     char s[600];
 };

@@ -74,7 +74,7 @@ struct job_row {
     bool backfill; /* it has slots for which a job before it waits, and makes room when these are all that it waits for */
     char nonce[JOB_NONCE_LEN + 1];
     char gpus[JOB_GPUS_MAX * (JOB_UUID_MAX + 1)]; /* UUIDs with commas; "": none */
-    int64_t last_seq, step, steps;
+    int64_t last_seq, step, steps;                /* steps 0: it trains none, it evaluates */
     int64_t reported;                             /* bytes that its reports take up in the store, about; of those that were not kept, too */
     double images_per_s, cpu_seconds, cpu_before; /* of all ranks; of supervisors before the running one */
     int64_t max_rss;

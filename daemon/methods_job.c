@@ -67,7 +67,7 @@ static void fill_row(struct submission *s, const struct jobspec *spec)
     row->after = spec->run_after < 0 ? 0 : spec->run_after;
     row->after_ok = spec->run_after_ok;
     row->restarts = (int)spec->run_restarts;
-    row->steps = spec->train_steps;
+    row->steps = spec->eval_run ? 0 : spec->train_steps;
     row->submitted = now_s();
 }
 

@@ -254,7 +254,10 @@ static void why_text(const struct job_row *row, char *ret, size_t size)
         snprintf(ret, size, "has its slots; attempt %d is starting", row->attempt);
         break;
     case JOB_RUNNING:
-        snprintf(ret, size, "runs attempt %d, step %lld of %lld", row->attempt, (long long)row->step, (long long)row->steps);
+        if (row->steps == 0)
+            snprintf(ret, size, "runs attempt %d and evaluates", row->attempt);
+        else
+            snprintf(ret, size, "runs attempt %d, step %lld of %lld", row->attempt, (long long)row->step, (long long)row->steps);
         break;
     case JOB_STOPPING:
         snprintf(ret, size, "%s", row->want == JOB_WANT_CANCEL ? "was cancelled and is leaving" : "was paused and writes its checkpoint");
@@ -265,6 +268,8 @@ static void why_text(const struct job_row *row, char *ret, size_t size)
     case JOB_COMPLETED:
         if (row->step < row->steps && row->reason[0])
             snprintf(ret, size, "completed: %s", row->reason);
+        else if (row->steps == 0)
+            snprintf(ret, size, "completed the evaluation");
         else
             snprintf(ret, size, "completed all %lld steps", (long long)row->steps);
         break;

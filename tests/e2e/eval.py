@@ -68,6 +68,11 @@ def test_a_checkpoint_once_more(node):
     job = node.job("2")
     assert (job["name"], job["state"], job["checkpoints"]) == ("eval 1 on val", "completed", []), job
     assert sql(node, "SELECT count(*) FROM loss WHERE job=1 AND split='val' AND term='total'") == [(2,)], "the job's own rows are what they were"
+    assert node.ctl("ls").stdout.splitlines()[1].split()[:7] == ["5", "eval", "1", "on", "again", "completed", "-"], node.ctl("ls").stdout
+    assert re.search(r"^step +-\nevaluates +step 4 of job 1 on val$", node.ctl("show", "3").stdout, re.M), node.ctl("show", "3").stdout
+    assert node.ctl("why", "3").stdout == "completed the evaluation\n" and job["steps"] == 0, node.ctl("why", "3").stdout
+    assert "step 4/4  val  total" in node.ctl("watch", "3").stdout, node.ctl("watch", "3").stdout
+    expect(node.ctl("extend", "3", "--steps", "20"), 1, "job 3 ")
     change_set(node, "other.json", other_ids)
     found, by, _ = evaluated(node, "--on", "other.json", "--images", "d/images", "--checkpoint", "8")
     losses, metrics = validated(node, 1, 8)

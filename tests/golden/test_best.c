@@ -7,6 +7,7 @@
 
 #include "tests/golden/job.h"
 #include "worker/checkpoint/ckpt.h"
+#include "worker/checkpoint/state.h"
 
 enum { STEPS = 4, BEST = 2 };
 
@@ -27,6 +28,9 @@ static const char *const up_and_down[] = { "model.init=init.safetensors",
 /* Weights that never move. */
 static const char *const level[] = { "train.steps=4", "checkpoint.every=1", "checkpoint.keep=1", NULL };
 
+/* A line to the rank before its first step. */
+static const char *order = "";
+
 /* detd-job's side: lets everything be published until step kill_at is ready (0: never), then kills the rank. Returns what it was told; the
  * caller drops it. */
 static json_t *supervise(int fd, pid_t pid, int64_t kill_at)
@@ -41,7 +45,7 @@ static json_t *supervise(int fd, pid_t pid, int64_t kill_at)
         msg = json_loads(line, 0, NULL);
         assert_non_null(msg);
         if (strcmp(text_of(msg, "type"), "hello") == 0)
-            dprintf(fd, "{\"type\":\"go\",\"nccl_id\":null,\"attempt\":1,\"tiers\":[]}\n");
+            dprintf(fd, "{\"type\":\"go\",\"nccl_id\":null,\"attempt\":1,\"tiers\":[]}\n%s", order);
         if (strcmp(text_of(msg, "phase"), "ready") == 0 && int_of(msg, "step") == kill_at)
             kill(pid, SIGKILL);
         else if (strcmp(text_of(msg, "phase"), "ready") == 0)
@@ -191,6 +195,37 @@ static void check_killed(const char *job, int64_t kill_at, const char *steps)
     json_decref(after);
 }
 
+/* A validation at the best step, asked for, is better than those by val.every, whose first is the best of them: these get no worse. */
+static void who_asks_does_not_end_it(void **state)
+{
+    const char *assignments[sizeof up_and_down / sizeof *up_and_down + 2];
+    struct state_best best;
+    struct ckpt *c;
+    struct err err;
+    size_t n = sizeof up_and_down / sizeof *up_and_down - 1;
+    char dir[160];
+    json_t *told;
+
+    (void)state;
+    memcpy(assignments, up_and_down, sizeof up_and_down);
+    assignments[n] = "val.every=3";
+    assignments[n + 1] = "train.stop_after=1";
+    assignments[n + 2] = NULL;
+    order = "{\"type\":\"control\",\"word\":\"eval\"}\n"; /* acts after the second step */
+    json_decref(attempt("asked", assignments, STEPS));
+    order = "";
+    told = attempt("asked", assignments, 0);
+    resumed_from(told, STEPS - 1);
+    json_decref(told);
+    snprintf(dir, sizeof dir, "%s/asked/checkpoints", root);
+    if (ckpt_open(dir, STEPS, NULL, &c, &err) < 0)
+        fail_msg("%s", err.msg);
+    assert_true(state_best(c->state, &best) && best.step == BEST);
+    assert_int_equal(*(const int64_t *)safetensors_find(c->state, "due_best_step")->data, STEPS);
+    assert_int_equal(*(const int64_t *)safetensors_find(c->state, "stale")->data, 0);
+    ckpt_close(c);
+}
+
 /* The newest checkpoint is the best: the next one, which is worse, must not take its place. */
 static void killed_after_the_best(void **state)
 {
@@ -223,8 +258,8 @@ static void equals(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = { cmocka_unit_test(best_in_the_middle), cmocka_unit_test(killed_after_the_best),
-                                        cmocka_unit_test(killed_later), cmocka_unit_test(equals) };
+    const struct CMUnitTest tests[] = { cmocka_unit_test(who_asks_does_not_end_it), cmocka_unit_test(best_in_the_middle),
+                                        cmocka_unit_test(killed_after_the_best), cmocka_unit_test(killed_later), cmocka_unit_test(equals) };
 
     return cmocka_run_group_tests(tests, make_root, remove_root);
 }

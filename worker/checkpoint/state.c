@@ -23,7 +23,7 @@ enum { SCORE_BEST, SCORE_VAL, SCORES };
 
 void state_init(struct state *s, int nterms)
 {
-    *s = (struct state){ .best = INFINITY, .val_loss = NAN, .val_step = -1 };
+    *s = (struct state){ .best = INFINITY, .val_loss = NAN, .val_step = -1, .score = NAN, .due_best = INFINITY };
     window_reset(&s->window, nterms);
 }
 
@@ -86,7 +86,7 @@ static int arrays_fill(const struct state *from, const struct trained *of, struc
     int rc;
 
     memset(s, 0, sizeof *s);
-    s->arrays = calloc(vectors + 8, sizeof *s->arrays);
+    s->arrays = calloc(vectors + 10, sizeof *s->arrays);
     s->names = calloc(vectors, sizeof *s->names);
     if (!s->arrays || !s->names)
         return err_set(err, ERR_DEVICE, "out of memory: checkpoint");
@@ -101,8 +101,11 @@ static int arrays_fill(const struct state *from, const struct trained *of, struc
     s->arrays[s->n++] = vector("best_step", ST_I64, 1, &from->best_step);
     s->arrays[s->n++] = vector("scores", ST_F64, SCORES, s->scores);
     s->arrays[s->n++] = vector("skips", ST_I64, 1, &from->skips);
-    if (of->spec->train_stop_after > 0)
+    if (of->spec->train_stop_after > 0) {
         s->arrays[s->n++] = vector("stale", ST_I64, 1, &from->stale);
+        s->arrays[s->n++] = vector("due_best", ST_F64, 1, &from->due_best);
+        s->arrays[s->n++] = vector("due_best_step", ST_I64, 1, &from->due_best_step);
+    }
     if (from->proof)
         s->arrays[s->n++] = vector("evidence.chain", ST_I64, 2, &from->proof->chain);
     if (from->proof && from->proof->weight)
@@ -180,6 +183,20 @@ static int load_proof(struct proof *to, int nparams, const struct safetensors *f
     return rc;
 }
 
+/* Checkpoints of 0.1.0 have the best of all validations alone. */
+static int load_due(struct state *to, const struct safetensors *f, struct err *err)
+{
+    int rc = safetensors_find(f, "stale") ? read_exact(f, "stale", ST_I64, 1, &to->stale, err) : 0;
+
+    to->due_best = to->best;
+    to->due_best_step = to->best_step;
+    if (rc >= 0 && safetensors_find(f, "due_best"))
+        rc = read_exact(f, "due_best", ST_F64, 1, &to->due_best, err);
+    if (rc >= 0 && safetensors_find(f, "due_best_step"))
+        rc = read_exact(f, "due_best_step", ST_I64, 1, &to->due_best_step, err);
+    return rc;
+}
+
 static int load_state(struct state *to, int nparams, const struct safetensors *f, struct err *err)
 {
     int64_t counters[COUNTERS];
@@ -194,8 +211,6 @@ static int load_state(struct state *to, int nparams, const struct safetensors *f
         rc = read_exact(f, "scores", ST_F64, SCORES, scores, err);
     if (rc >= 0 && safetensors_find(f, "skips")) /* older checkpoints have none */
         rc = read_exact(f, "skips", ST_I64, 1, &to->skips, err);
-    if (rc >= 0 && safetensors_find(f, "stale"))
-        rc = read_exact(f, "stale", ST_I64, 1, &to->stale, err);
     if (rc >= 0 && to->proof)
         rc = load_proof(to->proof, nparams, f, err);
     if (rc < 0)
@@ -204,7 +219,7 @@ static int load_state(struct state *to, int nparams, const struct safetensors *f
     to->val_step = counters[COUNT_VAL_STEP];
     to->best = scores[SCORE_BEST];
     to->val_loss = scores[SCORE_VAL];
-    return 0;
+    return load_due(to, f, err);
 }
 
 bool state_best(const struct safetensors *f, struct state_best *ret)

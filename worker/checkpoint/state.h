@@ -34,8 +34,12 @@ struct state {
     double best;                 /* lowest validation loss so far, or best of the metric checkpoint.best; INFINITY before the first */
     int64_t best_step, val_step; /* of it; of the last validation, -1 before the first */
     double val_loss;             /* of the last validation, NAN before the first */
-    int64_t stale;               /* validations by val.every since the best one; counted with train.stop_after alone */
-    struct proof *proof;         /* the recorder's; NULL: no evidence is kept */
+    double score;                /* of the last validation of this attempt, what the best one is found by */
+    double
+        due_best; /* as best, of those by val.every, with train.stop_after alone: others are asked for, and another run may have none of them */
+    int64_t due_best_step; /* 0: before the first */
+    int64_t stale;         /* validations by val.every since that one */
+    struct proof *proof;   /* the recorder's; NULL: no evidence is kept */
 };
 
 /* What a checkpoint says of the best validation up to it. */

@@ -1,6 +1,7 @@
 #include "worker/train/trainer.h"
 
 #include <errno.h>
+#include <math.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -333,8 +334,16 @@ static bool is_stale(const struct trainer *t)
 /* After a validation that was due by number: those that a user asks for are none that the next run has. */
 static void count_stale(struct trainer *t)
 {
-    if (t->spec->train_stop_after > 0)
-        t->state.stale = t->state.best_step == t->state.step ? 0 : t->state.stale + 1;
+    struct state *s = &t->state;
+
+    if (t->spec->train_stop_after == 0)
+        return;
+    s->stale++;
+    if (isnan(s->score) || (s->due_best_step > 0 && !validation_is_better(t->spec->checkpoint_best, s->score, s->due_best)))
+        return;
+    s->due_best = s->score;
+    s->due_best_step = s->step;
+    s->stale = 0;
 }
 
 /* What is due after step t->state.step by number or by word; a step validates at most once, before its checkpoint. *ret_outcome is set when the
@@ -428,7 +437,7 @@ static const char *end_reason(const struct trainer *t, const char *outcome, char
     if (*verdict || strcmp(outcome, "completed") != 0 || !is_stale(t) || t->state.step >= last_step(t))
         return verdict;
     snprintf(text, size, "stopped after step %lld of %lld: %lld validations since that of step %lld were no better (train.stop_after)",
-             (long long)t->state.step, (long long)last_step(t), (long long)t->state.stale, (long long)t->state.best_step);
+             (long long)t->state.step, (long long)last_step(t), (long long)t->state.stale, (long long)t->state.due_best_step);
     return text;
 }
 

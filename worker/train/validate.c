@@ -337,18 +337,24 @@ static int best_metric(const struct validation *v, const struct metrics *m, doub
     return rc;
 }
 
+bool validation_is_better(const char *by, double value, double than)
+{
+    return strcmp(by, "loss") == 0 || metric_is_error(by) ? value < than : value > than;
+}
+
 static int note_best(struct validation *v, const struct metrics *m, struct err *err)
 {
     struct state *s = v->t->state;
     const char *by = v->t->machine->spec->checkpoint_best;
-    const bool loss = strcmp(by, "loss") == 0;
-    double value = s->val_loss;
-    int rc = loss ? 0 : best_metric(v, m, &value, err);
+    int rc = 0;
 
-    if (rc < 0 || isnan(value))
+    s->score = s->val_loss;
+    if (strcmp(by, "loss") != 0)
+        rc = best_metric(v, m, &s->score, err);
+    if (rc < 0 || isnan(s->score))
         return rc;
-    if (s->best_step == 0 || (loss || metric_is_error(by) ? value < s->best : value > s->best)) {
-        s->best = value;
+    if (s->best_step == 0 || validation_is_better(by, s->score, s->best)) {
+        s->best = s->score;
         s->best_step = s->step;
     }
     return 0;

@@ -28,3 +28,5 @@ struct validator {
 
 /* Of the state after state->step, once: losses and detections of the whole split; rank 0 scores and reports. */
 int validator_run(struct validator *t, struct err *err);
+/* by: checkpoint.best. */
+bool validation_is_better(const char *by, double value, double than);

@@ -148,7 +148,7 @@ def rows(text, kind):
 def stop(p):
     """It ends so many validations after the best one, as it says; a run that goes on from a checkpoint in between ends there too, with the same bits."""
     text = p.good("detd-worker", "--dir", "stopped", "tiny.json", "train.stop_after=3")
-    losses = {r["step"]: r["num"][0] / r["den"][0] if isinstance(r.get("num"), list) else None for r in rows(text, "loss") if r.get("split") == "val"}
+    losses = {r["step"]: r["terms"]["total"] for r in rows(text, "loss") if r["split"] == "val"}
     end, best = steps_of(p, "stopped")[-1], None
     for r in rows(text, "checkpoint"):
         best = r["step"] if r.get("best") else best
@@ -169,10 +169,34 @@ def stop(p):
     p.refused("train.stop_after: needs data.val", "detd-worker", "--dir", "x", "tiny.json", "train.stop_after=3", "val.every=0")
 
 
+def terms(text, step):
+    return {r["split"]: {name: tuple(value) for name, value in r["terms"].items()} for r in rows(text, "loss") if r["step"] == step}
+
+
+def class_weights(p):
+    """In the losses of both splits: of one class by as much as it is there, of all classes as a factor; a factor of one changes no bit of the weights."""
+    names = [c["name"] for c in json.loads(p.read("shapes/train.json"))["categories"]]
+    spec = dict(JOB, train=dict(JOB["train"], steps=2, log_every=1))
+    texts = {}
+    for name, weights in ("none", {}), ("one", dict.fromkeys(names, 1)), ("twice", dict.fromkeys(names, 2)), ("first", {names[0]: 2}), ("last", dict.fromkeys(names[1:], 2)):
+        spec["train"]["class_weights"] = weights
+        p.write("weights.json", spec)
+        texts[name] = p.good("detd-worker", "--dir", "weights-" + name, "weights.json")
+    cls = {name: terms(text, 1)["train"]["cls"] for name, text in texts.items()}
+    (plain, den), (first, _), (last, _) = cls["none"], cls["first"], cls["last"]
+    assert cls["one"] == cls["none"] and cls["twice"] == (2 * plain, den), cls
+    assert plain < first < 2 * plain and abs(first + last - 3 * plain) < 1e-6 * plain, cls
+    for name in "box", "obj", "noobj":
+        assert terms(texts["twice"], 1)["train"][name] == terms(texts["none"], 1)["train"][name], name
+    models = {name: p.read("weights-%s/checkpoints/step-2/model.safetensors" % name) for name in texts}
+    assert models["one"] == models["none"] and len(set(models.values())) == 4, "weights are trained by their losses"
+    p.refused("train.class_weights: the data set has no category 'circel'; did you mean 'circle'?", "detctl", "check", "weights", "train.class_weights.circel=2")
+
+
 def main():
     with tempfile.TemporaryDirectory(prefix="detd-habits-") as folder:
         p = Place(folder)
-        for test in anchors, trained_with_anchors, sample, sample_masks, sample_frames, stop:
+        for test in anchors, trained_with_anchors, sample, sample_masks, sample_frames, stop, class_weights:
             test(p)
             print("ok", test.__name__)
 

@@ -1,5 +1,6 @@
 /* client/look.c - layers, anchors, sample: what detd-worker says or draws of a job file, a job, or a file of weights. detd trains nothing for it. */
 #include <getopt.h>
+#include <jansson.h>
 #include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -7,8 +8,11 @@
 #include <sys/stat.h>
 
 #include "client/command.h"
+#include "client/inits.h"
 #include "client/predict.h"
+#include "client/spec.h"
 #include "client/worker.h"
+#include "proto/err.h"
 
 enum { WORDS = 12 }; /* options of ours for detd-worker, at most */
 
@@ -59,22 +63,56 @@ static int find(struct context *ctx, const char *what, char ret_name[PATH_MAX])
     return 0;
 }
 
+/* Weights that a job file, or a change of its keys, names by a job (job:12) as the files that they are: more changes, strings of the new array *ret. What cannot be
+ * read is detd-worker's to tell. */
+static int name_inits(struct context *ctx, const char *name, char *const *changes, int count, json_t **ret)
+{
+    json_t *root = NULL, *before, *value;
+    const char *key;
+    struct err err;
+    int rc;
+
+    *ret = json_array();
+    if (spec_read(name, &root, &err) < 0)
+        root = json_object();
+    if (spec_assign(root, changes, count, &err) < 0) {
+        json_decref(root);
+        return 0;
+    }
+    before = json_deep_copy(root);
+    rc = inits_find(ctx, root);
+    json_object_foreach (json_object_get(root, "model"), key, value) {
+        if (rc == 0 && !json_equal(value, json_object_get(json_object_get(before, "model"), key)))
+            json_array_append_new(*ret, json_sprintf("model.%s=%s", key, json_string_value(value)));
+    }
+    json_decref(before);
+    json_decref(root);
+    return rc;
+}
+
 /* rest: what is looked at, and changes of its keys. */
 static int run(struct context *ctx, struct look *l, char **rest, int count)
 {
+    json_t *more = NULL;
     char **argv;
-    int rc = find(ctx, rest[0], l->name);
+    int rc = find(ctx, rest[0], l->name), n = l->n;
 
-    if (rc)
-        return rc;
-    argv = calloc((size_t)(l->n + count) + 2, sizeof *argv);
-    if (!argv)
+    if (rc == 0)
+        rc = name_inits(ctx, l->name, rest + 1, count - 1, &more);
+    argv = rc == 0 ? calloc((size_t)(n + count) + json_array_size(more) + 1, sizeof *argv) : NULL;
+    if (rc == 0 && !argv)
         abort();
-    memcpy(argv, l->words, (size_t)l->n * sizeof *argv);
-    argv[l->n] = l->name;
-    memcpy(argv + l->n + 1, rest + 1, (size_t)(count - 1) * sizeof *argv);
-    rc = worker_run(argv);
+    if (rc == 0) {
+        memcpy(argv, l->words, (size_t)n * sizeof *argv);
+        argv[n++] = l->name;
+        memcpy(argv + n, rest + 1, (size_t)(count - 1) * sizeof *argv);
+        n += count - 1;
+        for (size_t i = 0; i < json_array_size(more); i++)
+            argv[n++] = (char *)json_string_value(json_array_get(more, i));
+        rc = worker_run(argv);
+    }
     free(argv);
+    json_decref(more);
     return rc;
 }
 

@@ -75,7 +75,7 @@ static int end(const struct child *c)
     }
     if (WIFSIGNALED(status) && WTERMSIG(status) == SIGINT)
         return CODE_INTERRUPTED;
-    if (WIFSIGNALED(status))
+    if (WIFSIGNALED(status) && WTERMSIG(status) != SIGPIPE) /* as of `| head` */
         fprintf(stderr, "detctl: detd-worker was ended by signal %d (%s)\n", WTERMSIG(status), strsignal(WTERMSIG(status)));
     return WIFEXITED(status) && WEXITSTATUS(status) == 0 ? CODE_DONE : CODE_REFUSED;
 }

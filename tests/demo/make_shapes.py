@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Writes a small detection data set: coloured circles, squares and triangles on noisy, textured ground, with COCO annotations.
 
-    make_shapes.py OUTDIR [--train N] [--val M] [--seed S] [--size PIXELS] [--masks]
+    make_shapes.py OUTDIR [--train N] [--val M] [--seed S] [--size PIXELS] [--classes C] [--masks]
 
 makes OUTDIR/{train,val}.json and OUTDIR/images/*.png. The same arguments give the same bytes. Standard library only; pixels are handled
 a row at a time, and noise is added to a whole picture as one long number (no byte of the sum passes 255, so nothing carries)."""
@@ -119,7 +119,7 @@ def bright_color(rng):
     return color
 
 
-def picture(rng, size):
+def picture(rng, size, classes):
     """One picture's PNG bytes and its objects as (class, box, rows)."""
     rows, objects = ground(rng, size), []
     wanted = rng.randint(1, 5)
@@ -131,7 +131,7 @@ def picture(rng, size):
         around = [cx - radius, cy - radius, 2 * radius, 2 * radius]
         if any(covered(box, around) > 0.3 or covered(around, box) > 0.3 for _, box, _ in objects):
             continue
-        kind = rng.randrange(3)
+        kind = rng.randrange(classes)
         turn = rng.uniform(-0.35, 0.35) + (math.pi / 4 if kind == 1 else -math.pi / 2)
         objects.append((kind, *paint(rows, size, kind, cx, cy, radius, turn, bright_color(rng))))
     table = bytes(i * NOISE // 256 for i in range(256))
@@ -141,12 +141,12 @@ def picture(rng, size):
     return png(size, size, [total[i : i + 3 * size] for i in range(0, len(total), 3 * size)]), objects
 
 
-def split(out, name, count, seed, size, masks):
+def split(out, name, count, args):
     """One split: pictures and its annotation file."""
-    rng = random.Random(f"{name}:{seed}")
+    rng, size = random.Random(f"{name}:{args.seed}"), args.size
     images, annotations = [], []
     for i in range(1, count + 1):
-        data, objects = picture(rng, size)
+        data, objects = picture(rng, size, args.classes)
         file = f"{name}-{i:04}.png"
         (out / "images" / file).write_bytes(data)
         images.append({"id": i, "file_name": file, "width": size, "height": size})
@@ -154,10 +154,10 @@ def split(out, name, count, seed, size, masks):
             box = [round(v, 2) for v in box]
             annotations.append({"id": len(annotations) + 1, "image_id": i, "category_id": kind + 1, "bbox": box,
                                 "area": round(box[2] * box[3], 2), "iscrowd": 0})
-            if masks:
+            if args.masks:
                 polygon = outline(spans)
                 annotations[-1].update(area=round(area(polygon), 2), segmentation=[polygon])
-    categories = [{"id": i + 1, "name": c} for i, c in enumerate(CLASSES)]
+    categories = [{"id": i + 1, "name": c} for i, c in enumerate(CLASSES[:args.classes])]
     text = json.dumps({"images": images, "annotations": annotations, "categories": categories}, indent=0)
     (out / f"{name}.json").write_text(text + "\n")
 
@@ -169,13 +169,14 @@ def main():
     parser.add_argument("--val", type=int, default=60, metavar="M", help="validation pictures (60)")
     parser.add_argument("--seed", type=int, default=1, metavar="S", help="another seed, other pictures (1)")
     parser.add_argument("--size", type=int, default=192, metavar="PIXELS", help="side of a picture (192)")
+    parser.add_argument("--classes", type=int, default=3, metavar="C", choices=(1, 2, 3), help="the first C of circle, square and triangle (3)")
     parser.add_argument("--masks", action="store_true", help="with the outlines of the shapes")
     args = parser.parse_args()
     if args.train < 0 or args.val < 0 or not 32 <= args.size <= 2048:
         parser.error("counts must be >= 0, --size 32 to 2048")
     (args.outdir / "images").mkdir(parents=True, exist_ok=True)
-    split(args.outdir, "train", args.train, args.seed, args.size, args.masks)
-    split(args.outdir, "val", args.val, args.seed, args.size, args.masks)
+    split(args.outdir, "train", args.train, args)
+    split(args.outdir, "val", args.val, args)
 
 
 if __name__ == "__main__":

@@ -90,6 +90,22 @@ def layers(d, data, job):
         assert done.returncode == 1 and said in done.stderr and not done.stdout, done
 
 
+def looks_at_weights_of_a_job(d, data, job):
+    """A job file that begins with a job's weights is looked at as it is checked."""
+    spec = d.call("job.get", id=job)["spec"]
+    spec["model"]["init"] = "job:%d@last" % job
+    with open(data + "/begun.json", "w", encoding="utf-8") as f:
+        json.dump(spec, f)
+    for words in ("layers", data + "/begun"), ("anchors", data + "/begun.json"), ("sample", data + "/begun", "-n", "1", "-o", data + "/seen"):
+        done = detctl(d, *words)
+        assert done.returncode == 0 and done.stdout, done
+        done = detctl(d, *words, "model.init=job:999")
+        assert done.returncode == 1 and "no job 999" in done.stderr and not done.stdout, done
+    done = subprocess.run("%s layers %s | head -n 1" % (BUILD + "/detctl", data + "/begun"), shell=True, env=dict(os.environ, DETD_SOCKET=d.path), capture_output=True,
+                          text=True, check=False)
+    assert done.stdout.startswith("LAYER") and not done.stderr, done
+
+
 def arrays_of(path):
     with open(path, "rb") as f:
         header = json.loads(f.read(struct.unpack("<Q", f.read(8))[0]))
@@ -164,6 +180,7 @@ def main():
             json.dump({"model": {"preset": "yolov3_tiny", "size": 64, "width": 0.02}, "train": {"epochs": 1, "batch": 2},
                        "data": {"train": {"annotations": "train.json", "images": "images"}}}, f)
         layers(d, data, three["id"])
+        looks_at_weights_of_a_job(d, data, three["id"])
         frozen(d, data, init)
         print(events(d, front["id"]), end="")
         by_number(d, data, three["id"])

@@ -110,8 +110,9 @@ class Reader:
         self.detd = subprocess.Popen(["detd", "--state", self.home + "/detd", "--socket", self.env["DETD_SOCKET"]], env=self.env, cwd=self.home,
                                      stdout=self.log, stderr=self.log)
         self.until(lambda: self.ask("info", "--json") is not None, "detd does not answer")
-        subprocess.run([sys.executable, ROOT + "/tests/demo/make_shapes.py", "shapes", "--train", "48", "--val", "8"], cwd=self.home, check=True,
-                       stdout=subprocess.DEVNULL)
+        for words in (("shapes", "--train", "48", "--val", "8"), ("round", "--classes", "2", "--seed", "2", "--train", "40", "--val", "20"),
+                      ("outlines", "--train", "16", "--val", "4", "--size", "160", "--masks")):
+            subprocess.run([sys.executable, ROOT + "/tests/demo/make_shapes.py", *words], cwd=self.home, check=True, stdout=subprocess.DEVNULL)
 
     def ask(self, *words):
         done = subprocess.run(["detctl", *words], env=self.env, cwd=self.home, capture_output=True, text=True, check=False)

@@ -356,15 +356,17 @@ static struct job *take_in(struct extension *x)
 {
     struct job *j = jobs_find(x->jobs, x->row.id);
 
-    if (j) { /* what changed since its row was read */
+    if (j) { /* what changed since its row was read: its processes may be leaving, with their GPUs */
         memcpy(x->row.note, j->row.note, sizeof x->row.note);
         memcpy(x->row.tags, j->row.tags, sizeof x->row.tags);
         memcpy(x->row.nonce, j->row.nonce, sizeof x->row.nonce);
+        memcpy(x->row.gpus, j->row.gpus, sizeof x->row.gpus);
         j->row = x->row;
         return j;
     }
     j = x->job;
     assert(j); /* one that was in memory is kept there while it is extended */
+    j->row.gpus[0] = '\0'; /* of before */
     insert(x->jobs, j);
     x->job = NULL;
     return j;

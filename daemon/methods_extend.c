@@ -173,7 +173,6 @@ static void extend(struct extending *x)
     x->row.want = JOB_WANT_RUN;
     x->row.deaths = 0;
     x->row.backfill = false;
-    x->row.gpus[0] = '\0';
     jobs_extend(&d->jobs, &x->row, x->text, x->losses, durable, x);
 }
 

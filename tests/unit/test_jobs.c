@@ -487,6 +487,7 @@ static void what_was_read_before_is_not_put_back(void **state)
     jobs_save(&f->jobs, j);
     wait_all(f);
     read = j->row;
+    snprintf(j->row.gpus, sizeof j->row.gpus, "GPU-held");
     read.state = JOB_QUEUED;
     read.steps = 20;
     f->waiting = 1;
@@ -497,6 +498,7 @@ static void what_was_read_before_is_not_put_back(void **state)
     assert_int_equal(f->refused, 0);
     assert_true(the_job(f)->row.steps == 20);
     assert_string_equal(the_job(f)->row.nonce, "");
+    assert_string_equal(the_job(f)->row.gpus, "GPU-held"); /* till they have left */
     assert_string_equal(the_job(f)->row.note, "new");
 }
 

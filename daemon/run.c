@@ -177,20 +177,39 @@ static void give_slots_back(struct runner *r, struct job *j)
 }
 
 /* Nothing of a job lives that waits for a start. Where that may go on for as long as its submitter likes, it has no slots meanwhile; and where nobody comes to
- * the end of what its spool holds, it ends as it is. */
-static void do_without(struct runner *r, struct job *j)
+ * the end of what its spool holds, it ends as it is. last: why the last one did not, "": it does not say. */
+static void do_without(struct runner *r, struct job *j, const char *last)
 {
     char text[sizeof j->trouble];
 
     if (!j->row.ticket[0] || j->life.phase != LIFE_WAITING)
         return;
     if (is_to_end(j) && j->life.drains > LIFE_DRAINS_MAX) {
-        snprintf(text, sizeof text, "spool unreachable: %d supervisors did not come to the end of it in jobs/%lld", LIFE_DRAINS_MAX,
-                 (long long)j->row.id);
+        snprintf(text, sizeof text, "spool unreachable: %d supervisors did not come to the end of it in jobs/%lld%s%.120s", LIFE_DRAINS_MAX,
+                 (long long)j->row.id, last[0] ? ": " : "", last);
         end(r, j, JOB_EV_END_FAILED, text);
     } else if (j->row.want != JOB_WANT_CANCEL && life_is_in_vain(&j->life, mono_s())) {
         give_slots_back(r, j);
     }
+}
+
+/* Its submitter may be the cause of every one of them. */
+static bool is_cancelled_users(const struct job *j)
+{
+    return j->row.ticket[0] && j->row.want == JOB_WANT_CANCEL;
+}
+
+/* A start was refused. Who only reads what a cancelled job has left needs no slots, however long it takes till there is one who can. */
+static void drain_without_slots(struct runner *r, struct job *j)
+{
+    if (!is_cancelled_users(j) || j->life.phase != LIFE_WAITING)
+        return;
+    if (j->life.drains == 0)
+        j->life.drains = 1;
+    if (j->cpu_slots == 0 && !j->row.gpus[0])
+        return;
+    release(r, j);
+    jobs_save(r->jobs, j);
 }
 
 /* ---- starting ---- */
@@ -217,6 +236,14 @@ static void leave_unwatched(struct job *j)
     j->life.known = j->life.phase == LIFE_CONNECTED;
 }
 
+/* What the node or the folder lacks when it is to drain: that is one that did not come to the end, and pauses are counted from the first such one. A start
+ * that never came so far is none, as while detd-launch is away. */
+static void count_refused_drain(struct job *j, int status)
+{
+    if (status == SUP_EXIT_REFUSED && j->life.phase == LIFE_STARTED && is_cancelled_users(j))
+        j->life.refusals = j->life.drains++;
+}
+
 static void on_supervisor_exit(void *arg, int64_t id, int status, const char *why)
 {
     struct runner *r = arg;
@@ -230,6 +257,7 @@ static void on_supervisor_exit(void *arg, int64_t id, int status, const char *wh
         return;
     }
     tell_life(r, j, LIFE_FACT_EXITED, "");
+    count_refused_drain(j, status);
     if (status == SUP_EXIT_REFUSED)
         tell_life(r, j, LIFE_FACT_REFUSED, why);
     else if (status == SUP_EXIT_UNREADABLE)
@@ -344,7 +372,7 @@ static void start_committed(void *arg, int rc, int64_t value, const struct err *
     (void)err;
     if (j) {
         tell_life(c->r, j, rc == 0 ? LIFE_FACT_COMMITTED : LIFE_FACT_UNCOMMITTED, "");
-        do_without(c->r, j);
+        do_without(c->r, j, "");
         j = jobs_find(c->r->jobs, c->id);
     }
     if (j)
@@ -491,10 +519,11 @@ static void tell_refused(struct runner *r, struct job *j, const char *why)
     char text[sizeof j->trouble];
 
     snprintf(text, sizeof text, "its supervisor cannot be started and is tried again: %.190s", why);
+    drain_without_slots(r, j);
     if (end_unrecorded(r, j))
         return;
     tell_trouble(r, j, "waits", text);
-    do_without(r, j);
+    do_without(r, j, why);
 }
 
 /* Who may mend it is its submitter, and he has some time; a cancel waits no longer than for a spool. */
@@ -529,9 +558,12 @@ static void tell_held(struct runner *r, struct job *j, const char *why)
     (void)why;
     snprintf(text, sizeof text, "its supervisor cannot be started: processes of session %ld hold the lock of its folder, jobs/%lld",
              launch_session(r->jobs->folder, j->row.id), (long long)j->row.id);
+    if (is_cancelled_users(j) && j->life.refusals >= 2)
+        j->life.not_before = mono_s() + life_backoff_s(++j->life.drains);
+    drain_without_slots(r, j);
     if (j->life.refusals >= 2)
         tell_trouble(r, j, "waits", text);
-    do_without(r, j);
+    do_without(r, j, text);
 }
 
 /* ---- losing and leaving ---- */
@@ -551,7 +583,7 @@ static void lose(struct runner *r, struct job *j, const char *why)
     bool counted = j->life.known, mute = j->life.tried;
 
     clear_scope(r, j);
-    if (j->row.ticket[0] && j->row.want == JOB_WANT_CANCEL)
+    if (is_cancelled_users(j))
         release(r, j);
     j->row.deaths += counted && !is_to_end(j);
     if (counted)

@@ -792,6 +792,37 @@ def an_unusable_folder():
         d.until(lambda: not os.path.exists(d.folder(jobs[3])), "its folder stays")
 
 
+def who_cancels_what_cannot_be_started():
+    """Where its submitter sees to it that nobody can read what a cancelled job has left, it holds nothing meanwhile, and it ends; under the next detd too."""
+    os.makedirs("/home/full")
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "mode=777,nr_inodes=1", "none", "/home/full"], check=True)  # nothing can be created there, as beyond a quota
+    with GpuNode(conf="user_running = 9\n") as d:
+        def spoil(job):
+            supervisor, log = d.supervisor(job), d.folder(job) + "/log"
+            as_user(BOB, lambda: os.rename(log, log + ".old"))
+            as_user(BOB, lambda: os.symlink("/home/full", log))
+            os.kill(supervisor, signal.SIGKILL)
+        jobs = [d.submit_as(BOB, 100000, device=device) for device in ("cuda", "cpu")]
+        for job in jobs:
+            d.wait(job, lambda now: now["step"] > 3)
+            spoil(job)
+            d.until(lambda j=job: "No space left" in d.call("job.why", id=j)["text"] or d.job(j)["state"] == "queued", "it is started")
+            d.of(BOB).call("job.cancel", id=job)
+        assert all(d.job(job)["state"] == "stopping" for job in jobs), [d.job(job) for job in jobs]
+
+        def nothing_is_held():
+            return d.call("daemon.info")["cpu_free"] == 8 and not any(d.job(job)["gpus"] for job in jobs) and \
+                all(g["state"] == "free" for g in d.call("gpu.list")["gpus"])
+        d.until(nothing_is_held, "who is cancelled holds its slots", 40)
+        assert "No space left" in d.call("job.why", id=jobs[0])["text"], d.call("job.why", id=jobs[0])
+        d.kill()
+        d.start()
+        for job in jobs:
+            reason = d.wait(job, "cancelled", 180)["reason"]
+            assert reason.startswith("spool unreachable: ") and "jobs/%d" % job in reason and "No space left" in reason, reason
+        d.until(nothing_is_held, "something is held")
+
+
 def a_removal_that_is_held_up():
     """A user who stops what empties his folder holds up nobody's removal but his own, and that not for long."""
     with Node() as d:
@@ -1182,7 +1213,7 @@ def without_launch():
         d.wait(job, "cancelled")
 
 
-SCENARIOS = [jobs_run_as_their_submitters, the_last_word, a_doctor_sees_them, restarts, a_hostile_job, a_lock_that_is_taken_away, locks_of_gpus, a_gpu_that_is_busy, a_lock_of_a_gpu_that_is_taken_away, what_is_taken_away_while_nobody_looks, who_says_hello_again_and_again, an_unusable_folder, a_removal_that_is_held_up, limits, links_in_its_own_folder, a_forged_ticket, programs_of_others, options_of_the_helper, without_scopes, without_launch]
+SCENARIOS = [jobs_run_as_their_submitters, the_last_word, a_doctor_sees_them, restarts, a_hostile_job, a_lock_that_is_taken_away, locks_of_gpus, a_gpu_that_is_busy, a_lock_of_a_gpu_that_is_taken_away, what_is_taken_away_while_nobody_looks, who_says_hello_again_and_again, an_unusable_folder, who_cancels_what_cannot_be_started, a_removal_that_is_held_up, limits, links_in_its_own_folder, a_forged_ticket, programs_of_others, options_of_the_helper, without_scopes, without_launch]
 
 
 def with_users():

@@ -88,15 +88,19 @@ static void recall(struct gpu_node *n, struct gpu *g)
 
 /* ---- what follows from a change ---- */
 
-/* A job on a GPU that is not to be trusted writes a checkpoint, or loses what it did since the last one, and is queued for another. */
+/* A job on a GPU that is not to be trusted writes a checkpoint, or loses what it did since the last one, and is queued for another. One that its owner has
+ * paused does so already, and hears by when. */
 static void move_job(struct gpu_node *n, const struct gpu *g)
 {
     struct job *j = g->job ? jobs_find(n->c.jobs, g->job) : NULL;
 
-    if (!j || !j->sup || j->off_gpu || j->row.state != JOB_RUNNING)
+    bool pauses = j && j->row.state == JOB_STOPPING && j->row.want != JOB_WANT_CANCEL;
+
+    if (!j || !j->sup || j->off_gpu || (j->row.state != JOB_RUNNING && !pauses))
         return;
     j->off_gpu = true;
-    event_add(n->c.events, j->row.id, "warning", "gpu", "leaves GPU %s, which is quarantined, and is queued again", g->seen.uuid);
+    event_add(n->c.events, j->row.id, "warning", "gpu", "leaves GPU %s, which is quarantined, and is %s", g->seen.uuid,
+              j->row.want == JOB_WANT_PAUSE ? "paused" : "queued again");
     n->c.jobs->hooks.word(n->c.jobs->hooks.arg, j, "pause", NULL);
 }
 

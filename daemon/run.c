@@ -428,7 +428,8 @@ static void grant(struct runner *r, const struct sched_grant *g)
     tell_life(r, j, LIFE_FACT_GRANTED, "");
 }
 
-/* A job that was let past writes a checkpoint, as for a pause, and is queued again. Who is not connected just now is told when it is. */
+/* A job that was let past writes a checkpoint, as for a pause, and is queued again. Who is not connected just now is told when it is. One that its owner has
+ * paused does so already, and hears by when. */
 static void make_room(struct runner *r, int64_t id, int64_t head)
 {
     struct job *j = jobs_find(r->jobs, id);
@@ -436,7 +437,10 @@ static void make_room(struct runner *r, int64_t id, int64_t head)
     if (!j)
         return;
     j->yields_to = head;
-    event_add(r->events, id, "info", "room", "makes room for job %lld: it writes a checkpoint and is queued again", (long long)head);
+    event_add(r->events, id, "info", "room", "makes room for job %lld: %s", (long long)head,
+              j->row.state != JOB_STOPPING ? "it writes a checkpoint and is queued again"
+              : r->jobs->leave_s > 0       ? "its pause has a deadline from now on"
+                                           : "it is paused");
     r->jobs->hooks.word(r->jobs->hooks.arg, j, "pause", NULL);
     job_changed(r->jobs, j);
 }

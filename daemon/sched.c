@@ -89,13 +89,26 @@ static int need(const struct sched_job *job, const struct sched_node *node)
     return job->cuda ? sched_gpu_need(job) : sched_cpu_need(job, node);
 }
 
-static bool may_yield(const struct sched_job *holder, const struct sched_job *head)
+/* leaving: of those that are on their way, and may take their time; else of those that have not been asked. */
+static bool may_yield(const struct sched_job *holder, const struct sched_job *head, bool leaving)
 {
-    return holder->cuda == head->cuda && holder->backfill && !holder->leaves && !holder->yields_to && by_service(head, holder) < 0;
+    return holder->cuda == head->cuda && holder->backfill && (leaving ? holder->lingers : !holder->leaves) && !holder->yields_to &&
+           by_service(head, holder) < 0;
+}
+
+/* As many as have to go are marked, the last in the order of service first. Returns what the head lacks then. */
+static int ask_for_room(const struct sched_job *head, const struct sched_node *node, bool leaving, int lacks)
+{
+    for (int i = node->nholders; i-- > 0 && lacks > 0;)
+        if (may_yield(&node->holders[i], head, leaving)) {
+            node->holders[i].yields_to = head->id;
+            lacks -= need(&node->holders[i], node);
+        }
+    return lacks;
 }
 
 /* Whether what is free, comes free by itself, or is held by jobs that were let past suffices for the head. If so, as many of these as have to go are
- * marked, the last in the order of service first; if not, none has to. */
+ * marked, first those that are on their way; if not, none has to. */
 static bool make_room(const struct sched_job *head, const struct sched_node *node)
 {
     int lacks = need(head, node) - (head->cuda ? node->gpus_free + node->gpus_soon : node->cpu_free), held = 0;
@@ -103,20 +116,16 @@ static bool make_room(const struct sched_job *head, const struct sched_node *nod
     for (int i = 0; i < node->nholders; i++) {
         const struct sched_job *holder = &node->holders[i];
 
-        if (holder->cuda == head->cuda && holder->leaves)
-            lacks -= need(holder, node);
-        else if (may_yield(holder, head))
+        if (may_yield(holder, head, true) || may_yield(holder, head, false))
             held += need(holder, node);
+        else if (holder->cuda == head->cuda && holder->leaves)
+            lacks -= need(holder, node);
     }
     if (lacks > held)
         return false;
     if (node->nholders > 1)
         qsort(node->holders, (size_t)node->nholders, sizeof *node->holders, by_service);
-    for (int i = node->nholders; i-- > 0 && lacks > 0;)
-        if (may_yield(&node->holders[i], head)) {
-            node->holders[i].yields_to = head->id;
-            lacks -= need(&node->holders[i], node);
-        }
+    lacks = ask_for_room(head, node, false, ask_for_room(head, node, true, lacks));
     for (int i = 0; i < node->nholders; i++) { /* who was asked before a larger one that suffices stays */
         struct sched_job *holder = &node->holders[i];
 

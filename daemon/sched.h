@@ -3,7 +3,7 @@
  * A job gets all its slots or none (gang). Higher priority first, then the older job (smaller id). Jobs on GPUs and jobs on the CPU queue up
  * apart. In each of the two queues one that finds too few free slots is a head, and those behind it are let past it (backfill) where they
  * fit into what it cannot use yet; they make room for it, and for any other job ahead of them, once that is all it waits for: they write a
- * checkpoint and are queued again. So a head starts as soon as if nobody had been let past, but for a checkpoint's time. A job whose retry is due later is passed
+ * checkpoint and are queued again. One that its owner has paused is on its way already, and is given a deadline for it then. So a head starts as soon as if nobody had been let past, but for a checkpoint's time. A job whose retry is due later is passed
  * over till then, by those that make room for it afterwards. One that needs more GPUs than are healthy is passed over till they are, and one whose user
  * has as much as a user may have, root excepted; what a head waits for counts as his. */
 #pragma once
@@ -23,6 +23,7 @@ struct sched_job {
     /* of those that have their slots: */
     bool backfill;     /* it was let past others */
     bool leaves;       /* its slots come free without anybody's doing */
+    bool lingers;      /* likewise, and it may take as long as it likes for that */
     int64_t yields_to; /* set by sched_pick(): job that it is to make room for; 0: none */
     double ends;       /* when it has trained all its steps, at its pace; INFINITY: nobody knows */
 };

@@ -24,6 +24,7 @@ int run_cpu_free(const struct runner *r)
 struct sched_job slots_view(const struct job *j)
 {
     bool stays = j->trouble[0] || j->life.phase == LIFE_STUCK; /* who knows for how long, whatever it was told */
+    bool sent = j->off_gpu || j->yields_to, stops = j->row.state != JOB_STARTING && j->row.state != JOB_RUNNING;
 
     return (struct sched_job){ .id = j->row.id,
                                .uid = j->row.uid,
@@ -34,8 +35,8 @@ struct sched_job slots_view(const struct job *j)
                                .threads = j->row.threads,
                                .not_before = j->life.not_before,
                                .backfill = j->row.backfill && !stays,
-                               .leaves = !stays &&
-                                         (j->off_gpu || j->yields_to || (j->row.state != JOB_STARTING && j->row.state != JOB_RUNNING)) };
+                               .leaves = !stays && (sent || stops),
+                               .lingers = !stays && !sent && j->row.state == JOB_STOPPING && j->row.want != JOB_WANT_CANCEL };
 }
 
 struct sched_node slots_node(const struct runner *r)

@@ -123,7 +123,8 @@ void run_why(struct runner *r, const struct job *j, char *ret, size_t size)
         return;
     }
     if (job_is_live(j->row.state) && j->yields_to) {
-        snprintf(ret, size, "makes room for job %lld: it writes a checkpoint and is queued again", (long long)j->yields_to);
+        snprintf(ret, size, "makes room for job %lld: it writes a checkpoint and is %s", (long long)j->yields_to,
+                 j->row.want == JOB_WANT_PAUSE ? "paused" : "queued again");
         return;
     }
     if (job_is_live(j->row.state) && j->row.backfill) {

@@ -65,6 +65,13 @@ static void stop_job(struct job *j, enum job_pending word, double deadline_s)
     }
 }
 
+/* It is under way. A deadline that comes later, as where its slots are wanted by now, counts; one that is given again, after a reconnect, puts nothing off. */
+static void hurry_pause(struct job *j, double deadline_s)
+{
+    if (j->state == RUN_GOING && deadline_s > 0 && !uv_is_active((uv_handle_t *)&j->command_timer))
+        uv_timer_start(&j->command_timer, on_deadline, (uint64_t)(1000 * deadline_s), 0);
+}
+
 static void want_tier(struct job *j, const char *tier)
 {
     if (!tier || strlen(tier) >= sizeof j->want_tier) {
@@ -94,6 +101,8 @@ void job_take_control(struct job *j, const json_t *msg)
     } else if (strcmp(word, "pause") == 0 && !j->want_pause && !j->want_cancel) {
         j->want_pause = true;
         stop_job(j, PENDING_PAUSE, deadline_s);
+    } else if (strcmp(word, "pause") == 0 && !j->want_cancel) {
+        hurry_pause(j, deadline_s);
     } else if (strcmp(word, "tier") == 0) {
         want_tier(j, json_string_value(json_object_get(msg, "tier")));
     } else if (strcmp(word, "checkpoint") == 0 || strcmp(word, "eval") == 0) {

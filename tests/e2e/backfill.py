@@ -75,8 +75,28 @@ def who_does_not_make_room():
         d.check_rows(past, 60)
 
 
+def who_is_paused_before():
+    """Its owner's pause has no deadline, and the head waits no longer for that; it is paused afterwards, as he wanted."""
+    with Daemon(conf="leave_deadline = 1\n") as d:
+        holder, head, past = three_jobs(d)
+        leave_fault(d, past, "deaf 25")
+        d.go(past, 25)
+        d.wait(past, lambda j: j["phase"] == "data")
+        d.call("job.pause", id=past)
+        d.wait(past, "stopping")
+        d.call("job.cancel", id=holder)
+        d.wait(head, "completed")
+        assert d.events("room", past) == ["makes room for job %d: its pause has a deadline from now on" % head], d.events("room", past)
+        assert d.events("stop", past) == ["the ranks did not obey pause in time and were killed"] and not d.events("kill"), d.events("stop")
+        d.wait(past, "paused")
+        d.go(past)
+        d.call("job.resume", id=past)
+        d.wait(past, "completed")
+        d.check_rows(past, 60)
+
+
 def main():
-    for test in (makes_room, the_next_detd_knows, who_does_not_make_room):
+    for test in (makes_room, the_next_detd_knows, who_does_not_make_room, who_is_paused_before):
         test()
         print("ok", test.__name__)
 

@@ -12,7 +12,7 @@ import subprocess
 import tempfile
 import time
 
-from daemon import BUILD, HERE, SANITIZED, Daemon, Refused, run_scenarios
+from daemon import BUILD, HERE, SANITIZED, Daemon, Refused, leave_fault, run_scenarios
 
 H100 = "NVIDIA_H100_80GB_HBM3"
 
@@ -501,6 +501,24 @@ def the_probe_dies():
     assert not children(os.getpid()), "left behind"
 
 
+def errors_beside_a_pause():
+    """Its owner's pause has no deadline; that it leaves a GPU which is not to be trusted has one."""
+    with Node(1, conf="leave_deadline = 1\n") as d:
+        job = d.train(60, env={"HOLD": "25"})
+        d.held(job, 25)
+        leave_fault(d, job, "deaf 25")
+        d.go(job, 25)
+        d.wait(job, lambda j: j["phase"] == "data")
+        d.call("job.pause", id=job)
+        d.wait(job, "stopping")
+        d.extra = ["xid %s 79" % d.uuids[0]]
+        d.write()
+        d.wait(job, "paused")
+        assert d.events("gpu", job) == ["leaves GPU %s, which is quarantined, and is paused" % d.uuids[0]], d.events("gpu", job)
+        assert d.events("stop", job) == ["the ranks did not obey pause in time and were killed"] and not d.events("kill"), d.events("stop")
+        d.wait_gpu(0, "quarantined")
+
+
 def auto_decides():
     def device(d, **run):
         job = d.submit(5, device="auto", **run)
@@ -537,7 +555,7 @@ def first_word_waits_for_the_driver():
         d.call("job.cancel", id=job)
 
 
-SCENARIOS = [the_driver_hangs, inventory, grants_and_locks, ranks_share_a_gpu, foreign_use, foreign_use_beside_a_job, errors_move_the_job, errors_of_an_instance,
+SCENARIOS = [the_driver_hangs, inventory, grants_and_locks, ranks_share_a_gpu, foreign_use, foreign_use_beside_a_job, errors_move_the_job, errors_beside_a_pause, errors_of_an_instance,
              leftover_memory, lost_and_worn, two_daemons, daemons_of_both_kinds, lock_lost_in_a_race, a_rank_on_the_wrong_gpu,
              nobody_stays_in_an_idle_driver, the_driver_is_broken, without_a_driver, the_probe_dies, auto_decides, first_word_waits_for_the_driver]
 

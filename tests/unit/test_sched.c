@@ -322,6 +322,34 @@ static void what_comes_free_is_kept_for_the_head(void **state)
     assert_int_equal(grants[0].id, 3);
 }
 
+/* Who was let past, and is being paused by its owner, has all the time till somebody ahead wants its slots; then it goes first, and nobody else in its place. */
+static void who_is_paused_makes_room_first(void **state)
+{
+    struct sched_job held[] = { gpu_job(1, 2, 0), on_its_way_out(let_past(gpu_job(4, 1, 0))), let_past(gpu_job(6, 1, 0)) };
+    struct sched_job queue[] = { gpu_job(2, 3, 0), gpu_job(7, 1, 0) };
+    struct sched_node node = idle8;
+    struct sched_grant grants[2];
+
+    (void)state;
+    held[1].lingers = true;
+    node.holders = held;
+    node.nholders = 3;
+    node.gpus_free = 0;
+    assert_int_equal(sched_pick(queue, 1, node, 0, grants), 0);
+    assert_int_equal(yields(&node, 2), 0); /* that would be in vain */
+    node.holders = held + 1;
+    node.nholders = 2;
+    node.gpus_free = 2;
+    assert_int_equal(sched_pick(queue, 2, node, 0, grants), 0); /* nobody comes for the GPUs that are free now */
+    assert_int_equal(yields(&node, 2), 1U << 4);
+    for (int i = 1; i < 3; i++) {
+        held[i].yields_to = 0;
+        held[i].lingers = false; /* it has a deadline */
+    }
+    assert_int_equal(sched_pick(queue, 2, node, 0, grants), 0);
+    assert_int_equal(yields(&node, 2), 0);
+}
+
 /* A second job that waits for slots has room made for it, too, by those behind it. */
 static void each_that_waits_is_a_head(void **state)
 {
@@ -389,12 +417,19 @@ static void who_does_not_leave_is_not_waited_for(void **state)
     struct job j = { .row = { .state = JOB_STOPPING, .backfill = true } };
 
     (void)state;
-    assert_true(slots_view(&j).leaves && slots_view(&j).backfill);
+    assert_true(slots_view(&j).leaves && slots_view(&j).backfill && slots_view(&j).lingers);
     j.life.phase = LIFE_STUCK;
-    assert_false(slots_view(&j).leaves || slots_view(&j).backfill);
+    assert_false(slots_view(&j).leaves || slots_view(&j).backfill || slots_view(&j).lingers);
     j.life.phase = LIFE_CONNECTED;
+    j.row.want = JOB_WANT_CANCEL; /* which has a deadline, as has who is sent away */
+    assert_true(slots_view(&j).leaves && !slots_view(&j).lingers);
+    j.row.want = JOB_WANT_PAUSE;
+    assert_true(slots_view(&j).leaves && slots_view(&j).lingers);
+    j.off_gpu = true;
+    assert_true(slots_view(&j).leaves && !slots_view(&j).lingers);
+    j.off_gpu = false;
     j.row.state = JOB_RUNNING;
-    assert_false(slots_view(&j).leaves);
+    assert_false(slots_view(&j).leaves || slots_view(&j).lingers);
     j.yields_to = 3;
     assert_true(slots_view(&j).leaves);
     snprintf(j.trouble, sizeof j.trouble, "its supervisor cannot be started");
@@ -507,6 +542,7 @@ int main(void)
         cmocka_unit_test(they_make_room_when_that_suffices),
         cmocka_unit_test(only_those_behind_the_head_make_room),
         cmocka_unit_test(what_comes_free_is_kept_for_the_head),
+        cmocka_unit_test(who_is_paused_makes_room_first),
         cmocka_unit_test(each_that_waits_is_a_head),
         cmocka_unit_test(no_more_make_room_than_have_to),
         cmocka_unit_test(users_do_not_starve_themselves),

@@ -60,7 +60,7 @@ static void next_job(struct retention *r)
     go_on(r);
 }
 
-/* What could not be stored is tried again in an hour. */
+/* What could not be stored is tried again in an hour. Who was extended meanwhile is left alone. */
 static void stored(void *arg, int rc, int64_t more, const struct err *err)
 {
     struct retention *r = arg;

@@ -73,9 +73,10 @@ void store_usage(struct store *s, const struct store_usage *u);
 void store_remove(struct store *s, int64_t job, const char *text, double now, store_done *done, void *arg);
 /* Some of the other rows of a removed job. value 1: there are more; 0: none, and it is pending no more. */
 void store_sweep(struct store *s, int64_t job, double now, store_done *done, void *arg);
-/* Of the curves of a job all points but the last go; that is marked when they have. value 1: there are more. */
+/* Of the curves of a job all points but the last go; that is marked when they have. value 1: there are more. ERR_STATE, and nothing goes: it has not ended, or
+ * it has and trains on. */
 void store_thin_points(struct store *s, int64_t job, store_done *done, void *arg);
-/* Marks that its logs are gone. */
+/* Marks that its logs are gone; likewise. */
 void store_clear_logs(struct store *s, int64_t job, store_done *done, void *arg);
 /* Some of the events before that time go. value 1: there may be more. */
 void store_forget_events(struct store *s, double before, store_done *done, void *arg);

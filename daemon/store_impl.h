@@ -169,7 +169,7 @@ int writer_event(struct writer *w, int64_t job, double time, const char *level, 
 int writer_remove(struct writer *w, struct op *op);
 int writer_sweep(struct writer *w, struct op *op);
 int writer_thin(struct writer *w, struct op *op);
-int writer_clear(struct writer *w, const struct op *op);
+int writer_clear(struct writer *w, struct op *op);
 int writer_forget(struct writer *w, struct op *op);
 
 /* store_read.c */

@@ -130,8 +130,11 @@ static int mark_cleared(struct writer *w, int64_t job, int what)
 /* The last point of each curve stays: it is what a list of jobs shows. What it used goes with the points. */
 int writer_thin(struct writer *w, struct op *op)
 {
-    int rc = change(w, "DELETE FROM usage WHERE job=?1 AND time IN (SELECT time FROM usage WHERE job=?1 LIMIT ?2)", op->job, SWEEP_ROWS);
+    int rc = check_done(w, op);
 
+    if (rc != SQLITE_OK || op->rc < 0)
+        return rc;
+    rc = change(w, "DELETE FROM usage WHERE job=?1 AND time IN (SELECT time FROM usage WHERE job=?1 LIMIT ?2)", op->job, SWEEP_ROWS);
     op->value = rc == SQLITE_OK && sqlite3_changes(w->db) == SWEEP_ROWS;
     if (rc != SQLITE_OK || op->value)
         return rc;
@@ -144,9 +147,11 @@ int writer_thin(struct writer *w, struct op *op)
     return rc != SQLITE_OK || op->value ? rc : mark_cleared(w, op->job, STORE_CLEARED_POINTS);
 }
 
-int writer_clear(struct writer *w, const struct op *op)
+int writer_clear(struct writer *w, struct op *op)
 {
-    return mark_cleared(w, op->job, STORE_CLEARED_LOGS);
+    int rc = check_done(w, op);
+
+    return rc != SQLITE_OK || op->rc < 0 ? rc : mark_cleared(w, op->job, STORE_CLEARED_LOGS);
 }
 
 /* The oldest by number, which but for a clock that was set are the oldest by time. */

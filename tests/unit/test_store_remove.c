@@ -301,6 +301,23 @@ static void curves_are_thinned(void **state)
     assert_string_equal(sql(f, "SELECT group_concat(cleared) FROM jobs"), "3,0");
 }
 
+/* It had ended when it was found, and was extended meanwhile. */
+static void what_trains_on_keeps_its_points(void **state)
+{
+    struct fixture *f = *state;
+    int64_t id = a_job(f, "a", 20, JOB_RUNNING);
+    int rows = rows_of(f, id);
+
+    f->waiting += 2;
+    store_thin_points(f->s, id, done, f);
+    store_clear_logs(f->s, id, done, f);
+    wait_all(f);
+    assert_int_equal(f->rc, ERR_STATE);
+    assert_int_equal(f->value, 0);
+    assert_int_equal(rows_of(f, id), rows);
+    assert_string_equal(sql(f, "SELECT cleared FROM jobs"), "0");
+}
+
 static int forget(struct fixture *f, double before)
 {
     f->waiting++;
@@ -336,6 +353,7 @@ int main(void)
         TEST(what_ended_is_found),
         TEST(what_a_job_used),
         TEST(curves_are_thinned),
+        TEST(what_trains_on_keeps_its_points),
         TEST(old_events_are_forgotten),
     };
 

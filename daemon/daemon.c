@@ -380,6 +380,7 @@ static void on_tick(uv_timer_t *timer)
     }
     conns_tick(d->conns);
     gpu_node_tick(d->gpu_node);
+    launcher_tick(d->launcher);
     run_tick(&d->runner);
     usage_tick(&d->jobs, &d->gpus);
     removal_tick(&d->removals);

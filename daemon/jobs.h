@@ -51,7 +51,7 @@ struct job {
     struct wish *wishes; /* of users, on their way to the disk, oldest first */
     bool unsaved;        /* the store has it otherwise: there was no memory for the row, or a refused wish stands there; one more follows */
     bool untold;         /* its row goes to the disk as ended, and the event that says so behind it */
-    bool killing;        /* a thread looks for its processes */
+    bool killing;        /* a thread, or detd-launch, looks for its processes */
     bool off_gpu;        /* told to leave a GPU that is quarantined */
     int64_t yields_to;   /* told to make room for that job; 0: it is not. Either: detd sends it away */
     int submissions;     /* of jobs that are to run after it, on their way to the disk */

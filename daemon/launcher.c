@@ -9,21 +9,24 @@
 #include <sys/un.h>
 #include <unistd.h>
 
+#include "daemon/clock.h"
 #include "proto/err.h"
 #include "proto/launch.h"
 #include "proto/report.h"
 #include "proto/sha256.h"
 
-enum { SEALS_MAX = 4096, START_FDS = 2 + JOB_GPUS_MAX };
+enum { SEALS_MAX = 4096, START_FDS = 2 + JOB_GPUS_MAX, ANSWER_S = 15 };
 _Static_assert((int)JOB_GPUS_MAX <= (int)LAUNCH_GPU_LOCKS && sizeof((struct launch_request *)NULL)->gpus <= LAUNCH_GPUS,
                "the GPUs of a job, and their locks, have room in a START");
 
-/* What an answer is for: a seal, or a job that was started. */
+/* What an answer is for: one of a seal, a kill, and a job that was started. */
 struct waiting {
     struct waiting *next;
     int64_t number; /* of the request */
     int64_t job;
-    launcher_sealed *sealed; /* NULL: a start */
+    double until; /* it is answered at once; 0: a start, whose exit is waited for */
+    launcher_sealed *sealed;
+    launcher_killed *killed;
     launch_exit *on_exit;
     void *arg;
 };
@@ -105,6 +108,8 @@ static void answer_one(struct launcher *l, struct waiting *w, const struct launc
         to_hex(&a->ticket, ticket);
     if (w->sealed)
         w->sealed(w->arg, a ? ticket : NULL, err);
+    else if (w->killed)
+        w->killed(w->arg, a && a->gone, err);
     else
         w->on_exit(w->arg, w->job, a ? a->status : LAUNCH_UNWATCHED, a ? a->text : "");
     free(w);
@@ -120,6 +125,24 @@ static struct waiting *take(struct launcher *l, int64_t number)
             return w;
         }
     return NULL;
+}
+
+/* Whoever waits for it has heard that it is refused: should it come after all, nobody takes it. */
+void launcher_tick(struct launcher *l)
+{
+    double now = mono_s();
+    struct waiting *w;
+    struct err err;
+
+    if (!l)
+        return;
+    err_set(&err, ERR_STATE, "detd-launch, which starts jobs as their submitters, does not answer");
+    do { /* from the start each time: who hears of it may ask something else */
+        for (w = l->first; w && (w->until == 0 || now < w->until);)
+            w = w->next;
+        if (w)
+            answer_one(l, take(l, w->number), NULL, &err);
+    } while (w);
 }
 
 static void poll_closed(uv_handle_t *handle)
@@ -172,10 +195,12 @@ static void take_answer(struct launcher *l, struct launch_answer *a)
     case LAUNCH_EXITED:
         if (w && a->gone)
             l->empty(l->arg, a->job, true);
-        if (w && !w->sealed)
+        if (w && w->on_exit)
             answer_one(l, w, a, NULL);
         break;
     case LAUNCH_KILLED:
+        if (w && w->killed)
+            answer_one(l, w, a, NULL);
         if (a->gone)
             l->empty(l->arg, a->job, false);
         break;
@@ -183,7 +208,7 @@ static void take_answer(struct launcher *l, struct launch_answer *a)
         err_set(&err, ERR_STATE, "%s", a->text);
         a->status = SUP_EXIT_REFUSED;
         if (w)
-            answer_one(l, w, w->sealed ? NULL : a, &err);
+            answer_one(l, w, w->on_exit ? a : NULL, &err);
         break;
     default:
         break;
@@ -297,6 +322,7 @@ static int ask_and_wait(struct launcher *l, struct launch_ask *a, const int *fds
     *w = *what;
     w->number = a->number;
     w->job = a->ticket.job;
+    w->until = w->on_exit ? 0 : mono_s() + ANSWER_S;
     w->next = l->first;
     l->first = w;
     l->nseals += w->sealed != NULL;
@@ -373,11 +399,13 @@ int launcher_clear(struct launcher *l, const char *ticket, int lock_fd, launch_e
     return rc;
 }
 
-bool launcher_kill(struct launcher *l, const char *ticket)
+int launcher_kill(struct launcher *l, const char *ticket, launcher_killed *done, void *arg, struct err *err)
 {
     struct launch_ask a = { .kind = LAUNCH_KILL };
 
-    return l && from_hex(ticket, &a.ticket) == 0 && ask(l, &a, NULL, 0, NULL) == 0;
+    if (!l || from_hex(ticket, &a.ticket) < 0)
+        return err_set(err, ERR_STATE, "there is no detd-launch to ask");
+    return done ? ask_and_wait(l, &a, NULL, 0, &(struct waiting){ .killed = done, .arg = arg }, err) : ask(l, &a, NULL, 0, err);
 }
 
 void launcher_close(struct launcher *l)

@@ -22,6 +22,9 @@ void launcher_free(struct launcher *l);
 /* Whether this node has a detd-launch: its socket is there. NULL: no. */
 bool launcher_is_there(const struct launcher *l);
 
+/* Once a second: what is not answered in time, seals and kills, is answered with an error. NULL is allowed. */
+void launcher_tick(struct launcher *l);
+
 /* ticket: LAUNCH_TICKET_HEX characters, borrowed; NULL with an error. */
 typedef void launcher_sealed(void *arg, const char *ticket, const struct err *err);
 /* A ticket for a job of whoever is at the other end of `client`. < 0: nothing was asked, and `done` is not called. */
@@ -32,5 +35,7 @@ int launcher_seal(struct launcher *l, int client, int64_t job, const char *store
 int launcher_start(struct launcher *l, const struct launch_request *rq, launch_exit *on_exit, void *arg, struct err *err);
 /* Has all removed that is in the folder of a job that was removed. Closes lock_fd. */
 int launcher_clear(struct launcher *l, const char *ticket, int lock_fd, launch_exit *on_exit, void *arg, struct err *err);
-/* Whatever is in the job's scope. False: it cannot be asked now. */
-bool launcher_kill(struct launcher *l, const char *ticket);
+/* err: why nobody was killed; NULL: whatever was in the job's scope was. gone: nothing is left there. */
+typedef void launcher_killed(void *arg, bool gone, const struct err *err);
+/* Whatever is in the job's scope. < 0: nothing was asked, and `done` is not called. done: NULL where nobody waits for it. */
+int launcher_kill(struct launcher *l, const char *ticket, launcher_killed *done, void *arg, struct err *err);

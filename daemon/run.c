@@ -576,7 +576,7 @@ static void tell_held(struct runner *r, struct job *j, const char *why)
 static void clear_scope(struct runner *r, const struct job *j)
 {
     if (j->row.ticket[0])
-        launcher_kill(r->launcher, j->row.ticket);
+        launcher_kill(r->launcher, j->row.ticket, NULL, NULL, NULL);
 }
 
 /* No process of the job lives and it has not ended. A supervisor that left while no detd watched may have ended the job: the next one finds
@@ -624,6 +624,8 @@ struct killing {
     void (*tell)(struct runner *r, struct job *j, const struct killing *k);
     int found;
     char who[160]; /* one of them */
+    bool gone;     /* all of them have left since */
+    char why[160]; /* nobody can be killed now; "": whoever was found was */
 };
 
 static void kill_work(void *arg)
@@ -645,6 +647,27 @@ static void kill_after(void *arg)
     free(k);
 }
 
+static void scope_killed(void *arg, bool gone, const struct err *err)
+{
+    struct killing *k = arg;
+
+    k->found = err == NULL;
+    k->gone = gone;
+    snprintf(k->why, sizeof k->why, "%.159s", err ? err->msg : "");
+    kill_after(k);
+}
+
+/* Processes of other users are killed by detd-launch alone, and their lock says nothing of them. */
+static void kill_scope(struct job *j, struct killing *k)
+{
+    struct err err;
+
+    snprintf(k->who, sizeof k->who, "all of its scope");
+    j->killing = true;
+    if (launcher_kill(k->r->launcher, j->row.ticket, scope_killed, k, &err) < 0)
+        scope_killed(k, false, &err);
+}
+
 /* What cannot be begun is tried again when it is overdue once more. */
 static void begin_kill(struct runner *r, struct job *j, void (*tell)(struct runner *r, struct job *j, const struct killing *k))
 {
@@ -652,21 +675,31 @@ static void begin_kill(struct runner *r, struct job *j, void (*tell)(struct runn
 
     if (!k)
         return;
-    if (j->row.ticket[0]) { /* processes of other users are killed by detd-launch alone, and their lock says nothing of them */
-        *k = (struct killing){ .r = r, .job = j->row.id, .found = launcher_kill(r->launcher, j->row.ticket), .who = "all of its scope" };
-        tell(r, j, k);
-        free(k);
+    *k = (struct killing){ .r = r, .job = j->row.id, .tell = tell };
+    if (j->row.ticket[0]) {
+        kill_scope(j, k);
         return;
     }
-    *k = (struct killing){ .r = r, .job = j->row.id, .tell = tell };
     j->killing = errands_add(r->jobs->errands, kill_work, kill_after, k) == 0;
     if (!j->killing)
         free(k);
 }
 
+/* It may have left while that was tried. */
+static void tell_alive(struct runner *r, struct job *j, const char *why)
+{
+    char text[sizeof j->trouble];
+
+    snprintf(text, sizeof text, "its slots are held: its processes cannot be killed: %s", why);
+    if (j->life.phase == LIFE_STUCK)
+        tell_trouble(r, j, "stuck", text);
+}
+
 static void tell_killed(struct runner *r, struct job *j, const struct killing *k)
 {
-    if (k->found > 0)
+    if (k->why[0])
+        tell_alive(r, j, k->why);
+    else if (k->found > 0)
         event_add(r->events, j->row.id, "warning", "kill", "the job did not leave in time, or say anything; its processes were killed: %s",
                   k->who);
 }
@@ -681,8 +714,12 @@ static void tell_name(struct runner *r, struct job *j, const struct killing *k)
 {
     char text[sizeof j->trouble];
 
-    if (j->life.phase != LIFE_STUCK) /* it has left meanwhile */
+    if (j->life.phase != LIFE_STUCK || k->gone) /* it has left meanwhile */
         return;
+    if (k->why[0]) {
+        tell_alive(r, j, k->why);
+        return;
+    }
     if (k->found > 0)
         snprintf(text, sizeof text, "its slots are held: %s was killed and does not end", k->who);
     else

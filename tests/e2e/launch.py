@@ -823,6 +823,30 @@ def who_cancels_what_cannot_be_started():
         d.until(nothing_is_held, "something is held")
 
 
+def a_launch_that_does_not_answer():
+    """Who submits or extends is told so, and nothing that was refused runs later; nor is it said that anything was killed."""
+    with Node(conf="user_running = 9\n") as d:
+        done, lives = d.submit_as(ANN, 30), d.submit_as(ANN, 100000)
+        d.wait(done, "completed")
+        d.wait(lives, lambda now: now["step"] > 3)
+        d.until(lambda: d.call("daemon.info")["cpu_free"] == 7, "the first one's processes stay")
+        os.kill(d.helper.pid, signal.SIGSTOP)
+        d.of(ANN).call("job.cancel", id=lives)  # which is its supervisor's to do
+        d.wait(lives, "cancelled")
+        extender = d.of(ANN)
+        extender.sock.settimeout(90)
+        for what in (lambda: d.submit_as(ANN, 10), lambda: extender.call("job.extend", id=done, steps=60)):
+            assert "does not answer" in str(refused(what)), refused(what)
+        d.until(lambda: "detd-launch" in d.call("job.why", id=lives)["text"], "it does not say who holds its slots", 200)
+        assert "does not answer" in d.call("job.why", id=lives)["text"] and d.call("daemon.info")["cpu_free"] == 7, d.call("job.why", id=lives)
+        assert not any("were killed" in text for text in d.events("kill", lives)), d.events("kill", lives)
+        os.kill(d.helper.pid, signal.SIGCONT)
+        d.until(lambda: d.call("daemon.info")["cpu_free"] == 8, "its slots are held")
+        d.wait(d.submit_as(ANN, 10), "completed")
+        jobs = {j["id"]: (j["state"], j["steps"]) for j in d.call("job.list")["jobs"]}
+        assert jobs[done] == ("completed", 30) and len(jobs) == 3, jobs
+
+
 def a_removal_that_is_held_up():
     """A user who stops what empties his folder holds up nobody's removal but his own, and that not for long."""
     with Node() as d:
@@ -1213,7 +1237,7 @@ def without_launch():
         d.wait(job, "cancelled")
 
 
-SCENARIOS = [jobs_run_as_their_submitters, the_last_word, a_doctor_sees_them, restarts, a_hostile_job, a_lock_that_is_taken_away, locks_of_gpus, a_gpu_that_is_busy, a_lock_of_a_gpu_that_is_taken_away, what_is_taken_away_while_nobody_looks, who_says_hello_again_and_again, an_unusable_folder, who_cancels_what_cannot_be_started, a_removal_that_is_held_up, limits, links_in_its_own_folder, a_forged_ticket, programs_of_others, options_of_the_helper, without_scopes, without_launch]
+SCENARIOS = [jobs_run_as_their_submitters, the_last_word, a_doctor_sees_them, restarts, a_hostile_job, a_lock_that_is_taken_away, locks_of_gpus, a_gpu_that_is_busy, a_lock_of_a_gpu_that_is_taken_away, what_is_taken_away_while_nobody_looks, who_says_hello_again_and_again, an_unusable_folder, who_cancels_what_cannot_be_started, a_launch_that_does_not_answer, a_removal_that_is_held_up, limits, links_in_its_own_folder, a_forged_ticket, programs_of_others, options_of_the_helper, without_scopes, without_launch]
 
 
 def with_users():

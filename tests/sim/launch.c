@@ -281,11 +281,13 @@ int launcher_clear(struct launcher *l, const char *ticket, int lock_fd, launch_e
     return err_set(err, ERR_STATE, "no ticket");
 }
 
-bool launcher_kill(struct launcher *l, const char *ticket)
+int launcher_kill(struct launcher *l, const char *ticket, launcher_killed *done, void *arg, struct err *err)
 {
     (void)l;
+    (void)done;
+    (void)arg;
     fail("a scope is killed, with ticket '%s'", ticket);
-    return false;
+    return err_set(err, ERR_STATE, "no ticket");
 }
 
 /* ---- GPUs ---- */

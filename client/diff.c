@@ -224,9 +224,30 @@ static void print_hint(const struct run s[2], const json_t *run)
         puts("detctl diff --rerun does so where it is needed, and compares");
 }
 
+/* What detd tells to its owner alone. */
+static void print_secrets(const struct run s[2])
+{
+    const char *key;
+    json_t *value;
+
+    for (size_t k = 0; k < 2; k++) {
+        json_t *env = json_object_get(json_object_get(s[k].spec, "run"), "env");
+
+        json_object_foreach (env, key, value) {
+            if (!json_is_null(value))
+                continue;
+            print_clean(stdout, s[k].name);
+            fputs(": run.env.", stdout);
+            print_clean(stdout, key);
+            puts(" is for its owner's eyes only, and is not compared");
+        }
+    }
+}
+
 static void print_all(const struct run s[2], const json_t *keys, const json_t *run)
 {
     differences_print(keys, s[0].name, s[1].name);
+    print_secrets(s);
     print_heads(run);
     print_clean(stdout, json_string_value(json_object_get(run, "text")) ? json_string_value(json_object_get(run, "text")) : "");
     putchar('\n');

@@ -99,6 +99,8 @@ static int build(const struct run *r, const struct evaluation *e, const char *se
     if (rc == 0)
         rc = put_text(root, "name", name, "--set", err);
     if (rc == 0)
+        rc = run_check_secrets(root, r->name, err);
+    if (rc == 0)
         rc = spec_check(root, r->name, err);
     if (rc == 0)
         *ret = root;

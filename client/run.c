@@ -23,19 +23,67 @@ static void take_identity(json_t *identity, struct run *r)
         snprintf(r->data_hash, sizeof r->data_hash, "%s", hex);
 }
 
+static json_t *env_of(const json_t *spec)
+{
+    return json_object_get(json_object_get(spec, "run"), "env");
+}
+
+/* What detd tells of another's run.env are the names: the values are null, which no job file may have. */
+static json_t *without_secrets(const json_t *stored)
+{
+    json_t *spec = json_deep_copy(stored), *value;
+    const char *key;
+    void *next;
+
+    json_object_foreach_safe(env_of(spec), next, key, value)
+    {
+        if (json_is_null(value))
+            json_object_del(env_of(spec), key);
+    }
+    return spec;
+}
+
+static void put_secrets_back(const json_t *stored, json_t *spec)
+{
+    json_t *run = json_object_get(spec, "run"), *value;
+    const char *key;
+
+    json_object_foreach (env_of(stored), key, value) {
+        if (!json_is_null(value))
+            continue;
+        if (!json_is_object(env_of(spec)))
+            json_object_set_new(run, "env", json_object());
+        json_object_set(env_of(spec), key, value);
+    }
+}
+
 /* Whatever the keys' defaults are by now: what the run was trained with. */
 static int take_spec(const json_t *stored, struct run *r, struct err *err)
 {
     struct jobspec *s;
-    int rc = jobspec_parse_stored(stored, &s, err);
+    json_t *told = without_secrets(stored);
+    int rc = jobspec_parse_stored(told, &s, err);
 
+    json_decref(told);
     if (rc < 0) {
         err_prefix(err, "%s", r->name);
         return rc;
     }
     r->spec = jobspec_json(s);
     jobspec_free(s);
+    put_secrets_back(stored, r->spec);
     return r->spec ? 0 : err_set(err, ERR_INPUT, "out of memory");
+}
+
+int run_check_secrets(const json_t *spec, const char *name, struct err *err)
+{
+    const char *key;
+    json_t *value;
+
+    json_object_foreach (env_of(spec), key, value)
+        if (json_is_null(value))
+            return err_set(err, ERR_DENIED, "%s: run.env.%s is for its owner's eyes only", name, key);
+    return 0;
 }
 
 static int take_job(struct context *ctx, const char *text, struct run *r)

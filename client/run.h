@@ -5,12 +5,13 @@
 #include <stdint.h>
 
 struct context;
+struct err;
 
 struct run {
     int64_t id;         /* 0: a folder */
     char name[80];      /* "job 12", or the folder as it was given */
     char dir[PATH_MAX]; /* absolute: of the job, or the folder */
-    json_t *spec;       /* its job file with all keys; one that is younger than the run has its neutral value */
+    json_t *spec;       /* its job file with all keys; one that is younger than the run has its neutral value, a secret of run.env null */
     json_t *identity;   /* of its newest attempt that told one, NULL: none did */
     char data_hash[33]; /* of the training data, "": not known */
 };
@@ -18,3 +19,5 @@ struct run {
 /* text: a job's id, or a folder (not of digits alone). 0 with a run to be freed, or an exit code after complaining. */
 int run_take(struct context *ctx, const char *text, struct run *ret);
 void run_free(struct run *r);
+/* Whether a job file like the run's can be made of it; name: of the run. */
+int run_check_secrets(const json_t *spec, const char *name, struct err *err);

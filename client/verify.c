@@ -108,6 +108,8 @@ static int build(struct context *ctx, const struct run *r, const struct wish *w,
         json_object_set_new(run, "device", json_string(w->device));
     if (rc == 0)
         rc = spec_assign(root, assignments, count, err);
+    if (rc == 0)
+        rc = run_check_secrets(root, r->name, err);
     if (rc < 0)
         rc = complain(err);
     if (rc == 0)

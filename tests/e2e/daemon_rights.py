@@ -7,7 +7,8 @@ import subprocess
 import sys
 import time
 
-from daemon import HERE, Client, Daemon, Refused
+from daemon import BUILD, HERE, Client, Daemon, Refused
+from evidence import Run
 
 DETD, OTHERS = 4242, 4343  # group ids
 OWNER, OTHER, MEMBER = 1001, 1002, 1003
@@ -110,6 +111,34 @@ def every_method_asks_who_calls():
         assert d.job(job)["state"] == "completed"
 
 
+def others_runs_are_compared():
+    """Without what they keep to themselves, of which that is said; what would need it is refused."""
+    with Daemon(system=True) as d:
+        jobs = [a_finished_job(d), a_finished_job(d)]
+        subprocess.run(["cp", BUILD + "/detctl", d.bin + "/detctl"], check=True)
+        os.chmod(d.bin, 0o755)
+        for job in jobs:
+            Run().write("%s/jobs/%d" % (d.state, job), 420, 1)
+
+        def detctl(who, *words):
+            uid, gid, groups = PEOPLE[who][0]
+            done = subprocess.run([d.bin + "/detctl", "--socket", d.path] + list(map(str, words)), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+                                  stderr=subprocess.STDOUT, universal_newlines=True, timeout=60, check=False, cwd="/", user=uid, group=gid, extra_groups=groups)
+            assert SECRET not in done.stdout, done.stdout
+            return done
+        for who in ("other", "owner"):
+            done = detctl(who, "diff", *jobs)
+            assert done.returncode == 0 and "equal: steps 1 .. 420" in done.stdout, (who, done)
+            for job in jobs:
+                assert ("job %d: run.env.PASSWORD is for its owner's eyes only, and is not compared" % job in done.stdout) == (who == "other"), (who, done)
+        done = detctl("other", "diff", "--json", *jobs)
+        assert done.returncode == 0 and json.loads(done.stdout)["run"]["equal"] is True, done
+        for folder in (d.state, d.state + "/jobs", "%s/jobs/%d" % (d.state, jobs[0])):
+            os.chmod(folder, 0o755)  # it would come so far
+        done = detctl("other", "verify", jobs[0])
+        assert done.returncode == 1 and "run.env." in done.stdout and "is for its owner's eyes only" in done.stdout, done
+
+
 def a_job_is_its_owners():
     """What others may not do is not done either."""
     with Daemon(system=True) as d:
@@ -198,7 +227,7 @@ def a_user_has_limits():
         assert d.job(third)["state"] == "queued"
 
 
-SCENARIOS = [every_method_asks_who_calls, nobody_prunes_jobs_of_others, a_job_is_its_owners, admins_alone, who_asked_is_an_event, a_user_has_limits]
+SCENARIOS = [every_method_asks_who_calls, nobody_prunes_jobs_of_others, others_runs_are_compared, a_job_is_its_owners, admins_alone, who_asked_is_an_event, a_user_has_limits]
 
 
 def with_group():

@@ -16,6 +16,7 @@
 #include "daemon/store.h"
 #include "daemon/wire.h"
 #include "proto/err.h"
+#include "proto/record.h"
 #include "proto/report.h"
 
 enum { OLDEST_PROTOCOL = 1, SUPS_MAX = 4096, REFUSALS_S = 10, AGAIN_S = 3600 };
@@ -157,6 +158,21 @@ void ingest_hang_up(struct job *j)
     j->says[0] = '\0';
 }
 
+/* Reports that nobody has any more: the older half of a spool was removed, or the database is a copy from before they came and the spool has been written anew since.
+ * The job goes on without them. */
+static void take_gap(struct sup *s, int64_t first)
+{
+    struct job *j = s->job;
+
+    if (first <= j->row.last_seq + 1 || first > RECORD_MAX_COUNT)
+        return;
+    event_add(s->in->c.events, j->row.id, "error", "reports_lost",
+              "reports %lld to %lld of the job are lost: what is left of its spool begins after them", (long long)j->row.last_seq + 1,
+              (long long)first - 1);
+    j->row.last_seq = j->committed = first - 1;
+    jobs_save(s->in->c.jobs, j);
+}
+
 /* A second connection of the same supervisor replaces the first. */
 static void on_hello(struct sup *s, const json_t *msg)
 {
@@ -173,6 +189,7 @@ static void on_hello(struct sup *s, const json_t *msg)
     j->heard = NULL;
     s->job = j;
     j->life.beats = json_is_true(json_object_get(msg, "beats"));
+    take_gap(s, int_of(msg, "first", 0));
     s->in->c.connected(s->in->c.arg, j);
     send_json(s, json_pack("{s:s, s:I, s:s, s:o}", "type", "welcome", "last_seq", (json_int_t)j->committed, "store_id",
                            store_id(s->in->c.store), "control", jobs_wishes(s->in->c.jobs, j)));
@@ -204,8 +221,13 @@ static int take_record(struct sup *s, const json_t *rec, int64_t seq, struct err
     struct pending *p;
     struct report *rep;
     bool save, rewound;
-    int rc = report_parse(rec, j->row.id, seq, now_s(), &rep, err);
+    struct err why = { 0 };
+    int rc = report_parse(rec, j->row.id, seq, now_s(), &rep, &why);
 
+    if (rc == ERR_PROTO) /* else it comes again for ever, and all behind it waits */
+        rc = report_left_out(why.msg, j->row.id, seq, now_s(), &rep, err);
+    else if (rc < 0)
+        *err = why;
     if (rc < 0)
         return rc;
     p = malloc(sizeof *p);

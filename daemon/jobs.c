@@ -365,7 +365,7 @@ static struct job *take_in(struct extension *x)
         return j;
     }
     j = x->job;
-    assert(j); /* one that was in memory is kept there while it is extended */
+    assert(j);             /* one that was in memory is kept there while it is extended */
     j->row.gpus[0] = '\0'; /* of before */
     insert(x->jobs, j);
     x->job = NULL;

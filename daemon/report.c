@@ -10,6 +10,7 @@
 #include "proto/clean.h"
 #include "proto/err.h"
 #include "proto/identity.h"
+#include "proto/record.h"
 
 static int bad(struct err *err, const char *key, const char *what)
 {
@@ -42,7 +43,7 @@ static int count_of(const json_t *rec, const char *key, int64_t *ret, struct err
 {
     const json_t *v = json_object_get(rec, key);
 
-    if (!json_is_integer(v) || json_integer_value(v) < 0 || json_integer_value(v) > INT64_MAX / 2)
+    if (!json_is_integer(v) || json_integer_value(v) < 0 || json_integer_value(v) > RECORD_MAX_COUNT)
         return bad(err, key, "must be an integer, 0 or more");
     *ret = json_integer_value(v);
     return 0;
@@ -280,4 +281,16 @@ out:
     else
         free(r);
     return rc;
+}
+
+int report_left_out(const char *why, int64_t job, int64_t seq, double now, struct report **ret, struct err *err)
+{
+    struct report *r = calloc(1, sizeof *r);
+
+    if (!r)
+        return err_set(err, -ENOMEM, "out of memory for a record");
+    *r = (struct report){ .type = REPORT_EVENT, .job = job, .seq = seq, .time = now, .kind = "error", .label = "supervisor" };
+    snprintf(r->text, sizeof r->text, "report %lld is left out: %s", (long long)seq, why);
+    *ret = r;
+    return 0;
 }

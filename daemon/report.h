@@ -57,3 +57,5 @@ int64_t report_bytes(const struct report *r);
 bool report_is_vital(const struct report *r);
 /* Checks a record. Caller frees with free(). ERR_PROTO names what is wrong. An unknown type is kept as an EVENT, so that a newer supervisor loses nothing. */
 int report_parse(const json_t *rec, int64_t job, int64_t seq, double now, struct report **ret, struct err *err);
+/* An event in the place of one that is none, which says why. */
+int report_left_out(const char *why, int64_t job, int64_t seq, double now, struct report **ret, struct err *err);

@@ -6,8 +6,9 @@
 #include "proto/err.h"
 #include "proto/hash.h"
 #include "proto/identity.h"
+#include "proto/rpc.h"
 
-/* COUNT: integer >= 0. WORD: one of `words`. PAIRS: {name: [num, den]}. NUMBERS: {name: num}. IDENTITY: proto/identity.h. NULL_OK and MAYBE may be added. */
+/* COUNT: integer from 0 to RECORD_MAX_COUNT. WORD: one of `words`. PAIRS: {name: [num, den]}. NUMBERS: {name: num}. IDENTITY: proto/identity.h. NULL_OK and MAYBE may be added. */
 enum kind { COUNT, NUMBER, STRING, WORD, BOOLEAN, PAIRS, NUMBERS, STRINGS, IDENTITY, KIND_MASK = 15, NULL_OK = 16, MAYBE = 32 };
 
 struct field {
@@ -134,7 +135,7 @@ static bool fits(const struct field *f, const json_t *v)
         return true;
     switch (f->kind & KIND_MASK) {
     case COUNT:
-        return json_is_integer(v) && json_integer_value(v) >= 0;
+        return json_is_integer(v) && json_integer_value(v) >= 0 && json_integer_value(v) <= RECORD_MAX_COUNT;
     case NUMBER:
         return json_is_number(v);
     case STRING:
@@ -154,7 +155,7 @@ static bool fits(const struct field *f, const json_t *v)
 
 static const char *wanted(const struct field *f)
 {
-    static const char *const names[] = { "an integer, 0 or more",
+    static const char *const names[] = { "an integer, 0 or more and below 2^62",
                                          "a number",
                                          "a string",
                                          "one of ",
@@ -186,9 +187,13 @@ static int check(const json_t *msg, enum record_type *ret_type, struct err *err)
 int record_parse(const char *text, size_t len, enum record_type *ret_type, json_t **ret_msg, struct err *err)
 {
     json_error_t je;
-    json_t *msg = json_loadb(text, len, JSON_REJECT_DUPLICATES, &je);
-    int rc;
+    json_t *msg;
+    int depth, rc;
 
+    rpc_marks(text, len, &depth);
+    if (depth > RECORD_MAX_DEPTH)
+        return err_set(err, ERR_PROTO, "nested %d levels deep, at most %d may be", depth, RECORD_MAX_DEPTH);
+    msg = json_loadb(text, len, JSON_REJECT_DUPLICATES, &je);
     if (!msg)
         return err_set(err, ERR_PROTO, "not JSON: %s", je.text);
     rc = check(msg, ret_type, err);

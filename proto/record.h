@@ -1,10 +1,12 @@
 /* proto/record.h - checks the messages of ranks (proto/report.h) before anything is built on them. Pure. */
 #pragma once
 #include <jansson.h>
+#include <stdint.h>
 
 struct err;
 
-enum { RECORD_MAX_VALUES = 256, RECORD_MAX_NAME = 63 };
+enum { RECORD_MAX_VALUES = 256, RECORD_MAX_NAME = 63, RECORD_MAX_DEPTH = 32 };
+#define RECORD_MAX_COUNT (INT64_MAX / 2) /* detd adds to counts */
 
 enum record_type {
     RECORD_HELLO,

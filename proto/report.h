@@ -33,7 +33,8 @@
  *   End of file on fd 3: detd-job is gone; the rank has to leave.
  *
  * sup.sock (in the state folder; jobs/<id>/ is the working directory of detd-job, so it connects to ../../sup.sock), detd-job -> detd:
- *   hello   {protocol, job, attempt, nonce, pid, beats}  beats true: a status comes every 10 s, changed or not. nonce as given by --nonce (string)
+ *   hello   {protocol, job, attempt, nonce, pid, beats, first}  beats true: a status comes every 10 s, changed or not. nonce as given by --nonce
+ *           (string). first: number of the oldest report that it still has; those before it that detd has not are lost
  *   report  {seq, rec:{"type":T, ...}}                   seq counts per job across attempts, without a gap
  *     T = loss, eval, data         as the rank wrote it
  *     T = checkpoint               as the rank wrote it, phase "published" only; the rest of it is as `ready` said

@@ -449,7 +449,6 @@ static void start_attempt(struct job *j)
     struct outcome o = { .class = "fault", .retry = true };
     struct err err = { 0 };
 
-    job_write_hello(j);
     memset(j->rank, 0, sizeof j->rank);
     memset(&j->rate, 0, sizeof j->rate);
     j->started = j->hung = false;

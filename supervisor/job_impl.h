@@ -134,7 +134,6 @@ void job_tell_command(struct job *j, const char *event, const char *outcome, con
 /* open.c */
 /* What the ranks need: spec, environment, trainer, plugin, tiers; may be called again after a failure. */
 int job_read(struct job *j, struct err *err);
-void job_write_hello(struct job *j); /* the first line of the next connection, which names the attempt */
 
 /* messages.c: a line of a rank */
 void job_take_line(void *arg, int rank, const char *text, size_t len);

@@ -254,7 +254,8 @@ static void on_connected(uv_connect_t *req, int status)
     l->state = GREETED;
     frame_free(l->in);
     l->in = frame_new(SUP_MAX_LINE);
-    if (!l->in || uv_read_start((uv_stream_t *)&l->pipe, on_alloc, on_read) < 0 || !send_parts(l, l->config.hello, "", 0, ""))
+    if (!l->in || uv_read_start((uv_stream_t *)&l->pipe, on_alloc, on_read) < 0 ||
+        !send_parts(l, l->config.hello(l->config.arg), "", 0, ""))
         drop(l);
     else
         uv_timer_start(&l->timer, on_no_welcome, WELCOME_MS, 0);

@@ -17,7 +17,7 @@ struct link_config {
     uv_loop_t *loop;
     const char *path; /* of the socket; at most 107 bytes */
     struct spool *spool;
-    const char *hello; /* the first line of every connection, newline included; borrowed */
+    const char *(*hello)(void *arg); /* the first line of a connection, newline included; borrowed */
     /* The answer to hello. Not 0: this detd is not ours; the connection is dropped and tried again later. */
     int (*welcome)(void *arg, const json_t *msg, struct err *err);
     void (*control)(void *arg, const json_t *msg);

@@ -37,6 +37,10 @@ static int on_welcome(void *arg, const json_t *msg, struct err *err)
         rc = spool_set_store_id(j->spool, store_id, err);
     if (rc < 0)
         return rc;
+    if ((uint64_t)last < spool_acked(j->spool))
+        job_log("detd had %llu reports and now has %lld: its database is a copy from before", (unsigned long long)spool_acked(j->spool),
+                (long long)last);
+    spool_unack(j->spool, (uint64_t)last);
     spool_ack(j->spool, (uint64_t)last);
     j->status[0] = '\0';
     job_log("connected to detd, which has %lld of %llu reports", (long long)last, (unsigned long long)spool_last(j->spool));
@@ -186,8 +190,9 @@ int job_read(struct job *j, struct err *err)
     return rc;
 }
 
-void job_write_hello(struct job *j)
+static const char *hello(void *arg)
 {
+    struct job *j = arg;
     struct err err;
     struct line l;
 
@@ -198,8 +203,10 @@ void job_write_hello(struct job *j)
     line_text(&l, "nonce", j->options.nonce, MAX_NONCE);
     line_int(&l, "pid", getpid());
     line_bool(&l, "beats", true);
+    line_int(&l, "first", (int64_t)spool_first(j->spool));
     if (line_done(&l, &err) < 0)
         job_fatal(j, &err);
+    return j->hello;
 }
 
 static int open_link(struct job *j, struct err *err)
@@ -207,14 +214,13 @@ static int open_link(struct job *j, struct err *err)
     struct link_config config = { .loop = j->loop,
                                   .path = j->options.socket,
                                   .spool = j->spool,
-                                  .hello = j->hello,
+                                  .hello = hello,
                                   .welcome = on_welcome,
                                   .control = on_control,
                                   .acked = on_acked,
                                   .trouble = on_trouble,
                                   .arg = j };
 
-    job_write_hello(j);
     return link_open(&config, &j->link, err);
 }
 

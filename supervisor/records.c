@@ -5,9 +5,14 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "proto/report.h"
 #include "supervisor/job_impl.h"
 
-enum { LATE_MAX_BYTES = 4 << 20 };
+enum {
+    LATE_MAX_BYTES = 4 << 20,
+    KIND_MAX = 63,             /* bytes of what detd keeps */
+    TEXT_MAX = REPORT_MAX_LINE /* bytes, escaped: with the rest of an event it is within SUP_MAX_LINE */
+};
 
 struct late {
     struct late *next;
@@ -93,14 +98,28 @@ void job_append(struct job *j, struct line *l, uint64_t *ret_seq)
         put(j, l->buf, l->len - 1, ret_seq);
 }
 
+/* Bytes of the text that escaped are at most `room`: one that is many lines is longer in a report than as its rank said it. */
+static size_t fitting(const char *text, size_t room)
+{
+    size_t n = 0, cost;
+
+    for (; text[n]; n++) {
+        cost = (unsigned char)text[n] < 0x20 ? 6 : text[n] == '"' || text[n] == '\\' ? 2 : 1;
+        if (cost > room)
+            break;
+        room -= cost;
+    }
+    return n;
+}
+
 void job_event(struct job *j, int rank, const char *level, const char *kind, const char *text)
 {
     struct line l;
 
     line_begin(&l, j->record, sizeof j->record, "event");
     line_str(&l, "level", level);
-    line_str(&l, "kind", kind);
-    line_str(&l, "text", text);
+    line_text(&l, "kind", kind, KIND_MAX);
+    line_text(&l, "text", text, fitting(text, TEXT_MAX));
     line_real(&l, "time", job_time());
     if (rank >= 0)
         line_int(&l, "rank", rank);

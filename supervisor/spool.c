@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -138,6 +139,9 @@ static int open_segment(struct spool *s, const char *dir, int i, struct err *err
     seg->fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
     if (seg->fd < 0 || fstat(seg->fd, &st) < 0)
         return err_sys(err, "open '%s'", path);
+    if (flock(seg->fd, LOCK_EX | LOCK_NB) < 0) /* its lock file was removed, and it lives all the same */
+        return errno == EWOULDBLOCK ? err_set(err, -EAGAIN, "'%s' is in use: another detd-job of the job lives", path)
+                                    : err_sys(err, "lock '%s'", path);
     seg->made = st.st_size == 0;
     if ((size_t)st.st_size >= s->segment_bytes)
         return 0;
@@ -408,6 +412,19 @@ void spool_ack(struct spool *s, uint64_t seq)
 {
     if (seq > s->acked)
         s->acked = seq;
+}
+
+void spool_unack(struct spool *s, uint64_t seq)
+{
+    if (seq < s->acked)
+        s->acked = seq;
+}
+
+uint64_t spool_first(const struct spool *s)
+{
+    const struct segment *older = &s->seg[!s->active];
+
+    return older->used ? older->first : s->seg[s->active].first;
 }
 
 uint64_t spool_last(const struct spool *s)

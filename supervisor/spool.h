@@ -30,8 +30,11 @@ bool spool_has_room(const struct spool *s, size_t bytes);
 int spool_sync(struct spool *s, struct err *err);
 /* Everything up to seq is committed elsewhere. Smaller numbers than before are ignored. */
 void spool_ack(struct spool *s, uint64_t seq);
+/* What was committed after seq is so no more. */
+void spool_unack(struct spool *s, uint64_t seq);
 
-uint64_t spool_last(const struct spool *s); /* 0: none ever */
+uint64_t spool_first(const struct spool *s); /* the oldest that is still there, acked or not; spool_last() + 1: none is */
+uint64_t spool_last(const struct spool *s);  /* 0: none ever */
 uint64_t spool_acked(const struct spool *s);
 /* Number of records lost between the segments because one was damaged; 0 where all is well. Found by spool_open(). */
 uint64_t spool_lost(const struct spool *s);

@@ -1,6 +1,7 @@
 /* supervisor/status.c - once a second: who hangs, and what detd shows of a running job. */
 #include <stdio.h>
 #include <string.h>
+#include <sys/stat.h>
 
 #include "supervisor/job_impl.h"
 
@@ -109,11 +110,24 @@ void job_send_status(struct job *j)
         memcpy(j->status, text, l.len + 1);
 }
 
+/* Somebody removed the lock's file, so that detd took the job for dead: it is not to run twice. Where detd is not back yet, it goes on. */
+static bool is_replaced(const struct job *j)
+{
+    struct stat held, now;
+
+    return !j->options.own_folder && fstat(j->options.lock_fd, &held) == 0 && held.st_nlink == 0 && lstat("lock", &now) == 0;
+}
+
 void job_tick(struct job *j)
 {
     struct watch_page pages[JOB_MAX_RANKS];
     struct err err;
 
+    if (is_replaced(j)) {
+        err_set(&err, ERR_STATE, "the job's lock was removed, and another detd-job has a new one");
+        job_fatal(j, &err);
+        return;
+    }
     if (logs_bound(&j->logs, j->nranks, &err) < 0)
         job_log("%s", err.msg);
     job_write_late(j);

@@ -1051,6 +1051,104 @@ def many_label_at_once():
         assert len([t for t in d.events("audit", job) if t.startswith("label")]) == len(given) + 1, d.events("audit", job)
 
 
+def say_at(d, step, line):
+    """Rank 0 of later jobs says this once, at that step; line: Python of rank.py."""
+    with open(d.bin + "/detd-worker", encoding="utf-8") as f:
+        text = f.read()
+    marked = "            self.fault(step)\n"
+    assert marked in text
+    with open(d.bin + "/detd-worker.new", "w", encoding="utf-8") as f:
+        f.write(text.replace(marked, marked + "            if step == %d and self.rank == 0: %s\n" % (step, line), 1))
+    os.chmod(d.bin + "/detd-worker.new", 0o755)
+    os.replace(d.bin + "/detd-worker.new", d.bin + "/detd-worker")
+
+
+def reports_that_cannot_be():
+    """What a rank says and detd could not take is its fault, and one that is only long is cut: no job waits for a report that never goes through."""
+    lines = {"step": 'self.say("loss", split="train", step=(1 << 62) + 7, epoch=1.0, tier="rerun", time=time.time(), terms={"total": [1.0, 1.0]})',
+             "deep": """self.sock.sendall(b'{"type":"loss","split":"train","step":20,"tier":"rerun","time":1.5,"terms":{"total":[1.0,1.0]},"x":' + b"[" * 2000 + b"]" * 2000 + b"}\\n")"""}
+    for what, line in lines.items():
+        with Daemon() as d:
+            say_at(d, 20, line)
+            failed = d.wait(d.submit(40, threads=1, restarts=0), "failed")
+            assert "malformed report" in failed["reason"], (what, failed["reason"])
+    for text in "'\\n' * 12500", "'\\n' * 30000", "('x' * 48 + '\\n') * 1290":
+        with Daemon() as d:
+            say_at(d, 20, 'self.say("event", level="info", kind="table", text=%s)' % text)
+            job = d.submit(40, threads=1)
+            d.wait(job, "completed")
+            d.check_rows(job, 40)
+            assert len(d.events("table", job)) == 1, d.events("table", job)
+
+
+def half_of_a_spool_is_lost():
+    """While detd is away the older of two full segments goes, or its head: what the other one holds is read, and what is lost is told."""
+    for how in "removed", "damaged":
+        with Daemon() as d:
+            job = d.submit(1000, every=50, threads=1, env={"HOLD": "20", "STEP_S": "0"})
+            d.held(job, 20)
+            leave_fault(d, job, "flood 30")
+            d.kill()
+            d.go(job)
+            paths = ["%s/jobs/%d/spool.%d" % (d.state, job, i) for i in (0, 1)]
+
+            def first(path):
+                with open(path, "rb") as f:
+                    return struct.unpack("<8sQ", f.read(16))[1]
+            d.until(lambda: first(paths[1]) > 0, "there is no second segment")
+            d.kill_session(job)
+            d.wait_left(job)
+            older, newer = sorted(paths, key=first)
+            begins = first(newer)
+            if how == "removed":
+                os.unlink(older)
+            else:
+                with open(older, "r+b") as f:
+                    f.write(bytes(512))
+            d.start()
+            assert "to %d of the job are lost" % (begins - 1) in d.wait_event("reports_lost", job)[0], d.events("reports_lost", job)
+            d.call("job.cancel", id=job)
+            ended = d.wait(job, lambda j: j["state"] in ("cancelled", "failed", "completed"))
+            assert ended["state"] == "cancelled", ended
+            d.until(lambda: d.call("daemon.info")["cpu_free"] == 4, "its slots are not free")
+
+
+def an_older_database_under_a_live_job():
+    """Of what it does not know the spool has the newer part: the job runs on, and ends."""
+    with Daemon() as d:
+        job = d.submit(600, every=50, threads=1, env={"STEP_S": "0.002", "HOLD": "400"})
+        d.wait(job, lambda j: j["step"] > 50)
+        copy_database(d)
+        d.held(job, 400)
+        d.kill()
+        put_back_database(d)
+        d.start()
+        d.go(job)
+        done = d.wait(job, "completed")
+        assert done["step"] == 600 and done["attempt"] == 1, done
+        steps = [s for (s,) in d.sql("SELECT step FROM loss WHERE job=? AND split='train' AND term='total' ORDER BY step", job)]
+        assert steps == list(range(1, 601)), "the spool had them all: %d rows" % len(steps)
+
+
+def a_lock_that_is_removed():
+    """A job is not run twice: the supervisor whose lock is nobody's any more makes room for the one that detd starts."""
+    with Daemon() as d:
+        job = d.submit(1000000, every=50, threads=1)
+        d.wait(job, lambda j: j["step"] > 60)
+        before = set(d.members(job))
+        d.signal_supervisor(job, signal.SIGSTOP)
+        d.kill()
+        os.unlink("%s/jobs/%d/lock" % (d.state, job))
+        d.start()
+        d.until(lambda: "another detd-job of the job lives" in d.call("job.why", id=job)["text"], "the spool of one is the other's, too")
+        for pid in before:
+            os.kill(pid, signal.SIGCONT)
+        d.wait(job, lambda j: j["attempt"] > 1 and j["state"] == "running")
+        d.until(lambda: not any(os.path.exists("/proc/%d" % pid) for pid in before), "two supervisors of one job")
+        d.call("job.cancel", id=job)
+        d.wait(job, "cancelled")
+
+
 SCENARIOS = [what_holds_the_lock_does_not_die, a_silent_supervisor_is_killed, no_room_for_the_spool, budget_counts_from_the_newest_checkpoint,
              a_lock_that_stays_held, an_upgrade_in_mid_job, ends_without_a_supervisor, the_wall_clock_is_moved, supervisor_cannot_be_started,
              a_supervisor_that_says_nothing, a_checkpoint_without_room, the_spool_is_lost, a_fifo_in_a_folder, a_forgotten_job_is_not_run_again,
@@ -1058,7 +1156,7 @@ SCENARIOS = [what_holds_the_lock_does_not_die, a_silent_supervisor_is_killed, no
              spools_go_with_their_jobs, what_looks_like_a_spent_spool_is_kept, ends_outlive_an_older_database, an_end_that_nobody_reported_outlives_an_older_database,
              numbers_that_are_given_again,
              budget_counts_from_a_checkpoint_that_nobody_told_of, supervisor_dies, supervisor_dies_too_often, a_checkpoint_starts_the_count_anew,
-             both_die, commands, many_label_at_once, wishes_survive_the_daemon, queue, accepted_jobs_are_never_lost, trainer_cannot_be_opened,
+             both_die, commands, many_label_at_once, reports_that_cannot_be, half_of_a_spool_is_lost, an_older_database_under_a_live_job, a_lock_that_is_removed, wishes_survive_the_daemon, queue, accepted_jobs_are_never_lost, trainer_cannot_be_opened,
              another_database_while_a_job_runs, the_node_shuts_down, the_terminal_is_closed, told_to_stop_while_detd_runs,
              what_holds_the_lock_is_killed, the_disk_is_full, state_folder_is_removed, bad_ends]
 

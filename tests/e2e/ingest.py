@@ -53,12 +53,12 @@ class House(Daemon):
 
 
 class Supervisor:
-    def __init__(self, d, job, nonce):
+    def __init__(self, d, job, nonce, **more):
         self.sock = socket.socket(socket.AF_UNIX)
         self.sock.settimeout(30)
         self.sock.connect(d.state + "/sup.sock")
         self.file = self.sock.makefile("rb")
-        self.say(type="hello", protocol=1, job=job, attempt=1, nonce=nonce, pid=os.getpid(), beats=False)
+        self.say(type="hello", protocol=1, job=job, attempt=1, nonce=nonce, pid=os.getpid(), beats=False, **more)
 
     def say(self, **message):
         self.sock.sendall((json.dumps(message) + "\n").encode())
@@ -124,6 +124,39 @@ def gaps_and_repetitions():
         d.kill()
         d.start()
         assert Supervisor(d, job, nonce).welcomed() == 4
+
+
+def what_a_spool_has_lost():
+    """Who says that it begins later than detd ended is heard from there on; one that begins earlier, or nowhere, changes nothing."""
+    with House() as d:
+        job, nonce = d.begin()
+        for first, last in (1, 0), (0, 0), (-5, 0), (1 << 62, 0), (8, 7), (3, 7), ("9", 7):
+            s = Supervisor(d, job, nonce, first=first)
+            assert s.welcomed() == last, (first, last)
+        assert d.wait_event("reports_lost", job) == ["reports 1 to 7 of the job are lost: what is left of its spool begins after them"]
+        d.kill()
+        d.start()
+        s = Supervisor(d, job, nonce, first=8)
+        assert s.welcomed() == 7
+        s.report(8, 3, 3.0)
+        s.acked(8)
+        assert d.stored(job) == (8, [(3, 3.0)]), d.stored(job)
+
+
+def what_is_no_report():
+    """It is left out, which an event says, and what follows is taken."""
+    with House() as d:
+        job, nonce = d.begin()
+        s = Supervisor(d, job, nonce)
+        assert s.welcomed() == 0
+        wrong = [None, {}, {"type": "loss", "split": "test", "step": 1}, {"type": "loss", "split": "train", "step": 1 << 62, "tier": "off"}, {"type": "end"}]
+        for seq, rec in enumerate(wrong, 1):
+            s.say(type="report", seq=seq, rec=rec)
+        s.report(len(wrong) + 1, 3, 3.0)
+        s.acked(len(wrong) + 1)
+        assert d.stored(job) == (len(wrong) + 1, [(3, 3.0)]), d.stored(job)
+        told = sorted(d.events("supervisor", job))
+        assert len(told) == len(wrong) and told[0].startswith("report 1 is left out: record: type: "), told
 
 
 def nothing_is_acked_before_it_is_stored():
@@ -211,7 +244,7 @@ def of_another_user():
         assert Supervisor(d, job, nonce).welcomed() == 0
 
 
-for scenario in (the_one_that_was_started, gaps_and_repetitions, nothing_is_acked_before_it_is_stored, the_second_connection_counts, what_a_supervisor_waits_for,
+for scenario in (the_one_that_was_started, gaps_and_repetitions, what_a_spool_has_lost, what_is_no_report, nothing_is_acked_before_it_is_stored, the_second_connection_counts, what_a_supervisor_waits_for,
                  of_another_user):
     began = time.time()
     scenario()

@@ -120,14 +120,18 @@ static void check_heard(const char *heard, size_t len)
     }
 }
 
+static const char *hello(void *arg)
+{
+    (void)arg;
+    return "{\"type\":\"hello\"}\n";
+}
+
 void fuzz_one(const uint8_t *bytes, size_t size)
 {
     static char heard[HEARD_ROOM];
     char path[TEMP_MAX + 16];
     struct ends e = { 0 };
-    struct link_config config = {
-        .hello = "{\"type\":\"hello\"}\n", .welcome = welcome, .control = control, .acked = acked, .trouble = trouble, .arg = &e
-    };
+    struct link_config config = { .hello = hello, .welcome = welcome, .control = control, .acked = acked, .trouble = trouble, .arg = &e };
     struct err err = { 0 };
     struct link *l = NULL;
     uv_loop_t loop;

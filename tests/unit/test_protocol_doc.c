@@ -86,7 +86,7 @@ static struct shape {
     { SUPERVISORS, "welcome", "last_seq:int store_id:str control:commands", 0 },
     { SUPERVISORS, "ack", "seq:int", 0 },
     { SUPERVISORS, "control", "word:word tier?:tier deadline?:num", 0 },
-    { SUPERVISORS, "hello", "protocol:int job:int attempt:int nonce:str pid:int", 0 },
+    { SUPERVISORS, "hello", "protocol:int job:int attempt:int nonce:str pid:int beats?:bool first?:int", 0 },
     { SUPERVISORS, "report", "seq:int rec:obj", 0 },
     { SUPERVISORS, "status", "attempt:int step:int phase:str images_per_s:num cpu_seconds:num max_rss:int rss:int ranks:list", 0 },
     { SUPERVISORS, "attempt", "attempt:int resume_step:int time:num ranks:int device:str", 0 },
@@ -124,6 +124,8 @@ static bool is_kind(const json_t *v, const char *kind)
         return json_is_number(v);
     if (strcmp(kind, "str") == 0)
         return json_is_string(v);
+    if (strcmp(kind, "bool") == 0)
+        return json_is_boolean(v);
     if (strcmp(kind, "obj") == 0)
         return json_is_object(v);
     if (strcmp(kind, "null") == 0)

@@ -54,6 +54,7 @@ static void what_is_wrong_is_named(void **state)
     } cases[] = {
         { "{}", "type" },
         { "{\"type\":\"loss\",\"split\":\"train\",\"step\":-1,\"tier\":\"off\"}", "step" },
+        { "{\"type\":\"loss\",\"split\":\"train\",\"step\":4611686018427387904,\"tier\":\"off\"}", "step" },
         { "{\"type\":\"loss\",\"split\":\"train\",\"step\":1.5,\"tier\":\"off\"}", "step" },
         { "{\"type\":\"loss\",\"split\":\"test\",\"step\":1,\"tier\":\"off\"}", "split" },
         { "{\"type\":\"loss\",\"split\":\"train\",\"step\":1,\"tier\":\"on\"}", "tier" },

@@ -185,6 +185,52 @@ static void full_refuses_and_acks_make_room(void **state)
     spool_close(s);
 }
 
+/* Who acked says that he has less again: what is still there is kept for him, and where it begins is known. */
+static void an_ack_that_is_taken_back(void **state)
+{
+    struct spool *s = open_spool(SMALL, 0);
+    uint64_t last, first;
+
+    (void)state;
+    assert_int_equal(spool_first(s), 1);
+    while (append(s) == 0)
+        continue;
+    last = spool_last(s);
+    assert_int_equal(spool_first(s), 1);
+    spool_ack(s, last);
+    assert_int_equal(append(s), 0); /* into the segment of the oldest */
+    first = spool_first(s);
+    assert_true(first > 2 && first < last);
+    spool_unack(s, last + 5);
+    assert_int_equal(spool_acked(s), last);
+    spool_unack(s, first - 1);
+    assert_int_equal(spool_acked(s), first - 1);
+    while (append(s) == 0)
+        continue;
+    assert_int_equal(spool_first(s), first);
+    assert_true(check(s, first - 1) > last + 1);
+    spool_close(s);
+    s = open_spool(SMALL, 3);
+    assert_int_equal(spool_first(s), first);
+    spool_close(s);
+}
+
+/* One at a time: what a second one would write the first has written already. */
+static void is_one_processes(void **state)
+{
+    struct spool *s = open_spool(SMALL, 0), *other = NULL;
+    struct err err;
+
+    (void)state;
+    assert_int_equal(append(s), 0);
+    assert_int_equal(spool_open(dir, SMALL, 0, &other, &err), -EAGAIN);
+    assert_int_equal(check(s, 0), 1);
+    spool_close(s);
+    s = open_spool(SMALL, 0);
+    assert_int_equal(check(s, 0), 1);
+    spool_close(s);
+}
+
 /* Around and around: the segments hold old records behind every new one, and a reopen never takes them in. */
 static void recycled_segments(void **state)
 {
@@ -432,6 +478,8 @@ int main(void)
         TEST(room_that_is_missing_for_a_while),
         TEST(a_cursor_sees_later_records),
         TEST(full_refuses_and_acks_make_room),
+        TEST(an_ack_that_is_taken_back),
+        TEST(is_one_processes),
         TEST(recycled_segments),
         TEST(torn_at_every_byte),
         TEST(an_old_tail_does_not_follow_a_new_record),

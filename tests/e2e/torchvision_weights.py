@@ -51,6 +51,12 @@ def picture(path):
         folder, images = shapes + "/train.json", shapes + "/images/"
     with open(folder, encoding="utf-8") as f:
         whole = json.load(f)
+    if not os.path.isdir(DATA):  # ids of categories have gaps, as in the collection
+        for one in whole["categories"]:
+            one["id"] *= 10
+        for one in whole["annotations"]:
+            one["category_id"] *= 10
+        whole["categories"] += [{"id": k, "name": "class %d" % k} for k in (40, 90)]
     objects = [a for a in whole["annotations"] if not a["iscrowd"]]
     image = next(i for i in whole["images"] if any(a["image_id"] == i["id"] for a in objects))
     Image.open(images + image["file_name"]).convert("RGB").resize((LONG, SHORT)).save(path)
@@ -152,7 +158,10 @@ def main():
         assert "not in the file" not in said and "without a place" not in said, said
         worker("--export", "torchvision", "--job-dir", folder + "/job", "--out", folder + "/ours.safetensors", "--checkpoint", "last")
         same_arrays(read(folder + "/theirs.safetensors"), read(folder + "/ours.safetensors"))
-        same_detections(model, pixels, folder)
+        if os.path.isdir(DATA):
+            same_detections(model, pixels, folder)
+        else:
+            print("skip: no %s: detections in a photograph" % os.path.relpath(DATA, HERE + "/../.."))
         few = dict(data, categories=data["categories"][:3], annotations=[dict(a, category_id=data["categories"][0]["id"]) for a in data["annotations"]])
         with open(folder + "/few.json", "w", encoding="utf-8") as f:
             json.dump(few, f)

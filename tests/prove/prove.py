@@ -180,9 +180,12 @@ def prove(bench, pairs, runs, jobs, say=lambda text: None):
     return table, references
 
 
+PROGRAMS = "detd-worker", "emu/detd-worker", "emu/libdetd-cuda.so", "prove/detd-worker"
+
+
 def copy_programs(build, to):
     """So that who builds meanwhile changes nothing."""
-    for name in ("detd-worker", "emu/detd-worker", "emu/libdetd-cuda.so", "prove/detd-worker"):
+    for name in PROGRAMS:
         if os.path.exists(build + "/" + name):
             os.makedirs(os.path.dirname(to + "/" + name), exist_ok=True)
             shutil.copy(build + "/" + name, to + "/" + name)
@@ -201,6 +204,9 @@ def main():
     sys.stdout.reconfigure(line_buffering=True)
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     build, began = os.path.abspath(a.build), time.monotonic()
+    missing = [name for name in PROGRAMS if not os.path.exists(build + "/" + name)]
+    if missing:
+        sys.exit("%s: %s is not built; `make prove` builds all that is needed" % (build, missing[0]))
     with tempfile.TemporaryDirectory(prefix="detd-prove-") as root:
         bench = Bench(root, copy_programs(build, root + "/programs"))
         bench.draw()

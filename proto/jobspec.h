@@ -185,7 +185,8 @@ enum { JOB_MAX_SOURCES = 3 };
       "passes over the training images; detctl submit counts them and sends train.steps, rounded up")                                     \
     X(train_batch, "train.batch", INT, "-", "-", "", 1, 65536, "images", "", "global batch: all ranks, all waves")                        \
     X(train_shards, "train.shards", INT, "null", "-", "", 1, 64, "shards", "",                                                            \
-      "virtual ranks, a power of two that divides the batch; default: largest <= 8 with >= 4 images each")                                \
+      "virtual ranks, a power of two that divides the batch; default: largest <= 8 with >= 4 images each; >= 1 of depth "     \
+      "networks, and of R-CNN with model.freeze_bn or model.sync_bn")                                                                        \
     X(train_waves, "train.waves", INT, "1", "-", "", 1, 64, "waves", "",                                                                  \
       "parts in which a rank computes its shards, one after the other (darknet's subdivisions): saves memory, changes no bits")                                                         \
     X(train_seed, "train.seed", INT, "1", "-", "", 0, 9007199254740991, "", "", "of everything random")                                   \

@@ -254,7 +254,7 @@ static const char *other_defaults(const struct job_key *k, char *text, size_t si
 
     *text = '\0';
     for (const struct job_default *d = job_defaults; d->family && used < size; d++) {
-        const struct job_family family = { d->family, 0 };
+        const struct job_family family = { .name = d->family };
 
         if (strcmp(d->key, k->path) == 0)
             used += (size_t)snprintf(text + used, size - used, "; of the family %s %s", d->family,

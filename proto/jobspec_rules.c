@@ -204,8 +204,10 @@ static int finish_pictures(struct jobspec *s, struct err *err)
 
 static int finish_shards(struct jobspec *s, struct err *err)
 {
+    bool own = !s->model_freeze_bn && !s->model_sync_bn;
+
     if (s->train_shards < 0)
-        s->train_shards = jobspec_default_shards(s->train_batch, s->family->shard_images);
+        s->train_shards = jobspec_default_shards(s->train_batch, own ? s->family->own_images : s->family->shard_images);
     if (!power_of_two(s->train_shards))
         return job_error(err, "train.shards", "must be a power of two, is %lld", (long long)s->train_shards);
     if (s->train_batch % s->train_shards != 0)

@@ -3,7 +3,7 @@
 #include <stddef.h>
 #include <string.h>
 
-#define X(name, images) static const struct job_family name##_family = { #name, images };
+#define X(name, images, own) static const struct job_family name##_family = { #name, images, own };
 JOB_FAMILIES(X)
 #undef X
 

@@ -14,7 +14,7 @@
 /* Networks of a program of its own: their keys are those of every family, their defaults their own. */
 static void other_networks(void **state)
 {
-    static const struct job_family toy = { "toy", 1 };
+    static const struct job_family toy = { "toy", 1, 1 };
     static const struct job_preset rows[] = { { "toy_small", &toy, 96 }, { "toy_large", &toy, 128 } };
     const struct job_presets presets = { rows, 2, NULL };
     json_t *root = job("model.preset=toy_small;train.batch=2;model.load_until=null"), *full, *part;
@@ -92,7 +92,7 @@ static void defaults_of_a_family(void **state)
     assert_true(s->train_warmup_factor == 0.001 && s->train_burn_in == 200);
     assert_int_equal(s->val_max_det, 100);
     assert_string_equal(s->model_backbone, "msra");
-    assert_int_equal(s->train_shards, 4);
+    assert_int_equal(s->train_shards, 1);
     assert_int_equal(s->model_rpn_post_nms, 1000);
     assert_int_equal(s->model_mask_rois, 128);
     assert_false(s->model_freeze_bn);
@@ -101,6 +101,7 @@ static void defaults_of_a_family(void **state)
     jobspec_free(s);
     s = good(RCNN "model.init=/w;model.flavor=tv;train.lr=0.5;val.conf=0.25;train.steps=90000");
     assert_true(s->model_freeze_bn);
+    assert_int_equal(s->train_shards, 8);
     assert_int_equal(s->model_freeze_at, 2);
     assert_string_equal(s->model_backbone, "torchvision");
     assert_int_equal(s->model_rpn_post_nms, 2000);
@@ -112,6 +113,7 @@ static void defaults_of_a_family(void **state)
     jobspec_free(s);
     s = good(RCNN "model.init=/w;model.sync_bn=true");
     assert_false(s->model_freeze_bn);
+    assert_int_equal(s->train_shards, 8); /* of one picture each */
     jobspec_free(s);
     s = good(RCNN "train.steps=5"); /* too short for the warm-up that nobody asked for */
     assert_int_equal(s->train_burn_in, 0);

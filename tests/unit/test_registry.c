@@ -137,7 +137,7 @@ static void said_by_worker(const struct model_registry *r, char *const argv[], c
 
 static void worker_has_its_own_networks(void **state)
 {
-    static const struct job_family family = { "other", 1 };
+    static const struct job_family family = { "other", 1, 1 };
     static const struct job_preset row = { "other_net", &family, 64 };
     const struct job_presets presets = { &row, 1, NULL };
     const struct model_registry other = { &presets, NULL, 0 };

@@ -18,6 +18,7 @@
 
 #include "daemon/launch_impl.h"
 #include "daemon/lock.h"
+#include "daemon/lock_holder.h"
 #include "daemon/store.h"
 #include "daemon/text.h"
 #include "proto/err.h"
@@ -578,6 +579,19 @@ static int start(const struct launch_request *rq, int *lock_fd, struct launched 
     return rc;
 }
 
+/* The session that stands in the lock is that of the supervisor before, which may be dead. */
+static int name_holder(const struct launch_request *rq, int rc, struct err *err)
+{
+    char path[PATH_ROOM], who[128];
+
+    if (rc != -EWOULDBLOCK)
+        return rc;
+    launch_own_path(path, rq->jobs_dir, rq->job, "lock");
+    if (lock_holder(path, who, sizeof who))
+        return err_set(err, rc, "%s holds the lock of its folder, jobs/%lld", who, (long long)rq->job);
+    return err_set(err, rc, "the lock of its folder, jobs/%lld, is held, and nobody knows by whom", (long long)rq->job);
+}
+
 int launch_start(struct store *s, struct launch_request *rq, const atomic_bool *stop, struct launched **ret, struct err *err)
 {
     int lock_fd, rc;
@@ -586,10 +600,10 @@ int launch_start(struct store *s, struct launch_request *rq, const atomic_bool *
     rq->ngpu_fds = 0;
     *ret = NULL;
     if (rq->ticket[0]) /* started by launcher.h, on the loop */
-        return prepare_held(s, rq, err);
+        return name_holder(rq, prepare_held(s, rq, err), err);
     lock_fd = prepare(s, rq, err);
     if (lock_fd < 0)
-        return lock_fd;
+        return name_holder(rq, lock_fd, err);
     rc = *stop ? 0 : start(rq, &lock_fd, ret, err);
     if (lock_fd >= 0)
         close(lock_fd);

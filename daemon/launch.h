@@ -54,7 +54,7 @@ struct launch_request {
 struct launched;
 
 /* For a thread: makes the job's folder and its spec.json (from the store), opens and locks the lock, and starts detd-job, which lies beside this program,
- * with it. Nothing is started, and *ret stays NULL, where *stop says so by then. -EWOULDBLOCK: processes of the job live. -ENODATA: it had a spool that is
+ * with it. Nothing is started, and *ret stays NULL, where *stop says so by then. -EWOULDBLOCK: processes of the job live, err says which. -ENODATA: it had a spool that is
  * missing; `end` says how it ended, where it did. A job with a ticket is only prepared, for launcher_start(). */
 int launch_start(struct store *s, struct launch_request *rq, const atomic_bool *stop, struct launched **ret, struct err *err);
 /* Closes what a request that was prepared holds. */

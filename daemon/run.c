@@ -559,9 +559,7 @@ static void tell_held(struct runner *r, struct job *j, const char *why)
 {
     char text[sizeof j->trouble];
 
-    (void)why;
-    snprintf(text, sizeof text, "its supervisor cannot be started: processes of session %ld hold the lock of its folder, jobs/%lld",
-             launch_session(r->jobs->folder, j->row.id), (long long)j->row.id);
+    snprintf(text, sizeof text, "its supervisor cannot be started: %.200s", why);
     if (is_cancelled_users(j) && j->life.refusals >= 2)
         j->life.not_before = mono_s() + life_backoff_s(++j->life.drains);
     drain_without_slots(r, j);

@@ -723,6 +723,24 @@ def a_lock_that_stays_held():
         d.check_rows(job, 40)
 
 
+def who_has_a_lock_is_named():
+    """Where a start finds the lock of the job's folder taken: not the session that stands in it, which is of the supervisor before, if of anybody."""
+    with Daemon() as d:
+        first = d.submit(1000000)
+        d.wait(first, "running")
+        job = d.submit(5)
+        os.makedirs("%s/jobs/%d" % (d.state, job))
+        with open("%s/jobs/%d/lock" % (d.state, job), "w") as lock:
+            lock.write("%d\n" % d.session(first))
+            lock.flush()
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            d.call("job.cancel", id=first)
+            with open("/proc/self/comm") as f:
+                words = "its supervisor cannot be started: process %d (%s) holds the lock of its folder, jobs/%d" % (os.getpid(), f.read().strip(), job)
+            d.until(lambda: words in d.call("job.why", id=job)["text"], "it does not say who has the lock")
+        d.wait(job, "completed")
+
+
 def what_holds_the_lock_does_not_die():
     """`why` and an event, once, say which process keeps the slots, and in what state."""
     with Daemon() as d:
@@ -1150,7 +1168,7 @@ def a_lock_that_is_removed():
 
 
 SCENARIOS = [what_holds_the_lock_does_not_die, a_silent_supervisor_is_killed, no_room_for_the_spool, budget_counts_from_the_newest_checkpoint,
-             a_lock_that_stays_held, an_upgrade_in_mid_job, ends_without_a_supervisor, the_wall_clock_is_moved, supervisor_cannot_be_started,
+             a_lock_that_stays_held, who_has_a_lock_is_named, an_upgrade_in_mid_job, ends_without_a_supervisor, the_wall_clock_is_moved, supervisor_cannot_be_started,
              a_supervisor_that_says_nothing, a_checkpoint_without_room, the_spool_is_lost, a_fifo_in_a_folder, a_forgotten_job_is_not_run_again,
              runs_to_the_end, the_database_is_damaged_while_it_runs, daemon_dies_again_and_again, job_ends_while_nobody_listens,
              spools_go_with_their_jobs, what_looks_like_a_spent_spool_is_kept, ends_outlive_an_older_database, an_end_that_nobody_reported_outlives_an_older_database,

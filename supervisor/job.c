@@ -452,7 +452,7 @@ static void start_attempt(struct job *j)
     memset(j->rank, 0, sizeof j->rank);
     memset(&j->rate, 0, sizeof j->rate);
     j->started = j->hung = false;
-    j->cause[0] = j->nccl_id[0] = '\0';
+    j->cause[0] = j->nccl_id[0] = j->waits[0] = '\0';
     j->order = 0;
     if (j->want_tier[0]) /* asked of the attempt before, and not agreed */
         j->pending |= PENDING_TIER;

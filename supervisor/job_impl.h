@@ -78,6 +78,7 @@ struct job {
     struct late *late; /* records that wait for room on the disk, oldest first */
     size_t late_bytes;
     char no_room[200];       /* what those find, for the status; "": there are none */
+    char waits[256];         /* what rank 0 waits for, likewise */
     struct durable *durable; /* an answer to rank 0 that waits for them */
     char trouble[256];       /* what keeps the job from going on, for the status; "": nothing */
     uint64_t end_seq;

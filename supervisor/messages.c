@@ -177,6 +177,7 @@ static int take_checkpoint(struct job *j, const struct message *m, struct err *e
 {
     if (strcmp(string_of(m->msg, "phase"), "ready") == 0)
         return answer_when_durable(j, "publish", integer_of(m->msg, "step"), "", err);
+    j->waits[0] = '\0';
     job_append_text(j, m->text, m->len);
     job_saved(j, integer_of(m->msg, "step"));
     return 0;
@@ -222,6 +223,8 @@ static int take_identity(struct job *j, const struct message *m, struct err *err
 static int take_event(struct job *j, const struct message *m, struct err *err)
 {
     (void)err;
+    if (m->rank == 0 && strcmp(string_of(m->msg, "kind"), "no_room") == 0) /* for the checkpoint that it ends with */
+        snprintf(j->waits, sizeof j->waits, "%s", string_of(m->msg, "text"));
     job_event(j, m->rank, string_of(m->msg, "level"), string_of(m->msg, "kind"), string_of(m->msg, "text"));
     return 0;
 }

@@ -99,8 +99,8 @@ void job_send_status(struct job *j)
     line_real(&l, "cpu_seconds", u.cpu_seconds);
     line_int(&l, "max_rss", u.max_rss);
     line_int(&l, "rss", u.rss);
-    if (j->trouble[0] || j->no_room[0])
-        line_str(&l, "trouble", j->trouble[0] ? j->trouble : j->no_room);
+    if (j->trouble[0] || j->no_room[0] || j->waits[0])
+        line_text(&l, "trouble", j->trouble[0] ? j->trouble : j->no_room[0] ? j->no_room : j->waits, sizeof j->waits);
     if (j->ranks)
         put_ranks(j, &l);
     if (line_done(&l, &err) < 0 || (strcmp(text, j->status) == 0 && ++j->quiet < BEAT_LOOKS))

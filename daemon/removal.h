@@ -21,8 +21,8 @@ struct removals {
     /* of the thread while it works, else of the loop */
     bool busy, again;
     int64_t after;
-    int64_t sweeping; /* the job whose rows go, in the store; 0: none */
-    bool passed;      /* another's folder was found gone meanwhile */
+    int64_t sweeping;   /* the job whose rows go, in the store; 0: none */
+    bool passed;        /* another's folder was found gone meanwhile */
     struct job_row row; /* the one that is being removed; id 0: to be looked for behind `after` */
     int64_t asked;      /* its user's processes were to empty its folder */
     char ticket[LAUNCH_TICKET_HEX + 1];

@@ -199,7 +199,7 @@ static void check_killed(const char *job, int64_t kill_at, const char *steps)
 static void who_asks_does_not_end_it(void **state)
 {
     const char *assignments[sizeof up_and_down / sizeof *up_and_down + 2];
-    struct state_best best;
+    struct state_best best = { 0 };
     struct ckpt *c;
     struct err err;
     size_t n = sizeof up_and_down / sizeof *up_and_down - 1;

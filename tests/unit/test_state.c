@@ -226,7 +226,7 @@ static int cleared(void **state)
 static void the_best_is_told(void **state)
 {
     static const char *const by[] = { "loss", "AP50" };
-    struct state_best best;
+    struct state_best best = { 0 };
     struct state out;
     struct ckpt *c;
     struct err err;

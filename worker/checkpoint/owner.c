@@ -163,7 +163,7 @@ static int64_t fewer_steps(const struct jobspec *spec, const char *text, const c
     json_t *theirs = text ? json_loads(text, 0, NULL) : NULL, *ours = theirs ? jobspec_deciding(spec, "train.steps") : NULL;
     json_t *train = json_object_get(theirs, "train");
     int64_t steps = json_integer_value(json_object_get(train, "steps"));
-    char said[33];
+    char said[33] = "";
 
     if (theirs)
         hash_hex(hash_bytes(text, strlen(text), hash_name("spec")), said);

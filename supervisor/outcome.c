@@ -5,8 +5,8 @@
 #include <string.h>
 #include <sys/wait.h>
 
-/* A shell in between reports a signal as 128 + its number. */
-enum { EXIT_SIGKILL = 128 + SIGKILL };
+/* A shell in between reports a signal as 128 + its number. A rank with an error leaves with 1, and says why unless it only lost another. */
+enum { EXIT_ERROR = 1, EXIT_SIGKILL = 128 + SIGKILL };
 
 void outcome_describe(int status, char *text, int size)
 {
@@ -38,9 +38,14 @@ static bool is_final(const struct outcome_rank *r)
     return r->ended && strcmp(r->outcome, "failed") == 0 && !is_fault(r);
 }
 
-static bool is_crash(const struct outcome_rank *r)
+static bool is_silent(const struct outcome_rank *r)
 {
     return !r->ended && r->left && !r->killed;
+}
+
+static bool is_crash(const struct outcome_rank *r)
+{
+    return is_silent(r) && !(WIFEXITED(r->status) && WEXITSTATUS(r->status) == EXIT_ERROR);
 }
 
 static bool is_failure(const struct outcome_rank *r)
@@ -66,9 +71,17 @@ static void set_failure(struct outcome *ret, const struct outcome_rank *r, int r
     set(ret, "failed", r->class[0] ? r->class : "fault", is_fault(r) ? text : r->reason);
 }
 
-void outcome_decide(const struct outcome_rank *ranks, int nranks, const char *cause, struct outcome *ret)
+static void set_crash(struct outcome *ret, const struct outcome_rank *r, int rank)
 {
     char how[100], text[OUTCOME_TEXT];
+
+    outcome_describe(r->status, how, sizeof how);
+    snprintf(text, sizeof text, "rank %d %s", rank, how);
+    set(ret, "failed", "fault", text);
+}
+
+void outcome_decide(const struct outcome_rank *ranks, int nranks, const char *cause, struct outcome *ret)
+{
     int i;
 
     if (ranks[0].ended && strcmp(ranks[0].outcome, "failed") != 0) {
@@ -78,11 +91,11 @@ void outcome_decide(const struct outcome_rank *ranks, int nranks, const char *ca
     } else if ((i = first(ranks, nranks, is_final)) >= 0) {
         set_failure(ret, &ranks[i], i);
     } else if ((i = first(ranks, nranks, is_crash)) >= 0) {
-        outcome_describe(ranks[i].status, how, sizeof how);
-        snprintf(text, sizeof text, "rank %d %s", i, how);
-        set(ret, "failed", "fault", text);
+        set_crash(ret, &ranks[i], i);
     } else if ((i = first(ranks, nranks, is_failure)) >= 0) {
         set_failure(ret, &ranks[i], i);
+    } else if ((i = first(ranks, nranks, is_silent)) >= 0) {
+        set_crash(ret, &ranks[i], i);
     } else {
         set(ret, "failed", "fault", "the ranks left and did not say how it ended");
     }

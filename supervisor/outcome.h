@@ -23,8 +23,9 @@ struct outcome {
 };
 
 /* Rank 0's word counts when it is not "failed": it has seen the last step of all. Then `cause` (why detd-job itself stopped the ranks;
- * "" otherwise), then errors that nobody's retry repairs, then the first crash, then the first failure; of equal ones, the first in
- * time. So the rank that broke is named, and not those that lost it. */
+ * "" otherwise), then errors that nobody's retry repairs, then the first crash, then the first failure, then who left with status 1 and
+ * said nothing, as a rank does that lost another; of equal ones, the first in time. So the rank that broke is named, and not those that
+ * lost it. */
 void outcome_decide(const struct outcome_rank *ranks, int nranks, const char *cause, struct outcome *ret);
 /* "was killed by signal 11 (Segmentation fault)" and so on. */
 void outcome_describe(int status, char *text, int size);

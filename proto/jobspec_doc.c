@@ -101,31 +101,53 @@ static void add_limits(json_t *out, const struct job_key *k)
     }
 }
 
-/* "only of the family yolo", or "". */
-static const char *whose(const struct job_key *k)
+/* "only of the family yolo", or nothing. */
+static void put_whose(FILE *out, const struct job_key *k)
 {
-    static char text[80];
-
     if (*k->families == '!')
-        snprintf(text, sizeof text, "not of the family %s", k->families + 1);
-    else
-        snprintf(text, sizeof text, "%s%s",
-                 !*k->families              ? ""
-                 : strchr(k->families, ' ') ? "only of the families "
-                                            : "only of the family ",
-                 k->families);
-    return text;
+        fprintf(out, "not of the family %s", k->families + 1);
+    else if (*k->families)
+        fprintf(out, "only of the %s %s", strchr(k->families, ' ') ? "families" : "family", k->families);
+}
+
+/* What put writes, to be freed; NULL: out of memory. Whatever there is to say of a key, none of it is cut. */
+static char *text_by(void (*put)(FILE *, const struct job_key *, const struct job_family *), const struct job_key *k,
+                     const struct job_family *family)
+{
+    char *text = NULL;
+    size_t size;
+    FILE *out = open_memstream(&text, &size);
+
+    if (!out)
+        return NULL;
+    put(out, k, family);
+    if (fclose(out) == 0)
+        return text;
+    free(text);
+    return NULL;
+}
+
+static void put_description(FILE *out, const struct job_key *k, const struct job_family *family)
+{
+    (void)family;
+    fputs(k->help, out);
+    if (*k->unit)
+        fprintf(out, "%s[%s]", *k->help ? " " : "", k->unit);
+    if (*k->families) {
+        fputs(*k->help || *k->unit ? " (" : "(", out);
+        put_whose(out, k);
+        fputc(')', out);
+    }
 }
 
 static json_t *property(const struct job_key *k)
 {
     json_t *out = json_pack("{s:o}", "type", type_of(k));
-    char text[256];
+    char *text = text_by(put_description, k, NULL);
 
-    snprintf(text, sizeof text, "%s%s%s%s%s%s%s", k->help, *k->unit ? " [" : "", k->unit, *k->unit ? "]" : "", *k->families ? " (" : "",
-             whose(k), *k->families ? ")" : "");
-    if (*text)
-        json_object_set_new(out, "description", json_string(text[0] == ' ' ? text + 1 : text));
+    if (text && *text)
+        json_object_set_new(out, "description", json_string(text));
+    free(text);
     if (strcmp(k->def, "-") != 0)
         json_object_set_new(out, "default", json_loads(k->def, JSON_DECODE_ANY, NULL));
     add_limits(out, k);
@@ -196,7 +218,13 @@ int jobspec_write_schema(FILE *out)
 
 /* ---- text: "integer, 1 .. 64, default 1, processes" ---- */
 
-static void describe_values(const struct job_key *k, char *text, size_t size)
+static void put_words(FILE *out, const char *words)
+{
+    for (; *words; words++)
+        fputc(*words == '|' ? ' ' : *words, out);
+}
+
+static void put_values(FILE *out, const struct job_key *k)
 {
     static const char *const names[] = { "string",
                                          "path",
@@ -211,56 +239,60 @@ static void describe_values(const struct job_key *k, char *text, size_t size)
                                          "string or list of strings",
                                          "object of numbers" };
 
-    if (k->type == TYPE_ENUM) {
-        snprintf(text, size, "%s", k->values);
-        for (char *p = text; *p; p++)
-            if (*p == '|')
-                *p = ' ';
-    } else if (job_key_positive(k)) {
-        snprintf(text, size, "%s > 0, at most %.16g", names[k->type], k->max);
-    } else if (k->type == TYPE_INT || k->type == TYPE_REAL || k->type == TYPE_SIZE || k->type == TYPE_INTS) {
-        snprintf(text, size, "%s %.16g .. %.16g", names[k->type], k->min, k->max);
-    } else {
-        snprintf(text, size, "%s", names[k->type]);
-    }
+    if (k->type == TYPE_ENUM)
+        put_words(out, k->values);
+    else if (job_key_positive(k))
+        fprintf(out, "%s > 0, at most %.16g", names[k->type], k->max);
+    else if (k->type == TYPE_INT || k->type == TYPE_REAL || k->type == TYPE_SIZE || k->type == TYPE_INTS)
+        fprintf(out, "%s %.16g .. %.16g", names[k->type], k->min, k->max);
+    else
+        fputs(names[k->type], out);
 }
 
-static const char *describe_default(const struct job_key *k, const struct job_family *family, char *text, size_t size)
+static void put_default(FILE *out, const struct job_key *k, const struct job_family *family)
 {
     const struct job_default *d = job_default_find(family, k->path);
 
     if (d && d->batch)
-        snprintf(text, size, "default %s * train.batch / %d", d->value, d->batch);
+        fprintf(out, "default %s * train.batch / %d", d->value, d->batch);
     else if (d && d->with_init)
-        snprintf(text, size, "default %s, %s with model.init", d->value, d->with_init);
+        fprintf(out, "default %s, %s with model.init", d->value, d->with_init);
     else if (d && d->of_tv)
-        snprintf(text, size, "default %s, %s with model.flavor tv", d->value, d->of_tv);
+        fprintf(out, "default %s, %s with model.flavor tv", d->value, d->of_tv);
     else if (d)
-        snprintf(text, size, "default %s", d->value);
+        fprintf(out, "default %s", d->value);
     else if (strcmp(k->def, "-") == 0)
-        return "required";
+        fputs("required", out);
     else if (strcmp(k->def, "null") == 0)
-        return "optional";
+        fputs("optional", out);
     else
-        snprintf(text, size, "default %s", k->def);
-    return text;
+        fprintf(out, "default %s", k->def);
 }
 
-/* "; default 0.05 of the family rcnn", where it is another than the table's. */
-static const char *other_defaults(const struct job_key *k, char *text, size_t size)
+/* "; of the family rcnn default 0.05", where it is another than the table's. */
+static void put_other_defaults(FILE *out, const struct job_key *k)
 {
-    size_t used = 0;
-    char def[120];
-
-    *text = '\0';
-    for (const struct job_default *d = job_defaults; d->family && used < size; d++) {
+    for (const struct job_default *d = job_defaults; d->family; d++) {
         const struct job_family family = { .name = d->family };
 
-        if (strcmp(d->key, k->path) == 0)
-            used += (size_t)snprintf(text + used, size - used, "; of the family %s %s", d->family,
-                                     describe_default(k, &family, def, sizeof def));
+        if (strcmp(d->key, k->path) != 0)
+            continue;
+        fprintf(out, "; of the family %s ", d->family);
+        put_default(out, k, &family);
     }
-    return text;
+}
+
+/* Without a family, for all of them. */
+static void put_key(FILE *out, const struct job_key *k, const struct job_family *family)
+{
+    put_values(out, k);
+    fprintf(out, "%s%s; ", *k->unit ? " " : "", k->unit);
+    put_default(out, k, family);
+    if (family)
+        return;
+    put_other_defaults(out, k);
+    fputs(*k->families ? "; " : "", out);
+    put_whose(out, k);
 }
 
 int jobspec_write_help(FILE *out, const struct job_preset *preset)
@@ -269,15 +301,12 @@ int jobspec_write_help(FILE *out, const struct job_preset *preset)
 
     for (size_t i = 0; i < JOB_KEY_COUNT; i++) {
         const struct job_key *k = &job_keys[i];
-        char values[320], def[120], others[160] = "";
-        const char *of = family ? "" : whose(k);
 
         if (!job_key_of(k, family) || (preset && job_key_for_masks(k) && !job_preset_masks(preset)))
             continue;
-        describe_values(k, values, sizeof values);
-        fprintf(out, "%-26s %s%s%s; %s%s%s%s\n", k->path, values, *k->unit ? " " : "", k->unit,
-                describe_default(k, family, def, sizeof def), family ? others : other_defaults(k, others, sizeof others), *of ? "; " : "",
-                of);
+        fprintf(out, "%-26s ", k->path);
+        put_key(out, k, family);
+        fputc('\n', out);
         if (*k->help)
             fprintf(out, "%-26s     %s\n", "", k->help);
     }
@@ -306,17 +335,16 @@ int jobspec_write_man(FILE *out)
 {
     for (size_t i = 0; i < JOB_KEY_COUNT; i++) {
         const struct job_key *k = &job_keys[i];
-        char values[320], def[120], others[160];
+        char *text = text_by(put_key, k, NULL);
 
-        describe_values(k, values, sizeof values);
+        if (!text)
+            return -ENOMEM;
         fputs(".TP\n.B ", out);
         roff(out, k->path);
         fputs("\n", out);
-        roff(out, values);
-        fprintf(out, "%s%s; ", *k->unit ? " " : "", k->unit);
-        roff(out, describe_default(k, NULL, def, sizeof def));
-        roff(out, other_defaults(k, others, sizeof others));
-        fprintf(out, "%s%s.\n", *k->families ? "; " : "", whose(k));
+        roff(out, text);
+        fputs(".\n", out);
+        free(text);
         if (*k->help) {
             fputs(".br\n", out);
             roff(out, k->help);

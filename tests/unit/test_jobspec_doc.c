@@ -118,13 +118,23 @@ static void help_names_every_key(void **state)
     free(text);
 }
 
+/* The last word of the longest list is the last preset. */
+static void no_list_is_cut(void **state)
+{
+    char *help = written(write_help_of_all), *man = written(jobspec_write_man);
+
+    (void)state;
+    assert_non_null(strstr(help, " featdepth_joint_r18 featdepth_joint_r50; optional\n"));
+    assert_non_null(strstr(man, " featdepth_joint_r18 featdepth_joint_r50; optional.\n"));
+    free(help);
+    free(man);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(schema_is_current),
-        cmocka_unit_test(manual_is_current),
-        cmocka_unit_test(help_names_every_key),
-        cmocka_unit_test(help_of_a_family),
+        cmocka_unit_test(schema_is_current), cmocka_unit_test(manual_is_current), cmocka_unit_test(help_names_every_key),
+        cmocka_unit_test(help_of_a_family),  cmocka_unit_test(no_list_is_cut),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

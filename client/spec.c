@@ -39,8 +39,18 @@ static int make_absolute(json_t *root, const char *path, struct err *err)
     return jobspec_absolute(root, folder, err);
 }
 
+/* Of VOC's XML and of pictures in a folder annotations may be files in one, too. */
+static bool may_be_either(const struct jobspec *s, const char *key)
+{
+    const char *format = strcmp(key, "data.train.annotations") == 0 ? s->data_train_format
+                         : strcmp(key, "data.val.annotations") == 0 ? s->data_val_format
+                                                                    : "";
+
+    return strcmp(format, "voc") == 0 || strcmp(format, "yolo") == 0;
+}
+
 /* Opens one path as the user, so that a missing file has a name before anything is queued. */
-static int try_path(const char *key, const char *path, struct err *err)
+static int try_path(const struct jobspec *s, const char *key, const char *path, struct err *err)
 {
     const char *last = strrchr(key, '.');
     bool folder = last && (strcmp(last, ".images") == 0 || strcmp(last, ".evidence") == 0 || strcmp(last, ".run") == 0);
@@ -49,7 +59,7 @@ static int try_path(const char *key, const char *path, struct err *err)
 
     if (fd < 0 || fstat(fd, &st) < 0)
         rc = err_sys(err, "%s: open '%s'", key, path);
-    else if (S_ISDIR(st.st_mode) != folder)
+    else if (S_ISDIR(st.st_mode) != folder && !may_be_either(s, key))
         rc = err_set(err, ERR_INPUT, "%s: '%s' is %s", key, path, folder ? "not a folder" : "a folder, not a file");
     if (fd >= 0)
         close(fd);
@@ -63,7 +73,7 @@ static int try_paths(const struct jobspec *s, struct err *err)
 /* A job that evaluates another's checkpoint opens neither what that was trained on nor what it began with. */
 #define TRY_PATH(field, key)                                                                                                    \
     if (rc == 0 && s->field && !(s->eval_run && (strncmp(key, "data.train.", 11) == 0 || strncmp(key, "model.init", 10) == 0))) \
-        rc = try_path(key, s->field, err);
+        rc = try_path(s, key, s->field, err);
 #define TRY_STR(field, key)
 #define TRY_ENUM(field, key)
 #define TRY_INT(field, key)

@@ -107,6 +107,16 @@ def test_sets_of_every_form(node):
     expect(node.ctl("predict", "1", "--on", "voc/Annotations", "--images", "voc/JPEGImages", "--no-pictures", "-o", "folder"), 0)
     with open(node.folder + "/folder/results.json", encoding="utf-8") as f:
         assert {r["file_name"] for r in json.load(f)} == set(os.listdir(node.folder + "/voc/JPEGImages")), "a folder of XML files"
+    aside = node.folder + "/aside"  # the validation split alone
+    os.makedirs(aside)
+    for stem, *_ in forms.images("val"):
+        shutil.copy("%s/voc/Annotations/%s.xml" % (node.folder, stem), aside)
+    found, _, _ = evaluated(node, "--on", "aside", "--images", "voc/JPEGImages")
+    assert found["AP"] == wanted["AP"] and abs(found["loss/total"] - wanted["loss/total"]) < 1e-9 * wanted["loss/total"], (found, wanted)
+    expect(node.ctl("check", "job", "data.val.format=voc", "data.val.annotations=aside", "data.val.images=voc/JPEGImages"), 0)
+    lists = ["data.%s.%s=%s" % (split, key, value) for split in forms.SPLITS for key, value in (("format", "yolo"), ("annotations", "yolo/images/" + split), ("images", "yolo"))]
+    expect(node.ctl("check", "job", "data.names=darknet/data/obj.names", *lists), 0)
+    expect(node.ctl("check", "job", "data.val.annotations=aside"), 1, "'.*/aside' is a folder, not a file")
     expect(node.ctl("predict", "1", "--on", "yolo/data.yaml", "--format", "xml", "-o", "no"), 1, "--format is coco, voc, darknet or yolo, not 'xml'")
     expect(node.ctl("predict", "1", "--split", "val", "--format", "voc", "-o", "no"), 2, "--images and --format are of --on SET")
 

@@ -96,6 +96,8 @@ static int check(const json_t *root, const char *path, struct jobspec **ret, str
 {
     int rc = jobspec_parse_uncounted(&job_presets, root, ret, err);
 
+    if (rc == 0)
+        rc = jobspec_check_best(*ret, err);
     if (rc < 0)
         err_prefix(err, "%s", path);
     return rc == 0 ? try_paths(*ret, err) : rc;

@@ -366,6 +366,8 @@ struct jobspec_init {
 int jobspec_inits(const struct jobspec *s, struct jobspec_init ret[JOB_MAX_INITS]);
 /* Takes them out, for who has the weights already. */
 void jobspec_forget_inits(struct jobspec *s);
+/* Whether validations of such a job have the metric of checkpoint.best, as far as that is known without its data. A job that is stored is not asked any more. */
+int jobspec_check_best(const struct jobspec *s, struct err *err);
 /* Derived, pure: shards for a batch by the default rule, of at least shard_images images each. */
 int jobspec_default_shards(int64_t batch, int shard_images);
 /* The preset of a job that need not be complete, or NULL: none of job_presets. */

@@ -674,3 +674,38 @@ int jobspec_refuse_idle(const struct jobspec *s, struct err *err)
         rc = refuse_terms(s, err);
     return rc < 0 ? rc : refuse_masks(s, err);
 }
+
+/* ---- the best checkpoint ---- */
+
+static const char *const box_metrics[] = { "AP",  "AP50", "AP75", "APs",      "APm", "APl", "AR1",  "AR10", "AR100",
+                                           "ARs", "ARm",  "ARl",  "voc_AP50", "P50", "R50", "conf", "n",    NULL };
+static const char *const depth_metrics[] = { "abs_rel", "sq_rel",  "rmse",         "rmse_log",  "a1",           "a2", "a3",
+                                             "ate",     "ate_std", "scale_median", "scale_std", "depth_images", NULL };
+
+static bool is_one_of(const char *const *names, const char *name, size_t len)
+{
+    for (; *names; names++)
+        if (strlen(*names) == len && strncmp(*names, name, len) == 0)
+            return true;
+    return false;
+}
+
+int jobspec_check_best(const struct jobspec *s, struct err *err)
+{
+    const char *name = s->checkpoint_best, *of_masks = strncmp(name, "segm_", 5) == 0 ? name + 5 : name;
+    const bool depth = strcmp(s->family->name, "depth") == 0, masks = job_preset_masks(s->preset);
+    const char *const *names = depth ? depth_metrics : box_metrics;
+    const char *plain = masks ? of_masks : name;
+
+    if (strcmp(name, "loss") == 0 || s->eval_run)
+        return 0;
+    if (s->val_every == 0 || (!s->data_val_annotations && isnan(s->data_val_fraction)))
+        return job_error(err, "checkpoint.best", "'%s' is of validations: needs data.val, and val.every above 0", name);
+    if (is_one_of(names, plain, strcspn(plain, ":")))
+        return 0;
+    return job_error(err, "checkpoint.best", "'%s' is no metric of %s: these are loss, %s", name,
+                     s->preset ? s->preset->name : "its network",
+                     depth   ? "abs_rel, sq_rel, rmse, rmse_log, a1, a2, a3, ate and ate_std"
+                     : masks ? "AP, AP50, AP75, APs, APm, APl, AR1 to ARl, voc_AP50, AP:CLASS and AP50:CLASS, of masks with segm_ before it"
+                             : "AP, AP50, AP75, APs, APm, APl, AR1 to ARl, voc_AP50, AP:CLASS and AP50:CLASS");
+}

@@ -117,6 +117,7 @@ def test_sets_of_every_form(node):
     lists = ["data.%s.%s=%s" % (split, key, value) for split in forms.SPLITS for key, value in (("format", "yolo"), ("annotations", "yolo/images/" + split), ("images", "yolo"))]
     expect(node.ctl("check", "job", "data.names=darknet/data/obj.names", *lists), 0)
     expect(node.ctl("check", "job", "data.val.annotations=aside"), 1, "'.*/aside' is a folder, not a file")
+    expect(node.ctl("predict", "1", "--on", "aside", "--no-pictures", "-o", "no"), 1, "aside: none of its images can be used: [0-9]+ bad records, the first: ")
     expect(node.ctl("predict", "1", "--on", "yolo/data.yaml", "--format", "xml", "-o", "no"), 1, "--format is coco, voc, darknet or yolo, not 'xml'")
     expect(node.ctl("predict", "1", "--split", "val", "--format", "voc", "-o", "no"), 2, "--images and --format are of --on SET")
 
@@ -201,6 +202,12 @@ def test_a_class_with_a_comma(node):
 
 def test_the_best_by_a_metric(node):
     """Of a metric the highest validation is the best, whatever the loss says; a metric that is not there is the user's error, which says what is."""
+    for wrong, said in ("mAP", "'mAP' is no metric of yolov3_tiny: these are loss, AP, "), ("segm_AP", "'segm_AP' is no metric"), ("abs_rel", "'abs_rel' is no metric"):
+        for command in "check", "submit":
+            expect(node.ctl(command, "job", "checkpoint.best=" + wrong), 1, r"checkpoint\.best: " + said)
+    for missing in ("val.every=0",), ("data.val.annotations=null", "data.val.images=null"):
+        expect(node.ctl("check", "job", "checkpoint.best=AP", *missing), 1, r"checkpoint\.best: 'AP' is of validations: needs data\.val")
+    expect(node.ctl("check", "job", "checkpoint.best=AP50:RBC"), 0)
     expect(node.ctl("submit", "job", "checkpoint.best=AR100:x", "train.steps=2", "val.every=1", "--wait"), 4, r"checkpoint\.best: a validation has no metric 'AR100:x'; it has loss, AP, AP50")
     expect(node.ctl("submit", "job", "checkpoint.best=conf:RBC", "checkpoint.keep=1", "train.steps=6", "val.every=1", "--wait"), 0)
     values = dict(sql(node, "SELECT step, value FROM eval WHERE job=2 AND metric='conf:RBC' AND value IS NOT NULL"))

@@ -378,10 +378,12 @@ int asked_of_file(const struct check_options *set, const struct network *net, FI
         a->upright = set->upright;
         rc = take_images(a, d, err);
     }
+    if (rc >= 0 && a->n == 0)
+        rc = problems->count > 0 ? err_set(err, ERR_INPUT, "%s: none of its images can be used: %lld bad records, the first: %s",
+                                           set->annotations, (long long)problems->count, problems->text[0])
+                                 : err_set(err, ERR_INPUT, "%s: no images", set->annotations);
     if (rc >= 0)
         rc = take_categories(a, d, &net->classes, out, err);
-    if (rc >= 0 && a->n == 0)
-        rc = err_set(err, ERR_INPUT, "%s: no images", set->annotations);
     if (rc >= 0 && problems->count > 0)
         fprintf(out, "%s: %lld bad records, the first: %s\n", set->annotations, (long long)problems->count, problems->text[0]);
     free(problems);

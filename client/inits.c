@@ -1,7 +1,12 @@
 #include <errno.h>
 #include <inttypes.h>
+#include <limits.h>
+#include <stddef.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 #include "client/checkpoint.h"
 #include "client/command.h"
@@ -40,7 +45,7 @@ static int put(json_t *model, const struct wish *w, const json_t *checkpoints, s
     if (!c)
         return err_set(err, ERR_NOTFOUND,
                        "model.%s: of job %" PRId64 " no checkpoint is on the disk that is '%s'; detctl show %" PRId64 " lists them", w->key,
-                       w->job, w->which[0] ? w->which : "last", w->job);
+                       w->job, w->which[0] ? w->which : "best", w->job);
     return json_object_set_new(model, w->key, json_sprintf("%s/model.safetensors", json_string_value(json_object_get(c, "path")))) < 0
                ? err_set(err, ERR_INPUT, "model.%s: out of memory", w->key)
                : 0;
@@ -69,4 +74,58 @@ int inits_find(struct context *ctx, json_t *root)
             return complain(&err);
     }
     return 0;
+}
+
+/* ---- held ---- */
+
+enum { NAMES = 9 }; /* of checkpoints of one step, which a job that was extended or resumed has written anew */
+
+/* Another name of the file in that folder: stem.safetensors, or stem-2 ... where a name is another file's. */
+static bool hold_in(const char *folder, const char *stem, const char *path, char ret[PATH_MAX])
+{
+    struct stat is, has;
+
+    if (stat(path, &is) < 0 || (mkdir(folder, 0777) < 0 && errno != EEXIST))
+        return false;
+    for (int k = 1; k <= NAMES; k++) {
+        char number[8] = "";
+
+        if (k > 1)
+            snprintf(number, sizeof number, "-%d", k);
+        if (snprintf(ret, PATH_MAX, "%s/%s%s.safetensors", folder, stem, number) >= PATH_MAX)
+            return false;
+        if (link(path, ret) == 0 || (errno == EEXIST && stat(ret, &has) == 0 && has.st_ino == is.st_ino && has.st_dev == is.st_dev))
+            return true;
+        if (errno != EEXIST)
+            return false;
+    }
+    return false;
+}
+
+/* A checkpoint may go before the job begins that is to begin with it: its file gets another name in the folder of its own job, which goes with that. Where none can
+ * be given, as to a file of somebody else's, it stays as it is. */
+static void hold(json_t *model, const char *key, const char *path)
+{
+    static const char in[] = "/checkpoints/", file[] = "/model.safetensors";
+    const char *at = strstr(path, in), *step = at ? at + strlen(in) : "", *end = strchr(step, '/');
+    char folder[PATH_MAX], stem[64], name[PATH_MAX];
+
+    if (!end || strncmp(step, "step-", 5) != 0 || strcmp(end, file) != 0 || end - step >= (ptrdiff_t)sizeof stem)
+        return;
+    snprintf(stem, sizeof stem, "%.*s", (int)(end - step), step);
+    if (snprintf(folder, sizeof folder, "%.*s/inits", (int)(at - path), path) < (int)sizeof folder && hold_in(folder, stem, path, name))
+        json_object_set_new(model, key, json_string(name));
+}
+
+void inits_hold(json_t *root)
+{
+    json_t *model = json_object_get(root, "model"), *value;
+    const char *key;
+    void *next;
+
+    json_object_foreach_safe(model, next, key, value)
+    {
+        if (strncmp(key, "init", 4) == 0 && json_is_string(value))
+            hold(model, key, json_string_value(value));
+    }
 }

@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include "client/command.h"
+#include "client/inits.h"
 #include "client/spec.h"
 #include "client/watch.h"
 #include "client/worker.h"
@@ -38,6 +39,7 @@ int submit_spec(struct context *ctx, json_t *spec, int64_t *ret_id)
         json_decref(spec);
         return complain(&err);
     }
+    inits_hold(spec);
     rc = call(ctx, "job.submit", json_pack("{s:s, s:o}", "token", token, "spec", spec), &result);
     if (rc)
         return rc;

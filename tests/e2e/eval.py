@@ -205,7 +205,7 @@ def test_the_best_by_a_metric(node):
     for wrong, said in ("mAP", "'mAP' is no metric of yolov3_tiny: these are loss, AP, "), ("segm_AP", "'segm_AP' is no metric"), ("abs_rel", "'abs_rel' is no metric"):
         for command in "check", "submit":
             expect(node.ctl(command, "job", "checkpoint.best=" + wrong), 1, r"checkpoint\.best: " + said)
-    for missing in ("val.every=0",), ("data.val.annotations=null", "data.val.images=null"):
+    for missing in ("val.every=0",), ("data.val.annotations=null", "data.val.images=null", "val.every=null"):
         expect(node.ctl("check", "job", "checkpoint.best=AP", *missing), 1, r"checkpoint\.best: 'AP' is of validations: needs data\.val")
     expect(node.ctl("check", "job", "checkpoint.best=AP50:RBC"), 0)
     expect(node.ctl("submit", "job", "checkpoint.best=AR100:x", "train.steps=2", "val.every=1", "--wait"), 4, r"checkpoint\.best: a validation has no metric 'AR100:x'; it has loss, AP, AP50")

@@ -2,6 +2,7 @@
 """A model of three classes is trained, and another of one class begins with its weights."""
 import json
 import os
+import shutil
 import struct
 import subprocess
 import sys
@@ -142,11 +143,24 @@ def by_number(d, data, job):
     spec["train"]["steps"] = 1
     with open(data + "/next.json", "w", encoding="utf-8") as f:
         json.dump(spec, f)
-    init = "%s/jobs/%d/checkpoints/step-%%d/model.safetensors" % (d.state, job)
-    for which, step in ("", 2), ("@last", 2), ("@2", 2):
+    init, held = "%s/jobs/%d/checkpoints/step-2/model.safetensors" % (d.state, job), "%s/jobs/%d/inits/step-2.safetensors" % (d.state, job)
+    for which in "", "@last", "@2":
         done = submit(d, data + "/next.json", "model.init=job:%d%s" % (job, which))
         assert done.returncode == 0, done
-        assert d.call("job.get", id=int(done.stdout))["spec"]["model"]["init"] == init % step, which
+        assert d.call("job.get", id=int(done.stdout))["spec"]["model"]["init"] == held and os.path.samefile(init, held), which
+        d.wait(int(done.stdout), "completed")
+    # the checkpoint goes, and one of the same step comes, before the job begins
+    d.call("daemon.drain", reason="so that it waits")
+    waits = int(submit(d, data + "/next.json", "model.init=job:%d" % job).stdout)
+    shutil.copy(init, data + "/again")
+    os.replace(data + "/again", init)
+    later = int(submit(d, data + "/next.json", "model.init=job:%d" % job).stdout)
+    os.unlink(init)
+    d.call("daemon.undrain")
+    for number, path in (waits, held), (later, held.replace("step-2", "step-2-2")):
+        done = d.wait(number, lambda j: j["state"] in ("completed", "failed"))
+        assert done["state"] == "completed" and done["spec"]["model"]["init"] == path, done
+    shutil.copy(held, init)
     for text, said in (("job:%d@best" % job, "that is 'best'"), ("job:%d@77" % job, "that is '77'"), ("job:999", "999"),
                        ("job:x", "should be job:ID"), ("job:%d@" % job, "should be job:ID"), ("job:%d,1" % job, "should be job:ID")):
         done = submit(d, data + "/next.json", "model.init=" + text)
@@ -184,7 +198,7 @@ def main():
         frozen(d, data, init)
         print(events(d, front["id"]), end="")
         by_number(d, data, three["id"])
-        assert verified(d, front["id"], "job:%d@2" % three["id"]) == init
+        assert os.path.samefile(verified(d, front["id"], "job:%d@2" % three["id"]), init.replace("checkpoints/step-2/model", "inits/step-2-3"))
 
 
 main()

@@ -177,7 +177,7 @@ def epochs_and_clone(d, data, whole):
     assert done.returncode == 0, done
     ours, theirs = (d.job(int(j))["spec"] for j in (done.stdout, job))
     assert (ours["train"]["lr"], ours["train"]["steps"], ours["name"]) == (0.002, 3, "other"), ours
-    assert ours["model"]["init"] == "%s/jobs/%d/checkpoints/step-%d/model.safetensors" % (d.state, job, MORE), ours
+    assert ours["model"]["init"] == "%s/jobs/%d/inits/step-%d.safetensors" % (d.state, job, MORE), ours
     ours["train"].update(lr=theirs["train"]["lr"], steps=MORE)
     ours.update(name=theirs["name"])
     ours["model"]["init"] = theirs["model"]["init"]

@@ -6,6 +6,7 @@
 
 #include "client/classes.h"
 #include "client/command.h"
+#include "client/eval_name.h"
 #include "client/evaluate.h"
 #include "client/print.h"
 
@@ -192,7 +193,7 @@ int command_eval(struct context *ctx, int argc, char **argv)
 
         snprintf(number, sizeof number, "%lld", (long long)id);
         w.on.set = w.set;
-        if ((rc = evaluate(ctx, number, &w.on, set, &step)))
+        if ((rc = evaluate(ctx, number, &w.on, set, &step)) || (rc = eval_name_tell(ctx, id, set)))
             return rc;
         w.set = set;
     }

@@ -122,6 +122,26 @@ def test_sets_of_every_form(node):
     expect(node.ctl("predict", "1", "--split", "val", "--format", "voc", "-o", "no"), 2, "--images and --format are of --on SET")
 
 
+def test_a_name_of_two_files(node):
+    """Who evaluates another file under the name of an earlier one hears of it, whatever the name's bytes are; the newest results are what is listed."""
+    expect(node.ctl("submit", "job", "--wait"), 0)
+    for name in "test", "t[e]st*" + "x" * 50:
+        for folder in "one", "two":
+            os.makedirs(os.path.join(node.folder, folder), exist_ok=True)
+        change_set(node, "one/%s.json" % name, lambda coco: None)
+        change_set(node, "two/%s.json" % name, lambda coco: coco["images"].pop())
+        for words in (), ("--set", "again" + name[:3]), ():
+            _, _, told = evaluated(node, "--on", "one/%s.json" % name, "--images", "d/images", *words)
+            assert "--set" not in told, told
+        _, _, told = evaluated(node, "--on", "two/%s.json" % name, "--images", "d/images", "--set", "apart" + name[:3])
+        assert "--set" not in told, told
+        found, _, told = evaluated(node, "--on", "two/%s.json" % name, "--images", "d/images")
+        assert re.search(r"'%s' of job 1 was the name of results on '.*/one/%s\.json' \(job \d+\), .* on '.*/two/.*--set NAME" %
+                         (re.escape(name[:64]), re.escape(name)), told), told
+        listed = json.loads(node.ctl("eval", "1", "--set", name[:64], "--json").stdout)
+        assert {row["metric"]: row["value"] for row in listed} == found
+
+
 def test_names_are_of_one_form(node):
     """The names that a job gives its lists are not those of a set that has names of its own, in another order."""
     forms.BCCD = node.folder + "/d"

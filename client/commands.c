@@ -51,7 +51,7 @@ const struct command commands[] = {
       "  --json      an array of rows\n"
       "  --plot      draw the curves, and where the deterministic tier changed\n",
       "  detctl loss 3 --split val --term total --csv > val.csv\n", command_loss },
-    { "eval", "[ID] [--metric NAME | --per-class] [--set NAME] [--on SET [--images DIR] [--format F] [--checkpoint STEP|best|last]] [--csv | --json] [--now]",
+    { "eval", "[ID] [--metric NAME | --per-class] [--set NAME] [--on SET [--images DIR] [--format F] [--checkpoint STEP|best|last] [KEY=VALUE ...]] [--csv | --json] [--now]",
       "Prints evaluation results: the newest, or the history of one metric; or evaluates a checkpoint on a data set",
       "  --metric NAME   only this metric, all of its history\n"
       "  --per-class     of each class: COUNT objects, AP, AP50, and PRECISION and RECALL at IoU .50 at the score CONF from\n"
@@ -61,6 +61,7 @@ const struct command commands[] = {
       "  --images DIR    where the pictures of SET lie (where its form is the job's: data.val.images, or data.train.images)\n"
       "  --format F      of SET, as of data.val.format: else coco of .json, yolo of .yaml, darknet of .data, and the job's own of others\n"
       "  --checkpoint C  a step, best (checkpoint.best of the job, and what is taken by default) or last\n"
+      "  KEY=VALUE       another value of a key of data or val, as data.voc_boxes=corners, data.names=FILE or val.nms=0.6\n"
       "  --set NAME      what is kept of that set; with --on the name that it gets (that of its file, without .json)\n"
       "  --csv, --json   everything, for scripts\n"
       "  --now           ask the running job to evaluate at its next step\n"

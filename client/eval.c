@@ -141,6 +141,12 @@ static int check(const struct context *ctx, const struct wish *w)
 {
     const struct evaluation *on = &w->on;
 
+    for (int i = 0; i < on->nchanges; i++) {
+        if (!strchr(on->changes[i], '='))
+            return misuse(ctx, "one job at a time");
+        if (!on->on || (strncmp(on->changes[i], "data.", 5) != 0 && strncmp(on->changes[i], "val.", 4) != 0))
+            return misuse(ctx, "'%s': of a job's keys those of data and val may be others, with --on SET", on->changes[i]);
+    }
     if ((on->images || on->format || on->checkpoint) && !on->on)
         return misuse(ctx, "--images, --format and --checkpoint are of --on SET");
     if (w->set && (!*w->set || strlen(w->set) > 64))
@@ -165,6 +171,7 @@ int command_eval(struct context *ctx, int argc, char **argv)
                                              { 0 } };
     struct wish w = { 0 };
     char set[65];
+    const char *job = NULL;
     long long step = 0;
     int64_t id = 0;
     int rc, o;
@@ -182,9 +189,11 @@ int command_eval(struct context *ctx, int argc, char **argv)
         w.now |= o == 'n';
         w.how = o == 'c' || o == 'j' ? o : w.how;
     }
-    if (argc - optind > 1)
-        return misuse(ctx, "one job at a time");
-    if ((rc = check(ctx, &w)) || (rc = take_id_or_newest(ctx, argv[optind], &id)))
+    if (optind < argc && !strchr(argv[optind], '='))
+        job = argv[optind++];
+    w.on.changes = argv + optind;
+    w.on.nchanges = argc - optind;
+    if ((rc = check(ctx, &w)) || (rc = take_id_or_newest(ctx, job, &id)))
         return rc;
     if (w.now)
         return ask_for_one(ctx, id);

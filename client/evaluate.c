@@ -95,6 +95,8 @@ static int build(const struct run *r, const struct evaluation *e, const char *se
     json_object_set_new(eval, "job", json_integer(r->id));
     rc = put_set(root, e, err);
     if (rc == 0)
+        rc = e->nchanges > 0 ? spec_assign(root, e->changes, e->nchanges, err) : 0;
+    if (rc == 0)
         rc = put_text(eval, "set", set, "--set", err);
     if (rc == 0)
         rc = put_text(root, "name", name, "--set", err);

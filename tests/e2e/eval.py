@@ -107,6 +107,13 @@ def test_sets_of_every_form(node):
     expect(node.ctl("predict", "1", "--on", "voc/Annotations", "--images", "voc/JPEGImages", "--no-pictures", "-o", "folder"), 0)
     with open(node.folder + "/folder/results.json", encoding="utf-8") as f:
         assert {r["file_name"] for r in json.load(f)} == set(os.listdir(node.folder + "/voc/JPEGImages")), "a folder of XML files"
+    forms.as_voc(node.folder + "/corners")  # whose boxes are not the development kit's
+    corners = "corners/voc/ImageSets/Main/val.txt", "--format", "voc"
+    assert evaluated(node, "--on", *corners)[0] != wanted and evaluated(node, "--on", *corners, "data.voc_boxes=corners")[0] == wanted
+    found, _, _ = evaluated(node, "--on", "darknet/data/val.txt", "--format", "darknet", "--images", "darknet", "data.names=darknet/data/obj.names")
+    assert found == wanted, found
+    for wrong in ("data.voc_boxes=corners",), ("--on", "d/val.json", "model.width=1"), ("--on", "d/val.json", "2"):
+        expect(node.ctl("eval", "1", *wrong), 2)
     aside = node.folder + "/aside"  # the validation split alone
     os.makedirs(aside)
     for stem, *_ in forms.images("val"):

@@ -229,7 +229,7 @@ const struct command commands[] = {
       "Lists the layers of a network, or the arrays of a file of weights: number, name and shape",
       "Of a job, of a job file (for as many classes as its data has), of a preset or a darknet .cfg (80 classes), or of a\n"
       ".safetensors file. Numbers are what model.load_until and train.freeze count by: those of the .cfg; of other families\n"
-      "arrays are counted. Running statistics do not train, and are written \"-\".\n\n"
+      "arrays are counted, as of a file. Running statistics do not train, and are written \"-\".\n\n"
       "  --classes N  for so many classes, and without a look at the data\n"
       "  --json       an array of objects: layer, name, shape, trains\n",
       "  detctl layers yolov3_tiny model.width=0.5 --classes 3\n", command_layers },

@@ -124,8 +124,8 @@ static int take(struct context *ctx, const struct option *options, int argc, cha
     while ((o = getopt_long(argc, argv, "n:o:", options, NULL)) != -1) {
         if (o == '?')
             return CODE_USAGE;
-        if ((o == 'n' || o == 'c') && (!is_number(optarg) || strlen(optarg) > 6))
-            return misuse(ctx, "%s is a count, not '%s'", o == 'n' ? "-n" : "--classes", optarg);
+        if ((o == 'n' || o == 'c') && (!is_number(optarg) || strlen(optarg) > 6 || atoi(optarg) == 0))
+            return misuse(ctx, "%s is a count above 0, not '%s'", o == 'n' ? "-n" : "--classes", optarg);
         if (l->n + 2 > WORDS)
             return misuse(ctx, "the same options again and again");
         add(l, o == 'n' ? "--count" : o == 'c' ? "--classes" : o == 'o' ? "--out" : "--json");

@@ -375,6 +375,11 @@ static int number(const char *text, int *ret)
     return 0;
 }
 
+static int count(const char *text, int *ret)
+{
+    return number(text, ret) < 0 || *ret == 0 ? -1 : 0;
+}
+
 static int score(const char *text, double *ret)
 {
     char *end;
@@ -442,13 +447,13 @@ static int parse(int argc, char **argv, struct args *a)
             a->sample = true;
             break;
         case 'M':
-            bad |= number(optarg, &a->number);
+            bad |= count(optarg, &a->number);
             break;
         case 'J':
             a->json = true;
             break;
         case 'C':
-            bad |= number(optarg, &a->classes);
+            bad |= count(optarg, &a->classes);
             break;
         case 'e':
             a->dialect = optarg;

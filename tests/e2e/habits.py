@@ -76,7 +76,9 @@ def anchors(p):
               "model.anchor_sizes=[1,2,3,4]")
     p.refused("model.anchor_sizes: must be pixels above 0, number 3 is -1", "detctl", "check", "tiny", "model.anchor_sizes=[1,2,-1,4,5,6,7,8,9,10,11,12]")
     p.refused("boxes are too few for 32 anchors", "detctl", "anchors", "tiny", "-n", "32")
-    p.refused("-n is a count", "detctl", "anchors", "tiny", "-n", "x", code=2)
+    for wrong in "x", "0", "00":
+        p.refused("-n is a count above 0, not '%s'" % wrong, "detctl", "anchors", "tiny", "-n", wrong, code=2)
+    p.refused("number is out of range", "detd-worker", "--anchors", "--count", "0", "tiny.json", code=2)
 
 
 def trained_with_anchors(p):

@@ -352,6 +352,28 @@ static void lost_files_are_named_or_replaced(void **state)
     write_image(f->dir, 4);
 }
 
+/* Of a set that nobody checked, as predict's, nothing is said of a check. */
+static void a_picture_of_another_size(void **state)
+{
+    struct fixture *f = *state;
+    struct dataset_image *im = &f->d->images[2], was = *im;
+    struct pictures *p = pictures_new(f->d, 0);
+    struct decoder *dec = decoder_new();
+    const uint8_t *rgb;
+    struct err err;
+
+    im->w++;
+    for (int checked = 0; checked < 2; checked++) {
+        im->size_bytes = checked ? 99 : 0;
+        assert_int_equal(pictures_get(p, dec, 2, &rgb, &err), ERR_DATA);
+        assert_non_null(strstr(err.msg, checked ? "/2.png: is 46 x 32 pixels now, was 47 x 32 when it was checked"
+                                                : "/2.png: is 46 x 32 pixels, and not 47 x 32 as its set has it"));
+    }
+    *im = was;
+    decoder_free(dec);
+    pictures_free(p);
+}
+
 /* What is kept is read no more: its file may go. */
 static void pictures_are_decoded_or_kept(void **state)
 {
@@ -576,6 +598,7 @@ int main(void)
         cmocka_unit_test(validation_sees_each_image_once),
         cmocka_unit_test(lost_files_are_named_or_replaced),
         cmocka_unit_test(pictures_are_decoded_or_kept),
+        cmocka_unit_test(a_picture_of_another_size),
         cmocka_unit_test(the_cache_keeps_to_its_limit),
         cmocka_unit_test(lost_pictures_leave_with_their_boxes),
         cmocka_unit_test(the_first_of_two_bad_pictures_is_told),

@@ -35,6 +35,14 @@ void pictures_free(struct pictures *p)
     free(p);
 }
 
+static int other_size(const char *path, const struct image *now, const struct dataset_image *was, struct err *err)
+{
+    return err_set(err, ERR_DATA,
+                   was->size_bytes > 0 ? "%s: is %d x %d pixels now, was %d x %d when it was checked"
+                                       : "%s: is %d x %d pixels, and not %d x %d as its set has it",
+                   path, now->w, now->h, was->w, was->h);
+}
+
 int pictures_get(struct pictures *p, struct decoder *dec, int32_t image, const uint8_t **ret_rgb, struct err *err)
 {
     const struct dataset_image *im = &p->d->images[image];
@@ -51,7 +59,7 @@ int pictures_get(struct pictures *p, struct decoder *dec, int32_t image, const u
     if (rc < 0)
         return rc;
     if (img.w != im->w || img.h != im->h)
-        return err_set(err, ERR_DATA, "%s: is %d x %d pixels now, was %d x %d when it was checked", path, img.w, img.h, im->w, im->h);
+        return other_size(path, &img, im, err);
     cache_put(p->cache, image, img.rgb, (size_t)im->w * (size_t)im->h * 3);
     *ret_rgb = img.rgb;
     return 0;

@@ -265,6 +265,30 @@ static void a_size_that_fits_twice_is_refused(void **state)
     assert_true(info.nloaded == 1 && v[0] == 1 && v[10] == 0);
 }
 
+/* What was done already is no advice. */
+static void the_hint_is_not_what_was_done(void **state)
+{
+    unsigned char bytes[512];
+    struct darknet_weights_info info;
+    float v[64] = { 0 };
+    struct darknet_block b[3] = { { 0, 2, 1, 1, v, v + 2, v + 4, v + 6, v + 8, 0, false },
+                                  { 1, 2, 2, 1, v + 10, v + 12, v + 14, v + 16, v + 18, 0, false },
+                                  { 2, 6, 2, 1, v + 22, NULL, NULL, NULL, v + 28, 1, false } };
+    struct err err;
+    const char *hint;
+
+    (void)state;
+    count_up(bytes, 1);
+    for (int load_until = -1; load_until <= 2; load_until += 3) {
+        assert_int_equal(darknet_weights_parse(bytes, 20 + 4 * 15, "f", b, 3, load_until, &info, &err), ERR_DATA);
+        hint = strstr(err.msg, ": another network or model.width?");
+        assert_non_null(hint);
+        assert_string_equal(hint, load_until < 0
+                                      ? ": another network or model.width? model.load_until=2 takes the layers in front of the heads"
+                                      : ": another network or model.width?");
+    }
+}
+
 /* Shifted numbers are no variances; nothing is taken of a file that has one. */
 static void variances_are_not_negative(void **state)
 {
@@ -389,6 +413,7 @@ int main(void)
         cmocka_unit_test(heads_of_another_count_are_stepped_over),
         cmocka_unit_test(classes_have_a_limit),
         cmocka_unit_test(a_size_that_fits_twice_is_refused),
+        cmocka_unit_test(the_hint_is_not_what_was_done),
         cmocka_unit_test(variances_are_not_negative),
         cmocka_unit_test(numbers_are_finite),
         cmocka_unit_test(written_files_have_the_published_bytes),

@@ -98,24 +98,26 @@ static struct fit fits(const struct reading *p, size_t header)
     return (struct fit){ blocks_at(p, floats), other_classes(p, floats) };
 }
 
-/* What to do. */
-static void hint(const struct reading *p, char *text, size_t size)
+/* What to do, other than what was done. */
+static void hint(const struct reading *p, int load_until, char *text, size_t size)
 {
     const struct darknet_block *head = first_head(p);
 
-    if (head)
+    if (load_until >= 0 && (!head || load_until <= head->layer))
+        snprintf(text, size, "another network or model.width?");
+    else if (head)
         snprintf(text, size, "another network or model.width? model.load_until=%d takes the layers in front of the heads", head->layer);
     else
         snprintf(text, size, "another network or model.width? model.load_until takes the part in front");
 }
 
-static int boundary_err(const struct reading *p, struct err *err)
+static int boundary_err(const struct reading *p, int load_until, struct err *err)
 {
     uint64_t floats = (p->size - p->header) / 4, below = 0, above = 0;
     char what[128];
     size_t n = 0;
 
-    hint(p, what, sizeof what);
+    hint(p, load_until, what, sizeof what);
     while (n < p->nblocks && (above = below + block_floats(&p->blocks[n], p->own)) <= floats) {
         below = above;
         n++;
@@ -198,7 +200,7 @@ static int choose(struct reading *p, int load_until, struct darknet_weights_info
         p->open_ended = true;
     }
     *ret_n = f.n;
-    return f.n < 0 ? boundary_err(p, err) : 0;
+    return f.n < 0 ? boundary_err(p, load_until, err) : 0;
 }
 
 static bool wanted(const struct reading *p, const struct darknet_block *b, int load_until)

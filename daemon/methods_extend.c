@@ -76,6 +76,18 @@ static int read_spec(struct extending *x)
     return rc == 0 && !x->text ? err_set(&x->err, -ENOMEM, "out of memory") : rc;
 }
 
+/* It would end at once, or where it did, for the count of validations is in its checkpoints. */
+static int check_stopped(struct extending *x)
+{
+    const struct job_row *row = &x->row;
+
+    if (x->was->train_stop_after <= 0 || row->step >= row->steps)
+        return 0;
+    return err_field(&x->err, ERR_STATE, "train.stop_after",
+                     "job %lld cannot be given more steps: train.stop_after (%lld) ended it after step %lld of %lld, and would again",
+                     (long long)row->id, (long long)x->was->train_stop_after, (long long)row->step, (long long)row->steps);
+}
+
 /* As store_job_details() says whether one is there: of a folder that is its user's, detd does not know. */
 static bool look_at_checkpoint(void *arg, int64_t step)
 {
@@ -122,6 +134,8 @@ static void work(void *arg)
     if (x->rc < 0 || x->already)
         return;
     x->rc = read_spec(x);
+    if (x->rc == 0)
+        x->rc = check_stopped(x);
     if (x->rc == 0)
         x->rc = find_checkpoint(x);
     if (x->rc == 0)

@@ -151,6 +151,10 @@ def refusals(d, data):
     cut = submit(d, dict(spec_of(data, 6), checkpoint={"every": 0}))
     d.wait(cut, "completed")
     refused(cut, 8, "train.log_every: step 6 is no multiple of it", "no checkpoint of before is there")
+    early = submit(d, spec_of(data, 400, stop_after=1, lr=1e-12))
+    step = d.wait(early, "completed")["step"]
+    assert step < 400, step
+    refused(early, 800, "train.stop_after (1) ended it after step %d of 400, and would again" % step)
     refused(999, 8, "no job 999")
     d.call("daemon.drain", reason="test")
     waits = submit(d, spec_of(data, 8))

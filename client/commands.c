@@ -96,7 +96,7 @@ const struct command commands[] = {
       "As if N steps had been asked for at first: weights, losses and scores come out as theirs. What was worked out of the number of\n"
       "steps, as train.burn_in and val.every, stays. Where the rate depends on how many steps there are (train.schedule cosine or poly,\n"
       "fractions in train.lr_steps), or the last step was no multiple of train.log_every and val.every, it goes on from the newest\n"
-      "checkpoint before that, and is refused where none is kept.\n\n"
+      "checkpoint before that, and is refused where none is kept, or where its data is no more what it was trained on.\n\n"
       "  --steps N   train.steps\n"
       "  --epochs N  as many steps as these are\n"
       "  --wait      wait without a word until the job ends\n"

@@ -1,16 +1,19 @@
 /* client/extend.c - more of what is there: a completed job gets more steps; a job's keys, with some changed, make a new job. */
 #include <errno.h>
 #include <getopt.h>
+#include <limits.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "client/command.h"
 #include "client/epochs.h"
 #include "client/print.h"
 #include "client/spec.h"
 #include "client/submit.h"
+#include "client/worker.h"
 #include "proto/err.h"
 #include "proto/jobspec.h"
 
@@ -83,6 +86,28 @@ static int take_more(struct context *ctx, int argc, char **argv, struct more *re
                : misuse(ctx, "how far is it to train: --steps N or --epochs N, from its beginning on");
 }
 
+/* A job that finds its data changed fails, and one that failed is given no more steps: it is better told before. What cannot be looked at from here the job
+ * itself will see. */
+static int check_data(struct context *ctx, int64_t id)
+{
+    char spec[PATH_MAX], *slash;
+    json_t *logs;
+    int n, rc = call(ctx, "job.logs", json_pack("{s:I}", "id", (json_int_t)id), &logs);
+
+    if (rc)
+        return rc;
+    n = snprintf(spec, sizeof spec, "%s/spec.json", text_of(logs, "dir"));
+    json_decref(logs);
+    if (n < 0 || (size_t)n >= sizeof spec || access(spec, R_OK) < 0)
+        return 0;
+    slash = strrchr(spec, '/');
+    *slash = '\0';
+    rc = worker_run((char *[]){ NULL, (char *)"--check", (char *)"--job-dir", spec, NULL });
+    if (rc == CODE_REFUSED)
+        fprintf(stderr, "detctl: job %lld is given no more steps: it would fail\n", (long long)id);
+    return rc;
+}
+
 int command_extend(struct context *ctx, int argc, char **argv)
 {
     struct more more;
@@ -94,7 +119,8 @@ int command_extend(struct context *ctx, int argc, char **argv)
         return rc;
     if (argc - optind != 1)
         return misuse(ctx, "one job id is needed");
-    if ((rc = take_id(ctx, argv[optind], &id)) || (more.epochs > 0 && (rc = count_epochs(ctx, id, more.epochs, &more.steps))) ||
+    if ((rc = take_id(ctx, argv[optind], &id)) || (rc = check_data(ctx, id)) ||
+        (more.epochs > 0 && (rc = count_epochs(ctx, id, more.epochs, &more.steps))) ||
         (rc = call(ctx, "job.extend", json_pack("{s:I, s:I}", "id", (json_int_t)id, "steps", (json_int_t)more.steps), &result)))
         return rc;
     if (int_of(result, "from") > 0)

@@ -1,5 +1,6 @@
 #include "worker/datacheck.h"
 
+#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -168,5 +169,31 @@ int datacheck_count(const struct model_registry *models, const struct jobspec *s
     if (rc >= 0)
         rc = count_images(models, spec, d, ret_images, err);
     dataset_free(d);
+    return rc;
+}
+
+/* *ret_set is the caller's, NULL where it is not known. */
+static int same_split(const struct model_registry *models, const struct jobspec *spec, bool val, const struct dataset *train,
+                      const char *job_dir, struct dataset **ret_set, struct err *err)
+{
+    struct split_options opt;
+    char index[4096 + 32];
+    int rc;
+
+    options(models, spec, val, train, &opt);
+    snprintf(index, sizeof index, "%s/index.%s", job_dir, val ? "val" : "train");
+    rc = access(index, R_OK) == 0 ? index_load(index, &opt.check, ret_set, err) : 0;
+    return rc == ERR_DATA || rc == -ENOENT ? rc : 0;
+}
+
+int datacheck_same(const struct model_registry *models, const struct jobspec *spec, const char *job_dir, struct err *err)
+{
+    struct dataset *train = NULL, *val = NULL;
+    int rc = same_split(models, spec, false, NULL, job_dir, &train, err);
+
+    if (rc == 0 && train && spec->data_val_annotations)
+        rc = same_split(models, spec, true, train, job_dir, &val, err);
+    dataset_free(val);
+    dataset_free(train);
     return rc;
 }

@@ -9,6 +9,9 @@ struct model_registry;
 
 /* Prints a line per split and every problem kept. Errors as a job would fail with. */
 int datacheck_run(const struct model_registry *models, const struct jobspec *spec, FILE *out, struct err *err);
+/* Whether a job that checked its data finds it as it was, by the indexes in its folder: ERR_DATA or -ENOENT where not. What the caller may not read, and what the
+ * job has not checked, is no difference. */
+int datacheck_same(const struct model_registry *models, const struct jobspec *spec, const char *job_dir, struct err *err);
 /* The training split as its annotations have it, no picture opened; a caller frees it, also after an error. Why it cannot be read goes to `complaints`. */
 int datacheck_list(const struct model_registry *models, const struct jobspec *spec, struct dataset **ret_set, FILE *complaints,
                    struct err *err);

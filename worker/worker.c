@@ -31,6 +31,7 @@ static const char usage[] =
     "  detd-worker [--dir DIR] FILE [key=value ...]     train with one rank; reports go to stdout as JSON lines, checkpoints\n"
     "                                                   into DIR (default: the job's name)\n"
     "  detd-worker --check FILE [key=value ...]         check the job file and its data set, train nothing\n"
+    "  detd-worker --check --job-dir DIR                look whether the data of a job is what it was when it was checked\n"
     "  detd-worker --count-images FILE [key=value ...]  print how many images of the training split are trained on\n"
     "  detd-worker --layers [--classes N] [--json] FILE|PRESET [key=value ...]\n"
     "                                                   list the arrays of a job's network, of a preset or .cfg (of 80 classes),\n"
@@ -105,12 +106,43 @@ static int read_job(const struct args *a, int argc, char **argv, struct jobspec 
     return rc;
 }
 
+/* As a job's folder has it. */
+static int read_stored(const struct args *a, struct jobspec **ret_spec, struct err *err)
+{
+    char path[4096];
+    json_t *root;
+    int rc;
+
+    snprintf(path, sizeof path, "%s/spec.json", a->job_dir);
+    rc = jobspec_read(path, &root, err);
+    if (rc < 0)
+        return rc;
+    rc = jobspec_parse_for(a->models->presets, root, true, ret_spec, err);
+    json_decref(root);
+    return rc;
+}
+
+static int run_check_same(const struct args *a)
+{
+    struct jobspec *spec;
+    struct err err;
+    int rc = read_stored(a, &spec, &err);
+
+    if (rc < 0)
+        return failed(&err);
+    rc = datacheck_same(a->models, spec, a->job_dir, &err);
+    jobspec_free(spec);
+    return rc < 0 ? failed(&err) : 0;
+}
+
 static int run_check(const struct args *a, int argc, char **argv)
 {
     struct jobspec *spec;
     struct err err;
     int rc;
 
+    if (argc < 1 && a->job_dir)
+        return run_check_same(a);
     if (argc < 1)
         return usage_error("--check needs a job file");
     rc = read_job(a, argc, argv, &spec, &err);
@@ -342,19 +374,12 @@ static int run_rank(const struct args *a)
                                    .control_fd = WORKER_FD_CONTROL,
                                    .comm_fd = WORKER_FD_COMM,
                                    .progress_fd = WORKER_FD_PROGRESS };
-    char path[4096];
     struct jobspec *spec;
-    json_t *root;
     struct err err;
     int rc;
 
     prctl(PR_SET_NAME, "detd-worker"); /* it was executed from a descriptor, whose number would be its name */
-    snprintf(path, sizeof path, "%s/spec.json", a->job_dir);
-    rc = jobspec_read(path, &root, &err);
-    if (rc < 0)
-        return failed(&err);
-    rc = jobspec_parse_for(a->models->presets, root, true, &spec, &err);
-    json_decref(root);
+    rc = read_stored(a, &spec, &err);
     if (rc < 0)
         return failed(&err);
     if (spec->eval_run) /* the checkpoint has the weights */

@@ -68,6 +68,26 @@ def trains_on(d, data, whole):
     return job
 
 
+def data_that_has_changed(d, data, whole):
+    """It is refused before the job is queued, where it would fail for good; with the data as it was the job goes on."""
+    job = submit(d, spec_of(data, STEPS))
+    d.wait(job, "completed")
+    with open(data + "/train.json", encoding="utf-8") as f:
+        text = f.read()
+    for change, mend, said in ((lambda: open(data + "/train.json", "a", encoding="utf-8").write(" "), lambda: open(data + "/train.json", "w", encoding="utf-8").write(text),
+                                "train.json: has changed since the data set was checked"),
+                               (lambda: os.rename(data + "/images", data + "/away"), lambda: os.rename(data + "/away", data + "/images"), "No such file"),
+                               (lambda: os.rename(data + "/val.json", data + "/away"), lambda: os.rename(data + "/away", data + "/val.json"), "val.json")):
+        change()
+        done = ctl(d, "extend", str(job), "--steps", str(MORE), "--wait")
+        assert done.returncode == 1 and not done.stdout and said in done.stderr and "job %d is given no more steps" % job in done.stderr, done
+        assert d.job(job)["state"] == "completed"
+        mend()
+    done = ctl(d, "extend", str(job), "--steps", str(MORE), "--wait")
+    assert done.returncode == 0, done
+    check_same(d, job, whole, MORE)
+
+
 def from_before_its_last_step(d, data, whole):
     """Its last step was no multiple of train.log_every and val.every: what its end stored there goes."""
     job = submit(d, spec_of(data, 10))
@@ -203,6 +223,7 @@ def main():
         the_link_is_mended(d, data)
         an_older_copy_of_the_database(d, job)
         from_before_its_last_step(d, data, whole)
+        data_that_has_changed(d, data, whole)
         killed_on_the_way(d, data, whole)
         refusals(d, data)
         epochs_and_clone(d, data, whole)

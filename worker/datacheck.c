@@ -11,6 +11,7 @@
 #include "worker/data/census.h"
 #include "worker/data/check.h"
 #include "worker/data/dataset.h"
+#include "worker/data/pose_truth.h"
 #include "worker/data/problems.h"
 #include "worker/data/sample/task.h"
 #include "worker/data/survey.h"
@@ -45,6 +46,16 @@ static int images_of(const struct model_registry *models, const struct jobspec *
     return family && family->task->count ? family->task->count(d, spec) : dataset_targets(d);
 }
 
+/* A file of poses that ends early leaves scores out of which nobody hears else. */
+static int tell_poses(const char *split, const struct dataset *d, FILE *out, struct err *err)
+{
+    int lacking, rc = pose_truth_lacking(d, &lacking, err);
+
+    if (rc >= 0 && lacking > 0)
+        fprintf(out, "%s: %d of %d targets have no pose of theirs and of the next frame in poses.txt\n", split, lacking, d->views->n);
+    return rc;
+}
+
 /* *ret_set is the caller's, NULL or not, success or not. */
 static int check_one(const struct model_registry *models, const struct jobspec *spec, bool val, const struct dataset *train, FILE *out,
                      struct dataset **ret_set, struct err *err)
@@ -70,7 +81,9 @@ static int check_one(const struct model_registry *models, const struct jobspec *
                     (long long)d->offset[d->nimages], d->nclasses, (long long)(p->count - p->kept_records), also, (long long)d->clipped);
         kept = !val ? images_of(models, spec, d) : d->nimages;
         fprintf(out, "%s: %s\n", split, census_text(d, d->nimages - kept, census, sizeof census));
-        rc = survey_split(d, split, opt.check.upright, out, err);
+        rc = tell_poses(split, d, out, err);
+        if (rc >= 0)
+            rc = survey_split(d, split, opt.check.upright, out, err);
     }
     *ret_set = d;
     free(p);

@@ -2,6 +2,7 @@
 """Depth networks on frames of a real video, with the real programs. usage: depth.py [SCENARIO ...]"""
 import json
 import os
+import re
 import shutil
 import struct
 import subprocess
@@ -193,6 +194,23 @@ def bad_poses_are_refused_before_the_job_begins():
         assert ended["state"] == "failed" and why in ended["reason"] and ended["attempt"] == 1, ended
 
 
+def poses_that_end_early_are_told():
+    """Their targets are in no score of motion; the check says how many, and the job's events."""
+    with Daemon(foreign=False, slots=1) as d:
+        spec = spec_of(d, train={"steps": 2})
+        assert "have no pose" not in check(d, spec).stdout
+        path, lines = d.root + "/video/poses.txt", open(d.root + "/video/poses.txt", encoding="utf-8").readlines()
+        with open(path, "w", encoding="utf-8") as f:
+            f.writelines(lines[:5])
+        done = check(d, spec)
+        told = re.search(r"^val: (\d+ of \d+ targets have no pose of theirs and of the next frame in poses\.txt)$", done.stdout, re.M)
+        assert done.returncode == 0 and told, done.stdout
+        job = submit(d, spec, "early")
+        assert finish(d, job)["state"] == "completed"
+        events = d.sql("SELECT level, text FROM events WHERE job=? AND text LIKE '%have no pose%'", job)
+        assert events == [("warning", "val: " + told.group(1))], (events, told)
+
+
 def poses_that_change_meanwhile_cost_the_score_alone():
     with Daemon(foreign=False, slots=1) as d:
         job = submit(d, spec_of(d, train={"steps": 40}), "changed")
@@ -206,5 +224,5 @@ def poses_that_change_meanwhile_cost_the_score_alone():
 
 
 if __name__ == "__main__":
-    run_scenarios([depth_is_scored_as_the_job_says, the_way_of_a_folder_is_what_validation_scored, no_picture_is_no_reason_to_fail, a_picture_of_each_validation_while_it_is_new, poses_that_change_meanwhile_cost_the_score_alone, motion_is_scored_alike_by_any_number_of_ranks,
+    run_scenarios([poses_that_end_early_are_told, depth_is_scored_as_the_job_says, the_way_of_a_folder_is_what_validation_scored, no_picture_is_no_reason_to_fail, a_picture_of_each_validation_while_it_is_new, poses_that_change_meanwhile_cost_the_score_alone, motion_is_scored_alike_by_any_number_of_ranks,
                    bad_poses_are_refused_before_the_job_begins], lanes=2)

@@ -409,6 +409,8 @@ static void motion_between_frames(void **state)
     t.frames.source[1] = -1;
     d = tree_read(&t, "3\n1\n2\n");
     assert_int_equal(pose_truth_view(d), -1);
+    assert_int_equal(pose_truth_lacking(d, &next, &t.err), 0);
+    assert_int_equal(next, 0);
     dataset_free(d);
     tree_text(&t, "poses.txt", POSE(0) POSE(1) POSE(3) TURNED);
     d = tree_read(&t, "3\n1\n2\n");
@@ -417,6 +419,8 @@ static void motion_between_frames(void **state)
     check_motion(p, 1, ahead, 2);
     check_motion(p, 2, turned, 0);
     assert_false(pose_truth_motion(p, 0, ignored, &next)); /* the file ends with frame 3 */
+    assert_int_equal(pose_truth_lacking(d, &next, &t.err), 0);
+    assert_int_equal(next, 1);
     assert_false(pose_truth_motion(p, 3, ignored, &next)); /* no target */
     assert_false(pose_truth_motion(p, -1, ignored, &next));
     pose_truth_close(p);

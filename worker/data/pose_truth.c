@@ -141,3 +141,22 @@ bool pose_truth_motion(void *of, int image, double ret[POSES_NUMBERS], int *ret_
     }
     return false;
 }
+
+int pose_truth_lacking(const struct dataset *d, int *ret_count, struct err *err)
+{
+    int view = pose_truth_view(d), rc, n = 0, next;
+    double motion[POSES_NUMBERS];
+    struct pose_truth *t;
+
+    *ret_count = 0;
+    if (view < 0)
+        return 0;
+    rc = pose_truth_open(d, &t, err);
+    if (rc < 0)
+        return rc;
+    for (int i = 0; i < d->views->n; i++)
+        n += d->views->view[i].source[view] != i && !pose_truth_motion(t, i, motion, &next);
+    pose_truth_close(t);
+    *ret_count = n;
+    return 0;
+}

@@ -14,6 +14,7 @@
 #include "worker/data/census.h"
 #include "worker/data/check.h"
 #include "worker/data/loader.h"
+#include "worker/data/pose_truth.h"
 #include "worker/data/problems.h"
 #include "worker/data/sample/task.h"
 #include "worker/models/registry.h"
@@ -75,6 +76,18 @@ static int report_census(const struct machine *m, const char *split, const struc
                         census_text(d, counted ? d->nimages - family->task->count(d, m->spec) : 0, text, sizeof text));
 }
 
+/* Scores of poses are of the others alone. What is wrong with the files now costs the score, as validation says. */
+static int report_poses(const struct machine *m, const char *split, const struct dataset *d, struct err *err)
+{
+    struct err ignored;
+    int lacking;
+
+    if (pose_truth_lacking(d, &lacking, &ignored) < 0 || lacking == 0)
+        return 0;
+    return report_event(m->report, err, "warning", "data", "%s: %d of %d targets have no pose of theirs and of the next frame in poses.txt",
+                        split, lacking, d->views->n);
+}
+
 /* Rank 0 checks a split once in the life of the job and writes the index; everybody else, and every later attempt, reads that. */
 static int check_once(const struct machine *m, const char *split, const struct check_options *opt, const char *index, struct err *err)
 {
@@ -94,6 +107,8 @@ static int check_once(const struct machine *m, const char *split, const struct c
             rc = report_split(m, split, d, problems, err);
         if (rc >= 0)
             rc = report_census(m, split, d, err);
+        if (rc >= 0)
+            rc = report_poses(m, split, d, err);
         dataset_free(d);
     }
     free(problems);

@@ -250,7 +250,8 @@ void job_drop_view(struct job *j)
 
 void job_committed(struct jobs *jobs, struct job *j, int64_t seq)
 {
-    j->committed = seq;
+    if (seq > j->committed) /* else reports were lost since it was queued, and are passed over */
+        j->committed = seq;
     if (j->hidden_until == 0 || seq < j->hidden_until)
         return;
     j->hidden_until = 0;

@@ -492,9 +492,9 @@ def another_database_while_a_job_runs():
                 os.unlink(d.state + "/" + name)
         d.start()
         job = d.submit(20)
-        session = "session %d " % d.session(job)
-        assert session in d.wait_event("waits", job)[0]
-        assert session in d.call("job.why", id=job)["text"], d.call("job.why", id=job)
+        holder = "process %d (" % d.session(job)
+        assert holder in d.wait_event("waits", job)[0], (holder, d.events("waits", job))
+        assert holder in d.call("job.why", id=job)["text"], d.call("job.why", id=job)
         d.kill_session(job)
         assert [a["resume_step"] for a in d.wait(job, "completed")["attempts"]] == [0]
         d.check_rows(job, 20)

@@ -8,10 +8,14 @@
 enum { LEAD = 0xc2, PIECE = 512 };
 
 struct plain {
+    struct plain *next;
     int fd;
     unsigned char last; /* byte that came before */
     bool held;          /* a LEAD whose second byte is to come */
 };
+
+/* Those that are open: to a sanitizer the C library's pointer to them is none, and what nobody points to has leaked. */
+static struct plain *first;
 
 static bool is_c1(unsigned char c)
 {
@@ -72,6 +76,11 @@ static ssize_t plain_write(void *cookie, const char *from, size_t size)
 
 static int plain_close(void *cookie)
 {
+    struct plain **at = &first;
+
+    while (*at != cookie)
+        at = &(*at)->next;
+    *at = (*at)->next;
     free(cookie);
     return 0;
 }
@@ -83,11 +92,13 @@ FILE *plain_open(int fd)
 
     if (!p)
         return NULL;
-    *p = (struct plain){ .fd = fd };
+    *p = (struct plain){ .next = first, .fd = fd };
     f = fopencookie(p, "w", (cookie_io_functions_t){ .write = plain_write, .close = plain_close });
-    if (!f)
+    if (!f) {
         free(p);
-    else
-        setvbuf(f, NULL, fd == STDERR_FILENO || isatty(fd) ? _IOLBF : _IOFBF, BUFSIZ);
+        return NULL;
+    }
+    first = p;
+    setvbuf(f, NULL, fd == STDERR_FILENO || isatty(fd) ? _IOLBF : _IOFBF, BUFSIZ);
     return f;
 }

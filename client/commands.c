@@ -4,10 +4,11 @@
 
 /* clang-format off */
 const struct command commands[] = {
-    { "submit", "FILE [KEY=VALUE ...] [--after ID[:ok]] [--time LIMIT] [--wait | --watch]", "Queues a job and prints its id",
+    { "submit", "FILE [KEY=VALUE ...] [--init WEIGHTS] [--after ID[:ok]] [--time LIMIT] [--wait | --watch]", "Queues a job and prints its id",
       "FILE is a job file (FILE.json is tried too); KEY=VALUE changes one of its keys. Paths are relative to FILE, those\n"
       "of KEY=VALUE to the folder in which detctl runs; each is opened before anything is queued. train.epochs becomes\n"
       "train.steps: detd-worker counts the images, with data.on_bad=skip or data.val.fraction by reading all of them.\n\n"
+      "  --init W     begin with these weights (model.init): a file, or job:12, with @best, @last or @STEP\n"
       "  --after ID   start it when that job has ended (run.after); ID:ok: has completed, else it is cancelled\n"
       "  --time LIMIT end it when it ran so long, after a checkpoint: 30d, 12h, 45m, 90s or 2w (run.time_limit)\n"
       "  --wait       wait without a word until the job ends\n"

@@ -3,6 +3,7 @@
 #include <errno.h>
 #include <getopt.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/random.h>
 #include <unistd.h>
@@ -139,11 +140,32 @@ static int take_after(const struct context *ctx, const char *text, char ret[60],
     return 0;
 }
 
+/* words: the job file, and changes of its keys. init: as model.init, NULL: not given. */
+static int load(struct context *ctx, char **words, int count, const char *init, json_t **ret_spec)
+{
+    char **changes = calloc((size_t)count + 1, sizeof *changes), *last = NULL;
+    int rc;
+
+    if (!changes || (init && asprintf(&last, "model.init=%s", init) < 0))
+        abort();
+    memcpy(changes, words + 1, (size_t)(count - 1) * sizeof *changes);
+    changes[count - 1] = last;
+    rc = spec_load(ctx, words[0], changes, count - 1 + (init != NULL), ret_spec);
+    free(changes);
+    free(last);
+    return rc;
+}
+
 int command_submit(struct context *ctx, int argc, char **argv)
 {
-    static const struct option options[] = { { "wait", no_argument, NULL, 'w' },        { "watch", no_argument, NULL, 'W' },
-                                             { "help-keys", no_argument, NULL, 'k' },   { "time", required_argument, NULL, 't' },
-                                             { "after", required_argument, NULL, 'a' }, { 0 } };
+    static const struct option options[] = { { "wait", no_argument, NULL, 'w' },
+                                             { "watch", no_argument, NULL, 'W' },
+                                             { "help-keys", no_argument, NULL, 'k' },
+                                             { "time", required_argument, NULL, 't' },
+                                             { "after", required_argument, NULL, 'a' },
+                                             { "init", required_argument, NULL, 'i' },
+                                             { 0 } };
+    const char *init = NULL;
     char more[3][60] = { "", "", "" }; /* keys that options stand for */
     bool wait = false, watch = false, keys = false;
     struct err err = { 0 };
@@ -157,6 +179,7 @@ int command_submit(struct context *ctx, int argc, char **argv)
         keys |= o == 'k';
         wait |= o == 'w';
         watch |= o == 'W';
+        init = o == 'i' ? optarg : init;
         if (o == 't' && take_limit(ctx, optarg, more[0]))
             return CODE_USAGE;
         if (o == 'a' && take_after(ctx, optarg, more[1], more[2]))
@@ -166,7 +189,7 @@ int command_submit(struct context *ctx, int argc, char **argv)
         return help_keys(argc - optind, argv + optind);
     if (optind >= argc)
         return misuse(ctx, "no job file given");
-    if ((rc = spec_load(ctx, argv[optind], argv + optind + 1, argc - optind - 1, &spec)))
+    if ((rc = load(ctx, argv + optind, argc - optind, init, &spec)))
         return rc;
     for (int i = 0; i < 3; i++)
         if (more[i][0] && jobspec_override(spec, more[i], &err) < 0) {

@@ -149,6 +149,9 @@ def by_number(d, data, job):
         assert done.returncode == 0, done
         assert d.call("job.get", id=int(done.stdout))["spec"]["model"]["init"] == held and os.path.samefile(init, held), which
         d.wait(int(done.stdout), "completed")
+    done = submit(d, data + "/next.json", "--init", "job:%d@last" % job, "train.steps=2")
+    assert done.returncode == 0 and d.call("job.get", id=int(done.stdout))["spec"]["model"]["init"] == held, done
+    d.wait(int(done.stdout), "completed")
     # the checkpoint goes, and one of the same step comes, before the job begins
     d.call("daemon.drain", reason="so that it waits")
     waits = int(submit(d, data + "/next.json", "model.init=job:%d" % job).stdout)

@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
 """detd as a user of its own, detd-launch as root, and two users of the node: ann, and bob, who means no good. All are made here, in a mount namespace."""
+import concurrent.futures
 import ctypes
 import fcntl
 import hashlib
@@ -17,7 +18,7 @@ import time
 from daemon import BUILD, SANITIZED, Client, Daemon, Refused
 
 DETD, ANN, BOB, LAB = 4242, 2001, 2002, 3001
-INSIDE = os.environ.get("DETD_USERS") == "1"
+INSIDE = os.environ.get("DETD_USERS")
 PASSWD = "detd:x:%d:%d::/nonexistent:/bin/false\nann:x:%d:%d::/home/ann:/bin/sh\nbob:x:%d:%d::/home/bob:/bin/sh\n" % (DETD, DETD, ANN, ANN, BOB, BOB)
 GROUP = "detd:x:%d:\nann:x:%d:\nbob:x:%d:\nlab:x:%d:ann\n" % (DETD, ANN, BOB, LAB)
 TICKET, ASK = 16 + 8 + 40 + 64, 4 + 4 + 8 + 128 + 16 + 24 + 40 + 1024 + 256
@@ -79,7 +80,7 @@ class Node(Daemon):
             os.chmod(self.bin + "/" + name, 0o755)
         with open(self.root + "/conf", "a") as f:
             f.write("launch = %s\n" % self.socket)
-        self.group = "%s/detd-e2e-%d" % (self.scopes, os.getpid()) if self.scopes else None
+        self.group = "%s/detd-e2e-%s" % (self.scopes, INSIDE) if self.scopes else None
         for user in ("ann", "bob"):
             shutil.rmtree("/home/" + user, ignore_errors=True)
             os.mkdir("/home/" + user, 0o700)
@@ -1237,30 +1238,47 @@ def without_launch():
         d.wait(job, "cancelled")
 
 
-SCENARIOS = [jobs_run_as_their_submitters, the_last_word, a_doctor_sees_them, restarts, a_hostile_job, a_lock_that_is_taken_away, locks_of_gpus, a_gpu_that_is_busy, a_lock_of_a_gpu_that_is_taken_away, what_is_taken_away_while_nobody_looks, who_says_hello_again_and_again, an_unusable_folder, who_cancels_what_cannot_be_started, a_launch_that_does_not_answer, a_removal_that_is_held_up, limits, links_in_its_own_folder, a_forged_ticket, programs_of_others, options_of_the_helper, without_scopes, without_launch]
+SCENARIOS = [a_launch_that_does_not_answer, who_cancels_what_cannot_be_started, an_unusable_folder, a_hostile_job, who_says_hello_again_and_again,
+             what_is_taken_away_while_nobody_looks, without_scopes, a_removal_that_is_held_up, jobs_run_as_their_submitters, the_last_word,
+             a_doctor_sees_them, restarts, a_lock_that_is_taken_away, locks_of_gpus, a_gpu_that_is_busy, a_lock_of_a_gpu_that_is_taken_away, limits,
+             links_in_its_own_folder, a_forged_ticket, programs_of_others, options_of_the_helper, without_launch]
 
 
-def with_users():
+def apart(scenario):
+    """In namespaces of its own: the users, their homes and processes of one scenario are nobody else's. The shell is the first process there, and waits for those that
+    are left over."""
     def lines(path, more):
         names = [line.split(":")[0] for line in more.splitlines()]
         return "".join(line for line in open(path) if line.split(":")[0] not in names) + more
-    command = 'mount -t tmpfs -o mode=755 detd-e2e /run && printf %s "$0" >/run/passwd && printf %s "$1" >/run/group && shift && ' \
-        'mount --bind /run/passwd /etc/passwd && mount --bind /run/group /etc/group && mount -t tmpfs -o mode=755 detd-e2e /home && exec "$@"'
-    return subprocess.run(["unshare", "--mount", "sh", "-c", command, lines("/etc/passwd", PASSWD), lines("/etc/group", GROUP), sys.executable] + sys.argv,
-                          env=dict(os.environ, DETD_USERS="1"), check=False).returncode
+    command = 'mount -t proc proc /proc && mount -t tmpfs -o mode=755 detd-e2e /run && printf %s "$0" >/run/passwd && printf %s "$1" >/run/group && shift && ' \
+        'mount --bind /run/passwd /etc/passwd && mount --bind /run/group /etc/group && mount -t tmpfs -o mode=755 detd-e2e /home && { "$@"; exit $?; }'
+    done = subprocess.run(["unshare", "--mount", "--pid", "--fork", "--kill-child", "sh", "-c", command, lines("/etc/passwd", PASSWD), lines("/etc/group", GROUP),
+                           sys.executable, sys.argv[0], scenario.__name__], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace",
+                          env=dict(os.environ, DETD_USERS="%d-%s" % (os.getpid(), scenario.__name__)), check=False)
+    print(done.stdout, end="", flush=True)
+    return done.returncode == 0
 
 
-if os.geteuid() != 0 or subprocess.run(["unshare", "--mount", "true"], capture_output=True, check=False).returncode != 0:
-    print("skip: only root may become other users", flush=True)
-elif SANITIZED:
-    print("skip: sanitizers need what a job's user has not", flush=True)
-elif not INSIDE:
-    sys.exit(with_users())
-else:
-    for scenario in SCENARIOS:
-        if len(sys.argv) < 2 or scenario.__name__ in sys.argv[1:]:
-            start = time.time()
-            scenario()
-            print("ok %s (%.1f s)" % (scenario.__name__, time.time() - start), flush=True)
-    if not hierarchy():
-        print("skip: no control groups of version 2 can be made here", flush=True)
+def run_here(scenario):
+    start = time.time()
+    scenario()
+    print("ok %s (%.1f s)" % (scenario.__name__, time.time() - start), flush=True)
+
+
+def main():
+    if os.geteuid() != 0 or subprocess.run(["unshare", "--mount", "--pid", "--fork", "true"], capture_output=True, check=False).returncode != 0:
+        print("skip: only root may become other users", flush=True)
+    elif SANITIZED:
+        print("skip: sanitizers need what a job's user has not", flush=True)
+    elif INSIDE:
+        run_here(next(s for s in SCENARIOS if s.__name__ == sys.argv[1]))
+    else:
+        chosen = [s for s in SCENARIOS if len(sys.argv) < 2 or s.__name__ in sys.argv[1:]]
+        with concurrent.futures.ThreadPoolExecutor(5) as pool:  # each waits most of its time
+            failed = [s.__name__ for s, well in zip(chosen, pool.map(apart, chosen)) if not well]
+        assert not failed, failed
+        if not hierarchy():
+            print("skip: no control groups of version 2 can be made here", flush=True)
+
+
+main()

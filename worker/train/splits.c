@@ -85,7 +85,7 @@ static int report_poses(const struct machine *m, const char *split, const struct
     if (pose_truth_lacking(d, &lacking, &ignored) < 0 || lacking == 0)
         return 0;
     return report_event(m->report, err, "warning", "data", "%s: %d of %d targets have no pose of theirs and of the next frame in poses.txt",
-                        split, lacking, d->views->n);
+                        split, lacking, dataset_targets(d));
 }
 
 /* Rank 0 checks a split once in the life of the job and writes the index; everybody else, and every later attempt, reads that. */

@@ -52,7 +52,8 @@ static int tell_poses(const char *split, const struct dataset *d, FILE *out, str
     int lacking, rc = pose_truth_lacking(d, &lacking, err);
 
     if (rc >= 0 && lacking > 0)
-        fprintf(out, "%s: %d of %d targets have no pose of theirs and of the next frame in poses.txt\n", split, lacking, dataset_targets(d));
+        fprintf(out, "%s: %d of %d targets have no pose of theirs and of the next frame in poses.txt\n", split, lacking,
+                dataset_targets(d));
     return rc;
 }
 

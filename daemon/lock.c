@@ -82,9 +82,8 @@ static bool is_locked_by(const char *pid, const char *fd)
     return found;
 }
 
-/* Whether the process has a descriptor over which the file is locked: that has been handed down from a supervisor. Files without a lock are not touched:
- * they may lie on a disk that does not answer. */
-static bool holds(const char *pid, const struct stat *lock)
+/* Files without a lock are not touched: they may lie on a disk that does not answer. */
+bool lock_is_held_by(const char *pid, const struct stat *lock)
 {
     char path[96];
     struct dirent *entry;
@@ -116,7 +115,7 @@ static bool kill_holder(const char *pid, long session, const struct stat *lock, 
         return false;
     }
     look_at(pid, ret);
-    found = (session > 0 && ret->session == session) || holds(pid, lock);
+    found = (session > 0 && ret->session == session) || lock_is_held_by(pid, lock);
     if (found && ret->state != 'Z')
         pidfd_send_signal(fd, SIGKILL, NULL, 0);
     close(fd);
@@ -135,7 +134,7 @@ static bool is_of_session(DIR *proc, long session, const struct stat *lock)
         if (entry->d_name[0] < '1' || entry->d_name[0] > '9')
             continue;
         look_at(entry->d_name, &p);
-        found = p.session == session && holds(entry->d_name, lock);
+        found = p.session == session && lock_is_held_by(entry->d_name, lock);
     }
     rewinddir(proc);
     return found;

@@ -1,6 +1,9 @@
 /* daemon/lock.h - the lock of a job's folder as seen from outside: whether any process of the job lives, which they are, and how they are killed. */
 #pragma once
+#include <stdbool.h>
 #include <stddef.h>
+
+struct stat;
 
 /* 1: free, and now locked by *ret_fd; 0: a process has it; < 0: that cannot be found out. A file that is not there is free, and *ret_fd -1; else the caller
  * closes it. */
@@ -10,3 +13,5 @@ long lock_session(const char *path);
 /* Looks at all processes and sends SIGKILL to those of the session, and to every other one that holds the lock; while nobody does, to none. Returns how many
  * there are; `ret` names one: "process 12 (name, state D)". */
 int lock_kill(const char *path, char *ret, size_t size);
+/* Whether the process, a number, has a descriptor over which the file is locked: that has been handed down from a supervisor. */
+bool lock_is_held_by(const char *pid, const struct stat *lock);

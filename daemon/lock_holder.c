@@ -27,41 +27,6 @@ static long taker(const struct stat *lock)
     return found;
 }
 
-static bool is_locked(const char *fdinfo)
-{
-    FILE *f = fopen(fdinfo, "re");
-    char line[160];
-    bool found = false;
-
-    while (f && !found && fgets(line, sizeof line, f))
-        found = strncmp(line, "lock:", 5) == 0 && strstr(line, "FLOCK");
-    if (f)
-        fclose(f);
-    return found;
-}
-
-static bool has(long pid, const struct stat *lock)
-{
-    char path[96];
-    struct dirent *entry;
-    struct stat st;
-    bool found = false;
-    DIR *fds;
-
-    snprintf(path, sizeof path, "/proc/%ld/fdinfo", pid);
-    fds = opendir(path);
-    while (fds && !found && (entry = readdir(fds))) {
-        snprintf(path, sizeof path, "/proc/%ld/fdinfo/%.20s", pid, entry->d_name);
-        if (!is_locked(path))
-            continue;
-        snprintf(path, sizeof path, "/proc/%ld/fd/%.20s", pid, entry->d_name);
-        found = stat(path, &st) == 0 && st.st_ino == lock->st_ino && st.st_dev == lock->st_dev;
-    }
-    if (fds)
-        closedir(fds);
-    return found;
-}
-
 /* One of the session that has it: the number alone may be another session's by now. */
 static long member(long session, const struct stat *lock)
 {
@@ -72,7 +37,7 @@ static long member(long session, const struct stat *lock)
     while (proc && !found && (entry = readdir(proc))) {
         long pid = strtol(entry->d_name, NULL, 10);
 
-        if (pid > 0 && getsid((pid_t)pid) == session && has(pid, lock))
+        if (pid > 0 && getsid((pid_t)pid) == session && lock_is_held_by(entry->d_name, lock))
             found = pid;
     }
     if (proc)

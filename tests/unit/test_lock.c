@@ -14,23 +14,7 @@
 #include <cmocka.h>
 
 #include "daemon/lock.h"
-#include "tests/harness.h"
-
-static char path[TEMP_MAX];
-
-static int setup(void **state)
-{
-    (void)state;
-    close(mkstemp(temp_path(path, sizeof path, "detd-lock-XXXXXX")));
-    return 0;
-}
-
-static int teardown(void **state)
-{
-    (void)state;
-    unlink(path);
-    return 0;
-}
+#include "tests/unit/lock_file.h"
 
 static void wait_for_ever(void)
 {
@@ -184,10 +168,10 @@ static void free_or_held(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(a_stale_number_kills_nobody, setup, teardown),
-        cmocka_unit_test_setup_teardown(a_session_is_killed_whole, setup, teardown),
-        cmocka_unit_test_setup_teardown(numbers_of_no_session, setup, teardown),
-        cmocka_unit_test_setup_teardown(free_or_held, setup, teardown),
+        cmocka_unit_test_setup_teardown(a_stale_number_kills_nobody, make_file, remove_file),
+        cmocka_unit_test_setup_teardown(a_session_is_killed_whole, make_file, remove_file),
+        cmocka_unit_test_setup_teardown(numbers_of_no_session, make_file, remove_file),
+        cmocka_unit_test_setup_teardown(free_or_held, make_file, remove_file),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

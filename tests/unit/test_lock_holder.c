@@ -14,23 +14,7 @@
 #include <cmocka.h>
 
 #include "daemon/lock_holder.h"
-#include "tests/harness.h"
-
-static char path[TEMP_MAX];
-
-static int setup(void **state)
-{
-    (void)state;
-    close(mkstemp(temp_path(path, sizeof path, "detd-lock-XXXXXX")));
-    return 0;
-}
-
-static int teardown(void **state)
-{
-    (void)state;
-    unlink(path);
-    return 0;
-}
+#include "tests/unit/lock_file.h"
 
 /* A child in a session of its own, with that name when this returns. fd: it is locked over that, which the child alone keeps; -1: the child locks the file. */
 static pid_t start(const char *name, int fd)
@@ -131,8 +115,8 @@ static void who_was_given_it(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(who_has_taken_it, setup, teardown),
-        cmocka_unit_test_setup_teardown(who_was_given_it, setup, teardown),
+        cmocka_unit_test_setup_teardown(who_has_taken_it, make_file, remove_file),
+        cmocka_unit_test_setup_teardown(who_was_given_it, make_file, remove_file),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

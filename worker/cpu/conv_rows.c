@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "worker/core/simd.h"
+#include "worker/cpu/conv.h"
 #include "worker/cpu/conv_tiles.h"
 
 enum {
@@ -23,6 +24,26 @@ static int cut(int length, int most)
 static bool single(const struct rows *g)
 {
     return g->taps_y == 1 && g->taps_x == 1;
+}
+
+struct rows rows_of(const struct conv_call *q, const struct tensor *x, const struct tensor *y)
+{
+    return (struct rows){ .images = y->n * q->nshards,
+                          .per = y->n,
+                          .oh = y->h,
+                          .ow = y->w,
+                          .ih = x->h,
+                          .iw = x->w,
+                          .taps_y = q->r,
+                          .taps_x = q->s,
+                          .stride = q->stride,
+                          .off_y = -q->pad,
+                          .off_x = -q->pad,
+                          .c = x->c,
+                          .k = y->c,
+                          .out_step = 1,
+                          .out_w = y->w,
+                          .out_h = y->h };
 }
 
 void rows_cut(struct rows *g, bool half)

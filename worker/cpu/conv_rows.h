@@ -7,6 +7,8 @@
 #include "worker/cpu/gemm.h"
 #include "worker/ops/conv.h"
 
+struct conv_call;
+
 /* One convolution, or one phase of a backward-data convolution with stride. Tap (r, s) of output (i, j) reads input
  * (i * stride + r + off_y, j * stride + s + off_x). Where windows are single pixels next to each other, an image is one row. */
 struct rows {
@@ -26,6 +28,8 @@ struct rows_part {
     int image, y, x, h, w;
 };
 
+/* The windows of a call, from inputs like x to outputs like y, not cut yet. */
+struct rows rows_of(const struct conv_call *q, const struct tensor *x, const struct tensor *y);
 /* Sets pitch and the cut, a function of the shape and of whether numbers are bf16. */
 void rows_cut(struct rows *g, bool half);
 static inline int rows_parts(const struct rows *g) /* of one image */

@@ -453,16 +453,7 @@ int rows_conv_fwd(const struct conv_call *q, struct err *err)
     size_t floats = panel_count(y->c) * GEMM_NP * (size_t)(q->w->r * q->w->s * q->w->c);
     bool stale;
 
-    j.g = (struct rows){ .images = y->n * q->nshards, .per = y->n, .oh = y->h, .ow = y->w, .ih = x->h, .iw = x->w };
-    j.g.taps_y = q->r;
-    j.g.taps_x = q->s;
-    j.g.stride = q->stride;
-    j.g.off_y = j.g.off_x = -q->pad;
-    j.g.c = x->c;
-    j.g.k = y->c;
-    j.g.out_step = 1;
-    j.g.out_h = y->h;
-    j.g.out_w = y->w;
+    j.g = rows_of(q, x, y);
     rows_cut(&j.g, j.half);
     j.tiles = pack.t = tiles_of(&j.g);
     pack.p.dst = cpu_form(q->w, &key, j.half ? tiles_weights(&j.tiles, y->c) : floats, &stale, err);

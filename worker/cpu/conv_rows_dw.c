@@ -349,16 +349,7 @@ int rows_conv_bwd_weights(const struct conv_call *q, struct err *err)
     const struct tensor *x = &q->x[0].x, *dy = &q->dy[0];
     struct job j = { .q = q };
 
-    j.g = (struct rows){ .images = dy->n * q->nshards, .per = dy->n, .oh = dy->h, .ow = dy->w, .ih = x->h, .iw = x->w };
-    j.g.taps_y = q->r;
-    j.g.taps_x = q->s;
-    j.g.stride = q->stride;
-    j.g.off_y = j.g.off_x = -q->pad;
-    j.g.c = x->c;
-    j.g.k = dy->c;
-    j.g.out_step = 1;
-    j.g.out_h = dy->h;
-    j.g.out_w = dy->w;
+    j.g = rows_of(q, x, dy);
     j.g.over_positions = true;
     j.half = dy->dtype == DTYPE_BF16;
     rows_cut(&j.g, j.half);

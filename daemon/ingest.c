@@ -19,7 +19,7 @@
 #include "proto/record.h"
 #include "proto/report.h"
 
-enum { OLDEST_PROTOCOL = 1, SUPS_MAX = 4096, REFUSALS_S = 10, AGAIN_S = 3600 };
+enum { OLDEST_PROTOCOL = 1, SUPS_MAX = 4096, REFUSALS_S = 10, AGAIN_S = 3600, GAP_BYTES = 256 };
 
 /* A supervisor's connection. */
 struct sup {
@@ -166,9 +166,10 @@ static void take_gap(struct sup *s, int64_t first)
 
     if (first <= j->row.last_seq + 1 || first > RECORD_MAX_COUNT)
         return;
-    event_add(s->in->c.events, j->row.id, "error", "reports_lost",
-              "reports %lld to %lld of the job are lost: what is left of its spool begins after them", (long long)j->row.last_seq + 1,
-              (long long)first - 1);
+    if (jobs_keep(s->in->c.jobs, j, GAP_BYTES, true))
+        event_add(s->in->c.events, j->row.id, "error", "reports_lost",
+                  "reports %lld to %lld of the job are lost: what is left of its spool begins after them", (long long)j->row.last_seq + 1,
+                  (long long)first - 1);
     j->row.last_seq = j->committed = first - 1;
     jobs_save(s->in->c.jobs, j);
 }

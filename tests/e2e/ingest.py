@@ -136,6 +136,8 @@ def what_a_spool_has_lost():
         assert d.wait_event("reports_lost", job) == ["reports 1 to 7 of the job are lost: what is left of its spool begins after them"]
         d.kill()
         d.start()
+        ((counted,),) = d.sql("SELECT reported FROM jobs WHERE id=?", job)
+        assert counted > 0, "who says that again and again fills the database"
         s = Supervisor(d, job, nonce, first=8)
         assert s.welcomed() == 7
         s.report(8, 3, 3.0)

@@ -164,6 +164,13 @@ def by_number(d, data, job):
         done = d.wait(number, lambda j: j["state"] in ("completed", "failed"))
         assert done["state"] == "completed" and done["spec"]["model"]["init"] == path, done
     shutil.copy(held, init)
+    # a folder of somebody's that is called as a job's are is left as it is
+    own = data + "/checkpoints/step-2/model.safetensors"
+    os.makedirs(os.path.dirname(own))
+    shutil.copy(init, own)
+    done = submit(d, data + "/next.json", "model.init=" + own)
+    assert d.call("job.get", id=int(done.stdout))["spec"]["model"]["init"] == own and not os.path.exists(data + "/inits"), done
+    d.wait(int(done.stdout), "completed")
     for text, said in (("job:%d@best" % job, "that is 'best'"), ("job:%d@77" % job, "that is '77'"), ("job:999", "999"),
                        ("job:x", "should be job:ID"), ("job:%d@" % job, "should be job:ID"), ("job:%d,1" % job, "should be job:ID")):
         done = submit(d, data + "/next.json", "model.init=" + text)

@@ -24,7 +24,7 @@ struct waiting {
     struct waiting *next;
     int64_t number; /* of the request */
     int64_t job;
-    double until; /* it is answered at once; 0: a start, whose exit is waited for */
+    double until; /* it is answered by then; 0: a start, whose exit is waited for */
     launcher_sealed *sealed;
     launcher_killed *killed;
     launch_exit *on_exit;
@@ -111,7 +111,7 @@ static void answer_one(struct launcher *l, struct waiting *w, const struct launc
     else if (w->killed)
         w->killed(w->arg, a && a->gone, err);
     else
-        w->on_exit(w->arg, w->job, a ? a->status : LAUNCH_UNWATCHED, a ? a->text : "");
+        w->on_exit(w->arg, w->job, a ? a->status : LAUNCH_UNWATCHED, a ? a->text : err->msg);
     free(w);
 }
 
@@ -322,7 +322,7 @@ static int ask_and_wait(struct launcher *l, struct launch_ask *a, const int *fds
     *w = *what;
     w->number = a->number;
     w->job = a->ticket.job;
-    w->until = w->on_exit ? 0 : mono_s() + ANSWER_S;
+    w->until = a->kind == LAUNCH_START ? 0 : mono_s() + ANSWER_S + (a->kind == LAUNCH_CLEAR ? LAUNCH_CLEAR_S : 0);
     w->next = l->first;
     l->first = w;
     l->nseals += w->sealed != NULL;

@@ -22,7 +22,7 @@ void launcher_free(struct launcher *l);
 /* Whether this node has a detd-launch: its socket is there. NULL: no. */
 bool launcher_is_there(const struct launcher *l);
 
-/* Once a second: what is not answered in time, seals and kills, is answered with an error. NULL is allowed. */
+/* Once a second: what is not answered in time is answered with an error; of a start, any exit is in time. NULL is allowed. */
 void launcher_tick(struct launcher *l);
 
 /* ticket: LAUNCH_TICKET_HEX characters, borrowed; NULL with an error. */
@@ -33,7 +33,7 @@ int launcher_seal(struct launcher *l, int client, int64_t job, const char *store
 /* As launch_start(), for a job with a ticket; takes what the request holds. What detd-launch refuses is told as an exit with SUP_EXIT_REFUSED. Where it is
  * gone itself, LAUNCH_UNWATCHED is told. */
 int launcher_start(struct launcher *l, const struct launch_request *rq, launch_exit *on_exit, void *arg, struct err *err);
-/* Has all removed that is in the folder of a job that was removed. Closes lock_fd. */
+/* Has all removed that is in the folder of a job that was removed. LAUNCH_UNWATCHED: why detd-launch does not tell how that ended. Closes lock_fd. */
 int launcher_clear(struct launcher *l, const char *ticket, int lock_fd, launch_exit *on_exit, void *arg, struct err *err);
 /* err: why nobody was killed; NULL: whatever was in the job's scope was. gone: nothing is left there. */
 typedef void launcher_killed(void *arg, bool gone, const struct err *err);

@@ -127,7 +127,7 @@ static void cleared(void *arg, int64_t job, int status, const char *why)
     else if (status == 128 + SIGKILL) /* others' folders first, whoever makes files in his faster than they are removed */
         look_on(r, "what is in it could not be removed in its time, and is tried again");
     else
-        look_on(r, why[0] ? why : status < 0 ? "detd-launch has left" : "what its user may not remove is in it");
+        look_on(r, why[0] ? why : "what its user may not remove is in it");
 }
 
 static void have_cleared(struct removals *r)

@@ -290,7 +290,7 @@ def jobs_run_as_their_submitters():
 def the_last_word():
     """run.on_end runs as the submitter, to its end, though nothing of the job outlives that."""
     with Node() as d:
-        job = d.submit_as(ANN, 10, on_end="sleep 3; id -u >told; cat >>told; sleep 1000 & echo $! >>told; mv told $HOME/told")
+        job = d.submit_as(ANN, 10, on_end="sleep 3; exec >$HOME/new; id -u; cat; sleep 1000 & echo $!; mv $HOME/new $HOME/told")
         d.wait(job, "completed")
         d.until(lambda: os.path.exists("/home/ann/told"), "the command was not told, or killed")
         with open("/home/ann/told") as f:
@@ -825,13 +825,15 @@ def who_cancels_what_cannot_be_started():
 
 
 def a_launch_that_does_not_answer():
-    """Who submits or extends is told so, and nothing that was refused runs later; nor is it said that anything was killed."""
+    """Who submits or extends is told so, and nothing that was refused runs later; nor is it said that anything was killed. What was removed stays no longer."""
     with Node(conf="user_running = 9\n") as d:
-        done, lives = d.submit_as(ANN, 30), d.submit_as(ANN, 100000)
-        d.wait(done, "completed")
+        done, gone, lives = d.submit_as(ANN, 30), d.submit_as(ANN, 10), d.submit_as(ANN, 100000)
+        for job in (done, gone):
+            d.wait(job, "completed")
         d.wait(lives, lambda now: now["step"] > 3)
         d.until(lambda: d.call("daemon.info")["cpu_free"] == 7, "the first one's processes stay")
         os.kill(d.helper.pid, signal.SIGSTOP)
+        d.of(ANN).call("job.rm", id=gone)
         d.of(ANN).call("job.cancel", id=lives)  # which is its supervisor's to do
         d.wait(lives, "cancelled")
         extender = d.of(ANN)
@@ -841,8 +843,10 @@ def a_launch_that_does_not_answer():
         d.until(lambda: "detd-launch" in d.call("job.why", id=lives)["text"], "it does not say who holds its slots", 200)
         assert "does not answer" in d.call("job.why", id=lives)["text"] and d.call("daemon.info")["cpu_free"] == 7, d.call("job.why", id=lives)
         assert not any("were killed" in text for text in d.events("kill", lives)), d.events("kill", lives)
+        d.until(lambda: "job %d was removed, and its folder cannot be yet: detd-launch" % gone in open(d.root + "/log").read(), "removals wait for ever", 90)
         os.kill(d.helper.pid, signal.SIGCONT)
         d.until(lambda: d.call("daemon.info")["cpu_free"] == 8, "its slots are held")
+        d.until(lambda: not os.path.exists(d.folder(gone)), "its folder stays", 90)
         d.wait(d.submit_as(ANN, 10), "completed")
         jobs = {j["id"]: (j["state"], j["steps"]) for j in d.call("job.list")["jobs"]}
         assert jobs[done] == ("completed", 30) and len(jobs) == 3, jobs

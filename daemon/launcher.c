@@ -109,7 +109,7 @@ static void answer_one(struct launcher *l, struct waiting *w, const struct launc
     if (w->sealed)
         w->sealed(w->arg, a ? ticket : NULL, err);
     else if (w->killed)
-        w->killed(w->arg, a && a->gone, err);
+        w->killed(w->arg, a && a->gone, a ? a->text : "", err);
     else
         w->on_exit(w->arg, w->job, a ? a->status : LAUNCH_UNWATCHED, a ? a->text : err->msg);
     free(w);

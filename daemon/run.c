@@ -14,6 +14,7 @@
 #include "daemon/gpu_node.h"
 #include "daemon/ingest.h"
 #include "daemon/jobs.h"
+#include "daemon/kill.h"
 #include "daemon/launch.h"
 #include "daemon/launcher.h"
 #include "daemon/slots.h"
@@ -614,74 +615,7 @@ static void left(struct runner *r, struct job *j, const char *why)
     run_schedule(r);
 }
 
-/* ---- killing: on the thread that starts supervisors, so that none which is started later is meant ---- */
-
-struct killing {
-    struct runner *r;
-    int64_t job;
-    void (*tell)(struct runner *r, struct job *j, const struct killing *k);
-    int found;
-    char who[160]; /* one of them */
-    bool gone;     /* all of them have left since */
-    char why[160]; /* nobody can be killed now; "": whoever was found was */
-};
-
-static void kill_work(void *arg)
-{
-    struct killing *k = arg;
-
-    k->found = launch_kill(k->r->jobs->folder, k->job, k->who, sizeof k->who);
-}
-
-static void kill_after(void *arg)
-{
-    struct killing *k = arg;
-    struct job *j = jobs_find(k->r->jobs, k->job);
-
-    if (j)
-        j->killing = false;
-    if (j && !k->r->stopping)
-        k->tell(k->r, j, k);
-    free(k);
-}
-
-static void scope_killed(void *arg, bool gone, const struct err *err)
-{
-    struct killing *k = arg;
-
-    k->found = err == NULL;
-    k->gone = gone;
-    snprintf(k->why, sizeof k->why, "%.159s", err ? err->msg : "");
-    kill_after(k);
-}
-
-/* Processes of other users are killed by detd-launch alone, and their lock says nothing of them. */
-static void kill_scope(struct job *j, struct killing *k)
-{
-    struct err err;
-
-    snprintf(k->who, sizeof k->who, "all of its scope");
-    j->killing = true;
-    if (launcher_kill(k->r->launcher, j->row.ticket, scope_killed, k, &err) < 0)
-        scope_killed(k, false, &err);
-}
-
-/* What cannot be begun is tried again when it is overdue once more. */
-static void begin_kill(struct runner *r, struct job *j, void (*tell)(struct runner *r, struct job *j, const struct killing *k))
-{
-    struct killing *k = j->killing ? NULL : malloc(sizeof *k);
-
-    if (!k)
-        return;
-    *k = (struct killing){ .r = r, .job = j->row.id, .tell = tell };
-    if (j->row.ticket[0]) {
-        kill_scope(j, k);
-        return;
-    }
-    j->killing = errands_add(r->jobs->errands, kill_work, kill_after, k) == 0;
-    if (!j->killing)
-        free(k);
-}
+/* ---- killing ---- */
 
 /* It may have left while that was tried. */
 static void tell_alive(struct runner *r, struct job *j, const char *why)
@@ -693,11 +627,11 @@ static void tell_alive(struct runner *r, struct job *j, const char *why)
         tell_trouble(r, j, "stuck", text);
 }
 
-static void tell_killed(struct runner *r, struct job *j, const struct killing *k)
+static void tell_killed(struct runner *r, struct job *j, const struct killed *k)
 {
     if (k->why[0])
         tell_alive(r, j, k->why);
-    else if (k->found > 0)
+    else if (k->who[0])
         event_add(r->events, j->row.id, "warning", "kill", "the job did not leave in time, or say anything; its processes were killed: %s",
                   k->who);
 }
@@ -705,10 +639,10 @@ static void tell_killed(struct runner *r, struct job *j, const struct killing *k
 static void kill_all(struct runner *r, struct job *j, const char *why)
 {
     (void)why;
-    begin_kill(r, j, tell_killed);
+    kill_begin(r, j, tell_killed);
 }
 
-static void tell_name(struct runner *r, struct job *j, const struct killing *k)
+static void tell_name(struct runner *r, struct job *j, const struct killed *k)
 {
     char text[sizeof j->trouble];
 
@@ -718,7 +652,7 @@ static void tell_name(struct runner *r, struct job *j, const struct killing *k)
         tell_alive(r, j, k->why);
         return;
     }
-    if (k->found > 0)
+    if (k->who[0])
         snprintf(text, sizeof text, "its slots are held: %s was killed and does not end", k->who);
     else
         snprintf(text, sizeof text, "its slots are held: the lock of its folder is, and by no process that can be seen");
@@ -728,7 +662,7 @@ static void tell_name(struct runner *r, struct job *j, const struct killing *k)
 static void name(struct runner *r, struct job *j, const char *why)
 {
     (void)why;
-    begin_kill(r, j, tell_name);
+    kill_begin(r, j, tell_name);
 }
 
 /* ---- actions ---- */

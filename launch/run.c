@@ -83,6 +83,13 @@ static void kill_run(const struct run *r)
     }
 }
 
+const char *run_reach(const struct launch_ticket *t)
+{
+    const struct run *r = find(t);
+
+    return scope_there_are() ? "all of its scope" : r && r->pid > 0 ? "its session" : "";
+}
+
 static void leave(struct run *r)
 {
     r->leaving = true;

@@ -90,7 +90,7 @@ struct launch_answer {
     int64_t number, job;
     int32_t status, session; /* EXITED: as of a process that detd has started itself; STARTED: session */
     int32_t gone, unused;    /* EXITED, KILLED: 1: nothing lives in its scope, whoever may hold the lock; 0: that is not known */
-    char text[LAUNCH_TEXT];  /* REFUSED: why; EXITED: detd-job's own words */
+    char text[LAUNCH_TEXT];  /* REFUSED: why; EXITED: detd-job's own words; KILLED: whom that reached, "": nobody */
     struct launch_ticket ticket;
 };
 

@@ -55,7 +55,7 @@ done < <(find worker -name '*.c' -printf '%h\n' | sort -u)
 # Only the highest sees struct daemon.
 rooms=
 for floor in "clock door errand gate job life lock+lock_holder log node notify reserve schema sched text turns" "config gpu gpu_nvml label report wire" "view" "device gpu_child gpu_probe store*" \
-    "event launch+launch_[a-z]*" "launcher" "audit jobs*" "after gpu_node ingest removal spent usage" "retention run+slots+why" "conn" "daemon+main+methods*"; do
+    "event launch+launch_[a-z]*" "launcher" "audit jobs*" "after gpu_node ingest removal spent usage" "retention kill+run+slots+why" "conn" "daemon+main+methods*"; do
     lower=$rooms
     for room in $floor; do
         pattern=${room//+/|}

@@ -1218,14 +1218,27 @@ def without_scopes():
     """No cgroup: sessions stand for scopes, as they do without detd-launch, and that is said."""
     with Node(scopes=False) as d:
         d.until(lambda: "no scopes here" in open(d.root + "/log").read(), "it is not said")
-        job = d.submit_as(ANN, 100000)
-        d.wait(job, lambda now: now["step"] > 3)
+        job, early = d.submit_as(ANN, 100000), d.submit_as(BOB, 100000)
+        for each in (job, early):
+            d.wait(each, lambda now: now["step"] > 3)
         assert status(min(d.processes(job)))["Uid"].split()[0] == "2001"
         for pid in of_uid(ANN):
             os.kill(pid, signal.SIGSTOP)
         d.call("job.cancel", id=job)
         d.until(lambda: not of_uid(ANN), "it lives", 120)
         d.wait(job, "cancelled", 60)
+        assert any("its session" in text for text in d.events("kill", job)), d.events("kill", job)
+        # what an earlier detd-launch has started is nobody's session that this one knows
+        for pid in of_uid(BOB):
+            os.kill(pid, signal.SIGSTOP)
+        d.stop_helper()
+        d.start_helper()
+        d.call("job.cancel", id=early)
+        d.until(lambda: "by no process that can be seen" in d.call("job.why", id=early)["text"], "it does not say that it reaches nobody", 150)
+        assert not d.events("kill", early) and of_uid(BOB), d.events("kill", early)
+        for pid in of_uid(BOB):
+            os.kill(pid, signal.SIGKILL)
+        d.wait(early, "cancelled", 60)
 
 
 def without_launch():

@@ -1,0 +1,16 @@
+/* daemon/kill.h - kills what is left of a job. */
+#pragma once
+#include <stdbool.h>
+
+struct job;
+struct runner;
+
+struct killed {
+    char who[160]; /* one of them, or what they are called together; "": nobody was found */
+    char why[160]; /* nobody can be killed now; "": whoever was found was */
+    bool gone;     /* nothing of the job lives, as far as is known */
+};
+typedef void kill_done(struct runner *r, struct job *j, const struct killed *k);
+
+/* One at a time, and what cannot be begun is not: who asked asks again. done: on the loop, unless the job is forgotten by then or detd stops. */
+void kill_begin(struct runner *r, struct job *j, kill_done *done);

@@ -97,7 +97,7 @@ int launch_drop_logs(const char *jobs_dir, const struct job_row *row, const char
 /* Session of the job's processes, as its lock says; 0: not known. */
 long launch_session(const char *jobs_dir, int64_t job);
 /* For a thread: looks at all processes. Sends SIGKILL to the job's session, and to every other process that holds its lock. Only while the lock is held, and to those of the session only
- * after one of them was seen. Returns how many there are; `ret` names one: "process 12 (name, state D)". */
+ * after one of them was seen. Returns how many there are; `ret` names one: "process 12 (name, state D)", or is "". */
 int launch_kill(const char *jobs_dir, int64_t job, char *ret, size_t size);
 /* Folder of this program, without a slash at the end. */
 int launch_program_dir(char *ret, size_t size, struct err *err);

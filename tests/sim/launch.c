@@ -225,9 +225,10 @@ int launch_kill(const char *jobs_dir, int64_t job, char *ret, size_t size)
     struct folder *f = folder_of(job);
 
     (void)jobs_dir;
-    snprintf(ret, size, "process %lld (detd-worker, state S)", 100 + (long long)job);
+    ret[0] = '\0';
     if (f->lock != LOCK_SUP && f->lock != LOCK_STRAY)
         return 0;
+    snprintf(ret, size, "process %lld (detd-worker, state S)", 100 + (long long)job);
     say("job %lld: detd kills its processes", (long long)job);
     if (f->sup && world.mono - f->started < LIFE_LEAVE_S)
         fail("job %lld: its supervisor was started %.0f s ago, and is killed for one before it", (long long)f->id, world.mono - f->started);

@@ -153,6 +153,18 @@ class Node(Daemon):
         except OSError:
             return None
 
+    def nonce(self, job):
+        """Of the supervisor that runs, or None."""
+        for pid in filter(str.isdigit, os.listdir("/proc")):
+            try:
+                with open("/proc/%s/cmdline" % pid) as f:
+                    words = f.read().split("\0")
+                if words[0] == self.bin + "/detd-job" and "--nonce" in words and words[words.index("--job") + 1] == str(job):
+                    return words[words.index("--nonce") + 1]
+            except (OSError, ValueError, IndexError):
+                pass
+        return None
+
     def processes(self, job):
         """Of its session or, where they have left that, of its scope."""
         return set(self.members(job)) | set((self.scope(job) or []) if self.group else [])
@@ -563,21 +575,39 @@ def what_is_taken_away_while_nobody_looks():
             os.close(fd)
 
 
+def who_speaks_for_a_job_that_has_left():
+    """Once nothing of a job lives nobody is its supervisor, whatever nonce he says."""
+    with Node(conf="user_running = 9\n") as d:
+        if not d.group:
+            return
+        job, other = d.submit_as(BOB, 100000), d.submit_as(BOB, 100000)  # whose user has no job that runs is not listened to at all
+        for each in (job, other):
+            d.wait(each, lambda now: now["step"] > 3)
+        hello = json.dumps({"type": "hello", "protocol": 1, "job": job, "attempt": 1, "nonce": d.nonce(job), "pid": 1, "beats": False}).encode() + b"\n"
+
+        def speaks():
+            with socket.socket(socket.AF_UNIX) as s:
+                s.settimeout(60)
+                s.connect(d.state + "/sup.sock")
+                try:
+                    s.sendall(hello)
+                    return s.recv(4096)
+                except (BrokenPipeError, ConnectionResetError):
+                    return b""
+        assert b"welcome" in as_user(BOB, speaks)  # in the place of the true one
+        d.call("job.pause", id=job)
+        d.wait(job, "paused", 180)
+        d.until(lambda: d.call("daemon.info")["cpu_free"] == 7, "its slots are held")
+        assert b"welcome" not in as_user(BOB, speaks)
+        assert d.call("daemon.info")["cpu_free"] == 7
+        d.call("job.resume", id=job)
+        d.wait(job, "running")
+
+
 def who_says_hello_again_and_again():
     """Who speaks for a supervisor from outside of its scope, with its nonce, holds no slot longer than the job lives."""
     with Node(conf="user_running = 9\n") as d:
         said, stop = [0], threading.Event()
-
-        def nonce(job):
-            for pid in filter(str.isdigit, os.listdir("/proc")):
-                try:
-                    with open("/proc/%s/cmdline" % pid) as f:
-                        words = f.read().split("\0")
-                    if words[0] == d.bin + "/detd-job" and "--nonce" in words and words[words.index("--job") + 1] == str(job):
-                        return words[words.index("--nonce") + 1]
-                except (OSError, ValueError, IndexError):
-                    pass
-            return None
 
         def speak(job, text):
             """As a process of bob's own, which root has made; it is told how often it was welcome."""
@@ -591,7 +621,7 @@ def who_says_hello_again_and_again():
             """The nonce of each supervisor as it comes."""
             last, process = None, None
             while not stop.is_set():
-                now = nonce(job)
+                now = d.nonce(job)
                 if now and now != last:
                     if process:
                         process.kill()
@@ -1256,8 +1286,8 @@ def without_launch():
 
 
 SCENARIOS = [a_launch_that_does_not_answer, who_cancels_what_cannot_be_started, an_unusable_folder, a_hostile_job, who_says_hello_again_and_again,
-             what_is_taken_away_while_nobody_looks, without_scopes, a_removal_that_is_held_up, jobs_run_as_their_submitters, the_last_word,
-             a_doctor_sees_them, restarts, a_lock_that_is_taken_away, locks_of_gpus, a_gpu_that_is_busy, a_lock_of_a_gpu_that_is_taken_away, limits,
+             what_is_taken_away_while_nobody_looks, without_scopes, a_removal_that_is_held_up, jobs_run_as_their_submitters,
+             who_speaks_for_a_job_that_has_left, the_last_word, a_doctor_sees_them, restarts, a_lock_that_is_taken_away, locks_of_gpus, a_gpu_that_is_busy, a_lock_of_a_gpu_that_is_taken_away, limits,
              links_in_its_own_folder, a_forged_ticket, programs_of_others, options_of_the_helper, without_launch]
 
 

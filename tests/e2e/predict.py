@@ -157,6 +157,10 @@ def test_folders_patterns_and_lists(place):
     os.chdir(here)
     place.expect(place.predict("deep", "d"), 1, b"...': more than 100 folders in each other")
     subprocess.run(["rm", "-r", "d"], cwd=place.folder, check=True)  # rmtree() recurses
+    for i in range(120):  # beside each other there may be any number
+        os.makedirs(place.path("w/%d" % i))
+    place.picture("w/119/p.png", 40)
+    place.expect(place.predict("wide", "w"), 0)
     place.expect(place.predict("list", "-", told=b"r/1.png\n" + 5000 * b"x"), 1, b"line 2 of the list is no name of a picture")
     place.expect(place.predict("glob", "none-*.png", "r/1.png"), 1, b"none-*.png")
     assert names("glob") == [(2, "r/1.png")]

@@ -19,7 +19,7 @@ SCRIPTS = {
     "remove.sh": {"daemon", "supervisor"},
     "daemon_socket.sh": {"daemon"},
     "daemon_crowd.sh": {"daemon"},
-    "daemon_rights.sh": {"daemon", "supervisor"},
+    "daemon_rights.sh": {"daemon", "supervisor", "client"},
     "gpus.sh": {"daemon", "supervisor", "client"},
     "diff.sh": {"daemon", "supervisor", "client"},
     "diff_train.sh": {"daemon", "supervisor", "client"} | TRAINER,
